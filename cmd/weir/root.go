@@ -1,0 +1,25 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// run executes the command line and returns the process's exit code:
+// 0 fine, 1 failed, 2 usage, 3 a check fell short.
+func run(args []string) int {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         "Group commit and one ruler for every boundary of a database",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetArgs(args)
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "weir:", err)
+		return 1
+	}
+	return 0
+}
