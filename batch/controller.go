@@ -1,0 +1,251 @@
+package batch
+
+import (
+	"math"
+	"time"
+)
+
+// holdLevel is the controller's level below one lane: one lane that waits a
+// moment for returning clients (Config.NoHold).
+const holdLevel = 0
+
+// holdShare bounds the hold: a flush divided by this. A hold that gathers
+// nothing then costs at most 20 % of throughput, and only until the next
+// comparison notices.
+const holdShare = 4
+
+// Constants of the comparison. They were found with package sim: smaller
+// epochs are misled by Poisson arrivals, larger ones take seconds to settle at
+// 10 ms per flush.
+const (
+	epochGroups = 24   // groups measured in one epoch
+	minPairs    = 2    // pairs of epochs before a verdict, unless it is blatant
+	maxPairs    = 6    // pairs after which the verdict is what it is
+	blatant     = 0.25 // a log ratio that needs no second pair
+	gainUp      = 0.03 // what one more lane must gain to be worth it
+	lossDown    = 0.01 // what one lane fewer may cost to be preferred
+	maxRest     = 64   // most epochs of rest between comparisons
+	restless    = 0.5  // a log change of the cost at rest that ends the rest
+)
+
+// controller finds how many groups should be in flight.
+//
+// What it minimises is R, the mean time that an item spends here from push to
+// done. By Little's law R = N/X, items inside divided by items done per second,
+// and N is an integral that costs one multiplication per event. One number
+// serves all three kinds of load:
+//
+//	open loop, below capacity   X is the arrival rate: least R is least latency
+//	closed loop of c clients    N is c: least R is most throughput
+//	overload, bounded queue     N is the capacity: least R is most throughput
+//
+// It is 1/power (Kleinrock 1979, throughput over delay, the point that BBR aims
+// for as well), for one step at a time. A gradient of absolute latency as in
+// TCP Vegas or Netflix's Gradient2 is no use here: a bigger group is slower and
+// better, so latency rising with load is no sign of congestion.
+//
+// The rule is hill climbing by paired comparison. At rest it measures epochs of
+// epochGroups groups at its level. From time to time it plays level a against a
+// neighbour b in pairs of epochs, a b, b a, a b..., so that a drift of the load
+// cancels out, and looks at the mean of the log ratios of R. One more lane must
+// gain gainUp, one fewer may cost lossDown: of equals the fewer lanes win. After
+// each change of level the groups that left under the old one are waited for
+// before measuring. A comparison that changes nothing doubles the rest before
+// the next, to maxRest epochs: the price of looking is then below 3 %.
+// Comparing upwards happens only if the limit was felt, downwards only if it
+// was reached.
+type controller struct {
+	min, max int // levels; min is holdLevel where the hold is allowed
+	floor    int // lanes at holdLevel
+	level    int // the level in force
+
+	flush time.Duration // smoothed flush time, weight 1/8
+
+	// The epoch being measured.
+	skip  int     // groups to let pass before it starts
+	left  int     // groups until its end
+	area  float64 // integral of items inside, in item-nanoseconds
+	items float64 // items done
+	felt  bool    // somebody waited because of the limit
+	peak  int     // most lanes in use
+
+	// The comparison; base == rival means rest.
+	base, rival int
+	turn        int        // epochs done in this comparison
+	cost        [2]float64 // R of base and rival in the present pair
+	sum, sumSq  float64    // of ln(R rival / R base) over the pairs
+	rest        int        // epochs of rest left
+	restFor     int        // epochs of rest after the next comparison in vain
+	restCost    float64    // R at rest, smoothed; 0 unknown
+	up          bool       // look upwards next
+
+	probes, moves uint64
+}
+
+func (c *controller) init(cfg Config) {
+	c.min, c.max, c.floor = cfg.MinLanes, cfg.MaxLanes, cfg.MinLanes
+	if c.min == 1 && c.max > 0 && !cfg.NoHold && cfg.Lanes == 0 {
+		c.min = holdLevel
+	}
+	c.level = cfg.MinLanes
+	c.base, c.rival = c.level, c.level
+	c.restFor, c.rest, c.up = 1, 1, true
+	c.startEpoch(0)
+}
+
+// lanes is the limit in force.
+func (c *controller) lanes() int { return max(c.level, c.floor) }
+
+// pass accounts for a stretch of time with n items inside.
+func (c *controller) pass(d time.Duration, n int) {
+	if c.skip == 0 {
+		c.area += float64(d) * float64(n)
+	}
+}
+
+// blocked notes that items wait only because of the limit.
+func (c *controller) blocked() { c.felt = true }
+
+// depart notes that so many lanes are in use.
+func (c *controller) depart(lanes int) { c.peak = max(c.peak, lanes) }
+
+// done notes the end of a group and may change the level.
+func (c *controller) done(n int, took time.Duration) {
+	if c.flush == 0 {
+		c.flush = took
+	}
+	c.flush += (took - c.flush) / 8
+	if c.min == c.max {
+		return
+	}
+	if c.skip > 0 {
+		c.skip--
+		return
+	}
+	c.items += float64(n)
+	if c.left--; c.left > 0 {
+		return
+	}
+	cost := c.area / max(c.items, 1)
+	if c.base == c.rival {
+		c.resting(cost)
+	} else {
+		c.compare(cost)
+	}
+}
+
+// startEpoch begins a new epoch after skip groups.
+func (c *controller) startEpoch(skip int) {
+	c.skip, c.left = skip, epochGroups
+	c.area, c.items = 0, 0
+	c.felt, c.peak = false, 0
+}
+
+// set changes the level and lets pass what left under the old one.
+func (c *controller) set(level int) {
+	skip := 0
+	if level != c.level {
+		skip = c.lanes() + max(level, c.floor)
+	}
+	c.level = level
+	c.startEpoch(skip)
+}
+
+// resting is the end of an epoch without a comparison.
+func (c *controller) resting(cost float64) {
+	if c.restCost > 0 && math.Abs(math.Log(max(cost, 1)/c.restCost)) > restless {
+		c.restFor, c.rest = 1, min(c.rest, 1)
+		c.restCost = cost
+	}
+	if c.restCost == 0 {
+		c.restCost = cost
+	}
+	c.restCost += (cost - c.restCost) / 8
+	c.rest--
+	rival, ok := c.neighbour()
+	if c.rest > 0 || !ok {
+		c.startEpoch(0)
+		return
+	}
+	c.rival = rival
+	c.turn, c.sum, c.sumSq = 0, 0, 0
+	c.probes++
+	c.set(c.base)
+}
+
+// neighbour is the level to look at next, if any is worth a look.
+func (c *controller) neighbour() (int, bool) {
+	canUp := c.base < c.max && (c.felt || c.base == holdLevel)
+	canDown := c.base > c.min && c.peak >= c.lanes() && c.felt
+	if c.base > c.min && c.base > c.floor {
+		canDown = c.peak >= c.lanes()
+	}
+	switch {
+	case canUp && (c.up || !canDown):
+		return c.base + 1, true
+	case canDown:
+		return c.base - 1, true
+	}
+	return 0, false
+}
+
+// order says who plays in an epoch of a comparison: a b, b a, a b...
+func (c *controller) order(turn int) int { return (turn + turn/2) & 1 }
+
+// compare is the end of an epoch of a comparison.
+func (c *controller) compare(cost float64) {
+	c.cost[c.order(c.turn)] = max(cost, 1)
+	c.turn++
+	if c.turn&1 == 0 {
+		d := math.Log(c.cost[1] / c.cost[0])
+		c.sum += d
+		c.sumSq += d * d
+		if better, sure := c.verdict(c.turn / 2); sure {
+			c.settle(better)
+			return
+		}
+	}
+	if c.order(c.turn) == 1 {
+		c.set(c.rival)
+	} else {
+		c.set(c.base)
+	}
+}
+
+// verdict says whether the rival wins after so many pairs, and whether that is
+// certain enough: twice the standard error away from the line, a blatant
+// difference, or no more patience.
+func (c *controller) verdict(pairs int) (better, sure bool) {
+	n := float64(pairs)
+	mean := c.sum / n
+	line := lossDown
+	if c.rival > c.base {
+		line = -gainUp
+	}
+	better = mean < line
+	if pairs >= maxPairs || mean > blatant && !better {
+		return better, true
+	}
+	if pairs < minPairs {
+		return better, false
+	}
+	se := math.Sqrt(max(c.sumSq/n-mean*mean, 0) / (n - 1))
+	return better, math.Abs(mean-line) > 2*se
+}
+
+// settle ends a comparison.
+func (c *controller) settle(won bool) {
+	wasUp := c.rival > c.base
+	if won {
+		c.moves++
+		c.base = c.rival
+		c.restFor, c.rest, c.up = 1, 1, wasUp
+	} else {
+		c.rest = c.restFor
+		c.restFor = min(2*c.restFor, maxRest)
+		c.up = !wasUp
+	}
+	c.rival = c.base
+	c.restCost = 0
+	c.set(c.base)
+}
