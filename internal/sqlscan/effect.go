@@ -1,0 +1,113 @@
+package sqlscan
+
+import "strings"
+
+// Effect is a set of things that a statement may do to its session, or needs
+// of it. A set bit means "may", a clear bit means "does not, as far as the text
+// tells": what views, triggers, rules, column defaults, casts, operators and
+// the functional notation row.f do behind the text is invisible here.
+type Effect uint32
+
+// The effects.
+const (
+	// EffTx: begins, ends or shapes a transaction (BEGIN, COMMIT, SAVEPOINT,
+	// SET TRANSACTION, SET CONSTRAINTS, ...).
+	EffTx Effect = 1 << iota
+	// EffSet: SET or RESET that can be replayed; Statement.Set has the details.
+	// With Set.Local it ends with the transaction and needs no replay.
+	EffSet
+	// EffSetUnknown: changes settings in a way that Statement.Set cannot tell
+	// (SET SESSION CHARACTERISTICS, SET SEED, an INTERVAL time zone, a SET
+	// among several statements). It may stand beside EffSet.
+	EffSetUnknown
+	// EffRole: SET or RESET of ROLE or SESSION AUTHORIZATION.
+	EffRole
+	// EffSetConfig: calls set_config and its third argument is not the word true.
+	EffSetConfig
+	// EffTemp: makes or names a temporary object.
+	EffTemp
+	// EffListen: LISTEN.
+	EffListen
+	// EffAdvisory: takes an advisory lock that the session holds.
+	EffAdvisory
+	// EffHold: DECLARE ... WITH HOLD.
+	EffHold
+	// EffPrepare: the SQL commands PREPARE and EXECUTE.
+	EffPrepare
+	// EffSequenceRead: currval or lastval.
+	EffSequenceRead
+	// EffSequence: nextval or setval; for information.
+	EffSequence
+	// EffSeed: sets the seed of random().
+	EffSeed
+	// EffLoad: LOAD.
+	EffLoad
+	// EffUnknownFunc: calls a function that is not known to be harmless, or is
+	// DO or CALL.
+	EffUnknownFunc
+	// EffLockRows: FOR UPDATE, FOR NO KEY UPDATE, FOR SHARE, FOR KEY SHARE.
+	EffLockRows
+	// EffSessionRead: the answer depends on the backend, or on what a shared
+	// backend does not have from the client (SHOW, current_setting,
+	// pg_backend_pid, pg_stat_activity, pg_settings, ...).
+	EffSessionRead
+	// EffSleep: pg_sleep and its relatives.
+	EffSleep
+	// EffDDL: changes the catalogue.
+	EffDDL
+	// EffCopy: COPY.
+	EffCopy
+	// EffRelease: may end session state (DROP, pg_advisory_unlock, UNLISTEN,
+	// CLOSE, DEALLOCATE, DISCARD, RESET): the moment to look again.
+	EffRelease
+	// EffDiscardAll: DISCARD ALL.
+	EffDiscardAll
+	// EffDeallocateAll: DEALLOCATE ALL; not set by DISCARD ALL.
+	EffDeallocateAll
+	// EffWrites: modifies rows: INSERT, UPDATE, DELETE, MERGE, TRUNCATE,
+	// COPY FROM, SELECT INTO, also within WITH.
+	EffWrites
+	// EffMulti: more than one statement in the text.
+	EffMulti
+	// EffWeirShow: SHOW WEIR STATUS.
+	EffWeirShow
+	// EffBackslash: a plain string literal holds a backslash, so the text was
+	// read rightly only if standard_conforming_strings is on. See
+	// Statement.Nonconforming.
+	EffBackslash
+	// EffUnknown: the text could not be read to its end (an unterminated
+	// literal, parentheses deeper than 64) or begins with no known command.
+	// Every other effect may be missing.
+	EffUnknown
+
+	effectEnd
+)
+
+var effectNames = [...]string{
+	"tx", "set", "set-unknown", "role", "set-config", "temp", "listen",
+	"advisory", "hold", "prepare", "sequence-read", "sequence", "seed", "load",
+	"unknown-func", "lock-rows", "session-read", "sleep", "ddl", "copy",
+	"release", "discard-all", "deallocate-all", "writes", "multi", "weir-show",
+	"backslash", "unknown",
+}
+
+// Has reports whether e and set have an effect in common.
+func (e Effect) Has(set Effect) bool { return e&set != 0 }
+
+// String lists the names of the set's members, joined by "|"; "none" for the
+// empty set.
+func (e Effect) String() string {
+	if e == 0 {
+		return "none"
+	}
+	var names []string
+	for i, name := range effectNames {
+		if e&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	if e >= effectEnd {
+		names = append(names, "invalid")
+	}
+	return strings.Join(names, "|")
+}

@@ -1,0 +1,125 @@
+// Package sqlscan reads of a PostgreSQL statement the little that weir must
+// know: its command, what it may do to the session, the hints in its comments,
+// and whether it is an INSERT that can share a multi-row statement with others.
+//
+// It is a lexer with a thin layer of grammar, not a parser. It follows the
+// lexical rules of PostgreSQL (scan.l) exactly, because everything else rests
+// on never mistaking a literal for code; above that it errs on the side of
+// caution: what it does not recognise, it reports as an effect. It never
+// rejects a statement (that is the server's office), never edits one, and
+// allocates nothing for an ordinary statement.
+//
+// Every string that this package returns may alias the text that was scanned.
+// A caller that scans a buffer converted without copying must clone what it
+// keeps.
+package sqlscan
+
+import "time"
+
+// Statement is what Scan finds out about a text. Where the text holds several
+// statements, Verb, Set and Name are those of the first and Effects is the
+// union over all of them.
+type Statement struct {
+	Verb    Verb
+	Effects Effect
+	Hints   Hints
+	// Set is filled for SET and RESET; see EffSet and EffSetUnknown.
+	Set SetClause
+	// Name is the object of DEALLOCATE, EXECUTE, PREPARE, DECLARE, CLOSE,
+	// LISTEN, UNLISTEN, FETCH and MOVE as the server would store it: without
+	// quotes, folded to lower case unless quoted, cut to 63 bytes. Empty for
+	// DEALLOCATE ALL, CLOSE ALL and UNLISTEN *.
+	Name string
+	// Count is the number of statements that are not empty.
+	Count int
+}
+
+// SetClause is the content of SET or RESET.
+type SetClause struct {
+	Name    string // setting in lower case: "timezone" for TIME ZONE, "client_encoding" for NAMES, "search_path" for SCHEMA
+	Value   string // the value list as written, without comments and white space at its ends; "" with Default and Reset
+	Local   bool   // SET LOCAL
+	Session bool   // SET SESSION, written out
+	Default bool   // SET ... TO DEFAULT (also TIME ZONE LOCAL, NAMES without a name)
+	Reset   bool   // RESET
+	All     bool   // RESET ALL
+}
+
+// Hints is what leading comments ask of weir; see the grammar at parseHints.
+type Hints struct {
+	Batch BatchHint
+	File  string        // call site, from file:
+	Line  int           // call site, from line:
+	TTL   time.Duration // cache lifetime, from ttl: in seconds
+	Trace string        // W3C traceparent, from SQLCommenter
+	// Bad has one sentence for each hint that cannot be used; nil normally.
+	Bad []string
+}
+
+// BatchKind says which form of the batch hint was given.
+type BatchKind uint8
+
+// The forms of the batch hint.
+const (
+	BatchNone   BatchKind = iota // no hint
+	BatchOff                     // batch:off, batch:0
+	BatchAuto                    // batch, batch:auto
+	BatchWindow                  // batch:N
+)
+
+// String returns "none", "off", "auto" or "window".
+func (k BatchKind) String() string {
+	switch k {
+	case BatchNone:
+		return "none"
+	case BatchOff:
+		return "off"
+	case BatchAuto:
+		return "auto"
+	case BatchWindow:
+		return "window"
+	}
+	return "invalid"
+}
+
+// BatchHint is the batch hint. Window is the most extra wait that the client
+// accepts, above 0 and up to 1 s; zero unless Kind is BatchWindow.
+type BatchHint struct {
+	Kind   BatchKind
+	Window time.Duration
+}
+
+// Scan reads sql. It allocates nothing unless a name must be folded or a hint
+// is unusable. It retains nothing; the strings in the result may alias sql.
+//
+// Literals are read as with standard_conforming_strings=on, the server's
+// default; see Statement.Nonconforming for sessions that have it off.
+func Scan(sql string) Statement {
+	return Statement{Verb: VerbOther, Effects: EffUnknown, Count: 1}
+}
+
+// readOnlyEffects are the effects that a read may have.
+const readOnlyEffects = EffSessionRead | EffSequenceRead | EffSleep | EffWeirShow | EffBackslash
+
+// ReadOnly reports whether the text is one SELECT, VALUES, TABLE or SHOW that
+// writes nothing, locks nothing, changes nothing of the session and calls no
+// unknown function.
+func (s Statement) ReadOnly() bool {
+	switch s.Verb {
+	case VerbSelect, VerbValues, VerbTable, VerbShow:
+		return s.Effects&^readOnlyEffects == 0
+	}
+	return false
+}
+
+// Nonconforming returns what is known of the statement in a session with
+// standard_conforming_strings=off, where a backslash in a plain literal
+// escapes. Such a literal may end elsewhere than Scan saw it end, so a statement
+// that has one becomes VerbOther with EffUnknown; any other is read alike under
+// both settings and returned as it is.
+func (s Statement) Nonconforming() Statement {
+	if s.Effects&EffBackslash == 0 {
+		return s
+	}
+	return Statement{Verb: VerbOther, Effects: EffBackslash | EffUnknown, Count: s.Count}
+}
