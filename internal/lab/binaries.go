@@ -1,0 +1,212 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Where the lab looks for servers that are not where the distribution puts them.
+const (
+	// EnvPostgresBin names the directory that holds postgres and initdb.
+	EnvPostgresBin = "WEIR_PG_BIN"
+	// EnvPostgresBundle names an unpacked bundle of PostgreSQL binaries, such
+	// as those that zonky or pgserver publish: the directory itself, or one of
+	// its children, has a bin directory.
+	EnvPostgresBundle = "WEIR_PG_BUNDLE"
+	// EnvPgBouncer names the pgbouncer program.
+	EnvPgBouncer = "WEIR_PGBOUNCER"
+)
+
+// NotInstalledError says that a server is not on this machine. Tests skip on
+// it, except in CI; operators run Hint.
+type NotInstalledError struct {
+	Server string   // for example "PostgreSQL"
+	Looked []string // the places that were tried
+	Hint   string   // the one command that installs it
+}
+
+func (e *NotInstalledError) Error() string {
+	return fmt.Sprintf("find %s: not in %s; install it with: %s", e.Server, strings.Join(e.Looked, ", "), e.Hint)
+}
+
+// version is a server's version: 15.18 is {15, 18}.
+type version struct{ major, minor int }
+
+func (v version) atLeast(major, minor int) bool {
+	return v.major > major || v.major == major && v.minor >= minor
+}
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
+
+var versionPattern = regexp.MustCompile(`\b(\d{1,4})(?:\.(\d{1,4})|devel|beta\d+|rc\d+)`)
+
+// parseVersion finds the version in what a program prints for --version, such
+// as "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)", "postgres
+// (PostgreSQL) 19devel" or "PgBouncer 1.18.0". A version without a minor part
+// has minor 0.
+func parseVersion(s string) (version, error) {
+	m := versionPattern.FindStringSubmatch(s)
+	if m == nil {
+		return version{}, fmt.Errorf("parse version: no version in %q", lastLines(s, 1))
+	}
+	major, err := strconv.Atoi(m[1])
+	if err != nil {
+		return version{}, fmt.Errorf("parse version: %w", err)
+	}
+	minor := 0
+	if m[2] != "" {
+		if minor, err = strconv.Atoi(m[2]); err != nil {
+			return version{}, fmt.Errorf("parse version: %w", err)
+		}
+	}
+	return version{major, minor}, nil
+}
+
+// postgresBinaries is one installation of PostgreSQL.
+type postgresBinaries struct {
+	dir     string // holds postgres and initdb
+	version version
+	text    string // what postgres --version prints: names the build exactly
+}
+
+func (b postgresBinaries) path(name string) string { return filepath.Join(b.dir, name) }
+
+// hasLibrary reports whether a loadable module is installed.
+func (b postgresBinaries) hasLibrary(name string) bool {
+	for _, dir := range []string{"../lib", "../lib/postgresql"} {
+		if isFile(filepath.Join(b.dir, dir, name+".so")) {
+			return true
+		}
+	}
+	return false
+}
+
+// FindPostgres returns the directory that holds postgres and initdb, and their
+// version such as "15.18". It takes the first of binDir (when not empty),
+// $WEIR_PG_BIN, the newest /usr/lib/postgresql/*/bin, the PATH, and
+// $WEIR_PG_BUNDLE. The error is a *NotInstalledError when there is none.
+func FindPostgres(ctx context.Context, binDir string) (dir, version string, err error) {
+	b, err := findPostgres(ctx, binDir)
+	if err != nil {
+		return "", "", err
+	}
+	return b.dir, b.version.String(), nil
+}
+
+func findPostgres(ctx context.Context, binDir string) (postgresBinaries, error) {
+	if binDir == "" {
+		binDir = os.Getenv(EnvPostgresBin)
+	}
+	if binDir != "" { // asked for: nothing else will do
+		if !isPostgresDir(binDir) {
+			return postgresBinaries{}, fmt.Errorf("find PostgreSQL: %s does not hold postgres and initdb", binDir)
+		}
+		return inspectPostgres(ctx, binDir)
+	}
+	for _, dir := range postgresDirs() {
+		if isPostgresDir(dir) {
+			return inspectPostgres(ctx, dir)
+		}
+	}
+	return postgresBinaries{}, &NotInstalledError{
+		Server: "PostgreSQL",
+		Looked: []string{"$" + EnvPostgresBin, "/usr/lib/postgresql/*/bin", "the PATH", "$" + EnvPostgresBundle},
+		Hint:   "apt-get install postgresql",
+	}
+}
+
+// postgresDirs lists the candidates, best first.
+func postgresDirs() []string {
+	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	slices.SortFunc(dirs, func(a, b string) int { return majorOf(b) - majorOf(a) })
+	if path, err := exec.LookPath("postgres"); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(real))
+		}
+	}
+	if bundle := os.Getenv(EnvPostgresBundle); bundle != "" {
+		below, _ := filepath.Glob(filepath.Join(bundle, "*", "bin"))
+		dirs = append(append(dirs, filepath.Join(bundle, "bin")), below...)
+	}
+	return dirs
+}
+
+// majorOf returns the number in /usr/lib/postgresql/NUMBER/bin, or 0.
+func majorOf(binDir string) int {
+	n, err := strconv.Atoi(filepath.Base(filepath.Dir(binDir)))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func isPostgresDir(dir string) bool {
+	return isFile(filepath.Join(dir, "postgres")) && isFile(filepath.Join(dir, "initdb"))
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func inspectPostgres(ctx context.Context, dir string) (postgresBinaries, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return postgresBinaries{}, fmt.Errorf("find PostgreSQL: %w", err)
+	}
+	// postgres answers --version even to root.
+	out, err := runCommand(ctx, command{path: filepath.Join(dir, "postgres"), args: []string{"--version"}, dir: "/"})
+	if err != nil {
+		return postgresBinaries{}, fmt.Errorf("ask PostgreSQL for its version: %w", err)
+	}
+	v, err := parseVersion(out)
+	if err != nil {
+		return postgresBinaries{}, err
+	}
+	return postgresBinaries{dir, v, strings.TrimSpace(out)}, nil
+}
+
+// findPgBouncer returns the path and version of pgbouncer: binary when not
+// empty, $WEIR_PGBOUNCER, the PATH, /usr/sbin.
+func findPgBouncer(ctx context.Context, binary string) (string, version, error) {
+	if binary == "" {
+		binary = os.Getenv(EnvPgBouncer)
+	}
+	if binary == "" {
+		if path, err := exec.LookPath("pgbouncer"); err == nil {
+			binary = path
+		} else if isFile("/usr/sbin/pgbouncer") { // not in an ordinary user's PATH
+			binary = "/usr/sbin/pgbouncer"
+		} else {
+			return "", version{}, &NotInstalledError{
+				Server: "PgBouncer",
+				Looked: []string{"$" + EnvPgBouncer, "the PATH", "/usr/sbin"},
+				Hint:   "apt-get install pgbouncer",
+			}
+		}
+	}
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return "", version{}, fmt.Errorf("find PgBouncer: %w", err)
+	}
+	out, err := runCommand(ctx, command{path: binary, args: []string{"--version"}, dir: "/"})
+	if err != nil {
+		return "", version{}, fmt.Errorf("ask PgBouncer for its version: %w", err)
+	}
+	v, err := parseVersion(out)
+	return binary, v, err
+}
+
+// NotInstalled reports whether err says that a server is missing on this machine.
+func NotInstalled(err error) bool {
+	var e *NotInstalledError
+	return errors.As(err, &e)
+}

@@ -1,0 +1,220 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+// initdbArgs makes a data directory that fits every configuration: what differs
+// between servers (settings, authentication, passwords) is written afterwards.
+// --no-sync: until its server runs, a lab directory is worth nothing.
+var initdbArgs = []string{
+	"-U", superuser, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions",
+}
+
+// copyWorkers is how many files are copied at once. A data directory is about a
+// thousand small files, so the copy waits on the file system, not on bytes.
+const copyWorkers = 4
+
+// initData fills the empty directory dst with an initialised data directory:
+// a copy of the cached one of this build (80 ms), or, when there is no cache to
+// be had, by initdb (500 ms and more).
+func initData(ctx context.Context, bin postgresBinaries, dst string, as *identity, fresh bool) error {
+	if !fresh {
+		golden, err := goldenData(ctx, bin, filepath.Dir(dst), as)
+		if err == nil {
+			err = copyTree(ctx, golden, dst, as)
+		}
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		// A cache that fails (read-only home, full disk) costs time only; a
+		// half-copied directory must not be mistaken for a whole one.
+		if err := clearDir(dst); err != nil {
+			return err
+		}
+	}
+	return runInitdb(ctx, bin, dst, as)
+}
+
+func runInitdb(ctx context.Context, bin postgresBinaries, dst string, as *identity) error {
+	_, err := runCommand(ctx, command{
+		path: bin.path("initdb"), args: append([]string{"-D", dst}, initdbArgs...), dir: dst, as: as,
+	})
+	if err != nil {
+		return fmt.Errorf("initialise data directory: %w", err)
+	}
+	return nil
+}
+
+// goldenData returns the cached data directory of this build, making it first
+// when there is none. scratch is a directory that the server's user can reach.
+func goldenData(ctx context.Context, bin postgresBinaries, scratch string, as *identity) (string, error) {
+	cache, err := cacheDir()
+	if err != nil {
+		return "", err
+	}
+	golden := filepath.Join(cache, "postgres-"+goldenKey(bin))
+	if isDir(golden) {
+		return golden, nil
+	}
+	unlock, err := lockFile(ctx, golden+".lock")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if isDir(golden) { // made by another process while this one waited
+		return golden, nil
+	}
+	made, err := os.MkdirTemp(scratch, "initdb-")
+	if err != nil {
+		return "", fmt.Errorf("create initdb directory: %w", err)
+	}
+	defer os.RemoveAll(made)
+	if err := as.own(made); err != nil {
+		return "", fmt.Errorf("hand over initdb directory: %w", err)
+	}
+	if err := runInitdb(ctx, bin, made, as); err != nil {
+		return "", err
+	}
+	// Copied, not moved: the cache may be on another file system, and belongs
+	// to the owner of this process.
+	part := golden + ".part"
+	if err := os.RemoveAll(part); err != nil {
+		return "", fmt.Errorf("clear golden data directory: %w", err)
+	}
+	if err := os.Mkdir(part, 0o700); err != nil {
+		return "", fmt.Errorf("create golden data directory: %w", err)
+	}
+	if err := copyTree(ctx, made, part, nil); err != nil {
+		return "", err
+	}
+	if err := os.Rename(part, golden); err != nil {
+		return "", fmt.Errorf("keep golden data directory: %w", err)
+	}
+	return golden, nil
+}
+
+// goldenKey names everything that a data directory depends on.
+func goldenKey(bin postgresBinaries) string {
+	sum := sha256.Sum256([]byte(bin.dir + "\x00" + bin.text + "\x00" + strings.Join(initdbArgs, "\x00")))
+	return fmt.Sprintf("%s-%s", bin.version, hex.EncodeToString(sum[:6]))
+}
+
+// lockFile takes an exclusive lock, waiting for it as long as ctx allows.
+func lockFile(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		t := time.NewTimer(10 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			_ = f.Close()
+			return nil, fmt.Errorf("wait for lock: %w", context.Cause(ctx))
+		case <-t.C:
+		}
+	}
+}
+
+// copyTree copies the content of directory src into the existing directory dst:
+// directories and ordinary files with their modes, given to as.
+func copyTree(ctx context.Context, src, dst string, as *identity) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(copyWorkers)
+	walkErr := filepath.WalkDir(src, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		rel, err := filepath.Rel(src, path)
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dst, rel)
+		switch {
+		case rel == ".":
+			return nil
+		case e.IsDir():
+			if err := os.Mkdir(to, info.Mode().Perm()); err != nil {
+				return err
+			}
+			return as.own(to)
+		case info.Mode().IsRegular():
+			g.Go(func() error { return copyFile(path, to, info.Mode().Perm(), as) })
+			return nil
+		}
+		return fmt.Errorf("%s is neither a file nor a directory", path)
+	})
+	if err := errors.Join(walkErr, g.Wait()); err != nil {
+		return fmt.Errorf("copy data directory: %w", err)
+	}
+	return nil
+}
+
+// copyFile shares the blocks where the file system can, else copies them inside
+// the kernel.
+func copyFile(src, dst string, mode os.FileMode, as *identity) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil {
+		_, err = io.Copy(out, in)
+	}
+	if err := errors.Join(err, out.Close()); err != nil {
+		return err
+	}
+	return as.own(dst)
+}
+
+func clearDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("clear directory: %w", err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("clear directory: %w", err)
+		}
+	}
+	return nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

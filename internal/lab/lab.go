@@ -1,0 +1,116 @@
+// Package lab starts private, throwaway real servers on this machine: the
+// PostgreSQL and PgBouncer that weir's tests and benchmarks talk to. A lab
+// server lives in a directory of its own, listens on the loopback only, and is
+// gone with its owner: after Stop, after a signal, and after a SIGKILL of the
+// owner, which the kernel turns into a SIGKILL of the server and the next start
+// into a removed directory (see Sweep).
+//
+// The package does not mock, and it does not measure. What it offers beside
+// real servers is trouble on demand: a slow disk (PostgresConfig.FsyncLatency),
+// a crash (Postgres.Kill), a hang (Postgres.Pause) and a bad network (Relay).
+//
+// It runs on Linux only. Root's servers run as an unprivileged user, because
+// PostgreSQL and PgBouncer refuse to run as root.
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Durability says what a server promises when it acknowledges a commit.
+type Durability int
+
+const (
+	// Prod flushes the log to disk before it acknowledges a commit, and keeps
+	// its log as a production server would. It is the zero value, so that no
+	// benchmark measures a server without durability by accident.
+	Prod Durability = iota
+	// Fast never flushes. A crash of the server alone loses nothing, since the
+	// kernel keeps what was written; a crash of the machine loses everything.
+	Fast
+)
+
+// ParseDurability is the inverse of String.
+func ParseDurability(s string) (Durability, error) {
+	switch s {
+	case "prod":
+		return Prod, nil
+	case "fast":
+		return Fast, nil
+	}
+	return 0, fmt.Errorf("durability %q: must be prod or fast", s)
+}
+
+func (d Durability) String() string {
+	switch d {
+	case Prod:
+		return "prod"
+	case Fast:
+		return "fast"
+	}
+	return fmt.Sprintf("Durability(%d)", int(d))
+}
+
+// baseDir is where run directories are made: $WEIR_LAB_DIR, else /tmp, else,
+// for durable servers on a machine whose /tmp is in memory (where a flush is
+// free, and every commit-bound figure a lie), /var/tmp. Never os.TempDir: a
+// test's TMPDIR may be closed to the user that the server runs as, and long
+// enough to break the 107 bytes of a Unix socket's path.
+func baseDir(d Durability) string {
+	if dir := os.Getenv("WEIR_LAB_DIR"); dir != "" {
+		return dir
+	}
+	if d == Prod && inMemory("/tmp") {
+		return "/var/tmp"
+	}
+	return "/tmp"
+}
+
+// baseDirs lists every place where an earlier process may have left a run
+// directory.
+func baseDirs() []string {
+	dirs := []string{"/tmp", "/var/tmp"}
+	if dir := os.Getenv("WEIR_LAB_DIR"); dir != "" {
+		dirs = append(dirs, filepath.Clean(dir))
+	}
+	return dirs
+}
+
+func inMemory(path string) bool {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return false
+	}
+	return fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
+}
+
+// cacheDir is where results worth keeping between processes live: initialised
+// data directories and the compiled slow-disk shim. It belongs to this user and
+// nobody else may write there, since the server executes what it finds.
+func cacheDir() (string, error) {
+	var dir string
+	if base, err := os.UserCacheDir(); err == nil {
+		dir = filepath.Join(base, "weir", "lab")
+		if os.MkdirAll(dir, 0o700) != nil {
+			dir = ""
+		}
+	}
+	if dir == "" {
+		dir = fmt.Sprintf("/var/tmp/weir-lab-cache-%d", os.Geteuid())
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return "", fmt.Errorf("create cache directory: %w", err)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return "", fmt.Errorf("inspect cache directory: %w", err)
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o022 != 0 {
+		return "", fmt.Errorf("cache directory %s: not a directory that only this user may write", dir)
+	}
+	return dir, nil
+}

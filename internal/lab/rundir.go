@@ -1,0 +1,272 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	dirPrefix = "weir-lab-"
+	// ownerFile is locked by the owner for as long as it lives and lists the
+	// servers it started: the boot id, then one "pid start" per line.
+	ownerFile = "owner"
+)
+
+// runDir is the directory of one server: BASE/weir-lab-PID-START-RANDOM, where
+// PID and START name the owner. It stays owned by the owner, who alone may add
+// to it; what the server writes to lies in subdirectories given to its user.
+type runDir struct {
+	path string
+	lock *os.File
+
+	mu sync.Mutex // guards the owner file's content
+}
+
+// newRunDir makes a run directory below base, after removing what dead owners
+// have left behind.
+func newRunDir(base string) (*runDir, error) {
+	sweepOnce()
+	self, err := readStat(os.Getpid())
+	if err != nil {
+		return nil, fmt.Errorf("identify own process: %w", err)
+	}
+	path, err := os.MkdirTemp(base, fmt.Sprintf("%s%d-%d-", dirPrefix, self.id.pid, self.id.start))
+	if err != nil {
+		return nil, fmt.Errorf("create run directory: %w", err)
+	}
+	d := &runDir{path: path}
+	if err := d.claim(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return d, nil
+}
+
+func (d *runDir) claim() error {
+	// The server's user must be able to pass, not to look around.
+	if err := os.Chmod(d.path, 0o711); err != nil {
+		return fmt.Errorf("open run directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(d.path, ownerFile), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("create owner file: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("lock owner file: %w", err)
+	}
+	if _, err := fmt.Fprintln(f, bootID()); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("write owner file: %w", err)
+	}
+	d.lock = f
+	return nil
+}
+
+// sub makes a subdirectory that belongs to the server's user.
+func (d *runDir) sub(name string, as *identity, mode os.FileMode) (string, error) {
+	path := filepath.Join(d.path, name)
+	if err := os.Mkdir(path, mode); err != nil {
+		return "", fmt.Errorf("create %s directory: %w", name, err)
+	}
+	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+		return "", fmt.Errorf("create %s directory: %w", name, err)
+	}
+	if err := as.own(path); err != nil {
+		return "", fmt.Errorf("hand over %s directory: %w", name, err)
+	}
+	return path, nil
+}
+
+// register records a server, so that a sweep can end it if it outlives us.
+func (d *runDir) register(id procID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := fmt.Fprintf(d.lock, "%d %d\n", id.pid, id.start); err != nil {
+		return fmt.Errorf("register server: %w", err)
+	}
+	return nil
+}
+
+// remove deletes the directory. Its servers must be gone.
+func (d *runDir) remove() error {
+	err := removeRunDir(d.path)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock != nil {
+		_ = d.lock.Close()
+		d.lock = nil
+	}
+	return err
+}
+
+func removeRunDir(path string) error {
+	reclaimSharedMemory(filepath.Join(path, "data"))
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("remove run directory: %w", err)
+	}
+	return nil
+}
+
+var sweepOnce = sync.OnceFunc(func() { _, _ = Sweep() })
+
+// Sweep removes the run directories of owners that died without cleaning up,
+// after ending any server of theirs that still runs, and returns what it
+// removed. It touches only directories of this user, and nothing of a living
+// owner: a directory goes only when the process it names is gone *and* nobody
+// holds its lock, which also protects owners in another PID namespace. Every
+// process sweeps once, before it starts its first server.
+func Sweep() ([]string, error) {
+	var removed []string
+	var errs []error
+	seen := map[string]bool{}
+	for _, base := range baseDirs() {
+		paths, err := filepath.Glob(filepath.Join(base, dirPrefix+"*"))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("list run directories: %w", err))
+		}
+		for _, path := range paths {
+			if seen[path] {
+				continue
+			}
+			seen[path] = true
+			gone, err := sweepDir(path)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("sweep %s: %w", path, err))
+			}
+			if gone {
+				removed = append(removed, path)
+			}
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// parseDirName returns the owner that a run directory's name holds.
+func parseDirName(name string) (procID, bool) {
+	rest, ok := strings.CutPrefix(name, dirPrefix)
+	f := strings.Split(rest, "-")
+	if !ok || len(f) != 3 || f[2] == "" {
+		return procID{}, false
+	}
+	pid, err1 := strconv.Atoi(f[0])
+	start, err2 := strconv.ParseUint(f[1], 10, 64)
+	return procID{pid, start}, err1 == nil && err2 == nil && pid > 0
+}
+
+// graceNoLock is how long a directory without an owner file is left alone: its
+// owner may be about to create it.
+const graceNoLock = time.Minute
+
+func sweepDir(path string) (bool, error) {
+	owner, ok := parseDirName(filepath.Base(path))
+	if !ok || owner.alive() {
+		return false, nil
+	}
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || !info.IsDir() || int(st.Uid) != os.Geteuid() {
+		return false, nil
+	}
+	lock, err := os.OpenFile(filepath.Join(path, ownerFile), os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if time.Since(info.ModTime()) < graceNoLock {
+			return false, nil
+		}
+		return true, removeRunDir(path)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return false, nil // its owner lives, or another process sweeps it
+	}
+	content, err := os.ReadFile(lock.Name())
+	if err != nil {
+		return false, nil // swept by another process before we had the lock
+	}
+	endOrphans(string(content))
+	return true, removeRunDir(path)
+}
+
+// endOrphans kills the servers listed in an owner file. The parent-death signal
+// has done so already, unless the owner's death came between the server's start
+// and its asking for that signal.
+func endOrphans(content string) {
+	boot, list, _ := strings.Cut(content, "\n")
+	if boot == "" || boot != bootID() {
+		return // the pids are of an earlier life of this machine
+	}
+	for line := range strings.Lines(list) {
+		var id procID
+		if n, err := fmt.Sscanf(line, "%d %d\n", &id.pid, &id.start); n != 2 || err != nil || id.pid <= 1 {
+			continue
+		}
+		if !id.alive() {
+			continue
+		}
+		all := append([]procID{id}, descendants(id.pid)...)
+		for _, p := range all {
+			_ = p.signal(syscall.SIGKILL)
+		}
+		waitGone(all)
+	}
+}
+
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// reclaimSharedMemory removes the small System V segment that a killed
+// postmaster leaves behind; the kernel keeps at most 4096 of them. A data
+// directory of a server that stopped cleanly has no postmaster.pid.
+func reclaimSharedMemory(dataDir string) {
+	path := filepath.Join(dataDir, "postmaster.pid")
+	var file unix.Stat_t
+	if err := unix.Stat(path, &file); err != nil {
+		return
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	lines := strings.Split(string(content), "\n")
+	if len(lines) < 7 {
+		return
+	}
+	f := strings.Fields(lines[6]) // "key id"
+	if len(f) != 2 {
+		return
+	}
+	id, err := strconv.Atoi(f[1])
+	if err != nil {
+		return
+	}
+	var desc unix.SysvShmDesc
+	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &desc); err != nil {
+		return
+	}
+	// The file is the server's word; the segment must at least be its own.
+	if desc.Nattch == 0 && desc.Perm.Uid == file.Uid {
+		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	}
+}
