@@ -1,0 +1,224 @@
+package pgwire
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// AcceptConfig says how weir receives clients.
+type AcceptConfig struct {
+	// TLS holds the certificate, and in ClientCAs the authorities whose client
+	// certificates are believed. Default: none, TLS is declined.
+	TLS *tls.Config
+	// TLSMode says what is demanded of a client that is not on a Unix socket.
+	// Those are never asked for TLS, as in PostgreSQL.
+	//
+	//	disable        TLS is declined
+	//	allow, prefer  with or without TLS, as the client likes
+	//	require        TLS, client certificate optional
+	//	verify-ca      TLS and a certificate signed by one of TLS.ClientCAs
+	//	verify-full    the same, and its common name is the user's name
+	//
+	// Default: prefer with a TLS config, else disable.
+	TLSMode TLSMode
+	// MaxStartup bounds the startup packet, in bytes. Default: 10000, as in
+	// PostgreSQL.
+	MaxStartup int
+	// Timeout bounds all of Accept, TLS handshake included. Default: 1 minute.
+	Timeout time.Duration
+	// MaxVersion is the newest protocol version to speak. Default: Version32.
+	MaxVersion uint32
+}
+
+func (c AcceptConfig) withDefaults() AcceptConfig {
+	if c.TLSMode == "" {
+		c.TLSMode = TLSDisable
+		if c.TLS != nil {
+			c.TLSMode = TLSPrefer
+		}
+	}
+	c.MaxStartup = cmp.Or(c.MaxStartup, 10000)
+	c.Timeout = cmp.Or(c.Timeout, time.Minute)
+	c.MaxVersion = cmp.Or(c.MaxVersion, Version32)
+	return c
+}
+
+// Validate reports a configuration that no client could be received with, or
+// one that would believe more than it says.
+func (c AcceptConfig) Validate() error {
+	c = c.withDefaults()
+	if _, err := ParseTLSMode(string(c.TLSMode)); err != nil {
+		return err
+	}
+	switch {
+	case c.TLSMode.demanded() && c.TLS == nil:
+		return fmt.Errorf("client TLS mode %s needs a server certificate", c.TLSMode)
+	case c.TLSMode.verifies() && c.TLS.ClientCAs == nil:
+		return fmt.Errorf("client TLS mode %s needs the certificates of the authorities that sign client certificates", c.TLSMode)
+	}
+	return nil
+}
+
+// Accept reads what a client says before authentication. It answers
+// SSLRequest, takes TLS that starts without one (ALPN "postgresql"), declines
+// GSSENCRequest, and tells a client that asks for a newer protocol which one it
+// gets. The returned connection is conn itself or a *tls.Conn over it.
+//
+// Bytes that a client, or somebody in between, sends in plain text behind an
+// SSLRequest are never taken for part of the session (CVE-2021-23214): nothing
+// is read ahead, so they fall into the TLS handshake and break it.
+//
+// On error the client has been sent an ErrorResponse where the protocol has
+// room for one, and the caller closes conn. A client that left without a word,
+// as health checks do, gives an error that is io.EOF.
+func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (net.Conn, *Startup, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("accept client: %w", err)
+	}
+	a := &acceptor{cfg: cfg, raw: conn, conn: conn, local: conn.LocalAddr().Network() == "unix"}
+	release := bound(ctx, conn, cfg.Timeout)
+	s, err := a.run(ctx)
+	if err != nil {
+		a.refuse(err)
+	}
+	if err = release(err); err != nil {
+		return nil, nil, fmt.Errorf("accept client: %w", err)
+	}
+	return a.conn, s, nil
+}
+
+// acceptor is one client on its way in.
+type acceptor struct {
+	cfg   AcceptConfig
+	raw   net.Conn
+	conn  net.Conn // raw or TLS over it
+	tls   *tls.ConnectionState
+	local bool // a Unix socket
+}
+
+func (a *acceptor) run(ctx context.Context) (*Startup, error) {
+	askedTLS, askedGSS := false, false
+	for {
+		var first [1]byte
+		if _, err := io.ReadFull(a.conn, first[:]); err != nil {
+			return nil, err
+		}
+		// A TLS record of type handshake starts with 0x16; as a startup
+		// packet it would be 369 million bytes long.
+		if first[0] == 0x16 && !askedTLS && !askedGSS {
+			askedTLS = true
+			if err := a.direct(ctx, first[0]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		packet, err := readUntyped(a.conn, first[0], a.cfg.MaxStartup)
+		if err != nil {
+			return nil, err
+		}
+		switch code := binary.BigEndian.Uint32(packet); {
+		case code == codeTLS && len(packet) == 4 && !askedTLS:
+			askedTLS = true
+			if err := a.answerTLS(ctx); err != nil {
+				return nil, err
+			}
+		case code == codeGSS && len(packet) == 4 && !askedGSS && a.tls == nil:
+			askedGSS = true
+			if _, err := a.conn.Write([]byte{'N'}); err != nil {
+				return nil, err
+			}
+		default:
+			return a.startup(packet)
+		}
+	}
+}
+
+func (a *acceptor) answerTLS(ctx context.Context) error {
+	if a.local || a.cfg.TLSMode == TLSDisable {
+		_, err := a.conn.Write([]byte{'N'})
+		return err
+	}
+	if _, err := a.conn.Write([]byte{'S'}); err != nil {
+		return err
+	}
+	return a.handshake(ctx, nil)
+}
+
+// direct takes TLS without an SSLRequest. ALPN is required then, as PostgreSQL
+// 17 does, so that a client of another protocol cannot be led here.
+func (a *acceptor) direct(ctx context.Context, first byte) error {
+	if a.local || a.cfg.TLSMode == TLSDisable {
+		return errors.New("direct TLS connection, and TLS is disabled")
+	}
+	if err := a.handshake(ctx, []byte{first}); err != nil {
+		return err
+	}
+	if a.tls.NegotiatedProtocol != alpn {
+		return fmt.Errorf("direct TLS connection without the ALPN protocol %q", alpn)
+	}
+	return nil
+}
+
+func (a *acceptor) handshake(ctx context.Context, prefix []byte) error {
+	t := &tlsTransport{Conn: a.raw, prefix: prefix}
+	c := tls.Server(t, t.serverConfig(a.cfg.TLS, a.cfg.TLSMode))
+	if err := c.HandshakeContext(ctx); err != nil {
+		// The stream is in no state for an ErrorResponse.
+		a.conn = nil
+		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	state := c.ConnectionState()
+	a.conn, a.tls = c, &state
+	return nil
+}
+
+func (a *acceptor) startup(packet []byte) (*Startup, error) {
+	s, unknown, err := ParseStartup(packet)
+	if err != nil {
+		return nil, err
+	}
+	s.TLS = a.tls
+	if s.Kind == StartupCancel {
+		// libpq before 17 sends these in plain text whatever its sslmode; the
+		// key in it is the whole authority.
+		return s, nil
+	}
+	if a.tls == nil && !a.local && a.cfg.TLSMode.demanded() {
+		e := NewFatal(CodeInvalidAuthorization, "connection without TLS refused for user %q", s.User)
+		e.Hint = "Connect with sslmode=require or stronger."
+		return nil, e
+	}
+	if a.cfg.TLSMode == TLSVerifyFull && a.tls != nil && certName(a.tls) != s.User {
+		return nil, NewFatal(CodeInvalidAuthorization, "certificate authentication failed for user %q", s.User)
+	}
+	if s.Version > a.cfg.MaxVersion || len(unknown) > 0 {
+		s.Version = min(s.Version, a.cfg.MaxVersion)
+		if _, err := a.conn.Write(AppendNegotiateVersion(nil, s.Version, unknown)); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// refuse tells the client why, when the reason is fit for it.
+func (a *acceptor) refuse(err error) {
+	if a.conn == nil {
+		return
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		if !errors.Is(err, ErrMalformed) {
+			return
+		}
+		e = NewFatal(CodeProtocolViolation, "invalid startup packet")
+	}
+	_, _ = a.conn.Write(AppendError(nil, e))
+}

@@ -1,0 +1,123 @@
+package pgwire
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// Upper limits of messages during login, in bytes, header included. Nobody who
+// has not logged in yet may make the other side hold more than this.
+const (
+	// maxAuthMessage bounds what a client sends: PostgreSQL allows 65535 for
+	// its longest token and so do we, though a SCRAM message has 200.
+	maxAuthMessage = 65535 + HeaderLen
+	// maxServerMessage bounds what a server sends. A login holds no message
+	// longer than an error with a long context.
+	maxServerMessage = 1 << 20
+)
+
+// link reads and writes whole messages on a blocking connection. It reads
+// exactly the bytes of the message that it returns, which costs two system
+// calls and makes it safe to leave at any message boundary.
+type link struct {
+	conn net.Conn
+	max  int
+	head [HeaderLen]byte
+	buf  []byte // body of the last message
+}
+
+// read returns the next message. body is valid until the next read.
+func (l *link) read() (typ byte, body []byte, err error) {
+	if _, err = io.ReadFull(l.conn, l.head[:]); err != nil {
+		return 0, nil, err
+	}
+	typ, length, _ := Peek(l.head[:])
+	if length < HeaderLen {
+		return 0, nil, ErrMalformed
+	}
+	if length > l.max {
+		return 0, nil, fmt.Errorf("message %q of %d bytes during login: limit %d: %w", typ, length, l.max, ErrMalformed)
+	}
+	n := length - HeaderLen
+	if cap(l.buf) < n {
+		l.buf = make([]byte, n)
+	}
+	l.buf = l.buf[:n]
+	if _, err = io.ReadFull(l.conn, l.buf); err != nil {
+		return 0, nil, unexpectedEOF(err)
+	}
+	return typ, l.buf, nil
+}
+
+func (l *link) write(msg []byte) error {
+	_, err := l.conn.Write(msg)
+	return err
+}
+
+// readResponse returns the body of the password or SASL message that a client
+// answers an authentication request with.
+func (l *link) readResponse() ([]byte, error) {
+	typ, body, err := l.read()
+	if err != nil {
+		return nil, err
+	}
+	switch typ {
+	case ClientPassword:
+		return body, nil
+	case ClientTerminate:
+		return nil, io.EOF
+	}
+	return nil, fmt.Errorf("expected an authentication response, got message %q: %w", typ, ErrMalformed)
+}
+
+// readUntyped reads a startup packet, which has a length but no type byte. max
+// counts the length field. The returned bytes follow the length field.
+func readUntyped(r io.Reader, first byte, max int) ([]byte, error) {
+	head := [4]byte{first}
+	if _, err := io.ReadFull(r, head[1:]); err != nil {
+		return nil, unexpectedEOF(err)
+	}
+	n := int(int32(binary.BigEndian.Uint32(head[:])))
+	if n < 8 || n > max {
+		return nil, fmt.Errorf("startup packet of %d bytes: limit %d: %w", n, max, ErrMalformed)
+	}
+	body := make([]byte, n-4)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, unexpectedEOF(err)
+	}
+	return body, nil
+}
+
+func unexpectedEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// bound lets ctx and timeout (0: none) interrupt reads and writes on conn. The
+// caller passes the outcome of its work through release, which undoes the
+// binding and names the interruption if there was one; after an interruption
+// conn is of no further use.
+func bound(ctx context.Context, conn net.Conn, timeout time.Duration) (release func(error) error) {
+	cancel := func() {}
+	if timeout > 0 {
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded))
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	return func(err error) error {
+		interrupted := !stop()
+		cause := context.Cause(ctx)
+		cancel()
+		if interrupted && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+			return cause
+		}
+		return err
+	}
+}
