@@ -1,0 +1,67 @@
+package pgwire
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// preparePassword applies SASLprep (RFC 4013) to a password before SCRAM hashes
+// it, with PostgreSQL's lenience: a password that SASLprep refuses, or that is
+// not UTF-8, is used as it is. So is one that maps to nothing.
+func preparePassword(password string) string {
+	if isASCII(password) {
+		return password
+	}
+	if prepared, ok := saslprep(password); ok && prepared != "" {
+		return prepared
+	}
+	return password
+}
+
+// isASCII tells whether s holds only ASCII. Control characters are prohibited
+// by SASLprep, and a refused password is used as it is, so any ASCII password
+// stands for itself.
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// saslprep returns the prepared form of s; ok is false if there is none.
+func saslprep(s string) (prepared string, ok bool) {
+	if !utf8.ValidString(s) {
+		return "", false
+	}
+	mapped := strings.Map(func(r rune) rune {
+		switch {
+		case unicode.Is(saslSpaces, r):
+			return ' '
+		case unicode.Is(saslDropped, r):
+			return -1
+		}
+		return r
+	}, s)
+	prepared = norm.NFKC.String(mapped)
+	var hasRandAL, hasL bool
+	for _, r := range prepared {
+		if unicode.Is(saslProhibited, r) || unicode.Is(saslUnassigned, r) {
+			return "", false
+		}
+		hasRandAL = hasRandAL || unicode.Is(saslRandAL, r)
+		hasL = hasL || unicode.Is(saslL, r)
+	}
+	if !hasRandAL {
+		return prepared, true
+	}
+	// RFC 3454 section 6: a text with right-to-left characters has no
+	// left-to-right ones, and starts and ends with a right-to-left one.
+	first, _ := utf8.DecodeRuneInString(prepared)
+	last, _ := utf8.DecodeLastRuneInString(prepared)
+	return prepared, !hasL && unicode.Is(saslRandAL, first) && unicode.Is(saslRandAL, last)
+}

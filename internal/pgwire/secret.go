@@ -1,0 +1,167 @@
+package pgwire
+
+import (
+	"crypto/md5"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Secret is what weir holds of one user's password: the password itself, an
+// md5 hash or a SCRAM secret, in the forms of pg_authid.rolpassword. The zero
+// Secret is that of a user who does not exist or may not log in: every method
+// that asks for one then fails, and looks to the client as if the password were
+// wrong. Safe for concurrent use. It prints as its kind, never as itself.
+type Secret struct {
+	kind  secretKind
+	text  string // the password, or the 32 hex digits of the md5 hash
+	scram func() (scramKeys, error)
+}
+
+type secretKind uint8
+
+const (
+	secretNone secretKind = iota
+	secretPlain
+	secretMD5
+	secretSCRAM
+)
+
+// ParseSecret reads a secret as an auth file or pg_authid holds it:
+// "SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey", "md5" and 32 hex digits,
+// else a plain password. "" is the zero Secret. Errors do not quote the input.
+func ParseSecret(s string) (Secret, error) {
+	if s == "" {
+		return Secret{}, nil
+	}
+	if fields, ok := strings.CutPrefix(s, mechSCRAM+"$"); ok {
+		keys, err := parseSCRAMSecret(fields)
+		if err != nil {
+			return Secret{}, fmt.Errorf("parse SCRAM secret: %w", err)
+		}
+		return Secret{kind: secretSCRAM, scram: func() (scramKeys, error) { return keys, nil }}, nil
+	}
+	if digits, ok := strings.CutPrefix(s, "md5"); ok && len(digits) == 2*md5.Size {
+		if _, err := hex.DecodeString(digits); err == nil {
+			return Secret{kind: secretMD5, text: strings.ToLower(digits)}, nil
+		}
+	}
+	// The keys are derived once, when the first SCRAM login needs them: it
+	// takes milliseconds, and most secrets in a file are never used.
+	return Secret{kind: secretPlain, text: s, scram: sync.OnceValues(func() (scramKeys, error) {
+		salt := make([]byte, scramSaltLen)
+		_, _ = rand.Read(salt)
+		return newSCRAMKeys(s, salt, scramIterations)
+	})}, nil
+}
+
+// parseSCRAMSecret reads "iterations:salt$StoredKey:ServerKey".
+func parseSCRAMSecret(s string) (scramKeys, error) {
+	params, keys, ok := strings.Cut(s, "$")
+	iterations, salt, ok2 := strings.Cut(params, ":")
+	stored, server, ok3 := strings.Cut(keys, ":")
+	if !ok || !ok2 || !ok3 {
+		return scramKeys{}, errors.New("want SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey")
+	}
+	var k scramKeys
+	var err error
+	if k.iterations, err = strconv.Atoi(iterations); err != nil || k.iterations < 1 || k.iterations > maxIterations {
+		return scramKeys{}, fmt.Errorf("iteration count is not a number from 1 to %d", maxIterations)
+	}
+	for _, part := range []struct {
+		name, text string
+		size       int // 0: any but none
+		dst        *[]byte
+	}{{"salt", salt, 0, &k.salt}, {"StoredKey", stored, sha256.Size, &k.stored}, {"ServerKey", server, sha256.Size, &k.server}} {
+		b, err := base64.StdEncoding.DecodeString(part.text)
+		if err != nil || len(b) == 0 || (part.size > 0 && len(b) != part.size) {
+			return scramKeys{}, fmt.Errorf("%s is not base64 of the right length", part.name)
+		}
+		*part.dst = b
+	}
+	return k, nil
+}
+
+// IsZero tells whether s is the zero Secret.
+func (s Secret) IsZero() bool { return s.kind == secretNone }
+
+// Plain returns the password if that is what s holds.
+func (s Secret) Plain() (password string, ok bool) { return s.text, s.kind == secretPlain }
+
+// String names the kind of the secret.
+func (s Secret) String() string {
+	return [...]string{"no secret", "plain password", "md5 secret", "SCRAM secret"}[s.kind]
+}
+
+// GoString keeps %#v from printing the secret.
+func (s Secret) GoString() string { return s.String() }
+
+// matches tells whether password is the one that s was made from.
+func (s Secret) matches(user, password string) bool {
+	switch s.kind {
+	case secretPlain:
+		return subtle.ConstantTimeCompare([]byte(s.text), []byte(password)) == 1
+	case secretMD5:
+		return subtle.ConstantTimeCompare([]byte(s.text), []byte(md5Hex(password, user))) == 1
+	case secretSCRAM:
+		keys, err := s.scram()
+		if err != nil {
+			return false
+		}
+		got, err := newSCRAMKeys(password, keys.salt, keys.iterations)
+		return err == nil && subtle.ConstantTimeCompare(got.stored, keys.stored) == 1
+	}
+	return false
+}
+
+// md5Hex returns the hex digits of md5(password || salt). PostgreSQL stores it
+// salted with the user's name and sends that salted again.
+func md5Hex(password, salt string) string {
+	sum := md5.Sum([]byte(password + salt))
+	return hex.EncodeToString(sum[:])
+}
+
+// mockSalt makes the salt that an unknown user appears to have. It must be the
+// same at each try, or it would tell that the user is unknown.
+var mockSalt = sync.OnceValue(func() func(user string) []byte {
+	var key [sha256.Size]byte
+	_, _ = rand.Read(key[:])
+	return func(user string) []byte { return mac(key[:], user)[:scramSaltLen] }
+})
+
+// ClientKeys is what a login taught weir about a user's password, enough to log
+// in to a server as that user: the password, or the two SCRAM keys if the
+// server stores the very SCRAM secret (same salt and iterations) that the user
+// was checked against. It prints as nothing of value.
+type ClientKeys struct {
+	ClientKey []byte
+	ServerKey []byte
+	Password  string
+}
+
+// String hides the keys.
+func (k *ClientKeys) String() string {
+	switch {
+	case k == nil:
+		return "no keys"
+	case k.Password != "":
+		return "password (hidden)"
+	case k.ClientKey != nil:
+		return "SCRAM keys (hidden)"
+	}
+	return "no keys"
+}
+
+// GoString keeps %#v from printing the keys.
+func (k *ClientKeys) GoString() string { return k.String() }
+
+// LogValue keeps loggers from printing the keys.
+func (k *ClientKeys) LogValue() slog.Value { return slog.StringValue(k.String()) }
