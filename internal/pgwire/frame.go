@@ -92,7 +92,7 @@ const (
 
 // Protocol versions as the startup message carries them: major<<16 | minor.
 const (
-	Version30 = 3<<16 | 0
+	Version30 = 3 << 16
 	Version32 = 3<<16 | 2
 )
 

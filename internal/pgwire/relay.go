@@ -1,0 +1,187 @@
+package pgwire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+)
+
+// RelayResult tells how a relayed authentication went.
+type RelayResult struct {
+	// Method is what the server asked for: AuthTrust if nothing, else
+	// AuthPassword, AuthMD5 or AuthSCRAM.
+	Method AuthMethod
+	// Keys holds the password if Method is AuthPassword, else nil.
+	Keys *ClientKeys
+	// Version is the protocol version that the server negotiated down to, 0 if
+	// it accepted what the startup packet asked for.
+	Version uint32
+}
+
+// RelayAuth carries an authentication exchange between a client that Accept
+// returned and a server connection that Open returned, when weir holds no
+// secret of the user. It ends with AuthenticationOk or ErrorResponse, which the
+// client has been sent in either case; the ErrorResponse is also returned, as
+// *Error. FinishLogin reads on from there.
+//
+// SCRAM-SHA-256-PLUS is taken out of the server's offer: it proves that nobody
+// stands in between, and weir does. For the same reason a client that supports
+// channel binding over TLS cannot log in by relay to a server that offers it:
+// the two would notice. Such a client gets an error that says what to do.
+func RelayAuth(ctx context.Context, client, server net.Conn) (RelayResult, error) {
+	releaseClient := bound(ctx, client, 0)
+	releaseServer := bound(ctx, server, 0)
+	r := &relay{
+		client: link{conn: client, max: maxAuthMessage},
+		server: link{conn: server, max: maxServerMessage},
+		result: RelayResult{Method: AuthTrust},
+	}
+	err := releaseServer(releaseClient(r.run()))
+	if err != nil {
+		return r.result, fmt.Errorf("relay authentication: %w", err)
+	}
+	return r.result, nil
+}
+
+type relay struct {
+	client, server link
+	result         RelayResult
+	offeredPlus    bool
+}
+
+func (r *relay) run() error {
+	for {
+		typ, body, err := r.server.read()
+		if err != nil {
+			err = fmt.Errorf("read from server: %w", unexpectedEOF(err))
+			return r.refuse(NewFatal(CodeConnectionFailure, "server closed the connection during authentication"), err)
+		}
+		switch typ {
+		case ServerAuth:
+			done, err := r.forward(body)
+			if done || err != nil {
+				return err
+			}
+		case ServerError:
+			if err := r.toClient(AppendMessage(nil, typ, body)); err != nil {
+				return err
+			}
+			return serverError(body)
+		case ServerNotice:
+			if err := r.toClient(AppendMessage(nil, typ, body)); err != nil {
+				return err
+			}
+		case ServerNegotiateVersion:
+			// Between weir and the server; the client has negotiated its own.
+			if r.result.Version, _, err = ParseNegotiateVersion(body); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("message %q during authentication: %w", typ, ErrMalformed)
+		}
+	}
+}
+
+// forward carries one Authentication message to the client, and the client's
+// answer back if it takes one.
+func (r *relay) forward(body []byte) (done bool, err error) {
+	kind, data, err := parseAuth(body)
+	if err != nil {
+		return false, err
+	}
+	switch kind {
+	case authOK:
+		return true, r.toClient(AppendAuthOK(nil))
+	case authSASLFinal:
+		return false, r.toClient(AppendMessage(nil, ServerAuth, body))
+	case authCleartext:
+		r.result.Method = AuthPassword
+	case authMD5:
+		r.result.Method = AuthMD5
+	case authSASL:
+		return false, r.forwardSASL(data)
+	case authSASLContinue:
+	default:
+		e := NewFatal(CodeFeatureNotSupported, "the server asks for %s, which weir does not speak", authKindName(kind))
+		return false, r.refuse(e, nil)
+	}
+	if err := r.toClient(AppendMessage(nil, ServerAuth, body)); err != nil {
+		return false, err
+	}
+	answer, err := r.fromClient()
+	if err != nil {
+		return false, err
+	}
+	if kind == authCleartext {
+		password, err := soleString(answer)
+		if err != nil {
+			return false, r.refuse(NewFatal(CodeProtocolViolation, "malformed password message"), err)
+		}
+		r.result.Keys = &ClientKeys{Password: string(password)}
+	}
+	return false, r.toServer(answer)
+}
+
+func (r *relay) forwardSASL(data []byte) error {
+	r.result.Method = AuthSCRAM
+	offered, err := parseMechanisms(data)
+	if err != nil {
+		return err
+	}
+	r.offeredPlus = slices.Contains(offered, mechSCRAMPlus)
+	offered = slices.DeleteFunc(offered, func(m string) bool { return m == mechSCRAMPlus })
+	if len(offered) == 0 {
+		return r.refuse(NewFatal(CodeFeatureNotSupported, "the server demands channel binding, which cannot pass a proxy"), nil)
+	}
+	if err := r.toClient(AppendAuthSASL(nil, offered...)); err != nil {
+		return err
+	}
+	answer, err := r.fromClient()
+	if err != nil {
+		return err
+	}
+	mechanism, first, err := parseSASLInitial(answer)
+	if err != nil {
+		return r.refuse(NewFatal(CodeProtocolViolation, "malformed SASL message"), err)
+	}
+	if mechanism == mechSCRAMPlus || (r.offeredPlus && bytes.HasPrefix(first, []byte("y,"))) {
+		e := NewFatal(CodeInvalidAuthorization, "channel binding cannot pass a proxy that does not know the user's secret")
+		e.Hint = "Connect with channel_binding=disable, or give weir the user's SCRAM secret."
+		return r.refuse(e, nil)
+	}
+	return r.toServer(answer)
+}
+
+// refuse ends the exchange with an error of weir's own.
+func (r *relay) refuse(e *Error, cause error) error {
+	err := error(e)
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", cause, e)
+	}
+	return errors.Join(err, r.toClient(AppendError(nil, e)))
+}
+
+func (r *relay) toClient(msg []byte) error {
+	if err := r.client.write(msg); err != nil {
+		return fmt.Errorf("write to client: %w", err)
+	}
+	return nil
+}
+
+func (r *relay) toServer(answer []byte) error {
+	if err := r.server.write(AppendMessage(nil, ClientPassword, answer)); err != nil {
+		return fmt.Errorf("write to server: %w", err)
+	}
+	return nil
+}
+
+func (r *relay) fromClient() ([]byte, error) {
+	answer, err := r.client.readResponse()
+	if err != nil {
+		return nil, fmt.Errorf("read from client: %w", err)
+	}
+	return answer, nil
+}
