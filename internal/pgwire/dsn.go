@@ -1,0 +1,338 @@
+package pgwire
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// dsnKeys lists the connection parameters of libpq that weir understands, with
+// the environment variable that stands in for each. Parameters that libpq has
+// and weir lacks are refused like misspelt ones: most of them promise security
+// or routing, and to ignore a promise is worse than to refuse it.
+var dsnKeys = map[string]string{
+	"host":                      "PGHOST",
+	"hostaddr":                  "PGHOSTADDR",
+	"port":                      "PGPORT",
+	"user":                      "PGUSER",
+	"password":                  "PGPASSWORD",
+	"passfile":                  "PGPASSFILE",
+	"dbname":                    "PGDATABASE",
+	"application_name":          "PGAPPNAME",
+	"fallback_application_name": "",
+	"options":                   "PGOPTIONS",
+	"client_encoding":           "PGCLIENTENCODING",
+	"replication":               "",
+	"connect_timeout":           "PGCONNECT_TIMEOUT",
+	"sslmode":                   "PGSSLMODE",
+	"sslnegotiation":            "PGSSLNEGOTIATION",
+	"sslrootcert":               "PGSSLROOTCERT",
+	"sslcert":                   "PGSSLCERT",
+	"sslkey":                    "PGSSLKEY",
+	"ssl_min_protocol_version":  "PGSSLMINPROTOCOLVERSION",
+	"channel_binding":           "PGCHANNELBINDING",
+	"gssencmode":                "PGGSSENCMODE",
+	"target_session_attrs":      "PGTARGETSESSIONATTRS",
+	"max_protocol_version":      "PGMAXPROTOCOLVERSION",
+}
+
+// ParseDSN reads a libpq connection string: a URL (postgres:// or
+// postgresql://) or "key=value" pairs; "" is all defaults. What it leaves open
+// comes from the PG* environment variables, the password file, and libpq's
+// defaults, in this order. PGTZ and PGDATESTYLE become parameters. One host only.
+//
+// Errors name the parameter at fault and quote no value but those that cannot
+// hold a secret.
+func ParseDSN(dsn string) (ConnectConfig, error) {
+	d := &dsnParser{set: map[string]string{}, getenv: os.Getenv}
+	cfg, err := d.parse(dsn)
+	if err != nil {
+		return ConnectConfig{}, fmt.Errorf("parse PostgreSQL DSN: %w", err)
+	}
+	return cfg, nil
+}
+
+// dsnParser reads one DSN. set holds what the string said.
+type dsnParser struct {
+	set    map[string]string
+	getenv func(string) string
+}
+
+func (d *dsnParser) parse(dsn string) (ConnectConfig, error) {
+	var err error
+	if rest, ok := cutScheme(dsn); ok {
+		err = d.url(rest)
+	} else {
+		err = d.pairs(dsn)
+	}
+	if err != nil {
+		return ConnectConfig{}, err
+	}
+	return d.config()
+}
+
+func cutScheme(dsn string) (rest string, ok bool) {
+	for _, scheme := range []string{"postgres://", "postgresql://"} {
+		if len(dsn) >= len(scheme) && strings.EqualFold(dsn[:len(scheme)], scheme) {
+			return dsn[len(scheme):], true
+		}
+	}
+	return dsn, false
+}
+
+// put records a parameter; the last one wins, as in libpq.
+func (d *dsnParser) put(key, value string) error {
+	if _, known := dsnKeys[key]; !known {
+		return fmt.Errorf("parameter %q is unknown or not supported (server settings go into options=-c name=value)", key)
+	}
+	d.set[key] = value
+	return nil
+}
+
+// url reads what follows "postgres://". net/url does not serve here: it refuses
+// the percent-encoded socket directory that libpq allows as a host, and its
+// errors quote the password.
+func (d *dsnParser) url(s string) error {
+	s, query, _ := strings.Cut(s, "?")
+	authority, dbname, _ := strings.Cut(s, "/")
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		name, password, hasPassword := strings.Cut(authority[:at], ":")
+		authority = authority[at+1:]
+		if err := d.putEscaped("user", name); err != nil {
+			return err
+		}
+		if hasPassword {
+			if err := d.putEscaped("password", password); err != nil {
+				return err
+			}
+		}
+	}
+	if strings.ContainsRune(authority, ',') {
+		return errSeveralHosts
+	}
+	host, port := authority, ""
+	if strings.HasPrefix(authority, "[") {
+		end := strings.IndexByte(authority, ']')
+		if end < 0 || (end+1 < len(authority) && authority[end+1] != ':') {
+			return errors.New("host: want [IPv6 address] or [IPv6 address]:port")
+		}
+		host, port = authority[1:end], strings.TrimPrefix(authority[end+1:], ":")
+	} else if colon := strings.IndexByte(authority, ':'); colon >= 0 {
+		host, port = authority[:colon], authority[colon+1:]
+	}
+	for _, p := range []Param{{"host", host}, {"port", port}, {"dbname", dbname}} {
+		if err := d.putEscaped(p.Name, p.Value); err != nil {
+			return err
+		}
+	}
+	for query != "" {
+		var pair string
+		pair, query, _ = strings.Cut(query, "&")
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return errors.New("a URL parameter has no value (a password with special characters must be percent-encoded)")
+		}
+		if key == "ssl" && value == "true" { // JDBC's spelling, which libpq takes
+			key, value = "sslmode", "require"
+		}
+		key, err := url.PathUnescape(key)
+		if err != nil {
+			return errors.New("the name of a URL parameter is not percent-encoded correctly")
+		}
+		if err := d.putEscaped(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putEscaped records a percent-encoded value, unless it is empty.
+func (d *dsnParser) putEscaped(key, value string) error {
+	value, err := url.PathUnescape(value)
+	if err != nil {
+		return fmt.Errorf("%s is not percent-encoded correctly", key)
+	}
+	if value == "" {
+		return nil
+	}
+	return d.put(key, value)
+}
+
+// pairs reads "key = value key='quoted \' value'".
+func (d *dsnParser) pairs(s string) error {
+	const space = " \t\n\r\v\f"
+	for {
+		if s = strings.TrimLeft(s, space); s == "" {
+			return nil
+		}
+		key, rest, ok := strings.Cut(s, "=")
+		key = strings.TrimRight(key, space)
+		if !ok || key == "" || strings.ContainsAny(key, space) {
+			// What stands here may be half of a password with a space in it.
+			return errors.New("want a URL or key=value pairs (a value with spaces must be quoted)")
+		}
+		value, rest, err := pairValue(strings.TrimLeft(rest, space), space)
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		if err := d.put(key, value); err != nil {
+			return err
+		}
+		s = rest
+	}
+}
+
+func pairValue(s, space string) (value, rest string, err error) {
+	quoted := strings.HasPrefix(s, "'")
+	if quoted {
+		s = s[1:]
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case quoted && c == '\'':
+			return b.String(), s[i+1:], nil
+		case !quoted && strings.IndexByte(space, c) >= 0:
+			return b.String(), s[i:], nil
+		default:
+			b.WriteByte(c)
+		}
+	}
+	if quoted {
+		return "", "", errors.New("unterminated quoted value")
+	}
+	return b.String(), "", nil
+}
+
+var errSeveralHosts = errors.New("several hosts in one DSN are not supported: name one")
+
+// get returns a parameter from the string, else from the environment.
+func (d *dsnParser) get(key string) string {
+	if v, ok := d.set[key]; ok {
+		return v
+	}
+	if env := dsnKeys[key]; env != "" {
+		return d.getenv(env)
+	}
+	return ""
+}
+
+func (d *dsnParser) config() (ConnectConfig, error) {
+	var cfg ConnectConfig
+	host, port, err := d.address(&cfg)
+	if err != nil {
+		return cfg, err
+	}
+	if cfg.User = d.get("user"); cfg.User == "" {
+		if cfg.User = osUser(); cfg.User == "" {
+			return cfg, errors.New("no user name, and the operating system's is not known")
+		}
+	}
+	cfg.Database = cmp.Or(d.get("dbname"), cfg.User)
+	if cfg.Password = d.get("password"); cfg.Password == "" {
+		if cfg.Password, err = d.filedPassword(host, port, cfg); err != nil {
+			return cfg, err
+		}
+	}
+	if err := d.session(&cfg); err != nil {
+		return cfg, err
+	}
+	if err := d.security(&cfg, host); err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.withDefaults().validate()
+}
+
+// address sets Network and Address. It returns host and port as the password
+// file knows them.
+func (d *dsnParser) address(cfg *ConnectConfig) (host, port string, err error) {
+	host, hostaddr, port := d.get("host"), d.get("hostaddr"), cmp.Or(d.get("port"), "5432")
+	if strings.ContainsRune(host+hostaddr+port, ',') {
+		return "", "", errSeveralHosts
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", "", fmt.Errorf("port %q: want a number from 1 to 65535", port)
+	}
+	if hostaddr != "" {
+		if net.ParseIP(hostaddr) == nil {
+			return "", "", fmt.Errorf("hostaddr %q is not an IP address", hostaddr)
+		}
+		cfg.Network, cfg.Address = "tcp", net.JoinHostPort(hostaddr, port)
+		return cmp.Or(host, hostaddr), port, nil
+	}
+	host = cmp.Or(host, defaultHost())
+	if strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") {
+		cfg.Network, cfg.Address = "unix", host+"/.s.PGSQL."+port
+		return host, port, nil
+	}
+	cfg.Network, cfg.Address = "tcp", net.JoinHostPort(host, port)
+	return host, port, nil
+}
+
+// defaultHost is a directory in which distributions put the server's socket,
+// else localhost.
+func defaultHost() string {
+	for _, dir := range []string{"/var/run/postgresql", "/tmp"} {
+		if sockets, _ := filepath.Glob(filepath.Join(dir, ".s.PGSQL.*")); len(sockets) > 0 {
+			return dir
+		}
+	}
+	return "localhost"
+}
+
+func osUser() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return os.Getenv("USER")
+}
+
+// session sets what travels in the startup packet, and the timeout.
+func (d *dsnParser) session(cfg *ConnectConfig) error {
+	for _, p := range []Param{
+		{"application_name", cmp.Or(d.get("application_name"), d.get("fallback_application_name"))},
+		{"client_encoding", d.get("client_encoding")},
+		{"options", d.get("options")},
+		{"replication", d.get("replication")},
+		{"TimeZone", d.getenv("PGTZ")},
+		{"DateStyle", d.getenv("PGDATESTYLE")},
+	} {
+		if p.Value != "" {
+			cfg.Params = append(cfg.Params, p)
+		}
+	}
+	if s := d.get("connect_timeout"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return fmt.Errorf("connect_timeout %q: want seconds", s)
+		}
+		if n > 0 { // 0 and less: wait for ever
+			cfg.Timeout = time.Duration(n) * time.Second
+		}
+	}
+	switch v := d.get("max_protocol_version"); v {
+	case "", "3.0":
+	case "3.2", "latest":
+		cfg.ProtocolVersion = Version32
+	default:
+		return fmt.Errorf("max_protocol_version %q: want 3.0, 3.2 or latest", v)
+	}
+	if v := d.get("target_session_attrs"); v != "" && v != "any" {
+		return fmt.Errorf("target_session_attrs %q is not supported: want any", v)
+	}
+	if v := d.get("gssencmode"); v != "" && v != "disable" && v != "prefer" {
+		return fmt.Errorf("gssencmode %q is not supported: want disable or prefer", v)
+	}
+	return nil
+}
