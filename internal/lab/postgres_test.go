@@ -321,14 +321,7 @@ func TestPostgresCancelledStartLeavesNothing(t *testing.T) {
 // labDir makes this test's run directories go to a place of their own.
 func labDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "labtest-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := shortDir(t)
 	t.Setenv("WEIR_LAB_DIR", dir)
 	return dir
 }
@@ -344,4 +337,19 @@ func list(t *testing.T, dir string) []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// shortDir is a directory that everybody may enter, with a path short enough
+// for a Unix socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "labtest-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

@@ -71,3 +71,18 @@ func stop(tb testing.TB, f func(context.Context) error) {
 		tb.Error(err)
 	}
 }
+
+// Relay starts a relay to target for the length of tb.
+func Relay(tb testing.TB, target string) *lab.Relay {
+	tb.Helper()
+	r, err := lab.StartRelay(target)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			tb.Errorf("close relay: %v", err)
+		}
+	})
+	return r
+}

@@ -1,0 +1,188 @@
+package lab_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+// childMode in the environment turns the test binary into an owner of a server:
+// it starts one, prints a child, and waits for its standard input to close
+// before it stops it.
+const childMode = "WEIR_LAB_TEST_CHILD"
+
+// child is what an owner tells of itself.
+type child struct {
+	DSN     string
+	PID     int
+	DataDir string
+	UID     int
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childMode) == "" {
+		os.Exit(m.Run())
+	}
+	if err := own(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func own() error {
+	ctx, cancel := context.WithTimeout(context.Background(), labtest.Patience)
+	defer cancel()
+	p, err := lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast})
+	if err != nil {
+		return err
+	}
+	err = json.NewEncoder(os.Stdout).Encode(child{p.DSN("postgres"), p.PID(), p.DataDir(), os.Geteuid()})
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	return p.Stop(ctx)
+}
+
+// startOwner runs this test binary as an owner. It is copied to where any user
+// can reach it.
+func startOwner(t *testing.T, dir string, as *syscall.Credential) (*exec.Cmd, io.Closer, child) {
+	t.Helper()
+	labtest.RequirePostgres(t)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, bin := filepath.Join(dir, "home"), filepath.Join(dir, "owner")
+	if err := errors.Join(os.Mkdir(home, 0o755), os.WriteFile(bin, self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if as != nil {
+		if err := os.Chown(home, int(as.Uid), int(as.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(bin)
+	cmd.Dir = home
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + home, "WEIR_LAB_DIR=" + home, childMode + "=1"}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("owner said nothing: %v", err)
+	}
+	var c child
+	if err := json.Unmarshal(line, &c); err != nil {
+		t.Fatalf("owner said %q: %v", line, err)
+	}
+	return cmd, stdin, c
+}
+
+func TestServerDiesWithKilledOwner(t *testing.T) {
+	dir := shortDir(t)
+	t.Setenv("WEIR_LAB_DIR", filepath.Join(dir, "home"))
+	cmd, _, c := startOwner(t, dir, nil)
+	backend := query[int](t, connect(t, c.DSN), "SELECT pg_backend_pid()")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	// The kernel ends the postmaster, whose death its children notice; Sweep
+	// ends what has not ended by itself.
+	if _, err := os.Stat(c.DataDir); err != nil {
+		t.Fatalf("data directory after the owner's death: %v, want it to wait for a sweep", err)
+	}
+	awaitEnd(t, c.PID)
+	removed, err := lab.Sweep()
+	if err != nil || len(removed) != 1 || removed[0] != filepath.Dir(c.DataDir) {
+		t.Errorf("Sweep removed %v (%v), want %s", removed, err, filepath.Dir(c.DataDir))
+	}
+	if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("data directory after Sweep: %v", err)
+	}
+	awaitEnd(t, backend)
+}
+
+// awaitEnd returns when a process of another parent has ended.
+func awaitEnd(t *testing.T, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(labtest.Patience.Milliseconds()))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 || err != nil {
+			t.Fatalf("process %d has not ended (%v)", pid, err)
+		}
+		return
+	}
+}
+
+func TestPostgresAsOrdinaryUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests run as an ordinary user already")
+	}
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		t.Skip(err)
+	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	cmd, stdin, c := startOwner(t, shortDir(t), &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)})
+	if c.UID != int(uid) {
+		t.Errorf("owner runs as %d, want %d", c.UID, uid)
+	}
+	if got := query[int](t, connect(t, c.DSN), "SELECT 3"); got != 3 {
+		t.Errorf("got %d", got)
+	}
+	if err := stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("owner ended with %v", err)
+	}
+	if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("data directory after Stop: %v", err)
+	}
+}
