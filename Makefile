@@ -1,0 +1,54 @@
+# Everything that is done to weir by hand or by CI. `make` lists it.
+# Needed beforehand: Go, git and make. `make setup` sees to the rest.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+FUZZTIME ?= 10s
+COUNT ?= 10
+PKG ?= ./...
+TEST_TIMEOUT ?= 15m
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: ## Install the servers that the tests run against, where missing
+	@scripts/setup
+
+.PHONY: build
+build: ## Build bin/weir
+	go build -mod=readonly -o bin/weir ./cmd/weir
+
+.PHONY: run
+run: setup build ## See weir at work against a throwaway server
+	bin/weir demo
+
+.PHONY: lint
+lint: ## Check the code with vet, staticcheck and gofumpt
+	@scripts/setup lint
+	go vet $(PKG)
+	bin/tools/staticcheck $(PKG)
+	@out=$$(bin/tools/gofumpt -l $$(git ls-files '*.go')); \
+	if [ -n "$$out" ]; then echo "not formatted (bin/tools/gofumpt -w):"; echo "$$out"; exit 1; fi
+
+.PHONY: test
+test: setup build lint ## Build, lint and test everything with the race detector
+	go test -mod=readonly -race -timeout $(TEST_TIMEOUT) $(PKG)
+
+.PHONY: race
+race: setup ## Repeat the tests COUNT times with the race detector
+	go test -race -count=$(COUNT) -timeout 60m $(PKG)
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME
+	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: setup build ## Measure the proxy against a direct connection
+	bin/weir bench proxy --plan mini --lab
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin out

@@ -1,0 +1,152 @@
+package house
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWeirKeepsTheRules(t *testing.T) {
+	breaches, err := Check(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range breaches {
+		t.Error(b)
+	}
+}
+
+func TestCheckCatchesEachBreach(t *testing.T) {
+	const m = "example.com/m"
+	long := "package a\n" + strings.Repeat("\n", MaxLines)
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  []string
+	}{
+		{"part imports part", map[string]string{
+			"internal/proxy/pool/a.go": `import "example.com/m/outbox/postgres"`,
+			"outbox/a.go":              `import "example.com/m/internal/profile"`,
+			"internal/restore/a.go":    `import "example.com/m/internal/backup"`,
+		}, []string{
+			"internal/proxy/pool/a.go: imports outbox/postgres: parts never import each other",
+			"internal/restore/a.go: imports internal/backup: parts never import each other",
+			"outbox/a.go: imports internal/profile: parts never import each other",
+		}},
+		{"a test is no excuse for that", map[string]string{
+			"internal/proxy/a_test.go": `import "example.com/m/internal/replica"`,
+		}, []string{"internal/proxy/a_test.go: imports internal/replica: parts never import each other"}},
+		{"part imports itself and what lies below", map[string]string{
+			"internal/proxy/pool/a.go": `import ("example.com/m/internal/proxy"; "example.com/m/internal/lab"; "example.com/m/batch")`,
+			"outbox/postgres/a.go":     `import "example.com/m/outbox"`,
+		}, nil},
+		{"those above import parts", map[string]string{
+			"cmd/weir/a.go":       `import "example.com/m/internal/proxy"`,
+			"internal/bench/a.go": `import ("example.com/m/outbox"; "example.com/m/internal/proxy")`,
+		}, nil},
+		{"those below do not", map[string]string{
+			"internal/pgwire/a.go":  `import "example.com/m/internal/proxy"`,
+			"internal/mywire/a.go":  `import "example.com/m/internal/backup"`,
+			"internal/sqlscan/a.go": `import "example.com/m/outbox"`,
+			"internal/measure/a.go": `import "example.com/m/internal/proxy"`,
+			"internal/lab/a.go":     `import "example.com/m/internal/replica"`,
+			"internal/report/a.go":  `import "example.com/m/internal/proxy"`,
+		}, []string{
+			"internal/lab/a.go: imports internal/replica: only verbs and bench import parts",
+			"internal/measure/a.go: imports internal/proxy: only verbs and bench import parts",
+			"internal/mywire/a.go: imports internal/backup: only verbs and bench import parts",
+			"internal/pgwire/a.go: imports internal/proxy: only verbs and bench import parts",
+			"internal/report/a.go: imports internal/proxy: only verbs and bench import parts",
+			"internal/sqlscan/a.go: imports outbox: only verbs and bench import parts",
+		}},
+		{"names that only begin alike are others", map[string]string{
+			"internal/proxyfoo/a.go": `import "example.com/m/internal/laboratory"`,
+			"internal/pgwire/a.go":   `import "example.com/mm/internal/proxy"`,
+		}, nil},
+		{"batch imports nothing of weir", map[string]string{
+			"batch/a.go":      `import "example.com/m/internal/measure"`,
+			"batch/b.go":      `import "example.com/m/batch/sim"`,
+			"batch/sim/a.go":  `import "example.com/m/batch"`,
+			"batch/sim/b.go":  `import "example.com/m/internal/measure"`,
+			"batch/c_test.go": `import ("example.com/m/batch/sim"; "time")`,
+		}, []string{
+			"batch/a.go: imports internal/measure: batch imports nothing of weir",
+			"batch/b.go: imports batch/sim: batch imports nothing of weir",
+			"batch/sim/b.go: imports internal/measure: batch imports nothing of weir",
+		}},
+		{"the ruler stands alone", map[string]string{
+			"internal/measure/a.go":      `import "example.com/m/internal/lab"`,
+			"internal/report/a.go":       `import "example.com/m/internal/lab"`,
+			"internal/measure/a_test.go": `import "example.com/m/internal/lab"`,
+		}, []string{
+			"internal/measure/a.go: imports internal/lab: the ruler knows nothing of what it measures",
+			"internal/report/a.go: imports internal/lab: the ruler knows nothing of what it measures",
+		}},
+		{"arrows point down", map[string]string{
+			"internal/lab/a.go":   `import "example.com/m/internal/bench"`,
+			"internal/bench/a.go": `import "example.com/m/cmd/weir"`,
+		}, []string{
+			"internal/bench/a.go: imports cmd/weir: nothing imports a verb",
+			"internal/lab/a.go: imports internal/bench: arrows point down only",
+		}},
+		{"names that say nothing", map[string]string{
+			"internal/util/a.go":        "package util",
+			"internal/x/a_test.go":      "package helpers_test",
+			"internal/common/a.go":      "package common",
+			"internal/models/a.go":      "package models",
+			"internal/types/a.go":       "package types",
+			"internal/commonplace/a.go": "package commonplace",
+		}, []string{
+			"internal/common/a.go: package common says nothing about what is inside",
+			"internal/models/a.go: package models says nothing about what is inside",
+			"internal/types/a.go: package types says nothing about what is inside",
+			"internal/util/a.go: package util says nothing about what is inside",
+			"internal/x/a_test.go: package helpers says nothing about what is inside",
+		}},
+		{"length", map[string]string{
+			"a/a.go": long,
+			"a/b.go": strings.TrimSuffix(long, "\n"),
+			"a/c.go": long + "// the end",
+		}, []string{
+			"a/a.go: 701 lines, more than 700: make it two files",
+			"a/c.go: 702 lines, more than 700: make it two files",
+		}},
+		{"not our code", map[string]string{
+			"a/testdata/a.go": "not Go", ".git/a.go": "not Go", "bin/a.go": "not Go", "a/a.c": "not Go",
+		}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tree := fstest.MapFS{"go.mod": {Data: []byte("// a module\nmodule " + m + "\n\ngo 1.26\n")}}
+			for name, content := range tt.files {
+				if strings.HasPrefix(content, "import") {
+					content = "package a\n\n" + content + "\n"
+				}
+				tree[name] = &fstest.MapFile{Data: []byte(content)}
+			}
+			got, err := Check(tree)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("breaches (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCheckNeedsAReadableTree(t *testing.T) {
+	mod := &fstest.MapFile{Data: []byte("module example.com/m\n")}
+	for name, tree := range map[string]fstest.MapFS{
+		"no go.mod":      {},
+		"no module line": {"go.mod": {Data: []byte("go 1.26\n")}},
+		"not Go":         {"go.mod": mod, "a/a.go": {Data: []byte("not Go")}},
+	} {
+		if got, err := Check(tree); err == nil {
+			t.Errorf("%s: breaches %v, want an error", name, got)
+		}
+	}
+}
