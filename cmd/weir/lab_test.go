@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+// startLab runs `weir lab` with args and returns its output and its end.
+func startLab(t *testing.T, ctx context.Context, args ...string) (*bufio.Reader, <-chan error) {
+	t.Helper()
+	labtest.RequirePostgres(t)
+	r, w := io.Pipe()
+	cmd := newLabCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(w)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	end := make(chan error, 1)
+	go func() {
+		err := cmd.ExecuteContext(ctx)
+		_ = w.CloseWithError(io.EOF)
+		end <- err
+	}()
+	return bufio.NewReader(r), end
+}
+
+func TestLabUpServesUntilSignalled(t *testing.T) {
+	out, end := startLab(t, t.Context(), "up", "--durability", "fast", "--auth", "scram-sha-256",
+		"--set", "work_mem=3MB", "--json")
+	line, err := out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("no report: %v (%v)", err, <-end)
+	}
+	var r labReport
+	if err := json.Unmarshal([]byte(line), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Durability != "fast" || len(r.Servers) != 1 || r.Servers[0].Name != "postgres" {
+		t.Fatalf("report: %s", line)
+	}
+	conn, err := pgx.Connect(t.Context(), r.Servers[0].DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	var workMem string
+	if err := conn.QueryRow(t.Context(), "SHOW work_mem").Scan(&workMem); err != nil || workMem != "3MB" {
+		t.Errorf("work_mem %q, %v; want 3MB", workMem, err)
+	}
+	// The command has registered for the signal before it printed anything.
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-end; err != nil {
+		t.Errorf("ended with %v, want success", err)
+	}
+	if _, err := os.Stat(r.Servers[0].Data); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("data directory afterwards: %v, want it gone", err)
+	}
+}
+
+func TestLabUpPrintsForPeople(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, end := startLab(t, ctx, "up", "--fsync-latency", "2ms", "--set", "work_mem=3MB")
+	var text strings.Builder
+	for {
+		line, err := out.ReadString('\n')
+		text.WriteString(line)
+		if err != nil {
+			t.Fatalf("output ended early: %q, %v", text.String(), <-end)
+		}
+		if strings.HasPrefix(line, "Ctrl-C") {
+			break
+		}
+	}
+	for _, want := range []string{
+		"postgres   postgres://postgres@127.0.0.1:", "/psql 'postgres://",
+		"durability prod, each flush 2ms slower\n", "setting    work_mem = 3MB\n",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("output lacks %q:\n%s", want, text.String())
+		}
+	}
+	cancel()
+	if err := <-end; err != nil {
+		t.Errorf("ended with %v, want success", err)
+	}
+}
+
+func TestLabUpEndsWithItsServer(t *testing.T) {
+	out, end := startLab(t, t.Context(), "up", "--durability", "fast", "--json")
+	var r labReport
+	if err := json.NewDecoder(out).Decode(&r); err != nil {
+		t.Fatal(err, <-end)
+	}
+	// SIGINT is PostgreSQL's own fast shutdown: somebody else stopped it.
+	if err := syscall.Kill(r.Servers[0].PID, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-end; err == nil || !strings.Contains(err.Error(), "ended by itself") {
+		t.Errorf("ended with %v, want to hear of the server's end", err)
+	}
+	if _, err := os.Stat(filepath.Dir(r.Servers[0].Data)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("run directory afterwards: %v, want it gone", err)
+	}
+}
+
+func TestLabUpRefuses(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"up", "--durability", "some"}, `--durability: durability "some": must be prod or fast`},
+		{[]string{"up", "--postgres=false"}, "nothing to start"},
+		{[]string{"up", "--auth", "magic"}, `auth "magic"`},
+		{[]string{"up", "--durability", "fast", "--fsync-latency", "1ms"}, "needs durability prod"},
+		{[]string{"up", "extra"}, "unknown command"},
+		{[]string{"up", "--bin-dir", "/nonexistent"}, "does not hold postgres"},
+	}
+	for _, tt := range tests {
+		_, end := startLab(t, t.Context(), tt.args...)
+		if err := <-end; err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("weir lab %s: %v, want %q", strings.Join(tt.args, " "), err, tt.want)
+		}
+	}
+}
+
+func TestLabUpWithPgBouncer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, end := startLab(t, ctx, "up", "--durability", "fast", "--tls", "--auth", "md5", "--pgbouncer", "--json")
+	var r labReport
+	if err := json.NewDecoder(out).Decode(&r); err != nil {
+		if err := <-end; lab.NotInstalled(err) && os.Getenv("CI") != "true" {
+			t.Skip(err)
+		} else {
+			t.Fatal(err)
+		}
+	}
+	if len(r.Servers) != 2 || r.Servers[1].Name != "pgbouncer" {
+		t.Fatalf("report: %+v", r)
+	}
+	conn, err := pgx.Connect(t.Context(), r.Servers[1].DSN+"&default_query_exec_mode=simple_protocol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-end; err != nil {
+		t.Errorf("ended with %v, want success", err)
+	}
+}
