@@ -16,8 +16,9 @@ func TestPacerNeverEarlyAndInOrder(t *testing.T) {
 	}
 	defer p.close()
 	// While the pacer's thread is held, all are added: order is then defined.
-	release := make(chan struct{})
-	p.at(time.Now(), func() { <-release })
+	held, release := make(chan struct{}), make(chan struct{})
+	p.at(time.Now(), func() { close(held); <-release })
+	<-held
 	const n = 500
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -36,7 +37,7 @@ func TestPacerNeverEarlyAndInOrder(t *testing.T) {
 	close(release)
 	wg.Wait()
 	if !slices.IsSortedFunc(fired, time.Time.Compare) {
-		t.Errorf("fired out of order: %v", fired)
+		t.Error("fired out of order")
 	}
 }
 
@@ -60,7 +61,10 @@ func TestPacerEqualTimesKeepOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	at := time.Now().Add(5 * time.Millisecond)
+	held, release := make(chan struct{}), make(chan struct{})
+	p.at(time.Now(), func() { close(held); <-release })
+	<-held
+	at := time.Now()
 	var got []int
 	done := make(chan struct{})
 	for n := range 100 {
@@ -71,6 +75,7 @@ func TestPacerEqualTimesKeepOrder(t *testing.T) {
 			}
 		})
 	}
+	close(release)
 	<-done
 	if !slices.IsSorted(got) || len(got) != 100 {
 		t.Errorf("fired in order %v", got)
