@@ -69,3 +69,21 @@ func TestPgBouncerKill(t *testing.T) {
 		t.Errorf("process %d still runs after Kill", pid)
 	}
 }
+
+func TestPgBouncerKeepsPreparedStatements(t *testing.T) {
+	t.Parallel()
+	b := labtest.PgBouncer(t, labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast}), lab.PgBouncerConfig{PoolSize: 1})
+	if v := b.Version(); v == "1.18" || v == "1.19" || v == "1.20" {
+		t.Skipf("PgBouncer %s keeps none; name a newer one in $%s", v, lab.EnvPgBouncer)
+	}
+	// The statement of one client is run on the server connection that another
+	// client has prepared it on under the same name.
+	for range 2 {
+		conn := connect(t, b.DSN("postgres"))
+		for n := range 3 {
+			if got := query[int](t, conn, "SELECT 5"); got != 5 {
+				t.Errorf("run %d: got %d", n, got)
+			}
+		}
+	}
+}

@@ -301,6 +301,7 @@ func (p *Postgres) Stop(ctx context.Context) error {
 
 func (p *Postgres) shutdown(ctx context.Context) error {
 	p.resume()
+	defer endStragglers(p.data) // of a postmaster that somebody else killed
 	if err := p.proc.signal(syscall.SIGINT); err != nil {
 		return fmt.Errorf("stop PostgreSQL: %w", err)
 	}
@@ -319,6 +320,7 @@ func (p *Postgres) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.proc.killTree()
+	endStragglers(p.data)
 	p.paused = nil
 }
 

@@ -110,7 +110,9 @@ func (d *runDir) remove() error {
 }
 
 func removeRunDir(path string) error {
-	reclaimSharedMemory(filepath.Join(path, "data"))
+	data := filepath.Join(path, "data")
+	endStragglers(data)
+	reclaimSharedMemory(data)
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("remove run directory: %w", err)
 	}
@@ -226,6 +228,39 @@ func endOrphans(content string) {
 		}
 		waitGone(all)
 	}
+}
+
+// endStragglers kills the PostgreSQL processes that work in a data directory
+// whose postmaster is gone. Most notice its death by themselves; one that is
+// busy with a query does not until it ends, and meanwhile keeps a new postmaster
+// from starting. They are nobody's children then, so they are found by where
+// they work: a shell that looks around there is left alone.
+func endStragglers(dataDir string) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	var found []procID
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if cwd, err := os.Readlink(filepath.Join("/proc", e.Name(), "cwd")); err != nil || cwd != dataDir {
+			continue
+		}
+		comm, err := os.ReadFile(filepath.Join("/proc", e.Name(), "comm"))
+		if err != nil || strings.TrimSpace(string(comm)) != "postgres" {
+			continue
+		}
+		if st, err := readStat(pid); err == nil {
+			found = append(found, st.id)
+		}
+	}
+	for _, id := range found {
+		_ = id.signal(syscall.SIGKILL)
+	}
+	waitGone(found)
 }
 
 func bootID() string {

@@ -1,0 +1,123 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// coldCache gives a test a cache of its own, and a directory for data that the
+// server's user can reach.
+func coldCache(t *testing.T) (cache, work string) {
+	t.Helper()
+	cache, work = t.TempDir(), isolate(t)
+	t.Setenv("XDG_CACHE_HOME", cache)
+	if err := os.Chmod(work, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return cache, work
+}
+
+func findPostgresOrSkip(t *testing.T) postgresBinaries {
+	t.Helper()
+	bin, err := findPostgres(t.Context(), "")
+	if NotInstalled(err) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
+func TestInitDataSurvivesASpoiltCache(t *testing.T) {
+	cache, work := coldCache(t)
+	bin := findPostgresOrSkip(t)
+	as, err := unprivileged("postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	initialise := func(name string) {
+		t.Helper()
+		dst := filepath.Join(work, name)
+		if err := os.Mkdir(dst, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := as.own(dst); err != nil {
+			t.Fatal(err)
+		}
+		if err := initData(t.Context(), bin, dst, as, false); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(filepath.Join(dst, "PG_VERSION"))
+		if want := strings.SplitN(bin.version.String(), ".", 2)[0]; err != nil || !strings.HasPrefix(string(content), want) {
+			t.Errorf("%s: PG_VERSION %q, %v; want %s", name, content, err, want)
+		}
+	}
+	initialise("made")
+	golden, err := filepath.Glob(filepath.Join(cache, "weir", "lab", "postgres-*-*"))
+	if err != nil || len(golden) != 2 { // the directory and its lock
+		t.Fatalf("cache holds %v (%v), want one directory and its lock", golden, err)
+	}
+	initialise("copied")
+	// What is neither file nor directory cannot be copied: half-way through,
+	// the copy is given up, and initdb starts anew in its place.
+	if err := os.Symlink("nowhere", filepath.Join(golden[0], "pg_zzz")); err != nil {
+		t.Fatal(err)
+	}
+	initialise("in spite of it")
+}
+
+func TestCopyTreeKeepsModesAndContent(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	files := map[string]os.FileMode{"a": 0o600, "sub/b": 0o640, "sub/deep/c": 0o400}
+	for name, mode := range files {
+		path := filepath.Join(src, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := copyTree(t.Context(), src, dst, nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range files {
+		path := filepath.Join(dst, name)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if content, err := os.ReadFile(path); string(content) != name || err != nil || info.Mode() != mode {
+			t.Errorf("%s: %q, %v, mode %v; want mode %v", name, content, err, info.Mode(), mode)
+		}
+	}
+	if err := copyTree(t.Context(), src, dst, nil); err == nil {
+		t.Error("copied over what was there")
+	}
+}
+
+func TestCacheOthersMayWriteIsRefused(t *testing.T) {
+	cache, _ := coldCache(t)
+	dir, err := cacheDir()
+	if err != nil || !strings.HasPrefix(dir, cache) {
+		t.Fatalf("cache %s, %v; want it below %s", dir, err, cache)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if dir, err := cacheDir(); err == nil {
+		t.Errorf("accepted %s, which anybody may write", dir)
+	}
+}
+
+func TestSlowDiskNamesTheMissingCompiler(t *testing.T) {
+	_, work := coldCache(t)
+	t.Setenv("PATH", "/nonexistent")
+	_, err := slowDisk(t.Context(), work, 1000)
+	if err == nil || !strings.Contains(err.Error(), "install one with: apt-get install gcc") {
+		t.Errorf("error %v, want the command that installs a compiler", err)
+	}
+}
