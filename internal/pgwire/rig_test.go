@@ -117,6 +117,8 @@ type door struct {
 	addr string
 
 	mu       sync.Mutex
+	idle     sync.Cond     // active has become 0
+	active   int           // connections being served
 	errs     []error       // of logins, in the order in which they ended
 	keys     []*ClientKeys // of logins that succeeded
 	startups []*Startup
@@ -134,6 +136,7 @@ func (d *door) open(t *testing.T, network string) *door {
 		t.Fatal(err)
 	}
 	d.addr = l.Addr().String()
+	d.idle.L = &d.mu
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -142,13 +145,20 @@ func (d *door) open(t *testing.T, network string) *door {
 			if err != nil {
 				return
 			}
+			d.mu.Lock()
+			d.active++
+			d.mu.Unlock()
 			wg.Go(func() {
 				defer conn.Close()
 				defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-				if err := d.serve(ctx, conn); err != nil {
-					d.mu.Lock()
+				err := d.serve(ctx, conn)
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				if err != nil {
 					d.errs = append(d.errs, err)
-					d.mu.Unlock()
+				}
+				if d.active--; d.active == 0 {
+					d.idle.Broadcast()
 				}
 			})
 		}
@@ -161,8 +171,19 @@ func (d *door) open(t *testing.T, network string) *door {
 	return d
 }
 
-// lastErr returns the error of the last login that failed.
+// settle waits until no connection is being served. The clients must have closed
+// theirs: what they were told, they heard before the door made its own notes.
+func (d *door) settle() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for d.active > 0 {
+		d.idle.Wait()
+	}
+}
+
+// lastErr settles and returns the error of the last login that failed.
 func (d *door) lastErr() error {
+	d.settle()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.errs) == 0 {

@@ -1,0 +1,155 @@
+package pgwire
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+)
+
+// relayDoor is a door that logs its clients in at a server by RelayAuth, with
+// what the last one taught.
+type relayDoor struct {
+	door
+	server ConnectConfig
+
+	resMu  sync.Mutex
+	result RelayResult
+}
+
+func newRelayDoor(t *testing.T, accept AcceptConfig, server ConnectConfig) *relayDoor {
+	t.Helper()
+	r := &relayDoor{door: door{cfg: accept}, server: server}
+	r.auth = r.relay
+	r.open(t, "tcp")
+	return r
+}
+
+func (r *relayDoor) relay(ctx context.Context, client net.Conn, s *Startup) error {
+	cfg := r.server
+	cfg.User = s.User
+	server, err := Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	result, err := RelayAuth(ctx, client, server)
+	r.resMu.Lock()
+	r.result = result
+	r.resMu.Unlock()
+	if err != nil {
+		return err
+	}
+	_, err = FinishLogin(ctx, server)
+	return err
+}
+
+func (r *relayDoor) last() RelayResult {
+	r.settle()
+	r.resMu.Lock()
+	defer r.resMu.Unlock()
+	return r.result
+}
+
+func testRelayRealServer(t *testing.T, p *lab.Postgres) {
+	ca := newAuthority(t)
+	withTLS := AcceptConfig{TLS: &tls.Config{Certificates: []tls.Certificate{ca.issue("localhost")}}}
+	tests := []struct {
+		user       string
+		accept     AcceptConfig
+		serverMode TLSMode
+		client     string
+		method     AuthMethod
+		want       string // psql's answer, or part of its error
+	}{
+		{"trusted", AcceptConfig{}, TLSDisable, "", AuthTrust, "trusted plain"},
+		{"clear", AcceptConfig{}, TLSDisable, "", AuthPassword, "clear plain"},
+		{"old", AcceptConfig{}, TLSDisable, "", AuthMD5, "old plain"},
+		{"scram", AcceptConfig{}, TLSDisable, "", AuthSCRAM, "scram plain"},
+		{"scram", AcceptConfig{}, TLSRequire, "", AuthSCRAM, "scram plain"},
+		{"scram", withTLS, TLSDisable, "sslmode=require", AuthSCRAM, "scram tls"},
+		{"scram", withTLS, TLSRequire, "sslmode=require channel_binding=disable", AuthSCRAM, "scram tls"},
+		{"scram", withTLS, TLSRequire, "sslmode=require", AuthSCRAM, "channel binding cannot pass"},
+		{"secure", AcceptConfig{}, TLSDisable, "", AuthTrust, "no encryption"},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join([]string{tt.user, string(tt.serverMode), tt.client}, "/"), func(t *testing.T) {
+			d := newRelayDoor(t, tt.accept, ConnectConfig{Address: p.Addr(), Database: "postgres", TLSMode: tt.serverMode})
+			info := conninfo(d.addr, "user="+tt.user+" "+tt.client)
+			out, ok := psql(t, info, "PGPASSWORD="+realPassword)
+			success := strings.HasPrefix(tt.want, tt.user+" ")
+			if ok != success || !strings.Contains(out, tt.want) {
+				t.Errorf("psql: %q, want %q; weir: %v", out, tt.want, d.lastErr())
+			}
+			got := d.last()
+			if got.Method != tt.method {
+				t.Errorf("method %s, want %s", got.Method, tt.method)
+			}
+			if (got.Keys != nil) != (tt.method == AuthPassword) || (got.Keys != nil && got.Keys.Password != realPassword) {
+				t.Errorf("keys: %v", got.Keys)
+			}
+			if !success || tt.method == AuthTrust {
+				return
+			}
+			out, ok = psql(t, info, "PGPASSWORD=wrong")
+			if ok || !strings.Contains(out, "password authentication failed") || CodeOf(d.lastErr()) != CodeInvalidPassword {
+				t.Errorf("wrong password: psql: %q; weir: %v", out, d.lastErr())
+			}
+		})
+	}
+}
+
+// What a server may say instead of what it should, and what the client is told.
+func TestRelayAuthRefuses(t *testing.T) {
+	tests := []struct {
+		name   string
+		server []byte // and then the server goes away
+		answer []byte // of the client, to the first request
+		code   string // that the client is told
+	}{
+		{"Kerberos", appendAuth(nil, authGSS, nil), nil, CodeFeatureNotSupported},
+		{"binding only", AppendAuthSASL(nil, mechSCRAMPlus), nil, CodeFeatureNotSupported},
+		{"gone", nil, nil, CodeConnectionFailure},
+		{"gone after a request", AppendAuthCleartext(nil), AppendPassword(nil, "x"), CodeConnectionFailure},
+		{"client names PLUS all the same", AppendAuthSASL(nil, mechSCRAMPlus, mechSCRAM), AppendSASLInitial(nil, mechSCRAMPlus, []byte("p=x,,n=,r=a")), CodeInvalidAuthorization},
+		{"client would have bound", AppendAuthSASL(nil, mechSCRAMPlus, mechSCRAM), AppendSASLInitial(nil, mechSCRAM, []byte("y,,n=,r=a")), CodeInvalidAuthorization},
+		{"client sends nonsense", AppendAuthSASL(nil, mechSCRAM), AppendMessage(nil, ClientPassword, []byte("x")), CodeProtocolViolation},
+		{"refused", AppendError(nil, NewFatal(CodeTooManyConnections, "sorry, too many clients already")), nil, CodeTooManyConnections},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			client, near := net.Pipe()
+			far, server := net.Pipe()
+			defer client.Close()
+			go func() {
+				_, _ = server.Write(tt.server)
+				if tt.answer != nil {
+					hear(server)
+				}
+				_ = server.Close()
+			}()
+			done := make(chan error, 1)
+			go func() {
+				_, err := RelayAuth(t.Context(), near, far)
+				_ = far.Close()
+				done <- err
+			}()
+			if tt.answer != nil {
+				if _, _, err := (&link{conn: client, max: 1000}).read(); err != nil {
+					t.Fatal(err)
+				}
+				mustWrite(t, client, tt.answer)
+			}
+			if e := mustReadError(t, client); e.Code != tt.code {
+				t.Errorf("client is told %v, want SQLSTATE %s", e, tt.code)
+			}
+			if err := <-done; CodeOf(err) != tt.code {
+				t.Errorf("returned %v, want SQLSTATE %s", err, tt.code)
+			}
+		})
+	}
+}
