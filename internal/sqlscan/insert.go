@@ -1,5 +1,10 @@
 package sqlscan
 
+import (
+	"hash/maphash"
+	"strconv"
+)
+
 // InsertShape is an INSERT of one row of VALUES, cut where further rows may be
 // put: Prefix + Tuple [+ ", " + Tuple ...] + Suffix is a statement again. The
 // strings are substrings of the text.
@@ -12,7 +17,7 @@ type InsertShape struct {
 	Params    []ParamRef // parameters in Tuple in order of their place
 	MaxParam  int        // the highest n of $n in Tuple; 0 without parameters
 	Returning bool
-	Literals  bool // Tuple holds at least one constant
+	Literals  bool // Tuple holds at least one constant: string, number, TRUE, FALSE or NULL
 }
 
 // ParamRef is the place of one $n: Tuple[Start:End] == "$N".
@@ -21,17 +26,214 @@ type ParamRef struct {
 	N          int
 }
 
+// maxParams is the protocol's limit, 16 bits, on the parameters of a statement.
+const maxParams = 65535
+
+// insertEffects are the effects that an INSERT may have and still share a
+// statement: each row draws its own values from sequences.
+const insertEffects = EffWrites | EffSequence | EffBackslash
+
 // Insert takes apart an INSERT that may share a multi-row statement with others.
-func Insert(sql string) (InsertShape, bool) { return InsertShape{}, false }
+// It is one statement of the form
+//
+//	INSERT INTO table [AS alias] [(columns)] [OVERRIDING {USER|SYSTEM} VALUE]
+//	VALUES (one row) [RETURNING list] [;]
+//
+// without ON CONFLICT, subqueries, session effects and functions that are not
+// known to be harmless; parameters stand within the row only. Comments may stand
+// anywhere; those around the statement and in front of the row are dropped.
+//
+// What the table has behind it (statement triggers, rules, views) the text does
+// not tell; the caller must know. In a session with
+// standard_conforming_strings=off the result is void if Scan finds EffBackslash.
+func Insert(sql string) (InsertShape, bool) {
+	s := scanner{lex: lexer{sql: sql}}
+	s.reset()
+	s.next()
+	var shape InsertShape
+	if !s.insert(&shape) {
+		return InsertShape{}, false
+	}
+	return shape, true
+}
 
-// AppendTuple appends Tuple with every $n renumbered to $(base+n).
-func (s InsertShape) AppendTuple(dst []byte, base int) []byte { return append(dst, s.Tuple...) }
+// insert fills shape from the statement at tok.
+func (s *scanner) insert(shape *InsertShape) bool {
+	start := s.tok.start
+	if !s.accept(kwInsert) || !s.accept(kwInto) || !s.insertTarget(shape) {
+		return false
+	}
+	if s.accept(kwOverriding) {
+		if !s.is(kwUser, kwSystem) {
+			return false
+		}
+		s.next()
+		if !s.accept(kwValue) {
+			return false
+		}
+	}
+	if !s.is(kwValues) {
+		return false
+	}
+	shape.Prefix = s.lex.sql[start:s.tok.end]
+	s.next()
+	if !s.insertRow(shape) {
+		return false
+	}
+	end := s.prev.end
+	if s.is(kwReturning) {
+		shape.Returning = true
+		s.next()
+		if s.done() {
+			return false
+		}
+		for !s.done() {
+			if s.tok.kind == tokParam || s.is(kwSelect, kwValues, kwTable, kwWith) {
+				return false
+			}
+			s.next()
+		}
+		shape.Suffix = s.lex.sql[end:s.prev.end]
+	}
+	for s.tok.kind == ';' {
+		s.next()
+	}
+	return s.tok.kind == tokEOF && s.depth == 0 && !s.lex.broken && s.effects&^insertEffects == 0
+}
 
-// ShapeKey hashes what inserts that may share one statement have in common.
-// It is unpredictable and differs from process to process. Equal keys
-// are a strong hint only: Compatible decides.
-func (s InsertShape) ShapeKey() uint64 { return 0 }
+// insertTarget reads the table, its alias and the list of columns. Subscripts
+// and fields in that list are refused; they are rare, and no loss.
+func (s *scanner) insertTarget(shape *InsertShape) bool {
+	start := s.tok.start
+	for {
+		if s.tok.kind != tokWord && s.tok.kind != tokQuoted {
+			return false
+		}
+		s.next()
+		if s.tok.kind != '.' {
+			break
+		}
+		s.next()
+	}
+	shape.Table = s.lex.sql[start:s.prev.end]
+	if s.accept(kwAs) {
+		if s.tok.kind != tokWord && s.tok.kind != tokQuoted {
+			return false
+		}
+		s.next()
+	}
+	if s.tok.kind != '(' {
+		return true
+	}
+	for {
+		s.next()
+		if s.tok.kind != tokWord && s.tok.kind != tokQuoted || s.is(kwSelect, kwWith, kwTable) {
+			return false
+		}
+		s.next()
+		if s.tok.kind == ')' {
+			s.next()
+			return true
+		}
+		if s.tok.kind != ',' {
+			return false
+		}
+	}
+}
+
+// insertRow reads the row; tok is behind it afterwards.
+func (s *scanner) insertRow(shape *InsertShape) bool {
+	if s.tok.kind != '(' {
+		return false
+	}
+	start := s.tok.start
+	brackets := 0
+	shape.Arity = 1
+	s.next()
+	if s.tok.kind == ')' {
+		return false
+	}
+	for ; s.depth > 0; s.next() {
+		switch s.tok.kind {
+		case tokEOF, ';':
+			return false
+		case ',':
+			if s.depth == 1 && brackets == 0 {
+				shape.Arity++
+			}
+		case '[':
+			brackets++
+		case ']':
+			brackets--
+		case tokString, tokNumber:
+			shape.Literals = true
+		case tokParam:
+			n, ok := paramNumber(s.text(s.tok))
+			if !ok {
+				return false
+			}
+			shape.Params = append(shape.Params, ParamRef{Start: s.tok.start - start, End: s.tok.end - start, N: n})
+			shape.MaxParam = max(shape.MaxParam, n)
+		case tokWord:
+			if s.is(kwSelect, kwValues, kwTable, kwWith) && s.chain == 1 {
+				return false
+			}
+			if s.is(kwTrue, kwFalse, kwNull) {
+				shape.Literals = true
+			}
+		}
+	}
+	shape.Tuple = s.lex.sql[start:s.tok.end]
+	s.next()
+	return true
+}
+
+// paramNumber reads "$n". Zero and leading zeros are refused.
+func paramNumber(text string) (int, bool) {
+	if len(text) > len("$65535") || text[1] == '0' {
+		return 0, false
+	}
+	n, err := strconv.Atoi(text[1:])
+	return n, err == nil && n <= maxParams
+}
+
+// AppendTuple appends Tuple with every parameter $n renumbered to $(base+n). All
+// else, literals and comments too, is copied as it is.
+func (s InsertShape) AppendTuple(dst []byte, base int) []byte {
+	from := 0
+	for _, p := range s.Params {
+		dst = append(dst, s.Tuple[from:p.Start+1]...)
+		dst = strconv.AppendInt(dst, int64(base+p.N), 10)
+		from = p.End
+	}
+	return append(dst, s.Tuple[from:]...)
+}
+
+var shapeSeed = maphash.MakeSeed()
+
+// ShapeKey hashes what inserts that may share one statement have in common. It
+// is unpredictable, so that no client can aim at another's key, and differs
+// from process to process. Equal keys are a strong hint only: Compatible decides.
+func (s InsertShape) ShapeKey() uint64 {
+	var h maphash.Hash
+	h.SetSeed(shapeSeed)
+	h.WriteString(s.Prefix)
+	h.WriteByte(0)
+	h.WriteString(s.Suffix)
+	h.WriteByte(0)
+	if len(s.Params) > 0 {
+		h.WriteString(s.Tuple)
+	}
+	h.WriteByte(byte(s.Arity))
+	h.WriteByte(byte(s.Arity >> 8))
+	return h.Sum64()
+}
 
 // Compatible reports whether s and o may share one multi-row statement: the
 // same Prefix, Suffix and Arity and, if either has parameters, the same Tuple.
-func (s InsertShape) Compatible(o InsertShape) bool { return false }
+func (s InsertShape) Compatible(o InsertShape) bool {
+	if s.Prefix != o.Prefix || s.Suffix != o.Suffix || s.Arity != o.Arity {
+		return false
+	}
+	return len(s.Params) == 0 && len(o.Params) == 0 || s.Tuple == o.Tuple
+}

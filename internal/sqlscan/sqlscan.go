@@ -89,15 +89,6 @@ type BatchHint struct {
 	Window time.Duration
 }
 
-// Scan reads sql. It allocates nothing unless a name must be folded or a hint
-// is unusable. It retains nothing; the strings in the result may alias sql.
-//
-// Literals are read as with standard_conforming_strings=on, the server's
-// default; see Statement.Nonconforming for sessions that have it off.
-func Scan(sql string) Statement {
-	return Statement{Verb: VerbOther, Effects: EffUnknown, Count: 1}
-}
-
 // readOnlyEffects are the effects that a read may have.
 const readOnlyEffects = EffSessionRead | EffSequenceRead | EffSleep | EffWeirShow | EffBackslash
 
