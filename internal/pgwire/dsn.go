@@ -81,8 +81,8 @@ func (d *dsnParser) parse(dsn string) (ConnectConfig, error) {
 
 func cutScheme(dsn string) (rest string, ok bool) {
 	for _, scheme := range []string{"postgres://", "postgresql://"} {
-		if len(dsn) >= len(scheme) && strings.EqualFold(dsn[:len(scheme)], scheme) {
-			return dsn[len(scheme):], true
+		if rest, ok := strings.CutPrefix(dsn, scheme); ok {
+			return rest, true
 		}
 	}
 	return dsn, false
@@ -106,8 +106,10 @@ func (d *dsnParser) url(s string) error {
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		name, password, hasPassword := strings.Cut(authority[:at], ":")
 		authority = authority[at+1:]
-		if err := d.putEscaped("user", name); err != nil {
-			return err
+		if name != "" {
+			if err := d.putEscaped("user", name); err != nil {
+				return err
+			}
 		}
 		if hasPassword {
 			if err := d.putEscaped("password", password); err != nil {
@@ -129,6 +131,9 @@ func (d *dsnParser) url(s string) error {
 		host, port = authority[:colon], authority[colon+1:]
 	}
 	for _, p := range []Param{{"host", host}, {"port", port}, {"dbname", dbname}} {
+		if p.Value == "" {
+			continue // left open, while an empty parameter behind "?" is a value
+		}
 		if err := d.putEscaped(p.Name, p.Value); err != nil {
 			return err
 		}
@@ -154,14 +159,11 @@ func (d *dsnParser) url(s string) error {
 	return nil
 }
 
-// putEscaped records a percent-encoded value, unless it is empty.
+// putEscaped records a percent-encoded value.
 func (d *dsnParser) putEscaped(key, value string) error {
 	value, err := url.PathUnescape(value)
 	if err != nil {
 		return fmt.Errorf("%s is not percent-encoded correctly", key)
-	}
-	if value == "" {
-		return nil
 	}
 	return d.put(key, value)
 }
