@@ -1,0 +1,791 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// A backend is one connection to the server. At any time it is in one mode:
+//
+//	free    nothing in flight; in pool.free
+//	shared  pipelines reads of several clients
+//	owned   serves one client: a statement, a transaction or a pinned session
+//	laned   runs one group of writes
+//	own     runs weir's own query
+//
+// Its queue holds every unit sent and not yet answered, in order.
+type backend struct {
+	s      *sock
+	p      *pool
+	pid    uint32
+	secret []byte
+	params map[string]string // ParameterStatus, as last reported
+
+	mode  mode
+	owner *client // owned
+	lane  *lane   // laned
+
+	queue  []*unit // from qHead on
+	qHead  int
+	status byte // of the last ReadyForQuery
+
+	set      *settings // session parameters in force when the queue is empty
+	app      string    // application_name in force
+	prepared map[*stmt]uint64
+	useSeq   uint64
+
+	pass     int  // bytes of the present message that are still to be passed on
+	passDrop bool // ... to nobody
+
+	answered   time.Duration // when the last ReadyForQuery came
+	freeSince  time.Duration
+	born       time.Duration
+	lastWriter *client // whose statement may last have advanced a sequence here; nil if several
+	cancels    int     // cancel requests under way for this backend: it is not fed
+	hazard     bool    // a cancel request may have hit another statement than was meant
+	doomed     bool    // close when free
+}
+
+type mode uint8
+
+const (
+	modeFree mode = iota
+	modeShared
+	modeOwned
+	modeLaned
+	modeOwn
+)
+
+func (m mode) String() string {
+	return [...]string{"free", "shared", "owned", "laned", "own"}[m]
+}
+
+// maxPrepared bounds the statements prepared on one backend; the server keeps
+// a plan for each.
+const maxPrepared = 1000
+
+func (b *backend) depth() int { return len(b.queue) - b.qHead }
+
+func (b *backend) head() *unit {
+	if b.qHead == len(b.queue) {
+		return nil
+	}
+	return b.queue[b.qHead]
+}
+
+func (b *backend) push(u *unit) {
+	if b.qHead > 0 && b.qHead == len(b.queue) {
+		b.queue, b.qHead = b.queue[:0], 0
+	} else if b.qHead > 256 {
+		b.queue = b.queue[:copy(b.queue, b.queue[b.qHead:])]
+		b.qHead = 0
+	}
+	u.sentAt = b.p.l.now
+	b.queue = append(b.queue, u)
+}
+
+func (b *backend) pop() {
+	b.queue[b.qHead] = nil
+	b.qHead++
+	if b.qHead == len(b.queue) {
+		b.queue, b.qHead = b.queue[:0], 0
+	}
+}
+
+// knows tells whether a statement is prepared here, or its Parse is on the way.
+func (b *backend) knows(st *stmt) bool {
+	if _, ok := b.prepared[st]; !ok {
+		return false
+	}
+	b.useSeq++
+	b.prepared[st] = b.useSeq
+	return true
+}
+
+// learn records that a Parse of st was sent, and makes room for it.
+func (b *backend) learn(u *unit, st *stmt) {
+	if len(b.prepared) >= maxPrepared {
+		b.evict(u)
+	}
+	b.useSeq++
+	b.prepared[st] = b.useSeq
+}
+
+// evict closes the least recently used of a few statements.
+func (b *backend) evict(u *unit) {
+	var victim *stmt
+	oldest, seen := ^uint64(0), 0
+	for st, used := range b.prepared {
+		if used < oldest {
+			victim, oldest = st, used
+		}
+		if seen++; seen == 16 {
+			break
+		}
+	}
+	delete(b.prepared, victim)
+	b.s.out = pgwire.AppendClose(b.s.outBuf(), pgwire.KindStatement, victim.srvName)
+	u.exp = append(u.exp, expect{code: expHiddenClose})
+}
+
+// putParse sends the client's Parse of st, unless the statement is here.
+func (b *backend) putParse(u *unit, st *stmt) {
+	if b.knows(st) {
+		u.exp = append(u.exp, expect{code: expOwnParse})
+		return
+	}
+	b.learn(u, st)
+	b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), st.srvName, st.tail)
+	u.exp = append(u.exp, expect{code: expParse, st: st})
+}
+
+// need makes sure that st is prepared, by a Parse of our own.
+func (b *backend) need(u *unit, st *stmt) {
+	if b.knows(st) {
+		return
+	}
+	b.learn(u, st)
+	b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), st.srvName, st.tail)
+	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
+}
+
+// send translates and appends a whole unit. The bytes leave at the turn's end
+// together with those of every other unit for this backend.
+func (b *backend) send(u *unit) {
+	b.push(u)
+	out := b.s.outBuf()
+	if u.simple {
+		b.s.out = append(out, u.raw...)
+		b.s.touch()
+		return
+	}
+	special := false
+	for i := range u.ops {
+		o := &u.ops[i]
+		msg := u.raw[o.off:o.end]
+		before := len(u.exp)
+		switch o.kind {
+		case pgwire.ClientParse:
+			b.putParse(u, o.st)
+			special = true
+		case pgwire.ClientBind:
+			b.need(u, o.st)
+			special = special || len(u.exp) > before
+			b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), o.st.srvName)
+			u.exp = append(u.exp, expect{code: expBind})
+		case pgwire.ClientDescribe:
+			if o.st != nil {
+				b.need(u, o.st)
+				special = special || len(u.exp) > before
+				b.s.out = pgwire.AppendDescribe(b.s.outBuf(), pgwire.KindStatement, o.st.srvName)
+			} else {
+				b.s.out = append(b.s.outBuf(), msg...)
+			}
+			u.exp = append(u.exp, expect{code: expDescribe})
+		case pgwire.ClientClose:
+			if o.st != nil || msg[pgwire.HeaderLen] == pgwire.KindStatement {
+				u.exp = append(u.exp, expect{code: expOwnClose})
+				special = true
+			} else {
+				b.s.out = append(b.s.outBuf(), msg...)
+				u.exp = append(u.exp, expect{code: expClose})
+			}
+		case pgwire.ClientExecute:
+			b.s.out = append(b.s.outBuf(), msg...)
+			u.exp = append(u.exp, expect{code: expExecute})
+		default:
+			b.s.out = append(b.s.outBuf(), msg...)
+		}
+	}
+	if !special {
+		u.exp = u.exp[:0] // every answer goes on as it comes
+	}
+	b.s.touch()
+}
+
+// putBind appends a Bind message with the statement's name replaced. nameAt
+// and restAt are the offsets in msg of that name and of what follows it.
+func (b *backend) putBind(msg []byte, nameAt, restAt int, srvName string) {
+	out := b.s.outBuf()
+	n := len(msg) - (restAt - nameAt) + len(srvName) + 1
+	out = append(out, pgwire.ClientBind, byte((n-1)>>24), byte((n-1)>>16), byte((n-1)>>8), byte(n-1))
+	out = append(out, msg[pgwire.HeaderLen:nameAt]...)
+	out = append(out, srvName...)
+	out = append(out, 0)
+	b.s.out = append(out, msg[restAt:]...)
+}
+
+// ask runs weir's own query; done is called with the rows, or with u.err.
+func (b *backend) ask(sql string, done func(u *unit)) {
+	u := b.p.l.newUnit(unitHidden)
+	u.done = done
+	b.push(u)
+	b.s.out = pgwire.AppendQuery(b.s.outBuf(), sql)
+	b.s.touch()
+}
+
+// ensure brings the session to the given parameters, by a query of our own in
+// front of what follows. It costs no round trip.
+func (b *backend) ensure(set *settings, app string) {
+	sql := ""
+	if b.set != set {
+		sql = transition(b.set, set)
+		b.set = set
+	}
+	if app != "" && app != b.app {
+		sql += "SELECT pg_catalog.set_config('application_name', " + quoteLiteral(app) + ", false)"
+		b.app = app
+	}
+	if sql == "" {
+		return
+	}
+	b.p.st.replays++
+	b.ask(sql, func(u *unit) {
+		if u.err == nil {
+			return
+		}
+		// The session's state is now unknown: nobody may use it.
+		b.doomed = true
+		if c := b.owner; c != nil && !c.greeted {
+			f := *u.err // as the server would have refused the startup packet
+			f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+			c.fatal(&f)
+		} else if c != nil {
+			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure,
+				"weir could not restore the session settings on another backend: %s", u.err.Message))
+		}
+	})
+}
+
+// onData routes what the server sent to the clients that it answers.
+func (b *backend) onData(p []byte) int {
+	i := 0
+	if b.pass > 0 {
+		i = min(b.pass, len(p))
+		b.pass -= i
+		if u := b.head(); !b.passDrop && u != nil {
+			b.emit(u, p[:i])
+		}
+	}
+	from := i // start of what is to be forwarded to the head's client as it is
+	for {
+		typ, n, ok := pgwire.Peek(p[i:])
+		if !ok {
+			break
+		}
+		if n < pgwire.HeaderLen {
+			b.fail(errors.New("server sent a malformed message"))
+			return len(p)
+		}
+		u := b.head()
+		if i+n > len(p) {
+			// A long row is passed on as it comes, so that memory does
+			// not grow with it.
+			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind != unitRows && !u.park {
+				b.pass = n - (len(p) - i)
+				b.passDrop = u.kind == unitHidden
+				if !b.passDrop {
+					b.emit(u, p[from:])
+				}
+				return len(p)
+			}
+			break
+		}
+		msg := p[i : i+n]
+		i += n
+		switch typ {
+		case pgwire.ServerDataRow, pgwire.ServerCopyData:
+			if u != nil && u.kind == unitClient {
+				if len(u.exp) > 0 {
+					from = b.ownAnswers(u, p, from, i-n)
+				}
+				continue // forwarded with the range
+			}
+		case pgwire.ServerReady:
+			if u == nil {
+				b.fail(errors.New("server sent ReadyForQuery that nothing asked for"))
+				return len(p)
+			}
+			if u.kind == unitClient {
+				from = b.ownAnswers(u, p, from, i-n)
+				b.emit(u, p[from:i])
+			}
+			from = i
+			b.ready(u, msg[pgwire.HeaderLen])
+			if b.s.closed {
+				return len(p)
+			}
+			continue
+		case pgwire.ServerParameterStatus:
+			if b.parameter(u, msg) {
+				continue
+			}
+			from = b.skip(u, p, from, i-n, i)
+			continue
+		case pgwire.ServerNotification:
+			if b.owner != nil && (u == nil || u.kind == unitHidden) {
+				b.owner.s.write(msg)
+				from = b.skip(u, p, from, i-n, i)
+				continue
+			}
+			if u != nil && u.kind == unitClient && b.owner != nil {
+				continue
+			}
+			from = b.skip(u, p, from, i-n, i)
+			continue
+		}
+		switch {
+		case u == nil:
+			if typ == pgwire.ServerError {
+				b.asyncError(msg)
+			}
+			from = i
+		case u.kind == unitClient:
+			if typ == pgwire.ServerError {
+				from = b.ownAnswers(u, p, from, i-n)
+				b.emit(u, p[from:i-n])
+				b.clientError(u, msg)
+				from = i
+			} else if len(u.exp) > 0 || typ == pgwire.ServerCommandComplete || typ == pgwire.ServerCopyInResponse {
+				from = b.clientMessage(u, typ, p, from, i-n, i)
+			}
+		case u.kind == unitHidden:
+			b.hiddenMessage(u, typ, msg)
+			from = i
+		default:
+			u.grp.message(u, typ, msg)
+			from = i
+		}
+	}
+	if from < i {
+		if u := b.head(); u != nil && u.kind == unitClient {
+			b.emit(u, p[from:i])
+		}
+	}
+	if c := b.owner; c != nil && c.s.pending() > maxClientOut {
+		b.s.throttle(true)
+	}
+	return i
+}
+
+// skip forwards what precedes a message that does not go on.
+func (b *backend) skip(u *unit, p []byte, from, at, after int) int {
+	if u != nil && u.kind == unitClient && from < at {
+		b.emit(u, p[from:at])
+	}
+	return after
+}
+
+// ownAnswers gives the answers that weir gives itself and that come before
+// the message at p[at:]. It returns the new start of the range.
+func (b *backend) ownAnswers(u *unit, p []byte, from, at int) int {
+	for u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed {
+		if from < at {
+			b.emit(u, p[from:at])
+			from = at
+		}
+		if u.exp[u.expAt].code == expOwnParse {
+			b.emit(u, parseComplete)
+		} else {
+			b.emit(u, closeComplete)
+		}
+		u.expAt++
+	}
+	return from
+}
+
+var (
+	parseComplete = pgwire.AppendParseComplete(nil)
+	closeComplete = pgwire.AppendCloseComplete(nil)
+)
+
+// clientMessage handles a message in the answer to a client that weir must
+// look at. It returns the new start of the range that is forwarded as it is.
+func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int) int {
+	from = b.ownAnswers(u, p, from, at)
+	var code expectCode
+	var st *stmt
+	tracked := u.expAt < len(u.exp)
+	if tracked {
+		code, st = u.exp[u.expAt].code, u.exp[u.expAt].st
+	}
+	switch typ {
+	case pgwire.ServerParseComplete:
+		u.expAt++
+		if tracked && code == expHiddenParse {
+			return b.skip(u, p, from, at, after)
+		}
+		_ = st
+	case pgwire.ServerCloseComplete:
+		u.expAt++
+		if tracked && code == expHiddenClose {
+			return b.skip(u, p, from, at, after)
+		}
+	case pgwire.ServerBindComplete:
+		u.expAt++
+	case pgwire.ServerRowDescription, pgwire.ServerNoData:
+		if tracked && code == expDescribe {
+			u.expAt++
+		}
+	case pgwire.ServerCommandComplete:
+		if tracked && code == expExecute {
+			u.expAt++
+		}
+		u.sawTag(p[at+pgwire.HeaderLen : after])
+	case pgwire.ServerEmptyQuery, pgwire.ServerPortalSuspended:
+		if tracked && code == expExecute {
+			u.expAt++
+		}
+	case pgwire.ServerCopyInResponse:
+		if u.c != nil {
+			u.c.copyIn = true
+		}
+	}
+	return from
+}
+
+// sawTag looks at a command tag for what ends a transaction or a session's
+// state.
+func (u *unit) sawTag(body []byte) {
+	switch {
+	case bytes.HasPrefix(body, []byte("COMMIT\x00")):
+		u.commits = true
+	case bytes.HasPrefix(body, []byte("ROLLBACK\x00")):
+		u.commits = false
+		u.probe = true
+	}
+	if u.c != nil {
+		u.c.copyIn = false
+	}
+}
+
+// emit gives bytes to whoever the unit answers.
+func (b *backend) emit(u *unit, p []byte) {
+	if len(p) == 0 || u.retry {
+		return
+	}
+	u.bytes += len(p)
+	if u.park {
+		u.resp = append(u.resp, p...)
+		return
+	}
+	c := u.c
+	if c == nil || c.s.closed {
+		return
+	}
+	s := c.s
+	out := s.outBuf()
+	if !u.wrote {
+		u.wrote = true
+		u.mark = len(out)
+		c.markSeq = s.flushes
+	}
+	s.out = append(out, p...)
+	s.touch()
+	if b.owner == nil && s.pending() > maxSharedOut {
+		c.kick("it reads its answers too slowly")
+	}
+}
+
+const (
+	// maxClientOut is how much of a result waits in weir for a client that
+	// owns its backend, before weir stops reading from that backend.
+	maxClientOut = 1 << 20
+	// maxSharedOut is how much waits for a client whose backend is shared:
+	// there, to stop reading would hold up others, so the client is
+	// disconnected.
+	maxSharedOut = 64 << 20
+)
+
+// parameter notes a ParameterStatus and tells whether it goes on to the
+// client: it does in the answer to the client's own statement.
+func (b *backend) parameter(u *unit, msg []byte) bool {
+	name, value, err := pgwire.ParseParameterStatus(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return false
+	}
+	b.params[string(name)] = string(value)
+	if string(name) == "application_name" {
+		b.app = string(value)
+	}
+	c := b.owner
+	if u == nil || u.kind != unitClient || c == nil || u.c != c {
+		return false
+	}
+	c.reported(string(name), string(value))
+	return true
+}
+
+// clientError handles an ErrorResponse in the answer to a client.
+func (b *backend) clientError(u *unit, msg []byte) {
+	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	u.failed, u.err = true, e
+	// Parses from here on were skipped by the server.
+	for _, x := range u.exp[min(u.expAt, len(u.exp)):] {
+		if x.code == expParse || x.code == expHiddenParse {
+			delete(b.prepared, x.st)
+		}
+	}
+	if b.shouldRetry(u, e) {
+		u.retry = true
+		if u.wrote {
+			u.c.s.out = u.c.s.out[:u.mark]
+		}
+		return
+	}
+	if u.shape != nil {
+		u.shape.errors++
+	}
+	if renamed := restoreNames(e, u); renamed {
+		b.emit(u, pgwire.AppendError(nil, e))
+		return
+	}
+	b.emit(u, msg)
+}
+
+// shouldRetry tells whether an error is of weir's own making, so that the unit
+// is run again and the client never sees it. Only whole units of which nothing
+// has left can be; the server has rolled back what they did.
+func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
+	c := u.c
+	if c == nil || c.s.closed || len(u.raw) == 0 || u.park || u.retries >= 3 || b.owner != nil {
+		return false
+	}
+	if u.wrote && c.markSeq != c.s.flushes {
+		return false
+	}
+	switch e.Code {
+	case pgwire.CodeUndefinedStatement:
+		// The statement was lost, for instance by DISCARD in a function.
+		if strings.Contains(e.Message, srvPrefix) {
+			clear(b.prepared)
+			b.doomed = true
+			return true
+		}
+	case pgwire.CodeFeatureNotSupported:
+		if !strings.Contains(e.Message, "cached plan") {
+			return false
+		}
+		return u.renewStatements()
+	case pgwire.CodeQueryCanceled:
+		return b.hazard && c.cancelled != u
+	}
+	return false
+}
+
+// renewStatements replaces the statements that this unit itself parsed, after
+// the server refused a plan because the schema had changed. It reports false if
+// the client relies on a statement from before: then the error is the answer,
+// as it would be directly.
+func (u *unit) renewStatements() bool {
+	p := u.c.p
+	own := false
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientParse {
+			own = true
+			old := o.st
+			fresh := p.renew(old)
+			for j := range u.ops {
+				if u.ops[j].st == old {
+					u.ops[j].st = fresh
+				}
+			}
+			u.c.replaceStmt(old, fresh)
+		}
+	}
+	if !own {
+		for i := range u.ops {
+			if st := u.ops[i].st; st != nil {
+				p.renew(st)
+			}
+		}
+	}
+	return own
+}
+
+// restoreNames puts the client's own names back into errors that speak of
+// statements under weir's names.
+func restoreNames(e *pgwire.Error, u *unit) bool {
+	if e.Code != pgwire.CodeUndefinedStatement && e.Code != pgwire.CodeDuplicateStatement {
+		return false
+	}
+	if i := strings.Index(e.Message, `"client_`); i >= 0 {
+		e.Message = e.Message[:i+1] + e.Message[i+1+len("client_"):]
+		return true
+	}
+	for _, n := range u.parsed {
+		if strings.Contains(e.Message, n.st.srvName) {
+			e.Message = strings.Replace(e.Message, n.st.srvName, n.name, 1)
+			return true
+		}
+	}
+	return false
+}
+
+// hiddenMessage handles the answer to weir's own query.
+func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
+	switch typ {
+	case pgwire.ServerDataRow:
+		vals, err := pgwire.ParseDataRow(msg[pgwire.HeaderLen:], nil)
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		for i, v := range vals {
+			if v != nil {
+				vals[i] = bytes.Clone(v)
+			}
+		}
+		u.rows = append(u.rows, vals)
+	case pgwire.ServerError:
+		if e, err := pgwire.ParseError(msg[pgwire.HeaderLen:]); err == nil {
+			u.err = e
+		} else {
+			b.fail(err)
+		}
+	}
+}
+
+// asyncError handles an ErrorResponse that answers nothing: the server is
+// ending the connection.
+func (b *backend) asyncError(msg []byte) {
+	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.doomed = true
+	if c := b.owner; c != nil {
+		// The client holds a transaction or session state here: it is lost.
+		c.fatal(e)
+	}
+}
+
+// ready ends a unit.
+func (b *backend) ready(u *unit, status byte) {
+	l := b.p.l
+	b.pop()
+	b.status = status
+	began := max(u.sentAt, b.answered)
+	b.answered = l.now
+	switch u.kind {
+	case unitHidden:
+		u.done(u)
+		l.recycle(u)
+	case unitRows:
+		u.grp.ready()
+	default:
+		if u.shape != nil && !u.failed {
+			u.shape.observe(l.now-began, u.bytes)
+		}
+		if u.retry {
+			b.rerun(u)
+		} else if u.park {
+			// answered when its group is complete
+		} else if u.c != nil && !u.c.s.closed {
+			u.c.answered(b, u, status)
+			l.recycle(u)
+		} else {
+			l.recycle(u)
+		}
+	}
+	if !b.s.closed {
+		b.settle()
+	}
+}
+
+// rerun queues a unit again after an error that weir caused.
+func (b *backend) rerun(u *unit) {
+	u.retries++
+	u.exp, u.expAt = u.exp[:0], 0
+	u.wrote, u.failed, u.retry, u.err, u.bytes = false, false, false, nil, 0
+	b.p.st.reruns++
+	b.p.queueSolo(u)
+}
+
+// settle decides what becomes of the backend when a unit has ended.
+func (b *backend) settle() {
+	if b.depth() > 0 {
+		if b.mode == modeShared {
+			b.p.feedReads()
+		}
+		return
+	}
+	if b.cancels > 0 {
+		return // settled again when the cancel request has ended
+	}
+	b.hazard = false
+	switch b.mode {
+	case modeShared, modeOwn:
+		b.p.release(b)
+	case modeOwned:
+		b.owner.backendQuiet()
+	case modeLaned:
+		b.lane.backendQuiet(b)
+	}
+}
+
+// fail closes the connection because it cannot be trusted any more.
+func (b *backend) fail(err error) { b.s.close(err) }
+
+func (b *backend) wantsMore() bool { return true }
+
+func (b *backend) onDrained() {
+	if c := b.owner; c != nil {
+		c.s.throttle(false)
+	}
+}
+
+// onClosed reports to everybody who waits for this backend what is known of
+// their statements. None is run again here, because its outcome is unknown.
+func (b *backend) onClosed(err error) {
+	p := b.p
+	p.lose(b, err)
+	e := pgwire.NewError(pgwire.CodeConnectionFailure,
+		"the connection to the server was lost; whether the statement took effect is unknown")
+	e.Detail = lostDetail(err)
+	fatal := *e
+	fatal.Severity, fatal.SeverityRaw = "FATAL", "FATAL"
+	fatal.Message = "the connection to the server was lost, and with it this session's transaction or state"
+	owner, ln := b.owner, b.lane
+	b.owner, b.lane = nil, nil
+	units := b.queue[b.qHead:]
+	b.queue, b.qHead = nil, 0
+	for _, u := range units {
+		switch {
+		case u.kind == unitHidden:
+			u.err = e
+			u.done(u)
+		case u.kind == unitRows:
+			u.grp.lost(u, e)
+		case u.park:
+			ln.lost(u, e)
+		case u.c == nil || u.c.s.closed || u.c == owner:
+		default:
+			u.c.lost(u, e)
+		}
+	}
+	if owner != nil {
+		owner.backendGone(&fatal, len(units) > 0, e)
+	}
+	if ln != nil {
+		ln.backendGone(b, e)
+	}
+	p.wake()
+}
+
+func lostDetail(err error) string {
+	if err == nil || errors.Is(err, errStopping) {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"context"
+	"crypto/subtle"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// cancel acts on a cancel request: it reaches only the statement that the
+// client has under way, never one of another client on the same backend.
+func (s *Server) cancel(id uint32, secret []byte) {
+	s.cancels.Add(1)
+	s.mu.Lock()
+	l := s.owners[id]
+	s.mu.Unlock()
+	if l == nil {
+		return // as the server does: no answer, whether the key was right or not
+	}
+	l.post(func() {
+		c := l.clients[id]
+		if c == nil || subtle.ConstantTimeCompare(c.secret, secret) != 1 {
+			return
+		}
+		c.cancel()
+	})
+}
+
+func errCancelled() *pgwire.Error {
+	return pgwire.NewError(pgwire.CodeQueryCanceled, "canceling statement due to user request")
+}
+
+// cancel ends what the client waits for: a place in a queue at once; a
+// statement that runs alone, by the server's own cancel. A statement in a
+// shared pipeline or a group cannot be cancelled without risk to others unless
+// it is at the head; otherwise it is answered when it finishes, soon.
+func (c *client) cancel() {
+	if c.waiting {
+		c.waiting = false
+		c.refuse(errCancelled())
+		return
+	}
+	if b := c.link; b != nil {
+		if u := b.head(); u != nil && u.c == c {
+			b.cancel(u)
+		}
+		return
+	}
+	if c.inflight == 0 {
+		return
+	}
+	for _, u := range c.p.reads {
+		if u.c == c && !u.dead {
+			u.dead = true
+			c.lost(u, errCancelled())
+			return
+		}
+	}
+	for _, ln := range c.p.lanes {
+		if ln.q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
+			c.lost(&unit{}, errCancelled())
+			return
+		}
+	}
+	for _, b := range c.p.backends {
+		if u := b.head(); u != nil && u.c == c && !u.park {
+			b.cancel(u)
+			return
+		}
+	}
+}
+
+// cancel sends the server a cancel request for the head of the queue. Until the
+// server has closed that connection, by when the signal is out, the backend
+// gets no further statements; those already behind it are run again if the
+// signal hits one of them.
+func (b *backend) cancel(u *unit) {
+	srv := b.p.l.srv
+	u.c.cancelled = u
+	b.cancels++
+	b.hazard = true
+	cfg := srv.cfg.Postgres
+	pid, secret := b.pid, b.secret
+	l := b.p.l
+	srv.background.Go(func() {
+		ctx, done := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+		defer done()
+		err := pgwire.Cancel(ctx, cfg, pid, secret)
+		l.post(func() {
+			b.cancels--
+			if err != nil {
+				srv.log.Warn("cancel request failed", "pid", pid, "error", err)
+			}
+			if b.cancels == 0 && !b.s.closed {
+				b.settle()
+			}
+		})
+	})
+}

@@ -1,0 +1,706 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// A client is one session of an application. Between transactions it has no
+// backend: its next unit runs on any. While it has one (link), its messages
+// are translated and passed on as they come.
+type client struct {
+	s *sock
+	l *loop
+	p *pool
+
+	id     uint32 // for cancel requests, with secret
+	secret []byte
+	addr   string
+	app    string
+	since  time.Duration
+
+	set      *settings // in force for the client
+	startSet *settings // from its startup message: what RESET goes back to
+	stmts    map[string]*stmt
+	unnamed  *stmt
+	// unnamedAt is the link during which the unnamed statement was parsed on
+	// the backend itself, unnamed there too; 0 if it was not.
+	unnamedAt uint64
+
+	tx       byte // transaction status, as last told to the client
+	inflight int  // units sent without a link and not answered
+	reader   *backend
+	greeted  bool
+	waiting  bool // for a backend, in the pool's queue
+	queuedAt time.Duration
+	wantOwn  bool // for the backend where it wrote last, if that is free
+	skipping bool // until Sync: the client was told of an error that the server does not know of
+	drop     int  // bytes of the present message that go nowhere
+	resuming bool // in loop.resume
+
+	link    *backend
+	linkSeq uint64
+	cur     *unit // linked: the unit that is still open
+	pass    int   // linked: bytes of the present message that are still to be passed on
+	copyIn  bool  // linked: the server waits for CopyData
+
+	pins      pin
+	look      bool // ask the server which state is left, when quiet
+	leftovers bool // SQL-prepared statements may be left on the backend
+	txSets    []sqlscan.SetClause
+	txUnclear bool // a savepoint was rolled back: txSets may not all hold
+
+	markSeq   uint64
+	cancelled *unit // a cancel request is meant for this one
+	served    *backend
+	draining  bool
+	noticed   map[string]bool // hints already complained of
+	idleSince time.Duration
+	stats     clientStats
+}
+
+type clientStats struct {
+	units, grouped, errors uint64
+}
+
+// maxWhole bounds what weir gathers of one unit before it decides: a longer
+// one gets a backend of its own and is passed on as it comes.
+const maxWhole = 256 << 10
+
+func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
+
+func (c *client) scan(sql string) sqlscan.Statement {
+	info := c.p.scan(sql)
+	if v, ok := c.set.get("standard_conforming_strings"); ok && strings.Contains(strings.ToLower(v.value), "off") {
+		info = info.Nonconforming()
+	}
+	return info
+}
+
+// wantsMore: a message is never larger than the configured limit, which
+// frame checks; until then reading goes on.
+func (c *client) wantsMore() bool {
+	if c.waiting || c.inflight > 0 {
+		return false
+	}
+	_, n, ok := pgwire.Peek(c.s.in)
+	return ok && n > len(c.s.in)
+}
+
+func (c *client) onData(p []byte) int {
+	i := 0
+	for i < len(p) && !c.s.closed {
+		if c.s.closing {
+			return len(p)
+		}
+		if c.drop > 0 {
+			n := min(c.drop, len(p)-i)
+			c.drop -= n
+			i += n
+			continue
+		}
+		if c.waiting || !c.greeted {
+			return i
+		}
+		if c.pass > 0 {
+			n := min(c.pass, len(p)-i)
+			c.pass -= n
+			c.toServer(p[i : i+n])
+			i += n
+			continue
+		}
+		typ, n, ok := pgwire.Peek(p[i:])
+		if !ok {
+			return i
+		}
+		if n < pgwire.HeaderLen || n > c.l.srv.cfg.MaxMessage {
+			c.protocolError("message of type %q is %d bytes long; the limit is %d", typ, n-1, c.l.srv.cfg.MaxMessage)
+			return len(p)
+		}
+		linked := c.link != nil
+		var used int
+		if linked {
+			used = c.feedLinked(typ, n, p[i:])
+		} else {
+			used = c.feedFree(typ, n, p[i:])
+		}
+		if used == 0 && (linked || c.link == nil) {
+			return i
+		}
+		i += used // nothing if a backend was linked just now: it gets the same bytes
+	}
+	return i
+}
+
+// feedFree takes the next unit of a client without a backend. It returns how
+// much of p it consumed; 0 means that more is needed, or that the client waits.
+func (c *client) feedFree(typ byte, n int, p []byte) int {
+	if typ == pgwire.ClientTerminate {
+		c.s.close(io.EOF)
+		return n
+	}
+	if c.skipping && typ != pgwire.ClientSync {
+		c.drop = n
+		return c.takeDrop(len(p))
+	}
+	switch typ {
+	case pgwire.ClientSync:
+		if c.inflight > 0 {
+			return 0
+		}
+		c.skipping = false
+		c.reply(pgwire.AppendReadyForQuery(nil, pgwire.StatusIdle))
+		return n
+	case pgwire.ClientCopyData, pgwire.ClientCopyDone, pgwire.ClientCopyFail:
+		// Left over from a COPY that the server has ended with an error.
+		c.drop = n
+		return c.takeDrop(len(p))
+	case pgwire.ClientFlush:
+		return n
+	case pgwire.ClientQuery:
+		return c.feedQuery(n, p)
+	case pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientDescribe, pgwire.ClientExecute, pgwire.ClientClose:
+		return c.feedExtended(p)
+	case pgwire.ClientFunction:
+		return c.needBackend(false)
+	default:
+		c.protocolError("unknown message type %q", typ)
+		return len(p)
+	}
+}
+
+// takeDrop consumes what is here of a message to be dropped.
+func (c *client) takeDrop(have int) int {
+	n := min(c.drop, have)
+	c.drop -= n
+	return n
+}
+
+// needBackend queues the client for a backend of its own. It returns 0: nothing
+// is consumed until there is one.
+func (c *client) needBackend(own bool) int {
+	if c.inflight > 0 {
+		return 0 // in order: after its earlier units are answered
+	}
+	c.wantOwn = own
+	c.p.queueClient(c)
+	return 0
+}
+
+// feedQuery takes a simple query.
+func (c *client) feedQuery(n int, p []byte) int {
+	if n > len(p) {
+		if len(p) > maxWhole {
+			return c.needBackend(false)
+		}
+		return 0
+	}
+	sql, err := pgwire.ParseQuery(p[pgwire.HeaderLen:n])
+	if err != nil {
+		c.protocolError("malformed Query message")
+		return len(p)
+	}
+	info := c.scan(text(sql))
+	if info.Hints.Bad != nil {
+		c.complain(info.Hints.Bad)
+	}
+	if c.intercept(&info) {
+		return n
+	}
+	switch routeOf(&info) {
+	case routeRead:
+		sh := c.p.shapes.of(text(sql), info.Verb)
+		if !sh.sharable() {
+			return c.needBackend(false)
+		}
+		if c.inflight > 0 && !c.mayFollow() {
+			return 0
+		}
+		u := c.unitOf(p[:n])
+		u.simple, u.shape = true, sh
+		c.p.read(u)
+		return n
+	case routeWrite:
+		window, ok := c.batchWindow(&info)
+		if !ok {
+			break
+		}
+		if c.inflight > 0 {
+			return 0
+		}
+		ln, shape := c.laneForText(text(sql), &info, window)
+		if ln == nil {
+			break
+		}
+		u := c.unitOf(p[:n])
+		u.simple = true
+		u.shape = shape
+		ln.push(u)
+		return n
+	}
+	return c.needBackend(info.Effects.Has(sqlscan.EffSequenceRead))
+}
+
+// unitOf makes a unit of whole messages, which it copies.
+func (c *client) unitOf(p []byte) *unit {
+	u := c.l.newUnit(unitClient)
+	u.c = c
+	u.raw = append(u.raw[:0], p...)
+	u.queuedAt = c.l.now
+	c.inflight++
+	c.stats.units++
+	return u
+}
+
+// mayFollow tells whether one more shared read may be sent behind the client's
+// earlier ones, on the same backend, so that their answers come in order.
+func (c *client) mayFollow() bool {
+	return c.reader != nil && c.reader.mode == modeShared && c.reader.set == c.set && len(c.p.reads) == 0
+}
+
+// feedExtended takes extended messages up to their Sync.
+func (c *client) feedExtended(p []byte) int {
+	u := c.l.newUnit(unitClient)
+	used, verdict := c.collect(u, p)
+	if verdict == collected {
+		if c.inflight > 0 && !(u.shared() && c.mayFollow()) {
+			verdict = collectMore
+		} else if c.sendWhole(u, p[:used]) {
+			return used
+		} else {
+			verdict = collectAlone
+		}
+	}
+	if verdict == collectBad {
+		c.l.recycle(u)
+		return len(p)
+	}
+	own := u.effects.Has(sqlscan.EffSequenceRead)
+	c.l.recycle(u)
+	if verdict == collectMore {
+		return 0
+	}
+	return c.needBackend(own)
+}
+
+type collectVerdict uint8
+
+const (
+	collected    collectVerdict = iota
+	collectMore                 // the Sync has not come yet
+	collectAlone                // needs a backend of its own
+	collectBad                  // the client was disconnected
+)
+
+// collect reads messages into u.ops without consuming them. The offsets are
+// relative to p.
+func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
+	i := 0
+	for {
+		typ, n, ok := pgwire.Peek(p[i:])
+		if ok && (n < pgwire.HeaderLen || n > c.l.srv.cfg.MaxMessage) {
+			c.protocolError("message of type %q is %d bytes long", typ, n-1)
+			return 0, collectBad
+		}
+		if !ok || i+n > len(p) {
+			if len(p) > maxWhole {
+				return 0, collectAlone
+			}
+			return 0, collectMore
+		}
+		o := op{kind: typ, off: int32(i), end: int32(i + n)}
+		body := p[i+pgwire.HeaderLen : i+n]
+		i += n
+		switch typ {
+		case pgwire.ClientSync:
+			u.ops = append(u.ops, o)
+			return i, collected
+		case pgwire.ClientParse:
+			name, rest, ok := cstr(body, 0)
+			if !ok {
+				c.protocolError("malformed Parse message")
+				return 0, collectBad
+			}
+			if len(name) > 0 && c.stmts[text(name)] != nil {
+				return 0, collectAlone // the server itself will refuse the duplicate
+			}
+			if _, err := pgwire.ParseParse(body); err != nil {
+				c.protocolError("malformed Parse message")
+				return 0, collectBad
+			}
+			o.st = c.p.internFor(c, body[rest:])
+			u.parsed = append(u.parsed, parsedName{name: string(name), st: o.st})
+			u.effects |= o.st.info.Effects
+			if o.st.info.Hints.Bad != nil {
+				c.complain(o.st.info.Hints.Bad)
+			}
+		case pgwire.ClientBind:
+			_, at, ok := cstr(body, 0)
+			if !ok {
+				c.protocolError("malformed Bind message")
+				return 0, collectBad
+			}
+			name, rest, ok := cstr(body, at)
+			if !ok {
+				c.protocolError("malformed Bind message")
+				return 0, collectBad
+			}
+			o.st = u.lookup(c, name)
+			if o.st == nil {
+				return 0, collectAlone // the server will say that it does not exist
+			}
+			head := int32(pgwire.HeaderLen)
+			o.name, o.rest = o.off+head+int32(at), o.off+head+int32(rest)
+			u.effects |= o.st.info.Effects
+		case pgwire.ClientDescribe, pgwire.ClientClose:
+			m, err := pgwire.ParseDescribe(body)
+			if err != nil {
+				c.protocolError("malformed message of type %q", typ)
+				return 0, collectBad
+			}
+			if m.Kind == pgwire.KindStatement {
+				o.st = u.lookup(c, m.Name)
+				if o.st == nil && typ == pgwire.ClientDescribe {
+					return 0, collectAlone
+				}
+			}
+		case pgwire.ClientExecute:
+			m, err := pgwire.ParseExecute(body)
+			if err != nil {
+				c.protocolError("malformed Execute message")
+				return 0, collectBad
+			}
+			if m.Limit != 0 {
+				return 0, collectAlone
+			}
+		default:
+			// Flush asks for answers before the Sync; anything else is
+			// unusual enough to leave to a backend.
+			return 0, collectAlone
+		}
+		u.ops = append(u.ops, o)
+	}
+}
+
+// lookup finds a statement by the client's name for it: parsed in this unit,
+// or before.
+func (u *unit) lookup(c *client, name []byte) *stmt {
+	for i := len(u.parsed) - 1; i >= 0; i-- {
+		if u.parsed[i].name == text(name) {
+			return u.parsed[i].st
+		}
+	}
+	if len(name) == 0 {
+		return c.unnamed
+	}
+	return c.stmts[text(name)]
+}
+
+// shared tells whether every statement that the unit executes is a read that
+// may share a pipeline. A unit that executes nothing (Parse, Describe, Close)
+// may too.
+func (u *unit) shared() bool {
+	for i := range u.ops {
+		o := &u.ops[i]
+		if o.kind == pgwire.ClientBind && (o.st.route != routeRead || !o.st.shape.sharable()) {
+			return false
+		}
+	}
+	return true
+}
+
+// sendWhole routes a collected unit: to a shared backend or into a group. It
+// reports false when the unit needs a backend of its own.
+func (c *client) sendWhole(u *unit, p []byte) bool {
+	var write *stmt
+	binds := 0
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientBind {
+			binds++
+			if o.st.route == routeWrite {
+				write = o.st
+			}
+			u.shape = o.st.shape
+		}
+	}
+	if write == nil {
+		if !u.shared() {
+			return false
+		}
+		c.adopt(u, p)
+		c.p.read(u)
+		return true
+	}
+	if binds != 1 || c.inflight > 0 {
+		return false
+	}
+	window, ok := c.batchWindow(&write.info)
+	if !ok {
+		return false
+	}
+	ln := c.laneForStmt(u, p, write, window)
+	if ln == nil {
+		return false
+	}
+	c.adopt(u, p)
+	ln.push(u)
+	return true
+}
+
+// adopt makes a collected unit the client's: from here on it will be answered.
+func (c *client) adopt(u *unit, p []byte) {
+	u.c = c
+	u.raw = append(u.raw[:0], p...)
+	u.queuedAt = c.l.now
+	c.inflight++
+	c.stats.units++
+	for _, n := range u.parsed {
+		c.name(n.name, n.st)
+	}
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientClose && o.st != nil {
+			c.unname(closeName(u.raw[o.off:o.end]))
+		}
+	}
+}
+
+func closeName(msg []byte) string {
+	name, _, _ := cstr(msg, pgwire.HeaderLen+1)
+	return string(name)
+}
+
+// name makes a client's name point to a statement.
+func (c *client) name(name string, st *stmt) {
+	st.refs++
+	if name == "" {
+		if c.unnamed != nil {
+			c.unnamed.refs--
+		}
+		c.unnamed, c.unnamedAt = st, 0
+		return
+	}
+	if old := c.stmts[name]; old != nil {
+		old.refs--
+	}
+	if c.stmts == nil {
+		c.stmts = make(map[string]*stmt)
+	}
+	c.stmts[name] = st
+}
+
+func (c *client) unname(name string) {
+	if name == "" {
+		if c.unnamed != nil {
+			c.unnamed.refs--
+			c.unnamed = nil
+		}
+		return
+	}
+	if st := c.stmts[name]; st != nil {
+		st.refs--
+		delete(c.stmts, name)
+	}
+}
+
+func (c *client) replaceStmt(old, fresh *stmt) {
+	if c.unnamed == old {
+		c.name("", fresh)
+	}
+	for n, st := range c.stmts {
+		if st == old {
+			c.name(n, fresh)
+		}
+	}
+}
+
+// batchWindow tells whether a write is to join a group, and the most it may
+// wait for others: 0 is adaptive.
+func (c *client) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
+	cfg := &c.l.srv.cfg
+	if c.tx != pgwire.StatusIdle || c.pins != 0 || cfg.mode() == ModeSession {
+		return 0, false
+	}
+	h := info.Hints.Batch
+	switch h.Kind {
+	case sqlscan.BatchOff:
+		return 0, false
+	case sqlscan.BatchAuto:
+		return 0, true
+	case sqlscan.BatchWindow:
+		return h.Window, true
+	}
+	return cfg.batchDefault(c.p.key.database, c.p.key.user)
+}
+
+// answered is called when a unit of this client has been answered.
+func (c *client) answered(b *backend, u *unit, status byte) {
+	c.served = b
+	c.idleSince = c.l.now
+	if u.failed {
+		c.stats.errors++
+		c.unparse(u)
+	}
+	if c.cancelled == u {
+		c.cancelled = nil
+	}
+	if b.owner == c {
+		c.settled(b, u, status)
+	} else {
+		c.inflight--
+	}
+	c.p.count(u, c.l.now)
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
+}
+
+// unparse forgets the names of statements that the server refused.
+func (c *client) unparse(u *unit) {
+	for _, n := range u.parsed {
+		for _, x := range u.exp[min(u.expAt, len(u.exp)):] {
+			if x.code == expParse && x.st == n.st && u.lookup(c, []byte(n.name)) == n.st {
+				c.unname(n.name)
+			}
+		}
+	}
+}
+
+// resume has the client's held bytes looked at again, later in this turn.
+func (c *client) resume() {
+	if len(c.s.in) > 0 && !c.resuming && !c.s.closed {
+		c.resuming = true
+		c.l.resume = append(c.l.resume, c)
+	}
+}
+
+// reply sends weir's own answer.
+func (c *client) reply(p []byte) {
+	c.s.write(p)
+	c.idleSince = c.l.now
+}
+
+// refuse answers the client's present unit with an error of weir's own.
+// ReadyForQuery follows at once for a simple query, after the Sync otherwise.
+func (c *client) refuse(e *pgwire.Error) {
+	c.stats.errors++
+	out := pgwire.AppendError(nil, e)
+	typ, n, ok := pgwire.Peek(c.s.in)
+	if ok && typ != pgwire.ClientQuery && typ != pgwire.ClientFunction {
+		c.skipping = true
+	} else {
+		if ok {
+			c.drop = n
+		}
+		out = pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
+	}
+	c.reply(out)
+	c.resume()
+}
+
+// lost answers a unit whose backend is gone.
+func (c *client) lost(u *unit, e *pgwire.Error) {
+	c.inflight--
+	c.stats.errors++
+	if u.wrote && u.bytes > 0 {
+		// Part of the answer has left: the session cannot be continued.
+		f := *e
+		f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+		c.fatal(&f)
+		return
+	}
+	c.reply(pgwire.AppendReadyForQuery(pgwire.AppendError(nil, e), pgwire.StatusIdle))
+	c.resume()
+}
+
+// fatal tells the client why and disconnects it.
+func (c *client) fatal(e *pgwire.Error) {
+	if c.s.closed || c.s.closing {
+		return
+	}
+	c.s.write(pgwire.AppendError(nil, e))
+	c.s.closeAfterFlush()
+}
+
+func (c *client) protocolError(format string, args ...any) {
+	c.l.st.protocolErrors++
+	c.fatal(pgwire.NewFatal(pgwire.CodeProtocolViolation, format, args...))
+}
+
+// kick disconnects a client that harms others.
+func (c *client) kick(why string) {
+	c.l.srv.log.Warn("client disconnected", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "reason", why)
+	c.s.close(errors.New(why))
+}
+
+// complain warns once per session about a hint that cannot be used.
+func (c *client) complain(bad []string) {
+	for _, msg := range bad {
+		c.l.st.badHints++
+		if c.noticed[msg] || len(c.noticed) >= 32 {
+			continue
+		}
+		if c.noticed == nil {
+			c.noticed = make(map[string]bool)
+		}
+		c.noticed[strings.Clone(msg)] = true
+		if c.inflight == 0 {
+			c.s.write(pgwire.AppendNotice(nil, &pgwire.Error{
+				Severity: "WARNING", SeverityRaw: "WARNING", Code: "01000",
+				Message: "weir ignores a hint: " + msg,
+			}))
+		}
+	}
+}
+
+func (c *client) onDrained() {
+	if c.link != nil {
+		c.link.s.throttle(false)
+	}
+}
+
+func (c *client) onClosed(err error) {
+	c.p.removeClient(c)
+	delete(c.l.clients, c.id)
+	c.l.srv.left(c.id)
+	c.l.load.Add(-1)
+	for _, st := range c.stmts {
+		st.refs--
+	}
+	if c.unnamed != nil {
+		c.unnamed.refs--
+	}
+	c.stmts, c.unnamed = nil, nil
+	if b := c.link; b != nil {
+		c.link = nil
+		b.orphaned()
+	}
+}
+
+// leaveIfIdle ends the session when nothing of it is under way.
+func (c *client) leaveIfIdle() {
+	if c.inflight == 0 && c.cur == nil && c.tx == pgwire.StatusIdle && !c.copyIn && (c.link == nil || c.link.depth() == 0) {
+		c.fatal(errShutdown())
+	}
+}
+
+// tick enforces the limits that are counted in time.
+func (c *client) tick() {
+	cfg := &c.l.srv.cfg
+	if c.tx != pgwire.StatusIdle && c.link != nil && c.link.depth() == 0 &&
+		cfg.IdleInTransactionTimeout > 0 && c.l.now-c.idleSince > cfg.IdleInTransactionTimeout {
+		c.fatal(pgwire.NewFatal(pgwire.CodeIdleInTransactionTimeout,
+			"terminating connection due to idle-in-transaction timeout (%s, set in weir)", cfg.IdleInTransactionTimeout))
+		return
+	}
+	if cfg.ClientIdleTimeout > 0 && c.tx == pgwire.StatusIdle && c.inflight == 0 && c.link == nil && !c.waiting &&
+		c.l.now-c.idleSince > cfg.ClientIdleTimeout {
+		c.fatal(pgwire.NewFatal(pgwire.CodeIdleSessionTimeout, "terminating connection due to idle-session timeout (%s, set in weir)", cfg.ClientIdleTimeout))
+	}
+}

@@ -1,0 +1,508 @@
+package proxy
+
+import (
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// A lane gathers writes that may go to the server as one group. There are two
+// kinds. Both answer a client only when its own write is durable by the
+// client's own settings, and with its own answer.
+//
+// Rows lane: INSERTs of one shape become one multi-row INSERT in one
+// transaction. Any error rolls all of them back; then they are run again apart,
+// so that only the culprit fails, with its own error.
+//
+// Solo lane: any single-statement writes, pipelined, each its own transaction
+// with asynchronous commit. Their answers are parked until one small
+// synchronous commit behind them has flushed the log past all of them:
+//
+//	client 1  INSERT ─┐                                             ┌─► INSERT 0 1
+//	client 2  UPDATE ─┼─► [op 1][op 2][op 3][marker, sync commit] ──┼─► UPDATE 1
+//	client 3  DELETE ─┘      one write()         one fsync          └─► ERROR 23503
+//
+// The log is sequential, so a durable marker makes all before it durable. Its
+// one weakening: another session may see a row before it is durable, as with
+// any asynchronous commit. It is therefore never used for a client that chose
+// synchronous_commit itself.
+type lane struct {
+	p    *pool
+	key  laneKey
+	set  *settings // of the backends that it runs on
+	rows *rowsPlan // nil in a solo lane
+	name string    // for reports
+
+	q      *batch.Queue[*unit]
+	hot    bool // in loop.hot
+	queued bool // in the pool's queue
+	timed  bool // in loop.timed
+	limit  int  // rows lane: most members of a group now; falls when groups fail
+	used   time.Duration
+	taken  []*unit
+	runs   map[*backend]*run
+
+	groups, members, fallbacks, retried uint64
+}
+
+// laneKey says which writes may share a group. Everything that could make one
+// member's outcome depend on another's context is in it.
+type laneKey struct {
+	set     *settings
+	stmt    *stmt  // rows lane of a prepared statement
+	shape   uint64 // rows lane of simple queries
+	formats string // rows lane: result formats of Bind
+	rows    bool
+	window  time.Duration
+}
+
+// laneKeep is how long an unused lane is kept for its statistics.
+const laneKeep = 10 * time.Minute
+
+// laneLockTimeout bounds the wait of a grouped write for a lock that somebody
+// else holds, so that it does not hold up its group; it is then run again
+// alone, with the client's own timeout.
+const laneLockTimeout = "25ms"
+
+// maxGroup is the most members of one group. Gains flatten beyond it
+// (reference measurements: 64 rows 10x, 256 rows 15x, 1000 rows 19x) while the
+// latency of a group grows in proportion.
+const maxGroup = 256
+
+// A run is one group in flight on one backend.
+type run struct {
+	ln      *lane
+	units   []*unit
+	began   time.Duration
+	flushed bool // the marker was answered without error, or none was needed
+}
+
+func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
+	if ln := p.lanes[key]; ln != nil {
+		return ln
+	}
+	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxLanes: p.l.srv.cfg.WriteLanes, Capacity: p.l.srv.cfg.MaxClients + 1}
+	if key.window > 0 {
+		cfg.MaxLanes = max(1, p.size)
+	}
+	ln := &lane{
+		p: p, key: key, name: name, limit: maxGroup,
+		q:    batch.NewQueue[*unit](cfg),
+		runs: make(map[*backend]*run),
+		set:  p.laneSettings(key),
+	}
+	if plan != nil {
+		ln.rows = plan()
+	}
+	p.lanes[key] = ln
+	return ln
+}
+
+// laneSettings are the client's settings, a bound on lock waits unless the
+// client has its own, and for the solo lane asynchronous commit.
+func (p *pool) laneSettings(key laneKey) *settings {
+	set := key.set
+	if _, ok := set.get("lock_timeout"); !ok {
+		set = p.settings.with(set, setting{name: "lock_timeout", value: laneLockTimeout, literal: true})
+	}
+	if !key.rows && p.flushable(key.set) {
+		set = p.settings.with(set, setting{name: "synchronous_commit", value: "off", literal: true})
+	}
+	return set
+}
+
+// flushable tells whether writes in these settings may be acknowledged by a
+// group flush.
+func (p *pool) flushable(set *settings) bool {
+	return p.l.srv.cfg.SoloLane && p.canFlush && !set.syncCommit && p.syncDefault != "off"
+}
+
+// laneForStmt finds the lane for a unit that executes one prepared write and
+// nothing else, or nil.
+// raw holds the unit's messages, to which the offsets of its ops refer.
+func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration) *lane {
+	p := c.p
+	if !p.known {
+		return nil
+	}
+	if st.rows && p.l.srv.cfg.RowsLane && u.plainInsert() {
+		v := u.bind(raw)
+		if !v.ok {
+			return nil // the server says what is wrong with it
+		}
+		switch p.tables.look(p, c.set, st.insert.Table) {
+		case tablePlain:
+			key := laneKey{set: c.set, stmt: st, rows: true, window: window}
+			if st.insert.Returning {
+				key.formats = string(v.results)
+			}
+			return p.lane(key, st.shape.text, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
+		case tableUnknown:
+			return nil
+		}
+	}
+	return c.soloLane(window)
+}
+
+// laneForText finds the lane for a simple query, or nil.
+func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Duration) (*lane, *shape) {
+	p := c.p
+	if !p.known {
+		return nil, nil
+	}
+	sh := p.shapes.of(sql, info.Verb)
+	if info.Verb == sqlscan.VerbInsert && p.l.srv.cfg.RowsLane {
+		if ins, ok := sqlscan.Insert(sql); ok && ins.MaxParam == 0 {
+			switch p.tables.look(p, c.set, ins.Table) {
+			case tablePlain:
+				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
+				ln := p.lane(key, sh.text, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
+				if ln.rows.insert.Compatible(ins) {
+					return ln, sh
+				}
+			case tableUnknown:
+				return nil, nil
+			}
+		}
+	}
+	return c.soloLane(window), sh
+}
+
+func (c *client) soloLane(window time.Duration) *lane {
+	p := c.p
+	if !p.l.srv.cfg.SoloLane || !p.flushable(c.set) {
+		return nil
+	}
+	return p.solo(c.set, window)
+}
+
+// solo returns the solo lane for the given client settings. Where writes may
+// not be acknowledged by a group flush it still exists, as the place where the
+// members of a failed group are run apart; then each commits synchronously.
+func (p *pool) solo(set *settings, window time.Duration) *lane {
+	return p.lane(laneKey{set: set, window: window}, "any write", nil)
+}
+
+// push adds a unit and has the lane looked at when the turn's reads are done.
+func (ln *lane) push(u *unit) {
+	u.park = true
+	ln.used = ln.p.l.now
+	if err := ln.q.Push(ln.p.l.now, u, len(u.raw)); err != nil {
+		u.park = false
+		u.c.lost(u, pgwire.NewError(pgwire.CodeTooManyConnections, "weir: too many writes wait in one lane: %v", err))
+		return
+	}
+	ln.touch()
+}
+
+func (ln *lane) touch() {
+	if !ln.hot {
+		ln.hot = true
+		ln.p.l.hot = append(ln.p.l.hot, ln)
+	}
+}
+
+// due tells whether a group may go now, and otherwise has the loop wake up
+// when it may.
+func (ln *lane) due() bool {
+	at, ok := ln.q.Deadline()
+	if !ok {
+		return false
+	}
+	if at <= ln.p.l.now {
+		return true
+	}
+	if !ln.timed {
+		ln.timed = true
+		ln.p.l.timed = append(ln.p.l.timed, ln)
+	}
+	return false
+}
+
+// pump starts groups while there are items, lanes and backends.
+func (ln *lane) pump() {
+	for !ln.queued && ln.due() {
+		var b *backend
+		if len(ln.p.excl) == 0 {
+			b = ln.p.take(ln.set, nil)
+		}
+		if b == nil {
+			ln.queued = true
+			ln.p.enqueue(waiter{ln: ln})
+			return
+		}
+		if !ln.start(b) {
+			ln.p.release(b)
+			return
+		}
+	}
+}
+
+// start takes a group and sends it on b. It reports false if there is nothing
+// to send.
+func (ln *lane) start(b *backend) bool {
+	if !ln.due() {
+		return false
+	}
+	var reason batch.Reason
+	ln.taken, reason = ln.q.Take(ln.p.l.now, ln.taken[:0])
+	if reason == batch.ReasonNone {
+		return false
+	}
+	if ln.rows != nil && len(ln.taken) > 1 && !ln.rows.current() {
+		ln.divert()
+		return false
+	}
+	r := &run{ln: ln, began: ln.p.l.now}
+	for _, u := range ln.taken {
+		if u.kind == unitRows || (!u.dead && u.c != nil && !u.c.s.closed) {
+			r.units = append(r.units, u)
+		}
+	}
+	clear(ln.taken)
+	if len(r.units) == 0 {
+		ln.q.Done(ln.p.l.now, 0, 0)
+		return false
+	}
+	ln.groups++
+	ln.members += uint64(len(r.units))
+	b.mode, b.lane = modeLaned, ln
+	b.lastWriter = nil
+	ln.runs[b] = r
+	b.ensure(ln.set, "")
+	if ln.rows != nil && len(r.units) > 1 {
+		r.flushed = true
+		ln.sendRows(b, r)
+		return true
+	}
+	marker := ln.rows == nil && ln.p.flushable(ln.key.set)
+	for _, u := range r.units {
+		if u.kind == unitRows {
+			u.grp.send(b)
+		} else {
+			b.send(u)
+		}
+	}
+	r.flushed = !marker
+	if marker {
+		ln.sendMarker(b, r)
+	}
+	return true
+}
+
+// sendMarker appends the one synchronous commit of the group.
+func (ln *lane) sendMarker(b *backend, r *run) {
+	u := ln.p.l.newUnit(unitHidden)
+	u.done = func(u *unit) {
+		r.flushed = u.err == nil
+	}
+	b.push(u)
+	st := ln.p.marker
+	if !b.knows(st) {
+		b.learn(u, st)
+		b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), st.srvName, st.tail)
+	}
+	out := b.s.outBuf()
+	out = pgwire.AppendBind(out, "", st.srvName, &pgwire.BindArgs{Values: [][]byte{[]byte(ln.p.syncDefault)}})
+	out = pgwire.AppendExecute(out, "", 0)
+	b.s.out = pgwire.AppendSync(out)
+	b.s.touch()
+}
+
+// divert moves a group's members to the solo lane, because the table is not
+// known to be fit for multi-row statements any more.
+func (ln *lane) divert() {
+	ln.q.Done(ln.p.l.now, len(ln.taken), 0)
+	solo := ln.p.solo(ln.key.set, 0)
+	for i, u := range ln.taken {
+		ln.taken[i] = nil
+		if !u.dead && u.c != nil && !u.c.s.closed {
+			solo.push(u)
+		}
+	}
+	ln.touch()
+}
+
+// backendQuiet ends a run: everything that was sent has been answered.
+func (ln *lane) backendQuiet(b *backend) {
+	r := ln.runs[b]
+	delete(ln.runs, b)
+	p := ln.p
+	ln.q.Done(p.l.now, len(r.units), p.l.now-r.began)
+	b.lane = nil
+	for _, u := range r.units {
+		switch {
+		case u.kind == unitRows:
+			u.grp.settle(r.flushed)
+		case ln.rows != nil && len(r.units) > 1:
+			// answered by the multi-row group
+		default:
+			ln.ack(u, r.flushed)
+		}
+	}
+	p.release(b)
+	ln.touch()
+}
+
+// ack gives a member of a solo run its answer.
+func (ln *lane) ack(u *unit, flushed bool) {
+	c := u.c
+	if c == nil || c.s.closed {
+		ln.p.l.recycle(u)
+		return
+	}
+	if u.failed && ln.again(u) {
+		ln.retried++
+		u.park = false
+		u.resp = u.resp[:0]
+		u.retries++
+		u.exp, u.expAt, u.failed, u.err, u.bytes = u.exp[:0], 0, false, nil, 0
+		ln.p.queueSolo(u)
+		return
+	}
+	if !u.failed && !flushed {
+		c.lost(u, pgwire.NewError(pgwire.CodeCompletionUnknown,
+			"weir: the statement was committed but could not be made durable; whether it survives a crash of the server is unknown"))
+		return
+	}
+	c.s.write(u.resp)
+	c.groupAnswered(u)
+}
+
+// again tells whether an error came from running in a group: a lock that was
+// waited for no longer than the lane allows, a statement that this backend had
+// lost, a plan that the server refused. Run alone, the statement gets its own
+// answer.
+func (ln *lane) again(u *unit) bool {
+	if u.retries >= 3 || u.err == nil {
+		return false
+	}
+	switch u.err.Code {
+	case pgwire.CodeLockNotAvailable:
+		_, own := ln.key.set.get("lock_timeout")
+		return !own
+	case pgwire.CodeUndefinedStatement:
+		return strings.Contains(u.err.Message, srvPrefix)
+	case pgwire.CodeFeatureNotSupported:
+		return strings.Contains(u.err.Message, "cached plan")
+	case pgwire.CodeQueryCanceled:
+		return u.c.cancelled != u && u.canceledElsewhere()
+	}
+	return false
+}
+
+// canceledElsewhere tells a cancel request from a statement timeout.
+func (u *unit) canceledElsewhere() bool {
+	return strings.Contains(u.err.Message, "user request")
+}
+
+// lost answers a member whose backend is gone.
+func (ln *lane) lost(u *unit, e *pgwire.Error) {
+	if c := u.c; c != nil && !c.s.closed {
+		c.lost(u, e)
+		u.c = nil
+	}
+}
+
+// backendGone ends a run whose backend is gone: members that were answered by
+// the server but not acknowledged are of unknown outcome.
+func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
+	r := ln.runs[b]
+	if r == nil {
+		return
+	}
+	delete(ln.runs, b)
+	ln.q.Done(ln.p.l.now, len(r.units), ln.p.l.now-r.began)
+	for _, u := range r.units {
+		if u.kind == unitRows {
+			u.grp.abandon(e)
+			continue
+		}
+		c := u.c
+		if c == nil || c.s.closed {
+			continue
+		}
+		if u.failed && len(u.resp) > 0 && u.resp[len(u.resp)-6] == pgwire.ServerReady {
+			c.s.write(u.resp) // it failed for its own reason, whatever came after
+			c.groupAnswered(u)
+			continue
+		}
+		ln.lost(u, e)
+	}
+	ln.touch()
+}
+
+// failAll answers everything that waits in the lane with an error.
+func (ln *lane) failAll(e *pgwire.Error) {
+	ln.q.Remove(func(u *unit) bool {
+		if u.kind == unitRows {
+			u.grp.abandon(e)
+		} else if u.c != nil && !u.c.s.closed {
+			u.c.lost(u, e)
+		}
+		return true
+	})
+}
+
+func (ln *lane) idleFor(now time.Duration) time.Duration {
+	if ln.q.Len() > 0 || ln.q.InFlight() > 0 || ln.queued {
+		return 0
+	}
+	return now - ln.used
+}
+
+// forget drops what the lane derived from the schema.
+func (ln *lane) forget() {
+	if ln.rows != nil {
+		ln.rows.bySize = nil
+		ln.rows.table = nil
+	}
+}
+
+// groupAnswered ends a unit that a lane has answered.
+func (c *client) groupAnswered(u *unit) {
+	c.inflight--
+	c.idleSince = c.l.now
+	c.stats.grouped++
+	if u.failed {
+		c.stats.errors++
+		c.unparse(u)
+	} else if u.shape != nil {
+		u.shape.grouped++
+	}
+	if c.cancelled == u {
+		c.cancelled = nil
+	}
+	c.p.st.grouped++
+	c.p.count(u, c.l.now)
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
+	c.l.recycle(u)
+}
+
+// plainInsert tells whether a unit is [Parse] Bind [Describe] Execute Sync on
+// the unnamed portal: what a client sends to run one prepared statement. Only
+// such a unit's answer can be given from a multi-row statement.
+func (u *unit) plainInsert() bool {
+	want := 0
+	order := [...]byte{pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientDescribe, pgwire.ClientExecute, pgwire.ClientSync}
+	for i := range u.ops {
+		o := &u.ops[i]
+		for want < len(order) && order[want] != o.kind {
+			if order[want] != pgwire.ClientParse && order[want] != pgwire.ClientDescribe {
+				return false
+			}
+			want++
+		}
+		if want == len(order) || (o.kind == pgwire.ClientDescribe && o.st != nil) {
+			return false
+		}
+		want++
+	}
+	return want == len(order)
+}

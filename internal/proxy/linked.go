@@ -1,0 +1,611 @@
+package proxy
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// This file is the client with a backend of its own: its messages are passed
+// on as they come, names of statements translated, effects noted.
+
+// attach gives the client a backend.
+func (c *client) attach(b *backend) {
+	c.waiting = false
+	c.link = b
+	c.linkSeq++
+	b.mode, b.owner = modeOwned, c
+	if !c.greeted {
+		b.ensure(c.set, "")
+		if b.depth() == 0 {
+			c.backendQuiet()
+		}
+		return
+	}
+	b.ensure(c.set, c.app)
+	c.resume()
+}
+
+// introduce completes the login of the first client with certain settings:
+// the server has taken them and reported what they are.
+func (c *client) introduce() {
+	var params []pgwire.Param
+	for name, value := range c.link.params {
+		params = append(params, pgwire.Param{Name: name, Value: value})
+	}
+	slices.SortFunc(params, func(a, b pgwire.Param) int { return strings.Compare(a.Name, b.Name) })
+	if len(c.p.greeting) < maxSettings {
+		c.p.greeting[c.set] = params
+	}
+	c.greet(params)
+}
+
+// open returns the unit that the client's next message belongs to.
+func (c *client) open() *unit {
+	if c.cur == nil {
+		u := c.l.newUnit(unitClient)
+		u.c, u.open = c, true
+		u.queuedAt = c.l.now
+		c.link.push(u)
+		c.cur = u
+		c.stats.units++
+	}
+	return c.cur
+}
+
+// toServer appends bytes for the linked backend.
+func (c *client) toServer(p []byte) {
+	b := c.link
+	if b == nil {
+		return
+	}
+	b.s.write(p)
+	if b.s.pending() > maxClientOut {
+		c.s.throttle(true)
+	}
+}
+
+// stream passes on a message of which only the beginning is here. head is what
+// replaces the first headLen bytes.
+func (c *client) stream(n int, p []byte) int {
+	have := min(n, len(p))
+	c.toServer(p[:have])
+	c.pass = n - have
+	return have
+}
+
+// feedLinked passes one message on. It returns how much of p it consumed.
+func (c *client) feedLinked(typ byte, n int, p []byte) int {
+	b := c.link
+	whole := n <= len(p)
+	switch typ {
+	case pgwire.ClientCopyData, pgwire.ClientCopyDone, pgwire.ClientCopyFail:
+		if !c.copyIn && b.depth() == 0 {
+			c.drop = n // left over from a COPY that has ended with an error
+			return c.takeDrop(len(p))
+		}
+		return c.stream(n, p)
+	case pgwire.ClientTerminate:
+		c.s.close(io.EOF)
+		return n
+	case pgwire.ClientFlush:
+		c.toServer(p[:n])
+		return n
+	}
+	if !whole && (typ != pgwire.ClientBind || len(p) < maxWhole) && n <= maxGathered {
+		return 0
+	}
+	if b.depth() > maxLinkedDepth {
+		return 0 // looked at again when an answer has come
+	}
+	switch typ {
+	case pgwire.ClientQuery:
+		return c.linkedQuery(n, p)
+	case pgwire.ClientFunction:
+		u := c.open()
+		c.close(u)
+		c.addPins(pinUnknown)
+		return c.stream(n, p)
+	case pgwire.ClientSync:
+		u := c.open()
+		c.close(u)
+		c.toServer(p[:n])
+		return n
+	case pgwire.ClientParse:
+		return c.linkedParse(n, p)
+	case pgwire.ClientBind:
+		return c.linkedBind(n, p)
+	case pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute:
+		return c.linkedOther(typ, n, p)
+	}
+	c.protocolError("unknown message type %q", typ)
+	return len(p)
+}
+
+const (
+	// maxGathered bounds the Query and Parse messages that weir reads whole;
+	// a longer one is passed on unread, and pins.
+	maxGathered = 16 << 20
+	// maxLinkedDepth bounds the units that one client may have under way.
+	maxLinkedDepth = 10000
+)
+
+// close ends the open unit: its ReadyForQuery is what comes next.
+func (c *client) close(u *unit) {
+	u.open = false
+	c.cur = nil
+}
+
+func (c *client) linkedQuery(n int, p []byte) int {
+	if n > len(p) {
+		u := c.open()
+		c.close(u)
+		c.addPins(pinUnknown)
+		return c.stream(n, p)
+	}
+	sql, err := pgwire.ParseQuery(p[pgwire.HeaderLen:n])
+	if err != nil {
+		c.protocolError("malformed Query message")
+		return len(p)
+	}
+	info := c.scan(text(sql))
+	if c.tx != pgwire.StatusIdle && info.Hints.Bad != nil {
+		c.complain(info.Hints.Bad)
+	}
+	if c.cur == nil && c.link.depth() == 0 && c.intercept(&info) {
+		return n
+	}
+	if info.Verb == sqlscan.VerbExecute && c.cur == nil {
+		c.lendStatement(info.Name)
+	}
+	if info.Effects.Has(sqlscan.EffSequenceRead) && c.cur == nil {
+		c.ownSequences()
+	}
+	u := c.open()
+	u.simple = true
+	u.shape = c.p.shapes.of(text(sql), info.Verb)
+	c.note(u, &info)
+	c.close(u)
+	c.toServer(p[:n])
+	return n
+}
+
+func (c *client) linkedParse(n int, p []byte) int {
+	b := c.link
+	if n > len(p) {
+		c.protocolError("Parse message of %d bytes is longer than weir's limit of %d", n, maxGathered)
+		return len(p)
+	}
+	body := p[pgwire.HeaderLen:n]
+	m, err := pgwire.ParseParse(body)
+	if err != nil {
+		c.protocolError("malformed Parse message")
+		return len(p)
+	}
+	if c.cur == nil && c.tx == pgwire.StatusIdle && c.unclear(m.SQL) {
+		c.ownSequences()
+	}
+	u := c.open()
+	_, rest, _ := cstr(body, 0)
+	st := c.p.internFor(c, body[rest:])
+	if c.tx != pgwire.StatusIdle && st.info.Hints.Bad != nil {
+		c.complain(st.info.Hints.Bad)
+	}
+	if len(m.Name) == 0 {
+		// The unnamed statement goes as it is: the server parses it anew, as
+		// it would directly, whatever happened to the schema.
+		c.name("", st)
+		c.unnamedAt = c.linkSeq
+		u.exp = append(u.exp, expect{code: expParse, st: nil})
+		c.toServer(p[:n])
+		u.parsed = append(u.parsed, parsedName{st: st})
+		return n
+	}
+	name := string(m.Name)
+	u.parsed = append(u.parsed, parsedName{name: name, st: st})
+	if old := c.stmts[name]; old != nil {
+		// The name is taken. Let the server say so: a second Parse under a
+		// name that is prepared there.
+		b.need(u, old)
+		u.parsed[len(u.parsed)-1].st = old
+		b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), old.srvName, old.tail)
+		u.exp = append(u.exp, expect{code: expParse, st: nil})
+	} else {
+		b.putParse(u, st)
+		c.name(name, st)
+	}
+	b.s.touch()
+	return n
+}
+
+// unclear tells whether a text reads a sequence's session value.
+func (c *client) unclear(sql []byte) bool {
+	info := c.scan(text(sql))
+	return info.Effects.Has(sqlscan.EffSequenceRead)
+}
+
+func (c *client) linkedBind(n int, p []byte) int {
+	b := c.link
+	body := p[pgwire.HeaderLen:min(n, len(p))]
+	_, at, ok := cstr(body, 0)
+	var name []byte
+	rest := 0
+	if ok {
+		name, rest, ok = cstr(body, at)
+	}
+	if !ok {
+		c.protocolError("malformed Bind message")
+		return len(p)
+	}
+	st := c.unnamed
+	if len(name) > 0 {
+		st = c.stmts[text(name)]
+	}
+	if st != nil && c.cur == nil && c.tx == pgwire.StatusIdle && st.info.Effects.Has(sqlscan.EffSequenceRead) {
+		c.ownSequences()
+	}
+	u := c.open()
+	srv := ""
+	switch {
+	case st == nil:
+		srv = clientName(name)
+	case len(name) == 0 && c.unnamedAt == c.linkSeq:
+		// Parsed during this link: it is the backend's unnamed one.
+	default:
+		b.need(u, st)
+		srv = st.srvName
+	}
+	if st != nil {
+		c.note(u, &st.info)
+		u.shape = st.shape
+	}
+	u.exp = append(u.exp, expect{code: expBind})
+	head := pgwire.HeaderLen
+	have := min(n, len(p))
+	length := n - (rest - at) + len(srv) + 1
+	out := b.s.outBuf()
+	out = append(out, pgwire.ClientBind, byte((length-1)>>24), byte((length-1)>>16), byte((length-1)>>8), byte(length-1))
+	out = append(out, p[head:head+at]...)
+	out = append(out, srv...)
+	out = append(out, 0)
+	b.s.out = append(out, p[head+rest:have]...)
+	b.s.touch()
+	c.pass = n - have
+	if b.s.pending() > maxClientOut {
+		c.s.throttle(true)
+	}
+	return have
+}
+
+func (c *client) linkedOther(typ byte, n int, p []byte) int {
+	if n > len(p) {
+		return 0
+	}
+	b := c.link
+	u := c.open()
+	body := p[pgwire.HeaderLen:n]
+	if typ == pgwire.ClientExecute {
+		if _, err := pgwire.ParseExecute(body); err != nil {
+			c.protocolError("malformed Execute message")
+			return len(p)
+		}
+		u.exp = append(u.exp, expect{code: expExecute})
+		c.toServer(p[:n])
+		return n
+	}
+	m, err := pgwire.ParseDescribe(body)
+	if err != nil {
+		c.protocolError("malformed message of type %q", typ)
+		return len(p)
+	}
+	code := expDescribe
+	if typ == pgwire.ClientClose {
+		code = expClose
+	}
+	if m.Kind != pgwire.KindStatement {
+		u.exp = append(u.exp, expect{code: code})
+		c.toServer(p[:n])
+		return n
+	}
+	if typ == pgwire.ClientClose {
+		u.exp = append(u.exp, expect{code: expOwnClose})
+		c.unname(string(m.Name))
+		return n
+	}
+	srv := clientName(m.Name)
+	if st := u.lookup(c, m.Name); st != nil {
+		if len(m.Name) == 0 && c.unnamedAt == c.linkSeq {
+			srv = ""
+		} else {
+			b.need(u, st)
+			srv = st.srvName
+		}
+	} else if len(m.Name) == 0 {
+		srv = ""
+	}
+	b.s.out = pgwire.AppendDescribe(b.s.outBuf(), pgwire.KindStatement, srv)
+	b.s.touch()
+	u.exp = append(u.exp, expect{code: expDescribe})
+	return n
+}
+
+// note records what a statement will have done when its unit has succeeded.
+// Pins count from the moment of sending: until proven otherwise it took effect.
+func (c *client) note(u *unit, info *sqlscan.Statement) {
+	e := info.Effects
+	u.info = nil
+	if e&^(sqlscan.EffBackslash) == 0 {
+		return
+	}
+	u.effects |= e
+	if e.Has(sqlscan.EffSet) {
+		set := info.Set
+		set.Name, set.Value = strings.Clone(set.Name), strings.Clone(set.Value)
+		if !set.Local {
+			u.sets = append(u.sets, set)
+		}
+	}
+	if e.Has(sqlscan.EffRelease) {
+		u.probe = true
+	}
+	if info.Verb == sqlscan.VerbRollbackTo {
+		c.txUnclear = true
+	}
+	if e.Has(pinEffects) {
+		c.addPins(pinsOf(e))
+	}
+	if e.Has(sqlscan.EffSequence | sqlscan.EffWrites | sqlscan.EffUnknownFunc | sqlscan.EffUnknown) {
+		c.link.lastWriter = c
+		if c.p.keepSequences {
+			c.addPins(pinSequence)
+		}
+	}
+}
+
+// ownSequences makes sure that currval and lastval cannot return what another
+// session left on this backend. If the client's own last value is not here
+// either, the server will say that it is not defined, which is an error but
+// never a wrong number; from then on weir keeps this pool's writing clients on
+// their backends.
+func (c *client) ownSequences() {
+	b := c.link
+	if b.lastWriter == c {
+		return
+	}
+	b.lastWriter = c
+	c.p.keepSequences = true
+	if c.tx == pgwire.StatusFailed {
+		return
+	}
+	b.ask("DISCARD SEQUENCES", func(*unit) {})
+}
+
+// settled applies what a linked unit did.
+func (c *client) settled(b *backend, u *unit, status byte) {
+	before := c.tx
+	c.tx = status
+	if u.failed && c.pins&pinsSeen != 0 {
+		c.look = true
+	}
+	if !u.failed {
+		if u.effects.Has(sqlscan.EffDiscardAll | sqlscan.EffDeallocateAll) {
+			c.forgotten(b, u.effects)
+		}
+		if u.effects.Has(sqlscan.EffDDL) {
+			c.p.forgetTexts()
+		}
+		if before == pgwire.StatusIdle && status == pgwire.StatusIdle {
+			for _, s := range u.sets {
+				c.apply(b, s)
+			}
+		} else {
+			c.txSets = append(c.txSets, u.sets...)
+		}
+	}
+	if status == pgwire.StatusIdle && before != pgwire.StatusIdle {
+		if u.commits && !u.failed {
+			for _, s := range c.txSets {
+				c.apply(b, s)
+			}
+		}
+		if len(c.txSets) > 0 && c.txUnclear {
+			c.addPins(pinSet)
+		}
+		c.txSets, c.txUnclear = nil, false
+	}
+	if u.probe && c.pins&pinsSeen != 0 {
+		c.look = true
+	}
+}
+
+// apply follows a SET or RESET that took effect, for the client and for its
+// backend, whose defaults may differ: the client's includes what it asked for
+// at startup.
+func (c *client) apply(b *backend, s sqlscan.SetClause) {
+	t := c.l.settings
+	switch {
+	case s.All:
+		c.set, b.set = c.startSet, t.empty()
+		c.pins &^= pinSet | pinSetConfig
+	case s.Reset || s.Default || strings.EqualFold(s.Value, "default"):
+		b.set = t.without(b.set, s.Name)
+		if start, ok := c.startSet.get(s.Name); ok {
+			c.set = t.with(c.set, start)
+		} else {
+			c.set = t.without(c.set, s.Name)
+		}
+	case s.Name == "application_name":
+		// ParameterStatus tells the value.
+	default:
+		v := setting{name: s.Name, value: s.Value}
+		c.set, b.set = t.with(c.set, v), t.with(b.set, v)
+	}
+}
+
+// forgotten follows DISCARD ALL and DEALLOCATE ALL.
+func (c *client) forgotten(b *backend, e sqlscan.Effect) {
+	clear(b.prepared)
+	for name := range c.stmts {
+		c.unname(name)
+	}
+	c.unname("")
+	c.pins &^= pinPrepare
+	if e.Has(sqlscan.EffDiscardAll) {
+		c.pins &= pinMode | pinLoad | pinUnknown
+		c.set, b.set = c.startSet, c.l.settings.empty()
+		b.app = ""
+		b.lastWriter = nil
+	}
+}
+
+// reported follows a ParameterStatus in the answer to this client.
+func (c *client) reported(name, value string) {
+	if name == "application_name" {
+		c.app = value
+	}
+}
+
+// backendQuiet is called when everything sent to the linked backend has been
+// answered: it is given back unless the session still needs it.
+func (c *client) backendQuiet() {
+	b := c.link
+	if b.doomed {
+		if c.tx == pgwire.StatusIdle && c.pins == 0 {
+			c.detach()
+		}
+		return
+	}
+	if b.status != pgwire.StatusIdle || c.cur != nil || c.pass > 0 || c.copyIn {
+		return
+	}
+	if !c.greeted {
+		c.introduce()
+	}
+	if c.look {
+		c.look = false
+		if c.pins&pinsSeen != 0 {
+			b.ask(stateSQL, c.updatePins)
+			return
+		}
+	}
+	if b.set != c.set {
+		b.ensure(c.set, "") // RESET went further than the client's own defaults
+		return
+	}
+	if c.leftovers {
+		c.leftovers = false
+		clear(b.prepared)
+		b.ask("DEALLOCATE ALL", func(*unit) {})
+		return
+	}
+	if c.pins == 0 || c.l.srv.cfg.mode() == ModeTransaction {
+		c.detach()
+	}
+}
+
+// detach gives the backend back.
+func (c *client) detach() {
+	b := c.link
+	c.link, b.owner = nil, nil
+	b.s.throttle(false)
+	c.p.release(b)
+	c.resume()
+}
+
+// backendGone is called when the linked backend's connection is lost. Between
+// transactions, with nothing of the session on it, the client can go on.
+func (c *client) backendGone(fatal *pgwire.Error, busy bool, e *pgwire.Error) {
+	c.link, c.cur, c.pass, c.copyIn = nil, nil, 0, false
+	if c.s.closed || c.s.closing {
+		return
+	}
+	if c.tx != pgwire.StatusIdle || c.pins != 0 {
+		c.fatal(fatal)
+		return
+	}
+	if !busy {
+		c.resume()
+		return
+	}
+	// One statement outside a transaction was under way. Its outcome is
+	// unknown; the session has lost nothing else. The protocol would allow to
+	// go on, but clients take this class of error to mean that the connection
+	// is gone, so it is closed, as the server itself would have done.
+	f := *e
+	f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+	c.fatal(&f)
+}
+
+// orphaned cleans up a backend whose client has gone.
+func (b *backend) orphaned() {
+	c := b.owner
+	b.owner = nil
+	b.s.throttle(false)
+	if b.depth() > 0 || c.cur != nil || c.pass > 0 || c.copyIn {
+		// In the middle of a statement: what the server would see directly
+		// is a closed connection.
+		b.s.close(io.EOF)
+		return
+	}
+	b.mode = modeOwn
+	sql := ""
+	if b.status != pgwire.StatusIdle {
+		sql = "ROLLBACK"
+	}
+	if c.pins != 0 {
+		clear(b.prepared)
+		b.set, b.app, b.lastWriter = b.p.l.settings.empty(), "", nil
+		if sql != "" {
+			b.ask(sql, func(*unit) {})
+		}
+		sql = "DISCARD ALL"
+	}
+	if sql == "" {
+		b.p.release(b)
+		return
+	}
+	b.ask(sql, func(u *unit) {
+		if u.err != nil {
+			b.doomed = true
+		}
+	})
+}
+
+// lendStatement prepares a protocol-level statement of the client under its
+// own name, because it is about to EXECUTE it by SQL.
+func (c *client) lendStatement(name string) {
+	st := c.stmts[name]
+	if st == nil {
+		return
+	}
+	b := c.link
+	u := c.l.newUnit(unitHidden)
+	u.done = func(*unit) {}
+	b.push(u)
+	out := pgwire.AppendParseRaw(b.s.outBuf(), name, st.tail)
+	b.s.out = pgwire.AppendSync(out)
+	b.s.touch()
+	c.leftovers = true
+}
+
+// intercept answers what only weir can: its own status, and DEALLOCATE of a
+// statement whose name only weir knows.
+func (c *client) intercept(info *sqlscan.Statement) bool {
+	if c.inflight > 0 {
+		return false
+	}
+	switch {
+	case info.Effects.Has(sqlscan.EffWeirShow):
+		c.reply(c.status())
+		return true
+	case info.Verb == sqlscan.VerbDeallocate && !info.Effects.Has(sqlscan.EffMulti|sqlscan.EffDeallocateAll) && c.stmts[info.Name] != nil && c.tx != pgwire.StatusFailed:
+		c.unname(info.Name)
+		out := pgwire.AppendCommandComplete(nil, "DEALLOCATE")
+		c.reply(pgwire.AppendReadyForQuery(out, c.tx))
+		return true
+	}
+	return false
+}

@@ -1,0 +1,581 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// poolKey names a pool: backends are never shared across databases or users.
+type poolKey struct{ database, user string }
+
+func (k poolKey) String() string { return k.user + "@" + k.database }
+
+// A pool holds a loop's backends for one user and database, and everything
+// that waits for one of them.
+type pool struct {
+	l   *loop
+	key poolKey
+
+	backends []*backend
+	free     []*backend // most recently used last
+	shared   []*backend // pipelining reads
+	dialing  int
+	size     int
+
+	excl  []waiter // clients, lanes and single units, in order of arrival
+	reads []*unit  // shared reads for which no pipeline has room
+	hot   bool     // in loop.hotPools
+
+	settings *settingsTable
+	shapes   *shapes
+	stmts    map[string]*stmt
+	stmtSeq  uint64
+	keyBuf   []byte
+
+	lanes    map[laneKey]*lane
+	tables   tableCache
+	greeting map[*settings][]pgwire.Param // ParameterStatus by settings
+
+	// Facts learned from the first backend.
+	known         bool
+	nonconforming bool   // standard_conforming_strings is off by default
+	syncDefault   string // synchronous_commit by default
+	canFlush      bool   // may call pg_logical_emit_message
+	guard, marker *stmt
+
+	keepSequences bool // some client reads currval or lastval across transactions
+
+	dialErr    error // of the last attempt
+	dialNotYet time.Duration
+	dialWait   time.Duration
+
+	st poolStats
+}
+
+type poolStats struct {
+	units, reads, grouped, alone, errors uint64
+	rows, bytes                          uint64
+	waits                                uint64
+	waited                               time.Duration
+	timeouts                             uint64
+	replays, reruns                      uint64
+	opened, closed, dialErrors           uint64
+	pins                                 [len(pinNames)]uint64
+	latency                              measure.Hist
+}
+
+// A waiter wants a free backend: exactly one field besides since is set.
+type waiter struct {
+	c     *client
+	u     *unit
+	ln    *lane
+	ask   func(b *backend)
+	since time.Duration
+}
+
+func (l *loop) pool(key poolKey) *pool {
+	if p := l.pools[key]; p != nil {
+		return p
+	}
+	cfg := &l.srv.cfg
+	p := &pool{
+		l: l, key: key,
+		size:     max(1, (cfg.PoolSize+len(l.srv.loops)-1)/len(l.srv.loops)),
+		settings: l.settings,
+		shapes:   l.shapes,
+		stmts:    make(map[string]*stmt),
+		lanes:    make(map[laneKey]*lane),
+		greeting: make(map[*settings][]pgwire.Param),
+	}
+	p.guard = p.ownStmt(guardSQL)
+	p.marker = p.ownStmt(markerSQL)
+	l.pools[key] = p
+	l.poolList = append(l.poolList, p)
+	return p
+}
+
+// ownStmt is a statement of weir's own.
+func (p *pool) ownStmt(sql string) *stmt {
+	p.stmtSeq++
+	return &stmt{srvName: fmt.Sprintf("%sown_%d", srvPrefix, p.stmtSeq), tail: append(append([]byte(sql), 0), 0, 0), sql: sql, shape: &shape{}}
+}
+
+func (p *pool) internFor(c *client, tail []byte) *stmt { return p.intern(c.set, tail) }
+
+// wake has the pool's queues looked at, later in this turn.
+func (p *pool) wake() {
+	if !p.hot {
+		p.hot = true
+		p.l.hotPools = append(p.l.hotPools, p)
+	}
+}
+
+// queueClient gives the client a free backend at once, or queues it for one.
+func (p *pool) queueClient(c *client) {
+	if len(p.excl) == 0 {
+		if b := p.take(c.set, c); b != nil {
+			c.attach(b)
+			return
+		}
+	}
+	limit := p.l.srv.cfg.MaxWaiting
+	if limit > 0 && len(p.excl) >= limit {
+		p.st.timeouts++
+		c.refuse(pgwire.NewError(pgwire.CodeTooManyConnections,
+			"weir: %d statements wait for a backend of pool %s already (max-waiting)", limit, p.key))
+		return
+	}
+	c.waiting = true
+	c.queuedAt = p.l.now
+	p.enqueue(waiter{c: c})
+}
+
+// queueSolo runs one whole unit alone on a backend, without linking its client.
+func (p *pool) queueSolo(u *unit) {
+	p.enqueue(waiter{u: u})
+}
+
+func (p *pool) enqueue(w waiter) {
+	w.since = p.l.now
+	p.excl = append(p.excl, w)
+	p.st.waits++
+	p.wake()
+}
+
+// take removes a free backend, best one in the same settings, and returns nil
+// if there is none. For a client that reads its sequences' values it is the one
+// where it last wrote, if that is free.
+func (p *pool) take(set *settings, c *client) *backend {
+	best := -1
+	for i := len(p.free) - 1; i >= 0; i-- {
+		b := p.free[i]
+		if c != nil && c.wantOwn && b.lastWriter == c {
+			best = i
+			break
+		}
+		if best < 0 || (b.set == set && p.free[best].set != set) {
+			best = i
+			if b.set == set && (c == nil || !c.wantOwn) {
+				break
+			}
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	b := p.free[best]
+	p.free = append(p.free[:best], p.free[best+1:]...)
+	return b
+}
+
+// release takes a backend back.
+func (p *pool) release(b *backend) {
+	if b.s.closed {
+		return
+	}
+	if b.mode == modeShared {
+		p.shared = without(p.shared, b)
+	}
+	b.mode, b.owner, b.lane = modeFree, nil, nil
+	if b.doomed {
+		b.s.close(io.EOF)
+		return
+	}
+	b.freeSince = p.l.now
+	p.free = append(p.free, b)
+	if len(p.excl) > 0 || len(p.reads) > 0 {
+		p.wake()
+	}
+}
+
+func without(list []*backend, b *backend) []*backend {
+	for i, x := range list {
+		if x == b {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// dispatch gives free backends to what waits.
+func (p *pool) dispatch() {
+	done := 0
+	for done < len(p.excl) {
+		w := p.excl[done]
+		if w.gone() {
+			done++
+			continue
+		}
+		b := p.take(w.set(p), w.c)
+		if b == nil {
+			break
+		}
+		p.st.waited += p.l.now - w.since
+		done++
+		switch {
+		case w.c != nil:
+			w.c.attach(b)
+		case w.ln != nil:
+			w.ln.queued = false
+			if !w.ln.start(b) {
+				p.release(b)
+			}
+			w.ln.touch()
+		case w.u != nil:
+			b.mode = modeOwn
+			b.ensure(w.u.c.set, "")
+			b.send(w.u)
+		default:
+			b.mode = modeOwn
+			w.ask(b)
+		}
+	}
+	if done > 0 {
+		n := copy(p.excl, p.excl[done:])
+		clear(p.excl[n:])
+		p.excl = p.excl[:n]
+	}
+	p.feedReads()
+	p.grow()
+}
+
+// gone tells that nobody waits any more.
+func (w *waiter) gone() bool {
+	switch {
+	case w.c != nil:
+		return w.c.s.closed || !w.c.waiting
+	case w.u != nil:
+		if w.u.c == nil || w.u.c.s.closed || w.u.dead {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *waiter) set(p *pool) *settings {
+	switch {
+	case w.c != nil:
+		return w.c.set
+	case w.u != nil:
+		return w.u.c.set
+	case w.ln != nil:
+		return w.ln.set
+	}
+	return p.settings.empty()
+}
+
+// read sends a shared read on a pipeline, or queues it for one.
+func (p *pool) read(u *unit) {
+	c := u.c
+	p.st.reads++
+	if c.inflight > 1 {
+		c.reader.send(u) // behind its own earlier ones
+		return
+	}
+	if len(p.reads) == 0 {
+		if b := p.pipeline(c.set); b != nil {
+			c.reader = b
+			b.send(u)
+			return
+		}
+	}
+	c.reader = nil
+	p.reads = append(p.reads, u)
+	p.wake()
+}
+
+// feedReads moves queued reads to pipelines that have room.
+func (p *pool) feedReads() {
+	done := 0
+	for done < len(p.reads) {
+		u := p.reads[done]
+		if u.c == nil || u.c.s.closed || u.dead {
+			done++
+			continue
+		}
+		b := p.pipeline(u.c.set)
+		if b == nil {
+			break
+		}
+		u.c.reader = b
+		b.send(u)
+		done++
+	}
+	if done > 0 {
+		n := copy(p.reads, p.reads[done:])
+		clear(p.reads[n:])
+		p.reads = p.reads[:n]
+	}
+}
+
+// maxPipeline bounds the reads in flight on one backend: enough to fill a
+// write and a read of the socket, few enough that the last one waits about as
+// long as the network takes anyway.
+const maxPipeline = 64
+
+// pipeline returns a backend on which a read in the given settings may be sent
+// now: the shared one with the shortest queue, or a free one that becomes
+// shared while there are fewer than the limit.
+func (p *pool) pipeline(set *settings) *backend {
+	var best *backend
+	for _, b := range p.shared {
+		if b.set == set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed && (best == nil || b.depth() < best.depth()) {
+			best = b
+		}
+	}
+	limit := p.l.srv.cfg.ReadLanes
+	if n := len(p.excl); n > 0 && limit > 1 {
+		limit-- // leave one for those who need a backend alone
+	}
+	if len(p.shared) < limit && (len(p.excl) == 0 || len(p.shared) == 0) {
+		if b := p.take(set, nil); b != nil {
+			b.mode = modeShared
+			p.shared = append(p.shared, b)
+			b.ensure(set, "")
+			return b
+		}
+	}
+	return best
+}
+
+// grow opens backends for what waits, up to the pool's size.
+func (p *pool) grow() {
+	want := len(p.excl)
+	if len(p.reads) > 0 && len(p.shared) < p.l.srv.cfg.ReadLanes {
+		want++
+	}
+	if want == 0 || p.l.now < p.dialNotYet || p.l.draining() {
+		return
+	}
+	for p.dialing < want && len(p.backends)+p.dialing < p.size {
+		p.dial()
+	}
+}
+
+// dial opens one backend in the background.
+func (p *pool) dial() {
+	if !p.l.srv.mayDial(p.key) {
+		return
+	}
+	p.dialing++
+	srv := p.l.srv
+	srv.background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+		defer cancel()
+		conn, err := srv.dialBackend(ctx, p.key)
+		posted := p.l.post(func() {
+			p.dialing--
+			if err != nil {
+				p.dialFailed(err)
+				return
+			}
+			p.adopt(conn)
+		})
+		if !posted && err == nil {
+			conn.close()
+		}
+	})
+}
+
+// adopt takes a logged-in connection into the pool.
+func (p *pool) adopt(conn *backendConn) {
+	b := &backend{
+		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
+		status: pgwire.StatusIdle, set: p.settings.empty(), prepared: make(map[*stmt]uint64),
+		born: p.l.now, app: conn.params["application_name"],
+	}
+	s, err := p.l.newSock(conn.fd, b)
+	if err != nil {
+		conn.close()
+		p.dialFailed(fmt.Errorf("watch backend socket: %w", err))
+		return
+	}
+	b.s = s
+	p.backends = append(p.backends, b)
+	p.st.opened++
+	p.dialErr, p.dialWait, p.dialNotYet = nil, 0, 0
+	b.mode = modeOwn
+	if p.known {
+		p.release(b)
+		p.wake()
+		return
+	}
+	p.nonconforming = b.params["standard_conforming_strings"] == "off"
+	b.ask(factsSQL, p.learn)
+}
+
+const factsSQL = `SELECT pg_catalog.current_setting('synchronous_commit'),
+ pg_catalog.has_function_privilege('pg_catalog.pg_logical_emit_message(boolean, text, text)', 'EXECUTE')
+ AND NOT pg_catalog.pg_is_in_recovery()`
+
+const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, 'weir', '')`
+
+// learn keeps what the server says of itself. Without an answer the lane that
+// needs these facts stays off.
+func (p *pool) learn(u *unit) {
+	p.known = true
+	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 2 {
+		p.l.srv.log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+		return
+	}
+	p.syncDefault = string(u.rows[0][0])
+	p.canFlush = string(u.rows[0][1]) == "t"
+}
+
+// dialFailed tells those who wait, at once if the server refuses this user or
+// database, and otherwise when they have waited long enough: servers restart.
+func (p *pool) dialFailed(err error) {
+	p.st.dialErrors++
+	p.dialErr = err
+	p.dialWait = min(max(2*p.dialWait, 50*time.Millisecond), 2*time.Second)
+	p.dialNotYet = p.l.now + p.dialWait
+	if len(p.backends) > 0 {
+		return
+	}
+	switch pgwire.CodeOf(err) {
+	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase:
+		p.failWaiting(0, p.dialProblem())
+	}
+}
+
+// dialProblem is the error for those who wait while no backend can be opened.
+// What the server said is passed on as it said it.
+func (p *pool) dialProblem() *pgwire.Error {
+	var e *pgwire.Error
+	if errors.As(p.dialErr, &e) {
+		out := *e
+		return &out
+	}
+	out := pgwire.NewError(pgwire.CodeConnectionUnable, "weir cannot reach the server: %v", p.dialErr)
+	out.Hint = "Check that the server runs and that weir's --postgres names it."
+	return out
+}
+
+// failWaiting answers everything that has waited at least as long as min.
+func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
+	old := p.excl
+	p.excl = nil
+	for _, w := range old {
+		if w.gone() {
+			continue
+		}
+		if p.l.now-w.since < minWait {
+			p.excl = append(p.excl, w)
+			continue
+		}
+		p.st.timeouts++
+		switch {
+		case w.c != nil:
+			w.c.waiting = false
+			if !w.c.greeted {
+				f := *e
+				f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+				w.c.fatal(&f)
+			} else {
+				w.c.refuse(plain(e))
+			}
+		case w.ln != nil:
+			w.ln.queued = false
+			w.ln.failAll(plain(e))
+		case w.u != nil:
+			w.u.c.lost(w.u, plain(e))
+		}
+	}
+	reads := p.reads
+	p.reads = nil
+	for _, u := range reads {
+		if u.c == nil || u.c.s.closed {
+			continue
+		}
+		if p.l.now-u.queuedAt < minWait {
+			p.reads = append(p.reads, u)
+			continue
+		}
+		p.st.timeouts++
+		u.c.lost(u, plain(e))
+	}
+}
+
+// plain is the error as one that leaves the session alive.
+func plain(e *pgwire.Error) *pgwire.Error {
+	out := *e
+	out.Severity, out.SeverityRaw = "ERROR", "ERROR"
+	return &out
+}
+
+// lose forgets a backend whose connection is gone.
+func (p *pool) lose(b *backend, err error) {
+	p.backends = without(p.backends, b)
+	p.free = without(p.free, b)
+	p.shared = without(p.shared, b)
+	p.st.closed++
+	if b.depth() > 0 || b.owner != nil {
+		p.l.srv.log.Warn("backend connection lost", "pool", p.key.String(), "pid", b.pid, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
+	}
+}
+
+func (p *pool) removeClient(c *client) {
+	c.waiting = false
+}
+
+// tick enforces the pool's limits in time.
+func (p *pool) tick() {
+	cfg := &p.l.srv.cfg
+	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
+		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
+	}
+	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0) {
+		e := pgwire.NewError(pgwire.CodeTooManyConnections,
+			"weir: no backend of pool %s became free within %s", p.key, cfg.QueueTimeout)
+		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads))
+		e.Hint = "Raise --pool-size, shorten transactions, or raise --queue-timeout."
+		p.failWaiting(cfg.QueueTimeout, e)
+	}
+	for i := 0; i < len(p.free); i++ {
+		b := p.free[i]
+		idle := cfg.ServerIdleTimeout > 0 && p.l.now-b.freeSince > cfg.ServerIdleTimeout
+		old := cfg.ServerLifetime > 0 && p.l.now-b.born > cfg.ServerLifetime
+		if idle || old {
+			b.s.write(pgwire.AppendTerminate(nil))
+			b.s.flush()
+			b.s.close(io.EOF) // leaves p.free
+			i--
+		}
+	}
+	if len(p.excl) > 0 || len(p.reads) > 0 {
+		p.wake()
+	}
+	for k, ln := range p.lanes {
+		if ln.idleFor(p.l.now) > laneKeep {
+			delete(p.lanes, k)
+		}
+	}
+}
+
+// closeAll ends every backend.
+func (p *pool) closeAll() {
+	for len(p.backends) > 0 {
+		b := p.backends[len(p.backends)-1]
+		if !b.s.closed {
+			b.s.write(pgwire.AppendTerminate(nil))
+			b.s.flush()
+		}
+		b.s.close(io.EOF)
+	}
+}
+
+// count records an answered unit.
+func (p *pool) count(u *unit, now time.Duration) {
+	p.st.units++
+	if u.failed {
+		p.st.errors++
+	}
+	p.st.bytes += uint64(u.bytes)
+	p.st.latency.Record(int64(now - u.queuedAt))
+}
