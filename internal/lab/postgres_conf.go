@@ -192,7 +192,15 @@ func probePostgres(socket string) error {
 	if _, err := conn.Write(startupPacket(superuser, "postgres")); err != nil {
 		return err
 	}
-	return readFirstAnswer(conn)
+	if err := readFirstAnswer(conn); err != nil {
+		return err
+	}
+	// Take leave, and read to the end: a connection that is closed with bytes
+	// unread is reset, and the server's log would complain of it. The server
+	// has proved itself already, so errors no longer matter.
+	_, _ = conn.Write([]byte{'X', 0, 0, 0, 4})
+	_, _ = io.Copy(io.Discard, conn)
+	return nil
 }
 
 // startupPacket is the first message of protocol 3.0: length, version, names
