@@ -1,8 +1,8 @@
 package pgwire
 
 import (
+	"sort"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -40,9 +40,9 @@ func saslprep(s string) (prepared string, ok bool) {
 	}
 	mapped := strings.Map(func(r rune) rune {
 		switch {
-		case unicode.Is(saslSpaces, r):
+		case saslSpaces.has(r):
 			return ' '
-		case unicode.Is(saslDropped, r):
+		case saslDropped.has(r):
 			return -1
 		}
 		return r
@@ -50,11 +50,11 @@ func saslprep(s string) (prepared string, ok bool) {
 	prepared = norm.NFKC.String(mapped)
 	var hasRandAL, hasL bool
 	for _, r := range prepared {
-		if unicode.Is(saslProhibited, r) || unicode.Is(saslUnassigned, r) {
+		if saslProhibited.has(r) || saslUnassigned.has(r) {
 			return "", false
 		}
-		hasRandAL = hasRandAL || unicode.Is(saslRandAL, r)
-		hasL = hasL || unicode.Is(saslL, r)
+		hasRandAL = hasRandAL || saslRandAL.has(r)
+		hasL = hasL || saslL.has(r)
 	}
 	if !hasRandAL {
 		return prepared, true
@@ -63,5 +63,15 @@ func saslprep(s string) (prepared string, ok bool) {
 	// left-to-right ones, and starts and ends with a right-to-left one.
 	first, _ := utf8.DecodeRuneInString(prepared)
 	last, _ := utf8.DecodeLastRuneInString(prepared)
-	return prepared, !hasL && unicode.Is(saslRandAL, first) && unicode.Is(saslRandAL, last)
+	return prepared, !hasL && saslRandAL.has(first) && saslRandAL.has(last)
+}
+
+// runeSet is a set of code points: pairs of first and last, ascending, not
+// touching each other.
+type runeSet []rune
+
+func (s runeSet) has(r rune) bool {
+	// The first pair that ends at r or behind it.
+	i := sort.Search(len(s)/2, func(i int) bool { return s[2*i+1] >= r })
+	return 2*i < len(s) && s[2*i] <= r
 }

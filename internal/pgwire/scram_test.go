@@ -203,6 +203,19 @@ func TestSASLprep(t *testing.T) {
 	}
 }
 
+func TestRuneSetsAreInOrder(t *testing.T) {
+	for i, set := range []runeSet{saslUnassigned, saslDropped, saslSpaces, saslProhibited, saslRandAL, saslL} {
+		for j, r := range set {
+			if (j%2 == 1 && r < set[j-1]) || (j > 0 && j%2 == 0 && r <= set[j-1]+1) {
+				t.Errorf("set %d: %#x after %#x", i, r, set[j-1])
+			}
+			if !set.has(r) || (j%2 == 0 && set.has(r-1)) || (j%2 == 1 && set.has(r+1)) {
+				t.Errorf("set %d: wrong about %#x or its neighbour", i, r)
+			}
+		}
+	}
+}
+
 func TestParseSecret(t *testing.T) {
 	const scram = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
 	tests := []struct {
