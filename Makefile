@@ -30,7 +30,7 @@ lint: ## Check the code with vet, staticcheck and gofumpt
 	@scripts/setup lint
 	go vet $(PKG)
 	bin/tools/staticcheck $(PKG)
-	@out=$$(bin/tools/gofumpt -l $$(git ls-files '*.go')); \
+	@out=$$(bin/tools/gofumpt -l .); \
 	if [ -n "$$out" ]; then echo "not formatted (bin/tools/gofumpt -w):"; echo "$$out"; exit 1; fi
 
 .PHONY: test
