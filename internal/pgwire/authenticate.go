@@ -37,8 +37,9 @@ func ParseAuthMethod(s string) (AuthMethod, error) {
 //
 // A client that fails has been sent the one error that PostgreSQL gives for a
 // wrong password, an unknown user (the zero Secret) and an unfit secret alike,
-// and an unknown user is led through the same messages before. The returned
-// error tells them apart, and CodeOf gives the SQLSTATE that was sent. A client
+// and an unknown user is led through the same messages before. (Under AuthMD5
+// those are md5's: who has SCRAM secrets and unknown users should ask for
+// AuthSCRAM.) The returned error tells them apart, and CodeOf gives the SQLSTATE that was sent. A client
 // that left, as psql does to ask for a password, gives an error that is io.EOF.
 // The caller bounds the time by ctx.
 func Authenticate(ctx context.Context, conn net.Conn, user string, method AuthMethod, secret Secret) (*ClientKeys, error) {

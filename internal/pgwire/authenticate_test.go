@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -20,15 +19,14 @@ import (
 // secretsOf returns the three forms in which the password may be stored.
 func secretsOf(t *testing.T, user, password string) map[string]string {
 	t.Helper()
-	keys, err := newSCRAMKeys(password, []byte("0123456789abcdef"), 4096)
+	scram, err := NewSCRAMSecret(password)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b64 := base64.StdEncoding.EncodeToString
 	return map[string]string{
 		"plain": password,
 		"md5":   "md5" + md5Hex(password, user),
-		"scram": fmt.Sprintf("SCRAM-SHA-256$4096:%s$%s:%s", b64(keys.salt), b64(keys.stored), b64(keys.server)),
+		"scram": scram,
 	}
 }
 

@@ -293,6 +293,10 @@ func (c ConnectConfig) dial(ctx context.Context, how attempt, packet []byte) (ne
 // dialError drops what net says again of the address, and names the context's
 // reason if that is why.
 func dialError(ctx context.Context, err error) error {
+	// A dialler may notice the context's deadline just before the context does.
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,11 +49,7 @@ func realServer(t *testing.T) *lab.Postgres {
 	p := labtest.Postgres(t, lab.PostgresConfig{
 		Durability: lab.Fast, TLS: lab.TLSOptional, SharedBuffers: "32MB", Settings: map[string]string{"hba_file": hba},
 	})
-	b, err := Connect(t.Context(), ConnectConfig{Address: fmt.Sprintf("%s/.s.PGSQL.%d", p.SocketDir(), p.Port()), User: p.User(), Database: "postgres"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Conn.Close()
+	b := superuser(t, p)
 	for _, role := range []string{"trusted", "clear", "old", "scram", "secure", "open", "cert"} {
 		encryption := "scram-sha-256"
 		if role == "old" {
@@ -61,6 +58,17 @@ func realServer(t *testing.T) *lab.Postgres {
 		run(t, b, fmt.Sprintf("set password_encryption = '%s'; create role %s login password '%s'", encryption, role, realPassword))
 	}
 	return p
+}
+
+// superuser logs in by the Unix socket, for the length of the test.
+func superuser(t *testing.T, p *lab.Postgres) *Backend {
+	t.Helper()
+	b, err := Connect(t.Context(), ConnectConfig{Address: fmt.Sprintf("%s/.s.PGSQL.%d", p.SocketDir(), p.Port()), User: p.User(), Database: "postgres"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Conn.Close() })
+	return b
 }
 
 // run executes sql and returns the first column of the last row.
@@ -207,6 +215,19 @@ func TestConnectRealServer(t *testing.T) {
 	t.Run("relay", func(t *testing.T) { testRelayRealServer(t, p) })
 	t.Run("pass through", func(t *testing.T) { testPassThroughRealServer(t, p) })
 	t.Run("cancel", func(t *testing.T) { testCancelRealServer(t, p) })
+	t.Run("role made from our secret", func(t *testing.T) {
+		secret, err := NewSCRAMSecret("geheim")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := superuser(t, p)
+		run(t, b, "alter role secure password '"+secret+"'")
+		b, err = Connect(t.Context(), ConnectConfig{Address: p.Addr(), User: "secure", Password: "geheim", Database: "postgres"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = b.Conn.Close()
+	})
 	t.Run("cancelled context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -219,12 +240,7 @@ func TestConnectRealServer(t *testing.T) {
 // testPassThroughRealServer logs in to weir by the SCRAM secret that the server
 // stores, and to the server by what that login revealed.
 func testPassThroughRealServer(t *testing.T, p *lab.Postgres) {
-	super, err := Connect(t.Context(), ConnectConfig{Address: fmt.Sprintf("%s/.s.PGSQL.%d", p.SocketDir(), p.Port()), User: p.User(), Database: "postgres"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer super.Conn.Close()
-	secret := run(t, super, "select rolpassword from pg_authid where rolname = 'scram'")
+	secret := run(t, superuser(t, p), "select rolpassword from pg_authid where rolname = 'scram'")
 	front := (&door{method: AuthSCRAM, secrets: map[string]string{"scram": secret}}).open(t, "tcp")
 	if out, ok := psql(t, conninfo(front.addr, "user=scram"), "PGPASSWORD="+realPassword); !ok {
 		t.Fatalf("psql: %q; weir: %v", out, front.lastErr())
@@ -388,6 +404,38 @@ func TestConnectTimeout(t *testing.T) {
 	}
 	if err := Cancel(t.Context(), cfg, 1, []byte("1234")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Cancel on a silent server: %v", err)
+	}
+}
+
+// A server that falls silent in the TLS handshake has not refused TLS: prefer
+// must not take that for leave to go on without.
+func TestConnectTimeoutInHandshakeIsNoFallback(t *testing.T) {
+	var greetings, dials atomic.Int32
+	reached := make(chan struct{}, 10)
+	addr := fake(t, func(conn net.Conn) {
+		greetings.Add(1)
+		if _, err := io.ReadFull(conn, make([]byte, 8)); err != nil {
+			return
+		}
+		_, _ = conn.Write([]byte{'S'})
+		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil { // of the ClientHello
+			return
+		}
+		reached <- struct{}{}
+		_, _ = io.Copy(io.Discard, conn)
+	})
+	reason := errors.New("shutting down")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		<-reached
+		cancel(reason)
+	}()
+	_, err := Connect(ctx, ConnectConfig{Address: addr, User: "app", Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}})
+	if !errors.Is(err, reason) || dials.Load() != 1 || greetings.Load() != 1 {
+		t.Errorf("%v after %d attempts", err, dials.Load())
 	}
 }
 

@@ -113,9 +113,11 @@ func bound(ctx context.Context, conn net.Conn, timeout time.Duration) (release f
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	return func(err error) error {
 		interrupted := !stop()
-		cause := context.Cause(ctx)
+		cause, ctxErr := context.Cause(ctx), ctx.Err()
 		cancel()
-		if interrupted && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		// A TLS handshake sees the context itself, reads and writes see the
+		// deadline in the past.
+		if interrupted && (err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ctxErr)) {
 			return cause
 		}
 		return err

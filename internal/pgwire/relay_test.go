@@ -153,3 +153,75 @@ func TestRelayAuthRefuses(t *testing.T) {
 		})
 	}
 }
+
+// Notices pass to the client, version negotiation does not: it is between weir
+// and the server.
+func TestRelayAuthCarriesNotices(t *testing.T) {
+	client, near := net.Pipe()
+	far, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	type outcome struct {
+		result RelayResult
+		err    error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		result, err := RelayAuth(t.Context(), near, far)
+		done <- outcome{result, err}
+	}()
+	notice := AppendNotice(nil, &Error{Severity: "NOTICE", Code: "00000", Message: "welcome"})
+	go func() {
+		_, _ = server.Write(AppendAuthOK(append(AppendNegotiateVersion(nil, Version30, nil), notice...)))
+	}()
+	l := &link{conn: client, max: 1000}
+	for _, want := range []byte{ServerNotice, ServerAuth} {
+		if typ, _, err := l.read(); err != nil || typ != want {
+			t.Errorf("message %q, %v, want %q", typ, err, want)
+		}
+	}
+	if got := <-done; got.err != nil || got.result.Method != AuthTrust || got.result.Version != Version30 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestFinishLogin(t *testing.T) {
+	ready := AppendReadyForQuery(nil, StatusIdle)
+	notice := AppendNotice(nil, &Error{Severity: "WARNING", Code: "01000", Message: "collation version mismatch"})
+	tests := []struct {
+		name string
+		sent []byte
+		code string // of the error; "" for success
+		want string // part of the error
+	}{
+		{"all there is", append(AppendBackendKeyData(AppendParameterStatus(notice, "TimeZone", "UTC"), 7, []byte("1234")), ready...), "", ""},
+		{"refused", AppendError(nil, NewFatal(CodeTooManyConnections, "too many")), CodeTooManyConnections, "too many"},
+		{"out of step", AppendParseComplete(nil), "", "before the server is ready"},
+		{"bad status", []byte{'Z', 0, 0, 0, 5, '?'}, "", "malformed"},
+		{"bad key", []byte{'K', 0, 0, 0, 5, '?'}, "", "malformed"},
+		{"bad setting", []byte{'S', 0, 0, 0, 5, '?'}, "", "malformed"},
+		{"bad error", []byte{'E', 0, 0, 0, 5, '?'}, "", "malformed"},
+		{"bad notice", []byte{'N', 0, 0, 0, 5, '?'}, "", "malformed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			near, server := net.Pipe()
+			defer near.Close()
+			defer server.Close()
+			go func() { _, _ = server.Write(append(tt.sent, "more"...)) }()
+			b, err := FinishLogin(t.Context(), near)
+			if tt.want != "" {
+				if b != nil || CodeOf(err) != tt.code || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%+v, %v, want %q", b, err, tt.want)
+				}
+				return
+			}
+			if err != nil || b.PID != 7 || string(b.Secret) != "1234" || b.Param("TimeZone") != "UTC" || b.Param("DateStyle") != "" || len(b.Notices) != 1 {
+				t.Fatalf("%+v, %v", b, err)
+			}
+			if got := mustRead(t, near, 4); string(got) != "more" {
+				t.Errorf("behind ReadyForQuery: %q", got)
+			}
+		})
+	}
+}

@@ -57,9 +57,7 @@ func ParseSecret(s string) (Secret, error) {
 	// The keys are derived once, when the first SCRAM login needs them: it
 	// takes milliseconds, and most secrets in a file are never used.
 	return Secret{kind: secretPlain, text: s, scram: sync.OnceValues(func() (scramKeys, error) {
-		salt := make([]byte, scramSaltLen)
-		_, _ = rand.Read(salt)
-		return newSCRAMKeys(s, salt, scramIterations)
+		return newSCRAMKeys(s, newSalt(), scramIterations)
 	})}, nil
 }
 
@@ -88,6 +86,24 @@ func parseSCRAMSecret(s string) (scramKeys, error) {
 		*part.dst = b
 	}
 	return k, nil
+}
+
+// NewSCRAMSecret returns the SCRAM secret of a password, with a random salt and
+// PostgreSQL's number of iterations: text for an auth file, or for CREATE ROLE
+// ... PASSWORD, that does not give the password away.
+func NewSCRAMSecret(password string) (string, error) {
+	keys, err := newSCRAMKeys(password, newSalt(), scramIterations)
+	if err != nil {
+		return "", err
+	}
+	b64 := base64.StdEncoding.EncodeToString
+	return fmt.Sprintf("%s$%d:%s$%s:%s", mechSCRAM, keys.iterations, b64(keys.salt), b64(keys.stored), b64(keys.server)), nil
+}
+
+func newSalt() []byte {
+	salt := make([]byte, scramSaltLen)
+	_, _ = rand.Read(salt) // never fails, since Go 1.24
+	return salt
 }
 
 // IsZero tells whether s is the zero Secret.
