@@ -1,9 +1,235 @@
 package sqlscan
 
-// Fingerprint returns a stable 64-bit hash of what Normalize returns uncut.
-func Fingerprint(sql string) uint64 { return 0 }
+import (
+	"math"
+	"strings"
+	"unicode/utf8"
+)
 
-// Normalize returns a readable form of sql for metrics and logs: words in lower
-// case, literals and parameters as ?, IN and VALUES lists collapsed, cut at max
-// bytes.
-func Normalize(sql string, max int) string { return "" }
+// FNV-1a, 64 bits (Fowler, Noll, Vo): stable across processes and versions.
+const (
+	fnvBasis uint64 = 14695981039346656037
+	fnvPrime uint64 = 1099511628211
+)
+
+// Fingerprint returns the 64-bit FNV-1a hash of what Normalize returns uncut,
+// so texts that differ only in literals, lengths of lists, white space, comments
+// and the case of words share it. Other texts may share it by chance or
+// by a client's intent: it is for statistics, never for deciding what runs.
+func Fingerprint(sql string) uint64 {
+	n := normalizer{lex: lexer{sql: sql}, hash: fnvBasis, max: math.MaxInt}
+	n.run()
+	return n.hash
+}
+
+// Normalize returns a readable form of sql for metrics and logs, in valid UTF-8
+// and cut at max bytes: words in lower case, one space where spaces belong,
+// comments and the last semicolon dropped, each literal and parameter as "?",
+// "IN (1, 2, 3)" and "ARRAY[1, 2]" with one element, VALUES with its first row.
+// The sign of a number is part of it.
+func Normalize(sql string, max int) string {
+	if max <= 0 {
+		return ""
+	}
+	n := normalizer{lex: lexer{sql: sql}, text: make([]byte, 0, min(len(sql)+16, max+utf8.UTFMax)), max: max}
+	n.run()
+	text := n.text
+	if len(text) > max {
+		cut := max
+		for cut > 0 && max-cut < utf8.UTFMax && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut]
+	}
+	return strings.ToValidUTF8(string(text), "?")
+}
+
+// normalizer writes the normal form of a text to text, or to hash if text is nil.
+type normalizer struct {
+	lex  lexer
+	prev token
+	hash uint64
+	text []byte
+	size int // bytes written
+	max  int // stop after so many
+
+	depth     int
+	rowsDepth int // depth of the last VALUES list, plus 1; 0 for none
+}
+
+func (n *normalizer) run() {
+	semicolon := false
+	for t := n.lex.next(); t.kind != tokEOF && n.size < n.max; t = n.lex.next() {
+		if t.kind == ';' {
+			semicolon = n.size > 0
+			n.rowsDepth = 0
+			continue
+		}
+		if semicolon {
+			n.write(";")
+			n.prev, semicolon = token{kind: ';'}, false
+		}
+		n.token(t)
+	}
+}
+
+// token writes one token, and may swallow those that follow it.
+func (n *normalizer) token(t token) {
+	switch t.kind {
+	case tokString, tokNumber, tokParam:
+		n.put(t, "?")
+		return
+	case tokOp:
+		if n.isSign(t) {
+			return
+		}
+	case '(':
+		if n.prev.kw == kwValues {
+			n.rowsDepth = n.depth + 1
+		}
+		if n.prev.kw == kwIn && n.constants(')') {
+			n.put(t, "(")
+			n.write("?)")
+			n.prev = token{kind: ')'}
+			return
+		}
+		n.depth++
+	case '[':
+		if n.prev.kw == kwArray && n.constants(']') {
+			n.put(t, "[")
+			n.write("?]")
+			n.prev = token{kind: ']'}
+			return
+		}
+	case ')':
+		n.depth--
+	case ',':
+		if n.rowsDepth == n.depth+1 && n.prev.kind == ')' && n.row() {
+			return
+		}
+	}
+	n.put(t, n.lex.sql[t.start:t.end])
+}
+
+// isSign reports whether the operator is the sign of a number.
+func (n *normalizer) isSign(t token) bool {
+	if t.end-t.start != 1 || n.lex.sql[t.start] != '-' && n.lex.sql[t.start] != '+' {
+		return false
+	}
+	switch n.prev.kind {
+	case tokString, tokNumber, tokParam, tokQuoted, ')', ']':
+		return false
+	case tokWord:
+		if n.prev.kw.isFunctionName() {
+			return false
+		}
+	}
+	ahead := n.lex
+	return ahead.next().kind == tokNumber
+}
+
+// constants swallows the rest of a list if it has nothing but constants, their
+// signs and casts to simple types up to the closing bracket.
+func (n *normalizer) constants(closing tokenKind) bool {
+	ahead := n.lex
+	any := false
+	for {
+		t := ahead.next()
+		switch t.kind {
+		case closing:
+			if any {
+				n.lex = ahead
+			}
+			return any
+		case tokString, tokNumber, tokParam:
+			any = true
+		case tokCast:
+			if ahead.next().kind != tokWord {
+				return false
+			}
+		case ',':
+		case tokOp:
+			if c := ahead.sql[t.start]; t.end-t.start != 1 || c != '-' && c != '+' {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+}
+
+// row swallows a further row of VALUES after its comma.
+func (n *normalizer) row() bool {
+	ahead := n.lex
+	if ahead.next().kind != '(' {
+		return false
+	}
+	for depth := 1; depth > 0; {
+		switch ahead.next().kind {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case tokEOF:
+			return false
+		}
+	}
+	n.lex = ahead
+	return true
+}
+
+// put writes text, which stands for t, with a space in front if one belongs there.
+func (n *normalizer) put(t token, text string) {
+	if n.size > 0 && spaced(n.prev, t) {
+		n.write(" ")
+	}
+	if t.kind == tokWord {
+		n.writeFolded(text)
+	} else {
+		n.write(text)
+	}
+	n.prev = t
+}
+
+func spaced(prev, t token) bool {
+	switch t.kind {
+	case ',', ')', '[', ']', '.', tokCast:
+		return false
+	case '(':
+		named := prev.kind == tokQuoted || prev.kind == tokWord && prev.kw == notKeyword
+		return !named && prev.kind != '(' && prev.kind != '['
+	}
+	switch prev.kind {
+	case '(', '[', '.', tokCast:
+		return false
+	}
+	return true
+}
+
+func (n *normalizer) write(text string) {
+	n.size += len(text)
+	if n.text != nil {
+		n.text = append(n.text, text...)
+		return
+	}
+	h := n.hash
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * fnvPrime
+	}
+	n.hash = h
+}
+
+func (n *normalizer) writeFolded(word string) {
+	n.size += len(word)
+	if n.text != nil {
+		for i := range len(word) {
+			n.text = append(n.text, foldByte[word[i]])
+		}
+		return
+	}
+	h := n.hash
+	for i := range len(word) {
+		h = (h ^ uint64(foldByte[word[i]])) * fnvPrime
+	}
+	n.hash = h
+}

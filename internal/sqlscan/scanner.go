@@ -8,9 +8,10 @@ import "strings"
 // It needs no stack: what it must know of an enclosing parenthesis is one bit
 // per depth. Beyond maxDepth it gives up and says EffUnknown.
 type scanner struct {
-	lex  lexer
-	prev token
-	tok  token
+	lex   lexer
+	prev2 token
+	prev  token
+	tok   token
 
 	// The name that ends in prev or tok: chain counts its dotted parts, before
 	// is the token in front of it, qualifier the part before the last one.
@@ -83,7 +84,7 @@ func Scan(sql string) Statement {
 
 // reset makes ready for the first token of a statement.
 func (s *scanner) reset() {
-	s.tok = token{}
+	s.tok, s.prev = token{}, token{}
 	s.chain, s.depth, s.withs, s.operands = 0, 0, 0, 0
 	s.expect, s.mainDepth, s.verb, s.calls = true, 0, VerbOther, true
 	s.asRuns, s.routine, s.atomic = false, false, 0
@@ -102,7 +103,7 @@ func (s *scanner) skip() {
 }
 
 func (s *scanner) next() {
-	s.prev = s.tok
+	s.prev2, s.prev = s.prev, s.tok
 	s.tok = s.lex.next()
 	s.observe()
 }
@@ -250,7 +251,7 @@ func (s *scanner) observeKeyword() {
 			s.effects |= EffTemp
 		}
 	case kwFrom:
-		if s.prev.kw == kwDelete && s.before.kind == '(' {
+		if s.prev.kw == kwDelete && s.prev2.kind == '(' {
 			s.effects |= EffWrites
 		}
 	case kwUpdate, kwShare:
@@ -329,19 +330,10 @@ func (s *scanner) observeVerb() {
 	}
 }
 
-// endsSearch reports whether prev is the column after SET or USING. By now
-// before belongs to tok, so the text is looked at again; WITH lists with SEARCH
-// or CYCLE are rare enough.
+// endsSearch reports whether prev is the column after SET or USING.
 func (s *scanner) endsSearch() bool {
-	if s.prev.kind != tokWord && s.prev.kind != tokQuoted {
-		return false
-	}
-	again := lexer{sql: s.lex.sql[:s.prev.start]}
-	var last token
-	for t := again.next(); t.kind != tokEOF; t = again.next() {
-		last = t
-	}
-	return last.kw == kwSet || last.kw == kwUsing
+	return (s.prev.kind == tokWord || s.prev.kind == tokQuoted) &&
+		(s.prev2.kw == kwSet || s.prev2.kw == kwUsing)
 }
 
 // call handles "(" after a name.
