@@ -87,9 +87,6 @@ func (p *Postgres) settings() [][2]string {
 			{"full_page_writes", "off"},
 			{"max_wal_size", "4GB"},
 			{"checkpoint_timeout", "1h"},
-			// In the data directory, so that a killed server of a test leaves
-			// nothing in /dev/shm.
-			{"dynamic_shared_memory_type", "mmap"},
 		}...)
 	}
 	if c.FsyncLatency > 0 && p.bin.version.atLeast(14, 0) {

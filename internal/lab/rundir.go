@@ -270,38 +270,3 @@ func bootID() string {
 	}
 	return strings.TrimSpace(string(b))
 }
-
-// reclaimSharedMemory removes the small System V segment that a killed
-// postmaster leaves behind; the kernel keeps at most 4096 of them. A data
-// directory of a server that stopped cleanly has no postmaster.pid.
-func reclaimSharedMemory(dataDir string) {
-	path := filepath.Join(dataDir, "postmaster.pid")
-	var file unix.Stat_t
-	if err := unix.Stat(path, &file); err != nil {
-		return
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return
-	}
-	lines := strings.Split(string(content), "\n")
-	if len(lines) < 7 {
-		return
-	}
-	f := strings.Fields(lines[6]) // "key id"
-	if len(f) != 2 {
-		return
-	}
-	id, err := strconv.Atoi(f[1])
-	if err != nil {
-		return
-	}
-	var desc unix.SysvShmDesc
-	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &desc); err != nil {
-		return
-	}
-	// The file is the server's word; the segment must at least be its own.
-	if desc.Nattch == 0 && desc.Perm.Uid == file.Uid {
-		_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
-	}
-}
