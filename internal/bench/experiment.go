@@ -1,0 +1,251 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// Experiment is a set of sides to measure in turn.
+type Experiment struct {
+	Description
+	Sides []Side
+}
+
+// Side is one way of doing the same thing.
+type Side struct {
+	Name    string
+	Factors map[string]string
+	// Setup is called once, before the side's first round, and Teardown once
+	// after all rounds of all sides. Both may be nil. All sides are set up at
+	// the same time, so an idle one must cost nothing.
+	Setup    func(context.Context) error
+	Run      func(ctx context.Context, round int) (Sample, error)
+	Teardown func(context.Context) error
+}
+
+// Options is how an experiment is run.
+type Options struct {
+	// Store keeps each sample as soon as it is taken, and returns those of an
+	// interrupted run. Default: nothing is kept.
+	Store *Store
+	// Env is recorded in the result. Default: measure.ReadEnvironment().
+	Env *measure.Environment
+	// FlushDir is the directory whose disk is calibrated before and after.
+	// Default: no calibration.
+	FlushDir string
+	// Progress is told of each sample; cached ones come from the store.
+	// Default: nobody is told.
+	Progress func(Progress)
+}
+
+// Progress is where a run stands after a sample.
+type Progress struct {
+	Experiment, Side string
+	Round            int // negative in a warm-up round
+	Done, Total      int // samples, with warm-up rounds
+	Sample           Sample
+	Cached           bool
+}
+
+// Order returns the sides' order in a round: forth in even rounds, back in odd
+// ones (A B B A A B), so that a steady drift of the machine cancels out within
+// two rounds.
+func Order(sides, round int) []int {
+	out := make([]int, sides)
+	for i := range out {
+		out[i] = i
+	}
+	if round%2 != 0 {
+		slices.Reverse(out)
+	}
+	return out
+}
+
+// Run measures all sides and evaluates the result. When a side fails, or ctx is
+// done, the error is returned; what was measured until then is in the store, and
+// running again with it goes on from there.
+func Run(ctx context.Context, e Experiment, o Options) (_ *Result, err error) {
+	if err := e.validate(); err != nil {
+		return nil, err
+	}
+	r := &Result{
+		Schema:     Schema,
+		ID:         e.Name + "-" + time.Now().UTC().Format("20060102-150405"),
+		Started:    time.Now().UTC(),
+		Experiment: e.Description,
+	}
+	r.Experiment.Loop = cmp.Or(e.Loop, "closed")
+	r.Experiment.Baseline = cmp.Or(e.Baseline, e.Sides[0].Name)
+	if o.Env != nil {
+		r.Env = *o.Env
+	} else {
+		r.Env = measure.ReadEnvironment()
+	}
+	if r.Env.FsyncBefore, err = calibrate(ctx, o.FlushDir); err != nil {
+		return nil, err
+	}
+	for _, s := range e.Sides {
+		r.Cases = append(r.Cases, Case{Name: s.Name, Factors: s.Factors})
+	}
+	run := &runner{experiment: e, options: o, result: r, ready: make([]bool, len(e.Sides))}
+	err = run.rounds(ctx)
+	// The sides must be torn down also when ctx is done: that is when it matters.
+	if err := errors.Join(err, run.teardown(context.WithoutCancel(ctx))); err != nil {
+		return nil, err
+	}
+	if r.Env.FsyncAfter, err = calibrate(ctx, o.FlushDir); err != nil {
+		return nil, err
+	}
+	r.Env.PressureAfter = measure.ReadPressure()
+	r.Finished = time.Now().UTC()
+	r.Evaluate()
+	if o.Store != nil {
+		if err := o.Store.Finish(r); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (e *Experiment) validate() error {
+	if e.Name == "" || len(e.Sides) == 0 || e.Rounds < 1 {
+		return errors.New("experiment needs a name, at least one side and one round")
+	}
+	names := make(map[string]bool)
+	for _, s := range e.Sides {
+		if s.Name == "" || s.Run == nil {
+			return fmt.Errorf("experiment %s: a side lacks its name or its Run", e.Name)
+		}
+		if names[s.Name] {
+			return fmt.Errorf("experiment %s: two sides are called %q", e.Name, s.Name)
+		}
+		names[s.Name] = true
+	}
+	if e.Baseline != "" && !names[e.Baseline] {
+		return fmt.Errorf("experiment %s: baseline %q is not a side", e.Name, e.Baseline)
+	}
+	return nil
+}
+
+// runner is the state of one Run.
+type runner struct {
+	experiment Experiment
+	options    Options
+	result     *Result
+	ready      []bool // sides that were set up
+	done       int
+}
+
+func (r *runner) rounds(ctx context.Context) error {
+	e := r.experiment
+	for round := -e.Warmup; round < e.Rounds; round++ {
+		for _, i := range Order(len(e.Sides), round) {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := r.one(ctx, i, round); err != nil {
+				return fmt.Errorf("experiment %s, side %s, round %d: %w", e.Name, e.Sides[i].Name, round, err)
+			}
+		}
+	}
+	return nil
+}
+
+// one takes one sample, or finds it in the store.
+func (r *runner) one(ctx context.Context, i, round int) error {
+	e, o := r.experiment, r.options
+	key := Key(e.Description, e.Sides[i], round)
+	s, cached := Sample{}, false
+	if o.Store != nil {
+		if round >= 0 {
+			s, cached = o.Store.Sample(key)
+		} else {
+			// A side whose rounds are all there needs no warm-up either.
+			cached = r.complete(i)
+		}
+	}
+	if !cached {
+		if !r.ready[i] {
+			r.ready[i] = true // before Setup: a half-done one is torn down, too
+			if f := e.Sides[i].Setup; f != nil {
+				if err := f(ctx); err != nil {
+					return fmt.Errorf("set up: %w", err)
+				}
+			}
+		}
+		started := time.Now().UTC()
+		var err error
+		if s, err = e.Sides[i].Run(ctx, round); err != nil {
+			return err
+		}
+		s.Round, s.Started, s.Pressure = round, started, measure.ReadPressure()
+		if round >= 0 && o.Store != nil {
+			if err := o.Store.Append(key, e.Sides[i], s); err != nil {
+				return err
+			}
+		}
+	}
+	if round >= 0 {
+		r.result.Cases[i].Samples = append(r.result.Cases[i].Samples, s)
+	}
+	r.done++
+	if o.Progress != nil {
+		total := (e.Warmup + e.Rounds) * len(e.Sides)
+		o.Progress(Progress{e.Name, e.Sides[i].Name, round, r.done, total, s, cached})
+	}
+	return nil
+}
+
+func (r *runner) complete(side int) bool {
+	for round := range r.experiment.Rounds {
+		if _, ok := r.options.Store.Sample(Key(r.experiment.Description, r.experiment.Sides[side], round)); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *runner) teardown(ctx context.Context) error {
+	var errs []error
+	for i, s := range r.experiment.Sides {
+		if r.ready[i] && s.Teardown != nil {
+			if err := s.Teardown(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("tear down side %s: %w", s.Name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Key identifies a sample across runs: the experiment with its factors, the side
+// with its own, and the round. A change of any of them makes an old sample
+// useless, so it also changes the key.
+func Key(d Description, s Side, round int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s/%s/%d", d.Name, s.Name, round)
+	for _, m := range []map[string]string{d.Factors, s.Factors} {
+		b.WriteByte('/')
+		for i, k := range slices.Sorted(maps.Keys(m)) {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "%s=%s", k, m[k])
+		}
+	}
+	return b.String()
+}
+
+func calibrate(ctx context.Context, dir string) (*measure.Flush, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	return measure.CalibrateFlush(ctx, dir, 300*time.Millisecond, 1000)
+}

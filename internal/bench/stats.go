@@ -1,0 +1,200 @@
+package bench
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+const (
+	// defaultConfidence is that of all intervals unless asked otherwise.
+	defaultConfidence = 0.95
+	resamples         = 4000
+	bootstrapSeed     = 20260218 // any fixed number: the same samples give the same interval
+)
+
+// Interval is an estimate and the range that its true value lies in with the
+// given confidence.
+type Interval struct {
+	Median     float64 `json:"median"`
+	Lo         float64 `json:"lo"`
+	Hi         float64 `json:"hi"`
+	N          int     `json:"n"`
+	Confidence float64 `json:"confidence"` // achieved, which with few samples is less than wanted
+	Method     string  `json:"method"`
+}
+
+// Overlaps reports whether the two ranges have a value in common.
+func (i Interval) Overlaps(o Interval) bool { return i.Lo <= o.Hi && o.Lo <= i.Hi }
+
+// Median returns the median, the mean of the middle two of an even number. NaN of
+// nothing.
+func Median(xs []float64) float64 {
+	if len(xs) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(xs))
+	return sortedMedian(s)
+}
+
+func sortedMedian(s []float64) float64 {
+	m := len(s) / 2
+	if len(s)%2 == 1 {
+		return s[m]
+	}
+	return (s[m-1] + s[m]) / 2
+}
+
+// MedianInterval returns the median with its order-statistic interval, which
+// assumes nothing about the distribution: each sample is above the true median
+// with probability 1/2, so the k-th smallest and k-th largest of n enclose it
+// with probability 1 - 2 P[Binomial(n, 1/2) < k]. Below six samples even smallest
+// and largest fall short of 95 %; they are returned with what they achieve.
+func MedianInterval(xs []float64, confidence float64) Interval {
+	n := len(xs)
+	if n == 0 {
+		return Interval{Median: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), Method: "none"}
+	}
+	s := slices.Sorted(slices.Values(xs))
+	k, achieved := 1, 1-2*binomialBelow(1, n)
+	for k+1 <= (n+1)/2 {
+		next := 1 - 2*binomialBelow(k+1, n)
+		if next < confidence {
+			break
+		}
+		k, achieved = k+1, next
+	}
+	return Interval{
+		Median: sortedMedian(s), Lo: s[k-1], Hi: s[n-k], N: n,
+		Confidence: max(achieved, 0), Method: "order statistics",
+	}
+}
+
+// binomialBelow returns P[X < k] for X of Binomial(n, 1/2).
+func binomialBelow(k, n int) float64 {
+	p := math.Exp2(-float64(n)) // P[X = 0]; rounds run in tens, so no underflow
+	sum := 0.0
+	for i := range k {
+		sum += p
+		p *= float64(n-i) / float64(i+1)
+	}
+	return sum
+}
+
+// PairedRatio estimates the ratio b/a from rounds in which both were measured:
+// the median of log(b/a) over the pairs, so that a machine which slows down for a
+// round slows both and drops out. From six pairs on the interval is a bootstrap
+// of that median (4000 resamples, fixed seed). A bootstrap of fewer cannot reach
+// 95 %, so below six it is Student's t on the logs, which is wide and assumes
+// that they are normal. Pairs that are not positive are left out. With fewer
+// than two pairs there is no interval: Lo is 0 and Hi infinite.
+func PairedRatio(a, b []float64, confidence float64) Interval {
+	var logs []float64
+	for i := range min(len(a), len(b)) {
+		if a[i] > 0 && b[i] > 0 {
+			logs = append(logs, math.Log(b[i]/a[i]))
+		}
+	}
+	n := len(logs)
+	out := Interval{N: n, Confidence: confidence}
+	switch {
+	case n == 0:
+		return Interval{Median: math.NaN(), Lo: 0, Hi: math.Inf(1), Method: "none"}
+	case n == 1:
+		return Interval{Median: math.Exp(logs[0]), Lo: 0, Hi: math.Inf(1), N: 1, Method: "none"}
+	case n < 6:
+		mean, sd := meanSD(logs)
+		half := studentT(n-1, confidence) * sd / math.Sqrt(float64(n))
+		out.Median, out.Lo, out.Hi = mean, mean-half, mean+half
+		out.Method = "Student's t of log ratios"
+	default:
+		out.Median = Median(logs)
+		out.Lo, out.Hi = bootstrapMedian(logs, confidence)
+		out.Method = "bootstrap of the median log ratio"
+	}
+	out.Median, out.Lo, out.Hi = math.Exp(out.Median), math.Exp(out.Lo), math.Exp(out.Hi)
+	return out
+}
+
+func bootstrapMedian(xs []float64, confidence float64) (lo, hi float64) {
+	rng := rand.New(rand.NewPCG(bootstrapSeed, uint64(len(xs))))
+	medians := make([]float64, resamples)
+	draw := make([]float64, len(xs))
+	for i := range medians {
+		for j := range draw {
+			draw[j] = xs[rng.IntN(len(xs))]
+		}
+		slices.Sort(draw)
+		medians[i] = sortedMedian(draw)
+	}
+	slices.Sort(medians)
+	tail := (1 - confidence) / 2
+	at := func(q float64) float64 { return medians[min(int(q*resamples), resamples-1)] }
+	return at(tail), at(1 - tail)
+}
+
+func meanSD(xs []float64) (mean, sd float64) {
+	for _, x := range xs {
+		mean += x
+	}
+	mean /= float64(len(xs))
+	for _, x := range xs {
+		sd += (x - mean) * (x - mean)
+	}
+	return mean, math.Sqrt(sd / float64(len(xs)-1))
+}
+
+// studentT returns the two-sided critical value for 1 to 4 degrees of freedom,
+// at 99 % when the confidence asks for more than 95 % and at 95 % otherwise
+// (NIST/SEMATECH e-Handbook, table 1.3.6.7.2).
+func studentT(df int, confidence float64) float64 {
+	t95 := [...]float64{12.706, 4.303, 3.182, 2.776}
+	t99 := [...]float64{63.657, 9.925, 5.841, 4.604}
+	if confidence > 0.95 {
+		return t99[df-1]
+	}
+	return t95[df-1]
+}
+
+// Verdict is what a comparison allows to be said.
+type Verdict string
+
+// The four verdicts. NoDifference is a positive claim: the interval lies inside
+// the margin. CannotTell means that more rounds are needed.
+const (
+	Better       Verdict = "better"
+	Worse        Verdict = "worse"
+	NoDifference Verdict = "no difference"
+	CannotTell   Verdict = "cannot tell"
+)
+
+// Judge turns the interval of a ratio into a verdict. Ratios between 1-margin
+// and 1/(1-margin) are too small to matter: an interval inside is no difference,
+// also when it excludes 1.
+func Judge(ratio Interval, higherIsBetter bool, margin float64) Verdict {
+	switch {
+	case ratio.N < 2 || math.IsNaN(ratio.Median):
+		return CannotTell
+	case ratio.Lo >= 1-margin && ratio.Hi <= 1/(1-margin):
+		return NoDifference
+	case ratio.Lo > 1 && higherIsBetter, ratio.Hi < 1 && !higherIsBetter:
+		return Better
+	case ratio.Lo > 1, ratio.Hi < 1:
+		return Worse
+	default:
+		return CannotTell
+	}
+}
+
+// RoundsNeeded estimates how many rounds would turn "cannot tell" into a
+// verdict: an interval shrinks with the square root of the number, and has to
+// become as narrow as the effect seen or as the margin, whichever is larger. 0
+// means that there is nothing to estimate from.
+func RoundsNeeded(ratio Interval, margin float64) int {
+	if ratio.N < 2 || ratio.Lo <= 0 || math.IsInf(ratio.Hi, 1) {
+		return 0
+	}
+	half := (math.Log(ratio.Hi) - math.Log(ratio.Lo)) / 2
+	target := max(math.Abs(math.Log(ratio.Median)), -math.Log(1-margin))
+	return max(int(math.Ceil(float64(ratio.N)*(half/target)*(half/target))), ratio.N+1)
+}

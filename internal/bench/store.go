@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Store keeps the results of a directory: results.jsonl with one line for each
+// sample, written and flushed as soon as it is taken, and NAME.json and NAME.csv
+// for each finished experiment. One goroutine at a time.
+type Store struct {
+	dir     string
+	log     *os.File
+	samples map[string]Sample
+}
+
+// record is a line of results.jsonl.
+type record struct {
+	Schema  string            `json:"schema"`
+	Key     string            `json:"key"`
+	Side    string            `json:"side"`
+	Factors map[string]string `json:"factors,omitempty"`
+	Sample  Sample            `json:"sample"`
+}
+
+// OpenStore opens a directory and makes it if needed. With resume, the samples
+// of an interrupted run are kept and need not be taken again; a last line that a
+// crash cut short is dropped. Without, a directory that already holds samples is
+// refused: overwriting a measurement is never what was meant.
+func OpenStore(dir string, resume bool) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make result directory: %w", err)
+	}
+	path := filepath.Join(dir, "results.jsonl")
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read results: %w", err)
+	}
+	if len(b) > 0 && !resume {
+		return nil, fmt.Errorf("%s already holds results: resume them or name another directory", dir)
+	}
+	samples, whole, err := readRecords(b)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open results: %w", err)
+	}
+	if err := f.Truncate(int64(whole)); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("drop torn line: %w", err)
+	}
+	if _, err := f.Seek(int64(whole), io.SeekStart); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open results: %w", err)
+	}
+	return &Store{dir: dir, log: f, samples: samples}, nil
+}
+
+// readRecords reads all whole lines and returns how many bytes they take.
+func readRecords(b []byte) (samples map[string]Sample, whole int, err error) {
+	samples = make(map[string]Sample)
+	for line := 1; ; line++ {
+		end := bytes.IndexByte(b[whole:], '\n')
+		if end < 0 {
+			return samples, whole, nil
+		}
+		var r record
+		if err := json.Unmarshal(b[whole:whole+end], &r); err != nil {
+			return nil, 0, fmt.Errorf("line %d: %w", line, err)
+		}
+		if r.Schema != Schema {
+			return nil, 0, fmt.Errorf("line %d: schema %q, want %q", line, r.Schema, Schema)
+		}
+		samples[r.Key] = r.Sample
+		whole += end + 1
+	}
+}
+
+// Sample returns the sample of a key, if it was taken.
+func (s *Store) Sample(key string) (Sample, bool) {
+	v, ok := s.samples[key]
+	return v, ok
+}
+
+// Append keeps a sample. It is on the disk when Append returns.
+func (s *Store) Append(key string, side Side, sample Sample) error {
+	b, err := json.Marshal(record{Schema, key, side.Name, side.Factors, sample})
+	if err != nil {
+		return fmt.Errorf("encode sample: %w", err)
+	}
+	if _, err := s.log.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("write sample: %w", err)
+	}
+	if err := s.log.Sync(); err != nil {
+		return fmt.Errorf("flush sample: %w", err)
+	}
+	s.samples[key] = sample
+	return nil
+}
+
+// Finish writes the result of an experiment beside the samples.
+func (s *Store) Finish(r *Result) error {
+	b, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode result: %w", err)
+	}
+	base := filepath.Join(s.dir, r.Experiment.Name)
+	if err := os.WriteFile(base+".json", append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	var c bytes.Buffer
+	if err := WriteCSV(&c, r); err != nil {
+		return err
+	}
+	if err := os.WriteFile(base+".csv", c.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return nil
+}
+
+// Close closes the files.
+func (s *Store) Close() error { return s.log.Close() }
+
+// ReadResult reads a result and computes summaries and findings anew, so that a
+// later version of weir judges old samples by its own rules.
+func ReadResult(r io.Reader) (*Result, error) {
+	var out Result
+	if err := json.NewDecoder(r).Decode(&out); err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	if err := out.Validate(); err != nil {
+		return nil, err
+	}
+	out.Evaluate()
+	return &out, nil
+}
+
+// WriteCSV writes one row for each case, metric and round, and one row with an
+// empty round for each summary: experiment, case, metric, unit, round, value,
+// lo, hi.
+func WriteCSV(w io.Writer, r *Result) error {
+	c := csv.NewWriter(w)
+	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 8, 64) }
+	rows := [][]string{{"experiment", "case", "metric", "unit", "round", "value", "lo", "hi"}}
+	for i := range r.Cases {
+		k := &r.Cases[i]
+		for _, m := range Metrics() {
+			for j := range k.Samples {
+				if v, ok := m.Of(&k.Samples[j]); ok {
+					rows = append(rows, []string{r.Experiment.Name, k.Name, m.Key, m.Unit, strconv.Itoa(k.Samples[j].Round), num(v), "", ""})
+				}
+			}
+			if s, ok := k.Summary[m.Key]; ok {
+				rows = append(rows, []string{r.Experiment.Name, k.Name, m.Key, m.Unit, "", num(s.Median), num(s.Lo), num(s.Hi)})
+			}
+		}
+	}
+	if err := c.WriteAll(rows); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return nil
+}
