@@ -60,10 +60,13 @@ func ParseDSN(dsn string) (ConnectConfig, error) {
 	return cfg, nil
 }
 
-// dsnParser reads one DSN. set holds what the string said.
+// dsnParser reads one DSN.
 type dsnParser struct {
-	set    map[string]string
+	set    map[string]string // what the string said
 	getenv func(string) string
+	// doubtful: what looks like the name of a parameter may be the rest of a
+	// password that was not quoted as it should be. Errors do not show it then.
+	doubtful bool
 }
 
 func (d *dsnParser) parse(dsn string) (ConnectConfig, error) {
@@ -90,7 +93,11 @@ func cutScheme(dsn string) (rest string, ok bool) {
 
 // put records a parameter; the last one wins, as in libpq.
 func (d *dsnParser) put(key, value string) error {
-	if _, known := dsnKeys[key]; !known {
+	_, known := dsnKeys[key]
+	switch {
+	case !known && d.doubtful:
+		return errors.New("a parameter is unknown or not supported, or a password with special characters is not quoted or percent-encoded")
+	case !known:
 		return fmt.Errorf("parameter %q is unknown or not supported (server settings go into options=-c name=value)", key)
 	}
 	d.set[key] = value
@@ -102,6 +109,7 @@ func (d *dsnParser) put(key, value string) error {
 // errors quote the password.
 func (d *dsnParser) url(s string) error {
 	s, query, _ := strings.Cut(s, "?")
+	d.doubtful = strings.ContainsRune(query, '@')
 	authority, dbname, _ := strings.Cut(s, "/")
 	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
 		name, password, hasPassword := strings.Cut(authority[:at], ":")
@@ -181,9 +189,11 @@ func (d *dsnParser) pairs(s string) error {
 			// What stands here may be half of a password with a space in it.
 			return errors.New("want a URL or key=value pairs (a value with spaces must be quoted)")
 		}
-		value, rest, err := pairValue(strings.TrimLeft(rest, space), space)
+		rest = strings.TrimLeft(rest, space)
+		d.doubtful = d.doubtful || key == "password" && !strings.HasPrefix(rest, "'")
+		value, rest, err := pairValue(rest, space)
 		if err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+			return err
 		}
 		if err := d.put(key, value); err != nil {
 			return err
@@ -264,7 +274,8 @@ func (d *dsnParser) address(cfg *ConnectConfig) (host, port string, err error) {
 		return "", "", errSeveralHosts
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", "", fmt.Errorf("port %q: want a number from 1 to 65535", port)
+		// Not quoted: in postgres://user:pass/word@host it is half a password.
+		return "", "", errors.New("port: want a number from 1 to 65535")
 	}
 	if hostaddr != "" {
 		if net.ParseIP(hostaddr) == nil {

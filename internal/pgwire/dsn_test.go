@@ -83,7 +83,12 @@ func TestParseDSNRefuses(t *testing.T) {
 	tests := []struct{ dsn, want string }{
 		{"postgres://app:hunter2@a,b/shop", "several hosts"},
 		{"host=a,b password=hunter2", "several hosts"},
-		{"postgres://app:hunter2@h:port/", `port "port"`},
+		{"postgres://app:hunter2@h:port/", "port: want"},
+		{"postgres://app:hunter2/x@h/", "port: want"},
+		{"postgres://app:x?hunter2=y@h/", "percent-encoded"},
+		{"postgres://app:x@y?hunter2=y@h/", "percent-encoded"},
+		{"host=h password=x hunter2=y", "not quoted"},
+		{"postgres://app:hunter2@h/?sslmod=require", `"sslmod" is unknown`},
 		{"postgres://app:hunter2%zz@h/", "password is not percent-encoded"},
 		{"postgres://app:hunter2@[::1/", "IPv6"},
 		{"postgres://app@h/?hunter2", "percent-encoded"},
