@@ -173,8 +173,11 @@ func (c Config) validate() error {
 		flag string
 		v    int
 	}{
-		{"--pool-size", c.PoolSize}, {"--write-lanes", c.WriteLanes}, {"--loops", c.Loops},
-		{"--max-clients", c.MaxClients}, {"--max-message", c.MaxMessage},
+		{"--pool-size", c.PoolSize},
+		{"--write-lanes", c.WriteLanes},
+		{"--loops", c.Loops},
+		{"--max-clients", c.MaxClients},
+		{"--max-message", c.MaxMessage},
 	} {
 		if f.v < 1 {
 			return fmt.Errorf("%s %d: want at least 1", f.flag, f.v)
@@ -184,10 +187,15 @@ func (c Config) validate() error {
 		flag string
 		v    time.Duration
 	}{
-		{"--queue-timeout", c.QueueTimeout}, {"--connect-timeout", c.ConnectTimeout}, {"--connect-patience", c.ConnectPatience},
-		{"--login-timeout", c.LoginTimeout}, {"--idle-in-transaction-timeout", c.IdleInTransactionTimeout},
-		{"--client-idle-timeout", c.ClientIdleTimeout}, {"--server-idle-timeout", c.ServerIdleTimeout},
-		{"--server-lifetime", c.ServerLifetime}, {"--drain-timeout", c.DrainTimeout},
+		{"--queue-timeout", c.QueueTimeout},
+		{"--connect-timeout", c.ConnectTimeout},
+		{"--connect-patience", c.ConnectPatience},
+		{"--login-timeout", c.LoginTimeout},
+		{"--idle-in-transaction-timeout", c.IdleInTransactionTimeout},
+		{"--client-idle-timeout", c.ClientIdleTimeout},
+		{"--server-idle-timeout", c.ServerIdleTimeout},
+		{"--server-lifetime", c.ServerLifetime},
+		{"--drain-timeout", c.DrainTimeout},
 	} {
 		if f.v < 0 {
 			return fmt.Errorf("%s %s: is negative", f.flag, f.v)

@@ -64,7 +64,7 @@ func (c *client) toServer(p []byte) {
 	}
 	b.s.write(p)
 	if b.s.pending() > maxClientOut {
-		c.s.throttle(true)
+		b.s.holdBack(c.s)
 	}
 }
 
@@ -275,7 +275,7 @@ func (c *client) linkedBind(n int, p []byte) int {
 	b.s.touch()
 	c.pass = n - have
 	if b.s.pending() > maxClientOut {
-		c.s.throttle(true)
+		b.s.holdBack(c.s)
 	}
 	return have
 }
@@ -337,7 +337,7 @@ func (c *client) linkedOther(typ byte, n int, p []byte) int {
 func (c *client) note(u *unit, info *sqlscan.Statement) {
 	e := info.Effects
 	u.info = nil
-	if e&^(sqlscan.EffBackslash) == 0 {
+	if e&^sqlscan.EffBackslash == 0 {
 		return
 	}
 	u.effects |= e
@@ -511,6 +511,7 @@ func (c *client) detach() {
 	b := c.link
 	c.link, b.owner = nil, nil
 	b.s.throttle(false)
+	c.s.throttle(false)
 	c.p.release(b)
 	c.resume()
 }
@@ -522,6 +523,7 @@ func (c *client) backendGone(fatal *pgwire.Error, busy bool, e *pgwire.Error) {
 	if c.s.closed || c.s.closing {
 		return
 	}
+	c.s.throttle(false)
 	if c.tx != pgwire.StatusIdle || c.pins != 0 {
 		c.fatal(fatal)
 		return

@@ -82,12 +82,12 @@ func newLoop(srv *Server, id int) (*loop, error) {
 	}
 	l := &loop{
 		srv: srv, id: id, epfd: ep, wakefd: wake,
-		buf:     make([]byte, readChunk),
-		events:  make([]unix.EpollEvent, 256),
+		buf:      make([]byte, readChunk),
+		events:   make([]unix.EpollEvent, 256),
 		pools:    make(map[poolKey]*pool),
 		settings: newSettingsTable(),
 		shapes:   newShapes(),
-		clients: make(map[uint32]*client),
+		clients:  make(map[uint32]*client),
 	}
 	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(wake)}); err != nil {
 		l.closeFDs()
@@ -376,11 +376,11 @@ func (l *loop) shutdown() {
 
 // loopStats counts the loop's own work.
 type loopStats struct {
-	turns, events uint64
-	reads, writes uint64
-	bytesIn       uint64
-	bytesOut      uint64
-	badHints      uint64
+	turns, events  uint64
+	reads, writes  uint64
+	bytesIn        uint64
+	bytesOut       uint64
+	badHints       uint64
 	protocolErrors uint64
-	busy          time.Duration // time awake
+	busy           time.Duration // time awake
 }

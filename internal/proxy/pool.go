@@ -59,15 +59,15 @@ type pool struct {
 }
 
 type poolStats struct {
-	units, reads, grouped, alone, errors uint64
-	rows, bytes                          uint64
-	waits                                uint64
-	waited                               time.Duration
-	timeouts                             uint64
-	replays, reruns                      uint64
-	opened, closed, dialErrors           uint64
-	pins                                 [len(pinNames)]uint64
-	latency                              measure.Hist
+	units, reads, grouped, errors uint64
+	bytes                         uint64
+	waits                         uint64
+	waited                        time.Duration
+	timeouts                      uint64
+	replays, reruns               uint64
+	opened, closed, dialErrors    uint64
+	pins                          [len(pinNames)]uint64
+	latency                       measure.Hist
 }
 
 // A waiter wants a free backend: exactly one field besides since is set.

@@ -16,7 +16,6 @@ type rowsPlan struct {
 	set    *settings
 	st     *stmt // prepared form; nil for simple queries
 	insert sqlscan.InsertShape
-	nOIDs  int
 	bySize map[int]*stmt // multi-row statements by number of tuples, powers of two
 	table  *tableFacts
 	max    int // most tuples in one statement

@@ -16,13 +16,10 @@ type shape struct {
 	runs  uint64 // answered, by any path
 	cost  time.Duration
 	bytes float64 // of one result
-	rows  uint64
 
 	// Write grouping.
-	grouped   uint64 // statements answered as members of a group
-	groups    uint64 // groups of two and more
-	fallbacks uint64 // groups that failed and were run again apart
-	errors    uint64
+	grouped uint64 // statements answered as members of a group
+	errors  uint64
 }
 
 // Learning constants. A statement's cost falls fast and rises slowly, so that

@@ -16,8 +16,7 @@ type handler interface {
 	onData(p []byte) int
 	// onClosed tells that the socket is gone, once.
 	onClosed(err error)
-	// onDrained tells that output which had been held back by a slow
-	// reader has been written.
+	// onDrained tells that the output of a watched socket has been written.
 	onDrained()
 }
 
@@ -35,14 +34,15 @@ type sock struct {
 	in        []byte // read but not consumed
 	out       []byte // to be written, from outOff on
 	outOff    int
-	dirty     bool // is in loop.dirty
-	wantWrite bool // the kernel's buffer is full: EPOLLOUT is armed
-	paused    bool // EPOLLIN is not armed
-	full      bool // ... because the handler leaves too much unconsumed
-	throttled bool // ... because whoever the bytes are for is slow
-	flushes   uint64
-	eof       bool // the peer has closed; in may still hold bytes
-	closing   bool // close when out is written
+	dirty     bool   // is in loop.dirty
+	wantWrite bool   // the kernel's buffer is full: EPOLLOUT is armed
+	paused    bool   // EPOLLIN is not armed
+	full      bool   // ... because the handler leaves too much unconsumed
+	throttled bool   // ... because whoever the bytes are for is slow
+	watched   bool   // somebody is held back until the output is written
+	flushes   uint64 // times that output was handed to the kernel
+	eof       bool   // the peer has closed; in may still hold bytes
+	closing   bool   // close when out is written
 	closed    bool
 }
 
@@ -238,10 +238,18 @@ func (s *sock) flush() {
 	if held {
 		s.wantWrite = false
 		s.arm()
-		if !s.closed {
-			s.h.onDrained()
-		}
 	}
+	if s.watched && !s.closed {
+		s.watched = false
+		s.h.onDrained()
+	}
+}
+
+// holdBack stops reading from src until this socket's output is written.
+func (s *sock) holdBack(src *sock) {
+	s.watched = true
+	s.touch()
+	src.throttle(true)
 }
 
 // closeAfterFlush closes the socket when its output is written.

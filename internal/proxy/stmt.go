@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"encoding/binary"
 	"strconv"
 
 	"github.com/weirdb/weir/internal/sqlscan"
@@ -148,13 +147,4 @@ func (p *pool) forgetTexts() {
 		ln.forget()
 	}
 	p.tables.forget()
-}
-
-// oidTail renders parameter types as a Parse message carries them.
-func oidTail(dst []byte, oids []uint32) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, uint16(len(oids)))
-	for _, o := range oids {
-		dst = binary.BigEndian.AppendUint32(dst, o)
-	}
-	return dst
 }

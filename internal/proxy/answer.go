@@ -1,0 +1,420 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// This file is the way back: what a backend says, given to whom it answers.
+
+// onData routes what the server sent to the clients that it answers.
+func (b *backend) onData(p []byte) int {
+	i := 0
+	if b.pass > 0 {
+		i = min(b.pass, len(p))
+		b.pass -= i
+		if u := b.head(); !b.passDrop && u != nil {
+			b.emit(u, p[:i])
+		}
+	}
+	from := i // start of what is to be forwarded to the head's client as it is
+	for {
+		typ, n, ok := pgwire.Peek(p[i:])
+		if !ok {
+			break
+		}
+		if n < pgwire.HeaderLen {
+			b.fail(errors.New("server sent a malformed message"))
+			return len(p)
+		}
+		u := b.head()
+		if i+n > len(p) {
+			// A long row is passed on as it comes, so that memory does
+			// not grow with it.
+			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind != unitRows && !u.park {
+				b.pass = n - (len(p) - i)
+				b.passDrop = u.kind == unitHidden
+				if !b.passDrop {
+					b.emit(u, p[from:])
+				}
+				return len(p)
+			}
+			break
+		}
+		msg := p[i : i+n]
+		i += n
+		switch typ {
+		case pgwire.ServerDataRow, pgwire.ServerCopyData:
+			if u != nil && u.kind == unitClient {
+				if len(u.exp) > 0 {
+					from = b.ownAnswers(u, p, from, i-n)
+				}
+				continue // forwarded with the range
+			}
+		case pgwire.ServerReady:
+			if u == nil {
+				b.fail(errors.New("server sent ReadyForQuery that nothing asked for"))
+				return len(p)
+			}
+			if u.kind == unitClient {
+				from = b.ownAnswers(u, p, from, i-n)
+				b.emit(u, p[from:i])
+			}
+			from = i
+			b.ready(u, msg[pgwire.HeaderLen])
+			if b.s.closed {
+				return len(p)
+			}
+			continue
+		case pgwire.ServerParameterStatus:
+			if b.parameter(u, msg) {
+				continue
+			}
+			from = b.skip(u, p, from, i-n, i)
+			continue
+		case pgwire.ServerNotification:
+			if b.owner != nil && (u == nil || u.kind == unitHidden) {
+				b.owner.s.write(msg)
+				from = b.skip(u, p, from, i-n, i)
+				continue
+			}
+			if u != nil && u.kind == unitClient && b.owner != nil {
+				continue
+			}
+			from = b.skip(u, p, from, i-n, i)
+			continue
+		}
+		switch {
+		case u == nil:
+			if typ == pgwire.ServerError {
+				b.asyncError(msg)
+			}
+			from = i
+		case u.kind == unitClient:
+			if typ == pgwire.ServerError {
+				from = b.ownAnswers(u, p, from, i-n)
+				b.emit(u, p[from:i-n])
+				b.clientError(u, msg)
+				from = i
+			} else if len(u.exp) > 0 || typ == pgwire.ServerCommandComplete || typ == pgwire.ServerCopyInResponse {
+				from = b.clientMessage(u, typ, p, from, i-n, i)
+			}
+		case u.kind == unitHidden:
+			b.hiddenMessage(u, typ, msg)
+			from = i
+		default:
+			u.grp.message(u, typ, msg)
+			from = i
+		}
+	}
+	if from < i {
+		if u := b.head(); u != nil && u.kind == unitClient {
+			b.emit(u, p[from:i])
+		}
+	}
+	if c := b.owner; c != nil && c.s.pending() > maxClientOut {
+		c.s.holdBack(b.s)
+	}
+	return i
+}
+
+// skip forwards what precedes a message that does not go on.
+func (b *backend) skip(u *unit, p []byte, from, at, after int) int {
+	if u != nil && u.kind == unitClient && from < at {
+		b.emit(u, p[from:at])
+	}
+	return after
+}
+
+// ownAnswers gives the answers that weir gives itself and that come before
+// the message at p[at:]. It returns the new start of the range.
+func (b *backend) ownAnswers(u *unit, p []byte, from, at int) int {
+	for u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed {
+		if from < at {
+			b.emit(u, p[from:at])
+			from = at
+		}
+		if u.exp[u.expAt].code == expOwnParse {
+			b.emit(u, parseComplete)
+		} else {
+			b.emit(u, closeComplete)
+		}
+		u.expAt++
+	}
+	return from
+}
+
+var (
+	parseComplete = pgwire.AppendParseComplete(nil)
+	closeComplete = pgwire.AppendCloseComplete(nil)
+)
+
+// clientMessage handles a message in the answer to a client that weir must
+// look at. It returns the new start of the range that is forwarded as it is.
+func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int) int {
+	from = b.ownAnswers(u, p, from, at)
+	var code expectCode
+	var st *stmt
+	tracked := u.expAt < len(u.exp)
+	if tracked {
+		code, st = u.exp[u.expAt].code, u.exp[u.expAt].st
+	}
+	switch typ {
+	case pgwire.ServerParseComplete:
+		u.expAt++
+		if tracked && code == expHiddenParse {
+			return b.skip(u, p, from, at, after)
+		}
+		_ = st
+	case pgwire.ServerCloseComplete:
+		u.expAt++
+		if tracked && code == expHiddenClose {
+			return b.skip(u, p, from, at, after)
+		}
+	case pgwire.ServerBindComplete:
+		u.expAt++
+	case pgwire.ServerRowDescription, pgwire.ServerNoData:
+		if tracked && code == expDescribe {
+			u.expAt++
+		}
+	case pgwire.ServerCommandComplete:
+		if tracked && code == expExecute {
+			u.expAt++
+		}
+		u.sawTag(p[at+pgwire.HeaderLen : after])
+	case pgwire.ServerEmptyQuery, pgwire.ServerPortalSuspended:
+		if tracked && code == expExecute {
+			u.expAt++
+		}
+	case pgwire.ServerCopyInResponse:
+		if u.c != nil {
+			u.c.copyIn = true
+		}
+	}
+	return from
+}
+
+// sawTag looks at a command tag for what ends a transaction or a session's
+// state.
+func (u *unit) sawTag(body []byte) {
+	switch {
+	case bytes.HasPrefix(body, []byte("COMMIT\x00")):
+		u.commits = true
+	case bytes.HasPrefix(body, []byte("ROLLBACK\x00")):
+		u.commits = false
+		u.probe = true
+	}
+	if u.c != nil {
+		u.c.copyIn = false
+	}
+}
+
+// emit gives bytes to whoever the unit answers.
+func (b *backend) emit(u *unit, p []byte) {
+	if len(p) == 0 || u.retry {
+		return
+	}
+	u.bytes += len(p)
+	if u.park {
+		u.resp = append(u.resp, p...)
+		return
+	}
+	c := u.c
+	if c == nil || c.s.closed {
+		return
+	}
+	s := c.s
+	out := s.outBuf()
+	if !u.wrote {
+		u.wrote = true
+		u.mark = len(out)
+		c.markSeq = s.flushes
+	}
+	s.out = append(out, p...)
+	s.touch()
+	if b.owner == nil && s.pending() > maxSharedOut {
+		c.kick("it reads its answers too slowly")
+	}
+}
+
+const (
+	// maxClientOut is how much of a result waits in weir for a client that
+	// owns its backend, before weir stops reading from that backend.
+	maxClientOut = 1 << 20
+	// maxSharedOut is how much waits for a client whose backend is shared:
+	// there, to stop reading would hold up others, so the client is
+	// disconnected.
+	maxSharedOut = 64 << 20
+)
+
+// parameter notes a ParameterStatus and tells whether it goes on to the
+// client: it does in the answer to the client's own statement.
+func (b *backend) parameter(u *unit, msg []byte) bool {
+	name, value, err := pgwire.ParseParameterStatus(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return false
+	}
+	b.params[string(name)] = string(value)
+	if string(name) == "application_name" {
+		b.app = string(value)
+	}
+	c := b.owner
+	if u == nil || u.kind != unitClient || c == nil || u.c != c {
+		return false
+	}
+	c.reported(string(name), string(value))
+	return true
+}
+
+// clientError handles an ErrorResponse in the answer to a client.
+func (b *backend) clientError(u *unit, msg []byte) {
+	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	u.failed, u.err = true, e
+	// Parses from here on were skipped by the server.
+	for _, x := range u.exp[min(u.expAt, len(u.exp)):] {
+		if x.code == expParse || x.code == expHiddenParse {
+			delete(b.prepared, x.st)
+		}
+	}
+	if b.shouldRetry(u, e) {
+		u.retry = true
+		if u.wrote {
+			u.c.s.out = u.c.s.out[:u.mark]
+		}
+		return
+	}
+	if u.shape != nil {
+		u.shape.errors++
+	}
+	if renamed := restoreNames(e, u); renamed {
+		b.emit(u, pgwire.AppendError(nil, e))
+		return
+	}
+	b.emit(u, msg)
+}
+
+// shouldRetry tells whether an error is of weir's own making, so that the unit
+// is run again and the client never sees it. Only whole units of which nothing
+// has left can be; the server has rolled back what they did.
+func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
+	c := u.c
+	if c == nil || c.s.closed || len(u.raw) == 0 || u.park || u.retries >= 3 || b.owner != nil {
+		return false
+	}
+	if u.wrote && c.markSeq != c.s.flushes {
+		return false
+	}
+	switch e.Code {
+	case pgwire.CodeUndefinedStatement:
+		// The statement was lost, for instance by DISCARD in a function.
+		if strings.Contains(e.Message, srvPrefix) {
+			clear(b.prepared)
+			b.doomed = true
+			return true
+		}
+	case pgwire.CodeFeatureNotSupported:
+		if !strings.Contains(e.Message, "cached plan") {
+			return false
+		}
+		return u.renewStatements()
+	case pgwire.CodeQueryCanceled:
+		return b.hazard && c.cancelled != u
+	}
+	return false
+}
+
+// renewStatements replaces the statements that this unit itself parsed, after
+// the server refused a plan because the schema had changed. It reports false if
+// the client relies on a statement from before: then the error is the answer,
+// as it would be directly.
+func (u *unit) renewStatements() bool {
+	p := u.c.p
+	own := false
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientParse {
+			own = true
+			old := o.st
+			fresh := p.renew(old)
+			for j := range u.ops {
+				if u.ops[j].st == old {
+					u.ops[j].st = fresh
+				}
+			}
+			u.c.replaceStmt(old, fresh)
+		}
+	}
+	if !own {
+		for i := range u.ops {
+			if st := u.ops[i].st; st != nil {
+				p.renew(st)
+			}
+		}
+	}
+	return own
+}
+
+// restoreNames puts the client's own names back into errors that speak of
+// statements under weir's names.
+func restoreNames(e *pgwire.Error, u *unit) bool {
+	if e.Code != pgwire.CodeUndefinedStatement && e.Code != pgwire.CodeDuplicateStatement {
+		return false
+	}
+	if i := strings.Index(e.Message, `"client_`); i >= 0 {
+		e.Message = e.Message[:i+1] + e.Message[i+1+len("client_"):]
+		return true
+	}
+	for _, n := range u.parsed {
+		if strings.Contains(e.Message, n.st.srvName) {
+			e.Message = strings.Replace(e.Message, n.st.srvName, n.name, 1)
+			return true
+		}
+	}
+	return false
+}
+
+// hiddenMessage handles the answer to weir's own query.
+func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
+	switch typ {
+	case pgwire.ServerDataRow:
+		vals, err := pgwire.ParseDataRow(msg[pgwire.HeaderLen:], nil)
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		for i, v := range vals {
+			if v != nil {
+				vals[i] = bytes.Clone(v)
+			}
+		}
+		u.rows = append(u.rows, vals)
+	case pgwire.ServerError:
+		if e, err := pgwire.ParseError(msg[pgwire.HeaderLen:]); err == nil {
+			u.err = e
+		} else {
+			b.fail(err)
+		}
+	}
+}
+
+// asyncError handles an ErrorResponse that answers nothing: the server is
+// ending the connection.
+func (b *backend) asyncError(msg []byte) {
+	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.doomed = true
+	if c := b.owner; c != nil {
+		// The client holds a transaction or session state here: it is lost.
+		c.fatal(e)
+	}
+}
