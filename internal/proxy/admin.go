@@ -23,7 +23,7 @@ const adminDatabase = "weir"
 // that weir holds; without one, only over a loopback address or a Unix socket.
 func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pgwire.Startup) error {
 	allowed := start.User == s.cfg.Postgres.User || slices.Contains(s.cfg.AdminUsers, start.User)
-	secret, known := s.creds.secrets[start.User]
+	secret, known := s.creds.secret(start.User)
 	if allowed && !known && isLocal(conn.RemoteAddr()) {
 		_, err := pgwire.Authenticate(ctx, conn, start.User, pgwire.AuthTrust, pgwire.Secret{})
 		return err

@@ -130,6 +130,12 @@ type Config struct {
 // AuthRelay leaves authentication to the server.
 const AuthRelay = "relay"
 
+// Defaults returns the zero Config with every default filled in.
+func Defaults() Config { return Config{}.withDefaults() }
+
+// Validate names the first flag that makes no sense; New checks the same.
+func (c Config) Validate() error { return c.withDefaults().validate() }
+
 func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6432")
 	c.Mode = cmp.Or(c.Mode, ModeAuto)

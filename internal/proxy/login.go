@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -290,28 +291,61 @@ type credentials struct {
 	mu      sync.Mutex
 	known   map[string]pgwire.ClientKeys // guarded by mu
 	open    map[string]bool              // guarded by mu: the server asks these users nothing
-	secrets map[string]pgwire.Secret     // from the user list and the DSN
+	secrets map[string]pgwire.Secret     // guarded by mu: from the user list and the DSN
 }
 
 func (c *credentials) init(cfg *Config) {
 	c.known = make(map[string]pgwire.ClientKeys)
 	c.open = make(map[string]bool)
-	c.secrets = make(map[string]pgwire.Secret)
-	for _, u := range cfg.Users {
-		c.secrets[u.Name] = u.Secret
+	c.list(cfg.Users, cfg.Postgres)
+}
+
+// list makes users, and the DSN's own, those whose secrets weir holds. What
+// it knows of users who are listed no more, or with another password, is
+// forgotten. Keys learned from a SCRAM login stay until the next one brings
+// others: without keys a pool could open no backend in between.
+func (c *credentials) list(users []User, dsn pgwire.ConnectConfig) {
+	secrets := make(map[string]pgwire.Secret, len(users)+1)
+	known := make(map[string]pgwire.ClientKeys)
+	for _, u := range users {
+		secrets[u.Name] = u.Secret
 		if plain, ok := u.Secret.Plain(); ok {
-			c.known[u.Name] = pgwire.ClientKeys{Password: plain}
+			known[u.Name] = pgwire.ClientKeys{Password: plain}
 		}
 	}
-	if pg := cfg.Postgres; pg.User != "" && pg.Password != "" {
-		c.known[pg.User] = pgwire.ClientKeys{Password: pg.Password}
-		if _, listed := c.secrets[pg.User]; !listed {
-			if secret, err := pgwire.ParseSecret(pg.Password); err == nil {
-				c.secrets[pg.User] = secret
+	if dsn.User != "" && dsn.Password != "" {
+		known[dsn.User] = pgwire.ClientKeys{Password: dsn.Password}
+		if _, listed := secrets[dsn.User]; !listed {
+			if secret, err := pgwire.ParseSecret(dsn.Password); err == nil {
+				secrets[dsn.User] = secret
 			}
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for user, old := range c.secrets {
+		now, listed := secrets[user]
+		was, wasPlain := old.Plain()
+		is, isPlain := now.Plain()
+		if !listed || wasPlain != isPlain || (isPlain && was != is) {
+			delete(c.known, user)
+		}
+	}
+	maps.Copy(c.known, known)
+	c.secrets = secrets
 }
+
+// secret returns what weir holds of a user's password by itself.
+func (c *credentials) secret(user string) (pgwire.Secret, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	secret, ok := c.secrets[user]
+	return secret, ok
+}
+
+// SetUsers replaces the user list; see Config.Users. Logins from now on are
+// checked against it; sessions that exist stay. Safe for concurrent use.
+func (s *Server) SetUsers(users []User) { s.creds.list(users, s.cfg.Postgres) }
 
 func (c *credentials) of(user string) (string, *pgwire.ClientKeys) {
 	c.mu.Lock()
@@ -357,7 +391,7 @@ func (s *Server) mayDial(key poolKey) bool {
 // the mode is relay, the server checks, on a connection that is then returned
 // to be kept.
 func (s *Server) authenticate(ctx context.Context, conn net.Conn, start *pgwire.Startup) (*backendConn, error) {
-	secret, ok := s.creds.secrets[start.User]
+	secret, ok := s.creds.secret(start.User)
 	if !ok && s.cfg.AuthQuery != "" {
 		found, err := s.lookUpSecret(ctx, start.User)
 		if err != nil {
