@@ -29,7 +29,7 @@ func (g *gate) init(cfg Config) {
 	g.ctl.init(cfg)
 }
 
-// fixed says whether the lanes are no matter of measurement.
+// adaptive says whether there is no window.
 func (g *gate) adaptive() bool { return g.cfg.Window == 0 }
 
 // limit is how many lanes may be in use now.
@@ -62,6 +62,9 @@ func (g *gate) arrive(size int) error {
 	g.waiting++
 	g.waitingBytes += size
 	g.stats.Pushed++
+	if g.lanes >= g.limit() {
+		g.ctl.blocked()
+	}
 	return nil
 }
 
@@ -99,7 +102,6 @@ func (g *gate) admit(now, oldest time.Duration, full Reason) Reason {
 		if g.cfg.MaxWait > 0 && now-oldest >= g.cfg.MaxWait {
 			return ReasonMaxWait
 		}
-		g.ctl.blocked()
 	}
 	return ReasonNone
 }
@@ -147,6 +149,9 @@ func (g *gate) depart(n, bytes int, why Reason) {
 	g.flying += n
 	g.lanes++
 	g.ctl.depart(g.lanes)
+	if g.waiting > 0 && g.lanes >= g.limit() {
+		g.ctl.blocked()
+	}
 	g.stats.Groups++
 	g.stats.Items += uint64(n)
 	g.stats.Bytes += uint64(bytes)

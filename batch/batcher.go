@@ -1,0 +1,372 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Result is what a flush says of one item.
+type Result[R any] struct {
+	Value R
+	Err   error
+}
+
+// Flush carries a group across. All items share the key; results has one entry
+// per item in the same order, zeroed. An error that is returned becomes the
+// error of every item whose own Err is nil. Both slices are reused: a Flush
+// keeps neither. It runs on one of at most MaxLanes goroutines. A panic in it
+// is a panic of the program: whether a group with unknown outcome went across
+// is not for this package to guess.
+type Flush[K comparable, T, R any] func(key K, items []T, results []Result[R]) error
+
+// Options is the configuration of a [Batcher].
+type Options[T any] struct {
+	Config
+
+	// Ordered keeps the groups of one key in order: the next goes when the
+	// one before is done. Without it only the order inside a group and the
+	// order of departure are kept. Default: false.
+	Ordered bool
+
+	// Refuse has a full batcher answer ErrFull at once instead of blocking
+	// the submitter until there is room or its context ends. Default: false.
+	Refuse bool
+
+	// Size is an item's weight for MaxBytes and CapacityBytes. It is called
+	// once per item. Default: nil, every item weighs 0.
+	Size func(T) int
+}
+
+// call is one item on its way. Its fields are guarded by the batcher's lock,
+// except that item is constant and res belongs to whoever received from done.
+type call[T, R any] struct {
+	item      T
+	res       Result[R]
+	done      chan struct{} // cap 1, kept when the call is reused
+	then      func(R, error)
+	finished  bool
+	abandoned bool // the submitter went away; the worker recycles
+}
+
+// Batcher gathers items that goroutines submit, and flushes them in groups of
+// one key. It is safe for concurrent use. Its goroutines (one per lane that was
+// ever needed and, if anything can be due by time, one for the alarm) end with
+// Close. Keys take turns, one group each. Warm, Submit does not allocate.
+//
+//	b := batch.New(batch.Options[Row]{}, insertRows)
+//	defer b.Close()
+//	id, err := b.Submit(ctx, "orders", row)
+type Batcher[K comparable, T, R any] struct {
+	opts  Options[T]
+	flush Flush[K, T, R]
+	zero  time.Time // origin of the queue's time
+	pool  sync.Pool // *call[T, R]
+	group sync.WaitGroup
+
+	mu      sync.Mutex
+	work    sync.Cond // idle workers wait here
+	q       keyed[K, *call[T, R]]
+	workers int
+	idle    int           // workers in work.Wait that nobody has signalled
+	room    chan struct{} // closed when room appears; nil if nobody waits
+	alarm   *alarm        // nil until something is due by time
+	armed   time.Duration // deadline that the alarm knows; 0 none
+	precise bool          // false under a virtual clock
+}
+
+// New returns a batcher that flushes with flush. It panics when opts.Config is
+// invalid (see [Config.Validate]).
+func New[K comparable, T, R any](opts Options[T], flush Flush[K, T, R]) *Batcher[K, T, R] {
+	if err := opts.validate(); err != nil {
+		panic(err)
+	}
+	b := &Batcher[K, T, R]{opts: opts, flush: flush, zero: time.Now(), precise: true}
+	b.opts.Config = opts.withDefaults()
+	b.work.L = &b.mu
+	b.q.gate.init(b.opts.Config)
+	b.q.ordered = opts.Ordered
+	b.q.lines = make(map[K]*line[K, *call[T, R]])
+	b.pool.New = func() any { return &call[T, R]{done: make(chan struct{}, 1)} }
+	return b
+}
+
+func (b *Batcher[K, T, R]) now() time.Duration { return time.Since(b.zero) }
+
+// Submit hands in an item and waits for its result. The error is the item's
+// own, that of its flush, [ErrFull], [ErrClosed] or ctx.Err(). When ctx ends
+// while the item waits, it is removed and never flushed. When ctx ends after
+// its group has left, Submit returns ctx.Err() at once and the flush goes on:
+// whether the item took effect is then unknown to the caller.
+func (b *Batcher[K, T, R]) Submit(ctx context.Context, key K, item T) (R, error) {
+	c := b.pool.Get().(*call[T, R])
+	c.item = item
+	if err := b.enqueue(ctx, key, c); err != nil {
+		b.recycle(c)
+		var none R
+		return none, err
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		if !b.cancel(key, c) {
+			var none R
+			return none, ctx.Err()
+		}
+		<-c.done
+	}
+	res := c.res
+	b.recycle(c)
+	return res.Value, res.Err
+}
+
+// Go hands in an item and returns; then is called with the result on the
+// goroutine of the flush, whose lane it occupies, so it must be short and must
+// not call Submit. When Go returns an error, then is not called. ctx bounds
+// only the wait for room.
+func (b *Batcher[K, T, R]) Go(ctx context.Context, key K, item T, then func(R, error)) error {
+	c := b.pool.Get().(*call[T, R])
+	c.item, c.then = item, then
+	if err := b.enqueue(ctx, key, c); err != nil {
+		b.recycle(c)
+		return err
+	}
+	return nil
+}
+
+// recycle returns a call that nobody else knows to the pool.
+func (b *Batcher[K, T, R]) recycle(c *call[T, R]) {
+	*c = call[T, R]{done: c.done}
+	b.pool.Put(c)
+}
+
+// enqueue pushes the call, blocking for room if that was chosen.
+func (b *Batcher[K, T, R]) enqueue(ctx context.Context, key K, c *call[T, R]) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	size := 0
+	if b.opts.Size != nil {
+		size = b.opts.Size(c.item)
+	}
+	b.mu.Lock()
+	for {
+		l, err := b.q.push(b.now(), key, c, size)
+		if err == nil {
+			at, ok := b.q.deadlineOf(l)
+			b.expect(at, ok)
+			b.mu.Unlock()
+			return nil
+		}
+		if err != ErrFull || b.opts.Refuse {
+			b.mu.Unlock()
+			return err
+		}
+		if b.room == nil {
+			b.room = make(chan struct{})
+		}
+		room := b.room
+		b.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		b.mu.Lock()
+	}
+}
+
+// cancel takes a waiting call out and reports whether its result is there
+// after all. If it is in flight, the worker will recycle it.
+func (b *Batcher[K, T, R]) cancel(key K, c *call[T, R]) (finished bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.finished {
+		return true
+	}
+	if b.q.remove(key, func(o *call[T, R]) bool { return o == c }) == 0 {
+		c.abandoned = true
+		return false
+	}
+	b.recycle(c)
+	b.makeRoom()
+	if b.q.gate.closed {
+		b.wakeAll() // perhaps that was the last item
+	}
+	return false
+}
+
+// makeRoom wakes the submitters that wait for room.
+func (b *Batcher[K, T, R]) makeRoom() {
+	if b.room != nil {
+		close(b.room)
+		b.room = nil
+	}
+}
+
+// expect sees to it that a worker looks at the deadline at the latest: now, if
+// it has come, else by the alarm.
+func (b *Batcher[K, T, R]) expect(at time.Duration, ok bool) {
+	if !ok {
+		return
+	}
+	now := b.q.gate.now
+	if at <= now {
+		b.wake()
+		return
+	}
+	if b.armed > 0 && b.armed <= at || b.q.gate.closed {
+		return // closed: nothing is held back, each worker looks when it is done
+	}
+	if b.alarm == nil {
+		b.alarm = newAlarm(b.ring, b.precise)
+		b.group.Go(b.alarm.run)
+	}
+	b.armed = at
+	b.alarm.in(at - now)
+}
+
+// ring is called by the alarm.
+func (b *Batcher[K, T, R]) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.armed = 0
+	b.wake()
+}
+
+// wake gets one worker going, unless one is awake that is not flushing: it will
+// look before it sleeps, and if it leaves something for a second lane, it calls
+// wake in turn. So a burst of submissions wakes one worker, not all.
+func (b *Batcher[K, T, R]) wake() {
+	switch {
+	case b.workers-b.idle > b.q.gate.lanes:
+	case b.idle > 0:
+		b.idle--
+		b.work.Signal()
+	case b.workers < b.opts.MaxLanes:
+		b.workers++
+		b.group.Go(b.run)
+	}
+}
+
+// run is a worker: take a group, flush it, tell the members; until closed and
+// empty.
+func (b *Batcher[K, T, R]) run() {
+	var (
+		calls   []*call[T, R]
+		items   []T
+		results []Result[R]
+	)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		var l *line[K, *call[T, R]]
+		calls, l = b.q.take(b.now(), calls[:0])
+		if l == nil {
+			if b.q.gate.closed && b.q.gate.waiting == 0 {
+				b.workers--
+				return
+			}
+			b.expectNoWake()
+			b.idle++
+			b.work.Wait()
+			continue
+		}
+		b.makeRoom()
+		b.expect(b.q.deadline()) // a second lane may be free
+		items = items[:0]
+		for _, c := range calls {
+			items = append(items, c.item)
+		}
+		results = results[:0]
+		for range calls {
+			results = append(results, Result[R]{})
+		}
+		key := l.key
+		b.mu.Unlock()
+		began := b.now()
+		err := b.flush(key, items, results)
+		took := b.now() - began
+		b.mu.Lock()
+		b.q.done(b.now(), l, len(calls), took)
+		b.deliver(calls, results, err)
+		clear(items)
+		clear(results)
+		if b.q.gate.closed {
+			b.wakeAll() // an ordered key may be free, or all is over
+		}
+	}
+}
+
+// expectNoWake arms the alarm before a worker sleeps. A deadline that has come
+// cannot be left, because take has just found nothing.
+func (b *Batcher[K, T, R]) expectNoWake() {
+	if at, ok := b.q.deadline(); ok && at > b.q.gate.now {
+		b.expect(at, ok)
+	}
+}
+
+func (b *Batcher[K, T, R]) wakeAll() {
+	b.idle = 0
+	b.work.Broadcast()
+}
+
+// deliver hands out the results. It holds the lock except during callbacks.
+func (b *Batcher[K, T, R]) deliver(calls []*call[T, R], results []Result[R], err error) {
+	for i, c := range calls {
+		calls[i] = nil
+		c.res = results[i]
+		if c.res.Err == nil {
+			c.res.Err = err
+		}
+		switch {
+		case c.abandoned:
+			b.recycle(c)
+		case c.then != nil:
+			then, res := c.then, c.res
+			b.recycle(c)
+			b.mu.Unlock()
+			then(res.Value, res.Err)
+			b.mu.Lock()
+		default:
+			c.finished = true
+			c.done <- struct{}{}
+		}
+	}
+}
+
+// Close refuses what comes from now on ([ErrClosed], also to submitters that
+// wait for room), flushes what waits, and returns when all is done and every
+// goroutine has ended. It is safe to call twice. A Flush or a callback must not
+// call it.
+func (b *Batcher[K, T, R]) Close() error {
+	b.mu.Lock()
+	first := !b.q.gate.closed
+	b.q.gate.closed = true
+	b.makeRoom()
+	if b.q.gate.waiting > 0 {
+		b.wake()
+	}
+	b.wakeAll()
+	if first && b.alarm != nil {
+		close(b.alarm.stop)
+	}
+	b.mu.Unlock()
+	b.group.Wait()
+	return nil
+}
+
+// Stats is a copy of all counters, about 9 KiB.
+func (b *Batcher[K, T, R]) Stats() Stats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.q.gate.snapshot()
+}
+
+// String names the batcher's state for logs.
+func (b *Batcher[K, T, R]) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return fmt.Sprintf("batcher: %d waiting, %d of %d lanes", b.q.gate.waiting, b.q.gate.lanes, b.q.gate.limit())
+}
