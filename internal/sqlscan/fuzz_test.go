@@ -102,6 +102,9 @@ func FuzzScan(f *testing.F) {
 			if padded.Verb != s.Verb || padded.Effects != s.Effects || padded.Count != s.Count {
 				t.Fatalf("%q: padded %v %v, plain %v %v", sql, padded.Verb, padded.Effects, s.Verb, s.Effects)
 			}
+			if s.Count > 0 && s.Hints.Line == 0 && Scan(sql+"\n/*line='7'*/").Hints.Line != 7 {
+				t.Fatalf("%q: trailing hint lost", sql)
+			}
 		}
 	})
 }

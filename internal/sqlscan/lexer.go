@@ -291,7 +291,7 @@ func (l *lexer) dollar(start int) token {
 // 15 on refuse that.
 func (l *lexer) number(start int) token {
 	i := start
-	if l.sql[i] == '0' && (l.at(i+1)|0x20 == 'x' || l.at(i+1)|0x20 == 'o' || l.at(i+1)|0x20 == 'b') {
+	if x := l.at(i+1) | 0x20; l.sql[i] == '0' && (x == 'x' || x == 'o' || x == 'b') && hexOrUnderscore(l.at(i+2)) {
 		i += 2
 		for hexOrUnderscore(l.at(i)) {
 			i++

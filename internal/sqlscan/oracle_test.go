@@ -25,6 +25,9 @@ var oracleRules = []struct {
 
 var oracleTag = regexp.MustCompile(`^\$(?:[A-Za-z_\x{80}-\x{10FFFF}][A-Za-z0-9_\x{80}-\x{10FFFF}]*)?\$`)
 
+// oracleOpen matches the beginning of a literal or quoted identifier.
+var oracleOpen = regexp.MustCompile(`^(?:(?:[eEbBxXnN]|[uU]&)?'|(?:[uU]&)?")`)
+
 // oracleContinued matches the further pieces of a literal.
 func oracleContinued(body string) string {
 	const comment = `(?:--[^\n\r]*)`
@@ -52,13 +55,14 @@ func oracleSplit(sql string) (pieces []piece, ok bool) {
 			kind, n = "literal", end+2*len(tag)
 		default:
 			matched := false
+			opens := oracleOpen.MatchString(sql)
 			for _, rule := range oracleRules {
-				if m := rule.re.FindString(sql); m != "" {
+				if m := rule.re.FindString(sql); m != "" && (!opens || rule.kind != "code") {
 					kind, n, matched = rule.kind, len(m), true
 					break
 				}
 			}
-			if !matched && (sql[0] == '\'' || sql[0] == '"') {
+			if opens && !matched {
 				return pieces, false
 			}
 		}

@@ -193,6 +193,7 @@ func TestScanTellsCallsFromOtherParentheses(t *testing.T) {
 		"select a operator(pg_catalog.+) lower(b), array(select 1), row(1, 2), greatest(1, 2), left('a', 1), right('a', 1)",
 		"select pg_catalog.lower('x'), PG_CATALOG.UPPER('x')",
 		"select (a).b, a[1], (f).g from t tablesample bernoulli (1) repeatable (2)",
+		"select a::character varying(3) from t inner join (select 1) x on (a) left outer join (u cross join v) on (b) where name not like ('x')",
 		"select case when (a) then (b) else (c) end, distinct_on (1) from t",
 	}
 	for _, sql := range harmless[:len(harmless)-1] {
@@ -208,6 +209,8 @@ func TestScanTellsCallsFromOtherParentheses(t *testing.T) {
 		"select * from f(1)", "select * from t, lateral f(1) g (a)", "select * from t join f(1) g on true",
 		"select case when f(1) then 1 end", "select a and f(1)", "select a -f(1)", "select 'x' || f(1)",
 		"select query_to_xml('select 1', true, true, '')", "select lo_import('/x')", "select pg_terminate_backend(1)",
+		"select by(1)", "select sets(1)", "select escape(1)", "select a, join(1)", "select repeatable(1)", "select (operator(1))",
+		"select over(1)", "select filter(1)", "select first(1)", "select a like escape(1)", "select set(1)", "select insert(1)",
 		"select dblink('a', 'b')", "select /* c */ f /* d */ (1)", "select f\n(1)", "select x at time zone f(1)",
 		"values (f(1))", "select array[f(1)]", "select (f(1)).a", "select 1 limit f(1)", "select * from rows from (f(1))",
 		"with a as (select 1) select f(1)", "with a as (select f(1)) select 1", "select overlay('a' placing f(1) from 2)",

@@ -385,14 +385,24 @@ func (s *scanner) isCatalog(t token) bool {
 }
 
 // isGrammar reports whether an unreserved keyword before "(" is there as a
-// keyword. Where in doubt it is a function, which is the safe mistake.
+// keyword, which the token in front of it tells. Where in doubt it is a
+// function, which is the safe mistake.
 func (s *scanner) isGrammar(kw keyword) bool {
 	switch kw {
 	case notKeyword:
 		return false
-	case kwBy, kwSets, kwRollup, kwMaterialized, kwOperator, kwEscape, kwConflict,
-		kwRepeatable, kwJoin, kwVarying, kwPassing, kwLike, kwIlike:
+	case kwBy:
+		return s.before.kw == kwGroup || s.before.kw == kwOrder || s.before.kw == kwPartition
+	case kwSets:
+		return s.before.kw == kwGrouping
+	case kwRollup:
 		return true
+	case kwMaterialized:
+		return s.before.kw == kwAs || s.before.kw == kwNot
+	case kwConflict:
+		return s.before.kw == kwOn
+	case kwOperator, kwEscape, kwRepeatable, kwJoin, kwPassing, kwLike, kwIlike, kwVarying:
+		return s.afterOperand()
 	case kwZone:
 		return s.before.kw == kwTime
 	case kwOver, kwFilter:
@@ -406,7 +416,25 @@ func (s *scanner) isGrammar(kw keyword) bool {
 	case kwSet:
 		return s.effects.Has(EffWrites)
 	case kwExplain:
-		return s.before.kind == tokEOF || s.before.kind == ';'
+		return s.before.kind == tokEOF
+	}
+	return false
+}
+
+// afterOperand reports whether before ends an operand, a table or the first
+// half of a keyword such as INNER JOIN, so that no expression can begin behind it.
+func (s *scanner) afterOperand() bool {
+	switch s.before.kind {
+	case tokString, tokNumber, tokParam, tokQuoted, ')', ']':
+		return true
+	case tokWord:
+		switch s.before.kw {
+		case kwBy, kwZone, kwEscape, kwLike, kwIlike:
+			return false
+		case kwNot, kwBit, kwChar, kwCharacter, kwNchar:
+			return true
+		}
+		return s.before.kw.isFunctionName()
 	}
 	return false
 }
