@@ -105,12 +105,21 @@ func cacheDir() (string, error) {
 			return "", fmt.Errorf("create cache directory: %w", err)
 		}
 	}
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil {
-		return "", fmt.Errorf("inspect cache directory: %w", err)
-	}
-	if int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o022 != 0 {
-		return "", fmt.Errorf("cache directory %s: not a directory that only this user may write", dir)
+	if err := checkOwnDir(dir); err != nil {
+		return "", fmt.Errorf("cache directory: %w", err)
 	}
 	return dir, nil
+}
+
+// checkOwnDir makes sure that path, which may be where others could have been
+// first, is a directory that only this user may write.
+func checkOwnDir(path string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return fmt.Errorf("inspect %s: %w", path, err)
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that only this user may write", path)
+	}
+	return nil
 }

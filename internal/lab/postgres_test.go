@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -279,14 +280,17 @@ func TestPostgresConfigRefused(t *testing.T) {
 	}
 }
 
-func TestPostgresBadSettingShowsLog(t *testing.T) {
-	t.Parallel()
+func TestPostgresFailedStartShowsLogAndLeavesNothing(t *testing.T) {
+	dir := labDir(t)
 	labtest.RequirePostgres(t)
 	_, err := lab.StartPostgres(t.Context(), lab.PostgresConfig{
 		Durability: lab.Fast, Settings: map[string]string{"no_such_setting": "1"},
 	})
 	if err == nil || !strings.Contains(err.Error(), `unrecognized configuration parameter "no_such_setting"`) {
 		t.Errorf("error %v, want the server's own words", err)
+	}
+	if left := list(t, dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 
@@ -305,13 +309,31 @@ func TestPostgresCancelledStartLeavesNothing(t *testing.T) {
 	labtest.RequirePostgres(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("changed my mind")
-	cancel(reason)
-	if _, err := lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast}); !errors.Is(err, reason) {
+	var process string
+	p, err := lab.StartPostgres(ctx, lab.PostgresConfig{
+		Durability: lab.Fast,
+		Log:        writerFunc(func(b []byte) { process += string(b); cancel(reason) }), // at its first word
+	})
+	if err == nil { // it was ready before anybody looked
+		err = errors.Join(reason, p.Stop(t.Context()))
+	}
+	if !errors.Is(err, reason) {
 		t.Errorf("error %v, want the cause of the cancellation", err)
+	}
+	if !strings.Contains(process, "starting PostgreSQL") {
+		t.Errorf("cancelled before the server ran: log %q", process)
 	}
 	if left := list(t, dir); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// writerFunc is a writer that is told of each write and never fails.
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f(b)
+	return len(b), nil
 }
 
 // labDir makes this test's run directories go to a place of their own.
@@ -322,17 +344,14 @@ func labDir(t *testing.T) string {
 	return dir
 }
 
+// list returns the run directories that a test with the given lab directory has.
 func list(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
+	paths, err := filepath.Glob(filepath.Join(dir, "weir-lab-*", "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
+	return paths
 }
 
 // shortDir is a directory that everybody may enter, with a path short enough

@@ -16,14 +16,13 @@ import (
 )
 
 const (
-	dirPrefix = "weir-lab-"
 	// ownerFile is locked by the owner for as long as it lives and lists the
 	// servers it started: the boot id, then one "pid start" per line.
 	ownerFile = "owner"
 )
 
-// runDir is the directory of one server: BASE/weir-lab-PID-START-RANDOM, where
-// PID and START name the owner. It stays owned by the owner, who alone may add
+// runDir is the directory of one server: BASE/weir-lab-UID/PID-START-RANDOM,
+// where PID and START name the owner. It stays owned by the owner, who alone may add
 // to it; what the server writes to lies in subdirectories given to its user.
 type runDir struct {
 	path string
@@ -40,7 +39,11 @@ func newRunDir(base string) (*runDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identify own process: %w", err)
 	}
-	path, err := os.MkdirTemp(base, fmt.Sprintf("%s%d-%d-", dirPrefix, self.id.pid, self.id.start))
+	parent, err := userDir(base)
+	if err != nil {
+		return nil, err
+	}
+	path, err := os.MkdirTemp(parent, fmt.Sprintf("%d-%d-", self.id.pid, self.id.start))
 	if err != nil {
 		return nil, fmt.Errorf("create run directory: %w", err)
 	}
@@ -49,6 +52,45 @@ func newRunDir(base string) (*runDir, error) {
 		return nil, errors.Join(err, os.RemoveAll(path))
 	}
 	return d, nil
+}
+
+// userDirPath is where this user's run directories lie below base.
+func userDirPath(base string) string {
+	return filepath.Join(base, fmt.Sprintf("weir-lab-%d", os.Geteuid()))
+}
+
+// userDir makes that directory. It stays: it is empty when nothing runs.
+func userDir(base string) (string, error) {
+	path := userDirPath(base)
+	if err := os.Mkdir(path, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("create lab directory: %w", err)
+	}
+	if err := checkOwnDir(path); err != nil {
+		return "", fmt.Errorf("lab directory: %w", err)
+	}
+	spreadChildren(path)
+	return path, nil
+}
+
+// topDirFlag is ext4's FS_TOPDIR_FL, `chattr +T`.
+const topDirFlag = 0x20000
+
+// spreadChildren asks ext4 to place each directory in path in another part of
+// the disk. By default they come close together, where ext4 then searches,
+// slower with each, for an inode that was not freed within the last 5 seconds:
+// six times copying and removing a data directory took 3.5 s of system time
+// without this and 0.4 to 0.9 s with it. Other file systems need no such thing.
+func spreadChildren(path string) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	fd := int(dir.Fd())
+	flags, err := unix.IoctlGetUint32(fd, unix.FS_IOC_GETFLAGS)
+	if err == nil && flags&topDirFlag == 0 {
+		_ = unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, int(flags|topDirFlag))
+	}
 }
 
 func (d *runDir) claim() error {
@@ -132,7 +174,7 @@ func Sweep() ([]string, error) {
 	var errs []error
 	seen := map[string]bool{}
 	for _, base := range baseDirs() {
-		paths, err := filepath.Glob(filepath.Join(base, dirPrefix+"*"))
+		paths, err := filepath.Glob(filepath.Join(userDirPath(base), "*-*-*"))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("list run directories: %w", err))
 		}
@@ -155,9 +197,8 @@ func Sweep() ([]string, error) {
 
 // parseDirName returns the owner that a run directory's name holds.
 func parseDirName(name string) (procID, bool) {
-	rest, ok := strings.CutPrefix(name, dirPrefix)
-	f := strings.Split(rest, "-")
-	if !ok || len(f) != 3 || f[2] == "" {
+	f := strings.Split(name, "-")
+	if len(f) != 3 || f[2] == "" {
 		return procID{}, false
 	}
 	pid, err1 := strconv.Atoi(f[0])

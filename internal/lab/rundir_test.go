@@ -38,7 +38,7 @@ func deadProcess(t *testing.T) procID {
 
 func makeDir(t *testing.T, base string, owner procID, ownerContent string) string {
 	t.Helper()
-	path := filepath.Join(base, fmt.Sprintf("%s%d-%d-x", dirPrefix, owner.pid, owner.start))
+	path := filepath.Join(userDirPath(base), fmt.Sprintf("%d-%d-x", owner.pid, owner.start))
 	if err := os.MkdirAll(filepath.Join(path, "data"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +88,17 @@ func TestSweepTakesOnlyTheDead(t *testing.T) {
 			return path
 		}, true},
 		{"somebody else's name", func(t *testing.T, base string) string {
-			path := filepath.Join(base, dirPrefix+"notes")
-			if err := os.Mkdir(path, 0o755); err != nil {
+			path := filepath.Join(userDirPath(base), "my-own-notes")
+			if err := os.MkdirAll(path, 0o755); err != nil {
 				t.Fatal(err)
 			}
 			return path
 		}, false},
 		{"symbolic link", func(t *testing.T, base string) string {
-			path := filepath.Join(base, fmt.Sprintf("%s%d-%d-x", dirPrefix, dead.pid, dead.start))
+			if err := os.Mkdir(userDirPath(base), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(userDirPath(base), fmt.Sprintf("%d-%d-x", dead.pid, dead.start))
 			if err := os.Symlink(t.TempDir(), path); err != nil {
 				t.Fatal(err)
 			}
@@ -271,13 +274,14 @@ func TestParseStat(t *testing.T) {
 
 func TestParseDirName(t *testing.T) {
 	for name, want := range map[string]procID{
-		"weir-lab-12-345-abc": {12, 345},
-		"weir-lab-12-345-":    {},
-		"weir-lab-12-345":     {},
-		"weir-lab--1-345-abc": {},
-		"weir-lab-x-345-abc":  {},
-		"other-12-345-abc":    {},
-		"weir-lab-cache-1000": {},
+		"12-345-abc":   {12, 345},
+		"12-345-":      {},
+		"12-345":       {},
+		"-1-345-abc":   {},
+		"x-345-abc":    {},
+		"12-x-abc":     {},
+		"12-345-abc-d": {},
+		"my-own-notes": {},
 	} {
 		got, ok := parseDirName(name)
 		if want == (procID{}) {
@@ -357,5 +361,18 @@ func TestParseDurability(t *testing.T) {
 func TestSignalOfADeadProcessIsNoError(t *testing.T) {
 	if err := deadProcess(t).signal(syscall.SIGKILL); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestRunDirsAreNotMadeWhereOthersMayWrite(t *testing.T) {
+	base := isolate(t)
+	if err := os.Mkdir(userDirPath(base), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(userDirPath(base), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := newRunDir(base); err == nil {
+		t.Errorf("made %s", d.path)
 	}
 }
