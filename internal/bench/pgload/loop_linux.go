@@ -1,0 +1,310 @@
+package pgload
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+const (
+	maxExamples = 5
+	classLost   = "connection lost"
+	// eventsPerTurn bounds how many sockets one epoll_wait reports. More would
+	// let the clock reading of the first go stale for the last.
+	eventsPerTurn = 64
+)
+
+// loop is one operating system thread that drives its share of the connections.
+// Everything in it belongs to that thread until run returns.
+type loop struct {
+	ctl      *control
+	workload Workload
+	simple   template // nil for the prepared protocol
+	epoll    int
+	bell     int // eventfd that ends epoll_wait when the phase changes
+	conns    []*conn
+	byFD     map[int32]*conn
+	active   int // connections with an operation in flight
+
+	ops, totalOps int64
+	latency       measure.Hist
+	errors        map[string]int64
+	examples      []string
+}
+
+// conn is one client.
+type conn struct {
+	id      int
+	fd      int
+	in      []byte // received and not yet consumed
+	out     []byte // the operation, for reuse
+	unsent  []byte // part of out that the socket did not take
+	op      operation
+	reply   reply
+	started int64 // when the operation in flight was sent
+	busy    bool  // an operation is in flight
+	ledger  clientLedger
+}
+
+// settle enters an operation that never got its answer into the ledger.
+func (c *conn) settle() {
+	if c.busy {
+		c.busy = false
+		c.ledger.unknown = append(c.ledger.unknown, c.ledger.sent-1)
+	}
+}
+
+func newLoop(c Config, ctl *control) (*loop, error) {
+	l := &loop{ctl: ctl, workload: c.Workload, byFD: make(map[int32]*conn), errors: make(map[string]int64), epoll: -1, bell: -1}
+	if c.Simple {
+		l.simple = newTemplate(c.Workload.Statement())
+	}
+	var err error
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("create epoll: %w", err)
+	}
+	if l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		l.close()
+		return nil, fmt.Errorf("create eventfd: %w", err)
+	}
+	if err := l.watch(unix.EPOLL_CTL_ADD, l.bell, unix.EPOLLIN); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *loop) watch(op, fd int, events uint32) error {
+	if err := unix.EpollCtl(l.epoll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+		return fmt.Errorf("watch socket: %w", err)
+	}
+	return nil
+}
+
+// adopt takes a connection that is logged in out of the driver's hands. The
+// socket is duplicated and the driver's closed, which takes it out of Go's own
+// epoll instance.
+func (l *loop) adopt(id int, pc *pgconn.PgConn) error {
+	h, err := pc.Hijack()
+	if err != nil {
+		return fmt.Errorf("take over client %d: %w", id, err)
+	}
+	defer h.Conn.Close()
+	sc, ok := h.Conn.(syscall.Conn)
+	if _, isNet := h.Conn.(net.Conn); !ok || !isNet {
+		return fmt.Errorf("take over client %d: no plain socket; the load generator does not speak TLS (set sslmode=disable)", id)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("take over client %d: %w", id, err)
+	}
+	fd := -1
+	var dupErr error
+	if err := raw.Control(func(s uintptr) { fd, dupErr = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); err != nil || dupErr != nil {
+		return fmt.Errorf("take over client %d: %w", id, errors.Join(err, dupErr))
+	}
+	c := &conn{id: id, fd: fd, in: make([]byte, 0, 1024), out: make([]byte, 0, 256)}
+	l.conns = append(l.conns, c)
+	l.byFD[int32(fd)] = c
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return fmt.Errorf("take over client %d: %w", id, err)
+	}
+	return l.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)
+}
+
+// close ends all sessions. PostgreSQL is told, so that it does not log a lost
+// connection.
+func (l *loop) close() {
+	for _, c := range l.conns {
+		if c.fd >= 0 {
+			unix.Write(c.fd, []byte{'X', 0, 0, 0, 4})
+			unix.Close(c.fd)
+		}
+	}
+	if l.bell >= 0 {
+		unix.Close(l.bell)
+	}
+	if l.epoll >= 0 {
+		unix.Close(l.epoll)
+	}
+}
+
+// wake makes the thread look at the phase. Called from other goroutines.
+func (l *loop) wake() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	unix.Write(l.bell, one[:]) // fails only when the bell rings already
+}
+
+// run sends a first operation on each connection and then one for each answer,
+// until the phase says stop and the last answer has come.
+func (l *loop) run() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, c := range l.conns {
+		if err := l.next(c, l.ctl.clock.Now()); err != nil {
+			return err
+		}
+	}
+	var events [eventsPerTurn]unix.EpollEvent
+	for l.active > 0 && l.ctl.phase.Load() != phaseAbort {
+		n, err := unix.EpollWait(l.epoll, events[:], -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for sockets: %w", err)
+		}
+		for _, e := range events[:max(n, 0)] {
+			c := l.byFD[e.Fd]
+			if c == nil {
+				var b [8]byte
+				unix.Read(l.bell, b[:])
+				continue
+			}
+			if e.Events&unix.EPOLLOUT != 0 {
+				if err := l.flush(c); err != nil {
+					return err
+				}
+			}
+			if e.Events&^unix.EPOLLOUT != 0 && c.fd >= 0 {
+				if err := l.receive(c); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// next sends the client's next operation, unless the run is over.
+func (l *loop) next(c *conn, now int64) error {
+	if !l.ctl.ticket(l.ctl.phase.Load()) {
+		return nil
+	}
+	c.op = l.workload.operation(c.id, c.ledger.sent)
+	if l.simple != nil {
+		c.out = l.simple.appendSimple(c.out[:0], &c.op)
+	} else {
+		c.out = appendPrepared(c.out[:0], &c.op)
+	}
+	c.reply = reply{}
+	c.ledger.sent++
+	c.busy, c.started = true, now
+	l.active++
+	c.unsent = c.out
+	return l.flush(c)
+}
+
+// flush writes what is left of the operation. A socket that takes only part of
+// it, which a hundred bytes at a time hardly ever meet, is watched for room.
+func (l *loop) flush(c *conn) error {
+	for len(c.unsent) > 0 {
+		n, err := unix.Write(c.fd, c.unsent)
+		switch {
+		case err == nil:
+			c.unsent = c.unsent[n:]
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return l.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN|unix.EPOLLOUT)
+		default:
+			l.lose(c, err.Error())
+			return nil
+		}
+		if len(c.unsent) > 0 {
+			continue
+		}
+		if n < len(c.out) { // it was watched for room
+			return l.watch(unix.EPOLL_CTL_MOD, c.fd, unix.EPOLLIN)
+		}
+	}
+	return nil
+}
+
+// receive reads what has come and, when the answer is complete, books it and
+// sends the next operation. One clock reading ends the one and starts the other,
+// so no time of a client is left out and Little's law holds.
+func (l *loop) receive(c *conn) error {
+	if len(c.in) == cap(c.in) {
+		c.in = append(c.in, make([]byte, cap(c.in))...)[:len(c.in)]
+	}
+	n, err := unix.Read(c.fd, c.in[len(c.in):cap(c.in)])
+	switch {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return nil
+	case err != nil:
+		l.lose(c, err.Error())
+		return nil
+	case n == 0:
+		l.lose(c, "closed by the server")
+		return nil
+	}
+	c.in = c.in[:len(c.in)+n]
+	used, done, err := c.reply.consume(c.in)
+	c.in = c.in[:copy(c.in, c.in[used:])]
+	switch {
+	case err != nil:
+		l.lose(c, err.Error())
+		return nil
+	case !done:
+		return nil
+	case !c.busy || len(c.in) > 0:
+		l.lose(c, "more answers than questions")
+		return nil
+	}
+	now := l.ctl.clock.Now()
+	l.book(c, now)
+	return l.next(c, now)
+}
+
+// book counts an answered operation.
+func (l *loop) book(c *conn, now int64) {
+	c.busy = false
+	l.active--
+	measured := l.ctl.phase.Load() == phaseMeasure
+	wrong := c.op.want.wrong(&c.reply.answer)
+	if wrong == "" {
+		l.totalOps++
+		if measured {
+			l.ops++
+			l.latency.Record(now - c.started)
+		}
+		return
+	}
+	class := trimZero(c.reply.answer.code[:])
+	n := c.ledger.sent - 1
+	switch {
+	case class == "":
+		class = "wrong answer" // though it claims success: leave it to Verify
+	case class[:2] == "08" || class[:2] == "57":
+		c.ledger.unknown = append(c.ledger.unknown, n) // may have been done
+	default:
+		c.ledger.refused = append(c.ledger.refused, n)
+	}
+	l.errors[class]++ // outside the window, too: an error is news whenever it comes
+	l.example(fmt.Sprintf("client %d, operation %d: %s %s", c.id, n, wrong, c.reply.detail))
+}
+
+// lose gives a connection up.
+func (l *loop) lose(c *conn, why string) {
+	unix.Close(c.fd) // also ends the watch
+	delete(l.byFD, int32(c.fd))
+	c.fd = -1
+	if c.busy {
+		c.settle()
+		l.active--
+	}
+	l.errors[classLost]++
+	l.example(fmt.Sprintf("client %d: connection lost: %s", c.id, why))
+}
+
+func (l *loop) example(s string) {
+	if len(l.examples) < maxExamples {
+		l.examples = append(l.examples, s)
+	}
+}
