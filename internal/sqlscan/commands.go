@@ -458,9 +458,15 @@ func (s *scanner) rest(c *SetClause, first string) {
 	s.value(c)
 }
 
-// dotted reads the further parts of a setting's name.
+// dotted reads the further parts of a setting's name. No real one is longer
+// than a few identifiers.
 func (s *scanner) dotted(name string) string {
+	const most = 256
 	for s.tok.kind == '.' {
+		if len(name) > most {
+			s.effects |= EffSetUnknown
+			break
+		}
 		s.next()
 		if s.tok.kind != tokWord && s.tok.kind != tokQuoted {
 			break

@@ -54,7 +54,8 @@ type normalizer struct {
 	max  int // stop after so many
 
 	depth     int
-	rowsDepth int // depth of the last VALUES list, plus 1; 0 for none
+	rowsDepth int  // depth of the last VALUES list, plus 1; 0 for none
+	open      bool // a row was not closed; no further one is looked for
 }
 
 func (n *normalizer) run() {
@@ -104,7 +105,7 @@ func (n *normalizer) token(t token) {
 	case ')':
 		n.depth--
 	case ',':
-		if n.rowsDepth == n.depth+1 && n.prev.kind == ')' && n.row() {
+		if n.rowsDepth == n.depth+1 && n.prev.kind == ')' && !n.open && n.row() {
 			return
 		}
 	}
@@ -171,6 +172,7 @@ func (n *normalizer) row() bool {
 		case ')':
 			depth--
 		case tokEOF:
+			n.open = true
 			return false
 		}
 	}

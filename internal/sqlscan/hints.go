@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The grammar of hints.
+// This is the grammar of hints.
 //
 // A hint is a word "batch" or "key:value", where key is batch, file, line or ttl
 // in lower case; a value ends at white space or a comma. Hints stand in comments

@@ -33,7 +33,10 @@ type lexer struct {
 	pos int
 	// comment is where the first comment in front of the last token begins;
 	// -1 if there is none.
-	comment   int
+	comment int
+	// signsEnd is the end of a run of + and - that an operator gave back: up
+	// to there each byte is an operator, and need not be looked ahead again.
+	signsEnd  int
 	backslash bool // a plain literal held a backslash
 	broken    bool // an unterminated token was met
 }
@@ -339,6 +342,10 @@ func isOperator(c byte) bool {
 // the server does, it gives back a trailing + or - unless the run has a byte
 // that SQL's own operators lack: "=-1" is "=" and "-1", "@-1" is "@-" and "1".
 func (l *lexer) operator(start int) token {
+	if start < l.signsEnd {
+		l.pos = start + 1
+		return token{kind: tokOp, start: start, end: l.pos}
+	}
 	i, special := start, false
 	for i < len(l.sql) && isOperator(l.sql[i]) {
 		c, next := l.sql[i], l.at(i+1)
@@ -354,6 +361,9 @@ func (l *lexer) operator(start int) token {
 	if i == start { // a byte that the server refuses
 		_, size := utf8.DecodeRuneInString(l.sql[start:])
 		i += size
+	}
+	if !special {
+		l.signsEnd = i
 	}
 	for !special && i > start+1 && (l.sql[i-1] == '+' || l.sql[i-1] == '-') {
 		i--

@@ -383,3 +383,23 @@ func TestScanDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// TestHostileTextsAreReadOnce has texts that tempt a scanner to look ahead over
+// the rest again and again. Quadratic work on one of them takes minutes.
+func TestHostileTextsAreReadOnce(t *testing.T) {
+	const size = 128 << 10
+	for _, part := range []string{
+		"+-", "set_config(", "values(1),(", "in (1,", ".a", "'", "'a'\n", "$a$", "$a", "/*", "with a as (", "--", "(", ")", "array[",
+		"\"", "e'\\", "x,", "f(", "a='b',", ";", "case ", "@-", "distinct on (", "1.", "\\",
+	} {
+		for _, start := range []string{"", "select ", "set a", "reset a", "insert into t values (", "/* batch:1 ", "with a as ("} {
+			sql := start + strings.Repeat(part, size/len(part))
+			Scan(sql)
+			Insert(sql)
+			Fingerprint(sql)
+		}
+	}
+	if l := (lexer{sql: strings.Repeat("+-", 3)}); l.next().end != 1 || l.next().end != 2 || l.next().end != 3 {
+		t.Error("signs are not given back one by one")
+	}
+}

@@ -442,6 +442,9 @@ func (s *scanner) afterOperand() bool {
 // localConfig reports whether the arguments that begin at the current "("
 // end with the third one being the word true.
 func (s *scanner) localConfig() bool {
+	if s.depth >= maxDepth {
+		return false // nested calls would each read the rest of the text
+	}
 	ahead := s.lex
 	depth, commas, words := 1, 0, 0
 	isTrue := false

@@ -45,7 +45,7 @@ type SetClause struct {
 	All     bool   // RESET ALL
 }
 
-// Hints is what leading comments ask of weir; see the grammar at parseHints.
+// Hints is what leading comments ask of weir; the grammar is in hints.go.
 type Hints struct {
 	Batch BatchHint
 	File  string        // call site, from file:
