@@ -25,7 +25,7 @@ const (
 	gainUp      = 0.03 // what one more lane must gain to be worth it
 	lossDown    = 0.01 // what one lane fewer may cost to be preferred
 	maxRest     = 64   // most epochs of rest between comparisons
-	restless    = 0.5  // a log change of the cost at rest that ends the rest
+	restless    = 0.5  // a log rise of R at rest that ends the rest (a fall is but a backlog that drains)
 )
 
 // controller finds how many groups should be in flight.
@@ -153,7 +153,7 @@ func (c *controller) set(level int) {
 
 // resting is the end of an epoch without a comparison.
 func (c *controller) resting(cost float64) {
-	if c.restCost > 0 && math.Abs(math.Log(max(cost, 1)/c.restCost)) > restless {
+	if c.restCost > 0 && math.Log(max(cost, 1)/c.restCost) > restless {
 		c.restFor, c.rest = 1, min(c.rest, 1)
 		c.restCost = cost
 	}

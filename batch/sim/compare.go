@@ -63,10 +63,44 @@ func Compare(cost Cost, load Load, lanes int, seed uint64) Cell {
 func span(cost Cost, load Load) (warmup, length time.Duration) {
 	length = 1500 * cost.Fixed
 	if load.Rate > 0 {
-		length = max(length, time.Duration(4000/load.Rate*1e9))
+		length = max(length, time.Duration(4000/load.Rate*1e9), min(2*time.Second, time.Duration(1e5/load.Rate*1e9)))
 	}
-	length = max(length, 500*time.Millisecond)
+	length = max(length, 150*time.Millisecond)
 	return length, length
+}
+
+// Costs are the crossings that are compared: a system call or a calm disk, a
+// cloud disk, and a slow one; each with lanes that do not disturb each other,
+// with two servers and with one.
+func Costs() []Cost {
+	const us = time.Microsecond
+	var all []Cost
+	for _, c := range []Cost{
+		{Fixed: 50 * us, PerItem: us},
+		{Fixed: 2000 * us, PerItem: 2 * us},
+		{Fixed: 10_000 * us, PerItem: us},
+	} {
+		for _, servers := range []int{0, 2, 1} {
+			c.Servers = servers
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// OpenLoads are Poisson arrivals from 100/s to 1M/s.
+func OpenLoads() []Load {
+	return []Load{{Rate: 100}, {Rate: 1000}, {Rate: 10_000}, {Rate: 100_000}, {Rate: 1e6}}
+}
+
+// ClosedLoads are 1 to 1000 clients that come back after 50 µs on average, a
+// round trip on loopback.
+func ClosedLoads() []Load {
+	var all []Load
+	for _, n := range []int{1, 4, 16, 64, 256, 1000} {
+		all = append(all, Load{Clients: n, Think: 50 * time.Microsecond})
+	}
+	return all
 }
 
 // tie is how close throughputs must be to count as the same: arrivals of a few
