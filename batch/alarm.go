@@ -4,8 +4,8 @@ import "time"
 
 // alarm wakes a batcher at a deadline. Its goroutine, run, is owned by the
 // batcher, which closes stop. Far deadlines sleep on a runtime timer, the last
-// stretch of a near one in the kernel, where linux is precise to some
-// microseconds (see preciseBelow). A deadline that moves nearer during that last
+// stretch of a near one in the kernel: a window of 25 µs is then late by 36 µs
+// instead of 1025 on a busy two-core machine (BenchmarkWindow; see preciseBelow). A deadline that moves nearer during that last
 // stretch is late by at most that stretch; windows never do so, because a later
 // item has a later deadline.
 type alarm struct {

@@ -15,11 +15,11 @@ var ErrClosed = errors.New("batch: closed")
 
 // Defaults of [Config].
 const (
-	DefaultMaxItems  = 256
-	DefaultMinLanes  = 1
-	DefaultMaxLanes  = 4
-	DefaultCapacity  = 64 << 10
-	defaultFixedLane = 64 // MaxLanes of a fixed window: it must not be the limit
+	DefaultMaxItems = 256
+	DefaultMinLanes = 1
+	DefaultMaxLanes = 4
+	DefaultCapacity = 64 << 10
+	fixedMaxLanes   = 64 // MaxLanes of a fixed window: it must not be the limit
 )
 
 // Config says when a group may go. The zero value is the adaptive default and
@@ -83,7 +83,7 @@ func (c Config) withDefaults() Config {
 		c.MinLanes, c.MaxLanes = c.Lanes, c.Lanes
 	}
 	if c.Window > 0 {
-		set(&c.MaxLanes, defaultFixedLane)
+		set(&c.MaxLanes, fixedMaxLanes)
 	}
 	set(&c.MinLanes, DefaultMinLanes)
 	set(&c.MaxLanes, max(DefaultMaxLanes, c.MinLanes))

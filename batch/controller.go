@@ -14,9 +14,9 @@ const holdLevel = 0
 // comparison notices.
 const holdShare = 4
 
-// Constants of the comparison. They were found with package sim: smaller
-// epochs are misled by Poisson arrivals, larger ones take seconds to settle at
-// 10 ms per flush.
+// Constants of the comparison. They were chosen by reasoning and checked with
+// package sim, not swept: an epoch must average out Poisson arrivals, and yet at
+// 10 ms per flush a comparison takes some seconds already.
 const (
 	epochGroups = 24   // groups measured in one epoch
 	minPairs    = 2    // pairs of epochs before a verdict, unless it is blatant
@@ -51,9 +51,14 @@ const (
 // gain gainUp, one fewer may cost lossDown: of equals the fewer lanes win. After
 // each change of level the groups that left under the old one are waited for
 // before measuring. A comparison that changes nothing doubles the rest before
-// the next, to maxRest epochs: the price of looking is then below 3 %.
+// the next, to maxRest epochs: the price of looking is then about 3 % of
+// throughput at worst (package sim, overload at 10 ms per flush).
 // Comparing upwards happens only if the limit was felt, downwards only if it
 // was reached.
+//
+// What it cannot see: lanes that happen to finish together gather as one lane
+// does, so a second one may look useless where two that are spaced out would
+// help. Package sim's target test lists the cells where that costs latency.
 type controller struct {
 	min, max int // levels; min is holdLevel where the hold is allowed
 	floor    int // lanes at holdLevel

@@ -106,6 +106,7 @@ func bounds(t *testing.T, cells []Cell, mostResponse float64) {
 }
 
 func TestAdaptiveAgainstBestWindowOpenLoop(t *testing.T) {
+	t.Parallel()
 	cells := grid(OpenLoads())
 	table(t, cells)
 	t.Run("throughput", func(t *testing.T) { check(t, cells, nil, missThroughput) })
@@ -114,6 +115,7 @@ func TestAdaptiveAgainstBestWindowOpenLoop(t *testing.T) {
 }
 
 func TestAdaptiveAgainstBestWindowClosedLoop(t *testing.T) {
+	t.Parallel()
 	cells := grid(ClosedLoads())
 	table(t, cells)
 	t.Run("throughput", func(t *testing.T) { check(t, cells, knownThroughputs, missThroughput) })
