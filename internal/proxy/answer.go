@@ -263,6 +263,10 @@ func (b *backend) parameter(u *unit, msg []byte) bool {
 		b.app = string(value)
 	}
 	c := b.owner
+	if c != nil && u != nil && u.tell {
+		c.s.write(msg)
+		return false
+	}
 	if u == nil || u.kind != unitClient || c == nil || u.c != c {
 		return false
 	}
@@ -306,7 +310,7 @@ func (b *backend) clientError(u *unit, msg []byte) {
 // has left can be; the server has rolled back what they did.
 func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 	c := u.c
-	if c == nil || c.s.closed || len(u.raw) == 0 || u.park || u.retries >= 3 || b.owner != nil {
+	if c == nil || c.s.closed || len(u.raw) == 0 || u.park || u.retries >= 3 || b.owner != nil || c.inflight != 1 {
 		return false
 	}
 	if u.wrote && c.markSeq != c.s.flushes {

@@ -19,13 +19,13 @@ func (c *client) attach(b *backend) {
 	c.linkSeq++
 	b.mode, b.owner = modeOwned, c
 	if !c.greeted {
-		b.ensure(c.set, "")
+		b.ensure(c.set)
 		if b.depth() == 0 {
 			c.backendQuiet()
 		}
 		return
 	}
-	b.ensure(c.set, c.app)
+	b.ensureFor(c)
 	c.resume()
 }
 
@@ -155,10 +155,10 @@ func (c *client) linkedQuery(n int, p []byte) int {
 	if c.tx != pgwire.StatusIdle && info.Hints.Bad != nil {
 		c.complain(info.Hints.Bad)
 	}
-	if c.cur == nil && c.link.depth() == 0 && c.intercept(&info) {
+	if c.cur == nil && c.intercept(&info) {
 		return n
 	}
-	if info.Verb == sqlscan.VerbExecute && c.cur == nil {
+	if c.cur == nil && c.borrows(&info) {
 		c.lendStatement(info.Name)
 	}
 	if info.Effects.Has(sqlscan.EffSequenceRead) && c.cur == nil {
@@ -191,6 +191,12 @@ func (c *client) linkedParse(n int, p []byte) int {
 	u := c.open()
 	_, rest, _ := cstr(body, 0)
 	st := c.p.internFor(c, body[rest:])
+	if c.borrows(&st.info) {
+		c.lent = append(c.lent, strings.Clone(st.info.Name))
+		c.leftovers = true
+		b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), st.info.Name, c.stmts[st.info.Name].tail)
+		u.exp = append(u.exp, expect{code: expHiddenParse})
+	}
 	if c.tx != pgwire.StatusIdle && st.info.Hints.Bad != nil {
 		c.complain(st.info.Hints.Bad)
 	}
@@ -354,6 +360,12 @@ func (c *client) note(u *unit, info *sqlscan.Statement) {
 	if info.Verb == sqlscan.VerbRollbackTo {
 		c.txUnclear = true
 	}
+	if info.Verb == sqlscan.VerbCommit || info.Verb == sqlscan.VerbRollback {
+		u.ends = true
+	}
+	if info.Verb == sqlscan.VerbDeallocate {
+		u.frees = strings.Clone(info.Name)
+	}
 	if e.Has(pinEffects) {
 		c.addPins(pinsOf(e))
 	}
@@ -387,6 +399,10 @@ func (c *client) ownSequences() {
 func (c *client) settled(b *backend, u *unit, status byte) {
 	before := c.tx
 	c.tx = status
+	if status != pgwire.StatusIdle && c.l.srv.cfg.Mode == ModeStatement {
+		c.fatal(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "transaction blocks are not allowed in weir's pool mode statement"))
+		return
+	}
 	if u.failed && c.pins&pinsSeen != 0 {
 		c.look = true
 	}
@@ -397,6 +413,10 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 		if u.effects.Has(sqlscan.EffDDL) {
 			c.p.forgetTexts()
 		}
+		if u.frees != "" {
+			c.unname(u.frees)
+			c.lent = slices.DeleteFunc(c.lent, func(s string) bool { return s == u.frees })
+		}
 		if before == pgwire.StatusIdle && status == pgwire.StatusIdle {
 			for _, s := range u.sets {
 				c.apply(b, s)
@@ -405,20 +425,28 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 			c.txSets = append(c.txSets, u.sets...)
 		}
 	}
+	if status != pgwire.StatusIdle && u.ends && !u.failed {
+		c.endTxSets(b, u)
+	}
 	if status == pgwire.StatusIdle && before != pgwire.StatusIdle {
-		if u.commits && !u.failed {
-			for _, s := range c.txSets {
-				c.apply(b, s)
-			}
-		}
-		if len(c.txSets) > 0 && c.txUnclear {
-			c.addPins(pinSet)
-		}
-		c.txSets, c.txUnclear = nil, false
+		c.endTxSets(b, u)
 	}
 	if u.probe && c.pins&pinsSeen != 0 {
 		c.look = true
 	}
+}
+
+// endTxSets applies or drops the settings of a transaction that u has ended.
+func (c *client) endTxSets(b *backend, u *unit) {
+	if u.commits && !u.failed {
+		for _, s := range c.txSets {
+			c.apply(b, s)
+		}
+	}
+	if len(c.txSets) > 0 && c.txUnclear {
+		c.addPins(pinSet)
+	}
+	c.txSets, c.txUnclear = nil, false
 }
 
 // apply follows a SET or RESET that took effect, for the client and for its
@@ -429,7 +457,10 @@ func (c *client) apply(b *backend, s sqlscan.SetClause) {
 	switch {
 	case s.All:
 		c.set, b.set = c.startSet, t.empty()
+		c.app, b.app = c.startApp, b.startApp
 		c.pins &^= pinSet | pinSetConfig
+	case s.Name == "application_name" && (s.Reset || s.Default || strings.EqualFold(s.Value, "default")):
+		c.app, b.app = c.startApp, b.startApp
 	case s.Reset || s.Default || strings.EqualFold(s.Value, "default"):
 		b.set = t.without(b.set, s.Name)
 		if start, ok := c.startSet.get(s.Name); ok {
@@ -452,11 +483,12 @@ func (c *client) forgotten(b *backend, e sqlscan.Effect) {
 		c.unname(name)
 	}
 	c.unname("")
+	c.lent = nil
 	c.pins &^= pinPrepare
 	if e.Has(sqlscan.EffDiscardAll) {
 		c.pins &= pinMode | pinLoad | pinUnknown
 		c.set, b.set = c.startSet, c.l.settings.empty()
-		b.app = ""
+		c.app, b.app = c.startApp, b.startApp
 		b.lastWriter = nil
 	}
 }
@@ -491,12 +523,14 @@ func (c *client) backendQuiet() {
 			return
 		}
 	}
-	if b.set != c.set {
-		b.ensure(c.set, "") // RESET went further than the client's own defaults
+	if u := b.ensureFor(c); u != nil {
+		// RESET went further than the client's own defaults, and told the
+		// client so: it learns what it has instead.
+		u.tell = true
 		return
 	}
 	if c.leftovers {
-		c.leftovers = false
+		c.leftovers, c.lent = false, nil
 		clear(b.prepared)
 		b.ask("DEALLOCATE ALL", func(*unit) {})
 		return
@@ -509,7 +543,7 @@ func (c *client) backendQuiet() {
 // detach gives the backend back.
 func (c *client) detach() {
 	b := c.link
-	c.link, b.owner = nil, nil
+	c.link, b.owner, c.lent = nil, nil, nil
 	b.s.throttle(false)
 	c.s.throttle(false)
 	c.p.release(b)
@@ -519,7 +553,7 @@ func (c *client) detach() {
 // backendGone is called when the linked backend's connection is lost. Between
 // transactions, with nothing of the session on it, the client can go on.
 func (c *client) backendGone(fatal *pgwire.Error, busy bool, e *pgwire.Error) {
-	c.link, c.cur, c.pass, c.copyIn = nil, nil, 0, false
+	c.link, c.cur, c.pass, c.copyIn, c.lent = nil, nil, 0, false, nil
 	if c.s.closed || c.s.closing {
 		return
 	}
@@ -559,7 +593,7 @@ func (b *backend) orphaned() {
 	}
 	if c.pins != 0 {
 		clear(b.prepared)
-		b.set, b.app, b.lastWriter = b.p.l.settings.empty(), "", nil
+		b.set, b.app, b.lastWriter = b.p.l.settings.empty(), b.startApp, nil
 		if sql != "" {
 			b.ask(sql, func(*unit) {})
 		}
@@ -576,14 +610,20 @@ func (b *backend) orphaned() {
 	})
 }
 
+// borrows tells whether a text names, by SQL, a protocol-level statement of the
+// client, which the backend does not have under the client's name.
+func (c *client) borrows(info *sqlscan.Statement) bool {
+	return (info.Verb == sqlscan.VerbExecute || info.Verb == sqlscan.VerbDeallocate) &&
+		c.stmts[info.Name] != nil && !slices.Contains(c.lent, info.Name) && c.tx != pgwire.StatusFailed
+}
+
 // lendStatement prepares a protocol-level statement of the client under its
-// own name, because it is about to EXECUTE it by SQL.
+// own name, because it is about to be named by SQL.
 func (c *client) lendStatement(name string) {
+	name = strings.Clone(name)
 	st := c.stmts[name]
-	if st == nil {
-		return
-	}
 	b := c.link
+	c.lent = append(c.lent, name)
 	u := c.l.newUnit(unitHidden)
 	u.done = func(*unit) {}
 	b.push(u)
@@ -596,14 +636,14 @@ func (c *client) lendStatement(name string) {
 // intercept answers what only weir can: its own status, and DEALLOCATE of a
 // statement whose name only weir knows.
 func (c *client) intercept(info *sqlscan.Statement) bool {
-	if c.inflight > 0 {
+	if c.inflight > 0 || (c.link != nil && c.link.depth() > 0) {
 		return false
 	}
 	switch {
 	case info.Effects.Has(sqlscan.EffWeirShow):
 		c.reply(c.status())
 		return true
-	case info.Verb == sqlscan.VerbDeallocate && !info.Effects.Has(sqlscan.EffMulti|sqlscan.EffDeallocateAll) && c.stmts[info.Name] != nil && c.tx != pgwire.StatusFailed:
+	case info.Verb == sqlscan.VerbDeallocate && !info.Effects.Has(sqlscan.EffMulti|sqlscan.EffDeallocateAll) && c.stmts[info.Name] != nil && !slices.Contains(c.lent, info.Name) && c.tx != pgwire.StatusFailed:
 		c.unname(info.Name)
 		out := pgwire.AppendCommandComplete(nil, "DEALLOCATE")
 		c.reply(pgwire.AppendReadyForQuery(out, c.tx))

@@ -44,6 +44,7 @@ type pool struct {
 
 	// Facts learned from the first backend.
 	known         bool
+	version       string // server_version
 	nonconforming bool   // standard_conforming_strings is off by default
 	syncDefault   string // synchronous_commit by default
 	canFlush      bool   // may call pg_logical_emit_message
@@ -127,8 +128,15 @@ func (p *pool) queueClient(c *client) {
 	limit := p.l.srv.cfg.MaxWaiting
 	if limit > 0 && len(p.excl) >= limit {
 		p.st.timeouts++
-		c.refuse(pgwire.NewError(pgwire.CodeTooManyConnections,
-			"weir: %d statements wait for a backend of pool %s already (max-waiting)", limit, p.key))
+		c.waiting = true
+		e := pgwire.NewError(pgwire.CodeTooManyConnections,
+			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
+		p.l.post(func() { // when the socket holds the bytes that are refused
+			if c.waiting && !c.s.closed {
+				c.waiting = false
+				c.refuse(e)
+			}
+		})
 		return
 	}
 	c.waiting = true
@@ -229,7 +237,7 @@ func (p *pool) dispatch() {
 			w.ln.touch()
 		case w.u != nil:
 			b.mode = modeOwn
-			b.ensure(w.u.c.set, "")
+			b.ensure(w.u.c.set)
 			b.send(w.u)
 		default:
 			b.mode = modeOwn
@@ -337,7 +345,7 @@ func (p *pool) pipeline(set *settings) *backend {
 		if b := p.take(set, nil); b != nil {
 			b.mode = modeShared
 			p.shared = append(p.shared, b)
-			b.ensure(set, "")
+			b.ensure(set)
 			return b
 		}
 	}
@@ -388,7 +396,7 @@ func (p *pool) adopt(conn *backendConn) {
 	b := &backend{
 		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
 		status: pgwire.StatusIdle, set: p.settings.empty(), prepared: make(map[*stmt]uint64),
-		born: p.l.now, app: conn.params["application_name"],
+		born: p.l.now, app: conn.params["application_name"], startApp: conn.params["application_name"],
 	}
 	s, err := p.l.newSock(conn.fd, b)
 	if err != nil {
@@ -401,6 +409,10 @@ func (p *pool) adopt(conn *backendConn) {
 	p.st.opened++
 	p.dialErr, p.dialWait, p.dialNotYet = nil, 0, 0
 	b.mode = modeOwn
+	if v := b.params["server_version"]; v != p.version {
+		p.version, p.known = v, false
+		clear(p.greeting)
+	}
 	if p.known {
 		p.release(b)
 		p.wake()
@@ -465,7 +477,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 		if w.gone() {
 			continue
 		}
-		if p.l.now-w.since < minWait {
+		if p.l.now-w.since < minWait || w.ask != nil {
 			p.excl = append(p.excl, w)
 			continue
 		}
