@@ -14,7 +14,7 @@ const (
 	chartWidth  = 920.0
 	plotHeight  = 270.0
 	marginLeft  = 64.0
-	marginRight = 16.0
+	marginRight = 26.0
 	legendRow   = 22.0
 	glyphWidth  = 6.9 // of 12 px sans serif, on average; text is never measured
 	colours     = 12

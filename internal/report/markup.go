@@ -33,6 +33,9 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 		}
 	}
 	for _, s := range d.Sections {
+		if len(s.Text)+len(s.Tables) == 0 {
+			continue // only charts
+		}
 		b.WriteString("\n## " + mdText(s.Title) + "\n")
 		for _, p := range s.Text {
 			b.WriteString("\n" + mdText(p) + "\n")

@@ -51,8 +51,11 @@ func newScale(kind scaleKind, lo, hi, from, to float64) *scale {
 	case logarithmic:
 		s.logTicks()
 	case nines:
+		if hi <= lo {
+			s.hi = 1 - (1-lo)/10
+		}
 		for _, q := range []float64{0, .5, .9, .99, .999, .9999, .99999} {
-			if q <= hi {
+			if q <= s.hi {
 				s.ticks = append(s.ticks, q)
 			}
 		}

@@ -35,6 +35,9 @@ func writeText(w io.Writer, d *Doc) error {
 		}
 	}
 	for _, s := range d.Sections {
+		if len(s.Text)+len(s.Tables) == 0 {
+			continue // only charts
+		}
 		b.WriteString("\n" + s.Title + "\n" + strings.Repeat("-", utf8.RuneCountInString(s.Title)) + "\n")
 		for _, p := range s.Text {
 			b.WriteString(wrap(p, "") + "\n")
