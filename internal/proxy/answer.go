@@ -132,7 +132,7 @@ func (b *backend) skip(u *unit, p []byte, from, at, after int) int {
 // ownAnswers gives the answers that weir gives itself and that come before
 // the message at p[at:]. It returns the new start of the range.
 func (b *backend) ownAnswers(u *unit, p []byte, from, at int) int {
-	for u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed {
+	for u.ownNext() {
 		if from < at {
 			b.emit(u, p[from:at])
 			from = at
@@ -194,7 +194,26 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 			u.c.copyIn = true
 		}
 	}
+	if u.open && u.ownNext() {
+		// Nothing more may come before the client's Sync, and the client may
+		// be waiting for this before it sends one.
+		b.emit(u, p[from:after])
+		return b.ownAnswers(u, p, after, after)
+	}
 	return from
+}
+
+// ownNext tells whether the answer that comes next is one that weir gives.
+func (u *unit) ownNext() bool {
+	return u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed
+}
+
+// giveOwn gives a client that owns the backend and has sent Flush those answers
+// of weir's own that nothing from the server has to come before.
+func (b *backend) giveOwn() {
+	if u := b.head(); u != nil && u.kind == unitClient && u.open && u.ownNext() {
+		b.ownAnswers(u, nil, 0, 0)
+	}
 }
 
 // sawTag looks at a command tag for what ends a transaction or a session's
@@ -303,6 +322,9 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		return
 	}
 	b.emit(u, msg)
+	if e.Fatal() && !u.park && u.c != nil {
+		u.c.s.closeAfterFlush() // the server closes the connection, and so do we: there is no more to say
+	}
 }
 
 // shouldRetry tells whether an error is of weir's own making, so that the unit

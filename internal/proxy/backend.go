@@ -33,6 +33,7 @@ type backend struct {
 
 	set      *settings // session parameters in force when the queue is empty
 	app      string    // application_name in force
+	startApp string    // ... when the connection began
 	prepared map[*stmt]uint64
 	useSeq   uint64
 
@@ -218,31 +219,48 @@ func (b *backend) putBind(msg []byte, nameAt, restAt int, srvName string) {
 }
 
 // ask runs weir's own query; done is called with the rows, or with u.err.
-func (b *backend) ask(sql string, done func(u *unit)) {
+func (b *backend) ask(sql string, done func(u *unit)) *unit {
 	u := b.p.l.newUnit(unitHidden)
 	u.done = done
 	b.push(u)
 	b.s.out = pgwire.AppendQuery(b.s.outBuf(), sql)
 	b.s.touch()
+	if c := b.owner; c != nil {
+		c.unnamedAt = 0 // a simple query ends the server's unnamed statement
+	}
+	return u
 }
 
 // ensure brings the session to the given parameters, by a query of our own in
 // front of what follows. It costs no round trip.
-func (b *backend) ensure(set *settings, app string) {
+func (b *backend) ensure(set *settings) { b.ensureAs(set, b.app) }
+
+// ensureFor is ensure for a client that is to own the backend: its application
+// name is shown to the server, too.
+func (b *backend) ensureFor(c *client) *unit {
+	app := c.app
+	if app == "" {
+		app = b.startApp
+	}
+	return b.ensureAs(c.set, app)
+}
+
+// ensureAs returns the query that it sent, nil if none was needed.
+func (b *backend) ensureAs(set *settings, app string) *unit {
 	sql := ""
 	if b.set != set {
 		sql = transition(b.set, set)
 		b.set = set
 	}
-	if app != "" && app != b.app {
+	if app != b.app {
 		sql += "SELECT pg_catalog.set_config('application_name', " + quoteLiteral(app) + ", false)"
 		b.app = app
 	}
 	if sql == "" {
-		return
+		return nil
 	}
 	b.p.st.replays++
-	b.ask(sql, func(u *unit) {
+	return b.ask(sql, func(u *unit) {
 		if u.err == nil {
 			return
 		}

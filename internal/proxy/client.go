@@ -23,7 +23,9 @@ type client struct {
 	secret []byte
 	addr   string
 	app    string
-	since  time.Duration
+	// startApp is the application name of the startup message.
+	startApp string
+	since    time.Duration
 
 	set      *settings // in force for the client
 	startSet *settings // from its startup message: what RESET goes back to
@@ -51,8 +53,11 @@ type client struct {
 	copyIn  bool  // linked: the server waits for CopyData
 
 	pins      pin
-	look      bool // ask the server which state is left, when quiet
-	leftovers bool // SQL-prepared statements may be left on the backend
+	look      bool     // ask the server which state is left, when quiet
+	asking    bool     // ... that question is under way
+	pinsAsked pin      // pins of statements sent behind it
+	leftovers bool     // SQL-prepared statements may be left on the backend
+	lent      []string // protocol-level statements that the backend has under the client's names
 	txSets    []sqlscan.SetClause
 	txUnclear bool // a savepoint was rolled back: txSets may not all hold
 

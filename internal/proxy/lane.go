@@ -272,7 +272,7 @@ func (ln *lane) start(b *backend) bool {
 	b.mode, b.lane = modeLaned, ln
 	b.lastWriter = nil
 	ln.runs[b] = r
-	b.ensure(ln.set, "")
+	b.ensure(ln.set)
 	if ln.rows != nil && len(r.units) > 1 {
 		r.flushed = true
 		ln.sendRows(b, r)

@@ -19,7 +19,7 @@ func (c *client) attach(b *backend) {
 	c.linkSeq++
 	b.mode, b.owner = modeOwned, c
 	if !c.greeted {
-		b.ensure(c.set)
+		b.ensureFor(c)
 		if b.depth() == 0 {
 			c.backendQuiet()
 		}
@@ -34,6 +34,9 @@ func (c *client) attach(b *backend) {
 func (c *client) introduce() {
 	var params []pgwire.Param
 	for name, value := range c.link.params {
+		if name == "application_name" {
+			value = c.link.startApp
+		}
 		params = append(params, pgwire.Param{Name: name, Value: value})
 	}
 	slices.SortFunc(params, func(a, b pgwire.Param) int { return strings.Compare(a.Name, b.Name) })
@@ -93,6 +96,7 @@ func (c *client) feedLinked(typ byte, n int, p []byte) int {
 		return n
 	case pgwire.ClientFlush:
 		c.toServer(p[:n])
+		b.giveOwn()
 		return n
 	}
 	if !whole && (typ != pgwire.ClientBind || len(p) < maxWhole) && n <= maxGathered {
@@ -519,6 +523,7 @@ func (c *client) backendQuiet() {
 	if c.look {
 		c.look = false
 		if c.pins&pinsSeen != 0 {
+			c.asking, c.pinsAsked = true, 0
 			b.ask(stateSQL, c.updatePins)
 			return
 		}

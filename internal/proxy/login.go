@@ -102,7 +102,7 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		return err
 	}
 	c := &client{
-		l: l, id: id, secret: secret, app: app, tx: pgwire.StatusIdle,
+		l: l, id: id, secret: secret, app: app, startApp: app, tx: pgwire.StatusIdle,
 		addr: raw.RemoteAddr().String(),
 	}
 	handed = true
@@ -193,7 +193,7 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []setting, donated *ba
 func (c *client) greet(params []pgwire.Param) {
 	out := c.s.outBuf()
 	for _, p := range params {
-		if p.Name == "application_name" {
+		if p.Name == "application_name" && c.app != "" {
 			p.Value = c.app
 		}
 		out = pgwire.AppendParameterStatus(out, p.Name, p.Value)

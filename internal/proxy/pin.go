@@ -103,10 +103,12 @@ const stateSQL = `SELECT
 
 // updatePins replaces the pins that the server can show by what it shows.
 func (c *client) updatePins(u *unit) {
+	c.asking = false
 	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 6 {
 		return // not known: keep them
 	}
-	var now pin
+	// What was sent behind the question, the answer knows nothing of.
+	now := c.pinsAsked & pinsSeen
 	for i, p := range []pin{pinTemp, pinListen, pinAdvisory, pinHold, pinPrepare, pinFunc} {
 		if string(u.rows[0][i]) == "t" {
 			now |= p
@@ -123,6 +125,10 @@ func (c *client) updatePins(u *unit) {
 }
 
 func (c *client) addPins(p pin) {
+	if c.asking {
+		c.pinsAsked |= p
+		c.look = c.look || p&pinsSeen != 0
+	}
 	fresh := p &^ c.pins
 	if fresh == 0 {
 		return

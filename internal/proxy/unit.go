@@ -43,8 +43,10 @@ type unit struct {
 	// Effects that hold from the moment when the unit has succeeded.
 	sets    []sqlscan.SetClause
 	effects sqlscan.Effect
-	commits bool // a COMMIT was answered
-	probe   bool // session state must be looked at before the backend is shared
+	commits bool   // a COMMIT was answered
+	ends    bool   // it is COMMIT or ROLLBACK; in a transaction again after it: AND CHAIN
+	frees   string // the statement that a DEALLOCATE names
+	probe   bool   // session state must be looked at before the backend is shared
 	parsed  []parsedName
 
 	// parked answers of lanes, and weir's own queries.
@@ -53,6 +55,7 @@ type unit struct {
 	grp  *group
 	done func(u *unit) // weir's own: called when answered, or with u.err set
 	rows [][][]byte
+	tell bool // weir's own: the owner learns of settings that it changes
 }
 
 type unitKind uint8

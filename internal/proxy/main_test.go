@@ -1,0 +1,307 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy"
+)
+
+// patience bounds every wait for something that must happen. It only keeps a
+// hang from eating the whole run; nothing is expected to come near it.
+const patience = 60 * time.Second
+
+// shared is the server of most tests; each has a database of its own in it.
+var shared struct {
+	server *lab.Postgres
+	err    error // why there is none
+	serial atomic.Int64
+}
+
+// TestMain runs the tests against one real server and then checks that they
+// left neither goroutines nor file descriptors behind.
+func TestMain(m *testing.M) {
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	shared.server, shared.err = lab.StartPostgres(ctx, serverConfig())
+	goroutines, files := runtime.NumGoroutine(), openFiles()
+	code := m.Run()
+	if err := settleTo(goroutines, files); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if shared.server != nil {
+		stopCtx, stop := context.WithTimeout(context.Background(), time.Minute)
+		defer stop()
+		if err := shared.server.Stop(stopCtx); err != nil {
+			fmt.Fprintln(os.Stderr, "stop server:", err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// serverConfig is a server that does not flush, because the machine does not
+// crash in these tests, but commits synchronously: what it acknowledged has
+// left its memory and survives a SIGKILL, what it did not has not and does not.
+func serverConfig() lab.PostgresConfig {
+	return lab.PostgresConfig{
+		Durability: lab.Fast,
+		Settings: map[string]string{
+			"synchronous_commit": "on", "deadlock_timeout": "50ms",
+			"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", // asynchronous commits stay in memory
+		},
+	}
+}
+
+func openFiles() int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}
+
+// settleTo waits until the process is back at the given numbers: connections
+// that the tests closed take a moment to end.
+func settleTo(goroutines, files int) error {
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		g, f := runtime.NumGoroutine(), openFiles()
+		if g <= goroutines && f <= files {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			var b strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
+			return fmt.Errorf("leak: %d goroutines and %d files before the tests, %d and %d after them\n%s", goroutines, files, g, f, b.String())
+		}
+		time.Sleep(5 * time.Millisecond) // between polls
+	}
+}
+
+// postgres returns the shared server.
+func postgres(tb testing.TB) *lab.Postgres {
+	tb.Helper()
+	switch {
+	case shared.err == nil:
+	case lab.NotInstalled(shared.err) && os.Getenv("CI") != "true":
+		tb.Skip(shared.err)
+	default:
+		tb.Fatal(shared.err)
+	}
+	return shared.server
+}
+
+// database makes a database for tb and returns its name. setup is run in it.
+func database(tb testing.TB, setup ...string) string {
+	tb.Helper()
+	return databaseOn(tb, postgres(tb), setup...)
+}
+
+func databaseOn(tb testing.TB, server *lab.Postgres, setup ...string) string {
+	tb.Helper()
+	name := fmt.Sprintf("t%d", shared.serial.Add(1))
+	sqlOn(tb, server.DSN("postgres"), "CREATE DATABASE "+name)
+	tb.Cleanup(func() {
+		select {
+		case <-server.Done():
+		default:
+			sqlOn(tb, server.DSN("postgres"), "DROP DATABASE "+name+" WITH (FORCE)")
+		}
+	})
+	if len(setup) > 0 {
+		sqlOn(tb, server.DSN(name), setup...)
+	}
+	return name
+}
+
+// sqlOn runs texts on a connection of their own.
+func sqlOn(tb testing.TB, dsn string, texts ...string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgconn.Connect(ctx, dsn)
+	if err != nil {
+		tb.Fatalf("connect: %v", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	for _, sql := range texts {
+		if err := conn.Exec(ctx, sql).Close(); err != nil {
+			tb.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// A weir is a running proxy.
+type weir struct {
+	*proxy.Server
+	tb   testing.TB
+	db   string
+	stop func() error // ends it and waits; idempotent
+}
+
+// start runs a proxy in front of the shared server for the length of tb. Its
+// clients use database db.
+func start(tb testing.TB, db string, change func(*proxy.Config)) *weir {
+	tb.Helper()
+	return startFor(tb, postgres(tb), db, change)
+}
+
+func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*proxy.Config)) *weir {
+	tb.Helper()
+	cfg := proxy.Config{
+		Postgres: pgwire.ConnectConfig{Address: server.Addr(), User: server.User(), Database: "postgres", Password: server.Password(), TLSMode: pgwire.TLSDisable},
+		Listen:   "127.0.0.1:0", PoolSize: 8, Loops: 1,
+		QueueTimeout: patience, DrainTimeout: time.Second,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	if testing.Verbose() {
+		cfg.Log = slog.New(slog.NewTextHandler(testLog{tb}, nil))
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := proxy.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	w := &weir{Server: s, tb: tb, db: db}
+	var result error
+	done := false
+	w.stop = func() error {
+		if done {
+			return result
+		}
+		done = true
+		cancel()
+		select {
+		case result = <-ended:
+		case <-time.After(patience):
+			result = fmt.Errorf("the proxy did not end within %s", patience)
+		}
+		return result
+	}
+	tb.Cleanup(func() {
+		if err := w.stop(); err != nil {
+			tb.Errorf("proxy: %v", err)
+		}
+	})
+	return w
+}
+
+// testLog writes a proxy's log to its test. A proxy ends within its test.
+type testLog struct{ tb testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.tb.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// within is w for a subtest.
+func (w *weir) within(tb testing.TB) *weir {
+	sub := *w
+	sub.tb = tb
+	return &sub
+}
+
+// url is the connection string of the proxy; query is added to it, such as
+// "&application_name=x".
+func (w *weir) url(query string) string {
+	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable%s", w.Addr(), w.db, query)
+}
+
+// pgx connects through the proxy.
+func (w *weir) pgx(query string) *pgx.Conn {
+	w.tb.Helper()
+	return connect(w.tb, w.url(query))
+}
+
+// connect opens a pgx connection that is closed with tb.
+func connect(tb testing.TB, dsn string) *pgx.Conn {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		tb.Fatalf("connect: %v", err)
+	}
+	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// snapshot is the proxy's state now.
+func (w *weir) snapshot() proxy.Snapshot {
+	w.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	snap, err := w.Snapshot(ctx)
+	if err != nil {
+		w.tb.Fatalf("snapshot: %v", err)
+	}
+	return snap
+}
+
+// pool is the state of the pool of w's database and the superuser.
+func (w *weir) pool() proxy.PoolStatus {
+	w.tb.Helper()
+	for _, p := range w.snapshot().Pools {
+		if p.Database == w.db && p.User == "postgres" {
+			return p
+		}
+	}
+	return proxy.PoolStatus{}
+}
+
+// groups counts the groups of two and more that the lanes of a kind ran: the
+// members beyond the first of each group.
+func (w *weir) gathered(kind string) (extra uint64) {
+	w.tb.Helper()
+	for _, l := range w.snapshot().Lanes {
+		if l.Kind == kind {
+			extra += l.Members - min(l.Members, l.Groups)
+		}
+	}
+	return extra
+}
+
+// eventually polls a condition until it holds.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			tb.Fatalf("this never came true: %s", what)
+		}
+		time.Sleep(2 * time.Millisecond) // between polls
+	}
+}
+
+// ctxFor bounds everything that a test does with its connections.
+func ctxFor(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	tb.Cleanup(cancel)
+	return ctx
+}
