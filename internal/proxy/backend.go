@@ -322,8 +322,11 @@ func (b *backend) rerun(u *unit) {
 // settle decides what becomes of the backend when a unit has ended.
 func (b *backend) settle() {
 	if b.depth() > 0 {
-		if b.mode == modeShared {
+		switch b.mode {
+		case modeShared:
 			b.p.feedReads()
+		case modeOwned:
+			b.giveOwn()
 		}
 		return
 	}
