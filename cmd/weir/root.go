@@ -2,30 +2,129 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
-// run executes the command line and returns the process's exit code:
-// 0 fine, 1 failed, 2 usage, 3 a check fell short.
+// The exit codes of every verb.
+const (
+	exitFine      = 0
+	exitFailed    = 1
+	exitUsage     = 2 // the command line or the configuration makes no sense
+	exitShortfall = 3 // all ran, and a check fell short: a gate, a verification
+)
+
+// exitError is an error that chooses its exit code; every other error that a
+// verb returns is exitFailed.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// UsageError marks an error as the user's to correct in what was asked. Verbs
+// need it only within RunE: all that fails before, PreRunE included, counts as
+// usage by itself.
+func UsageError(err error) error { return &exitError{exitUsage, err} }
+
+// Shortfall marks an error as the result of a check that ran and was not met,
+// for scripts to tell from a check that could not run.
+func Shortfall(err error) error { return &exitError{exitShortfall, err} }
+
+// run executes the command line and returns the process's exit code. The first
+// SIGINT or SIGTERM ends the context that verbs run in; a second one ends the
+// process at once.
 func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	return execute(ctx, args, os.Stdout, os.Stderr)
+}
+
+// execute is run without the process around it.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRootCommand()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(args...)
+	var began bool
+	prepare(root, &began)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitFine
+	}
+	code := exitFailed
+	var chosen *exitError
+	switch {
+	case errors.As(err, &chosen):
+		code = chosen.code
+	case !began:
+		code = exitUsage
+	}
+	fmt.Fprintln(stderr, "weir:", err)
+	if code == exitUsage {
+		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", cmd.CommandPath())
+	}
+	return code
+}
+
+func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "weir",
-		Short:         "Group commit and one ruler for every boundary of a database",
+		Use:   "weir",
+		Short: "Group commit and one ruler for every boundary of a database",
+		Long: `weir makes the write path between applications and databases cheap, safe and
+visible. Each command below has its own --help.
+
+Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
+		Version:       versionLine(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newLabCommand(), newProxyCommand())
-	root.SetArgs(args)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "weir:", err)
-		return 1
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(newLabCommand(), newProxyCommand(), newBenchCommand(), newVersionCommand())
+	return root
+}
+
+// prepare has began set once the RunE of a command starts, and makes a command
+// that only holds others refuse names that it does not know. cobra prints help
+// for those and reports success.
+func prepare(cmd *cobra.Command, began *bool) {
+	for _, sub := range cmd.Commands() {
+		prepare(sub, began)
 	}
-	return 0
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args = unknownCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		return
+	}
+	if inner := cmd.RunE; inner != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			*began = true
+			return inner(cmd, args)
+		}
+	}
+}
+
+// unknownCommand accepts no arguments: all that are known were commands.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(like, " or "))
+	}
+	return err
 }
