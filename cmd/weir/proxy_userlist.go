@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy"
+)
+
+// readUserList reads a file of users in the form of PgBouncer's userlist.txt.
+func readUserList(path string) ([]proxy.User, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	users, err := parseUserList(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w", filepath.Base(path), err)
+	}
+	return users, nil
+}
+
+// parseUserList reads lines of the form
+//
+//	"user" "secret"
+//
+// where a secret is a password, an md5 hash or a SCRAM secret as in
+// pg_authid.rolpassword; "" stands for a quotation mark within quotation marks;
+// lines that begin with ; or # and what follows the secret are comments. Errors
+// begin with the line and quote nothing of it.
+func parseUserList(text string) ([]proxy.User, error) {
+	var users []proxy.User
+	lines := make(map[string]int)
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == ';' || line[0] == '#' {
+			continue
+		}
+		name, rest, err := cutQuoted(line)
+		if err != nil || name == "" {
+			return nil, fmt.Errorf("%d: want \"user\" \"secret\"", number)
+		}
+		text, _, err := cutQuoted(strings.TrimLeft(rest, " \t"))
+		if err != nil {
+			return nil, fmt.Errorf("%d: the user's secret is missing or not in quotation marks", number)
+		}
+		secret, err := pgwire.ParseSecret(text)
+		if err != nil {
+			return nil, fmt.Errorf("%d: %w", number, err)
+		}
+		if first, twice := lines[name]; twice {
+			return nil, fmt.Errorf("%d: user %q is already in line %d", number, name, first)
+		}
+		lines[name] = number
+		users = append(users, proxy.User{Name: name, Secret: secret})
+	}
+	return users, nil
+}
+
+var errNotQuoted = errors.New("not in quotation marks")
+
+// cutQuoted splits s behind the quoted word that it begins with.
+func cutQuoted(s string) (word, rest string, err error) {
+	if s == "" || s[0] != '"' {
+		return "", s, errNotQuoted
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		if s[i] != '"' {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i+1 < len(s) && s[i+1] == '"' {
+			b.WriteByte('"')
+			i++
+			continue
+		}
+		return b.String(), s[i+1:], nil
+	}
+	return "", s, errNotQuoted
+}
