@@ -205,7 +205,7 @@ func (l *loop) next(c *conn, now int64) error {
 // it, which a hundred bytes at a time hardly ever meet, is watched for room.
 func (l *loop) flush(c *conn) error {
 	for len(c.unsent) > 0 {
-		n, err := unix.Write(c.fd, c.unsent)
+		n, err := writeSocket(c.fd, c.unsent)
 		switch {
 		case err == nil:
 			c.unsent = c.unsent[n:]
@@ -233,7 +233,7 @@ func (l *loop) receive(c *conn) error {
 	if len(c.in) == cap(c.in) {
 		c.in = append(c.in, make([]byte, cap(c.in))...)[:len(c.in)]
 	}
-	n, err := unix.Read(c.fd, c.in[len(c.in):cap(c.in)])
+	n, err := readSocket(c.fd, c.in[len(c.in):cap(c.in)])
 	switch {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 		return nil
@@ -270,6 +270,9 @@ func (l *loop) book(c *conn, now int64) {
 	wrong := c.op.want.wrong(&c.reply.answer)
 	if wrong == "" {
 		l.totalOps++
+		if l.ctl.live != nil {
+			l.ctl.live.Add(1)
+		}
 		if measured {
 			l.ops++
 			l.latency.Record(now - c.started)

@@ -45,6 +45,9 @@ type Config struct {
 	// Watch reads the usage of each role's processes at both ends of the window.
 	// bench.RoleClient need not be given: it is this process.
 	Watch map[string]func() (measure.Usage, error)
+	// Live, if not nil, counts the operations answered as expected, warm-up and
+	// drain included, for somebody who watches.
+	Live *atomic.Int64
 }
 
 func (c Config) withDefaults() Config {
@@ -93,6 +96,7 @@ type control struct {
 	limit int64        // of tickets; 0 for none
 	sent  atomic.Int64 // tickets taken, when there is a limit
 	clock measure.Clock
+	live  *atomic.Int64 // nil if nobody watches
 }
 
 // ticket says whether one more operation may be sent.
@@ -130,7 +134,7 @@ func Run(ctx context.Context, c Config) (*Outcome, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	ctl := &control{limit: c.Count, clock: measure.NewClock()}
+	ctl := &control{limit: c.Count, clock: measure.NewClock(), live: c.Live}
 	loops := make([]*loop, c.Threads)
 	for i := range loops {
 		l, err := newLoop(c, ctl)

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/pprof/profile"
@@ -82,7 +84,10 @@ type ProxyOptions struct {
 	PgBouncer string
 	// Progress and Say tell how it goes; both may be nil.
 	Progress func(bench.Progress)
-	Say      func(format string, args ...any)
+	// Live is told, about four times a second, how many operations the side that
+	// runs has answered within its present round, and after how long. May be nil.
+	Live func(side string, ops int64, since time.Duration)
+	Say  func(format string, args ...any)
 }
 
 // ProxyOutcome is everything that the scenario measured.
@@ -163,8 +168,10 @@ func startRig(ctx context.Context, o ProxyOptions, latency time.Duration) (_ *ri
 		o.Say("PgBouncer is not installed: it is left out of the comparison")
 	case err != nil:
 		return nil, err
-	default:
+	case r.pooledStatements():
 		o.Say("PgBouncer %s, 20 server connections", r.bouncer.Version())
+	default:
+		o.Say("PgBouncer %s pools no prepared statements (1.21 does): it is compared on the simple protocol only", r.bouncer.Version())
 	}
 	if r.weir, err = startWeir(ctx, o.Binary, r.pg.DSN("postgres")); err != nil {
 		return nil, err
@@ -265,7 +272,7 @@ func weirWay(w *weirProcess, name, hint, window string) way {
 // inserts is reference report 1 for one number of clients.
 func (r *rig) inserts(ctx context.Context, out *ProxyOutcome, clients int) error {
 	ways := []way{r.direct()}
-	if r.bouncer != nil {
+	if r.bouncer != nil && r.pooledStatements() {
 		ways = append(ways, r.pgbouncer())
 	}
 	if len(r.o.Plan.Windows) > 0 {
@@ -405,7 +412,7 @@ func (r *rig) sample(ctx context.Context, w way, clients int, load pgload.Worklo
 	if w.proxy != nil {
 		cfg.Watch[bench.RoleProxy] = w.proxy
 	}
-	got, err := pgload.Run(ctx, cfg)
+	got, err := r.watched(ctx, w.name, cfg)
 	if err != nil {
 		return none, err
 	}
@@ -437,6 +444,32 @@ func (r *rig) sample(ctx context.Context, w way, clients int, load pgload.Worklo
 		}
 	}
 	return s, nil
+}
+
+// watched runs the load while Live is told how it goes.
+func (r *rig) watched(ctx context.Context, side string, cfg pgload.Config) (*pgload.Outcome, error) {
+	if r.o.Live == nil {
+		return pgload.Run(ctx, cfg)
+	}
+	cfg.Live = new(atomic.Int64)
+	began := time.Now()
+	stop := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		t := time.NewTicker(250 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-t.C:
+				r.o.Live(side, cfg.Live.Load(), time.Since(began))
+			}
+		}
+	})
+	defer watcher.Wait()
+	defer close(stop)
+	return pgload.Run(ctx, cfg)
 }
 
 // run measures an experiment and keeps its samples and result.
