@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -59,7 +60,7 @@ round every row; report ratios with confidence intervals.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&b.plan, "plan", "mini", "how much to run: "+strings.Join(names, ", "))
-	f.StringVar(&b.out, "out", "out/bench-proxy", "directory for samples, results and the report")
+	f.StringVar(&b.out, "out", "", "directory for samples, results and the report (default out/bench-proxy-TIME)")
 	f.BoolVar(&b.resume, "resume", false, "go on from the samples in --out")
 	f.BoolVar(&b.labServers, "lab", true, "start private servers, the only way there is so far")
 	f.StringVar(&b.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
@@ -70,6 +71,7 @@ round every row; report ratios with confidence intervals.`,
 }
 
 func (b *benchProxy) run(ctx context.Context, plan scenario.ProxyPlan, stdout, stderr io.Writer) error {
+	b.out = cmp.Or(b.out, stampedDir("bench-proxy"))
 	if len(b.clients) > 0 {
 		for _, list := range []*[]int{&plan.Inserts, &plan.Slow, &plan.Reads, &plan.Failing} {
 			if len(*list) > 0 {

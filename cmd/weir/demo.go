@@ -1,0 +1,140 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/bench/scenario"
+)
+
+func newDemoCommand() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See it work: one load, direct and through weir, on a private PostgreSQL",
+		Long: `Start a private PostgreSQL that flushes at every commit, and weir proxy in front of
+it. 64 clients insert single rows: in turn direct, through PgBouncer if it is
+installed, and through weir. Every answer is checked and every row is counted.
+It takes half a minute; Ctrl-C ends everything and removes it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			binary, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find this program: %w", err)
+			}
+			stdout := cmd.OutOrStdout()
+			out := cmp.Or(out, stampedDir("demo"))
+			live := newLiveLine(stdout)
+			fmt.Fprintln(stdout, "weir demo: single-row INSERTs from 64 clients, each answered only when its row is durable")
+			got, err := scenario.Proxy(cmd.Context(), scenario.ProxyOptions{
+				Plan: scenario.ProxyPlans()["demo"], Out: out, Binary: binary,
+				Say:      func(format string, args ...any) { live.line("  "+format, args...) },
+				Live:     live.update,
+				Progress: func(p bench.Progress) { live.done(p) },
+			})
+			live.clear()
+			if err != nil {
+				return err
+			}
+			page, err := got.Save(out)
+			if err != nil {
+				return err
+			}
+			printDemo(stdout, got)
+			fmt.Fprintf(stdout, "\nreport  %s\nnext    weir bench proxy --plan full    every client count, window, slow disk, lookups\n", page)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "directory for samples, results and the report (default out/demo-TIME)")
+	return cmd
+}
+
+// stampedDir names a directory for the results of a run that starts now.
+func stampedDir(kind string) string {
+	return filepath.Join("out", kind+"-"+time.Now().Format("20060102-150405"))
+}
+
+// printDemo prints the side-by-side table and what it means in one sentence.
+func printDemo(w io.Writer, o *scenario.ProxyOutcome) {
+	for _, r := range o.Results {
+		direct := r.Find("direct")
+		var rows int64
+		fmt.Fprintf(w, "\n  %-12s %12s  %10s  %9s  %9s  %12s  %11s\n", "", "inserts/s", "vs direct", "p50 ms", "p99 ms", "flushes/1000", "server us/op")
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			against := ""
+			if c != direct && direct != nil {
+				if ratio, err := bench.Compare(direct, c, "rate"); err == nil {
+					against = fmt.Sprintf("%.2f x", ratio.Ratio.Median)
+				}
+			}
+			for j := range c.Samples {
+				if s := c.Samples[j].Server; s != nil {
+					rows += s.Ops
+				}
+			}
+			fmt.Fprintf(w, "  %-12s %12.0f  %10s  %9.2f  %9.2f  %12.1f  %11.1f\n", c.Name, c.Summary["rate"].Median, against,
+				c.Summary["p50"].Median, c.Summary["p99"].Median, c.Summary["fsyncs"].Median, c.Summary["cpu_server"].Median)
+		}
+		fmt.Fprintf(w, "\n  %d rows acknowledged, each found exactly once. Medians of %d rounds in which the sides took turns.\n", rows, r.Experiment.Rounds)
+	}
+}
+
+// liveLine shows the present rate: on a terminal in one line that is
+// overwritten, elsewhere by a line for each finished round.
+type liveLine struct {
+	w    io.Writer
+	tty  bool
+	last int64
+	at   time.Duration
+	side string
+}
+
+func newLiveLine(w io.Writer) *liveLine {
+	l := &liveLine{w: w}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil {
+			l.tty = info.Mode()&os.ModeCharDevice != 0
+		}
+	}
+	return l
+}
+
+// update is called from one goroutine at a time.
+func (l *liveLine) update(side string, ops int64, since time.Duration) {
+	if !l.tty {
+		return
+	}
+	if side != l.side || since < l.at {
+		l.side, l.last, l.at = side, 0, 0
+	}
+	rate := float64(ops-l.last) / (since - l.at).Seconds()
+	l.last, l.at = ops, since
+	bar := strings.Repeat("#", min(50, int(rate/2000)))
+	fmt.Fprintf(l.w, "\r\033[K  %-12s %8.0f inserts/s  %9d so far  %s", side, rate, ops, bar)
+}
+
+func (l *liveLine) clear() {
+	if l.tty {
+		fmt.Fprint(l.w, "\r\033[K")
+	}
+}
+
+func (l *liveLine) line(format string, args ...any) {
+	l.clear()
+	fmt.Fprintf(l.w, format+"\n", args...)
+}
+
+func (l *liveLine) done(p bench.Progress) {
+	rate := float64(p.Sample.Ops) / p.Sample.Seconds
+	l.line("  [%d/%d] %-12s %8.0f inserts/s   p50 %6.2f ms   every row found", p.Done, p.Total, p.Side, rate,
+		float64(p.Sample.Latency.Quantile(0.5))/1e6)
+}
