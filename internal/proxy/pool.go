@@ -585,6 +585,9 @@ func (p *pool) closeAll() {
 // count records an answered unit.
 func (p *pool) count(u *unit, now time.Duration) {
 	p.st.units++
+	if u.shape != nil {
+		u.shape.runs++
+	}
 	if u.failed {
 		p.st.errors++
 	}

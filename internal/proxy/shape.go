@@ -14,11 +14,12 @@ type shape struct {
 	verb sqlscan.Verb
 
 	runs  uint64 // answered, by any path
+	seen  uint64 // answers that cost and bytes were learned from
 	cost  time.Duration
 	bytes float64 // of one result
 
 	// Write grouping.
-	grouped uint64 // statements answered as members of a group
+	grouped uint64 // of runs: those answered as members of a group
 	errors  uint64
 }
 
@@ -39,8 +40,8 @@ const (
 
 // observe learns from one answer.
 func (s *shape) observe(took time.Duration, bytes int) {
-	s.runs++
-	if s.runs == 1 {
+	s.seen++
+	if s.seen == 1 {
 		s.cost, s.bytes = took, float64(bytes)
 		return
 	}
@@ -55,7 +56,7 @@ func (s *shape) observe(took time.Duration, bytes int) {
 // sharable tells whether a read of this shape may be pipelined with those of
 // other clients: it is known, cheap and short.
 func (s *shape) sharable() bool {
-	return s.runs > 0 && s.cost < slowCost && s.bytes < bigResult
+	return s.seen > 0 && s.cost < slowCost && s.bytes < bigResult
 }
 
 // shapes is a loop's table of shapes, bounded: past maxShapes new fingerprints

@@ -81,8 +81,8 @@ type LaneStatus struct {
 type ShapeStatus struct {
 	Text      string
 	Verb      string
-	Runs      uint64
-	Grouped   uint64
+	Runs      uint64 // answered, by any path
+	Grouped   uint64 // of these
 	Errors    uint64
 	Cost      time.Duration
 	MeanBytes float64
@@ -147,11 +147,11 @@ func (l *loop) snapshot(out *Snapshot, pools map[poolKey]*PoolStatus) {
 	}
 	var shapes []*shape
 	for _, s := range l.shapes.byFP {
-		if s.runs > 0 || s.grouped > 0 {
+		if s.runs > 0 {
 			shapes = append(shapes, s)
 		}
 	}
-	slices.SortFunc(shapes, func(a, b *shape) int { return cmp.Compare(b.runs+b.grouped, a.runs+a.grouped) })
+	slices.SortFunc(shapes, func(a, b *shape) int { return cmp.Compare(b.runs, a.runs) })
 	for _, s := range shapes[:min(len(shapes), maxReportedShapes)] {
 		out.Shapes = append(out.Shapes, ShapeStatus{
 			Text: s.text, Verb: s.verb.String(), Runs: s.runs, Grouped: s.grouped, Errors: s.errors,
