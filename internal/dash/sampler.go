@@ -33,6 +33,7 @@ type sampler struct {
 	mu      sync.Mutex
 	viewers map[*viewer]struct{} // guarded by mu
 	points  []Point              // guarded by mu: oldest first
+	last    []byte               // guarded by mu: the latest event while there are viewers
 }
 
 // viewer is one open event stream. Its channel holds the latest event; a viewer
@@ -52,6 +53,9 @@ func (s *sampler) join() (*viewer, []Point) {
 	}
 	v := &viewer{events: make(chan []byte, 1)}
 	s.viewers[v] = struct{}{}
+	if s.last != nil {
+		v.events <- s.last // so that the page is full at once
+	}
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -63,6 +67,9 @@ func (s *sampler) leave(v *viewer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.viewers, v)
+	if len(s.viewers) == 0 {
+		s.last = nil // it would be old when the next one comes
+	}
 }
 
 func (s *sampler) watched() bool {
@@ -140,6 +147,9 @@ func (s *sampler) publish(recent []*State) {
 		s.points = append(s.points, *e.Point)
 		old := now.Time.Add(-historySpan).UnixMilli()
 		s.points = slices.DeleteFunc(s.points, func(p Point) bool { return p.UnixMs < old })
+	}
+	if len(s.viewers) > 0 {
+		s.last = text
 	}
 	for v := range s.viewers {
 		select {

@@ -117,12 +117,12 @@ type Lane struct {
 	FlushP50Ns int64 `json:"flush_p50_ns"`
 }
 
-// Statement is one statement shape. Executions are Runs + Grouped.
+// Statement is one statement shape.
 type Statement struct {
 	Text    string `json:"text"`
 	Verb    string `json:"verb"`
 	Runs    uint64 `json:"runs"`
-	Grouped uint64 `json:"grouped"`
+	Grouped uint64 `json:"grouped"` // of the runs
 	Errors  uint64 `json:"errors"`
 	CostNs  int64  `json:"cost_ns"` // learned, on the server
 	// PerSecond is the recent rate, filled in by the sampler.
@@ -272,10 +272,10 @@ func rateStatements(before, now *State) {
 	type shape struct{ verb, text string }
 	old := make(map[shape]uint64, len(before.Statements))
 	for _, st := range before.Statements {
-		old[shape{st.Verb, st.Text}] = st.Runs + st.Grouped
+		old[shape{st.Verb, st.Text}] = st.Runs
 	}
 	for i := range now.Statements {
 		st := &now.Statements[i]
-		st.PerSecond = grown(old[shape{st.Verb, st.Text}], st.Runs+st.Grouped) / seconds
+		st.PerSecond = grown(old[shape{st.Verb, st.Text}], st.Runs) / seconds
 	}
 }

@@ -5,12 +5,14 @@ const spanMs = 120e3;
 // watched in between.
 const gapMs = 3000;
 const height = 150;
-const margin = { left: 46, right: 8, top: 10, bottom: 20 };
+const margin = { left: 52, right: 8, top: 10, bottom: 20 };
 
 export class LineChart {
-  // series: [{ label, color: 1 to 5, value: point => number }]
-  constructor(parent, { title, unit, format, series }) {
+  // series: [{ label, color: 1 to 5, value: point => number }]; a decades chart
+  // has a logarithmic axis, so that one spike does not flatten the rest.
+  constructor(parent, { title, unit, format, series, decades = false }) {
     this.format = format;
+    this.decades = decades;
     this.series = series;
     this.points = [];
     this.pointerX = null;
@@ -57,11 +59,10 @@ export class LineChart {
     const end = this.points.length > 0 ? this.points.at(-1).t : 0;
     const plotWidth = this.width - margin.left - margin.right;
     const plotHeight = height - margin.top - margin.bottom;
-    let highest = 0;
-    for (const p of this.points) for (const s of this.series) highest = Math.max(highest, s.value(p));
-    const scale = niceScale(highest);
+    const values = this.points.flatMap((p) => this.series.map((s) => s.value(p)));
+    const scale = this.decades ? decadeScale(values) : niceScale(Math.max(0, ...values));
     const x = (t) => margin.left + (1 - (end - t) / spanMs) * plotWidth;
-    const y = (v) => margin.top + (1 - v / scale.top) * plotHeight;
+    const y = (v) => margin.top + (1 - scale.height(v)) * plotHeight;
 
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     this.drawGrid(scale, y, plotWidth);
@@ -84,14 +85,14 @@ export class LineChart {
   }
 
   drawGrid(scale, y, plotWidth) {
-    const key = scale.top + "/" + this.width;
+    const key = scale.marks.join() + "/" + this.width;
     if (this.gridKey === key) return;
     this.gridKey = key;
     this.grid.replaceChildren();
-    for (let v = 0; v <= scale.top * 1.001; v += scale.step) {
+    for (const v of scale.marks) {
       const at = Math.round(y(v)) + 0.5;
       addSVG(this.grid, "path", { class: "grid", d: `M${margin.left} ${at}H${margin.left + plotWidth}` });
-      addSVG(this.grid, "text", { x: margin.left - 6, y: at + 4, "text-anchor": "end" }).textContent = this.format(v);
+      addSVG(this.grid, "text", { x: margin.left - 6, y: at + 4, "text-anchor": "end" }).textContent = this.format(v, true);
     }
     const base = height - 5;
     addSVG(this.grid, "text", { x: margin.left, y: base }).textContent = "2 min ago";
@@ -110,14 +111,36 @@ function linePath(points, value, x, y) {
   return d;
 }
 
-// niceScale finds a round top above v, and steps of which two to four fit.
+// A scale tells the height of a value, 0 to 1, and which values to mark.
+
+// niceScale goes from zero to a round value above v.
 function niceScale(v) {
-  if (v <= 0) return { top: 1, step: 1 };
-  const power = 10 ** Math.floor(Math.log10(v));
-  for (const [top, steps] of [[1, 2], [1.5, 3], [2, 2], [3, 3], [4, 2], [5, 2], [6, 3], [8, 2], [10, 2]]) {
-    if (v <= top * power) return { top: top * power, step: (top * power) / steps };
+  let top = 1;
+  let steps = 1;
+  if (v > 0) {
+    const power = 10 ** Math.floor(Math.log10(v));
+    const round = [[1, 2], [1.5, 3], [2, 2], [3, 3], [4, 2], [5, 2], [6, 3], [8, 2], [10, 2]];
+    const [factor, n] = round.find(([f]) => v <= f * power * 1.0001) ?? round.at(-1);
+    top = factor * power;
+    steps = n;
   }
-  return { top: 10 * power, step: 5 * power };
+  return {
+    marks: Array.from({ length: steps + 1 }, (_, i) => (top * i) / steps),
+    height: (value) => value / top,
+  };
+}
+
+// decadeScale is logarithmic, from the power of ten below the smallest value to
+// the one above the largest. Zero, which means that nothing was measured, lies
+// on the floor.
+function decadeScale(values) {
+  const known = values.filter((v) => v > 0);
+  const low = known.length > 0 ? Math.floor(Math.log10(Math.min(...known))) : -1;
+  const high = Math.max(low + 1, known.length > 0 ? Math.ceil(Math.log10(Math.max(...known))) : 1);
+  return {
+    marks: Array.from({ length: high - low + 1 }, (_, i) => 10 ** (low + i)),
+    height: (v) => (v > 0 ? (Math.log10(v) - low) / (high - low) : 0),
+  };
 }
 
 export function add(parent, name, attributes = {}) {

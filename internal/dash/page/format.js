@@ -1,20 +1,21 @@
-// Numbers for people: three significant digits, no jumping widths.
+// Numbers for people: three significant digits, of a width that does not jump;
+// round ones, for an axis, without zeros behind the point.
 
-export function count(v) {
+export function count(v, round = false) {
   const a = Math.abs(v);
-  if (a >= 1e9) return digits(v / 1e9) + "G";
-  if (a >= 1e6) return digits(v / 1e6) + "M";
-  if (a >= 1e4) return digits(v / 1e3) + "k";
+  if (a >= 1e9) return digits(v / 1e9, round) + "G";
+  if (a >= 1e6) return digits(v / 1e6, round) + "M";
+  if (a >= 1e4) return digits(v / 1e3, round) + "k";
   if (a >= 100 || Number.isInteger(v)) return String(Math.round(v));
-  return digits(v);
+  return digits(v, round);
 }
 
 // ms renders milliseconds with the unit that fits.
-export function ms(v) {
+export function ms(v, round = false) {
   if (v === 0) return "0";
-  if (v < 1) return digits(v * 1000) + " µs";
-  if (v < 1000) return digits(v) + " ms";
-  return digits(v / 1000) + " s";
+  if (v < 0.9995) return digits(v * 1000, round) + " µs";
+  if (v < 999.5) return digits(v, round) + " ms";
+  return digits(v / 1000, round) + " s";
 }
 
 export const ns = (v) => ms(v / 1e6);
@@ -38,7 +39,8 @@ export function age(seconds) {
   return `${Math.floor(seconds)} s`;
 }
 
-function digits(v) {
+function digits(v, round = false) {
+  if (round) return String(Number(v.toPrecision(3)));
   const a = Math.abs(v);
   return v.toFixed(a >= 99.95 ? 0 : a >= 9.995 ? 1 : 2);
 }

@@ -13,7 +13,7 @@ const charts = [
     { label: "grouped", color: 2, value: (p) => p.grouped },
     { label: "alone", color: 3, value: (p) => p.alone },
   ] },
-  { title: "Latency", unit: "of the last half second", format: ms, series: [
+  { title: "Latency", unit: "of each half second", format: ms, decades: true, series: [
     { label: "p50", color: 1, value: (p) => p.p50 },
     { label: "p99", color: 2, value: (p) => p.p99 },
   ] },
@@ -91,11 +91,10 @@ function drawTiles(p, s) {
 function drawTables(s) {
   byId("where").textContent = `${s.listen} → ${s.server} · weir ${s.version} · up ${age(s.uptime_seconds)}`;
 
-  const executions = (st) => st.runs + st.grouped;
   const busiest = [...s.statements]
-    .sort((a, b) => b.per_second - a.per_second || executions(b) - executions(a)).slice(0, maxStatements);
+    .sort((a, b) => b.per_second - a.per_second || b.runs - a.runs).slice(0, maxStatements);
   table("statements", ["/s", "total", "grouped", "errors", "cost", "Statement:text"], busiest.map((st) => [
-    count(st.per_second), count(executions(st)), executions(st) > 0 ? percent(st.grouped / executions(st)) : "",
+    count(st.per_second), count(st.runs), st.runs > 0 ? percent(st.grouped / st.runs) : "",
     count(st.errors), st.cost_ns > 0 ? ns(st.cost_ns) : "", { sql: st.text },
   ]), "No statement yet.");
 
