@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"syscall"
 
@@ -99,7 +98,7 @@ func (l *loop) adopt(id int, pc *pgconn.PgConn) error {
 	}
 	defer h.Conn.Close()
 	sc, ok := h.Conn.(syscall.Conn)
-	if _, isNet := h.Conn.(net.Conn); !ok || !isNet {
+	if !ok {
 		return fmt.Errorf("take over client %d: no plain socket; the load generator does not speak TLS (set sslmode=disable)", id)
 	}
 	raw, err := sc.SyscallConn()
