@@ -46,7 +46,8 @@ type backend struct {
 	lastWriter *client // whose statement may last have advanced a sequence here; nil if several
 	cancels    int     // cancel requests under way for this backend: it is not fed
 	hazard     bool    // a cancel request may have hit another statement than was meant
-	doomed     bool    // close when free
+	doomed     bool    // close when free: nobody may use it
+	retired    bool    // close when free: it is out of date
 }
 
 type mode uint8
@@ -238,11 +239,16 @@ func (b *backend) ensure(set *settings) { b.ensureAs(set, b.app) }
 // ensureFor is ensure for a client that is to own the backend: its application
 // name is shown to the server, too.
 func (b *backend) ensureFor(c *client) *unit {
-	app := c.app
-	if app == "" {
-		app = b.startApp
+	return b.ensureAs(c.set, b.appFor(c.app))
+}
+
+// appFor is the application name of a client that asked for name: without one
+// it has the server's default.
+func (b *backend) appFor(name string) string {
+	if name == "" {
+		return b.startApp
 	}
-	return b.ensureAs(c.set, app)
+	return name
 }
 
 // ensureAs returns the query that it sent, nil if none was needed.

@@ -59,6 +59,7 @@ type client struct {
 	leftovers bool     // SQL-prepared statements may be left on the backend
 	lent      []string // protocol-level statements that the backend has under the client's names
 	txSets    []sqlscan.SetClause
+	reached   []reach
 	txUnclear bool // a savepoint was rolled back: txSets may not all hold
 
 	markSeq   uint64
@@ -227,6 +228,7 @@ func (c *client) feedQuery(n int, p []byte) int {
 		if c.inflight > 0 && !c.mayFollow() {
 			return 0
 		}
+		c.unname("") // as the server does
 		u := c.unitOf(p[:n])
 		u.simple, u.shape = true, sh
 		c.p.read(u)
@@ -243,6 +245,7 @@ func (c *client) feedQuery(n int, p []byte) int {
 		if ln == nil {
 			break
 		}
+		c.unname("")
 		u := c.unitOf(p[:n])
 		u.simple = true
 		u.shape = shape
@@ -311,15 +314,46 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 	}
 }
 
-// unparse forgets the names of statements that the server refused.
+// unparse takes back what the messages of a failed unit did to the client's
+// names, from the one that failed: the server skipped those behind it.
 func (c *client) unparse(u *unit) {
-	for _, n := range u.parsed {
-		for _, x := range u.exp[min(u.expAt, len(u.exp)):] {
-			if x.code == expParse && x.st == n.st && u.lookup(c, []byte(n.name)) == n.st {
-				c.unname(n.name)
-			}
+	done := 0
+	for _, x := range u.exp[:min(u.expAt, len(u.exp))] {
+		if x.code == expParse || x.code == expOwnParse || x.code == expOwnClose {
+			done++
 		}
 	}
+	for i := len(u.parsed) - 1; i >= done; i-- {
+		n := &u.parsed[i]
+		now := c.unnamed
+		if n.name != "" {
+			now = c.stmts[n.name]
+		}
+		if now != n.st {
+			continue // something later gave the name another meaning
+		}
+		refused := i == done && u.expAt < len(u.exp) && u.exp[u.expAt].code == expParse
+		if n.prev == nil || (refused && n.name == "") {
+			c.unname(n.name) // a refused Parse ends the unnamed statement
+		} else if n.prev != n.st {
+			c.name(n.name, n.prev)
+		}
+	}
+}
+
+// rename makes a client's name point to st, nil for nothing, as a message of u
+// asks, and remembers how to take it back.
+func (c *client) rename(u *unit, n parsedName) {
+	n.prev = c.unnamed
+	if n.name != "" {
+		n.prev = c.stmts[n.name]
+	}
+	if n.st == nil {
+		c.unname(n.name)
+	} else if n.prev != n.st || n.name == "" {
+		c.name(n.name, n.st)
+	}
+	u.parsed = append(u.parsed, n)
 }
 
 // resume has the client's held bytes looked at again, later in this turn.

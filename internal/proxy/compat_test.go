@@ -56,3 +56,72 @@ func TestFatalErrorIsTheLastWord(t *testing.T) {
 		}
 	}
 }
+
+// A direct client that has left does not keep a database from being dropped.
+func TestDatabaseOfClientsThatLeftCanBeDroppedAndCopied(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	admin := w.wire()
+	name := w.db + "_copy"
+	admin.want("CREATE DATABASE "+name+" TEMPLATE "+w.db, "CREATE_DATABASE I") // its own database, and its own backends there
+	for range 3 {
+		c := dialWire(t, w.Addr().String(), name)
+		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+		c.close()
+	}
+	admin.want("ALTER DATABASE "+name+" RENAME TO "+name+"2", "ALTER_DATABASE I")
+	c := dialWire(t, w.Addr().String(), name+"2")
+	c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	c.close()
+	admin.send(run("DROP DATABASE " + name + "2"))
+	if got := render(admin.ready()); got != "parsed bound nodata DROP_DATABASE I" {
+		t.Errorf("DROP DATABASE: %s", got)
+	}
+}
+
+func TestDatabaseInUseIsNotDropped(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	admin := w.wire()
+	name := w.db + "_used"
+	admin.want("CREATE DATABASE "+name+" TEMPLATE template0", "CREATE_DATABASE I")
+	c := dialWire(t, w.Addr().String(), name)
+	c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	admin.want("DROP DATABASE "+name, "ERROR:55006 I")
+	c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	c.close()
+	admin.want("DROP DATABASE "+name, "DROP_DATABASE I")
+}
+
+func TestNewSessionsHaveTheDefaultsOfToday(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	role := "role_" + w.db
+	sqlOn(t, postgres(t).DSN("postgres"), "CREATE ROLE "+role+" LOGIN")
+	t.Cleanup(func() { sqlOn(t, postgres(t).DSN("postgres"), "DROP ROLE IF EXISTS "+role) })
+	admin := w.wire()
+	show := func(name, want string) {
+		t.Helper()
+		c := dialWireAs(t, w.Addr().String(), w.db, role)
+		c.want("SHOW "+name, "["+name+"] ("+want+") SHOW I")
+		c.close()
+	}
+	show("lock_timeout", "0")
+	admin.want("ALTER DATABASE "+w.db+" SET lock_timeout = '7s'", "ALTER_DATABASE I")
+	show("lock_timeout", "7s")
+	admin.want("BEGIN", "BEGIN T")
+	admin.want("ALTER ROLE "+role+" IN DATABASE "+w.db+" SET lock_timeout = '8s'", "ALTER_ROLE T")
+	show("lock_timeout", "7s")
+	admin.want("COMMIT", "COMMIT I")
+	show("lock_timeout", "8s")
+	admin.want("ALTER ROLE ALL SET compat.everyone = 'yes'", "ALTER_ROLE I")
+	show("compat.everyone", "yes")
+	admin.want("ALTER ROLE ALL RESET compat.everyone", "ALTER_ROLE I")
+	// Under the same name, another role.
+	admin.want("DROP ROLE "+role, "DROP_ROLE I")
+	admin.want("CREATE ROLE "+role+" LOGIN", "CREATE_ROLE I")
+	show("lock_timeout", "7s")
+	c := dialWireAs(t, w.Addr().String(), w.db, role)
+	c.want("SELECT current_user::text AS u", "[u] ("+role+") SELECT_1 I")
+	c.close()
+}

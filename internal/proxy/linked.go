@@ -117,6 +117,7 @@ func (c *client) feedLinked(typ byte, n int, p []byte) int {
 		u := c.open()
 		c.close(u)
 		c.toServer(p[:n])
+		c.restoreStart(u)
 		return n
 	case pgwire.ClientParse:
 		return c.linkedParse(n, p)
@@ -169,11 +170,16 @@ func (c *client) linkedQuery(n int, p []byte) int {
 		c.ownSequences()
 	}
 	u := c.open()
+	c.unname("") // as the server does
 	u.simple = true
 	u.shape = c.p.shapes.of(text(sql), info.Verb)
 	c.note(u, &info)
+	if info.Effects.Has(sqlscan.EffDDL) {
+		c.reaches(text(sql))
+	}
 	c.close(u)
 	c.toServer(p[:n])
+	c.restoreStart(u)
 	return n
 }
 
@@ -207,28 +213,40 @@ func (c *client) linkedParse(n int, p []byte) int {
 	if len(m.Name) == 0 {
 		// The unnamed statement goes as it is: the server parses it anew, as
 		// it would directly, whatever happened to the schema.
-		c.name("", st)
+		c.rename(u, parsedName{st: st})
 		c.unnamedAt = c.linkSeq
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 		c.toServer(p[:n])
-		u.parsed = append(u.parsed, parsedName{st: st})
 		return n
 	}
 	name := string(m.Name)
-	u.parsed = append(u.parsed, parsedName{name: name, st: st})
 	if old := c.stmts[name]; old != nil {
 		// The name is taken. Let the server say so: a second Parse under a
 		// name that is prepared there.
 		b.need(u, old)
-		u.parsed[len(u.parsed)-1].st = old
+		c.rename(u, parsedName{name: name, st: old})
 		b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), old.srvName, old.tail)
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 	} else {
-		b.putParse(u, st)
-		c.name(name, st)
+		c.rename(u, parsedName{name: name, st: st})
+		if c.tx == pgwire.StatusFailed && b.depth() == 1 && b.knows(st) && !st.info.Effects.Has(sqlscan.EffTx) {
+			// A failed transaction refuses every Parse but that of its end.
+			b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), st.srvName, st.tail)
+			u.exp = append(u.exp, expect{code: expParse, st: nil})
+		} else {
+			b.putParse(u, st)
+		}
 	}
 	b.s.touch()
 	return n
+}
+
+// closeUnnamed ends an unnamed statement that another client may have left on
+// the backend, so that the server can say that this client has none.
+func (c *client) closeUnnamed(u *unit) {
+	b := c.link
+	b.s.out = pgwire.AppendClose(b.s.outBuf(), pgwire.KindStatement, "")
+	u.exp = append(u.exp, expect{code: expHiddenClose})
 }
 
 // unclear tells whether a text reads a sequence's session value.
@@ -260,6 +278,8 @@ func (c *client) linkedBind(n int, p []byte) int {
 	u := c.open()
 	srv := ""
 	switch {
+	case st == nil && len(name) == 0:
+		c.closeUnnamed(u)
 	case st == nil:
 		srv = clientName(name)
 	case len(name) == 0 && c.unnamedAt == c.linkSeq:
@@ -270,6 +290,9 @@ func (c *client) linkedBind(n int, p []byte) int {
 	}
 	if st != nil {
 		c.note(u, &st.info)
+		if st.info.Effects.Has(sqlscan.EffDDL) {
+			c.reaches(st.sql)
+		}
 		u.shape = st.shape
 	}
 	u.exp = append(u.exp, expect{code: expBind})
@@ -322,7 +345,7 @@ func (c *client) linkedOther(typ byte, n int, p []byte) int {
 	}
 	if typ == pgwire.ClientClose {
 		u.exp = append(u.exp, expect{code: expOwnClose})
-		c.unname(string(m.Name))
+		c.rename(u, parsedName{name: string(m.Name)})
 		return n
 	}
 	srv := clientName(m.Name)
@@ -334,6 +357,7 @@ func (c *client) linkedOther(typ byte, n int, p []byte) int {
 			srv = st.srvName
 		}
 	} else if len(m.Name) == 0 {
+		c.closeUnnamed(u)
 		srv = ""
 	}
 	b.s.out = pgwire.AppendDescribe(b.s.outBuf(), pgwire.KindStatement, srv)
@@ -356,7 +380,12 @@ func (c *client) note(u *unit, info *sqlscan.Statement) {
 		set.Name, set.Value = strings.Clone(set.Name), strings.Clone(set.Value)
 		if !set.Local {
 			u.sets = append(u.sets, set)
+			u.resets = u.resets || resets(&set)
 		}
+	}
+	if e.Has(sqlscan.EffDiscardAll) {
+		u.sets = append(u.sets, sqlscan.SetClause{Reset: true, All: true})
+		u.resets = true
 	}
 	if e.Has(sqlscan.EffRelease) {
 		u.probe = true
@@ -435,6 +464,12 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 	if status == pgwire.StatusIdle && before != pgwire.StatusIdle {
 		c.endTxSets(b, u)
 	}
+	if status == pgwire.StatusIdle && len(c.reached) > 0 {
+		for _, r := range c.reached {
+			c.l.srv.renew(r)
+		}
+		c.reached = nil
+	}
 	if u.probe && c.pins&pinsSeen != 0 {
 		c.look = true
 	}
@@ -460,23 +495,61 @@ func (c *client) apply(b *backend, s sqlscan.SetClause) {
 	t := c.l.settings
 	switch {
 	case s.All:
-		c.set, b.set = c.startSet, t.empty()
-		c.app, b.app = c.startApp, b.startApp
+		c.set, b.set = c.startSet, c.startSet
+		c.app, b.app = c.startApp, b.appFor(c.startApp)
 		c.pins &^= pinSet | pinSetConfig
-	case s.Name == "application_name" && (s.Reset || s.Default || strings.EqualFold(s.Value, "default")):
-		c.app, b.app = c.startApp, b.startApp
-	case s.Reset || s.Default || strings.EqualFold(s.Value, "default"):
-		b.set = t.without(b.set, s.Name)
+	case resets(&s) && s.Name == "application_name":
+		c.app, b.app = c.startApp, b.appFor(c.startApp)
+	case resets(&s):
 		if start, ok := c.startSet.get(s.Name); ok {
-			c.set = t.with(c.set, start)
+			c.set, b.set = t.with(c.set, start), t.with(b.set, start)
 		} else {
-			c.set = t.without(c.set, s.Name)
+			c.set, b.set = t.without(c.set, s.Name), t.without(b.set, s.Name)
 		}
 	case s.Name == "application_name":
 		// ParameterStatus tells the value.
 	default:
 		v := setting{name: s.Name, value: s.Value}
 		c.set, b.set = t.with(c.set, v), t.with(b.set, v)
+	}
+}
+
+// resets tells whether a clause goes back to a session's own default.
+func resets(s *sqlscan.SetClause) bool {
+	return s.All || s.Reset || s.Default || strings.EqualFold(s.Value, "default")
+}
+
+// restoreStart follows a unit that resets parameters: the backend's defaults
+// are the pool's, the client's include what it asked for at startup. Right
+// behind the unit, in its transaction if there is one, those are set again, and
+// the client learns what it has.
+func (c *client) restoreStart(u *unit) {
+	if !u.resets {
+		return
+	}
+	b, t := c.link, c.l.settings
+	again, app := t.empty(), false
+	for i := range u.sets {
+		switch s := &u.sets[i]; {
+		case s.All:
+			again, app = c.startSet, true
+		case !resets(s):
+		case s.Name == "application_name":
+			app = true
+		default:
+			if start, ok := c.startSet.get(s.Name); ok {
+				again = t.with(again, start)
+			}
+		}
+	}
+	sql := transition(t.empty(), again)
+	if app && c.startApp != "" {
+		sql += "SELECT pg_catalog.set_config('application_name', " + quoteLiteral(c.startApp) + ", false)"
+	}
+	if sql != "" {
+		// An error is that of a transaction that has failed: then nothing
+		// was reset either.
+		b.ask(sql, func(*unit) {}).tell = true
 	}
 }
 
@@ -491,8 +564,6 @@ func (c *client) forgotten(b *backend, e sqlscan.Effect) {
 	c.pins &^= pinPrepare
 	if e.Has(sqlscan.EffDiscardAll) {
 		c.pins &= pinMode | pinLoad | pinUnknown
-		c.set, b.set = c.startSet, c.l.settings.empty()
-		c.app, b.app = c.startApp, b.startApp
 		b.lastWriter = nil
 	}
 }

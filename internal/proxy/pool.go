@@ -26,6 +26,7 @@ type pool struct {
 	free     []*backend // most recently used last
 	shared   []*backend // pipelining reads
 	dialing  int
+	epoch    uint64 // counts the times when all backends were to be renewed
 	size     int
 
 	excl  []waiter // clients, lanes and single units, in order of arrival
@@ -191,7 +192,7 @@ func (p *pool) release(b *backend) {
 		p.shared = without(p.shared, b)
 	}
 	b.mode, b.owner, b.lane = modeFree, nil, nil
-	if b.doomed {
+	if b.doomed || b.retired {
 		b.s.close(io.EOF)
 		return
 	}
@@ -333,7 +334,7 @@ const maxPipeline = 64
 func (p *pool) pipeline(set *settings) *backend {
 	var best *backend
 	for _, b := range p.shared {
-		if b.set == set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed && (best == nil || b.depth() < best.depth()) {
+		if b.set == set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed && !b.retired && (best == nil || b.depth() < best.depth()) {
 			best = b
 		}
 	}
@@ -372,7 +373,7 @@ func (p *pool) dial() {
 		return
 	}
 	p.dialing++
-	srv := p.l.srv
+	srv, epoch := p.l.srv, p.epoch
 	srv.background.Go(func() {
 		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
 		defer cancel()
@@ -381,6 +382,11 @@ func (p *pool) dial() {
 			p.dialing--
 			if err != nil {
 				p.dialFailed(err)
+				return
+			}
+			if p.epoch != epoch {
+				conn.close() // out of date already
+				p.wake()
 				return
 			}
 			p.adopt(conn)
