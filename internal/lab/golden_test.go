@@ -116,7 +116,7 @@ func TestCacheOthersMayWriteIsRefused(t *testing.T) {
 func TestSlowDiskNamesTheMissingCompiler(t *testing.T) {
 	_, work := coldCache(t)
 	t.Setenv("PATH", "/nonexistent")
-	_, err := slowDisk(t.Context(), work, 1000)
+	_, err := watchDisk(t.Context(), work, 1000, false, nil)
 	if err == nil || !strings.Contains(err.Error(), "install one with: apt-get install gcc") {
 		t.Errorf("error %v, want the command that installs a compiler", err)
 	}

@@ -28,6 +28,9 @@ type PostgresConfig struct {
 	// on a cloud disk whose queue holds many requests. It needs Prod, since
 	// Fast never flushes. Default: 0, the disk as it is.
 	FsyncLatency time.Duration
+	// CountFlushes keeps the number of flushes for Flushes. It needs a C
+	// compiler, as FsyncLatency does. Default: false.
+	CountFlushes bool
 	// Settings are written to postgresql.conf last, and so win over the lab's
 	// own; ALTER SYSTEM wins over both. Default: none.
 	Settings map[string]string
@@ -193,8 +196,8 @@ func (p *Postgres) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if p.cfg.FsyncLatency > 0 {
-		if p.env, err = slowDisk(ctx, p.dir.path, p.cfg.FsyncLatency); err != nil {
+	if p.cfg.FsyncLatency > 0 || p.cfg.CountFlushes {
+		if p.env, err = watchDisk(ctx, p.dir.path, p.cfg.FsyncLatency, p.cfg.CountFlushes, p.as); err != nil {
 			return err
 		}
 	}

@@ -89,7 +89,7 @@ func (p *Postgres) settings() [][2]string {
 			{"checkpoint_timeout", "1h"},
 		}...)
 	}
-	if c.FsyncLatency > 0 && p.bin.version.atLeast(14, 0) {
+	if (c.FsyncLatency > 0 || c.CountFlushes) && p.bin.version.atLeast(14, 0) {
 		// Recovery flushes all thousand files of the data directory one by one.
 		// A real slow disk does not charge for clean files; the shim would.
 		s = append(s, [2]string{"recovery_init_sync_method", "syncfs"})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	_ "embed"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -17,9 +18,14 @@ import (
 //go:embed shim/fsyncdelay.c
 var shimSource []byte
 
-// slowDisk puts the shim into dir, where the server's user can read it, and
-// returns the environment that loads it. latency must be at least 1 µs.
-func slowDisk(ctx context.Context, dir string, latency time.Duration) ([]string, error) {
+// flushCountFile is the file in the run directory whose first eight bytes count
+// the server's flushes.
+const flushCountFile = "flushes"
+
+// watchDisk puts the shim into dir, where the server's user can read it, and
+// returns the environment that loads it: to make flushes slower by latency, and
+// to count them if count is set. The owner is the server's user.
+func watchDisk(ctx context.Context, dir string, latency time.Duration, count bool, owner *identity) ([]string, error) {
 	built, err := buildShim(ctx, dir)
 	if err != nil {
 		return nil, fmt.Errorf("slow disk: %w", err)
@@ -33,10 +39,34 @@ func slowDisk(ctx context.Context, dir string, latency time.Duration) ([]string,
 	if err := os.Chmod(shim, 0o644); err != nil {
 		return nil, fmt.Errorf("slow disk: place shim: %w", err)
 	}
-	return []string{
+	env := []string{
 		"LD_PRELOAD=" + shim,
 		"WEIR_FSYNC_LATENCY_US=" + strconv.FormatInt(latency.Microseconds(), 10),
-	}, nil
+	}
+	if count {
+		path := filepath.Join(dir, flushCountFile)
+		if err := os.WriteFile(path, make([]byte, 8), 0o600); err != nil {
+			return nil, fmt.Errorf("count flushes: %w", err)
+		}
+		if err := owner.own(path); err != nil {
+			return nil, fmt.Errorf("count flushes: %w", err)
+		}
+		env = append(env, "WEIR_FSYNC_COUNT="+path)
+	}
+	return env, nil
+}
+
+// Flushes is how often the server has asked the disk to flush since it was
+// started, all its processes together. It needs CountFlushes.
+func (p *Postgres) Flushes() (uint64, error) {
+	b, err := os.ReadFile(filepath.Join(p.dir.path, flushCountFile))
+	if err != nil {
+		return 0, fmt.Errorf("read flush count: %w", err)
+	}
+	if len(b) < 8 {
+		return 0, fmt.Errorf("read flush count: the file holds %d bytes", len(b))
+	}
+	return binary.NativeEndian.Uint64(b), nil
 }
 
 // buildShim compiles the shim once per source and keeps it in the cache; when

@@ -155,7 +155,7 @@ func startRig(ctx context.Context, o ProxyOptions, latency time.Duration) (_ *ri
 	}()
 	most := slices.Max(append(slices.Concat(o.Plan.Inserts, o.Plan.Slow, o.Plan.Reads, o.Plan.Failing), 1))
 	r.pg, err = lab.StartPostgres(ctx, lab.PostgresConfig{
-		Durability: lab.Prod, FsyncLatency: latency, MaxConnections: most + 100, SharedBuffers: "512MB",
+		Durability: lab.Prod, FsyncLatency: latency, CountFlushes: true, MaxConnections: most + 100, SharedBuffers: "512MB",
 		Settings: map[string]string{"max_wal_size": "8GB"},
 	})
 	if err != nil {
@@ -241,14 +241,13 @@ func (r *rig) fastDisk(ctx context.Context, out *ProxyOutcome) error {
 
 // way is one way to the server.
 type way struct {
-	name    string
-	dsn     string
-	proxy   func() (measure.Usage, error) // nil without one
-	weir    *weirProcess                  // nil if it is none
-	hint    string
-	window  string // as the factor
-	via     string
-	grouped string
+	name   string
+	dsn    string
+	proxy  func() (measure.Usage, error) // nil without one
+	weir   *weirProcess                  // nil if it is none
+	hint   string
+	window string // as the factor
+	via    string
 }
 
 func (r *rig) direct() way {
@@ -396,6 +395,10 @@ func (r *rig) sample(ctx context.Context, w way, clients int, load pgload.Worklo
 	if err != nil {
 		return none, err
 	}
+	flushes, err := r.pg.Flushes()
+	if err != nil {
+		return none, err
+	}
 	var groups bench.Groups
 	if w.weir != nil {
 		if groups, err = w.weir.groups(ctx); err != nil {
@@ -425,6 +428,12 @@ func (r *rig) sample(ctx context.Context, w way, clients int, load pgload.Worklo
 	}
 	s := got.Sample
 	s.Server = pgload.CountersSince(after, before, got.TotalOps)
+	// The server's own count comes late from sessions that a proxy keeps.
+	now, err := r.pg.Flushes()
+	if err != nil {
+		return none, err
+	}
+	s.Server.Fsyncs = int64(now - flushes)
 	if w.weir != nil {
 		now, err := w.weir.groups(ctx)
 		if err != nil {
