@@ -283,6 +283,7 @@ func (b *backend) parameter(u *unit, msg []byte) bool {
 	}
 	c := b.owner
 	if c != nil && u != nil && u.tell {
+		c.reported(string(name), string(value))
 		c.s.write(msg)
 		return false
 	}
@@ -317,11 +318,7 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	if u.shape != nil {
 		u.shape.errors++
 	}
-	if renamed := restoreNames(e, u); renamed {
-		b.emit(u, pgwire.AppendError(nil, e))
-		return
-	}
-	b.emit(u, msg)
+	b.emit(u, restoreNames(msg, e, u))
 	if e.Fatal() && !u.park && u.c != nil {
 		u.c.s.closeAfterFlush() // the server closes the connection, and so do we: there is no more to say
 	}
@@ -389,21 +386,52 @@ func (u *unit) renewStatements() bool {
 
 // restoreNames puts the client's own names back into errors that speak of
 // statements under weir's names.
-func restoreNames(e *pgwire.Error, u *unit) bool {
-	if e.Code != pgwire.CodeUndefinedStatement && e.Code != pgwire.CodeDuplicateStatement {
-		return false
+func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
+	switch e.Code {
+	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement, pgwire.CodeProtocolViolation:
+	default:
+		return msg
 	}
-	if i := strings.Index(e.Message, `"client_`); i >= 0 {
-		e.Message = e.Message[:i+1] + e.Message[i+1+len("client_"):]
-		return true
+	if strings.Contains(e.Message, `"client_`) {
+		return editError(msg, `"client_`, `"`)
 	}
+	_, srv, ok := strings.Cut(e.Message, `"`+srvPrefix)
+	if !ok {
+		return msg
+	}
+	srv, _, _ = strings.Cut(srv, `"`)
+	srv = srvPrefix + srv
+	name, ok := u.nameOf(srv)
+	if !ok {
+		return msg
+	}
+	return editError(msg, `"`+srv+`"`, `"`+name+`"`)
+}
+
+// nameOf returns the client's name for a statement that the server knows as srv.
+func (u *unit) nameOf(srv string) (string, bool) {
 	for _, n := range u.parsed {
-		if strings.Contains(e.Message, n.st.srvName) {
-			e.Message = strings.Replace(e.Message, n.st.srvName, n.name, 1)
-			return true
+		if n.st != nil && n.st.srvName == srv {
+			return n.name, true
 		}
 	}
-	return false
+	c := u.c
+	if c == nil || (c.unnamed != nil && c.unnamed.srvName == srv) {
+		return "", true
+	}
+	for name, st := range c.stmts {
+		if st.srvName == srv {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// editError replaces a part of the server's ErrorResponse and leaves all else,
+// the order of its fields too, as the server sent it.
+func editError(msg []byte, old, with string) []byte {
+	body := bytes.Replace(msg[pgwire.HeaderLen:], []byte(old), []byte(with), 1)
+	return pgwire.AppendMessage(nil, pgwire.ServerError, body)
 }
 
 // hiddenMessage handles the answer to weir's own query.

@@ -110,7 +110,9 @@ func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			}
 			if m.Kind == pgwire.KindStatement {
 				o.st = u.lookup(c, m.Name)
-				if o.st == nil && typ == pgwire.ClientDescribe {
+				if typ == pgwire.ClientClose {
+					u.parsed = append(u.parsed, parsedName{name: string(m.Name)})
+				} else if o.st == nil {
 					return 0, collectAlone
 				}
 			}
@@ -204,19 +206,11 @@ func (c *client) adopt(u *unit, p []byte) {
 	u.queuedAt = c.l.now
 	c.inflight++
 	c.stats.units++
-	for _, n := range u.parsed {
-		c.name(n.name, n.st)
+	names := u.parsed
+	u.parsed = u.parsed[:0]
+	for _, n := range names {
+		c.rename(u, n)
 	}
-	for i := range u.ops {
-		if o := &u.ops[i]; o.kind == pgwire.ClientClose && o.st != nil {
-			c.unname(closeName(u.raw[o.off:o.end]))
-		}
-	}
-}
-
-func closeName(msg []byte) string {
-	name, _, _ := cstr(msg, pgwire.HeaderLen+1)
-	return string(name)
 }
 
 // name makes a client's name point to a statement.

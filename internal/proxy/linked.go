@@ -221,11 +221,11 @@ func (c *client) linkedParse(n int, p []byte) int {
 	}
 	name := string(m.Name)
 	if old := c.stmts[name]; old != nil {
-		// The name is taken. Let the server say so: a second Parse under a
-		// name that is prepared there.
+		// The name is taken. Let the server say so, or what else is wrong: a
+		// second Parse under a name that is prepared there.
 		b.need(u, old)
 		c.rename(u, parsedName{name: name, st: old})
-		b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), old.srvName, old.tail)
+		b.s.out = pgwire.AppendParseRaw(b.s.outBuf(), old.srvName, st.tail)
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 	} else {
 		c.rename(u, parsedName{name: name, st: st})

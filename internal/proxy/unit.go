@@ -45,6 +45,7 @@ type unit struct {
 	effects sqlscan.Effect
 	commits bool   // a COMMIT was answered
 	ends    bool   // it is COMMIT or ROLLBACK; in a transaction again after it: AND CHAIN
+	resets  bool   // it has a RESET: what the client asked for at startup must be set again
 	frees   string // the statement that a DEALLOCATE names
 	probe   bool   // session state must be looked at before the backend is shared
 	parsed  []parsedName
@@ -101,11 +102,12 @@ const (
 // own tells that weir gives the answer itself.
 func (e expectCode) own() bool { return e == expOwnParse || e == expOwnClose }
 
-// A parsedName remembers what a Parse of this unit did to the client's names,
+// A parsedName remembers what a Parse or Close did to the client's names,
 // to undo it if the server refuses the text.
 type parsedName struct {
 	name string
-	st   *stmt
+	st   *stmt // nil after Close
+	prev *stmt // what the name meant before
 }
 
 func (l *loop) newUnit(kind unitKind) *unit {
