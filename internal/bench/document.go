@@ -10,7 +10,8 @@ import (
 )
 
 // Document lays results out as a report: for each experiment a table of its
-// cases, the comparisons with the baseline, and charts of throughput and latency.
+// cases, the comparisons with the baseline, charts of throughput and latency, and
+// its findings.
 // All results must come from one environment, which is that of the first.
 func Document(title string, results ...*Result) *report.Doc {
 	d := &report.Doc{Title: title}
@@ -19,13 +20,6 @@ func Document(title string, results ...*Result) *report.Doc {
 			d.Env = &r.Env
 		}
 		name := cmp.Or(r.Experiment.Title, r.Experiment.Name)
-		for _, f := range r.Findings {
-			claim := f.Claim
-			if len(results) > 1 {
-				claim = name + ": " + claim
-			}
-			d.Findings = append(d.Findings, report.Finding{Warn: f.Severity == Warn, Claim: claim, Evidence: f.Evidence, Advice: f.Advice})
-		}
 		s := report.Section{Title: name, Tables: []report.Table{CaseTable(r)}}
 		s.Text = append(s.Text, fmt.Sprintf("%s loop, %d rounds after %d for warm-up, sides in turn and in turned order. Medians over the rounds.",
 			r.Experiment.Loop, r.Experiment.Rounds, r.Experiment.Warmup))
@@ -35,6 +29,9 @@ func Document(title string, results ...*Result) *report.Doc {
 		s.Charts = append(s.Charts, RateChart(r))
 		if c, ok := LatencyChart(r); ok {
 			s.Charts = append(s.Charts, c)
+		}
+		for _, f := range r.Findings {
+			s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
 		}
 		d.Sections = append(d.Sections, s)
 	}
@@ -51,6 +48,9 @@ func CaseTable(r *Result) report.Table {
 			if s, ok := c.Summary[m.Key]; ok && (m.Key != "errors" || s.Hi > 0) {
 				shown = append(shown, m)
 				t.Columns = append(t.Columns, report.Column{Name: m.Name, Unit: m.Unit, Numeric: true})
+				if m.Key == "rate" {
+					t.Columns = append(t.Columns, report.Column{Name: "against " + r.Experiment.Baseline, Numeric: true})
+				}
 				break
 			}
 		}
@@ -69,10 +69,23 @@ func CaseTable(r *Result) report.Table {
 				cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && s.Median == best}
 			}
 			row = append(row, cell)
+			if m.Key == "rate" {
+				row = append(row, report.Cell{Text: against(r, c)})
+			}
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// against is a case's throughput as a multiple of the baseline's.
+func against(r *Result, c *Case) string {
+	for _, k := range r.Comparisons {
+		if k.B == c.Name && k.Metric == "rate" {
+			return fmt.Sprintf("%.2fx [%.2f, %.2f]", k.Ratio.Median, k.Ratio.Lo, k.Ratio.Hi)
+		}
+	}
+	return "-"
 }
 
 func inFlight(c *Case) string {

@@ -184,6 +184,12 @@ func Metrics() []Metric {
 		{Key: "cpu_proxy", Name: "CPU, proxy", Unit: "us/op", of: cpu(RoleProxy)},
 		{Key: "cpu_server", Name: "CPU, server", Unit: "us/op", of: cpu(RoleServer)},
 		{Key: "fsyncs", Name: "fsyncs", Unit: "/1000 ops", of: perOp(func(c *ServerCounters) int64 { return c.Fsyncs }, 1000)},
+		{Key: "fsync_rate", Name: "fsyncs", Unit: "/s", Neutral: true, of: func(s *Sample) (float64, bool) {
+			if s.Server == nil || s.Server.Ops == 0 || s.Seconds == 0 {
+				return 0, false
+			}
+			return float64(s.Server.Fsyncs) / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds, true
+		}},
 		{Key: "log_bytes", Name: "log written", Unit: "B/op", of: perOp(func(c *ServerCounters) int64 { return c.LogBytes }, 1)},
 		{Key: "group", Name: "group size", Unit: "ops", Neutral: true, of: func(s *Sample) (float64, bool) {
 			if s.Groups == nil || s.Groups.Flushes == 0 {

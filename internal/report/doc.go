@@ -23,12 +23,14 @@ type Doc struct {
 	Sections []Section            `json:"sections"`
 }
 
-// Section is a part of a report: paragraphs, then tables, then charts.
+// Section is a part of a report: paragraphs, then tables, then charts, then what
+// they show.
 type Section struct {
-	Title  string   `json:"title"`
-	Text   []string `json:"text,omitempty"`
-	Tables []Table  `json:"tables,omitempty"`
-	Charts []Chart  `json:"charts,omitempty"`
+	Title    string    `json:"title"`
+	Text     []string  `json:"text,omitempty"`
+	Tables   []Table   `json:"tables,omitempty"`
+	Charts   []Chart   `json:"charts,omitempty"`
+	Findings []Finding `json:"findings,omitempty"`
 }
 
 // Finding is a statement computed from the figures, with what supports it.

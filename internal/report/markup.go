@@ -17,23 +17,10 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 	}
 	if len(d.Findings) > 0 {
 		b.WriteString("\n## Findings\n\n")
-		for _, f := range d.Findings {
-			b.WriteString("- ")
-			if f.Warn {
-				b.WriteString("**Caution:** ")
-			}
-			b.WriteString(mdText(f.Claim))
-			if f.Advice != "" {
-				b.WriteString(" " + mdText(f.Advice))
-			}
-			b.WriteString("\n")
-			for _, e := range f.Evidence {
-				b.WriteString("  - " + mdText(e) + "\n")
-			}
-		}
+		mdFindings(&b, d.Findings)
 	}
 	for _, s := range d.Sections {
-		if len(s.Text)+len(s.Tables) == 0 {
+		if len(s.Text)+len(s.Tables)+len(s.Findings) == 0 {
 			continue // only charts
 		}
 		b.WriteString("\n## " + mdText(s.Title) + "\n")
@@ -43,6 +30,10 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 		for _, t := range s.Tables {
 			mdTable(&b, t)
 		}
+		if len(s.Findings) > 0 {
+			b.WriteString("\n")
+			mdFindings(&b, s.Findings)
+		}
 	}
 	b.WriteString("\n## Environment\n\n| | |\n| --- | --- |\n")
 	for _, r := range environmentRows(d.Env) {
@@ -50,6 +41,23 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func mdFindings(b *strings.Builder, findings []Finding) {
+	for _, f := range findings {
+		b.WriteString("- ")
+		if f.Warn {
+			b.WriteString("**Caution:** ")
+		}
+		b.WriteString(mdText(f.Claim))
+		if f.Advice != "" {
+			b.WriteString(" " + mdText(f.Advice))
+		}
+		b.WriteString("\n")
+		for _, e := range f.Evidence {
+			b.WriteString("  - " + mdText(e) + "\n")
+		}
+	}
 }
 
 func mdTable(b *strings.Builder, t Table) {

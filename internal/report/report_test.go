@@ -56,6 +56,7 @@ func sample() *Doc {
 					},
 					Note: "ops/s is the median of 8 rounds.",
 				}},
+				Findings: []Finding{{Claim: "1 ms of window is best.", Evidence: []string{"1 ms: 12,950 ops/s"}}},
 				Charts: []Chart{
 					{
 						Title: "Throughput, with 95 % intervals", Kind: Bars, YLabel: "operations per second",

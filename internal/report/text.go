@@ -20,22 +20,10 @@ func writeText(w io.Writer, d *Doc) error {
 	}
 	if len(d.Findings) > 0 {
 		b.WriteString("\nFindings\n")
-		for _, f := range d.Findings {
-			mark := "  - "
-			if f.Warn {
-				mark = "  ! "
-			}
-			b.WriteString(mark + strings.TrimPrefix(wrap(f.Claim, "    "), "    ") + "\n")
-			for _, e := range f.Evidence {
-				b.WriteString(wrap(e, "      ") + "\n")
-			}
-			if f.Advice != "" {
-				b.WriteString(wrap(f.Advice, "    ") + "\n")
-			}
-		}
+		textFindings(&b, d.Findings)
 	}
 	for _, s := range d.Sections {
-		if len(s.Text)+len(s.Tables) == 0 {
+		if len(s.Text)+len(s.Tables)+len(s.Findings) == 0 {
 			continue // only charts
 		}
 		b.WriteString("\n" + s.Title + "\n" + strings.Repeat("-", utf8.RuneCountInString(s.Title)) + "\n")
@@ -45,6 +33,10 @@ func writeText(w io.Writer, d *Doc) error {
 		for _, t := range s.Tables {
 			b.WriteString("\n")
 			textTable(&b, t)
+		}
+		if len(s.Findings) > 0 {
+			b.WriteString("\n")
+			textFindings(&b, s.Findings)
 		}
 	}
 	b.WriteString("\nEnvironment\n")
@@ -59,6 +51,22 @@ func writeText(w io.Writer, d *Doc) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func textFindings(b *strings.Builder, findings []Finding) {
+	for _, f := range findings {
+		mark := "  - "
+		if f.Warn {
+			mark = "  ! "
+		}
+		b.WriteString(mark + strings.TrimPrefix(wrap(f.Claim, "    "), "    ") + "\n")
+		for _, e := range f.Evidence {
+			b.WriteString(wrap(e, "      ") + "\n")
+		}
+		if f.Advice != "" {
+			b.WriteString(wrap(f.Advice, "    ") + "\n")
+		}
+	}
 }
 
 // textTable aligns a table; a strong cell carries an asterisk.

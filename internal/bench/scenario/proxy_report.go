@@ -11,35 +11,19 @@ import (
 	"github.com/weirdb/weir/internal/report"
 )
 
-// Report lays the outcome out as a document.
+// Report lays the outcome out as a document: the targets, then the experiments,
+// then where the CPU time went.
 func (o *ProxyOutcome) Report() *report.Doc {
-	d := &report.Doc{
-		Title:    "weir proxy: what grouping is worth on PostgreSQL",
-		Subtitle: "The same load direct, through PgBouncer and through weir, in turn; every answer checked, every row counted.",
-	}
-	if len(o.Results) > 0 {
-		d.Env = &o.Results[0].Env
-	}
-	seen := make(map[string]bool)
-	for _, r := range o.Results {
-		for _, f := range r.Findings {
-			claim := r.Experiment.Title + ": " + f.Claim
-			if seen[claim] {
-				continue
-			}
-			seen[claim] = true
-			d.Findings = append(d.Findings, report.Finding{Warn: f.Severity == bench.Warn, Claim: claim, Evidence: f.Evidence, Advice: f.Advice})
-		}
-	}
+	d := bench.Document("weir proxy: what grouping is worth on PostgreSQL", o.Results...)
+	d.Subtitle = "The same load direct, through PgBouncer and through weir, in turn; every answer checked, every row counted."
+	var first []report.Section
 	if t := Targets(o.Results); len(t) > 0 {
-		d.Sections = append(d.Sections, targetSection(t))
+		first = append(first, targetSection(t))
 	}
 	if s, ok := scalingSection(o.Results); ok {
-		d.Sections = append(d.Sections, s)
+		first = append(first, s)
 	}
-	for _, r := range o.Results {
-		d.Sections = append(d.Sections, resultSection(r))
-	}
+	d.Sections = append(first, d.Sections...)
 	if len(o.Profiles) > 0 {
 		d.Sections = append(d.Sections, profileSection(o.Profiles))
 	}
@@ -100,78 +84,6 @@ func scalingSection(results []*bench.Result) (report.Section, bool) {
 		ch.Series = append(ch.Series, s)
 	}
 	return report.Section{Title: "Scaling", Charts: []report.Chart{ch}}, true
-}
-
-func resultSection(r *bench.Result) report.Section {
-	base := r.Find(r.Experiment.Baseline)
-	t := report.Table{
-		Columns: []report.Column{
-			{Name: "case"},
-			{Name: "throughput", Unit: "ops/s", Numeric: true},
-			{Name: "against " + r.Experiment.Baseline, Numeric: true},
-			{Name: "p50", Unit: "ms", Numeric: true},
-			{Name: "p99", Unit: "ms", Numeric: true},
-			{Name: "CPU client", Unit: "us/op", Numeric: true},
-			{Name: "proxy", Unit: "us/op", Numeric: true},
-			{Name: "server", Unit: "us/op", Numeric: true},
-			{Name: "fsyncs", Unit: "/s", Numeric: true},
-			{Name: "group", Unit: "ops", Numeric: true},
-			{Name: "proxy memory", Unit: "MB", Numeric: true},
-		},
-		Note: fmt.Sprintf("Medians of %d rounds of %s each; the ratio is the median of the rounds' ratios with its 95 %% bootstrap interval.",
-			r.Experiment.Rounds, r.Experiment.Factors["seconds"]),
-	}
-	bars := report.Chart{Title: "Throughput", Kind: report.Bars, YLabel: "ops/s"}
-	rates := report.Series{Name: "ops/s"}
-	tail := report.Chart{Title: "Latency", Kind: report.Percentiles, YLabel: "ms", LogY: true}
-	for i := range r.Cases {
-		c := &r.Cases[i]
-		against := ""
-		if base != nil && c.Name != base.Name {
-			if cmp, err := bench.Compare(base, c, "rate"); err == nil {
-				against = fmt.Sprintf("%.2f x [%.2f, %.2f]", cmp.Ratio.Median, cmp.Ratio.Lo, cmp.Ratio.Hi)
-			}
-		}
-		num := func(key, format string) string {
-			s, ok := c.Summary[key]
-			if !ok {
-				return ""
-			}
-			return fmt.Sprintf(format, s.Median)
-		}
-		t.Rows = append(t.Rows, report.Cells(c.Name, num("rate", "%.0f"), against, num("p50", "%.3f"), num("p99", "%.3f"),
-			num("cpu_client", "%.1f"), num("cpu_proxy", "%.1f"), num("cpu_server", "%.1f"), fsyncRate(c), num("group", "%.1f"), num("rss_proxy", "%.0f")))
-		rate := c.Summary["rate"]
-		bars.Categories = append(bars.Categories, c.Name)
-		rates.Points = append(rates.Points, report.Point{Y: rate.Median, Lo: rate.Lo, Hi: rate.Hi})
-		tail.Series = append(tail.Series, percentileSeries(c))
-	}
-	bars.Series = []report.Series{rates}
-	return report.Section{Title: r.Experiment.Title, Tables: []report.Table{t}, Charts: []report.Chart{bars, tail}}
-}
-
-// fsyncRate is the server's flushes per second over the measured windows.
-func fsyncRate(c *bench.Case) string {
-	var xs []float64
-	for i := range c.Samples {
-		s := &c.Samples[i]
-		if s.Server != nil && s.Server.Ops > 0 && s.Seconds > 0 {
-			xs = append(xs, float64(s.Server.Fsyncs)/float64(s.Server.Ops)*float64(s.Ops)/s.Seconds)
-		}
-	}
-	if len(xs) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.0f", bench.Median(xs))
-}
-
-func percentileSeries(c *bench.Case) report.Series {
-	h := c.Latency()
-	s := report.Series{Name: c.Name}
-	for _, q := range []float64{0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999} {
-		s.Points = append(s.Points, report.Point{X: q, Y: max(float64(h.Quantile(q))/1e6, 1e-4)})
-	}
-	return s
 }
 
 func profileSection(profiles []CPUProfile) report.Section {
