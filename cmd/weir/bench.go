@@ -116,7 +116,7 @@ func writeProxyReport(dir string, out *scenario.ProxyOutcome, stdout io.Writer) 
 	if err != nil {
 		return err
 	}
-	if err := out.Report().Write(stdout, report.FormatText); err != nil {
+	if err := out.Brief().Write(stdout, report.FormatText); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nreport  %s\n", page)

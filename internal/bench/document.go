@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/weirdb/weir/internal/report"
@@ -38,12 +39,16 @@ func Document(title string, results ...*Result) *report.Doc {
 	return d
 }
 
-// CaseTable lists the cases with their metrics; metrics that no case has are
-// left out. The highest throughput is strong.
-func CaseTable(r *Result) report.Table {
+// CaseTable lists the cases with the metrics of the given keys, or with all
+// metrics if there are none; metrics that no case has are left out. The highest
+// throughput is strong.
+func CaseTable(r *Result, keys ...string) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "in flight", Numeric: true}}}
 	var shown []Metric
 	for _, m := range Metrics() {
+		if len(keys) > 0 && !slices.Contains(keys, m.Key) {
+			continue
+		}
 		for _, c := range r.Cases {
 			if s, ok := c.Summary[m.Key]; ok && (m.Key != "errors" || s.Hi > 0) {
 				shown = append(shown, m)

@@ -30,6 +30,23 @@ func (o *ProxyOutcome) Report() *report.Doc {
 	return d
 }
 
+// Brief is the part of the report that fits a terminal: targets, and of each
+// experiment the figures to look at first.
+func (o *ProxyOutcome) Brief() *report.Doc {
+	full := o.Report()
+	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env}
+	if t := Targets(o.Results); len(t) > 0 {
+		d.Sections = append(d.Sections, targetSection(t))
+	}
+	for _, r := range o.Results {
+		d.Sections = append(d.Sections, report.Section{
+			Title:  r.Experiment.Title,
+			Tables: []report.Table{bench.CaseTable(r, "rate", "p50", "p99", "cpu_proxy", "cpu_server", "fsync_rate", "group")},
+		})
+	}
+	return d
+}
+
 func targetSection(targets []Target) report.Section {
 	t := report.Table{
 		Columns: []report.Column{{Name: "target"}, {Name: "wanted"}, {Name: "measured", Numeric: true}, {Name: "95 % interval", Numeric: true}, {Name: "verdict"}},
