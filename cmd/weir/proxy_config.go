@@ -48,7 +48,6 @@ func (s sources) load(options []option) (proxyConfig, error) {
 		}
 	}
 	c := proxyConfig{texts: make(map[string]string)}
-	var dsnInFlag bool
 	for i := range options {
 		o := &options[i]
 		g, ok := given{value: s.flags[o.name], source: "--" + o.name}, false
@@ -65,13 +64,13 @@ func (s sources) load(options []option) (proxyConfig, error) {
 		}
 		c.texts[o.name] = g.value
 		if o.name == "postgres" {
-			dsnInFlag = strings.HasPrefix(g.source, "--")
+			c.dsnSource = g.source
 		}
 		if err := g.set(&c, o); err != nil {
 			return proxyConfig{}, err
 		}
 	}
-	return c, c.complete(dsnInFlag, s.getenv)
+	return c, c.complete(s.getenv)
 }
 
 func (g given) set(c *proxyConfig, o *option) error {
@@ -90,15 +89,15 @@ func (g given) set(c *proxyConfig, o *option) error {
 
 // complete turns what the options name into what the proxy needs: the server's
 // address from its DSN, users and certificates from their files.
-func (c *proxyConfig) complete(dsnInFlag bool, getenv func(string) string) error {
+func (c *proxyConfig) complete(getenv func(string) string) error {
 	if c.dsn == "" && cmp.Or(getenv("PGHOST"), getenv("PGHOSTADDR")) == "" {
 		return errors.New("no server: give --postgres a connection string, such as postgres://user@host:5432/database")
 	}
 	var err error
 	if c.proxy.Postgres, err = pgwire.ParseDSN(c.dsn); err != nil {
-		return fmt.Errorf("--postgres: %w", err)
+		return fmt.Errorf("%s: %w", cmp.Or(c.dsnSource, "server from PG* variables"), err)
 	}
-	c.visiblePassword = dsnInFlag && showsPassword(c.dsn, c.proxy.Postgres.Password)
+	c.visiblePassword = c.dsnSource == "--postgres" && showsPassword(c.dsn, c.proxy.Postgres.Password)
 	if c.authFile != "" {
 		if c.proxy.Users, err = readUserList(c.authFile); err != nil {
 			return fmt.Errorf("--auth-file: %w", err)

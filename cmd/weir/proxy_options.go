@@ -292,11 +292,13 @@ func proxyOptions() []option {
 
 // proxyConfig is what the options add up to.
 type proxyConfig struct {
-	proxy    proxy.Config
-	dsn      string
-	admin    string // "": no admin server
-	authFile string
-	tls      tlsFiles
+	proxy proxy.Config
+	dsn   string
+	// dsnSource is where dsn was found, "" if it was not.
+	dsnSource string
+	admin     string // "": no admin server
+	authFile  string
+	tls       tlsFiles
 	// visiblePassword: the password is on the command line, for all to see.
 	visiblePassword bool
 	// texts holds each option's value as it was found, for reload to compare.

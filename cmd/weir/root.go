@@ -44,22 +44,36 @@ func Shortfall(err error) error { return &exitError{exitShortfall, err} }
 // SIGINT or SIGTERM ends the context that verbs run in; a second one ends the
 // process at once.
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	defer context.AfterFunc(ctx, stop)()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals) // from here on, signals do what they do by default
+		select {
+		case again := <-signals: // it came before that
+			_ = syscall.Kill(os.Getpid(), again.(syscall.Signal))
+		default:
+		}
+		cancel()
+	}()
 	return execute(ctx, args, os.Stdout, os.Stderr)
 }
 
 // execute is run without the process around it.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRootCommand()
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd(args...)
-	var began bool
-	prepare(root, &began)
+	return executeRoot(ctx, newRootCommand(), args, stdout, stderr)
+}
+
+func executeRoot(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(args...) // which remembers the output
+	var began bool
+	prepare(root, &began)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitFine

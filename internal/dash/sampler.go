@@ -33,7 +33,7 @@ type sampler struct {
 	mu      sync.Mutex
 	viewers map[*viewer]struct{} // guarded by mu
 	points  []Point              // guarded by mu: oldest first
-	last    []byte               // guarded by mu: the latest event while there are viewers
+	last    []byte               // guarded by mu: the latest event; nil while asleep
 }
 
 // viewer is one open event stream. Its channel holds the latest event; a viewer
@@ -67,9 +67,6 @@ func (s *sampler) leave(v *viewer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.viewers, v)
-	if len(s.viewers) == 0 {
-		s.last = nil // it would be old when the next one comes
-	}
 }
 
 func (s *sampler) watched() bool {
@@ -83,6 +80,9 @@ func (s *sampler) run(ctx context.Context) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
+		s.mu.Lock()
+		s.last = nil // it would be old when the next viewer comes
+		s.mu.Unlock()
 		select { // asleep
 		case <-s.wake:
 		case <-ctx.Done():
@@ -148,9 +148,7 @@ func (s *sampler) publish(recent []*State) {
 		old := now.Time.Add(-historySpan).UnixMilli()
 		s.points = slices.DeleteFunc(s.points, func(p Point) bool { return p.UnixMs < old })
 	}
-	if len(s.viewers) > 0 {
-		s.last = text
-	}
+	s.last = text
 	for v := range s.viewers {
 		select {
 		case <-v.events: // make room: the latest counts

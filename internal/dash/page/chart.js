@@ -66,7 +66,7 @@ export class LineChart {
 
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${height}`);
     this.drawGrid(scale, y, plotWidth);
-    this.series.forEach((s, i) => this.lines[i].setAttribute("d", linePath(this.points, s.value, x, y)));
+    this.series.forEach((s, i) => this.lines[i].setAttribute("d", linePath(this.points, s.value, x, y, this.decades)));
 
     const shown = this.pointed(x) ?? this.points.at(-1);
     this.cursor.setAttribute("d", this.pointerX !== null && shown
@@ -101,11 +101,18 @@ export class LineChart {
   }
 }
 
-function linePath(points, value, x, y) {
+// linePath connects the points, except over a gap in time, and with skipZero
+// except where nothing was measured.
+function linePath(points, value, x, y, skipZero) {
   let d = "";
   let before = -Infinity;
   for (const p of points) {
-    d += (p.t - before > gapMs ? "M" : "L") + x(p.t).toFixed(1) + " " + y(value(p)).toFixed(1);
+    const v = value(p);
+    if (v === 0 && skipZero) {
+      before = -Infinity;
+      continue;
+    }
+    d += (p.t - before > gapMs ? "M" : "L") + x(p.t).toFixed(1) + " " + y(v).toFixed(1);
     before = p.t;
   }
   return d;
@@ -131,8 +138,8 @@ function niceScale(v) {
 }
 
 // decadeScale is logarithmic, from the power of ten below the smallest value to
-// the one above the largest. Zero, which means that nothing was measured, lies
-// on the floor.
+// the one above the largest. Zero means that
+// nothing was measured.
 function decadeScale(values) {
   const known = values.filter((v) => v > 0);
   const low = known.length > 0 ? Math.floor(Math.log10(Math.min(...known))) : -1;

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy"
+)
+
+// loadWith loads a configuration from the three sources.
+func loadWith(t *testing.T, file string, env, flags map[string]string) proxyConfig {
+	t.Helper()
+	clearEnvironment(t)
+	c, err := sources{flags: flags, getenv: func(name string) string { return env[name] }, file: file}.load(proxyOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// What the help calls the default must be what the proxy does by default.
+func TestDefaultsAreTheProxys(t *testing.T) {
+	got := loadWith(t, "", nil, map[string]string{"postgres": "host=db user=app"}).proxy
+	want := proxy.Defaults()
+	want.Log = nil
+	want.Postgres = got.Postgres
+	want.ReadLanes, want.Loops = 0, 0           // auto: derived from others and from the machine
+	want.RowsLane, want.SoloLane = false, false // derived
+	if got.Postgres.Address != "db:5432" || got.Postgres.User != "app" {
+		t.Errorf("server %v", got.Postgres)
+	}
+	if !reflect.DeepEqual(want, got) {
+		t.Errorf("defaults of the flags\n%+v\ndefaults of the proxy\n%+v", got, want)
+	}
+}
+
+func TestFlagBeatsEnvironmentBeatsFile(t *testing.T) {
+	const file = "testdata/full.yaml" // pool_size: 7
+	flag, env := map[string]string{"pool-size": "9"}, map[string]string{"WEIR_POOL_SIZE": "8", "WEIR_BATCH": ""}
+	for _, tt := range []struct {
+		env, flags map[string]string
+		want       int
+	}{{nil, nil, 7}, {env, nil, 8}, {nil, flag, 9}, {env, flag, 9}} {
+		if c := loadWith(t, file, tt.env, tt.flags); c.proxy.PoolSize != tt.want || len(c.proxy.Batch) != 3 {
+			t.Errorf("environment %v, flags %v: pool size %d, %d rules; want %d and the file's 3", tt.env, tt.flags, c.proxy.PoolSize, len(c.proxy.Batch), tt.want)
+		}
+	}
+	if c := loadWith(t, file, map[string]string{"WEIR_BATCH": "off"}, nil); c.proxy.Batch != nil {
+		t.Errorf("WEIR_BATCH=off leaves the file's rules: %v", c.proxy.Batch)
+	}
+}
+
+func TestFileHoldsEveryKindOfValue(t *testing.T) {
+	c := loadWith(t, "testdata/full.yaml", nil, nil)
+	p := c.proxy
+	if p.Postgres.Address != "db:6000" || p.Postgres.Password != "s:cret" || c.visiblePassword {
+		t.Errorf("server %v, password visible %v", p.Postgres, c.visiblePassword)
+	}
+	if c.admin != "" || p.QueueTimeout != 90*time.Second || p.LoginTimeout != 90*time.Second || p.MaxMessage != 16<<20 ||
+		!p.NoSoloLane || p.NoRowsLane || p.IdleInTransactionTimeout != 0 {
+		t.Errorf("read %+v", p)
+	}
+	if diff := cmp.Diff([]string{"alice", "bob"}, p.AdminUsers); diff != "" {
+		t.Error(diff)
+	}
+	want := []proxy.BatchRule{{Database: "metrics", Batch: true}, {User: "importer", Batch: true, Window: 2 * time.Millisecond}, {}}
+	if diff := cmp.Diff(want, p.Batch); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+func TestPasswordOnTheCommandLineIsSeen(t *testing.T) {
+	for _, tt := range []struct {
+		flag, env string
+		want      bool
+	}{
+		{"postgres://app:se%20cret@db/x", "", true},
+		{"host=db user=app password=secret", "", true},
+		{"postgres://app@db/x", "", false},
+		{"", "postgres://app:secret@db/x", false},
+	} {
+		flags := map[string]string{}
+		if tt.flag != "" {
+			flags["postgres"] = tt.flag
+		}
+		if got := loadWith(t, "", map[string]string{"WEIR_POSTGRES": tt.env}, flags).visiblePassword; got != tt.want {
+			t.Errorf("flag %q, environment %q: visible %v, want %v", tt.flag, tt.env, got, tt.want)
+		}
+	}
+	clearEnvironment(t)
+	t.Setenv("PGPASSWORD", "secret")
+	c, err := sources{flags: map[string]string{"postgres": "host=db user=app"}, getenv: os.Getenv}.load(proxyOptions())
+	if err != nil || c.proxy.Postgres.Password != "secret" || c.visiblePassword {
+		t.Errorf("PGPASSWORD: %v, password known %v, visible %v", err, c.proxy.Postgres.Password != "", c.visiblePassword)
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int{
+		"1": 1, "512B": 512, "64kB": 64 << 10, "64k": 64 << 10, "16MB": 16 << 20, "16 MiB": 16 << 20, "1G": 1 << 30,
+		"": 0, "MB": 0, "-1": 0, "0": 0, "1.5GB": 0, "1TB": 0, "1BB": 0, "9999999999GB": 0, "1 2MB": 0,
+	} {
+		got, err := parseSize(text)
+		if got != want || (err == nil) != (want > 0) {
+			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestParseUserList(t *testing.T) {
+	users, err := parseUserList("; PgBouncer's comment\n\n\"app\" \"pass word\"\n# ours\n  \"a \"\"b\"\"\"\t\"x\"\"y\" and more\n" +
+		"\"md\" \"md50123456789abcdef0123456789abcdef\"\n\"nobody\" \"\"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, u := range users {
+		plain, _ := u.Secret.Plain()
+		got = append(got, fmt.Sprintf("%s: %s %s", u.Name, u.Secret, plain))
+	}
+	md5Digits, _ := mustSecret(t, "md50123456789abcdef0123456789abcdef").Plain()
+	want := []string{"app: plain password pass word", `a "b": plain password x"y`, "md: md5 secret " + md5Digits, "nobody: no secret "}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+	for text, want := range map[string]string{
+		"app hush\n":                         `1: want "user" "secret"`,
+		"\n\"app\"\n":                        "2: the user's secret is missing",
+		"\"app\" \"hush\n":                   "1: the user's secret is missing",
+		"\"\" \"hush\"":                      `1: want "user" "secret"`,
+		"\"a\" \"hush\"\n\"a\" \"hush\"":     `2: user "a" is already in line 1`,
+		"\"a\" \"SCRAM-SHA-256$hush:x$y:z\"": "1: parse SCRAM secret",
+	} {
+		if _, err := parseUserList(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("parseUserList(%q): %v, want %q and no secret", text, err, want)
+		}
+	}
+}
+
+func mustSecret(t *testing.T, text string) pgwire.Secret {
+	t.Helper()
+	s, err := pgwire.ParseSecret(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func FuzzParseUserList(f *testing.F) {
+	f.Add("\"app\" \"secret\"\n; comment\n\"a\"\"b\" \"md50123456789abcdef0123456789abcdef\"")
+	f.Add("\"a\" \"SCRAM-SHA-256$4096:c2FsdA==$x:y\"")
+	f.Fuzz(func(t *testing.T, text string) {
+		users, err := parseUserList(text)
+		if err != nil {
+			return
+		}
+		// What was read can be written and read again.
+		var b strings.Builder
+		seen := map[string]bool{}
+		for _, u := range users {
+			if u.Name == "" || seen[u.Name] {
+				t.Fatalf("user %q twice or without a name", u.Name)
+			}
+			seen[u.Name] = true
+			fmt.Fprintf(&b, "\"%s\" \"x\"\n", strings.ReplaceAll(u.Name, `"`, `""`))
+		}
+		again, err := parseUserList(b.String())
+		if err != nil || len(again) != len(users) {
+			t.Fatalf("%d users, written and read again: %d, %v", len(users), len(again), err)
+		}
+	})
+}
+
+func FuzzConfigFile(f *testing.F) {
+	for _, name := range []string{"full.yaml", "bad-keys.yaml", "bad-batch.yaml", "two-documents.yaml"} {
+		text, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("a: &a [*a]\nbatch: *a"))
+	options := proxyOptions()
+	known := map[string]bool{}
+	for i := range options {
+		known[options[i].key()] = true
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		found, err := readConfigFile("weir.yaml", text, options)
+		if err != nil {
+			for line := range strings.Lines(err.Error()) {
+				if !strings.HasPrefix(line, "weir.yaml:") {
+					t.Errorf("mistake without its place: %q", line)
+				}
+			}
+			return
+		}
+		for key, g := range found {
+			if !known[key] || !strings.HasPrefix(g.source, "weir.yaml:") {
+				t.Errorf("found %q from %q", key, g.source)
+			}
+		}
+	})
+}
+
+// The reference in docs/proxy.md is written by this test with -update, and
+// otherwise held against the flags.
+func TestProxyReference(t *testing.T) {
+	const path, begin, end = "../../docs/proxy.md", "-update` -->\n", "<!-- end of reference -->"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	have, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the reference", path)
+	}
+	want := proxyReference()
+	if *update {
+		if err := os.WriteFile(path, []byte(head+begin+want+end+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(have, "\n")); diff != "" {
+		t.Errorf("%s is not what the flags are (-want +have), rewritten by -update:\n%s", path, diff)
+	}
+}
+
+func proxyReference() string {
+	var b strings.Builder
+	for _, group := range proxyGroups {
+		fmt.Fprintf(&b, "\n### %s\n\n| Flag | Default | Meaning |\n|---|---|---|\n", group)
+		for _, o := range proxyOptions() {
+			if o.group != group {
+				continue
+			}
+			flag, def := "--"+o.name, o.def
+			if o.arg != "" {
+				flag += " " + o.arg
+			}
+			if o.reload {
+				o.help += " *(reloaded by SIGHUP)*"
+			}
+			escape := strings.NewReplacer("|", `\|`).Replace
+			if def != "" {
+				def = "`" + def + "`"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", escape(flag), def, escape(o.help))
+		}
+	}
+	return b.String() + "\n"
+}

@@ -1,0 +1,363 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+// proxyLog reads the JSON log of a `weir proxy`.
+type proxyLog struct {
+	t     *testing.T
+	lines *bufio.Reader
+	seen  strings.Builder
+}
+
+// await returns the next entry whose message begins so.
+func (l *proxyLog) await(message string) map[string]any {
+	l.t.Helper()
+	for {
+		line, err := l.lines.ReadString('\n')
+		l.seen.WriteString(line)
+		if err != nil {
+			l.t.Fatalf("no %q in the log, which is\n%s", message, l.seen.String())
+		}
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(fmt.Sprint(entry["msg"]), message) {
+			return entry
+		}
+	}
+}
+
+// startProxy runs `weir proxy` within the test; stop ends it as the first
+// signal would and returns its exit code.
+func startProxy(t *testing.T, args ...string) (log *proxyLog, stop func() int) {
+	t.Helper()
+	clearEnvironment(t)
+	r, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() {
+		code <- execute(ctx, append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...), io.Discard, w)
+		_ = w.Close()
+	}()
+	log = &proxyLog{t: t, lines: bufio.NewReader(r)}
+	return log, func() int {
+		cancel()
+		_, _ = io.Copy(&log.seen, log.lines) // the pipe must not fill up
+		return <-code
+	}
+}
+
+// get fetches a path of the admin server.
+func get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// dial connects through the proxy as a user and returns whether that worked.
+func dial(t *testing.T, address, user, password, database string) (*pgx.Conn, error) {
+	t.Helper()
+	cfg, err := pgx.ParseConfig(fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable", user, password, address, database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	if err == nil {
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	}
+	return conn, err
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProxyServesReloadsAndStops(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	dir := t.TempDir()
+	config, users := filepath.Join(dir, "weir.yaml"), filepath.Join(dir, "userlist.txt")
+	settings := func(poolSize int, level string) {
+		write(t, config, fmt.Sprintf("postgres: %s\nauth: scram-sha-256\nauth_file: %s\nadmin_users: [%s]\npool_size: %d\nlog_level: %s\n",
+			pg.DSN("postgres"), users, pg.User(), poolSize, level))
+	}
+	settings(3, "info")
+	write(t, users, fmt.Sprintf("%q \"first\"\n", pg.User()))
+	log, stop := startProxy(t, "-c", config)
+	listens := log.await("weir proxy listens")
+	address, admin := listens["address"].(string), listens["admin"].(string)
+	if listens["pool_size"] != 3.0 || listens["server"] != pg.Addr() {
+		t.Errorf("listens: %v", listens)
+	}
+
+	conn, err := dial(t, address, pg.User(), "first", "postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "CREATE TABLE t (a int); "); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "/* batch */ INSERT INTO t VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial(t, address, pg.User(), "second", "postgres"); err == nil {
+		t.Error("a wrong password was let in")
+	}
+
+	t.Run("admin server", func(t *testing.T) {
+		if code, body := get(t, admin+"readyz"); code != 200 {
+			t.Errorf("readyz: %d %s", code, body)
+		}
+		if _, body := get(t, admin); !strings.Contains(body, "weir proxy") {
+			t.Errorf("the page: %.200s", body)
+		}
+		_, body := get(t, admin+"snapshot.json")
+		var state struct {
+			Clients int
+			Pools   []struct {
+				Database   string
+				Alone      uint64
+				LatencyNs  struct{ Count, P50 uint64 } `json:"latency_ns"`
+				Statements int
+			}
+			Statements []struct{ Text string }
+		}
+		if err := json.Unmarshal([]byte(body), &state); err != nil {
+			t.Fatal(err)
+		}
+		if state.Clients != 1 || len(state.Pools) != 1 || state.Pools[0].LatencyNs.Count == 0 || len(state.Statements) == 0 {
+			t.Errorf("snapshot: %s", body)
+		}
+	})
+	t.Run("every metric is documented", func(t *testing.T) {
+		_, body := get(t, admin+"metrics")
+		docs, err := os.ReadFile("../../docs/proxy.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`(?m)^# TYPE (weir_\w+)`).FindAllStringSubmatch(body, -1)
+		if len(names) < 15 || !strings.Contains(body, "\ngo_goroutines ") || !strings.Contains(body, "\nprocess_open_fds ") {
+			t.Errorf("metrics:\n%s", body)
+		}
+		for _, m := range names {
+			if !strings.Contains(string(docs), "`"+m[1]+"`") {
+				t.Errorf("docs/proxy.md does not mention %s", m[1])
+			}
+		}
+	})
+	t.Run("admin console", func(t *testing.T) {
+		console, err := dial(t, address, pg.User(), "first", "weir")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := console.Query(t.Context(), "SHOW POOLS")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows.Close()
+		if rows.Err() != nil || rows.CommandTag().String() != "SHOW" {
+			t.Errorf("SHOW POOLS: %v, %v", rows.CommandTag(), rows.Err())
+		}
+	})
+	t.Run("reload", func(t *testing.T) {
+		hup := func() {
+			t.Helper()
+			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, users, "not a user list")
+		hup()
+		if e := log.await("reload refused"); !strings.Contains(fmt.Sprint(e["error"]), "userlist.txt:1") {
+			t.Errorf("reload of a bad file: %v", e)
+		}
+		if _, err := dial(t, address, pg.User(), "first", "postgres"); err != nil {
+			t.Errorf("after a refused reload: %v", err)
+		}
+		write(t, users, fmt.Sprintf("%q \"second\"\n", pg.User()))
+		settings(4, "debug")
+		hup()
+		if e := log.await("configuration reloaded"); e["users"] != 1.0 || e["log_level"] != "DEBUG" {
+			t.Errorf("reload: %v", e)
+		}
+		if e := log.await("changes that need a restart"); e["keys"] != "pool_size" {
+			t.Errorf("reload: %v, want pool_size to need a restart", e)
+		}
+		if _, err := dial(t, address, pg.User(), "second", "postgres"); err != nil {
+			t.Errorf("with the new password: %v", err)
+		}
+		if _, err := dial(t, address, pg.User(), "first", "postgres"); err == nil {
+			t.Error("the old password is still good")
+		}
+		if _, err := conn.Exec(t.Context(), "SELECT 1"); err != nil {
+			t.Errorf("the session that was there: %v", err)
+		}
+	})
+	if code := stop(); code != exitFine {
+		t.Errorf("exit code %d, want 0; log:\n%s", code, log.seen.String())
+	}
+	for _, secret := range []string{"first", "second"} {
+		if strings.Contains(log.seen.String(), secret) {
+			t.Errorf("the log holds a password:\n%s", log.seen.String())
+		}
+	}
+}
+
+func TestProxyReplacesItsCertificate(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, TLS: lab.TLSRequired})
+	other, err := pg.ClientCert("somebody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "weir.crt"), filepath.Join(dir, "weir.key")
+	install := func(pair lab.KeyPair) {
+		t.Helper()
+		for from, to := range map[string]string{pair.Cert: cert, pair.Key: key} {
+			text, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, to, string(text))
+		}
+	}
+	install(pg.ServerCert())
+	log, stop := startProxy(t, "--postgres", pg.DSN("postgres"), "--client-tls-cert", cert, "--client-tls-key", key, "--client-tls-mode", "require")
+	address := log.await("weir proxy listens")["address"].(string)
+	peer := func() string {
+		t.Helper()
+		conn, err := pgx.Connect(t.Context(), fmt.Sprintf("postgres://%s@%s/postgres?sslmode=require", pg.User(), address))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		return conn.PgConn().Conn().(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	if got := peer(); got != "localhost" {
+		t.Errorf("certificate of %q, want localhost", got)
+	}
+	if _, err := dial(t, address, pg.User(), "", "postgres"); err == nil {
+		t.Error("a client without TLS was let in")
+	}
+	install(other)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	log.await("configuration reloaded")
+	if got := peer(); got != "somebody" {
+		t.Errorf("certificate of %q after the reload, want somebody", got)
+	}
+	if code := stop(); code != exitFine {
+		t.Errorf("exit code %d; log:\n%s", code, log.seen.String())
+	}
+}
+
+func TestProxyReportsWhatItCannotListenOn(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	clearEnvironment(t)
+	for _, tt := range []struct{ flag, other, want string }{
+		{"--listen-postgres", "--admin=off", "listen for clients"},
+		{"--admin", "--listen-postgres=127.0.0.1:0", "listen for --admin"},
+	} {
+		out := weir(t, "proxy", "--postgres", "host=127.0.0.1 port=1", tt.flag, ln.Addr().String(), tt.other)
+		if !strings.Contains(out, tt.want) || !strings.Contains(out, "address already in use") || !strings.HasSuffix(out, "exit 1\n") {
+			t.Errorf("%s in use: %s", tt.flag, out)
+		}
+	}
+}
+
+// TestProxyTakesSignals runs the proxy as a process of its own.
+func TestProxyTakesSignals(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	for _, tt := range []struct {
+		name   string
+		signal syscall.Signal
+		again  bool // while a transaction is open, so that the first one does not end it
+		want   string
+	}{
+		{"SIGTERM", syscall.SIGTERM, false, ""},
+		{"SIGINT", syscall.SIGINT, false, ""},
+		{"SIGTERM twice", syscall.SIGTERM, true, "signal: terminated"},
+		{"SIGINT twice", syscall.SIGINT, true, "signal: interrupt"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			clearEnvironment(t)
+			cmd := exec.Command(os.Args[0], "proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m")
+			cmd.Env = append(os.Environ(), "WEIR_TEST_AS_MAIN=1", "WEIR_POSTGRES="+pg.DSN("postgres"))
+			stderr, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+			defer timer.Stop()
+			log := &proxyLog{t: t, lines: bufio.NewReader(stderr)}
+			address := log.await("weir proxy listens")["address"].(string)
+			conn, err := dial(t, address, pg.User(), "", "postgres")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.again {
+				if _, err := conn.Exec(t.Context(), "BEGIN"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := cmd.Process.Signal(tt.signal); err != nil {
+				t.Fatal(err)
+			}
+			log.await("weir proxy stops")
+			if tt.again {
+				if err := cmd.Process.Signal(tt.signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rest, _ := io.ReadAll(log.lines)
+			err = cmd.Wait()
+			var exit *exec.ExitError
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("ended with %v, want exit code 0; log:\n%s%s", err, log.seen.String(), rest)
+			case tt.want != "" && (!errors.As(err, &exit) || exit.String() != tt.want):
+				t.Errorf("ended with %v, want %q; log:\n%s%s", err, tt.want, log.seen.String(), rest)
+			}
+		})
+	}
+}
