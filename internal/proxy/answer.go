@@ -302,12 +302,7 @@ func (b *backend) clientError(u *unit, msg []byte) {
 		return
 	}
 	u.failed, u.err = true, e
-	// Parses from here on were skipped by the server.
-	for _, x := range u.exp[min(u.expAt, len(u.exp)):] {
-		if x.code == expParse || x.code == expHiddenParse {
-			delete(b.prepared, x.st)
-		}
-	}
+	b.unlearn(u)
 	if b.shouldRetry(u, e) {
 		u.retry = true
 		if u.wrote {
@@ -321,6 +316,15 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	b.emit(u, restoreNames(msg, e, u))
 	if e.Fatal() && !u.park && u.c != nil {
 		u.c.s.closeAfterFlush() // the server closes the connection, and so do we: there is no more to say
+	}
+}
+
+// unlearn forgets the statements whose Parse the server skipped or refused.
+func (b *backend) unlearn(u *unit) {
+	for _, x := range u.exp[min(u.expAt, len(u.exp)):] {
+		if x.code == expParse || x.code == expHiddenParse {
+			delete(b.prepared, x.st)
+		}
 	}
 }
 

@@ -300,6 +300,9 @@ func (b *backend) ready(u *unit, status byte) {
 		if u.shape != nil && !u.failed {
 			u.shape.observe(l.now-began, u.bytes)
 		}
+		if u.failed {
+			b.unlearn(u) // messages sent after the error were skipped, too
+		}
 		if u.retry {
 			b.rerun(u)
 		} else if u.park {

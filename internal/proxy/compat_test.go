@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy"
 )
 
 // The tests of this file hold what drivers' own suites and standard clients
@@ -124,4 +125,42 @@ func TestNewSessionsHaveTheDefaultsOfToday(t *testing.T) {
 	c := dialWireAs(t, w.Addr().String(), w.db, role)
 	c.want("SELECT current_user::text AS u", "[u] ("+role+") SELECT_1 I")
 	c.close()
+}
+
+// A program may prepare a statement in one session, and wait for that, before it
+// goes on with another that is in a transaction: pgbench -M prepared does.
+func TestPreparingDoesNotWaitForTransactions(t *testing.T) {
+	t.Parallel()
+	const size = 8
+	w := start(t, database(t), func(c *proxy.Config) { c.PoolSize = size })
+	all := make([]*wire, 2*size)
+	for i := range all {
+		all[i] = w.wire()
+	}
+	for _, c := range all {
+		c.send(query("BEGIN"))
+	}
+	eventually(t, "as many transactions as the pool can hold", func() bool {
+		p := w.pool()
+		return p.Owned == size-1 && p.Waiting == size+1
+	})
+	other := w.wire()
+	other.send(parse("p", "BEGIN"), sync())
+	if got := render(other.ready()); got != "parsed I" {
+		t.Errorf("Parse behind transactions: %s", got)
+	}
+	other.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	// Those that have a transaction end it; so all get theirs. Which ones
+	// are first is not known, so each ends its own as soon as it has begun.
+	for _, c := range all {
+		c.send(query("COMMIT"))
+	}
+	for _, c := range all {
+		if got := render(c.ready()); got != "BEGIN T" {
+			t.Errorf("BEGIN: %s", got)
+		}
+		if got := render(c.ready()); got != "COMMIT I" {
+			t.Errorf("COMMIT: %s", got)
+		}
+	}
 }

@@ -56,7 +56,10 @@ type Config struct {
 
 	// Mode is how long a client keeps a backend. Default: auto.
 	Mode Mode
-	// PoolSize is the most backends per user and database. Default: 20.
+	// PoolSize is the most backends per user and database. From 8 on, and unless
+	// ReadLanes is off, clients hold at most all but one of them, so that reads
+	// and the preparing of statements go on behind long transactions.
+	// Default: 20.
 	PoolSize int
 	// ReadLanes is the most backends that pipeline reads of several clients.
 	// More than the server's processors gain nothing. 0 is the default, less

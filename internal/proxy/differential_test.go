@@ -91,6 +91,7 @@ func firstDifference(tb testing.TB, w *weir, direct string, client int, s []step
 	a, sa := answers(tb, postgres(tb).Addr(), direct, client, s)
 	b, sb := answers(tb, w.Addr().String(), w.db, client, s)
 	if a == nil || b == nil {
+		tb.Errorf("the pool is %+v", w.pool())
 		return -1, "" // reported already
 	}
 	for i := range s {
@@ -148,6 +149,9 @@ CREATE FUNCTION noisy(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE NOTI
 		for ready, done := 0, 0; ready < x.ready || (x.ready == 0 && done < x.flushed); {
 			m, err := w.next()
 			if err != nil {
+				for k := max(0, len(out)-9); k < len(out); k++ {
+					tb.Logf("%s => %.300s", s[k].text, render(out[k]))
+				}
 				tb.Errorf("%s: %s: %v, after %s", schema, x.text, err, render(got))
 				return nil, nil
 			}

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -42,6 +43,9 @@ func runAll(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	shared.server, shared.err = lab.StartPostgres(ctx, serverConfig())
+	if shared.err == nil {
+		shared.err = makeRoles(ctx)
+	}
 	goroutines, files := runtime.NumGoroutine(), openFiles()
 	code := m.Run()
 	if err := settleTo(goroutines, files); err != nil {
@@ -70,6 +74,19 @@ func serverConfig() lab.PostgresConfig {
 			"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", // asynchronous commits stay in memory
 		},
 	}
+}
+
+// makeRoles makes the roles that tests log in as; roles belong to the server.
+func makeRoles(ctx context.Context) error {
+	conn, err := pgconn.Connect(ctx, shared.server.DSN("postgres"))
+	if err != nil {
+		return fmt.Errorf("make roles: %w", err)
+	}
+	_, err = conn.Exec(ctx, "CREATE ROLE weir_rls LOGIN; CREATE ROLE weir_other LOGIN").ReadAll()
+	if err != nil {
+		err = fmt.Errorf("make roles: %w", err)
+	}
+	return errors.Join(err, conn.Close(ctx))
 }
 
 func openFiles() int {
@@ -274,8 +291,8 @@ func (w *weir) pool() proxy.PoolStatus {
 	return proxy.PoolStatus{}
 }
 
-// groups counts the groups of two and more that the lanes of a kind ran: the
-// members beyond the first of each group.
+// gathered counts the members beyond the first of each group that the lanes of
+// a kind ran: more than none means that there were groups of two and more.
 func (w *weir) gathered(kind string) (extra uint64) {
 	w.tb.Helper()
 	for _, l := range w.snapshot().Lanes {

@@ -161,6 +161,9 @@ func (p *pool) enqueue(w waiter) {
 // if there is none. For a client that reads its sequences' values it is the one
 // where it last wrote, if that is free.
 func (p *pool) take(set *settings, c *client) *backend {
+	if c != nil && p.lastForShared() {
+		return nil
+	}
 	best := -1
 	for i := len(p.free) - 1; i >= 0; i-- {
 		b := p.free[i]
@@ -181,6 +184,20 @@ func (p *pool) take(set *settings, c *client) *backend {
 	b := p.free[best]
 	p.free = append(p.free[:best], p.free[best+1:]...)
 	return b
+}
+
+// keepForShared is the size from which on a pool keeps one backend for what
+// shares and for what ends by itself.
+const keepForShared = 8
+
+// lastForShared tells whether no further client may have a backend of its own.
+// A client may hold it for as long as it likes, and may hold it until another
+// has its answer: pgbench prepares a statement for one session while those that
+// are in transactions wait in the same thread. If all backends were held, that
+// would be a deadlock.
+func (p *pool) lastForShared() bool {
+	return p.size >= keepForShared && p.l.srv.cfg.ReadLanes > 0 &&
+		len(p.backends)-len(p.free)-len(p.shared) >= p.size-1
 }
 
 // release takes a backend back.
