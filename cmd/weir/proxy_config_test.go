@@ -76,6 +76,40 @@ func TestFileHoldsEveryKindOfValue(t *testing.T) {
 	}
 }
 
+// The examples that people copy must work.
+func TestExamplesAreValid(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/proxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("../../contrib/weir.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{string(example)}
+	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
+		text, _, _ := strings.Cut(block, "```")
+		texts = append(texts, text)
+	}
+	if len(texts) < 3 {
+		t.Errorf("found %d examples", len(texts))
+	}
+	options := proxyOptions()
+	for _, text := range texts {
+		found, err := readConfigFile("example.yaml", []byte(text), options)
+		if err != nil {
+			t.Errorf("%v, in\n%s", err, text)
+		}
+		for i := range options {
+			if g, ok := found[options[i].key()]; ok {
+				if err := g.set(&proxyConfig{}, &options[i]); err != nil {
+					t.Errorf("%v, in\n%s", err, text)
+				}
+			}
+		}
+	}
+}
+
 func TestPasswordOnTheCommandLineIsSeen(t *testing.T) {
 	for _, tt := range []struct {
 		flag, env string
