@@ -37,7 +37,7 @@ type client struct {
 
 	tx       byte // transaction status, as last told to the client
 	inflight int  // units sent without a link and not answered
-	reader   *backend
+	reader   *backend // has all of these units, if they are shared reads; else nil
 	greeted  bool
 	waiting  bool // for a backend, in the pool's queue
 	queuedAt time.Duration
@@ -269,7 +269,8 @@ func (c *client) unitOf(p []byte) *unit {
 // mayFollow tells whether one more shared read may be sent behind the client's
 // earlier ones, on the same backend, so that their answers come in order.
 func (c *client) mayFollow() bool {
-	return c.reader != nil && c.reader.mode == modeShared && c.reader.set == c.set && len(c.p.reads) == 0
+	b := c.reader
+	return b != nil && b.mode == modeShared && b.set == c.set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed && len(c.p.reads) == 0
 }
 
 // batchWindow tells whether a write is to join a group, and the most it may

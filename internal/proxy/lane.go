@@ -75,8 +75,9 @@ const maxGroup = 256
 // A run is one group in flight on one backend.
 type run struct {
 	ln      *lane
-	units   []*unit
+	units   []*unit // of a multi-row run only their number counts: its groups answer and recycle them
 	began   time.Duration
+	rows    bool // sent as multi-row groups
 	flushed bool // the marker was answered without error, or none was needed
 }
 
@@ -188,7 +189,7 @@ func (p *pool) solo(set *settings, window time.Duration) *lane {
 
 // push adds a unit and has the lane looked at when the turn's reads are done.
 func (ln *lane) push(u *unit) {
-	u.park = true
+	u.park, u.c.reader = true, nil
 	ln.used = ln.p.l.now
 	if err := ln.q.Push(ln.p.l.now, u, len(u.raw)); err != nil {
 		u.park = false
@@ -274,7 +275,7 @@ func (ln *lane) start(b *backend) bool {
 	ln.runs[b] = r
 	b.ensure(ln.set)
 	if ln.rows != nil && len(r.units) > 1 {
-		r.flushed = true
+		r.rows, r.flushed = true, true
 		ln.sendRows(b, r)
 		return true
 	}
@@ -333,14 +334,13 @@ func (ln *lane) backendQuiet(b *backend) {
 	p := ln.p
 	ln.q.Done(p.l.now, len(r.units), p.l.now-r.began)
 	b.lane = nil
-	for _, u := range r.units {
-		switch {
-		case u.kind == unitRows:
-			u.grp.settle(r.flushed)
-		case ln.rows != nil && len(r.units) > 1:
-			// answered by the multi-row group
-		default:
-			ln.ack(u, r.flushed)
+	if !r.rows {
+		for _, u := range r.units {
+			if u.kind == unitRows {
+				u.grp.settle(r.flushed)
+			} else {
+				ln.ack(u, r.flushed)
+			}
 		}
 	}
 	p.release(b)
@@ -416,6 +416,10 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 	}
 	delete(ln.runs, b)
 	ln.q.Done(ln.p.l.now, len(r.units), ln.p.l.now-r.began)
+	if r.rows {
+		ln.touch()
+		return // its groups have told those that were not answered yet
+	}
 	for _, u := range r.units {
 		if u.kind == unitRows {
 			u.grp.abandon(e)

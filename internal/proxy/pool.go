@@ -147,6 +147,7 @@ func (p *pool) queueClient(c *client) {
 
 // queueSolo runs one whole unit alone on a backend, without linking its client.
 func (p *pool) queueSolo(u *unit) {
+	u.c.reader = nil
 	p.enqueue(waiter{u: u})
 }
 

@@ -93,6 +93,7 @@ type group struct {
 	u     *unit // of kind unitRows, in the backend's queue
 	b     *backend
 	units []*unit
+	guard []byte // the guard's Bind message, from when the table was last known to be fit
 
 	sizes    []int // tuples in each statement
 	at       int   // statements completed
@@ -117,7 +118,7 @@ func (ln *lane) sendRows(b *backend, r *run) {
 }
 
 func (ln *lane) group(units []*unit) *group {
-	g := &group{ln: ln, units: units}
+	g := &group{ln: ln, units: units, guard: ln.rows.table.guardBind}
 	g.u = ln.p.l.newUnit(unitRows)
 	g.u.grp = g
 	return g
@@ -238,14 +239,14 @@ func (g *group) putText(b *backend, units []*unit, describe bool) {
 func (g *group) putGuard(b *backend) {
 	p := g.ln.p
 	b.need(g.u, p.guard)
-	out := append(b.s.outBuf(), g.ln.rows.table.guardBind...)
+	out := append(b.s.outBuf(), g.guard...)
 	b.s.out = pgwire.AppendExecute(out, "", 0)
 }
 
 // message handles one message of the answer.
 func (g *group) message(u *unit, typ byte, msg []byte) {
 	switch typ {
-	case pgwire.ServerParseComplete:
+	case pgwire.ServerParseComplete, pgwire.ServerCloseComplete:
 		u.expAt++
 	case pgwire.ServerRowDescription:
 		if g.at < len(g.sizes) {
