@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -68,17 +69,49 @@ func New(cfg Config) (*Server, error) {
 		}
 		s.loops = append(s.loops, l)
 	}
-	network := "tcp"
-	if strings.HasPrefix(cfg.Listen, "/") {
-		network = "unix"
-	}
-	ln, err := net.Listen(network, cfg.Listen)
+	ln, err := listen(cfg.Listen)
 	if err != nil {
 		s.closeLoops()
 		return nil, fmt.Errorf("listen for clients: %w", err)
 	}
 	s.ln = ln
 	return s, nil
+}
+
+// listen opens the address for clients. A Unix socket is open to every user of
+// the machine, as PostgreSQL's is; the directory can say otherwise. One that a
+// killed process left behind is replaced.
+func listen(address string) (net.Listener, error) {
+	if !strings.HasPrefix(address, "/") {
+		return net.Listen("tcp", address)
+	}
+	ln, err := net.Listen("unix", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		info, statErr := os.Lstat(address)
+		if statErr != nil || info.Mode().Type() != os.ModeSocket {
+			return nil, err // a file, which would refuse connections as well
+		}
+		conn, dialErr := net.Dial("unix", address)
+		if dialErr == nil {
+			_ = conn.Close() // somebody lives there
+			return nil, err
+		}
+		if !errors.Is(dialErr, syscall.ECONNREFUSED) {
+			return nil, err
+		}
+		if err := os.Remove(address); err != nil {
+			return nil, fmt.Errorf("remove abandoned socket: %w", err)
+		}
+		ln, err = net.Listen("unix", address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(address, 0o777); err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
+	return ln, nil
 }
 
 func (s *Server) closeLoops() {
