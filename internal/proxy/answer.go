@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"strings"
 
@@ -76,6 +77,7 @@ func (b *backend) onData(p []byte) int {
 			from = b.skip(u, p, from, i-n, i)
 			continue
 		case pgwire.ServerNotification:
+			b.ownNotification(msg)
 			if b.owner != nil && (u == nil || u.kind == unitHidden) {
 				b.owner.s.write(msg)
 				from = b.skip(u, p, from, i-n, i)
@@ -268,6 +270,17 @@ const (
 	// disconnected.
 	maxSharedOut = 64 << 20
 )
+
+// ownNotification puts the process ID that the client knows as its own into a
+// notification that the client itself has sent: clients tell by it which ones
+// are their own.
+func (b *backend) ownNotification(msg []byte) {
+	if c := b.owner; c != nil && len(msg) >= pgwire.HeaderLen+4 {
+		if pid := msg[pgwire.HeaderLen : pgwire.HeaderLen+4]; binary.BigEndian.Uint32(pid) == b.pid {
+			binary.BigEndian.PutUint32(pid, c.id)
+		}
+	}
+}
 
 // parameter notes a ParameterStatus and tells whether it goes on to the
 // client: it does in the answer to the client's own statement.

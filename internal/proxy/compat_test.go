@@ -163,3 +163,31 @@ func TestPreparingDoesNotWaitForTransactions(t *testing.T) {
 		}
 	}
 }
+
+func TestOwnNotificationsAreKnownByTheirProcess(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	c, other := w.wire(), w.wire()
+	from := func() uint32 {
+		t.Helper()
+		ms, err := c.until(pgwire.ServerNotification)
+		if err != nil {
+			t.Fatalf("no notification: %v", err)
+		}
+		pid, _, _, err := pgwire.ParseNotification(ms[len(ms)-1].body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	c.want("LISTEN news", "LISTEN I")
+	c.send(query("NOTIFY news, 'mine'"))
+	if pid := from(); pid != c.pid {
+		t.Errorf("own notification comes from process %d; the session is %d", pid, c.pid)
+	}
+	c.ready()
+	other.want("NOTIFY news, 'theirs'", "NOTIFY I")
+	if pid := from(); pid == c.pid {
+		t.Errorf("another's notification comes from the session's own process")
+	}
+}
