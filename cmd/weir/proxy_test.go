@@ -308,13 +308,17 @@ func TestProxyTakesSignals(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		signal syscall.Signal
-		again  bool // while a transaction is open, so that the first one does not end it
+		times  int  // sent at once
+		open   bool // a transaction is, and is committed after the signal
+		again  bool // the transaction stays open, and the signal is sent until the process ends
 		want   string
 	}{
-		{"SIGTERM", syscall.SIGTERM, false, ""},
-		{"SIGINT", syscall.SIGINT, false, ""},
-		{"SIGTERM twice", syscall.SIGTERM, true, "signal: terminated"},
-		{"SIGINT twice", syscall.SIGINT, true, "signal: interrupt"},
+		{"SIGTERM", syscall.SIGTERM, 1, false, false, ""},
+		{"SIGINT", syscall.SIGINT, 1, false, false, ""},
+		{"in a transaction", syscall.SIGTERM, 1, true, false, ""},
+		{"twins in a transaction", syscall.SIGTERM, 2, true, false, ""},
+		{"SIGTERM again", syscall.SIGTERM, 1, true, true, "signal: terminated"},
+		{"SIGINT again", syscall.SIGINT, 1, true, true, "signal: interrupt"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clearEnvironment(t)
@@ -335,21 +339,37 @@ func TestProxyTakesSignals(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tt.again {
+			if tt.open {
 				if _, err := conn.Exec(t.Context(), "BEGIN"); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := cmd.Process.Signal(tt.signal); err != nil {
-				t.Fatal(err)
-			}
-			log.await("weir proxy stops")
-			if tt.again {
+			for range tt.times {
 				if err := cmd.Process.Signal(tt.signal); err != nil {
 					t.Fatal(err)
 				}
 			}
-			rest, _ := io.ReadAll(log.lines)
+			log.await("weir proxy stops")
+			var rest []byte
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				rest, _ = io.ReadAll(log.lines)
+			}()
+			if tt.open && !tt.again {
+				if _, err := conn.Exec(t.Context(), "COMMIT"); err != nil {
+					t.Errorf("the transaction under way could not end: %v", err)
+				}
+			}
+			for repeat := time.NewTicker(sameSignal / 4); tt.again; {
+				select {
+				case <-ended:
+					tt.again = false
+				case <-repeat.C:
+					_ = cmd.Process.Signal(tt.signal) // it may have ended just now
+				}
+			}
+			<-ended
 			err = cmd.Wait()
 			var exit *exec.ExitError
 			switch {

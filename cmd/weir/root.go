@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -40,23 +41,24 @@ func UsageError(err error) error { return &exitError{exitUsage, err} }
 // for scripts to tell from a check that could not run.
 func Shortfall(err error) error { return &exitError{exitShortfall, err} }
 
+// sameSignal is the time within which signals count as one. Some senders reach a
+// process twice with what was meant once: timeout(1) signals it and its group, a
+// terminal and a supervisor each pass on Ctrl-C.
+const sameSignal = 200 * time.Millisecond
+
 // run executes the command line and returns the process's exit code. The first
 // SIGINT or SIGTERM ends the context that verbs run in; a second one ends the
 // process at once.
 func run(args []string) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		signal.Stop(signals) // from here on, signals do what they do by default
-		select {
-		case again := <-signals: // it came before that
-			_ = syscall.Kill(os.Getpid(), again.(syscall.Signal))
-		default:
-		}
 		cancel()
+		time.Sleep(sameSignal)
+		signal.Stop(signals) // from here on, signals do what they do by default
 	}()
 	return execute(ctx, args, os.Stdout, os.Stderr)
 }
