@@ -73,7 +73,7 @@ round every row; report ratios with confidence intervals.`,
 func (b *benchProxy) run(ctx context.Context, plan scenario.ProxyPlan, stdout, stderr io.Writer) error {
 	b.out = cmp.Or(b.out, stampedDir("bench-proxy"))
 	if len(b.clients) > 0 {
-		for _, list := range []*[]int{&plan.Inserts, &plan.Slow, &plan.Reads, &plan.Failing} {
+		for _, list := range []*[]int{&plan.Inserts, &plan.Slow, &plan.Reads, &plan.Failing, &plan.Crowd} {
 			if len(*list) > 0 {
 				*list = b.clients
 			}

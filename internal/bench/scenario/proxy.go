@@ -44,6 +44,12 @@ type ProxyPlan struct {
 	Reads []int
 	// Failing lists the numbers of clients with one failing insert in a hundred.
 	Failing []int
+	// Crowd lists numbers of clients that look up keys through weir, to see
+	// whether throughput holds when they are many times the pool's size.
+	Crowd []int
+	// Idle is the number of sessions to open and leave alone, to see what weir
+	// needs for them.
+	Idle int
 	// Rounds, Duration and Warmup are those of each experiment.
 	Rounds   int
 	Duration time.Duration
@@ -67,6 +73,7 @@ func ProxyPlans() map[string]ProxyPlan {
 		"full": {
 			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true,
 			SlowFsync: ms(2), Slow: []int{64, 256}, Reads: []int{16, 64, 256}, Failing: []int{64, 256},
+			Crowd: []int{64, 256, 2000}, Idle: 10000,
 			Rounds: 6, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond,
 		},
 	}
@@ -94,6 +101,7 @@ type ProxyOptions struct {
 type ProxyOutcome struct {
 	Results  []*bench.Result
 	Profiles []CPUProfile
+	Idle     *Idle
 }
 
 // CPUProfile is where one process's CPU time went in one case.
@@ -235,6 +243,14 @@ func (r *rig) fastDisk(ctx context.Context, out *ProxyOutcome) error {
 		if err := r.failing(ctx, out, n); err != nil {
 			return err
 		}
+	}
+	if len(r.o.Plan.Crowd) > 0 {
+		if err := r.crowd(ctx, out); err != nil {
+			return err
+		}
+	}
+	if r.o.Plan.Idle > 0 {
+		return r.idle(ctx, out)
 	}
 	return nil
 }

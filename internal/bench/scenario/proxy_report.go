@@ -17,7 +17,7 @@ func (o *ProxyOutcome) Report() *report.Doc {
 	d := bench.Document("weir proxy: what grouping is worth on PostgreSQL", o.Results...)
 	d.Subtitle = "The same load direct, through PgBouncer and through weir, in turn; every answer checked, every row counted."
 	var first []report.Section
-	if t := Targets(o.Results); len(t) > 0 {
+	if t := o.Targets(); len(t) > 0 {
 		first = append(first, targetSection(t))
 	}
 	if s, ok := scalingSection(o.Results); ok {
@@ -35,7 +35,7 @@ func (o *ProxyOutcome) Report() *report.Doc {
 func (o *ProxyOutcome) Brief() *report.Doc {
 	full := o.Report()
 	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env}
-	if t := Targets(o.Results); len(t) > 0 {
+	if t := o.Targets(); len(t) > 0 {
 		d.Sections = append(d.Sections, targetSection(t))
 	}
 	for _, r := range o.Results {

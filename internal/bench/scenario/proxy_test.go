@@ -30,7 +30,7 @@ func TestProxyScenarioEndToEnd(t *testing.T) {
 		Live: func(string, int64, time.Duration) { lived = true },
 		Plan: ProxyPlan{
 			Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true,
-			Reads: []int{8}, Failing: []int{8}, Rounds: 1, Warmup: 200 * time.Millisecond, Duration: 400 * time.Millisecond,
+			Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Rounds: 1, Warmup: 200 * time.Millisecond, Duration: 400 * time.Millisecond,
 		},
 	})
 	if err != nil {
@@ -39,8 +39,11 @@ func TestProxyScenarioEndToEnd(t *testing.T) {
 	if !lived {
 		t.Error("nobody was told how it goes")
 	}
-	if n := len(got.Results); n != 4 {
-		t.Fatalf("%d experiments were run; want inserts, two of reads, failing", n)
+	if n := len(got.Results); n != 5 {
+		t.Fatalf("%d experiments were run; want inserts, two of reads, failing, crowd", n)
+	}
+	if got.Idle == nil || got.Idle.Clients != 50 || got.Idle.RSSBytes < 1<<20 {
+		t.Errorf("memory of idle clients: %+v", got.Idle)
 	}
 	auto := got.Results[0].Find("weir auto")
 	if auto == nil || auto.Samples[0].Groups == nil {
@@ -101,7 +104,7 @@ func TestTargetsAreJudgedByTheirIntervals(t *testing.T) {
 				r.Cases[1].Samples[i].Ops = int64(float64(r.Cases[0].Samples[i].Ops) * tt.factor * (1 + 0.02*float64(i%2*2-1)))
 			}
 			r.Evaluate()
-			targets := Targets([]*bench.Result{r})
+			targets := ratioTargets([]*bench.Result{r})
 			if len(targets) == 0 || targets[0].Verdict != tt.verdict {
 				t.Errorf("targets %+v; want the first %s", targets, tt.verdict)
 			}
@@ -120,7 +123,7 @@ func TestAdaptiveIsHeldAgainstTheBestWindow(t *testing.T) {
 	}
 	r.Evaluate()
 	var claims []string
-	for _, g := range Targets([]*bench.Result{r}) {
+	for _, g := range ratioTargets([]*bench.Result{r}) {
 		if strings.Contains(g.Evidence, "weir 1,") || strings.Contains(g.Evidence, "over weir 1") {
 			claims = append(claims, g.Verdict)
 		}

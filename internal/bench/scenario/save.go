@@ -20,12 +20,13 @@ type outcome struct {
 	Experiments []string     `json:"experiments"` // directories, in order
 	Profiles    []CPUProfile `json:"profiles,omitempty"`
 	Targets     []Target     `json:"targets,omitempty"`
+	Idle        *Idle        `json:"idle,omitempty"`
 }
 
 // Save writes the outcome beside its results, and the report in every format.
 // It returns the path of the HTML page.
 func (o *ProxyOutcome) Save(dir string) (string, error) {
-	all := outcome{Profiles: o.Profiles, Targets: Targets(o.Results)}
+	all := outcome{Profiles: o.Profiles, Targets: o.Targets(), Idle: o.Idle}
 	for _, r := range o.Results {
 		all.Experiments = append(all.Experiments, r.Experiment.Name)
 	}
@@ -64,7 +65,7 @@ func Load(dir string) (*ProxyOutcome, error) {
 	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, fmt.Errorf("read outcome %s: %w", filepath.Join(dir, outcomeFile), err)
 	}
-	o := &ProxyOutcome{Profiles: all.Profiles}
+	o := &ProxyOutcome{Profiles: all.Profiles, Idle: all.Idle}
 	for _, name := range all.Experiments {
 		r, err := readResult(filepath.Join(dir, name))
 		if err != nil {

@@ -61,7 +61,15 @@ func proxyTargets() []targetRule {
 }
 
 // Targets judges what the run can decide, and leaves out the rest.
-func Targets(results []*bench.Result) []Target {
+func (o *ProxyOutcome) Targets() []Target {
+	out := ratioTargets(o.Results)
+	if o.Idle != nil {
+		out = append(out, o.Idle.target())
+	}
+	return out
+}
+
+func ratioTargets(results []*bench.Result) []Target {
 	var out []Target
 	for _, rule := range proxyTargets() {
 		r := resultNamed(results, rule.experiment)
@@ -80,6 +88,13 @@ func Targets(results []*bench.Result) []Target {
 	if r := resultNamed(results, "inserts-1"); r != nil {
 		if t, ok := overheadTarget(r); ok {
 			out = append(out, t)
+		}
+	}
+	for _, r := range results {
+		if strings.HasPrefix(r.Experiment.Name, "crowd-") {
+			if t, ok := crowdTarget(r); ok {
+				out = append(out, t)
+			}
 		}
 	}
 	return out
