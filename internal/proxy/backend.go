@@ -303,6 +303,9 @@ func (b *backend) ready(u *unit, status byte) {
 		if u.failed {
 			b.unlearn(u) // messages sent after the error were skipped, too
 		}
+		if u.c != nil {
+			u.c.copyIn = false // also where it ended with an error
+		}
 		if u.retry {
 			b.rerun(u)
 		} else if u.park {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"crypto/subtle"
+	"slices"
 
 	"github.com/weirdb/weir/internal/pgwire"
 )
@@ -37,6 +38,7 @@ func errCancelled() *pgwire.Error {
 func (c *client) cancel() {
 	if c.waiting {
 		c.waiting = false
+		c.p.excl = slices.DeleteFunc(c.p.excl, func(w waiter) bool { return w.c == c })
 		c.refuse(errCancelled())
 		return
 	}
@@ -53,6 +55,13 @@ func (c *client) cancel() {
 		if u.c == c && !u.dead {
 			u.dead = true
 			c.lost(u, errCancelled())
+			return
+		}
+	}
+	for _, w := range c.p.excl {
+		if w.u != nil && w.u.c == c && !w.u.dead {
+			w.u.dead = true
+			c.lost(w.u, errCancelled())
 			return
 		}
 	}

@@ -56,6 +56,7 @@ type client struct {
 	look      bool     // ask the server which state is left, when quiet
 	asking    bool     // ... that question is under way
 	pinsAsked pin      // pins of statements sent behind it
+	changed   bool     // a function was called while the database had some that change settings
 	leftovers bool     // SQL-prepared statements may be left on the backend
 	lent      []string // protocol-level statements that the backend has under the client's names
 	txSets    []sqlscan.SetClause
@@ -83,10 +84,28 @@ func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 
 func (c *client) scan(sql string) sqlscan.Statement {
 	info := c.p.scan(sql)
-	if v, ok := c.set.get("standard_conforming_strings"); ok && strings.Contains(strings.ToLower(v.value), "off") {
+	if info.Effects.Has(sqlscan.EffBackslash) && c.nonconforming() {
 		info = info.Nonconforming()
 	}
 	return info
+}
+
+// nonconforming tells that the session may have standard_conforming_strings
+// off, which the server takes in many spellings.
+func (c *client) nonconforming() bool {
+	const name = "standard_conforming_strings"
+	if b := c.link; b != nil && b.params[name] == "off" {
+		return true
+	}
+	v, ok := c.set.get(name)
+	if !ok {
+		return false
+	}
+	switch strings.ToLower(strings.Trim(v.value, `'" `)) {
+	case "on", "true", "yes", "1":
+		return false
+	}
+	return true
 }
 
 // wantsMore: a message is never larger than the configured limit, which
@@ -307,6 +326,9 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 		c.settled(b, u, status)
 	} else {
 		c.inflight--
+		if status != pgwire.StatusIdle {
+			c.fatal(pgwire.NewFatal(pgwire.CodeInternalError, "weir did not see that a statement begins a transaction, which is rolled back"))
+		}
 	}
 	c.p.count(u, c.l.now)
 	c.resume()

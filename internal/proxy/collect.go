@@ -53,7 +53,7 @@ func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			return 0, collectBad
 		}
 		if !ok || i+n > len(p) {
-			if len(p) > maxWhole {
+			if len(p) >= maxWhole { // more is not read: see maxHeld
 				return 0, collectAlone
 			}
 			return 0, collectMore

@@ -35,6 +35,9 @@ type lane struct {
 	set  *settings // of the backends that it runs on
 	rows *rowsPlan // nil in a solo lane
 	name string    // for reports
+	// async: its backends commit asynchronously, so each run needs a marker,
+	// whatever has been learned of the server since.
+	async bool
 
 	q      *batch.Queue[*unit]
 	hot    bool // in loop.hot
@@ -95,6 +98,7 @@ func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
 		runs: make(map[*backend]*run),
 		set:  p.laneSettings(key),
 	}
+	ln.async = !key.rows && p.flushable(key.set)
 	if plan != nil {
 		ln.rows = plan()
 	}
@@ -279,7 +283,6 @@ func (ln *lane) start(b *backend) bool {
 		ln.sendRows(b, r)
 		return true
 	}
-	marker := ln.rows == nil && ln.p.flushable(ln.key.set)
 	for _, u := range r.units {
 		if u.kind == unitRows {
 			u.grp.send(b)
@@ -287,8 +290,8 @@ func (ln *lane) start(b *backend) bool {
 			b.send(u)
 		}
 	}
-	r.flushed = !marker
-	if marker {
+	r.flushed = !ln.async
+	if ln.async {
 		ln.sendMarker(b, r)
 	}
 	return true
@@ -299,6 +302,7 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 	u := ln.p.l.newUnit(unitHidden)
 	u.done = func(u *unit) {
 		r.flushed = u.err == nil
+		b.doomed = b.doomed || u.err != nil // it may have lost the statement
 	}
 	b.push(u)
 	st := ln.p.marker
@@ -334,6 +338,9 @@ func (ln *lane) backendQuiet(b *backend) {
 	p := ln.p
 	ln.q.Done(p.l.now, len(r.units), p.l.now-r.began)
 	b.lane = nil
+	if b.status != pgwire.StatusIdle {
+		r.flushed = false // one of them was no single write; release closes the backend
+	}
 	if !r.rows {
 		for _, u := range r.units {
 			if u.kind == unitRows {

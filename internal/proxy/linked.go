@@ -564,6 +564,7 @@ func (c *client) forgotten(b *backend, e sqlscan.Effect) {
 	c.pins &^= pinPrepare
 	if e.Has(sqlscan.EffDiscardAll) {
 		c.pins &= pinMode | pinLoad | pinUnknown
+		c.changed = false
 		b.lastWriter = nil
 	}
 }
@@ -667,7 +668,7 @@ func (b *backend) orphaned() {
 	if b.status != pgwire.StatusIdle {
 		sql = "ROLLBACK"
 	}
-	if c.pins != 0 {
+	if c.pins != 0 || c.leftovers {
 		clear(b.prepared)
 		b.set, b.app, b.lastWriter = b.p.l.settings.empty(), b.startApp, nil
 		if sql != "" {
@@ -676,7 +677,9 @@ func (b *backend) orphaned() {
 		sql = "DISCARD ALL"
 	}
 	if sql == "" {
-		b.p.release(b)
+		if b.cancels == 0 { // otherwise it is released when no cancel request can hit anybody else
+			b.p.release(b)
+		}
 		return
 	}
 	b.ask(sql, func(u *unit) {

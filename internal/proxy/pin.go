@@ -90,7 +90,9 @@ func pinsOf(eff sqlscan.Effect) pin {
 
 // stateSQL asks the server which session state there is. The last column tells
 // whether a function of this database might change settings behind our back:
-// custom settings are visible nowhere, so such a database keeps the pin.
+// custom settings are visible nowhere, so such a database keeps the pin. A
+// function need not be volatile to call set_config, and one in SQL (language 14)
+// with a parsed body, BEGIN ATOMIC or RETURN, has no text to be searched.
 const stateSQL = `SELECT
  EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema()),
  EXISTS (SELECT FROM pg_catalog.pg_listening_channels()),
@@ -98,8 +100,9 @@ const stateSQL = `SELECT
  EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable),
  EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql),
  EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-  WHERE n.nspname NOT IN ('pg_catalog', 'information_schema') AND p.provolatile = 'v'
-  AND (p.prosrc ~* '(set_config|setseed|currval|lastval|\mset\M|\mexecute\M|\mload\M)' OR p.proname ~ '^(dblink|set_)'))`
+  WHERE n.nspname NOT IN ('pg_catalog', 'information_schema')
+  AND (p.prosrc ~* 'set_config|setseed|currval|lastval' OR p.prolang = 14 AND p.prosrc = ''
+   OR p.provolatile = 'v' AND (p.prosrc ~* '[[:<:]](set|execute|load)[[:>:]]' OR p.proname ~ '^(dblink|set_)')))`
 
 // updatePins replaces the pins that the server can show by what it shows.
 func (c *client) updatePins(u *unit) {
@@ -114,14 +117,60 @@ func (c *client) updatePins(u *unit) {
 			now |= p
 		}
 	}
-	// The database may hold such functions although this client used none.
-	if c.pins&pinFunc == 0 {
-		now &^= pinFunc
+	switch {
+	case c.pins&pinFunc == 0:
+		now &^= pinFunc // the database holds such functions, but this client used none
+	case now&pinFunc != 0:
+		c.changed = true
+	case c.changed:
+		now |= pinFunc // the function may be gone, what it did is not
 	}
 	if c.pins&pinPrepare != 0 && now&pinPrepare == 0 {
 		c.leftovers = true
 	}
 	c.pins = c.pins&^pinsSeen | now
+}
+
+// changesSettings tells whether the code of a DO may change settings, seed
+// random() or read a sequence: nothing on the server will show it. It errs
+// towards yes.
+func changesSettings(sql string) bool {
+	sql = strings.ToLower(sql)
+	for _, name := range []string{"set_config", "setseed", "currval", "lastval"} {
+		if strings.Contains(sql, name) {
+			return true
+		}
+	}
+	before := "" // the word, or the sign, in front of the next word
+	for i := 0; i < len(sql); {
+		c := sql[i]
+		if !isNameByte(c) {
+			if c > ' ' {
+				before = sql[i : i+1]
+			}
+			i++
+			continue
+		}
+		from := i
+		for i < len(sql) && isNameByte(sql[i]) {
+			i++
+		}
+		word := sql[from:i]
+		switch strings.Trim(word, "$") {
+		case "execute", "load":
+			return true
+		case "set": // the command, not that of UPDATE or ALTER
+			switch before {
+			case "begin", "then", "else", "loop":
+				return true
+			}
+			if before == "" || !isNameByte(before[0]) && before != `"` && before != ")" || strings.HasSuffix(before, "$") || strings.Contains(sql, "--") {
+				return true
+			}
+		}
+		before = word
+	}
+	return false
 }
 
 func (c *client) addPins(p pin) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/sqlscan"
 )
 
 // poolKey names a pool: backends are never shared across databases or users.
@@ -108,7 +109,16 @@ func (p *pool) ownStmt(sql string) *stmt {
 	return &stmt{srvName: fmt.Sprintf("%sown_%d", srvPrefix, p.stmtSeq), tail: append(append([]byte(sql), 0), 0, 0), sql: sql, shape: &shape{}}
 }
 
-func (p *pool) internFor(c *client, tail []byte) *stmt { return p.intern(c.set, tail) }
+// internFor is intern for a client. Those who share the statement have its
+// settings in common, and so read its literals alike.
+func (p *pool) internFor(c *client, tail []byte) *stmt {
+	st := p.intern(c.set, tail)
+	if st.info.Effects.Has(sqlscan.EffBackslash) && c.nonconforming() {
+		st.info = st.info.Nonconforming()
+		st.route, st.rows = routeOf(&st.info), false
+	}
+	return st
+}
 
 // wake has the pool's queues looked at, later in this turn.
 func (p *pool) wake() {
@@ -210,6 +220,12 @@ func (p *pool) release(b *backend) {
 		p.shared = without(p.shared, b)
 	}
 	b.mode, b.owner, b.lane = modeFree, nil, nil
+	if b.status != pgwire.StatusIdle {
+		// A text was not what weir took it for. Whoever came next would be in
+		// the transaction that it began.
+		p.l.srv.log.Error("backend left in a transaction; closed", "pool", p.key.String(), "pid", b.pid)
+		b.doomed = true
+	}
 	if b.doomed || b.retired {
 		b.s.close(io.EOF)
 		return
@@ -455,6 +471,9 @@ const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true),
 // learn keeps what the server says of itself. Without an answer the lane that
 // needs these facts stays off.
 func (p *pool) learn(u *unit) {
+	if u.err != nil && u.err.Code == pgwire.CodeConnectionFailure {
+		return // the next backend is asked
+	}
 	p.known = true
 	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 2 {
 		p.l.srv.log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
@@ -526,7 +545,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 	reads := p.reads
 	p.reads = nil
 	for _, u := range reads {
-		if u.c == nil || u.c.s.closed {
+		if u.c == nil || u.c.s.closed || u.dead {
 			continue
 		}
 		if p.l.now-u.queuedAt < minWait {

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy"
 )
 
@@ -157,4 +159,109 @@ func TestReadsStayBehindGroupedWrites(t *testing.T) {
 			t.Fatalf("round %d: the answer to SELECT is %s", i, got)
 		}
 	}
+}
+
+// What a function set stays with its session, whatever the function looks like
+// in the catalogue.
+func TestSettingsMadeByFunctionsStayWithTheirSession(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t,
+		"CREATE FUNCTION parsed(v text) RETURNS text LANGUAGE sql BEGIN ATOMIC SELECT set_config('myapp.tenant', v, false); END",
+		"CREATE FUNCTION returned(v text) RETURNS text LANGUAGE sql RETURN set_config('myapp.tenant', v, false)"), twoBackends)
+	other := w.wire()
+	for _, sql := range []string{
+		"SELECT parsed('mine') AS s", "SELECT returned('mine') AS s",
+	} {
+		mine := w.wire()
+		mine.want(sql, "[s] (mine) SELECT_1 I")
+		churn(other)
+		mine.want("SHOW myapp.tenant", "[myapp.tenant] (mine) SHOW I")
+		for range 4 {
+			if got := other.ask("SELECT current_setting('myapp.tenant', true) AS x"); strings.Contains(got, "mine") {
+				t.Errorf("after %s another client sees %s", sql, got)
+			}
+		}
+		mine.close()
+	}
+}
+
+func TestSettingsMadeByStableAndDroppedFunctions(t *testing.T) {
+	t.Parallel()
+	for _, steps := range [][]string{
+		{"CREATE FUNCTION f() RETURNS text STABLE LANGUAGE sql AS $$ SELECT set_config('myapp.tenant', 'mine', false) $$", "SELECT f() AS s"},
+		{"CREATE FUNCTION f() RETURNS text LANGUAGE sql AS $$ SELECT set_config('myapp.tenant', 'mine', false) $$", "SELECT f() AS s", "DROP FUNCTION f()"},
+		{"DO $$ BEGIN PERFORM set_config('myapp.tenant', 'mine', false); END $$"},
+	} {
+		w := start(t, database(t), twoBackends)
+		other, mine := w.wire(), w.wire()
+		for _, sql := range steps {
+			if got := mine.ask(sql); strings.Contains(got, "ERROR") {
+				t.Fatalf("%s: %s", sql, got)
+			}
+		}
+		churn(other)
+		mine.want("SHOW myapp.tenant", "[myapp.tenant] (mine) SHOW I")
+		for range 4 {
+			if got := other.ask("SELECT current_setting('myapp.tenant', true) AS x"); strings.Contains(got, "mine") {
+				t.Errorf("after %s another client sees %s", steps, got)
+			}
+		}
+	}
+}
+
+func TestDoThatOnlyWritesDoesNotPin(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE r (id int)"), twoBackends)
+	mine := w.wire()
+	mine.want("DO $$ BEGIN UPDATE r SET id = id + 1; INSERT INTO r VALUES (1) ON CONFLICT DO NOTHING; END $$", "DO I")
+	eventually(t, "no pin", func() bool { return w.pool().Pinned == 0 })
+}
+
+// Where backslashes escape, a literal may end elsewhere, and a text hold more
+// than it seems to.
+func TestBackslashesWhereTheyEscape(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE r (id int)"), twoBackends)
+	other := w.wire()
+	for _, off := range []string{"off", "0", "'false'", "no"} {
+		mine := w.wire()
+		mine.want("SET standard_conforming_strings = "+off, "SET I")
+		mine.want("SET escape_string_warning = off", "SET I")
+		const sneaky = `SELECT 'x\''; BEGIN; --' AS x`
+		for range 3 { // reads of which the cost is known are shared
+			if got := mine.ask(sneaky); !strings.HasSuffix(got, "BEGIN T") {
+				t.Fatalf("%s: %s", sneaky, got)
+			}
+			other.want("INSERT INTO r VALUES (1)", "INSERT_0_1 I")
+			mine.want("ROLLBACK", "ROLLBACK I")
+		}
+		mine.close()
+	}
+	other.want("SELECT count(*)::text AS n FROM r", "[n] (12) SELECT_1 I")
+}
+
+// What has left a queue by a cancel request is not answered again when the wait
+// would have been too long.
+func TestCancelledReadIsAnsweredOnce(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *proxy.Config) { c.PoolSize, c.ReadLanes, c.QueueTimeout = 1, 1, 300*time.Millisecond })
+	mine := w.wire()
+	mine.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
+	mine.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
+	holder := w.wire()
+	holder.want("BEGIN", "BEGIN T")
+	mine.send(query("SELECT 7 AS x"))
+	eventually(t, "a waiting read", func() bool { return w.pool().Waiting == 1 })
+	if err := pgwire.Cancel(ctxFor(t), pgwire.ConnectConfig{Address: w.Addr().String(), TLSMode: pgwire.TLSDisable}, mine.pid, mine.secret); err != nil {
+		t.Fatal(err)
+	}
+	if got := render(mine.ready()); got != "ERROR:57014 I" {
+		t.Fatalf("cancelled read: %s", got)
+	}
+	// Another one times out, so the first one's time is over too.
+	third := w.wire()
+	third.want("SELECT 7 AS x", "ERROR:53300 I")
+	holder.want("COMMIT", "COMMIT I")
+	mine.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
+	mine.want("SELECT 8 AS x", "[x] (8) SELECT_1 I")
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"strconv"
+	"strings"
 
 	"github.com/weirdb/weir/internal/sqlscan"
 )
@@ -112,9 +113,24 @@ func (p *pool) newStmt(key string, tail []byte) *stmt {
 	return s
 }
 
+// hasDo tells whether one of several statements may be DO.
+func hasDo(sql string) bool {
+	for _, w := range strings.FieldsFunc(sql, func(r rune) bool { return r < 0x80 && !isNameByte(byte(r)) || r == '$' }) {
+		if strings.EqualFold(w, "do") {
+			return true
+		}
+	}
+	return false
+}
+
 // scan reads a text under the session's string syntax.
 func (p *pool) scan(sql string) sqlscan.Statement {
 	info := sqlscan.Scan(sql)
+	if info.Verb == sqlscan.VerbDo || info.Effects.Has(sqlscan.EffMulti) && info.Effects.Has(sqlscan.EffUnknownFunc) && hasDo(sql) {
+		if changesSettings(sql) {
+			info.Effects |= sqlscan.EffSetConfig
+		}
+	}
 	if p.nonconforming {
 		info = info.Nonconforming()
 	}
@@ -135,6 +151,7 @@ func (p *pool) renew(s *stmt) *stmt {
 		return n
 	}
 	n := p.newStmt(s.key, s.tail)
+	n.info, n.route, n.rows = s.info, s.route, s.rows // as its clients' settings have it read
 	p.stmts[s.key] = n
 	return n
 }
