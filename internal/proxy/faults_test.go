@@ -528,4 +528,3 @@ func FuzzClientBytes(f *testing.F) {
 		witness.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 	})
 }
-

@@ -102,6 +102,9 @@ func (c *client) feedLinked(typ byte, n int, p []byte) int {
 	if !whole && (typ != pgwire.ClientBind || len(p) < maxWhole) && n <= maxGathered {
 		return 0
 	}
+	if c.cur == nil && b.cancels > 0 {
+		return 0 // a cancel request under way must not hit what comes next
+	}
 	if b.depth() > maxLinkedDepth {
 		return 0 // looked at again when an answer has come
 	}

@@ -396,6 +396,12 @@ func (p *pool) grow() {
 	if want == 0 || p.l.now < p.dialNotYet || p.l.draining() {
 		return
 	}
+	if !p.l.srv.mayDial(p.key) {
+		if p.dialErr == nil {
+			p.dialErr = errNoSecret
+		}
+		return
+	}
 	for p.dialing < want && len(p.backends)+p.dialing < p.size {
 		p.dial()
 	}
@@ -403,9 +409,6 @@ func (p *pool) grow() {
 
 // dial opens one backend in the background.
 func (p *pool) dial() {
-	if !p.l.srv.mayDial(p.key) {
-		return
-	}
 	p.dialing++
 	srv, epoch := p.l.srv, p.epoch
 	srv.background.Go(func() {
@@ -482,6 +485,9 @@ func (p *pool) learn(u *unit) {
 	p.syncDefault = string(u.rows[0][0])
 	p.canFlush = string(u.rows[0][1]) == "t"
 }
+
+// errNoSecret is why weir cannot open a backend by itself.
+var errNoSecret = errors.New("weir has nothing to log in with as this user: each login of a client brings one connection, and there is none left (list the user's password, or SCRAM secret, to let weir open more)")
 
 // dialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
