@@ -159,10 +159,9 @@ var (
 func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int) int {
 	from = b.ownAnswers(u, p, from, at)
 	var code expectCode
-	var st *stmt
 	tracked := u.expAt < len(u.exp)
 	if tracked {
-		code, st = u.exp[u.expAt].code, u.exp[u.expAt].st
+		code = u.exp[u.expAt].code
 	}
 	switch typ {
 	case pgwire.ServerParseComplete:
@@ -170,7 +169,7 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 		if tracked && code == expHiddenParse {
 			return b.skip(u, p, from, at, after)
 		}
-		_ = st
+
 	case pgwire.ServerCloseComplete:
 		u.expAt++
 		if tracked && code == expHiddenClose {
