@@ -35,8 +35,8 @@ type client struct {
 	// the backend itself, unnamed there too; 0 if it was not.
 	unnamedAt uint64
 
-	tx       byte // transaction status, as last told to the client
-	inflight int  // units sent without a link and not answered
+	tx       byte     // transaction status, as last told to the client
+	inflight int      // units sent without a link and not answered
 	reader   *backend // has all of these units, if they are shared reads; else nil
 	greeted  bool
 	waiting  bool // for a backend, in the pool's queue
