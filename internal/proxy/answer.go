@@ -23,6 +23,9 @@ func (b *backend) onData(p []byte) int {
 	}
 	from := i // start of what is to be forwarded to the head's client as it is
 	for {
+		if b.s.closed {
+			return len(p) // p may be in other use already
+		}
 		typ, n, ok := pgwire.Peek(p[i:])
 		if !ok {
 			break

@@ -80,6 +80,9 @@ type clientStats struct {
 // one gets a backend of its own and is passed on as it comes.
 const maxWhole = 256 << 10
 
+// maxSmall bounds messages that only name something, as the server does.
+const maxSmall = 10000
+
 func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 
 func (c *client) scan(sql string) sqlscan.Statement {
@@ -147,6 +150,18 @@ func (c *client) onData(p []byte) int {
 		if n < pgwire.HeaderLen || n > c.l.srv.cfg.MaxMessage {
 			c.protocolError("message of type %q is %d bytes long; the limit is %d", typ, n-1, c.l.srv.cfg.MaxMessage)
 			return len(p)
+		}
+		switch typ {
+		case pgwire.ClientSync, pgwire.ClientFlush:
+			if n != pgwire.HeaderLen {
+				c.protocolError("message of type %q is %d bytes long", typ, n-1)
+				return len(p)
+			}
+		case pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute:
+			if n > maxSmall {
+				c.protocolError("message of type %q is %d bytes long", typ, n-1)
+				return len(p)
+			}
 		}
 		linked := c.link != nil
 		var used int
@@ -457,7 +472,7 @@ func (c *client) complain(bad []string) {
 			c.noticed = make(map[string]bool)
 		}
 		c.noticed[strings.Clone(msg)] = true
-		if c.inflight == 0 {
+		if c.inflight == 0 && (c.link == nil || c.link.depth() == 0) { // never within an answer
 			c.s.write(pgwire.AppendNotice(nil, &pgwire.Error{
 				Severity: "WARNING", SeverityRaw: "WARNING", Code: "01000",
 				Message: "weir ignores a hint: " + msg,

@@ -99,7 +99,7 @@ func (c *client) feedLinked(typ byte, n int, p []byte) int {
 		b.giveOwn()
 		return n
 	}
-	if !whole && (typ != pgwire.ClientBind || len(p) < maxWhole) && n <= maxGathered {
+	if !whole && (typ == pgwire.ClientBind && len(p) < maxWhole || typ != pgwire.ClientBind && n <= maxGathered) {
 		return 0
 	}
 	if c.cur == nil && b.cancels > 0 {

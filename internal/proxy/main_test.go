@@ -243,18 +243,6 @@ func (w *weir) within(tb testing.TB) *weir {
 	return &sub
 }
 
-// url is the connection string of the proxy; query is added to it, such as
-// "&application_name=x".
-func (w *weir) url(query string) string {
-	return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable%s", w.Addr(), w.db, query)
-}
-
-// pgx connects through the proxy.
-func (w *weir) pgx(query string) *pgx.Conn {
-	w.tb.Helper()
-	return connect(w.tb, w.url(query))
-}
-
 // connect opens a pgx connection that is closed with tb.
 func connect(tb testing.TB, dsn string) *pgx.Conn {
 	tb.Helper()

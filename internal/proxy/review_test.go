@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -264,4 +265,30 @@ func TestCancelledReadIsAnsweredOnce(t *testing.T) {
 	holder.want("COMMIT", "COMMIT I")
 	mine.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
 	mine.want("SELECT 8 AS x", "[x] (8) SELECT_1 I")
+}
+
+// A length that is a lie costs its client the session and nobody else anything.
+func TestMessagesLongerThanTheyCanBe(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), twoBackends)
+	for _, typ := range []byte{'S', 'H', 'D', 'C', 'E', 'X'} {
+		for _, length := range []uint32{12000, 40 << 20} {
+			for _, begin := range []bool{false, true} {
+				c := w.wire()
+				if begin {
+					c.want("BEGIN", "BEGIN T")
+				}
+				head := binary.BigEndian.AppendUint32([]byte{typ}, length)
+				// The rest is looked at as what was held, not as what came.
+				c.send(query("SELECT pg_sleep(0.05)"), head[:3])
+				c.ready()
+				c.send(head[3:])
+				if got := render(c.end()); typ != 'X' && got != "FATAL:08P01" {
+					t.Errorf("%c of %d bytes, in a transaction %v: %s", typ, length, begin, got)
+				}
+				c.close()
+			}
+		}
+	}
+	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 }
