@@ -251,17 +251,21 @@ func TestCancelledReadIsAnsweredOnce(t *testing.T) {
 	mine.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
 	holder := w.wire()
 	holder.want("BEGIN", "BEGIN T")
-	mine.send(query("SELECT 7 AS x"))
+	// Only behind one that waits on is the cancelled one still in the queue.
+	third := w.wire()
+	third.send(query("SELECT 7 AS x"))
 	eventually(t, "a waiting read", func() bool { return w.pool().Waiting == 1 })
+	mine.send(query("SELECT 7 AS x"))
+	eventually(t, "two waiting reads", func() bool { return w.pool().Waiting == 2 })
 	if err := pgwire.Cancel(ctxFor(t), pgwire.ConnectConfig{Address: w.Addr().String(), TLSMode: pgwire.TLSDisable}, mine.pid, mine.secret); err != nil {
 		t.Fatal(err)
 	}
 	if got := render(mine.ready()); got != "ERROR:57014 I" {
 		t.Fatalf("cancelled read: %s", got)
 	}
-	// Another one times out, so the first one's time is over too.
-	third := w.wire()
-	third.want("SELECT 7 AS x", "ERROR:53300 I")
+	if got := render(third.ready()); got != "ERROR:53300 I" {
+		t.Errorf("the read in front: %s", got)
+	}
 	holder.want("COMMIT", "COMMIT I")
 	mine.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
 	mine.want("SELECT 8 AS x", "[x] (8) SELECT_1 I")
