@@ -65,6 +65,10 @@ type laneKey struct {
 // laneKeep is how long an unused lane is kept for its statistics.
 const laneKeep = 10 * time.Minute
 
+// maxLanes is the number of lanes of a pool from which on unused ones are not
+// kept: settings and texts that are never the same again make lanes without end.
+const maxLanes = 1000
+
 // laneLockTimeout bounds the wait of a grouped write for a lock that somebody
 // else holds, so that it does not hold up its group; it is then run again
 // alone, with the client's own timeout.
@@ -87,6 +91,13 @@ type run struct {
 func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
 	if ln := p.lanes[key]; ln != nil {
 		return ln
+	}
+	if len(p.lanes) >= maxLanes {
+		for k, old := range p.lanes {
+			if old.idleFor(p.l.now) > 0 {
+				delete(p.lanes, k)
+			}
+		}
 	}
 	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxLanes: p.l.srv.cfg.WriteLanes, Capacity: p.l.srv.cfg.MaxClients + 1}
 	if key.window > 0 {
@@ -270,6 +281,7 @@ func (ln *lane) start(b *backend) bool {
 	clear(ln.taken)
 	if len(r.units) == 0 {
 		ln.q.Done(ln.p.l.now, 0, 0)
+		ln.touch() // more may wait behind those that are gone
 		return false
 	}
 	ln.groups++

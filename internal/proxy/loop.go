@@ -182,6 +182,11 @@ func (l *loop) turn() error {
 		if s == nil {
 			continue
 		}
+		if ev.Events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+			// These cannot be masked. What is left to be read is no more than
+			// the kernel holds, and then the socket ends.
+			s.paused = false
+		}
 		if ev.Events&(unix.EPOLLIN|unix.EPOLLHUP|unix.EPOLLERR|unix.EPOLLRDHUP) != 0 {
 			s.readable()
 		}

@@ -602,7 +602,7 @@ func (p *pool) tick() {
 		b := p.free[i]
 		idle := cfg.ServerIdleTimeout > 0 && p.l.now-b.freeSince > cfg.ServerIdleTimeout
 		old := cfg.ServerLifetime > 0 && p.l.now-b.born > cfg.ServerLifetime
-		if idle || old {
+		if (idle || old) && p.replaceable() {
 			b.s.write(pgwire.AppendTerminate(nil))
 			b.s.flush()
 			b.s.close(io.EOF) // leaves p.free
@@ -617,6 +617,20 @@ func (p *pool) tick() {
 			delete(p.lanes, k)
 		}
 	}
+}
+
+// replaceable tells whether a backend may be closed for its age: not where only
+// the next login could bring another and there are clients who would wait for it.
+func (p *pool) replaceable() bool {
+	if p.l.srv.mayDial(p.key) {
+		return true
+	}
+	for _, c := range p.l.clients {
+		if c.p == p {
+			return false
+		}
+	}
+	return true
 }
 
 // closeAll ends every backend.

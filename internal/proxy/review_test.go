@@ -296,3 +296,17 @@ func TestMessagesLongerThanTheyCanBe(t *testing.T) {
 	}
 	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
 }
+
+// Settings that are never the same again make lanes that are not kept for ever.
+func TestLanesOfPassingSettingsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE r (id int)"), twoBackends)
+	c := w.wire()
+	for i := range 1500 {
+		c.want(fmt.Sprintf("SET myapp.request = '%d'", i), "SET I")
+		c.want("/* batch */ UPDATE r SET id = 1", "UPDATE_0 I")
+	}
+	if n := len(w.snapshot().Lanes); n > 1000 {
+		t.Errorf("%d lanes are kept", n)
+	}
+}
