@@ -26,9 +26,6 @@ func (b *backend) onData(p []byte) int {
 		if b.s.closed {
 			return len(p) // p may be in other use already
 		}
-		if b.s.closed {
-			return len(p) // p may be in other use already
-		}
 		typ, n, ok := pgwire.Peek(p[i:])
 		if !ok {
 			break

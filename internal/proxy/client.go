@@ -83,9 +83,6 @@ const maxWhole = 256 << 10
 // maxSmall bounds messages that only name something, as the server does.
 const maxSmall = 10000
 
-// maxSmall bounds messages that only name something, as the server does.
-const maxSmall = 10000
-
 func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 
 func (c *client) scan(sql string) sqlscan.Statement {
@@ -153,18 +150,6 @@ func (c *client) onData(p []byte) int {
 		if n < pgwire.HeaderLen || n > c.l.srv.cfg.MaxMessage {
 			c.protocolError("message of type %q is %d bytes long; the limit is %d", typ, n-1, c.l.srv.cfg.MaxMessage)
 			return len(p)
-		}
-		switch typ {
-		case pgwire.ClientSync, pgwire.ClientFlush:
-			if n != pgwire.HeaderLen {
-				c.protocolError("message of type %q is %d bytes long", typ, n-1)
-				return len(p)
-			}
-		case pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute:
-			if n > maxSmall {
-				c.protocolError("message of type %q is %d bytes long", typ, n-1)
-				return len(p)
-			}
 		}
 		switch typ {
 		case pgwire.ClientSync, pgwire.ClientFlush:
