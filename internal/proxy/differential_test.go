@@ -148,7 +148,12 @@ CREATE FUNCTION noisy(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE NOTI
 	for _, x := range s {
 		w.send(x.bytes)
 		var got []message
-		for ready, done := 0, 0; ready < x.ready || (x.ready == 0 && done < x.flushed); {
+		asked := x.rest == nil // for all of it
+		for ready, done := 0, 0; ready < x.ready; {
+			if !asked && done >= x.flushed {
+				asked = true
+				w.send(x.rest)
+			}
 			m, err := w.next()
 			if err != nil {
 				for k := max(0, len(out)-9); k < len(out); k++ {
@@ -202,8 +207,9 @@ func normal(m message) message {
 type step struct {
 	text    string
 	bytes   []byte
-	ready   int // ReadyForQuery messages
-	flushed int // if ready is 0: answers to single messages, or an error
+	ready   int    // ReadyForQuery messages
+	flushed int    // answers to single messages, or an error, before rest is sent
+	rest    []byte // ... if there is one
 }
 
 // script makes n steps and an end that closes what they left open.
@@ -439,6 +445,9 @@ func (g *scripter) copyIn() {
 // flushes asks for answers before the Sync.
 func (g *scripter) flushes() {
 	sql, values := g.parameterised(g.IntN(12))
-	g.steps = append(g.steps, step{text: "parse, flush " + sql, bytes: slices.Concat(parse("", sql), flush()), flushed: 1})
-	g.add(fmt.Sprintf("bind, execute, sync %q", values), 1, bind("", "", values...), execute("", 0), sync())
+	g.steps = append(g.steps, step{
+		text:  fmt.Sprintf("parse, flush, bind, execute, sync %q %q", sql, values),
+		bytes: slices.Concat(parse("", sql), flush()), flushed: 1,
+		rest: slices.Concat(bind("", "", values...), execute("", 0), sync()), ready: 1,
+	})
 }

@@ -292,6 +292,9 @@ func (s *Server) renew(r reach) {
 func (p *pool) renewBackends() {
 	clear(p.greeting)
 	p.forgetTexts()
+	if !p.replaceable() {
+		return // better out of date than without any
+	}
 	p.known = false
 	p.epoch++
 	for _, b := range p.backends {
