@@ -318,7 +318,7 @@ func (g *scripter) setting(n int) string {
 func (g *scripter) session(n int) string {
 	return g.pick("DECLARE c CURSOR FOR SELECT k FROM kv ORDER BY k", "DECLARE h CURSOR WITH HOLD FOR SELECT k FROM kv ORDER BY k", "FETCH 2 FROM c", "FETCH 1 FROM h", "CLOSE c", "CLOSE h", "CLOSE ALL",
 		"PREPARE p AS SELECT $1::int + 1", fmt.Sprintf("EXECUTE p(%d)", n), "DEALLOCATE p", "DEALLOCATE ALL", "CREATE TEMP TABLE tmp (x int)", "INSERT INTO tmp VALUES (1)", "TABLE tmp", "DROP TABLE tmp",
-		"DISCARD ALL", "DISCARD TEMP", "LISTEN ch", "UNLISTEN ch", "NOTIFY ch, 'p'", fmt.Sprintf("SELECT pg_try_advisory_lock(%d)", 1000*g.client+n%3),
+		"DISCARD ALL", "DISCARD TEMP", fmt.Sprintf("LISTEN ch%d", g.client), fmt.Sprintf("UNLISTEN ch%d", g.client), fmt.Sprintf("NOTIFY ch%d, 'p'", g.client), fmt.Sprintf("SELECT pg_try_advisory_lock(%d)", 1000*g.client+n%3),
 		fmt.Sprintf("SELECT pg_advisory_unlock(%d)", 1000*g.client+n%3), "SELECT pg_advisory_unlock_all()", "DO $$ BEGIN RAISE WARNING 'done'; END $$",
 		"DO $$ BEGIN PERFORM set_config('myapp.x', 'do', false); END $$", "COPY kv (k, v) TO STDOUT", "COPY (SELECT 1/0) TO STDOUT", "LOCK TABLE kv",
 		"CREATE TABLE made (x int)", "DROP TABLE IF EXISTS made", "ALTER TABLE kv ADD COLUMN IF NOT EXISTS extra int", "EXECUTE s1(3)", "EXECUTE s2", "DEALLOCATE s1", "DEALLOCATE s2")
