@@ -248,6 +248,9 @@ func without(list []*backend, b *backend) []*backend {
 
 // dispatch gives free backends to what waits.
 func (p *pool) dispatch() {
+	if len(p.reads) > 0 && len(p.excl) > 0 && len(p.shared) == 0 && p.reads[0].queuedAt <= p.excl[0].since {
+		p.feedReads() // without a pipeline it is their turn: there may be no moment when nobody else waits
+	}
 	done := 0
 	for done < len(p.excl) {
 		w := p.excl[done]

@@ -310,3 +310,37 @@ func TestLanesOfPassingSettingsAreBounded(t *testing.T) {
 		t.Errorf("%d lanes are kept", n)
 	}
 }
+
+// Reads get their turn where transactions of others never leave a backend free.
+func TestReadsGetTheirTurnAmongTransactions(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), twoBackends)
+	reader := w.wire()
+	reader.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
+	var stop atomic.Bool
+	const busy = 8
+	done := make(chan error, busy)
+	for _, c := range w.wires(busy) {
+		go func() {
+			for !stop.Load() {
+				c.send(query("BEGIN"), query("COMMIT"))
+				for range 2 {
+					if _, err := c.until('Z'); err != nil {
+						done <- err
+						return
+					}
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range 20 {
+		reader.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
+	}
+	stop.Store(true)
+	for range busy {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
