@@ -191,7 +191,7 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*proxy
 		QueueTimeout: patience, DrainTimeout: time.Second,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
-	if testing.Verbose() {
+	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
 		cfg.Log = slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	}
 	if change != nil {
