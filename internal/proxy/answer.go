@@ -296,6 +296,10 @@ func (b *backend) parameter(u *unit, msg []byte) bool {
 	if string(name) == "application_name" {
 		b.app = string(value)
 	}
+	if u == nil {
+		// The server's configuration was reloaded, or a standby was promoted.
+		clear(b.p.greeting)
+	}
 	c := b.owner
 	if c != nil && u != nil && u.tell {
 		c.reported(string(name), string(value))

@@ -41,6 +41,7 @@ type backend struct {
 	passDrop bool // ... to nobody
 
 	answered   time.Duration // when the last ReadyForQuery came
+	held       bool          // its settings are being changed for somebody
 	freeSince  time.Duration
 	born       time.Duration
 	lastWriter *client // whose statement may last have advanced a sequence here; nil if several
@@ -232,9 +233,35 @@ func (b *backend) ask(sql string, done func(u *unit)) *unit {
 	return u
 }
 
-// ensure brings the session to the given parameters, by a query of our own in
-// front of what follows. It costs no round trip.
-func (b *backend) ensure(set *settings) { b.ensureAs(set, b.app) }
+// in tells whether the session is in these settings and shows this application
+// name.
+func (b *backend) in(set *settings, app string) bool { return b.set == set && b.app == app }
+
+// prepare brings a taken backend to the given settings, which costs a round trip,
+// and then calls then. Nothing may be sent behind the query before it is
+// answered: if the server refuses the settings, a statement would run in those of
+// another client. On an error the backend is used up.
+func (b *backend) prepare(set *settings, app string, then func(err *pgwire.Error)) {
+	b.held = true
+	l := b.p.l
+	b.ensureAs(set, app).done = func(u *unit) {
+		err := u.err
+		if err != nil {
+			b.doomed = true
+		}
+		l.post(func() { // when the answer has been dealt with
+			b.held = false
+			then(err)
+		})
+	}
+}
+
+// refused is the error for those whose settings the server did not take.
+func refused(err *pgwire.Error) *pgwire.Error {
+	e := pgwire.NewError(pgwire.CodeConnectionFailure, "weir could not restore the session settings on another backend: %s", err.Message)
+	e.Detail = "The server said SQLSTATE " + err.Code + "."
+	return e
+}
 
 // ensureFor is ensure for a client that is to own the backend: its application
 // name is shown to the server, too.
@@ -341,6 +368,9 @@ func (b *backend) settle() {
 			b.giveOwn()
 		}
 		return
+	}
+	if b.held {
+		return // given to somebody by prepare
 	}
 	if b.cancels > 0 {
 		return // settled again when the cancel request has ended

@@ -79,6 +79,9 @@ const laneLockTimeout = "25ms"
 // latency of a group grows in proportion.
 const maxGroup = 256
 
+// maxGroupBytes bounds the messages in one group. A longer write goes alone.
+const maxGroupBytes = 4 << 20
+
 // A run is one group in flight on one backend.
 type run struct {
 	ln      *lane
@@ -99,7 +102,7 @@ func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
 			}
 		}
 	}
-	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxLanes: p.l.srv.cfg.WriteLanes, Capacity: p.l.srv.cfg.MaxClients + 1}
+	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.srv.cfg.WriteLanes, Capacity: p.l.srv.cfg.MaxClients + 1}
 	if key.window > 0 {
 		cfg.MaxLanes = max(1, p.size)
 	}
@@ -250,11 +253,36 @@ func (ln *lane) pump() {
 			ln.p.enqueue(waiter{ln: ln})
 			return
 		}
-		if !ln.start(b) {
-			ln.p.release(b)
+		if !ln.give(b) {
 			return
 		}
 	}
+}
+
+// give runs a group on a taken backend, when that is in the lane's settings. It
+// reports false if there was nothing to run, or nothing yet.
+func (ln *lane) give(b *backend) bool {
+	ln.queued = false
+	if b.in(ln.set, b.app) {
+		ok := ln.start(b)
+		if !ok {
+			ln.p.release(b)
+		}
+		ln.touch()
+		return ok
+	}
+	ln.queued = true // nobody else looks for a backend meanwhile
+	b.mode = modeOwn
+	b.prepare(ln.set, b.app, func(err *pgwire.Error) {
+		ln.queued = false
+		if err != nil {
+			ln.p.release(b)
+			ln.failAll(refused(err))
+			return
+		}
+		ln.give(b)
+	})
+	return false
 }
 
 // start takes a group and sends it on b. It reports false if there is nothing
@@ -289,7 +317,6 @@ func (ln *lane) start(b *backend) bool {
 	b.mode, b.lane = modeLaned, ln
 	b.lastWriter = nil
 	ln.runs[b] = r
-	b.ensure(ln.set)
 	if ln.rows != nil && len(r.units) > 1 {
 		r.rows, r.flushed = true, true
 		ln.sendRows(b, r)

@@ -12,21 +12,44 @@ import (
 // This file is the client with a backend of its own: its messages are passed
 // on as they come, names of statements translated, effects noted.
 
-// attach gives the client a backend.
+// attach gives the client a backend, when that is in the client's settings.
 func (c *client) attach(b *backend) {
+	if app := b.appFor(c.app); !b.in(c.set, app) {
+		c.waiting = true
+		b.mode = modeOwn
+		b.prepare(c.set, app, func(err *pgwire.Error) { c.attachPrepared(b, err) })
+		return
+	}
 	c.waiting = false
 	c.link = b
 	c.linkSeq++
 	b.mode, b.owner = modeOwned, c
 	if !c.greeted {
-		b.ensureFor(c)
-		if b.depth() == 0 {
-			c.backendQuiet()
-		}
+		c.backendQuiet()
 		return
 	}
-	b.ensureFor(c)
 	c.resume()
+}
+
+// attachPrepared goes on with attach when the server has answered.
+func (c *client) attachPrepared(b *backend, err *pgwire.Error) {
+	gone := c.s.closed || c.s.closing || !c.waiting || c.link != nil
+	switch {
+	case gone || err != nil:
+		c.p.release(b)
+	default:
+		c.attach(b)
+	}
+	if gone || err == nil {
+		return
+	}
+	c.waiting = false
+	f := *refused(err)
+	if !c.greeted {
+		f = *err // as the server would have refused the startup packet
+	}
+	f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+	c.fatal(&f)
 }
 
 // introduce completes the login of the first client with certain settings:

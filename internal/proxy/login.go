@@ -435,6 +435,15 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		_ = server.Close()
 		return nil, err
 	}
+	if res.Method == pgwire.AuthTrust && !isLocal(conn.RemoteAddr()) {
+		// The server trusts the host that it sees, which is weir's, not the
+		// client's.
+		_ = server.Close()
+		e := pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "weir does not let %q in from another host: the server asks connections from weir's host for no password", start.User)
+		e.Hint = "Have the server ask for one (pg_hba.conf), or choose how weir itself authenticates (--auth)."
+		_, _ = conn.Write(pgwire.AppendError(nil, e))
+		return nil, e
+	}
 	s.creds.learn(start.User, res.Keys)
 	s.creds.learnOpen(start.User, res.Method == pgwire.AuthTrust)
 	be, err := pgwire.FinishLogin(ctx, server)

@@ -46,6 +46,7 @@ type pool struct {
 
 	// Facts learned from the first backend.
 	known         bool
+	factsAt       time.Duration
 	version       string // server_version
 	nonconforming bool   // standard_conforming_strings is off by default
 	syncDefault   string // synchronous_commit by default
@@ -252,6 +253,7 @@ func (p *pool) dispatch() {
 		p.feedReads() // without a pipeline it is their turn: there may be no moment when nobody else waits
 	}
 	done := 0
+	var held []waiter
 	for done < len(p.excl) {
 		w := p.excl[done]
 		if w.gone() {
@@ -259,6 +261,12 @@ func (p *pool) dispatch() {
 			continue
 		}
 		b := p.take(w.set(p), w.c)
+		if b == nil && w.c != nil && len(p.free) > 0 {
+			// The last backend is not for clients, but may be for those behind.
+			held = append(held, w)
+			done++
+			continue
+		}
 		if b == nil {
 			break
 		}
@@ -268,27 +276,45 @@ func (p *pool) dispatch() {
 		case w.c != nil:
 			w.c.attach(b)
 		case w.ln != nil:
-			w.ln.queued = false
-			if !w.ln.start(b) {
-				p.release(b)
-			}
-			w.ln.touch()
+			w.ln.give(b)
 		case w.u != nil:
-			b.mode = modeOwn
-			b.ensure(w.u.c.set)
-			b.send(w.u)
+			p.runAlone(b, w.u)
 		default:
 			b.mode = modeOwn
 			w.ask(b)
 		}
 	}
 	if done > 0 {
-		n := copy(p.excl, p.excl[done:])
+		n := copy(p.excl, held)
+		n += copy(p.excl[n:], p.excl[done:])
 		clear(p.excl[n:])
 		p.excl = p.excl[:n]
 	}
 	p.feedReads()
 	p.grow()
+}
+
+// runAlone runs one whole unit on a taken backend.
+func (p *pool) runAlone(b *backend, u *unit) {
+	b.mode = modeOwn
+	if b.in(u.c.set, b.app) {
+		b.send(u)
+		return
+	}
+	c := u.c
+	b.prepare(c.set, b.app, func(err *pgwire.Error) {
+		switch {
+		case err != nil:
+			p.release(b)
+			if u.c == c && !u.dead && !c.s.closed {
+				c.lost(u, refused(err))
+			}
+		case u.c != c || u.dead || c.s.closed:
+			p.release(b)
+		default:
+			b.send(u)
+		}
+	})
 }
 
 // gone tells that nobody waits any more.
@@ -314,6 +340,25 @@ func (w *waiter) set(p *pool) *settings {
 		return w.ln.set
 	}
 	return p.settings.empty()
+}
+
+// askIn runs weir's own query in the given settings on a backend that becomes
+// free. done is called with the rows, or with u.err.
+func (p *pool) askIn(set *settings, sql string, done func(u *unit)) {
+	p.enqueue(waiter{ask: func(b *backend) {
+		if b.in(set, b.app) {
+			b.ask(sql, done)
+			return
+		}
+		b.prepare(set, b.app, func(err *pgwire.Error) {
+			if err != nil {
+				p.release(b)
+				done(&unit{err: err})
+				return
+			}
+			b.ask(sql, done)
+		})
+	}})
 }
 
 // read sends a shared read on a pipeline, or queues it for one.
@@ -370,8 +415,12 @@ const maxPipeline = 64
 // shared while there are fewer than the limit.
 func (p *pool) pipeline(set *settings) *backend {
 	var best *backend
-	for _, b := range p.shared {
-		if b.set == set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed && !b.retired && (best == nil || b.depth() < best.depth()) {
+	starving := p.starving()
+	for i, b := range p.shared {
+		if i == 0 && starving {
+			continue // let it run dry, for whoever needs a backend alone
+		}
+		if b.set == set && b.depth() < maxPipeline && b.cancels == 0 && !b.held && !b.doomed && !b.retired && (best == nil || b.depth() < best.depth()) {
 			best = b
 		}
 	}
@@ -383,11 +432,43 @@ func (p *pool) pipeline(set *settings) *backend {
 		if b := p.take(set, nil); b != nil {
 			b.mode = modeShared
 			p.shared = append(p.shared, b)
-			b.ensure(set)
-			return b
+			if b.in(set, b.app) {
+				return b
+			}
+			b.prepare(set, b.app, func(err *pgwire.Error) {
+				p.release(b) // and taken again by the reads that wait, in their settings
+				if err != nil {
+					p.failReads(set, refused(err))
+				}
+			})
 		}
 	}
 	return best
+}
+
+// starving tells whether somebody who needs a backend alone has waited too long
+// while none becomes free by itself.
+func (p *pool) starving() bool {
+	return len(p.excl) > 0 && len(p.free) == 0 && len(p.backends) >= p.size && p.l.now-p.excl[0].since > maxOvertake
+}
+
+// maxOvertake is how long reads may keep a pipeline busy while somebody waits for
+// a backend of his own: some round trips, so that short waits cost nothing.
+const maxOvertake = 5 * time.Millisecond
+
+// failReads answers the queued reads in the given settings.
+func (p *pool) failReads(set *settings, e *pgwire.Error) {
+	reads := p.reads
+	p.reads = nil
+	for _, u := range reads {
+		switch {
+		case u.c == nil || u.c.s.closed || u.dead:
+		case u.c.set == set:
+			u.c.lost(u, e)
+		default:
+			p.reads = append(p.reads, u)
+		}
+	}
 }
 
 // grow opens backends for what waits, up to the pool's size.
@@ -472,6 +553,10 @@ const factsSQL = `SELECT pg_catalog.current_setting('synchronous_commit'),
  pg_catalog.has_function_privilege('pg_catalog.pg_logical_emit_message(boolean, text, text)', 'EXECUTE')
  AND NOT pg_catalog.pg_is_in_recovery()`
 
+// factsKeep is how old the facts may be while there are lanes: a reload of the
+// server's configuration may have changed what a commit promises by default.
+const factsKeep = 5 * time.Second
+
 const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, 'weir', '')`
 
 // learn keeps what the server says of itself. Without an answer the lane that
@@ -485,6 +570,7 @@ func (p *pool) learn(u *unit) {
 		p.l.srv.log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
 		return
 	}
+	p.factsAt = p.l.now
 	p.syncDefault = string(u.rows[0][0])
 	p.canFlush = string(u.rows[0][1]) == "t"
 }
@@ -614,6 +700,10 @@ func (p *pool) tick() {
 	}
 	if len(p.excl) > 0 || len(p.reads) > 0 {
 		p.wake()
+	}
+	if p.known && len(p.lanes) > 0 && p.l.now-p.factsAt > factsKeep {
+		p.factsAt = p.l.now
+		p.askIn(p.settings.empty(), factsSQL, p.learn)
 	}
 	for k, ln := range p.lanes {
 		if ln.idleFor(p.l.now) > laneKeep {

@@ -344,3 +344,28 @@ func TestReadsGetTheirTurnAmongTransactions(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedSettingsKeepTheStatementBack: if the server refuses the settings of
+// the client whose turn it is, its statement must not run in those of the client
+// before, which here would put a row into another tenant's table.
+func TestRefusedSettingsKeepTheStatementBack(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t,
+		"CREATE SCHEMA a", "CREATE SCHEMA b", "CREATE TABLE a.r (v int)", "CREATE TABLE b.r (v int)",
+		"CREATE TEXT SEARCH CONFIGURATION public.mycfg (COPY = simple)",
+	), func(c *proxy.Config) { c.PoolSize = 1 })
+	for _, insert := range []string{"INSERT INTO r VALUES (1)", "/* batch */ INSERT INTO r VALUES (1)"} {
+		b := w.wire()
+		b.want("SET default_text_search_config = 'public.mycfg'", "SET I")
+		b.want("SET search_path = b", "SET I")
+		a := w.wire()
+		a.want("SET search_path = a", "SET I")
+		a.want("ALTER TEXT SEARCH CONFIGURATION public.mycfg RENAME TO othercfg", "ALTER_TEXT_SEARCH_CONFIGURATION I")
+		b.send(query(insert))
+		if _, err := b.until('Z'); err == nil {
+			t.Errorf("%s was answered although its session could not be restored", insert)
+		}
+		a.want("SELECT count(*) FROM a.r", "[count] (0) SELECT_1 I")
+		a.want("ALTER TEXT SEARCH CONFIGURATION public.othercfg RENAME TO mycfg", "ALTER_TEXT_SEARCH_CONFIGURATION I")
+	}
+}

@@ -548,10 +548,7 @@ func (t *tableCache) look(p *pool, set *settings, name string) tableState {
 	name = strings.Clone(name)
 	f = &tableFacts{at: p.l.now}
 	t.m[tableKey{set, name}] = f
-	p.enqueue(waiter{ask: func(b *backend) {
-		b.ensure(set)
-		b.ask(tableSQL(name), func(u *unit) { f.learn(p, name, u) })
-	}})
+	p.askIn(set, tableSQL(name), func(u *unit) { f.learn(p, name, u) })
 	return tableUnknown
 }
 
