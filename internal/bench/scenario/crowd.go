@@ -38,7 +38,12 @@ func (r *rig) crowd(ctx context.Context, out *ProxyOutcome) error {
 	return nil
 }
 
-func clientsName(n int) string { return strconv.Itoa(n) + " clients" }
+func clientsName(n int) string {
+	if n == 1 {
+		return "1 client"
+	}
+	return strconv.Itoa(n) + " clients"
+}
 
 // idle opens sessions through a fresh weir, has each ask for one row, and reads
 // what the proxy's memory has become.

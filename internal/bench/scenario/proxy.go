@@ -301,7 +301,7 @@ func (r *rig) inserts(ctx context.Context, out *ProxyOutcome, clients int) error
 	if r.solo != nil {
 		ways = append(ways, weirWay(r.solo, "weir isolated", "/* batch */", bench.NotApplicable))
 	}
-	e := r.experiment("inserts", clients, fmt.Sprintf("Single-row INSERTs, %d clients%s", clients, latencyNote(r.latency)))
+	e := r.experiment("inserts", clients, fmt.Sprintf("Single-row INSERTs, %s%s", clientsName(clients), latencyNote(r.latency)))
 	e.Sweep, e.Adaptive, e.SweepUnit = "window", "auto", "ms"
 	for _, w := range ways {
 		e.Sides = append(e.Sides, r.side(w, clients, pgload.Insert{Hint: w.hint}, false))
@@ -328,7 +328,7 @@ func (r *rig) reads(ctx context.Context, out *ProxyOutcome, clients int, simple 
 	if simple {
 		protocol = "simple"
 	}
-	e := r.experiment("reads-"+protocol, clients, fmt.Sprintf("Key lookups, %s protocol, %d clients", protocol, clients))
+	e := r.experiment("reads-"+protocol, clients, fmt.Sprintf("Key lookups, %s protocol, %s", protocol, clientsName(clients)))
 	e.Factors["protocol"] = protocol
 	ways := []way{r.direct()}
 	if r.bouncer != nil && (simple || r.pooledStatements()) {
@@ -358,7 +358,7 @@ func (r *rig) pooledStatements() bool {
 // failing compares groups in which one insert of a hundred violates a
 // constraint with groups in which none does. Every answer is checked.
 func (r *rig) failing(ctx context.Context, out *ProxyOutcome, clients int) error {
-	e := r.experiment("failing", clients, fmt.Sprintf("Grouped INSERTs of which 1 %% fail, %d clients", clients))
+	e := r.experiment("failing", clients, fmt.Sprintf("Grouped INSERTs of which 1 %% fail, %s", clientsName(clients)))
 	e.Baseline = "none fail"
 	for _, pct := range []float64{0, 1} {
 		w := weirWay(r.weir, "none fail", "/* batch */", "auto")
