@@ -156,10 +156,14 @@ func adaptiveTargets(r *bench.Result) []Target {
 	if auto == nil || best == nil {
 		return nil
 	}
+	where := r.Experiment.Factors["clients"] + " clients"
+	if slow := r.Experiment.Factors["fsync_latency"]; slow != "" && slow != "0s" {
+		where += ", " + slow + " per flush"
+	}
 	var out []Target
 	for _, rule := range []targetRule{
-		{r.Experiment.Name, best.Name, "weir auto", "rate", 1, 0, "no window is at least as fast as the best fixed one, " + r.Experiment.Factors["clients"] + " clients"},
-		{r.Experiment.Name, best.Name, "weir auto", "p50", 0, 0.5, "at no more than half of its p50, " + r.Experiment.Factors["clients"] + " clients"},
+		{r.Experiment.Name, best.Name, "weir auto", "rate", 1, 0, "no window is at least as fast as the best fixed one, " + where},
+		{r.Experiment.Name, best.Name, "weir auto", "p50", 0, 0.5, "at no more than half of its p50, " + where},
 	} {
 		if t, ok := rule.judge(r); ok {
 			out = append(out, t)
