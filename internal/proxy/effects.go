@@ -16,7 +16,6 @@ import (
 // Pins count from the moment of sending: until proven otherwise it took effect.
 func (c *client) note(u *unit, info *sqlscan.Statement) {
 	e := info.Effects
-	u.info = nil
 	if e&^sqlscan.EffBackslash == 0 {
 		return
 	}

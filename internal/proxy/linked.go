@@ -94,8 +94,7 @@ func (c *client) toServer(p []byte) {
 	}
 }
 
-// stream passes on a message of which only the beginning is here. head is what
-// replaces the first headLen bytes.
+// stream passes on a message of which perhaps only the beginning is here.
 func (c *client) stream(n int, p []byte) int {
 	have := min(n, len(p))
 	c.toServer(p[:have])

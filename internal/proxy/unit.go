@@ -22,7 +22,6 @@ type unit struct {
 	ops    []op
 	simple bool // one Query message
 	shape  *shape
-	info   *sqlscan.Statement // of the only executed statement, if there is one
 
 	// What is still to come, in order. Empty for simple queries.
 	exp   []expect
@@ -86,17 +85,15 @@ type expect struct {
 type expectCode uint8
 
 const (
-	expBind         expectCode = iota
-	expDescribe                // RowDescription or NoData ends it
-	expExecute                 // CommandComplete, EmptyQuery or PortalSuspended ends it
-	expClose                   // CloseComplete of a portal
-	expParse                   // the client's Parse: the statement becomes known on the backend
-	expHiddenParse             // our Parse: the answer is swallowed
-	expHiddenClose             // our Close, to keep the backend's statements bounded
-	expOwnParse                // no Parse was sent, the statement is there: we answer
-	expOwnClose                // no Close was sent, the statement is shared: we answer
-	expHiddenBind              // our Bind and Execute around a client's messages
-	expHiddenResult            //
+	expBind        expectCode = iota
+	expDescribe               // RowDescription or NoData ends it
+	expExecute                // CommandComplete, EmptyQuery or PortalSuspended ends it
+	expClose                  // CloseComplete of a portal
+	expParse                  // the client's Parse: the statement becomes known on the backend
+	expHiddenParse            // our Parse: the answer is swallowed
+	expHiddenClose            // our Close, to keep the backend's statements bounded
+	expOwnParse               // no Parse was sent, the statement is there: we answer
+	expOwnClose               // no Close was sent, the statement is shared: we answer
 )
 
 // own tells that weir gives the answer itself.
