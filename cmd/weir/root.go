@@ -46,6 +46,9 @@ func Shortfall(err error) error { return &exitError{exitShortfall, err} }
 // terminal and a supervisor each pass on Ctrl-C.
 const sameSignal = 200 * time.Millisecond
 
+// errInterrupted is what a verb that did not finish because of a signal ends with.
+var errInterrupted = errors.New("interrupted; everything that was started has been stopped")
+
 // run executes the command line and returns the process's exit code. The first
 // SIGINT or SIGTERM ends the context that verbs run in; a second one ends the
 // process at once.
@@ -87,6 +90,9 @@ func executeRoot(ctx context.Context, root *cobra.Command, args []string, stdout
 		code = chosen.code
 	case !began:
 		code = exitUsage
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = errInterrupted // whatever step it was that noticed
 	}
 	fmt.Fprintln(stderr, "weir:", err)
 	if code == exitUsage {
