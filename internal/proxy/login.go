@@ -91,6 +91,11 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if donated != nil && !handed {
+			donated.close()
+		}
+	}()
 	fd, err := s.detach(conn)
 	if err != nil {
 		return err
@@ -111,6 +116,9 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	if !l.post(func() { l.admit(c, fd, key, set, donated) }) {
 		_ = unix.Close(fd)
 		s.left(id)
+		if donated != nil {
+			donated.close()
+		}
 	}
 	return nil
 }

@@ -363,18 +363,18 @@ func (l *loop) shutdown() {
 		p.closeAll()
 	}
 	l.endTurn()
-	for _, s := range l.socks {
-		if s != nil {
-			s.close(errStopping)
-		}
-	}
 	l.mu.Lock()
 	l.stopping = true
 	rest := l.posted
 	l.posted = nil
 	l.mu.Unlock()
 	for _, f := range rest {
-		f()
+		f() // may bring the socket of a login or a dial that has just ended
+	}
+	for _, s := range l.socks {
+		if s != nil {
+			s.close(errStopping)
+		}
 	}
 	l.closeFDs()
 }
