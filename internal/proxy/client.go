@@ -488,7 +488,7 @@ func (c *client) onDrained() {
 }
 
 func (c *client) onClosed(err error) {
-	c.p.removeClient(c)
+	c.waiting = false
 	delete(c.l.clients, c.id)
 	c.l.srv.left(c.id)
 	c.l.load.Add(-1)

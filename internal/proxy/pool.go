@@ -397,10 +397,6 @@ func (p *pool) lose(b *backend, err error) {
 	}
 }
 
-func (p *pool) removeClient(c *client) {
-	c.waiting = false
-}
-
 // tick enforces the pool's limits in time.
 func (p *pool) tick() {
 	cfg := &p.l.srv.cfg
