@@ -91,6 +91,7 @@ type Sample struct {
 	Processes map[string]measure.Usage `json:"processes,omitempty"`
 	Server    *ServerCounters          `json:"server,omitempty"`
 	Groups    *Groups                  `json:"groups,omitempty"`
+	Boundary  *Boundary                `json:"boundary,omitempty"`
 	Pressure  measure.Pressure         `json:"pressure"`
 	Warnings  []string                 `json:"warnings,omitempty"`
 }
