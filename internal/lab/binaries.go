@@ -89,6 +89,27 @@ func (b postgresBinaries) hasLibrary(name string) bool {
 	return false
 }
 
+// initdbArgs makes a data directory that fits every configuration: what differs
+// between servers (settings, authentication, passwords) is written afterwards.
+// --no-sync: until its server runs, a lab directory is worth nothing.
+var initdbArgs = []string{
+	"-U", superuser, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions",
+}
+
+// cluster says how this installation makes a data directory.
+func (b postgresBinaries) cluster() cluster {
+	return cluster{
+		name: "postgres-" + b.version.String(),
+		key:  b.dir + "\x00" + b.text + "\x00" + strings.Join(initdbArgs, "\x00"),
+		make: func(ctx context.Context, dst string, as *identity) error {
+			_, err := runCommand(ctx, command{
+				path: b.path("initdb"), args: append([]string{"-D", dst}, initdbArgs...), dir: dst, as: as,
+			})
+			return err
+		},
+	}
+}
+
 // FindPostgres returns the directory that holds postgres and initdb, and their
 // version such as "15.18". It takes the first of binDir (when not empty),
 // $WEIR_PG_BIN, the newest /usr/lib/postgresql/*/bin, the PATH, and

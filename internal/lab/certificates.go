@@ -140,27 +140,27 @@ func writePEM(path, kind string, der []byte, mode os.FileMode) error {
 
 // CACert is the path of the certificate that vouches for the server's, or ""
 // without TLS.
-func (p *Postgres) CACert() string {
-	if p.tls == nil {
+func (s *server) CACert() string {
+	if s.tls == nil {
 		return ""
 	}
-	return p.tls.caCert
+	return s.tls.caCert
 }
 
 // ServerCert names the files of the server's certificate; both are empty
 // without TLS. The key belongs to the server's user.
-func (p *Postgres) ServerCert() KeyPair {
-	if p.tls == nil {
+func (s *server) ServerCert() KeyPair {
+	if s.tls == nil {
 		return KeyPair{}
 	}
-	return p.tls.server
+	return s.tls.server
 }
 
 // ClientCert issues a certificate by which a client may log in as role on a
 // TLSMutual server. The files go with the server's directory.
-func (p *Postgres) ClientCert(role string) (KeyPair, error) {
-	if p.tls == nil {
+func (s *server) ClientCert(role string) (KeyPair, error) {
+	if s.tls == nil {
 		return KeyPair{}, errors.New("issue client certificate: the server has no TLS")
 	}
-	return p.tls.issueClient(role)
+	return s.tls.issueClient(role)
 }

@@ -10,30 +10,32 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
-// initdbArgs makes a data directory that fits every configuration: what differs
-// between servers (settings, authentication, passwords) is written afterwards.
-// --no-sync: until its server runs, a lab directory is worth nothing.
-var initdbArgs = []string{
-	"-U", superuser, "-A", "trust", "-E", "UTF8", "--no-sync", "--no-instructions",
-}
-
 // copyWorkers is how many files are copied at once. A data directory is about a
 // thousand small files, so the copy waits on the file system, not on bytes.
 const copyWorkers = 4
 
+// cluster is how the data directories of one build of a server are made.
+type cluster struct {
+	name string // starts the golden directory's name: "postgres-15.18"
+	key  string // everything else that the content depends on, such as the build
+	make func(ctx context.Context, dst string, as *identity) error
+	// own are the files by which a server is told from others, relative to the
+	// data directory. No copy has them: the server makes them anew.
+	own []string
+}
+
 // initData fills the empty directory dst with an initialised data directory:
-// a copy of the cached one of this build (80 ms), or, when there is no cache to
-// be had, by initdb (500 ms and more).
-func initData(ctx context.Context, bin postgresBinaries, dst string, as *identity, fresh bool) error {
+// a copy of the cached one of this build (80 ms for PostgreSQL), or, when there
+// is no cache to be had, one made for it (500 ms and more).
+func initData(ctx context.Context, c cluster, dst string, as *identity, fresh bool) error {
 	if !fresh {
-		golden, err := goldenData(ctx, bin, filepath.Dir(dst), as)
+		golden, err := goldenData(ctx, c, filepath.Dir(dst), as)
 		if err == nil {
 			err = copyTree(ctx, golden, dst, as)
 		}
@@ -46,14 +48,11 @@ func initData(ctx context.Context, bin postgresBinaries, dst string, as *identit
 			return err
 		}
 	}
-	return runInitdb(ctx, bin, dst, as)
+	return c.initialise(ctx, dst, as)
 }
 
-func runInitdb(ctx context.Context, bin postgresBinaries, dst string, as *identity) error {
-	_, err := runCommand(ctx, command{
-		path: bin.path("initdb"), args: append([]string{"-D", dst}, initdbArgs...), dir: dst, as: as,
-	})
-	if err != nil {
+func (c cluster) initialise(ctx context.Context, dst string, as *identity) error {
+	if err := c.make(ctx, dst, as); err != nil {
 		return fmt.Errorf("initialise data directory: %w", err)
 	}
 	return nil
@@ -61,12 +60,12 @@ func runInitdb(ctx context.Context, bin postgresBinaries, dst string, as *identi
 
 // goldenData returns the cached data directory of this build, making it first
 // when there is none. scratch is a directory that the server's user can reach.
-func goldenData(ctx context.Context, bin postgresBinaries, scratch string, as *identity) (string, error) {
+func goldenData(ctx context.Context, c cluster, scratch string, as *identity) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {
 		return "", err
 	}
-	golden := filepath.Join(cache, "postgres-"+goldenKey(bin))
+	golden := filepath.Join(cache, c.goldenName())
 	if isDir(golden) {
 		return golden, nil
 	}
@@ -78,16 +77,21 @@ func goldenData(ctx context.Context, bin postgresBinaries, scratch string, as *i
 	if isDir(golden) { // made by another process while this one waited
 		return golden, nil
 	}
-	made, err := os.MkdirTemp(scratch, "initdb-")
+	made, err := os.MkdirTemp(scratch, "init-")
 	if err != nil {
-		return "", fmt.Errorf("create initdb directory: %w", err)
+		return "", fmt.Errorf("create golden data directory: %w", err)
 	}
 	defer os.RemoveAll(made)
 	if err := as.own(made); err != nil {
-		return "", fmt.Errorf("hand over initdb directory: %w", err)
+		return "", fmt.Errorf("hand over golden data directory: %w", err)
 	}
-	if err := runInitdb(ctx, bin, made, as); err != nil {
+	if err := c.initialise(ctx, made, as); err != nil {
 		return "", err
+	}
+	for _, name := range c.own {
+		if err := os.Remove(filepath.Join(made, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("make data directory anonymous: %w", err)
+		}
 	}
 	// Copied, not moved: the cache may be on another file system, and belongs
 	// to the owner of this process.
@@ -107,10 +111,10 @@ func goldenData(ctx context.Context, bin postgresBinaries, scratch string, as *i
 	return golden, nil
 }
 
-// goldenKey names everything that a data directory depends on.
-func goldenKey(bin postgresBinaries) string {
-	sum := sha256.Sum256([]byte(bin.dir + "\x00" + bin.text + "\x00" + strings.Join(initdbArgs, "\x00")))
-	return fmt.Sprintf("%s-%s", bin.version, hex.EncodeToString(sum[:6]))
+// goldenName names the cached directory after everything that it depends on.
+func (c cluster) goldenName() string {
+	sum := sha256.Sum256([]byte(c.key))
+	return fmt.Sprintf("%s-%s", c.name, hex.EncodeToString(sum[:6]))
 }
 
 // lockFile takes an exclusive lock, waiting for it as long as ctx allows.

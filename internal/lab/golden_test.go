@@ -47,7 +47,7 @@ func TestInitDataSurvivesASpoiltCache(t *testing.T) {
 		if err := as.own(dst); err != nil {
 			t.Fatal(err)
 		}
-		if err := initData(t.Context(), bin, dst, as, false); err != nil {
+		if err := initData(t.Context(), bin.cluster(), dst, as, false); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(filepath.Join(dst, "PG_VERSION"))
@@ -116,7 +116,7 @@ func TestCacheOthersMayWriteIsRefused(t *testing.T) {
 func TestSlowDiskNamesTheMissingCompiler(t *testing.T) {
 	_, work := coldCache(t)
 	t.Setenv("PATH", "/nonexistent")
-	_, err := watchDisk(t.Context(), work, 1000, false, nil)
+	_, err := watchDisk(t.Context(), work, diskWatch{latency: 1000}, nil)
 	if err == nil || !strings.Contains(err.Error(), "install one with: apt-get install gcc") {
 		t.Errorf("error %v, want the command that installs a compiler", err)
 	}

@@ -5,13 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -100,14 +95,8 @@ func (c PostgresConfig) validate() error {
 			return fmt.Errorf("setting %q: not a parameter's name", name)
 		}
 	}
-	if c.FsyncLatency == 0 {
-		return nil
-	}
-	if c.FsyncLatency < time.Microsecond {
-		return fmt.Errorf("fsync latency %v: must be at least 1µs", c.FsyncLatency)
-	}
-	if c.Durability != Prod {
-		return errors.New("fsync latency needs durability prod: a fast server never flushes")
+	if err := c.watch().validate(c.Durability); err != nil || c.FsyncLatency == 0 {
+		return err
 	}
 	if m, ok := c.Settings["wal_sync_method"]; ok && m != "fdatasync" && m != "fsync" {
 		return fmt.Errorf("wal_sync_method %s: fsync latency can only delay fdatasync and fsync", m)
@@ -115,29 +104,15 @@ func (c PostgresConfig) validate() error {
 	return nil
 }
 
+func (c PostgresConfig) watch() diskWatch { return diskWatch{c.FsyncLatency, c.CountFlushes} }
+
 // Postgres is a running PostgreSQL server that belongs to this process. Its
 // methods are safe for concurrent use.
 type Postgres struct {
-	cfg  PostgresConfig
-	bin  postgresBinaries
-	as   *identity
-	dir  *runDir
-	data string
-	sock string
-	env  []string
-	log  *os.File
-	tls  *authority
-	port int
-
-	mu      sync.Mutex // guards what follows, and start, stop, kill as whole steps
-	proc    *process
-	paused  []procID // what Pause has stopped
-	stopped bool
+	server
+	cfg PostgresConfig
+	bin postgresBinaries
 }
-
-// bindAttempts bounds the race for a free port: between our asking for one and
-// the server's taking it, another process may.
-const bindAttempts = 4
 
 // StartPostgres starts a server and returns when it accepts connections, in
 // about a second the first time and 0.2 s later. Cancelling ctx abandons the
@@ -154,54 +129,23 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := newRunDir(baseDir(cfg.Durability))
-	if err != nil {
+	p := &Postgres{cfg: cfg.withDefaults(bin), bin: bin}
+	p.server = server{
+		title: "PostgreSQL", farewell: syscall.SIGINT, taken: "could not bind",
+		port: cfg.Port, anyPort: cfg.Port == 0, watch: cfg.watch(), logCopy: cfg.Log,
+		as: as, launch: p.start,
+	}
+	if err := p.begin(ctx, cfg.Durability, p.prepare); err != nil {
 		return nil, err
 	}
-	p := &Postgres{cfg: cfg.withDefaults(bin), bin: bin, as: as, dir: dir, port: cfg.Port}
-	if err := p.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("prepare PostgreSQL: %w", err), p.discard())
-	}
-	for attempt := 1; ; attempt++ {
-		err := p.launch(ctx)
-		if err == nil {
-			return p, nil
-		}
-		if cfg.Port == 0 && attempt < bindAttempts && strings.Contains(p.LogTail(20), "could not bind") {
-			continue
-		}
-		return nil, errors.Join(err, p.discard())
-	}
+	return p, nil
 }
 
-// prepare fills the run directory with all that the server needs.
-func (p *Postgres) prepare(ctx context.Context) (err error) {
-	if p.data, err = p.dir.sub("data", p.as, 0o700); err != nil {
+func (p *Postgres) prepare(ctx context.Context) error {
+	if err := p.furnish(ctx, p.cfg.TLS, superuser); err != nil {
 		return err
 	}
-	if p.sock, err = p.dir.sub("s", p.as, 0o755); err != nil {
-		return err
-	}
-	if p.log, err = os.OpenFile(filepath.Join(p.dir.path, "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
-		return fmt.Errorf("create log: %w", err)
-	}
-	if p.cfg.TLS != TLSOff {
-		if p.tls, err = newAuthority(p.dir.path); err != nil {
-			return err
-		}
-		if err := p.tls.issueServer(p.as); err != nil {
-			return err
-		}
-		if _, err := p.tls.issueClient(superuser); err != nil {
-			return err
-		}
-	}
-	if p.cfg.FsyncLatency > 0 || p.cfg.CountFlushes {
-		if p.env, err = watchDisk(ctx, p.dir.path, p.cfg.FsyncLatency, p.cfg.CountFlushes, p.as); err != nil {
-			return err
-		}
-	}
-	if err := initData(ctx, p.bin, p.data, p.as, p.cfg.Fresh); err != nil {
+	if err := initData(ctx, p.bin.cluster(), p.data, p.as, p.cfg.Fresh); err != nil {
 		return err
 	}
 	if p.cfg.Password != "" {
@@ -236,167 +180,19 @@ func (p *Postgres) setPassword(ctx context.Context) error {
 	return nil
 }
 
-// launch starts the server process and waits until it accepts connections.
-func (p *Postgres) launch(ctx context.Context) error {
-	if p.cfg.Port == 0 && p.proc == nil { // a restart keeps its port
-		port, err := freePort()
-		if err != nil {
-			return err
-		}
-		p.port = port
+// start starts the server process and waits until it accepts connections.
+func (p *Postgres) start(ctx context.Context) error {
+	if err := p.choosePort(); err != nil {
+		return err
 	}
 	if err := p.writeConf(); err != nil {
 		return err
 	}
-	var out io.Writer = p.log
-	if p.cfg.Log != nil {
-		out = io.MultiWriter(p.log, p.cfg.Log)
-	}
-	proc, err := startProcess(command{
-		path: p.bin.path("postgres"), args: []string{"-D", p.data}, dir: p.data, env: p.env, as: p.as, out: out,
-	})
-	if err != nil {
-		return err
-	}
-	if err := p.dir.register(proc.id); err != nil {
-		proc.killTree()
-		return err
-	}
-	if err := awaitPostgres(ctx, proc, p.sock, p.port); err != nil {
-		proc.killTree()
-		return fmt.Errorf("await PostgreSQL: %w\n%s", err, p.LogTail(10))
-	}
-	p.proc, p.paused = proc, nil
-	return nil
+	// Readiness is asked of the Unix socket: on the TCP port, another server may
+	// have been faster.
+	socket := fmt.Sprintf("%s/.s.PGSQL.%d", p.sock, p.port)
+	return p.run(ctx, p.bin.path("postgres"), []string{"-D", p.data}, func() bool { return probePostgres(socket) == nil })
 }
-
-// freePort asks the kernel for a port that nobody listens on.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// discard removes what a failed start left.
-func (p *Postgres) discard() error {
-	if p.log != nil {
-		_ = p.log.Close()
-	}
-	return p.dir.remove()
-}
-
-// Stop ends the server (PostgreSQL's fast shutdown: open sessions are told) and
-// removes its directory. When ctx ends first it kills the server instead, and
-// removes the directory all the same. A second call does nothing.
-func (p *Postgres) Stop(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopped {
-		return nil
-	}
-	p.stopped = true
-	err := p.shutdown(ctx)
-	return errors.Join(err, p.discard())
-}
-
-func (p *Postgres) shutdown(ctx context.Context) error {
-	p.resume()
-	defer endStragglers(p.data) // of a postmaster that somebody else killed
-	if err := p.proc.signal(syscall.SIGINT); err != nil {
-		return fmt.Errorf("stop PostgreSQL: %w", err)
-	}
-	select {
-	case <-p.proc.done:
-		return nil
-	case <-ctx.Done():
-		p.proc.killTree()
-		return fmt.Errorf("stop PostgreSQL: %w (killed instead)", context.Cause(ctx))
-	}
-}
-
-// Kill crashes the server: the postmaster and all its children are stopped, then
-// killed, and gone when Kill returns. The data directory stays for Restart.
-func (p *Postgres) Kill() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.proc.killTree()
-	endStragglers(p.data)
-	p.paused = nil
-}
-
-// Restart starts the server again on the same port and data directory, which
-// after Kill means crash recovery. A server that still runs is shut down first.
-func (p *Postgres) Restart(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopped {
-		return errors.New("restart PostgreSQL: it was stopped and its directory removed")
-	}
-	if err := p.shutdown(ctx); err != nil {
-		return err
-	}
-	if err := p.launch(ctx); err != nil {
-		return fmt.Errorf("restart PostgreSQL: %w", err)
-	}
-	return nil
-}
-
-// Pause stops every process of the server: connections stay open, nobody
-// answers. Sessions that connect meanwhile hang too.
-func (p *Postgres) Pause() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.paused == nil && p.proc.running() {
-		p.paused = p.proc.tree()
-	}
-}
-
-// Resume lets a paused server go on.
-func (p *Postgres) Resume() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.resume()
-}
-
-func (p *Postgres) resume() {
-	for _, id := range p.paused {
-		_ = id.signal(syscall.SIGCONT)
-	}
-	p.paused = nil
-}
-
-// Done is closed when the server process that runs now has ended, for whatever
-// reason. After Restart there is a new one.
-func (p *Postgres) Done() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.proc.done
-}
-
-// PID is the postmaster's process id.
-func (p *Postgres) PID() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.proc.id.pid
-}
-
-// Host is the address that the server listens on.
-func (p *Postgres) Host() string { return "127.0.0.1" }
-
-// Port is the TCP port that the server listens on.
-func (p *Postgres) Port() int { return p.port }
-
-// Addr is Host and Port for net.Dial.
-func (p *Postgres) Addr() string { return net.JoinHostPort(p.Host(), strconv.Itoa(p.port)) }
-
-// SocketDir holds the server's Unix socket.
-func (p *Postgres) SocketDir() string { return p.sock }
-
-// DataDir is the server's data directory.
-func (p *Postgres) DataDir() string { return p.data }
 
 // BinDir holds the programs of the server's own version, such as pg_dump.
 func (p *Postgres) BinDir() string { return p.bin.dir }
@@ -428,23 +224,4 @@ func (p *Postgres) DSN(db string) string {
 	}
 	u.RawQuery = q.Encode()
 	return u.String()
-}
-
-// LogTail returns the last n lines of the server's log.
-func (p *Postgres) LogTail(n int) string { return tailFile(p.log, n) }
-
-// tailWindow bounds what is read of a log's end.
-const tailWindow = 256 << 10
-
-func tailFile(f *os.File, n int) string {
-	info, err := f.Stat()
-	if err != nil {
-		return ""
-	}
-	buf := make([]byte, min(info.Size(), tailWindow))
-	got, err := f.ReadAt(buf, info.Size()-int64(len(buf)))
-	if err != nil && !errors.Is(err, io.EOF) {
-		return ""
-	}
-	return lastLines(string(buf[:got]), n)
 }

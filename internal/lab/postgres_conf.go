@@ -160,18 +160,6 @@ func awaitPostgres(ctx context.Context, proc *process, sockDir string, port int)
 	return awaitReady(ctx, proc, func() bool { return probePostgres(path) == nil })
 }
 
-// awaitReady polls ready until it is true, the process ends or ctx does.
-func awaitReady(ctx context.Context, proc *process, ready func() bool) error {
-	err := poll(ctx, func() bool { return !proc.running() || ready() })
-	if err != nil {
-		return err
-	}
-	if !proc.running() {
-		return fmt.Errorf("server ended while starting: %v", proc.err)
-	}
-	return nil
-}
-
 var errStartingUp = errors.New("server is starting up")
 
 // probePostgres asks for a session and looks at the first answer. Anything but

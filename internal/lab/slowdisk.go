@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"time"
 )
 
 //go:embed shim/fsyncdelay.c
@@ -23,9 +22,8 @@ var shimSource []byte
 const flushCountFile = "flushes"
 
 // watchDisk puts the shim into dir, where the server's user can read it, and
-// returns the environment that loads it: to make flushes slower by latency, and
-// to count them if count is set. The owner is the server's user.
-func watchDisk(ctx context.Context, dir string, latency time.Duration, count bool, owner *identity) ([]string, error) {
+// returns the environment that loads it. The owner is the server's user.
+func watchDisk(ctx context.Context, dir string, watch diskWatch, owner *identity) ([]string, error) {
 	built, err := buildShim(ctx, dir)
 	if err != nil {
 		return nil, fmt.Errorf("slow disk: %w", err)
@@ -41,9 +39,9 @@ func watchDisk(ctx context.Context, dir string, latency time.Duration, count boo
 	}
 	env := []string{
 		"LD_PRELOAD=" + shim,
-		"WEIR_FSYNC_LATENCY_US=" + strconv.FormatInt(latency.Microseconds(), 10),
+		"WEIR_FSYNC_LATENCY_US=" + strconv.FormatInt(watch.latency.Microseconds(), 10),
 	}
-	if count {
+	if watch.count {
 		path := filepath.Join(dir, flushCountFile)
 		if err := os.WriteFile(path, make([]byte, 8), 0o600); err != nil {
 			return nil, fmt.Errorf("count flushes: %w", err)
@@ -58,8 +56,8 @@ func watchDisk(ctx context.Context, dir string, latency time.Duration, count boo
 
 // Flushes is how often the server has asked the disk to flush since it was
 // started, all its processes together. It needs CountFlushes.
-func (p *Postgres) Flushes() (uint64, error) {
-	b, err := os.ReadFile(filepath.Join(p.dir.path, flushCountFile))
+func (s *server) Flushes() (uint64, error) {
+	b, err := os.ReadFile(filepath.Join(s.dir.path, flushCountFile))
 	if err != nil {
 		return 0, fmt.Errorf("read flush count: %w", err)
 	}

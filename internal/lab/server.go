@@ -1,0 +1,311 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// server is what the database servers of the lab have in common: a directory,
+// a process in it, and everything that can befall them. Each kind embeds it,
+// and says what to prepare and how to launch. Its methods are safe for
+// concurrent use.
+type server struct {
+	title    string         // what messages call it: "PostgreSQL"
+	farewell syscall.Signal // asks for a clean shutdown that does not wait for clients
+	taken    string         // what its log says of a port that it cannot have
+	anyPort  bool           // the port may be any free one
+	watch    diskWatch
+	logCopy  io.Writer // receives the log as it is written, or nil
+
+	as   *identity
+	dir  *runDir
+	data string
+	sock string // the directory of the Unix socket
+	env  []string
+	log  *os.File
+	tls  *authority
+	port int
+
+	mu      sync.Mutex // guards what follows, and start, stop, kill as whole steps
+	proc    *process
+	paused  []procID // what Pause has stopped
+	stopped bool
+
+	launch func(context.Context) error // starts the process and waits for it: calls run
+}
+
+// diskWatch says what the preloaded shim is to do with a server's flushes.
+type diskWatch struct {
+	latency time.Duration // added to each
+	count   bool          // keep their number for Flushes
+}
+
+func (w diskWatch) wanted() bool { return w.latency > 0 || w.count }
+
+func (w diskWatch) validate(d Durability) error {
+	if w.latency == 0 {
+		return nil
+	}
+	if w.latency < time.Microsecond {
+		return fmt.Errorf("fsync latency %v: must be at least 1µs", w.latency)
+	}
+	if d != Prod {
+		return errors.New("fsync latency needs durability prod: a fast server never flushes")
+	}
+	return nil
+}
+
+// bindAttempts bounds the race for a free port: between our asking for one and
+// the server's taking it, another process may.
+const bindAttempts = 4
+
+// begin makes the run directory, prepares and launches. A failure leaves
+// nothing behind.
+func (s *server) begin(ctx context.Context, d Durability, prepare func(context.Context) error) (err error) {
+	if s.dir, err = newRunDir(baseDir(d)); err != nil {
+		return err
+	}
+	if err := prepare(ctx); err != nil {
+		return errors.Join(fmt.Errorf("prepare %s: %w", s.title, err), s.discard())
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.launch(ctx)
+		if err == nil {
+			return nil
+		}
+		if s.anyPort && attempt < bindAttempts && strings.Contains(s.LogTail(20), s.taken) {
+			continue
+		}
+		return errors.Join(err, s.discard())
+	}
+}
+
+// furnish makes what every server finds in its run directory. The certificates
+// include one of a client called admin.
+func (s *server) furnish(ctx context.Context, mode TLSMode, admin string) (err error) {
+	if s.data, err = s.dir.sub("data", s.as, 0o700); err != nil {
+		return err
+	}
+	if s.sock, err = s.dir.sub("s", s.as, 0o755); err != nil {
+		return err
+	}
+	if s.log, err = os.OpenFile(filepath.Join(s.dir.path, "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
+		return fmt.Errorf("create log: %w", err)
+	}
+	if mode != TLSOff {
+		if s.tls, err = newAuthority(s.dir.path); err != nil {
+			return err
+		}
+		if err := s.tls.issueServer(s.as); err != nil {
+			return err
+		}
+		if _, err := s.tls.issueClient(admin); err != nil {
+			return err
+		}
+	}
+	if s.watch.wanted() {
+		if s.env, err = watchDisk(ctx, s.dir.path, s.watch, s.as); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choosePort takes a free port for the first start; a restart keeps its port.
+func (s *server) choosePort() (err error) {
+	if s.anyPort && s.proc == nil {
+		s.port, err = freePort()
+	}
+	return err
+}
+
+// freePort asks the kernel for a port that nobody listens on.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// run starts the server's process and returns when ready is true.
+func (s *server) run(ctx context.Context, program string, args []string, ready func() bool) error {
+	var out io.Writer = s.log
+	if s.logCopy != nil {
+		out = io.MultiWriter(s.log, s.logCopy)
+	}
+	proc, err := startProcess(command{path: program, args: args, dir: s.data, env: s.env, as: s.as, out: out})
+	if err != nil {
+		return err
+	}
+	if err := s.dir.register(proc.id); err != nil {
+		proc.killTree()
+		return err
+	}
+	if err := awaitReady(ctx, proc, ready); err != nil {
+		proc.killTree()
+		return fmt.Errorf("await %s: %w\n%s", s.title, err, s.LogTail(10))
+	}
+	s.proc, s.paused = proc, nil
+	return nil
+}
+
+// awaitReady polls ready until it is true, the process ends or ctx does.
+func awaitReady(ctx context.Context, proc *process, ready func() bool) error {
+	err := poll(ctx, func() bool { return !proc.running() || ready() })
+	if err != nil {
+		return err
+	}
+	if !proc.running() {
+		return fmt.Errorf("server ended while starting: %v", proc.err)
+	}
+	return nil
+}
+
+// discard removes what a failed start left.
+func (s *server) discard() error {
+	if s.log != nil {
+		_ = s.log.Close()
+	}
+	return s.dir.remove()
+}
+
+// Stop ends the server (a clean shutdown that does not wait for its clients)
+// and removes its directory. When ctx ends first it kills the server instead,
+// and removes the directory all the same. A second call does nothing.
+func (s *server) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil
+	}
+	s.stopped = true
+	err := s.shutdown(ctx)
+	return errors.Join(err, s.discard())
+}
+
+func (s *server) shutdown(ctx context.Context) error {
+	s.resume()
+	defer endStragglers(s.data) // of a parent process that somebody else killed
+	if err := s.proc.signal(s.farewell); err != nil {
+		return fmt.Errorf("stop %s: %w", s.title, err)
+	}
+	select {
+	case <-s.proc.done:
+		return nil
+	case <-ctx.Done():
+		s.proc.killTree()
+		return fmt.Errorf("stop %s: %w (killed instead)", s.title, context.Cause(ctx))
+	}
+}
+
+// Kill crashes the server: all its processes are stopped, then killed, and gone
+// when Kill returns. The data directory stays for Restart.
+func (s *server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc.killTree()
+	endStragglers(s.data)
+	s.paused = nil
+}
+
+// Restart starts the server again on the same port and data directory, which
+// after Kill means crash recovery. A server that still runs is shut down first.
+func (s *server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return fmt.Errorf("restart %s: it was stopped and its directory removed", s.title)
+	}
+	if err := s.shutdown(ctx); err != nil {
+		return err
+	}
+	if err := s.launch(ctx); err != nil {
+		return fmt.Errorf("restart %s: %w", s.title, err)
+	}
+	return nil
+}
+
+// Pause stops every process of the server: connections stay open, nobody
+// answers. Sessions that connect meanwhile hang too.
+func (s *server) Pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused == nil && s.proc.running() {
+		s.paused = s.proc.tree()
+	}
+}
+
+// Resume lets a paused server go on.
+func (s *server) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resume()
+}
+
+func (s *server) resume() {
+	for _, id := range s.paused {
+		_ = id.signal(syscall.SIGCONT)
+	}
+	s.paused = nil
+}
+
+// Done is closed when the server process that runs now has ended, for whatever
+// reason. After Restart there is a new one.
+func (s *server) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc.done
+}
+
+// PID is the id of the server's process; of PostgreSQL, its postmaster's.
+func (s *server) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc.id.pid
+}
+
+// Host is the address that the server listens on.
+func (s *server) Host() string { return "127.0.0.1" }
+
+// Port is the TCP port that the server listens on.
+func (s *server) Port() int { return s.port }
+
+// Addr is Host and Port for net.Dial.
+func (s *server) Addr() string { return net.JoinHostPort(s.Host(), strconv.Itoa(s.port)) }
+
+// SocketDir holds the server's Unix socket.
+func (s *server) SocketDir() string { return s.sock }
+
+// DataDir is the server's data directory.
+func (s *server) DataDir() string { return s.data }
+
+// LogTail returns the last n lines of the server's log.
+func (s *server) LogTail(n int) string { return tailFile(s.log, n) }
+
+// tailWindow bounds what is read of a log's end.
+const tailWindow = 256 << 10
+
+func tailFile(f *os.File, n int) string {
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	buf := make([]byte, min(info.Size(), tailWindow))
+	got, err := f.ReadAt(buf, info.Size()-int64(len(buf)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	return lastLines(string(buf[:got]), n)
+}
