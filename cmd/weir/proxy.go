@@ -19,7 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/dash"
-	"github.com/weirdb/weir/internal/proxy"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
 func newProxyCommand() *cobra.Command {
@@ -163,7 +164,7 @@ type proxyProcess struct {
 	level slog.LevelVar
 	log   *slog.Logger
 	tls   liveTLS
-	srv   *proxy.Server
+	srv   *postgres.Server
 }
 
 func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
@@ -184,7 +185,7 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	c.Log = p.log
 	c.ClientTLS = p.tls.follow(c.ClientTLS)
 	var err error
-	if p.srv, err = proxy.New(c); err != nil {
+	if p.srv, err = postgres.New(c); err != nil {
 		return err
 	}
 	hup := make(chan os.Signal, 1)
@@ -232,7 +233,7 @@ func (p *proxyProcess) announce(admin net.Listener) {
 	c := &p.cfg.proxy
 	attrs := []any{
 		"address", p.srv.Addr().String(), "server", c.Postgres.Address, "mode", string(c.Mode),
-		"pool_size", c.PoolSize, "auth", c.Auth, "version", proxy.Version,
+		"pool_size", c.PoolSize, "auth", c.Auth, "version", sight.Version,
 	}
 	if admin != nil {
 		attrs = append(attrs, "admin", "http://"+admin.Addr().String()+"/")

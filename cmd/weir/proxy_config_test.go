@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirdb/weir/internal/pgwire"
-	"github.com/weirdb/weir/internal/proxy"
+	"github.com/weirdb/weir/internal/proxy/postgres"
 )
 
 // loadWith loads a configuration from the three sources.
@@ -28,7 +28,7 @@ func loadWith(t *testing.T, file string, env, flags map[string]string) proxyConf
 // What the help calls the default must be what the proxy does by default.
 func TestDefaultsAreTheProxys(t *testing.T) {
 	got := loadWith(t, "", nil, map[string]string{"postgres": "host=db user=app"}).proxy
-	want := proxy.Defaults()
+	want := postgres.Defaults()
 	want.Log = nil
 	want.Postgres = got.Postgres
 	want.ReadLanes, want.Loops = 0, 0           // auto: derived from others and from the machine
@@ -70,7 +70,7 @@ func TestFileHoldsEveryKindOfValue(t *testing.T) {
 	if diff := cmp.Diff([]string{"alice", "bob"}, p.AdminUsers); diff != "" {
 		t.Error(diff)
 	}
-	want := []proxy.BatchRule{{Database: "metrics", Batch: true}, {User: "importer", Batch: true, Window: 2 * time.Millisecond}, {}}
+	want := []postgres.BatchRule{{Database: "metrics", Batch: true}, {User: "importer", Batch: true, Window: 2 * time.Millisecond}, {}}
 	if diff := cmp.Diff(want, p.Batch); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}

@@ -8,26 +8,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/weirdb/weir/internal/dash"
-	"github.com/weirdb/weir/internal/proxy"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
 // proxyMetrics gathers what /metrics shows: the proxy, the process, the Go
 // runtime, and what was built.
-func proxyMetrics(srv *proxy.Server) *prometheus.Registry {
+func proxyMetrics(srv *postgres.Server) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": proxy.Version, "commit": currentVersion().Commit, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": sight.Version, "commit": currentVersion().Commit, "goversion": runtime.Version()},
 	})
 	build.Set(1)
 	r := prometheus.NewRegistry()
-	r.MustRegister(srv.Collector(), build, collectors.NewGoCollector(),
+	r.MustRegister(sight.Collector(srv), build, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
 // proxySource shows a proxy to the live page, which knows no part of weir.
 type proxySource struct {
-	srv            *proxy.Server
+	srv            *postgres.Server
 	server, listen string
 }
 
@@ -41,7 +42,7 @@ func (s *proxySource) State(ctx context.Context) (dash.State, error) {
 		return dash.State{}, err
 	}
 	out := dash.State{
-		Version: proxy.Version, Server: s.server, Listen: s.listen,
+		Version: sight.Version, Server: s.server, Listen: s.listen,
 		UptimeSeconds: snap.Uptime.Seconds(), Clients: snap.Clients,
 		Logins:         dash.Logins{Accepted: snap.Logins, Failed: snap.LoginsFailed, Refused: snap.LoginsRefused},
 		ProtocolErrors: snap.ProtocolErrors, BadHints: snap.BadHints,
@@ -68,7 +69,7 @@ func (s *proxySource) State(ctx context.Context) (dash.State, error) {
 	return out, nil
 }
 
-func dashPool(p *proxy.PoolStatus) dash.Pool {
+func dashPool(p *sight.PoolStatus) dash.Pool {
 	return dash.Pool{
 		Database: p.Database, User: p.User, Size: p.Size,
 		Clients: p.Clients, Active: p.Active, Pinned: p.Pinned, Waiting: p.Waiting, OldestWaitNs: p.OldestWait.Nanoseconds(),
@@ -79,7 +80,7 @@ func dashPool(p *proxy.PoolStatus) dash.Pool {
 	}
 }
 
-func dashLane(l *proxy.LaneStatus) dash.Lane {
+func dashLane(l *sight.LaneStatus) dash.Lane {
 	return dash.Lane{
 		Database: l.Database, User: l.User, Kind: l.Kind, WindowNs: l.Window.Nanoseconds(), Text: l.Text,
 		Waiting: l.Waiting, InFlight: l.InFlight, Allowed: l.Lanes,

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/pgwire"
-	"github.com/weirdb/weir/internal/proxy"
+	"github.com/weirdb/weir/internal/proxy/postgres"
 )
 
 // option is one thing about the proxy that can be set: as a flag --pool-size,
@@ -85,8 +85,8 @@ func proxyOptions() []option {
 		{
 			group: groupSharing, name: "mode", arg: "MODE", def: "auto",
 			help: "for how long a client keeps a server connection: auto, session, transaction or statement",
-			set: oneOf(func(c *proxyConfig, v string) { c.proxy.Mode = proxy.Mode(v) },
-				string(proxy.ModeAuto), string(proxy.ModeSession), string(proxy.ModeTransaction), string(proxy.ModeStatement)),
+			set: oneOf(func(c *proxyConfig, v string) { c.postgres.Mode = postgres.Mode(v) },
+				string(postgres.ModeAuto), string(postgres.ModeSession), string(postgres.ModeTransaction), string(postgres.ModeStatement)),
 		},
 		{
 			group: groupSharing, name: "pool-size", arg: "N", def: "20",
@@ -127,7 +127,7 @@ func proxyOptions() []option {
 				r, err := parseBatch(v)
 				c.proxy.Batch = nil
 				if r.Batch {
-					c.proxy.Batch = []proxy.BatchRule{r}
+					c.proxy.Batch = []postgres.BatchRule{r}
 				}
 				return err
 			},
@@ -223,9 +223,9 @@ func proxyOptions() []option {
 		},
 
 		{
-			group: groupAuth, name: "auth", arg: "METHOD", def: proxy.AuthRelay,
+			group: groupAuth, name: "auth", arg: "METHOD", def: postgres.AuthRelay,
 			help: "how clients prove who they are: relay (to the server), scram-sha-256, md5, password, cert or trust",
-			set: oneOf(func(c *proxyConfig, v string) { c.proxy.Auth = v }, proxy.AuthRelay, string(pgwire.AuthSCRAM),
+			set: oneOf(func(c *proxyConfig, v string) { c.proxy.Auth = v }, postgres.AuthRelay, string(pgwire.AuthSCRAM),
 				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
 		},
 		{
@@ -292,7 +292,7 @@ func proxyOptions() []option {
 
 // proxyConfig is what the options add up to.
 type proxyConfig struct {
-	proxy proxy.Config
+	proxy postgres.Config
 	dsn   string
 	// dsnSource is where dsn was found, "" if it was not.
 	dsnSource string
@@ -346,7 +346,7 @@ func boolean(field func(*proxyConfig) *bool) setter {
 }
 
 // duration takes what time.ParseDuration does, above zero: a zero in
-// proxy.Config means the default, which is not what 0 looks like.
+// postgres.Config means the default, which is not what 0 looks like.
 func duration(field func(*proxyConfig) *time.Duration) setter {
 	return func(c *proxyConfig, v string) error {
 		d, err := time.ParseDuration(v)
@@ -376,18 +376,18 @@ func durationOrNever(field func(*proxyConfig) *time.Duration) setter {
 const maxBatchWindow = time.Second
 
 // parseBatch reads off, auto or a window as a rule for everybody.
-func parseBatch(v string) (proxy.BatchRule, error) {
+func parseBatch(v string) (postgres.BatchRule, error) {
 	switch v {
 	case "off":
-		return proxy.BatchRule{}, nil
+		return postgres.BatchRule{}, nil
 	case "auto":
-		return proxy.BatchRule{Batch: true}, nil
+		return postgres.BatchRule{Batch: true}, nil
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil || d <= 0 || d > maxBatchWindow {
-		return proxy.BatchRule{}, fmt.Errorf("want off, auto, or a wait of at most %s such as 2ms", maxBatchWindow)
+		return postgres.BatchRule{}, fmt.Errorf("want off, auto, or a wait of at most %s such as 2ms", maxBatchWindow)
 	}
-	return proxy.BatchRule{Batch: true, Window: d}, nil
+	return postgres.BatchRule{Batch: true, Window: d}, nil
 }
 
 // parseSize reads a size as PostgreSQL does: units are powers of 1024.

@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/pgwire"
-	"github.com/weirdb/weir/internal/proxy"
+	"github.com/weirdb/weir/internal/proxy/postgres"
 )
 
 // readUserList reads a file of users in the form of PgBouncer's userlist.txt.
-func readUserList(path string) ([]proxy.User, error) {
+func readUserList(path string) ([]postgres.User, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -32,8 +32,8 @@ func readUserList(path string) ([]proxy.User, error) {
 // pg_authid.rolpassword; "" stands for a quotation mark within quotation marks;
 // lines that begin with ; or # and what follows the secret are comments. Errors
 // begin with the line and quote nothing of it.
-func parseUserList(text string) ([]proxy.User, error) {
-	var users []proxy.User
+func parseUserList(text string) ([]postgres.User, error) {
+	var users []postgres.User
 	lines := make(map[string]int)
 	number := 0
 	for line := range strings.Lines(text) {
@@ -58,7 +58,7 @@ func parseUserList(text string) ([]proxy.User, error) {
 			return nil, fmt.Errorf("%d: user %q is already in line %d", number, name, first)
 		}
 		lines[name] = number
-		users = append(users, proxy.User{Name: name, Secret: secret})
+		users = append(users, postgres.User{Name: name, Secret: secret})
 	}
 	return users, nil
 }

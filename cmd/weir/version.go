@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/proxy"
+	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
 // versionReport is what `weir version --json` prints.
@@ -21,7 +21,7 @@ type versionReport struct {
 }
 
 func currentVersion() versionReport {
-	r := versionReport{Version: proxy.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	r := versionReport{Version: sight.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return r

@@ -1,0 +1,313 @@
+package netloop
+
+import (
+	"io"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Handler consumes what a socket reads.
+type Handler interface {
+	// OnData consumes a prefix of p and returns its length. What it leaves
+	// is kept by the socket and offered again, in front of newer bytes.
+	// p is valid only during the call.
+	OnData(p []byte) int
+	// OnClosed tells that the socket is gone, once.
+	OnClosed(err error)
+	// OnDrained tells that the output of a watched socket has been written.
+	OnDrained()
+}
+
+// A Sock is a non-blocking stream socket of a loop. Its output is gathered
+// during a turn and written once at the turn's end.
+//
+// The output buffer is owned by the loop's thread alone; write() copies from it
+// before anything can be appended again, so no answer of another backend can
+// race with it.
+type Sock struct {
+	l  *Loop
+	fd int
+	h  Handler
+
+	// In holds what was read and not consumed. For reading only.
+	In []byte
+	// Out is to be written, from outOff on. Append to it through OutBuf, then
+	// call Touch.
+	Out []byte
+	// Flushes counts the times that output was handed to the kernel.
+	Flushes uint64
+	// Closing: the socket is closed when Out is written. Closed: it is gone.
+	// For reading only.
+	Closing, Closed bool
+
+	outOff    int
+	dirty     bool // is in loop.dirty
+	wantWrite bool // the kernel's buffer is full: EPOLLOUT is armed
+	paused    bool // EPOLLIN is not armed
+	full      bool // ... because the handler leaves too much unconsumed
+	throttled bool // ... because whoever the bytes are for is slow
+	watched   bool // somebody is held back until the output is written
+	eof       bool // the peer has closed; In may still hold bytes
+}
+
+// maxHeld is how much a handler may leave unconsumed before the socket stops
+// reading, so that a client that sends faster than the database works is held
+// back by TCP and not by our memory.
+const maxHeld = 256 << 10
+
+// Watch makes the descriptor of a connected socket, which it takes over, a socket
+// of the loop. On an error the descriptor is still the caller's. To be called on
+// the loop's thread.
+func (l *Loop) Watch(fd int, h Handler) (*Sock, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, err
+	}
+	for fd >= len(l.socks) {
+		l.socks = append(l.socks, make([]*Sock, max(64, fd+1-len(l.socks)))...)
+	}
+	if err := unix.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+		return nil, err
+	}
+	s := &Sock{l: l, fd: fd, h: h}
+	l.socks[fd] = s
+	return s, nil
+}
+
+func (s *Sock) arm() {
+	var ev uint32
+	if !s.paused && !s.eof {
+		ev |= unix.EPOLLIN
+	}
+	if s.wantWrite {
+		ev |= unix.EPOLLOUT
+	}
+	if err := unix.EpollCtl(s.l.epfd, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: ev, Fd: int32(s.fd)}); err != nil {
+		s.Close(err)
+	}
+}
+
+// readable reads once and offers the bytes to the handler. Level-triggered
+// epoll brings the socket back if there is more.
+func (s *Sock) readable() {
+	if s.Closed || s.paused || s.eof {
+		return
+	}
+	buf := s.l.buf
+	n, _, e := syscall.RawSyscall(unix.SYS_READ, uintptr(s.fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+	if e != 0 {
+		if e == unix.EAGAIN || e == unix.EINTR {
+			return
+		}
+		s.Close(e)
+		return
+	}
+	if n == 0 {
+		s.eof = true
+		if len(s.In) > 0 {
+			s.Consume()
+		}
+		if !s.Closed {
+			s.Close(io.EOF)
+		}
+		return
+	}
+	s.l.stats.Reads++
+	s.l.stats.BytesIn += uint64(n)
+	p := buf[:n]
+	if len(s.In) > 0 {
+		s.In = append(s.In, p...)
+		s.Consume()
+		return
+	}
+	used := s.h.OnData(p)
+	if s.Closed {
+		return
+	}
+	if used < len(p) {
+		if cap(s.In) == 0 {
+			s.In = s.l.bufs.get()
+		}
+		s.In = append(s.In[:0], p[used:]...)
+		s.hold()
+	}
+}
+
+// Consume offers the held bytes to the handler again.
+func (s *Sock) Consume() {
+	if s.Closed || len(s.In) == 0 {
+		return
+	}
+	used := s.h.OnData(s.In)
+	if s.Closed {
+		return
+	}
+	switch {
+	case used == len(s.In):
+		s.l.bufs.put(s.In)
+		s.In = nil
+	case used > 0:
+		s.In = s.In[:copy(s.In, s.In[used:])]
+	}
+	s.hold()
+}
+
+// hold stops or resumes reading by what is held.
+func (s *Sock) hold() {
+	s.full = len(s.In) >= maxHeld && !s.needsMore()
+	s.repause()
+}
+
+// Throttle stops or resumes reading because whoever the bytes are for is slow.
+func (s *Sock) Throttle(on bool) {
+	if s.Closed {
+		return
+	}
+	s.throttled = on
+	s.repause()
+}
+
+func (s *Sock) repause() {
+	if p := s.full || s.throttled; p != s.paused {
+		s.paused = p
+		s.arm()
+	}
+}
+
+// needsMore tells that the handler waits for the rest of one message that is
+// longer than maxHeld; such a message must not stop the reading.
+func (s *Sock) needsMore() bool {
+	w, ok := s.h.(interface{ WantsMore() bool })
+	return ok && w.WantsMore()
+}
+
+// Pending is the number of bytes that are still to be written.
+func (s *Sock) Pending() int { return len(s.Out) - s.outOff }
+
+// Touch marks the socket as having output. Callers append to s.Out first.
+func (s *Sock) Touch() {
+	if !s.dirty && !s.Closed {
+		s.dirty = true
+		s.l.dirty = append(s.l.dirty, s)
+	}
+}
+
+// OutBuf returns the output buffer to append to, taking one from the free
+// list if the socket has none.
+func (s *Sock) OutBuf() []byte {
+	if s.Out == nil {
+		s.Out = s.l.bufs.get()
+	}
+	return s.Out
+}
+
+// Write adds p, which it copies, to the output.
+func (s *Sock) Write(p []byte) {
+	if s.Closed {
+		return
+	}
+	s.Out = append(s.OutBuf(), p...)
+	s.Touch()
+}
+
+// Flush writes what is pending.
+func (s *Sock) Flush() {
+	held := s.wantWrite
+	s.Flushes++
+	for s.outOff < len(s.Out) {
+		p := s.Out[s.outOff:]
+		n, _, e := syscall.RawSyscall(unix.SYS_WRITE, uintptr(s.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+		if e != 0 {
+			if e == unix.EINTR {
+				continue
+			}
+			if e == unix.EAGAIN {
+				if s.outOff > 1<<20 {
+					s.Out = s.Out[:copy(s.Out, s.Out[s.outOff:])]
+					s.outOff = 0
+				}
+				if !s.wantWrite {
+					s.wantWrite = true
+					s.arm()
+				}
+				return
+			}
+			s.Close(e)
+			return
+		}
+		s.l.stats.Writes++
+		s.l.stats.BytesOut += uint64(n)
+		s.outOff += int(n)
+	}
+	s.l.bufs.put(s.Out)
+	s.Out, s.outOff = nil, 0
+	if s.Closing {
+		s.Close(io.EOF)
+		return
+	}
+	if held {
+		s.wantWrite = false
+		s.arm()
+	}
+	if s.watched && !s.Closed {
+		s.watched = false
+		s.h.OnDrained()
+	}
+}
+
+// HoldBack stops reading from src until this socket's output is written.
+func (s *Sock) HoldBack(src *Sock) {
+	s.watched = true
+	s.Touch()
+	src.Throttle(true)
+}
+
+// CloseAfterFlush closes the socket when its output is written.
+func (s *Sock) CloseAfterFlush() {
+	if s.Closed || s.Closing {
+		return
+	}
+	s.Closing = true
+	s.Touch()
+}
+
+// Close closes the socket at once and tells the handler; what was not written is
+// lost. Closing twice is fine.
+func (s *Sock) Close(err error) {
+	if s.Closed {
+		return
+	}
+	s.Closed = true
+	s.l.socks[s.fd] = nil
+	_ = unix.Close(s.fd) // also leaves epoll
+	s.l.bufs.put(s.In)
+	s.l.bufs.put(s.Out)
+	s.In, s.Out, s.outOff = nil, nil, 0
+	s.h.OnClosed(err)
+}
+
+// buffers keeps the loop's buffers for reuse. An idle connection holds none.
+type buffers struct{ free [][]byte }
+
+const (
+	bufInitial = 4 << 10
+	bufKeepMax = 128 << 10 // larger buffers go back to the collector
+	bufKeepNum = 1024
+)
+
+func (b *buffers) get() []byte {
+	if n := len(b.free); n > 0 {
+		p := b.free[n-1]
+		b.free = b.free[:n-1]
+		return p[:0]
+	}
+	return make([]byte, 0, bufInitial)
+}
+
+func (b *buffers) put(p []byte) {
+	if cap(p) == 0 || cap(p) > bufKeepMax || len(b.free) >= bufKeepNum {
+		return
+	}
+	b.free = append(b.free, p[:0])
+}

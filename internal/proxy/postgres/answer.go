@@ -1,0 +1,497 @@
+package postgres
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// This file is the way back: what a backend says, given to whom it answers.
+
+// OnData routes what the server sent to the clients that it answers.
+func (b *backend) OnData(p []byte) int {
+	i := 0
+	if b.pass > 0 {
+		i = min(b.pass, len(p))
+		b.pass -= i
+		if u := b.head(); !b.passDrop && u != nil {
+			b.emit(u, p[:i])
+		}
+	}
+	from := i // start of what is to be forwarded to the head's client as it is
+	for {
+		if b.s.Closed {
+			return len(p) // p may be in other use already
+		}
+		typ, n, ok := pgwire.Peek(p[i:])
+		if !ok {
+			break
+		}
+		if n < pgwire.HeaderLen {
+			b.fail(errors.New("server sent a malformed message"))
+			return len(p)
+		}
+		u := b.head()
+		if i+n > len(p) {
+			// A long row is passed on as it comes, so that memory does
+			// not grow with it.
+			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind != unitRows && !u.park {
+				b.pass = n - (len(p) - i)
+				b.passDrop = u.kind == unitHidden
+				if !b.passDrop {
+					b.emit(u, p[from:])
+				}
+				return len(p)
+			}
+			break
+		}
+		msg := p[i : i+n]
+		i += n
+		switch typ {
+		case pgwire.ServerDataRow, pgwire.ServerCopyData:
+			if u != nil && u.kind == unitClient {
+				if len(u.exp) > 0 {
+					from = b.ownAnswers(u, p, from, i-n)
+				}
+				continue // forwarded with the range
+			}
+		case pgwire.ServerReady:
+			if u == nil {
+				b.fail(errors.New("server sent ReadyForQuery that nothing asked for"))
+				return len(p)
+			}
+			if u.kind == unitClient {
+				from = b.ownAnswers(u, p, from, i-n)
+				b.emit(u, p[from:i])
+			}
+			from = i
+			b.ready(u, msg[pgwire.HeaderLen])
+			if b.s.Closed {
+				return len(p)
+			}
+			continue
+		case pgwire.ServerParameterStatus:
+			if b.parameter(u, msg) {
+				continue
+			}
+			from = b.skip(u, p, from, i-n, i)
+			continue
+		case pgwire.ServerNotification:
+			b.ownNotification(msg)
+			if b.owner != nil && (u == nil || u.kind == unitHidden) {
+				b.owner.s.Write(msg)
+				from = b.skip(u, p, from, i-n, i)
+				continue
+			}
+			if u != nil && u.kind == unitClient && b.owner != nil {
+				continue
+			}
+			from = b.skip(u, p, from, i-n, i)
+			continue
+		}
+		switch {
+		case u == nil:
+			if typ == pgwire.ServerError {
+				b.asyncError(msg)
+			}
+			from = i
+		case u.kind == unitClient:
+			if typ == pgwire.ServerError {
+				from = b.ownAnswers(u, p, from, i-n)
+				b.emit(u, p[from:i-n])
+				b.clientError(u, msg)
+				from = i
+			} else if len(u.exp) > 0 || typ == pgwire.ServerCommandComplete || typ == pgwire.ServerCopyInResponse {
+				from = b.clientMessage(u, typ, p, from, i-n, i)
+			}
+		case u.kind == unitHidden:
+			b.hiddenMessage(u, typ, msg)
+			from = i
+		default:
+			u.grp.message(u, typ, msg)
+			from = i
+		}
+	}
+	if from < i {
+		if u := b.head(); u != nil && u.kind == unitClient {
+			b.emit(u, p[from:i])
+		}
+	}
+	if c := b.owner; c != nil && c.s.Pending() > maxClientOut {
+		c.s.HoldBack(b.s)
+	}
+	return i
+}
+
+// skip forwards what precedes a message that does not go on.
+func (b *backend) skip(u *unit, p []byte, from, at, after int) int {
+	if u != nil && u.kind == unitClient && from < at {
+		b.emit(u, p[from:at])
+	}
+	return after
+}
+
+// ownAnswers gives the answers that weir gives itself and that come before
+// the message at p[at:]. It returns the new start of the range.
+func (b *backend) ownAnswers(u *unit, p []byte, from, at int) int {
+	for u.ownNext() {
+		if from < at {
+			b.emit(u, p[from:at])
+			from = at
+		}
+		if u.exp[u.expAt].code == expOwnParse {
+			b.emit(u, parseComplete)
+		} else {
+			b.emit(u, closeComplete)
+		}
+		u.expAt++
+	}
+	return from
+}
+
+var (
+	parseComplete = pgwire.AppendParseComplete(nil)
+	closeComplete = pgwire.AppendCloseComplete(nil)
+)
+
+// clientMessage handles a message in the answer to a client that weir must
+// look at. It returns the new start of the range that is forwarded as it is.
+func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int) int {
+	from = b.ownAnswers(u, p, from, at)
+	var code expectCode
+	tracked := u.expAt < len(u.exp)
+	if tracked {
+		code = u.exp[u.expAt].code
+	}
+	switch typ {
+	case pgwire.ServerParseComplete:
+		u.expAt++
+		if tracked && code == expHiddenParse {
+			return b.skip(u, p, from, at, after)
+		}
+
+	case pgwire.ServerCloseComplete:
+		u.expAt++
+		if tracked && code == expHiddenClose {
+			return b.skip(u, p, from, at, after)
+		}
+	case pgwire.ServerBindComplete:
+		u.expAt++
+	case pgwire.ServerRowDescription, pgwire.ServerNoData:
+		if tracked && code == expDescribe {
+			u.expAt++
+		}
+	case pgwire.ServerCommandComplete:
+		if tracked && code == expExecute {
+			u.expAt++
+		}
+		u.sawTag(p[at+pgwire.HeaderLen : after])
+	case pgwire.ServerEmptyQuery, pgwire.ServerPortalSuspended:
+		if tracked && code == expExecute {
+			u.expAt++
+		}
+	case pgwire.ServerCopyInResponse:
+		if u.c != nil {
+			u.c.copyIn = true
+		}
+	}
+	if u.open && u.ownNext() {
+		// Nothing more may come before the client's Sync, and the client may
+		// be waiting for this before it sends one.
+		b.emit(u, p[from:after])
+		return b.ownAnswers(u, p, after, after)
+	}
+	return from
+}
+
+// ownNext tells whether the answer that comes next is one that weir gives.
+func (u *unit) ownNext() bool {
+	return u.expAt < len(u.exp) && u.exp[u.expAt].code.own() && !u.failed
+}
+
+// giveOwn gives a client that owns the backend and has sent Flush those answers
+// of weir's own that nothing from the server has to come before.
+func (b *backend) giveOwn() {
+	if u := b.head(); u != nil && u.kind == unitClient && u.open && u.ownNext() {
+		b.ownAnswers(u, nil, 0, 0)
+	}
+}
+
+// sawTag looks at a command tag for what ends a transaction or a session's
+// state.
+func (u *unit) sawTag(body []byte) {
+	switch {
+	case bytes.HasPrefix(body, []byte("COMMIT\x00")):
+		u.commits = true
+	case bytes.HasPrefix(body, []byte("ROLLBACK\x00")):
+		u.commits = false
+		u.probe = true
+	}
+	if u.c != nil {
+		u.c.copyIn = false
+	}
+}
+
+// emit gives bytes to whoever the unit answers.
+func (b *backend) emit(u *unit, p []byte) {
+	if len(p) == 0 || u.retry {
+		return
+	}
+	u.bytes += len(p)
+	if u.park {
+		u.resp = append(u.resp, p...)
+		return
+	}
+	c := u.c
+	if c == nil || c.s.Closed {
+		return
+	}
+	s := c.s
+	out := s.OutBuf()
+	if !u.wrote {
+		u.wrote = true
+		u.mark = len(out)
+		c.markSeq = s.Flushes
+	}
+	s.Out = append(out, p...)
+	s.Touch()
+	if b.owner == nil && s.Pending() > maxSharedOut {
+		c.kick("it reads its answers too slowly")
+	}
+}
+
+const (
+	// maxClientOut is how much of a result waits in weir for a client that
+	// owns its backend, before weir stops reading from that backend.
+	maxClientOut = 1 << 20
+	// maxSharedOut is how much waits for a client whose backend is shared:
+	// there, to stop reading would hold up others, so the client is
+	// disconnected.
+	maxSharedOut = 64 << 20
+)
+
+// ownNotification puts the process ID that the client knows as its own into a
+// notification that the client itself has sent: clients tell by it which ones
+// are their own.
+func (b *backend) ownNotification(msg []byte) {
+	if c := b.owner; c != nil && len(msg) >= pgwire.HeaderLen+4 {
+		if pid := msg[pgwire.HeaderLen : pgwire.HeaderLen+4]; binary.BigEndian.Uint32(pid) == b.pid {
+			binary.BigEndian.PutUint32(pid, c.id)
+		}
+	}
+}
+
+// parameter notes a ParameterStatus and tells whether it goes on to the
+// client: it does in the answer to the client's own statement.
+func (b *backend) parameter(u *unit, msg []byte) bool {
+	name, value, err := pgwire.ParseParameterStatus(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return false
+	}
+	b.params[string(name)] = string(value)
+	if string(name) == "application_name" {
+		b.app = string(value)
+	}
+	if u == nil {
+		// The server's configuration was reloaded, or a standby was promoted.
+		clear(b.p.greeting)
+	}
+	c := b.owner
+	if c != nil && u != nil && u.tell {
+		c.reported(string(name), string(value))
+		c.s.Write(msg)
+		return false
+	}
+	if u == nil || u.kind != unitClient || c == nil || u.c != c {
+		return false
+	}
+	c.reported(string(name), string(value))
+	return true
+}
+
+// clientError handles an ErrorResponse in the answer to a client.
+func (b *backend) clientError(u *unit, msg []byte) {
+	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	u.failed, u.err = true, e
+	b.unlearn(u)
+	if b.shouldRetry(u, e) {
+		u.retry = true
+		if u.wrote {
+			u.c.s.Out = u.c.s.Out[:u.mark]
+		}
+		return
+	}
+	if u.shape != nil {
+		u.shape.Errors++
+	}
+	b.emit(u, restoreNames(msg, e, u))
+	if e.Fatal() && !u.park && u.c != nil {
+		u.c.s.CloseAfterFlush() // the server closes the connection, and so do we: there is no more to say
+	}
+}
+
+// unlearn forgets the statements whose Parse the server skipped or refused.
+func (b *backend) unlearn(u *unit) {
+	for _, x := range u.exp[min(u.expAt, len(u.exp)):] {
+		if x.code == expParse || x.code == expHiddenParse {
+			delete(b.prepared, x.st)
+		}
+	}
+}
+
+// shouldRetry tells whether an error is of weir's own making, so that the unit
+// is run again and the client never sees it. Only whole units of which nothing
+// has left can be; the server has rolled back what they did.
+func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
+	c := u.c
+	if c == nil || c.s.Closed || len(u.raw) == 0 || u.park || u.retries >= 3 || b.owner != nil || c.inflight != 1 {
+		return false
+	}
+	if u.wrote && c.markSeq != c.s.Flushes {
+		return false
+	}
+	switch e.Code {
+	case pgwire.CodeUndefinedStatement:
+		// The statement was lost, for instance by DISCARD in a function.
+		if strings.Contains(e.Message, srvPrefix) {
+			clear(b.prepared)
+			b.doomed = true
+			return true
+		}
+	case pgwire.CodeFeatureNotSupported:
+		if !strings.Contains(e.Message, "cached plan") {
+			return false
+		}
+		return u.renewStatements()
+	case pgwire.CodeQueryCanceled:
+		return b.hazard && c.cancelled != u
+	}
+	return false
+}
+
+// renewStatements replaces the statements that this unit itself parsed, after
+// the server refused a plan because the schema had changed. It reports false if
+// the client relies on a statement from before: then the error is the answer,
+// as it would be directly.
+func (u *unit) renewStatements() bool {
+	p := u.c.p
+	own := false
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientParse {
+			own = true
+			old := o.st
+			fresh := p.renew(old)
+			for j := range u.ops {
+				if u.ops[j].st == old {
+					u.ops[j].st = fresh
+				}
+			}
+			u.c.replaceStmt(old, fresh)
+		}
+	}
+	if !own {
+		for i := range u.ops {
+			if st := u.ops[i].st; st != nil {
+				p.renew(st)
+			}
+		}
+	}
+	return own
+}
+
+// restoreNames puts the client's own names back into errors that speak of
+// statements under weir's names.
+func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
+	switch e.Code {
+	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement, pgwire.CodeProtocolViolation:
+	default:
+		return msg
+	}
+	if strings.Contains(e.Message, `"client_`) {
+		return editError(msg, `"client_`, `"`)
+	}
+	_, srv, ok := strings.Cut(e.Message, `"`+srvPrefix)
+	if !ok {
+		return msg
+	}
+	srv, _, _ = strings.Cut(srv, `"`)
+	srv = srvPrefix + srv
+	name, ok := u.nameOf(srv)
+	if !ok {
+		return msg
+	}
+	return editError(msg, `"`+srv+`"`, `"`+name+`"`)
+}
+
+// nameOf returns the client's name for a statement that the server knows as srv.
+func (u *unit) nameOf(srv string) (string, bool) {
+	for _, n := range u.parsed {
+		if n.st != nil && n.st.srvName == srv {
+			return n.name, true
+		}
+	}
+	c := u.c
+	if c == nil || (c.unnamed != nil && c.unnamed.srvName == srv) {
+		return "", true
+	}
+	for name, st := range c.stmts {
+		if st.srvName == srv {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// editError replaces a part of the server's ErrorResponse and leaves all else,
+// the order of its fields too, as the server sent it.
+func editError(msg []byte, old, with string) []byte {
+	body := bytes.Replace(msg[pgwire.HeaderLen:], []byte(old), []byte(with), 1)
+	return pgwire.AppendMessage(nil, pgwire.ServerError, body)
+}
+
+// hiddenMessage handles the answer to weir's own query.
+func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
+	switch typ {
+	case pgwire.ServerDataRow:
+		vals, err := pgwire.ParseDataRow(msg[pgwire.HeaderLen:], nil)
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		for i, v := range vals {
+			if v != nil {
+				vals[i] = bytes.Clone(v)
+			}
+		}
+		u.rows = append(u.rows, vals)
+	case pgwire.ServerError:
+		if e, err := pgwire.ParseError(msg[pgwire.HeaderLen:]); err == nil {
+			u.err = e
+		} else {
+			b.fail(err)
+		}
+	}
+}
+
+// asyncError handles an ErrorResponse that answers nothing: the server is
+// ending the connection.
+func (b *backend) asyncError(msg []byte) {
+	e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.doomed = true
+	if c := b.owner; c != nil {
+		// The client holds a transaction or session state here: it is lost.
+		c.fatal(e)
+	}
+}

@@ -1,0 +1,445 @@
+package postgres
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
+)
+
+// A backend is one connection to the server. At any time it is in one mode:
+//
+//	free    nothing in flight; in pool.free
+//	shared  pipelines reads of several clients
+//	owned   serves one client: a statement, a transaction or a pinned session
+//	laned   runs one group of writes
+//	own     runs weir's own query
+//
+// Its queue holds every unit sent and not yet answered, in order.
+type backend struct {
+	s      *netloop.Sock
+	p      *pool
+	pid    uint32
+	secret []byte
+	params map[string]string // ParameterStatus, as last reported
+
+	mode  mode
+	owner *client // owned
+	lane  *lane   // laned
+
+	queue  []*unit // from qHead on
+	qHead  int
+	status byte // of the last ReadyForQuery
+
+	set      *session.Set // session parameters in force when the queue is empty
+	app      string       // application_name in force
+	startApp string       // ... when the connection began
+	prepared map[*stmt]uint64
+	useSeq   uint64
+
+	pass     int  // bytes of the present message that are still to be passed on
+	passDrop bool // ... to nobody
+
+	answered   time.Duration // when the last ReadyForQuery came
+	held       bool          // its settings are being changed for somebody
+	freeSince  time.Duration
+	born       time.Duration
+	lastWriter *client // whose statement may last have advanced a sequence here; nil if several
+	cancels    int     // cancel requests under way for this backend: it is not fed
+	hazard     bool    // a cancel request may have hit another statement than was meant
+	doomed     bool    // close when free: nobody may use it
+	retired    bool    // close when free: it is out of date
+}
+
+type mode uint8
+
+const (
+	modeFree mode = iota
+	modeShared
+	modeOwned
+	modeLaned
+	modeOwn
+)
+
+func (m mode) String() string {
+	return [...]string{"free", "shared", "owned", "laned", "own"}[m]
+}
+
+// maxPrepared bounds the statements prepared on one backend; the server keeps
+// a plan for each.
+const maxPrepared = 1000
+
+func (b *backend) depth() int { return len(b.queue) - b.qHead }
+
+func (b *backend) head() *unit {
+	if b.qHead == len(b.queue) {
+		return nil
+	}
+	return b.queue[b.qHead]
+}
+
+func (b *backend) push(u *unit) {
+	if b.qHead > 0 && b.qHead == len(b.queue) {
+		b.queue, b.qHead = b.queue[:0], 0
+	} else if b.qHead > 256 {
+		b.queue = b.queue[:copy(b.queue, b.queue[b.qHead:])]
+		b.qHead = 0
+	}
+	u.sentAt = b.p.l.Now
+	b.queue = append(b.queue, u)
+}
+
+func (b *backend) pop() {
+	b.queue[b.qHead] = nil
+	b.qHead++
+	if b.qHead == len(b.queue) {
+		b.queue, b.qHead = b.queue[:0], 0
+	}
+}
+
+// knows tells whether a statement is prepared here, or its Parse is on the way.
+func (b *backend) knows(st *stmt) bool {
+	if _, ok := b.prepared[st]; !ok {
+		return false
+	}
+	b.useSeq++
+	b.prepared[st] = b.useSeq
+	return true
+}
+
+// learn records that a Parse of st was sent, and makes room for it.
+func (b *backend) learn(u *unit, st *stmt) {
+	if len(b.prepared) >= maxPrepared {
+		b.evict(u)
+	}
+	b.useSeq++
+	b.prepared[st] = b.useSeq
+}
+
+// evict closes the least recently used of a few statements.
+func (b *backend) evict(u *unit) {
+	var victim *stmt
+	oldest, seen := ^uint64(0), 0
+	for st, used := range b.prepared {
+		if used < oldest {
+			victim, oldest = st, used
+		}
+		if seen++; seen == 16 {
+			break
+		}
+	}
+	delete(b.prepared, victim)
+	b.s.Out = pgwire.AppendClose(b.s.OutBuf(), pgwire.KindStatement, victim.srvName)
+	u.exp = append(u.exp, expect{code: expHiddenClose})
+}
+
+// putParse sends the client's Parse of st, unless the statement is here.
+func (b *backend) putParse(u *unit, st *stmt) {
+	if b.knows(st) {
+		u.exp = append(u.exp, expect{code: expOwnParse})
+		return
+	}
+	b.learn(u, st)
+	b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
+	u.exp = append(u.exp, expect{code: expParse, st: st})
+}
+
+// need makes sure that st is prepared, by a Parse of our own.
+func (b *backend) need(u *unit, st *stmt) {
+	if b.knows(st) {
+		return
+	}
+	b.learn(u, st)
+	b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
+	u.exp = append(u.exp, expect{code: expHiddenParse, st: st})
+}
+
+// send translates and appends a whole unit. The bytes leave at the turn's end
+// together with those of every other unit for this backend.
+func (b *backend) send(u *unit) {
+	b.push(u)
+	out := b.s.OutBuf()
+	if u.simple {
+		b.s.Out = append(out, u.raw...)
+		b.s.Touch()
+		return
+	}
+	special := false
+	for i := range u.ops {
+		o := &u.ops[i]
+		msg := u.raw[o.off:o.end]
+		before := len(u.exp)
+		switch o.kind {
+		case pgwire.ClientParse:
+			b.putParse(u, o.st)
+			special = true
+		case pgwire.ClientBind:
+			b.need(u, o.st)
+			special = special || len(u.exp) > before
+			b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), o.st.srvName)
+			u.exp = append(u.exp, expect{code: expBind})
+		case pgwire.ClientDescribe:
+			if o.st != nil {
+				b.need(u, o.st)
+				special = special || len(u.exp) > before
+				b.s.Out = pgwire.AppendDescribe(b.s.OutBuf(), pgwire.KindStatement, o.st.srvName)
+			} else {
+				b.s.Out = append(b.s.OutBuf(), msg...)
+			}
+			u.exp = append(u.exp, expect{code: expDescribe})
+		case pgwire.ClientClose:
+			if o.st != nil || msg[pgwire.HeaderLen] == pgwire.KindStatement {
+				u.exp = append(u.exp, expect{code: expOwnClose})
+				special = true
+			} else {
+				b.s.Out = append(b.s.OutBuf(), msg...)
+				u.exp = append(u.exp, expect{code: expClose})
+			}
+		case pgwire.ClientExecute:
+			b.s.Out = append(b.s.OutBuf(), msg...)
+			u.exp = append(u.exp, expect{code: expExecute})
+		default:
+			b.s.Out = append(b.s.OutBuf(), msg...)
+		}
+	}
+	if !special {
+		u.exp = u.exp[:0] // every answer goes on as it comes
+	}
+	b.s.Touch()
+}
+
+// putBind appends a Bind message with the statement's name replaced. nameAt
+// and restAt are the offsets in msg of that name and of what follows it.
+func (b *backend) putBind(msg []byte, nameAt, restAt int, srvName string) {
+	out := b.s.OutBuf()
+	n := len(msg) - (restAt - nameAt) + len(srvName) + 1
+	out = append(out, pgwire.ClientBind, byte((n-1)>>24), byte((n-1)>>16), byte((n-1)>>8), byte(n-1))
+	out = append(out, msg[pgwire.HeaderLen:nameAt]...)
+	out = append(out, srvName...)
+	out = append(out, 0)
+	b.s.Out = append(out, msg[restAt:]...)
+}
+
+// ask runs weir's own query; done is called with the rows, or with u.err.
+func (b *backend) ask(sql string, done func(u *unit)) *unit {
+	u := b.p.l.newUnit(unitHidden)
+	u.done = done
+	b.push(u)
+	b.s.Out = pgwire.AppendQuery(b.s.OutBuf(), sql)
+	b.s.Touch()
+	if c := b.owner; c != nil {
+		c.unnamedAt = 0 // a simple query ends the server's unnamed statement
+	}
+	return u
+}
+
+// in tells whether the session is in these settings and shows this application
+// name.
+func (b *backend) in(set *session.Set, app string) bool { return b.set == set && b.app == app }
+
+// prepare brings a taken backend to the given settings, which costs a round trip,
+// and then calls then. Nothing may be sent behind the query before it is
+// answered: if the server refuses the settings, a statement would run in those of
+// another client. On an error the backend is used up.
+func (b *backend) prepare(set *session.Set, app string, then func(err *pgwire.Error)) {
+	b.held = true
+	l := b.p.l
+	b.ensureAs(set, app).done = func(u *unit) {
+		err := u.err
+		if err != nil {
+			b.doomed = true
+		}
+		l.Post(func() { // when the answer has been dealt with
+			b.held = false
+			then(err)
+		})
+	}
+}
+
+// refused is the error for those whose settings the server did not take.
+func refused(err *pgwire.Error) *pgwire.Error {
+	e := pgwire.NewError(pgwire.CodeConnectionFailure, "weir could not restore the session settings on another backend: %s", err.Message)
+	e.Detail = "The server said SQLSTATE " + err.Code + "."
+	return e
+}
+
+// ensureFor is ensure for a client that is to own the backend: its application
+// name is shown to the server, too.
+func (b *backend) ensureFor(c *client) *unit {
+	return b.ensureAs(c.set, b.appFor(c.app))
+}
+
+// appFor is the application name of a client that asked for name: without one
+// it has the server's default.
+func (b *backend) appFor(name string) string {
+	if name == "" {
+		return b.startApp
+	}
+	return name
+}
+
+// ensureAs returns the query that it sent, nil if none was needed.
+func (b *backend) ensureAs(set *session.Set, app string) *unit {
+	sql := ""
+	if b.set != set {
+		sql = transition(b.set, set)
+		b.set = set
+	}
+	if app != b.app {
+		sql += "SELECT pg_catalog.set_config('application_name', " + quoteLiteral(app) + ", false)"
+		b.app = app
+	}
+	if sql == "" {
+		return nil
+	}
+	b.p.st.replays++
+	return b.ask(sql, func(u *unit) {
+		if u.err == nil {
+			return
+		}
+		// The session's state is now unknown: nobody may use it.
+		b.doomed = true
+		if c := b.owner; c != nil && !c.greeted {
+			f := *u.err // as the server would have refused the startup packet
+			f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+			c.fatal(&f)
+		} else if c != nil {
+			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure,
+				"weir could not restore the session settings on another backend: %s", u.err.Message))
+		}
+	})
+}
+
+// ready ends a unit.
+func (b *backend) ready(u *unit, status byte) {
+	l := b.p.l
+	b.pop()
+	b.status = status
+	began := max(u.sentAt, b.answered)
+	b.answered = l.Now
+	switch u.kind {
+	case unitHidden:
+		u.done(u)
+		l.recycle(u)
+	case unitRows:
+		u.grp.ready()
+	default:
+		if u.shape != nil && !u.failed {
+			u.shape.Observe(l.Now-began, u.bytes)
+		}
+		if u.failed {
+			b.unlearn(u) // messages sent after the error were skipped, too
+		}
+		if u.c != nil {
+			u.c.copyIn = false // also where it ended with an error
+		}
+		if u.retry {
+			b.rerun(u)
+		} else if u.park {
+			// answered when its group is complete
+		} else if u.c != nil && !u.c.s.Closed {
+			u.c.answered(b, u, status)
+			l.recycle(u)
+		} else {
+			l.recycle(u)
+		}
+	}
+	if !b.s.Closed {
+		b.settle()
+	}
+}
+
+// rerun queues a unit again after an error that weir caused.
+func (b *backend) rerun(u *unit) {
+	u.retries++
+	u.exp, u.expAt = u.exp[:0], 0
+	u.wrote, u.failed, u.retry, u.err, u.bytes = false, false, false, nil, 0
+	b.p.st.reruns++
+	b.p.queueSolo(u)
+}
+
+// settle decides what becomes of the backend when a unit has ended.
+func (b *backend) settle() {
+	if b.depth() > 0 {
+		switch b.mode {
+		case modeShared:
+			b.p.feedReads()
+		case modeOwned:
+			b.giveOwn()
+		}
+		return
+	}
+	if b.held {
+		return // given to somebody by prepare
+	}
+	if b.cancels > 0 {
+		return // settled again when the cancel request has ended
+	}
+	b.hazard = false
+	switch b.mode {
+	case modeShared, modeOwn:
+		b.p.release(b)
+	case modeOwned:
+		b.owner.backendQuiet()
+	case modeLaned:
+		b.lane.backendQuiet(b)
+	}
+}
+
+// fail closes the connection because it cannot be trusted any more.
+func (b *backend) fail(err error) { b.s.Close(err) }
+
+func (b *backend) WantsMore() bool { return true }
+
+func (b *backend) OnDrained() {
+	if c := b.owner; c != nil {
+		c.s.Throttle(false)
+	}
+}
+
+// OnClosed reports to everybody who waits for this backend what is known of
+// their statements. None is run again here, because its outcome is unknown.
+func (b *backend) OnClosed(err error) {
+	p := b.p
+	p.lose(b, err)
+	e := pgwire.NewError(pgwire.CodeConnectionFailure,
+		"the connection to the server was lost; whether the statement took effect is unknown")
+	e.Detail = lostDetail(err)
+	fatal := *e
+	fatal.Severity, fatal.SeverityRaw = "FATAL", "FATAL"
+	fatal.Message = "the connection to the server was lost, and with it this session's transaction or state"
+	owner, ln := b.owner, b.lane
+	b.owner, b.lane = nil, nil
+	units := b.queue[b.qHead:]
+	b.queue, b.qHead = nil, 0
+	for _, u := range units {
+		switch {
+		case u.kind == unitHidden:
+			u.err = e
+			u.done(u)
+		case u.kind == unitRows:
+			u.grp.lost(u, e)
+		case u.park:
+			ln.lost(u, e)
+		case u.c == nil || u.c.s.Closed || u.c == owner:
+		default:
+			u.c.lost(u, e)
+		}
+	}
+	if owner != nil {
+		owner.backendGone(&fatal, len(units) > 0, e)
+	}
+	if ln != nil {
+		ln.backendGone(b, e)
+	}
+	p.wake()
+}
+
+func lostDetail(err error) string {
+	if err == nil || errors.Is(err, netloop.ErrStopped) {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,126 @@
+package postgres
+
+import (
+	"context"
+	"crypto/subtle"
+	"slices"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// cancel acts on a cancel request: it reaches only the statement that the
+// client has under way, never one of another client on the same backend.
+func (s *Server) cancel(id uint32, secret []byte) {
+	s.cancels.Add(1)
+	s.mu.Lock()
+	l := s.owners[id]
+	s.mu.Unlock()
+	if l == nil {
+		return // as the server does: no answer, whether the key was right or not
+	}
+	// The client takes the end of its request's connection for the moment from
+	// which the request cannot hit a later statement of its: that is when the
+	// server has closed weir's own request.
+	done := make(chan struct{})
+	finish := func() { close(done) }
+	if !l.Post(func() {
+		c := l.clients[id]
+		if c == nil || subtle.ConstantTimeCompare(c.secret, secret) != 1 || !c.cancel(finish) {
+			finish()
+		}
+	}) {
+		return
+	}
+	select {
+	case <-done:
+	case <-s.dialCtx.Done():
+	}
+}
+
+func errCancelled() *pgwire.Error {
+	return pgwire.NewError(pgwire.CodeQueryCanceled, "canceling statement due to user request")
+}
+
+// cancel ends what the client waits for: a place in a queue at once; a
+// statement that runs alone, by the server's own cancel. A statement in a
+// shared pipeline or a group cannot be cancelled without risk to others unless
+// it is at the head; otherwise it is answered when it finishes, soon. cancel
+// reports whether a request to the server is under way, at whose end it calls
+// done.
+func (c *client) cancel(done func()) bool {
+	if c.waiting {
+		c.waiting = false
+		c.p.excl = slices.DeleteFunc(c.p.excl, func(w waiter) bool { return w.c == c })
+		c.refuse(errCancelled())
+		return false
+	}
+	if b := c.link; b != nil {
+		if u := b.head(); u != nil && u.c == c {
+			b.cancel(u, done)
+			return true
+		}
+		return false
+	}
+	if c.inflight == 0 {
+		return false
+	}
+	for _, u := range c.p.reads {
+		if u.c == c && !u.dead {
+			u.dead = true
+			c.lost(u, errCancelled())
+			return false
+		}
+	}
+	for _, w := range c.p.excl {
+		if w.u != nil && w.u.c == c && !w.u.dead {
+			w.u.dead = true
+			c.lost(w.u, errCancelled())
+			return false
+		}
+	}
+	for _, ln := range c.p.lanes {
+		if ln.q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
+			c.lost(&unit{}, errCancelled())
+			return false
+		}
+	}
+	for _, b := range c.p.backends {
+		if u := b.head(); u != nil && u.c == c && !u.park {
+			b.cancel(u, done)
+			return true
+		}
+	}
+	return false
+}
+
+// cancel sends the server a cancel request for the head of the queue. Until the
+// server has closed that connection, by when the signal is out, the backend
+// gets no further statements; those already behind it are run again if the
+// signal hits one of them.
+func (b *backend) cancel(u *unit, finish func()) {
+	srv := b.p.l.srv
+	u.c.cancelled = u
+	b.cancels++
+	b.hazard = true
+	cfg := srv.cfg.Postgres
+	pid, secret := b.pid, b.secret
+	l := b.p.l
+	srv.background.Go(func() {
+		ctx, done := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+		defer done()
+		err := pgwire.Cancel(ctx, cfg, pid, secret)
+		defer finish()
+		l.Post(func() {
+			b.cancels--
+			if err != nil {
+				srv.log.Warn("cancel request failed", "pid", pid, "error", err)
+			}
+			if b.cancels == 0 && !b.s.Closed {
+				if c := b.owner; c != nil {
+					c.resume()
+				}
+				b.settle()
+			}
+		})
+	})
+}

@@ -1,0 +1,228 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	gosync "sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+func TestCancelReachesTheStatementThatItNames(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE d (k int PRIMARY KEY, n int)", "INSERT INTO d VALUES (0, 0)")
+	w := start(t, db, func(c *postgres.Config) { c.PoolSize = 3 })
+	for _, c := range []struct{ name, sql string }{
+		{"alone", "SELECT pg_sleep(600)"},
+		{"locked write", "UPDATE d SET n = 1 WHERE k = 0"},
+		{"grouped write behind a lock", "/* batch */ UPDATE d SET n = 1 WHERE k = 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			blocker := dialWire(t, server(t).Addr(), db)
+			blocker.want("BEGIN", "BEGIN T")
+			blocker.want("UPDATE d SET n = 2 WHERE k = 0", "UPDATE_1 T")
+			mine := w.within(t).wire()
+			mine.send(query(c.sql))
+			waits := dialWire(t, server(t).Addr(), db)
+			eventually(t, "the server has it", func() bool {
+				return waits.ask("SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event IN ('PgSleep', 'transactionid', 'tuple')") == "[n] (1) SELECT_1 I"
+			})
+			answered := make(chan string, 1)
+			go func() { answered <- render(mine.ready()) }()
+			// A grouped write moves from its lane to a backend of its own; a
+			// request that came in between is void, as it may be directly.
+			var got string
+			eventually(t, "it is cancelled", func() bool {
+				cancel(t, w, mine)
+				select {
+				case got = <-answered:
+					return true
+				default:
+					return false
+				}
+			})
+			if !strings.HasSuffix(got, "ERROR:57014 I") {
+				t.Errorf("cancelled: %s", got)
+			}
+			mine.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+			blocker.want("ROLLBACK", "ROLLBACK I")
+		})
+	}
+}
+
+func TestCancelEndsAWaitInTheQueue(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1 })
+	holder := w.wire()
+	queued := []*wire{w.wire(), w.wire(), w.wire()}
+	holder.want("BEGIN", "BEGIN T")
+	messages := [][]byte{query("SELECT pg_sleep(0)"), run("SELECT pg_sleep($1::int)", "0"), append(query("BEGIN"), query("SELECT 1 AS x")...)}
+	for i, c := range queued {
+		c.send(messages[i])
+	}
+	eventually(t, "they wait", func() bool { return w.pool().Waiting == 3 })
+	for i, c := range queued {
+		cancel(t, w, c)
+		if got := render(c.ready()); got != "ERROR:57014 I" {
+			t.Errorf("queued %d: %s", i, got)
+		}
+	}
+	// What the third had sent behind is still to be done.
+	holder.want("COMMIT", "COMMIT I")
+	if got := render(queued[2].ready()); got != "[x] (1) SELECT_1 I" {
+		t.Errorf("behind the cancelled one: %s", got)
+	}
+	for _, c := range queued {
+		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	}
+}
+
+func TestWrongCancelKeysDoNothing(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	c, look := w.wire(), dialWire(t, server(t).Addr(), w.db)
+	c.send(query("SELECT pg_sleep(600)"))
+	eventually(t, "it runs", func() bool {
+		return look.ask("SELECT count(*) AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'") == "[n] (1) SELECT_1 I"
+	})
+	right := c.secret
+	c.secret = []byte{right[0] ^ 1, right[1], right[2], right[3]}
+	cancel(t, w, c)
+	c.secret = right
+	if n := w.pool().Active; n != 1 {
+		t.Errorf("after a wrong key %d statements run", n)
+	}
+	cancel(t, w, c)
+	if got := render(c.ready()); !strings.HasSuffix(got, "ERROR:57014 I") {
+		t.Errorf("after the right key: %s", got)
+	}
+}
+
+// TestCancelStormHitsNobodyElse has some clients cancel themselves all the time
+// while others, on the same backends, must never see an error.
+func TestCancelStormHitsNobodyElse(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE kv (k int PRIMARY KEY, v text)", "INSERT INTO kv SELECT g, 'v' || g FROM generate_series(0, 99) g", "CREATE TABLE ins (k int)")
+	w := start(t, db, func(c *postgres.Config) { c.PoolSize = 4 })
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var storm, calm gosync.WaitGroup
+	var cancelled atomic.Int64
+	for i := range 4 {
+		c := w.wire()
+		storm.Go(func() {
+			for ctx.Err() == nil {
+				sql := []string{"SELECT pg_sleep(0.002)", "SELECT v FROM kv WHERE k = 5", "/* batch */ INSERT INTO ins VALUES (-1)", "SELECT count(*) FROM generate_series(1, 20000)"}[i]
+				c.send(query(sql))
+				cancel(t, w, c)
+				got, err := c.until(pgwire.ServerReady)
+				if e := errorIn(got); err != nil || (e != nil && e.Code != pgwire.CodeQueryCanceled) {
+					t.Errorf("%s, cancelled: %s, %v", sql, render(got), err)
+					return
+				} else if e != nil {
+					cancelled.Add(1)
+				}
+			}
+		})
+	}
+	for i := range 6 {
+		c := w.wire()
+		calm.Go(func() {
+			for j := range 400 {
+				var message []byte
+				var want string
+				switch k := (i*7 + j) % 100; j % 4 {
+				case 0:
+					message, want = query(fmt.Sprintf("SELECT v FROM kv WHERE k = %d", k)), fmt.Sprintf("[v] (v%d) SELECT_1 I", k)
+				case 1:
+					message, want = run("SELECT v FROM kv WHERE k = $1", fmt.Sprint(k)), fmt.Sprintf("parsed bound [v] (v%d) SELECT_1 I", k)
+				case 2:
+					message, want = query("/* batch */ INSERT INTO ins VALUES (1)"), "INSERT_0_1 I"
+				default:
+					message, want = query(fmt.Sprintf("BEGIN; SELECT %d AS x; COMMIT", k)), fmt.Sprintf("BEGIN [x] (%d) SELECT_1 COMMIT I", k)
+				}
+				c.send(message)
+				if got, err := c.until(pgwire.ServerReady); err != nil || render(got) != want {
+					t.Errorf("an innocent statement got %s, %v; want %s", render(got), err, want)
+					return
+				}
+			}
+		})
+	}
+	calm.Wait()
+	stop()
+	storm.Wait()
+	w.wire().want("SELECT count(*) AS n FROM ins WHERE k = 1", "[n] (600) SELECT_1 I")
+	t.Logf("%d statements were cancelled", cancelled.Load())
+}
+
+// TestEveryAnswerReachesItsOwner has many clients ask for numbers of their own,
+// by every path, while some fail, leave, cancel or read slowly.
+func TestEveryAnswerReachesItsOwner(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE own (c int, n int)", "CREATE TABLE kv (k int PRIMARY KEY)", "INSERT INTO kv SELECT generate_series(0, 999)")
+	w := start(t, db, func(c *postgres.Config) { c.PoolSize = 6; c.Loops = 2 })
+	const clients, rounds, burst = 16, 150, 24
+	var wg gosync.WaitGroup
+	var units atomic.Int64
+	for i := range clients {
+		c := w.wire()
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(7, uint64(i)))
+			for round := range rounds {
+				var messages []byte
+				var want []string
+				for j := range 1 + rng.IntN(burst) {
+					tag := i*1000000 + round*1000 + j
+					switch rng.IntN(8) {
+					case 0, 1, 2:
+						messages = append(messages, query(fmt.Sprintf("SELECT %d AS tag", tag))...)
+						want = append(want, fmt.Sprintf("[tag] (%d) SELECT_1 I", tag))
+					case 3, 4:
+						messages = append(messages, run("SELECT $1::int AS tag FROM kv WHERE k = $2", fmt.Sprint(tag), fmt.Sprint(tag%1000))...)
+						want = append(want, fmt.Sprintf("parsed bound [tag] (%d) SELECT_1 I", tag))
+					case 5:
+						messages = append(messages, run("/* batch */ INSERT INTO own VALUES ($1, $2) RETURNING n AS tag", fmt.Sprint(i), fmt.Sprint(tag))...)
+						want = append(want, fmt.Sprintf("parsed bound [tag] (%d) INSERT_0_1 I", tag))
+					case 6:
+						messages = append(messages, run("SELECT $1::int AS tag", "not "+fmt.Sprint(tag))...)
+						want = append(want, "parsed ERROR:22P02 I")
+					default:
+						messages = append(messages, query(fmt.Sprintf("SELECT %d / 0 AS tag", tag))...)
+						want = append(want, "ERROR:22012 I")
+					}
+				}
+				c.send(messages)
+				if rng.IntN(20) == 0 { // leaves without reading
+					c.close()
+					c = w.wire()
+					continue
+				}
+				hurried := rng.IntN(15) == 0
+				if hurried {
+					cancel(t, w, c)
+				}
+				for _, x := range want {
+					got, err := c.until(pgwire.ServerReady)
+					r := render(got)
+					if hurried && strings.HasSuffix(r, "ERROR:57014 I") {
+						continue
+					}
+					if err != nil || r != x {
+						t.Errorf("client %d got %s, %v; want %s", i, r, err, x)
+						return
+					}
+				}
+				units.Add(int64(len(want)))
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d units answered", units.Load())
+	w.wire().want("SELECT count(*) = count(DISTINCT n) AS once, bool_and(n / 1000000 = c) AS own FROM own", "[once,own] (t,t) SELECT_1 I")
+}

@@ -1,0 +1,223 @@
+package postgres
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// This file follows what a linked client's statements do to its session: settings,
+// pins, sequences. It is noted when a statement is sent, and holds from the moment
+// when its unit has succeeded.
+
+// note records what a statement will have done when its unit has succeeded.
+// Pins count from the moment of sending: until proven otherwise it took effect.
+func (c *client) note(u *unit, info *sqlscan.Statement) {
+	e := info.Effects
+	if e&^sqlscan.EffBackslash == 0 {
+		return
+	}
+	u.effects |= e
+	if e.Has(sqlscan.EffSet) {
+		set := info.Set
+		set.Name, set.Value = strings.Clone(set.Name), strings.Clone(set.Value)
+		if !set.Local {
+			u.sets = append(u.sets, set)
+			u.resets = u.resets || resets(&set)
+		}
+	}
+	if e.Has(sqlscan.EffDiscardAll) {
+		u.sets = append(u.sets, sqlscan.SetClause{Reset: true, All: true})
+		u.resets = true
+	}
+	if e.Has(sqlscan.EffRelease) {
+		u.probe = true
+	}
+	if info.Verb == sqlscan.VerbRollbackTo {
+		c.txUnclear = true
+	}
+	if info.Verb == sqlscan.VerbCommit || info.Verb == sqlscan.VerbRollback {
+		u.ends = true
+	}
+	if info.Verb == sqlscan.VerbDeallocate {
+		u.frees = strings.Clone(info.Name)
+	}
+	if e.Has(pinEffects) {
+		c.addPins(pinsOf(e))
+	}
+	if e.Has(sqlscan.EffSequence | sqlscan.EffWrites | sqlscan.EffUnknownFunc | sqlscan.EffUnknown) {
+		c.link.lastWriter = c
+		if c.p.keepSequences {
+			c.addPins(pinSequence)
+		}
+	}
+}
+
+// ownSequences makes sure that currval and lastval cannot return what another
+// session left on this backend. If the client's own last value is not here
+// either, the server will say that it is not defined, which is an error but
+// never a wrong number; from then on weir keeps this pool's writing clients on
+// their backends.
+func (c *client) ownSequences() {
+	b := c.link
+	if b.lastWriter == c {
+		return
+	}
+	b.lastWriter = c
+	c.p.keepSequences = true
+	if c.tx == pgwire.StatusFailed {
+		return
+	}
+	b.ask("DISCARD SEQUENCES", func(*unit) {})
+}
+
+// settled applies what a linked unit did.
+func (c *client) settled(b *backend, u *unit, status byte) {
+	before := c.tx
+	c.tx = status
+	if status != pgwire.StatusIdle && c.l.srv.cfg.Mode == ModeStatement {
+		c.fatal(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "transaction blocks are not allowed in weir's pool mode statement"))
+		return
+	}
+	if u.failed && c.pins&pinsSeen != 0 {
+		c.look = true
+	}
+	if !u.failed {
+		if u.effects.Has(sqlscan.EffDiscardAll | sqlscan.EffDeallocateAll) {
+			c.forgotten(b, u.effects)
+		}
+		if u.effects.Has(sqlscan.EffDDL) {
+			c.p.forgetTexts()
+		}
+		if u.frees != "" {
+			c.unname(u.frees)
+			c.lent = slices.DeleteFunc(c.lent, func(s string) bool { return s == u.frees })
+		}
+		if before == pgwire.StatusIdle && status == pgwire.StatusIdle {
+			for _, s := range u.sets {
+				c.apply(b, s)
+			}
+		} else {
+			c.txSets = append(c.txSets, u.sets...)
+		}
+	}
+	if status != pgwire.StatusIdle && u.ends && !u.failed {
+		c.endTxSets(b, u)
+	}
+	if status == pgwire.StatusIdle && before != pgwire.StatusIdle {
+		c.endTxSets(b, u)
+	}
+	if status == pgwire.StatusIdle && len(c.reached) > 0 {
+		for _, r := range c.reached {
+			c.l.srv.renew(r)
+		}
+		c.reached = nil
+	}
+	if u.probe && c.pins&pinsSeen != 0 {
+		c.look = true
+	}
+}
+
+// endTxSets applies or drops the settings of a transaction that u has ended.
+func (c *client) endTxSets(b *backend, u *unit) {
+	if u.commits && !u.failed {
+		for _, s := range c.txSets {
+			c.apply(b, s)
+		}
+	}
+	if len(c.txSets) > 0 && c.txUnclear {
+		c.addPins(pinSet)
+	}
+	c.txSets, c.txUnclear = nil, false
+}
+
+// apply follows a SET or RESET that took effect, for the client and for its
+// backend, whose defaults may differ: the client's includes what it asked for
+// at startup.
+func (c *client) apply(b *backend, s sqlscan.SetClause) {
+	t := c.l.settings
+	switch {
+	case s.All:
+		c.set, b.set = c.startSet, c.startSet
+		c.app, b.app = c.startApp, b.appFor(c.startApp)
+		c.pins &^= pinSet | pinSetConfig
+	case resets(&s) && s.Name == "application_name":
+		c.app, b.app = c.startApp, b.appFor(c.startApp)
+	case resets(&s):
+		if start, ok := c.startSet.Get(s.Name); ok {
+			c.set, b.set = t.With(c.set, start), t.With(b.set, start)
+		} else {
+			c.set, b.set = t.Without(c.set, s.Name), t.Without(b.set, s.Name)
+		}
+	case s.Name == "application_name":
+		// ParameterStatus tells the value.
+	default:
+		v := session.Setting{Name: s.Name, Value: s.Value}
+		c.set, b.set = t.With(c.set, v), t.With(b.set, v)
+	}
+}
+
+// resets tells whether a clause goes back to a session's own default.
+func resets(s *sqlscan.SetClause) bool {
+	return s.All || s.Reset || s.Default || strings.EqualFold(s.Value, "default")
+}
+
+// restoreStart follows a unit that resets parameters: the backend's defaults
+// are the pool's, the client's include what it asked for at startup. Right
+// behind the unit, in its transaction if there is one, those are set again, and
+// the client learns what it has.
+func (c *client) restoreStart(u *unit) {
+	if !u.resets {
+		return
+	}
+	b, t := c.link, c.l.settings
+	again, app := t.Empty(), false
+	for i := range u.sets {
+		switch s := &u.sets[i]; {
+		case s.All:
+			again, app = c.startSet, true
+		case !resets(s):
+		case s.Name == "application_name":
+			app = true
+		default:
+			if start, ok := c.startSet.Get(s.Name); ok {
+				again = t.With(again, start)
+			}
+		}
+	}
+	sql := transition(t.Empty(), again)
+	if app && c.startApp != "" {
+		sql += "SELECT pg_catalog.set_config('application_name', " + quoteLiteral(c.startApp) + ", false)"
+	}
+	if sql != "" {
+		// An error is that of a transaction that has failed: then nothing
+		// was reset either.
+		b.ask(sql, func(*unit) {}).tell = true
+	}
+}
+
+// forgotten follows DISCARD ALL and DEALLOCATE ALL.
+func (c *client) forgotten(b *backend, e sqlscan.Effect) {
+	clear(b.prepared)
+	for name := range c.stmts {
+		c.unname(name)
+	}
+	c.unname("")
+	c.lent = nil
+	c.pins &^= pinPrepare
+	if e.Has(sqlscan.EffDiscardAll) {
+		c.pins &= pinMode | pinLoad | pinUnknown
+		c.changed = false
+		b.lastWriter = nil
+	}
+}
+
+// reported follows a ParameterStatus in the answer to this client.
+func (c *client) reported(name, value string) {
+	if name == "application_name" {
+		c.app = value
+	}
+}

@@ -1,0 +1,276 @@
+package postgres_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	gosync "sync"
+	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+// lanes are the two ways of grouping writes, each with the other switched off.
+var lanes = []struct {
+	kind   string
+	change func(*postgres.Config)
+}{
+	{"rows", func(c *postgres.Config) { c.NoSoloLane = true }},
+	{"solo", func(c *postgres.Config) { c.NoRowsLane = true }},
+}
+
+// oneLane makes groups certain: while one group is under way, all others wait.
+func oneLane(change func(*postgres.Config)) func(*postgres.Config) {
+	return func(c *postgres.Config) {
+		c.WriteLanes = 1
+		if change != nil {
+			change(c)
+		}
+	}
+}
+
+// together has every client send its message at once and returns the answers.
+// The messages leave through one barrier, so that a busy lane gathers them.
+func together(clients []*wire, messages [][]byte) [][]message {
+	answers := make([][]message, len(clients))
+	var ready, done gosync.WaitGroup
+	ready.Add(len(clients))
+	for i, c := range clients {
+		done.Go(func() {
+			ready.Done()
+			ready.Wait()
+			c.send(messages[i])
+			answers[i], _ = c.until('Z')
+		})
+	}
+	done.Wait()
+	return answers
+}
+
+// clients opens n clients and warms the proxy: it knows the server, the tables
+// and the shapes, and has a backend to run the group on.
+func (w *weir) clients(n int, warm ...string) []*wire {
+	w.tb.Helper()
+	var all []*wire
+	for range n {
+		all = append(all, w.wire())
+	}
+	for range 3 {
+		for _, sql := range warm {
+			all[0].send(run(sql))
+			all[0].ready()
+			all[0].ask(sql)
+		}
+	}
+	return all
+}
+
+// mustGather repeats try until a group of at least two has run in a lane of
+// the given kind.
+func (w *weir) mustGather(kind string, try func(round int)) {
+	w.tb.Helper()
+	before := w.gathered(kind)
+	for round := range 200 {
+		try(round)
+		if w.gathered(kind) > before {
+			return
+		}
+	}
+	w.tb.Fatalf("200 bursts made no group in a lane of kind %s: %+v", kind, w.snapshot().Lanes)
+}
+
+func TestOneBadMemberFailsAloneAndOthersStay(t *testing.T) {
+	t.Parallel()
+	for _, lane := range lanes {
+		for _, simple := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s simple %v", lane.kind, simple), func(t *testing.T) {
+				t.Parallel()
+				db := database(t, "CREATE TABLE bt (k int PRIMARY KEY, v text NOT NULL CHECK (v <> 'bad'))", "INSERT INTO bt VALUES (0, 'taken')")
+				w := start(t, db, oneLane(lane.change))
+				const n = 16
+				all := w.clients(n, "/* batch */ INSERT INTO bt VALUES (0, 'warm')")
+				next := 1
+				w.mustGather(lane.kind, func(int) {
+					var messages [][]byte
+					var want []string
+					var keys []string
+					for i := range n {
+						k, v, answer := fmt.Sprint(next), fmt.Sprintf("v%d", next), "INSERT_0_1 I"
+						next++
+						switch i {
+						case 3:
+							k, answer = "0", "ERROR:23505 I"
+						case 7:
+							v, answer = "bad", "ERROR:23514 I"
+						case 11:
+							k, answer = "many", "ERROR:22P02 I"
+						default:
+							keys = append(keys, k)
+						}
+						if simple {
+							messages = append(messages, query(fmt.Sprintf("/* batch */ INSERT INTO bt VALUES ('%s', '%s')", k, v)))
+						} else {
+							messages = append(messages, run("/* batch */ INSERT INTO bt VALUES ($1, $2)", k, v))
+							if strings.HasPrefix(answer, "INSERT") {
+								answer = "parsed bound nodata " + answer
+							}
+						}
+						want = append(want, answer)
+					}
+					for i, got := range together(all, messages) {
+						r := render(got)
+						if strings.HasPrefix(want[i], "ERROR") && strings.HasSuffix(r, want[i]) {
+							continue
+						}
+						if r != want[i] {
+							t.Errorf("member %d: got %s, want %s", i, r, want[i])
+						}
+					}
+					all[0].want(fmt.Sprintf("SELECT count(*) AS n FROM bt WHERE k IN (%s)", strings.Join(keys, ",")), fmt.Sprintf("[n] (%d) SELECT_1 I", len(keys)))
+				})
+				all[0].want("SELECT count(*) AS n FROM bt WHERE v = 'bad'", "[n] (0) SELECT_1 I")
+			})
+		}
+	}
+}
+
+func TestErrorsOfMembersAreThoseOfADirectConnection(t *testing.T) {
+	t.Parallel()
+	setup := []string{"CREATE TABLE bt (k int PRIMARY KEY, v text CHECK (v <> 'bad'))", "INSERT INTO bt VALUES (1, 'x')"}
+	for _, lane := range lanes {
+		t.Run(lane.kind, func(t *testing.T) {
+			t.Parallel()
+			db := database(t, setup...)
+			w := start(t, db, oneLane(lane.change))
+			direct := dialWire(t, server(t).Addr(), database(t, setup...))
+			all := w.clients(8, "/* batch */ INSERT INTO bt VALUES (1, 'warm')")
+			bad := []string{
+				"/* batch */ INSERT INTO bt VALUES (1, 'dup')", "/* batch */ INSERT INTO bt VALUES (2, 'bad')",
+				"/* batch */ INSERT INTO bt VALUES ('x', 'y')", "/* batch */ INSERT INTO bt VALUES (1, 2, 3)",
+				"/* batch */ INSERT INTO bt VALUES (1/0, 'y')", "/* batch */ INSERT INTO bt VALUES (99999999999, 'y')",
+				"/* batch */ INSERT INTO bt VALUES (1, 'dup')", "/* batch */ INSERT INTO bt VALUES (1, nope)",
+			}
+			for _, sql := range bad { // each is asked directly, then all together
+				direct.ask(sql)
+			}
+			w.mustGather(lane.kind, func(int) {
+				var messages [][]byte
+				for _, sql := range bad {
+					messages = append(messages, query(sql))
+				}
+				for i, got := range together(all, messages) {
+					direct.send(query(bad[i]))
+					if want := direct.ready(); !equal(want, got) {
+						t.Errorf("%s\n%s", bad[i], detail(want, got))
+					}
+				}
+			})
+			all[0].want("SELECT count(*) AS n FROM bt", "[n] (1) SELECT_1 I") // every member failed
+		})
+	}
+}
+
+// TestGroupedWritesEqualDirectOnes has, for every kind of table and statement
+// that could make a group differ from its members apart, the same writes made
+// by many clients at once through the proxy, and one after the other directly.
+func TestGroupedWritesEqualDirectOnes(t *testing.T) {
+	t.Parallel()
+	for _, c := range groupedCases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			setup := append([]string{"CREATE TABLE log (what text)"}, c.setup...)
+			grouped, direct := database(t, setup...), database(t, setup...)
+			w := start(t, grouped, oneLane(nil))
+			user := "postgres"
+			if c.role != "" {
+				user = c.role
+			}
+			one := dialWireAs(t, server(t).Addr(), direct, user)
+			var all []*wire
+			for range 12 {
+				all = append(all, dialWireAs(t, w.Addr().String(), grouped, user))
+			}
+			warm := fmt.Sprintf(c.sql, -1)
+			for range 3 {
+				all[0].ask("/* batch */ " + warm)
+				one.ask("/* batch */ " + warm)
+				all[0].ask("/* batch */ " + warm)
+				one.ask("/* batch */ " + warm)
+			}
+			k := 0
+			kind := c.lane
+			if kind == "" {
+				kind = "solo"
+			}
+			w.mustGather(kind, func(int) {
+				var messages, same [][]byte
+				for range all {
+					sql := "/* batch */ " + fmt.Sprintf(c.sql, k)
+					k++
+					messages = append(messages, query(sql))
+					same = append(same, query(sql))
+				}
+				got := together(all, messages)
+				for i := range same {
+					one.send(same[i])
+					want := one.ready()
+					if a, b := c.render(want), c.render(got[i]); a != b {
+						t.Errorf("%s\ndirect %s\n  weir %s", same[i][5:], a, b)
+					}
+				}
+			})
+			admin := [2]*wire{dialWire(t, server(t).Addr(), direct), dialWire(t, server(t).Addr(), grouped)}
+			if a, b := admin[0].ask(c.check), admin[1].ask(c.check); a != b {
+				t.Errorf("afterwards %s\ndirect %s\n  weir %s", c.check, a, b)
+			}
+		})
+	}
+}
+
+type groupedCase struct {
+	name  string
+	setup []string
+	sql   string // %d is the member's number
+	check string
+	lane  string // in which groups must come about. Default: solo
+	role  string
+	loose bool // ids depend on the order of arrival: compare without rows
+}
+
+// render shows an answer; ids that depend on the order in which clients arrive
+// are left out.
+func (c *groupedCase) render(ms []message) string {
+	if !c.loose {
+		return render(ms)
+	}
+	return render(slices.DeleteFunc(slices.Clone(ms), func(m message) bool { return m.typ == 'D' }))
+}
+
+const rowLog = `CREATE FUNCTION logs() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+ INSERT INTO log VALUES (TG_LEVEL || ' ' || TG_WHEN || ' ' || TG_OP); RAISE NOTICE 'logged %', TG_OP; RETURN NEW; END $$`
+
+var groupedCases = []groupedCase{
+	{name: "plain rows", lane: "rows", setup: []string{"CREATE TABLE g (k int, v text)"}, sql: "INSERT INTO g VALUES (%d, 'v''\"')", check: "SELECT k, v, count(*) FROM g WHERE k >= 0 GROUP BY k, v ORDER BY k LIMIT 12"},
+	{name: "serial returning", lane: "rows", loose: true, setup: []string{"CREATE TABLE g (id serial PRIMARY KEY, k int)"}, sql: "INSERT INTO g (k) VALUES (%d) RETURNING id, k", check: "SELECT count(DISTINCT id) = count(*) AS ok, min(k) FROM g"},
+	{name: "identity", lane: "rows", loose: true, setup: []string{"CREATE TABLE g (id bigint GENERATED ALWAYS AS IDENTITY, k int)"}, sql: "INSERT INTO g (k) VALUES (%d) RETURNING id", check: "SELECT count(DISTINCT id) = count(*) AS ok FROM g"},
+	{name: "defaults and generated", lane: "rows", setup: []string{"CREATE TABLE g (k int, d text DEFAULT 'dflt', n numeric DEFAULT 1.50, t int GENERATED ALWAYS AS (k * 2) STORED)"}, sql: "INSERT INTO g (k, d) VALUES (%d, DEFAULT) RETURNING k, d, n, t", check: "SELECT k, d, n, t FROM g WHERE k >= 0 ORDER BY k LIMIT 12"},
+	{name: "literal and swapped columns", lane: "rows", setup: []string{"CREATE TABLE g (a int, b text, c text)"}, sql: "INSERT INTO g (c, a, b) VALUES ('real', %d, 'x')", check: "SELECT a, b, c FROM g WHERE a >= 0 ORDER BY a LIMIT 12"},
+	{name: "types kept", lane: "rows", setup: []string{"CREATE TABLE g (k int, n numeric(6,2), u uuid, j jsonb, b bytea, t timestamptz, x bool)"}, sql: `INSERT INTO g VALUES (%d, 1.50, '5b8e5f2e-0f6c-4f57-9d3c-3a1d7b1d1a11', '{"a": [1]}', '\x00ff', '2001-02-03 04:05:06+07', true) RETURNING *`, check: "SELECT count(DISTINCT j) FROM g"},
+	{name: "now is one per statement", lane: "rows", loose: true, setup: []string{"CREATE TABLE g (k int, t timestamptz DEFAULT now())"}, sql: "INSERT INTO g (k) VALUES (%d)", check: "SELECT bool_and(t > now() - interval '1 hour') AS ok FROM g"},
+	{name: "statement trigger", setup: []string{"CREATE TABLE g (k int)", rowLog, "CREATE TRIGGER s AFTER INSERT ON g FOR EACH STATEMENT EXECUTE FUNCTION logs()"}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT what, count(*) = (SELECT count(*) FROM g) AS each FROM log GROUP BY what"},
+	{name: "row triggers", setup: []string{"CREATE TABLE g (k int)", rowLog, "CREATE TRIGGER b BEFORE INSERT ON g FOR EACH ROW EXECUTE FUNCTION logs()", "CREATE TRIGGER a AFTER INSERT ON g FOR EACH ROW EXECUTE FUNCTION logs()"}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT what, count(*) = (SELECT count(*) FROM g) AS each FROM log GROUP BY what ORDER BY what"},
+	{name: "trigger that swallows", setup: []string{"CREATE TABLE g (k int)", "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.k % 2 = 0 THEN RETURN NULL; END IF; RETURN NEW; END $$", "CREATE TRIGGER b BEFORE INSERT ON g FOR EACH ROW EXECUTE FUNCTION no()"}, sql: "INSERT INTO g VALUES (%d) RETURNING k", check: "SELECT count(*) FROM g WHERE k % 2 = 0"},
+	{name: "rule instead", setup: []string{"CREATE TABLE g (k int)", "CREATE RULE r AS ON INSERT TO g DO INSTEAD INSERT INTO log VALUES (NEW.k::text)"}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT count(*) FROM g"},
+	{name: "rule also", setup: []string{"CREATE TABLE g (k int)", "CREATE RULE r AS ON INSERT TO g DO ALSO INSERT INTO log VALUES (NEW.k::text)"}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT count(*) = (SELECT count(*) FROM g) AS each FROM log"},
+	{name: "on conflict", setup: []string{"CREATE TABLE g (k int PRIMARY KEY, n int DEFAULT 1)"}, sql: "INSERT INTO g VALUES (%d / 3) ON CONFLICT (k) DO UPDATE SET n = g.n + 1", check: "SELECT bool_and(n >= 1) AS ok FROM g"},
+	{name: "on conflict do nothing", setup: []string{"CREATE TABLE g (k int PRIMARY KEY)", "INSERT INTO g SELECT generate_series(0, 5000, 2)"}, sql: "INSERT INTO g VALUES (%d) ON CONFLICT DO NOTHING", check: "SELECT count(*) FROM g WHERE k % 2 = 0"},
+	{name: "partitioned", setup: []string{"CREATE TABLE g (k int) PARTITION BY HASH (k)", "CREATE TABLE g0 PARTITION OF g FOR VALUES WITH (MODULUS 2, REMAINDER 0)", "CREATE TABLE g1 PARTITION OF g FOR VALUES WITH (MODULUS 2, REMAINDER 1)"}, sql: "INSERT INTO g VALUES (%d) RETURNING k", check: "SELECT count(*) > 0 AS some FROM g0"},
+	{name: "deferred foreign key", lane: "rows", setup: []string{"CREATE TABLE p (k int PRIMARY KEY)", "INSERT INTO p SELECT generate_series(0, 4000, 2)", "CREATE TABLE g (k int REFERENCES p DEFERRABLE INITIALLY DEFERRED)"}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT count(*) FROM g WHERE k % 2 = 1"},
+	{name: "deferred unique", lane: "rows", setup: []string{"CREATE TABLE g (k int UNIQUE DEFERRABLE INITIALLY DEFERRED)", "INSERT INTO g SELECT generate_series(0, 4000, 2)"}, sql: "INSERT INTO g VALUES (%d)", check: "SELECT count(*) = count(DISTINCT k) AS ok FROM g"},
+	{name: "update affected rows", setup: []string{"CREATE TABLE g (k int, n int DEFAULT 0)", "INSERT INTO g SELECT x / 3 FROM generate_series(0, 9000) x"}, sql: "UPDATE g SET n = n + 1 WHERE k = %d", check: "SELECT bool_and(n <= 6) AS ok FROM g"},
+	{name: "update violating a check", setup: []string{"CREATE TABLE g (k int PRIMARY KEY, n int DEFAULT 0 CHECK (n < 100))", "INSERT INTO g SELECT generate_series(0, 4000)"}, sql: "UPDATE g SET n = k %% 5 * 30 WHERE k = %[1]d RETURNING n", check: "SELECT max(n) FROM g"},
+	{name: "delete affected rows", setup: []string{"CREATE TABLE g (k int)", "INSERT INTO g SELECT x / 3 FROM generate_series(0, 9000) x"}, sql: "DELETE FROM g WHERE k = %d RETURNING k", check: "SELECT 1"},
+	{name: "row security", role: "weir_rls", setup: []string{"CREATE TABLE g (k int, o text DEFAULT current_user)", "ALTER TABLE g ENABLE ROW LEVEL SECURITY", "CREATE POLICY p ON g USING (o = current_user) WITH CHECK (o = current_user AND k % 3 <> 1)", "GRANT ALL ON g TO weir_rls"}, sql: "INSERT INTO g VALUES (%d) RETURNING k, o", check: "SELECT DISTINCT o, k % 3 AS m FROM g WHERE k >= 0 ORDER BY 2"},
+	{name: "semicolons and comments in literals", lane: "rows", setup: []string{"CREATE TABLE g (k int, v text)"}, sql: "INSERT INTO g VALUES (%d, 'a; DROP TABLE g; -- /* batch:5 */ $1')", check: "SELECT DISTINCT v FROM g"},
+	{name: "view with trigger", setup: []string{"CREATE TABLE base (k int)", "CREATE VIEW g AS SELECT k FROM base", "CREATE FUNCTION ins() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO base VALUES (NEW.k + 1); RETURN NEW; END $$", "CREATE TRIGGER i INSTEAD OF INSERT ON g FOR EACH ROW EXECUTE FUNCTION ins()"}, sql: "INSERT INTO g VALUES (%d) RETURNING k", check: "SELECT min(k) >= 0 AS ok FROM base"},
+}

@@ -1,0 +1,220 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+func TestTooManyClientsAreRefused(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.MaxClients = 3 })
+	all := []*wire{w.wire(), w.wire(), w.wire()}
+	login := func() error {
+		be, err := pgwire.Connect(t.Context(), pgwire.ConnectConfig{Address: w.Addr().String(), User: "postgres", Database: w.db, TLSMode: pgwire.TLSDisable})
+		if err == nil {
+			_ = be.Conn.Close()
+		}
+		return err
+	}
+	if err := login(); pgwire.CodeOf(err) != pgwire.CodeTooManyConnections {
+		t.Errorf("the fourth client: %v", err)
+	}
+	all[0].want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	all[1].close()
+	eventually(t, "there is room again", func() bool { return login() == nil })
+}
+
+func TestFullQueueRefusesInOrderAndSessionsGoOn(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize, c.MaxWaiting = 1, 1 })
+	holder, queued, refused := w.wire(), w.wire(), w.wire()
+	holder.want("BEGIN", "BEGIN T")
+	queued.send(query("SELECT pg_sleep(0)"))
+	eventually(t, "one waits", func() bool { return w.pool().Waiting == 1 })
+	for _, c := range []struct {
+		name    string
+		message []byte
+		want    string
+	}{
+		{"simple", query("SELECT pg_sleep(0)"), "ERROR:53300 I"},
+		{"extended", run("SELECT pg_sleep($1::int)", "0"), "ERROR:53300 I"},
+	} {
+		for range 3 {
+			refused.send(c.message)
+			if got := render(refused.ready()); got != c.want {
+				t.Errorf("%s beyond max-waiting: %s", c.name, got)
+			}
+		}
+	}
+	refused.send(query("SELECT pg_sleep(0)"), run("SELECT pg_sleep($1::int)", "0"), query("SELECT pg_sleep(0)"))
+	for range 3 {
+		if got := render(refused.ready()); got != "ERROR:53300 I" {
+			t.Errorf("in a pipeline: %s", got)
+		}
+	}
+	holder.want("COMMIT", "COMMIT I")
+	if got := render(queued.ready()); got != "[pg_sleep] () SELECT_1 I" {
+		t.Errorf("the one that waited: %s", got)
+	}
+	refused.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+}
+
+func TestQueueTimeoutNamesThePoolAndLeavesTheSession(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1; c.QueueTimeout = 150 * time.Millisecond })
+	holder, queued := w.wire(), w.wire()
+	holder.want("BEGIN", "BEGIN T")
+	for _, message := range [][]byte{query("SELECT pg_sleep(0)"), run("SELECT pg_sleep($1::int)", "0"), query("/* batch */ DELETE FROM pg_class WHERE false")} {
+		queued.send(message)
+		got := queued.ready()
+		e := errorIn(got)
+		if e == nil || e.Code != pgwire.CodeTooManyConnections || !strings.Contains(e.Message, "postgres@"+w.db) || e.Hint == "" {
+			t.Errorf("after the queue timeout: %s: %+v", render(got), e)
+		}
+	}
+	holder.want("COMMIT", "COMMIT I")
+	queued.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+}
+
+func TestIdleTransactionIsEndedAndRolledBack(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE i (k int)"), func(c *postgres.Config) { c.IdleInTransactionTimeout = 150 * time.Millisecond })
+	idle, other := w.wire(), w.wire()
+	idle.want("BEGIN", "BEGIN T")
+	idle.want("INSERT INTO i VALUES (1)", "INSERT_0_1 T")
+	if got := render(idle.end()); got != "FATAL:25P03" {
+		t.Errorf("the idle one was told %s", got)
+	}
+	other.want("SELECT count(*) AS n FROM i", "[n] (0) SELECT_1 I")
+	eventually(t, "its backend is free", func() bool { return w.pool().Owned == 0 })
+	other.want("BEGIN", "BEGIN T")
+	other.want("SELECT 1 AS x FROM pg_sleep(0.4)", "[x] (1) SELECT_1 T") // busy is not idle
+	other.want("COMMIT", "COMMIT I")
+}
+
+func TestStopLetsTransactionsFinish(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE s (k int)"), func(c *postgres.Config) { c.DrainTimeout = patience })
+	idle, busy := w.wire(), w.wire()
+	idle.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	busy.want("BEGIN", "BEGIN T")
+	busy.want("INSERT INTO s VALUES (1)", "INSERT_0_1 T")
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.stop() }()
+	if got := render(idle.end()); got != "FATAL:57P01" {
+		t.Errorf("the idle client was told %s", got)
+	}
+	busy.want("INSERT INTO s VALUES (2)", "INSERT_0_1 T")
+	busy.send(query("COMMIT"))
+	if got := render(busy.end()); got != "COMMIT I FATAL:57P01" {
+		t.Errorf("the busy client was told %s", got)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	dialWire(t, server(t).Addr(), w.db).want("SELECT count(*) AS n FROM s", "[n] (2) SELECT_1 I")
+}
+
+func TestHintsThatCannotBeUsedWarnAndTheStatementRuns(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE h (k int, v text)"), nil)
+	warm := w.wire()
+	warm.ask("/* batch */ INSERT INTO h VALUES (0, 'warm')")
+	for _, hint := range []string{"batch:x", "batch:-1", "batch:1e9", "batch:99999999999999999999", "batch:", "line:-3 batch:auto", "ttl:soon"} {
+		for _, extended := range []bool{false, true} {
+			c := w.wire()
+			sql := "/* " + hint + " */ INSERT INTO h VALUES (1, 'x')"
+			if extended {
+				c.send(run(sql))
+			} else {
+				c.send(query(sql))
+			}
+			got := c.ready()
+			n := noticeIn(got)
+			if n == nil || n.SeverityRaw != "WARNING" || errorIn(got) != nil || !strings.HasSuffix(render(got), "INSERT_0_1 I") {
+				t.Errorf("%s: %s", sql, render(got))
+			}
+			c.close()
+		}
+	}
+	if w.snapshot().BadHints == 0 {
+		t.Error("bad hints are not counted")
+	}
+	// In a transaction a hint changes nothing, inside a literal it is text.
+	c := w.wire()
+	c.want("BEGIN", "BEGIN T")
+	c.want("/* batch */ INSERT INTO h VALUES (2, 'tx')", "INSERT_0_1 T")
+	c.want("ROLLBACK", "ROLLBACK I")
+	grouped := w.pool().Grouped
+	c.want("INSERT INTO h VALUES (3, '/* batch */ kept /* ttl:5 */')", "INSERT_0_1 I")
+	c.want("INSERT INTO h VALUES (4, $$/* batch:x */$$)", "INSERT_0_1 I")
+	if n := w.pool().Grouped; n != grouped {
+		t.Errorf("%d statements with a hint in a literal were grouped", n-grouped)
+	}
+	c.want("SELECT v FROM h WHERE k > 1 ORDER BY k", "[v] (/* batch */ kept /* ttl:5 */) (/* batch:x */) SELECT_2 I")
+	// Any order of hints, either form.
+	for i, hint := range []string{"/* batch:10 file:x line:3 */", "/* file:x batch:10 line:3 */", "/* ttl:1 file:x line:3 batch:auto */", "/*batch='auto',file='x'*/", "/*batch='1'*/"} {
+		before := w.pool().Grouped
+		eventually(t, hint+" takes effect", func() bool { // once the server is known
+			c.want(fmt.Sprintf("%s INSERT INTO h VALUES (%d, 'o')", hint, 10+i), "INSERT_0_1 I")
+			return w.pool().Grouped > before
+		})
+	}
+}
+
+func TestOffHintAndOwnSynchronousCommitStayOutOfGroups(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE h (k int)", "CREATE TABLE r (k int)"), func(c *postgres.Config) { c.NoRowsLane = true; c.Batch = []postgres.BatchRule{{Batch: true}} })
+	c := w.wire()
+	eventually(t, "writes are grouped by rule", func() bool {
+		c.want("INSERT INTO h VALUES (1)", "INSERT_0_1 I")
+		return w.pool().Grouped > 0
+	})
+	for _, prepare := range []string{"", "SET synchronous_commit = on", "SET synchronous_commit = off"} {
+		own := w.wire()
+		sql := "INSERT INTO h VALUES (2)"
+		if prepare == "" {
+			sql = "/* batch:off */ " + sql
+		} else {
+			own.want(prepare, "SET I")
+		}
+		before := w.pool().Grouped
+		own.want(sql, "INSERT_0_1 I")
+		if n := w.pool().Grouped; n != before {
+			t.Errorf("%q: %s was grouped", prepare, sql)
+		}
+	}
+}
+
+func TestWritesRunAsTheirOwnUserInTheirOwnDatabase(t *testing.T) {
+	t.Parallel()
+	setup := []string{"CREATE TABLE who (u text DEFAULT current_user, d text DEFAULT current_database(), z text DEFAULT current_setting('TimeZone'))", "GRANT ALL ON who TO weir_rls, weir_other"}
+	one, two := database(t, setup...), database(t, setup...)
+	w := start(t, one, oneLane(nil))
+	var all []*wire
+	var want []string
+	for _, db := range []string{one, two} {
+		for _, user := range []string{"postgres", "weir_rls", "weir_other"} {
+			for _, zone := range []string{"UTC", "Asia/Tokyo"} {
+				all = append(all, dialWireAs(t, w.Addr().String(), db, user, pgwire.Param{Name: "TimeZone", Value: zone}))
+				want = append(want, fmt.Sprintf("[u,d,z] (%s,%s,%s) INSERT_0_1 I", user, db, zone))
+			}
+		}
+	}
+	for range 30 {
+		var messages [][]byte
+		for range all {
+			messages = append(messages, query("/* batch */ INSERT INTO who DEFAULT VALUES RETURNING u, d, z"))
+		}
+		for i, got := range together(all, messages) {
+			if r := render(got); r != want[i] {
+				t.Errorf("got %s, want %s", r, want[i])
+			}
+		}
+	}
+}

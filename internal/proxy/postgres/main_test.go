@@ -1,0 +1,313 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// patience bounds every wait for something that must happen. It only keeps a
+// hang from eating the whole run; nothing is expected to come near it.
+const patience = 60 * time.Second
+
+// shared is the server of most tests; each has a database of its own in it.
+var shared struct {
+	server *lab.Postgres
+	err    error // why there is none
+	serial atomic.Int64
+}
+
+// TestMain runs the tests against one real server and then checks that they
+// left neither goroutines nor file descriptors behind.
+func TestMain(m *testing.M) {
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	shared.server, shared.err = lab.StartPostgres(ctx, serverConfig())
+	if shared.err == nil {
+		shared.err = makeRoles(ctx)
+	}
+	goroutines, files := runtime.NumGoroutine(), openFiles()
+	code := m.Run()
+	if err := settleTo(goroutines, files); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if shared.server != nil {
+		stopCtx, stop := context.WithTimeout(context.Background(), time.Minute)
+		defer stop()
+		if err := shared.server.Stop(stopCtx); err != nil {
+			fmt.Fprintln(os.Stderr, "stop server:", err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// serverConfig is a server that does not flush, because the machine does not
+// crash in these tests, but commits synchronously: what it acknowledged has
+// left its memory and survives a SIGKILL, what it did not has not and does not.
+func serverConfig() lab.PostgresConfig {
+	return lab.PostgresConfig{
+		Durability: lab.Fast,
+		Settings: map[string]string{
+			"synchronous_commit": "on", "deadlock_timeout": "50ms",
+			"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", // asynchronous commits stay in memory
+		},
+	}
+}
+
+// makeRoles makes the roles that tests log in as; roles belong to the server.
+func makeRoles(ctx context.Context) error {
+	conn, err := pgconn.Connect(ctx, shared.server.DSN("postgres"))
+	if err != nil {
+		return fmt.Errorf("make roles: %w", err)
+	}
+	_, err = conn.Exec(ctx, "CREATE ROLE weir_rls LOGIN; CREATE ROLE weir_other LOGIN").ReadAll()
+	if err != nil {
+		err = fmt.Errorf("make roles: %w", err)
+	}
+	return errors.Join(err, conn.Close(ctx))
+}
+
+func openFiles() int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}
+
+// settleTo waits until the process is back at the given numbers: connections
+// that the tests closed take a moment to end.
+func settleTo(goroutines, files int) error {
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		g, f := runtime.NumGoroutine(), openFiles()
+		if g <= goroutines && f <= files {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			var b strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
+			return fmt.Errorf("leak: %d goroutines and %d files before the tests, %d and %d after them\n%s", goroutines, files, g, f, b.String())
+		}
+		time.Sleep(5 * time.Millisecond) // between polls
+	}
+}
+
+// server returns the shared server.
+func server(tb testing.TB) *lab.Postgres {
+	tb.Helper()
+	switch {
+	case shared.err == nil:
+	case lab.NotInstalled(shared.err) && os.Getenv("CI") != "true":
+		tb.Skip(shared.err)
+	default:
+		tb.Fatal(shared.err)
+	}
+	return shared.server
+}
+
+// database makes a database for tb and returns its name. setup is run in it.
+func database(tb testing.TB, setup ...string) string {
+	tb.Helper()
+	return databaseOn(tb, server(tb), setup...)
+}
+
+func databaseOn(tb testing.TB, server *lab.Postgres, setup ...string) string {
+	tb.Helper()
+	name := fmt.Sprintf("t%d", shared.serial.Add(1))
+	sqlOn(tb, server.DSN("postgres"), "CREATE DATABASE "+name)
+	tb.Cleanup(func() {
+		select {
+		case <-server.Done():
+		default:
+			sqlOn(tb, server.DSN("postgres"), "DROP DATABASE "+name+" WITH (FORCE)")
+		}
+	})
+	if len(setup) > 0 {
+		sqlOn(tb, server.DSN(name), setup...)
+	}
+	return name
+}
+
+// sqlOn runs texts on a connection of their own.
+func sqlOn(tb testing.TB, dsn string, texts ...string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgconn.Connect(ctx, dsn)
+	if err != nil {
+		tb.Fatalf("connect: %v", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	for _, sql := range texts {
+		if err := conn.Exec(ctx, sql).Close(); err != nil {
+			tb.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// A weir is a running proxy.
+type weir struct {
+	*postgres.Server
+	tb   testing.TB
+	db   string
+	stop func() error // ends it and waits; idempotent
+}
+
+// start runs a proxy in front of the shared server for the length of tb. Its
+// clients use database db.
+func start(tb testing.TB, db string, change func(*postgres.Config)) *weir {
+	tb.Helper()
+	return startFor(tb, server(tb), db, change)
+}
+
+func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postgres.Config)) *weir {
+	tb.Helper()
+	cfg := postgres.Config{
+		Postgres: pgwire.ConnectConfig{Address: server.Addr(), User: server.User(), Database: "postgres", Password: server.Password(), TLSMode: pgwire.TLSDisable},
+		Listen:   "127.0.0.1:0", PoolSize: 8, Loops: 1,
+		QueueTimeout: patience, DrainTimeout: time.Second,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
+		cfg.Log = slog.New(slog.NewTextHandler(testLog{tb}, nil))
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := postgres.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	w := &weir{Server: s, tb: tb, db: db}
+	var result error
+	done := false
+	w.stop = func() error {
+		if done {
+			return result
+		}
+		done = true
+		cancel()
+		select {
+		case result = <-ended:
+		case <-time.After(patience):
+			result = fmt.Errorf("the proxy did not end within %s", patience)
+		}
+		return result
+	}
+	tb.Cleanup(func() {
+		if err := w.stop(); err != nil {
+			tb.Errorf("proxy: %v", err)
+		}
+	})
+	return w
+}
+
+// testLog writes a proxy's log to its test. A proxy ends within its test.
+type testLog struct{ tb testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.tb.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// within is w for a subtest.
+func (w *weir) within(tb testing.TB) *weir {
+	sub := *w
+	sub.tb = tb
+	return &sub
+}
+
+// connect opens a pgx connection that is closed with tb.
+func connect(tb testing.TB, dsn string) *pgx.Conn {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		tb.Fatalf("connect: %v", err)
+	}
+	tb.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// snapshot is the proxy's state now.
+func (w *weir) snapshot() sight.Snapshot {
+	w.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	snap, err := w.Snapshot(ctx)
+	if err != nil {
+		w.tb.Fatalf("snapshot: %v", err)
+	}
+	return snap
+}
+
+// pool is the state of the pool of w's database and the superuser.
+func (w *weir) pool() sight.PoolStatus {
+	w.tb.Helper()
+	for _, p := range w.snapshot().Pools {
+		if p.Database == w.db && p.User == "postgres" {
+			return p
+		}
+	}
+	return sight.PoolStatus{}
+}
+
+// gathered counts the members beyond the first of each group that the lanes of
+// a kind ran: more than none means that there were groups of two and more.
+func (w *weir) gathered(kind string) (extra uint64) {
+	w.tb.Helper()
+	for _, l := range w.snapshot().Lanes {
+		if l.Kind == kind {
+			extra += l.Members - min(l.Members, l.Groups)
+		}
+	}
+	return extra
+}
+
+// eventually polls a condition until it holds.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			tb.Fatalf("this never came true: %s", what)
+		}
+		time.Sleep(2 * time.Millisecond) // between polls
+	}
+}
+
+// ctxFor bounds everything that a test does with its connections.
+func ctxFor(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	tb.Cleanup(cancel)
+	return ctx
+}

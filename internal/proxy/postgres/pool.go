@@ -1,0 +1,482 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// poolKey names a pool: backends are never shared across databases or users.
+type poolKey struct{ database, user string }
+
+func (k poolKey) String() string { return k.user + "@" + k.database }
+
+// A pool holds a loop's backends for one user and database, and everything
+// that waits for one of them.
+type pool struct {
+	l   *loop
+	key poolKey
+
+	backends []*backend
+	free     []*backend // most recently used last
+	shared   []*backend // pipelining reads
+	dialing  int
+	epoch    uint64 // counts the times when all backends were to be renewed
+	size     int
+
+	excl  []waiter // clients, lanes and single units, in order of arrival
+	reads []*unit  // shared reads for which no pipeline has room
+	hot   bool     // in loop.hotPools
+
+	settings *session.Table
+	shapes   *sight.Shapes
+	stmts    map[string]*stmt
+	stmtSeq  uint64
+	keyBuf   []byte
+
+	lanes    map[laneKey]*lane
+	tables   tableCache
+	greeting map[*session.Set][]pgwire.Param // ParameterStatus by settings
+
+	// Facts learned from the first backend.
+	known         bool
+	factsAt       time.Duration
+	version       string // server_version
+	nonconforming bool   // standard_conforming_strings is off by default
+	syncDefault   string // synchronous_commit by default
+	canFlush      bool   // may call pg_logical_emit_message
+	guard, marker *stmt
+
+	keepSequences bool // some client reads currval or lastval across transactions
+
+	dialErr    error // of the last attempt
+	dialNotYet time.Duration
+	dialWait   time.Duration
+
+	st poolStats
+}
+
+type poolStats struct {
+	units, reads, grouped, errors uint64
+	bytes                         uint64
+	waits                         uint64
+	waited                        time.Duration
+	timeouts                      uint64
+	replays, reruns               uint64
+	opened, closed, dialErrors    uint64
+	pins                          [len(pinNames)]uint64
+	latency                       measure.Hist
+}
+
+func (l *loop) pool(key poolKey) *pool {
+	if p := l.pools[key]; p != nil {
+		return p
+	}
+	cfg := &l.srv.cfg
+	p := &pool{
+		l: l, key: key,
+		size:     max(1, (cfg.PoolSize+len(l.srv.loops)-1)/len(l.srv.loops)),
+		settings: l.settings,
+		shapes:   l.shapes,
+		stmts:    make(map[string]*stmt),
+		lanes:    make(map[laneKey]*lane),
+		greeting: make(map[*session.Set][]pgwire.Param),
+	}
+	p.guard = p.ownStmt(guardSQL)
+	p.marker = p.ownStmt(markerSQL)
+	l.pools[key] = p
+	l.poolList = append(l.poolList, p)
+	return p
+}
+
+// shape finds what is known of statements like sql.
+func (p *pool) shape(sql string, verb sqlscan.Verb) *sight.Shape {
+	return p.shapes.Of(sqlscan.Fingerprint(sql), verb.String(), func(limit int) string { return sqlscan.Normalize(sql, limit) })
+}
+
+// ownStmt is a statement of weir's own.
+func (p *pool) ownStmt(sql string) *stmt {
+	p.stmtSeq++
+	return &stmt{srvName: fmt.Sprintf("%sown_%d", srvPrefix, p.stmtSeq), tail: append(append([]byte(sql), 0), 0, 0), sql: sql, shape: &sight.Shape{}}
+}
+
+// internFor is intern for a client. Those who share the statement have its
+// settings in common, and so read its literals alike.
+func (p *pool) internFor(c *client, tail []byte) *stmt {
+	st := p.intern(c.set, tail)
+	if st.info.Effects.Has(sqlscan.EffBackslash) && c.nonconforming() {
+		st.info = st.info.Nonconforming()
+		st.route, st.rows = routeOf(&st.info), false
+	}
+	return st
+}
+
+// wake has the pool's queues looked at, later in this turn.
+func (p *pool) wake() {
+	if !p.hot {
+		p.hot = true
+		p.l.hotPools = append(p.l.hotPools, p)
+	}
+}
+
+// take removes a free backend, best one in the same settings, and returns nil
+// if there is none. For a client that reads its sequences' values it is the one
+// where it last wrote, if that is free.
+func (p *pool) take(set *session.Set, c *client) *backend {
+	if c != nil && p.lastForShared() {
+		return nil
+	}
+	best := -1
+	for i := len(p.free) - 1; i >= 0; i-- {
+		b := p.free[i]
+		if c != nil && c.wantOwn && b.lastWriter == c {
+			best = i
+			break
+		}
+		if best < 0 || (b.set == set && p.free[best].set != set) {
+			best = i
+			if b.set == set && (c == nil || !c.wantOwn) {
+				break
+			}
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	b := p.free[best]
+	p.free = append(p.free[:best], p.free[best+1:]...)
+	return b
+}
+
+// keepForShared is the size from which on a pool keeps one backend for what
+// shares and for what ends by itself.
+const keepForShared = 8
+
+// lastForShared tells whether no further client may have a backend of its own.
+// A client may hold it for as long as it likes, and may hold it until another
+// has its answer: pgbench prepares a statement for one session while those that
+// are in transactions wait in the same thread. If all backends were held, that
+// would be a deadlock.
+func (p *pool) lastForShared() bool {
+	return p.size >= keepForShared && p.l.srv.cfg.ReadLanes > 0 &&
+		len(p.backends)-len(p.free)-len(p.shared) >= p.size-1
+}
+
+// release takes a backend back.
+func (p *pool) release(b *backend) {
+	if b.s.Closed {
+		return
+	}
+	if b.mode == modeShared {
+		p.shared = without(p.shared, b)
+	}
+	b.mode, b.owner, b.lane = modeFree, nil, nil
+	if b.status != pgwire.StatusIdle {
+		// A text was not what weir took it for. Whoever came next would be in
+		// the transaction that it began.
+		p.l.srv.log.Error("backend left in a transaction; closed", "pool", p.key.String(), "pid", b.pid)
+		b.doomed = true
+	}
+	if b.doomed || b.retired {
+		b.s.Close(io.EOF)
+		return
+	}
+	b.freeSince = p.l.Now
+	p.free = append(p.free, b)
+	if len(p.excl) > 0 || len(p.reads) > 0 {
+		p.wake()
+	}
+}
+
+func without(list []*backend, b *backend) []*backend {
+	for i, x := range list {
+		if x == b {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// grow opens backends for what waits, up to the pool's size.
+func (p *pool) grow() {
+	want := len(p.excl)
+	if len(p.reads) > 0 && len(p.shared) < p.l.srv.cfg.ReadLanes {
+		want++
+	}
+	if want == 0 || p.l.Now < p.dialNotYet || p.l.Draining() {
+		return
+	}
+	if !p.l.srv.mayDial(p.key) {
+		if p.dialErr == nil {
+			p.dialErr = errNoSecret
+		}
+		return
+	}
+	for p.dialing < want && len(p.backends)+p.dialing < p.size {
+		p.dial()
+	}
+}
+
+// dial opens one backend in the background.
+func (p *pool) dial() {
+	p.dialing++
+	srv, epoch := p.l.srv, p.epoch
+	srv.background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+		defer cancel()
+		conn, err := srv.dialBackend(ctx, p.key)
+		posted := p.l.Post(func() {
+			p.dialing--
+			if err != nil {
+				p.dialFailed(err)
+				return
+			}
+			if p.epoch != epoch {
+				conn.close() // out of date already
+				p.wake()
+				return
+			}
+			p.adopt(conn)
+		})
+		if !posted && err == nil {
+			conn.close()
+		}
+	})
+}
+
+// adopt takes a logged-in connection into the pool.
+func (p *pool) adopt(conn *backendConn) {
+	b := &backend{
+		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
+		status: pgwire.StatusIdle, set: p.settings.Empty(), prepared: make(map[*stmt]uint64),
+		born: p.l.Now, app: conn.params["application_name"], startApp: conn.params["application_name"],
+	}
+	s, err := p.l.Watch(conn.fd, b)
+	if err != nil {
+		conn.close()
+		p.dialFailed(fmt.Errorf("watch backend socket: %w", err))
+		return
+	}
+	b.s = s
+	p.backends = append(p.backends, b)
+	p.st.opened++
+	p.dialErr, p.dialWait, p.dialNotYet = nil, 0, 0
+	b.mode = modeOwn
+	if v := b.params["server_version"]; v != p.version {
+		p.version, p.known = v, false
+		clear(p.greeting)
+	}
+	if p.known {
+		p.release(b)
+		p.wake()
+		return
+	}
+	p.nonconforming = b.params["standard_conforming_strings"] == "off"
+	b.ask(factsSQL, p.learn)
+}
+
+const factsSQL = `SELECT pg_catalog.current_setting('synchronous_commit'),
+ pg_catalog.has_function_privilege('pg_catalog.pg_logical_emit_message(boolean, text, text)', 'EXECUTE')
+ AND NOT pg_catalog.pg_is_in_recovery()`
+
+// factsKeep is how old the facts may be while there are lanes: a reload of the
+// server's configuration may have changed what a commit promises by default.
+const factsKeep = 5 * time.Second
+
+const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, 'weir', '')`
+
+// learn keeps what the server says of itself. Without an answer the lane that
+// needs these facts stays off.
+func (p *pool) learn(u *unit) {
+	if u.err != nil && u.err.Code == pgwire.CodeConnectionFailure {
+		return // the next backend is asked
+	}
+	p.known = true
+	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 2 {
+		p.l.srv.log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+		return
+	}
+	p.factsAt = p.l.Now
+	p.syncDefault = string(u.rows[0][0])
+	p.canFlush = string(u.rows[0][1]) == "t"
+}
+
+// errNoSecret is why weir cannot open a backend by itself.
+var errNoSecret = errors.New("weir has nothing to log in with as this user: each login of a client brings one connection, and there is none left (list the user's password, or SCRAM secret, to let weir open more)")
+
+// dialFailed tells those who wait, at once if the server refuses this user or
+// database, and otherwise when they have waited long enough: servers restart.
+func (p *pool) dialFailed(err error) {
+	p.st.dialErrors++
+	p.dialErr = err
+	p.dialWait = min(max(2*p.dialWait, 50*time.Millisecond), 2*time.Second)
+	p.dialNotYet = p.l.Now + p.dialWait
+	if len(p.backends) > 0 {
+		return
+	}
+	switch pgwire.CodeOf(err) {
+	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase:
+		p.failWaiting(0, p.dialProblem())
+	}
+}
+
+// dialProblem is the error for those who wait while no backend can be opened.
+// What the server said is passed on as it said it.
+func (p *pool) dialProblem() *pgwire.Error {
+	var e *pgwire.Error
+	if errors.As(p.dialErr, &e) {
+		out := *e
+		return &out
+	}
+	out := pgwire.NewError(pgwire.CodeConnectionUnable, "weir cannot reach the server: %v", p.dialErr)
+	out.Hint = "Check that the server runs and that weir's --postgres names it."
+	return out
+}
+
+// failWaiting answers everything that has waited at least as long as min.
+func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
+	old := p.excl
+	p.excl = nil
+	for _, w := range old {
+		if w.gone() {
+			continue
+		}
+		if p.l.Now-w.since < minWait || w.ask != nil {
+			p.excl = append(p.excl, w)
+			continue
+		}
+		p.st.timeouts++
+		switch {
+		case w.c != nil:
+			w.c.waiting = false
+			if !w.c.greeted {
+				f := *e
+				f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+				w.c.fatal(&f)
+			} else {
+				w.c.refuse(plain(e))
+			}
+		case w.ln != nil:
+			w.ln.queued = false
+			w.ln.failAll(plain(e))
+		case w.u != nil:
+			w.u.c.lost(w.u, plain(e))
+		}
+	}
+	reads := p.reads
+	p.reads = nil
+	for _, u := range reads {
+		if u.c == nil || u.c.s.Closed || u.dead {
+			continue
+		}
+		if p.l.Now-u.queuedAt < minWait {
+			p.reads = append(p.reads, u)
+			continue
+		}
+		p.st.timeouts++
+		u.c.lost(u, plain(e))
+	}
+}
+
+// plain is the error as one that leaves the session alive.
+func plain(e *pgwire.Error) *pgwire.Error {
+	out := *e
+	out.Severity, out.SeverityRaw = "ERROR", "ERROR"
+	return &out
+}
+
+// lose forgets a backend whose connection is gone.
+func (p *pool) lose(b *backend, err error) {
+	p.backends = without(p.backends, b)
+	p.free = without(p.free, b)
+	p.shared = without(p.shared, b)
+	p.st.closed++
+	if b.depth() > 0 || b.owner != nil {
+		p.l.srv.log.Warn("backend connection lost", "pool", p.key.String(), "pid", b.pid, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
+	}
+}
+
+// tick enforces the pool's limits in time.
+func (p *pool) tick() {
+	cfg := &p.l.srv.cfg
+	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
+		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
+	}
+	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0) {
+		e := pgwire.NewError(pgwire.CodeTooManyConnections,
+			"weir: no backend of pool %s became free within %s", p.key, cfg.QueueTimeout)
+		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads))
+		e.Hint = "Raise --pool-size, shorten transactions, or raise --queue-timeout."
+		p.failWaiting(cfg.QueueTimeout, e)
+	}
+	for i := 0; i < len(p.free); i++ {
+		b := p.free[i]
+		idle := cfg.ServerIdleTimeout > 0 && p.l.Now-b.freeSince > cfg.ServerIdleTimeout
+		old := cfg.ServerLifetime > 0 && p.l.Now-b.born > cfg.ServerLifetime
+		if (idle || old) && p.replaceable() {
+			b.s.Write(pgwire.AppendTerminate(nil))
+			b.s.Flush()
+			b.s.Close(io.EOF) // leaves p.free
+			i--
+		}
+	}
+	if len(p.excl) > 0 || len(p.reads) > 0 {
+		p.wake()
+	}
+	if p.known && len(p.lanes) > 0 && p.l.Now-p.factsAt > factsKeep {
+		p.factsAt = p.l.Now
+		p.askIn(p.settings.Empty(), factsSQL, p.learn)
+	}
+	for k, ln := range p.lanes {
+		if ln.idleFor(p.l.Now) > laneKeep {
+			delete(p.lanes, k)
+		}
+	}
+}
+
+// replaceable tells whether a backend may be closed for its age: not where only
+// the next login could bring another and there are clients who would wait for it.
+func (p *pool) replaceable() bool {
+	if p.l.srv.mayDial(p.key) {
+		return true
+	}
+	for _, c := range p.l.clients {
+		if c.p == p {
+			return false
+		}
+	}
+	return true
+}
+
+// closeAll ends every backend.
+func (p *pool) closeAll() {
+	for len(p.backends) > 0 {
+		b := p.backends[len(p.backends)-1]
+		if !b.s.Closed {
+			b.s.Write(pgwire.AppendTerminate(nil))
+			b.s.Flush()
+		}
+		b.s.Close(io.EOF)
+	}
+}
+
+// count records an answered unit.
+func (p *pool) count(u *unit, now time.Duration) {
+	p.st.units++
+	if u.shape != nil {
+		u.shape.Runs++
+	}
+	if u.failed {
+		p.st.errors++
+	}
+	p.st.bytes += uint64(u.bytes)
+	p.st.latency.Record(int64(now - u.queuedAt))
+}

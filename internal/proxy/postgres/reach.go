@@ -1,0 +1,309 @@
+package postgres
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// This file is about statements that reach beyond their session, to a database
+// or a role as a whole. A direct client that leaves takes its connection along;
+// weir's backends stay behind. So they would keep a database from being
+// dropped, renamed or copied, go on under a role that is gone, and start new
+// sessions with defaults that have changed since.
+
+// A reach is what one statement reaches. An empty database or user is any.
+type reach struct {
+	database, user string
+	// alone: the server refuses the statement while other sessions are
+	// connected to the database.
+	alone bool
+}
+
+// The statements that reach far are short. Of others weir reads no more than
+// this.
+const (
+	maxReachText  = 64 << 10
+	maxReachWords = 64 // of one statement
+)
+
+// reachOf reads what the statements of a text reach. It errs towards more: the
+// worst that a wrong answer does is to renew some idle backends.
+func reachOf(sql string) []reach {
+	var out []reach
+	t := words{rest: sql[:min(len(sql), maxReachText)]}
+	for !t.done {
+		var stmt []word
+		for w, ok := t.next(); ok; w, ok = t.next() {
+			if len(stmt) < maxReachWords {
+				stmt = append(stmt, w)
+			}
+		}
+		out = append(out, reachOfOne(stmt)...)
+	}
+	return out
+}
+
+func reachOfOne(stmt []word) []reach {
+	if len(stmt) < 3 {
+		return nil
+	}
+	name := stmt[2:]
+	if name[0].is("if") { // IF EXISTS
+		name = name[min(2, len(name)):]
+	}
+	if len(name) == 0 {
+		return nil
+	}
+	switch verb, kind := stmt[0], stmt[1]; {
+	case kind.is("database"):
+		db := name[0].text
+		switch {
+		case verb.is("drop"), verb.is("alter") && (has(name, "rename") || has(name, "tablespace")):
+			return []reach{{database: db, alone: true}}
+		case verb.is("alter") && (has(name, "set") || has(name, "reset")):
+			return []reach{{database: db}}
+		case verb.is("create"):
+			return []reach{{database: templateOf(name), alone: true}}
+		}
+	case kind.is("role"), kind.is("user"), kind.is("group"):
+		switch {
+		case verb.is("drop"):
+			var out []reach
+			for _, w := range name {
+				if w.text != "," {
+					out = append(out, reach{user: w.text})
+				}
+			}
+			return out
+		case verb.is("alter") && (has(name, "set") || has(name, "reset") || has(name, "rename")):
+			r := reach{user: name[0].text}
+			for _, every := range []string{"all", "current_user", "current_role", "session_user"} {
+				if name[0].is(every) {
+					r.user = ""
+				}
+			}
+			for i, w := range name {
+				if w.is("database") && i > 0 && name[i-1].is("in") && i+1 < len(name) {
+					r.database = name[i+1].text
+				}
+			}
+			return []reach{r}
+		}
+	}
+	return nil
+}
+
+// templateOf is the database that a CREATE DATABASE copies.
+func templateOf(name []word) string {
+	for i, w := range name {
+		if !w.is("template") || i == 0 {
+			continue
+		}
+		if i+1 < len(name) && name[i+1].text == "=" {
+			i++
+		}
+		if i+1 < len(name) && !name[i+1].is("default") {
+			return name[i+1].text
+		}
+	}
+	return "template1"
+}
+
+func has(list []word, keyword string) bool {
+	for _, w := range list[1:] {
+		if w.is(keyword) {
+			return true
+		}
+	}
+	return false
+}
+
+// A word is a word, a quoted name or literal without its quotes, or a sign.
+type word struct {
+	text   string
+	quoted bool
+}
+
+func (w word) is(keyword string) bool { return !w.quoted && w.text == keyword }
+
+// words cuts a text into words. The texts that it is for hold names and simple
+// literals; what it does not know, it returns sign by sign.
+type words struct {
+	rest string
+	done bool
+}
+
+// next returns the next word; ok is false at a semicolon and at the end.
+func (t *words) next() (w word, ok bool) {
+	for {
+		t.rest = strings.TrimLeft(t.rest, " \t\r\n\f\v")
+		switch {
+		case t.rest == "":
+			t.done = true
+			return word{}, false
+		case strings.HasPrefix(t.rest, "--"):
+			_, t.rest, _ = strings.Cut(t.rest, "\n")
+		case strings.HasPrefix(t.rest, "/*"):
+			t.comment()
+		default:
+			return t.word()
+		}
+	}
+}
+
+// comment skips a comment with those in it.
+func (t *words) comment() {
+	depth := 0
+	for t.rest != "" {
+		switch {
+		case strings.HasPrefix(t.rest, "/*"):
+			depth++
+			t.rest = t.rest[2:]
+		case strings.HasPrefix(t.rest, "*/"):
+			t.rest = t.rest[2:]
+			if depth--; depth == 0 {
+				return
+			}
+		default:
+			t.rest = t.rest[1:]
+		}
+	}
+}
+
+func (t *words) word() (word, bool) {
+	switch c := t.rest[0]; {
+	case c == ';':
+		t.rest = t.rest[1:]
+		return word{}, false
+	case c == '"' || c == '\'':
+		var b strings.Builder
+		i := 1
+		for ; i < len(t.rest); i++ {
+			if t.rest[i] == c {
+				if i+1 == len(t.rest) || t.rest[i+1] != c {
+					break
+				}
+				i++
+			}
+			b.WriteByte(t.rest[i])
+		}
+		t.rest = t.rest[min(i+1, len(t.rest)):]
+		return word{text: b.String(), quoted: true}, true
+	case isNameByte(c):
+		i := 1
+		for i < len(t.rest) && isNameByte(t.rest[i]) {
+			i++
+		}
+		w := word{text: foldName(t.rest[:i])}
+		t.rest = t.rest[i:]
+		return w, true
+	default:
+		w := word{text: t.rest[:1]}
+		t.rest = t.rest[1:]
+		return w, true
+	}
+}
+
+func isNameByte(c byte) bool {
+	return c == '_' || c == '$' || c >= 0x80 || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// foldName folds ASCII letters, as the server does for names without quotes.
+func foldName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+// reaches prepares for a statement that changes the catalogue and is about to
+// be sent, and remembers what is to be done when it has ended.
+func (c *client) reaches(sql string) {
+	for _, r := range reachOf(sql) {
+		r.database, r.user = strings.Clone(r.database), strings.Clone(r.user)
+		c.reached = append(c.reached, r)
+		if r.alone {
+			c.l.srv.vacate(r.database, c.id)
+		}
+	}
+}
+
+// vacatePatience is how long weir waits for the clients of a database to leave
+// it. The server itself waits 5 s for sessions to end before it refuses.
+const vacatePatience = 4 * time.Second
+
+// vacate closes the backends of a database, unless clients other than the one
+// named are connected to it: then the server refuses what is to come, as it
+// would directly.
+func (s *Server) vacate(database string, except uint32) {
+	s.background.Go(func() {
+		ctx, cancel := context.WithTimeout(s.dialCtx, vacatePatience)
+		defer cancel()
+		for {
+			users := 0
+			for _, l := range s.loops {
+				if l.Call(ctx, func() { users += l.clientsOf(database, except) }) != nil {
+					return
+				}
+			}
+			if users == 0 {
+				s.renew(reach{database: database})
+				return
+			}
+			select {
+			case <-time.After(20 * time.Millisecond): // clients that have just left are seen in a moment
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+func (l *loop) clientsOf(database string, except uint32) int {
+	n := 0
+	for id, c := range l.clients {
+		if id != except && c.p.key.database == database {
+			n++
+		}
+	}
+	return n
+}
+
+// renew has every backend that r reaches replaced when it is next free, and
+// what weir has learned through them learned anew.
+func (s *Server) renew(r reach) {
+	for _, l := range s.loops {
+		l.Post(func() {
+			for _, p := range l.poolList {
+				if (r.database == "" || r.database == p.key.database) && (r.user == "" || r.user == p.key.user) {
+					p.renewBackends()
+				}
+			}
+		})
+	}
+}
+
+func (p *pool) renewBackends() {
+	clear(p.greeting)
+	p.forgetTexts()
+	if !p.replaceable() {
+		return // better out of date than without any
+	}
+	p.known = false
+	p.epoch++
+	for _, b := range p.backends {
+		b.retired = true
+	}
+	for len(p.free) > 0 {
+		b := p.free[0]
+		b.s.Write(pgwire.AppendTerminate(nil))
+		b.s.Flush()
+		b.s.Close(io.EOF) // leaves p.free
+	}
+}

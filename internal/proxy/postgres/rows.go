@@ -1,0 +1,586 @@
+package postgres
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// A rowsPlan is how the members of a rows lane become one statement.
+type rowsPlan struct {
+	p      *pool
+	set    *session.Set
+	st     *stmt // prepared form; nil for simple queries
+	insert sqlscan.InsertShape
+	bySize map[int]*stmt // multi-row statements by number of tuples, powers of two
+	table  *tableFacts
+	max    int // most tuples in one statement
+}
+
+// maxParams is the most parameters that a Bind message can carry.
+const maxParams = 65535
+
+func newRowsPlan(p *pool, set *session.Set, st *stmt) *rowsPlan {
+	r := &rowsPlan{p: p, set: set, st: st, insert: st.insert, max: maxGroup}
+	if n := st.insert.MaxParam; n > 0 {
+		r.max = min(r.max, maxParams/n)
+	}
+	r.max = 1 << (bits.Len(uint(r.max)) - 1)
+	return r
+}
+
+func newTextPlan(p *pool, set *session.Set, sql string) *rowsPlan {
+	ins, _ := sqlscan.Insert(strings.Clone(sql))
+	return &rowsPlan{p: p, set: set, insert: ins, max: maxGroup}
+}
+
+// multi returns the prepared statement for n tuples, n a power of two. Few
+// sizes mean that each is parsed and planned once per backend.
+func (r *rowsPlan) multi(n int) *stmt {
+	if st := r.bySize[n]; st != nil {
+		return st
+	}
+	k := r.insert.MaxParam
+	text := make([]byte, 0, len(r.insert.Prefix)+n*(len(r.insert.Tuple)+4)+len(r.insert.Suffix)+2)
+	text = append(append(text, r.insert.Prefix...), ' ')
+	for i := range n {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = r.insert.AppendTuple(text, i*k)
+	}
+	text = append(append(text, ' '), r.insert.Suffix...)
+	oids := r.st.tail[len(r.st.sql)+1:]
+	have := int(binary.BigEndian.Uint16(oids))
+	tail := append(text, 0)
+	if have == 0 {
+		tail = append(tail, 0, 0)
+	} else {
+		tail = binary.BigEndian.AppendUint16(tail, uint16(n*k))
+		for range n {
+			for i := range k {
+				if i < have {
+					tail = append(tail, oids[2+4*i:6+4*i]...)
+				} else {
+					tail = append(tail, 0, 0, 0, 0)
+				}
+			}
+		}
+	}
+	st := r.p.newStmt(r.set.Key()+"\x01"+string(tail), tail)
+	if r.bySize == nil {
+		r.bySize = make(map[int]*stmt)
+	}
+	r.bySize[n] = st
+	return st
+}
+
+// current tells whether the table is known to be fit for multi-row statements.
+func (r *rowsPlan) current() bool {
+	if r.table == nil || r.table.state != tablePlain {
+		r.table = r.p.tables.m[tableKey{r.set, r.insert.Table}]
+	}
+	return r.table != nil && r.table.state == tablePlain
+}
+
+// A group is the members of one multi-row transaction.
+type group struct {
+	ln    *lane
+	u     *unit // of kind unitRows, in the backend's queue
+	b     *backend
+	units []*unit
+	guard []byte // the guard's Bind message, from when the table was last known to be fit
+
+	sizes    []int // tuples in each statement
+	at       int   // statements completed
+	desc     []byte
+	rows     []byte // DataRow messages
+	ends     []int  // of each row in rows
+	err      *pgwire.Error
+	mismatch bool
+	settled  bool
+}
+
+// sendRows sends a whole run as multi-row groups, at most the lane's present
+// limit of members in each.
+func (ln *lane) sendRows(b *backend, r *run) {
+	units := r.units
+	for len(units) > 0 {
+		n := min(len(units), ln.limit)
+		g := ln.group(units[:n])
+		units = units[n:]
+		g.send(b)
+	}
+}
+
+func (ln *lane) group(units []*unit) *group {
+	g := &group{ln: ln, units: units, guard: ln.rows.table.guardBind}
+	g.u = ln.p.l.newUnit(unitRows)
+	g.u.grp = g
+	return g
+}
+
+// send appends the group's messages: multi-row statements, the guard, one Sync.
+// All of it is one implicit transaction.
+func (g *group) send(b *backend) {
+	g.b = b
+	plan := g.ln.rows
+	g.sizes, g.at, g.err, g.rows, g.ends = g.sizes[:0], 0, nil, g.rows[:0], g.ends[:0]
+	g.u.exp, g.u.expAt = g.u.exp[:0], 0
+	b.push(g.u)
+	describe := plan.insert.Returning
+	for rest := g.units; len(rest) > 0; {
+		if plan.st == nil {
+			g.putText(b, rest, describe)
+			break
+		}
+		n := min(1<<(bits.Len(uint(len(rest)))-1), plan.max)
+		g.putMulti(b, rest[:n], describe)
+		rest, describe = rest[n:], false
+	}
+	g.putGuard(b)
+	b.s.Out = pgwire.AppendSync(b.s.OutBuf())
+	b.s.Touch()
+}
+
+// putMulti appends one prepared multi-row statement.
+func (g *group) putMulti(b *backend, units []*unit, describe bool) {
+	st := g.ln.rows.multi(len(units))
+	b.need(g.u, st)
+	k := g.ln.rows.insert.MaxParam
+	out := b.s.OutBuf()
+	at := len(out)
+	out = append(out, pgwire.ClientBind, 0, 0, 0, 0, 0)
+	out = append(append(out, st.srvName...), 0)
+	out = putFormats(out, units, k)
+	out = binary.BigEndian.AppendUint16(out, uint16(k*len(units)))
+	for _, u := range units {
+		v := u.bind(u.raw)
+		out = append(out, v.values...)
+	}
+	out = append(out, units[0].bind(units[0].raw).results...)
+	binary.BigEndian.PutUint32(out[at+1:], uint32(len(out)-at-1))
+	if describe {
+		out = pgwire.AppendDescribe(out, pgwire.KindPortal, "")
+	}
+	b.s.Out = pgwire.AppendExecute(out, "", 0)
+	g.sizes = append(g.sizes, len(units))
+}
+
+// putFormats appends the parameter formats of all members, as one code if they
+// are all alike.
+func putFormats(out []byte, units []*unit, k int) []byte {
+	first := units[0].bind(units[0].raw).formats
+	same := len(first) <= 2
+	if same {
+		for _, u := range units[1:] {
+			if string(u.bind(u.raw).formats) != string(first) {
+				same = false
+				break
+			}
+		}
+	}
+	if same {
+		out = binary.BigEndian.AppendUint16(out, uint16(len(first)/2))
+		return append(out, first...)
+	}
+	out = binary.BigEndian.AppendUint16(out, uint16(k*len(units)))
+	for _, u := range units {
+		f := u.bind(u.raw).formats
+		for i := range k {
+			switch {
+			case len(f) == 0:
+				out = append(out, 0, 0)
+			case len(f) == 2:
+				out = append(out, f...)
+			default:
+				out = append(out, f[2*i:2*i+2]...)
+			}
+		}
+	}
+	return out
+}
+
+// putText appends one multi-row statement made of literal tuples.
+func (g *group) putText(b *backend, units []*unit, describe bool) {
+	plan := g.ln.rows
+	out := b.s.OutBuf()
+	at := len(out)
+	out = append(out, pgwire.ClientParse, 0, 0, 0, 0, 0)
+	out = append(append(out, plan.insert.Prefix...), ' ')
+	for i, u := range units {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		sql := text(u.raw[pgwire.HeaderLen : len(u.raw)-1])
+		ins, _ := sqlscan.Insert(sql)
+		out = append(out, ins.Tuple...)
+	}
+	out = append(append(out, ' '), plan.insert.Suffix...)
+	out = append(out, 0, 0, 0)
+	binary.BigEndian.PutUint32(out[at+1:], uint32(len(out)-at-1))
+	out = pgwire.AppendBind(out, "", "", &pgwire.BindArgs{})
+	if describe {
+		out = pgwire.AppendDescribe(out, pgwire.KindPortal, "")
+	}
+	b.s.Out = pgwire.AppendExecute(out, "", 0)
+	g.u.exp = append(g.u.exp, expect{code: expHiddenParse, st: nil})
+	g.sizes = append(g.sizes, len(units))
+}
+
+// putGuard appends the check that the table is still what it was when it was
+// found fit for multi-row statements. It runs after the INSERT, in the same
+// transaction, when the INSERT's lock keeps the table from changing, so a
+// trigger or rule made a moment ago is seen and the group is rolled back.
+func (g *group) putGuard(b *backend) {
+	p := g.ln.p
+	b.need(g.u, p.guard)
+	out := append(b.s.OutBuf(), g.guard...)
+	b.s.Out = pgwire.AppendExecute(out, "", 0)
+}
+
+// message handles one message of the answer.
+func (g *group) message(u *unit, typ byte, msg []byte) {
+	switch typ {
+	case pgwire.ServerParseComplete, pgwire.ServerCloseComplete:
+		u.expAt++
+	case pgwire.ServerRowDescription:
+		if g.at < len(g.sizes) {
+			g.desc = append(g.desc[:0], msg...)
+		}
+	case pgwire.ServerDataRow:
+		if g.at < len(g.sizes) {
+			g.rows = append(g.rows, msg...)
+			g.ends = append(g.ends, len(g.rows))
+		}
+	case pgwire.ServerCommandComplete:
+		if g.at < len(g.sizes) {
+			n, ok := pgwire.RowsAffected(msg[pgwire.HeaderLen : len(msg)-1])
+			if !ok || n != uint64(g.sizes[g.at]) {
+				g.mismatch = true
+			}
+		}
+		g.at++
+	case pgwire.ServerError:
+		e, err := pgwire.ParseError(msg[pgwire.HeaderLen:])
+		if err != nil {
+			e = pgwire.NewError(pgwire.CodeInternalError, "unreadable error")
+		}
+		g.err = e
+		for _, x := range u.exp[u.expAt:] {
+			if x.st != nil {
+				delete(g.b.prepared, x.st)
+			}
+		}
+	}
+}
+
+// ready ends the group's transaction.
+func (g *group) ready() {
+	if g.b.lane != nil && g.ln.rows != nil && g.b.lane == g.ln {
+		g.settle(true)
+	}
+	// In a solo lane the answers wait for the marker.
+}
+
+// settle answers the members, or has them run again apart.
+func (g *group) settle(flushed bool) {
+	if g.settled {
+		return
+	}
+	g.settled = true
+	ln := g.ln
+	n := len(g.units)
+	switch {
+	case g.err != nil:
+		g.fallBack()
+	case g.mismatch || (ln.rows.insert.Returning && len(g.ends) != n):
+		// The guard makes this impossible; if it happens all the same, the
+		// rows are committed and nobody knows whose are missing.
+		g.abandon(pgwire.NewError(pgwire.CodeCompletionUnknown,
+			"weir: a group of %d inserts did not store one row each; whether this one was stored is unknown", n))
+		ln.p.tables.spoil(ln.key.set, ln.rows.insert.Table)
+	case !flushed:
+		g.abandon(pgwire.NewError(pgwire.CodeCompletionUnknown,
+			"weir: the insert was committed but could not be made durable; whether it survives a crash of the server is unknown"))
+	default:
+		if ln.limit < maxGroup {
+			ln.limit = min(maxGroup, ln.limit+1+ln.limit/16)
+		}
+		for i, u := range g.units {
+			g.answer(i, u)
+		}
+	}
+	ln.p.l.recycle(g.u)
+	g.u = nil
+}
+
+// answer gives member i its own answer.
+func (g *group) answer(i int, u *unit) {
+	c := u.c
+	if c == nil || c.s.Closed {
+		g.ln.p.l.recycle(u)
+		return
+	}
+	out := c.s.OutBuf()
+	returning := g.ln.rows.insert.Returning
+	if u.simple {
+		if returning {
+			out = append(out, g.desc...)
+		}
+	} else {
+		for j := range u.ops {
+			switch u.ops[j].kind {
+			case pgwire.ClientParse:
+				out = append(out, parseComplete...)
+			case pgwire.ClientBind:
+				out = append(out, bindComplete...)
+			case pgwire.ClientDescribe:
+				if returning {
+					out = append(out, g.desc...)
+				} else {
+					out = append(out, noData...)
+				}
+			}
+		}
+	}
+	if returning {
+		from := 0
+		if i > 0 {
+			from = g.ends[i-1]
+		}
+		out = append(out, g.rows[from:g.ends[i]]...)
+	}
+	c.s.Out = append(out, insertOne...)
+	c.s.Touch()
+	u.bytes = 40
+	c.groupAnswered(u)
+}
+
+var (
+	bindComplete = pgwire.AppendBindComplete(nil)
+	noData       = pgwire.AppendNoData(nil)
+	insertOne    = pgwire.AppendReadyForQuery(pgwire.AppendCommandComplete(nil, "INSERT 0 1"), pgwire.StatusIdle)
+)
+
+// smallGroup is the size up to which a failed group's members are run one by
+// one; a larger group is first cut into about as many parts as a part has
+// members, so that one culprit costs the others little.
+const smallGroup = 8
+
+// fallBack runs the members again apart, after an error rolled all of them
+// back. Large groups fail more easily than small ones when any member may, so
+// the lane's groups become smaller for a while.
+func (g *group) fallBack() {
+	ln := g.ln
+	p := ln.p
+	ln.fallbacks++
+	ln.limit = max(smallGroup, min(ln.limit, len(g.units))/2)
+	if g.at >= len(g.sizes) || g.err.Code == pgwire.CodeFeatureNotSupported || g.err.Code == pgwire.CodeUndefinedStatement {
+		// The guard refused, or a plan is out of date: look at the table again.
+		p.tables.drop(ln.key.set, ln.rows.insert.Table)
+		ln.forget()
+	}
+	solo := p.solo(ln.key.set, 0)
+	part := len(g.units)
+	if part > smallGroup && ln.rows.table != nil {
+		part = 1 << (bits.Len(uint(part)) / 2)
+	} else {
+		part = 1
+	}
+	for rest := g.units; len(rest) > 0; {
+		n := min(part, len(rest))
+		if n == 1 {
+			u := rest[0]
+			u.retries++
+			if u.c != nil && !u.c.s.Closed {
+				solo.push(u)
+			}
+		} else {
+			sub := ln.group(rest[:n])
+			sub.u.queuedAt = p.l.Now
+			solo.pushGroup(sub)
+		}
+		rest = rest[n:]
+	}
+}
+
+func (ln *lane) pushGroup(g *group) {
+	ln.used = ln.p.l.Now
+	g.u.c = g.units[0].c // not gone
+	if err := ln.q.Push(ln.p.l.Now, g.u, 0); err != nil {
+		g.abandon(pgwire.NewError(pgwire.CodeTooManyConnections, "weir: too many writes wait in one lane: %v", err))
+		return
+	}
+	ln.touch()
+}
+
+// lost is called when the backend is gone before the group was answered.
+func (g *group) lost(u *unit, e *pgwire.Error) { g.abandon(e) }
+
+// abandon answers every member with an error.
+func (g *group) abandon(e *pgwire.Error) {
+	g.settled = true
+	for _, u := range g.units {
+		if u.c != nil && !u.c.s.Closed {
+			u.c.lost(u, e)
+		}
+		u.c = nil
+	}
+}
+
+// bindView is a Bind message taken apart as far as grouping needs.
+type bindView struct {
+	formats []byte // two bytes each; none, one or one per parameter
+	values  []byte // lengths and values, as they stand in the message
+	results []byte // count and formats of the result columns
+	ok      bool
+}
+
+// bind finds the parts of the unit's Bind message in raw.
+func (u *unit) bind(raw []byte) (v bindView) {
+	for i := range u.ops {
+		o := &u.ops[i]
+		if o.kind != pgwire.ClientBind {
+			continue
+		}
+		return viewBind(raw[o.rest:o.end], o.st.insert.MaxParam)
+	}
+	return v
+}
+
+// viewBind reads p, the part of a Bind message after its names; want is the
+// number of parameters that the statement takes.
+func viewBind(p []byte, want int) (v bindView) {
+	n, p, ok := take16(p)
+	if !ok || len(p) < 2*n || (n > 1 && n != want) {
+		return v
+	}
+	v.formats, p = p[:2*n], p[2*n:]
+	n, p, ok = take16(p)
+	if !ok || n != want {
+		return v
+	}
+	at := 0
+	for range n {
+		if len(p) < at+4 {
+			return v
+		}
+		size := int(int32(binary.BigEndian.Uint32(p[at:])))
+		at += 4
+		if size > 0 {
+			at += size
+		}
+		if at > len(p) || size < -1 {
+			return v
+		}
+	}
+	v.values, v.results = p[:at], p[at:]
+	n, rest, ok := take16(v.results)
+	v.ok = ok && len(rest) == 2*n
+	return v
+}
+
+func take16(p []byte) (int, []byte, bool) {
+	if len(p) < 2 {
+		return 0, nil, false
+	}
+	return int(binary.BigEndian.Uint16(p)), p[2:], true
+}
+
+// A tableState says whether a table is fit for multi-row INSERTs.
+type tableState uint8
+
+const (
+	tableUnknown tableState = iota // being looked at
+	tablePlain
+	tableOther // has triggers, rules, row security, or is no ordinary table
+)
+
+// tableFacts is what weir knows of one table under one search path.
+type tableFacts struct {
+	state     tableState
+	at        time.Duration
+	guardBind []byte // the guard's Bind message for this table
+}
+
+type tableKey struct {
+	set  *session.Set
+	name string
+}
+
+// tableCache holds what is known of tables. Facts that speak for grouping are
+// checked in every group by the guard; facts against it grow old.
+type tableCache struct {
+	m map[tableKey]*tableFacts
+}
+
+// tableKeep is how long a table counts as unfit before it is looked at again.
+const tableKeep = 30 * time.Second
+
+func (t *tableCache) forget() { clear(t.m) }
+
+func (t *tableCache) drop(set *session.Set, name string) { delete(t.m, tableKey{set, name}) }
+
+func (t *tableCache) spoil(set *session.Set, name string) {
+	if f := t.m[tableKey{set, name}]; f != nil {
+		f.state = tableOther
+	}
+}
+
+// look returns what is known of a table, and has the server asked if nothing
+// is.
+func (t *tableCache) look(p *pool, set *session.Set, name string) tableState {
+	f := t.m[tableKey{set, name}]
+	if f != nil && (f.state != tableOther || p.l.Now-f.at < tableKeep) {
+		return f.state
+	}
+	if len(t.m) >= sight.MaxShapes {
+		clear(t.m)
+	}
+	if t.m == nil {
+		t.m = make(map[tableKey]*tableFacts)
+	}
+	name = strings.Clone(name)
+	f = &tableFacts{at: p.l.Now}
+	t.m[tableKey{set, name}] = f
+	p.askIn(set, tableSQL(name), func(u *unit) { f.learn(p, name, u) })
+	return tableUnknown
+}
+
+// tableSQL asks whether a table is fit: an ordinary table, not a partition,
+// without row security, rules, triggers of users, and without defaults or
+// checks that call functions of users, which could read the table.
+func tableSQL(name string) string {
+	return `SELECT c.oid, c.xmin, c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND NOT c.relhasrules
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_attrdef d JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass
+  AND p.objid = d.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE d.adrelid = c.oid)
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint k JOIN pg_catalog.pg_depend p ON p.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
+  AND p.objid = k.oid AND p.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass WHERE k.conrelid = c.oid)
+ FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass(` + quoteLiteral(name) + `)`
+}
+
+// guardSQL fails, by a division by zero, unless the name still means the same
+// table in the same version and nobody gave it a trigger.
+const guardSQL = `SELECT 1 / pg_catalog.count(*) FROM pg_catalog.pg_class c
+ WHERE c.oid = pg_catalog.to_regclass($1) AND c.oid = $2::pg_catalog.oid AND c.xmin = $3::pg_catalog.xid
+ AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)`
+
+func (f *tableFacts) learn(p *pool, name string, u *unit) {
+	f.at = p.l.Now
+	if u.err != nil || len(u.rows) != 1 || string(u.rows[0][2]) != "t" {
+		f.state = tableOther
+		return
+	}
+	f.state = tablePlain
+	f.guardBind = pgwire.AppendBind(nil, "", p.guard.srvName, &pgwire.BindArgs{
+		Values: [][]byte{[]byte(name), u.rows[0][0], u.rows[0][1]},
+	})
+}

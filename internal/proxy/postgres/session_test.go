@@ -1,0 +1,374 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+// twoBackends makes sessions meet: everything that they do not hold on to is
+// done on one of two backends.
+func twoBackends(c *postgres.Config) { c.PoolSize = 2 }
+
+// churn has another client use every free backend, so that whatever a session
+// left there would be seen, and whatever it relies on there would be gone.
+func churn(other *wire) {
+	other.tb.Helper()
+	for range 4 {
+		other.want("BEGIN", "BEGIN T")
+		other.want("SELECT 1 AS x", "[x] (1) SELECT_1 T")
+		other.want("COMMIT", "COMMIT I")
+	}
+}
+
+func TestSettingsFollowTheirClientAcrossBackends(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE SCHEMA mine", "CREATE TABLE mine.private (x int)"), twoBackends)
+	other := w.wire()
+	for _, c := range []struct{ name, set, show, want, plain string }{
+		{"search path", "SET search_path TO mine, public", "SHOW search_path", "mine, public", `"$user", public`},
+		{"time zone", "SET TimeZone = 'Asia/Tokyo'", "SHOW TimeZone", "Asia/Tokyo", ""},
+		{"time zone in words", "SET TIME ZONE 'Asia/Kolkata'", "SHOW TimeZone", "Asia/Kolkata", ""},
+		{"custom", "SET myapp.tenant = 'it''s \\ 7'", "SHOW myapp.tenant", `it's \ 7`, ""},
+		{"quoted name", `SET "myapp"."Weird" TO 'x'`, `SHOW myapp.weird`, "x", ""},
+		{"number", "SET work_mem = '12MB'", "SHOW work_mem", "12MB", "4MB"},
+		{"set_config", "SELECT set_config('myapp.viaf', 'q', false) AS s", "SHOW myapp.viaf", "q", ""},
+		{"date style", "SET datestyle = 'German'", "SHOW datestyle", "German, DMY", "ISO, MDY"},
+		{"application_name", "SET application_name = 'named'", "SHOW application_name", "named", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := w.within(t)
+			mine := w.wire()
+			if got := mine.ask(c.set); strings.Contains(got, "ERROR") {
+				t.Fatalf("%s: %s", c.set, got)
+			}
+			churn(other)
+			for range 3 {
+				if got := mine.ask(c.show); !strings.Contains(got, "("+c.want+")") {
+					t.Errorf("%s after %s: %s, want %s", c.show, c.set, got, c.want)
+				}
+				if got := other.ask(c.show); strings.Contains(got, "("+c.want+")") {
+					t.Errorf("another client sees it: %s: %s", c.show, got)
+				} else if c.plain != "" && !strings.Contains(got, "("+c.plain+")") {
+					t.Errorf("another client: %s: %s, want %s", c.show, got, c.plain)
+				}
+			}
+			mine.close()
+		})
+	}
+	mine := w.wire()
+	mine.want("SET search_path TO mine", "SET I")
+	for range 3 {
+		churn(other)
+		mine.want("SELECT x FROM private", "[x] SELECT_0 I")
+		if got := other.ask("SELECT x FROM private"); got != "ERROR:42P01 I" {
+			t.Errorf("a client without the search path: %s", got)
+		}
+	}
+}
+
+func TestSetEndsAsInADirectSession(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), twoBackends)
+	other := w.wire()
+	for _, c := range []struct {
+		name  string
+		steps []string
+		want  string // of SHOW myapp.x, after SET myapp.x = 'before'
+	}{
+		{"local", []string{"BEGIN", "SET LOCAL myapp.x = 'in'", "COMMIT"}, "before"},
+		{"rolled back", []string{"BEGIN", "SET myapp.x = 'in'", "ROLLBACK"}, "before"},
+		{"committed", []string{"BEGIN", "SET myapp.x = 'in'", "COMMIT"}, "in"},
+		{"failed commit", []string{"BEGIN", "SET myapp.x = 'in'", "SELECT 1/0", "COMMIT"}, "before"},
+		{"chained commit", []string{"BEGIN", "SET myapp.x = 'in'", "COMMIT AND CHAIN", "ROLLBACK"}, "in"},
+		{"chained rollback", []string{"BEGIN", "SET myapp.x = 'in'", "ROLLBACK AND CHAIN", "COMMIT"}, "before"},
+		{"savepoint kept", []string{"BEGIN", "SAVEPOINT s", "SET myapp.x = 'in'", "RELEASE s", "COMMIT"}, "in"},
+		{"savepoint undone", []string{"BEGIN", "SAVEPOINT s", "SET myapp.x = 'in'", "ROLLBACK TO s", "COMMIT"}, "before"},
+		{"savepoint, two sets", []string{"BEGIN", "SET myapp.x = 'out'", "SAVEPOINT s", "SET myapp.x = 'in'", "ROLLBACK TO s", "COMMIT"}, "out"},
+		{"many in one text", []string{"SET myapp.x = 'a'; SET myapp.x = 'b'"}, "b"},
+		{"many, failing", []string{"SET myapp.x = 'a'; SELECT 1/0"}, "before"},
+		{"transaction in one text", []string{"BEGIN; SET myapp.x = 'a'; COMMIT"}, "a"},
+		{"bad value", []string{"SET work_mem = 'much'"}, "before"},
+		{"other reset", []string{"SET myapp.y = '1'", "RESET myapp.y"}, "before"},
+		{"in DO", []string{"DO $$ BEGIN PERFORM set_config('myapp.x', 'do', false); END $$"}, "do"},
+		{"in DO by SET", []string{"DO $$ BEGIN SET myapp.x = 'do'; END $$"}, "do"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := w.within(t)
+			mine := w.wire()
+			mine.want("SET myapp.x = 'before'", "SET I")
+			for _, sql := range c.steps {
+				mine.ask(sql)
+			}
+			churn(other)
+			mine.want("SHOW myapp.x", "[myapp.x] ("+c.want+") SHOW I")
+			if got := other.ask("SELECT current_setting('myapp.x', true) AS x"); got != "[x] () SELECT_1 I" && got != "[x] (null) SELECT_1 I" {
+				t.Errorf("another client sees %s", got)
+			}
+			mine.close()
+		})
+	}
+}
+
+func TestResetGoesBackToTheStartupParameters(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), twoBackends)
+	other := w.wire()
+	mine := w.wire(
+		pgwire.Param{Name: "options", Value: `-c work_mem=7MB -c myapp.name=a\ b --search-path=pg_catalog`},
+		pgwire.Param{Name: "application_name", Value: "starter"},
+		pgwire.Param{Name: "timezone", Value: "Asia/Tokyo"},
+	)
+	if got := mine.params["TimeZone"]; got != "Asia/Tokyo" {
+		t.Errorf("reported TimeZone is %q", got)
+	}
+	if got := mine.params["application_name"]; got != "starter" {
+		t.Errorf("reported application_name is %q", got)
+	}
+	check := func(when string) {
+		t.Helper()
+		churn(other)
+		for show, want := range map[string]string{
+			"work_mem": "7MB", "myapp.name": "a b", "search_path": "pg_catalog", "application_name": "starter", "timezone": "Asia/Tokyo",
+		} {
+			if got := mine.ask("SELECT current_setting('" + show + "', true) AS x"); got != "[x] ("+want+") SELECT_1 I" {
+				t.Errorf("%s: %s is %s, want %s", when, show, got, want)
+			}
+		}
+		if got := other.ask("SELECT current_setting('work_mem') AS x"); got != "[x] (4MB) SELECT_1 I" {
+			t.Errorf("another client has work_mem %s", got)
+		}
+	}
+	check("at start")
+	mine.want("SET work_mem = '9MB'", "SET I")
+	mine.want("RESET work_mem", "RESET I")
+	check("after RESET of one")
+	mine.ask("SET TimeZone = 'UTC'")
+	mine.want("SET work_mem TO DEFAULT", "SET I")
+	mine.ask("RESET ALL")
+	check("after RESET ALL")
+	mine.ask("SET search_path = public")
+	mine.ask("SET application_name = 'else'")
+	mine.ask("DISCARD ALL")
+	check("after DISCARD ALL")
+	// What the client was told in the meantime adds up to the truth.
+	for name, want := range map[string]string{"TimeZone": "Asia/Tokyo", "application_name": "starter"} {
+		if got := mine.params[name]; got != want {
+			t.Errorf("the client was told at last that %s is %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestBadStartupParametersAreRefusedAsByTheServer(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	for _, p := range []pgwire.Param{
+		{Name: "options", Value: "-c work_mem=much"},
+		{Name: "no_such_setting", Value: "1"},
+		{Name: "client_encoding", Value: "klingon"},
+	} {
+		var codes []string
+		for _, addr := range []string{server(t).Addr(), w.Addr().String()} {
+			_, err := pgwire.Connect(t.Context(), pgwire.ConnectConfig{Address: addr, User: "postgres", Database: w.db, TLSMode: pgwire.TLSDisable, Params: []pgwire.Param{p}})
+			if err == nil {
+				t.Errorf("%s=%s: accepted by %s", p.Name, p.Value, addr)
+			}
+			codes = append(codes, pgwire.CodeOf(err))
+		}
+		if codes[0] != codes[1] {
+			t.Errorf("%s=%s: the server says %s, weir %s", p.Name, p.Value, codes[0], codes[1])
+		}
+	}
+	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I") // and a good one gets in
+}
+
+func TestSessionStatePinsAndUnpins(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (id serial, x int)", "INSERT INTO t (x) SELECT g FROM generate_series(1, 5) g", "CREATE ROLE pinned_role_"+"x"), func(c *postgres.Config) { c.PoolSize = 3 })
+	t.Cleanup(func() { sqlOn(t, server(t).DSN("postgres"), "DROP ROLE pinned_role_x") })
+	other := w.wire()
+	for _, c := range []struct {
+		name, cause string
+		enter       []string
+		probe, want string
+		alien       string // what another client gets from the probe must not be this
+		leave       []string
+		stays       bool // the pin stays until the client leaves
+	}{
+		{"temporary table", "temp", []string{"CREATE TEMP TABLE tt (x int)", "INSERT INTO tt VALUES (1)"}, "SELECT x FROM tt", "[x] (1) SELECT_1 I", "(1)", []string{"DROP TABLE tt"}, false},
+		{"temporary table on commit drop", "temp", []string{"BEGIN", "CREATE TEMP TABLE tt (x int) ON COMMIT DROP"}, "SELECT x FROM tt", "[x] SELECT_0 T", "SELECT_0", []string{"COMMIT"}, false},
+		{"select into temporary", "temp", []string{"SELECT 1 AS x INTO TEMP tt"}, "SELECT x FROM tt", "[x] (1) SELECT_1 I", "(1)", []string{"DISCARD TEMP"}, false},
+		{"advisory lock", "advisory_lock", []string{"SELECT pg_advisory_lock(4711)"}, "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND objid = 4711", "[n] (1) SELECT_1 I", "(1)", []string{"SELECT pg_advisory_unlock(4711)"}, false},
+		{"held cursor", "hold_cursor", []string{"DECLARE hc CURSOR WITH HOLD FOR SELECT x FROM t ORDER BY x", "FETCH 1 FROM hc"}, "FETCH 0 FROM hc", "[x] (1) FETCH_1 I", "FETCH", []string{"CLOSE hc"}, false},
+		{"SQL PREPARE", "prepare", []string{"PREPARE pp AS SELECT 7 AS x"}, "EXECUTE pp", "[x] (7) SELECT_1 I", "(7)", []string{"DEALLOCATE pp"}, false},
+		{"listen", "listen", []string{"LISTEN ch"}, "SELECT count(*) AS n FROM pg_listening_channels()", "[n] (1) SELECT_1 I", "(1)", []string{"UNLISTEN ch"}, false},
+		{"role", "role", []string{"SET ROLE pinned_role_x"}, "SELECT current_user AS u", "[u] (pinned_role_x) SELECT_1 I", "pinned_role_x", []string{"RESET ROLE"}, true},
+		{"session authorization", "role", []string{"SET SESSION AUTHORIZATION pinned_role_x"}, "SELECT session_user AS u", "[u] (pinned_role_x) SELECT_1 I", "pinned_role_x", []string{"DISCARD ALL"}, false},
+		{"everything discarded", "temp", []string{"CREATE TEMP TABLE tt (x int)", "LISTEN ch", "PREPARE pp AS SELECT 7 AS x"}, "EXECUTE pp", "[x] (7) SELECT_1 I", "(7)", []string{"DISCARD ALL"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := w.within(t)
+			before := w.pool().Pins[c.cause]
+			mine := w.wire()
+			for _, sql := range c.enter {
+				if got := mine.ask(sql); strings.Contains(got, "ERROR") {
+					t.Fatalf("%s: %s", sql, got)
+				}
+			}
+			eventually(t, "one client is pinned", func() bool { return w.pool().Pinned == 1 })
+			if n := w.pool().Pins[c.cause] - before; n == 0 {
+				t.Errorf("no pin was counted for %s", c.cause)
+			}
+			for range 3 {
+				churn(other)
+				mine.want(c.probe, c.want)
+				if got := other.ask(c.probe); strings.Contains(got, c.alien) {
+					t.Errorf("another client sees it: %s", got)
+				}
+			}
+			for _, sql := range c.leave {
+				mine.ask(sql)
+			}
+			if !c.stays {
+				eventually(t, "the pin is gone", func() bool { return w.pool().Pinned == 0 })
+			}
+			mine.close()
+			eventually(t, "the client is gone and its backend clean", func() bool {
+				p := w.pool()
+				return p.Pinned == 0 && p.Owned == 0
+			})
+			if got := other.ask(c.probe); strings.Contains(got, c.alien) {
+				t.Errorf("left behind for another client: %s", got)
+			}
+		})
+	}
+}
+
+func TestStateOfAClientThatVanishesIsCleaned(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1 })
+	mine := w.wire()
+	for _, sql := range []string{"CREATE TEMP TABLE tt (x int)", "SELECT pg_advisory_lock(99)", "LISTEN ch", "PREPARE pp AS SELECT 1", "SET ROLE postgres", "BEGIN", "SET myapp.x = 'left'"} {
+		mine.ask(sql)
+	}
+	mine.close()
+	other := w.wire()
+	other.want("SELECT count(*) AS n FROM pg_class WHERE relname = 'tt' AND pg_table_is_visible(oid)", "[n] (0) SELECT_1 I")
+	other.want("SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND objid = 99", "[n] (0) SELECT_1 I")
+	other.want("SELECT count(*) AS n FROM pg_listening_channels()", "[n] (0) SELECT_1 I")
+	other.want("SELECT count(*) AS n FROM pg_prepared_statements WHERE from_sql", "[n] (0) SELECT_1 I")
+	if got := other.ask("SELECT current_setting('myapp.x', true) AS x"); strings.Contains(got, "left") {
+		t.Errorf("a setting was left: %s", got)
+	}
+}
+
+func TestNotificationsReachTheirListener(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 3 })
+	listener, other := w.wire(), w.wire()
+	listener.want("LISTEN news", "LISTEN I")
+	other.want("NOTIFY news, 'one'", "NOTIFY I")
+	m, err := listener.next()
+	if err != nil || m.String() != "notify:news:one" {
+		t.Errorf("the idle listener got %s, %v", m, err)
+	}
+	other.want("SELECT pg_notify('news', 'two')", "[pg_notify] () SELECT_1 I")
+	if m, err := listener.next(); err != nil || m.String() != "notify:news:two" {
+		t.Errorf("the idle listener got %s, %v", m, err)
+	}
+	listener.want("NOTIFY news, 'self'", "NOTIFY notify:news:self I")
+	listener.want("UNLISTEN *", "UNLISTEN I")
+	eventually(t, "nobody is pinned", func() bool { return w.pool().Pinned == 0 })
+	other.want("NOTIFY news, 'late'", "NOTIFY I")
+	listener.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	churn(other)
+}
+
+func TestSequenceValuesAreNeverAnotherClients(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE SEQUENCE s", "CREATE TABLE t (id serial, x int)"), func(c *postgres.Config) { c.PoolSize = 4 })
+	mine, other := w.wire(), w.wire()
+	mine.want("INSERT INTO t (x) VALUES (1)", "INSERT_0_1 I")
+	other.want("INSERT INTO t (x) VALUES (2)", "INSERT_0_1 I")
+	// Across statements the first reading may be undefined, never wrong; from
+	// then on it is right.
+	if got := mine.ask("SELECT currval('t_id_seq') AS v"); got != "[v] (1) SELECT_1 I" && !strings.Contains(got, "55000") {
+		t.Errorf("currval: %s", got)
+	}
+	for i, sql := range []string{"SELECT nextval('s') AS v", "INSERT INTO t (x) VALUES (3) RETURNING id AS v"} {
+		first := mine.ask(sql)
+		churn(other)
+		other.ask(sql)
+		again := mine.ask([]string{"SELECT currval('s') AS v", "SELECT lastval() AS v"}[i])
+		if strings.Split(first, " ")[1] != strings.Split(again, " ")[1] {
+			t.Errorf("%s gave %s, read back %s", sql, first, again)
+		}
+	}
+	third := w.wire()
+	if got := third.ask("SELECT lastval()"); !strings.Contains(got, "55000") {
+		t.Errorf("lastval of a client without one: %s", got)
+	}
+	mine.want("BEGIN", "BEGIN T")
+	first := mine.ask("SELECT nextval('s') AS v")
+	other.ask("SELECT nextval('s') AS v")
+	if again := mine.ask("SELECT currval('s') AS v"); again != first {
+		t.Errorf("in a transaction: nextval %s, currval %s", first, again)
+	}
+	mine.want("COMMIT", "COMMIT I")
+}
+
+func TestStatementsPreparedByProtocolAreUsableBySQL(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), twoBackends)
+	mine, other := w.wire(), w.wire()
+	mine.send(parse("ps", "SELECT $1::int AS x"), sync())
+	mine.ready()
+	for range 2 {
+		churn(other)
+		mine.want("EXECUTE ps(5)", "[x] (5) SELECT_1 I")
+		mine.want("EXECUTE ps(6)", "[x] (6) SELECT_1 I")
+		mine.want("BEGIN", "BEGIN T")
+		mine.want("EXECUTE ps(7)", "[x] (7) SELECT_1 T")
+		mine.want("EXECUTE ps(8)", "[x] (8) SELECT_1 T")
+		mine.want("COMMIT", "COMMIT I")
+	}
+	if got := other.ask("EXECUTE ps(5)"); got != "ERROR:26000 I" {
+		t.Errorf("another client: %s", got)
+	}
+	other.send(parse("ps", "SELECT 'other' AS x"), sync())
+	other.ready()
+	other.want("EXECUTE ps", "[x] (other) SELECT_1 I")
+	mine.want("EXECUTE ps(9)", "[x] (9) SELECT_1 I")
+	mine.want("DEALLOCATE ps", "DEALLOCATE I")
+	if got := mine.ask("EXECUTE ps(5)"); got != "ERROR:26000 I" {
+		t.Errorf("after DEALLOCATE: %s", got)
+	}
+	mine.send(bind("", "ps", "1"), execute("", 0), sync())
+	if got := render(mine.ready()); got != "ERROR:26000 I" {
+		t.Errorf("Bind after DEALLOCATE: %s", got)
+	}
+	other.want("DEALLOCATE ALL", "DEALLOCATE_ALL I")
+	other.send(bind("", "ps"), sync())
+	if got := render(other.ready()); got != "ERROR:26000 I" {
+		t.Errorf("Bind after DEALLOCATE ALL: %s", got)
+	}
+}
+
+func TestUnnamedStatementSurvivesWhatWeirAsksForItself(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), twoBackends)
+	mine := w.wire()
+	mine.want("LISTEN a", "LISTEN I")
+	mine.send(parse("unlock", "SELECT pg_advisory_unlock(1) AS u"), sync())
+	mine.ready()
+	mine.send(parse("", "SELECT 'still here' AS x"), sync())
+	mine.ready()
+	mine.send(bind("", "unlock"), execute("", 0), sync()) // weir looks at the state after it
+	mine.ready()
+	mine.send(bind("", ""), execute("", 0), sync())
+	if got := render(mine.ready()); got != "bound (still here) SELECT_1 I" {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,0 +1,148 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// A unit is what one ReadyForQuery answers: a simple query, or extended
+// messages up to their Sync. It is the smallest thing that can change
+// backends. Units stand in a backend's queue in the order in which their bytes
+// were sent; the head's client gets the bytes that arrive.
+type unit struct {
+	kind unitKind
+	c    *client // who asked; nil for weir's own and when the client is gone
+	open bool    // of a linked client: more messages may follow before its Sync
+
+	// The client's messages, for units that are built whole (shared reads,
+	// members of lanes). A linked client's messages are not kept.
+	raw    []byte
+	ops    []op
+	simple bool // one Query message
+	shape  *sight.Shape
+
+	// What is still to come, in order. Empty for simple queries.
+	exp   []expect
+	expAt int
+
+	// Progress.
+	queuedAt time.Duration // when the client's messages were complete
+	sentAt   time.Duration
+	wrote    bool // part of the answer is in the client's output
+	mark     int  // length of the client's output before that part
+	bytes    int  // of the answer so far
+	failed   bool // an ErrorResponse came; only ReadyForQuery follows
+	retry    bool // the answer is withheld: run again
+	retries  uint8
+	err      *pgwire.Error // the ErrorResponse, where weir must look at it
+	dead     bool          // cancelled or disconnected while it waited
+
+	// Effects that hold from the moment when the unit has succeeded.
+	sets    []sqlscan.SetClause
+	effects sqlscan.Effect
+	commits bool   // a COMMIT was answered
+	ends    bool   // it is COMMIT or ROLLBACK; in a transaction again after it: AND CHAIN
+	resets  bool   // it has a RESET: what the client asked for at startup must be set again
+	frees   string // the statement that a DEALLOCATE names
+	probe   bool   // session state must be looked at before the backend is shared
+	parsed  []parsedName
+
+	// parked answers of lanes, and weir's own queries.
+	park bool
+	resp []byte
+	grp  *group
+	done func(u *unit) // weir's own: called when answered, or with u.err set
+	rows [][][]byte
+	tell bool // weir's own: the owner learns of settings that it changes
+}
+
+type unitKind uint8
+
+const (
+	unitClient unitKind = iota
+	unitHidden          // weir's own query
+	unitRows            // a multi-row statement for many clients
+)
+
+// An op is one message of a unit that is kept whole.
+type op struct {
+	kind     byte  // pgwire.Client*
+	off, end int32 // of the whole message within raw
+	rest     int32 // where the part after the names begins, for Bind
+	name     int32 // where the name of a statement begins, for Parse, Bind, Describe, Close
+	st       *stmt
+}
+
+// An expect is one answer that must come before ReadyForQuery, or one that
+// weir gives itself in its place.
+type expect struct {
+	code expectCode
+	st   *stmt
+}
+
+type expectCode uint8
+
+const (
+	expBind        expectCode = iota
+	expDescribe               // RowDescription or NoData ends it
+	expExecute                // CommandComplete, EmptyQuery or PortalSuspended ends it
+	expClose                  // CloseComplete of a portal
+	expParse                  // the client's Parse: the statement becomes known on the backend
+	expHiddenParse            // our Parse: the answer is swallowed
+	expHiddenClose            // our Close, to keep the backend's statements bounded
+	expOwnParse               // no Parse was sent, the statement is there: we answer
+	expOwnClose               // no Close was sent, the statement is shared: we answer
+)
+
+// own tells that weir gives the answer itself.
+func (e expectCode) own() bool { return e == expOwnParse || e == expOwnClose }
+
+// A parsedName remembers what a Parse or Close did to the client's names,
+// to undo it if the server refuses the text.
+type parsedName struct {
+	name string
+	st   *stmt // nil after Close
+	prev *stmt // what the name meant before
+}
+
+func (l *loop) newUnit(kind unitKind) *unit {
+	if n := len(l.units); n > 0 {
+		u := l.units[n-1]
+		l.units = l.units[:n-1]
+		u.kind = kind
+		return u
+	}
+	return &unit{kind: kind}
+}
+
+// recycle returns a unit to the free list. Nothing may refer to it any more.
+func (l *loop) recycle(u *unit) {
+	if len(l.units) >= 4096 {
+		return
+	}
+	raw, ops, exp, resp := u.raw[:0], u.ops[:0], u.exp[:0], u.resp[:0]
+	if cap(raw) > 16<<10 {
+		raw = nil
+	}
+	if cap(resp) > 16<<10 {
+		resp = nil
+	}
+	clear(ops[:cap(ops)])
+	clear(exp[:cap(exp)])
+	*u = unit{raw: raw, ops: ops, exp: exp, resp: resp}
+	l.units = append(l.units, u)
+}
+
+// cstr returns the NUL-terminated text at p[i:] and the index after the NUL;
+// ok is false if there is none.
+func cstr(p []byte, i int) (s []byte, next int, ok bool) {
+	for j := i; j < len(p); j++ {
+		if p[j] == 0 {
+			return p[i:j], j + 1, true
+		}
+	}
+	return nil, 0, false
+}

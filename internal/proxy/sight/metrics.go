@@ -1,0 +1,197 @@
+package sight
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+)
+
+// A Source is one protocol's side of a proxy.
+type Source interface {
+	// Snapshot collects the present state.
+	Snapshot(ctx context.Context) (Snapshot, error)
+}
+
+// collector renders snapshots as Prometheus metrics at each scrape, so that
+// the data path touches no metric objects.
+type collector struct {
+	sources []Source
+
+	clients, backends, waiting, pinned                 *prometheus.Desc
+	statements, grouped, errors, waits, waitSeconds    *prometheus.Desc
+	timeouts, pins, logins, dials, reruns, replays     *prometheus.Desc
+	latency                                            *prometheus.Desc
+	groups, members, fallbacks, lanes                  *prometheus.Desc
+	shapeRuns, shapeErrors, shapeCost                  *prometheus.Desc
+	loopBusy, loopTurns, loopSyscalls, bytes, badHints *prometheus.Desc
+}
+
+// Collector returns the Prometheus metrics of a proxy. Their names begin with
+// weir_proxy_, and the label engine tells the sources apart. Statement shapes are
+// bounded to the busiest hundred of each.
+func Collector(sources ...Source) prometheus.Collector {
+	d := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("weir_proxy_"+name, help, append([]string{"engine"}, labels...), nil)
+	}
+	pool := []string{"database", "user"}
+	with := func(more ...string) []string { return append(append([]string(nil), pool...), more...) }
+	return &collector{
+		sources:      sources,
+		clients:      d("clients", "Client sessions by state.", with("state")...),
+		backends:     d("backends", "Server connections by mode.", with("mode")...),
+		waiting:      d("waiting_statements", "Statements that wait for a backend.", pool...),
+		pinned:       d("pinned_clients", "Clients that keep their backend because of session state.", pool...),
+		statements:   d("statements_total", "Units answered, by path.", with("path")...),
+		grouped:      d("grouped_statements_total", "Writes answered as members of a group.", pool...),
+		errors:       d("errors_total", "Units that the server answered with an error.", pool...),
+		waits:        d("waits_total", "Times that something waited for a backend.", pool...),
+		waitSeconds:  d("wait_seconds_total", "Time spent waiting for a backend.", pool...),
+		timeouts:     d("queue_timeouts_total", "Statements refused because no backend became free in time.", pool...),
+		pins:         d("pins_total", "Sessions pinned to a backend, by cause.", with("cause")...),
+		logins:       d("logins_total", "Client logins by outcome.", "outcome"),
+		dials:        d("backend_connections_total", "Server connections by outcome.", with("outcome")...),
+		reruns:       d("reruns_total", "Units run again after an error of weir's own making.", pool...),
+		replays:      d("settings_replays_total", "Times that session settings were replayed on a backend.", pool...),
+		latency:      d("latency_seconds", "From the complete message of a client to its answer.", pool...),
+		groups:       d("lane_groups_total", "Groups sent by write lanes.", with("kind", "statement")...),
+		members:      d("lane_statements_total", "Statements in those groups.", with("kind", "statement")...),
+		fallbacks:    d("lane_fallbacks_total", "Groups that failed and were run again apart.", with("kind", "statement")...),
+		lanes:        d("lane_concurrency", "Groups that the controller allows in flight now.", with("kind", "statement")...),
+		shapeRuns:    d("statement_runs_total", "Executions by statement shape, busiest hundred.", "verb", "statement"),
+		shapeErrors:  d("statement_errors_total", "Errors by statement shape.", "verb", "statement"),
+		shapeCost:    d("statement_cost_seconds", "Learned cost of a statement shape on the server.", "verb", "statement"),
+		loopBusy:     d("loop_busy_seconds_total", "Time in which an event loop did not sleep."),
+		loopTurns:    d("loop_turns_total", "Turns of the event loops."),
+		loopSyscalls: d("loop_syscalls_total", "System calls of the event loops on sockets.", "call"),
+		bytes:        d("bytes_total", "Bytes over all sockets.", "direction"),
+		badHints:     d("bad_hints_total", "Hints that could not be used."),
+	}
+}
+
+// Describe sends nothing: the metrics depend on the pools that exist.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for _, source := range c.sources {
+		snap, err := source.Snapshot(ctx)
+		if err != nil {
+			ch <- prometheus.NewInvalidMetric(c.clients, err)
+			return
+		}
+		c.collect(ch, &snap)
+	}
+}
+
+func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
+	emit := func(kind prometheus.ValueType) emitMetric {
+		return func(d *prometheus.Desc, v float64, labels ...string) {
+			ch <- prometheus.MustNewConstMetric(d, kind, v, append([]string{snap.Engine}, labels...)...)
+		}
+	}
+	gauge, count := emit(prometheus.GaugeValue), emit(prometheus.CounterValue)
+	count(c.logins, float64(snap.Logins), "accepted")
+	count(c.logins, float64(snap.LoginsFailed), "failed")
+	count(c.logins, float64(snap.LoginsRefused), "refused")
+	count(c.badHints, float64(snap.BadHints))
+	for i := range snap.Pools {
+		p := &snap.Pools[i]
+		db, user := p.Database, p.User
+		gauge(c.clients, float64(p.Active), db, user, "active")
+		gauge(c.clients, float64(p.Clients-p.Active), db, user, "idle")
+		gauge(c.pinned, float64(p.Pinned), db, user)
+		gauge(c.waiting, float64(p.Waiting), db, user)
+		gauge(c.backends, float64(p.Free), db, user, "free")
+		gauge(c.backends, float64(p.Shared), db, user, "shared")
+		gauge(c.backends, float64(p.Owned), db, user, "owned")
+		gauge(c.backends, float64(p.Laned), db, user, "laned")
+		count(c.statements, float64(p.Reads), db, user, "shared")
+		count(c.statements, float64(p.Grouped), db, user, "grouped")
+		count(c.statements, float64(p.Statements-min(p.Statements, p.Reads+p.Grouped)), db, user, "alone")
+		count(c.grouped, float64(p.Grouped), db, user)
+		count(c.errors, float64(p.Errors), db, user)
+		count(c.waits, float64(p.Waits), db, user)
+		count(c.waitSeconds, p.Waited.Seconds(), db, user)
+		count(c.timeouts, float64(p.Timeouts), db, user)
+		count(c.dials, float64(p.Opened), db, user, "opened")
+		count(c.dials, float64(p.Closed), db, user, "closed")
+		count(c.dials, float64(p.DialErrors), db, user, "failed")
+		count(c.reruns, float64(p.Reruns), db, user)
+		count(c.replays, float64(p.Replays), db, user)
+		for cause, n := range p.Pins {
+			count(c.pins, float64(n), db, user, cause)
+		}
+		h := p.Latency
+		quantiles := make(map[float64]float64, 4)
+		for _, q := range []float64{0.5, 0.9, 0.99, 0.999} {
+			quantiles[q] = time.Duration(h.Quantile(q)).Seconds()
+		}
+		ch <- prometheus.MustNewConstSummary(c.latency, h.Count(), time.Duration(h.Sum()).Seconds(), quantiles, snap.Engine, db, user)
+	}
+	c.collectLanes(snap, gauge, count)
+	c.collectLoops(snap, gauge, count)
+}
+
+type emitMetric func(d *prometheus.Desc, v float64, labels ...string)
+
+// collectLanes adds up lanes of the same statement, which differ in settings or
+// window only.
+func (c *collector) collectLanes(snap *Snapshot, gauge, count emitMetric) {
+	type key struct{ db, user, kind, text string }
+	sum := make(map[key]*LaneStatus)
+	for i := range snap.Lanes {
+		l := &snap.Lanes[i]
+		k := key{l.Database, l.User, l.Kind, l.Text}
+		if s := sum[k]; s != nil {
+			s.Groups += l.Groups
+			s.Members += l.Members
+			s.Fallbacks += l.Fallbacks
+			s.Lanes += l.Lanes
+		} else if len(sum) < maxReportedShapes {
+			sum[k] = &LaneStatus{Groups: l.Groups, Members: l.Members, Fallbacks: l.Fallbacks, Lanes: l.Lanes}
+		}
+	}
+	for k, l := range sum {
+		count(c.groups, float64(l.Groups), k.db, k.user, k.kind, k.text)
+		count(c.members, float64(l.Members), k.db, k.user, k.kind, k.text)
+		count(c.fallbacks, float64(l.Fallbacks), k.db, k.user, k.kind, k.text)
+		gauge(c.lanes, float64(l.Lanes), k.db, k.user, k.kind, k.text)
+	}
+}
+
+func (c *collector) collectLoops(snap *Snapshot, gauge, count emitMetric) {
+	type key struct{ verb, text string }
+	shapes := make(map[key]ShapeStatus)
+	for _, s := range snap.Shapes {
+		k := key{s.Verb, s.Text}
+		old := shapes[k]
+		s.Runs += old.Runs
+		s.Errors += old.Errors
+		shapes[k] = s
+	}
+	for k, s := range shapes {
+		count(c.shapeRuns, float64(s.Runs), k.verb, k.text)
+		count(c.shapeErrors, float64(s.Errors), k.verb, k.text)
+		gauge(c.shapeCost, s.Cost.Seconds(), k.verb, k.text)
+	}
+	var all netloop.Stats
+	for _, l := range snap.Loops {
+		all.Busy += l.Busy
+		all.Turns += l.Turns
+		all.Reads += l.Reads
+		all.Writes += l.Writes
+		all.BytesIn += l.BytesIn
+		all.BytesOut += l.BytesOut
+	}
+	count(c.loopBusy, all.Busy.Seconds())
+	count(c.loopTurns, float64(all.Turns))
+	count(c.loopSyscalls, float64(all.Reads), "read")
+	count(c.loopSyscalls, float64(all.Writes), "write")
+	count(c.bytes, float64(all.BytesIn), "in")
+	count(c.bytes, float64(all.BytesOut), "out")
+}

@@ -1,0 +1,86 @@
+package sight
+
+import "time"
+
+// A Shape is what all statements of one fingerprint have in common: what weir
+// learned of their cost, and the counters that are reported for them.
+type Shape struct {
+	Text string // normalised, cut for display
+	Verb string
+
+	Runs    uint64 // answered, by any path
+	Grouped uint64 // of Runs: those answered as members of a group
+	Errors  uint64
+
+	seen  uint64 // answers that cost and bytes were learned from
+	cost  time.Duration
+	bytes float64 // of one result
+}
+
+// Learning constants. A statement's cost falls fast and rises slowly, so that
+// a burst of load on the machine, which makes everything slow, does not brand
+// a cheap statement; a statement that is slow by itself stays above.
+const (
+	costFall = 0.25
+	costRise = 0.05
+	// slowCost is the cost from which a statement gets a backend of its
+	// own: at it, one statement would delay those behind it by a
+	// noticeable part of a network round trip.
+	slowCost = 2 * time.Millisecond
+	// bigResult is the result size from which a statement gets a backend of
+	// its own: about what one read() of a socket carries.
+	bigResult = 64 << 10
+)
+
+// Observe learns from one answer.
+func (s *Shape) Observe(took time.Duration, bytes int) {
+	s.seen++
+	if s.seen == 1 {
+		s.cost, s.bytes = took, float64(bytes)
+		return
+	}
+	k := costRise
+	if took < s.cost {
+		k = costFall
+	}
+	s.cost += time.Duration(k * float64(took-s.cost))
+	s.bytes += 0.1 * (float64(bytes) - s.bytes)
+}
+
+// Sharable tells whether a read of this shape may be pipelined with those of
+// other clients: it is known, cheap and short.
+func (s *Shape) Sharable() bool {
+	return s.seen > 0 && s.cost < slowCost && s.bytes < bigResult
+}
+
+// Shapes is a loop's table of shapes, bounded: past MaxShapes new fingerprints
+// share one overflow entry, which is never sharable and is reported as "other".
+type Shapes struct {
+	byFP  map[uint64]*Shape
+	other *Shape
+}
+
+const (
+	// MaxShapes bounds what is remembered by statement.
+	MaxShapes     = 10000
+	shapeTextSize = 160 // bytes of normalised text that reports show
+)
+
+// NewShapes returns an empty table.
+func NewShapes() *Shapes {
+	return &Shapes{byFP: make(map[uint64]*Shape), other: &Shape{Text: "other"}}
+}
+
+// Of returns the shape with the given fingerprint. A new one is described by
+// verb and normalize, which cuts its text to the given number of bytes.
+func (t *Shapes) Of(fp uint64, verb string, normalize func(limit int) string) *Shape {
+	if s := t.byFP[fp]; s != nil {
+		return s
+	}
+	if len(t.byFP) >= MaxShapes {
+		return t.other
+	}
+	s := &Shape{Text: normalize(shapeTextSize), Verb: verb}
+	t.byFP[fp] = s
+	return s
+}

@@ -1,0 +1,96 @@
+package sight
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Version is the program's version, as SHOW VERSION prints it.
+const Version = "0.1.0"
+
+// A Table is what a command of the console shows: text columns.
+type Table struct {
+	Cols []string
+	Rows [][]string
+}
+
+// Add appends a row: durations as milliseconds, which is what the columns' names
+// promise, fractions with two digits, all else as fmt prints it.
+func (t *Table) Add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		switch c := c.(type) {
+		case time.Duration:
+			row[i] = millis(c)
+		case float64:
+			row[i] = strconv.FormatFloat(c, 'f', 2, 64)
+		default:
+			row[i] = fmt.Sprint(c)
+		}
+	}
+	t.Rows = append(t.Rows, row)
+}
+
+func millis(d time.Duration) string {
+	return strconv.FormatFloat(float64(d)/1e6, 'f', 3, 64)
+}
+
+// PoolsTable answers SHOW POOLS.
+func (s *Snapshot) PoolsTable() Table {
+	t := Table{Cols: []string{"database", "user", "clients", "active", "waiting", "max_wait_ms", "servers", "size", "free", "shared", "owned", "laned", "connecting", "pinned"}}
+	for _, p := range s.Pools {
+		t.Add(p.Database, p.User, p.Clients, p.Active, p.Waiting, p.OldestWait, p.Backends, p.Size, p.Free, p.Shared, p.Owned, p.Laned, p.Dialing, p.Pinned)
+	}
+	return t
+}
+
+// StatsTable answers SHOW STATS.
+func (s *Snapshot) StatsTable() Table {
+	t := Table{Cols: []string{"database", "user", "statements", "shared_reads", "grouped_writes", "errors", "bytes", "waits", "wait_ms", "timeouts", "p50_ms", "p99_ms", "max_ms", "reruns", "replays", "connections_opened", "connection_errors"}}
+	for _, p := range s.Pools {
+		q := func(f float64) time.Duration { return time.Duration(p.Latency.Quantile(f)) }
+		t.Add(p.Database, p.User, p.Statements, p.Reads, p.Grouped, p.Errors, p.Bytes, p.Waits, p.Waited, p.Timeouts, q(0.5), q(0.99), time.Duration(p.Latency.Max()), p.Reruns, p.Replays, p.Opened, p.DialErrors)
+	}
+	return t
+}
+
+// BatchesTable answers SHOW BATCHES.
+func (s *Snapshot) BatchesTable() Table {
+	t := Table{Cols: []string{"database", "user", "kind", "window_ms", "groups", "statements", "mean_size", "waiting", "in_flight", "lanes", "limit", "fallbacks", "retried", "wait_p50_ms", "flush_p50_ms", "statement"}}
+	for _, l := range s.Lanes {
+		mean := 0.0
+		if l.Groups > 0 {
+			mean = float64(l.Members) / float64(l.Groups)
+		}
+		window := "auto"
+		if l.Window > 0 {
+			window = millis(l.Window)
+		}
+		t.Add(l.Database, l.User, l.Kind, window, l.Groups, l.Members, mean, l.Waiting, l.InFlight, l.Lanes, l.Limit, l.Fallbacks, l.Retried,
+			time.Duration(l.Batch.Wait.Quantile(0.5)), time.Duration(l.Batch.Flush.Quantile(0.5)), l.Text)
+	}
+	return t
+}
+
+// StatementsTable answers SHOW STATEMENTS.
+func (s *Snapshot) StatementsTable() Table {
+	t := Table{Cols: []string{"verb", "runs", "grouped", "errors", "cost_ms", "mean_bytes", "statement"}}
+	for _, sh := range s.Shapes {
+		t.Add(sh.Verb, sh.Runs, sh.Grouped, sh.Errors, sh.Cost, sh.MeanBytes, sh.Text)
+	}
+	return t
+}
+
+// PinsTable answers SHOW PINS.
+func (s *Snapshot) PinsTable() Table {
+	t := Table{Cols: []string{"database", "user", "cause", "pins"}}
+	for _, p := range s.Pools {
+		for _, cause := range slices.Sorted(maps.Keys(p.Pins)) {
+			t.Add(p.Database, p.User, cause, p.Pins[cause])
+		}
+	}
+	return t
+}
