@@ -30,6 +30,33 @@ func Postgres(tb testing.TB, cfg lab.PostgresConfig) *lab.Postgres {
 	return p
 }
 
+// MariaDB starts a MariaDB server for the length of tb.
+func MariaDB(tb testing.TB, cfg lab.MySQLConfig) *lab.MySQL {
+	tb.Helper()
+	return mysql(tb, cfg, lab.StartMariaDB)
+}
+
+// MySQL starts a MySQL server for the length of tb. No distribution's CI has
+// one, so that its absence skips there too: what must not go untested is tested
+// with MariaDB.
+func MySQL(tb testing.TB, cfg lab.MySQLConfig) *lab.MySQL {
+	tb.Helper()
+	RequireMySQL(tb)
+	return mysql(tb, cfg, lab.StartMySQL)
+}
+
+func mysql(tb testing.TB, cfg lab.MySQLConfig, start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *lab.MySQL {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	m, err := start(ctx, cfg)
+	check(tb, err)
+	tb.Cleanup(func() {
+		stop(tb, m.Stop)
+	})
+	return m
+}
+
 // PgBouncer starts a PgBouncer in front of server for the length of tb.
 func PgBouncer(tb testing.TB, server *lab.Postgres, cfg lab.PgBouncerConfig) *lab.PgBouncer {
 	tb.Helper()
@@ -48,6 +75,24 @@ func PgBouncer(tb testing.TB, server *lab.Postgres, cfg lab.PgBouncerConfig) *la
 func RequirePostgres(tb testing.TB) {
 	tb.Helper()
 	_, _, err := lab.FindPostgres(tb.Context(), "")
+	check(tb, err)
+}
+
+// RequireMariaDB skips tb when MariaDB is not installed, for tests that start
+// their servers themselves.
+func RequireMariaDB(tb testing.TB) {
+	tb.Helper()
+	_, _, err := lab.FindMySQL(tb.Context(), lab.FlavorMariaDB, "")
+	check(tb, err)
+}
+
+// RequireMySQL skips tb when MySQL is not installed, in CI too.
+func RequireMySQL(tb testing.TB) {
+	tb.Helper()
+	_, _, err := lab.FindMySQL(tb.Context(), lab.FlavorMySQL, "")
+	if lab.NotInstalled(err) {
+		tb.Skip(err)
+	}
 	check(tb, err)
 }
 

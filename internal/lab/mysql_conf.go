@@ -1,0 +1,201 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// optionName is what an option may be called in an option file.
+var optionName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+
+// optionKey folds the spellings of one option.
+func optionKey(name string) string { return strings.ToLower(strings.ReplaceAll(name, "-", "_")) }
+
+// undelayed reports whether a flush method writes without calling fsync or
+// fdatasync, which are what the shim can delay.
+func undelayed(method string) bool {
+	switch strings.ToUpper(method) {
+	case "O_DSYNC", "O_DIRECT_NO_FSYNC", "NOSYNC", "LITTLESYNC":
+		return true
+	}
+	return false
+}
+
+// settings returns the server's options in the order in which they are written:
+// a later line wins.
+func (m *MySQL) settings() [][2]string {
+	c := m.cfg
+	s := append(m.bin.paths(), [][2]string{
+		{"datadir", m.data},
+		{"socket", m.Socket()},
+		{"port", strconv.Itoa(m.port)},
+		{"bind-address", m.Host()},
+		{"pid-file", filepath.Join(m.data, "server.pid")},
+		{"tmpdir", filepath.Join(m.dir.path, "tmp")},
+		{"skip-name-resolve", "1"},
+		{"max-connections", strconv.Itoa(c.MaxConnections)},
+		// As in production: the operating system's queue must hold a crowd
+		// that arrives at once.
+		{"back-log", "512"},
+		{"innodb-buffer-pool-size", c.BufferPool},
+		{"performance-schema", onOff(c.PerformanceSchema)},
+		{"default-time-zone", "+00:00"},
+	}...)
+	s = append(s, m.durability()...)
+	s = append(s, m.binlog()...)
+	s = append(s, m.encryption()...)
+	if m.proc == nil { // what it says holds from the first start on
+		s = append(s, [2]string{"init-file", m.accountsFile()})
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
+		s = append(s, [2]string{name, c.Settings[name]})
+	}
+	return s
+}
+
+func onOff(b bool) string {
+	if b {
+		return "ON"
+	}
+	return "OFF"
+}
+
+// durability is the path of a commit.
+func (m *MySQL) durability() [][2]string {
+	// Room for the redo log, so that a benchmark measures commits and not the
+	// checkpoints of a tiny log.
+	redo := [2]string{"innodb-log-file-size", "512M"}
+	if m.bin.flavor == FlavorMySQL {
+		redo = [2]string{"innodb-redo-log-capacity", "512M"}
+	}
+	if m.cfg.Durability == Fast {
+		// 2: written at each commit, so that a crash of the server alone loses
+		// nothing. The flush method skips every flush of InnoDB's.
+		return [][2]string{
+			{"innodb-flush-log-at-trx-commit", "2"},
+			{"innodb-flush-method", "nosync"},
+			{"innodb-doublewrite", "OFF"},
+			{"sync-binlog", "0"},
+		}
+	}
+	// The defaults for a commit's path, spelled out: this is what every figure
+	// rests on.
+	return [][2]string{
+		{"innodb-flush-log-at-trx-commit", "1"},
+		{"innodb-flush-method", "O_DIRECT"},
+		{"innodb-doublewrite", "ON"},
+		{"sync-binlog", "1"},
+		redo,
+	}
+}
+
+func (m *MySQL) binlog() [][2]string {
+	if !m.cfg.Binlog {
+		return [][2]string{{"skip-log-bin", "1"}}
+	}
+	return [][2]string{{"log-bin", "binlog"}, {"server-id", "1"}, {"binlog-format", "ROW"}}
+}
+
+func (m *MySQL) encryption() [][2]string {
+	if m.tls == nil {
+		if m.bin.flavor == FlavorMySQL {
+			// It would make certificates of its own; without a version of
+			// the protocol it cannot use them.
+			return [][2]string{{"tls-version", ""}}
+		}
+		return [][2]string{{"ssl", "OFF"}}
+	}
+	return [][2]string{
+		{"ssl-ca", m.tls.caCert},
+		{"ssl-cert", m.tls.server.Cert},
+		{"ssl-key", m.tls.server.Key},
+		{"require-secure-transport", onOff(m.cfg.TLS != TLSOptional)}, // a Unix socket is secure
+	}
+}
+
+func (m *MySQL) accountsFile() string { return filepath.Join(m.dir.path, "accounts.sql") }
+
+// writeOptions replaces the option file and returns its path.
+func (m *MySQL) writeOptions() (string, error) {
+	var b bytes.Buffer
+	b.WriteString("[mysqld]\n")
+	for _, s := range m.settings() {
+		fmt.Fprintf(&b, "%s = %s\n", s[0], quoteOption(s[1]))
+	}
+	path := filepath.Join(m.dir.path, "my.cnf")
+	return path, m.place(path, b.Bytes())
+}
+
+// place writes a file for the server alone to read.
+func (m *MySQL) place(path string, content []byte) error {
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	if err := m.as.own(path); err != nil {
+		return fmt.Errorf("hand over %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// quoteOption quotes a value as option files read it.
+func quoteOption(v string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(v) + `"`
+}
+
+// accounts is the SQL that the server runs at its first start, before anybody
+// can connect: one statement a line, as init_file wants it. Without names to
+// resolve, a client over TCP is from 127.0.0.1 and nobody but the Unix socket's
+// is from localhost.
+func (m *MySQL) accounts() string {
+	password, require := quoteSQL(m.cfg.Password), ""
+	if m.cfg.TLS == TLSMutual {
+		require = " REQUIRE SUBJECT " + quoteSQL("/CN="+mysqlRoot)
+	}
+	lines := []string{
+		"SET sql_log_bin = 0",
+		"CREATE USER IF NOT EXISTS 'root'@'127.0.0.1'",
+		"ALTER USER 'root'@'127.0.0.1' IDENTIFIED BY " + password + require,
+		"GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION",
+		"ALTER USER 'root'@'localhost' IDENTIFIED BY " + password,
+	}
+	return strings.Join(lines, ";\n") + ";\n"
+}
+
+// quoteSQL quotes a string as every sql_mode reads it that has backslashes.
+func quoteSQL(v string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(v) + "'"
+}
+
+// probeMySQL connects and looks at the greeting. A server that still recovers
+// does not listen, and one that is full or shuts down greets with an error:
+// both are not ready. An open socket alone is not enough, since the kernel
+// accepts on the server's behalf.
+func probeMySQL(socket string) error {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	var head [5]byte // the length in three bytes, a number, the protocol's version
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		return err
+	}
+	if head[4] != 10 {
+		return errors.New("the server does not greet")
+	}
+	return nil
+}
