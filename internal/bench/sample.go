@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// Sample is one round of one side.
+type Sample struct {
+	Round   int       `json:"round"`
+	Started time.Time `json:"started"`
+	// Seconds is the length of the measured window, without warm-up.
+	Seconds float64 `json:"seconds"`
+	// Ops counts operations answered as expected within the window, and Errors
+	// the others by class: an SQLSTATE, or a word such as "connection lost".
+	Ops    int64            `json:"ops"`
+	Errors map[string]int64 `json:"errors,omitempty"`
+	// InFlight is the number of operations under way at any time, which closed
+	// loops keep constant; 0 when it is not constant.
+	InFlight int `json:"in_flight,omitempty"`
+	// MeanInFlight is the mean number under way within the window, counted and
+	// not set: what Little's law is checked against in an open loop. 0 if nobody
+	// counted.
+	MeanInFlight float64 `json:"mean_in_flight,omitempty"`
+	// Latency holds the operations in Ops. In an open loop it counts from the
+	// intended start, so that an operation which had to wait for its turn is as
+	// late as its user sees it.
+	Latency *measure.Hist `json:"latency,omitempty"`
+	// Service counts the same operations from their actual start. Nil in a closed
+	// loop, where the two are one.
+	Service *measure.Hist `json:"service,omitempty"`
+	// FailedLatency holds the operations in Errors. They are in no percentile:
+	// a refusal is fast and a timeout slow, and neither is an answer.
+	FailedLatency *measure.Hist `json:"failed_latency,omitempty"`
+	// Boundary splits Latency further.
+	Boundary *Boundary       `json:"boundary,omitempty"`
+	Series   *measure.Series `json:"series,omitempty"`
+	// Cold is what came before the window, when it was measured at all.
+	Cold      *Cold              `json:"cold,omitempty"`
+	Generator *measure.Generator `json:"generator,omitempty"`
+	// Processes holds what each role used within the window.
+	Processes map[string]measure.Usage `json:"processes,omitempty"`
+	// Machine is what the whole machine did within the window, whoever caused it.
+	Machine  *measure.Activity `json:"machine,omitempty"`
+	Server   *ServerCounters   `json:"server,omitempty"`
+	Groups   *Groups           `json:"groups,omitempty"`
+	Pressure measure.Pressure  `json:"pressure"`
+	// FsyncBefore and FsyncAfter bracket the round.
+	FsyncBefore *measure.Flush `json:"fsync_before,omitempty"`
+	FsyncAfter  *measure.Flush `json:"fsync_after,omitempty"`
+	// Disturbed says why the round must not be taken at face value. It is
+	// computed whenever a result is evaluated.
+	Disturbed []string `json:"disturbed,omitempty"`
+	Warnings  []string `json:"warnings,omitempty"`
+}
+
+// Cold is the phase before the measured window: connections are opened, caches
+// filled, statements planned. It is kept apart because a run of a few hundred
+// operations consists of little else.
+type Cold struct {
+	Seconds float64       `json:"seconds"`
+	Ops     int64         `json:"ops"`
+	Latency *measure.Hist `json:"latency,omitempty"`
+	// Boundary splits Latency as it does in Sample.
+	Boundary *Boundary `json:"boundary,omitempty"`
+	// Steady tells that the rate had settled when the window began. Otherwise the
+	// limit on the warm-up ended it.
+	Steady bool `json:"steady"`
+}
+
+// ServerCounters is what a database server counted for a number of operations,
+// which may be more than Sample.Ops when the warm-up is in it.
+type ServerCounters struct {
+	Ops        int64 `json:"ops"`
+	Fsyncs     int64 `json:"fsyncs"`
+	LogWrites  int64 `json:"log_writes"`
+	LogBytes   int64 `json:"log_bytes"`
+	LogRecords int64 `json:"log_records"`
+	Commits    int64 `json:"commits"`
+	Rollbacks  int64 `json:"rollbacks"`
+}
+
+// Groups tells how operations were gathered.
+type Groups struct {
+	Flushes int64 `json:"flushes"`
+	Items   int64 `json:"items"`
+	Largest int64 `json:"largest,omitempty"`
+}
+
+// Failed returns how many operations ended otherwise than expected.
+func (s *Sample) Failed() int64 {
+	var n int64
+	for _, c := range s.Errors {
+		n += c
+	}
+	return n
+}
