@@ -1,16 +1,6 @@
-// Package pgload is a closed-loop load generator for PostgreSQL and for proxies
-// that speak its protocol.
+// Package pgload puts the load of package load into PostgreSQL's protocol, for
+// the server itself and for proxies that speak it.
 //
-// It shares the machine with what it measures, so it is built to cost little: a
-// few operating system threads, each with an epoll instance of its own, drive
-// all connections over the raw protocol, one operation in flight on each. Go's
-// network poller is not used, since it starves when many goroutines can run:
-// answers then wait in the socket, and the latency reported is the generator's.
-//
-// Every operation carries its client and its sequence number, and every answer
-// is checked against the one expected. After an insert run Verify compares the
-// table with what was acknowledged. A rate of wrong answers is worth nothing.
-//
-// Linux only. The encoder is its own: the four messages of one prepared
-// execution into a reused buffer, where internal/pgwire has to serve them all.
+// The encoder is its own: the four messages of one prepared execution into a
+// reused buffer, where internal/pgwire has to serve them all.
 package pgload

@@ -1,124 +1,29 @@
 package pgload
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"sync/atomic"
-	"time"
+	"net"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/bench/load"
 )
-
-// Config is one run of the generator.
-type Config struct {
-	// DSN is a libpq URL or keyword string; sslmode must not need TLS. Required.
-	DSN string
-	// Workload is what to do. Required.
-	Workload Workload
-	// Connections is the number of clients, each with one operation in flight.
-	// Default: 1.
-	Connections int
-	// Threads drive the connections. Default: 2, but never more than Connections.
-	Threads int
-	// Simple uses the simple protocol with literals instead of a statement
-	// prepared once on each connection. Default: prepared.
-	Simple bool
-	// Warmup is the time from the first operation to the measured window.
-	// Default: none.
-	Warmup time.Duration
-	// Duration of the measured window. One of Duration and Count is required;
-	// with both, what comes first ends the run.
-	Duration time.Duration
-	// Count of the operations sent within the measured window.
-	Count int64
-	// Drain is how long answers are waited for after the window. Operations
-	// without one by then count as unknown. Default: 10 s.
-	Drain time.Duration
-	// Watch reads the usage of each role's processes at both ends of the window.
-	// bench.RoleClient need not be given: it is this process.
-	Watch map[string]func() (measure.Usage, error)
-	// Live, if not nil, counts the operations answered as expected, warm-up and
-	// drain included, for somebody who watches.
-	Live *atomic.Int64
-}
-
-func (c Config) withDefaults() Config {
-	c.Connections = cmp.Or(c.Connections, 1)
-	c.Threads = min(cmp.Or(c.Threads, 2), c.Connections)
-	c.Drain = cmp.Or(c.Drain, 10*time.Second)
-	return c
-}
-
-func (c Config) validate() error {
-	switch {
-	case c.DSN == "" || c.Workload == nil:
-		return errors.New("load needs a DSN and a workload")
-	case c.Duration <= 0 && c.Count <= 0:
-		return errors.New("load needs a duration or a count")
-	case c.Connections < 1 || c.Threads < 1 || c.Warmup < 0 || c.Drain < 0:
-		return errors.New("load: connections, threads and times must not be negative")
-	}
-	return nil
-}
-
-// Outcome is what a run yields.
-type Outcome struct {
-	// Sample is ready for package bench, but for Server and Groups. Ops counts
-	// answers as expected, expected failures among them.
-	Sample bench.Sample
-	// TotalOps counts all operations answered as expected, with warm-up and
-	// drain: what server counters over the whole run are to be divided by.
-	TotalOps int64
-	Ledger   *Ledger
-	// WrongExamples describes the first answers that were not as expected.
-	WrongExamples []string
-}
-
-// The phases of a run. Each thread looks at it once an operation.
-const (
-	phaseWarmup int32 = iota
-	phaseMeasure
-	phaseDrain // answers are awaited, nothing is sent
-	phaseAbort // leave at once
-)
-
-// control is shared by the threads of a run.
-type control struct {
-	phase atomic.Int32
-	limit int64        // of tickets; 0 for none
-	sent  atomic.Int64 // tickets taken, when there is a limit
-	clock measure.Clock
-	live  *atomic.Int64 // nil if nobody watches
-}
-
-// ticket says whether one more operation may be sent.
-func (c *control) ticket(phase int32) bool {
-	switch {
-	case phase >= phaseDrain:
-		return false
-	case c.limit == 0 || phase == phaseWarmup:
-		return true
-	default:
-		return c.sent.Add(1) <= c.limit
-	}
-}
 
 // Setup makes the workload's tables anew, over a connection of its own.
-func Setup(ctx context.Context, dsn string, w Workload) error {
+func Setup(ctx context.Context, dsn string, w load.Workload) error {
+	work, err := workOf(w)
+	if err != nil {
+		return err
+	}
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		return fmt.Errorf("connect to set up: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	for _, sql := range w.setup() {
+	for _, sql := range work.setup() {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("set up %q: %w", sql, err)
 		}
@@ -126,209 +31,88 @@ func Setup(ctx context.Context, dsn string, w Workload) error {
 	return nil
 }
 
-// Run opens all connections, drives them, closes them and returns what happened.
-// When ctx is done the run ends early with an error. The tables must exist; see
-// Setup.
-func Run(ctx context.Context, c Config) (*Outcome, error) {
-	c = c.withDefaults()
-	if err := c.validate(); err != nil {
+// Run is load.Run over PostgreSQL's protocol. The DSN is a libpq URL or keyword
+// string; the tables must exist, see Setup.
+func Run(ctx context.Context, c load.Config) (*load.Outcome, error) {
+	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	ctl := &control{limit: c.Count, clock: measure.NewClock(), live: c.Live}
-	loops := make([]*loop, c.Threads)
-	for i := range loops {
-		l, err := newLoop(c, ctl)
-		if err != nil {
-			return nil, err
-		}
-		defer l.close()
-		loops[i] = l
-	}
-	if err := connectAll(ctx, c, loops); err != nil {
+	work, err := workOf(c.Workload)
+	if err != nil {
 		return nil, err
 	}
-	crew := &crew{loops: loops, control: ctl, done: make(chan struct{})}
-	sample, err := crew.conduct(ctx, c)
-	if err := errors.Join(err, crew.wait()); err != nil {
-		return nil, err
-	}
-	return collect(c, loops, sample), nil
-}
-
-// crew is the threads of a run.
-type crew struct {
-	loops   []*loop
-	control *control
-	started bool
-	err     error         // set before done is closed
-	done    chan struct{} // closed when all threads have returned
-}
-
-func (w *crew) start() {
-	w.started = true
-	var threads errgroup.Group
-	for _, l := range w.loops {
-		threads.Go(l.run)
-	}
-	go func() {
-		w.err = threads.Wait()
-		close(w.done)
-	}()
-}
-
-// wait returns when all threads have.
-func (w *crew) wait() error {
-	if !w.started {
-		return nil
-	}
-	<-w.done
-	return w.err
-}
-
-func (w *crew) enter(phase int32) {
-	w.control.phase.Store(phase)
-	for _, l := range w.loops {
-		l.wake()
-	}
-}
-
-// connectAll logs in and hands the sockets to the threads in turn.
-func connectAll(ctx context.Context, c Config, loops []*loop) error {
 	cfg, err := pgconn.ParseConfig(c.DSN)
 	if err != nil {
-		return fmt.Errorf("read DSN: %w", err)
+		return nil, fmt.Errorf("read DSN: %w", err)
 	}
-	conns := make([]*pgconn.PgConn, c.Connections)
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(16) // the server forks for each
-	for i := range conns {
-		g.Go(func() error {
-			conn, err := pgconn.ConnectConfig(gctx, cfg)
-			if err != nil {
-				return fmt.Errorf("connect client %d: %w", i, err)
-			}
-			conns[i] = conn
-			if !c.Simple {
-				if _, err := conn.Prepare(gctx, statementName, c.Workload.Statement(), nil); err != nil {
-					return fmt.Errorf("prepare for client %d: %w", i, err)
-				}
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
-		for _, conn := range conns {
-			if conn != nil {
-				conn.Close(context.WithoutCancel(ctx))
-			}
-		}
-		return err
-	}
-	for i, conn := range conns {
-		if err = errors.Join(err, loops[i%len(loops)].adopt(i, conn)); err != nil {
-			conn.Close(context.WithoutCancel(ctx))
-		}
-	}
-	return err
+	d := dialer{config: cfg, work: work, statement: c.Workload.Statement(), text: c.Text}
+	return load.Run(ctx, c, d.dial)
 }
 
-// conduct starts the threads, moves them through the phases and reads the clocks
-// and counters at both ends of the window. Without a warm-up the window opens
-// before the first operation, so that it holds all of them.
-func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
-	s := bench.Sample{InFlight: c.Connections}
-	defer w.enter(phaseAbort)
-	if c.Warmup > 0 {
-		w.start()
-		if err := pause(ctx, c.Warmup, w.done); err != nil {
-			return s, err
-		}
-	}
-	before, err := readAll(c.Watch)
+// dialer opens the connections of a run.
+type dialer struct {
+	config    *pgconn.Config
+	work      work
+	statement load.Template
+	text      bool
+}
+
+func (d *dialer) dial(ctx context.Context, id int) (_ net.Conn, _ load.Client, err error) {
+	conn, err := pgconn.ConnectConfig(ctx, d.config)
 	if err != nil {
-		return s, err
+		return nil, nil, err
 	}
-	start := w.control.clock.Now()
-	w.enter(phaseMeasure)
-	if c.Warmup == 0 {
-		w.start()
+	c := &client{id: id, work: d.work}
+	if d.text {
+		c.text = d.statement
+	} else {
+		sql := d.statement.Text(func(i int) string { return "$" + strconv.Itoa(i+1) })
+		if _, err := conn.Prepare(ctx, statementName, sql, nil); err != nil {
+			_ = conn.Close(context.WithoutCancel(ctx)) // the run does not begin
+			return nil, nil, fmt.Errorf("prepare: %w", err)
+		}
 	}
-	window := c.Duration
-	if window == 0 {
-		window = 24 * time.Hour // Count ends it
-	}
-	if err := pause(ctx, window, w.done); err != nil {
-		return s, err
-	}
-	w.enter(phaseDrain)
-	s.Seconds = float64(w.control.clock.Now()-start) / 1e9
-	after, err := readAll(c.Watch)
+	h, err := conn.Hijack()
 	if err != nil {
-		return s, err
+		return nil, nil, fmt.Errorf("take over: %w", err)
 	}
-	s.Processes = make(map[string]measure.Usage)
-	for role, u := range after {
-		s.Processes[role] = u.Since(before[role])
-	}
-	return s, pause(ctx, c.Drain, w.done)
+	return h.Conn, c, nil
 }
 
-// pause returns after d, or when the threads are done, or with ctx's error.
-func pause(ctx context.Context, d time.Duration, done <-chan struct{}) error {
-	if d <= 0 {
-		return ctx.Err()
+// client is one connection's load.Client.
+type client struct {
+	id    int
+	work  work
+	text  load.Template // nil for the prepared protocol
+	op    operation
+	reply reply
+}
+
+func (c *client) Ask(b []byte, n int64) []byte {
+	c.op = c.work.operation(c.id, n)
+	c.reply = reply{}
+	if c.text != nil {
+		return appendSimple(b, c.text, &c.op)
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
+	return appendPrepared(b, &c.op)
+}
+
+func (c *client) Take(b []byte) (used int, done bool, err error) { return c.reply.consume(b) }
+
+func (c *client) Judge() *load.Wrong {
+	wrong := c.op.want.wrong(&c.reply.answer)
+	if wrong == "" {
 		return nil
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	w := &load.Wrong{Class: trimZero(c.reply.answer.code[:]), Text: wrong + " " + c.reply.detail, Fate: load.Refused}
+	switch {
+	case w.Class == "":
+		w.Class, w.Fate = "wrong answer", load.Claimed
+	case w.Class[:2] == "08" || w.Class[:2] == "57":
+		w.Fate = load.Unknown // the connection failed, or somebody ended it: it may have been done
+	}
+	return w
 }
 
-func readAll(watch map[string]func() (measure.Usage, error)) (map[string]measure.Usage, error) {
-	all := maps.Clone(watch)
-	if all == nil {
-		all = make(map[string]func() (measure.Usage, error))
-	}
-	if all[bench.RoleClient] == nil {
-		all[bench.RoleClient] = measure.Self
-	}
-	out := make(map[string]measure.Usage)
-	for role, read := range all {
-		u, err := read()
-		if err != nil {
-			return nil, fmt.Errorf("read usage of %s: %w", role, err)
-		}
-		out[role] = u
-	}
-	return out, nil
-}
-
-// collect adds up what the threads counted.
-func collect(c Config, loops []*loop, s bench.Sample) *Outcome {
-	o := &Outcome{Sample: s, Ledger: &Ledger{clients: make([]clientLedger, c.Connections)}}
-	o.Sample.Latency = &measure.Hist{}
-	errs := make(map[string]int64)
-	for _, l := range loops {
-		o.Sample.Ops += l.ops
-		o.TotalOps += l.totalOps
-		o.Sample.Latency.Merge(&l.latency)
-		for class, n := range l.errors {
-			errs[class] += n
-		}
-		o.WrongExamples = append(o.WrongExamples, l.examples...)
-		for _, conn := range l.conns {
-			conn.settle()
-			o.Ledger.clients[conn.id] = conn.ledger
-		}
-	}
-	if len(errs) > 0 {
-		o.Sample.Errors = errs
-	}
-	return o
-}
+// Farewell is a Terminate message.
+func (*client) Farewell() []byte { return []byte{'X', 0, 0, 0, 4} }

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/bench/load"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/measure"
@@ -20,14 +19,14 @@ func TestRunAgainstPostgreSQL(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{})
 	dsn := pg.DSN("postgres")
 	ctx := t.Context()
-	for name, c := range map[string]Config{
-		"insert":                {Workload: Insert{}, Connections: 8},
-		"insert, one client":    {Workload: Insert{Hint: "/* batch:10 */"}, Connections: 1},
-		"insert, simple":        {Workload: Insert{}, Connections: 5, Threads: 3, Simple: true},
-		"insert, some fail":     {Workload: Insert{FailPercent: 10}, Connections: 8},
-		"insert, simple + fail": {Workload: Insert{FailPercent: 10}, Connections: 4, Simple: true},
-		"select":                {Workload: Select{Keys: 500}, Connections: 8},
-		"select, simple":        {Workload: Select{Keys: 500}, Connections: 3, Simple: true},
+	for name, c := range map[string]load.Config{
+		"insert":                {Workload: load.Insert{}, Connections: 8},
+		"insert, one client":    {Workload: load.Insert{Hint: "/* batch:10 */"}, Connections: 1},
+		"insert, simple":        {Workload: load.Insert{}, Connections: 5, Threads: 3, Text: true},
+		"insert, some fail":     {Workload: load.Insert{FailPercent: 10}, Connections: 8},
+		"insert, simple + fail": {Workload: load.Insert{FailPercent: 10}, Connections: 4, Text: true},
+		"select":                {Workload: load.Select{Keys: 500}, Connections: 8},
+		"select, simple":        {Workload: load.Select{Keys: 500}, Connections: 3, Text: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.DSN, c.Count = dsn, 600
@@ -54,8 +53,8 @@ func TestRunAgainstPostgreSQL(t *testing.T) {
 			if s.Processes[bench.RoleServer].Processes < c.Connections {
 				t.Errorf("server tree = %+v", s.Processes[bench.RoleServer])
 			}
-			if w, ok := c.Workload.(Insert); ok {
-				a, err := w.Verify(ctx, dsn, o.Ledger)
+			if w, ok := c.Workload.(load.Insert); ok {
+				a, err := Verify(ctx, dsn, w, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -72,11 +71,11 @@ func TestRunAgainstPostgreSQL(t *testing.T) {
 
 func TestRunByDurationObeysLittlesLaw(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{})
-	w := Select{Keys: 100}
+	w := load.Select{Keys: 100}
 	if err := Setup(t.Context(), pg.DSN("postgres"), w); err != nil {
 		t.Fatal(err)
 	}
-	o, err := Run(t.Context(), Config{DSN: pg.DSN("postgres"), Workload: w, Connections: 16, Warmup: 50 * time.Millisecond, Duration: 400 * time.Millisecond})
+	o, err := Run(t.Context(), load.Config{DSN: pg.DSN("postgres"), Workload: w, Connections: 16, Warmup: 50 * time.Millisecond, Duration: 400 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,12 +93,12 @@ func TestRunByDurationObeysLittlesLaw(t *testing.T) {
 
 func TestRunReportsALostServer(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{})
-	if err := Setup(t.Context(), pg.DSN("postgres"), Insert{}); err != nil {
+	if err := Setup(t.Context(), pg.DSN("postgres"), load.Insert{}); err != nil {
 		t.Fatal(err)
 	}
 	killed := false
-	o, err := Run(t.Context(), Config{
-		DSN: pg.DSN("postgres"), Workload: Insert{}, Connections: 4, Duration: time.Hour,
+	o, err := Run(t.Context(), load.Config{
+		DSN: pg.DSN("postgres"), Workload: load.Insert{}, Connections: 4, Duration: time.Hour,
 		Watch: map[string]func() (measure.Usage, error){"killer": func() (measure.Usage, error) {
 			if !killed {
 				killed = true
@@ -111,7 +110,7 @@ func TestRunReportsALostServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := o.Sample.Errors[classLost]; got != 4 {
+	if got := o.Sample.Errors[load.ClassLost]; got != 4 {
 		t.Errorf("errors = %v, want 4 lost connections (%q)", o.Sample.Errors, o.WrongExamples)
 	}
 	if u := o.Ledger.Unknown(); u > 4 {
@@ -121,13 +120,13 @@ func TestRunReportsALostServer(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{})
-	if err := Setup(t.Context(), pg.DSN("postgres"), Insert{}); err != nil {
+	if err := Setup(t.Context(), pg.DSN("postgres"), load.Insert{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := Run(ctx, Config{
-		DSN: pg.DSN("postgres"), Workload: Insert{}, Connections: 2, Duration: time.Hour,
+	_, err := Run(ctx, load.Config{
+		DSN: pg.DSN("postgres"), Workload: load.Insert{}, Connections: 2, Duration: time.Hour,
 		Watch: map[string]func() (measure.Usage, error){"stop": func() (measure.Usage, error) {
 			cancel()
 			return measure.Usage{}, nil
@@ -141,34 +140,34 @@ func TestRunEndsWithItsContext(t *testing.T) {
 func TestCountersSeeCommitsAndFlushes(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Prod})
 	ctx, dsn := t.Context(), pg.DSN("postgres")
-	if err := Setup(ctx, dsn, Insert{}); err != nil {
+	if err := Setup(ctx, dsn, load.Insert{}); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := pgx.Connect(ctx, dsn)
+	m, err := OpenMeter(ctx, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.Background())
-	before, err := Counters(ctx, conn)
+	defer m.Close(context.Background())
+	before, err := m.Counters(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := Run(ctx, Config{DSN: dsn, Workload: Insert{}, Connections: 4, Count: 100})
+	o, err := Run(ctx, load.Config{DSN: dsn, Workload: load.Insert{}, Connections: 4, Count: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The sessions report as they end, which is after their sockets are closed.
 	for {
-		after, err := Counters(ctx, conn)
+		after, err := m.Counters(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := CountersSince(after, before, o.TotalOps)
+		d := load.CountersSince(after, before, o.TotalOps)
 		if d.Commits >= 100 && d.Fsyncs > 0 && d.LogBytes > 0 {
 			break
 		}
 	}
-	info, err := ServerInfo(ctx, conn)
+	info, err := m.Server(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,10 +177,10 @@ func TestCountersSeeCommitsAndFlushes(t *testing.T) {
 }
 
 func TestConfigIsRefusedByName(t *testing.T) {
-	for want, c := range map[string]Config{
-		"DSN":      {Workload: Insert{}, Count: 1},
+	for want, c := range map[string]load.Config{
+		"DSN":      {Workload: load.Insert{}, Count: 1},
 		"workload": {DSN: "x", Count: 1},
-		"duration": {DSN: "x", Workload: Insert{}},
+		"duration": {DSN: "x", Workload: load.Insert{}},
 	} {
 		if _, err := Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error = %v, want mention of %s", err, want)

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
+
+	"github.com/weirdb/weir/internal/bench/load"
 )
 
 // statementName is that of the prepared statement on every connection.
@@ -38,31 +39,10 @@ func appendPrepared(b []byte, op *operation) []byte {
 	return append(b, 'S', 0, 0, 0, 4)
 }
 
-// template is a statement cut at its arguments, for the simple protocol.
-type template []string
-
-// newTemplate cuts a statement at $1 and $2, which must appear in order.
-func newTemplate(sql string) template {
-	var t template
-	for i := 1; ; i++ {
-		before, after, ok := strings.Cut(sql, "$"+strconv.Itoa(i))
-		t = append(t, before)
-		if !ok {
-			return t
-		}
-		sql = after
-	}
-}
-
 // appendSimple appends a Query message with the arguments as literals.
-func (t template) appendSimple(b []byte, op *operation) []byte {
+func appendSimple(b []byte, t load.Template, op *operation) []byte {
 	b, at := begin(b, 'Q')
-	b = append(b, t[0]...)
-	for i, piece := range t[1:] {
-		b = strconv.AppendInt(b, op.args[i], 10)
-		b = append(b, piece...)
-	}
-	b = append(b, 0)
+	b = append(t.Append(b, op.args[:op.nargs]...), 0)
 	end(b, at)
 	return b
 }

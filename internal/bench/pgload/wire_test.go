@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/internal/bench/load"
 )
 
 // message frames a server message.
@@ -25,8 +27,8 @@ func TestAppendPreparedMatchesLibpq(t *testing.T) {
 
 func TestTemplateFillsInLiterals(t *testing.T) {
 	op := operation{args: [2]int64{3, -4}, nargs: 2}
-	w := Insert{Hint: "/* batch:10 */"}
-	got := newTemplate(w.Statement()).appendSimple(nil, &op)
+	w := load.Insert{Hint: "/* batch:10 */"}
+	got := appendSimple(nil, w.Statement(), &op)
 	want := message('Q', "/* batch:10 */ INSERT INTO test (value, created_at) VALUES (3, -4)\x00")
 	if string(got) != want {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -109,7 +111,7 @@ func FuzzReply(f *testing.F) {
 }
 
 func TestAnswerNamesTheDifference(t *testing.T) {
-	right := Select{}.operation(1, 2).want
+	right := selectWork{}.operation(1, 2).want
 	for want, change := range map[string]func(*answer){
 		"":         func(*answer) {},
 		"SQLSTATE": func(a *answer) { a.code = [5]byte{'4', '0', '0', '0', '1'} },
@@ -125,62 +127,41 @@ func TestAnswerNamesTheDifference(t *testing.T) {
 	}
 }
 
-func TestCheckerFindsEveryKindOfDamage(t *testing.T) {
-	ledger := func() *Ledger {
-		return &Ledger{clients: []clientLedger{{sent: 5}, {sent: 4, refused: []int64{1}, unknown: []int64{3}}}}
-	}
-	good := "0\t0\n0\t1\n0\t2\n0\t3\n0\t4\n1\t0\n1\t2\n"
-	for name, tc := range map[string]struct {
-		rows                          string
-		lost, twice, called, undecied int64
-	}{
-		"exact":          {rows: good},
-		"unknown stored": {rows: good + "1\t3\n", undecied: 1},
-		"lost":           {rows: strings.Replace(good, "0\t2\n", "", 1), lost: 1},
-		"twice":          {rows: good + "0\t0\n", twice: 1},
-		"not sent":       {rows: good + "0\t5\n", called: 1},
-		"other client":   {rows: good + "2\t0\n", called: 1},
-		"negative":       {rows: good + "0\t-1\n", called: 1},
-		"refused stored": {rows: good + "1\t1\n", called: 1},
-		"empty":          {lost: 7},
-	} {
-		for _, piece := range []int{1, 3, 1000} {
-			c := newChecker(Insert{}, ledger())
-			for at := 0; at < len(tc.rows); at += piece {
-				if _, err := fmt.Fprint(c, tc.rows[at:min(at+piece, len(tc.rows))]); err != nil {
-					t.Fatal(err)
-				}
-			}
-			a, err := c.finish()
-			if err != nil {
+func TestTableIsReadInPiecesOfAnySize(t *testing.T) {
+	const rows = "0\t0\n0\t1\n1\t0\n2\t7\n"
+	for piece := 1; piece <= len(rows); piece++ {
+		r := &tableReader{checker: load.NewChecker(load.Insert{}, &load.Ledger{})}
+		for at := 0; at < len(rows); at += piece {
+			if _, err := fmt.Fprint(r, rows[at:min(at+piece, len(rows))]); err != nil {
 				t.Fatal(err)
 			}
-			if a.Lost != tc.lost || a.Twice != tc.twice || a.Uncalled != tc.called || a.Undecided != tc.undecied {
-				t.Errorf("%s in pieces of %d: %+v", name, piece, *a)
-			}
-			if bad := tc.lost+tc.twice+tc.called > 0; (a.Err() != nil) != bad {
-				t.Errorf("%s: Err() = %v", name, a.Err())
-			}
+		}
+		a, err := r.finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Rows != 4 || a.Uncalled != 4 { // nothing was sent
+			t.Errorf("in pieces of %d: %+v", piece, *a)
 		}
 	}
-	c := newChecker(Insert{}, ledger())
-	if _, err := c.Write([]byte("a\tb\n")); err == nil {
+	r := &tableReader{checker: load.NewChecker(load.Insert{}, &load.Ledger{})}
+	if _, err := r.Write([]byte("a\tb\n")); err == nil {
 		t.Error("a row that is no pair of numbers was accepted")
+	}
+	if _, err := r.Write([]byte("1\t")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.finish(); err == nil {
+		t.Error("a row that is cut off was accepted")
 	}
 }
 
-func TestFailPercentIsKeptAndDecidedByIdentity(t *testing.T) {
-	w := Insert{FailPercent: 5}
-	failing := 0
-	for n := range int64(20_000) {
+func TestFailingOperationsViolateTheConstraint(t *testing.T) {
+	w := insertWork{FailPercent: 5}
+	for n := range int64(1000) {
 		op := w.operation(3, n)
-		if failed := op.args[1] < 0; failed != w.fails(3, n) || failed != (op.want.code != [5]byte{}) {
+		if failed := op.args[1] < 0; failed != load.Insert(w).Fails(3, n) || failed != (op.want.code != [5]byte{}) {
 			t.Fatalf("operation %d contradicts itself", n)
-		} else if failed {
-			failing++
 		}
-	}
-	if failing < 850 || failing > 1150 { // 1000 expected, 31 standard deviation
-		t.Errorf("%d of 20000 fail, want about 1000", failing)
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/pgload"
+	"github.com/weirdb/weir/internal/bench/load"
 )
 
 // Idle is what weir needed for sessions that did nothing.
@@ -26,7 +25,7 @@ func (r *rig) crowd(ctx context.Context, out *ProxyOutcome) error {
 	e.Baseline = clientsName(counts[0])
 	delete(e.Factors, "clients")
 	for _, n := range counts {
-		s := r.side(weirWay(r.weir, clientsName(n), "", bench.NotApplicable), n, pgload.Select{}, false)
+		s := r.side(r.through(r.weir, clientsName(n), "", bench.NotApplicable), n, load.Select{}, false)
 		s.Factors = map[string]string{"clients": strconv.Itoa(n)}
 		e.Sides = append(e.Sides, s)
 	}
@@ -48,15 +47,16 @@ func clientsName(n int) string {
 // idle opens sessions through a fresh weir, has each ask for one row, and reads
 // what the proxy's memory has become.
 func (r *rig) idle(ctx context.Context, out *ProxyOutcome) (err error) {
-	w, err := startWeir(ctx, r.o.Binary, r.pg.DSN("postgres"), "--max-clients", strconv.Itoa(r.o.Plan.Idle+1))
+	w, err := startWeir(ctx, r.o.Binary, r.engine, r.direct().dsn, "--max-clients", strconv.Itoa(r.o.Plan.Idle+1))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
 	r.o.Say("%d idle clients", r.o.Plan.Idle)
-	conns := make([]*pgconn.PgConn, r.o.Plan.Idle)
+	dsn := r.engine.dsn(w.listen, r.engine.database)
+	sessions := make([]session, r.o.Plan.Idle)
 	defer func() {
-		for _, c := range conns {
+		for _, c := range sessions {
 			if c != nil {
 				_ = c.Close(context.WithoutCancel(ctx)) // only their memory mattered
 			}
@@ -64,16 +64,13 @@ func (r *rig) idle(ctx context.Context, out *ProxyOutcome) (err error) {
 	}()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
-	for i := range conns {
+	for i := range sessions {
 		g.Go(func() error {
-			c, err := pgconn.Connect(gctx, w.dsn("postgres", "postgres"))
+			c, err := r.engine.idle(gctx, dsn)
 			if err != nil {
-				return fmt.Errorf("connect idle client %d: %w", i, err)
+				return fmt.Errorf("idle client %d: %w", i, err)
 			}
-			conns[i] = c
-			if _, err := c.Exec(gctx, "SELECT 1").ReadAll(); err != nil {
-				return fmt.Errorf("query of idle client %d: %w", i, err)
-			}
+			sessions[i] = c
 			return nil
 		})
 	}
@@ -84,7 +81,7 @@ func (r *rig) idle(ctx context.Context, out *ProxyOutcome) (err error) {
 	if err != nil {
 		return err
 	}
-	out.Idle = &Idle{Clients: len(conns), RSSBytes: u.RSSBytes}
+	out.Idle = &Idle{Clients: len(sessions), RSSBytes: u.RSSBytes}
 	return nil
 }
 

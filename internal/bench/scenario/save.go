@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ const outcomeFile = "outcome.json"
 
 // outcome is the content of outcomeFile.
 type outcome struct {
-	Experiments []string     `json:"experiments"` // directories, in order
+	Engine      Engine       `json:"engine,omitempty"` // PostgreSQL if not given
+	Experiments []string     `json:"experiments"`      // directories, in order
 	Profiles    []CPUProfile `json:"profiles,omitempty"`
 	Targets     []Target     `json:"targets,omitempty"`
 	Idle        *Idle        `json:"idle,omitempty"`
@@ -26,7 +28,7 @@ type outcome struct {
 // Save writes the outcome beside its results, and the report in every format.
 // It returns the path of the HTML page.
 func (o *ProxyOutcome) Save(dir string) (string, error) {
-	all := outcome{Profiles: o.Profiles, Targets: o.Targets(), Idle: o.Idle}
+	all := outcome{Engine: o.Engine, Profiles: o.Profiles, Targets: o.Targets(), Idle: o.Idle}
 	for _, r := range o.Results {
 		all.Experiments = append(all.Experiments, r.Experiment.Name)
 	}
@@ -65,7 +67,7 @@ func Load(dir string) (*ProxyOutcome, error) {
 	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, fmt.Errorf("read outcome %s: %w", filepath.Join(dir, outcomeFile), err)
 	}
-	o := &ProxyOutcome{Profiles: all.Profiles, Idle: all.Idle}
+	o := &ProxyOutcome{Engine: cmp.Or(all.Engine, PostgreSQL), Profiles: all.Profiles, Idle: all.Idle}
 	for _, name := range all.Experiments {
 		r, err := readResult(filepath.Join(dir, name))
 		if err != nil {

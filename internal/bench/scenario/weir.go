@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -31,8 +32,8 @@ type weirProcess struct {
 	err    error // how it ended; read after done
 }
 
-// startWeir runs this program's own proxy verb against a server.
-func startWeir(ctx context.Context, binary, serverDSN string, args ...string) (*weirProcess, error) {
+// startWeir runs this program's own proxy verb against a server of an engine.
+func startWeir(ctx context.Context, binary string, e *engine, serverDSN string, args ...string) (*weirProcess, error) {
 	listen, err := freePort()
 	if err != nil {
 		return nil, err
@@ -42,8 +43,8 @@ func startWeir(ctx context.Context, binary, serverDSN string, args ...string) (*
 		return nil, err
 	}
 	w := &weirProcess{listen: listen, admin: admin, done: make(chan struct{})}
-	args = append([]string{"proxy", "--postgres", serverDSN, "--listen-postgres", listen, "--admin", admin, "--log-level", "warn"}, args...)
-	w.cmd = exec.Command(binary, args...)
+	flags := slices.Concat([]string{"proxy"}, e.listenFlags(serverDSN, listen), []string{"--admin", admin, "--log-level", "warn"}, args)
+	w.cmd = exec.Command(binary, flags...)
 	w.cmd.Stderr = &w.stderr
 	// A group of its own, so that Ctrl-C in a terminal reaches only us and we
 	// decide the order in which things end.
@@ -95,11 +96,6 @@ func (w *weirProcess) get(ctx context.Context, path string) (io.ReadCloser, erro
 		return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
 	}
 	return resp.Body, nil
-}
-
-// dsn is how to reach a database through the proxy.
-func (w *weirProcess) dsn(user, db string) string {
-	return fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", user, w.listen, db)
 }
 
 // groups reads what the write lanes have done since the start.

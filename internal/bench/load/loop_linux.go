@@ -1,37 +1,31 @@
-package pgload
+package load
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"syscall"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/measure"
 )
 
-const (
-	maxExamples = 5
-	classLost   = "connection lost"
-	// eventsPerTurn bounds how many sockets one epoll_wait reports. More would
-	// let the clock reading of the first go stale for the last.
-	eventsPerTurn = 64
-)
+// eventsPerTurn bounds how many sockets one epoll_wait reports. More would let
+// the clock reading of the first go stale for the last.
+const eventsPerTurn = 64
 
 // loop is one operating system thread that drives its share of the connections.
 // Everything in it belongs to that thread until run returns.
 type loop struct {
-	ctl      *control
-	workload Workload
-	simple   template // nil for the prepared protocol
-	epoll    int
-	bell     int // eventfd that ends epoll_wait when the phase changes
-	conns    []*conn
-	byFD     map[int32]*conn
-	active   int // connections with an operation in flight
+	ctl    *control
+	epoll  int
+	bell   int // eventfd that ends epoll_wait when the phase changes
+	conns  []*conn
+	byFD   map[int32]*conn
+	active int // connections with an operation in flight
 
 	ops, totalOps int64
 	latency       measure.Hist
@@ -43,13 +37,12 @@ type loop struct {
 type conn struct {
 	id      int
 	fd      int
+	client  Client
 	in      []byte // received and not yet consumed
 	out     []byte // the operation, for reuse
 	unsent  []byte // part of out that the socket did not take
-	op      operation
-	reply   reply
-	started int64 // when the operation in flight was sent
-	busy    bool  // an operation is in flight
+	started int64  // when the operation in flight was sent
+	busy    bool   // an operation is in flight
 	ledger  clientLedger
 }
 
@@ -61,11 +54,8 @@ func (c *conn) settle() {
 	}
 }
 
-func newLoop(c Config, ctl *control) (*loop, error) {
-	l := &loop{ctl: ctl, workload: c.Workload, byFD: make(map[int32]*conn), errors: make(map[string]int64), epoll: -1, bell: -1}
-	if c.Simple {
-		l.simple = newTemplate(c.Workload.Statement())
-	}
+func newLoop(ctl *control) (*loop, error) {
+	l := &loop{ctl: ctl, byFD: make(map[int32]*conn), errors: make(map[string]int64), epoll: -1, bell: -1}
 	var err error
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
@@ -88,18 +78,13 @@ func (l *loop) watch(op, fd int, events uint32) error {
 	return nil
 }
 
-// adopt takes a connection that is logged in out of the driver's hands. The
-// socket is duplicated and the driver's closed, which takes it out of Go's own
-// epoll instance.
-func (l *loop) adopt(id int, pc *pgconn.PgConn) error {
-	h, err := pc.Hijack()
-	if err != nil {
-		return fmt.Errorf("take over client %d: %w", id, err)
-	}
-	defer h.Conn.Close()
-	sc, ok := h.Conn.(syscall.Conn)
+// adopt takes a connection over. The socket is duplicated and the connection
+// closed, which takes it out of Go's own epoll instance.
+func (l *loop) adopt(id int, nc net.Conn, client Client) error {
+	defer nc.Close()
+	sc, ok := nc.(syscall.Conn)
 	if !ok {
-		return fmt.Errorf("take over client %d: no plain socket; the load generator does not speak TLS (set sslmode=disable)", id)
+		return fmt.Errorf("take over client %d: no plain socket; the load generator does not speak TLS, and the DSN must not ask for it", id)
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
@@ -110,7 +95,7 @@ func (l *loop) adopt(id int, pc *pgconn.PgConn) error {
 	if err := raw.Control(func(s uintptr) { fd, dupErr = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); err != nil || dupErr != nil {
 		return fmt.Errorf("take over client %d: %w", id, errors.Join(err, dupErr))
 	}
-	c := &conn{id: id, fd: fd, in: make([]byte, 0, 1024), out: make([]byte, 0, 256)}
+	c := &conn{id: id, fd: fd, client: client, in: make([]byte, 0, 1024), out: make([]byte, 0, 256)}
 	l.conns = append(l.conns, c)
 	l.byFD[int32(fd)] = c
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -119,12 +104,12 @@ func (l *loop) adopt(id int, pc *pgconn.PgConn) error {
 	return l.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)
 }
 
-// close ends all sessions. PostgreSQL is told, so that it does not log a lost
+// close ends all sessions. The server is told, so that it does not log a lost
 // connection.
 func (l *loop) close() {
 	for _, c := range l.conns {
 		if c.fd >= 0 {
-			unix.Write(c.fd, []byte{'X', 0, 0, 0, 4})
+			unix.Write(c.fd, c.client.Farewell())
 			unix.Close(c.fd)
 		}
 	}
@@ -186,13 +171,7 @@ func (l *loop) next(c *conn, now int64) error {
 	if !l.ctl.ticket(l.ctl.phase.Load()) {
 		return nil
 	}
-	c.op = l.workload.operation(c.id, c.ledger.sent)
-	if l.simple != nil {
-		c.out = l.simple.appendSimple(c.out[:0], &c.op)
-	} else {
-		c.out = appendPrepared(c.out[:0], &c.op)
-	}
-	c.reply = reply{}
+	c.out = c.client.Ask(c.out[:0], c.ledger.sent)
 	c.ledger.sent++
 	c.busy, c.started = true, now
 	l.active++
@@ -244,7 +223,7 @@ func (l *loop) receive(c *conn) error {
 		return nil
 	}
 	c.in = c.in[:len(c.in)+n]
-	used, done, err := c.reply.consume(c.in)
+	used, done, err := c.client.Take(c.in)
 	c.in = c.in[:copy(c.in, c.in[used:])]
 	switch {
 	case err != nil:
@@ -266,8 +245,8 @@ func (l *loop) book(c *conn, now int64) {
 	c.busy = false
 	l.active--
 	measured := l.ctl.phase.Load() == phaseMeasure
-	wrong := c.op.want.wrong(&c.reply.answer)
-	if wrong == "" {
+	wrong := c.client.Judge()
+	if wrong == nil {
 		l.totalOps++
 		if l.ctl.live != nil {
 			l.ctl.live.Add(1)
@@ -278,18 +257,16 @@ func (l *loop) book(c *conn, now int64) {
 		}
 		return
 	}
-	class := trimZero(c.reply.answer.code[:])
 	n := c.ledger.sent - 1
-	switch {
-	case class == "":
-		class = "wrong answer" // though it claims success: leave it to Verify
-	case class[:2] == "08" || class[:2] == "57":
-		c.ledger.unknown = append(c.ledger.unknown, n) // may have been done
-	default:
+	switch wrong.Fate {
+	case Unknown:
+		c.ledger.unknown = append(c.ledger.unknown, n)
+	case Refused:
 		c.ledger.refused = append(c.ledger.refused, n)
+	case Claimed:
 	}
-	l.errors[class]++ // outside the window, too: an error is news whenever it comes
-	l.example(fmt.Sprintf("client %d, operation %d: %s %s", c.id, n, wrong, c.reply.detail))
+	l.errors[wrong.Class]++ // outside the window, too: an error is news whenever it comes
+	l.example(fmt.Sprintf("client %d, operation %d: %s", c.id, n, wrong.Text))
 }
 
 // lose gives a connection up.
@@ -301,7 +278,7 @@ func (l *loop) lose(c *conn, why string) {
 		c.settle()
 		l.active--
 	}
-	l.errors[classLost]++
+	l.errors[ClassLost]++
 	l.example(fmt.Sprintf("client %d: connection lost: %s", c.id, why))
 }
 

@@ -1,4 +1,4 @@
-package pgload
+package load
 
 import (
 	"unsafe"

@@ -1,0 +1,118 @@
+package load
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+)
+
+// Workload says what is done. It is an Insert or a Select; how they are put into
+// an engine's protocol is the engine's affair.
+type Workload interface {
+	// Statement is the text, cut where its arguments go.
+	Statement() Template
+}
+
+// Template is a statement cut at its arguments.
+type Template []string
+
+// Text returns the statement with mark(i) as its i-th argument, from 0.
+func (t Template) Text(mark func(i int) string) string {
+	var b strings.Builder
+	b.WriteString(t[0])
+	for i, piece := range t[1:] {
+		b.WriteString(mark(i))
+		b.WriteString(piece)
+	}
+	return b.String()
+}
+
+// Append appends the statement with the arguments as literals.
+func (t Template) Append(b []byte, args ...int64) []byte {
+	b = append(b, t[0]...)
+	for i, piece := range t[1:] {
+		b = strconv.AppendInt(b, args[i], 10)
+		b = append(b, piece...)
+	}
+	return b
+}
+
+// Insert writes one row an operation into a table of a key that the server
+// counts up, value and created_at: value is the client, created_at its sequence
+// number, so that a Checker can tell afterwards what became of each.
+type Insert struct {
+	// Table is replaced at the start of each run. Default: "test".
+	Table string
+	// Hint is put before the statement, such as "/* batch:10 */". Default: none.
+	Hint string
+	// FailPercent of the operations violate a constraint of the table and must be
+	// answered with its error. They have the same text, so a proxy that gathers
+	// statements gets them into the same group. Default: 0.
+	FailPercent float64
+	// Guarded gives the table that constraint though no operation violates it,
+	// for a comparison with a run in which some do. Default: only if some do.
+	Guarded bool
+}
+
+// TableName is Table or its default.
+func (w Insert) TableName() string { return cmp.Or(w.Table, "test") }
+
+// HasGuard tells whether the table has a constraint to violate.
+func (w Insert) HasGuard() bool { return w.Guarded || w.FailPercent > 0 }
+
+// Statement implements Workload; its arguments are value and created_at.
+func (w Insert) Statement() Template {
+	return Template{withHint(w.Hint, "INSERT INTO "+w.TableName()+" (value, created_at) VALUES ("), ", ", ")"}
+}
+
+// Fails tells whether a client's n-th operation is one that must fail. It
+// follows from the operation's identity, so that a Checker needs no log.
+func (w Insert) Fails(client int, n int64) bool {
+	return w.FailPercent > 0 && float64(mix(uint64(client)<<40^uint64(n))%10_000) < w.FailPercent*100
+}
+
+// Select reads one row by primary key. The value in each row follows from its
+// key, so an answer that belongs to another client's question is noticed.
+type Select struct {
+	// Table is replaced at the start of each run. Default: "test_keys".
+	Table string
+	// Keys is the number of rows. Default: 100,000.
+	Keys int
+	// Hint is put before the statement. Default: none.
+	Hint string
+}
+
+// TableName is Table or its default.
+func (w Select) TableName() string { return cmp.Or(w.Table, "test_keys") }
+
+// KeyCount is Keys or its default. The keys are 1 to KeyCount.
+func (w Select) KeyCount() int64 { return int64(cmp.Or(w.Keys, 100_000)) }
+
+// Statement implements Workload; its argument is the key.
+func (w Select) Statement() Template {
+	return Template{withHint(w.Hint, "SELECT value FROM "+w.TableName()+" WHERE id = "), ""}
+}
+
+// Key returns the key that a client's n-th operation looks up.
+func (w Select) Key(client int, n int64) int64 {
+	return int64(mix(uint64(client)<<40^uint64(n))%uint64(w.KeyCount())) + 1
+}
+
+// ValueOf returns the value in the row of a key.
+func ValueOf(key int64) int64 { return key*7 + 3 }
+
+// mix is the finaliser of splitmix64 (Steele, Lea, Flood: OOPSLA 2014): close
+// numbers become unrelated ones.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func withHint(hint, sql string) string {
+	if hint == "" {
+		return sql
+	}
+	return hint + " " + sql
+}

@@ -1,0 +1,56 @@
+package scenario
+
+import "time"
+
+// ProxyPlan says how much of the proxy scenario is run.
+type ProxyPlan struct {
+	// Inserts lists the numbers of clients of the insert experiments (reference
+	// report 1: one INSERT per operation, hints 0, 1, 10, 100 ms and auto).
+	Inserts []int
+	// Windows are the fixed windows among the sides.
+	Windows []time.Duration
+	// Isolated adds weir without its multi-row lane, so that every write is a
+	// transaction of its own.
+	Isolated bool
+	// SlowFsync lists flush latencies at which Slow is run again.
+	SlowFsync []time.Duration
+	Slow      []int
+	// Reads lists the numbers of clients of the key lookups, prepared and
+	// simple.
+	Reads []int
+	// Failing lists the numbers of clients with one failing insert in a hundred.
+	Failing []int
+	// Crowd lists numbers of clients that look up keys through weir, to see
+	// whether throughput holds when they are many times the pool's size.
+	Crowd []int
+	// Idle is the number of sessions to open and leave alone, to see what weir
+	// needs for them.
+	Idle int
+	// Rounds, Duration and Warmup are those of each experiment.
+	Rounds   int
+	Duration time.Duration
+	Warmup   time.Duration
+}
+
+// ProxyPlans are the plans by name.
+func ProxyPlans() map[string]ProxyPlan {
+	ms := func(n ...int) (out []time.Duration) {
+		for _, v := range n {
+			out = append(out, time.Duration(v)*time.Millisecond)
+		}
+		return out
+	}
+	return map[string]ProxyPlan{
+		"demo": {Inserts: []int{64}, Rounds: 3, Duration: 2500 * time.Millisecond, Warmup: 700 * time.Millisecond},
+		"mini": {
+			Inserts: []int{64, 256}, Windows: ms(1, 10), Rounds: 3,
+			Duration: 2 * time.Second, Warmup: 500 * time.Millisecond, Reads: []int{64},
+		},
+		"full": {
+			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true,
+			SlowFsync: ms(2), Slow: []int{64, 256}, Reads: []int{16, 64, 256}, Failing: []int{64, 256},
+			Crowd: []int{64, 256, 2000}, Idle: 10000,
+			Rounds: 6, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond,
+		},
+	}
+}

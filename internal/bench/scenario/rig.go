@@ -1,0 +1,152 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// rig is a server with everything that stands in front of it.
+type rig struct {
+	o       ProxyOptions
+	engine  *engine
+	latency time.Duration // of the server's flushes, added
+	db      server
+	bouncer *lab.PgBouncer // nil without one
+	weir    *weirProcess
+	solo    *weirProcess // without the multi-row lane
+	meter   meter        // on the server itself
+	info    measure.Server
+}
+
+func startRig(ctx context.Context, o ProxyOptions, latency time.Duration) (_ *rig, err error) {
+	r := &rig{o: o, latency: latency}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.stop())
+		}
+	}()
+	if r.engine, err = engineOf(o.Engine); err != nil {
+		return nil, err
+	}
+	most := slices.Max(append(slices.Concat(o.Plan.Inserts, o.Plan.Slow, o.Plan.Reads, o.Plan.Failing), 1))
+	db, err := r.engine.start(ctx, needs{connections: most + 100, latency: latency})
+	if err != nil {
+		return nil, err
+	}
+	r.db = db
+	o.Say("%s %s, every commit flushed%s", o.Engine.Title(), db.Version(), latencyNote(latency))
+	if err := r.startBouncer(ctx, most+100); err != nil {
+		return nil, err
+	}
+	if r.weir, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn); err != nil {
+		return nil, err
+	}
+	if o.Plan.Isolated {
+		if r.solo, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, "--no-rows-lane"); err != nil {
+			return nil, err
+		}
+	}
+	m, err := r.engine.meter(ctx, r.direct().dsn)
+	if err != nil {
+		return nil, err
+	}
+	r.meter = m
+	r.info, err = m.Server(ctx)
+	return r, err
+}
+
+// startBouncer starts the other proxy to compare with, where there is one.
+func (r *rig) startBouncer(ctx context.Context, clients int) (err error) {
+	pg, ok := r.db.(*lab.Postgres)
+	if !ok {
+		return nil
+	}
+	r.bouncer, err = lab.StartPgBouncer(ctx, pg, lab.PgBouncerConfig{Binary: r.o.PgBouncer, MaxClients: clients})
+	switch {
+	case lab.NotInstalled(err):
+		r.o.Say("PgBouncer is not installed: it is left out of the comparison")
+	case err != nil:
+		return err
+	case r.pooledStatements():
+		r.o.Say("PgBouncer %s, 20 server connections", r.bouncer.Version())
+	default:
+		r.o.Say("PgBouncer %s pools no prepared statements (1.21 does): it is compared on the simple protocol only", r.bouncer.Version())
+	}
+	return nil
+}
+
+func latencyNote(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", every flush %s slower", d)
+}
+
+// stop ends everything, in the order in which it depends on each other.
+func (r *rig) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var errs []error
+	if r.meter != nil {
+		errs = append(errs, r.meter.Close(ctx))
+	}
+	for _, w := range []*weirProcess{r.weir, r.solo} {
+		if w != nil {
+			errs = append(errs, w.stop())
+		}
+	}
+	if r.bouncer != nil {
+		errs = append(errs, r.bouncer.Stop(ctx))
+	}
+	if r.db != nil {
+		errs = append(errs, r.db.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// way is one way to the server.
+type way struct {
+	name   string
+	dsn    string
+	proxy  func() (measure.Usage, error) // nil without one
+	weir   *weirProcess                  // nil if it is none
+	hint   string
+	window string // as the factor
+	via    string
+}
+
+func (r *rig) direct() way {
+	return way{name: "direct", dsn: r.db.DSN(r.engine.database), window: bench.NotApplicable, via: "direct"}
+}
+
+func (r *rig) pgbouncer() way {
+	return way{
+		name: "pgbouncer", dsn: r.bouncer.DSN(r.engine.database), window: bench.NotApplicable, via: "pgbouncer",
+		proxy: func() (measure.Usage, error) { return measure.Process(r.bouncer.PID()) },
+	}
+}
+
+func (r *rig) through(w *weirProcess, name, hint, window string) way {
+	return way{
+		name: name, dsn: r.engine.dsn(w.listen, r.engine.database), proxy: w.usage, weir: w,
+		hint: hint, window: window, via: "weir",
+	}
+}
+
+// pooledStatements tells whether this PgBouncer pools prepared statements.
+func (r *rig) pooledStatements() bool {
+	major, rest, _ := strings.Cut(r.bouncer.Version(), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, err1 := strconv.Atoi(major)
+	b, err2 := strconv.Atoi(minor)
+	return err1 == nil && err2 == nil && (a > 1 || b >= 21)
+}
