@@ -1,0 +1,135 @@
+// Package mywire speaks the MySQL and MariaDB client/server protocol (protocol
+// version 10, CLIENT_PROTOCOL_41): framing, messages, authentication and TLS,
+// for both ends of the wire. It holds no policy and no pools: it never decides
+// who may log in, which server answers, or how long a connection lives.
+//
+// It has two speeds. The data path (Peek, Answer, the Append builders, the
+// ParseX views) works on byte slices that the caller owns, allocates nothing
+// and copies nothing: a view aliases the payload that it was parsed from and
+// dies with it. Login (Accept, Connect, Relay) is rare, so it reads blocking
+// connections packet by packet, and never one byte past the last packet of the
+// login: the connection can be handed to an event loop afterwards without
+// losing anything.
+//
+// A packet is a 3-byte little-endian payload length, a sequence number, and
+// the payload. A payload of MaxPayload bytes or more travels in several packets, all but
+// the last of which hold exactly MaxPayload bytes; the last may be empty. Every
+// ParseX function takes the joined payload alone. Sequence numbers start at 0
+// with each command and count the packets of both directions, so answers start
+// at 1.
+//
+// # Prepared statements and parameter types
+//
+// A COM_STMT_EXECUTE says in its "new parameters bound" byte whether it carries
+// the types of its parameters. Client libraries set it on the first execution
+// of a statement and whenever the application has bound anew (libmysqlclient
+// and MariaDB Connector/C); others set it always (go-sql-driver/mysql, PyMySQL has no binary
+// protocol at all). When it is clear, the server uses the types of the last
+// execution of that statement on that connection. So a proxy that shares a
+// server's statements among clients has to remember the types that each client sent last
+// for each of its own statements, and has to send them with every execution.
+// COM_STMT_RESET and a failed execution leave the types as they are.
+package mywire
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// HeaderLen is the length in bytes of what precedes the payload of every
+// packet: a 3-byte length and a sequence number.
+const HeaderLen = 4
+
+// MaxPayload is the longest payload of one packet, in bytes. A packet with a
+// payload of this length is continued by the next one.
+const MaxPayload = 1<<24 - 1
+
+// ErrMalformed reports bytes that are not a message of the protocol: cut
+// short, longer than their content, or counting what is not there. A
+// connection that produced it cannot be trusted to be in step any more.
+var ErrMalformed = errors.New("malformed protocol message")
+
+// Peek returns the payload length and the sequence number of the packet at the
+// start of buf. ok is false when buf holds fewer than HeaderLen bytes.
+func Peek(buf []byte) (length int, seq byte, ok bool) {
+	if len(buf) < HeaderLen {
+		return 0, 0, false
+	}
+	n := binary.LittleEndian.Uint32(buf)
+	return int(n & MaxPayload), byte(n >> 24), true
+}
+
+// Message returns the length in bytes of the whole message at the start of
+// buf: its packets, headers included, up to the one that is shorter than
+// MaxPayload. ok is false when buf does not hold the header of the last of
+// them; length is then the least that is certain to come.
+func Message(buf []byte) (length int, ok bool) {
+	for {
+		n, _, ok := Peek(buf[min(length, len(buf)):])
+		if !ok {
+			return length + HeaderLen, false
+		}
+		length += HeaderLen + n
+		if n < MaxPayload {
+			return length, true
+		}
+	}
+}
+
+// Payload returns the payload of the message at the start of buf, which holds
+// all of its packets (see Message). It aliases buf when the message is one
+// packet, and is joined in memory of its own when there are several. next is
+// the sequence number that follows the last packet's.
+func Payload(buf []byte) (payload []byte, next byte, err error) {
+	n, seq, ok := Peek(buf)
+	if !ok || len(buf) < HeaderLen+n {
+		return nil, 0, ErrMalformed
+	}
+	if n < MaxPayload {
+		return buf[HeaderLen : HeaderLen+n : HeaderLen+n], seq + 1, nil
+	}
+	for {
+		payload = append(payload, buf[HeaderLen:HeaderLen+n]...)
+		buf = buf[HeaderLen+n:]
+		if n < MaxPayload {
+			return payload, seq + 1, nil
+		}
+		var follows byte
+		if n, follows, ok = Peek(buf); !ok || len(buf) < HeaderLen+n || follows != seq+1 {
+			return nil, 0, ErrMalformed
+		}
+		seq = follows
+	}
+}
+
+// AppendHeader appends the header of a packet. length must not exceed
+// MaxPayload.
+func AppendHeader(dst []byte, length int, seq byte) []byte {
+	return append(dst, byte(length), byte(length>>8), byte(length>>16), seq)
+}
+
+// AppendPacket appends payload as one packet or, from MaxPayload bytes on, as
+// several with rising sequence numbers.
+func AppendPacket(dst []byte, seq byte, payload []byte) []byte {
+	for len(payload) >= MaxPayload {
+		dst = append(AppendHeader(dst, MaxPayload, seq), payload[:MaxPayload]...)
+		payload, seq = payload[MaxPayload:], seq+1
+	}
+	return append(AppendHeader(dst, len(payload), seq), payload...)
+}
+
+// begin appends an empty header and returns its offset; end fills it in.
+func begin(dst []byte, seq byte) ([]byte, int) {
+	return append(dst, 0, 0, 0, seq), len(dst)
+}
+
+func end(dst []byte, at int) []byte {
+	n := len(dst) - at - HeaderLen
+	if n >= MaxPayload {
+		seq := dst[at+3]
+		payload := append([]byte(nil), dst[at+HeaderLen:]...)
+		return AppendPacket(dst[:at], seq, payload)
+	}
+	dst[at], dst[at+1], dst[at+2] = byte(n), byte(n>>8), byte(n>>16)
+	return dst
+}
