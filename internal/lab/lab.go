@@ -1,16 +1,16 @@
 // Package lab starts private, throwaway real servers on this machine: the
-// PostgreSQL, MariaDB, MySQL and PgBouncer that weir's tests and benchmarks talk to. A lab
-// server lives in a directory of its own, listens on the loopback only, and is
-// gone with its owner: after Stop, after a signal, and after a SIGKILL of the
-// owner, which the kernel turns into a SIGKILL of the server and the next start
-// into a removed directory (see Sweep).
+// PostgreSQL, MariaDB, MySQL and PgBouncer that weir's tests and benchmarks talk
+// to. A lab server lives in a directory of its own, listens on the loopback
+// only, and is gone with its owner: after Stop, after a signal, and after a
+// SIGKILL of the owner, which the kernel turns into a SIGKILL of the server and
+// the next start into a removed directory (see Sweep).
 //
 // The package does not mock, and it does not measure. What it offers beside
-// real servers is trouble on demand: a slow disk (PostgresConfig.FsyncLatency),
-// a crash (Postgres.Kill), a hang (Postgres.Pause) and a bad network (Relay).
+// real servers is trouble on demand: a slow disk (FsyncLatency in a server's
+// configuration), a crash (Kill), a hang (Pause) and a bad network (Relay).
 //
 // It runs on Linux only. Root's servers run as an unprivileged user, because
-// PostgreSQL and PgBouncer refuse to run as root.
+// they refuse to run as root.
 package lab
 
 import (
