@@ -11,6 +11,10 @@ type Generator struct {
 	// Dropped those that were given up because too many were waiting already.
 	Intended int64 `json:"intended,omitempty"`
 	Dropped  int64 `json:"dropped,omitempty"`
+	// Answered counts operations that were answered as expected within the window,
+	// whenever they had been due. Over the window's length it is the rate that the
+	// server reached, also when it could not keep up.
+	Answered int64 `json:"answered,omitempty"`
 	// Unfinished counts operations that had no answer when the run ended.
 	Unfinished int64 `json:"unfinished,omitempty"`
 	// MaxBacklog is the largest number of starts that were due and waited for a

@@ -1,0 +1,105 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Arrivals is a schedule of intended starts. It reads no clock, so a load
+// generator of any make can follow one. One goroutine at a time.
+type Arrivals interface {
+	// Next returns the next intended start, in nanoseconds since the run began.
+	// It never goes back.
+	Next() int64
+	// Rate is the mean number of starts a second.
+	Rate() float64
+}
+
+// maxRate keeps starts at least a nanosecond apart.
+const maxRate = 1e9
+
+func checkRate(rate float64) error {
+	if !(rate > 0) || rate > maxRate {
+		return fmt.Errorf("rate %v: want more than 0 and at most %.0f a second", rate, maxRate)
+	}
+	return nil
+}
+
+// Constant returns starts at equal distances: the i-th is at i/rate, so that the
+// rounding of one does not add up over many.
+func Constant(rate float64) (Arrivals, error) {
+	if err := checkRate(rate); err != nil {
+		return nil, err
+	}
+	return &constant{rate: rate}, nil
+}
+
+type constant struct {
+	rate float64
+	n    int64
+}
+
+func (c *constant) Next() int64 {
+	at := int64(float64(c.n) / c.rate * 1e9)
+	c.n++
+	return at
+}
+
+func (c *constant) Rate() float64 { return c.rate }
+
+// Poisson returns starts at random distances, as those of many users who know
+// nothing of each other. The same seed gives the same starts.
+func Poisson(rate float64, seed uint64) (Arrivals, error) {
+	if err := checkRate(rate); err != nil {
+		return nil, err
+	}
+	return &poisson{rate: rate, rng: rand.New(rand.NewPCG(seed, 0))}, nil
+}
+
+type poisson struct {
+	rate float64
+	at   float64 // nanoseconds
+	rng  *rand.Rand
+}
+
+func (p *poisson) Next() int64 {
+	p.at += p.rng.ExpFloat64() / p.rate * 1e9
+	return int64(p.at)
+}
+
+func (p *poisson) Rate() float64 { return p.rate }
+
+// Ramp returns starts whose rate goes evenly from one to another within the
+// given time, and stays there.
+func Ramp(from, to float64, over time.Duration) (Arrivals, error) {
+	if err := errors.Join(checkRate(from), checkRate(to)); err != nil {
+		return nil, err
+	}
+	if over <= 0 {
+		return nil, fmt.Errorf("ramp over %v: want more than 0", over)
+	}
+	return &ramp{from: from, to: to, over: over.Seconds()}, nil
+}
+
+type ramp struct {
+	from, to, over float64
+	n              int64
+}
+
+// Next solves n = from t + (to - from) t^2 / (2 over) for t. Written so that it
+// also holds for from = to.
+func (r *ramp) Next() int64 {
+	n := float64(r.n)
+	r.n++
+	if total := (r.from + r.to) / 2 * r.over; n > total {
+		return int64((r.over + (n-total)/r.to) * 1e9)
+	}
+	a := (r.to - r.from) / r.over
+	return int64(2 * n / (r.from + math.Sqrt(max(r.from*r.from+2*a*n, 0))) * 1e9)
+}
+
+// Rate is that over the ramp itself.
+func (r *ramp) Rate() float64 { return (r.from + r.to) / 2 }

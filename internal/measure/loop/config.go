@@ -1,0 +1,129 @@
+package loop
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// Op is one operation of a worker, which are numbered from 0. It returns nil when
+// it was answered as expected. It must return soon after ctx is done; until then
+// ctx costs it nothing.
+type Op func(ctx context.Context, worker int) error
+
+// Config is one run.
+type Config struct {
+	// Workers is the number of operations under way at once: always, in a closed
+	// loop, and at most, in an open one. Required.
+	Workers int
+	// Arrivals makes the loop an open one. Default: closed.
+	Arrivals Arrivals
+	// Warmup is the longest time to wait for the rate and the median latency to
+	// settle (see measure.Steady) before the window opens. Default: none, the
+	// window holds the first operation.
+	Warmup time.Duration
+	// FixedWarmup makes the warm-up last the whole of Warmup. Default: it ends
+	// as soon as the run has settled.
+	FixedWarmup bool
+	// Duration of the measured window. One of Duration and Count is required;
+	// with both, what comes first ends the run.
+	Duration time.Duration
+	// Count of the operations started within the window.
+	Count int64
+	// Drain is how long answers are waited for after the window. Default: 10 s.
+	Drain time.Duration
+	// MaxBacklog is how many starts may be due and wait for a worker; more are
+	// dropped and counted. Default: 65536.
+	MaxBacklog int
+	// Interval of the time series. Default: 1 s.
+	Interval time.Duration
+	// Classify names the class of an error. Default: "error".
+	Classify func(error) string
+	// Watch reads the usage of processes by role at both ends of the window.
+	// ClientRole need not be given: it is this process.
+	Watch map[string]func() (measure.Usage, error)
+	// Window, if not nil, is called when the window opens, before any operation
+	// belongs to it, as to reset what operations record by themselves.
+	Window func()
+
+	// sleeper makes what the open loop waits with, in its own goroutine.
+	sleeper func() sleeper
+}
+
+type sleeper interface {
+	Until(ctx context.Context, clock measure.Clock, ns int64) error
+}
+
+// ClientRole is the role of this process in Outcome.Processes.
+const ClientRole = "client"
+
+func (c Config) withDefaults() Config {
+	c.Drain = cmp.Or(c.Drain, 10*time.Second)
+	c.MaxBacklog = cmp.Or(c.MaxBacklog, 1<<16)
+	c.Interval = cmp.Or(c.Interval, time.Second)
+	if c.Classify == nil {
+		c.Classify = func(error) string { return "error" }
+	}
+	if c.sleeper == nil {
+		c.sleeper = func() sleeper { return measure.NewSleeper() }
+	}
+	return c
+}
+
+func (c Config) validate(op Op) error {
+	switch {
+	case op == nil:
+		return errors.New("loop has no operation")
+	case c.Workers < 1:
+		return fmt.Errorf("loop with %d workers: want at least one", c.Workers)
+	case c.Duration <= 0 && c.Count <= 0:
+		return errors.New("loop over nothing: want a duration or a count")
+	case c.Duration < 0 || c.Count < 0 || c.Warmup < 0 || c.Drain < 0 || c.Interval < 0 || c.MaxBacklog < 0:
+		return errors.New("loop: times and counts must not be negative")
+	}
+	return nil
+}
+
+// shards is how many recorders the workers share: enough that they hardly meet,
+// and few enough that a thousand workers need no 200 MB.
+func (c Config) shards() int { return min(c.Workers, 4*runtime.GOMAXPROCS(0)) }
+
+// Outcome is what a run yields.
+type Outcome struct {
+	Started time.Time
+	// Seconds is the length of the window.
+	Seconds float64
+	// Ops counts operations answered as expected, Errors the others by class. In
+	// a closed loop an operation belongs to the window in which it ended, in an
+	// open loop to that of its intended start, so that one which is answered late
+	// does not get lost.
+	Ops    int64
+	Errors map[string]int64
+	// Latency holds the operations in Ops, Service the same from their actual
+	// start (nil in a closed loop), FailedLatency those in Errors.
+	Latency, Service, FailedLatency *measure.Hist
+	Series                          *measure.Series
+	// MeanInFlight is the mean number under way or waiting for a worker.
+	MeanInFlight float64
+	Generator    measure.Generator
+	Processes    map[string]measure.Usage
+	Machine      measure.Activity
+	// Cold is what came before the window. Nil without a warm-up.
+	Cold *Cold
+	// Interrupted tells that the run ended before its time. What is here is valid
+	// for the part that ran.
+	Interrupted bool
+}
+
+// Cold is the phase before the window.
+type Cold struct {
+	Seconds float64
+	Ops     int64
+	Latency *measure.Hist
+	Steady  bool // it had settled; otherwise Config.Warmup ended it
+}

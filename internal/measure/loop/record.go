@@ -1,0 +1,171 @@
+package loop
+
+import (
+	"maps"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// never is a point in time that does not come.
+const never = int64(math.MaxInt64)
+
+// recorder is what all workers of a run record into.
+type recorder struct {
+	config Config
+	clock  measure.Clock
+	open   bool
+
+	// from and to bound the window; from is never until it opens, to until it
+	// closes.
+	from, to atomic.Int64
+
+	shards   []shard
+	warm     *measure.Timeline // since the run began, in short intervals
+	timeline *measure.Timeline // since the window opened
+}
+
+// warmInterval is what the warm-up is watched in.
+const warmInterval = int64(100e6)
+
+func newRecorder(c Config, clock measure.Clock) *recorder {
+	n := c.shards()
+	r := &recorder{
+		config: c, clock: clock, open: c.Arrivals != nil,
+		shards:   make([]shard, n),
+		warm:     measure.NewTimeline(n, warmInterval),
+		timeline: measure.NewTimeline(n, int64(c.Interval)),
+	}
+	r.from.Store(never)
+	r.to.Store(never)
+	return r
+}
+
+// shard is the part that some of the workers record into.
+type shard struct {
+	mu                             sync.Mutex // guards all below
+	cold, latency, service, failed measure.Hist
+	errors                         map[string]int64
+	answered                       int64 // within the window, whenever they were due
+	startNs, startCount            int64 // sums over all starts so far
+	endNs, endCount                int64 // and over all ends
+	_                              [24]byte
+}
+
+// started notes that an operation is under way.
+func (r *recorder) started(worker int, at int64) {
+	s := &r.shards[worker%len(r.shards)]
+	s.mu.Lock()
+	s.startNs += at
+	s.startCount++
+	s.mu.Unlock()
+}
+
+// ended records an operation. In a closed loop it was intended when it began.
+func (r *recorder) ended(worker int, intended, began, end int64, err error) {
+	i := worker % len(r.shards)
+	s := &r.shards[i]
+	class := ""
+	if err != nil {
+		class = r.config.Classify(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endNs += end
+	s.endCount++
+	from, to := r.from.Load(), r.to.Load()
+	if end < from {
+		r.warm.Shard(i).Record(end, end-intended, err != nil)
+	}
+	if err == nil && end >= from && end < to {
+		s.answered++
+	}
+	belongs := end
+	if r.open {
+		belongs = intended
+	}
+	switch {
+	case belongs >= to:
+		return
+	case belongs < from:
+		if err == nil {
+			s.cold.Record(end - intended)
+		}
+		return
+	case err != nil:
+		if s.errors == nil {
+			s.errors = make(map[string]int64)
+		}
+		s.errors[class]++
+		s.failed.Record(end - intended)
+	default:
+		s.latency.Record(end - intended)
+		if r.open {
+			s.service.Record(end - began)
+		}
+	}
+	if end < to {
+		r.timeline.Shard(i).Record(end-from, end-intended, err != nil)
+	}
+}
+
+// inFlightNs is the time integral of the number under way, from the start of the
+// run to a point in time: what has ended took the difference of its two ends, and
+// what has not is under way since its start. Sums wrap around, and their
+// differences are right nevertheless.
+func (r *recorder) inFlightNs(at int64) int64 {
+	var sum, n int64
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		sum += s.endNs - s.startNs
+		n += s.startCount - s.endCount
+		s.mu.Unlock()
+	}
+	return sum + n*at
+}
+
+// unfinished is how many operations began and did not end.
+func (r *recorder) unfinished() int64 {
+	var n int64
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		n += s.startCount - s.endCount
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// fill merges the shards into the outcome.
+func (r *recorder) fill(o *Outcome) {
+	o.Latency, o.FailedLatency = &measure.Hist{}, &measure.Hist{}
+	o.Errors = make(map[string]int64)
+	cold := &measure.Hist{}
+	if r.open {
+		o.Service = &measure.Hist{}
+	}
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		o.Latency.Merge(&s.latency)
+		o.FailedLatency.Merge(&s.failed)
+		cold.Merge(&s.cold)
+		if r.open {
+			o.Service.Merge(&s.service)
+		}
+		for class, n := range s.errors {
+			o.Errors[class] += n
+		}
+		o.Generator.Answered += s.answered
+		s.mu.Unlock()
+	}
+	o.Ops = int64(o.Latency.Count())
+	o.Series = r.timeline.Series()
+	if o.Cold != nil {
+		o.Cold.Ops, o.Cold.Latency = int64(cold.Count()), cold
+	}
+	maps.DeleteFunc(o.Errors, func(_ string, n int64) bool { return n == 0 })
+}
