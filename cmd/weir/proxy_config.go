@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirdb/weir/internal/pgwire"
-	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 )
 
 // given is the value of an option and where it was found, in words that its
@@ -228,14 +228,14 @@ func (f *configFile) option(key, value *yaml.Node) {
 
 // batchRules reads the list under batch: which writes without a hint join a
 // group; the first rule that fits decides.
-func (f *configFile) batchRules(list *yaml.Node) []postgres.BatchRule {
-	var rules []postgres.BatchRule
+func (f *configFile) batchRules(list *yaml.Node) []session.BatchRule {
+	var rules []session.BatchRule
 	for _, n := range list.Content {
 		if n = resolve(n); n.Kind != yaml.MappingNode {
 			f.fail(n, "batch: want rules of the form {database: NAME, user: NAME, batch: off|auto|DURATION}")
 			continue
 		}
-		var r postgres.BatchRule
+		var r session.BatchRule
 		decided := false
 		f.pairs(n, func(key, value *yaml.Node) {
 			if value.Kind != yaml.ScalarNode {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 )
 
 // loadWith loads a configuration from the three sources.
@@ -31,8 +32,7 @@ func TestDefaultsAreTheProxys(t *testing.T) {
 	want := postgres.Defaults()
 	want.Log = nil
 	want.Postgres = got.Postgres
-	want.ReadLanes, want.Loops = 0, 0           // auto: derived from others and from the machine
-	want.RowsLane, want.SoloLane = false, false // derived
+	want.ReadLanes, want.Loops = 0, 0 // auto: derived from others and from the machine
 	if got.Postgres.Address != "db:5432" || got.Postgres.User != "app" {
 		t.Errorf("server %v", got.Postgres)
 	}
@@ -70,7 +70,7 @@ func TestFileHoldsEveryKindOfValue(t *testing.T) {
 	if diff := cmp.Diff([]string{"alice", "bob"}, p.AdminUsers); diff != "" {
 		t.Error(diff)
 	}
-	want := []postgres.BatchRule{{Database: "metrics", Batch: true}, {User: "importer", Batch: true, Window: 2 * time.Millisecond}, {}}
+	want := []session.BatchRule{{Database: "metrics", Batch: true}, {User: "importer", Batch: true, Window: 2 * time.Millisecond}, {}}
 	if diff := cmp.Diff(want, p.Batch); diff != "" {
 		t.Errorf("rules (-want +got):\n%s", diff)
 	}

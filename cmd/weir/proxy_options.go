@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 )
 
 // option is one thing about the proxy that can be set: as a flag --pool-size,
@@ -85,8 +86,8 @@ func proxyOptions() []option {
 		{
 			group: groupSharing, name: "mode", arg: "MODE", def: "auto",
 			help: "for how long a client keeps a server connection: auto, session, transaction or statement",
-			set: oneOf(func(c *proxyConfig, v string) { c.postgres.Mode = postgres.Mode(v) },
-				string(postgres.ModeAuto), string(postgres.ModeSession), string(postgres.ModeTransaction), string(postgres.ModeStatement)),
+			set: oneOf(func(c *proxyConfig, v string) { c.session.Mode = session.Mode(v) },
+				string(session.ModeAuto), string(session.ModeSession), string(session.ModeTransaction), string(session.ModeStatement)),
 		},
 		{
 			group: groupSharing, name: "pool-size", arg: "N", def: "20",
@@ -127,7 +128,7 @@ func proxyOptions() []option {
 				r, err := parseBatch(v)
 				c.proxy.Batch = nil
 				if r.Batch {
-					c.proxy.Batch = []postgres.BatchRule{r}
+					c.proxy.Batch = []session.BatchRule{r}
 				}
 				return err
 			},
@@ -376,18 +377,18 @@ func durationOrNever(field func(*proxyConfig) *time.Duration) setter {
 const maxBatchWindow = time.Second
 
 // parseBatch reads off, auto or a window as a rule for everybody.
-func parseBatch(v string) (postgres.BatchRule, error) {
+func parseBatch(v string) (session.BatchRule, error) {
 	switch v {
 	case "off":
-		return postgres.BatchRule{}, nil
+		return session.BatchRule{}, nil
 	case "auto":
-		return postgres.BatchRule{Batch: true}, nil
+		return session.BatchRule{Batch: true}, nil
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil || d <= 0 || d > maxBatchWindow {
-		return postgres.BatchRule{}, fmt.Errorf("want off, auto, or a wait of at most %s such as 2ms", maxBatchWindow)
+		return session.BatchRule{}, fmt.Errorf("want off, auto, or a wait of at most %s such as 2ms", maxBatchWindow)
 	}
-	return postgres.BatchRule{Batch: true, Window: d}, nil
+	return session.BatchRule{Batch: true, Window: d}, nil
 }
 
 // parseSize reads a size as PostgreSQL does: units are powers of 1024.

@@ -313,7 +313,7 @@ func (c *client) mayFollow() bool {
 // wait for others: 0 is adaptive.
 func (c *client) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
 	cfg := &c.l.srv.cfg
-	if c.tx != pgwire.StatusIdle || c.pins != 0 || cfg.mode() == ModeSession {
+	if c.tx != pgwire.StatusIdle || c.pins != 0 || cfg.Mode == session.ModeSession {
 		return 0, false
 	}
 	h := info.Hints.Batch
@@ -325,7 +325,7 @@ func (c *client) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
 	case sqlscan.BatchWindow:
 		return h.Window, true
 	}
-	return cfg.batchDefault(c.p.key.database, c.p.key.user)
+	return cfg.BatchDefault(c.p.key.database, c.p.key.user)
 }
 
 // answered is called when a unit of this client has been answered.

@@ -78,7 +78,7 @@ func (c *client) ownSequences() {
 func (c *client) settled(b *backend, u *unit, status byte) {
 	before := c.tx
 	c.tx = status
-	if status != pgwire.StatusIdle && c.l.srv.cfg.Mode == ModeStatement {
+	if status != pgwire.StatusIdle && c.l.srv.cfg.Mode == session.ModeStatement {
 		c.fatal(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "transaction blocks are not allowed in weir's pool mode statement"))
 		return
 	}

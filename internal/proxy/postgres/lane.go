@@ -138,7 +138,7 @@ func (p *pool) laneSettings(key laneKey) *session.Set {
 // flushable tells whether writes in these settings may be acknowledged by a
 // group flush.
 func (p *pool) flushable(set *session.Set) bool {
-	if !p.l.srv.cfg.SoloLane || !p.canFlush || p.syncDefault == "off" {
+	if p.l.srv.cfg.NoSoloLane || !p.canFlush || p.syncDefault == "off" {
 		return false
 	}
 	_, own := set.Get("synchronous_commit") // such a client knows what it wants
@@ -153,7 +153,7 @@ func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration
 	if !p.known {
 		return nil
 	}
-	if st.rows && p.l.srv.cfg.RowsLane && u.plainInsert() {
+	if st.rows && !p.l.srv.cfg.NoRowsLane && u.plainInsert() {
 		v := u.bind(raw)
 		if !v.ok {
 			return nil // the server says what is wrong with it
@@ -179,7 +179,7 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 		return nil, nil
 	}
 	sh := p.shape(sql, info.Verb)
-	if info.Verb == sqlscan.VerbInsert && p.l.srv.cfg.RowsLane {
+	if info.Verb == sqlscan.VerbInsert && !p.l.srv.cfg.NoRowsLane {
 		if ins, ok := sqlscan.Insert(sql); ok && ins.MaxParam == 0 {
 			switch p.tables.look(p, c.set, ins.Table) {
 			case tablePlain:
@@ -198,7 +198,7 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 
 func (c *client) soloLane(window time.Duration) *lane {
 	p := c.p
-	if !p.l.srv.cfg.SoloLane || !p.flushable(c.set) {
+	if p.l.srv.cfg.NoSoloLane || !p.flushable(c.set) {
 		return nil
 	}
 	return p.solo(c.set, window)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 )
 
 func TestTooManyClientsAreRefused(t *testing.T) {
@@ -169,7 +170,7 @@ func TestHintsThatCannotBeUsedWarnAndTheStatementRuns(t *testing.T) {
 
 func TestOffHintAndOwnSynchronousCommitStayOutOfGroups(t *testing.T) {
 	t.Parallel()
-	w := start(t, database(t, "CREATE TABLE h (k int)", "CREATE TABLE r (k int)"), func(c *postgres.Config) { c.NoRowsLane = true; c.Batch = []postgres.BatchRule{{Batch: true}} })
+	w := start(t, database(t, "CREATE TABLE h (k int)", "CREATE TABLE r (k int)"), func(c *postgres.Config) { c.NoRowsLane = true; c.Batch = []session.BatchRule{{Batch: true}} })
 	c := w.wire()
 	eventually(t, "writes are grouped by rule", func() bool {
 		c.want("INSERT INTO h VALUES (1)", "INSERT_0_1 I")

@@ -428,7 +428,7 @@ func (c *client) backendQuiet() {
 		b.ask("DEALLOCATE ALL", func(*unit) {})
 		return
 	}
-	if c.pins == 0 || c.l.srv.cfg.mode() == ModeTransaction {
+	if c.pins == 0 || c.l.srv.cfg.Mode == session.ModeTransaction {
 		c.detach()
 	}
 }

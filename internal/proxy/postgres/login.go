@@ -159,7 +159,7 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, don
 	c.since, c.idleSince = l.Now, l.Now
 	c.startSet = l.settings.Intern(list)
 	c.set = c.startSet
-	if l.srv.cfg.Mode == ModeSession {
+	if l.srv.cfg.Mode == session.ModeSession {
 		c.pins = pinMode
 	}
 	s, err := l.Watch(fd, c)

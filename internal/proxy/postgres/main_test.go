@@ -20,6 +20,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
@@ -188,9 +189,12 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 	tb.Helper()
 	cfg := postgres.Config{
 		Postgres: pgwire.ConnectConfig{Address: server.Addr(), User: server.User(), Database: "postgres", Password: server.Password(), TLSMode: pgwire.TLSDisable},
-		Listen:   "127.0.0.1:0", PoolSize: 8, Loops: 1,
-		QueueTimeout: patience, DrainTimeout: time.Second,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Listen:   "127.0.0.1:0",
+		Options: session.Options{
+			PoolSize: 8, Loops: 1,
+			QueueTimeout: patience, DrainTimeout: time.Second,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		},
 	}
 	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
 		cfg.Log = slog.New(slog.NewTextHandler(testLog{tb}, nil))
