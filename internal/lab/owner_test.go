@@ -21,9 +21,9 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// childMode in the environment turns the test binary into an owner of a server:
-// it starts one, prints a child, and waits for its standard input to close
-// before it stops it.
+// childMode in the environment turns the test binary into an owner of the server
+// that it names: it starts one, prints a child, and waits for its standard input
+// to close before it stops it.
 const childMode = "WEIR_LAB_TEST_CHILD"
 
 // child is what an owner tells of itself.
@@ -35,37 +35,52 @@ type child struct {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childMode) == "" {
+	engine := os.Getenv(childMode)
+	if engine == "" {
 		os.Exit(m.Run())
 	}
-	if err := own(); err != nil {
+	if err := own(engine); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func own() error {
+func own(engine string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), labtest.Patience)
 	defer cancel()
-	p, err := lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast})
-	if err != nil {
-		return err
+	c := child{UID: os.Geteuid()}
+	var stop func(context.Context) error
+	if engine == "postgres" {
+		p, err := lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast})
+		if err != nil {
+			return err
+		}
+		stop, c.DSN, c.PID, c.DataDir = p.Stop, p.DSN("postgres"), p.PID(), p.DataDir()
+	} else {
+		m, err := lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Fast})
+		if err != nil {
+			return err
+		}
+		stop, c.DSN, c.PID, c.DataDir = m.Stop, m.DSN(""), m.PID(), m.DataDir()
 	}
-	err = json.NewEncoder(os.Stdout).Encode(child{p.DSN("postgres"), p.PID(), p.DataDir(), os.Geteuid()})
-	if err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(c); err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
-	return p.Stop(ctx)
+	return stop(ctx)
 }
 
 // startOwner runs this test binary as an owner. It is copied to where any user
 // can reach it.
-func startOwner(t *testing.T, dir string, as *syscall.Credential) (*exec.Cmd, io.Closer, child) {
+func startOwner(t *testing.T, engine, dir string, as *syscall.Credential) (*exec.Cmd, io.Closer, child) {
 	t.Helper()
-	labtest.RequirePostgres(t)
+	if engine == "postgres" {
+		labtest.RequirePostgres(t)
+	} else {
+		labtest.RequireMariaDB(t)
+	}
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +96,7 @@ func startOwner(t *testing.T, dir string, as *syscall.Credential) (*exec.Cmd, io
 	}
 	cmd := exec.Command(bin)
 	cmd.Dir = home
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + home, "WEIR_LAB_DIR=" + home, childMode + "=1"}
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + home, "WEIR_LAB_DIR=" + home, childMode + "=" + engine}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 	stdin, err := cmd.StdinPipe()
@@ -108,28 +123,33 @@ func startOwner(t *testing.T, dir string, as *syscall.Credential) (*exec.Cmd, io
 }
 
 func TestServerDiesWithKilledOwner(t *testing.T) {
-	dir := shortDir(t)
-	t.Setenv("WEIR_LAB_DIR", filepath.Join(dir, "home"))
-	cmd, _, c := startOwner(t, dir, nil)
-	backend := query[int](t, connect(t, c.DSN), "SELECT pg_backend_pid()")
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
+	for _, engine := range []string{"postgres", "mariadb"} {
+		dir := shortDir(t)
+		t.Setenv("WEIR_LAB_DIR", filepath.Join(dir, "home"))
+		cmd, _, c := startOwner(t, engine, dir, nil)
+		session := c.PID // where a server is one process
+		if engine == "postgres" {
+			session = query[int](t, connect(t, c.DSN), "SELECT pg_backend_pid()")
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		// The kernel ends the server's first process, whose death its children
+		// notice; Sweep ends what has not ended by itself.
+		if _, err := os.Stat(c.DataDir); err != nil {
+			t.Fatalf("data directory after the owner's death: %v, want it to wait for a sweep", err)
+		}
+		awaitEnd(t, c.PID)
+		removed, err := lab.Sweep()
+		if err != nil || len(removed) != 1 || removed[0] != filepath.Dir(c.DataDir) {
+			t.Errorf("Sweep removed %v (%v), want %s", removed, err, filepath.Dir(c.DataDir))
+		}
+		if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("data directory after Sweep: %v", err)
+		}
+		awaitEnd(t, session)
 	}
-	_ = cmd.Wait()
-	// The kernel ends the postmaster, whose death its children notice; Sweep
-	// ends what has not ended by itself.
-	if _, err := os.Stat(c.DataDir); err != nil {
-		t.Fatalf("data directory after the owner's death: %v, want it to wait for a sweep", err)
-	}
-	awaitEnd(t, c.PID)
-	removed, err := lab.Sweep()
-	if err != nil || len(removed) != 1 || removed[0] != filepath.Dir(c.DataDir) {
-		t.Errorf("Sweep removed %v (%v), want %s", removed, err, filepath.Dir(c.DataDir))
-	}
-	if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("data directory after Sweep: %v", err)
-	}
-	awaitEnd(t, backend)
 }
 
 // awaitEnd returns when a process of another parent has ended.
@@ -155,7 +175,7 @@ func awaitEnd(t *testing.T, pid int) {
 	}
 }
 
-func TestPostgresAsOrdinaryUser(t *testing.T) {
+func TestServersOfAnOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("the other tests run as an ordinary user already")
@@ -169,20 +189,24 @@ func TestPostgresAsOrdinaryUser(t *testing.T) {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	cmd, stdin, c := startOwner(t, shortDir(t), &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)})
-	if c.UID != int(uid) {
-		t.Errorf("owner runs as %d, want %d", c.UID, uid)
-	}
-	if got := query[int](t, connect(t, c.DSN), "SELECT 3"); got != 3 {
-		t.Errorf("got %d", got)
-	}
-	if err := stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("owner ended with %v", err)
-	}
-	if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("data directory after Stop: %v", err)
+	for _, engine := range []string{"postgres", "mariadb"} {
+		cmd, stdin, c := startOwner(t, engine, shortDir(t), &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)})
+		if c.UID != int(uid) {
+			t.Errorf("owner runs as %d, want %d", c.UID, uid)
+		}
+		if engine == "postgres" {
+			connect(t, c.DSN)
+		} else if _, err := tryMySQL(t, clientConfig(t, c.DSN)); err != nil {
+			t.Errorf("connect: %v", err)
+		}
+		if err := stdin.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("owner ended with %v", err)
+		}
+		if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("data directory after Stop: %v", err)
+		}
 	}
 }
