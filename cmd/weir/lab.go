@@ -8,8 +8,8 @@ import (
 	"io"
 	"maps"
 	"os/signal"
-	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,12 +32,22 @@ func newLabCommand() *cobra.Command {
 
 // labUp is the configuration of `weir lab up`.
 type labUp struct {
-	postgres   lab.PostgresConfig
-	durability string
-	auth       string
-	tls        bool
-	pgbouncer  bool
-	json       bool
+	engine            string
+	durabilityName    string
+	durability        lab.Durability // from durabilityName
+	fsyncLatency      time.Duration
+	port              int
+	maxConnections    int
+	sharedBuffers     string
+	bufferPool        string
+	auth              string
+	tls               bool
+	settings          map[string]string
+	binDir            string
+	binlog            bool
+	performanceSchema bool
+	pgbouncer         bool
+	json              bool
 }
 
 func newLabUpCommand() *cobra.Command {
@@ -49,10 +59,16 @@ func newLabUpCommand() *cobra.Command {
 reach it, and run it until Ctrl-C or SIGTERM. Then everything is removed; if weir
 itself is killed, the server dies with it and the next start removes its files.
 
+--engine chooses the server: postgres, mariadb or mysql. It must be installed;
+where it is not, the error names the command that installs it. A server in an
+unusual place is found by --bin-dir, or by WEIR_PG_BIN, WEIR_MARIADB_BIN or
+WEIR_MYSQL_BIN in the environment.
+
 Without --auth, any user of this machine is superuser of the server.`,
 		Example: `  weir lab up
   weir lab up --fsync-latency 2ms          # commits as slow as on a cloud disk
-  weir lab up --set wal_level=logical --json`,
+  weir lab up --set wal_level=logical --json
+  weir lab up --engine mariadb --binlog --set innodb_lock_wait_timeout=5`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -61,36 +77,41 @@ Without --auth, any user of this machine is superuser of the server.`,
 		},
 	}
 	f := cmd.Flags()
-	postgres := f.Bool("postgres", true, "start PostgreSQL, the one server there is so far")
-	f.StringVar(&c.durability, "durability", "prod", "prod (flush at each commit) or fast (never flush)")
-	f.DurationVar(&c.postgres.FsyncLatency, "fsync-latency", 0, "make each flush take this much longer, such as 2ms")
-	f.IntVar(&c.postgres.Port, "port", 0, "port to listen on (default: a free one)")
-	f.IntVar(&c.postgres.MaxConnections, "max-connections", 300, "how many connections the server takes")
-	f.StringVar(&c.postgres.SharedBuffers, "shared-buffers", "128MB", "the server's own cache")
-	f.StringVar(&c.auth, "auth", "trust", "trust, password, md5 or scram-sha-256")
+	f.StringVar(&c.engine, "engine", enginePostgres, "the server to start: "+strings.Join(labEngines, ", "))
+	postgres := f.Bool("postgres", true, "start PostgreSQL: the same as --engine postgres")
+	f.StringVar(&c.durabilityName, "durability", "prod", "prod (flush at each commit) or fast (never flush)")
+	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make each flush take this much longer, such as 2ms")
+	f.IntVar(&c.port, "port", 0, "port to listen on (default: a free one)")
+	f.IntVar(&c.maxConnections, "max-connections", 300, "how many connections the server takes")
+	f.StringVar(&c.sharedBuffers, "shared-buffers", "128MB", "PostgreSQL's own cache")
+	f.StringVar(&c.bufferPool, "buffer-pool", "128M", "MariaDB's or MySQL's own cache")
+	f.BoolVar(&c.binlog, "binlog", false, "MariaDB and MySQL: keep a binary log, flushed at each commit")
+	f.BoolVar(&c.performanceSchema, "performance-schema", false, "MariaDB and MySQL: turn the performance schema on")
+	f.StringVar(&c.auth, "auth", "trust", "trust or password; PostgreSQL: also md5 or scram-sha-256")
 	f.BoolVar(&c.tls, "tls", false, "require TLS, with a certificate authority of the server's own")
-	f.StringToStringVar(&c.postgres.Settings, "set", nil, "server parameters, as name=value")
-	f.StringVar(&c.postgres.BinDir, "bin-dir", "", "directory of postgres and initdb (default: the newest installed)")
-	f.BoolVar(&c.pgbouncer, "pgbouncer", false, "start PgBouncer in front, pooling by transaction")
+	f.StringToStringVar(&c.settings, "set", nil, "server parameters, as name=value")
+	f.StringVar(&c.binDir, "bin-dir", "", "directory of the server's programs (default: the newest installed)")
+	f.BoolVar(&c.pgbouncer, "pgbouncer", false, "start PgBouncer in front of PostgreSQL, pooling by transaction")
 	f.BoolVar(&c.json, "json", false, "print one line of JSON instead of text")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if !*postgres {
-			return errors.New("nothing to start: --postgres=false leaves no server")
+		if f.Changed("postgres") {
+			switch {
+			case !*postgres && c.engine == enginePostgres:
+				return errors.New("nothing to start: --postgres=false leaves no server")
+			case *postgres && c.engine != enginePostgres:
+				return fmt.Errorf("--postgres and --engine %s: one server at a time", c.engine)
+			}
 		}
-		return c.validate()
+		return c.validate(f.Changed)
 	}
 	return cmd
 }
 
-func (c *labUp) validate() (err error) {
-	if c.postgres.Durability, err = lab.ParseDurability(c.durability); err != nil {
+func (c *labUp) validate(given func(flag string) bool) (err error) {
+	if c.durability, err = lab.ParseDurability(c.durabilityName); err != nil {
 		return fmt.Errorf("--durability: %w", err)
 	}
-	c.postgres.Auth = lab.Auth(c.auth)
-	if c.tls {
-		c.postgres.TLS = lab.TLSRequired
-	}
-	return nil
+	return c.validateEngine(given)
 }
 
 // labServer is what a user or script needs to know of one running server.
@@ -112,46 +133,49 @@ type labReport struct {
 	Durability     string            `json:"durability"`
 	FsyncLatencyNs int64             `json:"fsync_latency_ns"`
 	Settings       map[string]string `json:"settings,omitempty"`
-	Psql           string            `json:"psql"`
+	Psql           string            `json:"psql,omitempty"`
+	Client         string            `json:"client,omitempty"`
 	Servers        []labServer       `json:"servers"`
 }
 
 // run starts the servers, reports them, and stops them when ctx ends. After
 // that, release gives the signals back: a second Ctrl-C ends weir at once.
 func (c *labUp) run(ctx context.Context, release func(), out io.Writer) (err error) {
-	pg, err := lab.StartPostgres(ctx, c.postgres)
+	db, client, err := c.start(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopLab(pg.Stop)) }()
+	defer func() { err = errors.Join(err, stopLab(db.Stop)) }()
 	report := labReport{
-		Durability: c.postgres.Durability.String(), FsyncLatencyNs: c.postgres.FsyncLatency.Nanoseconds(),
-		Settings: c.postgres.Settings,
-		Psql:     fmt.Sprintf("%s '%s'", filepath.Join(pg.BinDir(), "psql"), pg.DSN("postgres")),
+		Durability: c.durability.String(), FsyncLatencyNs: c.fsyncLatency.Nanoseconds(),
+		Settings: c.settings, Client: client.command,
 		Servers: []labServer{{
-			Name: "postgres", Version: pg.Version(), DSN: pg.DSN("postgres"), Host: pg.Host(), Port: pg.Port(),
-			PID: pg.PID(), Socket: pg.SocketDir(), Data: pg.DataDir(), CACert: pg.CACert(),
+			Name: c.engine, Version: db.Version(), DSN: db.DSN(c.database()), Host: db.Host(), Port: db.Port(),
+			PID: db.PID(), Socket: db.SocketDir(), Data: db.DataDir(), CACert: db.CACert(),
 		}},
 	}
-	if c.pgbouncer {
-		b, err := lab.StartPgBouncer(ctx, pg, lab.PgBouncerConfig{})
-		if err != nil {
-			return err
+	if pg, ok := db.(*lab.Postgres); ok {
+		report.Psql = client.command
+		if c.pgbouncer {
+			b, err := lab.StartPgBouncer(ctx, pg, lab.PgBouncerConfig{})
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, stopLab(b.Stop)) }()
+			report.Servers = append(report.Servers, labServer{
+				Name: "pgbouncer", Version: b.Version(), DSN: b.DSN("postgres"), Host: pg.Host(), Port: b.Port(), PID: b.PID(),
+			})
 		}
-		defer func() { err = errors.Join(err, stopLab(b.Stop)) }()
-		report.Servers = append(report.Servers, labServer{
-			Name: "pgbouncer", Version: b.Version(), DSN: b.DSN("postgres"), Host: pg.Host(), Port: b.Port(), PID: b.PID(),
-		})
 	}
-	if err := c.print(out, report); err != nil {
+	if err := c.print(out, report, client); err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
 		release()
 		return nil
-	case <-pg.Done():
-		return fmt.Errorf("PostgreSQL ended by itself; its last words:\n%s", pg.LogTail(10))
+	case <-db.Done():
+		return fmt.Errorf("%s ended by itself; its last words:\n%s", c.engine, db.LogTail(10))
 	}
 }
 
@@ -162,7 +186,7 @@ func stopLab(stop func(context.Context) error) error {
 	return stop(ctx)
 }
 
-func (c *labUp) print(out io.Writer, r labReport) error {
+func (c *labUp) print(out io.Writer, r labReport, client labClient) error {
 	if c.json {
 		if err := json.NewEncoder(out).Encode(r); err != nil {
 			return fmt.Errorf("print servers: %w", err)
@@ -178,7 +202,12 @@ func (c *labUp) print(out io.Writer, r labReport) error {
 			return fmt.Errorf("print servers: %w", err)
 		}
 	}
-	_, err := fmt.Fprintf(out, "%-10s %s\n%-10s %s\n", "psql", r.Psql, "durability", disk)
+	if client.command != "" {
+		if _, err := fmt.Fprintf(out, "%-10s %s\n", client.name, client.command); err != nil {
+			return fmt.Errorf("print servers: %w", err)
+		}
+	}
+	_, err := fmt.Fprintf(out, "%-10s %s\n", "durability", disk)
 	for _, name := range slices.Sorted(maps.Keys(r.Settings)) {
 		_, e := fmt.Fprintf(out, "%-10s %s = %s\n", "setting", name, r.Settings[name])
 		err = errors.Join(err, e)

@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -125,6 +128,12 @@ func TestLabUpRefuses(t *testing.T) {
 	}{
 		{[]string{"up", "--durability", "some"}, `--durability: durability "some": must be prod or fast`},
 		{[]string{"up", "--postgres=false"}, "nothing to start"},
+		{[]string{"up", "--postgres", "--engine", "mariadb"}, "one server at a time"},
+		{[]string{"up", "--engine", "oracle"}, `--engine "oracle": must be one of postgres, mariadb, mysql`},
+		{[]string{"up", "--engine", "mariadb", "--pgbouncer"}, "--pgbouncer is for --engine postgres, not mariadb"},
+		{[]string{"up", "--binlog"}, "--binlog is for --engine mariadb or mysql, not postgres"},
+		{[]string{"up", "--engine", "mysql", "--auth", "md5"}, "--engine mysql has trust and password"},
+		{[]string{"up", "--engine", "mariadb", "--bin-dir", "/nonexistent"}, "does not hold mariadbd"},
 		{[]string{"up", "--auth", "magic"}, `auth "magic"`},
 		{[]string{"up", "--durability", "fast", "--fsync-latency", "1ms"}, "needs durability prod"},
 		{[]string{"up", "extra"}, "unknown command"},
@@ -135,6 +144,49 @@ func TestLabUpRefuses(t *testing.T) {
 		if err := <-end; err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("weir lab %s: %v, want %q", strings.Join(tt.args, " "), err, tt.want)
 		}
+	}
+}
+
+// TestLabUpMySQLFamily runs the client line that the verb prints: what it says
+// must be enough to get in.
+func TestLabUpMySQLFamily(t *testing.T) {
+	tests := []struct {
+		engine, name string
+		require      func(testing.TB)
+	}{
+		{"mariadb", "MariaDB", labtest.RequireMariaDB},
+		{"mysql", "MySQL", labtest.RequireMySQL},
+	}
+	for _, tt := range tests {
+		t.Run(tt.engine, func(t *testing.T) {
+			tt.require(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out, end := startLab(t, ctx, "up", "--engine", tt.engine, "--durability", "fast", "--auth", "password", "--tls",
+				"--binlog", "--set", "innodb_lock_wait_timeout=7", "--json")
+			var r labReport
+			if err := json.NewDecoder(out).Decode(&r); err != nil {
+				t.Fatal(err, <-end)
+			}
+			if len(r.Servers) != 1 || r.Servers[0].Name != tt.engine || r.Servers[0].CACert == "" || r.Psql != "" {
+				t.Fatalf("report: %+v", r)
+			}
+			u, err := url.Parse(r.Servers[0].DSN)
+			if err != nil || u.Scheme != "mysql" || u.Port() != strconv.Itoa(r.Servers[0].Port) {
+				t.Errorf("DSN: %v (%v)", u.Redacted(), err)
+			}
+			if r.Client == "" {
+				t.Skip("no client of the server's version is installed")
+			}
+			shell := exec.CommandContext(ctx, "sh", "-c", r.Client+" -N -e 'SELECT @@innodb_lock_wait_timeout, @@log_bin'")
+			if answer, err := shell.CombinedOutput(); err != nil || strings.TrimSpace(string(answer)) != "7\t1" {
+				t.Errorf("%s: %q, %v; want the settings asked for", r.Client, answer, err)
+			}
+			cancel()
+			if err := <-end; err != nil {
+				t.Errorf("ended with %v, want success", err)
+			}
+		})
 	}
 }
 
