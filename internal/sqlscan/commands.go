@@ -3,6 +3,8 @@ package sqlscan
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weirdb/weir/internal/sqlscan/lexicon"
 )
 
 // verbEffects are the effects that a command has whatever its arguments are.
@@ -155,8 +157,8 @@ func fold(name string) string {
 		if strings.Contains(name, `""`) {
 			name = strings.ReplaceAll(name, `""`, `"`)
 		}
-	} else if hasUpper(name) {
-		name = lowerASCII(name)
+	} else {
+		name = lexicon.Lower(name)
 	}
 	const most = 63 // NAMEDATALEN - 1
 	if len(name) > most {
@@ -167,25 +169,6 @@ func fold(name string) string {
 		name = name[:cut]
 	}
 	return name
-}
-
-func hasUpper(name string) bool {
-	for i := range len(name) {
-		if 'A' <= name[i] && name[i] <= 'Z' {
-			return true
-		}
-	}
-	return false
-}
-
-func lowerASCII(name string) string {
-	b := []byte(name)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
-		}
-	}
-	return string(b)
 }
 
 func (s *scanner) rollback() {
@@ -204,9 +187,9 @@ func (s *scanner) rollback() {
 
 func (s *scanner) show() {
 	s.next()
-	if s.tok.kind == tokWord && equalFolded(s.text(s.tok), "weir") {
+	if s.tok.kind == tokWord && lexicon.EqualFold(s.text(s.tok), "weir") {
 		s.next()
-		if s.tok.kind == tokWord && equalFolded(s.text(s.tok), "status") {
+		if s.tok.kind == tokWord && lexicon.EqualFold(s.text(s.tok), "status") {
 			s.next()
 			if s.done() {
 				s.effects |= EffWeirShow
@@ -413,7 +396,7 @@ func (s *scanner) special(c *SetClause, name string, second keyword) {
 	first := s.tok
 	s.next()
 	if s.tok.kind == '.' || s.is(kwTo, kwFrom) || s.tok.kind == tokOp || second != notKeyword && !s.is(second) {
-		s.rest(c, lowerASCII(s.text(first)))
+		s.rest(c, lexicon.Lower(s.text(first)))
 		return
 	}
 	if second != notKeyword {
@@ -439,10 +422,7 @@ func (s *scanner) generic(c *SetClause) {
 		s.effects |= EffSetUnknown
 		return
 	}
-	first := fold(s.text(s.tok))
-	if hasUpper(first) {
-		first = lowerASCII(first)
-	}
+	first := lexicon.Lower(fold(s.text(s.tok)))
 	s.next()
 	s.rest(c, first)
 }
@@ -471,7 +451,7 @@ func (s *scanner) dotted(name string) string {
 		if s.tok.kind != tokWord && s.tok.kind != tokQuoted {
 			break
 		}
-		name += "." + lowerASCII(fold(s.text(s.tok)))
+		name += "." + lexicon.Lower(fold(s.text(s.tok)))
 		s.next()
 	}
 	return name
@@ -526,7 +506,7 @@ func (s *scanner) resetCommand() {
 		s.effects |= EffTx
 		return
 	default:
-		first := lowerASCII(fold(s.text(s.tok)))
+		first := lexicon.Lower(fold(s.text(s.tok)))
 		if s.accept(kwTime) && s.is(kwZone) {
 			first = "timezone"
 		} else if s.prev.kw != kwTime {

@@ -1,25 +1,15 @@
 package sqlscan
 
-import (
-	"math"
-	"strings"
-	"unicode/utf8"
-)
-
-// FNV-1a, 64 bits (Fowler, Noll, Vo): stable across processes and versions.
-const (
-	fnvBasis uint64 = 14695981039346656037
-	fnvPrime uint64 = 1099511628211
-)
+import "github.com/weirdb/weir/internal/sqlscan/lexicon"
 
 // Fingerprint returns the 64-bit FNV-1a hash of what Normalize returns uncut,
 // so texts that differ only in literals, lengths of lists, white space, comments
 // and the case of words share it. Other texts may share it by chance or
 // by a client's intent: it is for statistics, never for deciding what runs.
 func Fingerprint(sql string) uint64 {
-	n := normalizer{lex: lexer{sql: sql}, hash: fnvBasis, max: math.MaxInt}
+	n := normalizer{lex: lexer{sql: sql}, out: lexicon.HashOnly()}
 	n.run()
-	return n.hash
+	return n.out.Sum()
 }
 
 // Normalize returns a readable form of sql for metrics and logs, in valid UTF-8
@@ -31,27 +21,16 @@ func Normalize(sql string, max int) string {
 	if max <= 0 {
 		return ""
 	}
-	n := normalizer{lex: lexer{sql: sql}, text: make([]byte, 0, min(len(sql)+16, max+utf8.UTFMax)), max: max}
+	n := normalizer{lex: lexer{sql: sql}, out: lexicon.TextUpTo(max, len(sql)+16)}
 	n.run()
-	text := n.text
-	if len(text) > max {
-		cut := max
-		for cut > 0 && max-cut < utf8.UTFMax && !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		text = text[:cut]
-	}
-	return strings.ToValidUTF8(string(text), "?")
+	return n.out.String()
 }
 
-// normalizer writes the normal form of a text to text, or to hash if text is nil.
+// normalizer writes the normal form of a text.
 type normalizer struct {
 	lex  lexer
 	prev token
-	hash uint64
-	text []byte
-	size int // bytes written
-	max  int // stop after so many
+	out  lexicon.Normal
 
 	depth     int
 	rowsDepth int  // depth of the last VALUES list, plus 1; 0 for none
@@ -60,14 +39,14 @@ type normalizer struct {
 
 func (n *normalizer) run() {
 	semicolon := false
-	for t := n.lex.next(); t.kind != tokEOF && n.size < n.max; t = n.lex.next() {
+	for t := n.lex.next(); t.kind != tokEOF && !n.out.Full(); t = n.lex.next() {
 		if t.kind == ';' {
-			semicolon = n.size > 0
+			semicolon = !n.out.Empty()
 			n.rowsDepth = 0
 			continue
 		}
 		if semicolon {
-			n.write(";")
+			n.out.Write(";")
 			n.prev, semicolon = token{kind: ';'}, false
 		}
 		n.token(t)
@@ -90,7 +69,7 @@ func (n *normalizer) token(t token) {
 		}
 		if n.prev.kw == kwIn && n.constants(')') {
 			n.put(t, "(")
-			n.write("?)")
+			n.out.Write("?)")
 			n.prev = token{kind: ')'}
 			return
 		}
@@ -98,7 +77,7 @@ func (n *normalizer) token(t token) {
 	case '[':
 		if n.prev.kw == kwArray && n.constants(']') {
 			n.put(t, "[")
-			n.write("?]")
+			n.out.Write("?]")
 			n.prev = token{kind: ']'}
 			return
 		}
@@ -182,13 +161,13 @@ func (n *normalizer) row() bool {
 
 // put writes text, which stands for t, with a space in front if one belongs there.
 func (n *normalizer) put(t token, text string) {
-	if n.size > 0 && spaced(n.prev, t) {
-		n.write(" ")
+	if !n.out.Empty() && spaced(n.prev, t) {
+		n.out.Write(" ")
 	}
 	if t.kind == tokWord {
-		n.writeFolded(text)
+		n.out.WriteFolded(text)
 	} else {
-		n.write(text)
+		n.out.Write(text)
 	}
 	n.prev = t
 }
@@ -206,32 +185,4 @@ func spaced(prev, t token) bool {
 		return false
 	}
 	return true
-}
-
-func (n *normalizer) write(text string) {
-	n.size += len(text)
-	if n.text != nil {
-		n.text = append(n.text, text...)
-		return
-	}
-	h := n.hash
-	for i := range len(text) {
-		h = (h ^ uint64(text[i])) * fnvPrime
-	}
-	n.hash = h
-}
-
-func (n *normalizer) writeFolded(word string) {
-	n.size += len(word)
-	if n.text != nil {
-		for i := range len(word) {
-			n.text = append(n.text, foldByte[word[i]])
-		}
-		return
-	}
-	h := n.hash
-	for i := range len(word) {
-		h = (h ^ uint64(foldByte[word[i]])) * fnvPrime
-	}
-	n.hash = h
 }

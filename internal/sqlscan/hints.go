@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirdb/weir/internal/sqlscan/lexicon"
 )
 
 // This is the grammar of hints.
@@ -34,11 +36,7 @@ const maxTTL = 365 * 24 * time.Hour
 // leadingHints reads the comments in trivia, which holds nothing but comments
 // and white space.
 func leadingHints(h *Hints, trivia string) {
-	forComments(trivia, func(body string, _ bool) {
-		if !commenter(h, body) {
-			wordHints(h, body)
-		}
-	})
+	forComments(trivia, func(body string, _ bool) { h.ReadLeading(body) })
 }
 
 // trailingHints reads the block comments at the end of a text, where only the
@@ -46,10 +44,22 @@ func leadingHints(h *Hints, trivia string) {
 func trailingHints(h *Hints, trivia string) {
 	forComments(trivia, func(body string, block bool) {
 		if block {
-			commenter(h, body)
+			h.ReadTrailing(body)
 		}
 	})
 }
+
+// ReadLeading reads a comment that stands in front of a text's first token; body
+// is what the comment's marks enclose.
+func (h *Hints) ReadLeading(body string) {
+	if !commenter(h, body) {
+		wordHints(h, body)
+	}
+}
+
+// ReadTrailing reads a block comment at the end of a text, where only the form
+// of SQLCommenter counts.
+func (h *Hints) ReadTrailing(body string) { commenter(h, body) }
 
 func forComments(trivia string, f func(body string, block bool)) {
 	for i := 0; i+1 < len(trivia); {
@@ -72,7 +82,7 @@ func forComments(trivia string, f func(body string, block bool)) {
 
 // nextWord cuts the first word off a comment.
 func nextWord(body string) (word, rest string) {
-	separator := func(c byte) bool { return isSpace(c) || c == ',' }
+	separator := func(c byte) bool { return lexicon.IsSpace(c) || c == ',' }
 	i := 0
 	for i < len(body) && separator(body[i]) {
 		i++

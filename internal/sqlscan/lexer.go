@@ -1,6 +1,10 @@
 package sqlscan
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
+
+	"github.com/weirdb/weir/internal/sqlscan/lexicon"
+)
 
 // tokenKind is the ASCII code for punctuation, else one of the constants.
 type tokenKind uint8
@@ -82,7 +86,7 @@ func (l *lexer) next() token {
 		if '0' <= c && c <= '9' {
 			return l.number(start)
 		}
-		if foldByte[c] != 0 {
+		if lexicon.Fold[c] != 0 {
 			return l.word(start)
 		}
 		return l.operator(start)
@@ -99,16 +103,12 @@ func (l *lexer) at(i int) byte {
 
 func (l *lexer) digitAt(i int) bool { c := l.at(i); return '0' <= c && c <= '9' }
 
-func isSpace(c byte) bool {
-	return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '\f' || c == '\v'
-}
-
 // skipTrivia passes white space and comments.
 func (l *lexer) skipTrivia() {
 	l.comment = -1
 	for l.pos < len(l.sql) {
 		c := l.sql[l.pos]
-		if isSpace(c) {
+		if lexicon.IsSpace(c) {
 			l.pos++
 			continue
 		}
@@ -179,13 +179,13 @@ func (l *lexer) word(start int) token {
 			return token{kind: tokQuoted, start: start, end: l.pos}
 		}
 	}
-	h, i := wordHashBasis, start
+	h, i := lexicon.HashBasis, start
 	for i < len(l.sql) {
-		c := foldByte[l.sql[i]]
+		c := lexicon.Fold[l.sql[i]]
 		if c == 0 {
 			break
 		}
-		h = (h ^ uint32(c)) * wordHashPrime
+		h = (h ^ uint32(c)) * lexicon.HashPrime
 		i++
 	}
 	l.pos = i
@@ -234,7 +234,7 @@ func continuation(sql string, i int) int {
 		case c == '\n' || c == '\r':
 			newline = true
 			i++
-		case isSpace(c):
+		case lexicon.IsSpace(c):
 			i++
 		case c == '-' && i+1 < len(sql) && sql[i+1] == '-':
 			i = lineEnd(sql, i)
@@ -272,7 +272,7 @@ func (l *lexer) dollar(start int) token {
 		l.pos = i
 		return token{kind: tokParam, start: start, end: i}
 	}
-	for i < len(l.sql) && l.sql[i] != '$' && foldByte[l.sql[i]] != 0 {
+	for i < len(l.sql) && l.sql[i] != '$' && lexicon.Fold[l.sql[i]] != 0 {
 		i++
 	}
 	if l.at(i) != '$' {

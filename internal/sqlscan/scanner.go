@@ -1,6 +1,10 @@
 package sqlscan
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/sqlscan/lexicon"
+)
 
 // scanner walks the tokens of a text. Each call of next takes one token into
 // account by observe; the handlers of single commands only move on and look.
@@ -219,11 +223,11 @@ func (s *scanner) identifier(t token) (name string, quoted bool) {
 }
 
 func (s *scanner) observeSystemName(name string, quoted bool) {
-	if len(name) >= 7 && equalFolded(name[:7], "pg_temp") && (len(name) == 7 || len(name) > 8 && name[7] == '_' && isDigits(name[8:])) {
+	if len(name) >= 7 && lexicon.EqualFold(name[:7], "pg_temp") && (len(name) == 7 || len(name) > 8 && name[7] == '_' && isDigits(name[8:])) {
 		s.effects |= EffTemp
 		return
 	}
-	if sessionRelationTable.find(name, hashWord(name), !quoted) >= 0 {
+	if sessionRelationTable.Find(name, lexicon.Hash(name), !quoted) >= 0 {
 		s.effects |= EffSessionRead
 	}
 }
@@ -359,7 +363,7 @@ func (s *scanner) call() {
 		s.unknownCall()
 		return
 	}
-	if len(name) == len("set_config") && (name == "set_config" || !quoted && equalFolded(name, "set_config")) {
+	if len(name) == len("set_config") && (name == "set_config" || !quoted && lexicon.EqualFold(name, "set_config")) {
 		if !s.localConfig() {
 			s.effects |= EffSetConfig
 		}
@@ -381,7 +385,7 @@ func (s *scanner) unknownCall() {
 
 func (s *scanner) isCatalog(t token) bool {
 	name, quoted := s.identifier(t)
-	return name == "pg_catalog" || !quoted && equalFolded(name, "pg_catalog")
+	return name == "pg_catalog" || !quoted && lexicon.EqualFold(name, "pg_catalog")
 }
 
 // isGrammar reports whether an unreserved keyword before "(" is there as a

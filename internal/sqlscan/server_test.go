@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/sqlscan/lexicon"
 )
 
 // TestAgainstServer holds the scanner's answers against those of a real server.
@@ -173,7 +174,7 @@ func checkKeywords(t *testing.T, conn *pgx.Conn) {
 		t.Fatalf("only %d keywords", len(words))
 	}
 	for _, word := range words {
-		if k := lookupKeyword(word, hashWord(word)); k.isFunctionName() {
+		if k := lookupKeyword(word, lexicon.Hash(word)); k.isFunctionName() {
 			t.Errorf("%s is no function name for the server", word)
 		}
 	}

@@ -1,26 +1,10 @@
 package sqlscan
 
 import (
-	"strings"
 	"testing"
-)
 
-func TestWordTablesFindTheirWords(t *testing.T) {
-	for _, table := range []*wordTable{keywordTable, harmlessTable, specialTable, sessionRelationTable} {
-		for i, w := range table.words {
-			if got := table.find(w, hashWord(w), false); got != i {
-				t.Errorf("%s: index %d, want %d", w, got, i)
-			}
-			upper := strings.ToUpper(w)
-			if got := table.find(upper, hashWord(upper), true); got != i {
-				t.Errorf("%s: index %d, want %d", upper, got, i)
-			}
-			if longer := w + "_not_there"; table.find(longer, hashWord(longer), true) >= 0 {
-				t.Errorf("%s found", longer)
-			}
-		}
-	}
-}
+	"github.com/weirdb/weir/internal/sqlscan/lexicon"
+)
 
 func TestKeywordConstantsFitTheirNames(t *testing.T) {
 	for word, want := range map[string]keyword{
@@ -28,16 +12,16 @@ func TestKeywordConstantsFitTheirNames(t *testing.T) {
 		"current_timestamp": kwCurrentTimestamp, "xmltable": kwXmltable, "json_table": kwJsonTable,
 		"nosuchword": notKeyword, "": notKeyword,
 	} {
-		if got := lookupKeyword(word, hashWord(word)); got != want {
+		if got := lookupKeyword(word, lexicon.Hash(word)); got != want {
 			t.Errorf("%s: %d, want %d", word, got, want)
 		}
 	}
-	if int(lastKeyword) != len(keywordTable.words) {
-		t.Errorf("%d constants, %d words", lastKeyword, len(keywordTable.words))
+	if int(lastKeyword) != keywordTable.Len() {
+		t.Errorf("%d constants, %d words", lastKeyword, keywordTable.Len())
 	}
 	longest := 0
-	for _, w := range keywordTable.words {
-		longest = max(longest, len(w))
+	for i := range keywordTable.Len() {
+		longest = max(longest, len(keywordTable.Word(i)))
 	}
 	if longest > 17 {
 		t.Errorf("lookupKeyword passes over words of %d bytes", longest)
