@@ -51,12 +51,25 @@ type Config struct {
 	// belongs to it, as to reset what operations record by themselves.
 	Window func()
 
+	// Ended, if not nil, is called for each operation that enters Cold.Latency or
+	// Outcome.Latency, by its worker and right after it, so that more can be kept
+	// of it in the same place.
+	Ended func(Ended)
+
 	// sleeper makes what the open loop waits with, in its own goroutine.
 	sleeper func() sleeper
 }
 
 type sleeper interface {
 	Until(ctx context.Context, clock measure.Clock, ns int64) error
+}
+
+// Ended is an operation that was answered as expected. Times are nanoseconds since
+// the run began.
+type Ended struct {
+	Worker                     int
+	Cold                       bool // it belongs to the phase before the window
+	Intended, Began, Completed int64
 }
 
 // ClientRole is the role of this process in Outcome.Processes.

@@ -65,6 +65,14 @@ func (r *recorder) started(worker int, at int64) {
 
 // ended records an operation. In a closed loop it was intended when it began.
 func (r *recorder) ended(worker int, intended, began, end int64, err error) {
+	kept, cold := r.keep(worker, intended, began, end, err)
+	if kept && err == nil && r.config.Ended != nil {
+		r.config.Ended(Ended{worker, cold, intended, began, end})
+	}
+}
+
+// keep reports whether the operation belongs to the window or to what came before.
+func (r *recorder) keep(worker int, intended, began, end int64, err error) (kept, cold bool) {
 	i := worker % len(r.shards)
 	s := &r.shards[i]
 	class := ""
@@ -88,12 +96,12 @@ func (r *recorder) ended(worker int, intended, began, end int64, err error) {
 	}
 	switch {
 	case belongs >= to:
-		return
+		return false, false
 	case belongs < from:
 		if err == nil {
 			s.cold.Record(end - intended)
 		}
-		return
+		return true, true
 	case err != nil:
 		if s.errors == nil {
 			s.errors = make(map[string]int64)
@@ -109,6 +117,7 @@ func (r *recorder) ended(worker int, intended, began, end int64, err error) {
 	if end < to {
 		r.timeline.Shard(i).Record(end-from, end-intended, err != nil)
 	}
+	return true, false
 }
 
 // inFlightNs is the time integral of the number under way, from the start of the

@@ -288,3 +288,36 @@ func TestOpenLoopInRealTime(t *testing.T) {
 	}
 	t.Logf("handed out %.0f us late at the median, %.0f at p99", float64(o.Generator.LateP50Ns)/1e3, float64(o.Generator.LateP99Ns)/1e3)
 }
+
+// What is told of operations is what the histograms hold of them.
+func TestEndedIsCalledForWhatIsRecorded(t *testing.T) {
+	var cold, window atomic.Int64
+	var coldNs, windowNs atomic.Int64
+	n := 0
+	o := drive(t, Config{
+		Workers: 3, Duration: time.Second, Warmup: time.Second, FixedWarmup: true,
+		Ended: func(e Ended) {
+			if e.Cold {
+				cold.Add(1)
+				coldNs.Add(e.Completed - e.Intended)
+				return
+			}
+			window.Add(1)
+			windowNs.Add(e.Completed - e.Intended)
+		},
+	}, func(ctx context.Context, worker int) error {
+		if worker == 0 {
+			n++
+			if n%2 == 0 {
+				return errors.New("no")
+			}
+		}
+		return takes(7*time.Millisecond)(ctx, worker)
+	})
+	if cold.Load() != o.Cold.Ops || window.Load() != o.Ops || cold.Load() == 0 || window.Load() == 0 {
+		t.Errorf("told of %d cold and %d other operations, recorded %d and %d", cold.Load(), window.Load(), o.Cold.Ops, o.Ops)
+	}
+	if uint64(coldNs.Load()) != o.Cold.Latency.Sum() || uint64(windowNs.Load()) != o.Latency.Sum() {
+		t.Errorf("told of %d ns and %d ns, recorded %d and %d", coldNs.Load(), windowNs.Load(), o.Cold.Latency.Sum(), o.Latency.Sum())
+	}
+}
