@@ -293,7 +293,7 @@ func ParseAuthSwitch(payload []byte) (plugin string, data []byte, err error) {
 	if !ok {
 		return "", nil, ErrMalformed
 	}
-	if n := len(data); n > 0 && data[n-1] == 0 {
+	if n := len(data); n == saltLen+1 && data[n-1] == 0 {
 		data = data[:n-1]
 	}
 	return string(name), data, nil

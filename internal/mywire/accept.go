@@ -1,0 +1,309 @@
+package mywire
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// DefaultVersion is the server version in a greeting that has no better: one
+// that no client takes for older than it can be.
+const DefaultVersion = "8.0.40-weir"
+
+// AcceptConfig says how weir receives clients.
+type AcceptConfig struct {
+	// Version is the server version that clients see. MariaDB's clients and
+	// drivers look for "MariaDB" in it. Default: DefaultVersion.
+	Version string
+	// ConnectionID is what SELECT CONNECTION_ID() and KILL speak of.
+	ConnectionID uint32
+	// Caps are offered to the client. CapPluginAuth and what this package
+	// requires are added, CapsUnspoken removed, CapSSL follows TLSMode.
+	// Default: OfferedCaps.
+	Caps Caps
+	// Charset is the server's collation. Default: CharsetUTF8MB4.
+	Charset byte
+	// Status flags in the greeting. Default: StatusAutocommit.
+	Status Status
+	// Plugin is proposed to the client. Default: mysql_native_password.
+	Plugin string
+	// Salt is the challenge. Default: a new one; a relayed login takes the
+	// server's.
+	Salt []byte
+	// TLS holds the certificate, and in ClientCAs the authorities whose client
+	// certificates are believed. Default: none, TLS is not offered.
+	TLS *tls.Config
+	// TLSMode says what is demanded of a client that is not on a Unix socket;
+	// there TLS is not offered.
+	//
+	//	DISABLED         TLS is not offered
+	//	PREFERRED        with or without TLS, as the client likes
+	//	REQUIRED         TLS, client certificate optional
+	//	VERIFY_CA        TLS and a certificate signed by one of TLS.ClientCAs
+	//	VERIFY_IDENTITY  the same, and its common name is the user's name
+	//
+	// Default: PREFERRED with a TLS config, else DISABLED.
+	TLSMode TLSMode
+	// RSAKey decrypts passwords of caching_sha2_password without TLS. Default:
+	// one that is made when it is first needed, for the life of the process.
+	RSAKey *rsa.PrivateKey
+	// Timeout bounds all of Accept, TLS handshake included. Default: 10
+	// seconds, as connect_timeout.
+	Timeout time.Duration
+}
+
+// OfferedCaps is what weir offers to clients unless told otherwise.
+const OfferedCaps = CapFoundRows | CapLongFlag | CapConnectWithDB | CapNoSchema | CapODBC | CapIgnoreSpace |
+	CapInteractive | CapIgnoreSigpipe | CapTransactions | CapReserved | CapMultiStatements | CapMultiResults |
+	CapPSMultiResults | CapPluginAuth | CapConnectAttrs | CapPluginAuthLenenc | CapExpiredPasswords |
+	CapSessionTrack | CapDeprecateEOF | CapLongPassword | CapsRequired
+
+func (c AcceptConfig) withDefaults() AcceptConfig {
+	c.Version = cmp.Or(c.Version, DefaultVersion)
+	c.Caps = cmp.Or(c.Caps, OfferedCaps)
+	c.Charset = cmp.Or(c.Charset, CharsetUTF8MB4)
+	c.Status = cmp.Or(c.Status, StatusAutocommit)
+	c.Plugin = cmp.Or(c.Plugin, PluginNative)
+	if c.Salt == nil {
+		c.Salt = newSalt()
+	}
+	if c.TLSMode == "" {
+		c.TLSMode = TLSDisabled
+		if c.TLS != nil {
+			c.TLSMode = TLSPreferred
+		}
+	}
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.Caps = c.Caps&^(CapsUnspoken|CapSSL) | CapsRequired | CapPluginAuth
+	return c
+}
+
+// Validate reports a configuration that no client could be received with, or
+// one that would believe more than it says.
+func (c AcceptConfig) Validate() error {
+	c = c.withDefaults()
+	if _, err := ParseTLSMode(string(c.TLSMode)); err != nil {
+		return err
+	}
+	switch {
+	case c.TLSMode != TLSDisabled && c.TLS == nil:
+		return fmt.Errorf("client TLS mode %s needs a server certificate", c.TLSMode)
+	case c.TLSMode.verifies() && c.TLS.ClientCAs == nil:
+		return fmt.Errorf("client TLS mode %s needs the certificates of the authorities that sign client certificates", c.TLSMode)
+	case len(c.Salt) != saltLen:
+		return fmt.Errorf("salt of %d bytes: want %d", len(c.Salt), saltLen)
+	}
+	return nil
+}
+
+// Client is a client on its way in: it has answered the greeting and waits to
+// be told whether it is welcome. One goroutine may use it at a time.
+type Client struct {
+	// Conn is the connection, a *tls.Conn if the client has asked for TLS.
+	Conn net.Conn
+	// Response is what the client has said.
+	Response *Response
+	// Caps holds what both sides have set.
+	Caps Caps
+	// TLS is nil without it.
+	TLS *tls.ConnectionState
+	// Salt is the challenge of the greeting. A COM_CHANGE_USER refers to it.
+	Salt []byte
+
+	link    link
+	plugin  string // that the salt was for
+	trusted bool   // by ChangedUser
+	rsaKey  func() (*rsa.PrivateKey, error)
+}
+
+// Accept greets a client and reads its answer, by way of TLS if the client asks
+// for that. On error the client has been sent an ERR packet where there is
+// something to say, and the caller closes conn. A client that left without a
+// word, as health checks do, gives an error that is io.EOF.
+//
+// Bytes that somebody in between sends in plain text behind the SSLRequest are
+// never taken for part of the session: nothing is read ahead, so they fall into
+// the TLS handshake and break it.
+func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("accept client: %w", err)
+	}
+	a := &acceptor{cfg: cfg, client: &Client{
+		Conn: conn, Salt: cfg.Salt, plugin: cfg.Plugin, rsaKey: cfg.rsaKey,
+		link: link{conn: conn, max: maxClientPacket},
+	}}
+	release := bound(ctx, conn, cfg.Timeout)
+	err := a.run(ctx)
+	if err != nil {
+		a.refuse(err)
+	}
+	if err = release(err); err != nil {
+		return nil, fmt.Errorf("accept client: %w", err)
+	}
+	return a.client, nil
+}
+
+// acceptor is one run of Accept.
+type acceptor struct {
+	cfg    AcceptConfig
+	client *Client
+	broken bool // the stream is in no state for an ERR packet
+}
+
+func (a *acceptor) run(ctx context.Context) error {
+	cfg, c := a.cfg, a.client
+	offered := cfg.Caps
+	if cfg.TLSMode != TLSDisabled && !isUnix(c.Conn) {
+		offered |= CapSSL
+	}
+	err := c.link.write(func(dst []byte, _ byte) []byte {
+		return AppendGreeting(dst, &Greeting{
+			Version: cfg.Version, ConnectionID: cfg.ConnectionID, Salt: cfg.Salt, Caps: offered,
+			Charset: cfg.Charset, Status: cfg.Status, Plugin: cfg.Plugin,
+		})
+	})
+	if err != nil {
+		return err
+	}
+	payload, err := c.link.read()
+	if err != nil {
+		return err
+	}
+	if IsSSLRequest(payload) {
+		if !offered.Has(CapSSL) {
+			return fmt.Errorf("the client asks for TLS, which was not offered: %w", ErrMalformed)
+		}
+		if err := a.handshake(ctx); err != nil {
+			a.broken = true
+			return err
+		}
+		if payload, err = c.link.read(); err != nil {
+			return unexpectedEOF(err)
+		}
+	}
+	if c.Response, err = ParseResponse(payload); err != nil {
+		return err
+	}
+	c.Caps = c.Response.Caps & offered
+	if !c.Caps.Has(CapPluginAuth) {
+		c.plugin = PluginNative // the only one that such clients know
+	}
+	return a.check()
+}
+
+func (a *acceptor) handshake(ctx context.Context) error {
+	c := tls.Server(a.client.Conn, serverConfig(a.cfg.TLS, a.cfg.TLSMode))
+	if err := c.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	state := c.ConnectionState()
+	a.client.Conn, a.client.link.conn, a.client.TLS = c, c, &state
+	return nil
+}
+
+// check enforces TLSMode.
+func (a *acceptor) check() error {
+	c := a.client
+	if c.TLS == nil && a.cfg.TLSMode.demanded() && !isUnix(c.Conn) {
+		return NewError(ErrSecureTransport, "Connections using insecure transport are prohibited: connect with TLS (--ssl, --ssl-mode=REQUIRED)")
+	}
+	if c.TLS != nil && a.cfg.TLSMode == TLSVerifyIdentity && certName(c.TLS) != c.Response.User {
+		return accessDenied(c.Response.User, c.Conn, true)
+	}
+	return nil
+}
+
+// refuse tells the client why, when the reason is fit for it.
+func (a *acceptor) refuse(err error) {
+	var e *Error
+	switch {
+	case a.broken:
+		return
+	case errors.As(err, &e):
+	case errors.Is(err, ErrMalformed):
+		e = NewError(ErrBadHandshake, "Bad handshake")
+	default:
+		return
+	}
+	_ = a.client.refuse(e)
+}
+
+// rsaKey returns the configured key, or that of the process.
+func (c AcceptConfig) rsaKey() (*rsa.PrivateKey, error) {
+	if c.RSAKey != nil {
+		return c.RSAKey, nil
+	}
+	return processKey()
+}
+
+var processKey = sync.OnceValues(func() (*rsa.PrivateKey, error) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return nil, fmt.Errorf("make RSA key: %w", err)
+	}
+	return key, nil
+})
+
+// ChangedUser returns the client as it is after a COM_CHANGE_USER, for
+// Authenticate and Welcome. conn is where the client is to be reached now; salt
+// and caps are those of its login; secure says that nobody can listen (TLS,
+// Unix socket).
+func ChangedUser(conn net.Conn, secure bool, salt []byte, caps Caps, cu *ChangeUser) *Client {
+	c := &Client{
+		Conn: conn, Salt: salt, Caps: caps, rsaKey: processKey, plugin: cu.Plugin,
+		link: link{conn: conn, max: maxClientPacket, seq: 1},
+		Response: &Response{
+			Caps: caps, Charset: byte(cu.Charset), User: cu.User, Auth: cu.Auth,
+			Database: cu.Database, Plugin: cu.Plugin, Attrs: cu.Attrs,
+		},
+	}
+	c.trusted = secure
+	return c
+}
+
+// Secure tells whether nobody between client and weir can listen.
+func (c *Client) Secure() bool { return c.trusted || c.TLS != nil || isUnix(c.Conn) }
+
+// Welcome ends a login well: the client may send commands then.
+func (c *Client) Welcome(ctx context.Context, ok *OK) error {
+	release := bound(ctx, c.Conn, 0)
+	err := c.link.write(func(dst []byte, seq byte) []byte { return AppendOK(dst, seq, c.Caps, ok) })
+	if err = release(err); err != nil {
+		return fmt.Errorf("welcome client: %w", err)
+	}
+	return nil
+}
+
+// Refuse ends a login badly. The caller closes the connection.
+func (c *Client) Refuse(ctx context.Context, e *Error) error {
+	release := bound(ctx, c.Conn, 0)
+	if err := release(c.refuse(e)); err != nil {
+		return fmt.Errorf("refuse client: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) refuse(e *Error) error {
+	return c.link.write(func(dst []byte, seq byte) []byte { return AppendError(dst, seq, e) })
+}
+
+// accessDenied is the one error for a wrong password and an unknown user.
+func accessDenied(user string, conn net.Conn, password bool) *Error {
+	host := "localhost"
+	if addr, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		host = addr.IP.String()
+	}
+	using := "NO"
+	if password {
+		using = "YES"
+	}
+	return NewError(ErrAccessDenied, "Access denied for user '%s'@'%s' (using password: %s)", user, host, using)
+}

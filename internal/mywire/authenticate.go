@@ -1,0 +1,237 @@
+package mywire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+)
+
+var (
+	errProof = errors.New("wrong password")
+	errUnfit = errors.New("no secret that fits")
+)
+
+// Authenticate checks a client that Accept returned. On success the client
+// waits for Welcome or Refuse, and the keys that the login revealed are
+// returned, nil if it revealed none.
+//
+// The plugin follows from the secret: a hash serves its own plugin alone; with
+// a plain password the client has the choice of mysql_native_password,
+// caching_sha2_password and, where nobody can listen, mysql_clear_password.
+//
+// A client that fails has been sent the one error that servers give for a wrong
+// password, an unknown user (the zero Secret) and an unfit secret alike. The
+// returned error tells them apart, and CodeOf gives the number that was sent.
+// The caller bounds the time by ctx.
+func (c *Client) Authenticate(ctx context.Context, secret Secret) (*ClientKeys, error) {
+	release := bound(ctx, c.Conn, 0)
+	a := &authenticator{Client: c, secret: secret, salt: c.Salt}
+	keys, err := a.run()
+	if err != nil {
+		err = a.refuse(err)
+	}
+	if err = release(err); err != nil {
+		return nil, fmt.Errorf("authenticate %q: %w", c.Response.User, err)
+	}
+	return keys, nil
+}
+
+type authenticator struct {
+	*Client
+	secret Secret
+	salt   []byte
+	// answered tells that the client has proved or tried to: it sent more than
+	// an empty answer.
+	answered bool
+}
+
+// choose returns the plugin to check the client by.
+func (a *authenticator) choose() string {
+	switch a.secret.kind {
+	case secretNative:
+		return PluginNative
+	case secretSHA2:
+		return PluginSHA2
+	}
+	switch p := a.Response.Plugin; p {
+	case PluginNative, PluginSHA2:
+		return p
+	case PluginClear:
+		if a.Secure() {
+			return p
+		}
+	}
+	if a.plugin == PluginSHA2 {
+		return PluginSHA2
+	}
+	return PluginNative
+}
+
+func (a *authenticator) run() (*ClientKeys, error) {
+	plugin := a.choose()
+	answer := a.Response.Auth
+	if plugin != a.Response.Plugin || plugin != a.Client.plugin {
+		if !a.Caps.Has(CapPluginAuth) {
+			return nil, NewError(ErrOldAuth, "Client does not support authentication protocol requested by server; consider upgrading MySQL client")
+		}
+		a.salt = newSalt()
+		err := a.link.write(func(dst []byte, seq byte) []byte { return AppendAuthSwitch(dst, seq, plugin, a.salt) })
+		if err != nil {
+			return nil, err
+		}
+		if answer, err = a.read(); err != nil {
+			return nil, err
+		}
+	}
+	if len(answer) == 1 && answer[0] == 0 {
+		answer = nil // how some clients say that there is no password
+	}
+	a.answered = len(answer) > 0
+	if !a.answered {
+		return a.empty()
+	}
+	switch plugin {
+	case PluginNative:
+		return a.native(answer)
+	case PluginSHA2:
+		return a.sha2(answer)
+	}
+	return a.password(clearPassword(answer))
+}
+
+// read returns a copy of the client's next packet.
+func (a *authenticator) read() ([]byte, error) {
+	payload, err := a.link.read()
+	if err != nil {
+		return nil, unexpectedEOF(err)
+	}
+	return bytes.Clone(payload), nil
+}
+
+// unfit tells what is wrong with the secret when it cannot serve.
+func (a *authenticator) unfit() error {
+	if a.secret.IsZero() {
+		return fmt.Errorf("unknown user: %w", errUnfit)
+	}
+	return fmt.Errorf("%s: %w", a.secret, errUnfit)
+}
+
+func (a *authenticator) empty() (*ClientKeys, error) {
+	if password, ok := a.secret.Plain(); ok && password == "" {
+		return PasswordKeys(""), nil
+	}
+	if a.secret.IsZero() {
+		return nil, a.unfit()
+	}
+	return nil, errProof
+}
+
+func (a *authenticator) native(answer []byte) (*ClientKeys, error) {
+	stage2, ok := a.secret.nativeStage2()
+	if !ok {
+		return nil, a.unfit()
+	}
+	stage1 := nativeStage1(answer, a.salt, stage2)
+	if stage1 == nil {
+		return nil, errProof
+	}
+	return a.keys(&ClientKeys{Native: stage1}), nil
+}
+
+// keys prefers the password, where weir knows it, to what the client proved.
+func (a *authenticator) keys(proved *ClientKeys) *ClientKeys {
+	if password, ok := a.secret.Plain(); ok {
+		return PasswordKeys(password)
+	}
+	return proved
+}
+
+func (a *authenticator) sha2(answer []byte) (*ClientKeys, error) {
+	stage2, known := a.secret.sha2Stage2()
+	if known {
+		if stage1 := sha2Stage1(answer, a.salt, stage2); stage1 != nil {
+			return a.keys(&ClientKeys{SHA2: stage1}), a.more([]byte{authFastDone})
+		}
+		if a.secret.kind == secretPlain {
+			return nil, errProof
+		}
+	}
+	if a.secret.kind != secretSHA2 {
+		return nil, a.unfit()
+	}
+	return a.password(a.askPassword(a.salt))
+}
+
+func (a *authenticator) password(password string, err error) (*ClientKeys, error) {
+	if err != nil {
+		return nil, err
+	}
+	if a.secret.IsZero() {
+		return nil, a.unfit()
+	}
+	if !a.secret.matches(password) {
+		return nil, errProof
+	}
+	return PasswordKeys(password), nil
+}
+
+func (c *Client) more(data []byte) error {
+	return c.link.write(func(dst []byte, seq byte) []byte { return AppendAuthMore(dst, seq, data) })
+}
+
+// askPassword does caching_sha2_password's full login: the client sends the
+// password, in clear where nobody can listen, else encrypted for weir's RSA key.
+func (c *Client) askPassword(salt []byte) (string, error) {
+	if err := c.more([]byte{authFull}); err != nil {
+		return "", err
+	}
+	answer, err := c.link.read()
+	if err != nil {
+		return "", unexpectedEOF(err)
+	}
+	if c.Secure() {
+		return clearPassword(answer)
+	}
+	key, err := c.rsaKey()
+	if err != nil {
+		return "", err
+	}
+	if len(answer) == 1 && answer[0] == askKeySHA2 {
+		text, err := marshalRSAKey(&key.PublicKey)
+		if err != nil {
+			return "", err
+		}
+		if err := c.more(text); err != nil {
+			return "", err
+		}
+		if answer, err = c.link.read(); err != nil {
+			return "", unexpectedEOF(err)
+		}
+	}
+	password, err := decryptPassword(answer, salt, key)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errProof, err)
+	}
+	return password, nil
+}
+
+// refuse sends the client the error that err amounts to and returns both.
+func (a *authenticator) refuse(err error) error {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+	case errors.Is(err, errProof) || errors.Is(err, errUnfit):
+		e = accessDenied(a.Response.User, a.Conn, a.answered)
+		err = fmt.Errorf("%w: %w", err, e)
+	case errors.Is(err, ErrMalformed):
+		e = NewError(ErrBadHandshake, "Bad handshake")
+		err = fmt.Errorf("%w: %w", err, e)
+	default:
+		return err
+	}
+	if werr := a.Client.refuse(e); werr != nil {
+		return fmt.Errorf("%w (and the client could not be told: %w)", err, werr)
+	}
+	return err
+}

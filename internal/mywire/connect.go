@@ -1,0 +1,333 @@
+package mywire
+
+import (
+	"cmp"
+	"context"
+	"crypto/rsa"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+)
+
+// ConnectConfig says how to reach a server and who to be there. It prints
+// without its secrets.
+type ConnectConfig struct {
+	// Network is "tcp" or "unix". Default: unix if Address starts with "/" or
+	// "@", else tcp.
+	Network string
+	// Address is host:port, or the path of the socket. Required.
+	Address string
+	User    string
+	// Database to use. Default: none.
+	Database string
+	// Password answers every plugin. Default: Keys; without those, the empty
+	// password.
+	Password string
+	// Keys is what a client's login revealed; see ClientKeys.
+	Keys *ClientKeys
+	// Attrs are the connection attributes. Default: program_name=weir.
+	Attrs []Attr
+	// Caps are asked for, as far as the server has them. CapsRequired and
+	// CapPluginAuth are added, CapsUnspoken removed; CapSSL follows TLSMode,
+	// CapConnectWithDB follows Database. Default: WantedCaps.
+	Caps Caps
+	// Charset is the collation number of the session. Default: CharsetUTF8MB4.
+	Charset byte
+	// MaxPacket is the longest message that weir says it takes, in bytes.
+	// Default: 1 GiB, the most that a server has.
+	MaxPacket uint32
+	// TLSMode says what is demanded of a server that is not on a Unix socket;
+	// there is never TLS on those.
+	//
+	//	DISABLED         no TLS
+	//	PREFERRED        TLS if the server has it
+	//	REQUIRED         TLS, whoever the server is
+	//	VERIFY_CA        and its certificate is signed by one of TLSConfig.RootCAs
+	//	VERIFY_IDENTITY  and is made out for the host
+	//
+	// Default: PREFERRED.
+	TLSMode TLSMode
+	// TLSConfig holds authorities and a client certificate. ServerName
+	// defaults to the host of Address, RootCAs to the system's.
+	TLSConfig *tls.Config
+	// ServerKey encrypts the password where there is no TLS. Default: the
+	// server is asked for it, which a man in the middle could answer.
+	ServerKey *rsa.PublicKey
+	// Dial opens the connection. Default: net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Timeout bounds the login, from dialling to the last OK. Default: none
+	// but the context's.
+	Timeout time.Duration
+}
+
+// WantedCaps is what weir asks servers for unless told otherwise.
+const WantedCaps = CapLongFlag | CapIgnoreSigpipe | CapTransactions | CapReserved | CapMultiStatements | CapMultiResults |
+	CapPSMultiResults | CapPluginAuth | CapConnectAttrs | CapPluginAuthLenenc | CapSessionTrack | CapDeprecateEOF | CapLongPassword | CapsRequired
+
+// String names address, user and database.
+func (c ConnectConfig) String() string {
+	s := c.Address
+	if c.User != "" {
+		s += " as " + c.User
+	}
+	if c.Database != "" {
+		s += ", database " + c.Database
+	}
+	return s
+}
+
+// GoString keeps %#v from printing secrets.
+func (c ConnectConfig) GoString() string { return c.String() }
+
+// LogValue keeps loggers from printing secrets.
+func (c ConnectConfig) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+func (c ConnectConfig) withDefaults() ConnectConfig {
+	if c.Network == "" {
+		c.Network = "tcp"
+		if strings.HasPrefix(c.Address, "/") || strings.HasPrefix(c.Address, "@") {
+			c.Network = "unix"
+		}
+	}
+	c.Caps = cmp.Or(c.Caps, WantedCaps)
+	c.Caps = c.Caps&^(CapsUnspoken|CapSSL|CapConnectWithDB) | CapsRequired | CapPluginAuth
+	if c.Attrs == nil {
+		c.Attrs = []Attr{{"program_name", "weir"}}
+	}
+	c.Charset = cmp.Or(c.Charset, CharsetUTF8MB4)
+	c.MaxPacket = cmp.Or(c.MaxPacket, 1<<30)
+	c.TLSMode = cmp.Or(c.TLSMode, TLSPreferred)
+	if c.Password != "" || c.Keys == nil {
+		c.Keys = PasswordKeys(c.Password)
+	}
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{}).DialContext
+	}
+	return c
+}
+
+func (c ConnectConfig) validate() error {
+	if c.Address == "" {
+		return errors.New("no server address")
+	}
+	if _, err := ParseTLSMode(string(c.TLSMode)); err != nil {
+		return err
+	}
+	// A NUL would end a string early, and what follows would be read as the
+	// next one.
+	for _, s := range []string{c.User, c.Database, c.Keys.Password} {
+		if strings.ContainsRune(s, 0) {
+			return errors.New("user, database or password holds a NUL byte")
+		}
+	}
+	return nil
+}
+
+// Server is a connection to a server after the login.
+type Server struct {
+	// Conn is the connection, a *tls.Conn if TLS is on. The login has read
+	// nothing beyond its own end.
+	Conn     net.Conn
+	Greeting *Greeting
+	// Caps holds for the connection.
+	Caps Caps
+	TLS  bool
+	// Plugin is the one that the login ended with.
+	Plugin string
+	// OK is what ended the login; its slices belong to the Server.
+	OK OK
+}
+
+// IsMariaDB tells whether the server is a MariaDB.
+func (s *Server) IsMariaDB() bool { return s.Greeting.IsMariaDB() }
+
+// IsMariaDB tells whether the greeting is that of a MariaDB server, or of
+// something that passes for one.
+func (g *Greeting) IsMariaDB() bool {
+	return !g.Caps.Has(CapLongPassword) || strings.Contains(g.Version, "MariaDB")
+}
+
+// Connect logs in to a server. If the server refuses, the error wraps its
+// *Error.
+func Connect(ctx context.Context, cfg ConnectConfig) (*Server, error) {
+	p, err := Dial(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return p.Login(ctx)
+}
+
+// Pending is a server that has greeted and waits for the login.
+type Pending struct {
+	Greeting *Greeting
+	cfg      ConnectConfig
+	link     link
+	tls      bool
+	began    time.Time
+	plugin   string
+	salt     []byte
+}
+
+// Dial does the first part of Connect: it dials and reads the greeting. The
+// caller goes on with Login, Relay or Close.
+func Dial(ctx context.Context, cfg ConnectConfig) (*Pending, error) {
+	cfg = cfg.withDefaults()
+	p := &Pending{cfg: cfg, began: time.Now()}
+	if err := p.dial(ctx); err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", cfg, err)
+	}
+	return p, nil
+}
+
+// Close gives the connection up.
+func (p *Pending) Close() error { return p.link.conn.Close() }
+
+// left returns what remains of the configured timeout, 0 for no bound.
+func (p *Pending) left() time.Duration {
+	if p.cfg.Timeout <= 0 {
+		return 0
+	}
+	return max(p.cfg.Timeout-time.Since(p.began), time.Nanosecond)
+}
+
+func (p *Pending) dial(ctx context.Context) error {
+	if err := p.cfg.validate(); err != nil {
+		return err
+	}
+	if p.cfg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, p.cfg.Timeout, fmt.Errorf("no answer within %v: %w", p.cfg.Timeout, context.DeadlineExceeded))
+		defer cancel()
+	}
+	conn, err := p.cfg.Dial(ctx, p.cfg.Network, p.cfg.Address)
+	if err != nil {
+		return dialError(ctx, err)
+	}
+	p.link = link{conn: conn, max: maxServerPacket}
+	release := bound(ctx, conn, 0)
+	payload, err := p.link.read()
+	if err == nil {
+		p.Greeting, err = ParseGreeting(payload)
+	}
+	if err = release(err); err != nil {
+		_ = conn.Close()
+		return fmt.Errorf("read greeting: %w", unexpectedEOF(err))
+	}
+	p.plugin, p.salt = p.Greeting.Plugin, p.Greeting.Salt
+	return nil
+}
+
+// dialError drops what net says again of the address, and names the context's
+// reason if that is why.
+func dialError(ctx context.Context, err error) error {
+	// A dialler may notice the context's deadline just before the context does.
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// Login does the second part of Connect. On error the connection is closed.
+func (p *Pending) Login(ctx context.Context) (*Server, error) {
+	release := bound(ctx, p.link.conn, p.left())
+	raw := p.link.conn
+	s, err := p.login(ctx)
+	if err = release(err); err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("connect to %s: %w", p.cfg, err)
+	}
+	return s, nil
+}
+
+// caps returns what weir and the server both have.
+func (p *Pending) caps() Caps {
+	caps := p.cfg.Caps
+	if p.cfg.Database != "" {
+		caps |= CapConnectWithDB
+	}
+	if !p.Greeting.Caps.Has(CapLongPassword) {
+		caps &^= CapLongPassword // speak MariaDB's extension
+	} else {
+		caps &^= CapsMariaDB
+	}
+	return caps & p.Greeting.Caps
+}
+
+func (p *Pending) response() *Response {
+	return &Response{
+		Caps: p.caps(), MaxPacket: p.cfg.MaxPacket, Charset: p.cfg.Charset,
+		User: p.cfg.User, Database: p.cfg.Database, Plugin: p.plugin, Attrs: p.cfg.Attrs,
+	}
+}
+
+// Secure tells whether nobody between weir and the server can listen.
+func (p *Pending) Secure() bool { return p.tls || p.cfg.Network == "unix" }
+
+// begin starts TLS, as the mode demands, before anything is said of the user.
+func (p *Pending) begin(ctx context.Context, r *Response) error {
+	if p.cfg.Database != "" && !r.Caps.Has(CapConnectWithDB) {
+		return errors.New("the server takes no database at login")
+	}
+	if p.cfg.Network == "unix" || p.cfg.TLSMode == TLSDisabled {
+		return nil
+	}
+	if !p.Greeting.Caps.Has(CapSSL) {
+		if p.cfg.TLSMode.demanded() {
+			return fmt.Errorf("the server has no TLS, and TLS mode %s demands it", p.cfg.TLSMode)
+		}
+		return nil
+	}
+	r.Caps |= CapSSL
+	if err := p.link.write(func(dst []byte, seq byte) []byte { return AppendSSLRequest(dst, seq, r) }); err != nil {
+		return err
+	}
+	host, _, err := net.SplitHostPort(p.cfg.Address)
+	if err != nil {
+		host = p.cfg.Address
+	}
+	conn := tls.Client(p.link.conn, clientConfig(p.cfg.TLSConfig, p.cfg.TLSMode, host))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	p.link.conn, p.tls = conn, true
+	return nil
+}
+
+func (p *Pending) login(ctx context.Context) (*Server, error) {
+	r := p.response()
+	if err := p.begin(ctx, r); err != nil {
+		return nil, err
+	}
+	proof, err := p.proof()
+	if errors.Is(err, errPlugin) && r.Caps.Has(CapPluginAuth) {
+		// The server's favourite need not be the user's plugin.
+		p.plugin, r.Plugin, err = PluginNative, PluginNative, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Auth = proof
+	if err := p.link.write(func(dst []byte, seq byte) []byte { return AppendResponse(dst, seq, r) }); err != nil {
+		return nil, err
+	}
+	ok, err := p.converse(r.Caps)
+	if err != nil {
+		return nil, err
+	}
+	return p.server(r.Caps, ok), nil
+}
+
+func (p *Pending) server(caps Caps, ok OK) *Server {
+	return &Server{Conn: p.link.conn, Greeting: p.Greeting, Caps: caps, TLS: p.tls, Plugin: p.plugin, OK: ok}
+}

@@ -1,0 +1,105 @@
+package mywire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// Upper limits of payloads during login, in bytes. Nobody who has not logged in
+// yet may make the other side hold more than this.
+const (
+	// maxClientPacket bounds what a client sends: connection attributes have at
+	// most 64 KiB, the rest is short.
+	maxClientPacket = 1 << 17
+	// maxServerPacket bounds what a server sends. A login holds nothing longer
+	// than an OK with session state.
+	maxServerPacket = 1 << 20
+)
+
+// link reads and writes whole packets on a blocking connection. It reads
+// exactly the bytes of the packet that it returns, which costs two system calls
+// and makes it safe to leave at any packet boundary.
+type link struct {
+	conn net.Conn
+	max  int
+	seq  byte // of the next packet, in either direction
+	head [HeaderLen]byte
+	buf  []byte // payload of the last packet read
+}
+
+// read returns the next packet's payload, which is valid until the next read.
+func (l *link) read() ([]byte, error) {
+	if _, err := io.ReadFull(l.conn, l.head[:]); err != nil {
+		return nil, err
+	}
+	n, seq, _ := Peek(l.head[:])
+	if n > l.max {
+		return nil, fmt.Errorf("packet of %d bytes during login: limit %d: %w", n, l.max, ErrMalformed)
+	}
+	if cap(l.buf) < n {
+		l.buf = make([]byte, n)
+	}
+	l.buf = l.buf[:n]
+	if _, err := io.ReadFull(l.conn, l.buf); err != nil {
+		return nil, unexpectedEOF(err)
+	}
+	// A server's ERR may have been on its way before.
+	if seq != l.seq && !IsError(l.buf) {
+		return nil, fmt.Errorf("packet %d where %d is expected: %w", seq, l.seq, ErrMalformed)
+	}
+	l.seq = seq + 1
+	return l.buf, nil
+}
+
+// write sends the one packet that add appends for the next sequence number.
+func (l *link) write(add func(dst []byte, seq byte) []byte) error {
+	_, err := l.conn.Write(add(nil, l.seq))
+	l.seq++
+	return err
+}
+
+// send writes payload as a packet.
+func (l *link) send(payload []byte) error {
+	return l.write(func(dst []byte, seq byte) []byte { return AppendPacket(dst, seq, payload) })
+}
+
+func unexpectedEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// bound lets ctx and timeout (0: none) interrupt reads and writes on conn. The
+// caller passes the outcome of its work through release, which undoes the
+// binding and names the interruption if there was one; after an interruption
+// conn is of no further use.
+func bound(ctx context.Context, conn net.Conn, timeout time.Duration) (release func(error) error) {
+	cancel := func() {}
+	if timeout > 0 {
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded))
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	return func(err error) error {
+		interrupted := !stop()
+		cause, ctxErr := context.Cause(ctx), ctx.Err()
+		cancel()
+		// A TLS handshake sees the context itself, reads and writes see the
+		// deadline in the past.
+		if interrupted && (err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ctxErr)) {
+			return cause
+		}
+		return err
+	}
+}
+
+// isUnix tells whether conn never leaves the machine: MySQL counts a Unix
+// socket as secure as TLS.
+func isUnix(conn net.Conn) bool {
+	return conn.LocalAddr() != nil && conn.LocalAddr().Network() == "unix"
+}

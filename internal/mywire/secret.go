@@ -1,0 +1,248 @@
+package mywire
+
+import (
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// maxPassword is the longest password, in bytes, that a server's
+// caching_sha2_password takes. The time that its hash takes grows with the
+// square of the length.
+const maxPassword = 256
+
+// Secret is what weir holds of one user's password: the password itself or a
+// hash of it, in the forms of mysql.user's authentication_string. The zero
+// Secret is that of a user who does not exist or may not log in: it fails every
+// login, and looks to the client as if the password were wrong. Safe for
+// concurrent use. It prints as its kind, never as itself.
+type Secret struct {
+	kind   secretKind
+	text   string // the password
+	stage2 []byte // SHA1(SHA1(password)), if that is what is known
+	sha2   *sha2Hash
+}
+
+type secretKind uint8
+
+const (
+	secretNone secretKind = iota
+	secretPlain
+	secretNative
+	secretSHA2
+)
+
+// sha2Hash is a hash of caching_sha2_password, which serves the full login only.
+// The first full login that succeeds yields what the fast one takes.
+type sha2Hash struct {
+	rounds int
+	salt   []byte
+	digest string
+
+	mu     sync.Mutex
+	stage2 []byte // SHA256(SHA256(password)) once known
+}
+
+// ParseSecret reads a secret as an auth file or mysql.user holds it: "*" and 40
+// hex digits (mysql_native_password), "$A$005$", salt and digest
+// (caching_sha2_password), else a plain password. "" is the zero Secret; a user
+// who logs in without a password has EmptySecret. Errors do not quote the input.
+func ParseSecret(s string) (Secret, error) {
+	if s == "" {
+		return Secret{}, nil
+	}
+	if digits, ok := strings.CutPrefix(s, "*"); ok && len(digits) == 2*sha1.Size {
+		if stage2, err := hex.DecodeString(digits); err == nil {
+			return Secret{kind: secretNative, stage2: stage2}, nil
+		}
+	}
+	if rest, ok := strings.CutPrefix(s, "$A$"); ok {
+		h, err := parseSHA2Hash(rest)
+		if err != nil {
+			return Secret{}, fmt.Errorf("parse caching_sha2_password secret: %w", err)
+		}
+		return Secret{kind: secretSHA2, sha2: h}, nil
+	}
+	return Secret{kind: secretPlain, text: s}, nil
+}
+
+// EmptySecret is the secret of a user who logs in without a password.
+func EmptySecret() Secret { return Secret{kind: secretPlain} }
+
+// parseSHA2Hash reads "005$", 20 bytes of salt and 43 characters of digest. The
+// number counts thousands of rounds, in hex.
+func parseSHA2Hash(s string) (*sha2Hash, error) {
+	count, rest, ok := strings.Cut(s, "$")
+	if !ok || len(rest) != saltLen+cryptDigestLen {
+		return nil, errors.New("want $A$, rounds, $, 20 bytes of salt and 43 of digest")
+	}
+	n, err := strconv.ParseUint(count, 16, 12)
+	if err != nil || n < 5 {
+		return nil, errors.New("rounds: want three hex digits, 005 or more")
+	}
+	return &sha2Hash{rounds: int(n) * 1000, salt: []byte(rest[:saltLen]), digest: rest[saltLen:]}, nil
+}
+
+// NewNativeSecret returns the mysql_native_password hash of a password: text
+// for an auth file or for CREATE USER ... IDENTIFIED BY PASSWORD.
+func NewNativeSecret(password string) string {
+	stage1 := sha1.Sum([]byte(password))
+	stage2 := sha1.Sum(stage1[:])
+	return "*" + strings.ToUpper(hex.EncodeToString(stage2[:]))
+}
+
+// NewSHA2Secret returns the caching_sha2_password hash of a password, with a
+// random salt: text for an auth file that does not give the password away.
+func NewSHA2Secret(password string) string {
+	salt := newSalt()
+	return "$A$005$" + string(salt) + sha256Crypt([]byte(password), salt, 5000)
+}
+
+// IsZero tells whether s is the zero Secret.
+func (s Secret) IsZero() bool { return s.kind == secretNone }
+
+// Plain returns the password if that is what s holds.
+func (s Secret) Plain() (password string, ok bool) { return s.text, s.kind == secretPlain }
+
+// String names the kind of the secret.
+func (s Secret) String() string {
+	return [...]string{"no secret", "plain password", "mysql_native_password hash", "caching_sha2_password hash"}[s.kind]
+}
+
+// GoString keeps %#v from printing the secret.
+func (s Secret) GoString() string { return s.String() }
+
+// LogValue keeps loggers from printing the secret.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// nativeStage2 returns SHA1(SHA1(password)) if s tells.
+func (s Secret) nativeStage2() (stage2 []byte, ok bool) {
+	switch s.kind {
+	case secretPlain:
+		stage1 := sha1.Sum([]byte(s.text))
+		sum := sha1.Sum(stage1[:])
+		return sum[:], true
+	case secretNative:
+		return s.stage2, true
+	}
+	return nil, false
+}
+
+// sha2Stage2 returns SHA256(SHA256(password)) if s tells, or has learned it.
+func (s Secret) sha2Stage2() (stage2 []byte, ok bool) {
+	switch s.kind {
+	case secretPlain:
+		return sha2Stage2(s.text), true
+	case secretSHA2:
+		s.sha2.mu.Lock()
+		defer s.sha2.mu.Unlock()
+		return s.sha2.stage2, s.sha2.stage2 != nil
+	}
+	return nil, false
+}
+
+func sha2Stage2(password string) []byte {
+	stage1 := sha256.Sum256([]byte(password))
+	sum := sha256.Sum256(stage1[:])
+	return sum[:]
+}
+
+// matches tells whether password is the one that s was made from.
+func (s Secret) matches(password string) bool {
+	if len(password) > maxPassword {
+		return false
+	}
+	switch s.kind {
+	case secretPlain:
+		return subtle.ConstantTimeCompare([]byte(s.text), []byte(password)) == 1
+	case secretNative:
+		stage1 := sha1.Sum([]byte(password))
+		sum := sha1.Sum(stage1[:])
+		return subtle.ConstantTimeCompare(sum[:], s.stage2) == 1
+	case secretSHA2:
+		return s.sha2.matches(password)
+	}
+	return false
+}
+
+func (h *sha2Hash) matches(password string) bool {
+	digest := sha256Crypt([]byte(password), h.salt, h.rounds)
+	if subtle.ConstantTimeCompare([]byte(digest), []byte(h.digest)) != 1 {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stage2 = sha2Stage2(password)
+	return true
+}
+
+// ClientKeys is what a login taught weir about a user's password, enough to log
+// in to a server as that user: the password, or what a plugin's proof is made
+// of. It prints as nothing of value.
+type ClientKeys struct {
+	Password    string
+	HasPassword bool   // an empty Password is one
+	Native      []byte // SHA1(password): logs in by mysql_native_password
+	// SHA2 is SHA256(password): logs in by caching_sha2_password as long as the
+	// server has the user's password in its cache.
+	SHA2 []byte
+}
+
+// PasswordKeys returns the keys that a known password amounts to.
+func PasswordKeys(password string) *ClientKeys {
+	return &ClientKeys{Password: password, HasPassword: true}
+}
+
+// native returns SHA1(password) if k tells, and whether the password is empty.
+func (k *ClientKeys) native() (stage1 []byte, ok bool) {
+	switch {
+	case k == nil:
+		return nil, false
+	case k.HasPassword:
+		sum := sha1.Sum([]byte(k.Password))
+		return sum[:], true
+	}
+	return k.Native, k.Native != nil
+}
+
+func (k *ClientKeys) sha2() (stage1 []byte, ok bool) {
+	switch {
+	case k == nil:
+		return nil, false
+	case k.HasPassword:
+		sum := sha256.Sum256([]byte(k.Password))
+		return sum[:], true
+	}
+	return k.SHA2, k.SHA2 != nil
+}
+
+// empty tells whether the password is known to be empty, which every plugin
+// proves by an empty answer.
+func (k *ClientKeys) empty() bool { return k != nil && k.HasPassword && k.Password == "" }
+
+// String hides the keys.
+func (k *ClientKeys) String() string {
+	switch {
+	case k == nil:
+	case k.HasPassword:
+		return "password (hidden)"
+	case k.Native != nil:
+		return "mysql_native_password key (hidden)"
+	case k.SHA2 != nil:
+		return "caching_sha2_password key (hidden)"
+	}
+	return "no keys"
+}
+
+// GoString keeps %#v from printing the keys.
+func (k *ClientKeys) GoString() string { return k.String() }
+
+// LogValue keeps loggers from printing the keys.
+func (k *ClientKeys) LogValue() slog.Value { return slog.StringValue(k.String()) }

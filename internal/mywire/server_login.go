@@ -1,0 +1,150 @@
+package mywire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// maxAuthRounds bounds how often a server may ask again in one login.
+const maxAuthRounds = 16
+
+var (
+	errPlugin   = errors.New("authentication plugin is not supported")
+	errKeys     = errors.New("the password itself is needed, and weir has only a hash of it")
+	errInsecure = errors.New("the server asks for the password in clear text, and the connection has no TLS")
+)
+
+// proof returns the first answer to the current plugin and salt.
+func (p *Pending) proof() ([]byte, error) {
+	keys := p.cfg.Keys
+	switch p.plugin {
+	case PluginNative:
+		if keys.empty() {
+			return nil, nil
+		}
+		if stage1, ok := keys.native(); ok {
+			return nativeProof(stage1, p.salt), nil
+		}
+	case PluginSHA2:
+		if keys.empty() {
+			return nil, nil
+		}
+		if stage1, ok := keys.sha2(); ok {
+			return sha2Proof(stage1, p.salt), nil
+		}
+	case PluginSHA256:
+		if keys.empty() {
+			return []byte{0}, nil
+		}
+		return p.clearOr([]byte{askKeySHA256})
+	case PluginClear:
+		return p.clearOr(nil)
+	case PluginEd25519:
+		if keys.HasPassword {
+			return ed25519Proof(keys.Password, p.salt)
+		}
+	case PluginOld:
+		return nil, errors.New("the server asks for the password hash of MySQL before 4.1, which is not safe to give")
+	default:
+		return nil, fmt.Errorf("%s: %w", p.plugin, errPlugin)
+	}
+	return nil, fmt.Errorf("%s: %w", p.plugin, errKeys)
+}
+
+// clearOr returns the password in clear where nobody can listen, else what asks
+// for the server's key; there may be no such thing.
+func (p *Pending) clearOr(ask []byte) ([]byte, error) {
+	switch {
+	case !p.cfg.Keys.HasPassword:
+		return nil, fmt.Errorf("%s: %w", p.plugin, errKeys)
+	case p.Secure():
+		return append([]byte(p.cfg.Keys.Password), 0), nil
+	case ask == nil:
+		return nil, fmt.Errorf("%s: %w", p.plugin, errInsecure)
+	case p.cfg.ServerKey != nil:
+		return encryptPassword(p.cfg.Keys.Password, p.salt, p.cfg.ServerKey)
+	}
+	return ask, nil
+}
+
+// converse answers what the server asks until it says OK or ERR.
+func (p *Pending) converse(caps Caps) (OK, error) {
+	for range maxAuthRounds {
+		payload, err := p.link.read()
+		if err != nil {
+			return OK{}, unexpectedEOF(err)
+		}
+		if done, ok, err := p.outcome(payload, caps); done || err != nil {
+			return ok, err
+		}
+		answer, wanted, err := p.answer(payload)
+		if err != nil {
+			return OK{}, err
+		}
+		if wanted {
+			if err := p.link.send(answer); err != nil {
+				return OK{}, err
+			}
+		}
+	}
+	return OK{}, fmt.Errorf("the server asks for more and more: %w", ErrMalformed)
+}
+
+// outcome reads the packet that ends a login. The OK does not alias it.
+func (p *Pending) outcome(payload []byte, caps Caps) (done bool, ok OK, err error) {
+	if len(payload) == 0 {
+		return false, OK{}, ErrMalformed
+	}
+	switch payload[0] {
+	case headerOK:
+		ok, err = ParseOK(payload, caps)
+		ok.Info, ok.State = bytes.Clone(ok.Info), bytes.Clone(ok.State)
+		return true, ok, err
+	case headerError:
+		e, err := ParseError(payload)
+		if err != nil {
+			return true, OK{}, err
+		}
+		return true, OK{}, e
+	}
+	return false, OK{}, nil
+}
+
+// answer returns what to say to an AuthSwitchRequest or AuthMoreData, if
+// anything is wanted.
+func (p *Pending) answer(payload []byte) (answer []byte, wanted bool, err error) {
+	switch payload[0] {
+	case headerEOF:
+		plugin, salt, err := ParseAuthSwitch(payload)
+		if err != nil {
+			return nil, false, err
+		}
+		p.plugin, p.salt = plugin, bytes.Clone(salt)
+		answer, err = p.proof()
+		return answer, true, err
+	case headerAuthMore:
+		if len(payload) == 2 && payload[1] == authFastDone && p.plugin == PluginSHA2 {
+			return nil, false, nil
+		}
+		answer, err = p.more(payload[1:])
+		return answer, true, err
+	}
+	return nil, false, fmt.Errorf("packet %#02x during login: %w", payload[0], ErrMalformed)
+}
+
+// more answers an AuthMoreData: a demand for the password, or the RSA key that
+// weir has asked for.
+func (p *Pending) more(data []byte) ([]byte, error) {
+	switch {
+	case p.plugin == PluginSHA2 && len(data) == 1 && data[0] == authFull:
+		return p.clearOr([]byte{askKeySHA2})
+	case (p.plugin == PluginSHA2 || p.plugin == PluginSHA256) && !p.Secure() && p.cfg.Keys.HasPassword && p.cfg.ServerKey == nil:
+		key, err := parseRSAKey(data)
+		if err != nil {
+			return nil, err
+		}
+		return encryptPassword(p.cfg.Keys.Password, p.salt, key)
+	}
+	return nil, fmt.Errorf("unexpected data of plugin %s: %w", p.plugin, ErrMalformed)
+}
