@@ -46,6 +46,7 @@ type Answer struct {
 	keep      bool                // they are to be added to kept
 	continued bool                // the next packet continues it (16 MiB)
 	kept      []byte
+	size      int // of the present or last packet that is no plain row, header included
 
 	columns int // column definitions still to come
 	params  int // parameter definitions still to come
@@ -174,6 +175,7 @@ func (a *Answer) gather(p []byte) (n int, event Event, err error) {
 // packet begins a packet of which the bytes in have are there, at least one
 // unless it is empty.
 func (a *Answer) packet(length int, seq byte, have []byte) (Event, error) {
+	a.size = HeaderLen + length
 	matters, err := a.classify(length, seq, have)
 	if err != nil {
 		return EventMore, err
@@ -459,6 +461,20 @@ func (a *Answer) Rows() uint64 { return a.rows }
 
 // Results returns how many results have ended.
 func (a *Answer) Results() int { return a.results }
+
+// Tail returns the length in bytes, header included, of the packet that
+// EventResult or EventDone was returned for: the last bytes of the answer so far.
+func (a *Answer) Tail() int { return a.size }
+
+// Held returns how many of the bytes fed so far, at their end, belong to a packet
+// that is not whole yet and may be one that ends a result. Who passes an answer
+// on can keep them until it is known what the packet says.
+func (a *Answer) Held() int {
+	if a.keep {
+		return HeaderLen + len(a.kept)
+	}
+	return a.have
+}
 
 // InRows tells whether the walk is among the rows of a result: bytes so far may
 // have gone to the client.
