@@ -11,6 +11,11 @@ const (
 	defaultConfidence = 0.95
 	resamples         = 4000
 	bootstrapSeed     = 20260218 // any fixed number: the same samples give the same interval
+	// falseAlarms is how often "better" or "worse" may be said of two sides that
+	// are the same. It is stricter than the intervals are, because a run compares
+	// a dozen metrics, and one false alarm in twenty would be one in most runs.
+	// Eight pairs can just reach it: 2 / 2^8 = 0.78 %.
+	falseAlarms = 0.008
 )
 
 // Interval is an estimate and the range that its true value lies in with the
@@ -22,6 +27,10 @@ type Interval struct {
 	N          int     `json:"n"`
 	Confidence float64 `json:"confidence"` // achieved, which with few samples is less than wanted
 	Method     string  `json:"method"`
+	// P is, of a ratio, how probable one at least as far from 1 would be if there
+	// was no difference: by the signed-rank test from eight pairs on and Student's
+	// t below, or by the Mann-Whitney test if the samples are not paired.
+	P float64 `json:"p,omitempty"`
 }
 
 // Overlaps reports whether the two ranges have a value in common.
@@ -99,9 +108,9 @@ func PairedRatio(a, b []float64, confidence float64) Interval {
 	out := Interval{N: n, Confidence: confidence}
 	switch {
 	case n == 0:
-		return Interval{Median: math.NaN(), Lo: 0, Hi: math.Inf(1), Method: "none"}
+		return Interval{Median: math.NaN(), Lo: 0, Hi: math.Inf(1), P: 1, Method: "none"}
 	case n == 1:
-		return Interval{Median: math.Exp(logs[0]), Lo: 0, Hi: math.Inf(1), N: 1, Method: "none"}
+		return Interval{Median: math.Exp(logs[0]), Lo: 0, Hi: math.Inf(1), N: 1, P: 1, Method: "none"}
 	case n < 6:
 		mean, sd := meanSD(logs)
 		half := studentT(n-1, confidence) * sd / math.Sqrt(float64(n))
@@ -112,20 +121,82 @@ func PairedRatio(a, b []float64, confidence float64) Interval {
 		out.Lo, out.Hi = bootstrapMedian(logs, confidence)
 		out.Method = "bootstrap of the median log ratio"
 	}
+	out.P = pairedP(logs)
 	out.Median, out.Lo, out.Hi = math.Exp(out.Median), math.Exp(out.Lo), math.Exp(out.Hi)
 	return out
 }
 
-func bootstrapMedian(xs []float64, confidence float64) (lo, hi float64) {
-	rng := rand.New(rand.NewPCG(bootstrapSeed, uint64(len(xs))))
-	medians := make([]float64, resamples)
-	draw := make([]float64, len(xs))
-	for i := range medians {
-		for j := range draw {
-			draw[j] = xs[rng.IntN(len(xs))]
+// UnpairedRatio estimates the ratio b/a from samples that were not taken in
+// turn, such as those of two runs. From four samples a side on it assumes
+// nothing but that all of a run's samples are alike (see shift); below, it is
+// Welch's t on the logs. N is the number of samples of the smaller side.
+//
+// What it cannot know is how much the machine changed between the two runs. That
+// is what the noise floor of an A/A run is for.
+func UnpairedRatio(a, b []float64, confidence float64) Interval {
+	xs, ys := positiveLogs(a), positiveLogs(b)
+	n := min(len(xs), len(ys))
+	out := Interval{N: n, Confidence: confidence}
+	switch {
+	case n == 0:
+		return Interval{Median: math.NaN(), Lo: 0, Hi: math.Inf(1), P: 1, Method: "none"}
+	case n == 1:
+		return Interval{Median: math.Exp(Median(ys) - Median(xs)), Lo: 0, Hi: math.Inf(1), N: 1, P: 1, Method: "none"}
+	case n < 4:
+		mx, sx := meanSD(xs)
+		my, sy := meanSD(ys)
+		vx, vy := sx*sx/float64(len(xs)), sy*sy/float64(len(ys))
+		df := 1 // of Welch and Satterthwaite, rounded down
+		if v := vx*vx/float64(len(xs)-1) + vy*vy/float64(len(ys)-1); v > 0 {
+			df = max(1, int((vx+vy)*(vx+vy)/v))
 		}
-		slices.Sort(draw)
-		medians[i] = sortedMedian(draw)
+		half := studentT(df, confidence) * math.Sqrt(vx+vy)
+		out.Median, out.Lo, out.Hi = my-mx, my-mx-half, my-mx+half
+		out.P = studentP(my-mx, math.Sqrt(vx+vy), df)
+		out.Method = "Welch's t of logs"
+	default:
+		out.Median, out.Lo, out.Hi, out.P = shift(xs, ys, confidence)
+		out.Method = "Hodges-Lehmann shift of logs"
+	}
+	out.Median, out.Lo, out.Hi = math.Exp(out.Median), math.Exp(out.Lo), math.Exp(out.Hi)
+	return out
+}
+
+func positiveLogs(xs []float64) []float64 {
+	var out []float64
+	for _, x := range xs {
+		if x > 0 {
+			out = append(out, math.Log(x))
+		}
+	}
+	return out
+}
+
+// bootstrapMedian draws from the sorted samples by index and counts, so that the
+// median of a draw is found by walking the counts instead of sorting it.
+func bootstrapMedian(xs []float64, confidence float64) (lo, hi float64) {
+	n := len(xs)
+	sorted := slices.Sorted(slices.Values(xs))
+	rng := rand.New(rand.NewPCG(bootstrapSeed, uint64(n)))
+	medians := make([]float64, resamples)
+	drawn := make([]int, n)
+	for i := range medians {
+		clear(drawn)
+		for range n {
+			drawn[rng.IntN(n)]++
+		}
+		// The values at ranks (n-1)/2 and n/2, which are one if n is odd.
+		at, seen := 0, drawn[0]
+		for seen <= (n-1)/2 {
+			at++
+			seen += drawn[at]
+		}
+		lower := sorted[at]
+		for seen <= n/2 {
+			at++
+			seen += drawn[at]
+		}
+		medians[i] = (lower + sorted[at]) / 2
 	}
 	slices.Sort(medians)
 	tail := (1 - confidence) / 2
@@ -144,18 +215,6 @@ func meanSD(xs []float64) (mean, sd float64) {
 	return mean, math.Sqrt(sd / float64(len(xs)-1))
 }
 
-// studentT returns the two-sided critical value for 1 to 4 degrees of freedom,
-// at 99 % when the confidence asks for more than 95 % and at 95 % otherwise
-// (NIST/SEMATECH e-Handbook, table 1.3.6.7.2).
-func studentT(df int, confidence float64) float64 {
-	t95 := [...]float64{12.706, 4.303, 3.182, 2.776}
-	t99 := [...]float64{63.657, 9.925, 5.841, 4.604}
-	if confidence > 0.95 {
-		return t99[df-1]
-	}
-	return t95[df-1]
-}
-
 // Verdict is what a comparison allows to be said.
 type Verdict string
 
@@ -170,13 +229,16 @@ const (
 
 // Judge turns the interval of a ratio into a verdict. Ratios between 1-margin
 // and 1/(1-margin) are too small to matter: an interval inside is no difference,
-// also when it excludes 1.
+// also when it excludes 1. Better and worse need an interval on one side of 1
+// and a probability below 1 % that chance alone did it.
 func Judge(ratio Interval, higherIsBetter bool, margin float64) Verdict {
 	switch {
 	case ratio.N < 2 || math.IsNaN(ratio.Median):
 		return CannotTell
 	case ratio.Lo >= 1-margin && ratio.Hi <= 1/(1-margin):
 		return NoDifference
+	case ratio.P > falseAlarms:
+		return CannotTell
 	case ratio.Lo > 1 && higherIsBetter, ratio.Hi < 1 && !higherIsBetter:
 		return Better
 	case ratio.Lo > 1, ratio.Hi < 1:
@@ -187,14 +249,28 @@ func Judge(ratio Interval, higherIsBetter bool, margin float64) Verdict {
 }
 
 // RoundsNeeded estimates how many rounds would turn "cannot tell" into a
-// verdict: an interval shrinks with the square root of the number, and has to
-// become as narrow as the effect seen or as the margin, whichever is larger. 0
-// means that there is nothing to estimate from.
+// verdict. An interval shrinks with the square root of their number. To show a
+// difference of the size seen, the interval that chance leaves with 99 % must
+// become narrower than the difference; to show that there is none, that of 95 %
+// must fit inside the margin. The smaller of the two is returned, and 0 if there
+// is nothing to estimate from.
 func RoundsNeeded(ratio Interval, margin float64) int {
 	if ratio.N < 2 || ratio.Lo <= 0 || math.IsInf(ratio.Hi, 1) {
 		return 0
 	}
+	const wider = 2.576 / 1.960 // a 99 % interval over a 95 % one
 	half := (math.Log(ratio.Hi) - math.Log(ratio.Lo)) / 2
-	target := max(math.Abs(math.Log(ratio.Median)), -math.Log(1-margin))
-	return max(int(math.Ceil(float64(ratio.N)*(half/target)*(half/target))), ratio.N+1)
+	effect, limit := math.Abs(math.Log(ratio.Median)), -math.Log(1-margin)
+	shrink := math.Inf(1) // how many times narrower the interval has to become
+	if effect > 0 {
+		shrink = half * wider / effect
+	}
+	if effect < limit {
+		shrink = min(shrink, half/(limit-effect))
+	}
+	n := math.Ceil(float64(ratio.N) * shrink * shrink)
+	if math.IsNaN(n) || n > 1e6 {
+		return 0 // no number of rounds that anybody would wait for
+	}
+	return max(int(n), ratio.N+1, signedRankMin)
 }
