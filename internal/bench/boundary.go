@@ -17,6 +17,7 @@ const (
 	SegmentReceive  = "receive"  // for the rest of an answer of which the head has been read
 	SegmentDecode   = "decode"   // the driver, from the read to the end of the call
 	SegmentRelease  = "release"  // giving the connection back
+	SegmentHarness  = "harness"  // the generator's own work: parameters, bookkeeping
 )
 
 // Boundary tells where the time of a sample's operations went.
