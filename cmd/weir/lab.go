@@ -41,7 +41,8 @@ type labUp struct {
 	sharedBuffers     string
 	bufferPool        string
 	auth              string
-	tls               bool
+	tlsName           string
+	tls               lab.TLSMode // from tlsName
 	settings          map[string]string
 	binDir            string
 	binlog            bool
@@ -88,7 +89,8 @@ Without --auth, any user of this machine is superuser of the server.`,
 	f.BoolVar(&c.binlog, "binlog", false, "MariaDB and MySQL: keep a binary log, flushed at each commit")
 	f.BoolVar(&c.performanceSchema, "performance-schema", false, "MariaDB and MySQL: turn the performance schema on")
 	f.StringVar(&c.auth, "auth", "trust", "trust or password; PostgreSQL: also md5 or scram-sha-256")
-	f.BoolVar(&c.tls, "tls", false, "require TLS, with a certificate authority of the server's own")
+	f.StringVar(&c.tlsName, "tls", "off", "off, optional, mutual or required (--tls alone), with a certificate authority of the server's own")
+	f.Lookup("tls").NoOptDefVal = "required"
 	f.StringToStringVar(&c.settings, "set", nil, "server parameters, as name=value")
 	f.StringVar(&c.binDir, "bin-dir", "", "directory of the server's programs (default: the newest installed)")
 	f.BoolVar(&c.pgbouncer, "pgbouncer", false, "start PgBouncer in front of PostgreSQL, pooling by transaction")
@@ -110,6 +112,9 @@ Without --auth, any user of this machine is superuser of the server.`,
 func (c *labUp) validate(given func(flag string) bool) (err error) {
 	if c.durability, err = lab.ParseDurability(c.durabilityName); err != nil {
 		return fmt.Errorf("--durability: %w", err)
+	}
+	if c.tls, err = lab.ParseTLSMode(c.tlsName); err != nil {
+		return fmt.Errorf("--tls: %w", err)
 	}
 	return c.validateEngine(given)
 }

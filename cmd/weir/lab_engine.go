@@ -53,15 +53,11 @@ type labClient struct {
 
 // postgresConfig is the configuration of a PostgreSQL server.
 func (c *labUp) postgresConfig() lab.PostgresConfig {
-	cfg := lab.PostgresConfig{
+	return lab.PostgresConfig{
 		Durability: c.durability, FsyncLatency: c.fsyncLatency, Settings: c.settings,
 		MaxConnections: c.maxConnections, SharedBuffers: c.sharedBuffers, Auth: lab.Auth(c.auth),
-		BinDir: c.binDir, Port: c.port,
+		TLS: c.tls, BinDir: c.binDir, Port: c.port,
 	}
-	if c.tls {
-		cfg.TLS = lab.TLSRequired
-	}
-	return cfg
 }
 
 // mysqlConfig is the configuration of a MariaDB or MySQL server.
@@ -70,10 +66,7 @@ func (c *labUp) mysqlConfig() lab.MySQLConfig {
 		Durability: c.durability, FsyncLatency: c.fsyncLatency, Settings: c.settings,
 		MaxConnections: c.maxConnections, BufferPool: c.bufferPool,
 		Binlog: c.binlog, PerformanceSchema: c.performanceSchema,
-		BinDir: c.binDir, Port: c.port,
-	}
-	if c.tls {
-		cfg.TLS = lab.TLSRequired
+		TLS: c.tls, BinDir: c.binDir, Port: c.port,
 	}
 	if lab.Auth(c.auth) == lab.Password {
 		cfg.Password = rand.Text()[:16]

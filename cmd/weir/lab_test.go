@@ -131,6 +131,7 @@ func TestLabUpRefuses(t *testing.T) {
 		{[]string{"up", "--postgres", "--engine", "mariadb"}, "one server at a time"},
 		{[]string{"up", "--engine", "oracle"}, `--engine "oracle": must be one of postgres, mariadb, mysql`},
 		{[]string{"up", "--engine", "mariadb", "--pgbouncer"}, "--pgbouncer is for --engine postgres, not mariadb"},
+		{[]string{"up", "--tls=some"}, `--tls: TLS mode "some"`},
 		{[]string{"up", "--binlog"}, "--binlog is for --engine mariadb or mysql, not postgres"},
 		{[]string{"up", "--engine", "mysql", "--auth", "md5"}, "--engine mysql has trust and password"},
 		{[]string{"up", "--engine", "mariadb", "--bin-dir", "/nonexistent"}, "does not hold mariadbd"},
@@ -162,7 +163,7 @@ func TestLabUpMySQLFamily(t *testing.T) {
 			tt.require(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			out, end := startLab(t, ctx, "up", "--engine", tt.engine, "--durability", "fast", "--auth", "password", "--tls",
+			out, end := startLab(t, ctx, "up", "--engine", tt.engine, "--durability", "fast", "--auth", "password", "--tls=optional",
 				"--binlog", "--set", "innodb_lock_wait_timeout=7", "--json")
 			var r labReport
 			if err := json.NewDecoder(out).Decode(&r); err != nil {

@@ -29,8 +29,9 @@ const (
 	// its log as a production server would. It is the zero value, so that no
 	// benchmark measures a server without durability by accident.
 	Prod Durability = iota
-	// Fast never flushes. A crash of the server alone loses nothing, since the
-	// kernel keeps what was written; a crash of the machine loses everything.
+	// Fast never flushes for a commit. A crash of the server alone loses nothing,
+	// since the kernel keeps what was written; a crash of the machine loses
+	// everything.
 	Fast
 )
 

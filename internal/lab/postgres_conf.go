@@ -45,6 +45,16 @@ const (
 	TLSMutual
 )
 
+// ParseTLSMode reads a mode's name: off, optional, required or mutual.
+func ParseTLSMode(s string) (TLSMode, error) {
+	for mode, name := range []string{"off", "optional", "required", "mutual"} {
+		if s == name {
+			return TLSMode(mode), nil
+		}
+	}
+	return 0, fmt.Errorf("TLS mode %q: must be off, optional, required or mutual", s)
+}
+
 func randomPassword() string { return rand.Text()[:16] }
 
 var settingName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?$`)
