@@ -1,0 +1,199 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/measure/loop"
+)
+
+// Mode is how the workers run.
+type Mode string
+
+// The modes.
+const (
+	// Sequential is one operation after the other.
+	Sequential Mode = "sequential"
+	// Threads ties each worker to a thread of the operating system, as programs
+	// without a scheduler of their own do.
+	Threads Mode = "threads"
+	// Async has the workers be goroutines, which Go's scheduler and its network
+	// poller carry on few threads.
+	Async Mode = "async"
+)
+
+const (
+	// failurePause keeps workers from spinning when a server is gone.
+	failurePause = 5 * time.Millisecond
+	// A run is given up when so many operations have failed in a row: for each
+	// worker, and at least.
+	hopelessEach, hopelessLeast = 20, 200
+	// patience is how long operations may go on when they are to end.
+	patience = 2 * time.Second
+)
+
+// errHopeless ends a run in which nothing succeeds.
+var errHopeless = errors.New("nothing but failures")
+
+// load is what a loop's workers run: operations of a workload over a pool.
+type load struct {
+	mode     Mode
+	clock    measure.Clock
+	dial     *dialer
+	workload *Workload
+	workers  []worker
+	// cold and warm hold the segments of what the loop records by itself.
+	cold, warm *recorder
+	// traced switches the timelines on. The rest of the harness stays.
+	traced atomic.Bool
+	// ended counts all operations that ended well, recorded or not.
+	ended atomic.Int64
+
+	failed    atomic.Int64 // in a row, over all workers
+	giveUp    context.CancelCauseFunc
+	onceBegun sync.Once
+	over      chan struct{} // closed when all operations have ended
+}
+
+func newLoad(ctx context.Context, giveUp context.CancelCauseFunc, mode Mode, workers int, dial *dialer, p pool, w *Workload) *load {
+	l := &load{
+		mode: mode, clock: dial.clock, dial: dial, workload: w, workers: make([]worker, workers),
+		cold: newRecorder(workers), warm: newRecorder(workers), giveUp: giveUp,
+		over: make(chan struct{}),
+	}
+	l.traced.Store(true)
+	ctx = context.WithoutCancel(ctx)
+	for i := range l.workers {
+		t := newTimeline()
+		l.workers[i] = worker{
+			load: l, client: p.client(), timeline: t,
+			rng:   rand.New(rand.NewPCG(rand.Uint64(), uint64(i))),
+			plain: ctx, traced: context.WithValue(ctx, timelineKey{}, t),
+			values: make([]any, len(w.Script.params)),
+		}
+	}
+	return l
+}
+
+// op is the loop's operation. Drivers pay for a context that can be cancelled with
+// every statement, so they are given one that cannot; when ctx ends, the
+// connections are closed instead.
+func (l *load) op(ctx context.Context, index int) error {
+	l.onceBegun.Do(func() { context.AfterFunc(ctx, l.cutLater) })
+	w := &l.workers[index]
+	if l.mode == Threads && !w.tied {
+		runtime.LockOSThread() // for good: the thread ends with the worker
+		w.tied = true
+	}
+	err := w.one()
+	if err == nil {
+		l.ended.Add(1)
+		if l.failed.Load() != 0 {
+			l.failed.Store(0)
+		}
+		return nil
+	}
+	if n := l.failed.Add(1); n == int64(max(hopelessEach*len(l.workers), hopelessLeast)) {
+		l.giveUp(fmt.Errorf("%w: %d operations in a row, the last one with: %w", errHopeless, n, err))
+	}
+	if connectionLost(err) {
+		time.Sleep(failurePause)
+	}
+	return err
+}
+
+// cutLater closes all connections, unless all operations end soon by themselves.
+func (l *load) cutLater() {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-l.over:
+	case <-t.C:
+		l.dial.cutAll()
+	}
+}
+
+// record enters the segments of an operation that the loop has recorded.
+func (l *load) record(e loop.Ended) {
+	w := &l.workers[e.Worker]
+	if !w.wasTraced {
+		return
+	}
+	s := &w.spent
+	s[segSchedule] = e.Began - e.Intended
+	// What the loop saw and the timeline did not: it ended before and began after.
+	s[segHarness] = e.Completed - e.Intended - s.total()
+	into := l.warm
+	if e.Cold {
+		into = l.cold
+	}
+	into.enter(e.Worker, w)
+}
+
+// worker runs operations one at a time.
+type worker struct {
+	load     *load
+	client   client
+	rng      *rand.Rand
+	timeline *timeline
+	traced   context.Context
+	plain    context.Context
+	values   []any
+	args     []any
+	tied     bool // to its thread
+
+	// Of the last operation.
+	wasTraced             bool
+	spent                 split
+	roundTrips, overtaken int64
+}
+
+// one runs an operation, and leaves where its time went in the worker.
+func (w *worker) one() error {
+	l := w.load
+	l.workload.Script.drawAll(w.rng, w.values)
+	if w.wasTraced = l.traced.Load(); !w.wasTraced {
+		return w.operate(w.plain, nil)
+	}
+	w.timeline.start(l.clock.Now())
+	err := w.operate(w.traced, w.timeline)
+	w.spent, w.roundTrips, w.overtaken = w.timeline.end(l.clock.Now())
+	return err
+}
+
+// operate takes a connection, runs the script on it, and gives it back.
+func (w *worker) operate(ctx context.Context, t *timeline) error {
+	if err := w.client.acquire(ctx, t); err != nil {
+		return err
+	}
+	script := w.load.workload.Script
+	var err error
+	for _, st := range script.statements {
+		if t != nil {
+			t.callBegins(w.load.clock.Now())
+		}
+		w.args = st.args(w.values, w.args)
+		if err = w.client.run(ctx, st, w.args); err != nil {
+			break
+		}
+	}
+	if t != nil {
+		t.done(w.load.clock.Now())
+	}
+	if err != nil && len(script.statements) > 1 && !connectionLost(err) {
+		// What the script began must not be the next operation's. Where there is
+		// nothing to roll back, servers answer with a warning or not at all.
+		_ = w.client.run(ctx, rollback, nil)
+	}
+	w.client.release(ctx)
+	return err
+}
+
+var rollback = &statement{text: "ROLLBACK"}

@@ -1,0 +1,118 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/lib/pq"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+func checkPostgres(dsn string) error {
+	_, err := pgx.ParseConfig(dsn)
+	return err
+}
+
+// pgxConnector opens connections of database/sql over pgx.
+func pgxConnector(dsn string, c poolConfig) (sqlConnector, error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return sqlConnector{}, fmt.Errorf("read DSN: %w", err)
+	}
+	cfg.DialFunc = c.dial.DialContext
+	return sqlConnector{Connector: stdlib.GetConnector(*cfg), config: c}, nil // pgx prepares by itself
+}
+
+// pqConnector opens connections of database/sql over lib/pq.
+func pqConnector(dsn string, c poolConfig) (sqlConnector, error) {
+	connector, err := pq.NewConnector(dsn)
+	if err != nil {
+		return sqlConnector{}, fmt.Errorf("read DSN: %w", err)
+	}
+	connector.Dialer(pqDialer{c.dial})
+	return sqlConnector{Connector: connector, config: c, prepare: true}, nil
+}
+
+// postgresSettings are those without which a figure means nothing.
+var postgresSettings = []string{
+	"fsync", "synchronous_commit", "wal_sync_method", "full_page_writes", "shared_buffers", "max_connections",
+	"wal_level", "track_wal_io_timing", "jit", "ssl",
+}
+
+func (t *Target) lookPostgres(ctx context.Context) error {
+	t.server = measure.Server{Name: "PostgreSQL", Settings: map[string]string{}}
+	settings := t.server.Settings
+	rows, err := t.admin.QueryContext(ctx, "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY($1)",
+		append([]string{"server_version", "port", "superuser_reserved_connections", "unix_socket_directories"}, postgresSettings...))
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return err
+		}
+		settings[name] = value
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	t.server.Version = settings["server_version"]
+	limit, _ := strconv.Atoi(settings["max_connections"])
+	reserved, _ := strconv.Atoi(settings["superuser_reserved_connections"])
+	t.most = max(limit-reserved, 0)
+	t.locatePostgres(ctx, settings["port"], settings["unix_socket_directories"])
+	for _, name := range []string{"server_version", "port", "superuser_reserved_connections", "unix_socket_directories"} {
+		delete(settings, name)
+	}
+	return nil
+}
+
+// locatePostgres looks for the server among the processes of this machine: the
+// parent of our own backend. A container's process numbers are others than ours,
+// so the process must also look like a server's.
+func (t *Target) locatePostgres(ctx context.Context, port, socketDirs string) {
+	cfg, err := pgx.ParseConfig(t.dsn)
+	if err != nil || !isLoopback(cfg.Host) {
+		return
+	}
+	var backend int
+	if t.admin.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&backend) != nil {
+		return
+	}
+	name, parent := processName(backend)
+	if name != "postgres" {
+		return
+	}
+	if name, _ := processName(parent); name != "postgres" {
+		return
+	}
+	t.local = local{pid: parent, tree: true, tcp: net.JoinHostPort("127.0.0.1", port)}
+	for _, dir := range splitList(socketDirs) {
+		path := filepath.Join(dir, ".s.PGSQL."+port)
+		if isSocket(path) {
+			t.local.socket = path
+			break
+		}
+	}
+}
+
+// pqDialer is the dialer as lib/pq wants it. It uses DialContext alone.
+type pqDialer struct{ *dialer }
+
+var errNoContext = errors.New("dialling without a context is not supported")
+
+func (pqDialer) Dial(string, string) (net.Conn, error) { return nil, errNoContext }
+
+func (pqDialer) DialTimeout(string, string, time.Duration) (net.Conn, error) {
+	return nil, errNoContext
+}

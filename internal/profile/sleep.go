@@ -1,0 +1,159 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// sleepConfig is a database that does not exist: a pool, and operations that take
+// a while. It shows what the pool and this process's scheduler cost by themselves.
+type sleepConfig struct {
+	latency, jitter time.Duration
+	connect         time.Duration
+	errorRate       float64
+}
+
+// errAsked is the failure of an operation that was asked to fail.
+var errAsked = errors.New("failure asked for by error-rate")
+
+// parseSleep reads sleep://?latency=5ms&jitter=3ms&connect=2ms&error-rate=0.01.
+func parseSleep(dsn string) (sleepConfig, error) {
+	c := sleepConfig{latency: 5 * time.Millisecond}
+	u, err := parseURL(dsn)
+	if err != nil {
+		return c, err
+	}
+	for name, values := range u.Query() {
+		value := values[len(values)-1]
+		var into *time.Duration
+		switch name {
+		case "latency":
+			into = &c.latency
+		case "jitter":
+			into = &c.jitter
+		case "connect":
+			into = &c.connect
+		case "error-rate":
+			c.errorRate, err = strconv.ParseFloat(value, 64)
+			if err != nil || !(c.errorRate >= 0 && c.errorRate <= 1) {
+				return c, fmt.Errorf("error-rate %q: want a share from 0 to 1", value)
+			}
+			continue
+		default:
+			return c, fmt.Errorf("no parameter %q: sleep has latency, jitter, connect and error-rate", name)
+		}
+		if *into, err = time.ParseDuration(value); err != nil || *into < 0 {
+			return c, fmt.Errorf("%s %q: want a duration such as 5ms", name, value)
+		}
+	}
+	if c.jitter > c.latency {
+		return c, fmt.Errorf("jitter %v is longer than latency %v", c.jitter, c.latency)
+	}
+	return c, nil
+}
+
+// sleepPool holds tokens instead of connections. A token is nil until its
+// connection has been "opened".
+type sleepPool struct {
+	config sleepConfig
+	clock  measure.Clock
+	tokens chan *sleepConn
+	opens  chan struct{}
+}
+
+type sleepConn struct{}
+
+func openSleepPool(dsn string, c poolConfig) (*sleepPool, error) {
+	cfg, err := parseSleep(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("read DSN: %w", err)
+	}
+	p := &sleepPool{config: cfg, clock: c.dial.clock, tokens: make(chan *sleepConn, c.max), opens: make(chan struct{}, c.max)}
+	for range c.max {
+		p.tokens <- nil
+	}
+	return p, nil
+}
+
+func (p *sleepPool) client() client {
+	return &sleepClient{pool: p, rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
+}
+
+func (p *sleepPool) opened() int64 { return int64(len(p.opens)) }
+func (p *sleepPool) close()        {}
+
+func (p *sleepPool) fill(ctx context.Context) error {
+	clients := make([]client, cap(p.tokens))
+	for i := range clients {
+		clients[i] = p.client()
+		if err := clients[i].acquire(ctx, nil); err != nil {
+			return err
+		}
+	}
+	for _, c := range clients {
+		c.release(ctx)
+	}
+	return nil
+}
+
+type sleepClient struct {
+	pool *sleepPool
+	rng  *rand.Rand
+	conn *sleepConn
+	t    *timeline
+}
+
+func (c *sleepClient) acquire(ctx context.Context, t *timeline) error {
+	select {
+	case c.conn = <-c.pool.tokens:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	c.t = t
+	if c.conn != nil {
+		return nil
+	}
+	if t != nil {
+		t.connectBegins(c.pool.clock.Now())
+	}
+	time.Sleep(c.pool.config.connect)
+	if t != nil {
+		t.connectEnds(c.pool.clock.Now())
+	}
+	c.conn = &sleepConn{}
+	c.pool.opens <- struct{}{}
+	return nil
+}
+
+// run sleeps in the segment server. What the timer is late is the segment wake.
+func (c *sleepClient) run(context.Context, *statement, []any) error {
+	d := c.pool.config.latency
+	if j := c.pool.config.jitter; j > 0 {
+		d += time.Duration(c.rng.Int64N(int64(2*j)+1)) - j
+	}
+	begin := c.pool.clock.Now()
+	if c.t != nil {
+		c.t.writeBegins(begin)
+		c.t.writeEnds(begin)
+	}
+	time.Sleep(d)
+	if c.t != nil {
+		now := c.pool.clock.Now()
+		c.t.readEnds(min(begin+int64(d), now), now)
+	}
+	if e := c.pool.config.errorRate; e > 0 && c.rng.Float64() < e {
+		return errAsked
+	}
+	return nil
+}
+
+func (c *sleepClient) release(context.Context) {
+	c.pool.tokens <- c.conn
+	c.conn, c.t = nil, nil
+}

@@ -1,0 +1,116 @@
+package profile
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// stampReader reads from a TCP socket together with the kernel's note of when the
+// data came in (SO_TIMESTAMPING, software, receive). It works on the loopback too.
+// Unix sockets have no such note.
+//
+// It allocates nothing per read: the message header and the functions that the
+// poller calls are kept. One read at a time, which the lock sees to.
+type stampReader struct {
+	mu      sync.Mutex // guards all below
+	raw     syscall.RawConn
+	attempt func(fd uintptr) bool
+	msg     unix.Msghdr
+	iov     unix.Iovec
+	control [16]uint64 // as words, for their alignment
+	n       int
+	errno   syscall.Errno
+}
+
+// newStampReader returns nil where the connection cannot have its data stamped.
+func newStampReader(conn net.Conn) *stampReader {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var errSet error
+	err = raw.Control(func(fd uintptr) {
+		errSet = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPING,
+			unix.SOF_TIMESTAMPING_RX_SOFTWARE|unix.SOF_TIMESTAMPING_SOFTWARE)
+	})
+	if err != nil || errSet != nil {
+		return nil
+	}
+	s := &stampReader{raw: raw}
+	s.msg.Iov = &s.iov
+	s.msg.SetIovlen(1)
+	s.attempt = s.receive
+	return s
+}
+
+// read reads as a Conn does. late is how long before now the last of the data had
+// arrived, in nanoseconds, and negative when the kernel does not say. It is taken
+// against the wall clock, which the kernel stamps by, at the end of the read: a
+// step of that clock can spoil one read and no more.
+func (s *stampReader) read(b []byte) (n int, late int64, err error) {
+	if len(b) == 0 {
+		return 0, -1, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.iov.Base = &b[0]
+	s.iov.SetLen(len(b))
+	err = s.raw.Read(s.attempt)
+	s.iov.Base = nil
+	switch {
+	case err != nil:
+		return 0, -1, err
+	case s.errno != 0:
+		return 0, -1, os.NewSyscallError("recvmsg", s.errno)
+	case s.n == 0:
+		return 0, -1, io.EOF
+	}
+	late = -1
+	if at := s.stamp(); at > 0 {
+		late = max(time.Now().UnixNano()-at, 0)
+	}
+	return s.n, late, nil
+}
+
+// receive tries once, and reports false when there is nothing yet.
+func (s *stampReader) receive(fd uintptr) bool {
+	for {
+		s.msg.Control = (*byte)(unsafe.Pointer(&s.control[0]))
+		s.msg.SetControllen(len(s.control) * 8)
+		n, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&s.msg)), 0)
+		switch errno {
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			s.n, s.errno = int(n), errno
+			return true
+		}
+	}
+}
+
+// stamp returns the software stamp of the message that was read last, in
+// nanoseconds of the wall clock, 0 if there is none.
+func (s *stampReader) stamp() int64 {
+	const header = unix.SizeofCmsghdr
+	if int(s.msg.Controllen) < header+int(unsafe.Sizeof(unix.Timespec{})) {
+		return 0
+	}
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&s.control[0]))
+	if h.Level != unix.SOL_SOCKET || h.Type != unix.SCM_TIMESTAMPING {
+		return 0
+	}
+	ts := (*unix.Timespec)(unsafe.Pointer(&s.control[header/8]))
+	return ts.Nano()
+}
