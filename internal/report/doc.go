@@ -1,21 +1,33 @@
 // Package report turns a finished measurement into something to read: a table on
-// the terminal, Markdown, CSV, JSON, or one HTML file that needs nothing else.
+// the terminal, Markdown, CSV, SVG, JSON, or one HTML file that needs nothing
+// else.
 //
 // A Doc is the model that all of them are made from. The package knows how to
 // lay it out; what goes into it, and every number, comes from the caller. It
 // refuses a Doc that shows figures without the environment they were taken in.
+//
+// Charts are data as well (see Chart): HTML and SVG draw them, text and Markdown
+// write their figures, CSV has every point. Nothing is drawn that cannot also be
+// read: behind every chart stands its table.
 package report
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/weirdb/weir/internal/measure"
 )
 
+// Schema names the version of the JSON form of a Doc. Within version 1 fields are
+// only added.
+const Schema = "weir.report/1"
+
 // Doc is a report.
 type Doc struct {
+	// Schema is set by writing JSON and checked by ReadDoc.
+	Schema   string               `json:"schema,omitempty"`
 	Title    string               `json:"title"`
 	Subtitle string               `json:"subtitle,omitempty"`
 	Env      *measure.Environment `json:"env"`
@@ -39,6 +51,9 @@ type Finding struct {
 	Claim    string   `json:"claim"`
 	Evidence []string `json:"evidence,omitempty"`
 	Advice   string   `json:"advice,omitempty"`
+	// See is the title of the section, table or chart that shows it; pages link
+	// there.
+	See string `json:"see,omitempty"`
 }
 
 // Table is a table. Each row has as many cells as there are columns.
@@ -71,55 +86,6 @@ func Cells(text ...string) []Cell {
 	return out
 }
 
-// ChartKind is how a chart is drawn.
-type ChartKind string
-
-const (
-	// Bars draws a group of bars for each category, one bar a series, whiskers
-	// from Lo to Hi.
-	Bars ChartKind = "bars"
-	// Lines draws a line for each series through its points, with a band from Lo
-	// to Hi.
-	Lines ChartKind = "lines"
-	// Stacked draws one horizontal bar for each category, cut into the shares of
-	// the series. Shares are in [0, 1].
-	Stacked ChartKind = "stacked"
-	// Percentiles draws latency against the percentile, on an axis of nines: X
-	// is the quantile in [0, 1).
-	Percentiles ChartKind = "percentiles"
-)
-
-// Chart is a chart. Everything in it is also in a table, since text and Markdown
-// have no charts.
-type Chart struct {
-	Title      string    `json:"title"`
-	Kind       ChartKind `json:"kind"`
-	Categories []string  `json:"categories,omitempty"` // of Bars and Stacked
-	XLabel     string    `json:"x_label,omitempty"`
-	YLabel     string    `json:"y_label,omitempty"`
-	LogX       bool      `json:"log_x,omitempty"` // of Lines
-	LogY       bool      `json:"log_y,omitempty"` // of Lines and Percentiles
-	Series     []Series  `json:"series"`
-	Note       string    `json:"note,omitempty"`
-}
-
-// Series is a named row of points. In Bars and Stacked the i-th point belongs to
-// the i-th category, and X means nothing.
-type Series struct {
-	Name   string  `json:"name"`
-	Points []Point `json:"points"`
-}
-
-// Point is a value with its range. Lo and Hi both 0 mean that there is none.
-type Point struct {
-	X  float64 `json:"x,omitempty"`
-	Y  float64 `json:"y"`
-	Lo float64 `json:"lo,omitempty"`
-	Hi float64 `json:"hi,omitempty"`
-}
-
-func (p Point) hasRange() bool { return p.Lo != 0 || p.Hi != 0 }
-
 // Validate returns why the report must not be rendered.
 func (d *Doc) Validate() error {
 	if d.Title == "" {
@@ -127,6 +93,12 @@ func (d *Doc) Validate() error {
 	}
 	if err := d.Env.Validate(); err != nil {
 		return fmt.Errorf("report %q shows figures without their environment: %w", d.Title, err)
+	}
+	places := placesOf(d)
+	for _, f := range d.allFindings() {
+		if _, ok := places[f.See]; f.See != "" && !ok {
+			return fmt.Errorf("finding %q points to %q, which is not there", f.Claim, f.See)
+		}
 	}
 	for _, s := range d.Sections {
 		for _, t := range s.Tables {
@@ -145,33 +117,13 @@ func (d *Doc) Validate() error {
 	return nil
 }
 
-func (c *Chart) validate() error {
-	if len(c.Series) == 0 {
-		return errors.New("no series")
+// allFindings lists the findings of the report and of its sections.
+func (d *Doc) allFindings() []Finding {
+	out := slices.Clone(d.Findings)
+	for _, s := range d.Sections {
+		out = append(out, s.Findings...)
 	}
-	for _, s := range c.Series {
-		switch c.Kind {
-		case Bars, Stacked:
-			if len(s.Points) != len(c.Categories) {
-				return fmt.Errorf("series %q has %d points for %d categories", s.Name, len(s.Points), len(c.Categories))
-			}
-		case Lines, Percentiles:
-			if len(s.Points) == 0 {
-				return fmt.Errorf("series %q has no points", s.Name)
-			}
-		default:
-			return fmt.Errorf("unknown kind %q", c.Kind)
-		}
-		for _, p := range s.Points {
-			switch {
-			case c.LogX && p.X <= 0, c.LogY && p.Y <= 0:
-				return fmt.Errorf("series %q: nothing at or below 0 fits on a log axis", s.Name)
-			case c.Kind == Percentiles && (p.X < 0 || p.X >= 1):
-				return fmt.Errorf("series %q: quantile %v is not in [0, 1)", s.Name, p.X)
-			}
-		}
-	}
-	return nil
+	return out
 }
 
 // Format names a renderer.
@@ -182,9 +134,15 @@ const (
 	FormatText     Format = "text"
 	FormatMarkdown Format = "md"
 	FormatCSV      Format = "csv"
+	FormatSVG      Format = "svg"
 	FormatHTML     Format = "html"
 	FormatJSON     Format = "json"
 )
+
+// Formats lists them all.
+func Formats() []Format {
+	return []Format{FormatText, FormatMarkdown, FormatCSV, FormatSVG, FormatHTML, FormatJSON}
+}
 
 // Write renders the report in a format, after validating it.
 func (d *Doc) Write(w io.Writer, f Format) error {
@@ -199,12 +157,14 @@ func (d *Doc) Write(w io.Writer, f Format) error {
 		err = writeMarkdown(w, d)
 	case FormatCSV:
 		err = writeCSV(w, d)
+	case FormatSVG:
+		err = writeSVG(w, d)
 	case FormatHTML:
 		err = writeHTML(w, d)
 	case FormatJSON:
 		err = writeJSON(w, d)
 	default:
-		return fmt.Errorf("no report format %q: want text, md, csv, html or json", f)
+		return fmt.Errorf("no report format %q: want text, md, csv, svg, html or json", f)
 	}
 	if err != nil {
 		return fmt.Errorf("write report as %s: %w", f, err)

@@ -46,6 +46,60 @@ func environmentRows(e *measure.Environment) [][2]string {
 	return rows
 }
 
+// provenance says in a paragraph what the figures were taken on, and what about
+// it a careful reader must know.
+func provenance(e *measure.Environment) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Measured on %s at %s UTC on %s of %s", e.Time.UTC().Format("2 January 2006"), e.Time.UTC().Format("15:04"), plural(e.Cores, "core", "cores"), e.CPU)
+	if e.Virtualisation != "" && e.Virtualisation != "none" {
+		fmt.Fprintf(&b, " (%s)", e.Virtualisation)
+	}
+	if system := strings.Trim(e.OS+", Linux "+e.Kernel, ", "); system != "" {
+		b.WriteString(", " + system)
+	}
+	for i, s := range e.Servers {
+		sep := ", "
+		switch {
+		case i == 0:
+			sep = "; with "
+		case i == len(e.Servers)-1:
+			sep = " and "
+		}
+		b.WriteString(strings.TrimRight(sep+s.Name+" "+s.Version, " "))
+	}
+	b.WriteString(".")
+	if e.Durability != "" {
+		fmt.Fprintf(&b, " Durability: %s.", strings.TrimSuffix(e.Durability, "."))
+	}
+	if f, g := e.FsyncBefore, e.FsyncAfter; f != nil && g != nil && f.P50Ns > 0 && g.P50Ns > 0 {
+		fmt.Fprintf(&b, " A flush took %s at the median before the run and %s after it", microseconds(f.P50Ns), microseconds(g.P50Ns))
+		if max(f.P50Ns, g.P50Ns) > 2*min(f.P50Ns, g.P50Ns) {
+			b.WriteString(", so what depends on the disk moved while it was measured")
+		}
+		b.WriteString(".")
+	}
+	return b.String()
+}
+
+func microseconds(ns int64) string {
+	if ns >= 1e6 {
+		return digits(float64(ns)/1e6) + " ms"
+	}
+	return digits(float64(ns)/1e3) + " us"
+}
+
+// commandLine writes the words of a command so that a shell reads them back.
+func commandLine(words []string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		if w == "" || strings.ContainsAny(w, " \t\n'\"\\$&|;<>()*?[]#~`!{}") {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		out[i] = w
+	}
+	return strings.Join(out, " ")
+}
+
 func flush(f *measure.Flush) string {
 	if f == nil {
 		return ""

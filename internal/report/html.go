@@ -2,6 +2,7 @@ package report
 
 import (
 	_ "embed"
+	"fmt"
 	"html/template"
 	"io"
 	"strings"
@@ -13,16 +14,48 @@ var pageText string
 //go:embed page.css
 var pageCSS string
 
+//go:embed page.js
+var pageJS string
+
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"chart": func(c Chart) template.HTML { return template.HTML(drawChart(&c)) },
+	"chart":        func(id string, c Chart) template.HTML { return template.HTML(drawChart(&c, id)) },
+	"chartID":      chartID,
+	"tableID":      tableID,
+	"cautionsLast": cautionsLast,
+	"withPlaces":   func(p map[string]place, f []Finding) linkedFindings { return linkedFindings{p, f} },
 }).Parse(pageText))
 
-// writeHTML writes one file with its style and its charts inside: no script, no
-// font and no image is loaded from anywhere.
+// linkedFindings are findings with where they point to.
+type linkedFindings struct {
+	Places   map[string]place
+	Findings []Finding
+}
+
+// writeHTML writes one file with its style and its charts inside: no font, image
+// or script is loaded from anywhere. Its script serves the pointer and the
+// choice of theme; without it all can be read.
 func writeHTML(w io.Writer, d *Doc) error {
 	return page.Execute(w, map[string]any{
-		"Doc": d,
-		"CSS": template.CSS(strings.TrimSpace(pageCSS)),
-		"Env": environmentRows(d.Env),
+		"Doc":        d,
+		"CSS":        template.CSS(pageStyle()),
+		"JS":         template.JS(strings.TrimSpace(pageJS)),
+		"Env":        environmentRows(d.Env),
+		"Provenance": provenance(d.Env),
+		"Command":    commandLine(d.Env.Command),
+		"Places":     placesOf(d),
+		"IDs":        sectionIDs(d),
+		"Contents":   len(d.Sections) >= 4,
 	})
+}
+
+// pageStyle puts the themes before the style of the page. A reader gets what the
+// system is set to, unless the page is told otherwise; paper is always light.
+func pageStyle() string {
+	return fmt.Sprintf(`:root { color-scheme: light; %s }
+@media screen {
+@media (prefers-color-scheme: dark) { :root:not(:has(#theme-light:checked)) { color-scheme: dark; %s } }
+:root:has(#theme-dark:checked) { color-scheme: dark; %s }
+}
+@media print { :root { %s } }
+%s%s%s`, light.variables(), dark.variables(), dark.variables(), paper.variables(), chartStyle, chartCSS(), strings.TrimSpace(pageCSS))
 }

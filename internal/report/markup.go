@@ -8,43 +8,74 @@ import (
 	"strings"
 )
 
-// writeMarkdown writes tables as GitHub shows them. Charts are left out.
+// writeMarkdown writes the report as a note: where and when it was measured, what
+// was found, what must be taken with care, the figures, how to repeat it. Charts
+// become their figures.
 func writeMarkdown(w io.Writer, d *Doc) error {
-	var b strings.Builder
+	b := mdWriter{places: placesOf(d)}
 	b.WriteString("# " + mdText(d.Title) + "\n")
 	if d.Subtitle != "" {
 		b.WriteString("\n" + mdText(d.Subtitle) + "\n")
 	}
+	b.WriteString("\n" + mdText(provenance(d.Env)) + "\n")
 	if len(d.Findings) > 0 {
 		b.WriteString("\n## Findings\n\n")
-		mdFindings(&b, d.Findings)
+		b.findings(d.Findings)
 	}
 	for _, s := range d.Sections {
-		if len(s.Text)+len(s.Tables)+len(s.Findings) == 0 {
-			continue // only charts
+		if s.silent() {
+			continue
 		}
 		b.WriteString("\n## " + mdText(s.Title) + "\n")
 		for _, p := range s.Text {
 			b.WriteString("\n" + mdText(p) + "\n")
 		}
 		for _, t := range s.Tables {
-			mdTable(&b, t)
+			b.table(t)
+		}
+		for _, c := range s.Charts {
+			if !c.Tabled {
+				b.chart(c)
+			}
 		}
 		if len(s.Findings) > 0 {
 			b.WriteString("\n")
-			mdFindings(&b, s.Findings)
+			b.findings(s.Findings)
 		}
 	}
 	b.WriteString("\n## Environment\n\n| | |\n| --- | --- |\n")
 	for _, r := range environmentRows(d.Env) {
 		b.WriteString("| " + mdText(r[0]) + " | " + mdText(r[1]) + " |\n")
 	}
+	b.WriteString("\nTo repeat it:\n\n```\n" + commandLine(d.Env.Command) + "\n```\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func mdFindings(b *strings.Builder, findings []Finding) {
-	for _, f := range findings {
+// mdWriter gathers Markdown.
+type mdWriter struct {
+	strings.Builder
+	places map[string]place
+}
+
+// chart writes what a chart shows: bars as bars, the rest as a table.
+func (b *mdWriter) chart(c Chart) {
+	if c.Kind != Bars {
+		t := c.figures(textRows)
+		if c.Note != "" {
+			t.Note = strings.TrimSpace(t.Note + " " + c.Note)
+		}
+		b.table(t)
+		return
+	}
+	b.WriteString("\n**" + mdText(c.barsTitle()) + "**\n\n```\n" + strings.Join(textBars(&c), "\n") + "\n```\n")
+	if c.Note != "" {
+		b.WriteString("\n" + mdText(c.Note) + "\n")
+	}
+}
+
+func (b *mdWriter) findings(findings []Finding) {
+	for _, f := range cautionsLast(findings) {
 		b.WriteString("- ")
 		if f.Warn {
 			b.WriteString("**Caution:** ")
@@ -53,6 +84,9 @@ func mdFindings(b *strings.Builder, findings []Finding) {
 		if f.Advice != "" {
 			b.WriteString(" " + mdText(f.Advice))
 		}
+		if p, ok := b.places[f.See]; ok {
+			b.WriteString(" See [" + mdText(f.See) + "](#" + p.Section + ").")
+		}
 		b.WriteString("\n")
 		for _, e := range f.Evidence {
 			b.WriteString("  - " + mdText(e) + "\n")
@@ -60,7 +94,7 @@ func mdFindings(b *strings.Builder, findings []Finding) {
 	}
 }
 
-func mdTable(b *strings.Builder, t Table) {
+func (b *mdWriter) table(t Table) {
 	if t.Title != "" {
 		b.WriteString("\n**" + mdText(t.Title) + "**\n")
 	}
@@ -102,8 +136,10 @@ func mdText(s string) string {
 	return strings.NewReplacer("\\", "\\\\", "|", "\\|", "*", "\\*", "_", "\\_", "`", "\\`", "<", "&lt;", "[", "\\[", "\n", " ").Replace(s)
 }
 
-// writeCSV writes all tables in long form, a line for each cell, so that tables
-// of different shape share one file.
+// writeCSV writes all tables and the points of all charts in long form, a line
+// for each cell, so that tables of different shape share one file. The numbers of
+// charts are in full; a point is a row with its series, category
+// or x, value and range.
 func writeCSV(w io.Writer, d *Doc) error {
 	c := csv.NewWriter(w)
 	rows := [][]string{{"section", "table", "row", "column", "unit", "value"}}
@@ -115,13 +151,59 @@ func writeCSV(w io.Writer, d *Doc) error {
 				}
 			}
 		}
+		for _, c := range s.Charts {
+			for _, r := range c.cells() {
+				rows = append(rows, append([]string{s.Title, c.Title}, r...))
+			}
+		}
 	}
 	return c.WriteAll(rows)
+}
+
+// cells lists row, column, unit and value of all points of the chart.
+func (c *Chart) cells() [][]string {
+	var out [][]string
+	add := func(row int, column, unit string, v float64) {
+		out = append(out, []string{strconv.Itoa(row), column, unit, strconv.FormatFloat(v, 'g', -1, 64)})
+	}
+	if c.Kind == Flame {
+		row := 0
+		c.Root.walk(func(f *Frame) {
+			row++
+			out = append(out, []string{strconv.Itoa(row), "function", "", f.Name})
+			add(row, "itself", c.Unit, f.Self())
+			add(row, "with what it calls", c.Unit, f.Value)
+		})
+		return out
+	}
+	row := 0
+	for _, s := range c.Series {
+		for i, p := range s.Points {
+			if p.None {
+				continue
+			}
+			row++
+			out = append(out, []string{strconv.Itoa(row), "series", "", s.Name})
+			if len(c.Categories) > 0 {
+				out = append(out, []string{strconv.Itoa(row), "category", "", c.Categories[i]})
+			} else {
+				add(row, "x", c.XLabel, p.X)
+			}
+			add(row, "value", c.figureUnit(), p.Y)
+			if p.hasRange() {
+				add(row, "from", c.figureUnit(), p.Lo)
+				add(row, "to", c.figureUnit(), p.Hi)
+			}
+		}
+	}
+	return out
 }
 
 func writeJSON(w io.Writer, d *Doc) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
 	e.SetEscapeHTML(false)
-	return e.Encode(d)
+	out := *d
+	out.Schema = Schema
+	return e.Encode(out)
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"math"
 	"strconv"
-	"strings"
 )
 
 // scale maps values to positions between from and to.
@@ -12,6 +11,8 @@ type scale struct {
 	from, to float64
 	kind     scaleKind
 	ticks    []float64
+	percent  bool   // labels are shares, written as percentages
+	unit     string // written behind the labels, if it changes with their size
 }
 
 type scaleKind int
@@ -19,7 +20,8 @@ type scaleKind int
 const (
 	linear scaleKind = iota
 	logarithmic
-	nines // of quantiles: each nine takes as much room as the one before
+	nines   // of quantiles: each nine takes as much room as the one before
+	seconds // linear, with ticks on whole seconds and minutes
 )
 
 func (s *scale) at(v float64) float64 {
@@ -41,13 +43,16 @@ func newScale(kind scaleKind, lo, hi, from, to float64) *scale {
 	switch kind {
 	case linear:
 		if hi <= lo {
-			s.hi = lo + 1
+			s.hi = lo + max(1, math.Abs(lo)/100)
 		}
 		step := roundStep((s.hi - s.lo) / 5)
 		s.lo, s.hi = math.Floor(s.lo/step)*step, math.Ceil(s.hi/step)*step
-		for i := math.Round(s.lo / step); i*step <= s.hi+step/2; i++ {
-			s.ticks = append(s.ticks, i*step)
+		s.stepTicks(step)
+	case seconds:
+		if hi <= lo {
+			s.hi = lo + 1
 		}
+		s.stepTicks(timeStep((s.hi - s.lo) / 8))
 	case logarithmic:
 		s.logTicks()
 	case nines:
@@ -61,6 +66,51 @@ func newScale(kind scaleKind, lo, hi, from, to float64) *scale {
 		}
 	}
 	return s
+}
+
+// atLevels puts the ticks on the values that were measured, where they are few
+// and far enough apart: of a sweep, these are what one looks for.
+func (s *scale) atLevels(levels []float64) *scale {
+	if len(levels) > 12 {
+		return s
+	}
+	if len(levels) == 1 {
+		s.ticks = levels
+		return s
+	}
+	last := math.Inf(-1)
+	for _, v := range levels {
+		half := textWidth(s.label(v)) / 2
+		if s.at(v)-half < last+6 {
+			return s
+		}
+		last = s.at(v) + half
+	}
+	if s.kind == logarithmic {
+		s.lo, s.hi = levels[0], levels[len(levels)-1]
+	}
+	s.ticks = levels
+	return s
+}
+
+// stepTicks puts ticks on the multiples of a step.
+func (s *scale) stepTicks(step float64) {
+	for i := math.Ceil(s.lo/step - 1e-9); i*step <= s.hi+step*1e-9; i++ {
+		s.ticks = append(s.ticks, i*step+0) // + 0 makes 0 of -0
+	}
+}
+
+// timeStep returns a step that a clock knows, at least v seconds.
+func timeStep(v float64) float64 {
+	if v <= 1 {
+		return roundStep(v)
+	}
+	for _, s := range []float64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800} {
+		if s >= v {
+			return s
+		}
+	}
+	return 3600 * math.Ceil(v/3600)
 }
 
 // logTicks puts the ends on 1, 2 or 5 times a power of ten, and ticks on all of
@@ -104,32 +154,52 @@ func roundStep(v float64) float64 {
 
 // label writes a tick: 2.5, 40, 12k, 3M; a quantile as p99.9.
 func (s *scale) label(v float64) string {
-	if s.kind == nines {
-		if v == 0 {
-			return "min"
-		}
-		return "p" + strconv.FormatFloat(v*100, 'f', max(0, int(math.Round(nine(v)))-2), 64)
+	switch {
+	case s.kind == nines:
+		return quantileName(v)
+	case s.kind == seconds:
+		return clock(v, s.hi)
+	case s.percent:
+		return digits(100*v) + " %"
+	}
+	if _, replace := ladderOf(s.unit); replace && v != 0 {
+		return withUnit(v, s.unit)
 	}
 	return short(v)
 }
 
-// short writes a number with at most three digits and a suffix.
-func short(v float64) string {
-	for _, u := range []struct {
-		size   float64
-		suffix string
-	}{{1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
-		if math.Abs(v) >= u.size*0.9995 {
-			return digits(v/u.size) + u.suffix
-		}
+// labels writes all ticks.
+func (s *scale) labels() []string {
+	out := make([]string, len(s.ticks))
+	for i, t := range s.ticks {
+		out[i] = s.label(t)
 	}
-	return digits(v)
+	return out
 }
 
-func digits(v float64) string {
-	s := strconv.FormatFloat(v, 'g', 3, 64)
-	if strings.Contains(s, "e") {
-		s = strconv.FormatFloat(v, 'f', -1, 64)
+// quantileName writes a quantile in [0, 1) as p99.9.
+func quantileName(q float64) string {
+	if q == 0 {
+		return "min"
 	}
-	return s
+	return "p" + strconv.FormatFloat(q*100, 'f', max(0, int(math.Round(nine(q)))-2), 64)
+}
+
+// clock writes seconds as 12 s or, where the whole is long, as minutes 2:05.
+func clock(v, whole float64) string {
+	if whole < 180 {
+		return digits(v) + " s"
+	}
+	n := int(math.Round(v))
+	if whole >= 3600 {
+		return strconv.Itoa(n/3600) + ":" + twoDigits(n/60%60) + ":" + twoDigits(n%60)
+	}
+	return strconv.Itoa(n/60) + ":" + twoDigits(n%60)
+}
+
+func twoDigits(n int) string {
+	if n < 10 {
+		return "0" + strconv.Itoa(n)
+	}
+	return strconv.Itoa(n)
 }

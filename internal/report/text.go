@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// textWidth is where paragraphs are broken on a terminal.
-const textWidth = 96
+// terminalWidth is where paragraphs are broken on a terminal.
+const terminalWidth = 96
 
 // writeText lays the report out for a terminal, without colours, so that it can
 // be piped and pasted.
@@ -18,13 +18,14 @@ func writeText(w io.Writer, d *Doc) error {
 	if d.Subtitle != "" {
 		b.WriteString(wrap(d.Subtitle, "") + "\n")
 	}
+	b.WriteString(wrap(provenance(d.Env), "") + "\n")
 	if len(d.Findings) > 0 {
 		b.WriteString("\nFindings\n")
 		textFindings(&b, d.Findings)
 	}
 	for _, s := range d.Sections {
-		if len(s.Text)+len(s.Tables)+len(s.Findings) == 0 {
-			continue // only charts
+		if s.silent() {
+			continue
 		}
 		b.WriteString("\n" + s.Title + "\n" + strings.Repeat("-", utf8.RuneCountInString(s.Title)) + "\n")
 		for _, p := range s.Text {
@@ -33,6 +34,12 @@ func writeText(w io.Writer, d *Doc) error {
 		for _, t := range s.Tables {
 			b.WriteString("\n")
 			textTable(&b, t)
+		}
+		for _, c := range s.Charts {
+			if !c.Tabled {
+				b.WriteString("\n")
+				textChart(&b, c)
+			}
 		}
 		if len(s.Findings) > 0 {
 			b.WriteString("\n")
@@ -54,7 +61,7 @@ func writeText(w io.Writer, d *Doc) error {
 }
 
 func textFindings(b *strings.Builder, findings []Finding) {
-	for _, f := range findings {
+	for _, f := range cautionsLast(findings) {
 		mark := "  - "
 		if f.Warn {
 			mark = "  ! "
@@ -66,7 +73,97 @@ func textFindings(b *strings.Builder, findings []Finding) {
 		if f.Advice != "" {
 			b.WriteString(wrap(f.Advice, "    ") + "\n")
 		}
+		if f.See != "" {
+			b.WriteString(wrap("See "+f.See+".", "    ") + "\n")
+		}
 	}
+}
+
+// silent tells that the section has nothing to say without drawing.
+func (s *Section) silent() bool {
+	for _, c := range s.Charts {
+		if !c.Tabled {
+			return false
+		}
+	}
+	return len(s.Text)+len(s.Tables)+len(s.Findings) == 0
+}
+
+// textRows is how many rows the figures of a chart take at most where there is
+// no drawing.
+const textRows = 24
+
+// textChart writes what a chart shows: bars as bars, the rest as a table.
+func textChart(b *strings.Builder, c Chart) {
+	if c.Kind == Bars {
+		b.WriteString("  " + c.barsTitle() + "\n")
+		for _, line := range textBars(&c) {
+			b.WriteString("  " + line + "\n")
+		}
+	} else {
+		textTable(b, c.figures(textRows))
+	}
+	if c.Note != "" {
+		b.WriteString(wrap(c.Note, "  ") + "\n")
+	}
+}
+
+// barsTitle is the title with what the numbers behind the bars are.
+func (c *Chart) barsTitle() string {
+	if u := c.figureUnit(); u != "" {
+		return c.Title + ": " + u
+	}
+	return c.Title
+}
+
+// textBars draws bars with block characters, one line each. Negative values have
+// no bar.
+func textBars(c *Chart) []string {
+	const most = 32
+	_, hi, _ := c.valueRange()
+	names := barNames(c)
+	width := 0
+	for _, n := range names {
+		width = max(width, utf8.RuneCountInString(n))
+	}
+	out := make([]string, 0, len(names))
+	for i := range c.Categories {
+		for _, s := range c.Series {
+			name, p := names[len(out)], s.Points[i]
+			bar := ""
+			if !p.None && hi > 0 {
+				bar = blocks(p.Y / hi * most)
+			}
+			out = append(out, name+strings.Repeat(" ", width-utf8.RuneCountInString(name))+"  "+bar+
+				strings.Repeat(" ", most-utf8.RuneCountInString(bar))+"  "+c.cell(p).Text)
+		}
+	}
+	return out
+}
+
+// barNames names each bar: its category, and its series if there are several.
+func barNames(c *Chart) []string {
+	var out []string
+	for _, category := range c.Categories {
+		for _, s := range c.Series {
+			if len(c.Series) == 1 {
+				out = append(out, category)
+			} else {
+				out = append(out, category+", "+s.Name)
+			}
+		}
+	}
+	return out
+}
+
+// blocks is a bar of the given length in characters, to an eighth.
+func blocks(length float64) string {
+	eighths := int(max(length, 0)*8 + 0.5)
+	s := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		s += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+	}
+	return s
 }
 
 // textTable aligns a table; a strong cell carries an asterisk.
@@ -140,7 +237,7 @@ func wrap(s, indent string) string {
 		case at == 0:
 			b.WriteString(indent)
 			at = len(indent)
-		case at+1+n > textWidth:
+		case at+1+n > terminalWidth:
 			b.WriteString("\n" + indent)
 			at = len(indent)
 		default:

@@ -1,0 +1,227 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ChartKind is how a chart is drawn.
+type ChartKind string
+
+const (
+	// Bars draws a group of bars for each category, one bar a series, whiskers
+	// from Lo to Hi. They stand when the names fit below them, and lie otherwise.
+	Bars ChartKind = "bars"
+	// Intervals draws a row for each category, with a dot and its range for each
+	// series. The axis need not begin at 0 and may be a log axis, so it is the
+	// chart for ratios and for values of very different size.
+	Intervals ChartKind = "intervals"
+	// Lines draws a line for each series through its points, with a band from Lo
+	// to Hi.
+	Lines ChartKind = "lines"
+	// TimeSeries draws lines over time: X is seconds since the start.
+	TimeSeries ChartKind = "time"
+	// Percentiles draws latency against the percentile, on an axis of nines: X
+	// is the quantile in [0, 1).
+	Percentiles ChartKind = "percentiles"
+	// Stacked draws one horizontal bar for each category, cut into the shares of
+	// the series. Shares are in [0, 1], and those of a category add up to no more
+	// than 1.
+	Stacked ChartKind = "stacked"
+	// Segments draws one horizontal bar for each category, cut into the amounts
+	// of the series. Its length is their sum.
+	Segments ChartKind = "segments"
+	// Heat draws a cell for each series and category, coloured by its value:
+	// series are rows, categories are columns.
+	Heat ChartKind = "heat"
+	// Flame draws a tree of calls: a frame is as wide as its value, and what it
+	// calls hangs below it.
+	Flame ChartKind = "flame"
+)
+
+// Chart is a chart. It is data: every renderer draws or tabulates it by itself,
+// and Figures gives what it shows as a table.
+type Chart struct {
+	Title string    `json:"title"`
+	Kind  ChartKind `json:"kind"`
+	// Categories names the points of Bars, Intervals, Stacked, Segments and Heat,
+	// and gives the categories of Flame their order, which decides the colours.
+	// Default for Flame: by value.
+	Categories []string `json:"categories,omitempty"`
+	// XLabel and YLabel name the axes. Y is that of the values, whichever way it
+	// is drawn.
+	XLabel string `json:"x_label,omitempty"`
+	YLabel string `json:"y_label,omitempty"`
+	// Unit is that of the values and is written behind them. Times (ns, us, ms, s)
+	// and bytes (B, kB, MB, GB, TB) are written in the unit that suits their size.
+	Unit string `json:"unit,omitempty"`
+	LogX bool   `json:"log_x,omitempty"` // of Lines
+	// LogY makes the axis of values logarithmic: of Intervals, Lines, TimeSeries,
+	// Percentiles, and of the colours of Heat. Bars must begin at 0.
+	LogY   bool     `json:"log_y,omitempty"`
+	Series []Series `json:"series,omitempty"`
+	// Marks are drawn over Lines, TimeSeries, Percentiles, Bars and Intervals.
+	Marks []Mark `json:"marks,omitempty"`
+	// Root is the tree of Flame.
+	Root *Frame `json:"root,omitempty"`
+	Note string `json:"note,omitempty"`
+	// Summary says in a sentence what is to be seen, for those who cannot see
+	// it. Default: made from the figures.
+	Summary string `json:"summary,omitempty"`
+	// Tabled tells that the figures are in a table of the same section, so that
+	// text and Markdown need not repeat them.
+	Tabled bool `json:"tabled,omitempty"`
+}
+
+// Series is a named row of points. Where there are categories, the i-th point
+// belongs to the i-th category, and X means nothing.
+type Series struct {
+	Name   string  `json:"name"`
+	Points []Point `json:"points"`
+	// Rest tells that this is what is left over, such as "other" or "not
+	// attributable". It is drawn without a colour of its own.
+	Rest bool `json:"rest,omitempty"`
+}
+
+// Point is a value with its range. Lo and Hi both 0 mean that there is none.
+type Point struct {
+	X  float64 `json:"x,omitempty"`
+	Y  float64 `json:"y"`
+	Lo float64 `json:"lo,omitempty"`
+	Hi float64 `json:"hi,omitempty"`
+	// None tells that nothing was measured here; a line is broken.
+	None bool `json:"none,omitempty"`
+	// Strong tells that this is the one to look at. Heat puts a frame around it.
+	Strong bool `json:"strong,omitempty"`
+}
+
+func (p Point) hasRange() bool { return (p.Lo != 0 || p.Hi != 0) && !p.None }
+
+// Mark points out a place on an axis: an event, a limit, the value of no change.
+type Mark struct {
+	At float64 `json:"at"`
+	// To makes it a span, shaded from At to To. Default: a line at At.
+	To    float64 `json:"to,omitempty"`
+	Label string  `json:"label,omitempty"`
+	// OnY puts it on the axis of values. Bars and Intervals have no other.
+	OnY bool `json:"on_y,omitempty"`
+}
+
+// Frame is a node of a call tree.
+type Frame struct {
+	Name string `json:"name"`
+	// Value is what this frame took with all that it called, in Chart.Unit.
+	Value float64 `json:"value"`
+	// Category decides the colour: frames of one category look alike. "" is drawn
+	// without one.
+	Category string   `json:"category,omitempty"`
+	Children []*Frame `json:"children,omitempty"`
+}
+
+// Self is what the frame took itself.
+func (f *Frame) Self() float64 {
+	self := f.Value
+	for _, c := range f.Children {
+		self -= c.Value
+	}
+	return max(self, 0)
+}
+
+// validate returns why the chart cannot be drawn.
+func (c *Chart) validate() error {
+	if c.Kind == Flame {
+		if c.Root == nil || c.Root.Value <= 0 {
+			return errors.New("no frames")
+		}
+		return c.Root.validate()
+	}
+	if len(c.Series) == 0 {
+		return errors.New("no series")
+	}
+	categories := false
+	switch c.Kind {
+	case Bars, Intervals, Stacked, Segments, Heat:
+		categories = true
+		if len(c.Categories) == 0 {
+			return errors.New("no categories")
+		}
+	case Lines, TimeSeries, Percentiles:
+	default:
+		return fmt.Errorf("unknown kind %q", c.Kind)
+	}
+	if c.Kind == Bars && c.LogY {
+		return errors.New("bars have no foot on a log axis: use intervals")
+	}
+	for _, s := range c.Series {
+		switch {
+		case categories && len(s.Points) != len(c.Categories):
+			return fmt.Errorf("series %q has %d points for %d categories", s.Name, len(s.Points), len(c.Categories))
+		case len(s.Points) == 0:
+			return fmt.Errorf("series %q has no points", s.Name)
+		}
+		for _, p := range s.Points {
+			if err := c.validatePoint(p); err != nil {
+				return fmt.Errorf("series %q: %w", s.Name, err)
+			}
+		}
+	}
+	if c.Kind == Stacked {
+		return c.validateShares()
+	}
+	return nil
+}
+
+func (c *Chart) validatePoint(p Point) error {
+	for _, v := range []float64{p.X, p.Y, p.Lo, p.Hi} {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("%v is not a number that can be drawn", v)
+		}
+	}
+	if p.None {
+		return nil
+	}
+	switch {
+	case c.Kind == Lines && c.LogX && p.X <= 0, c.LogY && c.Kind != Heat && p.Y <= 0:
+		return errors.New("nothing at or below 0 fits on a log axis")
+	case c.Kind == Percentiles && (p.X < 0 || p.X >= 1):
+		return fmt.Errorf("quantile %v is not in [0, 1)", p.X)
+	case c.Kind == Stacked && (p.Y < 0 || p.Y > 1):
+		return fmt.Errorf("share %v is not in [0, 1]", p.Y)
+	case c.Kind == Segments && p.Y < 0:
+		return fmt.Errorf("a segment cannot be %v long", p.Y)
+	case p.hasRange() && p.Lo > p.Hi:
+		return fmt.Errorf("range from %v to %v is upside down", p.Lo, p.Hi)
+	}
+	return nil
+}
+
+func (c *Chart) validateShares() error {
+	for i, name := range c.Categories {
+		sum := 0.0
+		for _, s := range c.Series {
+			sum += s.Points[i].Y
+		}
+		if sum > 1.001 {
+			return fmt.Errorf("shares of %q add up to %.1f %%", name, 100*sum)
+		}
+	}
+	return nil
+}
+
+func (f *Frame) validate() error {
+	sum := 0.0
+	for _, c := range f.Children {
+		if c == nil || c.Value < 0 || math.IsNaN(c.Value) || math.IsInf(c.Value, 0) {
+			return fmt.Errorf("frame %q calls one without a value", f.Name)
+		}
+		sum += c.Value
+		if err := c.validate(); err != nil {
+			return err
+		}
+	}
+	if sum > f.Value*1.000001 {
+		return fmt.Errorf("frame %q took %v, and what it calls %v", f.Name, f.Value, sum)
+	}
+	return nil
+}

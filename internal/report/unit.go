@@ -1,0 +1,138 @@
+package report
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// rung is a unit as a multiple of the smallest of its kind.
+type rung struct {
+	size float64
+	name string
+}
+
+// Units that people change with the size of the value: 1500 us is 1.5 ms. Other
+// units stay as they are, with k, M and G in front of them.
+var (
+	plain = []rung{{1, ""}, {1e3, "k"}, {1e6, "M"}, {1e9, "G"}}
+	times = []rung{{1, "ns"}, {1e3, "us"}, {1e6, "ms"}, {1e9, "s"}}
+	sizes = []rung{{1, "B"}, {1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}}
+)
+
+// ladderOf returns the units that values of a unit may be written in, and whether
+// they replace it.
+func ladderOf(unit string) (ladder []rung, replace bool) {
+	for _, l := range [][]rung{times, sizes} {
+		if slices.ContainsFunc(l, func(r rung) bool { return r.name == unit }) {
+			return l, true
+		}
+	}
+	return plain, false
+}
+
+// fitted returns by what to multiply a value to write it with few digits, and
+// what to write behind it.
+func fitted(v float64, unit string) (factor float64, suffix string) {
+	ladder, replace := ladderOf(unit)
+	own := 1.0
+	if replace {
+		own = ladder[slices.IndexFunc(ladder, func(r rung) bool { return r.name == unit })].size
+	}
+	size := math.Abs(v) * own
+	best := ladder[0]
+	for _, r := range ladder {
+		if size >= r.size*0.9995 {
+			best = r
+		}
+	}
+	switch {
+	case replace && v == 0:
+		return 1, " " + unit
+	case replace:
+		return own / best.size, " " + best.name
+	case unit == "":
+		return 1 / best.size, best.name
+	}
+	return 1 / best.size, best.name + " " + unit
+}
+
+// withUnit writes a value with at most three digits and its unit.
+func withUnit(v float64, unit string) string {
+	factor, suffix := fitted(v, unit)
+	return digits(v*factor) + suffix
+}
+
+// withRange writes a value with its range, all in one unit and with as many
+// digits as the range makes sense of.
+func withRange(p Point, unit string) string {
+	factor, suffix := fitted(max(math.Abs(p.Y), math.Abs(p.Lo)), unit)
+	d := decimals((p.Hi - p.Lo) * factor)
+	number := func(v float64) string { return strconv.FormatFloat(v*factor, 'f', d, 64) }
+	// What stands for a thousand belongs to each number, a unit to the whole.
+	scale, name, _ := strings.Cut(suffix, " ")
+	text := number(p.Y) + scale + " [" + number(p.Lo) + scale + ", " + number(p.Hi) + scale + "]"
+	if name != "" {
+		text = number(p.Y) + scale + " " + name + " [" + number(p.Lo) + scale + ", " + number(p.Hi) + scale + "]"
+	}
+	return text
+}
+
+// decimals is how many a number needs beside a range of the given width, for two
+// digits of the width to be seen.
+func decimals(width float64) int {
+	if width <= 0 {
+		return 2
+	}
+	return min(max(1-int(math.Floor(math.Log10(width))), 0), 6)
+}
+
+// short writes a number with at most three digits and a suffix.
+func short(v float64) string { return withUnit(v, "") }
+
+// digits writes a number with at most three digits that count.
+func digits(v float64) string {
+	s := strconv.FormatFloat(v, 'g', 3, 64)
+	if !strings.Contains(s, "e") {
+		return s
+	}
+	rounded, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.Abs(rounded) < 1e-9 {
+		return s
+	}
+	return strconv.FormatFloat(rounded, 'f', -1, 64)
+}
+
+// figure writes a number with three significant digits, and whole ones from a
+// hundred on with their thousands set apart.
+func figure(v float64) string {
+	if math.Abs(v) < 99.95 {
+		return digits(v)
+	}
+	return grouped(v, 0)
+}
+
+// figureRange is figure with a range beside it.
+func figureRange(p Point) string {
+	d := decimals(p.Hi - p.Lo)
+	return grouped(p.Y, d) + " [" + grouped(p.Lo, d) + ", " + grouped(p.Hi, d) + "]"
+}
+
+// grouped writes a number with the given decimals and its thousands set apart.
+func grouped(v float64, d int) string {
+	s, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(v), 'f', d, 64), ".")
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if fraction != "" {
+		s += "." + fraction
+	}
+	if v < 0 {
+		s = "-" + s
+	}
+	return s
+}
+
+// percent writes a share in [0, 1] without the sign.
+func percent(share float64) string { return strconv.FormatFloat(100*share, 'f', 1, 64) }
