@@ -213,10 +213,14 @@ func (r *relay) carry(answer []byte) error {
 	default:
 		return nil
 	}
-	if c.Secure() != p.Secure() || (p.plugin == PluginClear && !p.Secure()) {
+	from := c.Secure()
+	if p.plugin == PluginSHA256 {
+		from = c.TLS != nil
+	}
+	if from != p.inClear() || (p.plugin == PluginClear && !from) {
 		return fmt.Errorf("%s: %w", p.plugin, errTransport)
 	}
-	if p.plugin != PluginDialog && p.Secure() {
+	if p.plugin != PluginDialog && from {
 		if password, err := clearPassword(answer); err == nil {
 			r.keys = PasswordKeys(password)
 		}

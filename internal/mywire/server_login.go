@@ -52,13 +52,22 @@ func (p *Pending) proof() ([]byte, error) {
 	return nil, fmt.Errorf("%s: %w", p.plugin, errKeys)
 }
 
+// inClear tells whether the current plugin gives the password away as it is:
+// where nobody can listen, though sha256_password does not trust Unix sockets.
+func (p *Pending) inClear() bool {
+	if p.plugin == PluginSHA256 {
+		return p.tls
+	}
+	return p.Secure()
+}
+
 // clearOr returns the password in clear where nobody can listen, else what asks
 // for the server's key; there may be no such thing.
 func (p *Pending) clearOr(ask []byte) ([]byte, error) {
 	switch {
 	case !p.cfg.Keys.HasPassword:
 		return nil, fmt.Errorf("%s: %w", p.plugin, errKeys)
-	case p.Secure():
+	case p.inClear():
 		return append([]byte(p.cfg.Keys.Password), 0), nil
 	case ask == nil:
 		return nil, fmt.Errorf("%s: %w", p.plugin, errInsecure)
@@ -139,7 +148,7 @@ func (p *Pending) more(data []byte) ([]byte, error) {
 	switch {
 	case p.plugin == PluginSHA2 && len(data) == 1 && data[0] == authFull:
 		return p.clearOr([]byte{askKeySHA2})
-	case (p.plugin == PluginSHA2 || p.plugin == PluginSHA256) && !p.Secure() && p.cfg.Keys.HasPassword && p.cfg.ServerKey == nil:
+	case (p.plugin == PluginSHA2 || p.plugin == PluginSHA256) && !p.inClear() && p.cfg.Keys.HasPassword && p.cfg.ServerKey == nil:
 		key, err := parseRSAKey(data)
 		if err != nil {
 			return nil, err
