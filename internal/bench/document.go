@@ -40,13 +40,13 @@ func Document(title string, results ...*Result) *report.Doc {
 }
 
 // CaseTable lists the cases with the metrics of the given keys, or with all
-// metrics if there are none; metrics that no case has are left out. The highest
+// metrics but details if there are none; metrics that no case has are left out. The highest
 // throughput is strong.
 func CaseTable(r *Result, keys ...string) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "in flight", Numeric: true}}}
 	var shown []Metric
 	for _, m := range Metrics() {
-		if len(keys) > 0 && !slices.Contains(keys, m.Key) {
+		if len(keys) > 0 && !slices.Contains(keys, m.Key) || len(keys) == 0 && m.Detail {
 			continue
 		}
 		for _, c := range r.Cases {

@@ -3,6 +3,8 @@ package bench
 import (
 	"math"
 	"slices"
+
+	"github.com/weirdb/weir/internal/measure"
 )
 
 // Metric is a number that a sample yields.
@@ -10,7 +12,9 @@ type Metric struct {
 	Key, Name, Unit string
 	// Higher tells that more is better; Neutral, that it is neither.
 	Higher, Neutral bool
-	of              func(*Sample) (float64, bool)
+	// Detail keeps it out of tables that do not ask for it by its key.
+	Detail bool
+	of     func(*Sample) (float64, bool)
 }
 
 // Of returns the metric of a sample, and false when the sample does not have it.
@@ -21,13 +25,20 @@ func (m Metric) Of(s *Sample) (float64, bool) {
 
 // Metrics lists all metrics in the order of reports.
 func Metrics() []Metric {
-	quantile := func(q float64) func(*Sample) (float64, bool) {
+	quantileOf := func(q float64, of func(*Sample) *measure.Hist) func(*Sample) (float64, bool) {
 		return func(s *Sample) (float64, bool) {
-			if s.Latency == nil || s.Latency.Count() == 0 {
+			h := of(s)
+			if h == nil || h.Count() == 0 {
 				return 0, false
 			}
-			return float64(s.Latency.Quantile(q)) / 1e6, true
+			return float64(h.Quantile(q)) / 1e6, true
 		}
+	}
+	quantile := func(q float64) func(*Sample) (float64, bool) {
+		return quantileOf(q, func(s *Sample) *measure.Hist { return s.Latency })
+	}
+	service := func(q float64) func(*Sample) (float64, bool) {
+		return quantileOf(q, func(s *Sample) *measure.Hist { return s.Service })
 	}
 	cpu := func(roles ...string) func(*Sample) (float64, bool) {
 		return func(s *Sample) (float64, bool) {
@@ -48,9 +59,13 @@ func Metrics() []Metric {
 			return float64(f(s.Server)) / float64(s.Server.Ops) * scale, true
 		}
 	}
-	return []Metric{
+	all := []Metric{
 		{Key: "rate", Name: "throughput", Unit: "ops/s", Higher: true, of: func(s *Sample) (float64, bool) {
-			return float64(s.Ops) / s.Seconds, s.Seconds > 0
+			ops := s.Ops
+			if s.open() && s.Generator.Answered > 0 {
+				ops = s.Generator.Answered // what was answered after the window is no throughput
+			}
+			return float64(ops) / s.Seconds, s.Seconds > 0
 		}},
 		{Key: "mean", Name: "mean latency", Unit: "ms", of: func(s *Sample) (float64, bool) {
 			if s.Latency == nil || s.Latency.Count() == 0 {
@@ -61,6 +76,8 @@ func Metrics() []Metric {
 		{Key: "p50", Name: "p50", Unit: "ms", of: quantile(.50)},
 		{Key: "p95", Name: "p95", Unit: "ms", of: quantile(.95)},
 		{Key: "p99", Name: "p99", Unit: "ms", of: quantile(.99)},
+		{Key: "service_p50", Name: "service p50", Unit: "ms", of: service(.50)},
+		{Key: "service_p99", Name: "service p99", Unit: "ms", of: service(.99)},
 		{Key: "cpu", Name: "CPU, all", Unit: "us/op", of: cpu(RoleClient, RoleProxy, RoleServer)},
 		{Key: "cpu_client", Name: "CPU, client", Unit: "us/op", of: cpu(RoleClient)},
 		{Key: "cpu_proxy", Name: "CPU, proxy", Unit: "us/op", of: cpu(RoleProxy)},
@@ -87,7 +104,35 @@ func Metrics() []Metric {
 			n := s.Ops + s.Failed()
 			return float64(s.Failed()) / float64(n) * 1000, n > 0
 		}},
+		{Key: "rss_client", Name: "memory, client", Unit: "MB", Detail: true, of: func(s *Sample) (float64, bool) {
+			u, ok := s.Processes[RoleClient]
+			return float64(u.RSSBytes) / 1e6, ok
+		}},
+		{Key: "voluntary", Name: "waits, client", Unit: "switches/op", Detail: true, of: func(s *Sample) (float64, bool) {
+			u, ok := s.Processes[RoleClient]
+			return float64(u.Voluntary) / float64(s.Ops), ok && s.Ops > 0
+		}},
+		{Key: "involuntary", Name: "preemptions, client", Unit: "switches/op", Detail: true, of: func(s *Sample) (float64, bool) {
+			u, ok := s.Processes[RoleClient]
+			return float64(u.Involuntary) / float64(s.Ops), ok && s.Ops > 0
+		}},
 	}
+	for _, name := range segmentNames {
+		all = append(all, Metric{Key: "in_" + name, Name: "in " + name, Unit: "ms", Detail: true, of: func(s *Sample) (float64, bool) {
+			if s.Boundary == nil || s.Latency == nil || s.Latency.Count() == 0 {
+				return 0, false
+			}
+			h := s.Boundary.Segment(name)
+			return float64(h.Sum()) / float64(s.Latency.Count()) / 1e6, h.Count() > 0
+		}})
+	}
+	return all
+}
+
+// segmentNames lists the segments in the order of the timeline.
+var segmentNames = []string{
+	SegmentSchedule, SegmentQueue, SegmentConnect, SegmentCheck, SegmentEncode, SegmentSend,
+	SegmentServer, SegmentWake, SegmentReceive, SegmentDecode, SegmentRelease,
 }
 
 // MetricByKey returns the metric of a key.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/measure/loop"
 )
 
 // Sample is one round of one side.
@@ -95,4 +96,28 @@ func (s *Sample) Failed() int64 {
 		n += c
 	}
 	return n
+}
+
+// open reports whether the sample is of an open loop, by what its generator was
+// asked to do.
+func (s *Sample) open() bool { return s.Generator != nil && s.Generator.TargetRate > 0 }
+
+// SampleOf turns what a loop yields into a sample. The caller adds what only it
+// knows: server counters, groups, boundary.
+func SampleOf(o *loop.Outcome) Sample {
+	s := Sample{
+		Started: o.Started, Seconds: o.Seconds, Ops: o.Ops, MeanInFlight: o.MeanInFlight,
+		Latency: o.Latency, Service: o.Service, Series: o.Series,
+		Generator: &o.Generator, Processes: o.Processes, Machine: &o.Machine,
+	}
+	if len(o.Errors) > 0 {
+		s.Errors, s.FailedLatency = o.Errors, o.FailedLatency
+	}
+	if o.Cold != nil {
+		s.Cold = &Cold{Seconds: o.Cold.Seconds, Ops: o.Cold.Ops, Latency: o.Cold.Latency, Steady: o.Cold.Steady}
+	}
+	if o.Interrupted {
+		s.Warnings = append(s.Warnings, "interrupted before its time")
+	}
+	return s
 }

@@ -13,6 +13,9 @@ import (
 	"strconv"
 )
 
+// samplesFile is the name of the file that holds each sample as it was taken.
+const samplesFile = "results.jsonl"
+
 // Store keeps the results of a directory: results.jsonl with one line for each
 // sample, written and flushed as soon as it is taken, and NAME.json and NAME.csv
 // for each finished experiment. One goroutine at a time.
@@ -39,7 +42,7 @@ func OpenStore(dir string, resume bool) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
 	}
-	path := filepath.Join(dir, "results.jsonl")
+	path := filepath.Join(dir, samplesFile)
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read results: %w", err)
@@ -130,20 +133,6 @@ func (s *Store) Finish(r *Result) error {
 
 // Close closes the files.
 func (s *Store) Close() error { return s.log.Close() }
-
-// ReadResult reads a result and computes summaries and findings anew, so that a
-// later version of weir judges old samples by its own rules.
-func ReadResult(r io.Reader) (*Result, error) {
-	var out Result
-	if err := json.NewDecoder(r).Decode(&out); err != nil {
-		return nil, fmt.Errorf("read result: %w", err)
-	}
-	if err := out.Validate(); err != nil {
-		return nil, err
-	}
-	out.Evaluate()
-	return &out, nil
-}
 
 // WriteCSV writes one row for each case, metric and round, and one row with an
 // empty round for each summary: experiment, case, metric, unit, round, value,
