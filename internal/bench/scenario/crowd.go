@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/load"
 )
 
 // Idle is what weir needed for sessions that did nothing.
@@ -25,7 +24,7 @@ func (r *rig) crowd(ctx context.Context, out *ProxyOutcome) error {
 	e.Baseline = clientsName(counts[0])
 	delete(e.Factors, "clients")
 	for _, n := range counts {
-		s := r.side(r.through(r.weir, clientsName(n), "", bench.NotApplicable), n, load.Select{}, false)
+		s := r.side(weirWay(r.weir, clientsName(n), "", bench.NotApplicable), n, r.lookup(), false)
 		s.Factors = map[string]string{"clients": strconv.Itoa(n)}
 		e.Sides = append(e.Sides, s)
 	}
@@ -53,7 +52,6 @@ func (r *rig) idle(ctx context.Context, out *ProxyOutcome) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
 	r.o.Say("%d idle clients", r.o.Plan.Idle)
-	dsn := r.engine.dsn(w.listen, r.engine.database)
 	sessions := make([]session, r.o.Plan.Idle)
 	defer func() {
 		for _, c := range sessions {
@@ -66,7 +64,7 @@ func (r *rig) idle(ctx context.Context, out *ProxyOutcome) (err error) {
 	g.SetLimit(16)
 	for i := range sessions {
 		g.Go(func() error {
-			c, err := r.engine.idle(gctx, dsn)
+			c, err := r.engine.idle(gctx, w.dsn)
 			if err != nil {
 				return fmt.Errorf("idle client %d: %w", i, err)
 			}

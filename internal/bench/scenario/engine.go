@@ -2,11 +2,14 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/weirdb/weir/internal/bench"
 	"github.com/weirdb/weir/internal/bench/load"
+	"github.com/weirdb/weir/internal/bench/myload"
 	"github.com/weirdb/weir/internal/bench/pgload"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
@@ -21,6 +24,9 @@ const (
 	MariaDB    Engine = "mariadb"
 	MySQL      Engine = "mysql"
 )
+
+// Engines lists them.
+func Engines() []Engine { return []Engine{PostgreSQL, MariaDB, MySQL} }
 
 // Title is the engine's own name.
 func (e Engine) Title() string {
@@ -38,11 +44,10 @@ func (e Engine) Title() string {
 // is nothing when there is an error.
 type engine struct {
 	start    func(ctx context.Context, n needs) (server, error)
-	database string // that the load runs in
-	// listenFlags are those of weir proxy for a server and an address to listen
-	// on; dsn is how clients then get to a database through that address.
-	listenFlags func(dsn, listen string) []string
-	dsn         func(listen, db string) string
+	database string // that the load runs in, on a server of our own
+	// serverFlag and listenFlag are those of weir proxy for a server's DSN and
+	// for the address to listen on.
+	serverFlag, listenFlag string
 	// ungrouped is what a side is called whose weir joins no rows.
 	ungrouped string
 	// text is what the protocol without prepared statements is called.
@@ -61,12 +66,12 @@ type needs struct {
 	latency     time.Duration // of its flushes, added
 }
 
-// server is one that the scenario has started.
+// server is one that the scenario has started, or was told of.
 type server interface {
 	DSN(db string) string
-	Version() string
-	PID() int
-	// Flushes counts what the disk was asked to flush since the start.
+	PID() int // 0 when it is not known
+	// Flushes counts what the disk was asked to flush since the start. It is
+	// errors.ErrUnsupported where nobody counts.
 	Flushes() (uint64, error)
 	Stop(ctx context.Context) error
 }
@@ -87,9 +92,24 @@ func engineOf(e Engine) (*engine, error) {
 	switch e {
 	case PostgreSQL, "":
 		return postgres(), nil
+	case MariaDB:
+		return mysql(lab.StartMariaDB), nil
+	case MySQL:
+		return mysql(lab.StartMySQL), nil
 	default:
 		return nil, fmt.Errorf("no engine %q", e)
 	}
+}
+
+// through is how clients get to what a DSN names by way of an address. What the
+// DSN says of TLS is the server's affair: the load does not speak it.
+func through(dsn, addr string) (string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Host == "" {
+		return "", errors.New("read DSN: want a URL with a host, such as mysql://user@host:3306/database")
+	}
+	u.Host = addr
+	return u.String(), nil
 }
 
 func postgres() *engine {
@@ -100,19 +120,44 @@ func postgres() *engine {
 				Settings: map[string]string{"max_wal_size": "8GB"},
 			})
 		},
-		database: "postgres",
-		listenFlags: func(dsn, listen string) []string {
-			return []string{"--postgres", dsn, "--listen-postgres", listen}
+		database:   "postgres",
+		serverFlag: "--postgres",
+		listenFlag: "--listen-postgres",
+		ungrouped:  "weir isolated",
+		text:       "simple",
+		setup:      pgload.Setup,
+		run:        pgload.Run,
+		verify:     pgload.Verify,
+		meter:      func(ctx context.Context, dsn string) (meter, error) { return pgload.OpenMeter(ctx, dsn) },
+		idle:       func(ctx context.Context, dsn string) (session, error) { return pgload.OpenIdle(ctx, dsn) },
+	}
+}
+
+// mysql is the engine of both families that speak MySQL's protocol.
+func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *engine {
+	const database = "bench"
+	return &engine{
+		start: func(ctx context.Context, n needs) (server, error) {
+			db, err := start(ctx, lab.MySQLConfig{
+				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: true, MaxConnections: n.connections, BufferPool: "512M",
+			})
+			if err != nil {
+				return nil, err
+			}
+			if err := myload.CreateDatabase(ctx, db.DSN(""), database); err != nil {
+				return nil, errors.Join(err, db.Stop(context.WithoutCancel(ctx)))
+			}
+			return db, nil
 		},
-		dsn: func(listen, db string) string {
-			return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", listen, db)
-		},
-		ungrouped: "weir isolated",
-		text:      "simple",
-		setup:     pgload.Setup,
-		run:       pgload.Run,
-		verify:    pgload.Verify,
-		meter:     func(ctx context.Context, dsn string) (meter, error) { return pgload.OpenMeter(ctx, dsn) },
-		idle:      func(ctx context.Context, dsn string) (session, error) { return pgload.OpenIdle(ctx, dsn) },
+		database:   database,
+		serverFlag: "--mysql",
+		listenFlag: "--listen-mysql",
+		ungrouped:  "weir one by one",
+		text:       "text",
+		setup:      myload.Setup,
+		run:        myload.Run,
+		verify:     myload.Verify,
+		meter:      func(ctx context.Context, dsn string) (meter, error) { return myload.OpenMeter(ctx, dsn) },
+		idle:       func(ctx context.Context, dsn string) (session, error) { return myload.OpenIdle(ctx, dsn) },
 	}
 }

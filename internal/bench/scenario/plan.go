@@ -1,6 +1,9 @@
 package scenario
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // ProxyPlan says how much of the proxy scenario is run.
 type ProxyPlan struct {
@@ -10,13 +13,16 @@ type ProxyPlan struct {
 	// Windows are the fixed windows among the sides.
 	Windows []time.Duration
 	// Isolated adds weir without its multi-row lane, so that every write is a
-	// transaction of its own.
+	// statement of its own (PostgreSQL: and a transaction of its own).
 	Isolated bool
+	// Literals lists the numbers of clients of inserts that hold their values as
+	// literals, as drivers send them that do not prepare.
+	Literals []int
 	// SlowFsync lists flush latencies at which Slow is run again.
 	SlowFsync []time.Duration
 	Slow      []int
-	// Reads lists the numbers of clients of the key lookups, prepared and
-	// simple.
+	// Reads lists the numbers of clients of the key lookups, prepared and as
+	// text.
 	Reads []int
 	// Failing lists the numbers of clients with one failing insert in a hundred.
 	Failing []int
@@ -32,6 +38,11 @@ type ProxyPlan struct {
 	Warmup   time.Duration
 }
 
+// most returns the largest number of clients that connect to the server itself.
+func (p ProxyPlan) most() int {
+	return slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Slow, p.Reads), 1))
+}
+
 // ProxyPlans are the plans by name.
 func ProxyPlans() map[string]ProxyPlan {
 	ms := func(n ...int) (out []time.Duration) {
@@ -41,13 +52,13 @@ func ProxyPlans() map[string]ProxyPlan {
 		return out
 	}
 	return map[string]ProxyPlan{
-		"demo": {Inserts: []int{64}, Rounds: 3, Duration: 2500 * time.Millisecond, Warmup: 700 * time.Millisecond},
+		"demo": {Inserts: []int{64}, Rounds: 3, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond},
 		"mini": {
 			Inserts: []int{64, 256}, Windows: ms(1, 10), Rounds: 3,
 			Duration: 2 * time.Second, Warmup: 500 * time.Millisecond, Reads: []int{64},
 		},
 		"full": {
-			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true,
+			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true, Literals: []int{64},
 			SlowFsync: ms(2), Slow: []int{64, 256}, Reads: []int{16, 64, 256}, Failing: []int{64, 256},
 			Crowd: []int{64, 256, 2000}, Idle: 10000,
 			Rounds: 6, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond,

@@ -19,7 +19,7 @@ import (
 
 // profile says where the CPU time of the load generator and of the proxy goes.
 func (r *rig) profile(ctx context.Context, out *ProxyOutcome, w way, clients int) error {
-	work := load.Insert{Hint: w.hint}
+	work := r.insert(w.hint)
 	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/load"
 	"github.com/weirdb/weir/internal/measure"
 )
 
@@ -21,6 +20,10 @@ import (
 type ProxyOptions struct {
 	// Engine is what weir stands before. Default: PostgreSQL.
 	Engine Engine
+	// DSN is a URL that names a server and a database to use. Tables called
+	// weir_bench_test and weir_bench_keys are made there and dropped. Default: a
+	// server of our own.
+	DSN    string
 	Plan   ProxyPlan
 	Out    string // directory for results; required
 	Resume bool
@@ -52,7 +55,7 @@ type CPUProfile struct {
 	Breakdown *measure.CPUBreakdown `json:"breakdown"`
 }
 
-// Proxy runs the scenario on servers of its own.
+// Proxy runs the scenario.
 func Proxy(ctx context.Context, o ProxyOptions) (_ *ProxyOutcome, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -66,6 +69,10 @@ func Proxy(ctx context.Context, o ProxyOptions) (_ *ProxyOutcome, err error) {
 	err = rig.fastDisk(ctx, out)
 	if err := errors.Join(err, rig.stop()); err != nil {
 		return out, err
+	}
+	if o.DSN != "" && len(o.Plan.SlowFsync) > 0 {
+		o.Say("a slow disk needs a server of our own: it is left out")
+		return out, nil
 	}
 	for _, latency := range o.Plan.SlowFsync {
 		rig, err := startRig(ctx, o, latency)
@@ -88,6 +95,11 @@ func Proxy(ctx context.Context, o ProxyOptions) (_ *ProxyOutcome, err error) {
 func (r *rig) fastDisk(ctx context.Context, out *ProxyOutcome) error {
 	for _, n := range r.o.Plan.Inserts {
 		if err := r.inserts(ctx, out, n); err != nil {
+			return err
+		}
+	}
+	for _, n := range r.o.Plan.Literals {
+		if err := r.literals(ctx, out, n); err != nil {
 			return err
 		}
 	}
@@ -121,20 +133,20 @@ func (r *rig) inserts(ctx context.Context, out *ProxyOutcome, clients int) error
 		ways = append(ways, r.pgbouncer())
 	}
 	if len(r.o.Plan.Windows) > 0 {
-		ways = append(ways, r.through(r.weir, "weir 0", "/* batch:off */", "0"))
+		ways = append(ways, weirWay(r.weir, "weir 0", "/* batch:off */", "0"))
 	}
 	for _, w := range r.o.Plan.Windows {
 		n := strconv.FormatInt(w.Milliseconds(), 10)
-		ways = append(ways, r.through(r.weir, "weir "+n, "/* batch:"+n+" */", n))
+		ways = append(ways, weirWay(r.weir, "weir "+n, "/* batch:"+n+" */", n))
 	}
-	ways = append(ways, r.through(r.weir, "weir auto", "/* batch */", "auto"))
+	ways = append(ways, weirWay(r.weir, "weir auto", "/* batch */", "auto"))
 	if r.solo != nil {
-		ways = append(ways, r.through(r.solo, r.engine.ungrouped, "/* batch */", bench.NotApplicable))
+		ways = append(ways, weirWay(r.solo, r.engine.ungrouped, "/* batch */", bench.NotApplicable))
 	}
 	e := r.experiment("inserts", clients, fmt.Sprintf("Single-row INSERTs, %s%s", clientsName(clients), latencyNote(r.latency)))
 	e.Sweep, e.Adaptive, e.SweepUnit = "window", "auto", "ms"
 	for _, w := range ways {
-		e.Sides = append(e.Sides, r.side(w, clients, load.Insert{Hint: w.hint}, false))
+		e.Sides = append(e.Sides, r.side(w, clients, r.insert(w.hint), false))
 	}
 	res, err := r.run(ctx, e)
 	if err != nil {
@@ -152,6 +164,21 @@ func (r *rig) inserts(ctx context.Context, out *ProxyOutcome, clients int) error
 	return nil
 }
 
+// literals compares inserts that are not prepared.
+func (r *rig) literals(ctx context.Context, out *ProxyOutcome, clients int) error {
+	e := r.experiment("literals", clients, fmt.Sprintf("Single-row INSERTs with literals, %s protocol, %s", r.engine.text, clientsName(clients)))
+	e.Factors["protocol"] = r.engine.text
+	for _, w := range []way{r.direct(), weirWay(r.weir, "weir auto", "/* batch */", "auto")} {
+		e.Sides = append(e.Sides, r.side(w, clients, r.insert(w.hint), true))
+	}
+	res, err := r.run(ctx, e)
+	if err != nil {
+		return err
+	}
+	out.Results = append(out.Results, res)
+	return nil
+}
+
 // reads compares key lookups.
 func (r *rig) reads(ctx context.Context, out *ProxyOutcome, clients int, text bool) error {
 	protocol := "prepared"
@@ -164,9 +191,9 @@ func (r *rig) reads(ctx context.Context, out *ProxyOutcome, clients int, text bo
 	if r.bouncer != nil && (text || r.pooledStatements()) {
 		ways = append(ways, r.pgbouncer())
 	}
-	ways = append(ways, r.through(r.weir, "weir", "", bench.NotApplicable))
+	ways = append(ways, weirWay(r.weir, "weir", "", bench.NotApplicable))
 	for _, w := range ways {
-		e.Sides = append(e.Sides, r.side(w, clients, load.Select{}, text))
+		e.Sides = append(e.Sides, r.side(w, clients, r.lookup(), text))
 	}
 	res, err := r.run(ctx, e)
 	if err != nil {
@@ -182,11 +209,13 @@ func (r *rig) failing(ctx context.Context, out *ProxyOutcome, clients int) error
 	e := r.experiment("failing", clients, fmt.Sprintf("Grouped INSERTs of which 1 %% fail, %s", clientsName(clients)))
 	e.Baseline = "none fail"
 	for _, pct := range []float64{0, 1} {
-		w := r.through(r.weir, "none fail", "/* batch */", "auto")
+		w := weirWay(r.weir, "none fail", "/* batch */", "auto")
 		if pct > 0 {
 			w.name = "1 % fail"
 		}
-		e.Sides = append(e.Sides, r.side(w, clients, load.Insert{Hint: w.hint, FailPercent: pct, Guarded: true}, false))
+		work := r.insert(w.hint)
+		work.FailPercent, work.Guarded = pct, true // both sides on the same kind of table
+		e.Sides = append(e.Sides, r.side(w, clients, work, false))
 	}
 	res, err := r.run(ctx, e)
 	if err != nil {
@@ -204,8 +233,8 @@ func (r *rig) experiment(kind string, clients int, title string) bench.Experimen
 	return bench.Experiment{Description: bench.Description{
 		Name: name, Title: title, Rounds: r.o.Plan.Rounds, Warmup: 0, Loop: "closed", Baseline: "direct",
 		Factors: map[string]string{
-			"clients": strconv.Itoa(clients), "fsync_latency": r.latency.String(), "durability": "prod",
-			"seconds": r.o.Plan.Duration.String(),
+			"clients": strconv.Itoa(clients), "fsync_latency": r.latency.String(), "durability": r.durability(),
+			"seconds": r.o.Plan.Duration.String(), "engine": string(r.o.Engine),
 		},
 	}}
 }

@@ -14,8 +14,11 @@ import (
 // Report lays the outcome out as a document: the targets, then the experiments,
 // then where the CPU time went.
 func (o *ProxyOutcome) Report() *report.Doc {
-	d := bench.Document("weir proxy: what grouping is worth on PostgreSQL", o.Results...)
+	d := bench.Document("weir proxy: what grouping is worth on "+o.serverName(), o.Results...)
 	d.Subtitle = "The same load direct, through PgBouncer and through weir, in turn; every answer checked, every row counted."
+	if o.Engine != PostgreSQL {
+		d.Subtitle = "The same load direct and through weir, in turn; every answer checked, every row counted, every insert id compared."
+	}
 	var first []report.Section
 	if t := o.Targets(); len(t) > 0 {
 		first = append(first, targetSection(t))
@@ -28,6 +31,16 @@ func (o *ProxyOutcome) Report() *report.Doc {
 		d.Sections = append(d.Sections, profileSection(o.Profiles))
 	}
 	return d
+}
+
+// serverName is what the server called itself.
+func (o *ProxyOutcome) serverName() string {
+	for _, r := range o.Results {
+		if len(r.Env.Servers) > 0 {
+			return r.Env.Servers[0].Name
+		}
+	}
+	return o.Engine.Title()
 }
 
 // Brief is the part of the report that fits a terminal: targets, and of each

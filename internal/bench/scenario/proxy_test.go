@@ -18,18 +18,35 @@ import (
 // program: each round checks its answers and its rows, so an error here is a
 // wrong answer, a lost row or a process that did not start or stop.
 func TestProxyScenarioEndToEnd(t *testing.T) {
-	labtest.RequirePostgres(t)
 	binary := filepath.Join(t.TempDir(), "weir")
 	if out, err := exec.Command("go", "build", "-o", binary, "github.com/weirdb/weir/cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("build weir: %v\n%s", err, out)
 	}
+	t.Run("PostgreSQL", func(t *testing.T) {
+		labtest.RequirePostgres(t)
+		endToEnd(t, PostgreSQL, binary)
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		labtest.RequireMariaDB(t)
+		help, err := exec.Command(binary, "proxy", "--help").CombinedOutput()
+		if err != nil {
+			t.Fatalf("weir proxy --help: %v\n%s", err, help)
+		}
+		if !bytes.Contains(help, []byte("--listen-mysql")) {
+			t.Skip("weir proxy does not speak MySQL's protocol yet")
+		}
+		endToEnd(t, MariaDB, binary)
+	})
+}
+
+func endToEnd(t *testing.T, e Engine, binary string) {
 	dir := t.TempDir()
 	lived := false
 	got, err := Proxy(t.Context(), ProxyOptions{
-		Out: dir, Binary: binary, Say: t.Logf,
+		Engine: e, Out: dir, Binary: binary, Say: t.Logf,
 		Live: func(string, int64, time.Duration) { lived = true },
 		Plan: ProxyPlan{
-			Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true,
+			Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8},
 			Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Rounds: 1, Warmup: 200 * time.Millisecond, Duration: 400 * time.Millisecond,
 		},
 	})
@@ -39,8 +56,8 @@ func TestProxyScenarioEndToEnd(t *testing.T) {
 	if !lived {
 		t.Error("nobody was told how it goes")
 	}
-	if n := len(got.Results); n != 5 {
-		t.Fatalf("%d experiments were run; want inserts, two of reads, failing, crowd", n)
+	if n := len(got.Results); n != 6 {
+		t.Fatalf("%d experiments were run; want inserts, literals, two of reads, failing, crowd", n)
 	}
 	if got.Idle == nil || got.Idle.Clients != 50 || got.Idle.RSSBytes < 1<<20 {
 		t.Errorf("memory of idle clients: %+v", got.Idle)
@@ -55,6 +72,9 @@ func TestProxyScenarioEndToEnd(t *testing.T) {
 	again, err := Load(dir)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if again.Engine != e {
+		t.Errorf("loaded as %s", again.Engine)
 	}
 	var before, after bytes.Buffer
 	if err := got.Report().Write(&before, report.FormatMarkdown); err != nil {
@@ -104,7 +124,7 @@ func TestTargetsAreJudgedByTheirIntervals(t *testing.T) {
 				r.Cases[1].Samples[i].Ops = int64(float64(r.Cases[0].Samples[i].Ops) * tt.factor * (1 + 0.02*float64(i%2*2-1)))
 			}
 			r.Evaluate()
-			targets := ratioTargets([]*bench.Result{r})
+			targets := ratioTargets(PostgreSQL, []*bench.Result{r})
 			if len(targets) == 0 || targets[0].Verdict != tt.verdict {
 				t.Errorf("targets %+v; want the first %s", targets, tt.verdict)
 			}
@@ -123,7 +143,7 @@ func TestAdaptiveIsHeldAgainstTheBestWindow(t *testing.T) {
 	}
 	r.Evaluate()
 	var claims []string
-	for _, g := range ratioTargets([]*bench.Result{r}) {
+	for _, g := range ratioTargets(PostgreSQL, []*bench.Result{r}) {
 		if strings.Contains(g.Evidence, "weir 1,") || strings.Contains(g.Evidence, "over weir 1") {
 			claims = append(claims, g.Verdict)
 		}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/bench/load"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 )
@@ -37,13 +37,12 @@ func startRig(ctx context.Context, o ProxyOptions, latency time.Duration) (_ *ri
 	if r.engine, err = engineOf(o.Engine); err != nil {
 		return nil, err
 	}
-	most := slices.Max(append(slices.Concat(o.Plan.Inserts, o.Plan.Slow, o.Plan.Reads, o.Plan.Failing), 1))
-	db, err := r.engine.start(ctx, needs{connections: most + 100, latency: latency})
+	most := o.Plan.most()
+	db, err := r.startServer(ctx, needs{connections: most + 100, latency: latency})
 	if err != nil {
 		return nil, err
 	}
 	r.db = db
-	o.Say("%s %s, every commit flushed%s", o.Engine.Title(), db.Version(), latencyNote(latency))
 	if err := r.startBouncer(ctx, most+100); err != nil {
 		return nil, err
 	}
@@ -60,8 +59,54 @@ func startRig(ctx context.Context, o ProxyOptions, latency time.Duration) (_ *ri
 		return nil, err
 	}
 	r.meter = m
-	r.info, err = m.Server(ctx)
-	return r, err
+	if r.info, err = m.Server(ctx); err != nil {
+		return nil, err
+	}
+	o.Say("%s %s%s", r.info.Name, r.info.Version, latencyNote(latency))
+	return r, nil
+}
+
+// startServer starts a server of our own, unless one was named.
+func (r *rig) startServer(ctx context.Context, n needs) (server, error) {
+	if r.o.DSN != "" {
+		return &foreign{r.o.DSN}, nil
+	}
+	return r.engine.start(ctx, n)
+}
+
+// foreign is a server that was there before. Nothing is known of its process.
+type foreign struct{ dsn string }
+
+func (f *foreign) DSN(string) string        { return f.dsn }
+func (*foreign) PID() int                   { return 0 }
+func (*foreign) Flushes() (uint64, error)   { return 0, errors.ErrUnsupported }
+func (*foreign) Stop(context.Context) error { return nil }
+
+// foreign tells whether the server is somebody else's.
+func (r *rig) foreign() bool { return r.o.DSN != "" }
+
+// insert and lookup are the two workloads. On a server of our own their tables
+// have the names that reference report 1 has for them.
+func (r *rig) insert(hint string) load.Insert {
+	if r.foreign() {
+		return load.Insert{Table: "weir_bench_test", Hint: hint}
+	}
+	return load.Insert{Hint: hint}
+}
+
+func (r *rig) lookup() load.Select {
+	if r.foreign() {
+		return load.Select{Table: "weir_bench_keys"}
+	}
+	return load.Select{}
+}
+
+// durability is what an acknowledged commit promises.
+func (r *rig) durability() string {
+	if r.foreign() {
+		return "as the server is set"
+	}
+	return "prod"
 }
 
 // startBouncer starts the other proxy to compare with, where there is one.
@@ -135,9 +180,9 @@ func (r *rig) pgbouncer() way {
 	}
 }
 
-func (r *rig) through(w *weirProcess, name, hint, window string) way {
+func weirWay(w *weirProcess, name, hint, window string) way {
 	return way{
-		name: name, dsn: r.engine.dsn(w.listen, r.engine.database), proxy: w.usage, weir: w,
+		name: name, dsn: w.dsn, proxy: w.usage, weir: w,
 		hint: hint, window: window, via: "weir",
 	}
 }

@@ -28,30 +28,20 @@ func (r *rig) side(w way, clients int, work load.Workload, text bool) bench.Side
 
 func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload, text bool) (bench.Sample, error) {
 	var none bench.Sample
-	direct := r.direct().dsn
-	if err := r.engine.setup(ctx, direct, work); err != nil {
+	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
 		return none, err
 	}
-	before, err := r.meter.Counters(ctx)
+	before, err := r.read(ctx, w)
 	if err != nil {
 		return none, err
-	}
-	flushes, err := r.db.Flushes()
-	if err != nil {
-		return none, err
-	}
-	var groups bench.Groups
-	if w.weir != nil {
-		if groups, err = w.weir.groups(ctx); err != nil {
-			return none, err
-		}
 	}
 	cfg := load.Config{
 		DSN: w.dsn, Workload: work, Connections: clients, Text: text,
 		Warmup: r.o.Plan.Warmup, Duration: r.o.Plan.Duration,
-		Watch: map[string]func() (measure.Usage, error){
-			bench.RoleServer: func() (measure.Usage, error) { return measure.Tree(r.db.PID()) },
-		},
+		Watch: make(map[string]func() (measure.Usage, error)),
+	}
+	if pid := r.db.PID(); pid != 0 {
+		cfg.Watch[bench.RoleServer] = func() (measure.Usage, error) { return measure.Tree(pid) }
 	}
 	if w.proxy != nil {
 		cfg.Watch[bench.RoleProxy] = w.proxy
@@ -63,37 +53,65 @@ func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload
 	if len(got.WrongExamples) > 0 {
 		return none, fmt.Errorf("%s gave wrong answers: %q", w.name, got.WrongExamples)
 	}
-	after, err := r.meter.Counters(ctx)
+	after, err := r.read(ctx, w)
 	if err != nil {
 		return none, err
 	}
 	s := got.Sample
-	s.Server = load.CountersSince(after, before, got.TotalOps)
-	// The server's own count comes late from sessions that a proxy keeps.
-	now, err := r.db.Flushes()
+	after.since(before, got.TotalOps, &s)
+	return s, r.audit(ctx, w, work, got)
+}
+
+// audit compares the table with what the run's clients were told.
+func (r *rig) audit(ctx context.Context, w way, work load.Workload, got *load.Outcome) error {
+	ins, ok := work.(load.Insert)
+	if !ok {
+		return nil
+	}
+	audit, err := r.engine.verify(ctx, r.direct().dsn, ins, got)
 	if err != nil {
-		return none, err
+		return err
 	}
-	s.Server.Fsyncs = int64(now - flushes)
+	if err := audit.Err(); err != nil {
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	return nil
+}
+
+// reading is what server and proxy have counted so far.
+type reading struct {
+	server  bench.ServerCounters
+	flushes uint64
+	counted bool // flushes were
+	groups  bench.Groups
+}
+
+func (r *rig) read(ctx context.Context, w way) (g reading, err error) {
+	if g.server, err = r.meter.Counters(ctx); err != nil {
+		return g, err
+	}
+	g.flushes, err = r.db.Flushes()
+	if g.counted = err == nil; !g.counted && !errors.Is(err, errors.ErrUnsupported) {
+		return g, err
+	}
 	if w.weir != nil {
-		now, err := w.weir.groups(ctx)
-		if err != nil {
-			return none, err
-		}
-		if n := now.Flushes - groups.Flushes; n > 0 {
-			s.Groups = &bench.Groups{Flushes: n, Items: now.Items - groups.Items}
-		}
+		g.groups, err = w.weir.groups(ctx)
+		return g, err
 	}
-	if ins, ok := work.(load.Insert); ok {
-		audit, err := r.engine.verify(ctx, direct, ins, got)
-		if err != nil {
-			return none, err
-		}
-		if err := audit.Err(); err != nil {
-			return none, fmt.Errorf("%s: %w", w.name, err)
-		}
+	return g, nil
+}
+
+// since enters the difference of two readings into a sample.
+func (g reading) since(before reading, ops int64, s *bench.Sample) {
+	s.Server = load.CountersSince(g.server, before.server, ops)
+	if g.counted {
+		// The server's own count comes late from sessions that a proxy keeps,
+		// and MariaDB's holds flushes of data files.
+		s.Server.Fsyncs = int64(g.flushes - before.flushes)
 	}
-	return s, nil
+	if n := g.groups.Flushes - before.groups.Flushes; n > 0 {
+		s.Groups = &bench.Groups{Flushes: n, Items: g.groups.Items - before.groups.Items}
+	}
 }
 
 // watched runs the load while Live is told how it goes.
@@ -130,7 +148,7 @@ func (r *rig) run(ctx context.Context, e bench.Experiment) (*bench.Result, error
 		return nil, err
 	}
 	env := measure.ReadEnvironment()
-	env.Durability = "prod"
+	env.Durability = r.durability()
 	env.Servers = []measure.Server{r.info}
 	r.o.Say("%s", e.Title)
 	res, err := bench.Run(ctx, e, bench.Options{Store: store, Env: &env, FlushDir: r.o.Out, Progress: r.o.Progress})

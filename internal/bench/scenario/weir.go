@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -25,8 +24,8 @@ import (
 // memory are not mixed with those of the load generator.
 type weirProcess struct {
 	cmd    *exec.Cmd
-	listen string
 	admin  string
+	dsn    string // how clients get to the server's database through it
 	stderr bytes.Buffer
 	done   chan struct{}
 	err    error // how it ended; read after done
@@ -42,8 +41,11 @@ func startWeir(ctx context.Context, binary string, e *engine, serverDSN string, 
 	if err != nil {
 		return nil, err
 	}
-	w := &weirProcess{listen: listen, admin: admin, done: make(chan struct{})}
-	flags := slices.Concat([]string{"proxy"}, e.listenFlags(serverDSN, listen), []string{"--admin", admin, "--log-level", "warn"}, args)
+	w := &weirProcess{admin: admin, done: make(chan struct{})}
+	if w.dsn, err = through(serverDSN, listen); err != nil {
+		return nil, err
+	}
+	flags := append([]string{"proxy", e.serverFlag, serverDSN, e.listenFlag, listen, "--admin", admin, "--log-level", "warn"}, args...)
 	w.cmd = exec.Command(binary, flags...)
 	w.cmd.Stderr = &w.stderr
 	// A group of its own, so that Ctrl-C in a terminal reaches only us and we
