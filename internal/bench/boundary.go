@@ -95,3 +95,14 @@ func (b *Boundary) Share(names ...string) float64 {
 	}
 	return float64(wanted) / float64(all)
 }
+
+// Overhead is what the measuring itself costs: the same load in short slices with
+// and without it, in pairs.
+type Overhead struct {
+	Concurrency  int     `json:"concurrency"`
+	SliceSeconds float64 `json:"slice_s"`
+	// Rate and CPU are with over without: of operations a second, and of the
+	// client's CPU time for each of them.
+	Rate Interval `json:"rate"`
+	CPU  Interval `json:"cpu"`
+}

@@ -35,6 +35,9 @@ type Result struct {
 	Comparisons []Comparison        `json:"comparisons,omitempty"`
 	Findings    []Finding           `json:"findings,omitempty"`
 	Warnings    []string            `json:"warnings,omitempty"`
+	// Overhead is what the measuring costs, where that was measured: one value for
+	// each number of operations in flight.
+	Overhead []Overhead `json:"overhead,omitempty"`
 	// Partial tells that the run was interrupted: cases may have fewer samples
 	// than Experiment.Rounds, and the last round may lack some of them.
 	Partial bool `json:"partial,omitempty"`
@@ -125,6 +128,7 @@ func (r *Result) Find(name string) *Case {
 // the end of a run or after reading a result back. It replaces earlier ones.
 func (r *Result) Evaluate() {
 	r.Comparisons, r.Findings = nil, nil
+	markDisturbed(r)
 	for i := range r.Cases {
 		r.Cases[i].summarise()
 	}

@@ -269,27 +269,18 @@ func (r *run) measure() (bench.Sample, error) {
 
 // sample makes a sample of a loop's outcome.
 func (r *run) sample(o *loop.Outcome) bench.Sample {
-	s := bench.Sample{
-		Started: o.Started, Seconds: o.Seconds, Ops: o.Ops, Latency: o.Latency, Service: o.Service,
-		MeanInFlight: o.MeanInFlight, Series: o.Series, Generator: &o.Generator, Processes: o.Processes, Machine: &o.Machine,
-		Boundary: r.load.warm.boundary(),
-	}
-	if len(o.Errors) > 0 {
-		s.Errors, s.FailedLatency = o.Errors, o.FailedLatency
-	}
+	s := bench.SampleOf(o)
+	s.Boundary = r.load.warm.boundary()
 	if r.config.Rate == 0 {
 		s.InFlight = r.config.Concurrency
 	}
 	r.describe(s.Boundary)
 	s.Boundary.Connects = r.pool.opened() - r.opened
 	s.Boundary.Cold = r.config.Cold
-	if o.Cold != nil {
-		s.Cold = &bench.Cold{Seconds: o.Cold.Seconds, Ops: o.Cold.Ops, Latency: o.Cold.Latency, Steady: o.Cold.Steady, Boundary: r.load.cold.boundary()}
+	if s.Cold != nil {
+		s.Cold.Boundary = r.load.cold.boundary()
 		r.describe(s.Cold.Boundary)
 		s.Cold.Boundary.Connects, s.Cold.Boundary.Cold = r.opened, true
-	}
-	if o.Interrupted {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("interrupted: the window was %.2f s long", o.Seconds))
 	}
 	return s
 }

@@ -105,3 +105,15 @@ func TestEveryWorkloadOnPostgres(t *testing.T) {
 		})
 	}
 }
+
+func TestOverheadIsMeasured(t *testing.T) {
+	_, target := postgresTarget(t)
+	w := prepared(t, target, "point-select")
+	for _, c := range []int{1, 16} {
+		o, err := target.MeasureOverhead(t.Context(), w, Config{Concurrency: c}, OverheadConfig{Pairs: 40, Slice: 60 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(o)
+	}
+}

@@ -246,7 +246,7 @@ func (l *sqlLexer) next() (*statement, error) {
 			name := l.name(l.pos + 1)
 			p := l.params[name]
 			if p == nil {
-				return nil, fmt.Errorf("line %d: :%s is not declared; add a line -- param %s = ...", l.line, name, name)
+				return nil, fmt.Errorf("line %d: :%s is not declared; add a line that begins with -- param %s =", l.line, name, name)
 			}
 			l.pos += 1 + len(name)
 			l.used[name] = true
