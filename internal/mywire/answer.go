@@ -46,7 +46,8 @@ type Answer struct {
 	keep      bool                // they are to be added to kept
 	continued bool                // the next packet continues it (16 MiB)
 	kept      []byte
-	size      int // of the present or last packet that is no plain row, header included
+	told      bool // the last event gave views away that have run out by now
+	size      int  // of the present or last packet that is no plain row, header included
 
 	columns int // column definitions still to come
 	params  int // parameter definitions still to come
@@ -120,6 +121,9 @@ func (a *Answer) Resume(seq byte) { a.seq = seq }
 func (a *Answer) Feed(p []byte) (n int, event Event, err error) {
 	if a.state == answerDone {
 		return 0, EventDone, nil
+	}
+	if a.told && len(p) > 0 {
+		a.told, a.ok.Info, a.ok.State, a.request = false, nil, nil, nil
 	}
 	for n < len(p) && event == EventMore && err == nil {
 		rest := p[n:]
@@ -309,7 +313,7 @@ func (a *Answer) first(payload []byte) (Event, error) {
 		}
 		// What comes after the file is an OK or an ERR, and may be followed by
 		// further results.
-		a.request = payload
+		a.request, a.told = payload, true
 		return EventInfile, nil
 	}
 	n, rest, ok := ParseLenenc(payload)
@@ -342,7 +346,7 @@ func (a *Answer) end(payload []byte) (Event, error) {
 		return a.done()
 	}
 	a.results++
-	a.state = answerFirst
+	a.state, a.told = answerFirst, true
 	return EventResult, nil
 }
 
@@ -373,7 +377,7 @@ func (a *Answer) authenticate(payload []byte) (Event, error) {
 		if len(payload) == 2 && payload[0] == headerAuthMore && payload[1] == authFastDone {
 			return EventMore, nil
 		}
-		a.request = payload
+		a.request, a.told = payload, true
 		return EventAuth, nil
 	}
 	return EventMore, ErrMalformed
