@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/bench"
@@ -28,6 +29,22 @@ const (
 // Engines lists them.
 func Engines() []Engine { return []Engine{PostgreSQL, MariaDB, MySQL} }
 
+// EngineOfDSN returns the engine whose protocol a URL is for, "" for none. A
+// server of the MySQL family says by itself which of the two it is.
+func EngineOfDSN(dsn string) Engine {
+	scheme, _, _ := strings.Cut(dsn, "://")
+	switch scheme {
+	case "postgres", "postgresql":
+		return PostgreSQL
+	case "mysql":
+		return MySQL
+	case "mariadb":
+		return MariaDB
+	default:
+		return ""
+	}
+}
+
 // Title is the engine's own name.
 func (e Engine) Title() string {
 	switch e {
@@ -45,9 +62,9 @@ func (e Engine) Title() string {
 type engine struct {
 	start    func(ctx context.Context, n needs) (server, error)
 	database string // that the load runs in, on a server of our own
-	// serverFlag and listenFlag are those of weir proxy for a server's DSN and
-	// for the address to listen on.
-	serverFlag, listenFlag string
+	// serverEnv is the variable in which weir proxy finds the server's DSN,
+	// listenFlag says where it listens for clients.
+	serverEnv, listenFlag string
 	// ungrouped is what a side is called whose weir joins no rows.
 	ungrouped string
 	// text is what the protocol without prepared statements is called.
@@ -121,7 +138,7 @@ func postgres() *engine {
 			})
 		},
 		database:   "postgres",
-		serverFlag: "--postgres",
+		serverEnv:  "WEIR_POSTGRES",
 		listenFlag: "--listen-postgres",
 		ungrouped:  "weir isolated",
 		text:       "simple",
@@ -150,7 +167,7 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 			return db, nil
 		},
 		database:   database,
-		serverFlag: "--mysql",
+		serverEnv:  "WEIR_MYSQL",
 		listenFlag: "--listen-mysql",
 		ungrouped:  "weir one by one",
 		text:       "text",

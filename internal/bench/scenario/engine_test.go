@@ -142,7 +142,7 @@ func TestEveryEngineIsComplete(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.start == nil || e.setup == nil || e.run == nil || e.verify == nil || e.meter == nil || e.idle == nil ||
-			e.database == "" || e.serverFlag == "" || e.listenFlag == "" || e.ungrouped == "" || e.text == "" || name.Title() == "" {
+			e.database == "" || e.serverEnv == "" || e.listenFlag == "" || e.ungrouped == "" || e.text == "" || name.Title() == "" {
 			t.Errorf("engine %s lacks something: %+v", name, e)
 		}
 	}

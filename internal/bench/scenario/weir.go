@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,8 +47,11 @@ func startWeir(ctx context.Context, binary string, e *engine, serverDSN string, 
 	if w.dsn, err = through(serverDSN, listen); err != nil {
 		return nil, err
 	}
-	flags := append([]string{"proxy", e.serverFlag, serverDSN, e.listenFlag, listen, "--admin", admin, "--log-level", "warn"}, args...)
+	flags := append([]string{"proxy", e.listenFlag, listen, "--admin", admin, "--log-level", "warn"}, args...)
 	w.cmd = exec.Command(binary, flags...)
+	// The DSN may hold a password, and arguments are for all to see. What else
+	// is set for weir in the environment is not meant for this one.
+	w.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WEIR_") }), e.serverEnv+"="+serverDSN)
 	w.cmd.Stderr = &w.stderr
 	// A group of its own, so that Ctrl-C in a terminal reaches only us and we
 	// decide the order in which things end.
