@@ -49,6 +49,11 @@ type RelayResult struct {
 	Server *Server
 	// Keys holds the password if weir has seen it, else nil.
 	Keys *ClientKeys
+	// Proved tells that the client has answered the last challenge by more than
+	// nothing. Else the server lets in anybody who comes from weir's host and
+	// gives that name. Over a Unix socket Proved says little: the server may have
+	// gone by the operating system's user that weir is, whatever the answer.
+	Proved bool
 }
 
 type relay struct {
@@ -57,6 +62,8 @@ type relay struct {
 	keys   *ClientKeys
 	// told: the server's own ERR has gone to the client.
 	told bool
+	// proved: the client has answered what the server asked.
+	proved bool
 }
 
 // errTransport says why a password cannot be carried on.
@@ -92,7 +99,7 @@ func (r *relay) run(ctx context.Context) (*RelayResult, error) {
 			return nil, r.tell(err)
 		}
 		if done {
-			return &RelayResult{Server: p.server(said.Caps, ok), Keys: r.keys}, nil
+			return &RelayResult{Server: p.server(said.Caps, ok), Keys: r.keys, Proved: r.proved || provesSomething(said.Auth)}, nil
 		}
 		if err := r.forward(payload); err != nil {
 			return nil, err
@@ -148,8 +155,13 @@ func (r *relay) forward(payload []byte) error {
 	if err := r.carry(answer); err != nil {
 		return err
 	}
+	r.proved = provesSomething(answer) // of the last challenge: the one that counts
 	return r.toServer(answer)
 }
+
+// provesSomething tells an answer from that of a user without a password, which
+// some clients give as a NUL.
+func provesSomething(answer []byte) bool { return len(answer) > 1 || (len(answer) == 1 && answer[0] != 0) }
 
 // full carries caching_sha2_password's full login, in which the password itself
 // travels.
