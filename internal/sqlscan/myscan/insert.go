@@ -1,0 +1,289 @@
+package myscan
+
+import (
+	"hash/maphash"
+	"iter"
+)
+
+// InsertShape is an INSERT of one row of VALUES, cut where further rows may be
+// put: Prefix + Tuple [+ "," + Tuple ...] + Suffix is a statement again. The
+// strings are substrings of the text, but for a quoted Schema or Table that has
+// its quote inside.
+type InsertShape struct {
+	Target     string // the table as written, qualified or not
+	Schema     string // the database without quotes; "" if the table is not qualified
+	Table      string // the table without quotes
+	Prefix     string // from INSERT to just after VALUES
+	ColumnList string // the columns as written, from "(" to ")"; "" without a list
+	Tuple      string // the row, from "(" to ")"
+	Suffix     string // RETURNING and its list with what stands before it; "" without RETURNING
+	Arity      int    // values in Tuple
+	Params     int    // parameters in Tuple
+	Returning  bool   // INSERT ... RETURNING, MariaDB
+	Literals   bool   // Tuple holds at least one constant: string, number, TRUE, FALSE or NULL
+
+	mode Mode
+}
+
+// maxParams is the protocol's limit, 16 bits, on the parameters of a statement.
+const maxParams = 65535
+
+// Insert takes apart an INSERT that may share a multi-row statement with others.
+// It is one statement of the form
+//
+//	INSERT [INTO] [database.]table [(columns)] {VALUES | VALUE} (row) [RETURNING list] [;]
+//
+// without LOW_PRIORITY, DELAYED, HIGH_PRIORITY, IGNORE, PARTITION, a row alias,
+// ON DUPLICATE KEY UPDATE, subqueries and executable comments. The row, which may
+// be empty, consists of constants, parameters, DEFAULT, operators and built-in
+// functions whose value does not depend on the session or on other rows: NOW() is
+// taken, and then is the same for all rows of a shared statement; RAND(), UUID(),
+// LAST_INSERT_ID(), variables and names of columns are not. Comments may stand
+// anywhere; those around the statement and in front of the row are dropped.
+//
+// What the table has behind it (triggers, views) the text does not tell, nor
+// what sql_mode makes of the values; the caller must know. Without strict mode
+// a statement of several rows is more lenient than one of one row: it stores the
+// type's own default where NULL meets a column that is NOT NULL.
+func Insert(sql string, mode Mode) (InsertShape, bool) {
+	s := scanner{lex: newLexer(sql, mode)}
+	s.reset()
+	s.next()
+	shape := InsertShape{mode: mode}
+	if !s.insert(&shape) {
+		return InsertShape{}, false
+	}
+	return shape, true
+}
+
+// insert fills shape from the statement at tok.
+func (s *scanner) insert(shape *InsertShape) bool {
+	start := s.tok.start
+	if !s.accept(kwInsert) {
+		return false
+	}
+	s.accept(kwInto)
+	if !s.insertTarget(shape) || !s.is(kwValues, kwValue) {
+		return false
+	}
+	shape.Prefix = s.lex.sql[start:s.tok.end]
+	s.next()
+	if !s.insertRow(shape) {
+		return false
+	}
+	end := s.prev.end
+	if s.is(kwReturning) {
+		shape.Returning = true
+		s.next()
+		if s.done() || !s.returningList() {
+			return false
+		}
+		shape.Suffix = s.lex.sql[end:s.prev.end]
+	}
+	for s.tok.kind == ';' {
+		s.next()
+	}
+	return s.tok.kind == tokEOF && s.depth == 0 && s.effects == EffWrites && shape.Params <= maxParams &&
+		!s.lex.broken && !s.lex.doubtful && !s.lex.executed
+}
+
+// insertTarget reads the table and the list of columns.
+func (s *scanner) insertTarget(shape *InsertShape) bool {
+	first, parts := s.tok, 0
+	for {
+		if !s.isName() {
+			return false
+		}
+		shape.Schema, shape.Table = shape.Table, unquote(s.text(s.tok))
+		s.next()
+		if parts++; s.tok.kind != '.' {
+			break
+		}
+		s.next()
+	}
+	if parts > 2 {
+		return false
+	}
+	shape.Target = s.lex.sql[first.start:s.prev.end]
+	if s.tok.kind != '(' {
+		return true
+	}
+	start := s.tok.start
+	s.next()
+	if s.tok.kind == ')' {
+		s.next()
+		shape.ColumnList = s.lex.sql[start:s.prev.end]
+		return true
+	}
+	for {
+		if !s.isName() {
+			return false
+		}
+		s.next()
+		switch s.tok.kind {
+		case ')':
+			s.next()
+			shape.ColumnList = s.lex.sql[start:s.prev.end]
+			return true
+		case ',':
+			s.next()
+		default:
+			return false
+		}
+	}
+}
+
+// isName reports whether tok may name a table or a column. Keywords that would
+// make another statement of it are none.
+func (s *scanner) isName() bool {
+	switch s.tok.kind {
+	case tokQuoted:
+		return true
+	case tokWord:
+		return !s.is(kwSelect, kwWith, kwTable, kwValues, kwValue, kwSet, kwIgnore, kwLowPriority, kwDelayed,
+			kwHighPriority, kwPartition, kwInto)
+	}
+	return false
+}
+
+// insertRow reads the row; tok is behind it afterwards.
+func (s *scanner) insertRow(shape *InsertShape) bool {
+	if s.tok.kind != '(' {
+		return false
+	}
+	start := s.tok.start
+	s.next()
+	if s.tok.kind != ')' {
+		shape.Arity = 1
+	}
+	for ; s.depth > 0; s.next() {
+		switch s.tok.kind {
+		case tokEOF, ';', '.', tokQuoted, tokUserVar, tokSysVar, tokAssign:
+			return false
+		case ',':
+			if s.depth == 1 {
+				shape.Arity++
+			}
+		case tokString, tokNumber:
+			shape.Literals = true
+		case tokParam:
+			shape.Params++
+		case tokWord:
+			if !s.rowWord() {
+				return false
+			}
+			if s.is(kwTrue, kwFalse, kwNull) {
+				shape.Literals = true
+			}
+		}
+	}
+	shape.Tuple = s.lex.sql[start:s.tok.end]
+	s.next()
+	return true
+}
+
+// rowWord reports whether the word tok may stand in the row: it is no column, no
+// subquery and no function that is not to be shared. What a function does to the
+// session is in effects.
+func (s *scanner) rowWord() bool {
+	kw := s.tok.kw
+	next := s.nextByte()
+	switch {
+	case kw == kwDefault:
+		return next != '('
+	case kw == kwSelect || kw == kwWith || kw == kwTable || kw == kwValues || kw == kwValue || kw == kwRow:
+		return false
+	case kw.has(classExpression):
+		return true
+	case next == '(':
+		return kw.has(classFunction) && !kw.has(classVolatile)
+	case next == '\'' || next == '"' && !s.lex.mode.AnsiQuotes:
+		// An introducer, or DATE '2020-01-01'. Nothing else has a string behind it.
+		return s.lex.sql[s.tok.start] == '_' || s.endsOperand() || s.equalWord("date") || s.equalWord("time") || s.equalWord("timestamp")
+	}
+	switch s.prev.kw {
+	case kwAs, kwCollate, kwUsing:
+		return true // a type, a collation, a character set
+	}
+	return s.endsOperand() // a unit of INTERVAL, END, ...
+}
+
+// endsOperand reports whether prev ends an operand, so that tok begins none.
+func (s *scanner) endsOperand() bool {
+	switch s.prev.kind {
+	case tokString, tokNumber, tokParam, ')':
+		return true
+	}
+	return false
+}
+
+// returningList reads what stands behind RETURNING, without parameters,
+// variables and subqueries.
+func (s *scanner) returningList() bool {
+	for !s.done() {
+		switch s.tok.kind {
+		case tokParam, tokUserVar, tokSysVar, tokAssign:
+			return false
+		}
+		if s.is(kwSelect, kwValues, kwTable, kwWith) {
+			return false
+		}
+		s.next()
+	}
+	return true
+}
+
+// Columns walks the names of ColumnList, without quotes.
+func (s InsertShape) Columns() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		l := newLexer(s.ColumnList, s.mode)
+		for t := l.next(); t.kind != tokEOF; t = l.next() {
+			if (t.kind == tokWord || t.kind == tokQuoted) && !yield(unquote(l.sql[t.start:t.end])) {
+				return
+			}
+		}
+	}
+}
+
+// AppendMulti appends the statement with n copies of Tuple, for n at least 1: the
+// text to prepare for n rows, whose parameters are those of the rows in turn.
+func (s InsertShape) AppendMulti(dst []byte, n int) []byte {
+	dst = append(dst, s.Prefix...)
+	for i := range n {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, s.Tuple...)
+	}
+	return append(dst, s.Suffix...)
+}
+
+var shapeSeed = maphash.MakeSeed()
+
+// ShapeKey hashes what inserts that may share one statement have in common. It
+// is unpredictable, so that no client can aim at another's key, and differs
+// from process to process. Equal keys are a strong hint only: Compatible decides.
+func (s InsertShape) ShapeKey() uint64 {
+	var h maphash.Hash
+	h.SetSeed(shapeSeed)
+	h.WriteString(s.Prefix)
+	h.WriteByte(0)
+	h.WriteString(s.Suffix)
+	h.WriteByte(0)
+	if s.Params > 0 {
+		h.WriteString(s.Tuple)
+	}
+	h.WriteByte(byte(s.Arity))
+	h.WriteByte(byte(s.Arity >> 8))
+	return h.Sum64()
+}
+
+// Compatible reports whether s and o may share one multi-row statement: the same
+// Prefix, Suffix and Arity and, if either has parameters, the same Tuple. The
+// caller sees to it that both were read in the same Mode.
+func (s InsertShape) Compatible(o InsertShape) bool {
+	if s.Prefix != o.Prefix || s.Suffix != o.Suffix || s.Arity != o.Arity {
+		return false
+	}
+	return s.Params == 0 && o.Params == 0 || s.Tuple == o.Tuple
+}

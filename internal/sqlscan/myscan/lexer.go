@@ -1,0 +1,532 @@
+package myscan
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/sqlscan/lexicon"
+)
+
+// tokenKind is the ASCII code for punctuation, else one of the constants.
+type tokenKind uint8
+
+const (
+	tokEOF     tokenKind = iota
+	tokWord              // keyword or unquoted identifier
+	tokQuoted            // `...`, and "..." with ANSI_QUOTES
+	tokString            // any literal in quotes: '', "", N'', X'', B''
+	tokNumber            // 1, 1.5e3, 0x1F, 0b01, \N
+	tokParam             // ?
+	tokUserVar           // @x, @`x`, @'x'
+	tokSysVar            // @@x; of @@global.x the part before the dot
+	tokOp                // any other byte
+	tokAssign            // :=
+)
+
+// token is sql[start:end].
+type token struct {
+	kind       tokenKind
+	kw         keyword // of a tokWord
+	start, end int
+}
+
+// lexer cuts a text into tokens by the rules of the servers' sql_lex.cc. It never
+// fails: bytes that the server would refuse become operators, an unterminated
+// token reaches to the end and sets broken.
+//
+// Executable comments of which the server runs the content are lexed as code;
+// their marks are white space.
+type lexer struct {
+	sql  string
+	pos  int
+	mode Mode
+	// comment is where the first comment in front of the last token begins; -1
+	// if there is none. The marks of executable comments are none.
+	comment int
+	// dotted is what must follow for "name.name" to be read as the server does.
+	dotted dotState
+
+	executing bool // within an executable comment
+	executed  bool // an executable comment was run, or may have been
+	doubtful  bool // not known whether an executable comment runs, or bytes mean something else
+	broken    bool // an unterminated token or a byte that the server refuses was met
+	varies    bool // an optimizer hint sets a variable for the statement
+}
+
+// dotState says what stands directly behind an unquoted name.
+type dotState uint8
+
+const (
+	dotNone dotState = iota
+	dotNext          // a "." and a further name
+	dotPart          // that name, which is no keyword and no number
+)
+
+// newLexer returns a lexer at the beginning of sql.
+func newLexer(sql string, mode Mode) lexer {
+	l := lexer{sql: sql, mode: mode}
+	if mode.Charset == CharsetTrail && hasHigh(sql) {
+		l.doubtful = true
+	}
+	return l
+}
+
+// hasHigh reports whether text has a byte above 127.
+func hasHigh(text string) bool {
+	for i := range len(text) {
+		if text[i] >= 0x80 {
+			return true
+		}
+	}
+	return false
+}
+
+// next returns the next token; tokEOF, again and again, at the end.
+func (l *lexer) next() token {
+	if l.dotted != dotNone {
+		return l.dot()
+	}
+	l.skipTrivia()
+	start := l.pos
+	if start >= len(l.sql) {
+		return token{kind: tokEOF, start: len(l.sql), end: len(l.sql)}
+	}
+	c := l.sql[start]
+	if lexicon.Fold[c] != 0 {
+		if '0' <= c && c <= '9' {
+			return l.number(start)
+		}
+		return l.word(start)
+	}
+	switch c {
+	case '\'':
+		return l.literal(start, start)
+	case '"':
+		if l.mode.AnsiQuotes {
+			return l.quoted(start, start, tokQuoted)
+		}
+		return l.literal(start, start)
+	case '`':
+		return l.quoted(start, start, tokQuoted)
+	case '(', ')', ',', ';':
+		l.pos++
+		return token{kind: tokenKind(c), start: start, end: l.pos}
+	case '.':
+		if isDigit(l.at(start + 1)) {
+			return l.fraction(start, start+1)
+		}
+		l.pos++
+		if lexicon.Fold[l.at(l.pos)] != 0 {
+			l.dotted = dotPart
+		}
+		return token{kind: '.', start: start, end: l.pos}
+	case '@':
+		return l.variable(start)
+	case '?':
+		if lexicon.Fold[l.at(start+1)] == 0 {
+			l.pos++
+			return token{kind: tokParam, start: start, end: l.pos}
+		}
+	case ':':
+		if l.at(start+1) == '=' {
+			l.pos += 2
+			return token{kind: tokAssign, start: start, end: l.pos}
+		}
+	case '\\':
+		if l.at(start+1) == 'N' {
+			l.pos += 2
+			return token{kind: tokNumber, start: start, end: l.pos}
+		}
+		l.broken = true
+	case 0:
+		l.broken = true
+	}
+	l.pos++
+	return token{kind: tokOp, start: start, end: l.pos}
+}
+
+// dot lexes what follows an unquoted name without white space between.
+func (l *lexer) dot() token {
+	start := l.pos
+	if l.dotted == dotNext {
+		l.pos++
+		l.dotted = dotPart
+		return token{kind: '.', start: start, end: l.pos}
+	}
+	return l.name(start)
+}
+
+// at returns the byte at i, 0 beyond the end.
+func (l *lexer) at(i int) byte {
+	if i < len(l.sql) {
+		return l.sql[i]
+	}
+	return 0
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+// skipTrivia passes white space, comments and the marks of executable comments.
+func (l *lexer) skipTrivia() {
+	l.comment = -1
+	for l.pos < len(l.sql) {
+		c := l.sql[l.pos]
+		if lexicon.IsSpace(c) {
+			l.pos++
+			continue
+		}
+		start := l.pos
+		switch {
+		case c == '#' || c == '-' && l.dashes(start):
+			l.pos = lineEnd(l.sql, start)
+		case c == '/' && l.at(start+1) == '*':
+			if l.executable(start) {
+				continue
+			}
+		case c == '*' && l.executing && l.at(start+1) == '/':
+			l.executing = false
+			l.pos += 2
+			continue
+		default:
+			return
+		}
+		if l.comment < 0 {
+			l.comment = start
+		}
+	}
+	if l.executing {
+		l.broken = true
+	}
+}
+
+// dashes reports whether the "-" at i begins a comment: a second one must follow,
+// and white space, a control character or the end.
+func (l *lexer) dashes(i int) bool {
+	if l.at(i+1) != '-' {
+		return false
+	}
+	c := l.at(i + 2)
+	if c >= 0x80 && l.mode.Charset == CharsetByte {
+		l.doubtful = true
+	}
+	return c <= ' ' || c == 0x7f
+}
+
+// lineEnd returns where the line that holds sql[i] ends, before the newline. A
+// zero byte ends it, too.
+func lineEnd(sql string, i int) int {
+	for i < len(sql) && sql[i] != '\n' && sql[i] != 0 {
+		i++
+	}
+	return i
+}
+
+// executable passes the comment at start, or only its opening mark if the
+// server runs its content, which it reports.
+func (l *lexer) executable(start int) bool {
+	mark := start + 2
+	mariadb := l.at(mark) == 'M' && l.at(mark+1) == '!'
+	switch {
+	case mariadb:
+		mark++
+	case l.at(mark) == '+':
+		l.optimizerHint(start)
+		return false
+	case l.at(mark) != '!':
+		l.pass(start+2, false)
+		return false
+	}
+	mark++
+	digits := 0
+	for digits < 6 && isDigit(l.at(mark+digits)) {
+		digits++
+	}
+	runs, doubt := runsVersion(l.mode, mariadb, l.sql[mark:mark+digits], l.at(mark+digits))
+	if doubt {
+		l.doubtful = true
+	}
+	if !runs {
+		l.pass(mark, !mariadb || l.mode.MariaDB)
+		return false
+	}
+	if l.executing {
+		l.broken = true // they do not nest
+	}
+	l.executing, l.executed = true, true
+	l.pos = mark
+	if digits >= 5 {
+		l.pos += digits
+	}
+	return true
+}
+
+// runsVersion tells whether the server runs an executable comment with the
+// version digits, of which there are at most 6, before the byte next. Mark says
+// that it is of MariaDB's form. Where this is not known, doubt is true.
+func runsVersion(mode Mode, mark bool, digits string, next byte) (runs, doubt bool) {
+	version := uint32(0)
+	for i := range len(digits) {
+		version = version*10 + uint32(digits[i]-'0')
+	}
+	if mode.Version == 0 {
+		// Servers from MySQL 5.7 and MariaDB 10.0 on run what MySQL 5.6 ran.
+		return true, mark || len(digits) == 6 || len(digits) == 5 && version >= 50700
+	}
+	switch {
+	case mode.MariaDB:
+		if len(digits) < 5 {
+			return true, false
+		}
+		return version <= mode.Version && (mark || version < 50700 || version > 99999), false
+	case mark:
+		return false, false
+	case len(digits) < 5:
+		return true, false
+	case len(digits) == 6 && (mode.Version < 80100 || !lexicon.IsSpace(next)):
+		return true, true // some versions take five digits and a number for it
+	}
+	return version <= mode.Version, false
+}
+
+// optimizerHint passes a comment of the form /*+ ... */.
+func (l *lexer) optimizerHint(start int) {
+	l.pass(start+2, false)
+	const name = "set_var"
+	for body := l.sql[start:l.pos]; len(body) >= len(name); body = body[1:] {
+		if lexicon.EqualFold(body[:len(name)], name) {
+			l.varies = true
+			return
+		}
+	}
+}
+
+// pass moves over a comment from behind its opening mark.
+func (l *lexer) pass(from int, nests bool) {
+	end, closed := commentEnd(l.sql, from, nests)
+	l.pos, l.broken = end, l.broken || !closed
+}
+
+// commentEnd returns where the comment ends whose text begins at from. One that
+// nests may hold comments that do not.
+func commentEnd(sql string, from int, nests bool) (end int, closed bool) {
+	for i := from; ; {
+		star := strings.IndexByte(sql[i:], '*')
+		if star < 0 {
+			return len(sql), false
+		}
+		star += i
+		switch {
+		case nests && star > i && sql[star-1] == '/':
+			i, _ = commentEnd(sql, star+1, false)
+		case star+1 < len(sql) && sql[star+1] == '/':
+			return star + 2, true
+		default:
+			i = star + 1
+		}
+	}
+}
+
+// word lexes an identifier, a keyword, or a literal with a letter in front.
+func (l *lexer) word(start int) token {
+	if l.at(start+1) == '\'' {
+		switch l.sql[start] {
+		case 'n', 'N':
+			return l.literal(start, start+1)
+		case 'x', 'X':
+			return l.digits(start, true)
+		case 'b', 'B':
+			return l.digits(start, false)
+		}
+	}
+	h, i := lexicon.HashBasis, start
+	for i < len(l.sql) {
+		c := lexicon.Fold[l.sql[i]]
+		if c == 0 {
+			break
+		}
+		h = (h ^ uint32(c)) * lexicon.HashPrime
+		i++
+	}
+	l.pos = i
+	l.checkHigh(start)
+	if l.at(i) == '.' && lexicon.Fold[l.at(i+1)] != 0 {
+		l.dotted = dotNext
+		return token{kind: tokWord, start: start, end: i}
+	}
+	return token{kind: tokWord, kw: lookupKeyword(l.sql[start:i], h), start: start, end: i}
+}
+
+// checkHigh looks for bytes above 127 in what was read since start, an unquoted
+// name. In a single-byte character set they may be white space.
+func (l *lexer) checkHigh(start int) {
+	if l.mode.Charset == CharsetByte && hasHigh(l.sql[start:l.pos]) {
+		l.doubtful = true
+	}
+}
+
+// name lexes a name that is no keyword and may begin with a digit.
+func (l *lexer) name(start int) token {
+	i := start
+	for i < len(l.sql) && lexicon.Fold[l.sql[i]] != 0 {
+		i++
+	}
+	l.pos, l.dotted = i, dotNone
+	l.checkHigh(start)
+	if l.at(i) == '.' && lexicon.Fold[l.at(i+1)] != 0 {
+		l.dotted = dotNext
+	}
+	return token{kind: tokWord, start: start, end: i}
+}
+
+// literal lexes the literal whose opening quote is at open.
+func (l *lexer) literal(start, open int) token {
+	quote := l.sql[open]
+	for i := open + 1; i < len(l.sql); i++ {
+		switch l.sql[i] {
+		case quote:
+			if l.at(i+1) != quote {
+				l.pos = i + 1
+				return token{kind: tokString, start: start, end: l.pos}
+			}
+			i++
+		case '\\':
+			if !l.mode.NoBackslashEscapes {
+				i++
+			}
+		}
+	}
+	l.pos, l.broken = len(l.sql), true
+	return token{kind: tokString, start: start, end: l.pos}
+}
+
+// digits lexes x'...' and b'...', which the server refuses to have other digits
+// or, of hexadecimal ones, an odd number.
+func (l *lexer) digits(start int, hex bool) token {
+	i := start + 2
+	for hex && isHex(l.at(i)) || l.at(i) == '0' || l.at(i) == '1' {
+		i++
+	}
+	if l.at(i) != '\'' || hex && (i-start)%2 != 0 {
+		l.broken = true
+		return l.literal(start, start+1)
+	}
+	l.pos = i + 1
+	return token{kind: tokString, start: start, end: l.pos}
+}
+
+// quoted lexes an identifier in quotes; the opening one is at open.
+func (l *lexer) quoted(start, open int, kind tokenKind) token {
+	quote := l.sql[open]
+	for i := open + 1; i < len(l.sql); i++ {
+		switch l.sql[i] {
+		case quote:
+			if l.at(i+1) != quote {
+				l.pos = i + 1
+				return token{kind: kind, start: start, end: l.pos}
+			}
+			i++
+		case 0:
+			l.broken = true
+		}
+	}
+	l.pos, l.broken = len(l.sql), true
+	return token{kind: kind, start: start, end: l.pos}
+}
+
+// variable lexes what begins with "@".
+func (l *lexer) variable(start int) token {
+	switch i := start + 1; l.at(i) {
+	case '@':
+		if l.at(i+1) == '`' {
+			return l.quoted(start, i+1, tokSysVar)
+		}
+		t := l.name(i + 1)
+		if t.end == i+1 {
+			l.broken = true
+		}
+		t.kind, t.start = tokSysVar, start
+		return t
+	case '`':
+		return l.quoted(start, i, tokUserVar)
+	case '\'':
+		t := l.literal(start, i)
+		t.kind = tokUserVar
+		return t
+	case '"':
+		if l.mode.AnsiQuotes {
+			return l.quoted(start, i, tokUserVar)
+		}
+		t := l.literal(start, i)
+		t.kind = tokUserVar
+		return t
+	default:
+		for c := l.at(i); lexicon.Fold[c] != 0 || c == '.'; c = l.at(i) {
+			i++
+		}
+		l.pos = i
+		l.checkHigh(start)
+		return token{kind: tokUserVar, start: start, end: i}
+	}
+}
+
+// number lexes a number, or a name that begins with a digit.
+func (l *lexer) number(start int) token {
+	i := start
+	if l.sql[i] == '0' && (l.at(i+1) == 'x' || l.at(i+1) == 'b') {
+		hex := l.at(i+1) == 'x'
+		i += 2
+		for hex && isHex(l.at(i)) || l.at(i) == '0' || l.at(i) == '1' {
+			i++
+		}
+		if i > start+2 && lexicon.Fold[l.at(i)] == 0 {
+			l.pos = i
+			return token{kind: tokNumber, start: start, end: i}
+		}
+		return l.name(start)
+	}
+	for isDigit(l.at(i)) {
+		i++
+	}
+	switch c := l.at(i); {
+	case c == '.':
+		return l.fraction(start, i+1)
+	case lexicon.Fold[c] == 0:
+		l.pos = i
+		return token{kind: tokNumber, start: start, end: i}
+	case c|0x20 == 'e':
+		j := i + 1
+		if c := l.at(j); c == '+' || c == '-' {
+			j++
+		}
+		if isDigit(l.at(j)) {
+			for isDigit(l.at(j)) {
+				j++
+			}
+			l.pos = j
+			return token{kind: tokNumber, start: start, end: j}
+		}
+	}
+	return l.name(start)
+}
+
+// fraction lexes the rest of a number from behind its point.
+func (l *lexer) fraction(start, i int) token {
+	for isDigit(l.at(i)) {
+		i++
+	}
+	if l.at(i)|0x20 == 'e' {
+		i++
+		if c := l.at(i); c == '+' || c == '-' {
+			i++
+		}
+		if !isDigit(l.at(i)) {
+			l.broken = true // "1.e" is no number for the server, and no name either
+		}
+		for isDigit(l.at(i)) {
+			i++
+		}
+	}
+	l.pos = i
+	return token{kind: tokNumber, start: start, end: i}
+}
