@@ -187,3 +187,20 @@ func parseURL(dsn string) (*url.URL, error) {
 	}
 	return u, err
 }
+
+// PrepareLab sets up a private server for being looked into: what only its owner
+// may do.
+func (t *Target) PrepareLab(ctx context.Context) error {
+	if t.Engine != EnginePostgres {
+		return nil
+	}
+	var can bool
+	err := t.admin.QueryRowContext(ctx, `SELECT current_setting('shared_preload_libraries') LIKE '%pg_stat_statements%'`).Scan(&can)
+	if err != nil || !can {
+		return err
+	}
+	if _, err := t.admin.ExecContext(ctx, `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`); err != nil {
+		return fmt.Errorf("create extension: %w", err)
+	}
+	return nil
+}

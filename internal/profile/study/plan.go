@@ -173,3 +173,9 @@ func validate(t *profile.Target, list []caseOf) error {
 	}
 	return nil
 }
+
+// LargestPool is the most connections that any case may want, for a server to be
+// started that has them.
+func (a Axes) LargestPool() int {
+	return max(slices.Max(append([]int{a.Base.PoolMax, a.Base.Concurrency, 1}, a.Pools...)), slices.Max(append([]int{0}, a.Concurrency...)))
+}

@@ -1,0 +1,452 @@
+package study
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/report"
+)
+
+// Document lays the results of studies out as a report. Its environment is that of
+// the first.
+func Document(title string, results ...*bench.Result) *report.Doc {
+	d := &report.Doc{Title: title}
+	for _, r := range results {
+		if d.Env == nil {
+			env := r.Env
+			d.Env = &env
+		} else {
+			d.Env.Servers = append(slices.Clone(d.Env.Servers), r.Env.Servers...)
+		}
+		d.Sections = append(d.Sections, section(r))
+	}
+	return d
+}
+
+// caseTotals is a case with its rounds merged.
+type caseTotals struct {
+	*bench.Case
+	latency  *measure.Hist
+	boundary *bench.Boundary
+	cold     *bench.Boundary // of what came before the windows; nil if nothing did
+	coldOps  int64
+	coldSecs float64
+	seconds  float64
+	ops      int64
+	rounds   int
+}
+
+func totals(r *bench.Result) []caseTotals {
+	var out []caseTotals
+	for i := range r.Cases {
+		c := caseTotals{Case: &r.Cases[i], latency: r.Cases[i].Latency(), boundary: &bench.Boundary{ArrivalKnown: true}}
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			c.rounds++
+			c.seconds += s.Seconds
+			c.ops += s.Ops
+			if s.Boundary != nil {
+				merge(c.boundary, s.Boundary, s.Ops)
+			}
+			if s.Cold != nil && s.Cold.Boundary != nil {
+				if c.cold == nil {
+					c.cold = &bench.Boundary{ArrivalKnown: true}
+				}
+				merge(c.cold, s.Cold.Boundary, s.Cold.Ops)
+				c.coldOps += s.Cold.Ops
+				c.coldSecs += s.Cold.Seconds
+			}
+		}
+		if len(c.boundary.Segments) > 0 {
+			for i := range c.boundary.Inside {
+				c.boundary.Inside[i].MeanNs /= float64(max(c.ops, 1))
+			}
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// merge adds a sample's boundary to a sum, in which the parts inside the server are
+// totals and not means.
+func merge(sum, b *bench.Boundary, ops int64) {
+	for i, s := range b.Segments {
+		if i == len(sum.Segments) {
+			sum.Segments = append(sum.Segments, bench.Segment{Name: s.Name, Hist: &measure.Hist{}})
+		}
+		sum.Segments[i].Hist.Merge(s.Hist)
+	}
+	sum.ArrivalKnown = sum.ArrivalKnown && b.ArrivalKnown
+	sum.Overtaken += b.Overtaken
+	sum.RoundTrips += b.RoundTrips
+	sum.Connects += b.Connects
+	sum.PoolMax = b.PoolMax
+	for _, p := range b.Inside {
+		at := slices.IndexFunc(sum.Inside, func(q bench.ServerPart) bool { return q.Name == p.Name && q.Source == p.Source })
+		if at < 0 {
+			at = len(sum.Inside)
+			sum.Inside = append(sum.Inside, bench.ServerPart{Name: p.Name, Source: p.Source, Nested: p.Nested})
+		}
+		sum.Inside[at].MeanNs += p.MeanNs * float64(ops)
+	}
+	for _, u := range b.Unavailable {
+		if !slices.Contains(sum.Unavailable, u) {
+			sum.Unavailable = append(sum.Unavailable, u)
+		}
+	}
+}
+
+func section(r *bench.Result) report.Section {
+	list := totals(r)
+	s := report.Section{Title: cmp.Or(r.Experiment.Title, r.Experiment.Name)}
+	s.Text = append(s.Text, setting(r))
+	for _, w := range r.Warnings {
+		s.Text = append(s.Text, "Note: "+w+".")
+	}
+	for _, c := range list {
+		s.Text = append(s.Text, dominant(c))
+	}
+	s.Tables = append(s.Tables, bench.CaseTable(r, "rate", "p50", "p95", "p99", "errors"))
+	if t, c, ok := whatIf(r); ok {
+		s.Tables, s.Charts = append(s.Tables, t), append(s.Charts, c)
+	}
+	if len(list) > 0 {
+		s.Tables = append(s.Tables, segmentTable(list))
+		s.Charts = append(s.Charts, shareChart(list), lengthChart(list))
+	}
+	if len(list) <= detailed {
+		for _, c := range list {
+			s.Tables = append(s.Tables, detailTable(c))
+		}
+	}
+	for _, t := range []func([]caseTotals) (report.Table, bool){insideTable, coldTable, processTable} {
+		if table, ok := t(list); ok {
+			s.Tables = append(s.Tables, table)
+		}
+	}
+	if len(r.Comparisons) > 0 {
+		s.Tables = append(s.Tables, bench.ComparisonTable(r))
+	}
+	s.Charts = append(s.Charts, bench.RateChart(r))
+	if c, ok := bench.LatencyChart(r); ok {
+		s.Charts = append(s.Charts, c)
+	}
+	s.Text = append(s.Text, overheadText(r)...)
+	s.Text = append(s.Text, limits(list)...)
+	for _, f := range r.Findings {
+		s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
+	}
+	return s
+}
+
+// detailed is up to how many cases get a table of percentiles each.
+const detailed = 4
+
+// setting says what all cases have in common.
+func setting(r *bench.Result) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(r.Experiment.Factors)) {
+		parts = append(parts, k+" "+r.Experiment.Factors[k])
+	}
+	text := fmt.Sprintf("%s loop; %s. Each case ran in %d rounds, in turn with the others.", r.Experiment.Loop, strings.Join(parts, ", "), r.Experiment.Rounds)
+	if r.Partial {
+		text += " The run was interrupted: what is here is valid for the part that ran."
+	}
+	return text
+}
+
+// means returns the mean time of an operation in each segment, in microseconds.
+func (c caseTotals) means() []float64 {
+	out := make([]float64, len(c.boundary.Segments))
+	for i, s := range c.boundary.Segments {
+		out[i] = s.Hist.Mean() / 1e3
+	}
+	return out
+}
+
+// about says what a segment is.
+var about = map[string]string{
+	bench.SegmentSchedule: "waiting for a worker",
+	bench.SegmentQueue:    "waiting for a connection of the pool",
+	bench.SegmentConnect:  "opening connections",
+	bench.SegmentCheck:    "checking connections of the pool",
+	bench.SegmentEncode:   "the driver, before the write",
+	bench.SegmentSend:     "the write",
+	bench.SegmentServer:   "network and server",
+	bench.SegmentWake:     "answers that have arrived and wait for this process to read them",
+	bench.SegmentReceive:  "the rest of the answer",
+	bench.SegmentDecode:   "the driver, after the read",
+	bench.SegmentRelease:  "giving the connection back",
+	bench.SegmentHarness:  "the load generator itself",
+}
+
+// dominant names the boundary where most of the time went.
+func dominant(c caseTotals) string {
+	best := slices.MaxFunc(c.boundary.Segments, func(a, b bench.Segment) int { return cmp.Compare(a.Hist.Sum(), b.Hist.Sum()) })
+	text := fmt.Sprintf("%s: %.0f %% of the mean latency of %s is %s (%s).", c.Name, 100*c.boundary.Share(best.Name),
+		micros(c.latency.Mean()/1e3), best.Name, about[best.Name])
+	if known := c.boundary.RoundTrips; known > 0 && float64(c.boundary.Overtaken) > 0.1*float64(known) {
+		text += fmt.Sprintf(" In %.0f %% of the round trips the answer was there before the write had returned; their time in the server is inside send.",
+			100*float64(c.boundary.Overtaken)/float64(known))
+	}
+	return text
+}
+
+// passed reports which segments any of the cases spent time in.
+func passed(list []caseTotals) []int {
+	var out []int
+	for i := range list[0].boundary.Segments {
+		if slices.ContainsFunc(list, func(c caseTotals) bool { return c.boundary.Segments[i].Hist.Sum() > 0 }) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// segmentTable shows the mean of each segment.
+func segmentTable(list []caseTotals) report.Table {
+	t := report.Table{
+		Title:   "Where the time of an operation goes",
+		Columns: []report.Column{{Name: "case"}},
+		Note:    "Means. The segments exclude each other and add up to the latency. The largest is strong.",
+	}
+	shown := passed(list)
+	for _, i := range shown {
+		t.Columns = append(t.Columns, report.Column{Name: list[0].boundary.Segments[i].Name, Unit: "us", Numeric: true})
+	}
+	t.Columns = append(t.Columns, report.Column{Name: "latency", Unit: "us", Numeric: true}, report.Column{Name: "sum of segments", Numeric: true})
+	for _, c := range list {
+		row := report.Cells(c.Name)
+		means := c.means()
+		for _, i := range shown {
+			row = append(row, report.Cell{Text: number(means[i]), Strong: means[i] == slices.Max(means)})
+		}
+		sum := 0.0
+		for _, m := range means {
+			sum += m
+		}
+		row = append(row, report.Cell{Text: number(c.latency.Mean() / 1e3)}, report.Cell{Text: fmt.Sprintf("%.2f %%", 100*sum/max(c.latency.Mean()/1e3, 1e-9))})
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// detailTable shows one case's segments with percentiles.
+func detailTable(c caseTotals) report.Table {
+	t := report.Table{Title: "Segments of " + c.Name, Columns: []report.Column{{Name: "segment"}, {Name: "what it is"}, {Name: "share", Numeric: true}}}
+	for _, name := range []string{"mean", "p50", "p95", "p99", "max"} {
+		t.Columns = append(t.Columns, report.Column{Name: name, Unit: "us", Numeric: true})
+	}
+	row := func(name, what string, share float64, h *measure.Hist) {
+		r := report.Cells(name, what, fmt.Sprintf("%.1f %%", 100*share), number(h.Mean()/1e3))
+		for _, q := range []float64{.5, .95, .99, 1} {
+			r = append(r, report.Cell{Text: number(float64(h.Quantile(q)) / 1e3)})
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	for _, s := range c.boundary.Segments {
+		if s.Hist.Sum() > 0 {
+			row(s.Name, about[s.Name], c.boundary.Share(s.Name), s.Hist)
+		}
+	}
+	row("latency", "from the call to the end of the release", 1, c.latency)
+	return t
+}
+
+func shareChart(list []caseTotals) report.Chart {
+	c := segmentsChart(list, func(c caseTotals, i int) float64 { return c.boundary.Share(c.boundary.Segments[i].Name) })
+	c.Title, c.Kind, c.Tabled = "Share of each segment in the mean latency", report.Stacked, true
+	return c
+}
+
+func lengthChart(list []caseTotals) report.Chart {
+	c := segmentsChart(list, func(c caseTotals, i int) float64 { return c.boundary.Segments[i].Hist.Mean() / 1e3 })
+	c.Title, c.Kind, c.Unit, c.Tabled = "Mean latency by segment", report.Segments, "us", true
+	return c
+}
+
+func segmentsChart(list []caseTotals, of func(c caseTotals, i int) float64) report.Chart {
+	var c report.Chart
+	for _, k := range list {
+		c.Categories = append(c.Categories, k.Name)
+	}
+	for _, i := range passed(list) {
+		name := list[0].boundary.Segments[i].Name
+		s := report.Series{Name: name, Rest: name == bench.SegmentHarness}
+		for _, k := range list {
+			s.Points = append(s.Points, report.Point{Y: of(k, i)})
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c
+}
+
+// insideTable divides the segment server as far as the server tells.
+func insideTable(list []caseTotals) (report.Table, bool) {
+	t := report.Table{
+		Title: "Inside the server",
+		Columns: []report.Column{
+			{Name: "case"},
+			{Name: "part"},
+			{Name: "mean", Unit: "us", Numeric: true},
+			{Name: "of send and server", Numeric: true},
+			{Name: "source"},
+		},
+		Note: "A server answers while the client's write is still returning, so its time is set against send and server together. " +
+			"Parts in parentheses lie inside others. What no source explains is not attributable: the network, the kernel, the wait for a processor, the protocol.",
+	}
+	any := false
+	for _, c := range list {
+		whole := (c.boundary.Segment(bench.SegmentSend).Mean() + c.boundary.Segment(bench.SegmentServer).Mean()) / 1e3
+		if whole == 0 || len(c.boundary.Inside) == 0 {
+			continue
+		}
+		any = true
+		rest := whole
+		for _, p := range c.boundary.Inside {
+			name := p.Name
+			if p.Nested {
+				name = "(" + name + ")"
+			} else {
+				rest -= p.MeanNs / 1e3
+			}
+			t.Rows = append(t.Rows, report.Cells(c.Name, name, number(p.MeanNs/1e3), fmt.Sprintf("%.1f %%", p.MeanNs/1e3/whole*100), p.Source))
+		}
+		t.Rows = append(t.Rows, report.Cells(c.Name, "not attributable", number(max(rest, 0)), fmt.Sprintf("%.1f %%", max(rest, 0)/whole*100), "what is left"))
+	}
+	return t, any
+}
+
+// coldTable shows what came before the windows.
+func coldTable(list []caseTotals) (report.Table, bool) {
+	t := report.Table{
+		Title: "Before the window: from an empty pool until the rate had settled",
+		Columns: []report.Column{
+			{Name: "case"},
+			{Name: "seconds", Numeric: true},
+			{Name: "operations", Numeric: true},
+			{Name: "connections opened", Numeric: true},
+			{Name: "mean latency", Unit: "us", Numeric: true},
+			{Name: "in connect", Numeric: true},
+			{Name: "in queue", Numeric: true},
+		},
+		Note: "Sums over the rounds. None of it is in the other figures.",
+	}
+	for _, c := range list {
+		if c.cold == nil || c.coldOps == 0 {
+			continue
+		}
+		mean := 0.0
+		for _, s := range c.cold.Segments {
+			mean += s.Hist.Mean() / 1e3
+		}
+		t.Rows = append(t.Rows, report.Cells(c.Name, number(c.coldSecs), strconv.FormatInt(c.coldOps, 10), strconv.FormatInt(c.cold.Connects, 10), number(mean),
+			fmt.Sprintf("%.0f %%", 100*c.cold.Share(bench.SegmentConnect)), fmt.Sprintf("%.0f %%", 100*c.cold.Share(bench.SegmentQueue))))
+	}
+	return t, len(t.Rows) > 0
+}
+
+// processTable shows what an operation cost client and server.
+func processTable(list []caseTotals) (report.Table, bool) {
+	t := report.Table{
+		Title: "Processes",
+		Columns: []report.Column{
+			{Name: "case"},
+			{Name: "process"},
+			{Name: "user", Unit: "us/op", Numeric: true},
+			{Name: "system", Unit: "us/op", Numeric: true},
+			{Name: "cores busy", Numeric: true},
+			{Name: "memory", Unit: "MB", Numeric: true},
+			{Name: "waits", Unit: "/op", Numeric: true},
+			{Name: "preemptions", Unit: "/op", Numeric: true},
+		},
+		Note: "Waits are voluntary context switches, preemptions involuntary ones. The client is the whole of this process, with a relay if there is one.",
+	}
+	for _, c := range list {
+		for _, role := range []string{bench.RoleClient, bench.RoleServer} {
+			var u measure.Usage
+			found := false
+			for i := range c.Samples {
+				v, ok := c.Samples[i].Processes[role]
+				if !ok {
+					continue
+				}
+				found = true
+				u.UserSeconds += v.UserSeconds
+				u.SystemSeconds += v.SystemSeconds
+				u.Voluntary += v.Voluntary
+				u.Involuntary += v.Involuntary
+				u.RSSBytes = max(u.RSSBytes, v.RSSBytes)
+			}
+			if !found || c.ops == 0 {
+				continue
+			}
+			per := func(v float64) string { return number(v / float64(c.ops)) }
+			t.Rows = append(t.Rows, report.Cells(c.Name, role, per(u.UserSeconds*1e6), per(u.SystemSeconds*1e6), number(u.CPUSeconds()/c.seconds),
+				number(float64(u.RSSBytes)/1e6), per(float64(u.Voluntary)), per(float64(u.Involuntary))))
+		}
+	}
+	return t, len(t.Rows) > 0
+}
+
+func overheadText(r *bench.Result) []string {
+	var out []string
+	percent := func(i bench.Interval) string {
+		return fmt.Sprintf("%+.1f %% [%+.1f, %+.1f]", 100*(i.Median-1), 100*(i.Lo-1), 100*(i.Hi-1))
+	}
+	for _, o := range r.Overhead {
+		out = append(out, fmt.Sprintf("Tracing costs, at %d in flight: throughput %s, client CPU per operation %s (%d pairs of slices of %.0f ms, with tracing over without; 95 %% intervals).",
+			o.Concurrency, percent(o.Rate), percent(o.CPU), o.Rate.N, 1000*o.SliceSeconds))
+	}
+	return out
+}
+
+// limits says what could not be looked at.
+func limits(list []caseTotals) []string {
+	var seen []string
+	for _, c := range list {
+		for _, u := range c.boundary.Unavailable {
+			if !slices.Contains(seen, u) {
+				seen = append(seen, u)
+			}
+		}
+	}
+	if len(seen) == 0 {
+		return nil
+	}
+	return []string{"Not looked at: " + strings.Join(seen, "; ") + "."}
+}
+
+// number writes a number with three significant digits, whole ones from a hundred
+// on.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case a == 0 || math.IsNaN(v):
+		return "0"
+	case a >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a < 0.0005:
+		return "0"
+	default:
+		return strconv.FormatFloat(v, 'f', min(max(0, 2-int(math.Floor(math.Log10(a)))), 3), 64)
+	}
+}
+
+// micros writes a time given in microseconds in the unit that suits it.
+func micros(us float64) string {
+	switch {
+	case us >= 1e6:
+		return number(us/1e6) + " s"
+	case us >= 1e3:
+		return number(us/1e3) + " ms"
+	default:
+		return number(us) + " us"
+	}
+}
