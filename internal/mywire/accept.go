@@ -24,8 +24,8 @@ type AcceptConfig struct {
 	Version string
 	// ConnectionID is what SELECT CONNECTION_ID() and KILL speak of.
 	ConnectionID uint32
-	// Caps are offered to the client. CapPluginAuth and what this package
-	// requires are added, CapsUnspoken removed, CapSSL follows TLSMode.
+	// Caps are offered to the client. Those of the login itself and what this
+	// package requires are added, CapsUnspoken removed, CapSSL follows TLSMode.
 	// Default: OfferedCaps.
 	Caps Caps
 	// Charset is the server's collation. Default: CharsetUTF8MB4.
@@ -65,6 +65,9 @@ const OfferedCaps = CapFoundRows | CapLongFlag | CapConnectWithDB | CapNoSchema 
 	CapPSMultiResults | CapPluginAuth | CapConnectAttrs | CapPluginAuthLenenc | CapExpiredPasswords |
 	CapSessionTrack | CapDeprecateEOF | CapLongPassword | CapsRequired
 
+// capsLogin are flags that concern the login alone.
+const capsLogin = CapPluginAuth | CapPluginAuthLenenc | CapConnectWithDB | CapConnectAttrs
+
 func (c AcceptConfig) withDefaults() AcceptConfig {
 	c.Version = cmp.Or(c.Version, DefaultVersion)
 	c.Caps = cmp.Or(c.Caps, OfferedCaps)
@@ -81,7 +84,7 @@ func (c AcceptConfig) withDefaults() AcceptConfig {
 		}
 	}
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
-	c.Caps = c.Caps&^(CapsUnspoken|CapSSL) | CapsRequired | CapPluginAuth
+	c.Caps = c.Caps&^(CapsUnspoken|CapSSL) | CapsRequired | capsLogin
 	return c
 }
 
@@ -271,6 +274,20 @@ func ChangedUser(conn net.Conn, secure bool, salt []byte, caps Caps, cu *ChangeU
 
 // Secure tells whether nobody between client and weir can listen.
 func (c *Client) Secure() bool { return c.trusted || c.TLS != nil || isUnix(c.Conn) }
+
+// Trust takes the client's word for who it is. On success the client waits for
+// Welcome or Refuse, as after Authenticate.
+func (c *Client) Trust(ctx context.Context) error {
+	if c.Response.Plugin != PluginSHA2 || len(c.Response.Auth) == 0 {
+		return nil
+	}
+	// Who has sent this plugin's proof waits to hear what became of it.
+	release := bound(ctx, c.Conn, 0)
+	if err := release(c.more([]byte{authFastDone})); err != nil {
+		return fmt.Errorf("trust client: %w", err)
+	}
+	return nil
+}
 
 // Welcome ends a login well: the client may send commands then.
 func (c *Client) Welcome(ctx context.Context, ok *OK) error {
