@@ -69,6 +69,15 @@ func askByWeir(t *testing.T, addr, user, password string, useTLS bool) (string, 
 }
 
 func askByDriver(t *testing.T, addr, user, password string, useTLS bool) (string, error) {
+	db := openDriver(t, addr, user, password, useTLS)
+	defer db.Close()
+	var who string
+	err := db.QueryRowContext(t.Context(), "SELECT who").Scan(&who)
+	return who, err
+}
+
+func openDriver(t *testing.T, addr, user, password string, useTLS bool) *sql.DB {
+	t.Helper()
 	cfg := driver.NewConfig()
 	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = user, password, "tcp", addr
 	if strings.HasPrefix(addr, "/") {
@@ -82,11 +91,7 @@ func askByDriver(t *testing.T, addr, user, password string, useTLS bool) (string
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := sql.OpenDB(connector)
-	defer db.Close()
-	var who string
-	err = db.QueryRowContext(t.Context(), "SELECT who").Scan(&who)
-	return who, err
+	return sql.OpenDB(connector)
 }
 
 func askByCommand(t *testing.T, flavor lab.Flavor, path, addr, user, password string, useTLS bool) (string, error) {
@@ -140,6 +145,9 @@ func TestAcceptKnowsItsClients(t *testing.T) {
 			d := (&door{cfg: cfg, secrets: secrets}).open(t, strings.Replace(network, "tls", "tcp", 1))
 			for name, ask := range clients(t) {
 				for user := range secrets {
+					if name == string(lab.FlavorMySQL) && user == "native" {
+						continue // MySQL 9's client has lost that plugin
+					}
 					t.Run(fmt.Sprintf("%s/%s/%s/%s", plugin, network, name, user), func(t *testing.T) {
 						checkClient(t, d, ask, user, password, network)
 					})

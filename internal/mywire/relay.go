@@ -161,7 +161,9 @@ func (r *relay) forward(payload []byte) error {
 
 // provesSomething tells an answer from that of a user without a password, which
 // some clients give as a NUL.
-func provesSomething(answer []byte) bool { return len(answer) > 1 || (len(answer) == 1 && answer[0] != 0) }
+func provesSomething(answer []byte) bool {
+	return len(answer) > 1 || (len(answer) == 1 && answer[0] != 0)
+}
 
 // full carries caching_sha2_password's full login, in which the password itself
 // travels.

@@ -268,6 +268,13 @@ func (d *door) answer(ctx context.Context, c *Client) error {
 		}
 		switch payload[0] {
 		case ComQuery:
+			if q, err := ParseQuery(payload, c.Caps); err != nil || string(q.SQL) != "SELECT who" {
+				_, err = c.Conn.Write(AppendError(nil, 1, NewError(ErrSyntax, "I know one question only")))
+				if err != nil {
+					return err
+				}
+				continue
+			}
 			row := c.Response.User + " plain"
 			if c.TLS != nil {
 				row = c.Response.User + " tls"
