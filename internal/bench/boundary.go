@@ -53,6 +53,9 @@ type Segment struct {
 	Hist *measure.Hist `json:"hist"`
 }
 
+// NewSegment returns a segment without values.
+func NewSegment(name string) Segment { return Segment{Name: name, Hist: &measure.Hist{}} }
+
 // ServerPart is a part of the time inside the segment server.
 type ServerPart struct {
 	Name string `json:"name"` // "execution", "log flush", "lock"

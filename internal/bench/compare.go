@@ -15,6 +15,9 @@ type Comparison struct {
 	// Needed is the number of rounds that would probably decide, when the
 	// verdict is CannotTell and that can be estimated.
 	Needed int `json:"needed,omitempty"`
+	// LeftOut counts pairs that were passed over because one of their two rounds
+	// was disturbed.
+	LeftOut int `json:"left_out,omitempty"`
 	// Differs lists the factors in which the two cases are not the same.
 	Differs []string `json:"differs,omitempty"`
 }
@@ -31,21 +34,9 @@ func Compare(a, b *Case, metric string) (Comparison, error) {
 	if !ok {
 		return Comparison{}, fmt.Errorf("compare: no metric %q", metric)
 	}
-	inA := make(map[int]float64)
-	for i := range a.Samples {
-		if v, ok := m.Of(&a.Samples[i]); ok {
-			inA[a.Samples[i].Round] = v
-		}
-	}
-	var xs, ys []float64
-	for i := range b.Samples {
-		s := &b.Samples[i]
-		v, ok := m.Of(s)
-		if w, paired := inA[s.Round]; ok && paired {
-			xs, ys = append(xs, w), append(ys, v)
-		}
-	}
+	xs, ys, leftOut := pairs(a, b, m)
 	c := Comparison{A: a.Name, B: b.Name, Metric: metric, Differs: differing(a.Factors, b.Factors)}
+	c.LeftOut = leftOut
 	c.Ratio = PairedRatio(xs, ys, defaultConfidence)
 	c.Verdict = Judge(c.Ratio, m.Higher, comparisonMargin)
 	if m.Neutral {
@@ -55,6 +46,40 @@ func Compare(a, b *Case, metric string) (Comparison, error) {
 		c.Needed = RoundsNeeded(c.Ratio, comparisonMargin)
 	}
 	return c, nil
+}
+
+// minUndisturbed is how many pairs must remain when disturbed ones are left out.
+const minUndisturbed = 5
+
+// pairs returns a metric of the rounds that both cases have. Pairs with a
+// disturbed round are left out if enough others, and at least half of all,
+// remain; otherwise disturbance is what the machine is like, and all count.
+func pairs(a, b *Case, m Metric) (xs, ys []float64, leftOut int) {
+	inA := make(map[int]*Sample)
+	for i := range a.Samples {
+		inA[a.Samples[i].Round] = &a.Samples[i]
+	}
+	var calmX, calmY []float64
+	for i := range b.Samples {
+		t := &b.Samples[i]
+		s := inA[t.Round]
+		if s == nil {
+			continue
+		}
+		x, okX := m.Of(s)
+		y, okY := m.Of(t)
+		if !okX || !okY {
+			continue
+		}
+		xs, ys = append(xs, x), append(ys, y)
+		if len(s.Disturbed) == 0 && len(t.Disturbed) == 0 {
+			calmX, calmY = append(calmX, x), append(calmY, y)
+		}
+	}
+	if n := len(calmX); n >= minUndisturbed && 2*n >= len(xs) {
+		return calmX, calmY, len(xs) - n
+	}
+	return xs, ys, 0
 }
 
 // differing returns the factors in which two cases are not the same, sorted.

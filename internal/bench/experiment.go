@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -69,9 +70,19 @@ func Order(sides, round int) []int {
 	return out
 }
 
+// order is Order, or one that is drawn by lot: the same in each run, so that a
+// resumed one goes on in it.
+func (e *Experiment) order(round int) []int {
+	if !e.Shuffle {
+		return Order(len(e.Sides), round)
+	}
+	return rand.New(rand.NewPCG(bootstrapSeed, uint64(int64(round)))).Perm(len(e.Sides))
+}
+
 // Run measures all sides and evaluates the result. When a side fails, or ctx is
-// done, the error is returned; what was measured until then is in the store, and
-// running again with it goes on from there.
+// done, it returns the error and what was measured until then: a valid result
+// that is marked as partial, or nil if there is no sample yet. The same is in
+// the store, and running again with it goes on from there.
 func Run(ctx context.Context, e Experiment, o Options) (_ *Result, err error) {
 	if err := e.validate(); err != nil {
 		return nil, err
@@ -98,21 +109,26 @@ func Run(ctx context.Context, e Experiment, o Options) (_ *Result, err error) {
 	run := &runner{experiment: e, options: o, result: r, ready: make([]bool, len(e.Sides))}
 	err = run.rounds(ctx)
 	// The sides must be torn down also when ctx is done: that is when it matters.
-	if err := errors.Join(err, run.teardown(context.WithoutCancel(ctx))); err != nil {
-		return nil, err
-	}
-	if r.Env.FsyncAfter, err = calibrate(ctx, o.FlushDir); err != nil {
-		return nil, err
+	err = errors.Join(err, run.teardown(context.WithoutCancel(ctx)))
+	if err == nil {
+		r.Env.FsyncAfter, err = calibrate(ctx, o.FlushDir)
 	}
 	r.Env.PressureAfter = measure.ReadPressure()
 	r.Finished = time.Now().UTC()
-	r.Evaluate()
-	if o.Store != nil {
-		if err := o.Store.Finish(r); err != nil {
+	if err != nil {
+		r.Partial = true
+		r.Warnings = append(r.Warnings, "the run ended early: "+err.Error())
+		r.Cases = slices.DeleteFunc(r.Cases, func(c Case) bool { return len(c.Samples) == 0 })
+		if len(r.Cases) == 0 {
 			return nil, err
 		}
 	}
-	return r, nil
+	r.Warnings = append(r.Warnings, run.foreign...)
+	r.Evaluate()
+	if o.Store != nil {
+		err = errors.Join(err, o.Store.Finish(r))
+	}
+	return r, err
 }
 
 func (e *Experiment) validate() error {
@@ -142,12 +158,14 @@ type runner struct {
 	result     *Result
 	ready      []bool // sides that were set up
 	done       int
+	flush      *measure.Flush // the last calibration; nil when something else ran since
+	foreign    []string       // warnings of samples that another program took
 }
 
 func (r *runner) rounds(ctx context.Context) error {
 	e := r.experiment
 	for round := -e.Warmup; round < e.Rounds; round++ {
-		for _, i := range Order(len(e.Sides), round) {
+		for _, i := range e.order(round) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -167,6 +185,7 @@ func (r *runner) one(ctx context.Context, i, round int) error {
 	if o.Store != nil {
 		if round >= 0 {
 			s, cached = o.Store.Sample(key)
+			r.checkOrigin(key)
 		} else {
 			// A side whose rounds are all there needs no warm-up either.
 			cached = r.complete(i)
@@ -181,14 +200,12 @@ func (r *runner) one(ctx context.Context, i, round int) error {
 				}
 			}
 		}
-		started := time.Now().UTC()
 		var err error
-		if s, err = e.Sides[i].Run(ctx, round); err != nil {
+		if s, err = r.measured(ctx, e.Sides[i], round); err != nil {
 			return err
 		}
-		s.Round, s.Started, s.Pressure = round, started, measure.ReadPressure()
 		if round >= 0 && o.Store != nil {
-			if err := o.Store.Append(key, e.Sides[i], s); err != nil {
+			if err := o.Store.Append(key, e.Sides[i], s, originOf(&r.result.Env)); err != nil {
 				return err
 			}
 		}
@@ -202,6 +219,43 @@ func (r *runner) one(ctx context.Context, i, round int) error {
 		o.Progress(Progress{e.Name, e.Sides[i].Name, round, r.done, total, s, cached})
 	}
 	return nil
+}
+
+// measured takes a sample between two calibrations of the disk. The one after is
+// the one before of the next sample.
+func (r *runner) measured(ctx context.Context, side Side, round int) (s Sample, err error) {
+	before := r.flush
+	if before == nil && round >= 0 {
+		if before, err = calibrateBriefly(ctx, r.options.FlushDir); err != nil {
+			return s, err
+		}
+	}
+	r.flush = nil
+	started := time.Now().UTC()
+	if s, err = side.Run(ctx, round); err != nil {
+		return s, err
+	}
+	s.Round, s.Started, s.Pressure = round, started, measure.ReadPressure()
+	if round < 0 {
+		return s, nil
+	}
+	if r.flush, err = calibrateBriefly(ctx, r.options.FlushDir); err != nil {
+		return s, err
+	}
+	s.FsyncBefore, s.FsyncAfter = before, r.flush
+	return s, nil
+}
+
+// checkOrigin notes when a kept sample was taken by another build or on another
+// machine: resuming mixes two things that may not be the same.
+func (r *runner) checkOrigin(key string) {
+	was, ok := r.options.Store.Origin(key)
+	if now := originOf(&r.result.Env); ok && was != (Origin{}) && was != now {
+		text := fmt.Sprintf("samples that were kept are of %s, those of this run of %s", was, now)
+		if !slices.Contains(r.foreign, text) {
+			r.foreign = append(r.foreign, text)
+		}
+	}
 }
 
 func (r *runner) complete(side int) bool {
@@ -248,4 +302,13 @@ func calibrate(ctx context.Context, dir string) (*measure.Flush, error) {
 		return nil, nil
 	}
 	return measure.CalibrateFlush(ctx, dir, 300*time.Millisecond, 1000)
+}
+
+// calibrateBriefly is what a round can afford: at most 60 ms, which is a hundred
+// flushes on a calm disk and two dozen on a slow one.
+func calibrateBriefly(ctx context.Context, dir string) (*measure.Flush, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	return measure.CalibrateFlush(ctx, dir, 60*time.Millisecond, 200)
 }

@@ -82,6 +82,9 @@ func TestRunResumesFromItsStore(t *testing.T) {
 		t.Fatalf("error = %v", err)
 	}
 	store.Close()
+	if half, err := ReadPath(dir); err != nil || !half[0].Partial || len(half[0].Cases[0].Samples) != 1 || !strings.Contains(half[0].Warnings[0], broken.Error()) {
+		t.Errorf("the partial result: %+v, %v", half, err)
+	}
 	if got := (*log)[len(*log)-2:]; got[0] != "a down" || got[1] != "b down" {
 		t.Errorf("after a failure: %v, want both torn down", got)
 	}
@@ -142,11 +145,79 @@ func TestRunStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	run := e.Sides[0].Run
 	e.Sides[0].Run = func(ctx context.Context, round int) (Sample, error) { cancel(); return run(ctx, round) }
-	if _, err := Run(ctx, e, Options{}); !errors.Is(err, context.Canceled) {
+	r, err := Run(ctx, e, Options{})
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v", err)
+	}
+	if r == nil || !r.Partial || r.Validate() != nil || len(r.Cases) != 1 || r.Cases[0].Summary["rate"].Median != 1000 {
+		t.Errorf("what was measured until then is not a valid result that says so: %+v", r)
 	}
 	if got := strings.Join(*log, ", "); got != "a up, a, a down" {
 		t.Errorf("calls = %s", got)
+	}
+}
+
+func TestResumingOnAnotherMachineIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	e, _ := sides(2, 0)
+	run := func(rounds int, cpu string) *Result {
+		t.Helper()
+		e.Rounds = rounds
+		store, err := OpenStore(dir, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		env := measure.ReadEnvironment()
+		env.CPU = cpu
+		r, err := Run(t.Context(), e, Options{Store: store, Env: &env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	run(1, "small")
+	if r := run(2, "small"); len(r.Warnings) != 0 {
+		t.Errorf("on the same machine: %q", r.Warnings)
+	}
+	r := run(3, "large")
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "on small") || !strings.Contains(r.Warnings[0], "on large") {
+		t.Errorf("on another machine: %q", r.Warnings)
+	}
+}
+
+func TestEachRoundStandsBetweenTwoCalibrations(t *testing.T) {
+	e, _ := sides(2, 1)
+	r, err := Run(t.Context(), e, Options{FlushDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Cases {
+		for _, s := range c.Samples {
+			if s.FsyncBefore == nil || s.FsyncAfter == nil || s.FsyncAfter.Count == 0 {
+				t.Errorf("%s, round %d: %v, %v", c.Name, s.Round, s.FsyncBefore, s.FsyncAfter)
+			}
+		}
+	}
+	// The sides go b a in the warm-up, a b, b a: what comes after one round's b is
+	// what comes before the next round's.
+	if r.Cases[1].Samples[0].FsyncAfter != r.Cases[1].Samples[1].FsyncBefore {
+		t.Error("the disk was calibrated twice between two rounds")
+	}
+}
+
+func TestShuffledOrderIsFairAndRepeatable(t *testing.T) {
+	e := Experiment{Description: Description{Shuffle: true}, Sides: make([]Side, 2)}
+	first := 0
+	for round := range 1000 {
+		o := e.order(round)
+		if !slices.Equal(o, e.order(round)) {
+			t.Fatal("asked twice, another order")
+		}
+		first += o[0]
+	}
+	if first < 440 || first > 560 { // four standard deviations
+		t.Errorf("the second side came first in %d of 1000 rounds", first)
 	}
 }
 

@@ -132,7 +132,7 @@ func Metrics() []Metric {
 // segmentNames lists the segments in the order of the timeline.
 var segmentNames = []string{
 	SegmentSchedule, SegmentQueue, SegmentConnect, SegmentCheck, SegmentEncode, SegmentSend,
-	SegmentServer, SegmentWake, SegmentReceive, SegmentDecode, SegmentRelease,
+	SegmentServer, SegmentWake, SegmentReceive, SegmentDecode, SegmentRelease, SegmentHarness,
 }
 
 // MetricByKey returns the metric of a key.

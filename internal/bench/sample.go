@@ -40,6 +40,10 @@ type Sample struct {
 	// Cold is what came before the window, when it was measured at all.
 	Cold      *Cold              `json:"cold,omitempty"`
 	Generator *measure.Generator `json:"generator,omitempty"`
+	// Rates holds the operations a second of each kind, when a case does several
+	// kinds of work at once, such as "enqueue" and "consume", and of the one kind
+	// of the cases that those are to be compared with.
+	Rates map[string]float64 `json:"rates,omitempty"`
 	// Processes holds what each role used within the window.
 	Processes map[string]measure.Usage `json:"processes,omitempty"`
 	// Machine is what the whole machine did within the window, whoever caused it.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/weirdb/weir/internal/measure"
 )
 
 // samplesFile is the name of the file that holds each sample as it was taken.
@@ -23,6 +26,7 @@ type Store struct {
 	dir     string
 	log     *os.File
 	samples map[string]Sample
+	origins map[string]Origin
 }
 
 // record is a line of results.jsonl.
@@ -32,6 +36,23 @@ type record struct {
 	Side    string            `json:"side"`
 	Factors map[string]string `json:"factors,omitempty"`
 	Sample  Sample            `json:"sample"`
+	Origin  Origin            `json:"origin"`
+}
+
+// Origin is what a sample was taken by, and on what: samples of two origins are
+// not to be mixed without a word.
+type Origin struct {
+	Commit string `json:"commit,omitempty"` // as in measure.Environment
+	CPU    string `json:"cpu,omitempty"`
+	Kernel string `json:"kernel,omitempty"`
+}
+
+func (o Origin) String() string {
+	return fmt.Sprintf("commit %s on %s, kernel %s", cmp.Or(o.Commit, "unknown"), o.CPU, o.Kernel)
+}
+
+func originOf(e *measure.Environment) Origin {
+	return Origin{Commit: e.Commit, CPU: e.CPU, Kernel: e.Kernel}
 }
 
 // OpenStore opens a directory and makes it if needed. With resume, the samples
@@ -50,7 +71,7 @@ func OpenStore(dir string, resume bool) (*Store, error) {
 	if len(b) > 0 && !resume {
 		return nil, fmt.Errorf("%s already holds results: resume them or name another directory", dir)
 	}
-	samples, whole, err := readRecords(b)
+	records, whole, err := readRecords(b)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -66,25 +87,28 @@ func OpenStore(dir string, resume bool) (*Store, error) {
 		f.Close()
 		return nil, fmt.Errorf("open results: %w", err)
 	}
-	return &Store{dir: dir, log: f, samples: samples}, nil
+	store := &Store{dir: dir, log: f, samples: make(map[string]Sample), origins: make(map[string]Origin)}
+	for _, r := range records {
+		store.samples[r.Key], store.origins[r.Key] = r.Sample, r.Origin
+	}
+	return store, nil
 }
 
-// readRecords reads all whole lines and returns how many bytes they take.
-func readRecords(b []byte) (samples map[string]Sample, whole int, err error) {
-	samples = make(map[string]Sample)
+// readRecords reads all whole lines, in order, and returns how many bytes they take.
+func readRecords(b []byte) (records []record, whole int, err error) {
 	for line := 1; ; line++ {
 		end := bytes.IndexByte(b[whole:], '\n')
 		if end < 0 {
-			return samples, whole, nil
+			return records, whole, nil
 		}
 		var r record
 		if err := json.Unmarshal(b[whole:whole+end], &r); err != nil {
 			return nil, 0, fmt.Errorf("line %d: %w", line, err)
 		}
-		if r.Schema != Schema {
-			return nil, 0, fmt.Errorf("line %d: schema %q, want %q", line, r.Schema, Schema)
+		if err := checkSchema(r.Schema); err != nil {
+			return nil, 0, fmt.Errorf("line %d: %w", line, err)
 		}
-		samples[r.Key] = r.Sample
+		records = append(records, r)
 		whole += end + 1
 	}
 }
@@ -95,9 +119,15 @@ func (s *Store) Sample(key string) (Sample, bool) {
 	return v, ok
 }
 
+// Origin returns where the sample of a key is from, if it was taken.
+func (s *Store) Origin(key string) (Origin, bool) {
+	o, ok := s.origins[key]
+	return o, ok
+}
+
 // Append keeps a sample. It is on the disk when Append returns.
-func (s *Store) Append(key string, side Side, sample Sample) error {
-	b, err := json.Marshal(record{Schema, key, side.Name, side.Factors, sample})
+func (s *Store) Append(key string, side Side, sample Sample, origin Origin) error {
+	b, err := json.Marshal(record{Schema, key, side.Name, side.Factors, sample, origin})
 	if err != nil {
 		return fmt.Errorf("encode sample: %w", err)
 	}
@@ -107,7 +137,7 @@ func (s *Store) Append(key string, side Side, sample Sample) error {
 	if err := s.log.Sync(); err != nil {
 		return fmt.Errorf("flush sample: %w", err)
 	}
-	s.samples[key] = sample
+	s.samples[key], s.origins[key] = sample, origin
 	return nil
 }
 
@@ -118,17 +148,34 @@ func (s *Store) Finish(r *Result) error {
 		return fmt.Errorf("encode result: %w", err)
 	}
 	base := filepath.Join(s.dir, r.Experiment.Name)
-	if err := os.WriteFile(base+".json", append(b, '\n'), 0o644); err != nil {
+	if err := replaceFile(base+".json", append(b, '\n')); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
 	var c bytes.Buffer
 	if err := WriteCSV(&c, r); err != nil {
 		return err
 	}
-	if err := os.WriteFile(base+".csv", c.Bytes(), 0o644); err != nil {
+	if err := replaceFile(base+".csv", c.Bytes()); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
+}
+
+// replaceFile writes a file in one step, so that whoever reads it meanwhile, or
+// after a crash, finds the old one or the new one and never a part.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
 }
 
 // Close closes the files.

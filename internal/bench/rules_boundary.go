@@ -1,0 +1,347 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rules over where the time of operations goes.
+
+const (
+	dominantShare = 0.40 // of an operation's time: the first place to look
+	queueShare    = 0.50 // the pool is where operations wait
+	wakeShare     = 0.30 // answers lie in the client and nobody reads them
+	coldShare     = 0.10 // opening connections is no small part of the figures
+	networkShare  = 0.50
+	lockShare     = 0.20
+)
+
+// meaning says in words what a segment is.
+var meaning = map[string]string{
+	SegmentSchedule: "the wait between the intended and the actual start",
+	SegmentQueue:    "the wait for a connection of the pool",
+	SegmentConnect:  "opening connections",
+	SegmentCheck:    "checking pooled connections",
+	SegmentEncode:   "the driver building requests",
+	SegmentSend:     "writing to the socket",
+	SegmentServer:   "network and server",
+	SegmentReceive:  "reading the rest of answers",
+	SegmentWake:     "answers that have arrived and wait for their goroutine",
+	SegmentDecode:   "the driver reading answers",
+	SegmentRelease:  "giving connections back",
+	SegmentHarness:  "the load generator itself",
+}
+
+// boundaryOf adds up the boundaries of a case's rounds; nil when it has none.
+// Histograms are merged, and server parts are weighted by their operations.
+func boundaryOf(c *Case) *Boundary {
+	var out *Boundary
+	at := make(map[string]int)
+	part := make(map[string]int)
+	var ops float64
+	for i := range c.Samples {
+		s := &c.Samples[i]
+		b := s.Boundary
+		if b == nil {
+			continue
+		}
+		if out == nil {
+			out = &Boundary{PoolMax: b.PoolMax, Cold: b.Cold, ArrivalKnown: b.ArrivalKnown}
+		}
+		for _, g := range b.Segments {
+			k, ok := at[g.Name]
+			if !ok {
+				k = len(out.Segments)
+				at[g.Name] = k
+				out.Segments = append(out.Segments, NewSegment(g.Name))
+			}
+			out.Segments[k].Hist.Merge(g.Hist)
+		}
+		for _, p := range b.Inside {
+			k, ok := part[p.Name+p.Source]
+			if !ok {
+				k = len(out.Inside)
+				part[p.Name+p.Source] = k
+				out.Inside = append(out.Inside, ServerPart{Name: p.Name, Source: p.Source, Nested: p.Nested})
+			}
+			out.Inside[k].MeanNs += p.MeanNs * float64(s.Ops)
+		}
+		ops += float64(s.Ops)
+		out.Connects += b.Connects
+		out.RoundTrips += b.RoundTrips
+	}
+	if out != nil && ops > 0 {
+		for i := range out.Inside {
+			out.Inside[i].MeanNs /= ops
+		}
+	}
+	return out
+}
+
+// shares lists the segments of a boundary with their parts of the whole, largest
+// first, those below one percent left out.
+func (b *Boundary) shares() []string {
+	type part struct {
+		name  string
+		share float64
+	}
+	var parts []part
+	for _, s := range b.Segments {
+		if v := b.Share(s.Name); v >= 0.01 {
+			parts = append(parts, part{s.Name, v})
+		}
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.share, a.share) })
+	var out []string
+	for _, p := range parts {
+		out = append(out, fmt.Sprintf("%s %.0f %%", p.name, 100*p.share))
+	}
+	return out
+}
+
+// dominantSegment names what takes the largest part of the time, in one finding
+// for all cases in which it is the same.
+func dominantSegment(r *Result) []Finding {
+	var out []Finding
+	at := make(map[string]int)
+	most := make(map[string]float64)
+	names := make(map[string][]string)
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		b := boundaryOf(c)
+		if b == nil {
+			continue
+		}
+		top, share := "", 0.0
+		for _, s := range b.Segments {
+			if v := b.Share(s.Name); v > share {
+				top, share = s.Name, v
+			}
+		}
+		if share < dominantShare {
+			continue
+		}
+		if _, ok := at[top]; !ok {
+			at[top] = len(out)
+			out = append(out, Finding{ID: "dominant-segment", Severity: Info})
+		}
+		f := &out[at[top]]
+		f.Evidence = append(f.Evidence, c.Name+": "+strings.Join(b.shares(), ", "))
+		most[top] = max(most[top], share)
+		names[top] = append(names[top], c.Name)
+	}
+	for top, i := range at {
+		where := strings.Join(names[top], ", ")
+		if n := len(names[top]); n > 3 {
+			where = fmt.Sprintf("%d cases", n)
+		}
+		upTo := ""
+		if len(names[top]) > 1 {
+			upTo = "up to "
+		}
+		out[i].Claim = fmt.Sprintf("%s%.0f %% of an operation's time is %s (%s), in %s.", upTo, 100*most[top], cmp.Or(meaning[top], top), top, where)
+		out[i].Claim = strings.ToUpper(out[i].Claim[:1]) + out[i].Claim[1:]
+	}
+	return out
+}
+
+// coldPool finds figures that show the opening of connections and not their use:
+// a run of a few operations on an empty pool consists of little else.
+func coldPool(r *Result) []Finding {
+	var evidence []string
+	worst := 0.0
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		b := boundaryOf(c)
+		if b == nil || b.Connects == 0 {
+			continue
+		}
+		share := b.Share(SegmentConnect)
+		if b.Cold {
+			share += b.Share(SegmentQueue) // workers queue for connections that are being opened
+		}
+		if share < coldShare || !b.Cold && b.Share(SegmentConnect) < coldShare {
+			continue
+		}
+		worst = max(worst, share)
+		evidence = append(evidence, fmt.Sprintf("%s: %d connections opened within the window, connect %.0f %% and queue %.0f %% of the time",
+			c.Name, b.Connects, 100*b.Share(SegmentConnect), 100*b.Share(SegmentQueue)))
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "cold-pool", Severity: Warn, Evidence: evidence,
+		Claim:  fmt.Sprintf("Connections were opened while it was measured: up to %.0f %% of the time is the price of a cold pool, which a warm one pays once.", 100*worst),
+		Advice: "Quote warm figures for a service that runs; fill the pool before the first request.",
+	}}
+}
+
+// otherPools returns the cases that differ from c in the size of the pool alone,
+// which all of their factors but "pool" tell.
+func otherPools(r *Result, c *Case) []*Case {
+	without := func(f map[string]string) map[string]string {
+		f = maps.Clone(f)
+		delete(f, "pool")
+		return f
+	}
+	var out []*Case
+	for i := range r.Cases {
+		o := &r.Cases[i]
+		if o != c && maps.Equal(without(o.Factors), without(c.Factors)) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// poolSize looks at cases that wait for their pool, or for their turn to read an
+// answer, and at the same case with other pools. That a pool makes operations
+// wait proves nothing: with more workers than the server has processors they
+// must wait somewhere.
+func poolSize(r *Result) []Finding {
+	var out []Finding
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		b := boundaryOf(c)
+		if b == nil || b.PoolMax == 0 {
+			continue
+		}
+		if b.Share(SegmentQueue) >= queueShare && !b.Cold {
+			out = append(out, poolTooSmall(r, c, b))
+		}
+		if b.Share(SegmentWake) >= wakeShare {
+			out = append(out, poolTooLarge(r, c, b))
+		}
+	}
+	return out
+}
+
+func poolTooSmall(r *Result, c *Case, b *Boundary) Finding {
+	f := Finding{
+		ID: "pool-wait", Severity: Info, Evidence: []string{c.Name + ": " + strings.Join(b.shares(), ", ")},
+		Claim: fmt.Sprintf("In %s, %.0f %% of the time is the wait for one of %d connections.", c.Name, 100*b.Share(SegmentQueue), b.PoolMax),
+	}
+	var best *Comparison
+	larger := 0
+	for _, o := range otherPools(r, c) {
+		if ob := boundaryOf(o); ob == nil || ob.PoolMax <= b.PoolMax {
+			continue
+		}
+		k, err := Compare(c, o, "rate")
+		if err != nil || k.Ratio.N < 2 {
+			continue
+		}
+		larger++
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s of its throughput, %s", o.Name, ratio(k.Ratio), k.Verdict))
+		if k.Verdict == Better && (best == nil || k.Ratio.Median > best.Ratio.Median) {
+			best = &k
+		}
+	}
+	switch {
+	case best != nil:
+		f.ID, f.Severity = "pool-small", Warn
+		f.Claim = fmt.Sprintf("The pool of %d is too small: %s reaches %s of its throughput.", b.PoolMax, best.B, ratio(best.Ratio))
+		f.Advice = "Take the smallest pool whose throughput cannot be told from the best."
+	case larger > 0:
+		f.Claim += " No larger pool is shown to be faster: the queue only stands in another place."
+	default:
+		f.Advice = "Whether a larger pool is faster, only a sweep over its size can tell."
+	}
+	return f
+}
+
+func poolTooLarge(r *Result, c *Case, b *Boundary) Finding {
+	f := Finding{
+		ID: "wake-bound", Severity: Info, Evidence: []string{c.Name + ": " + strings.Join(b.shares(), ", ")},
+		Claim: fmt.Sprintf("In %s, answers have arrived and wait for their goroutine during %.0f %% of the time: the client has more under way than its processors can read.",
+			c.Name, 100*b.Share(SegmentWake)),
+		Advice: "Try a smaller pool: the same number of answers, read sooner.",
+	}
+	for _, o := range otherPools(r, c) {
+		ob := boundaryOf(o)
+		if ob == nil || ob.PoolMax >= b.PoolMax {
+			continue
+		}
+		rate, errRate := Compare(c, o, "rate")
+		p99, errP99 := Compare(c, o, "p99")
+		if errRate != nil || errP99 != nil || rate.Ratio.N < 2 {
+			continue
+		}
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s of its throughput, %s; %s of its p99, %s", o.Name, ratio(rate.Ratio), rate.Verdict, ratio(p99.Ratio), p99.Verdict))
+		if p99.Verdict == Better && (rate.Verdict == Better || rate.Verdict == NoDifference) {
+			f.ID, f.Severity = "pool-large", Warn
+			f.Claim = fmt.Sprintf("The pool of %d is too large: %s loses no throughput, and its p99 is %s as long. With the large pool, answers wait for their goroutine during %.0f %% of the time.",
+				b.PoolMax, o.Name, ratio(p99.Ratio), 100*b.Share(SegmentWake))
+			f.Advice = "Take the smaller pool."
+		}
+	}
+	return f
+}
+
+// insideServer finds what the time in the segment server is, where the server or
+// the kernel tells: locks, or the network in between.
+func insideServer(r *Result) []Finding {
+	var locks, network []string
+	worstLock, worstNetwork := 0.0, 0.0
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		b := boundaryOf(c)
+		mean := c.Latency().Mean()
+		if b == nil || mean == 0 {
+			continue
+		}
+		lock, net := 0.0, 0.0
+		for _, p := range b.Inside {
+			switch {
+			case strings.Contains(p.Name, "lock"):
+				lock = max(lock, p.MeanNs/mean) // sources overlap: the largest
+			case strings.Contains(p.Name, "network"):
+				net = max(net, p.MeanNs/mean)
+			}
+		}
+		ops := float64(c.Latency().Count())
+		if rtt, ok := roundTrip(c); ok && ops > 0 {
+			net = max(net, min(rtt*float64(b.RoundTrips)/ops/mean, b.Share(SegmentServer)))
+		}
+		if lock >= lockShare {
+			worstLock = max(worstLock, lock)
+			locks = append(locks, fmt.Sprintf("%s: locks %.0f %% of %s", c.Name, 100*lock, micros(mean)))
+		}
+		if net >= networkShare {
+			worstNetwork = max(worstNetwork, net)
+			network = append(network, fmt.Sprintf("%s: network %.0f %% of %s, %.2g round trips an operation", c.Name, 100*net, micros(mean), float64(b.RoundTrips)/max(ops, 1)))
+		}
+	}
+	var out []Finding
+	if len(locks) > 0 {
+		out = append(out, Finding{
+			ID: "lock-wait", Severity: Warn, Evidence: locks,
+			Claim:  fmt.Sprintf("Operations wait for each other's locks in the server, during up to %.0f %% of their time.", 100*worstLock),
+			Advice: "Fewer clients, shorter transactions, or rows that fewer of them share; a faster disk or network changes little.",
+		})
+	}
+	if len(network) > 0 {
+		out = append(out, Finding{
+			ID: "network-bound", Severity: Info, Evidence: network,
+			Claim:  fmt.Sprintf("The network's round trips are up to %.0f %% of an operation's time.", 100*worstNetwork),
+			Advice: "Make fewer of them: pipelining, batches, one statement for several.",
+		})
+	}
+	return out
+}
+
+// roundTrip is the delay that a relay adds to each round trip, in nanoseconds,
+// by the factor rtt, or transport with a value such as rtt:1ms.
+func roundTrip(c *Case) (float64, bool) {
+	for _, text := range []string{c.Factors["rtt"], strings.TrimPrefix(c.Factors["transport"], "rtt:")} {
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			return float64(d), true
+		}
+	}
+	return 0, false
+}

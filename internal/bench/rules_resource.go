@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+const (
+	saturatedShare = 0.90 // of all cores: nothing is left
+	clientShare    = 0.50 // of the time used: the generator is then the largest consumer
+)
+
+// saturation names the processes that fill the machine.
+func saturation(r *Result) []Finding {
+	var full, client []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		var seconds float64
+		used := make(map[string]float64)
+		var total float64
+		for j := range c.Samples {
+			seconds += c.Samples[j].Seconds
+			for role, u := range c.Samples[j].Processes {
+				used[role] += u.CPUSeconds()
+				total += u.CPUSeconds()
+			}
+		}
+		share := total / (seconds * float64(r.Env.Cores))
+		if total == 0 || seconds == 0 || r.Env.Cores == 0 {
+			continue
+		}
+		var parts []string
+		for _, role := range []string{RoleClient, RoleProxy, RoleServer} {
+			if used[role] > 0 {
+				parts = append(parts, fmt.Sprintf("%s %.0f %%", role, 100*used[role]/(seconds*float64(r.Env.Cores))))
+			}
+		}
+		line := fmt.Sprintf("%s: %s of %d cores", c.Name, strings.Join(parts, ", "), r.Env.Cores)
+		if share >= saturatedShare {
+			full = append(full, line)
+		}
+		if used[RoleClient]/total > clientShare {
+			client = append(client, line)
+		}
+	}
+	var out []Finding
+	if len(full) > 0 {
+		out = append(out, Finding{
+			ID: "saturated", Severity: Info, Evidence: full,
+			Claim:  "The processors are full: client, proxy and server compete, so throughput is the inverse of their CPU time per operation.",
+			Advice: "Compare CPU per operation, which foreign load moves less.",
+		})
+	}
+	if len(client) > 0 {
+		out = append(out, Finding{
+			ID: "client-bound", Severity: Warn, Evidence: client,
+			Claim: "The load generator uses more than half of the CPU time spent: these rates are partly its own limit.",
+		})
+	}
+	return out
+}
+
+// grouping states how large groups got and what they cost in flushes.
+func grouping(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		f, flushed := c.Summary["fsyncs"]
+		g, grouped := c.Summary["group"]
+		switch {
+		case flushed && grouped:
+			evidence = append(evidence, fmt.Sprintf("%s: %.3g fsyncs per 1000 operations, %.3g operations a group", c.Name, f.Median, g.Median))
+		case flushed:
+			evidence = append(evidence, fmt.Sprintf("%s: %.3g fsyncs per 1000 operations", c.Name, f.Median))
+		case grouped:
+			evidence = append(evidence, fmt.Sprintf("%s: %.3g operations a group", c.Name, g.Median))
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{ID: "grouping", Severity: Info, Evidence: evidence, Claim: "What the disk was asked to flush, and how large groups were."}}
+}
+
+// serverBusy is the share of all processors from which a server counts as bound
+// by them. On one machine with its clients it never gets all.
+const serverBusy = 0.60
+
+// serverCPU finds servers that are limited by their own CPU time.
+func serverCPU(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		var seconds, server, all float64
+		var ops int64
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			seconds += s.Seconds
+			ops += s.Ops
+			server += s.Processes[RoleServer].CPUSeconds()
+			for _, u := range s.Processes {
+				all += u.CPUSeconds()
+			}
+		}
+		have := seconds * float64(r.Env.Cores)
+		if server == 0 || have == 0 || ops == 0 {
+			continue
+		}
+		if server/have >= serverBusy && all/have >= saturatedShare {
+			evidence = append(evidence, fmt.Sprintf("%s: the server uses %.0f %% of %d cores, %.3g us an operation", c.Name, 100*server/have, r.Env.Cores, server/float64(ops)*1e6))
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "server-cpu-bound", Severity: Info, Evidence: evidence,
+		Claim:  "The processors are full, and most of their time is the server's own: it does as much as it can at its CPU time per operation.",
+		Advice: "Only less work per operation helps: prepared statements, fewer round trips, grouped writes.",
+	}}
+}
+
+// commitShare is the part of the time in which the log is being flushed from
+// which commits count as bound by it.
+const commitShare = 0.50
+
+// commitBound finds cases whose disk does little else than flush the log: the
+// flushes a second times what one costs, by the calibrations beside them.
+func commitBound(r *Result) []Finding {
+	slower, _ := time.ParseDuration(r.Experiment.Factors["fsync_latency"])
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		var shares, costs, rates []float64
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			cost, ok := flushCost(r, s)
+			if !ok || s.Server == nil || s.Server.Ops == 0 || s.Seconds == 0 {
+				continue
+			}
+			cost += float64(slower)
+			rate := float64(s.Server.Fsyncs) / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds
+			shares, costs, rates = append(shares, rate*cost/1e9), append(costs, cost), append(rates, rate)
+		}
+		if len(shares) == 0 || Median(shares) < commitShare {
+			continue
+		}
+		evidence = append(evidence, fmt.Sprintf("%s: %s flushes a second of %s each, %.0f %% of the time", c.Name, count(Median(rates)), micros(Median(costs)), 100*min(Median(shares), 1)))
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "commit-bound", Severity: Info, Evidence: evidence,
+		Claim:  "The log is being flushed during most of the time: throughput is the number of operations that share a flush times the flushes a second.",
+		Advice: "Let more operations share a flush (group commit), or use a faster disk; more processors change nothing.",
+	}}
+}
+
+// flushCost is the median cost of a flush beside a sample, in nanoseconds: of its
+// own calibrations, else of those around the run.
+func flushCost(r *Result, s *Sample) (float64, bool) {
+	for _, pair := range [][]*measure.Flush{{s.FsyncBefore, s.FsyncAfter}, {r.Env.FsyncBefore, r.Env.FsyncAfter}} {
+		var costs []float64
+		for _, f := range pair {
+			if f != nil {
+				costs = append(costs, float64(f.P50Ns))
+			}
+		}
+		if len(costs) > 0 {
+			return Median(costs), true
+		}
+	}
+	return 0, false
+}

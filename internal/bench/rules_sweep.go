@@ -1,0 +1,331 @@
+package bench
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// level is a case at one value of the swept factor.
+type level struct {
+	*Case
+	value float64
+	rate  Interval
+}
+
+// sweeps groups the cases with a numeric level by their other factors, each
+// group in ascending order of level. The first return value orders the groups.
+func sweeps(r *Result) (order []string, groups map[string][]level) {
+	groups = make(map[string][]level)
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		v, err := strconv.ParseFloat(c.Factors[r.Experiment.Sweep], 64)
+		rate, ok := c.Summary["rate"]
+		if r.Experiment.Sweep == "" || err != nil || !ok {
+			continue
+		}
+		key := otherFactors(c, r.Experiment.Sweep)
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		groups[key] = append(groups[key], level{c, v, rate.Interval})
+	}
+	for _, g := range groups {
+		slices.SortFunc(g, func(a, b level) int { return compareFloat(a.value, b.value) })
+	}
+	return order, groups
+}
+
+// otherFactors names the factors of a case other than one, sorted.
+func otherFactors(c *Case, except string) string {
+	var parts []string
+	for k, v := range c.Factors {
+		if k != except {
+			parts = append(parts, k+"="+v)
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// sweetSpot names the best level of the sweep, the plateau around it, and what
+// is lost past it. A plateau is recommended by its smallest level, since a
+// longer wait must earn its latency. Levels that break a constraint are not in
+// the running.
+func sweetSpot(r *Result) []Finding {
+	var out []Finding
+	order, groups := sweeps(r)
+	for _, key := range order {
+		g := groups[key]
+		if len(g) < 2 {
+			continue
+		}
+		g = slices.DeleteFunc(slices.Clone(g), func(l level) bool { return len(broken(r, l.Case)) > 0 })
+		if len(g) < 2 {
+			continue
+		}
+		best := slices.MaxFunc(g, func(a, b level) int { return compareFloat(a.rate.Median, b.rate.Median) })
+		var plateau []level
+		for _, l := range g {
+			if l.rate.Overlaps(best.rate) {
+				plateau = append(plateau, l)
+			}
+		}
+		where := ""
+		if len(order) > 1 {
+			where = " with " + key
+		}
+		name := func(l level) string { return formatLevel(l.value, r.Experiment.SweepUnit) }
+		evidence := make([]string, 0, len(g))
+		for _, l := range g {
+			evidence = append(evidence, fmt.Sprintf("%s: %s ops/s [%s, %s], n=%d", name(l), count(l.rate.Median), count(l.rate.Lo), count(l.rate.Hi), l.rate.N))
+		}
+		switch {
+		case len(plateau) == len(g):
+			out = append(out, Finding{
+				ID: "plateau", Severity: Info, Evidence: evidence,
+				Claim:  fmt.Sprintf("The levels of %s cannot be told apart%s: all intervals overlap the best one's.", r.Experiment.Sweep, where),
+				Advice: "Use the smallest, " + name(g[0]) + ", or measure more rounds.",
+			})
+		case len(plateau) > 1:
+			out = append(out, Finding{
+				ID: "sweet-spot", Severity: Info, Evidence: evidence,
+				Claim: fmt.Sprintf("%s of %s is best%s, but %d levels are inside its interval; the smallest of them is %s.",
+					name(best), r.Experiment.Sweep, where, len(plateau), name(plateau[0])),
+			})
+		default:
+			out = append(out, Finding{
+				ID: "sweet-spot", Severity: Info, Evidence: evidence,
+				Claim: fmt.Sprintf("%s of %s is best%s: %s ops/s.", name(best), r.Experiment.Sweep, where, count(best.rate.Median)),
+			})
+		}
+		for _, l := range g {
+			if l.value > best.value && l.rate.Hi < best.rate.Lo {
+				out = append(out, Finding{
+					ID: "degradation", Severity: Warn, Evidence: evidence,
+					Claim: fmt.Sprintf("%s of %s is past the best%s: %.0f %% less throughput than %s.",
+						name(l), r.Experiment.Sweep, where, 100*(1-l.rate.Median/best.rate.Median), name(best)),
+				})
+			}
+		}
+	}
+	return out
+}
+
+// adaptive sets the case that tunes itself against the best fixed level.
+func adaptive(r *Result) []Finding {
+	var out []Finding
+	order, groups := sweeps(r)
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if r.Experiment.Adaptive == "" || c.Factors[r.Experiment.Sweep] != r.Experiment.Adaptive {
+			continue
+		}
+		key := otherFactors(c, r.Experiment.Sweep)
+		if !slices.Contains(order, key) {
+			continue
+		}
+		best := slices.MaxFunc(groups[key], func(a, b level) int { return compareFloat(a.rate.Median, b.rate.Median) })
+		rate, errRate := Compare(best.Case, c, "rate")
+		p50, errP50 := Compare(best.Case, c, "p50")
+		if errRate != nil || errP50 != nil || rate.Ratio.N < 2 {
+			continue
+		}
+		severity := Info
+		if rate.Verdict == Worse {
+			severity = Warn
+		}
+		out = append(out, Finding{
+			ID: "adaptive", Severity: severity,
+			Claim: fmt.Sprintf("%s reaches %s of the throughput of the best fixed level, %s, at %s of its p50.",
+				c.Name, ratio(rate.Ratio), best.Name, ratio(p50.Ratio)),
+			Evidence: []string{"throughput: " + string(rate.Verdict), "p50: " + string(p50.Verdict)},
+		})
+	}
+	return out
+}
+
+// windowCap finds cases that their own window limits: c closed-loop clients that
+// each wait w cannot exceed c/w, however fast everything else is.
+func windowCap(r *Result) []Finding {
+	unit := map[string]float64{"ms": 1e-3, "us": 1e-6}[r.Experiment.SweepUnit]
+	if unit == 0 || r.Experiment.Loop != "closed" {
+		return nil
+	}
+	var out []Finding
+	_, groups := sweeps(r)
+	for i := range r.Cases {
+		for _, g := range groups {
+			for _, l := range g {
+				if l.Case != &r.Cases[i] || l.value <= 0 || l.Samples[0].InFlight == 0 {
+					continue
+				}
+				limit := float64(l.Samples[0].InFlight) / (l.value * unit)
+				if share := l.rate.Median / limit; share > 0.85 && share < 1.05 {
+					out = append(out, Finding{
+						ID: "window-cap", Severity: Warn,
+						Claim: fmt.Sprintf("%s is limited by its own window: %d clients that wait %s cannot exceed %s ops/s, and it reaches %.0f %% of that.",
+							l.Name, l.Samples[0].InFlight, formatLevel(l.value, r.Experiment.SweepUnit), count(limit), 100*share),
+						Advice: "A window earns its wait only while more clients are waiting than it can drain; let the group size follow the load.",
+					})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// broken returns the constraints that a case certainly breaks, as text. Within
+// its interval it gets the benefit of the doubt.
+func broken(r *Result, c *Case) []string {
+	var out []string
+	for _, k := range r.Experiment.Constraints {
+		m, known := MetricByKey(k.Metric)
+		s, has := c.Summary[k.Metric]
+		if !known || !has {
+			continue
+		}
+		if k.Max != nil && s.Lo > *k.Max {
+			out = append(out, fmt.Sprintf("%s: %s %s %s [%s, %s], at most %s allowed", c.Name, m.Name, figure(s.Median), m.Unit, figure(s.Lo), figure(s.Hi), figure(*k.Max)))
+		}
+		if k.Min != nil && s.Hi < *k.Min {
+			out = append(out, fmt.Sprintf("%s: %s %s %s [%s, %s], at least %s wanted", c.Name, m.Name, figure(s.Median), m.Unit, figure(s.Lo), figure(s.Hi), figure(*k.Min)))
+		}
+	}
+	return out
+}
+
+// constraints names the cases that break a limit set beforehand.
+func constraints(r *Result) []Finding {
+	var evidence []string
+	cases := 0
+	for i := range r.Cases {
+		b := broken(r, &r.Cases[i])
+		evidence = append(evidence, b...)
+		cases += min(len(b), 1)
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "constraint", Severity: Warn, Evidence: evidence,
+		Claim: fmt.Sprintf("%d of %d cases break a limit that was set beforehand; they are not recommended, however fast they are.", cases, len(r.Cases)),
+	}}
+}
+
+const (
+	// cliffFall is the least fall between two neighbouring levels that is a cliff,
+	// and cliffExcess how much steeper than the step of the level it must be: a
+	// payload of twice the size may well halve the rate.
+	cliffFall   = 2.0
+	cliffExcess = 1.5
+)
+
+// cliff finds neighbouring levels between which throughput falls much more than
+// the step from one to the other explains.
+func cliff(r *Result) []Finding {
+	var out []Finding
+	order, groups := sweeps(r)
+	for _, key := range order {
+		g := groups[key]
+		for i := 1; i < len(g); i++ {
+			a, b := g[i-1], g[i]
+			if a.rate.Overlaps(b.rate) || a.rate.Median <= 0 || b.rate.Median <= 0 {
+				continue
+			}
+			fall := a.rate.Median / b.rate.Median
+			step := 1.0
+			if a.value > 0 {
+				step = b.value / a.value
+			}
+			if fall < cliffFall || fall < cliffExcess*step {
+				continue
+			}
+			unit := r.Experiment.SweepUnit
+			out = append(out, Finding{
+				ID: "cliff", Severity: Warn,
+				Claim: fmt.Sprintf("Between %s and %s of %s throughput falls to %.2g %%: a cliff, not a slope.",
+					formatLevel(a.value, unit), formatLevel(b.value, unit), r.Experiment.Sweep, 100/fall),
+				Evidence: []string{
+					fmt.Sprintf("%s: %s ops/s [%s, %s]", a.Name, count(a.rate.Median), count(a.rate.Lo), count(a.rate.Hi)),
+					fmt.Sprintf("%s: %s ops/s [%s, %s]", b.Name, count(b.rate.Median), count(b.rate.Lo), count(b.rate.Hi)),
+				},
+				Advice: "Measure levels in between to find where it begins.",
+			})
+		}
+	}
+	return out
+}
+
+const (
+	// collapsed is the part of its rate alone that a kind of work must keep when it
+	// is mixed with others; a fair share of a machine for two is a half.
+	collapsed = 0.25
+	// fed is how close the rates of two kinds must be for one to follow the other.
+	fed = 0.10
+)
+
+// mixed finds work that collapses when it is mixed with other work, and tells
+// it from work that is merely fed by the other and has no more to do.
+func mixed(r *Result) []Finding {
+	var out []Finding
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		rates := kindRates(c)
+		if len(rates) < 2 {
+			continue
+		}
+		for _, kind := range slices.Sorted(maps.Keys(rates)) {
+			alone, where := aloneRate(r, kind)
+			if alone == 0 || rates[kind]/alone >= collapsed {
+				continue
+			}
+			f := Finding{
+				ID: "mixed-collapse", Severity: Warn,
+				Claim: fmt.Sprintf("In %s, %s falls to %s/s, %.2g %% of the %s/s that it reaches alone.",
+					c.Name, kind, figure(rates[kind]), 100*rates[kind]/alone, figure(alone)),
+				Evidence: []string{fmt.Sprintf("%s: %s %s/s", where, kind, figure(alone))},
+			}
+			for _, other := range slices.Sorted(maps.Keys(rates)) {
+				f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s %s/s", c.Name, other, figure(rates[other])))
+				if other != kind && math.Abs(rates[kind]/rates[other]-1) < fed {
+					f.ID, f.Severity = "mixed-fed", Info
+					f.Claim = fmt.Sprintf("In %s, %s keeps pace with %s, at %s/s: it is fed by it and has no more to do. Alone it reaches %s/s.",
+						c.Name, kind, other, figure(rates[kind]), figure(alone))
+					f.Advice = fmt.Sprintf("What limits %s is what to look at.", other)
+				}
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// kindRates is the median over the rounds of each kind of work that a case does.
+func kindRates(c *Case) map[string]float64 {
+	all := make(map[string][]float64)
+	for i := range c.Samples {
+		for kind, v := range c.Samples[i].Rates {
+			all[kind] = append(all[kind], v)
+		}
+	}
+	out := make(map[string]float64)
+	for kind, vs := range all {
+		out[kind] = Median(vs)
+	}
+	return out
+}
+
+// aloneRate returns the highest rate of the cases that do one kind of work only.
+func aloneRate(r *Result, kind string) (rate float64, where string) {
+	for i := range r.Cases {
+		rates := kindRates(&r.Cases[i])
+		if v, ok := rates[kind]; ok && len(rates) == 1 && v > rate {
+			rate, where = v, r.Cases[i].Name
+		}
+	}
+	return rate, where
+}
