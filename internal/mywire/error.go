@@ -41,6 +41,7 @@ const (
 	ErrOptionPrevents        = 1290
 	ErrQueryInterrupted      = 1317
 	ErrNoSuchUser            = 1449
+	ErrNoCursor              = 1421 // ER_STMT_HAS_NO_OPEN_CURSOR
 	ErrTooManyStatements     = 1461 // ER_MAX_PREPARED_STMT_COUNT_REACHED
 	ErrMalformedPacket       = 1835
 	ErrReadOnlyTransaction   = 1792

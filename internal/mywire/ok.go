@@ -141,6 +141,29 @@ func ParseEOF(payload []byte) (warnings uint16, status Status, err error) {
 	return binary.LittleEndian.Uint16(payload[1:]), Status(binary.LittleEndian.Uint16(payload[3:])), nil
 }
 
+// ClearStatus takes flags out of the status of an OK or EOF, in place. Any other
+// payload is left as it is; so is a row, unless it looks like one of them: the
+// caller knows what it has.
+func ClearStatus(payload []byte, caps Caps, flags Status) {
+	at := 3
+	switch {
+	case IsEOF(payload):
+	case IsOK(payload), caps.Has(CapDeprecateEOF) && IsEnd(payload, caps):
+		_, rest, ok := ParseLenenc(payload[1:])
+		if ok {
+			_, rest, ok = ParseLenenc(rest)
+		}
+		if !ok || len(rest) < 2 {
+			return
+		}
+		at = len(payload) - len(rest)
+	default:
+		return
+	}
+	status := Status(binary.LittleEndian.Uint16(payload[at:])) &^ flags
+	binary.LittleEndian.PutUint16(payload[at:], uint16(status))
+}
+
 // Kinds of session state change.
 const (
 	TrackSystemVariables            = 0 // Name and Value of a variable
@@ -179,8 +202,8 @@ func ParseChange(state []byte) (c Change, rest []byte, err error) {
 			return c, nil, ErrMalformed
 		}
 		data = data[1:]
-	case TrackSchema, TrackStateChange, TrackTransactionCharacteristics, TrackTransactionState:
-	default:
+	case TrackSchema, TrackTransactionCharacteristics, TrackTransactionState:
+	default: // TrackStateChange among them, which has no length of its own
 		c.Value = data
 		return c, rest, nil
 	}
@@ -198,7 +221,7 @@ func AppendChange(dst []byte, c Change) []byte {
 		body = AppendLenencString(AppendLenencString(nil, c.Name), c.Value)
 	case TrackGTIDs:
 		body = AppendLenencString([]byte{0}, c.Value)
-	case TrackSchema, TrackStateChange, TrackTransactionCharacteristics, TrackTransactionState:
+	case TrackSchema, TrackTransactionCharacteristics, TrackTransactionState:
 		body = AppendLenencString(nil, c.Value)
 	default:
 		body = c.Value
