@@ -90,6 +90,7 @@ func HasAnswer(command byte) bool {
 
 // Reset makes a ready for the answer to a command (one of the Com constants) on
 // a connection with the capabilities caps, which must hold none of CapsUnspoken.
+// If the command took several packets, Resume(NextSeq(packets)) has to follow.
 func (a *Answer) Reset(command byte, caps Caps) {
 	*a = Answer{caps: caps, command: command, seq: 1, kept: a.kept[:0]}
 	switch command {

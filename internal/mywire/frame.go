@@ -16,7 +16,7 @@
 // the last of which hold exactly MaxPayload bytes; the last may be empty. Every
 // ParseX function takes the joined payload alone. Sequence numbers start at 0
 // with each command and count the packets of both directions, so answers start
-// at 1.
+// at 1, or at 2 if the command took two packets.
 //
 // # Prepared statements and parameter types
 //
@@ -100,6 +100,16 @@ func Payload(buf []byte) (payload []byte, next byte, err error) {
 		}
 		seq = follows
 	}
+}
+
+// NextSeq returns the sequence number that follows those of the whole packets in
+// packets: that of the answer, if they are a command.
+func NextSeq(packets []byte) (next byte) {
+	for len(packets) >= HeaderLen {
+		n, seq, _ := Peek(packets)
+		next, packets = seq+1, packets[min(HeaderLen+n, len(packets)):]
+	}
+	return next
 }
 
 // AppendHeader appends the header of a packet. length must not exceed

@@ -99,10 +99,10 @@ func one(t *testing.T, s *Server, query string) string {
 	t.Helper()
 	rows, err := s.Query(t.Context(), query)
 	if err != nil {
-		t.Fatalf("%s: %v", query, err)
+		t.Fatalf("%.100s: %v", query, err)
 	}
 	if len(rows) != 1 || len(rows[0]) != 1 {
-		t.Fatalf("%s: %v, want one value", query, rows)
+		t.Fatalf("%.100s: %v, want one value", query, rows)
 	}
 	return rows[0][0].String
 }

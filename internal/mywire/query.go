@@ -63,6 +63,7 @@ func (s *Server) exchange(command byte, packet []byte) (*reply, error) {
 	}
 	var a Answer
 	a.Reset(command, s.Caps)
+	a.Resume(NextSeq(packet))
 	var all []byte
 	from, to := 0, 0 // of the current result, in all
 	buf := make([]byte, 16<<10)

@@ -207,22 +207,50 @@ func (m ExecuteMsg) CheckValues(types, long []byte) error {
 	return nil
 }
 
+// AppendTypes appends the types of the message without the names of parameters
+// that CapQueryAttributes puts between them: 2 bytes each.
+func (m ExecuteMsg) AppendTypes(dst []byte) []byte {
+	if len(m.Types) == 2*m.NumParams {
+		return append(dst, m.Types...)
+	}
+	for rest := m.Types; len(rest) > 2; {
+		dst = append(dst, rest[:2]...)
+		if _, tail, ok := ParseLenencString(rest[2:]); ok {
+			rest = tail
+		} else {
+			return dst // ParseExecute has looked at them
+		}
+	}
+	return dst
+}
+
 // AppendExecute appends a COM_STMT_EXECUTE that carries types. nulls has a bit
 // and types have 2 bytes for each parameter; values are the raw values of those
 // that are not NULL, as ExecuteMsg.Values holds them, in order. Values of
 // several executions joined make one execution of a statement with so many
 // times more parameters.
-func AppendExecute(dst []byte, stmtID uint32, flags byte, nulls, types []byte, values ...[]byte) []byte {
+func AppendExecute(dst []byte, caps Caps, stmtID uint32, flags byte, nulls, types []byte, values ...[]byte) []byte {
 	dst, at := begin(dst, 0)
 	dst = binary.LittleEndian.AppendUint32(append(dst, ComStmtExecute), stmtID)
 	dst = append(dst, flags, 1, 0, 0, 0)
 	if len(types) > 0 {
-		dst = append(append(append(dst, nulls...), 1), types...)
+		dst = appendTypes(append(append(dst, nulls...), 1), caps, types)
 	}
 	for _, v := range values {
 		dst = append(dst, v...)
 	}
 	return end(dst, at)
+}
+
+// appendTypes gives each type an empty name under CapQueryAttributes.
+func appendTypes(dst []byte, caps Caps, types []byte) []byte {
+	if !caps.Has(CapQueryAttributes) {
+		return append(dst, types...)
+	}
+	for i := 0; i+1 < len(types); i += 2 {
+		dst = append(dst, types[i], types[i+1], 0)
+	}
+	return dst
 }
 
 // NullsLen returns the length in bytes of a bitmap for n parameters.
