@@ -58,9 +58,9 @@ encoding, writing, network and server, waiting to be woken, decoding, releasing.
 The segments exclude each other and add up to the latency.
 
 Lists of pools, concurrencies, drivers, transports or modes are compared with each
-other, in turn; pools and concurrencies together give a "what if" table. The phase
-before the rate has settled is reported apart; --cold adds cases that are nothing
-else.
+other, in turn; pools and concurrencies together give a "what if" table. Cases begin with
+open connections and wait for the rate to settle; what happens until then is
+reported apart. --cold adds cases that begin with an empty pool.
 
 The DSN is a URL of postgres, mysql, mariadb, oracle or sleep, from --dsn or
 WEIR_DSN; what is in the environment is not shown by ps. With --lab, weir starts
@@ -110,7 +110,7 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.DurationVar(&f.warmup, "warmup", 3*time.Second, "longest wait for the rate to settle before each round")
 	s.Float64Var(&f.rate, "rate", 0, "start so many operations a second, whether others have ended or not (default: each worker starts its next one when its last has ended)")
 	s.IntVar(&f.rounds, "rounds", 3, "rounds of each case")
-	s.BoolVar(&f.cold, "cold", false, "add cases that begin with an empty pool and end after 20 operations for each worker")
+	s.BoolVar(&f.cold, "cold", false, "add cases that begin with an empty pool and end after 20 operations for each worker (default: if there is only one other case)")
 	s.BoolVar(&f.deep, "deep", false, "look into the server from outside, as far as this machine allows; it costs throughput")
 	s.IntVar(&f.overheadPairs, "overhead-pairs", 24, "pairs of slices by which the cost of tracing is measured; 0 leaves it out")
 	s.StringVar(&f.out, "out", "", "directory for samples, results and reports (default out/profile-TIME)")
@@ -145,6 +145,9 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 		if !changed("engine") {
 			f.engines = e.Engines
 		}
+	}
+	if alone := len(f.mode) < 2 && len(f.concurrency) < 2 && len(f.poolMax) < 2 && len(f.drivers) < 2 && len(f.transports) < 2; !changed("cold") && alone {
+		f.cold = true
 	}
 	if !f.lab {
 		f.dsn = cmp.Or(f.dsn, os.Getenv("WEIR_DSN"))

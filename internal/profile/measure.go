@@ -67,7 +67,8 @@ type Config struct {
 	Duration time.Duration
 	// Warmup is the longest wait for the rate to settle. Default: 3 s.
 	Warmup time.Duration
-	// Cold measures from an empty pool and without any warm-up.
+	// Cold measures from an empty pool and without any warm-up. Default: the
+	// connections that the workers can use are opened first.
 	Cold bool
 	// Deep looks into the server by whatever this machine allows, at a cost that
 	// the figures show.
@@ -162,8 +163,9 @@ type run struct {
 	dial   *dialer
 	pool   pool
 	load   *load
-	// opened counts connections until the window opened.
-	opened int64
+	// filled counts the connections opened before the loop began, opened those
+	// until the window did.
+	filled, opened int64
 }
 
 // begin opens what a run needs.
@@ -242,6 +244,12 @@ func (r *run) measure() (bench.Sample, error) {
 	if err != nil {
 		return bench.Sample{}, err
 	}
+	if !r.config.Cold {
+		if err := r.pool.fill(r.ctx, min(r.config.PoolMax, r.config.Concurrency)); err != nil {
+			return bench.Sample{}, fmt.Errorf("open connections: %w", err)
+		}
+		r.filled = r.pool.opened()
+	}
 	inside := r.target.watchServer(r.ctx, r.config.Deep)
 	lc.Window = func() {
 		r.opened = r.pool.opened()
@@ -280,7 +288,7 @@ func (r *run) sample(o *loop.Outcome) bench.Sample {
 	if s.Cold != nil {
 		s.Cold.Boundary = r.load.cold.boundary()
 		r.describe(s.Cold.Boundary)
-		s.Cold.Boundary.Connects, s.Cold.Boundary.Cold = r.opened, true
+		s.Cold.Boundary.Connects = r.opened - r.filled
 	}
 	return s
 }

@@ -70,7 +70,7 @@ func (t *Target) MeasureOverhead(ctx context.Context, w *Workload, c Config, o O
 
 // compareSlices switches tracing on and off while the workers run.
 func (r *run) compareSlices(ctx context.Context, o OverheadConfig, out *bench.Overhead) error {
-	if err := r.pool.fill(ctx); err != nil {
+	if err := r.pool.fill(ctx, min(r.config.PoolMax, r.config.Concurrency)); err != nil {
 		return fmt.Errorf("fill the pool: %w", err)
 	}
 	var rates, cpus [2][]float64 // untraced, traced

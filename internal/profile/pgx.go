@@ -14,7 +14,6 @@ import (
 // waiting; both run with the context of the operation that asked.
 type pgxPool struct {
 	pool    *pgxpool.Pool
-	max     int
 	connect atomic.Int64
 }
 
@@ -23,7 +22,7 @@ func openPgxPool(ctx context.Context, dsn string, c poolConfig) (*pgxPool, error
 	if err != nil {
 		return nil, fmt.Errorf("read DSN: %w", err)
 	}
-	p := &pgxPool{max: c.max}
+	p := &pgxPool{}
 	cfg.MaxConns = int32(c.max)
 	cfg.MinConns, cfg.MinIdleConns = 0, 0
 	cfg.ConnConfig.DialFunc = c.dial.DialContext
@@ -67,9 +66,9 @@ func (p *pgxPool) client() client { return &pgxClient{pool: p.pool} }
 func (p *pgxPool) opened() int64  { return p.connect.Load() }
 func (p *pgxPool) close()         { p.pool.Close() }
 
-func (p *pgxPool) fill(ctx context.Context) error {
-	conns := make([]*pgxpool.Conn, p.max)
-	err := inParallel(p.max, func(i int) (err error) {
+func (p *pgxPool) fill(ctx context.Context, n int) error {
+	conns := make([]*pgxpool.Conn, n)
+	err := inParallel(n, func(i int) (err error) {
 		conns[i], err = p.pool.Acquire(ctx)
 		return err
 	})

@@ -18,8 +18,9 @@ type poolConfig struct {
 type pool interface {
 	// client returns a user of the pool, for one goroutine.
 	client() client
-	// fill opens connections until all that the pool may have are there.
-	fill(ctx context.Context) error
+	// fill opens connections until there are n, which is no more than the pool may
+	// have.
+	fill(ctx context.Context, n int) error
 	// opened is how many connections have been opened so far.
 	opened() int64
 	// close waits until all connections are back and closes them.

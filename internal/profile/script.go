@@ -207,9 +207,10 @@ func (l *sqlLexer) next() (*statement, error) {
 		switch {
 		case c == ';':
 			l.pos++
-			if words > 0 {
+			if words > 0 && strings.TrimSpace(out.String()) != "" {
 				return st.finish(out.String()), nil
 			}
+			words = 0
 			out.Reset()
 			continue
 		case l.at("--"), c == '#' && l.dialect.backslash:
@@ -257,13 +258,13 @@ func (l *sqlLexer) next() (*statement, error) {
 		if c == '\n' {
 			l.line++
 		}
-		if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+		if !strings.ContainsRune(" \n\t\r\v\f", rune(c)) {
 			words++
 		}
 		out.WriteByte(c)
 		l.pos++
 	}
-	if words == 0 {
+	if words == 0 || strings.TrimSpace(out.String()) == "" {
 		return nil, nil
 	}
 	return st.finish(out.String()), nil

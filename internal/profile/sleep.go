@@ -88,8 +88,8 @@ func (p *sleepPool) client() client {
 func (p *sleepPool) opened() int64 { return int64(len(p.opens)) }
 func (p *sleepPool) close()        {}
 
-func (p *sleepPool) fill(ctx context.Context) error {
-	clients := make([]client, cap(p.tokens))
+func (p *sleepPool) fill(ctx context.Context, n int) error {
+	clients := make([]client, n)
 	for i := range clients {
 		clients[i] = p.client()
 		if err := clients[i].acquire(ctx, nil); err != nil {

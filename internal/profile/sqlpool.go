@@ -15,7 +15,6 @@ import (
 type sqlPool struct {
 	db        *sql.DB
 	connector *tracedConnector
-	max       int
 }
 
 // sqlConnector is what a driver has to offer: a connector that dials through our
@@ -39,7 +38,7 @@ func openSQLPool(c sqlConnector, err error) (*sqlPool, error) {
 	// the time, which is a finding about database/sql and not about the pool's
 	// size.
 	db.SetMaxIdleConns(c.config.max)
-	return &sqlPool{db, t, c.config.max}, nil
+	return &sqlPool{db, t}, nil
 }
 
 func (p *sqlPool) client() client {
@@ -55,9 +54,9 @@ func (p *sqlPool) opened() int64 { return p.connector.opened.Load() }
 
 func (p *sqlPool) close() { _ = p.db.Close() }
 
-func (p *sqlPool) fill(ctx context.Context) error {
-	conns := make([]*sql.Conn, p.max)
-	err := inParallel(p.max, func(i int) (err error) {
+func (p *sqlPool) fill(ctx context.Context, n int) error {
+	conns := make([]*sql.Conn, n)
+	err := inParallel(n, func(i int) (err error) {
 		conns[i], err = p.db.Conn(ctx)
 		return err
 	})

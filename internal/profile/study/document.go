@@ -327,7 +327,7 @@ func insideTable(list []caseTotals) (report.Table, bool) {
 // coldTable shows what came before the windows.
 func coldTable(list []caseTotals) (report.Table, bool) {
 	t := report.Table{
-		Title: "Before the window: from an empty pool until the rate had settled",
+		Title: "Before the window: until the rate had settled",
 		Columns: []report.Column{
 			{Name: "case"},
 			{Name: "seconds", Numeric: true},

@@ -66,7 +66,7 @@ func (a Axes) cases(engine string) []caseOf {
 	list = cross(list, a.Concurrency, func(c *profile.Config, v int) { c.Concurrency = v })
 	list = cross(list, a.Pools, func(c *profile.Config, v int) { c.PoolMax = v })
 	if a.Cold {
-		list = cross(list, []bool{true, false}, func(c *profile.Config, v bool) { c.Cold = v })
+		list = cross(list, []bool{false, true}, func(c *profile.Config, v bool) { c.Cold = v })
 	}
 	for i := range list {
 		c := &list[i]
