@@ -122,7 +122,7 @@ func PairedRatio(a, b []float64, confidence float64) Interval {
 		out.Method = "bootstrap of the median log ratio"
 	}
 	out.P = pairedP(logs)
-	out.Median, out.Lo, out.Hi = math.Exp(out.Median), math.Exp(out.Lo), math.Exp(out.Hi)
+	out.Median, out.Lo, out.Hi = finiteExp(out.Median), finiteExp(out.Lo), finiteExp(out.Hi)
 	return out
 }
 
@@ -158,9 +158,13 @@ func UnpairedRatio(a, b []float64, confidence float64) Interval {
 		out.Median, out.Lo, out.Hi, out.P = shift(xs, ys, confidence)
 		out.Method = "Hodges-Lehmann shift of logs"
 	}
-	out.Median, out.Lo, out.Hi = math.Exp(out.Median), math.Exp(out.Lo), math.Exp(out.Hi)
+	out.Median, out.Lo, out.Hi = finiteExp(out.Median), finiteExp(out.Lo), finiteExp(out.Hi)
 	return out
 }
+
+// finiteExp is math.Exp with an end: an interval that wide says nothing either
+// way, and JSON knows no infinity.
+func finiteExp(x float64) float64 { return min(math.Exp(x), math.MaxFloat64) }
 
 func positiveLogs(xs []float64) []float64 {
 	var out []float64

@@ -1,0 +1,293 @@
+package bench
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DiffSchema names the version of a Diff's JSON.
+const DiffSchema = "weir.diff/1"
+
+// Diff sets one result against another, case by case.
+type Diff struct {
+	Schema     string  `json:"schema"`
+	Experiment string  `json:"experiment"`
+	A          DiffEnd `json:"a"`
+	B          DiffEnd `json:"b"`
+	// Paired tells that rounds of the same number were compared as pairs.
+	Paired bool `json:"paired"`
+	// Rows compare the same case of both results; in each, Comparison.A and B are
+	// its name.
+	Rows []Comparison `json:"rows"`
+	// Failing lists the cases in which operations fail more often than before. No
+	// figure makes up for that, since what fails is often fast.
+	Failing []Failing `json:"failing,omitempty"`
+	// OnlyA and OnlyB are cases that the other result lacks.
+	OnlyA []string `json:"only_a,omitempty"`
+	OnlyB []string `json:"only_b,omitempty"`
+	// Warnings name what else is not the same, or not in order.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// DiffEnd is one of the two results.
+type DiffEnd struct {
+	ID      string    `json:"id"`
+	Started time.Time `json:"started"`
+	Commit  string    `json:"commit,omitempty"`
+}
+
+// Failing is how often operations of a case fail, in 1000.
+type Failing struct {
+	Case string  `json:"case"`
+	A    float64 `json:"a_per_1000"`
+	B    float64 `json:"b_per_1000"`
+}
+
+// DiffOptions is how results are compared.
+type DiffOptions struct {
+	// Paired compares rounds of the same number as pairs. Only right when the two
+	// runs took turns; two runs one after the other share no round. Default: not.
+	Paired bool
+	// Metrics are the keys to compare. Default: those that cases are compared in.
+	Metrics []string
+	// Cases to compare. Default: all.
+	Cases []string
+	// Margin is the smallest difference worth a claim. Default: 3 %.
+	Margin float64
+	// Anyway compares what is not comparable; the reasons become warnings.
+	Anyway bool
+}
+
+// NotComparableError says why two results must not be compared.
+type NotComparableError struct{ Reasons []string }
+
+func (e *NotComparableError) Error() string {
+	return "the two results are not comparable: " + strings.Join(e.Reasons, "; ")
+}
+
+// CompareResults sets b against a. The error is a *NotComparableError when they
+// differ in what was to be done or where, unless that is asked for.
+func CompareResults(a, b *Result, o DiffOptions) (*Diff, error) {
+	if o.Margin == 0 {
+		o.Margin = comparisonMargin
+	}
+	if len(o.Metrics) == 0 {
+		o.Metrics = comparedMetrics
+	}
+	for _, key := range o.Metrics {
+		if _, ok := MetricByKey(key); !ok {
+			return nil, fmt.Errorf("compare results: no metric %q; there are %s", key, strings.Join(metricKeys(), ", "))
+		}
+	}
+	d := &Diff{
+		Schema: DiffSchema, Experiment: b.Experiment.Name, Paired: o.Paired,
+		A: DiffEnd{a.ID, a.Started, a.Env.Commit}, B: DiffEnd{b.ID, b.Started, b.Env.Commit},
+	}
+	reasons := incomparable(a, b)
+	common := d.match(a, b, o.Cases)
+	if len(common) == 0 {
+		return nil, &NotComparableError{append(reasons, "they have no case in common")}
+	}
+	for _, name := range common {
+		if differs := differing(a.Find(name).Factors, b.Find(name).Factors); len(differs) > 0 {
+			reasons = append(reasons, fmt.Sprintf("case %s has another %s", name, strings.Join(differs, ", ")))
+		}
+	}
+	if len(reasons) > 0 && !o.Anyway {
+		return nil, &NotComparableError{reasons}
+	}
+	d.Warnings = append(reasons, cautions(a, b)...)
+	for _, name := range common {
+		d.rows(a.Find(name), b.Find(name), o)
+	}
+	return d, nil
+}
+
+// match fills OnlyA and OnlyB and returns the cases of both, as far as wanted.
+func (d *Diff) match(a, b *Result, wanted []string) (common []string) {
+	skip := func(name string) bool { return len(wanted) > 0 && !slices.Contains(wanted, name) }
+	for _, c := range a.Cases {
+		switch {
+		case skip(c.Name):
+		case b.Find(c.Name) == nil:
+			d.OnlyA = append(d.OnlyA, c.Name)
+		default:
+			common = append(common, c.Name)
+		}
+	}
+	for _, c := range b.Cases {
+		if !skip(c.Name) && a.Find(c.Name) == nil {
+			d.OnlyB = append(d.OnlyB, c.Name)
+		}
+	}
+	return common
+}
+
+func (d *Diff) rows(a, b *Case, o DiffOptions) {
+	for _, key := range o.Metrics {
+		m, _ := MetricByKey(key)
+		c := Comparison{A: a.Name, B: b.Name, Metric: key}
+		if o.Paired {
+			xs, ys, leftOut := pairs(a, b, m)
+			c.Ratio, c.LeftOut = PairedRatio(xs, ys, defaultConfidence), leftOut
+		} else {
+			xs, hurtA := calm(a, m)
+			ys, hurtB := calm(b, m)
+			c.Ratio, c.LeftOut = UnpairedRatio(xs, ys, defaultConfidence), hurtA+hurtB
+		}
+		if c.Ratio.Method == "none" {
+			continue // a metric that one of them does not have, or of one round
+		}
+		c.Verdict = Judge(c.Ratio, m.Higher, o.Margin)
+		if m.Neutral {
+			c.Verdict = CannotTell
+		}
+		if c.Verdict == CannotTell {
+			c.Needed = RoundsNeeded(c.Ratio, o.Margin)
+		}
+		d.Rows = append(d.Rows, c)
+	}
+	x, y := failShare(a), failShare(b)
+	if y > x+1 { // one more in a thousand
+		d.Failing = append(d.Failing, Failing{a.Name, x, y})
+	}
+}
+
+// calm returns a metric of the rounds that were not disturbed, or of all if too
+// few are left.
+func calm(c *Case, m Metric) (xs []float64, leftOut int) {
+	var all []float64
+	for i := range c.Samples {
+		v, ok := m.Of(&c.Samples[i])
+		if !ok {
+			continue
+		}
+		all = append(all, v)
+		if len(c.Samples[i].Disturbed) == 0 {
+			xs = append(xs, v)
+		}
+	}
+	if n := len(xs); n < minUndisturbed || 2*n < len(all) {
+		return all, 0
+	}
+	return xs, len(all) - len(xs)
+}
+
+// failShare is how many of 1000 operations of a case fail, over all rounds.
+func failShare(c *Case) float64 {
+	var ops, failed int64
+	for i := range c.Samples {
+		ops += c.Samples[i].Ops
+		failed += c.Samples[i].Failed()
+	}
+	if ops+failed == 0 {
+		return 0
+	}
+	return float64(failed) / float64(ops+failed) * 1000
+}
+
+// incomparable returns what makes a comparison of the two pointless: they did
+// different things, or did them on different machines.
+func incomparable(a, b *Result) []string {
+	var out []string
+	differ := func(what, x, y string) {
+		if x != y {
+			out = append(out, fmt.Sprintf("%s is %s in one and %s in the other", what, orNone(x), orNone(y)))
+		}
+	}
+	differ("the experiment", a.Experiment.Name, b.Experiment.Name)
+	differ("the loop", a.Experiment.Loop, b.Experiment.Loop)
+	differ("durability", a.Env.Durability, b.Env.Durability)
+	differ("the processor", a.Env.CPU, b.Env.CPU)
+	differ("the number of cores", fmt.Sprint(a.Env.Cores), fmt.Sprint(b.Env.Cores))
+	for _, k := range unionOfKeys(a.Experiment.Factors, b.Experiment.Factors) {
+		differ("factor "+k, a.Experiment.Factors[k], b.Experiment.Factors[k])
+	}
+	return out
+}
+
+// cautions returns what is to be known beside a comparison.
+func cautions(a, b *Result) []string {
+	var out []string
+	differ := func(what, x, y string) {
+		if x != y {
+			out = append(out, fmt.Sprintf("%s: %s in one, %s in the other", what, orNone(x), orNone(y)))
+		}
+	}
+	differ("kernel", a.Env.Kernel, b.Env.Kernel)
+	differ("Go", a.Env.GoVersion, b.Env.GoVersion)
+	servers := func(r *Result) string {
+		var s []string
+		for _, v := range r.Env.Servers {
+			s = append(s, v.Name+" "+v.Version)
+		}
+		return strings.Join(s, ", ")
+	}
+	differ("servers", servers(a), servers(b))
+	for i, r := range []*Result{a, b} {
+		which := [...]string{"the first", "the second"}[i]
+		if r.Partial {
+			out = append(out, which+" is of an interrupted run")
+		}
+		hurt, all := 0, 0
+		for _, c := range r.Cases {
+			for _, s := range c.Samples {
+				all++
+				hurt += min(len(s.Disturbed), 1)
+			}
+		}
+		if hurt > 0 {
+			out = append(out, fmt.Sprintf("%s was disturbed in %d of %d rounds", which, hurt, all))
+		}
+	}
+	x, y := flushBeside(a), flushBeside(b)
+	if x > 0 && y > 0 && (x > flushLimit*y || y > flushLimit*x) {
+		out = append(out, fmt.Sprintf("a flush cost %s beside one and %s beside the other: what is bound by the disk cannot be compared", micros(x), micros(y)))
+	}
+	return out
+}
+
+// flushBeside is the median cost of a flush around a run, 0 if nobody measured.
+func flushBeside(r *Result) float64 {
+	if v := usualFlush(r); v > 0 {
+		return v
+	}
+	v, _ := flushCost(r, &Sample{})
+	return v
+}
+
+func unionOfKeys(a, b map[string]string) []string {
+	all := maps.Clone(a)
+	if all == nil {
+		all = make(map[string]string)
+	}
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
+}
+
+func metricKeys() []string {
+	var keys []string
+	for _, m := range Metrics() {
+		keys = append(keys, m.Key)
+	}
+	return keys
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// Changes counts the rows by verdict.
+func (d *Diff) Changes() map[Verdict]int {
+	out := make(map[Verdict]int)
+	for _, c := range d.Rows {
+		out[c.Verdict]++
+	}
+	return out
+}
