@@ -291,3 +291,65 @@ func TestQuery(t *testing.T) {
 		}
 	})
 }
+
+func TestConnectByWhatALoginRevealed(t *testing.T) {
+	eachServer(t, func(t *testing.T, s target) {
+		for _, plugin := range s.AuthPlugins() {
+			keys := &ClientKeys{}
+			switch plugin {
+			case PluginNative:
+				keys.Native, _ = PasswordKeys(livePassword + plugin).native()
+			case PluginSHA2:
+				keys.SHA2, _ = PasswordKeys(livePassword + plugin).sha2()
+				if c, err := Connect(t.Context(), s.config(plugin, livePassword+plugin)); err != nil {
+					t.Fatal(err)
+				} else {
+					_ = c.Close() // the server knows the password now
+				}
+			default:
+				continue
+			}
+			cfg := s.config(plugin, "")
+			cfg.Keys = keys
+			c, err := Connect(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Close()
+			if plugin == PluginSHA2 {
+				if err := s.Exec(t.Context(), "FLUSH PRIVILEGES"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := Connect(t.Context(), cfg); !errors.Is(err, errKeys) {
+					t.Errorf("the server has forgotten the password: %v", err)
+				}
+			}
+		}
+	})
+}
+
+func TestServersOwnHashesLetTheirUsersIn(t *testing.T) {
+	eachServer(t, func(t *testing.T, s target) {
+		plugin := s.AuthPlugins()[0]
+		c, err := Connect(t.Context(), s.config(plugin, livePassword+plugin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		hash := one(t, c, "SELECT authentication_string FROM mysql.user WHERE user = '"+plugin+"'")
+		secret := mustSecret(t, hash)
+		if _, plain := secret.Plain(); plain {
+			t.Fatalf("%q is not taken for a hash", hash)
+		}
+		d := (&door{secrets: map[string]Secret{"u": secret}}).open(t, "tcp")
+		for _, c := range []struct {
+			password string
+			code     uint16
+		}{{livePassword + plugin, 0}, {livePassword, ErrAccessDenied}, {livePassword + plugin, 0}} {
+			_, err := askByWeir(t, d.addr, "u", c.password, false)
+			if CodeOf(err) != c.code || (c.code == 0 && err != nil) {
+				t.Errorf("%q: %v", c.password, err)
+			}
+		}
+	})
+}
