@@ -43,7 +43,8 @@ func TestSidesAgainstMariaDB(t *testing.T) {
 		}
 		for _, c := range res.Cases {
 			s := c.Samples[0]
-			if s.Ops == 0 || s.Failed() != 0 || s.Server == nil || s.Server.Ops < s.Ops {
+			// Of the whole run: a disk that is busy may leave the window empty.
+			if s.Server == nil || s.Server.Ops == 0 || s.Server.Ops < s.Ops || s.Failed() != 0 {
 				t.Errorf("%s %s: %d operations, errors %v, server %+v", tc.kind, c.Name, s.Ops, s.Errors, s.Server)
 			}
 			if _, ok := s.Processes[bench.RoleServer]; !ok {
@@ -78,7 +79,7 @@ func TestAServerOfSomebodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := res.Cases[0].Samples[0]
-	if _, ok := s.Processes[bench.RoleServer]; ok || s.Ops == 0 || s.Server == nil {
+	if _, ok := s.Processes[bench.RoleServer]; ok || s.Server == nil || s.Server.Ops == 0 {
 		t.Errorf("sample = %+v", s)
 	}
 	if res.Env.Durability == "prod" {

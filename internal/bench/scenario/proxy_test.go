@@ -47,7 +47,7 @@ func endToEnd(t *testing.T, e Engine, binary string) {
 		Live: func(string, int64, time.Duration) { lived = true },
 		Plan: ProxyPlan{
 			Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8},
-			Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Rounds: 1, Warmup: 200 * time.Millisecond, Duration: 400 * time.Millisecond,
+			Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
 		},
 	})
 	if err != nil {

@@ -43,17 +43,6 @@ func startRig(ctx context.Context, o ProxyOptions, latency time.Duration) (_ *ri
 		return nil, err
 	}
 	r.db = db
-	if err := r.startBouncer(ctx, most+100); err != nil {
-		return nil, err
-	}
-	if r.weir, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn); err != nil {
-		return nil, err
-	}
-	if o.Plan.Isolated {
-		if r.solo, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, "--no-rows-lane"); err != nil {
-			return nil, err
-		}
-	}
 	m, err := r.engine.meter(ctx, r.direct().dsn)
 	if err != nil {
 		return nil, err
@@ -62,8 +51,18 @@ func startRig(ctx context.Context, o ProxyOptions, latency time.Duration) (_ *ri
 	if r.info, err = m.Server(ctx); err != nil {
 		return nil, err
 	}
-	o.Say("%s %s%s", r.info.Name, r.info.Version, latencyNote(latency))
-	return r, nil
+	version, _, _ := strings.Cut(r.info.Version, " ")
+	o.Say("%s %s%s", r.info.Name, version, latencyNote(latency))
+	if err := r.startBouncer(ctx, most+100); err != nil {
+		return nil, err
+	}
+	if r.weir, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn); err != nil {
+		return nil, err
+	}
+	if o.Plan.Isolated {
+		r.solo, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, "--no-rows-lane")
+	}
+	return r, err
 }
 
 // startServer starts a server of our own, unless one was named.
