@@ -54,7 +54,7 @@ func (c *Chart) valueRange() (lo, hi float64, ok bool) {
 			from, to := p.Y, p.Y
 			if p.hasRange() {
 				to = max(to, p.Hi)
-				if !c.LogY || p.Lo > 0 {
+				if !c.LogY || p.Lo >= leastLog {
 					from = min(from, p.Lo)
 				}
 			}
@@ -78,7 +78,7 @@ func (c *Chart) valueScale(floating bool, from, to float64) *scale {
 		}
 	}
 	for _, m := range c.Marks {
-		if on := m.OnY || c.Kind == Bars || c.Kind == Intervals; on && (!c.LogY || m.At > 0) {
+		if on := m.OnY || c.Kind == Bars || c.Kind == Intervals; on && (!c.LogY || m.At >= leastLog) {
 			lo, hi = min(lo, m.At), max(hi, m.At, m.To)
 		}
 	}

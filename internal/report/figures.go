@@ -120,7 +120,9 @@ func (c *Chart) sums() []float64 {
 	out := make([]float64, len(c.Categories))
 	for _, s := range c.Series {
 		for i, p := range s.Points {
-			out[i] += p.Y
+			if !p.None {
+				out[i] += p.Y
+			}
 		}
 	}
 	return out

@@ -122,9 +122,9 @@ func (c *Chart) shadeOf() func(float64) int {
 		share := 0.0
 		switch {
 		case hi <= lo:
-		case c.LogY && v <= 0:
+		case c.LogY && v < leastLog:
 		case c.LogY:
-			share = math.Log(v/lo) / math.Log(hi/lo)
+			share = (math.Log(v) - math.Log(lo)) / (math.Log(hi) - math.Log(lo))
 		default:
 			share = (v - lo) / (hi - lo)
 		}
@@ -137,7 +137,7 @@ func (c *Chart) shadeRange() (lo, hi float64) {
 	lo, hi = math.Inf(1), math.Inf(-1)
 	for _, s := range c.Series {
 		for _, p := range s.Points {
-			if p.None || c.LogY && p.Y <= 0 {
+			if p.None || c.LogY && p.Y < leastLog {
 				continue
 			}
 			lo, hi = min(lo, p.Y), max(hi, p.Y)
@@ -168,7 +168,7 @@ func heatLegend(b *canvas, c *Chart) float64 {
 	b.text("soft", "start", x, 14, to)
 	x += textWidth(to) + 18
 	if c.LogY {
-		name = strings.TrimPrefix(name+", each step a factor of "+digits(math.Pow(hi/lo, 1.0/shades)), ", ")
+		name = strings.TrimPrefix(name+", each step a factor of "+digits(math.Exp((math.Log(hi)-math.Log(lo))/shades)), ", ")
 	}
 	b.label("soft", "start", x, 14, chartWidth-x, name)
 	return 32

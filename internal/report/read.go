@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,18 +11,30 @@ import (
 // ReadDoc reads a report that was written as JSON and validates it. Reports of
 // before there was a version are read as version 1.
 func ReadDoc(r io.Reader) (*Doc, error) {
-	var d Doc
-	dec := json.NewDecoder(r)
-	switch err := dec.Decode(&d); {
-	case errors.Is(err, io.EOF):
-		return nil, errors.New("read report: it is empty")
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, errors.New("read report: it ends in the middle, as if cut short")
-	case err != nil:
+	b, err := io.ReadAll(r)
+	if err != nil {
 		return nil, fmt.Errorf("read report: %w", err)
 	}
-	if d.Schema != "" && d.Schema != Schema {
-		return nil, fmt.Errorf("read report: schema %q, want %q", d.Schema, Schema)
+	if len(bytes.TrimSpace(b)) == 0 {
+		return nil, errors.New("read report: it is empty")
+	}
+	// The version first: of another one, the fields may not even have the types
+	// that are expected.
+	var head struct {
+		Schema string `json:"schema"`
+	}
+	var syntax *json.SyntaxError
+	switch err := json.Unmarshal(b, &head); {
+	case errors.As(err, &syntax) && syntax.Offset >= int64(len(b)):
+		return nil, fmt.Errorf("read report: it ends in the middle, as if cut short (%d bytes)", len(b))
+	case err != nil:
+		return nil, fmt.Errorf("read report: %w", err)
+	case head.Schema != "" && head.Schema != Schema:
+		return nil, fmt.Errorf("read report: schema %q, want %q: use the weir that wrote it", head.Schema, Schema)
+	}
+	var d Doc
+	if err := json.Unmarshal(b, &d); err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
 	}
 	d.Schema = Schema
 	if err := d.Validate(); err != nil {

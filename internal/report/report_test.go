@@ -259,3 +259,61 @@ func TestScaleTicksAndLabels(t *testing.T) {
 		}
 	}
 }
+
+func TestReadDocRefusals(t *testing.T) {
+	var whole bytes.Buffer
+	if err := sample().Write(&whole, FormatJSON); err != nil {
+		t.Fatal(err)
+	}
+	for want, text := range map[string]string{
+		"is empty":         " \n",
+		"cut short":        whole.String()[:whole.Len()/2],
+		"invalid char":     "report",
+		"weir.report/2":    `{"schema": "weir.report/2", "sections": "of another form"}`,
+		"no title":         `{"schema": "weir.report/1"}`,
+		"cannot unmarshal": `{"schema": "weir.report/1", "sections": 3}`,
+	} {
+		if _, err := ReadDoc(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %v, want mention of %q", err, want)
+		}
+	}
+	// Reports of before there was a version.
+	old := strings.Replace(whole.String(), `"schema": "`+Schema+`",`, "", 1)
+	if d, err := ReadDoc(strings.NewReader(old)); err != nil || d.Schema != Schema {
+		t.Errorf("a report without a version: %v", err)
+	}
+}
+
+// FuzzReadDoc reads what claims to be a report. What is accepted can be written
+// in every format, and has no coordinate that is not a number.
+func FuzzReadDoc(f *testing.F) {
+	for _, s := range sample().Sections {
+		for _, c := range s.Charts {
+			var b bytes.Buffer
+			if err := (&Doc{Title: "t", Env: sample().Env, Sections: []Section{{Charts: []Chart{c}}}}).Write(&b, FormatJSON); err != nil {
+				f.Fatal(err)
+			}
+			f.Add(b.Bytes())
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := ReadDoc(bytes.NewReader(b))
+		if err != nil || len(b) > 1<<16 {
+			return
+		}
+		for _, format := range Formats() {
+			var out strings.Builder
+			if err := d.Write(&out, format); err != nil {
+				if format == FormatSVG && strings.Contains(err.Error(), "no charts") {
+					continue
+				}
+				t.Fatalf("%s: %v", format, err)
+			}
+			if format == FormatSVG && coordinate.MatchString(out.String()) {
+				t.Errorf("a coordinate is not a number: %s", coordinate.FindString(out.String()))
+			}
+		}
+	})
+}
+
+var coordinate = regexp.MustCompile(`(?:[xydwh0-9]|width|height|[MLhvZ ])="?[^"<>]*(?:NaN|Inf)[^"<>]*"`)

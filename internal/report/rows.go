@@ -170,9 +170,12 @@ func drawSegments(b *canvas, c *Chart, top float64) float64 {
 		names.draw(b, i, y+bar/2)
 		for j, s := range c.Series {
 			p := s.Points[i]
+			if p.None {
+				continue
+			}
 			from, to := x.at(sum), x.at(sum+p.Y)
 			sum += p.Y
-			if to-from < 0.05 || p.None {
+			if to-from < 0.05 {
 				continue
 			}
 			share := ""

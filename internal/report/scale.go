@@ -24,6 +24,11 @@ const (
 	seconds // linear, with ticks on whole seconds and minutes
 )
 
+// leastRange is the range, as a share of the values, below which an axis is
+// widened: ticks so close together would all have the same label, and far below
+// it be the same number.
+const leastRange = 1e-9
+
 func (s *scale) at(v float64) float64 {
 	a, b, x := s.lo, s.hi, v
 	switch s.kind {
@@ -42,21 +47,21 @@ func newScale(kind scaleKind, lo, hi, from, to float64) *scale {
 	s := &scale{lo: lo, hi: hi, from: from, to: to, kind: kind}
 	switch kind {
 	case linear:
-		if hi <= lo {
+		if hi-lo <= max(leastRange*math.Abs(hi), leastLog) {
 			s.hi = lo + max(1, math.Abs(lo)/100)
 		}
 		step := roundStep((s.hi - s.lo) / 5)
 		s.lo, s.hi = math.Floor(s.lo/step)*step, math.Ceil(s.hi/step)*step
 		s.stepTicks(step)
 	case seconds:
-		if hi <= lo {
-			s.hi = lo + 1
+		if hi-lo <= max(leastRange*math.Abs(hi), leastLog) {
+			s.hi = lo + max(1, math.Abs(lo)/100)
 		}
 		s.stepTicks(timeStep((s.hi - s.lo) / 8))
 	case logarithmic:
 		s.logTicks()
 	case nines:
-		if hi <= lo {
+		if nine(hi)-nine(lo) < 0.01 {
 			s.hi = 1 - (1-lo)/10
 		}
 		for _, q := range []float64{0, .5, .9, .99, .999, .9999, .99999} {
@@ -116,7 +121,7 @@ func timeStep(v float64) float64 {
 // logTicks puts the ends on 1, 2 or 5 times a power of ten, and ticks on all of
 // these, or on the powers alone when that would be more than nine.
 func (s *scale) logTicks() {
-	if s.hi <= s.lo {
+	if s.hi <= s.lo*(1+leastRange) {
 		s.hi = s.lo * 1.01
 	}
 	var all []float64

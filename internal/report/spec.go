@@ -131,7 +131,7 @@ func (f *Frame) Self() float64 {
 // validate returns why the chart cannot be drawn.
 func (c *Chart) validate() error {
 	if c.Kind == Flame {
-		if c.Root == nil || c.Root.Value <= 0 {
+		if c.Root == nil || !(c.Root.Value > 0) || drawable(c.Root.Value) != nil {
 			return errors.New("no frames")
 		}
 		return c.Root.validate()
@@ -167,25 +167,28 @@ func (c *Chart) validate() error {
 		}
 	}
 	if c.Kind == Stacked {
-		return c.validateShares()
+		if err := c.validateShares(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return c.validateMarks()
 }
 
 func (c *Chart) validatePoint(p Point) error {
 	for _, v := range []float64{p.X, p.Y, p.Lo, p.Hi} {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("%v is not a number that can be drawn", v)
+		if err := drawable(v); err != nil {
+			return err
 		}
 	}
-	if p.None {
-		return nil
-	}
 	switch {
-	case c.Kind == Lines && c.LogX && p.X <= 0, c.LogY && c.Kind != Heat && p.Y <= 0:
-		return errors.New("nothing at or below 0 fits on a log axis")
 	case c.Kind == Percentiles && (p.X < 0 || p.X >= 1):
 		return fmt.Errorf("quantile %v is not in [0, 1)", p.X)
+	case c.Kind == Lines && c.LogX && p.X < leastLog:
+		return errors.New("nothing at or below 0 fits on a log axis")
+	case p.None:
+		return nil
+	case c.LogY && c.Kind != Heat && p.Y < leastLog:
+		return errors.New("nothing at or below 0 fits on a log axis")
 	case c.Kind == Stacked && (p.Y < 0 || p.Y > 1):
 		return fmt.Errorf("share %v is not in [0, 1]", p.Y)
 	case c.Kind == Segments && p.Y < 0:
@@ -196,14 +199,43 @@ func (c *Chart) validatePoint(p Point) error {
 	return nil
 }
 
-func (c *Chart) validateShares() error {
-	for i, name := range c.Categories {
-		sum := 0.0
-		for _, s := range c.Series {
-			sum += s.Points[i].Y
+// mostValue is beyond all that is measured, and within what can be drawn; so is
+// leastLog on a log axis.
+const (
+	mostValue = 1e18
+	leastLog  = 1e-18
+)
+
+func drawable(v float64) error {
+	if math.IsNaN(v) || math.Abs(v) > mostValue {
+		return fmt.Errorf("%v is not a number that can be drawn", v)
+	}
+	return nil
+}
+
+// validateMarks returns what mark is not on the axis that it is for.
+func (c *Chart) validateMarks() error {
+	for _, m := range c.Marks {
+		onY := m.OnY || c.Kind == Bars || c.Kind == Intervals
+		log := onY && c.LogY || !onY && c.LogX
+		switch {
+		case drawable(m.At) != nil || drawable(m.To) != nil:
+			return fmt.Errorf("mark %q: %v is not a number that can be drawn", m.Label, m.At)
+		case m.To != 0 && m.To < m.At:
+			return fmt.Errorf("mark %q ends at %v, before it begins at %v", m.Label, m.To, m.At)
+		case log && m.At < leastLog:
+			return fmt.Errorf("mark %q: nothing at or below 0 fits on a log axis", m.Label)
+		case c.Kind == Percentiles && !onY && (m.At < 0 || m.At >= 1 || m.To >= 1):
+			return fmt.Errorf("mark %q: quantile %v is not in [0, 1)", m.Label, m.At)
 		}
+	}
+	return nil
+}
+
+func (c *Chart) validateShares() error {
+	for i, sum := range c.sums() {
 		if sum > 1.001 {
-			return fmt.Errorf("shares of %q add up to %.1f %%", name, 100*sum)
+			return fmt.Errorf("shares of %q add up to %.1f %%", c.Categories[i], 100*sum)
 		}
 	}
 	return nil
