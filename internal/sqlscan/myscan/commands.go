@@ -419,7 +419,7 @@ func (s *scanner) killCommand() {
 	}
 	id, err := strconv.ParseUint(s.text(s.tok), 10, 64)
 	if err == nil {
-		s.kill.ID, s.kill.Start, s.kill.End = id, s.tok.start, s.tok.end
+		s.kill.ID, s.kill.Start, s.kill.End = id, int(s.tok.start), int(s.tok.end)
 	}
 }
 

@@ -4,51 +4,66 @@ import "github.com/weirdb/weir/internal/sqlscan"
 
 // The grammar of hints is that of package sqlscan. They stand in ordinary
 // comments: what is in an executable comment or in an optimizer hint is the
-// server's, and ends the search.
+// server's. An executable comment that is run is code, with which the search for
+// leading hints ends.
 
-// leadingHints reads the comments in trivia, which holds nothing but comments
-// and white space.
-func leadingHints(h *sqlscan.Hints, trivia string) {
-	forComments(trivia, func(body string, _ bool) { h.ReadLeading(body) })
-}
-
-// trailingHints reads the block comments at the end of a text.
-func trailingHints(h *sqlscan.Hints, trivia string) {
-	forComments(trivia, func(body string, block bool) {
-		if block {
-			h.ReadTrailing(body)
+// leadingHints reads the comments in front of the first token, which begins at to.
+func leadingHints(h *sqlscan.Hints, l lexer, to int) {
+	forComments(l, 0, to, func(body string, kind commentKind) bool {
+		if kind == commentCode {
+			return false
 		}
+		h.ReadLeading(body)
+		return true
 	})
 }
 
-// forComments calls f for each ordinary comment up to the first executable one.
-func forComments(trivia string, f func(body string, block bool)) {
-	for i := 0; i < len(trivia); {
-		switch c := trivia[i]; {
-		case c == '#':
-			end := lineEnd(trivia, i)
-			f(trivia[i+1:end], false)
-			i = end
-		case c == '-':
-			end := lineEnd(trivia, i)
-			f(trivia[min(i+2, end):end], false)
-			i = end
-		case c == '/' && i+2 < len(trivia):
-			switch trivia[i+2] {
-			case '!':
-				return
-			case 'M':
-				if i+3 < len(trivia) && trivia[i+3] == '!' {
-					return
-				}
+// trailingHints reads the block comments from there to the end of the text.
+func trailingHints(h *sqlscan.Hints, l lexer, from int) {
+	forComments(l, from, len(l.sql), func(body string, kind commentKind) bool {
+		if kind == commentBlock {
+			h.ReadTrailing(body)
+		}
+		return true
+	})
+}
+
+// commentKind is the form of a comment that forComments finds.
+type commentKind uint8
+
+const (
+	commentLine  commentKind = iota // # and --
+	commentBlock                    // /* */
+	commentCode                     // the mark of an executable comment that runs
+)
+
+// forComments calls f for each comment in l.sql[from:to], where no token is, until
+// it returns false. Executable comments that do not run and optimizer hints are
+// left out.
+func forComments(l lexer, from, to int, f func(body string, kind commentKind) bool) {
+	more := true
+	for l.pos, l.broken = from, false; more && l.pos < to; {
+		start := l.pos
+		switch c := l.sql[start]; {
+		case c == '#' || c == '-':
+			l.pos = lineEnd(l.sql, start)
+			more = f(l.sql[min(start+markLen(c), l.pos):l.pos], commentLine)
+		case c == '/' && l.at(start+1) == '*':
+			if l.executable(start) {
+				more = f("", commentCode)
+			} else if mark := l.at(start + 2); mark != '+' && mark != '!' && (mark != 'M' || l.at(start+3) != '!') && !l.broken {
+				more = f(l.sql[start+2:l.pos-2], commentBlock)
 			}
-			end, closed := commentEnd(trivia, i+2, false)
-			if closed && trivia[i+2] != '+' {
-				f(trivia[i+2:end-2], true)
-			}
-			i = end
 		default:
-			i++
+			l.pos++
 		}
 	}
+}
+
+// markLen is the length of the mark that begins a line comment.
+func markLen(c byte) int {
+	if c == '#' {
+		return 1
+	}
+	return 2
 }

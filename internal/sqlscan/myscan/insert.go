@@ -116,7 +116,7 @@ func (s *scanner) insertTarget(shape *InsertShape) bool {
 		return true
 	}
 	for {
-		if !s.isName() {
+		if !s.isName() && !s.is(kwValue) { // VALUE is no reserved word
 			return false
 		}
 		s.next()

@@ -22,11 +22,12 @@ const (
 	tokAssign            // :=
 )
 
-// token is sql[start:end].
+// token is sql[start:end]. It is small because it is copied much; no server takes
+// a text of more than 1 GiB.
 type token struct {
 	kind       tokenKind
 	kw         keyword // of a tokWord
-	start, end int
+	start, end int32
 }
 
 // lexer cuts a text into tokens by the rules of the servers' sql_lex.cc. It never
@@ -45,6 +46,7 @@ type lexer struct {
 	// dotted is what must follow for "name.name" to be read as the server does.
 	dotted dotState
 
+	ended     bool // the end was reached; comment stays what it was there
 	executing bool // within an executable comment
 	executed  bool // an executable comment was run, or may have been
 	doubtful  bool // not known whether an executable comment runs, or bytes mean something else
@@ -85,10 +87,20 @@ func (l *lexer) next() token {
 	if l.dotted != dotNone {
 		return l.dot()
 	}
-	l.skipTrivia()
+	if l.ended {
+		return l.upTo(tokEOF, l.pos)
+	}
+	l.comment = -1
+	for l.pos < len(l.sql) && l.sql[l.pos] == ' ' {
+		l.pos++
+	}
+	if l.pos < len(l.sql) && beginsTrivia[l.sql[l.pos]] {
+		l.skipTrivia()
+	}
 	start := l.pos
 	if start >= len(l.sql) {
-		return token{kind: tokEOF, start: len(l.sql), end: len(l.sql)}
+		l.ended, l.broken = true, l.broken || l.executing
+		return l.upTo(tokEOF, start)
 	}
 	c := l.sql[start]
 	if lexicon.Fold[c] != 0 {
@@ -109,7 +121,7 @@ func (l *lexer) next() token {
 		return l.quoted(start, start, tokQuoted)
 	case '(', ')', ',', ';':
 		l.pos++
-		return token{kind: tokenKind(c), start: start, end: l.pos}
+		return l.upTo(tokenKind(c), start)
 	case '.':
 		if isDigit(l.at(start + 1)) {
 			return l.fraction(start, start+1)
@@ -118,30 +130,35 @@ func (l *lexer) next() token {
 		if lexicon.Fold[l.at(l.pos)] != 0 {
 			l.dotted = dotPart
 		}
-		return token{kind: '.', start: start, end: l.pos}
+		return l.upTo('.', start)
 	case '@':
 		return l.variable(start)
 	case '?':
 		if lexicon.Fold[l.at(start+1)] == 0 {
 			l.pos++
-			return token{kind: tokParam, start: start, end: l.pos}
+			return l.upTo(tokParam, start)
 		}
 	case ':':
 		if l.at(start+1) == '=' {
 			l.pos += 2
-			return token{kind: tokAssign, start: start, end: l.pos}
+			return l.upTo(tokAssign, start)
 		}
 	case '\\':
 		if l.at(start+1) == 'N' {
 			l.pos += 2
-			return token{kind: tokNumber, start: start, end: l.pos}
+			return l.upTo(tokNumber, start)
 		}
 		l.broken = true
 	case 0:
 		l.broken = true
 	}
 	l.pos++
-	return token{kind: tokOp, start: start, end: l.pos}
+	return l.upTo(tokOp, start)
+}
+
+// upTo returns the token from start to where the lexer is.
+func (l *lexer) upTo(kind tokenKind, start int) token {
+	return token{kind: kind, start: int32(start), end: int32(l.pos)}
 }
 
 // dot lexes what follows an unquoted name without white space between.
@@ -150,7 +167,7 @@ func (l *lexer) dot() token {
 	if l.dotted == dotNext {
 		l.pos++
 		l.dotted = dotPart
-		return token{kind: '.', start: start, end: l.pos}
+		return l.upTo('.', start)
 	}
 	return l.name(start)
 }
@@ -167,9 +184,14 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
+// beginsTrivia has the bytes with which white space and comments may begin, and
+// the end of executable ones.
+var beginsTrivia = [256]bool{
+	' ': true, '\n': true, '\t': true, '\r': true, '\f': true, '\v': true, '#': true, '-': true, '/': true, '*': true,
+}
+
 // skipTrivia passes white space, comments and the marks of executable comments.
 func (l *lexer) skipTrivia() {
-	l.comment = -1
 	for l.pos < len(l.sql) {
 		c := l.sql[l.pos]
 		if lexicon.IsSpace(c) {
@@ -194,9 +216,6 @@ func (l *lexer) skipTrivia() {
 		if l.comment < 0 {
 			l.comment = start
 		}
-	}
-	if l.executing {
-		l.broken = true
 	}
 }
 
@@ -352,9 +371,9 @@ func (l *lexer) word(start int) token {
 	l.checkHigh(start)
 	if l.at(i) == '.' && lexicon.Fold[l.at(i+1)] != 0 {
 		l.dotted = dotNext
-		return token{kind: tokWord, start: start, end: i}
+		return l.upTo(tokWord, start)
 	}
-	return token{kind: tokWord, kw: lookupKeyword(l.sql[start:i], h), start: start, end: i}
+	return token{kind: tokWord, kw: lookupKeyword(l.sql[start:i], h), start: int32(start), end: int32(i)}
 }
 
 // checkHigh looks for bytes above 127 in what was read since start, an unquoted
@@ -376,7 +395,7 @@ func (l *lexer) name(start int) token {
 	if l.at(i) == '.' && lexicon.Fold[l.at(i+1)] != 0 {
 		l.dotted = dotNext
 	}
-	return token{kind: tokWord, start: start, end: i}
+	return l.upTo(tokWord, start)
 }
 
 // literal lexes the literal whose opening quote is at open.
@@ -387,7 +406,7 @@ func (l *lexer) literal(start, open int) token {
 		case quote:
 			if l.at(i+1) != quote {
 				l.pos = i + 1
-				return token{kind: tokString, start: start, end: l.pos}
+				return l.upTo(tokString, start)
 			}
 			i++
 		case '\\':
@@ -397,7 +416,7 @@ func (l *lexer) literal(start, open int) token {
 		}
 	}
 	l.pos, l.broken = len(l.sql), true
-	return token{kind: tokString, start: start, end: l.pos}
+	return l.upTo(tokString, start)
 }
 
 // digits lexes x'...' and b'...', which the server refuses to have other digits
@@ -412,7 +431,7 @@ func (l *lexer) digits(start int, hex bool) token {
 		return l.literal(start, start+1)
 	}
 	l.pos = i + 1
-	return token{kind: tokString, start: start, end: l.pos}
+	return l.upTo(tokString, start)
 }
 
 // quoted lexes an identifier in quotes; the opening one is at open.
@@ -423,7 +442,7 @@ func (l *lexer) quoted(start, open int, kind tokenKind) token {
 		case quote:
 			if l.at(i+1) != quote {
 				l.pos = i + 1
-				return token{kind: kind, start: start, end: l.pos}
+				return l.upTo(kind, start)
 			}
 			i++
 		case 0:
@@ -431,7 +450,7 @@ func (l *lexer) quoted(start, open int, kind tokenKind) token {
 		}
 	}
 	l.pos, l.broken = len(l.sql), true
-	return token{kind: kind, start: start, end: l.pos}
+	return l.upTo(kind, start)
 }
 
 // variable lexes what begins with "@".
@@ -442,10 +461,10 @@ func (l *lexer) variable(start int) token {
 			return l.quoted(start, i+1, tokSysVar)
 		}
 		t := l.name(i + 1)
-		if t.end == i+1 {
+		if l.pos == i+1 {
 			l.broken = true
 		}
-		t.kind, t.start = tokSysVar, start
+		t.kind, t.start = tokSysVar, int32(start)
 		return t
 	case '`':
 		return l.quoted(start, i, tokUserVar)
@@ -466,7 +485,7 @@ func (l *lexer) variable(start int) token {
 		}
 		l.pos = i
 		l.checkHigh(start)
-		return token{kind: tokUserVar, start: start, end: i}
+		return l.upTo(tokUserVar, start)
 	}
 }
 
@@ -481,7 +500,7 @@ func (l *lexer) number(start int) token {
 		}
 		if i > start+2 && lexicon.Fold[l.at(i)] == 0 {
 			l.pos = i
-			return token{kind: tokNumber, start: start, end: i}
+			return l.upTo(tokNumber, start)
 		}
 		return l.name(start)
 	}
@@ -493,7 +512,7 @@ func (l *lexer) number(start int) token {
 		return l.fraction(start, i+1)
 	case lexicon.Fold[c] == 0:
 		l.pos = i
-		return token{kind: tokNumber, start: start, end: i}
+		return l.upTo(tokNumber, start)
 	case c|0x20 == 'e':
 		j := i + 1
 		if c := l.at(j); c == '+' || c == '-' {
@@ -504,7 +523,7 @@ func (l *lexer) number(start int) token {
 				j++
 			}
 			l.pos = j
-			return token{kind: tokNumber, start: start, end: j}
+			return l.upTo(tokNumber, start)
 		}
 	}
 	return l.name(start)
@@ -528,5 +547,5 @@ func (l *lexer) fraction(start, i int) token {
 		}
 	}
 	l.pos = i
-	return token{kind: tokNumber, start: start, end: i}
+	return l.upTo(tokNumber, start)
 }

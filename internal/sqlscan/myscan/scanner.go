@@ -12,10 +12,10 @@ import (
 // It needs no stack: what it must know of an enclosing parenthesis is one bit
 // per depth. Beyond maxDepth it gives up and says EffUnknown.
 type scanner struct {
-	lex   lexer
-	prev2 token
-	prev  token
-	tok   token
+	lex  lexer
+	tok  token
+	prev token   // the one before tok
+	past keyword // of the one before prev
 
 	// The name that ends in prev or tok: chain counts its dotted parts, before
 	// is the token in front of it, part its last part.
@@ -54,7 +54,7 @@ func Scan(sql string, mode Mode) Statement {
 	s.reset()
 	s.next()
 	if s.lex.comment >= 0 {
-		leadingHints(&out.Hints, sql[s.lex.comment:s.tok.start])
+		leadingHints(&out.Hints, s.lex, int(s.tok.start))
 	}
 	switch rest := strings.Trim(sql, ends); {
 	case rest == "":
@@ -72,7 +72,7 @@ func Scan(sql string, mode Mode) Statement {
 		}
 	}
 	if out.Verb != VerbEmpty && s.lex.comment >= 0 {
-		trailingHints(&out.Hints, sql[s.lex.comment:])
+		trailingHints(&out.Hints, s.lex, s.lex.comment)
 	}
 	out.Effects = s.outcome(out.Count)
 	return out
@@ -108,24 +108,15 @@ func (s *scanner) semicolon() int {
 	s.next()
 	rest := strings.TrimRight(s.lex.sql[last:], ends)
 	switch {
-	case rest == "":
-		for s.tok.kind == ';' {
-			s.next()
-		}
-	case s.tok.kind == ';':
-		s.effects |= EffUnknown // an empty statement is an error
-		for s.tok.kind == ';' {
-			s.next()
-		}
 	case s.tok.kind == tokEOF:
-		if s.lex.mode.Multi {
+		if rest != "" && s.lex.mode.Multi {
 			return 1
 		}
-	case !s.lex.mode.Multi:
-		s.effects |= EffUnknown
-		for s.tok.kind != tokEOF {
-			s.next()
-		}
+	case s.tok.kind == ';' && rest != "" || s.tok.kind != ';' && !s.lex.mode.Multi:
+		s.effects |= EffUnknown // an empty statement, or one too many, is an error
+	}
+	for s.tok.kind == ';' || s.tok.kind != tokEOF && !s.lex.mode.Multi {
+		s.next()
 	}
 	return 0
 }
@@ -151,7 +142,8 @@ func (s *scanner) skip() {
 }
 
 func (s *scanner) next() {
-	s.prev2, s.prev = s.prev, s.tok
+	s.past = s.prev.kw
+	s.prev.kind, s.prev.kw, s.prev.start, s.prev.end = s.tok.kind, s.tok.kw, s.tok.start, s.tok.end
 	s.tok = s.lex.next()
 	s.observe()
 }
@@ -396,16 +388,16 @@ func (s *scanner) observeKeyword() {
 			s.effects |= EffLockRows
 		}
 	case kwShare:
-		if s.prev.kw == kwFor || s.prev.kw == kwIn && s.prev2.kw == kwLock {
+		if s.prev.kw == kwFor || s.prev.kw == kwIn && s.past == kwLock {
 			s.effects |= EffLockRows
 		}
 	case kwSqlCalcFoundRows:
 		s.effects |= EffCalcFoundRows
 	case kwFor:
-		if s.prev.kw == kwValue && s.prev2.kw == kwNext {
+		if s.prev.kw == kwValue && s.past == kwNext {
 			s.effects |= EffSequence | EffWrites
 		}
-		if s.prev.kw == kwValue && s.prev2.kw == kwPrevious {
+		if s.prev.kw == kwValue && s.past == kwPrevious {
 			s.effects |= EffSequenceRead
 		}
 	case kwProcesslist:
@@ -484,7 +476,7 @@ func (s *scanner) call() {
 // nextByte returns the first byte of the token behind tok, 0 at the end.
 func (s *scanner) nextByte() byte {
 	ahead := s.lex
-	return ahead.at(ahead.next().start)
+	return ahead.at(int(ahead.next().start))
 }
 
 // unquote returns an identifier without its quotes. It allocates only if it has

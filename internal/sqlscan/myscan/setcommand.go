@@ -60,7 +60,7 @@ func (s *scanner) assignments(statement bool) {
 	}
 	if !statement {
 		s.set.lex = outer
-		s.set.lex.sql = outer.sql[:max(outer.pos, w.prev.end)]
+		s.set.lex.sql = outer.sql[:max(outer.pos, int(w.prev.end))]
 	}
 	s.lex, s.prev, s.tok = w.lex, w.prev, w.tok
 }
@@ -68,7 +68,7 @@ func (s *scanner) assignments(statement bool) {
 // observeValue takes an expression into account.
 func (s *scanner) observeValue(value token) {
 	outer := s.lex
-	s.lex.sql, s.lex.pos = s.lex.sql[:value.end], value.start
+	s.lex.sql, s.lex.pos = s.lex.sql[:value.end], int(value.start)
 	s.lex.dotted = dotNone
 	s.tok = token{kind: tokOp, start: value.start, end: value.start}
 	for s.tok.kind != tokEOF {
