@@ -12,6 +12,8 @@ type Shape struct {
 	Grouped uint64 // of Runs: those answered as members of a group
 	Errors  uint64
 
+	alone bool   // leaves what its client may ask for: not beside those of others
+	apart bool   // ... : not as a row among others
 	seen  uint64 // answers that cost and bytes were learned from
 	cost  time.Duration
 	bytes float64 // of one result
@@ -50,8 +52,18 @@ func (s *Shape) Observe(took time.Duration, bytes int) {
 // Sharable tells whether a read of this shape may be pipelined with those of
 // other clients: it is known, cheap and short.
 func (s *Shape) Sharable() bool {
-	return s.seen > 0 && s.cost < slowCost && s.bytes < bigResult
+	return !s.alone && s.seen > 0 && s.cost < slowCost && s.bytes < bigResult
 }
+
+// KeepAlone has statements of this shape run on a connection of their client's
+// own, so that what they leave there can be asked for.
+func (s *Shape) KeepAlone() { s.alone, s.apart = true, true }
+
+// KeepApart has writes of this shape no longer made rows of one statement.
+func (s *Shape) KeepApart() { s.apart = true }
+
+// Groupable tells whether writes of this shape may become rows of one statement.
+func (s *Shape) Groupable() bool { return !s.apart }
 
 // Shapes is a loop's table of shapes, bounded: past MaxShapes new fingerprints
 // share one overflow entry, which is never sharable and is reported as "other".

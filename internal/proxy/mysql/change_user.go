@@ -1,0 +1,123 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"github.com/weirdb/weir/internal/mywire"
+)
+
+// This file is COM_CHANGE_USER: a login on a connection that has one. The client
+// leaves its loop for it, and comes back as another.
+
+// changeUser has the client log in anew as its message asks. Nothing of the
+// session may be under way, and nothing of it is left: the message is used up,
+// and the client takes no further ones.
+func (c *client) changeUser(msg []byte) {
+	payload, _, err := mywire.Payload(msg)
+	if err != nil {
+		panic("a message that was found whole is not") // see client.feed
+	}
+	cu, err := mywire.ParseChangeUser(payload, c.caps)
+	if err != nil {
+		c.protocolError("a malformed COM_CHANGE_USER")
+		return
+	}
+	c.leaving = true
+	c.l.Post(func() { // when the socket has dealt with what it has read
+		if c.s.Closed {
+			return
+		}
+		if len(c.s.In) > 0 {
+			c.protocolError("a message behind COM_CHANGE_USER")
+			return
+		}
+		c.leave(cu)
+	})
+}
+
+// leave takes the client off the loop and starts the login.
+func (c *client) leave(cu *mywire.ChangeUser) {
+	l := c.l
+	srv, again := l.srv, &client{l: l, id: c.id, addr: c.addr, caps: c.caps, salt: c.salt, tls: c.tls}
+	fd, unwritten := c.s.Release()
+	delete(l.clients, c.id)
+	l.load.Add(-1)
+	c.forgetStatements()
+	srv.mu.Lock()
+	srv.owners[c.id] = again
+	srv.mu.Unlock()
+	srv.background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.LoginTimeout)
+		defer cancel()
+		conn, err := resurface(fd, again.addr)
+		if err != nil {
+			srv.left(again.id)
+			srv.log.Error("cannot take a client off its loop", "client", again.addr, "error", err)
+			return
+		}
+		srv.loginFailed(again.addr, srv.changedUser(ctx, again, conn, unwritten, cu))
+	})
+}
+
+// changedUser leads the client through its new login.
+func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unwritten []byte, cu *mywire.ChangeUser) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	_, err := conn.Write(unwritten)
+	if !stop() || err != nil {
+		s.left(c.id)
+		_ = conn.Close()
+		return fmt.Errorf("write what is due before a change of the user: %w", errors.Join(err, ctx.Err()))
+	}
+	wire := mywire.ChangedUser(conn, c.tls, c.salt, c.caps|mywire.CapPluginAuth, cu)
+	// The challenge that the client has answered may be the server's, of its
+	// first login: it is asked anew.
+	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
+	charset := byte(cu.Charset)
+	if charset == 0 {
+		charset = mywire.CharsetUTF8MB4
+		if g := s.known.get(); g != nil {
+			charset = g.Charset
+		}
+	}
+	wire.Response.Charset = charset
+	return s.enter(ctx, &visitor{c: c, wire: wire, key: poolKey{
+		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: charset,
+	}})
+}
+
+// surfaced is a connection that has been on a loop. Its far end is the client
+// even where it leads to weir's own bridge to a TLS connection.
+type surfaced struct {
+	net.Conn
+	remote net.Addr
+}
+
+// RemoteAddr is the client's address.
+func (s *surfaced) RemoteAddr() net.Addr { return s.remote }
+
+// SyscallConn gives access to the descriptor, for the way back to a loop.
+func (s *surfaced) SyscallConn() (syscall.RawConn, error) {
+	return s.Conn.(syscall.Conn).SyscallConn() // as every connection of net
+}
+
+// resurface makes a descriptor, which it takes over, a connection with the
+// client at the given address.
+func resurface(fd int, addr string) (*surfaced, error) {
+	f := os.NewFile(uintptr(fd), "client")
+	conn, err := net.FileConn(f)
+	_ = f.Close()
+	if err != nil {
+		return nil, fmt.Errorf("make a connection of a socket: %w", err)
+	}
+	s := &surfaced{Conn: conn, remote: conn.RemoteAddr()}
+	if ap, err := netip.ParseAddrPort(addr); err == nil {
+		s.remote = net.TCPAddrFromAddrPort(ap)
+	}
+	return s, nil
+}

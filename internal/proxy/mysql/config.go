@@ -1,0 +1,91 @@
+package mysql
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/session"
+)
+
+// User is one entry of the user list.
+type User struct {
+	Name   string
+	Secret mywire.Secret
+}
+
+// Config says how this side of the proxy listens, whom it lets in, and how it
+// shares. The zero value of a field means its default.
+type Config struct {
+	// MySQL is the server. Its user and password, if given, let weir open
+	// backends for that user and look up others (AuthQuery). Required.
+	MySQL mywire.ConnectConfig
+	// Listen is the address for clients: host:port, or the path of a Unix
+	// socket. Default: 127.0.0.1:3307.
+	Listen string
+
+	// Options say how clients share backends. NoRowsLane switches multi-row
+	// INSERTs off, NoSoloLane transactions of several clients' writes.
+	session.Options
+
+	// LocalInfile lets servers ask clients for files (LOAD DATA LOCAL INFILE).
+	// Default: off, for a server could ask for any file.
+	LocalInfile bool
+
+	// Auth is how clients are authenticated: "relay" (the server decides), or
+	// the name of a plugin of mywire, or "trust", against Users, the DSN's own
+	// user, or AuthQuery. Default: relay.
+	Auth string
+	// Users are those whose secrets weir knows.
+	Users []User
+	// AuthQuery is run as the DSN's user to find the secret of another; ? stands
+	// for the user's name, and the result is one row of name and
+	// authentication string, as in mysql.user. Default: none.
+	AuthQuery string
+	// AdminUsers may log in to database "weir"; the DSN's user always may.
+	AdminUsers []string
+
+	// ClientTLS, ClientTLSMode: see mywire.AcceptConfig.
+	ClientTLS     *tls.Config
+	ClientTLSMode mywire.TLSMode
+}
+
+// AuthRelay leaves authentication to the server, AuthTrust asks for nothing.
+const (
+	AuthRelay = "relay"
+	AuthTrust = "trust"
+)
+
+// Defaults returns the zero Config with every default filled in.
+func Defaults() Config { return Config{}.withDefaults() }
+
+// Validate names the first flag that makes no sense; New checks the same.
+func (c Config) Validate() error { return c.withDefaults().validate() }
+
+func (c Config) withDefaults() Config {
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:3307")
+	c.Options = c.Options.WithDefaults()
+	c.Auth = cmp.Or(c.Auth, AuthRelay)
+	return c
+}
+
+// validate names the first flag that makes no sense.
+func (c Config) validate() error {
+	if c.MySQL.Address == "" {
+		return session.ErrNoServer
+	}
+	if err := c.Options.Validate(); err != nil {
+		return err
+	}
+	switch c.Auth {
+	case AuthRelay, AuthTrust, mywire.PluginNative, mywire.PluginSHA2:
+	default:
+		return fmt.Errorf("--mysql-auth %q: want relay, trust, %s or %s", c.Auth, mywire.PluginNative, mywire.PluginSHA2)
+	}
+	if c.AuthQuery != "" && c.MySQL.User == "" {
+		return errors.New("--mysql-auth-query needs a user in --mysql to run as")
+	}
+	return nil
+}

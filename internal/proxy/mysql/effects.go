@@ -1,0 +1,219 @@
+package mysql
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// A route is how a statement outside a transaction is run.
+type route uint8
+
+const (
+	routeAlone route = iota // on a backend of the client's own
+	routeRead               // may be pipelined with reads of others
+	routeWrite              // may join a group
+)
+
+// batchable are the effects that a grouped write may have.
+const batchable = myscan.EffWrites | myscan.EffSysVar
+
+func routeOf(info *myscan.Statement) route {
+	switch {
+	case info.Count != 1 || info.Effects.Has(myscan.EffUnknown|myscan.EffMulti):
+		return routeAlone
+	case info.ReadOnly() && !info.Effects.Has(myscan.EffSleep|myscan.EffWeirShow|myscan.EffStatementSet):
+		return routeRead
+	}
+	switch info.Verb {
+	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
+		if info.Effects&^batchable == 0 {
+			return routeWrite
+		}
+	}
+	return routeAlone
+}
+
+// A change is what must be looked at when a unit's answer has come.
+type change uint16
+
+const (
+	changeState            change = 1 << iota // the server says that something of the session has changed
+	changeNames                               // SET NAMES, SET CHARACTER SET
+	changeTimestampDefault                    // SET timestamp = DEFAULT
+	changeUnlock                              // UNLOCK TABLES and the like
+	changeReleaseAll                          // RELEASE_ALL_LOCKS()
+	changeReleaseOne                          // RELEASE_LOCK()
+	changeDeallocate                          // DEALLOCATE PREPARE
+)
+
+// note records what a statement that is about to be sent may do.
+func (c *client) note(u *unit, sql string, info *myscan.Statement) {
+	u.verb, u.effects = info.Verb, info.Effects
+	c.pins &^= pinFoundRows
+	c.addPins(pinsOf(info.Effects))
+	if info.Effects.Has(myscan.EffDiag | myscan.EffSessionRead | myscan.EffSequence | myscan.EffSequenceRead) {
+		c.noteReads(sql, info)
+	}
+	if info.Effects.Has(myscan.EffSet) {
+		c.noteSet(u, info)
+	}
+	switch info.Verb {
+	case myscan.VerbPrepare:
+		if name := strings.ToLower(info.Name); !slices.Contains(c.named, name) {
+			c.named = append(c.named, strings.Clone(name))
+		}
+	case myscan.VerbDeallocate:
+		u.change |= changeDeallocate
+		name := strings.ToLower(info.Name)
+		c.named = slices.DeleteFunc(c.named, func(have string) bool { return have == name })
+	case myscan.VerbUnlock:
+		u.change |= changeUnlock
+	}
+	if info.Effects.Has(myscan.EffLock | myscan.EffRelease) {
+		c.noteLocks(u, sql)
+	}
+}
+
+// noteReads pins a session that asks for what its connection alone knows.
+func (c *client) noteReads(sql string, info *myscan.Statement) {
+	if info.Effects.Has(myscan.EffDiag) {
+		c.addPins(pinDiag)
+	}
+	if info.Effects.Has(myscan.EffSessionRead) && strings.Contains(strings.ToLower(sql), "connection_id") {
+		c.addPins(pinConnection) // so that a KILL of that number finds it
+	}
+	if info.Effects.Has(myscan.EffSequenceRead) {
+		c.p.keepSequences = true
+	}
+	if info.Effects.Has(myscan.EffSequence | myscan.EffSequenceRead) {
+		c.link.sequencer = c
+		c.sequences = true
+		if c.p.keepSequences {
+			c.addPins(pinSequence)
+		}
+	}
+}
+
+// noteSet looks at what SET assigns for what the server's own report leaves
+// open.
+func (c *client) noteSet(u *unit, info *myscan.Statement) {
+	for a := range info.Set.All() {
+		switch {
+		case a.Name == "names" || a.Name == "character set":
+			u.change |= changeNames
+			if a.Collate != "" {
+				u.collation = strings.Clone(strings.Trim(a.Collate, "'\"`"))
+			}
+		case a.Name == "character_set_connection":
+			u.change |= changeNames
+		case a.Name == "timestamp" && a.Kind == myscan.ValueDefault:
+			u.change |= changeTimestampDefault
+		}
+	}
+}
+
+// settled takes note of the answer to a command of the linked client.
+func (c *client) settled(b *backend, u *unit) {
+	if u.failed {
+		c.failed(b, u)
+	} else {
+		c.succeeded(u)
+	}
+	if u.effects.Has(myscan.EffDDL) {
+		c.p.schemaChanged(u)
+	}
+}
+
+func (c *client) succeeded(u *unit) {
+	c.status = u.ok.Status & (mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
+		mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes)
+	c.last.note(u)
+	switch {
+	case u.change&changeTimestampDefault != 0:
+		c.pins &^= pinTimestamp
+	case u.change&changeUnlock != 0:
+		c.pins &^= pinTableLock
+	case u.change&changeReleaseAll != 0:
+		c.pins &^= pinLock
+		c.locks = c.locks[:0]
+	case u.change&changeReleaseOne != 0:
+		c.askLocks()
+	}
+	if u.verb == myscan.VerbBegin {
+		c.pins &^= pinTableLock // as an implicit UNLOCK TABLES
+	}
+	if len(c.named) == 0 && u.change&changeDeallocate != 0 {
+		c.pins &^= pinPrepare
+	}
+	if c.pins&pinNextTx != 0 && !u.effects.Has(myscan.EffNextTx) && !c.inTx() && u.verb != myscan.VerbSet {
+		c.pins &^= pinNextTx
+	}
+	// A text without such a word that changed something beyond settings called
+	// a function or procedure that did.
+	if u.change&changeState != 0 && u.effects.Has(myscan.EffUnknownFunc) {
+		c.addPins(pinFunction)
+	}
+	if u.effects.Has(myscan.EffUnknownFunc) && !c.caps.Has(mywire.CapDeprecateEOF) && u.rows > 0 {
+		c.addPins(pinFunction) // without that capability the server cannot tell
+	}
+}
+
+// failed takes note of an ERR, which says nothing of the transaction. Where it
+// may have ended one, or begun one, the server is asked.
+func (c *client) failed(b *backend, u *unit) {
+	c.stats.errors++
+	c.last.fail(u)
+	if c.inTx() || !c.autocommit() || !plainVerb(u) {
+		c.probe(b)
+	}
+}
+
+// plainVerb tells whether a failed statement outside a transaction certainly
+// leaves none.
+func plainVerb(u *unit) bool {
+	if u.effects.Has(myscan.EffUnknown | myscan.EffMulti | myscan.EffUnknownFunc | myscan.EffTxBegin | myscan.EffSet | myscan.EffXA) {
+		return false
+	}
+	return u.cmd == mywire.ComQuery || u.cmd == mywire.ComStmtExecute || u.cmd == mywire.ComStmtPrepare
+}
+
+// probe asks the server for the state of the transaction.
+func (c *client) probe(b *backend) {
+	c.probing = true
+	b.hidden(mywire.ComPing, func(u *unit) {
+		c.probing = false
+		if u.err == nil {
+			c.status = c.status&^(mywire.StatusInTrans|mywire.StatusInTransReadOnly) | u.ok.Status&(mywire.StatusInTrans|mywire.StatusInTransReadOnly)
+		}
+		c.resume()
+	})
+	b.s.Out = mywire.AppendPing(b.s.OutBuf())
+}
+
+// schemaChanged forgets what was known of tables.
+func (p *pool) schemaChanged(*unit) {
+	for _, q := range p.l.poolList {
+		q.tables.forget()
+		q.forgetAnswers()
+	}
+}
+
+// complain warns once per session about a hint that cannot be used. MySQL has no
+// notices, so the operator is told.
+func (c *client) complain(h *sqlscan.Hints) {
+	for _, msg := range h.Bad {
+		c.l.badHints++
+		if c.noticed[msg] || len(c.noticed) >= 32 {
+			continue
+		}
+		if c.noticed == nil {
+			c.noticed = make(map[string]bool)
+		}
+		c.noticed[strings.Clone(msg)] = true
+		c.l.srv.log.Warn("hint ignored", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "hint", msg)
+	}
+}

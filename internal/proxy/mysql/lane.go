@@ -1,0 +1,563 @@
+package mysql
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// A lane gathers writes that ask for it and runs them in groups: one
+// transaction, one write to the server, one flush of its log.
+//
+//	client 1  INSERT ─┐                                              ┌─► OK, id 41
+//	client 2  UPDATE ─┼─► [BEGIN][op 1][op 2][op 3][PING][COMMIT] ───┼─► OK, 1 row
+//	client 3  INSERT ─┘      one write()        one flush            └─► ERROR 1062
+//
+// A statement that fails takes back itself alone, and the others stay. What
+// takes back the whole transaction is a deadlock, after which the server runs
+// the rest of the group in transactions of their own. The status flags of each
+// answer, and of the PING, tell which: a member that was taken back has not been
+// answered, and is run again alone.
+//
+// A rows lane goes further: INSERTs of one shape become one multi-row INSERT, see
+// rows.go.
+type lane struct {
+	p    *pool
+	key  laneKey
+	set  *session.Set // of the backends that it runs on
+	rows *rowsPlan    // nil in a transaction lane
+	name string       // for reports
+
+	q      *batch.Queue[*unit]
+	hot    bool // in loop.hot
+	queued bool // in the pool's queue, or about to be given a backend
+	timed  bool // in loop.timed
+	limit  int  // rows lane: most rows of a statement now; falls when statements fail
+	used   time.Duration
+	taken  []*unit
+	runs   map[*backend]*run
+
+	groups, members, fallbacks, retried uint64
+}
+
+// laneKey says which writes may share a group. Everything that could make one
+// member's outcome depend on another's context is in it.
+type laneKey struct {
+	set    *session.Set
+	st     *stmt  // rows lane of a prepared statement
+	shape  uint64 // rows lane of texts
+	rows   bool
+	window time.Duration
+}
+
+const (
+	// laneKeep is how long an unused lane is kept for its statistics.
+	laneKeep = 10 * time.Minute
+	// maxLanes is the number of lanes of a pool from which on unused ones are
+	// not kept.
+	maxLanes = 1000
+	// maxGroup is the most members of one group. Gains flatten beyond it, while
+	// the latency of a group grows in proportion.
+	maxGroup = 256
+	// maxGroupBytes bounds the messages in one group; a longer write goes alone.
+	// It is below max_allowed_packet wherever that was not lowered.
+	maxGroupBytes = 1 << 20
+)
+
+// A run is one group in flight on one backend.
+type run struct {
+	ln     *lane
+	units  []*unit // client or multi-row units, in the order of their answers
+	count  int     // of clients' writes
+	began  time.Duration
+	failed *mywire.Error // a statement could not be prepared
+	sent   bool
+	tx     bool          // sent between BEGIN and COMMIT
+	open   bool          // the server said BEGIN was fine
+	intact bool          // the transaction was still the same before COMMIT
+	commit *mywire.Error // COMMIT failed
+}
+
+func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
+	if ln := p.lanes[key]; ln != nil {
+		return ln
+	}
+	if len(p.lanes) >= maxLanes {
+		for k, old := range p.lanes {
+			if old.idleFor(p.l.Now) > 0 {
+				delete(p.lanes, k)
+			}
+		}
+	}
+	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.srv.cfg.WriteLanes, Capacity: p.l.srv.cfg.MaxClients + 1}
+	switch {
+	case key.window > 0:
+		cfg.MaxLanes = max(1, p.size)
+	case !key.rows:
+		// Two groups that update the same rows would wait for each other.
+		cfg.MaxLanes = 1
+	}
+	ln := &lane{
+		p: p, key: key, name: name, limit: maxGroup,
+		q:    batch.NewQueue[*unit](cfg),
+		runs: make(map[*backend]*run),
+		set:  p.laneSettings(key.set),
+	}
+	if plan != nil {
+		ln.rows = plan()
+	}
+	p.lanes[key] = ln
+	return ln
+}
+
+// laneLockWait is the setting that bounds the wait of a grouped write for a lock
+// that somebody else holds, so that it does not hold up its group; it is then run
+// again alone, with the client's own patience. MariaDB knows 0, which is not to
+// wait at all; elsewhere 1 s is the least.
+const laneLockWait = "innodb_lock_wait_timeout"
+
+// laneSettings are the client's settings with a bound on lock waits, unless the
+// client has its own.
+func (p *pool) laneSettings(set *session.Set) *session.Set {
+	if _, ok := set.Get(laneLockWait); ok {
+		return set
+	}
+	wait := "1"
+	if p.facts.mariadb && p.facts.version >= 100300 {
+		wait = "0"
+	}
+	return p.settings.With(set, session.Setting{Name: laneLockWait, Value: wait, Literal: true})
+}
+
+// laneForStmt finds the lane for the execution of a prepared write, or nil.
+func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
+	p, st := c.p, cs.st
+	if st.rows && c.strict && !p.l.srv.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning {
+		f := p.tables.look(p, c.set, st.insert.Schema, st.insert.Table)
+		if f.state == tableUnknown {
+			return nil
+		}
+		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || p.idsFollow()) && st.shape.Groupable() {
+			return p.lane(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Text, func() *rowsPlan { return newRowsPlan(p, st) })
+		}
+	}
+	return c.transactionLane(st.sql, window)
+}
+
+// laneForText finds the lane for a text, or nil.
+func (c *client) laneForText(sql string, info *myscan.Statement, window time.Duration) *lane {
+	p := c.p
+	if info.Verb == myscan.VerbInsert && c.strict && !p.l.srv.cfg.NoRowsLane {
+		if ins, ok := myscan.Insert(sql, c.mode); ok && ins.Params == 0 && !ins.Returning {
+			f := p.tables.look(p, c.set, ins.Schema, ins.Table)
+			if f.state == tableUnknown {
+				return nil
+			}
+			sh := p.shape(sql, c.mode, info.Verb)
+			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || p.idsFollow()) && sh.Groupable() {
+				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
+				ln := p.lane(key, sh.Text, func() *rowsPlan { return newTextPlan(p, sql, c.mode) })
+				if ln.rows.insert.Compatible(ins) {
+					return ln
+				}
+			}
+		}
+	}
+	return c.transactionLane(sql, window)
+}
+
+// idsFollow tells whether the ids of the rows of one INSERT follow from the
+// first. A Galera cluster changes the step as nodes come and go.
+func (p *pool) idsFollow() bool { return p.facts.increment > 0 && !p.facts.galera }
+
+// transactionLane is the lane of any other write to a table that takes back what
+// fails.
+func (c *client) transactionLane(sql string, window time.Duration) *lane {
+	p := c.p
+	if p.l.srv.cfg.NoSoloLane {
+		return nil
+	}
+	schema, table, ok := myscan.Target(sql, c.mode)
+	if !ok || p.tables.look(p, c.set, schema, table).state != tablePlain {
+		return nil
+	}
+	return p.transaction(c.set, window)
+}
+
+func (p *pool) transaction(set *session.Set, window time.Duration) *lane {
+	return p.lane(laneKey{set: set, window: window}, "any write", nil)
+}
+
+// push adds a unit and has the lane looked at when the turn's reads are done.
+func (ln *lane) push(u *unit) {
+	u.park, u.c.reader = true, nil
+	ln.used = ln.p.l.Now
+	if err := ln.q.Push(ln.p.l.Now, u, len(u.raw)); err != nil {
+		u.park = false
+		u.c.lost(u, mywire.NewError(mywire.ErrTooManyConnections, "weir: too many writes wait in one lane: %v", err))
+		return
+	}
+	ln.touch()
+}
+
+func (ln *lane) touch() {
+	if !ln.hot {
+		ln.hot = true
+		ln.p.l.hot = append(ln.p.l.hot, ln)
+	}
+}
+
+// due tells whether a group may go now, and otherwise has the loop wake up
+// when it may.
+func (ln *lane) due() bool {
+	at, ok := ln.q.Deadline()
+	if !ok {
+		return false
+	}
+	if at <= ln.p.l.Now {
+		return true
+	}
+	if !ln.timed {
+		ln.timed = true
+		ln.p.l.timed = append(ln.p.l.timed, ln)
+	}
+	return false
+}
+
+// pump starts groups while there are items, lanes and backends.
+func (ln *lane) pump() {
+	for !ln.queued && ln.due() {
+		var b *backend
+		if len(ln.p.excl) == 0 {
+			b = ln.p.take(ln.set, nil)
+		}
+		if b == nil {
+			ln.queued = true
+			ln.p.enqueue(waiter{ln: ln})
+			return
+		}
+		if !ln.give(b) {
+			return
+		}
+	}
+}
+
+// give runs a group on a taken backend. It reports whether one was started at
+// once.
+func (ln *lane) give(b *backend) (started bool) {
+	ln.queued = true // nobody else looks for a backend meanwhile
+	b.mode = modeOwn
+	b.readied(ln.set, nil, func(b *backend, err *mywire.Error) {
+		ln.queued = false
+		if err != nil {
+			ln.p.release(b)
+			ln.failAll(err)
+			return
+		}
+		if started = ln.start(b); !started {
+			ln.p.release(b)
+		}
+		ln.touch()
+	})
+	return started
+}
+
+// start takes a group and sends it on b. It reports false if there is nothing
+// to send.
+func (ln *lane) start(b *backend) bool {
+	if !ln.due() {
+		return false
+	}
+	var reason batch.Reason
+	ln.taken, reason = ln.q.Take(ln.p.l.Now, ln.taken[:0])
+	if reason == batch.ReasonNone {
+		return false
+	}
+	r := &run{ln: ln, began: ln.p.l.Now}
+	for _, u := range ln.taken {
+		if !u.dead && u.c != nil && !u.c.s.Closed {
+			r.units = append(r.units, u)
+		}
+	}
+	clear(ln.taken)
+	r.count = len(r.units)
+	if r.count == 0 {
+		ln.q.Done(ln.p.l.Now, 0, 0)
+		ln.touch() // more may wait behind those that are gone
+		return false
+	}
+	ln.groups++
+	ln.members += uint64(r.count)
+	b.mode, b.lane = modeLaned, ln
+	b.lastUser = nil
+	b.yieldID(nil)
+	ln.runs[b] = r
+	if ln.rows != nil && r.count > 1 {
+		r.units = ln.rows.gather(ln, r.units)
+	}
+	ln.ready(b, r)
+	return true
+}
+
+// ready has the group's statements prepared on b where they are not, and sends
+// the group when all are.
+func (ln *lane) ready(b *backend, r *run) {
+	missing := 0
+	for _, u := range r.units {
+		st := u.st
+		if st == nil || b.prepared[st] != nil || st.learning {
+			continue
+		}
+		missing++
+		st.learning = true
+		b.learn(st, func(err *mywire.Error) {
+			st.learning = false
+			if err != nil && r.failed == nil {
+				r.failed = err
+			}
+		})
+	}
+	for _, u := range r.units {
+		if u.st != nil {
+			u.st.learning = false
+		}
+	}
+	if missing == 0 {
+		ln.send(b, r)
+	}
+	// Otherwise backendQuiet comes when they are prepared.
+}
+
+// send appends the group.
+func (ln *lane) send(b *backend, r *run) {
+	r.tx = len(r.units) > 1
+	r.open, r.intact = true, true
+	if r.tx {
+		b.hidden(mywire.ComQuery, func(u *unit) { r.open = u.err == nil })
+		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, "BEGIN")
+	}
+	for _, u := range r.units {
+		if u.kind == unitRows {
+			u.grp.send(b, u, r.tx)
+		} else {
+			b.send(u)
+		}
+	}
+	if r.tx {
+		b.hidden(mywire.ComPing, func(u *unit) { r.intact = u.err == nil && u.ok.Status&mywire.StatusInTrans != 0 })
+		b.s.Out = mywire.AppendPing(b.s.OutBuf())
+		b.hidden(mywire.ComQuery, func(u *unit) { r.commit = u.err })
+		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, "COMMIT")
+	}
+	r.sent = true
+}
+
+// needs tells whether the lane is about to use a statement on some backend.
+func (ln *lane) needs(st *stmt) bool {
+	if ln.rows != nil && ln.rows.has(st) {
+		return true
+	}
+	for _, r := range ln.runs {
+		for _, u := range r.units {
+			if u.st == st {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// backendQuiet goes on with a run: everything that was sent has been answered.
+func (ln *lane) backendQuiet(b *backend) {
+	r := ln.runs[b]
+	p := ln.p
+	if !r.sent {
+		if r.failed == nil {
+			ln.send(b, r)
+			return
+		}
+		// A text that the server does not take any more. Alone, each gets the
+		// server's own answer.
+		for _, u := range r.units {
+			ln.again(u)
+		}
+	} else {
+		for _, u := range r.units {
+			ln.conclude(r, u)
+		}
+	}
+	delete(ln.runs, b)
+	ln.q.Done(p.l.Now, r.count, p.l.Now-r.began)
+	b.lane = nil
+	p.release(b)
+	ln.touch()
+}
+
+// conclude decides what became of one member, or of one multi-row statement.
+func (ln *lane) conclude(r *run, u *unit) {
+	switch {
+	case !r.tx || !r.open:
+		// It was a transaction of its own.
+	case !r.intact:
+		if u.failed || u.ok.Status&mywire.StatusInTrans != 0 {
+			ln.again(u) // taken back with the transaction, or failed because of it
+			return
+		}
+	case r.commit != nil && rolledBack(r.commit.Code):
+		ln.again(u)
+		return
+	case r.commit != nil:
+		ln.lost(u, mywire.NewError(r.commit.Code, "%s (COMMIT of a group of weir; whether the statement took effect is unknown)", r.commit.Message))
+		return
+	}
+	if u.kind == unitRows {
+		u.grp.conclude(u)
+		return
+	}
+	if u.failed && ln.ownMaking(u) {
+		ln.again(u)
+		return
+	}
+	ln.acknowledge(u)
+}
+
+// rolledBack tells whether a COMMIT that failed with this number certainly took
+// everything back.
+func rolledBack(code uint16) bool {
+	return code == mywire.ErrDeadlock || code == mywire.ErrLockWaitTimeout
+}
+
+// ownMaking tells whether an error came from running in a group: a lock that was
+// not waited for as long as the client would have, a deadlock with other members'
+// locks, a statement that this backend had lost.
+func (ln *lane) ownMaking(u *unit) bool {
+	switch u.code {
+	case mywire.ErrLockWaitTimeout:
+		_, own := ln.key.set.Get(laneLockWait)
+		return !own
+	case mywire.ErrDeadlock, mywire.ErrUnknownStatement:
+		return true
+	case mywire.ErrQueryInterrupted:
+		return u.c != nil && !u.killed
+	}
+	return false
+}
+
+// again runs a member of a group alone, or the members of a multi-row statement
+// each by itself in a transaction lane. Nothing of them has taken effect.
+func (ln *lane) again(u *unit) {
+	if u.kind == unitRows {
+		u.grp.apart()
+		return
+	}
+	c := u.c
+	if c == nil || c.s.Closed {
+		ln.p.l.recycle(u)
+		return
+	}
+	ln.retried++
+	u.again()
+	ln.p.queueSolo(u)
+}
+
+// acknowledge gives a member its answer.
+func (ln *lane) acknowledge(u *unit) {
+	c := u.c
+	if c == nil || c.s.Closed {
+		ln.p.l.recycle(u)
+		return
+	}
+	outOfTransaction(u.resp, c.caps)
+	c.s.Write(u.resp)
+	c.groupAnswered(u, u.ok.LastInsertID, u.ok.Warnings)
+}
+
+// outOfTransaction takes the flag of the group's transaction out of an answer:
+// out of its first packet if that is an OK, out of its last, and out of the EOF
+// between columns and rows. All others are definitions and rows.
+func outOfTransaction(resp []byte, caps mywire.Caps) {
+	first := true
+	for p := resp; len(p) > mywire.HeaderLen; first = false {
+		n, _, _ := mywire.Peek(p)
+		end := mywire.HeaderLen + n
+		if len(p) < end {
+			return
+		}
+		payload := p[mywire.HeaderLen:end]
+		if first || end == len(p) || (mywire.IsEOF(payload) && !caps.Has(mywire.CapDeprecateEOF)) {
+			mywire.ClearStatus(payload, caps, mywire.StatusInTrans)
+		}
+		p = p[end:]
+	}
+}
+
+// lost answers a member whose outcome is not known.
+func (ln *lane) lost(u *unit, e *mywire.Error) {
+	if u.kind == unitRows {
+		u.grp.lost(u, e)
+		return
+	}
+	if c := u.c; c != nil && !c.s.Closed {
+		u.wrote = false // what was gathered has gone nowhere
+		c.lost(u, e)
+		u.c = nil
+	}
+}
+
+// backendGone ends a run whose backend is gone.
+func (ln *lane) backendGone(b *backend, e *mywire.Error) {
+	r := ln.runs[b]
+	if r == nil {
+		return
+	}
+	delete(ln.runs, b)
+	ln.q.Done(ln.p.l.Now, r.count, ln.p.l.Now-r.began)
+	for _, u := range r.units {
+		if !r.sent {
+			ln.again(u) // never left weir
+			continue
+		}
+		ln.lost(u, e)
+	}
+	ln.touch()
+}
+
+// failAll answers everything that waits in the lane with an error.
+func (ln *lane) failAll(e *mywire.Error) {
+	ln.q.Remove(func(u *unit) bool {
+		if u.c != nil && !u.c.s.Closed {
+			u.c.lost(u, e)
+		}
+		return true
+	})
+}
+
+func (ln *lane) idleFor(now time.Duration) time.Duration {
+	if ln.q.Len() > 0 || ln.q.InFlight() > 0 || ln.queued {
+		return 0
+	}
+	return now - ln.used
+}
+
+// groupAnswered ends a unit that a lane has answered.
+func (c *client) groupAnswered(u *unit, id uint64, warnings uint16) {
+	c.inflight--
+	c.idleSince = c.l.Now
+	c.stats.grouped++
+	if u.failed {
+		c.stats.errors++
+	} else if u.shape != nil {
+		u.shape.Grouped++
+	}
+	c.last.grouped(u, id, warnings)
+	c.p.st.grouped++
+	c.p.count(u, c.l.Now)
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
+	c.l.recycle(u)
+}

@@ -1,0 +1,573 @@
+package mysql
+
+import (
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// This file is the client with a backend of its own: its commands are passed on
+// one by one, numbers of statements translated, effects noted.
+
+// attach gives the client a backend, when that is in the client's settings.
+func (c *client) attach(b *backend) {
+	c.waiting = true
+	b.mode = modeOwn
+	b.readied(c.set, nil, func(b *backend, err *mywire.Error) {
+		gone := c.s.Closed || c.s.Closing || !c.waiting || c.link != nil
+		if gone || err != nil {
+			c.p.release(b)
+			if !gone {
+				c.waiting = false
+				c.refuse(err)
+			}
+			return
+		}
+		c.waiting = false
+		c.link = b
+		b.mode, b.owner = modeOwned, c
+		b.yieldID(c)
+		c.resume()
+	})
+}
+
+// toServer appends bytes for the linked backend.
+func (c *client) toServer(p []byte) {
+	b := c.link
+	if b == nil {
+		return
+	}
+	b.s.Write(p)
+	if b.s.Pending() > maxClientOut {
+		b.s.HoldBack(c.s)
+	}
+}
+
+// begin makes the unit of a command that is about to be passed on.
+func (c *client) begin(cmd byte) *unit {
+	u := c.l.newUnit(unitClient, cmd)
+	u.c = c
+	u.queuedAt = c.l.Now
+	c.link.push(u)
+	c.cur = u
+	c.stats.units++
+	return u
+}
+
+// forward passes a command on as it is.
+func (c *client) forward(cmd byte, msg []byte) *unit {
+	u := c.begin(cmd)
+	u.seq = answerSeq(msg)
+	c.toServer(msg)
+	return u
+}
+
+// answerSeq is the sequence number of the first packet of the answer to a whole
+// message.
+func answerSeq(msg []byte) byte {
+	return byte((len(msg)-mywire.HeaderLen)/(mywire.MaxPayload+mywire.HeaderLen)) + 1
+}
+
+// feedLinked passes one command on. It returns how much of msg it consumed: 0
+// if it has to wait.
+func (c *client) feedLinked(cmd byte, msg []byte) int {
+	if c.link.cancels > 0 {
+		return 0 // a KILL under way must not hit what comes next
+	}
+	c.last.soft = false
+	n := c.passOn(cmd, msg)
+	if n > 0 && c.cur == nil && !c.probing {
+		c.quietSoon() // weir has answered it
+	}
+	return n
+}
+
+func (c *client) passOn(cmd byte, msg []byte) int {
+	b := c.link
+	payload, _, err := mywire.Payload(msg)
+	if err != nil {
+		c.protocolError("malformed packet")
+		return len(msg)
+	}
+	switch cmd {
+	case mywire.ComQuery:
+		return c.linkedQuery(msg, payload)
+	case mywire.ComStmtPrepare:
+		c.linkedPrepare(msg, payload)
+	case mywire.ComStmtExecute, mywire.ComStmtBulkExecute:
+		return c.linkedExecute(cmd, msg, payload)
+	case mywire.ComStmtSendLongData:
+		return c.linkedLongData(msg, payload)
+	case mywire.ComStmtFetch, mywire.ComStmtReset:
+		c.linkedOwn(cmd, msg, payload)
+	case mywire.ComChangeUser:
+		c.link = nil
+		c.forgetSession()
+		b.orphaned(c)
+		c.changeUser(msg)
+	case mywire.ComResetConnection:
+		c.forward(cmd, msg)
+		c.resetSession()
+		b.afterReset()
+		b.introduce()
+	case mywire.ComSetOption:
+		c.addPins(pinOption)
+		c.forward(cmd, msg)
+	default:
+		u := c.forward(cmd, msg)
+		if cmd == mywire.ComInitDB {
+			u.effects = myscan.EffUse
+		}
+	}
+	return len(msg)
+}
+
+func (c *client) linkedQuery(msg, payload []byte) int {
+	sql := text(payload[1:])
+	info := myscan.Scan(sql, c.mode)
+	if info.Hints.Bad != nil {
+		c.complain(&info.Hints)
+	}
+	if c.intercept(sql, &info) || c.refusesDiagnostics(sql, &info) {
+		return len(msg)
+	}
+	if !c.prepareDiagnostics(&info) {
+		return 0
+	}
+	u := c.begin(mywire.ComQuery)
+	u.shape = c.p.shape(sql, c.mode, info.Verb)
+	if info.Verb == myscan.VerbInsert && c.pins&pinTemp == 0 {
+		if ins, ok := myscan.Insert(sql, c.mode); ok {
+			u.generated = c.generatesID(&ins)
+		}
+	}
+	c.note(u, sql, &info)
+	u.seq = answerSeq(msg)
+	c.toServer(msg)
+	return len(msg)
+}
+
+func (c *client) linkedPrepare(msg, payload []byte) {
+	st := c.p.intern(c.set, payload[1:], c.mode, c.pins&pinTemp != 0)
+	if len(c.stmts) >= maxClientStmts {
+		c.refuseHere(tooManyStatements())
+		return
+	}
+	if st.info.Hints.Bad != nil {
+		c.complain(&st.info.Hints)
+	}
+	u := c.begin(mywire.ComStmtPrepare)
+	u.seq = answerSeq(msg)
+	u.st, u.park = st, true // the number in it is not the client's
+	if len(c.link.prepared) >= maxPrepared {
+		c.link.evict()
+	}
+	c.toServer(msg)
+}
+
+func tooManyStatements() *mywire.Error {
+	return mywire.NewError(mywire.ErrTooManyStatements, "Can't create more than %d prepared statements in one session of weir", maxClientStmts)
+}
+
+// prepared answers the client's COM_STMT_PREPARE.
+func (c *client) prepared(b *backend, u *unit) {
+	if !u.failed {
+		b.learned(u.st, u)
+		mywire.SetStmtID(u.resp, c.name(u.st).id)
+	}
+	c.reply(u.resp)
+}
+
+// statement finds what a command is about. Without it the client is told, as by
+// the server.
+func (c *client) statement(cmd byte, payload []byte) *clientStmt {
+	id, err := mywire.ParseStmtID(payload)
+	if err != nil {
+		c.protocolError("malformed packet")
+		return nil
+	}
+	cs := c.stmt(id)
+	if cs == nil && mywire.HasAnswer(cmd) {
+		name := map[byte]string{mywire.ComStmtFetch: "mysqld_stmt_fetch", mywire.ComStmtReset: "mysqld_stmt_reset"}[cmd]
+		if name == "" {
+			name = "mysqld_stmt_execute"
+		}
+		c.refuseHere(mywire.NewError(mywire.ErrUnknownStatement, "Unknown prepared statement handler (%d) given to %s", id, name))
+	}
+	return cs
+}
+
+// linkedExecute runs a prepared statement on the client's backend, where it may
+// have to be prepared first.
+func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
+	b := c.link
+	cs := c.statement(cmd, payload)
+	if cs == nil {
+		return len(msg)
+	}
+	if cs.own == 0 && b.prepared[cs.st] == nil {
+		c.learnLinked(cs.st)
+		return 0
+	}
+	if cmd == mywire.ComStmtBulkExecute {
+		u := c.execute(cmd, cs)
+		u.change |= changeState
+		u.seq = answerSeq(msg)
+		at := len(b.s.OutBuf())
+		b.s.Out = append(b.s.OutBuf(), msg...)
+		mywire.SetStmtID(b.s.Out[at:], c.instanceOf(cs))
+		b.s.Touch()
+		return len(msg)
+	}
+	m, err := mywire.ParseExecute(payload, cs.st.params, 0)
+	if err != nil {
+		c.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
+		return len(msg)
+	}
+	if m.Cursor() && cs.own == 0 {
+		c.ownInstance(cs)
+		return 0
+	}
+	if !c.prepareDiagnostics(&cs.st.info) {
+		return 0
+	}
+	cs.noteTypes(&m)
+	if m.Cursor() {
+		cs.cursor = true
+		c.pins |= pinCursor
+	}
+	id := c.instanceOf(cs)
+	u := c.execute(cmd, cs)
+	at := len(b.s.OutBuf())
+	b.s.Out = appendExecute(b.s.OutBuf(), msg, cs, id)
+	u.seq = answerSeq(b.s.Out[at:])
+	b.s.Touch()
+	return len(msg)
+}
+
+// execute makes the unit of an execution.
+func (c *client) execute(cmd byte, cs *clientStmt) *unit {
+	u := c.begin(cmd)
+	u.st, u.cs, u.shape = cs.st, cs, cs.st.shape
+	u.generated = cmd == mywire.ComStmtExecute && cs.st.rows && c.pins&pinTemp == 0 && c.generatesID(&cs.st.insert)
+	c.note(u, cs.st.sql, &cs.st.info)
+	return u
+}
+
+// instanceOf is the number by which the linked backend knows the statement.
+func (c *client) instanceOf(cs *clientStmt) uint32 {
+	if cs.own != 0 {
+		return cs.own
+	}
+	return c.link.use(cs.st)
+}
+
+// learnLinked has a statement prepared on the client's backend; the client's
+// command waits.
+func (c *client) learnLinked(st *stmt) {
+	c.probing = true
+	c.link.learn(st, func(err *mywire.Error) {
+		c.probing = false
+		if c.s.Closed || c.link == nil {
+			return
+		}
+		if err != nil {
+			// It was prepared before, elsewhere: the schema has changed, or the
+			// server has too many statements.
+			c.l.Post(func() {
+				if !c.s.Closed {
+					c.refuse(err)
+					c.quietSoon()
+				}
+			})
+			return
+		}
+		c.resume()
+	})
+}
+
+// ownInstance prepares the statement once more for this client alone, for what
+// must not be shared: cursors and long data.
+func (c *client) ownInstance(cs *clientStmt) {
+	b := c.link
+	c.probing = true
+	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
+		c.probing = false
+		if c.s.Closed || c.link == nil {
+			return
+		}
+		if u.err != nil {
+			err := u.err
+			c.l.Post(func() {
+				if !c.s.Closed {
+					c.refuse(err)
+					c.quietSoon()
+				}
+			})
+			return
+		}
+		m, err := mywire.ParsePrepared(u.resp[mywire.HeaderLen:])
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		cs.own = m.StmtID
+		c.resume()
+	})
+	b.s.Out = mywire.AppendPrepare(b.s.OutBuf(), cs.st.sql)
+}
+
+// linkedLongData passes on a part of a parameter. It has no answer.
+func (c *client) linkedLongData(msg, payload []byte) int {
+	cs := c.statement(mywire.ComStmtSendLongData, payload)
+	if cs == nil {
+		return len(msg)
+	}
+	if cs.own == 0 {
+		c.ownInstance(cs)
+		return 0
+	}
+	cs.long = true
+	c.pins |= pinLongData
+	at := len(c.link.s.OutBuf())
+	c.toServer(msg)
+	mywire.SetStmtID(c.link.s.Out[at:], cs.own)
+	return len(msg)
+}
+
+// linkedOwn passes on a command about a cursor.
+func (c *client) linkedOwn(cmd byte, msg, payload []byte) {
+	cs := c.statement(cmd, payload)
+	if cs == nil {
+		return
+	}
+	if cs.own == 0 {
+		if cmd == mywire.ComStmtReset {
+			c.done()
+		} else {
+			c.refuseHere(mywire.NewError(mywire.ErrNoCursor, "The statement (%d) has no open cursor.", cs.id))
+		}
+		return
+	}
+	u := c.begin(cmd)
+	u.cs = cs
+	at := len(c.link.s.OutBuf())
+	c.toServer(msg)
+	mywire.SetStmtID(c.link.s.Out[at:], cs.own)
+}
+
+// settleOwn closes a statement's own instance when its purpose has ended.
+func (c *client) settleOwn(u *unit) {
+	cs := u.cs
+	if cs == nil || cs.own == 0 {
+		return
+	}
+	ended := u.failed || u.cmd == mywire.ComStmtReset || u.ok.Status&mywire.StatusLastRowSent != 0 ||
+		(u.cmd == mywire.ComStmtExecute && u.ok.Status&mywire.StatusCursorExists == 0)
+	if u.cmd == mywire.ComStmtFetch && u.failed {
+		ended = false // the cursor may still be open
+	}
+	if !ended {
+		cs.long = false
+		return
+	}
+	c.dropOwn(cs)
+	c.repin()
+}
+
+// repin drops the pins of statements' own instances when there are none.
+func (c *client) repin() {
+	for _, cs := range c.stmts {
+		if cs.own != 0 {
+			return
+		}
+	}
+	c.pins &^= pinLongData | pinCursor
+}
+
+// streamLinked passes a message on of which only the beginning is here, and which
+// is too long to be read whole.
+func (c *client) streamLinked(cmd byte, p []byte) int {
+	switch cmd {
+	case mywire.ComQuery:
+		c.pins |= pinUnknown
+		c.begin(cmd).effects = myscan.EffUnknown
+	case mywire.ComStmtExecute, mywire.ComStmtSendLongData:
+		if len(p) < mywire.HeaderLen+10 {
+			return 0
+		}
+		return c.streamExecute(cmd, p)
+	default:
+		c.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir takes for this command"))
+		c.s.CloseAfterFlush()
+		return len(p)
+	}
+	return c.nextPacket(p)
+}
+
+// streamExecute passes on a huge execution or part of a parameter. Its types
+// cannot be added any more, so they must be in it.
+func (c *client) streamExecute(cmd byte, p []byte) int {
+	cs := c.statement(cmd, p[mywire.HeaderLen:])
+	if cs == nil {
+		c.s.CloseAfterFlush()
+		return len(p)
+	}
+	if cs.own == 0 && (cmd == mywire.ComStmtSendLongData || c.link.prepared[cs.st] == nil) {
+		c.ownInstance(cs)
+		return 0
+	}
+	if cmd == mywire.ComStmtExecute {
+		c.execute(cmd, cs)
+	} else {
+		cs.long = true
+		c.pins |= pinLongData
+	}
+	at := len(c.link.s.OutBuf())
+	used := c.nextPacket(p)
+	mywire.SetStmtID(c.link.s.Out[at:], c.instanceOf(cs))
+	return used
+}
+
+// sendFile has the client send the file that the server asks for.
+func (c *client) sendFile() {
+	c.infile = true
+	c.resume()
+}
+
+// feedFile passes on one packet of a file. An empty one ends it.
+func (c *client) feedFile(p []byte) int {
+	n, seq, ok := mywire.Peek(p)
+	if !ok {
+		return 0
+	}
+	size := mywire.HeaderLen + n
+	have := min(size, len(p))
+	c.toServer(p[:have])
+	c.pass = size - have
+	if n == 0 {
+		c.infile = false
+		c.link.answer.Resume(seq + 1)
+	}
+	return have
+}
+
+// answered is called when a unit of this client has been answered.
+func (c *client) answered(b *backend, u *unit) {
+	c.served = b
+	c.idleSince = c.l.Now
+	c.p.count(u, c.l.Now)
+	if b.owner != c {
+		c.inflight--
+		if u.failed {
+			c.stats.errors++
+		}
+		c.last.shared(u)
+		if !u.failed && u.ok.Status&mywire.StatusInTrans != 0 {
+			b.doomed = true
+			c.fatal(mywire.NewError(mywire.ErrUnknown, "weir did not see that a statement begins a transaction, which is rolled back"))
+		}
+		c.resume()
+		if c.draining {
+			c.leaveIfIdle()
+		}
+		return
+	}
+	c.cur = nil
+	b.lastUser = c
+	if u.cmd == mywire.ComStmtPrepare {
+		c.prepared(b, u)
+	}
+	c.settled(b, u)
+	c.settleOwn(u)
+	if c.killed {
+		c.fatal(mywire.NewError(mywire.ErrQueryInterrupted, "Query execution was interrupted"))
+		return
+	}
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
+}
+
+// backendQuiet decides whether the client keeps its backend, when everything that
+// was sent has been answered.
+func (c *client) backendQuiet() {
+	b := c.link
+	if c.cur != nil || c.probing || c.pass > 0 || c.infile || b.s.Closed {
+		return
+	}
+	if c.inTx() || c.pins != 0 {
+		return
+	}
+	if c.keepsForDiagnostics() {
+		if !c.last.soft {
+			c.last.soft = true
+			c.p.soft = append(c.p.soft, c)
+		}
+		return
+	}
+	c.last.soft = false
+	c.link = nil
+	b.owner = nil
+	c.keepLastID(b)
+	c.p.release(b)
+	c.resume()
+}
+
+// quietSoon has backendQuiet called when the present event has been dealt with,
+// for a command that weir has answered itself.
+func (c *client) quietSoon() {
+	c.l.Post(func() {
+		if c.link != nil && c.link.depth() == 0 && !c.s.Closed {
+			c.backendQuiet()
+		}
+	})
+}
+
+// backendGone tells the client that its backend is gone, and with it the
+// session's state.
+func (c *client) backendGone(e *mywire.Error) {
+	c.link = nil
+	c.probing, c.infile = false, false
+	cur := c.cur
+	c.cur = nil
+	if c.s.Closed || c.s.Closing {
+		return
+	}
+	if cur != nil && !cur.wrote && c.pins == 0 && !c.inTx() && c.pass == 0 {
+		// Nothing of the session is lost but the answer.
+		c.stats.errors++
+		c.reply(mywire.AppendError(nil, 1, e))
+		c.resume()
+		return
+	}
+	if cur != nil && cur.wrote {
+		c.kick("the connection to the server was lost in the middle of an answer")
+		return
+	}
+	c.cur = cur
+	c.fatal(e)
+	c.cur = nil
+}
+
+// resetSession brings the client back to what it was after the login, as
+// COM_RESET_CONNECTION does.
+func (c *client) resetSession() {
+	was := c.set
+	c.forgetSession()
+	c.set = c.startSet
+	if db, ok := was.Get(databaseSetting); ok {
+		c.set = c.p.settings.With(c.set, db) // the reset leaves the database
+	}
+	c.readMode()
+}
+
+// forgetSession forgets what the client has made of its session but its
+// settings.
+func (c *client) forgetSession() {
+	c.forgetStatements()
+	c.pins &= pinMode
+	c.locks, c.named = nil, nil
+	c.last = lastStatement{}
+	c.status = mywire.StatusAutocommit
+}

@@ -1,0 +1,384 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
+)
+
+// login leads one client through the handshake and hands it to an event loop. It
+// runs on a goroutine of its own with blocking reads, because logins are rare
+// and intricate; nothing of it is on the data path.
+func (s *Server) login(ctx context.Context, conn net.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.LoginTimeout)
+	defer cancel()
+	s.loginFailed(conn.RemoteAddr().String(), s.tryLogin(ctx, conn))
+}
+
+// loginFailed counts and logs why a login did not end well, if it did not. Who
+// comes and goes without a word, as health checks do, has not failed.
+func (s *Server) loginFailed(addr string, err error) {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
+	s.failed.Add(1)
+	s.log.Info("login failed", "client", addr, "error", err)
+}
+
+func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
+	// Servers say these in place of their greeting.
+	refuse := func(e *mywire.Error) error {
+		s.refused.Add(1)
+		_, _ = raw.Write(mywire.AppendError(nil, 0, e)) // the client may be gone; e is what matters
+		_ = raw.Close()
+		return e
+	}
+	if s.stopping.Load() {
+		return refuse(errShutdown())
+	}
+	if s.sessions.Add(1) > int64(s.cfg.MaxClients) {
+		s.sessions.Add(-1)
+		return refuse(mywire.NewError(mywire.ErrTooManyConnections, "Too many connections (--max-clients of weir is %d)", s.cfg.MaxClients))
+	}
+	c := &client{l: s.leastLoaded(), addr: raw.RemoteAddr().String()}
+	s.register(c)
+	wire, err := mywire.Accept(ctx, raw, s.accept(s.facts(ctx), c.id))
+	if err != nil {
+		s.left(c.id)
+		_ = raw.Close()
+		return err
+	}
+	c.caps, c.salt, c.tls = wire.Caps, wire.Salt, wire.Secure()
+	return s.enter(ctx, &visitor{c: c, wire: wire, key: poolKey{
+		user: wire.Response.User, database: wire.Response.Database,
+		caps: wire.Caps & classCaps, charset: wire.Response.Charset,
+	}})
+}
+
+// accept is how weir receives a client: as the server would, as far as weir
+// carries it on.
+func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig {
+	cfg := mywire.AcceptConfig{
+		ConnectionID: id, TLS: s.cfg.ClientTLS, TLSMode: s.cfg.ClientTLSMode,
+		Timeout: s.cfg.LoginTimeout, Plugin: mywire.PluginNative,
+	}
+	carried := mywire.OfferedCaps | mywire.CapExtendedMetadata | mywire.CapBulkOperations | mywire.CapBulkUnitResults
+	if s.cfg.LocalInfile {
+		carried |= mywire.CapLocalFiles
+	}
+	if server == nil { // not reached yet: what every server of the last years has
+		cfg.Caps = carried &^ mywire.CapsMariaDB
+		return cfg
+	}
+	cfg.Version, cfg.Charset, cfg.Status = server.Version, server.Charset, server.Status
+	cfg.Caps = server.Caps & carried
+	switch {
+	case s.cfg.Auth != AuthRelay && s.cfg.Auth != AuthTrust:
+		cfg.Plugin = s.cfg.Auth
+	case s.cfg.Auth == AuthRelay && server.Plugin == mywire.PluginSHA2:
+		cfg.Plugin = server.Plugin
+	}
+	return cfg
+}
+
+// A visitor is a client between its first message and its place on a loop.
+type visitor struct {
+	c    *client
+	wire *mywire.Client
+	key  poolKey
+	// ok is how the server welcomes such a client, once it is known.
+	ok mywire.OK
+	// donated is a connection that came about by the login, to be kept; or nil.
+	donated *backendConn
+}
+
+// local tells whether the client is on this machine. What it is told of the
+// connection's far end does not serve: behind TLS that is weir itself.
+func (v *visitor) local() bool { return isLocal(v.c.addr) }
+
+// isLocal tells whether an address is a loopback address or that of a Unix
+// socket.
+func isLocal(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr == "" || addr == "@"
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// enter authenticates a client, welcomes it and posts it to its loop, or serves
+// it the console. On an error the client has been told why, and is gone.
+func (s *Server) enter(ctx context.Context, v *visitor) error {
+	handed := false
+	defer func() {
+		if handed {
+			return
+		}
+		s.left(v.c.id)
+		_ = v.wire.Conn.Close()
+		if v.donated != nil {
+			v.donated.close()
+		}
+	}()
+	if v.key.database == adminDatabase {
+		if err := s.authenticateAdmin(ctx, v); err != nil {
+			return err
+		}
+		s.logins.Add(1)
+		return s.serveAdmin(ctx, v)
+	}
+	if err := s.authenticate(ctx, v); err != nil {
+		return err
+	}
+	// What the client sends next waits in its socket.
+	if err := v.wire.Welcome(ctx, &v.ok); err != nil {
+		return err
+	}
+	fd, err := netloop.Detach(v.wire.Conn, &s.background)
+	if err != nil {
+		return err
+	}
+	handed = true
+	s.logins.Add(1)
+	l := v.c.l
+	l.load.Add(1) // given back by OnClosed
+	if !l.Post(func() { l.admit(v, fd) }) {
+		_ = unix.Close(fd)
+		l.load.Add(-1)
+		s.left(v.c.id)
+		if v.donated != nil {
+			v.donated.close()
+		}
+	}
+	return nil
+}
+
+// admit makes a logged-in client a client of the loop.
+func (l *loop) admit(v *visitor, fd int) {
+	c := v.c
+	c.p = l.pool(v.key)
+	c.since, c.idleSince = l.Now, l.Now
+	c.set = l.settings.Empty()
+	c.startSet = c.set
+	c.status = v.ok.Status &^ (mywire.StatusSessionState | mywire.StatusMoreResults)
+	s, err := l.Watch(fd, c)
+	if err != nil {
+		l.srv.log.Error("cannot watch client socket", "error", err)
+		_ = unix.Close(fd)
+		l.srv.left(c.id)
+		l.load.Add(-1)
+		if v.donated != nil {
+			v.donated.close()
+		}
+		return
+	}
+	c.s = s
+	l.clients[c.id] = c
+	if l.srv.cfg.Mode == session.ModeSession {
+		c.addPins(pinMode)
+	}
+	if v.donated != nil {
+		if len(c.p.backends)+c.p.dialing < c.p.size {
+			c.p.adopt(v.donated)
+		} else {
+			v.donated.close()
+		}
+	}
+	c.readMode()
+	if l.Draining() {
+		c.fatal(errShutdown())
+	}
+}
+
+// authenticate checks the client, and that the server would have it. Where weir
+// holds no secret of the user and the mode is relay, the server checks.
+func (s *Server) authenticate(ctx context.Context, v *visitor) error {
+	user := v.key.user
+	if s.cfg.Auth == AuthTrust {
+		if err := v.wire.Trust(ctx); err != nil {
+			return err
+		}
+		return s.vouch(ctx, v)
+	}
+	secret, listed := s.creds.secret(user)
+	if !listed && s.cfg.AuthQuery != "" {
+		var err error
+		if secret, err = s.lookUpSecret(ctx, user); err != nil {
+			_ = v.wire.Refuse(ctx, mywire.NewError(mywire.ErrUnknown, "weir could not look up user '%s'", user))
+			return fmt.Errorf("look up secret of %q: %w", user, err)
+		}
+		listed = true
+	}
+	if !listed && s.cfg.Auth == AuthRelay {
+		return s.relay(ctx, v)
+	}
+	keys, err := v.wire.Authenticate(ctx, secret)
+	if err != nil {
+		return err
+	}
+	s.creds.learn(user, keys)
+	return s.vouch(ctx, v)
+}
+
+// nobodysPlugin is the name of a plugin that no account has. To a client that
+// answers with it a server puts its own question, with a challenge of its own:
+// so weir can have the server question a client that weir has greeted before it
+// could know whom the server would be asked about.
+const nobodysPlugin = "weir_relay"
+
+// relay has the server authenticate the client. The connection is kept: it is
+// the only way in for users whose secrets weir does not hold.
+func (s *Server) relay(ctx context.Context, v *visitor) error {
+	cfg := s.connectConfig(v.key)
+	overUnix := cfg.Network == "unix" || cfg.Network == "" && (cfg.Address[0] == '/' || cfg.Address[0] == '@')
+	if overUnix && !v.local() {
+		// A server may take who is at the other end of a Unix socket for the
+		// proof, even behind a wrong password. That is weir, not the client.
+		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrAccessDenied,
+			"weir reaches the server by a Unix socket, and so lets in '%s' from this machine only: have --mysql name a TCP address, or give weir the user's password (--mysql-auth-file)", v.key.user))
+	}
+	pending, err := mywire.Dial(ctx, cfg)
+	if err != nil {
+		e := unreachable(err)
+		_ = v.wire.Refuse(ctx, e)
+		return err
+	}
+	s.known.note(pending.Greeting)
+	// Drivers understand the question even where they do not announce plugins.
+	v.wire.Caps |= mywire.CapPluginAuth
+	v.wire.Response.Plugin, v.wire.Response.Auth = nobodysPlugin, nil
+	res, err := mywire.Relay(ctx, v.wire, pending)
+	if err != nil {
+		return err
+	}
+	if !res.Proved && !v.local() {
+		// The server trusts the host that it sees, which is weir's.
+		_ = res.Server.Close()
+		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrAccessDenied,
+			"weir does not let in '%s' from another host: the server asks weir's host for no password (set one, or choose how weir itself authenticates: --mysql-auth)", v.key.user))
+	}
+	if !res.Proved && !overUnix {
+		res.Keys = mywire.PasswordKeys("")
+	}
+	s.creds.learn(v.key.user, res.Keys)
+	v.ok = res.Server.OK
+	if v.donated, err = s.handOver(res.Server, v.key); err != nil {
+		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrUnknown, "weir: %v", err))
+	}
+	return nil
+}
+
+// turnAway refuses a client for a reason of weir's own.
+func (s *Server) turnAway(ctx context.Context, v *visitor, e *mywire.Error) error {
+	s.refused.Add(1)
+	_ = v.wire.Refuse(ctx, e) // the client may be gone; e is what matters
+	return e
+}
+
+// unreachable is what a client is told when there is no connection to the
+// server: the server's own words, if it has said any.
+func unreachable(err error) *mywire.Error {
+	var e *mywire.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return mywire.NewError(mywire.ErrUnknown, "weir cannot reach the server: %v (check that it runs and that weir's --mysql names it)", err)
+}
+
+// welcomes remembers for which logins the server has said yes, so that not each
+// of them costs a connection to the server.
+type welcomes struct {
+	mu   sync.Mutex
+	seen map[poolKey]welcome // guarded by mu
+}
+
+type welcome struct {
+	ok mywire.OK
+	at time.Duration
+}
+
+const (
+	// welcomeKeep is how long the server's word holds: as long a dropped database
+	// still takes logins.
+	welcomeKeep = 10 * time.Second
+	// maxWelcomes bounds what is remembered.
+	maxWelcomes = 1000
+)
+
+func (w *welcomes) get(key poolKey, now time.Duration) (mywire.OK, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	have, ok := w.seen[key]
+	return have.ok, ok && now-have.at < welcomeKeep
+}
+
+func (w *welcomes) put(key poolKey, ok mywire.OK, now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen == nil || len(w.seen) >= maxWelcomes {
+		w.seen = make(map[poolKey]welcome)
+	}
+	ok.Info, ok.State = bytes.Clone(ok.Info), bytes.Clone(ok.State)
+	w.seen[key] = welcome{ok, now}
+}
+
+// vouch asks the server whether it would have a client that weir has
+// authenticated, by logging in as that client: the database may not exist, or be
+// closed to this user. A server that cannot be reached at the moment has said
+// nothing against the client, whose statements wait for it then.
+func (s *Server) vouch(ctx context.Context, v *visitor) error {
+	if ok, seen := s.known.welcomes.get(v.key, s.monotonic()); seen {
+		v.ok = ok
+		return nil
+	}
+	v.ok = mywire.OK{Status: mywire.StatusAutocommit}
+	if !s.mayDial(v.key) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ConnectTimeout)
+	defer cancel()
+	conn, err := s.connect(ctx, v.key)
+	if err == nil {
+		v.ok = conn.OK
+		s.known.welcomes.put(v.key, conn.OK, s.monotonic())
+		v.donated, err = s.handOver(conn, v.key)
+	}
+	var e *mywire.Error
+	switch {
+	case err == nil:
+	case errors.Is(err, errOtherServer):
+		e = mywire.NewError(mywire.ErrUnknown, "weir: %v", err)
+	case errors.As(err, &e) && !passes(e.Code):
+	default:
+		s.log.Debug("login not checked with the server", "user", v.key.user, "database", v.key.database, "error", err)
+		return nil
+	}
+	if e != nil {
+		_ = v.wire.Refuse(ctx, e)
+		return fmt.Errorf("the server refuses %s: %w", v.key, e)
+	}
+	return nil
+}
+
+// passes tells whether a server that refuses a connection with such an error is
+// only too busy for it.
+func passes(code uint16) bool {
+	switch code {
+	case mywire.ErrTooManyConnections, mywire.ErrUserLimit, mywire.ErrResourceLimit, mywire.ErrServerShutdown:
+		return true
+	}
+	return false
+}

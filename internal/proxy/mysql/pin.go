@@ -1,0 +1,110 @@
+package mysql
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// A pin is a cause for which a client keeps its backend between transactions:
+// the session holds something that cannot be replayed elsewhere. A set of
+// causes; zero means that any backend will do.
+type pin uint32
+
+const (
+	pinTemp       pin = 1 << iota // temporary tables
+	pinUserVar                    // user variables
+	pinLock                       // GET_LOCK
+	pinTableLock                  // LOCK TABLES, FLUSH TABLES WITH READ LOCK, BACKUP
+	pinPrepare                    // SQL PREPARE
+	pinHandler                    // HANDLER ... OPEN
+	pinXA                         // an XA transaction
+	pinSet                        // settings that cannot be replayed
+	pinTimestamp                  // SET timestamp
+	pinTrack                      // the client has chosen what the server tells of the session
+	pinRole                       // SET ROLE
+	pinDatabase                   // the current database was dropped
+	pinFunction                   // a procedure or function that changed the session's state
+	pinSequence                   // LASTVAL
+	pinNextTx                     // SET TRANSACTION, for the next one
+	pinFoundRows                  // SQL_CALC_FOUND_ROWS, until the next statement
+	pinDiag                       // the client asks for what the statement before left
+	pinConnection                 // the client knows the connection's number
+	pinLongData                   // COM_STMT_SEND_LONG_DATA, until it is executed
+	pinCursor                     // a cursor of a prepared statement
+	pinOption                     // COM_SET_OPTION within a transaction
+	pinUnknown                    // a text that weir could not read
+	pinMode                       // the pool's mode is session
+	pinEnd
+)
+
+var pinNames = [...]string{
+	"temp", "user_variable", "get_lock", "table_lock", "prepare", "handler", "xa", "set", "timestamp", "session_track",
+	"role", "database", "function", "sequence", "next_transaction", "found_rows", "diagnostics", "connection_id",
+	"long_data", "cursor", "option", "unknown", "session_mode",
+}
+
+func (p pin) String() string {
+	var names []string
+	for i, n := range pinNames {
+		if p&(1<<i) != 0 {
+			names = append(names, n)
+		}
+	}
+	if names == nil {
+		return "none"
+	}
+	return strings.Join(names, ",")
+}
+
+// pinHarmless are pins under which a statement means the same as elsewhere.
+const pinHarmless = pinUserVar | pinLock | pinHandler | pinConnection | pinDiag | pinSequence | pinLongData | pinCursor | pinMode
+
+var pinOfEffect = []struct {
+	eff myscan.Effect
+	pin pin
+}{
+	{myscan.EffTemp, pinTemp},
+	{myscan.EffUserVarWrite, pinUserVar},
+	{myscan.EffLock, pinLock},
+	{myscan.EffTableLock, pinTableLock},
+	{myscan.EffPrepare, pinPrepare},
+	{myscan.EffHandler, pinHandler},
+	{myscan.EffXA, pinXA},
+	{myscan.EffRole, pinRole},
+	{myscan.EffNextTx, pinNextTx},
+	{myscan.EffCalcFoundRows, pinFoundRows},
+	{myscan.EffUnknown, pinUnknown},
+}
+
+// pinEffects are the effects that pin; any other statement costs one test.
+const pinEffects = myscan.EffTemp | myscan.EffUserVarWrite | myscan.EffLock | myscan.EffTableLock | myscan.EffPrepare |
+	myscan.EffHandler | myscan.EffXA | myscan.EffRole | myscan.EffNextTx |
+	myscan.EffCalcFoundRows | myscan.EffUnknown
+
+func pinsOf(eff myscan.Effect) pin {
+	if !eff.Has(pinEffects) {
+		return 0
+	}
+	var out pin
+	for _, m := range pinOfEffect {
+		if eff.Has(m.eff) {
+			out |= m.pin
+		}
+	}
+	return out
+}
+
+// addPins pins the session, and counts each cause that is new.
+func (c *client) addPins(p pin) {
+	if c.l.srv.cfg.Mode != "auto" && p != pinMode {
+		p &= pinLongData | pinCursor | pinOption | pinXA // these belong to a command or a transaction
+	}
+	fresh := p &^ c.pins
+	c.pins |= p
+	for i := range pinNames {
+		if fresh&(1<<i) != 0 {
+			c.p.st.pins[i]++
+		}
+	}
+}

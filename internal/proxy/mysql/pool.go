@@ -1,0 +1,523 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// classCaps are the capabilities of a client that its backends must share,
+// because they change what the server does or how it words its answers.
+const classCaps = mywire.CapDeprecateEOF | mywire.CapFoundRows | mywire.CapMultiStatements | mywire.CapMultiResults |
+	mywire.CapPSMultiResults | mywire.CapIgnoreSpace | mywire.CapInteractive | mywire.CapLocalFiles | mywire.CapNoSchema |
+	mywire.CapODBC | mywire.CapExpiredPasswords | mywire.CapExtendedMetadata | mywire.CapBulkOperations | mywire.CapBulkUnitResults
+
+// poolKey names a pool: backends are never shared across users, nor among
+// clients to whom the server would speak differently. The database is that of
+// the login; another one that a client chooses later is a setting.
+type poolKey struct {
+	user, database string
+	caps           mywire.Caps
+	charset        byte // collation number of the login
+}
+
+func (k poolKey) String() string { return k.user + "@" + k.database }
+
+// A pool holds a loop's backends for one key, and everything that waits for one
+// of them.
+type pool struct {
+	l   *loop
+	key poolKey
+
+	backends []*backend
+	free     []*backend // most recently used last
+	shared   []*backend // pipelining reads
+	dialing  int
+	epoch    uint64 // counts the times when all backends were to be renewed
+	size     int
+
+	excl  []waiter  // clients, lanes and single units, in order of arrival
+	reads []*unit   // shared reads for which no pipeline has room
+	hot   bool      // in loop.hotPools
+	soft  []*client // keep a backend for their diagnostics alone, perhaps
+
+	settings *session.Table
+	shapes   *sight.Shapes
+	stmts    map[string]*stmt
+	keyBuf   []byte
+
+	lanes  map[laneKey]*lane
+	tables tableCache
+
+	facts poolFacts
+
+	keepSequences bool // some client reads LASTVAL
+
+	dialErr    error // of the last attempt
+	dialNotYet time.Duration
+	dialWait   time.Duration
+
+	st poolStats
+}
+
+// poolFacts are what the first backend told of the server and of its sessions.
+type poolFacts struct {
+	known     bool
+	mariadb   bool
+	version   uint32            // as MYSQL_VERSION_ID has it
+	text      string            // as the greeting has it
+	base      map[string]string // settings of a new session, of those that a login may change
+	pipelines bool              // several commands may be under way on one connection
+	increment uint64            // auto_increment_increment
+	galera    bool
+}
+
+type poolStats struct {
+	units, reads, grouped, errors uint64
+	bytes                         uint64
+	waits                         uint64
+	waited                        time.Duration
+	timeouts                      uint64
+	replays, reruns               uint64
+	opened, closed, dialErrors    uint64
+	pins                          [len(pinNames)]uint64
+	latency                       measure.Hist
+}
+
+func (l *loop) pool(key poolKey) *pool {
+	if p := l.pools[key]; p != nil {
+		return p
+	}
+	cfg := &l.srv.cfg
+	p := &pool{
+		l: l, key: key,
+		size:     max(1, (cfg.PoolSize+len(l.srv.loops)-1)/len(l.srv.loops)),
+		settings: l.settings,
+		shapes:   l.shapes,
+		stmts:    make(map[string]*stmt),
+		lanes:    make(map[laneKey]*lane),
+	}
+	l.pools[key] = p
+	l.poolList = append(l.poolList, p)
+	return p
+}
+
+// shape finds what is known of statements like sql.
+func (p *pool) shape(sql string, mode myscan.Mode, verb myscan.Verb) *sight.Shape {
+	return p.shapes.Of(myscan.Fingerprint(sql, mode), verb.String(), func(limit int) string { return myscan.Normalize(sql, mode, limit) })
+}
+
+// wake has the pool's queues looked at, later in this turn.
+func (p *pool) wake() {
+	if !p.hot {
+		p.hot = true
+		p.l.hotPools = append(p.l.hotPools, p)
+	}
+}
+
+// take removes a free backend and returns nil if there is none. The best one is
+// that on which the client's last statement ran, and nothing since; then one in
+// the same settings, and among those one to which nobody is likely to return.
+func (p *pool) take(set *session.Set, c *client) *backend {
+	if c != nil && p.lastForShared() {
+		return nil
+	}
+	best, rank := -1, -1
+	for i, b := range p.free {
+		r := 0
+		if b.set == set {
+			r += 2
+		}
+		if b.lastUser == nil || b.lastUser.s.Closed {
+			r++
+		}
+		if c != nil && b.lastUser == c {
+			r = 4
+		}
+		if r > rank {
+			best, rank = i, r
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	b := p.free[best]
+	p.free = slices.Delete(p.free, best, best+1)
+	return b
+}
+
+// keepForShared is the size from which on a pool keeps one backend for what
+// shares and for what ends by itself.
+const keepForShared = 8
+
+// lastForShared tells whether no further client may have a backend of its own.
+// A client may hold it for as long as it likes, and may hold it until another
+// has its answer. If all backends were held, that would be a deadlock.
+func (p *pool) lastForShared() bool {
+	return p.size >= keepForShared && p.l.srv.cfg.ReadLanes > 0 &&
+		len(p.backends)-len(p.free)-len(p.shared) >= p.size-1
+}
+
+// release takes a backend back.
+func (p *pool) release(b *backend) {
+	if b.s.Closed {
+		return
+	}
+	if b.mode == modeShared {
+		p.shared = without(p.shared, b)
+	}
+	b.mode, b.owner, b.lane = modeFree, nil, nil
+	if b.status&mywire.StatusInTrans != 0 {
+		// A text was not what weir took it for. Whoever came next would be in
+		// the transaction that it began.
+		p.l.srv.log.Error("backend left in a transaction; closed", "pool", p.key.String(), "connection", b.id)
+		b.doomed = true
+	}
+	if b.doomed || b.retired {
+		b.s.Close(io.EOF)
+		return
+	}
+	b.freeSince = p.l.Now
+	p.free = append(p.free, b)
+	if len(p.excl) > 0 || len(p.reads) > 0 {
+		p.wake()
+	}
+}
+
+func without(list []*backend, b *backend) []*backend {
+	if i := slices.Index(list, b); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// grow opens backends for what waits, up to the pool's size.
+func (p *pool) grow() {
+	want := len(p.excl)
+	if len(p.reads) > 0 && len(p.shared) < p.l.srv.cfg.ReadLanes {
+		want++
+	}
+	if want == 0 || p.l.Now < p.dialNotYet || p.l.Draining() {
+		return
+	}
+	if !p.l.srv.mayDial(p.key) {
+		if p.dialErr == nil {
+			p.dialErr = errNoSecret
+		}
+		return
+	}
+	for p.dialing < want && len(p.backends)+p.dialing < p.size {
+		p.dial()
+	}
+}
+
+// dial opens one backend in the background.
+func (p *pool) dial() {
+	p.dialing++
+	srv, epoch := p.l.srv, p.epoch
+	srv.background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+		defer cancel()
+		conn, err := srv.dialBackend(ctx, p.key)
+		posted := p.l.Post(func() {
+			p.dialing--
+			if err != nil {
+				p.dialFailed(err)
+				return
+			}
+			if p.epoch != epoch {
+				conn.close() // out of date already
+				p.wake()
+				return
+			}
+			p.adopt(conn)
+		})
+		if !posted && err == nil {
+			conn.close()
+		}
+	})
+}
+
+// adopt takes a logged-in connection into the pool.
+func (p *pool) adopt(conn *backendConn) {
+	b := &backend{
+		p: p, id: conn.id, caps: conn.caps, status: conn.status,
+		set: p.settings.Empty(), prepared: make(map[*stmt]*instance), born: p.l.Now,
+	}
+	s, err := p.l.Watch(conn.fd, b)
+	if err != nil {
+		conn.close()
+		p.dialFailed(fmt.Errorf("watch backend socket: %w", err))
+		return
+	}
+	b.s = s
+	p.backends = append(p.backends, b)
+	p.st.opened++
+	p.dialErr, p.dialWait, p.dialNotYet = nil, 0, 0
+	b.mode = modeOwn
+	if p.facts.text != conn.version {
+		p.facts = poolFacts{text: conn.version, mariadb: conn.mariadb, version: versionID(conn.version), pipelines: mayPipeline(conn.version, conn.mariadb)}
+	}
+	b.introduce()
+}
+
+// introduce prepares a new or reset session: the server is to tell of all
+// changes. The first one also says what sessions are like.
+func (b *backend) introduce() {
+	p := b.p
+	b.ask(trackSQL, func(u *unit) {
+		if u.err != nil && u.err.Code != mywire.ErrClientServerLost {
+			p.l.srv.log.Error("the server does not track session state", "pool", p.key.String(), "error", u.err)
+			b.doomed = true
+		}
+	})
+	if !p.facts.known {
+		b.ask(factsSQL(p.facts.mariadb), p.learn)
+	}
+}
+
+// trackSQL has the server tell of every change of the session's state.
+const trackSQL = "SET SESSION session_track_system_variables='*', session_track_schema=1, session_track_state_change=1"
+
+// baseNames are the settings that a session may begin with other values than
+// the global ones: DEFAULT would not bring them back.
+var baseNames = []string{
+	"character_set_client", "character_set_results", "character_set_connection", "collation_connection",
+	"sql_mode", "time_zone", "autocommit", "wait_timeout",
+}
+
+func factsSQL(mariadb bool) string {
+	sql := "SELECT @@auto_increment_increment, "
+	if mariadb {
+		sql += "@@wsrep_on"
+	} else {
+		sql += "0"
+	}
+	for _, n := range baseNames {
+		sql += ", @@" + n
+	}
+	return sql
+}
+
+// learn keeps what the server says of its sessions.
+func (p *pool) learn(u *unit) {
+	if u.err != nil && u.err.Code == mywire.ErrClientServerLost {
+		return // the next backend is asked
+	}
+	rows := u.result(p.key.caps)
+	p.facts.known = true
+	p.wake()
+	if len(rows) != 1 {
+		p.l.srv.log.Warn("server facts not known; writes are not grouped", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+		p.facts.pipelines = false
+		return
+	}
+	p.facts.increment = parseUint(rows[0][0])
+	p.facts.galera = string(rows[0][1]) == "1"
+	p.facts.base = make(map[string]string, len(baseNames))
+	for i, n := range baseNames {
+		p.facts.base[n] = string(rows[0][2+i])
+	}
+	for _, c := range p.l.clients {
+		if c.p == p {
+			c.readMode()
+		}
+	}
+}
+
+func parseUint(p []byte) uint64 {
+	var n uint64
+	for _, d := range p {
+		if d < '0' || d > '9' {
+			return 0
+		}
+		n = 10*n + uint64(d-'0')
+	}
+	return n
+}
+
+// versionID reads a version as MYSQL_VERSION_ID has it: 101119 for 10.11.19.
+// MariaDB's greetings may have "5.5.5-" in front.
+func versionID(text string) uint32 {
+	if len(text) > 6 && text[:6] == "5.5.5-" {
+		text = text[6:]
+	}
+	var parts [3]uint32
+	for i, at := 0, 0; i < len(parts) && at < len(text); i++ {
+		for at < len(text) && text[at] >= '0' && text[at] <= '9' && parts[i] < 1000 {
+			parts[i] = 10*parts[i] + uint32(text[at]-'0')
+			at++
+		}
+		if at < len(text) && text[at] != '.' {
+			break
+		}
+		at++
+	}
+	return parts[0]*10000 + parts[1]*100 + parts[2]
+}
+
+// mayPipeline tells whether a server takes commands before it has answered the
+// ones before. Forks of MySQL before 8 are known that hang
+// (mysql-net/MySqlConnector#486).
+func mayPipeline(version string, mariadb bool) bool {
+	if mariadb {
+		return versionID(version) >= 100200
+	}
+	return versionID(version) >= 80000
+}
+
+// errNoSecret is why weir cannot open a backend by itself.
+var errNoSecret = errors.New("weir has nothing to log in with as this user: each login of a client brings one connection, and there is none left (list the user's password to let weir open more)")
+
+// dialFailed tells those who wait, at once if the server refuses this user or
+// database, and otherwise when they have waited long enough: servers restart.
+func (p *pool) dialFailed(err error) {
+	p.st.dialErrors++
+	p.dialErr = err
+	p.dialWait = min(max(2*p.dialWait, 50*time.Millisecond), 2*time.Second)
+	p.dialNotYet = p.l.Now + p.dialWait
+	if len(p.backends) > 0 {
+		return
+	}
+	switch mywire.CodeOf(err) {
+	case mywire.ErrAccessDenied, mywire.ErrDBAccessDenied, mywire.ErrUnknownDatabase:
+		p.failWaiting(0, p.dialProblem())
+	}
+}
+
+// dialProblem is the error for those who wait while no backend can be opened.
+// What the server said is passed on as it said it.
+func (p *pool) dialProblem() *mywire.Error {
+	var e *mywire.Error
+	if errors.As(p.dialErr, &e) {
+		out := *e
+		return &out
+	}
+	return mywire.NewError(mywire.ErrTooManyConnections, "weir cannot reach the server: %v (check that it runs and that weir's --mysql names it)", p.dialErr)
+}
+
+// failWaiting answers everything that has waited at least as long as min.
+func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
+	old := p.excl
+	p.excl = nil
+	for _, w := range old {
+		if w.gone() {
+			continue
+		}
+		if p.l.Now-w.since < minWait || w.ask != nil {
+			p.excl = append(p.excl, w)
+			continue
+		}
+		p.st.timeouts++
+		switch {
+		case w.c != nil:
+			w.c.waiting = false
+			w.c.refuse(e)
+		case w.ln != nil:
+			w.ln.queued = false
+			w.ln.failAll(e)
+		case w.u != nil:
+			w.u.c.lost(w.u, e)
+		}
+	}
+	reads := p.reads
+	p.reads = nil
+	for _, u := range reads {
+		if u.c == nil || u.c.s.Closed || u.dead {
+			continue
+		}
+		if p.l.Now-u.queuedAt < minWait {
+			p.reads = append(p.reads, u)
+			continue
+		}
+		p.st.timeouts++
+		u.c.lost(u, e)
+	}
+}
+
+// lose forgets a backend whose connection is gone.
+func (p *pool) lose(b *backend, err error) {
+	p.backends = without(p.backends, b)
+	p.free = without(p.free, b)
+	p.shared = without(p.shared, b)
+	p.st.closed++
+	if b.depth() > 0 || b.owner != nil {
+		p.l.srv.log.Warn("backend connection lost", "pool", p.key.String(), "connection", b.id, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
+	}
+}
+
+// tick enforces the pool's limits in time.
+func (p *pool) tick() {
+	cfg := &p.l.srv.cfg
+	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
+		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
+	}
+	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0) {
+		p.failWaiting(cfg.QueueTimeout, mywire.NewError(mywire.ErrTooManyConnections,
+			"weir: no backend of pool %s became free within %s: %d of %d are in use, %d statements wait; raise --pool-size, shorten transactions, or raise --queue-timeout",
+			p.key, cfg.QueueTimeout, len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads)))
+	}
+	for i := 0; i < len(p.free); i++ {
+		b := p.free[i]
+		idle := cfg.ServerIdleTimeout > 0 && p.l.Now-b.freeSince > cfg.ServerIdleTimeout
+		old := cfg.ServerLifetime > 0 && p.l.Now-b.born > cfg.ServerLifetime
+		if (idle || old) && p.replaceable() {
+			b.goodbye() // leaves p.free
+			i--
+		}
+	}
+	if len(p.excl) > 0 || len(p.reads) > 0 {
+		p.wake()
+	}
+	for k, ln := range p.lanes {
+		if ln.idleFor(p.l.Now) > laneKeep {
+			delete(p.lanes, k)
+		}
+	}
+}
+
+// replaceable tells whether a backend may be closed for its age: not where only
+// the next login could bring another and there are clients who would wait for it.
+func (p *pool) replaceable() bool {
+	if p.l.srv.mayDial(p.key) {
+		return true
+	}
+	for _, c := range p.l.clients {
+		if c.p == p {
+			return false
+		}
+	}
+	return true
+}
+
+// closeAll ends every backend.
+func (p *pool) closeAll() {
+	for len(p.backends) > 0 {
+		p.backends[len(p.backends)-1].goodbye()
+	}
+}
+
+// count records an answered unit.
+func (p *pool) count(u *unit, now time.Duration) {
+	p.st.units++
+	if u.shape != nil {
+		u.shape.Runs++
+		if u.failed {
+			u.shape.Errors++
+		}
+	}
+	if u.failed {
+		p.st.errors++
+	}
+	p.st.bytes += uint64(u.bytes)
+	p.st.latency.Record(int64(now - u.queuedAt))
+}

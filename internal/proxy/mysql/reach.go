@@ -1,0 +1,165 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/netloop"
+)
+
+// This file is how weir itself gets to the server.
+
+// serverFacts are what the server last said in its greeting: weir's own greeting
+// to clients repeats it.
+type serverFacts struct {
+	mu       sync.Mutex
+	greeting *mywire.Greeting // guarded by mu: nil until a server was reached
+
+	asking sync.Mutex // held by who finds out first
+
+	welcomes welcomes
+}
+
+func (f *serverFacts) get() *mywire.Greeting {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.greeting
+}
+
+func (f *serverFacts) note(g *mywire.Greeting) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.greeting = g
+}
+
+// facts returns the server's greeting, which the first client has to wait for.
+// While no server could be reached yet it is nil.
+func (s *Server) facts(ctx context.Context) *mywire.Greeting {
+	if g := s.known.get(); g != nil {
+		return g
+	}
+	s.known.asking.Lock()
+	defer s.known.asking.Unlock()
+	if g := s.known.get(); g != nil {
+		return g
+	}
+	if err := s.reach(ctx); err != nil {
+		s.log.Warn("the server cannot be asked what it is", "server", s.cfg.MySQL.Address, "error", err)
+	}
+	return s.known.get()
+}
+
+// reach tells whether the server takes connections. It logs in, or is refused:
+// who only looks at the greeting and goes is counted by servers, and after
+// max_connect_errors of them they block the host.
+func (s *Server) reach(ctx context.Context) error {
+	cfg := s.cfg.MySQL
+	cfg.Timeout = s.cfg.ConnectTimeout
+	if cfg.Password == "" {
+		cfg.Keys = s.creds.of(cfg.User)
+	}
+	pending, err := mywire.Dial(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	s.known.note(pending.Greeting)
+	conn, err := pending.Login(ctx)
+	switch code := mywire.CodeOf(err); {
+	case err == nil:
+		return conn.Close()
+	case refusesUser(code):
+		return nil // alive enough to say so
+	}
+	return err
+}
+
+// refusesUser tells whether an error number concerns who wants to log in, or to
+// what, and not the state of the server.
+func refusesUser(code uint16) bool {
+	switch code {
+	case mywire.ErrAccessDenied, errAccessDeniedNoPassword, mywire.ErrDBAccessDenied, mywire.ErrUnknownDatabase:
+		return true
+	}
+	return false
+}
+
+// errAccessDeniedNoPassword is MariaDB's and MySQL's answer where the account
+// goes by something else than a password (ER_ACCESS_DENIED_NO_PASSWORD_ERROR).
+const errAccessDeniedNoPassword = 1698
+
+// backendConn is a logged-in connection on its way into a pool.
+type backendConn struct {
+	fd      int
+	id      uint32 // the server's connection id
+	caps    mywire.Caps
+	status  mywire.Status
+	version string
+	mariadb bool
+}
+
+func (c *backendConn) close() { _ = unix.Close(c.fd) }
+
+// ownCaps are the capabilities of every backend, whatever its class.
+const ownCaps = mywire.CapLongPassword | mywire.CapLongFlag | mywire.CapIgnoreSigpipe | mywire.CapTransactions |
+	mywire.CapReserved | mywire.CapPluginAuth | mywire.CapPluginAuthLenenc | mywire.CapConnectAttrs |
+	mywire.CapSessionTrack | mywire.CapsRequired
+
+// connectConfig says how to reach the server as a pool's user.
+func (s *Server) connectConfig(key poolKey) mywire.ConnectConfig {
+	cfg := s.cfg.MySQL
+	cfg.User, cfg.Database, cfg.Charset = key.user, key.database, key.charset
+	cfg.Password, cfg.Keys = "", s.creds.of(key.user)
+	cfg.Caps = key.caps | ownCaps
+	cfg.Timeout = s.cfg.ConnectTimeout
+	return cfg
+}
+
+// connect logs in as a pool's user, with what weir knows of the password.
+func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, error) {
+	cfg := s.connectConfig(key)
+	conn, err := mywire.Connect(ctx, cfg)
+	if err != nil {
+		if mywire.CodeOf(err) == mywire.ErrAccessDenied {
+			s.creds.refuted(key.user, cfg.Keys)
+		}
+		return nil, err
+	}
+	s.known.note(conn.Greeting)
+	return conn, nil
+}
+
+// dialBackend opens and logs in one backend.
+func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
+	conn, err := s.connect(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return s.handOver(conn, key)
+}
+
+// errOtherServer is why a session cannot go on: it was promised what the server
+// does not have.
+var errOtherServer = errors.New("the server lacks capabilities that the one before it had: clients must connect again")
+
+// handOver makes a logged-in connection one for the pool, or closes it.
+func (s *Server) handOver(conn *mywire.Server, key poolKey) (*backendConn, error) {
+	if lacks := key.caps &^ conn.Caps; lacks != 0 {
+		_ = conn.Close()
+		s.known.note(conn.Greeting)
+		return nil, fmt.Errorf("open backend: %w (%#x)", errOtherServer, uint64(lacks))
+	}
+	fd, err := netloop.Detach(conn.Conn, &s.background)
+	if err != nil {
+		_ = conn.Conn.Close()
+		return nil, err
+	}
+	return &backendConn{
+		fd: fd, id: conn.Greeting.ConnectionID, caps: conn.Caps, status: conn.OK.Status,
+		version: conn.Greeting.Version, mariadb: conn.IsMariaDB(),
+	}, nil
+}

@@ -1,0 +1,272 @@
+package mysql
+
+import (
+	"math/bits"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// A rowsPlan is how the members of a rows lane become one statement.
+type rowsPlan struct {
+	p      *pool
+	mode   myscan.Mode
+	st     *stmt // prepared form; nil for texts
+	insert myscan.InsertShape
+	bySize [9]*stmt // multi-row statements of 2^i rows
+}
+
+// A group is the members of one multi-row statement.
+type group struct {
+	ln    *lane
+	units []*unit
+	// warnings are those that the server listed, if there were any.
+	warnings [][][]byte
+	asked    bool // the server is asked for the warnings in any case
+}
+
+func newRowsPlan(p *pool, st *stmt) *rowsPlan {
+	return &rowsPlan{p: p, st: st, insert: st.insert}
+}
+
+func newTextPlan(p *pool, sql string, mode myscan.Mode) *rowsPlan {
+	ins, _ := myscan.Insert(strings.Clone(sql), mode)
+	return &rowsPlan{p: p, insert: ins, mode: mode}
+}
+
+func (r *rowsPlan) has(st *stmt) bool {
+	for _, s := range r.bySize {
+		if s == st {
+			return true
+		}
+	}
+	return false
+}
+
+// statement is the multi-row statement of 2^i rows.
+func (r *rowsPlan) statement(i int) *stmt {
+	if r.bySize[i] == nil {
+		r.bySize[i] = &stmt{sql: string(r.insert.AppendMulti(nil, 1<<i)), shape: r.st.shape, private: true}
+	}
+	return r.bySize[i]
+}
+
+// gather makes multi-row units of a group's members. Texts make statements of
+// any size up to the limit; prepared ones come in powers of two, so that each
+// backend has to prepare few.
+func (r *rowsPlan) gather(ln *lane, units []*unit) []*unit {
+	var out []*unit
+	limit := ln.limit
+	if r.st != nil {
+		limit = min(limit, maxParameters/max(1, r.st.params))
+	}
+	for len(units) > 0 {
+		n := min(len(units), max(1, limit))
+		if r.st != nil {
+			n = 1 << (bits.Len(uint(n)) - 1)
+		}
+		if n == 1 {
+			out = append(out, units[0])
+			units = units[1:]
+			continue
+		}
+		u := ln.p.l.newUnit(unitRows, mywire.ComQuery)
+		u.grp = &group{ln: ln, units: append([]*unit(nil), units[:n]...)}
+		if r.st != nil {
+			u.cmd, u.st = mywire.ComStmtExecute, r.statement(bits.Len(uint(n))-1)
+		}
+		u.park = true
+		out = append(out, u)
+		units = units[n:]
+	}
+	return out
+}
+
+// maxParameters is the most that a prepared statement may have.
+const maxParameters = 65535
+
+// send appends the multi-row statement.
+func (g *group) send(b *backend, u *unit, tx bool) {
+	b.push(u)
+	if u.st != nil {
+		b.s.Out = g.appendExecute(b.s.OutBuf(), b.use(u.st))
+	} else {
+		b.s.Out = g.appendText(b.s.OutBuf())
+	}
+	b.s.Touch()
+	if tx {
+		// What the warnings are must be asked at once: the next statement
+		// replaces them.
+		g.asked = true
+		b.ask("SHOW WARNINGS", func(w *unit) { g.warnings = w.result(b.p.key.caps) })
+	}
+}
+
+func (g *group) appendText(out []byte) []byte {
+	plan := g.ln.rows
+	at := len(out)
+	out = append(out, 0, 0, 0, 0, mywire.ComQuery)
+	out = append(out, plan.insert.Prefix...)
+	for i, m := range g.units {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		sql := text(m.raw[mywire.HeaderLen+1:])
+		ins, ok := myscan.Insert(sql, plan.mode)
+		if !ok {
+			panic("a text that was read as an INSERT is none") // see laneForText
+		}
+		out = append(out, ins.Tuple...)
+	}
+	out = append(out, plan.insert.Suffix...)
+	n := len(out) - at - mywire.HeaderLen // below 16 MiB by maxGroupBytes
+	out[at], out[at+1], out[at+2] = byte(n), byte(n>>8), byte(n>>16)
+	return out
+}
+
+func (g *group) appendExecute(out []byte, id uint32) []byte {
+	params := g.ln.rows.st.params
+	at := len(out)
+	out = append(out, 0, 0, 0, 0, mywire.ComStmtExecute, byte(id), byte(id>>8), byte(id>>16), byte(id>>24), 0, 1, 0, 0, 0)
+	have := 0
+	nulls := len(out)
+	for _, m := range g.units {
+		v := m.values()
+		grown := mywire.AppendNulls(out[nulls:], have, v.Nulls, params)
+		out = append(out[:nulls], grown...)
+		have += params
+	}
+	out = append(out, 1)
+	for _, m := range g.units {
+		out = append(out, m.cs.types...)
+	}
+	for _, m := range g.units {
+		out = append(out, m.values().Values...)
+	}
+	n := len(out) - at - mywire.HeaderLen
+	out[at], out[at+1], out[at+2] = byte(n), byte(n>>8), byte(n>>16)
+	return out
+}
+
+// values reads the unit's COM_STMT_EXECUTE.
+func (u *unit) values() mywire.ExecuteMsg {
+	m, err := mywire.ParseExecute(u.raw[mywire.HeaderLen:], u.cs.st.params, 0)
+	if err != nil {
+		panic("an execution that was read before cannot be read") // see freeExecute
+	}
+	return m
+}
+
+// answered is called when the multi-row statement has been answered. Without a
+// transaction around it, its warnings can still be asked for.
+func (g *group) answered(u *unit) {
+	if !u.failed && u.ok.Warnings > 0 && !g.asked {
+		for b, r := range g.ln.runs {
+			if len(r.units) > 0 && r.units[0] == u {
+				b.ask("SHOW WARNINGS", func(w *unit) { g.warnings = w.result(b.p.key.caps) })
+			}
+		}
+	}
+}
+
+// conclude answers the members of a statement that is committed, or has them run
+// apart if it failed.
+func (g *group) conclude(u *unit) {
+	ln := g.ln
+	if u.failed {
+		g.apart()
+		return
+	}
+	if u.ok.AffectedRows != uint64(len(g.units)) {
+		// Nothing that the plan allows does this. The rows are there, but what
+		// each answer would have been is not known.
+		g.lost(u, mywire.NewError(mywire.ErrUnknown, "weir: a statement of %d rows affected %d; the statement is committed", len(g.units), u.ok.AffectedRows))
+		return
+	}
+	ln.limit = min(maxGroup, ln.limit+ln.limit/8+1)
+	counts := g.countWarnings(int(u.ok.Warnings))
+	step := ln.p.facts.increment
+	for i, m := range g.units {
+		id := uint64(0)
+		if u.ok.LastInsertID != 0 {
+			id = u.ok.LastInsertID + uint64(i)*step
+		}
+		c := m.c
+		if c == nil || c.s.Closed {
+			ln.p.l.recycle(m)
+			continue
+		}
+		ok := mywire.OK{AffectedRows: 1, LastInsertID: id, Status: u.ok.Status &^ mywire.StatusInTrans, Warnings: counts[i]}
+		c.s.Out = mywire.AppendOK(c.s.OutBuf(), 1, c.caps, &ok)
+		c.s.Touch()
+		m.ok, m.bytes = ok, u.bytes/len(g.units)
+		c.groupAnswered(m, id, counts[i])
+	}
+	ln.p.l.recycle(u)
+}
+
+var atRow = regexp.MustCompile(`at row (\d+)$`)
+
+// countWarnings gives each row its own warnings. One that names no row would have
+// come with every row.
+func (g *group) countWarnings(total int) []uint16 {
+	n := len(g.units)
+	counts := make([]uint16, n)
+	if total == 0 {
+		return counts
+	}
+	if shape := g.units[0].shape; shape != nil {
+		shape.KeepApart()
+	}
+	if total > len(g.warnings) && total%n == 0 {
+		// More than the server lists (max_error_count).
+		for i := range counts {
+			counts[i] = uint16(total / n)
+		}
+		return counts
+	}
+	for _, w := range g.warnings {
+		row := 0
+		if m := atRow.FindSubmatch(w[2]); m != nil {
+			row, _ = strconv.Atoi(string(m[1])) // digits only
+		}
+		for i := range counts {
+			if row == 0 || row == i+1 {
+				counts[i]++
+			}
+		}
+	}
+	return counts
+}
+
+// apart runs the members in a transaction lane, where each has its own outcome.
+// Nothing of the statement has taken effect.
+func (g *group) apart() {
+	ln := g.ln
+	ln.fallbacks++
+	ln.limit = max(minRows, min(ln.limit, len(g.units))/2)
+	to := ln.p.transaction(ln.key.set, 0)
+	for _, m := range g.units {
+		if m.c == nil || m.c.s.Closed || m.dead {
+			continue
+		}
+		to.push(m)
+	}
+}
+
+// minRows is how far failures may bring the size of a multi-row statement down.
+const minRows = 8
+
+// lost answers the members with an error: what became of them is not known.
+func (g *group) lost(_ *unit, e *mywire.Error) {
+	for _, m := range g.units {
+		if c := m.c; c != nil && !c.s.Closed {
+			c.lost(m, e)
+			m.c = nil
+		}
+	}
+	g.units = nil
+}

@@ -1,0 +1,231 @@
+package mysql
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// databaseSetting is the name under which a database other than the login's is
+// kept among the settings. No variable of a server is called so.
+const databaseSetting = "database"
+
+// charsetNames are the settings that hang together: setting one changes others.
+var charsetNames = [...]string{
+	"character_set_client", "character_set_results", "character_set_connection", "collation_connection",
+}
+
+// A step is one command of a transition.
+type step struct {
+	cmd byte
+	arg string
+}
+
+// reachable tells whether a transition exists: nothing but a new login leads
+// back to having no database.
+func reachable(from, to *session.Set, home string) bool {
+	if home != "" {
+		return true
+	}
+	_, has := from.Get(databaseSetting)
+	_, wants := to.Get(databaseSetting)
+	return wants || !has
+}
+
+// transition returns the commands that bring a session from one set to another,
+// at least one. A setting that only from has goes back to what it was after the
+// login.
+func transition(from, to *session.Set, facts *poolFacts, home string) []step {
+	var b strings.Builder
+	assign := func(name, value string) {
+		if b.Len() == 0 {
+			b.WriteString("SET ")
+		} else {
+			b.WriteString(", ")
+		}
+		b.WriteString("SESSION ")
+		b.WriteString(name)
+		b.WriteByte('=')
+		b.WriteString(value)
+	}
+	charsets := false
+	visit := func(name, value string) {
+		switch {
+		case name == databaseSetting:
+		case isCharset(name):
+			charsets = true
+		default:
+			assign(name, value)
+		}
+	}
+	for _, old := range from.List() {
+		if _, ok := to.Get(old.Name); !ok {
+			visit(old.Name, facts.initial(old.Name))
+		}
+	}
+	for _, s := range to.List() {
+		if have, ok := from.Get(s.Name); !ok || have != s {
+			visit(s.Name, render(s.Value))
+		}
+	}
+	if charsets {
+		assignCharsets(to, facts, assign)
+	}
+	var steps []step
+	if b.Len() > 0 {
+		steps = append(steps, step{mywire.ComQuery, b.String()})
+	}
+	was, _ := from.Get(databaseSetting)
+	is, wants := to.Get(databaseSetting)
+	if was != is {
+		name := home
+		if wants {
+			name = is.Value
+		}
+		steps = append(steps, step{mywire.ComInitDB, name})
+	}
+	if len(steps) == 0 {
+		steps = append(steps, step{mywire.ComPing, ""})
+	}
+	return steps
+}
+
+func isCharset(name string) bool {
+	for _, n := range charsetNames {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// assignCharsets sets all four settings, the collation last. Without one of its
+// own it is the character set's default, which SET character_set_connection
+// brings.
+func assignCharsets(to *session.Set, facts *poolFacts, assign func(name, value string)) {
+	own := false
+	for _, n := range charsetNames[:3] {
+		s, ok := to.Get(n)
+		if !ok {
+			assign(n, facts.initial(n))
+			continue
+		}
+		own = own || n == "character_set_connection"
+		value := render(s.Value)
+		if s.Value == "" {
+			value = "NULL" // character_set_results
+		}
+		assign(n, value)
+	}
+	if s, ok := to.Get("collation_connection"); ok {
+		assign("collation_connection", render(s.Value))
+	} else if !own {
+		assign("collation_connection", facts.initial("collation_connection"))
+	}
+}
+
+// initial is the SQL of what a setting is after the login.
+func (f *poolFacts) initial(name string) string {
+	if v, ok := f.base[name]; ok {
+		return render(v)
+	}
+	return "DEFAULT"
+}
+
+// baseSQL sets what a login sets.
+func baseSQL(base map[string]string) string {
+	var b strings.Builder
+	for i, n := range baseNames {
+		if i == 0 {
+			b.WriteString("SET ")
+		} else {
+			b.WriteString(", ")
+		}
+		b.WriteString("SESSION " + n + "=" + render(base[n]))
+	}
+	return b.String()
+}
+
+// render makes SQL of a value as the server reports it: a number as it is,
+// anything else as a string that reads alike in every sql_mode.
+func render(value string) string {
+	if isNumber(value) {
+		return value
+	}
+	if strings.ContainsAny(value, `\'`) {
+		const digits = "0123456789ABCDEF"
+		var b strings.Builder
+		b.WriteString("0x")
+		for i := range len(value) {
+			b.WriteByte(digits[value[i]>>4])
+			b.WriteByte(digits[value[i]&15])
+		}
+		return b.String()
+	}
+	return "'" + value + "'"
+}
+
+// isNumber tells whether a value is a plain decimal number, which some variables
+// take only without quotes.
+func isNumber(v string) bool {
+	digits, dots := 0, 0
+	for i := range len(v) {
+		switch {
+		case v[i] >= '0' && v[i] <= '9':
+			digits++
+		case v[i] == '-' && i == 0:
+		case v[i] == '.':
+			dots++
+		default:
+			return false
+		}
+	}
+	return digits > 0 && dots <= 1
+}
+
+// readMode finds out how the client's texts are to be read.
+func (c *client) readMode() {
+	f := &c.p.facts
+	value := func(name string) string {
+		if s, ok := c.set.Get(name); ok {
+			return s.Value
+		}
+		return f.base[name]
+	}
+	sqlMode := value("sql_mode")
+	c.mode = myscan.Mode{
+		AnsiQuotes:         hasWord(sqlMode, "ANSI_QUOTES"),
+		NoBackslashEscapes: hasWord(sqlMode, "NO_BACKSLASH_ESCAPES"),
+		Multi:              c.caps.Has(mywire.CapMultiStatements),
+		Charset:            charsetClass(value("character_set_client")),
+		MariaDB:            f.mariadb,
+		Version:            f.version,
+	}
+	c.strict = hasWord(sqlMode, "STRICT_TRANS_TABLES") || hasWord(sqlMode, "STRICT_ALL_TABLES")
+	if hasWord(sqlMode, "ORACLE") {
+		c.addPins(pinUnknown) // another grammar
+	}
+}
+
+// hasWord tells whether a comma-separated list has the word.
+func hasWord(list, word string) bool {
+	for s := range strings.SplitSeq(list, ",") {
+		if s == word {
+			return true
+		}
+	}
+	return false
+}
+
+// charsetClass says how the server's lexer reads bytes above 127.
+func charsetClass(name string) myscan.Charset {
+	switch strings.ToLower(name) {
+	case "", "utf8mb4", "utf8mb3", "utf8", "ascii", "binary":
+		return myscan.CharsetUTF8
+	case "big5", "cp932", "gb18030", "gbk", "sjis":
+		return myscan.CharsetTrail
+	}
+	return myscan.CharsetByte
+}

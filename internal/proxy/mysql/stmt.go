@@ -1,0 +1,273 @@
+package mysql
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// A stmt is a text to be prepared, shared by all clients of a pool that prepare
+// it in the same settings. Each backend prepares it when it is first needed
+// there.
+type stmt struct {
+	sql    string
+	info   myscan.Statement // its strings alias sql
+	shape  *sight.Shape
+	route  route
+	insert myscan.InsertShape
+	rows   bool // insert is filled: one that can share a multi-row statement
+
+	params  int
+	answer  []byte        // the server's to COM_STMT_PREPARE, kept for others
+	at      time.Duration // when that was
+	refs    int           // client statements
+	private bool          // not in pool.stmts
+	// learning: it is being prepared on a shared backend.
+	learning bool
+}
+
+// A clientStmt is a prepared statement as its client knows it.
+type clientStmt struct {
+	id    uint32
+	st    *stmt
+	types []byte // of the parameters, as the client sent them last
+	long  bool   // the client has sent long data for the next execution
+	// own is an instance on the client's present backend that nobody shares: one
+	// with a cursor or with long data. 0: none.
+	own    uint32
+	cursor bool
+}
+
+const (
+	// maxStmts bounds the statements of a pool; those that no client holds go
+	// first.
+	maxStmts = 10000
+	// maxPrepared bounds the statements prepared on one backend; the server
+	// bounds them too, for all connections together.
+	maxPrepared = 500
+	// maxClientStmts bounds those of one client.
+	maxClientStmts = 16382
+	// maxSharedText bounds the texts that are kept to be shared.
+	maxSharedText = 64 << 10
+	// answerKeep is how old the server's description of a statement may be when
+	// it is given to another client. Executions describe themselves anew, so
+	// this is only about what a client sees between the two.
+	answerKeep = 5 * time.Second
+)
+
+// intern returns the shared statement for a text.
+func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bool) *stmt {
+	p.keyBuf = append(append(append(p.keyBuf[:0], set.Key()...), 1), sql...)
+	if st := p.stmts[string(p.keyBuf)]; st != nil && !private {
+		return st
+	}
+	if len(p.stmts) >= maxStmts {
+		for k, st := range p.stmts {
+			if st.refs == 0 {
+				delete(p.stmts, k)
+			}
+		}
+	}
+	key := string(p.keyBuf)
+	st := &stmt{sql: key[len(key)-len(sql):], private: private || len(sql) > maxSharedText}
+	mode.Multi = false
+	st.info = myscan.Scan(st.sql, mode)
+	st.shape = p.shape(st.sql, mode, st.info.Verb)
+	st.route = routeOf(&st.info)
+	if st.info.Verb == myscan.VerbInsert {
+		st.insert, st.rows = myscan.Insert(st.sql, mode)
+	}
+	if !st.private {
+		p.stmts[key] = st
+	}
+	return st
+}
+
+// forgetAnswers has statements described anew: the schema has changed.
+func (p *pool) forgetAnswers() {
+	for _, st := range p.stmts {
+		st.answer = nil
+	}
+}
+
+// use returns the backend's number of a statement that is prepared there.
+func (b *backend) use(st *stmt) uint32 {
+	in := b.prepared[st]
+	b.useSeq++
+	in.used = b.useSeq
+	return in.id
+}
+
+// learn has a statement prepared, and makes room for it.
+func (b *backend) learn(st *stmt, done func(err *mywire.Error)) {
+	if len(b.prepared) >= maxPrepared {
+		b.evict()
+	}
+	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
+		if u.err == nil {
+			b.learned(st, u)
+		}
+		done(u.err)
+	})
+	b.s.Out = mywire.AppendPrepare(b.s.OutBuf(), st.sql)
+}
+
+// learned takes note of a prepared statement from the server's answer.
+func (b *backend) learned(st *stmt, u *unit) {
+	m, err := mywire.ParsePrepared(u.resp[mywire.HeaderLen:])
+	if err != nil {
+		b.fail(err) // the walk has found it whole
+		return
+	}
+	if old := b.prepared[st]; old != nil {
+		b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), old.id)
+		b.s.Touch()
+	}
+	b.useSeq++
+	b.prepared[st] = &instance{id: m.StmtID, used: b.useSeq}
+	st.params = int(m.Params)
+	st.answer, st.at = append(st.answer[:0], u.resp...), b.p.l.Now
+}
+
+// evict closes the least recently used of a few statements.
+func (b *backend) evict() {
+	var victim *stmt
+	oldest, seen := ^uint64(0), 0
+	for st, in := range b.prepared {
+		if in.used < oldest && !b.needed(st) {
+			victim, oldest = st, in.used
+		}
+		if seen++; seen >= 16 && victim != nil {
+			break
+		}
+	}
+	if victim == nil {
+		return
+	}
+	b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), b.prepared[victim].id)
+	b.s.Touch()
+	delete(b.prepared, victim)
+}
+
+// needed tells whether a lane is about to send the statement here.
+func (b *backend) needed(st *stmt) bool { return b.lane != nil && b.lane.needs(st) }
+
+// name gives the client a statement of its own.
+func (c *client) name(st *stmt) *clientStmt {
+	for {
+		c.stmtSeq++
+		if c.stmtSeq != 0 && c.stmtSeq != lastPrepared && c.stmts[c.stmtSeq] == nil {
+			break
+		}
+	}
+	cs := &clientStmt{id: c.stmtSeq, st: st}
+	if c.stmts == nil {
+		c.stmts = make(map[uint32]*clientStmt)
+	}
+	c.stmts[cs.id] = cs
+	c.lastStmt = cs
+	st.refs++
+	return cs
+}
+
+// lastPrepared is what MariaDB's clients call the statement that they prepared
+// last, without having waited for its number.
+const lastPrepared = 1<<32 - 1
+
+func (c *client) stmt(id uint32) *clientStmt {
+	if id == lastPrepared {
+		return c.lastStmt
+	}
+	return c.stmts[id]
+}
+
+// unname forgets a statement of the client.
+func (c *client) unname(cs *clientStmt) {
+	c.dropOwn(cs)
+	cs.st.refs--
+	delete(c.stmts, cs.id)
+	if c.lastStmt == cs {
+		c.lastStmt = nil
+	}
+}
+
+// forgetStatements forgets all.
+func (c *client) forgetStatements() {
+	for _, cs := range c.stmts {
+		cs.st.refs--
+	}
+	c.stmts, c.lastStmt = nil, nil
+}
+
+// dropOwn closes the statement's own instance on the linked backend.
+func (c *client) dropOwn(cs *clientStmt) {
+	if cs.own != 0 && c.link != nil {
+		c.link.s.Out = mywire.AppendStmtClose(c.link.s.OutBuf(), cs.own)
+		c.link.s.Touch()
+	}
+	cs.own, cs.long, cs.cursor = 0, false, false
+}
+
+// describe answers COM_STMT_PREPARE from what the server said of the same text a
+// moment ago.
+func (c *client) describe(st *stmt) {
+	cs := c.name(st)
+	s := c.s
+	at := len(s.OutBuf())
+	s.Out = append(s.OutBuf(), st.answer...)
+	mywire.SetStmtID(s.Out[at:], cs.id)
+	s.Touch()
+	c.idleSince = c.l.Now
+	c.stats.units++
+	c.last.clear()
+}
+
+// described tells whether describe can answer.
+func (c *client) described(st *stmt) bool {
+	return len(st.answer) > 0 && c.l.Now-st.at < answerKeep && c.pins&^pinHarmless == 0
+}
+
+// noteTypes keeps the types that an execution carries, for those that carry none.
+func (cs *clientStmt) noteTypes(m *mywire.ExecuteMsg) {
+	if m.NewTypes {
+		cs.types = append(cs.types[:0], m.Types...)
+	}
+}
+
+// appendExecute appends the unit's COM_STMT_EXECUTE for a backend's statement,
+// with types in any case: the backend's statement may have been executed by
+// somebody else before.
+func (u *unit) appendExecute(out []byte, id uint32) []byte {
+	return appendExecute(out, u.raw, u.cs, id)
+}
+
+func appendExecute(out, raw []byte, cs *clientStmt, id uint32) []byte {
+	payload, _, err := mywire.Payload(raw)
+	if err != nil {
+		panic("a message that was found whole is not") // see client.feed
+	}
+	nulls := mywire.NullsLen(cs.st.params)
+	if cs.st.params == 0 || (len(payload) > 10+nulls && payload[10+nulls] == 1) || len(cs.types) != 2*cs.st.params {
+		at := len(out)
+		out = append(out, raw...)
+		mywire.SetStmtID(out[at:], id)
+		return out
+	}
+	n := len(payload) + len(cs.types)
+	if n >= mywire.MaxPayload {
+		m, err := mywire.ParseExecute(payload, cs.st.params, 0)
+		if err != nil {
+			return mywire.AppendPacket(out, 0, payload) // the server says what is wrong with it
+		}
+		return mywire.AppendExecute(out, 0, id, m.Flags, m.Nulls, cs.types, m.Values)
+	}
+	out = append(mywire.AppendHeader(out, n, 0), payload[0])
+	out = binary.LittleEndian.AppendUint32(out, id)
+	out = append(out, payload[5:10+nulls]...)
+	out = append(append(out, 1), cs.types...)
+	return append(out, payload[11+nulls:]...)
+}

@@ -1,0 +1,133 @@
+package mysql
+
+import (
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// A tableState says whether writes to a table may be grouped.
+type tableState uint8
+
+const (
+	tableUnknown tableState = iota
+	// tablePlain is an InnoDB table without triggers: whatever of a group fails
+	// is rolled back, and nothing else happens when a row is written.
+	tablePlain
+	tableOther
+)
+
+// tableFacts is what weir knows of one table.
+type tableFacts struct {
+	state  tableState
+	auto   string // the AUTO_INCREMENT column in lower case, "" if there is none
+	at     time.Duration
+	asking bool
+}
+
+type tableKey struct {
+	set           *session.Set // its database
+	schema, table string
+}
+
+// tableCache is what is known of tables. Facts grow old: nobody tells weir of a
+// trigger that another session creates.
+type tableCache struct {
+	m map[tableKey]*tableFacts
+}
+
+const (
+	// tableFresh is the age from which facts are asked for again while they are
+	// used.
+	tableFresh = 5 * time.Second
+	// tableKeep is the age from which facts are not used any more.
+	tableKeep = 15 * time.Second
+)
+
+func (t *tableCache) forget() { clear(t.m) }
+
+// look returns what is known of a table, and has the server asked if that is
+// nothing, or old.
+func (t *tableCache) look(p *pool, set *session.Set, schema, table string) *tableFacts {
+	f := t.m[tableKey{set, schema, table}]
+	if f != nil && p.l.Now-f.at < tableFresh {
+		return f
+	}
+	if f == nil {
+		if len(t.m) >= sight.MaxShapes {
+			clear(t.m)
+		}
+		if t.m == nil {
+			t.m = make(map[tableKey]*tableFacts)
+		}
+		schema, table = strings.Clone(schema), strings.Clone(table)
+		f = &tableFacts{at: p.l.Now}
+		t.m[tableKey{set, schema, table}] = f
+	}
+	if !f.asking {
+		f.asking = true
+		p.askIn(set, tableSQL(schema, table), func(u *unit) { f.learn(p, u) })
+	}
+	if p.l.Now-f.at >= tableKeep {
+		f.state = tableUnknown
+	}
+	return f
+}
+
+// tableSQL asks for the facts. A user who may not see triggers sees none.
+func tableSQL(schema, table string) string {
+	db := "DATABASE()"
+	if schema != "" {
+		db = render(schema)
+		if isNumber(schema) {
+			db = "'" + schema + "'"
+		}
+	}
+	name := "'" + table + "'"
+	if !isNumber(table) {
+		name = render(table)
+	}
+	return `SELECT t.ENGINE, t.TABLE_TYPE,
+ (SELECT COUNT(*) FROM information_schema.TRIGGERS g WHERE g.EVENT_OBJECT_SCHEMA = t.TABLE_SCHEMA AND g.EVENT_OBJECT_TABLE = t.TABLE_NAME),
+ (SELECT MIN(c.COLUMN_NAME) FROM information_schema.COLUMNS c WHERE c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME AND c.EXTRA LIKE '%auto_increment%')
+ FROM information_schema.TABLES t WHERE t.TABLE_SCHEMA = ` + db + ` AND t.TABLE_NAME = ` + name
+}
+
+func (f *tableFacts) learn(p *pool, u *unit) {
+	f.asking, f.at = false, p.l.Now
+	rows := u.result(p.key.caps)
+	if len(rows) != 1 || !strings.EqualFold(string(rows[0][0]), "InnoDB") ||
+		!strings.EqualFold(string(rows[0][1]), "BASE TABLE") || string(rows[0][2]) != "0" {
+		f.state = tableOther
+		return
+	}
+	f.state, f.auto = tablePlain, strings.ToLower(string(rows[0][3]))
+}
+
+// generates tells whether each row of an INSERT gets its AUTO_INCREMENT value
+// from the server, so that the ids of several rows follow from the first one's.
+// It is true of a table without such a column.
+func (f *tableFacts) generates(ins *myscan.InsertShape) bool {
+	if f.auto == "" {
+		return true
+	}
+	if ins.ColumnList == "" {
+		return false // all columns are given
+	}
+	for name := range ins.Columns() {
+		if strings.EqualFold(name, f.auto) {
+			return false
+		}
+	}
+	return true
+}
+
+// generatesID tells whether an INSERT of the client certainly has its id
+// generated.
+func (c *client) generatesID(ins *myscan.InsertShape) bool {
+	f := c.p.tables.look(c.p, c.set, ins.Schema, ins.Table)
+	return f.state == tablePlain && f.auto != "" && f.generates(ins)
+}

@@ -1,0 +1,166 @@
+package mysql
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// This file is what the server tells of the session's state, in the OK of the
+// statement that changed it. It is right whatever the text was: a SET with an
+// expression, a procedure, a function in a SELECT.
+
+// unreplayed are variables whose value belongs to one connection, or changes by
+// itself: a session that sets one keeps its backend.
+var unreplayed = map[string]pin{
+	"timestamp":                      pinTimestamp,
+	"insert_id":                      pinSet,
+	"identity":                       0, // another name of last_insert_id
+	"last_insert_id":                 0, // see lastid.go
+	"rand_seed1":                     pinSet,
+	"rand_seed2":                     pinSet,
+	"pseudo_thread_id":               pinSet,
+	"pseudo_slave_mode":              pinSet,
+	"pseudo_replica_mode":            pinSet,
+	"gtid_next":                      pinSet,
+	"gtid_seq_no":                    pinSet,
+	"gtid_domain_id":                 pinSet,
+	"server_id":                      pinSet,
+	"skip_replication":               pinSet,
+	"sql_log_bin":                    pinSet,
+	"debug":                          pinSet,
+	"debug_dbug":                     pinSet,
+	"debug_sync":                     pinSet,
+	"resource_group":                 pinSet,
+	"session_track_system_variables": pinTrack,
+	"session_track_schema":           pinTrack,
+	"session_track_state_change":     pinTrack,
+	"session_track_gtids":            pinTrack,
+	"session_track_transaction_info": pinTrack,
+}
+
+// track applies what the server tells in the answer to u.
+func (b *backend) track(u *unit, state []byte) {
+	c := u.c
+	if u.kind != unitClient || c == nil || b.owner != c {
+		if u.kind == unitClient {
+			b.doomed = true // a shared read or a grouped write has changed the session
+		}
+		return
+	}
+	p := b.p
+	set := c.set
+	for len(state) > 0 {
+		ch, rest, err := mywire.ParseChange(state)
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		state = rest
+		switch ch.Kind {
+		case mywire.TrackSystemVariables:
+			if u.effects.Has(myscan.EffStatementSet) && !u.effects.Has(myscan.EffSet|myscan.EffUnknownFunc) {
+				continue // holds for this statement alone, and is told of in between
+			}
+			set = c.trackVariable(set, string(ch.Name), string(ch.Value))
+		case mywire.TrackSchema:
+			set = c.trackDatabase(set, string(ch.Value))
+		case mywire.TrackStateChange:
+			u.change |= changeState
+		}
+	}
+	if u.change&changeNames != 0 {
+		// Servers do not tell of the collation that comes with a character set.
+		set = p.settings.Without(set, "collation_connection")
+		if u.collation != "" {
+			set = p.settings.With(set, session.Setting{Name: "collation_connection", Value: u.collation, Literal: true})
+		}
+	}
+	c.adopt(b, set)
+}
+
+// adopt makes set what holds for the client and on its backend.
+func (c *client) adopt(b *backend, set *session.Set) {
+	if set == c.set {
+		return
+	}
+	c.set, b.set = set, set
+	c.readMode()
+}
+
+func (c *client) trackVariable(set *session.Set, name, value string) *session.Set {
+	name = strings.ToLower(name)
+	if cause, own := unreplayed[name]; own {
+		if name == "last_insert_id" || name == "identity" {
+			c.last.setID(uint64OrZero(value))
+			return set
+		}
+		c.addPins(cause)
+		return set
+	}
+	if strings.HasPrefix(name, "wsrep_") || strings.HasPrefix(name, "pseudo_") {
+		c.addPins(pinSet)
+		return set
+	}
+	if base, ok := c.p.facts.base[name]; ok && base == value && !isCharset(name) {
+		return c.p.settings.Without(set, name)
+	}
+	return c.p.settings.With(set, session.Setting{Name: name, Value: value, Literal: true})
+}
+
+func (c *client) trackDatabase(set *session.Set, name string) *session.Set {
+	if name == "" {
+		// The current database was dropped. Elsewhere there is no such state but
+		// on a connection that never had one.
+		c.addPins(pinDatabase)
+		return set
+	}
+	c.pins &^= pinDatabase
+	if name == c.p.key.database {
+		return c.p.settings.Without(set, databaseSetting)
+	}
+	return c.p.settings.With(set, session.Setting{Name: databaseSetting, Value: name, Literal: true})
+}
+
+func uint64OrZero(s string) uint64 { return parseUint([]byte(s)) }
+
+// toldByDefault are the variables of which servers tell clients that ask for
+// session tracking, if nobody says otherwise.
+var toldByDefault = [...]string{
+	"autocommit", "character_set_client", "character_set_connection", "character_set_results", "time_zone",
+}
+
+// stateFor is the part of session state of which the client would be told
+// directly.
+func (c *client) stateFor(state []byte) []byte {
+	if !c.caps.Has(mywire.CapSessionTrack) {
+		return nil
+	}
+	if c.pins&pinTrack != 0 {
+		return state // it has chosen itself
+	}
+	var out []byte
+	for len(state) > 0 {
+		ch, rest, err := mywire.ParseChange(state)
+		if err != nil {
+			return nil // track has reported it
+		}
+		if ch.Kind == mywire.TrackSchema || ch.Kind == mywire.TrackSystemVariables && isTold(ch.Name) {
+			out = append(out, state[:len(state)-len(rest)]...)
+		}
+		state = rest
+	}
+	return out
+}
+
+func isTold(name []byte) bool {
+	for _, n := range toldByDefault {
+		if bytes.EqualFold(name, []byte(n)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,134 @@
+package mysql
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// A unit is one command and its answer. It is the smallest thing that can change
+// backends. Units stand in a backend's queue in the order in which their bytes
+// were sent; the head's client gets the bytes that arrive.
+type unit struct {
+	kind unitKind
+	cmd  byte    // mywire.Com*
+	seq  byte    // of the answer's first packet; 0 is 1
+	c    *client // who asked; nil for weir's own, and when the client is gone
+
+	// raw is the client's message, packet headers included, of a unit that is
+	// kept whole (shared reads, members of lanes). Others are not kept.
+	raw   []byte
+	cs    *clientStmt // of COM_STMT_EXECUTE, for its types
+	st    *stmt       // of COM_STMT_EXECUTE and COM_STMT_PREPARE
+	verb  myscan.Verb
+	shape *sight.Shape
+
+	// What the text says that it does.
+	effects myscan.Effect
+	change  change
+	// collation is that of SET NAMES ... COLLATE.
+	collation string
+
+	queuedAt time.Duration // when the client's message was complete
+	sentAt   time.Duration
+	bytes    int       // of the answer so far
+	wrote    bool      // part of the answer is in the client's output
+	park     bool      // the answer is gathered in resp
+	resp     []byte    // whole packets
+	ok       mywire.OK // of the last result; its slices are gone
+	rows     uint64    // in all results together
+	failed   bool      // the answer ended with an ERR
+	code     uint16    // ... with this number
+	err      *mywire.Error
+	killed   bool // a KILL is meant for it
+	tracked  bool // the server told of changes in the session's state
+	dead     bool // killed or disconnected while it waited
+	retry    bool // the answer is withheld: run again
+	retries  uint8
+	// generated: if an id comes, the server has generated it.
+	generated bool
+
+	grp  *group        // of a multi-row statement
+	done func(u *unit) // weir's own: called when answered, or with u.err set
+}
+
+type unitKind uint8
+
+const (
+	unitClient unitKind = iota
+	unitHidden          // weir's own command
+	unitRows            // a multi-row statement for many clients
+)
+
+func (l *loop) newUnit(kind unitKind, cmd byte) *unit {
+	if n := len(l.units); n > 0 {
+		u := l.units[n-1]
+		l.units = l.units[:n-1]
+		u.kind, u.cmd = kind, cmd
+		return u
+	}
+	return &unit{kind: kind, cmd: cmd}
+}
+
+// recycle returns a unit to the free list. Nothing may refer to it any more.
+func (l *loop) recycle(u *unit) {
+	if len(l.units) >= 4096 {
+		return
+	}
+	raw, resp := u.raw[:0], u.resp[:0]
+	if cap(raw) > 16<<10 {
+		raw = nil
+	}
+	if cap(resp) > 16<<10 {
+		resp = nil
+	}
+	*u = unit{raw: raw, resp: resp}
+	l.units = append(l.units, u)
+}
+
+// again forgets the answer, for a unit that is to be run once more.
+func (u *unit) again() {
+	u.resp, u.ok, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], mywire.OK{}, false, 0, nil, 0, 0
+	u.park = false
+	u.retries++
+	u.c.p.st.reruns++
+}
+
+// result reads the rows of a parked answer to COM_QUERY, as text; nil is NULL.
+// Only the first result counts.
+func (u *unit) result(caps mywire.Caps) [][][]byte {
+	p := u.resp
+	next := func() []byte {
+		n, _, ok := mywire.Peek(p)
+		if !ok || len(p) < mywire.HeaderLen+n {
+			return nil
+		}
+		body := p[mywire.HeaderLen : mywire.HeaderLen+n]
+		p = p[mywire.HeaderLen+n:]
+		return body
+	}
+	columns, _, ok := mywire.ParseLenenc(next())
+	if !ok || columns == 0 || u.failed {
+		return nil
+	}
+	for range columns {
+		next()
+	}
+	if !caps.Has(mywire.CapDeprecateEOF) {
+		next()
+	}
+	var rows [][][]byte
+	for {
+		body := next()
+		if body == nil || mywire.IsEnd(body, caps) {
+			return rows
+		}
+		row, err := mywire.ParseTextRow(body, int(columns), nil)
+		if err != nil {
+			return nil // the walk has found it whole
+		}
+		rows = append(rows, row)
+	}
+}
