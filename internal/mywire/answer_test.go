@@ -597,7 +597,7 @@ func TestAnswerRefusesNonsense(t *testing.T) {
 		"empty packet":        {ComQuery, AppendPacket(nil, 1, nil)},
 		"short OK":            {ComQuery, AppendPacket(nil, 1, []byte{0, 0})},
 		"short ERR":           {ComQuery, AppendPacket(nil, 1, []byte{0xff})},
-		"16 MiB of OK":        {ComQuery, AppendPacket(nil, 1, make([]byte, MaxPayload+5))},
+		"16 MiB of OK":        {ComQuery, append(AppendHeader(nil, MaxPayload, 1), 0)},
 		"infile for a ping":   {ComPing, AppendPacket(nil, 1, []byte("\xfbf"))},
 		"rows without an EOF": {ComQuery, append(append(AppendColumnCount(nil, 1, 1), AppendColumn(nil, 2, 0, &Column{})...), AppendTextRow(nil, 3, [][]byte{nil})...)},
 	} {

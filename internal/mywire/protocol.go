@@ -135,7 +135,7 @@ const (
 	CursorReadOnly          = 0x01 // open a cursor, send no rows
 	CursorForUpdate         = 0x02
 	CursorScrollable        = 0x04
-	ExecuteParamCountSent   = 0x08 // with CapQueryAttributes: a parameter count follows
+	ExecuteParamCountSent   = 0x08 // with CapQueryAttributes: a parameter count follows even if the statement has none
 	cursorFlags             = CursorReadOnly | CursorForUpdate | CursorScrollable
 	BulkReturnGeneratedKeys = 64  // flags of COM_STMT_BULK_EXECUTE
 	BulkSendTypes           = 128 //

@@ -140,7 +140,7 @@ func ParseExecute(payload []byte, numParams int, caps Caps) (ExecuteMsg, error) 
 	m.NumParams = numParams
 	rest := payload[10:]
 	named := caps.Has(CapQueryAttributes)
-	if named && m.Flags&ExecuteParamCountSent != 0 {
+	if named && (numParams > 0 || m.Flags&ExecuteParamCountSent != 0) {
 		n, tail, ok := ParseLenenc(rest)
 		if !ok || n < uint64(numParams) || n > maxParams {
 			return m, ErrMalformed
@@ -234,6 +234,9 @@ func AppendExecute(dst []byte, caps Caps, stmtID uint32, flags byte, nulls, type
 	dst = binary.LittleEndian.AppendUint32(append(dst, ComStmtExecute), stmtID)
 	dst = append(dst, flags, 1, 0, 0, 0)
 	if len(types) > 0 {
+		if caps.Has(CapQueryAttributes) {
+			dst = AppendLenenc(dst, uint64(len(types)/2))
+		}
 		dst = appendTypes(append(append(dst, nulls...), 1), caps, types)
 	}
 	for _, v := range values {
