@@ -21,14 +21,14 @@
 // # Prepared statements and parameter types
 //
 // A COM_STMT_EXECUTE says in its "new parameters bound" byte whether it carries
-// the types of its parameters. Client libraries set it on the first execution
-// of a statement and whenever the application has bound anew (libmysqlclient
-// and MariaDB Connector/C); others set it always (go-sql-driver/mysql, PyMySQL has no binary
-// protocol at all). When it is clear, the server uses the types of the last
-// execution of that statement on that connection. So a proxy that shares a
-// server's statements among clients has to remember the types that each client sent last
-// for each of its own statements, and has to send them with every execution.
-// COM_STMT_RESET and a failed execution leave the types as they are.
+// the types of its parameters. libmysqlclient and MariaDB Connector/C set it on
+// the first execution of a statement and whenever the application has bound
+// anew; go-sql-driver sets it always. When it is clear, the server uses the types
+// of the last execution of that statement on that connection. So a proxy that
+// shares a server's statements among clients has to remember the types that
+// each client sent last for each of its own statements, and has to send them
+// with every execution (AppendExecute does). COM_STMT_RESET leaves the types as
+// they are.
 package mywire
 
 import (

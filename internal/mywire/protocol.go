@@ -141,6 +141,11 @@ const (
 	BulkSendTypes           = 128 //
 )
 
+// StmtLast stands for the statement that the connection has prepared last, where
+// a MariaDB client sends COM_STMT_EXECUTE without waiting for the answer to
+// COM_STMT_PREPARE.
+const StmtLast = 1<<32 - 1
+
 // Column and parameter types.
 const (
 	TypeDecimal    = 0x00
