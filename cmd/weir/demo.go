@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,48 +15,98 @@ import (
 
 	"github.com/weirdb/weir/internal/bench"
 	"github.com/weirdb/weir/internal/bench/scenario"
+	"github.com/weirdb/weir/internal/lab"
 )
+
+// demoEngines are what the demo shows, in order.
+var demoEngines = []scenario.Engine{scenario.PostgreSQL, scenario.MariaDB}
 
 func newDemoCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work: one load, direct and through weir, on a private PostgreSQL",
+		Short: "See it work: one load, direct and through weir, on a private PostgreSQL and MariaDB",
 		Long: `Start a private PostgreSQL that flushes at every commit, and weir proxy in front of
 it. 64 clients insert single rows: in turn direct, through PgBouncer if it is
-installed, and through weir. Every answer is checked and every row is counted.
-It takes half a minute; Ctrl-C ends everything and removes it.`,
+installed, and through weir. Then the same with MariaDB. Every answer is checked
+and every row is counted. A server that is not installed is left out. It takes
+under a minute; Ctrl-C ends everything and removes it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			binary, err := os.Executable()
 			if err != nil {
 				return fmt.Errorf("find this program: %w", err)
 			}
-			stdout := cmd.OutOrStdout()
-			out := cmp.Or(out, stampedDir("demo"))
-			live := newLiveLine(stdout)
-			fmt.Fprintln(stdout, "weir demo: single-row INSERTs from 64 clients, each answered only when its row is durable")
-			got, err := scenario.Proxy(cmd.Context(), scenario.ProxyOptions{
-				Plan: scenario.ProxyPlans()["demo"], Out: out, Binary: binary,
-				Say:      func(format string, args ...any) { live.line("  "+format, args...) },
-				Live:     live.update,
-				Progress: func(p bench.Progress) { live.done(p) },
-			})
-			live.clear()
-			if err != nil {
-				return err
-			}
-			page, err := got.Save(out)
-			if err != nil {
-				return err
-			}
-			printDemo(stdout, got)
-			fmt.Fprintf(stdout, "\nreport  %s\nnext    weir bench proxy --plan full    every client count, window, slow disk, lookups\n", page)
-			return nil
+			d := demo{binary: binary, out: cmp.Or(out, stampedDir("demo")), stdout: cmd.OutOrStdout(), measure: scenario.Proxy}
+			return d.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "directory for samples, results and the report (default out/demo-TIME)")
+	cmd.Flags().StringVar(&out, "out", "", "directory for samples, results and the reports (default out/demo-TIME)")
 	return cmd
+}
+
+type demo struct {
+	binary, out string
+	stdout      io.Writer
+	measure     func(context.Context, scenario.ProxyOptions) (*scenario.ProxyOutcome, error)
+}
+
+// run shows each engine that is installed. What has been measured is shown, too,
+// when the next engine fails.
+func (d *demo) run(ctx context.Context) error {
+	live := newLiveLine(d.stdout)
+	fmt.Fprintln(d.stdout, "weir demo: single-row INSERTs from 64 clients, each answered only when its row is durable")
+	var shown []*scenario.ProxyOutcome
+	var pages []string
+	var missing []error
+	for _, e := range demoEngines {
+		got, page, err := d.show(ctx, e, live)
+		live.clear()
+		switch {
+		case lab.NotInstalled(err):
+			missing = append(missing, err)
+			fmt.Fprintf(d.stdout, "  %s is left out: %v\n", e.Title(), err)
+		case err != nil:
+			if len(shown) > 0 {
+				d.conclude(shown, pages)
+			}
+			return fmt.Errorf("show %s: %w", e.Title(), err)
+		default:
+			shown, pages = append(shown, got), append(pages, page)
+		}
+	}
+	if len(shown) == 0 {
+		return errors.Join(missing...)
+	}
+	d.conclude(shown, pages)
+	fmt.Fprint(d.stdout, "next    weir bench proxy --plan full            every client count, window, slow disk, lookups\n"+
+		"        weir bench proxy --plan full --mysql    the same on MariaDB\n")
+	return nil
+}
+
+// conclude prints the table and where the reports are.
+func (d *demo) conclude(shown []*scenario.ProxyOutcome, pages []string) {
+	printDemo(d.stdout, shown)
+	fmt.Fprintln(d.stdout)
+	for _, page := range pages {
+		fmt.Fprintf(d.stdout, "report  %s\n", page)
+	}
+}
+
+// show measures one engine and returns its report's page.
+func (d *demo) show(ctx context.Context, e scenario.Engine, live *liveLine) (*scenario.ProxyOutcome, string, error) {
+	out := filepath.Join(d.out, string(e))
+	got, err := d.measure(ctx, scenario.ProxyOptions{
+		Engine: e, Plan: scenario.ProxyPlans()["demo"], Out: out, Binary: d.binary,
+		Say:      func(format string, args ...any) { live.line("  "+format, args...) },
+		Live:     live.update,
+		Progress: func(p bench.Progress) { live.done(p) },
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	page, err := got.Save(out)
+	return got, page, err
 }
 
 // stampedDir names a directory for the results of a run that starts now.
@@ -63,29 +115,34 @@ func stampedDir(kind string) string {
 }
 
 // printDemo prints the side-by-side table and what it means in one sentence.
-func printDemo(w io.Writer, o *scenario.ProxyOutcome) {
-	for _, r := range o.Results {
-		direct := r.Find("direct")
-		var rows int64
-		fmt.Fprintf(w, "\n  %-12s %12s  %10s  %9s  %9s  %12s  %11s\n", "", "inserts/s", "vs direct", "p50 ms", "p99 ms", "flushes/1000", "server us/op")
-		for i := range r.Cases {
-			c := &r.Cases[i]
-			against := ""
-			if c != direct && direct != nil {
-				if ratio, err := bench.Compare(direct, c, "rate"); err == nil {
-					against = fmt.Sprintf("%.2f x", ratio.Ratio.Median)
+func printDemo(w io.Writer, outcomes []*scenario.ProxyOutcome) {
+	fmt.Fprintf(w, "\n  %-11s %-12s %12s  %10s  %9s  %9s  %12s  %12s\n", "", "", "inserts/s", "vs direct", "p50 ms", "p99 ms", "flushes/1000", "server us/op")
+	var rows int64
+	rounds := 0
+	for _, o := range outcomes {
+		for _, r := range o.Results {
+			engine, direct := o.Engine.Title(), r.Find("direct")
+			rounds = r.Experiment.Rounds
+			for i := range r.Cases {
+				c := &r.Cases[i]
+				against := ""
+				if c != direct && direct != nil {
+					if ratio, err := bench.Compare(direct, c, "rate"); err == nil {
+						against = fmt.Sprintf("%.2f x", ratio.Ratio.Median)
+					}
 				}
-			}
-			for j := range c.Samples {
-				if s := c.Samples[j].Server; s != nil {
-					rows += s.Ops
+				for j := range c.Samples {
+					if s := c.Samples[j].Server; s != nil {
+						rows += s.Ops
+					}
 				}
+				fmt.Fprintf(w, "  %-11s %-12s %12.0f  %10s  %9.2f  %9.2f  %12.1f  %12.1f\n", engine, c.Name, c.Summary["rate"].Median, against,
+					c.Summary["p50"].Median, c.Summary["p99"].Median, c.Summary["fsyncs"].Median, c.Summary["cpu_server"].Median)
+				engine = ""
 			}
-			fmt.Fprintf(w, "  %-12s %12.0f  %10s  %9.2f  %9.2f  %12.1f  %11.1f\n", c.Name, c.Summary["rate"].Median, against,
-				c.Summary["p50"].Median, c.Summary["p99"].Median, c.Summary["fsyncs"].Median, c.Summary["cpu_server"].Median)
 		}
-		fmt.Fprintf(w, "\n  %d rows acknowledged, each found exactly once. Medians of %d rounds in which the sides took turns.\n", rows, r.Experiment.Rounds)
 	}
+	fmt.Fprintf(w, "\n  %d rows acknowledged, each found exactly once. Medians of %d rounds in which the sides took turns.\n", rows, rounds)
 }
 
 // liveLine shows the present rate: on a terminal in one line that is
