@@ -60,8 +60,6 @@ type client struct {
 	last      lastStatement
 	served    *backend
 
-	wantID    bool // waits until its LAST_INSERT_ID() is known
-	killed    bool
 	draining  bool
 	noticed   map[string]bool // hints already complained of
 	idleSince time.Duration

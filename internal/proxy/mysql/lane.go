@@ -441,7 +441,7 @@ func (ln *lane) ownMaking(u *unit) bool {
 	case mywire.ErrDeadlock, mywire.ErrUnknownStatement:
 		return true
 	case mywire.ErrQueryInterrupted:
-		return u.c != nil && !u.killed
+		return !u.dead
 	}
 	return false
 }

@@ -142,16 +142,14 @@ func (c *client) prepareDiagnostics(info *myscan.Statement) (ready bool) {
 			if w.mode == modeFree && !w.s.Closed {
 				c.p.free = without(c.p.free, w)
 				w.mode = modeOwn
-				w.yieldID(nil)
 			}
-			c.wantID = true
-			return false // resumed when it is known
+			w.yieldID(nil) // if nobody has made it yield already
+			return false   // resumed when it is known
 		}
 		b.ask("SET SESSION last_insert_id="+strconv.FormatUint(c.last.id, 10), func(u *unit) {
 			b.doomed = b.doomed || u.err != nil
 		})
 	}
-	c.wantID = false
 	return true
 }
 

@@ -290,7 +290,7 @@ func (c *client) learnLinked(st *stmt) {
 func (c *client) ownInstance(cs *clientStmt) {
 	b := c.link
 	c.probing = true
-	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
+	b.prepareAway(cs.st, func(u *unit) {
 		c.probing = false
 		if c.s.Closed || c.link == nil {
 			return
@@ -313,7 +313,6 @@ func (c *client) ownInstance(cs *clientStmt) {
 		cs.own = m.StmtID
 		c.resume()
 	})
-	b.s.Out = mywire.AppendPrepare(b.s.OutBuf(), cs.st.sql)
 }
 
 // linkedLongData passes on a part of a parameter. It has no answer.
@@ -479,10 +478,6 @@ func (c *client) answered(b *backend, u *unit) {
 	}
 	c.settled(b, u)
 	c.settleOwn(u)
-	if c.killed {
-		c.fatal(mywire.NewError(mywire.ErrQueryInterrupted, "Query execution was interrupted"))
-		return
-	}
 	c.resume()
 	if c.draining {
 		c.leaveIfIdle()

@@ -49,7 +49,7 @@ func (r *rowsPlan) has(st *stmt) bool {
 // statement is the multi-row statement of 2^i rows.
 func (r *rowsPlan) statement(i int) *stmt {
 	if r.bySize[i] == nil {
-		r.bySize[i] = &stmt{sql: string(r.insert.AppendMulti(nil, 1<<i)), shape: r.st.shape, private: true}
+		r.bySize[i] = &stmt{sql: string(r.insert.AppendMulti(nil, 1<<i)), set: r.st.set, shape: r.st.shape, private: true}
 	}
 	return r.bySize[i]
 }

@@ -15,6 +15,7 @@ import (
 // there.
 type stmt struct {
 	sql    string
+	set    *session.Set // in which it was prepared: its names and quotes are read so
 	info   myscan.Statement // its strings alias sql
 	shape  *sight.Shape
 	route  route
@@ -73,7 +74,7 @@ func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bo
 		}
 	}
 	key := string(p.keyBuf)
-	st := &stmt{sql: key[len(key)-len(sql):], private: private || len(sql) > maxSharedText}
+	st := &stmt{sql: key[len(key)-len(sql):], set: set, private: private || len(sql) > maxSharedText}
 	mode.Multi = false
 	st.info = myscan.Scan(st.sql, mode)
 	st.shape = p.shape(st.sql, mode, st.info.Verb)
@@ -107,13 +108,53 @@ func (b *backend) learn(st *stmt, done func(err *mywire.Error)) {
 	if len(b.prepared) >= maxPrepared {
 		b.evict()
 	}
-	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
+	b.prepareAway(st, func(u *unit) {
 		if u.err == nil {
 			b.learned(st, u)
 		}
 		done(u.err)
 	})
+}
+
+// prepareAway prepares a statement with the meaning that it had where its client
+// prepared it: names belong to the database of then. So a session that is
+// elsewhere by now goes there and back.
+func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
+	away := readsOtherwise(st.set, b.set) && reachable(b.set, st.set, b.p.key.database)
+	if away {
+		b.visit(b.set, st.set)
+	}
+	b.hidden(mywire.ComStmtPrepare, done)
 	b.s.Out = mywire.AppendPrepare(b.s.OutBuf(), st.sql)
+	if away {
+		b.visit(st.set, b.set)
+	}
+}
+
+// visit changes the settings for a moment.
+func (b *backend) visit(from, to *session.Set) {
+	for _, st := range transition(from, to, &b.p.facts, b.p.key.database) {
+		b.hidden(st.cmd, func(u *unit) { b.doomed = b.doomed || u.err != nil })
+		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), st.cmd, st.arg)
+	}
+}
+
+// readsOtherwise tells whether a text may mean one thing in one set of settings
+// and another in the other.
+func readsOtherwise(a, b *session.Set) bool {
+	if a == b {
+		return false
+	}
+	for _, name := range [...]string{
+		databaseSetting, "sql_mode", "character_set_client", "character_set_connection", "collation_connection",
+	} {
+		x, inA := a.Get(name)
+		y, inB := b.Get(name)
+		if inA != inB || x != y {
+			return true
+		}
+	}
+	return false
 }
 
 // learned takes note of a prepared statement from the server's answer.
