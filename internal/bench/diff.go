@@ -93,7 +93,7 @@ func CompareResults(a, b *Result, o DiffOptions) (*Diff, error) {
 	}
 	for _, name := range common {
 		if differs := differing(a.Find(name).Factors, b.Find(name).Factors); len(differs) > 0 {
-			reasons = append(reasons, fmt.Sprintf("case %s has another %s", name, strings.Join(differs, ", ")))
+			reasons = append(reasons, fmt.Sprintf("case %s differs in %s", name, strings.Join(differs, ", ")))
 		}
 	}
 	if len(reasons) > 0 && !o.Anyway {

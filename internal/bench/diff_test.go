@@ -79,7 +79,7 @@ func TestDiffRefusesApplesAndOranges(t *testing.T) {
 		"the number of cores is 2 in one and 64 in the other": func(r *Result) { r.Env.Cores = 64 },
 		"factor clients is none in one and 64 in the other":   func(r *Result) { r.Experiment.Factors = map[string]string{"clients": "64"} },
 		"they have no case in common":                         func(r *Result) { r.Cases[0].Name, r.Experiment.Baseline = "else", "else" },
-		"case weir has another window":                        func(r *Result) { r.Cases[0].Factors = map[string]string{"window": "5"} },
+		"case weir differs in window":                         func(r *Result) { r.Cases[0].Factors = map[string]string{"window": "5"} },
 	} {
 		b := runOf(2, 1, change)
 		_, err := CompareResults(a, b, DiffOptions{})

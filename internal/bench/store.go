@@ -142,12 +142,16 @@ func (s *Store) Append(key string, side Side, sample Sample, origin Origin) erro
 }
 
 // Finish writes the result of an experiment beside the samples.
-func (s *Store) Finish(r *Result) error {
+func (s *Store) Finish(r *Result) error { return r.WriteFiles(s.dir) }
+
+// WriteFiles writes NAME.json and NAME.csv into a directory, where NAME is that of
+// the experiment. Each replaces an older one in one step.
+func (r *Result) WriteFiles(dir string) error {
 	b, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return fmt.Errorf("encode result: %w", err)
 	}
-	base := filepath.Join(s.dir, r.Experiment.Name)
+	base := filepath.Join(dir, r.Experiment.Name)
 	if err := replaceFile(base+".json", append(b, '\n')); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -22,41 +23,75 @@ type Flush struct {
 	MaxNs int64 `json:"max_ns"`
 }
 
-// CalibrateFlush measures flushes in a temporary file in dir, the directory of
-// the server's data, for at most the given time and count. It ends early with
-// what it has when ctx is done, and fails if that is nothing.
-func CalibrateFlush(ctx context.Context, dir string, limit time.Duration, count int) (*Flush, error) {
-	const blocks = 128 // 1 MiB, walked over and over as a log segment is
+// flushBlocks is the length of the file that is written over and over, as a log
+// segment is: 1 MiB.
+const flushBlocks = 128
+
+// Disk is a file whose blocks are overwritten and forced to disk one by one. One
+// goroutine at a time.
+type Disk struct {
+	file  *os.File
+	block [flushBlock]byte
+	next  int64
+}
+
+// OpenDisk makes and fills a temporary file in dir. Close removes it.
+func OpenDisk(dir string) (*Disk, error) {
 	f, err := os.CreateTemp(dir, "weir-flush-*")
 	if err != nil {
 		return nil, fmt.Errorf("create calibration file: %w", err)
 	}
-	defer func() {
-		f.Close()
-		os.Remove(f.Name())
-	}()
-	block := make([]byte, flushBlock)
-	for i := range block {
-		block[i] = byte(i * 131) // not zeros, which some storage does not write
+	d := &Disk{file: f}
+	for i := range d.block {
+		d.block[i] = byte(i * 131) // not zeros, which some storage does not write
 	}
-	for i := range int64(blocks) {
-		if _, err := f.WriteAt(block, i*flushBlock); err != nil {
-			return nil, fmt.Errorf("fill calibration file: %w", err)
+	for i := range int64(flushBlocks) {
+		if _, err := f.WriteAt(d.block[:], i*flushBlock); err != nil {
+			return nil, errors.Join(fmt.Errorf("fill calibration file: %w", err), d.Close())
 		}
 	}
 	if err := f.Sync(); err != nil {
-		return nil, fmt.Errorf("flush calibration file: %w", err)
+		return nil, errors.Join(fmt.Errorf("flush calibration file: %w", err), d.Close())
 	}
+	return d, nil
+}
+
+// Flush overwrites the next block and returns when it is on the disk.
+func (d *Disk) Flush() error {
+	d.block[0] = byte(d.next)
+	if _, err := d.file.WriteAt(d.block[:], d.next%flushBlocks*flushBlock); err != nil {
+		return fmt.Errorf("write calibration block: %w", err)
+	}
+	d.next++
+	if err := flushData(d.file); err != nil {
+		return fmt.Errorf("flush calibration block: %w", err)
+	}
+	return nil
+}
+
+// Close removes the file.
+func (d *Disk) Close() error {
+	if err := errors.Join(d.file.Close(), os.Remove(d.file.Name())); err != nil {
+		return fmt.Errorf("remove calibration file: %w", err)
+	}
+	return nil
+}
+
+// CalibrateFlush measures flushes in a temporary file in dir, the directory of
+// the server's data, for at most the given time and count. It ends early with
+// what it has when ctx is done, and fails if that is nothing.
+func CalibrateFlush(ctx context.Context, dir string, limit time.Duration, count int) (_ *Flush, err error) {
+	d, err := OpenDisk(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
 	var h Hist
 	clock := NewClock()
-	for i := int64(0); i < int64(count) && clock.Now() < int64(limit) && ctx.Err() == nil; i++ {
-		block[0] = byte(i)
+	for i := 0; i < count && clock.Now() < int64(limit) && ctx.Err() == nil; i++ {
 		start := clock.Now()
-		if _, err := f.WriteAt(block, i%blocks*flushBlock); err != nil {
-			return nil, fmt.Errorf("write calibration block: %w", err)
-		}
-		if err := flushData(f); err != nil {
-			return nil, fmt.Errorf("flush calibration block: %w", err)
+		if err := d.Flush(); err != nil {
+			return nil, err
 		}
 		h.Record(clock.Now() - start)
 	}

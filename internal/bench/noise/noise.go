@@ -1,0 +1,135 @@
+// Package noise measures the same thing twice, to find out what a difference is
+// worth on this machine: an A/A run, in which nothing differs between two sides
+// that take turns of a few dozen milliseconds, in an order drawn by lot. What it
+// finds is the noise floor. With a slowdown planted in one side it shows instead
+// what the machine can find.
+package noise
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/measure/loop"
+)
+
+// The names of the two sides.
+const (
+	SideA = "a"
+	SideB = "b"
+)
+
+// Config is one A/A run.
+type Config struct {
+	// Workload is the name of one of Workloads. Default: cpu.
+	Workload string
+	// Workers is the number of operations under way at once. Default: 1.
+	Workers int
+	// Pairs is how often both sides take their turn, and Slice how long each turn
+	// is. Default: 80 of 60 ms, which is ten seconds.
+	Pairs int
+	Slice time.Duration
+	// Slower makes each operation of side b take that much longer, as a part of
+	// its own time, by computing. Default: 0, an A/A run.
+	Slower float64
+	// Dir is where files are written to. Default: the directory for temporary
+	// files.
+	Dir string
+	// Progress is told of each turn. Default: nobody is.
+	Progress func(bench.Progress)
+}
+
+func (c Config) withDefaults() Config {
+	c.Workload = cmp.Or(c.Workload, "cpu")
+	c.Workers = cmp.Or(c.Workers, 1)
+	c.Pairs = cmp.Or(c.Pairs, 80)
+	c.Slice = cmp.Or(c.Slice, 60*time.Millisecond)
+	return c
+}
+
+// Validate returns why there can be no such run.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	switch {
+	case find(c.Workload) == nil:
+		return fmt.Errorf("workload %q: want one of %v", c.Workload, Names())
+	case c.Workers < 1 || c.Workers > 1000:
+		return fmt.Errorf("%d workers: want 1 to 1000", c.Workers)
+	case c.Pairs < 8 || c.Pairs > 10_000:
+		return fmt.Errorf("%d pairs: want 8 to 10000; fewer than 8 can show nothing with 99 %% confidence", c.Pairs)
+	case c.Slice < 5*time.Millisecond || c.Slice > time.Minute:
+		return fmt.Errorf("turns of %v: want 5ms to 1m", c.Slice)
+	case c.Slower < 0 || c.Slower > 10:
+		return fmt.Errorf("slower by %v: want 0 to 10, where 0.05 is 5 %%", c.Slower)
+	}
+	return nil
+}
+
+// Run measures and returns the result: two cases, a and b. When ctx is done, the
+// result so far is returned with the error; it is nil if there is none.
+func Run(ctx context.Context, c Config) (_ *bench.Result, err error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	w, err := find(c.Workload).open(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("prepare workload %s: %w", c.Workload, err)
+	}
+	defer func() { err = errors.Join(err, w.close(context.WithoutCancel(ctx))) }()
+	env := measure.ReadEnvironment()
+	env.Durability, env.Servers = w.durability, w.servers
+	planted := func(share float64) map[string]string {
+		return map[string]string{"slower": strconv.FormatFloat(share, 'g', -1, 64)}
+	}
+	e := bench.Experiment{
+		Description: bench.Description{
+			Name: "aa-" + c.Workload, Title: "The same twice: " + find(c.Workload).About, Loop: "closed",
+			Rounds: c.Pairs, Warmup: max(3, int(time.Second/c.Slice)/2), Baseline: SideA, Shuffle: true,
+			Factors: map[string]string{"workload": c.Workload, "workers": strconv.Itoa(c.Workers), "slice": c.Slice.String()},
+		},
+		Sides: []bench.Side{
+			{Name: SideA, Factors: planted(0), Run: c.side(w, w.op)},
+			{Name: SideB, Factors: planted(c.Slower), Run: c.side(w, slowed(w.op, c.Slower))},
+		},
+	}
+	return bench.Run(ctx, e, bench.Options{Env: &env, Progress: c.Progress})
+}
+
+// side takes one turn.
+func (c Config) side(w *opened, op loop.Op) func(context.Context, int) (bench.Sample, error) {
+	return func(ctx context.Context, _ int) (bench.Sample, error) {
+		o, err := loop.Run(ctx, loop.Config{Workers: c.Workers, Duration: c.Slice, Interval: c.Slice, Watch: w.watch}, op)
+		if err != nil {
+			return bench.Sample{}, err
+		}
+		if o.Ops == 0 {
+			return bench.Sample{}, fmt.Errorf("no operation of %s ended within %v: take longer turns (errors: %v)", c.Workload, c.Slice, o.Errors)
+		}
+		s := bench.SampleOf(o)
+		s.InFlight = c.Workers
+		s.Series = nil // one interval tells nothing that the sample does not
+		return s, nil
+	}
+}
+
+// slowed makes an operation take longer by computing for a part of its own time.
+func slowed(op loop.Op, share float64) loop.Op {
+	if share == 0 {
+		return op
+	}
+	return func(ctx context.Context, worker int) error {
+		start := time.Now()
+		err := op(ctx, worker)
+		end := time.Now()
+		for until := end.Add(time.Duration(share * float64(end.Sub(start)))); time.Now().Before(until); {
+			continue // computes, as a slower operation would
+		}
+		return err
+	}
+}
