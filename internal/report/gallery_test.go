@@ -228,7 +228,7 @@ func galleryHeat() []Chart {
 			}
 			return Point{Y: 4000 * math.Sqrt(float64(int(1)<<j)) * (1 - .04*float64(i-j)), Strong: i == 4 && j == 4}
 		})},
-		{Title: "Latency over time", Kind: Heat, LogY: true, XLabel: "seconds", YLabel: "operations", Categories: numbered("%d s", 300), Series: grid(30, 300, "2^%d us", func(i, j int) Point {
+		{Title: "Latency over time", Kind: Heat, LogY: true, XLabel: "seconds", YLabel: "operations", Categories: numbered("%d s", 150), Series: grid(30, 150, "2^%d us", func(i, j int) Point {
 			v := 4000 * math.Exp(-math.Pow(float64(i)-12-6*math.Sin(float64(j)/40), 2)/8) * (.5 + r.Float64())
 			return Point{Y: math.Floor(v), None: v < 1}
 		})},

@@ -32,6 +32,10 @@ for (const svg of document.querySelectorAll("svg.chart")) {
 // one above it, or Escape, leads back.
 for (const flame of document.querySelectorAll("g.flame")) {
   flame.classList.add("zooms");
+  const hint = document.createElement("p");
+  hint.className = "note hint";
+  hint.textContent = "A click makes a frame as wide as the graph; Escape leads back.";
+  flame.closest(".scroll").after(hint);
   const frames = [...flame.children].map((g) => {
     const r = g.querySelector("rect");
     return { g, r, x: +r.getAttribute("x"), w: +r.getAttribute("width") + 0.6, y: +r.getAttribute("y"), name: (g.dataset.tip || "").replace(/: [^:]*$/, "") };

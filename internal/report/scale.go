@@ -167,10 +167,15 @@ func (s *scale) label(v float64) string {
 	case s.percent:
 		return digits(100*v) + " %"
 	}
-	if _, replace := ladderOf(s.unit); replace && v != 0 {
-		return withUnit(v, s.unit)
+	_, replace := ladderOf(s.unit)
+	switch {
+	case !replace || v == 0:
+		return short(v)
+	case s.kind == linear: // one unit for the whole axis
+		factor, suffix := fitted(max(math.Abs(s.lo), math.Abs(s.hi)), s.unit)
+		return digits(v*factor) + suffix
 	}
-	return short(v)
+	return withUnit(v, s.unit)
 }
 
 // labels writes all ticks.
