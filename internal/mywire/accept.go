@@ -299,6 +299,11 @@ func (c *Client) Welcome(ctx context.Context, ok *OK) error {
 	return nil
 }
 
+// AppendWelcome appends what Welcome sends, for who sends it by other means.
+func (c *Client) AppendWelcome(dst []byte, ok *OK) []byte {
+	return AppendOK(dst, c.link.seq, c.Caps, ok)
+}
+
 // Refuse ends a login badly. The caller closes the connection.
 func (c *Client) Refuse(ctx context.Context, e *Error) error {
 	release := bound(ctx, c.Conn, 0)
