@@ -119,8 +119,8 @@ func isLocal(addr string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// enter authenticates a client, welcomes it and posts it to its loop, or serves
-// it the console. On an error the client has been told why, and is gone.
+// enter authenticates a client and posts it to its loop, or serves it the
+// console. On an error the client has been told why, and is gone.
 func (s *Server) enter(ctx context.Context, v *visitor) error {
 	handed := false
 	defer func() {
@@ -141,10 +141,6 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 		return s.serveAdmin(ctx, v)
 	}
 	if err := s.authenticate(ctx, v); err != nil {
-		return err
-	}
-	// What the client sends next waits in its socket.
-	if err := v.wire.Welcome(ctx, &v.ok); err != nil {
 		return err
 	}
 	fd, err := netloop.Detach(v.wire.Conn, &s.background)
@@ -187,6 +183,7 @@ func (l *loop) admit(v *visitor, fd int) {
 	}
 	c.s = s
 	l.clients[c.id] = c
+	c.s.Write(v.wire.AppendWelcome(nil, &v.ok)) // from now on others may KILL it
 	if l.srv.cfg.Mode == session.ModeSession {
 		c.addPins(pinMode)
 	}

@@ -287,6 +287,22 @@ func (s *Sock) Close(err error) {
 	s.h.OnClosed(err)
 }
 
+// Release takes the socket off the loop without closing it and returns its
+// descriptor and the output that was not written, which are the caller's then.
+// The handler is told nothing; to everybody else the socket is closed. Not to be
+// called within the handler's OnData.
+func (s *Sock) Release() (fd int, unwritten []byte) {
+	s.Closed = true
+	s.l.socks[s.fd] = nil
+	// It fails only for what is not watched, and this is.
+	_ = unix.EpollCtl(s.l.epfd, unix.EPOLL_CTL_DEL, s.fd, nil)
+	unwritten = append(unwritten, s.Out[s.outOff:]...)
+	s.l.bufs.put(s.In)
+	s.l.bufs.put(s.Out)
+	s.In, s.Out, s.outOff = nil, nil, 0
+	return s.fd, unwritten
+}
+
 // buffers keeps the loop's buffers for reuse. An idle connection holds none.
 type buffers struct{ free [][]byte }
 

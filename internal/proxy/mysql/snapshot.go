@@ -1,0 +1,109 @@
+package mysql
+
+import (
+	"context"
+
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// Snapshot collects the state of all loops. It costs each loop some
+// microseconds per pool.
+func (s *Server) Snapshot(ctx context.Context) (sight.Snapshot, error) {
+	out := sight.Snapshot{
+		Engine: Engine,
+		Uptime: s.monotonic(), Logins: s.logins.Load(), LoginsFailed: s.failed.Load(),
+		LoginsRefused: s.refused.Load(), Cancels: s.kills.Load(),
+	}
+	for _, l := range s.loops {
+		if err := l.Call(ctx, func() { l.snapshot(&out) }); err != nil {
+			return sight.Snapshot{}, err
+		}
+	}
+	out.Sort()
+	return out, nil
+}
+
+func (l *loop) snapshot(out *sight.Snapshot) {
+	out.Clients += len(l.clients)
+	out.ProtocolErrors += l.protocolErrors
+	out.BadHints += l.badHints
+	out.Loops = append(out.Loops, l.Stats())
+	out.AddShapes(l.shapes)
+	for _, p := range l.poolList {
+		p.addTo(out.PoolOf(p.key.database, p.key.user))
+		for _, ln := range p.lanes {
+			out.Lanes = append(out.Lanes, ln.snapshot())
+		}
+	}
+	for _, c := range l.clients {
+		ps := out.PoolOf(c.p.key.database, c.p.key.user)
+		ps.Clients++
+		if c.pins != 0 {
+			ps.Pinned++
+		}
+		if c.busy() {
+			ps.Active++
+		}
+	}
+}
+
+// busy tells whether a command of the client is under way or waits.
+func (c *client) busy() bool { return c.inflight > 0 || c.waiting || c.cur != nil }
+
+// addTo adds a pool to the status of all pools of its user and database, which
+// differ in what their clients can do.
+func (p *pool) addTo(ps *sight.PoolStatus) {
+	ps.Size += p.size
+	ps.Backends += len(p.backends)
+	ps.Free += len(p.free)
+	ps.Dialing += p.dialing
+	for _, b := range p.backends {
+		switch b.mode {
+		case modeShared:
+			ps.Shared++
+		case modeOwned, modeOwn:
+			ps.Owned++
+		case modeLaned:
+			ps.Laned++
+		}
+	}
+	for _, w := range p.excl {
+		if !w.gone() {
+			ps.Waiting++
+			ps.OldestWait = max(ps.OldestWait, p.l.Now-w.since)
+		}
+	}
+	ps.Waiting += len(p.reads)
+	st := &p.st
+	ps.Statements += st.units
+	ps.Reads += st.reads
+	ps.Grouped += st.grouped
+	ps.Errors += st.errors
+	ps.Bytes += st.bytes
+	ps.Waits += st.waits
+	ps.Waited += st.waited
+	ps.Timeouts += st.timeouts
+	ps.Replays += st.replays
+	ps.Reruns += st.reruns
+	ps.Opened += st.opened
+	ps.Closed += st.closed
+	ps.DialErrors += st.dialErrors
+	for i, n := range st.pins {
+		if n > 0 {
+			ps.Pins[pinNames[i]] += n
+		}
+	}
+	ps.Latency.Merge(&st.latency)
+}
+
+func (ln *lane) snapshot() sight.LaneStatus {
+	kind := "transaction"
+	if ln.rows != nil {
+		kind = "rows"
+	}
+	return sight.LaneStatus{
+		Database: ln.p.key.database, User: ln.p.key.user, Kind: kind, Window: ln.key.window, Text: ln.name,
+		Waiting: ln.q.Len(), InFlight: ln.q.InFlight(), Lanes: ln.q.Lanes(), Limit: ln.limit,
+		Groups: ln.groups, Members: ln.members, Fallbacks: ln.fallbacks, Retried: ln.retried, Batch: ln.q.Stats(),
+	}
+}
