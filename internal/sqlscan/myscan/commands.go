@@ -137,6 +137,9 @@ func (s *scanner) command() {
 	case VerbDDL:
 		s.definition()
 	case VerbMaintain:
+		if s.is(kwChecksum) {
+			s.effects &^= EffImplicitCommit
+		}
 		s.inert = true
 	case VerbAdmin:
 		s.admin()
@@ -486,6 +489,8 @@ func (s *scanner) admin() {
 		}
 	case kwShutdown, kwRestart, kwClone:
 		s.effects |= EffQuit
+	case kwPurge:
+		s.effects &^= EffImplicitCommit
 	case kwBinlog:
 		s.effects |= EffUnknownFunc
 	case kwFlush:

@@ -43,39 +43,45 @@ mbrintersects mbroverlaps mbrtouches mbrwithin`
 
 // harmlessNewer are functions of MariaDB and of MySQL 8.0 and newer.
 const harmlessNewer = `
-cume_dist current_role dense_rank first_value json_overlaps json_table json_value lag last_value lead nth_value
-ntile percent_rank random_bytes rank regexp_instr regexp_replace regexp_substr row_number st_asgeojson st_geomfromgeojson
-json_schema_valid format_bytes format_pico_time st_collect st_geohash st_isvalid st_latfromgeohash
-st_longfromgeohash st_pointfromgeohash st_simplify st_validate st_distance_sphere mbrequals mbrcoveredby`
+cume_dist current_role dense_rank first_value json_overlaps json_table json_value lag last_value lead mbrequals
+nth_value ntile percent_rank random_bytes rank regexp_instr regexp_replace regexp_substr row_number st_asgeojson
+st_distance_sphere st_geomfromgeojson`
 
 // harmlessMySQL are functions of MySQL 8.0 and newer only.
 const harmlessMySQL = `
-any_value bin_to_uuid from_vector geomcollection grouping gtid_subset gtid_subtract icu_version is_uuid
-json_schema_validation_report json_storage_free json_storage_size mbrcovers ps_thread_id regexp_like roles_graphml
-st_buffer_strategy st_frechetdistance st_geomcollfromtxt st_hausdorffdistance st_latitude
-st_lineinterpolatepoint st_lineinterpolatepoints st_longitude st_makeenvelope st_mlinefromtext st_mlinefromwkb
+any_value bin_to_uuid format_bytes format_pico_time from_vector geomcollection grouping gtid_subset gtid_subtract
+icu_version is_uuid json_schema_valid json_schema_validation_report json_storage_free json_storage_size
+mbrcoveredby mbrcovers ps_thread_id regexp_like roles_graphml st_buffer_strategy st_collect st_frechetdistance
+st_geohash st_geomcollfromtxt st_hausdorffdistance st_isvalid st_latfromgeohash st_latitude st_lineinterpolatepoint
+st_lineinterpolatepoints st_longfromgeohash st_longitude st_makeenvelope st_mlinefromtext st_mlinefromwkb
 st_mpointfromtext st_mpointfromwkb st_mpolyfromtext st_mpolyfromwkb st_multilinestringfromtext
 st_multilinestringfromwkb st_multipointfromtext st_multipointfromwkb st_multipolygonfromtext st_multipolygonfromwkb
-st_numinteriorring st_pointatdistance st_swapxy st_transform statement_digest statement_digest_text
-string_to_vector to_vector uuid_to_bin validate_password_strength vector_dim vector_to_string`
+st_numinteriorring st_pointatdistance st_pointfromgeohash st_simplify st_swapxy st_transform st_validate
+statement_digest statement_digest_text string_to_vector to_vector uuid_to_bin validate_password_strength vector_dim
+vector_to_string`
 
 // harmlessMariaDB are functions of MariaDB only.
 const harmlessMariaDB = `
 area asbinary astext aswkb aswkt binlog_gtid_pos boundary centroid chr column_add column_check column_create
-column_delete column_exists column_get column_json column_list contains convexhull crc32c crosses decode
-decode_histogram decode_oracle concat_operator_oracle des_decrypt des_encrypt dimension disjoint encode encrypt endpoint
-envelope equals exteriorring geomcollfromtext geomcollfromwkb geometrycollectionfromtext
-geometrycollectionfromwkb geometryfromtext geometryfromwkb geometryn geometrytype geomfromtext geomfromwkb glength
-interiorringn intersects isclosed isempty isring issimple json_array_intersect json_compact json_detailed
-json_equals json_exists json_key_value json_loose json_normalize json_object_filter_keys json_object_to_array
-json_query lengthb linefromtext linefromwkb linestringfromtext linestringfromwkb lpad_oracle ltrim_oracle mbrequal
-median mlinefromtext mlinefromwkb mpointfromtext mpointfromwkb mpolyfromtext mpolyfromwkb multilinestringfromtext
+column_delete column_exists column_get column_json column_list concat_operator_oracle contains convexhull crc32c
+crosses decode decode_histogram decode_oracle des_decrypt des_encrypt dimension disjoint encode encrypt endpoint
+envelope equals exteriorring geomcollfromtext geomcollfromwkb geometrycollectionfromtext geometrycollectionfromwkb
+geometryfromtext geometryfromwkb geometryn geometrytype geomfromtext geomfromwkb glength interiorringn intersects
+isclosed isempty isring issimple json_array_intersect json_compact json_detailed json_equals json_exists
+json_key_value json_loose json_normalize json_object_filter_keys json_object_to_array json_query lengthb
+linefromtext linefromwkb linestringfromtext linestringfromwkb lpad_oracle ltrim_oracle mbrequal median
+mlinefromtext mlinefromwkb mpointfromtext mpointfromwkb mpolyfromtext mpolyfromwkb multilinestringfromtext
 multilinestringfromwkb multipointfromtext multipointfromwkb multipolygonfromtext multipolygonfromwkb
 natural_sort_key numgeometries numinteriorrings numpoints nvl nvl2 old_password overlaps password percentile_cont
 percentile_disc pointfromtext pointfromwkb pointn pointonsurface polyfromtext polyfromwkb polygonfromtext
 polygonfromwkb replace_oracle rownum rpad_oracle rtrim_oracle schemas sformat srid st_boundary st_isring
-st_pointonsurface st_relate startpoint substr_oracle sys_guid touches trim_oracle within vec_distance
-vec_distance_cosine vec_distance_euclidean vec_fromtext vec_totext`
+st_pointonsurface st_relate startpoint substr_oracle sys_guid touches trim_oracle vec_distance vec_distance_cosine
+vec_distance_euclidean vec_fromtext vec_totext within`
+
+// harmlessLate are those of the lists above that came with MariaDB 11 and MySQL 9.
+const harmlessLate = `
+from_vector json_array_intersect json_key_value json_object_filter_keys json_object_to_array string_to_vector
+to_vector vec_distance vec_distance_cosine vec_distance_euclidean vec_fromtext vec_totext vector_dim vector_to_string`
 
 // volatileNames are functions of these lists of which two rows of one
 // statement get values that depend on each other or on the row's place, or that
@@ -96,10 +102,10 @@ subdate substr substring sum sysdate system_user trim trim_oracle var_pop var_sa
 const grammarWords = `
 against all analyze and any as between binary both by case check collate column columns constraint cross cube datetime
 decimal desc describe distinct distinctrow div do double dual else elseif escape except exists explain float for force
-foreign from fulltext group having high_priority ignore in index inner intersect into is join key lateral leading
-like limit match minus natural nchar not null numeric of on or order outer over partition primary procedure
+foreign from fulltext group having high_priority ignore in index inner intersect into is join key leading
+like limit match natural nchar not null numeric of on or order outer over partition primary procedure
 real references regexp return returning rlike select separator signed some spatial sql_big_result
-sql_buffer_result sql_cache sql_calc_found_rows sql_no_cache sql_small_result straight_join table then to trailing
+sql_buffer_result sql_calc_found_rows sql_no_cache sql_small_result straight_join table then to trailing
 union unique unsigned use using value varbinary varchar when where while window with xor`
 
 // expressionWords may stand in the row of an INSERT as they are: reserved by all

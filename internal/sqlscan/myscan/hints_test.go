@@ -40,7 +40,7 @@ func TestHints(t *testing.T) {
 		"/* batch":                                                 {},
 		"--batch\nselect 1":                                        {},
 	} {
-		if diff := cmp.Diff(want, Scan(sql, mariadb).Hints); diff != "" {
+		if diff := cmp.Diff(want, Scan(sql, onMariaDB).Hints); diff != "" {
 			t.Errorf("%q (-want +got)\n%s", sql, diff)
 		}
 	}

@@ -75,8 +75,8 @@ type Statement struct {
 	Name string
 	// Kill is filled for KILL.
 	Kill Kill
-	// Count is the number of statements of which the server would give a result
-	// if all succeed. A text of nothing but comments is one; so is, with
+	// Count is the number of statements that the server would run and answer if
+	// all succeed; some answer with several results (CALL). A text of nothing but comments is one; so is, with
 	// Mode.Multi, a comment behind the last semicolon. The server refuses, as a
 	// whole or from there on, a text with an empty statement or, without
 	// Mode.Multi, a second one: then Effects has EffUnknown.

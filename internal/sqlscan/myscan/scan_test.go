@@ -12,8 +12,8 @@ var (
 	multi     = Mode{Multi: true}
 	ansi      = Mode{AnsiQuotes: true}
 	noEscapes = Mode{NoBackslashEscapes: true}
-	mariadb   = Mode{MariaDB: true, Version: 101119}
-	mysql     = Mode{Version: 90704}
+	onMariaDB = Mode{MariaDB: true, Version: 101119}
+	onMySQL   = Mode{Version: 90704}
 )
 
 func TestScanQueries(t *testing.T) {
@@ -73,16 +73,18 @@ func TestScanQueries(t *testing.T) {
 		{"select a from t where b = (select f(1))", VerbSelect, EffUnknownFunc},
 		{"select nvl(1, 2), is_uuid(a)", VerbSelect, EffUnknownFunc},
 	})
-	checkScan(t, mariadb, []scanCase{
+	checkScan(t, onMariaDB, []scanCase{
 		{"select nvl(a, 1), json_detailed(b) from t", VerbSelect, 0},
 		{"select is_uuid(a)", VerbSelect, EffUnknownFunc},
 		{"select rank() over (order by a), json_value(b, '$.c') from t", VerbSelect, 0},
 	})
-	checkScan(t, mysql, []scanCase{
+	checkScan(t, onMySQL, []scanCase{
 		{"select is_uuid(a), any_value(b), grouping(c) from t", VerbSelect, 0},
 		{"select nvl(1, 2)", VerbSelect, EffUnknownFunc},
 		{"select * from json_table('[]', '$[*]' columns (id for ordinality, a varchar(10) path '$.a', nested path '$.b' columns (c int path '$'))) j", VerbSelect, 0},
 		{"select 1 member of ('[1]')", VerbSelect, 0},
+		{"select * from t, lateral (select t.a) x", VerbSelect, 0},
+		{"select lateral((select 1))", VerbSelect, EffUnknownFunc},
 	})
 	checkScan(t, Mode{Version: 50744}, []scanCase{
 		{"select is_uuid(a)", VerbSelect, EffUnknownFunc},
@@ -128,6 +130,7 @@ func TestScanTransactions(t *testing.T) {
 		{"grant select (a) on t to 'u'@'h'", VerbDDL, EffDDL | EffImplicitCommit},
 		{"analyze table t", VerbMaintain, EffAdmin | EffImplicitCommit},
 		{"optimize local table t", VerbMaintain, EffAdmin | EffImplicitCommit},
+		{"checksum table t", VerbMaintain, EffAdmin},
 		{"load index into cache t", VerbMaintain, EffAdmin | EffImplicitCommit},
 	})
 }
@@ -214,7 +217,7 @@ func TestScanSessionState(t *testing.T) {
 		{"set password for 'u'@'h' = password('x')", VerbSet, EffDDL | EffImplicitCommit},
 		{"set resource group g", VerbSet, EffSet | EffSetUnknown},
 	})
-	checkScan(t, mariadb, []scanCase{
+	checkScan(t, onMariaDB, []scanCase{
 		{"select nextval(s), lastval(s), setval(s, 1)", VerbSelect, EffSequence | EffWrites | EffSequenceRead},
 		{"select release_all_locks()", VerbSelect, EffRelease},
 		{"begin not atomic set @a = 1; select f(1); end", VerbCompound, EffTxBegin | EffImplicitCommit | EffUnknown},
@@ -300,7 +303,7 @@ func TestScanExecutableComments(t *testing.T) {
 		{"select /*+ SET_VAR(sort_buffer_size=1) */ 1", VerbSelect, EffStatementSet},
 		{"select /*+ no_index_merge(t) f(1) */ 1", VerbSelect, 0},
 	})
-	checkScan(t, mariadb, []scanCase{
+	checkScan(t, onMariaDB, []scanCase{
 		{"select 1 /*!50699 for update */", VerbSelect, EffLockRows},
 		{"select 1 /*!50700 for update */", VerbSelect, 0},
 		{"select 1 /*!80000 for update */", VerbSelect, 0},
@@ -311,7 +314,7 @@ func TestScanExecutableComments(t *testing.T) {
 		{"select 1 /*!99999 /* x */ for update */", VerbSelect, 0},
 		{"/*M!999999\\- enable the sandbox mode */", VerbEmpty, 0},
 	})
-	checkScan(t, mysql, []scanCase{
+	checkScan(t, onMySQL, []scanCase{
 		{"select 1 /*!50701 for update */", VerbSelect, EffLockRows},
 		{"select 1 /*!90705 for update */", VerbSelect, 0},
 		{"select 1 /*!090704 for update */", VerbSelect, EffLockRows},

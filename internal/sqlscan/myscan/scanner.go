@@ -463,7 +463,10 @@ func (s *scanner) call() {
 	}
 	tight := s.prev.end == s.tok.start
 	if s.chain > 1 || s.prev.kind == tokQuoted || !kw.isFunction(s.lex.mode) || !tight && kw.has(classTight) {
-		s.effects |= EffUnknownFunc
+		ahead := s.lex
+		if first := ahead.next().kw; first != kwSelect && first != kwWith { // LATERAL (SELECT ...) and the like
+			s.effects |= EffUnknownFunc
+		}
 		return
 	}
 	e := words.effects[kw]

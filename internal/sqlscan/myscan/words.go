@@ -7,7 +7,7 @@ import (
 )
 
 // wordClass is what a word is to the scanner, apart from being a keyword.
-type wordClass uint8
+type wordClass uint16
 
 const (
 	classFunction   wordClass = 1 << iota // a built-in function; wordEffects has its effects
@@ -16,6 +16,7 @@ const (
 	classVolatile                         // see volatileNames
 	classMySQL                            // a function of MySQL 8.0 and newer
 	classMariaDB                          // a function of MariaDB; with neither, of all servers
+	classLate                             // a function of MariaDB 11.8, MySQL 9.0 and newer only
 	classExpression                       // see expressionWords
 	classRelation                         // see sessionRelations
 )
@@ -36,7 +37,7 @@ var specialFunctions = []struct {
 	{EffSessionRead, classMySQL, "ps_current_thread_id"},
 	{EffSessionRead, classMariaDB, "wsrep_last_seen_gtid wsrep_last_written_gtid"},
 	{EffSleep, 0, "sleep benchmark master_pos_wait"},
-	{EffSleep, classMySQL, "source_pos_wait wait_for_executed_gtid_set wait_until_sql_thread_after_gtids"},
+	{EffSleep, classMySQL, "source_pos_wait wait_for_executed_gtid_set"},
 	{EffSleep, classMariaDB, "master_gtid_wait wsrep_sync_wait_upto_gtid"},
 	{EffSequence | EffWrites, classMariaDB, "nextval setval"},
 	{EffSequenceRead, classMariaDB, "lastval"},
@@ -91,6 +92,7 @@ func newVocabulary() *vocabulary {
 	add(harmlessNewer, classFunction|classMySQL|classMariaDB, 0)
 	add(harmlessMySQL, classFunction|classMySQL, 0)
 	add(harmlessMariaDB, classFunction|classMariaDB, 0)
+	add(harmlessLate, classLate, 0)
 	add(volatileNames, classVolatile, 0)
 	add(tightNames, classTight, 0)
 	add(grammarWords, classGrammar, 0)
@@ -131,7 +133,9 @@ func (k keyword) isFunction(mode Mode) bool {
 	case mode.Version == 0:
 		return false
 	case mode.MariaDB:
-		return only&classMariaDB != 0
+		return only&classMariaDB != 0 && (class&classLate == 0 || mode.Version >= 110800)
+	case class&classLate != 0:
+		return only&classMySQL != 0 && mode.Version >= 90000
 	}
 	return only&classMySQL != 0 && mode.Version >= 80000
 }

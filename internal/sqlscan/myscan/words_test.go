@@ -49,8 +49,8 @@ func TestFunctionListsAreDisjoint(t *testing.T) {
 
 func TestFunctionsByServer(t *testing.T) {
 	for _, c := range []struct {
-		name                            string
-		unknown, maria, mysql, mysql57x bool
+		name                           string
+		unknown, maria, mysql, mysql57 bool
 	}{
 		{"lower", true, true, true, true},
 		{"get_lock", true, true, true, true},
@@ -66,7 +66,7 @@ func TestFunctionsByServer(t *testing.T) {
 		for _, m := range []struct {
 			mode Mode
 			want bool
-		}{{Mode{}, c.unknown}, {mariadb, c.maria}, {mysql, c.mysql}, {Mode{Version: 50744}, c.mysql57x}} {
+		}{{Mode{}, c.unknown}, {onMariaDB, c.maria}, {onMySQL, c.mysql}, {Mode{Version: 50744}, c.mysql57}} {
 			if got := k.isFunction(m.mode); got != m.want {
 				t.Errorf("%s on %+v: %t", c.name, m.mode, got)
 			}
