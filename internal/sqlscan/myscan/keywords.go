@@ -7,28 +7,15 @@ type keyword uint16
 
 const (
 	notKeyword keyword = iota
-	kwAction
-	kwAdd
-	kwAgainst
-	kwAll
 	kwAlter
-	kwAnalyse
 	kwAnalyze
-	kwAnd
 	kwAs
-	kwAtomic
 	kwBackup
-	kwBefore
 	kwBegin
-	kwBinary
 	kwBinlog
-	kwBody
-	kwBoth
-	kwBy
 	kwCache
 	kwCall
 	kwCase
-	kwCast
 	kwChange
 	kwChar
 	kwCharacter
@@ -38,17 +25,12 @@ const (
 	kwClone
 	kwClose
 	kwCollate
-	kwColumns
 	kwCommit
 	kwCommitted
 	kwCondition
 	kwConnection
-	kwConsistent
-	kwConvert
 	kwCount
 	kwCreate
-	kwCurrent
-	kwCycle
 	kwData
 	kwDatabase
 	kwDeallocate
@@ -58,23 +40,16 @@ const (
 	kwDelete
 	kwDesc
 	kwDescribe
-	kwDiagnostics
-	kwDistinct
-	kwDiv
 	kwDo
 	kwDrop
-	kwDual
 	kwDumpfile
 	kwElse
 	kwEnd
 	kwErrors
 	kwEvent
-	kwExcept
 	kwExecute
-	kwExists
 	kwExplain
 	kwExport
-	kwExtended
 	kwFalse
 	kwFlush
 	kwFor
@@ -87,7 +62,6 @@ const (
 	kwGrant
 	kwHandler
 	kwHard
-	kwHaving
 	kwHelp
 	kwHighPriority
 	kwId
@@ -97,20 +71,12 @@ const (
 	kwImport
 	kwIn
 	kwIndex
-	kwInfile
 	kwInsert
 	kwInstall
 	kwInstance
-	kwIntersect
-	kwInterval
 	kwInto
-	kwIs
 	kwIsolation
-	kwJoin
-	kwJson
-	kwKey
 	kwKill
-	kwLeading
 	kwLevel
 	kwLike
 	kwLimit
@@ -119,24 +85,16 @@ const (
 	kwLock
 	kwLoop
 	kwLowPriority
-	kwMember
-	kwMode
 	kwNames
-	kwNatural
 	kwNext
 	kwNo
-	kwNot
 	kwNull
-	kwOf
-	kwOff
-	kwOn
 	kwOnly
 	kwOpen
 	kwOptimize
 	kwOr
 	kwOrder
 	kwOutfile
-	kwOver
 	kwPackage
 	kwPartition
 	kwPassword
@@ -152,7 +110,6 @@ const (
 	kwQuery
 	kwRead
 	kwRecursive
-	kwRegexp
 	kwRelease
 	kwRename
 	kwRepair
@@ -166,15 +123,11 @@ const (
 	kwRestrict
 	kwReturning
 	kwRevoke
-	kwRlike
 	kwRole
 	kwRollback
-	kwRollup
 	kwRow
 	kwSavepoint
 	kwSelect
-	kwSeparator
-	kwSequence
 	kwSerializable
 	kwSession
 	kwSet
@@ -182,30 +135,24 @@ const (
 	kwShow
 	kwShutdown
 	kwSignal
-	kwSkip
 	kwSoft
-	kwSome
 	kwSqlCalcFoundRows
-	kwStacked
 	kwStage
 	kwStart
 	kwStatement
 	kwStatus
 	kwStop
-	kwStraightJoin
 	kwTable
 	kwTables
 	kwTemporary
 	kwThen
 	kwTo
-	kwTrailing
 	kwTransaction
 	kwTrigger
 	kwTrue
 	kwTruncate
 	kwUncommitted
 	kwUninstall
-	kwUnion
 	kwUnlock
 	kwUpdate
 	kwUse
@@ -219,62 +166,46 @@ const (
 	kwWhen
 	kwWhere
 	kwWhile
-	kwWindow
 	kwWith
-	kwWithin
 	kwWork
 	kwWrite
 	kwXa
-	kwXml
-	kwXor
 
-	lastKeyword = kwXor
+	lastKeyword = kwXa
 )
 
 var keywordNames = [...]string{
-	kwAction: "action", kwAdd: "add", kwAgainst: "against", kwAll: "all", kwAlter: "alter",
-	kwAnalyse: "analyse", kwAnalyze: "analyze", kwAnd: "and", kwAs: "as", kwAtomic: "atomic",
-	kwBackup: "backup", kwBefore: "before", kwBegin: "begin", kwBinary: "binary", kwBinlog: "binlog",
-	kwBody: "body", kwBoth: "both", kwBy: "by", kwCache: "cache", kwCall: "call", kwCase: "case",
-	kwCast: "cast", kwChange: "change", kwChar: "char", kwCharacter: "character", kwCharset: "charset",
-	kwCheck: "check", kwChecksum: "checksum", kwClone: "clone", kwClose: "close", kwCollate: "collate",
-	kwColumns: "columns", kwCommit: "commit", kwCommitted: "committed", kwCondition: "condition", kwConnection: "connection",
-	kwConsistent: "consistent", kwConvert: "convert", kwCount: "count", kwCreate: "create",
-	kwCurrent: "current", kwCycle: "cycle", kwData: "data", kwDatabase: "database", kwDeallocate: "deallocate",
-	kwDefault: "default", kwDefiner: "definer", kwDelayed: "delayed", kwDelete: "delete", kwDesc: "desc",
-	kwDescribe: "describe", kwDiagnostics: "diagnostics", kwDistinct: "distinct", kwDiv: "div", kwDo: "do",
-	kwDrop: "drop", kwDual: "dual", kwDumpfile: "dumpfile", kwElse: "else", kwEnd: "end", kwErrors: "errors",
-	kwEvent: "event", kwExcept: "except", kwExecute: "execute", kwExists: "exists", kwExplain: "explain",
-	kwExport: "export", kwExtended: "extended", kwFalse: "false", kwFlush: "flush", kwFor: "for",
-	kwFormat: "format", kwFrom: "from", kwFull: "full", kwFunction: "function", kwGet: "get",
-	kwGlobal: "global", kwGrant: "grant", kwHandler: "handler", kwHard: "hard", kwHaving: "having",
-	kwHelp: "help", kwHighPriority: "high_priority", kwId: "id", kwIf: "if", kwIgnore: "ignore",
-	kwImmediate: "immediate", kwImport: "import", kwIn: "in", kwIndex: "index", kwInfile: "infile",
-	kwInsert: "insert", kwInstall: "install", kwInstance: "instance", kwIntersect: "intersect",
-	kwInterval: "interval", kwInto: "into", kwIs: "is", kwIsolation: "isolation", kwJoin: "join",
-	kwJson: "json", kwKey: "key", kwKill: "kill", kwLeading: "leading", kwLevel: "level", kwLike: "like",
-	kwLimit: "limit", kwLoad: "load", kwLocal: "local", kwLock: "lock", kwLoop: "loop",
-	kwLowPriority: "low_priority", kwMember: "member", kwMode: "mode", kwNames: "names", kwNatural: "natural",
-	kwNext: "next", kwNo: "no", kwNot: "not", kwNull: "null", kwOf: "of", kwOff: "off", kwOn: "on",
-	kwOnly: "only", kwOpen: "open", kwOptimize: "optimize", kwOr: "or", kwOrder: "order", kwOutfile: "outfile",
-	kwOver: "over", kwPackage: "package", kwPartition: "partition", kwPassword: "password",
-	kwPersist: "persist", kwPersistOnly: "persist_only", kwPrepare: "prepare", kwPrevious: "previous",
-	kwProcedure: "procedure", kwProcesslist: "processlist", kwProfile: "profile", kwProfiles: "profiles",
-	kwPurge: "purge", kwQuery: "query", kwRead: "read", kwRecursive: "recursive", kwRegexp: "regexp",
-	kwRelease: "release", kwRename: "rename", kwRepair: "repair", kwRepeat: "repeat",
-	kwRepeatable: "repeatable", kwReplace: "replace", kwReset: "reset", kwResignal: "resignal",
-	kwResource: "resource", kwRestart: "restart", kwRestrict: "restrict", kwReturning: "returning",
-	kwRevoke: "revoke", kwRlike: "rlike", kwRole: "role", kwRollback: "rollback", kwRollup: "rollup",
-	kwRow: "row", kwSavepoint: "savepoint", kwSelect: "select", kwSeparator: "separator",
-	kwSequence: "sequence", kwSerializable: "serializable", kwSession: "session", kwSet: "set",
-	kwShare: "share", kwShow: "show", kwShutdown: "shutdown", kwSignal: "signal", kwSkip: "skip",
-	kwSoft: "soft", kwSome: "some", kwSqlCalcFoundRows: "sql_calc_found_rows", kwStacked: "stacked",
-	kwStage: "stage", kwStart: "start", kwStatement: "statement", kwStatus: "status", kwStop: "stop",
-	kwStraightJoin: "straight_join", kwTable: "table", kwTables: "tables", kwTemporary: "temporary",
-	kwThen: "then", kwTo: "to", kwTrailing: "trailing", kwTransaction: "transaction", kwTrigger: "trigger",
-	kwTrue: "true", kwTruncate: "truncate", kwUncommitted: "uncommitted", kwUninstall: "uninstall",
-	kwUnion: "union", kwUnlock: "unlock", kwUpdate: "update", kwUse: "use", kwUser: "user", kwUsing: "using",
-	kwValue: "value", kwValues: "values", kwVariables: "variables", kwView: "view", kwWarnings: "warnings",
-	kwWhen: "when", kwWhere: "where", kwWhile: "while", kwWindow: "window", kwWith: "with", kwWithin: "within",
-	kwWork: "work", kwWrite: "write", kwXa: "xa", kwXml: "xml", kwXor: "xor",
+	kwAlter: "alter", kwAnalyze: "analyze", kwAs: "as", kwBackup: "backup", kwBegin: "begin",
+	kwBinlog: "binlog", kwCache: "cache", kwCall: "call", kwCase: "case", kwChange: "change", kwChar: "char",
+	kwCharacter: "character", kwCharset: "charset", kwCheck: "check", kwChecksum: "checksum", kwClone: "clone",
+	kwClose: "close", kwCollate: "collate", kwCommit: "commit", kwCommitted: "committed",
+	kwCondition: "condition", kwConnection: "connection", kwCount: "count", kwCreate: "create", kwData: "data",
+	kwDatabase: "database", kwDeallocate: "deallocate", kwDefault: "default", kwDefiner: "definer",
+	kwDelayed: "delayed", kwDelete: "delete", kwDesc: "desc", kwDescribe: "describe", kwDo: "do",
+	kwDrop: "drop", kwDumpfile: "dumpfile", kwElse: "else", kwEnd: "end", kwErrors: "errors", kwEvent: "event",
+	kwExecute: "execute", kwExplain: "explain", kwExport: "export", kwFalse: "false", kwFlush: "flush",
+	kwFor: "for", kwFormat: "format", kwFrom: "from", kwFull: "full", kwFunction: "function", kwGet: "get",
+	kwGlobal: "global", kwGrant: "grant", kwHandler: "handler", kwHard: "hard", kwHelp: "help",
+	kwHighPriority: "high_priority", kwId: "id", kwIf: "if", kwIgnore: "ignore", kwImmediate: "immediate",
+	kwImport: "import", kwIn: "in", kwIndex: "index", kwInsert: "insert", kwInstall: "install",
+	kwInstance: "instance", kwInto: "into", kwIsolation: "isolation", kwKill: "kill", kwLevel: "level",
+	kwLike: "like", kwLimit: "limit", kwLoad: "load", kwLocal: "local", kwLock: "lock", kwLoop: "loop",
+	kwLowPriority: "low_priority", kwNames: "names", kwNext: "next", kwNo: "no", kwNull: "null", kwOnly: "only",
+	kwOpen: "open", kwOptimize: "optimize", kwOr: "or", kwOrder: "order", kwOutfile: "outfile",
+	kwPackage: "package", kwPartition: "partition", kwPassword: "password", kwPersist: "persist",
+	kwPersistOnly: "persist_only", kwPrepare: "prepare", kwPrevious: "previous", kwProcedure: "procedure",
+	kwProcesslist: "processlist", kwProfile: "profile", kwProfiles: "profiles", kwPurge: "purge",
+	kwQuery: "query", kwRead: "read", kwRecursive: "recursive", kwRelease: "release", kwRename: "rename",
+	kwRepair: "repair", kwRepeat: "repeat", kwRepeatable: "repeatable", kwReplace: "replace", kwReset: "reset",
+	kwResignal: "resignal", kwResource: "resource", kwRestart: "restart", kwRestrict: "restrict",
+	kwReturning: "returning", kwRevoke: "revoke", kwRole: "role", kwRollback: "rollback", kwRow: "row",
+	kwSavepoint: "savepoint", kwSelect: "select", kwSerializable: "serializable", kwSession: "session",
+	kwSet: "set", kwShare: "share", kwShow: "show", kwShutdown: "shutdown", kwSignal: "signal", kwSoft: "soft",
+	kwSqlCalcFoundRows: "sql_calc_found_rows", kwStage: "stage", kwStart: "start", kwStatement: "statement",
+	kwStatus: "status", kwStop: "stop", kwTable: "table", kwTables: "tables", kwTemporary: "temporary",
+	kwThen: "then", kwTo: "to", kwTransaction: "transaction", kwTrigger: "trigger", kwTrue: "true",
+	kwTruncate: "truncate", kwUncommitted: "uncommitted", kwUninstall: "uninstall", kwUnlock: "unlock",
+	kwUpdate: "update", kwUse: "use", kwUser: "user", kwUsing: "using", kwValue: "value", kwValues: "values",
+	kwVariables: "variables", kwView: "view", kwWarnings: "warnings", kwWhen: "when", kwWhere: "where",
+	kwWhile: "while", kwWith: "with", kwWork: "work", kwWrite: "write", kwXa: "xa",
 }

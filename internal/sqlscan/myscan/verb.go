@@ -65,3 +65,86 @@ func (v Verb) String() string {
 	}
 	return "INVALID"
 }
+
+// queryVerb returns the verb of a command that may stand behind WITH.
+func queryVerb(kw keyword) Verb {
+	switch kw {
+	case kwSelect:
+		return VerbSelect
+	case kwInsert:
+		return VerbInsert
+	case kwReplace:
+		return VerbReplace
+	case kwUpdate:
+		return VerbUpdate
+	case kwDelete:
+		return VerbDelete
+	case kwValues:
+		return VerbValues
+	case kwTable:
+		return VerbTable
+	}
+	return VerbOther
+}
+
+// verbOf returns the verb of any other command.
+func verbOf(kw keyword) Verb {
+	switch kw {
+	case kwBegin:
+		return VerbBegin
+	case kwStart:
+		return VerbAdmin // START TRANSACTION is told apart by the next word
+	case kwCommit:
+		return VerbCommit
+	case kwRollback:
+		return VerbRollback
+	case kwSavepoint:
+		return VerbSavepoint
+	case kwRelease:
+		return VerbRelease
+	case kwXa:
+		return VerbXA
+	case kwSet:
+		return VerbSet
+	case kwUse:
+		return VerbUse
+	case kwShow:
+		return VerbShow
+	case kwExplain, kwDescribe, kwDesc, kwAnalyze:
+		return VerbExplain
+	case kwLock, kwBackup:
+		return VerbLock
+	case kwUnlock:
+		return VerbUnlock
+	case kwPrepare:
+		return VerbPrepare
+	case kwExecute:
+		return VerbExecute
+	case kwDeallocate:
+		return VerbDeallocate
+	case kwCall:
+		return VerbCall
+	case kwDo:
+		return VerbDo
+	case kwHandler:
+		return VerbHandler
+	case kwLoad:
+		return VerbLoad
+	case kwKill:
+		return VerbKill
+	case kwCreate, kwAlter, kwDrop, kwTruncate, kwRename, kwGrant, kwRevoke:
+		return VerbDDL
+	case kwOptimize, kwCheck, kwChecksum, kwRepair, kwCache:
+		return VerbMaintain
+	case kwFlush, kwReset, kwPurge, kwChange, kwStop, kwInstall, kwUninstall, kwBinlog, kwClone, kwImport,
+		kwShutdown, kwRestart:
+		return VerbAdmin
+	case kwGet, kwSignal, kwResignal:
+		return VerbDiagnose
+	case kwHelp:
+		return VerbHelp
+	case kwIf, kwCase, kwLoop, kwWhile, kwRepeat, kwFor:
+		return VerbCompound
+	}
+	return VerbOther
+}
