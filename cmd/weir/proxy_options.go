@@ -86,7 +86,7 @@ func proxyOptions() []option {
 		{
 			group: groupSharing, name: "mode", arg: "MODE", def: "auto",
 			help: "for how long a client keeps a server connection: auto, session, transaction or statement",
-			set: oneOf(func(c *proxyConfig, v string) { c.session.Mode = session.Mode(v) },
+			set: oneOf(func(c *proxyConfig, v string) { c.proxy.Mode = session.Mode(v) },
 				string(session.ModeAuto), string(session.ModeSession), string(session.ModeTransaction), string(session.ModeStatement)),
 		},
 		{
