@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,6 +62,9 @@ with the reasons.`,
 // compare reads both sides and compares the experiments that both have. It also
 // returns one of the second results, for its environment.
 func (c *benchDiff) compare(first, second string) ([]*bench.Diff, *bench.Result, error) {
+	if formats := []string{"text", "md", "csv", "html"}; !slices.Contains(formats, c.format) {
+		return nil, nil, UsageError(fmt.Errorf("--format %q: want one of %s", c.format, strings.Join(formats, ", ")))
+	}
 	for _, key := range c.options.Metrics {
 		if _, ok := bench.MetricByKey(key); !ok {
 			return nil, nil, UsageError(fmt.Errorf("--metric %q: there is no such metric", key))

@@ -85,7 +85,15 @@ func diffColumns(fifth string) []report.Column {
 
 func comparisonCells(c Comparison) []report.Cell {
 	m, _ := MetricByKey(c.Metric)
-	return report.Cells(c.B, m.Name, fmt.Sprintf("%.3gx", c.Ratio.Median), fmt.Sprintf("[%.3g, %.3g]", c.Ratio.Lo, c.Ratio.Hi))
+	return report.Cells(c.B, m.Name, multiple(c.Ratio.Median)+"x", fmt.Sprintf("[%s, %s]", multiple(c.Ratio.Lo), multiple(c.Ratio.Hi)))
+}
+
+// multiple writes a ratio so that differences of a percent show.
+func multiple(v float64) string {
+	if v >= 10 {
+		return figure(v)
+	}
+	return fmt.Sprintf("%.3f", v)
 }
 
 func verdictText(c Comparison) string {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -105,7 +106,7 @@ func (f Floor) of(paired bool) float64 {
 // NoiseFloor returns the floors of all metrics of a result whose first two cases
 // are the same thing measured twice.
 func NoiseFloor(r *Result) (map[string]Floor, error) {
-	if len(r.Cases) != 2 || len(differing(r.Cases[0].Factors, r.Cases[1].Factors)) > 0 {
+	if len(r.Cases) != 2 || !maps.Equal(r.Cases[0].Factors, r.Cases[1].Factors) {
 		return nil, fmt.Errorf("noise floor of %s: want two cases that are the same, as weir bench aa measures", r.ID)
 	}
 	a, b := &r.Cases[0], &r.Cases[1]

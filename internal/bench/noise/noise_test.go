@@ -12,7 +12,7 @@ import (
 )
 
 func short(workload string) Config {
-	return Config{Workload: workload, Pairs: 8, Slice: 5 * time.Millisecond}
+	return Config{Workload: workload, Pairs: 8, Slice: 20 * time.Millisecond}
 }
 
 func TestEachWorkloadIsMeasuredTwice(t *testing.T) {
