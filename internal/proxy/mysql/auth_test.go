@@ -1,0 +1,335 @@
+package mysql_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+)
+
+// eachServer runs f with a MariaDB and, where it is installed, a MySQL.
+func eachServer(t *testing.T, f func(t *testing.T, server *lab.MySQL)) {
+	for name, begin := range map[string]func(testing.TB, lab.MySQLConfig) *lab.MySQL{"mariadb": labtest.MariaDB, "mysql": labtest.MySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, begin(t, serverConfig()))
+		})
+	}
+}
+
+// passwordOf is what the account of a plugin proves to know.
+func passwordOf(plugin string) string { return "secret of " + plugin }
+
+// accounts makes one account for each plugin that asks for a password, by the
+// plugin's name, and returns the plugins.
+func accounts(t *testing.T, server *lab.MySQL) (plugins []string) {
+	t.Helper()
+	for _, plugin := range server.AuthPlugins() {
+		if strings.HasSuffix(plugin, "socket") {
+			continue
+		}
+		if err := server.CreateUser(ctxFor(t), lab.MySQLUser{Name: plugin, Password: passwordOf(plugin), Plugin: plugin}); err != nil {
+			t.Fatal(err)
+		}
+		plugins = append(plugins, plugin)
+	}
+	return plugins
+}
+
+// as logs in by a user and password, with TLS or without.
+func as(user, password string, mode mywire.TLSMode) func(*mywire.ConnectConfig) {
+	return func(c *mywire.ConnectConfig) { c.User, c.Password, c.TLSMode = user, password, mode }
+}
+
+// Every plugin, with TLS on either side or none: who gets in direct gets in
+// through weir, and who does not does not.
+func TestRelayedLoginsByEachPlugin(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, server *lab.MySQL) {
+		plugins := accounts(t, server)
+		for _, toServer := range []mywire.TLSMode{mywire.TLSDisabled, mywire.TLSRequired} {
+			w := startFor(t, server, "", func(c *mysql.Config) {
+				c.MySQL.TLSMode, c.ClientTLS = toServer, serverTLS(t)
+			})
+			for _, plugin := range plugins {
+				for _, fromClient := range []mywire.TLSMode{mywire.TLSDisabled, mywire.TLSRequired} {
+					t.Run(fmt.Sprintf("%s/client %s/server %s", plugin, fromClient, toServer), func(t *testing.T) {
+						w := w.within(t)
+						for range 2 { // caching_sha2_password has another path once the server knows the password
+							c, err := w.tryDial(as(plugin, passwordOf(plugin), fromClient))
+							if plugin == mywire.PluginSHA256 && fromClient != toServer {
+								if code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "use TLS on both sides or none") {
+									t.Errorf("a password that travels in clear on one side: %v", err)
+								}
+								return
+							}
+							if err != nil {
+								t.Fatal(err)
+							}
+							if got := c.one("SELECT SUBSTRING_INDEX(USER(), '@', 1)"); got != plugin {
+								t.Errorf("user %s", got)
+							}
+						}
+						if _, err := w.tryDial(as(plugin, "wrong", fromClient)); code(err) != mywire.ErrAccessDenied {
+							t.Errorf("wrong password: %v", err)
+						}
+					})
+				}
+			}
+		}
+	})
+}
+
+// Users that weir checks itself, by what a server keeps of their passwords.
+func TestListedUsers(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, server *lab.MySQL) {
+		plugin := mywire.PluginNative
+		hash := mywire.NewNativeSecret(passwordOf(plugin))
+		const byQuery = "SELECT User, authentication_string FROM mysql.user WHERE User = ? LIMIT 1"
+		if server.Flavor() == lab.FlavorMySQL {
+			plugin = mywire.PluginSHA2
+			hash = mywire.NewSHA2Secret(passwordOf(plugin))
+		}
+		accounts(t, server)
+		list := func(text string) func(*mysql.Config) {
+			secret, err := mywire.ParseSecret(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func(c *mysql.Config) { c.Auth, c.Users = plugin, []mysql.User{{Name: plugin, Secret: secret}} }
+		}
+		for name, change := range map[string]func(*mysql.Config){
+			"password":       list(passwordOf(plugin)),
+			"hash":           list(hash),
+			"auth query":     func(c *mysql.Config) { c.Auth, c.AuthQuery = plugin, byQuery },
+			"query in relay": func(c *mysql.Config) { c.AuthQuery = byQuery },
+		} {
+			for _, mode := range []mywire.TLSMode{mywire.TLSDisabled, mywire.TLSRequired} {
+				t.Run(fmt.Sprintf("%s/%s", name, mode), func(t *testing.T) {
+					w := startFor(t, server, "", func(c *mysql.Config) {
+						c.ClientTLS = serverTLS(t)
+						change(c)
+					})
+					for range 2 {
+						c := w.dial(as(plugin, passwordOf(plugin), mode))
+						if got := c.one("SELECT SUBSTRING_INDEX(USER(), '@', 1)"); got != plugin {
+							t.Errorf("user %s", got)
+						}
+					}
+					for _, wrong := range []string{"wrong", ""} {
+						if _, err := w.tryDial(as(plugin, wrong, mode)); code(err) != mywire.ErrAccessDenied {
+							t.Errorf("password %q: %v", wrong, err)
+						}
+					}
+					if _, err := w.tryDial(as(`x' OR 1=1 -- `, "", mode)); code(err) != mywire.ErrAccessDenied {
+						t.Errorf("a user that nobody has: %v", err)
+					}
+				})
+			}
+		}
+	})
+}
+
+func TestTLSModesForClients(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		mode       mywire.TLSMode
+		plain, tls bool
+	}{
+		{mywire.TLSDisabled, true, false},
+		{mywire.TLSPreferred, true, true},
+		{mywire.TLSRequired, false, true},
+	} {
+		w := start(t, database(t), func(c *mysql.Config) { c.ClientTLS, c.ClientTLSMode = serverTLS(t), tt.mode })
+		if _, err := w.tryDial(as(bob, bobPassword, mywire.TLSDisabled)); (err == nil) != tt.plain {
+			t.Errorf("%s: without TLS: %v", tt.mode, err)
+		}
+		c, err := w.tryDial(as(bob, bobPassword, mywire.TLSRequired))
+		if (err == nil) != tt.tls {
+			t.Errorf("%s: with TLS: %v", tt.mode, err)
+		}
+		if err == nil {
+			if got := c.one("SELECT REPEAT('x', 100000)"); len(got) != 100000 {
+				t.Errorf("%s: %d bytes", tt.mode, len(got))
+			}
+		}
+	}
+}
+
+// foreignAddress is an address of this machine that is none of loopback: clients
+// who use it look as if they came from elsewhere.
+func foreignAddress(t *testing.T) string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLoopback() && ip.IP.To4() != nil {
+			return ip.IP.String()
+		}
+	}
+	t.Skip("this machine has no address but loopback")
+	return ""
+}
+
+// The server trusts weir's host, and over a Unix socket weir itself. Neither is
+// for clients from elsewhere to use.
+func TestTrustOfWeirIsNotLent(t *testing.T) {
+	t.Parallel()
+	host := foreignAddress(t)
+	server := server(t)
+	elsewhere := func(w *weir) func(*mywire.ConnectConfig) {
+		_, port, err := net.SplitHostPort(w.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(c *mywire.ConnectConfig) { c.Address = net.JoinHostPort(host, port) }
+	}
+	t.Run("account without a password", func(t *testing.T) {
+		w := start(t, "", func(c *mysql.Config) { c.Listen = "0.0.0.0:0" })
+		if _, err := w.tryDial(elsewhere(w)); code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "from another host") {
+			t.Errorf("root from elsewhere: %v", err)
+		}
+		both := func(c *mywire.ConnectConfig) {
+			elsewhere(w)(c)
+			as(bob, bobPassword, mywire.TLSDisabled)(c)
+		}
+		if got := w.dial(both).one("SELECT 1"); got != "1" {
+			t.Errorf("bob from elsewhere: %s", got)
+		}
+		if got := w.dial(nil).one("SELECT 1"); got != "1" {
+			t.Errorf("root from here: %s", got)
+		}
+	})
+	t.Run("Unix socket", func(t *testing.T) {
+		w := start(t, "", func(c *mysql.Config) { c.Listen, c.MySQL.Address = "0.0.0.0:0", server.Socket() })
+		for _, user := range []string{"root", bob} {
+			_, err := w.tryDial(func(c *mywire.ConnectConfig) {
+				elsewhere(w)(c)
+				as(user, bobPassword, mywire.TLSDisabled)(c)
+			})
+			if code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "from this machine only") {
+				t.Errorf("%s from elsewhere: %v", user, err)
+			}
+		}
+		if got := w.dial(as(bob, bobPassword, mywire.TLSDisabled)).one("SELECT 1"); got != "1" {
+			t.Errorf("bob from here: %s", got)
+		}
+	})
+}
+
+func TestTrustMode(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *mysql.Config) { c.Auth = mysql.AuthTrust })
+	if got := w.dial(as("root", "whatever", mywire.TLSDisabled)).one("SELECT 1"); got != "1" {
+		t.Errorf("root: %s", got)
+	}
+	// weir lets bob in, but has nothing to be bob with at the server.
+	if _, err := w.tryDial(as(bob, bobPassword, mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied {
+		t.Errorf("bob: %v", err)
+	}
+}
+
+// A user whose secret weir does not hold lives from the connections that logins
+// bring.
+func TestUserThatWeirCannotLogInAs(t *testing.T) {
+	t.Parallel()
+	w := start(t, "", func(c *mysql.Config) { c.ConnectPatience = 50 * time.Millisecond })
+	login := as(bob, bobPassword, mywire.TLSDisabled)
+	c := w.dial(login)
+	backend := func() (found int) {
+		for _, p := range w.snapshot().Pools {
+			if p.User == bob {
+				found += p.Backends
+			}
+		}
+		return found
+	}
+	if n := backend(); n != 1 {
+		t.Errorf("%d backends, want the one of the login", n)
+	}
+	sqlOn(t, server(t), "KILL CONNECTION USER "+bob)
+	eventually(t, "the backend is gone", func() bool { return backend() == 0 })
+	if _, err := c.Query(ctxFor(t), "SELECT 1"); err == nil || !strings.Contains(err.Error(), "nothing to log in with") {
+		t.Errorf("without a backend and without a secret: %v", err)
+	}
+	w.dial(login)
+	if got := c.one("SELECT 1"); got != "1" {
+		t.Errorf("with the backend of another login: %s", got)
+	}
+}
+
+// What weir learned of a password that is changed is forgotten, and learned anew.
+func TestChangedPassword(t *testing.T) {
+	t.Parallel()
+	server(t)
+	own := labtest.MariaDB(t, serverConfig())
+	sqlOn(t, own, "CREATE USER ann@'%'", "GRANT ALL ON *.* TO ann@'%'")
+	w := startFor(t, own, "", nil)
+	first := w.dial(as("ann", "", mywire.TLSDisabled)) // teaches weir that she has none
+	if got := first.one("SELECT 1"); got != "1" {
+		t.Fatal(got)
+	}
+	sqlOn(t, own, "SET PASSWORD FOR ann@'%' = PASSWORD('new')", "KILL CONNECTION USER ann")
+	if _, err := w.tryDial(as("ann", "", mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied {
+		t.Errorf("the old password: %v", err)
+	}
+	c := w.dial(as("ann", "new", mywire.TLSDisabled))
+	for _, c := range []*wire{c, first} {
+		eventually(t, "statements run again", func() bool {
+			_, err := c.Query(ctxFor(t), "SELECT 1")
+			return err == nil
+		})
+	}
+}
+
+func TestSetUsers(t *testing.T) {
+	t.Parallel()
+	listed := func(password string) []mysql.User {
+		secret, err := mywire.ParseSecret(password)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []mysql.User{{Name: bob, Secret: secret}}
+	}
+	w := start(t, "", func(c *mysql.Config) { c.Auth, c.Users = mywire.PluginNative, listed(bobPassword) })
+	before := w.dial(as(bob, bobPassword, mywire.TLSDisabled))
+	w.SetUsers(listed("another"))
+	if _, err := w.tryDial(as(bob, bobPassword, mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied {
+		t.Errorf("a password that is listed no more: %v", err)
+	}
+	w.SetUsers(nil)
+	if _, err := w.tryDial(as(bob, bobPassword, mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied {
+		t.Errorf("a user who is listed no more: %v", err)
+	}
+	if got := before.one("SELECT 1"); got != "1" {
+		t.Errorf("a session from before: %s", got)
+	}
+}
+
+func TestUnixSocketOfWeir(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	w := start(t, database(t), func(c *mysql.Config) {
+		c.Listen, c.ClientTLS, c.ClientTLSMode = socket, serverTLS(t), mywire.TLSRequired
+	})
+	c := w.dial(func(c *mywire.ConnectConfig) {
+		c.Address, c.User, c.Password, c.TLSConfig = socket, bob, bobPassword, &tls.Config{MinVersion: tls.VersionTLS12}
+	})
+	if got := c.one("SELECT 1"); got != "1" {
+		t.Errorf("over a Unix socket, which needs no TLS: %s", got)
+	}
+	if err := c.changeUser("root", "", w.db); err != nil {
+		t.Errorf("change of the user: %v", err)
+	}
+}

@@ -1,0 +1,257 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+)
+
+// running is a statement under way.
+type running struct {
+	err  error
+	rows [][]sql.NullString
+	done chan struct{}
+}
+
+// begin runs a query in the background.
+func (c *wire) begin(query string) *running {
+	r := &running{done: make(chan struct{})}
+	ctx := ctxFor(c.tb)
+	go func() {
+		defer close(r.done)
+		r.rows, r.err = c.Query(ctx, query)
+	}()
+	return r
+}
+
+func (r *running) wait() error {
+	<-r.done
+	return r.err
+}
+
+func (c *wire) id() string { return fmt.Sprint(c.Greeting.ConnectionID) }
+
+// onServer waits until the server runs so many statements like pattern.
+func onServer(t *testing.T, pattern string, want int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d statements like %s run", want, pattern), func() bool {
+		direct, err := mywire.Connect(ctxFor(t), mywire.ConnectConfig{Address: server(t).Addr(), User: "root", TLSMode: mywire.TLSDisabled})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer direct.Close()
+		rows, err := direct.Query(ctxFor(t), "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '"+pattern+"' AND id <> CONNECTION_ID()")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows[0][0].String == fmt.Sprint(want)
+	})
+}
+
+func TestKillQueryEndsARunningStatement(t *testing.T) {
+	t.Parallel()
+	for _, inTx := range []bool{false, true} {
+		w := start(t, database(t), nil)
+		victim, killer := w.dial(nil), w.dial(nil)
+		if inTx {
+			victim.must("BEGIN")
+		}
+		mark := fmt.Sprintf("SELECT SLEEP(%d) /* %s */", 600, w.db)
+		r := victim.begin(mark)
+		onServer(t, "%"+w.db+"%", 1)
+		killer.must("KILL QUERY " + victim.id())
+		if err := r.wait(); code(err) != mywire.ErrQueryInterrupted {
+			t.Errorf("in transaction %v: %v, want 1317", inTx, err)
+		}
+		if got := victim.one("SELECT @@in_transaction"); got != map[bool]string{false: "0", true: "1"}[inTx] {
+			t.Errorf("in transaction %v: %s after the KILL", inTx, got)
+		}
+		// Its connection is the victim's still, and nothing else is hit by it.
+		for range 20 {
+			if got := victim.one("SELECT 1") + killer.one("SELECT 2"); got != "12" {
+				t.Errorf("after the KILL: %s", got)
+			}
+		}
+		if n := w.snapshot().Cancels; n != 1 {
+			t.Errorf("%d KILLs counted", n)
+		}
+	}
+}
+
+func TestKillQueryOfWhatWaits(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int)"), func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 1, -1 })
+	holder, victim, killer := w.dial(nil), w.dial(nil), w.dial(nil)
+	holder.must("BEGIN")
+	r := victim.begin("INSERT INTO t VALUES (1)")
+	eventually(t, "the victim waits", func() bool { return w.pool().Waiting == 1 })
+	killer.must("KILL QUERY " + victim.id())
+	if err := r.wait(); code(err) != mywire.ErrQueryInterrupted {
+		t.Errorf("while it waited: %v, want 1317", err)
+	}
+	holder.must("COMMIT")
+	if got := victim.one("SELECT COUNT(*) FROM t"); got != "0" {
+		t.Errorf("%s rows of a statement that never ran", got)
+	}
+}
+
+// Reads of several clients share one connection. A KILL that is meant for one of
+// them is not felt by those behind it.
+func TestKillQueryInASharedPipeline(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int PRIMARY KEY)", "INSERT INTO t VALUES (1)", "CREATE TABLE u (a int PRIMARY KEY)", "INSERT INTO u VALUES (2)"),
+		func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 2, 1 })
+	victim, killer := w.dial(nil), w.dial(nil)
+	others := make([]*wire, 8)
+	for i := range others {
+		others[i] = w.dial(nil)
+	}
+	const read, other = "SELECT a FROM t WHERE a = 1", "SELECT a FROM u WHERE a = 2"
+	for before := w.pool().Reads; w.pool().Reads < before+2; {
+		victim.one(read)
+		others[0].one(other)
+	}
+	direct, err := mywire.Connect(ctxFor(t), mywire.ConnectConfig{Address: server(t).Addr(), User: "root", Database: w.db, TLSMode: mywire.TLSDisabled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	for range 5 {
+		if _, err := direct.Exec(ctxFor(t), "LOCK TABLES t WRITE"); err != nil {
+			t.Fatal(err)
+		}
+		r := victim.begin(read)
+		onServer(t, "%"+read+"%", 1)
+		var behind []*running
+		for _, c := range others {
+			behind = append(behind, c.begin(other))
+		}
+		killer.must("KILL QUERY " + victim.id())
+		if err := r.wait(); code(err) != mywire.ErrQueryInterrupted {
+			t.Errorf("victim: %v, want 1317", err)
+		}
+		for _, r := range behind {
+			if err := r.wait(); err != nil || len(r.rows) != 1 || r.rows[0][0].String != "2" {
+				t.Errorf("one of the others: %v, %v", r.rows, err)
+			}
+		}
+		if _, err := direct.Exec(ctxFor(t), "UNLOCK TABLES"); err != nil {
+			t.Fatal(err)
+		}
+		if got := victim.one(read); got != "1" {
+			t.Errorf("victim afterwards: %s", got)
+		}
+	}
+}
+
+func TestKillConnection(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int)"), nil)
+	killer := w.dial(nil)
+	gone := func(c *wire) {
+		t.Helper()
+		if _, payload, err := c.tryPacket(); err == nil && mywire.ErrorCode(payload) == mywire.ErrMariaConnectionKilled {
+			_, _, err = c.tryPacket()
+			if err != io.EOF {
+				t.Errorf("after the farewell: %v, want the end", err)
+			}
+		} else {
+			t.Errorf("packet %x, %v; want an error 1927", payload, err)
+		}
+	}
+	idle := w.dial(nil)
+	killer.must("KILL " + idle.id())
+	gone(idle)
+
+	inTx := w.dial(nil)
+	inTx.must("BEGIN")
+	inTx.must("INSERT INTO t VALUES (1)")
+	killer.must("KILL CONNECTION " + inTx.id())
+	gone(inTx)
+	eventually(t, "its transaction is rolled back", func() bool { return killer.one("SELECT COUNT(*) FROM t FOR UPDATE") == "0" })
+
+	active := w.dial(nil)
+	r := active.begin(fmt.Sprintf("SELECT SLEEP(600) /* %s */", w.db))
+	onServer(t, "%"+w.db+"%", 1)
+	killer.must("KILL " + active.id())
+	if err := r.wait(); err == nil {
+		t.Error("the statement of a killed connection ended well")
+	}
+	onServer(t, "%"+w.db+"%", 0)
+	eventually(t, "one client is left", func() bool { return w.snapshot().Clients == 1 })
+
+	if _, err := killer.Exec(ctxFor(t), "KILL "+killer.id()); code(err) != mywire.ErrMariaConnectionKilled {
+		t.Errorf("KILL of itself: %v", err)
+	}
+	eventually(t, "no client is left", func() bool { return w.snapshot().Clients == 0 })
+}
+
+func TestKillIsForOnesOwn(t *testing.T) {
+	t.Parallel()
+	w := start(t, "", nil)
+	asBob := as(bob, bobPassword, mywire.TLSDisabled)
+	root, one, two := w.dial(nil), w.dial(asBob), w.dial(asBob)
+	for _, c := range []struct {
+		by   *wire
+		what string
+		want uint16
+	}{
+		{one, "KILL QUERY " + root.id(), mywire.ErrKillDenied},
+		{one, "KILL " + root.id(), mywire.ErrKillDenied},
+		{one, "KILL 4000000000", mywire.ErrNoSuchThread},
+		{one, "KILL QUERY " + one.id(), mywire.ErrQueryInterrupted},
+		{one, "KILL QUERY " + two.id(), 0}, // idle
+		{root, "KILL QUERY " + two.id(), 0},
+		{root, "KILL 1999999999", mywire.ErrNoSuchThread}, // a number of the server's own
+	} {
+		if _, err := c.by.Exec(ctxFor(t), c.what); code(err) != c.want {
+			t.Errorf("%s: %v, want %d", c.what, err, c.want)
+		}
+	}
+	one.send(mywire.AppendProcessKill(nil, two.Greeting.ConnectionID))
+	if _, payload := one.packet(); !mywire.IsOK(payload) {
+		t.Errorf("COM_PROCESS_KILL: %x", payload)
+	}
+	for _, c := range []*wire{root, one} {
+		if got := c.one("SELECT 1"); got != "1" {
+			t.Errorf("a bystander: %s", got)
+		}
+	}
+}
+
+// Where weir cannot open a connection for a KILL, a free one carries it.
+func TestKillWithoutASecret(t *testing.T) {
+	t.Parallel()
+	w := start(t, "", nil)
+	asBob := as(bob, bobPassword, mywire.TLSDisabled)
+	victim, killer := w.dial(asBob), w.dial(asBob) // each brings a connection
+	const mark = "kill without a secret"
+	r := victim.begin("SELECT SLEEP(600) /* " + mark + " */")
+	onServer(t, "%"+mark+"%", 1)
+	killer.must("KILL QUERY " + victim.id())
+	if err := r.wait(); code(err) != mywire.ErrQueryInterrupted {
+		t.Errorf("victim: %v, want 1317", err)
+	}
+	// And where there is none, the killer hears of it.
+	blocked := []*running{victim.begin("SELECT SLEEP(600) /* " + mark + " */")}
+	onServer(t, "%"+mark+"%", 1)
+	third := w.dial(asBob)
+	eventually(t, "a third connection", func() bool { return third.one("SELECT 1") == "1" })
+	holders := []*wire{killer, third}
+	for _, c := range holders {
+		c.must("BEGIN")
+	}
+	if _, err := killer.Exec(ctxFor(t), "KILL QUERY "+victim.id()); code(err) != mywire.ErrUnknown {
+		t.Errorf("KILL without any connection for it: %v", err)
+	}
+	sqlOn(t, server(t), "KILL QUERY USER "+bob)
+	for _, r := range blocked {
+		if err := r.wait(); code(err) != mywire.ErrQueryInterrupted {
+			t.Errorf("victim: %v, want 1317", err)
+		}
+	}
+}

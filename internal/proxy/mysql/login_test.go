@@ -1,0 +1,361 @@
+package mysql_test
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+)
+
+func TestClientSeesTheServersOwnGreeting(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	direct, err := mywire.Connect(ctxFor(t), mywire.ConnectConfig{Address: server(t).Addr(), User: "root", TLSMode: mywire.TLSDisabled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	through := w.dial(nil)
+	if through.Greeting.Version != direct.Greeting.Version || through.Greeting.Charset != direct.Greeting.Charset ||
+		through.Greeting.Status != direct.Greeting.Status || through.Greeting.Plugin != direct.Greeting.Plugin {
+		t.Errorf("greeting\n%+v\nof the server\n%+v", through.Greeting, direct.Greeting)
+	}
+	never := mywire.CapCompress | mywire.CapZstd | mywire.CapLocalFiles | mywire.CapCacheMetadata | mywire.CapProgress | mywire.CapSSL
+	if extra := through.Greeting.Caps &^ direct.Greeting.Caps; extra != 0 || through.Greeting.Caps&never != 0 {
+		t.Errorf("capabilities %#x; the server has %#x", through.Greeting.Caps, direct.Greeting.Caps)
+	}
+	if through.Greeting.ConnectionID < 1<<31 {
+		t.Errorf("connection id %d could be one of the server's own", through.Greeting.ConnectionID)
+	}
+	if got := through.one("SELECT DATABASE()"); got != w.db {
+		t.Errorf("database %s, want %s", got, w.db)
+	}
+}
+
+// Clients with different capabilities get backends with the same ones.
+func TestBackendsHaveTheClientsCapabilities(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int PRIMARY KEY, b int)", "INSERT INTO t VALUES (1, 1)"), nil)
+	for _, found := range []bool{false, true} {
+		conn := w.connect(func(c *driver.Config) { c.ClientFoundRows = found })
+		res, err := conn.ExecContext(ctxFor(t), "UPDATE t SET b = 1 WHERE a = 1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := res.RowsAffected(); n != map[bool]int64{false: 0, true: 1}[found] {
+			t.Errorf("found rows %v: %d affected", found, n)
+		}
+	}
+	for _, caps := range []mywire.Caps{
+		mywire.CapTransactions | mywire.CapPluginAuth | mywire.CapMultiResults,
+		mywire.WantedCaps &^ mywire.CapDeprecateEOF,
+		mywire.WantedCaps &^ mywire.CapSessionTrack,
+		mywire.WantedCaps | mywire.CapFoundRows | mywire.CapExtendedMetadata,
+	} {
+		conn := w.dial(func(c *mywire.ConnectConfig) { c.Caps = caps })
+		if got := conn.one("SELECT b FROM t WHERE a = 1"); got != "1" {
+			t.Errorf("caps %#x: %s", caps, got)
+		}
+		_, err := conn.Query(ctxFor(t), "SELECT 1; SELECT 2")
+		if multi := caps.Has(mywire.CapMultiStatements); (err == nil) != multi {
+			t.Errorf("caps %#x: two statements: %v", caps, err)
+		}
+	}
+}
+
+func TestErrorsOfLoginAreTheServersOwn(t *testing.T) {
+	t.Parallel()
+	listed := func(c *mysql.Config) {
+		for name, password := range map[string]string{bob: bobPassword, eve: evePassword} {
+			secret, err := mywire.ParseSecret(password)
+			if err != nil {
+				t.Error(err)
+			}
+			c.Users = append(c.Users, mysql.User{Name: name, Secret: secret})
+		}
+	}
+	db := database(t)
+	for name, change := range map[string]func(*mysql.Config){"relay": nil, "listed": listed} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, db, change)
+			direct := &weir{Server: w.Server, tb: t, db: db}
+			for _, c := range []struct{ user, password, database string }{
+				{bob, bobPassword, db},
+				{bob, bobPassword, ""},
+				{bob, "wrong", db},
+				{bob, "", db},
+				{"nobody", "x", db},
+				{bob, bobPassword, "no_such_database"},
+				{eve, evePassword, db},
+				{eve, evePassword, ""},
+			} {
+				as := func(addr string) func(*mywire.ConnectConfig) {
+					return func(cfg *mywire.ConnectConfig) {
+						cfg.Address, cfg.User, cfg.Password, cfg.Database = addr, c.user, c.password, c.database
+					}
+				}
+				_, want := direct.tryDial(as(server(t).Addr()))
+				_, got := w.within(t).tryDial(as(w.Addr().String()))
+				if serverError(got) != serverError(want) {
+					t.Errorf("%s, password %q, database %q: %q, direct %q", c.user, c.password, c.database, serverError(got), serverError(want))
+				}
+			}
+		})
+	}
+}
+
+// serverError is the server's part of an error.
+func serverError(err error) string {
+	if err == nil {
+		return ""
+	}
+	if i := strings.Index(err.Error(), "ERROR "); i >= 0 {
+		return err.Error()[i:]
+	}
+	return err.Error()
+}
+
+func TestLoginLimits(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *mysql.Config) { c.MaxClients = 2 })
+	first, second := w.dial(nil), w.dial(nil)
+	if _, err := w.tryDial(nil); code(err) != mywire.ErrTooManyConnections {
+		t.Errorf("third client: %v, want 1040", err)
+	}
+	_ = first.Close()
+	eventually(t, "a place becomes free", func() bool {
+		conn, err := w.tryDial(nil)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	if got := second.one("SELECT 1"); got != "1" {
+		t.Errorf("second client: %s", got)
+	}
+	if snap := w.snapshot(); snap.LoginsRefused == 0 {
+		t.Error("refused logins are not counted")
+	}
+}
+
+// Who connects and goes without a word, as health checks do, is no trouble to
+// the server: it would block weir's host after max_connect_errors of them.
+func TestProbesDoNotReachTheServer(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	conn := w.dial(nil)
+	aborted := func() string {
+		rows, err := conn.Query(ctxFor(t), "SHOW GLOBAL STATUS LIKE 'Connections'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows[0][1].String
+	}
+	eventually(t, "other tests leave the server in peace", func() bool {
+		before := aborted()
+		for range 20 {
+			probe, err := net.Dial("tcp", w.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b [1]byte
+			if _, err := probe.Read(b[:]); err != nil {
+				t.Fatalf("no greeting: %v", err)
+			}
+			_ = probe.Close()
+		}
+		return aborted() == before
+	})
+	if snap := w.snapshot(); snap.LoginsFailed != 0 {
+		t.Errorf("%d logins failed", snap.LoginsFailed)
+	}
+}
+
+// A proxy that starts before its server says so to clients, and lets them in
+// when there is one.
+func TestServerComesLate(t *testing.T) {
+	t.Parallel()
+	server(t) // skips without one
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	_ = free.Close()
+	listed, err := mywire.ParseSecret(bobPassword)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := serverConfig()
+	cfg.Port = port
+	w := start(t, "", func(c *mysql.Config) {
+		c.MySQL.Address = fmt.Sprintf("127.0.0.1:%d", port)
+		c.Users = []mysql.User{{Name: bob, Secret: listed}}
+	})
+	if _, err := w.tryDial(nil); err == nil || !strings.Contains(err.Error(), "weir cannot reach the server") {
+		t.Errorf("login to a server that is not there: %v", err)
+	}
+	console := w.dial(func(c *mywire.ConnectConfig) { c.Database = "weir" })
+	if rows, err := console.Query(ctxFor(t), "SHOW POOLS"); err != nil || len(rows) != 0 {
+		t.Errorf("console: %v, %v", rows, err)
+	}
+	asBob := func(c *mywire.ConnectConfig) { c.User, c.Password = bob, bobPassword }
+	early := w.dial(asBob) // weir knows bob; his statements wait for the server
+
+	late := labtest.MariaDB(t, cfg)
+	if err := makeUsers(ctxFor(t), late); err != nil {
+		t.Fatal(err)
+	}
+	if got := early.one("SELECT 1"); got != "1" {
+		t.Errorf("client from before the server: %s", got)
+	}
+	if got := w.dial(asBob).Greeting.Version; !strings.Contains(got, "MariaDB") {
+		t.Errorf("version %s after the server was reached", got)
+	}
+}
+
+// The mariadb client works, over TCP and a Unix socket.
+func TestCommandLineClient(t *testing.T) {
+	t.Parallel()
+	program := server(t).Client()
+	if program == "" {
+		t.Skip("the server's command line client is not installed")
+	}
+	db := database(t, "CREATE TABLE t (a int)", "INSERT INTO t VALUES (42)")
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	for _, listen := range []string{"127.0.0.1:0", socket} {
+		w := start(t, db, func(c *mysql.Config) { c.Listen = listen })
+		args := []string{"--no-defaults", "--user=bob", "--password=" + bobPassword, "--skip-ssl", "--batch", "--skip-column-names"}
+		if host, port, err := net.SplitHostPort(w.Addr().String()); err == nil {
+			args = append(args, "--protocol=tcp", "--host="+host, "--port="+port)
+		} else {
+			args = append(args, "--socket="+socket)
+		}
+		out, err := exec.CommandContext(ctxFor(t), program, append(args, db, "-e", "SELECT a FROM t; SHOW TABLES; SELECT CONNECTION_ID() > 0")...).CombinedOutput()
+		if err != nil || string(out) != "42\nt\n1\n" {
+			t.Errorf("%s: %v\n%s", listen, err, out)
+		}
+	}
+}
+
+// changeUser sends a COM_CHANGE_USER and answers what the server asks then.
+func (c *wire) changeUser(user, password, database string) error {
+	c.tb.Helper()
+	c.send(mywire.AppendChangeUser(nil, c.Caps, &mywire.ChangeUser{
+		User: user, Database: database, Charset: mywire.CharsetUTF8MB4, Plugin: mywire.PluginNative,
+	}))
+	for {
+		seq, payload := c.packet()
+		switch {
+		case mywire.IsError(payload):
+			e, err := mywire.ParseError(payload)
+			if err != nil {
+				return err
+			}
+			return e
+		case mywire.IsOK(payload):
+			return nil
+		}
+		plugin, salt, err := mywire.ParseAuthSwitch(payload)
+		if err != nil || plugin != mywire.PluginNative {
+			c.tb.Fatalf("asked by %s: %v", plugin, err)
+		}
+		c.send(mywire.AppendPacket(nil, seq+1, nativeProof(password, salt)))
+	}
+}
+
+// nativeProof is what mysql_native_password answers.
+func nativeProof(password string, salt []byte) []byte {
+	if password == "" {
+		return nil
+	}
+	stage1 := sha1.Sum([]byte(password))
+	stage2 := sha1.Sum(stage1[:])
+	mask := sha1.Sum(append(bytes.Clone(salt), stage2[:]...))
+	for i := range mask {
+		mask[i] ^= stage1[i]
+	}
+	return mask[:]
+}
+
+func TestChangeUser(t *testing.T) {
+	t.Parallel()
+	listed, err := mywire.ParseSecret(bobPassword)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, other := database(t), database(t)
+	for name, change := range map[string]func(*mysql.Config){
+		"relay":  nil,
+		"listed": func(c *mysql.Config) { c.Users = []mysql.User{{Name: bob, Secret: listed}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, db, change)
+			c := w.dial(nil)
+			c.must("SET @kept = 1")
+			c.must("SET SESSION sql_mode = 'ANSI_QUOTES'")
+			c.must("BEGIN")
+			if err := c.changeUser(bob, bobPassword, other); err != nil {
+				t.Fatal(err)
+			}
+			for query, want := range map[string]string{
+				"SELECT CONCAT(SUBSTRING_INDEX(USER(), '@', 1), ' ', DATABASE())": bob + " " + other,
+				"SELECT @kept": "NULL",
+				"SELECT @@SESSION.sql_mode = @@GLOBAL.sql_mode": "1",
+				"SELECT @@in_transaction":                       "0",
+			} {
+				if got := c.one(query); got != want {
+					t.Errorf("%s: %s, want %s", query, got, want)
+				}
+			}
+			for range 3 { // back and forth
+				if err := c.changeUser("root", "", db); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.changeUser(bob, bobPassword, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := c.one("SELECT DATABASE()"); got != "NULL" {
+				t.Errorf("database %s, want none", got)
+			}
+			if n := w.snapshot().Clients; n != 1 {
+				t.Errorf("%d clients, want 1", n)
+			}
+			// As of the server: an error, and then the end.
+			if err := c.changeUser(bob, "wrong", ""); code(err) != mywire.ErrAccessDenied {
+				t.Errorf("wrong password: %v, want 1045", err)
+			}
+			if _, _, err := c.tryPacket(); err != io.EOF {
+				t.Errorf("after it: %v, want the end", err)
+			}
+			eventually(t, "the client is forgotten", func() bool { return w.snapshot().Clients == 0 })
+		})
+	}
+}
+
+// A client with TLS stays with it.
+func TestChangeUserOverTLS(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *mysql.Config) { c.ClientTLS = serverTLS(t) })
+	c := w.dial(func(c *mywire.ConnectConfig) { c.TLSMode = mywire.TLSRequired })
+	for range 3 {
+		if err := c.changeUser(bob, bobPassword, w.db); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.one("SELECT SUBSTRING_INDEX(USER(), '@', 1)"); got != bob {
+			t.Errorf("user %s", got)
+		}
+	}
+}

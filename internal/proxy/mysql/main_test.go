@@ -1,0 +1,422 @@
+package mysql_test
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// patience bounds every wait for something that must happen. It only keeps a
+// hang from eating the whole run; nothing is expected to come near it.
+const patience = 60 * time.Second
+
+// shared is the server of most tests; each has a database of its own in it.
+var shared struct {
+	server *lab.MySQL
+	err    error // why there is none
+	serial atomic.Int64
+}
+
+// TestMain runs the tests against one real server and then checks that they
+// left neither goroutines nor file descriptors behind.
+func TestMain(m *testing.M) {
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	shared.server, shared.err = lab.StartMariaDB(ctx, serverConfig())
+	if shared.err == nil {
+		shared.err = makeUsers(ctx, shared.server)
+	}
+	goroutines, files := runtime.NumGoroutine(), openFiles()
+	code := m.Run()
+	if err := settleTo(goroutines, files); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if shared.server != nil {
+		stopCtx, stop := context.WithTimeout(context.Background(), time.Minute)
+		defer stop()
+		if err := shared.server.Stop(stopCtx); err != nil {
+			fmt.Fprintln(os.Stderr, "stop server:", err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// serverConfig is a server that does not flush, because the machine does not
+// crash in these tests.
+func serverConfig() lab.MySQLConfig {
+	return lab.MySQLConfig{Durability: lab.Fast, BufferPool: "32M", TLS: lab.TLSOptional}
+}
+
+// The accounts that tests log in as beside root, who has no password.
+const (
+	bob         = "bob"
+	bobPassword = "bob's secret"
+	eve         = "eve" // may read tables of "open" databases only, of which there are none
+	evePassword = "eve's secret"
+)
+
+func makeUsers(ctx context.Context, server *lab.MySQL) error {
+	if err := server.CreateUser(ctx, lab.MySQLUser{Name: bob, Password: bobPassword}); err != nil {
+		return err
+	}
+	return server.Exec(ctx, "CREATE USER eve@'%' IDENTIFIED BY '"+strings.ReplaceAll(evePassword, "'", "''")+"'",
+		"GRANT SELECT ON `open%`.* TO eve@'%'")
+}
+
+func openFiles() int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}
+
+// settleTo waits until the process is back at the given numbers: connections
+// that the tests closed take a moment to end.
+func settleTo(goroutines, files int) error {
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		g, f := runtime.NumGoroutine(), openFiles()
+		if g <= goroutines && f <= files {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			var b strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
+			return fmt.Errorf("leak: %d goroutines and %d files before the tests, %d and %d after them\n%s", goroutines, files, g, f, b.String())
+		}
+		time.Sleep(5 * time.Millisecond) // between polls
+	}
+}
+
+// server returns the shared server.
+func server(tb testing.TB) *lab.MySQL {
+	tb.Helper()
+	switch {
+	case shared.err == nil:
+	case lab.NotInstalled(shared.err) && os.Getenv("CI") != "true":
+		tb.Skip(shared.err)
+	default:
+		tb.Fatal(shared.err)
+	}
+	return shared.server
+}
+
+// database makes a database for tb and returns its name. setup is run in it.
+func database(tb testing.TB, setup ...string) string {
+	tb.Helper()
+	return databaseOn(tb, server(tb), setup...)
+}
+
+func databaseOn(tb testing.TB, server *lab.MySQL, setup ...string) string {
+	tb.Helper()
+	name := fmt.Sprintf("t%d", shared.serial.Add(1))
+	sqlOn(tb, server, "CREATE DATABASE "+name)
+	tb.Cleanup(func() {
+		select {
+		case <-server.Done():
+		default:
+			sqlOn(tb, server, "DROP DATABASE "+name)
+		}
+	})
+	if len(setup) > 0 {
+		sqlOn(tb, server, append([]string{"USE " + name}, setup...)...)
+	}
+	return name
+}
+
+// sqlOn runs texts as root on a connection of their own, past weir.
+func sqlOn(tb testing.TB, server *lab.MySQL, texts ...string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := server.Exec(ctx, texts...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// serverTLS is a certificate with which weir can receive clients: the shared
+// server's own.
+func serverTLS(tb testing.TB) *tls.Config {
+	tb.Helper()
+	files := server(tb).ServerCert()
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+}
+
+// A weir is a running proxy.
+type weir struct {
+	*mysql.Server
+	tb   testing.TB
+	db   string
+	stop func() error // ends it and waits; idempotent
+}
+
+// start runs a proxy in front of the shared server for the length of tb. Its
+// clients use database db.
+func start(tb testing.TB, db string, change func(*mysql.Config)) *weir {
+	tb.Helper()
+	return startFor(tb, server(tb), db, change)
+}
+
+func startFor(tb testing.TB, server *lab.MySQL, db string, change func(*mysql.Config)) *weir {
+	tb.Helper()
+	cfg := mysql.Config{
+		MySQL:  mywire.ConnectConfig{Address: server.Addr(), User: server.User(), Password: server.Password(), TLSMode: mywire.TLSDisabled},
+		Listen: "127.0.0.1:0",
+		Options: session.Options{
+			PoolSize: 8, Loops: 1,
+			QueueTimeout: patience, DrainTimeout: time.Second,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		},
+	}
+	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
+		cfg.Log = slog.New(slog.NewTextHandler(testLog{tb}, nil))
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := mysql.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	w := &weir{Server: s, tb: tb, db: db}
+	var result error
+	done := false
+	w.stop = func() error {
+		if done {
+			return result
+		}
+		done = true
+		cancel()
+		select {
+		case result = <-ended:
+		case <-time.After(patience):
+			result = fmt.Errorf("the proxy did not end within %s", patience)
+		}
+		return result
+	}
+	tb.Cleanup(func() {
+		if err := w.stop(); err != nil {
+			tb.Errorf("proxy: %v", err)
+		}
+	})
+	return w
+}
+
+// testLog writes a proxy's log to its test. A proxy ends within its test.
+type testLog struct{ tb testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.tb.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}
+
+// within is w for a subtest.
+func (w *weir) within(tb testing.TB) *weir {
+	sub := *w
+	sub.tb = tb
+	return &sub
+}
+
+// open returns a handle of go-sql-driver on an address, as root unless change
+// says otherwise; it is closed with tb.
+func open(tb testing.TB, addr, db string, change func(*driver.Config)) *sql.DB {
+	tb.Helper()
+	cfg := driver.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = "root", "tcp", addr, db
+	cfg.Logger = &driver.NopLogger{} // every error is returned as well
+	if change != nil {
+		change(cfg)
+	}
+	connector, err := driver.NewConnector(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	handle := sql.OpenDB(connector)
+	tb.Cleanup(func() { _ = handle.Close() })
+	return handle
+}
+
+// connect opens one session of go-sql-driver through w, as root, that is closed
+// with tb.
+func (w *weir) connect(change func(*driver.Config)) *sql.Conn {
+	w.tb.Helper()
+	conn, err := open(w.tb, w.Addr().String(), w.db, change).Conn(ctxFor(w.tb))
+	if err != nil {
+		w.tb.Fatalf("connect: %v", err)
+	}
+	w.tb.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// A wire is a client that speaks the protocol itself.
+type wire struct {
+	*mywire.Server
+	tb testing.TB
+}
+
+// dial logs in through w, as root unless change says otherwise. The connection
+// is closed with tb.
+func (w *weir) dial(change func(*mywire.ConnectConfig)) *wire {
+	w.tb.Helper()
+	conn, err := w.tryDial(change)
+	if err != nil {
+		w.tb.Fatalf("dial: %v", err)
+	}
+	return conn
+}
+
+func (w *weir) tryDial(change func(*mywire.ConnectConfig)) (*wire, error) {
+	w.tb.Helper()
+	cfg := mywire.ConnectConfig{Address: w.Addr().String(), User: "root", Database: w.db, TLSMode: mywire.TLSDisabled, Timeout: patience}
+	if change != nil {
+		change(&cfg)
+	}
+	conn, err := mywire.Connect(ctxFor(w.tb), cfg)
+	if err != nil {
+		return nil, err
+	}
+	w.tb.Cleanup(func() { _ = conn.Close() })
+	if err := conn.Conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	return &wire{Server: conn, tb: w.tb}, nil
+}
+
+// one runs a query and returns its single value, "NULL" for that.
+func (c *wire) one(query string) string {
+	c.tb.Helper()
+	rows, err := c.Query(ctxFor(c.tb), query)
+	if err != nil {
+		c.tb.Fatalf("%s: %v", query, err)
+	}
+	if len(rows) != 1 || len(rows[0]) != 1 {
+		c.tb.Fatalf("%s: %v, want one value", query, rows)
+	}
+	if v := rows[0][0]; v.Valid {
+		return v.String
+	}
+	return "NULL"
+}
+
+// must runs a statement that has to succeed.
+func (c *wire) must(statement string) mywire.OK {
+	c.tb.Helper()
+	ok, err := c.Exec(ctxFor(c.tb), statement)
+	if err != nil {
+		c.tb.Fatalf("%s: %v", statement, err)
+	}
+	return ok
+}
+
+// send writes packets as they are.
+func (c *wire) send(p []byte) {
+	c.tb.Helper()
+	if _, err := c.Conn.Write(p); err != nil {
+		c.tb.Fatalf("send: %v", err)
+	}
+}
+
+// packet reads the next packet.
+func (c *wire) packet() (seq byte, payload []byte) {
+	c.tb.Helper()
+	seq, payload, err := c.tryPacket()
+	if err != nil {
+		c.tb.Fatalf("read packet: %v", err)
+	}
+	return seq, payload
+}
+
+func (c *wire) tryPacket() (seq byte, payload []byte, err error) {
+	var head [mywire.HeaderLen]byte
+	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n, seq, _ := mywire.Peek(head[:])
+	payload = make([]byte, n)
+	_, err = io.ReadFull(c.Conn, payload)
+	return seq, payload, err
+}
+
+// snapshot is the proxy's state now.
+func (w *weir) snapshot() sight.Snapshot {
+	w.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	snap, err := w.Snapshot(ctx)
+	if err != nil {
+		w.tb.Fatalf("snapshot: %v", err)
+	}
+	return snap
+}
+
+// pool is the state of the pools of w's database and root.
+func (w *weir) pool() sight.PoolStatus {
+	w.tb.Helper()
+	for _, p := range w.snapshot().Pools {
+		if p.Database == w.db && p.User == "root" {
+			return p
+		}
+	}
+	return sight.PoolStatus{}
+}
+
+// eventually polls a condition until it holds.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			tb.Fatalf("this never came true: %s", what)
+		}
+		time.Sleep(2 * time.Millisecond) // between polls
+	}
+}
+
+// ctxFor bounds everything that a test does with its connections.
+func ctxFor(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+// code is the number of the server's error that err is, 0 for none.
+func code(err error) uint16 {
+	if e := (*driver.MySQLError)(nil); errors.As(err, &e) {
+		return e.Number
+	}
+	return mywire.CodeOf(err)
+}
