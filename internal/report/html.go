@@ -22,6 +22,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"chartID":      chartID,
 	"tableID":      tableID,
 	"cautionsLast": cautionsLast,
+	"turned":       Table.turned,
 	"withPlaces":   func(p map[string]place, f []Finding) linkedFindings { return linkedFindings{p, f} },
 }).Parse(pageText))
 

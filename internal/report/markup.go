@@ -31,7 +31,7 @@ func writeMarkdown(w io.Writer, d *Doc) error {
 			b.WriteString("\n" + mdText(p) + "\n")
 		}
 		for _, t := range s.Tables {
-			b.table(t)
+			b.table(t.turned())
 		}
 		for _, c := range s.Charts {
 			if !c.Tabled {

@@ -33,7 +33,7 @@ func writeText(w io.Writer, d *Doc) error {
 		}
 		for _, t := range s.Tables {
 			b.WriteString("\n")
-			textTable(&b, t)
+			textTable(&b, t.turned())
 		}
 		for _, c := range s.Charts {
 			if !c.Tabled {

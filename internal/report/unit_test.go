@@ -199,3 +199,32 @@ func TestAnchorsAreThoseOfGitHub(t *testing.T) {
 		}
 	}
 }
+
+func TestWideTablesAreTurned(t *testing.T) {
+	wide := Table{Title: "t", Columns: []Column{{Name: "case"}}, Note: "n"}
+	for _, name := range strings.Fields("a b c d e f g h i j k") {
+		wide.Columns = append(wide.Columns, Column{Name: name, Unit: "ms", Numeric: true})
+	}
+	for _, name := range []string{"direct", "weir"} {
+		row := Cells(name)
+		for i := range wide.Columns[1:] {
+			row = append(row, Cell{Text: name[:1] + wide.Columns[i+1].Name, Strong: i == 3})
+		}
+		wide.Rows = append(wide.Rows, row)
+	}
+	got := wide.turned()
+	if len(got.Columns) != 4 || len(got.Rows) != 11 || got.Title != "t" || got.Note != "n" {
+		t.Fatalf("%d columns, %d rows: %+v", len(got.Columns), len(got.Rows), got)
+	}
+	if want := []Cell{{Text: "d"}, {Text: "ms"}, {Text: "dd", Strong: true}, {Text: "wd", Strong: true}}; !slices.Equal(got.Rows[3], want) {
+		t.Errorf("fourth row %v, want %v", got.Rows[3], want)
+	}
+	if !got.Columns[2].Numeric || got.Columns[0].Numeric || got.Columns[1].Numeric {
+		t.Errorf("numbers are not where they were: %+v", got.Columns)
+	}
+	for name, table := range map[string]Table{"narrow": {Columns: wide.Columns[:10], Rows: [][]Cell{wide.Rows[0][:10]}}, "long": {Columns: wide.Columns, Rows: slices.Repeat(wide.Rows, 6)}} {
+		if got := table.turned(); len(got.Columns) != len(table.Columns) {
+			t.Errorf("a %s table was turned", name)
+		}
+	}
+}
