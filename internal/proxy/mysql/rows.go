@@ -1,7 +1,7 @@
 package mysql
 
 import (
-	"math/bits"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,7 +16,8 @@ type rowsPlan struct {
 	mode   myscan.Mode
 	st     *stmt // prepared form; nil for texts
 	insert myscan.InsertShape
-	bySize [9]*stmt // multi-row statements of 2^i rows
+	bySize map[int]*stmt // prepared statements by number of rows
+	exact  int           // up to so many rows each number has a statement of its own
 }
 
 // A group is the members of one multi-row statement.
@@ -29,8 +30,19 @@ type group struct {
 }
 
 func newRowsPlan(p *pool, st *stmt) *rowsPlan {
-	return &rowsPlan{p: p, st: st, insert: st.insert}
+	// The statements of 1 to e rows have e*e/2 rows together.
+	exact := int(math.Sqrt(2 * planParameters / float64(st.params)))
+	return &rowsPlan{p: p, st: st, insert: st.insert, bySize: make(map[int]*stmt), exact: min(max(exact, minRows), maxExact)}
 }
+
+const (
+	// planParameters bounds the parameters of the statements of one plan that a
+	// backend keeps prepared, but for the longest ones. The server needs some 300
+	// bytes for each.
+	planParameters = 8192
+	// maxExact bounds their number.
+	maxExact = 64
+)
 
 func newTextPlan(p *pool, sql string, mode myscan.Mode) *rowsPlan {
 	ins, _ := myscan.Insert(strings.Clone(sql), mode)
@@ -46,17 +58,20 @@ func (r *rowsPlan) has(st *stmt) bool {
 	return false
 }
 
-// statement is the multi-row statement of 2^i rows.
-func (r *rowsPlan) statement(i int) *stmt {
-	if r.bySize[i] == nil {
-		r.bySize[i] = &stmt{sql: string(r.insert.AppendMulti(nil, 1<<i)), set: r.st.set, shape: r.st.shape, private: true}
+// statement is the multi-row statement of n rows.
+func (r *rowsPlan) statement(n int) *stmt {
+	st := r.bySize[n]
+	if st == nil {
+		st = &stmt{sql: string(r.insert.AppendMulti(nil, n)), set: r.st.set, shape: r.st.shape, private: true}
+		r.bySize[n] = st
 	}
-	return r.bySize[i]
+	return st
 }
 
 // gather makes multi-row units of a group's members. Texts make statements of
-// any size up to the limit; prepared ones come in powers of two, so that each
-// backend has to prepare few.
+// any size up to the limit. Prepared ones do so up to some size, and come in
+// multiples of that beyond it, so that each backend has to prepare few, and a
+// group makes one statement or two.
 func (r *rowsPlan) gather(ln *lane, units []*unit) []*unit {
 	var out []*unit
 	limit := ln.limit
@@ -65,8 +80,8 @@ func (r *rowsPlan) gather(ln *lane, units []*unit) []*unit {
 	}
 	for len(units) > 0 {
 		n := min(len(units), max(1, limit))
-		if r.st != nil {
-			n = 1 << (bits.Len(uint(n)) - 1)
+		if r.st != nil && n > r.exact {
+			n -= n % r.exact
 		}
 		if n == 1 {
 			out = append(out, units[0])
@@ -76,7 +91,7 @@ func (r *rowsPlan) gather(ln *lane, units []*unit) []*unit {
 		u := ln.p.l.newUnit(unitRows, mywire.ComQuery)
 		u.grp = &group{ln: ln, units: append([]*unit(nil), units[:n]...)}
 		if r.st != nil {
-			u.cmd, u.st = mywire.ComStmtExecute, r.statement(bits.Len(uint(n))-1)
+			u.cmd, u.st = mywire.ComStmtExecute, r.statement(n)
 		}
 		u.park = true
 		out = append(out, u)
