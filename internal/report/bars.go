@@ -29,18 +29,23 @@ func (c *Chart) barMargin() float64 {
 	return m
 }
 
-// twoLines breaks a name at a space so that it fits in one or two lines.
+// twoLines breaks a name at a space, into lines as equal as can be, unless it fits
+// in one. It returns false when two lines do not hold it either.
 func twoLines(name string, room float64) ([]string, bool) {
 	if textWidth(name) <= room {
 		return []string{name}, true
 	}
-	for i := len(name) - 1; i > 0; i-- {
-		if name[i] == ' ' && textWidth(name[:i]) <= room {
-			rest := strings.TrimSpace(name[i:])
-			return []string{name[:i], rest}, textWidth(rest) <= room
+	var best []string
+	for i, r := range name {
+		if r != ' ' || i == 0 {
+			continue
+		}
+		lines := []string{name[:i], strings.TrimSpace(name[i:])}
+		if best == nil || widest(lines) < widest(best) {
+			best = lines
 		}
 	}
-	return nil, false
+	return best, best != nil && widest(best) <= room
 }
 
 // valueRange returns the lowest and the highest value of all points and their

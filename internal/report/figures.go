@@ -130,7 +130,7 @@ func (c *Chart) sums() []float64 {
 
 // heatTable keeps rows and columns as they are drawn.
 func (c *Chart) heatTable(t *Table) {
-	t.Columns = append(t.Columns, Column{})
+	t.Columns = append(t.Columns, Column{Name: c.SeriesLabel})
 	for _, name := range c.Categories {
 		t.Columns = append(t.Columns, Column{Name: name, Numeric: true})
 	}

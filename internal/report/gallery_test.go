@@ -222,7 +222,7 @@ func galleryHeat() []Chart {
 		pools = append(pools, fmt.Sprint(1<<j))
 	}
 	return []Chart{
-		{Title: "Workers and pool", Kind: Heat, XLabel: "connections in the pool", YLabel: "operations per second", Unit: "/s", Categories: pools, Series: grid(8, 7, "%d workers", func(i, j int) Point {
+		{Title: "Workers and pool", Kind: Heat, XLabel: "connections in the pool", SeriesLabel: "load", YLabel: "operations per second", Unit: "/s", Categories: pools, Series: grid(8, 7, "%d workers", func(i, j int) Point {
 			if j > i {
 				return Point{None: true}
 			}

@@ -15,7 +15,7 @@ func drawHeat(b *canvas, c *Chart) float64 {
 	colour := c.shadeOf()
 	top := heatLegend(b, c)
 	rows, columns := float64(len(c.Series)), float64(len(c.Categories))
-	left := min(widest(names)+2, mostLabel) + 12
+	left := min(widest(append(names, c.SeriesLabel))+2, mostLabel) + 12
 	if c.XLabel != "" {
 		top += 16
 	}
@@ -25,6 +25,9 @@ func drawHeat(b *canvas, c *Chart) float64 {
 	in := area{left, left + width*columns, top + 4, top + 4 + high*rows}
 	if c.XLabel != "" {
 		b.label("soft", "start", in.left, top-heatNameLine*float64(heatNameRows(c, width))-3, chartWidth-in.left, c.XLabel)
+	}
+	if c.SeriesLabel != "" {
+		b.label("soft", "end", in.left-8, in.top-7, in.left-10, c.SeriesLabel)
 	}
 	heatNames(b, c, in, width)
 	rowEvery := math.Ceil(14 / high)

@@ -53,6 +53,8 @@ type Chart struct {
 	// is drawn.
 	XLabel string `json:"x_label,omitempty"`
 	YLabel string `json:"y_label,omitempty"`
+	// SeriesLabel says what the series are, above the rows of Heat.
+	SeriesLabel string `json:"series_label,omitempty"`
 	// Unit is that of the values and is written behind them. Times (ns, us, ms, s)
 	// and bytes (B, kB, MB, GB, TB) are written in the unit that suits their size.
 	Unit string `json:"unit,omitempty"`
