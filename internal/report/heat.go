@@ -40,6 +40,9 @@ func drawHeat(b *canvas, c *Chart) float64 {
 			x := in.left + width*float64(j)
 			title := fmt.Sprintf("%s, %s: %s", s.Name, c.Categories[j], c.describe(p))
 			if p.None {
+				if gap(width)+gap(high) < 2 {
+					continue // frames around small cells would be all that is seen
+				}
 				b.rect("void", x, y, max(width-gap(width), 0.5), high-gap(high), fmt.Sprintf("%s, %s: not measured", s.Name, c.Categories[j]))
 				continue
 			}

@@ -268,15 +268,18 @@ func layMarks(c *Chart) []laidMark {
 
 // positionMarks draws the marks on the horizontal axis, with their labels above.
 func positionMarks(b *canvas, c *Chart, x *scale, in area) {
-	for _, m := range layMarks(c) {
-		at, to := x.at(m.At), x.at(max(m.To, m.At))
-		up := in.top - 5 - markRow*float64(m.row)
-		middle := (at + to) / 2
-		spanOrLine(b, m.Mark, at, to, in)
+	laid := layMarks(c)
+	up := func(m laidMark) float64 { return in.top - 5 - markRow*float64(m.row) }
+	for _, m := range laid {
+		at := x.at(m.At)
+		spanOrLine(b, m.Mark, at, x.at(max(m.To, m.At)), in)
 		if m.row > 0 && m.To == 0 {
-			b.line("event", at, up+3, at, in.top)
+			b.line("event", at, up(m)+3, at, in.top)
 		}
+	}
+	for _, m := range laid { // over the lines, which may pass them
+		middle := (x.at(m.At) + x.at(max(m.To, m.At))) / 2
 		anchor := anchorWithin(middle, m.Label, in)
-		b.label("soft mark", anchor, middle, up, chartWidth-in.left, m.Label)
+		b.label("soft mark", anchor, middle, up(m), chartWidth-in.left, m.Label)
 	}
 }
