@@ -237,6 +237,28 @@ func TestAcceptDemandsTLS(t *testing.T) {
 	}
 }
 
+// A config that is replaced while weir runs demands what the first one did.
+func TestAcceptDemandsCertificatesByLaterConfigs(t *testing.T) {
+	a := newAuthority(t)
+	first := &tls.Config{Certificates: []tls.Certificate{a.issue("localhost")}, ClientCAs: a.pool()}
+	later := first.Clone()
+	first.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return later, nil }
+	d := (&door{
+		cfg:     AcceptConfig{TLS: first, TLSMode: TLSVerifyCA},
+		secrets: map[string]Secret{"ann": mustSecret(t, "pw")},
+	}).open(t, "tcp")
+	cfg := ConnectConfig{Address: d.addr, User: "ann", Password: "pw", TLSMode: TLSVerifyIdentity, TLSConfig: &tls.Config{RootCAs: a.pool()}}
+	if _, err := Connect(t.Context(), cfg); err == nil {
+		t.Error("logged in without a certificate")
+	}
+	cfg.TLSConfig.Certificates = []tls.Certificate{a.issue("anybody")}
+	c, err := Connect(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+}
+
 func TestAcceptTakesClearPasswordsOverTLSOnly(t *testing.T) {
 	cert := newAuthority(t).issue("localhost")
 	d := (&door{

@@ -78,8 +78,18 @@ func clientConfig(base *tls.Config, mode TLSMode, host string) *tls.Config {
 }
 
 // serverConfig derives from base the config with which weir receives clients.
+// One that base comes up with for a client has to demand the same.
 func serverConfig(base *tls.Config, mode TLSMode) *tls.Config {
 	c := base.Clone()
+	if base.GetConfigForClient != nil {
+		c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			other, err := base.GetConfigForClient(hello)
+			if other == nil || err != nil {
+				return nil, err
+			}
+			return serverConfig(other, mode), nil
+		}
+	}
 	if mode.verifies() {
 		c.ClientAuth = tls.RequireAndVerifyClientCert
 	} else if c.ClientCAs != nil && c.ClientAuth == tls.NoClientCert {
