@@ -90,7 +90,7 @@ func Run(ctx context.Context, c Config) (_ *bench.Result, err error) {
 	e := bench.Experiment{
 		Description: bench.Description{
 			Name: "aa-" + c.Workload, Title: "The same twice: " + find(c.Workload).About, Loop: "closed",
-			Rounds: c.Pairs, Warmup: max(3, int(time.Second/c.Slice)/2), Baseline: SideA, Shuffle: true,
+			Rounds: c.Pairs, Warmup: min(max(3, int(500*time.Millisecond/c.Slice)), 10), Baseline: SideA, Shuffle: true,
 			Factors: map[string]string{"workload": c.Workload, "workers": strconv.Itoa(c.Workers), "slice": c.Slice.String()},
 		},
 		Sides: []bench.Side{

@@ -19,7 +19,7 @@ func TestEachWorkloadIsMeasuredTwice(t *testing.T) {
 	for _, w := range Workloads() {
 		t.Run(w.Name, func(t *testing.T) {
 			c := short(w.Name)
-			c.Workers, c.Dir, c.Slice = 2, t.TempDir(), 50*time.Millisecond
+			c.Workers, c.Dir = 2, t.TempDir()
 			r, err := Run(t.Context(), c)
 			var missing *lab.NotInstalledError
 			if errors.As(err, &missing) {

@@ -1,0 +1,139 @@
+// Package doctor finds out what a machine allows to measure, tool by tool. It
+// tries each of them instead of asking whether it is installed: a profiler that
+// is there and not permitted, or a counter that a hypervisor does not pass on, is
+// what makes measurements fail.
+//
+// It changes nothing. What it starts ends at once, and what it needs a network
+// for gets a network of its own.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// State is what a check found.
+type State string
+
+// The states of a check. Limited works, with what Detail says.
+const (
+	Yes     State = "yes"
+	Limited State = "limited"
+	No      State = "no"
+)
+
+// Check is one thing that a machine allows or not.
+type Check struct {
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// Detail is what was found, with figures where there are any.
+	Detail string `json:"detail"`
+	// For says what needs it.
+	For string `json:"for"`
+	// Hint is what to do about it, if anything can be done.
+	Hint string `json:"hint,omitempty"`
+}
+
+// Config is one examination.
+type Config struct {
+	// Dir is the directory whose disk is measured. Default: the temporary one.
+	Dir string
+	// Root is where /proc and /sys are. Default: "/". Tests have others.
+	Root string
+	// Patience is how long a single tool may take. Default: 5 s.
+	Patience time.Duration
+}
+
+// Examine makes all checks, in an order that reads well. It takes about a second.
+// When ctx ends, the checks that were made so far are returned with its error.
+func Examine(ctx context.Context, c Config) ([]Check, error) {
+	if c.Dir == "" {
+		c.Dir = os.TempDir()
+	}
+	if c.Root == "" {
+		c.Root = "/"
+	}
+	if c.Patience == 0 {
+		c.Patience = 5 * time.Second
+	}
+	e := &examiner{Config: c}
+	var out []Check
+	for _, f := range []func(context.Context) Check{
+		e.processors, e.memory, e.quota, e.clock, e.timer, e.loopback, e.disk, e.openFiles,
+		e.pressure, e.processCounters, e.arrivalTimes,
+		e.softwareEvents, e.hardwareEvents, e.tracepoints, e.kprobes, e.typeInformation, e.programs,
+		e.perf, e.strace, e.bpftrace, e.namespaces, e.netem,
+	} {
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		out = append(out, f(ctx))
+	}
+	return out, nil
+}
+
+// examiner makes the checks.
+type examiner struct{ Config }
+
+// read returns a file below the root, without the space around its content.
+func (e *examiner) read(path string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(e.Root, path))
+	return strings.TrimSpace(string(b)), err
+}
+
+func (e *examiner) exists(path string) bool {
+	_, err := os.Stat(filepath.Join(e.Root, path))
+	return err == nil
+}
+
+// command runs a tool and returns the last line that it printed, on whatever
+// channel.
+func (e *examiner) command(ctx context.Context, prepare func(*exec.Cmd), name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Second
+	if prepare != nil {
+		prepare(cmd)
+	}
+	b, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("no end within %v", e.Patience)
+	}
+	return lastLine(string(b)), err
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
+
+// missing is the check of a tool that is not installed.
+func missing(c Check, err error, hint string) (Check, bool) {
+	if !errors.Is(err, exec.ErrNotFound) {
+		return c, false
+	}
+	c.State, c.Detail, c.Hint = No, "not installed", hint
+	return c, true
+}
+
+// permitted turns the error of a system call into words for an operator.
+func permitted(err error) string {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return "not permitted"
+	case err == nil:
+		return "permitted"
+	default:
+		return err.Error()
+	}
+}
+
+// micros writes nanoseconds as microseconds.
+func micros(ns int64) string { return fmt.Sprintf("%.3g us", float64(ns)/1e3) }
