@@ -135,10 +135,11 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		return
 	}
 	ok := a.OK()
-	if ok.Status&mywire.StatusSessionState != 0 && len(ok.State) > 0 {
-		u.tracked = true
-		b.track(u, ok.State)
-		b.reword(u, &ok)
+	if ok.Status&mywire.StatusSessionState != 0 {
+		if len(ok.State) > 0 {
+			b.track(u, ok.State)
+		}
+		b.reword(u, &ok) // an EOF has the flag alone
 	}
 	ok.Info, ok.State = nil, nil
 	u.ok, u.rows = ok, a.Rows()
@@ -162,7 +163,7 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 	at := len(*buf) - tail
 	seq, first := (*buf)[at+3], (*buf)[at+mywire.HeaderLen]
 	out := *ok
-	out.State = u.c.stateFor(ok.State)
+	out.State = u.c.stateFor(ok.State, u.park)
 	if mywire.IsOK((*buf)[at+mywire.HeaderLen:]) && first == 0 {
 		*buf = mywire.AppendOK((*buf)[:at], seq, u.c.caps, &out)
 	} else {

@@ -54,11 +54,14 @@ type client struct {
 	infile  bool  // linked: the client sends a file
 
 	pins      pin
-	sequences bool     // has used one
-	locks     []string // names of locks asked for by GET_LOCK with a literal
-	named     []string // statements prepared in SQL
-	last      lastStatement
-	served    *backend
+	sequences bool // has used one
+	// The client has chosen itself of which variables, or whether of changes of
+	// the session's state, it is told.
+	choseVariables, choseChanges bool
+	locks                        []string // names of locks asked for by GET_LOCK with a literal
+	named                        []string // statements prepared in SQL
+	last                         lastStatement
+	served                       *backend
 
 	draining  bool
 	noticed   map[string]bool // hints already complained of

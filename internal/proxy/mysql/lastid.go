@@ -220,11 +220,13 @@ func (p *pool) reclaim() {
 // backend back.
 func (c *client) fetchWarnings() {
 	c.probing = true
-	c.link.ask("SHOW WARNINGS", func(u *unit) {
+	b := c.link
+	b.ask("SHOW WARNINGS", func(u *unit) {
 		c.probing, c.last.soft = false, false
 		c.last.spread = true
-		if u.err == nil && len(u.resp) <= maxStash {
-			c.last.stash = append([]byte(nil), u.resp...)
+		if at := len(u.resp) - b.answer.Tail(); u.err == nil && len(u.resp) <= maxStash && at >= 0 {
+			// What the session's state was then is not for the client.
+			c.last.stash = mywire.AppendEnd(append([]byte(nil), u.resp[:at]...), u.resp[at+3], c.caps, &u.ok)
 		}
 		c.resume()
 	})

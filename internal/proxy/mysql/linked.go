@@ -563,6 +563,7 @@ func (c *client) forgetSession() {
 	c.forgetStatements()
 	c.pins &= pinMode
 	c.locks, c.named = nil, nil
+	c.choseVariables, c.choseChanges = false, false
 	c.last = lastStatement{}
 	c.status = mywire.StatusAutocommit
 }

@@ -20,6 +20,7 @@ var unreplayed = map[string]pin{
 	"insert_id":                      pinSet,
 	"identity":                       0, // another name of last_insert_id
 	"last_insert_id":                 0, // see lastid.go
+	"statement_id":                   0, // MySQL counts statements, and tells of each
 	"rand_seed1":                     pinSet,
 	"rand_seed2":                     pinSet,
 	"pseudo_thread_id":               pinSet,
@@ -46,7 +47,7 @@ var unreplayed = map[string]pin{
 func (b *backend) track(u *unit, state []byte) {
 	c := u.c
 	if u.kind != unitClient || c == nil || b.owner != c {
-		if u.kind == unitClient {
+		if u.kind == unitClient && changes(state) {
 			b.doomed = true // a shared read or a grouped write has changed the session
 		}
 		return
@@ -82,6 +83,23 @@ func (b *backend) track(u *unit, state []byte) {
 	c.adopt(b, set)
 }
 
+// changes tells whether session state, or what cannot be read as such, says that
+// the session is not as it was. That it is in a transaction is in the status.
+func changes(state []byte) bool {
+	for len(state) > 0 {
+		ch, rest, err := mywire.ParseChange(state)
+		switch {
+		case err != nil:
+			return true
+		case ch.Kind == mywire.TrackSystemVariables && string(ch.Name) == "statement_id":
+		case ch.Kind == mywire.TrackSystemVariables, ch.Kind == mywire.TrackSchema, ch.Kind == mywire.TrackStateChange:
+			return true
+		}
+		state = rest
+	}
+	return false
+}
+
 // adopt makes set what holds for the client and on its backend.
 func (c *client) adopt(b *backend, set *session.Set) {
 	if set == c.set {
@@ -98,8 +116,13 @@ func (c *client) trackVariable(set *session.Set, name, value string) *session.Se
 			c.last.setID(uint64OrZero(value))
 			return set
 		}
+		c.choseVariables = c.choseVariables || name == "session_track_system_variables"
+		c.choseChanges = c.choseChanges || name == "session_track_state_change"
 		c.addPins(cause)
 		return set
+	}
+	if name == "sql_auto_is_null" && value == "ON" {
+		c.addPins(pinSet) // a comparison with NULL then asks for LAST_INSERT_ID()
 	}
 	if strings.HasPrefix(name, "wsrep_") || strings.HasPrefix(name, "pseudo_") {
 		c.addPins(pinSet)
@@ -134,13 +157,10 @@ var toldByDefault = [...]string{
 }
 
 // stateFor is the part of session state of which the client would be told
-// directly.
-func (c *client) stateFor(state []byte) []byte {
+// directly. A member of a group is not told of the group's transaction.
+func (c *client) stateFor(state []byte, grouped bool) []byte {
 	if !c.caps.Has(mywire.CapSessionTrack) {
 		return nil
-	}
-	if c.pins&pinTrack != 0 {
-		return state // it has chosen itself
 	}
 	var out []byte
 	for len(state) > 0 {
@@ -148,7 +168,16 @@ func (c *client) stateFor(state []byte) []byte {
 		if err != nil {
 			return nil // track has reported it
 		}
-		if ch.Kind == mywire.TrackSchema || ch.Kind == mywire.TrackSystemVariables && isTold(ch.Name) {
+		told := !grouped // what weir does not switch on or off is told as the server does
+		switch ch.Kind {
+		case mywire.TrackSchema:
+			told = true
+		case mywire.TrackSystemVariables:
+			told = c.choseVariables || isTold(ch.Name)
+		case mywire.TrackStateChange:
+			told = c.choseChanges
+		}
+		if told {
 			out = append(out, state[:len(state)-len(rest)]...)
 		}
 		state = rest

@@ -42,7 +42,6 @@ type unit struct {
 	failed   bool      // the answer ended with an ERR
 	code     uint16    // ... with this number
 	err      *mywire.Error
-	tracked  bool // the server told of changes in the session's state
 	dead     bool // killed or disconnected while it waited
 	retry    bool // the answer is withheld: run again
 	retries  uint8
