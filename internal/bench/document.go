@@ -6,7 +6,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/report"
 )
 
@@ -24,12 +26,24 @@ func Document(title string, results ...*Result) *report.Doc {
 		s := report.Section{Title: name, Tables: []report.Table{CaseTable(r)}}
 		s.Text = append(s.Text, fmt.Sprintf("%s loop, %d rounds after %d for warm-up, sides in turn and in turned order. Medians over the rounds.",
 			r.Experiment.Loop, r.Experiment.Rounds, r.Experiment.Warmup))
+		if r.Experiment.Loop == "open" {
+			s.Text = append(s.Text, "Latency counts from the intended start of each operation, service time from its actual one.")
+		}
+		if t, ok := ColdTable(r); ok {
+			s.Tables = append(s.Tables, t)
+		}
 		if len(r.Comparisons) > 0 {
 			s.Tables = append(s.Tables, ComparisonTable(r))
 		}
 		s.Charts = append(s.Charts, RateChart(r))
 		if c, ok := LatencyChart(r); ok {
 			s.Charts = append(s.Charts, c)
+		}
+		if c, ok := SeriesChart(r); ok {
+			s.Charts = append(s.Charts, c)
+		}
+		for _, w := range r.Warnings {
+			s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: strings.ToUpper(w[:min(1, len(w))]) + w[min(1, len(w)):] + "."})
 		}
 		for _, f := range r.Findings {
 			s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
@@ -112,7 +126,7 @@ func ComparisonTable(r *Result) report.Table {
 			{Name: "pairs", Numeric: true},
 			{Name: "verdict"},
 		},
-		Note: "Medians of paired log ratios with 95 % intervals. Differences below 3 % count as none.",
+		Note: "Medians of paired log ratios with 95 % intervals. Differences below 3 % count as none; better and worse are said only when chance alone would do it in less than 1 of 100 runs.",
 	}
 	for _, c := range r.Comparisons {
 		m, _ := MetricByKey(c.Metric)
@@ -171,4 +185,75 @@ func figure(v float64) string {
 	default:
 		return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), 64)
 	}
+}
+
+// ColdTable sets what came before the windows beside what was in them; false when
+// no case was measured cold.
+func ColdTable(r *Result) (report.Table, bool) {
+	t := report.Table{
+		Title: "Before the window",
+		Columns: []report.Column{
+			{Name: "case"},
+			{Name: "settled after", Unit: "s", Numeric: true},
+			{Name: "cold p50", Unit: "ms", Numeric: true},
+			{Name: "cold p99", Unit: "ms", Numeric: true},
+			{Name: "warm p50", Unit: "ms", Numeric: true},
+			{Name: "warm p99", Unit: "ms", Numeric: true},
+		},
+		Note: "Cold is what opens connections and fills caches. None of it is in any other figure.",
+	}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		cold := &measure.Hist{}
+		var seconds []float64
+		for j := range c.Samples {
+			if k := c.Samples[j].Cold; k != nil {
+				cold.Merge(k.Latency)
+				seconds = append(seconds, k.Seconds)
+			}
+		}
+		if cold.Count() == 0 {
+			continue
+		}
+		warm := c.Latency()
+		row := []string{c.Name, figure(Median(seconds))}
+		for _, h := range []*measure.Hist{cold, warm} {
+			row = append(row, figure(float64(h.Quantile(.5))/1e6), figure(float64(h.Quantile(.99))/1e6))
+		}
+		t.Rows = append(t.Rows, report.Cells(row...))
+	}
+	return t, len(t.Rows) > 0
+}
+
+// minSeries is how many intervals a series needs to be worth a picture.
+const minSeries = 5
+
+// SeriesChart shows throughput over the time of a round: the median over the
+// rounds, with a band from the slowest to the fastest. False when the rounds are
+// too short.
+func SeriesChart(r *Result) (report.Chart, bool) {
+	c := report.Chart{Title: "Throughput over time", Kind: report.TimeSeries, XLabel: "since the window opened", YLabel: "operations per second"}
+	for i := range r.Cases {
+		k := &r.Cases[i]
+		s := report.Series{Name: k.Name}
+		for at := 0; ; at++ {
+			var rates []float64
+			width := 0.0
+			for j := range k.Samples {
+				// The last interval may be cut short.
+				if v := k.Samples[j].Series; v != nil && at < len(v.Intervals)-1 && (width == 0 || width == v.IntervalSeconds) {
+					width = v.IntervalSeconds
+					rates = append(rates, float64(v.Intervals[at].Ops)/width)
+				}
+			}
+			if len(rates) == 0 {
+				break
+			}
+			s.Points = append(s.Points, report.Point{X: (float64(at) + 0.5) * width, Y: Median(rates), Lo: slices.Min(rates), Hi: slices.Max(rates)})
+		}
+		if len(s.Points) >= minSeries {
+			c.Series = append(c.Series, s)
+		}
+	}
+	return c, len(c.Series) > 0
 }

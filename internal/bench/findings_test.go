@@ -143,3 +143,36 @@ func TestDocumentShowsEveryCase(t *testing.T) {
 		}
 	}
 }
+
+func TestDocumentShowsWhatWasBeforeAndOverTime(t *testing.T) {
+	warming := func(s *Sample) {
+		s.Cold = &Cold{Seconds: 2.5, Ops: 1, Steady: true, Latency: &measure.Hist{}}
+		s.Cold.Latency.Record(90e6)
+		s.Series = &measure.Series{IntervalSeconds: 1}
+		for i := range int64(8) {
+			s.Series.Intervals = append(s.Series.Intervals, measure.Interval{Ops: 900 + 10*i + int64(s.Round)})
+		}
+	}
+	r := result(testCase("a", "0", 1000, 8, warming), testCase("b", "1", 1000, 8))
+	r.Warnings = []string{"the lights went out"}
+	d := Document("Over time", r)
+	var b strings.Builder
+	if err := d.Write(&b, report.FormatText); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Before the window", "2.50", "90.0", "The lights went out."} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, b.String())
+		}
+	}
+	c, ok := SeriesChart(r)
+	if !ok || len(c.Series) != 1 || len(c.Series[0].Points) != 7 || c.Series[0].Points[2] != (report.Point{X: 2.5, Y: 922.5, Lo: 920, Hi: 925}) {
+		t.Errorf("chart %+v", c)
+	}
+	if _, ok := SeriesChart(result(testCase("a", "0", 1000, 8))); ok {
+		t.Error("a chart of nothing")
+	}
+	if _, ok := ColdTable(result(testCase("a", "0", 1000, 8))); ok {
+		t.Error("a table of nothing")
+	}
+}

@@ -35,7 +35,7 @@ type Config struct {
 	Pairs int
 	Slice time.Duration
 	// Slower makes each operation of side b take that much longer, as a part of
-	// its own time, by computing. Default: 0, an A/A run.
+	// its usual time, by computing. Default: 0, an A/A run.
 	Slower float64
 	// Dir is where files are written to. Default: the directory for temporary
 	// files.
@@ -95,7 +95,7 @@ func Run(ctx context.Context, c Config) (_ *bench.Result, err error) {
 		},
 		Sides: []bench.Side{
 			{Name: SideA, Factors: planted(0), Run: c.side(w, w.op)},
-			{Name: SideB, Factors: planted(c.Slower), Run: c.side(w, slowed(w.op, c.Slower))},
+			{Name: SideB, Factors: planted(c.Slower), Run: c.side(w, slowed(w.op, c.Slower, c.Workers))},
 		},
 	}
 	return bench.Run(ctx, e, bench.Options{Env: &env, Progress: c.Progress})
@@ -127,18 +127,35 @@ func (c Config) side(w *opened, op loop.Op) func(context.Context, int) (bench.Sa
 	}
 }
 
-// slowed makes an operation take longer by computing for a part of its own time.
-func slowed(op loop.Op, share float64) loop.Op {
+// slowed makes an operation take longer by computing for a part of its usual
+// time. Its own time would not do: an operation that was put off its processor
+// for milliseconds would be made slower by a part of those, too.
+func slowed(op loop.Op, share float64, workers int) loop.Op {
 	if share == 0 {
 		return op
 	}
+	usual := make([]time.Duration, workers)
 	return func(ctx context.Context, worker int) error {
 		start := time.Now()
 		err := op(ctx, worker)
 		end := time.Now()
-		for until := end.Add(time.Duration(share * float64(end.Sub(start)))); time.Now().Before(until); {
+		usual[worker] = settle(usual[worker], end.Sub(start))
+		for until := end.Add(time.Duration(share * float64(usual[worker]))); time.Now().Before(until); {
 			continue // computes, as a slower operation would
 		}
 		return err
+	}
+}
+
+// settle moves what is usual by a sixteenth towards a new value, whatever its
+// distance, so that it comes to rest near the median.
+func settle(usual, v time.Duration) time.Duration {
+	switch {
+	case usual == 0:
+		return v
+	case v > usual:
+		return usual + usual/16
+	default:
+		return max(usual-usual/16, 1)
 	}
 }

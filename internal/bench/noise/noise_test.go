@@ -65,6 +65,22 @@ func TestPlantedSlowdownIsFound(t *testing.T) {
 	}
 }
 
+// One operation in eight takes twenty times as long, as when something else has
+// the processor: what is usual does not follow.
+func TestWhatIsUsualIsNearTheMedian(t *testing.T) {
+	var usual time.Duration
+	for i := range 1000 {
+		d := 100 * time.Microsecond
+		if i%8 == 7 {
+			d *= 20
+		}
+		usual = settle(usual, d)
+	}
+	if usual < 85*time.Microsecond || usual > 125*time.Microsecond {
+		t.Errorf("usual is %v, want about 100us", usual)
+	}
+}
+
 func TestInterruptedRunIsPartial(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := short("cpu")
