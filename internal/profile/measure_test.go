@@ -2,6 +2,7 @@ package profile
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,14 +107,165 @@ func TestEveryWorkloadOnPostgres(t *testing.T) {
 	}
 }
 
-func TestOverheadIsMeasured(t *testing.T) {
+func TestEveryWorkloadOnMariaDB(t *testing.T) {
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, PerformanceSchema: true})
+	target := connected(t, m.DSN(""))
+	if target.Engine != EngineMariaDB || target.Server().Name != "MariaDB" {
+		t.Errorf("engine %s, server %+v; the URL says mysql and the server is MariaDB", target.Engine, target.Server())
+	}
+	for name := range Workloads() {
+		t.Run(name, func(t *testing.T) {
+			w := prepared(t, target, name)
+			s, err := target.Measure(t.Context(), w, brief)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkSample(t, &s)
+			if len(s.Errors) > 0 {
+				t.Errorf("errors: %v", s.Errors)
+			}
+			if _, ok := s.Processes[bench.RoleServer]; !ok {
+				t.Error("the server's process was not found")
+			}
+			if len(s.Boundary.Inside) == 0 {
+				t.Errorf("nothing is known of the inside of the server: %q", s.Boundary.Unavailable)
+			}
+		})
+	}
+}
+
+func TestDriversAndTransports(t *testing.T) {
 	_, target := postgresTarget(t)
-	w := prepared(t, target, "point-select")
-	for _, c := range []int{1, 16} {
-		o, err := target.MeasureOverhead(t.Context(), w, Config{Concurrency: c}, OverheadConfig{Pairs: 40, Slice: 60 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
+	maria := connected(t, m.DSN(""))
+	for _, target := range []*Target{target, maria} {
+		w := prepared(t, target, "tpcb")
+		for _, driver := range Drivers(target.Engine) {
+			for _, transport := range []Transport{{Kind: "tcp"}, {Kind: "unix"}, {RTT: 2 * time.Millisecond}} {
+				t.Run(target.Engine+" "+driver+" "+transport.String(), func(t *testing.T) {
+					c := brief
+					c.Requests = 60
+					c.Driver, c.Transport = driver, transport
+					s, err := target.Measure(t.Context(), w, c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkSample(t, &s)
+					if len(s.Errors) > 0 {
+						t.Errorf("errors: %v", s.Errors)
+					}
+					if want := transport.Kind != "unix"; s.Boundary.ArrivalKnown != want {
+						t.Errorf("arrival known: %v, want %v", s.Boundary.ArrivalKnown, want)
+					}
+					// Each of seven statements crosses the relay there and back.
+					if floor := 7 * transport.RTT; s.Latency.Min() < int64(floor) {
+						t.Errorf("an operation took %v, and seven round trips take %v", time.Duration(s.Latency.Min()), floor)
+					}
+				})
+			}
 		}
-		t.Log(o)
+	}
+}
+
+func TestModes(t *testing.T) {
+	target := connected(t, "sleep://?latency=1ms&jitter=200us&connect=1ms")
+	w := prepared(t, target, "ping")
+	for _, mode := range []Mode{Sequential, Threads, Async} {
+		c := Config{Mode: mode, Concurrency: 6, PoolMax: 3, Requests: 60, Cold: true}
+		s, err := target.Measure(t.Context(), w, c)
+		if err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		checkSample(t, &s)
+		want := 6
+		if mode == Sequential {
+			want = 1
+		}
+		if s.InFlight != want {
+			t.Errorf("%s: %d in flight, want %d", mode, s.InFlight, want)
+		}
+		b := s.Boundary
+		if n := int64(min(want, 3)); b.Connects != n || !b.Cold {
+			t.Errorf("%s: %d connections opened, cold %v; want %d from an empty pool", mode, b.Connects, b.Cold, n)
+		}
+		if b.Segment(bench.SegmentConnect).Max() < int64(time.Millisecond) {
+			t.Errorf("%s: opening a connection took %d ns, and sleeps 1 ms", mode, b.Segment(bench.SegmentConnect).Max())
+		}
+		if min := b.Segment(bench.SegmentServer).Min(); min < int64(800*time.Microsecond) {
+			t.Errorf("%s: an operation was %d ns in the server, and sleeps 0.8 ms at least", mode, min)
+		}
+	}
+}
+
+// Ten workers share one connection: nine of them wait at any time, so nine tenths
+// of the time is the wait for it.
+func TestAPoolThatIsTooSmallShows(t *testing.T) {
+	target := connected(t, "sleep://?latency=2ms")
+	s, err := target.Measure(t.Context(), prepared(t, target, "ping"), Config{Concurrency: 10, PoolMax: 1, Requests: 200, Warmup: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSample(t, &s)
+	if share := s.Boundary.Share(bench.SegmentQueue); share < 0.85 || share > 0.92 {
+		t.Errorf("%.3f of the time is the queue, want nine tenths", share)
+	}
+}
+
+func TestOpenLoopCountsFromTheIntendedStart(t *testing.T) {
+	target := connected(t, "sleep://?latency=10ms")
+	// One worker does 100 a second at the most, and 200 are due.
+	s, err := target.Measure(t.Context(), prepared(t, target, "ping"), Config{Concurrency: 1, Rate: 200, Requests: 60, Cold: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSample(t, &s)
+	if s.Service == nil || s.Generator.TargetRate != 200 || s.InFlight != 0 {
+		t.Fatalf("not an open loop: %+v", s.Generator)
+	}
+	schedule := s.Boundary.Segment(bench.SegmentSchedule)
+	if s.Latency.Max() < 2*s.Service.Max() || schedule.Max() < int64(100*time.Millisecond) {
+		t.Errorf("latency up to %d ns, service up to %d ns, late by up to %d ns: starts that had to wait are missing",
+			s.Latency.Max(), s.Service.Max(), schedule.Max())
+	}
+}
+
+func TestOverheadIsMeasured(t *testing.T) {
+	target := connected(t, "sleep://?latency=100us")
+	o, err := target.MeasureOverhead(t.Context(), prepared(t, target, "ping"), Config{Concurrency: 4}, OverheadConfig{Pairs: 6, Slice: 30 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Rate.N != 6 || o.CPU.N != 6 || o.Rate.Median <= 0 || o.CPU.Median <= 0 || o.Concurrency != 4 {
+		t.Errorf("overhead = %+v", o)
+	}
+}
+
+func TestDeepLookExplainsTheServer(t *testing.T) {
+	_, target := postgresTarget(t)
+	w := prepared(t, target, "update")
+	c := brief
+	c.Deep = true
+	s, err := target.Measure(t.Context(), w, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSample(t, &s)
+	var explained float64
+	for _, p := range s.Boundary.Inside {
+		if p.Source == "eBPF" {
+			explained += p.MeanNs
+		}
+	}
+	if explained == 0 {
+		for _, u := range s.Boundary.Unavailable {
+			if strings.Contains(u, "eBPF") {
+				t.Skip(u)
+			}
+		}
+		t.Fatalf("nothing was seen by eBPF, and no reason given: %q", s.Boundary.Unavailable)
+	}
+	whole := s.Boundary.Segment(bench.SegmentSend).Mean() + s.Boundary.Segment(bench.SegmentServer).Mean()
+	if explained < 0.5*whole {
+		t.Errorf("%.0f ns of %.0f ns are explained", explained, whole)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weirdb/weir/internal/bench"
 )
@@ -84,17 +85,31 @@ func (w *serverWatch) windowCloses() {
 		return
 	}
 	var err error
-	if w.shut, err = w.target.statementTimes(context.WithoutCancel(w.ctx)); err != nil {
+	ctx, cancel := w.afterwards()
+	defer cancel()
+	if w.shut, err = w.target.statementTimes(ctx); err != nil {
 		w.timed = false
 		w.miss("execution inside the server", err)
 	}
 }
 
+// afterwards is the context of questions at the end of a run. They are asked also
+// when the run was interrupted, and a server that does not answer them is not
+// waited for.
+func (w *serverWatch) afterwards() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(w.ctx), answerPatience)
+}
+
+// answerPatience bounds the wait for the server's own figures.
+const answerPatience = 3 * time.Second
+
 // report enters what was found. all is the number of operations of the whole run.
 func (w *serverWatch) report(s *bench.Sample, all int64) {
 	b := s.Boundary
 	if w.counted {
-		after, err := w.target.counters(context.WithoutCancel(w.ctx))
+		ctx, cancel := w.afterwards()
+		after, err := w.target.counters(ctx)
+		cancel()
 		if err != nil {
 			w.miss("counters of the log", err)
 		} else {

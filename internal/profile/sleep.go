@@ -58,25 +58,24 @@ func parseSleep(dsn string) (sleepConfig, error) {
 	return c, nil
 }
 
-// sleepPool holds tokens instead of connections. A token is nil until its
-// connection has been "opened".
+// sleepPool holds connections that are idle, and the right to open those that are
+// not there yet. One that is idle is preferred.
 type sleepPool struct {
 	config sleepConfig
 	clock  measure.Clock
-	tokens chan *sleepConn
-	opens  chan struct{}
+	idle   chan struct{}
+	unmade chan struct{}
+	max    int
 }
-
-type sleepConn struct{}
 
 func openSleepPool(dsn string, c poolConfig) (*sleepPool, error) {
 	cfg, err := parseSleep(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("read DSN: %w", err)
 	}
-	p := &sleepPool{config: cfg, clock: c.dial.clock, tokens: make(chan *sleepConn, c.max), opens: make(chan struct{}, c.max)}
+	p := &sleepPool{config: cfg, clock: c.dial.clock, idle: make(chan struct{}, c.max), unmade: make(chan struct{}, c.max), max: c.max}
 	for range c.max {
-		p.tokens <- nil
+		p.unmade <- struct{}{}
 	}
 	return p, nil
 }
@@ -85,7 +84,7 @@ func (p *sleepPool) client() client {
 	return &sleepClient{pool: p, rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
 }
 
-func (p *sleepPool) opened() int64 { return int64(len(p.opens)) }
+func (p *sleepPool) opened() int64 { return int64(p.max - len(p.unmade)) }
 func (p *sleepPool) close()        {}
 
 func (p *sleepPool) fill(ctx context.Context, n int) error {
@@ -105,19 +104,22 @@ func (p *sleepPool) fill(ctx context.Context, n int) error {
 type sleepClient struct {
 	pool *sleepPool
 	rng  *rand.Rand
-	conn *sleepConn
 	t    *timeline
 }
 
 func (c *sleepClient) acquire(ctx context.Context, t *timeline) error {
+	c.t = t
 	select {
-	case c.conn = <-c.pool.tokens:
+	case <-c.pool.idle:
+		return nil
+	default:
+	}
+	select {
+	case <-c.pool.idle:
+		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-	c.t = t
-	if c.conn != nil {
-		return nil
+	case <-c.pool.unmade:
 	}
 	if t != nil {
 		t.connectBegins(c.pool.clock.Now())
@@ -126,8 +128,6 @@ func (c *sleepClient) acquire(ctx context.Context, t *timeline) error {
 	if t != nil {
 		t.connectEnds(c.pool.clock.Now())
 	}
-	c.conn = &sleepConn{}
-	c.pool.opens <- struct{}{}
 	return nil
 }
 
@@ -154,6 +154,6 @@ func (c *sleepClient) run(context.Context, *statement, []any) error {
 }
 
 func (c *sleepClient) release(context.Context) {
-	c.pool.tokens <- c.conn
-	c.conn, c.t = nil, nil
+	c.pool.idle <- struct{}{}
+	c.t = nil
 }

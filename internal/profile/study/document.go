@@ -300,7 +300,8 @@ func insideTable(list []caseTotals) (report.Table, bool) {
 			{Name: "source"},
 		},
 		Note: "A server answers while the client's write is still returning, so its time is set against send and server together. " +
-			"Parts in parentheses lie inside others. What no source explains is not attributable: the network, the kernel, the wait for a processor, the protocol.",
+			"Parts in parentheses lie inside others. What no source explains is not attributable: the network, the kernel, the wait for a processor, the protocol. " +
+			"What eBPF sees can come to a little more than the whole, since a server begins before the client's write is done.",
 	}
 	any := false
 	for _, c := range list {
