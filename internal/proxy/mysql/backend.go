@@ -189,7 +189,7 @@ func refused(err *mywire.Error) *mywire.Error {
 func (b *backend) ended(u *unit) {
 	l := b.p.l
 	b.pop()
-	if !u.failed {
+	if !u.failed && u.tellsStatus() {
 		b.status = u.ok.Status
 	}
 	began := max(u.sentAt, b.answered)

@@ -129,8 +129,10 @@ func (c *client) settled(b *backend, u *unit) {
 }
 
 func (c *client) succeeded(u *unit) {
-	c.status = u.ok.Status & (mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
-		mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes)
+	if u.tellsStatus() {
+		c.status = u.ok.Status & (mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
+			mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes)
+	}
 	c.last.note(u)
 	switch {
 	case u.change&changeTimestampDefault != 0:

@@ -45,8 +45,10 @@ type unit struct {
 	dead     bool // killed or disconnected while it waited
 	retry    bool // the answer is withheld: run again
 	retries  uint8
-	// generated: if an id comes, the server has generated it.
-	generated bool
+	// generated: if an id comes, the server has generated it. murky: an id that
+	// comes is perhaps not that of LAST_INSERT_ID(), which perhaps changes
+	// without one; unless generated.
+	generated, murky bool
 
 	grp  *group        // of a multi-row statement
 	done func(u *unit) // weir's own: called when answered, or with u.err set
@@ -92,6 +94,12 @@ func (u *unit) again() {
 	u.park = false
 	u.retries++
 	u.c.p.st.reruns++
+}
+
+// tellsStatus tells whether the answer, if it is no error, has the status flags
+// in it.
+func (u *unit) tellsStatus() bool {
+	return u.cmd != mywire.ComStmtPrepare && u.cmd != mywire.ComStatistics
 }
 
 // result reads the rows of a parked answer to COM_QUERY, as text; nil is NULL.
