@@ -23,6 +23,9 @@ import (
 	"github.com/weirdb/weir/internal/report"
 )
 
+// printable are the formats that a profile is printed in.
+var printable = []report.Format{report.FormatText, report.FormatMarkdown, report.FormatCSV, report.FormatHTML, report.FormatJSON}
+
 // profileFlags is the command line of weir profile.
 type profileFlags struct {
 	dsn                  string
@@ -175,7 +178,7 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 		return fmt.Errorf("--rows %d: want 1 or more", f.rows)
 	case f.overheadPairs != 0 && f.overheadPairs < 6:
 		return fmt.Errorf("--overhead-pairs %d: fewer than 6 give no interval; 0 leaves it out", f.overheadPairs)
-	case !slices.Contains(report.Formats(), report.Format(f.format)):
+	case !slices.Contains(printable, report.Format(f.format)):
 		return fmt.Errorf("--output %q: want text, md, csv, html or json", f.format)
 	}
 	if _, ok := profile.Workloads()[f.workload]; !ok && f.sql == "" {

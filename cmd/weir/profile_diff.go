@@ -22,7 +22,7 @@ Each argument is a result file, or a directory that holds one.`,
 		Example: "  weir profile diff out/before/profile-postgres.json out/after/profile-postgres.json",
 		Args:    cobra.ExactArgs(2),
 		PreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains(report.Formats(), report.Format(format)) {
+			if !slices.Contains(printable, report.Format(format)) {
 				return fmt.Errorf("--output %q: want text, md, csv, html or json", format)
 			}
 			return nil

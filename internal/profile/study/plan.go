@@ -123,7 +123,7 @@ func nameCases(list []caseOf) {
 			}
 			switch f {
 			case FactorConcurrency:
-				v += " workers"
+				v = plural(v, "worker")
 			case FactorPool:
 				v = "pool " + v
 			}
@@ -131,6 +131,13 @@ func nameCases(list []caseOf) {
 		}
 		list[i].name = cmp.Or(strings.Join(parts, ", "), "profile")
 	}
+}
+
+func plural(n, what string) string {
+	if n == "1" {
+		return n + " " + what
+	}
+	return n + " " + what + "s"
 }
 
 func varies(list []caseOf, factor string) bool {

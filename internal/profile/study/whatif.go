@@ -59,7 +59,7 @@ func whatIf(r *bench.Result) (report.Table, report.Chart, bool) {
 	}
 	chart := report.Chart{Title: "Throughput by pool and workers", Kind: report.Heat, XLabel: "workers", YLabel: "pool", Unit: "ops/s", Tabled: true}
 	for _, w := range g.concurrency {
-		t.Columns = append(t.Columns, report.Column{Name: fmt.Sprintf("%d workers", w), Unit: "ops/s", Numeric: true})
+		t.Columns = append(t.Columns, report.Column{Name: plural(strconv.Itoa(w), "worker"), Unit: "ops/s", Numeric: true})
 		chart.Categories = append(chart.Categories, strconv.Itoa(w))
 	}
 	for _, p := range g.pools {
