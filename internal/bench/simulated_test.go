@@ -67,7 +67,7 @@ func verdictOf(a, b []float64) Verdict {
 
 func TestSimulatedFalseAlarms(t *testing.T) {
 	const trials = 2500
-	for _, pairs := range []int{5, 8, 12, 20} {
+	for _, pairs := range []int{5, 8, 9, 12, 20} {
 		alarms := 0
 		for i, m := range machines {
 			m.rng = rand.New(rand.NewPCG(uint64(i), uint64(pairs)))
@@ -126,8 +126,8 @@ func TestSimulatedRegressionIsFound(t *testing.T) {
 	}
 }
 
-// RoundsNeeded promises a number of rounds that would probably decide. At that
-// number a verdict must be the usual outcome.
+// RoundsNeeded promises a number of rounds that would probably decide. Four in
+// five are meant, from a first look that is itself uncertain.
 func TestSimulatedRoundsNeededKeepsItsPromise(t *testing.T) {
 	m := machines[1]
 	m.rng = rand.New(rand.NewPCG(5, 5))
@@ -149,7 +149,7 @@ func TestSimulatedRoundsNeededKeepsItsPromise(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d were decided by the number of rounds asked for", decided, asked)
-	if asked == 0 || decided*2 < asked {
+	if asked < 20 || decided*5 < asked*3 {
 		t.Errorf("%d of %d were decided", decided, asked)
 	}
 }

@@ -14,8 +14,7 @@ const (
 	// falseAlarms is how often "better" or "worse" may be said of two sides that
 	// are the same. It is stricter than the intervals are, because a run compares
 	// a dozen metrics, and one false alarm in twenty would be one in most runs.
-	// Eight pairs can just reach it: 2 / 2^8 = 0.78 %.
-	falseAlarms = 0.008
+	falseAlarms = 0.01
 )
 
 // Interval is an estimate and the range that its true value lies in with the
@@ -28,8 +27,8 @@ type Interval struct {
 	Confidence float64 `json:"confidence"` // achieved, which with few samples is less than wanted
 	Method     string  `json:"method"`
 	// P is, of a ratio, how probable one at least as far from 1 would be if there
-	// was no difference: by the signed-rank test from eight pairs on and Student's
-	// t below, or by the Mann-Whitney test if the samples are not paired.
+	// was no difference: by the signed-rank and the sign test from nine pairs on
+	// and Student's t below, or by the Mann-Whitney test if they are not paired.
 	P float64 `json:"p,omitempty"`
 }
 
@@ -252,29 +251,31 @@ func Judge(ratio Interval, higherIsBetter bool, margin float64) Verdict {
 	}
 }
 
-// RoundsNeeded estimates how many rounds would turn "cannot tell" into a
-// verdict. An interval shrinks with the square root of their number. To show a
-// difference of the size seen, the interval that chance leaves with 99 % must
-// become narrower than the difference; to show that there is none, that of 95 %
-// must fit inside the margin. The smaller of the two is returned, and 0 if there
-// is nothing to estimate from.
+// RoundsNeeded estimates how many rounds would turn "cannot tell" into a verdict,
+// in four of five runs. An interval shrinks with the square root of their number.
+// To show a difference of the size seen, it must become so narrow that the 99 %
+// that chance leaves, and the luck of the fifth run, fit into the difference; to
+// show that there is none, the 95 % and that luck must fit into the margin. The
+// smaller of the two is returned, and 0 if there is nothing to estimate from.
+//
+// The size seen is itself uncertain, and more so the fewer rounds there were.
 func RoundsNeeded(ratio Interval, margin float64) int {
-	if ratio.N < 2 || ratio.Lo <= 0 || math.IsInf(ratio.Hi, 1) {
+	if ratio.N < 2 || ratio.Lo <= 0 || ratio.Hi >= math.MaxFloat64 {
 		return 0
 	}
-	const wider = 2.576 / 1.960 // a 99 % interval over a 95 % one
+	const z95, z99, luck = 1.960, 2.576, 0.842 // of the normal distribution; luck is its 80th percentile
 	half := (math.Log(ratio.Hi) - math.Log(ratio.Lo)) / 2
 	effect, limit := math.Abs(math.Log(ratio.Median)), -math.Log(1-margin)
 	shrink := math.Inf(1) // how many times narrower the interval has to become
 	if effect > 0 {
-		shrink = half * wider / effect
+		shrink = half * (z99 + luck) / z95 / effect
 	}
 	if effect < limit {
-		shrink = min(shrink, half/(limit-effect))
+		shrink = min(shrink, half*(z95+luck)/z95/(limit-effect))
 	}
 	n := math.Ceil(float64(ratio.N) * shrink * shrink)
 	if math.IsNaN(n) || n > 1e6 {
 		return 0 // no number of rounds that anybody would wait for
 	}
-	return max(int(n), ratio.N+1, signedRankMin)
+	return max(int(n), ratio.N+1, rankMin)
 }

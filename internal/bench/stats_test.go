@@ -108,20 +108,21 @@ func TestJudge(t *testing.T) {
 }
 
 func TestRoundsNeeded(t *testing.T) {
-	// Half-width 0.2 in logs, 0.263 at 99 %, effect 0.1: 2.63 times narrower.
+	// Half-width 0.2 in logs, effect 0.1: 0.2 (2.576 + 0.842) / 1.96 / 0.1 = 3.49
+	// times narrower.
 	i := Interval{Median: math.Exp(.1), Lo: math.Exp(-.1), Hi: math.Exp(.3), N: 8}
-	if got := RoundsNeeded(i, .03); got != 56 {
-		t.Errorf("rounds = %d, want 8 times 2.63 squared", got)
+	if got := RoundsNeeded(i, .03); got != 98 {
+		t.Errorf("rounds = %d, want 8 times 3.49 squared", got)
 	}
-	// No effect: the half-width of 0.06 has to fit into ln(1/0.97) = 0.0305.
+	// No effect: 0.06 (1.96 + 0.842) / 1.96 has to fit into ln(1/0.97) = 0.0305.
 	i = Interval{Median: 1, Lo: math.Exp(-.06), Hi: math.Exp(.06), N: 8}
-	if got := RoundsNeeded(i, .03); got != 32 {
-		t.Errorf("rounds = %d, want 32", got)
+	if got := RoundsNeeded(i, .03); got != 64 {
+		t.Errorf("rounds = %d, want 8 times 2.82 squared", got)
 	}
-	// An effect as large as the margin itself: showing it is the cheaper way.
+	// An effect as large as the margin itself: only showing it is left.
 	i = Interval{Median: .97, Lo: .97 * .97, Hi: 1, N: 20}
-	if got := RoundsNeeded(i, .03); got != 35 {
-		t.Errorf("rounds = %d, want 20 times 1.314 squared", got)
+	if got := RoundsNeeded(i, .03); got != 61 {
+		t.Errorf("rounds = %d, want 20 times 1.744 squared", got)
 	}
 	if got := RoundsNeeded(Interval{N: 1, Hi: math.Inf(1)}, .03); got != 0 {
 		t.Errorf("rounds from nothing = %d", got)

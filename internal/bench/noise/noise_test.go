@@ -12,7 +12,7 @@ import (
 )
 
 func short(workload string) Config {
-	return Config{Workload: workload, Pairs: 8, Slice: 20 * time.Millisecond}
+	return Config{Workload: workload, Pairs: 9, Slice: 20 * time.Millisecond}
 }
 
 func TestEachWorkloadIsMeasuredTwice(t *testing.T) {
@@ -33,7 +33,7 @@ func TestEachWorkloadIsMeasuredTwice(t *testing.T) {
 			}
 			for _, name := range []string{SideA, SideB} {
 				k := r.Find(name)
-				if k == nil || len(k.Samples) != 8 || k.Summary["rate"].Median <= 0 || k.Summary["errors"].Hi > 0 {
+				if k == nil || len(k.Samples) != 9 || k.Summary["rate"].Median <= 0 || k.Summary["errors"].Hi > 0 {
 					t.Fatalf("side %s: %+v", name, k)
 				}
 				if server, ok := k.Samples[0].Processes[bench.RoleServer]; w.Name == "update" && (!ok || server.Processes == 0) {
