@@ -36,16 +36,25 @@ type backend struct {
 	hold    []byte        // bytes of a packet that may end a result and is not whole yet
 	status  mywire.Status // of the last OK
 
-	set      *session.Set // settings in force when the queue is empty
-	prepared map[*stmt]*instance
-	useSeq   uint64
+	set       *session.Set // settings in force when the queue is empty
+	step      uint64       // auto_increment_increment of a session without an own one
+	maxPacket int          // max_allowed_packet, which lasts as long as the connection
+	prepared  map[*stmt]*instance
+	useSeq    uint64
 
 	// lastUser is the client whose statement was the last here; its diagnostics
 	// are still on the connection. nil if it was weir or several.
 	lastUser *client
+	// warned is the client to whom the warnings on the connection belong, if that
+	// is known: a statement without a table leaves MariaDB's as they are.
+	warned *client
 	// inserter is the client whose LAST_INSERT_ID() is known to this connection
 	// only; see lastid.go.
 	inserter *client
+	// holder is the client whose LAST_INSERT_ID(), in version holds, is also the
+	// connection's.
+	holder *client
+	holds  uint64
 	// sequencer is the client that used a sequence here last.
 	sequencer *client
 
@@ -288,7 +297,7 @@ func (b *backend) afterReset() {
 	if other {
 		b.set = b.p.settings.With(b.set, db) // the reset leaves the database
 	}
-	b.lastUser, b.inserter = nil, nil
+	b.lastUser, b.inserter, b.holder = nil, nil, nil
 	if base := b.p.facts.base; base != nil {
 		// What a login sets, and a reset may set otherwise.
 		b.ask(baseSQL(base), func(u *unit) { b.doomed = b.doomed || u.err != nil })
@@ -323,7 +332,7 @@ func (b *backend) OnClosed(err error) {
 	b.owner, b.lane = nil, nil
 	if c := b.inserter; c != nil {
 		b.inserter = nil
-		c.last.id, c.last.where = 0, nil
+		c.last.loseID()
 	}
 	units := b.queue[b.qHead:]
 	b.queue, b.qHead = nil, 0

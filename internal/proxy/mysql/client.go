@@ -58,10 +58,14 @@ type client struct {
 	// The client has chosen itself of which variables, or whether of changes of
 	// the session's state, it is told.
 	choseVariables, choseChanges bool
-	locks                        []string // names of locks asked for by GET_LOCK with a literal
-	named                        []string // statements prepared in SQL
-	last                         lastStatement
-	served                       *backend
+
+	locks  []string // names of locks asked for by GET_LOCK with a literal
+	named  []string // statements prepared in SQL
+	last   lastStatement
+	// keepsIDs: has asked for a LAST_INSERT_ID() that was not kept. Its writes with
+	// ids of its own join no groups.
+	keepsIDs bool
+	served *backend
 
 	draining  bool
 	noticed   map[string]bool // hints already complained of
@@ -252,6 +256,9 @@ func (c *client) done() {
 // refuseHere answers a command with an error of weir's own.
 func (c *client) refuseHere(e *mywire.Error) {
 	c.stats.errors++
+	if c.link != nil {
+		c.link.lastUser = nil // what is there is not this error
+	}
 	c.reply(mywire.AppendError(nil, 1, e))
 	c.forgetDiagnostics(e)
 }

@@ -140,7 +140,7 @@ func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 		if f.state == tableUnknown {
 			return nil
 		}
-		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || p.idsFollow()) && st.shape.Groupable() {
+		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || !p.facts.galera) && st.shape.Groupable() {
 			return p.lane(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Text, func() *rowsPlan { return newRowsPlan(p, st) })
 		}
 	}
@@ -157,7 +157,7 @@ func (c *client) laneForText(sql string, info *myscan.Statement, window time.Dur
 				return nil
 			}
 			sh := p.shape(sql, c.mode, info.Verb)
-			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || p.idsFollow()) && sh.Groupable() {
+			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && sh.Groupable() {
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
 				ln := p.lane(key, sh.Text, func() *rowsPlan { return newTextPlan(p, sql, c.mode) })
 				if ln.rows.insert.Compatible(ins) {
@@ -169,16 +169,17 @@ func (c *client) laneForText(sql string, info *myscan.Statement, window time.Dur
 	return c.transactionLane(sql, window)
 }
 
-// idsFollow tells whether the ids of the rows of one INSERT follow from the
-// first. A Galera cluster changes the step as nodes come and go.
-func (p *pool) idsFollow() bool { return p.facts.increment > 0 && !p.facts.galera }
-
 // transactionLane is the lane of any other write to a table that takes back what
 // fails.
 func (c *client) transactionLane(sql string, window time.Duration) *lane {
 	p := c.p
 	if p.l.srv.cfg.NoSoloLane {
 		return nil
+	}
+	if c.keepsIDs {
+		if info := myscan.Scan(sql, c.mode); c.murky(sql, &info, false) {
+			return nil
+		}
 	}
 	schema, table, ok := myscan.Target(sql, c.mode)
 	if !ok || p.tables.look(p, c.set, schema, table).state != tablePlain {

@@ -25,6 +25,9 @@ func (c *client) attach(b *backend) {
 		c.waiting = false
 		c.link = b
 		b.mode, b.owner = modeOwned, c
+		if b.lastUser != c {
+			b.warned = nil
+		}
 		b.yieldID(c)
 		c.resume()
 	})
@@ -110,7 +113,7 @@ func (c *client) passOn(cmd byte, msg []byte) int {
 		b.afterReset()
 		b.introduce()
 	case mywire.ComSetOption:
-		c.addPins(pinOption)
+		c.linkedOption(payload)
 		c.forward(cmd, msg)
 	default:
 		u := c.forward(cmd, msg)
@@ -119,6 +122,22 @@ func (c *client) passOn(cmd byte, msg []byte) int {
 		}
 	}
 	return len(msg)
+}
+
+// linkedOption takes note of an option that the client sets where it is. No reset
+// takes that back, so the backend is for nobody else afterwards.
+func (c *client) linkedOption(payload []byte) {
+	option, err := mywire.ParseSetOption(payload)
+	if err != nil || option > mywire.OptionMultiStatementsOff {
+		return // the server refuses it
+	}
+	c.caps |= mywire.CapMultiStatements
+	if option == mywire.OptionMultiStatementsOff {
+		c.caps &^= mywire.CapMultiStatements
+	}
+	c.readMode()
+	c.addPins(pinOption)
+	c.link.doomed = true
 }
 
 func (c *client) linkedQuery(msg, payload []byte) int {
@@ -130,16 +149,19 @@ func (c *client) linkedQuery(msg, payload []byte) int {
 	if c.intercept(sql, &info) || c.refusesDiagnostics(sql, &info) {
 		return len(msg)
 	}
-	if !c.prepareDiagnostics(&info) {
+	generated := false
+	if info.Verb == myscan.VerbInsert && c.pins&pinTemp == 0 {
+		if ins, ok := myscan.Insert(sql, c.mode); ok {
+			generated = c.generatesID(&ins)
+		}
+	}
+	murky := c.murky(sql, &info, generated)
+	if !c.prepareDiagnostics(&info, murky) {
 		return 0
 	}
 	u := c.begin(mywire.ComQuery)
 	u.shape = c.p.shape(sql, c.mode, info.Verb)
-	if info.Verb == myscan.VerbInsert && c.pins&pinTemp == 0 {
-		if ins, ok := myscan.Insert(sql, c.mode); ok {
-			u.generated = c.generatesID(&ins)
-		}
-	}
+	u.generated, u.murky = generated, murky
 	c.note(u, sql, &info)
 	u.seq = answerSeq(msg)
 	c.toServer(msg)
@@ -158,6 +180,7 @@ func (c *client) linkedPrepare(msg, payload []byte) {
 	u := c.begin(mywire.ComStmtPrepare)
 	u.seq = answerSeq(msg)
 	u.st, u.park = st, true // the number in it is not the client's
+	c.lastStmt = nil        // until it is prepared
 	if len(c.link.prepared) >= maxPrepared {
 		c.link.evict()
 	}
@@ -209,7 +232,11 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 		return 0
 	}
 	if cmd == mywire.ComStmtBulkExecute {
+		if !c.prepareDiagnostics(&cs.st.info, true) {
+			return 0
+		}
 		u := c.execute(cmd, cs)
+		u.murky = true
 		u.change |= changeState
 		u.seq = answerSeq(msg)
 		at := len(b.s.OutBuf())
@@ -227,7 +254,9 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 		c.ownInstance(cs)
 		return 0
 	}
-	if !c.prepareDiagnostics(&cs.st.info) {
+	generated := cs.st.rows && c.pins&pinTemp == 0 && c.generatesID(&cs.st.insert)
+	murky := c.murky(cs.st.sql, &cs.st.info, generated)
+	if !c.prepareDiagnostics(&cs.st.info, murky) {
 		return 0
 	}
 	cs.noteTypes(&m)
@@ -237,6 +266,7 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 	}
 	id := c.instanceOf(cs)
 	u := c.execute(cmd, cs)
+	u.generated, u.murky = generated, murky
 	at := len(b.s.OutBuf())
 	b.s.Out = appendExecute(b.s.OutBuf(), msg, cs, id)
 	u.seq = answerSeq(b.s.Out[at:])
@@ -248,7 +278,6 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 func (c *client) execute(cmd byte, cs *clientStmt) *unit {
 	u := c.begin(cmd)
 	u.st, u.cs, u.shape = cs.st, cs, cs.st.shape
-	u.generated = cmd == mywire.ComStmtExecute && cs.st.rows && c.pins&pinTemp == 0 && c.generatesID(&cs.st.insert)
 	c.note(u, cs.st.sql, &cs.st.info)
 	return u
 }
@@ -343,7 +372,7 @@ func (c *client) linkedOwn(cmd byte, msg, payload []byte) {
 		if cmd == mywire.ComStmtReset {
 			c.done()
 		} else {
-			c.refuseHere(mywire.NewError(mywire.ErrNoCursor, "The statement (%d) has no open cursor.", cs.id))
+			c.refuseHere(c.noCursor(cs.id))
 		}
 		return
 	}
@@ -352,6 +381,15 @@ func (c *client) linkedOwn(cmd byte, msg, payload []byte) {
 	at := len(c.link.s.OutBuf())
 	c.toServer(msg)
 	mywire.SetStmtID(c.link.s.Out[at:], cs.own)
+}
+
+// noCursor is the server's error for a fetch without a cursor.
+func (c *client) noCursor(id uint32) *mywire.Error {
+	format := "The statement (%d) has no open cursor."
+	if c.p.facts.mariadb {
+		format = format[:len(format)-1]
+	}
+	return mywire.NewError(mywire.ErrNoCursor, format, id)
 }
 
 // settleOwn closes a statement's own instance when its purpose has ended.
@@ -473,6 +511,9 @@ func (c *client) answered(b *backend, u *unit) {
 	}
 	c.cur = nil
 	b.lastUser = c
+	if u.failed || u.ok.Warnings > 0 {
+		b.warned = c
+	}
 	if u.cmd == mywire.ComStmtPrepare {
 		c.prepared(b, u)
 	}
@@ -561,9 +602,9 @@ func (c *client) resetSession() {
 // settings.
 func (c *client) forgetSession() {
 	c.forgetStatements()
-	c.pins &= pinMode
+	c.pins &= pinMode | pinOption
 	c.locks, c.named = nil, nil
 	c.choseVariables, c.choseChanges = false, false
-	c.last = lastStatement{}
+	c.last = lastStatement{version: c.last.version + 1}
 	c.status = mywire.StatusAutocommit
 }

@@ -115,6 +115,7 @@ func (p *pool) runAlone(b *backend, u *unit) {
 			c.lost(u, err)
 		default:
 			b.lastUser = nil
+			b.yieldID(nil)
 			b.send(u)
 			return
 		}
@@ -189,6 +190,7 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 				return
 			}
 			b.ask(sql, done)
+			b.ask(noWarnings, func(*unit) {}) // of information_schema, and what it made of the current database
 		})
 	}})
 }

@@ -26,7 +26,8 @@ type group struct {
 	units []*unit
 	// warnings are those that the server listed, if there were any.
 	warnings [][][]byte
-	asked    bool // the server is asked for the warnings in any case
+	asked    bool   // the server is asked for the warnings in any case
+	step     uint64 // from one row's id to the next
 }
 
 func newRowsPlan(p *pool, st *stmt) *rowsPlan {
@@ -105,6 +106,10 @@ const maxParameters = 65535
 
 // send appends the multi-row statement.
 func (g *group) send(b *backend, u *unit, tx bool) {
+	g.step = b.step
+	if s, own := g.ln.set.Get("auto_increment_increment"); own {
+		g.step = parseUint([]byte(s.Value))
+	}
 	b.push(u)
 	if u.st != nil {
 		b.s.Out = g.appendExecute(b.s.OutBuf(), b.use(u.st))
@@ -203,11 +208,10 @@ func (g *group) conclude(u *unit) {
 	}
 	ln.limit = min(maxGroup, ln.limit+ln.limit/8+1)
 	counts := g.countWarnings(int(u.ok.Warnings))
-	step := ln.p.facts.increment
 	for i, m := range g.units {
 		id := uint64(0)
 		if u.ok.LastInsertID != 0 {
-			id = u.ok.LastInsertID + uint64(i)*step
+			id = u.ok.LastInsertID + uint64(i)*g.step
 		}
 		c := m.c
 		if c == nil || c.s.Closed {
@@ -218,6 +222,7 @@ func (g *group) conclude(u *unit) {
 		c.s.Out = mywire.AppendOK(c.s.OutBuf(), 1, c.caps, &ok)
 		c.s.Touch()
 		m.ok, m.bytes = ok, u.bytes/len(g.units)
+		m.generated = true
 		c.groupAnswered(m, id, counts[i])
 	}
 	ln.p.l.recycle(u)

@@ -47,7 +47,7 @@ var unreplayed = map[string]pin{
 func (b *backend) track(u *unit, state []byte) {
 	c := u.c
 	if u.kind != unitClient || c == nil || b.owner != c {
-		if u.kind == unitClient && changes(state) {
+		if u.kind == unitClient && b.changes(state) {
 			b.doomed = true // a shared read or a grouped write has changed the session
 		}
 		return
@@ -84,14 +84,20 @@ func (b *backend) track(u *unit, state []byte) {
 }
 
 // changes tells whether session state, or what cannot be read as such, says that
-// the session is not as it was. That it is in a transaction is in the status.
-func changes(state []byte) bool {
+// the session is not as it was. That it is in a transaction is in the status. A
+// look into information_schema has the server name the database that it is in.
+func (b *backend) changes(state []byte) bool {
+	db := b.p.key.database
+	if s, ok := b.set.Get(databaseSetting); ok {
+		db = s.Value
+	}
 	for len(state) > 0 {
 		ch, rest, err := mywire.ParseChange(state)
 		switch {
 		case err != nil:
 			return true
 		case ch.Kind == mywire.TrackSystemVariables && string(ch.Name) == "statement_id":
+		case ch.Kind == mywire.TrackSchema && string(ch.Value) == db:
 		case ch.Kind == mywire.TrackSystemVariables, ch.Kind == mywire.TrackSchema, ch.Kind == mywire.TrackStateChange:
 			return true
 		}

@@ -1,0 +1,224 @@
+package mysql_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+)
+
+// The tests of what belongs to a session: all of them run on MariaDB and, where
+// it is installed, on MySQL.
+func TestSessionState(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		for _, c := range []struct {
+			name string
+			run  func(t *testing.T, server *lab.MySQL)
+		}{
+			{"scripts are answered as direct", scriptsAreAnsweredAsDirect},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.run(t, server)
+			})
+		}
+	})
+}
+
+// onFlavors runs f with the shared MariaDB and with a MySQL.
+func onFlavors(t *testing.T, f func(t *testing.T, server *lab.MySQL)) {
+	t.Run("mariadb", func(t *testing.T) {
+		t.Parallel()
+		f(t, server(t))
+	})
+	t.Run("mysql", func(t *testing.T) {
+		t.Parallel()
+		f(t, labtest.MySQL(t, serverConfig()))
+	})
+}
+
+func isMariaDB(server *lab.MySQL) bool { return server.Flavor() == lab.FlavorMariaDB }
+
+// twoBackends makes sessions meet: everything that they do not hold on to is
+// done on one of two backends.
+func twoBackends(c *mysql.Config) { c.PoolSize = 2 }
+
+// A speaker is a wire that renders what it is told.
+type speaker struct{ *wire }
+
+func (w *weir) speaker(change func(*mywire.ConnectConfig)) speaker { return speaker{w.dial(change)} }
+
+// speakerTo opens a session on addr as root.
+func speakerTo(tb testing.TB, addr, db string, change func(*mywire.ConnectConfig)) speaker {
+	tb.Helper()
+	cfg := mywire.ConnectConfig{Address: addr, User: "root", Database: db, TLSMode: mywire.TLSDisabled, Timeout: patience}
+	if change != nil {
+		change(&cfg)
+	}
+	conn, err := mywire.Connect(ctxFor(tb), cfg)
+	if err != nil {
+		tb.Fatalf("dial %s: %v", addr, err)
+	}
+	tb.Cleanup(func() { _ = conn.Close() })
+	return speaker{&wire{Server: conn, tb: tb}}
+}
+
+// told renders the answer to one message: every result with its rows and the
+// packet that ends it.
+func (c speaker) told(command byte, message []byte) (string, mywire.Prepared) {
+	c.tb.Helper()
+	c.send(message)
+	return c.answerTo(command)
+}
+
+func (c speaker) answerTo(command byte) (string, mywire.Prepared) {
+	c.tb.Helper()
+	var a mywire.Answer
+	a.Reset(command, c.Caps)
+	var out []string
+	packets, columns := 0, 0
+	for {
+		seq, payload, err := c.tryPacket()
+		if err != nil {
+			return strings.Join(append(out, "the connection ended"), " "), mywire.Prepared{}
+		}
+		_, event, err := a.Feed(mywire.AppendPacket(nil, seq, payload))
+		if err != nil {
+			c.tb.Fatalf("answer to command %d: %v", command, err)
+		}
+		packets++
+		if packets == 1 && event == mywire.EventMore {
+			columns = int(payload[0])
+		}
+		if event == mywire.EventMore && a.InRows() && packets > columns+1 && !mywire.IsEOF(payload) {
+			out = append(out, fmt.Sprintf("%q", payload))
+		}
+		if event != mywire.EventResult && event != mywire.EventDone {
+			continue
+		}
+		if e := a.Err(); e != nil {
+			out = append(out, fmt.Sprintf("ERROR %d %s", e.Code, e.Message))
+		} else if command != mywire.ComStmtPrepare {
+			ok := a.OK()
+			// A server may set the flag of session state without saying what.
+			status := uint16(ok.Status &^ mywire.StatusSessionState)
+			out = append(out, fmt.Sprintf("OK affected=%d id=%d warnings=%d status=%#x info=%q state=%v", ok.AffectedRows, ok.LastInsertID, ok.Warnings, status, ok.Info, changesIn(ok.State)))
+		}
+		packets = 0
+		if event == mywire.EventDone {
+			return strings.Join(out, " "), a.Prepared()
+		}
+	}
+}
+
+// changesIn lists what session state tells, in an order of its own: servers tell in
+// any.
+func changesIn(state []byte) []string {
+	var list []string
+	for len(state) > 0 {
+		c, rest, err := mywire.ParseChange(state)
+		if err != nil {
+			return append(list, err.Error())
+		}
+		list = append(list, fmt.Sprintf("%d:%s=%s", c.Kind, c.Name, c.Value))
+		state = rest
+	}
+	slices.Sort(list)
+	return list
+}
+
+// ask runs a text.
+func (c speaker) ask(sql string) string {
+	c.tb.Helper()
+	got, _ := c.told(mywire.ComQuery, mywire.AppendCommand(nil, mywire.ComQuery, sql))
+	return got
+}
+
+// askPrepared prepares a text without parameters, executes and closes it.
+func (c speaker) askPrepared(sql string) string {
+	c.tb.Helper()
+	got, p := c.told(mywire.ComStmtPrepare, mywire.AppendPrepare(nil, sql))
+	if strings.HasPrefix(got, "ERROR") {
+		return got
+	}
+	got, _ = c.told(mywire.ComStmtExecute, mywire.AppendExecute(nil, 0, p.StmtID, 0, nil, nil))
+	c.send(mywire.AppendStmtClose(nil, p.StmtID))
+	return got
+}
+
+// value is the answer to a query for one value; an error is its number.
+func (c speaker) value(query string) string {
+	c.tb.Helper()
+	rows, err := c.Query(ctxFor(c.tb), query)
+	switch {
+	case code(err) != 0:
+		return fmt.Sprintf("ERROR %d", code(err))
+	case err != nil:
+		c.tb.Fatalf("%s: %v", query, err)
+	case len(rows) == 0:
+		return "none"
+	case !rows[0][0].Valid:
+		return "NULL"
+	}
+	return rows[0][0].String
+}
+
+// A churner has other clients use every free backend, and leave there whatever
+// a session could take for its own.
+type churner struct {
+	w        *weir
+	one, two *wire
+}
+
+const churnTable = "CREATE TABLE churn (id INT AUTO_INCREMENT PRIMARY KEY, x INT) AUTO_INCREMENT = 1000000"
+
+// newChurner needs a table as of churnTable.
+func newChurner(w *weir) *churner {
+	ch := &churner{w: w, one: w.dial(nil), two: w.dial(nil)}
+	ch.one.must("SET time_zone = '+11:11', sql_mode = 'NO_ENGINE_SUBSTITUTION', character_set_results = latin1")
+	ch.two.must("SET lc_time_names = 'sv_SE', sort_buffer_size = 65536")
+	return ch
+}
+
+// run works with a pool of two backends: the others' transactions hold both, or
+// the one that is left where the second waits.
+func (ch *churner) run() {
+	ch.w.tb.Helper()
+	ch.one.must("BEGIN")
+	ch.disturb(ch.one)
+	began := make(chan error, 1)
+	go func() {
+		_, err := ch.two.Exec(ctxFor(ch.w.tb), "BEGIN")
+		began <- err
+	}()
+	var err error
+	done := false
+	eventually(ch.w.tb, "another client has the other backend or waits", func() bool {
+		select {
+		case err = <-began:
+			done = true
+		default:
+		}
+		return done || ch.w.pool().Waiting > 0
+	})
+	ch.one.must("ROLLBACK")
+	if !done {
+		err = <-began
+	}
+	if err != nil {
+		ch.w.tb.Fatalf("BEGIN of another client: %v", err)
+	}
+	ch.disturb(ch.two)
+	ch.two.must("ROLLBACK")
+}
+
+func (ch *churner) disturb(c *wire) {
+	c.must("INSERT INTO churn (x) VALUES (1)")
+	c.must("DO CAST('no number' AS SIGNED)")
+}
