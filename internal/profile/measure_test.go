@@ -269,3 +269,25 @@ func TestDeepLookExplainsTheServer(t *testing.T) {
 		t.Errorf("%.0f ns of %.0f ns are explained", explained, whole)
 	}
 }
+
+// TLS lies above what is watched: the segments are those of the encrypted bytes.
+func TestEncryptedConnections(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, TLS: lab.TLSRequired})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, TLS: lab.TLSRequired})
+	for _, dsn := range []string{pg.DSN("postgres"), m.DSN("")} {
+		target := connected(t, dsn)
+		w := prepared(t, target, "point-select")
+		for _, driver := range Drivers(target.Engine) {
+			c := brief
+			c.Driver, c.Requests = driver, 100
+			s, err := target.Measure(t.Context(), w, c)
+			if err != nil {
+				t.Fatalf("%s: %v", driver, err)
+			}
+			checkSample(t, &s)
+			if b := s.Boundary; !b.ArrivalKnown || b.RoundTrips < s.Ops {
+				t.Errorf("%s: %d round trips of %d operations were seen, arrivals known: %v", driver, b.RoundTrips, s.Ops, b.ArrivalKnown)
+			}
+		}
+	}
+}

@@ -46,7 +46,7 @@ func Diff(a, b *bench.Result) (*report.Doc, error) {
 
 // checkComparable returns why two results cannot be set against each other.
 func checkComparable(a, b *bench.Result) error {
-	for _, f := range []string{"engine", "workload", "rows"} {
+	for _, f := range []string{"engine", "workload", "rows", "script"} {
 		if x, y := a.Experiment.Factors[f], b.Experiment.Factors[f]; x != y {
 			return fmt.Errorf("%w: %s is %q in one and %q in the other", ErrNotComparable, f, x, y)
 		}

@@ -2,6 +2,7 @@ package study
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -103,8 +104,18 @@ func (s *Study) experiment(t *profile.Target, w *profile.Workload, list []caseOf
 		Name: s.Name, Title: s.Title, Rounds: s.Rounds, Factors: common(list), Loop: "closed",
 	}}
 	e.Factors["engine"], e.Factors["workload"] = t.Engine, w.Name
+	// All that makes a sample another one: a run that is resumed takes over those
+	// with the same factors.
+	switch b := s.Axes.Base; {
+	case b.Requests > 0:
+		e.Factors["window"] = strconv.FormatInt(b.Requests, 10) + " operations"
+	default:
+		e.Factors["window"] = b.Duration.String()
+	}
 	if s.Script == "" {
 		e.Factors["rows"] = strconv.Itoa(s.Rows)
+	} else {
+		e.Factors["script"] = fmt.Sprintf("%.8x", sha256.Sum256([]byte(s.Script)))
 	}
 	if rate := s.Axes.Base.Rate; rate > 0 {
 		e.Loop, e.Factors["rate"] = "open", fmt.Sprintf("%g/s", rate)
