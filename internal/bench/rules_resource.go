@@ -145,6 +145,10 @@ func commitBound(r *Result) []Finding {
 			rate := float64(s.Server.Fsyncs) / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds
 			shares, costs, rates = append(shares, rate*cost/1e9), append(costs, cost), append(rates, rate)
 		}
+		if line, ok := flushesInside(c); ok && (len(shares) == 0 || Median(shares) < commitShare) {
+			evidence = append(evidence, line)
+			continue
+		}
 		if len(shares) == 0 || Median(shares) < commitShare {
 			continue
 		}
@@ -158,6 +162,29 @@ func commitBound(r *Result) []Finding {
 		Claim:  "The log is being flushed during most of the time: throughput is the number of operations that share a flush times the flushes a second.",
 		Advice: "Let more operations share a flush (group commit), or use a faster disk; more processors change nothing.",
 	}}
+}
+
+// flushesInside looks at the parts of the server's time: flushing, and waiting for
+// another session that flushes for both.
+func flushesInside(c *Case) (line string, found bool) {
+	b, mean := boundaryOf(c), c.Latency().Mean()
+	if b == nil || mean == 0 {
+		return "", false
+	}
+	flush, others := 0.0, 0.0
+	for _, p := range b.Inside {
+		switch {
+		case strings.Contains(p.Name, "flush"):
+			flush = max(flush, p.MeanNs) // sources overlap: the largest
+		case strings.Contains(p.Name, "another session"):
+			others = max(others, p.MeanNs)
+		}
+	}
+	if flush == 0 || (flush+others)/mean < commitShare {
+		return "", false
+	}
+	return fmt.Sprintf("%s: flushing %s and waiting for another session %s of %s, %.0f %% of an operation's time",
+		c.Name, micros(flush), micros(others), micros(mean), 100*(flush+others)/mean), true
 }
 
 // flushCost is the median cost of a flush beside a sample, in nanoseconds: of its

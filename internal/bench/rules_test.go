@@ -215,6 +215,12 @@ func TestRulesOfResourcesForAndAgainst(t *testing.T) {
 		{"commit-bound", "by the disk", result(testCase("a", "0", 1000, 8, flushes(900, 1_000_000))), "a: 900 flushes a second of 1 ms each, 90 % of the time"},
 		{"commit-bound", "a fast disk", result(testCase("a", "0", 1000, 8, flushes(900, 60_000))), ""},
 		{"commit-bound", "shared flushes", result(testCase("a", "0", 1000, 8, flushes(20, 1_000_000))), ""},
+		{"commit-bound", "the kernel says so", result(withPool("p", 5, 1000, split(5, map[string]float64{SegmentServer: 100}, func(b *Boundary) {
+			b.Inside = []ServerPart{{Name: "flushing files", MeanNs: 30e6}, {Name: "waiting for another session (futex)", MeanNs: 40e6}, {Name: "log flush", MeanNs: 20e6, Nested: true}}
+		}))), "p: flushing 30 ms and waiting for another session 40 ms of 99 ms, 71 % of an operation's time"},
+		{"commit-bound", "the kernel says otherwise", result(withPool("p", 5, 1000, split(5, map[string]float64{SegmentServer: 100}, func(b *Boundary) {
+			b.Inside = []ServerPart{{Name: "waiting for another session (futex)", MeanNs: 70e6}}
+		}))), ""},
 		{"commit-bound", "unknown disk", result(testCase("a", "0", 1000, 8, func(s *Sample) { s.Server = &ServerCounters{Ops: 1000, Fsyncs: 900} })), ""},
 	} {
 		got := claims(tc.in, tc.id)
