@@ -18,8 +18,9 @@ const (
 	routeWrite              // may join a group
 )
 
-// batchable are the effects that a grouped write may have.
-const batchable = myscan.EffWrites | myscan.EffSysVar
+// batchable are the effects that a grouped write may have. It reads no settings:
+// a lane's connections have some of their own.
+const batchable = myscan.EffWrites
 
 func routeOf(info *myscan.Statement) route {
 	switch {

@@ -96,8 +96,7 @@ func (c *client) setOption(msg []byte) {
 	}
 	key := c.p.key
 	key.caps = c.caps & classCaps
-	c.forgetStatements()
-	c.p = c.l.pool(key)
+	c.p = c.l.pool(key) // which learns the client's statements when they are used
 	c.readMode()
 	c.s.Out = mywire.AppendEnd(c.s.OutBuf(), 1, c.caps, &mywire.OK{Status: c.status})
 	c.s.Touch()
@@ -145,6 +144,7 @@ func (c *client) freeQuery(msg []byte) int {
 		}
 		u := c.unitOf(mywire.ComQuery, msg)
 		u.shape, u.verb, u.effects = c.p.shape(sql, c.mode, info.Verb), info.Verb, info.Effects
+		u.generated = c.groupGenerates(ln, sql, info.Verb)
 		ln.push(u)
 		return len(msg)
 	}
@@ -216,13 +216,17 @@ func (c *client) freeExecute(msg []byte) int {
 		if c.inflight > 0 {
 			return 0
 		}
+		cs.noteTypes(&m)
+		if m.CheckValues(cs.types, nil) != nil {
+			break // what is wrong with it must not reach others' values
+		}
 		ln := c.laneForStmt(cs, window)
 		if ln == nil {
 			break
 		}
-		cs.noteTypes(&m)
 		u := c.unitOf(mywire.ComStmtExecute, msg)
 		u.st, u.cs, u.shape, u.verb, u.effects = st, cs, st.shape, st.info.Verb, st.info.Effects
+		u.generated = c.groupGenerates(ln, st.sql, st.info.Verb)
 		ln.push(u)
 		return len(msg)
 	}

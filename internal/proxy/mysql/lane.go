@@ -78,6 +78,7 @@ type run struct {
 	tx     bool          // sent between BEGIN and COMMIT
 	open   bool          // the server said BEGIN was fine
 	intact bool          // the transaction was still the same before COMMIT
+	unsure bool          // the server did not say whether it was
 	commit *mywire.Error // COMMIT failed
 }
 
@@ -113,29 +114,26 @@ func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
 	return ln
 }
 
-// laneLockWait is the setting that bounds the wait of a grouped write for a lock
-// that somebody else holds, so that it does not hold up its group; it is then run
-// again alone, with the client's own patience. MariaDB knows 0, which is not to
-// wait at all; elsewhere 1 s is the least.
-const laneLockWait = "innodb_lock_wait_timeout"
-
-// laneSettings are the client's settings with a bound on lock waits, unless the
-// client has its own.
+// laneSettings are the client's settings, with a bound on the waits of a grouped
+// write for rows and tables that somebody else has locked, so that it does not
+// hold up its group; it is then run again alone, with the client's own patience.
+// MariaDB knows 0, which is not to wait at all; elsewhere 1 s is the least. And
+// the server keeps all warnings, to tell whose they are.
 func (p *pool) laneSettings(set *session.Set) *session.Set {
-	if _, ok := set.Get(laneLockWait); ok {
-		return set
-	}
 	wait := "1"
 	if p.facts.mariadb && p.facts.version >= 100300 {
 		wait = "0"
 	}
-	return p.settings.With(set, session.Setting{Name: laneLockWait, Value: wait, Literal: true})
+	for _, s := range [...][2]string{{"innodb_lock_wait_timeout", wait}, {"lock_wait_timeout", wait}, {"max_error_count", "65535"}} {
+		set = p.settings.With(set, session.Setting{Name: s[0], Value: s[1], Literal: true})
+	}
+	return set
 }
 
 // laneForStmt finds the lane for the execution of a prepared write, or nil.
 func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 	p, st := c.p, cs.st
-	if st.rows && c.strict && !p.l.srv.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning {
+	if st.rows && c.strict && !p.l.srv.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning && st.quiet {
 		f := p.tables.look(p, c.set, st.insert.Schema, st.insert.Table)
 		if f.state == tableUnknown {
 			return nil
@@ -151,7 +149,7 @@ func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 func (c *client) laneForText(sql string, info *myscan.Statement, window time.Duration) *lane {
 	p := c.p
 	if info.Verb == myscan.VerbInsert && c.strict && !p.l.srv.cfg.NoRowsLane {
-		if ins, ok := myscan.Insert(sql, c.mode); ok && ins.Params == 0 && !ins.Returning {
+		if ins, ok := myscan.Insert(sql, c.mode); ok && ins.Params == 0 && !ins.Returning && quiet(ins.Tuple, c.mode) {
 			f := p.tables.look(p, c.set, ins.Schema, ins.Table)
 			if f.state == tableUnknown {
 				return nil
@@ -255,7 +253,10 @@ func (ln *lane) give(b *backend) (started bool) {
 		ln.queued = false
 		if err != nil {
 			ln.p.release(b)
-			ln.failAll(err)
+			if !b.s.Closed {
+				ln.failAll(err)
+			}
+			ln.touch() // else on another one: nothing was sent yet
 			return
 		}
 		if started = ln.start(b); !started {
@@ -279,7 +280,12 @@ func (ln *lane) start(b *backend) bool {
 	}
 	r := &run{ln: ln, began: ln.p.l.Now}
 	for _, u := range ln.taken {
-		if !u.dead && u.c != nil && !u.c.s.Closed {
+		switch {
+		case u.dead || u.c == nil || u.c.s.Closed:
+		case u.size() >= b.maxPacket:
+			u.park = false
+			ln.p.queueSolo(u) // the server would hang up on the whole group
+		default:
 			r.units = append(r.units, u)
 		}
 	}
@@ -297,7 +303,7 @@ func (ln *lane) start(b *backend) bool {
 	b.yieldID(nil)
 	ln.runs[b] = r
 	if ln.rows != nil && r.count > 1 {
-		r.units = ln.rows.gather(ln, r.units)
+		r.units = ln.rows.gather(ln, r.units, b.maxPacket)
 	}
 	ln.ready(b, r)
 	return true
@@ -348,7 +354,9 @@ func (ln *lane) send(b *backend, r *run) {
 		}
 	}
 	if r.tx {
-		b.hidden(mywire.ComPing, func(u *unit) { r.intact = u.err == nil && u.ok.Status&mywire.StatusInTrans != 0 })
+		b.hidden(mywire.ComPing, func(u *unit) {
+			r.intact, r.unsure = u.err == nil && u.ok.Status&mywire.StatusInTrans != 0, u.err != nil
+		})
 		b.s.Out = mywire.AppendPing(b.s.OutBuf())
 		b.hidden(mywire.ComQuery, func(u *unit) { r.commit = u.err })
 		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, "COMMIT")
@@ -402,6 +410,9 @@ func (ln *lane) conclude(r *run, u *unit) {
 	switch {
 	case !r.tx || !r.open:
 		// It was a transaction of its own.
+	case r.unsure && !u.failed && u.ok.Status&mywire.StatusInTrans != 0:
+		ln.lost(u, mywire.NewError(mywire.ErrUnknown, "weir: whether the group of this statement was committed is unknown"))
+		return
 	case !r.intact:
 		if u.failed || u.ok.Status&mywire.StatusInTrans != 0 {
 			ln.again(u) // taken back with the transaction, or failed because of it
@@ -436,10 +447,7 @@ func rolledBack(code uint16) bool {
 // locks, a statement that this backend had lost.
 func (ln *lane) ownMaking(u *unit) bool {
 	switch u.code {
-	case mywire.ErrLockWaitTimeout:
-		_, own := ln.key.set.Get(laneLockWait)
-		return !own
-	case mywire.ErrDeadlock, mywire.ErrUnknownStatement:
+	case mywire.ErrLockWaitTimeout, mywire.ErrDeadlock, mywire.ErrUnknownStatement:
 		return true
 	case mywire.ErrQueryInterrupted:
 		return !u.dead

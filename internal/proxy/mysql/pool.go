@@ -77,8 +77,7 @@ type poolFacts struct {
 	text      string            // as the greeting has it
 	base      map[string]string // settings of a new session, of those that a login may change
 	pipelines bool              // several commands may be under way on one connection
-	increment uint64            // auto_increment_increment
-	galera    bool
+	galera    bool              // the step from id to id changes as nodes come and go
 }
 
 type poolStats struct {
@@ -280,6 +279,13 @@ func (b *backend) introduce() {
 			b.doomed = true
 		}
 	})
+	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet", func(u *unit) {
+		if rows := u.result(p.key.caps); len(rows) == 1 {
+			b.step, b.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
+			return
+		}
+		b.doomed = true
+	})
 	if !p.facts.known {
 		b.ask(factsSQL(p.facts.mariadb), p.learn)
 	}
@@ -296,11 +302,9 @@ var baseNames = []string{
 }
 
 func factsSQL(mariadb bool) string {
-	sql := "SELECT @@auto_increment_increment, "
+	sql := "SELECT 0"
 	if mariadb {
-		sql += "@@wsrep_on"
-	} else {
-		sql += "0"
+		sql = "SELECT @@wsrep_on"
 	}
 	for _, n := range baseNames {
 		sql += ", @@" + n
@@ -321,11 +325,10 @@ func (p *pool) learn(u *unit) {
 		p.facts.pipelines = false
 		return
 	}
-	p.facts.increment = parseUint(rows[0][0])
-	p.facts.galera = string(rows[0][1]) == "1"
+	p.facts.galera = string(rows[0][0]) == "1"
 	p.facts.base = make(map[string]string, len(baseNames))
 	for i, n := range baseNames {
-		p.facts.base[n] = string(rows[0][2+i])
+		p.facts.base[n] = string(rows[0][1+i])
 	}
 	for _, c := range p.l.clients {
 		if c.p == p {

@@ -73,14 +73,14 @@ func (r *rowsPlan) statement(n int) *stmt {
 // any size up to the limit. Prepared ones do so up to some size, and come in
 // multiples of that beyond it, so that each backend has to prepare few, and a
 // group makes one statement or two.
-func (r *rowsPlan) gather(ln *lane, units []*unit) []*unit {
+func (r *rowsPlan) gather(ln *lane, units []*unit, maxPacket int) []*unit {
 	var out []*unit
 	limit := ln.limit
 	if r.st != nil {
 		limit = min(limit, maxParameters/max(1, r.st.params))
 	}
 	for len(units) > 0 {
-		n := min(len(units), max(1, limit))
+		n := r.fitting(units[:min(len(units), max(1, limit))], maxPacket)
 		if r.st != nil && n > r.exact {
 			n -= n % r.exact
 		}
@@ -99,6 +99,19 @@ func (r *rowsPlan) gather(ln *lane, units []*unit) []*unit {
 		units = units[n:]
 	}
 	return out
+}
+
+// fitting is how many of the units, at least one, make a statement below the
+// server's limit.
+func (r *rowsPlan) fitting(units []*unit, maxPacket int) int {
+	size := len(r.insert.Prefix) + len(r.insert.Suffix)
+	for i, u := range units {
+		size += max(u.size(), len(r.insert.Tuple)+1)
+		if i > 0 && size >= maxPacket {
+			return i
+		}
+	}
+	return len(units)
 }
 
 // maxParameters is the most that a prepared statement may have.
@@ -230,8 +243,8 @@ func (g *group) conclude(u *unit) {
 
 var atRow = regexp.MustCompile(`at row (\d+)$`)
 
-// countWarnings gives each row its own warnings. One that names no row would have
-// come with every row.
+// countWarnings gives each row its own warnings. Those that name no row are not
+// the values', see quiet: they come with the statement, or once for every row.
 func (g *group) countWarnings(total int) []uint16 {
 	n := len(g.units)
 	counts := make([]uint16, n)
@@ -248,16 +261,23 @@ func (g *group) countWarnings(total int) []uint16 {
 		}
 		return counts
 	}
+	general := 0
 	for _, w := range g.warnings {
 		row := 0
 		if m := atRow.FindSubmatch(w[2]); m != nil {
 			row, _ = strconv.Atoi(string(m[1])) // digits only
 		}
-		for i := range counts {
-			if row == 0 || row == i+1 {
-				counts[i]++
-			}
+		if row < 1 || row > n {
+			general++
+			continue
 		}
+		counts[row-1]++
+	}
+	if general%n == 0 {
+		general /= n
+	}
+	for i := range counts {
+		counts[i] += uint16(general)
 	}
 	return counts
 }

@@ -15,12 +15,13 @@ import (
 // there.
 type stmt struct {
 	sql    string
-	set    *session.Set // in which it was prepared: its names and quotes are read so
+	set    *session.Set     // in which it was prepared: its names and quotes are read so
 	info   myscan.Statement // its strings alias sql
 	shape  *sight.Shape
 	route  route
 	insert myscan.InsertShape
 	rows   bool // insert is filled: one that can share a multi-row statement
+	quiet  bool // ... and whose row gives no warnings by itself
 
 	params  int
 	answer  []byte        // the server's to COM_STMT_PREPARE, kept for others
@@ -81,6 +82,7 @@ func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bo
 	st.route = routeOf(&st.info)
 	if st.info.Verb == myscan.VerbInsert {
 		st.insert, st.rows = myscan.Insert(st.sql, mode)
+		st.quiet = st.rows && quiet(st.insert.Tuple, mode)
 	}
 	if !st.private {
 		p.stmts[key] = st
@@ -220,7 +222,7 @@ func (c *client) name(st *stmt) *clientStmt {
 const lastPrepared = 1<<32 - 1
 
 func (c *client) stmt(id uint32) *clientStmt {
-	if id == lastPrepared {
+	if id == lastPrepared && c.p.facts.mariadb {
 		return c.lastStmt
 	}
 	return c.stmts[id]
@@ -261,10 +263,23 @@ func (c *client) describe(st *stmt) {
 	at := len(s.OutBuf())
 	s.Out = append(s.OutBuf(), st.answer...)
 	mywire.SetStmtID(s.Out[at:], cs.id)
+	c.restate(s.Out[at:])
 	s.Touch()
 	c.idleSince = c.l.Now
 	c.stats.units++
 	c.last.clear()
+}
+
+// restate puts the client's status into the EOF packets of a description, which
+// have that of the session for which the server made it.
+func (c *client) restate(answer []byte) {
+	for len(answer) >= mywire.HeaderLen {
+		n, _, _ := mywire.Peek(answer)
+		if payload := answer[mywire.HeaderLen : mywire.HeaderLen+n]; mywire.IsEOF(payload) {
+			binary.LittleEndian.PutUint16(payload[3:], uint16(c.status))
+		}
+		answer = answer[mywire.HeaderLen+n:]
+	}
 }
 
 // described tells whether describe can answer.

@@ -125,9 +125,21 @@ func (f *tableFacts) generates(ins *myscan.InsertShape) bool {
 	return true
 }
 
+// groupGenerates is generatesID for a write that is about to join a group.
+func (c *client) groupGenerates(ln *lane, sql string, verb myscan.Verb) bool {
+	if ln.rows != nil {
+		return true // or there is no id at all
+	}
+	if verb != myscan.VerbInsert {
+		return false
+	}
+	ins, ok := myscan.Insert(sql, c.mode)
+	return ok && c.generatesID(&ins)
+}
+
 // generatesID tells whether an INSERT of the client certainly has its id
 // generated.
 func (c *client) generatesID(ins *myscan.InsertShape) bool {
 	f := c.p.tables.look(c.p, c.set, ins.Schema, ins.Table)
-	return f.state == tablePlain && f.auto != "" && f.generates(ins)
+	return f.state == tablePlain && f.auto != "" && f.generates(ins) && !ins.Returning // whose answer does not tell it
 }

@@ -102,6 +102,15 @@ func (u *unit) tellsStatus() bool {
 	return u.cmd != mywire.ComStmtPrepare && u.cmd != mywire.ComStatistics
 }
 
+// size is that of the unit's message at most, with types added to it.
+func (u *unit) size() int {
+	n := len(u.raw)
+	if u.cs != nil {
+		n += len(u.cs.types)
+	}
+	return n
+}
+
 // result reads the rows of a parked answer to COM_QUERY, as text; nil is NULL.
 // Only the first result counts.
 func (u *unit) result(caps mywire.Caps) [][][]byte {
