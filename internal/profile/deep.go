@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"context"
 	"os"
 	"strconv"
 	"strings"
@@ -20,7 +19,7 @@ type deepWatch struct {
 }
 
 // startDeep begins a deeper look. What does not allow it is reported in the end.
-func (t *Target) startDeep(context.Context) *deepWatch {
+func (t *Target) startDeep() *deepWatch {
 	d := &deepWatch{target: t}
 	if t.local.pid == 0 {
 		d.miss("the server is not on this machine, or hidden from this process")
@@ -62,7 +61,7 @@ func (t *Target) processes() []int {
 }
 
 // windowOpens takes in the connections that were opened meanwhile. Those opened
-// later, in a cold run, are not seen.
+// later are not seen.
 func (d *deepWatch) windowOpens() {
 	if d.watch == nil {
 		return
@@ -93,7 +92,7 @@ func (d *deepWatch) report(ops int64) ([]bench.ServerPart, []string) {
 		return nil, d.missing
 	}
 	if s.Requests == 0 {
-		return nil, []string{"inside the server by eBPF: no request was seen; connections that are opened within the window are not watched"}
+		return nil, []string{"inside the server by eBPF: no request was seen"}
 	}
 	var out []bench.ServerPart
 	add := func(name string, ns int64) {

@@ -250,7 +250,7 @@ func (r *run) measure() (bench.Sample, error) {
 		}
 		r.filled = r.pool.opened()
 	}
-	inside := r.target.watchServer(r.ctx, r.config.Deep)
+	inside := r.target.watchServer(r.ctx, r.config)
 	lc.Window = func() {
 		r.opened = r.pool.opened()
 		inside.windowOpens()

@@ -36,8 +36,8 @@ type statementTimes struct {
 	source                    string
 }
 
-// watchServer begins to look.
-func (t *Target) watchServer(ctx context.Context, deep bool) *serverWatch {
+// watchServer begins to look, and deeper if asked.
+func (t *Target) watchServer(ctx context.Context, c Config) *serverWatch {
 	w := &serverWatch{target: t, ctx: ctx}
 	if t.admin == nil {
 		return w
@@ -48,8 +48,12 @@ func (t *Target) watchServer(ctx context.Context, deep bool) *serverWatch {
 	} else {
 		w.counted = true
 	}
-	if deep {
-		w.deep = t.startDeep(ctx)
+	switch {
+	case !c.Deep:
+	case c.Cold && t.local.tree:
+		w.miss("inside the server by eBPF", errNotSeen)
+	default:
+		w.deep = t.startDeep()
 	}
 	return w
 }
@@ -174,6 +178,8 @@ func difference(before, after bench.ServerCounters) *bench.ServerCounters {
 		Rollbacks:  after.Rollbacks - before.Rollbacks,
 	}
 }
+
+var errNotSeen = errors.New("processes that begin within the window are not watched, and a cold run is made of those")
 
 var errNotOffered = errors.New("this engine does not offer it")
 

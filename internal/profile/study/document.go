@@ -25,7 +25,7 @@ func Document(title string, results ...*bench.Result) *report.Doc {
 		} else {
 			d.Env.Servers = append(slices.Clone(d.Env.Servers), r.Env.Servers...)
 		}
-		d.Sections = append(d.Sections, section(r))
+		d.Sections = append(d.Sections, sections(r)...)
 	}
 	return d
 }
@@ -103,47 +103,54 @@ func merge(sum, b *bench.Boundary, ops int64) {
 	}
 }
 
-func section(r *bench.Result) report.Section {
+// sections lays out one result: first what there is to be known, then the figures
+// that it comes from.
+func sections(r *bench.Result) []report.Section {
 	list := totals(r)
-	s := report.Section{Title: cmp.Or(r.Experiment.Title, r.Experiment.Name)}
-	s.Text = append(s.Text, setting(r))
+	title := cmp.Or(r.Experiment.Title, r.Experiment.Name)
+	first := report.Section{Title: title, Text: []string{setting(r)}}
 	for _, w := range r.Warnings {
-		s.Text = append(s.Text, "Note: "+w+".")
-	}
-	for _, c := range list {
-		s.Text = append(s.Text, dominant(c))
-	}
-	s.Tables = append(s.Tables, bench.CaseTable(r, "rate", "p50", "p95", "p99", "errors"))
-	if t, c, ok := whatIf(r); ok {
-		s.Tables, s.Charts = append(s.Tables, t), append(s.Charts, c)
-	}
-	if len(list) > 0 {
-		s.Tables = append(s.Tables, segmentTable(list))
-		s.Charts = append(s.Charts, shareChart(list), lengthChart(list))
+		first.Text = append(first.Text, "Note: "+w+".")
 	}
 	if len(list) <= detailed {
 		for _, c := range list {
-			s.Tables = append(s.Tables, detailTable(c))
+			first.Text = append(first.Text, dominant(c))
 		}
 	}
-	for _, t := range []func([]caseTotals) (report.Table, bool){insideTable, coldTable, processTable} {
-		if table, ok := t(list); ok {
-			s.Tables = append(s.Tables, table)
-		}
+	first.Text = append(first.Text, overheadText(r)...)
+	first.Text = append(first.Text, limits(list)...)
+	first.Tables = append(first.Tables, bench.CaseTable(r, "rate", "p50", "p95", "p99", "errors"))
+	if len(list) > 0 {
+		first.Tables = append(first.Tables, segmentTable(list))
+		first.Charts = append(first.Charts, shareChart(list), lengthChart(list))
 	}
-	if len(r.Comparisons) > 0 {
-		s.Tables = append(s.Tables, bench.ComparisonTable(r))
-	}
-	s.Charts = append(s.Charts, bench.RateChart(r))
-	if c, ok := bench.LatencyChart(r); ok {
-		s.Charts = append(s.Charts, c)
-	}
-	s.Text = append(s.Text, overheadText(r)...)
-	s.Text = append(s.Text, limits(list)...)
 	for _, f := range r.Findings {
-		s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
+		first.Findings = append(first.Findings, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
 	}
-	return s
+	out := []report.Section{first}
+	if t, c, ok := whatIf(r); ok {
+		out = append(out, report.Section{Title: title + ": pools and workers", Tables: []report.Table{t}, Charts: []report.Chart{c}})
+	}
+	latency := report.Section{Title: title + ": latency"}
+	if len(list) <= detailed {
+		for _, c := range list {
+			latency.Tables = append(latency.Tables, detailTable(c))
+		}
+	}
+	if c, ok := bench.LatencyChart(r); ok {
+		latency.Charts = append(latency.Charts, c)
+	}
+	inside := report.Section{Title: title + ": server and processes"}
+	for _, t := range []func([]caseTotals) (report.Table, bool){insideTable, processTable, coldTable} {
+		if table, ok := t(list); ok {
+			inside.Tables = append(inside.Tables, table)
+		}
+	}
+	against := report.Section{Title: title + ": throughput", Charts: []report.Chart{bench.RateChart(r)}}
+	if len(r.Comparisons) > 0 {
+		against.Tables = append(against.Tables, bench.ComparisonTable(r))
+	}
+	return append(out, latency, inside, against)
 }
 
 // detailed is up to how many cases get a table of percentiles each.
@@ -173,7 +180,7 @@ func (c caseTotals) means() []float64 {
 
 // about says what a segment is.
 var about = map[string]string{
-	bench.SegmentSchedule: "waiting for a worker",
+	bench.SegmentSchedule: "the generator's own lateness, and waiting for a worker",
 	bench.SegmentQueue:    "waiting for a connection of the pool",
 	bench.SegmentConnect:  "opening connections",
 	bench.SegmentCheck:    "checking connections of the pool",
@@ -212,16 +219,13 @@ func passed(list []caseTotals) []int {
 
 // segmentTable shows the mean of each segment.
 func segmentTable(list []caseTotals) report.Table {
-	t := report.Table{
-		Title:   "Where the time of an operation goes",
-		Columns: []report.Column{{Name: "case"}},
-		Note:    "Means. The segments exclude each other and add up to the latency. The largest is strong.",
-	}
+	t := report.Table{Title: "Where the time of an operation goes", Columns: []report.Column{{Name: "case"}}}
 	shown := passed(list)
 	for _, i := range shown {
 		t.Columns = append(t.Columns, report.Column{Name: list[0].boundary.Segments[i].Name, Unit: "us", Numeric: true})
 	}
-	t.Columns = append(t.Columns, report.Column{Name: "latency", Unit: "us", Numeric: true}, report.Column{Name: "sum of segments", Numeric: true})
+	t.Columns = append(t.Columns, report.Column{Name: "latency", Unit: "us", Numeric: true})
+	worst := 1.0 // sum of the segments over the latency, furthest from 1
 	for _, c := range list {
 		row := report.Cells(c.Name)
 		means := c.means()
@@ -232,9 +236,12 @@ func segmentTable(list []caseTotals) report.Table {
 		for _, m := range means {
 			sum += m
 		}
-		row = append(row, report.Cell{Text: number(c.latency.Mean() / 1e3)}, report.Cell{Text: fmt.Sprintf("%.2f %%", 100*sum/max(c.latency.Mean()/1e3, 1e-9))})
-		t.Rows = append(t.Rows, row)
+		if ratio := sum / max(c.latency.Mean()/1e3, 1e-9); math.Abs(ratio-1) > math.Abs(worst-1) {
+			worst = ratio
+		}
+		t.Rows = append(t.Rows, append(row, report.Cell{Text: number(c.latency.Mean() / 1e3)}))
 	}
+	t.Note = fmt.Sprintf("Means. The segments exclude each other and add up to %.2f %% of the latency. The largest is strong.", 100*worst)
 	return t
 }
 
