@@ -121,8 +121,11 @@ func (l *lastStatement) shared(u *unit) {
 func (l *lastStatement) grouped(u *unit, id uint64, warnings uint16) {
 	l.shared(u)
 	l.warnings = warnings
-	if id != 0 {
+	switch {
+	case id != 0:
 		l.told(u, id)
+	case u.rows > 0 && (u.verb == myscan.VerbInsert || u.verb == myscan.VerbReplace):
+		l.loseID() // RETURNING does not tell it
 	}
 }
 
@@ -259,7 +262,7 @@ func (c *client) refusesDiagnostics(sql string, info *myscan.Statement) bool {
 		c.refuseHere(gone("LAST_INSERT_ID()"))
 		return true
 	}
-	if !info.Effects.Has(myscan.EffDiag) {
+	if !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) {
 		return false
 	}
 	if b := c.link; b != nil && b.lastUser == c {
@@ -301,6 +304,20 @@ const noWarnings = "DO (SELECT 0 FROM (SELECT 0) AS weir)"
 func gone(what string) *mywire.Error {
 	return mywire.NewError(mywire.ErrNotSupportedYet,
 		"weir: %s was not kept, for its connection has served others since; from now on such sessions keep their connection: run both statements again, or use --mode session", what)
+}
+
+// asksItself tells whether a question is about a statement of the same text.
+func asksItself(sql string, info *myscan.Statement) bool {
+	if info.Count < 2 || info.First.Has(myscan.EffDiag) {
+		return false
+	}
+	switch info.Verb {
+	case myscan.VerbSelect:
+		return true
+	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
+		return !strings.Contains(strings.ToLower(sql), "found_rows") // which they leave as it is
+	}
+	return false
 }
 
 // asksForWarnings tells whether a question about the last statement is about its

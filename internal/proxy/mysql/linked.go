@@ -295,11 +295,11 @@ func (c *client) instanceOf(cs *clientStmt) uint32 {
 func (c *client) learnLinked(st *stmt) {
 	c.probing = true
 	c.link.learn(st, func(err *mywire.Error) {
-		c.probing = false
 		if c.s.Closed || c.link == nil {
 			return
 		}
 		if err != nil {
+			c.probing = false
 			// It was prepared before, elsewhere: the schema has changed, or the
 			// server has too many statements.
 			c.l.Post(func() {
@@ -310,7 +310,22 @@ func (c *client) learnLinked(st *stmt) {
 			})
 			return
 		}
-		c.resume()
+		c.goOn()
+	})
+}
+
+// goOn has the command looked at again for which the linked backend has been made
+// ready. Until then the client keeps that backend.
+func (c *client) goOn() {
+	c.l.Post(func() { // when the answer has been dealt with
+		if c.s.Closed || c.link == nil {
+			return
+		}
+		c.probing = false
+		c.s.Consume()
+		if !c.s.Closed && c.link != nil && c.link.depth() == 0 {
+			c.backendQuiet()
+		}
 	})
 }
 
@@ -320,11 +335,11 @@ func (c *client) ownInstance(cs *clientStmt) {
 	b := c.link
 	c.probing = true
 	b.prepareAway(cs.st, func(u *unit) {
-		c.probing = false
 		if c.s.Closed || c.link == nil {
 			return
 		}
 		if u.err != nil {
+			c.probing = false
 			err := u.err
 			c.l.Post(func() {
 				if !c.s.Closed {
@@ -340,7 +355,7 @@ func (c *client) ownInstance(cs *clientStmt) {
 			return
 		}
 		cs.own = m.StmtID
-		c.resume()
+		c.goOn()
 	})
 }
 
@@ -602,7 +617,7 @@ func (c *client) resetSession() {
 // settings.
 func (c *client) forgetSession() {
 	c.forgetStatements()
-	c.pins &= pinMode | pinOption
+	c.pins &= pinMode | pinOption | pinTrack
 	c.locks, c.named = nil, nil
 	c.choseVariables, c.choseChanges = false, false
 	c.last = lastStatement{version: c.last.version + 1}

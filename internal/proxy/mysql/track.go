@@ -125,6 +125,9 @@ func (c *client) trackVariable(set *session.Set, name, value string) *session.Se
 		c.choseVariables = c.choseVariables || name == "session_track_system_variables"
 		c.choseChanges = c.choseChanges || name == "session_track_state_change"
 		c.addPins(cause)
+		if name == "session_track_schema" {
+			c.link.doomed = true // it may be left in any database
+		}
 		return set
 	}
 	if name == "sql_auto_is_null" && value == "ON" {

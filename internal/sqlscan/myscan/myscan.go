@@ -65,7 +65,9 @@ const (
 type Statement struct {
 	Verb    Verb
 	Effects Effect
-	Hints   sqlscan.Hints
+	// First holds the effects of the first statement alone.
+	First Effect
+	Hints sqlscan.Hints
 	// Set is filled for SET and walks what it assigns.
 	Set SetList
 	// Name is an object of the statement, without quotes, in the case as written:

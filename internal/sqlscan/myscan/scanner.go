@@ -66,6 +66,7 @@ func Scan(sql string, mode Mode) Statement {
 		s.statement()
 		if out.Count++; out.Count == 1 {
 			out.Verb, out.Set, out.Name, out.Kill = s.verb, s.set, s.name, s.kill
+			out.First = s.effects
 		}
 		if s.tok.kind == ';' {
 			out.Count += s.semicolon()
