@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// Tables that others have published, put into the form of a result. What their
+// authors concluded is not repeated here; what the rules find in them is.
+
+// published makes a case of a published row: a rate, a mean latency in
+// milliseconds and the number in flight that follows from both.
+func published(name, window string, rate int64, latencyMs float64) Case {
+	return testCase(name, window, rate, int(float64(rate)*latencyMs/1e3+0.5), func(s *Sample) {
+		s.Latency = &measure.Hist{}
+		s.Latency.RecordN(int64(latencyMs*1e6), uint64(s.Ops))
+		s.InFlight = int(float64(s.Ops)*latencyMs/1e3 + 0.5)
+	})
+}
+
+// A batching proxy: 10 ms is said to be the best window, by 94 %. Rate times
+// latency shows that the number of clients grew with the window, 100, 998, 4899.
+func TestPublishedSweepIsConfounded(t *testing.T) {
+	r := result(
+		published("no window", "0", 42_600, 2.35),
+		published("10 ms", "10", 82_600, 12.08),
+		published("100 ms", "100", 58_700, 83.45),
+	)
+	got := claims(r, "confounded")
+	for _, want := range []string{"10 ms against no window: window, and 998 instead of 100 in flight", "100 ms against no window: window, and 4899 instead of 100 in flight"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("confounded = %q, want %q", got, want)
+		}
+	}
+}
+
+// A boundary profiler: 100 workers, a pool of 100, 2000 operations. 69 of 82 ms are
+// said to be pool contention. The pool began with one connection and opened the
+// others meanwhile, so what was measured is opening them.
+func TestPublishedProfileIsOfAColdPool(t *testing.T) {
+	shares := map[string]float64{SegmentConnect: 60, SegmentQueue: 24, SegmentServer: 16}
+	r := result(withPool("pool 100", 100, 1018, split(100, shares, func(b *Boundary) { b.Connects, b.Cold = 99, true })))
+	if got := claims(r, "cold-pool"); !strings.Contains(got, "up to 84 % of the time is the price of a cold pool") {
+		t.Errorf("cold-pool = %q", got)
+	}
+	if got := claims(r, "pool-small") + claims(r, "pool-wait"); got != "" {
+		t.Errorf("a pool as large as the number of workers is said to be too small: %s", got)
+	}
+}
+
+// The same with a pool of 5: 210 of 220 ms are the wait for a connection, at 451
+// instead of 1018 operations a second. There the pool is too small indeed.
+func TestPublishedProfileOfASmallPool(t *testing.T) {
+	waits := map[string]float64{SegmentQueue: 95, SegmentServer: 5}
+	serves := map[string]float64{SegmentServer: 100}
+	r := result(withPool("pool 5", 5, 451, split(5, waits)), withPool("pool 100", 100, 1018, split(100, serves)))
+	if got := claims(r, "pool-small"); !strings.Contains(got, "The pool of 5 is too small: pool 100 reaches 2.26x") {
+		t.Errorf("pool-small = %q", got)
+	}
+}
+
+// An outbox relay: 32 000 messages a second alone and 207 beside producers that
+// enqueue 195. The relay did not collapse; nobody gave it more.
+func TestPublishedCollapseIsStarvation(t *testing.T) {
+	kinds := func(name string, rates map[string]float64) Case {
+		return testCase(name, "-", 1000, 8, func(s *Sample) { s.Rates = rates })
+	}
+	r := result(kinds("relay", map[string]float64{"relay": 32_000}), kinds("mixed", map[string]float64{"relay": 207, "enqueue": 195}))
+	if got := claims(r, "mixed-fed"); !strings.Contains(got, "relay keeps pace with enqueue") {
+		t.Errorf("mixed-fed = %q", got)
+	}
+	if got := claims(r, "mixed-collapse"); got != "" {
+		t.Errorf("mixed-collapse = %q", got)
+	}
+}
+
+// A sweep of a batching delay: 100 us is said to be worse than 75, by a mean of
+// three runs inside the spread of the author's own five at 150 us. The single runs
+// are made up to fit the means and spreads that are published.
+func TestPublishedDegradationCannotBeTold(t *testing.T) {
+	delay := func(name, us string, rates ...int64) Case {
+		c := Case{Name: name, Factors: map[string]string{"window": us}}
+		for round, rate := range rates {
+			s := fixed(rate, 8)
+			s.Round = round
+			c.Samples = append(c.Samples, s)
+		}
+		return c
+	}
+	r := result(delay("75 us", "75", 20_100, 21_900, 22_400), delay("100 us", "100", 18_800, 19_700, 21_200), delay("150 us", "150", 18_800, 20_400, 21_600, 22_700, 23_000))
+	if got := claims(r, "degradation"); got != "" {
+		t.Errorf("degradation = %q", got)
+	}
+	if got := claims(r, "plateau"); !strings.Contains(got, "cannot be told apart") {
+		t.Errorf("plateau = %q", got)
+	}
+}
