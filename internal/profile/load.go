@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/measure/loop"
 )
 
@@ -45,7 +44,7 @@ var errHopeless = errors.New("nothing but failures")
 // load is what a loop's workers run: operations of a workload over a pool.
 type load struct {
 	mode     Mode
-	clock    measure.Clock
+	clock    clock
 	dial     *dialer
 	workload *Workload
 	workers  []worker

@@ -170,7 +170,7 @@ type run struct {
 
 // begin opens what a run needs.
 func (t *Target) begin(ctx context.Context, w *Workload, c Config) (_ *run, err error) {
-	r := &run{target: t, config: c, dial: &dialer{clock: measure.NewClock()}}
+	r := &run{target: t, config: c, dial: &dialer{clock: newClock()}}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {

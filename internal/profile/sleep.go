@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"time"
-
-	"github.com/weirdb/weir/internal/measure"
 )
 
 // sleepConfig is a database that does not exist: a pool, and operations that take
@@ -62,7 +60,7 @@ func parseSleep(dsn string) (sleepConfig, error) {
 // not there yet. One that is idle is preferred.
 type sleepPool struct {
 	config sleepConfig
-	clock  measure.Clock
+	clock  clock
 	idle   chan struct{}
 	unmade chan struct{}
 	max    int

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-
-	"github.com/weirdb/weir/internal/measure"
 )
 
 // sqlPool is the pool of database/sql over any driver.
@@ -133,7 +131,7 @@ func (c *sqlClient) release(context.Context) {
 // tracedConnector opens connections and tells the operation that asked for one.
 type tracedConnector struct {
 	sqlConnector
-	clock  measure.Clock
+	clock  clock
 	opened atomic.Int64
 }
 
@@ -159,7 +157,7 @@ func (c *tracedConnector) Connect(ctx context.Context) (driver.Conn, error) {
 type tracedConn struct {
 	driver.Conn
 	wire    *wire
-	clock   measure.Clock
+	clock   clock
 	prepare bool
 	stmts   map[string]driver.Stmt
 }

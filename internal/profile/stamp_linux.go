@@ -6,7 +6,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -54,13 +53,11 @@ func newStampReader(conn net.Conn) *stampReader {
 	return s
 }
 
-// read reads as a Conn does. late is how long before now the last of the data had
-// arrived, in nanoseconds, and negative when the kernel does not say. It is taken
-// against the wall clock, which the kernel stamps by, at the end of the read: a
-// step of that clock can spoil one read and no more.
-func (s *stampReader) read(b []byte) (n int, late int64, err error) {
+// read reads as a Conn does. at is when the last of the data had arrived, in
+// nanoseconds of the wall clock, and 0 when the kernel does not say.
+func (s *stampReader) read(b []byte) (n int, at int64, err error) {
 	if len(b) == 0 {
-		return 0, -1, nil
+		return 0, 0, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,17 +67,13 @@ func (s *stampReader) read(b []byte) (n int, late int64, err error) {
 	s.iov.Base = nil
 	switch {
 	case err != nil:
-		return 0, -1, err
+		return 0, 0, err
 	case s.errno != 0:
-		return 0, -1, os.NewSyscallError("recvmsg", s.errno)
+		return 0, 0, os.NewSyscallError("recvmsg", s.errno)
 	case s.n == 0:
-		return 0, -1, io.EOF
+		return 0, 0, io.EOF
 	}
-	late = -1
-	if at := s.stamp(); at > 0 {
-		late = max(time.Now().UnixNano()-at, 0)
-	}
-	return s.n, late, nil
+	return s.n, s.stamp(), nil
 }
 
 // receive tries once, and reports false when there is nothing yet.

@@ -9,4 +9,4 @@ type stampReader struct{}
 
 func newStampReader(net.Conn) *stampReader { return nil }
 
-func (*stampReader) read([]byte) (n int, late int64, err error) { return 0, -1, nil }
+func (*stampReader) read([]byte) (n int, at int64, err error) { return 0, 0, nil }

@@ -76,7 +76,7 @@ func (t *Target) Connect(ctx context.Context) error {
 		t.server = measure.Server{Name: "none", Version: "sleep"}
 		return nil
 	}
-	dial := &dialer{clock: measure.NewClock(), unstamped: true}
+	dial := &dialer{clock: newClock(), unstamped: true}
 	c, err := t.connector(poolConfig{max: 1, dial: dial, driver: Drivers(t.Engine)[0]})
 	if err != nil {
 		return err

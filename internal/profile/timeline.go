@@ -2,6 +2,7 @@ package profile
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirdb/weir/internal/bench"
 )
@@ -65,6 +66,8 @@ type timeline struct {
 	since int64
 
 	roundTrips, overtaken int64
+
+	decoding atomic.Bool // in is segDecode; written under the lock, read without
 }
 
 func newTimeline() *timeline { return &timeline{in: segNone} }
@@ -77,6 +80,7 @@ func (t *timeline) start(now int64) {
 	t.spent = split{}
 	t.roundTrips, t.overtaken = 0, 0
 	t.in, t.since = segQueue, now
+	t.decoding.Store(false)
 }
 
 // to moves to the next segment. The caller holds the lock.
@@ -86,6 +90,9 @@ func (t *timeline) to(next segment, now int64) {
 	}
 	now = max(now, t.since)
 	t.spent[t.in] += now - t.since
+	if was, is := t.in == segDecode, next == segDecode; was != is {
+		t.decoding.Store(is)
+	}
 	t.in, t.since = next, now
 }
 
@@ -129,11 +136,7 @@ func (t *timeline) writeEnds(now int64) { t.within(segSend, segServer, now) }
 
 // restAwaited reports whether a read that begins now is for the rest of an answer,
 // and so whether readBegins is worth a look at the clock.
-func (t *timeline) restAwaited() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.in == segDecode
-}
+func (t *timeline) restAwaited() bool { return t.decoding.Load() }
 
 // readBegins matters only where the head of the answer has been read already: the
 // wait is then for the rest.

@@ -7,8 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-
-	"github.com/weirdb/weir/internal/measure"
+	"time"
 )
 
 // wire is a connection that tells the timeline of the operation which uses it of
@@ -16,7 +15,7 @@ import (
 // decode. Without an operation it costs a load of a pointer.
 type wire struct {
 	net.Conn
-	clock   measure.Clock
+	clock   clock
 	dialer  *dialer
 	stamps  *stampReader // nil where arrivals cannot be known
 	present atomic.Pointer[timeline]
@@ -39,11 +38,13 @@ func (w *wire) Read(b []byte) (int, error) {
 		t.readEnds(0, w.clock.Now())
 		return n, err
 	}
-	n, late, err := w.stamps.read(b)
-	now := w.clock.Now()
-	arrived := int64(0)
-	if late >= 0 {
-		arrived = now - late
+	n, at, err := w.stamps.read(b)
+	ended := time.Now()
+	now, arrived := w.clock.of(ended), int64(0)
+	if at > 0 {
+		// The kernel stamps by the wall clock. Against this very moment, a step
+		// of that clock can spoil one read and no more.
+		arrived = now - max(ended.UnixNano()-at, 0)
 	}
 	t.readEnds(arrived, now)
 	return n, err
@@ -102,7 +103,7 @@ func (c probedConn) Read(f func(fd uintptr) bool) error {
 
 // dialer opens wires. All drivers dial through one.
 type dialer struct {
-	clock measure.Clock
+	clock clock
 	// network and address replace those that the driver asks for, if set.
 	network, address string
 	// unstamped gives up the arrival times.
