@@ -16,7 +16,11 @@ func (c *client) attach(b *backend) {
 		gone := c.s.Closed || c.s.Closing || !c.waiting || c.link != nil
 		if gone || err != nil {
 			c.p.release(b)
-			if !gone {
+			switch {
+			case gone:
+			case b.s.Closed:
+				c.p.queueClient(c) // nothing was sent yet
+			default:
 				c.waiting = false
 				c.refuse(err)
 			}

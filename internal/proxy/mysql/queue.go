@@ -111,6 +111,8 @@ func (p *pool) runAlone(b *backend, u *unit) {
 	b.readied(c.set, u.st, func(b *backend, err *mywire.Error) {
 		switch {
 		case u.c != c || u.dead || c.s.Closed:
+		case err != nil && b.s.Closed:
+			p.enqueue(waiter{u: u}) // nothing was sent yet
 		case err != nil:
 			c.lost(u, err)
 		default:
