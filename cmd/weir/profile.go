@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ type profileFlags struct {
 	duration, warmup     time.Duration
 	rate                 float64
 	rounds               int
-	cold, deep           bool
+	cold, deep, cpu      bool
 	overheadPairs        int
 	out, jsonFile        string
 	resume               bool
@@ -115,6 +116,7 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.IntVar(&f.rounds, "rounds", 3, "rounds of each case")
 	s.BoolVar(&f.cold, "cold", false, "add cases that begin with an empty pool and end after 20 operations for each worker (default: if there is only one other case)")
 	s.BoolVar(&f.deep, "deep", false, "look into the server from outside, as far as this machine allows; it costs throughput")
+	s.BoolVar(&f.cpu, "cpu-profile", false, "show what this process spends its CPU time on: categories and a flame graph in the report, "+cpuProfile+" in --out")
 	s.IntVar(&f.overheadPairs, "overhead-pairs", 24, "pairs of slices by which the cost of tracing is measured; 0 leaves it out")
 	s.StringVar(&f.out, "out", "", "directory for samples, results and reports (default out/profile-TIME)")
 	s.BoolVar(&f.resume, "resume", false, "go on from the samples in --out")
@@ -254,6 +256,10 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	stopCPU, err := f.profileCPU()
+	if err != nil {
+		return err
+	}
 	var results []*bench.Result
 	for _, engine := range f.targets() {
 		s := &study.Study{
@@ -269,11 +275,34 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 			break
 		}
 	}
+	err = errors.Join(err, stopCPU())
 	if len(results) == 0 {
 		return err
 	}
 	// What an interrupted run yields is worth reading, too.
 	return errors.Join(f.report(results, stdout, stderr), err)
+}
+
+// cpuProfile is the file of this process's CPU profile in the directory.
+const cpuProfile = "cpu-client" + profileEnding
+
+// profileCPU begins to profile this process, if that was asked for, and returns
+// what ends it.
+func (f *profileFlags) profileCPU() (stop func() error, err error) {
+	if !f.cpu {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(filepath.Join(f.out, cpuProfile))
+	if err != nil {
+		return nil, fmt.Errorf("profile own CPU time: %w", err)
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile own CPU time: %w", err), file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
 }
 
 // targets names what is profiled: the lab's engines, or that of the DSN.
@@ -341,6 +370,12 @@ func (f *profileFlags) one(ctx context.Context, engine string, s *study.Study, s
 // report writes the reports to the directory and prints one.
 func (f *profileFlags) report(results []*bench.Result, stdout, stderr io.Writer) error {
 	doc := study.Document("weir profile: "+f.workload, results...)
+	if f.cpu {
+		// A run that took hardly any CPU time has no profile: the rest is valid.
+		if err := addProfile(doc, filepath.Join(f.out, cpuProfile)); err != nil {
+			doc.Sections[0].Text = append(doc.Sections[0].Text, "No profile of the CPU time: "+err.Error()+".")
+		}
+	}
 	for _, format := range []report.Format{report.FormatHTML, report.FormatMarkdown} {
 		if err := writeReport(filepath.Join(f.out, "report."+string(format)), doc, format); err != nil {
 			return err

@@ -67,8 +67,11 @@ func TestProfileOfSleep(t *testing.T) {
 	if again := run("a", "2ms"); !strings.Contains(again, "already holds results") || !strings.HasSuffix(again, "exit 1\n") {
 		t.Errorf("results were about to be overwritten:\n%s", again)
 	}
-	if out := run("b", "4ms", "-o", "md"); !strings.Contains(out, "\n# weir profile: ping\n") && !strings.HasPrefix(out, "# weir profile: ping\n") {
+	if out := run("b", "4ms", "-o", "md", "--cpu-profile"); !strings.Contains(out, "\n# weir profile: ping\n") && !strings.HasPrefix(out, "# weir profile: ping\n") {
 		t.Errorf("no Markdown:\n%s", out)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "b", cpuProfile)); err != nil || info.Size() == 0 {
+		t.Errorf("no CPU profile: %v", err)
 	}
 	diff := weir(t, "profile", "diff", filepath.Join(dir, "a"), filepath.Join(dir, "b"))
 	if !strings.Contains(diff, "in server") || !strings.Contains(diff, "throughput") {
