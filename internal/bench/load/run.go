@@ -226,6 +226,7 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 	if err != nil {
 		return s, err
 	}
+	machine := measure.ReadMachine()
 	start := w.control.clock.Now()
 	w.enter(phaseMeasure)
 	if c.Warmup == 0 {
@@ -240,6 +241,8 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 	}
 	w.enter(phaseDrain)
 	s.Seconds = float64(w.control.clock.Now()-start) / 1e9
+	activity := measure.ReadMachine().Since(machine)
+	s.Machine = &activity
 	after, err := readAll(c.Watch)
 	if err != nil {
 		return s, err
