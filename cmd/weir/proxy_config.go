@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/session"
 )
@@ -63,8 +64,11 @@ func (s sources) load(options []option) (proxyConfig, error) {
 			continue
 		}
 		c.texts[o.name] = g.value
-		if o.name == "postgres" {
-			c.dsnSource = g.source
+		switch o.name {
+		case "postgres":
+			c.pgDSN.source = g.source
+		case "mysql":
+			c.myDSN.source = g.source
 		}
 		if err := g.set(&c, o); err != nil {
 			return proxyConfig{}, err
@@ -87,26 +91,55 @@ func (g given) set(c *proxyConfig, o *option) error {
 	return fmt.Errorf("%s %q: %w", g.source, g.value, err)
 }
 
-// complete turns what the options name into what the proxy needs: the server's
-// address from its DSN, users and certificates from their files.
+// complete turns what the options name into what the proxy needs: the servers'
+// addresses from their DSNs, users and certificates from their files.
 func (c *proxyConfig) complete(getenv func(string) string) error {
-	if c.dsn == "" && cmp.Or(getenv("PGHOST"), getenv("PGHOSTADDR")) == "" {
-		return errors.New("no server: give --postgres a connection string, such as postgres://user@host:5432/database")
+	c.pgDSN.wanted, c.myDSN.wanted = c.pgDSN.text != "", c.myDSN.text != ""
+	if !c.pgDSN.wanted && !c.myDSN.wanted {
+		c.pgDSN.wanted = cmp.Or(getenv("PGHOST"), getenv("PGHOSTADDR")) != ""
+		c.myDSN.wanted = cmp.Or(getenv("MYSQL_HOST"), getenv("MYSQL_UNIX_PORT")) != ""
 	}
-	var err error
-	if c.proxy.Postgres, err = pgwire.ParseDSN(c.dsn); err != nil {
-		return fmt.Errorf("%s: %w", cmp.Or(c.dsnSource, "server from PG* variables"), err)
+	if !c.pgDSN.wanted && !c.myDSN.wanted {
+		return errors.New("no server: give --postgres or --mysql a connection string, such as postgres://user@host:5432/database or mysql://user@host:3306/database")
 	}
-	c.visiblePassword = c.dsnSource == "--postgres" && showsPassword(c.dsn, c.proxy.Postgres.Password)
-	if c.authFile != "" {
-		if c.proxy.Users, err = readUserList(c.authFile); err != nil {
-			return fmt.Errorf("--auth-file: %w", err)
-		}
-	}
-	if c.proxy.ClientTLS, err = c.tls.load(); err != nil {
+	cert, err := c.tls.load()
+	if err != nil {
 		return err
 	}
-	return c.proxy.Validate()
+	c.pg.Options, c.my.Options = c.shared, c.shared
+	c.pg.AdminUsers, c.my.AdminUsers = c.admins, c.admins
+	c.pg.ClientTLS, c.my.ClientTLS = cert, cert
+	if c.pgDSN.wanted {
+		if err := c.completePostgres(); err != nil {
+			return err
+		}
+	}
+	if c.myDSN.wanted {
+		return c.completeMySQL()
+	}
+	return nil
+}
+
+func (c *proxyConfig) completePostgres() (err error) {
+	if c.pg.Postgres, err = pgwire.ParseDSN(c.pgDSN.text); err != nil {
+		return fmt.Errorf("%s: %w", cmp.Or(c.pgDSN.source, "server from PG* variables"), err)
+	}
+	c.pgDSN.visible = c.pgDSN.source == "--postgres" && showsPassword(c.pgDSN.text, c.pg.Postgres.Password)
+	if c.pg.Users, err = readUserList(c.pgUsers, postgresUser); err != nil {
+		return fmt.Errorf("--auth-file: %w", err)
+	}
+	return c.pg.Validate()
+}
+
+func (c *proxyConfig) completeMySQL() (err error) {
+	if c.my.MySQL, err = mywire.ParseDSN(c.myDSN.text); err != nil {
+		return fmt.Errorf("%s: %w", cmp.Or(c.myDSN.source, "server from MYSQL_* variables"), err)
+	}
+	c.myDSN.visible = c.myDSN.source == "--mysql" && showsPassword(c.myDSN.text, c.my.MySQL.Password)
+	if c.my.Users, err = readUserList(c.myUsers, mysqlUser); err != nil {
+		return fmt.Errorf("--mysql-auth-file: %w", err)
+	}
+	return c.my.Validate()
 }
 
 // showsPassword tells whether the password stands in the DSN, rather than in
@@ -207,7 +240,7 @@ func (f *configFile) option(key, value *yaml.Node) {
 	case value.Kind == yaml.SequenceNode && key.Value == "batch":
 		rules := f.batchRules(value)
 		g.value = fmt.Sprint(rules)
-		g.apply = func(c *proxyConfig) error { c.proxy.Batch = rules; return nil }
+		g.apply = func(c *proxyConfig) error { c.shared.Batch = rules; return nil }
 	case value.Kind == yaml.SequenceNode && key.Value == "admin_users":
 		var names []string
 		for _, n := range value.Content {
@@ -218,7 +251,7 @@ func (f *configFile) option(key, value *yaml.Node) {
 			names = append(names, n.Value)
 		}
 		g.value = fmt.Sprint(names)
-		g.apply = func(c *proxyConfig) error { c.proxy.AdminUsers = names; return nil }
+		g.apply = func(c *proxyConfig) error { c.admins = names; return nil }
 	default:
 		f.fail(key, "%s: want a single value", key.Value)
 		return

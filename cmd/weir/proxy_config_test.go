@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
 )
@@ -28,16 +29,50 @@ func loadWith(t *testing.T, file string, env, flags map[string]string) proxyConf
 
 // What the help calls the default must be what the proxy does by default.
 func TestDefaultsAreTheProxys(t *testing.T) {
-	got := loadWith(t, "", nil, map[string]string{"postgres": "host=db user=app"}).proxy
-	want := postgres.Defaults()
-	want.Log = nil
-	want.Postgres = got.Postgres
-	want.ReadLanes, want.Loops = 0, 0 // auto: derived from others and from the machine
-	if got.Postgres.Address != "db:5432" || got.Postgres.User != "app" {
-		t.Errorf("server %v", got.Postgres)
+	got := loadWith(t, "", nil, map[string]string{"postgres": "host=db user=app", "mysql": "mysql://app@db"})
+	if got.pg.Postgres.Address != "db:5432" || got.pg.Postgres.User != "app" || got.my.MySQL.Address != "db:3306" || got.my.MySQL.User != "app" {
+		t.Errorf("servers %v and %v", got.pg.Postgres, got.my.MySQL)
 	}
-	if !reflect.DeepEqual(want, got) {
-		t.Errorf("defaults of the flags\n%+v\ndefaults of the proxy\n%+v", got, want)
+	pg, my := postgres.Defaults(), mysql.Defaults()
+	for _, o := range []*session.Options{&pg.Options, &my.Options} {
+		o.Log = nil
+		o.ReadLanes, o.Loops = 0, 0 // auto: derived from others and from the machine
+	}
+	pg.Postgres, my.MySQL = got.pg.Postgres, got.my.MySQL
+	if !reflect.DeepEqual(pg, got.pg) {
+		t.Errorf("defaults of the flags\n%+v\ndefaults of the proxy\n%+v", got.pg, pg)
+	}
+	if !reflect.DeepEqual(my, got.my) {
+		t.Errorf("defaults of the flags\n%+v\ndefaults of the proxy for MySQL\n%+v", got.my, my)
+	}
+}
+
+// Which sides there are follows from the DSNs and, without any, from the
+// environment.
+func TestSidesByWhatIsGiven(t *testing.T) {
+	const pgDSN, myDSN = "host=db user=app", "mysql://app@db"
+	for _, tt := range []struct {
+		flags, env map[string]string
+		pg, my     bool
+	}{
+		{map[string]string{"postgres": pgDSN}, nil, true, false},
+		{map[string]string{"mysql": myDSN}, nil, false, true},
+		{map[string]string{"mysql": myDSN, "postgres": pgDSN}, nil, true, true},
+		{map[string]string{"mysql": myDSN}, map[string]string{"PGHOST": "db"}, false, true},
+		{map[string]string{"postgres": pgDSN}, map[string]string{"MYSQL_HOST": "db"}, true, false},
+		{nil, map[string]string{"PGHOST": "db"}, true, false},
+		{nil, map[string]string{"MYSQL_HOST": "db"}, false, true},
+		{nil, map[string]string{"MYSQL_UNIX_PORT": "/run/s"}, false, true},
+		{nil, map[string]string{"PGHOST": "db", "MYSQL_HOST": "db"}, true, true},
+		{nil, map[string]string{"WEIR_MYSQL": myDSN}, false, true},
+	} {
+		c := loadWith(t, "", tt.env, tt.flags)
+		if c.pgDSN.wanted != tt.pg || c.myDSN.wanted != tt.my {
+			t.Errorf("%v, %v: PostgreSQL %v, MySQL %v", tt.flags, tt.env, c.pgDSN.wanted, c.myDSN.wanted)
+		}
+		if tt.pg && tt.my && !reflect.DeepEqual(c.pg.Options, c.my.Options) {
+			t.Errorf("%v, %v: the sides have different options", tt.flags, tt.env)
+		}
 	}
 }
 
@@ -48,20 +83,20 @@ func TestFlagBeatsEnvironmentBeatsFile(t *testing.T) {
 		env, flags map[string]string
 		want       int
 	}{{nil, nil, 7}, {env, nil, 8}, {nil, flag, 9}, {env, flag, 9}} {
-		if c := loadWith(t, file, tt.env, tt.flags); c.proxy.PoolSize != tt.want || len(c.proxy.Batch) != 3 {
-			t.Errorf("environment %v, flags %v: pool size %d, %d rules; want %d and the file's 3", tt.env, tt.flags, c.proxy.PoolSize, len(c.proxy.Batch), tt.want)
+		if c := loadWith(t, file, tt.env, tt.flags); c.shared.PoolSize != tt.want || len(c.shared.Batch) != 3 {
+			t.Errorf("environment %v, flags %v: pool size %d, %d rules; want %d and the file's 3", tt.env, tt.flags, c.shared.PoolSize, len(c.shared.Batch), tt.want)
 		}
 	}
-	if c := loadWith(t, file, map[string]string{"WEIR_BATCH": "off"}, nil); c.proxy.Batch != nil {
-		t.Errorf("WEIR_BATCH=off leaves the file's rules: %v", c.proxy.Batch)
+	if c := loadWith(t, file, map[string]string{"WEIR_BATCH": "off"}, nil); c.shared.Batch != nil {
+		t.Errorf("WEIR_BATCH=off leaves the file's rules: %v", c.shared.Batch)
 	}
 }
 
 func TestFileHoldsEveryKindOfValue(t *testing.T) {
 	c := loadWith(t, "testdata/full.yaml", nil, nil)
-	p := c.proxy
-	if p.Postgres.Address != "db:6000" || p.Postgres.Password != "s:cret" || c.visiblePassword {
-		t.Errorf("server %v, password visible %v", p.Postgres, c.visiblePassword)
+	p := c.pg
+	if p.Postgres.Address != "db:6000" || p.Postgres.Password != "s:cret" || c.pgDSN.visible {
+		t.Errorf("server %v, password visible %v", p.Postgres, c.pgDSN.visible)
 	}
 	if c.admin != "" || p.QueueTimeout != 90*time.Second || p.LoginTimeout != 90*time.Second || p.MaxMessage != 16<<20 ||
 		!p.NoSoloLane || p.NoRowsLane || p.IdleInTransactionTimeout != 0 {
@@ -124,15 +159,15 @@ func TestPasswordOnTheCommandLineIsSeen(t *testing.T) {
 		if tt.flag != "" {
 			flags["postgres"] = tt.flag
 		}
-		if got := loadWith(t, "", map[string]string{"WEIR_POSTGRES": tt.env}, flags).visiblePassword; got != tt.want {
+		if got := loadWith(t, "", map[string]string{"WEIR_POSTGRES": tt.env}, flags).pgDSN.visible; got != tt.want {
 			t.Errorf("flag %q, environment %q: visible %v, want %v", tt.flag, tt.env, got, tt.want)
 		}
 	}
 	clearEnvironment(t)
 	t.Setenv("PGPASSWORD", "secret")
 	c, err := sources{flags: map[string]string{"postgres": "host=db user=app"}, getenv: os.Getenv}.load(proxyOptions())
-	if err != nil || c.proxy.Postgres.Password != "secret" || c.visiblePassword {
-		t.Errorf("PGPASSWORD: %v, password known %v, visible %v", err, c.proxy.Postgres.Password != "", c.visiblePassword)
+	if err != nil || c.pg.Postgres.Password != "secret" || c.pgDSN.visible {
+		t.Errorf("PGPASSWORD: %v, password known %v, visible %v", err, c.pg.Postgres.Password != "", c.pgDSN.visible)
 	}
 }
 
@@ -149,8 +184,8 @@ func TestParseSize(t *testing.T) {
 }
 
 func TestParseUserList(t *testing.T) {
-	users, err := parseUserList("; PgBouncer's comment\n\n\"app\" \"pass word\"\n# ours\n  \"a \"\"b\"\"\"\t\"x\"\"y\" and more\n" +
-		"\"md\" \"md50123456789abcdef0123456789abcdef\"\n\"nobody\" \"\"\n")
+	users, err := parseUserList("; PgBouncer's comment\n\n\"app\" \"pass word\"\n# ours\n  \"a \"\"b\"\"\"\t\"x\"\"y\" and more\n"+
+		"\"md\" \"md50123456789abcdef0123456789abcdef\"\n\"nobody\" \"\"\n", postgresUser)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +207,7 @@ func TestParseUserList(t *testing.T) {
 		"\"a\" \"hush\"\n\"a\" \"hush\"":     `2: user "a" is already in line 1`,
 		"\"a\" \"SCRAM-SHA-256$hush:x$y:z\"": "1: parse SCRAM secret",
 	} {
-		if _, err := parseUserList(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
+		if _, err := parseUserList(text, postgresUser); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("parseUserList(%q): %v, want %q and no secret", text, err, want)
 		}
 	}
@@ -191,7 +226,7 @@ func FuzzParseUserList(f *testing.F) {
 	f.Add("\"app\" \"secret\"\n; comment\n\"a\"\"b\" \"md50123456789abcdef0123456789abcdef\"")
 	f.Add("\"a\" \"SCRAM-SHA-256$4096:c2FsdA==$x:y\"")
 	f.Fuzz(func(t *testing.T, text string) {
-		users, err := parseUserList(text)
+		users, err := parseUserList(text, postgresUser)
 		if err != nil {
 			return
 		}
@@ -205,7 +240,7 @@ func FuzzParseUserList(f *testing.F) {
 			seen[u.Name] = true
 			fmt.Fprintf(&b, "\"%s\" \"x\"\n", strings.ReplaceAll(u.Name, `"`, `""`))
 		}
-		again, err := parseUserList(b.String())
+		again, err := parseUserList(b.String(), postgresUser)
 		if err != nil || len(again) != len(users) {
 			t.Fatalf("%d users, written and read again: %d, %v", len(users), len(again), err)
 		}

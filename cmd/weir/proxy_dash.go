@@ -2,71 +2,103 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/weirdb/weir/internal/dash"
-	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
 // proxyMetrics gathers what /metrics shows: the proxy, the process, the Go
 // runtime, and what was built.
-func proxyMetrics(srv *postgres.Server) *prometheus.Registry {
+func proxyMetrics(sides []proxySide) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": sight.Version, "commit": currentVersion().Commit, "goversion": runtime.Version()},
 	})
 	build.Set(1)
+	var sources []sight.Source
+	for _, s := range sides {
+		sources = append(sources, s.srv)
+	}
 	r := prometheus.NewRegistry()
-	r.MustRegister(sight.Collector(srv), build, collectors.NewGoCollector(),
+	r.MustRegister(sight.Collector(sources...), build, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
-// proxySource shows a proxy to the live page, which knows no part of weir.
-type proxySource struct {
-	srv            *postgres.Server
-	server, listen string
+// proxySource shows a proxy's sides to the live page, which knows no part of
+// weir.
+type proxySource []proxySide
+
+// Ready implements dash.Source: every side is.
+func (sides proxySource) Ready(ctx context.Context) error {
+	var all []error
+	for _, s := range sides {
+		if err := s.srv.Healthy(ctx); err != nil {
+			all = append(all, fmt.Errorf("%s: %w", s.title, err))
+		}
+	}
+	return errors.Join(all...)
 }
 
-// Ready implements dash.Source.
-func (s *proxySource) Ready(ctx context.Context) error { return s.srv.Healthy(ctx) }
-
 // State implements dash.Source.
-func (s *proxySource) State(ctx context.Context) (dash.State, error) {
-	snap, err := s.srv.Snapshot(ctx)
-	if err != nil {
-		return dash.State{}, err
-	}
+func (sides proxySource) State(ctx context.Context) (dash.State, error) {
 	out := dash.State{
-		Version: sight.Version, Server: s.server, Listen: s.listen,
-		UptimeSeconds: snap.Uptime.Seconds(), Clients: snap.Clients,
-		Logins:         dash.Logins{Accepted: snap.Logins, Failed: snap.LoginsFailed, Refused: snap.LoginsRefused},
-		ProtocolErrors: snap.ProtocolErrors, BadHints: snap.BadHints,
-		Loops: len(snap.Loops),
-		Pools: make([]dash.Pool, 0, len(snap.Pools)), Lanes: make([]dash.Lane, 0, len(snap.Lanes)),
+		Version: sight.Version, Sides: make([]dash.Side, 0, len(sides)),
+		Pools: []dash.Pool{}, Lanes: []dash.Lane{},
 	}
+	var servers, listens []string
+	for _, s := range sides {
+		snap, err := s.srv.Snapshot(ctx)
+		if err != nil {
+			return dash.State{}, err
+		}
+		listen := s.srv.Addr().String()
+		servers, listens = append(servers, s.server), append(listens, listen)
+		out.Sides = append(out.Sides, dash.Side{Engine: s.engine, Title: s.title, Server: s.server, Listen: listen, Clients: snap.Clients})
+		addSnapshot(&out, &snap)
+	}
+	out.Server, out.Listen = strings.Join(servers, ", "), strings.Join(listens, ", ")
+	return out, nil
+}
+
+// addSnapshot adds what one side reports.
+func addSnapshot(out *dash.State, snap *sight.Snapshot) {
+	out.UptimeSeconds = max(out.UptimeSeconds, snap.Uptime.Seconds())
+	out.Clients += snap.Clients
+	out.Logins.Accepted += snap.Logins
+	out.Logins.Failed += snap.LoginsFailed
+	out.Logins.Refused += snap.LoginsRefused
+	out.ProtocolErrors += snap.ProtocolErrors
+	out.BadHints += snap.BadHints
+	out.Loops += len(snap.Loops)
 	for _, l := range snap.Loops {
 		out.BusySeconds += l.Busy.Seconds()
 		out.BytesIn += l.BytesIn
 		out.BytesOut += l.BytesOut
 	}
 	for i := range snap.Pools {
-		out.Pools = append(out.Pools, dashPool(&snap.Pools[i]))
+		p := dashPool(&snap.Pools[i])
+		p.Engine = snap.Engine
+		out.Pools = append(out.Pools, p)
 	}
 	for i := range snap.Lanes {
-		out.Lanes = append(out.Lanes, dashLane(&snap.Lanes[i]))
+		l := dashLane(&snap.Lanes[i])
+		l.Engine = snap.Engine
+		out.Lanes = append(out.Lanes, l)
 	}
 	for i := range snap.Shapes {
 		sh := &snap.Shapes[i]
 		out.AddStatement(dash.Statement{
-			Text: sh.Text, Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors, CostNs: sh.Cost.Nanoseconds(),
+			Engine: snap.Engine, Text: sh.Text, Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors, CostNs: sh.Cost.Nanoseconds(),
 		})
 	}
-	return out, nil
 }
 
 func dashPool(p *sight.PoolStatus) dash.Pool {

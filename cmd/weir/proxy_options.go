@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
 )
@@ -58,18 +60,22 @@ func proxyOptions() []option {
 		{
 			group: groupServer, name: "postgres", arg: "DSN", secret: true,
 			help: "the PostgreSQL server, as a URL or key=value pairs; what it leaves open comes from PG* variables and the password file",
-			set:  func(c *proxyConfig, v string) error { c.dsn = v; return nil },
+			set:  func(c *proxyConfig, v string) error { c.pgDSN.text = v; return nil },
+		},
+		{
+			group: groupServer, name: "mysql", arg: "DSN", secret: true,
+			help: "the MySQL or MariaDB server, as a URL or as go-sql-driver has it; what it leaves open comes from MYSQL_* variables",
+			set:  func(c *proxyConfig, v string) error { c.myDSN.text = v; return nil },
 		},
 		{
 			group: groupServer, name: "listen-postgres", arg: "ADDRESS", def: "127.0.0.1:6432",
-			help: "where clients connect: host:port, or the path of a Unix socket",
-			set: func(c *proxyConfig, v string) error {
-				c.proxy.Listen = v
-				if strings.HasPrefix(v, "/") {
-					return nil
-				}
-				return checkHostPort(v)
-			},
+			help: "where clients of PostgreSQL connect: host:port, or the path of a Unix socket",
+			set:  listenAddress(func(c *proxyConfig) *string { return &c.pg.Listen }),
+		},
+		{
+			group: groupServer, name: "listen-mysql", arg: "ADDRESS", def: "127.0.0.1:3307",
+			help: "where clients of MySQL connect: host:port, or the path of a Unix socket",
+			set:  listenAddress(func(c *proxyConfig) *string { return &c.my.Listen }),
 		},
 		{
 			group: groupServer, name: "admin", arg: "ADDRESS", def: "127.0.0.1:9187",
@@ -86,13 +92,13 @@ func proxyOptions() []option {
 		{
 			group: groupSharing, name: "mode", arg: "MODE", def: "auto",
 			help: "for how long a client keeps a server connection: auto, session, transaction or statement",
-			set: oneOf(func(c *proxyConfig, v string) { c.proxy.Mode = session.Mode(v) },
+			set: oneOf(func(c *proxyConfig, v string) { c.shared.Mode = session.Mode(v) },
 				string(session.ModeAuto), string(session.ModeSession), string(session.ModeTransaction), string(session.ModeStatement)),
 		},
 		{
 			group: groupSharing, name: "pool-size", arg: "N", def: "20",
 			help: "most server connections per user and database",
-			set:  number(1, func(c *proxyConfig) *int { return &c.proxy.PoolSize }),
+			set:  number(1, func(c *proxyConfig) *int { return &c.shared.PoolSize }),
 		},
 		{
 			group: groupSharing, name: "read-lanes", arg: "N", def: "auto",
@@ -100,13 +106,13 @@ func proxyOptions() []option {
 			set: func(c *proxyConfig, v string) error {
 				switch v {
 				case "auto":
-					c.proxy.ReadLanes = 0
+					c.shared.ReadLanes = 0
 					return nil
 				case "off", "0":
-					c.proxy.ReadLanes = -1
+					c.shared.ReadLanes = -1
 					return nil
 				}
-				return number(1, func(c *proxyConfig) *int { return &c.proxy.ReadLanes })(c, v)
+				return number(1, func(c *proxyConfig) *int { return &c.shared.ReadLanes })(c, v)
 			},
 		},
 		{
@@ -114,10 +120,10 @@ func proxyOptions() []option {
 			help: "event loops, each a thread with pools of its own; auto is one for each four processors",
 			set: func(c *proxyConfig, v string) error {
 				if v == "auto" {
-					c.proxy.Loops = 0
+					c.shared.Loops = 0
 					return nil
 				}
-				return number(1, func(c *proxyConfig) *int { return &c.proxy.Loops })(c, v)
+				return number(1, func(c *proxyConfig) *int { return &c.shared.Loops })(c, v)
 			},
 		},
 
@@ -126,9 +132,9 @@ func proxyOptions() []option {
 			help: "whether writes without a hint join a group: off, auto, or the longest wait for company such as 2ms; in the file also a list of rules",
 			set: func(c *proxyConfig, v string) error {
 				r, err := parseBatch(v)
-				c.proxy.Batch = nil
+				c.shared.Batch = nil
 				if r.Batch {
-					c.proxy.Batch = []session.BatchRule{r}
+					c.shared.Batch = []session.BatchRule{r}
 				}
 				return err
 			},
@@ -136,33 +142,33 @@ func proxyOptions() []option {
 		{
 			group: groupWrites, name: "write-lanes", arg: "N", def: "2",
 			help: "most groups of one lane under way at a time",
-			set:  number(1, func(c *proxyConfig) *int { return &c.proxy.WriteLanes }),
+			set:  number(1, func(c *proxyConfig) *int { return &c.shared.WriteLanes }),
 		},
 		{
 			group: groupWrites, name: "no-rows-lane",
 			help: "do not join INSERTs of one shape into one multi-row INSERT",
-			set:  boolean(func(c *proxyConfig) *bool { return &c.proxy.NoRowsLane }),
+			set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoRowsLane }),
 		},
 		{
 			group: groupWrites, name: "no-solo-lane",
-			help: "do not acknowledge several transactions by one flush of the log",
-			set:  boolean(func(c *proxyConfig) *bool { return &c.proxy.NoSoloLane }),
+			help: "do not acknowledge several transactions by one flush of the log; for MySQL, do not run writes of several clients in one transaction",
+			set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoSoloLane }),
 		},
 
 		{
 			group: groupLimits, name: "max-clients", arg: "N", def: "10000",
 			help: "most client sessions",
-			set:  number(1, func(c *proxyConfig) *int { return &c.proxy.MaxClients }),
+			set:  number(1, func(c *proxyConfig) *int { return &c.shared.MaxClients }),
 		},
 		{
 			group: groupLimits, name: "max-waiting", arg: "N", def: "none",
 			help: "most statements that wait for a server connection in one pool; more are refused",
 			set: func(c *proxyConfig, v string) error {
 				if v == "none" || v == "0" {
-					c.proxy.MaxWaiting = 0
+					c.shared.MaxWaiting = 0
 					return nil
 				}
-				return number(1, func(c *proxyConfig) *int { return &c.proxy.MaxWaiting })(c, v)
+				return number(1, func(c *proxyConfig) *int { return &c.shared.MaxWaiting })(c, v)
 			},
 		},
 		{
@@ -171,82 +177,103 @@ func proxyOptions() []option {
 			set: func(c *proxyConfig, v string) error {
 				n, err := parseSize(v)
 				if err == nil && n > 1<<30 {
-					err = errors.New("PostgreSQL takes no more than 1GB")
+					err = errors.New("servers take no more than 1GB")
 				}
-				c.proxy.MaxMessage = n
+				c.shared.MaxMessage = n
 				return err
 			},
 		},
 		{
 			group: groupLimits, name: "queue-timeout", arg: "DURATION", def: "30s",
 			help: "longest wait of a statement for a server connection",
-			set:  duration(func(c *proxyConfig) *time.Duration { return &c.proxy.QueueTimeout }),
+			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.QueueTimeout }),
 		},
 		{
 			group: groupLimits, name: "connect-timeout", arg: "DURATION", def: "15s",
 			help: "longest opening of a server connection",
-			set:  duration(func(c *proxyConfig) *time.Duration { return &c.proxy.ConnectTimeout }),
+			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectTimeout }),
 		},
 		{
 			group: groupLimits, name: "connect-patience", arg: "DURATION", def: "5s",
 			help: "how long statements wait while the server cannot be reached, because it restarts for instance",
-			set:  duration(func(c *proxyConfig) *time.Duration { return &c.proxy.ConnectPatience }),
+			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectPatience }),
 		},
 		{
 			group: groupLimits, name: "login-timeout", arg: "DURATION", def: "1m",
 			help: "longest login of a client",
-			set:  duration(func(c *proxyConfig) *time.Duration { return &c.proxy.LoginTimeout }),
+			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.LoginTimeout }),
 		},
 		{
 			group: groupLimits, name: "idle-in-transaction-timeout", arg: "DURATION", def: "never",
 			help: "disconnect clients that do nothing for this long within a transaction",
-			set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.proxy.IdleInTransactionTimeout }),
+			set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.IdleInTransactionTimeout }),
 		},
 		{
 			group: groupLimits, name: "client-idle-timeout", arg: "DURATION", def: "never",
 			help: "disconnect clients that do nothing for this long",
-			set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.proxy.ClientIdleTimeout }),
+			set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.ClientIdleTimeout }),
 		},
 		{
 			group: groupLimits, name: "server-idle-timeout", arg: "DURATION", def: "10m",
 			help: "close server connections that nobody needed for this long",
-			set:  duration(func(c *proxyConfig) *time.Duration { return &c.proxy.ServerIdleTimeout }),
+			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerIdleTimeout }),
 		},
 		{
 			group: groupLimits, name: "server-lifetime", arg: "DURATION", def: "1h",
 			help: "close server connections of this age, once they are free",
-			set:  duration(func(c *proxyConfig) *time.Duration { return &c.proxy.ServerLifetime }),
+			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerLifetime }),
 		},
 		{
 			group: groupLimits, name: "drain-timeout", arg: "DURATION", def: "10s",
 			help: "how long a stop waits for transactions under way",
-			set:  duration(func(c *proxyConfig) *time.Duration { return &c.proxy.DrainTimeout }),
+			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.DrainTimeout }),
 		},
 
 		{
 			group: groupAuth, name: "auth", arg: "METHOD", def: postgres.AuthRelay,
-			help: "how clients prove who they are: relay (to the server), scram-sha-256, md5, password, cert or trust",
-			set: oneOf(func(c *proxyConfig, v string) { c.proxy.Auth = v }, postgres.AuthRelay, string(pgwire.AuthSCRAM),
+			help: "how clients of PostgreSQL prove who they are: relay (to the server), scram-sha-256, md5, password, cert or trust",
+			set: oneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthRelay, string(pgwire.AuthSCRAM),
 				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
 		},
 		{
 			group: groupAuth, name: "auth-file", arg: argFile, reload: true,
 			help: `users and secrets that weir checks itself, in lines of the form "user" "secret" (PgBouncer's userlist.txt)`,
-			set:  func(c *proxyConfig, v string) error { c.authFile = v; return nil },
+			set:  func(c *proxyConfig, v string) error { c.pgUsers = v; return nil },
 		},
 		{
 			group: groupAuth, name: "auth-query", arg: "SQL",
 			help: "finds the secret of a user who is not in the file, run as the DSN's user; $1 is the name, the result is name and secret",
-			set:  func(c *proxyConfig, v string) error { c.proxy.AuthQuery = v; return nil },
+			set:  func(c *proxyConfig, v string) error { c.pg.AuthQuery = v; return nil },
+		},
+		{
+			group: groupAuth, name: "mysql-auth", arg: "METHOD", def: mysql.AuthRelay,
+			help: "how clients of MySQL prove who they are: relay (to the server), mysql_native_password, caching_sha2_password or trust",
+			set: oneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthRelay, mywire.PluginNative,
+				mywire.PluginSHA2, mysql.AuthTrust),
+		},
+		{
+			group: groupAuth, name: "mysql-auth-file", arg: argFile, reload: true,
+			help: "the same as --auth-file for MySQL; a secret is a password or what mysql.user holds",
+			set:  func(c *proxyConfig, v string) error { c.myUsers = v; return nil },
+		},
+		{
+			group: groupAuth, name: "mysql-auth-query", arg: "SQL",
+			help: "the same as --auth-query for MySQL; ? is the name, the result is name and authentication string",
+			set:  func(c *proxyConfig, v string) error { c.my.AuthQuery = v; return nil },
+		},
+		{
+			group: groupAuth, name: "local-infile",
+			help: "let MySQL servers ask clients for files (LOAD DATA LOCAL INFILE): a server could ask for any",
+			set:  boolean(func(c *proxyConfig) *bool { return &c.my.LocalInfile }),
 		},
 		{
 			group: groupAuth, name: "admin-users", arg: "NAMES",
 			help: "who may open the admin console beside the DSN's user, separated by commas",
 			set: func(c *proxyConfig, v string) error {
-				c.proxy.AdminUsers = nil
+				c.admins = nil
 				for name := range strings.SplitSeq(v, ",") {
 					if name = strings.TrimSpace(name); name != "" {
-						c.proxy.AdminUsers = append(c.proxy.AdminUsers, name)
+						c.admins = append(c.admins, name)
 					}
 				}
 				return nil
@@ -257,7 +284,10 @@ func proxyOptions() []option {
 			group: groupTLS, name: "client-tls-mode", arg: "MODE",
 			help: "what is demanded of clients: disable, allow, prefer, require, verify-ca or verify-full (default prefer with a certificate, else disable)",
 			set: func(c *proxyConfig, v string) (err error) {
-				c.proxy.ClientTLSMode, err = pgwire.ParseTLSMode(v)
+				if c.pg.ClientTLSMode, err = pgwire.ParseTLSMode(v); err != nil {
+					return err
+				}
+				c.my.ClientTLSMode, err = mywire.ParseTLSMode(v)
 				return err
 			},
 		},
@@ -293,19 +323,31 @@ func proxyOptions() []option {
 
 // proxyConfig is what the options add up to.
 type proxyConfig struct {
-	proxy postgres.Config
-	dsn   string
-	// dsnSource is where dsn was found, "" if it was not.
-	dsnSource string
-	admin     string // "": no admin server
-	authFile  string
-	tls       tlsFiles
-	// visiblePassword: the password is on the command line, for all to see.
-	visiblePassword bool
+	// pg and my are the two sides. Both have shared as their options.
+	pg     postgres.Config
+	my     mysql.Config
+	shared session.Options
+
+	pgDSN, myDSN     dsn
+	pgUsers, myUsers string   // paths of their user lists
+	admins           []string // who may open the console of either
+	admin            string   // address; "": no admin server
+	tls              tlsFiles
 	// texts holds each option's value as it was found, for reload to compare.
 	texts     map[string]string
 	logLevel  slog.Level
 	logFormat string
+}
+
+// dsn names the server of one side.
+type dsn struct {
+	text string
+	// source is where it was found, "" if it was not.
+	source string
+	// wanted: there is such a server, and so such a side.
+	wanted bool
+	// visible: the password is on the command line, for all to see.
+	visible bool
 }
 
 type setter = func(c *proxyConfig, value string) error
@@ -318,6 +360,16 @@ func oneOf(put func(*proxyConfig, string), names ...string) setter {
 		}
 		put(c, v)
 		return nil
+	}
+}
+
+func listenAddress(field func(*proxyConfig) *string) setter {
+	return func(c *proxyConfig, v string) error {
+		*field(c) = v
+		if strings.HasPrefix(v, "/") {
+			return nil
+		}
+		return checkHostPort(v)
 	}
 }
 
@@ -347,7 +399,7 @@ func boolean(field func(*proxyConfig) *bool) setter {
 }
 
 // duration takes what time.ParseDuration does, above zero: a zero in
-// postgres.Config means the default, which is not what 0 looks like.
+// session.Options means the default, which is not what 0 looks like.
 func duration(field func(*proxyConfig) *time.Duration) setter {
 	return func(c *proxyConfig, v string) error {
 		d, err := time.ParseDuration(v)

@@ -57,7 +57,7 @@ func startProxy(t *testing.T, args ...string) (log *proxyLog, stop func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int, 1)
 	go func() {
-		code <- execute(ctx, append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...), io.Discard, w)
+		code <- execute(ctx, append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--listen-mysql", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...), io.Discard, w)
 		_ = w.Close()
 	}()
 	log = &proxyLog{t: t, lines: bufio.NewReader(r)}

@@ -1,23 +1,50 @@
 package main
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 )
 
-// readUserList reads a file of users in the form of PgBouncer's userlist.txt.
-func readUserList(path string) ([]postgres.User, error) {
+// postgresUser makes a user of a list's entry. A secret is a password, an md5
+// hash or a SCRAM secret as in pg_authid.rolpassword.
+func postgresUser(name, text string) (postgres.User, error) {
+	secret, err := pgwire.ParseSecret(text)
+	return postgres.User{Name: name, Secret: secret}, err
+}
+
+// mysqlUser makes a user of a list's entry. A secret is a password or a hash as in
+// mysql.user, also in hexadecimal digits behind 0x: those of caching_sha2_password
+// hold bytes of any kind, and servers print them so.
+func mysqlUser(name, text string) (mysql.User, error) {
+	if digits, ok := strings.CutPrefix(text, "0x"); ok {
+		if hash, err := hex.DecodeString(digits); err == nil && strings.HasPrefix(string(hash), "$A$") {
+			text = string(hash)
+		}
+	}
+	secret, err := mywire.ParseSecret(text)
+	return mysql.User{Name: name, Secret: secret}, err
+}
+
+// readUserList reads a file of users in the form of PgBouncer's userlist.txt; ""
+// names none.
+func readUserList[User any](path string, user func(name, secret string) (User, error)) ([]User, error) {
+	if path == "" {
+		return nil, nil
+	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	users, err := parseUserList(string(text))
+	users, err := parseUserList(string(text), user)
 	if err != nil {
 		return nil, fmt.Errorf("%s:%w", filepath.Base(path), err)
 	}
@@ -28,12 +55,11 @@ func readUserList(path string) ([]postgres.User, error) {
 //
 //	"user" "secret"
 //
-// where a secret is a password, an md5 hash or a SCRAM secret as in
-// pg_authid.rolpassword; "" stands for a quotation mark within quotation marks;
-// lines that begin with ; or # and what follows the secret are comments. Errors
-// begin with the line and quote nothing of it.
-func parseUserList(text string) ([]postgres.User, error) {
-	var users []postgres.User
+// where "" stands for a quotation mark within quotation marks; lines that begin
+// with ; or # and what follows the secret are comments. Errors begin with the
+// line and quote nothing of it.
+func parseUserList[User any](text string, user func(name, secret string) (User, error)) ([]User, error) {
+	var users []User
 	lines := make(map[string]int)
 	number := 0
 	for line := range strings.Lines(text) {
@@ -50,7 +76,7 @@ func parseUserList(text string) ([]postgres.User, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%d: the user's secret is missing or not in quotation marks", number)
 		}
-		secret, err := pgwire.ParseSecret(text)
+		u, err := user(name, text)
 		if err != nil {
 			return nil, fmt.Errorf("%d: %w", number, err)
 		}
@@ -58,7 +84,7 @@ func parseUserList(text string) ([]postgres.User, error) {
 			return nil, fmt.Errorf("%d: user %q is already in line %d", number, name, first)
 		}
 		lines[name] = number
-		users = append(users, postgres.User{Name: name, Secret: secret})
+		users = append(users, u)
 	}
 	return users, nil
 }

@@ -45,7 +45,7 @@ func clearEnvironment(t *testing.T) {
 	t.Helper()
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(name, "PG") || strings.HasPrefix(name, "WEIR_") {
+		if strings.HasPrefix(name, "PG") || strings.HasPrefix(name, "MYSQL_") || strings.HasPrefix(name, "WEIR_") {
 			t.Setenv(name, "")
 		}
 	}

@@ -33,6 +33,7 @@ func (f *fakeSource) State(context.Context) (State, error) {
 	n := uint64(f.looks.Add(1))
 	return State{
 		Version: "1.2.3", Server: "db:5432", Loops: 1, Clients: 3,
+		Sides:      []Side{{Engine: "postgresql", Title: "PostgreSQL", Server: "db:5432"}},
 		Pools:      []Pool{{Database: "shop", Shared: n, Latency: hist(1000)}},
 		Statements: []Statement{{Text: "select ?", Runs: n}},
 	}, nil

@@ -12,8 +12,9 @@ import (
 type State struct {
 	Time          time.Time `json:"time"`
 	Version       string    `json:"version"`
-	Server        string    `json:"server"` // address of the database
-	Listen        string    `json:"listen"` // address for clients
+	Server        string    `json:"server"` // address of the database, or addresses
+	Listen        string    `json:"listen"` // address for clients, or addresses
+	Sides         []Side    `json:"sides"`
 	UptimeSeconds float64   `json:"uptime_seconds"`
 
 	Clients        int     `json:"clients"`
@@ -30,6 +31,15 @@ type State struct {
 	Statements []Statement `json:"statements"` // busiest first
 }
 
+// Side is one protocol's side of the proxy.
+type Side struct {
+	Engine  string `json:"engine"` // as in metrics
+	Title   string `json:"title"`  // for people
+	Server  string `json:"server"` // address of the database
+	Listen  string `json:"listen"` // address for clients
+	Clients int    `json:"clients"`
+}
+
 // Logins counts clients by how their login ended.
 type Logins struct {
 	Accepted uint64 `json:"accepted"`
@@ -39,6 +49,7 @@ type Logins struct {
 
 // Pool is the connections of one user to one database.
 type Pool struct {
+	Engine   string `json:"engine"`
 	Database string `json:"database"`
 	User     string `json:"user"`
 	Size     int    `json:"size"`
@@ -95,9 +106,10 @@ func quantiles(h *measure.Hist) Quantiles {
 
 // Lane is one write lane.
 type Lane struct {
+	Engine   string `json:"engine"`
 	Database string `json:"database"`
 	User     string `json:"user"`
-	Kind     string `json:"kind"`      // rows or solo
+	Kind     string `json:"kind"`      // rows, solo or transaction
 	WindowNs int64  `json:"window_ns"` // 0: adaptive
 	Text     string `json:"text"`
 
@@ -119,6 +131,7 @@ type Lane struct {
 
 // Statement is one statement shape.
 type Statement struct {
+	Engine  string `json:"engine"`
 	Text    string `json:"text"`
 	Verb    string `json:"verb"`
 	Runs    uint64 `json:"runs"`
@@ -133,7 +146,7 @@ type Statement struct {
 // loops report it, is added to that.
 func (s *State) AddStatement(st Statement) {
 	for i := range s.Statements {
-		if have := &s.Statements[i]; have.Text == st.Text && have.Verb == st.Verb {
+		if have := &s.Statements[i]; have.Text == st.Text && have.Verb == st.Verb && have.Engine == st.Engine {
 			have.Runs += st.Runs
 			have.Grouped += st.Grouped
 			have.Errors += st.Errors
@@ -269,13 +282,13 @@ func rateStatements(before, now *State) {
 	if seconds <= 0 {
 		return
 	}
-	type shape struct{ verb, text string }
+	type shape struct{ engine, verb, text string }
 	old := make(map[shape]uint64, len(before.Statements))
 	for _, st := range before.Statements {
-		old[shape{st.Verb, st.Text}] = st.Runs
+		old[shape{st.Engine, st.Verb, st.Text}] = st.Runs
 	}
 	for i := range now.Statements {
 		st := &now.Statements[i]
-		st.PerSecond = grown(old[shape{st.Verb, st.Text}], st.Runs) / seconds
+		st.PerSecond = grown(old[shape{st.Engine, st.Verb, st.Text}], st.Runs) / seconds
 	}
 }

@@ -89,27 +89,32 @@ function drawTiles(p, s) {
 }
 
 function drawTables(s) {
-  byId("where").textContent = `${s.listen} → ${s.server} · weir ${s.version} · up ${age(s.uptime_seconds)}`;
+  const sides = s.sides ?? [];
+  const both = sides.length > 1; // then each row says whose it is
+  const where = sides.map((side) => `${both ? side.title + " " : ""}${side.listen} → ${side.server}`);
+  byId("where").textContent = [...where, `weir ${s.version}`, `up ${age(s.uptime_seconds)}`].join(" · ");
+  const heading = both ? ["Side:text"] : [];
+  const side = (row) => (both ? [{ text: sides.find((x) => x.engine === row.engine)?.title ?? row.engine }] : []);
 
   const busiest = [...s.statements]
     .sort((a, b) => b.per_second - a.per_second || b.runs - a.runs).slice(0, maxStatements);
-  table("statements", ["/s", "total", "grouped", "errors", "cost", "Statement:text"], busiest.map((st) => [
-    count(st.per_second), count(st.runs), st.runs > 0 ? percent(st.grouped / st.runs) : "",
+  table("statements", [...heading, "/s", "total", "grouped", "errors", "cost", "Statement:text"], busiest.map((st) => [
+    ...side(st), count(st.per_second), count(st.runs), st.runs > 0 ? percent(st.grouped / st.runs) : "",
     count(st.errors), st.cost_ns > 0 ? ns(st.cost_ns) : "", { sql: st.text },
   ]), "No statement yet.");
 
-  table("pools", ["Database:text", "User:text", "clients", "active", "waiting", "connections", "free", "shared", "one client's", "groups",
+  table("pools", [...heading, "Database:text", "User:text", "clients", "active", "waiting", "connections", "free", "shared", "one client's", "groups",
     "p50", "p99", "errors", "timeouts"], s.pools.map((p) => {
     const b = p.backends;
-    return [{ text: p.database }, { text: p.user }, count(p.clients), count(p.active), count(p.waiting),
+    return [...side(p), { text: p.database }, { text: p.user }, count(p.clients), count(p.active), count(p.waiting),
       `${b.free + b.shared + b.owned + b.laned} of ${p.size}`, b.free, b.shared, b.owned, b.laned,
       ns(p.latency_ns.p50), ns(p.latency_ns.p99), count(p.errors), count(p.timeouts)];
   }), "No client has logged in yet.");
 
   const lanes = [...s.lanes].sort((a, b) => b.members - a.members).slice(0, maxLanes);
-  table("lanes", ["Kind:text", "window", "groups", "mean size", "largest", "in flight", "queued", "wait p50", "flush p50", "run apart",
+  table("lanes", [...heading, "Kind:text", "window", "groups", "mean size", "largest", "in flight", "queued", "wait p50", "flush p50", "run apart",
     "Statement:text"], lanes.map((l) => [
-    { text: l.kind }, l.window_ns > 0 ? ns(l.window_ns) : "auto", count(l.groups), l.groups > 0 ? count(l.members / l.groups) : "",
+    ...side(l), { text: l.kind }, l.window_ns > 0 ? ns(l.window_ns) : "auto", count(l.groups), l.groups > 0 ? count(l.members / l.groups) : "",
     count(l.size_max), `${l.in_flight} of ${l.allowed}`, count(l.waiting), ns(l.wait_p50_ns), ns(l.flush_p50_ns),
     count(l.fallbacks), { sql: l.text },
   ]), "No write asked for a group yet: put /* batch */ in front of one, or start weir with --batch auto.");

@@ -87,5 +87,8 @@ func (c Config) validate() error {
 	if c.AuthQuery != "" && c.MySQL.User == "" {
 		return errors.New("--mysql-auth-query needs a user in --mysql to run as")
 	}
+	if err := (mywire.AcceptConfig{TLS: c.ClientTLS, TLSMode: c.ClientTLSMode}).Validate(); err != nil {
+		return fmt.Errorf("--client-tls: %w", err)
+	}
 	return nil
 }
