@@ -246,6 +246,13 @@ func TestConsoleIsForAdministrators(t *testing.T) {
 	if _, payload := c.packet(); mywire.ErrorCode(payload) != mywire.ErrUnknownCommand {
 		t.Errorf("and back: %x", payload)
 	}
+	// It does not keep the proxy from ending.
+	if err := w.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := c.tryPacket(); err == nil {
+		t.Error("the console outlives the proxy")
+	}
 }
 
 // The console is a listener like any other: it must survive what is sent to it.

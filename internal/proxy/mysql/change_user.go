@@ -78,16 +78,9 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	// The challenge that the client has answered may be the server's, of its
 	// first login: it is asked anew.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
-	charset := byte(cu.Charset)
-	if charset == 0 {
-		charset = mywire.CharsetUTF8MB4
-		if g := s.known.get(); g != nil {
-			charset = g.Charset
-		}
-	}
-	wire.Response.Charset = charset
+	wire.Response.Charset = s.collation(cu.Charset)
 	return s.enter(ctx, &visitor{c: c, wire: wire, key: poolKey{
-		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: charset,
+		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: wire.Response.Charset,
 	}})
 }
 

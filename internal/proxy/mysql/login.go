@@ -61,6 +61,7 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		return err
 	}
 	c.caps, c.salt, c.tls = wire.Caps, wire.Salt, wire.Secure()
+	wire.Response.Charset = s.collation(uint16(wire.Response.Charset))
 	return s.enter(ctx, &visitor{c: c, wire: wire, key: poolKey{
 		user: wire.Response.User, database: wire.Response.Database,
 		caps: wire.Caps & classCaps, charset: wire.Response.Charset,

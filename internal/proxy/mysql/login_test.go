@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -249,12 +250,46 @@ func TestCommandLineClient(t *testing.T) {
 	}
 }
 
+// Drivers that do not announce plugins are asked by them nevertheless: they can
+// answer.
+func TestClientWithoutPlugins(t *testing.T) {
+	t.Parallel()
+	w := start(t, "", nil)
+	conn, err := net.Dial("tcp", w.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := &wire{Server: &mywire.Server{Conn: conn, Caps: mywire.CapsRequired | mywire.CapTransactions | mywire.CapLongPassword}, tb: t}
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	_, payload := c.packet()
+	greeting, err := mywire.ParseGreeting(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send(mywire.AppendResponse(nil, 1, &mywire.Response{Caps: c.Caps, User: bob, Auth: nativeProof(bobPassword, greeting.Salt)}))
+	if err := c.answerLogin(bobPassword); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.one("SELECT SUBSTRING_INDEX(USER(), '@', 1)"); got != bob {
+		t.Errorf("user %s", got)
+	}
+}
+
 // changeUser sends a COM_CHANGE_USER and answers what the server asks then.
 func (c *wire) changeUser(user, password, database string) error {
 	c.tb.Helper()
 	c.send(mywire.AppendChangeUser(nil, c.Caps, &mywire.ChangeUser{
 		User: user, Database: database, Charset: mywire.CharsetUTF8MB4, Plugin: mywire.PluginNative,
 	}))
+	return c.answerLogin(password)
+}
+
+// answerLogin answers what a server asks until it has decided.
+func (c *wire) answerLogin(password string) error {
+	c.tb.Helper()
 	for {
 		seq, payload := c.packet()
 		switch {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,8 @@ type serverFacts struct {
 	mu       sync.Mutex
 	greeting *mywire.Greeting // guarded by mu: nil until a server was reached
 
-	asking sync.Mutex // held by who finds out first
+	asking sync.Mutex    // held by who finds out
+	asked  time.Duration // guarded by asking: when that was tried last
 
 	welcomes welcomes
 }
@@ -48,10 +50,31 @@ func (s *Server) facts(ctx context.Context) *mywire.Greeting {
 	if g := s.known.get(); g != nil {
 		return g
 	}
+	if asked := s.known.asked; asked > 0 && s.monotonic()-asked < askAgain {
+		return nil // the client before has just waited for it
+	}
 	if err := s.reach(ctx); err != nil {
 		s.log.Warn("the server cannot be asked what it is", "server", s.cfg.MySQL.Address, "error", err)
 	}
+	s.known.asked = s.monotonic()
 	return s.known.get()
+}
+
+// askAgain is how long one client's failure to reach a server that was never
+// reached stands for others.
+const askAgain = time.Second
+
+// collation is what the server makes of the collation number that a client's
+// login carries: it speaks of the server's own by 0, and numbers above 255 have
+// no place in the login that weir repeats.
+func (s *Server) collation(number uint16) byte {
+	if number != 0 && number <= 255 {
+		return byte(number)
+	}
+	if g := s.known.get(); g != nil && g.Charset != 0 {
+		return g.Charset
+	}
+	return mywire.CharsetUTF8MB4
 }
 
 // reach tells whether the server takes connections. It logs in, or is refused:
