@@ -173,7 +173,7 @@ func TestSQLThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, err := tt.target.Measure(t.Context(), w, Config{Concurrency: 2, Requests: 50, Cold: true})
-		if !errors.Is(err, errNothing) && !errors.Is(err, errHopeless) || s.Ops != 0 {
+		if !errors.Is(err, ErrNothing) && !errors.Is(err, errHopeless) || s.Ops != 0 {
 			t.Errorf("%s: all fail: %d operations, %v", tt.target.Engine, s.Ops, err)
 		}
 		if w, err = tt.target.ScriptWorkload("some", tt.some); err != nil {

@@ -133,8 +133,8 @@ func (t *Target) Validate(c Config) error {
 // connection with a process of the server, or a thread.
 const maxWorkers = 10_000
 
-// errNothing says that a window holds no operation that succeeded.
-var errNothing = errors.New("no operation succeeded")
+// ErrNothing says that a window, or a slice of one, holds no operation that succeeded.
+var ErrNothing = errors.New("no operation succeeded")
 
 // Measure runs the workload once as configured. When ctx ends during the window,
 // the sample holds what there was until then and the error is ctx's cause; when it
@@ -270,7 +270,7 @@ func (r *run) measure() (bench.Sample, error) {
 	inside.report(&s, r.load.ended.Load())
 	err = errors.Join(err, inside.close())
 	if err == nil && s.Ops == 0 {
-		return s, fmt.Errorf("%w: %s", errNothing, describeErrors(s.Errors))
+		return s, fmt.Errorf("%w: %s", ErrNothing, describeErrors(s.Errors))
 	}
 	return s, err
 }

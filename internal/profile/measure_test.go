@@ -235,7 +235,8 @@ func TestOverheadIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Rate.N != 6 || o.CPU.N != 6 || o.Rate.Median <= 0 || o.CPU.Median <= 0 || o.Concurrency != 4 {
+	// A slice in which the machine stood still is left out with its pair.
+	if o.Rate.N < 2 || o.Rate.N > 6 || o.CPU.N != o.Rate.N || o.Rate.Median <= 0 || o.CPU.Median <= 0 || o.Concurrency != 4 {
 		t.Errorf("overhead = %+v", o)
 	}
 }

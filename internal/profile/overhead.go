@@ -20,7 +20,7 @@ type OverheadConfig struct {
 	Slice time.Duration
 }
 
-// slice is what happened in one.
+// slice is what happened in one. Both are 0 if no operation ended.
 type slice struct{ rate, cpu float64 }
 
 // MeasureOverhead runs the workload as configured and finds out what tracing
@@ -84,13 +84,23 @@ func (r *run) compareSlices(ctx context.Context, o OverheadConfig, out *bench.Ov
 		if rand.IntN(2) == 1 {
 			order = [2]int{1, 0}
 		}
+		var pair [2]slice
 		for _, traced := range order {
 			s, err := r.slice(ctx, traced == 1, o.Slice)
 			if err != nil {
 				return err
 			}
-			rates[traced], cpus[traced] = append(rates[traced], s.rate), append(cpus[traced], s.cpu)
+			pair[traced] = s
 		}
+		if pair[0].rate == 0 || pair[1].rate == 0 {
+			continue // the machine stood still: nothing to be compared
+		}
+		for i, s := range pair {
+			rates[i], cpus[i] = append(rates[i], s.rate), append(cpus[i], s.cpu)
+		}
+	}
+	if len(rates[0]) < 2 {
+		return fmt.Errorf("%w within slices of %v, which are too short for these operations", ErrNothing, o.Slice)
 	}
 	const confidence = 0.95
 	out.Rate = bench.PairedRatio(rates[0], rates[1], confidence)
@@ -119,7 +129,7 @@ func (r *run) slice(ctx context.Context, traced bool, d time.Duration) (slice, e
 		return slice{}, err
 	}
 	if ops == 0 {
-		return slice{}, fmt.Errorf("%w within %v: too short a slice for these operations", errNothing, d)
+		return slice{}, nil
 	}
 	return slice{float64(ops) / seconds, after.Since(before).CPUSeconds() / float64(ops)}, nil
 }

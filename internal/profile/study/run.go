@@ -69,7 +69,7 @@ func (s *Study) Run(ctx context.Context, t *profile.Target, o Options) (_ *bench
 		defer cancel()
 		err = errors.Join(err, w.Drop(ctx))
 	}()
-	overhead, err := s.overhead(ctx, t, w, list, o)
+	overhead, missing, err := s.overhead(ctx, t, w, list, o)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +81,7 @@ func (s *Study) Run(ctx context.Context, t *profile.Target, o Options) (_ *bench
 	r, err := bench.Run(ctx, s.experiment(t, w, list), bench.Options{Store: o.Store, Env: &env, FlushDir: o.FlushDir, Progress: o.Progress})
 	if r != nil {
 		r.Overhead = overhead
+		r.Warnings = append(r.Warnings, missing...)
 		if note := profile.Verification(t.Engine); note != "" {
 			r.Warnings = append(r.Warnings, t.Engine+": "+note)
 		}
@@ -138,24 +139,28 @@ func (s *Study) experiment(t *profile.Target, w *profile.Workload, list []caseOf
 	return e
 }
 
-// overhead measures what tracing costs.
-func (s *Study) overhead(ctx context.Context, t *profile.Target, w *profile.Workload, list []caseOf, o Options) ([]bench.Overhead, error) {
+// overhead measures what tracing costs. Operations that are too slow to be compared
+// in slices do not stop the study.
+func (s *Study) overhead(ctx context.Context, t *profile.Target, w *profile.Workload, list []caseOf, o Options) (out []bench.Overhead, missing []string, err error) {
 	if s.OverheadPairs == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	byLoad := func(a, b caseOf) int { return a.config.Concurrency - b.config.Concurrency }
 	ends := []caseOf{slices.MinFunc(list, byLoad), slices.MaxFunc(list, byLoad)}
 	if ends[0].config.Concurrency == ends[1].config.Concurrency {
 		ends = ends[:1]
 	}
-	var out []bench.Overhead
 	for _, c := range ends {
 		o.Say("what tracing costs at %d in flight: %d pairs of slices", c.config.Concurrency, s.OverheadPairs)
 		v, err := t.MeasureOverhead(ctx, w, c.config, profile.OverheadConfig{Pairs: s.OverheadPairs})
-		if err != nil {
-			return nil, fmt.Errorf("measure what tracing costs: %w", err)
+		switch {
+		case errors.Is(err, profile.ErrNothing):
+			missing = append(missing, fmt.Sprintf("what tracing costs at %d in flight is not known: %v", c.config.Concurrency, err))
+		case err != nil:
+			return nil, nil, fmt.Errorf("measure what tracing costs: %w", err)
+		default:
+			out = append(out, *v)
 		}
-		out = append(out, *v)
 	}
-	return out, nil
+	return out, missing, nil
 }

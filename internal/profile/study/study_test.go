@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/profile"
 	"github.com/weirdb/weir/internal/report"
 )
@@ -148,6 +149,20 @@ func TestWhatIfTakesTheSmallestOfEqualPools(t *testing.T) {
 	}
 }
 
+// Operations that are longer than a slice leave the cost of tracing open.
+func TestOverheadOfSlowOperationsIsUnknown(t *testing.T) {
+	s := sleepStudy()
+	s.Axes.Concurrency, s.Axes.Pools = []int{1}, nil
+	s.Axes.Base.Requests, s.Rounds, s.OverheadPairs = 1, 1, 6
+	r, err := sleeping(t, t.Context(), s, "sleep://?latency=700ms", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Overhead) != 0 || !strings.Contains(strings.Join(r.Warnings, " "), "what tracing costs at 1 in flight is not known") {
+		t.Errorf("overhead %+v, warnings %q", r.Overhead, r.Warnings)
+	}
+}
+
 func TestInterruptedStudy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := sleepStudy()
@@ -169,46 +184,82 @@ func TestInterruptedStudy(t *testing.T) {
 	}
 }
 
+// made is a result of six rounds in which operations took so long, nearly, all but
+// a tenth of it in the server.
+func made(took time.Duration) *bench.Result {
+	r := &bench.Result{
+		Schema: bench.Schema, ID: "made", Env: measure.ReadEnvironment(),
+		Experiment: bench.Description{Name: "profile-sleep", Loop: "closed", Factors: map[string]string{"engine": "sleep", "workload": "ping"}},
+		Cases:      []bench.Case{{Name: "profile"}},
+	}
+	for i := range 6 {
+		ns := int64(took) + int64(i)*int64(took)/100
+		s := bench.Sample{Round: i, Seconds: 1, Ops: int64(time.Second) / ns, Latency: &measure.Hist{}, Boundary: &bench.Boundary{}}
+		for _, part := range []struct {
+			name string
+			ns   int64
+		}{{bench.SegmentEncode, ns / 10}, {bench.SegmentServer, ns - ns/10}} {
+			h := &measure.Hist{}
+			h.RecordN(part.ns, uint64(s.Ops))
+			s.Boundary.Segments = append(s.Boundary.Segments, bench.Segment{Name: part.name, Hist: h})
+		}
+		s.Latency.RecordN(ns, uint64(s.Ops))
+		r.Cases[0].Samples = append(r.Cases[0].Samples, s)
+	}
+	r.Evaluate()
+	return r
+}
+
 func TestDiff(t *testing.T) {
-	s := sleepStudy()
-	s.Rounds = 6 // fewer give no verdict on runs that did not take turns
-	s.Axes.Base.Requests = 20
-	s.Axes.Concurrency, s.Axes.Pools = []int{2}, []int{2}
-	fast, err := sleeping(t, t.Context(), s, "sleep://?latency=2ms", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slow, err := sleeping(t, t.Context(), s, "sleep://?latency=8ms", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc, err := Diff(fast, slow)
-	if err != nil {
-		t.Fatal(err)
-	}
-	verdicts := make(map[string]string)
-	for _, row := range doc.Sections[0].Tables[0].Rows {
-		verdicts[row[0].Text] = row[6].Text
-	}
-	for metric, want := range map[string]bench.Verdict{"throughput": bench.Worse, "p50": bench.Worse, "in server": bench.Worse} {
-		if verdicts[metric] != string(want) {
-			t.Errorf("%s is %q, want %q (%v)", metric, verdicts[metric], want, verdicts)
+	for _, tt := range []struct {
+		before, after time.Duration
+		want          bench.Verdict
+	}{
+		{2 * time.Millisecond, 8 * time.Millisecond, bench.Worse},
+		{8 * time.Millisecond, 2 * time.Millisecond, bench.Better},
+		{2 * time.Millisecond, 2 * time.Millisecond, bench.NoDifference},
+	} {
+		doc, err := Diff(made(tt.before), made(tt.after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdicts := make(map[string]string)
+		for _, row := range doc.Sections[0].Tables[0].Rows {
+			verdicts[row[0].Text] = row[6].Text
+		}
+		for _, metric := range []string{"throughput", "p50", "in server", "in encode"} {
+			if verdicts[metric] != string(tt.want) {
+				t.Errorf("%v against %v: %s is %q, want %q", tt.after, tt.before, metric, verdicts[metric], tt.want)
+			}
+		}
+		var b bytes.Buffer
+		if err := doc.Write(&b, report.FormatHTML); err != nil {
+			t.Error(err)
 		}
 	}
-	var b bytes.Buffer
-	if err := doc.Write(&b, report.FormatHTML); err != nil {
-		t.Error(err)
-	}
+}
 
-	other := *slow
-	other.Experiment.Factors = map[string]string{"engine": "postgres", "workload": "ping", "rows": "1"}
-	if _, err := Diff(fast, &other); !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), `engine is "sleep" in one and "postgres"`) {
-		t.Errorf("another engine: %v", err)
+func TestDiffOfWhatIsNotComparable(t *testing.T) {
+	a := made(time.Millisecond)
+	for want, change := range map[string]func(*bench.Result){
+		`engine is "sleep" in one and "postgres"`: func(r *bench.Result) { r.Experiment.Factors["engine"] = "postgres" },
+		"a closed loop and an open one":           func(r *bench.Result) { r.Experiment.Loop = "open" },
+		"elsewhere":                               func(r *bench.Result) { r.Cases[0].Name = "elsewhere" },
+	} {
+		b := made(time.Millisecond)
+		change(b)
+		if _, err := Diff(a, b); !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %v, want mention of %q", err, want)
+		}
 	}
-	other = *slow
-	other.Cases = []bench.Case{{Name: "elsewhere"}}
-	if _, err := Diff(fast, &other); !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), "elsewhere") {
-		t.Errorf("other cases: %v", err)
+	b := made(time.Millisecond)
+	b.Env.Kernel, b.Env.Durability = "7.0", "fast"
+	doc, err := Diff(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(doc.Sections[0].Text, " "); !strings.Contains(text, "and 7.0") || !strings.Contains(text, "durability") {
+		t.Errorf("the environments differ, and the report says %q", text)
 	}
 }
 
