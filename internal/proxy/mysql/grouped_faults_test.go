@@ -108,7 +108,7 @@ func TestServerKilledMidGroupLosesNoAcknowledgedRow(t *testing.T) {
 			db := databaseOn(t, server, ledgerTable)
 			w := startFor(t, server, db, func(c *mysql.Config) {
 				c.ConnectPatience = 300 * time.Millisecond // for those that were not sent
-				lane.change(c)
+				oneGroupAtATime(lane.change)(c)
 			})
 			l := newLedger()
 			for range 3 {
@@ -240,7 +240,7 @@ func TestFailuresAmongManyMembers(t *testing.T) {
 		t.Run(lane.kind, func(t *testing.T) {
 			t.Parallel()
 			db := database(t, ledgerTable, "ALTER TABLE ledger ADD CONSTRAINT c CHECK (k % 100 <> 0)")
-			w := start(t, db, lane.change)
+			w := start(t, db, oneGroupAtATime(lane.change))
 			l := newLedger()
 			var wg gosync.WaitGroup
 			for range 16 {
