@@ -279,6 +279,7 @@ func (b *backend) orphaned(c *client) {
 // reset brings the session back to what it was after the login.
 func (b *backend) reset() {
 	b.mode = modeOwn
+	b.s.Throttle(false)
 	b.hidden(mywire.ComResetConnection, func(u *unit) {
 		if u.err != nil {
 			b.doomed = true

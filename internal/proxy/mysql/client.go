@@ -129,6 +129,10 @@ func (c *client) OnData(p []byte) int {
 		if c.waiting || c.cur != nil || c.probing || c.leaving {
 			return i
 		}
+		if c.s.Pending() > maxClientOut {
+			c.s.HoldBack(c.s) // who does not read is not served
+			return i
+		}
 		linked := c.link != nil
 		used := c.feed(p[i:])
 		if used == 0 && (linked || c.link == nil) {
@@ -180,11 +184,17 @@ func (c *client) feed(p []byte) int {
 	if !ok || (size > 0 && len(p) == mywire.HeaderLen) {
 		return 0
 	}
+	if c.inflight > 0 && (seq != 0 || size == 0 || !mayFollowOthers(p[mywire.HeaderLen])) {
+		return 0 // what weir says to it comes after what is under way
+	}
 	if seq != 0 || size == 0 {
 		c.protocolError("packets out of order")
 		return len(p)
 	}
 	n, whole := mywire.Message(p)
+	if n > c.l.srv.cfg.MaxMessage && c.inflight > 0 {
+		return 0
+	}
 	if n > c.l.srv.cfg.MaxMessage {
 		c.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir's limit of %d bytes (--max-message)", c.l.srv.cfg.MaxMessage))
 		c.s.CloseAfterFlush()
@@ -209,6 +219,12 @@ func (c *client) feed(p []byte) int {
 		return c.feedLinked(cmd, msg)
 	}
 	return c.feedFree(cmd, msg)
+}
+
+// mayFollowOthers tells whether a command of a client that has others under way
+// is looked at before those are answered.
+func mayFollowOthers(cmd byte) bool {
+	return cmd == mywire.ComQuery || cmd == mywire.ComStmtExecute || cmd == mywire.ComStmtClose
 }
 
 // needBackend queues the client for a backend of its own. It returns 0: nothing
@@ -319,6 +335,8 @@ func (c *client) OnDrained() {
 	if c.link != nil {
 		c.link.s.Throttle(false)
 	}
+	c.s.Throttle(false)
+	c.resume()
 }
 
 func (c *client) OnClosed(error) {

@@ -183,8 +183,10 @@ func (c *client) freeExecute(msg []byte) int {
 		c.protocolError("malformed packet")
 		return len(msg)
 	}
-	if c.inflight > 0 && c.reader == nil {
-		return 0
+	if c.inflight > 0 {
+		if id, err := mywire.ParseStmtID(payload); err != nil || c.reader == nil || c.stmt(id) == nil {
+			return 0
+		}
 	}
 	cs := c.statement(mywire.ComStmtExecute, payload)
 	if cs == nil {

@@ -563,6 +563,7 @@ func (c *client) backendQuiet() {
 	}
 	c.last.soft = false
 	c.link = nil
+	c.s.Throttle(false)
 	b.owner = nil
 	c.keepLastID(b)
 	c.p.release(b)
@@ -582,7 +583,11 @@ func (c *client) quietSoon() {
 // backendGone tells the client that its backend is gone, and with it the
 // session's state.
 func (c *client) backendGone(e *mywire.Error) {
+	if c.last.where == c.link {
+		c.last.loseID()
+	}
 	c.link = nil
+	c.s.Throttle(false) // what it sent need not be written any more
 	c.probing, c.infile = false, false
 	cur := c.cur
 	c.cur = nil

@@ -175,6 +175,7 @@ func (p *pool) release(b *backend) {
 		p.shared = without(p.shared, b)
 	}
 	b.mode, b.owner, b.lane = modeFree, nil, nil
+	b.s.Throttle(false) // its last client may still have much to read
 	if b.status&mywire.StatusInTrans != 0 {
 		// A text was not what weir took it for. Whoever came next would be in
 		// the transaction that it began.

@@ -126,14 +126,13 @@ func (p *pool) runAlone(b *backend, u *unit) {
 }
 
 // readied brings a taken backend into the given settings and has a statement
-// prepared there, if one is given; then it calls then, with the backend, which
-// may be another one.
+// prepared there, if one is given; then it calls then. If the backend is closed
+// by then, nothing was sent yet that could not be sent to another one.
 func (b *backend) readied(set *session.Set, st *stmt, then func(b *backend, err *mywire.Error)) {
 	if b.set != set {
 		if !reachable(b.set, set, b.p.key.database) {
-			p := b.p
 			b.goodbye()
-			p.enqueue(waiter{ask: func(b *backend) { b.readied(set, st, then) }})
+			then(b, mywire.NewError(mywire.ErrUnknown, "weir: a connection that has a current database cannot be one without"))
 			return
 		}
 		b.prepare(set, func(err *mywire.Error) {
@@ -287,7 +286,7 @@ func (p *pool) pipeline(set *session.Set, st *stmt) *backend {
 			}
 			b.readied(set, st, func(b *backend, err *mywire.Error) {
 				p.release(b) // and taken again by the reads that wait, in their settings
-				if err != nil {
+				if err != nil && !b.s.Closed {
 					p.failReads(set, st, err)
 				}
 			})
