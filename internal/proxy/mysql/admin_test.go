@@ -259,6 +259,7 @@ func TestConsoleIsForAdministrators(t *testing.T) {
 func FuzzConsole(f *testing.F) {
 	f.Add([]byte("\x03SHOW POOLS"))
 	f.Add([]byte("\x03SELECT @@a AS b, 1 LIMIT 1"))
+	f.Add([]byte("\x03SELECT @@a\x93 AS b, 1 LIMIT 1"))
 	f.Add([]byte("\x02weir"))
 	f.Add([]byte("\x16SELECT 1"))
 	f.Add([]byte("\x03/* USE `"))

@@ -1,0 +1,324 @@
+package mysql
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// This file is the admin console: what weir answers to clients of its own
+// database.
+
+// A console is one session of the admin console.
+type console struct {
+	srv  *Server
+	caps mywire.Caps
+	id   uint32
+	user string
+}
+
+// serveAdmin welcomes a client to the console and answers it until it leaves.
+func (s *Server) serveAdmin(ctx context.Context, v *visitor) error {
+	if err := v.wire.Welcome(ctx, &mywire.OK{Status: mywire.StatusAutocommit}); err != nil {
+		return err
+	}
+	conn := v.wire.Conn
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(s.dialCtx, func() { _ = conn.Close() })
+	defer stop()
+	con := &console{srv: s, caps: v.wire.Caps, id: v.c.id, user: v.key.user}
+	r := bufio.NewReader(conn)
+	for {
+		payload, err := readCommand(r)
+		if errors.Is(err, mywire.ErrMalformed) {
+			return err
+		}
+		if err != nil || payload[0] == mywire.ComQuit {
+			return nil // the client has gone
+		}
+		if _, err := conn.Write(con.answer(payload)); err != nil {
+			return nil
+		}
+	}
+}
+
+// maxConsoleCommand bounds a command to the console, in bytes.
+const maxConsoleCommand = 1 << 16
+
+// readCommand reads one command.
+func readCommand(r io.Reader) ([]byte, error) {
+	var head [mywire.HeaderLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n, seq, _ := mywire.Peek(head[:])
+	if n == 0 || n > maxConsoleCommand || seq != 0 {
+		return nil, fmt.Errorf("console command: %w", mywire.ErrMalformed)
+	}
+	payload := make([]byte, n)
+	_, err := io.ReadFull(r, payload)
+	return payload, err
+}
+
+// answer returns the answer to one command.
+func (con *console) answer(payload []byte) []byte {
+	arg := payload[1:]
+	switch payload[0] {
+	case mywire.ComQuery:
+		return con.query(string(arg))
+	case mywire.ComPing, mywire.ComResetConnection:
+		return con.fine()
+	case mywire.ComInitDB:
+		return con.use(string(arg))
+	case mywire.ComFieldList, mywire.ComSetOption:
+		return mywire.AppendEnd(nil, 1, con.caps, &mywire.OK{Status: mywire.StatusAutocommit})
+	case mywire.ComStatistics:
+		return mywire.AppendPacket(nil, 1, fmt.Appendf(nil, "weir %s  Uptime: %d", sight.Version, int(con.srv.monotonic().Seconds())))
+	case mywire.ComStmtClose, mywire.ComStmtSendLongData:
+		return nil // have no answer
+	case mywire.ComStmtPrepare:
+		return con.refuse(mywire.NewError(errUnsupportedPrepared, "The weir console does not prepare statements"))
+	}
+	return con.refuse(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command for the weir console"))
+}
+
+// errUnsupportedPrepared is ER_UNSUPPORTED_PS.
+const errUnsupportedPrepared = 1295
+
+func (con *console) fine() []byte {
+	return mywire.AppendOK(nil, 1, con.caps, &mywire.OK{Status: mywire.StatusAutocommit})
+}
+
+func (con *console) refuse(e *mywire.Error) []byte { return mywire.AppendError(nil, 1, e) }
+
+func (con *console) use(database string) []byte {
+	if database == adminDatabase {
+		return con.fine()
+	}
+	return con.refuse(mywire.NewError(mywire.ErrUnknownDatabase, "Unknown database '%s': this is the weir console", database))
+}
+
+// table is a result of text columns.
+func (con *console) table(t *sight.Table) []byte {
+	rows := make([][][]byte, len(t.Rows))
+	for i, r := range t.Rows {
+		for _, cell := range r {
+			rows[i] = append(rows[i], []byte(cell))
+		}
+	}
+	return mywire.AppendTextResult(nil, con.caps, mywire.StatusAutocommit, t.Cols, rows)
+}
+
+// query answers a text: a command of the console, or what clients ask when they
+// connect.
+func (con *console) query(sql string) []byte {
+	sql = plainText(sql)
+	words := strings.Fields(upper(sql))
+	if len(words) == 0 {
+		return con.refuse(mywire.NewError(errEmptyQuery, "Query was empty"))
+	}
+	if len(words) == 2 && words[0] == "USE" {
+		return con.use(strings.Trim(strings.Fields(sql)[1], "`"))
+	}
+	if t, ok, err := con.show(words); err != nil {
+		return con.refuse(mywire.NewError(mywire.ErrUnknown, "collect state: %v", err))
+	} else if ok {
+		return con.table(&t)
+	}
+	switch words[0] {
+	case "SET", "COMMIT", "ROLLBACK":
+		return con.fine()
+	case "SELECT":
+		if t, ok := con.selected(strings.TrimSpace(sql[len("SELECT"):])); ok {
+			return con.table(&t)
+		}
+	case "SHOW":
+		if t, ok := emptyShow(words); ok {
+			return con.table(&t)
+		}
+	}
+	return con.refuse(mywire.NewError(mywire.ErrSyntax, "Unknown command of the weir console: %s (SHOW HELP lists the commands)", sql))
+}
+
+// errEmptyQuery is ER_EMPTY_QUERY.
+const errEmptyQuery = 1065
+
+// plainText is a text without comments in front and semicolons behind.
+func plainText(sql string) string {
+	for {
+		sql = strings.TrimSpace(sql)
+		if !strings.HasPrefix(sql, "/*") {
+			break
+		}
+		_, rest, ok := strings.Cut(sql, "*/")
+		if !ok {
+			break
+		}
+		sql = rest
+	}
+	return strings.TrimRight(sql, "; \t\r\n")
+}
+
+// upper folds ASCII letters, and so leaves every byte in its place.
+func upper(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'a' <= c && c <= 'z' {
+			b[i] = c - ('a' - 'A')
+		}
+	}
+	return string(b)
+}
+
+// show answers the console's own commands.
+func (con *console) show(words []string) (t sight.Table, ok bool, err error) {
+	s := con.srv
+	ctx, cancel := context.WithTimeout(s.dialCtx, 5*time.Second)
+	defer cancel()
+	fromSnapshot := func(table func(*sight.Snapshot) sight.Table) (sight.Table, bool, error) {
+		snap, err := s.Snapshot(ctx)
+		if err != nil {
+			return sight.Table{}, true, err
+		}
+		return table(&snap), true, nil
+	}
+	switch strings.Join(words, " ") {
+	case "SHOW POOLS":
+		return fromSnapshot((*sight.Snapshot).PoolsTable)
+	case "SHOW STATS":
+		return fromSnapshot((*sight.Snapshot).StatsTable)
+	case "SHOW BATCHES":
+		return fromSnapshot((*sight.Snapshot).BatchesTable)
+	case "SHOW STATEMENTS":
+		return fromSnapshot((*sight.Snapshot).StatementsTable)
+	case "SHOW PINS":
+		return fromSnapshot((*sight.Snapshot).PinsTable)
+	case "SHOW CLIENTS":
+		return s.showClients(ctx), true, nil
+	case "SHOW SERVERS":
+		return s.showServers(ctx), true, nil
+	case "SHOW CONFIG":
+		return s.showConfig(), true, nil
+	case "SHOW VERSION":
+		return sight.Table{Cols: []string{"version"}, Rows: [][]string{{"weir " + sight.Version}}}, true, nil
+	case "SHOW HELP", "SHOW", "HELP":
+		t := sight.Table{Cols: []string{"command"}}
+		for _, c := range []string{"BATCHES", "CLIENTS", "CONFIG", "PINS", "POOLS", "SERVERS", "STATEMENTS", "STATS", "VERSION"} {
+			t.Rows = append(t.Rows, []string{"SHOW " + c})
+		}
+		return t, true, nil
+	}
+	return sight.Table{}, false, nil
+}
+
+// emptyShow answers what clients like to ask of a server, and what the console
+// has nothing to say about.
+func emptyShow(words []string) (t sight.Table, ok bool) {
+	kind := words[min(1, len(words)-1)]
+	if slices.Contains([]string{"SESSION", "GLOBAL", "FULL"}, kind) {
+		kind = words[min(2, len(words)-1)]
+	}
+	switch kind {
+	case "VARIABLES", "STATUS":
+		return sight.Table{Cols: []string{"Variable_name", "Value"}}, true
+	case "WARNINGS", "ERRORS":
+		return sight.Table{Cols: []string{"Level", "Code", "Message"}}, true
+	case "COLLATION", "CHARACTER":
+		return sight.Table{Cols: []string{"Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"}}, true
+	case "DATABASES", "SCHEMAS":
+		return sight.Table{Cols: []string{"Database"}, Rows: [][]string{{adminDatabase}}}, true
+	case "TABLES":
+		return sight.Table{Cols: []string{"Tables_in_" + adminDatabase}}, true
+	}
+	return t, false
+}
+
+// selected answers a SELECT of variables, of functions without arguments and of
+// numbers: what clients ask when they connect. Variables that weir does not know
+// are empty, as if the client had asked a server for one that is not set.
+func (con *console) selected(list string) (t sight.Table, ok bool) {
+	if at := strings.LastIndex(upper(list), " LIMIT "); at >= 0 {
+		list = list[:at]
+	}
+	var row []string
+	for item := range strings.SplitSeq(list, ",") {
+		item = strings.TrimSpace(item)
+		name := item
+		if at := strings.LastIndex(upper(item), " AS "); at >= 0 {
+			item, name = strings.TrimSpace(item[:at]), strings.Trim(strings.TrimSpace(item[at+4:]), "`'\"")
+		}
+		value, known := con.value(strings.ToLower(item))
+		if !known {
+			return t, false
+		}
+		t.Cols = append(t.Cols, name)
+		row = append(row, value)
+	}
+	t.Rows = [][]string{row}
+	return t, true
+}
+
+// value is what an expression is worth to a client of the console.
+func (con *console) value(expression string) (string, bool) {
+	switch expression {
+	case "database()", "schema()":
+		return adminDatabase, true
+	case "user()", "current_user()", "session_user()", "current_user":
+		return con.user, true
+	case "connection_id()":
+		return strconv.FormatUint(uint64(con.id), 10), true
+	case "version()":
+		return "weir " + sight.Version, true
+	}
+	if _, err := strconv.ParseUint(expression, 10, 32); err == nil {
+		return expression, true
+	}
+	name, ok := strings.CutPrefix(expression, "@@")
+	if !ok || strings.ContainsAny(name, " ()'\"") {
+		return "", false
+	}
+	if _, after, scoped := strings.Cut(name, "."); scoped {
+		name = after
+	}
+	return consoleVariables[name], true
+}
+
+// consoleVariables are those that drivers read as numbers or names when they
+// connect.
+var consoleVariables = map[string]string{
+	"auto_increment_increment": "1",
+	"autocommit":               "1",
+	"character_set_client":     "utf8mb4",
+	"character_set_connection": "utf8mb4",
+	"character_set_results":    "utf8mb4",
+	"character_set_server":     "utf8mb4",
+	"collation_connection":     "utf8mb4_general_ci",
+	"collation_server":         "utf8mb4_general_ci",
+	"interactive_timeout":      "28800",
+	"lower_case_table_names":   "0",
+	"max_allowed_packet":       strconv.Itoa(maxConsoleCommand),
+	"net_buffer_length":        "16384",
+	"net_write_timeout":        "60",
+	"performance_schema":       "0",
+	"session_track_schema":     "0",
+	"system_time_zone":         "UTC",
+	"time_zone":                "SYSTEM",
+	"transaction_isolation":    "REPEATABLE-READ",
+	"transaction_read_only":    "0",
+	"tx_isolation":             "REPEATABLE-READ",
+	"tx_read_only":             "0",
+	"version":                  "weir " + sight.Version,
+	"version_comment":          "weir " + sight.Version + ": the admin console (SHOW HELP)",
+	"wait_timeout":             "28800",
+}
