@@ -186,7 +186,7 @@ func plainVerb(u *unit) bool {
 
 // probe asks the server for the state of the transaction.
 func (c *client) probe(b *backend) {
-	c.probing = true
+	c.probing, c.last.probed = true, true
 	b.hidden(mywire.ComPing, func(u *unit) {
 		c.probing = false
 		if u.err == nil {

@@ -75,7 +75,9 @@ func (c *client) feedFree(cmd byte, msg []byte) int {
 	case mywire.ComChangeUser:
 		c.changeUser(msg)
 	case mywire.ComSetOption:
-		c.setOption(msg)
+		if !c.setOption(msg) {
+			return c.needBackend()
+		}
 	default:
 		return c.needBackend()
 	}
@@ -83,23 +85,28 @@ func (c *client) feedFree(cmd byte, msg []byte) int {
 }
 
 // setOption switches several statements in one text on or off, which takes
-// another class of backends.
-func (c *client) setOption(msg []byte) {
+// another class of backends. It reports false if weir could not open one of those.
+func (c *client) setOption(msg []byte) bool {
 	option, err := mywire.ParseSetOption(msg[mywire.HeaderLen:])
 	if err != nil || option > mywire.OptionMultiStatementsOff {
 		c.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
-		return
+		return true
 	}
-	c.caps |= mywire.CapMultiStatements
+	caps := c.caps | mywire.CapMultiStatements
 	if option == mywire.OptionMultiStatementsOff {
-		c.caps &^= mywire.CapMultiStatements
+		caps &^= mywire.CapMultiStatements
 	}
 	key := c.p.key
-	key.caps = c.caps & classCaps
+	key.caps = caps & classCaps
+	if !c.l.srv.mayDial(key) {
+		return false
+	}
+	c.caps = caps
 	c.p = c.l.pool(key) // which learns the client's statements when they are used
 	c.readMode()
 	c.s.Out = mywire.AppendEnd(c.s.OutBuf(), 1, c.caps, &mywire.OK{Status: c.status})
 	c.s.Touch()
+	return true
 }
 
 // freeQuery takes a text.
@@ -114,7 +121,7 @@ func (c *client) freeQuery(msg []byte) int {
 	if info.Hints.Bad != nil {
 		c.complain(&info.Hints)
 	}
-	if c.inflight == 0 && (c.intercept(sql, &info) || c.refusesDiagnostics(sql, &info)) {
+	if c.inflight == 0 && (c.intercept(sql, &info) || c.refusesDiagnostics(mywire.ComQuery, sql, &info)) {
 		return len(msg)
 	}
 	switch routeOf(&info) {
@@ -193,6 +200,9 @@ func (c *client) freeExecute(msg []byte) int {
 		return len(msg)
 	}
 	st := cs.st
+	if c.inflight == 0 && c.refusesDiagnostics(mywire.ComStmtExecute, st.sql, &st.info) {
+		return len(msg)
+	}
 	m, err := mywire.ParseExecute(payload, st.params, 0)
 	if err != nil || m.Cursor() || cs.own != 0 || st.private {
 		return c.needBackend()

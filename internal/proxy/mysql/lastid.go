@@ -31,9 +31,12 @@ type lastStatement struct {
 	where    *backend // alone knows it: its inserter is the client
 	unknown  bool     // nobody knows it
 	version  uint64   // changes with it
+	on       *backend // where it ran, unless beside those of others
+	found    *backend // where the last one with FOUND_ROWS() ran, if nothing but the client's own did since
 	warnings uint16
 	failed   bool
 	spread   bool   // ran beside those of others: its diagnostics are gone
+	probed   bool   // weir has asked about the transaction since: ROW_COUNT() is gone
 	stash    []byte // the answer to SHOW WARNINGS, fetched
 	soft     bool   // the client keeps its backend for SHOW WARNINGS alone
 }
@@ -76,6 +79,19 @@ func (b *backend) holdsFor(c *client) {
 // holdsIDOf tells whether it is.
 func (b *backend) holdsIDOf(c *client) bool { return b.holder == c && b.holds == c.last.version }
 
+// ran takes note of a statement of the client that has ended on its backend, before
+// it is looked at further.
+func (c *client) ran(b *backend, u *unit) {
+	l := &c.last
+	if b.lastUser != c || l.on != b {
+		l.found = nil
+	}
+	b.lastUser, l.on, l.probed = c, b, false
+	if u.verb == myscan.VerbSelect && !u.failed {
+		l.found = b
+	}
+}
+
 // note takes note of a statement that ran on the client's own backend.
 func (l *lastStatement) note(u *unit) {
 	if u.effects.Has(myscan.EffDiag) && u.verb == myscan.VerbShow {
@@ -104,7 +120,7 @@ func (l *lastStatement) fail(u *unit) {
 // shared takes note of a statement that ran beside those of others.
 func (l *lastStatement) shared(u *unit) {
 	l.clear()
-	l.warnings, l.failed, l.spread = u.ok.Warnings, u.failed, true
+	l.warnings, l.failed, l.spread, l.on = u.ok.Warnings, u.failed, true, nil
 	if u.failed {
 		l.warnings = 1
 	}
@@ -155,7 +171,7 @@ func (c *client) generatedIn(u *unit) bool {
 // forgetDiagnostics is for an error of weir's own.
 func (c *client) forgetDiagnostics(*mywire.Error) {
 	c.last.clear()
-	c.last.failed, c.last.spread = true, true
+	c.last.failed, c.last.spread, c.last.on = true, true, nil
 }
 
 // keepLastID leaves the client's id on a backend that it gives back, if that
@@ -250,7 +266,7 @@ func (c *client) prepareDiagnostics(info *myscan.Statement, murky bool) (ready b
 
 // refusesDiagnostics answers a question about the last statement that nobody can
 // answer any more, or that weir can answer itself, and reports whether it did.
-func (c *client) refusesDiagnostics(sql string, info *myscan.Statement) bool {
+func (c *client) refusesDiagnostics(cmd byte, sql string, info *myscan.Statement) bool {
 	if info.Effects.Has(myscan.EffSequenceRead) && c.sequences && (c.link == nil || c.link.sequencer != c) && c.pins&pinSequence == 0 {
 		c.p.keepSequences = true
 		c.refuseHere(gone("the last value of the sequence"))
@@ -265,11 +281,17 @@ func (c *client) refusesDiagnostics(sql string, info *myscan.Statement) bool {
 	if !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) {
 		return false
 	}
-	if b := c.link; b != nil && b.lastUser == c {
+	if b := c.link; b != nil && b.lastUser == c && c.last.on == b {
 		if info.Effects.Has(myscan.EffLastID) && !info.Effects.Has(myscan.EffMulti) && !b.holdsIDOf(c) {
 			// To set the one takes the other away.
 			c.addPins(pinDiag)
 			c.refuseHere(gone("what the last statement left"))
+			return true
+		}
+		lower := strings.ToLower(sql)
+		if c.last.probed && strings.Contains(lower, "row_count") || c.last.found != b && strings.Contains(lower, "found_rows") {
+			c.addPins(pinDiag)
+			c.refuseHere(gone("a number of rows"))
 			return true
 		}
 		if b.warned != c && c.last.warnings == 0 && !c.last.failed && asksForWarnings(sql, info) {
@@ -279,7 +301,7 @@ func (c *client) refusesDiagnostics(sql string, info *myscan.Statement) bool {
 	}
 	l := &c.last
 	switch {
-	case l.stash != nil && isShowWarnings(sql):
+	case l.stash != nil && isShowWarnings(sql) && cmd == mywire.ComQuery:
 		c.reply(l.stash)
 		return true
 	case l.warnings == 0 && !l.failed && info.Verb == myscan.VerbShow:
@@ -287,7 +309,7 @@ func (c *client) refusesDiagnostics(sql string, info *myscan.Statement) bool {
 			c.link.ask(noWarnings, func(*unit) {}) // whose are there?
 		}
 		return false
-	case c.link == nil && c.served != nil && c.served.lastUser == c && c.served.mode == modeFree && !c.served.s.Closed:
+	case c.link == nil && l.on != nil && l.on.lastUser == c && l.on.mode == modeFree && !l.on.s.Closed:
 		return false // still there; take prefers it
 	}
 	c.addPins(pinDiag)

@@ -150,7 +150,7 @@ func (c *client) linkedQuery(msg, payload []byte) int {
 	if info.Hints.Bad != nil {
 		c.complain(&info.Hints)
 	}
-	if c.intercept(sql, &info) || c.refusesDiagnostics(sql, &info) {
+	if c.intercept(sql, &info) || c.refusesDiagnostics(mywire.ComQuery, sql, &info) {
 		return len(msg)
 	}
 	generated := false
@@ -258,6 +258,9 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 		c.ownInstance(cs)
 		return 0
 	}
+	if c.refusesDiagnostics(cmd, cs.st.sql, &cs.st.info) {
+		return len(msg)
+	}
 	generated := cs.st.rows && c.pins&pinTemp == 0 && c.generatesID(&cs.st.insert)
 	murky := c.murky(cs.st.sql, &cs.st.info, generated)
 	if !c.prepareDiagnostics(&cs.st.info, murky) {
@@ -359,6 +362,7 @@ func (c *client) ownInstance(cs *clientStmt) {
 			return
 		}
 		cs.own = m.StmtID
+		c.pins |= pinCursor // whatever the command has to wait for still
 		c.goOn()
 	})
 }
@@ -529,7 +533,12 @@ func (c *client) answered(b *backend, u *unit) {
 		return
 	}
 	c.cur = nil
-	b.lastUser = c
+	switch {
+	case u.failed || u.cmd == mywire.ComQuery || u.cmd == mywire.ComStmtExecute || u.cmd == mywire.ComStmtBulkExecute:
+		c.ran(b, u)
+	case b.lastUser != c:
+		b.lastUser = nil // a command that leaves in part what was there
+	}
 	if u.failed || u.ok.Warnings > 0 {
 		b.warned = c
 	}

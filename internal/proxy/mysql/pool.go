@@ -141,6 +141,9 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 		}
 		if c != nil && b.lastUser == c {
 			r = 4
+			if c.last.on == b {
+				r = 5 // what its last statement left is there
+			}
 		}
 		if r > rank {
 			best, rank = i, r

@@ -70,7 +70,14 @@ func transition(from, to *session.Set, facts *poolFacts, home string) []step {
 			visit(s.Name, render(s.Value))
 		}
 	}
-	if charsets {
+	if names := namesOf(to); charsets && names != "" {
+		if b.Len() == 0 {
+			b.WriteString("SET ")
+		} else {
+			b.WriteString(", ")
+		}
+		b.WriteString(names)
+	} else if charsets {
 		assignCharsets(to, facts, assign)
 	}
 	var steps []step
@@ -99,6 +106,24 @@ func isCharset(name string) bool {
 		}
 	}
 	return false
+}
+
+// namesOf is the SET NAMES ... COLLATE with which a client has most likely set what
+// it has; servers then name that collation in the columns of results. It is empty
+// if it was set otherwise.
+func namesOf(to *session.Set) string {
+	var values [len(charsetNames)]string
+	for i, n := range charsetNames {
+		s, ok := to.Get(n)
+		if !ok || s.Value == "" {
+			return ""
+		}
+		values[i] = s.Value
+	}
+	if values[0] != values[1] || values[0] != values[2] {
+		return ""
+	}
+	return "NAMES " + render(values[0]) + " COLLATE " + render(values[3])
 }
 
 // assignCharsets sets all four settings, the collation last. Without one of its
