@@ -29,22 +29,26 @@ func (c *client) feedOwn(cmd byte, msg []byte) bool {
 			}
 		}
 		return true
-	case mywire.ComProcessKill:
-		id, err := mywire.ParseProcessKill(msg[mywire.HeaderLen:])
-		if err == nil && id >= firstID {
-			c.kill(id, false)
-			return true
-		}
-		return false
 	case mywire.ComBinlogDump, mywire.ComBinlogDumpGTID, mywire.ComTableDump, mywire.ComRegisterSlave, mywire.ComClone:
 		c.refuseHere(mywire.NewError(mywire.ErrNotSupportedYet, "weir does not carry replication: connect to the server itself"))
 		return true
 	case mywire.ComQuery, mywire.ComStmtPrepare, mywire.ComStmtExecute, mywire.ComStmtSendLongData, mywire.ComStmtFetch, mywire.ComStmtReset,
-		mywire.ComStmtBulkExecute, mywire.ComInitDB, mywire.ComFieldList, mywire.ComCreateDB, mywire.ComDropDB, mywire.ComRefresh, mywire.ComShutdown,
+		mywire.ComStmtBulkExecute, mywire.ComProcessKill, mywire.ComInitDB, mywire.ComFieldList, mywire.ComCreateDB, mywire.ComDropDB, mywire.ComRefresh, mywire.ComShutdown,
 		mywire.ComStatistics, mywire.ComProcessInfo, mywire.ComDebug, mywire.ComPing, mywire.ComChangeUser, mywire.ComSetOption, mywire.ComResetConnection:
 		return false
 	}
 	c.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
+	return true
+}
+
+// killOwn runs a COM_PROCESS_KILL of a number that weir has given, and reports
+// whether it is one.
+func (c *client) killOwn(msg []byte) bool {
+	id, err := mywire.ParseProcessKill(msg[mywire.HeaderLen:])
+	if err != nil || id < firstID {
+		return false
+	}
+	c.kill(id, false)
 	return true
 }
 
@@ -74,6 +78,10 @@ func (c *client) feedFree(cmd byte, msg []byte) int {
 		c.done()
 	case mywire.ComChangeUser:
 		c.changeUser(msg)
+	case mywire.ComProcessKill:
+		if !c.killOwn(msg) {
+			return c.needBackend() // a number of the server's
+		}
 	case mywire.ComSetOption:
 		if !c.setOption(msg) {
 			return c.needBackend()

@@ -116,6 +116,10 @@ func (c *client) passOn(cmd byte, msg []byte) int {
 		c.resetSession()
 		b.afterReset()
 		b.introduce()
+	case mywire.ComProcessKill:
+		if !c.killOwn(msg) {
+			c.forward(cmd, msg)
+		}
 	case mywire.ComSetOption:
 		c.linkedOption(payload)
 		c.forward(cmd, msg)
@@ -217,6 +221,9 @@ func (c *client) statement(cmd byte, payload []byte) *clientStmt {
 		name := map[byte]string{mywire.ComStmtFetch: "mysqld_stmt_fetch", mywire.ComStmtReset: "mysqld_stmt_reset"}[cmd]
 		if name == "" {
 			name = "mysqld_stmt_execute"
+		}
+		if !c.p.facts.mariadb {
+			name = "mysql_stmt_precheck"
 		}
 		c.refuseHere(mywire.NewError(mywire.ErrUnknownStatement, "Unknown prepared statement handler (%d) given to %s", id, name))
 	}
