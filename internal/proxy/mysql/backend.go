@@ -266,7 +266,7 @@ func (b *backend) orphaned(c *client) {
 	if b.inserter == c {
 		b.inserter = nil
 	}
-	if b.depth() > 0 || c.pass > 0 || c.infile {
+	if b.depth() > 0 || c.pass > 0 || c.streams || c.infile {
 		// The server is at work for nobody. Closing the connection ends a
 		// transaction, but not a statement under way: that one runs to its end,
 		// as it does when a client of the server itself goes away.

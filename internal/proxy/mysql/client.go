@@ -49,6 +49,7 @@ type client struct {
 	cur     *unit // linked: the command under way
 	pass    int   // bytes of the present packet that are still to be passed on
 	streams bool  // ... and another packet of the same message follows
+	softly  bool  // in pool.soft
 	drop    int   // bytes of the present message that go nowhere
 	probing bool  // linked: the server is asked for the state of the transaction
 	infile  bool  // linked: the client sends a file
@@ -71,6 +72,9 @@ type client struct {
 	noticed   map[string]bool // hints already complained of
 	idleSince time.Duration
 	stats     clientStats
+
+	tableLocks tableLock // as far as weir knows
+	attempt    uint64    // at getting a backend; an earlier one is given up
 }
 
 type clientStats struct {
@@ -240,7 +244,7 @@ func (c *client) needBackend() int {
 // unitOf makes a unit of a whole message, which it copies.
 func (c *client) unitOf(cmd byte, msg []byte) *unit {
 	u := c.l.newUnit(unitClient, cmd)
-	u.c = c
+	u.c, u.seq = c, answerSeq(msg)
 	u.raw = append(u.raw[:0], msg...)
 	u.queuedAt = c.l.Now
 	c.inflight++

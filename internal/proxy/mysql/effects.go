@@ -49,6 +49,7 @@ const (
 	changeReleaseAll                          // RELEASE_ALL_LOCKS()
 	changeReleaseOne                          // RELEASE_LOCK()
 	changeDeallocate                          // DEALLOCATE PREPARE
+	changeQuit                                // the server hangs up afterwards
 )
 
 // note records what a statement that is about to be sent may do.
@@ -72,11 +73,26 @@ func (c *client) note(u *unit, sql string, info *myscan.Statement) {
 		name := strings.ToLower(info.Name)
 		c.named = slices.DeleteFunc(c.named, func(have string) bool { return have == name })
 	case myscan.VerbUnlock:
-		u.change |= changeUnlock
+		if strings.Contains(strings.ToLower(sql), "table") { // not INSTANCE, not a BACKUP lock
+			u.change |= changeUnlock
+		}
+	}
+	if info.Effects.Has(myscan.EffTableLock) {
+		c.noteTableLocks(info)
+	}
+	if info.Effects.Has(myscan.EffQuit) || info.Effects.Has(myscan.EffTxEnd) && c.releases(sql, info) {
+		u.change |= changeQuit
 	}
 	if info.Effects.Has(myscan.EffLock | myscan.EffRelease) {
 		c.noteLocks(u, sql)
 	}
+}
+
+// releases tells whether the end of a transaction ends the connection as well,
+// because the client has set completion_type so.
+func (c *client) releases(sql string, info *myscan.Statement) bool {
+	s, _ := c.set.Get("completion_type")
+	return (s.Value == "RELEASE" || s.Value == "2") && !info.Effects.Has(myscan.EffTxBegin) && !strings.Contains(strings.ToLower(sql), "release")
 }
 
 // noteReads pins a session that asks for what its connection alone knows.
@@ -136,10 +152,11 @@ func (c *client) succeeded(u *unit) {
 	}
 	c.last.note(u)
 	switch {
+	case u.effects.Has(myscan.EffMulti): // what one statement of it releases, the next may take
 	case u.change&changeTimestampDefault != 0:
 		c.pins &^= pinTimestamp
 	case u.change&changeUnlock != 0:
-		c.pins &^= pinTableLock
+		c.tablesUnlocked(lockedTables | lockedServer)
 	case u.change&changeReleaseAll != 0:
 		c.pins &^= pinLock
 		c.locks = c.locks[:0]
@@ -147,7 +164,7 @@ func (c *client) succeeded(u *unit) {
 		c.askLocks()
 	}
 	if u.verb == myscan.VerbBegin {
-		c.pins &^= pinTableLock // as an implicit UNLOCK TABLES
+		c.tablesUnlocked(lockedTables) // implicitly
 	}
 	if len(c.named) == 0 && u.change&changeDeallocate != 0 {
 		c.pins &^= pinPrepare

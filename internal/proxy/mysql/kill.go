@@ -101,6 +101,7 @@ func (c *client) killSelf(query bool) {
 func (c *client) interrupt(done func(*mywire.Error)) {
 	if c.waiting {
 		c.waiting = false
+		c.attempt++
 		c.p.excl = slices.DeleteFunc(c.p.excl, func(w waiter) bool { return w.c == c })
 		c.refuse(errInterrupted())
 		done(nil)

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -370,11 +371,29 @@ func (p *pool) reclaim() {
 		return
 	}
 	for _, c := range p.soft {
+		c.softly = false
 		if c.last.soft && c.link != nil && c.cur == nil && !c.probing && !c.s.Closed {
 			c.fetchWarnings()
 		}
 	}
 	p.soft = p.soft[:0]
+}
+
+// keepsSoftly takes note of a client that keeps a backend for its diagnostics
+// alone, perhaps. Those who have left in the meantime are forgotten from time to
+// time.
+func (p *pool) keepsSoftly(c *client) {
+	if c.softly {
+		return
+	}
+	c.softly = true
+	if len(p.soft) >= 2*len(p.backends)+16 {
+		p.soft = slices.DeleteFunc(p.soft, func(c *client) bool {
+			c.softly = c.last.soft && !c.s.Closed
+			return !c.softly
+		})
+	}
+	p.soft = append(p.soft, c)
 }
 
 // fetchWarnings asks for the warnings of the last statement, and then gives the

@@ -11,9 +11,11 @@ import (
 // attach gives the client a backend, when that is in the client's settings.
 func (c *client) attach(b *backend) {
 	c.waiting = true
+	c.attempt++
+	attempt := c.attempt
 	b.mode = modeOwn
 	b.readied(c.set, nil, func(b *backend, err *mywire.Error) {
-		gone := c.s.Closed || c.s.Closing || !c.waiting || c.link != nil
+		gone := c.s.Closed || c.s.Closing || !c.waiting || c.link != nil || attempt != c.attempt
 		if gone || err != nil {
 			c.p.release(b)
 			switch {
@@ -554,6 +556,15 @@ func (c *client) answered(b *backend, u *unit) {
 	}
 	c.settled(b, u)
 	c.settleOwn(u)
+	if !u.failed && u.change&changeQuit != 0 {
+		b.doomed = true // the server is about to close it
+		c.s.CloseAfterFlush()
+	}
+	if c.infile {
+		b.doomed, c.infile = true, false
+		c.kick("the server has answered in the middle of a file")
+		return
+	}
 	c.resume()
 	if c.draining {
 		c.leaveIfIdle()
@@ -564,7 +575,7 @@ func (c *client) answered(b *backend, u *unit) {
 // was sent has been answered.
 func (c *client) backendQuiet() {
 	b := c.link
-	if c.cur != nil || c.probing || c.pass > 0 || c.infile || b.s.Closed {
+	if c.cur != nil || c.probing || c.pass > 0 || c.streams || c.infile || b.s.Closed {
 		return
 	}
 	if c.inTx() || c.pins != 0 {
@@ -573,7 +584,7 @@ func (c *client) backendQuiet() {
 	if c.keepsForDiagnostics() {
 		if !c.last.soft {
 			c.last.soft = true
-			c.p.soft = append(c.p.soft, c)
+			c.p.keepsSoftly(c)
 		}
 		return
 	}
@@ -643,7 +654,7 @@ func (c *client) resetSession() {
 func (c *client) forgetSession() {
 	c.forgetStatements()
 	c.pins &= pinMode | pinOption | pinTrack
-	c.locks, c.named = nil, nil
+	c.locks, c.named, c.tableLocks = nil, nil, 0
 	c.choseVariables, c.choseChanges = false, false
 	c.last = lastStatement{version: c.last.version + 1}
 	c.status = mywire.StatusAutocommit

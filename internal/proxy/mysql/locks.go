@@ -1,6 +1,10 @@
 package mysql
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
 
 // noteLocks takes note of GET_LOCK and its relatives in a text. The names of
 // locks matter only for finding out whether one is still held: where one is no
@@ -8,10 +12,10 @@ import "strings"
 func (c *client) noteLocks(u *unit, sql string) {
 	const unnamed = ""
 	lower := strings.ToLower(sql)
-	if strings.Contains(lower, "release_all_locks") {
+	switch takes := strings.Contains(lower, "get_lock"); {
+	case strings.Contains(lower, "release_all_locks") && !takes:
 		u.change |= changeReleaseAll
-	}
-	if strings.Contains(lower, "release_lock") {
+	case strings.Contains(lower, "release_lock"), strings.Contains(lower, "release_all_locks"):
 		u.change |= changeReleaseOne
 	}
 	for rest := lower; ; {
@@ -24,13 +28,43 @@ func (c *client) noteLocks(u *unit, sql string) {
 		name := unnamed
 		arg := strings.TrimLeft(sql[at:], " \t\r\n(")
 		if len(arg) > 1 && arg[0] == '\'' {
-			if end := strings.IndexByte(arg[1:], '\''); end >= 0 && !strings.ContainsRune(arg[1:1+end], '\\') && !strings.HasPrefix(arg[2+end:], "'") {
+			if end := strings.IndexByte(arg[1:], '\''); end >= 0 && !strings.ContainsRune(arg[1:1+end], '\\') && strings.HasPrefix(strings.TrimLeft(arg[2+end:], " \t\r\n"), ",") {
 				name = arg[1 : 1+end]
 			}
 		}
 		if len(c.locks) < maxLocks {
 			c.locks = append(c.locks, strings.Clone(name))
 		}
+	}
+}
+
+// A tableLock is a kind of lock under pinTableLock, by what ends it.
+type tableLock uint8
+
+const (
+	lockedTables tableLock = 1 << iota // LOCK TABLES: UNLOCK TABLES, or the next transaction
+	lockedServer                       // FLUSH TABLES WITH READ LOCK: UNLOCK TABLES
+	lockedBackup                       // BACKUP, LOCK INSTANCE: the session's end, as far as weir cares
+)
+
+// noteTableLocks takes note of what a statement may lock.
+func (c *client) noteTableLocks(info *myscan.Statement) {
+	switch {
+	case info.Count != 1:
+		c.tableLocks |= lockedBackup
+	case info.Verb == myscan.VerbLock && info.Effects.Has(myscan.EffImplicitCommit):
+		c.tableLocks |= lockedTables
+	case info.Verb == myscan.VerbAdmin:
+		c.tableLocks |= lockedServer
+	default:
+		c.tableLocks |= lockedBackup
+	}
+}
+
+// tablesUnlocked drops the pin when the last lock has gone.
+func (c *client) tablesUnlocked(which tableLock) {
+	if c.tableLocks &^= which; c.tableLocks == 0 {
+		c.pins &^= pinTableLock
 	}
 }
 

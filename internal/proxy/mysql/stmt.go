@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/weirdb/weir/internal/mywire"
@@ -123,20 +124,34 @@ func (b *backend) learn(st *stmt, done func(err *mywire.Error)) {
 // elsewhere by now goes there and back.
 func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
 	away := readsOtherwise(st.set, b.set) && reachable(b.set, st.set, b.p.key.database)
+	var astray *mywire.Error
 	if away {
-		b.visit(b.set, st.set)
+		b.visit(b.set, st.set, func(e *mywire.Error) { astray, b.doomed = e, true })
 	}
-	b.hidden(mywire.ComStmtPrepare, done)
+	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
+		if astray != nil {
+			u.err, u.failed = astray, true // it means something else where it was prepared now
+		}
+		done(u)
+	})
 	b.s.Out = mywire.AppendPrepare(b.s.OutBuf(), st.sql)
 	if away {
-		b.visit(st.set, b.set)
+		b.visit(st.set, b.set, func(e *mywire.Error) {
+			if !b.s.Closed {
+				b.fail(fmt.Errorf("restore the settings of a session: %w", e)) // what comes next would run in others
+			}
+		})
 	}
 }
 
 // visit changes the settings for a moment.
-func (b *backend) visit(from, to *session.Set) {
+func (b *backend) visit(from, to *session.Set, failed func(e *mywire.Error)) {
 	for _, st := range transition(from, to, &b.p.facts, b.p.key.database) {
-		b.hidden(st.cmd, func(u *unit) { b.doomed = b.doomed || u.err != nil })
+		b.hidden(st.cmd, func(u *unit) {
+			if u.err != nil {
+				failed(u.err)
+			}
+		})
 		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), st.cmd, st.arg)
 	}
 }

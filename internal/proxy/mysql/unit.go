@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/weirdb/weir/internal/mywire"
@@ -140,7 +141,7 @@ func (u *unit) result(caps mywire.Caps) [][][]byte {
 		if body == nil || mywire.IsEnd(body, caps) {
 			return rows
 		}
-		row, err := mywire.ParseTextRow(body, int(columns), nil)
+		row, err := mywire.ParseTextRow(bytes.Clone(body), int(columns), nil) // the unit is used again
 		if err != nil {
 			return nil // the walk has found it whole
 		}

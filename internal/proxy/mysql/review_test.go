@@ -1,0 +1,388 @@
+package mysql_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+)
+
+// Tests of what goes wrong around a session: clients that do not read, answers
+// that are due in order, backends that die or are left in a state of their own.
+
+// query is the message of a text.
+func query(sql string) []byte { return mywire.AppendCommand(nil, mywire.ComQuery, sql) }
+
+// direct is a session past weir.
+func direct(tb testing.TB, server *lab.MySQL, db string) *wire {
+	tb.Helper()
+	return speakerTo(tb, server.Addr(), db, nil).wire
+}
+
+// A client that does not read its answers holds up nobody: not while it does so,
+// and not those who get its backends afterwards.
+func TestClientThatDoesNotReadHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 50000)
+	w := startFor(t, server(t), "", func(c *mysql.Config) {
+		c.PoolSize, c.ReadLanes = 2, -1 // the client may keep one of them, in the middle of an answer
+		c.MySQL = mute(t, func(c *mywire.Client, sql string) []byte {
+			if strings.Contains(sql, "long") {
+				return values(c, long)
+			}
+			return values(c, "short")
+		})
+	})
+	slow, others := w.dial(nil), []*wire{w.dial(nil), w.dial(nil)}
+	if err := slow.Conn.(*net.TCPConn).SetReadBuffer(16 << 10); err != nil {
+		t.Fatal(err)
+	}
+	bystanders := func() {
+		t.Helper()
+		var all []*running
+		for _, c := range others {
+			all = append(all, c.begin("SELECT SLEEP(0)"))
+		}
+		for _, r := range all {
+			if err := r.wait(); err != nil || r.rows[0][0].String != "short" {
+				t.Fatalf("bystander: %v, %v", r.rows, err)
+			}
+		}
+	}
+	sent := 0
+	for held := false; !held; sent++ {
+		before := w.pool().Statements
+		slow.send(query("SELECT SLEEP(0), 'long'"))
+		held = true
+		for range 50 { // answered soon, or not before the client reads
+			bystanders()
+			if before += 2; w.pool().Statements > before {
+				held = false
+				break
+			}
+		}
+	}
+	slow.send(bytes.Repeat(query("SELECT SLEEP(0), 'long'"), 100))
+	bystanders()
+	for i := range sent + 100 {
+		var a mywire.Answer
+		a.Reset(mywire.ComQuery, slow.Caps)
+		for event := mywire.EventMore; event != mywire.EventDone; {
+			seq, payload := slow.packet()
+			var err error
+			if _, event, err = a.Feed(mywire.AppendPacket(nil, seq, payload)); err != nil || a.Err() != nil {
+				t.Fatalf("answer %d: %v, %v", i, err, a.Err())
+			}
+		}
+	}
+	bystanders()
+}
+
+// What weir answers itself comes after what the client has under way.
+func TestOwnAnswersComeInOrder(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (a int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+	w := start(t, db, nil)
+	const read = "SELECT a FROM t WHERE a = 1"
+	warm := w.dial(nil)
+	for before := w.pool().Reads; w.pool().Reads < before+1; {
+		warm.one(read)
+	}
+	locker := direct(t, server(t), db)
+	for _, c := range []struct {
+		name string
+		then []byte
+		want uint16
+	}{
+		{"COM_PROCESS_KILL", mywire.AppendProcessKill(nil, 4000000000), mywire.ErrNoSuchThread},
+		{"an unknown command", mywire.AppendCommand(nil, 200, ""), mywire.ErrUnknownCommand},
+		{"replication", mywire.AppendCommand(nil, mywire.ComBinlogDump, "1234567890"), mywire.ErrNotSupportedYet},
+		{"an unknown statement", mywire.AppendExecute(nil, 0, 4711, 0, nil, nil), mywire.ErrUnknownStatement},
+		{"an unknown statement's reset", mywire.AppendStmtReset(nil, 4711), mywire.ErrUnknownStatement},
+		{"a message out of order", mywire.AppendHeader(nil, 0, 0), mywire.ErrMalformedPacket},
+	} {
+		client := w.dial(nil)
+		locker.must("LOCK TABLES t WRITE")
+		client.send(append(query(read), c.then...))
+		onServer(t, "%"+read+"%", 1)
+		locker.must("UNLOCK TABLES")
+		var a mywire.Answer
+		a.Reset(mywire.ComQuery, client.Caps)
+		for event := mywire.EventMore; event != mywire.EventDone; {
+			seq, payload := client.packet()
+			var err error
+			if _, event, err = a.Feed(mywire.AppendPacket(nil, seq, payload)); err != nil {
+				t.Fatalf("%s behind a read: %v", c.name, err)
+			}
+		}
+		if a.Err() != nil || a.Rows() != 1 {
+			t.Errorf("%s behind a read: the read is answered with %v", c.name, a.Err())
+		}
+		if _, payload := client.packet(); mywire.ErrorCode(payload) != c.want {
+			t.Errorf("%s behind a read: %x, want error %d", c.name, payload, c.want)
+		}
+	}
+}
+
+// A session that survives the loss of its backend does not wait for the id that
+// was known there alone.
+func TestLastInsertIDOfALostBackend(t *testing.T) {
+	t.Parallel()
+	w := startFor(t, server(t), "", func(c *mysql.Config) {
+		c.MySQL = mute(t, func(c *mywire.Client, sql string) []byte {
+			switch {
+			case strings.HasPrefix(sql, "INSERT"):
+				return mywire.AppendError(nil, 1, mywire.NewError(mywire.ErrDuplicateKey, "Duplicate entry"))
+			case strings.HasPrefix(sql, "SELECT SLEEP"):
+				return nil
+			}
+			return values(c, "7")
+		})
+	})
+	client := w.dial(nil)
+	for _, c := range []*wire{w.dial(nil), client} { // the first has weir ask for the table
+		if _, err := c.Exec(ctxFor(t), "INSERT INTO t (id, a) VALUES (100, 1)"); code(err) != mywire.ErrDuplicateKey {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Query(ctxFor(t), "SELECT SLEEP(1)"); code(err) != mywire.ErrClientServerLost {
+		t.Fatalf("the statement that ends the connection: %v", err)
+	}
+	if got, err := client.Query(ctxFor(t), "SELECT LAST_INSERT_ID()"); code(err) != mywire.ErrNotSupportedYet {
+		t.Errorf("LAST_INSERT_ID(): %v, %v; want an error of weir's", got, err)
+	}
+	if got := client.one("SELECT LAST_INSERT_ID()"); got != "7" {
+		t.Error(got)
+	}
+}
+
+// A statement that was prepared in a database that is gone does not run in
+// another one.
+func TestPreparedInADatabaseThatIsGone(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (a int)")
+	sqlOn(t, server(t), "CREATE DATABASE "+db+"_gone", "CREATE TABLE "+db+"_gone.t (a int)")
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 2, -1 })
+	client, one, two := w.speaker(nil), w.dial(nil), w.dial(nil)
+	one.must("BEGIN")
+	client.must("USE " + db + "_gone")
+	_, p := client.told(mywire.ComStmtPrepare, mywire.AppendPrepare(nil, "INSERT INTO t VALUES (5)"))
+	client.must("USE " + db)
+	sqlOn(t, server(t), "DROP DATABASE "+db+"_gone")
+	two.must("BEGIN")
+	one.must("COMMIT") // now the other backend is the free one
+	if got, _ := client.told(mywire.ComStmtExecute, mywire.AppendExecute(nil, 0, p.StmtID, 0, nil, nil)); !strings.HasPrefix(got, "ERROR ") {
+		t.Errorf("executed: %s", got)
+	}
+	two.must("COMMIT")
+	if got := two.one("SELECT COUNT(*) FROM t"); got != "0" {
+		t.Errorf("%s rows in a table of the same name elsewhere", got)
+	}
+}
+
+// A session that ends its own connection takes nobody else's statement with it.
+func TestReleaseIsForTheSessionAlone(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, set, end string }{
+		{"COMMIT RELEASE", "DO 0", "COMMIT RELEASE"},
+		{"ROLLBACK RELEASE", "DO 0", "ROLLBACK RELEASE"},
+		{"completion_type", "SET completion_type = 'RELEASE'", "COMMIT"},
+	} {
+		w := start(t, database(t), func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 1, -1 })
+		first, second := w.dial(nil), w.dial(nil)
+		first.must(c.set)
+		first.must("BEGIN")
+		r := second.begin("SELECT SLEEP(0)")
+		eventually(t, "the second waits", func() bool { return w.pool().Waiting == 1 })
+		first.must(c.end)
+		if err := r.wait(); err != nil {
+			t.Errorf("%s: the other's statement: %v", c.name, err)
+		}
+		if _, _, err := first.tryPacket(); err != io.EOF {
+			t.Errorf("%s: %v, want the end of the connection", c.name, err)
+		}
+	}
+}
+
+// Locks that a transaction does not end stay with their session, and end with it.
+func TestLocksEndWithTheirSession(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	server, err := lab.StartMariaDB(ctx, serverConfig())
+	if lab.NotInstalled(err) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	db := databaseOn(t, server, "CREATE TABLE t (a int)")
+	for i, script := range [][]string{
+		{"FLUSH TABLES WITH READ LOCK", "BEGIN", "COMMIT"},
+		{"SELECT GET_LOCK('release_all_locks', 0)"},
+		{"SELECT RELEASE_ALL_LOCKS(), GET_LOCK('named', 0)"},
+		{"SELECT GET_LOCK('na' 'med', 0), GET_LOCK('other', 0)", "SELECT RELEASE_LOCK('other')"},
+		{"SELECT GET_LOCK(/* get_lock('x') */ 'named', 0)", "SELECT RELEASE_LOCK('x')"},
+	} {
+		w := startFor(t, server, db, nil)
+		client, root := w.dial(nil), direct(t, server, db)
+		for _, sql := range script {
+			if _, err := client.Query(ctxFor(t), sql); err != nil {
+				t.Fatalf("%s: %v", sql, err)
+			}
+		}
+		if err := client.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprintf("script %d: the locks are free", i), func() bool {
+			if i == 0 {
+				_, err := root.Exec(ctxFor(t), "SET STATEMENT lock_wait_timeout=1 FOR INSERT INTO t VALUES (1)")
+				return err == nil
+			}
+			return root.one("SELECT IS_FREE_LOCK('release_all_locks') AND IS_FREE_LOCK('named')") == "1"
+		})
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Who waits for a connection that weir cannot open is told so in the end.
+func TestWaitForAnUnreachableStateEnds(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, "", func(c *mysql.Config) {
+		c.PoolSize, c.QueueTimeout, c.ConnectPatience = 1, 200*time.Millisecond, 100*time.Millisecond
+	})
+	asBob := as(bob, bobPassword, mywire.TLSDisabled)
+	one, two := w.dial(asBob), w.dial(asBob)
+	one.must("USE " + db)
+	for range 2 {
+		if got, err := two.Query(ctxFor(t), "SELECT SLEEP(0)"); err != nil && code(err) == 0 {
+			t.Fatalf("%v, %v; want an answer or an error", got, err)
+		}
+	}
+}
+
+// mute is a server that answers weir's own questions and leaves all others to
+// answer. It hangs up where that returns nil.
+func mute(t *testing.T, answer func(c *mywire.Client, sql string) []byte) mywire.ConnectConfig {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	serve := func(conn net.Conn, id uint32) {
+		defer conn.Close()
+		ctx := context.Background()
+		c, err := mywire.Accept(ctx, conn, mywire.AcceptConfig{Version: "10.11.9-MariaDB", ConnectionID: id, TLSMode: mywire.TLSDisabled})
+		if err != nil || c.Trust(ctx) != nil || c.Welcome(ctx, &mywire.OK{Status: mywire.StatusAutocommit}) != nil {
+			return
+		}
+		for {
+			payload, err := command(c)
+			if err != nil {
+				return
+			}
+			out := hiddenAnswer(c, payload)
+			if out == nil {
+				out = answer(c, string(payload[1:]))
+			}
+			if out == nil {
+				return
+			}
+			if _, err := c.Conn.Write(out); err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for id := uint32(1); ; id++ {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn, id)
+		}
+	}()
+	return mywire.ConnectConfig{Address: ln.Addr().String(), User: "root", TLSMode: mywire.TLSDisabled}
+}
+
+// command reads a command of one packet; of a long one, the beginning.
+func command(c *mywire.Client) (payload []byte, err error) {
+	var head [mywire.HeaderLen]byte
+	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
+		return nil, err
+	}
+	n, _, _ := mywire.Peek(head[:])
+	payload = make([]byte, min(n, 1<<10))
+	_, err = io.ReadFull(c.Conn, payload)
+	return payload, err
+}
+
+// values is a result of one row.
+func values(c *mywire.Client, list ...string) []byte {
+	row := make([][]byte, len(list))
+	for i, v := range list {
+		row[i] = []byte(v)
+	}
+	return mywire.AppendTextResult(nil, c.Caps, mywire.StatusAutocommit, list, [][][]byte{row})
+}
+
+// hiddenAnswer answers what weir asks by itself; nil for anything else.
+func hiddenAnswer(c *mywire.Client, payload []byte) []byte {
+	sql := string(payload[1:])
+	switch {
+	case payload[0] == mywire.ComPing, strings.HasPrefix(sql, "SET SESSION "), strings.HasPrefix(sql, "DO "):
+		return mywire.AppendOK(nil, 1, c.Caps, &mywire.OK{Status: mywire.StatusAutocommit})
+	case strings.HasPrefix(sql, "SELECT @@auto_increment_increment"):
+		return values(c, "1", "16777216")
+	case strings.HasPrefix(sql, "SELECT @@wsrep_on"):
+		return values(c, "0", "utf8mb4", "utf8mb4", "utf8mb4", "utf8mb4_general_ci", "STRICT_TRANS_TABLES", "SYSTEM", "1", "28800")
+	}
+	return nil
+}
+
+// A message that the server does not take holds up its client while it is written.
+// When the server hangs up on it, the client goes on.
+func TestServerHangsUpOnALongMessage(t *testing.T) {
+	t.Parallel()
+	hangUp := make(chan struct{})
+	w := startFor(t, server(t), "", func(c *mysql.Config) {
+		c.MySQL = mute(t, func(c *mywire.Client, sql string) []byte {
+			if strings.Contains(sql, "xxx") {
+				<-hangUp
+				return nil
+			}
+			return values(c, "fine")
+		})
+	})
+	client := w.dial(nil)
+	if got := client.one("SELECT SLEEP(0)"); got != "fine" {
+		t.Fatal(got)
+	}
+	message := query("SELECT SLEEP(0), '" + strings.Repeat("x", 12<<20) + "'")
+	before := w.snapshot().Loops[0].BytesIn
+	client.send(message)
+	eventually(t, "the message is under way", func() bool { return w.snapshot().Loops[0].BytesIn-before >= uint64(len(message)) })
+	close(hangUp)
+	if _, payload := client.packet(); mywire.ErrorCode(payload) != mywire.ErrClientServerLost {
+		t.Errorf("%x, want error 2013", payload)
+	}
+	if got := client.one("SELECT SLEEP(0)"); got != "fine" {
+		t.Error(got)
+	}
+}
