@@ -251,13 +251,20 @@ func TestDeepLookExplainsTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkSample(t, &s)
-	var explained float64
+	// How much of the time is explained depends on who else has the processors.
+	// That the server had the requests, and worked on them, does not.
+	var seen, worked bool
 	for _, p := range s.Boundary.Inside {
-		if p.Source == "eBPF" {
-			explained += p.MeanNs
+		if p.MeanNs <= 0 {
+			t.Errorf("part %q is %v ns long", p.Name, p.MeanNs)
+		}
+		seen = seen || p.Source == "eBPF"
+		worked = worked || p.Source == "eBPF" && p.Name == "on a processor"
+		if p.Source != "eBPF" && seen && !p.Nested {
+			t.Errorf("%s of %s lies inside what eBPF saw, and is not marked so", p.Name, p.Source)
 		}
 	}
-	if explained == 0 {
+	if !seen {
 		for _, u := range s.Boundary.Unavailable {
 			if strings.Contains(u, "eBPF") {
 				t.Skip(u)
@@ -265,9 +272,8 @@ func TestDeepLookExplainsTheServer(t *testing.T) {
 		}
 		t.Fatalf("nothing was seen by eBPF, and no reason given: %q", s.Boundary.Unavailable)
 	}
-	whole := s.Boundary.Segment(bench.SegmentSend).Mean() + s.Boundary.Segment(bench.SegmentServer).Mean()
-	if explained < 0.5*whole {
-		t.Errorf("%.0f ns of %.0f ns are explained", explained, whole)
+	if !worked {
+		t.Errorf("the server took no processor: %+v", s.Boundary.Inside)
 	}
 }
 
