@@ -49,6 +49,7 @@ const (
 	changeReleaseAll                          // RELEASE_ALL_LOCKS()
 	changeReleaseOne                          // RELEASE_LOCK()
 	changeDeallocate                          // DEALLOCATE PREPARE
+	changeXAEnd                               // XA COMMIT, XA ROLLBACK
 	changeQuit                                // the server hangs up afterwards
 )
 
@@ -63,7 +64,14 @@ func (c *client) note(u *unit, sql string, info *myscan.Statement) {
 	if info.Effects.Has(myscan.EffSet) {
 		c.noteSet(u, info)
 	}
+	if info.Effects.Has(myscan.EffUnknownFunc) && info.Effects.Has(myscan.EffUserVarRead) {
+		c.addPins(pinUserVar) // perhaps it is for a result
+	}
 	switch info.Verb {
+	case myscan.VerbXA:
+		if words := strings.Fields(plainText(strings.ToLower(sql))); len(words) > 1 && info.Count == 1 && (words[1] == "commit" || words[1] == "rollback") {
+			u.change |= changeXAEnd
+		}
 	case myscan.VerbPrepare:
 		if name := strings.ToLower(info.Name); !slices.Contains(c.named, name) {
 			c.named = append(c.named, strings.Clone(name))
@@ -146,6 +154,7 @@ func (c *client) settled(b *backend, u *unit) {
 }
 
 func (c *client) succeeded(u *unit) {
+	began := c.inTx()
 	if u.tellsStatus() {
 		c.status = u.ok.Status & (mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
 			mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes)
@@ -169,8 +178,11 @@ func (c *client) succeeded(u *unit) {
 	if len(c.named) == 0 && u.change&changeDeallocate != 0 {
 		c.pins &^= pinPrepare
 	}
-	if c.pins&pinNextTx != 0 && !u.effects.Has(myscan.EffNextTx) && !c.inTx() && u.verb != myscan.VerbSet {
+	if c.pins&pinNextTx != 0 && !u.effects.Has(myscan.EffNextTx) && !c.inTx() && (began || u.wasTransaction()) {
 		c.pins &^= pinNextTx
+	}
+	if u.change&changeXAEnd != 0 {
+		c.pins &^= pinXA
 	}
 	// A text without such a word that changed something beyond settings called
 	// a function or procedure that did.
@@ -180,6 +192,18 @@ func (c *client) succeeded(u *unit) {
 	if u.effects.Has(myscan.EffUnknownFunc) && !c.caps.Has(mywire.CapDeprecateEOF) && u.rows > 0 {
 		c.addPins(pinFunction) // without that capability the server cannot tell
 	}
+}
+
+// wasTransaction tells whether a statement that has left no transaction certainly
+// was one, or ended one. One that reads only constants is none.
+func (u *unit) wasTransaction() bool {
+	switch u.verb {
+	case myscan.VerbCommit, myscan.VerbRollback:
+		return true
+	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete:
+		return u.ok.AffectedRows > 0
+	}
+	return false
 }
 
 // failed takes note of an ERR, which says nothing of the transaction. Where it

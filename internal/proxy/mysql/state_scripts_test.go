@@ -105,6 +105,8 @@ var stateScripts = []struct {
 	{"last insert id, prepared", []string{"prepared:INSERT INTO t (v) VALUES ('pp')", "prepared:SELECT LAST_INSERT_ID()", "prepared:INSERT INTO t (id, v) VALUES (NULL, 'null')", "SELECT LAST_INSERT_ID()", "prepared:INSERT INTO t (id, v) VALUES (6000, 'six')", "SELECT LAST_INSERT_ID()", "INSERT INTO t (id, v) VALUES (0, 'zero')", "SELECT LAST_INSERT_ID()", "INSERT INTO t (id, v) VALUES (DEFAULT, 'def')", "SELECT LAST_INSERT_ID()"}},
 	{"last insert id as a null", []string{"SET sql_auto_is_null = 1", "INSERT INTO t (v) VALUES ('odbc')", "SELECT v FROM t WHERE id IS NULL", "SELECT v FROM t WHERE id IS NULL"}},
 	{"last insert id in a write", []string{"INSERT INTO t (v) VALUES ('parent')", "INSERT INTO noauto VALUES (LAST_INSERT_ID())", "SELECT MAX(x) FROM noauto", "prepared:INSERT INTO noauto VALUES (LAST_INSERT_ID() + 1)", "SELECT MAX(x) FROM noauto"}},
+	{"last insert id with the row count", []string{"INSERT INTO t (v) VALUES ('1'), ('2')", "same:SELECT ROW_COUNT(), LAST_INSERT_ID()", "INSERT INTO t (v) VALUES ('1'), ('2')", "same:SELECT ROW_COUNT(), LAST_INSERT_ID()", "SELECT 1", "same:SELECT ROW_COUNT(), LAST_INSERT_ID()"}},
+	{"last insert id after REPLACE and LOAD", []string{"REPLACE INTO t (id, v) VALUES (5, 'five')", "SELECT LAST_INSERT_ID()", "INSERT INTO noauto SELECT id FROM t WHERE id < 3", "SELECT LAST_INSERT_ID()", "DO LAST_INSERT_ID(3)", "SELECT LAST_INSERT_ID()", "SELECT 1", "PREPARE p FROM 'SELECT LAST_INSERT_ID()'", "EXECUTE p"}},
 	{"last insert id in a transaction", []string{"BEGIN", "INSERT INTO t (v) VALUES ('tx')", "SELECT LAST_INSERT_ID()", "ROLLBACK", "SELECT LAST_INSERT_ID()"}},
 	{"warnings", []string{"SELECT CAST('abc' AS SIGNED)", "same:SHOW WARNINGS", "SELECT CAST('abc' AS SIGNED)", "same:SHOW WARNINGS", "same:SHOW COUNT(*) WARNINGS", "SELECT CAST('abc' AS SIGNED), CAST('def' AS SIGNED)", "same:SELECT @@warning_count", "SELECT 1", "same:SHOW WARNINGS"}},
 	{"warnings of a write", []string{"SET sql_mode = ''", "INSERT INTO plain VALUES (50, 1000)", "same:SHOW WARNINGS", "INSERT INTO plain VALUES (51, 1000)", "same:SELECT @@warning_count, @@error_count", "INSERT IGNORE INTO plain VALUES (50, 1)", "same:SHOW WARNINGS"}},
@@ -131,16 +133,17 @@ func scriptsAreAnsweredAsDirect(t *testing.T, server *lab.MySQL) {
 	for _, script := range stateScripts {
 		t.Run(script.name, func(t *testing.T) {
 			t.Parallel()
-			for kind, change := range map[string]func(*mywire.ConnectConfig){
-				"default": nil,
-				"old": func(c *mywire.ConnectConfig) {
-					c.Caps = mywire.WantedCaps &^ (mywire.CapDeprecateEOF | mywire.CapSessionTrack)
-				},
-			} {
-				db1, db2 := databaseOn(t, server, stateSetup...), databaseOn(t, server, stateSetup...)
-				w := startFor(t, server, db2, twoBackends)
-				direct, through := speakerTo(t, server.Addr(), db1, change), w.speaker(change)
-				churn := newChurner(w)
+			db1, db2 := databaseOn(t, server, stateSetup...), databaseOn(t, server, stateSetup...)
+			w := startFor(t, server, db2, twoBackends)
+			for _, kind := range []string{"default", "old"} {
+				var change func(*mywire.ConnectConfig)
+				if kind == "old" {
+					change = func(c *mywire.ConnectConfig) {
+						c.Caps = mywire.WantedCaps &^ (mywire.CapDeprecateEOF | mywire.CapSessionTrack)
+					}
+				}
+				direct, through := speakerTo(t, server.Addr(), db1, change), w.within(t).speaker(change)
+				churn := newChurner(w.within(t), change)
 				for _, step := range script.steps {
 					want, run := runStep(server, direct, step, db1)
 					if !run {
@@ -154,6 +157,9 @@ func scriptsAreAnsweredAsDirect(t *testing.T, server *lab.MySQL) {
 					if want, got := strings.ReplaceAll(want, db1, "{db}"), strings.ReplaceAll(got, db2, "{db}"); got != want {
 						t.Errorf("%s client: %s\n  through weir: %s\n  direct:       %s", kind, step, got, want)
 					}
+				}
+				for _, c := range []*wire{direct.wire, through.wire, churn.one, churn.two} {
+					_ = c.Close()
 				}
 			}
 		})

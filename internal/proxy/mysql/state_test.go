@@ -22,6 +22,9 @@ func TestSessionState(t *testing.T) {
 			run  func(t *testing.T, server *lab.MySQL)
 		}{
 			{"scripts are answered as direct", scriptsAreAnsweredAsDirect},
+			{"pins appear, hold and end", pinsAppearHoldAndEnd},
+			{"vanished clients leave nothing", vanishedClientsLeaveNothing},
+			{"modes keep what they say", modesKeepWhatTheySay},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
@@ -179,8 +182,9 @@ type churner struct {
 const churnTable = "CREATE TABLE churn (id INT AUTO_INCREMENT PRIMARY KEY, x INT) AUTO_INCREMENT = 1000000"
 
 // newChurner needs a table as of churnTable.
-func newChurner(w *weir) *churner {
-	ch := &churner{w: w, one: w.dial(nil), two: w.dial(nil)}
+func newChurner(w *weir, change func(*mywire.ConnectConfig)) *churner {
+	w.tb.Helper()
+	ch := &churner{w: w, one: w.dial(change), two: w.dial(change)}
 	ch.one.must("SET time_zone = '+11:11', sql_mode = 'NO_ENGINE_SUBSTITUTION', character_set_results = latin1")
 	ch.two.must("SET lc_time_names = 'sv_SE', sort_buffer_size = 65536")
 	return ch

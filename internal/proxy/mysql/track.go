@@ -52,6 +52,9 @@ func (b *backend) track(u *unit, state []byte) {
 		}
 		return
 	}
+	if u.cmd == mywire.ComResetConnection {
+		return // see resetSession: what it brings back is known
+	}
 	p := b.p
 	set := c.set
 	for len(state) > 0 {
