@@ -159,7 +159,7 @@ func (c *client) freeQuery(msg []byte) int {
 		}
 		u := c.unitOf(mywire.ComQuery, msg)
 		u.shape, u.verb, u.effects = c.p.shape(sql, c.mode, info.Verb), info.Verb, info.Effects
-		u.generated = c.groupGenerates(ln, sql, info.Verb)
+		u.generated = ln.rows != nil
 		ln.push(u)
 		return len(msg)
 	}
@@ -246,7 +246,7 @@ func (c *client) freeExecute(msg []byte) int {
 		}
 		u := c.unitOf(mywire.ComStmtExecute, msg)
 		u.st, u.cs, u.shape, u.verb, u.effects = st, cs, st.shape, st.info.Verb, st.info.Effects
-		u.generated = c.groupGenerates(ln, st.sql, st.info.Verb)
+		u.generated = ln.rows != nil
 		ln.push(u)
 		return len(msg)
 	}

@@ -35,6 +35,9 @@ var groupedCases = []groupedCase{
 
 	// What has no place among rows, but in a transaction.
 	{name: "null key", setup: []string{"CREATE TABLE g (k INT, n INT NOT NULL)"}, session: lenient, sql: "INSERT INTO g VALUES (%[1]d, NULLIF(%[1]d %% 3, 0))", check: "SELECT COUNT(*) FROM g WHERE n = 0"},
+	{name: "null without strict mode", session: lenient, setup: []string{"CREATE TABLE g (k INT, n INT NOT NULL)"}, sql: "INSERT INTO g VALUES (%d, %s)", value: every(3, "NULL", "1"), check: "SELECT COUNT(*) FROM g WHERE n = 0"},
+	{name: "null parameter without strict mode", session: lenient, nulls: true, setup: []string{"CREATE TABLE g (k INT, n INT NOT NULL)"}, sql: "INSERT INTO g VALUES (%[1]d, %[1]d)", check: "SELECT COUNT(*) FROM g WHERE n = 0"},
+	{name: "null parameter with strict mode", lane: rowsLane, nulls: true, setup: []string{"CREATE TABLE g (k INT, n INT NOT NULL)"}, sql: "INSERT INTO g VALUES (%[1]d, %[1]d)", check: "SELECT COUNT(*) FROM g WHERE n = 0"},
 	{name: "truncation without strict mode", session: lenient, setup: []string{"CREATE TABLE g (k INT, t TINYINT, v VARCHAR(2))"}, sql: "INSERT INTO g VALUES (%[1]d, (%[1]d %% 7 = 3) * 300, (%[1]d %% 9 = 4) * 300)", check: "SELECT MAX(t), MAX(LENGTH(v)) FROM g"},
 	{name: "truncation with strict mode", session: strict, lane: rowsLane, setup: []string{"CREATE TABLE g (k INT, t TINYINT)"}, sql: "INSERT INTO g VALUES (%d, %s)", value: every(3, "200", "100"), check: "SELECT MAX(t) FROM g"},
 	{name: "explicit ids", setup: []string{autoG}, sql: "INSERT INTO g (id, k) VALUES (%[1]d + 1000, %[1]d)", check: "SELECT SUM(id = k + 1000) = COUNT(*) FROM g"},

@@ -10,6 +10,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -248,6 +249,50 @@ func TestDeadlockInAGroup(t *testing.T) {
 	})
 }
 
+// TestTimeoutThatEndsTheTransaction has a server that rolls back more than the
+// statement that could not get a lock: what was done before it in its group is to
+// be done again, and what came after it was not part of it any more.
+func TestTimeoutThatEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	server(t) // skips without one
+	cfg := serverConfig()
+	cfg.Settings = map[string]string{"innodb_rollback_on_timeout": "1"}
+	server := labtest.MariaDB(t, cfg)
+	db := databaseOn(t, server, counters...)
+	w := startFor(t, server, db, oneGroupAtATime(nil))
+	w.warmCounters()
+	other := dialAt(t, server.Addr(), db, nil)
+	all := w.dials(9)
+	rounds := 0
+	for range 5 {
+		w.mustGather(txLane, func(int) {
+			rounds++
+			other.must("BEGIN")
+			other.must("UPDATE n SET n = n + 1 WHERE k = 4")
+			messages := make([][]byte, len(all))
+			for i, c := range all {
+				messages[i] = c.up("batch:20", i)
+			}
+			answers := make(chan []reply, 1)
+			go func() { answers <- together(all, messages) }()
+			eventually(t, "one waits", func() bool { return w.pool().Owned == 1 && w.pool().Laned == 0 })
+			other.must("COMMIT")
+			for _, r := range <-answers {
+				r.mustBe(t, "a member", oneUpdate)
+			}
+		})
+	}
+	for k := range all {
+		want := rounds
+		if k == 4 {
+			want *= 2
+		}
+		if got := other.one(fmt.Sprintf("SELECT n FROM n WHERE k = %d", k)); got != fmt.Sprint(want) {
+			t.Errorf("row %d was counted to %s, want %d", k, got, want)
+		}
+	}
+}
+
 // TestContextsNeverShareAGroup has clients of other users, databases and settings
 // write at the same time: each row must be written in its own context.
 func TestContextsNeverShareAGroup(t *testing.T) {
@@ -464,7 +509,10 @@ func TestKillOfMembersThatWait(t *testing.T) {
 			w := start(t, db, oneGroupAtATime(lane.change))
 			all, killer := w.dials(6), w.dial(nil)
 			l := newLedger()
-			for range 20 {
+			for round := 0; len(l.refused) == 0; round++ {
+				if round == 500 {
+					t.Fatal("no KILL met a write that waited")
+				}
 				var wg gosync.WaitGroup
 				var answered atomic.Int64
 				for i, c := range all {

@@ -132,6 +132,13 @@ func (p prepared) execute(k int64) []byte {
 	return mywire.AppendExecute(nil, p.c.Caps, p.id, 0, make([]byte, mywire.NullsLen(p.n)), types, values)
 }
 
+// executeNull is the message with the first parameter set to k, and the second
+// to NULL.
+func (p prepared) executeNull(k int64) []byte {
+	value := binary.LittleEndian.AppendUint64(nil, uint64(k))
+	return mywire.AppendExecute(nil, p.c.Caps, p.id, 0, []byte{2}, []byte{8, 0, 8, 0}, value)
+}
+
 // together has every client send its message at once and returns the answers.
 // The messages leave through one barrier, so that a busy lane gathers them.
 func together(clients []*wire, messages [][]byte) []reply {
@@ -343,6 +350,7 @@ type groupedCase struct {
 	check   string
 	mariadb bool                 // MySQL does not know it
 	text    bool                 // not prepared as well
+	nulls   bool                 // prepared, the second parameter is NULL in some from noisy on
 	value   func(k int64) string // %[2]s in sql; a number or a string
 	hint    string               // before the statement. Default: /* batch */
 }
@@ -391,7 +399,7 @@ func (gc *groupedCase) run(t *testing.T, server *lab.MySQL) {
 			return c.query(hint + fmt.Sprintf(gc.sql, k))
 		})
 	}
-	gc.repeat(w, texts)
+	gc.repeat(w, all, texts)
 	k = noisy
 	for i := range 3 {
 		texts(i)
@@ -404,14 +412,23 @@ func (gc *groupedCase) run(t *testing.T, server *lab.MySQL) {
 		for i, c := range all {
 			statements[i] = c.prepare(sql)
 		}
-		gc.repeat(w, func(int) {
+		executions := func(int) {
 			burst(func(i int, _ *wire, k int64) []byte {
-				if i < 0 {
-					return mine.execute(k)
+				p := mine
+				if i >= 0 {
+					p = statements[i]
 				}
-				return statements[i].execute(k)
+				if gc.nulls && k >= noisy && k%3 == 0 {
+					return p.executeNull(k)
+				}
+				return p.execute(k)
 			})
-		})
+		}
+		gc.repeat(w, all, executions)
+		k = 3 * noisy / 2
+		for i := range 3 {
+			executions(i)
+		}
 	}
 	if gc.never {
 		if n := w.extras(rowsLane) + w.extras(txLane); n > 0 {
@@ -439,10 +456,19 @@ const noisy = 1000
 
 // repeat has bursts made until a group came about, or often enough to see that
 // none does.
-func (gc *groupedCase) repeat(w *weir, burst func(int)) {
+func (gc *groupedCase) repeat(w *weir, all []*wire, burst func(int)) {
 	w.tb.Helper()
 	switch {
 	case gc.never:
+		burst(0)
+		if gc.session == "" {
+			eventually(w.tb, "weir has asked about the table", func() bool {
+				for _, c := range all {
+					c.must("DO 0") // after an error it keeps its connection until then
+				}
+				return w.pool().Owned == 0
+			})
+		}
 		for i := range 15 {
 			burst(i)
 		}
