@@ -153,11 +153,14 @@ func (c *client) settled(b *backend, u *unit) {
 	}
 }
 
+// keptStatus are the flags that say something of the session.
+const keptStatus = mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
+	mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes
+
 func (c *client) succeeded(u *unit) {
 	began := c.inTx()
 	if u.tellsStatus() {
-		c.status = u.ok.Status & (mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
-			mywire.StatusNoBackslashEscapes | mywire.StatusANSIQuotes)
+		c.status = u.ok.Status & keptStatus
 	}
 	c.last.note(u)
 	switch {
@@ -185,8 +188,8 @@ func (c *client) succeeded(u *unit) {
 		c.pins &^= pinXA
 	}
 	// A text without such a word that changed something beyond settings called
-	// a function or procedure that did.
-	if u.change&changeState != 0 && u.effects.Has(myscan.EffUnknownFunc) {
+	// a function or procedure that did, or a trigger.
+	if u.change&changeState != 0 && (u.effects.Has(myscan.EffUnknownFunc) || u.effects == myscan.EffWrites) {
 		c.addPins(pinFunction)
 	}
 	if u.effects.Has(myscan.EffUnknownFunc) && !c.caps.Has(mywire.CapDeprecateEOF) && u.rows > 0 {
@@ -211,10 +214,24 @@ func (u *unit) wasTransaction() bool {
 func (c *client) failed(b *backend, u *unit) {
 	c.stats.errors++
 	c.last.fail(u)
+	if u.effects.Has(myscan.EffUnknownFunc) && !neverRan(u) {
+		c.addPins(pinFunction) // what it has changed until then is told by nothing
+	}
 	if c.inTx() || !c.autocommit() || !plainVerb(u) {
 		c.probe(b)
 	}
 }
+
+// neverRan tells whether a statement failed before anything of it was done.
+func neverRan(u *unit) bool {
+	if u.effects.Has(myscan.EffMulti) || u.verb == myscan.VerbCall || u.verb == myscan.VerbExecute {
+		return false
+	}
+	return u.code == mywire.ErrSyntax || u.code == errNoSuchRoutine
+}
+
+// errNoSuchRoutine is ER_SP_DOES_NOT_EXIST.
+const errNoSuchRoutine = 1305
 
 // plainVerb tells whether a failed statement outside a transaction certainly
 // leaves none.
@@ -231,7 +248,7 @@ func (c *client) probe(b *backend) {
 	b.hidden(mywire.ComPing, func(u *unit) {
 		c.probing = false
 		if u.err == nil {
-			c.status = c.status&^(mywire.StatusInTrans|mywire.StatusInTransReadOnly) | u.ok.Status&(mywire.StatusInTrans|mywire.StatusInTransReadOnly)
+			c.status = u.ok.Status & keptStatus
 		}
 		c.resume()
 	})

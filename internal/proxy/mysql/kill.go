@@ -213,9 +213,10 @@ func (b *backend) kill(u *unit, done func(*mywire.Error)) {
 
 // mistaken tells whether the unit whose ERR has just come was hit by a KILL that
 // was meant for the one before it. It has changed nothing, as only reads share a
-// pipeline, and is to be run again.
+// pipeline, and is to be run again; but not if its client has others in flight
+// behind it, whose answers would come before.
 func (b *backend) mistaken(u *unit) bool {
-	return b.struck && u.kind == unitClient && b.answer.ErrorCode() == mywire.ErrQueryInterrupted && !u.dead && !u.wrote && b.owner == nil
+	return b.struck && u.kind == unitClient && b.answer.ErrorCode() == mywire.ErrQueryInterrupted && !u.dead && !u.wrote && b.owner == nil && u.c != nil && u.c.inflight == 1
 }
 
 // tell has the server run a KILL: on a connection made for it, since all others

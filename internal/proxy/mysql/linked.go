@@ -245,16 +245,22 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 		return 0
 	}
 	if cmd == mywire.ComStmtBulkExecute {
+		m, err := mywire.ParseBulk(payload, cs.st.params)
+		if err != nil {
+			c.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
+			return len(msg)
+		}
 		if !c.prepareDiagnostics(&cs.st.info, true) {
 			return 0
 		}
 		u := c.execute(cmd, cs)
 		u.murky = true
-		u.change |= changeState
-		u.seq = answerSeq(msg)
+		if m.Flags&mywire.BulkSendTypes != 0 {
+			cs.types = append(cs.types[:0], m.Types...)
+		}
 		at := len(b.s.OutBuf())
-		b.s.Out = append(b.s.OutBuf(), msg...)
-		mywire.SetStmtID(b.s.Out[at:], c.instanceOf(cs))
+		b.s.Out = appendBulk(b.s.OutBuf(), msg, payload, &m, cs, c.instanceOf(cs))
+		u.seq = answerSeq(b.s.Out[at:])
 		b.s.Touch()
 		return len(msg)
 	}
@@ -486,6 +492,14 @@ func (c *client) streamExecute(cmd byte, p []byte) int {
 		return 0
 	}
 	if cmd == mywire.ComStmtExecute {
+		switch known, here := cs.typesIn(p[mywire.HeaderLen:]); {
+		case !here:
+			return 0
+		case !known:
+			c.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "weir: an execution of more than %d bytes must carry the types of its parameters", maxGathered))
+			c.s.CloseAfterFlush()
+			return len(p)
+		}
 		c.execute(cmd, cs)
 	} else {
 		cs.long = true
@@ -495,6 +509,24 @@ func (c *client) streamExecute(cmd byte, p []byte) int {
 	used := c.nextPacket(p)
 	mywire.SetStmtID(c.link.s.Out[at:], c.instanceOf(cs))
 	return used
+}
+
+// typesIn keeps the types in the beginning of an execution. It tells whether there
+// are any, and whether they are here.
+func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
+	at := 10 + mywire.NullsLen(cs.st.params)
+	if cs.st.params == 0 {
+		return true, true
+	}
+	if len(payload) <= at {
+		return false, false
+	}
+	types := payload[at+1:]
+	if payload[at] != 1 || len(types) < 2*cs.st.params {
+		return false, payload[at] != 1
+	}
+	cs.types = append(cs.types[:0], types[:2*cs.st.params]...)
+	return true, true
 }
 
 // sendFile has the client send the file that the server asks for.
@@ -624,6 +656,9 @@ func (c *client) backendGone(e *mywire.Error) {
 	if cur != nil && !cur.wrote && c.pins == 0 && !c.inTx() && c.pass == 0 {
 		// Nothing of the session is lost but the answer.
 		c.stats.errors++
+		for _, cs := range c.stmts {
+			cs.own, cs.long, cs.cursor = 0, false, false
+		}
 		c.reply(mywire.AppendError(nil, 1, e))
 		c.resume()
 		return

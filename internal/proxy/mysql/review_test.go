@@ -386,3 +386,97 @@ func TestServerHangsUpOnALongMessage(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// What a text has set before it failed is the client's, and nobody else's.
+func TestSettingsOfAFailedText(t *testing.T) {
+	t.Parallel()
+	onFlavors(t, func(t *testing.T, server *lab.MySQL) {
+		db := databaseOn(t, server, "CREATE TABLE t (a int PRIMARY KEY)",
+			"CREATE PROCEDURE zone() BEGIN SET time_zone = '+09:00'; SIGNAL SQLSTATE '45000'; END",
+			"CREATE PROCEDURE locks() BEGIN SET autocommit = 0; SIGNAL SQLSTATE '45000'; END",
+			"CREATE PROCEDURE var() BEGIN SET @weir = 5; SIGNAL SQLSTATE '45000'; END",
+			"CREATE PROCEDURE temp() BEGIN CREATE TEMPORARY TABLE t (b int); SIGNAL SQLSTATE '45000'; END",
+			"CREATE FUNCTION func() RETURNS INT BEGIN SET time_zone = '+09:00'; SIGNAL SQLSTATE '45000'; RETURN 1; END")
+		const state = "SELECT @@time_zone, @@autocommit, DATABASE(), @weir"
+		for _, text := range []string{
+			"CALL zone()", "CALL locks()", "CALL var()", "CALL temp()", "SELECT func()",
+			"SET time_zone = '+09:00'; SELEKT", "SET autocommit = 0; SELEKT", "USE mysql; SELEKT", "BEGIN; SELEKT", "SET @weir = 6; SELEKT",
+		} {
+			w := startFor(t, server, db, func(c *mysql.Config) { c.PoolSize = 1 })
+			multi := func(c *mywire.ConnectConfig) {
+				c.Caps = mywire.WantedCaps | mywire.CapMultiStatements
+			}
+			through, past, other, fresh := w.speaker(multi), speakerTo(t, server.Addr(), db, multi), w.speaker(multi), speakerTo(t, server.Addr(), db, multi)
+			for range 2 {
+				if got, want := through.ask(text), past.ask(text); got != want {
+					t.Errorf("%s: %s, direct %s", text, got, want)
+				}
+				for _, q := range []string{state, "SELECT * FROM " + db + ".t", state} {
+					if got, want := through.ask(q), past.ask(q); got != want {
+						t.Errorf("%s, then %s: %s, direct %s", text, q, got, want)
+					}
+				}
+			}
+			_ = through.Close() // gives back what it holds
+			for _, q := range []string{state, "SELECT * FROM " + db + ".t"} {
+				if got, want := other.ask(q), fresh.ask(q); got != want {
+					t.Errorf("another client after %s: %s, direct %s", text, got, want)
+				}
+			}
+		}
+	})
+}
+
+// Without types, a bulk execution has those of the client's execution before, not
+// those of another client's.
+func TestTypesOfABulkExecution(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a BIGINT)"), func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 1, -1 })
+	bulk := func(c *mywire.ConnectConfig) { c.Caps = mywire.WantedCaps | mywire.CapBulkOperations }
+	one, two := w.speaker(bulk), w.speaker(bulk)
+	const insert = "INSERT INTO t (a) VALUES (?)"
+	_, p := one.told(mywire.ComStmtPrepare, mywire.AppendPrepare(nil, insert))
+	_, q := two.told(mywire.ComStmtPrepare, mywire.AppendPrepare(nil, insert))
+	number := func(n byte) []byte { return []byte{0, n, 0, 0, 0} } // indicator, INT
+	message := func(flags byte, types []byte, rows ...[]byte) []byte {
+		payload := append([]byte{mywire.ComStmtBulkExecute, byte(p.StmtID), byte(p.StmtID >> 8), byte(p.StmtID >> 16), byte(p.StmtID >> 24), flags, 0}, types...)
+		return mywire.AppendPacket(nil, 0, append(payload, bytes.Join(rows, nil)...))
+	}
+	for _, c := range []struct {
+		what    string
+		by      speaker
+		command byte
+		message []byte
+	}{
+		{"with types", one, mywire.ComStmtBulkExecute, message(128, []byte{mywire.TypeLong, 0}, number(1), number(2))},
+		{"of another client", two, mywire.ComStmtExecute, mywire.AppendExecute(nil, 0, q.StmtID, 0, []byte{0}, []byte{mywire.TypeVarString, 0}, []byte("\x013"))},
+		{"without types", one, mywire.ComStmtBulkExecute, message(0, nil, number(4), number(5))},
+		{"of one row", one, mywire.ComStmtExecute, mywire.AppendPacket(nil, 0, []byte{mywire.ComStmtExecute, byte(p.StmtID), 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 6, 0, 0, 0})},
+	} {
+		if got, _ := c.by.told(c.command, c.message); !strings.HasPrefix(got, "OK") {
+			t.Errorf("%s: %s", c.what, got)
+		}
+	}
+	if got := two.one("SELECT GROUP_CONCAT(a ORDER BY id) FROM t"); got != "1,2,3,4,5,6" {
+		t.Error(got)
+	}
+}
+
+// A trigger's user variables are those of the session that fired it.
+func TestVariablesOfATrigger(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (a int)", "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET @fired = COALESCE(@fired, 0) + 1")
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize = 1 })
+	one, two := w.dial(nil), w.dial(nil)
+	one.must("INSERT INTO t VALUES (1)")
+	one.must("INSERT INTO t VALUES (2)")
+	if got := one.one("SELECT @fired"); got != "2" {
+		t.Errorf("the trigger's session: %s", got)
+	}
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := two.one("SELECT @fired"); got != "NULL" {
+		t.Errorf("another session: %s", got)
+	}
+}

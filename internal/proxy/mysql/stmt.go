@@ -316,6 +316,21 @@ func (u *unit) appendExecute(out []byte, id uint32) []byte {
 	return appendExecute(out, u.raw, u.cs, id)
 }
 
+// appendBulk is appendExecute for MariaDB's COM_STMT_BULK_EXECUTE.
+func appendBulk(out, raw, payload []byte, m *mywire.BulkMsg, cs *clientStmt, id uint32) []byte {
+	at := len(out)
+	if m.Flags&mywire.BulkSendTypes != 0 || len(cs.types) != 2*cs.st.params {
+		out = append(out, raw...)
+	} else {
+		flags := m.Flags | mywire.BulkSendTypes
+		whole := append(make([]byte, 0, len(payload)+len(cs.types)), payload[:5]...)
+		whole = append(binary.LittleEndian.AppendUint16(whole, flags), cs.types...)
+		out = mywire.AppendPacket(out, 0, append(whole, m.Rows...))
+	}
+	mywire.SetStmtID(out[at:], id)
+	return out
+}
+
 func appendExecute(out, raw []byte, cs *clientStmt, id uint32) []byte {
 	payload, _, err := mywire.Payload(raw)
 	if err != nil {
