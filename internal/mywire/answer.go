@@ -50,6 +50,9 @@ type Answer struct {
 	size      int  // of the present or last packet that is no plain row, header included
 
 	columns int // column definitions still to come
+	// outParams: the result holds OUT parameters. An OK follows it, even where MySQL
+	// does not say so behind its row.
+	outParams bool
 	params  int // parameter definitions still to come
 
 	ok       OK
@@ -331,7 +334,9 @@ func (a *Answer) columnsEnd(payload []byte) (Event, error) {
 		return EventMore, fmt.Errorf("no EOF behind the column definitions: %w", ErrMalformed)
 	}
 	a.state = answerRows
-	if a.command == ComStmtExecute && Status(binary.LittleEndian.Uint16(payload[3:]))&StatusCursorExists != 0 {
+	status := Status(binary.LittleEndian.Uint16(payload[3:]))
+	a.outParams = status&StatusPSOutParams != 0
+	if a.command == ComStmtExecute && status&StatusCursorExists != 0 {
 		// The rows stay behind the cursor, and there is no second EOF.
 		return a.end(payload)
 	}
@@ -343,7 +348,8 @@ func (a *Answer) end(payload []byte) (Event, error) {
 	if err := a.take(payload); err != nil {
 		return EventMore, err
 	}
-	if a.ok.Status&StatusMoreResults == 0 || !a.several() {
+	more := a.ok.Status&StatusMoreResults != 0 || a.outParams
+	if a.outParams = false; !more || !a.several() {
 		return a.done()
 	}
 	a.results++

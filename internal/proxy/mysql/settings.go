@@ -70,7 +70,7 @@ func transition(from, to *session.Set, facts *poolFacts, home string) []step {
 			visit(s.Name, render(s.Value))
 		}
 	}
-	if names := namesOf(to); charsets && names != "" {
+	if names := namesOf(to, facts.base); charsets && names != "" {
 		if b.Len() == 0 {
 			b.WriteString("SET ")
 		} else {
@@ -111,16 +111,17 @@ func isCharset(name string) bool {
 // namesOf is the SET NAMES ... COLLATE with which a client has most likely set what
 // it has; servers then name that collation in the columns of results. It is empty
 // if it was set otherwise.
-func namesOf(to *session.Set) string {
+func namesOf(to *session.Set, base map[string]string) string {
 	var values [len(charsetNames)]string
+	own := 0
 	for i, n := range charsetNames {
-		s, ok := to.Get(n)
-		if !ok || s.Value == "" {
-			return ""
+		values[i] = base[n]
+		if s, ok := to.Get(n); ok {
+			values[i] = s.Value
+			own++
 		}
-		values[i] = s.Value
 	}
-	if values[0] != values[1] || values[0] != values[2] {
+	if own%len(charsetNames) != 0 || values[0] == "" || values[3] == "" || values[0] != values[1] || values[0] != values[2] {
 		return ""
 	}
 	return "NAMES " + render(values[0]) + " COLLATE " + render(values[3])
@@ -161,16 +162,17 @@ func (f *poolFacts) initial(name string) string {
 
 // baseSQL sets what a login sets.
 func baseSQL(base map[string]string) string {
-	var b strings.Builder
-	for i, n := range baseNames {
-		if i == 0 {
-			b.WriteString("SET ")
-		} else {
-			b.WriteString(", ")
+	var parts []string
+	names := namesOf(&session.Set{}, base)
+	for _, n := range baseNames {
+		if names == "" || !isCharset(n) {
+			parts = append(parts, "SESSION "+n+"="+render(base[n]))
 		}
-		b.WriteString("SESSION " + n + "=" + render(base[n]))
 	}
-	return b.String()
+	if names != "" {
+		parts = append(parts, names)
+	}
+	return "SET " + strings.Join(parts, ", ")
 }
 
 // render makes SQL of a value as the server reports it: a number as it is,
