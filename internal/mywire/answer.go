@@ -53,7 +53,7 @@ type Answer struct {
 	// outParams: the result holds OUT parameters. An OK follows it, even where MySQL
 	// does not say so behind its row.
 	outParams bool
-	params  int // parameter definitions still to come
+	params    int // parameter definitions still to come
 
 	ok       OK
 	err      []byte // payload of the ERR
