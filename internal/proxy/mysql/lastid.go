@@ -61,12 +61,26 @@ func (l *lastStatement) loseID() {
 
 // leaveID is for an id that only the client's connection knows.
 func (c *client) leaveID() {
-	l := &c.last
+	l, b := &c.last, c.link
 	l.version++
-	c.link.holdsFor(c)
+	b.holdsFor(c)
 	if !l.unknown {
-		l.where = c.link
+		l.where = b
+		return
 	}
+	// It was 0 before the statement, see prepareDiagnostics: if it is not any
+	// more, it is known again.
+	c.probing = true
+	b.ask("SELECT LAST_INSERT_ID()", func(u *unit) {
+		c.probing = false
+		if rows := u.result(b.p.key.caps); len(rows) == 1 {
+			if id := parseUint(rows[0][0]); id != 0 {
+				l.setID(id)
+				b.holdsFor(c)
+			}
+		}
+		c.resume()
+	})
 }
 
 // holdsFor notes that the connection's own LAST_INSERT_ID() is that of the client;
@@ -275,7 +289,6 @@ func (c *client) refusesDiagnostics(cmd byte, sql string, info *myscan.Statement
 	}
 	if info.Effects.Has(myscan.EffLastID) && c.last.unknown {
 		c.keepsIDs = true
-		c.last.setID(0)
 		c.refuseHere(gone("LAST_INSERT_ID()"))
 		return true
 	}

@@ -25,6 +25,10 @@ func TestSessionState(t *testing.T) {
 			{"pins appear, hold and end", pinsAppearHoldAndEnd},
 			{"vanished clients leave nothing", vanishedClientsLeaveNothing},
 			{"modes keep what they say", modesKeepWhatTheySay},
+			{"questions about the last statement are never wrong", questionsAboutTheLastStatementAreNeverWrong},
+			{"sequences are never another's", sequencesAreNeverAnothers},
+			{"prepared statements are shared", preparedStatementsAreShared},
+			{"prepared statements keep their settings", preparedStatementsKeepTheirSettings},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
