@@ -7,10 +7,11 @@ gosqldriver=github.com/go-sql-driver/mysql@v1.10.1
 
 start_mysql() {
 	[ -z "$server_port" ] || return 0
-	# As the driver's own CI has it, and TLS, which two of its tests want.
-	start_server mysql --engine mariadb --performance-schema --max-connections 50 --tls=optional \
+	# As the driver's own CI has it, with TLS, which two of its tests want, and with
+	# room for the pools of each class of clients.
+	start_server mysql --engine mariadb --performance-schema --max-connections 150 --tls=optional \
 		--set max_allowed_packet=48M,local_infile=1
-	start_proxy mysql --mysql "mysql://root@127.0.0.1:$server_port/" --listen-mysql 127.0.0.1:0 \
+	start_proxy mysql --mysql "mysql://root@127.0.0.1:$server_port/" --listen-mysql 127.0.0.1:0 --local-infile \
 		--client-tls-cert "$server_dir/server.crt" --client-tls-key "$server_dir/server.key"
 }
 

@@ -248,7 +248,11 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrAccessDenied,
 			"weir reaches the server by a Unix socket, and so lets in '%s' from this machine only: have --mysql name a TCP address, or give weir the user's password (--mysql-auth-file)", v.key.user))
 	}
-	pending, err := mywire.Dial(ctx, cfg)
+	var pending *mywire.Pending
+	err := s.withRoom(ctx, cfg.User, func() (err error) {
+		pending, err = mywire.Dial(ctx, cfg)
+		return err
+	})
 	if err != nil {
 		e := unreachable(err)
 		_ = v.wire.Refuse(ctx, e)

@@ -145,7 +145,11 @@ func (s *Server) connectConfig(key poolKey) mywire.ConnectConfig {
 // connect logs in as a pool's user, with what weir knows of the password.
 func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, error) {
 	cfg := s.connectConfig(key)
-	conn, err := mywire.Connect(ctx, cfg)
+	var conn *mywire.Server
+	err := s.withRoom(ctx, key.user, func() (err error) {
+		conn, err = mywire.Connect(ctx, cfg)
+		return err
+	})
 	if err != nil {
 		if mywire.CodeOf(err) == mywire.ErrAccessDenied {
 			s.creds.refuted(key.user, cfg.Keys)
