@@ -232,3 +232,66 @@ func TestMalformedExecutionsHarmOnlyTheirSender(t *testing.T) {
 		})
 	}
 }
+
+// TestDiagnosticsOfMembers asks what a grouped write left: the answer is that of a
+// direct connection, or it is refused.
+func TestDiagnosticsOfMembers(t *testing.T) {
+	t.Parallel()
+	perFlavor(t, func(t *testing.T, server *lab.MySQL) {
+		for _, lane := range writeLanes {
+			t.Run(lane.kind, func(t *testing.T) {
+				t.Parallel()
+				questions := []string{
+					"SHOW WARNINGS", "SHOW ERRORS", "SELECT ROW_COUNT()", "SELECT @@warning_count, @@error_count", "SHOW COUNT(*) WARNINGS",
+				}
+				var setup []string
+				for i := range questions { // a table for each, since a shape that warns is grouped no longer
+					setup = append(setup, fmt.Sprintf("CREATE TABLE g%d (k INT PRIMARY KEY, n DECIMAL(6,1))", i), fmt.Sprintf("INSERT INTO g%d VALUES (-1, 1)", i))
+				}
+				w := startFor(t, server, databaseOn(t, server, setup...), oneGroupAtATime(func(c *mysql.Config) {
+					lane.change(c)
+					c.PoolSize = 16 // who asks keeps a connection
+				}))
+				one := dialAt(t, server.Addr(), databaseOn(t, server, setup...), nil)
+				k, right, asked := 0, 0, 0
+				for number, ask := range questions {
+					for range 5 {
+						fresh := w.dials(8)
+						var writes, asks [][]byte
+						var want []string
+						for i, c := range fresh {
+							k++
+							key, n := k, "1.5"
+							switch i % 4 {
+							case 1:
+								n = "1.55"
+							case 3:
+								key = -1
+							}
+							sql := fmt.Sprintf("/* batch */ INSERT INTO g%d VALUES (%d, %s)", number, key, n)
+							writes, asks = append(writes, c.query(sql)), append(asks, c.query(ask))
+							one.try(one.query(sql))
+							want = append(want, one.try(one.query(ask)).text)
+						}
+						together(fresh, writes)
+						for i, r := range together(fresh, asks) {
+							asked++
+							if r.code() == mywire.ErrNotSupportedYet {
+								continue
+							}
+							right++
+							r.mustBe(t, ask, want[i])
+						}
+						for _, c := range fresh {
+							_ = c.Close()
+						}
+					}
+				}
+				if w.pool().Grouped == 0 {
+					t.Error("no write was grouped")
+				}
+				t.Logf("%d of %d questions were answered", right, asked)
+			})
+		}
+	})
+}

@@ -343,6 +343,7 @@ type groupedCase struct {
 	setup   []string
 	session string      // run by every client first
 	caps    mywire.Caps // added to the usual ones
+	without mywire.Caps // taken from them
 	sql     string      // %d is the member's number
 	lane    string      // in which groups must come about. Default: transaction
 	never   bool        // instead, nothing may be grouped
@@ -359,7 +360,7 @@ func (gc *groupedCase) run(t *testing.T, server *lab.MySQL) {
 	setup := append([]string{"CREATE TABLE log (what VARCHAR(100))"}, gc.setup...)
 	grouped, direct := databaseOn(t, server, setup...), databaseOn(t, server, setup...)
 	w := startFor(t, server, grouped, oneGroupAtATime(func(c *mysql.Config) { c.PoolSize = 16 })) // a backend for each
-	with := func(cfg *mywire.ConnectConfig) { cfg.Caps = mywire.WantedCaps | gc.caps }
+	with := func(cfg *mywire.ConnectConfig) { cfg.Caps = (mywire.WantedCaps | gc.caps) &^ gc.without }
 	one := dialAt(t, server.Addr(), direct, with)
 	all := make([]*wire, 10)
 	for i := range all {
