@@ -18,8 +18,8 @@ import (
 const baseCaps = mywire.CapLongFlag | mywire.CapTransactions | mywire.CapReserved | mywire.CapMultiResults | mywire.CapPSMultiResults |
 	mywire.CapPluginAuth | mywire.CapPluginAuthLenenc | mywire.CapConnectAttrs | mywire.CapLocalFiles | mywire.CapLongPassword | mywire.CapsRequired
 
-// texts are steps of one COM_QUERY each.
-func texts(sql ...string) []diffStep {
+// diffTexts are steps of one COM_QUERY each.
+func diffTexts(sql ...string) []diffStep {
 	var out []diffStep
 	for _, s := range sql {
 		out = append(out, diffStep{text: s, parts: []diffPart{plain(mywire.ComQuery, s)}})
@@ -27,16 +27,16 @@ func texts(sql ...string) []diffStep {
 	return out
 }
 
-func command(text string, parts ...diffPart) diffStep { return diffStep{text: text, parts: parts} }
+func diffCommand(text string, parts ...diffPart) diffStep { return diffStep{text: text, parts: parts} }
 
 func prepareStep(slot int, sql string) diffStep {
-	return command("prepare "+sql, diffPart{cmd: mywire.ComStmtPrepare, slot: slot, message: func(*diffSession) []byte { return mywire.AppendPrepare(nil, sql) }})
+	return diffCommand("prepare "+sql, diffPart{cmd: mywire.ComStmtPrepare, slot: slot, message: func(*diffSession) []byte { return mywire.AppendPrepare(nil, sql) }})
 }
 
 // executeStep runs a statement whose parameters are all strings; a nil one was
 // sent as long data.
 func executeStep(slot int, flags byte, values ...[]byte) diffStep {
-	return command(fmt.Sprintf("execute %d, flags %d", slot, flags), withSlot(mywire.ComStmtExecute, slot, func(id uint32) []byte {
+	return diffCommand(fmt.Sprintf("execute %d, flags %d", slot, flags), withSlot(mywire.ComStmtExecute, slot, func(id uint32) []byte {
 		var types []byte
 		var body [][]byte
 		for _, v := range values {
@@ -50,11 +50,11 @@ func executeStep(slot int, flags byte, values ...[]byte) diffStep {
 }
 
 func fetchStep(slot int, rows uint32) diffStep {
-	return command(fmt.Sprintf("fetch %d", rows), withSlot(mywire.ComStmtFetch, slot, func(id uint32) []byte { return mywire.AppendFetch(nil, id, rows) }))
+	return diffCommand(fmt.Sprintf("fetch %d", rows), withSlot(mywire.ComStmtFetch, slot, func(id uint32) []byte { return mywire.AppendFetch(nil, id, rows) }))
 }
 
 func resetStep(slot int) diffStep {
-	return command("reset", withSlot(mywire.ComStmtReset, slot, func(id uint32) []byte { return mywire.AppendStmtReset(nil, id) }))
+	return diffCommand("reset", withSlot(mywire.ComStmtReset, slot, func(id uint32) []byte { return mywire.AppendStmtReset(nil, id) }))
 }
 
 // longPart is long data for a parameter. It has no answer.
@@ -100,12 +100,12 @@ type commandScript struct {
 }
 
 func commandScripts() []commandScript {
-	ping := command("ping", plain(mywire.ComPing, ""))
+	ping := diffCommand("ping", plain(mywire.ComPing, ""))
 	table := []string{"DROP TABLE IF EXISTS t", "CREATE TABLE t (a INT PRIMARY KEY, b LONGBLOB)", "INSERT INTO t VALUES (1,'one'),(2,'two'),(3,'three'),(4,NULL),(5,'five')"}
 	return []commandScript{
 		{name: "ping in every state", setup: table, steps: slices.Concat(
-			[]diffStep{ping}, texts("BEGIN"), []diffStep{ping}, texts("SELECT nope"), []diffStep{ping}, texts("UPDATE t SET b = 'x' WHERE a = 1"), []diffStep{ping}, texts("ROLLBACK", "SET autocommit = 0"),
-			[]diffStep{ping}, texts("SELECT a FROM t"), []diffStep{ping}, texts("COMMIT", "SET autocommit = 1", "START TRANSACTION READ ONLY"), []diffStep{ping}, texts("COMMIT"), []diffStep{ping},
+			[]diffStep{ping}, diffTexts("BEGIN"), []diffStep{ping}, diffTexts("SELECT nope"), []diffStep{ping}, diffTexts("UPDATE t SET b = 'x' WHERE a = 1"), []diffStep{ping}, diffTexts("ROLLBACK", "SET autocommit = 0"),
+			[]diffStep{ping}, diffTexts("SELECT a FROM t"), []diffStep{ping}, diffTexts("COMMIT", "SET autocommit = 1", "START TRANSACTION READ ONLY"), []diffStep{ping}, diffTexts("COMMIT"), []diffStep{ping},
 		)},
 		{name: "cursor", setup: table, steps: []diffStep{
 			prepareStep(1, "SELECT a, b FROM t ORDER BY a"), executeStep(1, mywire.CursorReadOnly), fetchStep(1, 2), ping, fetchStep(1, 2), fetchStep(1, 5), fetchStep(1, 1),
@@ -117,59 +117,59 @@ func commandScripts() []commandScript {
 		}},
 		{name: "long data", setup: table, steps: []diffStep{
 			prepareStep(1, "INSERT INTO t VALUES (?, ?)"),
-			command("execute with long data", longPart(1, 1, []byte("part one, ")), longPart(1, 1, []byte("part two")), executeStep(1, 0, []byte("7"), nil).parts[0]),
+			diffCommand("execute with long data", longPart(1, 1, []byte("part one, ")), longPart(1, 1, []byte("part two")), executeStep(1, 0, []byte("7"), nil).parts[0]),
 			prepareStep(2, "SELECT b FROM t WHERE a = ?"), executeStep(2, 0, []byte("7")),
-			prepareStep(3, "SELECT LENGTH(?), ?"), command("empty long data", longPart(3, 0, nil), longPart(3, 1, []byte("")), executeStep(3, 0, nil, nil).parts[0]),
-			prepareStep(4, "SELECT ?"), command("long data, reset", longPart(4, 0, []byte("forgotten")), resetStep(4).parts[0]), executeStep(4, 0, []byte("kept")),
-			command("long data for nothing", longPart(9, 0, []byte("x")), ping.parts[0]), executeStep(2, 0, []byte("1")),
+			prepareStep(3, "SELECT LENGTH(?), ?"), diffCommand("empty long data", longPart(3, 0, nil), longPart(3, 1, []byte("")), executeStep(3, 0, nil, nil).parts[0]),
+			prepareStep(4, "SELECT ?"), diffCommand("long data, reset", longPart(4, 0, []byte("forgotten")), resetStep(4).parts[0]), executeStep(4, 0, []byte("kept")),
+			diffCommand("long data for nothing", longPart(9, 0, []byte("x")), ping.parts[0]), executeStep(2, 0, []byte("1")),
 		}},
 		{name: "long data for a parameter that is not there", setup: table, mariadb: true, steps: []diffStep{
-			prepareStep(1, "SELECT ?"), command("long data, execute", longPart(1, 3, []byte("x")), executeStep(1, 0, []byte("1")).parts[0]),
+			prepareStep(1, "SELECT ?"), diffCommand("long data, execute", longPart(1, 3, []byte("x")), executeStep(1, 0, []byte("1")).parts[0]),
 		}},
 		{name: "several results", setup: append(slices.Clone(table), "DROP PROCEDURE IF EXISTS p", "CREATE PROCEDURE p(IN n INT, OUT o INT) BEGIN SELECT n; SELECT a FROM t WHERE a < n; SET o = n + 1; END"), steps: slices.Concat(
-			texts("CALL p(3, @o)", "SELECT @o", "CALL p(NULL, @o)", "CALL missing(1)"),
+			diffTexts("CALL p(3, @o)", "SELECT @o", "CALL p(NULL, @o)", "CALL missing(1)"),
 			[]diffStep{prepareStep(1, "CALL p(?, ?)"), executeStep(1, 0, []byte("3"), []byte("0")), executeStep(1, 0, []byte("2"), []byte("0")), prepareStep(2, "SELECT 1"), executeStep(2, 0)},
 		)},
-		{name: "several statements", caps: mywire.CapMultiStatements, setup: table, steps: texts(
+		{name: "several statements", caps: mywire.CapMultiStatements, setup: table, steps: diffTexts(
 			"SELECT 1; SELECT a FROM t; UPDATE t SET b = 'm' WHERE a = 1; SELECT ROW_COUNT()", "INSERT INTO t VALUES (8, 'x'); INSERT INTO t VALUES (8, 'x'); SELECT 1", "SELECT COUNT(*) FROM t", "BEGIN; DELETE FROM t; ROLLBACK; SELECT COUNT(*) FROM t",
 			"SELECT 1; ", "SET sort_buffer_size = 65536; SELECT @@sort_buffer_size", "SELECT 'a;b'; SELECT ';'",
 		)},
 		{name: "options", setup: table, steps: slices.Concat(
-			[]diffStep{prepareStep(1, "SELECT a FROM t ORDER BY a"), command("on", plain(mywire.ComSetOption, "\x00\x00"))}, texts("SELECT 1; SELECT 2"), []diffStep{executeStep(1, 0), command("off", plain(mywire.ComSetOption, "\x01\x00"))}, texts("SELECT 1; SELECT 2", "BEGIN"),
-			[]diffStep{command("on in a transaction", plain(mywire.ComSetOption, "\x00\x00"))}, texts("INSERT INTO t VALUES (9, 'o'); SELECT a FROM t", "COMMIT", "SELECT 1; SELECT 2"), []diffStep{executeStep(1, 0)},
+			[]diffStep{prepareStep(1, "SELECT a FROM t ORDER BY a"), diffCommand("on", plain(mywire.ComSetOption, "\x00\x00"))}, diffTexts("SELECT 1; SELECT 2"), []diffStep{executeStep(1, 0), diffCommand("off", plain(mywire.ComSetOption, "\x01\x00"))}, diffTexts("SELECT 1; SELECT 2", "BEGIN"),
+			[]diffStep{diffCommand("on in a transaction", plain(mywire.ComSetOption, "\x00\x00"))}, diffTexts("INSERT INTO t VALUES (9, 'o'); SELECT a FROM t", "COMMIT", "SELECT 1; SELECT 2"), []diffStep{executeStep(1, 0)},
 		)},
 		{name: "files", setup: table, steps: []diffStep{
 			fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE t", []byte("11\televen\n12\t"), []byte("twelve\n")), fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE t"), fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE t", []byte("1\tone\nnonsense\n")),
-			fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE missing", []byte("1\n")), texts("SHOW WARNINGS")[0], texts("SELECT * FROM t ORDER BY a")[0],
+			fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE missing", []byte("1\n")), diffTexts("SHOW WARNINGS")[0], diffTexts("SELECT * FROM t ORDER BY a")[0],
 		}},
-		{name: "files refused", noFiles: true, setup: table, steps: append(texts("LOAD DATA LOCAL INFILE 'f' INTO TABLE t"), texts("SELECT COUNT(*) FROM t")...)},
+		{name: "files refused", noFiles: true, setup: table, steps: append(diffTexts("LOAD DATA LOCAL INFILE 'f' INTO TABLE t"), diffTexts("SELECT COUNT(*) FROM t")...)},
 		{name: "bulk", mariadb: true, caps: mywire.CapBulkOperations | mywire.CapExtendedMetadata, setup: table, steps: []diffStep{
-			prepareStep(1, "INSERT INTO t VALUES (?, ?)"), bulkStep(1, "21", "a", "22", "", "23", "c"), bulkStep(1, "24", "a", "21", "dup", "25", "c"), texts("SELECT a, b FROM t ORDER BY a")[0],
-			prepareStep(2, "UPDATE t SET b = ? WHERE a = ?"), bulkStep(2, "one", "1", "two", "2", "none", "77"), texts("SELECT a, b FROM t ORDER BY a")[0], bulkStep(9, "1", "2"),
+			prepareStep(1, "INSERT INTO t VALUES (?, ?)"), bulkStep(1, "21", "a", "22", "", "23", "c"), bulkStep(1, "24", "a", "21", "dup", "25", "c"), diffTexts("SELECT a, b FROM t ORDER BY a")[0],
+			prepareStep(2, "UPDATE t SET b = ? WHERE a = ?"), bulkStep(2, "one", "1", "two", "2", "none", "77"), diffTexts("SELECT a, b FROM t ORDER BY a")[0], bulkStep(9, "1", "2"),
 		}},
 		{name: "prepared and executed at once", mariadb: true, caps: mywire.CapBulkOperations, setup: table, steps: []diffStep{
 			atOnce("SELECT a FROM t ORDER BY a"), atOnce("SELECT nope"), atOnce("INSERT INTO t VALUES (31, 'x')"), atOnce("INSERT INTO t VALUES (31, 'x')"), ping, atOnce("SELECT COUNT(*) FROM t"),
 		}},
 		{name: "reset", setup: table, steps: slices.Concat(
-			texts("SET @a = 1, time_zone = '+03:00'", "CREATE TEMPORARY TABLE tt (a INT)", "BEGIN", "INSERT INTO t VALUES (41, 'gone')"), []diffStep{prepareStep(1, "SELECT 1"), command("reset connection", plain(mywire.ComResetConnection, "")), executeStep(7, 0)},
-			texts("SELECT @a, @@time_zone", "SELECT * FROM tt", "SELECT COUNT(*) FROM t"), []diffStep{prepareStep(2, "SELECT 2"), executeStep(2, 0)},
+			diffTexts("SET @a = 1, time_zone = '+03:00'", "CREATE TEMPORARY TABLE tt (a INT)", "BEGIN", "INSERT INTO t VALUES (41, 'gone')"), []diffStep{prepareStep(1, "SELECT 1"), diffCommand("reset connection", plain(mywire.ComResetConnection, "")), executeStep(7, 0)},
+			diffTexts("SELECT @a, @@time_zone", "SELECT * FROM tt", "SELECT COUNT(*) FROM t"), []diffStep{prepareStep(2, "SELECT 2"), executeStep(2, 0)},
 		)},
 	}
 }
 
 func fileStep(sql string, packets ...[]byte) diffStep {
-	return command(sql, diffPart{cmd: mywire.ComQuery, file: packets, message: func(*diffSession) []byte { return mywire.AppendCommand(nil, mywire.ComQuery, sql) }})
+	return diffCommand(sql, diffPart{cmd: mywire.ComQuery, file: packets, message: func(*diffSession) []byte { return mywire.AppendCommand(nil, mywire.ComQuery, sql) }})
 }
 
 func atOnce(sql string) diffStep {
-	return command("at once "+sql, prepareStep(1, sql).parts[0], diffPart{cmd: mywire.ComStmtExecute, message: func(*diffSession) []byte {
+	return diffCommand("at once "+sql, prepareStep(1, sql).parts[0], diffPart{cmd: mywire.ComStmtExecute, message: func(*diffSession) []byte {
 		return mywire.AppendExecute(nil, 0, mywire.StmtLast, 0, nil, nil)
 	}})
 }
 
 // bulkStep executes with rows of two strings; an empty one is NULL.
 func bulkStep(slot int, values ...string) diffStep {
-	return command(fmt.Sprintf("bulk %q", values), withSlot(mywire.ComStmtBulkExecute, slot, func(id uint32) []byte {
+	return diffCommand(fmt.Sprintf("bulk %q", values), withSlot(mywire.ComStmtBulkExecute, slot, func(id uint32) []byte {
 		p := binary.LittleEndian.AppendUint32([]byte{mywire.ComStmtBulkExecute}, id)
 		p = append(p, mywire.BulkSendTypes, 0, mywire.TypeVarString, 0, mywire.TypeVarString, 0)
 		for _, v := range values {
@@ -199,29 +199,31 @@ func TestHugeMessagesEqualThoseOfADirectConnection(t *testing.T) {
 	hash := "SELECT a, LENGTH(b), MD5(b) FROM t ORDER BY a"
 	var around []diffStep
 	for _, size := range []int{mywire.MaxPayload - 1, mywire.MaxPayload, mywire.MaxPayload + 1, 2 * mywire.MaxPayload} {
-		around = append(around, texts(text(size))...)
+		around = append(around, diffTexts(text(size))...)
 	}
 	for _, size := range []int{mywire.MaxPayload - 5, mywire.MaxPayload - 4, mywire.MaxPayload - 3, mywire.MaxPayload + 9} { // with the length in front of it
-		around = append(around, texts(fmt.Sprintf("SELECT REPEAT('r', %d)", size))...)
+		around = append(around, diffTexts(fmt.Sprintf("SELECT REPEAT('r', %d)", size))...)
 	}
 	big := bytes.Repeat([]byte("0123456789abcdef"), 66<<16) // 66 MiB: beyond what weir reads whole
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name  string
 		steps []diffStep
 	}{
 		{"around a packet", around},
-		{"text", append(texts(text(66<<20), "SELECT 2"), texts("INSERT INTO t VALUES (1, '"+string(big)+"')", hash)...)},
-		{"execute", []diffStep{prepareStep(1, "INSERT INTO t VALUES (?, ?)"), executeStep(1, 0, []byte("2"), big), executeStep(1, 0, []byte("2"), []byte("again")), executeStep(1, 0, []byte("3"), []byte("short")), texts(hash)[0]}},
+		{"text", append(diffTexts("SELECT 2"), diffTexts("INSERT INTO t VALUES (1, '"+string(big)+"')", hash)...)},
+		{"execute", []diffStep{prepareStep(1, "INSERT INTO t VALUES (?, ?)"), executeStep(1, 0, []byte("2"), big), executeStep(1, 0, []byte("2"), []byte("again")), executeStep(1, 0, []byte("3"), []byte("short")), diffTexts(hash)[0]}},
 		{"long data", []diffStep{
-			prepareStep(1, "INSERT INTO t VALUES (?, ?)"), command("long data", longPart(1, 1, big), longPart(1, 1, []byte("tail")), executeStep(1, 0, []byte("4"), nil).parts[0]), executeStep(1, 0, []byte("5"), []byte("after")), texts(hash)[0],
+			prepareStep(1, "INSERT INTO t VALUES (?, ?)"), diffCommand("long data", longPart(1, 1, big), longPart(1, 1, []byte("tail")), executeStep(1, 0, []byte("4"), nil).parts[0]), executeStep(1, 0, []byte("5"), []byte("after")), diffTexts(hash)[0],
 		}},
-		{"file", []diffStep{fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE t", []byte("6\t"), big[:mywire.MaxPayload], big[:mywire.MaxPayload-7], []byte("\n7\tx\n")), texts(hash)[0]}},
+		{"file", []diffStep{fileStep("LOAD DATA LOCAL INFILE 'f' INTO TABLE t", []byte("6\t"), big[:mywire.MaxPayload], big[:mywire.MaxPayload-7], []byte("\n7\tx\n")), diffTexts(hash)[0]}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, caps := range []mywire.Caps{baseCaps, baseCaps | mywire.CapDeprecateEOF} {
-				if at, excused, text := r.firstDifference(t, diffScript{setup: setup, caps: caps, steps: c.steps}); at >= 0 || excused > 0 {
-					t.Errorf("step %d: %.2000s", at, text)
-				}
+			caps := baseCaps
+			if i%2 == 0 {
+				caps |= mywire.CapDeprecateEOF
+			}
+			if at, excused, text := r.firstDifference(t, diffScript{setup: setup, caps: caps, steps: c.steps}); at >= 0 || excused > 0 {
+				t.Errorf("step %d: %.2000s", at, text)
 			}
 		})
 	}

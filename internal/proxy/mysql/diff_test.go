@@ -303,9 +303,14 @@ func (s *diffSession) normal(cmd, seq byte, payload []byte) []byte {
 		// not how; weir says it with settings of which clients are not told.
 		mywire.ClearStatus(payload, s.Caps, mywire.StatusSessionState)
 	}
+	if len(payload) > 1<<20 {
+		return append([]byte{seq}, payload...) // a row without names
+	}
 	payload = bytes.ReplaceAll(payload, []byte(s.rig.direct), []byte(diffDatabase))
 	payload = bytes.ReplaceAll(payload, []byte(s.rig.through), []byte(diffDatabase))
-	payload = diffParameter.ReplaceAll(payload, []byte("${1}N"))
+	if mywire.IsError(payload) {
+		payload = diffParameter.ReplaceAll(payload, []byte("${1}N"))
+	}
 	if mywire.ErrorCode(payload) == mywire.ErrUnknownStatement || mywire.ErrorCode(payload) == mywire.ErrNoCursor {
 		payload = diffNumber.ReplaceAll(payload, []byte("(N)"))
 	}
