@@ -134,17 +134,32 @@ func (l *lastStatement) fail(u *unit) {
 
 // shared takes note of a statement that ran beside those of others.
 func (l *lastStatement) shared(u *unit) {
+	kept := (l.warnings > 0 || l.failed) && u.keepsDiagnostics()
 	l.clear()
 	l.warnings, l.failed, l.spread, l.on = u.ok.Warnings, u.failed, true, nil
 	if u.failed {
 		l.warnings = 1
 	}
+	l.failed = l.failed || kept
 	if id := u.ok.LastInsertID; id != 0 && !u.failed {
 		l.told(u, id)
 	}
 	if l.warnings > 0 && u.shape != nil && !u.failed {
 		u.shape.KeepAlone() // so that the warnings can be had the next time
 	}
+}
+
+// keepsDiagnostics tells whether a read left what the statement before it had left,
+// as MariaDB does where no table is read.
+func (u *unit) keepsDiagnostics() bool {
+	if u.failed || u.ok.Warnings > 0 || u.verb != myscan.VerbSelect || !u.c.p.facts.mariadb {
+		return false
+	}
+	sql := text(u.raw)
+	if u.st != nil {
+		sql = u.st.sql
+	}
+	return !strings.Contains(strings.ToLower(sql), "from")
 }
 
 // grouped takes note of a write that ran in a group; id is what the client was

@@ -24,6 +24,8 @@ func TestSessionState(t *testing.T) {
 			{"scripts are answered as direct", scriptsAreAnsweredAsDirect},
 			{"pins appear, hold and end", pinsAppearHoldAndEnd},
 			{"vanished clients leave nothing", vanishedClientsLeaveNothing},
+			{"mixed scripts are answered as direct", mixedScriptsAreAnsweredAsDirect},
+			{"sessions without a database", sessionsWithoutDatabase},
 			{"modes keep what they say", modesKeepWhatTheySay},
 			{"questions about the last statement are never wrong", questionsAboutTheLastStatementAreNeverWrong},
 			{"sequences are never another's", sequencesAreNeverAnothers},
@@ -104,7 +106,11 @@ func (c speaker) answerTo(command byte) (string, mywire.Prepared) {
 			columns = int(payload[0])
 		}
 		if event == mywire.EventMore && a.InRows() && packets > columns+1 && !mywire.IsEOF(payload) {
-			out = append(out, fmt.Sprintf("%q", payload))
+			if values, err := mywire.ParseTextRow(payload, columns, nil); err == nil && command == mywire.ComQuery {
+				out = append(out, fmt.Sprintf("%q", values))
+			} else {
+				out = append(out, fmt.Sprintf("%q", payload))
+			}
 		}
 		if event != mywire.EventResult && event != mywire.EventDone {
 			continue
