@@ -280,7 +280,7 @@ func (c *client) prepareDiagnostics(info *myscan.Statement, murky bool) (ready b
 	if (murky || info.Effects.Has(myscan.EffLastID)) && !b.holdsIDOf(c) {
 		if w := c.last.where; w != nil {
 			if w.mode == modeFree && !w.s.Closed {
-				c.p.free = without(c.p.free, w)
+				w.p.free = without(w.p.free, w) // not always of the client's present pool
 				w.mode = modeOwn
 			}
 			w.yieldID(nil) // if nobody has made it yield already

@@ -293,7 +293,7 @@ func mute(t *testing.T, answer func(c *mywire.Client, sql string) []byte) mywire
 			return
 		}
 		for {
-			payload, err := command(c)
+			payload, err := packetOf(c)
 			if err != nil {
 				return
 			}
@@ -321,8 +321,8 @@ func mute(t *testing.T, answer func(c *mywire.Client, sql string) []byte) mywire
 	return mywire.ConnectConfig{Address: ln.Addr().String(), User: "root", TLSMode: mywire.TLSDisabled}
 }
 
-// command reads a command of one packet; of a long one, the beginning.
-func command(c *mywire.Client) (payload []byte, err error) {
+// packetOf reads a command of one packet; of a long one, the beginning.
+func packetOf(c *mywire.Client) (payload []byte, err error) {
 	var head [mywire.HeaderLen]byte
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
 		return nil, err
@@ -478,5 +478,91 @@ func TestVariablesOfATrigger(t *testing.T) {
 	}
 	if got := two.one("SELECT @fired"); got != "NULL" {
 		t.Errorf("another session: %s", got)
+	}
+}
+
+// An id that is known to a connection of another class alone is asked for there,
+// and that connection stays for one client at a time.
+func TestLastInsertIDAcrossClasses(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, a int)")
+	w := start(t, db, func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 1, -1 })
+	client, one, two := w.speaker(nil), w.dial(nil), w.dial(nil)
+	client.must("INSERT INTO t (a) VALUES (1)")
+	client.must("INSERT INTO t (id, a) VALUES (100, 1)")
+	client.told(mywire.ComSetOption, mywire.AppendSetOption(nil, mywire.OptionMultiStatementsOff))
+	if got := client.one("SELECT LAST_INSERT_ID()"); got != "1" {
+		t.Errorf("LAST_INSERT_ID() is %s", got)
+	}
+	one.must("BEGIN")
+	one.must("INSERT INTO t (a) VALUES (2)")
+	r := two.begin("INSERT INTO t (a) VALUES (3)")
+	eventually(t, "the other waits", func() bool {
+		select {
+		case <-r.done:
+			return true
+		default:
+			return w.pool().Waiting == 1
+		}
+	})
+	one.must("ROLLBACK")
+	if err := r.wait(); err != nil {
+		t.Error(err)
+	}
+	if got := one.one("SELECT COUNT(*) FROM t"); got != "3" {
+		t.Errorf("%s rows", got)
+	}
+}
+
+// A file that the server has had enough of, or whose client leaves, takes nothing
+// else with it.
+func TestLocalInfileThatEndsBadly(t *testing.T) {
+	t.Parallel()
+	owner := server(t)
+	db := database(t, "CREATE TABLE t (a int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+	var before string
+	root := direct(t, owner, db)
+	if before = root.one("SELECT @@GLOBAL.local_infile"); before != "1" {
+		root.must("SET GLOBAL local_infile = 1")
+	}
+	w := start(t, db, func(c *mysql.Config) { c.LocalInfile, c.PoolSize, c.ReadLanes = true, 1, -1 })
+	local := func(c *mywire.ConnectConfig) { c.Caps = mywire.WantedCaps | mywire.CapLocalFiles }
+	load := func(c *wire) {
+		t.Helper()
+		c.send(query("LOAD DATA LOCAL INFILE 'x' REPLACE INTO TABLE t"))
+		if _, payload := c.packet(); len(payload) == 0 || payload[0] != 0xfb {
+			t.Fatalf("asked for %x, want a file", payload)
+		}
+	}
+	client, other := w.dial(local), w.dial(local)
+	load(client) // a file that is no number
+	line := append(mywire.AppendPacket(nil, 2, []byte("x\n")), mywire.AppendPacket(nil, 3, []byte("5\n"))...)
+	client.send(append(line, mywire.AppendPacket(nil, 4, nil)...))
+	if seq, payload := client.packet(); seq != 5 || mywire.ErrorCode(payload) == 0 {
+		t.Errorf("answer %d %x, want an error with number 5", seq, payload)
+	}
+	load(client) // more packets than numbers, each of which could be taken for a command
+	var file []byte
+	seq := byte(2)
+	for i := range 600 {
+		file = append(file, mywire.AppendPacket(nil, seq, fmt.Appendf(nil, "%d\n", 1000+i))...)
+		seq++
+	}
+	client.send(append(file, mywire.AppendPacket(nil, seq, nil)...))
+	if got, payload := client.packet(); got != seq+1 || !mywire.IsOK(payload) {
+		t.Errorf("answer %d %x, want an OK with number %d", got, payload, seq+1)
+	}
+	if got := client.one("SELECT COUNT(*) FROM t") + " " + other.one("SELECT COUNT(*) FROM t"); got != "601 601" {
+		t.Error(got)
+	}
+	load(client)
+	client.send(mywire.AppendPacket(nil, 2, []byte("7\n")))
+	r := other.begin("SELECT COUNT(*) FROM t")
+	eventually(t, "another waits", func() bool { return w.pool().Waiting == 1 })
+	if err := client.Conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.wait(); err != nil {
+		t.Errorf("another client: %v", err)
 	}
 }
