@@ -192,6 +192,9 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 			}
 			b.ask(sql, done)
 			b.ask(noWarnings, func(*unit) {}) // of information_schema, and what it made of the current database
+			if b.status&mywire.StatusAutocommit == 0 {
+				b.ask("ROLLBACK", func(*unit) {}) // MySQL keeps information_schema in tables with transactions
+			}
 		})
 	}})
 }
