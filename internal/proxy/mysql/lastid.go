@@ -18,7 +18,9 @@ import (
 // where it does not (an INSERT with an explicit id answers with that id, but
 // leaves LAST_INSERT_ID() alone) it stays on the connection until somebody else
 // is to write there, and is then asked for. A statement that reads it finds it
-// set before.
+// set before, and so does one that may leave it as it is: otherwise somebody
+// else's would be taken for the client's. In a group there is no setting it: an
+// id that the client gave itself makes LAST_INSERT_ID() unknown, and refused.
 //
 // The diagnostics stay on the connection. A client whose statement failed or
 // left warnings keeps it until its next command, unless others wait: then weir
