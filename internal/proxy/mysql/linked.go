@@ -17,7 +17,7 @@ func (c *client) attach(b *backend) {
 	b.readied(c.set, nil, func(b *backend, err *mywire.Error) {
 		gone := c.s.Closed || c.s.Closing || !c.waiting || c.link != nil || attempt != c.attempt
 		if gone || err != nil {
-			c.p.release(b)
+			b.p.release(b) // the client may have changed its class meanwhile
 			switch {
 			case gone:
 			case b.s.Closed:
@@ -511,24 +511,6 @@ func (c *client) streamExecute(cmd byte, p []byte) int {
 	return used
 }
 
-// typesIn keeps the types in the beginning of an execution. It tells whether there
-// are any, and whether they are here.
-func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
-	at := 10 + mywire.NullsLen(cs.st.params)
-	if cs.st.params == 0 {
-		return true, true
-	}
-	if len(payload) <= at {
-		return false, false
-	}
-	types := payload[at+1:]
-	if payload[at] != 1 || len(types) < 2*cs.st.params {
-		return false, payload[at] != 1
-	}
-	cs.types = append(cs.types[:0], types[:2*cs.st.params]...)
-	return true, true
-}
-
 // sendFile has the client send the file that the server asks for.
 func (c *client) sendFile() {
 	c.infile = true
@@ -625,7 +607,7 @@ func (c *client) backendQuiet() {
 	c.s.Throttle(false)
 	b.owner = nil
 	c.keepLastID(b)
-	c.p.release(b)
+	b.p.release(b)
 	c.resume()
 }
 

@@ -309,6 +309,24 @@ func (cs *clientStmt) noteTypes(m *mywire.ExecuteMsg) {
 	}
 }
 
+// typesIn keeps the types in the beginning of an execution. It tells whether there
+// are any, and whether they are here.
+func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
+	at := 10 + mywire.NullsLen(cs.st.params)
+	if cs.st.params == 0 {
+		return true, true
+	}
+	if len(payload) <= at {
+		return false, false
+	}
+	types := payload[at+1:]
+	if payload[at] != 1 || len(types) < 2*cs.st.params {
+		return false, payload[at] != 1
+	}
+	cs.types = append(cs.types[:0], types[:2*cs.st.params]...)
+	return true, true
+}
+
 // appendExecute appends the unit's COM_STMT_EXECUTE for a backend's statement,
 // with types in any case: the backend's statement may have been executed by
 // somebody else before.
