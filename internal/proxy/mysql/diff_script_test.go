@@ -196,7 +196,7 @@ func (g *diffScripter) session(n int) string {
 // account.
 func (g *diffScripter) warnings() {
 	n := g.IntN(12)
-	g.query(g.pick(g.write(n), g.write(n), "SELEC 1", "SELECT * FROM missing", "SELECT CAST('no' AS SIGNED), CAST(v AS SIGNED) FROM kv# WHERE k < 4", "DROP TABLE IF EXISTS missing, missing2"))
+	g.query(g.pick(g.write(n), g.write(n), "SELEC 1", "SELECT * FROM missing", "SELECT CAST('no' AS SIGNED), CAST(v AS SIGNED) FROM kv# WHERE k < 4 ORDER BY k", "DROP TABLE IF EXISTS missing, missing2"))
 	for range 1 + g.IntN(2) {
 		g.query(g.pick("SHOW WARNINGS", "show warnings", "SHOW WARNINGS LIMIT 1", "SHOW ERRORS", "SHOW COUNT(*) WARNINGS", "SELECT @@warning_count", "SELECT @@error_count", "GET DIAGNOSTICS @n = NUMBER"))
 	}
