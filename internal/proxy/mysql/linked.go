@@ -224,7 +224,7 @@ func (c *client) statement(cmd byte, payload []byte) *clientStmt {
 		if name == "" {
 			name = "mysqld_stmt_execute"
 		}
-		if !c.p.facts.mariadb {
+		if !c.onMariaDB() {
 			name = "mysql_stmt_precheck"
 		}
 		c.refuseHere(mywire.NewError(mywire.ErrUnknownStatement, "Unknown prepared statement handler (%d) given to %s", id, name))
@@ -424,7 +424,7 @@ func (c *client) linkedOwn(cmd byte, msg, payload []byte) {
 // noCursor is the server's error for a fetch without a cursor.
 func (c *client) noCursor(id uint32) *mywire.Error {
 	format := "The statement (%d) has no open cursor."
-	if c.p.facts.mariadb {
+	if c.onMariaDB() {
 		format = format[:len(format)-1]
 	}
 	return mywire.NewError(mywire.ErrNoCursor, format, id)

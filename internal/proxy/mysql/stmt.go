@@ -236,8 +236,17 @@ func (c *client) name(st *stmt) *clientStmt {
 // last, without having waited for its number.
 const lastPrepared = 1<<32 - 1
 
+// onMariaDB tells what the server is, also while the pool has met none yet.
+func (c *client) onMariaDB() bool {
+	if c.p.facts.text != "" {
+		return c.p.facts.mariadb
+	}
+	g := c.l.srv.known.get()
+	return g != nil && g.IsMariaDB()
+}
+
 func (c *client) stmt(id uint32) *clientStmt {
-	if id == lastPrepared && c.p.facts.mariadb {
+	if id == lastPrepared && c.onMariaDB() {
 		return c.lastStmt
 	}
 	return c.stmts[id]
