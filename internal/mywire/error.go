@@ -53,14 +53,6 @@ const (
 	ErrInteractionTimeout    = 4031 // ER_CLIENT_INTERACTION_TIMEOUT of MySQL 8
 )
 
-// What a client of the MySQL family itself makes of a broken connection; such
-// errors never come from a server.
-const (
-	ErrClientConnection = 2002 // CR_CONNECTION_ERROR
-	ErrClientServerGone = 2006 // CR_SERVER_GONE_ERROR
-	ErrClientServerLost = 2013 // CR_SERVER_LOST
-)
-
 const (
 	errProgress     = 0xffff // marks MariaDB's progress reports
 	stateMarker     = '#'

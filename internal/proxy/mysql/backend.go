@@ -328,7 +328,9 @@ func (b *backend) OnClosed(err error) {
 	if err != nil && !errors.Is(err, netloop.ErrStopped) {
 		why = ": " + err.Error()
 	}
-	e := mywire.NewError(mywire.ErrClientServerLost, "Lost connection to server during query%s; whether the statement took effect is unknown", why)
+	// Not 2013, which is what clients themselves make of this: those built on
+	// MariaDB's library take such a number from a server for a malformed packet.
+	e := mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost%s; whether the statement took effect is unknown", why)
 	owner, ln := b.owner, b.lane
 	b.owner, b.lane = nil, nil
 	if c := b.inserter; c != nil {

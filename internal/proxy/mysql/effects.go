@@ -51,6 +51,7 @@ const (
 	changeDeallocate                          // DEALLOCATE PREPARE
 	changeXAEnd                               // XA COMMIT, XA ROLLBACK
 	changeQuit                                // the server hangs up afterwards
+	changeSessions                            // new sessions may be otherwise
 )
 
 // note records what a statement that is about to be sent may do.
@@ -58,6 +59,9 @@ func (c *client) note(u *unit, sql string, info *myscan.Statement) {
 	u.verb, u.effects = info.Verb, info.Effects
 	c.pins &^= pinFoundRows
 	c.addPins(pinsOf(info.Effects))
+	if info.Effects.Has(myscan.EffSetGlobal|myscan.EffDDL|myscan.EffAdmin) && changesSessions(sql, info.Effects) {
+		u.change |= changeSessions
+	}
 	if info.Effects.Has(myscan.EffDiag | myscan.EffSessionRead | myscan.EffSequence | myscan.EffSequenceRead) {
 		c.noteReads(sql, info)
 	}
@@ -150,6 +154,9 @@ func (c *client) settled(b *backend, u *unit) {
 	}
 	if u.effects.Has(myscan.EffDDL) {
 		c.p.schemaChanged(u)
+	}
+	if u.change&changeSessions != 0 {
+		c.l.srv.renew(c.l)
 	}
 }
 

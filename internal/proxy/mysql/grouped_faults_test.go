@@ -40,7 +40,7 @@ func (l *ledger) write(message func(k int64) []byte, c *wire) reply {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case r.lost != nil || r.code() == mywire.ErrClientServerLost:
+	case r.lost != nil || r.code() == mywire.ErrNetRead:
 		l.unknown[k] = true
 	case r.err != nil:
 		l.refused[k] = true
@@ -175,7 +175,7 @@ func TestCutConnectionIsReportedNeverRetried(t *testing.T) {
 							r := l.write(c.mixed, c)
 							if r.lost != nil || r.err != nil {
 								// Who was not sent, because there was no connection, hears of that.
-								if r.err != nil && r.code() != mywire.ErrClientServerLost && r.code() != mywire.ErrTooManyConnections {
+								if r.err != nil && r.code() != mywire.ErrNetRead && r.code() != mywire.ErrTooManyConnections {
 									t.Errorf("a client was told %v", r.err)
 								}
 								failed.Add(1)
@@ -379,7 +379,7 @@ func TestOversizedMembersGoAlone(t *testing.T) {
 			for i, r := range together(all, messages) {
 				if i != 5 {
 					r.mustBe(t, "beside one above the limit", oneRow)
-				} else if r.code() != 1153 && r.code() != mywire.ErrClientServerLost && r.lost == nil {
+				} else if r.code() != 1153 && r.code() != mywire.ErrNetRead && r.lost == nil {
 					t.Errorf("above the limit: %s %v", r.text, r.lost)
 				}
 			}

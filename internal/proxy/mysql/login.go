@@ -337,6 +337,12 @@ func (w *welcomes) put(key poolKey, ok mywire.OK, now time.Duration) {
 	w.seen[key] = welcome{ok, now}
 }
 
+func (w *welcomes) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen = nil
+}
+
 // vouch asks the server whether it would have a client that weir has
 // authenticated, by logging in as that client: the database may not exist, or be
 // closed to this user. A server that cannot be reached at the moment has said

@@ -278,7 +278,7 @@ func (p *pool) adopt(conn *backendConn) {
 func (b *backend) introduce() {
 	p := b.p
 	b.ask(trackSQL, func(u *unit) {
-		if u.err != nil && u.err.Code != mywire.ErrClientServerLost {
+		if u.err != nil && u.err.Code != mywire.ErrNetRead {
 			p.l.srv.log.Error("the server does not track session state", "pool", p.key.String(), "error", u.err)
 			b.doomed = true
 		}
@@ -318,7 +318,7 @@ func factsSQL(mariadb bool) string {
 
 // learn keeps what the server says of its sessions.
 func (p *pool) learn(u *unit) {
-	if u.err != nil && u.err.Code == mywire.ErrClientServerLost {
+	if u.err != nil && u.err.Code == mywire.ErrNetRead {
 		return // the next backend is asked
 	}
 	rows := u.result(p.key.caps)

@@ -1,0 +1,63 @@
+package mysql
+
+import (
+	"regexp"
+
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// This file is about statements that change what a new session is like: global
+// settings, privileges, roles, a database's character set. Directly, whoever
+// connects next has the new ones. A connection that was opened before keeps the
+// old ones, so it must not serve that client. Where only logins bring connections
+// it has to: there old ones go when no client needs them.
+
+// newSessions finds the statements about accounts and databases among those that
+// define things. It errs towards more: the worst that a wrong answer does is to
+// replace idle connections.
+var newSessions = regexp.MustCompile(`(?i)\b(grant|revoke|(create|alter|drop|rename|default)\s+(or\s+replace\s+)?(user|role)|flush\s+privileges|alter\s+(database|schema))\b`)
+
+// maxReachText is how much of such a text is looked at; they are short.
+const maxReachText = 4 << 10
+
+// changesSessions tells whether a statement may change what new sessions are
+// like.
+func changesSessions(sql string, eff myscan.Effect) bool {
+	if eff.Has(myscan.EffSetGlobal) {
+		return true
+	}
+	return eff.Has(myscan.EffDDL|myscan.EffAdmin) && newSessions.MatchString(sql[:min(len(sql), maxReachText)])
+}
+
+// renew has every backend replaced when it is next free, and what weir knows of
+// the server's sessions learned anew. It is called on a loop.
+func (s *Server) renew(on *loop) {
+	s.known.welcomes.forget()
+	for _, l := range s.loops {
+		if l == on {
+			l.renew()
+		} else {
+			l.Post(l.renew)
+		}
+	}
+}
+
+func (l *loop) renew() {
+	for _, p := range l.poolList {
+		p.renew()
+	}
+}
+
+func (p *pool) renew() {
+	if !p.replaceable() {
+		return // better out of date than without any
+	}
+	p.epoch++
+	p.facts.known = false
+	for _, b := range p.backends {
+		b.retired = true
+	}
+	for len(p.free) > 0 {
+		p.free[0].goodbye() // leaves p.free
+	}
+}

@@ -1,0 +1,62 @@
+package mysql_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+)
+
+// Who logs in after a change of what new sessions are like gets it, as directly,
+// and does not inherit a connection from before.
+func TestNewSessionsAreNew(t *testing.T) {
+	server := labtest.MariaDB(t, serverConfig())
+	sqlOn(t, server, "CREATE USER some@'%' IDENTIFIED BY 'some'", "CREATE DATABASE d CHARACTER SET latin1",
+		"CREATE TABLE d.t (id INT)", "CREATE ROLE r", "GRANT r TO some@'%'", "GRANT SELECT ON *.* TO some@'%'")
+	secret, err := mywire.ParseSecret("some")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := startFor(t, server, "d", func(c *mysql.Config) { c.Users = []mysql.User{{Name: "some", Secret: secret}} })
+	prepared := w.dial(nil)
+	change := prepared.prepare("SET GLOBAL div_precision_increment=7")
+	for _, test := range []struct {
+		name, change, ask, before, after string
+		prepared                         bool
+	}{
+		{name: "SET GLOBAL", change: "SET GLOBAL lock_wait_timeout=77", ask: "SELECT @@lock_wait_timeout", before: "86400", after: "77"},
+		{name: "SET GLOBAL among others", change: "SET @a=1, GLOBAL net_read_timeout=77", ask: "SELECT @@net_read_timeout", before: "30", after: "77"},
+		{name: "SET GLOBAL prepared", ask: "SELECT @@div_precision_increment", before: "4", after: "7", prepared: true},
+		{name: "ALTER DATABASE", change: "ALTER DATABASE d CHARACTER SET utf8mb4", ask: "SELECT @@character_set_database", before: "latin1", after: "utf8mb4"},
+		{name: "SET DEFAULT ROLE", change: "/* for all */ SET DEFAULT ROLE r FOR some", ask: "SELECT CURRENT_ROLE()", before: "NULL", after: "r"},
+		{name: "REVOKE", change: "REVOKE SELECT ON *.* FROM some@'%'", ask: "SELECT COUNT(*) FROM d.t", before: "0", after: "error 1044"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			as := func() string {
+				c, err := w.within(t).tryDial(func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password = "some", "some" })
+				if err != nil {
+					return fmt.Sprintf("error %d", mywire.CodeOf(err))
+				}
+				return c.one(test.ask)
+			}
+			if got := as(); got != test.before {
+				t.Fatalf("before: %s, want %s", got, test.before)
+			}
+			if test.prepared {
+				if r := prepared.try(change.execute(0)); r.err != nil || r.lost != nil {
+					t.Fatal(r.err, r.lost)
+				}
+			} else {
+				c := w.within(t).dial(nil)
+				if _, err := c.Exec(ctxFor(t), test.change); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := as(); got != test.after {
+				t.Errorf("after: %s, want %s", got, test.after)
+			}
+		})
+	}
+}
