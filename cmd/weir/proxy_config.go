@@ -121,6 +121,9 @@ func (c *proxyConfig) complete(getenv func(string) string) error {
 }
 
 func (c *proxyConfig) completePostgres() (err error) {
+	if hasScheme(c.pgDSN.text, "mysql", "mariadb") {
+		return fmt.Errorf("%s: that is a server of MySQL or MariaDB: name it with --mysql", cmp.Or(c.pgDSN.source, "--postgres"))
+	}
 	if c.pg.Postgres, err = pgwire.ParseDSN(c.pgDSN.text); err != nil {
 		return fmt.Errorf("%s: %w", cmp.Or(c.pgDSN.source, "server from PG* variables"), err)
 	}
@@ -132,6 +135,9 @@ func (c *proxyConfig) completePostgres() (err error) {
 }
 
 func (c *proxyConfig) completeMySQL() (err error) {
+	if hasScheme(c.myDSN.text, "postgres", "postgresql") {
+		return fmt.Errorf("%s: that is a server of PostgreSQL: name it with --postgres", cmp.Or(c.myDSN.source, "--mysql"))
+	}
 	if c.my.MySQL, err = mywire.ParseDSN(c.myDSN.text); err != nil {
 		return fmt.Errorf("%s: %w", cmp.Or(c.myDSN.source, "server from MYSQL_* variables"), err)
 	}
@@ -140,6 +146,12 @@ func (c *proxyConfig) completeMySQL() (err error) {
 		return fmt.Errorf("--mysql-auth-file: %w", err)
 	}
 	return c.my.Validate()
+}
+
+// hasScheme tells whether a DSN is a URL of one of the given schemes.
+func hasScheme(dsn string, schemes ...string) bool {
+	scheme, _, found := strings.Cut(dsn, "://")
+	return found && slices.Contains(schemes, strings.ToLower(scheme))
 }
 
 // showsPassword tells whether the password stands in the DSN, rather than in
