@@ -305,7 +305,7 @@ func (c *client) lost(u *unit, e *mywire.Error) {
 		c.kick("the connection to the server was lost in the middle of an answer")
 		return
 	}
-	c.reply(mywire.AppendError(nil, 1, e))
+	c.reply(mywire.AppendError(nil, u.firstSeq(), e))
 	c.resume()
 }
 
@@ -316,7 +316,10 @@ func (c *client) fatal(e *mywire.Error) {
 	}
 	if c.cur == nil || !c.cur.wrote {
 		seq := byte(0)
-		if c.cur != nil || c.inflight > 0 || c.waiting {
+		switch {
+		case c.cur != nil:
+			seq = c.cur.firstSeq()
+		case c.inflight > 0 || c.waiting:
 			seq = 1
 		}
 		c.s.Write(mywire.AppendError(nil, seq, e))

@@ -641,7 +641,7 @@ func (c *client) backendGone(e *mywire.Error) {
 		for _, cs := range c.stmts {
 			cs.own, cs.long, cs.cursor = 0, false, false
 		}
-		c.reply(mywire.AppendError(nil, 1, e))
+		c.reply(mywire.AppendError(nil, cur.firstSeq(), e))
 		c.resume()
 		return
 	}

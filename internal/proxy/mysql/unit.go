@@ -148,3 +148,6 @@ func (u *unit) result(caps mywire.Caps) [][][]byte {
 		rows = append(rows, row)
 	}
 }
+
+// firstSeq is the sequence number of the first packet of the unit's answer.
+func (u *unit) firstSeq() byte { return max(1, u.seq) }
