@@ -22,7 +22,7 @@ build: ## Build bin/weir
 	go build -mod=readonly -o bin/weir ./cmd/weir
 
 .PHONY: run
-run: setup build ## See weir at work against a throwaway server
+run: setup build ## See weir at work against throwaway servers of both engines
 	bin/weir demo
 
 .PHONY: lint
