@@ -60,13 +60,13 @@ type client struct {
 	// the session's state, it is told.
 	choseVariables, choseChanges bool
 
-	locks  []string // names of locks asked for by GET_LOCK with a literal
-	named  []string // statements prepared in SQL
-	last   lastStatement
+	locks []string // names of locks asked for by GET_LOCK with a literal
+	named []string // statements prepared in SQL
+	last  lastStatement
 	// keepsIDs: has asked for a LAST_INSERT_ID() that was not kept. Its writes with
 	// ids of its own join no groups.
 	keepsIDs bool
-	served *backend
+	served   *backend
 
 	draining  bool
 	noticed   map[string]bool // hints already complained of
