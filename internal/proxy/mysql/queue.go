@@ -223,18 +223,18 @@ func (p *pool) read(u *unit) {
 // wait for its statement to be prepared does not hold up those behind it.
 func (p *pool) feedReads() {
 	keep := p.reads[:0]
-	full := false
-	for _, u := range p.reads {
+	for i, u := range p.reads {
 		if u.c == nil || u.c.s.Closed || u.dead {
 			continue
 		}
-		if !full {
-			if b := p.pipeline(u.c.set, u.st); b != nil {
-				u.c.reader = b
-				b.send(u)
-				continue
-			}
-			full = u.st == nil
+		if b := p.pipeline(u.c.set, u.st); b != nil {
+			u.c.reader = b
+			b.send(u)
+			continue
+		}
+		if u.st == nil || !u.st.learning {
+			keep = append(keep, p.reads[i:]...) // there is no room
+			break
 		}
 		keep = append(keep, u)
 	}
