@@ -28,13 +28,6 @@ func TestProxyScenarioEndToEnd(t *testing.T) {
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		labtest.RequireMariaDB(t)
-		help, err := exec.Command(binary, "proxy", "--help").CombinedOutput()
-		if err != nil {
-			t.Fatalf("weir proxy --help: %v\n%s", err, help)
-		}
-		if !bytes.Contains(help, []byte("--listen-mysql")) {
-			t.Skip("weir proxy does not speak MySQL's protocol yet")
-		}
 		endToEnd(t, MariaDB, binary)
 	})
 }
