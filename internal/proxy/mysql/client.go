@@ -42,7 +42,7 @@ type client struct {
 	reader   *backend // has all of these units, if they are shared reads; else nil
 	waiting  bool     // for a backend, in the pool's queue
 	queuedAt time.Duration
-	resuming bool // in loop.resume
+	resuming bool // on the agenda
 	leaving  bool // on its way to a login of another user
 
 	link    *backend
@@ -256,8 +256,14 @@ func (c *client) unitOf(cmd byte, msg []byte) *unit {
 func (c *client) resume() {
 	if len(c.s.In) > 0 && !c.resuming && !c.s.Closed {
 		c.resuming = true
-		c.l.resume = append(c.l.resume, c)
+		c.l.agenda.Session(c)
 	}
+}
+
+// Look looks at the held bytes again.
+func (c *client) Look() {
+	c.resuming = false
+	c.s.Consume()
 }
 
 // reply sends weir's own answer.

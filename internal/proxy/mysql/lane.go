@@ -32,9 +32,9 @@ type lane struct {
 	name string       // for reports
 
 	q      *batch.Queue[*unit]
-	hot    bool // in loop.hot
+	hot    bool // on the agenda
 	queued bool // in the pool's queue, or about to be given a backend
-	timed  bool // in loop.timed
+	timed  bool // on the agenda, for when its window ends
 	limit  int  // rows lane: most rows of a statement now; falls when statements fail
 	used   time.Duration
 	taken  []*unit
@@ -205,8 +205,23 @@ func (ln *lane) push(u *unit) {
 func (ln *lane) touch() {
 	if !ln.hot {
 		ln.hot = true
-		ln.p.l.hot = append(ln.p.l.hot, ln)
+		ln.p.l.agenda.Lane(ln)
 	}
+}
+
+// Look sends what may be sent.
+func (ln *lane) Look() {
+	ln.hot = false
+	ln.pump()
+}
+
+// Deadline is when the lane's window ends.
+func (ln *lane) Deadline() (time.Duration, bool) { return ln.q.Deadline() }
+
+// Due has the lane looked at: its window has ended.
+func (ln *lane) Due() {
+	ln.timed = false
+	ln.touch()
 }
 
 // due tells whether a group may go now, and otherwise has the loop wake up
@@ -221,7 +236,7 @@ func (ln *lane) due() bool {
 	}
 	if !ln.timed {
 		ln.timed = true
-		ln.p.l.timed = append(ln.p.l.timed, ln)
+		ln.p.l.agenda.At(ln)
 	}
 	return false
 }

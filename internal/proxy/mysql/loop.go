@@ -18,10 +18,7 @@ type loop struct {
 	pools    map[poolKey]*pool
 	poolList []*pool
 	clients  map[uint32]*client // by connection id
-	resume   []*client          // whose held bytes are to be looked at again
-	hotPools []*pool            // whose queues are to be looked at
-	hot      []*lane            // to be pumped at the end of this turn
-	timed    []*lane            // waiting for a window to end
+	agenda   netloop.Agenda
 
 	settings *session.Table
 	shapes   *sight.Shapes
@@ -42,58 +39,11 @@ func newLoop(srv *Server) (*loop, error) {
 	return l, l.Start(l, srv.monotonic, srv.cfg.DrainTimeout)
 }
 
-// Settle lets clients, pools and lanes act on what the turn brought, until none
-// makes work for another.
-func (l *loop) Settle() {
-	l.checkWindows()
-	for len(l.resume) > 0 || len(l.hotPools) > 0 || len(l.hot) > 0 {
-		for i := 0; i < len(l.resume); i++ {
-			c := l.resume[i]
-			l.resume[i] = nil
-			c.resuming = false
-			c.s.Consume()
-		}
-		l.resume = l.resume[:0]
-		for i := 0; i < len(l.hotPools); i++ {
-			p := l.hotPools[i]
-			p.hot = false
-			p.dispatch()
-		}
-		l.hotPools = l.hotPools[:0]
-		for i := 0; i < len(l.hot); i++ {
-			ln := l.hot[i]
-			l.hot[i] = nil
-			ln.hot = false
-			ln.pump()
-		}
-		l.hot = l.hot[:0]
-	}
-}
-
-// checkWindows wakes the lanes whose window has ended.
-func (l *loop) checkWindows() {
-	keep := l.timed[:0]
-	for _, ln := range l.timed {
-		if at, ok := ln.q.Deadline(); ok && at > l.Now {
-			keep = append(keep, ln)
-			continue
-		}
-		ln.timed = false
-		ln.touch()
-	}
-	clear(l.timed[len(keep):])
-	l.timed = keep
-}
+// Settle lets clients, pools and lanes act on what the turn brought.
+func (l *loop) Settle() { l.agenda.Settle(l.Now) }
 
 // Alarm is the nearest window's end.
-func (l *loop) Alarm() (next time.Duration, ok bool) {
-	for _, ln := range l.timed {
-		if at, open := ln.q.Deadline(); open && (!ok || at < next) {
-			next, ok = at, true
-		}
-	}
-	return next, ok
-}
+func (l *loop) Alarm() (time.Duration, bool) { return l.agenda.Alarm() }
 
 // Tick does the housekeeping.
 func (l *loop) Tick() {

@@ -47,7 +47,7 @@ type pool struct {
 
 	excl  []waiter  // clients, lanes and single units, in order of arrival
 	reads []*unit   // shared reads for which no pipeline has room
-	hot   bool      // in loop.hotPools
+	hot   bool      // on the agenda
 	soft  []*client // keep a backend for their diagnostics alone, perhaps
 
 	settings *session.Table
@@ -119,8 +119,14 @@ func (p *pool) shape(sql string, mode myscan.Mode, verb myscan.Verb) *sight.Shap
 func (p *pool) wake() {
 	if !p.hot {
 		p.hot = true
-		p.l.hotPools = append(p.l.hotPools, p)
+		p.l.agenda.Pool(p)
 	}
+}
+
+// Look looks at the queues.
+func (p *pool) Look() {
+	p.hot = false
+	p.dispatch()
 }
 
 // take removes a free backend and returns nil if there is none. The best one is

@@ -46,7 +46,7 @@ type client struct {
 	wantOwn  bool // for the backend where it wrote last, if that is free
 	skipping bool // until Sync: the client was told of an error that the server does not know of
 	drop     int  // bytes of the present message that go nowhere
-	resuming bool // in loop.resume
+	resuming bool // on the agenda
 
 	link    *backend
 	linkSeq uint64
@@ -400,8 +400,14 @@ func (c *client) rename(u *unit, n parsedName) {
 func (c *client) resume() {
 	if len(c.s.In) > 0 && !c.resuming && !c.s.Closed {
 		c.resuming = true
-		c.l.resume = append(c.l.resume, c)
+		c.l.agenda.Session(c)
 	}
+}
+
+// Look looks at the held bytes again.
+func (c *client) Look() {
+	c.resuming = false
+	c.s.Consume()
 }
 
 // reply sends weir's own answer.

@@ -42,9 +42,9 @@ type lane struct {
 	async bool
 
 	q      *batch.Queue[*unit]
-	hot    bool // in loop.hot
+	hot    bool // on the agenda
 	queued bool // in the pool's queue
-	timed  bool // in loop.timed
+	timed  bool // on the agenda, for when its window ends
 	limit  int  // rows lane: most members of a group now; falls when groups fail
 	used   time.Duration
 	taken  []*unit
@@ -226,8 +226,23 @@ func (ln *lane) push(u *unit) {
 func (ln *lane) touch() {
 	if !ln.hot {
 		ln.hot = true
-		ln.p.l.hot = append(ln.p.l.hot, ln)
+		ln.p.l.agenda.Lane(ln)
 	}
+}
+
+// Look sends what may be sent.
+func (ln *lane) Look() {
+	ln.hot = false
+	ln.pump()
+}
+
+// Deadline is when the lane's window ends.
+func (ln *lane) Deadline() (time.Duration, bool) { return ln.q.Deadline() }
+
+// Due has the lane looked at: its window has ended.
+func (ln *lane) Due() {
+	ln.timed = false
+	ln.touch()
 }
 
 // due tells whether a group may go now, and otherwise has the loop wake up
@@ -242,7 +257,7 @@ func (ln *lane) due() bool {
 	}
 	if !ln.timed {
 		ln.timed = true
-		ln.p.l.timed = append(ln.p.l.timed, ln)
+		ln.p.l.agenda.At(ln)
 	}
 	return false
 }

@@ -34,7 +34,7 @@ type pool struct {
 
 	excl  []waiter // clients, lanes and single units, in order of arrival
 	reads []*unit  // shared reads for which no pipeline has room
-	hot   bool     // in loop.hotPools
+	hot   bool     // on the agenda
 
 	settings *session.Table
 	shapes   *sight.Shapes
@@ -123,8 +123,14 @@ func (p *pool) internFor(c *client, tail []byte) *stmt {
 func (p *pool) wake() {
 	if !p.hot {
 		p.hot = true
-		p.l.hotPools = append(p.l.hotPools, p)
+		p.l.agenda.Pool(p)
 	}
+}
+
+// Look looks at the queues.
+func (p *pool) Look() {
+	p.hot = false
+	p.dispatch()
 }
 
 // take removes a free backend, best one in the same settings, and returns nil

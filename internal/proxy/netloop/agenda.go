@@ -1,0 +1,82 @@
+package netloop
+
+import "time"
+
+// An Agenda is what a loop's owner has to look at before the turn ends: sessions
+// whose held bytes can be read on, pools with something to give or to be given,
+// lanes with a group to send. Whoever enters itself does so once, and sees to
+// that with a flag that its Look takes back.
+type Agenda struct {
+	sessions, pools, lanes []Task
+	timed                  []Timed
+}
+
+// A Task is on an agenda.
+type Task interface {
+	// Look does what the task has asked to be looked at for. It may enter this
+	// task, and others, anew.
+	Look()
+}
+
+// A Timed has a moment from which on it is to be looked at.
+type Timed interface {
+	// Deadline is that moment; ok is false when there is none any more.
+	Deadline() (at time.Duration, ok bool)
+	// Due is called once, when the moment has come or there is none.
+	Due()
+}
+
+// Session, Pool and Lane enter a task; sessions are looked at first, lanes last.
+func (a *Agenda) Session(t Task) { a.sessions = append(a.sessions, t) }
+
+// Pool enters a task.
+func (a *Agenda) Pool(t Task) { a.pools = append(a.pools, t) }
+
+// Lane enters a task.
+func (a *Agenda) Lane(t Task) { a.lanes = append(a.lanes, t) }
+
+// At enters what waits for a moment.
+func (a *Agenda) At(t Timed) { a.timed = append(a.timed, t) }
+
+// Settle looks at everything that is due, until none makes work for another.
+func (a *Agenda) Settle(now time.Duration) {
+	a.due(now)
+	for len(a.sessions) > 0 || len(a.pools) > 0 || len(a.lanes) > 0 {
+		lookAt(&a.sessions)
+		lookAt(&a.pools)
+		lookAt(&a.lanes)
+	}
+}
+
+func lookAt(list *[]Task) {
+	for i := 0; i < len(*list); i++ { // it may grow meanwhile
+		t := (*list)[i]
+		(*list)[i] = nil
+		t.Look()
+	}
+	*list = (*list)[:0]
+}
+
+// due calls those whose moment has come.
+func (a *Agenda) due(now time.Duration) {
+	keep := a.timed[:0]
+	for _, t := range a.timed {
+		if at, ok := t.Deadline(); ok && at > now {
+			keep = append(keep, t)
+			continue
+		}
+		t.Due()
+	}
+	clear(a.timed[len(keep):])
+	a.timed = keep
+}
+
+// Alarm is the next moment that somebody waits for.
+func (a *Agenda) Alarm() (next time.Duration, ok bool) {
+	for _, t := range a.timed {
+		if at, open := t.Deadline(); open && (!ok || at < next) {
+			next, ok = at, true
+		}
+	}
+	return next, ok
+}
