@@ -162,14 +162,18 @@ func coldPool(r *Result) []Finding {
 		}
 		share := b.Share(SegmentConnect)
 		if b.Cold {
-			share += b.Share(SegmentQueue) // workers queue for connections that are being opened
+			share += coldQueue(r, c, b)
 		}
 		if share < coldShare || !b.Cold && b.Share(SegmentConnect) < coldShare {
 			continue
 		}
 		worst = max(worst, share)
-		evidence = append(evidence, fmt.Sprintf("%s: %d connections opened within the window, connect %.0f %% and queue %.0f %% of the time",
-			c.Name, b.Connects, 100*b.Share(SegmentConnect), 100*b.Share(SegmentQueue)))
+		text := fmt.Sprintf("%s: %d connections opened within the window, connect %.0f %% and queue %.0f %% of the time",
+			c.Name, b.Connects, 100*b.Share(SegmentConnect), 100*b.Share(SegmentQueue))
+		if b.Cold && b.Share(SegmentConnect, SegmentQueue)-share >= 0.005 {
+			text += fmt.Sprintf(" (%.0f %% beyond what the warm pool queues for)", 100*share)
+		}
+		evidence = append(evidence, text)
 	}
 	if len(evidence) == 0 {
 		return nil
@@ -181,12 +185,33 @@ func coldPool(r *Result) []Finding {
 	}}
 }
 
+// coldQueue returns the part of a cold case's time that workers queued for
+// connections which were being opened: all of the queue, less what operations
+// queue for when the same case is warm.
+func coldQueue(r *Result, c *Case, b *Boundary) float64 {
+	queue, whole := b.Share(SegmentQueue), 0.0
+	for _, s := range b.Segments {
+		whole += s.Hist.Mean()
+	}
+	for _, o := range likeBut(r, c, "start") {
+		w := boundaryOf(o)
+		if w == nil || w.Cold || w.Segment(SegmentQueue) == nil || whole == 0 {
+			continue
+		}
+		return max(0, queue-w.Segment(SegmentQueue).Mean()/whole)
+	}
+	return queue
+}
+
 // otherPools returns the cases that differ from c in the size of the pool alone,
 // which all of their factors but "pool" tell.
-func otherPools(r *Result, c *Case) []*Case {
+func otherPools(r *Result, c *Case) []*Case { return likeBut(r, c, "pool") }
+
+// likeBut returns the other cases whose factors are those of c, but for one.
+func likeBut(r *Result, c *Case, factor string) []*Case {
 	without := func(f map[string]string) map[string]string {
 		f = maps.Clone(f)
-		delete(f, "pool")
+		delete(f, factor)
 		return f
 	}
 	var out []*Case

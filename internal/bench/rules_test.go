@@ -66,6 +66,10 @@ func TestRulesOfBoundariesForAndAgainst(t *testing.T) {
 	connects := func(n int64, cold bool) func(*Boundary) {
 		return func(b *Boundary) { b.Connects, b.Cold = n, cold }
 	}
+	withStart := func(start string, c Case) Case {
+		c.Factors["start"] = start
+		return c
+	}
 	rtt := func(c Case, text string) Case {
 		c.Factors["transport"] = text
 		return c
@@ -81,6 +85,18 @@ func TestRulesOfBoundariesForAndAgainst(t *testing.T) {
 		{"dominant-segment", "nothing known", result(testCase("a", "0", 1000, 8)), ""},
 
 		{"cold-pool", "opened while measured", result(withPool("p100", 100, 1000, split(100, map[string]float64{SegmentConnect: 40, SegmentQueue: 30, SegmentServer: 30}, connects(99, true)))), "up to 70 % of the time is the price of a cold pool"},
+		{
+			"cold-pool", "the warm one queues too", result(
+				withStart("warm", withPool("p5", 5, 1000, split(5, map[string]float64{SegmentQueue: 50, SegmentServer: 50}))),
+				withStart("cold", withPool("p5, cold", 5, 1000, split(5, map[string]float64{SegmentConnect: 20, SegmentQueue: 70, SegmentServer: 10}, connects(5, true)))),
+			), "queue 70 % of the time (40 % beyond what the warm pool queues for)",
+		},
+		{
+			"cold-pool", "the queue is that of the warm one", result(
+				withStart("warm", withPool("p5", 5, 1000, split(5, waits))),
+				withStart("cold", withPool("p5, cold", 5, 1000, split(5, map[string]float64{SegmentConnect: 1, SegmentQueue: 95, SegmentServer: 4}, connects(5, true)))),
+			), "",
+		},
 		{"cold-pool", "warm, a few reopened", result(withPool("p100", 100, 1000, split(100, map[string]float64{SegmentConnect: 1, SegmentQueue: 90, SegmentServer: 9}, connects(2, false)))), ""},
 		{"cold-pool", "warm", result(withPool("p5", 5, 1000, split(5, waits))), ""},
 
