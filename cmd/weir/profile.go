@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -247,6 +248,9 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		b, err := os.ReadFile(f.sql)
 		if err != nil {
 			return fmt.Errorf("--sql: %w", err)
+		}
+		if len(bytes.TrimSpace(b)) == 0 {
+			return fmt.Errorf("--sql: %s is empty", f.sql)
 		}
 		script, f.workload = string(b), filepath.Base(f.sql)
 	}

@@ -67,8 +67,23 @@ func ParseTarget(dsn string) (*Target, error) {
 	return t, nil
 }
 
-// redact takes passwords out of a DSN.
-func redact(dsn string) string { return measure.RedactCommand([]string{dsn})[0] }
+// redact takes passwords out of a DSN, also out of one that is written in another
+// way than those that weir reads: there, all before the host is left out.
+func redact(dsn string) string {
+	out := measure.RedactCommand([]string{dsn})[0]
+	at := strings.LastIndexByte(dsn, '@')
+	if at < 0 || out != dsn {
+		return out
+	}
+	user := dsn[:at]
+	if _, rest, ok := strings.Cut(user, "://"); ok {
+		user = rest
+	}
+	if strings.Contains(user, ":") {
+		return "***" + dsn[at:]
+	}
+	return out
+}
 
 // Connect reaches the server and finds out what it is.
 func (t *Target) Connect(ctx context.Context) error {
