@@ -63,11 +63,14 @@ func (c *benchGate) run(cmd *cobra.Command, base, changed string) ([]*bench.Gate
 	}
 	var floors map[string]bench.Floor
 	if c.noise != "" {
-		r, err := bench.ReadFile(c.noise)
+		found, err := bench.ReadPath(c.noise)
 		if err != nil {
 			return nil, fmt.Errorf("--noise: %w", err)
 		}
-		if floors, err = bench.NoiseFloor(r); err != nil {
+		if len(found) != 1 {
+			return nil, fmt.Errorf("--noise: %s: want one result, not %d", c.noise, len(found))
+		}
+		if floors, err = bench.NoiseFloor(found[0]); err != nil {
 			return nil, fmt.Errorf("--noise: %w", err)
 		}
 	}
