@@ -135,5 +135,11 @@ func permitted(err error) string {
 	}
 }
 
-// micros writes nanoseconds as microseconds.
-func micros(ns int64) string { return fmt.Sprintf("%.3g us", float64(ns)/1e3) }
+// micros writes nanoseconds as microseconds, and from a thousand of those on as
+// milliseconds.
+func micros(ns int64) string {
+	if ns >= 999_500 {
+		return fmt.Sprintf("%.3g ms", float64(ns)/1e6)
+	}
+	return fmt.Sprintf("%.3g us", float64(ns)/1e3)
+}
