@@ -17,6 +17,11 @@ type Metric struct {
 	of     func(*Sample) (float64, bool)
 }
 
+// leastCPUSeconds is the CPU time of a round below which it counts as not
+// measured: the kernel counts that of a process with several threads in ticks of
+// 10 ms, of which less than five tell little.
+const leastCPUSeconds = 0.05
+
 // Of returns the metric of a sample, and false when the sample does not have it.
 func (m Metric) Of(s *Sample) (float64, bool) {
 	v, ok := m.of(s)
@@ -48,7 +53,7 @@ func Metrics() []Metric {
 					sum, found = sum+u.CPUSeconds(), true
 				}
 			}
-			return sum / float64(s.Ops) * 1e6, found && s.Ops > 0
+			return sum / float64(s.Ops) * 1e6, found && s.Ops > 0 && sum >= leastCPUSeconds
 		}
 	}
 	perOp := func(f func(*ServerCounters) int64, scale float64) func(*Sample) (float64, bool) {
