@@ -286,7 +286,7 @@ func (c *client) refuseHere(e *mywire.Error) {
 		c.link.lastUser = nil // what is there is not this error
 	}
 	c.reply(mywire.AppendError(nil, 1, e))
-	c.forgetDiagnostics(e)
+	c.forgetDiagnostics()
 }
 
 // refuse answers the command whose bytes the socket holds, and drops them.

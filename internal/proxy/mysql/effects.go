@@ -153,7 +153,7 @@ func (c *client) settled(b *backend, u *unit) {
 		c.succeeded(u)
 	}
 	if u.effects.Has(myscan.EffDDL) {
-		c.p.schemaChanged(u)
+		c.l.srv.eachPool(c.l, (*pool).forgetSchema)
 	}
 	if u.change&changeSessions != 0 {
 		c.l.srv.renew(c.l)
@@ -262,12 +262,10 @@ func (c *client) probe(b *backend) {
 	b.s.Out = mywire.AppendPing(b.s.OutBuf())
 }
 
-// schemaChanged forgets what was known of tables.
-func (p *pool) schemaChanged(*unit) {
-	for _, q := range p.l.poolList {
-		q.tables.forget()
-		q.forgetAnswers()
-	}
+// forgetSchema forgets what was known of tables and statements.
+func (p *pool) forgetSchema() {
+	p.tables.forget()
+	p.forgetAnswers()
 }
 
 // complain warns once per session about a hint that cannot be used. MySQL has no

@@ -201,7 +201,7 @@ func (c *client) generatedIn(u *unit) bool {
 }
 
 // forgetDiagnostics is for an error of weir's own.
-func (c *client) forgetDiagnostics(*mywire.Error) {
+func (c *client) forgetDiagnostics() {
 	c.last.clear()
 	c.last.failed, c.last.spread, c.last.on = true, true, nil
 }

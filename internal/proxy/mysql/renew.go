@@ -33,18 +33,23 @@ func changesSessions(sql string, eff myscan.Effect) bool {
 // the server's sessions learned anew. It is called on a loop.
 func (s *Server) renew(on *loop) {
 	s.known.welcomes.forget()
-	for _, l := range s.loops {
-		if l == on {
-			l.renew()
-		} else {
-			l.Post(l.renew)
-		}
-	}
+	s.eachPool(on, (*pool).renew)
 }
 
-func (l *loop) renew() {
-	for _, p := range l.poolList {
-		p.renew()
+// eachPool calls f for every pool: at once for those of the loop that it is called
+// on, soon for those of others. A loop that has ended has no pools.
+func (s *Server) eachPool(on *loop, f func(p *pool)) {
+	for _, l := range s.loops {
+		visit := func() {
+			for _, p := range l.poolList {
+				f(p)
+			}
+		}
+		if l == on {
+			visit()
+		} else {
+			l.Post(visit)
+		}
 	}
 }
 
