@@ -1,0 +1,35 @@
+// Package outbox is a transactional outbox: an application writes a message in
+// the transaction that writes its business data, and a relay delivers what was
+// committed to a broker.
+//
+// # What is promised
+//
+//   - No loss. Every committed message is delivered at least once, or lies in
+//     the table of dead letters with the reason. No cursor, time window or
+//     clean-up hides one that is pending.
+//   - Order. For two messages of one key: when the transaction of A had
+//     committed before B was inserted, A is delivered first before B is, across
+//     retries, crashes and a change of the relay that leads. [SkipLocked], the
+//     customary design, gives this up and is never the default.
+//   - Bounded duplicates. After a crash at most [Config.MaxInFlight] messages
+//     are sent again, with the same id, in the same order.
+//   - Exactly-once effects at a consumer by package outbox/inbox.
+//
+// # Producing
+//
+// [Enqueue] needs no more than the transaction and its kind of SQL; it imports
+// no driver and no broker:
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	// ... INSERT INTO orders ...
+//	err = outbox.Enqueue(ctx, outbox.Postgres(tx), outbox.Message{
+//		Topic: "orders", Key: "order-42", Payload: body,
+//	})
+//	err = tx.Commit()
+//
+// # Relaying
+//
+// A [Relay] moves messages from a [Store] (packages outbox/postgres,
+// outbox/mysql, outbox/sqlite) to a [Sink] (packages below outbox/sink). Any
+// number of relays may run; one leads each shard, the others stand by.
+package outbox

@@ -1,0 +1,144 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Limits of a message. What is over them is refused by Enqueue, before
+// anything was written.
+const (
+	MaxTopic   = 255      // bytes
+	MaxKey     = 255      // bytes
+	MaxHeaders = 64 << 10 // bytes of the headers as JSON
+	MaxPayload = 64 << 20 // bytes; brokers allow far less, see the sinks
+)
+
+// Message is what is delivered.
+type Message struct {
+	// ID names the message for ever. Zero: Enqueue makes one.
+	ID ID
+
+	// Topic is where it goes: the topic, subject, exchange or stream of the
+	// broker. Required, UTF-8, at most MaxTopic bytes.
+	Topic string
+
+	// Key orders: messages of one key are delivered in the order of their
+	// commits. Empty: the message has no order. UTF-8, at most MaxKey bytes.
+	Key string
+
+	// Payload is carried as it is.
+	Payload []byte
+
+	// Headers are carried beside the payload, by each sink in its broker's
+	// way. Some names mean something to all sinks: "content-type", "type" (the
+	// CloudEvents type), "traceparent" and "tracestate" (W3C Trace Context).
+	Headers map[string]string
+
+	// AvailableAt is the moment before which it is not delivered, by the
+	// database's clock. Zero: at once. A scheduled message takes its place in
+	// the order of its key when its moment comes.
+	AvailableAt time.Time
+
+	// DedupKey stands for ID where a broker or an inbox recognises what it has
+	// had before. Empty: the id. At most MaxKey bytes.
+	DedupKey string
+}
+
+// Identity is what brokers and inboxes know the message by: DedupKey if it is
+// set, otherwise the id.
+func (m *Message) Identity() string {
+	if m.DedupKey != "" {
+		return m.DedupKey
+	}
+	return m.ID.String()
+}
+
+// ErrInvalid is wrapped by what Enqueue says of a message that it refuses.
+var ErrInvalid = errors.New("outbox: invalid message")
+
+func (m *Message) validate() error {
+	if m.Topic == "" {
+		return fmt.Errorf("%w: it has no topic", ErrInvalid)
+	}
+	for _, f := range []struct {
+		name, value string
+		most        int
+	}{{"topic", m.Topic, MaxTopic}, {"key", m.Key, MaxKey}, {"dedup key", m.DedupKey, MaxKey}} {
+		if len(f.value) > f.most {
+			return fmt.Errorf("%w: its %s has %d bytes, at most %d are allowed", ErrInvalid, f.name, len(f.value), f.most)
+		}
+		if !utf8.ValidString(f.value) || strings.ContainsRune(f.value, 0) {
+			return fmt.Errorf("%w: its %s %q is not UTF-8 without NUL", ErrInvalid, f.name, f.value)
+		}
+	}
+	if len(m.Payload) > MaxPayload {
+		return fmt.Errorf("%w: its payload has %d bytes, at most %d are allowed", ErrInvalid, len(m.Payload), MaxPayload)
+	}
+	for name, value := range m.Headers {
+		if name == "" || !utf8.ValidString(name) || !utf8.ValidString(value) || strings.ContainsRune(name+value, 0) {
+			return fmt.Errorf("%w: its header %q is empty or not UTF-8 without NUL", ErrInvalid, name)
+		}
+	}
+	return nil
+}
+
+// EncodeHeaders writes headers as they lie in the table: a JSON object of
+// strings, empty for none.
+func EncodeHeaders(h map[string]string) (string, error) {
+	if len(h) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return "", fmt.Errorf("%w: encode headers: %w", ErrInvalid, err)
+	}
+	if len(text) > MaxHeaders {
+		return "", fmt.Errorf("%w: its headers have %d bytes, at most %d are allowed", ErrInvalid, len(text), MaxHeaders)
+	}
+	return string(text), nil
+}
+
+// DecodeHeaders reads what EncodeHeaders wrote, or what a producer in plain
+// SQL wrote: a JSON object; values that are no strings are kept as their JSON.
+func DecodeHeaders(text []byte) (map[string]string, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, fmt.Errorf("outbox: decode headers: %w", err)
+	}
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	h := make(map[string]string, len(raw))
+	for name, value := range raw {
+		var s string
+		if err := json.Unmarshal(value, &s); err != nil {
+			s = string(value)
+		}
+		h[name] = s
+	}
+	return h, nil
+}
+
+// Buckets is the number of buckets that keys fall into; each shard leads a
+// range of them.
+const Buckets = 1 << 15
+
+// bucket is FNV-1a of the key, or of the id of a message without a key.
+func (m *Message) bucket() int16 {
+	h := fnv.New32a()
+	if m.Key != "" {
+		_, _ = h.Write([]byte(m.Key))
+	} else {
+		_, _ = h.Write(m.ID[:])
+	}
+	return int16(h.Sum32() % Buckets)
+}
