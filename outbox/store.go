@@ -245,7 +245,9 @@ type ReadRequest struct {
 }
 
 // Page is what one snapshot of the table holds of a request, by ascending
-// number. It is valid until the next Read.
+// number. The slice is the store's and valid until the next Read; what the
+// rows refer to (payloads, keys, headers) is the caller's for good, so a store
+// carves them out of memory that it makes anew for every page.
 type Page struct {
 	Rows []Row
 	More bool // it was cut short
@@ -299,7 +301,7 @@ type Lease interface {
 
 // Tail yields inserted rows of the shard in the order of their commits.
 type Tail interface {
-	// Next waits for rows and returns those at hand; valid until the next call.
+	// Next waits for rows and returns those at hand, owned as those of a Page.
 	// After an error the tail is over.
 	Next(ctx context.Context) ([]Row, error)
 	Close() error
