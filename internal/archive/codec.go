@@ -1,0 +1,85 @@
+package archive
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// A Codec is a way to compress. Each makes standard files that the tool of its
+// name reads.
+type Codec string
+
+// The codecs.
+const (
+	None Codec = "none"
+	Gzip Codec = "gzip"
+	Zstd Codec = "zstd"
+	LZ4  Codec = "lz4"
+)
+
+// Codecs returns all codecs.
+func Codecs() []Codec { return []Codec{None, Gzip, Zstd, LZ4} }
+
+// Suffix returns what the codec adds to a file's name: "", ".gz", ".zst", ".lz4".
+func (c Codec) Suffix() string {
+	switch c {
+	case Gzip:
+		return ".gz"
+	case Zstd:
+		return ".zst"
+	case LZ4:
+		return ".lz4"
+	}
+	return ""
+}
+
+// Compression is a codec and how hard it works.
+type Compression struct {
+	Codec Codec `json:"codec"`
+
+	// Level is on the scale of the codec's own tool: gzip 1-9, zstd 1-22, lz4
+	// 1-12. The Go implementations have fewer steps than the tools; a level
+	// means the step that is nearest to it. 0 is the default of this package.
+	Level int `json:"level,omitempty"`
+}
+
+// ParseCompression reads "zstd", "zstd:3", "gzip:9", "lz4" or "none".
+func ParseCompression(s string) (Compression, error) {
+	name, level, has := strings.Cut(s, ":")
+	c := Compression{Codec: Codec(name)}
+	if has {
+		n, err := strconv.Atoi(level)
+		if err != nil || n < 1 {
+			return c, fmt.Errorf("compression %q: the level is no number above 0", s)
+		}
+		c.Level = n
+	}
+	return c, c.validate()
+}
+
+// String is the inverse of ParseCompression.
+func (c Compression) String() string {
+	if c.Level == 0 {
+		return string(c.Codec)
+	}
+	return fmt.Sprintf("%s:%d", c.Codec, c.Level)
+}
+
+func (c Compression) validate() error {
+	highest, known := map[Codec]int{None: 0, Gzip: 9, Zstd: 22, LZ4: 12}[c.Codec]
+	if !known {
+		return fmt.Errorf("compression %q: none, gzip, zstd and lz4 are known", c.Codec)
+	}
+	if c.Level < 0 || c.Level > highest {
+		return fmt.Errorf("compression %s: level %d is not between 1 and %d", c.Codec, c.Level, highest)
+	}
+	return nil
+}
+
+// NewDecoder returns a reader of what the codec's tool, or this package, wrote
+// to r. Close releases its memory and does not close r.
+func NewDecoder(r io.Reader, c Codec) (io.ReadCloser, error) {
+	return newDecoder(r, c)
+}

@@ -1,0 +1,234 @@
+package archive
+
+import "time"
+
+// Format and FormatVersion identify manifests of this package. A reader refuses
+// a version above its own, for it cannot know what that version means; it reads
+// all versions below.
+const (
+	Format        = "weir-archive"
+	FormatVersion = 1
+)
+
+// A Manifest says what a backup holds and proves that it is whole. It names no
+// host, user or password: what it keeps of the source are versions and
+// positions. The order of its fields is the order in the file: the summary,
+// which a catalogue reads, comes first and the long lists come last.
+type Manifest struct {
+	Summary
+
+	// Options is what the backup was asked for, as the caller sees fit: flags
+	// and their values, without secrets.
+	Options map[string]string `json:"options,omitempty"`
+
+	// Warnings are things that went otherwise than asked for and did not make
+	// the backup incomplete.
+	Warnings []string `json:"warnings,omitempty"`
+
+	// Attributes are further facts that the engine's own code needs for a restore.
+	Attributes map[string]string `json:"attributes,omitempty"`
+
+	Databases []Database `json:"databases,omitempty"`
+
+	// Chunks lists every chunk, ordered by path. The path is part of what the
+	// manifest's digest covers, which binds the bytes to their place: two
+	// chunks that were swapped are found.
+	Chunks []Chunk `json:"chunks"`
+
+	// Digest is the SHA-256, in hexadecimal, of the manifest's bytes with
+	// sixty-four zeros in this place. It finds accidents and careless edits;
+	// whoever edits on purpose can compute it anew.
+	Digest string `json:"digest"`
+}
+
+// A Summary is the head of a manifest: what a list shows and retention needs.
+type Summary struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	ID      string `json:"id"`
+
+	// Label groups backups of the same source: retention counts within one.
+	Label string `json:"label,omitempty"`
+
+	// Weir is the version of weir that wrote it.
+	Weir string `json:"weir"`
+
+	Engine Engine `json:"engine"`
+	Server Server `json:"server"`
+
+	// Scope says what the backup covers, such as "database", "cluster" or "base".
+	Scope string `json:"scope,omitempty"`
+
+	Started  time.Time `json:"started"`
+	Finished time.Time `json:"finished"`
+
+	// Position is the state of the source that the backup shows.
+	Position Position `json:"position"`
+
+	// Parents are the ids of backups without which this one is of no use. Prune
+	// never deletes a parent of a backup that it keeps.
+	Parents []string `json:"parents,omitempty"`
+
+	// Encryption is nil for a backup that anybody can read.
+	Encryption *Encryption `json:"encryption,omitempty"`
+
+	// Sealed is set when the backup hides names: this manifest lists files by
+	// opaque names only, and the chunk named here holds the full one.
+	Sealed string `json:"sealed,omitempty"`
+
+	Totals Totals `json:"totals"`
+}
+
+// An Engine is a kind of database server.
+type Engine string
+
+// The engines that weir backs up.
+const (
+	PostgreSQL Engine = "postgresql"
+	MariaDB    Engine = "mariadb"
+	MySQL      Engine = "mysql"
+)
+
+// Server describes the server that was backed up.
+type Server struct {
+	// Version is what the server calls itself, such as "15.20 (Debian 15.20-0+deb12u1)".
+	Version string `json:"version"`
+
+	// Number is its comparable form: PostgreSQL's server_version_num (150020),
+	// MySQL's version id (101119).
+	Number int `json:"number,omitempty"`
+
+	// SystemID tells one PostgreSQL cluster from its namesakes, or is MySQL's
+	// server_uuid. Empty where there is none.
+	SystemID string `json:"system_id,omitempty"`
+}
+
+// A Position is a moment in the source's history, in that source's own words.
+// What the engine does not have is empty.
+type Position struct {
+	Time     time.Time `json:"time,omitzero"`      // by the server's clock
+	Snapshot string    `json:"snapshot,omitempty"` // pg_current_snapshot() or the like
+	LSN      string    `json:"lsn,omitempty"`
+	Timeline int       `json:"timeline,omitempty"`
+	Binlog   string    `json:"binlog,omitempty"` // file name
+	Offset   int64     `json:"offset,omitempty"` // bytes into Binlog
+	GTID     string    `json:"gtid,omitempty"`
+}
+
+// Encryption says to whom a backup is encrypted.
+type Encryption struct {
+	// Scheme is "age" (https://age-encryption.org/v1).
+	Scheme string `json:"scheme"`
+
+	// Recipients are public keys: age1... or ssh-... without its comment.
+	Recipients []string `json:"recipients,omitempty"`
+
+	// KeyFile is set when a passphrase opens the backup: this file holds an age
+	// identity, encrypted with the passphrase, to which all chunks are
+	// encrypted. A passphrase is slow on purpose (about a second); this way it is
+	// spent once and not per chunk.
+	KeyFile string `json:"key_file,omitempty"`
+}
+
+// Totals are sums over all chunks.
+type Totals struct {
+	Chunks      int   `json:"chunks"`
+	Tables      int   `json:"tables"`
+	Rows        int64 `json:"rows"`
+	PlainBytes  int64 `json:"plain_bytes"`
+	StoredBytes int64 `json:"stored_bytes"`
+}
+
+// A Database is one database of the source.
+type Database struct {
+	Name string `json:"name"`
+
+	// Attributes are what its re-creation needs: owner, encoding, collation, ...
+	Attributes map[string]string `json:"attributes,omitempty"`
+
+	Tables []Table `json:"tables,omitempty"`
+}
+
+// A Table is a table with its data.
+type Table struct {
+	Schema string `json:"schema,omitempty"` // empty where the engine has none
+	Name   string `json:"name"`
+
+	// Columns are the columns that its data chunks hold, in their order.
+	Columns []string `json:"columns,omitempty"`
+
+	// Rows, PlainBytes and Parts are the sums of its data chunks. Finish fills
+	// them in.
+	Rows       int64 `json:"rows"`
+	PlainBytes int64 `json:"plain_bytes"`
+	Parts      int   `json:"parts"`
+
+	// Checksum is the engine's own checksum over the rows, in the words of
+	// whoever computed it ("md5:..."). Empty when none was asked for.
+	Checksum string `json:"checksum,omitempty"`
+
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
+// A Kind is what a chunk is for. An engine may add kinds of its own.
+type Kind string
+
+// The kinds that all engines share.
+const (
+	KindGlobals Kind = "globals" // roles, tablespaces, accounts
+	KindSchema  Kind = "schema"  // definitions
+	KindData    Kind = "data"    // rows of one table
+	KindBlobs   Kind = "blobs"   // large objects
+	KindState   Kind = "state"   // sequences and other state beside rows
+	KindLog     Kind = "log"     // WAL, binlog
+	KindOther   Kind = "other"
+)
+
+// ChunkInfo is what a caller says of a chunk before writing it.
+type ChunkInfo struct {
+	// Path is the chunk's name and identity, without the suffixes of compression
+	// and encryption: "db/shop/data/public.orders/0001.copy". Slashes divide
+	// it; no part is empty, "." or "..". See [DataPath] and [SchemaPath].
+	Path string `json:"path"`
+
+	Kind     Kind   `json:"kind"`
+	Database string `json:"database,omitempty"`
+	Schema   string `json:"schema,omitempty"`
+	Table    string `json:"table,omitempty"`
+
+	// Part numbers the chunks of one table from 1.
+	Part int `json:"part,omitempty"`
+
+	// Order is the place in which a restore runs it among those of its kind.
+	Order int `json:"order,omitempty"`
+
+	// Content is the language of the plain bytes: "copy-text", "copy-binary",
+	// "sql", "tsv".
+	Content string `json:"content,omitempty"`
+
+	// Attributes are further facts, such as the range of keys or the snapshot
+	// that the chunk shows. The journal keeps them, too, for a resumed backup
+	// to judge.
+	Attributes map[string]string `json:"attributes,omitempty"`
+}
+
+// A Chunk is a chunk that is complete.
+type Chunk struct {
+	ChunkInfo
+
+	// File is the name of the object, below the backup: the path with the
+	// suffixes of compression and encryption.
+	File string `json:"file"`
+
+	Codec Codec `json:"codec"`
+
+	// Segments is above 1 only in a tar stream, where a long chunk is cut into
+	// files with the suffixes .part-000001, .part-000002, ...
+	Segments int `json:"segments,omitempty"`
+
+	Rows         int64  `json:"rows,omitempty"`
+	PlainBytes   int64  `json:"plain_bytes"`
+	PlainSHA256  string `json:"plain_sha256,omitempty"`
+	StoredBytes  int64  `json:"stored_bytes"`
+	StoredSHA256 string `json:"stored_sha256"`
+}

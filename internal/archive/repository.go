@@ -1,0 +1,55 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"strings"
+)
+
+// A Repository is a place that holds backups, each in a directory named by its id.
+type Repository struct {
+	storage Storage
+}
+
+// OpenRepository opens the repository at location: a directory, which need not
+// exist yet, or s3://bucket/prefix?endpoint=URL&region=NAME. Credentials for S3
+// come from the environment or the files that AWS's own tools read.
+func OpenRepository(ctx context.Context, location string) (*Repository, error) {
+	s, err := OpenStorage(ctx, location)
+	if err != nil {
+		return nil, err
+	}
+	return &Repository{storage: s}, nil
+}
+
+// NewRepository returns a repository in a storage that is open already.
+func NewRepository(s Storage) *Repository { return &Repository{storage: s} }
+
+// Storage returns the repository's storage.
+func (r *Repository) Storage() Storage { return r.storage }
+
+// String is the repository's location, without secrets.
+func (r *Repository) String() string { return r.storage.String() }
+
+// OpenStorage opens a place as [OpenRepository] does.
+func OpenStorage(ctx context.Context, location string) (Storage, error) {
+	if strings.HasPrefix(location, "s3://") {
+		return nil, errors.ErrUnsupported
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// The names that a backup uses beside its chunks.
+const (
+	manifestName = "manifest.json"
+	sumsName     = "SHA256SUMS"
+	keyName      = "key.age"
+	runPrefix    = "run-"
+	logPrefix    = "journal-"
+)
+
+// reserved reports whether a name at the top of a backup is not for chunks.
+func reserved(name string) bool {
+	return name == manifestName || name == sumsName || name == keyName ||
+		strings.HasPrefix(name, runPrefix) || strings.HasPrefix(name, logPrefix)
+}
