@@ -1,0 +1,466 @@
+package pgrepl
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// ErrSilent reports a server from which nothing came for StreamConfig.Timeout,
+// though it was asked.
+var ErrSilent = errors.New("no word from the server")
+
+// ErrShutdown reports that the server has sent everything and shuts down.
+var ErrShutdown = errors.New("the server shuts down")
+
+// StreamConfig says how the two ends keep in touch while they stream.
+type StreamConfig struct {
+	// StatusInterval is how often the position is reported. It must be well
+	// below the server's wal_sender_timeout. Default: 10 s.
+	StatusInterval time.Duration
+	// Timeout is how long a server may be silent while somebody waits for it.
+	// After half of that it is asked for a sign of life. Default: 60 s;
+	// negative: for ever.
+	Timeout time.Duration
+}
+
+func (c StreamConfig) withDefaults() StreamConfig {
+	c.StatusInterval = cmp.Or(c.StatusInterval, 10*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, time.Minute)
+	return c
+}
+
+func (c StreamConfig) validate() error {
+	if c.StatusInterval < 0 {
+		return fmt.Errorf("status interval %v: must not be negative", c.StatusInterval)
+	}
+	return nil
+}
+
+// Position is what a client tells a server of its progress. Each field is the
+// position behind the last byte concerned.
+type Position struct {
+	Written LSN
+	// Flushed is safe: the server may throw away what lies before it.
+	Flushed LSN
+	Applied LSN
+}
+
+// At is the position of a client that has written, flushed and applied alike.
+func At(l LSN) Position { return Position{l, l, l} }
+
+// Frame is one message of a stream: data, or else a keepalive.
+type Frame struct {
+	// Data is what the log holds at Start, or what a plugin made of it. It is
+	// nil in a keepalive.
+	Data  []byte
+	Start LSN
+	// End is how far the server has sent (keepalive) or how far its log reaches
+	// (data). In a logical stream, every transaction that commits before the
+	// End of a keepalive has been sent.
+	End    LSN
+	SentAt time.Time
+	// ReplyRequested asks for a status update. It is sent by the next Receive,
+	// so that the handler of the keepalive may set a new position first.
+	ReplyRequested bool
+}
+
+// Keepalive tells whether the frame carries no data.
+func (f *Frame) Keepalive() bool { return f.Data == nil }
+
+// Stream is what START_REPLICATION begins. Receive, Report and End belong to one
+// goroutine; SetPosition and Position may be called from anywhere. While it
+// runs, a goroutine of its own reports the position at intervals, even if nobody
+// receives: a slow consumer keeps its connection.
+type Stream struct {
+	conn  *Conn
+	cfg   StreamConfig
+	owing bool // a requested reply has not been sent
+	ended bool // the server has sent CopyDone, or never began
+	done  bool // ReadyForQuery has been read
+	next  NextTimeline
+
+	written, flushed, applied atomic.Uint64
+
+	stop  context.CancelFunc
+	pulse chan struct{} // closed when the goroutine has ended
+}
+
+// NextTimeline says where a stream of an old timeline goes on.
+type NextTimeline struct {
+	Timeline uint32
+	Start    LSN // where the old timeline was left
+}
+
+// LogicalConfig says what to decode.
+type LogicalConfig struct {
+	StreamConfig
+	Slot string
+	// Start is where to begin, if that is behind what the slot has confirmed.
+	// Default: 0, where the slot is.
+	Start LSN
+	// Options are the plugin's, as name and value.
+	Options []pgwire.Param
+}
+
+// StartLogical begins to stream what a slot's plugin decodes. The connection is
+// the stream's until it has ended.
+func (c *Conn) StartLogical(ctx context.Context, cfg LogicalConfig) (*Stream, error) {
+	s, err := c.startLogical(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start logical replication from slot %s: %w", cfg.Slot, err)
+	}
+	return s, nil
+}
+
+func (c *Conn) startLogical(ctx context.Context, cfg LogicalConfig) (*Stream, error) {
+	if err := checkSlotName(cfg.Slot); err != nil {
+		return nil, err
+	}
+	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s", ident(cfg.Slot), cfg.Start)
+	for i, o := range cfg.Options {
+		separator := ", "
+		if i == 0 {
+			separator = " ("
+		}
+		command += separator + ident(o.Name) + " " + literal(o.Value)
+	}
+	if len(cfg.Options) > 0 {
+		command += ")"
+	}
+	return c.start(ctx, command, cfg.StreamConfig)
+}
+
+// PhysicalConfig says what log to stream.
+type PhysicalConfig struct {
+	StreamConfig
+	Slot string // Default: none
+	// Start is where to begin. Required.
+	Start LSN
+	// Timeline to stream. The stream of an old one ends where it was left.
+	// Default: 0, the server's own.
+	Timeline uint32
+}
+
+// StartPhysical begins to stream the log as it is. The connection is the
+// stream's until it has ended.
+func (c *Conn) StartPhysical(ctx context.Context, cfg PhysicalConfig) (*Stream, error) {
+	s, err := c.startPhysical(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start physical replication at %s: %w", cfg.Start, err)
+	}
+	return s, nil
+}
+
+func (c *Conn) startPhysical(ctx context.Context, cfg PhysicalConfig) (*Stream, error) {
+	command := "START_REPLICATION"
+	if cfg.Slot != "" {
+		if err := checkSlotName(cfg.Slot); err != nil {
+			return nil, err
+		}
+		command += " SLOT " + ident(cfg.Slot)
+	}
+	command += " PHYSICAL " + cfg.Start.String()
+	if cfg.Timeline != 0 {
+		command += fmt.Sprintf(" TIMELINE %d", cfg.Timeline)
+	}
+	return c.start(ctx, command, cfg.StreamConfig)
+}
+
+// start sends the command and reads up to the beginning of the stream.
+func (c *Conn) start(ctx context.Context, command string, cfg StreamConfig) (*Stream, error) {
+	if err := errors.Join(cfg.validate(), checkText(command)); err != nil {
+		return nil, err
+	}
+	s := &Stream{conn: c, cfg: cfg.withDefaults(), pulse: make(chan struct{}), stop: func() {}}
+	if err := c.write(ctx, pgwire.AppendQuery(nil, command)); err != nil {
+		return nil, err
+	}
+	for {
+		typ, body, err := c.peek(ctx)
+		if err != nil {
+			return nil, c.fail(err)
+		}
+		switch typ {
+		case pgwire.ServerCopyBothResponse:
+			c.take(body)
+			pulse, stop := context.WithCancel(c.life)
+			s.stop = stop
+			go s.beat(pulse)
+			return s, nil
+		case pgwire.ServerRowDescription, pgwire.ServerCommandComplete:
+			// An old timeline asked for from its very end: nothing to send.
+			close(s.pulse)
+			s.ended = true
+			return s, s.finish(ctx)
+		case pgwire.ServerError:
+			return nil, c.answer(ctx, func(Result) error { return pgwire.ErrMalformed })
+		default:
+			c.take(body)
+			if err := c.aside(typ, body); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// Receive returns the next frame, whose Data is valid until the next call. It
+// returns io.EOF at the end of an old timeline: Next says where to go on. When
+// ctx ends nothing is lost: Receive can be called again, and so can Report and
+// End.
+//
+// A server that shuts down waits until the flushed position that it is told is
+// the end of its log; then comes ErrShutdown.
+func (s *Stream) Receive(ctx context.Context) (Frame, error) {
+	if s.ended {
+		return Frame{}, io.EOF
+	}
+	if s.owing {
+		if err := s.Report(ctx); err != nil {
+			return Frame{}, err
+		}
+	}
+	for {
+		typ, body, err := s.conn.next(ctx)
+		if err != nil {
+			return Frame{}, err
+		}
+		switch typ {
+		case pgwire.ServerCopyData:
+			f, err := parseFrame(body)
+			if err != nil {
+				return Frame{}, s.conn.fail(err)
+			}
+			s.owing = f.ReplyRequested
+			return f, nil
+		case pgwire.ServerCopyDone:
+			s.ended = true
+			s.halt()
+			if err := s.conn.write(ctx, pgwire.AppendCopyDone(nil)); err != nil {
+				return Frame{}, err
+			}
+			if err := s.finish(ctx); err != nil {
+				return Frame{}, err
+			}
+			return Frame{}, io.EOF
+		case pgwire.ServerCommandComplete:
+			s.ended, s.done = true, true
+			s.halt()
+			return Frame{}, s.conn.fail(ErrShutdown)
+		default:
+			if err := s.conn.aside(typ, body); err != nil {
+				return Frame{}, s.abandon(ctx, err)
+			}
+		}
+	}
+}
+
+// abandon ends a stream that the server has ended with an error.
+func (s *Stream) abandon(ctx context.Context, err error) error {
+	s.ended = true
+	s.halt()
+	var e *pgwire.Error
+	if s.conn.failed() == nil && errors.As(err, &e) && !s.done {
+		s.done = true
+		if after := s.conn.answer(ctx, func(Result) error { return nil }); after != nil {
+			return errors.Join(err, after)
+		}
+	}
+	return err
+}
+
+// halt ends the goroutine that reports.
+func (s *Stream) halt() {
+	s.stop()
+	<-s.pulse
+}
+
+// finish reads what the command ends with, after both sides' CopyDone.
+func (s *Stream) finish(ctx context.Context) error {
+	if s.done {
+		return nil
+	}
+	s.done = true
+	s.halt()
+	return s.conn.answer(ctx, func(r Result) error {
+		if len(r.Rows) == 0 {
+			return nil
+		}
+		row := r.Rows[0]
+		if len(row) < 2 {
+			return fmt.Errorf("next timeline in %d columns: %w", len(row), pgwire.ErrMalformed)
+		}
+		var err error
+		if s.next.Timeline, err = parseTimeline(row[0]); err == nil {
+			s.next.Start, err = ParseLSN(string(row[1]))
+		}
+		return err
+	})
+}
+
+// Next says where the stream goes on after Receive has returned io.EOF. ok is
+// false if it does not.
+func (s *Stream) Next() (next NextTimeline, ok bool) { return s.next, s.next.Timeline != 0 }
+
+// SetPosition sets what the server is told from now on: at the next interval, at
+// the next request, or by Report. A field never goes back.
+func (s *Stream) SetPosition(p Position) {
+	advance(&s.written, p.Written)
+	advance(&s.flushed, p.Flushed)
+	advance(&s.applied, p.Applied)
+}
+
+func advance(field *atomic.Uint64, to LSN) {
+	for {
+		old := field.Load()
+		if uint64(to) <= old || field.CompareAndSwap(old, uint64(to)) {
+			return
+		}
+	}
+}
+
+// Position is what the server is told.
+func (s *Stream) Position() Position {
+	return Position{LSN(s.written.Load()), LSN(s.flushed.Load()), LSN(s.applied.Load())}
+}
+
+// Report tells the server the position now.
+func (s *Stream) Report(ctx context.Context) error {
+	s.owing = false
+	return s.report(ctx, false)
+}
+
+func (s *Stream) report(ctx context.Context, ask bool) error {
+	var buf [pgwire.HeaderLen + statusLen]byte
+	body := appendStatus(buf[:0:statusLen], s.Position(), time.Now(), ask)
+	return s.conn.write(ctx, pgwire.AppendCopyData(nil, body))
+}
+
+// End reports the position, asks the server to end the stream, and discards
+// what is still on its way. The connection can be used for other commands then.
+func (s *Stream) End(ctx context.Context) error {
+	if s.done {
+		return nil
+	}
+	if err := s.Report(ctx); err != nil {
+		s.halt()
+		return fmt.Errorf("end stream: %w", err)
+	}
+	s.halt()
+	if err := s.conn.write(ctx, pgwire.AppendCopyDone(nil)); err != nil {
+		return fmt.Errorf("end stream: %w", err)
+	}
+	for !s.ended {
+		typ, body, err := s.conn.next(ctx)
+		switch {
+		case err != nil:
+			err = s.conn.fail(err)
+		case typ == pgwire.ServerCopyDone:
+			s.ended = true
+		case typ != pgwire.ServerCopyData:
+			err = s.conn.aside(typ, body)
+		}
+		if err != nil {
+			return fmt.Errorf("end stream: %w", s.abandon(ctx, err))
+		}
+	}
+	if err := s.finish(ctx); err != nil {
+		return fmt.Errorf("end stream: %w", err)
+	}
+	return nil
+}
+
+// beat reports the position at intervals, and looks whether the server is still
+// there while somebody waits for it.
+func (s *Stream) beat(ctx context.Context) {
+	defer close(s.pulse)
+	tick := s.cfg.StatusInterval
+	if s.cfg.Timeout > 0 {
+		tick = min(tick, s.cfg.Timeout/4)
+	}
+	ticker := time.NewTicker(max(tick, time.Millisecond))
+	defer ticker.Stop()
+	var reported, asked time.Time
+	for {
+		var now time.Time
+		select {
+		case <-ctx.Done():
+			return
+		case now = <-ticker.C:
+		}
+		ask := false
+		if since, waits := s.conn.waitsSince(); waits && s.cfg.Timeout > 0 {
+			unanswered := asked.After(since)
+			if unanswered && now.Sub(asked) >= s.cfg.Timeout/2 {
+				_ = s.conn.fail(fmt.Errorf("%w for %v", ErrSilent, s.cfg.Timeout))
+				s.conn.interrupt()
+				return
+			}
+			ask = !unanswered && now.Sub(since) >= s.cfg.Timeout/2
+		}
+		if !ask && now.Sub(reported) < s.cfg.StatusInterval {
+			continue
+		}
+		if err := s.report(ctx, ask); err != nil {
+			s.conn.interrupt() // whoever reads learns the reason
+			return
+		}
+		reported = now
+		if ask {
+			asked = now
+		}
+	}
+}
+
+// Types of what CopyData carries in a stream.
+const (
+	frameData      = 'w'
+	frameKeepalive = 'k'
+	frameStatus    = 'r'
+)
+
+const (
+	dataHeaderLen = 1 + 8 + 8 + 8
+	keepaliveLen  = 1 + 8 + 8 + 1
+	statusLen     = 1 + 8 + 8 + 8 + 8 + 1
+)
+
+// parseFrame reads the body of a CopyData. Data aliases it.
+func parseFrame(body []byte) (Frame, error) {
+	switch {
+	case len(body) >= dataHeaderLen && body[0] == frameData:
+		return Frame{
+			Data:   body[dataHeaderLen:],
+			Start:  LSN(binary.BigEndian.Uint64(body[1:])),
+			End:    LSN(binary.BigEndian.Uint64(body[9:])),
+			SentAt: protocolTime(int64(binary.BigEndian.Uint64(body[17:]))),
+		}, nil
+	case len(body) == keepaliveLen && body[0] == frameKeepalive:
+		return Frame{
+			End:            LSN(binary.BigEndian.Uint64(body[1:])),
+			SentAt:         protocolTime(int64(binary.BigEndian.Uint64(body[9:]))),
+			ReplyRequested: body[17] != 0,
+		}, nil
+	}
+	return Frame{}, fmt.Errorf("stream frame of %d bytes: %w", len(body), pgwire.ErrMalformed)
+}
+
+// appendStatus appends a standby status update.
+func appendStatus(dst []byte, p Position, now time.Time, ask bool) []byte {
+	dst = append(dst, frameStatus)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(p.Written))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(p.Flushed))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(p.Applied))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(protocolMicros(now)))
+	if ask {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
+}

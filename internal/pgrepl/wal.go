@@ -1,0 +1,281 @@
+package pgrepl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// WALSink takes the server's log. Its methods are called by one goroutine.
+type WALSink interface {
+	// OpenSegment begins a segment, from its first byte. What is there of it from
+	// an earlier attempt is written over: the bytes are the same.
+	OpenSegment(s Segment) (SegmentWriter, error)
+	// History keeps the history of a timeline, durably, before the first segment
+	// of that timeline.
+	History(h History) error
+}
+
+// SegmentWriter takes one segment.
+type SegmentWriter interface {
+	// WriteAt writes bytes in order and without gaps, as io.WriterAt.
+	io.WriterAt
+	// Sync makes durable what was written. Only then is it reported to the
+	// server, which may throw its own copy away.
+	Sync() error
+	// Close ends the segment. complete says that it holds all its bytes and that
+	// Sync has succeeded; otherwise more may come in a later attempt, or never,
+	// if the timeline was left inside it.
+	Close(complete bool) error
+}
+
+// ReceiveConfig says which log to receive.
+type ReceiveConfig struct {
+	StreamConfig
+	// Slot is a physical slot, which keeps the server from throwing away what is
+	// not received yet. Default: none.
+	Slot string
+	// Start is where to begin; it is rounded down to the start of its segment.
+	// Default: 0, where Slot keeps the log from (PostgreSQL 15), else where the
+	// server's log ends.
+	Start LSN
+	// Timeline of Start. Default: 0, the slot's with its position, else the
+	// server's.
+	Timeline uint32
+	// Until ends the reception without an error once all before it is safe.
+	// Default: 0, never.
+	Until LSN
+	// Synchronous has every write made durable and reported as soon as no more
+	// has arrived. Otherwise that happens at the end of a segment, at each
+	// StatusInterval, and when the server asks. Default: false.
+	Synchronous bool
+	// OnFlush, if not nil, is called with each new position up to which the log
+	// is safe, and its timeline.
+	OnFlush func(timeline uint32, flushed LSN)
+}
+
+// ReceiveWAL receives the log into sink until ctx ends, an error or
+// ReceiveConfig.Until. It follows the server onto new timelines. It returns how
+// far the log is safe, on which timeline: a later call begins there. The error
+// of a server that shuts down cleanly is ErrShutdown: all its log is safe then.
+//
+// The connection, of mode Physical or Logical, can be used again only after nil.
+func (c *Conn) ReceiveWAL(ctx context.Context, cfg ReceiveConfig, sink WALSink) (timeline uint32, flushed LSN, err error) {
+	r := &receiver{conn: c, cfg: cfg, sink: sink}
+	r.cfg.StreamConfig = r.cfg.withDefaults()
+	if err = r.prepare(ctx); err == nil {
+		err = r.run(ctx)
+	}
+	if closeErr := r.closeSegment(false); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return r.timeline, r.flushed, fmt.Errorf("receive WAL: %w", err)
+	}
+	return r.timeline, r.flushed, nil
+}
+
+// receiver is one call of ReceiveWAL.
+type receiver struct {
+	conn   *Conn
+	cfg    ReceiveConfig
+	sink   WALSink
+	size   int64 // of a segment, bytes
+	stream *Stream
+
+	timeline uint32
+	at       LSN // next byte to come
+	flushed  LSN
+	synced   time.Time // when flushed was brought up last
+
+	segment Segment
+	writer  SegmentWriter // nil between segments
+}
+
+// prepare finds out where to begin.
+func (r *receiver) prepare(ctx context.Context) error {
+	if err := r.cfg.validate(); err != nil {
+		return err
+	}
+	system, err := r.conn.Identify(ctx)
+	if err != nil {
+		return err
+	}
+	if r.size, err = r.conn.SegmentSize(ctx); err != nil {
+		return err
+	}
+	r.timeline, r.at = r.cfg.Timeline, r.cfg.Start
+	if r.at == 0 && r.cfg.Slot != "" && r.conn.version >= 150000 {
+		slot, found, err := r.conn.ReadSlot(ctx, r.cfg.Slot)
+		if err != nil {
+			return err
+		}
+		if found && slot.Restart != 0 {
+			r.timeline, r.at = slot.Timeline, slot.Restart
+		}
+	}
+	if r.at == 0 {
+		r.at = system.Flushed
+	}
+	if r.timeline == 0 {
+		r.timeline = system.Timeline
+	}
+	return r.keepHistory(ctx)
+}
+
+// keepHistory hands over the history of the current timeline.
+func (r *receiver) keepHistory(ctx context.Context) error {
+	if r.timeline == 1 {
+		return nil
+	}
+	h, err := r.conn.TimelineHistory(ctx, r.timeline)
+	if err != nil {
+		return err
+	}
+	if err := r.sink.History(h); err != nil {
+		return fmt.Errorf("keep history of timeline %d: %w", r.timeline, err)
+	}
+	return nil
+}
+
+// run receives timeline after timeline.
+func (r *receiver) run(ctx context.Context) error {
+	for {
+		// The beginning of a segment: that of a new timeline holds a copy of the
+		// old one's bytes up to where it was left.
+		r.at = SegmentAt(r.timeline, r.at, r.size).Start()
+		r.flushed = max(r.flushed, r.at)
+		var err error
+		r.stream, err = r.conn.StartPhysical(ctx, PhysicalConfig{
+			StreamConfig: r.cfg.StreamConfig, Slot: r.cfg.Slot, Start: r.at, Timeline: r.timeline,
+		})
+		if err != nil {
+			return err
+		}
+		r.stream.SetPosition(Position{Written: r.at, Flushed: r.at})
+		done, err := r.receive(ctx)
+		if done || err != nil {
+			return err
+		}
+		next, ok := r.stream.Next()
+		if !ok || next.Timeline <= r.timeline {
+			return fmt.Errorf("the server has ended timeline %d and names no next one", r.timeline)
+		}
+		r.timeline, r.at = next.Timeline, next.Start
+		if err := r.keepHistory(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// receive takes one timeline to its end; done says that Until came before.
+func (r *receiver) receive(ctx context.Context) (done bool, err error) {
+	r.synced = time.Now()
+	for {
+		if r.cfg.Until != 0 && r.at >= r.cfg.Until {
+			if err := r.flush(ctx, false); err != nil {
+				return false, err
+			}
+			return true, r.stream.End(ctx)
+		}
+		f, err := r.stream.Receive(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			if err := r.flush(ctx, false); err != nil {
+				return false, err
+			}
+			return false, r.closeSegment(false)
+		case err != nil:
+			// What has come is worth keeping, and the next attempt the shorter.
+			return false, errors.Join(err, r.flush(ctx, false))
+		}
+		if !f.Keepalive() {
+			if err := r.write(ctx, f); err != nil {
+				return false, err
+			}
+		}
+		if r.due(f) {
+			if err := r.flush(ctx, true); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+// due tells whether the log is to be made safe now.
+func (r *receiver) due(f Frame) bool {
+	return f.ReplyRequested || // a server that shuts down waits for this
+		r.cfg.Synchronous && !r.conn.buffered() ||
+		time.Since(r.synced) >= r.cfg.StatusInterval
+}
+
+// write takes a frame's bytes, which may reach over the ends of segments.
+func (r *receiver) write(ctx context.Context, f Frame) error {
+	if f.Start != r.at {
+		return r.conn.fail(fmt.Errorf("the server sends the log from %s instead of %s", f.Start, r.at))
+	}
+	for data := f.Data; len(data) > 0; {
+		if r.writer == nil {
+			r.segment = SegmentAt(r.timeline, r.at, r.size)
+			w, err := r.sink.OpenSegment(r.segment)
+			if err != nil {
+				return fmt.Errorf("open segment %s: %w", r.segment.Name(), err)
+			}
+			r.writer = w
+		}
+		offset := int64(r.at - r.segment.Start())
+		n := min(int64(len(data)), r.size-offset)
+		if _, err := r.writer.WriteAt(data[:n], offset); err != nil {
+			return fmt.Errorf("write segment %s: %w", r.segment.Name(), err)
+		}
+		r.at += LSN(n)
+		data = data[n:]
+		if r.at == r.segment.End() {
+			if err := r.flush(ctx, true); err != nil {
+				return err
+			}
+			if err := r.closeSegment(true); err != nil {
+				return err
+			}
+		}
+	}
+	r.stream.SetPosition(Position{Written: r.at})
+	return nil
+}
+
+// flush makes safe what was written, and tells the server if report is set.
+func (r *receiver) flush(ctx context.Context, report bool) error {
+	r.synced = time.Now()
+	if r.flushed >= r.at {
+		return nil
+	}
+	if r.writer != nil {
+		if err := r.writer.Sync(); err != nil {
+			return fmt.Errorf("sync segment %s: %w", r.segment.Name(), err)
+		}
+	}
+	r.flushed = r.at
+	r.stream.SetPosition(Position{Written: r.at, Flushed: r.at})
+	if r.cfg.OnFlush != nil {
+		r.cfg.OnFlush(r.timeline, r.flushed)
+	}
+	if report {
+		return r.stream.Report(ctx)
+	}
+	return nil
+}
+
+// closeSegment ends the segment that is open, if there is one.
+func (r *receiver) closeSegment(complete bool) error {
+	if r.writer == nil {
+		return nil
+	}
+	w := r.writer
+	r.writer = nil
+	if err := w.Close(complete); err != nil {
+		return fmt.Errorf("close segment %s: %w", r.segment.Name(), err)
+	}
+	return nil
+}
