@@ -17,6 +17,10 @@ help: ## Show this list
 setup: ## Install the servers that the tests run against, where missing
 	@scripts/setup
 
+.PHONY: kafka
+kafka: ## Fetch Kafka into bin/kafka, for those tests that want it
+	@scripts/kafka
+
 .PHONY: build
 build: ## Build bin/weir
 	go build -mod=readonly -o bin/weir ./cmd/weir

@@ -177,7 +177,7 @@ func (m *MySQL) start(ctx context.Context) error {
 	}
 	// Readiness is asked of the Unix socket: on the TCP port, another server may
 	// have been faster.
-	return m.run(ctx, m.bin.server, []string{"--defaults-file=" + options}, func() bool {
+	return m.run(ctx, m.bin.server, []string{"--defaults-file=" + options}, func(*process) bool {
 		return probeMySQL(ctx, m.Socket(), m.cfg.Password) == nil
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -135,17 +134,6 @@ func (m *MySQL) writeOptions() (string, error) {
 	}
 	path := filepath.Join(m.dir.path, "my.cnf")
 	return path, m.place(path, b.Bytes())
-}
-
-// place writes a file for the server alone to read.
-func (m *MySQL) place(path string, content []byte) error {
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	if err := m.as.own(path); err != nil {
-		return fmt.Errorf("hand over %s: %w", filepath.Base(path), err)
-	}
-	return nil
 }
 
 // quoteOption quotes a value as option files read it.

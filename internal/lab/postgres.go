@@ -191,7 +191,7 @@ func (p *Postgres) start(ctx context.Context) error {
 	// Readiness is asked of the Unix socket: on the TCP port, another server may
 	// have been faster.
 	socket := fmt.Sprintf("%s/.s.PGSQL.%d", p.sock, p.port)
-	return p.run(ctx, p.bin.path("postgres"), []string{"-D", p.data}, func() bool { return probePostgres(socket) == nil })
+	return p.run(ctx, p.bin.path("postgres"), []string{"-D", p.data}, func(*process) bool { return probePostgres(socket) == nil })
 }
 
 // BinDir holds the programs of the server's own version, such as pg_dump.

@@ -41,6 +41,8 @@ type server struct {
 	paused  []procID // what Pause has stopped
 	stopped bool
 
+	aides []*process // end with the run directory, at the latest
+
 	launch func(context.Context) error // starts the process and waits for it: calls run
 }
 
@@ -121,6 +123,17 @@ func (s *server) furnish(ctx context.Context, mode TLSMode, admin string) (err e
 	return nil
 }
 
+// place writes a file for the server alone to read.
+func (s *server) place(path string, content []byte) error {
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	if err := s.as.own(path); err != nil {
+		return fmt.Errorf("hand over %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
 // choosePort takes a free port for the first start; a restart keeps its port.
 func (s *server) choosePort() (err error) {
 	if s.anyPort && s.proc == nil {
@@ -131,16 +144,29 @@ func (s *server) choosePort() (err error) {
 
 // freePort asks the kernel for a port that nobody listens on.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := freePorts(1)
 	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+		return 0, err
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return ports[0], nil
+}
+
+// freePorts asks the kernel for n different ports that nobody listens on.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close() // only at the end, so that no port is found twice
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
 }
 
 // run starts the server's process and returns when ready is true.
-func (s *server) run(ctx context.Context, program string, args []string, ready func() bool) error {
+func (s *server) run(ctx context.Context, program string, args []string, ready func(*process) bool) error {
 	var out io.Writer = s.log
 	if s.logCopy != nil {
 		out = io.MultiWriter(s.log, s.logCopy)
@@ -153,7 +179,7 @@ func (s *server) run(ctx context.Context, program string, args []string, ready f
 		proc.killTree()
 		return err
 	}
-	if err := awaitReady(ctx, proc, ready); err != nil {
+	if err := awaitReady(ctx, proc, func() bool { return ready(proc) }); err != nil {
 		proc.killTree()
 		return fmt.Errorf("await %s: %w\n%s", s.title, err, s.LogTail(10))
 	}
@@ -173,8 +199,28 @@ func awaitReady(ctx context.Context, proc *process, ready func() bool) error {
 	return nil
 }
 
+// attend starts a process that the server needs beside its own. It lives until
+// dismiss or discard.
+func (s *server) attend(program string, args []string) (*process, error) {
+	proc, err := startProcess(command{path: program, args: args, dir: s.data, env: s.env, as: s.as, out: s.log})
+	if err != nil {
+		return nil, err
+	}
+	s.aides = append(s.aides, proc)
+	return proc, s.dir.register(proc.id)
+}
+
+// dismiss ends what attend has started.
+func (s *server) dismiss() {
+	for _, aide := range s.aides {
+		aide.killTree()
+	}
+	s.aides = nil
+}
+
 // discard removes what a failed start left.
 func (s *server) discard() error {
+	s.dismiss()
 	if s.log != nil {
 		_ = s.log.Close()
 	}

@@ -1,0 +1,227 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+// BrokerConfig describes one of the servers that are no databases: NATS, Redis,
+// RabbitMQ, Kafka, and the S3 server. Its zero value is a durable server on a
+// free port, open to everyone on this machine.
+type BrokerConfig struct {
+	// Durability is what an acknowledged message promises, as far as the
+	// server has that choice; each Start function says what it makes of it.
+	// Default: Prod.
+	Durability Durability
+	// Settings are the server's own, by the names of its configuration file;
+	// they win over the lab's. The S3 server has none. Default: none.
+	Settings map[string]string
+	// Password is what clients must prove to know. Kafka has none. Default:
+	// none; "weir" where a server insists on one (RabbitMQ, S3).
+	Password string
+	// Program is the server's program; of Kafka, the directory that holds its
+	// libs directory. Default: see the server's Find function.
+	Program string
+	// Port to listen on. Default: a free one.
+	Port int
+	// Log receives the server's log as it is written, beside the log file.
+	// Default: nil.
+	Log io.Writer
+}
+
+var (
+	brokerSetting  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
+	brokerPassword = regexp.MustCompile(`^[A-Za-z0-9]*$`)
+)
+
+func (c BrokerConfig) validate() error {
+	if c.Port < 0 || c.Port > 65535 {
+		return fmt.Errorf("port %d: must be 0 (any) to 65535", c.Port)
+	}
+	if !brokerPassword.MatchString(c.Password) {
+		return errors.New("password: must be letters and digits")
+	}
+	for name, value := range c.Settings {
+		if !brokerSetting.MatchString(name) || strings.ContainsAny(value, "\n\r\x00") {
+			return fmt.Errorf("setting %q: name or value does not fit one line", name)
+		}
+	}
+	return nil
+}
+
+// broker is what those servers have in common beside being servers.
+type broker struct {
+	server
+	cfg     BrokerConfig
+	version string
+	conf    string // the directory of configuration files, for the server's user to read
+	aux     []int  // ports beside the one for clients
+}
+
+// open starts a broker: prepare has a run directory to fill, and launch starts
+// the process.
+func (b *broker) open(
+	ctx context.Context, title, user string, cfg BrokerConfig, prepare, launch func(context.Context) error,
+) error {
+	as, err := unprivileged(user)
+	if err != nil {
+		return err
+	}
+	b.cfg = cfg
+	b.server = server{
+		// Erlang has the error's name instead of its words.
+		title: title, farewell: syscall.SIGTERM, taken: "ddress already in use",
+		port: cfg.Port, anyPort: cfg.Port == 0, logCopy: cfg.Log, as: as, launch: launch,
+	}
+	return b.begin(ctx, cfg.Durability, func(ctx context.Context) error {
+		if err := b.furnish(ctx, TLSOff, ""); err != nil {
+			return err
+		}
+		if b.conf, err = b.dir.sub("conf", b.as, 0o700); err != nil {
+			return err
+		}
+		return prepare(ctx)
+	})
+}
+
+// choosePorts takes a free port for clients and more for the server's own use,
+// for the first start; a restart keeps them.
+func (b *broker) choosePorts(more int) error {
+	if b.proc != nil {
+		return nil
+	}
+	ports, err := freePorts(1 + more)
+	if err != nil {
+		return err
+	}
+	if b.anyPort {
+		b.port = ports[0]
+	}
+	b.aux = ports[1:]
+	return nil
+}
+
+// serve starts the process and returns when it answers. A stranger may have
+// been faster at the port, and answer in the server's stead until the server
+// has noticed and ended: so the port must be the process's own, too.
+func (b *broker) serve(ctx context.Context, program string, args []string, probe func(ctx context.Context, addr string) error) error {
+	return b.run(ctx, program, args, func(p *process) bool {
+		ctx, cancel := context.WithTimeout(ctx, probePatience)
+		defer cancel()
+		return probe(ctx, b.Addr()) == nil && p.listensOn(b.port)
+	})
+}
+
+// write replaces a configuration file and returns its path.
+func (b *broker) write(name string, content string) (string, error) {
+	path := filepath.Join(b.conf, name)
+	return path, b.place(path, []byte(content))
+}
+
+// settings is what the lab sets, and what the configuration sets instead.
+func (b *broker) settings(own map[string]string) map[string]string {
+	all := maps.Clone(own)
+	maps.Copy(all, b.cfg.Settings)
+	return all
+}
+
+// Version is the server's version, such as "2.9.10".
+func (b *broker) Version() string { return b.version }
+
+// Password is what clients must prove to know, or "".
+func (b *broker) Password() string { return b.cfg.Password }
+
+// brokerProgram says where a broker's program may be.
+type brokerProgram struct {
+	title string   // "NATS"
+	env   string   // the variable that names it
+	name  string   // "nats-server"
+	dirs  []string // looked through before the PATH
+	late  []string // and after it
+	hint  string   // the command that installs it
+}
+
+// find returns the program's path: given when not empty, or the first place
+// that has it. The error is a *NotInstalledError when none has.
+func (p brokerProgram) find(given string) (string, error) {
+	if given == "" {
+		given = os.Getenv(p.env)
+	}
+	if given != "" { // asked for: nothing else will do
+		if !isFile(given) {
+			return "", fmt.Errorf("find %s: %s is not a program", p.title, given)
+		}
+		return absolute(p.title, given)
+	}
+	for _, dir := range p.dirs {
+		if path := filepath.Join(dir, p.name); isFile(path) {
+			return absolute(p.title, path)
+		}
+	}
+	if path, err := exec.LookPath(p.name); err == nil {
+		return absolute(p.title, path)
+	}
+	for _, dir := range p.late {
+		if path := filepath.Join(dir, p.name); isFile(path) {
+			return absolute(p.title, path)
+		}
+	}
+	looked := append([]string{"$" + p.env}, p.dirs...)
+	return "", &NotInstalledError{Server: p.title, Looked: append(append(looked, "the PATH"), p.late...), Hint: p.hint}
+}
+
+// absolute does not follow links: redis-server is one to a program that does
+// other things under its own name.
+func absolute(title, path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", title, err)
+	}
+	return path, nil
+}
+
+var programVersion = regexp.MustCompile(`\d{1,4}\.\d{1,4}\.\d{1,4}`)
+
+// ask runs a program with --version.
+func (p brokerProgram) ask(ctx context.Context, path string) (string, error) {
+	out, err := runCommand(ctx, command{path: path, args: []string{"--version"}, dir: "/"})
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its version: %w", p.title, err)
+	}
+	v := programVersion.FindString(out)
+	if v == "" {
+		return "", fmt.Errorf("ask %s for its version: none in %q", p.title, lastLines(out, 1))
+	}
+	return v, nil
+}
+
+// checkout lists the places of weir's own source tree that this process works
+// in or was built into: scripts put there what no distribution has.
+func checkout(below string) []string {
+	var dirs []string
+	if dir, err := os.Getwd(); err == nil {
+		dirs = append(dirs, dir)
+	}
+	if exe, err := os.Executable(); err == nil {
+		dirs = append(dirs, filepath.Dir(exe))
+	}
+	var found []string
+	for _, dir := range dirs {
+		for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+			mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+			if err == nil && strings.HasPrefix(string(mod), "module github.com/weirdb/weir\n") {
+				found = append(found, filepath.Join(dir, below))
+			}
+		}
+	}
+	return found
+}

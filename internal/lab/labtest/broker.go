@@ -1,0 +1,74 @@
+package labtest
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+)
+
+// RequireKafka in the environment makes the absence of Kafka a failure. It is
+// not part of any distribution, so that it may be missing even in CI.
+const RequireKafka = "WEIR_REQUIRE_KAFKA"
+
+// NATS starts a NATS server for the length of tb.
+func NATS(tb testing.TB, cfg lab.BrokerConfig) *lab.NATS {
+	tb.Helper()
+	return private(tb, cfg, lab.StartNATS)
+}
+
+// Redis starts a Redis server for the length of tb.
+func Redis(tb testing.TB, cfg lab.BrokerConfig) *lab.Redis {
+	tb.Helper()
+	return private(tb, cfg, lab.StartRedis)
+}
+
+// RabbitMQ starts a RabbitMQ broker for the length of tb, which takes 5 to 10 s:
+// see SharedRabbitMQ.
+func RabbitMQ(tb testing.TB, cfg lab.BrokerConfig) *lab.RabbitMQ {
+	tb.Helper()
+	return private(tb, cfg, lab.StartRabbitMQ)
+}
+
+// Kafka starts a Kafka node for the length of tb, which takes 2 to 8 s: see
+// SharedKafka. Where it is not installed, tb is skipped in CI too, unless
+// WEIR_REQUIRE_KAFKA=1.
+func Kafka(tb testing.TB, cfg lab.BrokerConfig) *lab.Kafka {
+	tb.Helper()
+	kafkaOrSkip(tb)
+	return private(tb, cfg, lab.StartKafka)
+}
+
+// S3 starts an S3 server for the length of tb.
+func S3(tb testing.TB, cfg lab.BrokerConfig) *lab.S3 {
+	tb.Helper()
+	return private(tb, cfg, lab.StartS3)
+}
+
+func kafkaOrSkip(tb testing.TB) {
+	tb.Helper()
+	_, _, err := lab.FindKafka(tb.Context(), "")
+	if lab.NotInstalled(err) && os.Getenv(RequireKafka) != "1" {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// stopper is a server that can be stopped.
+type stopper interface{ Stop(context.Context) error }
+
+// private starts a server for one test.
+func private[S stopper](tb testing.TB, cfg lab.BrokerConfig, start func(context.Context, lab.BrokerConfig) (S, error)) S {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	s, err := start(ctx, cfg)
+	check(tb, err)
+	tb.Cleanup(func() {
+		stop(tb, s.Stop)
+	})
+	return s
+}

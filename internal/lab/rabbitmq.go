@@ -1,0 +1,200 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// EnvRabbitMQ names the rabbitmq-server script: not Debian's wrapper of it in
+// /usr/sbin, which changes users, but the one that it runs.
+const EnvRabbitMQ = "WEIR_RABBITMQ_SERVER"
+
+var (
+	rabbitProgram = brokerProgram{
+		title: "RabbitMQ", env: EnvRabbitMQ, name: "rabbitmq-server", dirs: []string{"/usr/lib/rabbitmq/bin"},
+		hint: "apt-get install rabbitmq-server",
+	}
+	// epmdProgram is Erlang's register of nodes, without which none starts.
+	epmdProgram = brokerProgram{
+		title: "Erlang's epmd", env: "WEIR_EPMD", name: "epmd", late: []string{"/usr/lib/erlang/bin"},
+		hint: "apt-get install erlang-base",
+	}
+)
+
+// FindRabbitMQ returns the path and version of rabbitmq-server: the first of
+// given (when not empty), $WEIR_RABBITMQ_SERVER, /usr/lib/rabbitmq/bin, the
+// PATH. The error is a *NotInstalledError when there is none.
+func FindRabbitMQ(_ context.Context, given string) (path, version string, err error) {
+	if path, err = rabbitProgram.find(given); err != nil {
+		return "", "", err
+	}
+	// Asking the program would take seconds; its directory has the answer.
+	home := filepath.Dir(filepath.Dir(path))
+	installed, _ := filepath.Glob(filepath.Join(home, "lib", "rabbitmq_server-*"))
+	for _, dir := range append(installed, home) {
+		if v := programVersion.FindString(filepath.Base(dir)); v != "" {
+			return path, v, nil
+		}
+	}
+	return "", "", fmt.Errorf("find RabbitMQ: no version in the names of %s", home)
+}
+
+// RabbitMQ is a running RabbitMQ broker that belongs to this process, with one
+// virtual host and one user, both called weir. Its methods are safe for
+// concurrent use.
+type RabbitMQ struct {
+	broker
+	binary string
+	epmd   string
+	tools  string // the PATH of its scripts
+}
+
+// brokerUser is the user of brokers that have users, and RabbitMQ's virtual host.
+const brokerUser = "weir"
+
+// StartRabbitMQ starts a broker without plugins and returns when it answers, in
+// 5 to 10 s. It confirms persistent messages when they are flushed, whatever the
+// durability. Cancelling ctx abandons the start; it does not end a broker that
+// runs: call Stop.
+func StartRabbitMQ(ctx context.Context, cfg BrokerConfig) (*RabbitMQ, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("configure RabbitMQ: %w", err)
+	}
+	binary, version, err := FindRabbitMQ(ctx, cfg.Program)
+	if err != nil {
+		return nil, err
+	}
+	epmd, err := epmdProgram.find("")
+	if err != nil {
+		return nil, err
+	}
+	erl, err := exec.LookPath("erl")
+	if err != nil {
+		return nil, &NotInstalledError{Server: "Erlang", Looked: []string{"the PATH"}, Hint: epmdProgram.hint}
+	}
+	if cfg.Password == "" {
+		cfg.Password = brokerUser
+	}
+	r := &RabbitMQ{binary: binary, epmd: epmd, tools: filepath.Dir(erl) + ":/usr/bin:/bin"}
+	r.version = version
+	if err := r.open(ctx, "RabbitMQ", "rabbitmq", cfg, r.prepare, r.start); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *RabbitMQ) prepare(context.Context) error {
+	_, err := r.dir.sub("logs", r.as, 0o700)
+	return err
+}
+
+// start starts the register of nodes, then the broker. A broker that finds no
+// register starts one itself, as a daemon that outlives everything: so it is to
+// find this one.
+func (r *RabbitMQ) start(ctx context.Context) error {
+	r.dismiss()
+	if err := r.choosePorts(2); err != nil {
+		return err
+	}
+	distribution, register := r.aux[0], r.aux[1]
+	conf, err := r.write("rabbitmq.conf", r.config())
+	if err != nil {
+		return err
+	}
+	plugins, err := r.write("enabled_plugins", "[].\n")
+	if err != nil {
+		return err
+	}
+	r.env = []string{
+		"PATH=" + r.tools,
+		"ERL_EPMD_ADDRESS=" + r.Host(),
+		"ERL_EPMD_PORT=" + strconv.Itoa(register),
+		"ERL_CRASH_DUMP_SECONDS=0",
+		// Makes the script exec Erlang: a shell in between would leave it
+		// behind when it is killed.
+		"RUNNING_UNDER_SYSTEMD=true",
+		"RABBITMQ_NODENAME=weir@localhost",
+		"RABBITMQ_DIST_PORT=" + strconv.Itoa(distribution),
+		"RABBITMQ_MNESIA_BASE=" + r.data,
+		"RABBITMQ_LOG_BASE=" + filepath.Join(r.dir.path, "logs"),
+		"RABBITMQ_LOGS=-",
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + plugins,
+		"RABBITMQ_CONFIG_FILE=" + conf,
+		"RABBITMQ_CONF_ENV_FILE=/dev/null",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+	}
+	epmd, err := r.attend(r.epmd, nil)
+	if err != nil {
+		return err
+	}
+	err = awaitReady(ctx, epmd, func() bool { return epmd.listensOn(register) })
+	if err != nil {
+		return fmt.Errorf("await epmd: %w\n%s", err, r.LogTail(10))
+	}
+	return r.serve(ctx, r.binary, nil, probeAMQP)
+}
+
+func (r *RabbitMQ) config() string {
+	own := map[string]string{
+		"listeners.tcp.1": r.Addr(),
+		"default_vhost":   brokerUser,
+		"default_user":    brokerUser,
+		"default_pass":    r.cfg.Password,
+	}
+	var b strings.Builder
+	settings := r.settings(own)
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&b, "%s = %s\n", name, settings[name])
+	}
+	return b.String()
+}
+
+// probeAMQP offers the protocol and waits for the broker's first frame, which it
+// sends when it has recovered its queues: it does not listen before.
+func probeAMQP(ctx context.Context, addr string) error {
+	conn, err := dialProbe(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return offerAMQP(conn)
+}
+
+func offerAMQP(conn net.Conn) error {
+	if _, err := conn.Write([]byte("AMQP\x00\x00\x09\x01")); err != nil {
+		return err
+	}
+	// Frame type 1 (method), channel 0, 4 bytes of length, then class 10,
+	// method 10: Connection.Start.
+	var frame [11]byte
+	if _, err := io.ReadFull(conn, frame[:]); err != nil {
+		return err
+	}
+	if string(frame[:3]) != "\x01\x00\x00" || string(frame[7:]) != "\x00\x0a\x00\x0a" {
+		return errors.New("await Connection.Start: another answer")
+	}
+	return nil
+}
+
+// User is the name of the broker's user.
+func (r *RabbitMQ) User() string { return brokerUser }
+
+// VHost is the virtual host that URL names.
+func (r *RabbitMQ) VHost() string { return brokerUser }
+
+// URL is how clients reach the virtual host. It holds the password: do not log
+// it.
+func (r *RabbitMQ) URL() string {
+	u := url.URL{Scheme: "amqp", User: url.UserPassword(brokerUser, r.cfg.Password), Host: r.Addr(), Path: "/" + brokerUser}
+	return u.String()
+}

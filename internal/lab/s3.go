@@ -1,0 +1,151 @@
+package lab
+
+import (
+	"context"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// EnvS3 names the versitygw program, the lab's S3 server.
+const EnvS3 = "WEIR_VERSITYGW"
+
+// s3Program is Versity's gateway, which keeps buckets as directories and objects
+// as files. It is a process of its own, not a fake in this one: it can be killed,
+// and it checks signatures and checksums as S3 does.
+func s3Program() brokerProgram {
+	return brokerProgram{
+		title: "the S3 server versitygw", env: EnvS3, name: "versitygw", dirs: checkout("bin/tools"),
+		hint: "make setup (in a checkout of weir)",
+	}
+}
+
+// FindS3 returns the path and version of versitygw: the first of given (when not
+// empty), $WEIR_VERSITYGW, bin/tools in a checkout of weir, the PATH. The error
+// is a *NotInstalledError when there is none.
+func FindS3(_ context.Context, given string) (path, version string, err error) {
+	if path, err = s3Program().find(given); err != nil {
+		return "", "", err
+	}
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return "", "", fmt.Errorf("read version of versitygw: %w", err)
+	}
+	return path, strings.TrimPrefix(info.Main.Version, "v"), nil
+}
+
+// S3 is a running S3 server that belongs to this process, with one empty bucket.
+// Its methods are safe for concurrent use.
+type S3 struct {
+	broker
+	binary string
+}
+
+const (
+	s3AccessKey = "weir"
+	s3Region    = "us-east-1"
+	s3Bucket    = "weir"
+)
+
+// StartS3 starts a server and returns when it answers, in about 0.2 s. What it
+// has stored survives its own crash; it flushes nothing, whatever the
+// durability. Cancelling ctx abandons the start; it does not end a server that
+// runs: call Stop.
+func StartS3(ctx context.Context, cfg BrokerConfig) (*S3, error) {
+	err := cfg.validate()
+	if err == nil && len(cfg.Settings) > 0 {
+		err = errors.New("settings: the S3 server has none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configure the S3 server: %w", err)
+	}
+	binary, version, err := FindS3(ctx, cfg.Program)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Password == "" {
+		cfg.Password = brokerUser
+	}
+	s := &S3{binary: binary}
+	s.version = version
+	if err := s.open(ctx, "the S3 server", "nobody", cfg, s.prepare, s.start); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *S3) prepare(context.Context) (err error) {
+	if s.binary, err = s.within(s.binary); err != nil {
+		return err
+	}
+	bucket := filepath.Join(s.data, s3Bucket)
+	if err := os.Mkdir(bucket, 0o755); err != nil {
+		return fmt.Errorf("create bucket: %w", err)
+	}
+	if err := s.as.own(bucket); err != nil {
+		return fmt.Errorf("hand over bucket: %w", err)
+	}
+	return nil
+}
+
+func (s *S3) start(ctx context.Context) error {
+	if err := s.choosePorts(0); err != nil {
+		return err
+	}
+	// By the environment: what is among the arguments, everybody can read.
+	s.env = []string{"ROOT_ACCESS_KEY=" + s3AccessKey, "ROOT_SECRET_KEY=" + s.cfg.Password, "VGW_REGION=" + s3Region, "VGW_QUIET=true"}
+	return s.serve(ctx, s.binary, []string{"--port", s.Addr(), "posix", s.data}, probeS3)
+}
+
+// probeS3 asks without a signature, and is ready to hear of it.
+func probeS3(ctx context.Context, addr string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode >= http.StatusInternalServerError {
+		err = fmt.Errorf("not ready: %s", answer.Status)
+	}
+	return errors.Join(err, answer.Body.Close())
+}
+
+// Endpoint is the server's base address for clients of S3, with buckets in the
+// path.
+func (s *S3) Endpoint() string { return "http://" + s.Addr() }
+
+// Region is the server's region.
+func (s *S3) Region() string { return s3Region }
+
+// Bucket is the name of the bucket that the server starts with.
+func (s *S3) Bucket() string { return s3Bucket }
+
+// AccessKey is the id of the account that owns the server; Password is its
+// secret key.
+func (s *S3) AccessKey() string { return s3AccessKey }
+
+// Environ is the account and region as clients of S3 read them from their
+// environment. It holds the secret key: do not log it.
+func (s *S3) Environ() []string {
+	return []string{
+		"AWS_ACCESS_KEY_ID=" + s3AccessKey,
+		"AWS_SECRET_ACCESS_KEY=" + s.cfg.Password,
+		"AWS_REGION=" + s3Region,
+	}
+}
+
+// URL names the bucket, and where it is. The account is in Environ.
+func (s *S3) URL() string {
+	q := url.Values{"endpoint": {s.Endpoint()}, "region": {s3Region}}
+	u := url.URL{Scheme: "s3", Host: s3Bucket, RawQuery: q.Encode()}
+	return u.String()
+}
