@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,16 +61,21 @@ func newLabUpCommand() *cobra.Command {
 reach it, and run it until Ctrl-C or SIGTERM. Then everything is removed; if weir
 itself is killed, the server dies with it and the next start removes its files.
 
---engine chooses the server: postgres, mariadb or mysql. It must be installed;
+--engine chooses the server: a database (postgres, mariadb, mysql), a broker
+(nats, redis, rabbitmq, kafka) or an object store (s3). It must be installed;
 where it is not, the error names the command that installs it. A server in an
-unusual place is found by --bin-dir, or by WEIR_PG_BIN, WEIR_MARIADB_BIN or
-WEIR_MYSQL_BIN in the environment.
+unusual place is found by --bin-dir, or by a variable such as WEIR_PG_BIN in the
+environment: the manual lists them.
+
+Several engines, separated by commas, start side by side. The first is
+configured by the flags; the others share its durability alone.
 
 Without --auth, any user of this machine is superuser of the server.`,
 		Example: `  weir lab up
   weir lab up --fsync-latency 2ms          # commits as slow as on a cloud disk
   weir lab up --set wal_level=logical --json
-  weir lab up --engine mariadb --binlog --set innodb_lock_wait_timeout=5`,
+  weir lab up --engine mariadb --binlog --set innodb_lock_wait_timeout=5
+  weir lab up --engine postgres,nats       # a database and a broker`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -78,12 +84,12 @@ Without --auth, any user of this machine is superuser of the server.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.engine, "engine", enginePostgres, "the server to start: "+strings.Join(labEngines, ", "))
+	f.StringVar(&c.engine, "engine", enginePostgres, "the server to start, or several with commas: "+strings.Join(labEngines, ", "))
 	postgres := f.Bool("postgres", true, "start PostgreSQL: the same as --engine postgres")
 	f.StringVar(&c.durabilityName, "durability", "prod", "prod (flush at each commit) or fast (never flush)")
 	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make each flush take this much longer, such as 2ms")
 	f.IntVar(&c.port, "port", 0, "port to listen on (default: a free one)")
-	f.IntVar(&c.maxConnections, "max-connections", 300, "how many connections the server takes")
+	f.IntVar(&c.maxConnections, "max-connections", 300, "how many connections a database server takes")
 	f.StringVar(&c.sharedBuffers, "shared-buffers", "128MB", "PostgreSQL's own cache")
 	f.StringVar(&c.bufferPool, "buffer-pool", "128M", "MariaDB's or MySQL's own cache")
 	f.BoolVar(&c.binlog, "binlog", false, "MariaDB and MySQL: keep a binary log, flushed at each commit")
@@ -101,7 +107,7 @@ Without --auth, any user of this machine is superuser of the server.`,
 			case !*postgres && c.engine == enginePostgres:
 				return errors.New("nothing to start: --postgres=false leaves no server")
 			case *postgres && c.engine != enginePostgres:
-				return fmt.Errorf("--postgres and --engine %s: one server at a time", c.engine)
+				return fmt.Errorf("--postgres and --engine %s: name every server in --engine", c.engine)
 			}
 		}
 		return c.validate(f.Changed)
@@ -116,20 +122,21 @@ func (c *labUp) validate(given func(flag string) bool) (err error) {
 	if c.tls, err = lab.ParseTLSMode(c.tlsName); err != nil {
 		return fmt.Errorf("--tls: %w", err)
 	}
-	return c.validateEngine(given)
+	return c.validateEngines(given)
 }
 
 // labServer is what a user or script needs to know of one running server.
 type labServer struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	DSN     string `json:"dsn"`
-	Host    string `json:"host"`
-	Port    int    `json:"port"`
-	PID     int    `json:"pid"`
-	Socket  string `json:"socket_dir,omitempty"`
-	Data    string `json:"data_dir,omitempty"`
-	CACert  string `json:"ca_cert,omitempty"`
+	Name    string   `json:"name"`
+	Version string   `json:"version"`
+	DSN     string   `json:"dsn"`
+	Host    string   `json:"host"`
+	Port    int      `json:"port"`
+	PID     int      `json:"pid"`
+	Socket  string   `json:"socket_dir,omitempty"`
+	Data    string   `json:"data_dir,omitempty"`
+	CACert  string   `json:"ca_cert,omitempty"`
+	Env     []string `json:"env,omitempty"` // what clients read from their environment, NAME=value
 }
 
 // labReport is what `weir lab up --json` prints, on one line, once all servers
@@ -146,52 +153,36 @@ type labReport struct {
 // run starts the servers, reports them, and stops them when ctx ends. After
 // that, release gives the signals back: a second Ctrl-C ends weir at once.
 func (c *labUp) run(ctx context.Context, release func(), out io.Writer) (err error) {
-	db, client, err := c.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stopLab(db.Stop)) }()
-	report := labReport{
-		Durability: c.durability.String(), FsyncLatencyNs: c.fsyncLatency.Nanoseconds(),
-		Settings: c.settings, Client: client.command,
-		Servers: []labServer{{
-			Name: c.engine, Version: db.Version(), DSN: db.DSN(c.database()), Host: db.Host(), Port: db.Port(),
-			PID: db.PID(), Socket: db.SocketDir(), Data: db.DataDir(), CACert: db.CACert(),
-		}},
-	}
-	if pg, ok := db.(*lab.Postgres); ok {
-		report.Psql = client.command
-		if c.pgbouncer {
-			b, err := lab.StartPgBouncer(ctx, pg, lab.PgBouncerConfig{})
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, stopLab(b.Stop)) }()
-			report.Servers = append(report.Servers, labServer{
-				Name: "pgbouncer", Version: b.Version(), DSN: b.DSN("postgres"), Host: pg.Host(), Port: b.Port(), PID: b.PID(),
-			})
+	fleet := newLabFleet()
+	defer func() { err = errors.Join(err, fleet.stop()) }()
+	for _, one := range c.each() {
+		if err := fleet.add(ctx, one); err != nil {
+			return err
 		}
 	}
-	if err := c.print(out, report, client); err != nil {
+	report := labReport{
+		Durability: c.durability.String(), FsyncLatencyNs: c.fsyncLatency.Nanoseconds(),
+		Settings: c.settings, Servers: fleet.servers,
+	}
+	for _, client := range fleet.clients {
+		report.Client = cmp.Or(report.Client, client.command)
+		if client.name == "psql" {
+			report.Psql = client.command
+		}
+	}
+	if err := c.print(out, report, fleet.clients); err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
 		release()
 		return nil
-	case <-db.Done():
-		return fmt.Errorf("%s ended by itself; its last words:\n%s", c.engine, db.LogTail(10))
+	case s := <-fleet.ended:
+		return fmt.Errorf("%s ended by itself; its last words:\n%s", s.engine, s.LogTail(10))
 	}
 }
 
-// stopLab stops one server, whatever has become of the command's own context.
-func stopLab(stop func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), labStopPatience)
-	defer cancel()
-	return stop(ctx)
-}
-
-func (c *labUp) print(out io.Writer, r labReport, client labClient) error {
+func (c *labUp) print(out io.Writer, r labReport, clients []labClient) error {
 	if c.json {
 		if err := json.NewEncoder(out).Encode(r); err != nil {
 			return fmt.Errorf("print servers: %w", err)
@@ -206,8 +197,14 @@ func (c *labUp) print(out io.Writer, r labReport, client labClient) error {
 		if _, err := fmt.Fprintf(out, "%-10s %s  (%s, pid %d)\n", s.Name, s.DSN, s.Version, s.PID); err != nil {
 			return fmt.Errorf("print servers: %w", err)
 		}
+		if len(s.Env) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(out, "%-10s %s\n", "env", strings.Join(s.Env, " ")); err != nil {
+			return fmt.Errorf("print servers: %w", err)
+		}
 	}
-	if client.command != "" {
+	for _, client := range clients {
 		if _, err := fmt.Fprintf(out, "%-10s %s\n", client.name, client.command); err != nil {
 			return fmt.Errorf("print servers: %w", err)
 		}

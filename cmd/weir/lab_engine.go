@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,9 +18,17 @@ const (
 	enginePostgres = "postgres"
 	engineMariaDB  = string(lab.FlavorMariaDB)
 	engineMySQL    = string(lab.FlavorMySQL)
+	engineNATS     = "nats"
+	engineRedis    = "redis"
+	engineRabbitMQ = "rabbitmq"
+	engineKafka    = "kafka"
+	engineS3       = "s3"
 )
 
-var labEngines = []string{enginePostgres, engineMariaDB, engineMySQL}
+var (
+	databaseEngines = []string{enginePostgres, engineMariaDB, engineMySQL}
+	labEngines      = append(slices.Clone(databaseEngines), engineNATS, engineRedis, engineRabbitMQ, engineKafka, engineS3)
+)
 
 // engineFlags names the flags that mean something to some engines only.
 var engineFlags = map[string][]string{
@@ -28,21 +37,33 @@ var engineFlags = map[string][]string{
 	"buffer-pool":        {engineMariaDB, engineMySQL},
 	"binlog":             {engineMariaDB, engineMySQL},
 	"performance-schema": {engineMariaDB, engineMySQL},
+	"fsync-latency":      databaseEngines,
+	"max-connections":    databaseEngines,
+	"tls":                databaseEngines,
+	"bin-dir":            databaseEngines,
 }
 
-// labDatabase is what the verb needs of a server, whatever its engine.
-type labDatabase interface {
+// labInstance is what the verb needs of a running server, whatever its engine.
+type labInstance interface {
 	Host() string
 	Port() int
 	PID() int
-	SocketDir() string
 	DataDir() string
-	CACert() string
 	Version() string
-	DSN(db string) string
 	Done() <-chan struct{}
 	LogTail(lines int) string
 	Stop(ctx context.Context) error
+}
+
+// labRunning is a running server and how people get to it.
+type labRunning struct {
+	labInstance
+	engine string
+	dsn    string
+	socket string
+	caCert string
+	env    []string
+	client labClient // empty where none is installed
 }
 
 // labClient is the command line by which a person gets to a server.
@@ -74,62 +95,123 @@ func (c *labUp) mysqlConfig() lab.MySQLConfig {
 	return cfg
 }
 
-// start starts the server that --engine names. The client is empty where none
-// is installed.
-func (c *labUp) start(ctx context.Context) (labDatabase, labClient, error) {
+// brokerConfig is the configuration of a server that is no database.
+func (c *labUp) brokerConfig() lab.BrokerConfig {
+	cfg := lab.BrokerConfig{Durability: c.durability, Settings: c.settings, Port: c.port}
+	if lab.Auth(c.auth) == lab.Password {
+		cfg.Password = rand.Text()[:16]
+	}
+	return cfg
+}
+
+// each returns one configuration for each engine: the first is configured by
+// the flags, and the others, whose flags would be the same, are as they come.
+func (c *labUp) each() []*labUp {
+	engines := strings.Split(c.engine, ",")
+	all := make([]*labUp, len(engines))
+	for i, engine := range engines {
+		one := labUp{durability: c.durability}
+		if i == 0 {
+			one = *c
+		}
+		one.engine = engine
+		all[i] = &one
+	}
+	return all
+}
+
+// start starts the server of a single engine.
+func (c *labUp) start(ctx context.Context) (labRunning, error) {
 	switch c.engine {
 	case engineMariaDB:
-		return startMySQLLab(ctx, lab.StartMariaDB, c.mysqlConfig())
+		return startMySQLLab(ctx, c.engine, lab.StartMariaDB, c.mysqlConfig())
 	case engineMySQL:
-		return startMySQLLab(ctx, lab.StartMySQL, c.mysqlConfig())
+		return startMySQLLab(ctx, c.engine, lab.StartMySQL, c.mysqlConfig())
+	case engineNATS:
+		return startBrokerLab(ctx, c.engine, lab.StartNATS, c.brokerConfig())
+	case engineRedis:
+		r, err := startBrokerLab(ctx, c.engine, lab.StartRedis, c.brokerConfig())
+		if cli, e := exec.LookPath("redis-cli"); err == nil && e == nil {
+			r.client = labClient{"redis-cli", fmt.Sprintf("%s -u '%s'", cli, r.dsn)}
+		}
+		return r, err
+	case engineRabbitMQ:
+		return startBrokerLab(ctx, c.engine, lab.StartRabbitMQ, c.brokerConfig())
+	case engineKafka:
+		return startBrokerLab(ctx, c.engine, lab.StartKafka, c.brokerConfig())
+	case engineS3:
+		s, err := lab.StartS3(ctx, c.brokerConfig())
+		if err != nil {
+			return labRunning{}, err
+		}
+		return labRunning{labInstance: s, engine: c.engine, dsn: s.URL(), env: s.Environ()}, nil
 	}
 	p, err := lab.StartPostgres(ctx, c.postgresConfig())
 	if err != nil {
-		return nil, labClient{}, err
+		return labRunning{}, err
 	}
-	return p, labClient{"psql", fmt.Sprintf("%s '%s'", filepath.Join(p.BinDir(), "psql"), p.DSN("postgres"))}, nil
+	dsn := p.DSN("postgres")
+	return labRunning{
+		labInstance: p, engine: c.engine, dsn: dsn, socket: p.SocketDir(), caCert: p.CACert(),
+		client: labClient{"psql", fmt.Sprintf("%s '%s'", filepath.Join(p.BinDir(), "psql"), dsn)},
+	}, nil
+}
+
+func startBrokerLab[B interface {
+	labInstance
+	URL() string
+}](
+	ctx context.Context, engine string, start func(context.Context, lab.BrokerConfig) (B, error), cfg lab.BrokerConfig,
+) (labRunning, error) {
+	b, err := start(ctx, cfg)
+	if err != nil {
+		return labRunning{}, err
+	}
+	return labRunning{labInstance: b, engine: engine, dsn: b.URL()}, nil
 }
 
 func startMySQLLab(
-	ctx context.Context, start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error), cfg lab.MySQLConfig,
-) (labDatabase, labClient, error) {
+	ctx context.Context, engine string, start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error), cfg lab.MySQLConfig,
+) (labRunning, error) {
 	m, err := start(ctx, cfg)
 	if err != nil {
-		return nil, labClient{}, err
+		return labRunning{}, err
 	}
+	// MySQL's family starts without a database to name.
+	r := labRunning{labInstance: m, engine: engine, dsn: m.DSN(""), socket: m.SocketDir(), caCert: m.CACert()}
 	if m.Client() == "" {
-		return m, labClient{}, nil
+		return r, nil
 	}
 	// By the Unix socket: neither a certificate nor TLS's many spellings are needed.
 	args := []string{m.Client(), "--no-defaults", "-u", m.User(), "-S", m.Socket()}
 	if m.Password() != "" {
 		args = append([]string{"MYSQL_PWD=" + m.Password()}, args...)
 	}
-	return m, labClient{filepath.Base(m.Client()), strings.Join(args, " ")}, nil
+	r.client = labClient{filepath.Base(m.Client()), strings.Join(args, " ")}
+	return r, nil
 }
 
-// database is the one that a DSN names: MySQL's family starts with none.
-func (c *labUp) database() string {
-	if c.engine == enginePostgres {
-		return "postgres"
-	}
-	return ""
-}
-
-// validateEngine refuses what the engine does not have. given reports whether a
+// validateEngines refuses what the engines do not have. given reports whether a
 // flag is on the command line.
-func (c *labUp) validateEngine(given func(flag string) bool) error {
-	if !slices.Contains(labEngines, c.engine) {
-		return fmt.Errorf("--engine %q: must be one of %s", c.engine, strings.Join(labEngines, ", "))
+func (c *labUp) validateEngines(given func(flag string) bool) error {
+	engines := strings.Split(c.engine, ",")
+	for i, engine := range engines {
+		if !slices.Contains(labEngines, engine) {
+			return fmt.Errorf("--engine %q: must be one of %s", engine, strings.Join(labEngines, ", "))
+		}
+		if slices.Contains(engines[:i], engine) {
+			return fmt.Errorf("--engine %s: %s twice", c.engine, engine)
+		}
 	}
+	first := engines[0]
 	for _, flag := range slices.Sorted(maps.Keys(engineFlags)) {
-		if engines := engineFlags[flag]; given(flag) && !slices.Contains(engines, c.engine) {
-			return fmt.Errorf("--%s is for --engine %s, not %s", flag, strings.Join(engines, " or "), c.engine)
+		if able := engineFlags[flag]; given(flag) && !slices.Contains(able, first) {
+			return fmt.Errorf("--%s is for --engine %s, not %s", flag, strings.Join(able, " or "), first)
 		}
 	}
 	auth := lab.Auth(c.auth)
-	if c.engine != enginePostgres && auth != lab.Trust && auth != lab.Password {
-		return fmt.Errorf("--auth %s: --engine %s has trust and password", c.auth, c.engine)
+	if first != enginePostgres && auth != lab.Trust && auth != lab.Password {
+		return fmt.Errorf("--auth %s: --engine %s has trust and password", c.auth, first)
 	}
 	return nil
 }

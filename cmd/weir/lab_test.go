@@ -128,8 +128,8 @@ func TestLabUpRefuses(t *testing.T) {
 	}{
 		{[]string{"up", "--durability", "some"}, `--durability: durability "some": must be prod or fast`},
 		{[]string{"up", "--postgres=false"}, "nothing to start"},
-		{[]string{"up", "--postgres", "--engine", "mariadb"}, "one server at a time"},
-		{[]string{"up", "--engine", "oracle"}, `--engine "oracle": must be one of postgres, mariadb, mysql`},
+		{[]string{"up", "--postgres", "--engine", "mariadb"}, "name every server in --engine"},
+		{[]string{"up", "--engine", "oracle"}, `--engine "oracle": must be one of postgres, mariadb, mysql, nats, redis, rabbitmq, kafka, s3`},
 		{[]string{"up", "--engine", "mariadb", "--pgbouncer"}, "--pgbouncer is for --engine postgres, not mariadb"},
 		{[]string{"up", "--tls=some"}, `--tls: TLS mode "some"`},
 		{[]string{"up", "--binlog"}, "--binlog is for --engine mariadb or mysql, not postgres"},
