@@ -97,3 +97,7 @@ func (c *cursor) varlen() uint64 {
 
 // appendVarlen appends what varlen reads, for values below 128.
 func appendVarlen(dst []byte, v uint64) []byte { return append(dst, byte(v<<1)) }
+
+// zigzag reads a signed integer of MySQL's serialization library: its lowest
+// bit is the sign. Numbers of transactions are never negative.
+func (c *cursor) zigzag() uint64 { return c.varlen() >> 1 }

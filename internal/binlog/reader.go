@@ -1,0 +1,279 @@
+package binlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// RecordKind says what a Record is.
+type RecordKind byte
+
+// The kinds of records. A transaction is Begin, then Changes and Statements in
+// the order in which they were made, then one of Commit, Rollback and Prepare.
+// Transactions never overlap. Those without anything that was asked for are
+// left out.
+const (
+	Begin     RecordKind = iota + 1
+	Changes              // Rows holds what a statement did to rows of a table
+	Statement            // Query holds a statement: DDL, or one that was not logged by rows
+	Commit               // the transaction is committed
+	Rollback             // what came since Begin is void, but for non-transactional tables
+	Prepare              // an XA transaction: XA COMMIT or XA ROLLBACK follows some day as a Statement
+	Heartbeat            // nothing has happened for a while
+)
+
+// Record is one step of a Reader.
+type Record struct {
+	Kind RecordKind
+	// GTID is the transaction's; zero if it has none.
+	GTID GTID
+	// Rows are the changes of Changes, to be read before the Reader's next
+	// Next; else nil.
+	Rows *Rows
+	// Query is the statement of Statement.
+	Query Query
+	// Position is where to go on after this transaction; of Commit, Rollback,
+	// Prepare and Heartbeat.
+	Position Position
+	// Time is when the transaction was committed; of Commit, Rollback and
+	// Prepare. See Tracker.CommitTime.
+	Time time.Time
+}
+
+// ReaderConfig says what a Reader yields.
+type ReaderConfig struct {
+	// Want chooses tables. It is asked once for each definition of a table, and
+	// row events of other tables cost a look into a map. Default: all tables.
+	Want func(schema, table string) bool
+	// Describe is called with each new table that is wanted, before its rows,
+	// and may fill in what the log does not hold of its columns; see Catalog.
+	// Its error ends Next. Default: none.
+	Describe func(ctx context.Context, t *Table) error
+	// Executed is what the GTIDs of transactions are added to. Default: what
+	// the Source says of where it began, else what the beginning of the next
+	// file says.
+	Executed *GTIDSet
+	// Heartbeats asks for Heartbeat records. Default: false.
+	Heartbeats bool
+}
+
+// Reader yields the transactions of a Source. One goroutine may use it at a
+// time.
+type Reader struct {
+	source  Source
+	cfg     ReaderConfig
+	tracker Tracker
+	tables  tableCache
+	rows    Rows
+	payload payload
+
+	open     bool // Begin has been given out
+	inner    bool // payload has events left
+	innerEnd RecordKind
+	pos      Position
+	queue    []Record // what the last event holds
+	given    int      // how much of the queue has been given out
+	err      error
+}
+
+// NewReader returns a reader of what source yields from now on. The caller
+// closes the source.
+func NewReader(source Source, cfg ReaderConfig) *Reader {
+	r := &Reader{source: source, cfg: cfg, tables: tableCache{want: cfg.Want}}
+	if s, ok := source.(interface{ Executed() *GTIDSet }); ok && cfg.Executed == nil {
+		cfg.Executed = s.Executed()
+	}
+	r.tracker.Executed = cfg.Executed.Clone()
+	return r
+}
+
+// Position is where to go on after what has been given out: behind the last
+// transaction that has ended. A Source that begins there neither repeats nor
+// misses anything.
+func (r *Reader) Position() Position { return r.pos }
+
+// Executed returns the GTIDs of all transactions that have ended, skipped ones
+// too, to go on after; nil if that is unknown. Call it when no transaction is
+// open. The caller owns the set.
+func (r *Reader) Executed() *GTIDSet { return r.tracker.Executed.Clone() }
+
+// Next returns the next record, which is valid until Next is called again. The
+// error is io.EOF at the end of the source. Where the source can go on after an
+// error, as a Stream can after the end of a ctx, the reader can; after any other
+// error it is of no further use.
+func (r *Reader) Next(ctx context.Context) (*Record, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	for r.given == len(r.queue) {
+		r.queue, r.given = r.queue[:0], 0
+		if r.inner {
+			r.err = r.unpack(ctx)
+		} else {
+			e, err := r.source.Next(ctx)
+			if err != nil {
+				return nil, err // the source knows whether it can go on
+			}
+			if err := r.take(ctx, e); err != nil {
+				r.err = fmt.Errorf("event at %s:%d: %w", e.File, e.Start(), err)
+			}
+		}
+		if r.err != nil {
+			return nil, r.err
+		}
+	}
+	r.given++
+	return &r.queue[r.given-1], nil
+}
+
+func (r *Reader) take(ctx context.Context, e *Event) error {
+	step, err := r.tracker.Observe(e)
+	if err != nil {
+		return err
+	}
+	if step == StepCut {
+		r.end(Rollback)
+	}
+	switch e.Type {
+	case IncidentEvent:
+		return ErrIncident
+	case TransactionPayloadEvent:
+		r.inner, r.innerEnd = true, Commit
+		return r.payload.open(e.Body())
+	case HeartbeatEvent, HeartbeatV2Event:
+		if r.cfg.Heartbeats && !r.open {
+			r.queue = append(r.queue, Record{Kind: Heartbeat, Position: r.pos})
+		}
+	case FormatDescriptionEvent:
+		r.tables.trim()
+	default:
+		if err := r.content(ctx, e); err != nil {
+			return err
+		}
+	}
+	switch step {
+	case StepCommit:
+		r.end(Commit)
+	case StepRollback:
+		r.end(Rollback)
+	case StepPrepare:
+		r.end(Prepare)
+	default:
+		if !r.tracker.InTransaction() {
+			r.pos = r.tracker.Position()
+		}
+	}
+	return nil
+}
+
+// unpack takes the next event of a compressed transaction.
+func (r *Reader) unpack(ctx context.Context) error {
+	e, err := r.payload.next()
+	if errors.Is(err, io.EOF) {
+		r.inner = false
+		r.end(r.innerEnd)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("transaction before %s: %w", r.tracker.Position(), err)
+	}
+	switch e.Type {
+	case XAPrepareEvent:
+		if xaStep(e.Body()) == StepPrepare {
+			r.innerEnd = Prepare
+		}
+	case QueryEvent:
+		if _, sql, err := queryText(e); err == nil && verbOf(sql) == verbRollback {
+			r.innerEnd = Rollback
+		}
+	}
+	if err := r.content(ctx, e); err != nil {
+		return fmt.Errorf("transaction before %s: %w", r.tracker.Position(), err)
+	}
+	return nil
+}
+
+// content gives out what an event holds for the user.
+func (r *Reader) content(ctx context.Context, e *Event) error {
+	switch e.Type {
+	case TableMapEvent:
+		t, isNew, err := r.tables.put(e.Body())
+		if err == nil && isNew && r.cfg.Describe != nil {
+			if err = r.cfg.Describe(ctx, t); err != nil {
+				err = fmt.Errorf("describe %s: %w", t, err)
+				delete(r.tables.tables, t.ID)
+			}
+		}
+		return err
+	case QueryEvent, QueryCompressedEvent, ExecuteLoadQueryEvent:
+		return r.statement(e)
+	}
+	if shape, ok := rowsShapeOf(e.Type); ok {
+		return r.changes(e, shape)
+	}
+	return nil
+}
+
+func (r *Reader) changes(e *Event, shape rowsShape) error {
+	c := cursor{b: e.Body()}
+	id, _ := rowsTable(&c)
+	known, ok := r.tables.tables[id]
+	switch {
+	case c.bad:
+		return fmt.Errorf("%s: %w", e.Type, ErrMalformed)
+	case !ok && id == dummyTable:
+		return nil
+	case !ok:
+		return fmt.Errorf("%s of table %d, which no TABLE_MAP has named: %w", e.Type, id, ErrMalformed)
+	case known.table == nil:
+		return nil // nobody wants it
+	}
+	if err := r.rows.open(known.table, shape, c); err != nil {
+		return err
+	}
+	r.begin()
+	r.queue = append(r.queue, Record{Kind: Changes, GTID: r.gtid(), Rows: &r.rows})
+	return nil
+}
+
+func (r *Reader) statement(e *Event) error {
+	q, err := ParseQuery(e)
+	if err != nil {
+		return err
+	}
+	switch verbOf([]byte(q.SQL)) {
+	case verbOther, verbCreate:
+		r.begin()
+		r.queue = append(r.queue, Record{Kind: Statement, GTID: r.gtid(), Query: q})
+	}
+	return nil
+}
+
+// gtid returns that of the transaction that an event belongs to, which the
+// tracker may have seen end already.
+func (r *Reader) gtid() GTID {
+	if r.tracker.InTransaction() {
+		return r.tracker.Current()
+	}
+	return r.tracker.GTID()
+}
+
+func (r *Reader) begin() {
+	if !r.open {
+		r.open = true
+		r.queue = append(r.queue, Record{Kind: Begin, GTID: r.gtid()})
+	}
+}
+
+func (r *Reader) end(kind RecordKind) {
+	r.pos = r.tracker.Position()
+	r.tables.trim()
+	if !r.open {
+		return
+	}
+	r.open = false
+	r.queue = append(r.queue, Record{Kind: kind, GTID: r.tracker.GTID(), Position: r.pos, Time: r.tracker.CommitTime()})
+}
