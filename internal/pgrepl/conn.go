@@ -64,6 +64,8 @@ type Conn struct {
 	mode    Mode
 	version int
 
+	streamed bool // a stream was begun
+
 	buf  []byte // buf[r:w] has been read and not used
 	r, w int
 	// reading says that somebody waits for the server; since is when the first

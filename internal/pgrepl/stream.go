@@ -111,7 +111,8 @@ type LogicalConfig struct {
 }
 
 // StartLogical begins to stream what a slot's plugin decodes. The connection is
-// the stream's until it has ended.
+// the stream's until it has ended. It cannot be used for a second such stream:
+// servers remember that the first was ended, and end the second at once.
 func (c *Conn) StartLogical(ctx context.Context, cfg LogicalConfig) (*Stream, error) {
 	s, err := c.startLogical(ctx, cfg)
 	if err != nil {
@@ -123,6 +124,9 @@ func (c *Conn) StartLogical(ctx context.Context, cfg LogicalConfig) (*Stream, er
 func (c *Conn) startLogical(ctx context.Context, cfg LogicalConfig) (*Stream, error) {
 	if err := checkSlotName(cfg.Slot); err != nil {
 		return nil, err
+	}
+	if c.streamed {
+		return nil, errors.New("the connection has streamed before, and servers stream logically once only: open another")
 	}
 	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s", ident(cfg.Slot), cfg.Start)
 	for i, o := range cfg.Options {
@@ -191,6 +195,7 @@ func (c *Conn) start(ctx context.Context, command string, cfg StreamConfig) (*St
 		switch typ {
 		case pgwire.ServerCopyBothResponse:
 			c.take(body)
+			c.streamed = true
 			pulse, stop := context.WithCancel(c.life)
 			s.stop = stop
 			go s.beat(pulse)
@@ -289,6 +294,9 @@ func (s *Stream) finish(ctx context.Context) error {
 	}
 	s.done = true
 	s.halt()
+	if err := s.drain(ctx); err != nil {
+		return s.conn.fail(err)
+	}
 	return s.conn.answer(ctx, func(r Result) error {
 		if len(r.Rows) == 0 {
 			return nil
@@ -303,6 +311,17 @@ func (s *Stream) finish(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// drain skips keepalives that a server sends even behind its CopyDone.
+func (s *Stream) drain(ctx context.Context) error {
+	for {
+		typ, body, err := s.conn.peek(ctx)
+		if err != nil || typ != pgwire.ServerCopyData && typ != pgwire.ServerCopyDone {
+			return err
+		}
+		s.conn.take(body)
+	}
 }
 
 // Next says where the stream goes on after Receive has returned io.EOF. ok is
@@ -344,7 +363,8 @@ func (s *Stream) report(ctx context.Context, ask bool) error {
 }
 
 // End reports the position, asks the server to end the stream, and discards
-// what is still on its way. The connection can be used for other commands then.
+// what is still on its way. The connection can be used for other commands then,
+// SQL where its mode has it; see StartLogical.
 func (s *Stream) End(ctx context.Context) error {
 	if s.done {
 		return nil

@@ -26,8 +26,9 @@ type TailConfig struct {
 	// Tables leaves out what the publications have besides. Default: all that
 	// they have.
 	Tables []Table
-	// Start leaves out what was committed before this position, as the End of an
-	// earlier event. Default: 0, begin where the slot was confirmed last.
+	// Start leaves out what ended before this position, which is the End of an
+	// earlier event and counts as confirmed. Default: 0, begin where the slot was
+	// confirmed last.
 	Start LSN
 	// Binary has values sent in binary where their type can. It needs PostgreSQL
 	// 14.
@@ -129,7 +130,7 @@ func (c *Conn) StartTail(ctx context.Context, cfg TailConfig) (*Tail, error) {
 	}
 	// While it catches up, a server reports positions before the one that the slot
 	// has confirmed, and until PostgreSQL 18 it would move the slot back there.
-	stream.SetPosition(At(floor))
+	stream.SetPosition(At(max(floor, cfg.Start)))
 	return &Tail{stream: stream, cfg: cfg, wanted: map[uint32]bool{}}, nil
 }
 
@@ -332,6 +333,11 @@ func (t *Tail) pass(end LSN) {
 
 // Confirm says that all events up to this End are done with and need not be sent
 // again. The server is told at the next interval, or by Report.
+//
+// A server that restarts may go back to an older position: before PostgreSQL 17
+// even after a clean shutdown, and after a crash always. Who must not see events
+// twice keeps the last End, in one transaction with what the events brought
+// about, and passes it as TailConfig.Start.
 func (t *Tail) Confirm(end LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -356,8 +362,8 @@ func (t *Tail) Confirmed() LSN { return t.stream.Position().Flushed }
 // that receives.
 func (t *Tail) Report(ctx context.Context) error { return t.stream.Report(ctx) }
 
-// End tells the server what is confirmed and ends the stream; the connection can
-// be used for other commands then. In the middle of a large transaction the
+// End tells the server what is confirmed and ends the stream. The connection can
+// be used for SQL then, and not for another tail. In the middle of a large transaction the
 // server first sends all of it, to be discarded: Report and Conn.Close are
 // quicker.
 func (t *Tail) End(ctx context.Context) error { return t.stream.End(ctx) }

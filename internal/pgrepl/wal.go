@@ -68,6 +68,9 @@ func (c *Conn) ReceiveWAL(ctx context.Context, cfg ReceiveConfig, sink WALSink) 
 	if err = r.prepare(ctx); err == nil {
 		err = r.run(ctx)
 	}
+	if err != nil {
+		r.farewell(ctx)
+	}
 	if closeErr := r.closeSegment(false); err == nil {
 		err = closeErr
 	}
@@ -146,7 +149,7 @@ func (r *receiver) run(ctx context.Context) error {
 		// The beginning of a segment: that of a new timeline holds a copy of the
 		// old one's bytes up to where it was left.
 		r.at = SegmentAt(r.timeline, r.at, r.size).Start()
-		r.flushed = max(r.flushed, r.at)
+		r.flushed = r.at
 		var err error
 		r.stream, err = r.conn.StartPhysical(ctx, PhysicalConfig{
 			StreamConfig: r.cfg.StreamConfig, Slot: r.cfg.Slot, Start: r.at, Timeline: r.timeline,
@@ -180,14 +183,20 @@ func (r *receiver) receive(ctx context.Context) (done bool, err error) {
 			}
 			return true, r.stream.End(ctx)
 		}
-		f, err := r.stream.Receive(ctx)
+		f, err := r.next(ctx)
 		switch {
+		case err == nil:
 		case errors.Is(err, io.EOF):
 			if err := r.flush(ctx, false); err != nil {
 				return false, err
 			}
 			return false, r.closeSegment(false)
-		case err != nil:
+		case errors.Is(err, errQuiet):
+			if err := r.flush(ctx, true); err != nil {
+				return false, err
+			}
+			continue
+		default:
 			// What has come is worth keeping, and the next attempt the shorter.
 			return false, errors.Join(err, r.flush(ctx, false))
 		}
@@ -202,6 +211,34 @@ func (r *receiver) receive(ctx context.Context) (done bool, err error) {
 			}
 		}
 	}
+}
+
+// errQuiet says that nothing more came while something waited to be made safe.
+var errQuiet = errors.New("no more log for a while")
+
+// next receives a frame. It does not wait longer than StatusInterval while
+// something is not safe.
+func (r *receiver) next(ctx context.Context) (Frame, error) {
+	if r.flushed < r.at && !r.conn.buffered() {
+		bound, cancel := context.WithDeadlineCause(ctx, r.synced.Add(r.cfg.StatusInterval), errQuiet)
+		defer cancel()
+		ctx = bound
+	}
+	return r.stream.Receive(ctx)
+}
+
+// farewell tells the server what is safe, if it still listens, after an error
+// that ends the stream for the caller.
+func (r *receiver) farewell(ctx context.Context) {
+	if r.stream == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if !r.stream.ended && r.conn.failed() == nil {
+		_ = r.stream.Report(ctx) // the error that ends the stream is the one that counts
+	}
+	r.stream.halt()
 }
 
 // due tells whether the log is to be made safe now.
