@@ -1,0 +1,232 @@
+package bulk
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A Job is one piece of work of a Graph.
+type Job struct {
+	// ID is unique in the graph.
+	ID string
+
+	// After are the jobs that must have ended before. Ones that are not in the
+	// graph are ignored: they are done.
+	After []string
+
+	// Locks are things that no two jobs may hold at once, such as tables that
+	// both would lock against each other.
+	Locks []string
+
+	// Rank orders jobs that could start: the lowest first.
+	Rank int
+
+	// Size orders jobs of one rank: the largest first, so that no worker is
+	// left alone with it at the end.
+	Size int64
+
+	// Do does it, as the given worker, one of 0 to workers-1. An error ends the
+	// run: no further job starts, and the context of those that run is
+	// cancelled.
+	Do func(ctx context.Context, worker int) error
+}
+
+// Run does all jobs with so many workers. It returns the first error, after all
+// jobs that had started have ended. Jobs that wait for each other in a circle
+// are an error before anything starts.
+func Run(ctx context.Context, workers int, jobs []Job) error {
+	g, err := newGraph(jobs)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.wake.Broadcast()
+	})
+	defer stop()
+	var wg sync.WaitGroup
+	for w := range max(1, min(workers, len(jobs))) {
+		wg.Go(func() {
+			for {
+				n := g.take(ctx)
+				if n == nil {
+					return
+				}
+				err := n.Do(ctx, w)
+				g.done(n, err) // before others fail because of it
+				if err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return g.result(ctx)
+}
+
+type node struct {
+	Job
+	waits  int // how many of After have not ended
+	before []*node
+}
+
+// graph is the state of a Run.
+type graph struct {
+	mu    sync.Mutex // guards what follows
+	wake  *sync.Cond
+	ready readyHeap
+	held  map[string]bool
+	left  int
+	err   error
+}
+
+func newGraph(jobs []Job) (*graph, error) {
+	g := &graph{held: map[string]bool{}, left: len(jobs)}
+	g.wake = sync.NewCond(&g.mu)
+	byID := make(map[string]*node, len(jobs))
+	nodes := make([]*node, len(jobs))
+	for i, j := range jobs {
+		if byID[j.ID] != nil {
+			return nil, fmt.Errorf("schedule: two jobs are called %q", j.ID)
+		}
+		nodes[i] = &node{Job: j}
+		byID[j.ID] = nodes[i]
+	}
+	for _, n := range nodes {
+		for _, id := range n.After {
+			if b := byID[id]; b != nil {
+				b.before = append(b.before, n)
+				n.waits++
+			}
+		}
+	}
+	if err := acyclic(nodes); err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		if n.waits == 0 {
+			g.ready = append(g.ready, n)
+		}
+	}
+	heap.Init(&g.ready)
+	return g, nil
+}
+
+// acyclic counts how many jobs can ever start.
+func acyclic(nodes []*node) error {
+	waits := make(map[*node]int, len(nodes))
+	var queue []*node
+	for _, n := range nodes {
+		waits[n] = n.waits
+		if n.waits == 0 {
+			queue = append(queue, n)
+		}
+	}
+	reached := 0
+	for ; reached < len(queue); reached++ {
+		for _, next := range queue[reached].before {
+			if waits[next]--; waits[next] == 0 {
+				queue = append(queue, next)
+			}
+		}
+	}
+	if reached == len(nodes) {
+		return nil
+	}
+	for _, n := range nodes {
+		if waits[n] > 0 {
+			return fmt.Errorf("schedule: %q waits for itself by way of others", n.ID)
+		}
+	}
+	return nil
+}
+
+// take returns the best job that can start, and waits for one. It returns nil
+// when there will be none.
+func (g *graph) take(ctx context.Context) *node {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		if g.left == 0 || g.err != nil || ctx.Err() != nil {
+			return nil
+		}
+		var blocked []*node
+		var found *node
+		for found == nil && len(g.ready) > 0 {
+			n := heap.Pop(&g.ready).(*node)
+			if slices.ContainsFunc(n.Locks, func(l string) bool { return g.held[l] }) {
+				blocked = append(blocked, n)
+				continue
+			}
+			found = n
+		}
+		for _, n := range blocked {
+			heap.Push(&g.ready, n)
+		}
+		if found != nil {
+			for _, l := range found.Locks {
+				g.held[l] = true
+			}
+			return found
+		}
+		g.wake.Wait()
+	}
+}
+
+func (g *graph) done(n *node, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.left--
+	if err != nil && g.err == nil {
+		g.err = err
+	}
+	for _, l := range n.Locks {
+		delete(g.held, l)
+	}
+	for _, next := range n.before {
+		if next.waits--; next.waits == 0 {
+			heap.Push(&g.ready, next)
+		}
+	}
+	g.wake.Broadcast()
+}
+
+func (g *graph) result(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil {
+		return g.err
+	}
+	if g.left > 0 {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		return errors.New("schedule: jobs are left that nobody does")
+	}
+	return nil
+}
+
+// readyHeap orders jobs by rank, then by size, then by name.
+type readyHeap []*node
+
+func (h readyHeap) Len() int      { return len(h) }
+func (h readyHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h readyHeap) Less(i, j int) bool {
+	a, b := h[i], h[j]
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Size, a.Size), cmp.Compare(a.ID, b.ID)) < 0
+}
+func (h *readyHeap) Push(x any) { *h = append(*h, x.(*node)) }
+func (h *readyHeap) Pop() any {
+	old := *h
+	n := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return n
+}

@@ -1,0 +1,138 @@
+package bulk
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Progress counts what a run has done, for a bar, a log or metrics to look at
+// whenever they like. The run adds; anybody reads. All methods are safe for
+// concurrent use, and do nothing on a nil *Progress.
+type Progress struct {
+	totalBytes, bytes atomic.Int64
+	totalSteps, steps atomic.Int64
+	rows              atomic.Int64
+
+	mu      sync.Mutex // guards what follows
+	phase   string
+	started time.Time
+	now     map[int]string
+	next    int
+}
+
+// Snapshot is the state of a run at one moment.
+type Snapshot struct {
+	// Phase is what the run is at, such as "data" or "indexes".
+	Phase string `json:"phase"`
+
+	// Active are the objects that are worked on, such as "public.orders".
+	Active []string `json:"active,omitempty"`
+
+	// Bytes of TotalBytes are done. A backup's total is the size of its tables
+	// on the server's disk, an estimate; a restore's is exact.
+	Bytes      int64 `json:"bytes"`
+	TotalBytes int64 `json:"total_bytes"`
+
+	// Steps of TotalSteps are done: chunks, indexes, constraints.
+	Steps      int64 `json:"steps"`
+	TotalSteps int64 `json:"total_steps"`
+
+	Rows int64 `json:"rows"`
+
+	// Elapsed is the time since the first phase began.
+	Elapsed time.Duration `json:"elapsed_ns"`
+}
+
+// Rate is bytes per second since the start.
+func (s Snapshot) Rate() float64 {
+	if s.Elapsed <= 0 {
+		return 0
+	}
+	return float64(s.Bytes) / s.Elapsed.Seconds()
+}
+
+// Left estimates the time to go from the bytes that are left; 0 when nothing
+// can be said.
+func (s Snapshot) Left() time.Duration {
+	if s.Bytes <= 0 || s.TotalBytes <= s.Bytes {
+		return 0
+	}
+	return time.Duration(float64(s.Elapsed) * float64(s.TotalBytes-s.Bytes) / float64(s.Bytes))
+}
+
+// Phase says what the run is at now.
+func (p *Progress) Phase(name string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phase = name
+	if p.started.IsZero() {
+		p.started = time.Now()
+	}
+}
+
+// Expect adds to the totals.
+func (p *Progress) Expect(bytes, steps int64) {
+	if p == nil {
+		return
+	}
+	p.totalBytes.Add(bytes)
+	p.totalSteps.Add(steps)
+}
+
+// Add counts bytes and rows that are done.
+func (p *Progress) Add(bytes, rows int64) {
+	if p == nil {
+		return
+	}
+	p.bytes.Add(bytes)
+	p.rows.Add(rows)
+}
+
+// Begin says that an object is worked on. The function that it returns says that
+// this step is done, in whatever way.
+func (p *Progress) Begin(object string) (end func()) {
+	if p == nil {
+		return func() {}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now == nil {
+		p.now = map[int]string{}
+	}
+	id := p.next
+	p.next++
+	p.now[id] = object
+	return func() {
+		p.mu.Lock()
+		delete(p.now, id)
+		p.mu.Unlock()
+		p.steps.Add(1)
+	}
+}
+
+// Snapshot returns the state at this moment.
+func (p *Progress) Snapshot() Snapshot {
+	if p == nil {
+		return Snapshot{}
+	}
+	s := Snapshot{
+		Bytes: p.bytes.Load(), TotalBytes: p.totalBytes.Load(),
+		Steps: p.steps.Load(), TotalSteps: p.totalSteps.Load(), Rows: p.rows.Load(),
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Phase = p.phase
+	if !p.started.IsZero() {
+		s.Elapsed = time.Since(p.started)
+	}
+	for id := range p.next { // in the order of their beginnings
+		if o, ok := p.now[id]; ok {
+			s.Active = append(s.Active, o)
+		}
+	}
+	return s
+}
