@@ -1,0 +1,309 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+func ackIsIdempotent(s *suite) {
+	l := s.lead(s.migrated(outbox.Plan{}), 0)
+	s.enqueue(messages(300)...)
+	rows := s.read(l, 0)
+	seqs := seqsOf(rows)
+	s.check(l.Ack(s.ctx(), nil))
+	s.check(l.Ack(s.ctx(), seqs[:200]))
+	s.check(l.Ack(s.ctx(), seqs[:200]))
+	s.check(l.Ack(s.ctx(), append([]int64{1 << 40, seqs[250]}, seqs[100:210]...)))
+	want := append(slices.Clone(seqs[210:250]), seqs[251:]...)
+	if got := seqsOf(s.read(l, 0)); !slices.Equal(got, want) {
+		s.Errorf("left are %v, want %v", got, want)
+	}
+	// An ack takes the note of earlier attempts along.
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: want[0], Attempts: 1, Delay: time.Hour, Error: "no"}}))
+	s.check(l.Ack(s.ctx(), want[:1]))
+	if notes, err := l.Parked(s.ctx()); err != nil || len(notes) != 0 {
+		s.Errorf("notes %+v of a row that was delivered, %v", notes, err)
+	}
+	// None of this takes rows that are in a transaction.
+	if !s.OneWriter {
+		tx := s.begin()
+		s.enqueueIn(tx, message(1))
+		all := s.read(l, 0)
+		s.check(l.Ack(s.ctx(), seqsOf(all)))
+		s.commit(tx)
+		if left := s.read(l, 0); len(left) != 1 {
+			s.Errorf("%d rows left, want the one that was not committed at the time of the ack", len(left))
+		}
+	}
+}
+
+func fetchAndPending(s *suite) {
+	l := s.lead(s.migrated(outbox.Plan{}), 0)
+	msgs := messages(40)
+	s.enqueue(msgs...)
+	all := s.read(l, 0)
+	seqs := seqsOf(all)
+	s.check(l.Ack(s.ctx(), seqs[10:20]))
+
+	rows, err := l.Fetch(s.ctx(), []int64{seqs[30], seqs[5], 1 << 40, seqs[15], seqs[0]})
+	s.check(err)
+	sameMessages(s.T, rows, []outbox.Message{msgs[0], msgs[5], msgs[30]})
+	if rows, err = l.Fetch(s.ctx(), nil); err != nil || len(rows) != 0 {
+		s.Errorf("fetch nothing: %d rows, %v", len(rows), err)
+	}
+
+	pending := func(after, last int64, limit int, want []int64) {
+		s.Helper()
+		got, err := l.Pending(s.ctx(), after, last, limit)
+		s.check(err)
+		if !slices.Equal(got, want) {
+			s.Errorf("pending after %d to %d, at most %d: %v, want %v", after, last, limit, got, want)
+		}
+	}
+	pending(0, 1<<62, 100, append(slices.Clone(seqs[:10]), seqs[20:]...))
+	pending(seqs[4], seqs[21], 100, append(slices.Clone(seqs[5:10]), seqs[20:22]...))
+	pending(seqs[4], seqs[21], 3, seqs[5:8])
+	pending(seqs[39], 1<<62, 10, nil)
+}
+
+func parkedOutlivesLease(s *suite) {
+	store := s.migrated(outbox.Plan{Shards: 2})
+	s.enqueue(messages(40)...)
+	l := s.lead(store, 0)
+	rows := s.read(l, 0)
+	a, b, c := rows[0].Seq, rows[1].Seq, rows[2].Seq
+	long := strings.Repeat("ü", 100_000)
+	s.check(l.Park(s.ctx(), nil))
+	s.check(l.Park(s.ctx(), []outbox.Parking{
+		{Seq: a, Attempts: 1, Delay: time.Hour, Error: "first"},
+		{Seq: b, Attempts: 3, Delay: 0, Error: "due"},
+		{Seq: c, Attempts: 1, Delay: 48 * time.Hour, Error: long},
+	}))
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: a, Attempts: 2, Delay: 2 * time.Hour, Error: "second"}}))
+	if got := s.read(l, 0); len(got) != len(rows) {
+		s.Errorf("%d of %d rows are pending after some were parked", len(got), len(rows))
+	}
+	s.check(l.Close())
+
+	other := s.lead(s.Open(s.T, ""), 1)
+	if notes, err := other.Parked(s.ctx()); err != nil || len(notes) != 0 {
+		s.Errorf("the other shard has notes %+v, %v", notes, err)
+	}
+	l = s.lead(s.Open(s.T, ""), 0)
+	notes, err := l.Parked(s.ctx())
+	s.check(err)
+	bySeq := map[int64]outbox.Parking{}
+	for _, n := range notes {
+		bySeq[n.Seq] = n
+	}
+	if len(notes) != 3 {
+		s.Fatalf("%d notes, want 3", len(notes))
+	}
+	if n := bySeq[a]; n.Attempts != 2 || n.Error != "second" || n.Delay < 110*time.Minute || n.Delay > 2*time.Hour {
+		s.Errorf("note %+v", n)
+	}
+	if n := bySeq[b]; n.Attempts != 3 || n.Error != "due" || n.Delay > 0 {
+		s.Errorf("note %+v", n)
+	}
+	if n := bySeq[c]; n.Attempts != 1 || !strings.HasPrefix(n.Error, "üü") || strings.ContainsRune(n.Error, '\uFFFD') {
+		s.Errorf("the note with a long error has %d attempts, error %.20q", n.Attempts, n.Error)
+	}
+	status, err := store.Status(s.ctx())
+	s.check(err)
+	if status.Parked != 3 || status.Pending != 40 {
+		s.Errorf("status %+v, want 3 parked of 40 pending", status)
+	}
+	// A note of a row that is gone is none.
+	s.check(l.Ack(s.ctx(), []int64{a}))
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: a, Attempts: 3, Error: "too late"}}))
+	if notes, err = l.Parked(s.ctx()); err != nil || len(notes) != 2 {
+		s.Errorf("notes %+v, %v after one row was delivered", notes, err)
+	}
+}
+
+// bury buries one row.
+func bury(s *suite, l outbox.Lease, seq int64, reason string) {
+	s.Helper()
+	s.check(l.Bury(s.ctx(), []outbox.Burial{{Seq: seq, Attempts: 4, Reason: reason, Error: "the broker said no: 'nö'"}}))
+}
+
+func buryAndRequeue(s *suite) {
+	store := s.migrated(outbox.Plan{})
+	l := s.lead(store, 0)
+	msgs := messages(4)
+	msgs[1].Headers = map[string]string{"ключ": "значение", "a": ""}
+	msgs[1].DedupKey = "dedup"
+	msgs[1].Payload = []byte{0, 1, 2, 0xff, 0xfe, '\'', '"', '\\', 0}
+	s.enqueue(msgs...)
+	rows := s.read(l, 0)
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[1].Seq, Attempts: 3, Error: "x"}}))
+	s.check(l.Bury(s.ctx(), nil))
+	bury(s, l, rows[1].Seq, "rejected")
+	bury(s, l, rows[1].Seq, "rejected") // gone already: no error
+	bury(s, l, rows[2].Seq, "attempts")
+	if notes, err := l.Parked(s.ctx()); err != nil || len(notes) != 0 {
+		s.Errorf("notes %+v of a row that is dead, %v", notes, err)
+	}
+	sameMessages(s.T, s.read(l, 0), []outbox.Message{msgs[0], msgs[3]})
+
+	dead, err := store.List(s.ctx(), outbox.Query{State: outbox.Dead})
+	s.check(err)
+	if len(dead) != 2 {
+		s.Fatalf("%d dead, want 2", len(dead))
+	}
+	sameMessage(s.T, dead[0].Message, msgs[1])
+	sameMessage(s.T, dead[1].Message, msgs[2])
+	if d := dead[0]; d.State != outbox.Dead || d.Reason != "rejected" || d.Error != "the broker said no: 'nö'" ||
+		d.Attempts != 4 || d.Seq != rows[1].Seq || time.Since(d.EndedAt).Abs() > time.Hour ||
+		!d.CreatedAt.Equal(rows[1].CreatedAt) {
+		s.Errorf("dead: %+v", d)
+	}
+
+	after := rows[3].Seq
+	n, err := store.Requeue(s.ctx(), outbox.Query{State: outbox.Dead, IDs: []outbox.ID{msgs[1].ID, outbox.NewID()}})
+	s.check(err)
+	if n != 1 {
+		s.Errorf("requeued %d, want 1", n)
+	}
+	// It comes back as if enqueued now, where a cursor finds it.
+	back := s.read(l, after)
+	sameMessages(s.T, back, []outbox.Message{msgs[1]})
+	if notes, err := l.Parked(s.ctx()); err != nil || len(notes) != 0 {
+		s.Errorf("notes %+v of a row that was requeued, %v", notes, err)
+	}
+	status, err := store.Status(s.ctx())
+	s.check(err)
+	if status.Dead != 1 || status.Pending != 3 {
+		s.Errorf("status %+v, want 1 dead and 3 pending", status)
+	}
+	if _, err := store.Requeue(s.ctx(), outbox.Query{State: outbox.Pending}); err == nil {
+		s.Error("pending messages can be requeued")
+	}
+}
+
+func leadIsExclusive(s *suite) {
+	store := s.migrated(outbox.Plan{Shards: 2})
+	other := s.Open(s.T, "")
+	first := s.lead(store, 0)
+	for _, st := range []outbox.Store{store, other} {
+		if _, err := st.Lead(s.ctx(), 0); !errors.Is(err, outbox.ErrHeld) {
+			s.Errorf("second leader: %v, want %v", err, outbox.ErrHeld)
+		}
+	}
+	second := s.lead(other, 1)
+	status, err := store.Status(s.ctx())
+	s.check(err)
+	if len(status.Leases) != 2 || !status.Leases[0].Held || !status.Leases[1].Held || status.Leases[0].Owner == "" {
+		s.Errorf("leases %+v, want both held", status.Leases)
+	}
+	s.check(first.Close())
+	s.check(first.Close()) // again
+	third := s.lead(other, 0)
+	after, err := store.Status(s.ctx())
+	s.check(err)
+	if got, was := after.Leases[0].Epoch, status.Leases[0].Epoch; got <= was {
+		s.Errorf("epoch %d after a change of leaders, before %d", got, was)
+	}
+	select {
+	case <-second.Lost():
+		s.Error("a lease that nobody took is lost")
+	default:
+	}
+	s.check(second.Close())
+	s.check(third.Close())
+	after, err = store.Status(s.ctx())
+	s.check(err)
+	for _, l := range after.Leases {
+		if l.Held {
+			s.Errorf("shard %d is held after all gave up", l.Shard)
+		}
+	}
+}
+
+// take tries to lead until it succeeds: a server lets go of a dead session's
+// locks a moment after the session is dead.
+func (s *suite) take(store outbox.Store, shard int) outbox.Lease {
+	s.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		l, err := store.Lead(s.ctx(), shard)
+		if err == nil {
+			s.Cleanup(func() { _ = l.Close() })
+			return l
+		}
+		if !errors.Is(err, outbox.ErrHeld) || time.Now().After(deadline) {
+			s.Fatal("lead:", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// lost waits until the lease knows that it is.
+func (s *suite) lost(l outbox.Lease) {
+	s.Helper()
+	select {
+	case <-l.Lost():
+	case <-s.ctx().Done():
+		s.Fatal("the lease never learns that its session has ended")
+	}
+}
+
+func leadAfterCut(s *suite) {
+	store := s.migrated(outbox.Plan{})
+	s.enqueue(messages(10)...)
+	l := s.lead(store, 0)
+	rows := s.read(l, 0)
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[4].Seq, Attempts: 2, Delay: time.Hour, Error: "x"}}))
+	s.CutLease(s.T, 0)
+	s.lost(l)
+
+	next := s.take(s.Open(s.T, ""), 0)
+	if got := s.read(next, 0); len(got) != 10 {
+		s.Errorf("the next leader reads %d rows, want 10", len(got))
+	}
+	if notes, err := next.Parked(s.ctx()); err != nil || len(notes) != 1 || notes[0].Attempts != 2 {
+		s.Errorf("the next leader has notes %+v, %v", notes, err)
+	}
+	s.check(next.Ack(s.ctx(), seqsOf(rows)))
+	_ = l.Close() // says what it will; it does not hang
+	if _, err := store.Lead(s.ctx(), 0); !errors.Is(err, outbox.ErrHeld) {
+		s.Errorf("closing a lease that was lost takes the next one's: %v", err)
+	}
+}
+
+func deposedDoesNothing(s *suite) {
+	store := s.migrated(outbox.Plan{})
+	s.enqueue(messages(3)...)
+	l := s.lead(store, 0)
+	rows := s.read(l, 0)
+	s.CutLease(s.T, 0)
+	next := s.take(s.Open(s.T, ""), 0)
+	// Whether or not l knows yet.
+	parked := l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}})
+	buried := l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "rejected", Error: "x"}})
+	s.lost(l)
+	for what, err := range map[string]error{
+		"Park": parked, "Bury": buried,
+		"Park, knowing": l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}}),
+		"Bury, knowing": l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "rejected", Error: "x"}}),
+		"Ack, knowing":  l.Ack(s.ctx(), []int64{rows[2].Seq}),
+		"Read, knowing": func() error {
+			_, err := l.Read(s.ctx(), outbox.ReadRequest{Limit: 1, MaxBytes: 1})
+			return err
+		}(),
+		"Mark, knowing": func() error { _, err := l.Mark(s.ctx()); return err }(),
+	} {
+		if !errors.Is(err, outbox.ErrDeposed) {
+			s.Errorf("%s of a deposed leader: %v, want %v", what, err, outbox.ErrDeposed)
+		}
+	}
+	if notes, err := next.Parked(s.ctx()); err != nil || len(notes) != 0 {
+		s.Errorf("a deposed leader has parked: %+v, %v", notes, err)
+	}
+	if got := s.read(next, 0); len(got) != 3 {
+		s.Errorf("%d rows are left, want 3", len(got))
+	}
+}
