@@ -1,0 +1,417 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/batch"
+)
+
+// How a leader works that nobody needs to tune.
+const (
+	readLimit  = 2000                   // rows of one page
+	maxRanges  = 64                     // gaps in one statement
+	proofEvery = 50 * time.Millisecond  // between steps of proving gaps dead
+	tailRetry  = 30 * time.Second       // after the log could not be followed
+	tailProof  = time.Second            // between steps of proving gaps while following the log
+	sweepPage  = 10_000                 // numbers of one page of the sweep
+	quietTail  = 200 * time.Millisecond // without rows, before looking what else falls due
+)
+
+// lead is the leadership of one shard: one goroutine reads, lanes publish, the
+// batcher of acknowledgements notes what was delivered.
+type lead struct {
+	*Relay
+	lease Lease
+	log   *slog.Logger
+
+	stop context.Context // ends: read no more, give no more to the sink
+	work context.Context // ends: drop everything
+	live context.Context // ends with either
+	fail context.CancelCauseFunc
+
+	lanes []*lane
+	acks  *batch.Batcher[struct{}, ack, struct{}]
+	turn  uint32 // of messages without a key, over the lanes
+
+	// Of the reading goroutine.
+	front     frontier
+	stuck     int // factor on the limits while full pages hold nothing new
+	mark      Mark
+	markRound int // round that mark covers; -1 none
+	proven    int // round whose gaps the next full read may bury; -1 none
+	proofAt   time.Time
+	notes     map[int64]note
+	suspects  map[int64]struct{} // of the last sweep
+	sweepAt   time.Time
+	tail      *tailing
+	tailAt    time.Time // not before this is the log tried again
+
+	mu    sync.Mutex
+	out   map[int64]struct{} // read, neither noted as delivered nor buried
+	rows  int                // of those, rows whose payload is held
+	bytes int
+	room  chan struct{} // rung when rows or bytes shrink
+}
+
+// ack is a delivery to be noted: the rows of one Publish call.
+type ack struct {
+	seqs  []int64
+	bytes int
+}
+
+// note is what an earlier leader knew of a row that failed.
+type note struct {
+	attempts int
+	due      time.Time
+}
+
+// lead works until stop ends or the leadership is lost, and returns why.
+func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Logger) error {
+	work, fail := context.WithCancelCause(context.WithoutCancel(stop))
+	defer fail(nil)
+	live, leave := context.WithCancel(stop)
+	defer leave()
+	defer context.AfterFunc(work, leave)()
+	l := &lead{
+		Relay: r, lease: lease, log: log, stop: stop, work: work, live: live, fail: fail,
+		stuck: 1, markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
+		out: map[int64]struct{}{}, room: make(chan struct{}, 1),
+	}
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer fail(nil)
+	watch.Go(func() { l.watch() })
+	if err := l.loadNotes(); err != nil {
+		return err
+	}
+	r.rec.leading.Add(1)
+	defer r.rec.leading.Add(-1)
+	defer l.forget()
+
+	l.acks = batch.New(batch.Options[ack]{
+		Config: ackConfig(r.cfg),
+		Size:   func(a ack) int { return len(a.seqs) },
+	}, l.acknowledge)
+	var group sync.WaitGroup
+	for range r.cfg.Publishers {
+		n := newLane(l)
+		l.lanes = append(l.lanes, n)
+		group.Go(n.run)
+	}
+	if shard == 0 {
+		group.Go(func() { r.promote(live) })
+	}
+	err := l.read()
+	if err != nil {
+		fail(err)
+	}
+	for _, n := range l.lanes {
+		n.wake()
+	}
+	group.Wait()
+	_ = l.acks.Close() // its flushes report through fail
+	if cause := context.Cause(work); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// ackConfig gathers deliveries for AckDelay, or until a quarter of what may be
+// in flight waits, with one statement at a time. Sizes are rows.
+func ackConfig(cfg Config) batch.Config {
+	c := batch.Config{MaxItems: 1 << 20, MaxBytes: max(1, min(cfg.MaxInFlight/4, 5000)), Lanes: 1, Capacity: 1 << 20}
+	if cfg.AckDelay > 0 {
+		c.Window = cfg.AckDelay
+	}
+	return c
+}
+
+// watch ends the work when the leadership is lost or draining takes too long.
+func (l *lead) watch() {
+	stopped := l.stop.Done()
+	var late <-chan time.Time
+	for {
+		select {
+		case <-l.lease.Lost():
+			l.fail(fmt.Errorf("%w: its session ended", ErrDeposed))
+			return
+		case <-stopped:
+			stopped = nil
+			t := time.NewTimer(l.cfg.DrainTimeout)
+			defer t.Stop()
+			late = t.C
+		case <-late:
+			l.fail(fmt.Errorf("outbox: what was in flight took longer than %v to drain", l.cfg.DrainTimeout))
+			return
+		case <-l.work.Done():
+			return
+		}
+	}
+}
+
+func (l *lead) loadNotes() error {
+	parked, err := l.lease.Parked(l.work)
+	if err != nil {
+		return err
+	}
+	l.notes = make(map[int64]note, len(parked))
+	now := time.Now()
+	for _, p := range parked {
+		l.notes[p.Seq] = note{p.Attempts, now.Add(p.Delay)}
+	}
+	return nil
+}
+
+// forget takes what this leadership still holds out of the gauges.
+func (l *lead) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rec.inFlight.Add(-int64(l.rows))
+	l.rec.inFlightBytes.Add(-int64(l.bytes))
+	for _, n := range l.lanes {
+		n.forget()
+	}
+	l.rec.gaps.Store(0)
+}
+
+// read finds rows and hands them to the lanes until stop or work ends. It
+// returns nil for stop.
+func (l *lead) read() error {
+	rings, leave := l.bell.listen()
+	defer leave()
+	defer l.endTail(nil)
+	pause := l.cfg.MinPoll
+	for {
+		if l.stop.Err() != nil {
+			return nil
+		}
+		if l.work.Err() != nil {
+			return context.Cause(l.work)
+		}
+		if err := l.gate.wait(l.live); err != nil {
+			continue
+		}
+		rows, bytes, ok := l.waitRoom()
+		if !ok {
+			continue
+		}
+		if l.tail != nil {
+			if err := l.follow(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := l.prove(proofEvery); err != nil {
+			return err
+		}
+		more, fresh, err := l.round(rows, bytes)
+		if err != nil {
+			return err
+		}
+		if err := l.sweep(); err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		if caughtUp, err := l.beginTail(); err != nil || caughtUp {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if fresh > 0 {
+			pause = l.cfg.MinPoll
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-rings:
+			pause = l.cfg.MinPoll
+		case <-timer.C:
+			pause = min(2*pause, l.cfg.MaxPoll)
+		case <-l.live.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// round reads once and hands on what is new. more says that there are rows
+// that the page had no place for.
+func (l *lead) round(rows, bytes int) (more bool, fresh int, err error) {
+	l.front.begin()
+	page, err := l.lease.Read(l.work, ReadRequest{
+		After: l.front.after, Gaps: l.front.ranges(maxRanges),
+		Limit: min(rows, readLimit) * l.stuck, MaxBytes: bytes * l.stuck,
+	})
+	l.rec.rounds.Add(1)
+	if err != nil {
+		return false, 0, err
+	}
+	covered := int64(1<<63 - 1)
+	if page.More && len(page.Rows) > 0 {
+		covered = page.Rows[len(page.Rows)-1].Seq
+	}
+	fresh = l.accept(page.Rows)
+	if l.stuck *= 2; !page.More || fresh > 0 {
+		l.stuck = 1
+	}
+	if l.proven >= 0 {
+		l.front.bury(l.proven, covered)
+		if !page.More {
+			l.proven = -1
+		}
+	}
+	l.rec.gaps.Store(int64(len(l.front.gaps)))
+	return page.More, fresh, nil
+}
+
+// accept hands the rows that are new to the lanes, in their order.
+func (l *lead) accept(rows []Row) int {
+	fresh := rows[:0]
+	for i := range rows {
+		if l.front.accept(rows[i].Seq) {
+			fresh = append(fresh, rows[i])
+		}
+	}
+	if len(fresh) > 0 {
+		l.dispatch(fresh)
+	}
+	return len(fresh)
+}
+
+func (l *lead) dispatch(rows []Row) {
+	bytes := 0
+	l.mu.Lock()
+	for i := range rows {
+		l.out[rows[i].Seq] = struct{}{}
+		bytes += len(rows[i].Payload)
+	}
+	l.rows += len(rows)
+	l.bytes += bytes
+	l.mu.Unlock()
+	l.rec.read.Add(uint64(len(rows)))
+	l.rec.inFlight.Add(int64(len(rows)))
+	l.rec.inFlightBytes.Add(int64(bytes))
+
+	split := make([][]item, len(l.lanes))
+	for i := range rows {
+		it := item{Row: rows[i]}
+		if len(l.notes) > 0 {
+			if n, ok := l.notes[it.Seq]; ok {
+				it.Attempts, it.due = n.attempts, n.due
+				delete(l.notes, it.Seq)
+			}
+		}
+		lane := l.laneOf(&it.Message)
+		split[lane] = append(split[lane], it)
+	}
+	for i, items := range split {
+		if len(items) > 0 {
+			l.lanes[i].push(items)
+		}
+	}
+}
+
+// laneOf keeps a key with one lane (FNV-1a) and deals the rest out in turn.
+func (l *lead) laneOf(m *Message) int {
+	if m.Key == "" {
+		l.turn++
+		return int(l.turn % uint32(len(l.lanes)))
+	}
+	h := uint32(2166136261)
+	for i := range len(m.Key) {
+		h = (h ^ uint32(m.Key[i])) * 16777619
+	}
+	return int(h % uint32(len(l.lanes)))
+}
+
+// waitRoom waits until a good part of what may be in flight is free: pages of
+// a few rows would waste the crossing.
+func (l *lead) waitRoom() (rows, bytes int, ok bool) {
+	for {
+		l.mu.Lock()
+		rows, bytes = l.cfg.MaxInFlight-l.rows, l.cfg.MaxInFlightBytes-l.bytes
+		l.mu.Unlock()
+		if rows >= min(l.cfg.MaxInFlight, max(1, min(l.cfg.MaxInFlight/8, readLimit))) && bytes > l.cfg.MaxInFlightBytes/8 {
+			return rows, bytes, true
+		}
+		select {
+		case <-l.room:
+		case <-l.live.Done():
+			return 0, 0, false
+		}
+	}
+}
+
+// release gives back the room of rows whose payload is dropped, and, when they
+// are done with for good, forgets their numbers.
+func (l *lead) release(seqs []int64, bytes int, done bool) {
+	l.mu.Lock()
+	l.rows -= len(seqs)
+	l.bytes -= bytes
+	if done {
+		for _, seq := range seqs {
+			delete(l.out, seq)
+		}
+	}
+	l.mu.Unlock()
+	l.rec.inFlight.Add(-int64(len(seqs)))
+	l.rec.inFlightBytes.Add(-int64(bytes))
+	ring(l.room)
+}
+
+// hold takes room for rows that are read again, over the bound if need be.
+func (l *lead) hold(rows []Row) {
+	bytes := 0
+	for i := range rows {
+		bytes += len(rows[i].Payload)
+	}
+	l.mu.Lock()
+	l.rows += len(rows)
+	l.bytes += bytes
+	l.mu.Unlock()
+	l.rec.inFlight.Add(int64(len(rows)))
+	l.rec.inFlightBytes.Add(int64(bytes))
+}
+
+// drop forgets numbers of rows that have vanished from the table.
+func (l *lead) drop(seqs []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, seq := range seqs {
+		delete(l.out, seq)
+	}
+}
+
+// acknowledge is the flush of acks.
+func (l *lead) acknowledge(_ struct{}, items []ack, _ []batch.Result[struct{}]) error {
+	var seqs []int64
+	bytes := 0
+	for _, a := range items {
+		seqs = append(seqs, a.seqs...)
+		bytes += a.bytes
+	}
+	if l.work.Err() != nil {
+		return context.Cause(l.work)
+	}
+	if err := l.lease.Ack(l.work, seqs); err != nil {
+		err = fmt.Errorf("note %d deliveries: %w", len(seqs), err)
+		l.fail(err)
+		return err
+	}
+	l.rec.ackedRows(len(seqs))
+	l.release(seqs, bytes, true)
+	return nil
+}
+
+// delivered hands deliveries to the batcher of acknowledgements.
+func (l *lead) delivered(seqs []int64, bytes int) {
+	err := l.acks.Go(l.work, struct{}{}, ack{seqs, bytes}, func(struct{}, error) {})
+	if err != nil && l.work.Err() == nil {
+		l.fail(fmt.Errorf("outbox: hand over deliveries to be noted: %w", err))
+	}
+}

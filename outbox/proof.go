@@ -1,0 +1,76 @@
+package outbox
+
+import "time"
+
+// prove takes one step towards knowing that open gaps are dead.
+func (l *lead) prove(every time.Duration) error {
+	now := time.Now()
+	if len(l.front.gaps) == 0 || l.proven >= 0 || now.Sub(l.proofAt) < every {
+		return nil
+	}
+	l.proofAt = now
+	if l.markRound < 0 {
+		mark, err := l.lease.Mark(l.work)
+		if err != nil {
+			return err
+		}
+		l.mark, l.markRound = mark, l.front.round
+		l.front.begin() // what opens from here on is younger than the mark
+		return nil
+	}
+	settled, err := l.lease.Settled(l.work, l.mark)
+	if err != nil {
+		return err
+	}
+	if settled {
+		l.proven, l.markRound = l.markRound, -1
+	}
+	return nil
+}
+
+// sweep looks, now and then, for pending rows that nothing else has found. One
+// sweep makes suspects, the next makes sure: a row that was noted as delivered
+// while the sweep ran is no stray.
+func (l *lead) sweep() error {
+	if time.Now().Before(l.sweepAt) {
+		return nil
+	}
+	defer func() { l.sweepAt = time.Now().Add(l.cfg.SweepEvery) }()
+	var strays []int64
+	suspects := map[int64]struct{}{}
+	after, last := int64(0), l.front.after
+	for {
+		seqs, err := l.lease.Pending(l.work, after, last, sweepPage)
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		for _, seq := range seqs {
+			if _, known := l.out[seq]; known || l.front.open(seq) {
+				continue
+			}
+			if _, again := l.suspects[seq]; again {
+				strays = append(strays, seq)
+			} else {
+				suspects[seq] = struct{}{}
+			}
+		}
+		l.mu.Unlock()
+		if len(seqs) < sweepPage {
+			break
+		}
+		after = seqs[len(seqs)-1]
+	}
+	l.suspects = suspects
+	for len(strays) > 0 {
+		n := min(len(strays), readLimit)
+		rows, err := l.lease.Fetch(l.work, strays[:n])
+		if err != nil {
+			return err
+		}
+		l.rec.stray.Add(uint64(len(rows)))
+		l.dispatch(rows)
+		strays = strays[n:]
+	}
+	return nil
+}

@@ -1,0 +1,211 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Relay moves messages from a store to a sink. Any number may run on one
+// store, in one process or many.
+type Relay struct {
+	store Store
+	sink  Sink
+	cfg   Config
+	rec   recorder
+	bell  bell
+	gate  gate
+	limit *limiter
+}
+
+// NewRelay returns a relay that takes from store and gives to sink. It closes
+// neither.
+func NewRelay(store Store, sink Sink, cfg Config) (*Relay, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Relay{store: store, sink: sink, cfg: cfg, limit: newLimiter(cfg.Rate, cfg.Batch)}, nil
+}
+
+// Waker is a store that can be told of commits, so that a relay that polls
+// need not wait for its next poll.
+type Waker interface {
+	// Wake returns a channel that receives when messages may have been
+	// committed, until ctx ends. A nil channel: nobody tells.
+	Wake(ctx context.Context) (<-chan struct{}, error)
+}
+
+// Nudge makes the relay look for messages at once. Call it after a commit in
+// the same process; it costs nothing when the relay is busy.
+func (r *Relay) Nudge() { r.bell.ring() }
+
+// Pause stops the reading of rows until Resume; what was read is still
+// delivered. Leadership and the place in the log are kept.
+func (r *Relay) Pause() { r.gate.shut() }
+
+// Resume ends a Pause.
+func (r *Relay) Resume() { r.gate.open(); r.bell.ring() }
+
+// Stats is what the relay has done since it was made.
+func (r *Relay) Stats() Stats { return r.rec.stats() }
+
+// Run relays until ctx ends, then finishes what the sink was given and notes
+// it as delivered, for at most Config.DrainTimeout. It returns nil after that.
+// A database or broker that is away is waited for. Run returns an error only
+// for what waiting does not mend: tables that were never migrated, a window on
+// a table without partitions, SkipLocked on a database that has none.
+func (r *Relay) Run(ctx context.Context) error {
+	desc, err := r.describe(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	if err := r.check(desc); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { r.forwardWakes(ctx) })
+	if r.cfg.Claim == SkipLocked {
+		group.Go(func() { r.promote(ctx) })
+		w := newWorkers(r)
+		for range r.cfg.Publishers {
+			group.Go(func() {
+				if err := w.run(ctx); err != nil {
+					cancel(err)
+				}
+			})
+		}
+	} else {
+		for shard := range desc.Shards {
+			group.Go(func() { r.contend(ctx, shard) })
+		}
+	}
+	<-ctx.Done()
+	group.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+// describe reads how the tables were migrated, waiting for a database that is
+// away.
+func (r *Relay) describe(ctx context.Context) (Description, error) {
+	wait := backoff{least: 100 * time.Millisecond, most: 5 * time.Second}
+	for {
+		desc, err := r.store.Describe(ctx)
+		if err == nil || errors.Is(err, ErrNotMigrated) || ctx.Err() != nil {
+			if ctx.Err() != nil {
+				err = nil
+			}
+			return desc, err
+		}
+		r.cfg.Logger.Warn("the outbox cannot be read, trying again", "table", r.store.Name(), "error", err)
+		wait.sleep(ctx)
+	}
+}
+
+func (r *Relay) check(desc Description) error {
+	if r.cfg.Claim == SkipLocked && !desc.SkipLocks {
+		return fmt.Errorf("%w (%s)", ErrNoSkipLocked, desc.Server)
+	}
+	if r.cfg.Window > 0 && desc.Period == Unpartitioned {
+		return ErrWindowNeedsPartitions
+	}
+	return nil
+}
+
+// contend tries to lead a shard, and leads it, until ctx ends.
+func (r *Relay) contend(ctx context.Context, shard int) {
+	log := r.cfg.Logger.With("table", r.store.Name(), "shard", shard)
+	wait := backoff{least: 50 * time.Millisecond, most: 5 * time.Second}
+	for ctx.Err() == nil {
+		lease, err := r.store.Lead(ctx, shard)
+		switch {
+		case ctx.Err() != nil && err != nil:
+			return
+		case errors.Is(err, ErrHeld):
+			wait.reset()
+			sleep(ctx, r.cfg.TakeOver/2+rand.N(r.cfg.TakeOver/2+1))
+			continue
+		case err != nil:
+			log.Warn("cannot try to lead, trying again", "error", err)
+			wait.sleep(ctx)
+			continue
+		}
+		log.Info("leading")
+		r.rec.takeOvers.Add(1)
+		began := time.Now()
+		err = r.lead(ctx, lease, shard, log)
+		if err := lease.Close(); err != nil && ctx.Err() == nil {
+			log.Warn("giving the leadership up failed", "error", err)
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Warn("leading ended, trying again", "error", err)
+			if time.Since(began) > 10*time.Second {
+				wait.reset()
+			}
+			wait.sleep(ctx)
+		}
+	}
+}
+
+// promote moves scheduled messages whose moment has come, until ctx ends.
+func (r *Relay) promote(ctx context.Context) {
+	const (
+		most    = 1000
+		longest = 250 * time.Millisecond
+	)
+	wait := backoff{least: 100 * time.Millisecond, most: 5 * time.Second}
+	for ctx.Err() == nil {
+		if r.gate.wait(ctx) != nil {
+			return
+		}
+		moved, next, err := r.store.Promote(ctx, most)
+		switch {
+		case err != nil:
+			if ctx.Err() == nil {
+				r.cfg.Logger.Warn("cannot move scheduled messages whose moment has come, trying again", "table", r.store.Name(), "error", err)
+			}
+			wait.sleep(ctx)
+		case moved > 0:
+			wait.reset()
+			r.bell.ring()
+		default:
+			wait.reset()
+			if next < 0 || next > longest {
+				next = longest
+			}
+			sleep(ctx, max(next, time.Millisecond))
+		}
+	}
+}
+
+// forwardWakes rings the bell for a store that is told of commits.
+func (r *Relay) forwardWakes(ctx context.Context) {
+	w, ok := r.store.(Waker)
+	if !ok {
+		return
+	}
+	wait := backoff{least: 100 * time.Millisecond, most: 5 * time.Second}
+	for ctx.Err() == nil {
+		wakes, err := w.Wake(ctx)
+		if err != nil {
+			r.cfg.Logger.Warn("cannot listen for commits, polling goes on", "table", r.store.Name(), "error", err)
+			wait.sleep(ctx)
+			continue
+		}
+		if wakes == nil {
+			return
+		}
+		for range wakes {
+			r.bell.ring()
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// workers is the customary design: each claims a batch of rows with locks,
+// publishes it, notes what became of it and commits.
+type workers struct {
+	*Relay
+
+	mu      sync.Mutex
+	sweepAt time.Time // when a claim without the window is due
+}
+
+func newWorkers(r *Relay) *workers {
+	return &workers{Relay: r, sweepAt: time.Now()}
+}
+
+// run is one worker. It ends with stop, returning nil, or with an error that
+// waiting does not mend.
+func (w *workers) run(stop context.Context) error {
+	work, cancel := context.WithCancel(context.WithoutCancel(stop))
+	defer cancel()
+	defer context.AfterFunc(stop, func() {
+		sleep(work, w.cfg.DrainTimeout)
+		cancel()
+	})()
+	rings, leave := w.bell.listen()
+	defer leave()
+	broker := newBroker()
+	defer broker.forget(w.Relay)
+	pause, trouble := w.cfg.MinPoll, backoff{least: 10 * time.Millisecond, most: 5 * time.Second}
+	for w.gate.wait(stop) == nil {
+		n, outage, err := w.once(stop, work)
+		switch {
+		case stop.Err() != nil:
+			return nil
+		case errors.Is(err, ErrWindowNeedsPartitions), errors.Is(err, ErrNoSkipLocked):
+			return err
+		case err != nil:
+			w.cfg.Logger.Warn("a claim failed, trying again", "table", w.store.Name(), "error", err)
+			trouble.sleep(stop)
+			continue
+		}
+		trouble.reset()
+		broker.note(w.Relay, w.cfg.Logger, outage)
+		switch {
+		case outage != nil:
+			broker.wait.sleep(stop)
+			continue
+		case n > 0:
+			pause = w.cfg.MinPoll
+			continue
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-rings:
+			pause = w.cfg.MinPoll
+		case <-timer.C:
+			pause = min(2*pause, w.cfg.MaxPoll)
+		case <-stop.Done():
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// once claims, publishes and finishes one batch and returns its size.
+func (w *workers) once(stop, work context.Context) (n int, outage, err error) {
+	window := w.window()
+	claim, err := w.store.Claim(stop, ClaimRequest{Limit: w.limit.most(w.cfg.Batch), Window: window})
+	if err != nil {
+		return 0, nil, err
+	}
+	w.rec.rounds.Add(1)
+	defer func() { err = errors.Join(err, claim.Release()) }()
+	rows, buried, gone := unreadable(claim.Rows())
+	if len(rows)+len(gone) == 0 {
+		return 0, nil, nil
+	}
+	w.noteOutside(rows, window)
+	if err := w.limit.wait(stop, len(rows)); err != nil {
+		return 0, nil, err
+	}
+	_, bytes := numbers(rows)
+	w.rec.read.Add(uint64(len(rows) + len(gone)))
+	w.rec.inFlight.Add(int64(len(rows)))
+	w.rec.inFlightBytes.Add(int64(bytes))
+	defer w.rec.inFlight.Add(-int64(len(rows)))
+	defer w.rec.inFlightBytes.Add(-int64(bytes))
+
+	var v verdict
+	if len(rows) > 0 {
+		began := time.Now()
+		errs := w.sink.Publish(work, messages(nil, rows))
+		if v, err = judge(work, w.cfg, rows, errs); err != nil {
+			return 0, nil, err
+		}
+		w.rec.published(time.Since(began), len(rows), v.delivered)
+	}
+	v.buried, v.gone = append(v.buried, buried...), append(v.gone, gone...)
+	acked, _ := numbers(v.delivered)
+	if err := claim.Finish(work, acked, v.parked, v.buried); err != nil {
+		return 0, nil, err
+	}
+	w.rec.ackedRows(len(acked))
+	w.rec.retries.Add(uint64(len(v.parked)))
+	w.logBuried(w.cfg.Logger, v.buried, v.gone)
+	return len(rows) + len(gone), v.outage, nil
+}
+
+// window is the configured one, or none when a look at the whole table is due.
+func (w *workers) window() time.Duration {
+	if w.cfg.Window == 0 {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Now().Before(w.sweepAt) {
+		return w.cfg.Window
+	}
+	w.sweepAt = time.Now().Add(w.cfg.SweepEvery)
+	return 0
+}
+
+// noteOutside counts the rows that only a look at the whole table has found;
+// while there are such, the next look is due at once.
+func (w *workers) noteOutside(rows []Row, window time.Duration) {
+	if w.cfg.Window == 0 || window > 0 {
+		return
+	}
+	n := 0
+	for i := range rows {
+		if time.Since(rows[i].CreatedAt) > w.cfg.Window {
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	w.rec.outside.Add(uint64(n))
+	w.mu.Lock()
+	w.sweepAt = time.Now()
+	w.mu.Unlock()
+}
