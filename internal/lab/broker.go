@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // BrokerConfig describes one of the servers that are no databases: NATS, Redis,
@@ -119,6 +121,19 @@ func (b *broker) serve(ctx context.Context, program string, args []string, probe
 		defer cancel()
 		return probe(ctx, b.Addr()) == nil && p.listensOn(b.port)
 	})
+}
+
+// dialProbe connects to a server that may hang: for probePatience, the connection
+// included.
+func dialProbe(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Now().Add(probePatience)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // write replaces a configuration file and returns its path.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -210,25 +209,25 @@ var apiVersions = []byte("\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x07\x00\x
 // probeKafka asks which requests the broker takes: it answers when it has joined
 // its cluster.
 func probeKafka(ctx context.Context, addr string) error {
-	conn, err := dialProbe(ctx, addr)
+	conn, err := dialProbe(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return askKafka(conn)
-}
-
-func askKafka(conn net.Conn) error {
 	if _, err := conn.Write(apiVersions); err != nil {
 		return err
 	}
-	// Length, correlation id, error code.
+	return readKafka(conn)
+}
+
+// readKafka reads the head of the answer: length, correlation id, error code.
+func readKafka(r io.Reader) error {
 	var head [10]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil {
-		return err
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return fmt.Errorf("ask for versions: %w", err)
 	}
 	if id := binary.BigEndian.Uint32(head[4:]); id != 7 {
-		return fmt.Errorf("ask for versions: answer to %d", id)
+		return fmt.Errorf("ask for versions: answer to request %d", id)
 	}
 	if code := binary.BigEndian.Uint16(head[8:]); code != 0 {
 		return fmt.Errorf("ask for versions: error %d", code)

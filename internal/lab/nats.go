@@ -7,13 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
-	"net"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // EnvNATS names the nats-server program.
@@ -108,14 +107,23 @@ func (n *NATS) flushesMessages() bool {
 	return err == nil && v.atLeast(2, 10)
 }
 
-// probe reads the server's greeting.
+// probe connects and reads what the server says first.
 func (n *NATS) probe(ctx context.Context, addr string) error {
-	conn, err := dialProbe(ctx, addr)
+	conn, err := dialProbe(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	line, err := bufio.NewReader(conn).ReadString('\n')
+	return readNATS(conn, n.name)
+}
+
+// greetingLimit bounds the first line that a NATS server sends, about 400 bytes.
+const greetingLimit = 64 << 10
+
+// readNATS reads a greeting, and is content with that of the server called name
+// once it has JetStream.
+func readNATS(r io.Reader, name string) error {
+	line, err := bufio.NewReader(io.LimitReader(r, greetingLimit)).ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("read greeting: %w", err)
 	}
@@ -130,7 +138,7 @@ func (n *NATS) probe(ctx context.Context, addr string) error {
 	if err := json.Unmarshal([]byte(greeting), &info); err != nil {
 		return fmt.Errorf("read greeting: %w", err)
 	}
-	if info.Name != n.name || !info.JetStream {
+	if info.Name != name || !info.JetStream {
 		return errors.New("read greeting: another server, or one without JetStream")
 	}
 	return nil
@@ -143,17 +151,4 @@ func (n *NATS) URL() string {
 		u.User = url.UserPassword(brokerUser, n.cfg.Password)
 	}
 	return u.String()
-}
-
-// dialProbe connects to a server that may hang, for no longer than ctx.
-func dialProbe(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(probePatience)
-	}
-	return conn, conn.SetDeadline(deadline)
 }

@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -37,7 +38,7 @@ type child struct {
 func TestMain(m *testing.M) {
 	engine := os.Getenv(childMode)
 	if engine == "" {
-		os.Exit(m.Run())
+		os.Exit(labtest.Main(m))
 	}
 	if err := own(engine); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,18 +51,26 @@ func own(engine string) error {
 	defer cancel()
 	c := child{UID: os.Geteuid()}
 	var stop func(context.Context) error
-	if engine == "postgres" {
+	fast := lab.BrokerConfig{Durability: lab.Fast}
+	switch engine {
+	case "postgres":
 		p, err := lab.StartPostgres(ctx, lab.PostgresConfig{Durability: lab.Fast})
 		if err != nil {
 			return err
 		}
 		stop, c.DSN, c.PID, c.DataDir = p.Stop, p.DSN("postgres"), p.PID(), p.DataDir()
-	} else {
+	case "mariadb":
 		m, err := lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Fast})
 		if err != nil {
 			return err
 		}
 		stop, c.DSN, c.PID, c.DataDir = m.Stop, m.DSN(""), m.PID(), m.DataDir()
+	default:
+		b, err := ownedBroker(ctx, engine, fast)
+		if err != nil {
+			return err
+		}
+		stop, c.DSN, c.PID, c.DataDir = b.Stop, b.URL(), b.PID(), b.DataDir()
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(c); err != nil {
 		return err
@@ -72,15 +81,42 @@ func own(engine string) error {
 	return stop(ctx)
 }
 
+func ownedBroker(ctx context.Context, engine string, cfg lab.BrokerConfig) (broker, error) {
+	switch engine {
+	case "nats":
+		return lab.StartNATS(ctx, cfg)
+	case "redis":
+		return lab.StartRedis(ctx, cfg)
+	case "rabbitmq":
+		return lab.StartRabbitMQ(ctx, cfg)
+	}
+	return nil, fmt.Errorf("no engine %q", engine)
+}
+
+// require skips t where the engine is not installed.
+func require(t *testing.T, engine string) {
+	t.Helper()
+	switch engine {
+	case "postgres":
+		labtest.RequirePostgres(t)
+	case "mariadb":
+		labtest.RequireMariaDB(t)
+	case "nats":
+		labtest.RequireNATS(t)
+	case "redis":
+		labtest.RequireRedis(t)
+	case "rabbitmq":
+		labtest.RequireRabbitMQ(t)
+	default:
+		t.Fatalf("no engine %q", engine)
+	}
+}
+
 // startOwner runs this test binary as an owner. It is copied to where any user
 // can reach it.
 func startOwner(t *testing.T, engine, dir string, as *syscall.Credential) (*exec.Cmd, io.Closer, child) {
 	t.Helper()
-	if engine == "postgres" {
-		labtest.RequirePostgres(t)
-	} else {
-		labtest.RequireMariaDB(t)
-	}
+	require(t, engine)
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
@@ -123,33 +159,72 @@ func startOwner(t *testing.T, engine, dir string, as *syscall.Credential) (*exec
 }
 
 func TestServerDiesWithKilledOwner(t *testing.T) {
-	for _, engine := range []string{"postgres", "mariadb"} {
-		dir := shortDir(t)
-		t.Setenv("WEIR_LAB_DIR", filepath.Join(dir, "home"))
-		cmd, _, c := startOwner(t, engine, dir, nil)
-		session := c.PID // where a server is one process
-		if engine == "postgres" {
-			session = query[int](t, connect(t, c.DSN), "SELECT pg_backend_pid()")
-		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait()
-		// The kernel ends the server's first process, whose death its children
-		// notice; Sweep ends what has not ended by itself.
-		if _, err := os.Stat(c.DataDir); err != nil {
-			t.Fatalf("data directory after the owner's death: %v, want it to wait for a sweep", err)
-		}
-		awaitEnd(t, c.PID)
-		removed, err := lab.Sweep()
-		if err != nil || len(removed) != 1 || removed[0] != filepath.Dir(c.DataDir) {
-			t.Errorf("Sweep removed %v (%v), want %s", removed, err, filepath.Dir(c.DataDir))
-		}
-		if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("data directory after Sweep: %v", err)
-		}
-		awaitEnd(t, session)
+	// RabbitMQ has a second process beside its own, and NATS has one at all.
+	for _, engine := range []string{"postgres", "mariadb", "nats", "rabbitmq"} {
+		t.Run(engine, func(t *testing.T) {
+			dir := shortDir(t)
+			t.Setenv("WEIR_LAB_DIR", filepath.Join(dir, "home"))
+			cmd, _, c := startOwner(t, engine, dir, nil)
+			if engine == "postgres" { // with a session, which is a process of its own
+				connect(t, c.DSN)
+			}
+			all := below(t, cmd.Process.Pid)
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			// The kernel ends the server's first process, whose death its children
+			// notice; Sweep ends what has not ended by itself.
+			if _, err := os.Stat(c.DataDir); err != nil {
+				t.Fatalf("data directory after the owner's death: %v, want it to wait for a sweep", err)
+			}
+			awaitEnd(t, c.PID)
+			removed, err := lab.Sweep()
+			if err != nil || len(removed) != 1 || removed[0] != filepath.Dir(c.DataDir) {
+				t.Errorf("Sweep removed %v (%v), want %s", removed, err, filepath.Dir(c.DataDir))
+			}
+			if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("data directory after Sweep: %v", err)
+			}
+			for _, pid := range all {
+				awaitEnd(t, pid)
+			}
+		})
 	}
+}
+
+// below lists the processes that a process has started, and those that they
+// have: at least one.
+func below(t *testing.T, root int) []int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	children := make(map[int][]int)
+	for _, e := range entries {
+		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		if err != nil {
+			continue // no process, or one that has ended
+		}
+		var pid, parent int
+		_, tail, _ := strings.Cut(string(stat), ") ")
+		_, err1 := fmt.Sscan(string(stat), &pid)
+		_, err2 := fmt.Sscanf(tail, "%1s %d", new(string), &parent)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatalf("%q: %v", stat, err)
+		}
+		children[parent] = append(children[parent], pid)
+	}
+	var all []int
+	for queue := []int{root}; len(queue) > 0; queue = queue[1:] {
+		all = append(all, children[queue[0]]...)
+		queue = append(queue, children[queue[0]]...)
+	}
+	if len(all) == 0 {
+		t.Fatalf("process %d has started nothing", root)
+	}
+	return all
 }
 
 // awaitEnd returns when a process of another parent has ended.
@@ -189,24 +264,43 @@ func TestServersOfAnOrdinaryUser(t *testing.T) {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	for _, engine := range []string{"postgres", "mariadb"} {
-		cmd, stdin, c := startOwner(t, engine, shortDir(t), &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)})
-		if c.UID != int(uid) {
-			t.Errorf("owner runs as %d, want %d", c.UID, uid)
-		}
-		if engine == "postgres" {
-			connect(t, c.DSN)
-		} else if _, err := tryMySQL(t, clientConfig(t, c.DSN)); err != nil {
-			t.Errorf("connect: %v", err)
-		}
-		if err := stdin.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("owner ended with %v", err)
-		}
-		if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("data directory after Stop: %v", err)
-		}
+	for _, engine := range []string{"postgres", "mariadb", "nats", "redis", "rabbitmq"} {
+		t.Run(engine, func(t *testing.T) {
+			cmd, stdin, c := startOwner(t, engine, shortDir(t), &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)})
+			if c.UID != int(uid) {
+				t.Errorf("owner runs as %d, want %d", c.UID, uid)
+			}
+			if err := reach(t, engine, c.DSN); err != nil {
+				t.Errorf("connect: %v", err)
+			}
+			if err := stdin.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("owner ended with %v", err)
+			}
+			if _, err := os.Stat(c.DataDir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("data directory after Stop: %v", err)
+			}
+		})
 	}
+}
+
+// reach uses a server once.
+func reach(t *testing.T, engine, dsn string) error {
+	t.Helper()
+	ctx := t.Context()
+	switch engine {
+	case "mariadb":
+		_, err := tryMySQL(t, clientConfig(t, dsn))
+		return err
+	case "nats":
+		return natsClient{fixedURL(dsn)}.put(ctx, "k", "v")
+	case "redis":
+		return redisClient{fixedURL(dsn)}.put(ctx, "k", "v")
+	case "rabbitmq":
+		return rabbitClient{fixedURL(dsn)}.put(ctx, "k", "v")
+	}
+	connect(t, dsn)
+	return nil
 }

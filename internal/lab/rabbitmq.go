@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/url"
 	"os/exec"
 	"path/filepath"
@@ -162,23 +161,23 @@ func (r *RabbitMQ) config() string {
 // probeAMQP offers the protocol and waits for the broker's first frame, which it
 // sends when it has recovered its queues: it does not listen before.
 func probeAMQP(ctx context.Context, addr string) error {
-	conn, err := dialProbe(ctx, addr)
+	conn, err := dialProbe(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return offerAMQP(conn)
-}
-
-func offerAMQP(conn net.Conn) error {
 	if _, err := conn.Write([]byte("AMQP\x00\x00\x09\x01")); err != nil {
 		return err
 	}
-	// Frame type 1 (method), channel 0, 4 bytes of length, then class 10,
-	// method 10: Connection.Start.
+	return readAMQP(conn)
+}
+
+// readAMQP reads the head of a broker's first frame, which must be the method
+// Connection.Start: type 1, channel 0, 4 bytes of length, class 10, method 10.
+func readAMQP(r io.Reader) error {
 	var frame [11]byte
-	if _, err := io.ReadFull(conn, frame[:]); err != nil {
-		return err
+	if _, err := io.ReadFull(r, frame[:]); err != nil {
+		return fmt.Errorf("await Connection.Start: %w", err)
 	}
 	if string(frame[:3]) != "\x01\x00\x00" || string(frame[7:]) != "\x00\x0a\x00\x0a" {
 		return errors.New("await Connection.Start: another answer")

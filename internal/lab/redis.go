@@ -1,11 +1,11 @@
 package lab
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"maps"
-	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -105,27 +105,25 @@ func (r *Redis) config() string {
 // probeRedis asks for a sign of life. A server that reads its file yet says that
 // it is loading; one that asks for a password works.
 func probeRedis(ctx context.Context, socket string) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	conn, err := dialProbe(ctx, "unix", socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			return err
-		}
-	}
 	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
 		return err
 	}
-	buf := make([]byte, 64)
-	n, err := conn.Read(buf)
+	return readRedis(conn)
+}
+
+// readRedis reads the answer to PING.
+func readRedis(r io.Reader) error {
+	line, err := bufio.NewReader(io.LimitReader(r, 1<<10)).ReadString('\n')
 	if err != nil {
-		return err
+		return fmt.Errorf("read answer: %w", err)
 	}
-	answer := string(buf[:n])
-	if !strings.HasPrefix(answer, "+PONG") && !strings.HasPrefix(answer, "-NOAUTH") {
-		return errors.New("not ready: " + strings.TrimSpace(answer))
+	if !strings.HasPrefix(line, "+PONG") && !strings.HasPrefix(line, "-NOAUTH") {
+		return fmt.Errorf("not ready: %s", strings.TrimSpace(line))
 	}
 	return nil
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// RequireKafka in the environment makes the absence of Kafka a failure. It is
+// EnvRequireKafka, when it is 1, makes the absence of Kafka a failure. Kafka is
 // not part of any distribution, so that it may be missing even in CI.
-const RequireKafka = "WEIR_REQUIRE_KAFKA"
+const EnvRequireKafka = "WEIR_REQUIRE_KAFKA"
 
 // NATS starts a NATS server for the length of tb.
 func NATS(tb testing.TB, cfg lab.BrokerConfig) *lab.NATS {
@@ -46,10 +46,45 @@ func S3(tb testing.TB, cfg lab.BrokerConfig) *lab.S3 {
 	return private(tb, cfg, lab.StartS3)
 }
 
+// RequireNATS skips tb when NATS is not installed, for tests that start their
+// servers themselves.
+func RequireNATS(tb testing.TB) {
+	tb.Helper()
+	_, _, err := lab.FindNATS(tb.Context(), "")
+	check(tb, err)
+}
+
+// RequireRedis does the same for Redis.
+func RequireRedis(tb testing.TB) {
+	tb.Helper()
+	_, _, err := lab.FindRedis(tb.Context(), "")
+	check(tb, err)
+}
+
+// RequireRabbitMQ does the same for RabbitMQ.
+func RequireRabbitMQ(tb testing.TB) {
+	tb.Helper()
+	_, _, err := lab.FindRabbitMQ(tb.Context(), "")
+	check(tb, err)
+}
+
+// RequireKafka does the same for Kafka, whose absence skips in CI too: see Kafka.
+func RequireKafka(tb testing.TB) {
+	tb.Helper()
+	kafkaOrSkip(tb)
+}
+
+// RequireS3 does the same for the S3 server.
+func RequireS3(tb testing.TB) {
+	tb.Helper()
+	_, _, err := lab.FindS3(tb.Context(), "")
+	check(tb, err)
+}
+
 func kafkaOrSkip(tb testing.TB) {
 	tb.Helper()
 	_, _, err := lab.FindKafka(tb.Context(), "")
-	if lab.NotInstalled(err) && os.Getenv(RequireKafka) != "1" {
+	if lab.NotInstalled(err) && os.Getenv(EnvRequireKafka) != "1" {
 		tb.Skip(err)
 	}
 	if err != nil {
