@@ -1,0 +1,196 @@
+// Package sinktest is the conformance suite of sinks: what [outbox.Sink]
+// demands, tried against a real broker. Each sink's test says how to open it
+// and how to read what arrived, and calls [Run].
+package sinktest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// Subject is a sink with its broker. The fields that are nil or zero leave out
+// the tests that need them.
+type Subject struct {
+	// Open returns a new sink. Run closes it.
+	Open func(t testing.TB) outbox.Sink
+
+	// Topic returns the name of a new topic that takes messages and whose
+	// messages Read finds.
+	Topic func(t testing.TB) string
+
+	// Read returns what has arrived at a topic since it was made, as soon as
+	// that is at least n messages; it gives up when ctx ends. Messages of one
+	// key are in the order of their arrival.
+	Read func(ctx context.Context, t testing.TB, topic string, n int) []Received
+
+	// TooLarge is a size of payload that the broker, or the sink knowing the
+	// broker, refuses.
+	TooLarge int
+
+	// Missing returns a topic that the broker does not have and does not make.
+	Missing func(t testing.TB) string
+
+	// Dedups says that the broker drops a message with an identity that it has
+	// had.
+	Dedups bool
+
+	// Kill ends the broker without notice, Restart starts it again with what it
+	// had stored; both return when that is done.
+	Kill, Restart func(t testing.TB)
+
+	// Stall makes the broker take connections or none, but answer nothing,
+	// until the function that it returns is called.
+	Stall func(t testing.TB) (resume func())
+}
+
+// Received is a message as a consumer sees it.
+type Received struct {
+	Identity    string
+	Key         string
+	Payload     []byte
+	ContentType string
+	Headers     map[string]string
+}
+
+// patience bounds every wait for what must happen: it only keeps a fault from
+// eating the test's own deadline.
+const patience = time.Minute
+
+// Run tests the sink.
+func Run(t *testing.T, s Subject) {
+	tests := []struct {
+		name string
+		run  func(*testing.T, Subject)
+		skip string
+	}{
+		{"Delivers", delivers, ""},
+		{"Headers", headers, ""},
+		{"Sizes", sizes, ""},
+		{"Empty call", emptyCall, ""},
+		{"Order of a key", orderOfKey, ""},
+		{"Too large", tooLarge, unless(s.TooLarge > 0, "the broker has no limit to reach")},
+		{"Held back", heldBack, unless(s.TooLarge > 0 || s.Missing != nil, "nothing makes a single message fail")},
+		{"Missing topic", missing, unless(s.Missing != nil, "the broker makes topics, or has none")},
+		{"Duplicates", duplicates, unless(s.Dedups, "the broker does not know what it has had")},
+		{"Concurrent", concurrent, ""},
+		{"Context ended", contextEnded, ""},
+		{"Broker stalls", stalls, unless(s.Stall != nil, "there is no broker to stall")},
+		{"Broker killed", killed, unless(s.Kill != nil, "there is no broker to kill")},
+		{"Closed", closed, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if test.skip != "" {
+				t.Skip(test.skip)
+			}
+			test.run(t, s)
+		})
+	}
+}
+
+func unless(ok bool, reason string) string {
+	if ok {
+		return ""
+	}
+	return reason
+}
+
+// open returns a sink that is closed with the test.
+func (s Subject) open(t testing.TB) outbox.Sink {
+	t.Helper()
+	snk := s.Open(t)
+	t.Cleanup(func() {
+		if err := snk.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return snk
+}
+
+// read is Read, bounded.
+func (s Subject) read(t testing.TB, topic string, n int) []Received {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	got := s.Read(ctx, t, topic, n)
+	if len(got) < n {
+		t.Fatalf("topic %s: %d messages arrived, want %d", topic, len(got), n)
+	}
+	return got
+}
+
+// message makes a message with an id and a payload that tells its key and
+// number.
+func message(topic, key string, n int) outbox.Message {
+	return outbox.Message{
+		ID: outbox.NewID(), Topic: topic, Key: key, Payload: fmt.Appendf(nil, `{"key":%q,"n":%d}`, key, n),
+		Headers: map[string]string{"content-type": "application/json"},
+	}
+}
+
+// publish sends what must be confirmed.
+func publish(t testing.TB, snk outbox.Sink, msgs ...outbox.Message) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	errs := snk.Publish(ctx, msgs)
+	if errs == nil {
+		return
+	}
+	if len(errs) != len(msgs) {
+		t.Fatalf("%d errors for %d messages: %v", len(errs), len(msgs), errs)
+	}
+	some := false
+	for i, err := range errs {
+		if err != nil {
+			some = true
+			t.Errorf("message %d (key %q): %v", i, msgs[i].Key, err)
+		}
+	}
+	if !some {
+		t.Error("every message is confirmed, but the result is not nil")
+	}
+	t.FailNow()
+}
+
+// answers sends messages of which some must fail, and returns one answer each.
+func answers(t testing.TB, snk outbox.Sink, msgs ...outbox.Message) []error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	errs := snk.Publish(ctx, msgs)
+	if len(errs) != len(msgs) {
+		t.Fatalf("%d errors for %d messages: %v", len(errs), len(msgs), errs)
+	}
+	return errs
+}
+
+// Server is what a broker of the lab can be made to suffer.
+type Server interface {
+	Kill()
+	Restart(ctx context.Context) error
+	Pause()
+	Resume()
+}
+
+// Suffer sets Kill, Restart and Stall by a server.
+func (s Subject) Suffer(server Server) Subject {
+	s.Kill = func(testing.TB) { server.Kill() }
+	s.Restart = func(t testing.TB) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		defer cancel()
+		if err := server.Restart(ctx); err != nil {
+			t.Fatalf("restart the broker: %v", err)
+		}
+	}
+	s.Stall = func(testing.TB) func() {
+		server.Pause()
+		return server.Resume
+	}
+	return s
+}

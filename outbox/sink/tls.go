@@ -1,0 +1,55 @@
+package sink
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+)
+
+// TLS describes an encrypted connection. The zero value trusts what the system
+// trusts and shows no certificate.
+type TLS struct {
+	CAFile     string // trusted instead of the system's authorities. Default: the system's
+	CertFile   string // shown to the broker, with KeyFile. Default: none
+	KeyFile    string
+	ServerName string // to be found in the broker's certificate. Default: the host
+}
+
+// TLS takes the parameters ca-file, cert-file, key-file and server-name.
+func (p *Params) TLS() TLS {
+	return TLS{
+		CAFile:   p.Text("ca-file", ""),
+		CertFile: p.Text("cert-file", ""), KeyFile: p.Text("key-file", ""),
+		ServerName: p.Text("server-name", ""),
+	}
+}
+
+// IsZero reports whether nothing was set.
+func (t TLS) IsZero() bool { return t == TLS{} }
+
+// Config reads the files.
+func (t TLS) Config() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read ca-file: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read ca-file: %s holds no certificate", t.CAFile)
+		}
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return nil, fmt.Errorf("cert-file and key-file: want both or none")
+	}
+	if t.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read cert-file and key-file: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return cfg, nil
+}
