@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -41,6 +42,11 @@ servers that are installed. Nothing is changed; it takes a second or two.`,
 	return cmd
 }
 
+// place is where a program is: the directory that it lies in.
+func place(path, version string, err error) (string, string, error) {
+	return filepath.Dir(path), version, err
+}
+
 // findServers looks for what the lab can start and what it is compared with.
 func findServers(ctx context.Context) []doctor.Check {
 	found := func(name, what string, version func() (string, string, error)) doctor.Check {
@@ -71,6 +77,11 @@ func findServers(ctx context.Context) []doctor.Check {
 		found("PostgreSQL", "weir lab, demo and bench", func() (string, string, error) { return lab.FindPostgres(ctx, "") }),
 		found("MariaDB", "weir lab and bench", func() (string, string, error) { return lab.FindMySQL(ctx, lab.FlavorMariaDB, "") }),
 		found("MySQL", "weir lab and bench", func() (string, string, error) { return lab.FindMySQL(ctx, lab.FlavorMySQL, "") }),
+		found("NATS", "weir lab", func() (string, string, error) { return place(lab.FindNATS(ctx, "")) }),
+		found("Redis", "weir lab", func() (string, string, error) { return place(lab.FindRedis(ctx, "")) }),
+		found("RabbitMQ", "weir lab", func() (string, string, error) { return place(lab.FindRabbitMQ(ctx, "")) }),
+		found("Kafka", "weir lab", func() (string, string, error) { return lab.FindKafka(ctx, "") }),
+		found("versitygw", "weir lab: S3", func() (string, string, error) { return place(lab.FindS3(ctx, "")) }),
 		program("pgbouncer", "a peer to compare with", "apt-get install pgbouncer"),
 		program("pgbench", "a load generator to compare with", "apt-get install postgresql-contrib"),
 		program("sysbench", "a load generator to compare with", "apt-get install sysbench"),

@@ -18,7 +18,7 @@ func TestDoctor(t *testing.T) {
 	for _, c := range checks {
 		names[c.Name] = c
 	}
-	for _, want := range []string{"perf", "eBPF", "BTF", "strace", "cgroups", "pressure", "netem", "PostgreSQL", "MariaDB", "open files", "clock", "fsync", "timer"} {
+	for _, want := range []string{"perf", "eBPF", "BTF", "strace", "cgroups", "pressure", "netem", "PostgreSQL", "MariaDB", "NATS", "Redis", "RabbitMQ", "Kafka", "versitygw", "open files", "clock", "fsync", "timer"} {
 		if _, ok := names[want]; !ok {
 			t.Errorf("says nothing of %s", want)
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -130,6 +131,12 @@ func TestLabUpRefuses(t *testing.T) {
 		{[]string{"up", "--postgres=false"}, "nothing to start"},
 		{[]string{"up", "--postgres", "--engine", "mariadb"}, "name every server in --engine"},
 		{[]string{"up", "--engine", "oracle"}, `--engine "oracle": must be one of postgres, mariadb, mysql, nats, redis, rabbitmq, kafka, s3`},
+		{[]string{"up", "--engine", "nats,oracle"}, `--engine "oracle"`},
+		{[]string{"up", "--engine", "nats,redis,nats"}, "nats twice"},
+		{[]string{"up", "--engine", "nats,postgres", "--pgbouncer"}, "--pgbouncer is for --engine postgres, not nats"},
+		{[]string{"up", "--engine", "nats", "--fsync-latency", "1ms"}, "--fsync-latency is for --engine postgres or mariadb or mysql, not nats"},
+		{[]string{"up", "--engine", "redis", "--auth", "md5"}, "--engine redis has trust and password"},
+		{[]string{"up", "--engine", "redis", "--set", "a b=c"}, `setting "a b"`},
 		{[]string{"up", "--engine", "mariadb", "--pgbouncer"}, "--pgbouncer is for --engine postgres, not mariadb"},
 		{[]string{"up", "--tls=some"}, `--tls: TLS mode "some"`},
 		{[]string{"up", "--binlog"}, "--binlog is for --engine mariadb or mysql, not postgres"},
@@ -188,6 +195,78 @@ func TestLabUpMySQLFamily(t *testing.T) {
 				t.Errorf("ended with %v, want success", err)
 			}
 		})
+	}
+}
+
+// TestLabUpSeveral starts a database and brokers, of which only the first has
+// what the flags say; the end of one is the end of all.
+func TestLabUpSeveral(t *testing.T) {
+	labtest.RequireNATS(t)
+	labtest.RequireRedis(t)
+	labtest.RequireS3(t)
+	out, end := startLab(t, t.Context(), "up", "--engine", "postgres,nats,redis,s3", "--durability", "fast",
+		"--auth", "password", "--set", "work_mem=3MB", "--json")
+	var r labReport
+	if err := json.NewDecoder(out).Decode(&r); err != nil {
+		t.Fatal(err, <-end)
+	}
+	var schemes []string
+	for _, s := range r.Servers {
+		u, err := url.Parse(s.DSN)
+		if err != nil {
+			t.Fatal(err)
+		}
+		schemes = append(schemes, s.Name+" by "+u.Scheme)
+		if s.Port == 0 || s.PID == 0 || s.Version == "" || s.Data == "" {
+			t.Errorf("%s: %+v", s.Name, s)
+		}
+		if _, asked := u.User.Password(); asked != (s.Name == "postgres") {
+			t.Errorf("%s has a password: %v", s.Name, asked)
+		}
+		if got := len(s.Env) > 0; got != (s.Name == "s3") {
+			t.Errorf("%s: environment %v", s.Name, s.Env)
+		}
+	}
+	if got, want := strings.Join(schemes, ", "), "postgres by postgres, nats by nats, redis by redis, s3 by s3"; got != want {
+		t.Fatalf("servers: %s; want %s", got, want)
+	}
+	if !strings.Contains(r.Client, "psql") || r.Client != r.Psql {
+		t.Errorf("client %q, psql %q", r.Client, r.Psql)
+	}
+	if err := syscall.Kill(r.Servers[1].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-end; err == nil || !strings.Contains(err.Error(), "nats ended by itself") {
+		t.Errorf("ended with %v, want to hear of the server's end", err)
+	}
+	for _, s := range r.Servers {
+		if _, err := os.Stat(filepath.Dir(s.Data)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("run directory of %s afterwards: %v, want it gone", s.Name, err)
+		}
+	}
+}
+
+func TestLabUpBrokerWithPassword(t *testing.T) {
+	labtest.RequireRedis(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, end := startLab(t, ctx, "up", "--engine", "redis", "--auth", "password", "--set", "maxmemory=3145728", "--json")
+	var r labReport
+	if err := json.NewDecoder(out).Decode(&r); err != nil {
+		t.Fatal(err, <-end)
+	}
+	o, err := redis.ParseURL(r.Servers[0].DSN)
+	if err != nil || o.Password == "" {
+		t.Fatalf("URL without a password (%v)", err)
+	}
+	c := redis.NewClient(o)
+	defer c.Close()
+	if got, err := c.ConfigGet(ctx, "maxmemory").Result(); err != nil || got["maxmemory"] != "3145728" {
+		t.Errorf("maxmemory %v, %v", got, err)
+	}
+	cancel()
+	if err := <-end; err != nil {
+		t.Errorf("ended with %v, want success", err)
 	}
 }
 
