@@ -55,8 +55,16 @@ func TestBrokersKeepWhatTheyAcknowledged(t *testing.T) {
 			n := labtest.NATS(t, lab.BrokerConfig{})
 			return n, natsClient{n}
 		}},
+		{"nats fast", func(t *testing.T) (broker, client) {
+			n := labtest.NATS(t, lab.BrokerConfig{Durability: lab.Fast})
+			return n, natsClient{n}
+		}},
 		{"redis", func(t *testing.T) (broker, client) {
 			r := labtest.Redis(t, lab.BrokerConfig{})
+			return r, redisClient{r}
+		}},
+		{"redis fast", func(t *testing.T) (broker, client) {
+			r := labtest.Redis(t, lab.BrokerConfig{Durability: lab.Fast})
 			return r, redisClient{r}
 		}},
 		{"rabbitmq", func(t *testing.T) (broker, client) {

@@ -1,6 +1,7 @@
 // Package lab starts private, throwaway real servers on this machine: the
-// PostgreSQL, MariaDB, MySQL and PgBouncer that weir's tests and benchmarks talk
-// to. A lab server lives in a directory of its own, listens on the loopback
+// databases (PostgreSQL, MariaDB, MySQL), poolers (PgBouncer), brokers (NATS,
+// Redis, RabbitMQ, Kafka) and object store (S3) that weir's tests and benchmarks
+// talk to. A lab server lives in a directory of its own, listens on the loopback
 // only, and is gone with its owner: after Stop, after a signal, and after a
 // SIGKILL of the owner, which the kernel turns into a SIGKILL of the server and
 // the next start into a removed directory (see Sweep).

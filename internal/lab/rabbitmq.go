@@ -14,9 +14,13 @@ import (
 	"strings"
 )
 
-// EnvRabbitMQ names the rabbitmq-server script: not Debian's wrapper of it in
-// /usr/sbin, which changes users, but the one that it runs.
-const EnvRabbitMQ = "WEIR_RABBITMQ_SERVER"
+const (
+	// EnvRabbitMQ names the rabbitmq-server script: not Debian's wrapper of it
+	// in /usr/sbin, which changes users, but the one that it runs.
+	EnvRabbitMQ = "WEIR_RABBITMQ_SERVER"
+	// EnvEpmd names the epmd program, which is part of Erlang.
+	EnvEpmd = "WEIR_EPMD"
+)
 
 var (
 	rabbitProgram = brokerProgram{
@@ -25,7 +29,7 @@ var (
 	}
 	// epmdProgram is Erlang's register of nodes, without which none starts.
 	epmdProgram = brokerProgram{
-		title: "Erlang's epmd", env: "WEIR_EPMD", name: "epmd", late: []string{"/usr/lib/erlang/bin"},
+		title: "Erlang's epmd", env: EnvEpmd, name: "epmd", late: []string{"/usr/lib/erlang/bin"},
 		hint: "apt-get install erlang-base",
 	}
 )
