@@ -160,7 +160,7 @@ func inflateZlib(dst, packed []byte, n int) ([]byte, error) {
 // method; zero there means that the rest is not compressed.
 const (
 	columnLengthMask = 0x07 // bytes of the original length, big-endian
-	columnWrapped    = 0x08 // zlib's header and checksum are there
+	columnBare       = 0x08 // without zlib's header and checksum
 	columnZlib       = 8
 )
 
@@ -179,10 +179,10 @@ func (d *decoder) inflate(b []byte) (Value, error) {
 	}
 	at := len(d.scratch)
 	var err error
-	if b[0]&columnWrapped != 0 {
-		d.scratch, err = inflateZlib(d.scratch, c.b, int(n))
-	} else {
+	if b[0]&columnBare != 0 {
 		d.scratch, err = readMore(d.scratch, flate.NewReader(bytes.NewReader(c.b)), int(n))
+	} else {
+		d.scratch, err = inflateZlib(d.scratch, c.b, int(n))
 	}
 	if err != nil {
 		return Value{}, fmt.Errorf("compressed value: %w", err)

@@ -120,7 +120,7 @@ func integerWidth(typ byte) byte {
 // unsigned.
 func (c *Column) numeric() bool {
 	switch c.Type {
-	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong, typeNewDecimal, typeFloat, typeDouble:
+	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong, typeNewDecimal, typeFloat, typeDouble, typeYear:
 		return true
 	}
 	return false

@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -107,6 +108,7 @@ func (v Value) Duration() time.Duration {
 
 // AppendText appends the value as the server prints it in a result: numbers and
 // dates as text, TIMESTAMP in UTC, bytes as they are, ENUM and SET as numbers.
+// FLOAT has all of its digits, where servers round to six.
 // NULL and absent values append nothing.
 func (v Value) AppendText(dst []byte) []byte {
 	switch v.kind {
@@ -117,13 +119,32 @@ func (v Value) AppendText(dst []byte) []byte {
 	case KindYear:
 		return fmt.Appendf(dst, "%04d", v.n)
 	case KindFloat:
-		return strconv.AppendFloat(dst, v.Float64(), 'g', -1, 32)
+		return appendFloat(dst, v.Float64(), 32)
 	case KindDouble:
-		return strconv.AppendFloat(dst, v.Float64(), 'g', -1, 64)
+		return appendFloat(dst, v.Float64(), 64)
 	case KindDecimal, KindBytes, KindJSON, KindJSONDiff:
 		return append(dst, v.b...)
 	case KindDate, KindDatetime, KindTimestamp, KindTime:
 		return v.appendTime(dst)
+	}
+	return dst
+}
+
+// Magnitudes between which servers print numbers without an exponent.
+const (
+	leastPlain = 1e-15
+	mostPlain  = 1e15
+)
+
+// appendFloat appends the shortest text that reads back as the same number.
+func appendFloat(dst []byte, f float64, bits int) []byte {
+	if a := math.Abs(f); a == 0 || a >= leastPlain && a < mostPlain {
+		return strconv.AppendFloat(dst, f, 'f', -1, bits)
+	}
+	at := len(dst)
+	dst = strconv.AppendFloat(dst, f, 'e', -1, bits)
+	if i := bytes.IndexByte(dst[at:], '+'); i >= 0 {
+		dst = append(dst[:at+i], dst[at+i+1:]...)
 	}
 	return dst
 }
