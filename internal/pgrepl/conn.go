@@ -110,9 +110,13 @@ func Connect(ctx context.Context, cfg pgwire.ConnectConfig, mode Mode) (*Conn, e
 		_ = b.Conn.Close()
 		return nil, fmt.Errorf("connect to %s: %w", cfg, err)
 	}
+	return newConn(b, mode, version), nil
+}
+
+func newConn(b *pgwire.Backend, mode Mode, version int) *Conn {
 	c := &Conn{backend: b, conn: b.Conn, mode: mode, version: version, buf: make([]byte, bufferSize)}
 	c.life, c.end = context.WithCancel(context.Background())
-	return c, nil
+	return c
 }
 
 // parseVersion turns "15.18 (Debian 15.18-1)" into 150018, as server_version_num

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -182,4 +184,20 @@ func receive(t testing.TB, tl *Tail, n int) (lines []string, end LSN) {
 		}
 	}
 	return lines, end
+}
+
+// chownLike gives a file to the owner of another: the server's user.
+func chownLike(t testing.TB, like, path string) {
+	t.Helper()
+	info, err := os.Stat(like)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		t.Fatalf("owner of %s: unknown on this system", like)
+	}
+	if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
+		t.Fatal(err)
+	}
 }
