@@ -82,16 +82,12 @@ func (t Tx) Table(name string) Tx {
 // Insert late in a transaction: until it ends, messages that others committed
 // later are delivered, but the relay keeps looking for what this one holds.
 func Enqueue(ctx context.Context, tx Tx, msgs ...Message) error {
+	if err := prepare(msgs); err != nil {
+		return err
+	}
 	var now, later []int
 	for i := range msgs {
-		m := &msgs[i]
-		if err := m.validate(); err != nil {
-			return fmt.Errorf("message %d of %d: %w", i+1, len(msgs), err)
-		}
-		if m.ID.IsZero() {
-			m.ID = NewID()
-		}
-		if m.AvailableAt.IsZero() {
+		if msgs[i].AvailableAt.IsZero() {
 			now = append(now, i)
 		} else {
 			later = append(later, i)
@@ -108,11 +104,25 @@ func Enqueue(ctx context.Context, tx Tx, msgs ...Message) error {
 	}{{tx.table, false, now}, {tx.table + ScheduledSuffix, true, later}} {
 		for rest := part.index; len(rest) > 0; {
 			n := min(len(rest), maxInsert)
-			n = 1 << (bitsOf(n) - 1) // few sizes: few texts for the server to parse or keep prepared
 			if err := insert(ctx, tx, part.table, part.scheduled, rows, rest[:n]); err != nil {
 				return fmt.Errorf("outbox: insert %d messages into %s: %w", n, part.table, err)
 			}
 			rest = rest[n:]
+		}
+	}
+	return nil
+}
+
+// prepare checks all messages, then gives ids to those that have none.
+func prepare(msgs []Message) error {
+	for i := range msgs {
+		if err := msgs[i].validate(); err != nil {
+			return fmt.Errorf("message %d of %d: %w", i+1, len(msgs), err)
+		}
+	}
+	for i := range msgs {
+		if msgs[i].ID.IsZero() {
+			msgs[i].ID = NewID()
 		}
 	}
 	return nil
@@ -124,14 +134,6 @@ const maxInsert = 256
 // ScheduledSuffix makes the name of the table of messages whose moment has not
 // come from that of the outbox table.
 const ScheduledSuffix = "_scheduled"
-
-func bitsOf(n int) int {
-	bits := 0
-	for ; n > 0; n >>= 1 {
-		bits++
-	}
-	return bits
-}
 
 // columns of both tables, in the order of encode's values.
 const columns = "bucket, id, topic, msg_key, payload, headers, dedup_key"

@@ -169,13 +169,13 @@ func (n *lane) postpone(b *blockade, row Row) {
 
 // retry publishes what waited, the failed message first.
 func (n *lane) retry(b *blockade) error {
+	n.rec.parked.Add(-1)
+	n.rec.deferred.Add(-int64(len(b.seqs) - 1))
 	take := b.seqs[:min(len(b.seqs), n.limit.most(n.cfg.Batch))]
 	rows, err := n.lease.Fetch(n.work, take)
 	if err != nil {
 		return err
 	}
-	n.rec.parked.Add(-1)
-	n.rec.deferred.Add(-int64(len(b.seqs) - 1))
 	n.hold(rows)
 	if len(rows) < len(take) { // somebody has removed them
 		n.drop(missing(take, rows))

@@ -123,7 +123,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Log
 // ackConfig gathers deliveries for AckDelay, or until a quarter of what may be
 // in flight waits, with one statement at a time. Sizes are rows.
 func ackConfig(cfg Config) batch.Config {
-	c := batch.Config{MaxItems: 1 << 20, MaxBytes: max(1, min(cfg.MaxInFlight/4, 5000)), Lanes: 1, Capacity: 1 << 20}
+	c := batch.Config{MaxItems: 1 << 20, MaxBytes: max(1, min(cfg.MaxInFlight/4, 5000)), Lanes: 1, NoHold: true, Capacity: 1 << 20}
 	if cfg.AckDelay > 0 {
 		c.Window = cfg.AckDelay
 	}

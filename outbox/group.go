@@ -1,0 +1,52 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/weirdb/weir/batch"
+)
+
+// Group enqueues messages that belong to no business transaction: what
+// goroutines hand in at the same time shares one INSERT and so one commit. A
+// group forms only while another is on its way, so a lone message waits for
+// nobody.
+type Group struct {
+	b *batch.Batcher[struct{}, []Message, struct{}]
+}
+
+// NewGroup enqueues through db, a handle for which every statement is its own
+// transaction: Postgres(*sql.DB), Pgx(*pgxpool.Pool) and the like.
+func NewGroup(db Tx) *Group {
+	return &Group{batch.New(batch.Options[[]Message]{
+		Config:  batch.Config{MaxBytes: maxInsert},
+		Size:    func(msgs []Message) int { return len(msgs) },
+		Ordered: true,
+	}, func(_ struct{}, items [][]Message, _ []batch.Result[struct{}]) error {
+		all := items[0]
+		if len(items) > 1 {
+			all = nil
+			for _, msgs := range items {
+				all = append(all, msgs...)
+			}
+		}
+		// The members' own contexts bound only their waiting: the insert is not
+		// theirs alone.
+		return Enqueue(context.Background(), db, all...)
+	})}
+}
+
+// Enqueue returns when the messages are committed. Invalid ones are refused
+// alone; an error of the database is that of everyone in the group, and as
+// after every commit that errs the outcome may be unknown. When ctx ends while
+// the insert is on its way, so is the outcome. More than 256 messages take
+// several statements, each committed by itself.
+func (g *Group) Enqueue(ctx context.Context, msgs ...Message) error {
+	if err := prepare(msgs); err != nil {
+		return err
+	}
+	_, err := g.b.Submit(ctx, struct{}{}, msgs)
+	return err
+}
+
+// Close waits for what was handed in.
+func (g *Group) Close() error { return g.b.Close() }
