@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -52,17 +53,18 @@ func server(t testing.TB, flavor lab.Flavor) target {
 	if s, ok := shared.live[flavor]; ok {
 		return s
 	}
-	begin, settings := lab.StartMariaDB, map[string]string{}
+	begin, cfg := lab.StartMariaDB, lab.MySQLConfig{Durability: lab.Fast, Binlog: true}
 	if flavor == lab.FlavorMySQL {
 		labtest.RequireMySQL(t)
 		begin = lab.StartMySQL
-		settings = map[string]string{"gtid-mode": "ON", "enforce-gtid-consistency": "ON"}
+		cfg.Settings = map[string]string{"gtid-mode": "ON", "enforce-gtid-consistency": "ON"}
+		cfg.TLS = lab.TLSOptional // the streams use it, those of MariaDB do not
 	} else {
 		labtest.RequireMariaDB(t)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
-	m, err := begin(ctx, lab.MySQLConfig{Durability: lab.Fast, Binlog: true, Settings: settings})
+	m, err := begin(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,6 +136,9 @@ func (s target) stream(t testing.TB, cfg StreamConfig) *Stream {
 	t.Helper()
 	if cfg.Server.Address == "" {
 		cfg.Server = s.config()
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = 100 * time.Millisecond // by which servers notice that a stream is gone
 	}
 	st, err := Open(t.Context(), cfg)
 	if err != nil {
