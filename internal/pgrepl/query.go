@@ -98,7 +98,8 @@ func (c *Conn) result(ctx context.Context) (r Result, done bool, err error) {
 		case pgwire.ServerEmptyQuery:
 			return r, false, nil
 		case pgwire.ServerReady:
-			return r, true, nil
+			_, err = pgwire.ParseReadyForQuery(body)
+			return r, true, err
 		default:
 			err = c.aside(typ, body)
 		}

@@ -279,7 +279,9 @@ func TestReceiveWALToTheLastByte(t *testing.T) {
 	s := newShelf()
 	r := startReceiving(t, connect(t, config(t, p), Physical), ReceiveConfig{}, s)
 	churn(t, sql)
-	until(t, "we receive", func() bool { return run(t, sql, "select count(*) from pg_stat_replication where state = 'streaming'") == "1" })
+	until(t, "we receive", func() bool {
+		return run(t, sql, "select count(*) from pg_stat_replication where state = 'streaming'") == "1"
+	})
 	run(t, sql, "insert into churn values ('the end')")
 	restarted := make(chan error, 1)
 	go func() { restarted <- p.Restart(patient(t)) }()
@@ -437,4 +439,3 @@ func TestAncestorsRefuses(t *testing.T) {
 		t.Errorf("%v: %v", list, err)
 	}
 }
-
