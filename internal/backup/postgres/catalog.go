@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/weirdb/weir/internal/bulk"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+)
+
+// table is a table that the backup holds the definition of.
+type table struct {
+	oid         uint32
+	schema      string
+	relname     string
+	pages       int64 // of its main fork
+	bytes       int64 // on disk, with what is stored out of line
+	columns     []string
+	heap        bool   // of the access method whose ranges of pages can be read
+	partitioned bool   // has no rows itself
+	unlogged    bool   //
+	condition   string // a WHERE clause: which rows of an extension's table are the user's
+}
+
+func (t *table) name() string { return t.schema + "." + t.relname }
+func (t *table) sql() string  { return pg.Qualified(t.schema, t.relname) }
+
+// list lists tables that are meant, be they partitioned, and those of extensions
+// that hold configuration. Patterns without a schema mean what the user would
+// see, as in pg_dump, so the user's own search path is in force.
+func (d *database) list(ctx context.Context) ([]*table, error) {
+	where, err := d.condition()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.main.Exec(ctx, "RESET search_path"); err != nil {
+		return nil, err
+	}
+	var tables []*table
+	err = d.main.Query(ctx, `
+SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence,
+       coalesce(pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8, 0),
+       coalesce(pg_catalog.pg_table_size(c.oid), 0),
+       coalesce(a.amname, ''),
+       ARRAY(SELECT attname FROM pg_catalog.pg_attribute
+             WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+             ORDER BY attnum),
+       e.cond
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam
+LEFT JOIN pg_catalog.pg_depend x ON x.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND x.objid = c.oid
+     AND x.objsubid = 0 AND x.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND x.deptype = 'e'
+LEFT JOIN (SELECT pg_catalog.unnest(extconfig) AS id, pg_catalog.unnest(extcondition) AS cond FROM pg_catalog.pg_extension) e ON e.id = c.oid
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND `+where+`
+ORDER BY n.nspname, c.relname`,
+		func(row []string) error {
+			tables = append(tables, &table{
+				oid: uint32(pg.Number(row[0])), schema: row[1], relname: row[2],
+				partitioned: row[3] == "p", unlogged: row[4] == "u",
+				pages: pg.Number(row[5]), bytes: pg.Number(row[6]), heap: row[7] == "heap",
+				columns: pg.ParseArray(row[8]), condition: row[9],
+			})
+			return nil
+		})
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	if err := d.main.Exec(ctx, "SET search_path = ''"); err != nil {
+		return nil, err
+	}
+	return tables, nil
+}
+
+// condition returns which relations are meant: those of the user by the filter,
+// and, in a backup of everything, the configuration of extensions.
+func (d *database) condition() (string, error) {
+	m, err := d.opts.Filter.Compile()
+	if err != nil {
+		return "", err
+	}
+	user := []string{"x.objid IS NULL", "n.nspname <> 'information_schema'", `n.nspname OPERATOR(pg_catalog.!~) '^pg_'`}
+	if len(m.Tables) > 0 {
+		user = append(user, "("+matchTables(m.Tables)+")")
+	} else if len(m.Schemas) > 0 {
+		user = append(user, "("+matchSchemas(m.Schemas)+")")
+	}
+	if len(m.ExcludeSchemas) > 0 {
+		user = append(user, "NOT ("+matchSchemas(m.ExcludeSchemas)+")")
+	}
+	if len(m.ExcludeTables) > 0 {
+		user = append(user, "NOT ("+matchTables(m.ExcludeTables)+")")
+	}
+	all := "(" + strings.Join(user, " AND ") + ")"
+	if d.opts.Filter.Selective() {
+		return all, nil
+	}
+	extension := "e.id IS NOT NULL"
+	if len(m.ExcludeSchemas) > 0 {
+		extension += " AND NOT (" + matchSchemas(m.ExcludeSchemas) + ")"
+	}
+	if len(m.ExcludeTables) > 0 {
+		extension += " AND NOT (" + matchTables(m.ExcludeTables) + ")"
+	}
+	return "(" + all + " OR (" + extension + "))", nil
+}
+
+func matchSchemas(patterns []bulk.Pattern) string {
+	var or []string
+	for _, p := range patterns {
+		or = append(or, "n.nspname OPERATOR(pg_catalog.~) "+pg.Literal(p.Name)+" COLLATE pg_catalog.default")
+	}
+	return strings.Join(or, " OR ")
+}
+
+func matchTables(patterns []bulk.Pattern) string {
+	var or []string
+	for _, p := range patterns {
+		s := "c.relname OPERATOR(pg_catalog.~) " + pg.Literal(p.Name) + " COLLATE pg_catalog.default"
+		if p.Schema != "" {
+			s += " AND n.nspname OPERATOR(pg_catalog.~) " + pg.Literal(p.Schema) + " COLLATE pg_catalog.default"
+		} else {
+			s += " AND pg_catalog.pg_table_is_visible(c.oid)"
+		}
+		or = append(or, s)
+	}
+	return "(" + strings.Join(or, ") OR (") + ")"
+}
+
+// dataless returns which tables' rows are left out by --exclude-table-data.
+func (d *database) dataless(ctx context.Context) (map[uint32]bool, error) {
+	m, err := d.opts.Filter.Compile()
+	if err != nil || len(m.ExcludeTableData) == 0 {
+		return nil, err
+	}
+	if err := d.main.Exec(ctx, "RESET search_path"); err != nil {
+		return nil, err
+	}
+	out := map[uint32]bool{}
+	err = d.main.Query(ctx, `SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND (`+matchTables(m.ExcludeTableData)+`)`, func(row []string) error {
+		out[uint32(pg.Number(row[0]))] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list tables without data: %w", err)
+	}
+	return out, d.main.Exec(ctx, "SET search_path = ''")
+}

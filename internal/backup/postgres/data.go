@@ -1,0 +1,212 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/bulk"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+)
+
+// Attributes of chunks of rows.
+const (
+	attrPages    = "pages"    // of each part of the table
+	attrSnapshot = "snapshot" // which transactions it shows
+)
+
+func (d *database) dataPath(t *tableData, part int) string {
+	content := "copy"
+	if d.opts.Binary {
+		content = "copybin"
+	}
+	return archive.DataPath(d.name, t.schema, t.relname, part, content)
+}
+
+// dataJobs returns the jobs that read all rows, the largest first.
+func (d *database) dataJobs(workers []worker) []bulk.Job {
+	var jobs []bulk.Job
+	for _, t := range d.content {
+		for part := 1; part <= t.parts; part++ {
+			jobs = append(jobs, bulk.Job{
+				ID:   d.dataPath(t, part),
+				Size: t.bytes / int64(t.parts),
+				Do: func(ctx context.Context, n int) error {
+					end := d.opts.Progress.Begin(t.name())
+					defer end()
+					if err := d.readPart(ctx, &workers[n], t, part); err != nil {
+						return fmt.Errorf("read table %s: %w", t.name(), err)
+					}
+					return nil
+				},
+			})
+		}
+	}
+	return jobs
+}
+
+// copySQL is the statement that reads a part. COPY of a table reads no children,
+// as ONLY does, and costs less than a SELECT.
+func (d *database) copySQL(t *tableData, part int) string {
+	from := t.sql()
+	if len(t.columns) > 0 {
+		from += " (" + pg.Idents(t.columns) + ")"
+	}
+	if t.condition != "" || t.parts > 1 {
+		where := t.condition
+		if t.parts > 1 {
+			where = fmt.Sprintf("WHERE ctid >= '(%d,0)'", int64(part-1)*t.perPart)
+			if part < t.parts { // the last part takes what came after the count of pages
+				where += fmt.Sprintf(" AND ctid < '(%d,0)'", int64(part)*t.perPart)
+			}
+		}
+		from = "(SELECT " + pg.Idents(t.columns) + " FROM ONLY " + t.sql() + " " + where + ")"
+	}
+	sql := "COPY " + from + " TO STDOUT"
+	if d.opts.Binary {
+		sql += " (FORMAT binary)"
+	}
+	return sql
+}
+
+// readPart writes one chunk, unless an earlier run left it and it still holds.
+func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part int) error {
+	started := time.Now()
+	path := d.dataPath(t, part)
+	d.claim(d.name, path)
+	share := t.bytes / int64(t.parts) // progress counts bytes on disk
+	if c, ok := d.w.Done(path); ok {
+		holds, sum, err := d.holds(ctx, w, t, part, c)
+		if err != nil {
+			return err
+		}
+		if holds {
+			t.finish(c.Rows, c.PlainBytes, sum, started, true)
+			d.opts.Progress.Add(share, c.Rows)
+			return nil
+		}
+		if err := d.w.Discard(ctx, path); err != nil {
+			return fmt.Errorf("write it again: %w", err)
+		}
+	}
+	info := archive.ChunkInfo{
+		Path: path, Kind: archive.KindData, Database: d.name, Schema: t.schema, Table: t.relname, Part: part, Content: d.format(),
+		Attributes: map[string]string{attrSnapshot: d.position.Snapshot},
+	}
+	if t.parts > 1 {
+		info.Attributes[attrPages] = strconv.FormatInt(t.perPart, 10)
+	}
+	chunk, err := d.w.Chunk(ctx, info)
+	if err != nil {
+		return err
+	}
+	sum := pg.RowSum{Binary: d.opts.Binary}
+	var bytes int64
+	rows, err := d.copy(ctx, w, t, part, func(p []byte) error {
+		bytes += int64(len(p))
+		if d.opts.Checksums {
+			if err := sum.Write(p); err != nil {
+				return err
+			}
+		}
+		_, err := chunk.Write(p)
+		return err
+	})
+	if err == nil && d.opts.Checksums {
+		err = ended(&sum, rows)
+	}
+	if err != nil {
+		return errors.Join(err, chunk.Abort())
+	}
+	chunk.AddRows(rows)
+	if err := chunk.Close(); err != nil {
+		return err
+	}
+	t.finish(rows, bytes, &sum, started, false)
+	d.opts.Progress.Add(share, rows)
+	return nil
+}
+
+// copy reads a part and hands its bytes to sink.
+func (d *database) copy(ctx context.Context, w *worker, t *tableData, part int, sink func([]byte) error) (rows int64, err error) {
+	err = w.read(ctx, func(s *pg.Session) (err error) {
+		rows, err = s.CopyOut(ctx, d.copySQL(t, part), sink)
+		return err
+	})
+	return rows, err
+}
+
+// ended checks a sum against the server's own count.
+func ended(sum *pg.RowSum, rows int64) error {
+	if err := sum.End(); err != nil {
+		return err
+	}
+	if sum.Rows() != rows {
+		return fmt.Errorf("the server says that it sent %d rows, and %d came", rows, sum.Rows())
+	}
+	return nil
+}
+
+// holds reports whether a chunk of an earlier run shows what this run's snapshot
+// shows. That is so when no transaction has been there in between, and otherwise
+// when the rows, read again, have the same bytes: the server's work is done
+// anew, but nothing needs to be compressed, encrypted or sent.
+func (d *database) holds(ctx context.Context, w *worker, t *tableData, part int, c archive.Chunk) (bool, *pg.RowSum, error) {
+	sum := pg.RowSum{Binary: d.opts.Binary}
+	pages := ""
+	if t.parts > 1 {
+		pages = strconv.FormatInt(t.perPart, 10)
+	}
+	if c.Attributes[attrPages] != pages || c.Content != d.format() {
+		return false, nil, nil
+	}
+	if !d.opts.Checksums && c.Attributes[attrSnapshot] == d.position.Snapshot {
+		return true, &sum, nil
+	}
+	if c.PlainSHA256 == "" {
+		return false, nil, nil
+	}
+	h := sha256.New()
+	rows, err := d.copy(ctx, w, t, part, func(p []byte) error {
+		if d.opts.Checksums {
+			if err := sum.Write(p); err != nil {
+				return err
+			}
+		}
+		_, err := h.Write(p)
+		return err
+	})
+	if err == nil && d.opts.Checksums {
+		err = ended(&sum, rows)
+	}
+	if err != nil {
+		return false, nil, err
+	}
+	return rows == c.Rows && hex.EncodeToString(h.Sum(nil)) == c.PlainSHA256, &sum, nil
+}
+
+// finish counts a part that is done.
+func (t *tableData) finish(rows, bytes int64, sum *pg.RowSum, started time.Time, kept bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows += rows
+	t.bytesRead += bytes
+	t.sum.Add(sum)
+	t.busy += time.Since(started)
+	if kept {
+		t.kept++
+	}
+}
+
+// format is the language of the rows.
+func (d *database) format() string {
+	if d.opts.Binary {
+		return "copy-binary"
+	}
+	return "copy-text"
+}

@@ -1,0 +1,230 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/bulk"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+)
+
+// schemaAttempts bounds how often a database is begun anew because pg_dump could
+// not get its locks.
+const schemaAttempts = 3
+
+// database is the backup of one database.
+type database struct {
+	*runner
+	name    string
+	workers int
+
+	main     *pg.Session
+	mainMu   sync.Mutex // held by whoever reads on main
+	snapshot string     // as SET TRANSACTION SNAPSHOT takes it
+	position archive.Position
+	tables   []*table
+	content  []*tableData // those whose rows are in the backup
+	toc      *pg.TOC
+}
+
+// tableData is the rows of a table: what is to be read and what has been.
+type tableData struct {
+	*table
+	parts   int
+	perPart int64 // pages of each part but the last; 0: not split
+
+	mu        sync.Mutex // guards what follows
+	sum       pg.RowSum
+	rows      int64
+	bytesRead int64
+	busy      time.Duration
+	kept      int
+}
+
+// dir is where the chunks of the database are.
+func (d *database) dir() string { return path.Dir(path.Dir(archive.SchemaPath(d.name, "x"))) }
+
+// backup reads the database. If somebody waits to alter a table, so that pg_dump
+// cannot lock it, it lets him go first and begins anew; chunks that still hold
+// then are kept, as in a resumed backup.
+func (d *database) backup(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		err := d.once(ctx)
+		if !errors.Is(err, errLockedOut) || attempt == schemaAttempts {
+			return err
+		}
+		d.disclaim(d.name)
+	}
+}
+
+func (d *database) once(ctx context.Context) (err error) {
+	defer func() {
+		if d.main != nil {
+			err = errors.Join(err, d.main.Close())
+		}
+	}()
+	d.opts.Progress.Phase("lock")
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	if err := d.plan(ctx); err != nil {
+		return err
+	}
+	d.opts.Progress.Phase("data")
+	workers := make([]worker, max(1, d.workers))
+	for i := range workers {
+		workers[i].d = d
+	}
+	defer func() {
+		for i := range workers {
+			err = errors.Join(err, workers[i].close())
+		}
+	}()
+	// Definitions are read beside the rows, by pg_dump and by one more session:
+	// what they tell is needed for sequences and views.
+	jobs := []bulk.Job{}
+	if !d.opts.SchemaOnly {
+		jobs = d.dataJobs(workers)
+		blobs, err := d.blobJobs(ctx, workers)
+		if err != nil {
+			return err
+		}
+		jobs = append(jobs, blobs...)
+	}
+	if err := d.together(ctx, jobs); err != nil {
+		return err
+	}
+	if err := d.agree(); err != nil {
+		return err
+	}
+	if !d.opts.SchemaOnly {
+		return d.state(ctx, &workers[0])
+	}
+	return nil
+}
+
+// together does the jobs while pg_dump reads the definitions.
+func (d *database) together(ctx context.Context, jobs []bulk.Job) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	definitions := make(chan error, 1)
+	go func() {
+		err := d.definitions(ctx)
+		if err != nil {
+			cancel(err)
+		}
+		definitions <- err
+	}()
+	err := bulk.Run(ctx, d.workers, jobs)
+	if err != nil {
+		cancel(err)
+	}
+	if schemaErr := <-definitions; err == nil || errors.Is(err, schemaErr) {
+		return schemaErr
+	}
+	return err
+}
+
+// plan decides which tables' rows are read, and in how many parts.
+func (d *database) plan(ctx context.Context) error {
+	d.content = nil
+	if d.opts.SchemaOnly {
+		return nil
+	}
+	without, err := d.dataless(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range d.tables {
+		if t.partitioned || without[t.oid] || t.unlogged && d.opts.NoUnlogged {
+			continue
+		}
+		if t.unlogged && d.standby {
+			d.warn("database %s: rows of unlogged table %s are left out, for a standby has none", d.name, t.name())
+			continue
+		}
+		td := &tableData{table: t, parts: 1}
+		td.sum.Binary = d.opts.Binary
+		d.split(td)
+		d.content = append(d.content, td)
+		d.opts.Progress.Expect(t.bytes, int64(td.parts))
+	}
+	return nil
+}
+
+// split divides a large table into ranges of pages. A resumed backup divides as
+// the interrupted one did, for its chunks to be of use.
+func (d *database) split(t *tableData) {
+	if !t.heap || t.condition != "" || t.pages < 2 || d.server.Number < 140000 {
+		return // before PostgreSQL 14 a range of pages is found by reading all of them
+	}
+	if c, ok := d.w.Done(d.dataPath(t, 1)); ok {
+		if n, err := strconv.ParseInt(c.Attributes[attrPages], 10, 64); err == nil && n > 0 {
+			t.divide(n)
+		}
+		return
+	}
+	if t.bytes <= d.opts.ChunkBytes+d.opts.ChunkBytes/2 {
+		return
+	}
+	// What is stored out of line counts in the size of a part.
+	t.divide(max(1, int64(float64(t.pages)*float64(d.opts.ChunkBytes)/float64(t.bytes))))
+}
+
+func (t *tableData) divide(perPart int64) {
+	t.perPart = perPart
+	t.parts = int(max(1, (t.pages+perPart-1)/perPart))
+}
+
+// agree compares what pg_dump says of tables with what was read, for nothing must
+// be left out because two programs read the catalogues in two ways.
+func (d *database) agree() error {
+	known := make(map[[2]string]bool, len(d.tables))
+	for _, t := range d.tables {
+		known[[2]string{t.schema, t.relname}] = true
+	}
+	for _, e := range d.toc.Entries {
+		if e.Desc == "TABLE" && !known[[2]string{e.Namespace, e.Tag}] {
+			return fmt.Errorf("pg_dump has table %s.%s, which was not read", e.Namespace, e.Tag)
+		}
+	}
+	return nil
+}
+
+// describe is the database's part of the manifest.
+func (d *database) describe() archive.Database {
+	out := archive.Database{Name: d.name, Attributes: map[string]string{
+		"snapshot": d.position.Snapshot,
+		"lsn":      d.position.LSN,
+		"time":     d.position.Time.Format(time.RFC3339Nano),
+	}}
+	for _, t := range d.content {
+		m := archive.Table{Schema: t.schema, Name: t.relname, Columns: t.columns}
+		if d.opts.Checksums {
+			m.Checksum = t.sum.String()
+		}
+		if t.condition != "" {
+			m.Attributes = map[string]string{"condition": t.condition}
+		}
+		out.Tables = append(out.Tables, m)
+	}
+	return out
+}
+
+func (d *database) stats() []backup.TableStats {
+	var out []backup.TableStats
+	for _, t := range d.content {
+		out = append(out, backup.TableStats{
+			Database: d.name, Schema: t.schema, Table: t.relname,
+			Chunks: t.parts, Rows: t.rows, Bytes: t.bytesRead, Busy: t.busy, Kept: t.kept,
+		})
+	}
+	return out
+}

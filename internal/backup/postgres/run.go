@@ -1,0 +1,266 @@
+// Package postgres backs up PostgreSQL databases into an archive.
+//
+// One session takes the locks and the snapshot; all others read by that
+// snapshot, so that the backup shows one moment of the database:
+//
+//	main     LOCK TABLE … | export snapshot | ........ idle, or a fallback ......... | end
+//	worker 1                | import | COPY big (0,9999) | COPY small | …
+//	worker 2                | import | COPY big (10000,…) | COPY other | …
+//	pg_dump                 | import | definitions | sequences, views
+//
+// Locks come before the snapshot, and all of them at the start: a table that
+// could be rewritten between the two would look empty. Rows are read by weir,
+// definitions by the server's own pg_dump, whose table of contents is kept beside
+// plain SQL so that a restore can run it object by object.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/bulk"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// oldestServer is the oldest server that is backed up: what is asked of the
+// catalogues exists from it on.
+const oldestServer = 120000
+
+// Run backs up what opts say into w and completes it. When it fails, w is aborted
+// and what is complete stays for a resumed run. Either way the writer is used up.
+func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
+	r, err := run(ctx, opts, w)
+	if err != nil {
+		return nil, errors.Join(err, w.Abort(true))
+	}
+	return r, nil
+}
+
+func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
+	started := time.Now()
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := pgwire.ParseDSN(opts.DSN)
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{opts: opts, cfg: cfg, w: w, result: &backup.Result{}}
+	if err := r.prepare(ctx); err != nil {
+		return nil, err
+	}
+	if opts.Cluster && !opts.NoGlobals {
+		if err := r.globals(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.databases(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.sweep(ctx); err != nil {
+		return nil, err
+	}
+	opts.Progress.Phase("manifest")
+	if r.result.Manifest, err = w.Finish(ctx, r.manifest()); err != nil {
+		return nil, err
+	}
+	r.result.Elapsed = time.Since(started)
+	return r.result, nil
+}
+
+// runner is one run over one or more databases.
+type runner struct {
+	opts    backup.Options
+	cfg     pgwire.ConnectConfig
+	w       *archive.Writer
+	dump    pg.Tool
+	reload  pg.Tool // pg_restore, which writes the plain SQL
+	server  archive.Server
+	names   []string // of the databases, in the order of the manifest
+	standby bool     // the server is in recovery
+
+	mu       sync.Mutex // guards what follows
+	result   *backup.Result
+	done     map[string]*database
+	warnings []string
+	paths    map[string]string // chunks of this backup, and of which database
+	stale    []string          // chunks of attempts that were begun anew
+}
+
+// warn notes what went otherwise than asked for.
+func (r *runner) warn(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+}
+
+// claim notes that a path belongs to this backup.
+func (r *runner) claim(database, path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.paths == nil {
+		r.paths = map[string]string{}
+	}
+	r.paths[path] = database
+}
+
+// disclaim says that what a database has written so far may be of no use.
+func (r *runner) disclaim(database string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for path, db := range r.paths {
+		if db == database {
+			delete(r.paths, path)
+			r.stale = append(r.stale, path)
+		}
+	}
+}
+
+// prepare asks the server who it is, and finds tools that fit it.
+func (r *runner) prepare(ctx context.Context) error {
+	r.opts.Progress.Phase("connect")
+	s, err := pg.Connect(ctx, r.cfg, "")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if s.Version() < oldestServer {
+		return fmt.Errorf("the server is PostgreSQL %s, and %d is the oldest that can be backed up", s.VersionText(), oldestServer/10000)
+	}
+	r.server = archive.Server{Version: s.VersionText(), Number: s.Version()}
+	// Not everybody may ask; the number only tells clusters apart.
+	if row, err := s.Row(ctx, "SELECT system_identifier FROM pg_catalog.pg_control_system()"); err == nil {
+		r.server.SystemID = row[0]
+	} else if s.Broken() != nil {
+		return err
+	}
+	row, err := s.Row(ctx, "SELECT pg_catalog.pg_is_in_recovery()")
+	if err != nil {
+		return fmt.Errorf("ask whether the server is a standby: %w", err)
+	}
+	r.standby = row[0] == "t"
+	r.names = []string{s.Database()}
+	if r.opts.Cluster {
+		if r.names, err = r.connectable(ctx, s); err != nil {
+			return err
+		}
+	}
+	if r.dump, err = pg.FindTool(ctx, "pg_dump", s.Version()); err != nil {
+		return err
+	}
+	// pg_restore of the same installation: it reads what that pg_dump wrote.
+	r.reload = pg.Tool{Path: strings.TrimSuffix(r.dump.Path, "pg_dump") + "pg_restore", Major: r.dump.Major}
+	return nil
+}
+
+// connectable lists the databases of a cluster.
+func (r *runner) connectable(ctx context.Context, s *pg.Session) ([]string, error) {
+	var all []string
+	err := s.Query(ctx, `SELECT datname FROM pg_catalog.pg_database WHERE datallowconn AND datname <> 'template0' AND datconnlimit <> -2 ORDER BY datname`,
+		func(row []string) error {
+			all = append(all, row[0])
+			return nil
+		})
+	if err != nil {
+		return nil, fmt.Errorf("list databases: %w", err)
+	}
+	if len(r.opts.Databases) == 0 {
+		return all, nil
+	}
+	for _, name := range r.opts.Databases {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("database %q does not exist or takes no connections", name)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(r.opts.Databases))), nil
+}
+
+// globals writes what belongs to no database.
+func (r *runner) globals(ctx context.Context) error {
+	tool, err := pg.FindTool(ctx, "pg_dumpall", r.server.Number)
+	if err != nil {
+		return err
+	}
+	args := []string{"--globals-only", "--no-password"}
+	if r.opts.NoRolePasswords {
+		args = append(args, "--no-role-passwords")
+	}
+	return r.writeTool(ctx, archive.ChunkInfo{Path: "globals.sql", Kind: archive.KindGlobals, Content: "sql"}, tool, "", args, nil)
+}
+
+// databases backs up all databases, the largest first, so many side by side as
+// the options say; they share the jobs.
+func (r *runner) databases(ctx context.Context) error {
+	side := min(r.opts.ClusterParallelism, len(r.names))
+	workers := max(1, r.opts.Jobs/side)
+	var jobs []bulk.Job
+	for _, name := range r.names {
+		jobs = append(jobs, bulk.Job{ID: name, Do: func(ctx context.Context, _ int) error {
+			d := &database{runner: r, name: name, workers: workers}
+			if err := d.backup(ctx); err != nil {
+				return fmt.Errorf("back up database %s: %w", name, err)
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.done == nil {
+				r.done = map[string]*database{}
+			}
+			r.done[name] = d
+			return nil
+		}})
+	}
+	return bulk.Run(ctx, side, jobs)
+}
+
+// sweep removes chunks that an earlier run left and that belong to this backup no
+// more, such as those of a table that has been dropped since.
+func (r *runner) sweep(ctx context.Context) error {
+	paths := r.stale
+	for _, c := range r.w.Resumed() {
+		paths = append(paths, c.Path)
+	}
+	for _, path := range paths {
+		_, used := r.paths[path]
+		if _, written := r.w.Done(path); used || !written {
+			continue
+		}
+		if err := r.w.Discard(ctx, path); err != nil {
+			return fmt.Errorf("remove chunk %s of an earlier attempt: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// manifest describes what was backed up.
+func (r *runner) manifest() archive.Manifest {
+	m := archive.Manifest{
+		Summary:  archive.Summary{Engine: archive.PostgreSQL, Server: r.server, Scope: "database"},
+		Options:  r.opts.Settings,
+		Warnings: r.warnings,
+		Attributes: map[string]string{
+			"pg_dump": strconv.Itoa(r.dump.Major),
+		},
+	}
+	if r.opts.Cluster {
+		m.Scope = "cluster"
+	}
+	for i, name := range r.names {
+		d := r.done[name]
+		if i == 0 {
+			m.Position = d.position
+		}
+		m.Databases = append(m.Databases, d.describe())
+		r.result.Tables = append(r.result.Tables, d.stats()...)
+	}
+	return m
+}

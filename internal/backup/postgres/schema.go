@@ -1,0 +1,112 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/weirdb/weir/internal/archive"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+)
+
+// definitions has pg_dump write the definitions that the snapshot shows and keeps
+// them in two forms: plain SQL in two sections, for people with psql, and the
+// table of contents, for a restore that runs it object by object.
+func (d *database) definitions(ctx context.Context) (err error) {
+	end := d.opts.Progress.Begin("definitions of " + d.name)
+	d.opts.Progress.Expect(0, 1)
+	defer end()
+	f, err := os.CreateTemp(d.opts.TempDir, "weir-definitions-*")
+	if err != nil {
+		return fmt.Errorf("keep definitions: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	if err := d.runDump(ctx, f); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read definitions: %w", err)
+	}
+	if d.toc, err = pg.ReadTOC(f); err != nil {
+		return fmt.Errorf("%w (%s is PostgreSQL %d)", err, d.dump.Path, d.dump.Major)
+	}
+	for i, section := range []pg.Section{pg.PreData, pg.PostData} {
+		info := archive.ChunkInfo{
+			Path: archive.SchemaPath(d.name, string(section)), Kind: archive.KindSchema, Database: d.name,
+			Content: "sql", Order: i + 1,
+		}
+		args := []string{"--section=" + string(section), "--file=-"}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("read definitions: %w", err)
+		}
+		if err := d.writeTool(ctx, info, d.reload, d.name, args, f); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(d.toc, "", " ")
+	if err != nil {
+		return fmt.Errorf("write table of contents: %w", err)
+	}
+	return d.writeChunk(ctx, archive.ChunkInfo{
+		Path: d.dir() + "/schema/toc.json", Kind: archive.KindSchema, Database: d.name, Content: "toc",
+	}, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// runDump runs pg_dump on the snapshot.
+func (d *database) runDump(ctx context.Context, out io.Writer) error {
+	args := []string{"--format=custom", "--compress=0", "--schema-only", "--no-password", "--snapshot=" + d.snapshot}
+	if d.opts.LockWait > 0 {
+		args = append(args, fmt.Sprintf("--lock-wait-timeout=%d", d.opts.LockWait.Milliseconds()))
+	}
+	f := d.opts.Filter
+	for _, o := range []struct {
+		flag     string
+		patterns []string
+	}{{"--schema=", f.Schemas}, {"--exclude-schema=", f.ExcludeSchemas}, {"--table=", f.Tables}, {"--exclude-table=", f.ExcludeTables}} {
+		for _, p := range o.patterns {
+			args = append(args, o.flag+p)
+		}
+	}
+	err := d.dump.Run(ctx, d.opts.DSN, d.name, args, nil, out)
+	var failure *pg.ToolFailure
+	if errors.As(err, &failure) && strings.Contains(failure.Stderr, "lock timeout") {
+		return fmt.Errorf("%w: %w", errLockedOut, err)
+	}
+	return err
+}
+
+// writeTool writes a chunk with what a tool prints.
+func (r *runner) writeTool(ctx context.Context, info archive.ChunkInfo, tool pg.Tool, db string, args []string, in io.Reader) error {
+	return r.writeChunk(ctx, info, func(w io.Writer) error {
+		return tool.Run(ctx, r.opts.DSN, db, args, in, w)
+	})
+}
+
+// writeChunk writes a chunk that is cheap to make, in place of what an earlier
+// run may have left.
+func (r *runner) writeChunk(ctx context.Context, info archive.ChunkInfo, fill func(io.Writer) error) error {
+	r.claim(info.Database, info.Path)
+	if _, ok := r.w.Done(info.Path); ok {
+		if err := r.w.Discard(ctx, info.Path); err != nil {
+			return fmt.Errorf("write %s again: %w", info.Path, err)
+		}
+	}
+	chunk, err := r.w.Chunk(ctx, info)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", info.Path, err)
+	}
+	if err := fill(chunk); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", info.Path, err), chunk.Abort())
+	}
+	if err := chunk.Close(); err != nil {
+		return fmt.Errorf("write %s: %w", info.Path, err)
+	}
+	return nil
+}

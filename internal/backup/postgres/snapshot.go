@@ -1,0 +1,207 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+const (
+	// startAttempts bounds how often the start is made anew because tables came
+	// or went during it. Each attempt takes as long as the locks; a database in
+	// which this fails ten times makes tables faster than they can be listed.
+	startAttempts = 10
+
+	// lockBatch is how many tables one LOCK TABLE names.
+	lockBatch = 500
+)
+
+// start opens the main session, locks all tables that are meant, takes the
+// snapshot and lists what it shows. Locks are taken before the snapshot exists:
+// LOCK TABLE does not need one.
+//
+// A table that is dropped, or made, in between is noticed and the start is made
+// anew. pg_dump, which takes the snapshot first, shows a table as empty that is
+// rewritten between its snapshot and its lock.
+func (d *database) start(ctx context.Context) (err error) {
+	if d.main, err = pg.Connect(ctx, d.cfg, d.name); err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		before, err := d.list(ctx)
+		if err != nil {
+			return err
+		}
+		err = d.lockAndSnap(ctx, before)
+		if again(err) && attempt < startAttempts {
+			if err := d.main.Exec(ctx, "ROLLBACK"); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if d.tables, err = d.list(ctx); err != nil {
+			return err
+		}
+		locked := make(map[uint32]bool, len(before))
+		for _, t := range before {
+			locked[t.oid] = true
+		}
+		var late []*table
+		for _, t := range d.tables {
+			if !locked[t.oid] {
+				late = append(late, t)
+			}
+		}
+		if len(late) == 0 {
+			return nil
+		}
+		if attempt == startAttempts {
+			return fmt.Errorf("tables are made faster than they can be locked, the last one %s", late[0].name())
+		}
+		if err := d.main.Exec(ctx, "ROLLBACK"); err != nil {
+			return err
+		}
+	}
+}
+
+// again reports whether a lock failed because a table is gone.
+func again(err error) bool {
+	switch pg.ErrorCode(err) {
+	case pgwire.CodeUndefinedTable, "3F000": // invalid_schema_name
+		return true
+	}
+	return false
+}
+
+func (d *database) lockAndSnap(ctx context.Context, tables []*table) error {
+	level := "REPEATABLE READ, READ ONLY"
+	if d.opts.Deferrable {
+		level = "SERIALIZABLE, READ ONLY, DEFERRABLE"
+	}
+	if err := d.main.Exec(ctx, "BEGIN ISOLATION LEVEL "+level); err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	if d.opts.LockWait > 0 {
+		if err := d.main.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", d.opts.LockWait.Milliseconds())); err != nil {
+			return err
+		}
+	}
+	for len(tables) > 0 {
+		n := min(lockBatch, len(tables))
+		if err := d.lock(ctx, tables[:n]); err != nil {
+			return err
+		}
+		tables = tables[n:]
+	}
+	if err := d.main.Exec(ctx, "SET LOCAL lock_timeout = 0"); err != nil {
+		return err
+	}
+	row, err := d.main.Row(ctx, `SELECT pg_catalog.pg_export_snapshot(), pg_catalog.txid_current_snapshot(),
+		CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END,
+		pg_catalog.to_char(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`)
+	if err != nil {
+		return fmt.Errorf("export snapshot: %w", err)
+	}
+	d.snapshot = row[0]
+	d.position = archive.Position{Snapshot: row[1], LSN: row[2]}
+	if d.position.Time, err = time.Parse(time.RFC3339Nano, row[3]); err != nil {
+		return fmt.Errorf("export snapshot: time of the server: %w", err)
+	}
+	return nil
+}
+
+// lock locks tables against being altered or dropped. ONLY: those that inherit
+// are in the list themselves.
+func (d *database) lock(ctx context.Context, tables []*table) error {
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = "ONLY " + t.sql()
+	}
+	err := d.main.Exec(ctx, "LOCK TABLE "+strings.Join(names, ", ")+" IN ACCESS SHARE MODE")
+	switch pg.ErrorCode(err) {
+	case "":
+		return err
+	case pgwire.CodeLockNotAvailable:
+		return fmt.Errorf("lock tables for reading within %v: %w (somebody alters a table; --lock-wait-timeout says how long to wait)", d.opts.LockWait, err)
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("lock tables for reading: %w (a backup needs to read all tables that it is to hold; leave them out with --exclude-table or --exclude-schema)", err)
+	}
+	return fmt.Errorf("lock tables for reading: %w", err)
+}
+
+// worker is a session that reads by the snapshot of the main one.
+type worker struct {
+	d *database
+	s *pg.Session
+}
+
+// open connects, unless that is done, and takes the snapshot over.
+func (w *worker) open(ctx context.Context) (err error) {
+	if w.s != nil && w.s.Broken() == nil {
+		return nil
+	}
+	if w.s, err = pg.Connect(ctx, w.d.cfg, w.d.name); err != nil {
+		return err
+	}
+	// A lock that the main session holds is granted at once, unless somebody
+	// waits for a stronger one and we would have to queue behind him, while he
+	// waits for the main session: then that one does the reading itself.
+	if err := w.s.Exec(ctx, "SET lock_timeout = "+strconv.Itoa(int(queuePatience.Milliseconds()))); err != nil {
+		return err
+	}
+	return w.begin(ctx)
+}
+
+// queuePatience is how long a worker waits for a lock before the main session
+// does its work.
+const queuePatience = 300 * time.Millisecond
+
+func (w *worker) begin(ctx context.Context) error {
+	err := w.s.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET TRANSACTION SNAPSHOT "+pg.Literal(w.d.snapshot))
+	if err != nil {
+		return fmt.Errorf("take over the snapshot: %w", err)
+	}
+	return nil
+}
+
+// read runs f on the worker's session, or on the main session if a lock keeps the
+// worker from reading. f must have had no effect when it fails with that.
+func (w *worker) read(ctx context.Context, f func(*pg.Session) error) error {
+	if err := w.open(ctx); err != nil {
+		return err
+	}
+	err := f(w.s)
+	if pg.ErrorCode(err) != pgwire.CodeLockNotAvailable || w.s.Broken() != nil {
+		return err
+	}
+	if err := w.s.Exec(ctx, "ROLLBACK"); err != nil {
+		return err
+	}
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
+	w.d.mainMu.Lock()
+	defer w.d.mainMu.Unlock()
+	return f(w.d.main)
+}
+
+func (w *worker) close() error {
+	if w.s == nil {
+		return nil
+	}
+	return w.s.Close()
+}
+
+// errLockedOut says that pg_dump could not lock a table because somebody else
+// waits to alter it. Ending our own transaction lets him go first.
+var errLockedOut = errors.New("somebody waits to alter a table")

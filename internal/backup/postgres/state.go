@@ -1,0 +1,158 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/archive"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+)
+
+// state writes what is neither rows nor definitions: where sequences stand, and
+// which materialized views hold something. Sequences do not obey snapshots; they
+// are read after all rows, so that no value that a row uses is given out twice.
+func (d *database) state(ctx context.Context, w *worker) error {
+	d.opts.Progress.Phase("sequences")
+	if err := d.sequences(ctx, w); err != nil {
+		return err
+	}
+	return d.views(ctx, w)
+}
+
+// sequenceBatch is how many sequences one statement reads.
+const sequenceBatch = 200
+
+// sequences writes a setval for each sequence that the definitions make, and for
+// those that extensions name as configuration.
+func (d *database) sequences(ctx context.Context, w *worker) error {
+	var names [][2]string
+	for _, e := range d.toc.Entries {
+		if e.Desc == "SEQUENCE" {
+			names = append(names, [2]string{e.Namespace, e.Tag})
+		}
+	}
+	if err := w.open(ctx); err != nil {
+		return err
+	}
+	if !d.opts.Filter.Selective() {
+		err := w.s.Query(ctx, `SELECT n.nspname, c.relname FROM pg_catalog.pg_extension e
+JOIN pg_catalog.pg_class c ON c.oid = ANY (e.extconfig) AND c.relkind = 'S'
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace ORDER BY 1, 2`, func(row []string) error {
+			names = append(names, [2]string{row[0], row[1]})
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("list sequences of extensions: %w", err)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	info := archive.ChunkInfo{Path: d.dir() + "/state/sequences.sql", Kind: archive.KindState, Database: d.name, Content: "sql", Order: 1}
+	return d.writeChunk(ctx, info, func(out io.Writer) error {
+		for batch := range slices.Chunk(names, sequenceBatch) {
+			if err := d.sequenceBatch(ctx, w, out, batch); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (d *database) sequenceBatch(ctx context.Context, w *worker, out io.Writer, names [][2]string) error {
+	parts := make([]string, len(names))
+	for i, n := range names {
+		parts[i] = fmt.Sprintf("SELECT %d, last_value, is_called FROM %s", i, pg.Qualified(n[0], n[1]))
+	}
+	return w.read(ctx, func(s *pg.Session) error {
+		var b strings.Builder
+		err := s.Query(ctx, strings.Join(parts, " UNION ALL ")+" ORDER BY 1", func(row []string) error {
+			n := names[pg.Number(row[0])]
+			called := "true"
+			if row[2] != "t" {
+				called = "false"
+			}
+			fmt.Fprintf(&b, "SELECT pg_catalog.setval(%s, %s, %s);\n", pg.Literal(pg.Qualified(n[0], n[1])), row[1], called)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read sequences: %w", err)
+		}
+		_, err = io.WriteString(out, b.String())
+		return err
+	})
+}
+
+// views writes a REFRESH for each materialized view that holds something, those
+// on which others depend first.
+func (d *database) views(ctx context.Context, w *worker) error {
+	meant := map[[2]string]bool{}
+	for _, e := range d.toc.Entries {
+		if e.Desc == "MATERIALIZED VIEW" {
+			meant[[2]string{e.Namespace, e.Tag}] = true
+		}
+	}
+	if len(meant) == 0 {
+		return nil
+	}
+	type view struct {
+		name    [2]string
+		needs   []string
+		written bool
+	}
+	views := map[string]*view{}
+	var order []string
+	err := w.read(ctx, func(s *pg.Session) error {
+		return s.Query(ctx, `
+WITH RECURSIVE uses AS (
+  SELECT r.ev_class AS view, d.refobjid AS used FROM pg_catalog.pg_rewrite r
+  JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass AND d.objid = r.oid
+    AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid <> r.ev_class
+), needs AS (
+  SELECT m.oid AS view, u.used FROM pg_catalog.pg_class m JOIN uses u ON u.view = m.oid WHERE m.relkind = 'm'
+  UNION SELECT n.view, u.used FROM needs n JOIN uses u ON u.view = n.used
+)
+SELECT c.oid, s.nspname, c.relname,
+       ARRAY(SELECT n.used FROM needs n JOIN pg_catalog.pg_class u ON u.oid = n.used AND u.relkind = 'm' WHERE n.view = c.oid)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+WHERE c.relkind = 'm' AND c.relispopulated ORDER BY 2, 3`, func(row []string) error {
+			name := [2]string{row[1], row[2]}
+			if meant[name] {
+				views[row[0]] = &view{name: name, needs: pg.ParseArray(row[3])}
+				order = append(order, row[0])
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("list materialized views: %w", err)
+	}
+	var b strings.Builder
+	var write func(v *view)
+	write = func(v *view) { // what a view needs cannot need the view
+		if v.written {
+			return
+		}
+		v.written = true
+		for _, oid := range v.needs {
+			if n := views[oid]; n != nil {
+				write(n)
+			}
+		}
+		b.WriteString("REFRESH MATERIALIZED VIEW " + pg.Qualified(v.name[0], v.name[1]) + ";\n")
+	}
+	for _, oid := range order {
+		write(views[oid])
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	info := archive.ChunkInfo{Path: d.dir() + "/state/refresh.sql", Kind: archive.KindState, Database: d.name, Content: "sql", Order: 2}
+	return d.writeChunk(ctx, info, func(out io.Writer) error {
+		_, err := io.WriteString(out, b.String())
+		return err
+	})
+}
