@@ -1,0 +1,370 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// shape is what statements need to know of the tables.
+type shape struct{ history, parts bool }
+
+// shape reads it, and refuses tables that this code must not touch.
+func (s *Store) shape(ctx context.Context, c *session, v *server) (shape, error) {
+	t, err := s.inspect(ctx, c, v)
+	if err == nil {
+		err = t.usable()
+	}
+	if err != nil {
+		return shape{}, err
+	}
+	return shape{t.meta.layout == outbox.History, len(t.partitions) > 0}, nil
+}
+
+// shaped runs f with a session and the shape of the tables.
+func (s *Store) shaped(ctx context.Context, step string, f func(c *session, t shape) error) error {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.with(ctx, func(c *session) error {
+		t, err := s.shape(ctx, c, v)
+		if err != nil {
+			return err
+		}
+		return f(c, t)
+	})
+	if err != nil {
+		return s.fail(step, err)
+	}
+	return nil
+}
+
+// Status implements [outbox.Store]. It counts every pending row.
+func (s *Store) Status(ctx context.Context) (outbox.Status, error) {
+	var st outbox.Status
+	err := s.shaped(ctx, "count rows of", func(c *session, t shape) error {
+		pending := "{outbox} o FORCE INDEX (PRIMARY)"
+		if t.history {
+			pending = "{outbox} o FORCE INDEX (pending) WHERE o.status = 0"
+		}
+		var age *int64
+		err := c.QueryRowContext(ctx, s.sql("SELECT COUNT(*), TIMESTAMPDIFF(MICROSECOND, MIN(o.created_at), UTC_TIMESTAMP(6)) FROM "+pending)).Scan(&st.Pending, &age)
+		if err != nil {
+			return err
+		}
+		if age != nil {
+			st.Oldest = max(time.Microsecond, time.Duration(*age)*time.Microsecond)
+		}
+		counts := []struct {
+			n    *int64
+			from string
+		}{
+			{&st.Scheduled, "{scheduled}"},
+			{&st.Dead, "{dead}"},
+			{&st.Parked, "{parked} p STRAIGHT_JOIN {outbox} o ON o.seq = p.seq" + pendingOf(t.history)},
+		}
+		if t.history {
+			counts = append(counts, struct {
+				n    *int64
+				from string
+			}{&st.Delivered, "{outbox} o WHERE o.status = 1"})
+		}
+		for _, k := range counts {
+			if err := c.QueryRowContext(ctx, s.sql("SELECT COUNT(*) FROM "+k.from)).Scan(k.n); err != nil {
+				return err
+			}
+		}
+		st.Leases, err = s.leases(ctx, c)
+		return err
+	})
+	if err != nil {
+		return outbox.Status{}, err
+	}
+	return st, nil
+}
+
+func (s *Store) leases(ctx context.Context, c *session) ([]outbox.LeaseStatus, error) {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := c.QueryContext(ctx, s.sql("SELECT shard, owner, epoch, IS_USED_LOCK(CONCAT('"+v.lockName(s, "")+"', shard)) IS NOT NULL FROM {lease} ORDER BY shard"))
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []outbox.LeaseStatus
+	for rows.Next() {
+		var l outbox.LeaseStatus
+		if err := rows.Scan(&l.Shard, &l.Owner, &l.Epoch, &l.Held); err != nil {
+			return nil, err
+		}
+		out = append(out, l)
+	}
+	return out, rows.Err()
+}
+
+// moment is how a DATETIME is compared with a time.
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999999") }
+
+// conditions are what q selects of the table that alias names; created names the
+// column that Since and Before speak of.
+func conditions(q outbox.Query, alias, created string) (where string, args []any) {
+	parts := []string{"TRUE"}
+	add := func(condition string, values ...any) {
+		parts = append(parts, condition)
+		args = append(args, values...)
+	}
+	if len(q.IDs) > 0 {
+		ids := make([]any, len(q.IDs))
+		for i, id := range q.IDs {
+			ids[i] = id[:]
+		}
+		add(alias+".id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", ids...)
+	}
+	// As bytes: the collation takes "a" and "a " for the same.
+	if q.Topic != "" {
+		add("CAST("+alias+".topic AS BINARY) = CAST(? AS BINARY)", q.Topic)
+	}
+	if q.Key != "" {
+		add("CAST("+alias+".msg_key AS BINARY) = CAST(? AS BINARY)", q.Key)
+	}
+	if !q.Since.IsZero() {
+		add(alias+"."+created+" >= ?", moment(q.Since))
+	}
+	if !q.Before.IsZero() {
+		add(alias+"."+created+" < ?", moment(q.Before))
+	}
+	return strings.Join(parts, " AND "), args
+}
+
+// listing is where messages of one state lie: columns after those of a row are
+// due and ended (microseconds since 1970), attempts, reason and error.
+type listing struct{ extra, from, alias, created, order string }
+
+func listingOf(state outbox.State, history bool) (listing, bool) {
+	switch state {
+	case outbox.Pending:
+		return listing{
+			micros1970("p.due_at") + ", NULL, COALESCE(p.attempts, 0), '', COALESCE(p.error, '')",
+			"{outbox} o LEFT JOIN {parked} p ON p.seq = o.seq WHERE " + statusIs(history, "0"), "o", "created_at", "o.seq",
+		}, true
+	case outbox.Scheduled:
+		return listing{micros1970("o.available_at") + ", NULL, 0, '', ''", "{scheduled} o WHERE TRUE", "o", "created_at", "o.available_at, o.seq"}, true
+	case outbox.Dead:
+		return listing{"NULL, " + micros1970("o.died_at") + ", o.attempts, o.reason, o.error", "{dead} o WHERE TRUE", "o", "died_at", "o.dead_seq"}, true
+	case outbox.Delivered:
+		ended := "NULL"
+		if history {
+			ended = micros1970("o.done_at")
+		}
+		return listing{"NULL, " + ended + ", 0, '', ''", "{outbox} o WHERE " + statusIs(history, "1"), "o", "created_at", "o.seq"}, true
+	}
+	return listing{}, false
+}
+
+// statusIs is a condition on the status that a queue's rows have without a column.
+func statusIs(history bool, status string) string {
+	switch {
+	case history:
+		return "o.status = " + status
+	case status == "0":
+		return "TRUE"
+	}
+	return "FALSE"
+}
+
+// List implements [outbox.Store]. Without a state it lists all states, one after
+// the other in time.
+func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, error) {
+	states := []outbox.State{q.State}
+	if q.State == "" {
+		states = []outbox.State{outbox.Delivered, outbox.Pending, outbox.Scheduled, outbox.Dead}
+	}
+	var out []outbox.Listed
+	err := s.shaped(ctx, "list messages of", func(c *session, t shape) error {
+		for _, state := range states {
+			listed, err := s.list(ctx, c, t, state, q)
+			if err != nil {
+				return err
+			}
+			out = append(out, listed...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(states) > 1 {
+		slices.SortStableFunc(out, func(a, b outbox.Listed) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		if q.Limit > 0 {
+			out = out[:min(len(out), q.Limit)]
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) list(ctx context.Context, c *session, t shape, state outbox.State, q outbox.Query) ([]outbox.Listed, error) {
+	l, ok := listingOf(state, t.history)
+	if !ok {
+		return nil, fmt.Errorf("unknown state %q", state)
+	}
+	where, args := conditions(q, l.alias, l.created)
+	text := s.sql("SELECT "+rowColumns(l.alias)+", "+l.extra+" FROM "+l.from) + " AND " + where + " ORDER BY " + l.order
+	if q.Limit > 0 {
+		text += fmt.Sprintf(" LIMIT %d", q.Limit)
+	}
+	rows, err := c.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []outbox.Listed
+	d := decoder{all: true}
+	for rows.Next() {
+		cells := make([]any, rowWidth)
+		dest := make([]any, rowWidth, rowWidth+5)
+		for i := range cells {
+			dest[i] = &cells[i]
+		}
+		m := outbox.Listed{State: state}
+		var due, ended sql.NullInt64
+		var attempts int
+		if err := rows.Scan(append(dest, &due, &ended, &attempts, &m.Reason, &m.Error)...); err != nil {
+			return nil, err
+		}
+		values := make([]driver.Value, rowWidth)
+		for i := range cells {
+			values[i] = cells[i]
+		}
+		if m.Row, _, err = d.row(values); err != nil {
+			return nil, err
+		}
+		m.Attempts = attempts
+		m.DueAt, m.EndedAt = optional(due), optional(ended)
+		out = append(out, m)
+	}
+	return out, rows.Err()
+}
+
+func optional(micros sql.NullInt64) time.Time {
+	if !micros.Valid {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros.Int64).UTC()
+}
+
+// batch is how many rows are moved or deleted in one transaction.
+const batch = 500
+
+// finished is where messages that are over lie, and their numbers there.
+func finished(state outbox.State, t shape) (table, number, created, condition string, err error) {
+	switch {
+	case state == outbox.Dead:
+		return "{dead}", "dead_seq", "died_at", "TRUE", nil
+	case state == outbox.Delivered && t.history:
+		return "{outbox}", "seq", "created_at", "o.status = 1", nil
+	case state == outbox.Delivered:
+		return "", "", "", "", nil
+	}
+	return "", "", "", "", fmt.Errorf("messages that are %s: want dead or delivered", cmp.Or(string(state), "in any state"))
+}
+
+// inBatches runs f with the numbers of messages that q selects, in transactions
+// of their own, until there are none or q.Limit is reached.
+func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f func(c *session, table, number string, seqs []int64) error) (int64, error) {
+	var table, number, created, condition string
+	err := s.shaped(ctx, step, func(_ *session, t shape) (err error) {
+		table, number, created, condition, err = finished(q.State, t)
+		return err
+	})
+	if err != nil || table == "" {
+		return 0, err
+	}
+	where, args := conditions(q, "o", created)
+	var total int64
+	for q.Limit == 0 || total < int64(q.Limit) {
+		size := int64(batch)
+		if q.Limit > 0 {
+			size = min(size, int64(q.Limit)-total)
+		}
+		n := 0
+		err := s.inTx(ctx, func(c *session) error {
+			text := s.sql(fmt.Sprintf("SELECT o.%s FROM %s o WHERE %s AND %s ORDER BY o.%s LIMIT %d FOR UPDATE SKIP LOCKED", number, table, condition, where, number, size))
+			rows, err := c.QueryContext(ctx, text, args...)
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			var seqs []int64
+			for rows.Next() {
+				var seq int64
+				if err := rows.Scan(&seq); err != nil {
+					return err
+				}
+				seqs = append(seqs, seq)
+			}
+			if err := rows.Err(); err != nil {
+				return err
+			}
+			if n = len(seqs); n == 0 {
+				return nil
+			}
+			return f(c, table, number, seqs)
+		})
+		if err != nil {
+			return total, s.fail(step, err)
+		}
+		if total += int64(n); n == 0 {
+			break
+		}
+	}
+	return total, nil
+}
+
+// Requeue implements [outbox.Store]. The messages get new numbers: behind those
+// that a relay has seen.
+func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
+	if q.State == outbox.Delivered && q.Before.IsZero() {
+		// Those that are delivered meanwhile, among them what it requeues, are not meant.
+		v, err := s.describeServer(ctx)
+		if err != nil {
+			return 0, err
+		}
+		err = s.with(ctx, func(c *session) error {
+			now, err := c.now(ctx)
+			q.Before = now.Add(time.Microsecond)
+			return err
+		})
+		if err != nil {
+			return 0, s.fail("requeue messages of", fmt.Errorf("%s: %w", v.title(), err))
+		}
+	}
+	return s.inBatches(ctx, "requeue messages of", q, func(c *session, table, number string, seqs []int64) error {
+		text := "INSERT INTO {outbox} (" + copied + ") SELECT " + copiedOf("o") + " FROM " + numbersTable(seqs) +
+			" STRAIGHT_JOIN " + table + " o ON o." + number + " = d.s ORDER BY o." + number
+		if err := c.exec(ctx, s.sql(text)); err != nil {
+			return err
+		}
+		return s.drop(ctx, c, table, number, seqs)
+	})
+}
+
+func (s *Store) drop(ctx context.Context, c *session, table, number string, seqs []int64) error {
+	return c.exec(ctx, s.sql("DELETE o FROM "+numbersTable(seqs)+" STRAIGHT_JOIN "+table+" o ON o."+number+" = d.s"))
+}
+
+// Purge implements [outbox.Store].
+func (s *Store) Purge(ctx context.Context, q outbox.Query) (int64, error) {
+	return s.inBatches(ctx, "purge messages of", q, func(c *session, table, number string, seqs []int64) error {
+		return s.drop(ctx, c, table, number, seqs)
+	})
+}

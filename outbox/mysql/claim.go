@@ -1,0 +1,168 @@
+package mysql
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// claim is an open transaction that holds the locks of its rows.
+type claim struct {
+	s       *Store
+	c       *session // nil: finished or released
+	history bool
+	parts   bool
+	rows    []outbox.Row
+	made    map[int64]int64 // see lease.made
+}
+
+// Claim implements [outbox.Store].
+func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.session(ctx)
+	if err != nil {
+		return nil, s.fail("claim rows of", err)
+	}
+	k := &claim{s: s, c: c}
+	err = retry(ctx, func() error { return k.take(ctx, v, req) })
+	if err != nil {
+		c.release(err)
+		return nil, s.fail("claim rows of", err)
+	}
+	return k, nil
+}
+
+func (k *claim) take(ctx context.Context, v *server, req outbox.ClaimRequest) error {
+	t, err := k.s.shape(ctx, k.c, v)
+	if err != nil {
+		return err
+	}
+	if k.history, k.parts = t.history, t.parts; req.Window > 0 && !k.parts {
+		return outbox.ErrWindowNeedsPartitions
+	}
+	if err := k.c.exec(ctx, "START TRANSACTION"); err != nil {
+		return err
+	}
+	err = k.lock(ctx, req)
+	if err != nil {
+		return errors.Join(err, k.c.rollback())
+	}
+	return nil
+}
+
+// lock selects and locks rows, and passes over those that others have locked or
+// whose next attempt is not due.
+func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
+	index, where := "PRIMARY", ""
+	if k.history {
+		index, where = "pending", "o.status = 0 AND "
+	}
+	if req.Window > 0 {
+		where += fmt.Sprintf("o.created_at > UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND AND ", req.Window.Microseconds())
+	}
+	query := k.s.sql("SELECT "+rowColumns("o")+", (SELECT p.attempts FROM {parked} p WHERE p.seq = o.seq) FROM {outbox} o FORCE INDEX ("+index+") WHERE ") + where +
+		k.s.sql("NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.seq = o.seq AND p.due_at > UTC_TIMESTAMP(6)) ") +
+		fmt.Sprintf("ORDER BY o.seq LIMIT %d FOR UPDATE SKIP LOCKED", req.Limit)
+	k.rows, k.made = nil, nil
+	d := decoder{all: true}
+	return k.c.scan(ctx, query, func(values []driver.Value) (bool, error) {
+		row, _, err := d.row(values)
+		if err != nil {
+			return false, err
+		}
+		attempts, _, err := integer(values[rowWidth])
+		row.Attempts = int(attempts)
+		k.rows = append(k.rows, row)
+		return true, err
+	})
+}
+
+// Rows implements [outbox.Claim].
+func (k *claim) Rows() []outbox.Row { return k.rows }
+
+// errFinished is for a claim that has ended.
+var errFinished = errors.New("the claim has ended already")
+
+// Finish implements [outbox.Claim]. When it fails everything is rolled back.
+func (k *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parking, buried []outbox.Burial) error {
+	if k.c == nil {
+		return k.s.fail("finish a claim of", errFinished)
+	}
+	err := k.finish(ctx, acked, parked, buried)
+	if err == nil {
+		err = k.c.exec(ctx, "COMMIT")
+	}
+	if err != nil {
+		return k.s.fail("finish a claim of", errors.Join(err, k.Release()))
+	}
+	k.c.release(nil)
+	k.c = nil
+	return nil
+}
+
+func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parking, buried []outbox.Burial) error {
+	if len(acked) > 0 {
+		l := &lease{s: k.s, hist: k.history, parts: k.parts, made: map[int64]int64{}}
+		l.remember(k.rows)
+		for _, text := range l.ackTexts("", "TRUE", acked) {
+			if err := k.c.exec(ctx, text); err != nil {
+				return err
+			}
+		}
+		if err := l.unparkOf(ctx, k.c, k.rows, acked); err != nil {
+			return err
+		}
+	}
+	if len(parked) > 0 {
+		text, err := k.s.parkText("", "TRUE", k.history, parked)
+		if err != nil {
+			return err
+		}
+		if err := k.c.exec(ctx, text); err != nil {
+			return err
+		}
+	}
+	if len(buried) > 0 {
+		return k.s.bury(ctx, k.c, k.history, buried)
+	}
+	return nil
+}
+
+// unparkOf deletes the notes of acknowledged rows that had one.
+func (l *lease) unparkOf(ctx context.Context, c *session, rows []outbox.Row, acked []int64) error {
+	done := make(map[int64]struct{}, len(acked))
+	for _, seq := range acked {
+		done[seq] = struct{}{}
+	}
+	var noted []int64
+	for i := range rows {
+		if _, ok := done[rows[i].Seq]; ok && rows[i].Attempts > 0 {
+			noted = append(noted, rows[i].Seq)
+		}
+	}
+	if len(noted) == 0 {
+		return nil
+	}
+	return l.unpark(ctx, c, noted)
+}
+
+// Release implements [outbox.Claim].
+func (k *claim) Release() error {
+	if k.c == nil {
+		return nil
+	}
+	c := k.c
+	k.c = nil
+	err := c.rollback()
+	c.release(err)
+	if err != nil {
+		return k.s.fail("release a claim of", err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+// Package mysql keeps an outbox in MySQL (8.0 and later) or MariaDB (10.11 and
+// later). It implements [outbox.Store] and [outbox.Partitioner] over
+// database/sql and go-sql-driver.
+//
+// A store must talk to the server that producers write to. A replica has the
+// rows, but not the transactions that may still commit more of them.
+//
+// # Which rows are still to come
+//
+// A row takes its number before its transaction commits, and in any order, so
+// that a reader meets gaps: numbers whose rows may come later or never.
+// [outbox.Lease].Mark and Settled say when a gap is dead. InnoDB does not tell
+// who took a number, so the proof is made from what sessions do:
+//
+//	session   --[ INSERT: number taken ]--[ transaction is read-write ]--...--[ end ]--
+//	seen in       PROCESSLIST (executing)        INNODB_TRX (by its id)          neither
+//
+// InnoDB takes the number in ha_innobase::write_row and starts the transaction,
+// or makes it a read-write one, in row_insert_for_mysql, right after it. There
+// is no wait for a lock between the two; the one pause that exists is
+// innodb_max_purge_lag_delay, of at most 10 s and off by default. Numbers that a
+// statement takes in advance, for its other rows, are taken with the first. So at
+// any moment whoever has taken a number is executing a statement, or owns a
+// read-write transaction, or has ended. A mark is therefore two looks, in this
+// order: first at the process list, then at INNODB_TRX. Whoever is between the
+// two states at the first look is executing; whoever has passed on by the second
+// has its transaction there. (The other order would miss a statement that ends
+// between the looks and leaves its transaction open.)
+//
+// A mark is settled when every read-write transaction that it saw has gone from
+// INNODB_TRX, and every statement that it saw has ended or shown its
+// transaction, which is then waited for as well. A statement that does neither
+// (a long SELECT, a replication thread) is let go when it was seen without a
+// read-write transaction more than 15 s later: the pause above has ended by then.
+// Prepared XA transactions belong to no session; those that appear while a
+// statement is waited for are waited for, too.
+//
+// INNODB_TRX is a copy that the server renews only when nobody has read it for
+// 100 ms. A look proves that its copy is new by finding itself in it: it runs in
+// a transaction of its own, and the copy must hold the very text of its
+// statement, which has a number in it that is never used again.
+//
+// Both looks need the privilege PROCESS. Without it a mark is settled when it is
+// older than Options.MaxTxAge: a transaction that stays open for longer may
+// commit rows that only the relay's sweep finds. Store.Describe says which of
+// the two holds.
+package mysql

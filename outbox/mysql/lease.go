@@ -1,0 +1,249 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// lease is the leadership of a shard: an advisory lock, which ends with the
+// session that holds it, and an epoch, which statements of other sessions
+// compare. Reads run in the session that holds the lock, so that one that
+// succeeds was led.
+type lease struct {
+	s     *Store
+	v     *server
+	shard int
+	epoch int64
+	all   bool // the only shard: buckets make no difference
+	first int  // bucket
+	last  int  // bucket
+	hist  bool // layout History
+	parts bool // and partitioned
+
+	beat context.CancelFunc // ends the heartbeat
+	done chan struct{}      // closed when it has ended
+	lost chan struct{}
+
+	mu      sync.Mutex // guards the session, as a whole conversation
+	c       *session
+	decoder decoder
+	rows    []outbox.Row
+	watcher watcher // of transactions, for Mark and Settled
+
+	state  sync.Mutex // guards what follows
+	ended  bool       // lost or given up
+	parked map[int64]struct{}
+	// made is when the rows that were read and not yet acknowledged were created,
+	// in microseconds since 1970: with it, their acknowledgement looks into one
+	// partition each instead of all. Nil where there are none.
+	made map[int64]int64
+}
+
+const (
+	// heartbeat is how often the leading session is asked whether it still leads.
+	heartbeat = 400 * time.Millisecond
+	// patience is how long it may take to answer. A server that has died says so
+	// at once; one that is merely slow still holds the lock.
+	patience = 3 * time.Second
+	// forgotten is after how many seconds without a word the server ends the
+	// session of a relay whose machine has gone.
+	forgotten = 15
+)
+
+// Lead implements [outbox.Store]. When the context of a Read ends while it runs,
+// its connection ends with it, and so does the leadership.
+func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.session(ctx)
+	if err != nil {
+		return nil, s.fail("lead", err)
+	}
+	l := &lease{s: s, v: v, shard: shard, c: c, done: make(chan struct{}), lost: make(chan struct{}), parked: map[int64]struct{}{}}
+	if err := l.take(ctx); err != nil {
+		c.discard()
+		return nil, s.fail(fmt.Sprintf("lead shard %d of", shard), err)
+	}
+	ctx, l.beat = context.WithCancel(context.Background())
+	go l.watch(ctx)
+	return l, nil
+}
+
+// take takes the lock, then raises the epoch, which waits for statements of the
+// one that led before.
+func (l *lease) take(ctx context.Context) error {
+	if err := l.c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", forgotten)); err != nil {
+		return err
+	}
+	got, err := l.c.lock(ctx, l.v.shardLock(l.s, l.shard), 0)
+	if err != nil {
+		return err
+	}
+	if !got {
+		return outbox.ErrHeld
+	}
+	t, err := l.s.inspect(ctx, l.c, l.v)
+	if err != nil {
+		return err
+	}
+	if err := t.usable(); err != nil {
+		return err
+	}
+	if l.shard < 0 || l.shard >= t.meta.shards {
+		return fmt.Errorf("there are %d shards", t.meta.shards)
+	}
+	l.hist, l.parts = t.meta.layout == outbox.History, len(t.partitions) > 0
+	if l.parts {
+		l.made = map[int64]int64{}
+	}
+	l.all = t.meta.shards == 1
+	l.first, l.last = outbox.ShardBuckets(l.shard, t.meta.shards)
+	l.decoder = decoder{first: l.first, last: l.last, all: l.all}
+	return l.raise(ctx)
+}
+
+// raise takes the next epoch.
+func (l *lease) raise(ctx context.Context) error {
+	err := retry(ctx, func() error {
+		result, err := l.c.ExecContext(ctx, l.s.sql(
+			"UPDATE {lease} SET epoch = LAST_INSERT_ID(epoch + 1), owner = LEFT(?, 255), taken_at = UTC_TIMESTAMP(6) WHERE shard = ?"), l.s.opts.Owner, l.shard)
+		if err != nil {
+			return err
+		}
+		l.epoch, err = result.LastInsertId()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("raise the epoch: %w", err)
+	}
+	if l.epoch == 0 {
+		return outbox.ErrNotMigrated // its row is missing
+	}
+	return nil
+}
+
+// watch asks the leading session, at every heartbeat, whether it leads.
+func (l *lease) watch(ctx context.Context) {
+	defer close(l.done)
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := l.check(ctx); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// check is one heartbeat. It declares the leadership lost.
+func (l *lease) check(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return l.confirm(ctx, l.c)
+}
+
+// confirm compares the epoch, in any session.
+func (l *lease) confirm(ctx context.Context, c *session) error {
+	if err := l.led(); err != nil {
+		return err
+	}
+	var epoch int64
+	err := c.QueryRowContext(ctx, l.s.sql(fmt.Sprintf("SELECT epoch FROM {lease} WHERE shard = %d", l.shard))).Scan(&epoch)
+	switch {
+	case err != nil && c == l.c:
+		return l.lose(fmt.Errorf("its session has ended: %w", err))
+	case err != nil:
+		return err
+	case epoch != l.epoch:
+		return l.lose(fmt.Errorf("epoch %d has begun, this one was %d", epoch, l.epoch))
+	}
+	return nil
+}
+
+// led is the error of a lease that is over.
+func (l *lease) led() error {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if l.ended {
+		return outbox.ErrDeposed
+	}
+	return nil
+}
+
+// lose ends the leadership and returns the error that says so.
+func (l *lease) lose(cause error) error {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if !l.ended {
+		l.ended = true
+		close(l.lost)
+	}
+	return fmt.Errorf("%w: %w", outbox.ErrDeposed, cause)
+}
+
+// Lost implements [outbox.Lease].
+func (l *lease) Lost() <-chan struct{} { return l.lost }
+
+// Close implements [outbox.Lease].
+func (l *lease) Close() error {
+	l.beat()
+	<-l.done
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.c.gone {
+		return nil
+	}
+	l.state.Lock()
+	held := !l.ended
+	if held {
+		l.ended = true
+		close(l.lost)
+	}
+	l.state.Unlock()
+	// The server notices that a session has ended when it next looks; whoever
+	// takes over shall not have to wait for that.
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := l.c.unlock(ctx, l.v.shardLock(l.s, l.shard))
+	l.c.discard()
+	if err != nil && held {
+		return l.fail("give up", err)
+	}
+	return nil
+}
+
+func (l *lease) fail(step string, err error) error {
+	return l.s.fail(fmt.Sprintf("%s shard %d of", step, l.shard), err)
+}
+
+// reading runs f in the leading session. An error that is not the server's, or
+// one of the session's own end, loses the leadership.
+func (l *lease) reading(f func(c *session) error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.led(); err != nil {
+		return err
+	}
+	err := f(l.c)
+	if err == nil || isServerError(err) || errors.Is(err, errContent) {
+		return err
+	}
+	l.c.discard()
+	return l.lose(err)
+}
+
+// errContent marks what rows hold, not what became of the session.
+var errContent = errors.New("unexpected content")

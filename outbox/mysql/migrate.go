@@ -1,0 +1,384 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// tables is what Migrate finds.
+type tables struct {
+	meta       *meta           // nil: nothing is noted
+	columns    []string        // of the outbox table; nil: there is none
+	others     map[string]bool // of the further tables, by suffix
+	leases     int
+	partitions []outbox.Partition
+	now        time.Time // the server's
+	oldest     time.Time // creation of the oldest row; only read to convert
+}
+
+// meta is the one row of the meta table.
+type meta struct {
+	version int // 0: the migration has not come to its end
+	layout  outbox.Layout
+	shards  int // 0: not noted yet
+}
+
+// usable refuses tables that this code must not touch.
+func (t *tables) usable() error {
+	switch {
+	case t.meta == nil || t.meta.version == 0 || t.columns == nil:
+		return outbox.ErrNotMigrated
+	case t.meta.version > schemaVersion:
+		return fmt.Errorf("the tables have version %d, this weir knows versions up to %d: use a newer one", t.meta.version, schemaVersion)
+	}
+	return nil
+}
+
+// Migrate implements [outbox.Store]. Every statement commits by itself and can
+// be repeated, and the next one is chosen by what is there: a run that was broken
+// off is completed by the next. To convert the table to partitions (Plan.Convert)
+// the server copies it; producers wait for as long as that takes.
+func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error) {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var done []string
+	err = s.with(ctx, func(c *session) error {
+		if plan.DryRun {
+			t, err := s.inspectFor(ctx, c, v, plan)
+			if err != nil {
+				return err
+			}
+			done, err = s.steps(t, plan)
+			return err
+		}
+		done, err = s.migrate(ctx, c, v, plan)
+		return err
+	})
+	if err != nil {
+		return done, s.fail("migrate", err)
+	}
+	return done, nil
+}
+
+// migrate works under an advisory lock of its session.
+func (s *Store) migrate(ctx context.Context, c *session, v *server, plan outbox.Plan) (done []string, err error) {
+	const patience = 60 // seconds
+	name := v.lockName(s, "migrate")
+	if got, err := c.lock(ctx, name, patience); err != nil {
+		return nil, err
+	} else if !got {
+		return nil, fmt.Errorf("another migration holds the lock for longer than %d s", patience)
+	}
+	defer func() { err = errors.Join(err, c.unlock(ctx, name)) }()
+	t, err := s.inspectFor(ctx, c, v, plan)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := s.steps(t, plan)
+	if err != nil {
+		return nil, err
+	}
+	free, err := s.lockShards(ctx, c, v, t, plan)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, free()) }()
+	for _, text := range steps {
+		if s.beforeStep != nil {
+			if err := s.beforeStep(text); err != nil {
+				return done, err
+			}
+		}
+		if err := c.ddl(ctx, text); err != nil {
+			return done, fmt.Errorf("%s: %w", firstLine(text), err)
+		}
+		done = append(done, text)
+	}
+	return done, nil
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// lockShards takes the leadership of all shards, old and new, when their number
+// is about to change: a relay that leads one must not find its range changed.
+func (s *Store) lockShards(ctx context.Context, c *session, v *server, t *tables, plan outbox.Plan) (free func() error, err error) {
+	var names []string
+	free = func() error {
+		var errs []error
+		for _, name := range names {
+			errs = append(errs, c.unlock(ctx, name))
+		}
+		return errors.Join(errs...)
+	}
+	if t.meta == nil || t.meta.shards == 0 || plan.Shards == 0 || plan.Shards == t.meta.shards {
+		return free, nil
+	}
+	for shard := range max(t.meta.shards, plan.Shards) {
+		name := v.shardLock(s, shard)
+		got, err := c.lock(ctx, name, 0)
+		if err != nil || !got {
+			if err == nil {
+				err = fmt.Errorf("change %d shards to %d: shard %d: %w: stop the relays first", t.meta.shards, plan.Shards, shard, outbox.ErrHeld)
+			}
+			return nil, errors.Join(err, free())
+		}
+		names = append(names, name)
+	}
+	return free, nil
+}
+
+// lock takes an advisory lock, waiting for the given seconds.
+func (c *session) lock(ctx context.Context, name string, seconds int) (bool, error) {
+	var got *int64
+	if err := c.QueryRowContext(ctx, fmt.Sprintf("SELECT GET_LOCK('%s', %d)", name, seconds)).Scan(&got); err != nil {
+		return false, fmt.Errorf("take advisory lock: %w", err)
+	}
+	return got != nil && *got == 1, nil
+}
+
+// unlock lets an advisory lock go, by the session's end if need be.
+func (c *session) unlock(ctx context.Context, name string) error {
+	if c.gone {
+		return nil
+	}
+	if err := c.exec(ctx, "DO RELEASE_LOCK('"+name+"')"); err != nil {
+		c.discard()
+		return fmt.Errorf("release advisory lock: %w", err)
+	}
+	return nil
+}
+
+// ddl runs a statement that may need the table for itself: new statements queue
+// up behind it while it waits for those that run, so it waits briefly and comes
+// back.
+func (c *session) ddl(ctx context.Context, text string) error {
+	const wait, pause, attempts = 2, 500 * time.Millisecond, 10
+	if err := c.exec(ctx, fmt.Sprintf("SET lock_wait_timeout = %d", wait)); err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		err := c.exec(ctx, text)
+		if isError(err, errLockWait) {
+			if attempt < attempts {
+				select {
+				case <-time.After(pause):
+					continue
+				case <-ctx.Done():
+					return errors.Join(err, ctx.Err())
+				}
+			}
+			err = fmt.Errorf("transactions kept the table in use during %d attempts of %d s: %w", attempts, wait, err)
+		}
+		if err != nil {
+			return err
+		}
+		return c.exec(ctx, settings[len(settings)-1])
+	}
+}
+
+// inspect reads what there is.
+func (s *Store) inspect(ctx context.Context, c *session, v *server) (*tables, error) {
+	t := &tables{others: map[string]bool{}}
+	rows, err := c.QueryContext(ctx, `SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS
+		WHERE TABLE_SCHEMA = ? AND TABLE_NAME IN (?, ?, ?, ?, ?, ?) ORDER BY ORDINAL_POSITION`,
+		v.database, s.base, s.base+suffixes[0], s.base+suffixes[1], s.base+suffixes[2], s.base+suffixes[3], s.base+suffixes[4])
+	if err != nil {
+		return nil, fmt.Errorf("read columns: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var table, column string
+		if err := rows.Scan(&table, &column); err != nil {
+			return nil, fmt.Errorf("read columns: %w", err)
+		}
+		if suffix, _ := strings.CutPrefix(table, s.base); suffix != "" {
+			t.others[suffix] = true
+		} else {
+			t.columns = append(t.columns, column)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read columns: %w", err)
+	}
+	if err := s.inspectRows(ctx, c, t); err != nil {
+		return nil, err
+	}
+	if t.partitions, err = s.partitions(ctx, c, v); err != nil {
+		return nil, err
+	}
+	t.now, err = c.now(ctx)
+	return t, err
+}
+
+// inspectFor is inspect, and finds the oldest row where the table is to be
+// rebuilt with partitions: they shall reach back to it.
+func (s *Store) inspectFor(ctx context.Context, c *session, v *server, plan outbox.Plan) (*tables, error) {
+	t, err := s.inspect(ctx, c, v)
+	if err != nil || t.columns == nil || !plan.Convert {
+		return t, err
+	}
+	if period, err := periodOf(t.partitions); err == nil && period == plan.Partition.Period {
+		return t, nil
+	}
+	var micros *int64
+	if err := c.QueryRowContext(ctx, s.sql("SELECT "+micros1970("MIN(created_at)")+" FROM {outbox}")).Scan(&micros); err != nil {
+		return nil, fmt.Errorf("find the oldest row: %w", err)
+	}
+	if micros != nil {
+		t.oldest = time.UnixMicro(*micros).UTC()
+	}
+	return t, nil
+}
+
+// inspectRows reads the small tables.
+func (s *Store) inspectRows(ctx context.Context, c *session, t *tables) error {
+	if t.others["_lease"] {
+		if err := c.QueryRowContext(ctx, s.sql("SELECT COUNT(*) FROM {lease}")).Scan(&t.leases); err != nil {
+			return fmt.Errorf("read leases: %w", err)
+		}
+	}
+	if !t.others["_meta"] {
+		return nil
+	}
+	var m meta
+	var layout string
+	err := c.QueryRowContext(ctx, s.sql("SELECT version, layout, shards FROM {meta}")).Scan(&m.version, &layout, &m.shards)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the meta table: %w", err)
+	}
+	if m.layout, err = outbox.ParseLayout(layout); err != nil {
+		return fmt.Errorf("read the meta table: %w", err)
+	}
+	t.meta = &m
+	return nil
+}
+
+// now is the server's clock.
+func (c *session) now(ctx context.Context) (time.Time, error) {
+	var micros int64
+	if err := c.QueryRowContext(ctx, "SELECT "+micros1970("UTC_TIMESTAMP(6)")).Scan(&micros); err != nil {
+		return time.Time{}, fmt.Errorf("read the server's clock: %w", err)
+	}
+	return time.UnixMicro(micros).UTC(), nil
+}
+
+// steps are the statements that bring what there is to what plan wants.
+func (s *Store) steps(t *tables, plan outbox.Plan) ([]string, error) {
+	if err := t.check(plan); err != nil {
+		return nil, err
+	}
+	var out []string
+	add := func(text string) { out = append(out, s.sql(text)) }
+	if !t.others["_meta"] {
+		add(createMeta)
+	}
+	m := t.meta
+	if m == nil {
+		m = &meta{}
+		add(fmt.Sprintf("INSERT INTO {meta} (layout) VALUES ('%s')", plan.Layout))
+	}
+	period, err := periodOf(t.partitions)
+	switch want := plan.Partition.Period; {
+	case t.columns == nil && plan.Layout == outbox.History:
+		add(createHistory + t.partitionClause(plan.Partition))
+	case t.columns == nil:
+		add(createQueue)
+	case want == outbox.Unpartitioned:
+	case err != nil || want != period:
+		add("ALTER TABLE {outbox}" + t.partitionClause(plan.Partition))
+	}
+	for i, text := range []string{createScheduled, createParked, createDead, createLease} {
+		if !t.others[suffixes[i]] {
+			add(text)
+		}
+	}
+	shards := max(1, cmp.Or(plan.Shards, m.shards))
+	if t.leases < shards {
+		values := make([]string, shards)
+		for shard := range shards {
+			values[shard] = fmt.Sprintf("(%d)", shard)
+		}
+		add("INSERT IGNORE INTO {lease} (shard) VALUES " + strings.Join(values, ", "))
+	}
+	if t.leases > shards {
+		add(fmt.Sprintf("DELETE FROM {lease} WHERE shard >= %d", shards))
+	}
+	if m.shards != shards || m.version != schemaVersion {
+		add(fmt.Sprintf("UPDATE {meta} SET shards = %d, version = %d", shards, schemaVersion))
+	}
+	return out, nil
+}
+
+// check refuses what Migrate must not or cannot do.
+func (t *tables) check(plan outbox.Plan) error {
+	if t.meta != nil {
+		if err := t.usable(); err != nil && !errors.Is(err, outbox.ErrNotMigrated) {
+			return err
+		}
+	}
+	switch {
+	case plan.Shards < 0 || plan.Shards > outbox.Buckets:
+		return fmt.Errorf("%d shards: want 1 to %d", plan.Shards, outbox.Buckets)
+	case t.meta != nil && t.meta.layout != plan.Layout:
+		return fmt.Errorf("the tables have layout %s, not %s: a layout is not changed; make another outbox table and let the relay empty this one", t.meta.layout, plan.Layout)
+	case plan.Layout != outbox.History && plan.Partition.Period != outbox.Unpartitioned:
+		return errors.New("partitions need layout history: a queue holds what is pending only")
+	case t.columns == nil:
+		return nil
+	}
+	for _, column := range required(plan.Layout) {
+		if !slices.Contains(t.columns, column) {
+			return fmt.Errorf("a table of this name exists and is no outbox of layout %s: it has no column %s", plan.Layout, column)
+		}
+	}
+	period, err := periodOf(t.partitions)
+	if want := plan.Partition.Period; want != outbox.Unpartitioned && want != period && !plan.Convert {
+		return errors.Join(err, fmt.Errorf("the table is partitioned by %s, not by %s: to rebuild it copies every row while producers wait, and must be allowed (Plan.Convert, --convert)", period, want))
+	}
+	return nil
+}
+
+// Describe implements [outbox.Store].
+func (s *Store) Describe(ctx context.Context) (outbox.Description, error) {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return outbox.Description{}, err
+	}
+	d := outbox.Description{SkipLocks: true, Server: v.title()}
+	if !v.process {
+		d.Server += fmt.Sprintf(" (without PROCESS: a gap is given up after %v)", s.opts.MaxTxAge)
+	}
+	err = s.with(ctx, func(c *session) error {
+		t, err := s.inspect(ctx, c, v)
+		if err != nil {
+			return err
+		}
+		if err := t.usable(); errors.Is(err, outbox.ErrNotMigrated) {
+			return err
+		}
+		d.Version, d.Layout, d.Shards = t.meta.version, t.meta.layout, t.meta.shards
+		d.Period, err = periodOf(t.partitions)
+		return err
+	})
+	if err != nil {
+		return outbox.Description{}, s.fail("describe", err)
+	}
+	d.CanTail = s.canTail(ctx)
+	return d, nil
+}

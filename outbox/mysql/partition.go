@@ -1,0 +1,339 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// A partition is named after the period that it holds, p20060102 or p200601,
+// and bounded by the beginning of the next. Two more take what lies before the
+// first and after the last; they are shown as one catch-all.
+const (
+	catchPast   = "pmin"
+	catchFuture = "pmax"
+)
+
+// maxPartitions bounds how many partitions are made for old rows; older ones go
+// to the catch-all. Servers allow 8192.
+const maxPartitions = 4000
+
+var partitionNames = map[outbox.Period]string{outbox.Daily: "p20060102", outbox.Monthly: "p200601"}
+
+// partitionName is the name of the partition that ends at the given bound.
+func partitionName(p outbox.Period, bound time.Time) string {
+	return p.Start(bound.Add(-time.Microsecond)).Format(partitionNames[p])
+}
+
+// periodOf is the period of partitions, told by their names.
+func periodOf(ps []outbox.Partition) (outbox.Period, error) {
+	if len(ps) == 0 {
+		return outbox.Unpartitioned, nil
+	}
+	for _, period := range []outbox.Period{outbox.Daily, outbox.Monthly} {
+		if slices.ContainsFunc(ps, func(p outbox.Partition) bool { return !p.CatchAll && p.Name == partitionName(period, p.To) }) {
+			return period, nil
+		}
+	}
+	return outbox.Unpartitioned, fmt.Errorf("its partitions (%s, ...) are neither by day nor by month", ps[0].Name)
+}
+
+// bounds are the ends of the periods from the one that holds from to the one
+// that holds to.
+func bounds(p outbox.Period, from, to time.Time) []time.Time {
+	var out []time.Time
+	for at := p.Next(from); ; at = p.Next(at) {
+		out = append(out, at)
+		if at.After(to) {
+			return out
+		}
+	}
+}
+
+// partitionClause is what a table is partitioned by; "" for none.
+func (t *tables) partitionClause(spec outbox.PartitionSpec) string {
+	if spec.Period == outbox.Unpartitioned {
+		return ""
+	}
+	from, to := t.now.Add(-spec.Lookback), t.now.Add(spec.Ahead)
+	if !t.oldest.IsZero() && t.oldest.Before(from) {
+		from = t.oldest
+	}
+	ends := bounds(spec.Period, from, to)
+	ends = ends[max(0, len(ends)-maxPartitions):]
+	defs := slices.Concat(
+		[]string{boundary(catchPast, spec.Period.Start(ends[0].Add(-time.Microsecond)))},
+		definitions(spec.Period, ends),
+		[]string{"PARTITION " + catchFuture + " VALUES LESS THAN (MAXVALUE)"})
+	return "\nPARTITION BY RANGE COLUMNS (created_at) (\n  " + strings.Join(defs, ",\n  ") + ")"
+}
+
+// boundary defines a partition by its end.
+func boundary(name string, end time.Time) string {
+	return fmt.Sprintf("PARTITION %s VALUES LESS THAN ('%s')", name, end.Format(time.DateOnly))
+}
+
+func definitions(p outbox.Period, bounds []time.Time) []string {
+	out := make([]string, len(bounds))
+	for i, b := range bounds {
+		out[i] = boundary(partitionName(p, b), b)
+	}
+	return out
+}
+
+// partitions reads the partitions of the outbox table as they lie: the past's
+// catch-all first, the future's last. Only the latter is marked as one.
+func (s *Store) partitions(ctx context.Context, c *session, v *server) ([]outbox.Partition, error) {
+	rows, err := c.QueryContext(ctx, `SELECT PARTITION_NAME, PARTITION_DESCRIPTION, TABLE_ROWS FROM information_schema.PARTITIONS
+		WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? AND PARTITION_NAME IS NOT NULL ORDER BY PARTITION_ORDINAL_POSITION`, v.database, s.base)
+	if err != nil {
+		return nil, fmt.Errorf("read partitions: %w", err)
+	}
+	defer rows.Close()
+	var out []outbox.Partition
+	for rows.Next() {
+		var p outbox.Partition
+		var bound string
+		if err := rows.Scan(&p.Name, &bound, &p.Rows); err != nil {
+			return nil, fmt.Errorf("read partitions: %w", err)
+		}
+		if bound == "MAXVALUE" {
+			p.CatchAll = true
+		} else if p.To, err = parseBound(bound); err != nil {
+			return nil, fmt.Errorf("read partition %s: %w", p.Name, err)
+		}
+		if n := len(out); n > 0 && !p.CatchAll {
+			p.From = out[n-1].To
+		}
+		out = append(out, p)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read partitions: %w", err)
+	}
+	return out, nil
+}
+
+// parseBound reads a bound as the server writes it: in quotes, as a date or a
+// moment.
+func parseBound(text string) (time.Time, error) {
+	text = strings.Trim(text, "'")
+	if len(text) == len(time.DateOnly) {
+		return time.Parse(time.DateOnly, text)
+	}
+	return time.Parse("2006-01-02 15:04:05.999999", text)
+}
+
+// Partitions implements [outbox.Partitioner].
+func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []outbox.Partition
+	err = s.with(ctx, func(c *session) error {
+		ps, err := s.partitions(ctx, c, v)
+		if err != nil || len(ps) == 0 {
+			return err
+		}
+		rest := outbox.Partition{Name: catchAllName(ps), CatchAll: true}
+		if rest.Rows, err = s.countUpTo(ctx, c, rest.Name, catchAllCount); err != nil {
+			return err
+		}
+		if rest.HasPending, err = s.hasPending(ctx, c, rest.Name); err != nil {
+			return err
+		}
+		for _, p := range ps {
+			if p.CatchAll || p.Name == catchPast {
+				continue
+			}
+			if p.HasPending, err = s.hasPending(ctx, c, p.Name); err != nil {
+				return err
+			}
+			out = append(out, p)
+		}
+		out = append(out, rest)
+		return nil
+	})
+	if err != nil {
+		return nil, s.fail("look at the partitions of", err)
+	}
+	return out, nil
+}
+
+// catchAllCount is up to where the rows of the catch-all are counted.
+const catchAllCount = 1000
+
+// catchAllName is the catch-all as SQL names it in PARTITION (...).
+func catchAllName(ps []outbox.Partition) string {
+	if ps[0].Name == catchPast {
+		return catchPast + ", " + catchFuture
+	}
+	return catchFuture
+}
+
+func (s *Store) countUpTo(ctx context.Context, c *session, partition string, most int) (n int64, err error) {
+	text := s.sql(fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM {outbox} PARTITION (%s) LIMIT %d) x", partition, most))
+	if err := c.QueryRowContext(ctx, text).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count rows of partition %s: %w", partition, err)
+	}
+	return n, nil
+}
+
+func (s *Store) hasPending(ctx context.Context, c *session, partition string) (found bool, err error) {
+	text := s.sql(fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM {outbox} PARTITION (%s) FORCE INDEX (pending) WHERE status = 0)", partition))
+	if err := c.QueryRowContext(ctx, text).Scan(&found); err != nil {
+		return false, fmt.Errorf("look for pending rows in partition %s: %w", partition, err)
+	}
+	return found, nil
+}
+
+// MaintainPartitions implements [outbox.Partitioner]. Partitions come out of the
+// one that covers their period by REORGANIZE, which moves the rows that it holds.
+// One is dropped in a lock that nobody else can read or write the table in, and
+// which is not granted before every transaction that used it has ended: what is
+// looked for and not found inside cannot come any more.
+func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpec) (outbox.PartitionReport, error) {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return outbox.PartitionReport{}, err
+	}
+	var report outbox.PartitionReport
+	err = s.with(ctx, func(c *session) (err error) {
+		name := v.lockName(s, "migrate")
+		got, err := c.lock(ctx, name, 5)
+		if err != nil {
+			return err
+		} else if !got {
+			return errors.New("a migration or another maintenance is going on")
+		}
+		defer func() { err = errors.Join(err, c.unlock(ctx, name)) }()
+		return s.maintain(ctx, c, v, spec, &report)
+	})
+	if err != nil {
+		return report, s.fail("maintain the partitions of", err)
+	}
+	return report, nil
+}
+
+func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox.PartitionSpec, report *outbox.PartitionReport) error {
+	ps, err := s.partitions(ctx, c, v)
+	if err != nil {
+		return err
+	}
+	period, err := periodOf(ps)
+	switch {
+	case err != nil:
+		return err
+	case period == outbox.Unpartitioned:
+		return errors.New("the table is not partitioned: migrate it with layout history and a period")
+	case spec.Period != period:
+		return fmt.Errorf("the table is partitioned by %s, not by %s: migrate it with Plan.Convert", period, spec.Period)
+	case !ps[len(ps)-1].CatchAll || ps[len(ps)-1].Name != catchFuture:
+		return fmt.Errorf("the table's last partition is not %s, the catch-all", catchFuture)
+	}
+	now, err := c.now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range reorganisations(ps, spec, now) {
+		if err := c.ddl(ctx, s.sql(r.text)); err != nil {
+			return fmt.Errorf("reorganize partition %s: %w", r.source, err)
+		}
+		report.Created = append(report.Created, r.created...)
+	}
+	if spec.Keep > 0 {
+		for _, p := range ps {
+			if p.CatchAll || p.Name == catchPast || p.To.After(now.Add(-spec.Keep)) {
+				continue
+			}
+			dropped, err := s.dropPartition(ctx, c, p.Name)
+			if err != nil {
+				return fmt.Errorf("drop partition %s: %w", p.Name, err)
+			}
+			if dropped {
+				report.Dropped = append(report.Dropped, p.Name)
+			} else {
+				report.Kept = append(report.Kept, p.Name)
+			}
+		}
+	}
+	report.CatchAllRows, err = s.countUpTo(ctx, c, catchAllName(ps), catchAllCount)
+	return err
+}
+
+// reorganisation is one ALTER TABLE that takes new partitions out of another.
+type reorganisation struct {
+	source, text string
+	created      []string
+}
+
+// reorganisations are what is missing of the periods from lookback before now
+// until ahead after it, and of those since the last partition before: it would
+// else be one of them that spans them all.
+func reorganisations(ps []outbox.Partition, spec outbox.PartitionSpec, now time.Time) []reorganisation {
+	from := now.Add(-spec.Lookback)
+	if spec.Keep > 0 && now.Add(-spec.Keep).After(from) {
+		from = now.Add(-spec.Keep) // what would be dropped at once
+	}
+	if n := len(ps); n > 1 && ps[n-2].To.Before(from) {
+		from = ps[n-2].To
+	}
+	missing := make([][]time.Time, len(ps)) // by the partition that covers them
+	for _, b := range bounds(spec.Period, from, now.Add(spec.Ahead)) {
+		i := slices.IndexFunc(ps, func(p outbox.Partition) bool { return p.CatchAll || !p.To.Before(b) })
+		if ps[i].CatchAll || ps[i].Name == catchPast || !ps[i].To.Equal(b) {
+			missing[i] = append(missing[i], b)
+		}
+	}
+	var out []reorganisation
+	for i, bs := range missing {
+		if len(bs) == 0 {
+			continue
+		}
+		r := reorganisation{source: ps[i].Name}
+		for _, b := range bs {
+			r.created = append(r.created, partitionName(spec.Period, b))
+		}
+		defs := definitions(spec.Period, bs)
+		switch {
+		case ps[i].CatchAll:
+			defs = append(defs, "PARTITION "+catchFuture+" VALUES LESS THAN (MAXVALUE)")
+		case ps[i].Name == catchPast:
+			defs = slices.Insert(defs, 0, boundary(catchPast, spec.Period.Start(bs[0].Add(-time.Microsecond))))
+		default:
+			defs = append(defs, boundary(ps[i].Name, ps[i].To))
+		}
+		r.text = fmt.Sprintf("ALTER TABLE {outbox} REORGANIZE PARTITION %s INTO (\n  %s)", quote(ps[i].Name), strings.Join(defs, ",\n  "))
+		out = append(out, r)
+	}
+	return out
+}
+
+// dropPartition drops a partition in which nothing is pending.
+func (s *Store) dropPartition(ctx context.Context, c *session, name string) (dropped bool, err error) {
+	// Without the lock first: most that are kept are found so, and nobody waits.
+	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
+		return false, err
+	}
+	if err := c.ddl(ctx, s.sql("LOCK TABLES {outbox} WRITE")); err != nil {
+		return false, err
+	}
+	defer func() {
+		if e := c.exec(ctx, "UNLOCK TABLES"); e != nil {
+			c.discard()
+			err = errors.Join(err, e)
+		}
+	}()
+	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
+		return false, err
+	}
+	if err := c.exec(ctx, s.sql("ALTER TABLE {outbox} DROP PARTITION "+quote(name))); err != nil {
+		return false, err
+	}
+	return true, nil
+}

@@ -1,0 +1,230 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// source is "FROM <outbox> o WHERE <pending> AND <of the shard> AND " by the
+// index that has its rows in order. An optimizer that knows of a few rows only,
+// because statistics lag behind, would rather walk all of them.
+func (l *lease) source() string {
+	index, where := "PRIMARY", ""
+	if l.hist {
+		index, where = "pending", "o.status = 0 AND "
+	}
+	return l.s.sql("FROM {outbox} o FORCE INDEX ("+index+") WHERE ") + where + l.shardFilter()
+}
+
+// shardFilter keeps rows of the shard, and those that plain SQL has put into no
+// bucket, which the decoder looks at.
+func (l *lease) shardFilter() string {
+	if l.all {
+		return ""
+	}
+	return fmt.Sprintf("(o.bucket BETWEEN %d AND %d OR o.bucket IS NULL) AND ", l.first, l.last)
+}
+
+// readText is one statement, and so one snapshot. The parts of a UNION ALL come
+// one after the other, each by number, without a temporary table.
+func (l *lease) readText(req outbox.ReadRequest, limit int) string {
+	var b strings.Builder
+	part := func() {
+		b.WriteString("(SELECT ")
+		b.WriteString(rowColumns("o"))
+		b.WriteByte(' ')
+		b.WriteString(l.source())
+	}
+	if n := len(req.Gaps); n > 0 {
+		part()
+		fmt.Fprintf(&b, "o.seq BETWEEN %d AND %d AND (", req.Gaps[0].First, req.Gaps[n-1].Last)
+		for i, g := range req.Gaps {
+			if i > 0 {
+				b.WriteString(" OR ")
+			}
+			fmt.Fprintf(&b, "o.seq BETWEEN %d AND %d", g.First, g.Last)
+		}
+		fmt.Fprintf(&b, ") ORDER BY o.seq LIMIT %d) UNION ALL ", limit)
+	}
+	part()
+	fmt.Fprintf(&b, "o.seq > %d ORDER BY o.seq LIMIT %d)", req.After, limit)
+	if len(req.Gaps) > 0 {
+		fmt.Fprintf(&b, " LIMIT %d", limit)
+	}
+	return b.String()
+}
+
+// Read implements [outbox.Lease].
+func (l *lease) Read(ctx context.Context, req outbox.ReadRequest) (outbox.Page, error) {
+	var page outbox.Page
+	err := l.reading(func(c *session) (err error) {
+		page, err = l.read(ctx, c, req)
+		return err
+	})
+	if err != nil {
+		return outbox.Page{}, l.fail("read", err)
+	}
+	l.remember(page.Rows)
+	return page, nil
+}
+
+// read asks for more rows than the page can hold only if other shards' rows,
+// which no bucket keeps apart, came among them: then the page has to hold as many
+// of this shard as if they were not there.
+func (l *lease) read(ctx context.Context, c *session, req outbox.ReadRequest) (outbox.Page, error) {
+	for limit := req.Limit; ; limit *= 4 {
+		p := pageBuilder{decoder: &l.decoder, req: req, rows: l.rows[:0]}
+		err := c.scan(ctx, l.readText(req, limit), p.add)
+		l.rows = p.rows
+		if err != nil {
+			return outbox.Page{}, err
+		}
+		if full := p.full || len(p.rows) == req.Limit; full || p.seen < limit {
+			return outbox.Page{Rows: p.rows, More: full || p.seen == limit}, nil
+		}
+	}
+}
+
+// pageBuilder takes rows until a page is full.
+type pageBuilder struct {
+	decoder *decoder
+	req     outbox.ReadRequest
+	rows    []outbox.Row
+	bytes   int  // of payload
+	seen    int  // rows, of other shards, too
+	full    bool // a row did not fit
+	wasted  int  // bytes of payload of rows that did not fit
+}
+
+// maxWaste is how many bytes of payload behind the end of a page are read to the
+// end of the answer; a longer answer is stopped.
+const maxWaste = 1 << 20
+
+func (p *pageBuilder) add(values []driver.Value) (more bool, err error) {
+	p.seen++
+	if p.full {
+		payload, err := text(values[5])
+		p.wasted += len(payload)
+		return p.wasted <= maxWaste, err
+	}
+	row, ours, err := p.decoder.row(values)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errContent, err)
+	}
+	if !ours {
+		return true, nil
+	}
+	n := len(p.rows)
+	if n > 0 && row.Seq <= p.rows[n-1].Seq {
+		return false, fmt.Errorf("%w: row %d comes after row %d", errContent, row.Seq, p.rows[n-1].Seq)
+	}
+	if n == p.req.Limit || n > 0 && p.req.MaxBytes > 0 && p.bytes+len(row.Payload) > p.req.MaxBytes {
+		p.full = true
+		p.wasted = len(row.Payload)
+		return p.wasted <= maxWaste, nil
+	}
+	p.bytes += len(row.Payload)
+	p.rows = append(p.rows, row)
+	return true, nil
+}
+
+// Pending implements [outbox.Lease].
+func (l *lease) Pending(ctx context.Context, after, last int64, limit int) ([]int64, error) {
+	if err := l.led(); err != nil {
+		return nil, l.fail("list", err)
+	}
+	var out []int64
+	d := decoder{first: l.first, last: l.last, all: l.all}
+	err := l.s.with(ctx, func(c *session) error {
+		for more := true; more && len(out) < limit; {
+			n := 0
+			text := fmt.Sprintf("SELECT o.seq, o.bucket, o.msg_key, o.id %so.seq > %d AND o.seq <= %d ORDER BY o.seq LIMIT %d", l.source(), after, last, limit)
+			err := c.scan(ctx, text, func(values []driver.Value) (bool, error) {
+				n++
+				seq, ours, err := d.number(values)
+				if err == nil && ours && len(out) < limit {
+					out = append(out, seq)
+				}
+				after = seq
+				return true, err
+			})
+			if err != nil {
+				return err
+			}
+			more = n == limit
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, l.fail("list", err)
+	}
+	return out, nil
+}
+
+// number reads seq, bucket, msg_key and id: a row's number and whether it is of
+// the shard.
+func (d *decoder) number(values []driver.Value) (seq int64, ours bool, err error) {
+	if seq, _, err = integer(values[0]); err != nil {
+		return 0, false, err
+	}
+	key, err := text(values[2])
+	if err != nil {
+		return 0, false, err
+	}
+	id, err := text(values[3])
+	if err != nil {
+		return 0, false, err
+	}
+	ours, err = d.ours(values[1], key, id)
+	return seq, ours, err
+}
+
+// Fetch implements [outbox.Lease].
+func (l *lease) Fetch(ctx context.Context, seqs []int64) ([]outbox.Row, error) {
+	if err := l.led(); err != nil {
+		return nil, l.fail("fetch rows of", err)
+	}
+	if len(seqs) == 0 {
+		return nil, nil
+	}
+	pending := ""
+	if l.hist {
+		pending = " AND o.status = 0"
+	}
+	out := make([]outbox.Row, 0, len(seqs))
+	d := decoder{first: l.first, last: l.last, all: l.all}
+	err := l.s.with(ctx, func(c *session) error {
+		query := "SELECT " + rowColumns("o") + " FROM " + numbersTable(seqs) + l.s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s") + pending
+		return c.scan(ctx, query, func(values []driver.Value) (bool, error) {
+			row, ok, err := d.row(values)
+			if ok {
+				out = append(out, row)
+			}
+			return true, err
+		})
+	})
+	if err != nil {
+		return nil, l.fail("fetch rows of", err)
+	}
+	slices.SortFunc(out, func(a, b outbox.Row) int { return cmp.Compare(a.Seq, b.Seq) })
+	l.remember(out)
+	return out, nil
+}
+
+// remember notes when rows were created, for Ack.
+func (l *lease) remember(rows []outbox.Row) {
+	if !l.parts {
+		return
+	}
+	l.state.Lock()
+	defer l.state.Unlock()
+	for i := range rows {
+		l.made[rows[i].Seq] = rows[i].CreatedAt.UnixMicro()
+	}
+}

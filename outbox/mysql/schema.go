@@ -1,0 +1,90 @@
+package mysql
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// schemaVersion is the form of the tables that this code reads and writes.
+const schemaVersion = 1
+
+// message is the columns that the tables of messages have in common. The
+// defaults let a producer in plain SQL name topic, msg_key and payload alone. It
+// cannot compute a bucket: the row then has none, and whoever reads it does.
+const message = `
+  bucket SMALLINT NULL,
+  id BINARY(16) NOT NULL DEFAULT (UNHEX(REPLACE(UUID(), '-', ''))),
+  topic VARCHAR(255) NOT NULL,
+  msg_key VARCHAR(255) NOT NULL DEFAULT '',
+  payload LONGBLOB NOT NULL,
+  headers MEDIUMTEXT NULL,
+  dedup_key VARCHAR(255) NULL,
+  created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),`
+
+// copied is the columns that a message keeps when it moves between tables.
+const copied = "bucket, id, topic, msg_key, payload, headers, dedup_key"
+
+// copiedOf is copied of the table that alias names.
+func copiedOf(alias string) string {
+	return alias + "." + strings.ReplaceAll(copied, ", ", ", "+alias+".")
+}
+
+const engine = "\n) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+// The tables. The hot one has no index but its primary key: every further one
+// is paid for twice per message. With layout History it has the one that finds
+// pending rows, and created_at in the primary key, as partitions by it demand.
+const (
+	createQueue = "CREATE TABLE IF NOT EXISTS {outbox} (\n  seq BIGINT NOT NULL AUTO_INCREMENT," + message + "\n  PRIMARY KEY (seq)" + engine
+
+	createHistory = "CREATE TABLE IF NOT EXISTS {outbox} (\n  seq BIGINT NOT NULL AUTO_INCREMENT," + message + `
+  status TINYINT NOT NULL DEFAULT 0,
+  done_at DATETIME(6) NULL,
+  PRIMARY KEY (seq, created_at),
+  KEY pending (status, seq)` + engine
+
+	createScheduled = "CREATE TABLE IF NOT EXISTS {scheduled} (\n  seq BIGINT NOT NULL AUTO_INCREMENT," + message + `
+  available_at DATETIME(6) NOT NULL,
+  PRIMARY KEY (seq),
+  KEY due (available_at, seq)` + engine
+
+	createParked = `CREATE TABLE IF NOT EXISTS {parked} (
+  seq BIGINT NOT NULL,
+  attempts INT NOT NULL,
+  due_at DATETIME(6) NOT NULL,
+  error TEXT NOT NULL,
+  PRIMARY KEY (seq)` + engine
+
+	createDead = "CREATE TABLE IF NOT EXISTS {dead} (\n  dead_seq BIGINT NOT NULL AUTO_INCREMENT,\n  seq BIGINT NOT NULL," + message + `
+  attempts INT NOT NULL,
+  reason VARCHAR(32) NOT NULL,
+  error TEXT NOT NULL,
+  died_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  PRIMARY KEY (dead_seq),
+  KEY died (died_at),
+  KEY id (id)` + engine
+
+	createLease = `CREATE TABLE IF NOT EXISTS {lease} (
+  shard INT NOT NULL,
+  owner VARCHAR(255) NOT NULL DEFAULT '',
+  epoch BIGINT NOT NULL DEFAULT 0,
+  taken_at DATETIME(6) NULL,
+  PRIMARY KEY (shard)` + engine
+
+	createMeta = `CREATE TABLE IF NOT EXISTS {meta} (
+  one TINYINT NOT NULL DEFAULT 1,
+  version INT NOT NULL DEFAULT 0,
+  layout VARCHAR(16) NOT NULL,
+  shards INT NOT NULL DEFAULT 0,
+  PRIMARY KEY (one)` + engine
+)
+
+// required is the columns without which a table of this name is somebody else's.
+func required(l outbox.Layout) []string {
+	columns := append([]string{"seq", "created_at"}, strings.Split(copied, ", ")...)
+	if l == outbox.History {
+		columns = append(columns, "status", "done_at")
+	}
+	return columns
+}

@@ -1,0 +1,226 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	mysqldriver "github.com/go-sql-driver/mysql"
+)
+
+// session is a connection whose settings do not depend on the pool that it
+// comes from. One goroutine uses it at a time.
+type session struct {
+	*sql.Conn
+	store *Store
+	id    int64 // the server's number of it
+	used  time.Time
+	gone  bool // discarded
+}
+
+// settings make a session independent of the server's and the pool's: reads
+// that lock nothing and see what is committed, moments in UTC, and bounded waits
+// for rows and for tables, in seconds.
+var settings = []string{
+	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+	"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
+	"SET time_zone='+00:00', sql_mode='STRICT_ALL_TABLES', autocommit=1, innodb_lock_wait_timeout=5, lock_wait_timeout=10",
+}
+
+// maxIdle is how many sessions a store keeps for the next statement.
+const maxIdle = 8
+
+// errClosed is what a closed store says.
+var errClosed = errors.New("the store is closed")
+
+// session borrows a session; the caller releases it.
+func (s *Store) session(ctx context.Context) (*session, error) {
+	for {
+		s.mu.Lock()
+		closed, n := s.closed, len(s.idle)
+		var c *session
+		if n > 0 {
+			c, s.idle = s.idle[n-1], s.idle[:n-1]
+		}
+		s.mu.Unlock()
+		switch {
+		case closed:
+			return nil, errClosed
+		case c == nil:
+			return s.newSession(ctx)
+		case time.Since(c.used) < time.Second:
+			return c, nil
+		}
+		// Perhaps the server has restarted meanwhile.
+		if err := c.PingContext(ctx); err == nil {
+			return c, nil
+		}
+		c.discard()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Store) newSession(ctx context.Context) (*session, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &session{Conn: conn, store: s}
+	for _, text := range settings {
+		if err := c.exec(ctx, text); err != nil {
+			c.discard()
+			return nil, err
+		}
+	}
+	if err := conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&c.id); err != nil {
+		c.discard()
+		return nil, err
+	}
+	return c, nil
+}
+
+// release keeps the session for the next one, unless err leaves it in doubt.
+func (c *session) release(err error) {
+	if c.gone {
+		return
+	}
+	if err != nil && !isServerError(err) {
+		c.discard()
+		return
+	}
+	c.used = time.Now()
+	s := c.store
+	s.mu.Lock()
+	keep := !s.closed && len(s.idle) < maxIdle
+	if keep {
+		s.idle = append(s.idle, c)
+	}
+	s.mu.Unlock()
+	if !keep {
+		c.discard()
+	}
+}
+
+// discard ends the session at the server; the pool does not see it again.
+func (c *session) discard() {
+	c.gone = true
+	_ = c.Raw(func(any) error { return driver.ErrBadConn })
+	_ = c.Close() // says only that it is closed already
+}
+
+// exec runs a statement and reads its answer to the end.
+func (c *session) exec(ctx context.Context, text string, args ...any) error {
+	_, err := c.ExecContext(ctx, text, args...)
+	return err
+}
+
+// affected runs a statement and says how many rows it changed.
+func (c *session) affected(ctx context.Context, text string, args ...any) (int64, error) {
+	result, err := c.ExecContext(ctx, text, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// with runs f with a borrowed session.
+func (s *Store) with(ctx context.Context, f func(c *session) error) error {
+	c, err := s.session(ctx)
+	if err != nil {
+		return err
+	}
+	err = f(c)
+	c.release(err)
+	return err
+}
+
+// retry repeats f, which must do no harm when repeated, while the server has
+// rolled it back because of other sessions' locks.
+func retry(ctx context.Context, f func() error) error {
+	const most = 12
+	for attempt := 1; ; attempt++ {
+		err := f()
+		if err == nil || attempt == most || !isError(err, errDeadlock, errLockWait) {
+			return err
+		}
+		pause := time.NewTimer(rand.N(min(time.Millisecond<<attempt, 100*time.Millisecond)))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
+}
+
+// inTx runs f in a transaction of a borrowed session, again after a deadlock.
+// Whatever f does must find nothing left to do when the transaction has
+// committed although its commit returned an error.
+func (s *Store) inTx(ctx context.Context, f func(c *session) error) error {
+	return retry(ctx, func() error {
+		return s.with(ctx, func(c *session) error {
+			if err := c.exec(ctx, "START TRANSACTION"); err != nil {
+				return err
+			}
+			err := f(c)
+			if err == nil {
+				err = c.exec(ctx, "COMMIT")
+			}
+			if err != nil {
+				return errors.Join(err, c.rollback())
+			}
+			return nil
+		})
+	})
+}
+
+// rollback ends a transaction, also when its context has ended. The session is
+// gone when that fails, and with it the transaction.
+func (c *session) rollback() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := c.exec(ctx, "ROLLBACK"); err != nil {
+		c.discard()
+		return err
+	}
+	return nil
+}
+
+// The server's errors that are told apart here.
+const (
+	errShutdown     = 1053
+	errKilledByUser = 1926 // MariaDB: by a shutdown or a kill
+	errNoTable      = 1146
+	errLockWait     = 1205
+	errDeadlock     = 1213
+	errAccessDenied = 1227 // a privilege is missing
+	errInterrupted  = 1317
+	errKilled       = 1927 // MariaDB
+	errIdle         = 4031 // MySQL: the session was idle for too long
+)
+
+// isServerError reports whether err is what the server says of a statement, so
+// that the session goes on.
+func isServerError(err error) bool {
+	var e *mysqldriver.MySQLError
+	return errors.As(err, &e) && !isError(err, errShutdown, errKilled, errIdle, errKilledByUser)
+}
+
+// isError reports whether err is one of the server's with one of the numbers.
+func isError(err error, numbers ...uint16) bool {
+	var e *mysqldriver.MySQLError
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, n := range numbers {
+		if e.Number == n {
+			return true
+		}
+	}
+	return false
+}

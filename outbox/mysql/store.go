@@ -1,0 +1,252 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/outbox"
+)
+
+// Options say which outbox a store works on, and how. The zero value is right
+// for most.
+type Options struct {
+	// Table is the outbox table, "name" or "schema.name"; names of the others
+	// are made from it. At most 54 characters. Default: outbox.DefaultTable.
+	Table string
+	// MaxTxAge is the age of a mark at which it is settled when the account
+	// lacks PROCESS: no transaction that inserts may be open for longer.
+	// Default: 5 min.
+	MaxTxAge time.Duration
+	// Owner is what the lease table shows of who leads. Default: host:pid.
+	Owner string
+}
+
+func (o Options) withDefaults() Options {
+	o.Table = cmp.Or(o.Table, outbox.DefaultTable)
+	o.MaxTxAge = cmp.Or(o.MaxTxAge, 5*time.Minute)
+	if o.Owner == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		o.Owner = host + ":" + strconv.Itoa(os.Getpid())
+	}
+	return o
+}
+
+// Store is an outbox in MySQL or MariaDB. It is safe for concurrent use.
+type Store struct {
+	db    *sql.DB
+	opts  Options
+	wire  *mywire.ConnectConfig // how to reach the log; nil: only db is known
+	owned bool                  // db was opened here
+	// beforeStep, for tests, sees every statement of Migrate before it runs; its
+	// error ends Migrate.
+	beforeStep func(text string) error
+	schema     string // as named in Options.Table; "" is the session's database
+	base       string
+	replacer   *strings.Replacer
+
+	mu     sync.Mutex
+	idle   []*session
+	closed bool
+	server *server // nil until first asked
+}
+
+var (
+	_ outbox.Store       = (*Store)(nil)
+	_ outbox.Partitioner = (*Store)(nil)
+)
+
+// maxTable is the longest name, in characters: the server's 64 less the longest
+// suffix.
+const maxTable = 64 - len(outbox.ScheduledSuffix)
+
+// Open connects to the database that dsn names, a URL
+// (mysql://user:password@host:3306/database) or in go-sql-driver's form, in a
+// pool of the store's own. Close closes it.
+func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
+	wire, err := mywire.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: open: %w", err)
+	}
+	db, err := openPool(wire)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: open: %w", err)
+	}
+	s, err := New(db, opts)
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	s.wire, s.owned = &wire, true
+	if _, err := s.describeServer(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// New works over a pool of the caller's, whatever parameters it was opened
+// with; Close leaves it open. Connections that the store takes out of it get
+// settings of their own and are closed afterwards, not given back. The log cannot
+// be followed through it: that takes Open.
+func New(db *sql.DB, opts Options) (*Store, error) {
+	opts = opts.withDefaults()
+	s := &Store{db: db, opts: opts}
+	s.schema, s.base = splitTable(opts.Table)
+	if n := len([]rune(s.base)); n == 0 || n > maxTable {
+		return nil, fmt.Errorf("outbox: table %q: its name has %d characters, want 1 to %d", opts.Table, n, maxTable)
+	}
+	if strings.ContainsRune(opts.Table, 0) {
+		return nil, fmt.Errorf("outbox: table %q: its name holds a NUL", opts.Table)
+	}
+	pairs := []string{"{outbox}", s.table("")}
+	for _, suffix := range suffixes {
+		pairs = append(pairs, "{"+suffix[1:]+"}", s.table(suffix))
+	}
+	s.replacer = strings.NewReplacer(pairs...)
+	return s, nil
+}
+
+// suffixes of the tables beside the outbox table.
+var suffixes = []string{outbox.ScheduledSuffix, "_parked", "_dead", "_lease", "_meta"}
+
+func splitTable(name string) (schema, base string) {
+	if schema, base, ok := strings.Cut(name, "."); ok {
+		return schema, base
+	}
+	return "", name
+}
+
+// table quotes the name of one of the tables.
+func (s *Store) table(suffix string) string {
+	if s.schema == "" {
+		return quote(s.base + suffix)
+	}
+	return quote(s.schema) + "." + quote(s.base+suffix)
+}
+
+func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// sql puts the names of the tables into a text: {outbox}, {parked}, ...
+func (s *Store) sql(text string) string { return s.replacer.Replace(text) }
+
+// Name is the table as Options name it.
+func (s *Store) Name() string { return s.opts.Table }
+
+// Close closes the sessions that are idle, and the pool if Open made it.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	idle := s.idle
+	s.idle, s.closed = nil, true
+	s.mu.Unlock()
+	for _, c := range idle {
+		c.discard()
+	}
+	if s.owned {
+		if err := s.db.Close(); err != nil {
+			return s.fail("close the pool of", err)
+		}
+	}
+	return nil
+}
+
+// fail names the step and the table. Where a table is missing, all are: the
+// outbox table itself is not made last.
+func (s *Store) fail(step string, err error) error {
+	if isError(err, errNoTable) {
+		err = fmt.Errorf("%w (%w)", outbox.ErrNotMigrated, err)
+	}
+	return fmt.Errorf("outbox: %s %s: %w", step, s.opts.Table, err)
+}
+
+// server is what is known of the other side.
+type server struct {
+	version  string // as it calls itself
+	mariadb  bool
+	database string // that the tables are in
+	process  bool   // the account sees all sessions and transactions
+}
+
+// title is product and version.
+func (v *server) title() string {
+	if v.mariadb {
+		number, _, _ := strings.Cut(v.version, "-")
+		return "MariaDB " + number
+	}
+	return "MySQL " + v.version
+}
+
+// describeServer asks once who the server is and refuses one that is too old.
+func (s *Store) describeServer(ctx context.Context) (*server, error) {
+	s.mu.Lock()
+	known := s.server
+	s.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	v := &server{}
+	err := s.with(ctx, func(c *session) error {
+		var database sql.NullString
+		if err := c.QueryRowContext(ctx, "SELECT VERSION(), DATABASE()").Scan(&v.version, &database); err != nil {
+			return err
+		}
+		v.mariadb = strings.Contains(v.version, "MariaDB")
+		v.database = cmp.Or(s.schema, database.String)
+		switch err := c.exec(ctx, "SELECT COUNT(*) FROM information_schema.INNODB_TRX"); {
+		case err == nil:
+			v.process = true
+		case !isError(err, errAccessDenied):
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, s.fail("look at the server of", err)
+	}
+	if err := v.check(); err != nil {
+		return nil, s.fail("open", err)
+	}
+	s.mu.Lock()
+	s.server = v
+	s.mu.Unlock()
+	return v, nil
+}
+
+// check refuses servers without JSON_TABLE, expressions as defaults or SKIP LOCKED.
+func (v *server) check() error {
+	if v.database == "" {
+		return errors.New("no database: name one in the DSN, or the table as schema.name")
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(v.version, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("the server's version %q is not understood: %w", v.version, err)
+	}
+	if v.mariadb && (major < 10 || major == 10 && minor < 11) || major < 8 {
+		return fmt.Errorf("%s is too old: MySQL 8.0 or MariaDB 10.11 is needed", v.title())
+	}
+	return nil
+}
+
+// lockName is the name of an advisory lock, which the server has one space of
+// for all databases and limits to 64 characters.
+func (v *server) lockName(s *Store, what string) string {
+	sum := sha256.Sum256([]byte(v.database + "\x00" + s.base))
+	return "weir:" + hex.EncodeToString(sum[:16]) + ":" + what
+}
+
+func (v *server) shardLock(s *Store, shard int) string {
+	return v.lockName(s, strconv.Itoa(shard))
+}

@@ -1,0 +1,139 @@
+package mysql
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/outbox"
+	"github.com/weirdb/weir/outbox/storetest"
+)
+
+// servers starts each kind of server that is installed and runs f with it.
+func servers(t *testing.T, cfg lab.MySQLConfig, f func(t *testing.T, m *lab.MySQL)) {
+	cfg.Durability = lab.Fast
+	if cfg.Settings == nil {
+		cfg.Settings = map[string]string{}
+	}
+	cfg.Settings["max_allowed_packet"] = "128M"
+	t.Run("MariaDB", func(t *testing.T) { f(t, labtest.MariaDB(t, cfg)) })
+	t.Run("MySQL", func(t *testing.T) { f(t, labtest.MySQL(t, cfg)) })
+}
+
+var databases atomic.Int64
+
+// database makes a fresh one.
+func database(t *testing.T, m *lab.MySQL) string {
+	t.Helper()
+	name := fmt.Sprintf("weir_%d", databases.Add(1))
+	if err := m.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// open opens a store as one more process would.
+func open(t *testing.T, m *lab.MySQL, db string, opts Options) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), m.DSN(db), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// migrated is open on tables that are migrated.
+func migrated(t *testing.T, m *lab.MySQL, db string, opts Options, plan outbox.Plan) *Store {
+	t.Helper()
+	s := open(t, m, db, opts)
+	if _, err := s.Migrate(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// producers is a pool as an application has it, with settings unlike the store's.
+func producers(t *testing.T, m *lab.MySQL, db string) *sql.DB {
+	t.Helper()
+	cfg := driver.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = m.User(), "unix", m.Socket(), db
+	cfg.InterpolateParams, cfg.ParseTime, cfg.MaxAllowedPacket = true, true, 1<<30
+	connector, err := driver.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = pool.Close() })
+	return pool
+}
+
+// cut kills the session that leads a shard.
+func cut(t *testing.T, s *Store, m *lab.MySQL, shard int) {
+	t.Helper()
+	v, err := s.describeServer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id int64
+	if err := s.db.QueryRowContext(t.Context(), "SELECT IS_USED_LOCK('"+v.shardLock(s, shard)+"')").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Exec(t.Context(), fmt.Sprintf("KILL %d", id)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStore(t *testing.T) {
+	servers(t, lab.MySQLConfig{Binlog: true}, func(t *testing.T, m *lab.MySQL) {
+		storetest.Run(t, func(t *testing.T) storetest.Harness { return harness(t, m) })
+	})
+}
+
+func harness(t *testing.T, m *lab.MySQL) storetest.Harness {
+	db := database(t, m)
+	if err := m.Exec(t.Context(), "CREATE DATABASE IF NOT EXISTS `other Schema`"); err != nil {
+		t.Fatal(err)
+	}
+	return storetest.Harness{
+		Open:  func(t *testing.T, table string) outbox.Store { return open(t, m, db, Options{Table: table}) },
+		DB:    producers(t, m, db),
+		Tx:    func(e outbox.Execer) outbox.Tx { return outbox.MySQL(e) },
+		Quote: func(name string) string { return (&Store{opts: Options{Table: name}}).quoted(name) },
+		Names: []string{"with space", "qu`ote", `qu"ote'`, "drei-Größen", "other Schema." + db, "{parked}", "100%d"},
+		Migrate: func(t *testing.T, plan outbox.Plan, n int) bool {
+			crash := errors.New("crash")
+			s := open(t, m, db, Options{})
+			s.beforeStep = func(string) error {
+				if n--; n < 0 {
+					return crash
+				}
+				return nil
+			}
+			_, err := s.Migrate(t.Context(), plan)
+			if err != nil && !errors.Is(err, crash) {
+				t.Fatal(err)
+			}
+			return err != nil
+		},
+		CutLease:   func(t *testing.T, shard int) { cut(t, open(t, m, db, Options{}), m, shard) },
+		OddZone:    []string{"SET time_zone = '+13:00'", "SET time_zone = '-09:30'"},
+		SkipLocked: true, Partitions: true, Tail: false,
+	}
+}
+
+// quoted quotes "name" or "schema.name".
+func (s *Store) quoted(name string) string {
+	s.schema, s.base = splitTable(name)
+	return s.table("")
+}

@@ -1,0 +1,234 @@
+package mysql
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// watcher looks at the server's transactions for one lease, in a session of its
+// own. One goroutine uses it.
+type watcher struct {
+	c    *session
+	open *mark     // the mark that the session's transaction was begun for
+	next time.Time // before then the server would show an old copy
+	wait time.Duration
+}
+
+// renewal is for how long nobody must have read INNODB_TRX before the server
+// makes a new copy. Several that read it keep each other from a new one unless
+// they wait for random and, while that fails, longer times.
+const (
+	renewal = 105 * time.Millisecond
+	maxWait = time.Second
+)
+
+// Mark implements [outbox.Lease].
+func (l *lease) Mark(ctx context.Context) (outbox.Mark, error) {
+	if err := l.led(); err != nil {
+		return nil, l.fail("mark", err)
+	}
+	if !l.v.process {
+		return newMark(time.Now(), nil), nil
+	}
+	m, err := l.watcher.mark(ctx, l)
+	if err != nil {
+		l.watcher.close()
+		return nil, l.fail("mark", err)
+	}
+	return m, nil
+}
+
+// Settled implements [outbox.Lease]. It does not wait: it says no until the
+// server has something new to show.
+func (l *lease) Settled(ctx context.Context, moment outbox.Mark) (bool, error) {
+	if err := l.led(); err != nil {
+		return false, l.fail("ask for transactions of", err)
+	}
+	m, ok := moment.(*mark)
+	if !ok {
+		return false, l.fail("ask for transactions of", fmt.Errorf("a mark of another store: %T", moment))
+	}
+	if !l.v.process {
+		return time.Since(m.at) > l.s.opts.MaxTxAge, nil
+	}
+	settled, err := l.watcher.settled(ctx, l, m)
+	if err != nil {
+		l.watcher.close()
+		return false, l.fail("ask for transactions of", err)
+	}
+	return settled, nil
+}
+
+// mark begins a read-write transaction after the look at the sessions. Its
+// number, once the server shows it, parts those that began before from those
+// that began after.
+func (w *watcher) mark(ctx context.Context, l *lease) (*mark, error) {
+	if err := w.connect(ctx, l.s); err != nil {
+		return nil, err
+	}
+	if w.open != nil { // of a mark that nobody has asked about
+		if err := w.end(ctx); err != nil {
+			return nil, err
+		}
+	}
+	at := time.Now()
+	executing, err := w.sessions(ctx, l.v)
+	if err != nil {
+		return nil, err
+	}
+	m := newMark(at, executing)
+	return m, w.begin(ctx, l, m)
+}
+
+func (w *watcher) connect(ctx context.Context, s *Store) (err error) {
+	if w.c == nil {
+		w.c, err = s.session(ctx)
+	}
+	return err
+}
+
+// begin makes the transaction a read-write one by asking for a lock that there
+// is nothing to hold for: it locks no row.
+func (w *watcher) begin(ctx context.Context, l *lease, m *mark) error {
+	if err := w.c.exec(ctx, "START TRANSACTION"); err != nil {
+		return err
+	}
+	w.open = m
+	return w.c.exec(ctx, l.s.sql("SELECT 1 FROM {lease} WHERE shard = -1 FOR UPDATE"))
+}
+
+func (w *watcher) end(ctx context.Context) error {
+	w.open = nil
+	return w.c.exec(ctx, "ROLLBACK")
+}
+
+// close ends the session, and what is open in it.
+func (w *watcher) close() {
+	if w.c != nil {
+		w.c.discard()
+	}
+	w.c, w.open = nil, nil
+}
+
+func (w *watcher) settled(ctx context.Context, l *lease, m *mark) (bool, error) {
+	now := time.Now()
+	if now.Before(w.next) {
+		return false, nil
+	}
+	if err := w.connect(ctx, l.s); err != nil {
+		return false, err
+	}
+	if w.open == nil {
+		if err := w.begin(ctx, l, nil); err != nil {
+			return false, err
+		}
+	}
+	k := &look{at: now}
+	var err error
+	if k.executing, err = w.sessions(ctx, l.v); err != nil {
+		return false, err
+	}
+	own, err := w.transactions(ctx, k)
+	if err != nil {
+		return false, err
+	}
+	if own == 0 {
+		w.wait = min(maxWait, max(2*w.wait, 20*time.Millisecond))
+		w.next = time.Now().Add(renewal + rand.N(w.wait))
+		if w.open != m {
+			return false, w.end(ctx)
+		}
+		return false, nil
+	}
+	w.wait, w.next = 0, time.Now().Add(renewal)
+	limit := uint64(0)
+	if w.open == m {
+		limit = own
+	}
+	delete(k.writing, own)
+	return m.observe(k, limit), w.end(ctx)
+}
+
+// idle are the commands in whose course no row is inserted.
+var idle = map[string]bool{"Sleep": true, "Daemon": true, "Binlog Dump": true, "Binlog Dump GTID": true}
+
+// sessions are those that execute a statement. MariaDB numbers statements.
+func (w *watcher) sessions(ctx context.Context, v *server) (map[int64]string, error) {
+	query, command := "SHOW PROCESSLIST", 4
+	if v.mariadb {
+		query, command = "SELECT ID, USER, COMMAND, QUERY_ID FROM information_schema.PROCESSLIST", 2
+	}
+	out := map[int64]string{}
+	err := w.c.scan(ctx, query, func(values []driver.Value) (bool, error) {
+		id, _, err := integer(values[0])
+		if err != nil {
+			return false, err
+		}
+		user, err := text(values[1])
+		if err != nil {
+			return false, err
+		}
+		doing, err := text(values[command])
+		if err != nil {
+			return false, err
+		}
+		if id == w.c.id || idle[string(doing)] || string(user) == "system user" {
+			return true, nil
+		}
+		out[id] = ""
+		if v.mariadb {
+			n, _, err := integer(values[3])
+			out[id] = strconv.FormatInt(n, 10)
+			return true, err
+		}
+		return true, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at sessions: %w", err)
+	}
+	return out, nil
+}
+
+// Read-write transactions have numbers below this; of others MySQL shows an
+// address above it, and MariaDB 0.
+const maxTrx = 1 << 48
+
+// transactions reads the read-write transactions, and returns the number of the
+// session's own; 0 means that the server has shown an old copy.
+func (w *watcher) transactions(ctx context.Context, k *look) (own uint64, err error) {
+	k.writing = map[uint64]int64{}
+	never := fmt.Sprintf("weir-%d-%016x", w.c.id, rand.Uint64())
+	query := "SELECT trx_id, trx_mysql_thread_id, LOCATE('" + never + "', trx_query) FROM information_schema.INNODB_TRX"
+	err = w.c.scan(ctx, query, func(values []driver.Value) (bool, error) {
+		id, _, err := integer(values[0])
+		if err != nil {
+			return false, err
+		}
+		session, _, err := integer(values[1])
+		if err != nil {
+			return false, err
+		}
+		found, _, err := integer(values[2])
+		if err != nil {
+			return false, err
+		}
+		if id <= 0 || id >= maxTrx {
+			return true, nil
+		}
+		k.writing[uint64(id)] = session
+		if session == w.c.id && found > 0 {
+			own = uint64(id)
+		}
+		return true, nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look at transactions: %w", err)
+	}
+	return own, nil
+}

@@ -1,0 +1,367 @@
+package mysql
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// A statement that is to hit rows by number joins them from a list: a JSON
+// document as a table. Then they are looked up one by one in the primary key,
+// whatever the statistics say. With IN (...) the optimizer turns to a scan when
+// the table was nearly empty when it last looked, and a scan that locks waits for
+// the rows of producers that have not committed.
+
+// numbersTable is a list of numbers as table d with column s.
+func numbersTable(seqs []int64) string {
+	b := make([]byte, 0, 64+20*len(seqs))
+	b = append(b, "JSON_TABLE('["...)
+	for i, seq := range seqs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, seq, 10)
+	}
+	return string(append(b, "]', '$[*]' COLUMNS (s BIGINT PATH '$')) d"...))
+}
+
+// rowsTable is numbersTable with the moments of creation as column c.
+func rowsTable(rows []numbered) string {
+	b := make([]byte, 0, 64+60*len(rows))
+	b = append(b, "JSON_TABLE('["...)
+	for i, r := range rows {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '[')
+		b = strconv.AppendInt(b, r.seq, 10)
+		b = append(b, `,"`...)
+		b = time.UnixMicro(r.made).UTC().AppendFormat(b, "2006-01-02 15:04:05.000000")
+		b = append(b, `"]`...)
+	}
+	return string(append(b, "]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', c DATETIME(6) PATH '$[1]')) d"...))
+}
+
+// numbered is a row's number and moment of creation, in microseconds since 1970.
+type numbered struct{ seq, made int64 }
+
+// note is a Parking or Burial as an element of a list.
+type note struct {
+	Seq      int64  `json:"s"`
+	Attempts int    `json:"a"`
+	Delay    int64  `json:"d"` // microseconds
+	Reason   string `json:"r"`
+	Error    string `json:"e"`
+}
+
+// notesTable is a list of notes as table d with columns s, a, d, r and e. It is
+// written in hexadecimal digits: no mode of the server gives those a meaning.
+func notesTable(notes []note) (string, error) {
+	text, err := json.Marshal(notes)
+	if err != nil {
+		return "", err
+	}
+	return "JSON_TABLE(CONVERT(X'" + hex.EncodeToString(text) + "' USING utf8mb4), '$[*]' COLUMNS (" +
+		"s BIGINT PATH '$.s', a INT PATH '$.a', d BIGINT PATH '$.d', r VARCHAR(32) PATH '$.r', e TEXT PATH '$.e')) d", nil
+}
+
+// maxError is how many bytes of an error are kept.
+const maxError = 4000
+
+// shorten cuts an error to what is kept, between characters.
+func shorten(text string) string {
+	text = strings.ToValidUTF8(text, "?")
+	if len(text) <= maxError {
+		return text
+	}
+	end := maxError
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
+func parkingNotes(p []outbox.Parking) []note {
+	out := make([]note, len(p))
+	for i, n := range p {
+		out[i] = note{Seq: n.Seq, Attempts: n.Attempts, Delay: n.Delay.Microseconds(), Error: shorten(n.Error)}
+	}
+	return out
+}
+
+func burialNotes(b []outbox.Burial) []note {
+	out := make([]note, len(b))
+	for i, n := range b {
+		out[i] = note{Seq: n.Seq, Attempts: n.Attempts, Reason: n.Reason, Error: shorten(n.Error)}
+	}
+	return out
+}
+
+// fence is the first table of a statement that only the leader may run: its own
+// row of the leases, if no epoch has begun since. What changes rows locks it, so
+// that whoever takes over waits.
+func (l *lease) fence() (from, where string) {
+	return l.s.sql("{lease} l STRAIGHT_JOIN "), fmt.Sprintf("l.shard = %d AND l.epoch = %d", l.shard, l.epoch)
+}
+
+// Ack implements [outbox.Lease].
+func (l *lease) Ack(ctx context.Context, seqs []int64) error {
+	if err := l.led(); err != nil {
+		return l.fail("acknowledge rows of", err)
+	}
+	if len(seqs) == 0 {
+		return nil
+	}
+	err := l.s.with(ctx, func(c *session) error {
+		from, fenced := l.fence()
+		var hit int64
+		for _, text := range l.ackTexts(from, fenced, seqs) {
+			err := retry(ctx, func() error {
+				n, err := c.affected(ctx, text)
+				hit += n
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if hit < int64(len(seqs)) { // they are gone, or l leads no more
+			if err := l.confirm(ctx, c); err != nil {
+				return err
+			}
+		}
+		if parked := l.forget(seqs); len(parked) > 0 {
+			return l.unpark(ctx, c, parked)
+		}
+		return nil
+	})
+	if err != nil {
+		return l.fail("acknowledge rows of", err)
+	}
+	return nil
+}
+
+// ackTexts are the statements that acknowledge rows: one, but for rows of a
+// partitioned table whose creation is unknown, which have one of their own that
+// looks into every partition.
+func (l *lease) ackTexts(from, fenced string, seqs []int64) []string {
+	if !l.hist {
+		return []string{"DELETE o FROM " + from + numbersTable(seqs) + l.s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s WHERE ") + fenced}
+	}
+	known, unknown := l.creation(seqs)
+	var out []string
+	add := func(list, join string) {
+		out = append(out, "UPDATE "+from+list+l.s.sql(" STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.seq = d.s")+join+
+			" SET o.status = 1, o.done_at = UTC_TIMESTAMP(6) WHERE o.status = 0 AND "+fenced)
+	}
+	if len(known) > 0 {
+		add(rowsTable(known), " AND o.created_at = d.c")
+	}
+	if len(unknown) > 0 {
+		add(numbersTable(unknown), "")
+	}
+	return out
+}
+
+// creation parts the rows into those whose creation is known and the others.
+func (l *lease) creation(seqs []int64) (known []numbered, unknown []int64) {
+	if !l.parts {
+		return nil, seqs
+	}
+	l.state.Lock()
+	defer l.state.Unlock()
+	for _, seq := range seqs {
+		if made, ok := l.made[seq]; ok {
+			known = append(known, numbered{seq, made})
+		} else {
+			unknown = append(unknown, seq)
+		}
+	}
+	return known, unknown
+}
+
+// forget drops what is remembered of rows that are done, and returns those of
+// which a note is kept.
+func (l *lease) forget(seqs []int64) (parked []int64) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if len(l.parked) == 0 && len(l.made) == 0 {
+		return nil
+	}
+	for _, seq := range seqs {
+		delete(l.made, seq)
+		if _, ok := l.parked[seq]; ok {
+			parked = append(parked, seq)
+			delete(l.parked, seq)
+		}
+	}
+	return parked
+}
+
+// unpark deletes the notes of rows that are done. One that stays, because the
+// relay dies in between, is of a row that does not exist and is deleted by the
+// next leader.
+func (l *lease) unpark(ctx context.Context, c *session, seqs []int64) error {
+	return retry(ctx, func() error {
+		return c.exec(ctx, "DELETE p FROM "+numbersTable(seqs)+l.s.sql(" STRAIGHT_JOIN {parked} p ON p.seq = d.s"))
+	})
+}
+
+// pendingOf is what a join with the outbox table needs for rows that are pending.
+func pendingOf(history bool) string {
+	if history {
+		return " AND o.status = 0"
+	}
+	return ""
+}
+
+// parkText notes attempts of rows that are there.
+func (s *Store) parkText(from, where string, history bool, p []outbox.Parking) (string, error) {
+	list, err := notesTable(parkingNotes(p))
+	if err != nil {
+		return "", err
+	}
+	return s.sql("INSERT INTO {parked} (seq, attempts, due_at, error) "+
+		"SELECT d.s, d.a, UTC_TIMESTAMP(6) + INTERVAL d.d MICROSECOND, d.e FROM ") + from + list +
+		s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s") + pendingOf(history) + " WHERE " + where +
+		" ON DUPLICATE KEY UPDATE attempts = VALUES(attempts), due_at = VALUES(due_at), error = VALUES(error)", nil
+}
+
+// Park implements [outbox.Lease].
+func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
+	if err := l.led(); err != nil {
+		return l.fail("park rows of", err)
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	from, fenced := l.fence()
+	text, err := l.s.parkText(from, fenced, l.hist, p)
+	if err != nil {
+		return l.fail("park rows of", err)
+	}
+	l.state.Lock()
+	for _, n := range p {
+		l.parked[n.Seq] = struct{}{}
+	}
+	l.state.Unlock()
+	err = l.s.with(ctx, func(c *session) error {
+		if err := retry(ctx, func() error { return c.exec(ctx, text) }); err != nil {
+			return err
+		}
+		return l.confirm(ctx, c)
+	})
+	if err != nil {
+		return l.fail("park rows of", err)
+	}
+	return nil
+}
+
+// Parked implements [outbox.Lease].
+func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
+	if err := l.led(); err != nil {
+		return nil, l.fail("read notes of", err)
+	}
+	var out []outbox.Parking
+	err := l.s.with(ctx, func(c *session) error {
+		// Those of rows that are done, which the one before had no time to delete.
+		stale := l.s.sql("DELETE p FROM {parked} p LEFT JOIN {outbox} o ON o.seq = p.seq") + pendingOf(l.hist) + " WHERE o.seq IS NULL"
+		if err := retry(ctx, func() error { return c.exec(ctx, stale) }); err != nil {
+			return err
+		}
+		rows, err := c.QueryContext(ctx, l.s.sql("SELECT p.seq, p.attempts, TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), p.due_at), p.error, o.bucket, o.msg_key, o.id "+
+			"FROM {parked} p STRAIGHT_JOIN {outbox} o ON o.seq = p.seq")+pendingOf(l.hist)+" ORDER BY p.seq")
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		d := decoder{first: l.first, last: l.last, all: l.all}
+		for rows.Next() {
+			var p outbox.Parking
+			var micros int64
+			var bucket any
+			var key, id []byte
+			if err := rows.Scan(&p.Seq, &p.Attempts, &micros, &p.Error, &bucket, &key, &id); err != nil {
+				return err
+			}
+			p.Delay = time.Duration(micros) * time.Microsecond
+			if ours, err := d.ours(bucket, key, id); err != nil {
+				return err
+			} else if ours {
+				out = append(out, p)
+			}
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, l.fail("read notes of", err)
+	}
+	l.state.Lock()
+	for _, p := range out {
+		l.parked[p.Seq] = struct{}{}
+	}
+	l.state.Unlock()
+	return out, nil
+}
+
+// bury moves rows to the dead letters inside a transaction.
+func (s *Store) bury(ctx context.Context, c *session, history bool, b []outbox.Burial) error {
+	list, err := notesTable(burialNotes(b))
+	if err != nil {
+		return err
+	}
+	seqs := make([]int64, len(b))
+	for i := range b {
+		seqs[i] = b[i].Seq
+	}
+	slices.Sort(seqs)
+	for _, text := range []string{
+		s.sql("INSERT INTO {dead} (seq, "+copied+", created_at, attempts, reason, error) "+
+			"SELECT o.seq, "+copiedOf("o")+", o.created_at, d.a, d.r, d.e FROM ") + list +
+			s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s") + pendingOf(history),
+		"DELETE o FROM " + numbersTable(seqs) + s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s") + pendingOf(history),
+		"DELETE p FROM " + numbersTable(seqs) + s.sql(" STRAIGHT_JOIN {parked} p ON p.seq = d.s"),
+	} {
+		if err := c.exec(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Bury implements [outbox.Lease].
+func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
+	if err := l.led(); err != nil {
+		return l.fail("bury rows of", err)
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	err := l.s.inTx(ctx, func(c *session) error {
+		// The lock keeps whoever takes over waiting until this has ended.
+		if err := c.exec(ctx, l.s.sql(fmt.Sprintf("SELECT epoch FROM {lease} WHERE shard = %d LOCK IN SHARE MODE", l.shard))); err != nil {
+			return err
+		}
+		if err := l.confirm(ctx, c); err != nil {
+			return err
+		}
+		return l.s.bury(ctx, c, l.hist, b)
+	})
+	if err != nil {
+		return l.fail("bury rows of", err)
+	}
+	seqs := make([]int64, len(b))
+	for i := range b {
+		seqs[i] = b[i].Seq
+	}
+	l.forget(seqs)
+	return nil
+}
