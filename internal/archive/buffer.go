@@ -1,5 +1,138 @@
 package archive
 
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// A bufferPool owns all memory through which chunks flow: a fixed number of
+// leases, each of a fixed number of buffers of a fixed size. An open chunk holds
+// one lease, all of it or none, so that chunks that wait for each other's
+// buffers cannot exist. Buffers are made when first needed and never freed.
+// It is safe for concurrent use.
+type bufferPool struct {
+	size     int
+	perLease int
+	total    int
+	leases   chan *lease
+
+	mu           sync.Mutex
+	leased, most int
+
+	allocated                         atomic.Int64
+	leaseWaits, fillWaits, storeWaits atomic.Int64
+}
+
+// newBufferPool returns a pool of n leases with per buffers of size bytes each.
+func newBufferPool(n, per, size int) *bufferPool {
+	p := &bufferPool{size: size, perLease: per, total: n * per, leases: make(chan *lease, n)}
+	for range n {
+		p.leases <- &lease{
+			pool:  p,
+			plain: newRing(p, per-per/2, &p.fillWaits), stored: newRing(p, per/2, &p.storeWaits),
+		}
+	}
+	return p
+}
+
+// lease waits for a free lease.
+func (p *bufferPool) lease(ctx context.Context) (*lease, error) {
+	var l *lease
+	select {
+	case l = <-p.leases:
+	default:
+		p.leaseWaits.Add(1)
+		select {
+		case l = <-p.leases:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leased += p.perLease
+	p.most = max(p.most, p.leased)
+	return l, nil
+}
+
+func (p *bufferPool) stats() BufferStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return BufferStats{
+		Size: p.size, Total: p.total, Leased: p.leased, MostLeased: p.most,
+		Allocated:  int(p.allocated.Load()),
+		LeaseWaits: p.leaseWaits.Load(), FillWaits: p.fillWaits.Load(), StoreWaits: p.storeWaits.Load(),
+	}
+}
+
+// A lease is what one chunk may use: a ring of buffers before compression and one
+// after it.
+type lease struct {
+	pool          *bufferPool
+	plain, stored *ring
+}
+
+// release returns the lease. Nobody may use its buffers any more.
+func (l *lease) release() {
+	l.plain.refill()
+	l.stored.refill()
+	l.pool.mu.Lock()
+	l.pool.leased -= l.pool.perLease
+	l.pool.mu.Unlock()
+	l.pool.leases <- l
+}
+
+// A ring is a fixed set of buffers between two stages: the first takes free ones
+// with get, fills and sends them; the second puts them back. One goroutine on
+// each side.
+type ring struct {
+	pool  *bufferPool
+	all   [][]byte
+	n     int // how many there may be
+	free  chan []byte
+	waits *atomic.Int64
+}
+
+func newRing(p *bufferPool, n int, waits *atomic.Int64) *ring {
+	return &ring{pool: p, n: n, free: make(chan []byte, n), waits: waits}
+}
+
+// get returns an empty buffer, and waits for one while all are on their way.
+func (r *ring) get(ctx context.Context) ([]byte, error) {
+	select {
+	case b := <-r.free:
+		return b, nil
+	default:
+	}
+	if len(r.all) < r.n {
+		b := make([]byte, 0, r.pool.size)
+		r.all = append(r.all, b)
+		r.pool.allocated.Add(1)
+		return b, nil
+	}
+	r.waits.Add(1)
+	select {
+	case b := <-r.free:
+		return b, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// put returns a buffer.
+func (r *ring) put(b []byte) { r.free <- b[:0] }
+
+// refill makes all buffers free, wherever they were when a chunk was given up.
+func (r *ring) refill() {
+	for len(r.free) > 0 {
+		<-r.free
+	}
+	for _, b := range r.all {
+		r.free <- b
+	}
+}
+
 // BufferStats describe a buffer pool: how much memory it holds at most, and
 // which side of the pipeline waits for the other.
 type BufferStats struct {

@@ -3,6 +3,9 @@ package archive
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -40,20 +43,178 @@ type Entry struct {
 	Touched time.Time `json:"touched,omitzero"`
 }
 
-// List returns the backups of a repository, oldest first.
+// List returns the backups of a repository, oldest first. It reads the heads of
+// manifests only, and looks closer at what has none.
 func List(ctx context.Context, repo *Repository, now time.Time) ([]Entry, error) {
-	return nil, errors.ErrUnsupported
+	var entries []Entry
+	for o, err := range repo.storage.List(ctx, "", false) {
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", repo, err)
+		}
+		id, isDir := strings.CutSuffix(o.Name, "/")
+		if !isDir || checkID("id", id) != nil {
+			continue
+		}
+		e, ours, err := describe(ctx, repo.storage, id, now)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", repo, err)
+		}
+		if ours {
+			entries = append(entries, e)
+		}
+	}
+	slices.SortFunc(entries, func(a, b Entry) int {
+		if c := a.Time.Compare(b.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return entries, nil
+}
+
+// describe looks at one directory of a repository, and reports whether it is a
+// backup at all.
+func describe(ctx context.Context, s Storage, id string, now time.Time) (Entry, bool, error) {
+	e := Entry{ID: id}
+	dir := id + "/"
+	in, err := s.Open(ctx, dir+manifestName, 0)
+	if errors.Is(err, ErrNotExist) {
+		return describeUnfinished(ctx, s, e, now)
+	}
+	if err != nil {
+		return e, false, err
+	}
+	sum, err := ReadSummary(in)
+	if closing := in.Close(); err == nil {
+		err = closing
+	}
+	if err == nil && sum.ID != id {
+		err = fmt.Errorf("the manifest is of backup %s", sum.ID)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return e, false, err
+		}
+		info, statErr := s.Stat(ctx, dir+manifestName)
+		e.State, e.Reason, e.Bytes, e.Time = Damaged, err.Error(), info.Size, info.Modified
+		return e, true, statErr
+	}
+	e.State, e.Summary, e.Bytes, e.Time = Complete, sum, sum.Totals.StoredBytes, sum.Started
+	return e, true, nil
+}
+
+// describeUnfinished looks at a backup without a manifest. A directory with
+// neither lock nor journal nor chunks is somebody else's, and left alone.
+func describeUnfinished(ctx context.Context, s Storage, e Entry, now time.Time) (Entry, bool, error) {
+	dir := e.ID + "/"
+	ours := false
+	for o, err := range s.List(ctx, dir, true) {
+		if err != nil {
+			return e, false, err
+		}
+		name := strings.TrimPrefix(o.Name, dir)
+		ours = ours || reserved(name) && name != sumsName
+		e.Bytes += o.Size
+		if o.Modified.After(e.Touched) {
+			e.Touched = o.Modified
+		}
+	}
+	if !ours {
+		return e, false, nil
+	}
+	n, r, err := lastRun(ctx, s, dir)
+	if err != nil {
+		return e, false, err
+	}
+	e.State, e.Time = Incomplete, e.Touched
+	if !r.Begun.IsZero() {
+		e.Time = r.Begun
+	}
+	switch {
+	case n > 0 && r.alive(now):
+		e.State, e.Reason = Running, "it is being written"
+	case n > 0 && !r.Ended.IsZero():
+		e.Reason = "it was given up; --resume continues it"
+	case n > 0:
+		e.Reason = "its writer died; --resume continues it"
+	default:
+		e.Reason = "its deletion was cut short"
+	}
+	return e, true, nil
 }
 
 // Prune deletes the backups that plan does not keep, the manifest of each first,
 // so that a backup whose deletion was cut short is incomplete and never half a
-// backup that looks whole. It returns the ids that are gone.
+// backup that looks whole. Children go before their parents. It returns the ids
+// that are gone, also beside an error.
 func Prune(ctx context.Context, repo *Repository, plan []Decision) ([]string, error) {
-	return nil, errors.ErrUnsupported
+	var gone []string
+	for _, d := range slices.Backward(plan) {
+		if d.Keep {
+			continue
+		}
+		if d.Entry.State != Complete {
+			return gone, fmt.Errorf("prune backup %s: it is %s; only complete backups are pruned", d.Entry.ID, d.Entry.State)
+		}
+		if err := Remove(ctx, repo, d.Entry.ID); err != nil {
+			return gone, err
+		}
+		gone = append(gone, d.Entry.ID)
+	}
+	return gone, nil
+}
+
+// Remove deletes one backup, whatever its state, unless a writer is at work on it.
+func Remove(ctx context.Context, repo *Repository, id string) error {
+	if err := checkID("id", id); err != nil {
+		return fmt.Errorf("remove backup: %w", err)
+	}
+	_, r, err := lastRun(ctx, repo.storage, id+"/")
+	if err == nil && r.alive(time.Now()) {
+		_, err = repo.storage.Stat(ctx, id+"/"+manifestName)
+		if errors.Is(err, ErrNotExist) {
+			err = ErrLocked
+		}
+	}
+	if err == nil {
+		err = removeBackup(ctx, repo.storage, id+"/")
+	}
+	if err != nil {
+		return fmt.Errorf("remove backup %s: %w", id, err)
+	}
+	return nil
 }
 
 // RemoveOrphans deletes unfinished backups that nobody has worked on for grace,
-// and what dead writers left elsewhere. It returns the ids of the backups.
+// and what dead writers left elsewhere. It returns the ids of the backups, also
+// beside an error.
 func RemoveOrphans(ctx context.Context, repo *Repository, grace time.Duration, now time.Time) ([]string, error) {
-	return nil, errors.ErrUnsupported
+	entries, err := List(ctx, repo, now)
+	if err != nil {
+		return nil, err
+	}
+	var gone []string
+	running := false
+	for _, e := range entries {
+		running = running || e.State == Running
+		if e.State != Incomplete || now.Sub(e.Touched) < grace {
+			continue
+		}
+		if err := Remove(ctx, repo, e.ID); err != nil {
+			return gone, err
+		}
+		gone = append(gone, e.ID)
+	}
+	// An upload in flight looks like one that died: age is all there is to tell,
+	// and while anything runs even that proves nothing.
+	if running {
+		return gone, nil
+	}
+	if _, err := repo.storage.Clean(ctx, "", now.Add(-grace)); err != nil {
+		return gone, fmt.Errorf("remove what dead writers left: %w", err)
+	}
+	return gone, nil
 }
+
+// farFuture is after everything.
+var farFuture = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)

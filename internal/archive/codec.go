@@ -2,7 +2,6 @@ package archive
 
 import (
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 )
@@ -76,10 +75,4 @@ func (c Compression) validate() error {
 		return fmt.Errorf("compression %s: level %d is not between 1 and %d", c.Codec, c.Level, highest)
 	}
 	return nil
-}
-
-// NewDecoder returns a reader of what the codec's tool, or this package, wrote
-// to r. Close releases its memory and does not close r.
-func NewDecoder(r io.Reader, c Codec) (io.ReadCloser, error) {
-	return newDecoder(r, c)
 }

@@ -59,6 +59,10 @@ type EncryptionOptions struct {
 	// HideNames encrypts the manifest, too, and gives files opaque names: what
 	// remains visible is in docs/archive-format.md.
 	HideNames bool
+
+	// work is the logarithm of the passphrase's cost. Default: 18, about a second;
+	// tests, which the race detector slows down thirty times, lower it.
+	work int
 }
 
 // Enabled reports whether chunks are encrypted at all.
@@ -103,6 +107,14 @@ func (o Options) validate() error {
 		return fmt.Errorf("resume: the id of the unfinished backup is needed")
 	case o.Encryption.HideNames && !o.Encryption.Enabled():
 		return fmt.Errorf("hide names: a recipient or a passphrase is needed")
+	}
+	if o.ID != "" {
+		if err := checkID("id", o.ID); err != nil {
+			return err
+		}
+	}
+	if err := checkID("label", o.Label); err != nil {
+		return err
 	}
 	return o.Compression.validate()
 }

@@ -3,11 +3,27 @@ package archive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 )
 
 // A Reader reads one backup that is complete. It is safe for concurrent use.
-type Reader struct{}
+type Reader struct {
+	storage  Storage
+	dir      string // the backup's directory with a slash at its end, or ""
+	manifest *Manifest
+	sealed   string // the file with the full manifest, where there is one
+	keys     *keyring
+	byPath   map[string]*Chunk
+	bySum    map[string]string // path by SHA-256 of the stored bytes
+	close    func() error
+}
 
 // ReadOptions holds the keys for reading.
 type ReadOptions struct {
@@ -26,134 +42,247 @@ type ReadOptions struct {
 // Latest, as an id, is the newest complete backup of a repository.
 const Latest = "latest"
 
-// Open opens the backup id, or the newest one for [Latest] or "", of a repository.
-// "latest:LABEL" is the newest of that label.
-// It reads the manifest and checks it against its own digest.
+// maxManifest bounds what is read of a manifest, in bytes: some million chunks.
+const maxManifest = 1 << 30
+
+// Open opens the backup id of a repository, or the newest one for [Latest] or
+// "". "latest:LABEL" is the newest of that label. It reads the manifest and
+// checks it against its own digest.
 func Open(ctx context.Context, repo *Repository, id string, opts ReadOptions) (*Reader, error) {
-	return nil, errors.ErrUnsupported
+	if name, label, _ := strings.Cut(id, ":"); name == Latest || id == "" {
+		newest, err := newestOf(ctx, repo, label)
+		if err != nil {
+			return nil, fmt.Errorf("open backup %s: %w", id, err)
+		}
+		id = newest
+	}
+	if err := checkID("id", id); err != nil {
+		return nil, fmt.Errorf("open backup: %w", err)
+	}
+	return openDir(ctx, repo.storage, id+"/", opts)
+}
+
+// newestOf returns the id of the newest complete backup with a label, or of all.
+func newestOf(ctx context.Context, repo *Repository, label string) (string, error) {
+	entries, err := List(ctx, repo, time.Now())
+	if err != nil {
+		return "", err
+	}
+	for _, e := range slices.Backward(entries) {
+		if e.State == Complete && (label == "" || e.Summary.Label == label) {
+			return e.ID, nil
+		}
+	}
+	return "", &Error{Op: "find", Place: repo.String(), Err: ErrNotExist, Hint: "it has no complete backup; weir list shows what there is"}
+}
+
+// openDir opens the backup in a directory of a storage, "" for its root.
+func openDir(ctx context.Context, s Storage, dir string, opts ReadOptions) (*Reader, error) {
+	r := &Reader{storage: s, dir: dir, close: func() error { return nil }}
+	if err := r.load(ctx, opts); err != nil {
+		return nil, fmt.Errorf("open backup %s: %w", path.Join(s.String(), dir), err)
+	}
+	return r, nil
+}
+
+// load reads the manifest, and the full one where names are hidden and a key is
+// there.
+func (r *Reader) load(ctx context.Context, opts ReadOptions) error {
+	data, err := readAll(ctx, r.storage, r.dir+manifestName, maxManifest)
+	if errors.Is(err, ErrNotExist) {
+		return r.absent(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	m, err := ParseManifest(data)
+	if err != nil {
+		return err
+	}
+	if base := path.Base(r.dir); r.dir != "" && base != m.ID {
+		return fmt.Errorf("the manifest is of backup %s: %w", m.ID, ErrSwapped)
+	}
+	if r.keys, err = newKeyring(ctx, r.storage, r.dir, m.Encryption, opts); err != nil {
+		return err
+	}
+	r.use(m)
+	if m.Sealed != "" && r.keys != nil {
+		return r.unseal(ctx)
+	}
+	return nil
+}
+
+// absent says why there is no manifest.
+func (r *Reader) absent(ctx context.Context) error {
+	for _, err := range r.storage.List(ctx, r.dir, false) {
+		if err != nil {
+			return err
+		}
+		return ErrIncomplete
+	}
+	return &Error{Op: "read", Place: path.Join(r.storage.String(), r.dir), Err: ErrNotExist, Hint: "weir list shows what there is"}
+}
+
+func (r *Reader) use(m *Manifest) {
+	r.manifest, r.byPath, r.bySum = m, map[string]*Chunk{}, map[string]string{}
+	for i := range m.Chunks {
+		c := &m.Chunks[i]
+		r.byPath[c.Path] = c
+		r.bySum[c.StoredSHA256] = c.Path
+	}
+}
+
+// unseal replaces a manifest that hides names by the full one.
+func (r *Reader) unseal(ctx context.Context) error {
+	public := r.manifest
+	in, err := r.Chunk(ctx, public.Sealed)
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxManifest))
+	if err := errors.Join(err, in.Close()); err != nil {
+		return err
+	}
+	m, err := ParseManifest(data)
+	if err != nil {
+		return err
+	}
+	if m.ID != public.ID {
+		return fmt.Errorf("the full manifest is of backup %s: %w", m.ID, ErrSwapped)
+	}
+	r.sealed = r.byPath[public.Sealed].File
+	r.use(m)
+	return nil
 }
 
 // OpenLocation opens the backup at location, which is a repository (then id says
 // which), the directory of one backup, or a file with a tar stream; all but the
-// last may be in S3.
+// last may be in S3. "-" is a stream from standard input.
 func OpenLocation(ctx context.Context, location, id string, opts ReadOptions) (*Reader, error) {
-	return nil, errors.ErrUnsupported
+	if location == "-" {
+		return OpenStream(ctx, os.Stdin, opts)
+	}
+	if info, err := os.Stat(location); err == nil && info.Mode().IsRegular() {
+		return openFile(ctx, location, opts)
+	}
+	s, err := OpenStorage(ctx, location)
+	if err != nil {
+		return nil, err
+	}
+	if id == "" {
+		switch _, err := s.Stat(ctx, manifestName); {
+		case err == nil:
+			return openDir(ctx, s, "", opts)
+		case !errors.Is(err, ErrNotExist):
+			return nil, err
+		}
+		if alone, err := unfinished(ctx, s); err != nil || alone {
+			return nil, errors.Join(err, fmt.Errorf("open backup %s: %w", location, ErrIncomplete))
+		}
+	}
+	return Open(ctx, NewRepository(s), id, opts)
 }
 
-// OpenStream opens a tar stream. When in is an io.ReaderAt of a regular file, its
-// chunks are read in place; otherwise all of it is copied to a temporary file
-// first, which Close removes. The caller closes in.
+// unfinished reports whether the root of a storage is a backup without a manifest.
+func unfinished(ctx context.Context, s Storage) (bool, error) {
+	for o, err := range s.List(ctx, "", false) {
+		if err != nil {
+			return false, err
+		}
+		if !strings.HasSuffix(o.Name, "/") && reserved(o.Name) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func openFile(ctx context.Context, location string, opts ReadOptions) (*Reader, error) {
+	f, err := os.Open(filepath.Clean(location))
+	if err != nil {
+		return nil, localError("open", location, err)
+	}
+	r, err := OpenStream(ctx, f, opts)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	below := r.close
+	r.close = func() error { return errors.Join(below(), f.Close()) }
+	return r, nil
+}
+
+// OpenStream opens a tar stream. When in is a regular file, its chunks are read in
+// place, so that it must stay open as long as the reader is used; otherwise all
+// of it is copied to a temporary file first, which Close removes. The caller
+// closes in.
 func OpenStream(ctx context.Context, in io.Reader, opts ReadOptions) (*Reader, error) {
-	return nil, errors.ErrUnsupported
+	var size int64
+	f, ok := in.(*os.File)
+	end := func() error { return nil }
+	if ok {
+		info, err := f.Stat()
+		if err != nil {
+			return nil, fmt.Errorf("open stream: %w", err)
+		}
+		size, ok = info.Size(), info.Mode().IsRegular()
+	}
+	if !ok {
+		var err error
+		if f, size, err = spool(ctx, in, opts.SpoolDir); err != nil {
+			return nil, fmt.Errorf("open stream: %w", err)
+		}
+		end = f.Close
+	}
+	t, err := newTarReader(f, size, f.Name())
+	if err != nil {
+		return nil, errors.Join(err, end())
+	}
+	dir := ""
+	for o := range t.List(ctx, "", true) {
+		if found, ok := strings.CutSuffix(o.Name, manifestName); ok && strings.Count(o.Name, "/") <= 1 {
+			dir = found
+		}
+	}
+	r, err := openDir(ctx, t, dir, opts)
+	if err != nil {
+		return nil, errors.Join(err, end())
+	}
+	r.close = end
+	return r, nil
 }
 
-// Manifest returns the manifest. The caller does not change it.
-func (r *Reader) Manifest() *Manifest { return nil }
-
-// Chunk opens the plain bytes of a chunk. They are verified on the way: io.EOF
-// comes only after all bytes agreed with the manifest, and any other end is a
-// [*ChunkError]. What was read before such an error must be discarded, by a
-// rollback for example.
-func (r *Reader) Chunk(ctx context.Context, path string) (io.ReadCloser, error) {
-	return nil, errors.ErrUnsupported
+// spool copies a stream to a file without a name, whose room is free again as
+// soon as it is closed, even by the death of the process.
+func spool(ctx context.Context, in io.Reader, dir string) (*os.File, int64, error) {
+	f, err := os.CreateTemp(dir, tempPrefix+"*")
+	if err != nil {
+		return nil, 0, localError("create", filepath.Join(dir, tempPrefix+"*"), err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, 0, errors.Join(localError("unlink", f.Name(), err), f.Close())
+	}
+	n, err := io.Copy(f, contextReader{ctx, in})
+	if err != nil {
+		return nil, 0, errors.Join(localError("copy stream to", f.Name(), err), f.Close())
+	}
+	return f, n, nil
 }
 
-// Verify reads every byte of every chunk and compares. With the key it also
-// decrypts, decompresses and compares the plain bytes. It goes on after a bad
-// chunk; the error is for what keeps it from going on, such as ctx.
-func (r *Reader) Verify(ctx context.Context, opts VerifyOptions) (*Verification, error) {
-	return nil, errors.ErrUnsupported
+// contextReader ends with its context, between reads.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
 }
+
+func (c contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}
+
+// Manifest returns the manifest. The caller does not change it. For a backup that
+// hides names it is the full one if a key was given, else the public one.
+func (r *Reader) Manifest() *Manifest { return r.manifest }
 
 // Close releases what the reader holds.
-func (r *Reader) Close() error { return nil }
-
-// VerifyOptions says how to verify.
-type VerifyOptions struct {
-	// Parallel is how many chunks are read at once. Default: 2.
-	Parallel int
-
-	// StoredOnly compares the stored bytes only. It is implied when the backup
-	// is encrypted and there is no key.
-	StoredOnly bool
-
-	// Progress is called after every chunk, by one goroutine at a time. Default: nil.
-	Progress func(Progress)
-}
-
-// Progress is how far a verification is.
-type Progress struct {
-	Chunks, TotalChunks int
-	Bytes, TotalBytes   int64 // stored bytes
-	Bad                 int
-}
-
-// A Verification is what Verify found.
-type Verification struct {
-	Chunks      int           `json:"chunks"`
-	StoredBytes int64         `json:"stored_bytes"`
-	PlainBytes  int64         `json:"plain_bytes"`
-	StoredOnly  bool          `json:"stored_only,omitempty"`
-	Bad         []*ChunkError `json:"bad,omitempty"`
-
-	// Unknown are objects in the backup that the manifest does not list.
-	Unknown []string `json:"unknown,omitempty"`
-}
-
-// OK reports whether all chunks are good.
-func (v *Verification) OK() bool { return len(v.Bad) == 0 }
-
-// A ChunkError says what is wrong with a chunk. errors.Is tells its fault:
-// [ErrMissing], [ErrTruncated], [ErrCorrupt], [ErrSwapped], [ErrWrongKey].
-type ChunkError struct {
-	Path     string `json:"path"`
-	File     string `json:"file"`
-	Fault    error  `json:"-"`
-	Expected string `json:"expected,omitempty"`
-	Got      string `json:"got,omitempty"`
-	Err      error  `json:"-"` // the cause below, when there is one
-}
-
-// The faults of a chunk.
-var (
-	ErrMissing   = errors.New("missing")
-	ErrTruncated = errors.New("truncated")
-	ErrCorrupt   = errors.New("corrupt")
-	ErrSwapped   = errors.New("holds another chunk's bytes")
-	ErrWrongKey  = errors.New("wrong key")
-)
-
-// The faults of a manifest.
-var (
-	// ErrIncomplete says that a backup has no manifest: it was never finished.
-	ErrIncomplete = errors.New("backup is incomplete: it has no manifest")
-
-	// ErrEdited says that a manifest does not agree with its own digest.
-	ErrEdited = errors.New("manifest was changed after it was written")
-
-	// ErrNewer says that a manifest is of a later version of weir.
-	ErrNewer = errors.New("backup was written by a newer weir")
-
-	// ErrNoKey says that a backup is encrypted and no key was given.
-	ErrNoKey = errors.New("backup is encrypted and no key was given")
-)
-
-// Error names the chunk, the fault and what was expected and got.
-func (e *ChunkError) Error() string {
-	s := "chunk " + e.Path + " (" + e.File + "): " + e.Fault.Error()
-	if e.Expected != "" {
-		s += ": expected " + e.Expected + ", got " + e.Got
-	}
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
-}
-
-// Unwrap returns the fault and the cause.
-func (e *ChunkError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{e.Fault}
-	}
-	return []error{e.Fault, e.Err}
-}
+func (r *Reader) Close() error { return r.close() }

@@ -2,7 +2,7 @@ package archive
 
 import (
 	"context"
-	"errors"
+	"os"
 	"strings"
 )
 
@@ -34,9 +34,9 @@ func (r *Repository) String() string { return r.storage.String() }
 // OpenStorage opens a place as [OpenRepository] does.
 func OpenStorage(ctx context.Context, location string) (Storage, error) {
 	if strings.HasPrefix(location, "s3://") {
-		return nil, errors.ErrUnsupported
+		return openS3(ctx, location, os.Getenv)
 	}
-	return nil, errors.ErrUnsupported
+	return NewLocal(strings.TrimPrefix(location, "file://"))
 }
 
 // The names that a backup uses beside its chunks.

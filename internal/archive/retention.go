@@ -1,6 +1,12 @@
 package archive
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // A Policy says which backups to keep. Numbers count within one label, from the
 // newest: of each of the last Daily days that have a backup the newest of that
@@ -31,7 +37,116 @@ type Decision struct {
 // argument; days begin at midnight in the location of now. Whatever the policy
 // says, it keeps the newest complete backup of each label, the parents of all
 // that it keeps, and everything that is not complete, which is for
-// RemoveOrphans to judge.
+// RemoveOrphans to judge. Decisions come in the order of entries.
 func Plan(entries []Entry, policy Policy, now time.Time) []Decision {
-	return nil
+	plan := make([]Decision, len(entries))
+	byLabel := map[string][]*Decision{}
+	for i, e := range entries {
+		plan[i].Entry = e
+		if e.State != Complete {
+			plan[i].keep("it is " + string(e.State))
+			continue
+		}
+		byLabel[e.Summary.Label] = append(byLabel[e.Summary.Label], &plan[i])
+	}
+	for _, group := range byLabel {
+		slices.SortFunc(group, func(a, b *Decision) int {
+			return cmp.Or(b.Entry.Time.Compare(a.Entry.Time), strings.Compare(b.Entry.ID, a.Entry.ID))
+		})
+		group[0].keep("the newest of its label")
+		for i, d := range group {
+			policy.single(d, i, now)
+		}
+		for _, rule := range policy.periods() {
+			rule.apply(group, now.Location())
+		}
+	}
+	keepParents(plan)
+	for i := range plan {
+		if !plan[i].Keep {
+			plan[i].Reasons = []string{"no rule keeps it"}
+		}
+	}
+	return plan
+}
+
+func (d *Decision) keep(reason string) {
+	d.Keep = true
+	d.Reasons = append(d.Reasons, reason)
+}
+
+// single applies the rules that look at one backup; place counts from the newest.
+func (p Policy) single(d *Decision, place int, now time.Time) {
+	if p.Last == 0 && p.Daily == 0 && p.Weekly == 0 && p.Monthly == 0 && p.Yearly == 0 && p.Within == 0 {
+		d.keep("no rule removes anything")
+	}
+	if place < p.Last {
+		d.keep(fmt.Sprintf("last %d of %d", place+1, p.Last))
+	}
+	if age := now.Sub(d.Entry.Time); p.Within > 0 && age <= p.Within {
+		d.keep(fmt.Sprintf("within %v", p.Within))
+	}
+	if p.Needed != nil {
+		if why := p.Needed(d.Entry); why != "" {
+			d.keep(why)
+		}
+	}
+}
+
+// periodRule keeps the newest backup of each of the last n periods that have one.
+type periodRule struct {
+	name string
+	n    int
+	of   func(time.Time) string
+}
+
+func (p Policy) periods() []periodRule {
+	return []periodRule{
+		{"daily", p.Daily, func(t time.Time) string { return t.Format("2006-01-02") }},
+		{"weekly", p.Weekly, func(t time.Time) string {
+			year, week := t.ISOWeek()
+			return fmt.Sprintf("%d-W%02d", year, week)
+		}},
+		{"monthly", p.Monthly, func(t time.Time) string { return t.Format("2006-01") }},
+		{"yearly", p.Yearly, func(t time.Time) string { return t.Format("2006") }},
+	}
+}
+
+// apply goes through a group from the newest to the oldest.
+func (r periodRule) apply(group []*Decision, zone *time.Location) {
+	last, kept := "", 0
+	for _, d := range group {
+		period := r.of(d.Entry.Time.In(zone))
+		if kept == r.n {
+			return
+		}
+		if period == last {
+			continue
+		}
+		last = period
+		kept++
+		d.keep(r.name + " " + period)
+	}
+}
+
+// keepParents keeps, transitively, what kept backups rest on.
+func keepParents(plan []Decision) {
+	byID := map[string]*Decision{}
+	var queue []*Decision
+	for i := range plan {
+		byID[plan[i].Entry.ID] = &plan[i]
+		if plan[i].Keep {
+			queue = append(queue, &plan[i])
+		}
+	}
+	for len(queue) > 0 {
+		d := queue[0]
+		queue = queue[1:]
+		for _, id := range d.Entry.Summary.Parents {
+			if p := byID[id]; p != nil && !p.Keep {
+				p.keep("parent of " + d.Entry.ID)
+				queue = append(queue, p)
+			}
+		}
+	}
 }

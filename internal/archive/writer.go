@@ -1,97 +1,352 @@
 package archive
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"hash"
 	"io"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // A Writer writes one backup. Its methods are safe for concurrent use. Exactly
 // one of Finish and Abort ends it.
 type Writer struct {
-	opts Options
+	opts    Options
+	storage Storage
+	dir     string // the backup's directory with a slash at its end
+	begun   time.Time
+
+	seal     *sealer  // nil: nothing is encrypted
+	lock     *lock    // nil in a stream
+	journal  *journal // nil in a stream, and where names are hidden
+	buffers  *bufferPool
+	encoders *encoders
+	limit    limiter
+
+	rows, plainBytes, storedBytes atomic.Int64
+
+	mu           sync.Mutex
+	ended        bool
+	open         map[string]*ChunkWriter // nil while a chunk is being opened
+	done         map[string]Chunk
+	chunks       int // completed in this run
+	resumed      int
+	resumedBytes int64
 }
 
-// Create begins a backup in a repository, or continues one (Options.Resume). It
-// holds the backup's lock until Finish or Abort: a second writer with the same
-// id gets [ErrLocked].
-func Create(ctx context.Context, repo *Repository, opts Options) (*Writer, error) {
-	return nil, errors.ErrUnsupported
+func newWriter(s Storage, opts Options) (*Writer, error) {
+	seal, err := newSealer(opts.Encryption)
+	if err != nil {
+		return nil, err
+	}
+	return &Writer{
+		opts: opts, storage: s, dir: opts.ID + "/", seal: seal,
+		buffers:  newBufferPool(opts.Parallel, opts.Buffers, opts.BufferBytes),
+		encoders: newEncoders(opts.Compression, opts.Parallel),
+		limit:    limiter{perSecond: opts.Rate},
+		open:     map[string]*ChunkWriter{}, done: map[string]Chunk{},
+	}, nil
 }
 
-// CreateStream begins a backup as one tar stream to out. There is no lock, no
-// journal and no resuming. The caller closes out after Finish or Abort.
-func CreateStream(ctx context.Context, out io.Writer, opts Options) (*Writer, error) {
-	return nil, errors.ErrUnsupported
+// encryption is what the manifest says of it.
+func (w *Writer) encryption() *Encryption {
+	if w.seal == nil {
+		return nil
+	}
+	return w.seal.public
 }
 
 // ID returns the backup's id.
 func (w *Writer) ID() string { return w.opts.ID }
 
+// fileName returns the name of a chunk's object below the backup.
+func (w *Writer) fileName(path string) string {
+	if w.opts.Encryption.HideNames {
+		sum := sha256.Sum256([]byte(w.opts.ID + "\x00" + path))
+		path = "c/" + hex.EncodeToString(sum[:12])
+	}
+	path += w.opts.Compression.Codec.Suffix()
+	if w.seal != nil {
+		path += ageSuffix
+	}
+	return path
+}
+
 // Chunk begins a chunk. It waits while Options.Parallel chunks are open. A path
-// can be written again only after Abort of its chunk.
+// can be written again only after Abort of its chunk. When ctx ends, the chunk
+// fails; it must still be aborted.
 func (w *Writer) Chunk(ctx context.Context, info ChunkInfo) (*ChunkWriter, error) {
-	return nil, errors.ErrUnsupported
+	if err := checkPath(info.Path); err != nil {
+		return nil, err
+	}
+	if err := w.claim(info.Path); err != nil {
+		return nil, err
+	}
+	c, err := w.begin(ctx, info)
+	if err != nil {
+		w.unclaim(info.Path)
+		return nil, fmt.Errorf("begin chunk %s: %w", info.Path, err)
+	}
+	w.mu.Lock()
+	ended := w.ended
+	w.open[info.Path] = c
+	w.mu.Unlock()
+	if ended { // Abort came between, and did not see this chunk
+		return nil, errors.Join(errEnded, c.Abort())
+	}
+	return c, nil
+}
+
+var errEnded = errors.New("write chunk: the backup has ended")
+
+// claim reserves a path.
+func (w *Writer) claim(path string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, done := w.done[path]
+	_, open := w.open[path]
+	switch {
+	case w.ended:
+		return errEnded
+	case done || open:
+		return fmt.Errorf("begin chunk %s: %w", path, ErrExist)
+	}
+	w.open[path] = nil
+	return nil
+}
+
+func (w *Writer) unclaim(path string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open, path)
+}
+
+// begin collects what a chunk needs and starts its stages.
+func (w *Writer) begin(ctx context.Context, info ChunkInfo) (*ChunkWriter, error) {
+	lease, err := w.buffers.lease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &ChunkWriter{w: w, lease: lease, chunk: Chunk{
+		ChunkInfo: info, File: w.fileName(info.Path), Codec: w.opts.Compression.Codec,
+	}}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	if err := w.equip(c); err != nil {
+		c.cancel(err)
+		lease.release()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (w *Writer) equip(c *ChunkWriter) error {
+	enc, err := w.encoders.get()
+	if err != nil {
+		return err
+	}
+	c.object, err = w.storage.Create(c.ctx, w.dir+c.chunk.File)
+	if err != nil {
+		w.encoders.put(enc)
+		return err
+	}
+	sink, err := newChunkSink(c, w.seal)
+	if err != nil {
+		w.encoders.put(enc)
+		return errors.Join(err, c.object.Abort())
+	}
+	// The hash of what nobody but the holders of a key may know would let others
+	// test guesses; for them, encryption authenticates the plain bytes.
+	var plain hash.Hash
+	if w.seal == nil {
+		plain = sha256.New()
+	}
+	c.start(enc, sink, plain)
+	return nil
+}
+
+// complete records a chunk that is in the storage.
+func (w *Writer) complete(c Chunk) error {
+	if w.journal != nil {
+		line, err := chunkLine(c)
+		if err == nil {
+			err = w.journal.add(context.Background(), line)
+		}
+		if err != nil {
+			w.unclaim(c.Path)
+			return fmt.Errorf("complete chunk %s: %w", c.Path, err)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open, c.Path)
+	w.done[c.Path] = c
+	w.chunks++
+	return nil
+}
+
+// forget takes back what a chunk that was given up had counted.
+func (w *Writer) forget(c *ChunkWriter) {
+	w.rows.Add(-c.rows.Load())
+	w.plainBytes.Add(-c.plainBytes.Load())
+	w.storedBytes.Add(-c.storedBytes.Load())
+	w.unclaim(c.chunk.Path)
 }
 
 // Done returns the chunk with this path if it is complete, be it in this run or,
 // when resuming, in an earlier one. A caller that resumes asks before it reads
 // from the server, and compares Attributes where a chunk of another snapshot
 // will not do.
-func (w *Writer) Done(path string) (Chunk, bool) { return Chunk{}, false }
+func (w *Writer) Done(path string) (Chunk, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c, ok := w.done[path]
+	return c, ok
+}
 
-// Discard forgets a chunk of an earlier run, so that it can be written again.
-func (w *Writer) Discard(ctx context.Context, path string) error { return errors.ErrUnsupported }
+// Resumed returns the chunks that earlier runs completed, ordered by path.
+func (w *Writer) Resumed() []Chunk {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.resumed == 0 {
+		return nil
+	}
+	return sortedChunks(w.done)
+}
+
+// Discard forgets a complete chunk, so that it can be written again.
+func (w *Writer) Discard(ctx context.Context, path string) error {
+	c, ok := w.Done(path)
+	if !ok {
+		return fmt.Errorf("discard chunk %s: %w", path, ErrNotExist)
+	}
+	if w.journal != nil {
+		line, err := discardLine(path)
+		if err == nil {
+			err = w.journal.add(ctx, line)
+		}
+		if err != nil {
+			return fmt.Errorf("discard chunk %s: %w", path, err)
+		}
+	}
+	w.mu.Lock()
+	delete(w.done, path)
+	w.mu.Unlock()
+	if err := w.storage.Delete(ctx, w.dir+c.File); err != nil {
+		return fmt.Errorf("discard chunk %s: %w", path, err)
+	}
+	return nil
+}
 
 // Stats returns what has happened so far. It costs little: a progress bar may
 // ask often.
-func (w *Writer) Stats() Stats { return Stats{} }
-
-// Finish writes the manifest, which makes the backup exist, and releases the
-// lock. All chunks must be closed. It fills in what content leaves to it: format,
-// id, times, chunks, totals. When Finish fails the backup stays resumable.
-func (w *Writer) Finish(ctx context.Context, content Manifest) (*Manifest, error) {
-	return nil, errors.ErrUnsupported
+func (w *Writer) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Stats{
+		Chunks: w.chunks, OpenChunks: len(w.open),
+		Rows: w.rows.Load(), PlainBytes: w.plainBytes.Load(), StoredBytes: w.storedBytes.Load(),
+		ResumedChunks: w.resumed, ResumedPlainBytes: w.resumedBytes,
+		Buffers: w.buffers.stats(),
+	}
 }
-
-// Abort gives the backup up without a manifest and releases the lock. With keep,
-// its complete chunks and the journal stay for a later Resume; otherwise all is
-// deleted. Abort after Finish does nothing.
-func (w *Writer) Abort(keep bool) error { return errors.ErrUnsupported }
-
-// A ChunkWriter takes the plain bytes of one chunk. One goroutine uses it, except
-// for Abort, which any may call. Exactly one of Close and Abort ends it; Abort
-// after Close does nothing, so that it can be deferred.
-type ChunkWriter struct{}
-
-// Write takes bytes. It waits while the stages behind it are full.
-func (c *ChunkWriter) Write(p []byte) (int, error) { return 0, errors.ErrUnsupported }
-
-// AddRows counts rows. The caller knows what a row is.
-func (c *ChunkWriter) AddRows(n int64) {}
-
-// Close completes the chunk: when it returns nil, the bytes are durable in the
-// storage and, unless in a stream, in the journal.
-func (c *ChunkWriter) Close() error { return errors.ErrUnsupported }
-
-// Abort gives the chunk up. Its path can be written again.
-func (c *ChunkWriter) Abort() error { return errors.ErrUnsupported }
 
 // Stats are a writer's counters.
 type Stats struct {
-	// Chunks, Rows, PlainBytes and StoredBytes are of this run, and include chunks
-	// that are still open; Chunks counts complete ones only.
-	Chunks      int
-	Rows        int64
-	PlainBytes  int64
-	StoredBytes int64
+	// Chunks counts the complete chunks of this run. Rows, PlainBytes and
+	// StoredBytes are of this run, too, and include the OpenChunks; what a
+	// chunk counted before it was aborted is taken back.
+	Chunks, OpenChunks int
+	Rows               int64
+	PlainBytes         int64
+	StoredBytes        int64
 
-	// Resumed are the chunks and their plain bytes that earlier runs left.
+	// ResumedChunks and their plain bytes are what earlier runs left.
 	ResumedChunks     int
 	ResumedPlainBytes int64
 
 	Buffers BufferStats
 }
 
-// ErrLocked says that another process writes the same backup.
-var ErrLocked = errors.New("another process writes this backup")
+// Abort gives the backup up without a manifest and releases the lock. With keep,
+// its complete chunks and the journal stay for a later Resume; otherwise all is
+// deleted. Chunks that are still open are aborted. Abort after Finish does
+// nothing.
+func (w *Writer) Abort(keep bool) error {
+	w.mu.Lock()
+	if w.ended {
+		w.mu.Unlock()
+		return nil
+	}
+	w.ended = true
+	open := slices.Collect(maps.Values(w.open))
+	w.mu.Unlock()
+	var errs []error
+	for _, c := range open {
+		if c != nil {
+			errs = append(errs, c.Abort())
+		}
+	}
+	// The context of the backup has often ended by now; cleaning up must not
+	// depend on it, and must not hang either.
+	ctx, cancel := context.WithTimeout(context.Background(), runPatience)
+	defer cancel()
+	errs = append(errs, w.leave(ctx, keep && w.journal != nil))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("abort backup %s: %w", w.opts.ID, err)
+	}
+	return nil
+}
+
+// leave ends the run of a backup that is not finished.
+func (w *Writer) leave(ctx context.Context, keep bool) error {
+	var errs []error
+	if w.journal != nil {
+		errs = append(errs, w.journal.close())
+	}
+	switch {
+	case w.lock == nil:
+	case keep:
+		errs = append(errs, w.lock.release(ctx))
+	default:
+		w.lock.halt()
+		errs = append(errs, removeBackup(ctx, w.storage, w.dir))
+	}
+	return errors.Join(errs...)
+}
+
+func sortedChunks(m map[string]Chunk) []Chunk {
+	return slices.SortedFunc(maps.Values(m), func(a, b Chunk) int { return cmp.Compare(a.Path, b.Path) })
+}
+
+// CreateStream begins a backup as one tar stream to out. There is no lock, no
+// journal and no resuming. The caller closes out after Finish or Abort; a
+// stream without Finish has no manifest and is no backup.
+func CreateStream(ctx context.Context, out io.Writer, opts Options) (*Writer, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, fmt.Errorf("create backup: %w", err)
+	}
+	if opts.Resume {
+		return nil, errors.New("create backup: a stream cannot be resumed")
+	}
+	if opts.ID == "" {
+		opts.ID = newID(opts.Now(), opts.Label)
+	}
+	w, err := newWriter(newTarWriter(out, opts.Now), opts)
+	if err == nil && opts.Encryption.Passphrase != "" {
+		err = w.seal.addKey(ctx, w.storage, w.dir, opts.Encryption, false)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create backup %s: %w", opts.ID, err)
+	}
+	w.begun = opts.Now()
+	return w, nil
+}

@@ -1,0 +1,258 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// sealedPath is the chunk with the full manifest of a backup that hides names.
+const sealedPath = "full/manifest.json"
+
+// Finish writes the manifest, which makes the backup exist, and releases the
+// lock. All chunks must be closed. It fills in what content leaves to it: format,
+// id, label, times, encryption, chunks and all sums; every chunk of kind data
+// that names a table must find it among content's databases. When Finish fails
+// the backup has no manifest, and Abort must follow.
+func (w *Writer) Finish(ctx context.Context, content Manifest) (*Manifest, error) {
+	m, err := w.finish(ctx, content)
+	if err != nil {
+		return nil, fmt.Errorf("finish backup %s: %w", w.opts.ID, err)
+	}
+	return m, nil
+}
+
+func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error) {
+	full, err := w.compose(content)
+	if err != nil {
+		return nil, err
+	}
+	if w.lock != nil {
+		if err := w.lock.check(ctx); err != nil {
+			return nil, err
+		}
+	}
+	public := full
+	if w.opts.Encryption.HideNames {
+		if public, err = w.hide(ctx, full); err != nil {
+			return nil, err
+		}
+	}
+	data, err := public.encode()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.storage.Put(ctx, w.dir+sumsName, w.sums(public, data)); err != nil {
+		return nil, err
+	}
+	if err := w.end(); err != nil {
+		return nil, err
+	}
+	if err := w.storage.Put(ctx, w.dir+manifestName, data); err != nil {
+		w.reopen()
+		return nil, err
+	}
+	// From here on the backup exists. What is left over is only untidy, and
+	// RemoveOrphans tidies it, so that it is no reason to call the backup failed.
+	var closing error
+	if w.journal != nil {
+		closing = w.journal.close()
+	}
+	if w.lock != nil {
+		w.lock.halt()
+		closing = errors.Join(closing, removeRuns(context.WithoutCancel(ctx), w.storage, w.dir))
+	}
+	if t, ok := w.storage.(*tarWriter); ok {
+		if err := t.Close(); err != nil { // of a stream, this is part of its end
+			return nil, err
+		}
+	}
+	if closing != nil {
+		full.Warnings = append(full.Warnings, "tidy up after the backup: "+closing.Error())
+	}
+	return full, nil
+}
+
+// end makes the writer refuse further chunks.
+func (w *Writer) end() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return errEnded
+	}
+	if len(w.open) > 0 {
+		return fmt.Errorf("%d chunks are still open", len(w.open))
+	}
+	w.ended = true
+	return nil
+}
+
+func (w *Writer) reopen() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = false
+}
+
+// compose returns the full manifest without its digest.
+func (w *Writer) compose(content Manifest) (*Manifest, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.ended:
+		return nil, errEnded
+	case len(w.open) > 0:
+		return nil, fmt.Errorf("%d chunks are still open", len(w.open))
+	}
+	m := content
+	m.Format, m.Version, m.ID, m.Label, m.Weir = Format, FormatVersion, w.opts.ID, w.opts.Label, w.opts.Weir
+	m.Started, m.Finished = w.begun.UTC(), w.opts.Now().UTC()
+	m.Encryption, m.Sealed = w.encryption(), ""
+	m.Chunks = sortedChunks(w.done)
+	m.Databases = slices.Clone(content.Databases)
+	for i := range m.Databases {
+		m.Databases[i].Tables = slices.Clone(m.Databases[i].Tables)
+	}
+	return &m, m.sum()
+}
+
+// tableKey names a table in a manifest.
+type tableKey struct{ database, schema, table string }
+
+// sum fills in all sums.
+func (m *Manifest) sum() error {
+	tables := map[tableKey]*Table{}
+	for i := range m.Databases {
+		d := &m.Databases[i]
+		for j := range d.Tables {
+			t := &d.Tables[j]
+			t.Rows, t.PlainBytes, t.Parts = 0, 0, 0
+			key := tableKey{d.Name, t.Schema, t.Name}
+			if tables[key] != nil {
+				return fmt.Errorf("table %q of schema %q in database %q is listed twice", t.Name, t.Schema, d.Name)
+			}
+			tables[key] = t
+		}
+	}
+	m.Totals = Totals{Chunks: len(m.Chunks), Tables: len(tables)}
+	for _, c := range m.Chunks {
+		m.Totals.Rows += c.Rows
+		m.Totals.PlainBytes += c.PlainBytes
+		m.Totals.StoredBytes += c.StoredBytes
+		if c.Kind != KindData || c.Table == "" {
+			continue
+		}
+		t := tables[tableKey{c.Database, c.Schema, c.Table}]
+		if t == nil {
+			return fmt.Errorf("chunk %s: table %q of schema %q in database %q is not among the databases", c.Path, c.Table, c.Schema, c.Database)
+		}
+		t.Rows += c.Rows
+		t.PlainBytes += c.PlainBytes
+		t.Parts++
+	}
+	return nil
+}
+
+// hide stores the full manifest as a chunk, encrypted like all others, and
+// returns what remains public: when, by what, how large; no names, no counts.
+func (w *Writer) hide(ctx context.Context, full *Manifest) (*Manifest, error) {
+	data, err := full.encode()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.writeSealed(ctx, data); err != nil {
+		return nil, err
+	}
+	public := &Manifest{Summary: full.Summary}
+	public.Position = Position{}
+	public.Totals.Tables, public.Totals.Rows = 0, 0
+	w.mu.Lock()
+	chunks := sortedChunks(w.done)
+	w.mu.Unlock()
+	for _, c := range chunks {
+		opaque := strings.TrimSuffix(strings.TrimSuffix(c.File, ageSuffix), c.Codec.Suffix())
+		if c.Path == sealedPath {
+			public.Sealed = opaque
+		}
+		public.Chunks = append(public.Chunks, Chunk{
+			ChunkInfo: ChunkInfo{Path: opaque}, File: c.File, Codec: c.Codec, Segments: c.Segments,
+			PlainBytes: c.PlainBytes, StoredBytes: c.StoredBytes, StoredSHA256: c.StoredSHA256,
+		})
+	}
+	public.Totals.Chunks = len(public.Chunks)
+	slices.SortFunc(public.Chunks, func(a, b Chunk) int { return strings.Compare(a.Path, b.Path) })
+	return public, nil
+}
+
+func (w *Writer) writeSealed(ctx context.Context, data []byte) error {
+	w.mu.Lock()
+	delete(w.done, sealedPath) // of a Finish that failed after it
+	w.mu.Unlock()
+	c, err := w.Chunk(ctx, ChunkInfo{Path: sealedPath, Kind: KindOther})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(data); err != nil {
+		return errors.Join(err, c.Abort())
+	}
+	return c.Close()
+}
+
+// sums returns the list of all files as sha256sum reads it.
+func (w *Writer) sums(m *Manifest, manifest []byte) []byte {
+	var b bytes.Buffer
+	for _, c := range m.Chunks {
+		if c.Segments <= 1 { // pieces of a stream have no hash of their own
+			fmt.Fprintf(&b, "%s  %s\n", c.StoredSHA256, c.File)
+		}
+	}
+	fmt.Fprintf(&b, "%s  %s\n", sha256Hex(manifest), manifestName)
+	return b.Bytes()
+}
+
+// removeRuns deletes what only an unfinished backup needs: journals first, and the
+// locks in their order, so that the newest guards to the last.
+func removeRuns(ctx context.Context, s Storage, dir string) error {
+	var journals, runs []string
+	for o, err := range s.List(ctx, dir, false) {
+		if err != nil {
+			return err
+		}
+		switch name := strings.TrimPrefix(o.Name, dir); {
+		case strings.HasPrefix(name, logPrefix):
+			journals = append(journals, o.Name)
+		case strings.HasPrefix(name, runPrefix):
+			runs = append(runs, o.Name)
+		}
+	}
+	slices.Sort(runs)
+	return s.Delete(ctx, append(journals, runs...)...)
+}
+
+// removeBackup deletes a backup, manifest first: cut short anywhere, it leaves an
+// unfinished backup and never one that looks whole. Locks go last.
+func removeBackup(ctx context.Context, s Storage, dir string) error {
+	if err := s.Delete(ctx, dir+manifestName, dir+sumsName); err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for o, err := range s.List(ctx, dir, true) {
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(o.Name, dir+runPrefix) {
+			names[o.Name] = true
+		}
+	}
+	if err := s.Delete(ctx, slices.Sorted(maps.Keys(names))...); err != nil {
+		return err
+	}
+	// Everything of this backup is dead: unfinished uploads go whatever their age.
+	if _, err := s.Clean(ctx, dir, farFuture); err != nil {
+		return err
+	}
+	return removeRuns(ctx, s, dir)
+}

@@ -1,0 +1,300 @@
+package archive
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"filippo.io/age"
+)
+
+// A ChunkWriter takes the plain bytes of one chunk. One goroutine uses it, except
+// for Abort, which any may call. Exactly one of Close and Abort ends it; Abort
+// after Close does nothing, so that it can be deferred.
+//
+// Behind it are two goroutines, which end with it:
+//
+//	Write  ->  plain  ->  compress  ->  stored  ->  encrypt, hash, store
+//	       <- buffers <-            <- buffers  <-
+type ChunkWriter struct {
+	w     *Writer
+	chunk Chunk
+	lease *lease
+
+	ctx    context.Context // ends with the first error, which is its cause
+	cancel context.CancelCauseFunc
+	plain  chan []byte
+	stored chan []byte
+	stages sync.WaitGroup
+	object ObjectWriter
+
+	rows, plainBytes, storedBytes atomic.Int64
+
+	mu    sync.Mutex // guards against Abort beside Write
+	cur   []byte
+	ended bool
+}
+
+// errAborted is the cause of a chunk that its caller gave up.
+var errAborted = errors.New("chunk was aborted")
+
+// start runs the stages of a chunk whose lease and object are there.
+func (c *ChunkWriter) start(enc encoder, sink *chunkSink, plainHash hash.Hash) {
+	c.plain = make(chan []byte, cap(c.lease.plain.free))
+	c.stored = make(chan []byte, cap(c.lease.stored.free))
+	out := &ringWriter{ctx: c.ctx, ring: c.lease.stored, to: c.stored}
+	enc.Reset(out)
+	c.stages.Add(2)
+	go func() {
+		defer c.stages.Done()
+		defer close(c.stored)
+		if err := c.compress(enc, out, plainHash); err != nil {
+			c.cancel(err)
+		}
+		// An encoder with goroutines of its own must have ended them before
+		// the buffers go to another chunk.
+		c.w.encoders.put(enc)
+	}()
+	go func() {
+		defer c.stages.Done()
+		if err := c.store(sink); err != nil {
+			c.cancel(err)
+		}
+	}()
+}
+
+// compress runs until plain is closed or the chunk has failed.
+func (c *ChunkWriter) compress(enc encoder, out *ringWriter, plainHash hash.Hash) error {
+	for {
+		select {
+		case b, more := <-c.plain:
+			if !more {
+				if err := enc.Close(); err != nil {
+					return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)
+				}
+				if plainHash != nil {
+					c.chunk.PlainSHA256 = hex.EncodeToString(plainHash.Sum(nil))
+				}
+				out.flush()
+				return nil
+			}
+			if plainHash != nil {
+				plainHash.Write(b)
+			}
+			if _, err := enc.Write(b); err != nil {
+				return fmt.Errorf("compress chunk %s: %w", c.chunk.Path, err)
+			}
+			c.lease.plain.put(b)
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+	}
+}
+
+// store runs until stored is closed or the chunk has failed.
+func (c *ChunkWriter) store(sink *chunkSink) error {
+	for b := range c.stored {
+		if c.ctx.Err() != nil {
+			return context.Cause(c.ctx)
+		}
+		if _, err := sink.top.Write(b); err != nil {
+			return fmt.Errorf("store chunk %s: %w", c.chunk.Path, err)
+		}
+		c.lease.stored.put(b)
+	}
+	// A failed chunk closes stored, too, and its object must not appear whole.
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	if err := sink.top.Close(); err != nil {
+		return fmt.Errorf("store chunk %s: %w", c.chunk.Path, err)
+	}
+	c.chunk.StoredBytes = c.storedBytes.Load()
+	c.chunk.StoredSHA256 = hex.EncodeToString(sink.hash.Sum(nil))
+	return nil
+}
+
+// Write takes bytes. It waits while the stages behind it are full.
+func (c *ChunkWriter) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return 0, fmt.Errorf("write chunk %s: it has ended", c.chunk.Path)
+	}
+	done := 0
+	for done < len(p) {
+		if c.cur == nil {
+			b, err := c.lease.plain.get(c.ctx)
+			if err != nil {
+				return done, err
+			}
+			c.cur = b
+		}
+		n := min(len(p)-done, cap(c.cur)-len(c.cur))
+		c.cur = append(c.cur, p[done:done+n]...)
+		done += n
+		if len(c.cur) == cap(c.cur) {
+			if err := c.send(); err != nil {
+				return done, err
+			}
+		}
+	}
+	c.plainBytes.Add(int64(done))
+	c.w.plainBytes.Add(int64(done))
+	return done, nil
+}
+
+// send hands the current buffer on.
+func (c *ChunkWriter) send() error {
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	c.plain <- c.cur // has room for all buffers of the ring
+	c.cur = nil
+	return nil
+}
+
+// AddRows counts rows. The caller knows what a row is.
+func (c *ChunkWriter) AddRows(n int64) {
+	c.rows.Add(n)
+	c.w.rows.Add(n)
+}
+
+// Close completes the chunk: when it returns nil, the bytes are durable in the
+// storage and, unless in a stream, in the journal. After an error the chunk is
+// aborted.
+func (c *ChunkWriter) Close() error {
+	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return fmt.Errorf("close chunk %s: it has ended", c.chunk.Path)
+	}
+	if len(c.cur) > 0 {
+		if err := c.send(); err != nil {
+			c.mu.Unlock()
+			return errors.Join(err, c.Abort())
+		}
+	}
+	c.ended = true
+	close(c.plain)
+	c.mu.Unlock()
+
+	c.stages.Wait()
+	if c.ctx.Err() != nil {
+		return errors.Join(context.Cause(c.ctx), c.giveUp())
+	}
+	info, err := c.object.Commit()
+	if err != nil {
+		c.cancel(err)
+		return errors.Join(fmt.Errorf("store chunk %s: %w", c.chunk.Path, err), c.giveUp())
+	}
+	c.chunk.Segments = info.Segments
+	c.chunk.Rows, c.chunk.PlainBytes = c.rows.Load(), c.plainBytes.Load()
+	c.cancel(nil)
+	c.lease.release()
+	return c.w.complete(c.chunk)
+}
+
+// Abort gives the chunk up. Its path can be written again.
+func (c *ChunkWriter) Abort() error {
+	c.cancel(errAborted) // ends a Write that waits; does nothing after Close
+	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return nil
+	}
+	c.ended = true
+	c.mu.Unlock()
+	c.stages.Wait()
+	return c.giveUp()
+}
+
+// giveUp takes back what a chunk without stages occupies.
+func (c *ChunkWriter) giveUp() error {
+	err := c.object.Abort()
+	c.lease.release()
+	c.w.forget(c)
+	return err
+}
+
+// ringWriter collects an encoder's output in the buffers of a ring.
+type ringWriter struct {
+	ctx  context.Context
+	ring *ring
+	to   chan<- []byte
+	cur  []byte
+}
+
+func (r *ringWriter) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		if r.cur == nil {
+			b, err := r.ring.get(r.ctx)
+			if err != nil {
+				return len(p) - len(rest), err
+			}
+			r.cur = b
+		}
+		n := min(len(rest), cap(r.cur)-len(r.cur))
+		r.cur = append(r.cur, rest[:n]...)
+		rest = rest[n:]
+		if len(r.cur) == cap(r.cur) {
+			r.to <- r.cur // has room for all buffers of the ring
+			r.cur = nil
+		}
+	}
+	return len(p), nil
+}
+
+func (r *ringWriter) flush() {
+	if r.cur != nil {
+		r.to <- r.cur
+		r.cur = nil
+	}
+}
+
+// chunkSink is the last stage: it encrypts where that is asked for, and then
+// counts, hashes, slows down and stores.
+type chunkSink struct {
+	top  io.WriteCloser
+	hash hash.Hash
+}
+
+func newChunkSink(c *ChunkWriter, s *sealer) (*chunkSink, error) {
+	sink := &chunkSink{hash: sha256.New()}
+	below := &countedObject{c: c, hash: sink.hash}
+	if s == nil {
+		sink.top = below
+		return sink, nil
+	}
+	top, err := age.Encrypt(below, s.recipients...)
+	if err != nil {
+		return nil, fmt.Errorf("encrypt chunk %s: %w", c.chunk.Path, err)
+	}
+	sink.top = top
+	return sink, nil
+}
+
+// countedObject writes to a chunk's object.
+type countedObject struct {
+	c    *ChunkWriter
+	hash hash.Hash
+}
+
+func (o *countedObject) Write(p []byte) (int, error) {
+	if err := o.c.w.limit.wait(o.c.ctx, len(p)); err != nil {
+		return 0, err
+	}
+	n, err := o.c.object.Write(p)
+	o.hash.Write(p[:n])
+	o.c.storedBytes.Add(int64(n))
+	o.c.w.storedBytes.Add(int64(n))
+	return n, err
+}
+
+func (o *countedObject) Close() error { return nil }

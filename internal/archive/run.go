@@ -1,0 +1,243 @@
+package archive
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A backup that is being written is locked by a run: the file run-0001.json, made
+// only if absent. A resumed backup takes the next number, which, again, exactly
+// one can make; so a lock is never deleted to be taken over, and a run that lost
+// its lock sees a higher number than its own.
+const (
+	// runRenewal is how often a run writes its time anew.
+	runRenewal = 30 * time.Second
+
+	// runPatience is how long a run of another machine counts as alive after it
+	// was last renewed.
+	runPatience = 5 * time.Minute
+
+	maxRunFile = 64 << 10
+)
+
+// ErrLocked says that another process writes the same backup.
+var ErrLocked = errors.New("another process writes this backup")
+
+// run is the content of a lock.
+type run struct {
+	Token string `json:"token"`
+
+	// Machine, PID and Start tell at once whether a process of this machine is
+	// still there. Machine is the kernel's boot id and PID namespace, both
+	// random: no name of a host.
+	Machine string `json:"machine"`
+	PID     int    `json:"pid"`
+	Start   string `json:"start"`
+
+	// Begun is when the backup's first run began; Ended is set by a run that gave
+	// up in an orderly way.
+	Begun   time.Time `json:"begun"`
+	Renewed time.Time `json:"renewed"`
+	Ended   time.Time `json:"ended,omitzero"`
+
+	Label      string      `json:"label"`
+	Encryption *Encryption `json:"encryption,omitempty"`
+	HideNames  bool        `json:"hide_names,omitempty"`
+}
+
+// newRun describes this process.
+func newRun(now time.Time, label string, e *Encryption, hide bool) run {
+	pid := os.Getpid()
+	start, _ := processStart(pid)
+	return run{
+		Token: rand.Text(), Machine: machine(), PID: pid, Start: start, Begun: now, Renewed: now,
+		Label: label, Encryption: e, HideNames: hide,
+	}
+}
+
+// alive reports whether the process behind a lock still works, as far as can be
+// told: exactly on the same machine, by the time of the last renewal elsewhere.
+func (r run) alive(now time.Time) bool {
+	if !r.Ended.IsZero() {
+		return false
+	}
+	if m := machine(); m != "" && r.Machine == m {
+		start, there := processStart(r.PID)
+		return there && start == r.Start
+	}
+	return now.Sub(r.Renewed) < runPatience
+}
+
+// machine identifies the running kernel and the namespace in which PIDs count.
+// It is empty where the system does not tell.
+func machine() string {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	space, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(boot)) + " " + space
+}
+
+// processStart returns when a process started, in the kernel's ticks, and
+// whether it is there at all: a PID alone may be another's by now.
+func processStart(pid int) (string, bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", false
+	}
+	// The second field is the program's name in parentheses, and may hold any.
+	_, rest, found := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if !found || len(fields) < 20 || fields[0] == "Z" {
+		return "", false
+	}
+	return fields[19], true
+}
+
+// runName is the lock of the n-th run of the backup below dir.
+func runName(dir string, n int) string { return fmt.Sprintf("%s%s%04d.json", dir, runPrefix, n) }
+
+// lastRun finds the newest run of the backup below dir; number 0 means none.
+func lastRun(ctx context.Context, s Storage, dir string) (int, run, error) {
+	last := 0
+	for o, err := range s.List(ctx, dir, false) {
+		if err != nil {
+			return 0, run{}, fmt.Errorf("look for runs: %w", err)
+		}
+		digits, ok := strings.CutPrefix(o.Name, dir+runPrefix)
+		digits, json := strings.CutSuffix(digits, ".json")
+		if n, err := strconv.Atoi(digits); ok && json && err == nil {
+			last = max(last, n)
+		}
+	}
+	if last == 0 {
+		return 0, run{}, nil
+	}
+	data, err := readAll(ctx, s, runName(dir, last), maxRunFile)
+	if errors.Is(err, ErrNotExist) {
+		return 0, run{}, nil // just finished
+	}
+	if err != nil {
+		return 0, run{}, err
+	}
+	var r run
+	if err := json.Unmarshal(data, &r); err != nil {
+		// Nothing of a torn lock can be trusted but its number and its age.
+		info, err := s.Stat(ctx, runName(dir, last))
+		if err != nil {
+			return 0, run{}, err
+		}
+		return last, run{Renewed: info.Modified}, nil
+	}
+	return last, r, nil
+}
+
+// A lock is a run of this process. It renews itself until it is released.
+type lock struct {
+	storage Storage
+	dir     string
+	number  int
+	run     run
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+
+	mu   sync.Mutex
+	lost error
+}
+
+// takeLock makes the lock of the number-th run. It returns ErrExist when somebody
+// else has it.
+func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*lock, error) {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("write lock: %w", err)
+	}
+	if err := s.PutNew(ctx, runName(dir, number), data); err != nil {
+		return nil, err
+	}
+	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l := &lock{storage: s, dir: dir, number: number, run: r, stop: stop}
+	l.done.Go(func() { l.renew(alive) })
+	return l, nil
+}
+
+// renew runs until the lock is released or lost.
+func (l *lock) renew(ctx context.Context) {
+	tick := time.NewTicker(runRenewal)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := l.check(ctx); err != nil {
+			return
+		}
+		r := l.run
+		r.Renewed = time.Now()
+		data, err := json.Marshal(r)
+		if err == nil {
+			// A storage that is away for a moment costs nothing yet; Finish
+			// looks whether somebody took over meanwhile.
+			_ = l.storage.Put(ctx, runName(l.dir, l.number), data)
+		}
+	}
+}
+
+// check returns ErrLocked when another run has taken over.
+func (l *lock) check(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost != nil {
+		return l.lost
+	}
+	_, err := l.storage.Stat(ctx, runName(l.dir, l.number+1))
+	switch {
+	case errors.Is(err, ErrNotExist):
+		return nil
+	case err == nil:
+		l.lost = fmt.Errorf("keep lock of %s: %w: it took over because this one seemed dead", strings.TrimSuffix(l.dir, "/"), ErrLocked)
+		return l.lost
+	}
+	return fmt.Errorf("check lock: %w", err)
+}
+
+// release ends the renewal and leaves the lock as that of a run that has ended.
+func (l *lock) release(ctx context.Context) error {
+	l.halt()
+	r := l.run
+	r.Ended = time.Now()
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("release lock: %w", err)
+	}
+	if err := l.storage.Put(ctx, runName(l.dir, l.number), data); err != nil {
+		return fmt.Errorf("release lock: %w", err)
+	}
+	return nil
+}
+
+// halt ends the renewal.
+func (l *lock) halt() {
+	l.stop()
+	l.done.Wait()
+}
+
+func sortedNames(names []string) []string {
+	slices.Sort(names)
+	return names
+}

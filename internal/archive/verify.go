@@ -1,0 +1,151 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// VerifyOptions says how to verify.
+type VerifyOptions struct {
+	// Parallel is how many chunks are read at once. Default: 2.
+	Parallel int
+
+	// StoredOnly compares the stored bytes only. It is implied when the backup
+	// is encrypted and there is no key.
+	StoredOnly bool
+
+	// Progress is called after every chunk, by one goroutine at a time. Default: nil.
+	Progress func(Progress)
+}
+
+// Progress is how far a verification is.
+type Progress struct {
+	Chunks, TotalChunks int
+	Bytes, TotalBytes   int64 // stored bytes
+	Bad                 int
+}
+
+// A Verification is what Verify found.
+type Verification struct {
+	Chunks      int           `json:"chunks"`
+	StoredBytes int64         `json:"stored_bytes"`
+	PlainBytes  int64         `json:"plain_bytes"`
+	StoredOnly  bool          `json:"stored_only,omitempty"`
+	Bad         []*ChunkError `json:"bad,omitempty"`
+
+	// Unknown are objects in the backup that the manifest does not list.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// OK reports whether all chunks are good.
+func (v *Verification) OK() bool { return len(v.Bad) == 0 }
+
+// Verify reads every byte of every chunk and compares. With the key it also
+// decrypts, decompresses and compares the plain bytes. It goes on after a bad
+// chunk; the error is for what keeps it from going on, such as ctx.
+func (r *Reader) Verify(ctx context.Context, opts VerifyOptions) (*Verification, error) {
+	v := &Verification{StoredOnly: opts.StoredOnly || r.manifest.Encryption != nil && r.keys == nil}
+	total := Progress{TotalChunks: len(r.manifest.Chunks), TotalBytes: r.manifest.Totals.StoredBytes}
+	var mu sync.Mutex
+	note := func(c *Chunk, plain int64, bad *ChunkError) {
+		mu.Lock()
+		defer mu.Unlock()
+		v.Chunks++
+		v.StoredBytes += c.StoredBytes
+		v.PlainBytes += plain
+		total.Chunks++
+		total.Bytes += c.StoredBytes
+		if bad != nil {
+			v.Bad = append(v.Bad, bad)
+			total.Bad++
+		}
+		if opts.Progress != nil {
+			opts.Progress(total)
+		}
+	}
+	group, reading := errgroup.WithContext(ctx)
+	group.SetLimit(max(1, cmp.Or(opts.Parallel, 2)))
+	for i := range r.manifest.Chunks {
+		c := &r.manifest.Chunks[i]
+		if reading.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			plain, err := r.verifyChunk(reading, c, v.StoredOnly)
+			var bad *ChunkError
+			if err != nil && !errors.As(err, &bad) {
+				return err
+			}
+			note(c, plain, bad)
+			return nil
+		})
+	}
+	err := group.Wait()
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("verify backup %s: %w", r.manifest.ID, err)
+	}
+	slices.SortFunc(v.Bad, func(a, b *ChunkError) int { return strings.Compare(a.Path, b.Path) })
+	if v.Unknown, err = r.unknown(ctx); err != nil {
+		return nil, fmt.Errorf("verify backup %s: %w", r.manifest.ID, err)
+	}
+	return v, nil
+}
+
+// verifyChunk reads a chunk to its end and returns how many plain bytes it has.
+func (r *Reader) verifyChunk(ctx context.Context, c *Chunk, storedOnly bool) (int64, error) {
+	open := r.open
+	if storedOnly {
+		open = r.openStored
+	}
+	in, err := open(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.CopyBuffer(io.Discard, onlyReader{in}, make([]byte, 128<<10))
+	if storedOnly {
+		n = 0
+	}
+	return n, errors.Join(err, in.Close())
+}
+
+// onlyReader hides WriteTo, which some decoders have and which would hide where
+// an error came from.
+type onlyReader struct{ io.Reader }
+
+// unknown lists the objects that the manifest does not.
+func (r *Reader) unknown(ctx context.Context) ([]string, error) {
+	known := map[string]bool{}
+	for i := range r.manifest.Chunks {
+		c := &r.manifest.Chunks[i]
+		known[c.File] = true
+		for n := range c.Segments {
+			known[segmentName(c.File, n+1)] = true
+		}
+	}
+	if r.sealed != "" {
+		known[r.sealed] = true
+	}
+	var found []string
+	for o, err := range r.storage.List(ctx, r.dir, true) {
+		if err != nil {
+			return nil, err
+		}
+		name := strings.TrimPrefix(o.Name, r.dir)
+		if !known[name] && !reserved(name) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
