@@ -76,10 +76,14 @@ func TestDecode(t *testing.T) {
 		{"insert", message('I', "4121b1b", 7, 'N', 2, 't', "1", 't', ""), &Insert{rel, []Value{text("1"), {Text, []byte{}}}}},
 		{"insert of null", message('I', "4121b1", 7, 'N', 2, 'b', "\x00", 'n'), &Insert{rel, []Value{{Binary, []byte{0}}, {Kind: Null}}}},
 		{"update", message('U', "4121b1", 7, 'N', 2, 't', "1", 'u'), &Update{Relation: rel, New: []Value{text("1"), {Kind: Unchanged}}}},
-		{"update of a key", message('U', "4121b1121b1b", 7, 'K', 2, 't', "1", 'n', 'N', 2, 't', "2", 't', "x"),
-			&Update{rel, OldKey, []Value{text("1"), {Kind: Null}}, []Value{text("2"), text("x")}}},
-		{"update of a full row", message('U', "4121b1b121b1b", 7, 'O', 2, 't', "1", 't', "w", 'N', 2, 't', "2", 't', "x"),
-			&Update{rel, OldRow, []Value{text("1"), text("w")}, []Value{text("2"), text("x")}}},
+		{
+			"update of a key", message('U', "4121b1121b1b", 7, 'K', 2, 't', "1", 'n', 'N', 2, 't', "2", 't', "x"),
+			&Update{rel, OldKey, []Value{text("1"), {Kind: Null}}, []Value{text("2"), text("x")}},
+		},
+		{
+			"update of a full row", message('U', "4121b1b121b1b", 7, 'O', 2, 't', "1", 't', "w", 'N', 2, 't', "2", 't', "x"),
+			&Update{rel, OldRow, []Value{text("1"), text("w")}, []Value{text("2"), text("x")}},
+		},
 		{"delete", message('D', "4121b1", 7, 'K', 2, 't', "1", 'n'), &Delete{rel, OldKey, []Value{text("1"), {Kind: Null}}}},
 		{"truncate", message('T', "4144", 2, 3, 7, 7), &Truncate{[]*Relation{rel, rel}, true, true}},
 		{"message", message('M', "18sb", 1, 0x10, "weir", "\x00\xff"), &LogicalMessage{true, 0x10, "weir", []byte{0, 0xff}}},

@@ -21,7 +21,7 @@ func server(t testing.TB, settings map[string]string) *lab.Postgres {
 	t.Helper()
 	all := map[string]string{
 		"wal_level": "logical", "max_replication_slots": "5", "max_wal_senders": "5",
-		"wal_keep_size": "0", "autovacuum": "off",
+		"wal_keep_size": "0", "autovacuum": "off", "synchronous_commit": "on",
 	}
 	maps.Copy(all, settings)
 	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, SharedBuffers: "16MB", Preload: []string{}, Settings: all})

@@ -94,7 +94,7 @@ func TestSlots(t *testing.T) {
 	}
 	run(t, sql, "commit")
 
-	run(t, c, "begin isolation level repeatable read")
+	run(t, c, "begin isolation level repeatable read read only")
 	used, err := c.CreateSlot(patient(t), SlotConfig{Name: "uses", Kind: LogicalSlot, Temporary: true, Snapshot: UseSnapshot})
 	if err != nil || used.Snapshot != "" || used.Start <= slot.Start {
 		t.Fatalf("%+v, %v", used, err)

@@ -31,7 +31,7 @@ const (
 	// until the next command on this connection.
 	ExportSnapshot SnapshotMode = "export"
 	// UseSnapshot takes it for the transaction that runs on this connection,
-	// which must be REPEATABLE READ and just begun.
+	// which must be REPEATABLE READ and READ ONLY, and just begun.
 	UseSnapshot SnapshotMode = "use"
 )
 
