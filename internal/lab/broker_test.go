@@ -33,6 +33,7 @@ type broker interface {
 	PID() int
 	DataDir() string
 	Version() string
+	LogTail(lines int) string
 	Stop(context.Context) error
 	Kill()
 	Restart(context.Context) error
@@ -95,7 +96,7 @@ func TestBrokersKeepWhatTheyAcknowledged(t *testing.T) {
 			get := func(key string) {
 				t.Helper()
 				if got, err := c.get(ctx, key); got != "value of "+key || err != nil {
-					t.Fatalf("get %s: %q, %v", key, got, err)
+					t.Fatalf("get %s: %q, %v; the log ends with\n%s", key, got, err, b.LogTail(30))
 				}
 			}
 			put("one")
@@ -263,9 +264,7 @@ func (c redisClient) get(ctx context.Context, key string) (string, error) {
 
 type rabbitClient struct{ at urler }
 
-// do declares the queue of a key: durable, so that a broker that forgets it
-// would offer an empty one.
-func (c rabbitClient) do(key string, f func(*amqp.Channel) error) error {
+func (c rabbitClient) do(f func(*amqp.Channel) error) error {
 	conn, err := amqp.Dial(c.at.URL())
 	if err != nil {
 		return err
@@ -275,14 +274,18 @@ func (c rabbitClient) do(key string, f func(*amqp.Channel) error) error {
 	if err != nil {
 		return err
 	}
-	if _, err := ch.QueueDeclare(key, true, false, false, false, nil); err != nil {
-		return err
-	}
 	return f(ch)
 }
 
+// put declares all queues that the tests use at once, so that the one to be read
+// after a crash is not declared just before it: see StartRabbitMQ.
 func (c rabbitClient) put(ctx context.Context, key, value string) error {
-	return c.do(key, func(ch *amqp.Channel) error {
+	return c.do(func(ch *amqp.Channel) error {
+		for _, name := range []string{"one", "two", "k"} {
+			if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
+				return err
+			}
+		}
 		if err := ch.Confirm(false); err != nil {
 			return err
 		}
@@ -298,9 +301,10 @@ func (c rabbitClient) put(ctx context.Context, key, value string) error {
 	})
 }
 
-// get reads without acknowledging, so that the message stays.
+// get reads without acknowledging, so that the message stays, from a queue that
+// must be there.
 func (c rabbitClient) get(_ context.Context, key string) (value string, err error) {
-	err = c.do(key, func(ch *amqp.Channel) error {
+	err = c.do(func(ch *amqp.Channel) error {
 		msg, ok, err := ch.Get(key, false)
 		if err == nil && !ok {
 			err = errors.New("queue is empty")
