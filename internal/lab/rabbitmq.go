@@ -69,8 +69,8 @@ const brokerUser = "weir"
 // 5 to 10 s. It confirms persistent messages when they are flushed, whatever the
 // durability; but it may forget a durable queue that was declared within moments
 // of a Kill, with the messages in it, while queues that have seen a Restart stay
-// (RabbitMQ 3.10 on a busy machine, about once in ten tries). Cancelling ctx abandons the start; it does not end a broker that
-// runs: call Stop.
+// (RabbitMQ 3.10 on a busy machine, about once in ten tries). Cancelling ctx
+// abandons the start; it does not end a broker that runs: call Stop.
 func StartRabbitMQ(ctx context.Context, cfg BrokerConfig) (*RabbitMQ, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure RabbitMQ: %w", err)
