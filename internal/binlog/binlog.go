@@ -14,7 +14,7 @@
 // Servers write a transaction to the log when it commits, from a cache: what is
 // rolled back is never there. So a Reader gives out rows as they come and holds
 // none back, and a transaction of any size takes the memory of its largest
-// event. Rows are final when Commit follows. It does not where
+// event. Rows are final when Commit follows. Exceptions:
 //
 //   - the connection ends inside a transaction: it comes again, whole, from the
 //     position of the last Commit;
@@ -22,6 +22,7 @@
 //   - non-transactional tables were changed in a transaction that was rolled
 //     back: their rows did change, the group ends in Rollback, or holds a
 //     ROLLBACK TO savepoint as a statement;
+//   - a session has sql_log_bin switched off: nothing of it is in the log;
 //   - a transaction is an XA one: its rows end in Prepare, and a later
 //     transaction holds the statement XA COMMIT or XA ROLLBACK with its XID.
 //

@@ -73,12 +73,12 @@ func (s *Stream) locate(ctx context.Context, gtidMode bool) error {
 			return err
 		}
 	case s.start.IsZero():
-		end, executed, err := currentEnd(ctx, s.server)
+		end, err := currentEnd(ctx, s.server)
 		if err != nil {
 			return err
 		}
-		if s.start = end; gtidMode {
-			s.executed = executed
+		if s.start = end.pos; gtidMode {
+			s.executed = end.executed
 		}
 	}
 	if s.IsMariaDB() {
@@ -127,9 +127,15 @@ func (s *Stream) gtidsBefore(ctx context.Context) error {
 // quote makes a string literal, whatever sql_mode says of backslashes.
 func quote(s string) string { return fmt.Sprintf("x'%x'", s) }
 
-// currentEnd returns the end of a server's log and, of MySQL, the GTIDs before
-// it.
-func currentEnd(ctx context.Context, server *mywire.Server) (Position, *GTIDSet, error) {
+// logEnd is what a server says of the end of its log.
+type logEnd struct {
+	pos          Position
+	only, except string   // databases that alone are logged, and that are not; by commas
+	executed     *GTIDSet // of MySQL
+}
+
+// currentEnd asks a server for the end of its log.
+func currentEnd(ctx context.Context, server *mywire.Server) (logEnd, error) {
 	statement := "SHOW MASTER STATUS"
 	if !server.IsMariaDB() {
 		statement = "SHOW BINARY LOG STATUS"
@@ -139,23 +145,21 @@ func currentEnd(ctx context.Context, server *mywire.Server) (Position, *GTIDSet,
 		rows, err = server.Query(ctx, "SHOW MASTER STATUS")
 	}
 	if err != nil {
-		return Position{}, nil, fmt.Errorf("find the end of the log: %w", err)
+		return logEnd{}, fmt.Errorf("find the end of the log: %w", err)
 	}
-	if len(rows) == 0 || len(rows[0]) < 2 {
-		return Position{}, nil, &UnavailableError{ErrLogOff, "the server names no current log", hintLogOff}
+	if len(rows) == 0 || len(rows[0]) < 4 {
+		return logEnd{}, &UnavailableError{ErrLogOff, "the server names no current log", hintLogOff}
 	}
 	row := rows[0]
 	pos, err := strconv.ParseUint(row[1].String, 10, 64)
 	if err != nil {
-		return Position{}, nil, fmt.Errorf("find the end of the log: %w", err)
+		return logEnd{}, fmt.Errorf("find the end of the log: %w", err)
 	}
-	var executed *GTIDSet
+	end := logEnd{pos: Position{row[0].String, pos}, only: row[2].String, except: row[3].String}
 	if len(row) > 4 {
-		if executed, err = ParseGTIDSet(row[4].String); err != nil {
-			return Position{}, nil, err
-		}
+		end.executed, err = ParseGTIDSet(row[4].String)
 	}
-	return Position{row[0].String, pos}, executed, nil
+	return end, err
 }
 
 // register makes a COM_REGISTER_SLAVE, by which SHOW REPLICAS lists this one.

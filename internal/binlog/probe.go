@@ -57,6 +57,7 @@ func Probe(ctx context.Context, cfg mywire.ConnectConfig) (*Report, error) {
 		return r, nil
 	}
 	r.settings(vars)
+	r.databases(ctx, server)
 	if err := r.access(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("probe binary log: %w", err)
 	}
@@ -82,6 +83,21 @@ func (r *Report) settings(vars map[string]string) {
 	}
 	if r.RowMetadata == "NO_LOG" {
 		r.Warnings = append(r.Warnings, "binlog_row_metadata is NO_LOG: the log does not say which integers are unsigned")
+	}
+}
+
+// databases finds out whether some are not logged. An account that may not ask
+// for the end of the log cannot know, and is refused by access.
+func (r *Report) databases(ctx context.Context, server *mywire.Server) {
+	end, err := currentEnd(ctx, server)
+	if err != nil {
+		return
+	}
+	if end.only != "" {
+		r.Warnings = append(r.Warnings, "binlog_do_db is set: changes are logged of these databases alone: "+end.only)
+	}
+	if end.except != "" {
+		r.Warnings = append(r.Warnings, "binlog_ignore_db is set: changes are not logged of these databases: "+end.except)
 	}
 }
 

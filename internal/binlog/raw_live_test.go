@@ -369,6 +369,40 @@ func TestProbeSaysWhetherChangesCanBeFollowed(t *testing.T) {
 	})
 }
 
+func TestPrivilegesThatSuffice(t *testing.T) {
+	eachServer(t, func(t *testing.T, s target) {
+		name, c := s.database(t)
+		run(t, c, "CREATE TABLE a (id INT)", "DROP USER IF EXISTS follower", "CREATE USER follower IDENTIFIED BY 'x'",
+			"GRANT REPLICATION SLAVE ON *.* TO follower")
+		follower := mywire.ConnectConfig{Address: s.Addr(), User: "follower", Password: "x"}
+		executed := s.stream(t, StreamConfig{}).Executed()
+		end := s.end(t, c)
+		run(t, c, "INSERT INTO a VALUES (1)")
+		want := []string{"begin", "insert a (1)", "commit"}
+		for _, start := range []Start{{Position: end}, {GTIDs: executed}} {
+			st := s.stream(t, StreamConfig{Server: follower, Start: start, NonBlocking: true})
+			if diff := cmp.Diff(want, lines(t, NewReader(st, ReaderConfig{Want: in(name)}))); diff != "" {
+				t.Errorf("from %+v: %s", start, diff)
+			}
+		}
+		if _, err := Open(t.Context(), StreamConfig{Server: follower}); !errors.Is(err, ErrPrivilege) {
+			t.Errorf("from the end, with REPLICATION SLAVE alone: %v", err)
+		}
+		run(t, c, "GRANT REPLICATION CLIENT ON *.* TO follower")
+		if r, err := Probe(t.Context(), follower); err != nil || r.Err() != nil {
+			t.Errorf("probe: %+v, %v", r, err)
+		}
+	})
+}
+
+func TestProbeNamesDatabasesThatAreNotLogged(t *testing.T) {
+	s := target{labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Binlog: true, Settings: map[string]string{"binlog-ignore-db": "quiet"}})}
+	r, err := Probe(t.Context(), s.config())
+	if err != nil || !strings.Contains(strings.Join(r.Warnings, "\n"), "not logged of these databases: quiet") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestServerWithoutALog(t *testing.T) {
 	s := target{labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})}
 	if _, err := Open(t.Context(), StreamConfig{Server: s.config()}); !errors.Is(err, ErrLogOff) {

@@ -36,7 +36,7 @@ type Record struct {
 	// Query is the statement of Statement.
 	Query Query
 	// Position is where to go on after this transaction; of Commit, Rollback,
-	// Prepare and Heartbeat.
+	// Prepare and Heartbeat. See Reader.Position.
 	Position Position
 	// Time is when the transaction was committed; of Commit, Rollback and
 	// Prepare. See Tracker.CommitTime.
@@ -86,13 +86,18 @@ func NewReader(source Source, cfg ReaderConfig) *Reader {
 	if s, ok := source.(interface{ Executed() *GTIDSet }); ok && cfg.Executed == nil {
 		cfg.Executed = s.Executed()
 	}
+	if s, ok := source.(interface{ Start() Position }); ok {
+		r.pos = s.Start()
+		r.tracker.pos, r.tracker.Unplaced = r.pos, r.pos.IsZero()
+	}
 	r.tracker.Executed = cfg.Executed.Clone()
 	return r
 }
 
 // Position is where to go on after what has been given out: behind the last
 // transaction that has ended. A Source that begins there neither repeats nor
-// misses anything.
+// misses anything. Of a Stream that began after GTIDs, it is zero until a
+// transaction or a file has ended: go on after Executed then.
 func (r *Reader) Position() Position { return r.pos }
 
 // Executed returns the GTIDs of all transactions that have ended, skipped ones

@@ -124,11 +124,11 @@ func one(t testing.TB, c *mywire.Server, sql string) string {
 // end returns the current end of the log.
 func (s target) end(t testing.TB, c *mywire.Server) Position {
 	t.Helper()
-	pos, _, err := currentEnd(t.Context(), c)
+	end, err := currentEnd(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pos
+	return end.pos
 }
 
 // stream opens a stream that ends with the test.

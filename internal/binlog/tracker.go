@@ -25,6 +25,11 @@ type Tracker struct {
 	// Executed holds the GTIDs that were seen or skipped before; nil if that is
 	// unknown, until the beginning of a file says so. The tracker adds to it.
 	Executed *GTIDSet
+	// Unplaced says that the log begins after Executed, wherever in a file that
+	// is: the server leaves out events, and where it would have to begin again
+	// is not known before the first transaction or file has ended. The tracker
+	// clears it then.
+	Unplaced bool
 
 	pos       Position
 	state     trackerState
@@ -43,7 +48,7 @@ const (
 )
 
 // Position is where to go on after all transactions that have ended: behind the
-// last one, or behind what came after it.
+// last one, or behind what came after it. It is zero while Unplaced.
 func (t *Tracker) Position() Position { return t.pos }
 
 // GTID is that of the transaction that has ended last; zero if it has none.
@@ -105,7 +110,7 @@ func (t *Tracker) Observe(e *Event) (Step, error) {
 func (t *Tracker) cut(e *Event) Step {
 	t.ended, t.committed = t.info.gtid, time.Time{}
 	t.state, t.info = between, gtidInfo{}
-	if e.End > 0 {
+	if e.End > 0 && !t.Unplaced {
 		t.pos = Position{e.File, e.Start()}
 	}
 	return StepCut
@@ -141,7 +146,13 @@ func (t *Tracker) control(e *Event) error {
 	var err error
 	switch e.Type {
 	case RotateEvent:
-		t.pos, err = parseRotate(e.Body())
+		var to Position
+		if to, err = parseRotate(e.Body()); e.Stored() {
+			t.Unplaced = false
+		}
+		if !t.Unplaced {
+			t.pos = to
+		}
 	case PreviousGTIDsEvent:
 		if t.Executed == nil {
 			t.Executed, err = parseMySQLSet(e.Body())
@@ -155,13 +166,13 @@ func (t *Tracker) control(e *Event) error {
 }
 
 func (t *Tracker) advance(e *Event) {
-	if e.End > 0 {
+	if e.End > 0 && !t.Unplaced {
 		t.pos = Position{e.File, e.End}
 	}
 }
 
 func (t *Tracker) end(e *Event) {
-	t.state = between
+	t.state, t.Unplaced = between, false
 	t.advance(e)
 	t.ended, t.committed = t.info.gtid, t.info.committed
 	if t.committed.IsZero() {

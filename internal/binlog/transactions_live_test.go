@@ -349,6 +349,29 @@ func TestHeartbeatsKeepAStreamAlive(t *testing.T) {
 	})
 }
 
+func TestPositionIsUnknownUntilATransactionEndsAfterGTIDs(t *testing.T) {
+	eachServer(t, func(t *testing.T, s target) {
+		name, c := s.database(t)
+		run(t, c, "FLUSH BINARY LOGS", "CREATE TABLE a (id INT)", "INSERT INTO a VALUES (1)")
+		before := s.stream(t, StreamConfig{}).Executed()
+		r := NewReader(s.stream(t, StreamConfig{Start: Start{GTIDs: before}, Heartbeat: 20 * time.Millisecond}), ReaderConfig{Want: in(name), Heartbeats: true})
+		rec, err := r.Next(t.Context())
+		if err != nil || rec.Kind != Heartbeat || !rec.Position.IsZero() || !r.Position().IsZero() {
+			t.Fatalf("%+v, %v, want a heartbeat at no position", rec, err)
+		}
+		run(t, c, "INSERT INTO a VALUES (2)")
+		end := s.end(t, c)
+		for rec.Kind != Commit {
+			if rec, err = r.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rec.Position != end || r.Position() != end {
+			t.Errorf("commit at %s, want %s", rec.Position, end)
+		}
+	})
+}
+
 func TestASilentServerIsGivenUp(t *testing.T) {
 	eachServer(t, func(t *testing.T, s target) {
 		st := s.stream(t, StreamConfig{Heartbeat: time.Hour, Silence: 50 * time.Millisecond})
