@@ -114,8 +114,8 @@ func (n *lane) step() error {
 // next takes from the queue what may be published now. Rows whose key is
 // blocked go behind the blockade, rows that cannot be read are buried.
 func (n *lane) next() ([]Row, error) {
-	var batch []Row
 	most := n.limit.most(n.cfg.Batch)
+	batch := make([]Row, 0, min(most, len(n.queue)))
 	taken := 0
 	for ; taken < len(n.queue) && len(batch) < most; taken++ {
 		it := &n.queue[taken]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -68,6 +69,9 @@ func judge(ctx context.Context, cfg Config, rows []Row, errs []error) (verdict, 
 
 // unreadable splits off the rows that are no messages.
 func unreadable(rows []Row) (readable []Row, buried []Burial, gone []Row) {
+	if !slices.ContainsFunc(rows, func(r Row) bool { return r.Unreadable != nil }) {
+		return rows, nil, nil
+	}
 	for _, row := range rows {
 		if row.Unreadable != nil {
 			buried = append(buried, Burial{row.Seq, row.Attempts, "unreadable", row.Unreadable.Error()})
