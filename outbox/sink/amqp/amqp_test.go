@@ -1,0 +1,290 @@
+package amqp_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqpgo "github.com/rabbitmq/amqp091-go"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/outbox"
+	"github.com/weirdb/weir/outbox/sink/amqp"
+	"github.com/weirdb/weir/outbox/sink/sinktest"
+)
+
+// limit is the broker's for a payload.
+const limit = 1_200_000
+
+// broker is one for all tests of the package: it takes seconds to start.
+type broker struct {
+	*lab.RabbitMQ
+
+	mu     sync.Mutex
+	topics int
+	got    map[string][]sinktest.Received
+}
+
+var shared struct {
+	once sync.Once
+	b    *broker
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.b != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), labtest.Patience)
+		if err := shared.b.Stop(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		cancel()
+	}
+	os.Exit(code)
+}
+
+func start(t testing.TB) *broker {
+	t.Helper()
+	labtest.RequireRabbitMQ(t)
+	shared.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), labtest.Patience)
+		defer cancel()
+		server, err := lab.StartRabbitMQ(ctx, lab.BrokerConfig{
+			Durability: lab.Fast, Settings: map[string]string{"max_message_size": fmt.Sprint(limit)},
+		})
+		if err != nil {
+			shared.err = err
+			return
+		}
+		shared.b = &broker{RabbitMQ: server, got: map[string][]sinktest.Received{}}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.b
+}
+
+// admin is a channel of the test's own.
+func (b *broker) admin(t testing.TB) *amqpgo.Channel {
+	t.Helper()
+	conn, err := amqpgo.Dial(b.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+// topic makes an exchange with a queue behind it.
+func (b *broker) topic(t testing.TB) string {
+	t.Helper()
+	b.mu.Lock()
+	b.topics++
+	name := fmt.Sprintf("t%d", b.topics)
+	b.mu.Unlock()
+	ch := b.admin(t)
+	if err := ch.ExchangeDeclare(name, "fanout", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind(name, "", name, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// read adds what is in a queue to what was taken from it before.
+func (b *broker) read(ctx context.Context, t testing.TB, topic string, n int) []sinktest.Received {
+	t.Helper()
+	ch := b.admin(t)
+	for {
+		d, ok, err := ch.Get(topic, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			if len(b.got[topic]) >= n || ctx.Err() != nil {
+				return b.got[topic]
+			}
+			continue
+		}
+		r := sinktest.Received{Identity: d.MessageId, Payload: d.Body, ContentType: d.ContentType, Headers: map[string]string{}}
+		for name, value := range d.Headers {
+			r.Headers[name] = value.(string)
+		}
+		r.Key = r.Headers["weir-key"]
+		if d.Type != "" {
+			r.Headers["type"] = d.Type
+		}
+		if d.DeliveryMode != amqpgo.Persistent {
+			t.Error("a message is not persistent")
+		}
+		b.got[topic] = append(b.got[topic], r)
+	}
+}
+
+func open(url string) func(testing.TB) outbox.Sink {
+	return func(t testing.TB) outbox.Sink {
+		t.Helper()
+		s, err := amqp.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+func TestConformance(t *testing.T) {
+	b := start(t)
+	sinktest.Run(t, sinktest.Subject{
+		Open:     open(b.URL() + "?timeout=5s"),
+		Topic:    b.topic,
+		Read:     b.read,
+		TooLarge: limit + 1,
+		Missing:  func(testing.TB) string { return "nobody-made-this" },
+	}.Suffer(b))
+}
+
+func one(topic, key string) outbox.Message {
+	return outbox.Message{ID: outbox.NewID(), Topic: topic, Key: key, Payload: []byte("x")}
+}
+
+func TestUnroutableIsRejected(t *testing.T) {
+	b := start(t)
+	ch := b.admin(t)
+	if err := ch.ExchangeDeclare("direct1", "direct", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare("direct1", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind("direct1", "eu", "direct1", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := open(b.URL())(t)
+	defer s.Close()
+	errs := s.Publish(t.Context(), []outbox.Message{one("direct1", "eu"), one("direct1", "us"), one("direct1", "us"), one("direct1", "eu")})
+	if len(errs) != 4 || errs[0] != nil || !outbox.IsRejected(errs[1]) || errs[2] != outbox.ErrHeldBack || errs[3] != nil {
+		t.Errorf("publish to a routing key without a queue: %v", errs)
+	}
+	loose := open(b.URL() + "?mandatory=false")(t)
+	defer loose.Close()
+	if errs := loose.Publish(t.Context(), []outbox.Message{one("direct1", "us")}); errs != nil {
+		t.Errorf("publish it with mandatory=false: %v", errs)
+	}
+	if got := b.read(t.Context(), t, "direct1", 2); len(got) != 2 {
+		t.Errorf("%d messages arrived, want 2", len(got))
+	}
+}
+
+func TestDeclare(t *testing.T) {
+	b := start(t)
+	s := open(b.URL() + "?exchange=&declare=queue")(t)
+	defer s.Close()
+	if errs := s.Publish(t.Context(), []outbox.Message{one("made", "a"), one("made2", "")}); errs != nil {
+		t.Errorf("publish to queues that are made: %v", errs)
+	}
+	if got := b.read(t.Context(), t, "made", 1); len(got) != 1 || got[0].Key != "a" {
+		t.Errorf("arrived: %+v", got)
+	}
+	topic := b.topic(t) // a fanout exchange: declared as topic it stays as it is
+	e := open(b.URL() + "?declare=topic&mandatory=false")(t)
+	defer e.Close()
+	if errs := e.Publish(t.Context(), []outbox.Message{one(topic, "a"), one("made3", "")}); errs != nil {
+		t.Errorf("publish to exchanges that are made or are there in another form: %v", errs)
+	}
+	if err := b.admin(t).ExchangeDeclarePassive("made3", "topic", true, false, false, false, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFullQueueIsUnavailable(t *testing.T) {
+	b := start(t)
+	_, err := b.admin(t).QueueDeclare("full", true, false, false, false, amqpgo.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(b.URL() + "?exchange=")(t)
+	defer s.Close()
+	if errs := s.Publish(t.Context(), []outbox.Message{one("full", "a")}); errs != nil {
+		t.Fatal(errs)
+	}
+	if errs := s.Publish(t.Context(), []outbox.Message{one("full", "a")}); len(errs) != 1 || !outbox.IsUnavailable(errs[0]) {
+		t.Errorf("publish to a full queue: %v, want it unavailable", errs)
+	}
+}
+
+func TestMalformedIsRejected(t *testing.T) {
+	b := start(t)
+	topic := b.topic(t)
+	s := open(b.URL())(t)
+	defer s.Close()
+	long := strings.Repeat("x", 256)
+	for name, headers := range map[string]map[string]string{
+		"long content type": {"content-type": long}, "long type": {"type": long}, "long name": {long: "x"}, "CC": {"CC": "no list"},
+	} {
+		m := one(topic, "a")
+		m.Headers = headers
+		errs := s.Publish(t.Context(), []outbox.Message{one(topic, "b"), m, one(topic, "")})
+		if len(errs) != 3 || errs[0] != nil || !outbox.IsRejected(errs[1]) || errs[2] != nil {
+			t.Errorf("publish with %s: %v, want it rejected, alone", name, errs)
+		}
+	}
+}
+
+func TestLogin(t *testing.T) {
+	b := start(t)
+	_, err := amqp.Open(t.Context(), strings.Replace(b.URL(), "weir:weir@", "weir:s3cr3t@", 1))
+	if !outbox.IsUnavailable(err) || strings.Contains(err.Error(), "s3cr3t") {
+		t.Errorf("open with a wrong password: %v, want it unavailable, without the password", err)
+	}
+	s := open(b.URL())(t)
+	defer s.Close()
+	if text := fmt.Sprint(s); strings.Contains(text, "weir:weir") {
+		t.Errorf("the sink prints its password: %s", text)
+	}
+	if _, err := amqp.Open(t.Context(), "amqp://127.0.0.1:1?timeout=1s"); !outbox.IsUnavailable(err) {
+		t.Errorf("open without a broker: %v, want it unavailable", err)
+	}
+}
+
+// TestSeveralServers opens with a first server that is not there.
+func TestSeveralServers(t *testing.T) {
+	b := start(t)
+	s := open(strings.Replace(b.URL(), "@", "@127.0.0.1:1,", 1))(t)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	o, err := amqp.ParseURL("amqps://u:p@h1,h2:99/%2Fshop?exchange=e.{topic}&routing-key={key}.x&declare=topic&mandatory=false&timeout=1s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Join(o.Servers, " ") != "h1:5671 h2:99" || o.VHost != "/shop" || o.Exchange != "e.{topic}" || o.RoutingKey != "{key}.x" ||
+		!o.Unroutable || o.Timeout != time.Second || o.Password != "p" {
+		t.Errorf("options %+v", o)
+	}
+	for url, want := range map[string]string{
+		"amqp://h?exchnge=x": `unknown parameter "exchnge"`, "amqp://h?declare=x": "declare", "amqp://h?declare=queue": "default exchange",
+		"amqp://h?exchange=&declare=topic": "default exchange", "amqp://h?exchange={x}": "placeholders", "amqp://h?ca-file=x": "amqps",
+		"http://h": "amqp://",
+	} {
+		if _, err := amqp.ParseURL(url); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", url, err, want)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+// Package redis publishes messages to Redis Streams (and servers that speak
+// like Redis).
+//
+// A topic's stream has its name, after [Options.StreamPrefix]. An entry has the
+// fields id (the identity), key (unless empty), payload, and header:NAME for
+// each header. Redis keeps no list of identities: a message that is sent again
+// after a crash is there twice, and consumers tell by id.
+//
+// One script adds up to 512 messages at once, in one round trip, and leaves out
+// those of a key behind one that was refused. The script names all its streams
+// as keys, so that a cluster takes it only if they are in one slot.
+//
+// What a confirmation is worth is the server's setting: with appendfsync
+// everysec up to a second of entries is lost in a crash of the machine.
+package redis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirdb/weir/outbox"
+	"github.com/weirdb/weir/outbox/sink"
+)
+
+// Limits of one script. The server does nothing else while it runs.
+const (
+	maxScript      = 512
+	maxScriptBytes = 8 << 20
+)
+
+// maxHeaders keeps an entry's fields within what Lua hands to a command.
+const maxHeaders = 1000
+
+// defaultBulk is the longest field that a server takes unless it is told
+// another limit (proto-max-bulk-len).
+const defaultBulk = 512 << 20
+
+// FieldHeader stands before a header's name in the name of its field.
+const FieldHeader = "header:"
+
+// Sink publishes to streams over a few connections, which it makes when they
+// are needed.
+type Sink struct {
+	opts    Options
+	tls     *tls.Config
+	bulk    atomic.Int64
+	lanes   chan *lane // those that are free; nil stands for one not made yet
+	closing chan struct{}
+	once    sync.Once
+}
+
+// Open is New with the options of an address: see [ParseURL].
+func Open(ctx context.Context, address string) (*Sink, error) {
+	o, err := ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	return New(ctx, o)
+}
+
+// New connects. An error marked by [outbox.Unavailable] may pass by itself.
+func New(ctx context.Context, o Options) (*Sink, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sink{opts: o, lanes: make(chan *lane, o.Connections), closing: make(chan struct{})}
+	s.bulk.Store(defaultBulk)
+	if o.Secure {
+		if s.tls, err = o.TLS.Config(); err != nil {
+			return nil, fmt.Errorf("redis: %w", err)
+		}
+	}
+	first := s.newLane()
+	first.during(ctx, func() { err = first.client.Ping(ctx).Err() })
+	if err != nil {
+		_ = first.client.Close() // the error that counts is the other one
+		return nil, outbox.Unavailable(fmt.Errorf("connect to %v: %w", o, err))
+	}
+	s.lanes <- first
+	for range o.Connections - 1 {
+		s.lanes <- nil
+	}
+	return s, nil
+}
+
+// learn asks a new connection's server for the longest field that it takes. One
+// that does not tell has the usual limit.
+func (s *Sink) learn(ctx context.Context, conn *redis.Conn) error {
+	const name = "proto-max-bulk-len"
+	got, err := conn.ConfigGet(ctx, name).Result()
+	var refused redis.Error
+	if err != nil && !errors.As(err, &refused) {
+		return err
+	}
+	bulk, err := strconv.ParseInt(got[name], 10, 64)
+	if err != nil || bulk <= 0 {
+		bulk = defaultBulk
+	}
+	s.bulk.Store(bulk)
+	return nil
+}
+
+// String is the address without a login.
+func (s *Sink) String() string { return s.opts.String() }
+
+var errClosed = outbox.Unavailable(errors.New("redis: the sink is closed"))
+
+// Close waits for calls that are under way and ends the connections.
+func (s *Sink) Close() error {
+	var err error
+	s.once.Do(func() {
+		close(s.closing)
+		for range s.opts.Connections {
+			if l := <-s.lanes; l != nil {
+				err = errors.Join(err, l.client.Close())
+			}
+		}
+	})
+	return err
+}
+
+// Publish implements [outbox.Sink].
+func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	l, err := s.acquire(ctx)
+	if err != nil {
+		return sink.All(len(msgs), err)
+	}
+	defer func() { s.lanes <- l }()
+	b := &batch{sink: s, msgs: msgs, errs: make([]error, len(msgs)), failed: map[string]bool{}, most: maxScript}
+	l.during(ctx, func() {
+		for b.next < len(msgs) && b.stop == nil {
+			b.run(ctx, l.client)
+		}
+	})
+	for i := b.next; i < len(msgs); i++ {
+		b.errs[i] = b.stop
+	}
+	return sink.Result(b.errs)
+}
+
+// acquire takes a free connection, and waits for one.
+func (s *Sink) acquire(ctx context.Context) (*lane, error) {
+	select {
+	case <-s.closing:
+		return nil, errClosed
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.closing:
+		return nil, errClosed
+	case l := <-s.lanes:
+		if l == nil {
+			l = s.newLane()
+		}
+		return l, nil
+	}
+}
+
+// classify says what an error of the server or of the connection means. The
+// server's begin with a word in capitals.
+func classify(err error) error {
+	wrapped := fmt.Errorf("redis: %w", err)
+	var refused redis.Error
+	if !errors.As(err, &refused) {
+		return outbox.Unavailable(wrapped) // the connection's
+	}
+	switch word, _, _ := strings.Cut(strings.TrimPrefix(refused.Error(), "-"), " "); word {
+	case "WRONGTYPE", "NOPERM":
+		return outbox.Reject(wrapped)
+	case "NOAUTH", "WRONGPASS", "OOM", "LOADING", "MASTERDOWN", "READONLY", "MISCONF", "BUSY", "NOREPLICAS",
+		"CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE":
+		return outbox.Unavailable(wrapped)
+	}
+	if strings.Contains(refused.Error(), "max number of clients") {
+		return outbox.Unavailable(wrapped)
+	}
+	return wrapped
+}

@@ -1,0 +1,217 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// script adds entries. KEYS are the streams; ARGV is MAXLEN or "", then for
+// each message the number of its stream, the number of its key (0: none), how
+// many fields and values follow, and these. It answers one word each: "" for
+// added, "=" for held back, the error otherwise.
+var script = redis.NewScript(`
+local answers, failed, at = {}, {}, 2
+while at <= #ARGV do
+  local key, n = ARGV[at + 1], tonumber(ARGV[at + 2])
+  local answer = ''
+  if key ~= '0' and failed[key] then
+    answer = '='
+  else
+    local add = {'XADD', KEYS[tonumber(ARGV[at])]}
+    if ARGV[1] ~= '' then
+      add[3], add[4], add[5] = 'MAXLEN', '~', ARGV[1]
+    end
+    add[#add + 1] = '*'
+    for i = at + 3, at + 2 + n do
+      add[#add + 1] = ARGV[i]
+    end
+    local got = redis.pcall(unpack(add))
+    if type(got) == 'table' and got.err then
+      answer = got.err
+      failed[key] = true
+    end
+  end
+  answers[#answers + 1] = answer
+  at = at + 3 + n
+end
+return answers
+`)
+
+// batch is one call of Publish on its way through scripts.
+type batch struct {
+	sink   *Sink
+	msgs   []outbox.Message
+	errs   []error
+	failed map[string]bool // keys of which a message failed
+	next   int             // the first message that no script has had
+	most   int             // messages in one script
+	stop   error           // ends the call
+}
+
+// run makes one script's worth of messages and has it run.
+func (b *batch) run(ctx context.Context, client *redis.Client) {
+	if err := ctx.Err(); err != nil {
+		b.stop = err
+		return
+	}
+	var (
+		members []int
+		streams []string
+		args    = []any{""}
+		bytes   int
+		numbers = map[string]int{} // of streams
+		keys    = map[string]int{}
+	)
+	if b.sink.opts.MaxLen > 0 {
+		args[0] = b.sink.opts.MaxLen
+	}
+	for ; b.next < len(b.msgs) && len(members) < b.most; b.next++ {
+		m := &b.msgs[b.next]
+		if m.Key != "" && b.failed[m.Key] {
+			b.errs[b.next] = outbox.ErrHeldBack
+			continue
+		}
+		if err := b.sink.check(m); err != nil {
+			b.fail(b.next, err)
+			continue
+		}
+		if bytes += len(m.Payload); len(members) > 0 && bytes > maxScriptBytes {
+			break
+		}
+		stream := b.sink.opts.StreamPrefix + m.Topic
+		if numbers[stream] == 0 {
+			streams = append(streams, stream)
+			numbers[stream] = len(streams)
+		}
+		if m.Key != "" && keys[m.Key] == 0 {
+			keys[m.Key] = len(keys) + 1
+		}
+		args = appendEntry(args, numbers[stream], keys[m.Key], m)
+		members = append(members, b.next)
+	}
+	if len(members) == 0 {
+		return
+	}
+	answers, err := b.sink.eval(ctx, client, streams, args)
+	if err == nil && len(answers) != len(members) {
+		err = fmt.Errorf("redis: %d answers for %d messages", len(answers), len(members))
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		b.refused(members, err)
+		return
+	}
+	for n, i := range members {
+		switch answer := answers[n]; answer {
+		case "":
+		case "=":
+			b.errs[i] = outbox.ErrHeldBack
+		default:
+			b.fail(i, classify(serverError(answer)))
+		}
+	}
+}
+
+// refused deals with an error of a whole script: the connection broke, or the
+// server did not begin with it, for instance because one of its streams is not
+// for this user. In that case each message is tried alone.
+func (b *batch) refused(members []int, err error) {
+	var refusal redis.Error
+	switch {
+	case outbox.IsUnavailable(err) || !errors.As(err, &refusal):
+		for _, i := range members {
+			b.errs[i] = err
+		}
+		b.stop = err
+	case len(members) == 1:
+		b.fail(members[0], err)
+	default:
+		b.next, b.most = members[0], 1
+	}
+}
+
+// serverError is what a command within the script was refused with.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+// RedisError makes it one of the library's kind.
+func (serverError) RedisError() {}
+
+func (b *batch) fail(i int, err error) {
+	b.errs[i] = err
+	if key := b.msgs[i].Key; key != "" {
+		b.failed[key] = true
+	}
+	if outbox.IsUnavailable(err) {
+		b.stop = err
+	}
+}
+
+// check refuses what the server would close the connection for.
+func (s *Sink) check(m *outbox.Message) error {
+	switch most := s.bulk.Load(); {
+	case int64(len(m.Payload)) > most:
+		return outbox.Reject(fmt.Errorf("redis: the payload has %d bytes, the server takes %d", len(m.Payload), most))
+	case len(m.Headers) > maxHeaders:
+		return outbox.Reject(fmt.Errorf("redis: the message has %d headers, at most %d are possible", len(m.Headers), maxHeaders))
+	}
+	return nil
+}
+
+func appendEntry(args []any, stream, key int, m *outbox.Message) []any {
+	fields := 4 + 2*len(m.Headers)
+	if key != 0 {
+		fields += 2
+	}
+	args = append(args, stream, key, fields, "id", m.Identity())
+	if key != 0 {
+		args = append(args, "key", m.Key)
+	}
+	for name, value := range m.Headers {
+		args = append(args, FieldHeader+name, value)
+	}
+	return append(args, "payload", m.Payload)
+}
+
+// eval runs the script, by its digest if the server knows it, and waits for
+// replicas on the same connection.
+func (s *Sink) eval(ctx context.Context, client *redis.Client, keys []string, args []any) ([]string, error) {
+	answers, replicas, err := s.evalOnce(ctx, client, keys, args, script.EvalSha)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		answers, replicas, err = s.evalOnce(ctx, client, keys, args, script.Eval)
+	}
+	if err != nil {
+		return nil, classify(err)
+	}
+	if replicas < int64(s.opts.Replicas) {
+		return nil, outbox.Unavailable(fmt.Errorf("redis: %d replicas have the messages, want %d", replicas, s.opts.Replicas))
+	}
+	return answers, nil
+}
+
+type evalFunc func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
+
+func (s *Sink) evalOnce(
+	ctx context.Context, client *redis.Client, keys []string, args []any, eval evalFunc,
+) (answers []string, replicas int64, err error) {
+	if s.opts.Replicas == 0 {
+		answers, err = eval(ctx, client, keys, args...).StringSlice()
+		return answers, 0, err
+	}
+	pipe := client.Pipeline()
+	cmd, wait := eval(ctx, pipe, keys, args...), pipe.Do(ctx, "WAIT", s.opts.Replicas, s.opts.Timeout.Milliseconds())
+	if _, err = pipe.Exec(ctx); err != nil {
+		return nil, 0, err
+	}
+	answers, errAnswers := cmd.StringSlice()
+	replicas, errWait := wait.Int64()
+	return answers, replicas, errors.Join(errAnswers, errWait)
+}
