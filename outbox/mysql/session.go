@@ -197,6 +197,7 @@ const (
 	errKilledByUser = 1926 // MariaDB: by a shutdown or a kill
 	errNoTable      = 1146
 	errLockWait     = 1205
+	errSyntax       = 1064
 	errDeadlock     = 1213
 	errAccessDenied = 1227 // a privilege is missing
 	errInterrupted  = 1317

@@ -128,7 +128,7 @@ func harness(t *testing.T, m *lab.MySQL) storetest.Harness {
 		},
 		CutLease:   func(t *testing.T, shard int) { cut(t, open(t, m, db, Options{}), m, shard) },
 		OddZone:    []string{"SET time_zone = '+13:00'", "SET time_zone = '-09:30'"},
-		SkipLocked: true, Partitions: true, Tail: false,
+		SkipLocked: true, Partitions: true, Tail: true,
 	}
 }
 

@@ -1,12 +1,261 @@
 package mysql
 
 import (
+	"bytes"
 	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/weirdb/weir/internal/binlog"
 	"github.com/weirdb/weir/outbox"
 )
 
-func (s *Store) canTail(context.Context) error { return &outbox.TailError{Reason: "x"} }
+// canTail is nil, or a TailError.
+func (s *Store) canTail(ctx context.Context) error {
+	if s.wire == nil {
+		return &outbox.TailError{Reason: "the store was made from a pool: open it by its DSN"}
+	}
+	report, err := binlog.Probe(ctx, *s.wire)
+	if err == nil {
+		err = report.Err()
+	}
+	if err != nil {
+		return &outbox.TailError{Reason: err.Error()}
+	}
+	return nil
+}
 
-// Tail x
-func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) { return nil, l.s.canTail(ctx) }
+// tail follows the log of the server for one shard.
+type tail struct {
+	l       *lease
+	stream  *binlog.Stream
+	reader  *binlog.Reader
+	columns int     // of the table
+	at      [9]int  // where those of a row are; see rowColumns
+	status  int     // where the status is; -1: there is none
+	decoder decoder // of rows
+	held    []outbox.Row
+	bytes   int // payload of those held
+	ready   []outbox.Row
+}
+
+const (
+	// maxTransaction is how many bytes of payload of one transaction are held until
+	// its commit is read.
+	maxTransaction = 64 << 20
+	// maxReady is how many rows are handed over at a time.
+	maxReady = 4096
+)
+
+// Tail implements [outbox.Lease].
+func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
+	if err := l.led(); err != nil {
+		return nil, l.fail("follow the log of", err)
+	}
+	if err := l.s.canTail(ctx); err != nil {
+		return nil, err
+	}
+	t := &tail{l: l, status: -1, decoder: decoder{first: l.first, last: l.last, all: l.all}}
+	if err := l.s.with(ctx, func(c *session) error { return t.prepare(ctx, c) }); err != nil {
+		return nil, l.fail("follow the log of", err)
+	}
+	stream, err := binlog.Open(ctx, binlog.StreamConfig{Server: *l.s.wire})
+	if err != nil {
+		return nil, &outbox.TailError{Reason: err.Error()}
+	}
+	t.stream = stream
+	t.reader = binlog.NewReader(stream, binlog.ReaderConfig{Want: func(schema, table string) bool {
+		return strings.EqualFold(table, l.s.base) && strings.EqualFold(schema, l.v.database)
+	}})
+	if err := t.meet(ctx); err != nil {
+		return nil, errors.Join(l.fail("follow the log of", err), t.Close())
+	}
+	return t, nil
+}
+
+// prepare finds out where in a row of the log the columns are, and whether the
+// log has all databases.
+func (t *tail) prepare(ctx context.Context, c *session) error {
+	found, err := t.l.s.inspect(ctx, c, t.l.v)
+	if err != nil {
+		return err
+	}
+	t.columns = len(found.columns)
+	names := slices.Concat([]string{"seq"}, strings.Split(copied, ", "), []string{"created_at"})
+	for i, name := range names {
+		if t.at[i] = slices.Index(found.columns, name); t.at[i] < 0 {
+			return fmt.Errorf("the table has no column %s", name)
+		}
+	}
+	t.status = slices.Index(found.columns, "status")
+	return t.filters(ctx, c)
+}
+
+// filters refuses a server that leaves databases out of its log.
+func (t *tail) filters(ctx context.Context, c *session) error {
+	query := "SHOW BINARY LOG STATUS"
+	if t.l.v.mariadb {
+		query = "SHOW MASTER STATUS"
+	}
+	look := func() error {
+		return c.scan(ctx, query, func(values []driver.Value) (bool, error) {
+			for _, v := range values[2:4] {
+				if filter, err := text(v); err != nil {
+					return false, err
+				} else if len(filter) > 0 {
+					return false, &outbox.TailError{Reason: fmt.Sprintf("the server leaves databases out of its log (binlog_do_db or binlog_ignore_db is %s)", filter)}
+				}
+			}
+			return true, nil
+		})
+	}
+	err := look()
+	if isError(err, errSyntax) { // before MySQL 8.2
+		query = "SHOW MASTER STATUS"
+		err = look()
+	}
+	return err
+}
+
+// meet makes sure that what stands in the log before the tail's beginning can be
+// read in the table. A transaction is in the log a moment before it is visible,
+// but in the same order: when one that was committed after the beginning is done,
+// all before are.
+func (t *tail) meet(ctx context.Context) error {
+	return t.l.s.with(ctx, func(c *session) error {
+		return retry(ctx, func() error {
+			return c.exec(ctx, t.l.s.sql(fmt.Sprintf("UPDATE {lease} SET taken_at = UTC_TIMESTAMP(6) WHERE shard = %d AND epoch = %d", t.l.shard, t.l.epoch)))
+		})
+	})
+}
+
+// ended is a context that has ended: what is at hand is read, nothing awaited.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// Next implements [outbox.Tail].
+func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
+	for len(t.ready) < maxReady {
+		if err := t.l.led(); err != nil {
+			return nil, t.l.fail("follow the log of", err)
+		}
+		patience := ctx
+		if len(t.ready) > 0 {
+			patience = ended
+		}
+		record, err := t.reader.Next(patience)
+		if err != nil && len(t.ready) > 0 && errors.Is(err, context.Canceled) {
+			break
+		}
+		if err == nil {
+			err = t.take(record)
+		}
+		if err != nil {
+			return nil, t.l.fail("follow the log of", err)
+		}
+	}
+	rows := t.ready
+	t.ready = nil
+	t.l.remember(rows)
+	return rows, nil
+}
+
+// errDetour is of transactions that a tail cannot follow. The relay reads the
+// table, where what they inserted is, and begins another tail.
+var errDetour = errors.New("the log does not show what a transaction inserted when it commits")
+
+// take takes one record. Rows are held until their transaction has committed.
+func (t *tail) take(record *binlog.Record) error {
+	switch record.Kind {
+	case binlog.Begin, binlog.Rollback:
+		t.drop()
+	case binlog.Changes:
+		return t.changes(record.Rows)
+	case binlog.Commit:
+		t.ready = append(t.ready, t.held...)
+		t.drop()
+	case binlog.Prepare:
+		if len(t.held) > 0 {
+			return fmt.Errorf("%w: it was prepared by XA", errDetour)
+		}
+	case binlog.Statement:
+		text := strings.ToUpper(record.Query.SQL)
+		if strings.HasPrefix(text, "XA COMMIT") {
+			return fmt.Errorf("%w: XA COMMIT of one that was prepared", errDetour)
+		}
+		if strings.Contains(text, strings.ToUpper(t.l.s.base)) {
+			return fmt.Errorf("%w: a statement on the table, not its rows, was logged", errDetour)
+		}
+	}
+	return nil
+}
+
+func (t *tail) drop() { t.held, t.bytes = t.held[:0], 0 }
+
+// changes takes the rows of one event.
+func (t *tail) changes(rows *binlog.Rows) error {
+	if rows.Action != binlog.Insert {
+		return nil
+	}
+	if len(rows.Table.Columns) != t.columns {
+		return fmt.Errorf("the table had %d columns and has %d now", t.columns, len(rows.Table.Columns))
+	}
+	for rows.Next() {
+		row, ours, err := t.row(rows.After)
+		if err != nil {
+			return err
+		}
+		if !ours {
+			continue
+		}
+		if t.bytes += len(row.Payload); t.bytes > maxTransaction {
+			return fmt.Errorf("%w: it has more than %d MiB", errDetour, maxTransaction>>20)
+		}
+		t.held = append(t.held, row)
+	}
+	return rows.Err()
+}
+
+// row makes the values that decoder.row takes out of those of the log.
+func (t *tail) row(image binlog.Row) (outbox.Row, bool, error) {
+	if t.status >= 0 && image[t.status].Int64() != 0 {
+		return outbox.Row{}, false, nil
+	}
+	var values [rowWidth]driver.Value
+	for i, at := range t.at {
+		switch v := image[at]; v.Kind() {
+		case binlog.KindNull:
+		case binlog.KindBytes:
+			values[i] = v.Bytes()
+		case binlog.KindInt, binlog.KindUint:
+			values[i] = v.Int64()
+		case binlog.KindDatetime:
+			made, ok := v.Time()
+			if !ok {
+				return outbox.Row{}, false, errors.New("created_at is no date")
+			}
+			values[i] = made.UnixMicro()
+		default:
+			return outbox.Row{}, false, fmt.Errorf("column %d of the log has a value of kind %d", at+1, v.Kind())
+		}
+	}
+	// The log strips the zero bytes at the end of BINARY(16).
+	if id, ok := values[2].([]byte); ok && len(id) < len(outbox.ID{}) {
+		values[2] = append(bytes.Clone(id), make([]byte, len(outbox.ID{})-len(id))...)
+	}
+	return t.decoder.row(values[:])
+}
+
+// Close implements [outbox.Tail].
+func (t *tail) Close() error {
+	if err := t.stream.Close(); err != nil {
+		return t.l.fail("end following the log of", err)
+	}
+	return nil
+}
