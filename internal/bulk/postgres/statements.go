@@ -1,0 +1,249 @@
+package postgres
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+)
+
+// maxStatement bounds one statement of a script, in bytes: the server takes no
+// message of more than 1 GiB.
+const maxStatement = 1 << 30
+
+// Statements yields the statements of a script as psql would send them, without
+// their semicolons. Comments before a statement and psql's own commands (\restrict
+// and the like, which stand on lines of their own) are left out. A statement may
+// hold semicolons in strings, names, comments, dollar quotes and parentheses;
+// standard_conforming_strings is on.
+func Statements(r io.Reader) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		s := &splitter{r: bufio.NewReaderSize(r, 64<<10)}
+		for {
+			text, err := s.next()
+			if text != "" && !yield(text, nil) {
+				return
+			}
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
+				yield("", fmt.Errorf("read statement: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// splitter reads one statement after the other.
+type splitter struct {
+	r *bufio.Reader
+	b strings.Builder
+}
+
+// next returns the next statement, with io.EOF when it is the last.
+func (s *splitter) next() (string, error) {
+	s.b.Reset()
+	parens := 0
+	for {
+		c, err := s.r.ReadByte()
+		if err != nil {
+			return strings.TrimSpace(s.b.String()), err
+		}
+		if s.b.Len() > maxStatement {
+			return "", errors.New("a statement of more than 1 GiB")
+		}
+		switch {
+		case s.b.Len() == 0 && (c == ' ' || c == '\n' || c == '\t' || c == '\r'):
+			continue
+		case s.b.Len() == 0 && c == '\\':
+			if _, err := s.r.ReadString('\n'); err != nil {
+				return "", err
+			}
+			continue
+		case c == ';' && parens == 0:
+			return strings.TrimSpace(s.b.String()), nil
+		case c == '(':
+			parens++
+		case c == ')':
+			parens--
+		}
+		if err := s.take(c); err != nil {
+			return "", err
+		}
+	}
+}
+
+// take takes one byte and, where it begins something that a semicolon may stand
+// in, all of that.
+func (s *splitter) take(c byte) error {
+	switch c {
+	case '\'':
+		escapes := s.endsWithE()
+		s.b.WriteByte(c)
+		return s.quoted('\'', escapes)
+	case '"':
+		s.b.WriteByte(c)
+		return s.quoted('"', false)
+	case '-':
+		if s.peek() == '-' {
+			return s.lineComment()
+		}
+	case '/':
+		if s.peek() == '*' {
+			return s.blockComment()
+		}
+	case '$':
+		if !s.endsWithName() {
+			return s.dollar()
+		}
+	}
+	s.b.WriteByte(c)
+	return nil
+}
+
+func (s *splitter) peek() byte {
+	b, err := s.r.Peek(1)
+	if err != nil {
+		return 0
+	}
+	return b[0]
+}
+
+// endsWithE reports whether what has been read ends with the E of E'…'.
+func (s *splitter) endsWithE() bool {
+	t := s.b.String()
+	n := len(t)
+	if n == 0 || t[n-1] != 'E' && t[n-1] != 'e' {
+		return false
+	}
+	return n == 1 || !nameByte(t[n-2])
+}
+
+func (s *splitter) endsWithName() bool {
+	t := s.b.String()
+	return t != "" && nameByte(t[len(t)-1])
+}
+
+func nameByte(c byte) bool {
+	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
+}
+
+// quoted reads to the closing quote. A doubled quote looks like two strings side
+// by side, which is as good.
+func (s *splitter) quoted(quote byte, escapes bool) error {
+	for {
+		c, err := s.r.ReadByte()
+		if err != nil {
+			return inside(err)
+		}
+		s.b.WriteByte(c)
+		if c == quote {
+			if escapes && s.peek() == quote { // the second half has escapes, too
+				_, _ = s.r.ReadByte() // peeked
+				s.b.WriteByte(quote)
+				continue
+			}
+			return nil
+		}
+		if c == '\\' && escapes {
+			if c, err = s.r.ReadByte(); err != nil {
+				return inside(err)
+			}
+			s.b.WriteByte(c)
+		}
+		if s.b.Len() > maxStatement {
+			return errors.New("a statement of more than 1 GiB")
+		}
+	}
+}
+
+// lineComment passes over a comment, the first of whose dashes has been read.
+func (s *splitter) lineComment() error {
+	for {
+		c, err := s.r.ReadByte()
+		if errors.Is(err, io.EOF) {
+			return nil // the next read says so
+		}
+		if err != nil {
+			return err
+		}
+		if c == '\n' {
+			if s.b.Len() > 0 {
+				s.b.WriteByte('\n')
+			}
+			return nil
+		}
+	}
+}
+
+// blockComment passes over a comment, whose slash has been read. They nest.
+func (s *splitter) blockComment() error {
+	depth := 0
+	previous := byte('/')
+	for {
+		c, err := s.r.ReadByte()
+		if err != nil {
+			return inside(err)
+		}
+		switch {
+		case previous == '/' && c == '*':
+			depth++
+			c = 0
+		case previous == '*' && c == '/':
+			if depth--; depth == 0 {
+				if s.b.Len() > 0 {
+					s.b.WriteByte(' ')
+				}
+				return nil
+			}
+			c = 0
+		}
+		previous = c
+	}
+}
+
+// dollar reads a dollar quote, or a mere dollar sign, which has been read.
+func (s *splitter) dollar() error {
+	tag := "$"
+	s.b.WriteByte('$')
+	for {
+		c := s.peek()
+		if c != '$' && (!nameByte(c) || len(tag) == 1 && c >= '0' && c <= '9') {
+			return nil
+		}
+		_, _ = s.r.ReadByte() // peeked
+		s.b.WriteByte(c)
+		tag += string([]byte{c})
+		if c == '$' {
+			break
+		}
+		if len(tag) > 64 {
+			return nil
+		}
+	}
+	begin := s.b.Len()
+	for {
+		c, err := s.r.ReadByte()
+		if err != nil {
+			return inside(err)
+		}
+		s.b.WriteByte(c)
+		if c == '$' && s.b.Len()-begin >= len(tag) && strings.HasSuffix(s.b.String(), tag) {
+			return nil
+		}
+		if s.b.Len() > maxStatement {
+			return errors.New("a statement of more than 1 GiB")
+		}
+	}
+}
+
+// inside says that a script ends in the middle of something.
+func inside(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weirdb/weir/internal/bulk"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/restore"
+)
+
+// analyze gathers statistics, so that the first queries have good plans.
+func (d *database) analyze(ctx context.Context, workers []worker) error {
+	end := d.phase("analyze")
+	defer end()
+	var jobs []bulk.Job
+	add := func(name, sql string, size int64) {
+		jobs = append(jobs, bulk.Job{ID: sql, Size: size, Do: func(ctx context.Context, n int) error {
+			s, err := workers[n].session(ctx)
+			if err != nil {
+				return err
+			}
+			step := d.opts.Progress.Begin("statistics of " + name)
+			defer step()
+			if err := s.Exec(ctx, sql); err != nil {
+				return d.failed(&restore.ObjectError{Database: d.target, Object: "statistics of " + name, Statement: sql, Err: err})
+			}
+			return nil
+		}})
+	}
+	for _, t := range d.tables {
+		if t.Rows > 0 {
+			add(t.name(), "ANALYZE "+t.sql(), t.PlainBytes)
+		}
+	}
+	for _, e := range d.entries {
+		if e.Desc == "MATERIALIZED VIEW" {
+			add(e.Namespace+"."+e.Tag, "ANALYZE "+pg.Qualified(e.Namespace, e.Tag), 0)
+		}
+	}
+	return bulk.Run(ctx, len(workers), jobs)
+}
+
+// verify reads the restored tables and compares them with the manifest.
+func (d *database) verify(ctx context.Context, workers []worker) error {
+	end := d.phase("verify")
+	defer end()
+	var jobs []bulk.Job
+	for _, t := range d.tables {
+		jobs = append(jobs, bulk.Job{ID: t.name(), Size: t.PlainBytes, Do: func(ctx context.Context, n int) error {
+			s, err := workers[n].session(ctx)
+			if err != nil {
+				return err
+			}
+			step := d.opts.Progress.Begin("verify " + t.name())
+			defer step()
+			if err := t.compare(ctx, s); err != nil {
+				return &restore.ObjectError{Database: d.target, Object: "verify table " + t.name(), Err: err}
+			}
+			return nil
+		}})
+	}
+	return bulk.Run(ctx, len(workers), jobs)
+}
+
+// ErrDiffers says that a restored table is not what the manifest says.
+var ErrDiffers = errors.New("the table differs from the backup")
+
+// compare compares one table.
+func (t *target) compare(ctx context.Context, s *pg.Session) error {
+	from := t.sql()
+	if len(t.Columns) > 0 {
+		from += " (" + pg.Idents(t.Columns) + ")"
+	}
+	if condition := t.Attributes["condition"]; condition != "" {
+		from = "(SELECT " + pg.Idents(t.Columns) + " FROM ONLY " + t.sql() + " " + condition + ")"
+	}
+	sql := "COPY " + from + " TO STDOUT"
+	sum := pg.RowSum{Binary: strings.HasPrefix(t.Checksum, "xxh64-binary:")}
+	sink := func([]byte) error { return nil }
+	if t.Checksum != "" {
+		sink = sum.Write
+	}
+	if sum.Binary {
+		sql += " (FORMAT binary)"
+	}
+	rows, err := s.CopyOut(ctx, sql, sink)
+	if err != nil {
+		return err
+	}
+	if rows != t.Rows {
+		return fmt.Errorf("%w: it has %d rows instead of %d", ErrDiffers, rows, t.Rows)
+	}
+	if t.Checksum == "" {
+		return nil
+	}
+	if err := sum.End(); err != nil {
+		return err
+	}
+	if got := sum.String(); got != t.Checksum {
+		return fmt.Errorf("%w: its checksum is %s instead of %s", ErrDiffers, got, t.Checksum)
+	}
+	return nil
+}
+
+// finish makes what would see the restore, closes the books, and makes all of it
+// durable, in one transaction.
+func (d *database) finish(ctx context.Context) error {
+	end := d.phase("finish")
+	defer end()
+	sql := []string{endLedger}
+	var names []string
+	for _, e := range d.of("", pg.PassLast) {
+		sql = append(sql, d.entrySQL(e)...)
+		names = append(names, e.Name())
+	}
+	err := d.main.Exec(ctx, strings.Join(sql, ";\n"))
+	if err == nil || len(names) == 0 {
+		return err
+	}
+	if d.main.Broken() != nil {
+		return err
+	}
+	err = d.failed(&restore.ObjectError{Database: d.target, Object: strings.Join(names, ", "), Err: err})
+	if err != nil {
+		return err
+	}
+	return d.main.Exec(ctx, endLedger)
+}

@@ -1,0 +1,271 @@
+// Package postgres restores PostgreSQL databases from an archive.
+//
+// Definitions that rows need are made one after the other; then everything else
+// is one graph of jobs over several sessions, in which an index waits for the
+// rows of its own table and for nothing else:
+//
+//	before    types, tables, functions, …        one after the other
+//	together  rows (largest first) -> indexes, keys -> foreign keys, triggers, rules
+//	after     sequences -> grants -> materialized views -> ANALYZE -> event triggers
+//
+// Each step is a transaction that also notes itself in the target's own books
+// (schema weir_restore), so that a restore that was interrupted is resumed
+// without doing anything twice. Commits on the way are asynchronous; the last one
+// is not, and PostgreSQL's log has an order: when it is durable, all are.
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/restore"
+)
+
+// Run restores what opts say of the backup that r reads. The result is not nil
+// when the restore came as far as to have one, even with an error.
+func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
+	started := time.Now()
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := pgwire.ParseDSN(opts.DSN)
+	if err != nil {
+		return nil, err
+	}
+	m := r.Manifest()
+	if m.Engine != archive.PostgreSQL {
+		return nil, fmt.Errorf("the backup is one of %s, not of PostgreSQL", m.Engine)
+	}
+	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: m, result: &restore.Result{}}
+	err = run.all(ctx)
+	run.result.Elapsed = time.Since(started)
+	if err == nil && len(run.result.Failed) > 0 {
+		err = fmt.Errorf("%d objects could not be restored, the first: %w", len(run.result.Failed), run.result.Failed[0])
+	}
+	return run.result, err
+}
+
+// runner is one run over one or more databases.
+type runner struct {
+	opts     restore.Options
+	cfg      pgwire.ConnectConfig
+	archive  *archive.Reader
+	manifest *archive.Manifest
+
+	mu     sync.Mutex // guards what follows
+	result *restore.Result
+}
+
+func (r *runner) warn(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Warnings = append(r.result.Warnings, fmt.Sprintf(format, args...))
+}
+
+// failed judges an error about an object: with KeepGoing it is noted, unless it
+// says that nothing else will do any better.
+func (r *runner) failed(err error) error {
+	var object *restore.ObjectError
+	var server *pgwire.Error
+	if !r.opts.KeepGoing || !errors.As(err, &object) || !errors.As(err, &server) || server.Fatal() ||
+		strings.HasPrefix(server.Code, "53") || strings.HasPrefix(server.Code, "57") || strings.HasPrefix(server.Code, "58") {
+		return err // insufficient resources, operator intervention, system error
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Failed = append(r.result.Failed, object)
+	return nil
+}
+
+// phase begins a phase; the function that it returns ends it.
+func (r *runner) phase(name string) (end func()) {
+	r.opts.Progress.Phase(name)
+	started := time.Now()
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i := range r.result.Phases {
+			if r.result.Phases[i].Name == name {
+				r.result.Phases[i].Elapsed += time.Since(started)
+				return
+			}
+		}
+		r.result.Phases = append(r.result.Phases, restore.Phase{Name: name, Elapsed: time.Since(started)})
+	}
+}
+
+// all restores all databases that are meant, one after the other: the jobs of
+// each fill the machine.
+func (r *runner) all(ctx context.Context) error {
+	s, err := pg.Connect(ctx, r.cfg, "")
+	if err != nil {
+		return err
+	}
+	version, text, existing := s.Version(), s.VersionText(), map[string]bool{}
+	err = s.Query(ctx, "SELECT datname FROM pg_catalog.pg_database", func(row []string) error {
+		existing[row[0]] = true
+		return nil
+	})
+	if err = errors.Join(err, s.Close()); err != nil {
+		return fmt.Errorf("list databases: %w", err)
+	}
+	if source := r.manifest.Server.Number; version/10000 < source/10000 && !r.opts.Force {
+		return fmt.Errorf("the server is PostgreSQL %s and the backup one of PostgreSQL %s: an older server may not understand it (--force tries)",
+			text, r.manifest.Server.Version)
+	}
+	names, err := r.names()
+	if err != nil {
+		return err
+	}
+	cluster := r.manifest.Scope == "cluster" && r.opts.Database == ""
+	if cluster && !r.opts.NoGlobals {
+		if err := r.globals(ctx); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		d := &database{runner: r, source: name, version: version}
+		d.target, d.create = r.target(name, s.Database(), cluster)
+		if err := d.restore(ctx, existing[d.target]); err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	return nil
+}
+
+// names returns the databases of the backup that are meant.
+func (r *runner) names() ([]string, error) {
+	var names []string
+	for _, d := range r.manifest.Databases {
+		names = append(names, d.Name)
+	}
+	if r.opts.Database != "" {
+		if !slices.Contains(names, r.opts.Database) {
+			return nil, fmt.Errorf("the backup holds no database %q, only %s", r.opts.Database, strings.Join(names, ", "))
+		}
+		return []string{r.opts.Database}, nil
+	}
+	if len(names) > 1 && r.opts.Target != "" {
+		return nil, fmt.Errorf("--target names one database, and the backup holds %d: --database says which one is meant", len(names))
+	}
+	return names, nil
+}
+
+// target says into which database one of the backup goes, and whether that is
+// made. Of a cluster all are, but for those that every server has.
+func (r *runner) target(name, connected string, cluster bool) (target string, create bool) {
+	switch {
+	case r.opts.Target != "":
+		return r.opts.Target, r.opts.Create
+	case cluster:
+		return name, name != "postgres" && name != "template1"
+	case r.opts.Create:
+		return name, true
+	}
+	return connected, false
+}
+
+// globals runs the statements about roles and tablespaces. What exists already
+// is left as it is, but for what the statements set.
+func (r *runner) globals(ctx context.Context) error {
+	end := r.phase("globals")
+	defer end()
+	const name = "globals.sql"
+	if !slices.ContainsFunc(r.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == name }) {
+		return nil
+	}
+	r.plan(restore.Step{Phase: "globals", Object: "roles and tablespaces"})
+	if r.opts.DryRun {
+		return nil
+	}
+	s, err := pg.Connect(ctx, r.cfg, "")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return r.statements(ctx, name, func(sql string) error {
+		err := s.Exec(ctx, sql)
+		if code := pg.ErrorCode(err); code == "42710" && strings.HasPrefix(sql, "CREATE ") { // duplicate_object
+			r.warn("%s: it exists already", first(sql, 80))
+			return nil
+		}
+		if err != nil {
+			return r.failed(&restore.ObjectError{Object: "globals", Statement: hidePassword(first(sql, 200)), Err: err})
+		}
+		return nil
+	})
+}
+
+// hidePassword keeps a role's secret out of an error.
+func hidePassword(sql string) string {
+	if i := strings.Index(sql, " PASSWORD "); i >= 0 {
+		return sql[:i] + " PASSWORD …"
+	}
+	return sql
+}
+
+// statements runs f on each statement of a chunk.
+func (r *runner) statements(ctx context.Context, chunk string, f func(string) error) error {
+	in, err := r.archive.Chunk(ctx, chunk)
+	if err != nil {
+		return err
+	}
+	for sql, err := range pg.Statements(in) {
+		if err == nil {
+			err = f(sql)
+		}
+		if err != nil {
+			return errors.Join(err, in.Close())
+		}
+	}
+	return in.Close()
+}
+
+// plan notes a step.
+func (r *runner) plan(s restore.Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Plan = append(r.result.Plan, s)
+	if s.Done {
+		r.result.Resumed++
+	}
+}
+
+// first returns the beginning of a text, on one line.
+func first(s string, n int) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + " …"
+	}
+	return s
+}
+
+// readTOC reads the table of contents of a database.
+func (r *runner) readTOC(ctx context.Context, database string) (*pg.TOC, error) {
+	name := path.Dir(archive.SchemaPath(database, "x")) + "/toc.json"
+	in, err := r.archive.Chunk(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read definitions of database %s: %w", database, err)
+	}
+	text, err := io.ReadAll(in)
+	if err = errors.Join(err, in.Close()); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	toc := &pg.TOC{}
+	if err := json.Unmarshal(text, toc); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return toc, nil
+}
