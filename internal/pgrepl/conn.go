@@ -86,12 +86,15 @@ type Conn struct {
 // comes in UTF-8, and dates and intervals in the server's default forms, unless
 // cfg.Params says otherwise.
 func Connect(ctx context.Context, cfg pgwire.ConnectConfig, mode Mode) (*Conn, error) {
-	cfg.Params = slices.DeleteFunc(slices.Clone(cfg.Params), func(p pgwire.Param) bool { return p.Name == "replication" })
+	cfg.Params = slices.DeleteFunc(slices.Clone(cfg.Params), func(p pgwire.Param) bool {
+		return p.Name == "replication" || strings.EqualFold(p.Name, "standard_conforming_strings")
+	})
+	if mode != Physical { // what this package quotes must arrive as it is meant
+		cfg.Params = append(cfg.Params, pgwire.Param{Name: "standard_conforming_strings", Value: "on"})
+	}
 	defaults := []pgwire.Param{{Name: "application_name", Value: "weir"}, {Name: "client_encoding", Value: "UTF8"}}
 	if mode != Physical {
-		defaults = append(defaults, pgwire.Param{Name: "DateStyle", Value: "ISO"},
-			pgwire.Param{Name: "IntervalStyle", Value: "postgres"},
-			pgwire.Param{Name: "standard_conforming_strings", Value: "on"})
+		defaults = append(defaults, pgwire.Param{Name: "DateStyle", Value: "ISO"}, pgwire.Param{Name: "IntervalStyle", Value: "postgres"})
 	}
 	for _, d := range defaults {
 		if !slices.ContainsFunc(cfg.Params, func(p pgwire.Param) bool { return strings.EqualFold(p.Name, d.Name) }) {
@@ -158,9 +161,10 @@ func (c *Conn) PID() uint32 { return c.backend.PID }
 func (c *Conn) Close() error {
 	c.end()
 	if c.failed() == nil {
-		_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
 		// The server notices the close of a connection just as well.
-		_ = c.write(context.Background(), pgwire.AppendTerminate(nil))
+		_ = c.write(ctx, pgwire.AppendTerminate(nil))
 	}
 	c.fail(net.ErrClosed)
 	return c.conn.Close()
@@ -215,6 +219,9 @@ func (c *Conn) write(ctx context.Context, msg []byte) error {
 	defer c.writing.Unlock()
 	if err := c.failed(); err != nil {
 		return err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err // nothing is on its way yet
 	}
 	release := guard(ctx, c.conn.SetWriteDeadline)
 	_, err := c.conn.Write(msg)

@@ -1,10 +1,12 @@
 package pgrepl
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -28,6 +30,13 @@ func TestConnectByEveryWay(t *testing.T) {
 			run(t, sql, "insert into outbox values (1, 'x')")
 			want(t, tl, "insert 1,x", "commit")
 			// A stream over TLS takes interruptions as well.
+			short, cancel := context.WithTimeout(patient(t), 20*time.Millisecond)
+			defer cancel()
+			if e, err := tl.Next(short); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%+v, %v", e, err)
+			}
+			run(t, sql, "insert into outbox values (2, 'x')")
+			want(t, tl, "insert 2,x", "commit")
 			c := connect(t, config(t, p), Physical)
 			r := startReceiving(t, c, ReceiveConfig{Synchronous: true}, newShelf())
 			churn(t, sql)

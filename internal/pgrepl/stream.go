@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -75,19 +76,22 @@ type Frame struct {
 // Keepalive tells whether the frame carries no data.
 func (f *Frame) Keepalive() bool { return f.Data == nil }
 
-// Stream is what START_REPLICATION begins. Receive, Report and End belong to one
-// goroutine; SetPosition and Position may be called from anywhere. While it
+// Stream is what START_REPLICATION begins. Receive and End belong to one
+// goroutine; SetPosition, Position and Report may be called from anywhere. While it
 // runs, a goroutine of its own reports the position at intervals, even if nobody
 // receives: a slow consumer keeps its connection.
 type Stream struct {
 	conn  *Conn
 	cfg   StreamConfig
-	owing bool // a requested reply has not been sent
-	ended bool // the server has sent CopyDone, or never began
-	done  bool // ReadyForQuery has been read
+	owing atomic.Bool // a requested reply has not been sent
+	ended bool        // the server has sent CopyDone, or never began
+	done  bool        // ReadyForQuery has been read
 	next  NextTimeline
 
 	written, flushed, applied atomic.Uint64
+
+	sending sync.Mutex
+	over    bool // our CopyDone has been sent, nothing may follow it
 
 	stop  context.CancelFunc
 	pulse chan struct{} // closed when the goroutine has ended
@@ -227,7 +231,7 @@ func (s *Stream) Receive(ctx context.Context) (Frame, error) {
 	if s.ended {
 		return Frame{}, io.EOF
 	}
-	if s.owing {
+	if s.owing.Load() {
 		if err := s.Report(ctx); err != nil {
 			return Frame{}, err
 		}
@@ -243,12 +247,13 @@ func (s *Stream) Receive(ctx context.Context) (Frame, error) {
 			if err != nil {
 				return Frame{}, s.conn.fail(err)
 			}
-			s.owing = f.ReplyRequested
+			if f.ReplyRequested {
+				s.owing.Store(true)
+			}
 			return f, nil
 		case pgwire.ServerCopyDone:
 			s.ended = true
-			s.halt()
-			if err := s.conn.write(ctx, pgwire.AppendCopyDone(nil)); err != nil {
+			if err := s.copyDone(ctx); err != nil {
 				return Frame{}, err
 			}
 			if err := s.finish(ctx); err != nil {
@@ -257,7 +262,7 @@ func (s *Stream) Receive(ctx context.Context) (Frame, error) {
 			return Frame{}, io.EOF
 		case pgwire.ServerCommandComplete:
 			s.ended, s.done = true, true
-			s.halt()
+			s.retire()
 			return Frame{}, s.conn.fail(ErrShutdown)
 		default:
 			if err := s.conn.aside(typ, body); err != nil {
@@ -270,7 +275,7 @@ func (s *Stream) Receive(ctx context.Context) (Frame, error) {
 // abandon ends a stream that the server has ended with an error.
 func (s *Stream) abandon(ctx context.Context, err error) error {
 	s.ended = true
-	s.halt()
+	s.retire()
 	var e *pgwire.Error
 	if s.conn.failed() == nil && errors.As(err, &e) && !s.done {
 		s.done = true
@@ -287,13 +292,21 @@ func (s *Stream) halt() {
 	<-s.pulse
 }
 
+// retire makes sure that nothing more is sent on behalf of the stream.
+func (s *Stream) retire() {
+	s.halt()
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.over = true
+}
+
 // finish reads what the command ends with, after both sides' CopyDone.
 func (s *Stream) finish(ctx context.Context) error {
 	if s.done {
 		return nil
 	}
 	s.done = true
-	s.halt()
+	s.retire()
 	if err := s.drain(ctx); err != nil {
 		return s.conn.fail(err)
 	}
@@ -350,16 +363,37 @@ func (s *Stream) Position() Position {
 	return Position{LSN(s.written.Load()), LSN(s.flushed.Load()), LSN(s.applied.Load())}
 }
 
-// Report tells the server the position now.
-func (s *Stream) Report(ctx context.Context) error {
-	s.owing = false
-	return s.report(ctx, false)
-}
+// statusPatience bounds the sending of a status update of some forty bytes,
+// which a context must not cut in two.
+const statusPatience = 5 * time.Second
+
+// Report tells the server the position now. After the end of the stream it does
+// nothing.
+func (s *Stream) Report(ctx context.Context) error { return s.report(ctx, false) }
 
 func (s *Stream) report(ctx context.Context, ask bool) error {
-	var buf [pgwire.HeaderLen + statusLen]byte
-	body := appendStatus(buf[:0:statusLen], s.Position(), time.Now(), ask)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if s.over {
+		return nil
+	}
+	s.owing.Store(false)
+	body := appendStatus(make([]byte, 0, statusLen), s.Position(), time.Now(), ask)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusPatience)
+	defer cancel()
 	return s.conn.write(ctx, pgwire.AppendCopyData(nil, body))
+}
+
+// copyDone ends our side of the stream.
+func (s *Stream) copyDone(ctx context.Context) error {
+	s.halt()
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.over = true
+	return s.conn.write(ctx, pgwire.AppendCopyDone(nil))
 }
 
 // End reports the position, asks the server to end the stream, and discards
@@ -369,13 +403,8 @@ func (s *Stream) End(ctx context.Context) error {
 	if s.done {
 		return nil
 	}
-	if err := s.Report(ctx); err != nil {
-		s.halt()
-		return fmt.Errorf("end stream: %w", err)
-	}
-	s.halt()
-	if err := s.conn.write(ctx, pgwire.AppendCopyDone(nil)); err != nil {
-		return fmt.Errorf("end stream: %w", err)
+	if err := errors.Join(s.Report(ctx), s.copyDone(ctx)); err != nil {
+		return fmt.Errorf("end stream: %w", s.conn.fail(err))
 	}
 	for !s.ended {
 		typ, body, err := s.conn.next(ctx)

@@ -86,8 +86,8 @@ type Tx struct {
 }
 
 // Tail is a stream of the changes of chosen tables, transaction by transaction
-// in the order of their commits. One goroutine receives; Confirm may be called
-// from anywhere.
+// in the order of their commits. One goroutine receives; Confirm, Confirmed and
+// Report may be called from anywhere.
 //
 // The position that the server is told moves with Confirm only, and while all
 // that was received is confirmed, also with what the server has had to say of
@@ -358,8 +358,7 @@ func (t *Tail) settle() {
 // Confirmed is the position that the server is told.
 func (t *Tail) Confirmed() LSN { return t.stream.Position().Flushed }
 
-// Report tells the server now what is confirmed. It belongs to the goroutine
-// that receives.
+// Report tells the server now what is confirmed.
 func (t *Tail) Report(ctx context.Context) error { return t.stream.Report(ctx) }
 
 // End tells the server what is confirmed and ends the stream. The connection can

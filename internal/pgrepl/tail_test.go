@@ -346,7 +346,12 @@ func TestTailReleasesTheLogOfOtherTables(t *testing.T) {
 		return askLSN(t, sql, "select pg_current_wal_insert_lsn()")
 	}
 	held := busy()
-	busy()
+	until(t, "a keepalive has come", func() bool {
+		busy()
+		tl.mu.Lock()
+		defer tl.mu.Unlock()
+		return tl.passed >= held
+	})
 	if at := tl.Confirmed(); at >= end {
 		t.Errorf("position %s without a confirmation, and the unconfirmed transaction ends at %s", at, end)
 	}
@@ -383,7 +388,7 @@ func TestTailOfALostSlot(t *testing.T) {
 
 func TestTailRefusals(t *testing.T) {
 	p := server(t, nil)
-	outbox(t, p, "s")
+	sql := outbox(t, p, "s")
 	c := connect(t, config(t, p), Logical)
 	for _, tt := range []struct {
 		name string
@@ -401,5 +406,14 @@ func TestTailRefusals(t *testing.T) {
 	}
 	if got := run(t, c, "select 'still usable'"); got != "still usable" {
 		t.Error(got)
+	}
+	run(t, sql, "create publication none", "insert into outbox values (1, 'x')")
+	tl, c := tail(t, config(t, p), TailConfig{Slot: "s", Publications: []string{"none"}})
+	run(t, sql, "drop publication none", "insert into outbox values (2, 'x')", "create table later (id int)")
+	if e, err := tl.Next(patient(t)); err == nil || !strings.Contains(err.Error(), `publication "none" does not exist`) {
+		t.Errorf("without its publication: %+v, %v", e, err)
+	}
+	if err := tl.Report(patient(t)); err != nil || run(t, c, "select 'still usable'") != "still usable" {
+		t.Errorf("after the server's error: %v", err)
 	}
 }
