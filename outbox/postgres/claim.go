@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// claim is rows that a transaction holds locks on.
+//
+// A row whose last claim has just parked it may be claimed before its delay is
+// over, by a claim whose statement began before the parking committed: parking
+// does not touch the row, so nothing tells the two apart.
+type claim struct {
+	store *Store
+	names names
+	meta  meta
+	conn  *pgxpool.Conn
+	rows  []outbox.Row
+
+	mu    sync.Mutex
+	ended bool
+}
+
+// claimSettings hold for the transaction only, as those of a lease do for its
+// session.
+const claimSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true)`
+
+// Claim locks rows that nobody else has locked, in a transaction on a connection
+// of the pool. Begin, settings and rows are one round trip, and so is the end.
+func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Claim, error) {
+	if req.Limit < 1 {
+		return nil, fmt.Errorf("outbox: claim from %s: a limit of %d rows: want at least 1", s.Name(), req.Limit)
+	}
+	n, m, err := s.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if req.Window > 0 && !m.partitioned() {
+		// Maybe it was converted since.
+		if m, err = s.refresh(ctx, s.pool); err != nil {
+			return nil, err
+		}
+		if !m.partitioned() {
+			return nil, fmt.Errorf("outbox: claim from %s: %w", s.Name(), outbox.ErrWindowNeedsPartitions)
+		}
+	}
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, s.wrap("connect to claim from", err)
+	}
+	c := &claim{store: s, names: n, meta: m, conn: conn}
+	if err := c.begin(ctx, req); err != nil {
+		return nil, s.wrap("claim from", errors.Join(err, c.Release()))
+	}
+	return c, nil
+}
+
+// claimText finds rows to claim. now() is the beginning of the transaction, and
+// known before the plan is run: partitions outside the window are not opened.
+func claimText(n names, m meta, window bool) string {
+	where := m.pending() + " AND seq NOT IN (SELECT p.seq FROM " + n.q("_parked") + " AS p WHERE p.next_at > now())"
+	if window {
+		where += " AND created_at >= now() - $2 * interval '1 microsecond'"
+	}
+	return "SELECT " + rowColumns + ", coalesce((SELECT p.attempts FROM " + n.q("_parked") + " AS p WHERE p.seq = t.seq), 0) FROM " +
+		n.q("") + " AS t WHERE " + where + " ORDER BY seq LIMIT $1 FOR UPDATE OF t SKIP LOCKED"
+}
+
+func (c *claim) begin(ctx context.Context, req outbox.ClaimRequest) error {
+	args := []any{req.Limit}
+	if req.Window > 0 {
+		args = append(args, int64(req.Window/time.Microsecond))
+	}
+	var b pgx.Batch
+	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	b.Queue(claimSettings)
+	b.Queue(claimText(c.names, c.meta, req.Window > 0), args...)
+	results := c.conn.SendBatch(ctx, &b)
+	for range 2 {
+		if _, err := results.Exec(); err != nil {
+			return errors.Join(err, results.Close())
+		}
+	}
+	rows, err := results.Query()
+	if err == nil {
+		c.rows, err = collectWith(rows, true)
+	}
+	return errors.Join(err, results.Close())
+}
+
+// Rows are the claimed rows.
+func (c *claim) Rows() []outbox.Row { return c.rows }
+
+// Finish notes what became of the rows and commits.
+func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parking, buried []outbox.Burial) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return fmt.Errorf("outbox: finish a claim of %s: it has ended", c.store.Name())
+	}
+	var b pgx.Batch
+	if len(acked) > 0 {
+		b.Queue(ackText(c.names.q(""), c.meta), acked)
+		if noted := c.attempted(acked); len(noted) > 0 {
+			b.Queue("DELETE FROM "+c.names.q("_parked")+" WHERE seq = ANY($1)", noted)
+		}
+	}
+	if len(parked) > 0 {
+		p := parkingColumns(parked)
+		b.Queue(parkText(c.names, c.meta, false), p.seqs, p.attempts, p.delays, p.errors)
+	}
+	if len(buried) > 0 {
+		p := burialColumns(buried)
+		b.Queue(buryText(c.names, c.meta, false), p.seqs, p.attempts, p.reasons, p.errors)
+	}
+	b.Queue("COMMIT")
+	if err := c.conn.SendBatch(ctx, &b).Close(); err != nil {
+		return c.store.wrap("finish a claim of", errors.Join(err, c.release()))
+	}
+	c.ended = true
+	c.conn.Release()
+	return nil
+}
+
+// attempted are those of the rows that have a note of failed attempts.
+func (c *claim) attempted(seqs []int64) []int64 {
+	noted := map[int64]bool{}
+	for i := range c.rows {
+		if c.rows[i].Attempts > 0 {
+			noted[c.rows[i].Seq] = true
+		}
+	}
+	var out []int64
+	for _, seq := range seqs {
+		if noted[seq] {
+			out = append(out, seq)
+		}
+	}
+	return out
+}
+
+// Release rolls back.
+func (c *claim) Release() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.release()
+}
+
+func (c *claim) release() error {
+	if c.ended {
+		return nil
+	}
+	c.ended = true
+	defer c.conn.Release()
+	if c.conn.Conn().IsClosed() {
+		return nil // and the server has rolled back
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if _, err := c.conn.Exec(ctx, "ROLLBACK"); err != nil {
+		closeConn(c.conn.Conn())
+		return fmt.Errorf("outbox: release a claim of %s: %w", c.store.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,403 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+var errClosed = errors.New("the lease is closed")
+
+// lease is the leadership of one shard: an advisory lock that a session of its
+// own holds, and the epoch that this leader counted up when it took it.
+//
+// Three connections take part. One holds the lock and does nothing else but
+// tell when it is lost. Read, Mark and Settled have one, all else has another,
+// so that neither waits for the other. Those two carry no state and are opened
+// again when they break.
+//
+// Between the end of the session that holds the lock and the moment when this
+// process learns of it, another leader may have begun. Park and Bury therefore
+// name the epoch and do nothing when it has passed on. Ack does not: a row that
+// was delivered is delivered, whoever says so, and an ack thrown away would only
+// repeat it.
+type lease struct {
+	store *Store
+	names names
+	meta  meta
+	shard int
+	epoch int64
+	sql   statements
+
+	lock        *pgx.Conn // belongs to watch
+	read, write session
+
+	lost    chan struct{} // closed by watch
+	stop    context.CancelFunc
+	watched chan struct{} // closed when watch has ended
+	unlock  sync.Once
+
+	reader reader // of the goroutine that reads
+
+	mu      sync.Mutex
+	noted   map[int64]struct{}  // rows of this shard that have a note of failed attempts
+	created map[int64]time.Time // of rows of partitioned tables that were read and not yet acked
+}
+
+// Lead takes the leadership of a shard.
+func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
+	n, _, err := s.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.connectToWait(ctx)
+	if err != nil {
+		return nil, s.wrap("lead a shard of", err)
+	}
+	l := &lease{
+		store: s, names: n, shard: shard, lock: c,
+		lost: make(chan struct{}), watched: make(chan struct{}), noted: map[int64]struct{}{},
+	}
+	if err := l.take(ctx); err != nil {
+		closeConn(c)
+		return nil, s.wrap(fmt.Sprintf("lead shard %d of", shard), err)
+	}
+	l.read.open, l.write.open = s.connect, s.connect
+	watching, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	go l.watch(watching)
+	return l, nil
+}
+
+// take locks the shard and prepares its state.
+func (l *lease) take(ctx context.Context) error {
+	var free bool
+	if err := l.lock.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", l.names.leaseKey(l.shard)).Scan(&free); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	if !free {
+		return outbox.ErrHeld
+	}
+	// Only now: the number of shards does not change while one is led.
+	m, err := l.store.refresh(ctx, l.lock)
+	if err != nil {
+		return err
+	}
+	if l.shard < 0 || l.shard >= m.shards {
+		return fmt.Errorf("there is no shard %d, the table has %d", l.shard, m.shards)
+	}
+	l.meta = m
+	l.sql = newStatements(l.names, m, l.shard)
+	if m.partitioned() {
+		l.created = map[int64]time.Time{}
+	}
+	if err := checkSequence(ctx, l.lock, l.names); err != nil {
+		return err
+	}
+	err = l.lock.QueryRow(ctx, "UPDATE "+l.names.q("_lease")+
+		" SET epoch = epoch + 1, owner = $2, taken_at = clock_timestamp() WHERE shard = $1 RETURNING epoch",
+		l.shard, clean(l.store.opts.Owner)).Scan(&l.epoch)
+	if err != nil {
+		return fmt.Errorf("count the epoch up: %w", err)
+	}
+	if _, err := l.lock.Exec(ctx, l.sql.forget); err != nil {
+		return fmt.Errorf("remove notes of rows that are gone: %w", err)
+	}
+	notes, err := readNotes(ctx, l.lock, l.sql.parked)
+	for _, p := range notes {
+		l.noted[p.Seq] = struct{}{}
+	}
+	return err
+}
+
+// checkSequence verifies what the proof of gaps rests on: that numbers are
+// handed out one by one, upwards, at the moment of the insert.
+func checkSequence(ctx context.Context, q querier, n names) error {
+	var cache, increment int64
+	var cycle bool
+	err := q.QueryRow(ctx, "SELECT seqcache, seqincrement, seqcycle FROM pg_catalog.pg_sequence WHERE seqrelid = pg_get_serial_sequence($1, 'seq')::regclass",
+		n.q("")).Scan(&cache, &increment, &cycle)
+	if err != nil {
+		return fmt.Errorf("look at the sequence: %w", err)
+	}
+	if cache != 1 || increment != 1 || cycle {
+		return fmt.Errorf("the sequence of column seq has CACHE %d, INCREMENT %d, CYCLE %v: rows would be lost: ALTER TABLE %s ALTER COLUMN seq SET CACHE 1 SET INCREMENT 1 SET NO CYCLE",
+			cache, increment, cycle, n.q(""))
+	}
+	return nil
+}
+
+// watch waits for the end of the session that holds the lock. A session that is
+// closed wakes it at once; one that is silent is asked for a sign of life.
+func (l *lease) watch(ctx context.Context) {
+	defer close(l.watched)
+	interval := max(l.store.opts.LeaseTimeout/4, 10*time.Millisecond)
+	for ctx.Err() == nil {
+		waiting, cancel := context.WithTimeout(ctx, interval)
+		_, err := l.lock.WaitForNotification(waiting)
+		over := waiting.Err() != nil
+		cancel()
+		if err != nil && !over || l.lock.IsClosed() {
+			close(l.lost)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		// Not under ctx: an interrupted statement would cost the session, and
+		// Close could not unlock in an orderly way.
+		asking, cancel := context.WithTimeout(context.Background(), l.store.opts.LeaseTimeout)
+		err = l.lock.Ping(asking)
+		cancel()
+		if err != nil {
+			close(l.lost)
+			return
+		}
+	}
+}
+
+// Lost is closed when the session that holds the lock has ended.
+func (l *lease) Lost() <-chan struct{} { return l.lost }
+
+// Close unlocks the shard, so that another may lead at once.
+func (l *lease) Close() error {
+	l.unlock.Do(func() {
+		l.stop()
+		<-l.watched
+		if l.standing() == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), l.store.opts.LeaseTimeout)
+			// The lock goes with the session anyway, only not as soon.
+			_, _ = l.lock.Exec(ctx, "SELECT pg_advisory_unlock($1)", l.names.leaseKey(l.shard))
+			cancel()
+		}
+		closeConn(l.lock)
+		l.read.close()
+		l.write.close()
+	})
+	return nil
+}
+
+// standing is ErrDeposed once the lease is known to be lost.
+func (l *lease) standing() error {
+	select {
+	case <-l.lost:
+		return outbox.ErrDeposed
+	default:
+		return nil
+	}
+}
+
+// do runs f on one of the connections. Once the lease is lost every error is
+// ErrDeposed.
+func (l *lease) do(ctx context.Context, step string, s *session, f func(*pgx.Conn) error) error {
+	err := l.standing()
+	if err == nil {
+		if err = s.use(ctx, f); err == nil {
+			return nil
+		}
+		if deposed := l.standing(); deposed != nil && !errors.Is(err, deposed) {
+			err = fmt.Errorf("%w (%w)", deposed, err)
+		}
+	}
+	return l.store.wrap(fmt.Sprintf("shard %d: %s", l.shard, step), err)
+}
+
+// Ack notes that rows were delivered, with a commit that does not wait for the
+// disk: when the server crashes, the acks of its last moments may be lost and
+// their messages are delivered again.
+func (l *lease) Ack(ctx context.Context, seqs []int64) error {
+	if len(seqs) == 0 {
+		return l.standing()
+	}
+	noted, from, to := l.about(seqs)
+	err := l.do(ctx, "note deliveries in", &l.write, func(c *pgx.Conn) error {
+		if len(noted) > 0 {
+			if _, err := c.Exec(ctx, l.sql.unpark, noted); err != nil {
+				return err
+			}
+		}
+		var tag pgconn.CommandTag
+		var err error
+		if !from.IsZero() {
+			tag, err = c.Exec(ctx, l.sql.ackBetween, seqs, from, to)
+			if err != nil || int(tag.RowsAffected()) == len(seqs) {
+				return err
+			}
+			// Some were gone, or somebody has changed created_at: look everywhere.
+		}
+		_, err = c.Exec(ctx, l.sql.ack, seqs)
+		return err
+	})
+	if err == nil {
+		l.settle(seqs)
+	}
+	return err
+}
+
+// about returns what is known of rows: which have notes, and from when until
+// when all of them were created (zero if that is not known of some).
+func (l *lease) about(seqs []int64) (noted []int64, from, to time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.created != nil
+	for _, seq := range seqs {
+		if len(l.noted) > 0 {
+			if _, ok := l.noted[seq]; ok {
+				noted = append(noted, seq)
+			}
+		}
+		if !known {
+			continue
+		}
+		at, ok := l.created[seq]
+		if known = ok; !ok {
+			continue
+		}
+		if from.IsZero() || at.Before(from) {
+			from = at
+		}
+		if at.After(to) {
+			to = at
+		}
+	}
+	if !known {
+		return noted, time.Time{}, time.Time{}
+	}
+	return noted, from, to
+}
+
+// settle forgets rows that are pending no longer.
+func (l *lease) settle(seqs []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, seq := range seqs {
+		delete(l.created, seq)
+	}
+	if len(l.noted) > 0 {
+		for _, seq := range seqs {
+			delete(l.noted, seq)
+		}
+	}
+}
+
+// remember keeps the time of creation of rows that were read, by which their
+// ack finds their partition.
+func (l *lease) remember(rows []outbox.Row) {
+	if l.created == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range rows {
+		l.created[rows[i].Seq] = rows[i].CreatedAt
+	}
+}
+
+// Park notes failed attempts of rows that are pending. It is fenced.
+func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
+	if len(p) == 0 {
+		return l.standing()
+	}
+	c := parkingColumns(p)
+	// Before the note is made: an ack that comes later must know of it.
+	l.mu.Lock()
+	for _, seq := range c.seqs {
+		l.noted[seq] = struct{}{}
+	}
+	l.mu.Unlock()
+	return l.do(ctx, "park in", &l.write, func(conn *pgx.Conn) error {
+		return l.fenced(conn.QueryRow(ctx, l.sql.park, c.seqs, c.attempts, c.delays, c.errors, l.shard, l.epoch))
+	})
+}
+
+// Bury moves rows to the dead letters. It is fenced.
+func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
+	if len(b) == 0 {
+		return l.standing()
+	}
+	c := burialColumns(b)
+	err := l.do(ctx, "bury in", &l.write, func(conn *pgx.Conn) error {
+		return l.fenced(conn.QueryRow(ctx, l.sql.bury, c.seqs, c.attempts, c.reasons, c.errors, l.shard, l.epoch))
+	})
+	if err == nil {
+		l.settle(c.seqs)
+	}
+	return err
+}
+
+// fenced reads whether the epoch of a statement still stood.
+func (l *lease) fenced(row pgx.Row) error {
+	var stood int
+	if err := row.Scan(&stood); err != nil {
+		return err
+	}
+	if stood == 0 {
+		return fmt.Errorf("%w: epoch %d has passed", outbox.ErrDeposed, l.epoch)
+	}
+	return nil
+}
+
+// Parked reads the notes of failed attempts of this shard's rows.
+func (l *lease) Parked(ctx context.Context) (notes []outbox.Parking, err error) {
+	err = l.do(ctx, "read what is parked in", &l.write, func(c *pgx.Conn) (err error) {
+		notes, err = readNotes(ctx, c, l.sql.parked)
+		return err
+	})
+	return notes, err
+}
+
+func readNotes(ctx context.Context, q querier, sql string) ([]outbox.Parking, error) {
+	rows, err := q.Query(ctx, sql)
+	if err != nil {
+		return nil, fmt.Errorf("read notes of attempts: %w", err)
+	}
+	var notes []outbox.Parking
+	var p outbox.Parking
+	var micros int64
+	_, err = pgx.ForEachRow(rows, []any{&p.Seq, &p.Attempts, &micros, &p.Error}, func() error {
+		p.Delay = time.Duration(micros) * time.Microsecond
+		notes = append(notes, p)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read notes of attempts: %w", err)
+	}
+	return notes, nil
+}
+
+// Fetch reads pending rows by number.
+func (l *lease) Fetch(ctx context.Context, seqs []int64) (rows []outbox.Row, err error) {
+	if len(seqs) == 0 {
+		return nil, l.standing()
+	}
+	err = l.do(ctx, "fetch from", &l.write, func(c *pgx.Conn) error {
+		result, err := c.Query(ctx, l.sql.fetch, seqs)
+		if err != nil {
+			return err
+		}
+		rows, err = collect(result)
+		return err
+	})
+	l.remember(rows)
+	return rows, err
+}
+
+// Pending lists numbers of pending rows.
+func (l *lease) Pending(ctx context.Context, after, last int64, limit int) (seqs []int64, err error) {
+	err = l.do(ctx, "list pending rows of", &l.write, func(c *pgx.Conn) error {
+		rows, err := c.Query(ctx, l.sql.pending, after, last, limit)
+		if err != nil {
+			return err
+		}
+		seqs, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return seqs, err
+}

@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// mark is the transactions that held ROW EXCLUSIVE on the outbox table at a
+// moment: those that may have taken a number and not yet committed its row.
+//
+// A transaction that is prepared (PREPARE TRANSACTION) passes its locks on to a
+// stand-in, which has the transaction's virtual id on newer servers and another
+// on older ones. So when the last transaction of the mark is gone, those that
+// are prepared by then are waited for as well, once: one of the mark may hide
+// among them.
+type mark struct {
+	running  map[string]struct{} // virtual transaction ids
+	prepared map[string]struct{} // nil until the running ones are gone
+}
+
+// holdersText lists who holds the lock of an INSERT, on the table or directly on
+// a partition of it. Stronger locks are of no interest: whoever inserts holds
+// this one besides, and a vacuum, which takes a stronger one for hours, does not
+// insert. Who waits for the lock has no number yet.
+func holdersText(n names) string {
+	return `SELECT DISTINCT l.virtualtransaction, l.pid IS NULL FROM pg_catalog.pg_locks AS l
+	WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
+	AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+	AND l.relation IN (
+		SELECT to_regclass(` + literal(n.q("")) + `)::oid
+		UNION ALL SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = to_regclass(` + literal(n.q("")) + `))`
+}
+
+// holders are the transactions that hold the lock now.
+type holders struct{ running, prepared map[string]struct{} }
+
+func (l *lease) holders(ctx context.Context) (h holders, err error) {
+	err = l.do(ctx, "look who writes to", &l.read, func(c *pgx.Conn) error {
+		h = holders{running: map[string]struct{}{}, prepared: map[string]struct{}{}}
+		rows, err := c.Query(ctx, l.sql.holders)
+		if err != nil {
+			return err
+		}
+		var id string
+		var prepared bool
+		_, err = pgx.ForEachRow(rows, []any{&id, &prepared}, func() error {
+			if prepared {
+				h.prepared[id] = struct{}{}
+			} else {
+				h.running[id] = struct{}{}
+			}
+			return nil
+		})
+		return err
+	})
+	return h, err
+}
+
+// Mark notes who writes to the table.
+func (l *lease) Mark(ctx context.Context) (outbox.Mark, error) {
+	h, err := l.holders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &mark{running: h.running}
+	for id := range h.prepared {
+		m.running[id] = struct{}{}
+	}
+	return m, nil
+}
+
+// Settled reports whether none of those that a mark has noted writes any longer.
+// It may change the mark.
+func (l *lease) Settled(ctx context.Context, of outbox.Mark) (bool, error) {
+	m, ok := of.(*mark)
+	if !ok {
+		return false, fmt.Errorf("outbox: %T is no mark of this store", of)
+	}
+	if len(m.running) == 0 && len(m.prepared) == 0 {
+		return true, l.standing()
+	}
+	h, err := l.holders(ctx)
+	if err != nil {
+		return false, err
+	}
+	return m.settle(h), nil
+}
+
+func (m *mark) settle(now holders) bool {
+	if m.prepared == nil {
+		for id := range m.running {
+			_, running := now.running[id]
+			_, prepared := now.prepared[id]
+			if !running && !prepared {
+				delete(m.running, id)
+			}
+		}
+		for id := range m.running {
+			if _, running := now.running[id]; running {
+				return false
+			}
+		}
+		// What is left has been prepared under its own id; more may have been
+		// under another.
+		m.running, m.prepared = nil, now.prepared
+	}
+	for id := range m.prepared {
+		if _, still := now.prepared[id]; !still {
+			delete(m.prepared, id)
+		}
+	}
+	return len(m.prepared) == 0
+}

@@ -1,0 +1,283 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// maxPartedGaps is the most gaps that are asked for one by one when the table
+// has partitions: each costs a look into every partition.
+const maxPartedGaps = 8
+
+// reader is the read path of a lease. It belongs to the goroutine that reads.
+type reader struct {
+	prepared *pgx.Conn // on which the statements are prepared
+	rows     []outbox.Row
+	spans    []textSpan
+	params   [][]byte
+	// large: a page of full length may exceed its bytes, so the server is asked
+	// to count them. It costs it a few percent, and otherwise all that exceeds
+	// them would be sent to be thrown away.
+	large bool
+	// bytes and text are the size of the last page, to make the next one of.
+	bytes, text int
+	skipped     int64             // the least number that a page has left out for its bytes
+	topics      map[string]string // the few there are
+	started     bool
+}
+
+// textSpan is where the parts of one row lie in the memory of its page.
+type textSpan struct {
+	payload, payloadEnd      int // in the bytes
+	key, keyEnd, dedupKeyEnd int // in the text
+}
+
+// Read returns pending rows of one snapshot. See [outbox.Lease].
+func (l *lease) Read(ctx context.Context, req outbox.ReadRequest) (page outbox.Page, err error) {
+	if req.Limit < 1 || req.MaxBytes < 1 {
+		return page, fmt.Errorf("outbox: read %s: limits of %d rows and %d bytes: want at least 1", l.store.Name(), req.Limit, req.MaxBytes)
+	}
+	if l.meta.partitioned() {
+		req.Gaps = mergeRanges(req.Gaps, maxPartedGaps)
+	}
+	err = l.do(ctx, "read", &l.read, func(c *pgx.Conn) error {
+		page, err = l.reader.read(ctx, c, &l.sql, req)
+		return err
+	})
+	if err != nil {
+		return outbox.Page{}, err
+	}
+	l.remember(page.Rows)
+	return page, nil
+}
+
+// mergeRanges joins neighbours until there are at most limit ranges. Which
+// ones does not matter much: ranges that are close together lie side by side.
+func mergeRanges(rs []outbox.Range, limit int) []outbox.Range {
+	if len(rs) <= limit {
+		return rs
+	}
+	out := make([]outbox.Range, 0, limit)
+	for i := range limit {
+		first, last := rs[i*len(rs)/limit], rs[(i+1)*len(rs)/limit-1]
+		out = append(out, outbox.Range{First: first.First, Last: last.Last})
+	}
+	return out
+}
+
+// statementNames are those of the texts of read, on the server.
+const (
+	nameHead        = "weir_head"
+	nameGaps        = "weir_gaps"
+	nameHeadBounded = "weir_head_bounded"
+	nameGapsBounded = "weir_gaps_bounded"
+)
+
+func (r *reader) read(ctx context.Context, c *pgx.Conn, sql *statements, req outbox.ReadRequest) (outbox.Page, error) {
+	if r.prepared != c {
+		for name, text := range map[string]string{
+			nameHead: sql.head, nameGaps: sql.gaps, nameHeadBounded: sql.headBounded, nameGapsBounded: sql.gapBounds,
+		} {
+			if _, err := c.Prepare(ctx, name, text); err != nil {
+				return outbox.Page{}, fmt.Errorf("prepare: %w", err)
+			}
+		}
+		r.prepared = c
+	}
+	if !r.started {
+		r.started, r.large, r.topics = true, true, map[string]string{}
+	}
+	result := c.PgConn().ExecPrepared(ctx, r.bind(req), r.params, nil, binaryFormat)
+	page, err := r.collect(result, req)
+	if _, closing := result.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return outbox.Page{}, err
+	}
+	return page, nil
+}
+
+// binaryFormat asks for all columns as the server keeps them.
+var binaryFormat = []int16{1}
+
+// bind fills the parameters and names the statement.
+func (r *reader) bind(req outbox.ReadRequest) (name string) {
+	number := func(n int) []byte { return strconv.AppendInt(nil, int64(n), 10) }
+	r.params = append(r.params[:0], strconv.AppendInt(nil, req.After, 10), number(req.Limit))
+	name = nameHead
+	if len(req.Gaps) > 0 {
+		name = nameGaps
+		first, last := []byte{'{'}, []byte{'{'}
+		for i, g := range req.Gaps {
+			if i > 0 {
+				first, last = append(first, ','), append(last, ',')
+			}
+			first, last = strconv.AppendInt(first, g.First, 10), strconv.AppendInt(last, g.Last, 10)
+		}
+		r.params = append(r.params, append(first, '}'), append(last, '}'))
+	}
+	if r.large {
+		name += "_bounded"
+		r.params = append(r.params, number(req.MaxBytes))
+	}
+	return name
+}
+
+// collect reads the rows into memory that is made for this page: one piece for
+// payloads and one for text, of the size that the last page had.
+func (r *reader) collect(result *pgconn.ResultReader, req outbox.ReadRequest) (outbox.Page, error) {
+	r.rows, r.spans = r.rows[:0], r.spans[:0]
+	payloads := make([]byte, 0, r.bytes+r.bytes/8+1024)
+	text := make([]byte, 0, r.text+r.text/8+256)
+	sent, largest, full, ordered := 0, 0, false, true
+	r.skipped = math.MaxInt64
+	for result.NextRow() {
+		values := result.Values()
+		sent++
+		row, sp, err := r.decode(values, &text)
+		if err != nil {
+			return outbox.Page{}, err
+		}
+		if n := len(r.rows); n > 0 && row.Seq <= r.rows[n-1].Seq {
+			ordered = false
+		}
+		size := len(values[4])
+		largest = max(largest, size)
+		// Behind the bytes the rest is read and forgotten, unless the order turns
+		// out to be another.
+		if full = full || len(r.rows) > 0 && len(payloads)+size > req.MaxBytes; full && ordered {
+			r.skipped = min(r.skipped, row.Seq)
+			continue
+		}
+		sp.payload = len(payloads)
+		payloads = append(payloads, values[4]...)
+		sp.payloadEnd = len(payloads)
+		r.rows, r.spans = append(r.rows, row), append(r.spans, sp)
+	}
+	// A first row larger than the bytes ends what the server sends.
+	full = full || len(payloads) > req.MaxBytes
+	all := string(text)
+	for i := range r.rows {
+		r.spans[i].fill(&r.rows[i], payloads, all)
+	}
+	r.bytes, r.text = len(payloads), len(text)
+	more := full || sent >= req.Limit
+	if !ordered || len(r.rows) > req.Limit {
+		more = r.order(req) || more
+	}
+	r.large = full || largest > req.MaxBytes/max(1, req.Limit)
+	return outbox.Page{Rows: r.rows, More: more}, nil
+}
+
+// order puts the rows in order and cuts them to the limits.
+func (r *reader) order(req outbox.ReadRequest) (cut bool) {
+	slices.SortFunc(r.rows, func(a, b outbox.Row) int { return int(min(max(a.Seq-b.Seq, -1), 1)) })
+	bytes := 0
+	for i := range r.rows {
+		bytes += len(r.rows[i].Payload)
+		if i == req.Limit || i > 0 && bytes > req.MaxBytes || r.rows[i].Seq > r.skipped {
+			r.rows = r.rows[:i]
+			return true
+		}
+	}
+	return false
+}
+
+// pgEpoch is where PostgreSQL's binary times begin, in microseconds since 1970.
+var pgEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+
+var errRow = errors.New("the server sends a row that is not of the outbox table")
+
+// decode reads the values of rowColumns in binary. Text goes into one piece.
+func (r *reader) decode(v [][]byte, text *[]byte) (row outbox.Row, sp textSpan, err error) {
+	if len(v) != 8 || len(v[0]) != 8 || len(v[1]) != 16 || len(v[7]) != 8 {
+		return row, sp, errRow
+	}
+	row.Seq = int64(binary.BigEndian.Uint64(v[0]))
+	copy(row.ID[:], v[1])
+	row.Topic = r.topic(v[2])
+	row.CreatedAt = time.UnixMicro(int64(binary.BigEndian.Uint64(v[7])) + pgEpoch).UTC()
+	t := *text
+	sp.key = len(t)
+	t = append(t, v[3]...)
+	sp.keyEnd = len(t)
+	t = append(t, v[6]...)
+	sp.dedupKeyEnd = len(t)
+	*text = t
+	if len(v[5]) > 0 {
+		row.Headers, row.Unreadable = outbox.DecodeHeaders(v[5])
+	}
+	return row, sp, nil
+}
+
+// fill gives the row its share of the page's memory.
+func (sp *textSpan) fill(row *outbox.Row, payloads []byte, text string) {
+	row.Payload = payloads[sp.payload:sp.payloadEnd:sp.payloadEnd]
+	row.Key = text[sp.key:sp.keyEnd]
+	row.DedupKey = text[sp.keyEnd:sp.dedupKeyEnd]
+}
+
+// maxTopics bounds the topics that are remembered.
+const maxTopics = 1000
+
+// topic returns a topic without making it anew for each row.
+func (r *reader) topic(b []byte) string {
+	if t, ok := r.topics[string(b)]; ok {
+		return t
+	}
+	if len(r.topics) >= maxTopics {
+		clear(r.topics)
+	}
+	t := string(b)
+	r.topics[t] = t
+	return t
+}
+
+// collect reads rows of rowColumns, with Attempts behind them if withAttempts.
+func collect(rows pgx.Rows) ([]outbox.Row, error) { return collectWith(rows, false) }
+
+func collectWith(rows pgx.Rows, withAttempts bool) ([]outbox.Row, error) {
+	var out []outbox.Row
+	defer rows.Close()
+	for rows.Next() {
+		var row outbox.Row
+		var extra []any
+		if withAttempts {
+			extra = []any{&row.Attempts}
+		}
+		if err := scanRow(rows, &row, extra...); err != nil {
+			return nil, err
+		}
+		out = append(out, row)
+	}
+	return out, rows.Err()
+}
+
+// scanRow reads rowColumns and what a statement has behind them.
+func scanRow(rows pgx.Rows, row *outbox.Row, extra ...any) error {
+	var headers, dedup *string
+	into := []any{&row.Seq, (*[16]byte)(&row.ID), &row.Topic, &row.Key, &row.Payload, &headers, &dedup, &row.CreatedAt}
+	if err := rows.Scan(append(into, extra...)...); err != nil {
+		return err
+	}
+	row.CreatedAt = row.CreatedAt.UTC()
+	if dedup != nil {
+		row.DedupKey = *dedup
+	}
+	if headers != nil {
+		row.Headers, row.Unreadable = outbox.DecodeHeaders([]byte(*headers))
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/outbox"
+)
+
+// patience bounds every wait; only a defect reaches it.
+const patience = 2 * time.Minute
+
+// server is one PostgreSQL that decodes its log and prepares transactions.
+func server(t *testing.T) *lab.Postgres {
+	t.Helper()
+	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{
+		"wal_level": "logical", "max_prepared_transactions": "20", "max_replication_slots": "20", "max_wal_senders": "20",
+	}})
+}
+
+// rig is one database of a server.
+type rig struct {
+	*testing.T
+	dsn string
+	db  *sql.DB
+}
+
+var databases atomic.Int64
+
+func newRig(t *testing.T, server *lab.Postgres) *rig {
+	t.Helper()
+	name := fmt.Sprintf("d%d", databases.Add(1))
+	admin, err := sql.Open("pgx", server.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{T: t, dsn: server.DSN(name)}
+	r.db, err = sql.Open("pgx", r.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.db.Close() })
+	return r
+}
+
+func (r *rig) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	r.Cleanup(cancel)
+	return ctx
+}
+
+func (r *rig) check(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) exec(text string, args ...any) {
+	r.Helper()
+	if _, err := r.db.ExecContext(r.ctx(), text, args...); err != nil {
+		r.Fatalf("%s: %v", text, err)
+	}
+}
+
+// open opens a store that does not take a slow machine for a dead server.
+func (r *rig) open(t *testing.T, opts Options) *Store {
+	t.Helper()
+	if opts.LeaseTimeout == 0 {
+		opts.LeaseTimeout = time.Minute
+	}
+	s, err := Open(r.ctx(), r.dsn, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// cut ends the session that holds the lease of a shard.
+func (r *rig) cut(shard int) {
+	r.Helper()
+	key := names{"public", outbox.DefaultTable}.leaseKey(shard)
+	var n int
+	err := r.db.QueryRowContext(r.ctx(), `SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'
+		AND (classid::bigint << 32) | objid::bigint = $1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, key).Scan(&n)
+	r.check(err)
+	if n != 1 {
+		r.Fatalf("%d sessions hold the lease of shard %d, want 1", n, shard)
+	}
+}
+
+// breaker cancels the n-th statement that changes something before it is sent.
+type breaker struct {
+	mu     sync.Mutex
+	left   int
+	broken bool
+}
+
+var changes = regexp.MustCompile(`(?i)^\s*(CREATE|ALTER|INSERT|UPDATE|DELETE|DROP|WITH|COMMIT|LOCK)\b`)
+
+func (b *breaker) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.broken && !changes.MatchString(data.SQL) {
+		return ctx
+	}
+	if b.left--; b.left >= 0 && !b.broken {
+		return ctx
+	}
+	b.broken = true
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	return ended
+}
+
+func (b *breaker) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// migrateBroken migrates a table and breaks off before the n-th change.
+func (r *rig) migrateBroken(t *testing.T, table string, plan outbox.Plan, n int) bool {
+	t.Helper()
+	cfg, err := pgxpool.ParseConfig(r.dsn)
+	r.check(err)
+	b := &breaker{left: n}
+	cfg.ConnConfig.Tracer = b
+	pool, err := pgxpool.NewWithConfig(r.ctx(), cfg)
+	r.check(err)
+	defer pool.Close()
+	s, err := New(pool, Options{Table: table})
+	r.check(err)
+	_, err = s.Migrate(r.ctx(), plan)
+	if b.broken != (err != nil) {
+		t.Fatalf("broken off before change %d: %v, and the migration says %v", n, b.broken, err)
+	}
+	return b.broken
+}

@@ -1,0 +1,155 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// rowColumns are what a row is read from, in the order that decoding expects.
+const rowColumns = "seq, id, topic, msg_key, payload, headers, dedup_key, created_at"
+
+// maxError bounds, in bytes, what is kept of an error.
+const maxError = 8 << 10
+
+// statements are the texts of a lease. Each stays the same for as long as the
+// lease lives, so that the server plans it once.
+type statements struct {
+	head, gaps             string // $1 after, $2 limit; $3, $4 first and last of the gaps
+	headBounded, gapBounds string // the same with bytes, the last parameter
+	ack, ackBetween        string // $1 numbers; $2, $3 first and last creation
+	unpark                 string // $1 numbers
+	park, bury             string // $1-$4 columns, $5 shard, $6 epoch
+	parked, forget         string
+	fetch, pending         string
+	holders                string // see mark
+}
+
+func newStatements(n names, m meta, shard int) statements {
+	t := n.q("")
+	where := m.pending()
+	if m.shards > 1 {
+		first, last := outbox.ShardBuckets(shard, m.shards)
+		where += fmt.Sprintf(" AND bucket BETWEEN %d AND %d", first, last)
+	}
+	head := "SELECT " + rowColumns + " FROM " + t + " WHERE seq > $1 AND " + where + " ORDER BY seq LIMIT $2"
+	// Each gap is one descent into the index. Nothing sorts the head: the two
+	// parts follow each other, and reading puts them in order if ever they do not.
+	gaps := "(SELECT r.* FROM unnest($3::bigint[], $4::bigint[]) AS g(a, b) CROSS JOIN LATERAL (SELECT " + rowColumns +
+		" FROM " + t + " WHERE seq BETWEEN g.a AND g.b AND " + where + " ORDER BY seq LIMIT $2) AS r ORDER BY r.seq LIMIT $2)" +
+		" UNION ALL (" + head + ")"
+	return statements{
+		head: head, gaps: gaps,
+		headBounded: bounded(head, 3), gapBounds: bounded(gaps, 5),
+		ack: ackText(t, m), ackBetween: ackText(t, m) + " AND created_at BETWEEN $2 AND $3",
+		unpark: "DELETE FROM " + n.q("_parked") + " WHERE seq = ANY($1)",
+		park:   parkText(n, m, true), bury: buryText(n, m, true),
+		parked: "SELECT p.seq, p.attempts, (extract(epoch FROM p.next_at - clock_timestamp()) * 1000000)::bigint, p.error FROM " +
+			n.q("_parked") + " AS p JOIN " + t + " AS t ON t.seq = p.seq WHERE " + where + " ORDER BY p.seq",
+		forget: "DELETE FROM " + n.q("_parked") + " AS p WHERE NOT EXISTS (SELECT FROM " + t + " AS t WHERE t.seq = p.seq AND " + m.pending() + ")",
+		fetch:  "SELECT " + rowColumns + " FROM " + t + " WHERE seq = ANY($1) AND " + m.pending() + " ORDER BY seq",
+		pending: "SELECT seq FROM " + t + " WHERE seq > $1 AND seq <= $2 AND " + where +
+			" ORDER BY seq LIMIT $3",
+		holders: holdersText(n),
+	}
+}
+
+// bounded cuts a statement's rows behind the one with which the bytes of
+// payload exceed parameter p. The server then sends no more than that, and
+// looks into no payload that lies outside its row.
+func bounded(inner string, p int) string {
+	return fmt.Sprintf("SELECT %s FROM (SELECT r.*, sum(octet_length(payload)::bigint) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING)"+
+		" - octet_length(payload) AS before FROM (%s) AS r) AS r WHERE before <= $%d ORDER BY seq LIMIT $2", rowColumns, inner, p)
+}
+
+func ackText(t string, m meta) string {
+	if m.layout == outbox.History {
+		return "UPDATE " + t + " SET status = 1, done_at = clock_timestamp() WHERE status = 0 AND seq = ANY($1)"
+	}
+	return "DELETE FROM " + t + " WHERE seq = ANY($1)"
+}
+
+// fence is the condition that the epoch of the statement still stands. It locks
+// the row of the lease, so that nobody counts up the epoch until the statement
+// has committed.
+func fence(n names, fenced bool) (with, and, result string) {
+	if !fenced {
+		return "", "", "1"
+	}
+	return "stands AS MATERIALIZED (SELECT 1 FROM " + n.q("_lease") + " WHERE shard = $5 AND epoch = $6 FOR SHARE), ",
+		" AND EXISTS (SELECT FROM stands)", "(SELECT count(*)::integer FROM stands)"
+}
+
+func parkText(n names, m meta, fenced bool) string {
+	with, and, result := fence(n, fenced)
+	return "WITH " + with + "alive AS (SELECT seq FROM " + n.q("") + " WHERE seq = ANY($1) AND " + m.pending() + and + "), " +
+		"noted AS (INSERT INTO " + n.q("_parked") + " (seq, attempts, next_at, error)" +
+		" SELECT seq, attempts, clock_timestamp() + delay * interval '1 microsecond', error" +
+		" FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::text[]) AS p(seq, attempts, delay, error) JOIN alive USING (seq)" +
+		" ON CONFLICT (seq) DO UPDATE SET attempts = EXCLUDED.attempts, next_at = EXCLUDED.next_at, error = EXCLUDED.error)" +
+		" SELECT " + result
+}
+
+func buryText(n names, m meta, fenced bool) string {
+	with, and, result := fence(n, fenced)
+	return "WITH " + with + "gone AS (DELETE FROM " + n.q("") + " WHERE seq = ANY($1) AND " + m.pending() + and +
+		" RETURNING seq, " + messageColumns + ", created_at), " +
+		"unparked AS (DELETE FROM " + n.q("_parked") + " WHERE seq = ANY($1)" + and + "), " +
+		"buried AS (INSERT INTO " + n.q("_dead") + " (seq, " + messageColumns + ", created_at, attempts, reason, error)" +
+		" SELECT seq, " + messageColumns + ", created_at, attempts, reason, error FROM gone" +
+		" JOIN unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS b(seq, attempts, reason, error) USING (seq))" +
+		" SELECT " + result
+}
+
+// columns are the parameters of parkText and buryText.
+type columns struct {
+	seqs     []int64
+	attempts []int32
+	delays   []int64 // microseconds
+	reasons  []string
+	errors   []string
+}
+
+func parkingColumns(p []outbox.Parking) (c columns) {
+	at := map[int64]int{} // the last one counts
+	for _, one := range p {
+		i, again := at[one.Seq]
+		if !again {
+			i = len(c.seqs)
+			at[one.Seq] = i
+			c.seqs, c.attempts = append(c.seqs, one.Seq), append(c.attempts, 0)
+			c.delays, c.errors = append(c.delays, 0), append(c.errors, "")
+		}
+		c.attempts[i], c.delays[i], c.errors[i] = int32(one.Attempts), int64(one.Delay/time.Microsecond), clean(one.Error)
+	}
+	return c
+}
+
+func burialColumns(b []outbox.Burial) (c columns) {
+	seen := map[int64]bool{}
+	for _, one := range b {
+		if seen[one.Seq] {
+			continue
+		}
+		seen[one.Seq] = true
+		c.seqs, c.attempts = append(c.seqs, one.Seq), append(c.attempts, int32(one.Attempts))
+		c.reasons, c.errors = append(c.reasons, clean(one.Reason)), append(c.errors, clean(one.Error))
+	}
+	return c
+}
+
+// clean makes any text one that a column takes: a prefix of it, in UTF-8,
+// without NUL.
+func clean(text string) string {
+	if len(text) > maxError {
+		cut := maxError
+		for cut > maxError-utf8.UTFMax && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+		text = text[:cut]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, ""), "\x00", "")
+}

@@ -1,0 +1,216 @@
+// Package postgres is the outbox store of PostgreSQL 13 and newer.
+//
+// # Tables
+//
+// Beside the outbox table itself (weir_outbox, unless [Options] say otherwise)
+// lie its kin: _scheduled holds what is not due, _parked notes of failed
+// attempts, _dead the dead letters, _lease who leads which shard, _meta how all
+// of this was migrated. Producers need INSERT on the first two and nothing else:
+//
+//	GRANT INSERT ON weir_outbox, weir_outbox_scheduled TO app;
+//
+// Any language enqueues by an INSERT in its own transaction; topic is the one
+// column without a default:
+//
+//	INSERT INTO weir_outbox (topic, msg_key, payload, headers)
+//	VALUES ('orders', 'order-42', '{"id":42}', '{"type":"order.placed"}');
+//
+// # How late commits are not lost
+//
+// A row gets its number when it is inserted and becomes visible when its
+// transaction commits, so numbers appear in any order. Transaction ids do not
+// help to prove that a gap stays empty: nextval is called before the
+// transaction has one. But an INSERT holds ROW EXCLUSIVE on the table from
+// before nextval until after its commit is visible. So [lease.Mark] is the list
+// of transactions that hold that lock, and it is settled when none of them does
+// any longer. This rests on the sequence handing out its numbers one by one
+// (CACHE 1), which Lead verifies, and on nobody calling nextval on it apart
+// from the INSERT.
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// Options of a store. The zero value is right for most.
+type Options struct {
+	// Table is the outbox table, "name" or "schema.name". Without a schema it is
+	// looked for along the search_path, and created in its first schema.
+	// Default: outbox.DefaultTable.
+	Table string
+
+	// Notify has Migrate create a trigger that notifies those who called
+	// [Store.Wake] once per INSERT statement. It costs producers: commits of
+	// transactions that notify take turns. Default: none; a trigger that is
+	// there stays.
+	Notify bool
+
+	// LeaseTimeout is how long the server may leave a leader's session without
+	// an answer before the lease counts as lost. A session that the server or
+	// the network closes is noticed at once. Default: 1 s.
+	LeaseTimeout time.Duration
+
+	// Owner names this process in Status. Default: host name and process id.
+	Owner string
+}
+
+func (o Options) withDefaults() Options {
+	o.Table = cmp.Or(o.Table, outbox.DefaultTable)
+	o.LeaseTimeout = cmp.Or(o.LeaseTimeout, time.Second)
+	if o.Owner == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown host"
+		}
+		o.Owner = fmt.Sprintf("%s/%d", host, os.Getpid())
+	}
+	return o
+}
+
+// Store is the outbox tables in one PostgreSQL database. It implements
+// [outbox.Store] and [outbox.Partitioner] and is safe for concurrent use.
+type Store struct {
+	pool *pgxpool.Pool
+	own  bool // the pool was opened here
+	opts Options
+
+	mu    sync.Mutex
+	names *names // nil until the schema is known
+	meta  *meta  // nil until read; what may change of it is read again when it matters
+}
+
+var (
+	_ outbox.Store       = (*Store)(nil)
+	_ outbox.Partitioner = (*Store)(nil)
+)
+
+// Open connects to a database. dsn is what pgxpool takes: a URL or keywords,
+// with pool_max_conns and its kin. Each lease and each tail opens connections
+// of its own besides.
+func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: read the DSN: %w", err)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: open the pool: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("outbox: connect: %w", err)
+	}
+	s, err := New(pool, opts)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s.own = true
+	return s, nil
+}
+
+// New makes a store over a pool, which stays the caller's. Leases and tails
+// connect with the pool's configuration, not through the pool.
+func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
+	opts = opts.withDefaults()
+	if err := checkName(opts.Table); err != nil {
+		return nil, err
+	}
+	return &Store{pool: pool, opts: opts}, nil
+}
+
+// Name is the table, as it was given.
+func (s *Store) Name() string { return s.opts.Table }
+
+// Close closes the pool if Open opened it. Leases are closed by their owners.
+func (s *Store) Close() error {
+	if s.own {
+		s.pool.Close()
+	}
+	return nil
+}
+
+// tables returns the names of the tables, with their schema.
+func (s *Store) tables(ctx context.Context) (names, error) {
+	s.mu.Lock()
+	known := s.names
+	s.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	n := splitName(s.opts.Table)
+	if n.schema == "" {
+		err := s.pool.QueryRow(ctx, `SELECT coalesce(
+			(SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+			 WHERE c.oid = pg_catalog.to_regclass($1)), pg_catalog.current_schema())`, ident(n.table)).Scan(&n.schema)
+		if err != nil {
+			return n, s.wrap("find the schema of", err)
+		}
+	}
+	s.mu.Lock()
+	s.names = &n
+	s.mu.Unlock()
+	return n, nil
+}
+
+// ready returns the tables' names and how they were migrated, from memory if
+// possible.
+func (s *Store) ready(ctx context.Context) (names, meta, error) {
+	n, err := s.tables(ctx)
+	if err != nil {
+		return n, meta{}, err
+	}
+	s.mu.Lock()
+	known := s.meta
+	s.mu.Unlock()
+	if known != nil {
+		return n, *known, nil
+	}
+	m, err := s.refresh(ctx, s.pool)
+	return n, m, err
+}
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// refresh reads how the tables were migrated, and refuses those of a newer weir.
+func (s *Store) refresh(ctx context.Context, q querier) (meta, error) {
+	n, err := s.tables(ctx)
+	if err != nil {
+		return meta{}, err
+	}
+	m, err := readMeta(ctx, q, n)
+	if err != nil {
+		return m, s.wrap("read the description of", err)
+	}
+	s.mu.Lock()
+	s.meta = &m
+	s.mu.Unlock()
+	return m, nil
+}
+
+// wrap says what was done to which table. A table that does not exist is
+// ErrNotMigrated.
+func (s *Store) wrap(step string, err error) error {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) && (pe.Code == "42P01" || pe.Code == "3F000") {
+		err = fmt.Errorf("%w (%w)", outbox.ErrNotMigrated, err)
+	}
+	return fmt.Errorf("outbox: %s %s: %w", step, s.opts.Table, err)
+}

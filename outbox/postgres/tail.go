@@ -1,0 +1,236 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/outbox"
+)
+
+// tailVersion is the first version of a server whose log comes in binary.
+const (
+	tailVersion  = 140000
+	tooOldToTail = "PostgreSQL 14 or newer is needed"
+	tailPatience = 10 * time.Second
+	tailRows     = 5000     // at hand before the log waits for the reader
+	tailBytes    = 16 << 20 // of payload, the same
+)
+
+// wireConfig is the pool's configuration for the connections that speak the
+// replication protocol.
+func (s *Store) wireConfig() pgwire.ConnectConfig {
+	c := s.pool.Config().ConnConfig
+	address := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
+	if strings.HasPrefix(c.Host, "/") {
+		address = fmt.Sprintf("%s/.s.PGSQL.%d", c.Host, c.Port)
+	}
+	cfg := pgwire.ConnectConfig{
+		Address: address, User: c.User, Database: c.Database, Password: c.Password,
+		Timeout: c.ConnectTimeout, TLSMode: "disable",
+	}
+	if c.TLSConfig != nil {
+		// What sslmode demands besides is in the configuration that pgx made of it.
+		cfg.TLSMode, cfg.TLSConfig = "require", c.TLSConfig
+		if !c.TLSConfig.InsecureSkipVerify {
+			cfg.TLSMode = "verify-full"
+		}
+	}
+	return cfg
+}
+
+// Tail follows the log by logical decoding, through a temporary slot: nothing
+// is kept for a tail that is gone. The server must have wal_level = logical and
+// a free slot, and the role the right to replicate; the publication is made by
+// the first tail, which takes the table's ownership. A slot begins when the
+// transactions that run at the time have ended; a tail that has to wait for
+// that longer than some seconds is not possible now.
+func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
+	if err := l.standing(); err != nil {
+		return nil, l.store.wrap("tail", err)
+	}
+	starting, cancel := context.WithTimeout(ctx, tailPatience)
+	defer cancel()
+	t, err := l.startTail(starting)
+	if err == nil {
+		return t, nil
+	}
+	if ctx.Err() != nil {
+		return nil, l.store.wrap("tail", ctx.Err())
+	}
+	reason := err.Error()
+	if starting.Err() != nil {
+		reason = fmt.Sprintf("no slot within %v: it waits for the end of transactions that run, see pg_stat_activity (%v)", tailPatience, err)
+	}
+	return nil, &outbox.TailError{Reason: reason}
+}
+
+func (l *lease) startTail(ctx context.Context) (*tail, error) {
+	cfg := l.store.wireConfig()
+	table := pgrepl.Table{Namespace: l.names.schema, Name: l.names.table}
+	publication := l.names.publication()
+	report, err := pgrepl.Probe(ctx, cfg, pgrepl.ProbeConfig{Table: table, Publication: publication})
+	switch {
+	case err != nil:
+		return nil, err
+	case !report.Possible():
+		return nil, errors.New(report.Reason())
+	case report.Version < tailVersion:
+		return nil, errors.New(tooOldToTail)
+	}
+	c, err := pgrepl.Connect(ctx, cfg, pgrepl.Logical)
+	if err != nil {
+		return nil, err
+	}
+	follow, err := func() (*pgrepl.Tail, error) {
+		if _, err := pgrepl.EnsurePublication(ctx, c, publication, table); err != nil {
+			return nil, err
+		}
+		slot := fmt.Sprintf("weir_outbox_%d_%d_%x", l.shard, c.PID(), time.Now().UnixNano())
+		if _, err := c.CreateSlot(ctx, pgrepl.SlotConfig{Name: slot, Kind: pgrepl.LogicalSlot, Temporary: true}); err != nil {
+			return nil, err
+		}
+		return c.StartTail(ctx, pgrepl.TailConfig{
+			Slot: slot, Publications: []string{publication}, Tables: []pgrepl.Table{table}, Binary: true,
+		})
+	}()
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	receiving, stop := context.WithCancel(context.Background())
+	t := &tail{lease: l, conn: c, from: follow, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	go t.receive(receiving)
+	return t, nil
+}
+
+// tail is rows that a goroutine receives from the log.
+type tail struct {
+	lease *lease
+	conn  *pgrepl.Conn
+	from  *pgrepl.Tail
+	stop  context.CancelFunc
+	done  chan struct{} // closed when receive has ended
+	wake  chan struct{} // there are rows, or an error
+	room  chan struct{} // rows were taken
+
+	mu    sync.Mutex
+	rows  []outbox.Row
+	bytes int
+	err   error
+}
+
+// receive confirms every transaction as soon as it is here: the table has what
+// the log tells, so the server need not keep it.
+func (t *tail) receive(ctx context.Context) {
+	defer close(t.done)
+	var columns *tailColumns
+	for {
+		event, err := t.from.Next(ctx)
+		if err != nil {
+			t.put(ctx, nil, err)
+			return
+		}
+		switch event.Kind {
+		case pgrepl.EventCommit:
+			t.from.Confirm(event.End)
+		case pgrepl.EventInsert:
+			if columns == nil || columns.of != event.Relation {
+				if columns, err = newTailColumns(event.Relation); err != nil {
+					t.put(ctx, nil, err)
+					return
+				}
+			}
+			row, bucket, err := columns.row(event.New)
+			if err != nil {
+				t.put(ctx, nil, err)
+				return
+			}
+			first, last := outbox.ShardBuckets(t.lease.shard, t.lease.meta.shards)
+			if t.lease.meta.shards > 1 && (bucket < first || bucket > last) {
+				continue
+			}
+			if !t.put(ctx, &row, nil) {
+				return
+			}
+		}
+	}
+}
+
+// put hands over a row or the error that ends the tail, and waits while there
+// is no room.
+func (t *tail) put(ctx context.Context, row *outbox.Row, err error) bool {
+	for {
+		t.mu.Lock()
+		full := len(t.rows) >= tailRows || t.bytes >= tailBytes
+		if err != nil {
+			t.err = err
+		} else if !full {
+			t.rows = append(t.rows, *row)
+			t.bytes += len(row.Payload)
+		}
+		t.mu.Unlock()
+		if err != nil || !full {
+			select {
+			case t.wake <- struct{}{}:
+			default:
+			}
+			return true
+		}
+		select {
+		case <-t.room:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// Next waits for rows and returns those at hand.
+func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
+	for {
+		t.mu.Lock()
+		rows, err := t.rows, t.err
+		t.rows, t.bytes = nil, 0
+		t.mu.Unlock()
+		if len(rows) > 0 {
+			select {
+			case t.room <- struct{}{}:
+			default:
+			}
+			t.lease.remember(rows)
+			return rows, nil
+		}
+		if err != nil {
+			return nil, t.lease.store.wrap("tail", err)
+		}
+		select {
+		case <-t.wake:
+		case <-t.done:
+			// Its last words are looked at once more.
+			t.mu.Lock()
+			if t.err == nil && len(t.rows) == 0 {
+				t.err = errors.New("the tail is closed")
+			}
+			t.mu.Unlock()
+		case <-ctx.Done():
+			return nil, t.lease.store.wrap("tail", ctx.Err())
+		}
+	}
+}
+
+// Close ends the tail; the server drops the slot.
+func (t *tail) Close() error {
+	t.stop()
+	err := t.conn.Close()
+	<-t.done
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return t.lease.store.wrap("end the tail of", err)
+	}
+	return nil
+}
