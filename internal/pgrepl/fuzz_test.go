@@ -134,13 +134,14 @@ func FuzzTexts(f *testing.F) {
 type tape struct {
 	net.Conn // nil: whatever is not below is not called
 	rest     []byte
+	cut      int // the most bytes that one read returns
 }
 
 func (p *tape) Read(b []byte) (int, error) {
 	if len(p.rest) == 0 {
 		return 0, net.ErrClosed
 	}
-	n := copy(b, p.rest[:min(len(p.rest), 7)]) // in pieces that end anywhere
+	n := copy(b, p.rest[:min(len(p.rest), p.cut)])
 	p.rest = p.rest[n:]
 	return n, nil
 }
@@ -180,7 +181,7 @@ func FuzzAnswers(f *testing.F) {
 		if what == 3 {
 			version = 140000
 		}
-		c := newConn(&pgwire.Backend{Conn: &tape{rest: answer}}, Logical, version)
+		c := newConn(&pgwire.Backend{Conn: &tape{rest: answer, cut: 7}}, Logical, version)
 		defer c.Close()
 		ctx := context.Background()
 		var err error

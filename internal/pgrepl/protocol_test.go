@@ -1,10 +1,12 @@
 package pgrepl
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -358,5 +360,44 @@ func TestInterruptedCommandBreaksTheConnection(t *testing.T) {
 	}
 	if _, err := c.Query(patient(t), "SHOW y"); !errors.Is(err, context.Canceled) {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// Messages of all lengths come whole and in order, however the network cuts
+// them, and the buffer goes back to its size after the long ones.
+func TestMessagesOfAllLengths(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var sent [][]byte
+	var stream []byte
+	for i := range 300 {
+		n := rnd.IntN(2000)
+		switch {
+		case i%50 == 49:
+			n = rnd.IntN(5 * bufferSize)
+		case i%10 == 9:
+			n = bufferSize - pgwire.HeaderLen + rnd.IntN(3) - 1
+		}
+		body := make([]byte, n)
+		for j := range body {
+			body[j] = byte(rnd.Uint32())
+		}
+		sent = append(sent, body)
+		stream = pgwire.AppendMessage(stream, pgwire.ServerCopyData, body)
+	}
+	for _, cut := range []int{997, 1 << 16, 1 << 30} {
+		c := newConn(&pgwire.Backend{Conn: &tape{rest: stream, cut: cut}}, Logical, 150000)
+		for i, want := range sent {
+			typ, body, err := c.next(t.Context())
+			if err != nil || typ != pgwire.ServerCopyData || !bytes.Equal(body, want) {
+				t.Fatalf("cut at %d: message %d of %d bytes comes as %d bytes, %v", cut, i, len(want), len(body), err)
+			}
+			if len(c.buf) > max(bufferSize, 2*(len(want)+pgwire.HeaderLen)) && i%50 > 2 {
+				t.Fatalf("cut at %d: buffer of %d bytes after message %d of %d", cut, len(c.buf), i, len(want))
+			}
+		}
+		if _, _, err := c.next(t.Context()); err == nil {
+			t.Error("a message more than was sent")
+		}
+		_ = c.Close()
 	}
 }
