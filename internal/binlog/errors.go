@@ -57,6 +57,7 @@ const (
 	errNoBinaryLogging = 1381 // ER_NO_BINARY_LOGGING
 	errReadingLog      = 1236 // ER_MASTER_FATAL_ERROR_READING_BINLOG
 	errDenied          = 1227 // ER_SPECIFIC_ACCESS_DENIED_ERROR
+	errSameReplica     = 4052 // MariaDB: ER_SLAVE_SAME_ID
 )
 
 const (
@@ -79,6 +80,8 @@ func unavailable(err error) error {
 		return &UnavailableError{ErrPrivilege, e.Error(), hintPrivilege}
 	case errReadingLog:
 		return fatal(e)
+	case errSameReplica:
+		return &UnavailableError{ErrReplaced, e.Error(), ""}
 	}
 	return err
 }

@@ -302,12 +302,14 @@ func (s *Stream) fill(ctx context.Context) error {
 	return err
 }
 
+var errTooLong = errors.New("event is too long")
+
 // makeRoom sees to it that the buffer can take more of the next message.
 func (s *Stream) makeRoom() error {
 	pending := s.w - s.r
 	need, _ := mywire.Message(s.buf[s.r:s.w])
 	if need > s.cfg.MaxEvent+need/mywire.MaxPayload*mywire.HeaderLen+mywire.HeaderLen+1 {
-		return fmt.Errorf("event of %d bytes or more: limit %d", need, s.cfg.MaxEvent)
+		return fmt.Errorf("%w: %d bytes or more, the limit is %d", errTooLong, need, s.cfg.MaxEvent)
 	}
 	size := len(s.buf)
 	switch {
@@ -315,8 +317,8 @@ func (s *Stream) makeRoom() error {
 		size = max(need, 2*size)
 	case size > bufferKeep && need <= bufferSize && pending <= bufferSize:
 		size = bufferSize
-	case s.r+need <= size && size-s.w >= bufferSize/4:
-		return nil
+	case s.r+need <= size && (s.r == 0 || size-s.w >= bufferSize/4):
+		return nil // moving what is there would gain little
 	}
 	to := s.buf
 	if size != len(s.buf) {

@@ -385,3 +385,20 @@ func TestASilentServerIsGivenUp(t *testing.T) {
 		}
 	})
 }
+
+func TestAReplicaWithTheSameServerIDTakesOver(t *testing.T) {
+	eachServer(t, func(t *testing.T, s target) {
+		first := s.stream(t, StreamConfig{ServerID: 4711})
+		second := s.stream(t, StreamConfig{ServerID: 4711})
+		var err error
+		for err == nil {
+			_, err = first.Next(t.Context())
+		}
+		if !errors.Is(err, ErrReplaced) {
+			t.Errorf("%v, want ErrReplaced", err)
+		}
+		if e, err := second.Next(t.Context()); err != nil || second.ServerID() != 4711 {
+			t.Errorf("the second one: %v, %v", e, err)
+		}
+	})
+}
