@@ -53,8 +53,9 @@ type Options struct {
 	NoRolePasswords bool
 
 	// Binary asks for rows in the engine's binary format, which is cheaper for
-	// the server and readable by the same major version only. Default: false,
-	// text.
+	// the server and readable by the same major version only. Tables whose values
+	// mean something in this one database only, such as numbers of types, are
+	// text all the same. Default: false, text.
 	Binary bool
 
 	// Checksums computes a checksum over the rows of each table, so that a

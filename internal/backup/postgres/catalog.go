@@ -20,6 +20,7 @@ type table struct {
 	heap        bool   // of the access method whose ranges of pages can be read
 	partitioned bool   // has no rows itself
 	unlogged    bool   //
+	portable    bool   // in binary: no value depends on what this one database calls something
 	condition   string // a WHERE clause: which rows of an extension's table are the user's
 }
 
@@ -46,7 +47,10 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence,
        ARRAY(SELECT attname FROM pg_catalog.pg_attribute
              WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
              ORDER BY attnum),
-       e.cond
+       e.cond,
+       NOT EXISTS (SELECT FROM pg_catalog.pg_attribute f JOIN pg_catalog.pg_type y ON y.oid = f.atttypid
+                   WHERE f.attrelid = c.oid AND f.attnum > 0 AND NOT f.attisdropped
+                     AND (y.oid >= 16384 OR y.typsend = 0 OR y.typname OPERATOR(pg_catalog.~) '^_?reg'))
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam
@@ -60,7 +64,7 @@ ORDER BY n.nspname, c.relname`,
 				oid: uint32(pg.Number(row[0])), schema: row[1], relname: row[2],
 				partitioned: row[3] == "p", unlogged: row[4] == "u",
 				pages: pg.Number(row[5]), bytes: pg.Number(row[6]), heap: row[7] == "heap",
-				columns: pg.ParseArray(row[8]), condition: row[9],
+				columns: pg.ParseArray(row[8]), condition: row[9], portable: row[10] == "t",
 			})
 			return nil
 		})

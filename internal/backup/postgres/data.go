@@ -22,7 +22,7 @@ const (
 
 func (d *database) dataPath(t *tableData, part int) string {
 	content := "copy"
-	if d.opts.Binary {
+	if t.binary {
 		content = "copybin"
 	}
 	return archive.DataPath(d.name, t.schema, t.relname, part, content)
@@ -68,7 +68,7 @@ func (d *database) copySQL(t *tableData, part int) string {
 		from = "(SELECT " + pg.Idents(t.columns) + " FROM ONLY " + t.sql() + " " + where + ")"
 	}
 	sql := "COPY " + from + " TO STDOUT"
-	if d.opts.Binary {
+	if t.binary {
 		sql += " (FORMAT binary)"
 	}
 	return sql
@@ -95,7 +95,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		}
 	}
 	info := archive.ChunkInfo{
-		Path: path, Kind: archive.KindData, Database: d.name, Schema: t.schema, Table: t.relname, Part: part, Content: d.format(),
+		Path: path, Kind: archive.KindData, Database: d.name, Schema: t.schema, Table: t.relname, Part: part, Content: t.format(),
 		Attributes: map[string]string{attrSnapshot: d.position.Snapshot},
 	}
 	if t.parts > 1 {
@@ -105,7 +105,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	if err != nil {
 		return err
 	}
-	sum := pg.RowSum{Binary: d.opts.Binary}
+	sum := pg.RowSum{Binary: t.binary}
 	var bytes int64
 	rows, err := d.copy(ctx, w, t, part, func(p []byte) error {
 		bytes += int64(len(p))
@@ -157,12 +157,12 @@ func ended(sum *pg.RowSum, rows int64) error {
 // when the rows, read again, have the same bytes: the server's work is done
 // anew, but nothing needs to be compressed, encrypted or sent.
 func (d *database) holds(ctx context.Context, w *worker, t *tableData, part int, c archive.Chunk) (bool, *pg.RowSum, error) {
-	sum := pg.RowSum{Binary: d.opts.Binary}
+	sum := pg.RowSum{Binary: t.binary}
 	pages := ""
 	if t.parts > 1 {
 		pages = strconv.FormatInt(t.perPart, 10)
 	}
-	if c.Attributes[attrPages] != pages || c.Content != d.format() {
+	if c.Attributes[attrPages] != pages || c.Content != t.format() {
 		return false, nil, nil
 	}
 	if !d.opts.Checksums && c.Attributes[attrSnapshot] == d.position.Snapshot {
@@ -204,8 +204,8 @@ func (t *tableData) finish(rows, bytes int64, sum *pg.RowSum, started time.Time,
 }
 
 // format is the language of the rows.
-func (d *database) format() string {
-	if d.opts.Binary {
+func (t *tableData) format() string {
+	if t.binary {
 		return "copy-binary"
 	}
 	return "copy-text"

@@ -38,6 +38,7 @@ type database struct {
 type tableData struct {
 	*table
 	parts   int
+	binary  bool
 	perPart int64 // pages of each part but the last; 0: not split
 
 	mu        sync.Mutex // guards what follows
@@ -150,8 +151,8 @@ func (d *database) plan(ctx context.Context) error {
 			d.warn("database %s: rows of unlogged table %s are left out, for a standby has none", d.name, t.name())
 			continue
 		}
-		td := &tableData{table: t, parts: 1}
-		td.sum.Binary = d.opts.Binary
+		td := &tableData{table: t, parts: 1, binary: d.opts.Binary && t.portable}
+		td.sum.Binary = td.binary
 		d.split(td)
 		d.content = append(d.content, td)
 		d.opts.Progress.Expect(t.bytes, int64(td.parts))
