@@ -150,3 +150,45 @@ func (r *rig) migrateBroken(t *testing.T, table string, plan outbox.Plan, n int)
 	}
 	return b.broken
 }
+
+// migrated opens the default table.
+func (r *rig) migrated(plan outbox.Plan) *Store {
+	r.Helper()
+	s := r.open(r.T, Options{})
+	if _, err := s.Migrate(r.ctx(), plan); err != nil {
+		r.Fatal("migrate:", err)
+	}
+	return s
+}
+
+func (r *rig) lead(s *Store) *lease {
+	r.Helper()
+	l, err := s.Lead(r.ctx(), 0)
+	if err != nil {
+		r.Fatal("lead:", err)
+	}
+	r.Cleanup(func() { _ = l.Close() })
+	return l.(*lease)
+}
+
+func (r *rig) enqueue(msgs ...outbox.Message) {
+	r.Helper()
+	r.check(outbox.Enqueue(r.ctx(), outbox.Postgres(r.db), msgs...))
+}
+
+func (r *rig) read(l outbox.Lease) []outbox.Row {
+	r.Helper()
+	page, err := l.Read(r.ctx(), outbox.ReadRequest{Limit: 100_000, MaxBytes: 1 << 30})
+	r.check(err)
+	return append([]outbox.Row(nil), page.Rows...)
+}
+
+// eventually waits for a condition that something else brings about.
+func (r *rig) eventually(what string, f func() bool) {
+	r.Helper()
+	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.Fatal("never:", what)
+		}
+	}
+}
