@@ -3,7 +3,6 @@ package pgrepl
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -45,37 +44,6 @@ func (c StreamConfig) validate() error {
 	return nil
 }
 
-// Position is what a client tells a server of its progress. Each field is the
-// position behind the last byte concerned.
-type Position struct {
-	Written LSN
-	// Flushed is safe: the server may throw away what lies before it.
-	Flushed LSN
-	Applied LSN
-}
-
-// At is the position of a client that has written, flushed and applied alike.
-func At(l LSN) Position { return Position{l, l, l} }
-
-// Frame is one message of a stream: data, or else a keepalive.
-type Frame struct {
-	// Data is what the log holds at Start, or what a plugin made of it. It is
-	// nil in a keepalive.
-	Data  []byte
-	Start LSN
-	// End is how far the server has sent (keepalive) or how far its log reaches
-	// (data). In a logical stream, every transaction that commits before the
-	// End of a keepalive has been sent.
-	End    LSN
-	SentAt time.Time
-	// ReplyRequested asks for a status update. It is sent by the next Receive,
-	// so that the handler of the keepalive may set a new position first.
-	ReplyRequested bool
-}
-
-// Keepalive tells whether the frame carries no data.
-func (f *Frame) Keepalive() bool { return f.Data == nil }
-
 // Stream is what START_REPLICATION begins. Receive and End belong to one
 // goroutine; SetPosition, Position and Report may be called from anywhere. While it
 // runs, a goroutine of its own reports the position at intervals, even if nobody
@@ -101,123 +69,6 @@ type Stream struct {
 type NextTimeline struct {
 	Timeline uint32
 	Start    LSN // where the old timeline was left
-}
-
-// LogicalConfig says what to decode.
-type LogicalConfig struct {
-	StreamConfig
-	Slot string
-	// Start is where to begin, if that is behind what the slot has confirmed.
-	// Default: 0, where the slot is.
-	Start LSN
-	// Options are the plugin's, as name and value.
-	Options []pgwire.Param
-}
-
-// StartLogical begins to stream what a slot's plugin decodes. The connection is
-// the stream's until it has ended. It cannot be used for a second such stream:
-// servers remember that the first was ended, and end the second at once.
-func (c *Conn) StartLogical(ctx context.Context, cfg LogicalConfig) (*Stream, error) {
-	s, err := c.startLogical(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("start logical replication from slot %s: %w", cfg.Slot, err)
-	}
-	return s, nil
-}
-
-func (c *Conn) startLogical(ctx context.Context, cfg LogicalConfig) (*Stream, error) {
-	if err := checkSlotName(cfg.Slot); err != nil {
-		return nil, err
-	}
-	if c.streamed {
-		return nil, errors.New("the connection has streamed before, and servers stream logically once only: open another")
-	}
-	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s", ident(cfg.Slot), cfg.Start)
-	for i, o := range cfg.Options {
-		separator := ", "
-		if i == 0 {
-			separator = " ("
-		}
-		command += separator + ident(o.Name) + " " + literal(o.Value)
-	}
-	if len(cfg.Options) > 0 {
-		command += ")"
-	}
-	return c.start(ctx, command, cfg.StreamConfig)
-}
-
-// PhysicalConfig says what log to stream.
-type PhysicalConfig struct {
-	StreamConfig
-	Slot string // Default: none
-	// Start is where to begin. Required.
-	Start LSN
-	// Timeline to stream. The stream of an old one ends where it was left.
-	// Default: 0, the server's own.
-	Timeline uint32
-}
-
-// StartPhysical begins to stream the log as it is. The connection is the
-// stream's until it has ended.
-func (c *Conn) StartPhysical(ctx context.Context, cfg PhysicalConfig) (*Stream, error) {
-	s, err := c.startPhysical(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("start physical replication at %s: %w", cfg.Start, err)
-	}
-	return s, nil
-}
-
-func (c *Conn) startPhysical(ctx context.Context, cfg PhysicalConfig) (*Stream, error) {
-	command := "START_REPLICATION"
-	if cfg.Slot != "" {
-		if err := checkSlotName(cfg.Slot); err != nil {
-			return nil, err
-		}
-		command += " SLOT " + ident(cfg.Slot)
-	}
-	command += " PHYSICAL " + cfg.Start.String()
-	if cfg.Timeline != 0 {
-		command += fmt.Sprintf(" TIMELINE %d", cfg.Timeline)
-	}
-	return c.start(ctx, command, cfg.StreamConfig)
-}
-
-// start sends the command and reads up to the beginning of the stream.
-func (c *Conn) start(ctx context.Context, command string, cfg StreamConfig) (*Stream, error) {
-	if err := errors.Join(cfg.validate(), checkText(command)); err != nil {
-		return nil, err
-	}
-	s := &Stream{conn: c, cfg: cfg.withDefaults(), pulse: make(chan struct{}), stop: func() {}}
-	if err := c.write(ctx, pgwire.AppendQuery(nil, command)); err != nil {
-		return nil, err
-	}
-	for {
-		typ, body, err := c.peek(ctx)
-		if err != nil {
-			return nil, c.fail(err)
-		}
-		switch typ {
-		case pgwire.ServerCopyBothResponse:
-			c.take(body)
-			c.streamed = true
-			pulse, stop := context.WithCancel(c.life)
-			s.stop = stop
-			go s.beat(pulse)
-			return s, nil
-		case pgwire.ServerRowDescription, pgwire.ServerCommandComplete:
-			// An old timeline asked for from its very end: nothing to send.
-			close(s.pulse)
-			s.ended = true
-			return s, s.finish(ctx)
-		case pgwire.ServerError:
-			return nil, c.answer(ctx, func(Result) error { return pgwire.ErrMalformed })
-		default:
-			c.take(body)
-			if err := c.aside(typ, body); err != nil {
-				return nil, err
-			}
-		}
-	}
 }
 
 // Receive returns the next frame, whose Data is valid until the next call. It
@@ -466,50 +317,4 @@ func (s *Stream) beat(ctx context.Context) {
 			asked = now
 		}
 	}
-}
-
-// Types of what CopyData carries in a stream.
-const (
-	frameData      = 'w'
-	frameKeepalive = 'k'
-	frameStatus    = 'r'
-)
-
-const (
-	dataHeaderLen = 1 + 8 + 8 + 8
-	keepaliveLen  = 1 + 8 + 8 + 1
-	statusLen     = 1 + 8 + 8 + 8 + 8 + 1
-)
-
-// parseFrame reads the body of a CopyData. Data aliases it.
-func parseFrame(body []byte) (Frame, error) {
-	switch {
-	case len(body) >= dataHeaderLen && body[0] == frameData:
-		return Frame{
-			Data:   body[dataHeaderLen:],
-			Start:  LSN(binary.BigEndian.Uint64(body[1:])),
-			End:    LSN(binary.BigEndian.Uint64(body[9:])),
-			SentAt: protocolTime(int64(binary.BigEndian.Uint64(body[17:]))),
-		}, nil
-	case len(body) == keepaliveLen && body[0] == frameKeepalive:
-		return Frame{
-			End:            LSN(binary.BigEndian.Uint64(body[1:])),
-			SentAt:         protocolTime(int64(binary.BigEndian.Uint64(body[9:]))),
-			ReplyRequested: body[17] != 0,
-		}, nil
-	}
-	return Frame{}, fmt.Errorf("stream frame of %d bytes: %w", len(body), pgwire.ErrMalformed)
-}
-
-// appendStatus appends a standby status update.
-func appendStatus(dst []byte, p Position, now time.Time, ask bool) []byte {
-	dst = append(dst, frameStatus)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(p.Written))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(p.Flushed))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(p.Applied))
-	dst = binary.BigEndian.AppendUint64(dst, uint64(protocolMicros(now)))
-	if ask {
-		return append(dst, 1)
-	}
-	return append(dst, 0)
 }
