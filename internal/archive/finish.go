@@ -228,8 +228,16 @@ func removeRuns(ctx context.Context, s Storage, dir string) error {
 			runs = append(runs, o.Name)
 		}
 	}
+	if err := s.Delete(ctx, journals...); err != nil {
+		return err
+	}
 	slices.Sort(runs)
-	return s.Delete(ctx, append(journals, runs...)...)
+	for _, name := range runs {
+		if err := s.Delete(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeBackup deletes a backup, manifest first: cut short anywhere, it leaves an

@@ -311,16 +311,20 @@ func (l *Local) PutNew(_ context.Context, name string, data []byte) error {
 func linkNew(from, to string) error {
 	err := os.Link(from, to)
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOSYS) {
-		claim, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		return errors.Join(claim.Close(), os.Rename(from, to))
+		return claimNew(from, to)
 	}
 	if err != nil {
 		return err
 	}
 	return os.Remove(from)
+}
+
+func claimNew(from, to string) error {
+	claim, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(claim.Close(), os.Rename(from, to))
 }
 
 // Delete implements [Storage], and removes directories that become empty.

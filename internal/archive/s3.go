@@ -1,10 +1,461 @@
 package archive
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-func openS3(_ context.Context, _ string, _ func(string) string) (Storage, error) {
-	return nil, errors.ErrUnsupported
+const (
+	// s3PartBytes is the size of the pieces in which a long object is uploaded. S3
+	// allows 10,000 of them, so that a chunk may have 80 GB as stored; the
+	// query parameter part-size raises it.
+	s3PartBytes = 8 << 20
+	s3MinPart   = 5 << 20 // S3 refuses smaller ones, but for the last
+	s3MaxParts  = 10000
+
+	// s3InFlight is how many parts of all objects together are on their way.
+	// Memory is bounded by this and one part for each open chunk.
+	s3InFlight = 4
+
+	// s3Retries bounds the attempts of one request; the pauses between them grow
+	// from 0.2 s to 1 s, with jitter.
+	s3Retries = 8
+)
+
+// S3 is a [Storage] in a bucket of Amazon's S3 or what speaks its protocol. Every
+// request carries the SHA-256 of its body, signed, and its CRC-32C; what a
+// server does not confirm by the same CRC-32C is read back and compared.
+type S3 struct {
+	core   minio.Core
+	bucket string
+	prefix string // "" or with a slash at its end
+	place  string
+	part   int
+
+	inFlight chan struct{}
+
+	mu      sync.Mutex
+	buffers [][]byte // of parts, to be used again
+}
+
+// s3Config is what a location and the environment say.
+type s3Config struct {
+	bucket, prefix, region string
+	endpoint               *url.URL
+	pathStyle              bool
+	part                   int
+	creds                  *credentials.Credentials
+}
+
+// parseS3 reads s3://bucket/prefix?endpoint=URL&region=NAME&part-size=BYTES.
+func parseS3(location string, env func(string) string) (s3Config, error) {
+	u, err := url.Parse(location)
+	if err != nil || u.Host == "" || u.User != nil {
+		return s3Config{}, fmt.Errorf("read location %q: want s3://bucket/prefix?endpoint=URL&region=NAME, and credentials in the environment", redact(location))
+	}
+	c := s3Config{bucket: u.Host, prefix: strings.Trim(path.Clean("/"+u.Path), "/"), part: s3PartBytes}
+	if c.prefix != "" {
+		c.prefix += "/"
+	}
+	q := u.Query()
+	for name, values := range q {
+		switch name {
+		case "endpoint", "region":
+		case "part-size":
+			if c.part, err = strconv.Atoi(values[0]); err != nil || c.part < s3MinPart || c.part > 1<<30 {
+				return s3Config{}, fmt.Errorf("read location: part-size %q: a number of bytes from %d to %d", values[0], s3MinPart, 1<<30)
+			}
+		default:
+			return s3Config{}, fmt.Errorf("read location: parameter %q is unknown; endpoint, region and part-size are known", name)
+		}
+	}
+	c.region = first(q.Get("region"), env("AWS_REGION"), env("AWS_DEFAULT_REGION"), "us-east-1")
+	endpoint := first(q.Get("endpoint"), env("AWS_ENDPOINT_URL_S3"), env("AWS_ENDPOINT_URL"))
+	amazon := endpoint == ""
+	if amazon {
+		endpoint = "https://s3." + c.region + ".amazonaws.com"
+	}
+	if c.endpoint, err = url.Parse(endpoint); err != nil || c.endpoint.Host == "" || c.endpoint.Scheme != "http" && c.endpoint.Scheme != "https" {
+		return s3Config{}, fmt.Errorf("read location: endpoint %q: want http://host:port or https://host", endpoint)
+	}
+	c.pathStyle = !amazon && !strings.HasSuffix(c.endpoint.Hostname(), ".amazonaws.com")
+	c.creds = s3Credentials(env, amazon)
+	return c, nil
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// redact removes what may be a password from a location that cannot be parsed.
+func redact(location string) string {
+	if scheme, rest, ok := strings.Cut(location, "://"); ok {
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			return scheme + "://***@" + rest[at+1:]
+		}
+	}
+	return location
+}
+
+// s3Credentials looks where AWS's tools do: the environment, the files, and, on
+// Amazon's own machines, their metadata service.
+func s3Credentials(env func(string) string, amazon bool) *credentials.Credentials {
+	if id, secret := env("AWS_ACCESS_KEY_ID"), env("AWS_SECRET_ACCESS_KEY"); id != "" && secret != "" {
+		return credentials.NewStaticV4(id, secret, env("AWS_SESSION_TOKEN"))
+	}
+	chain := []credentials.Provider{
+		&credentials.FileAWSCredentials{Filename: env("AWS_SHARED_CREDENTIALS_FILE"), Profile: env("AWS_PROFILE")},
+	}
+	if amazon {
+		chain = append(chain, &credentials.IAM{})
+	}
+	return credentials.NewChainCredentials(chain)
+}
+
+// openS3 opens a bucket and asks it one question, so that wrong names, keys and
+// clocks are told before anything is written.
+func openS3(ctx context.Context, location string, env func(string) string) (*S3, error) {
+	c, err := parseS3(location, env)
+	if err != nil {
+		return nil, err
+	}
+	lookup := minio.BucketLookupDNS
+	if c.pathStyle {
+		lookup = minio.BucketLookupPath
+	}
+	core, err := minio.NewCore(c.endpoint.Host, &minio.Options{
+		Creds: c.creds, Secure: c.endpoint.Scheme == "https", Region: c.region, BucketLookup: lookup, MaxRetries: s3Retries,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", location, err)
+	}
+	s := &S3{
+		core: *core, bucket: c.bucket, prefix: c.prefix, part: c.part,
+		place:    "s3://" + c.bucket + "/" + strings.TrimSuffix(c.prefix, "/"),
+		inFlight: make(chan struct{}, s3InFlight),
+	}
+	for _, err := range s.list(ctx, minio.ListObjectsOptions{Prefix: s.prefix, MaxKeys: 1}) {
+		if err != nil {
+			return nil, s.fail("open", "", err)
+		}
+		break
+	}
+	return s, nil
+}
+
+// String is the bucket and prefix.
+func (s *S3) String() string { return s.place }
+
+func (s *S3) key(name string) string { return s.prefix + name }
+
+// Open implements [Storage]. A download that is cut goes on where it was.
+func (s *S3) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	r := &s3Reader{s: s, ctx: ctx, name: name, offset: offset}
+	if err := r.connect(); err != nil {
+		return nil, s.fail("open", name, err)
+	}
+	return r, nil
+}
+
+// s3Reader reads an object and connects again when the connection breaks.
+type s3Reader struct {
+	s      *S3
+	ctx    context.Context
+	name   string
+	offset int64
+	etag   string // the object must stay the same one
+	body   io.ReadCloser
+	broken int // connections in a row that brought nothing
+}
+
+func (r *s3Reader) connect() error {
+	var opts minio.GetObjectOptions
+	if r.offset > 0 {
+		if err := opts.SetRange(r.offset, 0); err != nil {
+			return err
+		}
+	}
+	if r.etag != "" {
+		if err := opts.SetMatchETag(r.etag); err != nil {
+			return err
+		}
+	}
+	body, info, _, err := r.s.core.GetObject(r.ctx, r.s.bucket, r.s.key(r.name), opts)
+	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		body, err = io.NopCloser(eof{}), nil // from the very end on
+	}
+	if err != nil {
+		return err
+	}
+	r.body, r.etag = body, first(r.etag, info.ETag)
+	return nil
+}
+
+func (r *s3Reader) Read(p []byte) (int, error) {
+	for {
+		n, err := r.body.Read(p)
+		r.offset += int64(n)
+		if n > 0 {
+			r.broken = 0
+		}
+		if err == nil || errors.Is(err, io.EOF) {
+			return n, err
+		}
+		r.broken++
+		if r.ctx.Err() != nil || r.broken > s3Retries {
+			return n, r.s.fail("read", r.name, err)
+		}
+		// What Close has to say of a connection that is broken is known.
+		_ = r.body.Close()
+		if err := r.connect(); err != nil {
+			r.body = io.NopCloser(eof{})
+			return n, r.s.fail("read", r.name, err)
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+func (r *s3Reader) Close() error { return r.body.Close() }
+
+// Stat implements [Storage].
+func (s *S3) Stat(ctx context.Context, name string) (ObjectInfo, error) {
+	info, err := s.core.StatObject(ctx, s.bucket, s.key(name), minio.StatObjectOptions{})
+	if err != nil {
+		return ObjectInfo{}, s.fail("look at", name, err)
+	}
+	return ObjectInfo{Name: name, Size: info.Size, Modified: info.LastModified}, nil
+}
+
+// List implements [Storage], in the order of keys.
+func (s *S3) List(ctx context.Context, dir string, deep bool) iter.Seq2[ObjectInfo, error] {
+	if dir != "" && !strings.HasSuffix(dir, "/") {
+		dir += "/"
+	}
+	return func(yield func(ObjectInfo, error) bool) {
+		for o, err := range s.list(ctx, minio.ListObjectsOptions{Prefix: s.key(dir), Recursive: deep}) {
+			if err != nil {
+				yield(ObjectInfo{}, s.fail("list", dir, err))
+				return
+			}
+			info := ObjectInfo{Name: strings.TrimPrefix(o.Key, s.prefix), Size: o.Size, Modified: o.LastModified}
+			if strings.HasSuffix(o.Key, "/") {
+				if deep || info.Name == dir {
+					continue // a marker that some tools make for a directory
+				}
+				info = ObjectInfo{Name: info.Name}
+			}
+			if !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *S3) list(ctx context.Context, opts minio.ListObjectsOptions) iter.Seq2[minio.ObjectInfo, error] {
+	return func(yield func(minio.ObjectInfo, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		for o := range s.core.ListObjectsIter(ctx, s.bucket, opts) {
+			if !yield(o, o.Err) || o.Err != nil {
+				return
+			}
+		}
+		if err := context.Cause(ctx); err != nil {
+			yield(minio.ObjectInfo{}, err)
+		}
+	}
+}
+
+// Put implements [Storage].
+func (s *S3) Put(ctx context.Context, name string, data []byte) error {
+	return s.put(ctx, name, data, minio.PutObjectOptions{})
+}
+
+// put uploads in one request, and makes sure that the server has the same bytes.
+func (s *S3) put(ctx context.Context, name string, data []byte, opts minio.PutObjectOptions) error {
+	sum := crc32.Checksum(data, castagnoli)
+	opts.DisableContentSha256 = true // no streaming signature: the hash goes ahead
+	opts.UserMetadata = map[string]string{"X-Amz-Checksum-Crc32c": crcHeader(sum)}
+	info, err := s.core.PutObject(ctx, s.bucket, s.key(name), bytes.NewReader(data), int64(len(data)), "", sha256Hex(data), opts)
+	if err != nil {
+		return s.fail("upload", name, err)
+	}
+	if info.ChecksumCRC32C == crcHeader(sum) {
+		return nil
+	}
+	return s.compare(ctx, name, int64(len(data)), sum)
+}
+
+// crcHeader is how S3 writes a CRC-32C.
+func crcHeader(sum uint32) string {
+	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))
+}
+
+// compare reads an object back.
+func (s *S3) compare(ctx context.Context, name string, size int64, sum uint32) error {
+	in, err := s.Open(ctx, name, 0)
+	if err != nil {
+		return fmt.Errorf("read back: %w", err)
+	}
+	hash := crc32.New(castagnoli)
+	n, err := io.Copy(hash, in)
+	if err := errors.Join(err, in.Close()); err != nil {
+		return fmt.Errorf("read back: %w", err)
+	}
+	if n != size || hash.Sum32() != sum {
+		return &Error{
+			Op: "upload", Place: s.place + "/" + name,
+			Err: fmt.Errorf("%w: %d bytes with CRC-32C %08x were sent, the server has %d with %08x", ErrCorrupt, size, sum, n, hash.Sum32()),
+		}
+	}
+	return nil
+}
+
+// PutNew implements [Storage] by If-None-Match. A server that does not know it is
+// asked first whether the name is taken, which two may do at the same time.
+func (s *S3) PutNew(ctx context.Context, name string, data []byte) error {
+	var opts minio.PutObjectOptions
+	opts.SetMatchETagExcept("*")
+	err := s.put(ctx, name, data, opts)
+	if errors.Is(err, ErrExist) {
+		// The answer to an attempt that succeeded may have been lost, and the
+		// next attempt then met its own object.
+		if there, readErr := readAll(ctx, s, name, int64(len(data))); readErr == nil && bytes.Equal(there, data) {
+			return nil
+		}
+		return err
+	}
+	var answer minio.ErrorResponse
+	if !errors.As(err, &answer) || answer.StatusCode != http.StatusNotImplemented {
+		return err
+	}
+	if _, err := s.Stat(ctx, name); !errors.Is(err, ErrNotExist) {
+		if err == nil {
+			err = &Error{Op: "upload", Place: s.place + "/" + name, Err: ErrExist}
+		}
+		return err
+	}
+	return s.Put(ctx, name, data)
+}
+
+// Delete implements [Storage].
+func (s *S3) Delete(ctx context.Context, names ...string) error {
+	if len(names) == 1 {
+		err := s.core.RemoveObject(ctx, s.bucket, s.key(names[0]), minio.RemoveObjectOptions{})
+		if err = s.fail("delete", names[0], err); errors.Is(err, ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	objects := make(chan minio.ObjectInfo)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer close(objects)
+		for _, name := range names {
+			select {
+			case objects <- minio.ObjectInfo{Key: s.key(name)}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	var errs []error
+	for r := range s.core.RemoveObjects(ctx, s.bucket, objects, minio.RemoveObjectsOptions{}) {
+		err := s.fail("delete", strings.TrimPrefix(r.ObjectName, s.prefix), r.Err)
+		if err != nil && !errors.Is(err, ErrNotExist) && len(errs) < 3 {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, context.Cause(ctx))...)
+}
+
+// Clean implements [Storage]: it gives up uploads that were begun before the given
+// time and never completed. They cost money and show in no list.
+func (s *S3) Clean(ctx context.Context, dir string, before time.Time) (int, error) {
+	if dir != "" && !strings.HasSuffix(dir, "/") {
+		dir += "/"
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	removed := 0
+	for u := range s.core.ListIncompleteUploads(ctx, s.bucket, s.key(dir), true) {
+		if u.Err != nil {
+			return removed, s.fail("list unfinished uploads of", dir, u.Err)
+		}
+		if !u.Initiated.Before(before) {
+			continue
+		}
+		err := s.core.AbortMultipartUpload(ctx, s.bucket, u.Key, u.UploadID)
+		if err = s.fail("give up upload of", u.Key, err); err != nil && !errors.Is(err, ErrNotExist) {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
+}
+
+// fail names what an operator can act on; nil stays nil.
+func (s *S3) fail(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Op: op, Place: strings.TrimSuffix(s.place+"/"+name, "/"), Err: err}
+	var answer minio.ErrorResponse
+	var network interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &answer):
+		e.explain(answer)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &network):
+		e.Hint = "check the endpoint and the network"
+	}
+	return e
+}
+
+// explain adds what a code of S3 means to an operator.
+func (e *Error) explain(answer minio.ErrorResponse) {
+	kind := func(k error, hint string) { e.Err, e.Hint = kindError{k, e.Err}, hint }
+	switch strings.ToLower(answer.Code) { // servers differ in the case of "Id"
+	case "nosuchkey", "notfound", "nosuchupload":
+		kind(ErrNotExist, "")
+	case "nosuchbucket":
+		kind(ErrNotExist, "create the bucket "+answer.BucketName+" first, or correct its name")
+	case "preconditionfailed", "conditionalrequestconflict":
+		kind(ErrExist, "")
+	case "invalidaccesskeyid", "signaturedoesnotmatch", "invalidtoken", "expiredtoken":
+		kind(ErrDenied, "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in ~/.aws/credentials")
+	case "accessdenied", "forbidden", "allaccessdisabled":
+		kind(ErrDenied, "the credentials are valid or missing, and in either case have no right to this: reading, writing, listing and deleting are needed")
+	case "requesttimetooskewed", "requestexpired":
+		kind(ErrDenied, "this machine's clock differs too much from the server's: set it, by NTP for example")
+	case "quotaexceeded", "xminiostoragefull", "insufficientcapacity", "entitytoolargeforquota":
+		kind(ErrFull, "make room, then go on with --resume")
+	case "authorizationheadermalformed", "permanentredirect", "incorrectendpoint":
+		e.Hint = "the bucket is in another region: add ?region=" + first(answer.Region, "NAME")
+	}
 }

@@ -1,0 +1,315 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+// s3Env returns a server's account as the environment has it.
+func s3Env(server *lab.S3, change ...string) func(string) string {
+	vars := map[string]string{"AWS_SHARED_CREDENTIALS_FILE": "/nonexistent"}
+	for _, v := range append(server.Environ(), change...) {
+		name, value, _ := strings.Cut(v, "=")
+		vars[name] = value
+	}
+	return func(name string) string { return vars[name] }
+}
+
+// s3Location is a fresh prefix of the server's bucket, behind a proxy if given.
+func s3Location(t *testing.T, server *lab.S3, endpoint string) string {
+	u, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = fmt.Sprintf("/%s/%d", t.Name(), time.Now().UnixNano())
+	q := u.Query()
+	q.Set("part-size", fmt.Sprint(s3MinPart))
+	if endpoint != "" {
+		q.Set("endpoint", endpoint)
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func openTestS3(t *testing.T, endpoint string) *S3 {
+	t.Helper()
+	server := labtest.SharedS3(t)
+	s, err := openS3(t.Context(), s3Location(t, server, endpoint), s3Env(server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// s3Proxy stands before the lab's server and lets a function meddle.
+func s3Proxy(t *testing.T, meddle func(next http.Handler) http.Handler, answer func(*http.Response) error) string {
+	t.Helper()
+	target, err := url.Parse(labtest.SharedS3(t).Endpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host },
+		ModifyResponse: answer,
+		ErrorLog:       log.New(io.Discard, "", 0),
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	var h http.Handler = proxy
+	if meddle != nil {
+		h = meddle(proxy)
+	}
+	front := httptest.NewServer(h)
+	t.Cleanup(front.Close)
+	return front.URL
+}
+
+func TestS3Storage(t *testing.T) {
+	t.Parallel()
+	testStorage(t, openTestS3(t, ""))
+}
+
+// TestS3WithoutChecksums is a server that knows no checksums and no conditional
+// writes: what it has is read back.
+func TestS3WithoutChecksums(t *testing.T) {
+	t.Parallel()
+	var conditional atomic.Int32
+	endpoint := s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("If-None-Match") == "*" {
+				conditional.Add(1)
+				s3Error(w, http.StatusNotImplemented, "NotImplemented")
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, func(r *http.Response) error {
+		r.Header.Del("X-Amz-Checksum-Crc32c")
+		return nil
+	})
+	s := openTestS3(t, endpoint)
+	t.Run("objects", func(t *testing.T) { testObjects(t, s) })
+	if err := s.PutNew(t.Context(), "new", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutNew(t.Context(), "new", []byte("2")); !errors.Is(err, ErrExist) {
+		t.Errorf("a taken name: %v", err)
+	}
+	if conditional.Load() == 0 {
+		t.Error("no conditional write was tried")
+	}
+}
+
+func s3Error(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `<?xml version="1.0"?><Error><Code>%s</Code><Message>as the test wants</Message></Error>`, code)
+}
+
+// TestS3ServerThatStoresOtherBytes changes what is read back: an upload that a
+// server has confirmed and not kept must not count.
+func TestS3ServerThatStoresOtherBytes(t *testing.T) {
+	t.Parallel()
+	endpoint := s3Proxy(t, nil, func(r *http.Response) error {
+		r.Header.Del("X-Amz-Checksum-Crc32c")
+		if r.Request.Method == http.MethodGet && strings.Contains(r.Request.URL.Path, "victim") {
+			body, err := io.ReadAll(r.Body)
+			if err != nil || len(body) == 0 {
+				return err
+			}
+			body[len(body)/2] ^= 1
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		return nil
+	})
+	s := openTestS3(t, endpoint)
+	for _, size := range []int{1000, 11 << 20} {
+		w, err := s.Create(t.Context(), "victim")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(noise(3, size)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Commit(); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("commit of %d bytes: %v", size, err)
+		}
+	}
+}
+
+// TestS3UploadThatIsCut drops the connection of every first attempt at a part,
+// and every download once in its middle.
+func TestS3UploadThatIsCut(t *testing.T) {
+	t.Parallel()
+	var cuts, cutReads atomic.Int32
+	tried := map[string]bool{}
+	lock := make(chan struct{}, 1)
+	endpoint := s3Proxy(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			lock <- struct{}{}
+			again := tried[r.Method+r.URL.String()]
+			if r.Method == http.MethodPut {
+				tried[r.Method+r.URL.String()] = true
+			}
+			<-lock
+			if r.Method == http.MethodPut && !again {
+				cuts.Add(1)
+				_, _ = io.CopyN(io.Discard, r.Body, 4096)
+				panic(http.ErrAbortHandler)
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, func(r *http.Response) error {
+		if r.Request.Method == http.MethodGet && r.ContentLength > 1<<20 {
+			cutReads.Add(1)
+			r.Body = &cutBody{ReadCloser: r.Body, left: 1 << 20}
+		}
+		return nil
+	})
+	s := openTestS3(t, endpoint)
+	data := noise(4, 11<<20)
+	w, err := s.Create(t.Context(), "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFrom(t, s, "victim", 0); !bytes.Equal(got, data) {
+		t.Errorf("%d bytes came back, not the %d sent", len(got), len(data))
+	}
+	if cuts.Load() < 3 || cutReads.Load() < 3 {
+		t.Errorf("%d uploads and %d downloads were cut, want 3 each at least", cuts.Load(), cutReads.Load())
+	}
+}
+
+// cutBody ends with an error after some bytes.
+type cutBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (c *cutBody) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		return 0, errors.New("cut")
+	}
+	n, err := c.ReadCloser.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
+
+func TestS3FaultsAreNamed(t *testing.T) {
+	t.Parallel()
+	server := labtest.SharedS3(t)
+	skewed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s3Error(w, http.StatusForbidden, "RequestTimeTooSkewed")
+	}))
+	defer skewed.Close()
+	location := s3Location(t, server, "")
+	for _, c := range []struct {
+		name, location, change string
+		is                     error
+		says                   string
+	}{
+		{"unknown key", location, "AWS_ACCESS_KEY_ID=nobody", ErrDenied, "AWS_ACCESS_KEY_ID"},
+		{"wrong secret", location, "AWS_SECRET_ACCESS_KEY=wrong", ErrDenied, "AWS_SECRET_ACCESS_KEY"},
+		{"no bucket", strings.Replace(location, "s3://weir/", "s3://nosuchbucket/", 1), "", ErrNotExist, "create the bucket"},
+		{"clock", s3Location(t, server, skewed.URL), "", ErrDenied, "clock"},
+		{"bad endpoint", "s3://weir?endpoint=ftp://x", "", nil, "endpoint"},
+		{"bad parameter", "s3://weir?pathstyle=1", "", nil, "pathstyle"},
+		{"bad part size", "s3://weir?part-size=5", "", nil, "part-size"},
+		{"password", "s3://id:secret@weir", "", nil, "environment"},
+	} {
+		_, err := openS3(t.Context(), c.location, s3Env(server, c.change))
+		if err == nil {
+			t.Errorf("%s: opens", c.name)
+			continue
+		}
+		if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := openS3(ctx, s3Location(t, server, "http://127.0.0.1:1"), s3Env(server)); err == nil {
+		t.Error("opens where nobody listens")
+	}
+}
+
+// TestS3BackupWithCrash writes a backup, gives it up, resumes and reads it, and
+// cleans up the uploads that nobody finished.
+func TestS3BackupWithCrash(t *testing.T) {
+	t.Parallel()
+	s := openTestS3(t, "")
+	repo := NewRepository(s)
+	ctx := t.Context()
+	big := map[string][]byte{DataPath("shop", "public", "orders", 1, "copy"): noise(7, 11<<20)}
+	for path, data := range fixture() {
+		if big[path] == nil {
+			big[path] = data
+		}
+	}
+	w, err := Create(ctx, repo, Options{ID: "b", Label: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := DataPath("shop", "public", "orders", 2, "copy")
+	if err := writeChunk(ctx, w, fixtureInfo(path), big[path]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(true); err != nil {
+		t.Fatal(err)
+	}
+	id, err := s.core.NewMultipartUpload(ctx, s.bucket, s.key("b/left/over"), minio.PutObjectOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err = Create(ctx, repo, Options{ID: "b", Label: "shop", Resume: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(w.Resumed()); n != 1 {
+		t.Errorf("%d chunks were resumed, want 1", n)
+	}
+	if _, err := s.core.ListObjectParts(ctx, s.bucket, s.key("b/left/over"), id, 0, 10); err == nil {
+		t.Error("the unfinished upload is still there")
+	}
+	if _, err := writeAll(ctx, w, big, fixtureContent()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(ctx, repo, Latest, ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkContent(t, r, big)
+	mustVerify(t, r)
+	entries, err := List(ctx, repo, time.Now())
+	if err != nil || len(entries) != 1 || entries[0].State != Complete {
+		t.Errorf("list: %+v, %v", entries, err)
+	}
+	if err := Remove(ctx, repo, "b"); err != nil {
+		t.Error(err)
+	}
+	for o := range s.List(ctx, "", true) {
+		t.Errorf("%s is left", o.Name)
+	}
+}
