@@ -1,0 +1,307 @@
+// Package kafka publishes messages to Kafka, and to what speaks its protocol.
+//
+// A message goes to the topic of its name, after [Options.TopicPrefix], with its
+// key, which also chooses the partition as Kafka's own clients choose it. The
+// identity is the header weir-id; headers are carried under their names. Kafka
+// keeps no list of identities: a message that is sent again after a crash is
+// there twice, and consumers tell by weir-id.
+//
+// All messages of a call are on their way at once: the producer is idempotent,
+// so that those of one partition are taken in their order or not at all. What
+// could make the broker take a later one and not an earlier is looked at before:
+// size, and a topic that wants keys. Where a topic's settings must not be read,
+// [Options.MaxBytes] has to be right. Messages of one key for different topics
+// wait for each other.
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/weirdb/weir/outbox"
+	"github.com/weirdb/weir/outbox/sink"
+)
+
+// Sink publishes with one producer.
+type Sink struct {
+	opts   Options
+	client *kgo.Client
+	topics *topics
+}
+
+// Open is New with the options of an address: see [ParseURL].
+func Open(ctx context.Context, address string) (*Sink, error) {
+	o, err := ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	return New(ctx, o)
+}
+
+// New connects. An error marked by [outbox.Unavailable] may pass by itself.
+func New(ctx context.Context, o Options) (*Sink, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t := &topics{create: o.Create, maxBytes: o.MaxBytes, timeout: o.Timeout, known: map[string]topic{}}
+	opts, err := o.client(t.limitOf)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	t.client = client
+	s := &Sink{opts: o, client: client, topics: t}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	if err := client.Ping(ctx); err != nil {
+		client.Close()
+		return nil, outbox.Unavailable(fmt.Errorf("connect to %v: %w", o, err))
+	}
+	return s, nil
+}
+
+// String is the address without a login.
+func (s *Sink) String() string { return s.opts.String() }
+
+// Close ends the connections, and with them what is under way.
+func (s *Sink) Close() error {
+	s.client.Close()
+	return nil
+}
+
+// Publish implements [outbox.Sink].
+func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return sink.All(len(msgs), err)
+	}
+	c := &call{sink: s, msgs: msgs, errs: make([]error, len(msgs)), failed: map[string]bool{}}
+	for _, round := range c.rounds() {
+		c.publish(ctx, round)
+	}
+	return sink.Result(c.errs)
+}
+
+// call is one call of Publish.
+type call struct {
+	sink   *Sink
+	msgs   []outbox.Message
+	errs   []error
+	failed map[string]bool // keys of which a message failed
+	stop   error           // ends the call
+}
+
+// rounds lists what may be on its way at once: a message of a key that goes
+// to another topic than the one before it waits for that.
+func (c *call) rounds() [][]int {
+	type place struct {
+		round int
+		topic string
+	}
+	last := map[string]place{}
+	var rounds [][]int
+	for i := range c.msgs {
+		m := &c.msgs[i]
+		at := place{topic: m.Topic}
+		if before, ok := last[m.Key]; ok && m.Key != "" {
+			at.round = before.round
+			if before.topic != m.Topic {
+				at.round++
+			}
+		}
+		last[m.Key] = at
+		for at.round >= len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[at.round] = append(rounds[at.round], i)
+	}
+	return rounds
+}
+
+// answer is what became of a message.
+type answer struct {
+	i   int
+	err error
+}
+
+// publish sends a round and waits for the answers.
+func (c *call) publish(ctx context.Context, round []int) {
+	send := c.sendable(ctx, round)
+	if len(send) == 0 {
+		return
+	}
+	// What is still under way when this returns is given up.
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan answer, len(send))
+	for n, r := range c.records(send) {
+		c.sink.client.Produce(inner, r, func(_ *kgo.Record, err error) { answers <- answer{send[n], err} })
+	}
+	open := map[int]bool{}
+	for _, i := range send {
+		open[i] = true
+	}
+	timer := time.NewTimer(c.sink.opts.Timeout + time.Second) // the producer's own comes first
+	defer timer.Stop()
+	var tooLarge []int
+	for len(open) > 0 {
+		var err error
+		select {
+		case a := <-answers:
+			delete(open, a.i)
+			if errors.Is(a.err, kerr.MessageTooLarge) {
+				tooLarge = append(tooLarge, a.i)
+			}
+			if a.err != nil {
+				c.fail(a.i, c.sink.classify(ctx, a.err))
+			}
+			continue
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-timer.C:
+			err = outbox.Unavailable(fmt.Errorf("kafka: no confirmation within %v", c.sink.opts.Timeout))
+		}
+		for i := range open {
+			c.fail(i, err)
+		}
+		c.stop = err
+		return
+	}
+	if len(tooLarge) > 0 && len(send) > 1 {
+		c.alone(ctx, tooLarge)
+	}
+}
+
+// alone sends messages of a batch that was too large one by one: perhaps each
+// of them is not.
+func (c *call) alone(ctx context.Context, tooLarge []int) {
+	again := map[int]bool{}
+	for _, i := range tooLarge {
+		again[i] = true
+		delete(c.failed, c.msgs[i].Key)
+	}
+	for i := range c.msgs { // in the order of keys
+		if again[i] {
+			c.errs[i] = nil
+			c.publish(ctx, []int{i})
+		}
+	}
+}
+
+// sendable leaves out what must not or cannot be sent.
+func (c *call) sendable(ctx context.Context, round []int) []int {
+	var send []int
+	for _, i := range round {
+		m := &c.msgs[i]
+		switch {
+		case c.stop != nil:
+			c.errs[i] = c.stop
+			continue
+		case m.Key != "" && c.failed[m.Key]:
+			c.errs[i] = outbox.ErrHeldBack
+			continue
+		}
+		if err := c.sink.check(ctx, m); err != nil {
+			c.fail(i, err)
+			continue
+		}
+		send = append(send, i)
+	}
+	return send
+}
+
+func (c *call) fail(i int, err error) {
+	c.errs[i] = err
+	c.failed[c.msgs[i].Key] = true
+	if outbox.IsUnavailable(err) {
+		c.stop = err
+	}
+	c.sink.topics.forget(c.sink.opts.TopicPrefix + c.msgs[i].Topic)
+}
+
+// check refuses what the broker would refuse.
+func (s *Sink) check(ctx context.Context, m *outbox.Message) error {
+	name := s.opts.TopicPrefix + m.Topic
+	t, err := s.topics.get(ctx, name)
+	switch size := sizeOf(m); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return err
+	case size > int(t.limit):
+		return outbox.Reject(fmt.Errorf("kafka: the message takes %d bytes, topic %q takes %d", size, name, t.limit))
+	case t.compact && m.Key == "":
+		return outbox.Reject(fmt.Errorf("kafka: topic %q is compacted and takes no message without a key", name))
+	}
+	return nil
+}
+
+// sizeOf is at least what a batch of this message alone takes, uncompressed: 61
+// bytes of batch, at most 31 of numbers, 10 for the two lengths of each header.
+func sizeOf(m *outbox.Message) int {
+	size := 61 + 31 + len(m.Key) + len(m.Payload) + 10 + len(sink.HeaderID) + len(m.Identity())
+	for name, value := range m.Headers {
+		size += 10 + len(name) + len(value)
+	}
+	return size
+}
+
+// records are the messages as Kafka has them. They hold copies: the producer
+// may have them for longer than the caller waits.
+func (c *call) records(send []int) []*kgo.Record {
+	size := 0
+	for _, i := range send {
+		size += len(c.msgs[i].Payload)
+	}
+	arena := make([]byte, 0, size)
+	records := make([]*kgo.Record, len(send))
+	for n, i := range send {
+		m := &c.msgs[i]
+		from := len(arena)
+		arena = append(arena, m.Payload...)
+		r := &kgo.Record{Topic: c.sink.opts.TopicPrefix + m.Topic, Value: arena[from:len(arena):len(arena)]}
+		if m.Key != "" {
+			r.Key = []byte(m.Key)
+		}
+		r.Headers = make([]kgo.RecordHeader, 0, 1+len(m.Headers))
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: sink.HeaderID, Value: []byte(m.Identity())})
+		for name, value := range m.Headers {
+			if name != sink.HeaderID {
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: name, Value: []byte(value)})
+			}
+		}
+		records[n] = r
+	}
+	return records
+}
+
+// classify says what an error of the producer means for its message.
+func (s *Sink) classify(ctx context.Context, err error) error {
+	wrapped := fmt.Errorf("kafka: produce: %w", err)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var code *kerr.Error
+	if !errors.As(err, &code) || code.Retriable && code != kerr.UnknownTopicOrPartition {
+		return outbox.Unavailable(wrapped) // connections, time-outs, the end of the client
+	}
+	switch code {
+	case kerr.UnknownTopicOrPartition, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.MessageTooLarge,
+		kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.PolicyViolation, kerr.UnsupportedForMessageFormat:
+		return outbox.Reject(wrapped)
+	case kerr.ClusterAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState:
+		return outbox.Unavailable(wrapped)
+	}
+	return wrapped
+}

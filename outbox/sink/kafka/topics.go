@@ -1,0 +1,149 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// topic is what is known of one that exists.
+type topic struct {
+	limit   int32 // bytes of the largest batch
+	compact bool  // it takes no message without a key
+}
+
+// topics remembers what the brokers said of each. It is asked before the first
+// message goes to a topic, and again after one has failed: by the time that the
+// producer finds out, others are on their way behind.
+type topics struct {
+	client   *kgo.Client
+	create   bool
+	maxBytes int32
+	timeout  time.Duration
+
+	mu    sync.Mutex
+	known map[string]topic
+}
+
+// limitOf is the largest batch of a topic, for the client library.
+func (t *topics) limitOf(name string) int32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, ok := t.known[name]; ok {
+		return known.limit
+	}
+	return t.maxBytes
+}
+
+func (t *topics) forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.known, name)
+}
+
+// get is what is known of a topic; it asks when that is nothing.
+func (t *topics) get(ctx context.Context, name string) (topic, error) {
+	t.mu.Lock()
+	known, ok := t.known[name]
+	t.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	if err := t.exists(ctx, name); err != nil {
+		return topic{}, err
+	}
+	known, err := t.describe(ctx, name)
+	if err != nil {
+		return topic{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known[name] = known
+	return known, nil
+}
+
+// newTopic is how long brokers may take to know of a topic that was just made.
+const newTopic = time.Second
+
+// exists asks for a topic until the answer is sure. One that is missing for a
+// second is missing.
+func (t *topics) exists(ctx context.Context, name string) error {
+	began := time.Now()
+	for {
+		err := t.ask(ctx, name)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, err))
+		case errors.Is(err, kerr.UnknownTopicOrPartition) && time.Since(began) > newTopic:
+			return outbox.Reject(fmt.Errorf("kafka: there is no topic %q", name))
+		case errors.Is(err, kerr.InvalidTopicException), errors.Is(err, kerr.TopicAuthorizationFailed):
+			return outbox.Reject(fmt.Errorf("kafka: topic %q: %w", name, err))
+		case !kerr.IsRetriable(err):
+			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (t *topics) ask(ctx context.Context, name string) error {
+	req := kmsg.NewPtrMetadataRequest()
+	wanted := kmsg.NewMetadataRequestTopic()
+	wanted.Topic = kmsg.StringPtr(name)
+	req.Topics = append(req.Topics, wanted)
+	req.AllowAutoTopicCreation = t.create
+	resp, err := req.RequestWith(ctx, t.client)
+	if err != nil {
+		return err
+	}
+	if len(resp.Topics) != 1 {
+		return fmt.Errorf("kafka: %d topics in the answer for one", len(resp.Topics))
+	}
+	return kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+}
+
+// describe reads the settings that decide what a topic takes. Who may not read
+// them gets the defaults.
+func (t *topics) describe(ctx context.Context, name string) (topic, error) {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	r := kmsg.NewDescribeConfigsRequestResource()
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, name
+	r.ConfigNames = []string{"max.message.bytes", "cleanup.policy"}
+	req.Resources = append(req.Resources, r)
+	known := topic{limit: t.maxBytes}
+	resp, err := req.RequestWith(ctx, t.client)
+	if err != nil {
+		return known, outbox.Unavailable(fmt.Errorf("kafka: read the settings of topic %q: %w", name, err))
+	}
+	for _, r := range resp.Resources {
+		for _, c := range r.Configs {
+			switch {
+			case c.Value == nil:
+			case c.Name == "max.message.bytes":
+				if n, err := strconv.ParseInt(*c.Value, 10, 32); err == nil {
+					known.limit = int32(min(max(n, 512), 1<<30))
+				}
+			case c.Name == "cleanup.policy":
+				known.compact = slices.Contains(strings.Split(*c.Value, ","), "compact")
+			}
+		}
+	}
+	return known, nil
+}
