@@ -1,6 +1,7 @@
 package binlog_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,4 +51,32 @@ func ExampleReader() {
 	// CREATE TABLE…
 	// INSERT u 1
 	// committed at 4180
+}
+
+// A log is cut after a transaction, to be replayed up to there: what is written
+// is a log that the servers' own programs read.
+func ExampleTracker() {
+	f, err := binlog.OpenFile("testdata/mariadb-plain.binlog")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	last := binlog.GTID{Domain: 0, Server: 1, Seq: 8}
+	out := bytes.NewBufferString(binlog.Magic)
+	var tracker binlog.Tracker
+	for tracker.GTID() != last {
+		e, err := f.Next(context.Background())
+		if err != nil {
+			log.Fatal(err)
+		}
+		if _, err := tracker.Observe(e); err != nil {
+			log.Fatal(err)
+		}
+		out.Write(e.Raw)
+	}
+	fmt.Println(tracker.GTID(), "ends at", tracker.Position())
+	fmt.Println(out.Len(), "bytes")
+	// Output:
+	// 0-1-8 ends at mariadb-plain.binlog:3424
+	// 3424 bytes
 }

@@ -17,6 +17,15 @@ type gtidInfo struct {
 	maria      bool
 	standalone bool      // MariaDB: one statement follows
 	committed  time.Time // MySQL 8: zero if the log does not say
+	announced  time.Time // by the event's header; zero without an event
+}
+
+// begun is the best that is known of the transaction's time at its beginning.
+func (i gtidInfo) begun() time.Time {
+	if i.committed.IsZero() {
+		return i.announced
+	}
+	return i.committed
 }
 
 // isGTID tells whether the event announces a transaction.
@@ -47,6 +56,7 @@ func parseGTID(e *Event) (info gtidInfo, err error) {
 	if c.bad {
 		return gtidInfo{}, fmt.Errorf("%s: %w", e.Type, ErrMalformed)
 	}
+	info.announced = time.Unix(int64(e.Timestamp), 0)
 	return info, nil
 }
 

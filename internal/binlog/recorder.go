@@ -10,7 +10,9 @@ import (
 // server's bytes, less what is not in its file either (see Event.Stored); only
 // a file that begins inside the server's has the format description in front.
 // A Recorder survives its stream: one that goes on where the other has ended
-// goes on in the same file. One goroutine may use a Recorder at a time.
+// goes on in the same file. Begin its streams at positions, and of MariaDB with
+// Exact: after GTIDs, servers leave out events, and the gap is an error here.
+// One goroutine may use a Recorder at a time.
 type Recorder struct {
 	create func(start Position) (io.WriteCloser, error)
 	w      io.WriteCloser

@@ -71,6 +71,18 @@ func (t *Tracker) Current() GTID {
 	return t.info.gtid
 }
 
+// CurrentTime is when the transaction that is open was committed, as far as it
+// is known at its beginning: of MySQL 8 as CommitTime, else when its GTID was
+// given out, to the second. It is zero if no transaction is open, or if it has no
+// GTID event. Who replays a log up to a moment stops here, before the
+// transaction's first event.
+func (t *Tracker) CurrentTime() time.Time {
+	if t.state == between {
+		return time.Time{}
+	}
+	return t.info.begun()
+}
+
 // Observe takes the next event of the log.
 func (t *Tracker) Observe(e *Event) (Step, error) {
 	if isGTID(e.Type) {

@@ -224,7 +224,7 @@ func marks(t *testing.T, r *Reader) (all []string, found []mark) {
 			if !strings.Contains(r.Executed().String(), "-") || !r.Executed().Contains(rec.GTID) {
 				t.Errorf("%s not among %s", rec.GTID, r.Executed())
 			}
-			if age := time.Since(rec.Time); age < -time.Second || age > time.Minute {
+			if age := time.Since(rec.Time); age < -time.Second || age > time.Hour {
 				t.Errorf("committed %v ago", age)
 			}
 			found = append(found, mark{r.Position(), r.Executed().String(), len(all)})
@@ -374,7 +374,8 @@ func TestPositionIsUnknownUntilATransactionEndsAfterGTIDs(t *testing.T) {
 
 func TestASilentServerIsGivenUp(t *testing.T) {
 	eachServer(t, func(t *testing.T, s target) {
-		st := s.stream(t, StreamConfig{Heartbeat: time.Hour, Silence: 50 * time.Millisecond})
+		st := s.stream(t, StreamConfig{Heartbeat: time.Hour})
+		st.cfg.Silence = 50 * time.Millisecond
 		for {
 			if _, err := st.Next(t.Context()); err != nil {
 				if !strings.Contains(err.Error(), "neither an event nor a heartbeat within 50ms") {
