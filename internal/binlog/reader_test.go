@@ -101,6 +101,8 @@ func TestReaderRefusesWhatItCannotKnow(t *testing.T) {
 	}{
 		{"rows of no table", newBuilder(true).gtid(1, 0).add(WriteRowsEvent, rows(9)), ErrMalformed},
 		{"rows with other columns", newBuilder(true).gtid(1, 0).table().add(WriteRowsEvent, []byte{1, 0, 0, 0, 0, 0, 1, 0, 2, 0, 3, 7, 0}), ErrMalformed},
+		{"unknown column type", newBuilder(true).gtid(1, 0).add(TableMapEvent, []byte{1, 0, 0, 0, 0, 0, 1, 0, 1, 's', 0, 1, 't', 0, 1, 20, 0, 0}), ErrMalformed},
+		{"short table", newBuilder(true).gtid(1, 0).add(TableMapEvent, []byte{1, 0, 0, 0, 0, 0, 1, 0, 1, 's', 0, 1}), ErrMalformed},
 		{"incident", newBuilder(true).add(IncidentEvent, []byte{1, 0, 0}), ErrIncident},
 		{"short rotation", newBuilder(true).add(RotateEvent, []byte{4}), ErrMalformed},
 		{"short statement", newBuilder(true).gtid(1, 0).add(QueryEvent, []byte{4}), ErrMalformed},

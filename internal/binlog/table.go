@@ -6,8 +6,8 @@ import (
 	"github.com/weirdb/weir/internal/mywire"
 )
 
-// Column types as TABLE_MAP has them: those of the protocol, and three that are
-// in logs only.
+// Column types as TABLE_MAP has them: those of the protocol, and two that are in
+// logs only.
 const (
 	typeTiny       = mywire.TypeTiny
 	typeShort      = mywire.TypeShort
@@ -40,7 +40,6 @@ const (
 	typeTimestamp  = mywire.TypeTimestamp
 	typeTimestamp2 = mywire.TypeTimestamp2
 
-	typeTypedArray        = 20  // MySQL: behind an index over a JSON array
 	typeBlobCompressed    = 140 // MariaDB: a COMPRESSED column
 	typeVarcharCompressed = 141
 
@@ -169,10 +168,9 @@ func parseTable(body []byte) (*Table, error) {
 		col := &t.Columns[i]
 		col.Type = types[i]
 		col.Nullable = nulls[i/8]&(1<<(i%8)) != 0
-		col.metadata(&meta)
-	}
-	if meta.bad {
-		return nil, fmt.Errorf("TABLE_MAP of %s: column metadata: %w", t, ErrMalformed)
+		if err := col.metadata(&meta); err != nil {
+			return nil, fmt.Errorf("TABLE_MAP of %s: %w", t, err)
+		}
 	}
 	if err := t.optional(&c); err != nil {
 		return nil, fmt.Errorf("TABLE_MAP of %s: %w", t, err)
@@ -180,8 +178,9 @@ func parseTable(body []byte) (*Table, error) {
 	return t, nil
 }
 
-// metadata reads what the log has of the column's type.
-func (c *Column) metadata(meta *cursor) {
+// metadata reads what the log has of the column's type. Of an unknown type, not
+// even the length of that is known.
+func (c *Column) metadata(meta *cursor) error {
 	switch c.Type {
 	case typeFloat, typeDouble, typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeGeometry, typeJSON,
 		typeTime2, typeDatetime2, typeTimestamp2, typeVector, typeBlobCompressed:
@@ -194,9 +193,15 @@ func (c *Column) metadata(meta *cursor) {
 	case typeString:
 		c.Meta = meta.u16()
 		c.char()
-	case typeTypedArray:
-		c.array(meta)
+	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong, typeYear, typeDate, typeNewDate, typeTime,
+		typeDatetime, typeTimestamp:
+	default:
+		return fmt.Errorf("column type %d: unknown: %w", c.Type, ErrMalformed)
 	}
+	if meta.bad {
+		return fmt.Errorf("column type %d: %w", c.Type, ErrMalformed)
+	}
+	return nil
 }
 
 // char tells apart what is logged as a string: the first byte of the metadata
@@ -208,20 +213,6 @@ func (c *Column) char() {
 		return
 	}
 	c.Length = int(c.Meta>>8) | int((real&0x30)^0x30)<<4
-}
-
-// array reads the metadata of an array: the members' type and that type's own.
-// The values are JSON.
-func (c *Column) array(meta *cursor) {
-	switch meta.u8() {
-	case typeVarchar, typeVarString, typeString, typeBlob:
-		meta.bytes(3)
-	case typeNewDecimal:
-		meta.bytes(2)
-	case typeTime2, typeDatetime2, typeTimestamp2:
-		meta.bytes(1)
-	}
-	c.Type, c.Meta = typeJSON, 4
 }
 
 // Kinds of optional metadata in TABLE_MAP.
