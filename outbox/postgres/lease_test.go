@@ -1,0 +1,205 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/outbox"
+)
+
+func (r *rig) lost(l outbox.Lease) {
+	r.Helper()
+	select {
+	case <-l.Lost():
+	case <-r.ctx().Done():
+		r.Fatal("the lease never learns that it is lost")
+	}
+}
+
+// take leads as soon as the server lets go of the last leader's lock.
+func (r *rig) take(s *Store) outbox.Lease {
+	r.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		l, err := s.Lead(r.ctx(), 0)
+		if err == nil {
+			return l
+		}
+		if !errors.Is(err, outbox.ErrHeld) || time.Now().After(deadline) {
+			r.Fatal("lead:", err)
+		}
+	}
+}
+
+func TestLeaseNoticesTheServersDeath(t *testing.T) {
+	for what, strike := range map[string]func(*lab.Postgres){
+		"killed": (*lab.Postgres).Kill,
+		// It accepts connections and answers nothing.
+		"hung": (*lab.Postgres).Pause,
+	} {
+		t.Run(what, func(t *testing.T) {
+			pg := server(t)
+			r := newRig(t, pg)
+			s := r.open(t, Options{LeaseTimeout: time.Second})
+			_, err := s.Migrate(r.ctx(), outbox.Plan{})
+			r.check(err)
+			l, err := s.Lead(r.ctx(), 0)
+			r.check(err)
+			select {
+			case <-l.Lost():
+				t.Fatal("lost at once")
+			case <-time.After(10 * time.Millisecond):
+			}
+			r.exec("CHECKPOINT") // the lab's fast servers forget in a crash what they have not written
+			strike(pg)
+			r.lost(l)
+			if err := l.Ack(r.ctx(), []int64{1}); !errors.Is(err, outbox.ErrDeposed) {
+				t.Errorf("ack: %v, want %v", err, outbox.ErrDeposed)
+			}
+			if what == "hung" {
+				pg.Resume()
+			} else {
+				r.check(pg.Restart(r.ctx()))
+			}
+			r.check(l.Close())
+			r.check(r.take(s).Close())
+		})
+	}
+}
+
+// The lease is lost to this process, and its lock lives on at the server.
+func TestLeaseNoticesACutNetwork(t *testing.T) {
+	pg := server(t)
+	r := newRig(t, pg)
+	s := r.migrated(outbox.Plan{})
+	relay := labtest.Relay(t, pg.Addr())
+	far, err := Open(r.ctx(), strings.Replace(r.dsn, pg.Addr(), relay.Addr(), 1), Options{LeaseTimeout: time.Second})
+	r.check(err)
+	defer far.Close()
+	l, err := far.Lead(r.ctx(), 0)
+	r.check(err)
+	relay.Stall()
+	r.lost(l)
+	if _, err := s.Lead(r.ctx(), 0); !errors.Is(err, outbox.ErrHeld) {
+		t.Errorf("the server knows of no cut yet, and another leads: %v", err)
+	}
+	r.cut(0) // as keepalives do after some seconds
+	r.check(r.take(s).Close())
+	relay.Heal()
+	r.check(l.Close())
+}
+
+func TestWake(t *testing.T) {
+	pg := server(t)
+	r := newRig(t, pg)
+	s := r.migrated(outbox.Plan{})
+	if _, err := s.Wake(r.ctx()); err == nil || !strings.Contains(err.Error(), "Notify") {
+		t.Errorf("wake without the trigger: %v, want the remedy", err)
+	}
+	s = r.open(t, Options{Notify: true})
+	done, err := s.Migrate(r.ctx(), outbox.Plan{})
+	r.check(err)
+	if len(done) != 2 {
+		t.Errorf("adding the trigger did %q", done)
+	}
+	ctx, cancel := context.WithCancel(r.ctx())
+	woken, err := s.Wake(ctx)
+	r.check(err)
+	for range 3 {
+		r.enqueue(notes(100)...)
+		select {
+		case _, open := <-woken:
+			if !open {
+				t.Fatal("the channel is closed")
+			}
+		case <-r.ctx().Done():
+			t.Fatal("an insert wakes nobody")
+		}
+	}
+	cancel()
+	r.eventually("the channel is closed", func() bool {
+		select {
+		case _, open := <-woken:
+			return !open
+		default:
+			return false
+		}
+	})
+}
+
+func TestTailNeedsALogicalLog(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "replica"}})
+	r := newRig(t, pg)
+	s := r.migrated(outbox.Plan{})
+	var refusal *outbox.TailError
+	if _, err := r.lead(s).Tail(r.ctx()); !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "wal_level") {
+		t.Errorf("tail: %v, want a TailError that names wal_level", err)
+	}
+	d, err := s.Describe(r.ctx())
+	r.check(err)
+	if !errors.As(d.CanTail, &refusal) || !strings.Contains(refusal.Reason, "wal_level") {
+		t.Errorf("the description says %v", d.CanTail)
+	}
+}
+
+func TestTailLeavesNothingBehind(t *testing.T) {
+	pg := server(t)
+	r := newRig(t, pg)
+	s := r.migrated(outbox.Plan{Layout: outbox.History})
+	l := r.lead(s)
+	next := func(f outbox.Tail, want int) (rows []outbox.Row) {
+		t.Helper()
+		for len(rows) < want {
+			more, err := f.Next(r.ctx())
+			r.check(err)
+			rows = append(rows, more...)
+		}
+		return rows
+	}
+	f, err := l.Tail(r.ctx())
+	r.check(err)
+	r.exec(`INSERT INTO weir_outbox (topic, headers) VALUES ('t', 'no JSON')`)
+	if rows := next(f, 1); rows[0].Unreadable == nil || rows[0].Topic != "t" {
+		t.Errorf("row %+v, want it unreadable", rows[0])
+	}
+	// An end of the context is not the end of the tail.
+	ctx, cancel := context.WithCancel(r.ctx())
+	cancel()
+	if _, err := f.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("next: %v, want %v", err, context.Canceled)
+	}
+	r.enqueue(notes(20_000)...) // more than are kept at hand
+	if rows := next(f, 20_000); len(rows) != 20_000 {
+		t.Errorf("%d rows", len(rows))
+	}
+	// A conversion puts another table into its place; the tail goes on there.
+	plan := outbox.Plan{Layout: outbox.History, Convert: true, Partition: outbox.PartitionSpec{Period: outbox.Daily}}
+	_, err = s.Migrate(r.ctx(), plan)
+	r.check(err)
+	r.enqueue(note(7))
+	if rows := next(f, 1); len(rows) != 1 || rows[0].Key != "7" {
+		t.Errorf("%d rows after the conversion, the first is %+v; want the new one", len(rows), rows[0].Message)
+	}
+	r.check(f.Close())
+	r.check(f.Close())
+	if _, err := f.Next(r.ctx()); err == nil {
+		t.Error("a closed tail goes on")
+	}
+	r.eventually("the slot is gone", func() bool {
+		var n int
+		r.check(r.db.QueryRowContext(r.ctx(), "SELECT count(*) FROM pg_replication_slots").Scan(&n))
+		return n == 0
+	})
+	// The server's end is the tail's end.
+	f, err = l.Tail(r.ctx())
+	r.check(err)
+	r.exec("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots")
+	if _, err := f.Next(r.ctx()); err == nil {
+		t.Error("a tail goes on without its server")
+	}
+	r.check(f.Close())
+}
