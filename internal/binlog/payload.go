@@ -241,3 +241,17 @@ func parseRotate(body []byte) (Position, error) {
 	}
 	return Position{File: string(body[8:]), Pos: binary.LittleEndian.Uint64(body)}, nil
 }
+
+// parseXID reads the XID of an XA_PREPARE event, and returns it as servers write
+// it: X'…',X'…',format.
+func parseXID(body []byte) (string, error) {
+	c := cursor{b: body}
+	c.u8() // one phase
+	format := int32(c.u32())
+	global, branch := c.u32(), c.u32()
+	a, b := c.bytes64(uint64(global)), c.bytes64(uint64(branch))
+	if c.bad {
+		return "", fmt.Errorf("XA_PREPARE: %w", ErrMalformed)
+	}
+	return fmt.Sprintf("X'%x',X'%x',%d", a, b, format), nil
+}

@@ -38,6 +38,9 @@ type Record struct {
 	// Position is where to go on after this transaction; of Commit, Rollback,
 	// Prepare and Heartbeat. See Reader.Position.
 	Position Position
+	// XID is that of Prepare, as the statements that decide on it have it:
+	// "XA COMMIT " and XID, or "XA ROLLBACK " and XID.
+	XID string
 	// Time is when the transaction was committed; of Commit, Rollback and
 	// Prepare. See Tracker.CommitTime.
 	Time time.Time
@@ -73,7 +76,9 @@ type Reader struct {
 	open     bool // Begin has been given out
 	inner    bool // payload has events left
 	innerEnd RecordKind
+	xid      string // of the last XA transaction that was prepared
 	pos      Position
+	ahead    Position // pos once the queue has been given out
 	queue    []Record // what the last event holds
 	given    int      // how much of the queue has been given out
 	err      error
@@ -87,7 +92,7 @@ func NewReader(source Source, cfg ReaderConfig) *Reader {
 		cfg.Executed = s.Executed()
 	}
 	if s, ok := source.(interface{ Start() Position }); ok {
-		r.pos = s.Start()
+		r.pos, r.ahead = s.Start(), s.Start()
 		r.tracker.pos, r.tracker.Unplaced = r.pos, r.pos.IsZero()
 	}
 	r.tracker.Executed = cfg.Executed.Clone()
@@ -95,14 +100,14 @@ func NewReader(source Source, cfg ReaderConfig) *Reader {
 }
 
 // Position is where to go on after what has been given out: behind the last
-// transaction that has ended. A Source that begins there neither repeats nor
+// transaction whose end has been given out. A Source that begins there neither repeats nor
 // misses anything. Of a Stream that began after GTIDs, it is zero until a
 // transaction or a file has ended: go on after Executed then.
 func (r *Reader) Position() Position { return r.pos }
 
 // Executed returns the GTIDs of all transactions that have ended, skipped ones
-// too, to go on after; nil if that is unknown. Call it when no transaction is
-// open. The caller owns the set.
+// too, to go on after; nil if that is unknown. Call it after the record that ends
+// a transaction, not inside one. The caller owns the set.
 func (r *Reader) Executed() *GTIDSet { return r.tracker.Executed.Clone() }
 
 // Next returns the next record, which is valid until Next is called again. The
@@ -129,8 +134,13 @@ func (r *Reader) Next(ctx context.Context) (*Record, error) {
 		if r.err != nil {
 			return nil, r.err
 		}
+		if len(r.queue) == 0 {
+			r.pos = r.ahead
+		}
 	}
-	r.given++
+	if r.given++; r.given == len(r.queue) {
+		r.pos = r.ahead // the end of a transaction is the last of its event
+	}
 	return &r.queue[r.given-1], nil
 }
 
@@ -150,7 +160,7 @@ func (r *Reader) take(ctx context.Context, e *Event) error {
 		return r.payload.open(e.Body())
 	case HeartbeatEvent, HeartbeatV2Event:
 		if r.cfg.Heartbeats && !r.open {
-			r.queue = append(r.queue, Record{Kind: Heartbeat, Position: r.pos})
+			r.queue = append(r.queue, Record{Kind: Heartbeat, Position: r.ahead})
 		}
 	case FormatDescriptionEvent:
 		r.tables.trim()
@@ -168,7 +178,7 @@ func (r *Reader) take(ctx context.Context, e *Event) error {
 		r.end(Prepare)
 	default:
 		if !r.tracker.InTransaction() {
-			r.pos = r.tracker.Position()
+			r.ahead = r.tracker.Position()
 		}
 	}
 	return nil
@@ -204,6 +214,10 @@ func (r *Reader) unpack(ctx context.Context) error {
 // content gives out what an event holds for the user.
 func (r *Reader) content(ctx context.Context, e *Event) error {
 	switch e.Type {
+	case XAPrepareEvent:
+		var err error
+		r.xid, err = parseXID(e.Body())
+		return err
 	case TableMapEvent:
 		t, isNew, err := r.tables.put(e.Body())
 		if err == nil && isNew && r.cfg.Describe != nil {
@@ -274,11 +288,15 @@ func (r *Reader) begin() {
 }
 
 func (r *Reader) end(kind RecordKind) {
-	r.pos = r.tracker.Position()
+	r.ahead = r.tracker.Position()
 	r.tables.trim()
 	if !r.open {
 		return
 	}
 	r.open = false
-	r.queue = append(r.queue, Record{Kind: kind, GTID: r.tracker.GTID(), Position: r.pos, Time: r.tracker.CommitTime()})
+	rec := Record{Kind: kind, GTID: r.tracker.GTID(), Position: r.ahead, Time: r.tracker.CommitTime()}
+	if kind == Prepare {
+		rec.XID = r.xid
+	}
+	r.queue = append(r.queue, rec)
 }

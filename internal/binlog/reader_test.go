@@ -77,6 +77,26 @@ func TestRecordsSayWhereAndWhen(t *testing.T) {
 	}
 }
 
+func TestPositionFollowsWhatIsGivenOut(t *testing.T) {
+	b := newBuilder(true)
+	before := uint64(len(b.file()))
+	b.gtid(1, mariaStandalone).query("DROP TABLE t")
+	r := readerOf(t, b, ReaderConfig{})
+	for _, kind := range []RecordKind{Begin, Statement, Commit} {
+		rec, err := r.Next(t.Context())
+		if err != nil || rec.Kind != kind {
+			t.Fatalf("%+v, %v, want kind %d", rec, err, kind)
+		}
+		want := before
+		if kind == Commit {
+			want = uint64(len(b.file()))
+		}
+		if r.Position().Pos != want {
+			t.Errorf("after kind %d the reader is at %s, want %d", kind, r.Position(), want)
+		}
+	}
+}
+
 func TestPositionsBeyond4GiB(t *testing.T) {
 	b := newBuilder(false).gtid(1, 0)
 	s := &events{framer: framer{file: "f", pos: 1<<32 - 40, offset: -1}}

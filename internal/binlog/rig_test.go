@@ -183,7 +183,7 @@ func describe(t testing.TB, rec *Record) []string {
 	case Rollback:
 		return []string{"rollback"}
 	case Prepare:
-		return []string{"prepare"}
+		return []string{"prepare " + rec.XID}
 	case Heartbeat:
 		return []string{"heartbeat"}
 	}

@@ -81,8 +81,8 @@ func TestXATransactionsArePreparedFirst(t *testing.T) {
 			"XA START 'x3'", "INSERT INTO a VALUES (3)", "XA END 'x3'", "XA COMMIT 'x3' ONE PHASE")
 		got := s.log(t, Start{Position: start}, ReaderConfig{})
 		want := []string{
-			"begin", "insert a (1)", "prepare", "begin", "statement XA COMMIT X'7831',X'',1", "commit",
-			"begin", "insert a (2)", "prepare", "begin", "statement XA ROLLBACK X'7832',X'',1", "commit",
+			"begin", "insert a (1)", "prepare X'7831',X'',1", "begin", "statement XA COMMIT X'7831',X'',1", "commit",
+			"begin", "insert a (2)", "prepare X'7832',X'',1", "begin", "statement XA ROLLBACK X'7832',X'',1", "commit",
 			"begin", "insert a (3)", "commit",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -173,7 +173,7 @@ func TestCompressedTransactionsReadAlike(t *testing.T) {
 			"begin", "insert a (1," + x + ")", "insert a (2," + y + ")", "update a (1," + x + ") -> (1," + z + ")", "delete a (2," + y + ")", "commit",
 			"begin", "statement CREATE TABLE a_table_with_a_name_of_some_length (id INT)", "commit",
 			"begin", "insert a (3,)", "commit",
-			"begin", "insert a (4," + x + ")", "prepare", "begin", "statement XA ROLLBACK X'78',X'',1", "commit",
+			"begin", "insert a (4," + x + ")", "prepare X'78',X'',1", "begin", "statement XA ROLLBACK X'78',X'',1", "commit",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
