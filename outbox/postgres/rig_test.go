@@ -23,7 +23,7 @@ import (
 const patience = 2 * time.Minute
 
 // server is one PostgreSQL that decodes its log and prepares transactions.
-func server(t *testing.T) *lab.Postgres {
+func server(t testing.TB) *lab.Postgres {
 	t.Helper()
 	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{
 		"wal_level": "logical", "max_prepared_transactions": "20", "max_replication_slots": "20", "max_wal_senders": "20",
@@ -32,14 +32,14 @@ func server(t *testing.T) *lab.Postgres {
 
 // rig is one database of a server.
 type rig struct {
-	*testing.T
+	testing.TB
 	dsn string
 	db  *sql.DB
 }
 
 var databases atomic.Int64
 
-func newRig(t *testing.T, server *lab.Postgres) *rig {
+func newRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
 	name := fmt.Sprintf("d%d", databases.Add(1))
 	admin, err := sql.Open("pgx", server.DSN("postgres"))
@@ -50,7 +50,7 @@ func newRig(t *testing.T, server *lab.Postgres) *rig {
 	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{T: t, dsn: server.DSN(name)}
+	r := &rig{TB: t, dsn: server.DSN(name)}
 	r.db, err = sql.Open("pgx", r.dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func (r *rig) exec(text string, args ...any) {
 }
 
 // open opens a store that does not take a slow machine for a dead server.
-func (r *rig) open(t *testing.T, opts Options) *Store {
+func (r *rig) open(t testing.TB, opts Options) *Store {
 	t.Helper()
 	if opts.LeaseTimeout == 0 {
 		opts.LeaseTimeout = time.Minute
@@ -154,7 +154,7 @@ func (r *rig) migrateBroken(t *testing.T, table string, plan outbox.Plan, n int)
 // migrated opens the default table.
 func (r *rig) migrated(plan outbox.Plan) *Store {
 	r.Helper()
-	s := r.open(r.T, Options{})
+	s := r.open(r.TB, Options{})
 	if _, err := s.Migrate(r.ctx(), plan); err != nil {
 		r.Fatal("migrate:", err)
 	}
