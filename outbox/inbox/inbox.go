@@ -1,0 +1,156 @@
+// Package inbox makes the effects of messages happen once at a consumer. Brokers
+// deliver at least once: after a crash of the relay, of the broker or of the
+// consumer the same message comes again. The consumer notes in its own
+// transaction that it has had the message:
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	// ...
+//	first, err := inbox.Once(ctx, inbox.Postgres(tx), "orders", identity)
+//	if err != nil { return err }   // roll back; the broker delivers again
+//	if first { /* the effects, through tx */ }
+//	err = tx.Commit()              // then acknowledge to the broker
+//
+// identity is what the sink sent as such: Nats-Msg-Id, AMQP's message-id, the
+// header weir-id in Kafka, the field id in Redis, ce-id over HTTP. source tells
+// streams apart whose identities could meet.
+//
+// Two consumers that have the same message at once are told apart by the primary
+// key: the second waits for the first to end. If that committed it hears that it
+// is not the first; if it rolled back it is the first.
+package inbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// DefaultTable is the name of the table when none is given.
+const DefaultTable = "weir_inbox"
+
+// MaxLen is the most bytes of a source, and of an identity.
+const MaxLen = 255
+
+// Execer is what this package needs of database/sql: a *sql.Tx, or a *sql.Conn
+// or *sql.DB for Migrate and Purge.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// Tag is what this package needs of pgx's pgconn.CommandTag.
+type Tag interface{ RowsAffected() int64 }
+
+// PgxExecer is what this package needs of pgx: a pgx.Tx, or a *pgx.Conn or
+// *pgxpool.Pool for Migrate and Purge.
+type PgxExecer[T Tag] interface {
+	Exec(ctx context.Context, query string, args ...any) (T, error)
+}
+
+// Tx is the consumer's transaction. Make one by [Postgres], [Pgx], [MySQL] or
+// [SQLite].
+type Tx struct {
+	exec    func(ctx context.Context, query string, args ...any) (rows int64, err error)
+	dialect dialect
+	table   string
+}
+
+// Postgres is a database/sql handle of PostgreSQL, by whichever driver.
+func Postgres(tx Execer) Tx { return overSQL(tx, postgres) }
+
+// MySQL is a database/sql handle of MySQL or MariaDB.
+func MySQL(tx Execer) Tx { return overSQL(tx, mysql) }
+
+// SQLite is a database/sql handle of SQLite.
+func SQLite(tx Execer) Tx { return overSQL(tx, sqlite) }
+
+// Pgx is a handle of pgx.
+func Pgx[T Tag](tx PgxExecer[T]) Tx {
+	return Tx{dialect: postgres, table: DefaultTable, exec: func(ctx context.Context, query string, args ...any) (int64, error) {
+		tag, err := tx.Exec(ctx, query, args...)
+		if err != nil {
+			return 0, err
+		}
+		return tag.RowsAffected(), nil
+	}}
+}
+
+func overSQL(tx Execer, d dialect) Tx {
+	return Tx{dialect: d, table: DefaultTable, exec: func(ctx context.Context, query string, args ...any) (int64, error) {
+		result, err := tx.ExecContext(ctx, query, args...)
+		if err != nil {
+			return 0, err
+		}
+		return result.RowsAffected()
+	}}
+}
+
+// Table returns the handle for another table, "name" or "schema.name".
+func (t Tx) Table(name string) Tx {
+	t.table = name
+	return t
+}
+
+// Once notes that the message was had and reports whether this is the first
+// time. It counts when tx commits. It may wait for another consumer's
+// transaction that has the same message. When it fails tx is to be rolled back;
+// a deadlock or a serialization failure is one of the reasons, and passes when
+// the message is delivered again.
+//
+// Source and identity are compared byte by byte.
+func Once(ctx context.Context, tx Tx, source, identity string) (first bool, err error) {
+	for _, f := range []struct{ name, value string }{{"source", source}, {"identity", identity}} {
+		switch {
+		case f.value == "" && f.name == "identity":
+			return false, errors.New("inbox: a message without an identity")
+		case len(f.value) > MaxLen:
+			return false, fmt.Errorf("inbox: the %s has %d bytes, at most %d are allowed", f.name, len(f.value), MaxLen)
+		case !utf8.ValidString(f.value) || strings.ContainsRune(f.value, 0):
+			return false, fmt.Errorf("inbox: the %s %q is not UTF-8 without NUL", f.name, f.value)
+		}
+	}
+	rows, err := tx.exec(ctx, tx.dialect.note(tx.table), tx.dialect.text(source), tx.dialect.text(identity))
+	if err != nil {
+		return false, fmt.Errorf("inbox: note %q of %q in %s: %w", identity, source, tx.table, err)
+	}
+	return rows > 0, nil
+}
+
+// Statements returns the SQL that makes the table, for those who migrate by
+// their own means.
+func Statements(tx Tx) []string { return tx.dialect.create(tx.table) }
+
+// Migrate makes the table if it is not there.
+func Migrate(ctx context.Context, db Tx) error {
+	for _, query := range Statements(db) {
+		if _, err := db.exec(ctx, query); err != nil {
+			return fmt.Errorf("inbox: create %s: %w", db.table, err)
+		}
+	}
+	return nil
+}
+
+// purgeBatch is how many rows one statement deletes, so that no lock is held
+// for long.
+const purgeBatch = 5000
+
+// Purge forgets messages that were noted before the moment given, by the
+// database's clock, and returns how many. A message that comes again after it
+// was forgotten has its effects again: keep them for longer than the broker
+// keeps messages. db should be no transaction, so that each batch is one.
+func Purge(ctx context.Context, db Tx, before time.Time) (int64, error) {
+	var total int64
+	for {
+		rows, err := db.exec(ctx, db.dialect.purge(db.table), db.dialect.moment(before))
+		if err != nil {
+			return total, fmt.Errorf("inbox: purge %s: %w", db.table, err)
+		}
+		total += rows
+		if rows < purgeBatch {
+			return total, nil
+		}
+	}
+}

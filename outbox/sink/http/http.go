@@ -1,0 +1,253 @@
+// Package http posts messages as CloudEvents 1.0, signed by Standard Webhooks
+// if there is a secret.
+//
+// In binary mode the attributes are headers: ce-id is the identity,
+// ce-partitionkey the key, ce-type the header "type" or the topic. Headers whose
+// names can be attributes are, the others travel as they are, traceparent and
+// tracestate as both. Every request carries the identity as Idempotency-Key,
+// too. Attributes are percent-encoded as CloudEvents wants it.
+//
+// An answer of 2xx confirms. Of the others:
+//
+//	408, 425, 500, 502, 504, …           an attempt is spent; Retry-After is heeded
+//	429, 503                             unavailable: the endpoint asks for patience
+//	3xx, 401, 403, 407                   unavailable: address or login are wrong
+//	404, 405, 410                        rejected if the path has the topic or the
+//	                                     key in it, otherwise unavailable as above
+//	other 4xx                            rejected
+//
+// Requests of one key follow each other; those of different keys are under way
+// at once. A redirect is never followed.
+package http
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+	"github.com/weirdb/weir/outbox/sink"
+)
+
+// Sink posts messages.
+type Sink struct {
+	opts   Options
+	target *url.URL
+	client *http.Client
+	slots  chan struct{} // one for each request under way
+	closed atomic.Bool
+	now    func() time.Time
+}
+
+// Open is New with the options of an address: see [ParseURL].
+func Open(ctx context.Context, address string) (*Sink, error) {
+	o, err := ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	return New(ctx, o)
+}
+
+// New reads certificates. It connects to nothing.
+func New(_ context.Context, o Options) (*Sink, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(o.URL)
+	if err != nil {
+		return nil, errors.New("http: want a URL of http or https")
+	}
+	cfg, err := o.TLS.Config()
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	return &Sink{
+		opts: o, target: target, slots: make(chan struct{}, o.Concurrency), now: time.Now,
+		client: &http.Client{
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport: &http.Transport{
+				Proxy: http.ProxyFromEnvironment, TLSClientConfig: cfg, ForceAttemptHTTP2: true,
+				DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
+				MaxIdleConnsPerHost: o.Concurrency, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: o.Timeout,
+			},
+		},
+	}, nil
+}
+
+// String is the URL without a login and query.
+func (s *Sink) String() string { return s.opts.String() }
+
+// Close lets go of idle connections.
+func (s *Sink) Close() error {
+	s.closed.Store(true)
+	s.client.CloseIdleConnections()
+	return nil
+}
+
+var errClosed = outbox.Unavailable(errors.New("http: the sink is closed"))
+
+// Publish implements [outbox.Sink].
+func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
+	errs := make([]error, len(msgs))
+	chains := sink.Chains(msgs)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(len(chains), s.opts.Concurrency) {
+		wg.Go(func() {
+			for n := next.Add(1) - 1; n < int64(len(chains)); n = next.Add(1) - 1 {
+				s.chain(ctx, msgs, chains[n], errs)
+			}
+		})
+	}
+	wg.Wait()
+	return sink.Result(errs)
+}
+
+// chain posts the messages of one key until one fails.
+func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error) {
+	for n, i := range chain {
+		if errs[i] = s.post(ctx, &msgs[i]); errs[i] == nil {
+			continue
+		}
+		rest := outbox.ErrHeldBack
+		if err := ctx.Err(); err != nil {
+			rest = err
+		}
+		for _, i := range chain[n+1:] {
+			errs[i] = rest
+		}
+		return
+	}
+}
+
+// post sends one message and waits for the answer.
+func (s *Sink) post(ctx context.Context, m *outbox.Message) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	inner, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	req, err := s.request(inner, m)
+	if err != nil {
+		return err
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return s.classifyLost(ctx, err)
+	}
+	defer resp.Body.Close()
+	// What the endpoint says is for the log; the connection is used again if
+	// that is short.
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	return s.classify(resp, said)
+}
+
+// address is the URL for a message.
+func (s *Sink) address(m *outbox.Message) *url.URL {
+	u := *s.target
+	u.Path = sink.Template(s.target.Path).Expand(m)
+	u.RawPath = strings.NewReplacer(
+		"{topic}", url.PathEscape(m.Topic), "{key}", url.PathEscape(m.Key),
+		"%7Btopic%7D", url.PathEscape(m.Topic), "%7Bkey%7D", url.PathEscape(m.Key),
+	).Replace(s.target.EscapedPath())
+	return &u
+}
+
+// request is the message as HTTP has it.
+func (s *Sink) request(ctx context.Context, m *outbox.Message) (*http.Request, error) {
+	event := sink.NewEvent(m, s.opts.Source)
+	body, contentType := m.Payload, event.ContentType
+	if s.opts.Structured {
+		var err error
+		if body, err = event.JSON(); err != nil {
+			return nil, outbox.Reject(err)
+		}
+		contentType = sink.StructuredType
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.address(m).String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, outbox.Reject(errors.New("http: topic or key make no URL"))
+	}
+	for name, value := range event.Headers {
+		if err := checkHeader(name, value); err != nil {
+			return nil, err
+		}
+		req.Header.Set(name, value)
+	}
+	for _, a := range event.Attributes {
+		if !s.opts.Structured {
+			req.Header.Set("ce-"+a.Name, sink.HeaderValue(a.Value))
+		}
+		if a.Name == "traceparent" || a.Name == "tracestate" {
+			req.Header.Set(a.Name, sink.HeaderValue(a.Value))
+		}
+	}
+	if err := sink.CheckHeader("content-type", contentType); err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", contentType)
+	req.Header.Set("User-Agent", "weir-outbox")
+	id := sink.HeaderValue(m.Identity())
+	req.Header.Set("Idempotency-Key", id)
+	s.authorize(req)
+	s.sign(req, id, body)
+	return req, nil
+}
+
+// checkHeader refuses headers that are the connection's or this package's.
+func checkHeader(name, value string) error {
+	lower := strings.ToLower(name)
+	switch lower {
+	case "host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive",
+		"proxy-authorization", "proxy-connection", "expect", "content-encoding", "authorization":
+		return outbox.Reject(fmt.Errorf("http: the header %q is not for messages to set", name))
+	}
+	return sink.CheckHeader(name, value)
+}
+
+func (s *Sink) authorize(req *http.Request) {
+	switch {
+	case s.opts.Authorization != "":
+		req.Header.Set("Authorization", s.opts.Authorization)
+	case s.opts.User+s.opts.Password != "":
+		req.SetBasicAuth(s.opts.User, s.opts.Password)
+	}
+}
+
+// sign adds the headers of Standard Webhooks.
+func (s *Sink) sign(req *http.Request, id string, body []byte) {
+	if len(s.opts.Secrets) == 0 {
+		return
+	}
+	at := strconv.FormatInt(s.now().Unix(), 10)
+	var signatures []string
+	for _, secret := range s.opts.Secrets {
+		mac := hmac.New(sha256.New, secret)
+		mac.Write([]byte(id + "." + at + "."))
+		mac.Write(body)
+		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	req.Header.Set("webhook-id", id)
+	req.Header.Set("webhook-timestamp", at)
+	req.Header.Set("webhook-signature", strings.Join(signatures, " "))
+}

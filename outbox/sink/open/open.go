@@ -1,0 +1,79 @@
+// Package open makes a sink of an address, by its scheme. It brings every broker
+// that weir knows with it; a program that needs one imports that sink's package.
+package open
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/weirdb/weir/outbox"
+	"github.com/weirdb/weir/outbox/sink/amqp"
+	"github.com/weirdb/weir/outbox/sink/http"
+	"github.com/weirdb/weir/outbox/sink/kafka"
+	"github.com/weirdb/weir/outbox/sink/nats"
+	"github.com/weirdb/weir/outbox/sink/redis"
+	"github.com/weirdb/weir/outbox/sink/stdout"
+)
+
+// Sink is a sink that prints its address without a login.
+type Sink interface {
+	outbox.Sink
+	fmt.Stringer
+}
+
+// Schemes are those that Open knows.
+var Schemes = []string{"nats", "tls", "kafka", "amqp", "amqps", "redis", "rediss", "http", "https", "stdout"}
+
+// Open returns the sink that the address names and connects it. What an address
+// can say is in the comment of ParseURL of each package. An error marked by
+// [outbox.Unavailable] may pass by itself.
+func Open(ctx context.Context, address string) (Sink, error) {
+	scheme, _, _ := strings.Cut(address, ":")
+	switch scheme {
+	case "nats", "tls":
+		return as(nats.Open(ctx, address))
+	case "kafka":
+		return as(kafka.Open(ctx, address))
+	case "amqp", "amqps":
+		return as(amqp.Open(ctx, address))
+	case "redis", "rediss":
+		return as(redis.Open(ctx, address))
+	case "http", "https":
+		return as(http.Open(ctx, address))
+	case "stdout":
+		return as(stdout.Open(ctx, address))
+	}
+	return nil, fmt.Errorf("sink: unknown kind of address: want one that begins with %s", strings.Join(Schemes, ":, ")+":")
+}
+
+// Check reads an address as Open does and connects to nothing.
+func Check(address string) error {
+	scheme, _, _ := strings.Cut(address, ":")
+	var err error
+	switch scheme {
+	case "nats", "tls":
+		_, err = nats.ParseURL(address)
+	case "kafka":
+		_, err = kafka.ParseURL(address)
+	case "amqp", "amqps":
+		_, err = amqp.ParseURL(address)
+	case "redis", "rediss":
+		_, err = redis.ParseURL(address)
+	case "http", "https":
+		_, err = http.ParseURL(address)
+	case "stdout":
+		_, err = stdout.ParseURL(address)
+	default:
+		return fmt.Errorf("sink: unknown kind of address: want one that begins with %s", strings.Join(Schemes, ":, ")+":")
+	}
+	return err
+}
+
+// as keeps the nil of a failed Open from becoming a Sink that is not nil.
+func as[S Sink](s S, err error) (Sink, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
