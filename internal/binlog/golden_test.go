@@ -176,6 +176,7 @@ func FuzzEvent(f *testing.F) {
 		_, _ = ParseQuery(e)
 		_, _ = parseGTID(e)
 		_, _ = parseRotate(body)
+		_, _ = parseXID(body)
 		_, _ = parseMySQLSet(body)
 		_, _ = parseMariaList(body)
 		_, _ = (&Tracker{}).Observe(e)
