@@ -203,3 +203,29 @@ func TestTailLeavesNothingBehind(t *testing.T) {
 	}
 	r.check(f.Close())
 }
+
+// A slot that has to wait for a long transaction is given up, and is not left
+// to the server half made.
+func TestTailGivesUpWaiting(t *testing.T) {
+	pg := server(t)
+	r := newRig(t, pg)
+	r.migrated(outbox.Plan{})
+	s := r.open(t, Options{LeaseTimeout: 5 * time.Second})
+	l := r.lead(s)
+	c := r.conn()
+	r.on(c, "BEGIN")
+	r.on(c, "INSERT INTO weir_outbox (topic) VALUES ('long')")
+	var refusal *outbox.TailError
+	if _, err := l.Tail(r.ctx()); !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "transactions") {
+		t.Errorf("tail: %v, want a TailError that names the transactions", err)
+	}
+	r.eventually("no slot is left", func() bool {
+		var n int
+		r.check(r.db.QueryRowContext(r.ctx(), "SELECT count(*) FROM pg_replication_slots").Scan(&n))
+		return n == 0
+	})
+	r.on(c, "COMMIT")
+	f, err := l.Tail(r.ctx())
+	r.check(err)
+	r.check(f.Close())
+}

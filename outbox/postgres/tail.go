@@ -51,12 +51,13 @@ func (s *Store) wireConfig() pgwire.ConnectConfig {
 // a free slot, and the role the right to replicate; the publication is made by
 // the first tail, which takes the table's ownership. A slot begins when the
 // transactions that run at the time have ended; a tail that has to wait for
-// that longer than some seconds is not possible now.
+// that longer than Options.LeaseTimeout is not possible now.
 func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	if err := l.standing(); err != nil {
 		return nil, l.store.wrap("tail", err)
 	}
-	starting, cancel := context.WithTimeout(ctx, tailPatience)
+	patience := max(time.Second, l.store.opts.LeaseTimeout)
+	starting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	t, err := l.startTail(starting)
 	if err == nil {
@@ -67,7 +68,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	}
 	reason := err.Error()
 	if starting.Err() != nil {
-		reason = fmt.Sprintf("no slot within %v: it waits for the end of transactions that run, see pg_stat_activity (%v)", tailPatience, err)
+		reason = fmt.Sprintf("no slot within %v: it waits for the end of transactions that run, see pg_stat_activity (%v)", patience, err)
 	}
 	return nil, &outbox.TailError{Reason: reason}
 }
@@ -102,12 +103,26 @@ func (l *lease) startTail(ctx context.Context) (*tail, error) {
 		})
 	}()
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, errors.Join(err, l.abandon(c))
 	}
 	receiving, stop := context.WithCancel(context.Background())
 	t := &tail{lease: l, conn: c, from: follow, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	go t.receive(receiving)
 	return t, nil
+}
+
+// abandon ends a connection that became no tail. A server that waits to make a
+// slot does not notice that its client has gone, and would keep the half-made
+// slot until the transactions that it waits for have ended.
+func (l *lease) abandon(c *pgrepl.Conn) error {
+	pid := c.PID()
+	err := c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), max(time.Second, l.store.opts.LeaseTimeout))
+	defer cancel()
+	if _, ending := l.store.pool.Exec(ctx, "SELECT pg_terminate_backend($1)", int32(pid)); ending != nil {
+		err = errors.Join(err, fmt.Errorf("end the session that makes a slot: %w", ending))
+	}
+	return err
 }
 
 // tail is rows that a goroutine receives from the log.

@@ -296,6 +296,9 @@ func tail(s *suite) {
 		return
 	}
 	s.check(err)
+	if d, err := store.Describe(s.ctx()); err != nil || d.CanTail != nil {
+		s.Errorf("the description says of following the log: %v, %v", d.CanTail, err)
+	}
 	defer func() { s.check(follow.Close()) }()
 	msgs := messages(100)
 	late := s.begin()
