@@ -152,6 +152,7 @@ var errAlone = errors.New("amqp: the channel was closed")
 // the one that the channel was closed for.
 func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, errs []error) {
 	refusal := s.try(ctx, msgs, part, errs)
+	var stop error // the broker is gone: no use in trying one after the other
 	for _, i := range part {
 		switch {
 		case errs[i] != errAlone:
@@ -159,9 +160,14 @@ func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, err
 			errs[i] = outbox.Reject(fmt.Errorf("amqp: %w", refusal))
 		case ctx.Err() != nil:
 			errs[i] = ctx.Err()
+		case stop != nil:
+			errs[i] = stop
 		default:
 			errs[i] = nil
 			s.round(ctx, msgs, []int{i}, errs)
+			if outbox.IsUnavailable(errs[i]) {
+				stop = errs[i]
+			}
 		}
 	}
 }

@@ -288,3 +288,8 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkPublish(b *testing.B) {
+	server := start(b)
+	sinktest.Bench(b, sinktest.Subject{Open: open(server.URL()), Topic: server.topic})
+}

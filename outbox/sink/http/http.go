@@ -105,11 +105,12 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	errs := make([]error, len(msgs))
 	chains := sink.Chains(msgs)
 	var next atomic.Int64
+	var stop atomic.Pointer[error] // the endpoint is gone: no use in trying the rest
 	var wg sync.WaitGroup
 	for range min(len(chains), s.opts.Concurrency) {
 		wg.Go(func() {
 			for n := next.Add(1) - 1; n < int64(len(chains)); n = next.Add(1) - 1 {
-				s.chain(ctx, msgs, chains[n], errs)
+				s.chain(ctx, msgs, chains[n], errs, &stop)
 			}
 		})
 	}
@@ -117,11 +118,20 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	return sink.Result(errs)
 }
 
-// chain posts the messages of one key until one fails.
-func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error) {
+// chain posts the messages of one key until one fails, or another chain found
+// the endpoint unavailable.
+func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error, stop *atomic.Pointer[error]) {
 	for n, i := range chain {
-		if errs[i] = s.post(ctx, &msgs[i]); errs[i] == nil {
+		if gone := stop.Load(); gone != nil {
+			errs[i] = *gone
+		} else {
+			errs[i] = s.post(ctx, &msgs[i])
+		}
+		if errs[i] == nil {
 			continue
+		}
+		if outbox.IsUnavailable(errs[i]) {
+			stop.CompareAndSwap(nil, &errs[i])
 		}
 		rest := outbox.ErrHeldBack
 		if err := ctx.Err(); err != nil {

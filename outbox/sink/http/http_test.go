@@ -368,3 +368,13 @@ func FuzzParseRetryAfter(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkPublish has its endpoint in the same process, which forgets what it
+// gets.
+func BenchmarkPublish(b *testing.B) {
+	e := newEndpoint(b)
+	e.answer = func(http.ResponseWriter) bool { return true }
+	sinktest.Bench(b, sinktest.Subject{
+		Open: open("http://" + e.addr + "/in/{topic}"), Topic: func(testing.TB) string { return "x" },
+	})
+}

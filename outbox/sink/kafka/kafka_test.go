@@ -238,3 +238,8 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkPublish(b *testing.B) {
+	server := labtest.Kafka(b, lab.BrokerConfig{})
+	sinktest.Bench(b, newAdmin(b, server.Addr()).subject(server.URL()))
+}

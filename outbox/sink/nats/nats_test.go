@@ -220,3 +220,9 @@ func TestBrokerDownAtStart(t *testing.T) {
 		t.Errorf("open without a broker: %v, want it unavailable", err)
 	}
 }
+
+func BenchmarkPublish(b *testing.B) {
+	server := labtest.NATS(b, lab.BrokerConfig{})
+	a := newAdmin(b, server.URL())
+	sinktest.Bench(b, sinktest.Subject{Open: open(server.URL()), Topic: func(t testing.TB) string { return a.topic(t, nil) }})
+}

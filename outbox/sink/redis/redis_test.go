@@ -228,3 +228,11 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkPublish(b *testing.B) {
+	server := labtest.Redis(b, lab.BrokerConfig{})
+	var topics atomic.Int64
+	sinktest.Bench(b, sinktest.Subject{
+		Open: open(server.URL() + "?maxlen=10000"), Topic: func(testing.TB) string { return fmt.Sprint("t", topics.Add(1)) },
+	})
+}

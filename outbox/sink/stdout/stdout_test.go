@@ -126,3 +126,16 @@ func TestParseURL(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkPublish(b *testing.B) {
+	sinktest.Bench(b, sinktest.Subject{
+		Open: func(t testing.TB) outbox.Sink {
+			s, err := stdout.New(t.Context(), stdout.Options{To: io.Discard})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		Topic: func(testing.TB) string { return "t" },
+	})
+}
