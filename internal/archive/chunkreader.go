@@ -131,7 +131,7 @@ func (s *storedReader) Read(p []byte) (int, error) {
 	s.n += int64(n)
 	switch {
 	case s.n > s.c.StoredBytes:
-		s.err = s.compare()
+		s.err = s.excess()
 	case errors.Is(err, io.EOF):
 		s.err = io.EOF
 		if bad := s.compare(); bad != nil {
@@ -148,6 +148,17 @@ func (s *storedReader) Read(p []byte) (int, error) {
 	return n, s.err
 }
 
+// excess reads on behind the end that a chunk should have, as far as the longest
+// one goes: it may be another chunk that lies here.
+func (s *storedReader) excess() error {
+	n, err := io.CopyBuffer(s.hash, io.LimitReader(onlyReader{s.in}, s.r.longest-s.n+1), make([]byte, 64<<10))
+	s.n += n
+	if err != nil {
+		return fmt.Errorf("read chunk %s: %w", s.c.Path, err)
+	}
+	return s.compare()
+}
+
 // compare returns what is wrong with all bytes read, or nil.
 func (s *storedReader) compare() *ChunkError {
 	e := &ChunkError{Path: s.c.Path, File: s.c.File}
@@ -155,7 +166,7 @@ func (s *storedReader) compare() *ChunkError {
 	if got == s.c.StoredSHA256 && s.n == s.c.StoredBytes {
 		return nil
 	}
-	if other, known := s.r.bySum[got]; known && other != s.c.Path {
+	if other, known := s.r.bySum[got]; known && s.n > 0 && other != s.c.Path {
 		e.Fault, e.Expected, e.Got = ErrSwapped, "SHA-256 "+s.c.StoredSHA256, got+", which is that of chunk "+other
 		return e
 	}

@@ -22,6 +22,7 @@ type Reader struct {
 	keys     *keyring
 	byPath   map[string]*Chunk
 	bySum    map[string]string // path by SHA-256 of the stored bytes
+	longest  int64             // stored bytes of the longest chunk
 	close    func() error
 }
 
@@ -129,6 +130,7 @@ func (r *Reader) use(m *Manifest) {
 		c := &m.Chunks[i]
 		r.byPath[c.Path] = c
 		r.bySum[c.StoredSHA256] = c.Path
+		r.longest = max(r.longest, c.StoredBytes)
 	}
 }
 

@@ -447,7 +447,7 @@ func (e *Error) explain(answer minio.ErrorResponse) {
 		kind(ErrNotExist, "create the bucket "+answer.BucketName+" first, or correct its name")
 	case "preconditionfailed", "conditionalrequestconflict":
 		kind(ErrExist, "")
-	case "invalidaccesskeyid", "signaturedoesnotmatch", "invalidtoken", "expiredtoken":
+	case "invalidaccesskeyid", "signaturedoesnotmatch", "invalidtoken", "expiredtoken", "xadminusernotfound": // the last is versitygw's
 		kind(ErrDenied, "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in ~/.aws/credentials")
 	case "accessdenied", "forbidden", "allaccessdisabled":
 		kind(ErrDenied, "the credentials are valid or missing, and in either case have no right to this: reading, writing, listing and deleting are needed")

@@ -46,12 +46,13 @@ func newTarReader(in io.ReaderAt, size int64, place string) (*tarReader, error) 
 			}
 			return nil, &Error{Op: "read", Place: place, Err: err, Hint: "this is no backup that weir wrote as a stream"}
 		}
-		if h.Typeflag != tar.TypeReg || len(t.index) >= maxTarEntries {
-			continue
-		}
 		offset, err := section.Seek(0, io.SeekCurrent)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", place, err)
+		}
+		// An entry that the end of a cut stream is missing from is none.
+		if h.Typeflag != tar.TypeReg || len(t.index) >= maxTarEntries || h.Size > size-offset {
+			continue
 		}
 		name := strings.TrimPrefix(h.Name, "./")
 		if _, again := t.index[name]; !again {

@@ -1,0 +1,332 @@
+package archive
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// quickBackup writes a backup of one chunk.
+func quickBackup(t *testing.T, repo *Repository, opts Options) {
+	t.Helper()
+	w, err := Create(t.Context(), repo, opts)
+	if err == nil {
+		_, err = writeAll(t.Context(), w, map[string][]byte{"globals.sql": []byte("SELECT 1;\n")}, Manifest{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestListTellsStates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	repo, err := OpenRepository(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := List(t.Context(), repo, time.Now()); err != nil || len(e) != 0 {
+		t.Errorf("an empty repository lists %+v, %v", e, err)
+	}
+	quickBackup(t, repo, Options{ID: "good"})
+	quickBackup(t, repo, Options{ID: "broken"})
+	if err := os.WriteFile(filepath.Join(dir, "broken", manifestName), []byte("{]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	given, err := Create(t.Context(), repo, Options{ID: "given-up"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeChunk(t.Context(), given, ChunkInfo{Path: "x/y"}, copyRows(1, 5000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := given.Abort(true); err != nil {
+		t.Fatal(err)
+	}
+	running, err := Create(t.Context(), repo, Options{ID: "running"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quickBackup(t, repo, Options{ID: "half-deleted", Encryption: EncryptionOptions{Passphrase: "x", work: 10}})
+	if err := os.Remove(filepath.Join(dir, "half-deleted", manifestName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "somebody", "else"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := List(t.Context(), repo, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]State{}
+	for _, e := range entries {
+		got[e.ID] = e.State
+		if e.State != Complete && e.Reason == "" || e.Time.IsZero() || e.Bytes == 0 {
+			t.Errorf("%+v tells too little", e)
+		}
+	}
+	want := map[string]State{"good": Complete, "broken": Damaged, "given-up": Incomplete, "running": Running, "half-deleted": Incomplete}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("states are %v, want %v", got, want)
+	}
+
+	gone, err := RemoveOrphans(t.Context(), repo, time.Hour, time.Now())
+	if err != nil || len(gone) != 0 {
+		t.Errorf("within the grace time %q go, %v", gone, err)
+	}
+	gone, err = RemoveOrphans(t.Context(), repo, time.Hour, time.Now().Add(2*time.Hour))
+	slices.Sort(gone)
+	if err != nil || fmt.Sprint(gone) != "[given-up half-deleted]" {
+		t.Errorf("after the grace time %q go, %v", gone, err)
+	}
+	if err := Remove(t.Context(), repo, "running"); !errors.Is(err, ErrLocked) {
+		t.Errorf("remove what is running: %v", err)
+	}
+	if err := running.Abort(false); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "running")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a backup that was aborted is still there: %v", err)
+	}
+}
+
+// TestTwoBackupsAtOnce writes into one place with ids that are made in the same
+// second, and with one id.
+func TestTwoBackupsAtOnce(t *testing.T) {
+	t.Parallel()
+	repo := localRepo(t)
+	now := time.Date(2026, 11, 21, 16, 35, 28, 0, time.UTC)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	locked := 0
+	for range 4 {
+		all.Go(func() {
+			quickBackup(t, repo, Options{Label: "shop", Now: func() time.Time { return now }})
+		})
+		all.Go(func() {
+			w, err := Create(t.Context(), repo, Options{ID: "same"})
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, ErrLocked):
+				locked++
+			case err != nil:
+				t.Error(err)
+			default:
+				t.Cleanup(func() { _ = w.Abort(false) })
+			}
+		})
+	}
+	all.Wait()
+	if locked != 3 {
+		t.Errorf("%d of four writers of one id were refused, want 3", locked)
+	}
+	entries, err := List(t.Context(), repo, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if e.State == Complete {
+			ids = append(ids, e.ID)
+		}
+	}
+	slices.Sort(ids)
+	if want := "20261121T163528Z-shop 20261121T163528Z-shop-2 20261121T163528Z-shop-3 20261121T163528Z-shop-4"; strings.Join(ids, " ") != want {
+		t.Errorf("ids are %q, want %s", ids, want)
+	}
+}
+
+func TestResumeRefusesOtherKeys(t *testing.T) {
+	t.Parallel()
+	repo := localRepo(t)
+	phrase := phraseKeys()
+	w, err := Create(t.Context(), repo, Options{ID: "b", Encryption: phrase.options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeChunk(t.Context(), w, fixtureInfo("globals.sql"), fixture()["globals.sql"]); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(true); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []EncryptionOptions{{}, ageKeys(t).options, {Passphrase: "wrong"}, {Passphrase: "correct horse", HideNames: true}} {
+		if w, err := Create(t.Context(), repo, Options{ID: "b", Resume: true, Encryption: e}); err == nil {
+			t.Errorf("resumed with %+v", e)
+			_ = w.Abort(true)
+		}
+	}
+	w, err = Create(t.Context(), repo, Options{ID: "b", Resume: true, Encryption: phrase.options, Compression: Compression{Codec: LZ4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.Resumed()) != 1 {
+		t.Errorf("resumed %+v", w.Resumed())
+	}
+	if err := w.Discard(t.Context(), "globals.sql"); err != nil {
+		t.Error(err)
+	}
+	if _, err := writeAll(t.Context(), w, fixture(), fixtureContent()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(t.Context(), repo, "b", phrase.read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkContent(t, r, fixture())
+	mustVerify(t, r)
+	if _, err := Create(t.Context(), repo, Options{ID: "never", Resume: true}); !errors.Is(err, ErrNotExist) {
+		t.Errorf("resume of nothing: %v", err)
+	}
+}
+
+// TestPruneIsNeverHalf deletes a backup in a storage that breaks at every step.
+func TestPruneIsNeverHalf(t *testing.T) {
+	t.Parallel()
+	for step := 0; ; step++ {
+		repo := localRepo(t)
+		quickBackup(t, repo, Options{ID: "b"})
+		breaking := &breakingDeletes{Storage: repo.Storage(), left: step}
+		entries, err := List(t.Context(), repo, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone, err := Prune(t.Context(), NewRepository(breaking), []Decision{{Entry: entries[0]}})
+		if err == nil {
+			if len(gone) != 1 || step < 3 {
+				t.Errorf("after %d deletions %q are gone", step, gone)
+			}
+			return
+		}
+		_, err = Open(t.Context(), repo, "b", ReadOptions{})
+		if step > 0 && err == nil {
+			t.Errorf("after %d deletions the backup opens", step)
+		}
+		if step > 1 {
+			continue
+		}
+		if r, err := Open(t.Context(), repo, "b", ReadOptions{}); err == nil {
+			mustVerify(t, r)
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	f, err := os.Open("testdata/retention.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		line := s.Text()
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		rule, rest, ok := strings.Cut(line, ":")
+		have, want, ok2 := strings.Cut(rest, "->")
+		if !ok || !ok2 {
+			t.Fatalf("line %q", line)
+		}
+		checkPlan(t, rule, strings.Fields(have), strings.Fields(want))
+	}
+}
+
+// checkPlan applies a rule to backups like "2026-11-21T10" or, with a label, a
+// state or a parent, "2026-11-21T10/shop!incomplete^2026-11-20T10".
+func checkPlan(t *testing.T, rule string, have, want []string) {
+	t.Helper()
+	var p Policy
+	for _, word := range strings.Fields(rule) {
+		name, value, _ := strings.Cut(word, "=")
+		var err error
+		switch name {
+		case "last":
+			_, err = fmt.Sscan(value, &p.Last)
+		case "daily":
+			_, err = fmt.Sscan(value, &p.Daily)
+		case "weekly":
+			_, err = fmt.Sscan(value, &p.Weekly)
+		case "monthly":
+			_, err = fmt.Sscan(value, &p.Monthly)
+		case "yearly":
+			_, err = fmt.Sscan(value, &p.Yearly)
+		case "within":
+			p.Within, err = time.ParseDuration(value)
+		case "needed":
+			p.Needed = func(e Entry) string {
+				if e.ID == value {
+					return "a chain needs it"
+				}
+				return ""
+			}
+		case "all":
+		default:
+			t.Fatalf("rule %q", word)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var entries []Entry
+	for _, h := range have {
+		h, parent, _ := strings.Cut(h, "^")
+		h, state, _ := strings.Cut(h, "!")
+		id, label, _ := strings.Cut(h, "/")
+		at, err := time.Parse("2006-01-02T15", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := Entry{ID: id, State: Complete, Time: at, Summary: Summary{Label: label}}
+		if state != "" {
+			e.State = State(state)
+		}
+		if parent != "" {
+			e.Summary.Parents = []string{parent}
+		}
+		entries = append(entries, e)
+	}
+	var kept []string
+	for _, d := range Plan(entries, p, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)) {
+		if len(d.Reasons) == 0 {
+			t.Errorf("%s: no reason for %s", rule, d.Entry.ID)
+		}
+		if d.Keep {
+			kept = append(kept, d.Entry.ID)
+		}
+	}
+	if !slices.Equal(kept, want) {
+		t.Errorf("%s of %q keeps %q, want %q", rule, have, kept, want)
+	}
+}
+
+// breakingDeletes lets some deletions through.
+type breakingDeletes struct {
+	Storage
+	left int
+}
+
+func (b *breakingDeletes) Delete(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if b.left == 0 {
+			return errors.New("the storage is gone")
+		}
+		b.left--
+		if err := b.Storage.Delete(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
