@@ -1,0 +1,29 @@
+// Package sqlite keeps an outbox in a SQLite file, with nothing to install: it
+// implements [outbox.Store] over modernc.org/sqlite, which needs no C compiler.
+//
+// # One writer
+//
+// SQLite lets one transaction write at a time, and a row takes its number while
+// its transaction holds that right. So numbers ascend in the order of commits; a
+// row that is not committed has a greater number than every row that is; and one
+// that is rolled back gives its number back. No gap ever fills late:
+// [outbox.Lease].Mark notes nothing and Settled is true at once.
+//
+// The file is kept in WAL mode, in which readers and the writer do not wait for
+// each other. The store writes through one connection of its own, in short
+// transactions that take the right to write when they begin, and tries again
+// while somebody else has it. It never waits for a producer while it holds it,
+// so that both may live in one program.
+//
+// Such a program must open the file with one driver only. POSIX drops a
+// process's locks on a file when any of its descriptors is closed; each copy of
+// SQLite guards itself against that, two different copies in one process (this
+// one and a C one) cannot guard against each other and may damage the file.
+//
+// # What is lost at a power failure
+//
+// The store's own commits are not flushed (synchronous = NORMAL). After a power
+// failure the last acknowledgements may be missing, and their messages are
+// delivered again; what producers have committed with their own, stricter
+// setting is not lost.
+package sqlite

@@ -1,0 +1,223 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// lease is the leadership of a shard: a lock on a file beside the database, and
+// an epoch that every transaction of the lease compares.
+type lease struct {
+	s     *Store
+	shard int
+	epoch int64
+	hist  bool
+	shares
+	lock *fileLock
+
+	beat context.CancelFunc // ends the heartbeat
+	done chan struct{}      // closed when it has ended
+	lost chan struct{}
+	rows []outbox.Row
+
+	mu    sync.Mutex
+	ended bool // lost or given up
+}
+
+// heartbeat is how often a lease looks whether it still holds.
+const heartbeat = 400 * time.Millisecond
+
+// lockPath is the file that is locked to lead a shard.
+func (s *Store) lockPath(shard int) string {
+	return s.path + "-" + url.PathEscape(s.base) + "-" + strconv.Itoa(shard) + ".lock"
+}
+
+// Lead implements [outbox.Store].
+func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
+	step := fmt.Sprintf("lead shard %d of", shard)
+	var t *tables
+	if err := s.shaped(ctx, step, func(_ *sql.Tx, found *tables) error { t = found; return nil }); err != nil {
+		return nil, err
+	}
+	if shard < 0 || shard >= t.meta.shards {
+		return nil, s.fail(step, fmt.Errorf("there are %d shards", t.meta.shards))
+	}
+	lock, err := lockFile(s.lockPath(shard))
+	if err != nil {
+		return nil, s.fail(step, err)
+	}
+	l := &lease{s: s, shard: shard, lock: lock, done: make(chan struct{}), lost: make(chan struct{})}
+	if err := l.raise(ctx); err != nil {
+		return nil, s.fail(step, errors.Join(err, lock.Close()))
+	}
+	ctx, l.beat = context.WithCancel(context.Background())
+	go l.watch(ctx)
+	return l, nil
+}
+
+// raise takes the next epoch, and the range of buckets of that moment.
+func (l *lease) raise(ctx context.Context) error {
+	return l.s.write(ctx, func(tx *sql.Tx) error {
+		t, err := l.s.inspect(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if l.shard >= t.meta.shards {
+			return fmt.Errorf("there are %d shards", t.meta.shards)
+		}
+		l.hist = t.history()
+		l.all = t.meta.shards == 1
+		l.first, l.last = outbox.ShardBuckets(l.shard, t.meta.shards)
+		return tx.QueryRowContext(ctx, l.s.sql("UPDATE {lease} SET epoch = epoch + 1, owner = ?, taken_at = "+nowMicros+" WHERE shard = ? RETURNING epoch"),
+			l.s.opts.Owner, l.shard).Scan(&l.epoch)
+	})
+}
+
+// watch looks, at every heartbeat, whether the lock and the epoch are still ours.
+func (l *lease) watch(ctx context.Context) {
+	defer close(l.done)
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			err := l.lock.holds()
+			if err != nil {
+				err = l.lose(err)
+			} else {
+				err = l.s.read(ctx, func(tx *sql.Tx) error { return l.confirm(ctx, tx) })
+			}
+			if errors.Is(err, outbox.ErrDeposed) {
+				return
+			}
+		}
+	}
+}
+
+// confirm compares the epoch.
+func (l *lease) confirm(ctx context.Context, tx *sql.Tx) error {
+	var epoch int64
+	err := tx.QueryRowContext(ctx, l.s.sql("SELECT epoch FROM {lease} WHERE shard = ?"), l.shard).Scan(&epoch)
+	if errors.Is(err, sql.ErrNoRows) {
+		return l.lose(errors.New("its row is gone"))
+	}
+	if err == nil && epoch != l.epoch {
+		err = l.lose(fmt.Errorf("epoch %d has begun, this one was %d", epoch, l.epoch))
+	}
+	return err
+}
+
+// led is the error of a lease that is over.
+func (l *lease) led() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return outbox.ErrDeposed
+	}
+	return nil
+}
+
+// lose ends the leadership and returns the error that says so.
+func (l *lease) lose(cause error) error {
+	l.end()
+	return fmt.Errorf("%w: %w", outbox.ErrDeposed, cause)
+}
+
+func (l *lease) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.ended = true
+		close(l.lost)
+	}
+}
+
+// Lost implements [outbox.Lease].
+func (l *lease) Lost() <-chan struct{} { return l.lost }
+
+// Close implements [outbox.Lease].
+func (l *lease) Close() error {
+	l.beat()
+	<-l.done
+	l.end()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lock == nil {
+		return nil
+	}
+	err := l.lock.Close()
+	l.lock = nil
+	if err != nil {
+		return l.fail("give up", err)
+	}
+	return nil
+}
+
+func (l *lease) fail(step string, err error) error {
+	return l.s.fail(fmt.Sprintf("%s shard %d of", step, l.shard), err)
+}
+
+// reading runs f in one snapshot.
+func (l *lease) reading(ctx context.Context, step string, f func(tx *sql.Tx) error) error {
+	err := l.led()
+	if err == nil {
+		err = l.s.read(ctx, f)
+	}
+	if err != nil {
+		return l.fail(step, err)
+	}
+	return nil
+}
+
+// writing runs f in a transaction that only the leader may begin.
+func (l *lease) writing(ctx context.Context, step string, f func(tx *sql.Tx) error) error {
+	err := l.led()
+	if err == nil {
+		err = l.s.write(ctx, func(tx *sql.Tx) error {
+			if err := l.confirm(ctx, tx); err != nil {
+				return err
+			}
+			return f(tx)
+		})
+	}
+	if err != nil {
+		return l.fail(step, err)
+	}
+	return nil
+}
+
+// Mark implements [outbox.Lease]: there is nothing to note, see the package's
+// comment.
+func (l *lease) Mark(context.Context) (outbox.Mark, error) {
+	if err := l.led(); err != nil {
+		return nil, l.fail("mark", err)
+	}
+	return struct{}{}, nil
+}
+
+// Settled implements [outbox.Lease]: no row with a number below one that was
+// seen is ever still to come.
+func (l *lease) Settled(context.Context, outbox.Mark) (bool, error) {
+	if err := l.led(); err != nil {
+		return false, l.fail("ask for transactions of", err)
+	}
+	return true, nil
+}
+
+// Tail implements [outbox.Lease]: there is none.
+func (l *lease) Tail(context.Context) (outbox.Tail, error) {
+	if err := l.led(); err != nil {
+		return nil, l.fail("follow the log of", err)
+	}
+	return nil, errNoLog
+}

@@ -1,0 +1,215 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// Options say which outbox a store works on, and how. The zero value is right
+// for most.
+type Options struct {
+	// Table is the outbox table; names of the others are made from it.
+	// Default: outbox.DefaultTable.
+	Table string
+	// Owner is what the lease table shows of who leads. Default: host:pid.
+	Owner string
+	// BusyTimeout is how long a statement tries again while others write.
+	// Default: 30 s.
+	BusyTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	o.Table = cmp.Or(o.Table, outbox.DefaultTable)
+	o.BusyTimeout = cmp.Or(o.BusyTimeout, 30*time.Second)
+	if o.Owner == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		o.Owner = host + ":" + strconv.Itoa(os.Getpid())
+	}
+	return o
+}
+
+// Store is an outbox in a SQLite file. It is safe for concurrent use.
+type Store struct {
+	path     string // absolute
+	opts     Options
+	base     string // the table's name without a schema
+	writer   *sql.DB
+	readers  *sql.DB
+	replacer *strings.Replacer
+	// beforeStep, for tests, sees every statement of Migrate before it runs; its
+	// error ends Migrate.
+	beforeStep func(text string) error
+}
+
+var _ outbox.Store = (*Store)(nil)
+
+// Open opens the file at path, which is made if there is none.
+func Open(ctx context.Context, path string, opts Options) (*Store, error) {
+	opts = opts.withDefaults()
+	if path == "" || strings.Contains(path, ":memory:") {
+		return nil, fmt.Errorf("outbox: open %q: want the path of a file: a database in memory belongs to one connection", path)
+	}
+	absolute, err := filepath.Abs(strings.TrimPrefix(path, "file:"))
+	if err != nil {
+		return nil, fmt.Errorf("outbox: open %s: %w", path, err)
+	}
+	s := &Store{path: absolute, opts: opts, base: strings.TrimPrefix(opts.Table, "main.")}
+	if s.base == "" || strings.ContainsAny(s.base, ".\x00") {
+		return nil, fmt.Errorf("outbox: table %q: want a name without a schema", opts.Table)
+	}
+	pairs := []string{"{outbox}", quote(s.base), "{pending}", quote(s.base + "_pending")}
+	for _, suffix := range suffixes {
+		pairs = append(pairs, "{"+suffix[1:]+"}", quote(s.base+suffix), "{"+suffix[1:]+"_index}", quote(s.base+suffix+"_index"))
+	}
+	s.replacer = strings.NewReplacer(pairs...)
+	if err := s.connect(ctx); err != nil {
+		return nil, errors.Join(s.fail("open", err), s.Close())
+	}
+	return s, nil
+}
+
+// suffixes of the tables beside the outbox table.
+var suffixes = []string{outbox.ScheduledSuffix, "_parked", "_dead", "_lease", "_meta"}
+
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// maxReaders is how many statements read at a time.
+const maxReaders = 4
+
+func (s *Store) connect(ctx context.Context) (err error) {
+	// The driver waits briefly; waiting longer, until the context ends, is done
+	// here: a wait inside SQLite cannot be ended.
+	dsn := (&url.URL{Scheme: "file", OmitHost: true, Path: s.path}).String() + "?_pragma=busy_timeout(20)&_pragma=synchronous(NORMAL)"
+	if s.writer, err = sql.Open("sqlite", dsn+"&_txlock=immediate"); err != nil {
+		return err
+	}
+	s.writer.SetMaxOpenConns(1)
+	if s.readers, err = sql.Open("sqlite", dsn+"&_pragma=query_only(1)"); err != nil {
+		return err
+	}
+	s.readers.SetMaxOpenConns(maxReaders)
+	s.readers.SetMaxIdleConns(maxReaders)
+	var mode string
+	err = s.retry(ctx, func() error { return s.writer.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode) })
+	if err != nil {
+		return fmt.Errorf("set WAL mode: %w", err)
+	}
+	if mode != "wal" {
+		return fmt.Errorf("the file stays in journal mode %s: WAL is needed, which network file systems do not have", mode)
+	}
+	return nil
+}
+
+// sql puts the names of the tables into a text: {outbox}, {parked}, ...
+func (s *Store) sql(text string) string { return s.replacer.Replace(text) }
+
+// Name is the table as Options name it.
+func (s *Store) Name() string { return s.opts.Table }
+
+// Close closes the store's connections.
+func (s *Store) Close() error {
+	var errs []error
+	for _, db := range []*sql.DB{s.readers, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return s.fail("close", err)
+	}
+	return nil
+}
+
+// fail names the step and the table.
+func (s *Store) fail(step string, err error) error {
+	var e *driver.Error
+	if errors.As(err, &e) && strings.Contains(e.Error(), "no such table") {
+		err = fmt.Errorf("%w (%w)", outbox.ErrNotMigrated, err)
+	}
+	return fmt.Errorf("outbox: %s %s: %w", step, s.opts.Table, err)
+}
+
+// isBusy reports whether somebody else has what a statement needs.
+func isBusy(err error) bool {
+	var e *driver.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	primary := e.Code() & 0xff
+	return primary == lib.SQLITE_BUSY || primary == lib.SQLITE_LOCKED
+}
+
+// retry repeats f while others write.
+func (s *Store) retry(ctx context.Context, f func() error) error {
+	deadline := time.Now().Add(s.opts.BusyTimeout)
+	for {
+		err := f()
+		if !isBusy(err) || time.Now().After(deadline) {
+			return err
+		}
+		pause := time.NewTimer(rand.N(10 * time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// write runs f in a transaction that may write from its beginning on.
+func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
+	return s.retry(ctx, func() error {
+		tx, err := s.writer.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if err := f(tx); err != nil {
+			return errors.Join(err, rollback(tx))
+		}
+		return tx.Commit()
+	})
+}
+
+// read runs f in a transaction that reads: one snapshot.
+func (s *Store) read(ctx context.Context, f func(tx *sql.Tx) error) error {
+	return s.retry(ctx, func() error {
+		tx, err := s.readers.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(tx), rollback(tx))
+	})
+}
+
+// rollback ends a transaction that its context may have ended already.
+func rollback(tx *sql.Tx) error {
+	if err := tx.Rollback(); !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	return nil
+}
+
+// exec runs statements with the names of the tables put in.
+func (s *Store) exec(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
+	_, err := tx.ExecContext(ctx, s.sql(text), args...)
+	return err
+}
