@@ -109,7 +109,13 @@ func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	}
 	var b pgx.Batch
 	if len(acked) > 0 {
-		b.Queue(ackText(c.names.q(""), c.meta), acked)
+		text, args := ackText(c.names.q(""), c.meta), []any{acked}
+		if c.meta.partitioned() {
+			// The rows are locked: nobody changes when they were created.
+			first, last := c.created()
+			text, args = text+ackBetween, append(args, first, last)
+		}
+		b.Queue(text, args...)
 		if noted := c.attempted(acked); len(noted) > 0 {
 			b.Queue("DELETE FROM "+c.names.q("_parked")+" WHERE seq = ANY($1)", noted)
 		}
@@ -129,6 +135,20 @@ func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	c.ended = true
 	c.conn.Release()
 	return nil
+}
+
+// created is when the first and the last of the rows were created.
+func (c *claim) created() (first, last time.Time) {
+	for i := range c.rows {
+		at := c.rows[i].CreatedAt
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return first, last
 }
 
 // attempted are those of the rows that have a note of failed attempts.

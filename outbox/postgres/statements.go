@@ -44,7 +44,7 @@ func newStatements(n names, m meta, shard int) statements {
 	return statements{
 		head: head, gaps: gaps,
 		headBounded: bounded(head, 3), gapBounds: bounded(gaps, 5),
-		ack: ackText(t, m), ackBetween: ackText(t, m) + " AND created_at BETWEEN $2 AND $3",
+		ack: ackText(t, m), ackBetween: ackText(t, m) + ackBetween,
 		unpark: "DELETE FROM " + n.q("_parked") + " WHERE seq = ANY($1)",
 		park:   parkText(n, m, true), bury: buryText(n, m, true),
 		parked: "SELECT p.seq, p.attempts, (extract(epoch FROM p.next_at - clock_timestamp()) * 1000000)::bigint, p.error FROM " +
@@ -64,6 +64,9 @@ func bounded(inner string, p int) string {
 	return fmt.Sprintf("SELECT %s FROM (SELECT r.*, sum(octet_length(payload)::bigint) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING)"+
 		" - octet_length(payload) AS before FROM (%s) AS r) AS r WHERE before <= $%d ORDER BY seq LIMIT $2", rowColumns, inner, p)
 }
+
+// ackBetween confines an ack to the partitions of a time.
+const ackBetween = " AND created_at BETWEEN $2 AND $3"
 
 func ackText(t string, m meta) string {
 	if m.layout == outbox.History {
