@@ -148,6 +148,7 @@ func (c *call) publish(ctx context.Context, round []int) {
 	for n, r := range c.records(send) {
 		c.sink.client.Produce(inner, r, func(_ *kgo.Record, err error) { answers <- answer{send[n], err} })
 	}
+	c.sink.depart()
 	open := map[int]bool{}
 	for _, i := range send {
 		open[i] = true
@@ -181,6 +182,14 @@ func (c *call) publish(ctx context.Context, round []int) {
 	if len(tooLarge) > 0 && len(send) > 1 {
 		c.alone(ctx, tooLarge)
 	}
+}
+
+// depart sends what the producer has gathered, in as few batches as it fits in,
+// and does not wait for the answers.
+func (s *Sink) depart() {
+	over, end := context.WithCancel(context.Background())
+	end()
+	_ = s.client.Flush(over) // the context's error, as asked for
 }
 
 // alone sends messages of a batch that was too large one by one: perhaps each

@@ -107,12 +107,16 @@ func (o Options) withDefaults() (Options, error) {
 // String is the address without a login.
 func (o Options) String() string { return "kafka://" + strings.Join(o.Brokers, ",") }
 
+// linger bounds how long the producer gathers a batch. It waits that long only
+// for a topic's first messages: each call says when it has handed over its last.
+const linger = 5 * time.Millisecond
+
 // client are the options of the client library. limit is the largest batch of a
 // topic.
 func (o Options) client(limit func(topic string) int32) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.Brokers...), kgo.ClientID("weir-outbox"),
-		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytesFn(limit),
+		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytesFn(limit),
 		kgo.MaxBufferedRecords(1 << 20), // the relay bounds what is in flight
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)),
 		kgo.ProduceRequestTimeout(o.Timeout), kgo.RequestTimeoutOverhead(o.Timeout), kgo.RecordDeliveryTimeout(o.Timeout),
