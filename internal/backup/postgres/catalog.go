@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/internal/bulk"
@@ -41,8 +42,6 @@ func (d *database) list(ctx context.Context) ([]*table, error) {
 	var tables []*table
 	err = d.main.Query(ctx, `
 SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence,
-       coalesce(pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8, 0),
-       coalesce(pg_catalog.pg_table_size(c.oid), 0),
        coalesce(a.amname, ''),
        ARRAY(SELECT attname FROM pg_catalog.pg_attribute
              WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
@@ -63,8 +62,7 @@ ORDER BY n.nspname, c.relname`,
 			tables = append(tables, &table{
 				oid: uint32(pg.Number(row[0])), schema: row[1], relname: row[2],
 				partitioned: row[3] == "p", unlogged: row[4] == "u",
-				pages: pg.Number(row[5]), bytes: pg.Number(row[6]), heap: row[7] == "heap",
-				columns: pg.ParseArray(row[8]), condition: row[9], portable: row[10] == "t",
+				heap: row[5] == "heap", columns: pg.ParseArray(row[6]), condition: row[7], portable: row[8] == "t",
 			})
 			return nil
 		})
@@ -75,6 +73,28 @@ ORDER BY n.nspname, c.relname`,
 		return nil, err
 	}
 	return tables, nil
+}
+
+// measure asks for the sizes of the tables. To ask takes a lock for a moment, so
+// it is done when all are locked.
+func (d *database) measure(ctx context.Context) error {
+	byOID := make(map[string]*table, len(d.tables))
+	oids := make([]string, len(d.tables))
+	for i, t := range d.tables {
+		oids[i] = strconv.FormatUint(uint64(t.oid), 10)
+		byOID[oids[i]] = t
+	}
+	err := d.main.Query(ctx, `SELECT c.oid, pg_catalog.pg_relation_size(c.oid) / pg_catalog.current_setting('block_size')::pg_catalog.int8,
+       pg_catalog.pg_table_size(c.oid)
+FROM pg_catalog.pg_class c WHERE c.relkind = 'r' AND c.oid = ANY ('{`+strings.Join(oids, ",")+`}'::pg_catalog.oid[])`, func(row []string) error {
+		t := byOID[row[0]]
+		t.pages, t.bytes = pg.Number(row[1]), pg.Number(row[2])
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("measure tables: %w", err)
+	}
+	return nil
 }
 
 // condition returns which relations are meant: those of the user by the filter,

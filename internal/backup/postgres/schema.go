@@ -76,7 +76,8 @@ func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	}
 	err := d.dump.Run(ctx, d.opts.DSN, d.name, args, nil, out)
 	var failure *pg.ToolFailure
-	if errors.As(err, &failure) && strings.Contains(failure.Stderr, "lock timeout") {
+	// pg_dump bounds its wait by statement_timeout.
+	if errors.As(err, &failure) && strings.Contains(failure.Stderr, "timeout") && strings.Contains(failure.Stderr, "LOCK TABLE") {
 		return fmt.Errorf("%w: %w", errLockedOut, err)
 	}
 	return err

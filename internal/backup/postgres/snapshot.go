@@ -63,7 +63,7 @@ func (d *database) start(ctx context.Context) (err error) {
 			}
 		}
 		if len(late) == 0 {
-			return nil
+			return d.measure(ctx)
 		}
 		if attempt == startAttempts {
 			return fmt.Errorf("tables are made faster than they can be locked, the last one %s", late[0].name())

@@ -1,0 +1,422 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup"
+	dump "github.com/weirdb/weir/internal/backup/postgres"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/restore"
+	load "github.com/weirdb/weir/internal/restore/postgres"
+)
+
+// three are three tables of some chunks each, with an index and a foreign key.
+const three = `
+CREATE TABLE a (id int PRIMARY KEY, x text);
+INSERT INTO a SELECT g, repeat(md5(g::text), 8) FROM generate_series(1, 3000) g;
+CREATE TABLE b (id int PRIMARY KEY, a_id int REFERENCES a, x text);
+INSERT INTO b SELECT g, g, repeat(md5(g::text), 8) FROM generate_series(1, 3000) g;
+CREATE INDEX ON b (x);
+CREATE TABLE c (id int PRIMARY KEY, x text);
+INSERT INTO c SELECT g, repeat(md5(g::text), 8) FROM generate_series(1, 3000) g;
+CREATE SEQUENCE s; SELECT nextval('s');
+`
+
+// start runs f beside the test.
+func start(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+func finished(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+		return nil
+	}
+}
+
+// until polls a query for an answer.
+func (r *rig) until(db, query, want string) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		got := r.psql(db, query)
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%s is %q and never %q", query, got, want)
+		}
+	}
+}
+
+// TestWritersDoNotShow moves money between accounts in two tables all the while:
+// the sum in the backup is the one that never changes.
+func TestWritersDoNotShow(t *testing.T) {
+	r := newRig(t, server(t), `
+CREATE TABLE one (id int PRIMARY KEY, money int, filler text);
+CREATE TABLE two (LIKE one INCLUDING ALL);
+INSERT INTO one SELECT g, 100, repeat('x', 300) FROM generate_series(1, 2000) g;
+INSERT INTO two SELECT g, 100, repeat('y', 300) FROM generate_series(1, 2000) g;`)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var wg sync.WaitGroup
+	moved := make(chan struct{}, 1)
+	for w := range 2 {
+		s := connect(t, r.p.DSN(r.db))
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				from, to := 1+(i*7+w)%2000, 1+(i*13+w)%2000
+				// Not ctx: a statement that is interrupted ends the session.
+				err := s.Exec(t.Context(), fmt.Sprintf("UPDATE public.one SET money = money - 1 WHERE id = %d; UPDATE public.two SET money = money + 1 WHERE id = %d", from, to))
+				if err != nil && t.Context().Err() == nil {
+					t.Errorf("move money: %v", err)
+					return
+				}
+				select {
+				case moved <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	<-moved
+	repo, g := newGate(t, r.repo, "data/", 2)
+	r.repo = repo
+	done := start(func() error {
+		_, err := r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Jobs: 3}, archive.Options{})
+		return err
+	})
+	g.wait(t)
+	before := r.psql(r.db, "SELECT sum(money) FROM one")
+	for range 3 { // one is left over from before
+		<-moved
+	}
+	g.release()
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	wg.Wait()
+	if after := r.psql(r.db, "SELECT sum(money) FROM one"); after == before {
+		t.Fatalf("nothing was written in the middle of the backup (%s)", after)
+	}
+	target := r.restored(restore.Options{})
+	const sum = "SELECT (SELECT sum(money) FROM one) + (SELECT sum(money) FROM two)"
+	if got := r.psql(target, sum); got != "400000" {
+		t.Errorf("the copy has %s, the source %s, which is always 400000", got, r.psql(r.db, sum))
+	}
+}
+
+// TestAlterWaitsForBackup drops a table that the backup has not read yet. The drop
+// queues behind the main session's lock, and the worker would queue behind the
+// drop: the main session reads the table itself.
+func TestAlterWaitsForBackup(t *testing.T) {
+	r := newRig(t, server(t), three)
+	plain := r.repo
+	repo, g := newGate(t, r.repo, "public.a/", 0)
+	r.repo = repo
+	done := start(func() error {
+		_, err := r.backup(backup.Options{Jobs: 1}, archive.Options{ID: "x"})
+		return err
+	})
+	g.wait(t)
+	// The definitions are read beside the rows; here they are to be first.
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		_, err := plain.Storage().Stat(t.Context(), "x/db/"+r.db+"/schema/toc.json.zst")
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no table of contents: %v", err)
+		}
+	}
+	before := r.native(r.db)
+	s := connect(t, r.p.DSN(r.db))
+	dropped := start(func() error { return s.Exec(t.Context(), "DROP TABLE public.c") })
+	r.until(r.db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' AND relation = 'c'::regclass", "1")
+	g.release()
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if err := finished(t, dropped); err != nil {
+		t.Fatal(err)
+	}
+	r.repo = plain
+	if after := r.native(r.restored(restore.Options{})); after != before {
+		t.Errorf("the copy is not what the source was when the backup began")
+	}
+}
+
+// TestAlterBeforeDefinitions lets somebody queue up to drop a table before pg_dump
+// has its locks: the backup lets him go first and begins anew.
+func TestAlterBeforeDefinitions(t *testing.T) {
+	r := newRig(t, server(t), three)
+	// A pg_dump that waits for a file.
+	bin := t.TempDir()
+	begun, may := filepath.Join(bin, "begun"), filepath.Join(bin, "may")
+	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" != --version ]; then touch %s; while [ ! -e %s ]; do sleep 0.05; done; fi\nexec %s/pg_dump \"$@\"\n", begun, may, r.p.BinDir())
+	if err := os.WriteFile(filepath.Join(bin, "pg_dump"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(r.p.BinDir(), "pg_restore"), filepath.Join(bin, "pg_restore")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEIR_PG_BIN", bin)
+	var res *backup.Result
+	done := start(func() (err error) {
+		res, err = r.backup(backup.Options{Jobs: 2, LockWait: time.Second}, archive.Options{})
+		return err
+	})
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(begun); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("pg_dump was not run")
+		}
+	}
+	s := connect(t, r.p.DSN(r.db))
+	dropped := start(func() error { return s.Exec(t.Context(), "DROP TABLE public.c") })
+	r.until(r.db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' AND relation = 'c'::regclass", "1")
+	if err := os.WriteFile(may, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if err := finished(t, dropped); err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, table := range res.Tables {
+		if table.Table == "c" {
+			t.Error("the backup holds the table that was dropped before it began anew")
+		}
+		kept += table.Kept
+	}
+	if kept == 0 {
+		t.Error("rows of the first attempt were read and written again, though nothing had changed")
+	}
+	for _, c := range res.Manifest.Chunks {
+		if c.Table == "c" {
+			t.Errorf("the backup still holds chunk %s", c.Path)
+		}
+	}
+	r.same(r.db, r.restored(restore.Options{}))
+}
+
+// TestLockedTable gives up after --lock-wait-timeout, and says why.
+func TestLockedTable(t *testing.T) {
+	r := newRig(t, server(t), three)
+	s := connect(t, r.p.DSN(r.db))
+	if err := s.Exec(t.Context(), "BEGIN; LOCK TABLE public.b IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.backup(backup.Options{LockWait: 200 * time.Millisecond}, archive.Options{})
+	if err == nil || !strings.Contains(err.Error(), "--lock-wait-timeout") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// TestKilledBackupResumes kills a backup at several places, changes one table,
+// and resumes: what has not changed is kept, what has is not.
+func TestKilledBackupResumes(t *testing.T) {
+	for _, n := range []int{1, 4, 9} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			dir := t.TempDir()
+			r := newRig(t, server(t), three)
+			r.repo = openRepo(t, dir)
+			r.killAt("backup", r.p.DSN(r.db), dir, "data/", n)
+			r.exec(r.db, "UPDATE b SET x = 'changed' WHERE id = 1500; DROP TABLE c; CREATE TABLE d AS SELECT 1 AS one")
+			res, err := r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Jobs: 2, Checksums: true}, archive.Options{ID: childID, Resume: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := 0
+			for _, table := range res.Tables {
+				kept += table.Kept
+			}
+			if n > 4 && kept == 0 {
+				t.Error("nothing of the killed backup was kept")
+			}
+			for _, c := range res.Manifest.Chunks {
+				if c.Table == "c" {
+					t.Errorf("chunk %s of a table that is gone", c.Path)
+				}
+			}
+			r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows}))
+		})
+	}
+}
+
+// TestKilledRestoreResumes kills a restore at several places and resumes it.
+func TestKilledRestoreResumes(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, server(t), zoo)
+	r.repo = openRepo(t, dir)
+	r.mustBackup(backup.Options{ChunkBytes: backup.MinChunkBytes, Checksums: true})
+	for _, c := range []struct {
+		part string
+		n    int
+	}{{"data/", 0}, {"plain.types/", 2}, {"plain.large/", 5}, {"blobs/", 0}, {"sequences", 0}, {"refresh", 0}} {
+		t.Run(c.part, func(t *testing.T) {
+			r := &rig{t: t, p: r.p, db: r.db, repo: r.repo}
+			target := r.db + "_again"
+			r.createDB(target)
+			r.killAt("restore", r.p.DSN(target), dir, c.part, c.n)
+			// The server ends the sessions of the dead in its own time.
+			r.until("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'weir' AND datname = '"+target+"'", "0")
+			if _, err := r.restore(restore.Options{DSN: r.p.DSN(target)}); err == nil || !strings.Contains(err.Error(), "--resume") {
+				t.Errorf("without --resume: %v", err)
+			}
+			res, err := r.restore(restore.Options{DSN: r.p.DSN(target), Resume: true, Verify: restore.VerifyRows})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Resumed == 0 {
+				t.Error("nothing was done before")
+			}
+			r.same(r.db, target)
+		})
+	}
+}
+
+// TestConnectionCut drops all connections in the middle of rows, of a backup and of
+// a restore. Both say so, leave something to resume, and can be.
+func TestConnectionCut(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, server(t), three)
+	r.repo = openRepo(t, dir)
+	relay := labtest.Relay(t, r.p.Addr())
+	through := func(db string) string { return strings.Replace(r.p.DSN(db), r.p.Addr(), relay.Addr(), 1) }
+
+	relay.CutAfter(lab.ToClient, 1_200_000)
+	_, err := r.backup(backup.Options{DSN: through(r.db), Jobs: 1}, archive.Options{ID: "cut"})
+	if err == nil {
+		t.Fatal("a backup whose connection was cut succeeded")
+	}
+	if _, err := archive.Open(t.Context(), r.repo, "cut", archive.ReadOptions{}); err == nil {
+		t.Fatal("half a backup looks whole")
+	}
+	if _, err := r.backup(backup.Options{DSN: through(r.db), Jobs: 1}, archive.Options{ID: "cut", Resume: true}); err != nil {
+		t.Fatal(err)
+	}
+
+	target := r.db + "_copy"
+	r.createDB(target)
+	relay.CutAfter(lab.ToServer, 1_200_000)
+	if _, err := r.restore(restore.Options{DSN: through(target), Jobs: 1}); err == nil {
+		t.Fatal("a restore whose connection was cut succeeded")
+	}
+	if _, err := r.restore(restore.Options{DSN: through(target), Jobs: 2, Resume: true, Verify: restore.VerifyRows}); err != nil {
+		t.Fatal(err)
+	}
+	r.same(r.db, target)
+}
+
+// TestServerStops stops the server in the middle of a backup and of a restore.
+func TestServerStops(t *testing.T) {
+	p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	r := newRig(t, p, three)
+	plain := r.repo
+	r.mustBackup(backup.Options{})
+	repo, g := newGate(t, plain, "public.b/", 0)
+	r.repo = repo
+	done := start(func() error {
+		_, err := r.backup(backup.Options{Jobs: 1}, archive.Options{ID: "stopped"})
+		return err
+	})
+	g.wait(t)
+	p.Kill()
+	g.release()
+	if err := finished(t, done); err == nil {
+		t.Error("a backup whose server was killed succeeded")
+	} else {
+		t.Log(err)
+	}
+	if err := p.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	target := r.db + "_copy"
+	r.createDB(target)
+	repo, g = newGate(t, plain, "public.b/", 0)
+	done = start(func() error {
+		reader, err := archive.Open(t.Context(), repo, archive.Latest, archive.ReadOptions{})
+		if err != nil {
+			return err
+		}
+		_, err = load.Run(t.Context(), restore.Options{DSN: p.DSN(target), Jobs: 1}, reader)
+		return errors.Join(err, reader.Close())
+	})
+	g.wait(t)
+	p.Kill()
+	g.release()
+	if err := finished(t, done); err == nil {
+		t.Error("a restore whose server was killed succeeded")
+	} else {
+		t.Log(err)
+	}
+	if err := p.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.repo = plain
+	if _, err := r.restore(restore.Options{DSN: p.DSN(target), Resume: true, Verify: restore.VerifyRows}); err != nil {
+		t.Fatal(err)
+	}
+	r.same(r.db, target)
+}
+
+// TestDiskFull backs up into a file system of one megabyte.
+func TestDiskFull(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount a small file system")
+	}
+	r := newRig(t, server(t), `CREATE TABLE noise AS SELECT g, gen_random_uuid() AS a, gen_random_uuid() AS b, gen_random_uuid() AS c FROM generate_series(1, 60000) g`)
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=1m", "weir-test", dir).CombinedOutput(); err != nil {
+		t.Skipf("no small file system: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	})
+	r.repo = openRepo(t, dir)
+	_, err := r.backup(backup.Options{}, archive.Options{ID: "full"})
+	if !errors.Is(err, archive.ErrFull) {
+		t.Errorf("error: %v", err)
+	}
+	if _, err := archive.Open(t.Context(), r.repo, "full", archive.ReadOptions{}); err == nil {
+		t.Error("half a backup looks whole")
+	}
+	// The same is done to completion when there is room.
+	if out, err := exec.Command("mount", "-o", "remount,size=64m", dir).CombinedOutput(); err != nil {
+		t.Fatalf("remount: %v: %s", err, out)
+	}
+	w, err := archive.Create(t.Context(), r.repo, archive.Options{ID: "full", Resume: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dump.Run(t.Context(), backup.Options{DSN: r.p.DSN(r.db)}, w); err != nil {
+		t.Fatal(err)
+	}
+	r.same(r.db, r.restored(restore.Options{}))
+}
