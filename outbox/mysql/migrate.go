@@ -99,7 +99,7 @@ func (s *Store) migrate(ctx context.Context, c *session, v *server, plan outbox.
 				return done, err
 			}
 		}
-		if err := c.ddl(ctx, text); err != nil {
+		if err := c.ddl(ctx, text, 10); err != nil {
 			return done, fmt.Errorf("%s: %w", firstLine(text), err)
 		}
 		done = append(done, text)
@@ -164,8 +164,8 @@ func (c *session) unlock(ctx context.Context, name string) error {
 // ddl runs a statement that may need the table for itself: new statements queue
 // up behind it while it waits for those that run, so it waits briefly and comes
 // back.
-func (c *session) ddl(ctx context.Context, text string) error {
-	const wait, pause, attempts = 2, 500 * time.Millisecond, 10
+func (c *session) ddl(ctx context.Context, text string, attempts int) error {
+	const wait, pause = 2, 500 * time.Millisecond
 	if err := c.exec(ctx, fmt.Sprintf("SET lock_wait_timeout = %d", wait)); err != nil {
 		return err
 	}

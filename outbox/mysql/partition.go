@@ -165,6 +165,10 @@ func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
 	return out, nil
 }
 
+// lockAttempts is how often maintenance tries to get the table for itself; what
+// it does can wait for the next time.
+const lockAttempts = 3
+
 // catchAllCount is up to where the rows of the catch-all are counted.
 const catchAllCount = 1000
 
@@ -241,7 +245,7 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 		return err
 	}
 	for _, r := range reorganisations(ps, spec, now) {
-		if err := c.ddl(ctx, s.sql(r.text)); err != nil {
+		if err := c.ddl(ctx, s.sql(r.text), lockAttempts); err != nil {
 			return fmt.Errorf("reorganize partition %s: %w", r.source, err)
 		}
 		report.Created = append(report.Created, r.created...)
@@ -320,7 +324,7 @@ func (s *Store) dropPartition(ctx context.Context, c *session, name string) (dro
 	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
 		return false, err
 	}
-	if err := c.ddl(ctx, s.sql("LOCK TABLES {outbox} WRITE")); err != nil {
+	if err := c.ddl(ctx, s.sql("LOCK TABLES {outbox} WRITE"), lockAttempts); err != nil {
 		return false, err
 	}
 	defer func() {
