@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/outbox"
@@ -228,4 +231,69 @@ func TestTailGivesUpWaiting(t *testing.T) {
 	f, err := l.Tail(r.ctx())
 	r.check(err)
 	r.check(f.Close())
+}
+
+func TestWireConfig(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"host=db.example port=5 user=u dbname=d sslmode=disable":     "db.example:5 disable",
+		"host=db.example port=5 user=u dbname=d sslmode=prefer":      "db.example:5 prefer",
+		"host=db.example port=5 user=u dbname=d sslmode=allow":       "db.example:5 allow",
+		"host=db.example port=5 user=u dbname=d sslmode=require":     "db.example:5 require",
+		"host=db.example port=5 user=u dbname=d sslmode=verify-full": "db.example:5 verify-full",
+		"host=::1 port=5 user=u dbname=d sslmode=disable":            "[::1]:5 disable",
+		"host=/run/pg port=5 user=u dbname=d":                        "/run/pg/.s.PGSQL.5 disable",
+		"host=a,b port=5,6 user=u dbname=d sslmode=prefer":           "a:5 prefer",
+	} {
+		cfg, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wire := wireConfig(cfg)
+		if got := wire.Address + " " + string(wire.TLSMode); got != want || wire.User != "u" || wire.Database != "d" {
+			t.Errorf("%s: %s, want %s", dsn, got, want)
+		}
+		if (wire.TLSConfig != nil) != (wire.TLSMode != "disable") {
+			t.Errorf("%s: mode %s with configuration %v", dsn, wire.TLSMode, wire.TLSConfig != nil)
+		}
+	}
+}
+
+// A password of the hour, as clouds have it, is asked for by leases and tails, too.
+func TestLeaseAsksForItsPassword(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{
+		Durability: lab.Fast, Auth: lab.SCRAM, TLS: lab.TLSRequired, Settings: map[string]string{"wal_level": "logical"},
+	})
+	cfg, err := pgxpool.ParseConfig(pg.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.Password = ""
+	cfg.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		c.Password = pg.Password()
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s, err := New(pool, Options{LeaseTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(t.Context(), outbox.Plan{}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Lead(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := l.Tail(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
 }

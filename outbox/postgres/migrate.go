@@ -286,7 +286,11 @@ func (s *Store) Describe(ctx context.Context) (outbox.Description, error) {
 	if err != nil {
 		return d, err
 	}
-	report, err := pgrepl.Probe(ctx, s.wireConfig(), pgrepl.ProbeConfig{
+	wire, err := s.wireConfig(ctx)
+	if err != nil {
+		return d, s.wrap("describe", err)
+	}
+	report, err := pgrepl.Probe(ctx, wire, pgrepl.ProbeConfig{
 		Table: pgrepl.Table{Namespace: n.schema, Name: n.table}, Publication: n.publication(),
 	})
 	switch {

@@ -46,8 +46,23 @@ func (s *Store) connectToWait(ctx context.Context) (*pgx.Conn, error) {
 	})
 }
 
+// connConfig is how the pool would connect now, with the password of the hour
+// if it has a function for that.
+func (s *Store) connConfig(ctx context.Context) (*pgx.ConnConfig, error) {
+	cfg := s.pool.Config()
+	if cfg.BeforeConnect != nil {
+		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
+			return nil, fmt.Errorf("prepare to connect: %w", err)
+		}
+	}
+	return cfg.ConnConfig, nil // Config has copied it
+}
+
 func (s *Store) connectWith(ctx context.Context, watch func(*pgconn.PgConn) ctxwatch.Handler) (*pgx.Conn, error) {
-	cfg := s.pool.Config().ConnConfig.Copy()
+	cfg, err := s.connConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
 	cfg.BuildContextWatcherHandler = watch
 	c, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {

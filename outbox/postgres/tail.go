@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/weirdb/weir/internal/pgrepl"
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/outbox"
@@ -25,22 +27,39 @@ const (
 )
 
 // wireConfig is the pool's configuration for the connections that speak the
-// replication protocol.
-func (s *Store) wireConfig() pgwire.ConnectConfig {
-	c := s.pool.Config().ConnConfig
+// replication protocol. Of several hosts it has the first.
+func (s *Store) wireConfig(ctx context.Context) (pgwire.ConnectConfig, error) {
+	c, err := s.connConfig(ctx)
+	if err != nil {
+		return pgwire.ConnectConfig{}, err
+	}
+	return wireConfig(c), nil
+}
+
+func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
 	address := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 	if strings.HasPrefix(c.Host, "/") {
 		address = fmt.Sprintf("%s/.s.PGSQL.%d", c.Host, c.Port)
 	}
 	cfg := pgwire.ConnectConfig{
 		Address: address, User: c.User, Database: c.Database, Password: c.Password,
-		Timeout: c.ConnectTimeout, TLSMode: "disable",
+		Timeout: c.ConnectTimeout, TLSMode: pgwire.TLSDisable,
 	}
 	if c.TLSConfig != nil {
-		// What sslmode demands besides is in the configuration that pgx made of it.
-		cfg.TLSMode, cfg.TLSConfig = "require", c.TLSConfig
+		// What verify-ca demands besides is a function in the configuration that
+		// pgx makes of it.
+		cfg.TLSMode, cfg.TLSConfig = pgwire.TLSRequire, c.TLSConfig
 		if !c.TLSConfig.InsecureSkipVerify {
-			cfg.TLSMode = "verify-full"
+			cfg.TLSMode = pgwire.TLSVerifyFull
+		}
+	}
+	// prefer and allow are a second attempt on the same host.
+	for _, f := range c.Fallbacks {
+		switch same := f.Host == c.Host && f.Port == c.Port; {
+		case same && c.TLSConfig != nil && f.TLSConfig == nil:
+			cfg.TLSMode = pgwire.TLSPrefer
+		case same && c.TLSConfig == nil && f.TLSConfig != nil:
+			cfg.TLSMode, cfg.TLSConfig = pgwire.TLSAllow, f.TLSConfig
 		}
 	}
 	return cfg
@@ -74,7 +93,10 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 }
 
 func (l *lease) startTail(ctx context.Context) (*tail, error) {
-	cfg := l.store.wireConfig()
+	cfg, err := l.store.wireConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
 	table := pgrepl.Table{Namespace: l.names.schema, Name: l.names.table}
 	publication := l.names.publication()
 	report, err := pgrepl.Probe(ctx, cfg, pgrepl.ProbeConfig{Table: table, Publication: publication})
