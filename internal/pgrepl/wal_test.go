@@ -156,6 +156,16 @@ func startReceiving(t *testing.T, c *Conn, cfg ReceiveConfig, sink WALSink) *rec
 	return r
 }
 
+// mustRun fails the test if the reception has ended.
+func (r *reception) mustRun(t *testing.T) {
+	t.Helper()
+	select {
+	case <-r.done:
+		t.Fatalf("the reception has ended: %v", r.err)
+	default:
+	}
+}
+
 func (r *reception) stop() {
 	r.cancel()
 	<-r.done
@@ -195,6 +205,7 @@ func TestReceiveWALIsTheServersOwn(t *testing.T) {
 	run(t, sql, "insert into churn values ('the end')")
 	end := askLSN(t, sql, "select pg_current_wal_flush_lsn()")
 	until(t, "the server knows that all is safe", func() bool {
+		r.mustRun(t)
 		return askLSN(t, sql, "select coalesce(max(flush_lsn), '0/0') from pg_stat_replication") >= end
 	})
 	if at := askLSN(t, sql, "select restart_lsn from pg_replication_slots"); at < end {
@@ -264,10 +275,12 @@ func TestReceiveWALSurvivesBrokenConnections(t *testing.T) {
 	if r.err == nil || errors.Is(r.err, context.Canceled) {
 		t.Fatalf("after a cut: %v", r.err)
 	}
+	idle(t, sql, "archive") // the server may learn of the cut later than we
 	cfg.Start, cfg.Timeline = r.flushed, r.timeline
 	r = startReceiving(t, connectRelay(), cfg, s)
 	end := churn(t, sql)
 	until(t, "all is safe", func() bool {
+		r.mustRun(t)
 		return askLSN(t, sql, "select restart_lsn from pg_replication_slots") >= end
 	})
 	r.stop()
@@ -311,10 +324,11 @@ func TestReceiveWALFlushesWhenQuiet(t *testing.T) {
 	if _, err := c.CreateSlot(patient(t), SlotConfig{Name: "archive", Kind: PhysicalSlot, Reserve: true}); err != nil {
 		t.Fatal(err)
 	}
-	startReceiving(t, c, ReceiveConfig{Slot: "archive", StreamConfig: StreamConfig{StatusInterval: 50 * time.Millisecond}}, newShelf())
+	r := startReceiving(t, c, ReceiveConfig{Slot: "archive", StreamConfig: StreamConfig{StatusInterval: 50 * time.Millisecond}}, newShelf())
 	run(t, sql, "create table q (a int)")
 	end := askLSN(t, sql, "select pg_current_wal_flush_lsn()")
 	until(t, "the server knows that all is safe", func() bool {
+		r.mustRun(t)
 		return askLSN(t, sql, "select restart_lsn from pg_replication_slots") >= end
 	})
 }
