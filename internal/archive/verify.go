@@ -129,8 +129,8 @@ func (r *Reader) unknown(ctx context.Context) ([]string, error) {
 	for i := range r.manifest.Chunks {
 		c := &r.manifest.Chunks[i]
 		known[c.File] = true
-		for n := range c.Segments {
-			known[segmentName(c.File, n+1)] = true
+		if c.Segments > 1 {
+			known[c.File+partSuffix] = true
 		}
 	}
 	if r.sealed != "" {
@@ -142,7 +142,11 @@ func (r *Reader) unknown(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 		name := strings.TrimPrefix(o.Name, r.dir)
-		if !known[name] && !reserved(name) {
+		of := name // the chunk of a segment
+		if i := strings.LastIndex(name, partSuffix); i >= 0 {
+			of = name[:i+len(partSuffix)]
+		}
+		if !known[name] && !known[of] && !reserved(name) {
 			found = append(found, name)
 		}
 	}
