@@ -85,13 +85,18 @@ func (b *broker) admin(t testing.TB) *amqpgo.Channel {
 	return ch
 }
 
+// fresh is a name that nothing has.
+func (b *broker) fresh() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.topics++
+	return fmt.Sprintf("t%d", b.topics)
+}
+
 // topic makes an exchange with a queue behind it.
 func (b *broker) topic(t testing.TB) string {
 	t.Helper()
-	b.mu.Lock()
-	b.topics++
-	name := fmt.Sprintf("t%d", b.topics)
-	b.mu.Unlock()
+	name := b.fresh()
 	ch := b.admin(t)
 	if err := ch.ExchangeDeclare(name, "fanout", true, false, false, false, nil); err != nil {
 		t.Fatal(err)
@@ -163,65 +168,67 @@ func one(topic, key string) outbox.Message {
 
 func TestUnroutableIsRejected(t *testing.T) {
 	b := start(t)
-	ch := b.admin(t)
-	if err := ch.ExchangeDeclare("direct1", "direct", true, false, false, false, nil); err != nil {
+	ch, direct := b.admin(t), b.fresh()
+	if err := ch.ExchangeDeclare(direct, "direct", true, false, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ch.QueueDeclare("direct1", true, false, false, false, nil); err != nil {
+	if _, err := ch.QueueDeclare(direct, true, false, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := ch.QueueBind("direct1", "eu", "direct1", false, nil); err != nil {
+	if err := ch.QueueBind(direct, "eu", direct, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	s := open(b.URL())(t)
 	defer s.Close()
-	errs := s.Publish(t.Context(), []outbox.Message{one("direct1", "eu"), one("direct1", "us"), one("direct1", "us"), one("direct1", "eu")})
+	errs := s.Publish(t.Context(), []outbox.Message{one(direct, "eu"), one(direct, "us"), one(direct, "us"), one(direct, "eu")})
 	if len(errs) != 4 || errs[0] != nil || !outbox.IsRejected(errs[1]) || errs[2] != outbox.ErrHeldBack || errs[3] != nil {
 		t.Errorf("publish to a routing key without a queue: %v", errs)
 	}
 	loose := open(b.URL() + "?mandatory=false")(t)
 	defer loose.Close()
-	if errs := loose.Publish(t.Context(), []outbox.Message{one("direct1", "us")}); errs != nil {
+	if errs := loose.Publish(t.Context(), []outbox.Message{one(direct, "us")}); errs != nil {
 		t.Errorf("publish it with mandatory=false: %v", errs)
 	}
-	if got := b.read(t.Context(), t, "direct1", 2); len(got) != 2 {
+	if got := b.read(t.Context(), t, direct, 2); len(got) != 2 {
 		t.Errorf("%d messages arrived, want 2", len(got))
 	}
 }
 
 func TestDeclare(t *testing.T) {
 	b := start(t)
+	made, made2, made3 := b.fresh(), b.fresh(), b.fresh()
 	s := open(b.URL() + "?exchange=&declare=queue")(t)
 	defer s.Close()
-	if errs := s.Publish(t.Context(), []outbox.Message{one("made", "a"), one("made2", "")}); errs != nil {
+	if errs := s.Publish(t.Context(), []outbox.Message{one(made, "a"), one(made2, "")}); errs != nil {
 		t.Errorf("publish to queues that are made: %v", errs)
 	}
-	if got := b.read(t.Context(), t, "made", 1); len(got) != 1 || got[0].Key != "a" {
+	if got := b.read(t.Context(), t, made, 1); len(got) != 1 || got[0].Key != "a" {
 		t.Errorf("arrived: %+v", got)
 	}
 	topic := b.topic(t) // a fanout exchange: declared as topic it stays as it is
 	e := open(b.URL() + "?declare=topic&mandatory=false")(t)
 	defer e.Close()
-	if errs := e.Publish(t.Context(), []outbox.Message{one(topic, "a"), one("made3", "")}); errs != nil {
+	if errs := e.Publish(t.Context(), []outbox.Message{one(topic, "a"), one(made3, "")}); errs != nil {
 		t.Errorf("publish to exchanges that are made or are there in another form: %v", errs)
 	}
-	if err := b.admin(t).ExchangeDeclarePassive("made3", "topic", true, false, false, false, nil); err != nil {
+	if err := b.admin(t).ExchangeDeclarePassive(made3, "topic", true, false, false, false, nil); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestFullQueueIsUnavailable(t *testing.T) {
 	b := start(t)
-	_, err := b.admin(t).QueueDeclare("full", true, false, false, false, amqpgo.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	full := b.fresh()
+	_, err := b.admin(t).QueueDeclare(full, true, false, false, false, amqpgo.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := open(b.URL() + "?exchange=")(t)
 	defer s.Close()
-	if errs := s.Publish(t.Context(), []outbox.Message{one("full", "a")}); errs != nil {
+	if errs := s.Publish(t.Context(), []outbox.Message{one(full, "a")}); errs != nil {
 		t.Fatal(errs)
 	}
-	if errs := s.Publish(t.Context(), []outbox.Message{one("full", "a")}); len(errs) != 1 || !outbox.IsUnavailable(errs[0]) {
+	if errs := s.Publish(t.Context(), []outbox.Message{one(full, "a")}); len(errs) != 1 || !outbox.IsUnavailable(errs[0]) {
 		t.Errorf("publish to a full queue: %v, want it unavailable", errs)
 	}
 }
