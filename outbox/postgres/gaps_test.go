@@ -249,6 +249,42 @@ func TestMarkSettles(t *testing.T) {
 	}
 }
 
+// Notes go with their rows: by an ack, a burial, and what an earlier leader
+// left by the next one.
+func TestNotesGoWithTheirRows(t *testing.T) {
+	pg := server(t)
+	r := newRig(t, pg)
+	s := r.migrated(outbox.Plan{})
+	l := r.lead(s)
+	r.enqueue(notes(3)...)
+	rows := r.read(l)
+	for _, row := range rows {
+		r.check(l.Park(r.ctx(), []outbox.Parking{{Seq: row.Seq, Attempts: 1, Error: "x"}}))
+	}
+	left := func(want int) {
+		t.Helper()
+		var n int
+		r.check(r.db.QueryRowContext(r.ctx(), "SELECT count(*) FROM weir_outbox_parked").Scan(&n))
+		if n != want {
+			t.Errorf("%d notes, want %d", n, want)
+		}
+	}
+	left(3)
+	r.check(l.Ack(r.ctx(), []int64{rows[0].Seq}))
+	left(2)
+	r.check(l.Bury(r.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "attempts"}}))
+	left(1)
+	r.check(l.Close())
+	// One that knows of the note by having read it.
+	l = r.lead(s)
+	r.check(l.Ack(r.ctx(), []int64{rows[2].Seq}))
+	left(0)
+	r.check(l.Close())
+	r.exec("INSERT INTO weir_outbox_parked VALUES (99, 1, now(), 'x')")
+	r.check(r.lead(s).Close())
+	left(0)
+}
+
 func TestInterruptedStatementsKeepTheLease(t *testing.T) {
 	pg := server(t)
 	r := newRig(t, pg)

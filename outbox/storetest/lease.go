@@ -274,6 +274,29 @@ func leadAfterCut(s *suite) {
 	}
 }
 
+// deposedUnaware: a leader that has not learned of its end is stopped by the
+// epoch, in the statement itself. All stores keep it in column epoch of table
+// _lease.
+func deposedUnaware(s *suite) {
+	l := s.lead(s.migrated(outbox.Plan{}), 0)
+	s.enqueue(messages(2)...)
+	rows := s.read(l, 0)
+	s.exec("UPDATE " + s.Quote(outbox.DefaultTable+"_lease") + " SET epoch = epoch + 1 WHERE shard = 0")
+	for what, err := range map[string]error{
+		"Park": l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}}),
+		"Bury": l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "rejected", Error: "x"}}),
+	} {
+		if !errors.Is(err, outbox.ErrDeposed) {
+			s.Errorf("%s of a leader whose epoch has passed: %v, want %v", what, err, outbox.ErrDeposed)
+		}
+	}
+	status, err := s.Open(s.T, "").Status(s.ctx())
+	s.check(err)
+	if status.Pending != 2 || status.Parked != 0 || status.Dead != 0 {
+		s.Errorf("a deposed leader has changed something: %+v", status)
+	}
+}
+
 func deposedDoesNothing(s *suite) {
 	store := s.migrated(outbox.Plan{})
 	s.enqueue(messages(3)...)

@@ -94,6 +94,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"LeadIsExclusive", leadIsExclusive},
 		{"LeadAfterCut", leadAfterCut},
 		{"DeposedDoesNothing", deposedDoesNothing},
+		{"DeposedUnaware", deposedUnaware},
 		{"Claim", claim},
 		{"ClaimNeverShares", claimNeverShares},
 		{"ClaimRollback", claimRollback},
