@@ -1,9 +1,12 @@
 package mysql
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -15,15 +18,59 @@ import (
 	"github.com/weirdb/weir/outbox/storetest"
 )
 
-// servers starts each kind of server that is installed and runs f with it.
-func servers(t *testing.T, cfg lab.MySQLConfig, f func(t *testing.T, m *lab.MySQL)) {
-	cfg.Durability = lab.Fast
-	if cfg.Settings == nil {
-		cfg.Settings = map[string]string{}
+// shared is a server that all tests of the package use, each with a database of
+// its own: to start one takes longer than most tests.
+type shared struct {
+	start  func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)
+	once   sync.Once
+	server *lab.MySQL
+	err    error
+}
+
+var mariadb, mysqld = shared{start: lab.StartMariaDB}, shared{start: lab.StartMySQL}
+
+// config is of a server that never flushes, with a log to follow.
+var config = lab.MySQLConfig{Durability: lab.Fast, Binlog: true, Settings: map[string]string{"max_allowed_packet": "128M"}}
+
+func (s *shared) get(t *testing.T) *lab.MySQL {
+	t.Helper()
+	s.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), labtest.Patience)
+		defer cancel()
+		s.server, s.err = s.start(ctx, config)
+	})
+	if s.err != nil {
+		t.Fatal(s.err)
 	}
-	cfg.Settings["max_allowed_packet"] = "128M"
-	t.Run("MariaDB", func(t *testing.T) { f(t, labtest.MariaDB(t, cfg)) })
-	t.Run("MySQL", func(t *testing.T) { f(t, labtest.MySQL(t, cfg)) })
+	return s.server
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, s := range []*shared{&mariadb, &mysqld} {
+		if s.server == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), labtest.Patience)
+		if err := s.server.Stop(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		cancel()
+	}
+	os.Exit(code)
+}
+
+// servers runs f with each kind of server that is installed.
+func servers(t *testing.T, f func(t *testing.T, m *lab.MySQL)) {
+	t.Run("MariaDB", func(t *testing.T) {
+		labtest.RequireMariaDB(t)
+		f(t, mariadb.get(t))
+	})
+	t.Run("MySQL", func(t *testing.T) {
+		labtest.RequireMySQL(t)
+		f(t, mysqld.get(t))
+	})
 }
 
 var databases atomic.Int64
@@ -95,7 +142,7 @@ func cut(t *testing.T, s *Store, m *lab.MySQL, shard int) {
 }
 
 func TestStore(t *testing.T) {
-	servers(t, lab.MySQLConfig{Binlog: true}, func(t *testing.T, m *lab.MySQL) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
 		storetest.Run(t, func(t *testing.T) storetest.Harness { return harness(t, m) })
 	})
 }

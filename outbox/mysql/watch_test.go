@@ -97,7 +97,7 @@ func pageOf(t *testing.T, l *lease, after int64) []outbox.Row {
 // TestMarkOnServers has transactions of every kind stand between a number and
 // its commit.
 func TestMarkOnServers(t *testing.T) {
-	servers(t, lab.MySQLConfig{}, func(t *testing.T, m *lab.MySQL) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
 		s := migrated(t, m, db, Options{}, outbox.Plan{})
 		l := leadIt(t, s)
@@ -197,9 +197,9 @@ func lastSeq(rows []outbox.Row) int64 {
 
 // TestWithoutPrivileges: what an account that has the tables alone can do.
 func TestWithoutPrivileges(t *testing.T) {
-	servers(t, lab.MySQLConfig{Binlog: true}, func(t *testing.T, m *lab.MySQL) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
-		check(t, m.Exec(t.Context(), "CREATE USER plain@'%' IDENTIFIED BY 'word'", "GRANT ALL ON "+db+".* TO plain@'%'"))
+		check(t, m.Exec(t.Context(), "CREATE USER IF NOT EXISTS plain@'%' IDENTIFIED BY 'word'", "GRANT ALL ON "+db+".* TO plain@'%'"))
 		dsn := strings.Replace(m.DSN(db), "root@", "plain:word@", 1)
 		s, err := Open(t.Context(), dsn, Options{MaxTxAge: 50 * time.Millisecond})
 		check(t, err)
@@ -230,7 +230,7 @@ func TestWithoutPrivileges(t *testing.T) {
 
 // TestBucketOf: rows of plain SQL belong where Enqueue would have put them.
 func TestBucketOf(t *testing.T) {
-	servers(t, lab.MySQLConfig{}, func(t *testing.T, m *lab.MySQL) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
 		db := database(t, m)
 		migrated(t, m, db, Options{}, outbox.Plan{})
 		pool := producers(t, m, db)

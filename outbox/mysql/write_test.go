@@ -1,0 +1,271 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/outbox"
+)
+
+const insertOne = "INSERT INTO weir_outbox (topic, payload) VALUES ('t', 'p')"
+
+// explain is EXPLAIN of a statement: of MariaDB a table, of MySQL a tree, as one text.
+func explain(t *testing.T, db *sql.DB, text string) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN "+text)
+	check(t, err)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	check(t, err)
+	var b strings.Builder
+	for rows.Next() {
+		cells := make([]sql.NullString, len(columns))
+		dest := make([]any, len(columns))
+		for i := range cells {
+			dest[i] = &cells[i]
+		}
+		check(t, rows.Scan(dest...))
+		for _, c := range cells {
+			b.WriteString(c.String + " ")
+		}
+		b.WriteByte('\n')
+	}
+	check(t, rows.Err())
+	return b.String()
+}
+
+// TestAckLooksUp: on a table that is nearly empty, where statistics invite to
+// scan it, an acknowledgement looks its rows up one by one, and so does not wait
+// for rows of producers.
+func TestAckLooksUp(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		for _, plan := range []outbox.Plan{{}, {Layout: outbox.History}, {Layout: outbox.History, Partition: outbox.PartitionSpec{Period: outbox.Daily}}} {
+			t.Run(fmt.Sprint(plan.Layout, plan.Partition.Period), func(t *testing.T) {
+				db := database(t, m)
+				s := migrated(t, m, db, Options{}, plan)
+				pool := producers(t, m, db)
+				l := leadIt(t, s)
+				run(t, pool, insertOne, insertOne, "ANALYZE TABLE weir_outbox")
+				rows := pageOf(t, l, 0)
+				from, fenced := l.fence()
+				texts := l.ackTexts(from, fenced, []int64{rows[0].Seq, rows[1].Seq})
+				if len(texts) != 1 {
+					t.Fatalf("%d statements, want one", len(texts))
+				}
+				shown := explain(t, pool, texts[0])
+				byKey := containsAny(shown, "eq_ref", "Single-row index lookup on o using PRIMARY") ||
+					plan.Layout == outbox.History && plan.Partition.Period == outbox.Unpartitioned && containsAny(shown, " ref ", "Index lookup on o using PRIMARY")
+				if !byKey {
+					t.Errorf("no look-up by the primary key:\n%s", shown)
+				}
+				producer := connect(t, pool)
+				run(t, producer, "START TRANSACTION", insertOne, insertOne)
+				check(t, l.Ack(t.Context(), []int64{rows[0].Seq, rows[1].Seq}))
+				run(t, producer, "COMMIT")
+				if left := pageOf(t, l, 0); len(left) != 2 {
+					t.Errorf("%d rows left, want 2", len(left))
+				}
+			})
+		}
+	})
+}
+
+func containsAny(text string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
+}
+
+// waiting waits until some session waits for a lock of a row or a table.
+func waiting(t *testing.T, pool *sql.DB, query string) {
+	t.Helper()
+	await(t, "a session that waits", func() bool {
+		var n int
+		check(t, pool.QueryRowContext(t.Context(), query).Scan(&n))
+		return n > 0
+	})
+}
+
+const (
+	rowWait   = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
+	tableWait = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata lock%'"
+)
+
+// TestAckAfterDeadlock: whichever the server chooses, the acknowledgement is made.
+func TestAckAfterDeadlock(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		pool := producers(t, m, db)
+		l := leadIt(t, s)
+		run(t, pool, insertOne, insertOne, insertOne)
+		seqs := []int64{1, 2, 3}
+		other := connect(t, pool)
+		run(t, other, "START TRANSACTION", "UPDATE weir_outbox SET payload = 'q' WHERE seq IN (2, 3)")
+		done := make(chan error, 1)
+		go func() { done <- l.Ack(t.Context(), seqs) }()
+		waiting(t, pool, rowWait) // it has row 1 and wants row 2
+		_, err := other.ExecContext(t.Context(), "UPDATE weir_outbox SET payload = 'q' WHERE seq = 1")
+		if err != nil && !isError(err, errDeadlock) {
+			t.Fatal(err)
+		}
+		run(t, other, "ROLLBACK")
+		check(t, <-done)
+		if left := pageOf(t, l, 0); len(left) != 0 {
+			t.Errorf("%d rows left", len(left))
+		}
+	})
+}
+
+// TestMaintenanceWaitsForTransactions: partitions change only when nobody uses
+// the table, and what a transaction commits meanwhile is not dropped.
+func TestMaintenanceWaitsForTransactions(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		spec := outbox.PartitionSpec{Period: outbox.Daily, Ahead: 24 * time.Hour, Lookback: 72 * time.Hour}
+		s := migrated(t, m, db, Options{}, outbox.Plan{Layout: outbox.History, Partition: spec})
+		pool := producers(t, m, db)
+		producer := connect(t, pool)
+		run(t, producer, "START TRANSACTION",
+			"INSERT INTO weir_outbox (topic, payload, created_at) VALUES ('t', 'p', UTC_TIMESTAMP(6) - INTERVAL 2 DAY)")
+		old := outbox.Daily.Start(time.Now().AddDate(0, 0, -2)).Format("p20060102")
+		type result struct {
+			report outbox.PartitionReport
+			err    error
+		}
+		done := make(chan result, 1)
+		maintain := func() {
+			report, err := s.MaintainPartitions(t.Context(), outbox.PartitionSpec{Period: outbox.Daily, Ahead: 24 * time.Hour, Keep: time.Hour})
+			done <- result{report, err}
+		}
+		go maintain()
+		waiting(t, pool, tableWait)
+		// While it waits nobody else does for long, and in the end it says why.
+		first := <-done
+		if !isError(first.err, errLockWait) || !strings.Contains(first.err.Error(), "kept the table in use") {
+			t.Fatalf("maintenance beside an open transaction: %+v, %v", first.report, first.err)
+		}
+		go maintain()
+		waiting(t, pool, tableWait)
+		run(t, producer, "COMMIT")
+		second := <-done
+		check(t, second.err)
+		if !slices.Equal(second.report.Kept, []string{old}) || slices.Contains(second.report.Dropped, old) {
+			t.Errorf("report %+v: want %s kept", second.report, old)
+		}
+		if rows := pageOf(t, leadIt(t, s), 0); len(rows) != 1 {
+			t.Errorf("%d rows, want the one that was committed meanwhile", len(rows))
+		}
+	})
+}
+
+// TestReadStopsLongAnswers: what a page cannot hold is not read away, and the
+// session that leads goes on.
+func TestReadStopsLongAnswers(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		l := leadIt(t, s)
+		pool := producers(t, m, db)
+		for range 12 {
+			run(t, pool, "INSERT INTO weir_outbox (topic, payload) VALUES ('t', REPEAT('x', 3000000))")
+		}
+		var after int64
+		for n := range 12 {
+			page, err := l.Read(t.Context(), outbox.ReadRequest{After: after, Limit: 100, MaxBytes: 1 << 20})
+			check(t, err)
+			if len(page.Rows) != 1 || len(page.Rows[0].Payload) != 3_000_000 || page.More != (n < 11) {
+				t.Fatalf("read %d: %d rows, more: %v", n, len(page.Rows), page.More)
+			}
+			after = page.Rows[0].Seq
+		}
+		check(t, l.led())
+	})
+}
+
+// TestServerCrash: the leadership is lost with the server, and can be taken again
+// through the same store when it is back.
+func TestServerCrash(t *testing.T) {
+	crash := func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		l := leadIt(t, s)
+		run(t, producers(t, m, db), insertOne)
+		if n := len(pageOf(t, l, 0)); n != 1 {
+			t.Fatalf("%d rows, want 1", n)
+		}
+		m.Kill()
+		select {
+		case <-l.Lost():
+		case <-time.After(testPatience):
+			t.Fatal("the lease never learns that the server is dead")
+		}
+		if err := l.Ack(t.Context(), []int64{1}); !errors.Is(err, outbox.ErrDeposed) {
+			t.Errorf("acknowledge: %v, want %v", err, outbox.ErrDeposed)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), testPatience)
+		defer cancel()
+		check(t, m.Restart(ctx))
+		var next outbox.Lease
+		await(t, "the next leader", func() (ok bool) {
+			var err error
+			next, err = s.Lead(t.Context(), 0)
+			return err == nil
+		})
+		page, err := next.Read(t.Context(), outbox.ReadRequest{Limit: 10, MaxBytes: 1000})
+		check(t, err)
+		if len(page.Rows) != 1 {
+			t.Errorf("%d rows after the crash, want 1", len(page.Rows))
+		}
+		check(t, next.Ack(t.Context(), []int64{page.Rows[0].Seq}))
+		check(t, next.Close())
+	}
+	t.Run("MariaDB", func(t *testing.T) { crash(t, labtest.MariaDB(t, config)) })
+	t.Run("MySQL", func(t *testing.T) { crash(t, labtest.MySQL(t, config)) })
+}
+
+// TestForeignPool: the settings of the application's own pool make no difference.
+func TestForeignPool(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		cfg := driver.NewConfig()
+		cfg.User, cfg.Net, cfg.Addr, cfg.DBName = m.User(), "unix", m.Socket(), database(t, m)
+		cfg.ParseTime, cfg.ClientFoundRows = true, true
+		cfg.Params = map[string]string{"sql_mode": "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'", "time_zone": "'-09:30'", "innodb_lock_wait_timeout": "1"}
+		connector, err := driver.NewConnector(cfg)
+		check(t, err)
+		pool := sql.OpenDB(connector)
+		t.Cleanup(func() { _ = pool.Close() })
+		s, err := New(pool, Options{})
+		check(t, err)
+		t.Cleanup(func() { check(t, s.Close()) })
+		_, err = s.Migrate(t.Context(), outbox.Plan{Layout: outbox.History, Partition: outbox.PartitionSpec{Period: outbox.Daily}})
+		check(t, err)
+		check(t, outbox.Enqueue(t.Context(), outbox.MySQL(pool), outbox.Message{Topic: `a"b'c\`, Key: "k", Headers: map[string]string{`"`: `\`}}, outbox.Message{Topic: "u"}))
+		l := leadIt(t, s)
+		rows := slices.Clone(pageOf(t, l, 0))
+		if len(rows) != 2 || rows[0].Topic != `a"b'c\` || time.Since(rows[0].CreatedAt).Abs() > time.Hour {
+			t.Fatalf("rows %+v", rows)
+		}
+		check(t, l.Bury(t.Context(), []outbox.Burial{{Seq: rows[0].Seq, Attempts: 1, Reason: "rejected", Error: `it's "no" \`}}))
+		check(t, l.Ack(t.Context(), []int64{rows[1].Seq}))
+		dead, err := s.List(t.Context(), outbox.Query{State: outbox.Dead, Topic: `a"b'c\`})
+		check(t, err)
+		if len(dead) != 1 || dead[0].Error != `it's "no" \` || time.Since(dead[0].EndedAt).Abs() > time.Hour {
+			t.Errorf("dead %+v", dead)
+		}
+		mark := markIt(t, l)
+		await(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
+		var refusal *outbox.TailError
+		if _, err := l.Tail(t.Context()); !errors.As(err, &refusal) {
+			t.Errorf("tail: %v, want a TailError", err)
+		}
+	})
+}
