@@ -94,6 +94,7 @@ type Store struct {
 var (
 	_ outbox.Store       = (*Store)(nil)
 	_ outbox.Partitioner = (*Store)(nil)
+	_ outbox.Waker       = (*Store)(nil)
 )
 
 // Open connects to a database. dsn is what pgxpool takes: a URL or keywords,

@@ -1,15 +1,13 @@
 package postgres
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // Wake returns a channel that receives a value soon after a transaction that
-// inserted messages has committed. Many commits may share one value. It needs
-// the trigger of [Options.Notify]. The channel is closed when ctx ends or the
-// connection that listens breaks; then call Wake again, and read the table
-// meanwhile: what is committed while nobody listens is not told later.
+// inserted messages has committed. Many commits may share one value. Without
+// the trigger of [Options.Notify] nobody tells, and the channel is nil. It is
+// closed when ctx ends or the connection that listens breaks; then call Wake
+// again, and read the table meanwhile: what is committed while nobody listens
+// is not told later.
 func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 	n, _, err := s.ready(ctx)
 	if err != nil {
@@ -22,15 +20,15 @@ func (s *Store) Wake(ctx context.Context) (<-chan struct{}, error) {
 	var notifies bool
 	err = c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = to_regclass($1) AND tgname = 'weir_wake')",
 		n.q("")).Scan(&notifies)
-	if err == nil && !notifies {
-		err = fmt.Errorf("no trigger notifies: migrate with Options.Notify")
-	}
-	if err == nil {
+	if err == nil && notifies {
 		_, err = c.Exec(ctx, "LISTEN "+n.channel())
 	}
-	if err != nil {
+	if err != nil || !notifies {
 		closeConn(c)
-		return nil, s.wrap("listen to", err)
+		if err != nil {
+			err = s.wrap("listen to", err)
+		}
+		return nil, err
 	}
 	woken := make(chan struct{}, 1)
 	go func() {
