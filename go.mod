@@ -3,9 +3,9 @@ module github.com/weirdb/weir
 go 1.26.0
 
 require (
-	github.com/cespare/xxhash/v2 v2.3.0
 	filippo.io/age v1.3.2
 	filippo.io/edwards25519 v1.2.0
+	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/cilium/ebpf v0.22.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/google/go-cmp v0.7.0
@@ -15,7 +15,6 @@ require (
 	github.com/klauspost/pgzip v1.3.0
 	github.com/lib/pq v1.12.3
 	github.com/minio/minio-go/v7 v7.4.1
-	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/pierrec/lz4/v4 v4.1.33
 	github.com/prometheus/client_golang v1.25.0
