@@ -162,6 +162,9 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 	deadline := time.Now().Add(s.opts.BusyTimeout)
 	for {
 		err := f()
+		if err != nil && ctx.Err() != nil {
+			return errors.Join(err, ctx.Err()) // SQLite says only that it was interrupted
+		}
 		if !isBusy(err) || time.Now().After(deadline) {
 			return err
 		}
