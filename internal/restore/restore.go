@@ -50,7 +50,9 @@ type Options struct {
 	// NoPrivileges leaves out grants. Default: false.
 	NoPrivileges bool
 
-	// SchemaOnly and DataOnly restore only definitions or only rows. Default: both.
+	// SchemaOnly and DataOnly restore only definitions or only rows. With DataOnly,
+	// triggers and foreign keys of the target are put off where the role may do
+	// that, but for triggers that are set to fire always. Default: both.
 	SchemaOnly, DataOnly bool
 
 	// NoGlobals leaves roles and tablespaces of a cluster out. Default: false.

@@ -110,8 +110,9 @@ func chosen(toc *pg.TOC, m *bulk.Matcher, all bool) []*pg.Entry {
 	for i := range toc.Entries { // entries come after what they depend on
 		e := &toc.Entries[i]
 		switch {
+		case e.Desc == "SEQUENCE" && owned(e, byID):
+			in[e.ID] = ofChosen(e, byID, in)
 		case slices.Contains(independent, e.Desc):
-			in[e.ID] = in[e.ID] || e.Desc == "SEQUENCE" && ofChosen(e, byID, in)
 		case len(m.Tables) > 0 && e.Desc == "SCHEMA":
 			in[e.ID] = schemas[e.Tag]
 		case len(m.Tables) > 0 && len(e.Depends) > 0:
@@ -125,6 +126,11 @@ func chosen(toc *pg.TOC, m *bulk.Matcher, all bool) []*pg.Entry {
 		}
 	}
 	return out
+}
+
+// owned reports whether a sequence belongs to a column of a table.
+func owned(e *pg.Entry, byID map[int]*pg.Entry) bool {
+	return slices.ContainsFunc(e.Depends, func(id int) bool { return byID[id] != nil && byID[id].Desc == "TABLE" })
 }
 
 // ofChosen reports whether an entry belongs to one that is chosen.

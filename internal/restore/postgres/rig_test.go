@@ -56,6 +56,12 @@ func server(t *testing.T) *lab.Postgres {
 	return shared.p
 }
 
+// ownServer returns a server of the test's own.
+func ownServer(t *testing.T) *lab.Postgres {
+	t.Helper()
+	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+}
+
 // rig is a source database on a server, and a repository.
 type rig struct {
 	t    *testing.T
