@@ -21,7 +21,8 @@ type TailConfig struct {
 	// makes one.
 	Slot string
 	// Publications say what the server sends. They must exist before the first
-	// change that is to be seen is made.
+	// change that is to be seen is made. One that does not exist is an error of
+	// Next; from PostgreSQL 18 on it sends nothing, and nobody is told.
 	Publications []string
 	// Tables leaves out what the publications have besides. Default: all that
 	// they have.

@@ -407,6 +407,9 @@ func TestTailRefusals(t *testing.T) {
 	if got := run(t, c, "select 'still usable'"); got != "still usable" {
 		t.Error(got)
 	}
+	if sql.Version() >= 180000 {
+		return // a publication that is missing sends nothing, without an error
+	}
 	run(t, sql, "create publication none", "insert into outbox values (1, 'x')")
 	tl, c := tail(t, config(t, p), TailConfig{Slot: "s", Publications: []string{"none"}})
 	run(t, sql, "drop publication none", "insert into outbox values (2, 'x')", "create table later (id int)")
