@@ -310,7 +310,7 @@ func (n *lane) bury(burials []Burial, rows []Row) error {
 func (n *lane) pauseForBroker(outage error) {
 	n.broker.note(n.Relay, n.log, outage)
 	if outage != nil {
-		n.broker.wait.sleep(n.live)
+		n.broker.pause(n.live, outage)
 	}
 }
 

@@ -232,6 +232,26 @@ func TestAnOutageSpendsNoAttempt(t *testing.T) {
 	}
 }
 
+func TestABrokerSaysHowLongToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sink := newMemStore(), &memSink{}
+		sink.decide = func(*Message) error {
+			if sink.calls < 3 {
+				return Unavailable(RetryAfter(errors.New("busy"), time.Minute))
+			}
+			return nil
+		}
+		store.put(Message{Topic: "1"})
+		began := time.Now()
+		_, stop := running(t, store, sink, fast())
+		defer stop()
+		until(t, "it is through", func() bool { return store.pending() == 0 })
+		if d := time.Since(began); d < 2*time.Minute || d > 3*time.Minute {
+			t.Errorf("two waits of a minute each took %v", d)
+		}
+	})
+}
+
 func TestAttemptsSurviveTheRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, sink := newMemStore(), &memSink{decide: func(*Message) error { return errors.New("no") }}

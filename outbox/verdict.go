@@ -119,6 +119,19 @@ func newBroker() broker {
 	return broker{wait: backoff{least: 50 * time.Millisecond, most: 5 * time.Second}}
 }
 
+// longestPause is the most that a broker may ask a publisher to wait.
+const longestPause = 5 * time.Minute
+
+// pause waits before the next call to a broker that could not be met: as long
+// as it asked for, otherwise longer each time.
+func (b *broker) pause(ctx context.Context, outage error) {
+	d := b.wait.take()
+	if named, ok := retryDelay(outage); ok {
+		d = max(d, min(named, longestPause))
+	}
+	sleep(ctx, d)
+}
+
 // note takes in whether the last call met the broker. The first publisher that
 // meets none, and the last that meets it again, say so.
 func (b *broker) note(r *Relay, log *slog.Logger, outage error) {

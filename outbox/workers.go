@@ -50,7 +50,7 @@ func (w *workers) run(stop context.Context) error {
 		broker.note(w.Relay, w.cfg.Logger, outage)
 		switch {
 		case outage != nil:
-			broker.wait.sleep(stop)
+			broker.pause(stop, outage)
 			continue
 		case n > 0:
 			pause = w.cfg.MinPoll
