@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/backup"
+	dump "github.com/weirdb/weir/internal/backup/postgres"
 	"github.com/weirdb/weir/internal/bulk"
 	"github.com/weirdb/weir/internal/restore"
 	load "github.com/weirdb/weir/internal/restore/postgres"
@@ -178,11 +179,11 @@ func TestWithoutOwnersAndGrants(t *testing.T) {
 	r := newRig(t, server(t), zoo)
 	r.mustBackup(backup.Options{})
 	target := r.restored(restore.Options{NoOwner: true, NoPrivileges: true})
-	dump := r.native(target)
-	if strings.Contains(dump, "OWNER TO \"zoo keeper\"") {
+	text := r.native(target)
+	if strings.Contains(text, "OWNER TO \"zoo keeper\"") {
 		t.Error("--no-owner leaves owners")
 	}
-	for line := range strings.Lines(dump) {
+	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "GRANT ") || strings.HasPrefix(line, "REVOKE ") {
 			t.Errorf("--no-privileges leaves %s", line)
 		}
@@ -323,4 +324,82 @@ CREATE DATABASE "Shop; 'x'" OWNER "the app" CONNECTION LIMIT 7; ALTER DATABASE "
 	if text := r.text("globals.sql"); strings.Contains(text, "SCRAM-SHA-256") {
 		t.Error("--no-role-passwords leaves secrets")
 	}
+}
+
+func TestParts(t *testing.T) {
+	r := newRig(t, server(t), zoo)
+	has := func(res *backup.Result, kind archive.Kind) bool {
+		for _, c := range res.Manifest.Chunks {
+			if c.Kind == kind {
+				return true
+			}
+		}
+		return false
+	}
+	res := r.mustBackup(backup.Options{SchemaOnly: true})
+	if has(res, archive.KindData) || has(res, archive.KindState) || has(res, archive.KindBlobs) || !has(res, archive.KindSchema) {
+		t.Error("a backup of definitions holds something else")
+	}
+	if got := r.psql(r.restored(restore.Options{}), "SELECT count(*) FROM plain.a"); got != "0" {
+		t.Errorf("%s rows from a backup of definitions", got)
+	}
+	res = r.mustBackup(backup.Options{NoUnlogged: true, NoLargeObjects: true, Deferrable: true})
+	if has(res, archive.KindBlobs) {
+		t.Error("large objects are not left out")
+	}
+	target := r.restored(restore.Options{})
+	if got := r.psql(target, "SELECT (SELECT count(*) FROM plain.unlogged), (SELECT count(*) FROM plain.a)"); got != "0|200" {
+		t.Errorf("unlogged and logged rows: %s", got)
+	}
+}
+
+// TestRowSecurityIsNoFilter backs up as somebody to whom a policy would show some
+// rows only.
+func TestRowSecurityIsNoFilter(t *testing.T) {
+	r := newRig(t, server(t), `
+DO $$ BEGIN CREATE ROLE limited LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$;
+CREATE TABLE public.seen (who name, what text); INSERT INTO public.seen VALUES ('limited', 'a'), ('postgres', 'b');
+ALTER TABLE public.seen ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON public.seen USING (who = current_user);
+CREATE TABLE public.hidden (x int);
+GRANT SELECT ON public.seen TO limited`)
+	dsn := strings.Replace(r.p.DSN(r.db), "postgres@", "limited@", 1)
+	_, err := r.backup(backup.Options{DSN: dsn}, archive.Options{})
+	if err == nil || !strings.Contains(err.Error(), "hidden") || !strings.Contains(err.Error(), "--exclude-table") {
+		t.Errorf("without the right to read a table: %v", err)
+	}
+	_, err = r.backup(backup.Options{DSN: dsn, Filter: bulk.Filter{ExcludeTables: []string{"hidden"}}}, archive.Options{})
+	if err == nil || !strings.Contains(err.Error(), "row-level security") {
+		t.Errorf("with a policy: %v", err)
+	}
+}
+
+// TestStreamComesBack writes one tar stream and restores from it; encrypted, too.
+func TestStreamComesBack(t *testing.T) {
+	r := newRig(t, server(t), zoo)
+	path := t.TempDir() + "/backup.tar"
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := archive.CreateStream(t.Context(), f, archive.Options{Encryption: archive.EncryptionOptions{Passphrase: "open sesame"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dump.Run(t.Context(), backup.Options{DSN: r.p.DSN(r.db), ChunkBytes: backup.MinChunkBytes}, w); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := archive.OpenLocation(t.Context(), path, "", archive.ReadOptions{Passphrase: "open sesame"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	target := r.db + "_copy"
+	r.dropAfter(target)
+	if _, err := load.Run(t.Context(), restore.Options{DSN: r.p.DSN("postgres"), Create: true, Clean: true, Target: target}, reader); err != nil {
+		t.Fatal(err)
+	}
+	r.same(r.db, target)
 }
