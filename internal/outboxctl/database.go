@@ -1,0 +1,185 @@
+// Package outboxctl operates outboxes: it opens the store that a connection
+// string names, runs a relay with the maintenance around it, and shows both to
+// Prometheus and to people. It decides nothing about messages: that is package
+// outbox. Command lines and files are read by cmd/weir.
+package outboxctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/outbox"
+	"github.com/weirdb/weir/outbox/mysql"
+	"github.com/weirdb/weir/outbox/postgres"
+	"github.com/weirdb/weir/outbox/sqlite"
+)
+
+// Engine is a kind of database.
+type Engine string
+
+// The engines that have a store.
+const (
+	Postgres Engine = "postgres"
+	MySQL    Engine = "mysql"
+	SQLite   Engine = "sqlite"
+)
+
+// Database is where an outbox is. The zero value is none.
+type Database struct {
+	Engine Engine
+	// Text is the connection string, for SQLite the path. It may hold a password.
+	Text string
+	// Address is the same for people: no user, no password.
+	Address string
+	// ShowsPassword tells whether Text itself holds the password, rather than
+	// the environment or a password file.
+	ShowsPassword bool
+}
+
+// StoreOptions are what a store may be told besides. The zero value is right for
+// most.
+type StoreOptions struct {
+	// Table is the outbox table. Default: outbox.DefaultTable.
+	Table string
+	// Notify has Migrate make the trigger that tells relays of commits.
+	// PostgreSQL only. Default: none.
+	Notify bool
+	// MaxTxAge is mysql.Options.MaxTxAge. Default: that one's.
+	MaxTxAge time.Duration
+	// Create lets a SQLite file come into being. Default: it must exist.
+	Create bool
+}
+
+// keywords is how a connection string of libpq begins that is no URL.
+var keywords = regexp.MustCompile(`^\s*[a-z_]+\s*=`)
+
+// ParseDatabase reads a connection string: a URL (postgres://, mysql://,
+// mariadb://, sqlite:path), libpq's keywords, go-sql-driver's form, or the path
+// of a SQLite file. Empty text means the server that PG* or MYSQL_* variables
+// name. Errors hold no password.
+func ParseDatabase(text string, getenv func(string) string) (Database, error) {
+	scheme, rest, isURL := strings.Cut(text, "://")
+	scheme = strings.ToLower(scheme)
+	switch {
+	case text == "":
+		return fromEnvironment(getenv)
+	case isURL && slices.Contains([]string{"postgres", "postgresql"}, scheme), !isURL && keywords.MatchString(text):
+		return parsePostgres(text)
+	case isURL && slices.Contains([]string{"mysql", "mariadb"}, scheme),
+		!isURL && (strings.Contains(text, "@tcp(") || strings.Contains(text, "@unix(")):
+		return parseMySQL(text)
+	case isURL && scheme == "sqlite":
+		return parseSQLite(rest)
+	case isURL && scheme != "file":
+		return Database{}, fmt.Errorf("unknown kind of database %q: want postgres://, mysql://, mariadb://, sqlite:PATH or a path", scheme)
+	}
+	return parseSQLite(strings.TrimPrefix(text, "sqlite:"))
+}
+
+func fromEnvironment(getenv func(string) string) (Database, error) {
+	pg := cmp.Or(getenv("PGHOST"), getenv("PGHOSTADDR"), getenv("PGSERVICE")) != ""
+	my := cmp.Or(getenv("MYSQL_HOST"), getenv("MYSQL_UNIX_PORT")) != ""
+	switch {
+	case pg && my:
+		return Database{}, errors.New("PG* and MYSQL_* variables name a server each: say which is meant, by postgres:// or mysql://")
+	case pg:
+		return parsePostgres("postgres://")
+	case my:
+		return parseMySQL("")
+	}
+	return Database{}, errors.New("no database: want postgres://user@host:5432/database, mysql://user@host:3306/database, or sqlite:PATH")
+}
+
+func parsePostgres(text string) (Database, error) {
+	cfg, err := pgxpool.ParseConfig(text)
+	if err != nil {
+		return Database{}, err // pgx hides passwords
+	}
+	c := cfg.ConnConfig
+	return Database{
+		Engine: Postgres, Text: text,
+		Address:       fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database),
+		ShowsPassword: shows(text, c.Password),
+	}, nil
+}
+
+func parseMySQL(text string) (Database, error) {
+	c, err := mywire.ParseDSN(text)
+	if err != nil {
+		return Database{}, err
+	}
+	return Database{
+		Engine: MySQL, Text: text,
+		Address:       fmt.Sprintf("mysql://%s/%s", c.Address, c.Database),
+		ShowsPassword: shows(text, c.Password),
+	}, nil
+}
+
+func parseSQLite(path string) (Database, error) {
+	if path == "" || strings.Contains(path, ":memory:") {
+		return Database{}, errors.New("sqlite: want the path of a file")
+	}
+	return Database{Engine: SQLite, Text: path, Address: "sqlite:" + path}, nil
+}
+
+func shows(text, password string) bool {
+	return password != "" && (strings.Contains(text, password) ||
+		strings.Contains(text, url.PathEscape(password)) || strings.Contains(text, url.QueryEscape(password)))
+}
+
+// Open connects. The store is the caller's to close.
+func (d Database) Open(ctx context.Context, o StoreOptions) (outbox.Store, error) {
+	switch d.Engine {
+	case Postgres:
+		return as(postgres.Open(ctx, d.Text, postgres.Options{Table: o.Table, Notify: o.Notify}))
+	case MySQL:
+		return as(mysql.Open(ctx, d.Text, mysql.Options{Table: o.Table, MaxTxAge: o.MaxTxAge}))
+	case SQLite:
+		path := strings.TrimPrefix(d.Text, "file:")
+		if _, err := os.Stat(path); !o.Create && errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: there is no file %s", outbox.ErrNotMigrated, path)
+		}
+		return as(sqlite.Open(ctx, path, sqlite.Options{Table: o.Table}))
+	}
+	return nil, errors.New("no database")
+}
+
+// as keeps the nil of a failed Open from becoming a store that is not nil.
+func as[S outbox.Store](s S, err error) (outbox.Store, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// startingUp and its kin are the SQLSTATEs of a PostgreSQL server that will take
+// connections soon.
+var startingUp = []string{"57P03", "57P01", "57P02", "53300"}
+
+// IsAway tells whether an error of Open says that the server cannot be reached,
+// which waiting may mend, rather than that it refuses.
+func IsAway(err error) bool {
+	var op *net.OpError
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg):
+		return slices.Contains(startingUp, pg.Code)
+	case errors.As(err, &op):
+		return true
+	}
+	return outbox.IsUnavailable(err)
+}

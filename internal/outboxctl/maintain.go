@@ -1,0 +1,121 @@
+package outboxctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// Maintenance is what is done to the tables while relaying, by the relay that
+// leads.
+type Maintenance struct {
+	// Partitions that there shall be. Its Period is a check: zero is that of
+	// the table. A table without partitions needs none of this.
+	Partitions outbox.PartitionSpec
+
+	// PurgeDelivered deletes delivered messages of layout History that are older,
+	// PurgeDead dead ones. Zero: never.
+	PurgeDelivered, PurgeDead time.Duration
+
+	// Every is the time between two turns. Default: 10 min.
+	Every time.Duration
+}
+
+// maintainRetry is the time before a turn that failed is tried again,
+// leaderPoll that between looks whether this relay leads.
+const (
+	maintainRetry = time.Minute
+	leaderPoll    = time.Second
+)
+
+// maintain does what is due until ctx ends. It returns an error for what the
+// tables do not allow.
+func (s *Service) maintain(ctx context.Context) error {
+	desc, err := s.described(ctx)
+	if err != nil {
+		return nil // ctx ended, or the relay reports the same
+	}
+	m := s.cfg.Maintenance
+	if err := m.check(desc); err != nil {
+		return err
+	}
+	m.Partitions.Period = desc.Period
+	if desc.Period == outbox.Unpartitioned && m.PurgeDelivered == 0 && m.PurgeDead == 0 {
+		return nil
+	}
+	for {
+		pause := cmp.Or(m.Every, 10*time.Minute)
+		switch {
+		case s.cfg.Relay.Claim != outbox.SkipLocked && s.relay.Stats().Leading == 0:
+			pause = leaderPoll
+		default:
+			if err := s.turn(ctx, m); err != nil && ctx.Err() == nil {
+				s.cfg.Log.Warn("maintenance failed, trying again", "table", s.store.Name(), "error", err)
+				pause = min(pause, maintainRetry)
+			}
+		}
+		if !sleep(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// described waits for a database that is away.
+func (s *Service) described(ctx context.Context) (outbox.Description, error) {
+	for {
+		desc, err := s.store.Describe(ctx)
+		if err == nil || errors.Is(err, outbox.ErrNotMigrated) || !sleep(ctx, leaderPoll) {
+			return desc, err
+		}
+	}
+}
+
+func (m Maintenance) check(desc outbox.Description) error {
+	if want := m.Partitions.Period; want != outbox.Unpartitioned && want != desc.Period {
+		return fmt.Errorf("--partition-period %s: the table's is %s: `weir outbox migrate --partition %s --convert` changes it", want, desc.Period, want)
+	}
+	if m.PurgeDelivered > 0 && desc.Layout != outbox.History {
+		return fmt.Errorf("--purge-after: layout %s keeps nothing that was delivered", desc.Layout)
+	}
+	return nil
+}
+
+// turn does everything once.
+func (s *Service) turn(ctx context.Context, m Maintenance) error {
+	var errs []error
+	if p, ok := s.store.(outbox.Partitioner); ok && m.Partitions.Period != outbox.Unpartitioned {
+		report, err := p.MaintainPartitions(ctx, m.Partitions)
+		errs = append(errs, err)
+		s.logPartitions(report)
+	}
+	for _, kind := range []struct {
+		state outbox.State
+		age   time.Duration
+	}{{outbox.Delivered, m.PurgeDelivered}, {outbox.Dead, m.PurgeDead}} {
+		if kind.age == 0 {
+			continue
+		}
+		n, err := s.store.Purge(ctx, outbox.Query{State: kind.state, Before: time.Now().Add(-kind.age)})
+		errs = append(errs, err)
+		if n > 0 {
+			s.cfg.Log.Info("purged messages", "table", s.store.Name(), "state", string(kind.state), "messages", n)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) logPartitions(r outbox.PartitionReport) {
+	if len(r.Created)+len(r.Dropped) > 0 {
+		s.cfg.Log.Info("partitions maintained", "table", s.store.Name(), "created", r.Created, "dropped", r.Dropped)
+	}
+	if len(r.Kept) > 0 {
+		s.cfg.Log.Warn("partitions are due to be dropped and hold pending messages", "table", s.store.Name(), "partitions", r.Kept)
+	}
+	if r.CatchAllRows > 0 {
+		s.cfg.Log.Warn("rows lie in the catch-all partition: none was there for their time", "table", s.store.Name(), "rows", r.CatchAllRows)
+	}
+}

@@ -1,0 +1,108 @@
+package outboxctl
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// StatusReport is the state of an outbox as scripts read it.
+type StatusReport struct {
+	Table   string `json:"table"`
+	Server  string `json:"server"`
+	Version int    `json:"version"` // of the tables
+	Layout  string `json:"layout"`  // queue or history
+	Shards  int    `json:"shards"`
+	Period  string `json:"period"` // of partitions: none, day or month
+
+	Pending   int64   `json:"pending"`
+	OldestAge float64 `json:"oldest_age_seconds"` // of the pending; 0: there are none
+	Scheduled int64   `json:"scheduled"`
+	Parked    int64   `json:"parked"`
+	Dead      int64   `json:"dead"`
+	Delivered int64   `json:"delivered"` // kept by layout history
+
+	Leases []LeaseReport `json:"leases"`
+	// CanTail tells whether the log can be followed, TailReason why not.
+	CanTail    bool   `json:"can_tail"`
+	TailReason string `json:"cannot_tail_because,omitempty"`
+	// CatchAllRows lie in the catch-all partition, counted up to 1000.
+	CatchAllRows *int64 `json:"catch_all_rows,omitempty"`
+}
+
+// LeaseReport is who leads a shard.
+type LeaseReport struct {
+	Shard int    `json:"shard"`
+	Owner string `json:"owner"` // the last that led it
+	Epoch int64  `json:"epoch"` // how often leadership was taken
+	Held  bool   `json:"held"`
+}
+
+// Report puts together what a store says of itself.
+func Report(table string, d outbox.Description, s outbox.Status) StatusReport {
+	r := StatusReport{
+		Table: table, Server: d.Server, Version: d.Version, Layout: d.Layout.String(), Shards: d.Shards, Period: d.Period.String(),
+		Pending: s.Pending, OldestAge: s.Oldest.Seconds(), Scheduled: s.Scheduled, Parked: s.Parked, Dead: s.Dead, Delivered: s.Delivered,
+		Leases: make([]LeaseReport, 0, len(s.Leases)), CanTail: d.CanTail == nil,
+	}
+	if d.CanTail != nil {
+		r.TailReason = d.CanTail.Error()
+		var tail *outbox.TailError
+		if errors.As(d.CanTail, &tail) {
+			r.TailReason = tail.Reason
+		}
+	}
+	for _, l := range s.Leases {
+		r.Leases = append(r.Leases, LeaseReport{l.Shard, l.Owner, l.Epoch, l.Held})
+	}
+	return r
+}
+
+// MessageReport is a message as scripts read it. The payload is there if it was
+// asked for: as JSON if it is JSON, else as text if it is UTF-8, else in base64.
+type MessageReport struct {
+	ID        outbox.ID         `json:"id"`
+	Seq       int64             `json:"seq"`
+	State     outbox.State      `json:"state"`
+	Topic     string            `json:"topic"`
+	Key       string            `json:"key,omitempty"`
+	DedupKey  string            `json:"dedup_key,omitempty"`
+	Headers   map[string]string `json:"headers,omitempty"`
+	CreatedAt time.Time         `json:"created_at"`
+	DueAt     time.Time         `json:"due_at,omitzero"`   // of the next attempt, or of a scheduled message
+	EndedAt   time.Time         `json:"ended_at,omitzero"` // dead or delivered since
+	Attempts  int               `json:"attempts,omitempty"`
+	Reason    string            `json:"reason,omitempty"` // why it is dead
+	Error     string            `json:"error,omitempty"`  // the last
+	Bytes     int               `json:"payload_bytes"`
+
+	Payload json.RawMessage `json:"payload,omitempty"`
+	Text    *string         `json:"text,omitempty"`
+	Base64  []byte          `json:"base64,omitempty"`
+}
+
+// ReportMessage describes a message, with its payload or without.
+func ReportMessage(m *outbox.Listed, payload bool) MessageReport {
+	r := MessageReport{
+		ID: m.ID, Seq: m.Seq, State: m.State, Topic: m.Topic, Key: m.Key, DedupKey: m.DedupKey, Headers: m.Headers,
+		CreatedAt: m.CreatedAt.UTC(), DueAt: m.DueAt, EndedAt: m.EndedAt, Attempts: m.Attempts, Reason: m.Reason, Error: m.Error,
+		Bytes: len(m.Payload),
+	}
+	if m.Unreadable != nil && r.Error == "" {
+		r.Error = m.Unreadable.Error()
+	}
+	switch {
+	case !payload:
+	case json.Valid(m.Payload):
+		r.Payload = m.Payload
+	case utf8.Valid(m.Payload):
+		text := string(m.Payload)
+		r.Text = &text
+	default:
+		r.Base64 = m.Payload
+	}
+	return r
+}

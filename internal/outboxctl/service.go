@@ -1,0 +1,234 @@
+package outboxctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// Config is how a [Service] works. The zero value is right for most.
+type Config struct {
+	Relay outbox.Config
+
+	// Maintenance keeps partitions and history in shape while relaying.
+	Maintenance Maintenance
+
+	// StatusEvery is how often the tables are counted. Counting reads them
+	// whole, so a count that takes long is repeated less often: at most a
+	// twentieth of the time is spent on it. Default: 5 s.
+	StatusEvery time.Duration
+
+	// UntilEmpty ends the service when nothing is pending any longer.
+	// Default: it runs until its context ends.
+	UntilEmpty bool
+
+	// Log takes what an operator should know. Default: nothing is logged.
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.StatusEvery = cmp.Or(c.StatusEvery, 5*time.Second)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.Relay.Logger = c.Log
+	return c
+}
+
+// Snapshot is what is known of an outbox and its relay at one moment.
+type Snapshot struct {
+	At    time.Time
+	Stats outbox.Stats
+
+	// Description is how the tables were migrated; the zero value until known.
+	Description outbox.Description
+
+	// Status is the last count of the tables, CountedAt its moment; the zero
+	// moment: there was none. StatusErr is why the latest count failed.
+	Status       outbox.Status
+	CountedAt    time.Time
+	StatusErr    error
+	StatusErrors uint64
+
+	// CatchAllRows lie in the catch-all partition, counted up to 1000.
+	// Horizon is the end of the last partition. Both only with partitions.
+	CatchAllRows int64
+	Horizon      time.Time
+}
+
+// Service is a relay with what belongs around it: counts of the tables and
+// maintenance. It is safe for concurrent use.
+type Service struct {
+	store outbox.Store
+	relay *outbox.Relay
+	cfg   Config
+	began time.Time
+
+	mu   sync.Mutex
+	last Snapshot
+}
+
+// NewService returns a service that relays from store to sink. It closes
+// neither.
+func NewService(store outbox.Store, sink outbox.Sink, cfg Config) (*Service, error) {
+	cfg = cfg.withDefaults()
+	relay, err := outbox.NewRelay(store, sink, cfg.Relay)
+	if err != nil {
+		return nil, err
+	}
+	return &Service{store: store, relay: relay, cfg: cfg, began: time.Now()}, nil
+}
+
+// Snapshot returns what is known now.
+func (s *Service) Snapshot() Snapshot {
+	s.mu.Lock()
+	out := s.last
+	s.mu.Unlock()
+	out.At, out.Stats = time.Now(), s.relay.Stats()
+	return out
+}
+
+// Table is the name of the outbox table.
+func (s *Service) Table() string { return s.store.Name() }
+
+// Run relays until ctx ends and what was in flight is noted, or, with
+// Config.UntilEmpty, until nothing is pending. Its errors are those of
+// outbox.Relay.Run, and of a maintenance that the tables do not allow.
+func (s *Service) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	g, around := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer stop()
+		return s.relay.Run(around)
+	})
+	g.Go(func() error { return s.count(around, stop) })
+	g.Go(func() error { return s.maintain(around) })
+	return g.Wait()
+}
+
+// Pauses between counts that wait for an empty table.
+const (
+	emptyPoll  = 20 * time.Millisecond
+	countShare = 20
+)
+
+// count reads the tables' state again and again until ctx ends.
+func (s *Service) count(ctx context.Context, empty func()) error {
+	for {
+		began := time.Now()
+		snap := s.Snapshot()
+		s.look(ctx, &snap)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if snap.StatusErr != nil {
+			s.cfg.Log.Warn("the tables cannot be counted, trying again", "table", s.store.Name(), "error", snap.StatusErr)
+		}
+		s.mu.Lock()
+		s.last = snap
+		s.mu.Unlock()
+		pause := s.cfg.StatusEvery
+		if s.cfg.UntilEmpty && snap.StatusErr == nil {
+			if snap.Status.Pending == 0 && s.relay.Stats().InFlight == 0 {
+				empty()
+				return nil
+			}
+			pause = emptyPoll
+		}
+		if !sleep(ctx, max(pause, countShare*time.Since(began))) {
+			return nil
+		}
+	}
+}
+
+// look fills in what the database says.
+func (s *Service) look(ctx context.Context, snap *Snapshot) {
+	err := func() (err error) {
+		if snap.Description, err = s.store.Describe(ctx); err != nil {
+			return err
+		}
+		status, err := s.store.Status(ctx)
+		if err != nil {
+			return err
+		}
+		snap.Status, snap.CountedAt = status, time.Now()
+		p, ok := s.store.(outbox.Partitioner)
+		if !ok || snap.Description.Period == outbox.Unpartitioned {
+			return nil
+		}
+		parts, err := p.Partitions(ctx)
+		if err != nil {
+			return err
+		}
+		snap.CatchAllRows, snap.Horizon = Reach(parts)
+		return nil
+	}()
+	if snap.StatusErr = err; err != nil {
+		snap.StatusErrors++
+	}
+}
+
+// Reach adds up the rows of the catch-all and finds the end of the last
+// partition that has one.
+func Reach(parts []outbox.Partition) (catchAllRows int64, horizon time.Time) {
+	for _, p := range parts {
+		if p.CatchAll {
+			catchAllRows += p.Rows
+		} else if p.To.After(horizon) {
+			horizon = p.To
+		}
+	}
+	return catchAllRows, horizon
+}
+
+// Ready returns nil if messages are being delivered, or would be if this relay
+// led: else why not.
+func (s *Service) Ready() error {
+	snap := s.Snapshot()
+	switch {
+	case snap.StatusErr != nil:
+		return snap.StatusErr
+	case snap.CountedAt.IsZero():
+		return errors.New("the tables have not been read yet")
+	case snap.Stats.BrokerDown:
+		return errors.New("the broker cannot take messages")
+	}
+	return nil
+}
+
+// sleep reports whether the time passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Patiently repeats open until it succeeds, ctx ends, or it fails for a reason
+// that waiting does not mend (see [IsAway]). what says in the log what is
+// awaited.
+func Patiently[T any](ctx context.Context, log *slog.Logger, what string, open func() (T, error)) (T, error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		v, err := open()
+		if err == nil || !IsAway(err) {
+			return v, err
+		}
+		log.Warn("waiting for "+what, "error", err)
+		if !sleep(ctx, pause) {
+			return v, fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+	}
+}
