@@ -16,7 +16,6 @@ type claim struct {
 	history bool
 	parts   bool
 	rows    []outbox.Row
-	made    map[int64]int64 // see lease.made
 }
 
 // Claim implements [outbox.Store].
@@ -56,9 +55,9 @@ func (k *claim) take(ctx context.Context, v *server, req outbox.ClaimRequest) er
 	return nil
 }
 
-// lock selects and locks rows, and passes over those that others have locked or
+// text selects and locks rows, and passes over those that others have locked or
 // whose next attempt is not due.
-func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
+func (k *claim) text(req outbox.ClaimRequest) string {
 	index, where := "PRIMARY", ""
 	if k.history {
 		index, where = "pending", "o.status = 0 AND "
@@ -66,12 +65,15 @@ func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
 	if req.Window > 0 {
 		where += fmt.Sprintf("o.created_at > UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND AND ", req.Window.Microseconds())
 	}
-	query := k.s.sql("SELECT "+rowColumns("o")+", (SELECT p.attempts FROM {parked} p WHERE p.seq = o.seq) FROM {outbox} o FORCE INDEX ("+index+") WHERE ") + where +
+	return k.s.sql("SELECT "+rowColumns("o")+", (SELECT p.attempts FROM {parked} p WHERE p.seq = o.seq) FROM {outbox} o FORCE INDEX ("+index+") WHERE ") + where +
 		k.s.sql("NOT EXISTS (SELECT 1 FROM {parked} p WHERE p.seq = o.seq AND p.due_at > UTC_TIMESTAMP(6)) ") +
 		fmt.Sprintf("ORDER BY o.seq LIMIT %d FOR UPDATE SKIP LOCKED", req.Limit)
-	k.rows, k.made = nil, nil
+}
+
+func (k *claim) lock(ctx context.Context, req outbox.ClaimRequest) error {
+	k.rows = nil
 	d := decoder{all: true}
-	return k.c.scan(ctx, query, func(values []driver.Value) (bool, error) {
+	return k.c.scan(ctx, k.text(req), func(values []driver.Value) (bool, error) {
 		row, _, err := d.row(values)
 		if err != nil {
 			return false, err

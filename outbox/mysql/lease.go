@@ -139,7 +139,9 @@ func (l *lease) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := l.check(ctx); err != nil {
+			// Its end would end the session, and the lock with it at a moment that
+			// Close does not know.
+			if err := l.check(context.WithoutCancel(ctx)); err != nil {
 				return
 			}
 		}
@@ -152,7 +154,11 @@ func (l *lease) check(ctx context.Context) error {
 	defer l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return l.confirm(ctx, l.c)
+	err := l.confirm(ctx, l.c)
+	if err != nil {
+		l.c.discard() // so that the server lets go of the lock, too
+	}
+	return err
 }
 
 // confirm compares the epoch, in any session.
@@ -201,6 +207,7 @@ func (l *lease) Lost() <-chan struct{} { return l.lost }
 func (l *lease) Close() error {
 	l.beat()
 	<-l.done
+	l.watcher.finish()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.c.gone {

@@ -117,6 +117,9 @@ func (t *tail) filters(ctx context.Context, c *session) error {
 		query = "SHOW MASTER STATUS"
 		err = look()
 	}
+	if isError(err, errAccessDenied) {
+		return &outbox.TailError{Reason: err.Error()}
+	}
 	return err
 }
 

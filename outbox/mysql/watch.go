@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/weirdb/weir/outbox"
 )
 
 // watcher looks at the server's transactions for one lease, in a session of its
-// own. One goroutine uses it.
+// own.
 type watcher struct {
+	mu   sync.Mutex // guards what follows: the lease may be closed meanwhile
+	over bool
 	c    *session
 	open *mark     // the mark that the session's transaction was begun for
 	next time.Time // before then the server would show an old copy
@@ -36,6 +39,8 @@ func (l *lease) Mark(ctx context.Context) (outbox.Mark, error) {
 	if !l.v.process {
 		return newMark(time.Now(), nil), nil
 	}
+	l.watcher.mu.Lock()
+	defer l.watcher.mu.Unlock()
 	m, err := l.watcher.mark(ctx, l)
 	if err != nil {
 		l.watcher.close()
@@ -57,6 +62,8 @@ func (l *lease) Settled(ctx context.Context, moment outbox.Mark) (bool, error) {
 	if !l.v.process {
 		return time.Since(m.at) > l.s.opts.MaxTxAge, nil
 	}
+	l.watcher.mu.Lock()
+	defer l.watcher.mu.Unlock()
 	settled, err := l.watcher.settled(ctx, l, m)
 	if err != nil {
 		l.watcher.close()
@@ -87,6 +94,9 @@ func (w *watcher) mark(ctx context.Context, l *lease) (*mark, error) {
 }
 
 func (w *watcher) connect(ctx context.Context, s *Store) (err error) {
+	if w.over {
+		return outbox.ErrDeposed
+	}
 	if w.c == nil {
 		w.c, err = s.session(ctx)
 	}
@@ -114,6 +124,14 @@ func (w *watcher) close() {
 		w.c.discard()
 	}
 	w.c, w.open = nil, nil
+}
+
+// finish ends the watcher for good.
+func (w *watcher) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.close()
 }
 
 func (w *watcher) settled(ctx context.Context, l *lease, m *mark) (bool, error) {

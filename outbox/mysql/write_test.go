@@ -80,6 +80,27 @@ func TestAckLooksUp(t *testing.T) {
 	})
 }
 
+// TestWindowPrunes: a claim with a window looks into no partition before it.
+func TestWindowPrunes(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		spec := outbox.PartitionSpec{Period: outbox.Daily, Lookback: 10 * 24 * time.Hour}
+		s := migrated(t, m, db, Options{}, outbox.Plan{Layout: outbox.History, Partition: spec})
+		form := "FORMAT=TRADITIONAL "
+		if m.Flavor() == lab.FlavorMariaDB {
+			form = "PARTITIONS "
+		}
+		k := &claim{s: s, history: true, parts: true}
+		old := outbox.Daily.Start(time.Now().AddDate(0, 0, -3)).Format("p20060102")
+		for window, pruned := range map[time.Duration]bool{time.Hour: true, 200 * time.Hour: false} {
+			shown := explain(t, producers(t, m, db), form+k.text(outbox.ClaimRequest{Limit: 10, Window: window}))
+			if strings.Contains(shown, old) == pruned || strings.Contains(shown, catchPast) {
+				t.Errorf("window %v: want partition %s left out: %v; the plan is\n%s", window, old, pruned, shown)
+			}
+		}
+	})
+}
+
 func containsAny(text string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 }
