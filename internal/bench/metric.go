@@ -56,6 +56,8 @@ func Metrics() []Metric {
 			return sum / float64(s.Ops) * 1e6, found && s.Ops > 0 && sum >= leastCPUSeconds
 		}
 	}
+	delivery := func(s *Sample) *measure.Hist { return s.Outbox.fromCommit() }
+	fromStart := func(s *Sample) *measure.Hist { return s.Outbox.fromStart() }
 	perOp := func(f func(*ServerCounters) int64, scale float64) func(*Sample) (float64, bool) {
 		return func(s *Sample) (float64, bool) {
 			if s.Server == nil || s.Server.Ops == 0 {
@@ -108,6 +110,30 @@ func Metrics() []Metric {
 		{Key: "errors", Name: "errors", Unit: "/1000 ops", of: func(s *Sample) (float64, bool) {
 			n := s.Ops + s.Failed()
 			return float64(s.Failed()) / float64(n) * 1000, n > 0
+		}},
+		{Key: "acked_rate", Name: "acknowledged", Unit: "ops/s", Higher: true, of: func(s *Sample) (float64, bool) {
+			if s.Outbox == nil || s.Outbox.AckedSeconds == 0 {
+				return 0, false
+			}
+			return float64(s.Ops) / s.Outbox.AckedSeconds, true
+		}},
+		{Key: "payload_rate", Name: "payload", Unit: "MB/s", Higher: true, Detail: true, of: func(s *Sample) (float64, bool) {
+			if s.Outbox == nil || s.Seconds == 0 {
+				return 0, false
+			}
+			return float64(s.Ops) * float64(s.Outbox.PayloadBytes) / s.Seconds / 1e6, true
+		}},
+		{Key: "deliver_p50", Name: "commit to delivery p50", Unit: "ms", of: quantileOf(.50, delivery)},
+		{Key: "deliver_p95", Name: "commit to delivery p95", Unit: "ms", of: quantileOf(.95, delivery)},
+		{Key: "deliver_p99", Name: "commit to delivery p99", Unit: "ms", of: quantileOf(.99, delivery)},
+		{Key: "total_p50", Name: "enqueue to delivery p50", Unit: "ms", Detail: true, of: quantileOf(.50, fromStart)},
+		{Key: "total_p95", Name: "enqueue to delivery p95", Unit: "ms", Detail: true, of: quantileOf(.95, fromStart)},
+		{Key: "total_p99", Name: "enqueue to delivery p99", Unit: "ms", Detail: true, of: quantileOf(.99, fromStart)},
+		{Key: "max_lag", Name: "largest lag", Unit: "messages", of: func(s *Sample) (float64, bool) {
+			if s.Outbox == nil || s.Outbox.FromCommit == nil {
+				return 0, false
+			}
+			return float64(s.Outbox.MaxLag), true
 		}},
 		{Key: "rss_client", Name: "memory, client", Unit: "MB", Detail: true, of: func(s *Sample) (float64, bool) {
 			u, ok := s.Processes[RoleClient]

@@ -50,6 +50,8 @@ type Sample struct {
 	Machine  *measure.Activity `json:"machine,omitempty"`
 	Server   *ServerCounters   `json:"server,omitempty"`
 	Groups   *Groups           `json:"groups,omitempty"`
+	// Outbox is what became of the messages of an outbox.
+	Outbox *Outbox `json:"outbox,omitempty"`
 	Pressure measure.Pressure  `json:"pressure"`
 	// FsyncBefore and FsyncAfter bracket the round.
 	FsyncBefore *measure.Flush `json:"fsync_before,omitempty"`
@@ -57,7 +59,10 @@ type Sample struct {
 	// Disturbed says why the round must not be taken at face value. It is
 	// computed whenever a result is evaluated.
 	Disturbed []string `json:"disturbed,omitempty"`
-	Warnings  []string `json:"warnings,omitempty"`
+	// Invalid says which promise was broken in the round, so that its figures are
+	// those of something that does not work.
+	Invalid  []string `json:"invalid,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Cold is the phase before the measured window: connections are opened, caches
