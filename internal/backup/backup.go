@@ -58,6 +58,16 @@ type Options struct {
 	// text all the same. Default: false, text.
 	Binary bool
 
+	// Inserts keeps rows as INSERT statements instead of the text that LOAD DATA
+	// reads, of MySQL and MariaDB, for those who may not use LOAD DATA LOCAL.
+	// Default: false.
+	Inserts bool
+
+	// LockTables locks tables that know no transactions until they are copied:
+	// nobody writes to them meanwhile. Without it such tables are refused. Of
+	// MySQL and MariaDB only. Default: false.
+	LockTables bool
+
 	// Checksums computes a checksum over the rows of each table, so that a
 	// restored table can be compared with it. Default: false.
 	Checksums bool
@@ -176,4 +186,9 @@ type Result struct {
 	Tables []TableStats
 
 	Elapsed time.Duration
+
+	// LockHeld is how long everybody's writes were held back at the start, of
+	// MySQL and MariaDB, and Lock by what; zero where nothing is.
+	LockHeld time.Duration
+	Lock     string
 }

@@ -52,13 +52,14 @@ type tableData struct {
 // dir is where the chunks of the database are.
 func (d *database) dir() string { return path.Dir(path.Dir(archive.SchemaPath(d.name, "x"))) }
 
-// backup reads the database. If somebody waits to alter a table, so that pg_dump
-// cannot lock it, it lets him go first and begins anew; chunks that still hold
-// then are kept, as in a resumed backup.
+// backup reads the database. If definitions change while they are read, or
+// somebody waits to alter a table that pg_dump has yet to lock, it lets him go
+// first and begins anew; chunks that still hold then are kept, as in a resumed
+// backup.
 func (d *database) backup(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		err := d.once(ctx)
-		if !errors.Is(err, errLockedOut) || attempt == schemaAttempts {
+		if !errors.Is(err, errMoved) || attempt == schemaAttempts {
 			return err
 		}
 		d.disclaim(d.name)

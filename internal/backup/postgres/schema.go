@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -47,16 +46,11 @@ func (d *database) definitions(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	text, err := json.MarshalIndent(d.toc, "", " ")
-	if err != nil {
-		return fmt.Errorf("write table of contents: %w", err)
-	}
-	return d.writeChunk(ctx, archive.ChunkInfo{
-		Path: d.dir() + "/schema/toc.json", Kind: archive.KindSchema, Database: d.name, Content: "toc",
-	}, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
+	err = d.writeChunk(ctx, archive.ChunkInfo{
+		Path: d.dir() + "/schema/toc.jsonl", Kind: archive.KindSchema, Database: d.name, Content: "toc",
+	}, d.toc.Encode)
+	d.toc.Shrink()
+	return err
 }
 
 // runDump runs pg_dump on the snapshot.
@@ -76,9 +70,15 @@ func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	}
 	err := d.dump.Run(ctx, d.opts.DSN, d.name, args, nil, out)
 	var failure *pg.ToolFailure
-	// pg_dump bounds its wait by statement_timeout.
-	if errors.As(err, &failure) && strings.Contains(failure.Stderr, "timeout") && strings.Contains(failure.Stderr, "LOCK TABLE") {
-		return fmt.Errorf("%w: %w", errLockedOut, err)
+	if !errors.As(err, &failure) {
+		return err
+	}
+	// pg_dump bounds its wait for locks by statement_timeout. What is dropped under
+	// its eyes, such as a function, it notices by its OID.
+	said := failure.Stderr
+	if strings.Contains(said, "timeout") && strings.Contains(said, "LOCK TABLE") ||
+		strings.Contains(said, "cache lookup failed") || strings.Contains(said, "could not open relation with OID") {
+		return fmt.Errorf("%w: %w", errMoved, err)
 	}
 	return err
 }

@@ -202,6 +202,7 @@ func (w *worker) close() error {
 	return w.s.Close()
 }
 
-// errLockedOut says that pg_dump could not lock a table because somebody else
-// waits to alter it. Ending our own transaction lets him go first.
-var errLockedOut = errors.New("somebody waits to alter a table")
+// errMoved says that somebody alters what no lock of ours protects, or waits to
+// alter a table that pg_dump has not locked yet. Ending our own transaction lets
+// him go first.
+var errMoved = errors.New("definitions change while they are read")

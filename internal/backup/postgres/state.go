@@ -78,6 +78,9 @@ func (d *database) sequenceBatch(ctx context.Context, w *worker, out io.Writer, 
 			fmt.Fprintf(&b, "SELECT pg_catalog.setval(%s, %s, %s);\n", pg.Literal(pg.Qualified(n[0], n[1])), row[1], called)
 			return nil
 		})
+		if again(err) { // no lock keeps a sequence that no table owns
+			return fmt.Errorf("%w: %w", errMoved, err)
+		}
 		if err != nil {
 			return fmt.Errorf("read sequences: %w", err)
 		}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,7 +60,52 @@ type TOC struct {
 	Server string `json:"server"`
 	Tool   string `json:"tool"`
 
-	Entries []Entry `json:"entries"`
+	Entries []Entry `json:"-"`
+}
+
+// Encode writes the table of contents as lines of JSON: itself, then each entry.
+func (t *TOC) Encode(w io.Writer) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(t); err != nil {
+		return fmt.Errorf("write table of contents: %w", err)
+	}
+	for i := range t.Entries {
+		if err := enc.Encode(&t.Entries[i]); err != nil {
+			return fmt.Errorf("write table of contents: %w", err)
+		}
+	}
+	return out.Flush()
+}
+
+// DecodeTOC reads what Encode wrote.
+func DecodeTOC(r io.Reader) (*TOC, error) {
+	dec := json.NewDecoder(r)
+	t := &TOC{}
+	if err := dec.Decode(t); err != nil {
+		return nil, fmt.Errorf("read table of contents: %w", err)
+	}
+	for {
+		var e Entry
+		err := dec.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			return t, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read table of contents: %w", err)
+		}
+		t.Entries = append(t.Entries, e)
+	}
+}
+
+// Shrink forgets all but the names of entries: the statements of many tables take
+// much memory.
+func (t *TOC) Shrink() {
+	for i := range t.Entries {
+		e := &t.Entries[i]
+		*e = Entry{ID: e.ID, Desc: e.Desc, Tag: e.Tag, Namespace: e.Namespace, Section: e.Section}
+	}
 }
 
 // Versions of the format that ReadTOC knows: pg_dump 9.x to 18 write 1.12 to

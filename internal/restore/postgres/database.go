@@ -33,6 +33,7 @@ type database struct {
 type target struct {
 	archive.Table
 	chunks []archive.Chunk
+	ours   bool // this restore, or the one that it resumes, has made it
 }
 
 func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
@@ -74,7 +75,11 @@ func (d *database) prepare(ctx context.Context, exists bool) (*ledger, error) {
 			return nil, err
 		}
 	} else if d.create && !d.opts.Resume {
-		return nil, fmt.Errorf("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
+		return nil, errors.New("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
+	} else if d.create && !d.opts.DryRun {
+		if err := d.properties(ctx); err != nil { // the interruption may have come before them
+			return nil, err
+		}
 	}
 	var err error
 	if d.main, err = d.connect(ctx); err != nil {
@@ -143,24 +148,43 @@ func (d *database) make(ctx context.Context, exists bool) error {
 		}
 	}
 	for i := range d.toc.Entries {
+		if e := &d.toc.Entries[i]; e.Desc == "DATABASE" {
+			sql := renameDatabase(e.Create, d.target)
+			if err := s.Exec(ctx, sql); err != nil {
+				return &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Err: err}
+			}
+		}
+	}
+	return d.properties(ctx)
+}
+
+// properties sets what belongs to the database itself: owner, settings, comment,
+// grants. They can be set again without harm.
+func (d *database) properties(ctx context.Context) error {
+	s, err := pg.Connect(ctx, d.cfg, "")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for i := range d.toc.Entries {
 		e := &d.toc.Entries[i]
-		if !e.OfDatabase() || e.Create == "" || e.Desc == "ACL" && d.opts.NoPrivileges {
+		if !e.OfDatabase() || e.Desc == "ACL" && d.opts.NoPrivileges {
 			continue
 		}
-		owner := ""
-		if !d.opts.NoOwner {
-			owner = renameDatabase(e.OwnerSQL(), d.target)
+		var all []string
+		if e.Desc != "DATABASE" {
+			all = append(all, renameDatabase(e.Create, d.target))
 		}
-		for _, sql := range []string{renameDatabase(e.Create, d.target), owner} {
+		if !d.opts.NoOwner {
+			all = append(all, renameDatabase(e.OwnerSQL(), d.target))
+		}
+		for _, sql := range all {
 			if sql == "" {
 				continue
 			}
 			if err := s.Exec(ctx, sql); err != nil {
-				err = &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Err: err}
-				if e.Desc == "DATABASE" && sql != owner {
-					return err
-				}
-				if err := d.failed(err); err != nil {
+				err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Err: err})
+				if err != nil {
 					return err
 				}
 			}
@@ -186,11 +210,10 @@ func renameDatabase(script, name string) string {
 				sql = before + " ON DATABASE " + pg.Ident(name) + skipIdent(rest)
 			}
 		}
-		if before, ok := strings.CutPrefix(sql, "UPDATE pg_catalog.pg_database "); ok {
-			// A database that takes no connections, which a restore cannot have, or
-			// a template.
-			if set, _, ok := strings.Cut(before, " WHERE datname = "); ok {
-				sql = "UPDATE pg_catalog.pg_database " + set + " WHERE datname = " + pg.Literal(name)
+		if rest, ok := strings.CutPrefix(sql, "ALTER ROLE "); ok {
+			if of, ok := strings.CutPrefix(skipIdent(rest), " IN DATABASE "); ok {
+				role := rest[:len(rest)-len(skipIdent(rest))]
+				sql = "ALTER ROLE " + role + " IN DATABASE " + pg.Ident(name) + skipIdent(of)
 			}
 		}
 		out = append(out, sql)
@@ -301,7 +324,7 @@ func missing(err error) bool {
 
 // steps does everything, in the order that the package comment shows.
 func (d *database) steps(ctx context.Context) error {
-	if err := d.serially(ctx, "definitions", d.of(pg.PreData, pg.PassMain)); err != nil {
+	if err := d.makeTables(ctx); err != nil {
 		return err
 	}
 	workers := make([]worker, max(1, d.opts.Jobs))

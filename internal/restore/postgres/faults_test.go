@@ -139,7 +139,7 @@ func TestAlterWaitsForBackup(t *testing.T) {
 	g.wait(t)
 	// The definitions are read beside the rows; here they are to be first.
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		_, err := plain.Storage().Stat(t.Context(), "x/db/"+r.db+"/schema/toc.json.zst")
+		_, err := plain.Storage().Stat(t.Context(), "x/db/"+r.db+"/schema/toc.jsonl.zst")
 		if err == nil {
 			break
 		}

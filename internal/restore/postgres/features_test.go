@@ -210,6 +210,9 @@ func TestErrorsNameTheObject(t *testing.T) {
 	if got := r.psql(target, "SELECT count(*) FROM shop.orders"); got != "1000" {
 		t.Errorf("what could be restored was not: %s orders", got)
 	}
+	if len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "shop.customers") {
+		t.Errorf("warnings: %v", res.Warnings)
+	}
 }
 
 func TestVerifyFindsADifference(t *testing.T) {

@@ -31,7 +31,7 @@ func (d *database) analyze(ctx context.Context, workers []worker) error {
 		}})
 	}
 	for _, t := range d.tables {
-		if t.Rows > 0 {
+		if t.Rows > 0 && len(t.chunks) > 0 {
 			add(t.name(), "ANALYZE "+t.sql(), t.PlainBytes)
 		}
 	}
@@ -49,6 +49,9 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 	defer end()
 	var jobs []bulk.Job
 	for _, t := range d.tables {
+		if len(t.chunks) < t.Parts {
+			continue // it was not made, which is reported
+		}
 		jobs = append(jobs, bulk.Job{ID: t.name(), Size: t.PlainBytes, Do: func(ctx context.Context, n int) error {
 			s, err := workers[n].session(ctx)
 			if err != nil {

@@ -16,10 +16,8 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -254,17 +252,13 @@ func first(s string, n int) string {
 
 // readTOC reads the table of contents of a database.
 func (r *runner) readTOC(ctx context.Context, database string) (*pg.TOC, error) {
-	name := path.Dir(archive.SchemaPath(database, "x")) + "/toc.json"
+	name := path.Dir(archive.SchemaPath(database, "x")) + "/toc.jsonl"
 	in, err := r.archive.Chunk(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("read definitions of database %s: %w", database, err)
 	}
-	text, err := io.ReadAll(in)
+	toc, err := pg.DecodeTOC(in)
 	if err = errors.Join(err, in.Close()); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	toc := &pg.TOC{}
-	if err := json.Unmarshal(text, toc); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return toc, nil

@@ -84,6 +84,35 @@ func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry) error 
 	return nil
 }
 
+// makeTables makes what must exist before rows. A table that could not be made,
+// when the restore goes on after errors, gets no rows: what is there under its
+// name is somebody else's.
+func (d *database) makeTables(ctx context.Context) error {
+	end := d.phase("definitions")
+	defer end()
+	for _, e := range d.of(pg.PreData, pg.PassMain) {
+		t := d.byTable[[2]string{e.Namespace, e.Tag}]
+		if e.Desc != "TABLE" {
+			t = nil
+		}
+		err := d.entry(ctx, d.main, e)
+		if err == nil {
+			if t != nil {
+				t.ours = true
+			}
+			continue
+		}
+		if err := d.failed(err); err != nil {
+			return err
+		}
+		if t != nil {
+			t.chunks = nil
+			d.warn("rows of table %s are left out, for the table could not be made", t.name())
+		}
+	}
+	return nil
+}
+
 // serially makes entries one after the other.
 func (d *database) serially(ctx context.Context, phase string, entries []*pg.Entry) error {
 	end := d.phase(phase)
@@ -227,7 +256,7 @@ func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c arc
 	// Frozen rows are visible to everybody at once, which is right only if nobody
 	// can have seen the table before: it is one that this restore has made, and
 	// nothing refers to it yet. All its rows come in this transaction.
-	if !d.opts.DataOnly && t.Parts == 1 && c.PlainBytes >= freezeBytes && t.Attributes["condition"] == "" {
+	if t.ours && t.Parts == 1 && c.PlainBytes >= freezeBytes {
 		begin += "; TRUNCATE ONLY " + t.sql()
 		options = append(options, "FREEZE")
 	}

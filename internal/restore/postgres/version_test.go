@@ -37,6 +37,7 @@ func TestRenameDatabase(t *testing.T) {
 		"ALTER DATABASE shop SET a TO 'ALTER DATABASE shop; x';\nALTER DATABASE shop SET b=1;": "ALTER DATABASE \"x\" SET a TO 'ALTER DATABASE shop; x';\nALTER DATABASE \"x\" SET b=1",
 		"COMMENT ON DATABASE shop IS 'shop';":                                                  `COMMENT ON DATABASE "x" IS 'shop'`,
 		"REVOKE ALL ON DATABASE shop FROM PUBLIC;\nGRANT CONNECT ON DATABASE shop TO shop;":    "REVOKE ALL ON DATABASE \"x\" FROM PUBLIC;\nGRANT CONNECT ON DATABASE \"x\" TO shop",
+		"ALTER ROLE \"a IN DATABASE b\" IN DATABASE shop SET c TO 'shop';":                     `ALTER ROLE "a IN DATABASE b" IN DATABASE "x" SET c TO 'shop'`,
 	} {
 		if got := renameDatabase(in, "x"); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", in, got, want)
