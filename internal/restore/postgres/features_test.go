@@ -12,6 +12,8 @@ import (
 	"github.com/weirdb/weir/internal/backup"
 	dump "github.com/weirdb/weir/internal/backup/postgres"
 	"github.com/weirdb/weir/internal/bulk"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/restore"
 	load "github.com/weirdb/weir/internal/restore/postgres"
 )
@@ -272,7 +274,11 @@ func TestManyTables(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newRig(t, server(t), "")
+	p := server(t)
+	if n > 5000 { // a transaction that locks them all, pg_dump's beside ours
+		p = labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"max_locks_per_transaction": strconv.Itoa(n / 50)}})
+	}
+	r := newRig(t, p, "")
 	var b strings.Builder
 	for i := range n {
 		if i%500 == 0 {
@@ -432,5 +438,31 @@ UPDATE pg_extension SET extconfig = ARRAY['public.settings'::regclass::oid, 'pub
 	res = r.mustBackup(backup.Options{Filter: bulk.Filter{Schemas: []string{"public"}}})
 	if len(res.Tables) != 0 {
 		t.Errorf("a part of the database holds what belongs to an extension: %+v", res.Tables)
+	}
+}
+
+// TestSecretsStayOutOfSight backs up from a server that wants TLS and a password,
+// which pg_dump is to get, too, and which is to stand in no manifest.
+func TestSecretsStayOutOfSight(t *testing.T) {
+	p := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Auth: lab.SCRAM, Password: "p@ss w'ord", TLS: lab.TLSRequired})
+	r := newRig(t, p, shop)
+	dir := t.TempDir()
+	r.repo = openRepo(t, dir)
+	if _, err := r.backup(backup.Options{}, archive.Options{ID: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := os.ReadFile(dir + "/x/manifest.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"p@ss", "p%40ss", p.Addr()} {
+		if strings.Contains(string(manifest), secret) {
+			t.Errorf("the manifest holds %s", secret)
+		}
+	}
+	r.same(r.db, r.restored(restore.Options{}))
+	_, err = r.backup(backup.Options{DSN: strings.Replace(p.DSN(r.db), "p%40ss", "wr0ng", 1)}, archive.Options{})
+	if err == nil || strings.Contains(err.Error(), "wr0ng") {
+		t.Errorf("with a wrong password: %v", err)
 	}
 }
