@@ -26,7 +26,7 @@ type Comparison struct {
 const comparisonMargin = 0.03
 
 // comparedMetrics are those that cases are compared in.
-var comparedMetrics = []string{"rate", "p50", "p99", "cpu", "cpu_server", "acked_rate", "deliver_p95"}
+var comparedMetrics = []string{"rate", "p50", "p99", "cpu", "cpu_server", "acked_rate", "deliver_p95", "stored", "peak"}
 
 // Compare sets b against a, round by round, in one metric.
 func Compare(a, b *Case, metric string) (Comparison, error) {

@@ -31,6 +31,9 @@ type Finding struct {
 // function that says nothing when the numbers do not support its claim.
 func Findings(r *Result) []Finding {
 	var out []Finding
+	if r.transfers() {
+		return transferFindings(r)
+	}
 	for _, rule := range []func(*Result) []Finding{
 		// What the figures say,
 		sweetSpot, adaptive, baselineRatio, constraints, cliff, mixed,

@@ -148,6 +148,7 @@ func Metrics() []Metric {
 			return float64(u.Involuntary) / float64(s.Ops), ok && s.Ops > 0
 		}},
 	}
+	all = append(all, transferMetrics()...)
 	for _, name := range segmentNames {
 		all = append(all, Metric{Key: "in_" + name, Name: "in " + name, Unit: "ms", Detail: true, of: func(s *Sample) (float64, bool) {
 			if s.Boundary == nil || s.Latency == nil || s.Latency.Count() == 0 {

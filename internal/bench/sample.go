@@ -47,12 +47,14 @@ type Sample struct {
 	// Processes holds what each role used within the window.
 	Processes map[string]measure.Usage `json:"processes,omitempty"`
 	// Machine is what the whole machine did within the window, whoever caused it.
-	Machine  *measure.Activity `json:"machine,omitempty"`
-	Server   *ServerCounters   `json:"server,omitempty"`
-	Groups   *Groups           `json:"groups,omitempty"`
+	Machine *measure.Activity `json:"machine,omitempty"`
+	Server  *ServerCounters   `json:"server,omitempty"`
+	Groups  *Groups           `json:"groups,omitempty"`
 	// Outbox is what became of the messages of an outbox.
-	Outbox *Outbox `json:"outbox,omitempty"`
-	Pressure measure.Pressure  `json:"pressure"`
+	Outbox   *Outbox          `json:"outbox,omitempty"`
+	// Transfer is what was moved, of a backup, a restore or a part of them.
+	Transfer *Transfer        `json:"transfer,omitempty"`
+	Pressure measure.Pressure `json:"pressure"`
 	// FsyncBefore and FsyncAfter bracket the round.
 	FsyncBefore *measure.Flush `json:"fsync_before,omitempty"`
 	FsyncAfter  *measure.Flush `json:"fsync_after,omitempty"`

@@ -1,0 +1,77 @@
+package bench
+
+import "slices"
+
+// Transfer is what a round knows of data that was moved as a whole: backed up,
+// restored, compressed or copied. Sample.Ops then counts such moves, mostly one,
+// and Sample.Seconds is how long all of them took.
+type Transfer struct {
+	// PlainBytes is the data moved by each of them, as text: what is the same for
+	// all sides, whatever they make of it.
+	PlainBytes int64 `json:"plain_bytes"`
+	// StoredBytes is what it took on the disk or behind compression. 0: nothing
+	// was stored.
+	StoredBytes int64 `json:"stored_bytes,omitempty"`
+	// PeakBytes is the most memory that the moving processes held together,
+	// looked at while they ran. 0: nobody looked.
+	PeakBytes int64 `json:"peak_bytes,omitempty"`
+	// AllocatedBytes is what all moves took from Go's heap. 0: nothing, or it was
+	// another process.
+	AllocatedBytes int64 `json:"allocated_bytes,omitempty"`
+	// Verified says how the outcome was compared with what it was made from, and
+	// Rows how many rows were.
+	Verified string `json:"verified,omitempty"`
+	Rows     int64  `json:"rows,omitempty"`
+}
+
+// transferMetrics are those of samples that moved data.
+func transferMetrics() []Metric {
+	of := func(f func(*Sample) float64) func(*Sample) (float64, bool) {
+		return func(s *Sample) (float64, bool) {
+			if s.Transfer == nil || s.Ops == 0 {
+				return 0, false
+			}
+			v := f(s)
+			return v, v > 0
+		}
+	}
+	cpu := func(role string) func(*Sample) (float64, bool) {
+		return of(func(s *Sample) float64 {
+			v := s.Processes[role].CPUSeconds()
+			if v < leastCPUSeconds {
+				return 0
+			}
+			return v / float64(s.Ops)
+		})
+	}
+	return []Metric{
+		{Key: "wall", Name: "time", Unit: "s", Detail: true, of: of(func(s *Sample) float64 { return s.Seconds / float64(s.Ops) })},
+		{Key: "plain_rate", Name: "data", Unit: "MB/s", Higher: true, of: of(func(s *Sample) float64 {
+			return float64(s.Transfer.PlainBytes) * float64(s.Ops) / s.Seconds / 1e6
+		})},
+		{Key: "client_s", Name: "CPU, client", Unit: "s", Detail: true, of: cpu(RoleClient)},
+		{Key: "server_s", Name: "CPU, server", Unit: "s", Detail: true, of: cpu(RoleServer)},
+		{Key: "peak", Name: "peak memory", Unit: "MB", of: of(func(s *Sample) float64 { return float64(s.Transfer.PeakBytes) / 1e6 })},
+		{Key: "stored", Name: "stored", Unit: "MB", of: of(func(s *Sample) float64 { return float64(s.Transfer.StoredBytes) / 1e6 })},
+		{Key: "squeeze", Name: "times smaller", Unit: "x", Higher: true, Detail: true, of: of(func(s *Sample) float64 {
+			if s.Transfer.StoredBytes == 0 {
+				return 0
+			}
+			return float64(s.Transfer.PlainBytes) / float64(s.Transfer.StoredBytes)
+		})},
+		{Key: "allocated", Name: "allocated", Unit: "B/op", Detail: true, of: func(s *Sample) (float64, bool) {
+			if s.Transfer == nil || s.Ops == 0 || s.Transfer.PeakBytes > 0 {
+				return 0, false
+			}
+			return float64(s.Transfer.AllocatedBytes) / float64(s.Ops), true
+		}},
+	}
+}
+
+// transfers reports whether the result is of data that was moved as a whole. The
+// rules about clients, pools and commits say nothing of such.
+func (r *Result) transfers() bool {
+	return slices.ContainsFunc(r.Cases, func(c Case) bool {
+		return slices.ContainsFunc(c.Samples, func(s Sample) bool { return s.Transfer != nil })
+	})
+}

@@ -1,0 +1,227 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// transferFindings applies the rules for data that was moved as a whole.
+func transferFindings(r *Result) []Finding {
+	var out []Finding
+	for _, rule := range []func(*Result) []Finding{
+		// What the figures say,
+		fastestMove, baselineRatio, bargains, growth,
+		// what they are bound by,
+		moveBound,
+		// and how far they can be trusted.
+		unverified, partial, disturbed, failures, noise,
+	} {
+		out = append(out, rule(r)...)
+	}
+	return out
+}
+
+// fastestMove names the case that took the least time, and those that cannot be
+// told from it.
+func fastestMove(r *Result) []Finding {
+	if len(r.Cases) < 2 {
+		return nil
+	}
+	best := &r.Cases[0]
+	for i := range r.Cases {
+		if r.Cases[i].Summary["rate"].Median > best.Summary["rate"].Median {
+			best = &r.Cases[i]
+		}
+	}
+	var alike []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if c.Name == best.Name {
+			continue
+		}
+		k, err := Compare(best, c, "rate")
+		if err == nil && k.Ratio.N > 0 && (k.Verdict == CannotTell || k.Verdict == NoDifference) {
+			alike = append(alike, fmt.Sprintf("%s cannot be told from it: %s of its throughput", c.Name, ratio(k.Ratio)))
+		}
+	}
+	return []Finding{{
+		ID: "fastest", Severity: Info, Evidence: alike,
+		Claim: fmt.Sprintf("%s takes the least time: %s.", best.Name, pace(best)),
+	}}
+}
+
+// pace writes how fast a case is, in the unit that suits what it moves.
+func pace(c *Case) string {
+	if wall := c.Summary["wall"].Median; wall >= 0.1 {
+		return fmt.Sprintf("%s s, %s MB/s", figure(wall), figure(c.Summary["plain_rate"].Median))
+	}
+	if mb := c.Summary["plain_rate"].Median; mb > 0 {
+		return figure(mb) + " MB/s"
+	}
+	return count(c.Summary["rate"].Median) + " a second"
+}
+
+// bargains lists the cases that no other beats in time and in size at once.
+func bargains(r *Result) []Finding {
+	type deal struct {
+		name         string
+		wall, stored float64
+	}
+	var all []deal
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if s, ok := c.Summary["stored"]; ok {
+			all = append(all, deal{c.Name, c.Summary["wall"].Median, s.Median})
+		}
+	}
+	beats := func(a, b deal) bool {
+		return a.wall <= b.wall && a.stored <= b.stored && (a.wall < b.wall || a.stored < b.stored)
+	}
+	var evidence, names []string
+	for _, d := range all {
+		if !slices.ContainsFunc(all, func(o deal) bool { return beats(o, d) }) {
+			names = append(names, d.name)
+			evidence = append(evidence, fmt.Sprintf("%s: %s s for %s MB", d.name, figure(d.wall), figure(d.stored)))
+		}
+	}
+	if len(all) < 3 {
+		return nil
+	}
+	return []Finding{{
+		ID: "bargains", Severity: Info, Evidence: evidence,
+		Claim:  fmt.Sprintf("Nothing is both faster and smaller than %s.", strings.Join(names, ", ")),
+		Advice: "By medians alone: look at the intervals where two are close.",
+	}}
+}
+
+// growthLimit is how much more memory a move of more data may take and still
+// count as bounded, by the nature of garbage collection.
+const growthLimit = 1.25
+
+// growth says whether memory grows with the data, where cases differ in their
+// factor "bytes".
+func growth(r *Result) []Finding {
+	type point struct {
+		c     *Case
+		bytes float64
+	}
+	byWay := make(map[string][]point)
+	var ways []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		n, err := strconv.ParseFloat(c.Factors["bytes"], 64)
+		if err != nil || n <= 0 {
+			continue
+		}
+		way := c.Factors["way"]
+		if byWay[way] == nil {
+			ways = append(ways, way)
+		}
+		byWay[way] = append(byWay[way], point{c, n})
+	}
+	var out []Finding
+	for _, way := range ways {
+		pts := byWay[way]
+		slices.SortFunc(pts, func(a, b point) int { return compareFloat(a.bytes, b.bytes) })
+		small, large := pts[0], pts[len(pts)-1]
+		if large.bytes < 2*small.bytes {
+			continue
+		}
+		k, err := Compare(small.c, large.c, "peak")
+		if err != nil || k.Ratio.N == 0 {
+			continue
+		}
+		f := Finding{ID: "memory", Severity: Info, Evidence: []string{
+			fmt.Sprintf("%s: %s MB at its peak", small.c.Name, figure(small.c.Summary["peak"].Median)),
+			fmt.Sprintf("%s: %s MB at its peak", large.c.Name, figure(large.c.Summary["peak"].Median)),
+		}}
+		times := figure(large.bytes / small.bytes)
+		switch {
+		case k.Ratio.Median <= growthLimit:
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it is bounded.", way, times, ratio(k.Ratio))
+		case k.Ratio.Median >= large.bytes/small.bytes/2:
+			f.Severity = Warn
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it grows with the data.", way, times, ratio(k.Ratio))
+		default:
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: more, but less than the data.", way, times, ratio(k.Ratio))
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// boundShare is the share of all processors from which one side of a move counts
+// as what it waits for.
+const boundShare = 0.5
+
+// moveBound says what each case spent its time on: the program's own processor
+// time, the server's, or waiting for neither.
+func moveBound(r *Result) []Finding {
+	by := make(map[string][]string)
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		var seconds, client, server float64
+		var cores int
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			if _, ok := s.Processes[RoleServer]; !ok {
+				continue
+			}
+			seconds += s.Seconds
+			client += s.Processes[RoleClient].CPUSeconds()
+			server += s.Processes[RoleServer].CPUSeconds()
+			cores = r.Env.Cores
+		}
+		have := seconds * float64(cores)
+		if have == 0 || client+server < leastCPUSeconds {
+			continue
+		}
+		line := fmt.Sprintf("%s: itself %.0f %%, the server %.0f %% of %d processors", c.Name, 100*client/have, 100*server/have, cores)
+		switch {
+		case client/have >= boundShare && client > server:
+			by["client"] = append(by["client"], line)
+		case server/have >= boundShare:
+			by["server"] = append(by["server"], line)
+		case (client+server)/have < boundShare:
+			by["neither"] = append(by["neither"], line)
+		}
+	}
+	var out []Finding
+	for _, f := range []Finding{
+		{ID: "bound-by-client", Claim: "Most of the processors' time is the program's own: compression and handling of rows.", Advice: "A cheaper compression helps, a faster server does not."},
+		{ID: "bound-by-server", Claim: "Most of the processors' time is the server's: it makes or takes rows, and builds indexes, as fast as it can.", Advice: "Only less work for the server helps; a cheaper compression does not."},
+		{ID: "bound-by-waiting", Claim: "Half of the processors' time or more is not used: one side waits for the other, or both for the disk.", Advice: "More jobs side by side may help, up to what the disk takes."},
+	} {
+		f.Severity = Info
+		f.Evidence = by[strings.TrimPrefix(strings.Replace(f.ID, "waiting", "neither", 1), "bound-by-")]
+		if len(f.Evidence) > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// unverified warns of cases whose outcome nobody compared with its source.
+func unverified(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		n := 0
+		for j := range r.Cases[i].Samples {
+			if t := r.Cases[i].Samples[j].Transfer; t != nil && t.Verified == "" {
+				n++
+			}
+		}
+		if n > 0 {
+			evidence = append(evidence, fmt.Sprintf("%s: %d of %d rounds", r.Cases[i].Name, n, len(r.Cases[i].Samples)))
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "unverified", Severity: Warn, Evidence: evidence,
+		Claim: "The outcome of these rounds was not compared with its source: they may be fast and wrong.",
+	}}
+}
