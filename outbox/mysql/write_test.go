@@ -105,20 +105,27 @@ func containsAny(text string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 }
 
-// waiting waits until some session waits for a lock of a row or a table.
-func waiting(t *testing.T, pool *sql.DB, query string) {
+// waitsForRow waits until some session waits for a row. INNODB_TRX would say who,
+// but shows nothing new while it is asked all the time.
+func waitsForRow(t *testing.T, pool *sql.DB) {
 	t.Helper()
-	await(t, "a session that waits", func() bool {
+	await(t, "a session that waits for a row", func() bool {
+		var name string
 		var n int
-		check(t, pool.QueryRowContext(t.Context(), query).Scan(&n))
+		check(t, pool.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'").Scan(&name, &n))
 		return n > 0
 	})
 }
 
-const (
-	rowWait   = "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
-	tableWait = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata lock%'"
-)
+// waitsForTable waits until some session waits to have a table for itself.
+func waitsForTable(t *testing.T, pool *sql.DB) {
+	t.Helper()
+	await(t, "a session that waits for a table", func() bool {
+		var n int
+		check(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata lock%'").Scan(&n))
+		return n > 0
+	})
+}
 
 // TestAckAfterDeadlock: whichever the server chooses, the acknowledgement is made.
 func TestAckAfterDeadlock(t *testing.T) {
@@ -133,7 +140,7 @@ func TestAckAfterDeadlock(t *testing.T) {
 		run(t, other, "START TRANSACTION", "UPDATE weir_outbox SET payload = 'q' WHERE seq IN (2, 3)")
 		done := make(chan error, 1)
 		go func() { done <- l.Ack(t.Context(), seqs) }()
-		waiting(t, pool, rowWait) // it has row 1 and wants row 2
+		waitsForRow(t, pool) // it has row 1 and wants row 2
 		_, err := other.ExecContext(t.Context(), "UPDATE weir_outbox SET payload = 'q' WHERE seq = 1")
 		if err != nil && !isError(err, errDeadlock) {
 			t.Fatal(err)
@@ -168,14 +175,14 @@ func TestMaintenanceWaitsForTransactions(t *testing.T) {
 			done <- result{report, err}
 		}
 		go maintain()
-		waiting(t, pool, tableWait)
+		waitsForTable(t, pool)
 		// While it waits nobody else does for long, and in the end it says why.
 		first := <-done
 		if !isError(first.err, errLockWait) || !strings.Contains(first.err.Error(), "kept the table in use") {
 			t.Fatalf("maintenance beside an open transaction: %+v, %v", first.report, first.err)
 		}
 		go maintain()
-		waiting(t, pool, tableWait)
+		waitsForTable(t, pool)
 		run(t, producer, "COMMIT")
 		second := <-done
 		check(t, second.err)
