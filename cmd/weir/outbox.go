@@ -130,14 +130,14 @@ otherwise; --convert rebuilds one that has no partitions, or others.`,
 		},
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
-	f.StringVar(&layout, "layout", "", "`LAYOUT` of the table: queue or history (default as it is, or queue)")
-	f.StringVar(&partition, "partition", "", "`PERIOD` of the partitions of layout history: none, day or month (default as it is, or none)")
-	f.IntVar(&plan.Shards, "shards", 0, "how many relays may deliver at a time, each the keys of its shard, `N` (default as it is, or 1)")
+	f.StringVar(&layout, "layout", "", "LAYOUT|what becomes of delivered messages: queue deletes, history keeps them (default as it is, or queue)")
+	f.StringVar(&partition, "partition", "", "PERIOD|of the partitions of layout history: none, day or month (default as it is, or none)")
+	f.IntVar(&plan.Shards, "shards", 0, "N|how many relays may deliver at a time, each the keys of its shard (default as it is, or 1)")
+	f.Lookup("shards").DefValue = ""
 	f.BoolVar(&plan.Convert, "convert", false, "rebuild the table when its partitions must change, which copies every row")
 	f.BoolVar(&notify, "notify", false, "PostgreSQL: make a trigger that wakes relays at each insert; commits of producers then take turns")
 	f.BoolVar(&dry, "dry-run", false, "execute nothing and print what would be")
-	f.BoolVar(&dry, "print", false, "the same")
+	f.BoolVar(&dry, "print", false, "the same as --dry-run")
 	f.BoolVar(&v.json, "json", false, "print one object of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
 		plan.DryRun = dry
@@ -228,10 +228,9 @@ Counting reads the tables whole.`,
 		},
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
-	f.StringVar(&maxLag, "max-lag", "", "fall short if the oldest pending message is older than `DURATION`")
-	f.Int64Var(&maxPending, "max-pending", -1, "fall short if more than `N` messages are pending")
-	f.Int64Var(&maxDead, "max-dead", -1, "fall short if there are more than `N` dead letters")
+	f.StringVar(&maxLag, "max-lag", "", "DURATION|fall short if the oldest pending message is older")
+	f.Int64Var(&maxPending, "max-pending", -1, "N|fall short if more messages are pending")
+	f.Int64Var(&maxDead, "max-dead", -1, "N|fall short if there are more dead letters")
 	for _, name := range []string{"max-pending", "max-dead"} {
 		f.Lookup(name).DefValue = ""
 	}

@@ -163,16 +163,20 @@ func (c *outboxConfig) warnOfPasswords(log *slog.Logger) {
 // log is where the verb says what it does.
 func (c *outboxConfig) log(w io.Writer) *slog.Logger { return newLog(w, c.logFormat, c.logLevel) }
 
-// addOptions gives a verb its flags and the usage that shows them in groups.
+// addOptions gives a verb the flags of its options and the usage that shows them
+// in groups, behind its own. The help of those is "ARGUMENT|text" where there is
+// an argument.
 func (s *outboxSources) addOptions(cmd *cobra.Command, options []outboxOption) {
 	f := cmd.Flags()
+	f.SortFlags = false
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.VisitAll(own.AddFlag)
+	own.SortFlags = false
 	args := map[string]string{"config": argFile}
 	f.VisitAll(func(flag *pflag.Flag) {
-		if name, usage := pflag.UnquoteUsage(flag); strings.Contains(flag.Usage, "`") {
-			args[flag.Name], flag.Usage = name, usage
+		if arg, usage, ok := strings.Cut(flag.Usage, "|"); ok {
+			args[flag.Name], flag.Usage = arg, usage
 		}
+		own.AddFlag(flag)
 	})
 	for i := range options {
 		o := &options[i]

@@ -37,14 +37,14 @@ func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) 
 	for i, s := range states {
 		names[i] = string(s)
 	}
-	f.StringVar(&q.state, "state", names[0], "`STATE` of the messages: "+strings.Join(names[:len(names)-1], ", ")+" or "+names[len(names)-1])
-	f.StringSliceVar(&q.ids, "id", nil, "messages with this `ID`, which may be given again")
+	f.StringVar(&q.state, "state", names[0], "STATE|of the messages: "+strings.Join(names[:len(names)-1], ", ")+" or "+names[len(names)-1])
+	f.StringSliceVar(&q.ids, "id", nil, "ID|messages with this id, which may be given again")
 	f.Lookup("id").DefValue = ""
-	f.StringVar(&q.topic, "topic", "", "messages of this `TOPIC`")
-	f.StringVar(&q.key, "key", "", "messages of this `KEY`")
-	f.StringVar(&q.since, "since", "", "made, or dead, at or after `TIME`: 2026-01-31, 2026-01-31T12:00:00Z, or 2h ago as 2h")
-	f.StringVar(&q.before, "before", "", "made, or dead, before `TIME`")
-	f.IntVar(&q.limit, "limit", limit, "at most `N` messages; 0 for all")
+	f.StringVar(&q.topic, "topic", "", "TOPIC|messages of this topic")
+	f.StringVar(&q.key, "key", "", "KEY|messages of this key")
+	f.StringVar(&q.since, "since", "", "TIME|made, or dead, at or after: 2026-01-31, 2026-01-31T12:00:00Z, or 2h for two hours ago")
+	f.StringVar(&q.before, "before", "", "TIME|made, or dead, before")
+	f.IntVar(&q.limit, "limit", limit, "N|at most so many messages; 0 for all")
 }
 
 // parse reads the flags.
@@ -121,7 +121,6 @@ is a line of JSON.`,
 		PreRunE: func(*cobra.Command, []string) error { return q.parse(time.Now(), states...) },
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	q.add(f, 50, states...)
 	f.BoolVar(&payload, "payload", false, "show payloads, too")
 	f.BoolVar(&v.json, "json", false, "print a line of JSON for each")
@@ -243,7 +242,6 @@ func newOutboxMove(cmd *cobra.Command, done string, move func(context.Context, o
 		return q.needSelection()
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	q.add(f, 0, states...)
 	f.Lookup("limit").DefValue = ""
 	f.BoolVar(&q.all, "all", false, "all messages of the state")

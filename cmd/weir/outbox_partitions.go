@@ -27,7 +27,6 @@ Rows in the catch-all had no partition for their time; maintaining moves them.`,
   weir outbox partitions --db postgres://app@db.example.com/shop --maintain --partition-keep 90d`,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&maintain, "maintain", false, "create and drop partitions first")
 	f.BoolVar(&strict, "no-catch-all", false, "fall short if rows are in the catch-all")
 	f.BoolVar(&v.json, "json", false, "print one object of JSON")

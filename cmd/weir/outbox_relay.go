@@ -43,7 +43,6 @@ On a terminal a line shows rates; elsewhere -v logs them.`,
   weir outbox relay -c /etc/weir/outbox.yaml -v`,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.BoolVar(&r.untilEmpty, "until-empty", false, "end when nothing is pending")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "log rates every 5 s when there is no terminal")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -77,7 +77,9 @@ func ParseDatabase(text string, getenv func(string) string) (Database, error) {
 	switch {
 	case text == "":
 		return fromEnvironment(getenv)
-	case isURL && slices.Contains([]string{"postgres", "postgresql"}, scheme), !isURL && keywords.MatchString(text):
+	case isURL && slices.Contains([]string{"postgres", "postgresql"}, scheme):
+		return parsePostgres(scheme + "://" + rest)
+	case !isURL && keywords.MatchString(text):
 		return parsePostgres(text)
 	case isURL && slices.Contains([]string{"mysql", "mariadb"}, scheme),
 		!isURL && (strings.Contains(text, "@tcp(") || strings.Contains(text, "@unix(")):
