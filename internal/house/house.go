@@ -30,7 +30,7 @@ var parts = []string{
 }
 
 // aboveParts may import any part: they put parts together.
-var aboveParts = []string{"cmd", "internal/bench", "internal/outboxctl", "examples"}
+var aboveParts = []string{"cmd", "internal/bench", "internal/outboxctl", "internal/torture", "examples"}
 
 // testsMay lists arrows between parts that tests may draw: what a restore is
 // tested with is a backup.

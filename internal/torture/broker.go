@@ -1,0 +1,304 @@
+package torture
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// Trouble is how often, in requests or messages, the ledger's broker misbehaves.
+// Zero: never. A broker that is asked for the same message again may take it.
+type Trouble struct {
+	Slow   int // of so many requests one is answered after a quarter of a second
+	Close  int // of so many requests one is taken by half, and the connection closed
+	Refuse int // of so many requests one meets a broker that takes nothing
+	Fail   int // of so many messages one fails, which costs it an attempt
+}
+
+// everyTrouble is what a run has unless it says otherwise.
+var everyTrouble = Trouble{Slow: 300, Close: 200, Refuse: 200, Fail: 300}
+
+// book is a broker that writes what it is given into a ledger, in the order of
+// arrival, before it confirms it. It lives in the process of the harness, so
+// that what a relay was told and what arrived can be compared, and it can be
+// killed and restarted like a real one.
+type book struct {
+	ledger  *Ledger
+	trouble Trouble
+	latency time.Duration
+	addr    string
+
+	mu     sync.Mutex // guards what follows
+	listen net.Listener
+	conns  map[net.Conn]struct{}
+	open   sync.WaitGroup
+}
+
+// order is a request: messages by payload, in their order.
+type order struct{ Payloads [][]byte }
+
+// receipt answers it: a kind and words for each message, or nothing when all
+// were taken.
+type receipt struct {
+	Kinds []kind
+	Words string
+}
+
+type kind uint8
+
+const (
+	taken kind = iota
+	failed
+	rejected
+	away
+	heldBack
+)
+
+// openBook starts the broker on a free port.
+func openBook(ledger *Ledger, trouble Trouble, latency time.Duration) (*book, error) {
+	b := &book{ledger: ledger, trouble: trouble, latency: latency, addr: "127.0.0.1:0", conns: map[net.Conn]struct{}{}}
+	return b, b.Restart(context.Background())
+}
+
+// Address is what Worker opens.
+func (b *book) Address() string { return bookScheme + b.addr }
+
+// Restart listens again where it did before.
+func (b *book) Restart(context.Context) error {
+	l, err := net.Listen("tcp", b.addr)
+	if err != nil {
+		return fmt.Errorf("open the ledger's broker: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.listen, b.addr = l, l.Addr().String()
+	b.open.Go(func() { b.accept(l) })
+	return nil
+}
+
+// Kill ends all connections, answered or not.
+func (b *book) Kill() {
+	b.mu.Lock()
+	if b.listen != nil {
+		_ = b.listen.Close()
+		b.listen = nil
+	}
+	for c := range b.conns {
+		_ = c.Close()
+	}
+	b.mu.Unlock()
+	b.open.Wait()
+}
+
+// Stop is Kill.
+func (b *book) Stop(context.Context) error {
+	b.Kill()
+	return nil
+}
+
+func (b *book) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // closed
+		}
+		b.mu.Lock()
+		if b.listen != l { // killed since
+			b.mu.Unlock()
+			_ = c.Close()
+			return
+		}
+		b.conns[c] = struct{}{}
+		b.open.Go(func() {
+			b.serve(c)
+			_ = c.Close()
+			b.mu.Lock()
+			delete(b.conns, c)
+			b.mu.Unlock()
+		})
+		b.mu.Unlock()
+	}
+}
+
+// serve answers requests until the connection ends.
+func (b *book) serve(c net.Conn) {
+	in, out := gob.NewDecoder(c), gob.NewEncoder(c)
+	for {
+		var o order
+		if in.Decode(&o) != nil {
+			return
+		}
+		time.Sleep(b.latency)
+		if one(b.trouble.Slow) {
+			time.Sleep(250 * time.Millisecond)
+		}
+		r, ok := b.take(o)
+		if !ok || out.Encode(r) != nil {
+			return
+		}
+	}
+}
+
+// one is true once in n times; never for n 0.
+func one(n int) bool { return n > 0 && rand.IntN(n) == 0 }
+
+// take writes a request into the ledger. ok is false when the connection shall
+// be closed without an answer.
+func (b *book) take(o order) (r receipt, ok bool) {
+	if one(b.trouble.Refuse) {
+		return receipt{Kinds: fill(len(o.Payloads), away), Words: "the broker takes nothing at the moment"}, true
+	}
+	if one(b.trouble.Close) {
+		o.Payloads = o.Payloads[:len(o.Payloads)/2]
+		defer func() { ok = false }()
+	}
+	kinds := fill(len(o.Payloads), taken)
+	behind := map[string]bool{}
+	bad := false
+	for i, payload := range o.Payloads {
+		e, err := DecodeEntry(payload)
+		switch {
+		case err != nil:
+			kinds[i], r.Words = rejected, err.Error()
+		case e.Poison:
+			kinds[i], r.Words = rejected, "poison"
+		case behind[e.Chain]:
+			kinds[i] = heldBack
+		case one(b.trouble.Fail):
+			kinds[i], r.Words = failed, "the broker has a bad moment"
+			behind[e.Chain] = !isFree(e.Chain)
+		default:
+			b.ledger.Delivered(e)
+			continue
+		}
+		bad = true
+	}
+	if bad {
+		r.Kinds = kinds
+	}
+	return r, true
+}
+
+func fill(n int, k kind) []kind {
+	all := make([]kind, n)
+	for i := range all {
+		all[i] = k
+	}
+	return all
+}
+
+// bookScheme begins the address of the ledger's broker.
+const bookScheme = "ledger://"
+
+// bookSink is the relay's side of the ledger's broker. It implements
+// [outbox.Sink].
+type bookSink struct {
+	addr string
+
+	mu   sync.Mutex
+	idle []*bookConn
+}
+
+type bookConn struct {
+	net.Conn
+	in  *gob.Decoder
+	out *gob.Encoder
+}
+
+func (s *bookSink) conn(ctx context.Context) (*bookConn, error) {
+	s.mu.Lock()
+	if n := len(s.idle); n > 0 {
+		c := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		s.mu.Unlock()
+		return c, nil
+	}
+	s.mu.Unlock()
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.addr)
+	if err != nil {
+		return nil, err
+	}
+	return &bookConn{c, gob.NewDecoder(c), gob.NewEncoder(c)}, nil
+}
+
+// Publish implements [outbox.Sink].
+func (s *bookSink) Publish(ctx context.Context, msgs []outbox.Message) []error {
+	r, err := s.send(ctx, msgs)
+	if err != nil {
+		err = outbox.Unavailable(fmt.Errorf("ledger: %w", err))
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		errs := make([]error, len(msgs))
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	if r.Kinds == nil {
+		return nil
+	}
+	errs := make([]error, len(msgs))
+	for i, k := range r.Kinds {
+		switch cause := errors.New(r.Words); k {
+		case failed:
+			errs[i] = cause
+		case rejected:
+			errs[i] = outbox.Reject(cause)
+		case away:
+			errs[i] = outbox.Unavailable(cause)
+		case heldBack:
+			errs[i] = outbox.ErrHeldBack
+		}
+	}
+	return errs
+}
+
+func (s *bookSink) send(ctx context.Context, msgs []outbox.Message) (r receipt, err error) {
+	c, err := s.conn(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
+	defer func() {
+		if err != nil {
+			_ = c.Close()
+			return
+		}
+		s.mu.Lock()
+		s.idle = append(s.idle, c)
+		s.mu.Unlock()
+	}()
+	var o order
+	for i := range msgs {
+		o.Payloads = append(o.Payloads, msgs[i].Payload)
+	}
+	if err := c.out.Encode(o); err != nil {
+		return r, err
+	}
+	if err := c.in.Decode(&r); err != nil {
+		return r, err
+	}
+	if r.Kinds != nil && len(r.Kinds) != len(msgs) {
+		return r, fmt.Errorf("%d answers for %d messages", len(r.Kinds), len(msgs))
+	}
+	return r, nil
+}
+
+// Close implements [outbox.Sink].
+func (s *bookSink) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.idle {
+		_ = c.Close()
+	}
+	s.idle = nil
+	return nil
+}

@@ -1,0 +1,436 @@
+// Package torture kills an outbox to see what it loses. A run has real relay
+// processes, a real database and a broker; while producers commit, it kills the
+// relays with SIGKILL, stops some of them for a while and lets them go on, and
+// kills and restarts the database and the broker. A ledger has both ends: what
+// the database holds as committed, in the order of each key's commits, and what
+// arrived, in the order of arrival. The verdict compares them.
+//
+//	producers --INSERT--> database <--read, ack-- relay relay relay --publish--> broker
+//	    |                    x                      x     x     x                  x
+//	    +------ what was committed ----> ledger <---- what arrived, in order ------+
+//
+// A run that finds nothing shows that nothing was found. What a defect looks like
+// is in mutant_test.go, which breaks relays on purpose.
+package torture
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// Config is a run.
+type Config struct {
+	// Worker is the command that starts a process that runs [Worker]. Required.
+	Worker []string
+	// WorkerEnv is added to its environment. Default: nothing.
+	WorkerEnv []string
+	// Engine is one of [Engines], started for the run. Or DSN names a database
+	// that exists: it is not killed, and the run uses tables of its own in it.
+	// Default: postgres.
+	Engine, DSN string
+	// Prod makes a database that is started flush at each commit.
+	Prod bool
+	// Sink is one of [Sinks]. Default: ledger.
+	Sink string
+	// Claim is outbox.Config.Claim. Default: Auto. SkipLocked does not keep the
+	// order of keys, and the verdict says so.
+	Claim outbox.ClaimMode
+	// Plan is how the tables are migrated. Default: layout Queue, one shard.
+	Plan outbox.Plan
+
+	// Relays is the number of relay processes. Default: 3.
+	Relays int
+	// Producers is the number of producers. Default: 6.
+	Producers int
+	// MaxInFlight is outbox.Config.MaxInFlight. Default: 1000.
+	MaxInFlight int
+
+	// Duration is how long producers commit and things are killed. Default: 30 s.
+	Duration time.Duration
+	// Kills is how many relays are killed, one at a random moment of each equal
+	// part of Duration; a slow machine may reach fewer. Default: 10 a second.
+	Kills int
+	// DatabaseKills and BrokerKills are how often those are killed, Pauses how
+	// often a relay is stopped for a while. Default: none.
+	DatabaseKills, BrokerKills, Pauses int
+	// Quiet keeps the ledger's broker from misbehaving besides.
+	Quiet bool
+	// Patience is how long, after the end of Duration, nothing may arrive before
+	// the run takes what is missing for lost. Default: 30 s.
+	Patience time.Duration
+
+	// Log takes what the run does, WorkerLog what relay processes say.
+	// Default: nothing.
+	Log       *slog.Logger
+	WorkerLog io.Writer
+}
+
+func (c Config) withDefaults() Config {
+	if c.DSN == "" {
+		c.Engine = cmp.Or(c.Engine, "postgres")
+	}
+	c.Sink = cmp.Or(c.Sink, "ledger")
+	c.Relays, c.Producers = cmp.Or(c.Relays, 3), cmp.Or(c.Producers, 6)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1000)
+	c.Duration, c.Patience = cmp.Or(c.Duration, 30*time.Second), cmp.Or(c.Patience, 30*time.Second)
+	c.Kills = cmp.Or(c.Kills, int(10*c.Duration/time.Second))
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.WorkerLog == nil {
+		c.WorkerLog = io.Discard
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case len(c.Worker) == 0:
+		return errors.New("torture: no command for relay processes")
+	case c.DSN != "" && c.Engine != "":
+		return errors.New("torture: a database that exists and one to be started: want one of them")
+	case c.DSN != "" && c.DatabaseKills > 0, c.Engine == "sqlite" && c.DatabaseKills > 0:
+		return errors.New("torture: only a database server that the run has started can be killed")
+	case c.Relays < 1 || c.Producers < 1 || c.MaxInFlight < 1 || c.Kills < 0 || c.DatabaseKills < 0 || c.BrokerKills < 0 || c.Pauses < 0:
+		return errors.New("torture: relays, producers and messages in flight must be at least 1, kills at least 0")
+	case c.Duration < 0 || c.Patience < 0:
+		return errors.New("torture: durations must not be negative")
+	}
+	return nil
+}
+
+// Result is what a run did and found.
+type Result struct {
+	Server   string  `json:"server"`
+	Sink     string  `json:"sink"`
+	Claim    string  `json:"claim"`
+	Layout   string  `json:"layout"`
+	Seconds  float64 `json:"seconds"`
+	Kills    int     `json:"kills"`         // of relays
+	Leaders  int     `json:"leader_kills"`  // of them, of relays that led
+	Tailing  int     `json:"tailing_kills"` // of them, of relays that followed the log
+	Pauses   int     `json:"pauses"`
+	Database int     `json:"database_kills"`
+	Broker   int     `json:"broker_kills"`
+
+	Writing   Writing `json:"writing"`
+	TakeOvers uint64  `json:"take_overs"`
+	Retries   uint64  `json:"retries"`
+	// Stray is rows that only a relay's sweep found: its reading missed them.
+	Stray uint64 `json:"stray"`
+
+	Verdict
+	DuplicatesPerKill float64 `json:"duplicates_per_kill"` // kills of relays, database and broker
+	// Violations say what must not be. Empty: all promises were kept.
+	Violations []string `json:"violations"`
+}
+
+// run is one run of the harness.
+type run struct {
+	Config
+	ledger *Ledger
+	db     *database
+	store  outbox.Store
+	broker broker
+	fleet  *fleet
+	counts writing
+	result Result
+}
+
+// Run tortures. Its error says that the run could not be made; what the run
+// found is in the result.
+func Run(ctx context.Context, cfg Config) (res *Result, err error) {
+	r := &run{Config: cfg.withDefaults(), ledger: NewLedger()}
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.close(ctx)) }()
+	if err := r.prepare(ctx); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := r.storm(ctx); err != nil {
+		return nil, err
+	}
+	r.result.Seconds = time.Since(began).Seconds()
+	if err := r.drain(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.judge(ctx); err != nil {
+		return nil, err
+	}
+	return &r.result, nil
+}
+
+// brokerLatency is how long the ledger's broker takes to answer: long enough
+// for relays to be killed while a request is on its way.
+const brokerLatency = time.Millisecond
+
+// prepare starts everything but the relays' trouble.
+func (r *run) prepare(ctx context.Context) (err error) {
+	if r.DSN != "" {
+		r.db, err = openDatabase(ctx, r.DSN)
+	} else {
+		r.db, err = startDatabase(ctx, r.Engine, r.Prod)
+	}
+	if err != nil {
+		return err
+	}
+	r.db.pool.SetMaxIdleConns(r.Producers)
+	if err := r.db.migrate(ctx, r.Plan); err != nil {
+		return err
+	}
+	if r.store, err = r.db.open(ctx); err != nil {
+		return err
+	}
+	trouble := everyTrouble
+	if r.Quiet {
+		trouble = Trouble{}
+	}
+	if r.broker, err = startBroker(ctx, r.Sink, r.ledger, trouble, brokerLatency); err != nil {
+		return err
+	}
+	r.fleet = &fleet{command: r.Worker, env: r.WorkerEnv, logs: r.WorkerLog, order: Order{
+		Database: r.db.Text, Table: r.db.table, Sink: r.broker.Address(), Claim: r.Claim.String(),
+		// A sweep would repair what shall be seen.
+		MaxInFlight: r.MaxInFlight, SweepEvery: 24 * time.Hour,
+	}}
+	if r.DSN == "" && r.Engine == "sqlite" {
+		r.fleet.order.Database = "sqlite:" + r.db.Text
+	}
+	for range r.Relays {
+		if err := r.fleet.launch(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storm lets producers commit while things are killed.
+func (r *run) storm(ctx context.Context) error {
+	calm, cancel := context.WithTimeout(ctx, r.Duration)
+	defer cancel()
+	var producers sync.WaitGroup
+	for id := range r.Producers {
+		p := newProducer(r.db, r.ledger, &r.counts, id, r.Engine != "sqlite", r.Sink == "ledger")
+		producers.Go(func() { p.run(calm) })
+	}
+	var failures [4]error
+	var killers sync.WaitGroup
+	killers.Go(func() { failures[0] = r.often(calm, r.Kills, r.killRelay) })
+	killers.Go(func() { failures[1] = r.often(calm, r.Pauses, r.pauseRelay) })
+	killers.Go(func() { failures[2] = r.often(calm, r.DatabaseKills, r.killDatabase) })
+	killers.Go(func() { failures[3] = r.often(calm, r.BrokerKills, r.killBroker) })
+	killers.Wait()
+	producers.Wait()
+	return errors.Join(append(failures[:], ctx.Err())...)
+}
+
+// often does something n times: at a random moment of each n-th of Duration. What
+// comes late, as all does that takes longer than its part, is caught up with.
+func (r *run) often(ctx context.Context, n int, f func(context.Context) error) error {
+	began := time.Now()
+	for i := range n {
+		gap := r.Duration / time.Duration(n)
+		pause(ctx, time.Until(began.Add(time.Duration(i)*gap+rand.N(gap+1)*9/10)))
+		if ctx.Err() != nil {
+			break
+		}
+		if err := f(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) killRelay(context.Context) error {
+	victim, leads, tails := r.fleet.pick()
+	if err := r.fleet.kill(victim); err != nil {
+		return err
+	}
+	r.result.Kills++
+	if leads {
+		r.result.Leaders++
+	}
+	if tails {
+		r.result.Tailing++
+	}
+	return r.fleet.launch()
+}
+
+// pauseRelay stops a process for long enough that others may take its place,
+// and lets it go on in the belief that it still leads.
+func (r *run) pauseRelay(ctx context.Context) error {
+	victim, _, _ := r.fleet.pick()
+	if victim.cmd.Process.Signal(syscall.SIGSTOP) != nil {
+		return nil // killed meanwhile
+	}
+	r.result.Pauses++
+	pause(ctx, 200*time.Millisecond+rand.N(3*time.Second))
+	_ = victim.cmd.Process.Signal(syscall.SIGCONT) // unless it was killed meanwhile
+	return nil
+}
+
+func (r *run) killDatabase(ctx context.Context) error {
+	r.db.server.Kill()
+	r.result.Database++
+	r.Log.Info("killed the database", "time", r.result.Database)
+	return restart(ctx, r.db.server, "database")
+}
+
+func (r *run) killBroker(ctx context.Context) error {
+	r.broker.Kill()
+	r.result.Broker++
+	r.Log.Info("killed the broker", "time", r.result.Broker)
+	return restart(ctx, r.broker, "broker")
+}
+
+// restartPatience bounds the recovery of a server after it was killed.
+const restartPatience = 2 * time.Minute
+
+// restart brings a server back. The end of the storm is no reason not to.
+func restart(ctx context.Context, m mortal, what string) error {
+	pause(ctx, rand.N(300*time.Millisecond))
+	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartPatience)
+	defer cancel()
+	if err := m.Restart(work); err != nil {
+		return fmt.Errorf("restart the %s: %w", what, err)
+	}
+	return nil
+}
+
+// drain waits until nothing is pending, or nothing happens any more.
+func (r *run) drain(ctx context.Context) error {
+	last, changed := r.progress(ctx), time.Now()
+	for ctx.Err() == nil && time.Since(changed) < r.Patience {
+		now := r.progress(ctx)
+		if now.err == nil && now.left == 0 {
+			return nil
+		}
+		if now != last {
+			last, changed = now, time.Now()
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	r.Log.Warn("waiting for deliveries has been given up", "left", last.left, "error", last.err)
+	return ctx.Err()
+}
+
+// headway is what changes while messages are delivered.
+type headway struct {
+	left    int64
+	arrived int
+	err     error
+}
+
+func (r *run) progress(ctx context.Context) headway {
+	s, err := r.store.Status(ctx)
+	if err != nil {
+		return headway{arrived: r.ledger.Arrived(), err: errUnknown}
+	}
+	return headway{left: s.Pending + s.Scheduled, arrived: r.ledger.Arrived()}
+}
+
+// errUnknown stands for all errors of looking, so that they can be compared.
+var errUnknown = errors.New("the tables cannot be counted")
+
+// judge stops the relays and asks the ledger.
+func (r *run) judge(ctx context.Context) error {
+	r.fleet.stop()
+	if src, ok := r.broker.(reader); ok {
+		var bad error
+		err := src.read(ctx, func(payload []byte) {
+			e, err := DecodeEntry(payload)
+			if err != nil {
+				bad = err
+				return
+			}
+			r.ledger.Delivered(e)
+		})
+		if err := errors.Join(err, bad); err != nil {
+			return err
+		}
+	}
+	if err := r.db.committed(ctx, r.ledger.Committed); err != nil {
+		return err
+	}
+	dead, err := r.db.dead(ctx, r.store)
+	if err != nil {
+		return err
+	}
+	res := &r.result
+	res.Verdict = r.ledger.Verdict(dead)
+	res.Writing = r.counts.counts()
+	res.Server, res.Sink, res.Claim, res.Layout = r.db.version, r.Sink, r.Claim.String(), r.Plan.Layout.String()
+	if b, ok := r.broker.(*realBroker); ok {
+		res.Sink = b.version
+	}
+	words, died := r.fleet.ended()
+	res.TakeOvers, res.Retries, res.Stray = words.TakeOvers, words.Retries, words.Stray
+	if n := res.Kills + res.Database + res.Broker; n > 0 {
+		res.DuplicatesPerKill = float64(res.Duplicates) / float64(n)
+	}
+	res.Violations = r.violations(died)
+	return nil
+}
+
+// violations lists the promises that were not kept.
+func (r *run) violations(died []string) []string {
+	v := &r.result
+	out := died
+	say := func(n int, format string) {
+		if n > 0 {
+			out = append(out, fmt.Sprintf(format, n))
+		}
+	}
+	say(v.Lost, "%d messages were lost")
+	say(v.OutOfOrder, "%d messages came out of the order of their key")
+	say(v.Phantoms, "%d messages were delivered that were never committed")
+	say(v.Forgotten, "%d messages were forgotten by the database after their commit")
+	say(v.PoisonPassed, "%d messages were delivered that the broker had refused")
+	say(int(v.Stray), "%d messages were missed by reading and found by a sweep")
+	// A pause may be a change of leaders, a restart is one, and so is each
+	// refusal of the broker, which repeats a request.
+	most := (v.Kills + v.Pauses + v.Database*r.Relays + v.Broker + 1) * r.MaxInFlight
+	if v.Duplicates > most+int(v.Retries)+v.Delivered/10 {
+		out = append(out, fmt.Sprintf("%d duplicates are more than %d crashes explain", v.Duplicates, v.Kills+v.Pauses+v.Database+v.Broker))
+	}
+	if v.Committed == 0 {
+		out = append(out, "nothing was committed: the run shows nothing")
+	}
+	return out
+}
+
+// close ends what was started. The tables in a database that existed before stay
+// only if they are worth a look.
+func (r *run) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	defer cancel()
+	var errs []error
+	if r.fleet != nil {
+		r.fleet.stop()
+	}
+	if r.broker != nil {
+		errs = append(errs, r.broker.Stop(ctx))
+	}
+	if r.store != nil {
+		errs = append(errs, r.store.Close())
+	}
+	if r.DSN != "" && r.db != nil && len(r.result.Violations) == 0 {
+		errs = append(errs, r.db.drop(ctx))
+	}
+	if r.db != nil {
+		errs = append(errs, r.db.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
