@@ -96,7 +96,7 @@ func full(t *testing.T) *Result {
 					Ledger:   Ledger{Handed: 9, Committed: 7, Unknown: 1, Delivered: 6, Lost: 1, Duplicates: 2, Disordered: 3, Strangers: 4, Pending: 5},
 					Settings: map[string]string{"claim": "poll"},
 				},
-				Transfer: &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7},
+				Transfer:    &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7},
 				Invalid:     []string{"1 of 7 committed messages were lost"},
 				Pressure:    measure.Pressure{Known: true, CPUSome: 1, IOSome: 2, MemSome: 3, Load1: 0.5, Runnable: 1},
 				FsyncBefore: flush(60_000), FsyncAfter: flush(61_000),

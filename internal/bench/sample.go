@@ -51,7 +51,7 @@ type Sample struct {
 	Server  *ServerCounters   `json:"server,omitempty"`
 	Groups  *Groups           `json:"groups,omitempty"`
 	// Outbox is what became of the messages of an outbox.
-	Outbox   *Outbox          `json:"outbox,omitempty"`
+	Outbox *Outbox `json:"outbox,omitempty"`
 	// Transfer is what was moved, of a backup, a restore or a part of them.
 	Transfer *Transfer        `json:"transfer,omitempty"`
 	Pressure measure.Pressure `json:"pressure"`
