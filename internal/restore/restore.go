@@ -44,7 +44,9 @@ type Options struct {
 	// Default: all.
 	Filter bulk.Filter
 
-	// NoOwner leaves objects to the role that restores. Default: false.
+	// NoOwner leaves objects to the role that restores; of MySQL and MariaDB it
+	// leaves DEFINER clauses out, so that this is the account that restores.
+	// Default: false.
 	NoOwner bool
 
 	// NoPrivileges leaves out grants. Default: false.
@@ -76,6 +78,14 @@ type Options struct {
 	// NoAnalyze leaves statistics for the planner to the server's own
 	// background work. Default: false.
 	NoAnalyze bool
+
+	// NoBinlog keeps what is restored out of the server's binary log, of MySQL and
+	// MariaDB: its replicas get the backup in another way. Default: false.
+	NoBinlog bool
+
+	// NoLocal loads rows by INSERT even where the server would take LOAD DATA
+	// LOCAL, of MySQL and MariaDB. Default: false.
+	NoLocal bool
 
 	// Verify says how the result is compared with the manifest. Default: VerifyCounts.
 	Verify Verify

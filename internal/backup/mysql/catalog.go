@@ -1,0 +1,206 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
+)
+
+// table is a table that is meant.
+type table struct {
+	db, name string
+	engine   string
+	rows     int64 // estimated by the server
+	bytes    int64 // of the rows, on disk, estimated
+	history  bool  // MariaDB keeps what its rows were
+	withRows bool
+
+	columns []column
+	layout  my.Layout
+	parts   []part
+	key     string // columns by which parts are ranges
+
+	mu        sync.Mutex // guards what follows
+	count     int64
+	bytesRead int64
+	kept      int
+	busy      time.Duration
+	sum       my.RowSum
+	sums      bool
+}
+
+// column is what a backup needs to know of a column.
+type column struct {
+	name, dataType, charset string
+	generated               bool
+}
+
+func (t *table) sql() string      { return my.Qualified(t.db, t.name) }
+func (t *table) fullName() string { return t.db + "." + t.name }
+
+// versioned tells whether the table's rows obey a view.
+func (t *table) versioned() bool { return strings.EqualFold(t.engine, "InnoDB") }
+
+// foreign are engines whose rows are not here.
+var foreign = []string{"mrg_myisam", "merge", "federated", "federatedx", "blackhole", "connect", "spider", "s3"}
+
+func (t *table) elsewhere() bool { return slices.Contains(foreign, strings.ToLower(t.engine)) }
+
+func same(a, b *table) bool { return a.db == b.db && a.name == b.name && a.engine == b.engine }
+
+// unsafeTables are those whose rows can change under a reader.
+func unsafeTables(tables []*table) []*table {
+	var out []*table
+	for _, t := range tables {
+		if t.withRows && !t.versioned() {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// refuse refuses tables without transactions, unless they are to be locked.
+func (r *runner) refuse(tables []*table) error {
+	plain := unsafeTables(tables)
+	if len(plain) == 0 || r.opts.LockTables || r.opts.SchemaOnly {
+		return nil
+	}
+	var names []string
+	for _, t := range plain {
+		names = append(names, t.fullName()+" ("+t.engine+")")
+	}
+	return fmt.Errorf("tables without transactions can change while they are read: %s (--lock-tables keeps writers from them until they are copied; --exclude-table leaves them out)",
+		strings.Join(names, ", "))
+}
+
+// list lists the tables that are meant, in the order of their names.
+func (r *runner) list(ctx context.Context) ([]*table, error) {
+	var out []*table
+	for _, d := range r.databases {
+		d.views, d.seqs = nil, nil
+		err := r.main.QueryNamed(ctx, `SELECT table_name AS name, table_type AS type, engine AS engine, table_rows AS rows_about, data_length AS bytes
+			FROM information_schema.tables WHERE table_schema = `+my.Literal(d.name)+` ORDER BY table_name`, func(row map[string]string) error {
+			name := row["name"]
+			if !r.match.Table(d.name, name) {
+				return nil
+			}
+			switch row["type"] {
+			case "VIEW":
+				d.views = append(d.views, name)
+				return nil
+			case "SEQUENCE":
+				d.seqs = append(d.seqs, name)
+				return nil
+			case "BASE TABLE", "SYSTEM VERSIONED":
+			default:
+				return nil // a temporary table of this very session
+			}
+			if row["engine"] == "" {
+				return fmt.Errorf("table %s.%s: the server cannot open it (CHECK TABLE says more; --exclude-table leaves it out)", d.name, name)
+			}
+			t := &table{db: d.name, name: name, engine: row["engine"], history: row["type"] == "SYSTEM VERSIONED"}
+			t.rows, t.bytes = number(row["rows_about"]), number(row["bytes"])
+			t.withRows = !t.elsewhere() && r.match.Data(d.name, name)
+			out = append(out, t)
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list tables of %s: %w", d.name, err)
+		}
+	}
+	return out, nil
+}
+
+func number(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0 // unknown, or beyond all that is real: it is an estimate
+	}
+	return n
+}
+
+// adopt takes the tables that are pinned now for those of the backup.
+func (r *runner) adopt(ctx context.Context, tables []*table) error {
+	for _, d := range r.databases {
+		d.tables = nil
+		byName := map[string]*table{}
+		for _, t := range tables {
+			if t.db == d.name {
+				d.tables = append(d.tables, t)
+				byName[t.name] = t
+			}
+		}
+		if err := r.columns(ctx, d, byName); err != nil {
+			return err
+		}
+		for _, t := range d.tables {
+			t.arrange(r.opts.Checksums)
+			switch {
+			case t.elsewhere():
+				r.warn("table %s: its rows are not on this server (%s), and only its definition is backed up", t.fullName(), t.engine)
+			case t.history:
+				r.warn("table %s: what its rows were before (SYSTEM VERSIONING) is not backed up", t.fullName())
+			}
+		}
+	}
+	return nil
+}
+
+func (r *runner) columns(ctx context.Context, d *database, tables map[string]*table) error {
+	err := r.main.QueryNamed(ctx, `SELECT table_name AS t, column_name AS c, data_type AS type, extra AS extra, character_set_name AS charset
+		FROM information_schema.columns WHERE table_schema = `+my.Literal(d.name)+` ORDER BY table_name, ordinal_position`, func(row map[string]string) error {
+		if t := tables[row["t"]]; t != nil {
+			extra := strings.ToUpper(row["extra"])
+			t.columns = append(t.columns, column{
+				name: row["c"], dataType: strings.ToLower(row["type"]), charset: row["charset"],
+				// DEFAULT_GENERATED is a default, not a generated column.
+				generated: strings.Contains(extra, "VIRTUAL GENERATED") || strings.Contains(extra, "STORED GENERATED") || strings.Contains(extra, "PERSISTENT"),
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list columns of %s: %w", d.name, err)
+	}
+	return nil
+}
+
+// arrange decides how rows are kept.
+func (t *table) arrange(sums bool) {
+	t.sums = sums
+	t.layout = my.Layout{}
+	for _, c := range t.columns {
+		if !c.generated {
+			t.layout.Columns = append(t.layout.Columns, c.name)
+			t.layout.Forms = append(t.layout.Forms, my.FormOf(c.dataType))
+		}
+	}
+}
+
+// describe is what the manifest says of the table.
+func (t *table) describe() archive.Table {
+	d := archive.Table{
+		Name: t.name, Columns: t.layout.Columns,
+		Attributes: map[string]string{
+			"engine": t.engine, "forms": t.layout.Letters(), "load": t.layout.Load("/dev/stdin", my.Ident(t.name)),
+		},
+	}
+	if t.sums {
+		d.Checksum = t.sum.String()
+	}
+	return d
+}
+
+func (t *table) stats() backup.TableStats {
+	return backup.TableStats{
+		Database: t.db, Table: t.name, Chunks: len(t.parts), Rows: t.count, Bytes: t.bytesRead, Busy: t.busy, Kept: t.kept,
+	}
+}

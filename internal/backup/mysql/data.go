@@ -1,0 +1,181 @@
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/bulk"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
+)
+
+// Ranks of jobs: tables that keep writers waiting come first.
+const (
+	rankLocked = iota
+	rankRows
+)
+
+// rows reads all rows: tables that are locked first, then the largest ones.
+func (r *runner) rows(ctx context.Context) error {
+	r.opts.Progress.Phase("data")
+	var jobs []bulk.Job
+	var locked []string
+	for _, d := range r.databases {
+		for _, t := range d.tables {
+			if !t.withRows {
+				continue
+			}
+			if err := r.divide(ctx, t); err != nil {
+				return err
+			}
+			for _, p := range t.parts {
+				j := r.job(t, p)
+				if !t.versioned() {
+					j.Rank = rankLocked
+					locked = append(locked, j.ID)
+				}
+				jobs = append(jobs, j)
+				r.opts.Progress.Expect(t.bytes/int64(len(t.parts)), 1)
+			}
+		}
+	}
+	if len(locked) > 0 {
+		jobs = append(jobs, bulk.Job{ID: "release tables", After: locked, Do: func(context.Context, int) error { return r.tables.release() }})
+	}
+	return bulk.Run(ctx, len(r.workers), jobs)
+}
+
+func (r *runner) job(t *table, p part) bulk.Job {
+	return bulk.Job{ID: p.id(t), Rank: rankRows, Size: t.bytes / int64(len(t.parts)), Do: func(ctx context.Context, n int) error {
+		end := r.opts.Progress.Begin(t.fullName())
+		defer end()
+		if err := r.readPart(ctx, r.workers[n], t, p); err != nil {
+			return fmt.Errorf("read table %s: %w", t.fullName(), err)
+		}
+		return nil
+	}}
+}
+
+// selectPart is the statement that reads a part.
+func selectPart(t *table, p part) string { return t.layout.Select(t.sql(), p.where) }
+
+// readPart writes one chunk, unless an earlier run left it and it still holds.
+func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) error {
+	started := time.Now()
+	path := r.dataPath(t, p)
+	r.claim(path)
+	share := t.bytes / int64(len(t.parts)) // progress counts bytes on disk
+	if c, ok := r.w.Done(path); ok {
+		var sum my.RowSum
+		holds, err := r.holds(ctx, s, t, p, c, &sum)
+		if err != nil {
+			return err
+		}
+		if holds {
+			t.finish(c.Rows, c.PlainBytes, sum, started, true)
+			r.opts.Progress.Add(share, c.Rows)
+			return nil
+		}
+		if err := r.w.Discard(ctx, path); err != nil {
+			return fmt.Errorf("write it again: %w", err)
+		}
+	}
+	info := archive.ChunkInfo{
+		Path: path, Kind: archive.KindData, Database: t.db, Table: t.name, Part: p.number, Content: r.content(t),
+	}
+	if p.where != "" {
+		info.Attributes = p.attributes(t.key)
+	}
+	chunk, err := r.w.Chunk(ctx, info)
+	if err != nil {
+		return err
+	}
+	var sum my.RowSum
+	var plain int64
+	rows, err := r.read(ctx, s, t, p, &sum, func(b []byte) error {
+		plain += int64(len(b))
+		_, err := chunk.Write(b)
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, chunk.Abort())
+	}
+	chunk.AddRows(rows)
+	if err := chunk.Close(); err != nil {
+		return err
+	}
+	t.finish(rows, plain, sum, started, false)
+	r.opts.Progress.Add(share, rows)
+	return nil
+}
+
+// read reads a part and hands the bytes of its chunk to sink.
+func (r *runner) read(ctx context.Context, s *my.Session, t *table, p part, sum *my.RowSum, sink func([]byte) error) (int64, error) {
+	if !t.sums {
+		sum = nil
+	}
+	if r.content(t) == "tsv" {
+		return s.ReadRows(ctx, selectPart(t, p), sum, sink)
+	}
+	ins := my.NewInserter(t.layout, my.Ident(t.name), insertBytes)
+	emit := func(sql []byte) error { return sink(append(sql, ";\n"...)) }
+	rows, err := s.ReadRows(ctx, selectPart(t, p), sum, func(lines []byte) error {
+		return my.Lines(bytes.NewReader(lines), func(line []byte) error {
+			sql, n, err := ins.Line(line)
+			if err != nil || n == 0 {
+				return err
+			}
+			return emit(sql)
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	if sql, n := ins.Rest(); n > 0 {
+		return rows, emit(sql)
+	}
+	return rows, nil
+}
+
+// insertBytes bounds a statement in the archive: every server's
+// max_allowed_packet is larger.
+const insertBytes = 512 << 10
+
+// holds reports whether a chunk of an earlier run shows what this run's views show,
+// by reading the rows again: the server's work is done anew, but nothing needs to
+// be compressed, encrypted or sent. A position in the binary log that is the same
+// would prove less: not everything is logged.
+func (r *runner) holds(ctx context.Context, s *my.Session, t *table, p part, c archive.Chunk, sum *my.RowSum) (bool, error) {
+	if c.PlainSHA256 == "" || c.Content != r.content(t) {
+		return false, nil
+	}
+	var h hash.Hash = sha256.New()
+	rows, err := r.read(ctx, s, t, p, sum, func(b []byte) error {
+		_, err := h.Write(b)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	return rows == c.Rows && strings.EqualFold(hex.EncodeToString(h.Sum(nil)), c.PlainSHA256), nil
+}
+
+// finish counts a part that is done.
+func (t *table) finish(rows, bytes int64, sum my.RowSum, started time.Time, kept bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count += rows
+	t.bytesRead += bytes
+	t.sum.Add(sum)
+	t.busy += time.Since(started)
+	if kept {
+		t.kept++
+	}
+}

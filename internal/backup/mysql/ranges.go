@@ -1,0 +1,321 @@
+package mysql
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/archive"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
+)
+
+// part is a range of a table's rows: those whose key is at least from and below
+// to. Both are literals of SQL, one for each column of the key; none is open.
+type part struct {
+	number   int
+	from, to []string
+	where    string // the whole table: ""
+}
+
+// key is the index by which a table is read in ranges.
+type key struct {
+	name    string
+	columns []column
+}
+
+// integers are the types between whose values a range can be halved.
+var integers = []string{"tinyint", "smallint", "mediumint", "int", "bigint"}
+
+// ordered are the types whose literals sort as their columns do. ENUM, SET and
+// FLOAT do not.
+var ordered = append([]string{"decimal", "char", "varchar", "binary", "varbinary", "date", "datetime", "timestamp"}, integers...)
+
+// divide decides in which parts a table is read. Tables of more than one and a
+// half chunks are split by their primary key, or a unique one.
+func (r *runner) divide(ctx context.Context, t *table) error {
+	t.parts = []part{{number: 1}}
+	if t.bytes <= r.opts.ChunkBytes+r.opts.ChunkBytes/2 || t.rows < 2 {
+		return nil
+	}
+	k, err := r.key(ctx, t)
+	if err != nil || k == nil {
+		return err
+	}
+	t.key = k.list()
+	target := max(1, int64(float64(t.rows)*float64(r.opts.ChunkBytes)/float64(t.bytes)))
+	old := r.earlier(t, k)
+	var from []string
+	first := 1
+	if len(old) > 0 {
+		last := old[len(old)-1]
+		from, first = last.to, last.number+1
+	}
+	var bounds [][]string
+	if len(old) == 0 || from != nil {
+		if bounds, err = r.bounds(ctx, t, k, from, target); err != nil {
+			return fmt.Errorf("divide table %s: %w", t.fullName(), err)
+		}
+	}
+	t.parts = old
+	if len(old) == 0 || from != nil {
+		for _, to := range append(bounds, nil) {
+			t.parts = append(t.parts, part{number: first, from: from, to: to})
+			from, first = to, first+1
+		}
+	}
+	for i := range t.parts {
+		t.parts[i].where = k.where(t.parts[i])
+	}
+	return nil
+}
+
+// key returns the index by which ranges are cheap and exact; nil if there is none.
+func (r *runner) key(ctx context.Context, t *table) (*key, error) {
+	var keys []*key
+	bad := map[string]bool{}
+	err := r.main.QueryNamed(ctx, `SELECT index_name AS i, column_name AS c, sub_part AS part, nullable AS nullable, index_type AS type, collation AS direction
+		FROM information_schema.statistics WHERE table_schema = `+my.Literal(t.db)+` AND table_name = `+my.Literal(t.name)+`
+		AND non_unique = 0 ORDER BY index_name <> 'PRIMARY', index_name, seq_in_index`, func(row map[string]string) error {
+		name := row["i"]
+		if len(keys) == 0 || keys[len(keys)-1].name != name {
+			keys = append(keys, &key{name: name})
+		}
+		k := keys[len(keys)-1]
+		i := slices.IndexFunc(t.columns, func(c column) bool { return c.name == row["c"] })
+		if i < 0 || row["part"] != "" || row["nullable"] == "YES" || row["type"] != "BTREE" || row["direction"] != "A" || !slices.Contains(ordered, t.columns[i].dataType) {
+			bad[name] = true
+		}
+		if !bad[name] {
+			k.columns = append(k.columns, t.columns[i])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list keys of table %s: %w", t.fullName(), err)
+	}
+	for _, k := range keys {
+		if len(k.columns) > 0 { // the beginning of a key will do
+			return k, nil
+		}
+	}
+	return nil, nil
+}
+
+// bounds returns where parts of about target rows begin, behind from.
+func (r *runner) bounds(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
+	if len(k.columns) == 1 && slices.Contains(integers, k.columns[0].dataType) {
+		return r.halve(ctx, t, k, from, target)
+	}
+	return r.walk(ctx, t, k, from, target)
+}
+
+// walk steps through the index. It reads all of it, which costs a fraction of
+// reading the rows out.
+func (r *runner) walk(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
+	var bounds [][]string
+	for {
+		var found []string
+		sql := fmt.Sprintf("SELECT %s FROM %s FORCE INDEX (%s) %s ORDER BY %s LIMIT 1 OFFSET %d",
+			k.list(), t.sql(), my.Ident(k.name), k.where(part{from: from}), k.list(), target)
+		err := r.main.Query(ctx, sql, func(row []string) error {
+			for i, v := range row {
+				found = append(found, k.columns[i].literal(v))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if found == nil || slices.Equal(found, from) {
+			// Behind a beginning of a key that more than target rows share there
+			// may be others, which the last part takes.
+			return bounds, nil
+		}
+		bounds = append(bounds, found)
+		from = found
+	}
+}
+
+// halve divides the numbers between the least and the largest key until the
+// server estimates that no part has many more rows than it should.
+func (r *runner) halve(ctx context.Context, t *table, k *key, from []string, target int64) ([][]string, error) {
+	col := my.Ident(k.columns[0].name)
+	row, err := r.main.Row(ctx, fmt.Sprintf("SELECT MIN(%s), MAX(%s) FROM %s %s", col, col, t.sql(), k.where(part{from: from})))
+	if err != nil {
+		return nil, err
+	}
+	low, okLow := new(big.Int).SetString(row[0], 10)
+	high, okHigh := new(big.Int).SetString(row[1], 10)
+	if !okLow || !okHigh {
+		return nil, nil // no rows
+	}
+	var bounds [][]string
+	var split func(low, high *big.Int) error // of low <= key < high
+	split = func(low, high *big.Int) error {
+		width := new(big.Int).Sub(high, low)
+		if width.Cmp(big.NewInt(2)) < 0 {
+			return nil
+		}
+		rows, err := r.estimate(ctx, t, k, low, high)
+		if err != nil || rows <= target+target/2 {
+			return err
+		}
+		middle := new(big.Int).Add(low, width.Rsh(width, 1))
+		if err := split(low, middle); err != nil {
+			return err
+		}
+		bounds = append(bounds, []string{middle.String()})
+		return split(middle, high)
+	}
+	if err := split(low, high.Add(high, big.NewInt(1))); err != nil {
+		return nil, err
+	}
+	return bounds, nil
+}
+
+// estimate asks the optimizer for the number of rows in a range; it looks at the
+// ends of the range in the index and no further.
+func (r *runner) estimate(ctx context.Context, t *table, k *key, low, high *big.Int) (rows int64, err error) {
+	sql := fmt.Sprintf("EXPLAIN SELECT 1 FROM %s FORCE INDEX (%s) %s", t.sql(), my.Ident(k.name),
+		k.where(part{from: []string{low.String()}, to: []string{high.String()}}))
+	err = r.main.QueryNamed(ctx, sql, func(row map[string]string) error {
+		rows = number(row["rows"])
+		return nil
+	})
+	return rows, err
+}
+
+func (k *key) list() string {
+	names := make([]string, len(k.columns))
+	for i, c := range k.columns {
+		names[i] = c.name
+	}
+	return my.Idents(names)
+}
+
+// literal writes a value of the column, which came in its own character set.
+func (c column) literal(v string) string {
+	switch c.dataType {
+	case "binary", "varbinary":
+		return my.Hex(v)
+	case "char", "varchar":
+		return "_" + c.charset + " " + my.Hex(v)
+	case "date", "datetime", "timestamp":
+		return "'" + v + "'"
+	}
+	return v
+}
+
+// where is the condition of a part, with WHERE; "" without any.
+func (k *key) where(p part) string {
+	var conditions []string
+	if p.from != nil {
+		conditions = append(conditions, k.compare(">", ">=", p.from))
+	}
+	if p.to != nil {
+		conditions = append(conditions, k.compare("<", "<", p.to))
+	}
+	if len(conditions) == 0 {
+		return ""
+	}
+	return "WHERE " + strings.Join(conditions, " AND ")
+}
+
+// compare writes a comparison of the key with values, column by column: servers do
+// not use indexes for comparisons of rows. strict is for all columns but the last.
+func (k *key) compare(strict, last string, values []string) string {
+	n := min(len(values), len(k.columns)) - 1
+	sql := my.Ident(k.columns[n].name) + " " + last + " " + values[n]
+	for i := n - 1; i >= 0; i-- {
+		c := my.Ident(k.columns[i].name)
+		// The first condition says nothing new but to the optimizer.
+		sql = fmt.Sprintf("%s %s= %s AND (%s %s %s OR (%s = %s AND %s))", c, strict, values[i], c, strict, values[i], c, values[i], sql)
+	}
+	return "(" + sql + ")"
+}
+
+// Attributes of chunks of rows.
+const (
+	attrKey  = "key"
+	attrFrom = "from"
+	attrTo   = "to"
+)
+
+// attributes describe a part for a run that resumes this one.
+func (p part) attributes(k string) map[string]string {
+	if p.from == nil && p.to == nil {
+		return nil
+	}
+	a := map[string]string{attrKey: k}
+	for name, values := range map[string][]string{attrFrom: p.from, attrTo: p.to} {
+		if values != nil {
+			text, err := json.Marshal(values)
+			if err == nil { // strings always can
+				a[name] = string(text)
+			}
+		}
+	}
+	return a
+}
+
+// earlier returns the parts that an earlier run has read, with what lay between
+// them: a part keeps its number and its bounds, so that its chunk can be compared.
+// Nil if there are none, or they are of another key.
+func (r *runner) earlier(t *table, k *key) []part {
+	var found []part
+	for _, c := range r.w.Resumed() {
+		if c.Kind != archive.KindData || c.Database != t.db || c.Table != t.name {
+			continue
+		}
+		p := part{number: c.Part}
+		if c.Attributes[attrKey] != k.list() || !decode(c.Attributes[attrFrom], &p.from) || !decode(c.Attributes[attrTo], &p.to) {
+			return nil
+		}
+		found = append(found, p)
+	}
+	slices.SortFunc(found, func(a, b part) int { return a.number - b.number })
+	var out []part
+	var from []string
+	at := 1
+	for _, p := range found {
+		if !slices.Equal(from, p.from) {
+			if p.number <= at {
+				return nil
+			}
+			out = append(out, part{number: at, from: from, to: p.from})
+		} else if p.number < at {
+			return nil
+		}
+		out = append(out, p)
+		from, at = p.to, p.number+1
+		if from == nil {
+			break
+		}
+	}
+	return out
+}
+
+func decode(text string, values *[]string) bool {
+	return text == "" || json.Unmarshal([]byte(text), values) == nil
+}
+
+// dataPath is the path of a part's chunk.
+func (r *runner) dataPath(t *table, p part) string {
+	return archive.DataPath(t.db, "", t.name, p.number, r.content(t))
+}
+
+// content is the language of a table's rows. Statements stand one a line, which a
+// name with a line's end in it would break; and there is none without columns.
+func (r *runner) content(t *table) string {
+	broken := slices.ContainsFunc(append(slices.Clone(t.layout.Columns), t.name), func(n string) bool { return strings.Contains(n, "\n") })
+	if r.opts.Inserts && len(t.layout.Columns) > 0 && !broken {
+		return "sql"
+	}
+	return "tsv"
+}
+
+func (p part) id(t *table) string { return t.fullName() + " part " + strconv.Itoa(p.number) }

@@ -1,0 +1,253 @@
+// Package mysql backs up MySQL and MariaDB databases into an archive.
+//
+// Several sessions read one moment of the server, which lasts for one short lock:
+//
+//	main     BEGIN, pin all tables |        | view | .. definitions ..
+//	worker 1 BEGIN, pin all tables |        | view | rows of big, first part | …
+//	worker 2 BEGIN, pin all tables |        | view | rows of big, next part  | …
+//	locker                         | lock   |      | unlock
+//	                               ^ writers wait from here to there
+//
+// To pin a table is to read none of its rows in a transaction: the server then
+// keeps its definition until that transaction ends, so that ALTER and DROP wait
+// for the backup. Every session pins every table for itself, because otherwise it
+// would queue behind an ALTER that waits for another one of ours. A view of the
+// rows is taken by the first read while the lock holds commits back, which makes
+// all views one.
+//
+// The lock is BACKUP STAGE of MariaDB, FLUSH TABLES WITH READ LOCK, or, for an
+// account that may neither, LOCK TABLES. Definitions are what SHOW CREATE prints:
+// no tool has to fit the server's version.
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/bulk"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/mywire"
+)
+
+// system are the databases that belong to the server.
+var system = []string{"information_schema", "mysql", "performance_schema", "sys"}
+
+// Run backs up what opts say into w and completes it. When it fails, w is aborted
+// and what is complete stays for a resumed run. Either way the writer is used up.
+//
+// Of a cluster all databases show the same moment.
+func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
+	r, err := run(ctx, opts, w)
+	if err != nil {
+		return nil, errors.Join(err, w.Abort(true))
+	}
+	return r, nil
+}
+
+func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
+	started := time.Now()
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := mywire.ParseDSN(opts.DSN)
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{opts: opts, cfg: cfg, w: w, result: &backup.Result{}, paths: map[string]bool{}}
+	if r.match, err = opts.Filter.Compile(); err != nil {
+		return nil, err
+	}
+	err = r.all(ctx)
+	if err = errors.Join(err, r.close()); err != nil {
+		return nil, err
+	}
+	opts.Progress.Phase("manifest")
+	if r.result.Manifest, err = w.Finish(ctx, r.manifest()); err != nil {
+		return nil, err
+	}
+	r.result.Elapsed = time.Since(started)
+	return r.result, nil
+}
+
+// runner is one run over one or more databases.
+type runner struct {
+	opts   backup.Options
+	cfg    mywire.ConnectConfig
+	w      *archive.Writer
+	match  *bulk.Matcher
+	server archive.Server
+	maria  bool
+
+	databases []*database // in the order of the manifest
+	position  archive.Position
+	main      *my.Session
+	workers   []*my.Session
+	tables    *tableLocks // of tables without transactions
+
+	mu       sync.Mutex // guards what follows
+	result   *backup.Result
+	warnings []string
+	paths    map[string]bool // chunks of this backup
+}
+
+// database is one database of the run.
+type database struct {
+	name   string
+	toc    my.TOC
+	tables []*table // with rows
+	views  []string
+	seqs   []string
+	attrs  map[string]string
+}
+
+// warn notes what went otherwise than asked for.
+func (r *runner) warn(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+}
+
+// claim notes that a path belongs to this backup.
+func (r *runner) claim(path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.paths[path] = true
+}
+
+func (r *runner) all(ctx context.Context) error {
+	r.opts.Progress.Phase("connect")
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	r.opts.Progress.Phase("snapshot")
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	r.opts.Progress.Phase("definitions")
+	if err := r.definitions(ctx); err != nil {
+		return err
+	}
+	if r.opts.Cluster && !r.opts.NoGlobals {
+		if err := r.globals(ctx); err != nil {
+			return err
+		}
+	}
+	if !r.opts.SchemaOnly {
+		if err := r.rows(ctx); err != nil {
+			return err
+		}
+		if err := r.sequences(ctx); err != nil {
+			return err
+		}
+	}
+	return r.sweep(ctx)
+}
+
+// close ends all sessions, and with them what they hold.
+func (r *runner) close() error {
+	var errs []error
+	for _, s := range append(slices.Clone(r.workers), r.main) {
+		if s != nil {
+			errs = append(errs, s.Close())
+		}
+	}
+	return errors.Join(append(errs, r.tables.release())...)
+}
+
+// prepare asks the server who it is and which databases are meant.
+func (r *runner) prepare(ctx context.Context) (err error) {
+	if r.main, err = my.Connect(ctx, r.cfg, ""); err != nil {
+		return err
+	}
+	r.maria = r.main.IsMariaDB()
+	r.server = archive.Server{Version: r.main.VersionText(), Number: r.main.Version()}
+	if !r.maria {
+		row, err := r.main.Row(ctx, "SELECT @@server_uuid")
+		if err != nil {
+			return fmt.Errorf("ask for the server's id: %w", err)
+		}
+		r.server.SystemID = row[0]
+	}
+	var all []string
+	err = r.main.Query(ctx, "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name", func(row []string) error {
+		if !slices.Contains(system, strings.ToLower(row[0])) {
+			all = append(all, row[0])
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list databases: %w", err)
+	}
+	wanted := r.opts.Databases
+	switch {
+	case !r.opts.Cluster && r.cfg.Database == "":
+		return errors.New("the DSN names no database, and without --cluster one is needed")
+	case !r.opts.Cluster:
+		wanted = []string{r.cfg.Database}
+	case len(wanted) == 0:
+		wanted = all
+	}
+	for _, name := range wanted {
+		if !slices.Contains(all, name) {
+			return fmt.Errorf("database %q does not exist, or is the server's own", name)
+		}
+	}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(wanted))) {
+		r.databases = append(r.databases, &database{name: name})
+	}
+	return nil
+}
+
+// sweep removes chunks that an earlier run left and that belong to this backup no
+// more, such as those of a table that has been dropped since.
+func (r *runner) sweep(ctx context.Context) error {
+	for _, c := range r.w.Resumed() {
+		if _, written := r.w.Done(c.Path); !written || r.paths[c.Path] {
+			continue
+		}
+		if err := r.w.Discard(ctx, c.Path); err != nil {
+			return fmt.Errorf("remove chunk %s of an earlier attempt: %w", c.Path, err)
+		}
+	}
+	return nil
+}
+
+// manifest describes what was backed up.
+func (r *runner) manifest() archive.Manifest {
+	m := archive.Manifest{
+		Summary:  archive.Summary{Engine: archive.MySQL, Server: r.server, Scope: "database", Position: r.position},
+		Options:  r.opts.Settings,
+		Warnings: r.warnings,
+		Attributes: map[string]string{
+			"lock": r.result.Lock, "lock_held": r.result.LockHeld.String(),
+		},
+	}
+	if r.maria {
+		m.Engine = archive.MariaDB
+	}
+	if r.opts.Cluster {
+		m.Scope = "cluster"
+	}
+	for _, d := range r.databases {
+		db := archive.Database{Name: d.name, Attributes: d.attrs}
+		if !r.opts.SchemaOnly {
+			for _, t := range d.tables {
+				if !t.withRows {
+					continue
+				}
+				db.Tables = append(db.Tables, t.describe())
+				r.result.Tables = append(r.result.Tables, t.stats())
+			}
+		}
+		m.Databases = append(m.Databases, db)
+	}
+	return m
+}

@@ -1,0 +1,315 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/internal/archive"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/mywire"
+)
+
+const (
+	// startAttempts bounds how often the start is made anew because tables came,
+	// went or changed during it.
+	startAttempts = 10
+
+	// pinBatch is how many tables one statement pins.
+	pinBatch = 100
+)
+
+// errMoved says that the tables are not those that were listed before.
+var errMoved = errors.New("tables are made, dropped or altered faster than they can be pinned")
+
+// start pins all tables, takes one view of their rows in all sessions, and lists
+// what it shows. Tables that come, go or change meanwhile are noticed, and the
+// start is made anew.
+func (r *runner) start(ctx context.Context) error {
+	for range r.opts.Jobs {
+		s, err := my.Connect(ctx, r.cfg, "")
+		if err != nil {
+			return err
+		}
+		r.workers = append(r.workers, s)
+	}
+	for attempt := 1; ; attempt++ {
+		err := r.attempt(ctx)
+		if err == nil {
+			return nil
+		}
+		if attempt == startAttempts || !errors.Is(err, errMoved) && !moved(err) {
+			return err
+		}
+		if err := r.tables.release(); err != nil {
+			return err
+		}
+		r.tables = nil
+		for _, s := range r.sessions() {
+			if err := s.Exec(ctx, "ROLLBACK"); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *runner) sessions() []*my.Session { return append(slices.Clone(r.workers), r.main) }
+
+// moved reports whether an error says that a table is not what it was.
+func moved(err error) bool {
+	const tableDefinitionChanged = 1412
+	switch my.ErrorCode(err) {
+	case mywire.ErrNoSuchTable, mywire.ErrUnknownDatabase, tableDefinitionChanged:
+		return true
+	}
+	return false
+}
+
+func (r *runner) attempt(ctx context.Context) error {
+	before, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.refuse(before); err != nil {
+		return err
+	}
+	if err := r.each(ctx, func(ctx context.Context, s *my.Session) error { return r.pin(ctx, s, before) }); err != nil {
+		return err
+	}
+	if err := r.snap(ctx, before); err != nil {
+		return err
+	}
+	after, err := r.list(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.EqualFunc(before, after, same) {
+		return errMoved
+	}
+	return r.adopt(ctx, after)
+}
+
+// each runs f on all sessions side by side.
+func (r *runner) each(ctx context.Context, f func(context.Context, *my.Session) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, s := range r.sessions() {
+		group.Go(func() error { return f(ctx, s) })
+	}
+	return group.Wait()
+}
+
+// pin begins a transaction and keeps the definitions of tables in it.
+func (r *runner) pin(ctx context.Context, s *my.Session, tables []*table) error {
+	wait := int64(365 * 24 * time.Hour / time.Second)
+	if r.opts.LockWait > 0 {
+		wait = max(1, int64(r.opts.LockWait/time.Second))
+	}
+	for _, sql := range []string{
+		fmt.Sprintf("SET SESSION lock_wait_timeout = %d", wait),
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+		"START TRANSACTION READ ONLY",
+	} {
+		if err := s.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("begin: %w", err)
+		}
+	}
+	for batch := range slices.Chunk(tables, pinBatch) {
+		parts := make([]string, len(batch))
+		for i, t := range batch {
+			parts[i] = "(SELECT SQL_NO_CACHE 1 FROM " + t.sql() + " LIMIT 0)"
+			if i > 0 {
+				parts[i] = "(SELECT 1 FROM " + t.sql() + " LIMIT 0)"
+			}
+		}
+		if err := s.Exec(ctx, strings.Join(parts, " UNION ALL ")); err != nil {
+			return r.unpinned(err)
+		}
+	}
+	return nil
+}
+
+func (r *runner) unpinned(err error) error {
+	switch {
+	case my.ErrorCode(err) == mywire.ErrLockWaitTimeout:
+		return fmt.Errorf("pin tables within %v: %w (somebody alters a table; --lock-wait-timeout says how long to wait)", r.opts.LockWait, err)
+	case my.Denied(err):
+		return fmt.Errorf("pin tables: %w (a backup needs to read all tables that it is to hold; leave them out with --exclude-table)", err)
+	}
+	return fmt.Errorf("pin tables: %w", err)
+}
+
+// snap takes the views of all sessions while nobody can commit.
+func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
+	if len(tables) == 0 {
+		return r.where(ctx, r.main)
+	}
+	lock, err := r.lock(ctx, tables)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.release()) }()
+	if plain := unsafeTables(tables); len(plain) > 0 {
+		if r.tables, err = lockTables(ctx, r, plain); err != nil {
+			return err
+		}
+	}
+	if i := slices.IndexFunc(tables, func(t *table) bool { return t.versioned() }); i >= 0 {
+		sql := "SELECT SQL_NO_CACHE 1 FROM " + tables[i].sql() + " LIMIT 1"
+		if err := r.each(ctx, func(ctx context.Context, s *my.Session) error { return s.Exec(ctx, sql) }); err != nil {
+			return fmt.Errorf("take the snapshot: %w", err)
+		}
+	}
+	if err := r.where(ctx, lock.s); err != nil {
+		return err
+	}
+	if err := lock.s.Exec(ctx, lock.unlock); err != nil {
+		return fmt.Errorf("unlock: %w", err)
+	}
+	r.result.LockHeld, r.result.Lock = time.Since(lock.since), lock.name
+	return nil
+}
+
+// where notes the position in the binary log that the views show.
+func (r *runner) where(ctx context.Context, s *my.Session) error {
+	row, err := s.Row(ctx, "SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ'), @@log_bin")
+	if err != nil {
+		return fmt.Errorf("ask for the time: %w", err)
+	}
+	r.position = archive.Position{}
+	if r.position.Time, err = time.Parse(time.RFC3339Nano, row[0]); err != nil {
+		return fmt.Errorf("ask for the time: %w", err)
+	}
+	if row[1] == "0" {
+		return nil
+	}
+	status, gtid := "SHOW MASTER STATUS", "SELECT @@GLOBAL.gtid_executed"
+	if r.maria {
+		gtid = "SELECT @@GLOBAL.gtid_current_pos"
+	} else if s.Version() >= 80200 {
+		status = "SHOW BINARY LOG STATUS"
+	}
+	err = s.QueryNamed(ctx, status, func(row map[string]string) error {
+		r.position.Binlog = row["file"]
+		_, err := fmt.Sscan(row["position"], &r.position.Offset)
+		return err
+	})
+	if my.Denied(err) {
+		r.warn("the position in the binary log is unknown, and no log can be replayed on this backup: %v", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask for the position in the binary log: %w", err)
+	}
+	if row, err = s.Row(ctx, gtid); err != nil {
+		return fmt.Errorf("ask for the GTIDs: %w", err)
+	}
+	r.position.GTID = strings.Join(strings.Fields(row[0]), "")
+	return nil
+}
+
+// hold is a lock that keeps everybody from committing.
+type hold struct {
+	s      *my.Session
+	name   string
+	unlock string
+	since  time.Time
+}
+
+func (h *hold) release() error { return h.s.Close() }
+
+// lock takes the least lock that the account may have.
+func (r *runner) lock(ctx context.Context, tables []*table) (*hold, error) {
+	s, err := my.Connect(ctx, r.cfg, "")
+	if err != nil {
+		return nil, err
+	}
+	h := &hold{s: s}
+	if err := r.take(ctx, h, tables); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return h, nil
+}
+
+func (r *runner) take(ctx context.Context, h *hold, tables []*table) error {
+	if r.opts.LockWait > 0 {
+		if err := h.s.Exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", max(1, int64(r.opts.LockWait/time.Second)))); err != nil {
+			return err
+		}
+	}
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = t.sql() + " READ"
+	}
+	type kind struct {
+		name, unlock string
+		take         []string
+	}
+	kinds := []kind{{"flush tables with read lock", "UNLOCK TABLES", []string{"FLUSH TABLES WITH READ LOCK"}}}
+	if r.maria && r.main.Version() >= 100400 {
+		kinds = []kind{{"backup stage", "BACKUP STAGE END", []string{"BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT"}}}
+	}
+	kinds = append(kinds, kind{"lock tables", "UNLOCK TABLES", []string{"LOCK TABLES " + strings.Join(names, ", ")}})
+	var denied error
+	for _, k := range kinds {
+		h.name, h.unlock, h.since = k.name, k.unlock, time.Now()
+		var err error
+		for _, sql := range k.take {
+			if err == nil {
+				err = h.s.Exec(ctx, sql)
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		if my.ErrorCode(err) == mywire.ErrLockWaitTimeout {
+			return fmt.Errorf("hold back writes (%s) within %v: %w (a long statement is in the way; --lock-wait-timeout says how long to wait)", k.name, r.opts.LockWait, err)
+		}
+		if !my.Denied(err) {
+			return fmt.Errorf("hold back writes (%s): %w", k.name, err)
+		}
+		denied = errors.Join(denied, err)
+	}
+	if len(r.workers) == 1 && len(unsafeTables(tables)) == 0 {
+		return r.alone(h)
+	}
+	return fmt.Errorf("hold back writes for a moment, so that all sessions see the same: %w (the account needs RELOAD or LOCK TABLES; --jobs 1 does without)", denied)
+}
+
+// alone does without a lock: a single session sees one moment anyway, and the
+// others read nothing but definitions.
+func (r *runner) alone(h *hold) error {
+	h.name, h.unlock = "none", "DO 0"
+	r.warn("the account may not lock tables: the position in the binary log is not exactly that of the rows")
+	return nil
+}
+
+// tableLocks keep tables that know no transactions as they are.
+type tableLocks struct{ s *my.Session }
+
+func lockTables(ctx context.Context, r *runner, tables []*table) (*tableLocks, error) {
+	s, err := my.Connect(ctx, r.cfg, "")
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = t.sql() + " READ"
+	}
+	if err := s.Exec(ctx, "LOCK TABLES "+strings.Join(names, ", ")); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock tables without transactions: %w", err), s.Close())
+	}
+	return &tableLocks{s: s}, nil
+}
+
+// release lets others write again.
+func (l *tableLocks) release() error {
+	if l == nil {
+		return nil
+	}
+	return l.s.Close()
+}

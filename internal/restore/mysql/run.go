@@ -1,0 +1,345 @@
+// Package mysql restores MySQL and MariaDB databases from an archive.
+//
+// Definitions that rows need are made one after the other; then everything else is
+// one graph of jobs over several sessions, in which the indexes of a table wait for
+// its own rows and for nothing else:
+//
+//	before    database, sequences, tables without secondary indexes
+//	together  rows (largest first) -> all indexes of a table at once
+//	after     foreign keys -> routines -> views -> triggers -> events -> statistics
+//
+// A chunk is loaded by a transaction that also notes it in the target's own books
+// (table weir_restore), so that a restore that was interrupted is resumed without
+// doing anything twice. Definitions are no transactions on these servers: one that
+// is not noted is looked for before it is made again.
+package mysql
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/restore"
+)
+
+// Run restores what opts say of the backup that r reads. The result is not nil
+// when the restore came as far as to have one, even with an error.
+func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
+	started := time.Now()
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := mywire.ParseDSN(opts.DSN)
+	if err != nil {
+		return nil, err
+	}
+	m := r.Manifest()
+	if m.Engine != archive.MySQL && m.Engine != archive.MariaDB {
+		return nil, fmt.Errorf("the backup is one of %s, not of MySQL or MariaDB", m.Engine)
+	}
+	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: m, result: &restore.Result{}}
+	err = run.all(ctx)
+	run.result.Elapsed = time.Since(started)
+	if err == nil && len(run.result.Failed) > 0 {
+		err = fmt.Errorf("%d objects could not be restored, the first: %w", len(run.result.Failed), run.result.Failed[0])
+	}
+	return run.result, err
+}
+
+// runner is one run over one or more databases.
+type runner struct {
+	opts     restore.Options
+	cfg      mywire.ConnectConfig
+	archive  *archive.Reader
+	manifest *archive.Manifest
+
+	maria     bool
+	local     bool  // LOAD DATA LOCAL is allowed
+	packet    int64 // the server's max_allowed_packet
+	flushMode string
+
+	mu     sync.Mutex // guards what follows
+	result *restore.Result
+}
+
+func (r *runner) warn(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Warnings = append(r.result.Warnings, fmt.Sprintf(format, args...))
+}
+
+// failed judges an error about an object: with KeepGoing it is noted, unless it
+// says that nothing else will do any better.
+func (r *runner) failed(err error) error {
+	var object *restore.ObjectError
+	var server *mywire.Error
+	if !r.opts.KeepGoing || !errors.As(err, &object) || !errors.As(err, &server) || hopeless(server.Code) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Failed = append(r.result.Failed, object)
+	return nil
+}
+
+// hopeless are errors about the server, not the object.
+func hopeless(code uint16) bool {
+	switch code {
+	case mywire.ErrServerShutdown, mywire.ErrMariaConnectionKilled, mywire.ErrQueryInterrupted, mywire.ErrOptionPrevents, mywire.ErrTooManyConnections,
+		1021, 1030, 1114, 3675, 14: // disk full, error of the engine, table full, disk full, errno
+		return true
+	}
+	return false
+}
+
+// phase begins a phase; the function that it returns ends it.
+func (r *runner) phase(name string) (end func()) {
+	r.opts.Progress.Phase(name)
+	started := time.Now()
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i := range r.result.Phases {
+			if r.result.Phases[i].Name == name {
+				r.result.Phases[i].Elapsed += time.Since(started)
+				return
+			}
+		}
+		r.result.Phases = append(r.result.Phases, restore.Phase{Name: name, Elapsed: time.Since(started)})
+	}
+}
+
+// all restores all databases that are meant, one after the other: the jobs of each
+// fill the machine.
+func (r *runner) all(ctx context.Context) error {
+	s, err := my.Connect(ctx, r.cfg, "")
+	if err != nil {
+		return err
+	}
+	existing, err := r.ask(ctx, s)
+	if err = errors.Join(err, s.Close()); err != nil {
+		return err
+	}
+	names, err := r.names()
+	if err != nil {
+		return err
+	}
+	if r.manifest.Scope == "cluster" && r.opts.Database == "" && !r.opts.NoGlobals {
+		if err := r.globals(ctx); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		d := &database{runner: r, source: name}
+		if d.target, d.create, err = r.target(name); err != nil {
+			return err
+		}
+		if err := d.restore(ctx, existing[d.target]); err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	return nil
+}
+
+// ask finds out what the server is and what it allows.
+func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bool, err error) {
+	r.maria = s.IsMariaDB()
+	if r.maria != (r.manifest.Engine == archive.MariaDB) && !r.opts.Force {
+		return nil, fmt.Errorf("the server is %s and the backup one of %s: their definitions differ (--force tries)", s.VersionText(), r.manifest.Engine)
+	}
+	if r.maria == (r.manifest.Engine == archive.MariaDB) && s.Version()/100 < r.manifest.Server.Number/100 && !r.opts.Force {
+		return nil, fmt.Errorf("the server is %s and the backup one of %s: an older server may not understand it (--force tries)",
+			s.VersionText(), r.manifest.Server.Version)
+	}
+	row, err := s.Row(ctx, "SELECT @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
+	if err != nil {
+		return nil, fmt.Errorf("ask for settings: %w", err)
+	}
+	r.local, r.flushMode = row[0] == "1" && !r.opts.NoLocal, row[2]
+	if _, err := fmt.Sscan(row[1], &r.packet); err != nil {
+		return nil, fmt.Errorf("ask for settings: max_allowed_packet %q: %w", row[1], err)
+	}
+	existing = map[string]bool{}
+	err = s.Query(ctx, "SELECT schema_name FROM information_schema.schemata", func(row []string) error {
+		existing[row[0]] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list databases: %w", err)
+	}
+	return existing, nil
+}
+
+// names returns the databases of the backup that are meant.
+func (r *runner) names() ([]string, error) {
+	var names []string
+	for _, d := range r.manifest.Databases {
+		names = append(names, d.Name)
+	}
+	if r.opts.Database != "" {
+		if !slices.Contains(names, r.opts.Database) {
+			return nil, fmt.Errorf("the backup holds no database %q, only %s", r.opts.Database, strings.Join(names, ", "))
+		}
+		return []string{r.opts.Database}, nil
+	}
+	if len(names) > 1 && r.opts.Target != "" {
+		return nil, fmt.Errorf("--target names one database, and the backup holds %d: --database says which one is meant", len(names))
+	}
+	return names, nil
+}
+
+// target says into which database one of the backup goes, and whether that is
+// made. Of a cluster all are.
+func (r *runner) target(name string) (target string, create bool, err error) {
+	switch {
+	case r.opts.Target != "":
+		return r.opts.Target, r.opts.Create, nil
+	case r.manifest.Scope == "cluster" && r.opts.Database == "", r.opts.Create:
+		return name, true, nil
+	case r.cfg.Database == "":
+		return "", false, errors.New("the DSN names no database (--create makes the one of the backup, --target names one)")
+	}
+	return r.cfg.Database, false, nil
+}
+
+// globals makes accounts with their grants. Those that exist are left as they are.
+func (r *runner) globals(ctx context.Context) error {
+	end := r.phase("globals")
+	defer end()
+	if !r.has(my.GlobalsPath) {
+		return nil
+	}
+	r.plan(restore.Step{Phase: "globals", Object: "accounts"})
+	if r.opts.DryRun {
+		return nil
+	}
+	text, err := r.text(ctx, my.GlobalsPath)
+	if err != nil {
+		return err
+	}
+	s, err := r.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	err = r.accounts(ctx, s, my.ParseGlobals(text))
+	return errors.Join(err, s.Close())
+}
+
+func (r *runner) accounts(ctx context.Context, s *my.Session, g my.Globals) error {
+	const cannotUser = 1396 // it exists already
+	var grants []string
+	for _, a := range g.Accounts {
+		for i, sql := range a.Statements {
+			if i > 0 {
+				grants = append(grants, sql) // a role that is granted may come later
+				continue
+			}
+			err := s.Exec(ctx, sql)
+			if my.ErrorCode(err) == cannotUser {
+				r.warn("account %s exists already and is left as it is", a.Name)
+				break
+			}
+			if err != nil {
+				if err := r.failed(&restore.ObjectError{Object: "account " + a.Name, Err: err}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, sql := range grants {
+		if strings.HasPrefix(sql, "GRANT ") && r.opts.NoPrivileges {
+			continue
+		}
+		if err := s.Exec(ctx, sql); err != nil {
+			if err := r.failed(&restore.ObjectError{Object: "grants", Statement: first(sql, 200), Err: err}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// has tells whether the backup has a chunk.
+func (r *runner) has(chunk string) bool {
+	return slices.ContainsFunc(r.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
+}
+
+// text reads a chunk whole.
+func (r *runner) text(ctx context.Context, chunk string) (string, error) {
+	in, err := r.archive.Chunk(ctx, chunk)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(in)
+	if err = errors.Join(err, in.Close()); err != nil {
+		return "", fmt.Errorf("read %s: %w", chunk, err)
+	}
+	return string(text), nil
+}
+
+// readTOC reads the table of contents of a database.
+func (r *runner) readTOC(ctx context.Context, database string) (*my.TOC, error) {
+	name := path.Dir(archive.SchemaPath(database, "x")) + "/toc.json"
+	text, err := r.text(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read definitions of database %s: %w", database, err)
+	}
+	toc := &my.TOC{}
+	if err := json.Unmarshal([]byte(text), toc); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return toc, nil
+}
+
+// connect opens a session for restoring. Rows come as they were: what foreign keys,
+// checks and unique keys had to say has been said.
+func (r *runner) connect(ctx context.Context, database string) (*my.Session, error) {
+	s, err := my.Connect(ctx, r.cfg, database)
+	if err != nil {
+		return nil, err
+	}
+	settings := "SET foreign_key_checks = 0, unique_checks = 0"
+	if r.maria {
+		settings += ", check_constraint_checks = 0"
+	}
+	if r.opts.NoBinlog {
+		settings += ", sql_log_bin = 0"
+	}
+	if err := s.Exec(ctx, settings); err != nil {
+		if r.opts.NoBinlog && my.Denied(err) {
+			err = fmt.Errorf("%w (the account may not switch the binary log off)", err)
+		}
+		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// plan notes a step.
+func (r *runner) plan(s restore.Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Plan = append(r.result.Plan, s)
+	if s.Done {
+		r.result.Resumed++
+	}
+}
+
+// first returns the beginning of a text, on one line.
+func first(s string, n int) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + " …"
+	}
+	return s
+}

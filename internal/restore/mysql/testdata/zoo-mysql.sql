@@ -1,0 +1,10 @@
+CREATE TABLE functional (id int NOT NULL PRIMARY KEY, a varchar(20), b int, KEY low ((lower(a))), KEY away (b) INVISIBLE, KEY desc_b (b DESC, id));
+INSERT INTO functional VALUES (1, 'ABC', 5);
+CREATE TABLE defaults (id binary(16) NOT NULL DEFAULT (uuid_to_bin('123e4567-e89b-12d3-a456-426655440000')), x int DEFAULT (1 + 2), PRIMARY KEY (id));
+INSERT INTO defaults () VALUES ();
+CREATE TABLE srid (id int NOT NULL PRIMARY KEY, g point NOT NULL SRID 4326, SPATIAL KEY (g));
+INSERT INTO srid VALUES (1, ST_GeomFromText('POINT(48.2 16.3)', 4326));
+CREATE TABLE multi (id int NOT NULL PRIMARY KEY, j json, KEY zips ((CAST(j->'$.zip' AS UNSIGNED ARRAY))));
+INSERT INTO multi VALUES (1, '{"zip": [1, 2, 3]}');
+CREATE TABLE vec (id int NOT NULL PRIMARY KEY, v vector(3));
+INSERT INTO vec VALUES (1, to_vector('[1, 2.5, -3]')), (2, NULL);
