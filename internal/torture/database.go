@@ -202,6 +202,13 @@ func (d *database) drop(ctx context.Context) error {
 	if d.Engine != outboxctl.Postgres {
 		return nil
 	}
+	var schema string
+	if err := d.pool.QueryRowContext(ctx, "SELECT current_schema()").Scan(&schema); err != nil {
+		return fmt.Errorf("drop the publication: %w", err)
+	}
+	if _, err := d.pool.ExecContext(ctx, `DROP PUBLICATION IF EXISTS "`+schema+"."+d.table+`_tail"`); err != nil {
+		return fmt.Errorf("drop the publication: %w", err)
+	}
 	for _, suffix := range []string{"_bucket", "_wake"} {
 		if _, err := d.pool.ExecContext(ctx, "DROP FUNCTION IF EXISTS "+d.table+suffix+"()"); err != nil {
 			return fmt.Errorf("drop %s: %w", d.table+suffix, err)

@@ -93,7 +93,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
+// Validate names the first setting that makes no sense.
+func (c Config) Validate() error {
+	c = c.withDefaults()
 	switch {
 	case len(c.Worker) == 0:
 		return errors.New("torture: no command for relay processes")
@@ -151,7 +153,7 @@ type run struct {
 // found is in the result.
 func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 	r := &run{Config: cfg.withDefaults(), ledger: NewLedger()}
-	if err := r.validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.close(ctx)) }()
