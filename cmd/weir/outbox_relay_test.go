@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/outbox"
+)
+
+func TestOutboxRelayRefuses(t *testing.T) {
+	clearEnvironment(t)
+	r := sqliteRig(t)
+	if out := r.weir("migrate"); strings.Contains(out, "exit") {
+		t.Fatal(out)
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"--purge-after 1d", "--purge-after: layout queue keeps nothing that was delivered"},
+		{"--table other", "the tables do not exist"},
+		{"--claim skip-locked --window 1h", "no SKIP LOCKED"},
+	} {
+		args := append([]string{"--sink", "stdout:", "--admin", "off", "--log-level", "error"}, strings.Fields(tt.args)...)
+		if out := r.weir("relay", args...); !strings.Contains(out, tt.want) || !strings.HasSuffix(out, "exit 1\n") {
+			t.Errorf("%s: %s", tt.args, out)
+		}
+	}
+	ln := httptest.NewServer(http.NotFoundHandler())
+	defer ln.Close()
+	if out := r.weir("relay", "--sink", "stdout:", "--admin", ln.Listener.Addr().String()); !strings.Contains(out, "listen for --admin") {
+		t.Errorf("a taken address: %s", out)
+	}
+}
+
+type relayProcess struct {
+	*testing.T
+	cmd    *exec.Cmd
+	stdout *bufio.Reader
+	log    *proxyLog
+}
+
+func startRelay(t *testing.T, env []string, args ...string) *relayProcess {
+	t.Helper()
+	p := &relayProcess{T: t, cmd: exec.CommandContext(t.Context(), os.Args[0], append([]string{"outbox", "relay"}, args...)...)}
+	p.cmd.Env = append(append(os.Environ(), "WEIR_TEST_AS_MAIN=1"), env...)
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.stdout, p.log = bufio.NewReader(out), &proxyLog{t: t, lines: bufio.NewReader(logs)}
+	return p
+}
+
+func (p *relayProcess) end() error {
+	p.Helper()
+	_, _ = io.Copy(io.Discard, p.stdout)
+	_, _ = io.Copy(&p.log.seen, p.log.lines)
+	return p.cmd.Wait()
+}
+
+func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
+	onEveryEngine(t, func(r *outboxRig) {
+		if out := r.weir("migrate"); strings.Contains(out, "exit") {
+			r.Fatal(out)
+		}
+		p := startRelay(r.T, []string{"WEIR_OUTBOX_DB=" + r.dsn}, "--sink", "stdout:", "--admin", "127.0.0.1:0", "--status-every", "10ms")
+		admin := p.log.await("weir outbox relay starts")["admin"].(string)
+		p.log.await("leading")
+		for i := range 20 {
+			r.enqueue(outbox.Message{Topic: "orders", Key: fmt.Sprint(i % 3), Payload: fmt.Append(nil, i)})
+		}
+		next := map[string]int{"0": 0, "1": 1, "2": 2}
+		for range 20 {
+			line, err := p.stdout.ReadString('\n')
+			var m struct {
+				Key     string
+				Payload int
+			}
+			if err = errors.Join(err, json.Unmarshal([]byte(line), &m)); err != nil {
+				r.Fatalf("%v in %q", err, line)
+			}
+			if m.Payload != next[m.Key] {
+				r.Errorf("key %s: got %d, want %d", m.Key, m.Payload, next[m.Key])
+			}
+			next[m.Key] += 3
+		}
+		want := map[string]string{"sqlite": "poll", "postgres": "log", "mysql": "log"}[r.engine]
+		var live struct {
+			Pending   int
+			Delivered int `json:"relay_delivered"`
+			Claim     string
+			Leases    []struct{ Held bool }
+		}
+		eventually(r.T, func() bool {
+			code, body := get(r.T, admin+"status.json")
+			live.Leases = nil
+			return code == 200 && json.Unmarshal([]byte(body), &live) == nil && live.Pending == 0 && live.Claim == want &&
+				len(live.Leases) == 1 && live.Leases[0].Held
+		}, func() string { return fmt.Sprintf("status.json %+v", live) })
+		if live.Delivered != 20 {
+			r.Errorf("status.json: %+v", live)
+		}
+		if code, body := get(r.T, admin+"readyz"); code != 200 {
+			r.Errorf("readyz: %d %s", code, body)
+		}
+		if _, body := get(r.T, admin+"metrics"); !strings.Contains(body, `weir_outbox_delivered_messages_total{table="weir_outbox"} 20`) ||
+			!strings.Contains(body, `weir_outbox_held_shards{table="weir_outbox"} 1`) || !strings.Contains(body, "weir_build_info") {
+			r.Errorf("metrics:\n%s", body)
+		}
+		if _, body := get(r.T, admin); !strings.Contains(body, "weir outbox relay of weir_outbox") {
+			r.Errorf("page: %s", body)
+		}
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			r.Fatal(err)
+		}
+		stopped := p.log.await("weir outbox relay has stopped")
+		if err := p.end(); err != nil || stopped["noted"] != 20.0 {
+			r.Errorf("ended with %v, %v", err, stopped)
+		}
+		if s := r.status(); s.Pending != 0 || s.Leases[0].Held {
+			r.Errorf("status: %+v", s)
+		}
+	})
+}
+
+func eventually(t *testing.T, is func() bool, state func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(labtest.Patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not come about: %s", state())
+		}
+	}
+}
+
+func TestOutboxRelayDrains(t *testing.T) {
+	clearEnvironment(t)
+	for _, impatient := range []bool{false, true} {
+		r := sqliteRig(t)
+		if out := r.weir("migrate"); strings.Contains(out, "exit") {
+			t.Fatal(out)
+		}
+		asked, answer := make(chan struct{}, 10), make(chan struct{})
+		broker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			asked <- struct{}{}
+			select {
+			case <-answer:
+			case <-req.Context().Done():
+			}
+		}))
+		r.enqueue(outbox.Message{Topic: "orders", Payload: []byte("1")})
+		p := startRelay(t, nil, "--db", r.dsn, "--sink", broker.URL+"?timeout=10m", "--admin", "off", "--drain-timeout", "10m")
+		<-asked
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		p.log.await("weir outbox relay stops")
+		want := int64(0)
+		if impatient {
+			want = 1
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_ = p.end()
+			}()
+			for done := false; !done; {
+				_ = p.cmd.Process.Signal(syscall.SIGTERM) // until one counts as the second
+				select {
+				case <-ended:
+					done = true
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+			if state := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !state.Signaled() {
+				t.Errorf("ended with %v, want by the signal", state)
+			}
+			close(answer)
+		} else {
+			close(answer)
+			if err := p.end(); err != nil {
+				t.Errorf("ended with %v\n%s", err, p.log.seen.String())
+			}
+		}
+		if s := r.status(); s.Pending != want {
+			t.Errorf("impatient %v: %d pending, want %d", impatient, s.Pending, want)
+		}
+		broker.Close()
+	}
+}
+
+func TestLastLineStaysLast(t *testing.T) {
+	var b bytes.Buffer
+	l := &lastLine{w: &b}
+	l.set("")
+	for _, step := range []func(){
+		func() { fmt.Fprintln(l, "log 1") },
+		func() { l.set("rate 1") },
+		func() { fmt.Fprintln(l, "log 2") },
+		func() { l.set("rate 2") },
+		func() { l.set("") },
+		func() { fmt.Fprintln(l, "log 3") },
+	} {
+		step()
+	}
+	const e = eraseLine
+	if want := "log 1\n" + e + "rate 1" + e + "log 2\nrate 1" + e + "rate 2" + e + "log 3\n"; b.String() != want {
+		t.Errorf("wrote %q, want %q", b.String(), want)
+	}
+}
+
+func TestOutboxRelayWaitsForItsDatabase(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{})
+	clearEnvironment(t)
+	if out := weir(t, "outbox", "migrate", "--db", pg.DSN("postgres")); strings.Contains(out, "exit") {
+		t.Fatal(out)
+	}
+	pg.Kill()
+	p := startRelay(t, nil, "--db", pg.DSN("postgres"), "--sink", "stdout:", "--admin", "off")
+	p.log.await("waiting for the database")
+	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
+	defer cancel()
+	if err := pg.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.log.await("leading")
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.end(); err != nil {
+		t.Errorf("ended with %v\n%s", err, p.log.seen.String())
+	}
+}
