@@ -12,6 +12,7 @@ import (
 // claim is an open transaction that holds the locks of its rows.
 type claim struct {
 	s       *Store
+	v       *server
 	c       *session // nil: finished or released
 	history bool
 	parts   bool
@@ -28,8 +29,8 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 	if err != nil {
 		return nil, s.fail("claim rows of", err)
 	}
-	k := &claim{s: s, c: c}
-	err = retry(ctx, func() error { return k.take(ctx, v, req) })
+	k := &claim{s: s, v: v, c: c}
+	err = retry(ctx, func() error { return k.take(ctx, req) })
 	if err != nil {
 		c.release(err)
 		return nil, s.fail("claim rows of", err)
@@ -37,8 +38,8 @@ func (s *Store) Claim(ctx context.Context, req outbox.ClaimRequest) (outbox.Clai
 	return k, nil
 }
 
-func (k *claim) take(ctx context.Context, v *server, req outbox.ClaimRequest) error {
-	t, err := k.s.shape(ctx, k.c, v)
+func (k *claim) take(ctx context.Context, req outbox.ClaimRequest) error {
+	t, err := k.s.shape(ctx, k.c, k.v)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (k *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 
 func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parking, buried []outbox.Burial) error {
 	if len(acked) > 0 {
-		l := &lease{s: k.s, hist: k.history, parts: k.parts, made: map[int64]int64{}}
+		l := &lease{s: k.s, v: k.v, hist: k.history, parts: k.parts, made: map[int64]int64{}}
 		l.remember(k.rows)
 		for _, text := range l.ackTexts("", "TRUE", acked) {
 			if err := k.c.exec(ctx, text); err != nil {
