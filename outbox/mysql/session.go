@@ -19,6 +19,7 @@ type session struct {
 	id    int64 // the server's number of it
 	used  time.Time
 	gone  bool // discarded
+	lean  bool // the binary log gets the keys of changed rows alone
 }
 
 // settings make a session independent of the server's and the pool's: reads
@@ -84,6 +85,25 @@ func (s *Store) newSession(ctx context.Context) (*session, error) {
 	return c, nil
 }
 
+// logKeys has the binary log carry of rows that this session deletes their keys
+// alone, not their payloads once more, or, when lean is false, whole rows as the
+// server's other sessions do: what tails the log needs whole inserts. Accounts
+// that may not say so do without.
+func (c *session) logKeys(ctx context.Context, lean bool) error {
+	if c.lean == lean {
+		return nil
+	}
+	image := "@@GLOBAL.binlog_row_image"
+	if lean {
+		image = "'MINIMAL'"
+	}
+	if err := c.exec(ctx, "SET SESSION binlog_row_image = "+image); err != nil && !isError(err, errAccessDenied) {
+		return err
+	}
+	c.lean = lean
+	return nil
+}
+
 // release keeps the session for the next one, unless err leaves it in doubt.
 func (c *session) release(err error) {
 	if c.gone {
@@ -130,11 +150,18 @@ func (c *session) affected(ctx context.Context, text string, args ...any) (int64
 
 // with runs f with a borrowed session.
 func (s *Store) with(ctx context.Context, f func(c *session) error) error {
+	return s.logging(ctx, false, f)
+}
+
+// logging is with, for a session that logs keys alone if it may be lean.
+func (s *Store) logging(ctx context.Context, lean bool, f func(c *session) error) error {
 	c, err := s.session(ctx)
 	if err != nil {
 		return err
 	}
-	err = f(c)
+	if err = c.logKeys(ctx, lean); err == nil {
+		err = f(c)
+	}
 	c.release(err)
 	return err
 }

@@ -120,7 +120,7 @@ func (l *lease) Ack(ctx context.Context, seqs []int64) error {
 	if len(seqs) == 0 {
 		return nil
 	}
-	err := l.s.with(ctx, func(c *session) error {
+	err := l.s.logging(ctx, true, func(c *session) error {
 		from, fenced := l.fence()
 		var hit int64
 		for _, text := range l.ackTexts(from, fenced, seqs) {

@@ -80,6 +80,41 @@ func TestAckLooksUp(t *testing.T) {
 	})
 }
 
+// TestAckOfRuns: a long run of numbers is looked up one by one as well. A range
+// would be about twice as fast and would wait: it locks the row after its end,
+// which may be that of a producer that has not committed.
+func TestAckOfRuns(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		s := migrated(t, m, db, Options{}, outbox.Plan{})
+		pool := producers(t, m, db)
+		l := leadIt(t, s)
+		run(t, pool, "ANALYZE TABLE weir_outbox")
+		run(t, pool, insertOne+strings.Repeat(", ('t', 'p')", 299))
+		producer := connect(t, pool)
+		run(t, producer, "START TRANSACTION", insertOne)
+		run(t, pool, insertOne+strings.Repeat(", ('t', 'p')", 199))
+		var seqs []int64
+		for _, row := range pageOf(t, l, 0) {
+			seqs = append(seqs, row.Seq)
+		}
+		if len(seqs) != 500 {
+			t.Fatalf("%d rows, want 500", len(seqs))
+		}
+		from, fenced := l.fence()
+		shown := explain(t, pool, l.ackTexts(from, fenced, slices.Clone(seqs))[0])
+		if !containsAny(shown, "eq_ref", "Single-row index lookup on o using PRIMARY") {
+			t.Errorf("no look-up by the primary key:\n%s", shown)
+		}
+		slices.Reverse(seqs)
+		check(t, l.Ack(t.Context(), seqs)) // would fail after 5 s if it waited for the producer
+		run(t, producer, "COMMIT")
+		if left := pageOf(t, l, 0); len(left) != 1 {
+			t.Errorf("%d rows left, want the producer's", len(left))
+		}
+	})
+}
+
 // TestWindowPrunes: a claim with a window looks into no partition before it.
 func TestWindowPrunes(t *testing.T) {
 	servers(t, func(t *testing.T, m *lab.MySQL) {
