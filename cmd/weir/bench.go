@@ -23,7 +23,7 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure what a boundary costs, and what weir makes of it",
 	}
-	cmd.AddCommand(newBenchProxyCommand(), newBenchReportCommand(), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
+	cmd.AddCommand(newBenchProxyCommand(), newBenchOutboxCommand(), newBenchReportCommand(), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
 	return cmd
 }
 
