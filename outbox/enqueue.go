@@ -155,7 +155,7 @@ func encode(d dialect, msgs []Message) ([][8]any, error) {
 		if d == dialectPostgres {
 			id = m.ID.String()
 		}
-		rows[i] = [8]any{m.bucket(), id, m.Topic, m.Key, payload, nullable(headers), nullable(m.DedupKey), nil}
+		rows[i] = [8]any{Bucket(m.Key, m.ID), id, m.Topic, m.Key, payload, nullable(headers), nullable(m.DedupKey), nil}
 		if !m.AvailableAt.IsZero() {
 			rows[i][7] = availableAt(d, m.AvailableAt)
 		}

@@ -20,7 +20,6 @@ type memStore struct {
 	parked    map[int64]memNote
 	scheduled []memLater
 	leaders   map[int]*memLease
-	epochs    int64
 	tails     map[*memTail]struct{}
 	shards    int
 	noTail    error
@@ -73,7 +72,7 @@ func (tx *memTx) insert(m Message) int64 {
 		m.ID = NewID()
 	}
 	r := &memRow{Row: Row{Message: m, Seq: tx.s.next, CreatedAt: time.Now()}}
-	r.shard = int(m.bucket()) * tx.s.shards / Buckets
+	r.shard = Bucket(m.Key, m.ID) * tx.s.shards / Buckets
 	tx.s.rows[r.Seq] = r
 	tx.rows = append(tx.rows, r)
 	return r.Seq

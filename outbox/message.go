@@ -132,13 +132,15 @@ func DecodeHeaders(text []byte) (map[string]string, error) {
 // range of them.
 const Buckets = 1 << 15
 
-// bucket is FNV-1a of the key, or of the id of a message without a key.
-func (m *Message) bucket() int16 {
+// Bucket is the bucket, from 0 to Buckets-1, of a message: FNV-1a of its key,
+// or of its id when it has none. It is what Enqueue writes; stores compute it for
+// rows of producers in plain SQL, which do not.
+func Bucket(key string, id ID) int {
 	h := fnv.New32a()
-	if m.Key != "" {
-		_, _ = h.Write([]byte(m.Key))
+	if key != "" {
+		_, _ = h.Write([]byte(key))
 	} else {
-		_, _ = h.Write(m.ID[:])
+		_, _ = h.Write(id[:])
 	}
-	return int16(h.Sum32() % Buckets)
+	return int(h.Sum32() % Buckets)
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"strconv"
 	"strings"
@@ -170,20 +169,11 @@ func (d *decoder) ours(bucket driver.Value, key, id []byte) (bool, error) {
 		return false, err
 	}
 	if !known {
-		b = int64(bucketOf(key, id))
+		var fixed outbox.ID
+		copy(fixed[:], id)
+		b = int64(outbox.Bucket(string(key), fixed))
 	}
 	return int64(d.first) <= b && b <= int64(d.last), nil
-}
-
-// bucketOf is what outbox.Enqueue puts into the column: FNV-1a of the key, of
-// the id where there is none.
-func bucketOf(key, id []byte) int {
-	h := fnv.New32a()
-	if len(key) == 0 {
-		key = id
-	}
-	_, _ = h.Write(key)
-	return int(h.Sum32() % outbox.Buckets)
 }
 
 // keep copies b into the present piece.

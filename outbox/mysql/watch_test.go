@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -225,33 +224,5 @@ func TestWithoutPrivileges(t *testing.T) {
 			t.Errorf("settled at the age of %v", age)
 		}
 		run(t, tx, "ROLLBACK")
-	})
-}
-
-// TestBucketOf: rows of plain SQL belong where Enqueue would have put them.
-func TestBucketOf(t *testing.T) {
-	servers(t, func(t *testing.T, m *lab.MySQL) {
-		db := database(t, m)
-		migrated(t, m, db, Options{}, outbox.Plan{})
-		pool := producers(t, m, db)
-		for i, key := range []string{"", "", "a", "ключ", strings.Repeat("x", 255)} {
-			check(t, outbox.Enqueue(t.Context(), outbox.MySQL(pool), outbox.Message{Topic: fmt.Sprint(i), Key: key}))
-		}
-		rows, err := pool.QueryContext(t.Context(), "SELECT bucket, msg_key, id FROM weir_outbox")
-		check(t, err)
-		defer rows.Close()
-		n := 0
-		for ; rows.Next(); n++ {
-			var bucket int
-			var key, id []byte
-			check(t, rows.Scan(&bucket, &key, &id))
-			if got := bucketOf(key, id); got != bucket {
-				t.Errorf("key %q: bucket %d, Enqueue says %d", key, got, bucket)
-			}
-		}
-		check(t, rows.Err())
-		if n != 5 {
-			t.Errorf("%d rows, want 5", n)
-		}
 	})
 }

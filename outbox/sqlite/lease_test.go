@@ -190,26 +190,3 @@ func TestOpenRefuses(t *testing.T) {
 		t.Error("a text file can be opened")
 	}
 }
-
-// TestBucketOf: rows of plain SQL belong where Enqueue would have put them.
-func TestBucketOf(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "app.db")
-	migrated(t, path)
-	pool := producers(t, path)
-	for _, key := range []string{"", "a", "ключ"} {
-		check(t, outbox.Enqueue(t.Context(), outbox.SQLite(pool), outbox.Message{Topic: "t", Key: key}))
-	}
-	rows, err := pool.QueryContext(t.Context(), "SELECT bucket, msg_key, id FROM weir_outbox")
-	check(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var bucket int
-		var key string
-		var id []byte
-		check(t, rows.Scan(&bucket, &key, &id))
-		if got := bucketOf(key, id); got != bucket {
-			t.Errorf("key %q: bucket %d, Enqueue says %d", key, got, bucket)
-		}
-	}
-	check(t, rows.Err())
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -35,20 +34,11 @@ func (h *shares) has(bucket sql.NullInt64, key string, id []byte) bool {
 	}
 	b := bucket.Int64
 	if !bucket.Valid {
-		b = int64(bucketOf(key, id))
+		var fixed outbox.ID
+		copy(fixed[:], id)
+		b = int64(outbox.Bucket(key, fixed))
 	}
 	return int64(h.first) <= b && b <= int64(h.last)
-}
-
-// bucketOf is what outbox.Enqueue puts into the column: FNV-1a of the key, of
-// the id where there is none.
-func bucketOf(key string, id []byte) int {
-	h := fnv.New32a()
-	if key != "" {
-		id = []byte(key)
-	}
-	_, _ = h.Write(id)
-	return int(h.Sum32() % outbox.Buckets)
 }
 
 // rowColumns are what scanRow reads, of table o.
