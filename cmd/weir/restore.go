@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/bulk"
+	"github.com/weirdb/weir/internal/restore"
+	load "github.com/weirdb/weir/internal/restore/postgres"
+)
+
+// restoreVerb is the configuration of `weir restore`.
+type restoreVerb struct {
+	options  restore.Options
+	keys     keyFlags
+	dir      restoreDir
+	rename   string
+	verify   string
+	profile  string
+	memory   string
+	json     bool
+	quiet    bool
+	progress string
+}
+
+func newRestoreCommand() *cobra.Command {
+	var v restoreVerb
+	cmd := &cobra.Command{
+		Use:   "restore PLACE [ID]",
+		Short: "Restore a backup into a server, or a base backup into a data directory",
+		Long: `Restore the backup ID (the newest by default) of PLACE: a directory, an S3
+location, the directory of one backup, a stream in a file, or - for standard input.
+
+With --to, a backup of databases goes into a running server: definitions, then
+rows in parallel, then indexes and constraints, each table's as soon as its rows
+are there. A database that holds something already is refused unless --clean
+drops what is to be restored. What an interrupted restore finished is in the
+target's own books: --resume goes on from there.
+
+With --to-dir, a base backup becomes a data directory, with the settings by which
+the server replays the archived log up to a time, a position or a name.
+
+Rows that the server took are counted and compared with the backup; --verify
+reads them again and compares checksums, too.
+
+Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, and it differs.`,
+		Example: `  weir restore /backups --to postgres://postgres@db/ --create
+  weir restore /backups --to postgres://app@db/shop -t orders --data-only
+  weir restore /backups --to postgres://postgres@db/ --create --rename shop=shop_test
+  weir restore shop.tar --to postgres://postgres@db/shop --clean --if-exists --verify
+  weir restore /backups --to-dir /var/lib/postgresql/15/main --owner postgres \
+      --target-time '2026-11-21 16:30:00+00'`,
+		Args: cobra.RangeArgs(1, 2),
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return v.complete(cmd.Flags())
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if v.dir.to != "" {
+				return v.dir.run(cmd.Context(), args, &v, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			return v.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	v.flags(cmd.Flags())
+	return cmd
+}
+
+func (v *restoreVerb) flags(f *pflag.FlagSet) {
+	o := &v.options
+	f.StringVar(&o.DSN, "to", "", "the server and database to restore into")
+	f.StringVar(&o.Database, "database", "", "which database of the backup (default the only one, or all of a cluster)")
+	f.StringVar(&o.Target, "target", "", "name of the database to restore into")
+	f.StringVar(&v.rename, "rename", "", "restore database OLD of the backup as NEW, as OLD=NEW")
+	f.BoolVar(&o.Create, "create", false, "make the database first")
+	f.BoolVar(&o.Clean, "clean", false, "drop what is to be restored before")
+	f.BoolVar(&o.IfExists, "if-exists", false, "with --clean: what does not exist need not be dropped")
+	f.StringArrayVarP(&o.Filter.Schemas, "schema", "n", nil, "only schemas that match (repeatable)")
+	f.StringArrayVarP(&o.Filter.ExcludeSchemas, "exclude-schema", "N", nil, "no schemas that match (repeatable)")
+	f.StringArrayVarP(&o.Filter.Tables, "table", "t", nil, "only tables that match (repeatable)")
+	f.StringArrayVarP(&o.Filter.ExcludeTables, "exclude-table", "T", nil, "no tables that match (repeatable)")
+	f.StringArrayVar(&o.Filter.ExcludeTableData, "exclude-table-data", nil, "no rows of tables that match (repeatable)")
+	f.BoolVar(&o.NoOwner, "no-owner", false, "leave objects to the role that restores")
+	f.BoolVar(&o.NoPrivileges, "no-privileges", false, "no grants")
+	f.BoolVar(&o.SchemaOnly, "schema-only", false, "definitions, no rows")
+	f.BoolVar(&o.DataOnly, "data-only", false, "rows, no definitions")
+	f.BoolVar(&o.NoGlobals, "no-globals", false, "no roles and tablespaces of a cluster")
+	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be done, and change nothing")
+	f.BoolVar(&o.Resume, "resume", false, "continue a restore that was interrupted")
+	f.BoolVar(&o.Force, "force", false, "restore into a server that is older than the source")
+	f.BoolVar(&o.KeepGoing, "keep-going", false, "go on after an error in an object, and report all at the end")
+	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "leave the planner's statistics to the server")
+	f.StringVar(&v.verify, "verify", string(restore.VerifyCounts), "none, counts, or rows (--verify alone): read tables again and compare checksums")
+	f.Lookup("verify").NoOptDefVal = string(restore.VerifyRows)
+	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
+	f.IntVarP(&o.Jobs, "jobs", "j", 0, "how many things to do side by side (default by the profile)")
+	f.StringVar(&v.memory, "index-memory", "", "memory of each index build (default by the profile)")
+	v.keys.add(f)
+	v.dir.add(f)
+	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
+	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
+	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
+}
+
+// complete judges the flags.
+func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
+	o := &v.options
+	switch {
+	case o.DSN == "" && v.dir.to == "":
+		return errors.New("--to says into which server, --to-dir into which data directory")
+	case o.DSN != "" && v.dir.to != "":
+		return errors.New("--to is a server and --to-dir a data directory: one of them")
+	case v.dir.to != "":
+		return v.dir.complete(f)
+	case engineOf(o.DSN) != archive.PostgreSQL:
+		return fmt.Errorf("this weir restores PostgreSQL only, and --to names a server of %s", engineOf(o.DSN))
+	}
+	if name := v.dir.used(f); name != "" {
+		return fmt.Errorf("--%s is about a data directory, and needs --to-dir", name)
+	}
+	if v.rename != "" {
+		old, name, ok := strings.Cut(v.rename, "=")
+		if !ok || old == "" || name == "" || o.Database != "" || o.Target != "" {
+			return fmt.Errorf("--rename %q: want OLD=NEW, and neither --database nor --target beside it", v.rename)
+		}
+		o.Database, o.Target = old, name
+	}
+	if o.Profile, err = bulk.ProfileNamed(v.profile, bulk.ThisMachine()); err != nil {
+		return fmt.Errorf("--profile: %w", err)
+	}
+	if v.memory != "" {
+		n, err := parseSize(v.memory)
+		if err != nil {
+			return fmt.Errorf("--index-memory %q: %w", v.memory, err)
+		}
+		o.MaintenanceBytes = int64(n)
+	}
+	o.Verify = restore.Verify(v.verify)
+	o.Progress = &bulk.Progress{}
+	return o.WithDefaults().Validate()
+}
+
+// run restores into a server.
+func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	r, err := openBackup(ctx, args, &v.keys)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	m := r.Manifest()
+	if m.Scope == scopeBase {
+		return UsageError(fmt.Errorf("backup %s is a base backup, of files: --to-dir makes a data directory of it", m.ID))
+	}
+	mode := v.progress
+	if v.quiet || v.options.DryRun {
+		mode = "none"
+	}
+	stop, err := showProgress("restore", mode, v.options.Progress, stderr)
+	if err != nil {
+		return UsageError(err)
+	}
+	result, err := load.Run(ctx, v.options, r)
+	stop()
+	if result == nil {
+		return hinted(err)
+	}
+	if !v.quiet {
+		printWarnings(stderr, result.Warnings)
+		for _, f := range result.Failed {
+			fmt.Fprintln(stderr, "failed:", f)
+		}
+	}
+	if err != nil {
+		if ctx.Err() != nil && !v.quiet && !v.options.DryRun {
+			fmt.Fprintln(stderr, "the restore is unfinished; --resume continues it")
+		}
+		if errors.Is(err, load.ErrDiffers) {
+			return Shortfall(err)
+		}
+		return hinted(err)
+	}
+	return v.report(m, result, stdout)
+}
+
+// report prints the plan of a dry run, or the outcome.
+func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, stdout io.Writer) error {
+	switch {
+	case v.json:
+		out := restoreOutcome{
+			ID: m.ID, DryRun: v.options.DryRun, Tables: r.Tables, Rows: r.Rows, Bytes: r.Bytes,
+			Resumed: r.Resumed, Warnings: r.Warnings, Phases: r.Phases, ElapsedNs: r.Elapsed.Nanoseconds(),
+		}
+		if v.options.DryRun {
+			out.Plan = r.Plan
+		}
+		return printJSON(stdout, out)
+	case v.options.DryRun:
+		return printPlan(stdout, r.Plan)
+	case v.quiet:
+		return nil
+	}
+	resumed := ""
+	if r.Resumed > 0 {
+		resumed = fmt.Sprintf(", %d steps done before", r.Resumed)
+	}
+	_, err := fmt.Fprintf(stdout, "restored %s: %d tables, %d rows, %s, %s (%s/s), verified by %s%s\n", m.ID, r.Tables, r.Rows,
+		byteText(r.Bytes), durationText(r.Elapsed), byteText(float64(r.Bytes)/r.Elapsed.Seconds()), v.options.Verify, resumed)
+	return err
+}
+
+// restoreOutcome is what `weir restore --json` prints.
+type restoreOutcome struct {
+	ID        string          `json:"id"`
+	DryRun    bool            `json:"dry_run,omitempty"`
+	Tables    int             `json:"tables"`
+	Rows      int64           `json:"rows"`
+	Bytes     int64           `json:"bytes"`
+	Resumed   int             `json:"resumed,omitempty"`
+	Warnings  []string        `json:"warnings,omitempty"`
+	Phases    []restore.Phase `json:"phases,omitempty"`
+	Plan      []restore.Step  `json:"plan,omitempty"`
+	ElapsedNs int64           `json:"elapsed_ns"`
+}
+
+func printPlan(w io.Writer, plan []restore.Step) error {
+	for _, s := range plan {
+		line := fmt.Sprintf("%-12s %-10s %s", s.Database, s.Phase, s.Object)
+		if s.Rows > 0 || s.Bytes > 0 {
+			line += fmt.Sprintf(" (%d rows, %s)", s.Rows, byteText(s.Bytes))
+		}
+		if s.Done {
+			line += " - done before"
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return fmt.Errorf("print plan: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// scheduleVerb is the configuration of `weir schedule`.
+type scheduleVerb struct {
+	name       string
+	onCalendar string
+	user       string
+	delay      string
+	envFile    string
+	program    string
+	prune      []string
+}
+
+func newScheduleCommand() *cobra.Command {
+	var v scheduleVerb
+	cmd := &cobra.Command{
+		Use:   "schedule [flags] -- DSN --to PLACE [flags of weir backup]",
+		Short: "Print systemd units, and a line of crontab, for regular backups",
+		Long: `Print a systemd service and timer that run weir backup with the arguments after
+--, and, with --keep, weir prune after it. Nothing is installed.
+
+Secrets do not belong into units: --env-file names a file for PGPASSWORD and the
+credentials of S3, which systemd reads as root.`,
+		Example: `  weir schedule --on-calendar '*-*-* 02:30' --keep last=3,daily=7 -- postgres://backup@db/shop --to /backups`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || cmd.ArgsLenAtDash() != 0 {
+				return errors.New("the arguments of weir backup follow after --")
+			}
+			return v.complete(args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return v.print(args, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&v.name, "name", "weir-backup", "name of the units")
+	f.StringVar(&v.onCalendar, "on-calendar", "*-*-* 02:30", "when, as in systemd.time(7)")
+	f.StringVar(&v.delay, "random-delay", "5m", "spread the starts of many machines over this time")
+	f.StringVar(&v.user, "user", "weir", "user to run as")
+	f.StringVar(&v.envFile, "env-file", "/etc/weir/backup.env", "file with secrets, as NAME=VALUE")
+	f.StringVar(&v.program, "program", "", "path of weir (default this one's)")
+	f.StringSliceVar(&v.prune, "keep", nil, "prune afterwards by rules such as last=3,daily=7,weekly=4,monthly=12,within=30d")
+	return cmd
+}
+
+var (
+	unitName = regexp.MustCompile(`^[A-Za-z0-9:_.@-]+$`)
+	keepRule = regexp.MustCompile(`^(last|daily|weekly|monthly|yearly)=[0-9]+$|^within=[0-9]+[a-z0-9]+$`)
+)
+
+// complete judges the flags, and the arguments as weir backup would.
+func (v *scheduleVerb) complete(args []string) error {
+	if v.program == "" {
+		path, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("--program: %w", err)
+		}
+		v.program = path
+	}
+	switch {
+	case !unitName.MatchString(v.name):
+		return fmt.Errorf("--name %q: no name of a unit", v.name)
+	case strings.ContainsAny(v.onCalendar+v.user+v.envFile+v.delay, "\r\n") || v.onCalendar == "" || v.user == "":
+		return errors.New("--on-calendar, --user, --env-file, --random-delay: one line each, and the first two not empty")
+	case !filepath.IsAbs(v.program):
+		return fmt.Errorf("--program %q: systemd wants the whole path", v.program)
+	}
+	for _, rule := range v.prune {
+		if !keepRule.MatchString(rule) {
+			return fmt.Errorf("--keep %q: want last=N, daily=N, weekly=N, monthly=N, yearly=N or within=30d", rule)
+		}
+	}
+	for _, a := range args {
+		if strings.ContainsAny(a, "\r\n\x00") {
+			return errors.New("the arguments of weir backup: one line each")
+		}
+		if u, err := url.Parse(a); err == nil && u.User != nil {
+			if _, secret := u.User.Password(); secret {
+				return errors.New("the DSN holds a password, which everybody could read in the unit: put PGPASSWORD into the file of --env-file")
+			}
+		}
+	}
+	backup := newBackupCommand()
+	if err := backup.ParseFlags(args); err != nil {
+		return fmt.Errorf("weir backup: %w", err)
+	}
+	rest := backup.Flags().Args()
+	sub := ""
+	if len(rest) > 0 && (rest[0] == "base" || rest[0] == "wal") {
+		sub = rest[0]
+	}
+	if sub != "" {
+		return fmt.Errorf("weir backup %s: contrib/systemd holds units for it", sub)
+	}
+	if err := backup.ValidateArgs(rest); err != nil {
+		return fmt.Errorf("weir backup: %w", err)
+	}
+	if err := backup.PreRunE(backup, rest); err != nil {
+		return fmt.Errorf("weir backup: %w", err)
+	}
+	if to := backup.Flag("to").Value.String(); to == "-" {
+		return errors.New("--to -: nobody would read the stream")
+	}
+	return nil
+}
+
+// place is where the backups go.
+func (v *scheduleVerb) place(args []string) string {
+	backup := newBackupCommand()
+	_ = backup.ParseFlags(args) // complete has done so before
+	return backup.Flag("to").Value.String()
+}
+
+func (v *scheduleVerb) pruneArgs(place string) []string {
+	args := []string{v.program, "prune", place}
+	for _, rule := range v.prune {
+		args = append(args, "--keep-"+rule)
+	}
+	return args
+}
+
+func (v *scheduleVerb) print(args []string, w io.Writer) error {
+	backup := append([]string{v.program, "backup"}, args...)
+	backup = append(backup, "--progress", "none")
+	lines := []string{unitLine(backup)}
+	shell := shellLine(backup)
+	if len(v.prune) > 0 {
+		prune := v.pruneArgs(v.place(args))
+		lines = append(lines, unitLine(prune))
+		shell += " && " + shellLine(prune)
+	}
+	_, err := fmt.Fprintf(w, `# /etc/systemd/system/%[1]s.service
+[Unit]
+Description=weir backup
+Documentation=https://github.com/weirdb/weir/blob/main/docs/backup.md
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=oneshot
+ExecStart=%[2]s
+EnvironmentFile=-%[3]s
+User=%[4]s
+# The first signal ends a backup in an orderly way.
+KillSignal=SIGTERM
+TimeoutStopSec=60s
+Nice=10
+IOSchedulingClass=idle
+NoNewPrivileges=yes
+ProtectHome=read-only
+PrivateTmp=yes
+UMask=0077
+
+# /etc/systemd/system/%[1]s.timer
+[Unit]
+Description=weir backup, regularly
+
+[Timer]
+OnCalendar=%[5]s
+RandomizedDelaySec=%[6]s
+# A run that was missed while the machine was off is made up for.
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+
+# systemctl daemon-reload && systemctl enable --now %[1]s.timer
+#
+# Or, in place of both, in /etc/crontab, at a time of its own:
+# 30 2 * * * %[4]s  %[7]s
+`, v.name, strings.Join(lines, "\nExecStart="), v.envFile, v.user, v.onCalendar, v.delay, strings.ReplaceAll(shell, "%", `\%`))
+	if err != nil {
+		return fmt.Errorf("print units: %w", err)
+	}
+	return nil
+}
+
+// unitLine quotes a command line for systemd: "%" and "$" mean something there.
+func unitLine(args []string) string {
+	var words []string
+	for _, a := range args {
+		a = strings.NewReplacer("%", "%%", "$", "$$").Replace(a)
+		if strings.ContainsAny(a, " \t\"'\\;") || a == "" {
+			a = strconv.Quote(a)
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}
+
+// plainWord needs no quotes in a shell.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellLine quotes a command line for a shell.
+func shellLine(args []string) string {
+	var words []string
+	for _, a := range args {
+		if !plainWord.MatchString(a) {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}

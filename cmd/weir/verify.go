@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/bulk"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/restore"
+	load "github.com/weirdb/weir/internal/restore/postgres"
+)
+
+// verifyVerb is the configuration of `weir verify`.
+type verifyVerb struct {
+	keys       keyFlags
+	storedOnly bool
+	restore    bool
+	log        bool
+	binDir     string
+	jobs       int
+	json       bool
+	quiet      bool
+	progress   string
+}
+
+// verifyReport is what `weir verify --json` prints.
+type verifyReport struct {
+	ID string `json:"id"`
+	OK bool   `json:"ok"`
+	*archive.Verification
+	Log     *wal.Verification `json:"log,omitempty"`
+	Restore *restoreOutcome   `json:"restore,omitempty"`
+	Differs string            `json:"differs,omitempty"`
+}
+
+func newVerifyCommand() *cobra.Command {
+	var v verifyVerb
+	cmd := &cobra.Command{
+		Use:   "verify PLACE [ID]",
+		Short: "Read every byte of a backup and compare; --restore restores it, too",
+		Long: `Read every byte of a backup and compare it with the manifest. Without the key of
+an encrypted backup, the stored bytes alone are compared.
+
+--restore also restores it into a private server on this machine, which is removed
+afterwards, and compares the numbers of rows and their checksums. It needs a
+PostgreSQL that is not older than the source (--bin-dir).
+
+--log reads the log that is archived beside a base backup, too, and says where
+files are missing.
+
+Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
+		Example: `  weir verify /backups
+  weir verify /backups 20261121T163528Z-shop --restore
+  weir verify shop.tar --identity key.txt`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return v.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	v.keys.add(f)
+	f.BoolVar(&v.storedOnly, "stored-only", false, "compare the stored bytes only, which needs no key")
+	f.BoolVar(&v.restore, "restore", false, "restore into a private server and compare")
+	f.BoolVar(&v.log, "log", false, "verify the archived log from this base backup on")
+	f.StringVar(&v.binDir, "bin-dir", "", "with --restore: directory of the server's programs (default the newest installed)")
+	f.IntVarP(&v.jobs, "jobs", "j", 2, "how many objects to read side by side")
+	f.BoolVar(&v.json, "json", false, "print JSON")
+	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
+	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
+	return cmd
+}
+
+func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	r, err := openBackup(ctx, args, &v.keys)
+	if errors.Is(err, archive.ErrEdited) || errors.Is(err, archive.ErrIncomplete) {
+		return Shortfall(err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	m := r.Manifest()
+	switch {
+	case v.restore && m.Scope == scopeBase:
+		return UsageError(fmt.Errorf("backup %s is a base backup; --restore is for backups of databases, weir restore --to-dir tests this one", m.ID))
+	case v.log && m.Scope != scopeBase:
+		return UsageError(fmt.Errorf("backup %s is of databases, which no log belongs to; --log is for base backups", m.ID))
+	case v.jobs < 1:
+		return UsageError(fmt.Errorf("--jobs %d: at least 1 is needed", v.jobs))
+	}
+	report := verifyReport{ID: m.ID}
+	if report.Verification, err = v.bytes(ctx, r, stderr); err != nil {
+		return hinted(err)
+	}
+	if v.log {
+		if report.Log, err = v.verifyLog(ctx, args[0], m); err != nil {
+			return err
+		}
+	}
+	report.OK = report.Verification.OK() && (report.Log == nil || report.Log.OK())
+	if v.restore && report.OK {
+		if err := v.restored(ctx, r, &report, stderr); err != nil {
+			return err
+		}
+	}
+	if err := v.print(&report, stdout); err != nil {
+		return err
+	}
+	if !report.OK {
+		return Shortfall(fmt.Errorf("backup %s is not good", m.ID))
+	}
+	return nil
+}
+
+// bytes reads the backup.
+func (v *verifyVerb) bytes(ctx context.Context, r *archive.Reader, stderr io.Writer) (*archive.Verification, error) {
+	progress := &bulk.Progress{}
+	progress.Phase("read")
+	totals := r.Manifest().Totals
+	progress.Expect(totals.StoredBytes, int64(totals.Chunks))
+	mode := v.progress
+	if v.quiet {
+		mode = "none"
+	}
+	stop, err := showProgress("verify", mode, progress, stderr)
+	if err != nil {
+		return nil, UsageError(err)
+	}
+	defer stop()
+	seen := int64(0)
+	return r.Verify(ctx, archive.VerifyOptions{
+		Parallel: v.jobs, StoredOnly: v.storedOnly,
+		Progress: func(p archive.Progress) {
+			progress.Add(p.Bytes-seen, 0)
+			progress.Begin("")()
+			seen = p.Bytes
+		},
+	})
+}
+
+// verifyLog reads the log that belongs to a base backup.
+func (v *verifyVerb) verifyLog(ctx context.Context, place string, m *archive.Manifest) (*wal.Verification, error) {
+	keys, err := v.keys.options()
+	if err != nil {
+		return nil, UsageError(err)
+	}
+	storage, err := archive.OpenStorage(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	return wal.Verify(ctx, storage, m, keys)
+}
+
+// restored restores into a private server.
+func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *verifyReport, stderr io.Writer) (err error) {
+	server, err := lab.StartPostgres(ctx, lab.PostgresConfig{
+		Durability: lab.Fast, BinDir: v.binDir, Auth: lab.SCRAM,
+		Settings: map[string]string{"max_locks_per_transaction": "1024", "autovacuum": "off", "full_page_writes": "off"},
+	})
+	if err != nil {
+		return fmt.Errorf("start a private server: %w", err)
+	}
+	defer func() { err = errors.Join(err, stopLab(server.Stop)) }()
+	m := r.Manifest()
+	o := restore.Options{
+		DSN: server.DSN("postgres"), Create: m.Scope != "cluster", NoOwner: m.Scope != "cluster", NoPrivileges: m.Scope != "cluster",
+		Verify: restore.VerifyRows, NoAnalyze: true, Progress: &bulk.Progress{},
+	}
+	// The name may be one that every server has.
+	if o.Create {
+		o.Target = "weir_verify"
+	}
+	mode := v.progress
+	if v.quiet {
+		mode = "none"
+	}
+	stop, err := showProgress("restore", mode, o.Progress, stderr)
+	if err != nil {
+		return UsageError(err)
+	}
+	result, err := load.Run(ctx, o, r)
+	stop()
+	switch {
+	case errors.Is(err, load.ErrDiffers):
+		report.OK, report.Differs = false, err.Error()
+	case err != nil:
+		return fmt.Errorf("restore into a private server: %w", err)
+	}
+	report.Restore = &restoreOutcome{
+		ID: m.ID, Tables: result.Tables, Rows: result.Rows, Bytes: result.Bytes, Warnings: result.Warnings,
+		Phases: result.Phases, ElapsedNs: result.Elapsed.Nanoseconds(),
+	}
+	return nil
+}
+
+func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
+	if v.json {
+		return printJSON(w, r)
+	}
+	for _, bad := range r.Bad {
+		fmt.Fprintf(w, "bad: %v; %s\n", bad, bad.Hint())
+	}
+	for _, name := range r.Unknown {
+		fmt.Fprintf(w, "unknown: %s is not in the manifest\n", name)
+	}
+	if r.Log != nil {
+		for _, p := range r.Log.Problems {
+			fmt.Fprintln(w, "bad:", p)
+		}
+	}
+	if r.Differs != "" {
+		fmt.Fprintln(w, "differs:", r.Differs)
+	}
+	if v.quiet {
+		return nil
+	}
+	how := "stored and plain bytes"
+	if r.StoredOnly {
+		how = "stored bytes only"
+	}
+	_, err := fmt.Fprintf(w, "%s: %d of %d objects good, %s read, %s\n", r.ID, r.Chunks-len(r.Bad), r.Chunks, byteText(r.StoredBytes), how)
+	if r.Log != nil {
+		_, e := fmt.Fprintf(w, "%s: %d files of log, %s, up to %s on timeline %d\n", r.ID, r.Log.Files, byteText(r.Log.Bytes), r.Log.End, r.Log.Timeline)
+		err = errors.Join(err, e)
+	}
+	if r.Restore != nil && r.Differs == "" {
+		_, e := fmt.Fprintf(w, "%s: restored and compared, %d tables, %d rows\n", r.ID, r.Restore.Tables, r.Restore.Rows)
+		err = errors.Join(err, e)
+	}
+	return err
+}

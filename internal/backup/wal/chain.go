@@ -1,0 +1,344 @@
+package wal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/pgrepl"
+)
+
+// A Range is segments of one timeline without a gap.
+type Range struct {
+	SystemID string `json:"system_id"`
+	Timeline uint32 `json:"timeline"`
+	First    string `json:"first"`
+	Last     string `json:"last"`
+	// Start and End are positions. A Last that is not complete reaches less far
+	// than its End.
+	Start   string `json:"start"`
+	End     string `json:"end"`
+	Partial bool   `json:"partial,omitempty"`
+	Files   int    `json:"files"`
+	Bytes   int64  `json:"bytes"` // as stored
+}
+
+// String is a line of a list.
+func (r Range) String() string {
+	partial := ""
+	if r.Partial {
+		partial = ", the last one not complete"
+	}
+	return fmt.Sprintf("of cluster %s, timeline %d, %s to %s: %d files%s", r.SystemID, r.Timeline, r.Start, r.End, r.Files, partial)
+}
+
+// Ranges returns the logs of all clusters in a storage.
+func Ranges(ctx context.Context, storage archive.Storage) ([]Range, error) {
+	var all []Range
+	for o, err := range storage.List(ctx, root, false) {
+		if err != nil {
+			return nil, fmt.Errorf("list logs: %w", err)
+		}
+		system, isDir := strings.CutSuffix(strings.TrimPrefix(o.Name, root), "/")
+		if !isDir || !validSystem(system) {
+			continue
+		}
+		s, err := openStore(ctx, storage, system)
+		if err != nil {
+			return nil, err
+		}
+		segments, _, err := s.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s.ranges(segments)...)
+	}
+	return all, nil
+}
+
+// ranges joins segments, which come in the order of their names.
+func (s *store) ranges(segments []file) []Range {
+	var all []Range
+	var last *file
+	for i, f := range segments {
+		next := last == nil || f.segment.Timeline != last.segment.Timeline || f.segment.Number > last.segment.Number+1
+		if !next && f.segment == last.segment {
+			continue // the part of a segment that is complete
+		}
+		last = &segments[i]
+		if next {
+			all = append(all, Range{
+				SystemID: s.cluster.SystemID, Timeline: f.segment.Timeline,
+				First: f.segment.Name(), Start: f.segment.Start().String(),
+			})
+		}
+		r := &all[len(all)-1]
+		r.Last, r.End, r.Partial = f.segment.Name(), f.segment.End().String(), f.partial
+		r.Files++
+		r.Bytes += f.bytes
+	}
+	return all
+}
+
+// Fetch writes a file of the log, as a server asks for it, to w. The newest
+// segment, which is not complete, is filled up with zeros, where a server finds
+// the end of the log. What is not there matches archive.ErrNotExist; what was
+// written before another error must be discarded.
+func Fetch(ctx context.Context, storage archive.Storage, system, name string, keys archive.ReadOptions, w io.Writer) error {
+	s, err := openStore(ctx, storage, system)
+	if err != nil {
+		return err
+	}
+	f, ok := s.parse(name + suffix)
+	if !ok || f.partial {
+		return fmt.Errorf("fetch %s: %w", name, archive.ErrNotExist)
+	}
+	if keys, err = s.keys(ctx, keys); err != nil {
+		return err
+	}
+	n, err := s.get(ctx, name, keys, w)
+	if f.history {
+		return err
+	}
+	if errors.Is(err, archive.ErrNotExist) {
+		n, err = s.get(ctx, name+partialMark, keys, w)
+		if errors.Is(err, archive.ErrNotExist) { // it may just have been completed
+			n, err = s.get(ctx, name, keys, w)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if n > s.cluster.SegmentBytes {
+		return fmt.Errorf("fetch %s: it has %d bytes, more than a segment", name, n)
+	}
+	if _, err = io.CopyN(w, zeros{}, s.cluster.SegmentBytes-n); err != nil {
+		return fmt.Errorf("fill up %s: %w", name, err)
+	}
+	return nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// A Verification is what Verify found.
+type Verification struct {
+	Files int   `json:"files"`
+	Bytes int64 `json:"bytes"` // of log
+	// End and Timeline are how far the base backup can be replayed.
+	End      string   `json:"end"`
+	Timeline uint32   `json:"timeline"`
+	Problems []string `json:"problems,omitempty"`
+}
+
+// OK reports whether nothing is wrong.
+func (v *Verification) OK() bool { return len(v.Problems) == 0 }
+
+// Verify reads the log that follows a base backup, along the newest timeline that
+// comes from the backup's, and tells what is bad or missing.
+func Verify(ctx context.Context, storage archive.Storage, base *archive.Manifest, keys archive.ReadOptions) (*Verification, error) {
+	b, err := readBase(base)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verification{End: b.Stop.String(), Timeline: b.StopTimeline}
+	s, err := openStore(ctx, storage, base.Server.SystemID)
+	if errors.Is(err, errNoLog) {
+		if !b.withLog {
+			v.Problems = append(v.Problems, "no log is archived, and the base backup holds none: it cannot be started")
+		}
+		return v, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if keys, err = s.keys(ctx, keys); err != nil {
+		return nil, err
+	}
+	c, err := s.chain(ctx, b, keys)
+	if err != nil {
+		return nil, err
+	}
+	return v, c.verify(ctx, v, keys)
+}
+
+// chain is the files that a server would ask for, one after the other.
+type chain struct {
+	store   *store
+	base    baseInfo
+	line    []pgrepl.Ancestor // timelines, and where each was left; 0 for the last
+	present map[string]bool
+	last    uint64 // the highest number there is on these timelines
+}
+
+// chain finds the newest timeline that comes from the base's.
+func (s *store) chain(ctx context.Context, b baseInfo, keys archive.ReadOptions) (*chain, error) {
+	segments, histories, err := s.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &chain{store: s, base: b, line: []pgrepl.Ancestor{{Timeline: b.StopTimeline}}, present: map[string]bool{}}
+	for _, f := range histories { // in order, so that the newest wins
+		var text bytes.Buffer
+		if _, err := s.get(ctx, f.name, keys, &text); err != nil {
+			return nil, err
+		}
+		id, err := pgrepl.ParseSegment(strings.TrimSuffix(f.name, historyMark)+strings.Repeat("0", 16), s.cluster.SegmentBytes)
+		if err != nil {
+			return nil, err
+		}
+		ancestors, err := pgrepl.History{Timeline: id.Timeline, Name: f.name, Content: text.Bytes()}.Ancestors()
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", f.name, err)
+		}
+		// A timeline that left before the backup ended leads elsewhere.
+		from := slices.IndexFunc(ancestors, func(a pgrepl.Ancestor) bool { return a.Timeline == b.StopTimeline && a.End >= b.Stop })
+		if from >= 0 {
+			c.line = append(slices.Clone(ancestors[from:]), pgrepl.Ancestor{Timeline: id.Timeline})
+		}
+	}
+	for _, f := range segments {
+		c.present[f.name] = true
+		if slices.ContainsFunc(c.line, func(a pgrepl.Ancestor) bool { return a.Timeline == f.segment.Timeline }) {
+			c.last = max(c.last, f.segment.Number)
+		}
+	}
+	return c, nil
+}
+
+// candidates are the names of the files that can hold a segment, the best first:
+// that of a new timeline has a copy of what the old one had of it.
+func (c *chain) candidates(number uint64) []string {
+	var names []string
+	begin := pgrepl.LSN(0)
+	for _, a := range c.line {
+		g := pgrepl.Segment{Timeline: a.Timeline, Number: number, Size: c.store.cluster.SegmentBytes}
+		if begin < g.End() && (a.End == 0 || a.End > g.Start()) {
+			names = append([]string{g.Name(), g.Name() + partialMark}, names...)
+		}
+		begin = a.End
+	}
+	return names
+}
+
+// verify reads the chain.
+func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOptions) error {
+	size := c.store.cluster.SegmentBytes
+	number := uint64(c.base.Start) / uint64(size)
+	if c.base.withLog { // up to the end of the segment in which the backup ended
+		number = uint64(c.base.Stop-1)/uint64(size) + 1
+	}
+	first := number
+	missing := uint64(0)
+	for ; number <= c.last; number++ {
+		name := ""
+		for _, n := range c.candidates(number) {
+			if c.present[n] {
+				name = n
+				break
+			}
+		}
+		if name == "" {
+			missing++
+			continue
+		}
+		if missing > 0 {
+			c.gap(v, number-missing, number)
+			missing = 0
+		}
+		n, err := c.store.get(ctx, name, keys, io.Discard)
+		if ctx.Err() != nil || errors.Is(err, archive.ErrNoKey) || errors.Is(err, archive.ErrWrongKey) {
+			return err
+		}
+		v.Files++
+		v.Bytes += n
+		if err != nil {
+			v.Problems = append(v.Problems, err.Error())
+			continue
+		}
+		if len(v.Problems) == 0 {
+			bare := strings.TrimSuffix(name, partialMark)
+			g, err := pgrepl.ParseSegment(bare, size)
+			if err != nil {
+				return err
+			}
+			v.End, v.Timeline = (g.Start() + pgrepl.LSN(n)).String(), g.Timeline
+			if bare == name && n != size {
+				v.Problems = append(v.Problems, fmt.Sprintf("%s has %d bytes instead of %d", name, n, size))
+			}
+		}
+	}
+	if !c.base.withLog && v.Files == 0 {
+		c.gap(v, first, uint64(c.base.Stop-1)/uint64(size)+1)
+	}
+	return nil
+}
+
+func (c *chain) gap(v *Verification, from, to uint64) {
+	size := uint64(c.store.cluster.SegmentBytes)
+	v.Problems = append(v.Problems, fmt.Sprintf("log is missing from %s to %s, %d segments: the backup can be replayed up to %s only",
+		pgrepl.LSN(from*size), pgrepl.LSN(to*size), to-from, pgrepl.LSN(from*size)))
+}
+
+// Prune removes segments that are older than the oldest of the base backups that
+// stay, and returns how many there are; dry only counts them. Of a cluster
+// without a base nothing is removed, nor are histories, which are small.
+func Prune(ctx context.Context, repo *archive.Repository, bases []archive.Entry, dry bool) (int, error) {
+	oldest := map[string]pgrepl.LSN{}
+	for _, e := range bases {
+		start, err := startOf(ctx, repo, e.ID)
+		if err != nil {
+			return 0, fmt.Errorf("prune log: %w", err)
+		}
+		if at, ok := oldest[e.Summary.Server.SystemID]; !ok || start < at {
+			oldest[e.Summary.Server.SystemID] = start
+		}
+	}
+	count := 0
+	for system, start := range oldest {
+		s, err := openStore(ctx, repo.Storage(), system)
+		if errors.Is(err, errNoLog) {
+			continue
+		}
+		if err != nil {
+			return count, err
+		}
+		segments, _, err := s.list(ctx)
+		if err != nil {
+			return count, err
+		}
+		var gone []string
+		for _, f := range segments {
+			if f.segment.End() <= start {
+				gone = append(gone, s.dir()+f.name+suffix)
+			}
+		}
+		if !dry && len(gone) > 0 {
+			if err := s.storage.Delete(ctx, gone...); err != nil {
+				return count, fmt.Errorf("prune log: %w", err)
+			}
+		}
+		count += len(gone)
+	}
+	return count, nil
+}
+
+// startOf is where the log that a base backup needs begins.
+func startOf(ctx context.Context, repo *archive.Repository, id string) (_ pgrepl.LSN, err error) {
+	r, err := archive.Open(ctx, repo, id, archive.ReadOptions{})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	b, err := readBase(r.Manifest())
+	return b.Start, err
+}

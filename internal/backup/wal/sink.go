@@ -1,0 +1,88 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/pgrepl"
+)
+
+// sink keeps what a connection receives. ctx outlives the reception by a moment,
+// for its last bytes.
+type sink struct {
+	ctx      context.Context
+	receiver *receiver
+	store    *store
+}
+
+// OpenSegment begins a segment in a spool file.
+func (s *sink) OpenSegment(g pgrepl.Segment) (pgrepl.SegmentWriter, error) {
+	f, err := os.CreateTemp(s.receiver.opts.SpoolDir, "weir-wal-*")
+	if err != nil {
+		return nil, keepError{fmt.Errorf("spool: %w", err)}
+	}
+	// Nobody needs it by name, and so it goes with this process.
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, keepError{errors.Join(fmt.Errorf("spool: %w", err), f.Close())}
+	}
+	return &segment{sink: s, segment: g, spool: f}, nil
+}
+
+// History keeps the history of a timeline.
+func (s *sink) History(h pgrepl.History) error {
+	if err := s.store.put(s.ctx, h.Name, strings.NewReader(string(h.Content)), archive.Position{Timeline: int(h.Timeline)}); err != nil {
+		return keepError{err}
+	}
+	return nil
+}
+
+// segment is a segment on its way: gathered in a file, and kept as a part each
+// time it is synced, as a whole when it is full.
+type segment struct {
+	sink    *sink
+	segment pgrepl.Segment
+	spool   *os.File
+	written int64
+}
+
+// WriteAt gathers bytes.
+func (w *segment) WriteAt(p []byte, off int64) (int, error) {
+	n, err := w.spool.WriteAt(p, off)
+	w.written = max(w.written, off+int64(n))
+	if err != nil {
+		err = keepError{fmt.Errorf("spool: %w", err)}
+	}
+	return n, err
+}
+
+// Sync keeps what was gathered.
+func (w *segment) Sync() error {
+	name := w.segment.Name()
+	if w.written < w.segment.Size {
+		name += partialMark
+	}
+	position := archive.Position{LSN: (w.segment.Start() + pgrepl.LSN(w.written)).String(), Timeline: int(w.segment.Timeline)}
+	if err := w.sink.store.put(w.sink.ctx, name, io.NewSectionReader(w.spool, 0, w.written), position); err != nil {
+		return keepError{err}
+	}
+	return nil
+}
+
+// Close ends the segment. The part of one that is complete is of no use any more.
+func (w *segment) Close(complete bool) error {
+	err := w.spool.Close()
+	if complete {
+		s := w.sink.store
+		err = errors.Join(err, s.storage.Delete(w.sink.ctx, s.dir()+w.segment.Name()+partialMark+suffix))
+		w.sink.receiver.update(func(st *Status) { st.Segments++ })
+	}
+	if err != nil {
+		return keepError{err}
+	}
+	return nil
+}

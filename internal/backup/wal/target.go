@@ -1,0 +1,145 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/pgrepl"
+)
+
+// A Target says where the replay of the log ends. Its zero value is the end of the
+// log.
+type Target struct {
+	// At most one of these.
+	Time      time.Time
+	LSN       pgrepl.LSN
+	Name      string // of pg_create_restore_point
+	Immediate bool   // as soon as the base backup is consistent
+	// Exclusive ends before the target. It is for Time and LSN. Default: false.
+	Exclusive bool
+	// Timeline is latest, current (the backup's own) or a number. Default: latest.
+	Timeline string
+	// Action is what the server does when it is there: promote, pause or
+	// shutdown. Default: promote.
+	Action string
+}
+
+// set counts the targets.
+func (t Target) set() int {
+	n := 0
+	for _, is := range []bool{!t.Time.IsZero(), t.LSN != 0, t.Name != "", t.Immediate} {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// Validate names the flag that is wrong.
+func (t Target) Validate() error {
+	timeline, err := strconv.ParseUint(t.Timeline, 10, 32)
+	switch {
+	case t.set() > 1:
+		return errors.New("--target-time, --target-lsn, --target-name, --target-immediate: one of them")
+	case t.Exclusive && t.Time.IsZero() && t.LSN == 0:
+		return errors.New("--target-exclusive is about --target-time and --target-lsn")
+	case !slices.Contains([]string{"", "latest", "current"}, t.Timeline) && (err != nil || timeline == 0):
+		return fmt.Errorf("--target-timeline %q: want latest, current or a number", t.Timeline)
+	case !slices.Contains([]string{"", "promote", "pause", "shutdown"}, t.Action):
+		return fmt.Errorf("--target-action %q: want promote, pause or shutdown", t.Action)
+	case len(t.Name) > 63 || strings.ContainsAny(t.Name, "\r\n\x00"):
+		return errors.New("--target-name: one line of at most 63 bytes")
+	}
+	return nil
+}
+
+// settings are the server's, all of its targets: what an earlier recovery has left
+// in the configuration must not count.
+func (t Target) settings(restoreCommand string) [][2]string {
+	timeline, action := t.Timeline, t.Action
+	if timeline == "" {
+		timeline = "latest"
+	}
+	if action == "" {
+		action = "promote"
+	}
+	if t.set() == 0 {
+		action = "pause" // the server's default; at the end of the log it promotes
+	}
+	at, lsn, immediate := "", "", ""
+	if !t.Time.IsZero() {
+		at = t.Time.UTC().Format("2006-01-02 15:04:05.999999") + "+00"
+	}
+	if t.LSN != 0 {
+		lsn = t.LSN.String()
+	}
+	if t.Immediate {
+		immediate = "immediate"
+	}
+	return [][2]string{
+		{"restore_command", restoreCommand},
+		{"recovery_target", immediate},
+		{"recovery_target_time", at},
+		{"recovery_target_lsn", lsn},
+		{"recovery_target_name", t.Name},
+		{"recovery_target_xid", ""},
+		{"recovery_target_inclusive", strconv.FormatBool(!t.Exclusive)},
+		{"recovery_target_timeline", timeline},
+		{"recovery_target_action", action},
+	}
+}
+
+// before reports why a base backup is too young for a target, "" if it is not.
+func (t Target) before(s archive.Summary) (string, error) {
+	stop, err := pgrepl.ParseLSN(s.Position.LSN)
+	if err != nil {
+		return "", fmt.Errorf("read manifest of %s: %w", s.ID, err)
+	}
+	switch {
+	case !t.Time.IsZero() && t.Time.Before(s.Position.Time):
+		return fmt.Sprintf("backup %s was complete at %s only", s.ID, s.Position.Time.Format(time.RFC3339)), nil
+	case t.LSN != 0 && t.LSN < stop:
+		return fmt.Sprintf("backup %s is consistent from %s on only", s.ID, stop), nil
+	}
+	return "", nil
+}
+
+// ChooseBase returns the id of the newest base backup of a repository from which a
+// target can be reached. label restricts the choice where it is not empty.
+func ChooseBase(ctx context.Context, repo *archive.Repository, label string, t Target) (string, error) {
+	entries, err := archive.List(ctx, repo, time.Now())
+	if err != nil {
+		return "", err
+	}
+	reason := ""
+	systems := map[string]bool{}
+	id := ""
+	for _, e := range entries {
+		if e.State != archive.Complete || e.Summary.Scope != ScopeBase || label != "" && e.Summary.Label != label {
+			continue
+		}
+		systems[e.Summary.Server.SystemID] = true
+		why, err := t.before(e.Summary)
+		if err != nil {
+			return "", err
+		}
+		if why != "" {
+			reason = "; " + why
+			continue
+		}
+		id = e.ID
+	}
+	switch {
+	case len(systems) > 1 && label == "":
+		return "", fmt.Errorf("%s holds base backups of %d clusters: name one by its ID", repo, len(systems))
+	case id == "":
+		return "", fmt.Errorf("%s holds no complete base backup from which that can be reached%s; weir list shows what there is", repo, reason)
+	}
+	return id, nil
+}
