@@ -25,6 +25,10 @@ kafka: ## Fetch Kafka into bin/kafka, for those tests that want it
 build: ## Build bin/weir
 	go build -mod=readonly -o bin/weir ./cmd/weir
 
+.PHONY: peers
+peers: ## Build bin/weir-peers, the other outboxes of weir bench outbox
+	go build -C bench/peers -mod=readonly -o ../../bin/weir-peers .
+
 .PHONY: run
 run: setup build ## See weir at work against throwaway servers of both engines
 	bin/weir demo
