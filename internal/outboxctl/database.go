@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/mysql"
 	"github.com/weirdb/weir/outbox/postgres"
@@ -109,7 +110,11 @@ func fromEnvironment(getenv func(string) string) (Database, error) {
 func parsePostgres(text string) (Database, error) {
 	cfg, err := pgxpool.ParseConfig(text)
 	if err != nil {
-		return Database{}, err // pgx hides passwords
+		// What pgx says may quote a password; what pgwire says does not.
+		if _, err := pgwire.ParseDSN(text); err != nil {
+			return Database{}, err
+		}
+		return Database{}, errors.New("not understood as a connection string of PostgreSQL: want postgres://user@host:5432/database")
 	}
 	c := cfg.ConnConfig
 	return Database{
