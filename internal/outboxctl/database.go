@@ -68,6 +68,9 @@ type StoreOptions struct {
 // keywords is how a connection string of libpq begins that is no URL.
 var keywords = regexp.MustCompile(`^\s*[a-z_]+\s*=`)
 
+// kind is what may stand before the colon of a URL, and is no path's beginning.
+var kind = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+]*$`)
+
 // ParseDatabase reads a connection string: a URL (postgres://, mysql://,
 // mariadb://, sqlite:path), libpq's keywords, go-sql-driver's form, or the path
 // of a SQLite file. Empty text means the server that PG* or MYSQL_* variables
@@ -87,10 +90,12 @@ func ParseDatabase(text string, getenv func(string) string) (Database, error) {
 		return parseMySQL(text)
 	case isURL && scheme == "sqlite":
 		return parseSQLite(rest)
-	case isURL && scheme != "file":
-		return Database{}, fmt.Errorf("unknown kind of database %q: want postgres://, mysql://, mariadb://, sqlite:PATH or a path", scheme)
 	}
-	return parseSQLite(strings.TrimPrefix(text, "sqlite:"))
+	path := strings.TrimPrefix(strings.TrimPrefix(text, "sqlite:"), "file:")
+	if before, _, colon := strings.Cut(path, ":"); colon && kind.MatchString(before) {
+		return Database{}, fmt.Errorf("unknown kind of database %q: want postgres://, mysql://, mariadb://, sqlite:PATH or a path", before)
+	}
+	return parseSQLite(path)
 }
 
 func fromEnvironment(getenv func(string) string) (Database, error) {
@@ -156,11 +161,10 @@ func (d Database) Open(ctx context.Context, o StoreOptions) (outbox.Store, error
 	case MySQL:
 		return as(mysql.Open(ctx, d.Text, mysql.Options{Table: o.Table, MaxTxAge: o.MaxTxAge}))
 	case SQLite:
-		path := strings.TrimPrefix(d.Text, "file:")
-		if _, err := os.Stat(path); !o.Create && errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: there is no file %s", outbox.ErrNotMigrated, path)
+		if _, err := os.Stat(d.Text); !o.Create && errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: there is no file %s", outbox.ErrNotMigrated, d.Text)
 		}
-		return as(sqlite.Open(ctx, path, sqlite.Options{Table: o.Table}))
+		return as(sqlite.Open(ctx, d.Text, sqlite.Options{Table: o.Table}))
 	}
 	return nil, errors.New("no database")
 }

@@ -30,6 +30,9 @@ func TestParseDatabase(t *testing.T) {
 		{text: "/var/shop.db", engine: SQLite, address: "sqlite:/var/shop.db"},
 		{text: "shop.db", engine: SQLite, address: "sqlite:shop.db"},
 		{text: "oracle://db", wrong: `unknown kind of database "oracle"`},
+		{text: "mysql:shop", wrong: `unknown kind of database "mysql"`},
+		{text: "file:shop.db", engine: SQLite, address: "sqlite:shop.db"},
+		{text: "./a:b.db", engine: SQLite, address: "sqlite:./a:b.db"},
 		{text: "sqlite::memory:", wrong: "want the path of a file"},
 		{text: "", wrong: "no database"},
 	} {

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// oldCount is the age from which a count of the tables is shown with it.
+const oldCount = 2 * time.Second
+
 // Line is what a person sees of a relay while it runs: rates and times since the
 // earlier snapshot, then levels.
 //
@@ -21,7 +24,11 @@ func Line(earlier, now *Snapshot, claim string) string {
 		parts = append(parts, fmt.Sprintf("p50 %s p99 %s", short(times.Quantile(0.5)), short(times.Quantile(0.99))))
 	}
 	if !now.CountedAt.IsZero() {
-		parts = append(parts, fmt.Sprintf("pending %s oldest %s", grouped(float64(now.Status.Pending)), short(int64(now.Status.Oldest))))
+		pending := fmt.Sprintf("pending %s oldest %s", grouped(float64(now.Status.Pending)), short(int64(now.Status.Oldest)))
+		if age := now.At.Sub(now.CountedAt); age > oldCount {
+			pending += " " + age.Round(time.Second).String() + " ago"
+		}
+		parts = append(parts, pending)
 	}
 	parts = append(parts, "in flight "+grouped(float64(now.Stats.InFlight)))
 	if waiting := now.Stats.Parked + now.Stats.Deferred; waiting > 0 {

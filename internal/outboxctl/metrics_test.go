@@ -158,4 +158,8 @@ func TestLineShowsWhatHappenedSince(t *testing.T) {
 	if got := Line(&earlier, &now, "poll"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	now.CountedAt = now.At.Add(-7 * time.Second)
+	if got := Line(&earlier, &now, "poll"); !strings.Contains(got, "oldest 1m30s 7s ago |") {
+		t.Errorf("an old count: %s", got)
+	}
 }
