@@ -98,11 +98,7 @@ func newRig(t *testing.T, m *lab.MySQL, script string) *rig {
 	if script != "" {
 		r.client(r.db, script)
 	}
-	repo, err := archive.OpenRepository(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.repo = repo
+	r.repo = openRepo(t, t.TempDir())
 	return r
 }
 
@@ -268,4 +264,13 @@ func (r *rig) compare(want, copied string) {
 			r.t.Fatalf("the dumps differ in line %d:\nsource %.1000s\ncopy   %.1000s", i+1, x, y)
 		}
 	}
+}
+
+func openRepo(t *testing.T, dir string) *archive.Repository {
+	t.Helper()
+	repo, err := archive.OpenRepository(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repo
 }
