@@ -40,7 +40,7 @@ func Findings(r *Result) []Finding {
 		// what they are bound by,
 		dominantSegment, coldPool, poolSize, insideServer, saturation, serverCPU, commitBound, grouping, windowCap,
 		// and how far they can be trusted.
-		partial, disturbed, generator, unsettled, stalls, littlesLaw, confounded, failures, noise,
+		ledgers, partial, disturbed, generator, unsettled, stalls, littlesLaw, confounded, failures, noise,
 	} {
 		out = append(out, rule(r)...)
 	}

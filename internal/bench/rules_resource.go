@@ -42,7 +42,8 @@ func saturation(r *Result) []Finding {
 		if share >= saturatedShare {
 			full = append(full, line)
 		}
-		if used[RoleClient]/total > clientShare {
+		// Of an outbox the client is the relay as well, which is what is measured.
+		if used[RoleClient]/total > clientShare && c.Samples[0].Outbox == nil {
 			client = append(client, line)
 		}
 	}

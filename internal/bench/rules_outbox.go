@@ -1,0 +1,415 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// OutboxFindings are what the experiments of an outbox say together. Each rule
+// says nothing when the figures that it needs were not measured.
+func OutboxFindings(results []*Result) []Finding {
+	var out []Finding
+	for _, rule := range []func([]*Result) []Finding{
+		bestCombination, ownDefaults, claimRatios, peerRatios, payloadKnee, enqueueWays, mixedBound, relayCost, offeredRates, partitionEffect, whoSaturates,
+	} {
+		out = append(out, rule(results)...)
+	}
+	return out
+}
+
+// ofPhase returns the results whose factor "phase" has a value.
+func ofPhase(results []*Result, phase string) []*Result {
+	return slices.DeleteFunc(slices.Clone(results), func(r *Result) bool { return r.Experiment.Factors["phase"] != phase })
+}
+
+// setting is one of those that were in effect in a case of an outbox.
+func (c *Case) setting(name string) string {
+	if len(c.Samples) == 0 || c.Samples[0].Outbox == nil {
+		return ""
+	}
+	return c.Samples[0].Outbox.Settings[name]
+}
+
+func (c *Case) number(name string) int {
+	n, err := strconv.Atoi(c.setting(name))
+	if err != nil {
+		return 0 // a default, whose number nobody told
+	}
+	return n
+}
+
+func (c *Case) rate() float64 { return c.Summary["rate"].Median }
+
+// claiming returns the cases of a claim, the fastest first.
+func claiming(r *Result, claim string) []*Case {
+	var out []*Case
+	for i := range r.Cases {
+		if c := &r.Cases[i]; c.setting("claim") == claim && c.rate() > 0 {
+			out = append(out, c)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *Case) int { return cmp.Compare(b.rate(), a.rate()) })
+	return out
+}
+
+// perSecond is a case's rate in messages, with its interval if it has one.
+func perSecond(c *Case) string {
+	s := c.Summary["rate"]
+	if s.N < 2 {
+		return fmt.Sprintf("%s: %s msg/s, one round", c.Name, count(s.Median))
+	}
+	return fmt.Sprintf("%s: %s msg/s [%s, %s], n=%d", c.Name, count(s.Median), count(s.Lo), count(s.Hi), s.N)
+}
+
+// kneeShare is the part of the best rate from which more workers or larger batches
+// buy little.
+const kneeShare = 0.9
+
+// bestCombination names the best workers x batch of the customary design, and the
+// knee: the fewest workers, and among those the smallest batch, that come close.
+func bestCombination(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofPhase(results, "screen") {
+		cases := claiming(r, "skip-locked")
+		if len(cases) < 2 {
+			continue
+		}
+		best := cases[0]
+		f := Finding{ID: "best-combination", Severity: Info, Claim: fmt.Sprintf("Of %d combinations of workers x batch of the customary design, %s is best: %s msg/s.", len(cases), best.Name, count(best.rate()))}
+		knee := best
+		for _, c := range cases {
+			less := cmp.Or(cmp.Compare(c.number("publishers"), knee.number("publishers")), cmp.Compare(c.number("batch"), knee.number("batch")))
+			if c.rate() >= kneeShare*best.rate() && less < 0 {
+				knee = c
+			}
+		}
+		if knee != best {
+			f.Claim += fmt.Sprintf(" The knee is %s, which reaches %.0f %% of that with less.", knee.Name, 100*knee.rate()/best.rate())
+		}
+		if more := moreWorkers(cases, best); more != nil {
+			f.Claim += fmt.Sprintf(" More workers are slower: %s reaches %.0f %%.", more.Name, 100*more.rate()/best.rate())
+		}
+		for _, c := range cases[:min(5, len(cases))] {
+			f.Evidence = append(f.Evidence, perSecond(c))
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// moreWorkers returns the fastest case with more workers than the best one and its
+// batch, if it is certainly slower.
+func moreWorkers(cases []*Case, best *Case) *Case {
+	for _, c := range cases {
+		if c.number("publishers") > best.number("publishers") && c.number("batch") == best.number("batch") && c.Summary["rate"].Hi < best.Summary["rate"].Lo {
+			return c
+		}
+	}
+	return nil
+}
+
+// ownDefaults sets the defaults of a claim against the best that was tried.
+func ownDefaults(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofPhase(results, "screen") {
+		for _, claim := range []string{"poll", "log"} {
+			cases := claiming(r, claim)
+			i := slices.IndexFunc(cases, func(c *Case) bool { return c.setting("batch") == "default" })
+			if i < 0 || len(cases) < 2 {
+				continue
+			}
+			f := Finding{ID: "own-defaults", Severity: Info, Evidence: []string{perSecond(cases[i]), perSecond(cases[0])}}
+			switch share := cases[i].rate() / cases[0].rate(); {
+			case i == 0:
+				f.Claim = fmt.Sprintf("The defaults of %s are the best of %d settings that were tried: %s msg/s.", claim, len(cases), count(cases[0].rate()))
+			case cases[i].Summary["rate"].Overlaps(cases[0].Summary["rate"].Interval):
+				f.Claim = fmt.Sprintf("The defaults of %s cannot be told from the best setting that was tried, %s.", claim, cases[0].Name)
+			default:
+				f.Claim = fmt.Sprintf("The defaults of %s reach %.0f %% of the best setting that was tried, %s.", claim, 100*share, cases[0].Name)
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// compared describes the comparison of a case with the baseline in one metric;
+// "" if there is none.
+func compared(r *Result, name, metric string) (text string, c Comparison) {
+	for _, c := range r.Comparisons {
+		if c.B == name && c.Metric == metric {
+			return fmt.Sprintf("%s (%s)", ratio(c.Ratio), c.Verdict), c
+		}
+	}
+	return "", Comparison{}
+}
+
+// claimRatios sets weir's claims against the customary design at its best.
+func claimRatios(results []*Result) []Finding {
+	return ratiosOf(ofPhase(results, "focus"), "claim-ratio", func(c *Case) bool {
+		return c.setting("claim") == "poll" || c.setting("claim") == "log"
+	})
+}
+
+// ratiosOf states, for the cases that want says, the rate against the baseline.
+func ratiosOf(results []*Result, id string, want func(*Case) bool) []Finding {
+	var out []Finding
+	for _, r := range results {
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			text, _ := compared(r, c.Name, "rate")
+			if text == "" || !want(c) {
+				continue
+			}
+			f := Finding{ID: id, Severity: Info, Evidence: []string{perSecond(c)}}
+			f.Claim = fmt.Sprintf("%s delivers a backlog at %s of the rate of %s.", c.Name, text, r.Experiment.Baseline)
+			if base := r.Find(r.Experiment.Baseline); base != nil {
+				f.Evidence = append(f.Evidence, perSecond(base))
+			}
+			if acked, _ := compared(r, c.Name, "acked_rate"); acked != "" {
+				f.Evidence = append(f.Evidence, "until everything is acknowledged: "+acked)
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// peerRatios sets weir's fastest claim against each other outbox.
+func peerRatios(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofPhase(results, "peers") {
+		var own *Case
+		for i := range r.Cases {
+			if c := &r.Cases[i]; c.setting("outbox") == "weir" && c.setting("claim") != "skip-locked" && (own == nil || c.rate() > own.rate()) {
+				own = c
+			}
+		}
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			if own == nil || c.setting("outbox") == "weir" {
+				continue
+			}
+			k, err := Compare(c, own, "rate")
+			if err != nil || k.Ratio.N == 0 {
+				continue
+			}
+			f := Finding{
+				ID: "peer", Severity: Info, Evidence: []string{perSecond(own), perSecond(c)},
+				Claim: fmt.Sprintf("%s: weir (%s) reaches %s of the rate of %s (%s).", r.Experiment.Title, own.Name, ratio(k.Ratio), c.Name, k.Verdict),
+			}
+			if a, b := own.Summary["deliver_p95"], c.Summary["deliver_p95"]; a.N > 0 && b.N > 0 {
+				f.Evidence = append(f.Evidence, fmt.Sprintf("commit to delivery p95: %s ms against %s ms", figure(a.Median), figure(b.Median)))
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// payloadKnee finds, for each relay, the payload from which it is the bytes that
+// are paid for and no longer the messages: the first at which the rate of
+// messages has fallen to half.
+func payloadKnee(results []*Result) []Finding {
+	type point struct {
+		size, rate float64
+		records    string
+	}
+	relays := make(map[string][]point)
+	for _, r := range ofPhase(results, "payload") {
+		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
+		if err != nil {
+			continue
+		}
+		for i := range r.Cases {
+			if c := &r.Cases[i]; c.rate() > 0 {
+				relays[c.Name] = append(relays[c.Name], point{size, c.rate(), r.Experiment.Factors["records"]})
+			}
+		}
+	}
+	var out []Finding
+	for _, name := range slices.Sorted(maps.Keys(relays)) {
+		pts := relays[name]
+		slices.SortFunc(pts, func(a, b point) int { return cmp.Compare(a.size, b.size) })
+		i := slices.IndexFunc(pts, func(p point) bool { return p.rate <= pts[0].rate/2 })
+		if i < 1 {
+			continue
+		}
+		bytes := pts[i].rate * pts[i].size / (pts[i-1].rate * pts[i-1].size)
+		f := Finding{
+			ID: "payload-knee", Severity: Info,
+			Claim: fmt.Sprintf("%s: from %g to %g bytes of payload the rate of messages falls to %.0f %%, that of bytes changes %.2g-fold.", name, pts[i-1].size, pts[i].size, 100*pts[i].rate/pts[i-1].rate, bytes),
+		}
+		if bytes < 1 {
+			f.Severity, f.Claim = Warn, f.Claim+" Larger payloads cost more than their bytes."
+			f.Advice = "Keep payloads small, or store them elsewhere and send a reference."
+		} else {
+			f.Claim += " From there on it is the bytes that are paid for."
+		}
+		records := make(map[string]bool)
+		for _, p := range pts {
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%g B: %s msg/s, %s MB/s", p.size, count(p.rate), figure(p.rate*p.size/1e6)))
+			records[p.records] = true
+		}
+		if len(records) > 1 {
+			f.Evidence = append(f.Evidence, "large payloads were measured with fewer rows: compare them with each other only")
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// enqueueWays compares ways of enqueuing at the largest number of producers.
+func enqueueWays(results []*Result) []Finding {
+	all := ofPhase(results, "enqueue")
+	if len(all) == 0 {
+		return nil
+	}
+	r := slices.MaxFunc(all, func(a, b *Result) int { return cmp.Compare(producersOf(a), producersOf(b)) })
+	var parts, evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		line := perSecond(c)
+		if s, ok := c.Summary["fsyncs"]; ok {
+			line += fmt.Sprintf(", %s flushes for 1000 messages", figure(s.Median))
+		}
+		evidence = append(evidence, line)
+		if text, _ := compared(r, c.Name, "rate"); text != "" {
+			parts = append(parts, fmt.Sprintf("%s %s", c.Name, text))
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "enqueue", Severity: Info, Evidence: evidence,
+		Claim: fmt.Sprintf("With %d producers, against a transaction for each message: %s.", producersOf(r), strings.Join(parts, ", ")),
+	}}
+}
+
+func producersOf(r *Result) int {
+	n, err := strconv.Atoi(r.Experiment.Factors["producers"])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// partitionEffect states what a window and partitions are worth to each other.
+func partitionEffect(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofPhase(results, "partition") {
+		rate := func(name string) float64 {
+			if c := r.Find(name); c != nil {
+				return c.rate()
+			}
+			return 0
+		}
+		flat, flatWindow := rate("flat, no window"), rate("flat, window")
+		parts, partsWindow := rate("partitioned, no window"), rate("partitioned, window")
+		if flat == 0 || flatWindow == 0 || parts == 0 || partsWindow == 0 {
+			continue
+		}
+		f := Finding{ID: "partition-effect", Severity: Info}
+		for i := range r.Cases {
+			f.Evidence = append(f.Evidence, perSecond(&r.Cases[i]))
+		}
+		f.Claim = fmt.Sprintf("With a window, partitions change the customary design's rate %.2g-fold; without one, %.2g-fold.", partsWindow/flatWindow, parts/flat)
+		if flatWindow < flat {
+			f.Claim += fmt.Sprintf(" On the flat table the window costs %.0f %% of the rate: rows are read in the order of their numbers, so every read walks all of the history to the first row inside.", 100*(1-flatWindow/flat))
+		}
+		if parts < flat {
+			f.Claim += " Without a window every read and every acknowledgement by number has to look into each partition."
+		}
+		f.Advice = "Window and partitions belong together. A relay that keeps its place, or a table that holds only what is pending, needs neither."
+		out = append(out, f)
+	}
+	return out
+}
+
+// whoSaturates names the largest use of processors by server and client.
+func whoSaturates(results []*Result) []Finding {
+	type peak struct {
+		share float64
+		where string
+	}
+	peaks := make(map[string]peak)
+	cores := 0
+	for _, r := range results {
+		cores = r.Env.Cores
+		for i := range r.Cases {
+			for j := range r.Cases[i].Samples {
+				s := &r.Cases[i].Samples[j]
+				if s.Seconds < 0.5 || cores == 0 { // the kernel counts in ticks of 10 ms
+					continue
+				}
+				for role, u := range s.Processes {
+					if share := u.CPUSeconds() / s.Seconds / float64(cores); share > peaks[role].share {
+						peaks[role] = peak{share, r.Experiment.Name + ", " + r.Cases[i].Name}
+					}
+				}
+			}
+		}
+	}
+	client, server := peaks[RoleClient], peaks[RoleServer]
+	if client.share == 0 || server.share == 0 {
+		return nil
+	}
+	f := Finding{
+		ID: "peak-cpu", Severity: Info,
+		Evidence: []string{fmt.Sprintf("server: %s", server.where), fmt.Sprintf("producers, relay and ledger: %s", client.where)},
+		Claim:    fmt.Sprintf("At most, the server used %.0f %% of %d cores, and producers and relay together %.0f %%.", 100*server.share, cores, 100*client.share),
+	}
+	if server.share > client.share {
+		f.Claim += " The server is the first to saturate."
+	} else {
+		f.Claim += " Producers and relay are the first to saturate, on a machine that they share with the server."
+	}
+	return []Finding{f}
+}
+
+// ledgers says which rounds broke a promise, and what relays that promise no order
+// did to it.
+func ledgers(r *Result) []Finding {
+	var invalid, disorder, repeated []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		var disordered, duplicates, delivered int64
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			if len(s.Invalid) > 0 {
+				invalid = append(invalid, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Invalid, "; ")))
+			}
+			if s.Outbox != nil {
+				disordered += s.Outbox.Ledger.Disordered
+				duplicates += s.Outbox.Ledger.Duplicates
+				delivered += s.Outbox.Ledger.Delivered
+			}
+		}
+		if disordered > 0 {
+			disorder = append(disorder, fmt.Sprintf("%s: %d of %d", c.Name, disordered, delivered))
+		}
+		if duplicates > 0 {
+			repeated = append(repeated, fmt.Sprintf("%s: %d beside %d", c.Name, duplicates, delivered))
+		}
+	}
+	var out []Finding
+	if len(invalid) > 0 {
+		out = append(out, Finding{
+			ID: "invalid", Severity: Warn, Evidence: invalid,
+			Claim:  fmt.Sprintf("%d rounds are invalid: a promise was broken. Their figures are those of something that does not work.", len(invalid)),
+			Advice: "Do not compare them with anything.",
+		})
+	}
+	if len(disorder) > 0 {
+		out = append(out, Finding{ID: "disorder", Severity: Warn, Evidence: disorder, Claim: "Messages were delivered after later ones of the same key."})
+	}
+	if len(repeated) > 0 {
+		out = append(out, Finding{ID: "duplicates", Severity: Warn, Evidence: repeated, Claim: "Messages were delivered more than once, though nothing had crashed."})
+	}
+	return out
+}
