@@ -3,8 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/bench/backuprun"
 	"github.com/weirdb/weir/internal/bench/scenario"
 	"github.com/weirdb/weir/internal/report"
 )
@@ -23,7 +26,7 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure what a boundary costs, and what weir makes of it",
 	}
-	cmd.AddCommand(newBenchProxyCommand(), newBenchOutboxCommand(), newBenchReportCommand(), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
+	cmd.AddCommand(newBenchProxyCommand(), newBenchBackupCommand(), newBenchOutboxCommand(), newBenchReportCommand(), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
 	return cmd
 }
 
@@ -187,6 +190,9 @@ func newBenchReportCommand() *cobra.Command {
 		Example: "  weir bench report out/bench-proxy --format md",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if out, err := backuprun.Load(args[0]); !errors.Is(err, fs.ErrNotExist) {
+				return reportBackup(args[0], out, err, format, cmd.OutOrStdout())
+			}
 			out, err := scenario.Load(args[0])
 			if err != nil {
 				return err
