@@ -184,16 +184,17 @@ func (p *producer) hangUp(ctx context.Context, tx *sql.Tx) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()
 		if _, err := tx.ExecContext(ctx, text); err == nil {
-			return errors.New("a statement of a minute took a millisecond")
+			return errors.New("a statement of 100 ms took 1 ms")
 		}
 	}
 	_ = tx.Rollback() // where there is a connection left
 	return nil
 }
 
-// sleeps are statements that take a minute. SQLite has no connection to close.
+// sleeps are statements that take a while: a server notices that its client has
+// gone only when they end, and rolls back then. SQLite has no connection to close.
 var sleeps = map[outboxctl.Engine]string{
-	outboxctl.Postgres: "SELECT pg_sleep(60)", outboxctl.MySQL: "SELECT SLEEP(60)",
+	outboxctl.Postgres: "SELECT pg_sleep(0.1)", outboxctl.MySQL: "SELECT SLEEP(0.1)",
 }
 
 // topic is where all messages go.

@@ -40,7 +40,9 @@ func tortured(t *testing.T, cfg Config) *Result {
 		cfg.Worker = []string{exe}
 	}
 	cfg.WorkerEnv = []string{envWorker + "=1"}
-	cfg.Patience = time.Minute // only a defect takes it
+	if cfg.Patience == 0 {
+		cfg.Patience = time.Minute // only a defect takes it
+	}
 	if testing.Verbose() {
 		cfg.WorkerLog = t.Output()
 	}
