@@ -31,6 +31,8 @@ func judge(ctx context.Context, cfg Config, rows []Row, errs []error) (verdict, 
 	if len(errs) != len(rows) {
 		return v, fmt.Errorf("outbox: the sink answered %d results for %d messages", len(errs), len(rows))
 	}
+	// A message that stays first of its key settles nothing for those behind it:
+	// whatever the sink says of them, they wait for it.
 	failing := map[string]bool{}
 	for i, row := range rows {
 		err := errs[i]
@@ -40,8 +42,13 @@ func judge(ctx context.Context, cfg Config, rows []Row, errs []error) (verdict, 
 			v.delivered = append(v.delivered, row)
 		case ordered && failing[row.Key], errors.Is(err, ErrHeldBack), ctx.Err() != nil:
 			v.back = append(v.back, row)
+			failing[row.Key] = ordered
+			if IsUnavailable(err) {
+				v.outage = err
+			}
 		case IsUnavailable(err):
 			v.back = append(v.back, row)
+			failing[row.Key] = ordered
 			v.outage = err
 		case IsRejected(err):
 			v.buried = append(v.buried, Burial{row.Seq, row.Attempts + 1, "rejected", err.Error()})

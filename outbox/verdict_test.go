@@ -1,0 +1,31 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// A sink may answer for a later message of a key although an earlier one met no
+// broker. What it says of the later one must not bring that before the other.
+func TestJudgeLetsNothingPassAMessageThatStays(t *testing.T) {
+	row := func(seq int64, key string) Row { return Row{Seq: seq, Message: Message{Key: key}} }
+	rows := []Row{row(1, "a"), row(2, "a"), row(3, "a"), row(4, ""), row(5, "b")}
+	failed := errors.New("failed")
+	errs := []error{Unavailable(errors.New("gone")), failed, Reject(errors.New("too large")), failed, nil}
+	cfg := Config{}.withDefaults()
+	check := func(cfg Config, back, failed, buried, delivered int) {
+		t.Helper()
+		v, err := judge(context.Background(), cfg, rows, errs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(v.back) != back || len(v.failed) != failed || len(v.buried) != buried || len(v.delivered) != delivered || v.outage == nil {
+			t.Errorf("unordered %v: %d go back, %d failed, %d buried, %d delivered, outage %v", cfg.Unordered,
+				len(v.back), len(v.failed), len(v.buried), len(v.delivered), v.outage)
+		}
+	}
+	check(cfg, 3, 1, 0, 1)
+	cfg.Unordered = true
+	check(cfg, 1, 2, 1, 1)
+}
