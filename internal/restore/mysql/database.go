@@ -280,7 +280,17 @@ func (d *database) clean(ctx context.Context) error {
 	entries = append(entries, d.kind(my.KindFunction, my.KindProcedure, my.KindPackage, my.KindView, my.KindEvent)...)
 	for _, e := range slices.Backward(entries) { // triggers go with their tables, bodies with their packages
 		sql := e.Drop(d.opts.IfExists)
-		if err := d.main.Exec(ctx, sql); err != nil {
+		var err error
+		if e.Kind == my.KindPackage { // which only one sql_mode knows
+			err = d.main.Exec(ctx, e.Setting())
+		}
+		if err == nil {
+			err = d.main.Exec(ctx, sql)
+		}
+		if e.Kind == my.KindPackage {
+			err = errors.Join(err, d.main.Exec(ctx, my.Unset))
+		}
+		if err != nil {
 			if err := d.failed(&restore.ObjectError{Database: d.target, Object: e.String(), Statement: sql, Err: err}); err != nil {
 				return err
 			}

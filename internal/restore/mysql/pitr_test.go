@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -206,5 +207,37 @@ func TestStreamPurged(t *testing.T) {
 	_, err := dump.StreamBinlog(t.Context(), dump.BinlogOptions{DSN: r.m.DSN(""), Storage: r.logs(), Start: start(res.Manifest), UntilEnd: true})
 	if !errors.Is(err, binlog.ErrPurged) || !strings.Contains(err.Error(), res.Manifest.Position.Binlog) {
 		t.Errorf("from %s: error: %v", start(res.Manifest), err)
+	}
+}
+
+// ends is where an archive ends.
+func (r *rig) ends(s archive.Storage) binlog.Position {
+	r.t.Helper()
+	end, err := my.LogEnd(r.t.Context(), s, "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return end
+}
+
+// events lists the places of all events of an archive.
+func (r *rig) events(s archive.Storage, from binlog.Position) string {
+	r.t.Helper()
+	l, err := my.OpenLogs(r.t.Context(), s, "", from)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var b strings.Builder
+	for {
+		e, err := l.Next(r.t.Context())
+		if errors.Is(err, io.EOF) {
+			return b.String()
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if e.Type != binlog.FormatDescriptionEvent {
+			fmt.Fprintf(&b, "%s:%d %s %d\n", e.File, e.End, e.Type, e.Size)
+		}
 	}
 }

@@ -68,6 +68,7 @@ type runner struct {
 	local     bool  // LOAD DATA LOCAL is allowed
 	packet    int64 // the server's max_allowed_packet
 	flushMode string
+	grants    []string // that wait for the tables that they are about
 
 	mu     sync.Mutex // guards what follows
 	result *restore.Result
@@ -149,7 +150,7 @@ func (r *runner) all(ctx context.Context) error {
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
-	return nil
+	return r.grant(ctx)
 }
 
 // ask finds out what the server is and what it allows.
@@ -238,11 +239,10 @@ func (r *runner) globals(ctx context.Context) error {
 
 func (r *runner) accounts(ctx context.Context, s *my.Session, g my.Globals) error {
 	const cannotUser = 1396 // it exists already
-	var grants []string
 	for _, a := range g.Accounts {
 		for i, sql := range a.Statements {
 			if i > 0 {
-				grants = append(grants, sql) // a role that is granted may come later
+				r.grants = append(r.grants, sql)
 				continue
 			}
 			err := s.Exec(ctx, sql)
@@ -257,17 +257,28 @@ func (r *runner) accounts(ctx context.Context, s *my.Session, g my.Globals) erro
 			}
 		}
 	}
-	for _, sql := range grants {
-		if strings.HasPrefix(sql, "GRANT ") && r.opts.NoPrivileges {
-			continue
-		}
+	return nil
+}
+
+// grant runs what comes after accounts and tables.
+func (r *runner) grant(ctx context.Context) error {
+	if len(r.grants) == 0 || r.opts.NoPrivileges {
+		return nil
+	}
+	end := r.phase("grants")
+	defer end()
+	s, err := r.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, sql := range r.grants {
 		if err := s.Exec(ctx, sql); err != nil {
 			if err := r.failed(&restore.ObjectError{Object: "grants", Statement: first(sql, 200), Err: err}); err != nil {
-				return err
+				return errors.Join(err, s.Close())
 			}
 		}
 	}
-	return nil
+	return s.Close()
 }
 
 // has tells whether the backup has a chunk.

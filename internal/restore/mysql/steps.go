@@ -269,11 +269,11 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 		create, _ = my.Definer(create)
 	}
 	var err error
-	if len(d.books.done) > 0 {
-		err = d.main.Exec(ctx, e.Drop(true))
-	}
-	if set := e.Setting(); err == nil && set != "" {
+	if set := e.Setting(); set != "" {
 		err = d.main.Exec(ctx, set)
+	}
+	if err == nil && len(d.books.done) > 0 {
+		err = d.main.Exec(ctx, e.Drop(true)) // of packages, in their own sql_mode
 	}
 	if err == nil {
 		err = d.main.Exec(ctx, create)
