@@ -30,13 +30,20 @@ type item struct {
 }
 
 // blockade is a message that waits for another attempt and, if it has a key,
-// the later ones of its key behind it. Only numbers are kept: the rows are
-// read again when the moment comes.
+// the later ones of its key behind it, as they came: one that committed late has
+// a smaller number than those before it. Only numbers and sizes are kept: the
+// rows are read again when the moment comes.
 type blockade struct {
 	key      string // empty: the message stands alone
-	seqs     []int64
+	waits    []waiting
 	attempts int // of the first
 	due      time.Time
+}
+
+// waiting is a row that waits, and the bytes of its payload.
+type waiting struct {
+	seq   int64
+	bytes int
 }
 
 func newLane(l *lead) *lane {
@@ -60,7 +67,7 @@ func (n *lane) forget() {
 	n.broker.forget(n.Relay)
 	n.rec.parked.Add(-int64(len(n.due)))
 	for _, b := range n.due {
-		n.rec.deferred.Add(-int64(len(b.seqs) - 1))
+		n.rec.deferred.Add(-int64(len(b.waits) - 1))
 	}
 }
 
@@ -150,54 +157,77 @@ func (n *lane) blockadeOf(row *Row) *blockade {
 
 // block makes the row, and later ones of its key, wait.
 func (n *lane) block(row Row, d time.Duration) {
-	b := &blockade{seqs: []int64{row.Seq}, attempts: row.Attempts, due: time.Now().Add(d)}
+	b := &blockade{waits: []waiting{{row.Seq, len(row.Payload)}}, attempts: row.Attempts, due: time.Now().Add(d)}
 	if row.Key != "" && !n.cfg.Unordered {
 		b.key = row.Key
 		n.blocked[b.key] = b
 	}
 	heap.Push(&n.due, b)
 	n.rec.parked.Add(1)
-	n.release(b.seqs, len(row.Payload), false)
+	n.release([]int64{row.Seq}, len(row.Payload), false)
 }
 
 // postpone puts a row behind a blockade.
 func (n *lane) postpone(b *blockade, row Row) {
-	b.seqs = append(b.seqs, row.Seq)
+	b.waits = append(b.waits, waiting{row.Seq, len(row.Payload)})
 	n.rec.deferred.Add(1)
-	n.release(b.seqs[len(b.seqs)-1:], len(row.Payload), false)
+	n.release([]int64{row.Seq}, len(row.Payload), false)
 }
 
 // retry publishes what waited, the failed message first.
 func (n *lane) retry(b *blockade) error {
 	n.rec.parked.Add(-1)
-	n.rec.deferred.Add(-int64(len(b.seqs) - 1))
-	take := b.seqs[:min(len(b.seqs), n.limit.most(n.cfg.Batch))]
-	rows, err := n.lease.Fetch(n.work, take)
+	n.rec.deferred.Add(-int64(len(b.waits) - 1))
+	take := n.take(b)
+	found, err := n.lease.Fetch(n.work, take)
 	if err != nil {
 		return err
 	}
-	n.hold(rows)
-	if len(rows) < len(take) { // somebody has removed them
-		n.drop(missing(take, rows))
-	}
-	if len(rows) > 0 && rows[0].Seq == b.seqs[0] {
+	n.hold(found)
+	rows, gone := inOrder(take, found)
+	n.drop(gone) // somebody has removed them
+	if len(rows) > 0 && rows[0].Seq == take[0] {
 		rows[0].Attempts = b.attempts
 	}
-	b.seqs = b.seqs[len(take):]
+	b.waits = b.waits[len(take):]
+	rows, buried, unread := unreadable(rows)
+	if err := n.bury(buried, unread); err != nil {
+		return err
+	}
 	return n.publish(rows, b)
 }
 
-// missing are the numbers that have no row. Both ascend.
-func missing(seqs []int64, rows []Row) []int64 {
-	var gone []int64
+// take is the numbers of the first rows of a blockade: one, and as many more as
+// fit into the lane's share of half of the bytes in flight. What is in flight
+// beside them is over the bound by no more than that.
+func (n *lane) take(b *blockade) []int64 {
+	most := min(len(b.waits), n.limit.most(n.cfg.Batch))
+	room := n.cfg.MaxInFlightBytes / 2 / len(n.lanes)
+	var seqs []int64
+	for i, w := range b.waits[:most] {
+		if room -= w.bytes; i > 0 && room < 0 {
+			break
+		}
+		seqs = append(seqs, w.seq)
+	}
+	return seqs
+}
+
+// inOrder puts rows in the order of the numbers, and lists those without a row.
+func inOrder(seqs []int64, found []Row) (rows []Row, gone []int64) {
+	at := make(map[int64]int, len(found))
+	for i := range found {
+		at[found[i].Seq] = i
+	}
+	rows = make([]Row, 0, len(found))
 	for _, seq := range seqs {
-		if len(rows) > 0 && rows[0].Seq == seq {
-			rows = rows[1:]
+		if i, ok := at[seq]; ok {
+			rows = append(rows, found[i])
 		} else {
 			gone = append(gone, seq)
 		}
 	}
-	return gone
+	return rows, gone
 }
 
 // publish gives rows to the sink and sees to what becomes of each. b is the
@@ -251,29 +281,28 @@ func (n *lane) apply(v verdict, b *blockade) error {
 
 // reblock lets a blockade go, or renews it with what is left of it.
 func (n *lane) reblock(b *blockade, v verdict) {
-	var left []int64
-	bytes := 0
+	var left []waiting
 	b.attempts, b.due = 0, time.Now()
 	for _, rows := range [][]Row{v.failed, v.back} { // at most one failed: the rest was held back
 		for _, row := range rows {
-			left = append(left, row.Seq)
-			bytes += len(row.Payload)
+			left = append(left, waiting{row.Seq, len(row.Payload)})
 		}
+		seqs, bytes := numbers(rows)
+		n.release(seqs, bytes, false)
 	}
 	if len(v.failed) > 0 {
 		b.attempts, b.due = v.failed[0].Attempts, b.due.Add(v.delays[0])
 	} else if len(v.back) > 0 {
 		b.attempts = v.back[0].Attempts
 	}
-	n.release(left, bytes, false)
-	b.seqs = append(left, b.seqs...)
-	if len(b.seqs) == 0 {
+	b.waits = append(left, b.waits...)
+	if len(b.waits) == 0 {
 		delete(n.blocked, b.key)
 		return
 	}
 	heap.Push(&n.due, b)
 	n.rec.parked.Add(1)
-	n.rec.deferred.Add(int64(len(b.seqs) - 1))
+	n.rec.deferred.Add(int64(len(b.waits) - 1))
 }
 
 // putBack puts rows at the head of the queue, or behind the blockade of their

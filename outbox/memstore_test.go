@@ -255,6 +255,7 @@ func (l *memLease) Fetch(_ context.Context, seqs []int64) ([]Row, error) {
 			rows = append(rows, r.Row)
 		}
 	}
+	slices.SortFunc(rows, func(a, b Row) int { return int(a.Seq - b.Seq) })
 	return rows, nil
 }
 

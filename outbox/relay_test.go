@@ -17,6 +17,7 @@ type memSink struct {
 	mu     sync.Mutex
 	got    []Message
 	calls  int
+	tried  map[string]int // calls by topic
 	decide func(m *Message) error
 	delay  time.Duration
 }
@@ -37,6 +38,10 @@ func (s *memSink) Publish(ctx context.Context, msgs []Message) []error {
 			errs[i], bad = ErrHeldBack, true
 			continue
 		}
+		if s.tried == nil {
+			s.tried = map[string]int{}
+		}
+		s.tried[m.Topic]++
 		if s.decide != nil {
 			errs[i] = s.decide(m)
 		}
@@ -53,6 +58,10 @@ func (s *memSink) Publish(ctx context.Context, msgs []Message) []error {
 }
 
 func (s *memSink) Close() error { return nil }
+
+// tries is how often the topic was attempted. It is for decide and for what comes
+// after the relay has gone quiet.
+func (s *memSink) tries(topic string) int { return s.tried[topic] }
 
 func (s *memSink) topics() []string {
 	s.mu.Lock()
