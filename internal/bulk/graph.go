@@ -84,12 +84,17 @@ type graph struct {
 	wake  *sync.Cond
 	ready readyHeap
 	held  map[string]bool
-	left  int
-	err   error
+
+	// parked are jobs that found a lock held, by that lock. When a lock is
+	// released one of those that wait for it becomes ready again: all of them,
+	// each time, would make many jobs that share a lock cost the square of them.
+	parked map[string]*readyHeap
+	left   int
+	err    error
 }
 
 func newGraph(jobs []Job) (*graph, error) {
-	g := &graph{held: map[string]bool{}, left: len(jobs)}
+	g := &graph{held: map[string]bool{}, parked: map[string]*readyHeap{}, left: len(jobs)}
 	g.wake = sync.NewCond(&g.mu)
 	byID := make(map[string]*node, len(jobs))
 	nodes := make([]*node, len(jobs))
@@ -158,26 +163,46 @@ func (g *graph) take(ctx context.Context) *node {
 		if g.left == 0 || g.err != nil || ctx.Err() != nil {
 			return nil
 		}
-		var blocked []*node
-		var found *node
-		for found == nil && len(g.ready) > 0 {
-			n := heap.Pop(&g.ready).(*node)
-			if slices.ContainsFunc(n.Locks, func(l string) bool { return g.held[l] }) {
-				blocked = append(blocked, n)
-				continue
-			}
-			found = n
+		if len(g.ready) == 0 {
+			g.wake.Wait()
+			continue
 		}
-		for _, n := range blocked {
-			heap.Push(&g.ready, n)
+		n := heap.Pop(&g.ready).(*node)
+		if i := slices.IndexFunc(n.Locks, func(l string) bool { return g.held[l] }); i >= 0 {
+			g.park(n, n.Locks[i])
+			continue
 		}
-		if found != nil {
-			for _, l := range found.Locks {
-				g.held[l] = true
-			}
-			return found
+		for _, l := range n.Locks {
+			g.held[l] = true
 		}
-		g.wake.Wait()
+		return n
+	}
+}
+
+// park puts a job aside until a lock is released. Of its other locks those that
+// are free may be what it was woken for: another one gets its turn.
+func (g *graph) park(n *node, lock string) {
+	if g.parked[lock] == nil {
+		g.parked[lock] = &readyHeap{}
+	}
+	heap.Push(g.parked[lock], n)
+	for _, l := range n.Locks {
+		if !g.held[l] {
+			g.unpark(l)
+		}
+	}
+}
+
+// unpark makes one of the jobs that wait for a lock ready, the best.
+func (g *graph) unpark(lock string) {
+	waiting := g.parked[lock]
+	if waiting == nil {
+		return
+	}
+	heap.Push(&g.ready, heap.Pop(waiting))
+	g.wake.Signal()
+	if waiting.Len() == 0 {
+		delete(g.parked, lock)
 	}
 }
 
@@ -190,6 +215,9 @@ func (g *graph) done(n *node, err error) {
 	}
 	for _, l := range n.Locks {
 		delete(g.held, l)
+	}
+	for _, l := range n.Locks {
+		g.unpark(l)
 	}
 	for _, next := range n.before {
 		if next.waits--; next.waits == 0 {
