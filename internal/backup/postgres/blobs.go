@@ -101,7 +101,8 @@ func putBlob(out io.Writer, oid string, offset int64, hex string) error {
 	return err
 }
 
-// blobOwners writes who owns large objects and who may use them. Grants come in
+// blobOwners writes who owns large objects, who may use them, and what security
+// modules call them. Grants come in
 // the order of the list that the server keeps, which is that in which they were
 // given; each is given by who gave it.
 func (d *database) blobOwners(ctx context.Context, w *worker, out io.Writer, list string) error {
@@ -141,6 +142,14 @@ WHERE l.oid IN (`+list+`) ORDER BY l.oid, a.n`, func(row []string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("read rights to large objects: %w", err)
+	}
+	err = w.s.Query(ctx, `SELECT objoid, provider, label FROM pg_catalog.pg_seclabel
+WHERE classoid = 'pg_catalog.pg_largeobject'::pg_catalog.regclass AND objoid IN (`+list+`) ORDER BY 1, 2`, func(row []string) error {
+		fmt.Fprintf(&b, "SECURITY LABEL FOR %s ON LARGE OBJECT %s IS %s;\n", pg.Ident(row[1]), row[0], pg.Literal(row[2]))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read labels of large objects: %w", err)
 	}
 	_, err = io.WriteString(out, b.String())
 	return err

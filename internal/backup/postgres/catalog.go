@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirdb/weir/internal/bulk"
 	pg "github.com/weirdb/weir/internal/bulk/postgres"
@@ -18,18 +19,20 @@ type table struct {
 	pages       int64 // of its main fork
 	bytes       int64 // on disk, with what is stored out of line
 	columns     []string
-	heap        bool   // of the access method whose ranges of pages can be read
-	partitioned bool   // has no rows itself
-	unlogged    bool   //
-	portable    bool   // in binary: no value depends on what this one database calls something
-	condition   string // a WHERE clause: which rows of an extension's table are the user's
+	heap        bool     // of the access method whose ranges of pages can be read
+	partitioned bool     // has no rows itself
+	unlogged    bool     //
+	portable    bool     // in binary: no value depends on what this one database calls something
+	root        []string // schema and name of the table by way of which the rows are restored; nil: itself
+	condition   string   // a WHERE clause: which rows of an extension's table are the user's
 }
 
 func (t *table) name() string { return t.schema + "." + t.relname }
 func (t *table) sql() string  { return pg.Qualified(t.schema, t.relname) }
 
 // list lists tables that are meant, be they partitioned, and those of extensions
-// that hold configuration. Patterns without a schema mean what the user would
+// that hold configuration. Partitions by the hash of an enum's value, which is one
+// of its number here and another one elsewhere, know their root. Patterns without a schema mean what the user would
 // see, as in pg_dump, so the user's own search path is in force.
 func (d *database) list(ctx context.Context) ([]*table, error) {
 	where, err := d.condition()
@@ -49,7 +52,15 @@ SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence,
        e.cond,
        NOT EXISTS (SELECT FROM pg_catalog.pg_attribute f JOIN pg_catalog.pg_type y ON y.oid = f.atttypid
                    WHERE f.attrelid = c.oid AND f.attnum > 0 AND NOT f.attisdropped
-                     AND (y.oid >= 16384 OR y.typsend = 0 OR y.typname OPERATOR(pg_catalog.~) '^_?reg'))
+                     AND (y.oid >= 16384 OR y.typsend = 0 OR y.typname OPERATOR(pg_catalog.~) '^_?reg')),
+       CASE WHEN c.relispartition AND EXISTS (
+         SELECT FROM pg_catalog.pg_partition_ancestors(c.oid) p
+         JOIN pg_catalog.pg_partitioned_table k ON k.partrelid = p.relid
+         JOIN pg_catalog.pg_opclass o ON o.oid = ANY (k.partclass)
+         JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
+         WHERE o.opcname = 'enum_ops' AND m.amname = 'hash')
+       THEN (SELECT ARRAY[s.nspname, t.relname] FROM pg_catalog.pg_class t JOIN pg_catalog.pg_namespace s ON s.oid = t.relnamespace
+             WHERE t.oid = pg_catalog.pg_partition_root(c.oid)) END
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam
@@ -63,7 +74,11 @@ ORDER BY n.nspname, c.relname`,
 				oid: uint32(pg.Number(row[0])), schema: row[1], relname: row[2],
 				partitioned: row[3] == "p", unlogged: row[4] == "u",
 				heap: row[5] == "heap", columns: pg.ParseArray(row[6]), condition: row[7], portable: row[8] == "t",
+				root: pg.ParseArray(row[9]),
 			})
+			if !utf8.ValidString(row[1] + row[2] + row[6]) {
+				return fmt.Errorf("a name in table %q.%q is not UTF-8, which a database in SQL_ASCII does not ensure: rename it", row[1], row[2])
+			}
 			return nil
 		})
 	if err != nil {

@@ -215,6 +215,9 @@ func (d *database) describe() archive.Database {
 		if t.condition != "" {
 			m.Attributes = map[string]string{"condition": t.condition}
 		}
+		if t.root != nil {
+			m.Attributes = map[string]string{"root_schema": t.root[0], "root_table": t.root[1]}
+		}
 		out.Tables = append(out.Tables, m)
 	}
 	return out

@@ -80,14 +80,15 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 
 // runner is one run over one or more databases.
 type runner struct {
-	opts    backup.Options
-	cfg     pgwire.ConnectConfig
-	w       *archive.Writer
-	dump    pg.Tool
-	reload  pg.Tool // pg_restore, which writes the plain SQL
-	server  archive.Server
-	names   []string // of the databases, in the order of the manifest
-	standby bool     // the server is in recovery
+	opts     backup.Options
+	cfg      pgwire.ConnectConfig
+	w        *archive.Writer
+	dump     pg.Tool
+	reload   pg.Tool // pg_restore, which writes the plain SQL
+	server   archive.Server
+	encoding string   // of sessions to the DSN's own database
+	names    []string // of the databases, in the order of the manifest
+	standby  bool     // the server is in recovery
 
 	mu       sync.Mutex // guards what follows
 	result   *backup.Result
@@ -102,6 +103,15 @@ func (r *runner) warn(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+}
+
+// heard notes what one of the server's programs had to say, once.
+func (r *runner) heard(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.warnings, line) {
+		r.warnings = append(r.warnings, line)
+	}
 }
 
 // claim notes that a path belongs to this backup.
@@ -149,6 +159,7 @@ func (r *runner) prepare(ctx context.Context) error {
 		return fmt.Errorf("ask whether the server is a standby: %w", err)
 	}
 	r.standby = row[0] == "t"
+	r.encoding = s.Encoding()
 	r.names = []string{s.Database()}
 	if r.opts.Cluster {
 		if r.names, err = r.connectable(ctx, s); err != nil {
@@ -158,6 +169,7 @@ func (r *runner) prepare(ctx context.Context) error {
 	if r.dump, err = pg.FindTool(ctx, "pg_dump", s.Version()); err != nil {
 		return err
 	}
+	r.dump.Warn = r.heard // such as of subscriptions that it may not see
 	// pg_restore of the same installation: it reads what that pg_dump wrote.
 	r.reload = pg.Tool{Path: strings.TrimSuffix(r.dump.Path, "pg_dump") + "pg_restore", Major: r.dump.Major}
 	return nil
@@ -191,7 +203,8 @@ func (r *runner) globals(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"--globals-only", "--no-password"}
+	tool.Warn = r.heard
+	args := []string{"--globals-only", "--no-password", "--encoding=" + r.encoding}
 	if r.opts.NoRolePasswords {
 		args = append(args, "--no-role-passwords")
 	}

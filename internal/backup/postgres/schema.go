@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirdb/weir/internal/archive"
 	pg "github.com/weirdb/weir/internal/bulk/postgres"
@@ -33,6 +34,9 @@ func (d *database) definitions(ctx context.Context) (err error) {
 	if d.toc, err = pg.ReadTOC(f); err != nil {
 		return fmt.Errorf("%w (%s is PostgreSQL %d)", err, d.dump.Path, d.dump.Major)
 	}
+	if err := d.readable(); err != nil {
+		return err
+	}
 	for i, section := range []pg.Section{pg.PreData, pg.PostData} {
 		info := archive.ChunkInfo{
 			Path: archive.SchemaPath(d.name, string(section)), Kind: archive.KindSchema, Database: d.name,
@@ -53,9 +57,25 @@ func (d *database) definitions(ctx context.Context) (err error) {
 	return err
 }
 
+// readable refuses definitions that are not UTF-8, which those of a database in
+// SQL_ASCII may be: manifest and table of contents are JSON and would mangle them.
+func (d *database) readable() error {
+	for _, e := range d.toc.Entries {
+		for _, s := range []string{e.Namespace, e.Tag, e.Owner, e.Create, e.Drop} {
+			if !utf8.ValidString(s) {
+				return fmt.Errorf("the definition of %q is not UTF-8, which a database in SQL_ASCII does not ensure: rename or redefine it", e.Name())
+			}
+		}
+	}
+	return nil
+}
+
 // runDump runs pg_dump on the snapshot.
 func (d *database) runDump(ctx context.Context, out io.Writer) error {
-	args := []string{"--format=custom", "--compress=0", "--schema-only", "--no-password", "--snapshot=" + d.snapshot}
+	args := []string{
+		"--format=custom", "--compress=0", "--schema-only", "--no-password",
+		"--snapshot=" + d.snapshot, "--encoding=" + d.main.Encoding(),
+	}
 	if d.opts.LockWait > 0 {
 		args = append(args, fmt.Sprintf("--lock-wait-timeout=%d", d.opts.LockWait.Milliseconds()))
 	}

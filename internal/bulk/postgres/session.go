@@ -88,7 +88,11 @@ func Connect(ctx context.Context, cfg pgwire.ConnectConfig, database string) (*S
 		return nil, err
 	}
 	s := &Session{cfg: cfg, backend: b, conn: b.Conn, buf: make([]byte, bufferSize)}
-	if err := s.Exec(ctx, Settings); err != nil {
+	settings := Settings
+	if s.Encoding() != "UTF8" {
+		settings += "; SET client_encoding = '" + s.Encoding() + "'"
+	}
+	if err := s.Exec(ctx, settings); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session on %s: %w", cfg, err), s.Close())
 	}
 	row, err := s.Row(ctx, "SHOW server_version_num")
@@ -106,6 +110,16 @@ func (s *Session) Version() int { return s.version }
 
 // VersionText is the server's version in its own words.
 func (s *Session) VersionText() string { return s.backend.Param("server_version") }
+
+// Encoding is that of the session: UTF8, whatever the database's own is, but for
+// databases in SQL_ASCII, whose bytes the server cannot convert and would refuse
+// as UTF-8: they are moved as they are.
+func (s *Session) Encoding() string {
+	if s.backend.Param("server_encoding") == "SQL_ASCII" {
+		return "SQL_ASCII"
+	}
+	return "UTF8"
+}
 
 // PID is the server process behind the session.
 func (s *Session) PID() uint32 { return s.backend.PID }

@@ -317,7 +317,7 @@ func (e *Entry) Pass() Pass {
 		return PassACL
 	case e.Desc == "EVENT TRIGGER", e.Desc == "MATERIALIZED VIEW DATA":
 		return PassLast
-	case e.Desc == "COMMENT" && strings.HasPrefix(e.Tag, "EVENT TRIGGER "):
+	case (e.Desc == "COMMENT" || e.Desc == "SECURITY LABEL") && strings.HasPrefix(e.Tag, "EVENT TRIGGER "):
 		return PassLast
 	}
 	return PassMain

@@ -42,6 +42,10 @@ func (e *ToolError) Error() string {
 type Tool struct {
 	Path  string
 	Major int
+
+	// Warn gets what a program that ends well has said on its standard error,
+	// line by line. Default: nil, nobody listens.
+	Warn func(line string)
 }
 
 // FindTool returns the program that fits a server of the given version (150018)
@@ -93,7 +97,7 @@ func inspectTool(ctx context.Context, path string) (Tool, bool) {
 	}
 	i := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
 	major, err := strconv.Atoi(rest[:max(i, 0)])
-	return Tool{path, major}, err == nil
+	return Tool{Path: path, Major: major}, err == nil
 }
 
 // A ToolFailure is a program that ended with an error.
@@ -139,6 +143,13 @@ func (t Tool) Run(ctx context.Context, dsn, database string, args []string, in i
 			words = words[:2000] + " …"
 		}
 		return &ToolFailure{filepath.Base(t.Path), strings.ReplaceAll(words, "\n", "; "), err}
+	}
+	if t.Warn != nil {
+		for line := range strings.Lines(stderr.String()) {
+			if line = strings.TrimSpace(line); line != "" {
+				t.Warn(line)
+			}
+		}
 	}
 	return nil
 }

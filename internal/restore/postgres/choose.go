@@ -45,6 +45,10 @@ func (d *database) chooseTables(m *bulk.Matcher) error {
 		for _, t := range db.Tables {
 			if m.Table(t.Schema, t.Name) && m.Data(t.Schema, t.Name) {
 				n := &target{Table: t}
+				// A part of a backup may have the partition without its root.
+				if schema, name := t.Attributes["root_schema"], t.Attributes["root_table"]; name != "" && m.Table(schema, name) {
+					n.root = pg.Qualified(schema, name)
+				}
 				d.tables = append(d.tables, n)
 				d.byTable[[2]string{t.Schema, t.Name}] = n
 			}

@@ -27,18 +27,26 @@ type database struct {
 	byTable map[[2]string]*target
 	main    *pg.Session
 	books   *ledger
+
+	// guarded says that triggers and foreign keys of the target watch while rows
+	// alone are loaded. It is set before the workers start.
+	guarded bool
 }
 
 // target is a table whose rows are restored.
 type target struct {
 	archive.Table
 	chunks []archive.Chunk
-	ours   bool // this restore, or the one that it resumes, has made it
+	ours   bool   // this restore, or the one that it resumes, has made it
+	root   string // as SQL: the table by way of which the rows are loaded; "": itself
 }
 
 func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
 func (t *target) name() string { return t.Schema + "." + t.Name }
 
+// restore does all but the end, which comes when all databases are restored: until
+// then the books stay, so that a restore of many that is resumed knows which of
+// them are done.
 func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
 		return err
@@ -55,10 +63,16 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	}
 	d.books = books
 	d.describe()
-	if d.opts.DryRun {
+	defer func() { // until the end comes, only what is made at the end is kept
+		d.entries, d.toc, d.tables, d.byTable, d.books = d.of("", pg.PassLast), nil, nil, nil, nil
+	}()
+	if d.opts.DryRun || d.books.has(stepRestored) {
 		return nil
 	}
-	return d.steps(ctx)
+	if err := d.steps(ctx); err != nil {
+		return err
+	}
+	return d.main.Exec(ctx, note(stepRestored))
 }
 
 // prepare makes the database, opens it and sees that it is fit: empty, cleaned,
@@ -119,11 +133,12 @@ func (d *database) connect(ctx context.Context) (*pg.Session, error) {
 	if err := s.Exec(ctx, settings); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
 	}
-	if d.opts.DataOnly {
+	if d.opts.DataOnly && !d.guarded {
 		// Rows come as they were; what triggers and foreign keys made of them is in
 		// them. Only a superuser can say so.
 		err := s.Exec(ctx, "SET session_replication_role = replica")
 		if pg.ErrorCode(err) == "42501" { // insufficient_privilege
+			d.guarded = true // by the main session, which is the first
 			d.warn("triggers and foreign keys of the target are in force while rows are loaded: only a superuser can put them off")
 		} else if err != nil {
 			return nil, errors.Join(err, s.Close())
@@ -270,6 +285,9 @@ SELECT count(*), coalesce(min(name), '') FROM things`)
 	if err != nil {
 		return fmt.Errorf("see whether the target is empty: %w", err)
 	}
+	if row[0] != "0" && d.opts.Resume {
+		return fmt.Errorf("nothing to continue: the target holds %s objects, such as %s, and no books of an interrupted restore; it may have been finished", row[0], row[1])
+	}
 	if row[0] != "0" {
 		return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup brings, --create --target makes another database)", row[0], row[1])
 	}
@@ -339,8 +357,12 @@ func (d *database) steps(ctx context.Context) error {
 }
 
 func (d *database) parallel(ctx context.Context, workers []worker) error {
+	before, err := d.references(ctx)
+	if err != nil {
+		return err
+	}
 	end := d.phase("data and indexes")
-	err := bulk.Run(ctx, len(workers), d.graph(workers))
+	err = bulk.Run(ctx, len(workers), d.graph(workers, before))
 	end()
 	if err != nil {
 		return err
@@ -368,5 +390,5 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 			return err
 		}
 	}
-	return d.finish(ctx)
+	return nil
 }

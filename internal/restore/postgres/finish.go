@@ -48,9 +48,14 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 	end := d.phase("verify")
 	defer end()
 	var jobs []bulk.Job
+	groups := map[string][]*target{}
 	for _, t := range d.tables {
 		if len(t.chunks) < t.Parts {
 			continue // it was not made, which is reported
+		}
+		if t.root != "" {
+			groups[t.root] = append(groups[t.root], t)
+			continue
 		}
 		jobs = append(jobs, bulk.Job{ID: t.name(), Size: t.PlainBytes, Do: func(ctx context.Context, n int) error {
 			s, err := workers[n].session(ctx)
@@ -65,7 +70,37 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 			return nil
 		}})
 	}
+	for root, group := range groups {
+		jobs = append(jobs, bulk.Job{ID: "rows of " + root, Do: func(ctx context.Context, n int) error {
+			s, err := workers[n].session(ctx)
+			if err != nil {
+				return err
+			}
+			if err := compareCounts(ctx, s, group); err != nil {
+				return &restore.ObjectError{Database: d.target, Object: "verify partitions of " + root, Err: err}
+			}
+			return nil
+		}})
+	}
 	return bulk.Run(ctx, len(workers), jobs)
+}
+
+// compareCounts compares tables among which rows may have moved.
+func compareCounts(ctx context.Context, s *pg.Session, group []*target) error {
+	var counts []string
+	var want int64
+	for _, t := range group {
+		counts = append(counts, "(SELECT count(*) FROM ONLY "+t.sql()+")")
+		want += t.Rows
+	}
+	row, err := s.Row(ctx, "SELECT "+strings.Join(counts, " + "))
+	if err != nil {
+		return err
+	}
+	if got := pg.Number(row[0]); got != want {
+		return fmt.Errorf("%w: they have %d rows instead of %d", ErrDiffers, got, want)
+	}
+	return nil
 }
 
 // ErrDiffers says that a restored table is not what the manifest says.
@@ -110,16 +145,20 @@ func (t *target) compare(ctx context.Context, s *pg.Session) error {
 
 // finish makes what would see the restore, closes the books, and makes all of it
 // durable, in one transaction.
-func (d *database) finish(ctx context.Context) error {
+func (d *database) finish(ctx context.Context) (err error) {
 	end := d.phase("finish")
 	defer end()
+	if d.main, err = d.connect(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.main.Close()) }()
 	sql := []string{endLedger}
 	var names []string
 	for _, e := range d.of("", pg.PassLast) {
 		sql = append(sql, d.entrySQL(e)...)
 		names = append(names, e.Name())
 	}
-	err := d.main.Exec(ctx, strings.Join(sql, ";\n"))
+	err = d.main.Exec(ctx, strings.Join(sql, ";\n"))
 	if err == nil || len(names) == 0 {
 		return err
 	}

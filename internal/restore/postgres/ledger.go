@@ -20,6 +20,9 @@ type ledger struct {
 // has reports whether a step is finished.
 func (l *ledger) has(step string) bool { return l.done[step] }
 
+// stepRestored is the last step: what is left is to close the books.
+const stepRestored = "restored"
+
 // note is the statement that finishes a step.
 func note(step string) string {
 	return "INSERT INTO " + ledgerSchema + ".done (step) VALUES (" + pg.Literal(step) + ")"
@@ -65,6 +68,6 @@ func (l *ledger) begin(ctx context.Context, s *pg.Session, backup, database stri
 	return nil
 }
 
-// end drops the books, durably, and with them everything that was committed
+// endLedger drops the books, durably, and with them everything that was committed
 // before: the log is flushed in its order.
 const endLedger = "SET LOCAL synchronous_commit = on; SET LOCAL client_min_messages = error; DROP SCHEMA " + ledgerSchema + " CASCADE"

@@ -133,14 +133,77 @@ func (r *runner) all(ctx context.Context) error {
 			return err
 		}
 	}
+	var all []*database
 	for _, name := range names {
 		d := &database{runner: r, source: name, version: version}
 		d.target, d.create = r.target(name, s.Database(), cluster)
+		all = append(all, d)
+	}
+	ending, err := r.ending(ctx, all, existing)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		if ending {
+			break
+		}
 		if err := d.restore(ctx, existing[d.target]); err != nil {
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
+	if r.opts.DryRun {
+		return nil
+	}
+	for _, d := range all {
+		if err := d.end(ctx, ending); err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
 	return nil
+}
+
+// ending reports whether an interrupted restore of several databases had come to
+// close their books, which it does in their order: those of the last one say so.
+func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (_ bool, err error) {
+	if !r.opts.Resume || len(all) < 2 {
+		return false, nil
+	}
+	last := all[len(all)-1]
+	if !existing[last.target] {
+		return false, nil
+	}
+	s, err := pg.Connect(ctx, r.cfg, last.target)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	books, err := openLedger(ctx, s, r.manifest.ID, last.source, true)
+	if err != nil {
+		return false, fmt.Errorf("restore database %s: %w", last.target, err)
+	}
+	return books.has(stepRestored), nil
+}
+
+// end closes the books of a database. An earlier run may have done that.
+func (d *database) end(ctx context.Context, ending bool) error {
+	if !ending {
+		return d.finish(ctx)
+	}
+	s, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	books, err := openLedger(ctx, s, d.manifest.ID, d.source, true)
+	if err = errors.Join(err, s.Close()); err != nil || len(books.done) == 0 {
+		return err
+	}
+	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
+		return err
+	}
+	if err := d.choose(); err != nil {
+		return err
+	}
+	return d.finish(ctx)
 }
 
 // names returns the databases of the backup that are meant.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,11 @@ func (d *database) entrySQL(e *pg.Entry) []string {
 	return out
 }
 
+// deadlockAttempts bounds how often an entry is made that the server has ended in
+// favour of another one: it knows of locks that no table of contents shows, such
+// as those of functions that an index calls.
+const deadlockAttempts = 5
+
 // entry makes one entry, in a transaction that notes it.
 func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry) error {
 	step := entryStep(e)
@@ -78,6 +84,9 @@ func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry) error 
 		return nil
 	}
 	err := s.Exec(ctx, strings.Join(append(sql, note(step)), ";\n"))
+	for attempt := 1; pg.ErrorCode(err) == "40P01" && attempt < deadlockAttempts; attempt++ {
+		err = s.Exec(ctx, strings.Join(append(sql, note(step)), ";\n"))
+	}
 	if err != nil {
 		return &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(strings.Join(sql, "; "), 300), Err: err}
 	}
@@ -135,7 +144,8 @@ const (
 )
 
 // graph returns the jobs of rows and of what is made after rows.
-func (d *database) graph(workers []worker) []bulk.Job {
+// before says which tables' rows come before those of a table.
+func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.Job {
 	var jobs []bulk.Job
 	sizes := map[int]int64{} // of tables, by their entries
 	loaded := map[int]string{}
@@ -151,10 +161,23 @@ func (d *database) graph(workers []worker) []bulk.Job {
 			sizes[e.ID] = t.PlainBytes
 		}
 	}
+	groups := map[string][]string{} // chunks of tables that are loaded by way of one root
+	for _, t := range d.tables {
+		for _, c := range t.chunks {
+			j := d.load(workers, t, c)
+			for _, b := range before[t] {
+				j.After = append(j.After, "loaded "+b.name())
+			}
+			jobs = append(jobs, j)
+			if t.root != "" {
+				groups[t.root] = append(groups[t.root], c.Path)
+			}
+		}
+	}
 	for _, t := range d.tables {
 		done := bulk.Job{ID: "loaded " + t.name(), Do: func(context.Context, int) error { return nil }}
+		done.After = append(done.After, groups[t.root]...)
 		for _, c := range t.chunks {
-			jobs = append(jobs, d.load(workers, t, c))
 			done.After = append(done.After, c.Path)
 		}
 		jobs = append(jobs, done)
@@ -256,14 +279,14 @@ func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c arc
 	// Frozen rows are visible to everybody at once, which is right only if nobody
 	// can have seen the table before: it is one that this restore has made, and
 	// nothing refers to it yet. All its rows come in this transaction.
-	if t.ours && t.Parts == 1 && c.PlainBytes >= freezeBytes {
+	if t.ours && t.root == "" && t.Parts == 1 && c.PlainBytes >= freezeBytes {
 		begin += "; TRUNCATE ONLY " + t.sql()
 		options = append(options, "FREEZE")
 	}
 	if err := s.Exec(ctx, begin); err != nil {
 		return 0, err
 	}
-	sql := "COPY " + t.sql()
+	sql := "COPY " + cmp.Or(t.root, t.sql())
 	if len(t.Columns) > 0 {
 		sql += " (" + pg.Idents(t.Columns) + ")"
 	}

@@ -1,0 +1,53 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+)
+
+// references returns, where foreign keys of the target watch the rows that are
+// loaded, which tables must be loaded before which. Of tables that refer to each
+// other in a circle one comes first, whatever the server will say of that.
+func (d *database) references(ctx context.Context) (map[*target][]*target, error) {
+	if !d.guarded {
+		return nil, nil
+	}
+	refers := map[*target][]*target{}
+	err := d.main.Query(ctx, `SELECT DISTINCT s.nspname, t.relname, fs.nspname, ft.relname
+FROM pg_catalog.pg_constraint c
+JOIN pg_catalog.pg_class t ON t.oid = c.conrelid JOIN pg_catalog.pg_namespace s ON s.oid = t.relnamespace
+JOIN pg_catalog.pg_class ft ON ft.oid = c.confrelid JOIN pg_catalog.pg_namespace fs ON fs.oid = ft.relnamespace
+WHERE c.contype = 'f' AND c.conrelid <> c.confrelid ORDER BY 1, 2, 3, 4`, func(row []string) error {
+		t, to := d.byTable[[2]string{row[0], row[1]}], d.byTable[[2]string{row[2], row[3]}]
+		if t != nil && to != nil {
+			refers[t] = append(refers[t], to)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list foreign keys: %w", err)
+	}
+	before := map[*target][]*target{}
+	place := map[*target]int{} // in the order; negative while those before it are placed
+	var visit func(t *target)
+	visit = func(t *target) {
+		place[t] = -1
+		for _, to := range refers[t] {
+			if place[to] == 0 {
+				visit(to)
+			}
+			if place[to] < 0 {
+				d.warn("tables %s and %s refer to each other, and foreign keys are in force: rows of one of them may be refused", t.name(), to.name())
+				continue
+			}
+			before[t] = append(before[t], to)
+		}
+		place[t] = 1 + len(place)
+	}
+	for _, t := range d.tables {
+		if place[t] == 0 {
+			visit(t)
+		}
+	}
+	return before, nil
+}
