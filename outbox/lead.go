@@ -14,10 +14,12 @@ import (
 const (
 	readLimit  = 2000                   // rows of one page
 	maxRanges  = 64                     // gaps in one statement
+	manyRanges = 4096                   // the same, when joined ones bring pages of rows that were seen
 	proofEvery = 50 * time.Millisecond  // between steps of proving gaps dead
 	tailRetry  = 30 * time.Second       // after the log could not be followed
 	tailProof  = time.Second            // between steps of proving gaps while following the log
 	sweepPage  = 10_000                 // numbers of one page of the sweep
+	strayPage  = 100                    // rows that a sweep found, read at once
 	quietTail  = 200 * time.Millisecond // without rows, before looking what else falls due
 )
 
@@ -243,8 +245,12 @@ func (l *lead) read() error {
 // that the page had no place for.
 func (l *lead) round(rows, bytes int) (more bool, fresh int, err error) {
 	l.front.begin()
+	ranges := maxRanges
+	if l.stuck > 1 {
+		ranges = manyRanges
+	}
 	page, err := l.lease.Read(l.work, ReadRequest{
-		After: l.front.after, Gaps: l.front.ranges(maxRanges),
+		After: l.front.after, Gaps: l.front.ranges(ranges),
 		Limit: min(rows, readLimit) * l.stuck, MaxBytes: bytes * l.stuck,
 	})
 	l.rec.rounds.Add(1)
@@ -252,8 +258,11 @@ func (l *lead) round(rows, bytes int) (more bool, fresh int, err error) {
 		return false, 0, err
 	}
 	covered := int64(1<<63 - 1)
-	if page.More && len(page.Rows) > 0 {
-		covered = page.Rows[len(page.Rows)-1].Seq
+	if page.More {
+		covered = 0
+		if n := len(page.Rows); n > 0 {
+			covered = page.Rows[n-1].Seq
+		}
 	}
 	fresh = l.accept(page.Rows)
 	if l.stuck *= 2; !page.More || fresh > 0 {

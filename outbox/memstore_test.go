@@ -24,6 +24,7 @@ type memStore struct {
 	shards    int
 	noTail    error
 	fail      func(op string) error // injected
+	longest   int                   // page
 }
 
 type memRow struct {
@@ -221,6 +222,7 @@ func (l *memLease) Read(_ context.Context, req ReadRequest) (Page, error) {
 	if more {
 		rows = rows[:req.Limit]
 	}
+	l.s.longest = max(l.s.longest, len(rows))
 	return Page{rows, more}, nil
 }
 

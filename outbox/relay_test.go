@@ -354,6 +354,76 @@ func TestStrayRowsAreFound(t *testing.T) {
 	})
 }
 
+// However many strays there are, no more are held than may be in flight.
+func TestStrayRowsWaitForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		store.put(Message{Topic: "first"})
+		sink := &memSink{}
+		cfg := fast()
+		cfg.MaxInFlight = 200
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		most := int64(0)
+		until(t, "empty", func() bool { return store.pending() == 0 })
+		store.mu.Lock()
+		store.rows[5000] = &memRow{Row: Row{Message: Message{Topic: "far"}, Seq: 5000}, committed: true}
+		store.mu.Unlock()
+		until(t, "the gap is proven dead", func() bool { return store.pending() == 0 && r.Stats().Gaps == 0 })
+		sink.mu.Lock()
+		sink.delay = time.Second
+		sink.decide = func(*Message) error { most = max(most, r.Stats().InFlight); return nil }
+		sink.mu.Unlock()
+		store.mu.Lock()
+		for seq := range int64(1000) {
+			store.rows[seq+2] = &memRow{Row: Row{Message: Message{Topic: "stray"}, Seq: seq + 2}, committed: true}
+		}
+		store.mu.Unlock()
+		until(t, "the strays are delivered", func() bool { return store.pending() == 0 })
+		if s := r.Stats(); s.Stray != 1000 || most > int64(cfg.MaxInFlight)+strayPage {
+			t.Errorf("%d strays, %d in flight at most, want 1000 and about %d", s.Stray, most, cfg.MaxInFlight)
+		}
+	})
+}
+
+// Many gaps between many rows that wait: a read shall not bring those rows again.
+func TestGapsAmongRowsThatWaitAreReadAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sink := newMemStore(), &memSink{}
+		healed := false
+		sink.decide = func(m *Message) error {
+			if m.Topic == "first" && !healed {
+				return errors.New("no")
+			}
+			return nil
+		}
+		open := store.begin()
+		store.put(Message{Topic: "first", Key: "k"})
+		const gaps, between = 200, 30
+		for range gaps {
+			open.insert(Message{Topic: "late"})
+			for range between {
+				store.put(Message{Topic: "more", Key: "k"})
+			}
+		}
+		cfg := fast()
+		cfg.Retry.MaxAttempts = 1000
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		until(t, "all wait", func() bool { return r.Stats().Deferred == gaps*between })
+		open.end(true)
+		until(t, "the late ones are through", func() bool { return len(sink.topics()) == gaps })
+		store.mu.Lock()
+		longest := store.longest
+		store.mu.Unlock()
+		if longest > 2*readLimit {
+			t.Errorf("a page was %d rows long, want at most %d", longest, 2*readLimit)
+		}
+		healed = true
+		until(t, "empty", func() bool { return store.pending() == 0 })
+	})
+}
+
 func TestUnreadableRowsAreBuried(t *testing.T) {
 	for _, mode := range []ClaimMode{Poll, SkipLocked} {
 		synctest.Test(t, func(t *testing.T) {
