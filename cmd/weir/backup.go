@@ -16,7 +16,6 @@ import (
 
 	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/backup"
-	dump "github.com/weirdb/weir/internal/backup/postgres"
 	"github.com/weirdb/weir/internal/bulk"
 )
 
@@ -49,7 +48,7 @@ ordinary compressed SQL and rows that standard tools read (docs/archive-format.m
 One snapshot shows one moment; tables are read in parallel, large ones in ranges.
 
 The DSN chooses the engine. Without one, PGHOST, PGUSER and their like say where
-PostgreSQL is; passwords belong into PGPASSWORD or a password file, since
+PostgreSQL is; passwords belong in PGPASSWORD or a password file, since
 everybody on the machine can read a command line.
 
 --to takes a directory or s3://BUCKET/PREFIX?endpoint=URL&region=NAME, in which
@@ -123,18 +122,17 @@ func (v *backupVerb) complete() error {
 	if v.to == "" {
 		return errors.New("--to: where is the backup to go?")
 	}
-	if engine := engineOf(o.DSN); engine != archive.PostgreSQL {
-		return fmt.Errorf("this weir backs up PostgreSQL only, and the DSN names a server of %s", engine)
-	}
 	if o.DSN == "" {
 		o.DSN = "postgres://"
 	}
-	database, err := postgresDatabase(o.DSN)
-	if err != nil {
+	database, err := databaseOf(o.DSN)
+	switch {
+	case err != nil:
 		return err
-	}
-	if o.Cluster {
+	case o.Cluster:
 		database = "cluster"
+	case database == "":
+		return errors.New("the DSN names no database: add /NAME, or --cluster for all")
 	}
 	v.label = cmp.Or(v.label, archive.Label(database))
 	if o.Profile, err = bulk.ProfileNamed(v.profile, bulk.ThisMachine()); err != nil {
@@ -161,8 +159,15 @@ func (v *backupVerb) complete() error {
 	if err := v.hooks.validate(); err != nil {
 		return err
 	}
-	if _, err := v.archive.options(); err != nil {
+	if err := checkProgress(v.progress); err != nil {
 		return err
+	}
+	a, err := v.archive.options()
+	if err != nil {
+		return err
+	}
+	if v.hide && !a.Encryption.Enabled() {
+		return errors.New("--encrypt-manifest: to whom? --encrypt-recipient or --encrypt-passphrase-file says so")
 	}
 	return o.WithDefaults().Validate()
 }
@@ -210,12 +215,9 @@ func (v *backupVerb) backup(ctx context.Context, out *backupOutcome, stdout, std
 	if v.quiet {
 		mode = "none"
 	}
-	stop, err := showProgress("backup", mode, v.options.Progress, stderr)
-	if err != nil {
-		return nil, UsageError(errors.Join(err, w.Abort(false)))
-	}
+	stop := showProgress("backup", mode, v.options.Progress, stderr)
 	defer stop()
-	result, err := dump.Run(ctx, v.options, w)
+	result, err := runBackup(ctx, v.options, w)
 	if err == nil {
 		return result, nil
 	}

@@ -78,8 +78,8 @@ func (v *baseVerb) complete() error {
 		return errors.New("--to: where is the backup to go?")
 	case v.to == "-" || strings.HasSuffix(v.to, ".tar"):
 		return errors.New("--to: a base backup goes into a directory or a bucket, beside its log")
-	case engineOf(v.options.DSN) != archive.PostgreSQL:
-		return fmt.Errorf("base backups are of PostgreSQL, and the DSN names a server of %s", engineOf(v.options.DSN))
+	case familyOf(v.options.DSN) != familyPostgres:
+		return fmt.Errorf("base backups are of PostgreSQL, and the DSN names a server of %s", familyOf(v.options.DSN))
 	}
 	if v.maxRate != "" {
 		n, err := parseSize(v.maxRate)
@@ -89,6 +89,9 @@ func (v *baseVerb) complete() error {
 		v.options.MaxRate = int64(n)
 	}
 	if err := v.hooks.validate(); err != nil {
+		return err
+	}
+	if err := checkProgress(v.progress); err != nil {
 		return err
 	}
 	v.options.Progress = &bulk.Progress{}
@@ -145,10 +148,7 @@ func (v *baseVerb) take(ctx context.Context, out *backupOutcome, stderr io.Write
 	if v.quiet {
 		mode = "none"
 	}
-	stop, err := showProgress("base backup", mode, v.options.Progress, stderr)
-	if err != nil {
-		return nil, UsageError(errors.Join(err, w.Abort(false)))
-	}
+	stop := showProgress("base backup", mode, v.options.Progress, stderr)
 	defer stop()
 	return wal.TakeBase(ctx, v.options, w)
 }

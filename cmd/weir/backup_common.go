@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/pgwire"
 )
 
 // archiveFlags say how the verbs that write into an archive do it.
@@ -158,29 +157,6 @@ func placeText(location string) string {
 		return "s3://" + rest
 	}
 	return location
-}
-
-// engineOf tells the kind of server by a DSN.
-func engineOf(dsn string) archive.Engine {
-	switch scheme, _, _ := strings.Cut(dsn, "://"); scheme {
-	case "mysql":
-		return archive.MySQL
-	case "mariadb":
-		return archive.MariaDB
-	}
-	return archive.PostgreSQL
-}
-
-// postgresDatabase is the name of the database that a DSN means.
-func postgresDatabase(dsn string) (string, error) {
-	cfg, err := pgwire.ParseDSN(dsn)
-	if err != nil {
-		return "", err
-	}
-	if cfg.Database == "" {
-		return cfg.User, nil
-	}
-	return cfg.Database, nil
 }
 
 // byteText writes a number of bytes for people.

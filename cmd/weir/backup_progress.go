@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,9 +20,6 @@ const (
 	lineInterval = 5 * time.Second
 )
 
-// progressModes are the values of --progress.
-const progressModes = "auto, bar, plain or none"
-
 // progressShow shows the progress of a run until it is stopped.
 type progressShow struct {
 	verb  string
@@ -33,16 +31,15 @@ type progressShow struct {
 	rate  rateMeter
 }
 
-// showProgress starts to show state on out, in one of progressModes. The function
+// showProgress starts to show state on out, as --progress says. The function
 // that it returns ends that; it may be called twice.
-func showProgress(verb, mode string, state *bulk.Progress, out io.Writer) (end func(), err error) {
+func showProgress(verb, mode string, state *bulk.Progress, out io.Writer) (end func()) {
 	p := &progressShow{verb: verb, state: state, out: out, stop: make(chan struct{})}
 	width := terminalWidth(out)
 	interval := lineInterval
 	switch mode {
 	case "none":
-		return func() {}, nil
-	case "plain":
+		return func() {}
 	case "auto", "bar":
 		if width == nil && mode == "bar" {
 			width = func() int { return 80 }
@@ -50,14 +47,20 @@ func showProgress(verb, mode string, state *bulk.Progress, out io.Writer) (end f
 		if width != nil {
 			p.width, interval = width, barInterval
 		}
-	default:
-		return nil, fmt.Errorf("--progress %q: want %s", mode, progressModes)
 	}
 	p.ended.Go(func() { p.run(interval) })
 	return sync.OnceFunc(func() {
 		close(p.stop)
 		p.ended.Wait()
-	}), nil
+	})
+}
+
+// checkProgress judges --progress.
+func checkProgress(mode string) error {
+	if !slices.Contains([]string{"auto", "bar", "plain", "none"}, mode) {
+		return fmt.Errorf("--progress %q: want auto, bar, plain or none", mode)
+	}
+	return nil
 }
 
 // terminalWidth returns what asks for the width of the terminal that w is, nil if

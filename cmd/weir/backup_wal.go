@@ -79,8 +79,8 @@ behind it. No base backup from before a gap can be replayed past it.`,
 
 func (v *walVerb) complete() (err error) {
 	switch {
-	case engineOf(v.options.DSN) != archive.PostgreSQL:
-		return fmt.Errorf("WAL is PostgreSQL's, and the DSN names a server of %s", engineOf(v.options.DSN))
+	case familyOf(v.options.DSN) != familyPostgres:
+		return fmt.Errorf("WAL is PostgreSQL's, and the DSN names a server of %s", familyOf(v.options.DSN))
 	case v.options.FlushInterval <= 0:
 		return fmt.Errorf("--flush-interval %v: want more than 0", v.options.FlushInterval)
 	case v.dropSlot:

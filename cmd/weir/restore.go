@@ -13,7 +13,6 @@ import (
 	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/bulk"
 	"github.com/weirdb/weir/internal/restore"
-	load "github.com/weirdb/weir/internal/restore/postgres"
 )
 
 // restoreVerb is the configuration of `weir restore`.
@@ -117,9 +116,7 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 	case o.DSN != "" && v.dir.to != "":
 		return errors.New("--to is a server and --to-dir a data directory: one of them")
 	case v.dir.to != "":
-		return v.dir.complete(f)
-	case engineOf(o.DSN) != archive.PostgreSQL:
-		return fmt.Errorf("this weir restores PostgreSQL only, and --to names a server of %s", engineOf(o.DSN))
+		return errors.Join(v.dir.complete(f), checkProgress(v.progress))
 	}
 	if name := v.dir.used(f); name != "" {
 		return fmt.Errorf("--%s is about a data directory, and needs --to-dir", name)
@@ -143,6 +140,9 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 	}
 	o.Verify = restore.Verify(v.verify)
 	o.Progress = &bulk.Progress{}
+	if err := checkProgress(v.progress); err != nil {
+		return err
+	}
 	return o.WithDefaults().Validate()
 }
 
@@ -161,11 +161,8 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	if v.quiet || v.options.DryRun {
 		mode = "none"
 	}
-	stop, err := showProgress("restore", mode, v.options.Progress, stderr)
-	if err != nil {
-		return UsageError(err)
-	}
-	result, err := load.Run(ctx, v.options, r)
+	stop := showProgress("restore", mode, v.options.Progress, stderr)
+	result, err := runRestore(ctx, v.options, r)
 	stop()
 	if result == nil {
 		return hinted(err)
@@ -180,7 +177,7 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		if ctx.Err() != nil && !v.quiet && !v.options.DryRun {
 			fmt.Fprintln(stderr, "the restore is unfinished; --resume continues it")
 		}
-		if errors.Is(err, load.ErrDiffers) {
+		if differs(err) {
 			return Shortfall(err)
 		}
 		return hinted(err)

@@ -167,10 +167,7 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 	if v.quiet {
 		mode = "none"
 	}
-	stop, err := showProgress("restore", mode, opts.Progress, stderr)
-	if err != nil {
-		return UsageError(err)
-	}
+	stop := showProgress("restore", mode, opts.Progress, stderr)
 	err = wal.RestoreDir(ctx, r, opts)
 	stop()
 	if err != nil {

@@ -42,10 +42,13 @@ makes the server give up instead of taking it for the end of the log.`,
 			err = fetchTo(args[2], func(w io.Writer) error {
 				return wal.Fetch(cmd.Context(), storage, system, args[1], opts, w)
 			})
-			if err != nil && !errors.Is(err, archive.ErrNotExist) {
+			switch {
+			case errors.Is(err, archive.ErrNotExist): // routine: servers ask for more than there can be
+				return fmt.Errorf("%s is not in the archive", args[1])
+			case err != nil:
 				return &exitError{exitAbortRecovery, hinted(err)}
 			}
-			return err
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&system, "system", "", "system identifier of the cluster (required)")

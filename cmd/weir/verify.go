@@ -13,7 +13,6 @@ import (
 	"github.com/weirdb/weir/internal/bulk"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/restore"
-	load "github.com/weirdb/weir/internal/restore/postgres"
 )
 
 // verifyVerb is the configuration of `weir verify`.
@@ -58,7 +57,8 @@ Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
 		Example: `  weir verify /backups
   weir verify /backups 20261121T163528Z-shop --restore
   weir verify shop.tar --identity key.txt`,
-		Args: cobra.RangeArgs(1, 2),
+		Args:    cobra.RangeArgs(1, 2),
+		PreRunE: func(*cobra.Command, []string) error { return checkProgress(v.progress) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return v.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -128,10 +128,7 @@ func (v *verifyVerb) bytes(ctx context.Context, r *archive.Reader, stderr io.Wri
 	if v.quiet {
 		mode = "none"
 	}
-	stop, err := showProgress("verify", mode, progress, stderr)
-	if err != nil {
-		return nil, UsageError(err)
-	}
+	stop := showProgress("verify", mode, progress, stderr)
 	defer stop()
 	seen := int64(0)
 	return r.Verify(ctx, archive.VerifyOptions{
@@ -157,37 +154,55 @@ func (v *verifyVerb) verifyLog(ctx context.Context, place string, m *archive.Man
 	return wal.Verify(ctx, storage, m, keys)
 }
 
+// privateServer starts a server that can take a backup, and returns its DSN.
+func (v *verifyVerb) privateServer(ctx context.Context, m *archive.Manifest) (dsn string, stop func(context.Context) error, err error) {
+	if familyOfBackup(m) == familyPostgres {
+		p, err := lab.StartPostgres(ctx, lab.PostgresConfig{
+			Durability: lab.Fast, BinDir: v.binDir, Auth: lab.SCRAM,
+			Settings: map[string]string{"max_locks_per_transaction": "1024", "autovacuum": "off", "full_page_writes": "off"},
+		})
+		if err != nil {
+			return "", nil, err
+		}
+		return p.DSN("postgres"), p.Stop, nil
+	}
+	start := lab.StartMariaDB
+	if m.Engine == archive.MySQL {
+		start = lab.StartMySQL
+	}
+	s, err := start(ctx, lab.MySQLConfig{Durability: lab.Fast, BinDir: v.binDir, Settings: map[string]string{"local_infile": "1"}})
+	if err != nil {
+		return "", nil, err
+	}
+	return s.DSN(""), s.Stop, nil
+}
+
 // restored restores into a private server.
 func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *verifyReport, stderr io.Writer) (err error) {
-	server, err := lab.StartPostgres(ctx, lab.PostgresConfig{
-		Durability: lab.Fast, BinDir: v.binDir, Auth: lab.SCRAM,
-		Settings: map[string]string{"max_locks_per_transaction": "1024", "autovacuum": "off", "full_page_writes": "off"},
-	})
+	m := r.Manifest()
+	dsn, stopServer, err := v.privateServer(ctx, m)
 	if err != nil {
 		return fmt.Errorf("start a private server: %w", err)
 	}
-	defer func() { err = errors.Join(err, stopLab(server.Stop)) }()
-	m := r.Manifest()
+	defer func() { err = errors.Join(err, stopLab(stopServer)) }()
+	cluster := m.Scope == "cluster"
 	o := restore.Options{
-		DSN: server.DSN("postgres"), Create: m.Scope != "cluster", NoOwner: m.Scope != "cluster", NoPrivileges: m.Scope != "cluster",
+		DSN: dsn, Create: !cluster, NoOwner: !cluster, NoPrivileges: !cluster,
 		Verify: restore.VerifyRows, NoAnalyze: true, Progress: &bulk.Progress{},
 	}
-	// The name may be one that every server has.
-	if o.Create {
+	// PostgreSQL's may have a name that every server has.
+	if !cluster && familyOfBackup(m) == familyPostgres {
 		o.Target = "weir_verify"
 	}
 	mode := v.progress
 	if v.quiet {
 		mode = "none"
 	}
-	stop, err := showProgress("restore", mode, o.Progress, stderr)
-	if err != nil {
-		return UsageError(err)
-	}
-	result, err := load.Run(ctx, o, r)
+	stop := showProgress("restore", mode, o.Progress, stderr)
+	result, err := runRestore(ctx, o, r)
 	stop()
 	switch {
-	case errors.Is(err, load.ErrDiffers):
+	case differs(err):
 		report.OK, report.Differs = false, err.Error()
 	case err != nil:
 		return fmt.Errorf("restore into a private server: %w", err)

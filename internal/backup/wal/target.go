@@ -82,17 +82,20 @@ func (t Target) settings(restoreCommand string) [][2]string {
 	if t.Immediate {
 		immediate = "immediate"
 	}
-	return [][2]string{
+	all := [][2]string{
 		{"restore_command", restoreCommand},
+		{"recovery_target_inclusive", strconv.FormatBool(!t.Exclusive)},
+		{"recovery_target_timeline", timeline},
+		{"recovery_target_action", action},
+		{"recovery_target_xid", ""},
 		{"recovery_target", immediate},
 		{"recovery_target_time", at},
 		{"recovery_target_lsn", lsn},
 		{"recovery_target_name", t.Name},
-		{"recovery_target_xid", ""},
-		{"recovery_target_inclusive", strconv.FormatBool(!t.Exclusive)},
-		{"recovery_target_timeline", timeline},
-		{"recovery_target_action", action},
 	}
+	// The server takes an empty target behind one that is set for a second one.
+	slices.SortStableFunc(all[4:], func(a, b [2]string) int { return min(len(a[1]), 1) - min(len(b[1]), 1) })
+	return all
 }
 
 // before reports why a base backup is too young for a target, "" if it is not.
