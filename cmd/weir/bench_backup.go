@@ -62,7 +62,7 @@ processor time.`,
 		},
 	}
 	f, o := cmd.Flags(), &b.options
-	f.StringVar(&b.plan, "plan", "mini", "how much to run: "+strings.Join(names, ", "))
+	f.StringVar(&b.plan, "plan", "mini", "how much to run: "+strings.Join(names, ", ")+" (seconds, whose figures say nothing)")
 	f.StringVar(&b.engine, "engine", string(backuprun.PostgreSQL), "database system: postgres or mariadb")
 	f.StringVar(&o.Out, "out", "", "directory for samples, results and the report (default out/bench-backup-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on from the samples in --out")
@@ -70,7 +70,7 @@ processor time.`,
 	f.StringVar(&o.DSN, "dsn", "", "URL of a server to use instead of a private one")
 	f.StringVar(&o.BinDir, "bin-dir", "", "directory of the private server's programs (default the newest installed)")
 	f.StringSliceVar(&o.Tools, "tools", nil, "directories to look for other tools in, before all others")
-	f.StringVar(&b.size, "size", "", "size of the shop as text, others are parts of it (default by the plan: 64MB, 766MB)")
+	f.StringVar(&b.size, "size", "", "size of the shop as text, others are parts of it (default by the plan: 1MB, 64MB, 766MB)")
 	f.StringSliceVar(&b.shapes, "shapes", nil, "of the plan's databases, only these: shop, many, huge, text, binary, random")
 	f.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment with whole programs, instead of the plan's")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the data")

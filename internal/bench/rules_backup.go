@@ -9,18 +9,30 @@ import (
 
 // transferFindings applies the rules for data that was moved as a whole.
 func transferFindings(r *Result) []Finding {
-	var out []Finding
-	for _, rule := range []func(*Result) []Finding{
+	rules := []func(*Result) []Finding{
 		// What the figures say,
-		fastestMove, baselineRatio, bargains, growth,
+		fastestMove, baselineRatio, bargains,
 		// what they are bound by,
 		moveBound,
 		// and how far they can be trusted.
 		unverified, partial, disturbed, failures, noise,
-	} {
+	}
+	if ofSeveralSizes(r) {
+		// Who moves less is sooner done: only what grows with the data says something.
+		rules = []func(*Result) []Finding{growth, unverified, partial, disturbed, failures}
+	}
+	var out []Finding
+	for _, rule := range rules {
 		out = append(out, rule(r)...)
 	}
 	return out
+}
+
+// ofSeveralSizes reports whether the cases move different amounts of data.
+func ofSeveralSizes(r *Result) bool {
+	return slices.ContainsFunc(r.Cases, func(c Case) bool {
+		return c.Factors["bytes"] != r.Cases[0].Factors["bytes"]
+	})
 }
 
 // fastestMove names the case that took the least time, and those that cannot be

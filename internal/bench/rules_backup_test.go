@@ -49,6 +49,8 @@ func TestTransferFindingsForAndAgainst(t *testing.T) {
 		{"memory", "bounded", result(sized("s", "weir", "10", 50), sized("l", "weir", "100", 55)), "10.0 times the data take 1.10x [1.10, 1.10] of the memory: it is bounded"},
 		{"memory", "grows", result(sized("s", "weir", "10", 50), sized("l", "weir", "100", 400)), "it grows with the data"},
 		{"memory", "between", result(sized("s", "weir", "10", 50), sized("l", "weir", "100", 100)), "more, but less than the data"},
+		{"fastest", "of two sizes", result(sized("s", "weir", "10", 50), sized("l", "weir", "100", 100)), ""},
+		{"ratio", "of two sizes", result(sized("s", "weir", "10", 50), sized("l", "weir", "100", 100)), ""},
 		{"memory", "same size", result(sized("s", "weir", "10", 50), sized("l", "weir", "10", 100)), ""},
 		{"bound-by-client", "compression", result(move("a", 1, 30, 20, 1.5, 0.4)), "a: itself 74 %, the server 20 % of 2 processors"},
 		{"bound-by-client", "server", result(move("a", 1, 30, 20, 0.4, 1.5)), ""},

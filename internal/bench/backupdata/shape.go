@@ -12,8 +12,8 @@ import (
 // Shape is a kind of database: its tables, and how the bytes are spread over
 // them.
 type Shape struct {
-	Name  string
-	About string
+	Name   string
+	About  string
 	tables func(bytes int64) []*Table
 }
 

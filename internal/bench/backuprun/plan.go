@@ -53,6 +53,13 @@ func sizeText(bytes int64) string { return fmt.Sprintf("%.3g MB", float64(bytes)
 // are parts of it.
 func Plans(size int64) map[string]Plan {
 	return map[string]Plan{
+		// To see that everything works: its figures say nothing.
+		"smoke": {
+			Compress: []string{"shop"}, CompressBytes: MB / 4, Copy: MB, Buffers: true,
+			Methods:     []string{"lz4:1", "zstd:1", "gzip:1"},
+			MicroRounds: 1, MicroDuration: 5 * time.Millisecond,
+			Shapes: []Size{{"shop", size}}, Rounds: 1, Memory: true, CPU: true,
+		},
 		"mini": {
 			Compress: []string{"shop"}, CompressBytes: 8 * MB, Copy: 32 * MB, Buffers: true,
 			Methods:     []string{"lz4:1", "zstd:1", "zstd:3", "gzip:1", "gzip:6"},
@@ -72,9 +79,12 @@ func Plans(size int64) map[string]Plan {
 }
 
 // DefaultSize returns the size of the shop that a plan has unless told otherwise:
-// in full, that of the reference report.
+// in full, that of the data that the targets are set for.
 func DefaultSize(plan string) int64 {
-	if plan == "full" {
+	switch plan {
+	case "smoke":
+		return MB
+	case "full":
 		return 766 * MB
 	}
 	return 64 * MB

@@ -62,9 +62,8 @@ func (o *Outcome) serverName() string {
 // section lays one experiment out.
 func section(r *bench.Result) report.Section {
 	s := report.Section{
-		Title: r.Experiment.Title,
-		Text: []string{fmt.Sprintf("%d rounds, sides in turn and in turned order; medians, and ratios to %s with 95 %% intervals.",
-			r.Experiment.Rounds, r.Experiment.Baseline)},
+		Title:  r.Experiment.Title,
+		Text:   []string{introduction(r)},
 		Tables: []report.Table{caseTable(r)},
 		Charts: charts(r),
 	}
@@ -78,6 +77,18 @@ func section(r *bench.Result) report.Section {
 		s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
 	}
 	return s
+}
+
+// introduction says how an experiment was run.
+func introduction(r *bench.Result) string {
+	rounds := "One round"
+	if n := r.Experiment.Rounds; n > 1 {
+		rounds = fmt.Sprintf("%d rounds, sides in turn and in turned order; medians", n)
+	}
+	if aboutMemory(r) {
+		return rounds + "."
+	}
+	return fmt.Sprintf("%s, and ratios to %s with 95 %% intervals.", rounds, r.Experiment.Baseline)
 }
 
 // column is a figure of a case.
@@ -137,6 +148,9 @@ func caseTable(r *bench.Result) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}}}
 	var shown []column
 	for _, col := range columns() {
+		if aboutMemory(r) && strings.HasSuffix(col.head.Name, " against") {
+			continue // who moves less is sooner done
+		}
 		if micro(r) && (col.head.Name == "CPU, client" || col.head.Name == "time") {
 			continue // of many moves, and the same as the wall time of one
 		}
@@ -152,6 +166,9 @@ func caseTable(r *bench.Result) report.Table {
 	for _, c := range r.Cases {
 		best = max(best, c.Summary["rate"].Median)
 	}
+	if aboutMemory(r) {
+		best = -1
+	}
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		row := []report.Cell{{Text: c.Name, Strong: c.Summary["rate"].Median == best}}
@@ -166,6 +183,9 @@ func caseTable(r *bench.Result) report.Table {
 	}
 	return t
 }
+
+// aboutMemory reports whether an experiment is of one tool at several sizes.
+func aboutMemory(r *bench.Result) bool { return strings.HasPrefix(r.Experiment.Name, "memory-") }
 
 // micro reports whether an experiment was of this process alone.
 func micro(r *bench.Result) bool {
@@ -186,6 +206,9 @@ func commandTable(r *bench.Result) (report.Table, bool) {
 
 // charts draws speeds against the baseline, and size against time.
 func charts(r *bench.Result) []report.Chart {
+	if aboutMemory(r) {
+		return []report.Chart{memoryChart(r)}
+	}
 	var out []report.Chart
 	speed := report.Chart{
 		Title: "Speed against " + r.Experiment.Baseline, Kind: report.Intervals, LogY: true, YLabel: "times as fast", Tabled: true,
@@ -215,6 +238,17 @@ func charts(r *bench.Result) []report.Chart {
 		trade.Series[1].Points = append(trade.Series[1].Points, report.Point{Y: c.Summary["stored"].Median / stored})
 	}
 	return append(out, trade)
+}
+
+// memoryChart shows what each case held at its peak.
+func memoryChart(r *bench.Result) report.Chart {
+	c := report.Chart{Title: "Peak memory", Kind: report.Bars, YLabel: "MB", Tabled: true, Series: []report.Series{{Name: "peak"}}}
+	for _, k := range r.Cases {
+		s := k.Summary["peak"]
+		c.Categories = append(c.Categories, k.Name)
+		c.Series[0].Points = append(c.Series[0].Points, report.Point{Y: s.Median, Lo: s.Lo, Hi: s.Hi})
+	}
+	return c
 }
 
 // figure writes a number with three significant digits.
