@@ -15,6 +15,9 @@ import (
 // library waits for an answer until its time is out.
 type lane struct {
 	client *redis.Client
+	// behind: it is not known that replicas have what this connection wrote, or
+	// that there are enough of them. One call of Publish at a time looks.
+	behind bool
 
 	mu   sync.Mutex
 	conn net.Conn // the last one made
@@ -22,7 +25,7 @@ type lane struct {
 
 // newLane returns a lane that connects when it is used.
 func (s *Sink) newLane() *lane {
-	l := &lane{}
+	l := &lane{behind: true}
 	l.client = redis.NewClient(&redis.Options{
 		Addr: s.opts.Server, Username: s.opts.User, Password: s.opts.Password, DB: s.opts.DB,
 		ClientName: "weir-outbox",

@@ -141,7 +141,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	b := &batch{sink: s, msgs: msgs, errs: make([]error, len(msgs)), failed: map[string]bool{}, most: maxScript}
 	l.during(ctx, func() {
 		for b.next < len(msgs) && b.stop == nil {
-			b.run(ctx, l.client)
+			b.run(ctx, l)
 		}
 	})
 	for i := b.next; i < len(msgs); i++ {

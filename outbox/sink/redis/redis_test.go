@@ -171,6 +171,29 @@ func TestMaxLenAndReplicas(t *testing.T) {
 	if errs := patient.Publish(t.Context(), msgs[:2]); errs != nil {
 		t.Errorf("publish with wait=1 and a replica: %v", errs)
 	}
+	// A replica that goes costs one more copy on a connection at most, however
+	// often the messages are sent again.
+	impatient := open(server.URL() + "?wait=1&timeout=100ms&connections=1")(t)
+	defer impatient.Close()
+	before := msgs[:1]
+	before[0].Topic = "copies"
+	for impatient.Publish(t.Context(), before) != nil { // until the replica keeps up
+		if t.Context().Err() != nil {
+			t.Fatal(t.Context().Err())
+		}
+	}
+	if err := replica.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	had := admin.XLen(t.Context(), "copies").Val()
+	for range 10 {
+		if errs := impatient.Publish(t.Context(), before); len(errs) != 1 || !outbox.IsUnavailable(errs[0]) {
+			t.Errorf("publish without the replica: %v, want it unavailable", errs)
+		}
+	}
+	if n := admin.XLen(t.Context(), "copies").Val() - had; n > 1 {
+		t.Errorf("10 calls without the replica have added %d entries, want at most 1", n)
+	}
 	// Replication that is being set up does not let a server end when it is asked to.
 	second.Kill()
 	server.Kill()

@@ -54,7 +54,7 @@ type batch struct {
 }
 
 // run makes one script's worth of messages and has it run.
-func (b *batch) run(ctx context.Context, client *redis.Client) {
+func (b *batch) run(ctx context.Context, l *lane) {
 	if err := ctx.Err(); err != nil {
 		b.stop = err
 		return
@@ -97,7 +97,7 @@ func (b *batch) run(ctx context.Context, client *redis.Client) {
 	if len(members) == 0 {
 		return
 	}
-	answers, err := b.sink.eval(ctx, client, streams, args)
+	answers, err := b.sink.eval(ctx, l, streams, args)
 	if err == nil && len(answers) != len(members) {
 		err = fmt.Errorf("redis: %d answers for %d messages", len(answers), len(members))
 	}
@@ -182,19 +182,40 @@ func appendEntry(args []any, stream, key int, m *outbox.Message) []any {
 }
 
 // eval runs the script, by its digest if the server knows it, and waits for
-// replicas on the same connection.
-func (s *Sink) eval(ctx context.Context, client *redis.Client, keys []string, args []any) ([]string, error) {
-	answers, replicas, err := s.evalOnce(ctx, client, keys, args, script.EvalSha)
+// replicas on the same connection. What the script has added when replicas are
+// missing stays added and is sent again: so that this does not go on for as long
+// as they are, nothing is added before they have what was added last.
+func (s *Sink) eval(ctx context.Context, l *lane, keys []string, args []any) ([]string, error) {
+	if s.opts.Replicas > 0 && l.behind {
+		replicas, err := l.client.Do(ctx, "WAIT", s.opts.Replicas, s.opts.Timeout.Milliseconds()).Int64()
+		if err != nil {
+			return nil, classify(err)
+		}
+		if err := s.enough(replicas); err != nil {
+			return nil, err
+		}
+	}
+	l.behind = true
+	answers, replicas, err := s.evalOnce(ctx, l.client, keys, args, script.EvalSha)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		answers, replicas, err = s.evalOnce(ctx, client, keys, args, script.Eval)
+		answers, replicas, err = s.evalOnce(ctx, l.client, keys, args, script.Eval)
 	}
 	if err != nil {
 		return nil, classify(err)
 	}
-	if replicas < int64(s.opts.Replicas) {
-		return nil, outbox.Unavailable(fmt.Errorf("redis: %d replicas have the messages, want %d", replicas, s.opts.Replicas))
+	if err := s.enough(replicas); err != nil {
+		return nil, err
 	}
+	l.behind = false
 	return answers, nil
+}
+
+// enough tells whether as many replicas as wanted have what was written.
+func (s *Sink) enough(replicas int64) error {
+	if replicas < int64(s.opts.Replicas) {
+		return outbox.Unavailable(fmt.Errorf("redis: %d replicas have the messages, want %d", replicas, s.opts.Replicas))
+	}
+	return nil
 }
 
 type evalFunc func(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
