@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirdb/weir/internal/bench"
 	"github.com/weirdb/weir/internal/bench/backuprun"
+	"github.com/weirdb/weir/internal/bench/outboxscenario"
 	"github.com/weirdb/weir/internal/bench/scenario"
 	"github.com/weirdb/weir/internal/report"
 )
@@ -192,6 +193,9 @@ func newBenchReportCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out, err := backuprun.Load(args[0]); !errors.Is(err, fs.ErrNotExist) {
 				return reportBackup(args[0], out, err, format, cmd.OutOrStdout())
+			}
+			if err := reportOutbox(args[0], format, cmd.OutOrStdout()); !errors.Is(err, outboxscenario.ErrNotOutbox) {
+				return err
 			}
 			out, err := scenario.Load(args[0])
 			if err != nil {

@@ -83,6 +83,14 @@ with weir_bench_ are made there and dropped.`,
 	return cmd
 }
 
+// newOutboxBench is the same command among those of the outbox.
+func newOutboxBench() *cobra.Command {
+	cmd := newBenchOutboxCommand()
+	cmd.Use, cmd.Short = "bench", "Measure outboxes: the same as weir bench outbox"
+	cmd.Example = strings.ReplaceAll(cmd.Example, "weir bench outbox", "weir outbox bench")
+	return cmd
+}
+
 // options makes the flags agree.
 func (b *benchOutbox) options(cmd *cobra.Command) (o outboxscenario.Options, err error) {
 	said := cmd.Flags().Changed
@@ -198,6 +206,23 @@ func judgeOutbox(out *outboxscenario.Outcome) error {
 		return Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
 	}
 	return nil
+}
+
+// reportOutbox makes the report of a finished run again, in a format or, with
+// "", as files and on the terminal.
+func reportOutbox(dir, format string, w io.Writer) error {
+	out, err := outboxscenario.Load(dir)
+	if err != nil {
+		return err
+	}
+	if format != "" {
+		return out.Report().Write(w, report.Format(format))
+	}
+	page, err := out.Save(dir)
+	if err != nil {
+		return err
+	}
+	return printOutboxReport(w, out, page)
 }
 
 // printOutboxProgress tells of one sample on a line of its own.

@@ -35,7 +35,7 @@ No password needs to be on the command line: PGPASSWORD, the password file
 (~/.pgpass), MYSQL_PWD, WEIR_OUTBOX_DB and the YAML file hold it as well.`,
 	}
 	cmd.AddCommand(newOutboxMigrate(), newOutboxRelay(), newOutboxStatus(), newOutboxInspect(),
-		newOutboxReplay(), newOutboxPurge(), newOutboxPartitions(), newOutboxTorture())
+		newOutboxReplay(), newOutboxPurge(), newOutboxPartitions(), newOutboxTorture(), newOutboxBench())
 	return cmd
 }
 

@@ -122,7 +122,11 @@ func ownDefaults(results []*Result) []Finding {
 			if i < 0 || len(cases) < 2 {
 				continue
 			}
-			f := Finding{ID: "own-defaults", Severity: Info, Evidence: []string{perSecond(cases[i]), perSecond(cases[0])}}
+			other := cases[0]
+			if i == 0 {
+				other = cases[1]
+			}
+			f := Finding{ID: "own-defaults", Severity: Info, Evidence: []string{perSecond(cases[i]), perSecond(other)}}
 			switch share := cases[i].rate() / cases[0].rate(); {
 			case i == 0:
 				f.Claim = fmt.Sprintf("The defaults of %s are the best of %d settings that were tried: %s msg/s.", claim, len(cases), count(cases[0].rate()))
@@ -213,13 +217,10 @@ func peerRatios(results []*Result) []Finding {
 
 // payloadKnee finds, for each relay, the payload from which it is the bytes that
 // are paid for and no longer the messages: the first at which the rate of
-// messages has fallen to half.
+// messages has fallen to half of that of the smallest. Backlogs of different
+// length are looked at apart.
 func payloadKnee(results []*Result) []Finding {
-	type point struct {
-		size, rate float64
-		records    string
-	}
-	relays := make(map[string][]point)
+	relays := make(map[string][]payloadPoint)
 	for _, r := range ofPhase(results, "payload") {
 		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
 		if err != nil {
@@ -227,40 +228,41 @@ func payloadKnee(results []*Result) []Finding {
 		}
 		for i := range r.Cases {
 			if c := &r.Cases[i]; c.rate() > 0 {
-				relays[c.Name] = append(relays[c.Name], point{size, c.rate(), r.Experiment.Factors["records"]})
+				key := fmt.Sprintf("%s, %s rows", c.Name, r.Experiment.Factors["records"])
+				relays[key] = append(relays[key], payloadPoint{size, c.rate()})
 			}
 		}
 	}
 	var out []Finding
 	for _, name := range slices.Sorted(maps.Keys(relays)) {
 		pts := relays[name]
-		slices.SortFunc(pts, func(a, b point) int { return cmp.Compare(a.size, b.size) })
-		i := slices.IndexFunc(pts, func(p point) bool { return p.rate <= pts[0].rate/2 })
-		if i < 1 {
-			continue
+		slices.SortFunc(pts, func(a, b payloadPoint) int { return cmp.Compare(a.size, b.size) })
+		if i := slices.IndexFunc(pts, func(p payloadPoint) bool { return p.rate <= pts[0].rate/2 }); i >= 1 {
+			out = append(out, kneeAt(name, pts, i))
 		}
-		bytes := pts[i].rate * pts[i].size / (pts[i-1].rate * pts[i-1].size)
-		f := Finding{
-			ID: "payload-knee", Severity: Info,
-			Claim: fmt.Sprintf("%s: from %g to %g bytes of payload the rate of messages falls to %.0f %%, that of bytes changes %.2g-fold.", name, pts[i-1].size, pts[i].size, 100*pts[i].rate/pts[i-1].rate, bytes),
-		}
-		if bytes < 1 {
-			f.Severity, f.Claim = Warn, f.Claim+" Larger payloads cost more than their bytes."
-			f.Advice = "Keep payloads small, or store them elsewhere and send a reference."
-		} else {
-			f.Claim += " From there on it is the bytes that are paid for."
-		}
-		records := make(map[string]bool)
-		for _, p := range pts {
-			f.Evidence = append(f.Evidence, fmt.Sprintf("%g B: %s msg/s, %s MB/s", p.size, count(p.rate), figure(p.rate*p.size/1e6)))
-			records[p.records] = true
-		}
-		if len(records) > 1 {
-			f.Evidence = append(f.Evidence, "large payloads were measured with fewer rows: compare them with each other only")
-		}
-		out = append(out, f)
 	}
 	return out
+}
+
+// payloadPoint is a rate of messages at a size of payloads in bytes.
+type payloadPoint struct{ size, rate float64 }
+
+func kneeAt(name string, pts []payloadPoint, i int) Finding {
+	bytes := pts[i].rate * pts[i].size / (pts[i-1].rate * pts[i-1].size)
+	f := Finding{
+		ID: "payload-knee", Severity: Info,
+		Claim: fmt.Sprintf("%s: from %g to %g bytes of payload the rate of messages falls to %.0f %%, that of bytes changes %.2g-fold.", name, pts[i-1].size, pts[i].size, 100*pts[i].rate/pts[i-1].rate, bytes),
+	}
+	if bytes < 1 {
+		f.Severity, f.Claim = Warn, f.Claim+" Larger payloads cost more than their bytes."
+		f.Advice = "Keep payloads small, or store them elsewhere and send a reference."
+	} else {
+		f.Claim += " From there on it is mostly the bytes that are paid for."
+	}
+	for _, p := range pts {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%g B: %s msg/s, %s MB/s", p.size, count(p.rate), figure(p.rate*p.size/1e6)))
+	}
+	return f
 }
 
 // enqueueWays compares ways of enqueuing at the largest number of producers.

@@ -42,6 +42,10 @@ type Plan struct {
 	Publishers, OwnBatches []int
 	// Records is the backlog of a round, FocusRecords that of the focus and the
 	// peers, LargeRecords that of large payloads.
+	//
+	// While a relay that follows the log is paused, the server sends on until the
+	// buffers between the two are full, which hold some megabytes. Only a backlog
+	// many times as large tells how fast it follows.
 	Records, FocusRecords, LargeRecords int64
 	// Payloads and LargePayloads are swept, in bytes; all else is at 512.
 	Payloads, LargePayloads []int
@@ -104,7 +108,7 @@ func Plans() map[string]Plan {
 		"mini": {
 			Rounds: 2, FocusRounds: 3,
 			Workers: []int{1, 4}, Batches: []int{50, 200}, Publishers: []int{1}, OwnBatches: []int{200},
-			Records: 10_000, FocusRecords: 20_000, LargeRecords: 500, Payloads: []int{128, 512, 4096}, LargePayloads: []int{16384, 131072},
+			Records: 10_000, FocusRecords: 20_000, LargeRecords: 800, Payloads: []int{128, 512, 4096}, LargePayloads: []int{16384, 131072},
 			Producers: []int{1, 8}, MixedProducers: []int{8}, Rates: []float64{500}, OpenProducers: 32,
 			Settle: 300 * time.Millisecond, Duration: 2 * time.Second,
 			PartitionRecords: 90_000, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 30 * time.Second,
