@@ -279,14 +279,19 @@ func finished(state outbox.State, t shape) (table, number, created, condition st
 }
 
 // inBatches runs f with the numbers of messages that q selects, in transactions
-// of their own, until there are none or q.Limit is reached.
+// of their own, until there are none or q.Limit is reached. What gets a greater
+// number than the last while it runs, such as a message that is requeued and dies
+// again, is not meant.
 func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f func(c *session, table, number string, seqs []int64) error) (int64, error) {
 	var table, number, created, condition string
-	err := s.shaped(ctx, step, func(_ *session, t shape) (err error) {
-		table, number, created, condition, err = finished(q.State, t)
-		return err
+	var last sql.NullInt64
+	err := s.shaped(ctx, step, func(c *session, t shape) (err error) {
+		if table, number, created, condition, err = finished(q.State, t); err != nil || table == "" {
+			return err
+		}
+		return c.QueryRowContext(ctx, s.sql("SELECT MAX("+number+") FROM "+table)).Scan(&last)
 	})
-	if err != nil || table == "" {
+	if err != nil || !last.Valid {
 		return 0, err
 	}
 	where, args := conditions(q, "o", created)
@@ -298,7 +303,8 @@ func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f fu
 		}
 		n := 0
 		err := s.inTx(ctx, func(c *session) error {
-			text := s.sql(fmt.Sprintf("SELECT o.%s FROM %s o WHERE %s AND %s ORDER BY o.%s LIMIT %d FOR UPDATE SKIP LOCKED", number, table, condition, where, number, size))
+			text := s.sql(fmt.Sprintf("SELECT o.%s FROM %s o WHERE %s AND %s AND o.%s <= %d ORDER BY o.%s LIMIT %d FOR UPDATE SKIP LOCKED",
+				number, table, condition, where, number, last.Int64, number, size))
 			rows, err := c.QueryContext(ctx, text, args...)
 			if err != nil {
 				return err
@@ -333,21 +339,6 @@ func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f fu
 // Requeue implements [outbox.Store]. The messages get new numbers: behind those
 // that a relay has seen.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
-	if q.State == outbox.Delivered && q.Before.IsZero() {
-		// Those that are delivered meanwhile, among them what it requeues, are not meant.
-		v, err := s.describeServer(ctx)
-		if err != nil {
-			return 0, err
-		}
-		err = s.with(ctx, func(c *session) error {
-			now, err := c.now(ctx)
-			q.Before = now.Add(time.Microsecond)
-			return err
-		})
-		if err != nil {
-			return 0, s.fail("requeue messages of", fmt.Errorf("%s: %w", v.title(), err))
-		}
-	}
 	return s.inBatches(ctx, "requeue messages of", q, func(c *session, table, number string, seqs []int64) error {
 		text := "INSERT INTO {outbox} (" + copied + ") SELECT " + copiedOf("o") + " FROM " + numbersTable(seqs) +
 			" STRAIGHT_JOIN " + table + " o ON o." + number + " = d.s ORDER BY o." + number
