@@ -132,12 +132,16 @@ func (v *outboxTorture) run(ctx context.Context, out, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return v.conclude(out, res)
+}
+
+// conclude prints the result. Broken promises are a check that fell short.
+func (v *outboxTorture) conclude(out io.Writer, res *torture.Result) error {
+	print := printTorture
 	if v.json {
-		err = writeJSON(out, res)
-	} else {
-		err = printTorture(out, res)
+		print = func(out io.Writer, res *torture.Result) error { return writeJSON(out, res) }
 	}
-	if err != nil {
+	if err := print(out, res); err != nil {
 		return err
 	}
 	if len(res.Violations) > 0 {

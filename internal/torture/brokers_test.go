@@ -44,6 +44,7 @@ func TestTortureOfBrokers(t *testing.T) {
 // go to the dead letters with the reason; once the place is there, the second
 // can be put back. The messages of their keys go on.
 func TestRefusedByRealBroker(t *testing.T) {
+	t.Parallel()
 	labtest.RequireNATS(t)
 	broker := labtest.NATS(t, lab.BrokerConfig{Durability: lab.Fast, Settings: map[string]string{"max_payload": "4096"}})
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
@@ -105,6 +106,7 @@ func TestClocksDiffer(t *testing.T) {
 	for _, engine := range []string{"postgres", "mariadb"} {
 		for _, offset := range []string{"3600", "-3600"} {
 			t.Run(engine+" "+offset+" s", func(t *testing.T) {
+				t.Parallel()
 				requireEngine(t, engine)
 				r := rigOf(t, shiftedDatabase(t, engine, shim, offset), outbox.Plan{})
 				now := r.databaseTime()
@@ -220,37 +222,43 @@ func publicDir(t *testing.T) string {
 }
 
 // shiftedDatabase starts a server whose programs are scripts that load the shim
-// and then the real program.
+// and then the real program, in a directory that looks like the real one.
 func shiftedDatabase(t *testing.T, engine, shim, offset string) *database {
 	t.Helper()
-	var real string
+	var dir, program string
 	var err error
+	others := []string{"initdb"}
 	if engine == "postgres" {
-		real, _, err = lab.FindPostgres(t.Context(), "")
+		dir, _, err = lab.FindPostgres(t.Context(), "")
+		program = filepath.Join(dir, "postgres")
 	} else {
-		real, _, err = lab.FindMySQL(t.Context(), lab.FlavorMariaDB, "")
+		dir, _, err = lab.FindMySQL(t.Context(), lab.FlavorMariaDB, "")
+		program = filepath.Join(dir, "mariadbd")
+		others = []string{"../bin/mariadb-install-db", "../bin/my_print_defaults", "../bin/resolveip"}
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := publicDir(t)
-	for name, shifted := range map[string]bool{"postgres": true, "initdb": false, "mariadbd": true, "mariadb-install-db": false} {
-		program := filepath.Join(real, name)
-		if _, err := os.Stat(program); err != nil {
-			if program, err = exec.LookPath(name); err != nil {
-				continue // of the other engine
-			}
+	root := publicDir(t)
+	bin := filepath.Join(root, filepath.Base(dir))
+	place := func(path, text string) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // others read it
+			t.Fatal(err)
 		}
-		load := ""
-		if shifted {
-			load = "LD_PRELOAD=" + shim + " TEST_CLOCK_OFFSET=" + offset + " "
-		}
-		script := "#!/bin/sh\n" + load + "exec " + program + ` "$@"` + "\n"
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+` "$@"`+"\n"), 0o755); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}
 	}
-	return startOwn(t, engine, dir)
+	place(filepath.Join(bin, filepath.Base(program)), "LD_PRELOAD="+shim+" TEST_CLOCK_OFFSET="+offset+" exec "+program)
+	for _, name := range others {
+		place(filepath.Join(bin, name), "exec "+filepath.Join(dir, name))
+	}
+	for _, name := range []string{"share", "lib"} {
+		if err := os.Symlink(filepath.Join(filepath.Dir(dir), name), filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return startOwn(t, engine, bin)
 }
 
 // startOwn starts a server of programs in a directory.
@@ -258,14 +266,14 @@ func startOwn(t *testing.T, engine, dir string) *database {
 	t.Helper()
 	d := &database{}
 	if engine == "postgres" {
-		pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, BinDir: dir, Settings: map[string]string{"synchronous_commit": "on"}})
+		pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, BinDir: dir, Fresh: true, Settings: map[string]string{"synchronous_commit": "on"}})
 		d.server = pg
 		if err := d.connect(t.Context(), pg.DSN("postgres")); err != nil {
 			t.Fatal(err)
 		}
 		return d
 	}
-	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BinDir: dir})
+	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BinDir: dir, Fresh: true})
 	d.server = my
 	if err := my.Exec(t.Context(), "CREATE DATABASE weir"); err != nil {
 		t.Fatal(err)

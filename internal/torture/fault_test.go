@@ -18,6 +18,7 @@ import (
 // One message in thousands is never taken. It is buried with the reason, at once
 // or after its last attempt, and the others come, those of its key behind it.
 func TestPoisonAmongThousands(t *testing.T) {
+	t.Parallel()
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
 		for k := range 50 {
 			r.enqueue(fmt.Sprintf("k%d", k), 1, 100)
@@ -56,6 +57,7 @@ func TestPoisonAmongThousands(t *testing.T) {
 // A broker that is away, refuses, is slow, closes connections in the middle of a
 // request and fails messages loses nothing and reorders nothing.
 func TestBrokerInTrouble(t *testing.T) {
+	t.Parallel()
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
 		b, err := openBook(r.ledger, Trouble{Slow: 20, Close: 8, Refuse: 8, Fail: 50}, 0)
 		r.check(err)
@@ -85,6 +87,7 @@ func TestBrokerInTrouble(t *testing.T) {
 // Headers that are no JSON object, as a producer in plain SQL may write them, end
 // in the dead letters; the messages around them are delivered.
 func TestUnreadableHeaders(t *testing.T) {
+	t.Parallel()
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
 		r.enqueue("k", 1, 5)
 		e := Entry{Chain: "k", N: 6, Attempt: 1}
@@ -106,6 +109,7 @@ func TestUnreadableHeaders(t *testing.T) {
 // Rows for which there is no partition lie in the catch-all: they are delivered
 // all the same, an alarm counts them, and maintenance gives them a partition.
 func TestNoPartitionForNow(t *testing.T) {
+	t.Parallel()
 	plan := outbox.Plan{Layout: outbox.History, Partition: outbox.PartitionSpec{Period: outbox.Daily, Ahead: 48 * time.Hour, Lookback: 48 * time.Hour}}
 	eachEngine(t, plan, func(r *rig) {
 		p := r.store.(outbox.Partitioner)
@@ -144,6 +148,7 @@ func TestNoPartitionForNow(t *testing.T) {
 // A newer weir has migrated the tables. Relays of this version stand aside and
 // say why, touch nothing, and deliver when the tables are theirs again.
 func TestNewerTables(t *testing.T) {
+	t.Parallel()
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
 		first, stop := r.relay(&scripted{ledger: r.ledger}, outbox.Config{})
 		r.enqueue("k", 1, 10)
@@ -272,6 +277,7 @@ func TestBlockedKeyOfMany(t *testing.T) {
 // An application locks rows in the other order than the acknowledgement does.
 // Whoever the database chooses to fail, the deliveries are noted in the end.
 func TestDeadlockInAck(t *testing.T) {
+	t.Parallel()
 	waiting := map[outboxctl.Engine]string{
 		outboxctl.Postgres: "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
 		outboxctl.MySQL:    "SELECT count(*) FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'",
@@ -312,6 +318,7 @@ func TestDeadlockInAck(t *testing.T) {
 // Sessions that end under a relay, also while it is asleep, end its leadership
 // and nothing else.
 func TestSuspendedLeaderDoesNoHarm(t *testing.T) {
+	t.Parallel()
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
 		blocked, release := make(chan struct{}), make(chan struct{})
 		once := sync.OnceFunc(func() { close(blocked); <-release })

@@ -81,9 +81,9 @@ func TestTorture(t *testing.T) {
 	} {
 		t.Run(c.Engine+"/"+c.Claim.String(), func(t *testing.T) {
 			requireEngine(t, c.Engine)
-			c.Duration, c.Pauses = 4*time.Second, 1
+			c.Duration, c.Pauses = 3*time.Second, 1
 			if c.Kills == 0 {
-				c.Kills = 20
+				c.Kills = 15
 			}
 			res := tortured(t, c)
 			for _, v := range res.Violations {
