@@ -114,12 +114,9 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 		eventually(r.T, func() bool {
 			code, body := get(r.T, admin+"status.json")
 			live.Leases = nil
-			return code == 200 && json.Unmarshal([]byte(body), &live) == nil && live.Pending == 0 && live.Claim == want &&
+			return code == 200 && json.Unmarshal([]byte(body), &live) == nil && live.Pending == 0 && live.Delivered == 20 && live.Claim == want &&
 				len(live.Leases) == 1 && live.Leases[0].Held
 		}, func() string { return fmt.Sprintf("status.json %+v", live) })
-		if live.Delivered != 20 {
-			r.Errorf("status.json: %+v", live)
-		}
 		if code, body := get(r.T, admin+"readyz"); code != 200 {
 			r.Errorf("readyz: %d %s", code, body)
 		}
