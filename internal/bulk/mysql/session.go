@@ -52,24 +52,28 @@ type Session struct {
 	broken error
 }
 
-// settings are what every session of a backup or restore begins with, so that
-// rows read the same whatever the server's configuration is, and nothing ends the
-// session because it takes long. Results come in the bytes that columns hold.
+// settings are what every session of a backup or restore begins with, so that rows
+// read the same whatever the server's configuration is. Results come in the bytes
+// that columns hold.
 const settings = "SET NAMES utf8mb4, character_set_results = binary, time_zone = '+00:00', sql_quote_show_create = 1, " +
-	"sql_mode = '" + Mode + "', wait_timeout = 2147483, net_write_timeout = 86400, net_read_timeout = 86400, " +
-	"innodb_lock_wait_timeout = 86400, autocommit = 1, sql_safe_updates = 0, sql_notes = 0, max_error_count = 65535, lc_time_names = 'en_US', " +
-	"group_concat_max_len = 67108864, "
+	"sql_mode = '" + Mode + "', autocommit = 1"
+
+// comforts keep a session from being ended because it takes long, and its answers
+// from being cut. Not every server has all of them, or lets everybody set them.
+const comforts = "wait_timeout = 2147483, net_write_timeout = 86400, net_read_timeout = 86400, innodb_lock_wait_timeout = 86400, " +
+	"sql_safe_updates = 0, sql_notes = 0, max_error_count = 65535, lc_time_names = 'en_US', group_concat_max_len = 67108864, " +
+	"sql_select_limit = 18446744073709551615, "
+
+// comfortsMariaDB and comfortsMySQL are those of one family.
+const (
+	comfortsMariaDB = "max_statement_time = 0, query_cache_type = OFF, idle_transaction_timeout = 0, " +
+		"idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0"
+	comfortsMySQL = "max_execution_time = 0, information_schema_stats_expiry = 0"
+)
 
 // Mode is the sql_mode of sessions: a zero in an AUTO_INCREMENT column stays one,
 // and dates that are none are taken as they were.
 const Mode = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
-
-// settingsMariaDB and settingsMySQL are what one family alone has.
-const (
-	settingsMariaDB = "max_statement_time = 0, query_cache_type = OFF, idle_transaction_timeout = 0, " +
-		"idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0, sql_select_limit = 18446744073709551615"
-	settingsMySQL = "max_execution_time = 0, sql_select_limit = 18446744073709551615"
-)
 
 // Connect logs in and makes the session's settings. database replaces that of cfg;
 // "" is none.
@@ -83,11 +87,7 @@ func Connect(ctx context.Context, cfg mywire.ConnectConfig, database string) (*S
 	}
 	s := &Session{server: server, conn: server.Conn, address: cfg.Address, buf: make([]byte, bufferSize)}
 	s.version = versionNumber(server.Greeting.Version)
-	more := settingsMySQL
-	if s.IsMariaDB() {
-		more = settingsMariaDB
-	}
-	if err := s.Exec(ctx, settings+more); err != nil {
+	if err := s.settle(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session on %s: %w", cfg.Address, err), s.Close())
 	}
 	if database != "" {
@@ -96,6 +96,28 @@ func Connect(ctx context.Context, cfg mywire.ConnectConfig, database string) (*S
 		}
 	}
 	return s, nil
+}
+
+// settle makes the session's settings, and as many comforts as it can have.
+func (s *Session) settle(ctx context.Context) error {
+	if err := s.Exec(ctx, settings); err != nil {
+		return err
+	}
+	all := comforts + comfortsMySQL
+	if s.IsMariaDB() {
+		all = comforts + comfortsMariaDB
+	}
+	err := s.Exec(ctx, "SET "+all)
+	if err == nil || s.broken != nil {
+		return err
+	}
+	for one := range strings.SplitSeq(all, ", ") {
+		const unknownVariable = 1193
+		if err := s.Exec(ctx, "SET "+one); err != nil && !Denied(err) && ErrorCode(err) != unknownVariable {
+			return err
+		}
+	}
+	return nil
 }
 
 // versionNumber makes 101119 of "5.5.5-10.11.19-MariaDB"; 0 if it is none.

@@ -33,12 +33,12 @@ const numbers = `(SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS g FROM
 // index and a foreign key.
 const three = `
 CREATE TABLE a (id bigint unsigned NOT NULL PRIMARY KEY, x varchar(300), one int DEFAULT 1);
-INSERT INTO a (id, x) SELECT g * 3, repeat(md5(g), 8) FROM ` + numbers + `;
+INSERT INTO a (id, x) SELECT g * 3, repeat(sha2(g, 256), 4) FROM ` + numbers + `;
 CREATE TABLE b (k varchar(40) COLLATE utf8mb4_general_ci NOT NULL, id int NOT NULL, a_id bigint unsigned, x varchar(300), PRIMARY KEY (k, id), KEY by_x (x),
   CONSTRAINT b_a FOREIGN KEY (a_id) REFERENCES a (id)) DEFAULT CHARSET=utf8mb4;
-INSERT INTO b SELECT concat(IF(g % 2, 'É', 'e'), g % 7, '\\'), g, g * 3, repeat(md5(g), 8) FROM ` + numbers + `;
+INSERT INTO b SELECT concat(IF(g % 2, 'É', 'e'), g % 7, '\\'), g, g * 3, repeat(sha2(g, 256), 4) FROM ` + numbers + `;
 CREATE TABLE c (id binary(16) NOT NULL PRIMARY KEY, x varchar(300));
-INSERT INTO c SELECT unhex(md5(g)), repeat(md5(g), 8) FROM ` + numbers + `;
+INSERT INTO c SELECT unhex(left(sha2(g, 256), 32)), repeat(sha2(g, 256), 4) FROM ` + numbers + `;
 ANALYZE TABLE a, b, c;
 `
 
@@ -124,12 +124,12 @@ ANALYZE TABLE one, two;`)
 		for range 3 { // one is left over from before
 			<-moved
 		}
+		stop() // what they write from now on is only more of the same
+		wg.Wait()
 		g.release()
 		if err := finished(t, done); err != nil {
 			t.Fatal(err)
 		}
-		stop()
-		wg.Wait()
 		if res.LockHeld <= 0 || res.Lock == "" || res.Lock == "none" {
 			t.Errorf("locked by %q for %v", res.Lock, res.LockHeld)
 		}
@@ -379,7 +379,7 @@ func TestEmptyAndMany(t *testing.T) {
 		r.backup(backup.Options{}, archive.Options{})
 		r.compare(r.native(r.db), r.restored(restore.Options{}))
 		tables := 2000
-		if testing.Short() {
+		if testing.Short() || !r.maria() { // once takes half a minute
 			tables = 200
 		}
 		var b strings.Builder

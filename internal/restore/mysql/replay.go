@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -249,8 +250,28 @@ func (p *replayer) begin(ctx context.Context) error {
 	if p.begun {
 		return nil
 	}
+	if err := p.tell(ctx); err != nil {
+		return err
+	}
 	p.begun = true
 	return p.s.Exec(ctx, "BEGIN")
+}
+
+// tell tells the session what format events have, which MySQL wants to hear
+// between transactions. It then waits to be told of GTIDs, too; they are to be the
+// target's own.
+func (p *replayer) tell(ctx context.Context) error {
+	if p.told {
+		return nil
+	}
+	p.told = true
+	if err := p.s.Exec(ctx, "BINLOG '"+base64.StdEncoding.EncodeToString(p.format)+"'"); err != nil {
+		return fmt.Errorf("describe the format: %w", err)
+	}
+	if p.s.IsMariaDB() {
+		return nil
+	}
+	return p.s.Exec(ctx, "SET SESSION gtid_next = 'AUTOMATIC'")
 }
 
 // ownDatabases belong to the server: what was done in them was done to it.

@@ -132,12 +132,6 @@ func (p *replayer) flush(ctx context.Context) error {
 	if g.rows == 0 {
 		return nil
 	}
-	if !p.told {
-		if err := p.s.Exec(ctx, "BINLOG '"+base64.StdEncoding.EncodeToString(p.format)+"'"); err != nil {
-			return fmt.Errorf("describe the format: %w", err)
-		}
-		p.told = true
-	}
 	setEnd(g.events[g.last:], g.summed)
 	if err := p.s.Exec(ctx, "BINLOG '"+base64.StdEncoding.EncodeToString(g.events)+"'"); err != nil {
 		return fmt.Errorf("apply %d row events: %w", g.rows, err)
