@@ -16,6 +16,10 @@ import (
 // A passphrase is slow on purpose, about a second: too slow for each file of log.
 // It opens one key pair of the cluster, and files are encrypted to that.
 
+// keyWork is the logarithm of a passphrase's cost: about a second. Tests, which the
+// race detector slows down thirty times, lower it.
+var keyWork = 18
+
 // passphraseKey returns the public key that a passphrase opens, and makes the pair
 // if there is none yet.
 func (s *store) passphraseKey(ctx context.Context, passphrase string) (string, error) {
@@ -51,6 +55,7 @@ func newKey(passphrase string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	slow.SetWorkFactor(keyWork)
 	var file bytes.Buffer
 	w, err := age.Encrypt(&file, slow)
 	if err != nil {

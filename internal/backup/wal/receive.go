@@ -251,41 +251,36 @@ func (r *receiver) ensureSlot(ctx context.Context, conn *pgrepl.Conn) error {
 	return err
 }
 
-// begin says where to go on: behind the last segment that is complete, 0 where
-// there is none.
+// begin says where to go on: behind the last segment that is complete, or where
+// the last one begins that is not; 0 where there is none.
 func (r *receiver) begin(ctx context.Context, s *store) (pgrepl.LSN, uint32, error) {
 	segments, _, err := s.list(ctx)
-	if err != nil || r.skip {
+	if err != nil {
 		return 0, 0, err
 	}
-	complete := map[string]bool{}
-	var last pgrepl.Segment
-	for _, f := range segments {
-		if f.partial {
-			continue
-		}
-		complete[f.name] = true
-		if f.segment.Timeline >= last.Timeline {
-			last = f.segment
-		}
-	}
 	// A receiver that was killed between completing a segment and removing the
-	// part of it has left both.
+	// part of it has left both: the whole is listed first.
+	var last file
 	var stale []string
 	for _, f := range segments {
-		if f.partial && complete[f.segment.Name()] {
+		if f.partial && f.segment == last.segment {
 			stale = append(stale, s.dir()+f.name+suffix)
+			continue
 		}
+		last = f
 	}
 	if len(stale) > 0 {
 		if err := s.storage.Delete(ctx, stale...); err != nil {
 			return 0, 0, fmt.Errorf("remove parts of segments that are complete: %w", err)
 		}
 	}
-	if last.Size == 0 {
+	switch {
+	case len(segments) == 0 || r.skip:
 		return 0, 0, nil
+	case last.partial:
+		return last.segment.Start(), last.segment.Timeline, nil
 	}
-	return last.End(), last.Timeline, nil
+	return last.segment.End(), last.segment.Timeline, nil
 }
 
 // stream receives from a position on.

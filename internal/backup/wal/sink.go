@@ -22,6 +22,10 @@ type sink struct {
 
 // OpenSegment begins a segment in a spool file.
 func (s *sink) OpenSegment(g pgrepl.Segment) (pgrepl.SegmentWriter, error) {
+	kept, err := s.store.length(s.ctx, g.Name()+partialMark)
+	if err != nil {
+		return nil, keepError{err}
+	}
 	f, err := os.CreateTemp(s.receiver.opts.SpoolDir, "weir-wal-*")
 	if err != nil {
 		return nil, keepError{fmt.Errorf("spool: %w", err)}
@@ -30,7 +34,7 @@ func (s *sink) OpenSegment(g pgrepl.Segment) (pgrepl.SegmentWriter, error) {
 	if err := os.Remove(f.Name()); err != nil {
 		return nil, keepError{errors.Join(fmt.Errorf("spool: %w", err), f.Close())}
 	}
-	return &segment{sink: s, segment: g, spool: f}, nil
+	return &segment{sink: s, segment: g, spool: f, kept: kept}, nil
 }
 
 // History keeps the history of a timeline.
@@ -48,6 +52,10 @@ type segment struct {
 	segment pgrepl.Segment
 	spool   *os.File
 	written int64
+	// kept is how much of it is in the archive. It never becomes less: the bytes
+	// are the same, but a server that has left the timeline earlier than the one
+	// before it sends fewer of them.
+	kept int64
 }
 
 // WriteAt gathers bytes.
@@ -64,12 +72,16 @@ func (w *segment) WriteAt(p []byte, off int64) (int, error) {
 func (w *segment) Sync() error {
 	name := w.segment.Name()
 	if w.written < w.segment.Size {
+		if w.written <= w.kept {
+			return nil
+		}
 		name += partialMark
 	}
 	position := archive.Position{LSN: (w.segment.Start() + pgrepl.LSN(w.written)).String(), Timeline: int(w.segment.Timeline)}
 	if err := w.sink.store.put(w.sink.ctx, name, io.NewSectionReader(w.spool, 0, w.written), position); err != nil {
 		return keepError{err}
 	}
+	w.kept = w.written
 	return nil
 }
 

@@ -228,32 +228,66 @@ func (s *store) fill(ctx context.Context, w *archive.Writer, name string, conten
 
 func chunkPath(name string) string { return "wal/" + name }
 
-// get writes the content of a file to w, verified, and returns its length. What
-// was written before an error must be discarded.
+// get writes the content of a file to w, verified, and returns its length. Only of
+// a file that is not there the error matches archive.ErrNotExist. What was written
+// before an error must be discarded.
 func (s *store) get(ctx context.Context, name string, keys archive.ReadOptions, w io.Writer) (_ int64, err error) {
 	in, err := s.storage.Open(ctx, s.dir()+name+suffix, 0)
 	if err != nil {
 		return 0, fmt.Errorf("read %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
+	n, err := s.read(ctx, in, name, keys, w)
+	if errors.Is(err, archive.ErrNotExist) { // the file is there, and something in it is not
+		err = fmt.Errorf("%w: %v", archive.ErrCorrupt, err)
+	}
+	if err != nil {
+		return n, fmt.Errorf("read %s: %w", name, err)
+	}
+	return n, nil
+}
+
+// read reads a file's stream.
+func (s *store) read(ctx context.Context, in io.Reader, name string, keys archive.ReadOptions, w io.Writer) (_ int64, err error) {
 	r, err := archive.OpenStream(ctx, in, keys)
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", name, err)
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	m := r.Manifest()
 	if m.ID != name || m.Server.SystemID != s.cluster.SystemID {
-		return 0, fmt.Errorf("read %s: it holds %s of cluster %s: %w", name, m.ID, m.Server.SystemID, archive.ErrSwapped)
+		return 0, fmt.Errorf("it holds %s of cluster %s: %w", m.ID, m.Server.SystemID, archive.ErrSwapped)
 	}
 	chunk, err := r.Chunk(ctx, chunkPath(name))
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", name, err)
+		return 0, err
 	}
 	n, err := io.Copy(w, chunk)
-	if err = errors.Join(err, chunk.Close()); err != nil {
-		return n, fmt.Errorf("read %s: %w", name, err)
+	return n, errors.Join(err, chunk.Close())
+}
+
+// length returns how many bytes of log a file holds, which needs no key: 0 for one
+// that is not there, or that cannot be read and is to be written anew.
+func (s *store) length(ctx context.Context, name string) (_ int64, err error) {
+	in, err := s.storage.Open(ctx, s.dir()+name+suffix, 0)
+	if errors.Is(err, archive.ErrNotExist) {
+		return 0, nil
 	}
-	return n, nil
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	r, err := archive.OpenStream(ctx, in, archive.ReadOptions{})
+	if err != nil {
+		return 0, context.Cause(ctx)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	for _, c := range r.Manifest().Chunks {
+		if c.Path == chunkPath(name) {
+			return c.PlainBytes, nil
+		}
+	}
+	return 0, nil
 }
 
 // keys adds the key that a passphrase opens.
