@@ -4,9 +4,10 @@
 // Three things are measured, from the inside out: buffers, compressions and
 // copies in this process; whole backups and restores, each a program of its own,
 // weir among them; and memory at two sizes. Time is that of the program from its
-// start to its end, with what it flushes. Processor time is told apart: of the
-// program with all its children, and of the server. Memory is what the program
-// and its children held together, by looking while they ran.
+// start until its archive is on the disk, which those that do not flush it are
+// charged for. Processor time is told apart: of the program with all its
+// children, and of the server. Memory is what the program and its children held
+// together, by looking while they ran.
 //
 // Every archive is read back by its tool's own check, and every restored
 // database is compared with its source, rows by their sums and indexes and

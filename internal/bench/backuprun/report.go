@@ -15,7 +15,7 @@ func (o *Outcome) Report() *report.Doc {
 	d := &report.Doc{
 		Title: "weir backup beside other tools on " + o.serverName(),
 		Subtitle: "The same data backed up and restored by each in turn. Every archive is read back, every restored row compared with its source; " +
-			"time and processor time are those of whole programs.",
+			"time is until the archive is on the disk, processor time that of whole programs.",
 	}
 	if t := o.Targets(); len(t) > 0 {
 		d.Sections = append(d.Sections, targetSection(t))
