@@ -103,8 +103,9 @@ func TestRefusedByRealBroker(t *testing.T) {
 // When a scheduled or failed message is due is a matter of the database's alone.
 func TestClocksDiffer(t *testing.T) {
 	shim := clockShim(t)
-	for _, engine := range []string{"postgres", "mariadb"} {
-		for _, offset := range []string{"3600", "-3600"} {
+	// To initialise MariaDB's data takes long on a busy machine: once is enough.
+	for engine, offsets := range map[string][]string{"postgres": {"3600", "-3600"}, "mariadb": {"-3600"}} {
+		for _, offset := range offsets {
 			t.Run(engine+" "+offset+" s", func(t *testing.T) {
 				t.Parallel()
 				requireEngine(t, engine)

@@ -371,3 +371,50 @@ func (r *rig) endSessions() {
 		_, _ = conn.ExecContext(context.WithoutCancel(r.Context()), fmt.Sprintf("KILL %d", id))
 	}
 }
+
+// The database dies at random moments of the migration. The next attempt
+// completes it, and meanwhile no relay takes the tables for whole.
+func TestMigrationUnderKills(t *testing.T) {
+	plan := outbox.Plan{Layout: outbox.History, Partition: outbox.PartitionSpec{Period: outbox.Daily, Ahead: 48 * time.Hour}}
+	for _, engine := range []string{"postgres", "mariadb"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			requireEngine(t, engine)
+			db, err := startDatabase(t.Context(), engine, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &rig{T: t, db: db, ledger: NewLedger(), log: &logBook{}}
+			t.Cleanup(func() { r.check(db.Close(context.Background())) })
+			base := db.table
+			for i := range 5 {
+				db.table = fmt.Sprintf("%s_%d", base, i)
+				r.store, err = db.open(r.ctx())
+				r.check(err)
+				migrated := make(chan error, 1)
+				go func() {
+					_, err := r.store.Migrate(r.ctx(), plan)
+					migrated <- err
+				}()
+				// PostgreSQL takes some 30 ms, MariaDB some 100.
+				pause(r.ctx(), time.Duration(i)*7*time.Millisecond)
+				db.server.Kill()
+				t.Logf("killed after %d ms: %v", i*7, <-migrated)
+				r.check(db.server.Restart(r.ctx()))
+				r.eventually("the database answers", func() bool { return db.pool.PingContext(r.ctx()) == nil })
+				r.eventually("the migration is completed", func() bool {
+					_, err := r.store.Migrate(r.ctx(), plan)
+					return err == nil
+				})
+				_, stop := r.relay(&scripted{ledger: r.ledger}, outbox.Config{})
+				r.enqueue(fmt.Sprintf("k%d", i), 1, 20)
+				r.drained()
+				stop()
+				r.check(r.store.Close())
+			}
+			if v := r.holds(); v.Delivered != 100 {
+				t.Errorf("verdict %+v", v)
+			}
+		})
+	}
+}

@@ -128,6 +128,7 @@ type Result struct {
 	Writing   Writing `json:"writing"`
 	TakeOvers uint64  `json:"take_overs"`
 	Retries   uint64  `json:"retries"`
+	Outages   uint64  `json:"outages"` // requests that met no broker, or whose answer did not come
 	// Stray is rows that only a relay's sweep found: its reading missed them.
 	Stray uint64 `json:"stray"`
 
@@ -378,7 +379,7 @@ func (r *run) judge(ctx context.Context) error {
 		res.Sink = b.version
 	}
 	words, died := r.fleet.ended()
-	res.TakeOvers, res.Retries, res.Stray = words.TakeOvers, words.Retries, words.Stray
+	res.TakeOvers, res.Retries, res.Outages, res.Stray = words.TakeOvers, words.Retries, words.Outages, words.Stray
 	if n := res.Kills + res.Database + res.Broker; n > 0 {
 		res.DuplicatesPerKill = float64(res.Duplicates) / float64(n)
 	}
@@ -401,11 +402,11 @@ func (r *run) violations(died []string) []string {
 	say(v.Forgotten, "%d messages were forgotten by the database after their commit")
 	say(v.PoisonPassed, "%d messages were delivered that the broker had refused")
 	say(int(v.Stray), "%d messages were missed by reading and found by a sweep")
-	// A pause may be a change of leaders, a restart is one, and so is each
-	// refusal of the broker, which repeats a request.
-	most := (v.Kills + v.Pauses + v.Database*r.Relays + v.Broker + 1) * r.MaxInFlight
-	if v.Duplicates > most+int(v.Retries)+v.Delivered/10 {
-		out = append(out, fmt.Sprintf("%d duplicates are more than %d crashes explain", v.Duplicates, v.Kills+v.Pauses+v.Database+v.Broker))
+	// What repeats messages: a leader that ends or begins, and a request to the
+	// broker whose answer did not come. Each repeats what is in flight, at most.
+	times := v.Kills + v.Pauses + v.Broker + v.Database*r.Relays + int(v.TakeOvers+v.Outages)
+	if v.Duplicates > (times+1)*r.MaxInFlight {
+		out = append(out, fmt.Sprintf("%d duplicates are more than %d times %d messages in flight", v.Duplicates, times, r.MaxInFlight))
 	}
 	if v.Committed == 0 {
 		out = append(out, "nothing was committed: the run shows nothing")
