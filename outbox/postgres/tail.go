@@ -159,8 +159,11 @@ type tail struct {
 
 	mu    sync.Mutex
 	rows  []outbox.Row
+	xids  []uint32 // their transactions
 	bytes int
 	err   error
+
+	settling settling // of the goroutine that calls Next
 }
 
 // receive confirms every transaction as soon as it is here: the table has what
@@ -171,7 +174,7 @@ func (t *tail) receive(ctx context.Context) {
 	for {
 		event, err := t.from.Next(ctx)
 		if err != nil {
-			t.put(ctx, nil, err)
+			t.put(ctx, nil, 0, err)
 			return
 		}
 		switch event.Kind {
@@ -180,20 +183,20 @@ func (t *tail) receive(ctx context.Context) {
 		case pgrepl.EventInsert:
 			if columns == nil || columns.of != event.Relation {
 				if columns, err = newTailColumns(event.Relation); err != nil {
-					t.put(ctx, nil, err)
+					t.put(ctx, nil, 0, err)
 					return
 				}
 			}
 			row, bucket, err := columns.row(event.New)
 			if err != nil {
-				t.put(ctx, nil, err)
+				t.put(ctx, nil, 0, err)
 				return
 			}
 			first, last := outbox.ShardBuckets(t.lease.shard, t.lease.meta.shards)
 			if t.lease.meta.shards > 1 && (bucket < first || bucket > last) {
 				continue
 			}
-			if !t.put(ctx, &row, nil) {
+			if !t.put(ctx, &row, event.Tx.XID, nil) {
 				return
 			}
 		}
@@ -202,7 +205,7 @@ func (t *tail) receive(ctx context.Context) {
 
 // put hands over a row or the error that ends the tail, and waits while there
 // is no room.
-func (t *tail) put(ctx context.Context, row *outbox.Row, err error) bool {
+func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) bool {
 	for {
 		t.mu.Lock()
 		full := len(t.rows) >= tailRows || t.bytes >= tailBytes
@@ -210,6 +213,9 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, err error) bool {
 			t.err = err
 		} else if !full {
 			t.rows = append(t.rows, *row)
+			if n := len(t.xids); n == 0 || t.xids[n-1] != xid {
+				t.xids = append(t.xids, xid)
+			}
 			t.bytes += len(row.Payload)
 		}
 		t.mu.Unlock()
@@ -232,13 +238,16 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, err error) bool {
 func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 	for {
 		t.mu.Lock()
-		rows, err := t.rows, t.err
-		t.rows, t.bytes = nil, 0
+		rows, xids, err := t.rows, t.xids, t.err
+		t.rows, t.xids, t.bytes = nil, nil, 0
 		t.mu.Unlock()
 		if len(rows) > 0 {
 			select {
 			case t.room <- struct{}{}:
 			default:
+			}
+			if err := t.settling.wait(ctx, t.lease, xids); err != nil {
+				return nil, err
 			}
 			t.lease.remember(rows)
 			return rows, nil

@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// The log shows a transaction that waits for a standby. Its row is handed over
+// when the transaction can be seen, and its ack finds it.
+func TestTailWaitsForSynchronousStandbys(t *testing.T) {
+	r := newRig(t, server(t))
+	l := r.lead(r.migrated(outbox.Plan{}))
+	holds := func(condition string) func() bool {
+		return func() (yes bool) {
+			r.check(r.db.QueryRowContext(r.ctx(), "SELECT "+condition).Scan(&yes))
+			return yes
+		}
+	}
+	first, err := l.Tail(r.ctx()) // makes the publication, whose commit would wait as well
+	r.check(err)
+	r.check(first.Close())
+
+	standbys := func(names string) {
+		t.Helper()
+		r.exec("ALTER SYSTEM SET synchronous_standby_names = '" + names + "'")
+		r.exec("SELECT pg_reload_conf()")
+		r.eventually("the setting holds", holds("current_setting('synchronous_standby_names') = '"+names+"'"))
+	}
+	standbys("nobody")
+	tail, err := l.Tail(r.ctx())
+	r.check(err)
+	defer tail.Close()
+	producer := r.conn()
+	r.on(producer, "SET synchronous_commit = on")
+	inserted := make(chan error, 1)
+	go func() {
+		_, err := producer.ExecContext(r.ctx(), "INSERT INTO weir_outbox (topic) VALUES ('t')")
+		inserted <- err
+	}()
+	r.eventually("the commit waits", holds("EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep')"))
+	type next struct {
+		rows []outbox.Row
+		err  error
+	}
+	came := make(chan next, 1)
+	go func() {
+		rows, err := tail.Next(r.ctx())
+		came <- next{rows, err}
+	}()
+	select {
+	case n := <-came:
+		t.Fatalf("%d rows came before their transaction could be seen, error %v", len(n.rows), n.err)
+	case <-time.After(300 * time.Millisecond): // the longer, the surer that a defect is seen
+	}
+	standbys("")
+	r.check(<-inserted)
+	n := <-came
+	r.check(n.err)
+	if len(n.rows) != 1 {
+		t.Fatalf("%d rows came, want 1", len(n.rows))
+	}
+	r.check(l.Ack(r.ctx(), []int64{n.rows[0].Seq}))
+	r.eventually("the row is gone", holds("NOT EXISTS (SELECT FROM weir_outbox)"))
+}
