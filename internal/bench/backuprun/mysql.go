@@ -258,7 +258,7 @@ func mydumperWays(p program, jobs int) []way {
 			},
 			restore: func(db place, dir string) pipeline {
 				argv := append([]string{p.beside("myloader")}, server(db)...)
-				argv = append(argv, "--database="+db.database, "--threads="+threads, "--directory="+dir+"/dump", "--overwrite-tables")
+				argv = append(argv, "--database="+db.database, "--threads="+threads, "--directory="+dir+"/dump")
 				return pipeline{stages: [][]string{argv}, env: db.env}
 			},
 		}
