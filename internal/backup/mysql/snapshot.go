@@ -153,7 +153,7 @@ func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
-	if plain := unsafeTables(tables); len(plain) > 0 {
+	if plain := unsafeTables(tables); len(plain) > 0 && !r.opts.SchemaOnly {
 		if r.tables, err = lockTables(ctx, r, plain); err != nil {
 			return err
 		}
