@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/bench"
 	"github.com/weirdb/weir/internal/bench/outboxscenario"
@@ -31,7 +32,6 @@ type benchOutbox struct {
 
 func newBenchOutboxCommand() *cobra.Command {
 	var b benchOutbox
-	plans := slices.Sorted(maps.Keys(outboxscenario.Plans()))
 	cmd := &cobra.Command{
 		Use:   "outbox",
 		Short: "Outboxes: weir's claims and the customary one, alone and beside producers",
@@ -65,11 +65,16 @@ with weir_bench_ are made there and dropped.`,
 			return b.run(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
+	b.flags(cmd.Flags())
+	return cmd
+}
+
+func (b *benchOutbox) flags(f *pflag.FlagSet) {
 	var engines []string
 	for _, e := range outboxscenario.Engines() {
 		engines = append(engines, string(e))
 	}
-	f := cmd.Flags()
+	plans := slices.Sorted(maps.Keys(outboxscenario.Plans()))
 	f.StringVar(&b.plan, "plan", "mini", "how much to run: "+strings.Join(plans, ", "))
 	f.StringSliceVar(&b.phases, "phases", nil, "phases to run (default all)")
 	f.StringVar(&b.engine, "engine", string(outboxscenario.PostgreSQL), "database system: "+strings.Join(engines, ", "))
@@ -80,7 +85,6 @@ with weir_bench_ are made there and dropped.`,
 	f.StringVar(&b.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")
 	f.StringVar(&b.out, "out", "", "directory for samples, results and the report (default out/bench-outbox-TIME)")
 	f.BoolVar(&b.resume, "resume", false, "go on from the samples in --out")
-	return cmd
 }
 
 // newOutboxBench is the same command among those of the outbox.

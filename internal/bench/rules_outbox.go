@@ -42,13 +42,19 @@ func (c *Case) number(name string) int {
 	return n
 }
 
+// invalid tells whether a round of the case broke a promise: its figures are then
+// compared with nothing.
+func (c *Case) invalid() bool {
+	return slices.ContainsFunc(c.Samples, func(s Sample) bool { return len(s.Invalid) > 0 })
+}
+
 func (c *Case) rate() float64 { return c.Summary["rate"].Median }
 
 // claiming returns the cases of a claim, the fastest first.
 func claiming(r *Result, claim string) []*Case {
 	var out []*Case
 	for i := range r.Cases {
-		if c := &r.Cases[i]; c.setting("claim") == claim && c.rate() > 0 {
+		if c := &r.Cases[i]; c.setting("claim") == claim && c.rate() > 0 && !c.invalid() {
 			out = append(out, c)
 		}
 	}
@@ -166,7 +172,7 @@ func ratiosOf(results []*Result, id string, want func(*Case) bool) []Finding {
 		for i := range r.Cases {
 			c := &r.Cases[i]
 			text, _ := compared(r, c.Name, "rate")
-			if text == "" || !want(c) {
+			if text == "" || !want(c) || c.invalid() {
 				continue
 			}
 			f := Finding{ID: id, Severity: Info, Evidence: []string{perSecond(c)}}
@@ -189,13 +195,13 @@ func peerRatios(results []*Result) []Finding {
 	for _, r := range ofPhase(results, "peers") {
 		var own *Case
 		for i := range r.Cases {
-			if c := &r.Cases[i]; c.setting("outbox") == "weir" && c.setting("claim") != "skip-locked" && (own == nil || c.rate() > own.rate()) {
+			if c := &r.Cases[i]; c.setting("outbox") == "weir" && c.setting("claim") != "skip-locked" && !c.invalid() && (own == nil || c.rate() > own.rate()) {
 				own = c
 			}
 		}
 		for i := range r.Cases {
 			c := &r.Cases[i]
-			if own == nil || c.setting("outbox") == "weir" {
+			if own == nil || c.setting("outbox") == "weir" || c.invalid() {
 				continue
 			}
 			k, err := Compare(c, own, "rate")

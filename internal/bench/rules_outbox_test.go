@@ -101,6 +101,7 @@ func TestOutboxFindingsForAndAgainst(t *testing.T) {
 		{"claim-ratio", "only the customary one", []*Result{outboxResult("focus", "", grid("4x200", 1000, "4", "200"), grid("4x50", 900, "4", "50"))}, ""},
 
 		{"peer", "slower than weir", []*Result{outboxResult("peers", "", outboxCase("skip-locked", "outbox=weir claim=skip-locked", 9000), outboxCase("poll", "outbox=weir claim=poll", 3000), outboxCase("river v1", "outbox=river", 1000))}, "weir (poll) reaches 3.00x [3.00, 3.00] of the rate of river v1 (better)."},
+		{"peer", "what loses messages is compared with nothing", []*Result{outboxResult("peers", "", outboxCase("poll", "outbox=weir claim=poll", 3000), outboxCase("leaky", "outbox=leaky", 1000, func(s *Sample) { s.Invalid = []string{"1 of 9 were lost"} }))}, ""},
 		{"peer", "no other", []*Result{outboxResult("peers", "", outboxCase("poll", "outbox=weir claim=poll", 3000))}, ""},
 
 		{"payload-knee", "bytes bind", []*Result{payload("128", 10000), payload("512", 9000), payload("4096", 3000)}, "poll, 1000 rows: from 512 to 4096 bytes of payload the rate of messages falls to 33 %, that of bytes changes 2.7-fold. From there on it is mostly the bytes"},

@@ -68,6 +68,9 @@ type Plan struct {
 	// Drain is how long no message may come before those that are missing count as
 	// lost.
 	Drain time.Duration
+	// Hasty leaves the calibrations of the disk out, which take longer than the
+	// rounds of a smoke run.
+	Hasty bool
 	// Phases are those to run. Default: all.
 	Phases []Phase
 }
@@ -98,11 +101,11 @@ const payloadBytes = 512
 func Plans() map[string]Plan {
 	return map[string]Plan{
 		"smoke": {
-			Rounds: 1, FocusRounds: 1,
+			Hasty: true, Rounds: 1, FocusRounds: 1,
 			Workers: []int{1}, Batches: []int{50}, OwnBatches: []int{100}, Publishers: []int{1},
 			Records: 400, FocusRecords: 1000, LargeRecords: 40, Payloads: []int{128}, LargePayloads: []int{16384},
 			Producers: []int{2}, MixedProducers: []int{2}, Rates: []float64{100}, OpenProducers: 8,
-			Settle: 50 * time.Millisecond, Duration: 300 * time.Millisecond,
+			Settle: 20 * time.Millisecond, Duration: 150 * time.Millisecond,
 			PartitionRecords: 1800, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 10 * time.Second,
 		},
 		"mini": {

@@ -221,8 +221,8 @@ func (r *rig) run(ctx context.Context, e bench.Experiment) (*bench.Result, error
 	env.Durability, env.Servers = r.durability(), []measure.Server{r.info}
 	r.o.Say("%s", e.Title)
 	flushDir := r.o.Out
-	if r.o.Durability == lab.Fast {
-		flushDir = "" // nobody waits for the disk
+	if r.o.Durability == lab.Fast || r.o.Plan.Hasty {
+		flushDir = "" // nobody waits for the disk, or for us
 	}
 	res, err := bench.Run(ctx, e, bench.Options{Store: store, Env: &env, FlushDir: flushDir, Progress: r.o.Progress})
 	return res, errors.Join(err, store.Close())
