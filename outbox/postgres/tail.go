@@ -113,6 +113,9 @@ func (l *lease) startTail(ctx context.Context) (*tail, error) {
 		return nil, err
 	}
 	follow, err := func() (*pgrepl.Tail, error) {
+		if err := l.sameServer(ctx, c); err != nil {
+			return nil, err
+		}
 		if _, err := pgrepl.EnsurePublication(ctx, c, publication, table); err != nil {
 			return nil, err
 		}
@@ -131,6 +134,31 @@ func (l *lease) startTail(ctx context.Context) (*tail, error) {
 	t := &tail{lease: l, conn: c, from: follow, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	go t.receive(receiving)
 	return t, nil
+}
+
+// sameServer makes sure that the log is of the server that the lease is of. A
+// connection string may name several, of which the first need not be the one
+// that can be written to now, and so may one name or address.
+func (l *lease) sameServer(ctx context.Context, c *pgrepl.Conn) error {
+	const identity = "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text || ' ' || pg_catalog.pg_is_in_recovery()::text"
+	results, err := c.Query(ctx, identity)
+	if err != nil {
+		return fmt.Errorf("ask which server it is: %w", err)
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) != 1 {
+		return errors.New("ask which server it is: no answer")
+	}
+	var own string
+	err = l.do(ctx, "ask for the server of", &l.write, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, identity).Scan(&own)
+	})
+	if err != nil {
+		return err
+	}
+	if own != string(results[0].Rows[0][0]) {
+		return errors.New("the connection string leads to another server than the one that is written to: name that one alone, or first")
+	}
+	return nil
 }
 
 // abandon ends a connection that became no tail. A server that waits to make a

@@ -1,6 +1,9 @@
 package postgres
 
 import (
+	"errors"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,4 +66,35 @@ func TestTailWaitsForSynchronousStandbys(t *testing.T) {
 	}
 	r.check(l.Ack(r.ctx(), []int64{n.rows[0].Seq}))
 	r.eventually("the row is gone", holds("NOT EXISTS (SELECT FROM weir_outbox)"))
+}
+
+// Of several servers in the connection string the first is not the one that is
+// written to: the log of that one is not followed.
+func TestTailIsOfTheServerThatIsWrittenTo(t *testing.T) {
+	first, second := newRig(t, server(t)), newRig(t, server(t))
+	address := func(r *rig, database string) *url.URL {
+		u, err := url.Parse(r.dsn)
+		r.check(err)
+		u.Path = "/" + database
+		return u
+	}
+	for _, r := range []*rig{first, second} {
+		r.exec("CREATE DATABASE twice")
+		r.dsn = address(r, "twice").String()
+		l := r.lead(r.migrated(outbox.Plan{}))
+		f, err := l.Tail(r.ctx()) // makes the publication
+		r.check(err)
+		r.check(f.Close())
+		r.check(l.Close())
+	}
+	first.exec("ALTER DATABASE twice SET default_transaction_read_only = on")
+	both := address(second, "twice")
+	both.Host = address(first, "twice").Host + "," + both.Host
+	both.RawQuery += "&target_session_attrs=read-write"
+	second.dsn = both.String()
+	_, err := second.lead(second.open(t, Options{})).Tail(second.ctx())
+	var reason *outbox.TailError
+	if !errors.As(err, &reason) || !strings.Contains(reason.Reason, "another server") {
+		t.Errorf("tail: %v, want a reason that names another server", err)
+	}
 }
