@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -20,18 +22,62 @@ var noDigest = strings.Repeat("0", sha256.Size*2)
 // last of several (an attribute may be called so, too) is it.
 var digestKey = []byte("\n  \"digest\": \"")
 
-// encode returns the manifest as it is stored, and sets its digest.
+// noChunks stands in the place of the chunks while everything else is encoded. No
+// string of the document can hold it, for the same reason as with digestKey, and
+// only fields of the document itself have this indentation.
+var noChunks = []byte("\n  \"chunks\": null")
+
+// encode returns the manifest as it is stored, and sets its digest. The chunks, of
+// which there may be hundreds of thousands, are encoded one by one into the place
+// where they belong: as one document all of them would be in memory three times.
 func (m *Manifest) encode() ([]byte, error) {
 	m.Digest = noDigest
-	data, err := json.MarshalIndent(m, "", "  ")
+	shell := *m
+	if len(m.Chunks) > 0 {
+		shell.Chunks = nil
+	}
+	rest, err := json.MarshalIndent(&shell, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write manifest: %w", err)
 	}
-	sum := sha256.Sum256(data)
+	var data bytes.Buffer
+	if len(m.Chunks) > 0 {
+		before, after, _ := bytes.Cut(rest, noChunks)
+		if err := m.encodeChunks(&data, before, len(after)); err != nil {
+			return nil, err
+		}
+		rest = after
+	}
+	data.Write(rest)
+	doc := data.Bytes()
+	sum := sha256.Sum256(doc)
 	m.Digest = hex.EncodeToString(sum[:])
-	at := bytes.LastIndex(data, digestKey) + len(digestKey)
-	copy(data[at:], m.Digest)
-	return append(data, '\n'), nil
+	at := bytes.LastIndex(doc, digestKey) + len(digestKey)
+	copy(doc[at:], m.Digest)
+	data.WriteByte('\n')
+	return data.Bytes(), nil
+}
+
+// encodeChunks writes what comes before the chunks, and the chunks. So many more
+// bytes come after.
+func (m *Manifest) encodeChunks(data *bytes.Buffer, before []byte, after int) error {
+	for i, c := range m.Chunks {
+		line, err := json.MarshalIndent(c, "    ", "  ")
+		if err != nil {
+			return fmt.Errorf("write manifest: %w", err)
+		}
+		if i == 0 { // others are about as long
+			data.Grow(len(before) + len(m.Chunks)*(len(line)+len(line)/8+6) + after + 64)
+			data.Write(before)
+			data.WriteString("\n  \"chunks\": [")
+		} else {
+			data.WriteByte(',')
+		}
+		data.WriteString("\n    ")
+		data.Write(line)
+	}
+	data.WriteString("\n  ]")
+	return nil
 }
 
 // ParseManifest reads a manifest and checks it: its version, its digest, and that
@@ -58,7 +104,43 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
+	m.share()
 	return &m, nil
+}
+
+// share keeps one copy of what many chunks and tables have in common, which saves
+// half of the memory that a manifest of many takes. Nobody changes any of it.
+func (m *Manifest) share() {
+	known := map[string]string{}
+	one := func(s *string) {
+		if k, ok := known[*s]; ok {
+			*s = k
+		} else {
+			known[*s] = *s
+		}
+	}
+	var attributes map[string]string
+	for i := range m.Chunks {
+		c := &m.Chunks[i]
+		for _, s := range []*string{(*string)(&c.Kind), (*string)(&c.Codec), &c.Database, &c.Schema, &c.Content} {
+			one(s)
+		}
+		if maps.Equal(c.Attributes, attributes) {
+			c.Attributes = attributes
+		}
+		attributes = c.Attributes
+	}
+	var columns []string
+	for i := range m.Databases {
+		for j := range m.Databases[i].Tables {
+			t := &m.Databases[i].Tables[j]
+			one(&t.Schema)
+			if slices.Equal(t.Columns, columns) {
+				t.Columns = columns
+			}
+			columns = t.Columns
+		}
+	}
 }
 
 func checkVersion(format string, version int, weir string) error {
@@ -75,16 +157,18 @@ func checkVersion(format string, version int, weir string) error {
 }
 
 func checkDigest(data []byte) error {
-	doc := bytes.TrimSuffix(bytes.Clone(data), []byte("\n"))
+	doc := bytes.TrimSuffix(data, []byte("\n"))
 	at := bytes.LastIndex(doc, digestKey)
 	if at < 0 || len(doc) < at+len(digestKey)+len(noDigest) {
 		return fmt.Errorf("read manifest: %w: it has no digest", ErrEdited)
 	}
-	place := doc[at+len(digestKey):][:len(noDigest)]
-	want := string(place)
-	copy(place, noDigest)
-	sum := sha256.Sum256(doc)
-	if got := hex.EncodeToString(sum[:]); got != want {
+	at += len(digestKey)
+	want := string(doc[at:][:len(noDigest)])
+	h := sha256.New()
+	for _, part := range [][]byte{doc[:at], []byte(noDigest), doc[at+len(noDigest):]} {
+		h.Write(part)
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != want {
 		return fmt.Errorf("read manifest: %w: its digest is %s, its content has %s", ErrEdited, want, got)
 	}
 	return nil
