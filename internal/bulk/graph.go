@@ -73,7 +73,7 @@ func Run(ctx context.Context, workers int, jobs []Job) error {
 }
 
 type node struct {
-	Job
+	*Job
 	waits  int // how many of After have not ended
 	before []*node
 }
@@ -98,7 +98,8 @@ func newGraph(jobs []Job) (*graph, error) {
 	g.wake = sync.NewCond(&g.mu)
 	byID := make(map[string]*node, len(jobs))
 	nodes := make([]*node, len(jobs))
-	for i, j := range jobs {
+	for i := range jobs {
+		j := &jobs[i]
 		if byID[j.ID] != nil {
 			return nil, fmt.Errorf("schedule: two jobs are called %q", j.ID)
 		}

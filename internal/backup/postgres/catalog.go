@@ -73,7 +73,7 @@ ORDER BY n.nspname, c.relname`,
 			tables = append(tables, &table{
 				oid: uint32(pg.Number(row[0])), schema: row[1], relname: row[2],
 				partitioned: row[3] == "p", unlogged: row[4] == "u",
-				heap: row[5] == "heap", columns: pg.ParseArray(row[6]), condition: row[7], portable: row[8] == "t",
+				heap: row[5] == "heap", columns: d.sharedColumns(row[6]), condition: row[7], portable: row[8] == "t",
 				root: pg.ParseArray(row[9]),
 			})
 			if !utf8.ValidString(row[1] + row[2] + row[6]) {
@@ -88,6 +88,20 @@ ORDER BY n.nspname, c.relname`,
 		return nil, err
 	}
 	return tables, nil
+}
+
+// sharedColumns parses an array of columns, and keeps one copy of those that many
+// tables have.
+func (d *database) sharedColumns(array string) []string {
+	c, ok := d.columns[array]
+	if !ok {
+		if d.columns == nil {
+			d.columns = map[string][]string{}
+		}
+		c = pg.ParseArray(array)
+		d.columns[array] = c
+	}
+	return c
 }
 
 // measure asks for the sizes of the tables. To ask takes a lock for a moment, so

@@ -96,10 +96,10 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	}
 	info := archive.ChunkInfo{
 		Path: path, Kind: archive.KindData, Database: d.name, Schema: t.schema, Table: t.relname, Part: part, Content: t.format(),
-		Attributes: map[string]string{attrSnapshot: d.position.Snapshot},
+		Attributes: d.same,
 	}
 	if t.parts > 1 {
-		info.Attributes[attrPages] = strconv.FormatInt(t.perPart, 10)
+		info.Attributes = map[string]string{attrSnapshot: d.position.Snapshot, attrPages: strconv.FormatInt(t.perPart, 10)}
 	}
 	chunk, err := d.w.Chunk(ctx, info)
 	if err != nil {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"strconv"
 	"sync"
@@ -30,8 +29,10 @@ type database struct {
 	snapshot string     // as SET TRANSACTION SNAPSHOT takes it
 	position archive.Position
 	tables   []*table
-	content  []*tableData // those whose rows are in the backup
-	toc      *pg.TOC
+	content  []*tableData        // those whose rows are in the backup
+	toc      *pg.TOC             // but for what is read while pg_dump runs
+	same     map[string]string   // attributes of most chunks; written by nobody
+	columns  map[string][]string // of tables that have the same ones
 }
 
 // tableData is the rows of a table: what is to be read and what has been.
@@ -103,9 +104,7 @@ func (d *database) once(ctx context.Context) (err error) {
 	if err := d.together(ctx, jobs); err != nil {
 		return err
 	}
-	if err := d.agree(); err != nil {
-		return err
-	}
+	d.tables = nil // of many, those without rows are of no further use
 	if !d.opts.SchemaOnly {
 		return d.state(ctx, &workers[0])
 	}
@@ -183,21 +182,6 @@ func (d *database) split(t *tableData) {
 func (t *tableData) divide(perPart int64) {
 	t.perPart = perPart
 	t.parts = int(max(1, (t.pages+perPart-1)/perPart))
-}
-
-// agree compares what pg_dump says of tables with what was read, for nothing must
-// be left out because two programs read the catalogues in two ways.
-func (d *database) agree() error {
-	known := make(map[[2]string]bool, len(d.tables))
-	for _, t := range d.tables {
-		known[[2]string{t.schema, t.relname}] = true
-	}
-	for _, e := range d.toc.Entries {
-		if e.Desc == "TABLE" && !known[[2]string{e.Namespace, e.Tag}] {
-			return fmt.Errorf("pg_dump has table %s.%s, which was not read", e.Namespace, e.Tag)
-		}
-	}
-	return nil
 }
 
 // describe is the database's part of the manifest.

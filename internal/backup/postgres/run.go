@@ -47,6 +47,7 @@ func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 
 func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	started := time.Now()
+	defer bulk.BoundMemory()()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -274,6 +275,7 @@ func (r *runner) manifest() archive.Manifest {
 		}
 		m.Databases = append(m.Databases, d.describe())
 		r.result.Tables = append(r.result.Tables, d.stats()...)
+		delete(r.done, name)
 	}
 	return m
 }

@@ -31,10 +31,8 @@ func (d *database) definitions(ctx context.Context) (err error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read definitions: %w", err)
 	}
-	if d.toc, err = pg.ReadTOC(f); err != nil {
-		return fmt.Errorf("%w (%s is PostgreSQL %d)", err, d.dump.Path, d.dump.Major)
-	}
-	if err := d.readable(); err != nil {
+	info := archive.ChunkInfo{Path: d.dir() + "/schema/toc.jsonl", Kind: archive.KindSchema, Database: d.name, Content: "toc"}
+	if err := d.writeChunk(ctx, info, func(out io.Writer) error { return d.contents(f, out) }); err != nil {
 		return err
 	}
 	for i, section := range []pg.Section{pg.PreData, pg.PostData} {
@@ -50,21 +48,46 @@ func (d *database) definitions(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	err = d.writeChunk(ctx, archive.ChunkInfo{
-		Path: d.dir() + "/schema/toc.jsonl", Kind: archive.KindSchema, Database: d.name, Content: "toc",
-	}, d.toc.Encode)
-	d.toc.Shrink()
-	return err
+	return nil
+}
+
+// contents writes the table of contents, and keeps of it what is read after the
+// rows. It compares what pg_dump says of tables with what is read, for nothing
+// must be left out because two programs read the catalogues in two ways.
+func (d *database) contents(dump io.Reader, out io.Writer) error {
+	known := make(map[[2]string]bool, len(d.tables))
+	for _, t := range d.tables {
+		known[[2]string{t.schema, t.relname}] = true
+	}
+	var kept []pg.Entry
+	toc, err := pg.ConvertTOC(dump, out, func(e *pg.Entry) error {
+		switch e.Desc {
+		case "TABLE":
+			if !known[[2]string{e.Namespace, e.Tag}] {
+				return fmt.Errorf("pg_dump has table %s.%s, which is not read", e.Namespace, e.Tag)
+			}
+		case "SEQUENCE", "MATERIALIZED VIEW":
+			kept = append(kept, pg.Entry{Desc: e.Desc, Namespace: e.Namespace, Tag: e.Tag})
+		}
+		return readable(e)
+	})
+	if errors.Is(err, pg.ErrTOC) {
+		return fmt.Errorf("%w (%s is PostgreSQL %d)", err, d.dump.Path, d.dump.Major)
+	}
+	if err != nil {
+		return err
+	}
+	d.toc = toc
+	d.toc.Entries = kept
+	return nil
 }
 
 // readable refuses definitions that are not UTF-8, which those of a database in
 // SQL_ASCII may be: manifest and table of contents are JSON and would mangle them.
-func (d *database) readable() error {
-	for _, e := range d.toc.Entries {
-		for _, s := range []string{e.Namespace, e.Tag, e.Owner, e.Create, e.Drop} {
-			if !utf8.ValidString(s) {
-				return fmt.Errorf("the definition of %q is not UTF-8, which a database in SQL_ASCII does not ensure: rename or redefine it", e.Name())
-			}
+func readable(e *pg.Entry) error {
+	for _, s := range []string{e.Namespace, e.Tag, e.Owner, e.Create, e.Drop} {
+		if !utf8.ValidString(s) {
+			return fmt.Errorf("the definition of %q is not UTF-8, which a database in SQL_ASCII does not ensure: rename or redefine it", e.Name())
 		}
 	}
 	return nil

@@ -114,6 +114,7 @@ func (d *database) lockAndSnap(ctx context.Context, tables []*table) error {
 	}
 	d.snapshot = row[0]
 	d.position = archive.Position{Snapshot: row[1], LSN: row[2]}
+	d.same = map[string]string{attrSnapshot: row[1]}
 	if d.position.Time, err = time.Parse(time.RFC3339Nano, row[3]); err != nil {
 		return fmt.Errorf("export snapshot: time of the server: %w", err)
 	}

@@ -66,8 +66,7 @@ type TOC struct {
 // Encode writes the table of contents as lines of JSON: itself, then each entry.
 func (t *TOC) Encode(w io.Writer) error {
 	out := bufio.NewWriterSize(w, 64<<10)
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
+	enc := lines(out)
 	if err := enc.Encode(t); err != nil {
 		return fmt.Errorf("write table of contents: %w", err)
 	}
@@ -79,10 +78,17 @@ func (t *TOC) Encode(w io.Writer) error {
 	return out.Flush()
 }
 
+func lines(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc
+}
+
 // DecodeTOC reads what Encode wrote.
 func DecodeTOC(r io.Reader) (*TOC, error) {
 	dec := json.NewDecoder(r)
 	t := &TOC{}
+	known := map[string]string{} // one copy of what many entries have in common
 	if err := dec.Decode(t); err != nil {
 		return nil, fmt.Errorf("read table of contents: %w", err)
 	}
@@ -95,16 +101,14 @@ func DecodeTOC(r io.Reader) (*TOC, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read table of contents: %w", err)
 		}
+		for _, s := range []*string{&e.Desc, &e.Namespace, &e.Owner, (*string)(&e.Section), &e.Tablespace, &e.AccessMethod} {
+			if k, ok := known[*s]; ok {
+				*s = k
+			} else {
+				known[*s] = *s
+			}
+		}
 		t.Entries = append(t.Entries, e)
-	}
-}
-
-// Shrink forgets all but the names of entries: the statements of many tables take
-// much memory.
-func (t *TOC) Shrink() {
-	for i := range t.Entries {
-		e := &t.Entries[i]
-		*e = Entry{ID: e.ID, Desc: e.Desc, Tag: e.Tag, Namespace: e.Namespace, Section: e.Section}
 	}
 }
 
@@ -129,8 +133,29 @@ var ErrTOC = errors.New("not a custom-format dump")
 // ReadTOC reads the table of contents of a dump in pg_dump's custom format. It
 // leaves out what belongs to no section that holds definitions.
 func ReadTOC(r io.Reader) (*TOC, error) {
+	var all []Entry
+	toc, err := ConvertTOC(r, io.Discard, func(e *Entry) error {
+		all = append(all, *e)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	toc.Entries = all
+	return toc, nil
+}
+
+// ConvertTOC reads what ReadTOC reads, writes what Encode writes, and shows each
+// entry to see on the way: the statements of many tables take much memory, and so
+// are in it one by one.
+func ConvertTOC(r io.Reader, w io.Writer, see func(*Entry) error) (*TOC, error) {
 	t := &tocReader{r: bufio.NewReaderSize(r, 64<<10)}
 	toc := t.header()
+	out := bufio.NewWriterSize(w, 64<<10)
+	enc := lines(out)
+	if t.err == nil {
+		t.write(enc, toc)
+	}
 	count := t.int()
 	if t.err == nil && count < 0 {
 		t.fail("%d entries", count)
@@ -153,12 +178,21 @@ func ReadTOC(r io.Reader) (*TOC, error) {
 		default:
 			t.fail("section %d", sec)
 		}
-		toc.Entries = append(toc.Entries, e)
+		if err := see(&e); err != nil {
+			return nil, err
+		}
+		t.write(enc, &e)
 	}
 	if t.err != nil {
 		return nil, t.err
 	}
-	return toc, nil
+	return toc, out.Flush()
+}
+
+func (t *tocReader) write(enc *json.Encoder, v any) {
+	if err := enc.Encode(v); err != nil && t.err == nil {
+		t.err = fmt.Errorf("write table of contents: %w", err)
+	}
 }
 
 // tocReader reads the parts of a table of contents. After an error all it reads

@@ -54,7 +54,8 @@ func (d *database) chooseTables(m *bulk.Matcher) error {
 			}
 		}
 	}
-	for _, c := range d.manifest.Chunks {
+	for i := range d.manifest.Chunks {
+		c := &d.manifest.Chunks[i]
 		if c.Kind != archive.KindData || c.Database != d.source {
 			continue
 		}
@@ -200,7 +201,7 @@ func (d *database) describe() {
 	}
 	for _, t := range d.tables {
 		for i := range t.chunks {
-			add("data", t.name(), t.chunks[i].Path, &t.chunks[i])
+			add("data", t.name(), t.chunks[i].Path, t.chunks[i])
 		}
 	}
 	for _, c := range d.blobs() {

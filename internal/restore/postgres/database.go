@@ -36,9 +36,9 @@ type database struct {
 // target is a table whose rows are restored.
 type target struct {
 	archive.Table
-	chunks []archive.Chunk
-	ours   bool   // this restore, or the one that it resumes, has made it
-	root   string // as SQL: the table by way of which the rows are loaded; "": itself
+	chunks []*archive.Chunk // of the manifest
+	ours   bool             // this restore, or the one that it resumes, has made it
+	root   string           // as SQL: the table by way of which the rows are loaded; "": itself
 }
 
 func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }

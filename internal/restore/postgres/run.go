@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/bulk"
 	pg "github.com/weirdb/weir/internal/bulk/postgres"
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/restore"
@@ -34,6 +35,7 @@ import (
 // when the restore came as far as to have one, even with an error.
 func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
 	started := time.Now()
+	defer bulk.BoundMemory()()
 	opts = opts.WithDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err

@@ -157,7 +157,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 		}
 		locks[e.ID] = "table " + strconv.Itoa(e.ID)
 		if t := d.byTable[[2]string{e.Namespace, e.Tag}]; t != nil {
-			loaded[e.ID] = "loaded " + t.name()
+			loaded[e.ID] = t.loaded()
 			sizes[e.ID] = t.PlainBytes
 		}
 	}
@@ -166,7 +166,7 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 		for _, c := range t.chunks {
 			j := d.load(workers, t, c)
 			for _, b := range before[t] {
-				j.After = append(j.After, "loaded "+b.name())
+				j.After = append(j.After, b.loaded())
 			}
 			jobs = append(jobs, j)
 			if t.root != "" {
@@ -175,7 +175,10 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 		}
 	}
 	for _, t := range d.tables {
-		done := bulk.Job{ID: "loaded " + t.name(), Do: func(context.Context, int) error { return nil }}
+		if t.single() {
+			continue
+		}
+		done := bulk.Job{ID: t.loaded(), Do: func(context.Context, int) error { return nil }}
 		done.After = append(done.After, groups[t.root]...)
 		for _, c := range t.chunks {
 			done.After = append(done.After, c.Path)
@@ -219,13 +222,24 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 	return jobs
 }
 
+// single reports whether all rows of the table come in one chunk, and no others.
+func (t *target) single() bool { return t.root == "" && len(t.chunks) == 1 }
+
+// loaded is the job after which all rows of the table are there.
+func (t *target) loaded() string {
+	if t.single() {
+		return t.chunks[0].Path
+	}
+	return "loaded " + t.name()
+}
+
 // freezeBytes is from which size on a table that is one chunk is truncated and
 // loaded frozen. Truncating makes a new file, which costs more than it brings
 // for a small table.
 const freezeBytes = 1 << 20
 
 // load returns the job that loads a chunk.
-func (d *database) load(workers []worker, t *target, c archive.Chunk) bulk.Job {
+func (d *database) load(workers []worker, t *target, c *archive.Chunk) bulk.Job {
 	return bulk.Job{ID: c.Path, Rank: rankData, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
 		if d.books.has(c.Path) {
 			return nil
@@ -252,7 +266,7 @@ func (d *database) load(workers []worker, t *target, c archive.Chunk) bulk.Job {
 
 // copyIn loads a chunk in one transaction, which also notes it: whatever happens,
 // its rows are there once or not at all.
-func (d *database) copyIn(ctx context.Context, s *pg.Session, t *target, c archive.Chunk) error {
+func (d *database) copyIn(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk) error {
 	in, err := d.archive.Chunk(ctx, c.Path)
 	if err != nil {
 		return err
@@ -270,7 +284,7 @@ func (d *database) copyIn(ctx context.Context, s *pg.Session, t *target, c archi
 	return errors.Join(err, in.Close())
 }
 
-func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c archive.Chunk, in interface{ Read([]byte) (int, error) }) (int64, error) {
+func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk, in interface{ Read([]byte) (int, error) }) (int64, error) {
 	begin := "BEGIN"
 	var options []string
 	if c.Content == "copy-binary" {
