@@ -23,12 +23,12 @@ func (l *lease) source() string {
 }
 
 // shardFilter keeps rows of the shard, and those that plain SQL has put into no
-// bucket, which the decoder looks at.
+// bucket, or into one that there is not, which the decoder looks at.
 func (l *lease) shardFilter() string {
 	if l.all {
 		return ""
 	}
-	return fmt.Sprintf("(o.bucket BETWEEN %d AND %d OR o.bucket IS NULL) AND ", l.first, l.last)
+	return fmt.Sprintf("(o.bucket BETWEEN %d AND %d OR o.bucket IS NULL OR o.bucket < 0) AND ", l.first, l.last)
 }
 
 // readText is one statement, and so one snapshot. The parts of a UNION ALL come

@@ -168,7 +168,7 @@ func (d *decoder) ours(bucket driver.Value, key, id []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !known {
+	if !known || b < 0 {
 		var fixed outbox.ID
 		copy(fixed[:], id)
 		b = int64(outbox.Bucket(string(key), fixed))

@@ -18,12 +18,12 @@ type shares struct {
 }
 
 // filter keeps rows of the shard, and those that plain SQL has put into no
-// bucket, which has looks at.
+// bucket, or into one that there is not, which has looks at.
 func (h *shares) filter() string {
 	if h.all {
 		return ""
 	}
-	return fmt.Sprintf("(o.bucket BETWEEN %d AND %d OR o.bucket IS NULL) AND ", h.first, h.last)
+	return fmt.Sprintf("(o.bucket BETWEEN %d AND %d OR o.bucket IS NULL OR o.bucket NOT BETWEEN 0 AND %d) AND ", h.first, h.last, outbox.Buckets-1)
 }
 
 // has reports whether a row belongs to the shard. A producer in plain SQL leaves
@@ -33,7 +33,7 @@ func (h *shares) has(bucket sql.NullInt64, key string, id []byte) bool {
 		return true
 	}
 	b := bucket.Int64
-	if !bucket.Valid {
+	if !bucket.Valid || b < 0 || b >= outbox.Buckets {
 		var fixed outbox.ID
 		copy(fixed[:], id)
 		b = int64(outbox.Bucket(key, fixed))

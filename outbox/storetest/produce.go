@@ -115,7 +115,7 @@ func plainSQL(s *suite) {
 }
 
 // plainSQLSharesShards: messages of one key belong to one shard, whether they
-// were enqueued with a bucket or without. Otherwise two relays would overtake
+// were enqueued with a bucket, without, or with one that there is not. Otherwise two relays would overtake
 // each other with them.
 func plainSQLSharesShards(s *suite) {
 	const shards = 3
@@ -125,7 +125,12 @@ func plainSQLSharesShards(s *suite) {
 		m := message(n)
 		m.Payload = []byte("go")
 		s.enqueue(m)
-		s.exec(fmt.Sprintf("INSERT INTO %s (topic, msg_key, payload) VALUES ('orders', '%s', 'sql')", s.Quote(outbox.DefaultTable), m.Key))
+		bucket := "" // or one that there is not
+		if n%2 == 1 {
+			bucket = ", bucket"
+		}
+		s.exec(fmt.Sprintf("INSERT INTO %s (topic, msg_key, payload%s) VALUES ('orders', '%s', 'sql'%s)", s.Quote(outbox.DefaultTable), bucket, m.Key,
+			strings.Replace(bucket, "bucket", "-1", 1)))
 	}
 	s.exec("INSERT INTO " + s.Quote(outbox.DefaultTable) + " (topic, payload) VALUES ('orders', 'no key')")
 	shardOf := map[string]int{}
