@@ -90,7 +90,7 @@ func (e *GapError) Unwrap() error { return e.Err }
 
 // Receive receives the log of a server into storage until ctx ends, which is no
 // error. It connects again, for ever, after a loss of the connection or of the
-// storage, once it has come as far as to receive.
+// storage, once it has come as far as to receive, and while the slot is in use.
 func Receive(ctx context.Context, storage archive.Storage, opts ReceiveOptions) error {
 	r := &receiver{opts: opts, storage: storage}
 	if err := r.validate(); err != nil {
@@ -107,7 +107,7 @@ func Receive(ctx context.Context, storage archive.Storage, opts ReceiveOptions) 
 			r.skip = true
 			r.say("%v; going on behind it", gap.Err)
 			continue
-		case errors.As(err, &gap), !r.proven, ctx.Err() != nil:
+		case errors.As(err, &gap), ctx.Err() != nil, !r.proven && !slotInUse(err):
 			return err
 		}
 		if r.progressed {
@@ -122,6 +122,13 @@ func Receive(ctx context.Context, storage archive.Storage, opts ReceiveOptions) 
 		pause = min(2*pause, lastRetry)
 		r.update(func(s *Status) { s.Reconnects++ })
 	}
+}
+
+// slotInUse tells that the server holds the slot for somebody: mostly for a
+// receiver that was killed, whose end it has not noticed yet.
+func slotInUse(err error) bool {
+	var server *pgwire.Error
+	return errors.As(err, &server) && server.Code == "55006" // object_in_use
 }
 
 // receiver is one call of Receive.
