@@ -155,14 +155,14 @@ func (c *call) publish(ctx context.Context, round []int) {
 	}
 	timer := time.NewTimer(c.sink.opts.Timeout + time.Second) // the producer's own comes first
 	defer timer.Stop()
-	var tooLarge []int
+	var refused []int
 	for len(open) > 0 {
 		var err error
 		select {
 		case a := <-answers:
 			delete(open, a.i)
-			if errors.Is(a.err, kerr.MessageTooLarge) {
-				tooLarge = append(tooLarge, a.i)
+			if isOfBatch(a.err) {
+				refused = append(refused, a.i)
 			}
 			if a.err != nil {
 				c.fail(a.i, c.sink.classify(ctx, a.err))
@@ -179,8 +179,8 @@ func (c *call) publish(ctx context.Context, round []int) {
 		c.stop = err
 		return
 	}
-	if len(tooLarge) > 0 && len(send) > 1 {
-		c.alone(ctx, tooLarge)
+	if len(refused) > 0 && len(send) > 1 {
+		c.alone(ctx, refused)
 	}
 }
 
@@ -192,11 +192,24 @@ func (s *Sink) depart() {
 	_ = s.client.Flush(over) // the context's error, as asked for
 }
 
-// alone sends messages of a batch that was too large one by one: perhaps each
-// of them is not.
-func (c *call) alone(ctx context.Context, tooLarge []int) {
+// isOfBatch tells whether the broker refused a whole batch for something that is
+// wrong with it, or with one message in it: it does not say which.
+func isOfBatch(err error) bool {
+	for _, code := range []*kerr.Error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.PolicyViolation,
+	} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// alone sends messages of batches that were refused one by one: perhaps each of
+// them will do, or all but one.
+func (c *call) alone(ctx context.Context, refused []int) {
 	again := map[int]bool{}
-	for _, i := range tooLarge {
+	for _, i := range refused {
 		again[i] = true
 		delete(c.failed, c.msgs[i].Key)
 	}

@@ -1,7 +1,9 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -242,4 +244,40 @@ func TestParseURL(t *testing.T) {
 func BenchmarkPublish(b *testing.B) {
 	server := labtest.Kafka(b, lab.BrokerConfig{})
 	sinktest.Bench(b, newAdmin(b, server.Addr()).subject(server.URL()))
+}
+
+// A broker that refuses a batch for one message in it does not say for which:
+// the others are not rejected with it.
+func TestOnlyTheMessageToBlameIsRejected(t *testing.T) {
+	cluster, a, url := fake(t)
+	topic := a.topic(t)
+	s := open(url + "?topic-prefix=shop.&timeout=10s")(t)
+	defer s.Close()
+	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		p := req.(*kmsg.ProduceRequest)
+		resp := p.ResponseKind().(*kmsg.ProduceResponse)
+		poison := false
+		for _, t := range p.Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = t.Topic, t.TopicID
+			for _, part := range t.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = part.Partition, kerr.InvalidRecord.Code
+				rt.Partitions = append(rt.Partitions, rp)
+				poison = poison || bytes.Contains(part.Records, []byte("poison"))
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, poison
+	})
+	msgs := []outbox.Message{one(topic, "a"), one(topic, "a"), one(topic, "a")}
+	msgs[1].Payload = []byte("poison")
+	errs := s.Publish(t.Context(), msgs)
+	if len(errs) != 3 || errs[0] != nil || !outbox.IsRejected(errs[1]) || !errors.Is(errs[2], outbox.ErrHeldBack) {
+		t.Fatalf("publish: %v, want the second rejected and the third held back", errs)
+	}
+	if errs := s.Publish(t.Context(), msgs[2:]); errs != nil {
+		t.Errorf("publish the third again: %v", errs)
+	}
 }
