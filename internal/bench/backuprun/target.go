@@ -2,6 +2,7 @@ package backuprun
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/internal/bench"
@@ -106,6 +107,11 @@ func (g goal) judge(r *bench.Result) (Target, bool) {
 		return Target{}, false
 	}
 	t := Target{Claim: g.claim, Got: c.Ratio, Unit: "x"}
+	// The targets are set for the size of the plan full; at a small one it is the
+	// start of a program that counts.
+	if n, err := strconv.ParseInt(r.Experiment.Factors["bytes"], 10, 64); err == nil {
+		t.Claim += ", " + sizeText(n)
+	}
 	if g.min > 0 {
 		t.Want = fmt.Sprintf(">= %.3g x", g.min)
 		t.Verdict = decide(c.Ratio.Lo >= g.min, c.Ratio.Hi < g.min)
