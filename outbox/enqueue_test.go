@@ -157,6 +157,26 @@ func TestEnqueueRefusesBeforeAnythingIsWritten(t *testing.T) {
 	}
 }
 
+// What is too large must be known before messages of others join it in a group.
+func TestLargeHeadersAreRefusedBeforeAGroupForms(t *testing.T) {
+	with := func(value string) []Message {
+		return []Message{{Topic: "t", Headers: map[string]string{"h": value}}}
+	}
+	for name, c := range map[string]struct {
+		msgs []Message
+		ok   bool
+	}{
+		"small":       {with("x"), true},
+		"just fits":   {with(strings.Repeat("x", MaxHeaders-len(`{"h":""}`))), true},
+		"one more":    {with(strings.Repeat("x", MaxHeaders-len(`{"h":""}`)+1)), false},
+		"by escaping": {with(strings.Repeat("<", MaxHeaders/6)), false},
+	} {
+		if err := prepare(c.msgs); c.ok != (err == nil) || err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestGroupSharesInserts(t *testing.T) {
 	s := &script{gate: make(chan struct{})}
 	g := NewGroup(Postgres(s))

@@ -85,7 +85,21 @@ func (m *Message) validate() error {
 			return fmt.Errorf("%w: its header %q is empty or not UTF-8 without NUL", ErrInvalid, name)
 		}
 	}
-	return nil
+	return m.validateHeaderSize()
+}
+
+// validateHeaderSize encodes the headers only if they may be too large: JSON
+// makes six bytes of one at most, and adds six to each header.
+func (m *Message) validateHeaderSize() error {
+	most := 2
+	for name, value := range m.Headers {
+		most += 6 * (len(name) + len(value) + 1)
+	}
+	if most <= MaxHeaders {
+		return nil
+	}
+	_, err := EncodeHeaders(m.Headers)
+	return err
 }
 
 // EncodeHeaders writes headers as they lie in the table: a JSON object of

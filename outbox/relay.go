@@ -44,7 +44,8 @@ type Waker interface {
 func (r *Relay) Nudge() { r.bell.ring() }
 
 // Pause stops the reading of rows until Resume; what was read is still
-// delivered. Leadership and the place in the log are kept.
+// delivered. Leadership is kept, and the place in the log for as long as the
+// server waits for a reader; after that the table is read first.
 func (r *Relay) Pause() { r.gate.shut() }
 
 // Resume ends a Pause.

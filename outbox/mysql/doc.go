@@ -3,7 +3,11 @@
 // database/sql and go-sql-driver.
 //
 // A store must talk to the server that producers write to. A replica has the
-// rows, but not the transactions that may still commit more of them.
+// rows, but not the transactions that may still commit more of them. Nor has one
+// node of several that are written to at once (Galera, group replication with
+// several primaries): there a message whose transaction another node commits
+// late is found by the sweep only, and comes out of order. Let producers and
+// relays use one node.
 //
 // # Which rows are still to come
 //
