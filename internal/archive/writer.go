@@ -323,7 +323,9 @@ func (w *Writer) leave(ctx context.Context, keep bool) error {
 }
 
 func sortedChunks(m map[string]Chunk) []Chunk {
-	return slices.SortedFunc(maps.Values(m), func(a, b Chunk) int { return cmp.Compare(a.Path, b.Path) })
+	all := slices.AppendSeq(make([]Chunk, 0, len(m)), maps.Values(m)) // not grown on the way: there may be many
+	slices.SortFunc(all, func(a, b Chunk) int { return cmp.Compare(a.Path, b.Path) })
+	return all
 }
 
 // CreateStream begins a backup as one tar stream to out. There is no lock, no
