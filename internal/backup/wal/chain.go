@@ -49,6 +49,9 @@ func Ranges(ctx context.Context, storage archive.Storage) ([]Range, error) {
 			continue
 		}
 		s, err := openStore(ctx, storage, system)
+		if errors.Is(err, errNoLog) {
+			continue // it is just being begun
+		}
 		if err != nil {
 			return nil, err
 		}
