@@ -13,6 +13,7 @@ import (
 // How a leader works that nobody needs to tune.
 const (
 	readLimit  = 2000                   // rows of one page
+	readBytes  = 8 << 20                // payload of one page: while it is published, the next is read
 	maxRanges  = 64                     // gaps in one statement
 	manyRanges = 4096                   // the same, when joined ones bring pages of rows that were seen
 	proofEvery = 50 * time.Millisecond  // between steps of proving gaps dead
@@ -251,7 +252,7 @@ func (l *lead) round(rows, bytes int) (more bool, fresh int, err error) {
 	}
 	page, err := l.lease.Read(l.work, ReadRequest{
 		After: l.front.after, Gaps: l.front.ranges(ranges),
-		Limit: min(rows, readLimit) * l.stuck, MaxBytes: bytes * l.stuck,
+		Limit: min(rows, readLimit) * l.stuck, MaxBytes: min(bytes, readBytes) * l.stuck,
 	})
 	l.rec.rounds.Add(1)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -440,6 +441,58 @@ func TestUnreadableRowsAreBuried(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRowsOutsideTheWindowHoldUpNone: a long backlog outside the window is
+// delivered, too, beside what is inside.
+func TestRowsOutsideTheWindowHoldUpNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sink := newMemStore(), &memSink{}
+		for i := range 3000 {
+			store.put(Message{Topic: fmt.Sprint("old", i)})
+		}
+		time.Sleep(2 * time.Hour)
+		cfg := fast()
+		cfg.Claim, cfg.Window, cfg.Batch, cfg.Publishers = SkipLocked, time.Hour, 10, 1
+		r, err := NewRelay(&windowStore{store}, sink, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		time.Sleep(time.Second)
+		for i := range 100 {
+			store.put(Message{Topic: fmt.Sprint("new", i)})
+		}
+		time.Sleep(time.Second)
+		fresh := 0
+		for _, topic := range sink.topics() {
+			if strings.HasPrefix(topic, "new") {
+				fresh++
+			}
+		}
+		if fresh != 100 || len(sink.topics()) == 3100 {
+			t.Errorf("%d of 100 new messages within a second, %d in all: want all the new and few of the old", fresh, len(sink.topics()))
+		}
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if s := r.Stats(); s.Outside != 3000 {
+			t.Errorf("%d counted outside, want 3000", s.Outside)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// windowStore says that its table is partitioned.
+type windowStore struct{ *memStore }
+
+func (s *windowStore) Describe(ctx context.Context) (Description, error) {
+	d, err := s.memStore.Describe(ctx)
+	d.Layout, d.Period = History, Daily
+	return d, err
 }
 
 func TestDrainFinishesWhatTheSinkHas(t *testing.T) {

@@ -71,7 +71,7 @@ func (w *workers) run(stop context.Context) error {
 
 // once claims, publishes and finishes one batch and returns its size.
 func (w *workers) once(stop, work context.Context) (n int, outage, err error) {
-	window := w.window()
+	window, asked := w.window(), time.Now()
 	claim, err := w.store.Claim(stop, ClaimRequest{Limit: w.limit.most(w.cfg.Batch), Window: window})
 	if err != nil {
 		return 0, nil, err
@@ -82,7 +82,7 @@ func (w *workers) once(stop, work context.Context) (n int, outage, err error) {
 	if len(rows)+len(gone) == 0 {
 		return 0, nil, nil
 	}
-	w.noteOutside(rows, window)
+	w.noteOutside(rows, window, time.Since(asked))
 	if err := w.limit.wait(stop, len(rows)); err != nil {
 		return 0, nil, err
 	}
@@ -127,9 +127,14 @@ func (w *workers) window() time.Duration {
 	return 0
 }
 
-// noteOutside counts the rows that only a look at the whole table has found;
-// while there are such, the next look is due at once.
-func (w *workers) noteOutside(rows []Row, window time.Duration) {
+// outsideShare bounds the part of the time that looks at the whole table may
+// take while there are rows outside the window: one part in so many.
+const outsideShare = 10
+
+// noteOutside counts the rows that only a look at the whole table has found.
+// While there are such, the next look is due soon, after a pause that leaves
+// most of the time to the window: took is how long this one needed.
+func (w *workers) noteOutside(rows []Row, window, took time.Duration) {
 	if w.cfg.Window == 0 || window > 0 {
 		return
 	}
@@ -144,6 +149,6 @@ func (w *workers) noteOutside(rows []Row, window time.Duration) {
 	}
 	w.rec.outside.Add(uint64(n))
 	w.mu.Lock()
-	w.sweepAt = time.Now()
+	w.sweepAt = time.Now().Add(min(max((outsideShare-1)*took, w.cfg.MaxPoll), w.cfg.SweepEvery))
 	w.mu.Unlock()
 }
