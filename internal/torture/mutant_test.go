@@ -34,8 +34,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "late and new rows read in two statements", file: "outbox/lead.go",
-		from: "page, err := l.lease.Read(l.work, ReadRequest{\n\t\tAfter: l.front.after, Gaps: l.front.ranges(maxRanges),",
-		to: `late, err := l.lease.Read(l.work, ReadRequest{After: 1 << 62, Gaps: l.front.ranges(maxRanges), Limit: 100_000, MaxBytes: 1 << 30})
+		from: "page, err := l.lease.Read(l.work, ReadRequest{\n\t\tAfter: l.front.after, Gaps: l.front.ranges(ranges),",
+		to: `late, err := l.lease.Read(l.work, ReadRequest{After: 1 << 62, Gaps: l.front.ranges(ranges), Limit: 100_000, MaxBytes: 1 << 30})
 	if err != nil {
 		return false, 0, err
 	}
@@ -83,6 +83,20 @@ var mutants = []mutant{
 		to:    "if limit == 0 && id < limit {",
 		claim: outbox.Poll, engine: "mariadb", sees: lostOrEarly,
 	},
+}
+
+// TestMutantsFollowTheSource notices at once when what mutants change is there no
+// longer.
+func TestMutantsFollowTheSource(t *testing.T) {
+	for _, m := range mutants {
+		text, err := os.ReadFile(filepath.Join("../..", filepath.FromSlash(m.file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), m.from); n != 1 {
+			t.Errorf("%s: %s has %q %d times, want once", m.name, m.file, m.from, n)
+		}
+	}
 }
 
 // envMutants, when it is 1, has all mutants tried, which takes some minutes.
