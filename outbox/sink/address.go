@@ -188,7 +188,7 @@ func (p *Params) Choice(name string, choices ...string) string {
 		return choices[0]
 	}
 	if !slices.Contains(choices, v) {
-		p.mistake(name, v, strings.Join(choices, " or "))
+		p.mistake(name, v, strings.TrimPrefix(strings.Join(choices, " or "), " or ")) // the first may be "", for none
 		return choices[0]
 	}
 	return v

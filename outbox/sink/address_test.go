@@ -82,7 +82,7 @@ func TestParams(t *testing.T) {
 		t.Errorf("rest %v, %v", p.left, p.Err())
 	}
 	for query, want := range map[string]string{
-		"n=10": "1 to 9", "n=x": "1 to 9", "d=5": "time", "d=-5s": "time", "b=yes": "false or true", "c=x": "one or two",
+		"n=10": "1 to 9", "n=x": "1 to 9", "d=5": "time", "d=-5s": "time", "b=yes": "false or true", "c=x": "one or two", "o=x": "want one or two",
 		"z=1&y=2": `unknown parameter "y", "z"`,
 	} {
 		p := parse(query)
@@ -90,6 +90,7 @@ func TestParams(t *testing.T) {
 		p.Duration("d", 0)
 		p.Bool("b")
 		p.Choice("c", "one", "two")
+		p.Choice("o", "", "one", "two")
 		if err := p.Err(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", query, err, want)
 		}

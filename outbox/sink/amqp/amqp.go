@@ -147,6 +147,15 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 // errAlone marks, within a round, a message that is to be tried alone.
 var errAlone = errors.New("amqp: the channel was closed")
 
+// remedy says what helps against a refusal, where that is known.
+func remedy(refusal error) string {
+	var e *amqp.Error
+	if errors.As(refusal, &e) && e.Code == amqp.NotFound {
+		return " (make the exchange, or have it made by the sink's parameter declare)"
+	}
+	return ""
+}
+
 // round sends up to maxRound messages at once. Those that a closed channel left
 // open are sent again, each in a round of its own; when there is only one, it is
 // the one that the channel was closed for.
@@ -157,7 +166,7 @@ func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, err
 		switch {
 		case errs[i] != errAlone:
 		case len(part) == 1:
-			errs[i] = outbox.Reject(fmt.Errorf("amqp: %w", refusal))
+			errs[i] = outbox.Reject(fmt.Errorf("amqp: %w%s", refusal, remedy(refusal)))
 		case ctx.Err() != nil:
 			errs[i] = ctx.Err()
 		case stop != nil:

@@ -184,6 +184,10 @@ func TestUnroutableIsRejected(t *testing.T) {
 	if len(errs) != 4 || errs[0] != nil || !outbox.IsRejected(errs[1]) || errs[2] != outbox.ErrHeldBack || errs[3] != nil {
 		t.Errorf("publish to a routing key without a queue: %v", errs)
 	}
+	errs = s.Publish(t.Context(), []outbox.Message{one("no-such-exchange", "eu")})
+	if len(errs) != 1 || !outbox.IsRejected(errs[0]) || !strings.Contains(errs[0].Error(), "make the exchange") {
+		t.Errorf("publish to an exchange that does not exist: %v", errs)
+	}
 	loose := open(b.URL() + "?mandatory=false")(t)
 	defer loose.Close()
 	if errs := loose.Publish(t.Context(), []outbox.Message{one(direct, "us")}); errs != nil {
