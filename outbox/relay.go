@@ -197,12 +197,14 @@ func (r *Relay) forwardWakes(ctx context.Context) {
 	wait := backoff{least: 100 * time.Millisecond, most: 5 * time.Second}
 	for ctx.Err() == nil {
 		wakes, err := w.Wake(ctx)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil: // the relay stops
+			return
+		case err != nil:
 			r.cfg.Logger.Warn("cannot listen for commits, polling goes on", "table", r.store.Name(), "error", err)
 			wait.sleep(ctx)
 			continue
-		}
-		if wakes == nil {
+		case wakes == nil:
 			return
 		}
 		for range wakes {
