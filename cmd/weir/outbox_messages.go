@@ -33,11 +33,7 @@ type messageQuery struct {
 
 // add defines the flags. states are those that the verb takes, its default first.
 func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) {
-	names := make([]string, len(states))
-	for i, s := range states {
-		names[i] = string(s)
-	}
-	f.StringVar(&q.state, "state", names[0], "STATE|of the messages: "+strings.Join(names[:len(names)-1], ", ")+" or "+names[len(names)-1])
+	f.StringVar(&q.state, "state", string(states[0]), "STATE|of the messages: "+namesOf(states))
 	f.StringSliceVar(&q.ids, "id", nil, "ID|messages with this id, which may be given again")
 	f.Lookup("id").DefValue = ""
 	f.StringVar(&q.topic, "topic", "", "TOPIC|messages of this topic")
@@ -47,11 +43,21 @@ func (q *messageQuery) add(f *pflag.FlagSet, limit int, states ...outbox.State) 
 	f.IntVar(&q.limit, "limit", limit, "N|at most so many messages; 0 for all")
 }
 
+// namesOf lists states as a sentence does: scheduled, pending or dead.
+func namesOf(states []outbox.State) string {
+	names := make([]string, len(states))
+	for i, s := range states {
+		names[i] = string(s)
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
 // parse reads the flags.
 func (q *messageQuery) parse(now time.Time, states ...outbox.State) (err error) {
 	p := outbox.Query{State: outbox.State(q.state), Topic: q.topic, Key: q.key, Limit: q.limit}
 	if !slices.Contains(states, p.State) {
-		return fmt.Errorf("--state %q: see --help for those there are", q.state)
+		return fmt.Errorf("--state %q: want %s", q.state, namesOf(states))
 	}
 	if q.limit < 0 {
 		return fmt.Errorf("--limit %d: want at least 0", q.limit)

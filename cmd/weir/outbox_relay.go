@@ -38,7 +38,7 @@ delivered again.
 
 On a terminal a line shows rates; elsewhere -v logs them.`,
 		Example: `  weir outbox relay --db sqlite:shop.db --sink stdout:
-  weir outbox relay --db postgres://relay@db.example.com/shop --sink nats://broker.example.com?stream=SHOP
+  weir outbox relay --db postgres://relay@db.example.com/shop --sink 'nats://broker.example.com?stream=SHOP'
   weir outbox relay --db mysql://relay@db.example.com/shop --sink kafka://k1.example.com,k2.example.com --claim log
   weir outbox relay -c /etc/weir/outbox.yaml -v`,
 	}
@@ -77,7 +77,7 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	var admin net.Listener
 	if r.cfg.admin != "" {
 		if admin, err = net.Listen("tcp", r.cfg.admin); err != nil {
-			return fmt.Errorf("listen for --admin: %w", err)
+			return fmt.Errorf("listen for --admin: %w (give each relay of a machine an address of its own, or --admin off)", err)
 		}
 		defer admin.Close()
 	}
