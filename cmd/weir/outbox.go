@@ -152,7 +152,7 @@ otherwise; --convert rebuilds one that has no partitions, or others.`,
 				if layout == "" {
 					plan.Layout = desc.Layout
 				}
-				if partition == "" {
+				if partition == "" && plan.Layout == desc.Layout {
 					plan.Partition.Period = desc.Period
 				}
 			}

@@ -211,6 +211,9 @@ func TestOutboxHistory(t *testing.T) {
 		if out := r.weir("migrate"); !strings.Contains(out, "layout history") || !strings.HasSuffix(out, "executed: 0)\n") {
 			r.Errorf("migrate without flags changes what is there: %s", out)
 		}
+		if out := r.weir("migrate", "--layout", "queue"); !strings.Contains(out, "the tables have layout history") || !strings.HasSuffix(out, "exit 1\n") {
+			r.Errorf("migrate with another layout: %s", out)
+		}
 		for i := range 5 {
 			r.enqueue(outbox.Message{Topic: "orders", Key: "k", Payload: fmt.Append(nil, i)})
 		}
