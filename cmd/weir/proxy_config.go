@@ -204,7 +204,11 @@ var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 // syntax rewrites an error of the YAML library to the form of all others.
 func (f *configFile) syntax(err error) error {
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		return fmt.Errorf("%s:%s: %s", f.name, m[1], err.Error()[len(m[0]):])
+		what := err.Error()[len(m[0]):]
+		if what == "mapping values are not allowed in this context" {
+			what += " (a value such as \"stdout:\", in which a colon ends it or precedes a space, needs quotes)"
+		}
+		return fmt.Errorf("%s:%s: %s", f.name, m[1], what)
 	}
 	return fmt.Errorf("%s: %s", f.name, strings.TrimPrefix(err.Error(), "yaml: "))
 }
