@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/outbox"
@@ -27,6 +28,33 @@ func TestRequeueOfWhatDiesAgainEnds(t *testing.T) {
 			})
 		if err != nil || n != dead {
 			t.Errorf("requeued %d messages of %d, error %v", n, dead, err)
+		}
+	})
+}
+
+// TestOnlyCatchAllsLeft: a table whose last partition was dropped is served all
+// the same, and gets partitions again.
+func TestOnlyCatchAllsLeft(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		spec := outbox.PartitionSpec{Period: outbox.Monthly, Ahead: 40 * 24 * time.Hour}
+		s := migrated(t, m, db, Options{}, outbox.Plan{Layout: outbox.History, Partition: spec})
+		ps, err := s.Partitions(t.Context())
+		check(t, err)
+		for _, p := range ps {
+			if !p.CatchAll {
+				run(t, producers(t, m, db), "ALTER TABLE weir_outbox DROP PARTITION "+p.Name)
+			}
+		}
+		d, err := s.Describe(t.Context())
+		check(t, err)
+		if d.Period == outbox.Unpartitioned {
+			t.Error("described as not partitioned")
+		}
+		report, err := s.MaintainPartitions(t.Context(), spec)
+		check(t, err)
+		if len(report.Created) < 2 {
+			t.Errorf("created %v, want this month and the next", report.Created)
 		}
 	})
 }

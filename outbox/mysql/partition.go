@@ -30,10 +30,19 @@ func partitionName(p outbox.Period, bound time.Time) string {
 	return p.Start(bound.Add(-time.Microsecond)).Format(partitionNames[p])
 }
 
-// periodOf is the period of partitions, told by their names.
+// onlyCatchAll reports whether no partition has bounds.
+func onlyCatchAll(ps []outbox.Partition) bool {
+	return !slices.ContainsFunc(ps, func(p outbox.Partition) bool { return !p.CatchAll })
+}
+
+// periodOf is the period of partitions, told by their names. When all of them
+// were dropped but the catch-alls, either would do, and it is a day.
 func periodOf(ps []outbox.Partition) (outbox.Period, error) {
 	if len(ps) == 0 {
 		return outbox.Unpartitioned, nil
+	}
+	if onlyCatchAll(ps) {
+		return outbox.Daily, nil
 	}
 	for _, period := range []outbox.Period{outbox.Daily, outbox.Monthly} {
 		if slices.ContainsFunc(ps, func(p outbox.Partition) bool { return !p.CatchAll && p.Name == partitionName(period, p.To) }) {
@@ -235,7 +244,7 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 		return err
 	case period == outbox.Unpartitioned:
 		return errors.New("the table is not partitioned: migrate it with layout history and a period")
-	case spec.Period != period:
+	case spec.Period != period && !onlyCatchAll(ps):
 		return fmt.Errorf("the table is partitioned by %s, not by %s: migrate it with Plan.Convert", period, spec.Period)
 	case !ps[len(ps)-1].CatchAll || ps[len(ps)-1].Name != catchFuture:
 		return fmt.Errorf("the table's last partition is not %s, the catch-all", catchFuture)

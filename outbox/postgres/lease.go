@@ -85,6 +85,9 @@ func (l *lease) take(ctx context.Context) error {
 	if !free {
 		return outbox.ErrHeld
 	}
+	if err := limitSilence(ctx, l.lock, max(longestSilence, 3*l.store.opts.LeaseTimeout)); err != nil {
+		return err
+	}
 	// Only now: the number of shards does not change while one is led.
 	m, err := l.store.refresh(ctx, l.lock)
 	if err != nil {
@@ -115,6 +118,22 @@ func (l *lease) take(ctx context.Context) error {
 		l.noted[p.Seq] = struct{}{}
 	}
 	return err
+}
+
+// longestSilence is when the server takes a leader for dead that says nothing
+// although its connection stands: a process that is stopped, a machine that
+// hangs. watch asks many times as often.
+const longestSilence = 15 * time.Second
+
+// limitSilence has the server end a session that is idle for so long. Servers
+// before 14 cannot; there the lock is held as long as the connection.
+func limitSilence(ctx context.Context, c *pgx.Conn, longest time.Duration) error {
+	_, err := c.Exec(ctx, "SELECT set_config(name, $1, false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'",
+		fmt.Sprint(longest.Milliseconds()))
+	if err != nil {
+		return fmt.Errorf("limit how long the session may be silent: %w", err)
+	}
+	return nil
 }
 
 // checkSequence verifies what the proof of gaps rests on: that numbers are

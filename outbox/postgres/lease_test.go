@@ -96,6 +96,22 @@ func TestLeaseNoticesACutNetwork(t *testing.T) {
 	r.check(l.Close())
 }
 
+// TestASilentSessionLosesItsLock: a leader that is stopped, whose connection
+// stands, does not keep the others from leading for ever.
+func TestASilentSessionLosesItsLock(t *testing.T) {
+	r := newRig(t, server(t))
+	s := r.migrated(outbox.Plan{})
+	c, err := s.connectToWait(r.ctx())
+	r.check(err)
+	defer closeConn(c)
+	n, _, err := s.ready(r.ctx())
+	r.check(err)
+	_, err = c.Exec(r.ctx(), "SELECT pg_advisory_lock($1)", n.leaseKey(0))
+	r.check(err)
+	r.check(limitSilence(r.ctx(), c, 100*time.Millisecond))
+	r.check(r.take(s).Close())
+}
+
 func TestWake(t *testing.T) {
 	pg := server(t)
 	r := newRig(t, pg)
