@@ -32,7 +32,9 @@ func partitionName(p outbox.Period, bound time.Time) string {
 
 // onlyCatchAll reports whether no partition has bounds.
 func onlyCatchAll(ps []outbox.Partition) bool {
-	return !slices.ContainsFunc(ps, func(p outbox.Partition) bool { return !p.CatchAll })
+	return !slices.ContainsFunc(ps, func(p outbox.Partition) bool {
+		return !p.CatchAll && p.Name != catchPast && p.Name != catchFuture
+	})
 }
 
 // periodOf is the period of partitions, told by their names. When all of them
