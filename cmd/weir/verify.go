@@ -98,6 +98,9 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 	if report.Verification, err = v.bytes(ctx, r, stderr); err != nil {
 		return hinted(err)
 	}
+	if err := wrongKey(report.Verification); err != nil {
+		return err
+	}
 	if v.log {
 		if report.Log, err = v.verifyLog(ctx, args[0], m); err != nil {
 			return err
@@ -116,6 +119,20 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 		return Shortfall(fmt.Errorf("backup %s is not good", m.ID))
 	}
 	return nil
+}
+
+// wrongKey returns an error when the key opens no chunk at all: that is no damage.
+// One chunk that it does not open is.
+func wrongKey(v *archive.Verification) error {
+	if len(v.Bad) == 0 || len(v.Bad) < v.Chunks {
+		return nil
+	}
+	for _, e := range v.Bad {
+		if !errors.Is(e, archive.ErrWrongKey) {
+			return nil
+		}
+	}
+	return hinted(v.Bad[0])
 }
 
 // bytes reads the backup.
