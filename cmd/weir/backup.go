@@ -222,7 +222,7 @@ func (v *backupVerb) backup(ctx context.Context, out *backupOutcome, stdout, std
 		return result, nil
 	}
 	stop()
-	if !v.stream() && !v.hide && !v.quiet {
+	if !v.stream() && !v.hide && !v.quiet && w.Stats().Complete() > 0 {
 		fmt.Fprintf(stderr, "backup %s is unfinished; what is complete of it stays, and --resume=%s continues it\n", w.ID(), w.ID())
 	}
 	return nil, err

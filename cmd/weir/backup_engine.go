@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/archive"
@@ -43,8 +44,14 @@ func familyOfBackup(m *archive.Manifest) family {
 	return familyMySQL
 }
 
+// dsnSchemes are what a DSN that is a URL begins with.
+var dsnSchemes = []string{"postgres", "postgresql", "mysql", "mariadb"}
+
 // databaseOf is the name of the database that a DSN means, "" for none.
 func databaseOf(dsn string) (string, error) {
+	if scheme, _, ok := strings.Cut(dsn, "://"); ok && !slices.Contains(dsnSchemes, scheme) && !strings.ContainsAny(scheme, "= ") {
+		return "", errors.New("unknown kind of database: want a DSN that begins with postgres://, mysql:// or mariadb://")
+	}
 	if familyOf(dsn) == familyMySQL {
 		cfg, err := mywire.ParseDSN(dsn)
 		return cfg.Database, err

@@ -241,6 +241,19 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 	})
 }
 
+// A backup that did not reach its server leaves nothing, so that --resume finds
+// the one that did.
+func TestBackupThatNeverBeganLeavesNothing(t *testing.T) {
+	for _, dsn := range []string{"postgres://nobody@127.0.0.1:1/shop", "mysql://nobody@127.0.0.1:1/shop"} {
+		place := t.TempDir()
+		refuse(t, exitFailed, []string{"connect"}, "backup", dsn, "--to", place)
+		if left, err := os.ReadDir(place); err != nil || len(left) != 0 {
+			t.Errorf("%s: %v is left: %v", dsn, left, err)
+		}
+	}
+	refuse(t, exitUsage, []string{"unknown kind of database"}, "backup", "mysq://nobody@h/shop", "--to", t.TempDir())
+}
+
 func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{})
 	s.psql("postgres", "CREATE ROLE clerk LOGIN PASSWORD 'secret'; ALTER DATABASE shop OWNER TO clerk")
@@ -277,6 +290,7 @@ func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 	if text := must(t, "verify", place); !strings.Contains(text, "stored bytes only") {
 		t.Errorf("without a key: %s", text)
 	}
+	refuse(t, exitFailed, []string{"wrong key"}, "verify", place, "-i", otherFile) // no damage: exit code 1
 	must(t, "verify", place, "-i", keyFile, "--restore")
 	target := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
 	must(t, "restore", place, "c1", "--to", target.DSN("postgres"), "-i", keyFile)

@@ -275,6 +275,9 @@ type Stats struct {
 	Buffers BufferStats
 }
 
+// Complete counts the chunks that a resumed run would find.
+func (s Stats) Complete() int { return s.Chunks + s.ResumedChunks }
+
 // Abort gives the backup up without a manifest and releases the lock. With keep,
 // its complete chunks and the journal stay for a later Resume; otherwise all is
 // deleted. Chunks that are still open are aborted. Abort after Finish does

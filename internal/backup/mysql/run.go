@@ -40,13 +40,13 @@ import (
 var system = []string{"information_schema", "mysql", "performance_schema", "sys"}
 
 // Run backs up what opts say into w and completes it. When it fails, w is aborted
-// and what is complete stays for a resumed run. Either way the writer is used up.
+// and what is complete stays for a resumed run; nothing stays where nothing is. Either way the writer is used up.
 //
 // Of a cluster all databases show the same moment.
 func Run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.Result, error) {
 	r, err := run(ctx, opts, w)
 	if err != nil {
-		return nil, errors.Join(err, w.Abort(true))
+		return nil, errors.Join(err, w.Abort(w.Stats().Complete() > 0))
 	}
 	return r, nil
 }
