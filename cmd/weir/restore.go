@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -226,17 +227,19 @@ type restoreOutcome struct {
 }
 
 func printPlan(w io.Writer, plan []restore.Step) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, s := range plan {
-		line := fmt.Sprintf("%-12s %-10s %s", s.Database, s.Phase, s.Object)
+		line := fmt.Sprintf("%s\t%s\t%s", s.Database, s.Phase, s.Object)
 		if s.Rows > 0 || s.Bytes > 0 {
 			line += fmt.Sprintf(" (%d rows, %s)", s.Rows, byteText(s.Bytes))
 		}
 		if s.Done {
 			line += " - done before"
 		}
-		if _, err := fmt.Fprintln(w, line); err != nil {
-			return fmt.Errorf("print plan: %w", err)
-		}
+		fmt.Fprintln(out, line) // Flush says what goes wrong
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("print plan: %w", err)
 	}
 	return nil
 }
