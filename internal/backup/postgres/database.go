@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"strconv"
 	"sync"
@@ -103,6 +104,11 @@ func (d *database) once(ctx context.Context) (err error) {
 	}
 	if err := d.together(ctx, jobs); err != nil {
 		return err
+	}
+	// TRUNCATE empties a table for older snapshots, too: only the locks say that
+	// what was read is what was there.
+	if err := d.main.Exec(ctx, "SELECT 1"); err != nil {
+		return fmt.Errorf("hold the locks until all rows are read: %w", err)
 	}
 	d.tables = nil // of many, those without rows are of no further use
 	if !d.opts.SchemaOnly {

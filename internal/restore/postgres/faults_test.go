@@ -222,6 +222,41 @@ func TestAlterBeforeDefinitions(t *testing.T) {
 	r.same(r.db, r.restored(restore.Options{}))
 }
 
+// TestLocksLost ends the session that holds the locks and truncates a table that
+// is not read yet, which the snapshot then shows as empty: that is no backup.
+func TestLocksLost(t *testing.T) {
+	r := newRig(t, server(t), three)
+	plain := r.repo
+	repo, g := newGate(t, r.repo, "data/", 1)
+	r.repo = repo
+	done := start(func() error {
+		_, err := r.backup(backup.Options{Jobs: 1}, archive.Options{ID: "x"})
+		return err
+	})
+	g.wait(t)
+	// pg_dump has its own locks until it ends.
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		_, err := plain.Storage().Stat(t.Context(), "x/db/"+r.db+"/schema/toc.jsonl.zst")
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no table of contents: %v", err)
+		}
+	}
+	// Of the second and the third table only the main session has locks yet.
+	table := r.psql(r.db, `SELECT min(relname) FROM pg_class c WHERE relname IN ('a', 'b', 'c')
+AND (SELECT count(*) FROM pg_locks WHERE relation = c.oid AND mode = 'AccessShareLock' AND granted) = 1`)
+	if got := r.psql(r.db, "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE relation = '"+table+"'::regclass AND granted"); got != "1" {
+		t.Fatalf("%s sessions hold a lock of table %q, want the main one", got, table)
+	}
+	r.exec(r.db, "TRUNCATE "+table+" CASCADE")
+	g.release()
+	if err := finished(t, done); err == nil || !strings.Contains(err.Error(), "hold the locks") {
+		t.Errorf("error: %v", err)
+	}
+}
+
 // TestLockedTable gives up after --lock-wait-timeout, and says why.
 func TestLockedTable(t *testing.T) {
 	r := newRig(t, server(t), three)
