@@ -234,8 +234,11 @@ func (d *database) fit(ctx context.Context) error {
 	if d.opts.DataOnly {
 		return d.fitRows(ctx)
 	}
-	if d.opts.Clean && !d.create || d.opts.Filter.Selective() {
-		return nil // what is in the way is an error of its own
+	if d.opts.Clean && !d.create {
+		return nil
+	}
+	if d.opts.Filter.Selective() {
+		return d.fitPart(ctx)
 	}
 	row, err := d.main.Row(ctx, `SELECT COUNT(*), MIN(n) FROM (
 		SELECT table_name AS n FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name <> '`+booksTable+`'
@@ -246,6 +249,26 @@ func (d *database) fit(ctx context.Context) error {
 	}
 	if row[0] != "0" {
 		return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup brings, --create --target makes another database)", row[0], row[1])
+	}
+	return nil
+}
+
+// fitPart refuses a part of a backup beside things of the same names. It does so
+// before there are books: a restore that is resumed takes what they do not note
+// for its own work cut short, and drops it.
+func (d *database) fitPart(ctx context.Context) error {
+	there, err := d.names(ctx, d.main, "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()")
+	if err != nil {
+		return err
+	}
+	entries := d.kind(my.KindSequence, my.KindView)
+	for _, t := range d.tables {
+		entries = append(entries, t.entry)
+	}
+	for _, e := range entries {
+		if there[e.Name] {
+			return fmt.Errorf("%s exists already (--clean drops what the backup brings)", e)
+		}
 	}
 	return nil
 }

@@ -455,6 +455,29 @@ func TestParts(t *testing.T) {
 	})
 }
 
+// TestPartBesideOwn restores one table beside one of the same name: neither the
+// restore nor one that is to continue it drops it.
+func TestPartBesideOwn(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, "CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1), (2);")
+		r.backup(backup.Options{}, archive.Options{})
+		target := r.db + "_own"
+		r.createDB(target)
+		r.client(target, "CREATE TABLE a (own int PRIMARY KEY); INSERT INTO a VALUES (7)")
+		o := restore.Options{DSN: m.DSN(target), Filter: bulk.Filter{Tables: []string{"a"}}}
+		for _, o.Resume = range []bool{false, true} {
+			for _, o.KeepGoing = range []bool{false, true} {
+				if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "exists already") {
+					t.Errorf("resume %v, keep going %v: %v", o.Resume, o.KeepGoing, err)
+				}
+			}
+		}
+		if got := r.client(target, "SELECT group_concat(own) FROM a"); got != "7" {
+			t.Errorf("the table that was there holds %s", got)
+		}
+	})
+}
+
 // TestAccounts restores users and grants of a cluster into another server, by an
 // account that may lock tables and no more than that.
 func TestAccounts(t *testing.T) {
