@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -329,4 +330,43 @@ func (b *breakingDeletes) Delete(ctx context.Context, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// awayOnce does not answer the first question whether an object is there.
+type awayOnce struct {
+	Storage
+	asked atomic.Int64
+}
+
+func (a *awayOnce) Stat(ctx context.Context, name string) (ObjectInfo, error) {
+	if a.asked.Add(1) == 1 {
+		return ObjectInfo{}, errors.New("the storage is away")
+	}
+	return a.Storage.Stat(ctx, name)
+}
+
+// TestLockOutlivesStorage: a backup whose storage is away for a moment renews its
+// lock afterwards, so that nobody takes it for dead.
+func TestLockOutlivesStorage(t *testing.T) {
+	t.Parallel()
+	s, err := NewLocal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lock{storage: &awayOnce{Storage: s}, dir: "x/", number: 1, stop: func() {}}
+	ctx, stop := context.WithCancel(t.Context())
+	tick := make(chan time.Time)
+	l.done.Go(func() { l.renew(ctx, tick) })
+	defer l.done.Wait()
+	defer stop()
+	for range 3 { // when the third is taken, the second is done with
+		select {
+		case tick <- time.Time{}:
+		case <-time.After(time.Minute):
+			t.Fatal("nobody renews the lock any more")
+		}
+	}
+	if n, r, err := lastRun(ctx, s, "x/"); err != nil || n != 1 || r.Renewed.IsZero() {
+		t.Errorf("run %d, %+v, %v", n, r, err)
+	}
 }

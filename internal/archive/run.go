@@ -170,22 +170,26 @@ func takeLock(ctx context.Context, s Storage, dir string, number int, r run) (*l
 	}
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l := &lock{storage: s, dir: dir, number: number, run: r, stop: stop}
-	l.done.Go(func() { l.renew(alive) })
+	l.done.Go(func() {
+		tick := time.NewTicker(runRenewal)
+		defer tick.Stop()
+		l.renew(alive, tick.C)
+	})
 	return l, nil
 }
 
-// renew runs until the lock is released or lost.
-func (l *lock) renew(ctx context.Context) {
-	tick := time.NewTicker(runRenewal)
-	defer tick.Stop()
+// renew runs until the lock is released or lost, and renews it at each tick.
+func (l *lock) renew(ctx context.Context, tick <-chan time.Time) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
-		if err := l.check(ctx); err != nil {
+		if err := l.check(ctx); errors.Is(err, ErrLocked) {
 			return
+		} else if err != nil {
+			continue // the storage is away for a moment
 		}
 		r := l.run
 		r.Renewed = time.Now()
