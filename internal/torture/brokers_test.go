@@ -54,7 +54,7 @@ func TestRefusedByRealBroker(t *testing.T) {
 		sink, err := open.Open(r.ctx(), broker.URL()+"?stream="+stream+"&create=true&subjects="+stream+".there.>")
 		r.check(err)
 		defer sink.Close()
-		r.relay(sink, outbox.Config{})
+		r.relay(sink, outbox.Config{Retry: outbox.RetryPolicy{MaxAttempts: 3, Base: 10 * time.Millisecond}})
 		send := func(subject, payload string) {
 			m := outbox.Message{Topic: stream + subject, Key: "k", Payload: []byte(payload)}
 			r.check(outbox.Enqueue(r.ctx(), r.db.tx(r.db.pool), m))
@@ -69,7 +69,7 @@ func TestRefusedByRealBroker(t *testing.T) {
 			words = append(words, d.Topic+" "+d.Reason+": "+d.Error)
 		}
 		slices.Sort(words)
-		if len(words) != 2 || !strings.Contains(words[0], "missing.1 rejected") || !strings.Contains(words[1], "there.1 rejected") ||
+		if len(words) != 2 || !strings.Contains(words[0], "missing.1 attempts") || !strings.Contains(words[1], "there.1 rejected") ||
 			!strings.Contains(words[1], "4096") {
 			r.Fatalf("dead letters %q", words)
 		}

@@ -3,9 +3,9 @@
 //
 // The exchange is the topic and the routing key the key, unless the options say
 // otherwise. Messages are persistent and mandatory: one that no queue takes is
-// rejected, not lost. The identity is the property message-id, a header "type"
-// the property type, the key the header weir-key; other headers are carried
-// under their names.
+// a failed attempt, not lost. The identity is the property message-id, a header
+// "type" the property type, the key the header weir-key; other headers are
+// carried under their names.
 //
 // Messages of different keys are on their way at once; one of a key leaves when
 // the one before it was confirmed. The broker closes a channel for a message
@@ -147,10 +147,16 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 // errAlone marks, within a round, a message that is to be tried alone.
 var errAlone = errors.New("amqp: the channel was closed")
 
+// isMissing reports a refusal because the exchange does not exist. Somebody may
+// still make it, so the message is not to blame.
+func isMissing(refusal error) bool {
+	var e *amqp.Error
+	return errors.As(refusal, &e) && e.Code == amqp.NotFound
+}
+
 // remedy says what helps against a refusal, where that is known.
 func remedy(refusal error) string {
-	var e *amqp.Error
-	if errors.As(refusal, &e) && e.Code == amqp.NotFound {
+	if isMissing(refusal) {
 		return " (make the exchange, or have it made by the sink's parameter declare)"
 	}
 	return ""
@@ -166,7 +172,10 @@ func (s *Sink) round(ctx context.Context, msgs []outbox.Message, part []int, err
 		switch {
 		case errs[i] != errAlone:
 		case len(part) == 1:
-			errs[i] = outbox.Reject(fmt.Errorf("amqp: %w%s", refusal, remedy(refusal)))
+			errs[i] = fmt.Errorf("amqp: %w%s", refusal, remedy(refusal))
+			if !isMissing(refusal) {
+				errs[i] = outbox.Reject(errs[i])
+			}
 		case ctx.Err() != nil:
 			errs[i] = ctx.Err()
 		case stop != nil:

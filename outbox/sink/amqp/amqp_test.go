@@ -159,6 +159,11 @@ func TestConformance(t *testing.T) {
 		Read:     b.read,
 		TooLarge: limit + 1,
 		Missing:  func(testing.TB) string { return "nobody-made-this" },
+		Settle: func(t testing.TB) { // RabbitMQ 3.10 may forget a queue that is killed just after its declaration
+			if err := b.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
 	}.Suffer(b))
 }
 
@@ -166,7 +171,12 @@ func one(topic, key string) outbox.Message {
 	return outbox.Message{ID: outbox.NewID(), Topic: topic, Key: key, Payload: []byte("x")}
 }
 
-func TestUnroutableIsRejected(t *testing.T) {
+// attempt reports an error that spends an attempt.
+func attempt(err error) bool {
+	return err != nil && !outbox.IsRejected(err) && !outbox.IsUnavailable(err)
+}
+
+func TestUnroutableSpendsAnAttempt(t *testing.T) {
 	b := start(t)
 	ch, direct := b.admin(t), b.fresh()
 	if err := ch.ExchangeDeclare(direct, "direct", true, false, false, false, nil); err != nil {
@@ -181,11 +191,11 @@ func TestUnroutableIsRejected(t *testing.T) {
 	s := open(b.URL())(t)
 	defer s.Close()
 	errs := s.Publish(t.Context(), []outbox.Message{one(direct, "eu"), one(direct, "us"), one(direct, "us"), one(direct, "eu")})
-	if len(errs) != 4 || errs[0] != nil || !outbox.IsRejected(errs[1]) || errs[2] != outbox.ErrHeldBack || errs[3] != nil {
+	if len(errs) != 4 || errs[0] != nil || !attempt(errs[1]) || errs[2] != outbox.ErrHeldBack || errs[3] != nil {
 		t.Errorf("publish to a routing key without a queue: %v", errs)
 	}
 	errs = s.Publish(t.Context(), []outbox.Message{one("no-such-exchange", "eu")})
-	if len(errs) != 1 || !outbox.IsRejected(errs[0]) || !strings.Contains(errs[0].Error(), "make the exchange") {
+	if len(errs) != 1 || !attempt(errs[0]) || !strings.Contains(errs[0].Error(), "make the exchange") {
 		t.Errorf("publish to an exchange that does not exist: %v", errs)
 	}
 	loose := open(b.URL() + "?mandatory=false")(t)

@@ -38,7 +38,7 @@ type Options struct {
 	Declare string
 
 	// Unroutable says that a message for which there is no queue is lost, as the
-	// exchange has it, instead of rejected.
+	// exchange has it, instead of a failed attempt.
 	Unroutable bool
 
 	// Timeout is how long to wait for a connection, and for a confirmation.

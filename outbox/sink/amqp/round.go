@@ -136,7 +136,7 @@ func (r *round) returned(back *amqp.Return) {
 		m := &r.msgs[i]
 		if r.errs[i] == nil && m.Identity() == back.MessageId && r.sink.exchange(m) == back.Exchange &&
 			r.sink.opts.RoutingKey.Expand(m) == back.RoutingKey {
-			r.errs[i] = outbox.Reject(fmt.Errorf("amqp: exchange %q has no queue for routing key %q (%s)", back.Exchange, back.RoutingKey, back.ReplyText))
+			r.errs[i] = fmt.Errorf("amqp: exchange %q has no queue for routing key %q (%s)", back.Exchange, back.RoutingKey, back.ReplyText)
 			return
 		}
 	}

@@ -37,7 +37,7 @@ type Options struct {
 	Acks string
 
 	// Create makes topics that do not exist, as the brokers' defaults have it, if
-	// they allow that. Default: a message to one is rejected.
+	// they allow that. Default: a message to one is a failed attempt.
 	Create bool
 
 	// Compression is "none", "gzip", "snappy", "lz4" or "zstd". Default: "snappy".

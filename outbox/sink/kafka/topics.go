@@ -90,7 +90,7 @@ func (t *topics) exists(ctx context.Context, name string) error {
 		case ctx.Err() != nil:
 			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, err))
 		case errors.Is(err, kerr.UnknownTopicOrPartition) && time.Since(began) > newTopic:
-			return outbox.Reject(fmt.Errorf("kafka: there is no topic %q", name))
+			return fmt.Errorf("kafka: there is no topic %q", name)
 		case errors.Is(err, kerr.InvalidTopicException), errors.Is(err, kerr.TopicAuthorizationFailed):
 			return outbox.Reject(fmt.Errorf("kafka: topic %q: %w", name, err))
 		case !kerr.IsRetriable(err):

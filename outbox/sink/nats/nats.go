@@ -312,7 +312,7 @@ func (s *Sink) whyNoStream(ctx context.Context, subject string) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return outbox.Reject(fmt.Errorf("nats: no stream has the subject %q", subject))
+		return fmt.Errorf("nats: no stream has the subject %q", subject)
 	case err != nil:
 		return outbox.Unavailable(fmt.Errorf("nats: look for the stream of %q: %w", subject, err))
 	}

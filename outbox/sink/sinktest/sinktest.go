@@ -42,6 +42,10 @@ type Subject struct {
 	// had stored; both return when that is done.
 	Kill, Restart func(t testing.TB)
 
+	// Settle makes what Topic has made just now outlast Kill, where a broker
+	// would forget it. May be nil.
+	Settle func(t testing.TB)
+
 	// Stall makes the broker take connections or none, but answer nothing,
 	// until the function that it returns is called.
 	Stall func(t testing.TB) (resume func())
