@@ -246,7 +246,8 @@ func TestPlan(t *testing.T) {
 }
 
 // checkPlan applies a rule to backups like "2026-11-21T10" or, with a label, a
-// state or a parent, "2026-11-21T10/shop!incomplete^2026-11-20T10".
+// state or a parent, "2026-11-21T10/shop!incomplete^2026-11-20T10". "~" marks a
+// partial one, "@" its scope.
 func checkPlan(t *testing.T, rule string, have, want []string) {
 	t.Helper()
 	var p Policy
@@ -285,12 +286,14 @@ func checkPlan(t *testing.T, rule string, have, want []string) {
 	for _, h := range have {
 		h, parent, _ := strings.Cut(h, "^")
 		h, state, _ := strings.Cut(h, "!")
+		h, scope, _ := strings.Cut(h, "@")
+		h, partial := strings.CutSuffix(h, "~")
 		id, label, _ := strings.Cut(h, "/")
 		at, err := time.Parse("2006-01-02T15", id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := Entry{ID: id, State: Complete, Time: at, Summary: Summary{Label: label}}
+		e := Entry{ID: id, State: Complete, Time: at, Summary: Summary{Label: label, Scope: scope, Partial: partial}}
 		if state != "" {
 			e.State = State(state)
 		}

@@ -59,6 +59,10 @@ type Summary struct {
 	// Scope says what the backup covers, such as "database", "cluster" or "base".
 	Scope string `json:"scope,omitempty"`
 
+	// Partial says that it was asked to leave something of its scope out: schemas,
+	// tables, rows. It does not stand in for a whole one.
+	Partial bool `json:"partial,omitempty"`
+
 	Started  time.Time `json:"started"`
 	Finished time.Time `json:"finished"`
 

@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// A Policy says which backups to keep. Numbers count within one label, from the
-// newest: of each of the last Daily days that have a backup the newest of that
-// day is kept, and so on. What any rule keeps is kept. A zero Policy keeps all.
+// A Policy says which backups to keep. Numbers count within one label and, in
+// that, within one scope, and whole backups apart from partial ones: none of these
+// stands in for another. They count from the newest: of each of the last Daily
+// days that have a backup the newest of that day is kept, and so on. What any
+// rule keeps is kept. A zero Policy keeps all.
 type Policy struct {
 	Last    int `json:"last,omitempty"`
 	Daily   int `json:"daily,omitempty"`
@@ -35,21 +37,26 @@ type Decision struct {
 
 // Plan applies a policy. It is pure: entries as List returns them, the time as an
 // argument; days begin at midnight in the location of now. Whatever the policy
-// says, it keeps the newest complete backup of each label, the parents of all
-// that it keeps, and everything that is not complete, which is for
+// says, it keeps the newest complete backup of each label (of each scope, whole and
+// partial), the parents of all that it keeps, and everything that is not complete, which is for
 // RemoveOrphans to judge. Decisions come in the order of entries.
 func Plan(entries []Entry, policy Policy, now time.Time) []Decision {
 	plan := make([]Decision, len(entries))
-	byLabel := map[string][]*Decision{}
+	type kind struct {
+		label, scope string
+		partial      bool
+	}
+	groups := map[kind][]*Decision{}
 	for i, e := range entries {
 		plan[i].Entry = e
 		if e.State != Complete {
 			plan[i].keep("it is " + string(e.State))
 			continue
 		}
-		byLabel[e.Summary.Label] = append(byLabel[e.Summary.Label], &plan[i])
+		k := kind{e.Summary.Label, e.Summary.Scope, e.Summary.Partial}
+		groups[k] = append(groups[k], &plan[i])
 	}
-	for _, group := range byLabel {
+	for _, group := range groups {
 		slices.SortFunc(group, func(a, b *Decision) int {
 			return cmp.Or(b.Entry.Time.Compare(a.Entry.Time), strings.Compare(b.Entry.ID, a.Entry.ID))
 		})

@@ -135,6 +135,12 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
+// Partial reports whether something of the database, or of the cluster, is left
+// out, so that the backup does not stand in for a whole one.
+func (o Options) Partial() bool {
+	return !o.Filter.Empty() || o.SchemaOnly || o.NoLargeObjects || len(o.Databases) > 0
+}
+
 // Validate names the flag that is wrong.
 func (o Options) Validate() error {
 	switch {

@@ -223,7 +223,7 @@ func (r *runner) sweep(ctx context.Context) error {
 // manifest describes what was backed up.
 func (r *runner) manifest() archive.Manifest {
 	m := archive.Manifest{
-		Summary:  archive.Summary{Engine: archive.MySQL, Server: r.server, Scope: "database", Position: r.position},
+		Summary:  archive.Summary{Engine: archive.MySQL, Server: r.server, Scope: "database", Partial: r.opts.Partial(), Position: r.position},
 		Options:  r.opts.Settings,
 		Warnings: r.warnings,
 		Attributes: map[string]string{

@@ -258,7 +258,7 @@ func (r *runner) sweep(ctx context.Context) error {
 // manifest describes what was backed up.
 func (r *runner) manifest() archive.Manifest {
 	m := archive.Manifest{
-		Summary:  archive.Summary{Engine: archive.PostgreSQL, Server: r.server, Scope: "database"},
+		Summary:  archive.Summary{Engine: archive.PostgreSQL, Server: r.server, Scope: "database", Partial: r.opts.Partial()},
 		Options:  r.opts.Settings,
 		Warnings: r.warnings,
 		Attributes: map[string]string{
