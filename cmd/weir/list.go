@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/archive"
+	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/backup/wal"
 )
 
@@ -17,6 +18,8 @@ type catalogue struct {
 	Backups  []archive.Entry `json:"backups"`
 	// Logs are the archived logs of clusters.
 	Logs []wal.Range `json:"logs,omitempty"`
+	// Binlogs are the archived binary logs of servers.
+	Binlogs []dumpmy.Log `json:"binlogs,omitempty"`
 }
 
 func newListCommand() *cobra.Command {
@@ -27,7 +30,8 @@ func newListCommand() *cobra.Command {
 		Long: `List the backups of a directory or S3 location, oldest first, with their state:
 complete, running, incomplete (--resume continues it) or damaged. Ranges of
 archived log follow; where one range of a timeline does not join the next, log is
-missing, and no backup before the gap can be replayed past it.`,
+missing, and no backup before the gap can be replayed past it. Of binary logs the
+beginning and the end are shown; weir verify --log finds gaps.`,
 		Example: `  weir list /backups
   weir list 's3://backups/db?region=eu-central-1' --json`,
 		Args: cobra.ExactArgs(1),
@@ -46,6 +50,9 @@ missing, and no backup before the gap can be replayed past it.`,
 			if c.Logs, err = wal.Ranges(ctx, repo.Storage()); err != nil {
 				return err
 			}
+			if c.Binlogs, err = dumpmy.Logs(ctx, repo.Storage()); err != nil {
+				return err
+			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), c)
 			}
@@ -57,7 +64,7 @@ missing, and no backup before the gap can be replayed past it.`,
 }
 
 func printCatalogue(w io.Writer, c catalogue) error {
-	if len(c.Backups) == 0 && len(c.Logs) == 0 {
+	if len(c.Backups) == 0 && len(c.Logs)+len(c.Binlogs) == 0 {
 		_, err := fmt.Fprintf(w, "%s holds no backups\n", c.Location)
 		return err
 	}
@@ -82,6 +89,11 @@ func printCatalogue(w io.Writer, c catalogue) error {
 	}
 	for _, r := range c.Logs {
 		if _, err := fmt.Fprintln(w, "log "+r.String()); err != nil {
+			return fmt.Errorf("print catalogue: %w", err)
+		}
+	}
+	for _, l := range c.Binlogs {
+		if _, err := fmt.Fprintln(w, l); err != nil {
 			return fmt.Errorf("print catalogue: %w", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/archive"
+	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/backup/wal"
 )
 
@@ -39,7 +40,7 @@ func newPruneCommand() *cobra.Command {
 		Use:   "prune PLACE",
 		Short: "Remove old backups by rules",
 		Long: `Remove the backups that no rule keeps, and the archived log that no remaining
-base backup needs. Rules count within one label, from the newest; what any rule
+backup needs. Rules count within one label, from the newest; what any rule
 keeps is kept. Whatever the rules say, the newest complete backup of each label
 stays, and so does what others rest on.
 
@@ -127,19 +128,31 @@ func (v *pruneVerb) run(ctx context.Context, place string, stdout io.Writer) err
 	return nil
 }
 
-// log removes what log the bases that stay do not need. A base that cannot be
-// read may need any, so that nothing is removed then.
+// log removes what log the backups that stay do not need. One that cannot be read
+// may need any, so that nothing is removed then; of binary logs nothing beside an
+// unfinished one, either, which may be resumed.
 func (v *pruneVerb) log(ctx context.Context, repo *archive.Repository, plan []archive.Decision) (int, error) {
 	var bases []archive.Entry
+	var stay []archive.Summary
+	unfinished := false
 	for _, d := range plan {
 		switch {
 		case d.Entry.State == archive.Running, d.Entry.State == archive.Damaged:
 			return 0, nil
+		case d.Entry.State == archive.Incomplete:
+			unfinished = true
 		case d.Keep && d.Entry.State == archive.Complete && d.Entry.Summary.Scope == scopeBase:
 			bases = append(bases, d.Entry)
+		case d.Keep:
+			stay = append(stay, d.Entry.Summary)
 		}
 	}
-	return wal.Prune(ctx, repo, bases, v.dryRun)
+	n, err := wal.Prune(ctx, repo, bases, v.dryRun)
+	if err != nil || unfinished {
+		return n, err
+	}
+	more, err := dumpmy.PruneLogs(ctx, repo.Storage(), stay, v.dryRun)
+	return n + more, err
 }
 
 func (v *pruneVerb) print(r pruneReport, w io.Writer) error {

@@ -21,6 +21,7 @@ type restoreVerb struct {
 	options  restore.Options
 	keys     keyFlags
 	dir      restoreDir
+	log      restoreLog
 	rename   string
 	verify   string
 	profile  string
@@ -47,6 +48,12 @@ target's own books: --resume goes on from there.
 With --to-dir, a base backup becomes a data directory, with the settings by which
 the server replays the archived log up to a time, a position or a name.
 
+With --to and one of --target-time, --target-gtid, --target-position and
+--target-latest, a backup of MySQL or MariaDB is restored, and the binary log that
+weir backup binlog has archived is replayed on it. The log is read and checked
+before anything is restored. Without an ID, the newest backup from which the target
+can be reached is taken.
+
 Rows that the server took are counted and compared with the backup; --verify
 reads them again and compares checksums, too.
 
@@ -56,7 +63,8 @@ Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, and it differs.`,
   weir restore /backups --to postgres://postgres@db/ --create --rename shop=shop_test
   weir restore shop.tar --to postgres://postgres@db/shop --clean --if-exists --verify
   weir restore /backups --to-dir /var/lib/postgresql/15/main --owner postgres \
-      --target-time '2026-11-21 16:30:00+00'`,
+      --target-time '2026-11-21 16:30:00+00'
+  weir restore /backups --to mysql://root@db/ --create --target-time '2026-11-21 16:30:00+00'`,
 		Args: cobra.RangeArgs(1, 2),
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return v.complete(cmd.Flags())
@@ -103,6 +111,7 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.StringVar(&v.memory, "index-memory", "", "memory of each index build (default by the profile)")
 	v.keys.add(f)
 	v.dir.add(f)
+	v.log.add(f)
 	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
@@ -119,8 +128,11 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 	case v.dir.to != "":
 		return errors.Join(v.dir.complete(f), checkProgress(v.progress))
 	}
-	if name := v.dir.used(f); name != "" {
+	if name := v.dir.used(f, familyOf(o.DSN)); name != "" {
 		return fmt.Errorf("--%s is about a data directory, and needs --to-dir", name)
+	}
+	if err := v.log.complete(f, v); err != nil {
+		return err
 	}
 	if v.rename != "" {
 		old, name, ok := strings.Cut(v.rename, "=")
@@ -149,6 +161,13 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 
 // run restores into a server.
 func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	if v.log.on && len(args) == 1 && args[0] != "-" && !strings.HasSuffix(args[0], ".tar") {
+		id, err := v.log.choose(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		args = append(args, id)
+	}
 	r, err := openBackup(ctx, args, &v.keys)
 	if err != nil {
 		return err
@@ -157,6 +176,12 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	m := r.Manifest()
 	if m.Scope == scopeBase {
 		return UsageError(fmt.Errorf("backup %s is a base backup, of files: --to-dir makes a data directory of it", m.ID))
+	}
+	var log *replay
+	if v.log.on && familyOfBackup(m) == familyMySQL {
+		if log, err = v.log.prepare(ctx, args[0], m, v); err != nil {
+			return err
+		}
 	}
 	mode := v.progress
 	if v.quiet || v.options.DryRun {
@@ -183,16 +208,23 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 		}
 		return hinted(err)
 	}
-	return v.report(m, result, stdout)
+	var replayed *replayOutcome
+	if log != nil {
+		if replayed, err = log.run(ctx, &v.log, v.quiet, stderr); err != nil {
+			return err
+		}
+	}
+	return v.report(m, result, replayed, stdout)
 }
 
 // report prints the plan of a dry run, or the outcome.
-func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, stdout io.Writer) error {
+func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replayOutcome, stdout io.Writer) error {
 	switch {
 	case v.json:
 		out := restoreOutcome{
 			ID: m.ID, DryRun: v.options.DryRun, Tables: r.Tables, Rows: r.Rows, Bytes: r.Bytes,
 			Resumed: r.Resumed, Warnings: r.Warnings, Phases: r.Phases, ElapsedNs: r.Elapsed.Nanoseconds(),
+			Replay: log,
 		}
 		if v.options.DryRun {
 			out.Plan = r.Plan
@@ -209,6 +241,10 @@ func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, stdout io.W
 	}
 	_, err := fmt.Fprintf(stdout, "restored %s: %d tables, %d rows, %s, %s (%s/s), verified by %s%s\n", m.ID, r.Tables, r.Rows,
 		byteText(r.Bytes), durationText(r.Elapsed), byteText(float64(r.Bytes)/r.Elapsed.Seconds()), v.options.Verify, resumed)
+	if log != nil {
+		_, e := fmt.Fprintf(stdout, "replayed binary log %s from %s to %s: %d transactions\n", log.Log, log.From, log.Position, log.Transactions)
+		err = errors.Join(err, e)
+	}
 	return err
 }
 
@@ -223,6 +259,7 @@ type restoreOutcome struct {
 	Warnings  []string        `json:"warnings,omitempty"`
 	Phases    []restore.Phase `json:"phases,omitempty"`
 	Plan      []restore.Step  `json:"plan,omitempty"`
+	Replay    *replayOutcome  `json:"replay,omitempty"`
 	ElapsedNs int64           `json:"elapsed_ns"`
 }
 

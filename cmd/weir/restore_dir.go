@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,32 +35,41 @@ type restoreDir struct {
 	label       string
 }
 
-// dirFlags are those that need --to-dir.
-var dirFlags = []string{
-	"owner", "tablespace-mapping", "target-time", "target-lsn", "target-name", "target-immediate", "target-exclusive",
-	"target-timeline", "target-action", "log-from", "no-log", "program", "label",
-}
+// dirFlags are those that need --to-dir, and sharedFlags those that need it unless
+// a binary log is to be replayed.
+var (
+	dirFlags = []string{
+		"owner", "tablespace-mapping", "target-lsn", "target-name", "target-immediate", "target-exclusive",
+		"target-timeline", "target-action", "no-log", "program",
+	}
+	sharedFlags = []string{"target-time", "log-from", "label"}
+)
 
 func (d *restoreDir) add(f *pflag.FlagSet) {
 	f.StringVar(&d.to, "to-dir", "", "make this data directory of a base backup; it must be empty")
 	f.StringVar(&d.owner, "owner", "", "with --to-dir: USER or USER:GROUP that owns the files")
 	f.StringToStringVar(&d.tablespaces, "tablespace-mapping", nil, "with --to-dir: where a tablespace goes, as OLD=NEW")
-	f.StringVar(&d.time, "target-time", "", "with --to-dir: replay up to this time, such as '2026-11-21 16:30:00+00'")
+	f.StringVar(&d.time, "target-time", "", "replay log up to this time, such as '2026-11-21 16:30:00+00'")
 	f.StringVar(&d.lsn, "target-lsn", "", "with --to-dir: replay up to this position")
 	f.StringVar(&d.target.Name, "target-name", "", "with --to-dir: replay up to this name of pg_create_restore_point")
 	f.BoolVar(&d.target.Immediate, "target-immediate", false, "with --to-dir: replay until the backup is consistent, no further")
 	f.BoolVar(&d.target.Exclusive, "target-exclusive", false, "with --to-dir: end before the target")
 	f.StringVar(&d.target.Timeline, "target-timeline", "latest", "with --to-dir: latest, current or a number")
 	f.StringVar(&d.target.Action, "target-action", "promote", "with --to-dir: what the server does there: promote, pause or shutdown")
-	f.StringVar(&d.logFrom, "log-from", "", "with --to-dir: place of the archived log (default PLACE)")
+	f.StringVar(&d.logFrom, "log-from", "", "place of the archived log (default PLACE)")
 	f.BoolVar(&d.noLog, "no-log", false, "with --to-dir: replay no archived log")
 	f.StringVar(&d.program, "program", "", "with --to-dir: path of weir for the server to run (default this one's)")
-	f.StringVar(&d.label, "label", "", "with --to-dir: choose among base backups of this label")
+	f.StringVar(&d.label, "label", "", "with a target: choose among backups of this label")
 }
 
-// used returns a flag that needs --to-dir and was given, "" for none.
-func (d *restoreDir) used(f *pflag.FlagSet) string {
-	for _, name := range dirFlags {
+// used returns a flag that needs --to-dir and was given, "" for none, with a server
+// of a family to restore into.
+func (d *restoreDir) used(f *pflag.FlagSet, to family) string {
+	names := dirFlags
+	if to == familyPostgres {
+		names = slices.Concat(dirFlags, sharedFlags)
+	}
+	for _, name := range names {
 		if f.Changed(name) {
 			return name
 		}
@@ -72,7 +82,7 @@ func (d *restoreDir) complete(f *pflag.FlagSet) (err error) {
 	for _, name := range []string{
 		"database", "target", "rename", "create", "clean", "if-exists", "schema", "exclude-schema", "table", "exclude-table",
 		"exclude-table-data", "no-owner", "no-privileges", "schema-only", "data-only", "no-globals", "resume", "force",
-		"keep-going", "no-analyze", "verify", "jobs", "index-memory", "dry-run",
+		"keep-going", "no-analyze", "verify", "jobs", "index-memory", "dry-run", "target-latest", "target-gtid", "target-position", "log",
 	} {
 		if f.Changed(name) {
 			return fmt.Errorf("--%s is about a running server; --to-dir restores files", name)

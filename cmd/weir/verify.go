@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/archive"
+	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/backup/wal"
 	"github.com/weirdb/weir/internal/bulk"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/restore"
 )
@@ -34,6 +36,7 @@ type verifyReport struct {
 	OK bool   `json:"ok"`
 	*archive.Verification
 	Log     *wal.Verification `json:"log,omitempty"`
+	Binlog  *dumpmy.LogCheck  `json:"binlog,omitempty"`
 	Restore *restoreOutcome   `json:"restore,omitempty"`
 	Differs string            `json:"differs,omitempty"`
 }
@@ -50,8 +53,8 @@ an encrypted backup, the stored bytes alone are compared.
 afterwards, and compares the numbers of rows and their checksums. It needs a
 PostgreSQL that is not older than the source (--bin-dir).
 
---log reads the log that is archived beside a base backup, too, and says where
-files are missing.
+--log reads the log that is archived beside a base backup, or beside a backup of
+MySQL or MariaDB, too, and says where files are missing.
 
 Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
 		Example: `  weir verify /backups
@@ -67,7 +70,7 @@ Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
 	v.keys.add(f)
 	f.BoolVar(&v.storedOnly, "stored-only", false, "compare the stored bytes only, which needs no key")
 	f.BoolVar(&v.restore, "restore", false, "restore into a private server and compare")
-	f.BoolVar(&v.log, "log", false, "verify the archived log from this base backup on")
+	f.BoolVar(&v.log, "log", false, "verify the archived log from this backup on")
 	f.StringVar(&v.binDir, "bin-dir", "", "with --restore: directory of the server's programs (default the newest installed)")
 	f.IntVarP(&v.jobs, "jobs", "j", 2, "how many objects to read side by side")
 	f.BoolVar(&v.json, "json", false, "print JSON")
@@ -89,8 +92,8 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 	switch {
 	case v.restore && m.Scope == scopeBase:
 		return UsageError(fmt.Errorf("backup %s is a base backup; --restore is for backups of databases, weir restore --to-dir tests this one", m.ID))
-	case v.log && m.Scope != scopeBase:
-		return UsageError(fmt.Errorf("backup %s is of databases, which no log belongs to; --log is for base backups", m.ID))
+	case v.log && m.Scope != scopeBase && familyOfBackup(m) == familyPostgres:
+		return UsageError(fmt.Errorf("backup %s is of databases of PostgreSQL, which no log belongs to; --log is for base backups", m.ID))
 	case v.jobs < 1:
 		return UsageError(fmt.Errorf("--jobs %d: at least 1 is needed", v.jobs))
 	}
@@ -101,12 +104,16 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 	if err := wrongKey(report.Verification); err != nil {
 		return err
 	}
-	if v.log {
-		if report.Log, err = v.verifyLog(ctx, args[0], m); err != nil {
-			return err
-		}
+	switch {
+	case v.log && familyOfBackup(m) == familyMySQL:
+		report.Binlog, err = v.verifyBinlog(ctx, args[0], m)
+	case v.log:
+		report.Log, err = v.verifyLog(ctx, args[0], m)
 	}
-	report.OK = report.Verification.OK() && (report.Log == nil || report.Log.OK())
+	if err != nil {
+		return err
+	}
+	report.OK = report.Verification.OK() && (report.Log == nil || report.Log.OK()) && (report.Binlog == nil || report.Binlog.OK())
 	if v.restore && report.OK {
 		if err := v.restored(ctx, r, &report, stderr); err != nil {
 			return err
@@ -169,6 +176,23 @@ func (v *verifyVerb) verifyLog(ctx context.Context, place string, m *archive.Man
 		return nil, err
 	}
 	return wal.Verify(ctx, storage, m, keys)
+}
+
+// verifyBinlog reads the binary log from a backup on. Log that does not reach back
+// to the backup is something bad that was found.
+func (v *verifyVerb) verifyBinlog(ctx context.Context, place string, m *archive.Manifest) (*dumpmy.LogCheck, error) {
+	storage, err := archive.OpenStorage(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	log, err := dumpmy.LogOf(ctx, storage, m.Summary, "")
+	if errors.Is(err, my.ErrLogGap) {
+		return &dumpmy.LogCheck{Problems: []string{err.Error()}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return dumpmy.CheckLog(ctx, storage, log, dumpmy.ManifestPosition(m.Position), dumpmy.LogTarget{})
 }
 
 // privateServer starts a server that can take a backup, and returns its DSN.
@@ -246,6 +270,11 @@ func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
 			fmt.Fprintln(w, "bad:", p)
 		}
 	}
+	if r.Binlog != nil {
+		for _, p := range r.Binlog.Problems {
+			fmt.Fprintln(w, "bad:", p)
+		}
+	}
 	if r.Differs != "" {
 		fmt.Fprintln(w, "differs:", r.Differs)
 	}
@@ -259,6 +288,10 @@ func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%s: %d of %d objects good, %s read, %s\n", r.ID, r.Chunks-len(r.Bad), r.Chunks, byteText(r.StoredBytes), how)
 	if r.Log != nil {
 		_, e := fmt.Fprintf(w, "%s: %d files of log, %s, up to %s on timeline %d\n", r.ID, r.Log.Files, byteText(r.Log.Bytes), r.Log.End, r.Log.Timeline)
+		err = errors.Join(err, e)
+	}
+	if b := r.Binlog; b != nil && b.Name != "" {
+		_, e := fmt.Fprintf(w, "%s: %d segments of binary log, %s, %d transactions, up to %s\n", r.ID, b.Segments, byteText(b.Bytes), b.Transactions, b.End)
 		err = errors.Join(err, e)
 	}
 	if r.Restore != nil && r.Differs == "" {

@@ -44,9 +44,14 @@ type BinlogOptions struct {
 	// UntilEnd ends with the log instead of waiting for more. Default: false.
 	UntilEnd bool
 
-	// Archived is called after each segment is durable. Default: nil.
-	Archived func(my.LogSegment)
+	// Opened is called when the server has begun to send, with the position from
+	// which on. Archived is called after each segment is durable, with the position
+	// up to which the log is archived. Default: nil, nobody wants to know.
+	Opened, Archived func(binlog.Position)
 }
+
+// ErrOtherServer says that an archive is of another server's log.
+var ErrOtherServer = errors.New("what is archived is the log of another server")
 
 // StreamBinlog archives a server's binary log as it is written, until ctx ends,
 // which is no error. Nothing is missing between segments and nothing is there
@@ -76,6 +81,9 @@ func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error)
 	if err != nil {
 		return a.pos, fmt.Errorf("archive the binary log from %s on: %w", a.pos, err)
 	}
+	if o.Opened != nil {
+		o.Opened(a.pos)
+	}
 	// The storage outlives ctx: what is complete is to be kept.
 	err = a.run(ctx, context.WithoutCancel(ctx), stream)
 	return a.pos, errors.Join(err, stream.Close())
@@ -101,40 +109,24 @@ type logSegment struct {
 
 // identify sees that the archive is one of this server.
 func (a *logArchive) identify(ctx context.Context, cfg mywire.ConnectConfig) error {
-	s, err := my.Connect(ctx, cfg, "")
+	id, err := serverIDAt(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	variable := "@@server_uuid"
-	if s.IsMariaDB() {
-		variable = "@@server_uid" // not of all versions
-	}
-	row, err := s.Row(ctx, "SELECT "+variable)
-	if unknownVariable := uint16(1193); my.ErrorCode(err) == unknownVariable {
-		row, err = []string{""}, nil
-	}
-	if err = errors.Join(err, s.Close()); err != nil {
-		return fmt.Errorf("ask for the server's id: %w", err)
-	}
-	const name = "source.json"
-	own, err := json.Marshal(map[string]string{"server": row[0]})
+	own, err := json.Marshal(logSource{Server: id})
 	if err != nil {
 		return fmt.Errorf("note the server's id: %w", err)
 	}
-	err = a.o.Storage.PutNew(ctx, a.o.Dir+name, own)
+	err = a.o.Storage.PutNew(ctx, a.o.Dir+sourceName, own)
 	if !errors.Is(err, archive.ErrExist) {
 		return err
 	}
-	in, err := a.o.Storage.Open(ctx, a.o.Dir+name, 0)
+	source, err := readSource(ctx, a.o.Storage, a.o.Dir)
 	if err != nil {
 		return err
 	}
-	text, err := io.ReadAll(io.LimitReader(in, 1<<16))
-	if err = errors.Join(err, in.Close()); err != nil {
-		return fmt.Errorf("read %s: %w", name, err)
-	}
-	if string(text) != string(own) {
-		return fmt.Errorf("what is archived is the log of another server: %s, and this one is %s (another directory is needed)", text, own)
+	if source.Server != id {
+		return fmt.Errorf("%w: %q, and this one is %q (another directory is needed)", ErrOtherServer, source.Server, id)
 	}
 	return nil
 }
@@ -208,7 +200,7 @@ func (a *logArchive) take(ctx context.Context, e *binlog.Event) error {
 	case !e.Stored() || e.End <= a.at.Pos:
 		return nil
 	case e.Start() != a.at.Pos:
-		return fmt.Errorf("archive the binary log: what follows %s is missing: the server goes on at %d", a.at, e.Start())
+		return fmt.Errorf("archive the binary log: %w: what follows %s is missing, and the server goes on at %d", my.ErrLogGap, a.at, e.Start())
 	}
 	if a.segment == nil {
 		if err := a.begin(ctx, e); err != nil {
@@ -264,7 +256,7 @@ func (a *logArchive) cut() error {
 	}
 	a.segment, a.pos = nil, a.at
 	if a.o.Archived != nil {
-		a.o.Archived(s.LogSegment)
+		a.o.Archived(a.pos)
 	}
 	return nil
 }

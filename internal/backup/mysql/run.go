@@ -169,12 +169,8 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	}
 	r.maria = r.main.IsMariaDB()
 	r.server = archive.Server{Version: r.main.VersionText(), Number: r.main.Version()}
-	if !r.maria {
-		row, err := r.main.Row(ctx, "SELECT @@server_uuid")
-		if err != nil {
-			return fmt.Errorf("ask for the server's id: %w", err)
-		}
-		r.server.SystemID = row[0]
+	if r.server.SystemID, err = serverID(ctx, r.main); err != nil {
+		return err
 	}
 	var all []string
 	err = r.main.Query(ctx, "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name", func(row []string) error {
@@ -220,6 +216,14 @@ func (r *runner) sweep(ctx context.Context) error {
 	return nil
 }
 
+// Attributes of a manifest with the value "selected" where not all databases of a
+// cluster, or not all of each database, were backed up. Whoever replays a log wants
+// to know.
+const (
+	AttrDatabases = "databases"
+	AttrTables    = "tables"
+)
+
 // manifest describes what was backed up.
 func (r *runner) manifest() archive.Manifest {
 	m := archive.Manifest{
@@ -235,6 +239,12 @@ func (r *runner) manifest() archive.Manifest {
 	}
 	if r.opts.Cluster {
 		m.Scope = "cluster"
+	}
+	if len(r.opts.Databases) > 0 {
+		m.Attributes[AttrDatabases] = "selected"
+	}
+	if !r.opts.Filter.Empty() || r.opts.SchemaOnly {
+		m.Attributes[AttrTables] = "selected"
 	}
 	for _, d := range r.databases {
 		db := archive.Database{Name: d.name, Attributes: d.attrs}

@@ -99,6 +99,9 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
 	p := &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}}
+	if o.UntilPosition == o.From {
+		return p.result, logs.Close()
+	}
 	if p.s, err = my.Connect(ctx, cfg, ""); err != nil {
 		return nil, errors.Join(err, logs.Close())
 	}
@@ -238,7 +241,7 @@ func (p *replayer) end(ctx context.Context, e *binlog.Event, verb string) error 
 	p.begun, p.written = false, false
 	p.result.Position = binlog.Position{File: e.File, Pos: e.End}
 	p.result.GTID = p.tracker.GTID()
-	if !p.o.UntilGTID.IsZero() && p.result.GTID == p.o.UntilGTID {
+	if !p.o.UntilGTID.IsZero() && p.result.GTID == p.o.UntilGTID || p.result.Position == p.o.UntilPosition {
 		return errEnd
 	}
 	return nil

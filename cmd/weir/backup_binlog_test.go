@@ -1,0 +1,270 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+func TestBinlogCommandLines(t *testing.T) {
+	runScript(t, "testdata/binlog.txt")
+}
+
+// stall is a MariaDB server with a binary log.
+type stall struct {
+	t *testing.T
+	m *lab.MySQL
+}
+
+func newStall(t *testing.T) *stall {
+	t.Helper()
+	clearEnvironment(t)
+	return &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Binlog: true, Settings: map[string]string{"local-infile": "1"}})}
+}
+
+func (s *stall) sql(db, script string) string {
+	s.t.Helper()
+	cmd := exec.Command(s.m.Client(), "--no-defaults", "-u", s.m.User(), "-h", s.m.Host(), "-P", fmt.Sprint(s.m.Port()), "-N", "-B", "--password="+s.m.Password(), db)
+	cmd.Stdin = strings.NewReader(script)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// stock is a source database.
+func (s *stall) stock() {
+	s.sql("", `CREATE DATABASE shop; USE shop;
+CREATE TABLE orders (id int PRIMARY KEY, note text);
+INSERT INTO orders SELECT seq, md5(seq) FROM seq_1_to_1000;`)
+}
+
+func (s *stall) add(id int) {
+	s.t.Helper()
+	s.sql("shop", fmt.Sprintf("INSERT INTO orders VALUES (%d, 'step')", id))
+}
+
+// print is what the database holds.
+func (s *stall) print() string {
+	s.t.Helper()
+	return s.sql("shop", "SELECT id, note FROM orders ORDER BY id; SHOW CREATE TABLE orders")
+}
+
+// position is where the server's log ends, and its last GTID.
+func (s *stall) position() (pos, gtid string) {
+	s.t.Helper()
+	f := strings.Fields(s.sql("", "SHOW MASTER STATUS"))
+	return f[0] + ":" + f[1], s.sql("", "SELECT @@gtid_binlog_pos")
+}
+
+// tick waits until the server's clock is in another second, for servers note
+// commits to the second. It returns the end of the last one.
+func (s *stall) tick() string {
+	s.t.Helper()
+	was := s.sql("", "SELECT UNIX_TIMESTAMP()")
+	until(s.t, "the server's clock goes on", func() bool { return s.sql("", "SELECT UNIX_TIMESTAMP()") != was })
+	var n int64
+	if _, err := fmt.Sscan(was, &n); err != nil {
+		s.t.Fatal(err)
+	}
+	return time.Unix(n, 999_999_000).UTC().Format(time.RFC3339Nano)
+}
+
+// TestBinlogIsArchivedAndReplayed kills a receiver, resumes it, and restores to
+// moments that are compared with what the source was then.
+func TestBinlogIsArchivedAndReplayed(t *testing.T) {
+	s := newStall(t)
+	s.stock()
+	repo := filepath.Join(t.TempDir(), "repo")
+	out := decode[backupOutcome](t, must(t, "backup", s.m.DSN("shop"), "--to", repo, "--json"))
+	logs := func() catalogue { return decode[catalogue](t, must(t, "list", repo, "--json")) }
+
+	args := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--flush-interval", "20ms"}
+	p := start(t, args...)
+	until(t, "log is kept", func() bool { return len(logs().Binlogs) == 1 })
+	s.add(2001)
+	end, _ := s.position()
+	until(t, "the first step is kept", func() bool { return logs().Binlogs[0].End == end })
+	if code := p.end(os.Kill); code != -1 {
+		t.Errorf("exit code %d", code)
+	}
+	s.sql("shop", "FLUSH BINARY LOGS; ALTER TABLE orders ADD COLUMN extra int DEFAULT 7")
+	s.add2(2002)
+	positionOf2, gtidOf2 := s.position()
+	want2 := s.print()
+	p = start(t, args...)
+	s.add2(2003)
+	end, _ = s.position()
+	until(t, "what came meanwhile is kept", func() bool { return logs().Binlogs[0].End == end })
+	if code := p.end(syscall.SIGTERM); code != exitFine {
+		t.Errorf("exit code %d: %s", code, p.stderr.String())
+	}
+	want3, moment3 := s.print(), s.tick()
+	s.sql("shop", "BEGIN; DELETE FROM orders WHERE id < 500; UPDATE orders SET note = 'neu'; COMMIT")
+	metrics := filepath.Join(t.TempDir(), "binlog.prom")
+	b := decode[binlogOutcome](t, must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--json", "-q", "--metrics-file", metrics))
+	if now, _ := s.position(); b.Position != now || b.Segments == 0 || b.Log == "" {
+		t.Errorf("outcome %+v, and the server is at %s", b, now)
+	}
+	if n, err := readMetric(metrics, fmt.Sprintf("weir_binlog_segments{log=%q}", b.Log)); n == 0 || err != nil {
+		t.Errorf("metrics: %v, %v", n, err)
+	}
+	wantEnd := s.print()
+
+	c := logs()
+	if len(c.Backups) != 1 || len(c.Binlogs) != 1 || c.Binlogs[0].Name != b.Log || c.Binlogs[0].Server == "" || !strings.Contains(must(t, "list", repo), "binlog "+b.Log) {
+		t.Errorf("catalogue: %+v", c)
+	}
+	v := decode[verifyReport](t, must(t, "verify", repo, "--log", "--json"))
+	if !v.OK || v.Binlog == nil || v.Binlog.Transactions != 5 || v.Binlog.End != b.Position {
+		t.Errorf("verification: %+v", v.Binlog)
+	}
+
+	target := &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"local-infile": "1"}})}
+	restore := func(flags ...string) []string {
+		return append([]string{"restore", repo, "--to", target.m.DSN(""), "--create", "--clean", "--if-exists"}, flags...)
+	}
+	for _, c := range []struct {
+		flag, at, want string
+	}{
+		{"--target-time", moment3, want3},
+		{"--target-gtid", gtidOf2, want2},
+		{"--target-position", positionOf2, want2},
+		{"--target-position", c.Backups[0].Summary.Position.Binlog + ":" + fmt.Sprint(c.Backups[0].Summary.Position.Offset), ""},
+	} {
+		text := must(t, restore(c.flag, c.at)...)
+		if !strings.Contains(text, "replayed binary log "+b.Log) {
+			t.Errorf("%s: it says %s", c.flag, text)
+		}
+		if c.want == "" {
+			if n := target.sql("shop", "SELECT count(*) FROM orders"); n != "1000" {
+				t.Errorf("%s %s: %s rows", c.flag, c.at, n)
+			}
+		} else if got := target.print(); got != c.want {
+			t.Errorf("%s %s: the copy is not what the source was", c.flag, c.at)
+		}
+	}
+	r := decode[restoreOutcome](t, must(t, restore("--target-latest", "--json")...))
+	if r.Replay == nil || r.Replay.Transactions != 5 || r.ID != out.ID || target.print() != wantEnd {
+		t.Errorf("to the end: %+v", r.Replay)
+	}
+
+	// What cannot be reached is said before anything is touched.
+	for _, c := range []struct{ words, flag, at string }{
+		{"no complete backup from which", "--target-time", "2020-01-01T00:00:00Z"},
+		{"is not in the archived log", "--target-gtid", "0-1-999999"},
+		{"no end of a transaction", "--target-position", positionOf2 + "9"},
+	} {
+		refuse(t, exitFailed, []string{c.words}, restore(c.flag, c.at)...)
+	}
+	refuse(t, exitFailed, []string{"no binary log of the server"}, restore("--target-latest", "--log", "other")...)
+	refuse(t, exitFailed, []string{"another server"}, "backup", "binlog", withBinlog(t).DSN(""), "--to", repo, "--log", b.Log)
+	if target.print() != wantEnd {
+		t.Error("a restore that was refused has changed the target")
+	}
+	must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", "part", "-t", "orders", "-q")
+	refuse(t, exitFailed, []string{"some tables"}, "restore", repo, "part", "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
+	must(t, restore("--target-latest", "-q")...) // on the older one, which is whole
+	must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", "all", "-q")
+	refuse(t, exitUsage, []string{"under the same name"}, "restore", repo, "all", "--to", target.m.DSN("other"), "--target-latest")
+	s.loseSegment(repo, b.Log)
+	refuse(t, exitFailed, []string{"gap", "nothing was restored"}, "restore", repo, out.ID, "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
+	refuse(t, exitShortfall, []string{"gap"}, "verify", repo, out.ID, "--log")
+}
+
+// withBinlog is another server.
+func withBinlog(t *testing.T) *lab.MySQL {
+	t.Helper()
+	return labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Binlog: true})
+}
+
+// add2 adds a row to the table with three columns.
+func (s *stall) add2(id int) {
+	s.t.Helper()
+	s.sql("shop", fmt.Sprintf("INSERT INTO orders VALUES (%d, 'step', %d)", id, id))
+}
+
+// segments are the files of a log, in its order.
+func (s *stall) segments(repo, log string) []string {
+	s.t.Helper()
+	found, err := filepath.Glob(filepath.Join(repo, "binlog", log, "*", "*.zst"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// loseSegment removes one in the middle.
+func (s *stall) loseSegment(repo, log string) {
+	s.t.Helper()
+	all := s.segments(repo, log)
+	if len(all) < 4 {
+		s.t.Fatalf("%d segments", len(all))
+	}
+	if err := os.Remove(all[len(all)-2]); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestPruneKeepsTheBinlogOfBackups removes a backup, and with it the log that no
+// other needs.
+func TestPruneKeepsTheBinlogOfBackups(t *testing.T) {
+	s := newStall(t)
+	s.stock()
+	repo := filepath.Join(t.TempDir(), "repo")
+	log := decode[binlogOutcome](t, must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--json")).Log
+	step := func(id int) {
+		must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", fmt.Sprintf("b%d", id), "-q")
+		s.add(id)
+		must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "-q")
+	}
+	for id := 3001; id <= 3003; id++ {
+		step(id)
+	}
+	before := len(s.segments(repo, log))
+	for _, keep := range []string{"3", "2", "1"} {
+		planned := decode[pruneReport](t, must(t, "prune", repo, "--keep-last", keep, "--dry-run", "--json"))
+		done := decode[pruneReport](t, must(t, "prune", repo, "--keep-last", keep, "--json"))
+		if planned.Segments != done.Segments || done.Segments != 1 || len(s.segments(repo, log)) != before-1 {
+			t.Errorf("keep %s: planned %d, removed %d, of %d segments %d are left", keep, planned.Segments, done.Segments, before, len(s.segments(repo, log)))
+		}
+		before = len(s.segments(repo, log))
+		for _, e := range decode[catalogue](t, must(t, "list", repo, "--json")).Backups {
+			must(t, "verify", repo, e.ID, "--log", "-q")
+		}
+	}
+	must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "-q")
+}
+
+// TestBinlogGapIsAnError asks for what the server has thrown away.
+func TestBinlogGapIsAnError(t *testing.T) {
+	s := newStall(t)
+	s.stock()
+	repo := filepath.Join(t.TempDir(), "repo")
+	follow := []string{"backup", "binlog", s.m.DSN(""), "--to", repo}
+	must(t, append(follow, "--until-end")...)
+	s.sql("shop", "INSERT INTO orders VALUES (0, ''); FLUSH BINARY LOGS; FLUSH BINARY LOGS")
+	now := strings.Fields(s.sql("", "SHOW MASTER STATUS"))[0]
+	// A log goes when the engine has written all of it down.
+	until(t, "the server throws log away", func() bool {
+		return strings.HasPrefix(s.sql("", "PURGE BINARY LOGS TO '"+now+"'; SHOW BINARY LOGS"), now)
+	})
+	refuse(t, exitFailed, []string{"a gap", "--log NAME"}, follow...)
+	must(t, "backup", s.m.DSN("shop"), "--to", repo, "-q")
+	refuse(t, exitFailed, []string{"gap"}, "restore", repo, "--to", s.m.DSN(""), "--create", "--clean", "--target-latest")
+	must(t, append(follow, "--until-end", "--log", "later", "--start", now+":4")...)
+	if v := decode[verifyReport](t, must(t, "verify", repo, "--log", "--json")); v.Binlog == nil || v.Binlog.Name != "later" {
+		t.Errorf("verification: %+v", v.Binlog)
+	}
+}

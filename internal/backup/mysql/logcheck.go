@@ -1,0 +1,111 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/binlog"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
+)
+
+// A LogTarget is where a replay is to end: at most one of a time, a position and a
+// transaction; the end of the log if none is given.
+type LogTarget struct {
+	Time     time.Time
+	Position binlog.Position
+	GTID     binlog.GTID
+}
+
+// A LogCheck is what CheckLog has found.
+type LogCheck struct {
+	Name         string `json:"name"`
+	Segments     int    `json:"segments"`
+	Bytes        int64  `json:"bytes"` // of log, not compressed
+	Transactions int    `json:"transactions"`
+	// End is how far the backup can be replayed, and EndTime when the last
+	// transaction before that was committed; zero if there is none.
+	End      string    `json:"end"`
+	EndTime  time.Time `json:"end_time,omitzero"`
+	Problems []string  `json:"problems,omitempty"`
+
+	// Until is the end of the last transaction before the target's position.
+	Until binlog.Position `json:"-"`
+}
+
+// OK reports whether nothing is wrong.
+func (c *LogCheck) OK() bool { return len(c.Problems) == 0 }
+
+// CheckLog reads a log from a position on, and tells what is bad or missing, and
+// whether a replay can end at a target.
+func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Position, t LogTarget) (_ *LogCheck, err error) {
+	c := &LogCheck{Name: log.Name, End: from.String(), Until: from}
+	segments, err := my.ListLogs(ctx, s, log.Dir())
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range segments {
+		if compare(binlog.Position{File: g.File, Pos: g.Start}, from) >= 0 {
+			c.Segments++
+		}
+	}
+	logs, err := my.OpenLogs(ctx, s, log.Dir(), from)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, logs.Close()) }()
+	var tracker binlog.Tracker
+	reached := t.Position.IsZero() && t.GTID.IsZero() || t.Position == from
+	for {
+		e, err := logs.Next(ctx)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var step binlog.Step
+		if err == nil {
+			if !tracker.InTransaction() && e.Stored() && e.File == t.Position.File && e.Start() == t.Position.Pos {
+				reached = true
+			}
+			step, err = tracker.Observe(e)
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			c.Problems = append(c.Problems, err.Error())
+			return c, nil
+		}
+		at := binlog.Position{File: e.File, Pos: e.End}
+		c.Bytes += int64(e.Size)
+		if !tracker.InTransaction() && e.Stored() {
+			c.End = at.String()
+			reached = reached || at == t.Position
+		}
+		if step == binlog.StepCommit {
+			c.Transactions++
+			c.EndTime = tracker.CommitTime()
+			reached = reached || !t.GTID.IsZero() && tracker.GTID() == t.GTID
+		}
+		if step != binlog.StepNone && !t.Position.IsZero() && compare(at, t.Position) <= 0 {
+			c.Until = at
+		}
+	}
+	if !reached {
+		c.Problems = append(c.Problems, c.missed(from, t))
+	}
+	return c, nil
+}
+
+// missed says why a target is not reached.
+func (c *LogCheck) missed(from binlog.Position, t LogTarget) string {
+	if !t.GTID.IsZero() {
+		return fmt.Sprintf("transaction %s is not in the archived log behind the backup, from %s to %s", t.GTID, from, c.End)
+	}
+	if compare(t.Position, from) < 0 {
+		return fmt.Sprintf("%s is before the backup, which is at %s", t.Position, from)
+	}
+	return fmt.Sprintf("%s is no end of a transaction in the archived log, from %s to %s; the last one before it is %s", t.Position, from, c.End, c.Until)
+}

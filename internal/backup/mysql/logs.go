@@ -1,0 +1,309 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/binlog"
+	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/mywire"
+)
+
+// Archived logs lie in a repository beside the backups, each in a directory:
+//
+//	binlog/6f0a2c.../                        a name, by default made of the server's id
+//	    source.json                          the server's id
+//	    binlog.000007/000000000004.zst       a segment: see bulk/mysql.LogSegment
+const (
+	logRoot    = "binlog/"
+	sourceName = "source.json"
+	maxSource  = 64 << 10
+)
+
+// logSource is the content of source.json.
+type logSource struct {
+	Server string `json:"server"` // "" of a server that has no id
+}
+
+// A Log is the archived binary log of one server.
+type Log struct {
+	Name     string `json:"name"`
+	Server   string `json:"server_id,omitempty"`
+	Segments int    `json:"segments"`
+	// Start and End are positions in the server's log, as FILE:POS.
+	Start string `json:"start"`
+	End   string `json:"end"`
+
+	start, end binlog.Position
+}
+
+// String is a line of a list.
+func (l Log) String() string {
+	return fmt.Sprintf("binlog %s, %s to %s: %d segments", l.Name, l.Start, l.End, l.Segments)
+}
+
+// Dir is where the log lies in a repository.
+func (l Log) Dir() string { return LogDir(l.Name) }
+
+// LogDir is where the log of a name lies in a repository.
+func LogDir(name string) string { return logRoot + name + "/" }
+
+var logName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// CheckLogName says what is wrong with a name for a log.
+func CheckLogName(name string) error {
+	// What begins like files of a backup would be taken for one.
+	if !logName.MatchString(name) || strings.HasPrefix(name, "run-") || strings.HasPrefix(name, "journal-") {
+		return fmt.Errorf("%q is no name for a log: letters, digits, '.', '_' and '-' are, unless run- or journal- is in front", name)
+	}
+	return nil
+}
+
+// DefaultLogName is the name of a server's log: the server's id in hexadecimal
+// digits and dashes, or "server" for one that has none.
+func DefaultLogName(id string) string {
+	if raw, err := base64.StdEncoding.DecodeString(id); err == nil && len(raw) > 8 {
+		return hex.EncodeToString(raw) // MariaDB's
+	}
+	if CheckLogName(id) != nil {
+		return "server"
+	}
+	return id
+}
+
+// ServerID returns what a server calls itself in its log's archive and in the
+// manifests of its backups: MySQL's server_uuid, or MariaDB's server_uid, which
+// versions before 10.11.9 lack; "" then.
+func ServerID(ctx context.Context, dsn string) (string, error) {
+	cfg, err := mywire.ParseDSN(dsn)
+	if err != nil {
+		return "", err
+	}
+	cfg.Database = ""
+	return serverIDAt(ctx, cfg)
+}
+
+func serverIDAt(ctx context.Context, cfg mywire.ConnectConfig) (string, error) {
+	s, err := my.Connect(ctx, cfg, "")
+	if err != nil {
+		return "", err
+	}
+	id, err := serverID(ctx, s)
+	return id, errors.Join(err, s.Close())
+}
+
+func serverID(ctx context.Context, s *my.Session) (string, error) {
+	variable := "@@server_uuid"
+	if s.IsMariaDB() {
+		variable = "@@server_uid"
+	}
+	row, err := s.Row(ctx, "SELECT "+variable)
+	if unknownVariable := uint16(1193); s.IsMariaDB() && my.ErrorCode(err) == unknownVariable {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask for the server's id: %w", err)
+	}
+	return row[0], nil
+}
+
+// readSource reads the note of whose log it is.
+func readSource(ctx context.Context, s archive.Storage, dir string) (source logSource, err error) {
+	in, err := s.Open(ctx, dir+sourceName, 0)
+	if err != nil {
+		return source, err
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxSource))
+	if err = errors.Join(err, in.Close()); err == nil {
+		err = json.Unmarshal(text, &source)
+	}
+	if err != nil {
+		return source, fmt.Errorf("read %s: %w", dir+sourceName, err)
+	}
+	return source, nil
+}
+
+// Logs returns all archived logs of a storage, in the order of their names. One
+// in which there is nothing yet is left out.
+func Logs(ctx context.Context, s archive.Storage) ([]Log, error) {
+	var all []Log
+	for o, err := range s.List(ctx, logRoot, false) {
+		if err != nil {
+			return nil, fmt.Errorf("list binary logs: %w", err)
+		}
+		name, isDir := strings.CutSuffix(strings.TrimPrefix(o.Name, logRoot), "/")
+		if !isDir || CheckLogName(name) != nil {
+			continue
+		}
+		l, err := openLog(ctx, s, name)
+		if err != nil {
+			return nil, err
+		}
+		if l.Segments > 0 {
+			all = append(all, l)
+		}
+	}
+	slices.SortFunc(all, func(a, b Log) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// openLog looks at one log. One that does not exist has no segments.
+func openLog(ctx context.Context, s archive.Storage, name string) (Log, error) {
+	l := Log{Name: name}
+	source, err := readSource(ctx, s, l.Dir())
+	if errors.Is(err, archive.ErrNotExist) {
+		return l, nil // it is just being begun, or somebody else's
+	}
+	if err != nil {
+		return l, err
+	}
+	l.Server = source.Server
+	segments, err := my.ListLogs(ctx, s, l.Dir())
+	if err != nil || len(segments) == 0 {
+		return l, err
+	}
+	l.Segments = len(segments)
+	l.start = binlog.Position{File: segments[0].File, Pos: segments[0].Start}
+	if l.end, err = my.LogEnd(ctx, s, l.Dir()); err != nil {
+		return l, fmt.Errorf("binary log %s: %w", name, err)
+	}
+	l.Start, l.End = l.start.String(), l.end.String()
+	return l, nil
+}
+
+// compare puts positions of one server in the order of its log.
+func compare(a, b binlog.Position) int {
+	number := func(file string) uint64 {
+		n, err := strconv.ParseUint(file[strings.LastIndexByte(file, '.')+1:], 10, 64)
+		if err != nil {
+			return 0 // as servers name their files, it is one
+		}
+		return n
+	}
+	return cmp.Or(cmp.Compare(number(a.File), number(b.File)), cmp.Compare(a.Pos, b.Pos))
+}
+
+// Before reports whether a lies before b in the log of one server.
+func Before(a, b binlog.Position) bool { return compare(a, b) < 0 }
+
+// ManifestPosition is the position in the binary log that a backup shows; zero if
+// its manifest has none.
+func ManifestPosition(p archive.Position) binlog.Position {
+	if p.Binlog == "" || p.Offset < 0 {
+		return binlog.Position{}
+	}
+	return binlog.Position{File: p.Binlog, Pos: uint64(p.Offset)}
+}
+
+// holds reports whether a log can be replayed from a position on.
+func (l Log) holds(p binlog.Position) bool {
+	return l.Segments > 0 && compare(l.start, p) <= 0 && compare(p, l.end) <= 0
+}
+
+// mayBe reports whether a log may be that of a server: either may be nameless.
+func (l Log) mayBe(server string) bool { return l.Server == server || l.Server == "" || server == "" }
+
+// LogOf returns the log that can be replayed on a backup: that of a name, or with
+// "" the only one that fits. An error matches my.ErrLogGap where the log that the
+// backup needs is not there.
+func LogOf(ctx context.Context, s archive.Storage, m archive.Summary, name string) (Log, error) {
+	from := ManifestPosition(m.Position)
+	if from.IsZero() {
+		return Log{}, fmt.Errorf("backup %s has no position in a binary log: its server keeps none, or did not say", m.ID)
+	}
+	all, err := Logs(ctx, s)
+	if err != nil {
+		return Log{}, err
+	}
+	var fit []Log
+	var seen []string
+	for _, l := range all {
+		if !l.mayBe(m.Server.SystemID) || name != "" && l.Name != name {
+			continue
+		}
+		seen = append(seen, l.String())
+		if l.holds(from) {
+			fit = append(fit, l)
+		}
+	}
+	switch {
+	case len(fit) == 1:
+		return fit[0], nil
+	case len(fit) > 1:
+		return Log{}, fmt.Errorf("%d archived logs hold %s, where backup %s was taken: name one (%s)", len(fit), from, m.ID, strings.Join(seen, "; "))
+	case len(seen) == 0:
+		return Log{}, fmt.Errorf("%s holds no binary log of the server of backup %s", s, m.ID)
+	}
+	return Log{}, fmt.Errorf("%w: backup %s is at %s, and there is %s", my.ErrLogGap, m.ID, from, strings.Join(seen, "; "))
+}
+
+// PruneLogs removes the segments that none of the backups that stay needs, and
+// returns how many there are; dry only counts them. Of a log whose server is that
+// of no backup nothing is removed, nor is the newest segment, behind which the log
+// goes on. A backup whose position is hidden may need any.
+func PruneLogs(ctx context.Context, s archive.Storage, stay []archive.Summary, dry bool) (int, error) {
+	all, err := Logs(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	count := 0
+	for _, l := range all {
+		oldest, ok := l.oldest(stay)
+		if !ok {
+			continue
+		}
+		segments, err := my.ListLogs(ctx, s, l.Dir())
+		if err != nil {
+			return count, err
+		}
+		var gone []string
+		for i := range len(segments) - 1 {
+			// A segment ends where the next one begins, or its file before that.
+			next := segments[i+1]
+			if compare(binlog.Position{File: next.File, Pos: next.Start}, oldest) <= 0 {
+				gone = append(gone, l.Dir()+segments[i].Name)
+			}
+		}
+		if !dry && len(gone) > 0 {
+			if err := s.Delete(ctx, gone...); err != nil {
+				return count, fmt.Errorf("prune binary log: %w", err)
+			}
+		}
+		count += len(gone)
+	}
+	return count, nil
+}
+
+// oldest is the first position that one of the backups needs; ok is false where
+// that is not known.
+func (l Log) oldest(stay []archive.Summary) (_ binlog.Position, ok bool) {
+	var oldest binlog.Position
+	for _, m := range stay {
+		if m.Engine == archive.PostgreSQL || !l.mayBe(m.Server.SystemID) {
+			continue
+		}
+		at := ManifestPosition(m.Position)
+		switch {
+		case at.IsZero() && m.Sealed != "":
+			return oldest, false
+		case at.IsZero():
+			continue // nothing is replayed on it
+		}
+		ok = ok || m.Server.SystemID == l.Server
+		if oldest.IsZero() || compare(at, oldest) < 0 {
+			oldest = at
+		}
+	}
+	return oldest, ok
+}
