@@ -240,7 +240,7 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 	if c.base.withLog { // up to the end of the segment in which the backup ended
 		number = uint64(c.base.Stop-1)/uint64(size) + 1
 	}
-	first := number
+	reached := pgrepl.LSN(number * uint64(size))
 	missing := uint64(0)
 	for ; number <= c.last; number++ {
 		name := ""
@@ -255,7 +255,7 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 			continue
 		}
 		if missing > 0 {
-			c.gap(v, number-missing, number)
+			c.gap(v, pgrepl.LSN((number-missing)*uint64(size)), pgrepl.LSN(number*uint64(size)))
 			missing = 0
 		}
 		n, err := c.store.get(ctx, name, keys, io.Discard)
@@ -274,22 +274,32 @@ func (c *chain) verify(ctx context.Context, v *Verification, keys archive.ReadOp
 			if err != nil {
 				return err
 			}
-			v.End, v.Timeline = (g.Start() + pgrepl.LSN(n)).String(), g.Timeline
-			if bare == name && n != size {
+			reached = g.Start() + pgrepl.LSN(n)
+			v.End, v.Timeline = reached.String(), g.Timeline
+			switch {
+			case bare == name && n != size:
 				v.Problems = append(v.Problems, fmt.Sprintf("%s has %d bytes instead of %d", name, n, size))
+			case n != size && number < c.last: // its rest was never received, and what follows was
+				c.gap(v, reached, g.End())
 			}
 		}
 	}
-	if !c.base.withLog && v.Files == 0 {
-		c.gap(v, first, uint64(c.base.Stop-1)/uint64(size)+1)
+	if !c.base.withLog && len(v.Problems) == 0 && reached < c.base.Stop {
+		v.End = reached.String()
+		c.gap(v, reached, c.base.Stop)
 	}
 	return nil
 }
 
-func (c *chain) gap(v *Verification, from, to uint64) {
-	size := uint64(c.store.cluster.SegmentBytes)
-	v.Problems = append(v.Problems, fmt.Sprintf("log is missing from %s to %s, %d segments: the backup can be replayed up to %s only",
-		pgrepl.LSN(from*size), pgrepl.LSN(to*size), to-from, pgrepl.LSN(from*size)))
+// gap says that log is missing. A backup without its own log that is not replayed
+// to its end is of no use.
+func (c *chain) gap(v *Verification, from, to pgrepl.LSN) {
+	what := fmt.Sprintf("the backup can be replayed up to %s only", from)
+	if !c.base.withLog && from < c.base.Stop {
+		what = fmt.Sprintf("the backup cannot be started, which needs the log up to %s", c.base.Stop)
+	}
+	size := pgrepl.LSN(c.store.cluster.SegmentBytes)
+	v.Problems = append(v.Problems, fmt.Sprintf("log is missing from %s to %s, %d segments: %s", from, to, (to-1)/size-from/size+1, what))
 }
 
 // Prune removes segments that are older than the oldest of the base backups that

@@ -99,6 +99,8 @@ func (d *dirRestore) run(ctx context.Context) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(archives)) {
+		// Names of four digits are in order; there may be more pieces than those.
+		slices.SortFunc(archives[name], func(a, b archive.Chunk) int { return a.Part - b.Part })
 		dir := d.Dir
 		if oid := strings.TrimSuffix(name, ".tar"); oid != "base" {
 			location, ok := d.locations[oid]

@@ -1,0 +1,144 @@
+package wal
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/pgrepl"
+)
+
+// TestVerifyFindsHoles builds logs of which something is missing: between two
+// files, between two bytes, or at the end that the base backup needs.
+func TestVerifyFindsHoles(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	// The base backup goes from the middle of segment 5 to the middle of segment 6.
+	const start, stop = 5*size + size/2, 6*size + size/2
+	for name, test := range map[string]struct {
+		log     map[int]int // bytes by segment; fewer than a segment are the part of one
+		withLog bool
+		want    string // the problem, "" for none
+		end     int
+	}{
+		"whole":                           {log: map[int]int{5: size, 6: size, 7: 100}, end: 7*size + 100},
+		"its own log":                     {withLog: true, end: stop},
+		"its own log and more":            {log: map[int]int{6: size, 7: 100}, withLog: true, end: 7*size + 100},
+		"nothing":                         {log: map[int]int{}, want: "cannot be started", end: 5 * size},
+		"older log only":                  {log: map[int]int{4: size}, want: "cannot be started", end: 5 * size},
+		"ends before the backup":          {log: map[int]int{5: size}, want: "cannot be started", end: 6 * size},
+		"ends before, within a segment":   {log: map[int]int{5: size, 6: size/2 - 1}, want: "cannot be started", end: stop - 1},
+		"ends with the backup":            {log: map[int]int{5: size, 6: size / 2}, end: stop},
+		"a segment":                       {log: map[int]int{5: size, 6: size, 8: size}, want: "replayed up to 0/700000 only", end: 7 * size},
+		"a segment that the backup needs": {log: map[int]int{5: size, 7: size}, want: "cannot be started", end: 6 * size},
+		"the rest of a segment":           {log: map[int]int{5: size, 6: size, 7: 4096, 8: size}, want: "replayed up to 0/701000 only", end: 7*size + 4096},
+		"the rest, beside its own log":    {log: map[int]int{7: 4096, 8: size}, withLog: true, want: "replayed up to 0/701000 only", end: 7*size + 4096},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storage, err := archive.NewLocal(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := createStore(t.Context(), storage, cluster{SystemID: "1", SegmentBytes: size}, archive.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for number, n := range test.log {
+				file := pgrepl.Segment{Timeline: 1, Number: uint64(number), Size: size}.Name()
+				if n < size {
+					file += partialMark
+				}
+				if err := s.put(t.Context(), file, bytes.NewReader(make([]byte, n)), archive.Position{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			v, err := Verify(t.Context(), storage, &archive.Manifest{
+				Summary: archive.Summary{
+					ID: "b", Scope: ScopeBase, Server: archive.Server{SystemID: "1"},
+					Position: archive.Position{LSN: pgrepl.LSN(stop).String(), Timeline: 1},
+				},
+				Attributes: map[string]string{"start_lsn": pgrepl.LSN(start).String(), "wal": fmt.Sprint(test.withLog)},
+			}, archive.ReadOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(v.Problems, "; "); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+				t.Errorf("problems: %q, want %q", got, test.want)
+			}
+			if want := pgrepl.LSN(test.end).String(); v.End != want {
+				t.Errorf("it ends at %s, want %s", v.End, want)
+			}
+		})
+	}
+}
+
+// TestPiecesAreInOrder restores a tar file whose pieces have names of four and of
+// five digits, as those of 10 TiB do.
+func TestPiecesAreInOrder(t *testing.T) {
+	t.Parallel()
+	var file bytes.Buffer
+	out := tar.NewWriter(&file)
+	content := strings.Repeat("0123456789", 500)
+	for _, name := range []string{"global/", controlFile} {
+		h := &tar.Header{Name: name, Mode: 0o700, Typeflag: tar.TypeDir}
+		if !strings.HasSuffix(name, "/") {
+			h.Typeflag, h.Size = tar.TypeReg, int64(len(content))
+		}
+		if err := out.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			if _, err := out.Write([]byte(content)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	repo, err := archive.OpenRepository(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := archive.Create(t.Context(), repo, archive.Options{ID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := file.Len() / 2
+	for part, piece := range map[int][]byte{9999: file.Bytes()[:half], 10000: file.Bytes()[half:]} {
+		c, err := w.Chunk(t.Context(), archive.ChunkInfo{Path: fmt.Sprintf("base/base.tar/%04d", part), Kind: KindBase, Part: part})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write(piece); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(t.Context(), archive.Manifest{
+		Summary:    archive.Summary{Engine: archive.PostgreSQL, Scope: ScopeBase, Position: archive.Position{LSN: "0/200", Timeline: 1}},
+		Attributes: map[string]string{"start_lsn": "0/100", "wal": "true"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := archive.Open(t.Context(), repo, "b", archive.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := RestoreDir(t.Context(), r, DirOptions{Dir: dir, UID: -1, GID: -1}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, controlFile)); err != nil || string(got) != content {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
