@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -62,8 +61,7 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
   weir backup postgres://app@db/shop --to - | ssh host 'cat > shop.tar'
   weir backup postgres://app@db/shop --to /backups --resume
   weir backup base postgres://postgres@db/ --to /backups
-  weir backup wal postgres://postgres@db/ --to /backups
-  weir backup binlog mysql://replicator@db/ --to /backups`,
+  weir backup wal postgres://postgres@db/ --to /backups`,
 		Args: cobra.MaximumNArgs(1),
 		PreRunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -76,7 +74,7 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
 		},
 	}
 	v.flags(cmd.Flags())
-	cmd.AddCommand(newBackupProfilesCommand(), newBackupBaseCommand(), newBackupWALCommand(), newBackupBinlogCommand())
+	cmd.AddCommand(newBackupProfilesCommand(), newBackupBaseCommand(), newBackupWALCommand())
 	return cmd
 }
 
@@ -205,12 +203,16 @@ func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 // backup does it.
-func (v *backupVerb) backup(ctx context.Context, out *backupOutcome, stdout, stderr io.Writer) (_ *backup.Result, err error) {
+func (v *backupVerb) backup(ctx context.Context, out *backupOutcome, stdout, stderr io.Writer) (result *backup.Result, err error) {
 	w, end, err := v.open(ctx, stdout)
 	if err != nil {
 		return nil, hinted(err)
 	}
-	defer func() { err = errors.Join(err, end(err == nil)) }()
+	defer func() {
+		if failed := end(err == nil); failed != nil { // a stream that did not get its name is no backup
+			result, err = nil, errors.Join(err, failed)
+		}
+	}()
 	out.ID = w.ID()
 	mode := v.progress
 	if v.quiet {
@@ -218,7 +220,7 @@ func (v *backupVerb) backup(ctx context.Context, out *backupOutcome, stdout, std
 	}
 	stop := showProgress("backup", mode, v.options.Progress, stderr)
 	defer stop()
-	result, err := runBackup(ctx, v.options, w)
+	result, err = runBackup(ctx, v.options, w)
 	if err == nil {
 		return result, nil
 	}
@@ -260,27 +262,6 @@ func (v *backupVerb) open(ctx context.Context, stdout io.Writer) (_ *archive.Wri
 	}
 	w, err := archive.Create(ctx, repo, opts)
 	return w, none, err
-}
-
-// createTar begins a backup in a file, which gets its name when it is whole.
-func createTar(ctx context.Context, path string, opts archive.Options) (_ *archive.Writer, end func(whole bool) error, err error) {
-	f, err := os.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, nil, fmt.Errorf("create stream: %w", err)
-	}
-	w, err := archive.CreateStream(ctx, f, opts)
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
-	}
-	return w, func(whole bool) error {
-		if !whole {
-			return errors.Join(f.Close(), os.Remove(f.Name()))
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return fmt.Errorf("finish stream: %w", err)
-		}
-		return os.Rename(f.Name(), path)
-	}, nil
 }
 
 // unfinished returns the id of the newest unfinished backup with a label.
