@@ -61,7 +61,8 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
   weir backup postgres://app@db/shop --to - | ssh host 'cat > shop.tar'
   weir backup postgres://app@db/shop --to /backups --resume
   weir backup base postgres://postgres@db/ --to /backups
-  weir backup wal postgres://postgres@db/ --to /backups`,
+  weir backup wal postgres://postgres@db/ --to /backups
+  weir backup binlog mysql://replicator@db/ --to /backups`,
 		Args: cobra.MaximumNArgs(1),
 		PreRunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -74,7 +75,7 @@ Exit codes: 0 the backup is complete, 1 it is not, 2 usage.`,
 		},
 	}
 	v.flags(cmd.Flags())
-	cmd.AddCommand(newBackupProfilesCommand(), newBackupBaseCommand(), newBackupWALCommand())
+	cmd.AddCommand(newBackupProfilesCommand(), newBackupBaseCommand(), newBackupWALCommand(), newBackupBinlogCommand())
 	return cmd
 }
 
