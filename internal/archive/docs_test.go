@@ -69,9 +69,13 @@ func docBackup(t *testing.T, schema, content string, opts Options) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before, after := "pre-data", "post-data"
+	if content == "tsv" { // of MariaDB and MySQL
+		before, after = "tables", "objects"
+	}
 	_, err = writeAll(t.Context(), w, map[string][]byte{
-		SchemaPath("shop", "pre-data"):                 []byte("CREATE TABLE orders (id int, note varchar(100));\n"),
-		SchemaPath("shop", "post-data"):                []byte("ALTER TABLE orders ADD PRIMARY KEY (id);\n"),
+		SchemaPath("shop", before):                     []byte("CREATE TABLE orders (id int, note varchar(100));\n"),
+		SchemaPath("shop", after):                      []byte("ALTER TABLE orders ADD PRIMARY KEY (id);\n"),
 		DataPath("shop", schema, "orders", 1, content): orderRows(0, 500),
 		DataPath("shop", schema, "orders", 2, content): orderRows(500, 1000),
 	}, fixtureContent())

@@ -47,8 +47,8 @@ func CheckLog(ctx context.Context, s archive.Storage, log Log, from binlog.Posit
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range segments {
-		if compare(binlog.Position{File: g.File, Pos: g.Start}, from) >= 0 {
+	for i := range segments { // from the last one that begins at the position or before
+		if i+1 == len(segments) || compare(binlog.Position{File: segments[i+1].File, Pos: segments[i+1].Start}, from) > 0 {
 			c.Segments++
 		}
 	}
