@@ -268,3 +268,46 @@ func TestBinlogGapIsAnError(t *testing.T) {
 		t.Errorf("verification: %+v", v.Binlog)
 	}
 }
+
+// TestBinlogReceiverConnectsAgain cuts its connection.
+func TestBinlogReceiverConnectsAgain(t *testing.T) {
+	s := newStall(t)
+	s.stock()
+	relay, err := lab.StartRelay(fmt.Sprintf("%s:%d", s.m.Host(), s.m.Port()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := relay.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	repo := filepath.Join(t.TempDir(), "repo")
+	dsn := strings.Replace(s.m.DSN(""), fmt.Sprintf(":%d", s.m.Port()), fmt.Sprintf(":%d", relay.Port()), 1)
+	p := start(t, "backup", "binlog", dsn, "--to", repo, "--flush-interval", "20ms")
+	kept := func() bool {
+		end, _ := s.position()
+		logs := decode[catalogue](t, must(t, "list", repo, "--json")).Binlogs
+		return len(logs) == 1 && logs[0].End == end
+	}
+	until(t, "log is kept", kept)
+	relay.Cut()
+	s.add(4001)
+	until(t, "what came after the cut is kept", kept)
+	if code := p.end(syscall.SIGTERM); code != exitFine || !strings.Contains(p.stderr.String(), "trying again") {
+		t.Errorf("exit code %d: %s", code, p.stderr.String())
+	}
+}
+
+func TestParseGTID(t *testing.T) {
+	for _, text := range []string{"0-1-42", "4294967295-1-1", "3e11fa47-71ca-11e1-9e33-c80aa9429562:42", "3e11fa47-71ca-11e1-9e33-c80aa9429562:blue:7"} {
+		if g, err := parseGTID(text); err != nil || g.String() != text {
+			t.Errorf("%s: %s, %v", text, g, err)
+		}
+	}
+	for _, text := range []string{"", "0-1", "0-1-0", "0-1-2-3", "x-1-2", "0-1-2,1-1-1", "3e11fa47:1", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "3e11fa47-71ca-11e1-9e33-c80aa9429562:0"} {
+		if g, err := parseGTID(text); err == nil {
+			t.Errorf("%q is read as %s", text, g)
+		}
+	}
+}
