@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 
@@ -271,11 +270,10 @@ func unfinished(ctx context.Context, repo *archive.Repository, label string) (st
 	if err != nil {
 		return "", err
 	}
-	named := regexp.MustCompile(`^[0-9TZ]+-` + regexp.QuoteMeta(label) + `(-\d+)?$`)
 	id, running := "", ""
 	for _, e := range entries {
 		switch {
-		case !named.MatchString(e.ID):
+		case e.Label != label:
 		case e.State == archive.Incomplete:
 			id = e.ID
 		case e.State == archive.Running:

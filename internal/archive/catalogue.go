@@ -28,6 +28,10 @@ type Entry struct {
 	// Reason says why a backup is not complete.
 	Reason string `json:"reason,omitempty"`
 
+	// Label is that of an unfinished backup whose lock is there. That of a
+	// complete one is in its Summary.
+	Label string `json:"label,omitempty"`
+
 	// Summary is the head of the manifest; zero unless complete.
 	Summary Summary `json:"summary,omitzero"`
 
@@ -126,7 +130,7 @@ func describeUnfinished(ctx context.Context, s Storage, e Entry, now time.Time) 
 	if err != nil {
 		return e, false, err
 	}
-	e.State, e.Time = Incomplete, e.Touched
+	e.State, e.Label, e.Time = Incomplete, r.Label, e.Touched
 	if !r.Begun.IsZero() {
 		e.Time = r.Begun
 	}

@@ -373,3 +373,30 @@ func TestLockOutlivesStorage(t *testing.T) {
 		t.Errorf("run %d, %+v, %v", n, r, err)
 	}
 }
+
+// TestResumeRefusesOtherLabel: the second backup of shop within one second and the
+// first one of shop-2 may have the same id; the label tells.
+func TestResumeRefusesOtherLabel(t *testing.T) {
+	t.Parallel()
+	repo := localRepo(t)
+	w, err := Create(t.Context(), repo, Options{ID: "x-shop-2", Label: "shop-2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(true); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := List(t.Context(), repo, time.Now()); err != nil || len(entries) != 1 || entries[0].Label != "shop-2" {
+		t.Errorf("%+v, %v", entries, err)
+	}
+	if _, err := Create(t.Context(), repo, Options{ID: "x-shop-2", Label: "shop", Resume: true}); err == nil || !strings.Contains(err.Error(), "shop-2") {
+		t.Errorf("resumed as another one: %v", err)
+	}
+	w, err = Create(t.Context(), repo, Options{ID: "x-shop-2", Label: "shop-2", Resume: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(false); err != nil {
+		t.Fatal(err)
+	}
+}

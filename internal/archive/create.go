@@ -48,12 +48,13 @@ func Label(name string) string {
 // holds the backup's lock until Finish or Abort: a second writer with the same
 // id gets [ErrLocked].
 func Create(ctx context.Context, repo *Repository, opts Options) (*Writer, error) {
+	label := opts.Label
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("create backup: %w", err)
 	}
 	if opts.Resume {
-		w, err := resume(ctx, repo.storage, opts)
+		w, err := resume(ctx, repo.storage, opts, label)
 		if err != nil {
 			return nil, fmt.Errorf("resume backup %s: %w", opts.ID, err)
 		}
@@ -140,8 +141,10 @@ func (w *Writer) settle(ctx context.Context) error {
 	return err
 }
 
-// resume continues a backup that has runs but no manifest.
-func resume(ctx context.Context, s Storage, opts Options) (*Writer, error) {
+// resume continues a backup that has runs but no manifest. Where a label is given it
+// must be that of the backup: another source's chunks would be swept away, and what
+// comes instead would count as the first one's.
+func resume(ctx context.Context, s Storage, opts Options, label string) (*Writer, error) {
 	w, err := newWriter(s, opts)
 	if err != nil {
 		return nil, err
@@ -159,6 +162,8 @@ func resume(ctx context.Context, s Storage, opts Options) (*Writer, error) {
 		return nil, &Error{Op: "find", Place: w.dir, Err: ErrNotExist, Hint: "weir list shows what there is"}
 	case last.alive(opts.Now()):
 		return nil, &Error{Op: "lock", Place: w.dir, Err: ErrLocked, Hint: "it still runs, or was killed elsewhere less than five minutes ago"}
+	case label != "" && last.Label != "" && label != last.Label:
+		return nil, fmt.Errorf("it has the label %q, not %q: it is of another source, or --label is missing", last.Label, label)
 	case last.HideNames || opts.Encryption.HideNames:
 		return nil, errors.New("a backup with hidden names has no journal; remove it and begin again")
 	}
