@@ -366,3 +366,22 @@ func TestEnvironmentHoldsTheDSN(t *testing.T) {
 		t.Errorf("a broken URL: %v", err)
 	}
 }
+
+// TestHalfAStatementIsNone: what a reader yields before it fails may be a statement
+// cut short, which is not to be run.
+func TestHalfAStatementIsNone(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the chunk is damaged")
+	var got []string
+	var failed error
+	for sql, err := range Statements(io.MultiReader(strings.NewReader("SELECT 1;\nCREATE ROLE bob"), iotest.ErrReader(broken))) {
+		if err != nil {
+			failed = err
+			continue
+		}
+		got = append(got, sql)
+	}
+	if !slices.Equal(got, []string{"SELECT 1"}) || !errors.Is(failed, broken) {
+		t.Errorf("%q, %v", got, failed)
+	}
+}

@@ -23,14 +23,11 @@ func Statements(r io.Reader) iter.Seq2[string, error] {
 		s := &splitter{r: bufio.NewReaderSize(r, 64<<10)}
 		for {
 			text, err := s.next()
-			if text != "" && !yield(text, nil) {
+			if err != nil && !errors.Is(err, io.EOF) {
+				yield("", fmt.Errorf("read statement: %w", err)) // text may be half of one
 				return
 			}
-			switch {
-			case errors.Is(err, io.EOF):
-				return
-			case err != nil:
-				yield("", fmt.Errorf("read statement: %w", err))
+			if text != "" && !yield(text, nil) || err != nil {
 				return
 			}
 		}
