@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ func (v *pruneVerb) complete() error {
 			text, unit = days+"h", 24
 		}
 		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
+		if err != nil || d <= 0 || d > math.MaxInt64/unit { // what overflows would keep nothing
 			return fmt.Errorf("--keep-within %q: want a time such as 36h or 30d", v.within)
 		}
 		p.Within = d * unit
