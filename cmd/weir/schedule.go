@@ -88,10 +88,8 @@ func (v *scheduleVerb) complete(args []string) error {
 		if strings.ContainsAny(a, "\r\n\x00") {
 			return errors.New("the arguments of weir backup: one line each")
 		}
-		if u, err := url.Parse(a); err == nil && u.User != nil {
-			if _, secret := u.User.Password(); secret {
-				return errors.New("the DSN holds a password, which everybody could read in the unit: put PGPASSWORD into the file of --env-file")
-			}
+		if holdsPassword(a) {
+			return errors.New("an argument of weir backup holds a password, which everybody could read in the unit: put PGPASSWORD, MYSQL_PWD or the credentials of S3 into the file of --env-file")
 		}
 	}
 	backup := newBackupCommand()
@@ -116,6 +114,22 @@ func (v *scheduleVerb) complete(args []string) error {
 		return errors.New("--to -: nobody would read the stream")
 	}
 	return nil
+}
+
+// passwordWord is a password in pairs of key and value, or among a URL's parameters.
+var passwordWord = regexp.MustCompile(`(?i)(^|[\s?&])(ssl)?password\s*=`)
+
+// holdsPassword looks for a password in an argument, be it the value of a flag.
+func holdsPassword(arg string) bool {
+	if flag, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(flag, "--") {
+		arg = value
+	}
+	if u, err := url.Parse(arg); err == nil && u.User != nil {
+		if _, secret := u.User.Password(); secret {
+			return true
+		}
+	}
+	return passwordWord.MatchString(arg)
 }
 
 // place is where the backups go.
