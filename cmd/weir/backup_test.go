@@ -225,6 +225,12 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 		if o := decode[backupOutcome](t, must(t, "backup", "--to", dir, "--schema-only", "--json")); o.Label != "shop" || o.Rows != 0 {
 			t.Errorf("outcome: %+v", o)
 		}
+		if r := call(t, "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=bare", "--dry-run"); r.code != exitFine || !strings.Contains(r.stderr, "leave something out") {
+			t.Errorf("restored without a warning: %s", r)
+		}
+		if text := must(t, "list", dir); strings.Count(text, ", partial\n") != 1 {
+			t.Errorf("it does not tell which one is partial:\n%s", text)
+		}
 	})
 
 	t.Run("prune", func(t *testing.T) { // one without rows does not stand in for one with them

@@ -80,6 +80,9 @@ func printCatalogue(w io.Writer, c catalogue) error {
 		if e.State == archive.Complete {
 			s := e.Summary
 			what = fmt.Sprintf("%s of %s %s", s.Scope, s.Engine, s.Server.Version)
+			if s.Partial {
+				what += ", partial"
+			}
 			if s.Encryption != nil {
 				what += ", encrypted"
 			}

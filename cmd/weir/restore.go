@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -192,6 +193,9 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	stop()
 	if result == nil {
 		return hinted(err)
+	}
+	if m.Partial {
+		result.Warnings = slices.Insert(result.Warnings, 0, "backup "+m.ID+" was asked to leave something out, such as tables or rows: weir list shows whether there is a whole one")
 	}
 	if !v.quiet {
 		printWarnings(stderr, result.Warnings)
