@@ -376,11 +376,14 @@ func (r *rig) endSessions() {
 // The database dies at random moments of the migration. The next attempt
 // completes it, and meanwhile no relay takes the tables for whole.
 func TestMigrationUnderKills(t *testing.T) {
-	plan := outbox.Plan{Layout: outbox.History, Partition: outbox.PartitionSpec{Period: outbox.Daily, Ahead: 48 * time.Hour}}
 	for _, engine := range []string{"postgres", "mariadb"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			requireEngine(t, engine)
+			plan := outbox.Plan{Layout: outbox.History}
+			if engine == "postgres" { // MariaDB's CREATE TABLE is atomic only without partitions
+				plan.Partition = outbox.PartitionSpec{Period: outbox.Daily, Ahead: 48 * time.Hour}
+			}
 			db, err := startDatabase(t.Context(), engine, false)
 			if err != nil {
 				t.Fatal(err)
@@ -403,8 +406,13 @@ func TestMigrationUnderKills(t *testing.T) {
 				t.Logf("killed after %d ms: %v", i*7, <-migrated)
 				r.check(db.server.Restart(r.ctx()))
 				r.eventually("the database answers", func() bool { return db.pool.PingContext(r.ctx()) == nil })
+				var last string
 				r.eventually("the migration is completed", func() bool {
 					_, err := r.store.Migrate(r.ctx(), plan)
+					if err != nil && err.Error() != last {
+						last = err.Error()
+						t.Log(last)
+					}
 					return err == nil
 				})
 				_, stop := r.relay(&scripted{ledger: r.ledger}, outbox.Config{})

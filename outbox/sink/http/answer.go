@@ -53,7 +53,7 @@ func (s *Sink) classify(resp *http.Response, said []byte) error {
 		return outbox.Unavailable(err)
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed, code == http.StatusGone:
 		if path.Has("topic") || path.Has("key") {
-			return outbox.Reject(err)
+			return err // somebody may still make it
 		}
 		return outbox.Unavailable(err)
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code >= 500:

@@ -12,8 +12,8 @@
 //	408, 425, 500, 502, 504, …           an attempt is spent; Retry-After is heeded
 //	429, 503                             unavailable: the endpoint asks for patience
 //	3xx, 401, 403, 407                   unavailable: address or login are wrong
-//	404, 405, 410                        rejected if the path has the topic or the
-//	                                     key in it, otherwise unavailable as above
+//	404, 405, 410                        an attempt is spent if the path has the topic
+//	                                     or the key in it, otherwise unavailable as above
 //	other 4xx                            rejected
 //
 // Requests of one key follow each other; those of different keys are under way
