@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/archive/archivetest"
 	"github.com/weirdb/weir/internal/backup"
 	dump "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/bulk"
@@ -114,20 +115,20 @@ ANALYZE TABLE one, two;`)
 		}
 		<-moved
 		plain := r.repo
-		repo, g := newGate(t, r.repo, "data/", 2)
+		repo, g := archivetest.NewGate(t, r.repo, "data/", 2)
 		r.repo = repo
 		var res *backup.Result
 		done := begin(func() (err error) {
 			res, err = r.backupCtx(t.Context(), backup.Options{ChunkBytes: backup.MinChunkBytes, Jobs: 3}, archive.Options{})
 			return err
 		})
-		g.wait(t)
+		g.Wait(t)
 		for range 3 { // one is left over from before
 			<-moved
 		}
 		stop() // what they write from now on is only more of the same
 		wg.Wait()
-		g.release()
+		g.Release()
 		if err := finished(t, done); err != nil {
 			t.Fatal(err)
 		}
@@ -163,18 +164,18 @@ func TestAlterWaitsForBackup(t *testing.T) {
 		r := newRig(t, m, three)
 		before := r.native(r.db)
 		plain := r.repo
-		repo, g := newGate(t, r.repo, "data/b/", 0)
+		repo, g := archivetest.NewGate(t, r.repo, "data/b/", 0)
 		r.repo = repo
 		done := begin(func() error {
 			_, err := r.backupCtx(t.Context(), backup.Options{Jobs: 1}, archive.Options{})
 			return err
 		})
-		g.wait(t)
+		g.Wait(t)
 		dropper, alterer := r.session(r.db), r.session(r.db)
 		dropped := begin(func() error { return dropper.Exec(t.Context(), "DROP TABLE c") })
 		altered := begin(func() error { return alterer.Exec(t.Context(), "ALTER TABLE a DROP COLUMN one") })
 		r.until("SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'", "2")
-		g.release()
+		g.Release()
 		for _, c := range []<-chan error{done, dropped, altered} {
 			if err := finished(t, c); err != nil {
 				t.Fatal(err)
@@ -194,17 +195,17 @@ func TestTablesWithoutTransactions(t *testing.T) {
 			t.Errorf("error: %v", err)
 		}
 		plain := r.repo
-		repo, g := newGate(t, r.repo, "data/plain/", 0)
+		repo, g := archivetest.NewGate(t, r.repo, "data/plain/", 0)
 		r.repo = repo
 		done := begin(func() error {
 			_, err := r.backupCtx(t.Context(), backup.Options{LockTables: true, Checksums: true}, archive.Options{})
 			return err
 		})
-		g.wait(t)
+		g.Wait(t)
 		s := r.session(r.db)
 		wrote := begin(func() error { return s.Exec(t.Context(), "INSERT INTO plain VALUES (3, 3)") })
 		r.until("SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO plain%' AND state LIKE 'Waiting for table%lock'", "1")
-		g.release()
+		g.Release()
 		for _, c := range []<-chan error{done, wrote} {
 			if err := finished(t, c); err != nil {
 				t.Fatal(err)
@@ -226,9 +227,9 @@ func TestKilledBackupResumes(t *testing.T) {
 			dir := t.TempDir()
 			r := newRig(t, server(t, lab.FlavorMariaDB), three)
 			r.repo = openRepo(t, dir)
-			r.killAt("backup", r.m.DSN(r.db), dir, "data/", n)
+			archivetest.KillAt(r.t, "backup", r.m.DSN(r.db), dir, "data/", n)
 			r.client(r.db, "UPDATE a SET x = 'changed' WHERE id = 1500; DROP TABLE c; CREATE TABLE d AS SELECT 1 AS one; INSERT INTO a VALUES (1, 'new', 2), (100000, 'new', 2)")
-			res := r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Checksums: true}, archive.Options{ID: childID, Resume: true})
+			res := r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Checksums: true}, archive.Options{ID: archivetest.KilledID, Resume: true})
 			kept := 0
 			for _, table := range res.Tables {
 				kept += table.Kept
@@ -260,7 +261,7 @@ func TestKilledRestoreResumes(t *testing.T) {
 			r := &rig{t: t, m: r.m, db: r.db, repo: r.repo}
 			target := r.db + "_again"
 			r.createDB(target)
-			r.killAt("restore", r.m.DSN(target), dir, c.part, c.n)
+			archivetest.KillAt(r.t, "restore", r.m.DSN(target), dir, c.part, c.n)
 			// The server ends the sessions of the dead in its own time.
 			r.until("SELECT count(*) FROM information_schema.processlist WHERE db = '"+target+"'", "0")
 			o := restore.Options{DSN: r.m.DSN(target)}
@@ -315,12 +316,12 @@ func TestServerKilled(t *testing.T) {
 		before := r.native(r.db)
 		r.backup(backup.Options{}, archive.Options{})
 		killed := func(what string, f func() error) {
-			repo, g := newGate(t, plain, "data/b/", 0)
+			repo, g := archivetest.NewGate(t, plain, "data/b/", 0)
 			r.repo = repo
 			done := begin(f)
-			g.wait(t)
+			g.Wait(t)
 			m.Kill()
-			g.release()
+			g.Release()
 			if err := finished(t, done); err == nil {
 				t.Errorf("a %s whose server was killed succeeded", what)
 			}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/archive/archivetest"
 	"github.com/weirdb/weir/internal/backup"
 	dump "github.com/weirdb/weir/internal/backup/postgres"
 	"github.com/weirdb/weir/internal/lab"
@@ -97,18 +98,18 @@ INSERT INTO two SELECT g, 100, repeat('y', 300) FROM generate_series(1, 2000) g;
 		})
 	}
 	<-moved
-	repo, g := newGate(t, r.repo, "data/", 2)
+	repo, g := archivetest.NewGate(t, r.repo, "data/", 2)
 	r.repo = repo
 	done := start(func() error {
 		_, err := r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Jobs: 3}, archive.Options{})
 		return err
 	})
-	g.wait(t)
+	g.Wait(t)
 	before := r.psql(r.db, "SELECT sum(money) FROM one")
 	for range 3 { // one is left over from before
 		<-moved
 	}
-	g.release()
+	g.Release()
 	if err := finished(t, done); err != nil {
 		t.Fatal(err)
 	}
@@ -130,13 +131,13 @@ INSERT INTO two SELECT g, 100, repeat('y', 300) FROM generate_series(1, 2000) g;
 func TestAlterWaitsForBackup(t *testing.T) {
 	r := newRig(t, server(t), three)
 	plain := r.repo
-	repo, g := newGate(t, r.repo, "public.a/", 0)
+	repo, g := archivetest.NewGate(t, r.repo, "public.a/", 0)
 	r.repo = repo
 	done := start(func() error {
 		_, err := r.backup(backup.Options{Jobs: 1}, archive.Options{ID: "x"})
 		return err
 	})
-	g.wait(t)
+	g.Wait(t)
 	// The definitions are read beside the rows; here they are to be first.
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		_, err := plain.Storage().Stat(t.Context(), "x/db/"+r.db+"/schema/toc.jsonl.zst")
@@ -151,7 +152,7 @@ func TestAlterWaitsForBackup(t *testing.T) {
 	s := connect(t, r.p.DSN(r.db))
 	dropped := start(func() error { return s.Exec(t.Context(), "DROP TABLE public.c") })
 	r.until(r.db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' AND relation = 'c'::regclass", "1")
-	g.release()
+	g.Release()
 	if err := finished(t, done); err != nil {
 		t.Fatal(err)
 	}
@@ -227,13 +228,13 @@ func TestAlterBeforeDefinitions(t *testing.T) {
 func TestLocksLost(t *testing.T) {
 	r := newRig(t, server(t), three)
 	plain := r.repo
-	repo, g := newGate(t, r.repo, "data/", 1)
+	repo, g := archivetest.NewGate(t, r.repo, "data/", 1)
 	r.repo = repo
 	done := start(func() error {
 		_, err := r.backup(backup.Options{Jobs: 1}, archive.Options{ID: "x"})
 		return err
 	})
-	g.wait(t)
+	g.Wait(t)
 	// pg_dump has its own locks until it ends.
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		_, err := plain.Storage().Stat(t.Context(), "x/db/"+r.db+"/schema/toc.jsonl.zst")
@@ -251,7 +252,7 @@ AND (SELECT count(*) FROM pg_locks WHERE relation = c.oid AND mode = 'AccessShar
 		t.Fatalf("%s sessions hold a lock of table %q, want the main one", got, table)
 	}
 	r.exec(r.db, "TRUNCATE "+table+" CASCADE")
-	g.release()
+	g.Release()
 	if err := finished(t, done); err == nil || !strings.Contains(err.Error(), "hold the locks") {
 		t.Errorf("error: %v", err)
 	}
@@ -278,9 +279,9 @@ func TestKilledBackupResumes(t *testing.T) {
 			dir := t.TempDir()
 			r := newRig(t, server(t), three)
 			r.repo = openRepo(t, dir)
-			r.killAt("backup", r.p.DSN(r.db), dir, "data/", n)
+			archivetest.KillAt(r.t, "backup", r.p.DSN(r.db), dir, "data/", n)
 			r.exec(r.db, "UPDATE b SET x = 'changed' WHERE id = 1500; DROP TABLE c; CREATE TABLE d AS SELECT 1 AS one")
-			res, err := r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Jobs: 2, Checksums: true}, archive.Options{ID: childID, Resume: true})
+			res, err := r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Jobs: 2, Checksums: true}, archive.Options{ID: archivetest.KilledID, Resume: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -315,7 +316,7 @@ func TestKilledRestoreResumes(t *testing.T) {
 			r := &rig{t: t, p: r.p, db: r.db, repo: r.repo}
 			target := r.db + "_again"
 			r.createDB(target)
-			r.killAt("restore", r.p.DSN(target), dir, c.part, c.n)
+			archivetest.KillAt(r.t, "restore", r.p.DSN(target), dir, c.part, c.n)
 			// The server ends the sessions of the dead in its own time.
 			r.until("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'weir' AND datname = '"+target+"'", "0")
 			if _, err := r.restore(restore.Options{DSN: r.p.DSN(target)}); err == nil || !strings.Contains(err.Error(), "--resume") {
@@ -373,15 +374,15 @@ func TestServerStops(t *testing.T) {
 	plain := r.repo
 	r.mustBackup(backup.Options{})
 	before := r.native(r.db) // a crash moves sequences on
-	repo, g := newGate(t, plain, "public.b/", 0)
+	repo, g := archivetest.NewGate(t, plain, "public.b/", 0)
 	r.repo = repo
 	done := start(func() error {
 		_, err := r.backup(backup.Options{Jobs: 1}, archive.Options{ID: "stopped"})
 		return err
 	})
-	g.wait(t)
+	g.Wait(t)
 	p.Kill()
-	g.release()
+	g.Release()
 	if err := finished(t, done); err == nil {
 		t.Error("a backup whose server was killed succeeded")
 	} else {
@@ -393,7 +394,7 @@ func TestServerStops(t *testing.T) {
 
 	target := r.db + "_copy"
 	r.createDB(target)
-	repo, g = newGate(t, plain, "public.b/", 0)
+	repo, g = archivetest.NewGate(t, plain, "public.b/", 0)
 	done = start(func() error {
 		reader, err := archive.Open(t.Context(), repo, archive.Latest, archive.ReadOptions{})
 		if err != nil {
@@ -402,9 +403,9 @@ func TestServerStops(t *testing.T) {
 		_, err = load.Run(t.Context(), restore.Options{DSN: p.DSN(target), Jobs: 1}, reader)
 		return errors.Join(err, reader.Close())
 	})
-	g.wait(t)
+	g.Wait(t)
 	p.Kill()
-	g.release()
+	g.Release()
 	if err := finished(t, done); err == nil {
 		t.Error("a restore whose server was killed succeeded")
 	} else {

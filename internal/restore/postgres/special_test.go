@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/archive/archivetest"
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/bulk"
 	pg "github.com/weirdb/weir/internal/bulk/postgres"
@@ -103,11 +104,11 @@ func TestInterruptedClusterResumes(t *testing.T) {
 	r.mustBackup(opts)
 	into := &rig{t: t, p: ownServer(t), db: "aa", repo: r.repo}
 
-	repo, g := newGate(t, r.repo, "db/cc/data", 0)
+	repo, g := archivetest.NewGate(t, r.repo, "db/cc/data", 0)
 	ctx, stop := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- restoreFrom(ctx, repo, restore.Options{DSN: into.p.DSN("postgres")}) }()
-	g.wait(t)
+	g.Wait(t)
 	stop(errors.New("interrupted"))
 	if err := <-ended; err == nil {
 		t.Fatal("an interrupted restore succeeded")
