@@ -12,17 +12,15 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/weirdb/weir/internal/admin"
 )
 
 // Source is what the page shows.
@@ -53,7 +51,6 @@ const (
 	readyTimeout = 5 * time.Second
 	// eventTimeout bounds the writing of one event to a viewer.
 	eventTimeout = 10 * time.Second
-	stopTimeout  = 2 * time.Second
 )
 
 // New returns a server; Run serves.
@@ -68,113 +65,45 @@ func New(cfg Config) *Server {
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	srv := &http.Server{
-		Handler:           s.handler(isLoopback(ln.Addr())),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends the event streams
-		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
-	}
 	sampled := make(chan struct{})
 	go func() {
 		defer close(sampled)
 		s.sampler.run(ctx)
 	}()
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		if srv.Shutdown(late) != nil {
-			_ = srv.Close() // a profile was still being taken
-		}
-	})
-	err := srv.Serve(ln)
-	if stop() { // it failed by itself
-		close(stopped)
-	}
+	err := admin.Serve(ctx, ln, s.handler(admin.IsLoopback(ln.Addr())), s.cfg.Log)
 	cancel()
-	<-stopped
 	<-sampled
-	if !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("admin server: %w", err)
-	}
-	return nil
-}
-
-func isLoopback(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
+	return err
 }
 
 //go:embed page
 var files embed.FS
 
-// handler routes requests. On a loopback address it answers only to requests
-// for such an address, so that a web site whose name is made to point here
-// (DNS rebinding) cannot read it from the user's browser.
 func (s *Server) handler(loopback bool) http.Handler {
 	page, err := fs.Sub(files, "page")
 	if err != nil {
 		panic(err) // the name is a constant
 	}
-	mux := http.NewServeMux()
+	mux := admin.Mux(s.cfg.Metrics)
 	mux.Handle("GET /", http.FileServerFS(page))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.HandleFunc("GET /snapshot.json", s.snapshot)
 	mux.HandleFunc("GET /events", s.events)
-	// Not pprof.Cmdline: a password may be in it.
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if loopback && !localName(r.Host) {
-			plain(w, http.StatusMisdirectedRequest, "ask for 127.0.0.1 or localhost")
-			return
-		}
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-store")
-		mux.ServeHTTP(w, r)
-	})
+	return admin.Guard(mux, loopback, policy)
 }
 
 // policy lets the page load its own files and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// localName tells whether the host of a request is this machine by address or
-// by the name that resolves nowhere else.
-func localName(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' {
-		host = host[1 : n-1]
-	}
-	return host == "localhost" || net.ParseIP(host) != nil
-}
-
-func plain(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(code)
-	fmt.Fprintln(w, text) // a client that has gone needs no answer
-}
-
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	if err := s.cfg.Source.Ready(ctx); err != nil {
-		plain(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+		admin.Plain(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
 		return
 	}
-	plain(w, http.StatusOK, "ready")
+	admin.Plain(w, http.StatusOK, "ready")
 }
 
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
@@ -182,7 +111,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	state, err := s.cfg.Source.State(ctx)
 	if err != nil {
-		plain(w, http.StatusServiceUnavailable, "collect state: "+err.Error())
+		admin.Plain(w, http.StatusServiceUnavailable, "collect state: "+err.Error())
 		return
 	}
 	state.complete(time.Now())
@@ -197,7 +126,7 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	v, points := s.sampler.join()
 	if v == nil {
-		plain(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages watch already", maxViewers))
+		admin.Plain(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages watch already", maxViewers))
 		return
 	}
 	defer s.sampler.leave(v)
@@ -206,7 +135,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 	history, err := json.Marshal(points)
 	if err != nil {
-		plain(w, http.StatusInternalServerError, "encode history: "+err.Error())
+		admin.Plain(w, http.StatusInternalServerError, "encode history: "+err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

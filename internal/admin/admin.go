@@ -1,0 +1,108 @@
+// Package admin is the HTTP server beside the work of a weir process: metrics,
+// health and profiles, and what a part adds. It has no log-in, and so is served
+// on loopback by default and guards that address against other web sites.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// stopTimeout is how long a request may take to end when the server stops.
+const stopTimeout = 2 * time.Second
+
+// Mux answers /metrics, /healthz and /debug/pprof/; the caller adds the rest.
+func Mux(metrics prometheus.Gatherer) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { Plain(w, http.StatusOK, "ok") })
+	// Not pprof.Cmdline: a password may be in it.
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// Guard sets the headers of every answer; policy is the Content-Security-Policy.
+// On a loopback address it answers only to requests for such an address, so that
+// a web site whose name is made to point here (DNS rebinding) cannot read it from
+// a browser of this machine.
+func Guard(h http.Handler, loopback bool, policy string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if loopback && !localName(r.Host) {
+			Plain(w, http.StatusMisdirectedRequest, "ask for 127.0.0.1 or localhost")
+			return
+		}
+		head := w.Header()
+		head.Set("Content-Security-Policy", policy)
+		head.Set("X-Content-Type-Options", "nosniff")
+		head.Set("Referrer-Policy", "no-referrer")
+		head.Set("Cache-Control", "no-store")
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Serve serves h on ln until ctx ends, and closes ln. Requests have contexts
+// that end with ctx.
+func Serve(ctx context.Context, ln net.Listener, h http.Handler, log *slog.Logger) error {
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends streams
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		if srv.Shutdown(late) != nil {
+			_ = srv.Close() // a profile was still being taken
+		}
+	})
+	err := srv.Serve(ln)
+	if !stop() { // it did not fail by itself
+		<-stopped
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin server: %w", err)
+	}
+	return nil
+}
+
+// IsLoopback reports whether only this machine can reach the address.
+func IsLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// localName tells whether the host of a request is this machine by address or by
+// the name that resolves nowhere else.
+func localName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if n := len(host); n > 2 && host[0] == '[' && host[n-1] == ']' {
+		host = host[1 : n-1]
+	}
+	return host == "localhost" || net.ParseIP(host) != nil
+}
+
+// Plain answers with a line of text.
+func Plain(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	fmt.Fprintln(w, text) // a client that has gone needs no answer
+}
