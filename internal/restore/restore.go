@@ -224,6 +224,17 @@ type Result struct {
 	Elapsed time.Duration
 }
 
+// AddPhase adds to the time of a phase.
+func (r *Result) AddPhase(name string, d time.Duration) {
+	for i := range r.Phases {
+		if r.Phases[i].Name == name {
+			r.Phases[i].Elapsed += d
+			return
+		}
+	}
+	r.Phases = append(r.Phases, Phase{Name: name, Elapsed: d})
+}
+
 // Phase is how long one phase took, over all databases.
 type Phase struct {
 	Name    string        `json:"name"`

@@ -96,13 +96,7 @@ func (r *runner) phase(name string) (end func()) {
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for i := range r.result.Phases {
-			if r.result.Phases[i].Name == name {
-				r.result.Phases[i].Elapsed += time.Since(started)
-				return
-			}
-		}
-		r.result.Phases = append(r.result.Phases, restore.Phase{Name: name, Elapsed: time.Since(started)})
+		r.result.AddPhase(name, time.Since(started))
 	}
 }
 
