@@ -114,6 +114,8 @@ const (
 	MaxKey     = 64 << 10 // bytes
 	MaxValue   = 8 << 20  // bytes
 	MaxCommand = 16 << 20 // bytes of a whole encoded command
+	MaxItems   = 64 << 10 // keys, pairs, guards or commands of one command
+	MaxResult  = 16 << 20 // bytes of a whole encoded result: a longer Range stops with More, other answers are TooLarge
 )
 
 // Footprint is what a command touches: the sum of Keys and Spans. A caller
