@@ -1,0 +1,205 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Node is one process of a cluster. Besides what every server of the lab can do
+// (Kill, Restart, Pause, Resume, PID, Addr, LogTail), it knows its number. Its
+// methods are safe for concurrent use, but for Stop, which the cluster calls.
+type Node struct {
+	broker
+	number int
+	binary string
+	args   func() []string
+}
+
+// Number counts the nodes of a cluster from 1.
+func (n *Node) Number() int { return n.number }
+
+// start launches the process and returns when it has taken its port. Whether the
+// cluster has a leader is not a question for one node: see fleet.Await.
+func (n *Node) start(ctx context.Context) error {
+	return n.run(ctx, n.binary, n.args(), func(p *process) bool { return p.listensOn(n.port) })
+}
+
+// loopback is an address of this machine.
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// fleet is several processes of one program that form one service. It is made
+// by one goroutine; then its methods are safe for concurrent use.
+type fleet struct {
+	title   string
+	version string
+	nodes   []*Node
+	// ready is the URL that answers 200 when a node can serve.
+	ready func(*Node) string
+}
+
+// fleetPlan says how a cluster is made.
+type fleetPlan struct {
+	title, user string
+	nodes       int
+	more        int // ports of each node beside the one for clients
+	cfg         BrokerConfig
+	binary      string
+	// args are those of a node, of which all ports are given, its own at its
+	// number less one: the one for clients first.
+	args  func(ports [][]int, n *Node) []string
+	ready func(*Node) string
+}
+
+// begin starts all nodes at once and returns when each of them can serve. A port
+// that somebody else was faster to take costs another attempt of the whole
+// cluster, since every node has been told of all ports. A failure leaves nothing
+// behind.
+func (f *fleet) begin(ctx context.Context, p fleetPlan) error {
+	f.title, f.ready = p.title, p.ready
+	for attempt := 1; ; attempt++ {
+		err := f.attempt(ctx, p)
+		if err == nil {
+			return nil
+		}
+		taken := slices.ContainsFunc(f.nodes, func(n *Node) bool { return n.log != nil && strings.Contains(n.LogTail(50), portTaken) })
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clusterFarewell)
+		err = errors.Join(err, f.Stop(stopCtx))
+		cancel()
+		if !taken || attempt == bindAttempts || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// clusterFarewell is how long a cluster that did not start is asked to end.
+const clusterFarewell = 5 * time.Second
+
+func (f *fleet) attempt(ctx context.Context, p fleetPlan) error {
+	ports, err := freePorts(p.nodes * (1 + p.more))
+	if err != nil {
+		return err
+	}
+	f.nodes = nil
+	each := slices.Collect(slices.Chunk(ports, 1+p.more))
+	for i := range p.nodes {
+		n := &Node{number: i + 1, binary: p.binary}
+		n.aux, n.version = each[i][1:], f.version
+		n.args = func() []string { return p.args(each, n) }
+		f.nodes = append(f.nodes, n)
+	}
+	errs := make([]error, p.nodes)
+	var starts sync.WaitGroup
+	for i, n := range f.nodes {
+		cfg := p.cfg
+		cfg.Port = each[i][0]
+		starts.Go(func() {
+			prepare := func(context.Context) (err error) {
+				n.binary, err = n.within(n.binary)
+				return err
+			}
+			if errs[i] = n.open(ctx, fmt.Sprintf("%s %d", p.title, n.number), p.user, cfg, prepare, n.start); errs[i] != nil {
+				n.stopped = true // open has left nothing behind
+			}
+		})
+	}
+	starts.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := f.Await(ctx); err != nil {
+		return err
+	}
+	for _, n := range f.nodes {
+		if !n.proc.running() {
+			return fmt.Errorf("%s %d ended by itself: %v\n%s", f.title, n.number, n.proc.err, n.LogTail(10))
+		}
+	}
+	return nil
+}
+
+// Await returns when every node that runs says that it can serve, as after
+// Restart of one of them.
+func (f *fleet) Await(ctx context.Context) error {
+	for _, n := range f.nodes {
+		var last error
+		err := poll(ctx, func() bool {
+			select {
+			case <-n.Done():
+				return true
+			default:
+			}
+			last = probeHTTP(ctx, f.ready(n))
+			return last == nil
+		})
+		if err != nil {
+			return fmt.Errorf("await %s %d: %w (%w)\n%s", f.title, n.number, err, last, n.LogTail(10))
+		}
+	}
+	return nil
+}
+
+// probeHTTP asks a URL once and is content with 200.
+func probeHTTP(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", url, err)
+	}
+	// A transport of its own keeps no connection, which a paused node would hold.
+	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return err
+	}
+	if err := res.Body.Close(); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask %s: %s", url, res.Status)
+	}
+	return nil
+}
+
+// Nodes are the processes of the cluster, by number.
+func (f *fleet) Nodes() []*Node { return slices.Clone(f.nodes) }
+
+// Addrs are the addresses of all nodes for clients, by number.
+func (f *fleet) Addrs() []string {
+	var all []string
+	for _, n := range f.nodes {
+		all = append(all, n.Addr())
+	}
+	return all
+}
+
+// PIDs are the ids of the processes that run now.
+func (f *fleet) PIDs() []int {
+	var all []int
+	for _, n := range f.nodes {
+		all = append(all, n.PID())
+	}
+	return all
+}
+
+// Version is what the program says of itself.
+func (f *fleet) Version() string { return f.version }
+
+// Stop ends all nodes at once and removes their directories. When ctx ends first
+// they are killed instead. A second call does nothing.
+func (f *fleet) Stop(ctx context.Context) error {
+	errs := make([]error, len(f.nodes))
+	var stops sync.WaitGroup
+	for i, n := range f.nodes {
+		stops.Go(func() { errs[i] = n.Stop(ctx) })
+	}
+	stops.Wait()
+	return errors.Join(errs...)
+}
