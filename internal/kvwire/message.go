@@ -33,6 +33,10 @@ const (
 	PoolCollect // leader of View: move to View, then send your pool
 	Pool        // the witness pool: Records; View
 	Lease       // leader's clock at sending, Time, or its echo by a follower (FlagYes)
+
+	// Client to leader: Data is a change of the members (see consensus.Change);
+	// answered by ReadDone when it is in force, by Request.
+	Configure
 )
 
 // Flags of a Message.

@@ -1,0 +1,139 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// A log entry of weir packs all operations of one round, because the engine's
+// cost is per entry:
+//
+//	version  byte 1
+//	round    uvarint   number of the round in its leader's term
+//	time     varint    the leader's clock, Unix nanoseconds, never backwards in the log
+//	count    uvarint
+//	count × { session uvarint, seq uvarint, ack uvarint, flags byte, length uvarint, command }
+//
+// Session 0 is a grant of seq session ids, without a command.
+const entryVersion = 1
+
+// opWeak marks a weak write: its result is not kept.
+const opWeak = 1 << 0
+
+// op is one operation of an entry.
+type op struct {
+	session, seq, ack uint64
+	flags             uint8
+	command           []byte
+}
+
+var errEntry = errors.New("malformed log entry")
+
+func appendEntryHead(b []byte, round uint64, time int64, count int) []byte {
+	b = append(b, entryVersion)
+	b = binary.AppendUvarint(b, round)
+	b = binary.AppendVarint(b, time)
+	return binary.AppendUvarint(b, uint64(count))
+}
+
+func (o *op) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, o.session)
+	b = binary.AppendUvarint(b, o.seq)
+	b = binary.AppendUvarint(b, o.ack)
+	b = append(b, o.flags)
+	b = binary.AppendUvarint(b, uint64(len(o.command)))
+	return append(b, o.command...)
+}
+
+// entry is a decoded log entry. Its commands alias the entry's bytes.
+type entry struct {
+	round uint64
+	time  int64
+	ops   []op
+}
+
+// decode reads b into e and reuses e.ops.
+func (e *entry) decode(b []byte) error {
+	if len(b) == 0 || b[0] != entryVersion {
+		return fmt.Errorf("%w: version", errEntry)
+	}
+	r := reader{b: b[1:]}
+	e.round, e.time = r.uvarint(), r.varint()
+	count := r.uvarint()
+	if count > uint64(len(r.b)) { // an operation takes at least five bytes
+		return fmt.Errorf("%w: %d operations in %d bytes", errEntry, count, len(r.b))
+	}
+	e.ops = e.ops[:0]
+	for range count {
+		o := op{session: r.uvarint(), seq: r.uvarint(), ack: r.uvarint(), flags: r.byte()}
+		o.command = r.bytes()
+		e.ops = append(e.ops, o)
+	}
+	return r.end()
+}
+
+// reader takes values off a byte string. After the first value that is not
+// there it gives zeros, and end tells.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) fail() {
+	r.bad, r.b = true, nil
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		r.fail()
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+// bytes aliases the input.
+func (r *reader) bytes() []byte {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
+	v := r.b[:n:n]
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) string() string { return string(r.bytes()) }
+
+func (r *reader) end() error {
+	if r.bad {
+		return fmt.Errorf("%w: cut short", errEntry)
+	}
+	if len(r.b) > 0 {
+		return fmt.Errorf("%w: %d bytes left over", errEntry, len(r.b))
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package consensus
+
+import (
+	"slices"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// pool is what a witness has voted for and has not yet seen in the log: a set
+// of operations that commute with each other (S1). It is on disk before a vote
+// leaves (S2).
+type pool struct {
+	records []*record // in order of arrival
+	byOp    map[opID]*record
+	touched touches
+}
+
+// opID names an operation.
+type opID struct{ session, seq uint64 }
+
+type record struct {
+	id      opID
+	message kvwire.Message // as the client sent it: bundle and command
+	foot    kvwire.Footprint
+}
+
+func newPool() *pool { return &pool{byOp: map[opID]*record{}, touched: newTouches()} }
+
+func (p *pool) get(id opID) *record { return p.byOp[id] }
+
+// holds reports that p holds a record of the session at seq.
+func (p *pool) holds(session, seq uint64) bool { return p.byOp[opID{session, seq}] != nil }
+
+func (p *pool) add(r *record) {
+	p.records = append(p.records, r)
+	p.byOp[r.id] = r
+	p.touched.add(&r.foot, r.id.session, true, 0)
+}
+
+func (p *pool) remove(r *record) {
+	if p.byOp[r.id] != r {
+		return
+	}
+	delete(p.byOp, r.id)
+	p.records = slices.DeleteFunc(p.records, func(o *record) bool { return o == r })
+	p.touched.remove(&r.foot, r.id.session, true)
+}
+
+// drop removes the records for which gone is true.
+func (p *pool) drop(gone func(*record) bool) {
+	p.records = slices.DeleteFunc(p.records, func(r *record) bool {
+		if !gone(r) {
+			return false
+		}
+		delete(p.byOp, r.id)
+		p.touched.remove(&r.foot, r.id.session, true)
+		return true
+	})
+}
+
+// conflicts reports that f does not commute with a record of another operation.
+// Two records of one session that are both in the pool are in its order, and
+// recovery keeps that order, yet the later one's result may depend on the
+// earlier: they conflict like any others.
+func (p *pool) conflicts(f *kvwire.Footprint) bool {
+	_, any := p.touched.of(f, 0)
+	return any
+}
+
+// touches counts, per key, the operations of a set that change it. It answers
+// whether a footprint meets one of them. A span meets everything: spans are
+// rare, and waiting for a commit is always right.
+type touches struct {
+	keys  map[string]touch
+	spans touch
+	all   touch
+}
+
+// touch sums up the operations on one key.
+type touch struct {
+	count   int
+	strong  int
+	session uint64 // of all of them; 0 when they are of several sessions
+	last    uint64 // ordinal of the last one
+}
+
+func newTouches() touches { return touches{keys: map[string]touch{}} }
+
+func (t touch) with(session uint64, strong bool, ordinal uint64) touch {
+	if t.count == 0 {
+		t.session = session
+	} else if t.session != session {
+		t.session = 0
+	}
+	t.count++
+	if strong {
+		t.strong++
+	}
+	t.last = max(t.last, ordinal)
+	return t
+}
+
+func (t touch) without(strong bool) touch {
+	t.count--
+	if strong {
+		t.strong--
+	}
+	if t.count == 0 {
+		return touch{}
+	}
+	return t
+}
+
+func (t *touches) add(f *kvwire.Footprint, session uint64, strong bool, ordinal uint64) {
+	for _, k := range f.Keys {
+		t.keys[k] = t.keys[k].with(session, strong, ordinal)
+	}
+	if len(f.Spans) > 0 {
+		t.spans = t.spans.with(session, strong, ordinal)
+	}
+	t.all = t.all.with(session, strong, ordinal)
+}
+
+func (t *touches) remove(f *kvwire.Footprint, session uint64, strong bool) {
+	for _, k := range f.Keys {
+		left := t.keys[k].without(strong)
+		if left.count == 0 {
+			delete(t.keys, k)
+		} else {
+			t.keys[k] = left
+		}
+	}
+	if len(f.Spans) > 0 {
+		t.spans = t.spans.without(strong)
+	}
+	t.all = t.all.without(strong)
+}
+
+// of reports whether f meets an operation of the set, and the ordinal of the
+// last that it meets. Weak operations of the session own do not count; own 0
+// counts all.
+func (t *touches) of(f *kvwire.Footprint, own uint64) (last uint64, any bool) {
+	see := func(x touch) {
+		if x.count == 0 || own != 0 && x.session == own && x.strong == 0 {
+			return
+		}
+		any, last = true, max(last, x.last)
+	}
+	if len(f.Spans) > 0 {
+		see(t.all)
+		return last, any
+	}
+	for _, k := range f.Keys {
+		if x, ok := t.keys[k]; ok {
+			see(x)
+		}
+	}
+	see(t.spans)
+	return last, any
+}

@@ -1,0 +1,157 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// sessions is the replicated table that makes every write happen exactly once
+// (RIFL, SOSP 2015). A session's writes are numbered 1, 2, 3 … and enter the
+// log in that order, so that "was it executed" is one comparison. It is part of
+// the state machine: every replica changes it at the same log entry, and it is
+// in the snapshot.
+type sessions struct {
+	byID map[uint64]*session
+	// The list in order of last use, least recent first, because that is the
+	// order in which idle sessions expire.
+	first, last *session
+}
+
+type session struct {
+	id       uint64
+	next     uint64   // the first number that was not executed
+	acked    uint64   // the client has the answers up to here
+	lastUsed int64    // the log's clock
+	answers  []answer // of strong writes in (acked, next), by rising number
+
+	before, after *session
+}
+
+type answer struct {
+	seq             uint64
+	index, revision uint64
+	result          []byte
+}
+
+func newSessions() *sessions { return &sessions{byID: map[uint64]*session{}} }
+
+func (t *sessions) get(id uint64) *session { return t.byID[id] }
+
+// grant makes sessions with the ids first, first+1 … for count of them.
+func (t *sessions) grant(first, count uint64, now int64) {
+	for id := first; id < first+count; id++ {
+		s := &session{id: id, next: 1, lastUsed: now}
+		t.byID[id] = s
+		t.pushBack(s)
+	}
+}
+
+// use notes that s was used now, and that its client has all answers up to ack.
+func (t *sessions) use(s *session, ack uint64, now int64) {
+	if t.last != s {
+		t.unlink(s)
+		t.pushBack(s)
+	}
+	s.lastUsed = now
+	if ack <= s.acked {
+		return
+	}
+	s.acked = ack
+	n := 0
+	for n < len(s.answers) && s.answers[n].seq <= ack {
+		n++
+	}
+	if n > 0 {
+		s.answers = append(s.answers[:0], s.answers[n:]...)
+	}
+}
+
+// expire removes the sessions that were not used since before, oldest first,
+// and returns how many.
+func (t *sessions) expire(before int64) int {
+	n := 0
+	for t.first != nil && t.first.lastUsed < before {
+		s := t.first
+		t.unlink(s)
+		delete(t.byID, s.id)
+		n++
+	}
+	return n
+}
+
+func (s *session) answer(seq uint64) (answer, bool) {
+	for _, a := range s.answers {
+		if a.seq == seq {
+			return a, true
+		}
+	}
+	return answer{}, false
+}
+
+func (t *sessions) pushBack(s *session) {
+	s.before, s.after = t.last, nil
+	if t.last == nil {
+		t.first = s
+	} else {
+		t.last.after = s
+	}
+	t.last = s
+}
+
+func (t *sessions) unlink(s *session) {
+	if s.before == nil {
+		t.first = s.after
+	} else {
+		s.before.after = s.after
+	}
+	if s.after == nil {
+		t.last = s.before
+	} else {
+		s.after.before = s.before
+	}
+	s.before, s.after = nil, nil
+}
+
+// append writes the table in order of last use, so that equal tables give
+// equal bytes.
+func (t *sessions) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(t.byID)))
+	for s := t.first; s != nil; s = s.after {
+		b = binary.AppendUvarint(b, s.id)
+		b = binary.AppendUvarint(b, s.next)
+		b = binary.AppendUvarint(b, s.acked)
+		b = binary.AppendVarint(b, s.lastUsed)
+		b = binary.AppendUvarint(b, uint64(len(s.answers)))
+		for _, a := range s.answers {
+			b = binary.AppendUvarint(b, a.seq)
+			b = binary.AppendUvarint(b, a.index)
+			b = binary.AppendUvarint(b, a.revision)
+			b = binary.AppendUvarint(b, uint64(len(a.result)))
+			b = append(b, a.result...)
+		}
+	}
+	return b
+}
+
+func readSessions(r *reader) (*sessions, error) {
+	t := newSessions()
+	n := r.uvarint()
+	for i := uint64(0); i < n && !r.bad; i++ {
+		s := &session{id: r.uvarint(), next: r.uvarint(), acked: r.uvarint(), lastUsed: r.varint()}
+		answers := r.uvarint()
+		for j := uint64(0); j < answers && !r.bad; j++ {
+			a := answer{seq: r.uvarint(), index: r.uvarint(), revision: r.uvarint()}
+			a.result = append([]byte(nil), r.bytes()...)
+			s.answers = append(s.answers, a)
+		}
+		if t.byID[s.id] != nil {
+			return nil, fmt.Errorf("session %d stands twice in the snapshot", s.id)
+		}
+		t.byID[s.id] = s
+		t.pushBack(s)
+	}
+	if r.bad {
+		return nil, fmt.Errorf("sessions: %w", errEntry)
+	}
+	return t, nil
+}
