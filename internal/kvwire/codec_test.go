@@ -211,6 +211,9 @@ func FuzzCommand(f *testing.F) {
 		if form := c.Append(nil); !bytes.Equal(form, b) || c.Size() != len(b) {
 			t.Errorf("%x decodes, its command has the form %x, size %d", b, form, c.Size())
 		}
+		if c.Validate() == nil {
+			c.Footprint(new(Footprint))
+		}
 	})
 }
 

@@ -8,35 +8,35 @@ const (
 	// Writes.
 
 	Set         Verb = iota + 1 // Key = Value, under Cond, with TTL, attached to Lease
-	Delete                      // removes Keys; result Number = how many existed
+	Delete                      // removes Keys, a single one also under Cond; result Number = how many existed
 	Increment                   // adds Delta to the decimal integer at Key; result Number
 	Append                      // appends Value; result Number = new length
-	Expire                      // sets the time to live of Key under Cond; result Number = 1 if the key exists
+	Expire                      // sets the time to live of Key under Cond, a past one removes it; result Number = 1 if the key exists and Cond holds
 	Persist                     // removes the time to live; result Number = 1 if there was one
-	SetMany                     // Pairs, all or nothing (Cond NX: only if none exists); result Number
+	SetMany                     // Pairs, all or nothing (Cond NX: only if none exists); result Number = how many pairs
 	DeleteRange                 // removes [Key, End); result Number
-	Transaction                 // executes Commands in order if all Guards hold; result Results, or Code NotMet
+	Transaction                 // executes Commands (reads too, no Transaction or LeaseGrant) in order if all Guards hold; result Results, or Code NotMet. A command that fails stops no other
 	LeaseGrant                  // creates a lease of TTL ms; result Number = its id = its fencing token = the revision
 	LeaseKeep                   // renews Lease; result Number = TTL ms, Code NotFound if it is gone
-	LeaseRevoke                 // ends Lease and deletes its keys
+	LeaseRevoke                 // ends Lease and deletes its keys; result Number = how many, Code NotFound if it is gone
 
 	// Reads.
 
-	Get   // result Value, Revision, Lease; Code NotFound
-	Many  // result Results of Get, one per Key
-	Range // keys in [Key, End) (End empty: to the end), at most Limit (0: no bound), reversed or keys only by Options; result Pairs, More
-	Count // number of keys in [Key, End); result Number
-	TTL   // result Number: ms left, -1 without one, -2 without the key
-	LeaseTTL
+	Get      // result Found, Value, Revision, Lease; Code NotFound; with KeysOnly Number = the value's length instead of it
+	Many     // result Results of Get, one per Key
+	Range    // keys in [Key, End) (End empty: to the end), at most Limit (0: no bound), reversed or keys only by Options; result Pairs, More
+	Count    // number of keys in [Key, End); result Number
+	TTL      // result Number: ms left (Absolute: the moment, ms since 1970), -1 without one, -2 without the key. A lease is not a time to live
+	LeaseTTL // result Number: ms left of Lease, Code NotFound; with KeysOnly Pairs are its keys
 )
 
-// Conditions of Set, SetMany and Expire.
+// Conditions of Set, SetMany, Delete and Expire.
 const (
 	Always     = iota
 	IfAbsent   // NX
 	IfPresent  // XX
-	IfRevision // the key's revision is Revision (0: absent)
-	IfValue    // the key's value is Expect
+	IfRevision // the key's revision is Revision (0: the key is absent)
+	IfValue    // the key exists and its value is Expect
 	IfGreater  // Expire GT
 	IfLess     // Expire LT
 	IfNoTTL    // Expire NX
@@ -46,10 +46,10 @@ const (
 // Options of a Command.
 const (
 	ReturnOld = 1 << iota // Set, Delete of one key: result Value is the old value
-	KeepTTL               // Set keeps the key's time to live
+	KeepTTL               // Set keeps the key's time to live, and its lease unless Lease names another
 	Absolute              // TTL is a moment, milliseconds since 1970, instead of a duration
 	Reverse               // Range from the end
-	KeysOnly              // Range without values
+	KeysOnly              // without values
 	NoReply               // the writer wants no result: the write is blind
 )
 
@@ -89,17 +89,17 @@ type Guard struct {
 // Codes of a Result.
 const (
 	OK        = iota
-	NotFound  // no such key or lease
+	NotFound  // no such key or lease; nothing was changed
 	NotMet    // the condition does not hold; nothing was changed
 	WrongType // the value is not an integer, or the sum does not fit 64 bits
-	TooLarge  // the value would exceed MaxValue
+	TooLarge  // the value would exceed MaxValue, or the answer MaxResult; nothing was changed
 	Malformed // the command's bytes make no sense to this version
 )
 
 // Result is the answer to a Command.
 type Result struct {
 	Code     uint8
-	Found    bool // Value is present (Get, ReturnOld)
+	Found    bool // the key exists: Value is what it holds or held (Get, ReturnOld)
 	More     bool // Range stopped at Limit
 	Value    []byte
 	Number   int64
@@ -125,7 +125,8 @@ type Footprint struct {
 	Spans []Span
 	Write bool // the command changes what it touches
 	Blind bool // a write whose answer its caller can do without: it may be weak
-	Fixed bool // the answer does not show a revision that is not yet certain: it may be told before the commit
+	Fixed bool // a write whose answer depends on these keys only, not on its own revision, a lease or the clock: it may be told before the commit
+	Timed bool // a write that may leave keys with a time to live or a lease: what is evaluated over it before it is applied depends on the moment
 }
 
 // Span is the keys in [From, To); an empty To is the end of all keys.
