@@ -37,6 +37,12 @@ const (
 	// Client to leader: Data is a change of the members (see consensus.Change);
 	// answered by ReadDone when it is in force, by Request.
 	Configure
+
+	// Watches of any replica, by Request.
+
+	Watch      // client: tell of changes of keys in the Range command Data, from Revision on (0: from now on)
+	WatchEvent // replica: Data are Changes, all there are up to Revision; or Code CodeMissed, and those up to Revision were not told
+	Unwatch    // client: tell no more
 )
 
 // Flags of a Message.
@@ -53,6 +59,7 @@ const (
 	CodeInvalid             // the command cannot be executed; Data says why
 	CodeBusy                // too much waits; nothing happened
 	CodeNoQuorum            // no leader reachable; the operation may still happen
+	CodeMissed              // WatchEvent: changes are not known any more; what is watched must be read again
 )
 
 // Message is one message of the store. One flat shape serves all kinds: a

@@ -258,12 +258,13 @@ func (m *Message) readRecords(r *reader, depth int) {
 	}
 }
 
-const kinds = Lease
+const kinds = Unwatch
 
 var kindNames = [kinds + 1]string{
 	"?", "Strong", "Record", "Weak", "Read", "WeakRead", "Register", "Stable",
 	"Done", "Spec", "Vote", "WeakDone", "ReadDone", "Redirect", "Refused", "NewView",
-	"Raft", "PoolCollect", "Pool", "Lease",
+	"Raft", "PoolCollect", "Pool", "Lease", "Configure",
+	"Watch", "WatchEvent", "Unwatch",
 }
 
 // String returns the kind's name.
