@@ -8,13 +8,14 @@ type Kind uint8
 const (
 	// Client to replica.
 
-	Strong   Kind = iota + 1 // to the leader: order Data after Bundle; Prior, Ack, FlagFast if Records went to the others
-	Record                   // to a witness: the same operation, asking for a vote in View
-	Weak                     // to the leader or the nearest replica: acknowledge by FlagNearest or at the leader
-	Read                     // strong read: linearizable answer of the query Data, by Request
-	WeakRead                 // read at this replica: Data over Bundle, not older than the token (View, Index); by Request
-	Register                 // to the leader: grant Count session ids; by Request
-	Stable                   // to the leader: answer Done with an empty result when Session's writes <= Seq are committed (WAIT)
+	Strong      Kind = iota + 1 // to the leader: order Data after Bundle; Prior, Ack, FlagFast if Records went to the others
+	FlagForward                 // Weak: a replica passes on what it has acknowledged; no answer is wanted
+	Record                      // to a witness: the same operation, asking for a vote in View
+	Weak                        // to the leader or the nearest replica: acknowledge by FlagNearest or at the leader
+	Read                        // strong read: linearizable answer of the query Data, by Request
+	WeakRead                    // read at this replica: Data over Bundle, not older than the token (View, Index); by Request
+	Register                    // to the leader: grant Count session ids; by Request
+	Stable                      // to the leader: answer Done with an empty result when Session's writes <= Seq are committed (WAIT)
 
 	// Replica to client.
 
