@@ -1,0 +1,190 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk is one directory of a file system: all calls that the log makes. Names
+// are plain, without separators. Nothing is durable before the Sync of the file
+// and, for names, SyncDir: tests put a disk here which takes that literally.
+type Disk interface {
+	// Lock keeps other processes out until the returned Closer is closed. It
+	// returns a *LockedError if another one is in. A shared lock lets other
+	// readers in, and creates nothing.
+	Lock(shared bool) (io.Closer, error)
+	// List returns the names of all files, in any order.
+	List() ([]string, error)
+	// Open opens a file that exists, for reading or also for writing.
+	Open(name string, write bool) (File, error)
+	// Create makes an empty file, in place of one that may exist.
+	Create(name string) (File, error)
+	// Rename gives a file another name, atomically, in place of what has it.
+	Rename(from, to string) error
+	// Remove removes a file.
+	Remove(name string) error
+	// SyncDir makes all names durable as they are now.
+	SyncDir() error
+}
+
+// File is an open file of a Disk.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	// Size is the file's length in bytes.
+	Size() (int64, error)
+	// Sync makes the file's bytes and its length durable.
+	Sync() error
+}
+
+// dirDisk is the Disk of a real directory.
+type dirDisk struct{ dir string }
+
+// lockName is the file that is locked: it also names its holder.
+const lockName = "LOCK"
+
+func (d dirDisk) path(name string) string { return filepath.Join(d.dir, name) }
+
+func (d dirDisk) Lock(shared bool) (io.Closer, error) {
+	flags, how := os.O_RDWR|os.O_CREATE, unix.LOCK_EX
+	if shared {
+		flags, how = os.O_RDONLY, unix.LOCK_SH
+	}
+	f, err := os.OpenFile(d.path(lockName), flags, 0o600)
+	if shared && errors.Is(err, fs.ErrNotExist) {
+		return io.NopCloser(nil), nil // nobody ever wrote here
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = &LockedError{Dir: d.dir, PID: holder(f)}
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	if shared {
+		return f, nil
+	}
+	if err := f.Truncate(0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if _, err := fmt.Fprintln(f, os.Getpid()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// holder returns the process id that a lock file names, 0 if it names none.
+func holder(f *os.File) int {
+	b := make([]byte, 32)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+func (d dirDisk) List() ([]string, error) {
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+func (d dirDisk) Open(name string, write bool) (File, error) {
+	flags := os.O_RDONLY
+	if write {
+		flags = os.O_RDWR
+	}
+	f, err := os.OpenFile(d.path(name), flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return dirFile{f}, nil
+}
+
+func (d dirDisk) Create(name string) (File, error) {
+	f, err := os.OpenFile(d.path(name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return dirFile{f}, nil
+}
+
+func (d dirDisk) Rename(from, to string) error { return os.Rename(d.path(from), d.path(to)) }
+
+func (d dirDisk) Remove(name string) error { return os.Remove(d.path(name)) }
+
+func (d dirDisk) SyncDir() error {
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+type dirFile struct{ *os.File }
+
+func (f dirFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// Sync is fdatasync: it leaves out the modification time, which would cost a
+// write of the inode each time.
+func (f dirFile) Sync() error {
+	for {
+		err := unix.Fdatasync(int(f.Fd()))
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil {
+			return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+		}
+		return nil
+	}
+}
+
+// noSync is a disk whose flushes do nothing.
+type noSync struct{ Disk }
+
+func (d noSync) SyncDir() error { return nil }
+
+func (d noSync) Open(name string, write bool) (File, error) {
+	f, err := d.Disk.Open(name, write)
+	return noSyncFile{f}, err
+}
+
+func (d noSync) Create(name string) (File, error) {
+	f, err := d.Disk.Create(name)
+	return noSyncFile{f}, err
+}
+
+type noSyncFile struct{ File }
+
+func (noSyncFile) Sync() error { return nil }

@@ -1,0 +1,329 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Torn is the end of a write that a crash cut short. Nobody was promised
+// anything about it.
+type Torn struct {
+	File   string `json:"file"`
+	Offset int64  `json:"offset"` // where it was cut off, in bytes
+	What   string `json:"what"`   // why it does not verify
+}
+
+// Recovered is what [Open] found.
+type Recovered struct {
+	Created  bool         // the directory was empty: this replica remembers nothing
+	Clean    bool         // the log was closed, no crash came in between
+	Torn     *Torn        // the end that was cut off, nil if there is none
+	Snapshot SnapshotInfo // the newest usable snapshot; Index 0: none
+	Passed   []error      // why newer snapshots are not usable; the log reaches back behind them
+	First    uint64       // index of the first entry that Records yields, Last+1 if there is none
+	Last     uint64       // index of the last entry, or of the snapshot
+	LastTerm uint64       // its term
+
+	disk     Disk
+	segments []segment
+	cuts     []cut
+	void     bool // the snapshot replaces all entries
+}
+
+// cut says that a record, counted among all entries and resets, makes entries
+// from index on void if they were written before it.
+type cut struct{ ordinal, index uint64 }
+
+// Open takes the directory dir into use, or makes it, for the replica that who
+// names; who.Log is drawn, not given. Recovered streams what the log holds.
+//
+// Open returns a *LockedError if another process uses the directory, an
+// *IdentityError if it is another replica's, and a *CorruptError, without
+// changing anything, if what was flushed is damaged.
+func Open(dir string, who Identity, opts Options) (*Log, *Recovered, error) {
+	opts, err := opts.withDefaults(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open log in %s: %w", dir, err)
+	}
+	lock, err := opts.Disk.Lock(false)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open log in %s: %w", dir, err)
+	}
+	l := &Log{disk: opts.Disk, opts: opts, id: who, lock: lock}
+	r, err := l.recover()
+	if err != nil {
+		if l.file != nil {
+			err = errors.Join(err, l.file.Close())
+		}
+		return nil, nil, fmt.Errorf("open log in %s: %w", dir, errors.Join(err, lock.Close()))
+	}
+	return l, r, nil
+}
+
+// makeDir makes a directory whose name is durable.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(filepath.Clean(dir))
+	if err := makeDir(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return dirDisk{parent}.SyncDir()
+}
+
+// listing is what a directory holds, by the names of the files.
+type listing struct {
+	identity bool
+	segments []uint64
+	spares   []string
+	temps    []string
+	parts    []string
+	others   []string // snapshots, to package Snapshots, and what is not ours
+	next     uint64   // number of the next spare
+}
+
+func list(disk Disk) (listing, error) {
+	var c listing
+	names, err := disk.List()
+	if err != nil {
+		return c, fmt.Errorf("list files: %w", err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if n, ok := parseSpareName(strings.TrimSuffix(name, tempSuffix)); ok {
+			c.next = max(c.next, n+1)
+		}
+		number, segment := parseSegmentName(name)
+		_, spare := parseSpareName(name)
+		switch {
+		case name == identityName:
+			c.identity = true
+		case segment:
+			c.segments = append(c.segments, number)
+		case spare:
+			c.spares = append(c.spares, name)
+		case strings.HasSuffix(name, tempSuffix):
+			c.temps = append(c.temps, name)
+		case strings.HasSuffix(name, partSuffix):
+			c.parts = append(c.parts, name)
+		default:
+			c.others = append(c.others, name)
+		}
+	}
+	return c, nil
+}
+
+// recover reads the directory and makes the log ready to be written.
+func (l *Log) recover() (*Recovered, error) {
+	files, err := list(l.disk)
+	if err != nil {
+		return nil, err
+	}
+	l.spares = &spares{disk: l.disk, size: l.opts.SegmentBytes, next: files.next}
+	r := &Recovered{disk: l.disk}
+	if !files.identity {
+		if files, err = l.create(files); err != nil {
+			return nil, err
+		}
+		r.Created = true
+	}
+	id, err := readIdentity(l.disk)
+	if err != nil {
+		return nil, err
+	}
+	if err := id.match(l.id); err != nil {
+		return nil, err
+	}
+	l.id = id
+	if err := l.readSegments(r, files.segments); err != nil {
+		return nil, err
+	}
+	if l.snapshots, r.Passed, err = openSnapshots(l.disk, l.id.Cluster); err != nil {
+		return nil, err
+	}
+	if err := l.choose(r); err != nil {
+		return nil, err
+	}
+	if err := l.tidy(files); err != nil {
+		return nil, err
+	}
+	return r, l.mark(r)
+}
+
+// create begins a log in a directory without identity. What a crash left of
+// an earlier attempt is removed; anything that was ever used is an error.
+func (l *Log) create(files listing) (listing, error) {
+	missing := corrupt(identityName, 0, "it is missing beside other files of a log")
+	if len(files.segments) > 1 || slices.ContainsFunc(files.others, isSnapshot) {
+		return files, missing
+	}
+	for _, number := range files.segments {
+		s, f, err := readSegment(l.disk, segmentName(number))
+		if err != nil {
+			return files, err
+		}
+		var d damage
+		for range s.scan(f, 0, &d) {
+			continue
+		}
+		if err := f.Close(); err != nil {
+			return files, fmt.Errorf("close %s: %w", s.file, err)
+		}
+		// A log that was used begins with the mark of its opening.
+		if number != 1 || s.rounds != 1 {
+			return files, missing
+		}
+		if err := l.disk.Remove(s.file); err != nil {
+			return files, fmt.Errorf("remove %s: %w", s.file, err)
+		}
+	}
+	if _, err := io.ReadFull(l.opts.Rand, l.id.Log[:]); err != nil {
+		return files, fmt.Errorf("draw a log id: %w", err)
+	}
+	_, f, err := l.begin(header{number: 1}, nil)
+	if err != nil {
+		return files, fmt.Errorf("begin the first segment: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return files, fmt.Errorf("close the first segment: %w", err)
+	}
+	if err := writeIdentity(l.disk, l.id); err != nil {
+		return files, err
+	}
+	return list(l.disk)
+}
+
+// readSegments scans all segments and finds the end of the log.
+func (l *Log) readSegments(r *Recovered, numbers []uint64) error {
+	if len(numbers) == 0 {
+		return corrupt(identityName, 0, "the log has no segment")
+	}
+	var reader logReader
+	for i, number := range numbers {
+		file := segmentName(number)
+		if i > 0 && number != numbers[i-1]+1 {
+			return corrupt(file, 0, "the segments between %s and this one are missing", segmentName(numbers[i-1]))
+		}
+		s, f, err := readSegment(l.disk, file)
+		if err != nil {
+			return err
+		}
+		err = reader.read(s, f, number, l.id.Log, i == len(numbers)-1)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		l.older = append(l.older, s)
+	}
+	l.now = l.older[len(l.older)-1]
+	l.older = l.older[:len(l.older)-1]
+	l.track = reader.track
+	for _, s := range l.older {
+		r.segments = append(r.segments, *s)
+	}
+	r.segments = append(r.segments, *l.now)
+	r.cuts, r.Clean, r.Torn = reader.cuts, reader.clean, reader.torn
+	return nil
+}
+
+// choose picks the newest snapshot that verifies, and makes sure that the log
+// goes on from there.
+func (l *Log) choose(r *Recovered) error {
+	for _, info := range slices.Backward(l.snapshots.List()) {
+		if err := l.snapshots.Verify(info); err != nil {
+			var bad *CorruptError
+			if !errors.As(err, &bad) {
+				return err
+			}
+			l.snapshots.pass(info)
+			r.Passed = append(r.Passed, err)
+			continue
+		}
+		r.Snapshot = info
+		break
+	}
+	base, t := r.Snapshot, &l.track
+	if t.last > base.Index && t.first > base.Index+1 {
+		err := corrupt(r.segments[0].file, 0, "the log begins with entry %d, the newest usable snapshot ends at %d", t.first, base.Index)
+		return errors.Join(append([]error{err}, r.Passed...)...)
+	}
+	// A snapshot that came from a peer may be ahead of the log, or contradict
+	// it: the log was not reset yet when the crash came.
+	if term, known := t.term(base.Index); base.Index > 0 && (!known || term != base.Term) {
+		r.void = true
+		l.track = newTrack(base.Index, base.Term)
+	}
+	r.First = base.Index + 1
+	r.Last, r.LastTerm = l.Last()
+	return nil
+}
+
+// tidy removes what a crash left behind.
+func (l *Log) tidy(files listing) error {
+	for _, name := range files.temps {
+		if err := l.disk.Remove(name); err != nil {
+			return fmt.Errorf("remove %s: %w", name, err)
+		}
+	}
+	for _, name := range files.spares {
+		keep, err := l.fits(name)
+		if err != nil {
+			return err
+		}
+		if keep && l.spares.count() < l.opts.Spares {
+			l.spares.put(name)
+			continue
+		}
+		if err := l.disk.Remove(name); err != nil {
+			return fmt.Errorf("remove %s: %w", name, err)
+		}
+	}
+	// Names that the process before saw may not be durable yet.
+	if err := l.disk.SyncDir(); err != nil {
+		return fmt.Errorf("flush directory: %w", err)
+	}
+	return nil
+}
+
+// fits reports whether a spare has the size that segments have now.
+func (l *Log) fits(name string) (bool, error) {
+	f, err := l.disk.Open(name, false)
+	if err != nil {
+		return false, fmt.Errorf("open %s: %w", name, err)
+	}
+	size, err := f.Size()
+	if err := errors.Join(err, f.Close()); err != nil {
+		return false, fmt.Errorf("find size of %s: %w", name, err)
+	}
+	return size >= l.opts.SegmentBytes && size < 2*l.opts.SegmentBytes, nil
+}
+
+// mark writes a round that says that the log was opened here. It makes durable
+// what was read, of which some may be in memory only, and it overwrites the
+// head of a torn round, so that no later mixture of sectors brings it back.
+func (l *Log) mark(r *Recovered) error {
+	var err error
+	if l.file, err = l.disk.Open(l.now.file, true); err != nil {
+		return fmt.Errorf("open %s: %w", l.now.file, err)
+	}
+	nonce := make([]byte, 8)
+	if _, err := io.ReadFull(l.opts.Rand, nonce); err != nil {
+		return fmt.Errorf("draw a nonce: %w", err)
+	}
+	l.put(&Record{Kind: kindOpen, Data: nonce})
+	if r.void {
+		if err := l.Append(Record{Kind: Reset, Index: r.Snapshot.Index, Term: r.Snapshot.Term}); err != nil {
+			return err
+		}
+	}
+	return l.Sync()
+}

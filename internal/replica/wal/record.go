@@ -1,0 +1,84 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Kind says what a record is. The log interprets Entry and Reset; the others
+// are named here so that a verification can count them.
+type Kind uint8
+
+// Kinds of records.
+const (
+	Entry   Kind = iota + 1 // an entry of the replicated log; one whose Index exists replaces it and all after it
+	Reset                   // a snapshot at Index of Term replaces the whole log: all entries before are void
+	Hard                    // term, vote and commit of the raft engine
+	View                    // the view that this replica moved to
+	Witness                 // an operation in the witness pool
+	Intent                  // a weak write that was acknowledged here
+	Drop                    // Witness or Intent records that are not alive any more
+	Other                   // anything else; kinds up to MaxKind are accepted
+
+	// MaxKind is the greatest kind that a caller may use.
+	MaxKind Kind = 127
+
+	kindOpen  Kind = 0xf0 // the log was opened here
+	kindClose Kind = 0xf1 // the log was closed here
+)
+
+var kindNames = map[Kind]string{
+	Entry: "entry", Reset: "reset", Hard: "hard", View: "view", Witness: "witness", Intent: "intent", Drop: "drop",
+	Other: "other", kindOpen: "open", kindClose: "close",
+}
+
+// String is the kind's name, as findings show it.
+func (k Kind) String() string {
+	if name, ok := kindNames[k]; ok {
+		return name
+	}
+	return fmt.Sprintf("kind-%d", uint8(k))
+}
+
+// Record is what a round consists of.
+type Record struct {
+	Kind  Kind
+	Term  uint64 // of an Entry or Reset; free for the caller otherwise
+	Index uint64 // of an Entry or Reset; free for the caller otherwise
+	Data  []byte
+}
+
+var errShortRecord = errors.New("a record ends before its time")
+
+// appendRecord appends r's encoding to b.
+func appendRecord(b []byte, r *Record) []byte {
+	b = append(b, byte(r.Kind))
+	b = binary.AppendUvarint(b, r.Term)
+	b = binary.AppendUvarint(b, r.Index)
+	b = binary.AppendUvarint(b, uint64(len(r.Data)))
+	return append(b, r.Data...)
+}
+
+// decodeRecord reads the record at the beginning of b and returns what follows
+// it. Data points into b.
+func decodeRecord(b []byte) (Record, []byte, error) {
+	if len(b) == 0 {
+		return Record{}, nil, errShortRecord
+	}
+	r := Record{Kind: Kind(b[0])}
+	b = b[1:]
+	var size uint64
+	for _, field := range []*uint64{&r.Term, &r.Index, &size} {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return Record{}, nil, errShortRecord
+		}
+		*field, b = v, b[n:]
+	}
+	if size > uint64(len(b)) {
+		return Record{}, nil, errShortRecord
+	}
+	r.Data = b[:size:size]
+	return r, b[size:], nil
+}

@@ -1,0 +1,200 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+)
+
+// logReader follows a log from segment to segment: that they belong together,
+// which entries there are, and how it ends.
+type logReader struct {
+	track   track
+	cuts    []cut
+	ordinal uint64 // entries and resets so far
+	prev    *segment
+	clean   bool
+	torn    *Torn
+}
+
+// read takes a segment in. The last one may end anywhere.
+func (r *logReader) read(s *segment, f io.ReaderAt, number uint64, id LogID, last bool) error {
+	if err := r.join(s, number, id); err != nil {
+		return err
+	}
+	r.prev = s
+	var d damage
+	for round := range s.scan(f, 0, &d) {
+		if err := r.follow(s, &round); err != nil {
+			return err
+		}
+	}
+	if d.read != nil {
+		return fmt.Errorf("read %s at %d: %w", s.file, d.offset, d.read)
+	}
+	if last {
+		return r.finish(s, f, &d)
+	}
+	// The next segment says where this one ends; join compares it.
+	return nil
+}
+
+// join checks that a segment is what its name says and follows the one before.
+func (r *logReader) join(s *segment, number uint64, id LogID) error {
+	if s.log != id {
+		return corrupt(s.file, 0, "it belongs to another log, %s", s.log)
+	}
+	if s.number != number {
+		return corrupt(s.file, 0, "it is segment %d", s.number)
+	}
+	if r.prev == nil {
+		r.track = newTrack(s.lastIndex, s.lastTerm)
+		return nil
+	}
+	if p := r.prev; p.end != s.prevEnd || p.chain != s.prevChain {
+		return corrupt(p.file, p.end, "its rounds end here, %s says that they end at %d", s.file, s.prevEnd)
+	}
+	term, _ := r.track.term(r.track.last)
+	if r.track.last != s.lastIndex || term != s.lastTerm {
+		return corrupt(s.file, 0, "it follows entry %d of term %d, but the last one before it is %d of term %d", s.lastIndex, s.lastTerm, r.track.last, term)
+	}
+	return nil
+}
+
+// follow takes the records of a round in.
+func (r *logReader) follow(s *segment, round *round) error {
+	r.clean = false
+	for i := range round.records {
+		rec := &round.records[i]
+		switch rec.Kind {
+		case Entry:
+			if err := r.track.check(rec.Index, rec.Term); err != nil {
+				return corrupt(s.file, round.offset, "%v", err)
+			}
+			if rec.Index <= r.track.last {
+				r.cuts = append(r.cuts, cut{r.ordinal, rec.Index})
+			}
+			r.track.add(rec.Index, rec.Term)
+			r.ordinal++
+		case Reset:
+			r.cuts = append(r.cuts, cut{r.ordinal, 0})
+			r.track = newTrack(rec.Index, rec.Term)
+			r.ordinal++
+		case kindClose:
+			r.clean = true
+		}
+	}
+	return nil
+}
+
+// finish decides what the end of the last segment is: the end, a torn write, or
+// corruption.
+func (r *logReader) finish(s *segment, f io.ReaderAt, d *damage) error {
+	what := d.what
+	if what == "" {
+		what = "the file ends here"
+	}
+	if s.rounds == 0 {
+		return corrupt(s.file, s.end, "%s", what)
+	}
+	h, found, err := s.later(f)
+	if err != nil {
+		return err
+	}
+	if found {
+		return corrupt(s.file, s.end, "%s, but round %d follows at offset %d", what, h.number, h.offset)
+	}
+	b := make([]byte, max(0, min(roundHead, s.length-s.end)))
+	if err := readFull(f, b, s.end); err != nil {
+		return fmt.Errorf("read %s at %d: %w", s.file, s.end, err)
+	}
+	for _, c := range b {
+		if c != 0 {
+			r.torn = &Torn{File: s.file, Offset: s.end, What: what}
+			break
+		}
+	}
+	return nil
+}
+
+// Records yields all that is alive, in the order in which it was written:
+// entries after the snapshot, and what the newest carry and the records after
+// it hold. It reads the disk again each time, and may be used until the first
+// Release. Data belongs to the caller, and shares memory with the other records of
+// its round. It ends after an error.
+func (r *Recovered) Records() iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		alive := newSieve(r)
+		for i := range r.segments {
+			if !r.stream(&r.segments[i], i == len(r.segments)-1, alive, yield) {
+				return
+			}
+		}
+	}
+}
+
+// stream yields what is alive of one segment, and reports whether to go on.
+func (r *Recovered) stream(known *segment, newest bool, alive *sieve, yield func(Record, error) bool) bool {
+	s, f, err := readSegment(r.disk, known.file)
+	if err != nil {
+		yield(Record{}, err)
+		return false
+	}
+	var d damage
+	on := true
+	for round := range s.scan(f, known.end, &d) {
+		for i := range round.records {
+			rec := &round.records[i]
+			isEntry := rec.Kind == Entry || rec.Kind == Reset
+			if isEntry && !alive.entry(rec) || !isEntry && (!newest || rec.Kind > MaxKind) {
+				continue
+			}
+			if on = yield(*rec, nil); !on {
+				break
+			}
+		}
+		if !on {
+			break
+		}
+	}
+	err = d.read
+	if err == nil && on && s.end != known.end {
+		err = corrupt(s.file, s.end, "it changed after it was verified: %s", d.what)
+	}
+	if err := errors.Join(err, f.Close()); err != nil && on {
+		yield(Record{}, fmt.Errorf("read %s: %w", s.file, err))
+		return false
+	}
+	return on
+}
+
+// sieve lets those entries through that are alive.
+type sieve struct {
+	base    uint64 // entries up to it are in the snapshot
+	void    bool   // so are all others
+	ordinal uint64
+	cuts    []cut // what is still to come; index is the least of it and all after it
+}
+
+func newSieve(r *Recovered) *sieve {
+	s := &sieve{base: r.Snapshot.Index, void: r.void, cuts: make([]cut, len(r.cuts))}
+	copy(s.cuts, r.cuts)
+	for i := len(s.cuts) - 2; i >= 0; i-- {
+		s.cuts[i].index = min(s.cuts[i].index, s.cuts[i+1].index)
+	}
+	return s
+}
+
+// entry reports whether the next Entry or Reset is an entry that is alive.
+func (s *sieve) entry(r *Record) bool {
+	n := s.ordinal
+	s.ordinal++
+	for len(s.cuts) > 0 && s.cuts[0].ordinal <= n {
+		s.cuts = s.cuts[1:]
+	}
+	if r.Kind == Reset || s.void || r.Index <= s.base {
+		return false
+	}
+	return len(s.cuts) == 0 || s.cuts[0].index > r.Index
+}

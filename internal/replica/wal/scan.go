@@ -1,0 +1,178 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+)
+
+// segment is a file of the log, as a scan or the writer knows it.
+type segment struct {
+	header
+	file     string
+	seed     uint32 // of the checksums: that of the header
+	length   int64  // bytes of the file
+	end      int64  // where the last valid round ends
+	chain    uint32 // body checksum of the last valid round
+	rounds   uint64 // number of the last valid round
+	maxIndex uint64 // greatest index of an Entry or Reset, alive or not
+}
+
+// readSegment reads a segment's header and prepares it for [segment.scan].
+func readSegment(disk Disk, file string) (*segment, File, error) {
+	f, err := disk.Open(file, false)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open segment: %w", err)
+	}
+	s, err := openSegment(f, file)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return s, f, nil
+}
+
+func openSegment(f File, file string) (*segment, error) {
+	length, err := f.Size()
+	if err != nil {
+		return nil, fmt.Errorf("find size of %s: %w", file, err)
+	}
+	b := make([]byte, min(segmentHead, length))
+	if err := readFull(f, b, 0); err != nil {
+		return nil, fmt.Errorf("read header of %s: %w", file, err)
+	}
+	h, seed, err := decodeHeader(file, b)
+	if err != nil {
+		return nil, err
+	}
+	if length < h.size {
+		return nil, corrupt(file, length, "the file is cut short, it had %d bytes", h.size)
+	}
+	return &segment{header: h, file: file, seed: seed, length: length, end: segmentHead, chain: seed}, nil
+}
+
+// readFull fills b from offset.
+func readFull(f io.ReaderAt, b []byte, offset int64) error {
+	n, err := f.ReadAt(b, offset)
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// damage is where a scan could not go on, and why.
+type damage struct {
+	offset int64
+	what   string
+	read   error // the disk failed; nothing is known of the bytes
+}
+
+// round is one round that a scan found valid. Body and records are the
+// caller's.
+type round struct {
+	head
+	records []Record
+}
+
+// scan yields the segment's rounds from the first on and moves s.end, s.chain
+// and s.rounds along. It stops where a round does not verify; what stopped it
+// is in d, which the end of the file leaves empty. A limit other than 0 is where
+// the caller knows the last round to end.
+func (s *segment) scan(f io.ReaderAt, limit int64, d *damage) iter.Seq[round] {
+	return func(yield func(round) bool) {
+		s.end, s.chain, s.rounds, s.maxIndex = segmentHead, s.seed, 0, 0
+		for s.end+roundHead <= s.length && (limit == 0 || s.end < limit) {
+			h, body, ok := s.readRound(f, d)
+			if !ok {
+				return
+			}
+			records, err := decodeBody(body[:h.length], h.records)
+			if err != nil {
+				*d = damage{offset: s.end, what: fmt.Sprintf("round %d: %v", h.number, err)}
+				return
+			}
+			s.end, s.chain, s.rounds = h.end(), h.bodySum, h.number
+			for i := range records {
+				if k := records[i].Kind; k == Entry || k == Reset {
+					s.maxIndex = max(s.maxIndex, records[i].Index)
+				}
+			}
+			if !yield(round{head: h, records: records}) {
+				return
+			}
+		}
+	}
+}
+
+// readRound reads and verifies the round at s.end.
+func (s *segment) readRound(f io.ReaderAt, d *damage) (head, []byte, bool) {
+	number := s.rounds + 1
+	var b [roundHead]byte
+	if err := readFull(f, b[:], s.end); err != nil {
+		*d = damage{offset: s.end, what: "the head of a round cannot be read", read: err}
+		return head{}, nil, false
+	}
+	h, ok := decodeHead(b[:], s.end, s.seed)
+	if !ok {
+		*d = damage{offset: s.end, what: fmt.Sprintf("the head of round %d does not verify", number)}
+		return head{}, nil, false
+	}
+	if h.number != number {
+		*d = damage{offset: s.end, what: fmt.Sprintf("round %d stands where round %d belongs", h.number, number)}
+		return head{}, nil, false
+	}
+	if h.end() > s.length {
+		*d = damage{offset: s.end, what: fmt.Sprintf("the file ends inside round %d", number)}
+		return head{}, nil, false
+	}
+	body := make([]byte, padded(h.length))
+	if err := readFull(f, body, s.end+roundHead); err != nil {
+		*d = damage{offset: s.end, what: fmt.Sprintf("the body of round %d cannot be read", number), read: err}
+		return head{}, nil, false
+	}
+	if checksum(s.chain, body) != h.bodySum {
+		*d = damage{offset: s.end, what: fmt.Sprintf("the body of round %d does not verify", number)}
+		return head{}, nil, false
+	}
+	return h, body, true
+}
+
+// decodeBody reads the records of a round. Their data point into body.
+func decodeBody(body []byte, count uint32) ([]Record, error) {
+	records := make([]Record, 0, min(int(count), len(body)/4))
+	for len(body) > 0 {
+		r, rest, err := decodeRecord(body)
+		if err != nil {
+			return nil, err
+		}
+		records, body = append(records, r), rest
+	}
+	if len(records) != int(count) {
+		return nil, fmt.Errorf("it has %d records instead of %d", len(records), count)
+	}
+	return records, nil
+}
+
+// later looks for the head of a round that was written after the one which
+// belongs at s.end. One that verifies proves that what is at s.end was flushed
+// before.
+func (s *segment) later(f io.ReaderAt) (head, bool, error) {
+	const step = 1 << 20
+	buf := make([]byte, step+roundHead)
+	for at := s.end + roundAlign; at+roundHead <= s.length; at += step {
+		b := buf[:min(int64(len(buf)), s.length-at)]
+		if err := readFull(f, b, at); err != nil {
+			return head{}, false, fmt.Errorf("read %s at %d: %w", s.file, at, err)
+		}
+		for i := 0; i+roundHead <= len(b) && i < step; i += roundAlign {
+			h, ok := decodeHead(b[i:], at+int64(i), s.seed)
+			if ok && h.number > s.rounds {
+				return h, true, nil
+			}
+		}
+	}
+	return head{}, false, nil
+}
