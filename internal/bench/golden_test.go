@@ -97,6 +97,10 @@ func full(t *testing.T) *Result {
 					Settings: map[string]string{"claim": "poll"},
 				},
 				Transfer:    &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7},
+				KV: &KV{
+					StrongRead: hist(1000), StrongWrite: hist(4000), WeakRead: hist(300), WeakWrite: hist(900), Missed: 1, Checked: 2, Wrong: 3,
+					Examples: []string{"weak read: too old"}, Settings: map[string]string{"preset": "raft"}, Counters: map[string]float64{"rounds": 7}, RSSBytes: []int64{1 << 20},
+				},
 				Invalid:     []string{"1 of 7 committed messages were lost"},
 				Pressure:    measure.Pressure{Known: true, CPUSome: 1, IOSome: 2, MemSome: 3, Load1: 0.5, Runnable: 1},
 				FsyncBefore: flush(60_000), FsyncAfter: flush(61_000),
@@ -219,7 +223,7 @@ func TestSchemaIsDocumented(t *testing.T) {
 					names[k] = true
 				}
 				// The keys of these are names that the caller chooses.
-				walk(e, slices.Contains([]string{"factors", "errors", "settings", "rates", "processes", "summary"}, k))
+				walk(e, slices.Contains([]string{"factors", "errors", "settings", "rates", "processes", "counters", "summary"}, k))
 			}
 		}
 	}

@@ -149,6 +149,7 @@ func Metrics() []Metric {
 		}},
 	}
 	all = append(all, transferMetrics()...)
+	all = append(all, kvMetrics()...)
 	for _, name := range segmentNames {
 		all = append(all, Metric{Key: "in_" + name, Name: "in " + name, Unit: "ms", Detail: true, of: func(s *Sample) (float64, bool) {
 			if s.Boundary == nil || s.Latency == nil || s.Latency.Count() == 0 {

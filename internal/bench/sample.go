@@ -53,7 +53,9 @@ type Sample struct {
 	// Outbox is what became of the messages of an outbox.
 	Outbox *Outbox `json:"outbox,omitempty"`
 	// Transfer is what was moved, of a backup, a restore or a part of them.
-	Transfer *Transfer        `json:"transfer,omitempty"`
+	Transfer *Transfer `json:"transfer,omitempty"`
+	// KV is what is known of operations on a key-value store.
+	KV       *KV              `json:"kv,omitempty"`
 	Pressure measure.Pressure `json:"pressure"`
 	// FsyncBefore and FsyncAfter bracket the round.
 	FsyncBefore *measure.Flush `json:"fsync_before,omitempty"`

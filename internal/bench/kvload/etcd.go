@@ -1,0 +1,194 @@
+package kvload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Etcd drives an etcd cluster by etcd's own client, one of its clients for each
+// stream. A weak read is a serializable one: it is answered by the member that the
+// stream is connected to, and may be older than what the session has written.
+type Etcd struct {
+	// Endpoints are the members. Required.
+	Endpoints []string
+	// Place chooses among them.
+	Place Place
+}
+
+// Promises implements Driver.
+func (d *Etcd) Promises() Promises { return Promises{WeakReads: true} }
+
+// Open implements Driver.
+func (d *Etcd) Open(ctx context.Context, stream, pendings int) (Client, error) {
+	at := d.Endpoints[stream%len(d.Endpoints)]
+	if d.Place == AtLeader {
+		var err error
+		if at, err = d.leader(ctx); err != nil {
+			return nil, err
+		}
+	}
+	client, err := dialEtcd(at)
+	if err != nil {
+		return nil, err
+	}
+	// The client connects when it is first used, which is not to be measured.
+	if _, err := client.Get(ctx, "weir:bench:"); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect: %w", err), client.Close())
+	}
+	life, end := context.WithCancel(context.Background())
+	c := &etcdClient{client: client, end: end, done: NewCompletions(), slots: make([]chan *Op, pendings)}
+	for i := range c.slots {
+		ops := make(chan *Op, 1)
+		c.slots[i] = ops
+		c.workers.Go(func() { c.work(life, i, ops) })
+	}
+	return c, nil
+}
+
+// dialEtcd makes a client. It would write what it retries to the terminal.
+func dialEtcd(endpoints ...string) (*clientv3.Client, error) {
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("make a client of etcd: %w", err)
+	}
+	return c, nil
+}
+
+// leader returns the endpoint of the member that leads.
+func (d *Etcd) leader(ctx context.Context) (string, error) {
+	client, err := dialEtcd(d.Endpoints...)
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	for _, at := range d.Endpoints {
+		s, err := client.Status(ctx, at)
+		if err != nil {
+			return "", fmt.Errorf("ask %s who leads: %w", at, err)
+		}
+		if s.Leader == s.Header.MemberId {
+			return at, nil
+		}
+	}
+	return "", errors.New("no member says that it leads")
+}
+
+// Load implements Driver: a hundred values in a transaction.
+func (d *Etcd) Load(ctx context.Context, values iter.Seq2[string, []byte]) error {
+	client, err := dialEtcd(d.Endpoints...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	const batch = 100
+	var puts []clientv3.Op
+	flush := func() error {
+		if len(puts) == 0 {
+			return nil
+		}
+		_, err := client.Txn(ctx).Then(puts...).Commit()
+		puts = puts[:0]
+		return err
+	}
+	for key, value := range values {
+		puts = append(puts, clientv3.OpPut(key, string(value)))
+		if len(puts) == batch {
+			if err := flush(); err != nil {
+				return fmt.Errorf("load values: %w", err)
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return fmt.Errorf("load values: %w", err)
+	}
+	return nil
+}
+
+// etcdClient is one client with a goroutine for each operation under way, since
+// etcd's calls return when they have ended.
+type etcdClient struct {
+	client  *clientv3.Client
+	end     context.CancelFunc
+	done    *Completions
+	slots   []chan *Op
+	workers sync.WaitGroup
+	once    sync.Once
+	err     error
+}
+
+// Issue implements Client.
+func (c *etcdClient) Issue(slot int, op *Op) { c.slots[slot] <- op }
+
+// Poll implements Client.
+func (c *etcdClient) Poll(ended func(slot int, a Answer)) error { return c.done.Take(ended) }
+
+// work is the goroutine of a slot.
+func (c *etcdClient) work(ctx context.Context, slot int, ops <-chan *Op) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case op := <-ops:
+			c.done.Put(slot, c.do(ctx, op))
+		}
+	}
+}
+
+func (c *etcdClient) do(ctx context.Context, op *Op) Answer {
+	if op.Class.Write() {
+		_, err := c.client.Put(ctx, op.Key, string(op.Value))
+		return Answer{Err: named(err)}
+	}
+	var options []clientv3.OpOption
+	if op.Class == WeakRead {
+		options = append(options, clientv3.WithSerializable())
+	}
+	r, err := c.client.Get(ctx, op.Key, options...)
+	if err != nil || len(r.Kvs) == 0 {
+		return Answer{Err: named(err)}
+	}
+	return Answer{Value: r.Kvs[0].Value, Found: true}
+}
+
+// Close implements Client.
+func (c *etcdClient) Close() error {
+	c.once.Do(func() {
+		c.end()
+		c.done.Close()
+		c.workers.Wait()
+		if c.err = c.client.Close(); errors.Is(c.err, context.Canceled) {
+			c.err = nil
+		}
+	})
+	return c.err
+}
+
+// callError is an error of a call with its code for a class.
+type callError struct{ error }
+
+func (e callError) Unwrap() error { return e.error }
+
+// Class is the code's name, such as "Unavailable".
+func (e callError) Class() string {
+	if c := status.Code(e.error); c != codes.Unknown {
+		return c.String()
+	}
+	class, _, _ := strings.Cut(e.Error(), ":")
+	return class
+}
+
+func named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return callError{err}
+}

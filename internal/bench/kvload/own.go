@@ -1,0 +1,60 @@
+package kvload
+
+import "fmt"
+
+// own judges what a stream reads of the key that it alone writes. Its writes count
+// from 1, one of them is under way at a time, so that an answer must be at least
+// as new as the last one that had ended when the read began, and at most as new
+// as the last one that has begun.
+type own struct {
+	key, stream int
+	name        string
+	begun       uint64
+	ended       uint64
+	busy        bool // a write is under way
+	lost        bool // a write has failed: it may happen at any time, nothing can be said
+}
+
+func newOwn(w Workload, stream int) *own {
+	n := w.Keys + stream
+	return &own{key: n, stream: stream, name: keyName(n)}
+}
+
+// judge returns what is wrong with the answer to a read that began when so many
+// writes had ended, and whether it could be judged at all.
+func (o *own) judge(value []byte, found bool, size int, floor uint64) (wrong string, judged bool) {
+	if o.lost {
+		return "", false
+	}
+	if !found {
+		if floor > 0 {
+			return fmt.Sprintf("stream %d reads nothing of its own key after %d writes of it", o.stream, floor), true
+		}
+		return "", true
+	}
+	key, stream, count, ok := origin(value, size)
+	switch {
+	case !ok || key != o.key || stream != o.stream:
+		return fmt.Sprintf("stream %d reads of its own key a value that it never wrote there", o.stream), true
+	case count < floor:
+		return fmt.Sprintf("stream %d reads write %d of its own key after write %d had ended", o.stream, count, floor), true
+	case count > o.begun:
+		return fmt.Sprintf("stream %d reads write %d of its own key and has written %d", o.stream, count, o.begun), true
+	}
+	return "", true
+}
+
+// judgeShared returns what is wrong with the answer to a read of a shared key.
+func judgeShared(value []byte, found bool, size, key int) string {
+	if !found {
+		return ""
+	}
+	from, _, _, ok := origin(value, size)
+	switch {
+	case !ok:
+		return fmt.Sprintf("%s holds %d bytes that nobody wrote", keyName(key), len(value))
+	case from != key:
+		return fmt.Sprintf("%s is answered with the value of %s", keyName(key), keyName(from))
+	}
+	return ""
+}

@@ -1,0 +1,324 @@
+package kvload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"sync/atomic"
+)
+
+// Place says to which node of a cluster streams connect.
+type Place int
+
+const (
+	// AtLeader has all streams connect to the leader.
+	AtLeader Place = iota
+	// Spread has stream i connect to node i, over and over.
+	Spread
+)
+
+func (p Place) String() string {
+	if p == AtLeader {
+		return "leader"
+	}
+	return "spread"
+}
+
+// RESP drives servers of the Redis protocol, weir kv among them, over one plain
+// connection for each stream.
+type RESP struct {
+	// Addrs are the nodes. Required.
+	Addrs []string
+	// Place chooses among them. AtLeader asks each for its ROLE.
+	Place Place
+	// Levels tells that the server knows WEIR.LEVEL, by which a connection
+	// switches between strong operations and those of its session. Default:
+	// every operation is a plain one.
+	Levels bool
+	// WeakWrites tells that writes at the level of a session cost less there.
+	WeakWrites bool
+
+	leader atomic.Pointer[string]
+}
+
+// Promises implements Driver.
+func (d *RESP) Promises() Promises {
+	return Promises{WeakReads: d.Levels, WeakWrites: d.Levels && d.WeakWrites, OwnWrites: true}
+}
+
+// Open implements Driver.
+func (d *RESP) Open(ctx context.Context, stream, pendings int) (Client, error) {
+	addr := d.Addrs[stream%len(d.Addrs)]
+	if d.Place == AtLeader {
+		var err error
+		if addr, err = d.findLeader(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c, err := dialRESP(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	c.levels = d.Levels
+	c.waiting = make([]int, 0, 2*pendings)
+	return c, nil
+}
+
+// findLeader returns the address of the node that says that it is the master. A
+// single node need not be asked.
+func (d *RESP) findLeader(ctx context.Context) (string, error) {
+	if len(d.Addrs) == 1 {
+		return d.Addrs[0], nil
+	}
+	if known := d.leader.Load(); known != nil {
+		return *known, nil
+	}
+	var errs []error
+	for _, addr := range d.Addrs {
+		role, err := askRole(ctx, addr)
+		if err == nil && role == "master" {
+			d.leader.Store(&addr)
+			return addr, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(append([]error{errors.New("no node says that it is the leader")}, errs...)...)
+}
+
+func askRole(ctx context.Context, addr string) (string, error) {
+	c, err := dialRESP(ctx, addr)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	r, err := c.ask("ROLE")
+	if err != nil {
+		return "", fmt.Errorf("ask %s for its role: %w", addr, err)
+	}
+	if len(r.items) == 0 {
+		return "", fmt.Errorf("ask %s for its role: no answer", addr)
+	}
+	return string(r.items[0].text), nil
+}
+
+// Load implements Driver: with one connection, a hundred values at a time.
+func (d *RESP) Load(ctx context.Context, values iter.Seq2[string, []byte]) error {
+	addr, err := d.findLeader(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := dialRESP(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	const batch = 100
+	n, body := 0, []byte(nil)
+	flush := func() error {
+		if n == 0 {
+			return nil
+		}
+		c.out = appendBulk(appendHead(c.out, 1+2*n), "MSET")
+		c.out = append(c.out, body...)
+		n, body = 0, body[:0]
+		_, err := c.answer()
+		return err
+	}
+	for key, value := range values {
+		body = appendBulk(appendBulk(body, key), value)
+		if n++; n == batch {
+			if err := flush(); err != nil {
+				return fmt.Errorf("load values: %w", err)
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return fmt.Errorf("load values: %w", err)
+	}
+	return nil
+}
+
+// respClient is one connection.
+type respClient struct {
+	conn    net.Conn
+	closed  atomic.Bool
+	out     []byte
+	in      []byte // holds what was read and not parsed in in[at:]
+	at      int
+	levels  bool
+	session bool  // the level that was asked for last
+	waiting []int // slots in the order of their replies; -1 for a change of level
+	head    int
+}
+
+func dialRESP(ctx context.Context, addr string) (*respClient, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return &respClient{conn: conn, in: make([]byte, 0, 16<<10)}, nil
+}
+
+// level is the slot of a reply that no operation waits for.
+const level = -1
+
+// Issue implements Client.
+func (c *respClient) Issue(slot int, op *Op) {
+	if c.levels && op.Class.Weak() != c.session {
+		c.session = op.Class.Weak()
+		name := "strong"
+		if c.session {
+			name = "session"
+		}
+		c.out = appendCommand(c.out, "WEIR.LEVEL", name)
+		c.waiting = append(c.waiting, level)
+	}
+	if op.Class.Write() {
+		c.out = appendBulk(appendBulk(appendBulk(appendHead(c.out, 3), "SET"), op.Key), op.Value)
+	} else {
+		c.out = appendBulk(appendBulk(appendHead(c.out, 2), "GET"), op.Key)
+	}
+	c.waiting = append(c.waiting, slot)
+}
+
+// Poll implements Client.
+func (c *respClient) Poll(ended func(slot int, a Answer)) error {
+	if err := c.send(); err != nil {
+		return err
+	}
+	for some := false; ; {
+		r, n, err := parseReply(c.in[c.at:])
+		switch {
+		case err == nil:
+			c.at += n
+			if r.kind == '>' {
+				continue // pushed, unasked
+			}
+			slot, err := c.next()
+			if err != nil {
+				return err
+			}
+			if slot == level {
+				if r.kind == '-' {
+					return fmt.Errorf("change the level: %w", ReplyError(r.text))
+				}
+				continue
+			}
+			some = true
+			ended(slot, answerOf(r))
+		case !errors.Is(err, errIncomplete):
+			return err
+		case some:
+			return nil
+		default:
+			if err := c.fill(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func answerOf(r reply) Answer {
+	if r.kind == '-' || r.kind == '!' {
+		return Answer{Err: ReplyError(r.text)}
+	}
+	return Answer{Value: r.text, Found: !r.null}
+}
+
+// next takes the slot that the next reply is for.
+func (c *respClient) next() (int, error) {
+	if c.head == len(c.waiting) {
+		return 0, fmt.Errorf("%w: a reply that nobody waits for", errProtocol)
+	}
+	slot := c.waiting[c.head]
+	if c.head++; c.head == len(c.waiting) {
+		c.waiting, c.head = c.waiting[:0], 0
+	} else if c.head > 1024 {
+		c.waiting = append(c.waiting[:0], c.waiting[c.head:]...)
+		c.head = 0
+	}
+	return slot, nil
+}
+
+func (c *respClient) send() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	_, err := c.conn.Write(c.out)
+	c.out = c.out[:0]
+	return c.lost(err)
+}
+
+// fill reads more into the buffer.
+func (c *respClient) fill() error {
+	if c.at > 0 {
+		c.in = append(c.in[:0], c.in[c.at:]...)
+		c.at = 0
+	}
+	if len(c.in) == cap(c.in) {
+		c.in = append(make([]byte, 0, 2*cap(c.in)), c.in...)
+	}
+	n, err := c.conn.Read(c.in[len(c.in):cap(c.in)])
+	c.in = c.in[:len(c.in)+n]
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return c.lost(err)
+}
+
+func (c *respClient) lost(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case c.closed.Load():
+		return ErrClosed
+	default:
+		return fmt.Errorf("connection lost: %w", err)
+	}
+}
+
+// ask sends a command and returns its answer, of which nothing else may be under
+// way.
+func (c *respClient) ask(args ...string) (reply, error) {
+	c.out = appendCommand(c.out, args...)
+	return c.answer()
+}
+
+// answer sends what is there and reads one reply.
+func (c *respClient) answer() (reply, error) {
+	if err := c.send(); err != nil {
+		return reply{}, err
+	}
+	for {
+		r, n, err := parseReply(c.in[c.at:])
+		if err == nil {
+			c.at += n
+			if r.kind == '-' {
+				return r, ReplyError(r.text)
+			}
+			return r, nil
+		}
+		if !errors.Is(err, errIncomplete) {
+			return reply{}, err
+		}
+		if err := c.fill(); err != nil {
+			return reply{}, err
+		}
+	}
+}
+
+// Close implements Client.
+func (c *respClient) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	return c.conn.Close()
+}
