@@ -1,0 +1,134 @@
+package peer
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// Certificates are a side's certificate with its key, and the authority that the
+// other side's must come from. The files are looked at again at each handshake,
+// so that new ones are taken up without a restart; connections that are open
+// stay. Safe for concurrent use.
+type Certificates struct {
+	cert, key, ca string
+
+	// ServerName is the name that a dialed side's certificate must have.
+	// Default: the host of the address that is dialed. Set it before use.
+	ServerName string
+
+	mu     sync.Mutex
+	stamp  [3]fileStamp // of the files that loaded came from
+	loaded loadedFiles
+}
+
+// fileStamp tells whether a file is another one than before.
+type fileStamp struct {
+	modified time.Time
+	size     int64
+}
+
+type loadedFiles struct {
+	pair  tls.Certificate
+	roots *x509.CertPool
+}
+
+// LoadCertificates reads PEM files: a certificate (with its chain), its private
+// key, and the certificates of the authority.
+func LoadCertificates(cert, key, ca string) (*Certificates, error) {
+	c := &Certificates{cert: cert, key: key, ca: ca}
+	if _, err := c.current(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// current returns what the files hold. Files that cannot be read or do not
+// belong together, as in the middle of a replacement, leave what was loaded
+// before in force.
+func (c *Certificates) current() (loadedFiles, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stamp, err := c.stat()
+	if err == nil && stamp == c.stamp {
+		return c.loaded, nil
+	}
+	var fresh loadedFiles
+	if err == nil {
+		fresh, err = c.load()
+	}
+	if err == nil {
+		c.stamp, c.loaded = stamp, fresh
+	} else if c.loaded.roots == nil {
+		return loadedFiles{}, err
+	}
+	return c.loaded, nil
+}
+
+func (c *Certificates) stat() (stamp [3]fileStamp, err error) {
+	for i, name := range []string{c.cert, c.key, c.ca} {
+		info, err := os.Stat(name)
+		if err != nil {
+			return stamp, fmt.Errorf("look at certificate: %w", err)
+		}
+		stamp[i] = fileStamp{info.ModTime(), info.Size()}
+	}
+	return stamp, nil
+}
+
+func (c *Certificates) load() (loadedFiles, error) {
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return loadedFiles{}, fmt.Errorf("load certificate: %w", err)
+	}
+	pem, err := os.ReadFile(c.ca)
+	if err != nil {
+		return loadedFiles{}, fmt.Errorf("load authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return loadedFiles{}, fmt.Errorf("load authority %s: %w", c.ca, errors.New("no certificate in it"))
+	}
+	return loadedFiles{pair, roots}, nil
+}
+
+// server is the configuration with which connections are accepted.
+func (c *Certificates) server() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			now, err := c.current()
+			if err != nil {
+				return nil, err
+			}
+			return &tls.Config{
+				MinVersion:             tls.VersionTLS13,
+				Certificates:           []tls.Certificate{now.pair},
+				ClientAuth:             tls.RequireAndVerifyClientCert,
+				ClientCAs:              now.roots,
+				SessionTicketsDisabled: true, // each connection shows its certificate
+			}, nil
+		},
+	}
+}
+
+// client is the configuration with which host is dialed.
+func (c *Certificates) client(host string) (*tls.Config, error) {
+	now, err := c.current()
+	if err != nil {
+		return nil, err
+	}
+	if c.ServerName != "" {
+		host = c.ServerName
+	}
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{now.pair},
+		RootCAs:      now.roots,
+		ServerName:   host,
+	}, nil
+}

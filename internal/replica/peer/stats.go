@@ -1,0 +1,112 @@
+package peer
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// perFrameBuckets is the length of Flow.PerFrame.
+const perFrameBuckets = 16
+
+// Flow counts what went one way.
+type Flow struct {
+	Calls    uint64 // system calls: writes, or reads that brought something
+	Frames   uint64 // frames with messages
+	Messages uint64
+	Bytes    uint64 // of whole frames
+	// PerFrame[i] counts the frames with 2^i to 2^(i+1)-1 messages; the last
+	// bucket has all above, too.
+	PerFrame [perFrameBuckets]uint64
+}
+
+// PeerStats are the counters of one replica since it is known.
+type PeerStats struct {
+	ID       uint64
+	Address  string // by which it is dialed
+	Up       bool
+	Sent     Flow
+	Received Flow
+	Dropped  uint64 // messages that were not taken: no connection, or a full queue
+	Connects uint64
+	Failures uint64 // attempts to connect that came to nothing
+	// Bytes of snapshots, whether they were completed or not.
+	SnapshotSent, SnapshotReceived uint64
+	Queued                         int    // bytes that wait to be written
+	RTT                            RTT    // of the connection, or of the last one
+	LastErr                        string // why the last connection or attempt ended; "" if none did
+}
+
+// ClientStats are the counters of all clients together.
+type ClientStats struct {
+	Open     int
+	Sent     Flow
+	Received Flow
+	Dropped  uint64 // messages that were not taken
+	Connects uint64
+}
+
+// Stats is a copy of all counters of a Transport.
+type Stats struct {
+	Peers   []PeerStats // by id
+	Clients ClientStats
+	Refused map[Code]uint64 // handshakes that this side refused
+	Corrupt uint64          // connections ended for a wrong length, checksum or message
+	Silent  uint64          // connections given up because nothing came or went
+}
+
+// RTT is the measured round trip of a connection, through both queues: what a
+// message and its answer take at least. All are 0 before the first answer.
+type RTT struct {
+	Last     time.Duration
+	Smoothed time.Duration // gives the newest an eighth of the weight
+	Min      time.Duration
+}
+
+// flow is a Flow under way. Safe for concurrent use.
+type flow struct {
+	calls, frames, messages, bytes atomic.Uint64
+	perFrame                       [perFrameBuckets]atomic.Uint64
+}
+
+func (f *flow) frame(messages int) {
+	f.frames.Add(1)
+	f.messages.Add(uint64(messages))
+	f.perFrame[min(bits.Len(uint(messages))-1, perFrameBuckets-1)].Add(1)
+}
+
+func (f *flow) read() Flow {
+	out := Flow{Calls: f.calls.Load(), Frames: f.frames.Load(), Messages: f.messages.Load(), Bytes: f.bytes.Load()}
+	for i := range f.perFrame {
+		out.PerFrame[i] = f.perFrame[i].Load()
+	}
+	return out
+}
+
+// counters belong to a replica, or to all clients; they outlive connections.
+type counters struct {
+	sent, received flow
+	dropped        atomic.Uint64
+	connects       atomic.Uint64
+	failures       atomic.Uint64
+}
+
+// rtt is an RTT under way. One goroutine adds, any reads.
+type rtt struct{ last, smoothed, min atomic.Int64 }
+
+func (r *rtt) add(d time.Duration) {
+	ns := max(int64(d), 1)
+	r.last.Store(ns)
+	if s := r.smoothed.Load(); s == 0 {
+		r.smoothed.Store(ns)
+	} else {
+		r.smoothed.Store(max(s+(ns-s)/8, 1))
+	}
+	if m := r.min.Load(); m == 0 || ns < m {
+		r.min.Store(ns)
+	}
+}
+
+func (r *rtt) read() RTT {
+	return RTT{time.Duration(r.last.Load()), time.Duration(r.smoothed.Load()), time.Duration(r.min.Load())}
+}
