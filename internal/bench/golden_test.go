@@ -96,7 +96,7 @@ func full(t *testing.T) *Result {
 					Ledger:   Ledger{Handed: 9, Committed: 7, Unknown: 1, Delivered: 6, Lost: 1, Duplicates: 2, Disordered: 3, Strangers: 4, Pending: 5},
 					Settings: map[string]string{"claim": "poll"},
 				},
-				Transfer:    &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7},
+				Transfer: &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7},
 				KV: &KV{
 					StrongRead: hist(1000), StrongWrite: hist(4000), WeakRead: hist(300), WeakWrite: hist(900), Missed: 1, Checked: 2, Wrong: 3,
 					Examples: []string{"weak read: too old"}, Settings: map[string]string{"preset": "raft"}, Counters: map[string]float64{"rounds": 7}, RSSBytes: []int64{1 << 20},

@@ -12,19 +12,21 @@ import (
 // EnvEtcd names the etcd program.
 const EnvEtcd = "WEIR_ETCD_BIN"
 
-var etcdProgram = brokerProgram{
-	title: "etcd", env: EnvEtcd, name: "etcd", late: []string{"/usr/sbin"},
-	hint: "apt-get install etcd-server",
+func etcdProgram() brokerProgram {
+	return brokerProgram{
+		title: "etcd", env: EnvEtcd, name: "etcd", dirs: checkout("bin/tools"), late: []string{"/usr/sbin"},
+		hint: "scripts/etcd (a current version, built) or apt-get install etcd-server",
+	}
 }
 
 // FindEtcd returns the path and version of etcd: the first of given (when not
-// empty), $WEIR_ETCD_BIN, the PATH, /usr/sbin. The error is a *NotInstalledError
-// when there is none.
+// empty), $WEIR_ETCD_BIN, bin/tools in the checkout, the PATH, /usr/sbin. The
+// error is a *NotInstalledError when there is none.
 func FindEtcd(ctx context.Context, given string) (path, version string, err error) {
-	if path, err = etcdProgram.find(given); err != nil {
+	if path, err = etcdProgram().find(given); err != nil {
 		return "", "", err
 	}
-	version, err = etcdProgram.ask(ctx, path)
+	version, err = etcdProgram().ask(ctx, path)
 	return path, version, err
 }
 
