@@ -31,6 +31,10 @@ type Machine interface {
 	// gives a result that says so.
 	Apply(revision uint64, now int64, command []byte) (result []byte)
 
+	// Advance moves the log's clock to now (never backwards), and lets expire
+	// what is due by then.
+	Advance(now int64)
+
 	// Evaluate answers command, a query or a write, as if writes had been
 	// applied before it and the clock were at now, and changes nothing.
 	Evaluate(now int64, writes [][]byte, command []byte) (result []byte)

@@ -86,12 +86,8 @@ func (l *memoryLog) append(entries []*pb.Entry) (replaced []*pb.Entry) {
 	}
 	base := l.entries[0].GetIndex()
 	at := entries[0].GetIndex()
-	if at <= base { // already in the snapshot
-		skip := base + 1 - at
-		if skip >= uint64(len(entries)) {
-			return nil
-		}
-		entries = entries[skip:]
+	if at <= base { // a restart reads what the snapshot already holds
+		entries = entries[min(base+1-at, uint64(len(entries))):]
 		at = base + 1
 	}
 	if n := at - base; n < uint64(len(l.entries)) {

@@ -20,8 +20,9 @@ type opID struct{ session, seq uint64 }
 
 type record struct {
 	id      opID
-	message kvwire.Message // as the client sent it: bundle and command
-	foot    kvwire.Footprint
+	message kvwire.Message   // as the client sent it: bundle and command
+	foot    kvwire.Footprint // of the command
+	bundle  kvwire.Footprint // of the weak writes before it
 }
 
 func newPool() *pool { return &pool{byOp: map[opID]*record{}, touched: newTouches()} }
@@ -35,36 +36,40 @@ func (p *pool) add(r *record) {
 	p.records = append(p.records, r)
 	p.byOp[r.id] = r
 	p.touched.add(&r.foot, r.id.session, true, 0)
+	p.touched.add(&r.bundle, r.id.session, false, 0)
+}
+
+func (p *pool) forget(r *record) {
+	delete(p.byOp, r.id)
+	p.touched.remove(&r.foot, r.id.session, true)
+	p.touched.remove(&r.bundle, r.id.session, false)
 }
 
 func (p *pool) remove(r *record) {
-	if p.byOp[r.id] != r {
-		return
+	if p.byOp[r.id] == r {
+		p.records = slices.DeleteFunc(p.records, func(o *record) bool { return o == r })
+		p.forget(r)
 	}
-	delete(p.byOp, r.id)
-	p.records = slices.DeleteFunc(p.records, func(o *record) bool { return o == r })
-	p.touched.remove(&r.foot, r.id.session, true)
 }
 
 // drop removes the records for which gone is true.
 func (p *pool) drop(gone func(*record) bool) {
 	p.records = slices.DeleteFunc(p.records, func(r *record) bool {
-		if !gone(r) {
-			return false
+		if gone(r) {
+			p.forget(r)
+			return true
 		}
-		delete(p.byOp, r.id)
-		p.touched.remove(&r.foot, r.id.session, true)
-		return true
+		return false
 	})
 }
 
-// conflicts reports that f does not commute with a record of another operation.
-// Two records of one session that are both in the pool are in its order, and
-// recovery keeps that order, yet the later one's result may depend on the
-// earlier: they conflict like any others.
-func (p *pool) conflicts(f *kvwire.Footprint) bool {
-	_, any := p.touched.of(f, 0)
-	return any
+// meets reports that r does not commute with an operation of the set t. The
+// weak writes of its own session do not count: r carries those that matter.
+// Strong ones do: a result may depend on them.
+func (r *record) meets(t *touches) bool {
+	_, command := t.of(&r.foot, r.id.session)
+	_, bundle := t.of(&r.bundle, r.id.session)
+	return command || bundle
 }
 
 // touches counts, per key, the operations of a set that change it. It answers

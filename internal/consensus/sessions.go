@@ -67,16 +67,14 @@ func (t *sessions) use(s *session, ack uint64, now int64) {
 }
 
 // expire removes the sessions that were not used since before, oldest first,
-// and returns how many.
-func (t *sessions) expire(before int64) int {
-	n := 0
+// and calls gone with the id of each.
+func (t *sessions) expire(before int64, gone func(id uint64)) {
 	for t.first != nil && t.first.lastUsed < before {
 		s := t.first
 		t.unlink(s)
 		delete(t.byID, s.id)
-		n++
+		gone(s.id)
 	}
-	return n
 }
 
 func (s *session) answer(seq uint64) (answer, bool) {

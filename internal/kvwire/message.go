@@ -8,19 +8,18 @@ type Kind uint8
 const (
 	// Client to replica.
 
-	Strong      Kind = iota + 1 // to the leader: order Data after Bundle; Prior, Ack, FlagFast if Records went to the others
-	FlagForward                 // Weak: a replica passes on what it has acknowledged; no answer is wanted
-	Record                      // to a witness: the same operation, asking for a vote in View
-	Weak                        // to the leader or the nearest replica: acknowledge by FlagNearest or at the leader
-	Read                        // strong read: linearizable answer of the query Data, by Request
-	WeakRead                    // read at this replica: Data over Bundle, not older than the token (View, Index); by Request
-	Register                    // to the leader: grant Count session ids; by Request
-	Stable                      // to the leader: answer Done with an empty result when Session's writes <= Seq are committed (WAIT)
+	Strong   Kind = iota + 1 // to the leader: order Data after Bundle; Prior, Ack, FlagFast if Records went to the others
+	Record                   // to a witness: the same operation, asking for a vote in View
+	Weak                     // to the leader or the nearest replica: acknowledge by FlagNearest or at the leader
+	Read                     // strong read: linearizable answer of the query Data, by Request; Session's writes <= Seq, Bundle among them, come first
+	WeakRead                 // read at this replica: Data over Bundle, not older than the token (View, Index); by Request
+	Register                 // to the leader: grant Count session ids; by Request
+	Stable                   // to the leader: answer Done with an empty result when Session's writes <= Seq are committed (WAIT)
 
 	// Replica to client.
 
 	Done     // the write (Session, Seq) is committed at Index and Revision with result Data; Stable is filled
-	Spec     // leader: the write is in its log and disk; FlagYes: Data is its result if a fast quorum of Count voters votes in View
+	Spec     // leader: the write is in its log at Index and on its disk; FlagYes: Data is its result if a fast quorum of Count voters votes in View with the same Revision, the position of the members in force
 	Vote     // witness: FlagYes: the record is on its disk in View; FlagYes|FlagApplied: already applied
 	WeakDone // the weak write is as durable as its level asks
 	ReadDone // answer of Read, WeakRead or Register; token is (View, Index)
@@ -52,6 +51,7 @@ const (
 	FlagApplied             // the operation is applied already
 	FlagNearest             // Weak: acknowledge when this replica's disk has it
 	FlagFast                // Strong: the client sent Records, a Spec answer is of use
+	FlagForward             // Weak: a replica passes on what it has acknowledged; no answer is wanted
 )
 
 // Codes of Refused.

@@ -1,0 +1,190 @@
+package consensus
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+	"google.golang.org/protobuf/proto"
+)
+
+// longestGap is how much a single entry may age the sessions. A cluster that
+// was down for a day must not find all its sessions expired when the first
+// client comes back to ask what became of its last write.
+const longestGap = int64(time.Minute)
+
+// apply carries out a committed entry, in order, the same on every replica.
+func (c *Core) apply(e *pb.Entry) {
+	if e.GetIndex() <= c.applied {
+		return
+	}
+	c.applied = e.GetIndex()
+	c.sinceSnapshot += int64(len(e.GetData()))
+	switch e.GetType() {
+	case pb.EntryConfChange, pb.EntryConfChangeV2:
+		c.applyChange(e)
+	case pb.EntryNormal:
+		if len(e.GetData()) == 0 {
+			c.appliedEmpty(e.GetTerm())
+			break
+		}
+		if err := c.decoded.decode(e.GetData()); err != nil {
+			c.fatal(fmt.Errorf("log entry %d: %w", e.GetIndex(), err))
+			return
+		}
+		c.applyRound(e)
+	}
+	if l := c.lead; l != nil && l.view.phase == recovering && l.done >= l.view.until {
+		l.opens()
+	}
+}
+
+// appliedEmpty handles an entry without operations: the first of a leader's
+// term, or what the engine put in the place of a change it did not take.
+func (c *Core) appliedEmpty(term uint64) {
+	if c.lead == nil || term != c.term {
+		return
+	}
+	if c.lead.view.phase == elected {
+		c.lead.firstApplied()
+	} else if c.lead.changing {
+		c.lead.memberChanged(true)
+	}
+}
+
+func (c *Core) applyRound(e *pb.Entry) {
+	d := &c.decoded
+	if d.time > c.logTime {
+		c.alive += min(d.time-c.logTime, longestGap)
+		c.logTime = d.time
+	}
+	c.machine.Advance(c.logTime)
+	var own []*leadOp
+	l := c.lead
+	if l != nil && e.GetTerm() == c.term && len(l.rounds) > 0 && l.rounds[0].number == d.round {
+		own = l.rounds[0].ops
+	}
+	for i := range d.ops {
+		revision, result, stable, executed := c.execute(&d.ops[i], e.GetIndex())
+		if own != nil {
+			l.applied(own[i], e.GetIndex(), revision, result, stable, executed)
+		}
+	}
+	c.sessions.expire(c.alive-int64(c.cfg.SessionIdle), func(id uint64) {
+		c.counters.Expired++
+		c.settled.expired(c, id)
+	})
+	if own != nil {
+		l.roundApplied()
+	}
+}
+
+// execute carries out one operation exactly once.
+func (c *Core) execute(o *op, index uint64) (revision uint64, result []byte, stable uint64, executed bool) {
+	if o.session == 0 {
+		first := c.revision + 1
+		c.sessions.grant(first, o.seq, c.alive)
+		c.revision += o.seq
+		return first, nil, 0, true
+	}
+	s := c.sessions.get(o.session)
+	if s == nil || o.seq < s.next {
+		return 0, nil, 0, false
+	}
+	if o.seq > s.next {
+		c.fatal(fmt.Errorf("log entry %d holds write %d of session %d before write %d", index, o.seq, o.session, s.next))
+		return 0, nil, 0, false
+	}
+	c.revision++
+	result = c.machine.Apply(c.revision, c.logTime, o.command)
+	s.next++
+	if o.flags&opWeak == 0 {
+		s.answers = append(s.answers, answer{o.seq, index, c.revision, result})
+	}
+	c.sessions.use(s, o.ack, c.alive)
+	id := opID{o.session, o.seq}
+	if r := c.pool.get(id); r != nil {
+		c.pool.remove(r) // S7
+	}
+	c.intents.remove(id)
+	c.settled.applied(c, s)
+	return c.revision, result, s.next - 1, true
+}
+
+// applyChange puts a change of the members into force.
+func (c *Core) applyChange(e *pb.Entry) {
+	cc := &pb.ConfChangeV2{}
+	if e.GetType() == pb.EntryConfChange {
+		c.fatal(fmt.Errorf("log entry %d: a change of members in a form that weir never writes", e.GetIndex()))
+		return
+	}
+	if err := proto.Unmarshal(e.GetData(), cc); err != nil {
+		c.fatal(fmt.Errorf("log entry %d: change of members: %w", e.GetIndex(), err))
+		return
+	}
+	conf := c.node.ApplyConfChange(cc)
+	if err := c.members.applied(e.GetIndex(), conf, cc.GetContext()); err != nil {
+		c.fatal(fmt.Errorf("log entry %d: %w", e.GetIndex(), err))
+		return
+	}
+	if c.lead != nil {
+		c.lead.memberChanged(false)
+	}
+	c.send(Clients, c.viewMessage())
+}
+
+// installed replaces this replica's whole state by a leader's snapshot.
+func (c *Core) installed(s *pb.Snapshot) {
+	in := c.incoming
+	if in == nil {
+		c.fatal(errors.New("the engine wants a snapshot that did not come along"))
+		return
+	}
+	base := c.log.entries[0].GetIndex()
+	if c.applied >= base && c.applied < c.log.lastIndex() {
+		c.truncated(c.log.entries[c.applied-base+1:])
+	}
+	if err := c.adopt(in.head, in.state); err != nil {
+		c.fatal(fmt.Errorf("install the snapshot of entry %d: %w", in.index, err))
+		return
+	}
+	term := s.GetMetadata().GetTerm()
+	c.log.reset(in.index, term)
+	c.log.saved = snapshotMark{in.index, term, c.members.conf}
+	c.sinceSnapshot = 0
+	c.record(RecordReset, term, in.index, nil)
+	c.pool.drop(func(r *record) bool { return c.seen(r.id) })
+	c.intents.drop(func(i *intent) bool { return c.seen(i.id) })
+	c.settled.all(c)
+	c.counters.Installed++
+}
+
+// seen reports that a write was executed.
+func (c *Core) seen(id opID) bool {
+	s := c.sessions.get(id.session)
+	return s != nil && id.seq < s.next
+}
+
+// caughtUp refuses to give a vote to a replica that is far behind: the cluster
+// would wait for it.
+func (l *leadership) caughtUp(id uint64) error {
+	const near = 1000 // entries
+	var err error
+	found := false
+	l.c.node.WithProgress(func(peer uint64, _ raft.ProgressType, p tracker.Progress) {
+		if peer != id {
+			return
+		}
+		found = true
+		if last := l.c.log.lastIndex(); p.Match+near < last {
+			err = fmt.Errorf("replica %d has the log up to entry %d of %d; try again when it has caught up", id, p.Match, last)
+		}
+	})
+	if !found {
+		return fmt.Errorf("replica %d is not followed yet; try again", id)
+	}
+	return err
+}

@@ -1,0 +1,108 @@
+package consensus
+
+import (
+	"bytes"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// standing decides when this replica stands for election and when it may vote.
+// The engine could do both, but its timeouts are random and its idea of a lease
+// counts ticks since the last message instead of asking what was promised.
+type standing struct {
+	elapsed  int // ticks since a leader, or a candidate that got the vote, was heard
+	timeout  int // ticks; drawn anew for every attempt
+	attempts uint64
+
+	// promised is until when (Clock.Mono) this replica votes for nobody but the
+	// leader it heard last: what that leader's lease rests on (S12).
+	promised int64
+	restart  bool // promises from before the restart are forgotten: keep silent for as long as one could last
+	heardAt  int64
+}
+
+func (s *standing) start(c *Core) {
+	s.restart = c.log.hard != nil && c.log.hard.GetTerm() > bootTerm
+	s.draw(c)
+}
+
+func (s *standing) draw(c *Core) {
+	s.attempts++
+	x := c.cfg.Seed ^ c.cfg.ID<<32 ^ s.attempts<<48 ^ c.term
+	s.timeout = c.cfg.ElectionTicks + int(mix(x)%uint64(c.cfg.ElectionTicks))
+	s.elapsed = 0
+}
+
+// mix is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// electionNanos is how long a promise lasts.
+func (c *Core) electionNanos() int64 { return int64(c.cfg.ElectionTicks) * c.cfg.TickNanos }
+
+// leaseNanos is how long a leader may rely on one, measured from the moment at
+// which it sent what the voter answered.
+func (c *Core) leaseNanos() int64 {
+	return int64(float64(c.electionNanos())*(1-c.cfg.MaxDrift)) - c.cfg.TickNanos
+}
+
+func (s *standing) tick(c *Core) {
+	s.wake(c)
+	s.elapsed++
+	if s.elapsed < s.timeout || c.now.Mono < s.promised {
+		return
+	}
+	s.draw(c)
+	c.counters.Elections++
+	if err := c.node.Campaign(); err != nil {
+		c.fatal(err)
+	}
+}
+
+// wake starts the silence after a restart with the first time that is told.
+func (s *standing) wake(c *Core) {
+	if s.restart {
+		s.restart = false
+		s.promised = c.now.Mono + c.electionNanos()
+	}
+}
+
+// heard notes that the present leader is alive.
+func (s *standing) heard(c *Core) {
+	s.elapsed = 0
+	s.heardAt = c.now.Mono
+	s.promised = max(s.promised, c.now.Mono+c.electionNanos())
+}
+
+// mayVote reports whether a request for a vote may reach the engine.
+func (s *standing) mayVote(c *Core, m *pb.Message) bool {
+	s.wake(c)
+	if bytes.Equal(m.GetContext(), []byte("CampaignTransfer")) {
+		return true // the leader itself asked for it and gave up its lease
+	}
+	return c.now.Mono >= s.promised
+}
+
+// lease answers a leader's stamp, or takes in the answer to this leader's.
+func (c *Core) lease(from Addr, m *kvwire.Message) {
+	if m.Flags&kvwire.FlagYes != 0 {
+		if c.lead != nil && m.View == c.term {
+			c.lead.echo(uint64(from), m.Time)
+		}
+		return
+	}
+	if m.View != c.term || c.leader != uint64(from) {
+		return
+	}
+	c.standing.heard(c)
+	c.send(from, kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time})
+	if m.Index > 0 {
+		c.newView(&kvwire.Message{View: m.View, Leader: uint64(from), Index: m.Index})
+	}
+}

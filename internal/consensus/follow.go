@@ -1,0 +1,294 @@
+package consensus
+
+import (
+	"slices"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// intents are the weak writes that this replica has acknowledged on its own
+// disk and that it has not yet seen in the log. It passes them on to the leader
+// in their order until it has.
+type intents struct {
+	list []*intent
+	byOp map[opID]*intent
+	age  int // ticks since they were last passed on
+}
+
+type intent struct {
+	id      opID
+	message kvwire.Message
+}
+
+const maxIntents = 64 << 10
+
+func newIntents() intents { return intents{byOp: map[opID]*intent{}} }
+
+func (t *intents) remove(id opID) {
+	if i := t.byOp[id]; i != nil {
+		delete(t.byOp, id)
+		at := slices.Index(t.list, i) // near the front: they are applied in about this order
+		t.list = slices.Delete(t.list, at, at+1)
+	}
+}
+
+func (t *intents) drop(gone func(*intent) bool) (n int) {
+	t.list = slices.DeleteFunc(t.list, func(i *intent) bool {
+		if gone(i) {
+			delete(t.byOp, i.id)
+			n++
+			return true
+		}
+		return false
+	})
+	return n
+}
+
+// weak takes in a weak write: at the leader into the log, at the nearest
+// replica as an intent.
+func (c *Core) weak(from Addr, m *kvwire.Message) {
+	forwarded := m.Flags&kvwire.FlagForward != 0
+	if !forwarded {
+		c.foot.Reset()
+		if err := c.machine.Footprint(m.Data, &c.foot); err != nil || !c.foot.Blind {
+			c.refuse(from, m, kvwire.CodeInvalid, "only a write without an answer may be weak")
+			return
+		}
+	}
+	switch {
+	case c.lead != nil:
+		c.atLeader(from, m, (*leadership).weak)
+	case forwarded: // it comes again when this replica's sender knows the leader
+	case c.cfg.WeakWrites == Nearest && m.Flags&kvwire.FlagNearest != 0:
+		c.intend(from, m)
+	default:
+		c.redirect(from, m)
+	}
+}
+
+// intend acknowledges a weak write when it is on this replica's disk. It does
+// so only for sessions that surely have not expired, because nothing that was
+// acknowledged may be refused later.
+func (c *Core) intend(from Addr, m *kvwire.Message) {
+	s := c.sessions.get(m.Session)
+	half := int64(c.cfg.SessionIdle) / 2
+	switch {
+	case s == nil, c.alive-s.lastUsed > half, c.now.Mono-c.standing.heardAt > half:
+		c.redirect(from, m)
+		return
+	case m.Seq < s.next:
+		c.weakDone(from, m.Session, m.Seq)
+		return
+	}
+	id := opID{m.Session, m.Seq}
+	if c.intents.byOp[id] == nil {
+		if len(c.intents.list) >= maxIntents {
+			c.refuse(from, m, kvwire.CodeBusy, "too many weak writes wait for the leader")
+			return
+		}
+		c.addIntent(id, m)
+		c.forward(c.intents.byOp[id])
+	}
+	c.whenDurable(func() { c.weakDone(from, id.session, id.seq) })
+}
+
+func (c *Core) addIntent(id opID, m *kvwire.Message) {
+	i := &intent{id: id, message: *m}
+	i.message.Kind, i.message.Flags = kvwire.Weak, kvwire.FlagForward
+	c.intents.list = append(c.intents.list, i)
+	c.intents.byOp[id] = i
+	c.record(RecordIntent, 0, 0, i.message.Append(nil))
+}
+
+// weakDone acknowledges a weak write.
+func (c *Core) weakDone(to Addr, session, seq uint64) {
+	m := kvwire.Message{Kind: kvwire.WeakDone, View: c.openView, Session: session, Seq: seq, Index: c.applied}
+	if s := c.sessions.get(session); s != nil {
+		m.Stable = s.next - 1
+	}
+	c.trace(Event{Kind: EventWeakDone, Session: session, Seq: seq})
+	c.send(to, m)
+}
+
+func (c *Core) forward(i *intent) {
+	if c.lead != nil {
+		m := i.message
+		c.atLeader(0, &m, (*leadership).weak)
+		return
+	}
+	if c.leader != 0 {
+		c.send(Addr(c.leader), i.message)
+	}
+}
+
+// forwardIntents passes all intents on again, because there is a new leader or
+// because the last time did not help.
+func (c *Core) forwardIntents() {
+	c.intents.age = 0
+	for _, i := range slices.Clone(c.intents.list) {
+		c.forward(i)
+	}
+}
+
+func (c *Core) tickIntents() {
+	if len(c.intents.list) == 0 {
+		c.intents.age = 0
+		return
+	}
+	if c.intents.age++; c.intents.age >= 2*c.cfg.ElectionTicks {
+		c.forwardIntents()
+	}
+}
+
+// forwardRefused hears that a session of an intent is gone: its client has been
+// silent for so long that it cannot come back.
+func (c *Core) forwardRefused(m *kvwire.Message) {
+	if m.Code != kvwire.CodeExpired {
+		return
+	}
+	if c.intents.byOp[opID{m.Session, m.Seq}] != nil {
+		c.intents.remove(opID{m.Session, m.Seq})
+		c.counters.IntentsLost++
+	}
+}
+
+// truncated keeps the weak writes of log entries that a new leader replaced:
+// this replica may have acknowledged them when it led.
+func (c *Core) truncated(replaced []*pb.Entry) {
+	if c.cfg.WeakWrites == Quorum {
+		return
+	}
+	var e entry
+	for _, old := range replaced {
+		if len(old.GetData()) == 0 || old.GetType() != pb.EntryNormal || e.decode(old.GetData()) != nil {
+			continue // an entry that cannot be read is none that this replica acknowledged
+		}
+		for _, o := range e.ops {
+			id := opID{o.session, o.seq}
+			if o.flags&opWeak == 0 || c.seen(id) || c.intents.byOp[id] != nil {
+				continue
+			}
+			c.addIntent(id, &kvwire.Message{Session: o.session, Seq: o.seq, Ack: o.ack, Data: o.command})
+		}
+	}
+}
+
+// weakRead answers from this replica's state as soon as that is not older than
+// what the session has seen.
+func (c *Core) weakRead(from Addr, m *kvwire.Message) {
+	if c.caughtUpTo(m) {
+		c.answer(from, m)
+		return
+	}
+	if len(c.reads) >= maxWaiting {
+		c.redirect(from, m)
+		return
+	}
+	c.reads = append(c.reads, heldRead{from: from, m: m, at: c.now.Mono})
+}
+
+// caughtUpTo reports that this replica has applied what the token of m names
+// (S11). Positions compare within a view; what an older view completed, this
+// one holds since it was opened, perhaps at another position.
+func (c *Core) caughtUpTo(m *kvwire.Message) bool {
+	switch {
+	case m.View == c.openView:
+		return c.applied >= m.Index
+	case m.View < c.openView:
+		return c.applied >= c.openIndex
+	}
+	return false
+}
+
+// answer evaluates the query over the session's own writes that are not applied
+// here: they come with the query, so nobody else can see them (S10).
+func (c *Core) answer(to Addr, m *kvwire.Message) {
+	s := c.sessions.get(m.Session)
+	var own [][]byte
+	for i := range m.Bundle {
+		if w := &m.Bundle[i]; s == nil || w.Seq >= s.next {
+			own = append(own, w.Command)
+		}
+	}
+	a := kvwire.Message{Kind: kvwire.ReadDone, View: c.openView, Session: m.Session, Request: m.Request, Index: c.applied}
+	if s != nil {
+		a.Stable = s.next - 1
+	}
+	a.Data = c.machine.Evaluate(c.logTime, own, m.Data)
+	c.send(to, a)
+}
+
+// patience is how long, in ticks, a weak read waits here before the client is
+// sent to the leader.
+const patience = 2
+
+// retryReads answers the weak reads that can be answered now.
+func (c *Core) retryReads() {
+	c.reads = slices.DeleteFunc(c.reads, func(r heldRead) bool {
+		if !c.caughtUpTo(r.m) {
+			return false
+		}
+		c.answer(r.from, r.m)
+		return true
+	})
+}
+
+func (c *Core) tickReads() {
+	c.reads = slices.DeleteFunc(c.reads, func(r heldRead) bool {
+		late := c.now.Mono-r.at > patience*c.cfg.TickNanos
+		if late {
+			c.redirect(r.from, r.m)
+		}
+		return late
+	})
+}
+
+// settled is who waits until a session's writes are committed.
+type settled map[uint64][]heldRead
+
+// settle answers when the writes of a session up to m.Seq are committed.
+func (c *Core) settle(from Addr, m *kvwire.Message) {
+	s := c.sessions.get(m.Session)
+	if s == nil {
+		c.redirect(from, m)
+		return
+	}
+	c.settled[s.id] = append(c.settled[s.id], heldRead{from: from, m: m})
+	c.settled.applied(c, s)
+}
+
+func (w settled) applied(c *Core, s *session) {
+	waiting, ok := w[s.id]
+	if !ok {
+		return
+	}
+	left := slices.DeleteFunc(waiting, func(r heldRead) bool {
+		if r.m.Seq >= s.next {
+			return false
+		}
+		c.send(r.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.openView, Session: s.id, Request: r.m.Request, Index: c.applied, Stable: s.next - 1})
+		return true
+	})
+	if len(left) == 0 {
+		delete(w, s.id)
+	} else {
+		w[s.id] = left
+	}
+}
+
+// expired answers those who wait for a session that is gone.
+func (w settled) expired(c *Core, id uint64) {
+	for _, r := range w[id] {
+		c.refuse(r.from, r.m, kvwire.CodeExpired, "the session expired")
+	}
+	delete(w, id)
+}
+
+// all looks at every session, in the order of their last use.
+func (w settled) all(c *Core) {
+	for s := c.sessions.first; s != nil; s = s.after {
+		w.applied(c, s)
+	}
+}

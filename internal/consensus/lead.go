@@ -1,0 +1,515 @@
+package consensus
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// leadership is what a replica knows only while it leads: the rounds in
+// flight, who waits for which answer, and how far it has come with opening its
+// view. It is dropped with the term.
+type leadership struct {
+	c    *Core
+	open bool
+	view viewChange
+
+	queue   *batch.Queue[*leadOp]
+	group   []*leadOp // scratch
+	number  uint64    // of the last round
+	rounds  []*round  // in flight, oldest first: entries commit in that order
+	refused []*leadOp // a round that the engine would not take; it goes first
+	time    int64     // of the last round
+
+	next        map[uint64]uint64      // per session with uncommitted writes: the number after the last of them
+	byOp        map[opID]*leadOp       // not committed yet
+	held        map[uint64][]heldWrite // writes that came before one of their session with a lower number
+	uncommitted touches
+	ordinal     uint64 // of the last operation taken in
+	done        uint64 // of the last operation applied
+
+	delayed []delayedRequest // came before the view was open
+	reads   []heldRead       // strong reads that wait for the lease, or for a commit
+
+	stamped  int64 // when a stamp was last sent
+	echoes   map[uint64]int64
+	leaseOff bool // leadership is being handed over
+	ticks    int
+
+	changing  bool // a change of members is in flight; the fast path is closed
+	changeAsk *asked
+}
+
+// round is one log entry in flight.
+type round struct {
+	number uint64
+	index  uint64 // in the log, once the engine has placed it
+	ops    []*leadOp
+	cut    int64
+}
+
+// leadOp is one operation on its way through the leader.
+type leadOp struct {
+	op
+	foot    kvwire.Footprint
+	from    Addr // who wants to know, 0: nobody
+	request uint64
+	ordinal uint64
+	fast    bool   // the client gathers votes
+	spec    []byte // the result, if it may be told before the commit
+	yes     bool   // spec holds
+	weakAck bool   // acknowledge when this replica's disk has it
+	durable bool
+	round   *round
+}
+
+type asked struct {
+	from    Addr
+	request uint64
+}
+
+type heldWrite struct {
+	from Addr
+	m    *kvwire.Message
+}
+
+// heldRead is a query that cannot be answered yet.
+type heldRead struct {
+	from  Addr
+	m     *kvwire.Message
+	at    int64  // Clock.Mono of its arrival
+	after uint64 // leader: ordinal that must be applied
+}
+
+type delayedRequest struct {
+	from Addr
+	m    *kvwire.Message
+	do   func(*leadership, Addr, *kvwire.Message)
+}
+
+func newLeadership(c *Core) *leadership {
+	l := &leadership{
+		c: c, queue: batch.NewQueue[*leadOp](c.cfg.Batch), time: c.logTime,
+		next: map[uint64]uint64{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
+		uncommitted: newTouches(), echoes: map[uint64]int64{},
+	}
+	c.trace(Event{Kind: EventElected, View: c.term})
+	return l
+}
+
+// resign tells everybody who waits to ask the next leader. What is in the log
+// may still be committed; the clients' numbers make asking again safe.
+func (l *leadership) resign() {
+	for _, r := range l.reads {
+		l.c.redirect(r.from, r.m)
+	}
+	for _, d := range l.delayed {
+		l.c.redirect(d.from, d.m)
+	}
+	if l.changeAsk != nil {
+		l.c.redirect(l.changeAsk.from, &kvwire.Message{Request: l.changeAsk.request})
+	}
+}
+
+// later keeps a request until the view is open.
+func (l *leadership) later(from Addr, m *kvwire.Message, do func(*leadership, Addr, *kvwire.Message)) {
+	if len(l.delayed) >= maxWaiting {
+		l.c.refuse(from, m, kvwire.CodeBusy, "too many requests wait for the new leader")
+		return
+	}
+	l.delayed = append(l.delayed, delayedRequest{from, m, do})
+}
+
+// after is the number that the session's next write must have.
+func (l *leadership) after(s *session) uint64 {
+	if n, ok := l.next[s.id]; ok {
+		return n
+	}
+	return s.next
+}
+
+// strong takes in a strong write with its bundle: what the session's earlier
+// weak writes did comes before it in the log (S9).
+func (l *leadership) strong(from Addr, m *kvwire.Message) {
+	s := l.c.sessions.get(m.Session)
+	if s == nil {
+		l.c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
+		return
+	}
+	for i := range m.Bundle {
+		w := &m.Bundle[i]
+		if w.Seq == l.after(s) {
+			l.admit(s, &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, flags: opWeak, command: w.Command}}, nil)
+		}
+	}
+	l.inOrder(s, from, m)
+	l.unhold(s)
+}
+
+// weak takes in a weak write.
+func (l *leadership) weak(from Addr, m *kvwire.Message) {
+	s := l.c.sessions.get(m.Session)
+	if s == nil {
+		l.c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
+		return
+	}
+	l.inOrder(s, from, m)
+	l.unhold(s)
+}
+
+// inOrder admits a write whose turn it is, answers one that was seen, and keeps
+// one that came too early.
+func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
+	next := l.after(s)
+	switch {
+	case m.Seq < next:
+		l.again(s, from, m)
+	case m.Seq > next:
+		l.hold(s, from, m)
+	default:
+		o := &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}, from: from, fast: m.Flags&kvwire.FlagFast != 0}
+		if m.Kind == kvwire.Weak {
+			o.flags |= opWeak
+			o.weakAck = m.Flags&kvwire.FlagForward == 0 && l.c.cfg.WeakWrites != Quorum
+			if m.Flags&kvwire.FlagForward != 0 {
+				o.from = 0
+			}
+		}
+		l.admit(s, o, m)
+	}
+}
+
+// hold keeps a write until those of its session with lower numbers are here
+// (S14: however long that takes; the client sends them again).
+func (l *leadership) hold(s *session, from Addr, m *kvwire.Message) {
+	held := l.held[s.id]
+	at, found := slices.BinarySearchFunc(held, m.Seq, func(h heldWrite, seq uint64) int {
+		return compare(h.m.Seq, seq)
+	})
+	if found {
+		if from != 0 && m.Flags&kvwire.FlagForward == 0 {
+			held[at] = heldWrite{from, m}
+		}
+		return
+	}
+	if len(held) >= maxHeld {
+		if m.Flags&kvwire.FlagForward == 0 {
+			l.c.refuse(from, m, kvwire.CodeBusy, "too many writes of the session wait for an earlier one")
+		}
+		return
+	}
+	l.held[s.id] = slices.Insert(held, at, heldWrite{from, m})
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// unhold takes in what no longer comes too early.
+func (l *leadership) unhold(s *session) {
+	held := l.held[s.id]
+	n := 0
+	for n < len(held) && held[n].m.Seq <= l.after(s) {
+		l.inOrder(s, held[n].from, held[n].m)
+		n++
+	}
+	switch {
+	case n == 0:
+	case n == len(held):
+		delete(l.held, s.id)
+	default:
+		l.held[s.id] = slices.Delete(held, 0, n)
+	}
+}
+
+// again answers a write that is already in the log.
+func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
+	if m.Flags&kvwire.FlagForward != 0 {
+		return
+	}
+	weak := m.Kind == kvwire.Weak
+	if m.Seq < s.next {
+		if weak {
+			l.c.send(from, kvwire.Message{Kind: kvwire.WeakDone, View: l.c.view, Session: s.id, Seq: m.Seq, Stable: s.next - 1, Index: l.c.applied})
+			return
+		}
+		if a, ok := s.answer(m.Seq); ok {
+			l.c.send(from, kvwire.Message{Kind: kvwire.Done, View: l.c.view, Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: s.next - 1, Data: a.result})
+		} // else the client has said that it has the answer: a stray copy
+		return
+	}
+	o := l.byOp[opID{s.id, m.Seq}]
+	if o == nil {
+		return
+	}
+	o.from = from
+	if weak && l.c.cfg.WeakWrites != Quorum {
+		o.weakAck = true
+		if o.durable {
+			l.c.weakDone(from, s.id, m.Seq)
+		}
+		return
+	}
+	if o.durable && m.Flags&kvwire.FlagFast != 0 {
+		o.fast = true
+		l.speculated(o)
+	}
+}
+
+// admit gives the write its place in the order. m is the request of a strong
+// write, if it came by itself.
+func (l *leadership) admit(s *session, o *leadOp, m *kvwire.Message) {
+	c := l.c
+	if l.queue.Len() >= c.cfg.Batch.Capacity {
+		if o.from != 0 {
+			c.refuse(o.from, &kvwire.Message{Session: s.id, Seq: o.seq}, kvwire.CodeBusy, "too much waits for the log")
+		}
+		return
+	}
+	if c.cfg.Fast {
+		// A command without a footprint is malformed; its result says so, and
+		// it touches nothing.
+		if err := c.machine.Footprint(o.command, &o.foot); err != nil {
+			o.foot.Reset()
+			o.fast = false
+		}
+		if o.fast && m != nil {
+			l.speculate(s, o, m)
+		}
+	}
+	l.ordinal++
+	o.ordinal = l.ordinal
+	if c.cfg.Fast {
+		l.uncommitted.add(&o.foot, s.id, o.flags&opWeak == 0, o.ordinal)
+	}
+	l.next[s.id] = o.seq + 1
+	l.byOp[opID{s.id, o.seq}] = o
+	l.push(o)
+}
+
+func (l *leadership) push(o *leadOp) {
+	if err := l.queue.Push(time.Duration(l.c.now.Mono), o, len(o.command)+32); err != nil {
+		l.c.fatal(err) // there was room
+	}
+}
+
+// speculate computes the result of a strong write before it is committed, if
+// nothing that is uncommitted could change it (S3).
+func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
+	c := l.c
+	if l.changing || !o.foot.Fixed || !c.machine.Steady(&o.foot) {
+		return
+	}
+	r, ok := c.recordOf(m)
+	if !ok || !c.continues(s, m) {
+		return
+	}
+	if r.meets(&l.uncommitted) {
+		return
+	}
+	var earlier [][]byte
+	for i := range m.Bundle {
+		if w := &m.Bundle[i]; w.Seq >= s.next {
+			earlier = append(earlier, w.Command)
+		}
+	}
+	o.spec, o.yes = c.machine.Evaluate(max(l.time, c.now.Wall), earlier, o.command), true
+	c.keep(r) // the leader's vote is a witness's vote (S2)
+}
+
+// speculated tells a client that gathers votes what the leader says. It is
+// called when the entry and the record are durable.
+func (l *leadership) speculated(o *leadOp) {
+	m := kvwire.Message{Kind: kvwire.Spec, View: l.c.view, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.members.voters())), Index: o.round.index, Revision: l.c.members.index}
+	if o.yes && !l.changing {
+		m.Flags = kvwire.FlagYes
+		m.Data = o.spec
+	}
+	l.c.trace(Event{Kind: EventSpec, View: l.c.view, Session: o.session, Seq: o.seq, Yes: o.yes})
+	l.c.send(o.from, m)
+}
+
+// cut proposes as many rounds as may be in flight.
+func (l *leadership) cut() {
+	c := l.c
+	if l.refused != nil {
+		l.propose(l.refused)
+	}
+	for l.refused == nil {
+		l.group, _ = l.queue.Take(time.Duration(c.now.Mono), l.group[:0])
+		if len(l.group) == 0 {
+			return
+		}
+		l.propose(slices.Clone(l.group))
+	}
+}
+
+// propose puts one round into the log.
+func (l *leadership) propose(ops []*leadOp) {
+	c := l.c
+	l.time = max(l.time, c.logTime, c.now.Wall)
+	size := 32
+	for _, o := range ops {
+		size += len(o.command) + 32
+	}
+	data := appendEntryHead(make([]byte, 0, size), l.number+1, l.time, len(ops))
+	for _, o := range ops {
+		data = o.append(data)
+	}
+	if err := c.node.Propose(data); err != nil {
+		l.refused = ops // leadership is being handed over, or too much is uncommitted
+		return
+	}
+	l.refused = nil
+	l.number++
+	r := &round{number: l.number, ops: ops, cut: c.now.Mono}
+	l.rounds = append(l.rounds, r)
+	c.counters.Rounds++
+	c.counters.Operations += uint64(len(ops))
+	c.whenDurable(func() {
+		if c.lead == l {
+			l.durable(r)
+		}
+	})
+}
+
+// durable answers what waited for this replica's own disk.
+func (l *leadership) durable(r *round) {
+	for _, o := range r.ops {
+		o.durable, o.round = true, r
+		if o.from == 0 {
+			continue
+		}
+		if o.weakAck {
+			l.c.weakDone(o.from, o.session, o.seq)
+		} else if o.fast {
+			l.speculated(o)
+		}
+	}
+}
+
+// logged learns at which positions the engine has placed this leader's rounds.
+func (l *leadership) logged(entries []*pb.Entry) {
+	at := slices.IndexFunc(l.rounds, func(r *round) bool { return r.index == 0 })
+	for _, e := range entries {
+		if at >= 0 && at < len(l.rounds) && e.GetTerm() == l.c.term && e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 {
+			l.rounds[at].index = e.GetIndex()
+			at++
+		}
+	}
+}
+
+// applied is called for each operation of this leader's rounds with its answer.
+func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, stable uint64, executed bool) {
+	c := l.c
+	l.done = o.ordinal
+	if o.session == 0 {
+		c.send(o.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: o.request, Index: index, Revision: revision, Count: o.seq})
+		return
+	}
+	delete(l.byOp, opID{o.session, o.seq})
+	if l.next[o.session] == o.seq+1 {
+		delete(l.next, o.session)
+	}
+	if c.cfg.Fast {
+		l.uncommitted.remove(&o.foot, o.session, o.flags&opWeak == 0)
+	}
+	switch {
+	case o.from == 0:
+	case !executed:
+		c.refuse(o.from, &kvwire.Message{Session: o.session, Seq: o.seq}, kvwire.CodeExpired, "the session expired")
+	case o.flags&opWeak == 0:
+		c.send(o.from, kvwire.Message{Kind: kvwire.Done, View: c.view, Session: o.session, Seq: o.seq, Index: index, Revision: revision, Stable: stable, Data: result})
+	case !o.weakAck:
+		c.weakDone(o.from, o.session, o.seq)
+	}
+}
+
+// roundApplied frees the lane of the oldest round.
+func (l *leadership) roundApplied() {
+	r := l.rounds[0]
+	l.rounds = l.rounds[1:]
+	l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), time.Duration(l.c.now.Mono-r.cut))
+}
+
+// register grants session ids through the log, so that an id that is not known
+// has expired and is never made again (S8).
+func (l *leadership) register(from Addr, m *kvwire.Message) {
+	const most = 4096
+	if m.Count == 0 || m.Count > most || l.queue.Len() >= l.c.cfg.Batch.Capacity {
+		l.c.refuse(from, m, kvwire.CodeBusy, "ask for 1 to 4096 sessions")
+		return
+	}
+	l.ordinal++
+	l.push(&leadOp{op: op{seq: m.Count}, from: from, request: m.Request, ordinal: l.ordinal})
+}
+
+// configure starts a change of the members.
+func (l *leadership) configure(from Addr, m *kvwire.Message) {
+	c := l.c
+	g, err := ParseChange(m.Data)
+	if err == nil {
+		err = c.members.check(g)
+	}
+	if err == nil && (l.changing || c.members.joint()) {
+		err = errors.New("another change is in flight; try again when it is done")
+	}
+	if err == nil && (g.Kind == Promote || g.Kind == Replace) {
+		err = l.caughtUp(g.Member.ID)
+	}
+	if err != nil {
+		c.refuse(from, m, kvwire.CodeInvalid, err.Error())
+		return
+	}
+	if g.Kind == Transfer {
+		c.node.TransferLeader(g.Member.ID)
+		c.send(from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: m.Request, Index: c.applied})
+		return
+	}
+	if err := c.node.ProposeConfChange(g.confChange()); err != nil {
+		c.refuse(from, m, kvwire.CodeBusy, err.Error())
+		return
+	}
+	l.changing = true // before any later operation gets a speculative answer
+	l.changeAsk = &asked{from, m.Request}
+}
+
+// memberChanged is called when a change, or an empty entry in its place, was
+// applied.
+func (l *leadership) memberChanged(refused bool) {
+	c := l.c
+	if c.members.joint() {
+		return // the engine leaves it by itself
+	}
+	l.changing = false
+	if l.changeAsk == nil {
+		return
+	}
+	m := &kvwire.Message{Request: l.changeAsk.request}
+	if refused {
+		c.refuse(l.changeAsk.from, m, kvwire.CodeInvalid, "another change was in flight; try again")
+	} else {
+		c.send(l.changeAsk.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: m.Request, Index: c.applied})
+	}
+	l.changeAsk = nil
+}
+
+// wake is when a round may go though nothing happens: only a fixed window
+// knows such a moment.
+func (l *leadership) wake() int64 {
+	if at, ok := l.queue.Deadline(); ok && l.queue.Len() > 0 {
+		return int64(at)
+	}
+	return 0
+}

@@ -1,0 +1,255 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// members is who belongs to the cluster, as of the last applied change.
+type members struct {
+	list  []Member // by rising id
+	conf  *pb.ConfState
+	index uint64 // log entry of the last change
+}
+
+func (m *members) init(first []Member) {
+	m.list = slices.Clone(first)
+	m.sort()
+	m.conf = &pb.ConfState{}
+	for _, p := range m.list {
+		m.conf.Voters = append(m.conf.Voters, p.ID)
+	}
+}
+
+func (m *members) sort() {
+	slices.SortFunc(m.list, func(a, b Member) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+}
+
+func (m *members) get(id uint64) (Member, bool) {
+	for _, p := range m.list {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return Member{}, false
+}
+
+func (m *members) voters() []uint64 { return m.conf.GetVoters() }
+func (m *members) joint() bool      { return len(m.conf.GetVotersOutgoing()) > 0 }
+func (m *members) votes(id uint64) bool {
+	return slices.Contains(m.conf.GetVoters(), id)
+}
+
+// FastQuorum is how many of n voters, the leader among them, must hold an
+// operation so that it survives any change of leader before it is ordered.
+//
+// A new leader asks a majority q. Of those, at least fast+q-n hold a completed
+// operation, and that must be more than half of q, since two operations that
+// conflict are never held by one witness. For n = 2f+1 this is CURP's
+// f + ceil(f/2) + 1.
+func FastQuorum(n int) int {
+	q := majority(n)
+	return n - (q+1)/2 + 1
+}
+
+func majority(n int) int { return n/2 + 1 }
+
+// recoverAt is how many of a majority of pools must hold an operation that may
+// have completed.
+func recoverAt(n int) int { return FastQuorum(n) + majority(n) - n }
+
+// ChangeKind is what a Change does.
+type ChangeKind uint8
+
+// Kinds of changes.
+const (
+	AddLearner ChangeKind = iota + 1 // Member receives the log and does not vote
+	Promote                          // the learner Member.ID votes
+	Remove                           // Member.ID leaves
+	Replace                          // the learner Member.ID votes and Old leaves, in one step
+	Transfer                         // Member.ID shall lead: no change of the members
+)
+
+// Change is a request to change the members.
+type Change struct {
+	Kind   ChangeKind
+	Member Member
+	Old    uint64
+}
+
+// Append encodes the change for a kvwire.Configure message.
+func (g Change) Append(b []byte) []byte {
+	b = append(b, byte(g.Kind))
+	b = binary.AppendUvarint(b, g.Old)
+	return appendMember(b, g.Member)
+}
+
+// ParseChange is the inverse of Change.Append.
+func ParseChange(b []byte) (Change, error) {
+	r := reader{b: b}
+	g := Change{Kind: ChangeKind(r.byte()), Old: r.uvarint(), Member: readMember(&r)}
+	if err := r.end(); err != nil {
+		return Change{}, fmt.Errorf("change of members: %w", err)
+	}
+	if g.Kind < AddLearner || g.Kind > Transfer {
+		return Change{}, fmt.Errorf("change of members: unknown kind %d", g.Kind)
+	}
+	if g.Member.ID == 0 || Addr(g.Member.ID) >= FirstClient {
+		return Change{}, fmt.Errorf("change of members: bad replica id %d", g.Member.ID)
+	}
+	return g, nil
+}
+
+func appendMember(b []byte, m Member) []byte {
+	b = binary.AppendUvarint(b, m.ID)
+	learner := byte(0)
+	if m.Learner {
+		learner = 1
+	}
+	b = append(b, learner)
+	b = binary.AppendUvarint(b, uint64(len(m.Addr)))
+	b = append(b, m.Addr...)
+	b = binary.AppendUvarint(b, uint64(len(m.Client)))
+	return append(b, m.Client...)
+}
+
+func readMember(r *reader) Member {
+	return Member{ID: r.uvarint(), Learner: r.byte() != 0, Addr: r.string(), Client: r.string()}
+}
+
+// check reports why the change makes no sense with the members in force.
+func (m *members) check(g Change) error {
+	p, known := m.get(g.Member.ID)
+	switch g.Kind {
+	case AddLearner:
+		if known {
+			return fmt.Errorf("replica %d is a member already", g.Member.ID)
+		}
+		if g.Member.Addr == "" {
+			return errors.New("a new member needs an address")
+		}
+	case Promote, Replace:
+		if !known || !p.Learner {
+			return fmt.Errorf("replica %d is not a learner", g.Member.ID)
+		}
+		if g.Kind == Replace && !m.votes(g.Old) {
+			return fmt.Errorf("replica %d is not a voter", g.Old)
+		}
+	case Remove:
+		if !known {
+			return fmt.Errorf("replica %d is not a member", g.Member.ID)
+		}
+		if !p.Learner && len(m.voters()) == 1 {
+			return errors.New("the last voter cannot leave")
+		}
+	case Transfer:
+		if !known || p.Learner {
+			return fmt.Errorf("replica %d is not a voter", g.Member.ID)
+		}
+	}
+	return nil
+}
+
+// confChange is the engine's form of g.
+func (g Change) confChange() *pb.ConfChangeV2 {
+	single := func(t pb.ConfChangeType, id uint64) *pb.ConfChangeSingle {
+		return &pb.ConfChangeSingle{Type: t.Enum(), NodeId: &id}
+	}
+	cc := &pb.ConfChangeV2{Context: g.Append(nil)}
+	switch g.Kind {
+	case AddLearner:
+		cc.Changes = append(cc.Changes, single(pb.ConfChangeAddLearnerNode, g.Member.ID))
+	case Promote:
+		cc.Changes = append(cc.Changes, single(pb.ConfChangeAddNode, g.Member.ID))
+	case Remove:
+		cc.Changes = append(cc.Changes, single(pb.ConfChangeRemoveNode, g.Member.ID))
+	case Replace:
+		cc.Changes = append(cc.Changes, single(pb.ConfChangeAddNode, g.Member.ID), single(pb.ConfChangeRemoveNode, g.Old))
+	case Transfer:
+	}
+	return cc
+}
+
+// applied puts a committed change into force.
+func (m *members) applied(index uint64, conf *pb.ConfState, context []byte) error {
+	m.conf, m.index = conf, index
+	if len(context) == 0 {
+		return nil // the engine leaves a joint configuration
+	}
+	g, err := ParseChange(context)
+	if err != nil {
+		return err
+	}
+	switch g.Kind {
+	case AddLearner:
+		p := g.Member
+		p.Learner = true
+		m.list = append(slices.Clone(m.list), p)
+		m.sort()
+	case Promote, Replace:
+		m.list = slices.Clone(m.list)
+		for i := range m.list {
+			if m.list[i].ID == g.Member.ID {
+				m.list[i].Learner = false
+			}
+		}
+		if g.Kind == Replace {
+			m.remove(g.Old)
+		}
+	case Remove:
+		m.remove(g.Member.ID)
+	case Transfer:
+	}
+	return nil
+}
+
+func (m *members) remove(id uint64) {
+	m.list = slices.DeleteFunc(slices.Clone(m.list), func(p Member) bool { return p.ID == id })
+}
+
+func (m *members) append(b []byte) ([]byte, error) {
+	conf, err := proto.MarshalOptions{Deterministic: true}.Marshal(m.conf)
+	if err != nil {
+		return nil, fmt.Errorf("encode the configuration: %w", err)
+	}
+	b = binary.AppendUvarint(b, m.index)
+	b = binary.AppendUvarint(b, uint64(len(conf)))
+	b = append(b, conf...)
+	b = binary.AppendUvarint(b, uint64(len(m.list)))
+	for _, p := range m.list {
+		b = appendMember(b, p)
+	}
+	return b, nil
+}
+
+func readMembers(r *reader) (members, error) {
+	m := members{index: r.uvarint(), conf: &pb.ConfState{}}
+	if err := proto.Unmarshal(r.bytes(), m.conf); err != nil {
+		return members{}, fmt.Errorf("configuration: %w", err)
+	}
+	n := r.uvarint()
+	for i := uint64(0); i < n && !r.bad; i++ {
+		m.list = append(m.list, readMember(r))
+	}
+	if r.bad {
+		return members{}, fmt.Errorf("members: %w", errEntry)
+	}
+	return m, nil
+}
+
+func appendUvarints(b []byte, values ...uint64) []byte {
+	for _, v := range values {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}

@@ -1,0 +1,150 @@
+package consensus
+
+import (
+	"slices"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// Strong reads never enter the log. The leader answers from its state when it
+// knows that it still was the leader after the read arrived, either by a lease
+// or because a majority has answered a stamp that was sent since (S12).
+
+// read takes in a strong read. The session's weak writes that come with it are
+// committed before it is answered (C1, C2).
+func (l *leadership) read(from Addr, m *kvwire.Message) {
+	c := l.c
+	c.foot.Reset()
+	if err := c.machine.Footprint(m.Data, &c.foot); err != nil || c.foot.Write {
+		c.refuse(from, m, kvwire.CodeInvalid, "not a query")
+		return
+	}
+	if len(l.reads) >= maxWaiting {
+		c.refuse(from, m, kvwire.CodeBusy, "too many reads wait")
+		return
+	}
+	if m.Seq > 0 {
+		s := c.sessions.get(m.Session)
+		if s == nil {
+			c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
+			return
+		}
+		for i := range m.Bundle {
+			if w := &m.Bundle[i]; w.Seq == l.after(s) {
+				l.admit(s, &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, flags: opWeak, command: w.Command}}, nil)
+			}
+		}
+		l.unhold(s)
+	}
+	r := heldRead{from: from, m: m, at: c.now.Mono}
+	if c.cfg.Fast {
+		// A write that completed on votes alone may still be uncommitted.
+		r.after, _ = l.uncommitted.of(&c.foot, 0)
+	}
+	l.reads = append(l.reads, r)
+}
+
+// release answers the reads that can be answered, and asks a majority on behalf
+// of the others.
+func (l *leadership) release() {
+	if len(l.reads) == 0 || !l.open {
+		return
+	}
+	heard := l.heardBy()
+	leased := !l.c.cfg.IndexReads && l.leased(heard)
+	ask := false
+	l.reads = slices.DeleteFunc(l.reads, func(r heldRead) bool {
+		led := leased || heard >= r.at
+		if !led && r.at > l.stamped {
+			ask = true
+		}
+		if !led || r.after > l.done || !l.settled(r.m) {
+			return false
+		}
+		l.c.answer(r.from, r.m)
+		return true
+	})
+	if ask {
+		l.stamp()
+	}
+}
+
+// settled reports that the session's writes that come before the read are
+// committed. A session that expired meanwhile has none left that could be.
+func (l *leadership) settled(m *kvwire.Message) bool {
+	if m.Seq == 0 {
+		return true
+	}
+	s := l.c.sessions.get(m.Session)
+	return s == nil || m.Seq < s.next
+}
+
+// leased reports that no other leader can exist now: the voters whose answers
+// made heard promised to vote for nobody else for a while.
+func (l *leadership) leased(heard int64) bool {
+	return !l.leaseOff && l.c.now.Mono < heard+l.c.leaseNanos()
+}
+
+// heardBy is the moment (this leader's Clock.Mono) up to which a majority has
+// confirmed that it leads: its oldest stamp among the newest answered ones of a
+// majority. It measures from when stamps were sent, not answered.
+func (l *leadership) heardBy() int64 {
+	conf := l.c.members.conf
+	heard := l.heardByAll(conf.GetVoters())
+	if out := conf.GetVotersOutgoing(); len(out) > 0 {
+		heard = min(heard, l.heardByAll(out))
+	}
+	return heard
+}
+
+func (l *leadership) heardByAll(voters []uint64) int64 {
+	if len(voters) == 0 {
+		return -never
+	}
+	var few [8]int64
+	stamps := few[:0]
+	for _, id := range voters {
+		at := int64(-never)
+		if id == l.c.cfg.ID {
+			at = l.c.now.Mono
+		} else if t, ok := l.echoes[id]; ok {
+			at = t
+		}
+		stamps = append(stamps, at)
+	}
+	slices.Sort(stamps)
+	return stamps[len(stamps)-majority(len(stamps))]
+}
+
+// stamp sends this leader's clock to the voters.
+func (l *leadership) stamp() {
+	c := l.c
+	l.stamped = c.now.Mono
+	m := kvwire.Message{Kind: kvwire.Lease, View: c.term, Time: c.now.Mono}
+	if l.open {
+		m.Index = c.openIndex
+		m.Code = c.cfg.Encode()
+	}
+	c.toPeers(m)
+}
+
+func (l *leadership) echo(from uint64, stamp int64) {
+	if old, ok := l.echoes[from]; !ok || stamp > old {
+		l.echoes[from] = stamp
+	}
+}
+
+// tick is the leader's share of Core.Tick.
+func (l *leadership) tick() {
+	c := l.c
+	l.ticks++
+	if l.ticks%c.cfg.HeartbeatTicks == 0 || l.ticks == 1 {
+		l.stamp()
+		if l.view.phase == collecting {
+			l.askPools()
+		}
+	}
+	if due := c.machine.Due(); l.open && due != 0 && due <= c.now.Wall && l.queue.Len() == 0 && len(l.rounds) == 0 && l.refused == nil {
+		l.propose(nil) // only the clock: so that what is due expires, everywhere at the same entry
+	}
+}

@@ -1,0 +1,120 @@
+package sim
+
+import (
+	"bytes"
+	"io"
+
+	"github.com/weirdb/weir/internal/consensus"
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// commits is the one order of operations as the replicas' machines show it: the
+// first replica to apply a revision says what stands there, and every other must
+// agree. It is the ground truth that the histories are checked against.
+type commits struct {
+	at   []commit // by revision
+	byOp map[uint64]uint64
+}
+
+// commit is a write that was applied somewhere.
+type commit struct {
+	known   bool
+	now     int64
+	command []byte
+	result  []byte
+	digest  uint64
+	op      uint64 // id of the operation
+	by      uint64
+	when    uint64 // step
+}
+
+// digester is a machine that can hash its state.
+type digester interface{ Digest() uint64 }
+
+// machine is what a world needs of the replicated state.
+type machine interface {
+	consensus.Machine
+	digester
+}
+
+// watched is a replica's machine; it reports what is applied.
+type watched struct {
+	machine
+	replica *replica
+	last    uint64 // revision
+}
+
+// Apply implements consensus.Machine.
+func (m *watched) Apply(revision uint64, now int64, command []byte) []byte {
+	result := m.machine.Apply(revision, now, command)
+	w := m.replica.w
+	if revision <= m.last {
+		w.violate("order", "replica %d applies revision %d after %d", m.replica.id, revision, m.last)
+	}
+	m.last = revision
+	w.log.apply(w, m.replica.id, revision, commit{now: now, command: command, result: result, digest: m.Digest()})
+	return result
+}
+
+// Restore implements consensus.Machine.
+func (m *watched) Restore(r io.Reader) error {
+	m.last = 0
+	return m.machine.Restore(r)
+}
+
+func (l *commits) apply(w *World, by, revision uint64, c commit) {
+	if revision > 1<<24 {
+		w.violate("order", "replica %d applies revision %d", by, revision)
+		return
+	}
+	for uint64(len(l.at)) <= revision {
+		l.at = append(l.at, commit{})
+	}
+	first := &l.at[revision]
+	if first.known {
+		l.agree(w, by, revision, first, &c)
+		return
+	}
+	*first = c
+	first.known, first.by, first.when = true, by, w.nextStep()
+	first.command = append([]byte(nil), c.command...)
+	command, err := kvwire.ParseCommand(c.command)
+	if err != nil || !command.Verb.IsWrite() {
+		w.violate("order", "revision %d is no write: %x", revision, c.command)
+		return
+	}
+	first.op = command.Limit
+	if earlier, twice := l.byOp[first.op]; twice {
+		w.violate("exactly once", "operation #%d is executed at revision %d and again at %d", first.op, earlier, revision)
+		return
+	}
+	l.byOp[first.op] = revision
+	if w.tracing() {
+		w.trace("commit %d = #%d %s -> %s, first by %d", revision, first.op, describeCommand(&command), describeResult(c.result), by)
+	}
+}
+
+// agree checks that a replica applies what the first one did.
+func (l *commits) agree(w *World, by, revision uint64, first, c *commit) {
+	switch {
+	case !bytes.Equal(first.command, c.command):
+		w.violate("one order", "revision %d: replica %d applied #%d, replica %d another command", revision, first.by, first.op, by)
+	case first.now != c.now:
+		w.violate("one order", "revision %d: replica %d applied it at %d, replica %d at %d", revision, first.by, first.now, by, c.now)
+	case !bytes.Equal(first.result, c.result):
+		w.violate("determinism", "revision %d: replica %d answers %s, replica %d %s", revision, first.by, describeResult(first.result), by, describeResult(c.result))
+	case first.digest != c.digest:
+		w.violate("determinism", "revision %d: the states of replicas %d and %d differ", revision, first.by, by)
+	}
+}
+
+// snapshotTaken checks that all replicas' snapshots at one index are the same.
+func (w *World) snapshotTaken(by, index uint64, data []byte) {
+	h := newHash()
+	h.bytes(data)
+	if other, ok := w.images[index]; ok && other != h.sum {
+		w.violate("snapshot", "replica %d's snapshot at entry %d differs from another replica's", by, index)
+		return
+	}
+	w.images[index] = h.sum
+}

@@ -1,0 +1,99 @@
+package sim
+
+import "time"
+
+// network carries bytes between the machines of a world. Of one link what
+// arrives arrives in order, as on a connection; links know nothing of each
+// other, so messages of different links overtake each other at will.
+type network struct {
+	w         *World
+	random    *random
+	links     map[[2]place]*link
+	median    time.Duration // of a link's delay, before its own factor
+	loss      float64       // of messages between replicas
+	duplicate float64       // of messages between replicas: the second one comes late
+}
+
+// place is where a message is sent from or to: a replica by its id, or a client
+// from firstClientPlace on.
+type place int
+
+const firstClientPlace place = 1000
+
+func (p place) isReplica() bool { return p < firstClientPlace }
+
+// link is one direction between two places.
+type link struct {
+	cut    bool
+	factor float64 // of the median delay
+	last   int64   // when the latest message arrives
+}
+
+func newNetwork(w *World, median time.Duration) *network {
+	return &network{w: w, random: w.random.fork("network"), links: map[[2]place]*link{}, median: median}
+}
+
+func (n *network) link(from, to place) *link {
+	l := n.links[[2]place{from, to}]
+	if l == nil {
+		l = &link{factor: 0.5 + n.random.fraction()}
+		n.links[[2]place{from, to}] = l
+	}
+	return l
+}
+
+// send delivers message, which belongs to the network from now on, unless it is
+// lost: then lost is called at the moment when it would have arrived.
+func (n *network) send(from, to place, message []byte, deliver func([]byte), lost func()) {
+	l := n.link(from, to)
+	at := n.w.now + 1 + n.random.around(time.Duration(float64(n.median)*l.factor))
+	peers := from.isReplica() && to.isReplica()
+	if !n.w.Defects.Reorder {
+		at = max(at, l.last+1)
+		l.last = at
+	} else if n.random.chance(0.2) {
+		at += n.random.around(4 * n.median)
+	}
+	n.w.Stats.Messages++
+	if peers && n.random.chance(n.loss) {
+		n.w.Stats.Faults.Lost++
+		n.w.agenda.push(at, lost)
+		return
+	}
+	n.w.agenda.push(at, func() {
+		if l.cut {
+			n.w.Stats.Faults.CutOff++
+			lost()
+			return
+		}
+		deliver(message)
+	})
+	if peers && n.random.chance(n.duplicate) {
+		n.w.Stats.Faults.Duplicated++
+		again := append([]byte(nil), message...)
+		n.w.agenda.push(at+n.random.between(0, 100*time.Millisecond), func() {
+			if !l.cut {
+				deliver(again)
+			}
+		})
+	}
+}
+
+// cut stops what goes from one place to another, and back if both.
+func (n *network) cut(from, to place, both bool) {
+	n.link(from, to).cut = true
+	if both {
+		n.link(to, from).cut = true
+	}
+}
+
+// heal mends every link between the places.
+func (n *network) heal(places []place) {
+	for _, a := range places {
+		for _, b := range places {
+			if a != b {
+				n.link(a, b).cut = false
+			}
+		}
+	}
+}

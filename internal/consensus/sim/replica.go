@@ -1,0 +1,260 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/weirdb/weir/internal/consensus"
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// replica is a machine of the world with one consensus.Core on it. It does what
+// the real shell does: gather what happened, look at the clock, tell the core,
+// carry out the effects.
+type replica struct {
+	w       *World
+	id      uint64
+	random  *random
+	clock   machineClock
+	disk    *disk
+	members []consensus.Member // the first ones; none: it joins
+	preset  consensus.Switches
+
+	core    *consensus.Core
+	machine *watched
+	life    uint64 // counts starts and crashes: what was planned in another life is void
+	up      bool
+	gone    bool // for good: its disk is lost
+	inbox   []func(consensus.Clock)
+	turning bool // a turn is planned
+	paused  int64
+	before  consensus.Clock // when the pause began
+	slow    float64         // factor of the time that a turn takes, 1 is healthy
+	conns   []*conn         // of clients, in order of arrival
+
+	seen inspection // what the last inspection of the core found
+}
+
+func (r *replica) place() place { return place(r.id) }
+
+// start brings the replica up from its disk.
+func (r *replica) start() {
+	r.life++
+	r.up, r.inbox, r.turning, r.paused, r.slow = true, nil, false, 0, 1
+	r.machine = &watched{machine: r.w.newMachine(), replica: r}
+	cfg := r.w.coreConfig(r)
+	core, err := consensus.New(cfg, r.machine, r.disk.recovered())
+	if err != nil {
+		r.w.violate("recovery", "replica %d does not start on its own disk: %v", r.id, err)
+		r.up, r.gone = false, true
+		return
+	}
+	r.core = core
+	r.seen = inspection{}
+	r.w.note("replica %d starts", r.id)
+	r.plan()
+	r.tick(r.life)
+}
+
+// crash stops the replica between two instructions.
+func (r *replica) crash() {
+	if !r.up {
+		return
+	}
+	r.w.note("replica %d crashes", r.id)
+	r.w.Stats.Faults.Crashes++
+	r.life++
+	r.up, r.core, r.inbox = false, nil, nil
+	r.disk.crash()
+	for _, c := range append([]*conn(nil), r.conns...) {
+		c.broken()
+	}
+	r.conns = nil
+}
+
+// pause stops the process, not its clocks.
+func (r *replica) pause(length int64) {
+	if !r.up || r.paused > r.w.now {
+		return
+	}
+	r.before = r.clock.read(r.w.now)
+	r.paused = r.w.now + length
+}
+
+func (r *replica) tick(life uint64) {
+	r.w.after(r.clock.until(r.w.now, r.clock.read(r.w.now).Mono+r.w.Config.Tick), func() {
+		if r.life != life {
+			return
+		}
+		if r.paused <= r.w.now {
+			r.enqueue(func(now consensus.Clock) { r.core.Tick(now) })
+		}
+		r.tick(life)
+	})
+}
+
+// enqueue adds something that happened to what the next turn tells the core.
+func (r *replica) enqueue(do func(consensus.Clock)) {
+	if !r.up {
+		return
+	}
+	r.inbox = append(r.inbox, do)
+	r.plan()
+}
+
+func (r *replica) plan() {
+	if r.turning {
+		return
+	}
+	r.turning = true
+	life := r.life
+	at := r.random.between(time.Microsecond, time.Duration(float64(40*time.Microsecond)*r.slow))
+	r.w.after(max(at, r.paused-r.w.now), func() {
+		if r.life == life {
+			r.turn()
+		}
+	})
+}
+
+// turn is one round of the replica's loop.
+func (r *replica) turn() {
+	if r.paused > r.w.now { // it was paused after this turn was planned
+		life := r.life
+		r.w.after(r.paused-r.w.now, func() {
+			if r.life == life {
+				r.turn()
+			}
+		})
+		return
+	}
+	r.turning = false
+	now := r.clock.read(r.w.now)
+	if r.paused != 0 && r.w.Defects.StaleClock {
+		now = r.before // the clock was read before the process was stopped
+	}
+	r.paused = 0
+	events := r.inbox
+	r.inbox = nil
+	for _, do := range events {
+		do(now)
+	}
+	e := r.core.Take(now)
+	r.carryOut(now, e)
+	if r.up {
+		r.inspect()
+	}
+}
+
+func (r *replica) carryOut(now consensus.Clock, e consensus.Effects) {
+	if e.Fatal != nil {
+		r.w.violate("fatal", "%v", e.Fatal)
+		r.crash()
+		r.gone = true
+		return
+	}
+	if e.Ticket != 0 {
+		r.w.hashRecords(r.id, e.Records)
+		r.disk.write(e.Records, e.Ticket, e.Sync)
+	}
+	for i := range e.Sends {
+		r.send(&e.Sends[i])
+	}
+	if e.Save != nil {
+		r.disk.save(e.Save)
+	}
+	for i := range e.Ships {
+		r.ship(&e.Ships[i])
+	}
+	r.disk.release(r.core.Status().Snapshot)
+	if e.Wake > 0 {
+		life := r.life
+		r.w.after(r.clock.until(r.w.now, e.Wake), func() {
+			if r.life == life {
+				r.plan()
+			}
+		})
+	}
+}
+
+func (r *replica) send(s *consensus.Send) {
+	b := s.Message.Append(nil)
+	r.w.hashMessage(r.id, uint64(s.To), b)
+	switch {
+	case s.To == consensus.Clients:
+		for _, c := range append([]*conn(nil), r.conns...) {
+			c.toClient(append([]byte(nil), b...))
+		}
+	case s.To >= consensus.FirstClient:
+		for _, c := range r.conns {
+			if c.addr == s.To {
+				c.toClient(b)
+				return
+			}
+		}
+	default:
+		to := r.w.replica(uint64(s.To))
+		if to == nil {
+			r.w.violate("address", "replica %d sends %v to replica %d, which never was", r.id, s.Message.Kind, s.To)
+			return
+		}
+		if r.w.tracing() {
+			r.w.trace("%d -> %d  %s", r.id, s.To, describe(&s.Message))
+		}
+		r.w.net.send(r.place(), to.place(), b, func(b []byte) { to.deliver(consensus.Addr(r.id), b) }, func() {})
+	}
+}
+
+// deliver hands the core a message that arrived.
+func (r *replica) deliver(from consensus.Addr, b []byte) {
+	if !r.up {
+		return
+	}
+	m := new(kvwire.Message)
+	if err := m.Decode(b); err != nil {
+		r.w.violate("wire", "a message to replica %d does not decode: %v", r.id, err)
+		return
+	}
+	r.w.hashMessage(uint64(from), r.id, b)
+	r.enqueue(func(now consensus.Clock) { r.core.Deliver(now, from, m) })
+}
+
+// ship sends the newest snapshot file to a replica that is far behind.
+func (r *replica) ship(s *consensus.Ship) {
+	to := r.w.replica(uint64(s.To))
+	state := r.disk.snapshot
+	life := r.life
+	shipped := func(ok bool) {
+		if r.life == life {
+			r.enqueue(func(now consensus.Clock) { r.core.Shipped(now, s.To, ok) })
+		}
+	}
+	if to == nil || state.index < s.Index {
+		shipped(false)
+		return
+	}
+	r.w.Stats.Ships++
+	r.w.trace("%d -> %d  ships the snapshot of %d", r.id, s.To, state.index)
+	b := s.Message.Append(nil)
+	r.w.after(r.random.between(time.Millisecond, 100*time.Millisecond), func() {
+		r.w.net.send(r.place(), to.place(), b, func(b []byte) {
+			to.install(b, state)
+			shipped(true)
+		}, func() { shipped(false) })
+	})
+}
+
+// install hands the core a snapshot file that came with a message.
+func (r *replica) install(b []byte, state savedState) {
+	m := new(kvwire.Message)
+	if err := m.Decode(b); err != nil {
+		r.w.violate("wire", "a message to replica %d does not decode: %v", r.id, err)
+		return
+	}
+	r.enqueue(func(now consensus.Clock) {
+		r.disk.delivered = state
+		r.core.Install(now, m, bytes.NewReader(state.data))
+	})
+}
+
+func (r *replica) String() string { return fmt.Sprintf("replica %d", r.id) }
