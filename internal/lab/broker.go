@@ -70,13 +70,16 @@ type broker struct {
 }
 
 // open starts a broker: prepare has a run directory to fill, and launch starts
-// the process.
+// the process. As root it runs as user, or as root where user is "".
 func (b *broker) open(
 	ctx context.Context, title, user string, cfg BrokerConfig, prepare, launch func(context.Context) error,
 ) error {
-	as, err := unprivileged(user)
-	if err != nil {
-		return err
+	var as *identity
+	var err error
+	if user != "" {
+		if as, err = unprivileged(user); err != nil {
+			return err
+		}
 	}
 	b.cfg = cfg
 	b.server = server{
