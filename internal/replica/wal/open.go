@@ -307,13 +307,15 @@ func (l *Log) fits(name string) (bool, error) {
 	return size >= l.opts.SegmentBytes && size < 2*l.opts.SegmentBytes, nil
 }
 
-// mark writes a round that says that the log was opened here. It makes durable
-// what was read, of which some may be in memory only, and it overwrites the
+// mark writes a round that says that the log was opened here. It overwrites the
 // head of a torn round, so that no later mixture of sectors brings it back.
 func (l *Log) mark(r *Recovered) error {
 	var err error
 	if l.file, err = l.disk.Open(l.now.file, true); err != nil {
 		return fmt.Errorf("open %s: %w", l.now.file, err)
+	}
+	if err := l.settle(); err != nil {
+		return fmt.Errorf("write the last round of %s again: %w", l.now.file, err)
 	}
 	nonce := make([]byte, 8)
 	if _, err := io.ReadFull(l.opts.Rand, nonce); err != nil {
@@ -326,4 +328,24 @@ func (l *Log) mark(r *Recovered) error {
 		}
 	}
 	return l.Sync()
+}
+
+// settle makes the last round durable. It was read, but perhaps from memory
+// only: the process before may have died before its flush, or because its flush
+// failed, and then the kernel believes that the disk has it. Writing it again
+// makes the kernel write it. No other round can be in doubt, and no round may
+// follow one that is.
+func (l *Log) settle() error {
+	s := l.now
+	if s.rounds == 1 {
+		return nil // flushed before the segment got its name
+	}
+	b := make([]byte, s.end-s.lastAt)
+	if err := readFull(l.file, b, s.lastAt); err != nil {
+		return err
+	}
+	if _, err := l.file.WriteAt(b, s.lastAt); err != nil {
+		return withSpaceHint(err)
+	}
+	return l.file.Sync()
 }

@@ -16,6 +16,7 @@ type segment struct {
 	end      int64  // where the last valid round ends
 	chain    uint32 // body checksum of the last valid round
 	rounds   uint64 // number of the last valid round
+	lastAt   int64  // where it begins
 	maxIndex uint64 // greatest index of an Entry or Reset, alive or not
 }
 
@@ -83,7 +84,7 @@ type round struct {
 // the caller knows the last round to end.
 func (s *segment) scan(f io.ReaderAt, limit int64, d *damage) iter.Seq[round] {
 	return func(yield func(round) bool) {
-		s.end, s.chain, s.rounds, s.maxIndex = segmentHead, s.seed, 0, 0
+		s.end, s.chain, s.rounds, s.lastAt, s.maxIndex = segmentHead, s.seed, 0, segmentHead, 0
 		for s.end+roundHead <= s.length && (limit == 0 || s.end < limit) {
 			h, body, ok := s.readRound(f, d)
 			if !ok {
@@ -94,7 +95,7 @@ func (s *segment) scan(f io.ReaderAt, limit int64, d *damage) iter.Seq[round] {
 				*d = damage{offset: s.end, what: fmt.Sprintf("round %d: %v", h.number, err)}
 				return
 			}
-			s.end, s.chain, s.rounds = h.end(), h.bodySum, h.number
+			s.lastAt, s.end, s.chain, s.rounds = s.end, h.end(), h.bodySum, h.number
 			for i := range records {
 				if k := records[i].Kind; k == Entry || k == Reset {
 					s.maxIndex = max(s.maxIndex, records[i].Index)
@@ -161,7 +162,7 @@ func decodeBody(body []byte, count uint32) ([]Record, error) {
 // before.
 func (s *segment) later(f io.ReaderAt) (head, bool, error) {
 	const step = 1 << 20
-	buf := make([]byte, step+roundHead)
+	buf := make([]byte, max(0, min(step+roundHead, s.length-s.end)))
 	for at := s.end + roundAlign; at+roundHead <= s.length; at += step {
 		b := buf[:min(int64(len(buf)), s.length-at)]
 		if err := readFull(f, b, at); err != nil {

@@ -190,7 +190,7 @@ func (s *Snapshots) write(f io.WriterAt, info SnapshotInfo, writeTo func(io.Writ
 	if _, err := f.WriteAt(h, 0); err != nil {
 		return 0, err
 	}
-	w := &chunkWriter{f: f, at: int64(len(h)), sum: checksum(0, h), buf: make([]byte, chunkHead, chunkHead+chunkBytes)}
+	w := &chunkWriter{f: f, at: int64(len(h)), sum: checksum(0, h), buf: make([]byte, chunkHead)}
 	if err := writeTo(w); err != nil {
 		return 0, err
 	}

@@ -124,8 +124,8 @@ func (r *SnapshotReader) next() ([]byte, error) {
 	case length == 0 || length > chunkBytes:
 		return nil, corrupt(r.file, r.at, "a chunk cannot have %d bytes", length)
 	}
-	if r.buf == nil {
-		r.buf = make([]byte, chunkBytes)
+	if uint32(len(r.buf)) < length {
+		r.buf = make([]byte, length)
 	}
 	data := r.buf[:length]
 	if err := r.read(data, r.at+chunkHead); err != nil {
