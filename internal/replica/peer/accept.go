@@ -192,7 +192,6 @@ func (r *rewound) Read(p []byte) (int, error) {
 // check looks at what the dialing side says before it has proven anything.
 func (t *Transport) check(g *guest) error {
 	h := &g.hello
-	_, secured := g.nc.(*tls.Conn)
 	switch {
 	case h.Cluster != t.opts.Cluster && (h.Role != roleClient || h.Cluster != ""):
 		return &HandshakeError{Code: CodeCluster, Reason: fmt.Sprintf("this is cluster %q", t.opts.Cluster)}
@@ -200,8 +199,6 @@ func (t *Transport) check(g *guest) error {
 		return &HandshakeError{Code: CodeReplica, Reason: fmt.Sprintf("this is replica %d", t.opts.ID)}
 	case h.Self.ID == t.opts.ID:
 		return &HandshakeError{Code: CodeTaken, Reason: fmt.Sprintf("replica %d is here already", t.opts.ID)}
-	case h.TLSBound != secured:
-		return &HandshakeError{Code: CodeMalformed, Reason: "the sides do not agree on TLS"}
 	}
 	return nil
 }

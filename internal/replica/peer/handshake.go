@@ -165,7 +165,6 @@ func (d *dialer) greet(ctx context.Context, nc net.Conn, addr string) (*session,
 	}
 	h := d.hello
 	h.Nonce = newNonce()
-	h.TLSBound = d.certs != nil
 	head, said := newHead(), h.append(nil)
 	var f frames
 	f.control(frameHello, said)
@@ -214,6 +213,8 @@ func (d *dialer) check(c *challenge) error {
 		return &HandshakeError{Code: CodeReplica, Reason: fmt.Sprintf("replica %d is there, wanted %d", c.Self.ID, d.hello.To)}
 	case c.Secret && len(d.secret) == 0:
 		return &HandshakeError{Code: CodeUnauthenticated, Reason: "the other side demands a secret, and none is set here"}
+	case !c.Secret && len(d.secret) > 0:
+		return &HandshakeError{Code: CodeUnauthenticated, Reason: "the other side has no secret, and one is set here"}
 	}
 	return nil
 }

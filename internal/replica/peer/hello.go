@@ -32,13 +32,12 @@ const (
 
 // hello is what the dialing side says first.
 type hello struct {
-	Role     role
-	Cluster  string // a client may leave it empty: any
-	To       uint64 // id of the replica that is meant; 0: any, of clients only
-	Self     self
-	Nonce    [nonceBytes]byte
-	Latency  time.Duration // a client's wish for its answers to travel as long
-	TLSBound bool          // the proofs cover the TLS session
+	Role    role
+	Cluster string // a client may leave it empty: any
+	To      uint64 // id of the replica that is meant; 0: any, of clients only
+	Self    self
+	Nonce   [nonceBytes]byte
+	Latency time.Duration // a client's wish for its answers to travel as long
 }
 
 // challenge is the dialed side's answer.
@@ -79,8 +78,7 @@ func (h *hello) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, h.To)
 	b = h.Self.append(b)
 	b = append(b, h.Nonce[:]...)
-	b = binary.AppendUvarint(b, uint64(h.Latency))
-	return append(b, flag(h.TLSBound))
+	return binary.AppendUvarint(b, uint64(h.Latency))
 }
 
 func (c *challenge) append(b []byte) []byte {
@@ -114,7 +112,6 @@ func decodeHello(b []byte) (h hello, err error) {
 	copy(h.Nonce[:], f.raw(nonceBytes))
 	latency := f.number()
 	h.Latency = time.Duration(latency)
-	h.TLSBound = f.flag()
 	if err := f.end(); err != nil {
 		return hello{}, fmt.Errorf("read hello: %w", err)
 	}

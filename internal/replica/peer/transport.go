@@ -87,6 +87,7 @@ const handshakesAtOnce = 256
 // Open listens and begins to connect to opts.Peers. Handler h is called from now
 // on. The caller closes the Transport.
 func Open(opts Options, h Handler) (*Transport, error) {
+	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("open transport: %w", err)
 	}
@@ -95,7 +96,7 @@ func Open(opts Options, h Handler) (*Transport, error) {
 		return nil, fmt.Errorf("open transport: %w", err)
 	}
 	t := &Transport{
-		opts: opts.withDefaults(), h: h, ln: ln,
+		opts: opts, h: h, ln: ln,
 		greeting:   make(chan struct{}, handshakesAtOnce),
 		known:      map[uint64]*replica{},
 		links:      map[Addr]*link{},
