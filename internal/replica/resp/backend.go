@@ -42,7 +42,7 @@ type Session interface {
 	// replicas, or timeout has passed (0: never).
 	Wait(replicas int, timeout time.Duration, reply *Reply)
 	// Token is a lower bound of what this session has seen, and Advance makes it
-	// at least as new as another session's token.
+	// at least as new as another session's token. Any goroutine calls Token.
 	Token() (view, index uint64)
 	Advance(view, index uint64)
 	// Close ends the session. Requests under way may complete or not.
@@ -136,30 +136,6 @@ type Detail struct{ Name, Value string }
 
 // Change is a committed change of one key.
 type Change struct {
-	Key      string
-	Value    []byte // of a Put; not changed any more
-	Revision uint64
-	Kind     ChangeKind
-	Origin   Session // that wrote it, nil if it is another replica's or not known
-}
-
-// ChangeKind says what became of a key.
-type ChangeKind uint8
-
-// Kinds of changes.
-const (
-	Put ChangeKind = iota + 1
-	Deleted
-	Expired
-)
-
-func (k ChangeKind) String() string {
-	switch k {
-	case Put:
-		return "put"
-	case Deleted:
-		return "delete"
-	default:
-		return "expire"
-	}
+	kvwire.Change         // its value is not changed any more
+	Origin        Session // that wrote it; nil if it is another replica's or not known
 }

@@ -1,11 +1,16 @@
 package resp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,8 +25,9 @@ type Config struct {
 	// IdleTimeout closes a connection that sends nothing for so long and waits
 	// for nothing. Default: never.
 	IdleTimeout time.Duration
-	// MaxInFlight is how many commands of one connection may be under way; then
-	// it is not read from. Default: 4096.
+	// MaxInFlight is how many commands of one connection may be under way before
+	// it is not read from; what was read already may exceed it by a batch.
+	// Default: 4096.
 	MaxInFlight int
 	// MaxInFlightBytes is the same for the bytes of its commands. Default: 32 MiB.
 	MaxInFlightBytes int
@@ -39,33 +45,205 @@ type User struct {
 	ReadOnly bool
 }
 
+func (c Config) withDefaults() Config {
+	c.MaxClients = cmp.Or(c.MaxClients, 10_000)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 4096)
+	c.MaxInFlightBytes = cmp.Or(c.MaxInFlightBytes, 32<<20)
+	c.MaxTracked = cmp.Or(c.MaxTracked, 1<<16)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c *Config) validate() error {
+	if c.MaxClients < 0 || c.MaxInFlight < 0 || c.MaxInFlightBytes < 0 || c.MaxTracked < 0 || c.IdleTimeout < 0 {
+		return errors.New("limits of Redis clients must not be negative")
+	}
+	seen := make(map[string]bool)
+	for _, u := range c.Users {
+		switch {
+		case u.Name == "" || u.Password == "":
+			return fmt.Errorf("user %q of the Redis front needs a name and a password", u.Name)
+		case seen[u.Name]:
+			return fmt.Errorf("user %q of the Redis front is given twice", u.Name)
+		}
+		seen[u.Name] = true
+	}
+	return nil
+}
+
 // Server answers Redis clients on behalf of a Backend.
 type Server struct {
 	backend Backend
 	cfg     Config
+	log     *slog.Logger
+	table   table
+	tracker *tracker
+	cursors cursors
+	since   time.Time
+
+	accepted, rejected, commands atomic.Uint64
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	nextID uint64
+	end    bool
 }
 
 // New makes a server. The error names the setting that makes no sense.
 func New(backend Backend, cfg Config) (*Server, error) {
-	return &Server{backend: backend, cfg: cfg}, nil
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("configure the Redis front: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	s := &Server{
+		backend: backend, cfg: cfg, log: cfg.Log, table: newTable(), tracker: newTracker(), since: time.Now(),
+		conns: make(map[*conn]struct{}),
+	}
+	s.cursors.next = rand.Uint64N(1 << 48) // so that no replica takes another's for its own
+	return s, nil
 }
 
-// Serve answers connections of ln until ctx ends, then closes ln and all
-// connections, and returns when they are gone. The error is that of ln.
+const (
+	// handshakeTime is how long a TLS handshake may take.
+	handshakeTime = 10 * time.Second
+	// acceptPause is how long a listener that is out of file descriptors rests.
+	acceptPause = 100 * time.Millisecond
+)
+
+// Serve answers connections of ln until ctx ends, then closes ln, sends the
+// replies that are under way, for at most some seconds, and returns when all
+// connections are gone. The error is that of ln.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
-	<-ctx.Done()
-	return errors.Join(ln.Close())
+	var running sync.WaitGroup
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() }) // Accept tells
+	defer stop()
+	var failed error
+	for {
+		sock, err := ln.Accept()
+		if err == nil {
+			s.accept(ctx, sock, &running)
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if errors.Is(err, net.ErrClosed) {
+			failed = fmt.Errorf("accept Redis clients: %w", err)
+			break
+		}
+		s.log.Warn("cannot accept a Redis client", "cause", err)
+		select {
+		case <-time.After(acceptPause):
+		case <-ctx.Done():
+		}
+	}
+	s.stopReading()
+	running.Wait()
+	return failed
+}
+
+// accept starts a connection's goroutines, which running counts.
+func (s *Server) accept(ctx context.Context, sock net.Conn, running *sync.WaitGroup) {
+	s.accepted.Add(1)
+	if s.cfg.TLS != nil {
+		sock = tls.Server(sock, s.cfg.TLS)
+	}
+	c := s.newConn(sock)
+	if !s.enter(c) {
+		s.rejected.Add(1)
+		running.Go(func() {
+			_ = sock.SetDeadline(time.Now().Add(handshakeTime))
+			_, _ = sock.Write([]byte("-ERR max number of clients reached\r\n")) // it is lost, if it is
+			_ = sock.Close()
+		})
+		return
+	}
+	running.Go(func() {
+		defer s.leave(c)
+		if !c.handshake(ctx) {
+			return
+		}
+		c.session = s.backend.Open(c)
+		c.run()
+	})
+}
+
+func (s *Server) newConn(sock net.Conn) *conn {
+	c := &conn{srv: s, sock: sock, in: newParser(), wake: make(chan struct{}, 1)}
+	c.changed.L = &c.mu
+	c.since = time.Now()
+	c.proto = 2
+	c.user = s.newcomer()
+	c.in.trust = c.user != nil
+	c.listener.c = c
+	return c
+}
+
+// handshake does what TLS asks for before anything can be read.
+func (c *conn) handshake(ctx context.Context) bool {
+	secure, ok := c.sock.(*tls.Conn)
+	if !ok {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	if err := secure.HandshakeContext(ctx); err != nil {
+		c.srv.log.Debug("TLS handshake of a Redis client", "client", c.sock.RemoteAddr(), "cause", err)
+		_ = c.sock.Close()
+		return false
+	}
+	return true
+}
+
+// enter gives a connection its number, unless there are too many.
+func (s *Server) enter(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end || len(s.conns) >= s.cfg.MaxClients {
+		return false
+	}
+	s.nextID++
+	c.id = s.nextID
+	s.conns[c] = struct{}{}
+	return true
+}
+
+func (s *Server) leave(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// ending tells whether the server takes no more commands.
+func (s *Server) ending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.end
+}
+
+// stopReading makes all connections end after the commands that they have read,
+// or, when those take too long, at once.
+func (s *Server) stopReading() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end = true
+	for c := range s.conns {
+		_ = c.sock.SetReadDeadline(time.Now()) // fails when it is closed
+		time.AfterFunc(drainTime, c.breakOff)
+	}
 }
 
 // Interested tells whether any connection wants to know of changes: if not,
 // Changed needs no calls.
-func (s *Server) Interested() bool { return false }
+func (s *Server) Interested() bool { return s.tracker.interested.Load() > 0 }
 
 // Changed tells connections that track or watch of committed changes, in the
-// order of their revisions, after this replica has applied them and before it
-// answers a read that began later. One goroutine at a time calls it.
-func (s *Server) Changed(changes []Change) {}
+// order of their revisions, after this replica has applied them. One goroutine
+// at a time calls it; it does not block.
+func (s *Server) Changed(changes []Change) { s.tracker.changed(changes) }
 
 // ChangedAll tells connections that anything may have changed: the replica has
 // taken a snapshot of another one, or follows a new leader.
-func (s *Server) ChangedAll() {}
+func (s *Server) ChangedAll() { s.tracker.changedAll() }

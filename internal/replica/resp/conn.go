@@ -1,0 +1,269 @@
+package resp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// maxBatch is how many requests are handed over at once.
+	maxBatch = 256
+	// drainTime is how long a connection that ends waits for replies under way.
+	drainTime = 5 * time.Second
+	// writeSize is how many bytes of replies are gathered before they are written.
+	writeSize = 64 << 10
+)
+
+// conn is one client. The reader's goroutine owns what stands first; what is
+// below mu is shared with the writer and with whoever completes requests.
+type conn struct {
+	srv     *Server
+	sock    net.Conn
+	session Session
+	state   // of the client's making, see client.go
+
+	in      parser
+	batch   []Request
+	turn    []*Reply // of commands parsed but not entered into the ring
+	tracked []string // keys read by them, to be tracked
+	waiting []waiting
+	spare   []*Reply // for commands to come
+	closing bool     // no more commands are taken
+	barrier bool     // the next command waits for all replies
+
+	mu       sync.Mutex
+	changed  sync.Cond // the reader waits for progress
+	waits    bool
+	ring     ring
+	pushes   pushQueue
+	open     int // commands whose replies are not written
+	inFlight int // their bytes
+	broken   bool
+	free     []*Reply // replies that were written
+
+	wake    chan struct{} // tells the writer that something is complete; holds one
+	writing sync.Mutex    // held by who takes from the ring and writes
+	items   []item        // taken; writing
+	out     encoder       // writing
+}
+
+// waiting is a WAIT of the turn, to be handed over after the requests.
+type waiting struct {
+	replicas int
+	timeout  time.Duration
+	reply    *Reply
+}
+
+// ring holds replies in the order of their commands.
+type ring struct {
+	replies []*Reply // a power of two
+	head    uint64   // number of the oldest one that is not written
+	tail    uint64   // number of the next command
+}
+
+func (r *ring) len() int { return int(r.tail - r.head) }
+
+func (r *ring) add(reply *Reply) {
+	if r.len() == len(r.replies) {
+		larger := make([]*Reply, max(16, 2*len(r.replies)))
+		for n := r.head; n < r.tail; n++ {
+			larger[n&uint64(len(larger)-1)] = r.replies[n&uint64(len(r.replies)-1)]
+		}
+		r.replies = larger
+	}
+	r.replies[r.tail&uint64(len(r.replies)-1)] = reply
+	r.tail++
+}
+
+// ready tells whether the oldest reply is complete.
+func (r *ring) ready() bool {
+	return r.head < r.tail && r.replies[r.head&uint64(len(r.replies)-1)].done.Load()
+}
+
+func (r *ring) take() *Reply {
+	reply := r.replies[r.head&uint64(len(r.replies)-1)]
+	r.head++
+	return reply
+}
+
+// item is what the writer writes next: a reply or a push.
+type item struct {
+	reply *Reply
+	push  []byte
+}
+
+// run serves the client until it is gone, or until it is told to go.
+func (c *conn) run() {
+	written := make(chan struct{})
+	stop := make(chan struct{})
+	go func() { // ends with run, which waits for it
+		defer close(written)
+		c.write(stop)
+	}()
+	c.read()
+	c.drain()
+	c.srv.tracker.drop(c)
+	c.breakOff()
+	close(stop)
+	<-written
+	c.session.Close()
+}
+
+// read takes turns until the client has gone.
+func (c *conn) read() {
+	for !c.closing {
+		if c.srv.cfg.IdleTimeout > 0 {
+			_ = c.sock.SetReadDeadline(time.Now().Add(c.srv.cfg.IdleTimeout)) // fails when it is closed, as Read will
+			if c.srv.ending() {                                               // whose deadline was replaced
+				return
+			}
+		}
+		n, err := c.sock.Read(c.in.room())
+		if n > 0 {
+			c.in.wrote(n)
+			c.takeTurn()
+		}
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) && !c.srv.ending() && c.busy() {
+			continue
+		}
+		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			c.srv.log.Debug("client is gone", "client", c.sock.RemoteAddr(), "cause", err)
+		}
+		return
+	}
+}
+
+// busy tells whether the client waits for something, which is no idleness.
+func (c *conn) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open > 0 || c.listener.on()
+}
+
+// takeTurn executes all commands that have arrived.
+func (c *conn) takeTurn() {
+	for !c.closing {
+		args, size, err := c.in.next()
+		if err != nil {
+			c.srv.log.Debug("client breaks the protocol", "client", c.sock.RemoteAddr(), "cause", err)
+			r := c.newReply(0)
+			r.answer.text = append(append(append(r.answer.text, "-ERR "...), err.Error()...), "\r\n"...)
+			r.Done(noResult, nil)
+			c.closing = true
+			break
+		}
+		if args == nil {
+			break
+		}
+		c.command(args, size)
+		if c.barrier || len(c.turn) >= maxBatch {
+			c.submit()
+			c.hold()
+		}
+	}
+	c.submit()
+	c.hold()
+}
+
+// newReply enters a reply for a command of so many bytes into the turn.
+func (c *conn) newReply(size int) *Reply {
+	if len(c.spare) == 0 {
+		c.mu.Lock()
+		c.spare, c.free = c.free, c.spare
+		c.mu.Unlock()
+	}
+	var r *Reply
+	if n := len(c.spare); n > 0 {
+		r, c.spare = c.spare[n-1], c.spare[:n-1]
+		r.reset()
+	} else {
+		r = new(Reply)
+	}
+	r.proto, r.cost, r.read = c.proto, size, false
+	c.turn = append(c.turn, r)
+	return r
+}
+
+// submit hands the turn over: first the replies enter the ring, since requests
+// may be completed at once, then keys are tracked, so that no change between a
+// read and its tracking is missed, and then the store gets the requests.
+func (c *conn) submit() {
+	if len(c.turn) == 0 {
+		return
+	}
+	c.mu.Lock()
+	for _, r := range c.turn {
+		c.ring.add(r)
+		c.open++
+		c.inFlight += r.cost
+		if r.read {
+			c.pushes.after = c.ring.tail
+		}
+	}
+	c.mu.Unlock()
+	if len(c.tracked) > 0 {
+		c.srv.tracker.remember(c, c.tracked)
+		clear(c.tracked)
+		c.tracked = c.tracked[:0]
+	}
+	if len(c.batch) > 0 {
+		c.session.Do(c.batch)
+		clear(c.batch)
+		c.batch = c.batch[:0]
+	}
+	for _, w := range c.waiting {
+		c.session.Wait(w.replicas, w.timeout, w.reply)
+	}
+	c.waiting = c.waiting[:0]
+	c.srv.commands.Add(uint64(len(c.turn)))
+	clear(c.turn)
+	c.turn = c.turn[:0]
+	if c.writing.TryLock() { // what was completed at once needs no other goroutine
+		c.flush()
+		c.writing.Unlock()
+	} else {
+		c.Flush()
+	}
+}
+
+// hold waits while too much is in flight, or, at a barrier, while anything is.
+func (c *conn) hold() {
+	count, bytes := c.srv.cfg.MaxInFlight, c.srv.cfg.MaxInFlightBytes
+	if c.barrier {
+		count, bytes = 1, 1<<62
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for !c.broken && (c.open >= count || c.inFlight >= bytes) {
+		c.waits = true
+		c.changed.Wait()
+	}
+	c.waits = false
+	c.barrier = false
+	c.closing = c.closing || c.broken
+}
+
+// drain waits until all replies are written, the client has gone or drainTime
+// has passed.
+func (c *conn) drain() {
+	late := time.AfterFunc(drainTime, c.breakOff)
+	defer late.Stop()
+	c.barrier = true
+	c.hold()
+}
+
+// breakOff gives the client up. Both goroutines end soon.
+func (c *conn) breakOff() {
+	c.mu.Lock()
+	c.broken = true
+	c.changed.Broadcast()
+	c.mu.Unlock()
+	_ = c.sock.Close() // nothing is left to be sent
+}
