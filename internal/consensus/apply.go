@@ -78,7 +78,7 @@ func (c *Core) applyRound(e *pb.Entry) {
 		c.settled.expired(c, id)
 	})
 	if own != nil {
-		l.roundApplied()
+		l.rounds = l.rounds[1:]
 	}
 }
 
@@ -130,6 +130,7 @@ func (c *Core) applyChange(e *pb.Entry) {
 		c.fatal(fmt.Errorf("log entry %d: %w", e.GetIndex(), err))
 		return
 	}
+	c.log.since = e.GetIndex()
 	if c.lead != nil {
 		c.lead.memberChanged(false)
 	}

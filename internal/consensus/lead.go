@@ -384,8 +384,11 @@ func (l *leadership) propose(ops []*leadOp) {
 	})
 }
 
-// durable answers what waited for this replica's own disk.
+// durable frees the lane of a round, whose pace is that of this replica's disk,
+// not of the commit: far replicas are kept busy by many rounds in flight. It
+// answers what waited for the disk.
 func (l *leadership) durable(r *round) {
+	l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), time.Duration(l.c.now.Mono-r.cut))
 	for _, o := range r.ops {
 		o.durable, o.round = true, r
 		if o.from == 0 {
@@ -434,13 +437,6 @@ func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, s
 	case !o.weakAck:
 		c.weakDone(o.from, o.session, o.seq)
 	}
-}
-
-// roundApplied frees the lane of the oldest round.
-func (l *leadership) roundApplied() {
-	r := l.rounds[0]
-	l.rounds = l.rounds[1:]
-	l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), time.Duration(l.c.now.Mono-r.cut))
 }
 
 // register grants session ids through the log, so that an id that is not known

@@ -16,6 +16,7 @@ type memoryLog struct {
 	conf  *pb.ConfState // at start
 	saved snapshotMark  // the newest snapshot on disk
 	want  bool          // a snapshot is needed for a replica that is too far behind
+	since uint64        // entry of the last change of members: the engine refuses a snapshot from before it joined
 }
 
 // snapshotMark names a saved snapshot.
@@ -70,7 +71,7 @@ func (l *memoryLog) Entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 }
 
 func (l *memoryLog) Snapshot() (*pb.Snapshot, error) {
-	if l.saved.conf == nil {
+	if l.saved.conf == nil || l.saved.index < l.since {
 		l.want = true
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}

@@ -134,6 +134,7 @@ func (c *Core) adopt(h head, state io.Reader) error {
 	}
 	c.applied, c.revision, c.logTime, c.alive = h.index, h.revision, h.logTime, h.alive
 	c.members, c.sessions = h.members, h.sessions
+	c.log.since = h.members.index
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/consensus"
-	"github.com/weirdb/weir/internal/kvstate"
 )
 
 // Options choose a run. What is zero is drawn from the seed.
@@ -171,7 +170,7 @@ func (w *World) newMachine() machine {
 	if w.Config.Oracle {
 		return newOracle()
 	}
-	return kvstate.New()
+	return newOracle()
 }
 
 // play runs the world: faults while clients work, then healing until everybody
