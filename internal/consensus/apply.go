@@ -37,6 +37,7 @@ func (c *Core) apply(e *pb.Entry) {
 		}
 		c.applyRound(e)
 	}
+	c.trace(Event{Kind: EventApplied, Index: c.applied})
 	if l := c.lead; l != nil && l.view.phase == recovering && l.done >= l.view.until {
 		l.opens()
 	}

@@ -388,7 +388,9 @@ func (l *leadership) propose(ops []*leadOp) {
 // not of the commit: far replicas are kept busy by many rounds in flight. It
 // answers what waited for the disk.
 func (l *leadership) durable(r *round) {
-	l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), time.Duration(l.c.now.Mono-r.cut))
+	if len(r.ops) > 0 { // a round of the clock alone did not come out of the queue
+		l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), time.Duration(l.c.now.Mono-r.cut))
+	}
 	for _, o := range r.ops {
 		o.durable, o.round = true, r
 		if o.from == 0 {

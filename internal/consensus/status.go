@@ -28,6 +28,7 @@ const (
 	EventSpec                           // this leader told a result (Yes) or declined to, before the commit
 	EventRecovered                      // this leader found the write in enough pools
 	EventWeakDone                       // a weak write was acknowledged
+	EventApplied                        // the log entry Index was applied, and nothing after it
 )
 
 func (c *Core) trace(e Event) {

@@ -67,14 +67,6 @@ func (w *World) checkSessionOrder() {
 	}
 }
 
-// moment is a log entry as it was applied: how far the revisions and the log's
-// clock were after it.
-type moment struct {
-	index, revision uint64
-	time            int64
-	when            uint64 // step at which it was first applied
-}
-
 // checkAnswers replays the log through the slow machine and compares every
 // answer: of a write, what the machine says at its place; of a read, the state
 // after the entry that the answer names, with the session's own pending weak
@@ -92,10 +84,11 @@ func (w *World) checkAnswers() {
 	}
 	truth := newOracle()
 	revision := uint64(0)
-	for _, m := range w.moments {
-		if m.index == 0 {
+	for _, m := range w.log.moments {
+		if !m.known {
 			continue
 		}
+		m.time = max(m.time, truth.Clock)
 		truth.Advance(m.time)
 		for revision < m.revision {
 			revision++

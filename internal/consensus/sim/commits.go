@@ -12,8 +12,19 @@ import (
 // first replica to apply a revision says what stands there, and every other must
 // agree. It is the ground truth that the histories are checked against.
 type commits struct {
-	at   []commit // by revision
-	byOp map[uint64]uint64
+	at      []commit // by revision
+	byOp    map[uint64]uint64
+	moments []moment // by log index
+}
+
+// moment is a log entry as it was applied: how far the revisions and the log's
+// clock were after it.
+type moment struct {
+	known           bool
+	index, revision uint64
+	time            int64  // 0: who applied it first did not know
+	when            uint64 // step at which it was first applied
+	by              uint64
 }
 
 // commit is a write that was applied somewhere.
@@ -42,6 +53,13 @@ type watched struct {
 	machine
 	replica *replica
 	last    uint64 // revision
+	time    int64  // of the log, 0 until it is told
+}
+
+// Advance implements consensus.Machine.
+func (m *watched) Advance(now int64) {
+	m.time = max(m.time, now)
+	m.machine.Advance(now)
 }
 
 // Apply implements consensus.Machine.
@@ -58,7 +76,7 @@ func (m *watched) Apply(revision uint64, now int64, command []byte) []byte {
 
 // Restore implements consensus.Machine.
 func (m *watched) Restore(r io.Reader) error {
-	m.last = 0
+	m.last, m.time = 0, 0
 	return m.machine.Restore(r)
 }
 
@@ -117,4 +135,37 @@ func (w *World) snapshotTaken(by, index uint64, data []byte) {
 		return
 	}
 	w.images[index] = h.sum
+}
+
+// observe is told by the core what matters for safety.
+func (r *replica) observe(e consensus.Event) {
+	if e.Kind == consensus.EventApplied {
+		r.w.log.applied(r.w, moment{known: true, index: e.Index, revision: r.core.Revision(), time: r.machine.time, by: r.id})
+		return
+	}
+	r.w.traceEvent(r.id, e)
+}
+
+// applied notes how far an entry leads, and checks that it leads every replica
+// there.
+func (l *commits) applied(w *World, m moment) {
+	if m.index > 1<<24 {
+		w.violate("order", "replica %d applies entry %d", m.by, m.index)
+		return
+	}
+	for uint64(len(l.moments)) <= m.index {
+		l.moments = append(l.moments, moment{})
+	}
+	first := &l.moments[m.index]
+	switch {
+	case !first.known:
+		*first = m
+		first.when = w.nextStep()
+	case first.revision != m.revision:
+		w.violate("one order", "entry %d leads replica %d to revision %d, replica %d to %d", m.index, first.by, first.revision, m.by, m.revision)
+	case first.time == 0:
+		first.time = m.time
+	case m.time != 0 && first.time != m.time:
+		w.violate("one order", "after entry %d the log's clock is %d at replica %d, %d at %d", m.index, first.time, first.by, m.time, m.by)
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/weirdb/weir/internal/kvwire"
 )
 
@@ -248,4 +251,20 @@ func (l *workload) query() kvwire.Command {
 		return kvwire.Command{Verb: kvwire.Get, Key: l.counter()}
 	}
 	return kvwire.Command{Verb: kvwire.Get, Key: l.key()}
+}
+
+// describeRaft shows a message of the engine.
+func describeRaft(data []byte) string {
+	m := &pb.Message{}
+	if err := proto.Unmarshal(data, m); err != nil {
+		return err.Error()
+	}
+	s := fmt.Sprintf("%v term %d index %d of %d commit %d", m.GetType(), m.GetTerm(), m.GetIndex(), m.GetLogTerm(), m.GetCommit())
+	if n := len(m.GetEntries()); n > 0 {
+		s += fmt.Sprintf(" with %d entries", n)
+	}
+	if m.GetReject() {
+		s += " rejected"
+	}
+	return s
 }

@@ -238,14 +238,14 @@ func (r *replica) ship(s *consensus.Ship) {
 	b := s.Message.Append(nil)
 	r.w.after(r.random.between(time.Millisecond, 100*time.Millisecond), func() {
 		r.w.net.send(r.place(), to.place(), b, func(b []byte) {
-			to.install(b, state)
+			to.install(consensus.Addr(r.id), b, state)
 			shipped(true)
 		}, func() { shipped(false) })
 	})
 }
 
 // install hands the core a snapshot file that came with a message.
-func (r *replica) install(b []byte, state savedState) {
+func (r *replica) install(from consensus.Addr, b []byte, state savedState) {
 	m := new(kvwire.Message)
 	if err := m.Decode(b); err != nil {
 		r.w.violate("wire", "a message to replica %d does not decode: %v", r.id, err)
@@ -253,7 +253,7 @@ func (r *replica) install(b []byte, state savedState) {
 	}
 	r.enqueue(func(now consensus.Clock) {
 		r.disk.delivered = state
-		r.core.Install(now, m, bytes.NewReader(state.data))
+		r.core.Install(now, from, m, bytes.NewReader(state.data))
 	})
 }
 

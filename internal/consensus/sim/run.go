@@ -73,7 +73,7 @@ func Run(o Options) (result Result, err error) {
 	w := &World{
 		Options: o, random: newRandom(o.Seed), sum: newHash(), lastAddr: consensus.FirstClient,
 		leaders: map[uint64]uint64{}, openers: map[uint64]uint64{}, images: map[uint64]uint64{},
-		log: commits{byOp: map[uint64]uint64{}},
+		log: commits{byOp: map[uint64]uint64{}, moments: []moment{{known: true}, {known: true, index: 1}}},
 	}
 	if err := w.draw(); err != nil {
 		return Result{}, err

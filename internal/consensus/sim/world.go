@@ -113,6 +113,16 @@ func (w *World) note(format string, args ...any) {
 	}
 }
 
+func (w *World) traceEvent(id uint64, e consensus.Event) {
+	if w.Trace != nil {
+		name := map[consensus.EventKind]string{
+			consensus.EventElected: "is elected", consensus.EventOpened: "opens", consensus.EventVoted: "votes for", consensus.EventSpec: "speculates on",
+			consensus.EventRecovered: "recovers", consensus.EventWeakDone: "acknowledges the weak",
+		}[e.Kind]
+		w.trace("   %d %s %d.%d in view %d, entry %d, yes %v", id, name, e.Session, e.Seq, e.View, e.Index, e.Yes)
+	}
+}
+
 func (w *World) hashMessage(from, to uint64, b []byte) {
 	w.sum.number(uint64(w.now))
 	w.sum.number(from)
