@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -223,6 +222,9 @@ func (c *Core) Take(now Clock) Effects {
 	if c.lead != nil {
 		c.lead.release()
 	}
+	if len(c.reads) > 0 {
+		c.retryReads()
+	}
 	c.maybeSave()
 	if len(c.waiting) > 0 && c.waiting[len(c.waiting)-1].ticket > c.ticket && len(c.out.Records) == 0 {
 		// Something waits for the disk and nothing new goes there: an empty
@@ -440,8 +442,6 @@ func (c *Core) Revision() uint64 { return c.revision }
 
 // Members lists the members in force, by rising id.
 func (c *Core) Members() []Member { return append([]Member(nil), c.members.list...) }
-
-func (c *Core) mono(d time.Duration) int64 { return c.now.Mono + int64(d) }
 
 // never is a moment that does not come.
 const never = math.MaxInt64

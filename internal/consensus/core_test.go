@@ -203,7 +203,7 @@ func TestSnapshotAndJoin(t *testing.T) {
 	for _, id := range r.order {
 		r.start(id, r.nodes[id].core.cfg)
 	}
-	lead = r.leader()
+	r.leader()
 	r.tick(20)
 	for _, id := range r.order {
 		if got := len(r.nodes[id].words.m["a"]); got != 50 {

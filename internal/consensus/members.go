@@ -8,6 +8,8 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weirdb/weir/internal/kvwire"
 )
 
 // members is who belongs to the cluster, as of the last applied change.
@@ -50,23 +52,11 @@ func (m *members) votes(id uint64) bool {
 	return slices.Contains(m.conf.GetVoters(), id)
 }
 
-// FastQuorum is how many of n voters, the leader among them, must hold an
-// operation so that it survives any change of leader before it is ordered.
-//
-// A new leader asks a majority q. Of those, at least fast+q-n hold a completed
-// operation, and that must be more than half of q, since two operations that
-// conflict are never held by one witness. For n = 2f+1 this is CURP's
-// f + ceil(f/2) + 1.
-func FastQuorum(n int) int {
-	q := majority(n)
-	return n - (q+1)/2 + 1
-}
-
 func majority(n int) int { return n/2 + 1 }
 
 // recoverAt is how many of a majority of pools must hold an operation that may
-// have completed.
-func recoverAt(n int) int { return FastQuorum(n) + majority(n) - n }
+// have completed. See kvwire.FastQuorum.
+func recoverAt(n int) int { return kvwire.FastQuorum(n) + majority(n) - n }
 
 // ChangeKind is what a Change does.
 type ChangeKind uint8

@@ -16,8 +16,6 @@ func (r *replica) inspect() {
 		w.violate("backwards", "replica %d goes from %+v to %+v", r.id, old, now)
 	case now.applied > now.commit || now.commit > s.Last:
 		w.violate("backwards", "replica %d applied %d, committed %d, has %d", r.id, now.applied, now.commit, s.Last)
-	case now.view > now.term:
-		w.violate("views", "replica %d votes in view %d, its term is %d", r.id, now.view, now.term)
 	}
 	r.seen = now
 	if s.Leader == r.id {
