@@ -1,0 +1,231 @@
+package session
+
+import (
+	"errors"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// Receive takes in a message from a replica. Its byte slices belong to the
+// session from now on.
+func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
+	s.now = now
+	if s.expired {
+		return
+	}
+	switch m.Kind {
+	case kvwire.NewView:
+		s.newView(m)
+	case kvwire.Done:
+		if m.Session != s.id {
+			return
+		}
+		s.committed(m.Stable)
+		s.saw(Token{m.View, m.Index})
+		if o := s.write(m.Seq); o != nil {
+			s.path.took(o, now)
+			s.end(o, Outcome{Result: m.Data, Revision: m.Revision})
+		}
+	case kvwire.Spec, kvwire.Vote:
+		if m.Session == s.id {
+			s.voted(from, m)
+		}
+	case kvwire.WeakDone:
+		if m.Session != s.id {
+			return
+		}
+		s.committed(m.Stable)
+		if o := s.write(m.Seq); o != nil && o.kind == weakWrite {
+			s.end(o, Outcome{})
+		}
+	case kvwire.ReadDone:
+		s.readDone(m)
+	case kvwire.Redirect:
+		s.redirected(from, m)
+	case kvwire.Refused:
+		s.refused(m)
+	}
+}
+
+// write is the write under way with the number seq.
+func (s *Session) write(seq uint64) *op {
+	for _, o := range s.ops {
+		if o.seq == seq && (o.kind == strongWrite || o.kind == weakWrite) {
+			return o
+		}
+	}
+	return nil
+}
+
+func (s *Session) requested(request uint64) *op {
+	for _, o := range s.ops {
+		if o.request == request && request != 0 {
+			return o
+		}
+	}
+	return nil
+}
+
+// committed learns that the writes up to stable are committed.
+func (s *Session) committed(stable uint64) {
+	if stable <= s.stable {
+		return
+	}
+	s.stable = stable
+	n := 0
+	for n < len(s.unstable) && s.unstable[n].seq <= stable {
+		s.bytes -= len(s.unstable[n].command)
+		n++
+	}
+	if n > 0 {
+		s.unstable = append(s.unstable[:0], s.unstable[n:]...)
+	}
+	// A weak write that is committed is as good as acknowledged.
+	for i := 0; i < len(s.ops); {
+		o := s.ops[i]
+		if o.kind == weakWrite && o.seq <= stable {
+			s.end(o, Outcome{})
+			continue
+		}
+		i++
+	}
+}
+
+// newView follows a new leader: everything without an answer is sent again, in
+// order, the weak writes first.
+func (s *Session) newView(m *kvwire.Message) {
+	if m.View < s.view || m.Leader == 0 {
+		return
+	}
+	s.switches = decodeSwitches(m.Code)
+	if m.View == s.view && m.Leader == s.leader {
+		return
+	}
+	fresh := m.View > s.view
+	s.view, s.leader = m.View, m.Leader
+	if s.peer(s.leader) == nil {
+		return
+	}
+	if fresh && s.id != 0 {
+		s.resendWeak(s.now)
+	}
+	s.resend(func(o *op) bool {
+		return fresh && !(o.kind == weakRead && o.sent != 0) || o.sent == 0 || o.to != s.leader && o.kind != weakRead
+	})
+}
+
+// voted counts a vote, or the leader's word, for a strong write.
+func (s *Session) voted(from uint64, m *kvwire.Message) {
+	o := s.write(m.Seq)
+	if o == nil || o.kind != strongWrite || !o.fast || m.View != s.view {
+		return
+	}
+	switch {
+	case m.Flags&kvwire.FlagYes == 0:
+		return
+	case m.Kind == kvwire.Spec:
+		if from != s.leader {
+			return
+		}
+		spec := *m
+		o.spec = &spec
+	default:
+		for _, v := range o.votes {
+			if v.replica == from {
+				return
+			}
+		}
+		o.votes = append(o.votes, vote{from, m.View, m.Revision})
+	}
+	if o.spec == nil {
+		return
+	}
+	held := 1 // the leader's
+	for _, v := range o.votes {
+		// S4: of one view, and by those who vote now.
+		if v.view == o.spec.View && v.members == o.spec.Revision && v.replica != s.leader {
+			held++
+		}
+	}
+	if held < kvwire.FastQuorum(int(o.spec.Count)) {
+		return
+	}
+	s.saw(Token{o.spec.View, o.spec.Index})
+	s.path.took(o, s.now)
+	s.end(o, Outcome{Result: o.spec.Data, Fast: true})
+}
+
+func (s *Session) readDone(m *kvwire.Message) {
+	o := s.requested(m.Request)
+	if o == nil {
+		return
+	}
+	switch o.kind {
+	case register:
+		s.id = m.Revision
+		s.end(o, Outcome{})
+		s.resend(func(o *op) bool { return o.sent == 0 })
+		return
+	case strongRead, weakRead:
+		if m.Session != s.id && m.Session != 0 {
+			return
+		}
+		s.saw(Token{m.View, m.Index})
+	case wait:
+		s.saw(Token{m.View, m.Index})
+	case strongWrite, weakWrite:
+		return
+	}
+	s.committed(m.Stable)
+	s.end(o, Outcome{Result: m.Data})
+}
+
+// redirected hears that a replica does not serve an operation. Without a hint
+// the retry goes around.
+func (s *Session) redirected(from uint64, m *kvwire.Message) {
+	o := s.requested(m.Request)
+	if o == nil && m.Request == 0 && m.Session == s.id {
+		o = s.write(m.Seq)
+	}
+	if o == nil || o.to != from {
+		return
+	}
+	if o.kind == weakRead || o.kind == weakWrite {
+		o.atLeader = true
+		s.strengthen(o)
+	}
+	switch {
+	case m.Leader != 0 && m.Leader != from && s.peer(m.Leader) != nil:
+		if m.View >= s.view {
+			s.leader = m.Leader
+		}
+	case from == s.leader:
+		s.leader = 0
+		s.rotation++
+		return // the retry asks the next one
+	case s.leader == 0:
+		s.rotation++
+		return
+	}
+	if s.target(o) != from {
+		s.transmit(o)
+	}
+}
+
+func (s *Session) refused(m *kvwire.Message) {
+	o := s.requested(m.Request)
+	if o == nil && m.Session == s.id && m.Seq > 0 {
+		o = s.write(m.Seq)
+	}
+	switch m.Code {
+	case kvwire.CodeExpired:
+		if m.Session == s.id && s.id != 0 {
+			s.fail(ErrExpired)
+		}
+	case kvwire.CodeInvalid:
+		if o != nil && o.kind != register {
+			s.end(o, Outcome{Err: errors.Join(ErrInvalid, errors.New(string(m.Data)))})
+		}
+	}
+	// Busy: the retry comes later, in order.
+}
