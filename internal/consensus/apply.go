@@ -63,22 +63,19 @@ func (c *Core) applyRound(e *pb.Entry) {
 		c.logTime = d.time
 	}
 	c.machine.Advance(c.logTime)
-	var own []*leadOp
 	l := c.lead
-	if l != nil && e.GetTerm() == c.term && len(l.rounds) > 0 && l.rounds[0].number == d.round {
-		own = l.rounds[0].ops
-	}
+	own := l != nil && e.GetTerm() == c.term && len(l.rounds) > 0 && l.rounds[0].number == d.round
 	for i := range d.ops {
 		revision, result, stable, executed := c.execute(&d.ops[i], e.GetIndex())
-		if own != nil {
-			l.applied(own[i], e.GetIndex(), revision, result, stable, executed)
+		if own {
+			l.applied(l.rounds[0].ops[i], e.GetIndex(), revision, result, stable, executed)
 		}
 	}
 	c.sessions.expire(c.alive-int64(c.cfg.SessionIdle), func(id uint64) {
 		c.counters.Expired++
 		c.settled.expired(c, id)
 	})
-	if own != nil {
+	if own {
 		l.rounds = l.rounds[1:]
 	}
 }
