@@ -43,6 +43,8 @@ const (
 	Watch      // client: tell of changes of keys in the Range command Data, from Revision on (0: from now on)
 	WatchEvent // replica: Data are Changes, all there are up to Revision; or Code CodeMissed, and those up to Revision were not told
 	Unwatch    // client: tell no more
+
+	Inspect // client to any replica: its state for people, as JSON in the Data of ReadDone, by Request
 )
 
 // Flags of a Message.

@@ -258,13 +258,13 @@ func (m *Message) readRecords(r *reader, depth int) {
 	}
 }
 
-const kinds = Unwatch
+const kinds = Inspect
 
 var kindNames = [kinds + 1]string{
 	"?", "Strong", "Record", "Weak", "Read", "WeakRead", "Register", "Stable",
 	"Done", "Spec", "Vote", "WeakDone", "ReadDone", "Redirect", "Refused", "NewView",
 	"Raft", "PoolCollect", "Pool", "Lease", "Configure",
-	"Watch", "WatchEvent", "Unwatch",
+	"Watch", "WatchEvent", "Unwatch", "Inspect",
 }
 
 // String returns the kind's name.

@@ -137,7 +137,7 @@ func (s *Session) transmit(o *op) {
 		m.Kind, m.Request, m.Seq = kvwire.WeakRead, o.request, 0
 		m.View, m.Index = s.token.View, s.token.Index
 		for _, w := range s.unstable {
-			if meet(&w.foot, &o.foot) {
+			if w.foot.Overlaps(&o.foot) {
 				m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Command: w.command})
 			}
 		}
@@ -230,7 +230,7 @@ func (s *Session) strengthen(o *op) {
 	}
 	o.kind = strongRead
 	for _, w := range s.unstable {
-		if meet(&w.foot, &o.foot) {
+		if w.foot.Overlaps(&o.foot) {
 			o.seq = max(o.seq, w.seq)
 		}
 	}

@@ -299,44 +299,11 @@ func (s *Session) priorOf(seq uint64) uint64 {
 // was issued after it and must see it.
 func (s *Session) conflicting(o *op) uint64 {
 	for i := len(s.ops) - 1; i >= 0; i-- {
-		if w := s.ops[i]; w.kind == strongWrite && !w.done && meet(&w.foot, &o.foot) {
+		if w := s.ops[i]; w.kind == strongWrite && !w.done && w.foot.Overlaps(&o.foot) {
 			return w.seq
 		}
 	}
 	return 0
-}
-
-// meet reports that two footprints share a key.
-func meet(a, b *kvwire.Footprint) bool {
-	for _, k := range a.Keys {
-		for _, l := range b.Keys {
-			if k == l {
-				return true
-			}
-		}
-		for _, sp := range b.Spans {
-			if within(k, sp) {
-				return true
-			}
-		}
-	}
-	for _, sp := range a.Spans {
-		for _, l := range b.Keys {
-			if within(l, sp) {
-				return true
-			}
-		}
-		for _, other := range b.Spans {
-			if (sp.To == "" || other.From < sp.To) && (other.To == "" || sp.From < other.To) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func within(key string, s kvwire.Span) bool {
-	return key >= s.From && (s.To == "" || key < s.To)
 }
 
 // Take hands out what is to be sent and what has ended since the last Take.
