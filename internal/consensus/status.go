@@ -61,6 +61,7 @@ type Status struct {
 	LogBytes               int64
 	Members                []Member
 	Voter, Removed         bool
+	Joint                  bool // a change of the voters is half done: those before it are still needed
 	Sessions               int
 	Pool, Intents          int
 	Waiting                int // operations that wait for a round, as leader
@@ -85,7 +86,7 @@ func (c *Core) Status() Status {
 		ID: c.cfg.ID, Leader: c.leader, Term: c.term, View: c.view, Open: c.openView != 0 && c.openView == c.view,
 		Role: c.role.String(), Applied: c.applied, Commit: b.GetCommit(), Last: c.log.lastIndex(), Snapshot: c.log.saved.index, First: c.log.first(),
 		Revision: c.revision, LogTime: c.logTime, LogBytes: c.log.bytes, Members: c.Members(),
-		Voter: known && !self.Learner, Removed: !known && c.members.index > 0,
+		Joint: c.members.joint(), Voter: known && !self.Learner, Removed: !known && c.members.index > 0,
 		Sessions: len(c.sessions.byID), Pool: len(c.pool.records), Intents: len(c.intents.list), Counters: c.counters,
 	}
 	if l := c.lead; l != nil {

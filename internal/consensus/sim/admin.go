@@ -53,16 +53,19 @@ func (a *admin) idle() bool { return len(a.script) == 0 }
 
 func (a *admin) doing() consensus.Change { return a.script[0].change }
 
-// members is the list as the replica knows it that has applied most.
+// members is the list as the replica knows it that has applied most, or nothing
+// while a change is half done.
 func (a *admin) members() []consensus.Member {
-	var best []consensus.Member
-	var most uint64
+	var best consensus.Status
 	for _, r := range a.w.alive() {
-		if n := r.core.Status().Applied; n >= most && len(r.core.Members()) > 0 {
-			best, most = r.core.Members(), n
+		if s := r.core.Status(); s.Applied >= best.Applied && len(s.Members) > 0 {
+			best = s
 		}
 	}
-	return best
+	if best.Joint {
+		return nil
+	}
+	return best.Members
 }
 
 func (a *admin) step() {
@@ -107,10 +110,6 @@ func (a *admin) take() ([]request, []outcome) {
 	requests := a.requests
 	a.requests = nil
 	return requests, nil
-}
-
-func isLearner(id uint64) func([]consensus.Member) bool {
-	return func(members []consensus.Member) bool { return find(members, id) == 1 }
 }
 
 func isVoter(id uint64) func([]consensus.Member) bool {

@@ -278,5 +278,4 @@ func without(list []*conn, k *conn) []*conn {
 // sessionRun is what the checkers must know of a session besides its operations.
 type sessionRun struct {
 	crashed bool
-	raw     bool
 }

@@ -18,7 +18,6 @@ type plain struct {
 	nextSeq uint64
 	request uint64
 	asked   int64
-	granted bool
 
 	open     []*plainOp // in order of issue
 	requests []request

@@ -166,7 +166,6 @@ func (w *World) places() []place {
 type Tail struct {
 	Lines int
 	kept  []string
-	part  string
 }
 
 // Write implements io.Writer.
