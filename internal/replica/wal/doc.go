@@ -46,7 +46,8 @@
 //   - A segment gets its name only when all rounds of the previous one and its own
 //     header and first round are flushed, and its header says where the previous
 //     one ends. So anything wrong in any but the last segment, or in the header or
-//     first round of the last, is corruption.
+//     first round of the last, is corruption. Then the previous one gets a seal: a
+//     sealed segment without a next one is corruption, too.
 //   - A segment is never shorter than its header says.
 //   - Anything else is the torn end of the last write. [Open] cuts it off, says so
 //     in [Recovered], and at once writes a round of its own in its place, so that

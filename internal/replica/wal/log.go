@@ -272,13 +272,13 @@ func (l *Log) Close() error {
 	if errors.Is(l.failed, ErrClosed) {
 		return ErrClosed
 	}
-	if l.failed == nil {
+	// A round of its own: what is gathered shall not be in the one round
+	// whose damage looks like a torn write.
+	err := l.Sync()
+	if err == nil {
 		l.put(&Record{Kind: kindClose})
-		if err := l.Sync(); err != nil {
-			l.failed = err
-		}
+		err = l.Sync()
 	}
-	err := l.failed
 	l.failed = ErrClosed
 	return errors.Join(err, l.file.Close(), l.lock.Close())
 }

@@ -252,7 +252,7 @@ func (l *Log) choose(r *Recovered) error {
 		break
 	}
 	base, t := r.Snapshot, &l.track
-	if t.last > base.Index && t.first > base.Index+1 {
+	if !t.reaches(base.Index) {
 		err := corrupt(r.segments[0].file, 0, "the log begins with entry %d, the newest usable snapshot ends at %d", t.first, base.Index)
 		return errors.Join(append([]error{err}, r.Passed...)...)
 	}
@@ -296,15 +296,21 @@ func (l *Log) tidy(files listing) error {
 
 // fits reports whether a spare has the size that segments have now.
 func (l *Log) fits(name string) (bool, error) {
-	f, err := l.disk.Open(name, false)
+	n, err := size(l.disk, name)
+	return n >= l.opts.SegmentBytes && n < 2*l.opts.SegmentBytes, err
+}
+
+// size is the length of a file that is not open.
+func size(disk Disk, name string) (int64, error) {
+	f, err := disk.Open(name, false)
 	if err != nil {
-		return false, fmt.Errorf("open %s: %w", name, err)
+		return 0, fmt.Errorf("open %s: %w", name, err)
 	}
-	size, err := f.Size()
+	n, err := f.Size()
 	if err := errors.Join(err, f.Close()); err != nil {
-		return false, fmt.Errorf("find size of %s: %w", name, err)
+		return 0, fmt.Errorf("find size of %s: %w", name, err)
 	}
-	return size >= l.opts.SegmentBytes && size < 2*l.opts.SegmentBytes, nil
+	return n, nil
 }
 
 // mark writes a round that says that the log was opened here. It overwrites the

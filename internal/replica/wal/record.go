@@ -26,11 +26,12 @@ const (
 
 	kindOpen  Kind = 0xf0 // the log was opened here
 	kindClose Kind = 0xf1 // the log was closed here
+	kindSeal  Kind = 0xf2 // the next segment has its name; nothing follows in this one
 )
 
 var kindNames = map[Kind]string{
 	Entry: "entry", Reset: "reset", Hard: "hard", View: "view", Witness: "witness", Intent: "intent", Drop: "drop",
-	Other: "other", kindOpen: "open", kindClose: "close",
+	Other: "other", kindOpen: "open", kindClose: "close", kindSeal: "seal",
 }
 
 // String is the kind's name, as findings show it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 )
 
 // logReader follows a log from segment to segment: that they belong together,
@@ -15,6 +16,9 @@ type logReader struct {
 	ordinal uint64 // entries and resets so far
 	prev    *segment
 	clean   bool
+	sealed  bool   // prev ends with a seal
+	end     int64  // where prev's rounds end without the seal
+	chain   uint32 // as there
 	torn    *Torn
 }
 
@@ -23,18 +27,38 @@ func (r *logReader) read(s *segment, f io.ReaderAt, number uint64, id LogID, las
 	if err := r.join(s, number, id); err != nil {
 		return err
 	}
-	r.prev = s
+	r.prev, r.sealed = s, false
 	var d damage
 	for round := range s.scan(f, 0, &d) {
 		if err := r.follow(s, &round); err != nil {
 			return err
 		}
+		if !r.sealed {
+			r.end, r.chain = s.end, s.chain
+		}
 	}
 	if d.read != nil {
 		return fmt.Errorf("read %s at %d: %w", s.file, d.offset, d.read)
 	}
+	what := d.what
+	if what == "" {
+		what = "the file ends here"
+	}
+	if s.rounds == 0 {
+		return corrupt(s.file, s.end, "%s", what)
+	}
+	h, found, err := s.later(f)
+	if err != nil {
+		return err
+	}
+	if found {
+		return corrupt(s.file, s.end, "%s, but round %d follows at offset %d", what, h.number, h.offset)
+	}
+	if last && r.sealed {
+		return corrupt(segmentName(number+1), 0, "the segment is missing, %s says that it was there", s.file)
+	}
 	if last {
-		return r.finish(s, f, &d)
+		return r.finish(s, f, what)
 	}
 	// The next segment says where this one ends; join compares it.
 	return nil
@@ -52,8 +76,8 @@ func (r *logReader) join(s *segment, number uint64, id LogID) error {
 		r.track = newTrack(s.lastIndex, s.lastTerm)
 		return nil
 	}
-	if p := r.prev; p.end != s.prevEnd || p.chain != s.prevChain {
-		return corrupt(p.file, p.end, "its rounds end here, %s says that they end at %d", s.file, s.prevEnd)
+	if r.end != s.prevEnd || r.chain != s.prevChain {
+		return corrupt(r.prev.file, r.end, "its rounds end here, %s says that they end at %d", s.file, s.prevEnd)
 	}
 	term, _ := r.track.term(r.track.last)
 	if r.track.last != s.lastIndex || term != s.lastTerm {
@@ -83,37 +107,22 @@ func (r *logReader) follow(s *segment, round *round) error {
 			r.ordinal++
 		case kindClose:
 			r.clean = true
+		case kindSeal:
+			r.sealed = true
 		}
 	}
 	return nil
 }
 
-// finish decides what the end of the last segment is: the end, a torn write, or
-// corruption.
-func (r *logReader) finish(s *segment, f io.ReaderAt, d *damage) error {
-	what := d.what
-	if what == "" {
-		what = "the file ends here"
-	}
-	if s.rounds == 0 {
-		return corrupt(s.file, s.end, "%s", what)
-	}
-	h, found, err := s.later(f)
-	if err != nil {
-		return err
-	}
-	if found {
-		return corrupt(s.file, s.end, "%s, but round %d follows at offset %d", what, h.number, h.offset)
-	}
+// finish looks whether anything of a torn round is left at the end of the last
+// segment.
+func (r *logReader) finish(s *segment, f io.ReaderAt, what string) error {
 	b := make([]byte, max(0, min(roundHead, s.length-s.end)))
 	if err := readFull(f, b, s.end); err != nil {
 		return fmt.Errorf("read %s at %d: %w", s.file, s.end, err)
 	}
-	for _, c := range b {
-		if c != 0 {
-			r.torn = &Torn{File: s.file, Offset: s.end, What: what}
-			break
-		}
+	if slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
+		r.torn = &Torn{File: s.file, Offset: s.end, What: what}
 	}
 	return nil
 }

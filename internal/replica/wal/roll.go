@@ -37,11 +37,16 @@ func (l *Log) Roll(carry []Record) error {
 	if err != nil {
 		return fmt.Errorf("begin segment %d: %w", next.number, err)
 	}
-	l.older = append(l.older, l.now)
-	old := l.file
+	// From here on the old segment tells that the new one must be there.
+	l.put(&Record{Kind: kindSeal})
+	if err := l.Sync(); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	old, oldFile := l.now, l.file
+	l.older = append(l.older, old)
 	l.now, l.file = s, f
-	if err := old.Close(); err != nil {
-		return l.fail(fmt.Errorf("close %s: %w", l.older[len(l.older)-1].file, err))
+	if err := oldFile.Close(); err != nil {
+		return l.fail(fmt.Errorf("close %s: %w", old.file, err))
 	}
 	return nil
 }
@@ -90,7 +95,8 @@ func (l *Log) lay(f File, h header, carry []Record) (*segment, error) {
 	}
 	h.log = l.id.Log
 	h.nonce = binary.LittleEndian.Uint64(nonce[:])
-	h.size = max(size, segmentHead+padded(uint32(len(body)))+roundHead)
+	// What the file has beyond the size of a segment may not be durable.
+	h.size = max(min(size, l.opts.SegmentBytes), segmentHead+int64(roundHead)+padded(uint32(len(body)-roundHead)))
 	out := h.encode()
 	seed := headerChecksum(out)
 	first, chain := sealRound(body, uint32(len(carry)), 1, segmentHead, seed, seed)

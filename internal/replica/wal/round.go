@@ -61,7 +61,7 @@ type header struct {
 	number    uint64
 	log       LogID
 	nonce     uint64 // makes the checksums of this life of the file unlike those of any other
-	size      int64  // bytes that the file had when it got its name
+	size      int64  // bytes that the file has at least, since it has its name
 	prevEnd   int64  // where the previous segment's last round ends
 	prevChain uint32 // that round's body checksum
 	lastIndex uint64 // of the last entry before this segment

@@ -72,3 +72,9 @@ func (t *track) forget(index uint64) {
 	t.runs[0].index = max(t.runs[0].index, index-1)
 	t.first = index
 }
+
+// reaches reports whether the log goes on from a snapshot at index without a
+// hole. A log that ends before does: the snapshot replaces it.
+func (t *track) reaches(index uint64) bool {
+	return t.last <= index || t.first <= index+1
+}

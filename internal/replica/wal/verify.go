@@ -1,0 +1,241 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Finding is what [Verify] says of one file.
+type Finding struct {
+	File    string            `json:"file"`
+	Kind    string            `json:"kind"` // identity, segment, snapshot, part, spare, other
+	Bytes   int64             `json:"bytes,omitempty"`
+	Problem string            `json:"problem,omitempty"` // what is wrong, empty if nothing is
+	Offset  int64             `json:"offset,omitempty"`  // in bytes, where the problem shows
+	Rounds  uint64            `json:"rounds,omitempty"`
+	Records map[string]uint64 `json:"records,omitempty"` // by kind
+	First   uint64            `json:"first,omitempty"`   // of a segment's entries: the least index, replaced ones included
+	Last    uint64            `json:"last,omitempty"`    // the greatest; of a snapshot: the index it ends at
+	Term    uint64            `json:"term,omitempty"`    // greatest term of the entries; of a snapshot: that of Last
+	Torn    *Torn             `json:"torn,omitempty"`    // a write that a crash cut short: no problem
+}
+
+// Summary is what [Verify] says of the whole directory.
+type Summary struct {
+	Identity  Identity          `json:"identity"`
+	Segments  int               `json:"segments"`
+	Snapshots int               `json:"snapshots"` // usable ones
+	Rounds    uint64            `json:"rounds"`
+	Records   map[string]uint64 `json:"records"`
+	Snapshot  SnapshotInfo      `json:"snapshot"`  // the newest usable one
+	First     uint64            `json:"first"`     // first entry that the log can tell, replaced by a snapshot or not
+	Last      uint64            `json:"last"`      // last entry
+	LastTerm  uint64            `json:"last_term"` // its term
+	Clean     bool              `json:"clean"`     // the log was closed
+	Problems  int               `json:"problems"`
+}
+
+// Verify reads all files of a log that nobody uses, reports on each, and changes
+// nothing. It goes on after problems, which are counted in the summary; its error
+// says that it could not look, as with a *LockedError when a replica runs.
+func Verify(dir string, report func(Finding)) (Summary, error) {
+	return VerifyDisk(dirDisk{dir}, report)
+}
+
+// VerifyDisk is Verify of any disk.
+func VerifyDisk(disk Disk, report func(Finding)) (Summary, error) {
+	lock, err := disk.Lock(true)
+	if err != nil {
+		return Summary{}, fmt.Errorf("verify log: %w", err)
+	}
+	v := &verifier{disk: disk, report: report, sum: Summary{Records: map[string]uint64{}}}
+	if err := errors.Join(v.run(), lock.Close()); err != nil {
+		return v.sum, fmt.Errorf("verify log: %w", err)
+	}
+	return v.sum, nil
+}
+
+type verifier struct {
+	disk   Disk
+	report func(Finding)
+	sum    Summary
+	log    *logReader // follows the segments, anew after a problem
+	broken bool       // a segment has a problem: what the log holds is not known
+}
+
+func (v *verifier) run() error {
+	files, err := list(v.disk)
+	if err != nil {
+		return err
+	}
+	v.identity(files.identity)
+	v.log = &logReader{}
+	for i, number := range files.segments {
+		name := segmentName(number)
+		if i > 0 && number != files.segments[i-1]+1 {
+			v.tell(Finding{File: segmentName(files.segments[i-1] + 1), Kind: "segment", Problem: fmt.Sprintf("it is missing, with all up to %s", name)})
+			v.broken, v.log = true, &logReader{}
+		}
+		v.segment(name, number, i == len(files.segments)-1)
+	}
+	if len(files.segments) == 0 {
+		v.tell(Finding{File: identityName, Kind: "identity", Problem: "the log has no segment"})
+	}
+	for _, name := range files.others {
+		v.other(name)
+	}
+	v.conclude(files)
+	v.rest(files)
+	return nil
+}
+
+// tell reports and counts.
+func (v *verifier) tell(f Finding) {
+	if f.Problem != "" {
+		v.sum.Problems++
+	}
+	v.report(f)
+}
+
+// blame puts an error into a finding.
+func blame(f *Finding, err error) {
+	var bad *CorruptError
+	switch {
+	case err == nil:
+	case errors.As(err, &bad):
+		f.Problem, f.Offset = bad.What, bad.Offset
+		if bad.File != f.File {
+			f.Problem = bad.File + ": " + bad.What
+		}
+	default:
+		f.Problem = err.Error()
+	}
+}
+
+func (v *verifier) identity(exists bool) {
+	f := Finding{File: identityName, Kind: "identity"}
+	if !exists {
+		f.Problem = "it is missing"
+		v.tell(f)
+		return
+	}
+	id, err := readIdentity(v.disk)
+	blame(&f, err)
+	v.sum.Identity = id
+	v.tell(f)
+}
+
+func (v *verifier) segment(name string, number uint64, last bool) {
+	f := Finding{File: name, Kind: "segment", Records: map[string]uint64{}}
+	err := v.readSegment(&f, number, last)
+	blame(&f, err)
+	if f.Problem != "" {
+		v.broken, v.log = true, &logReader{}
+	}
+	for kind, n := range f.Records {
+		v.sum.Records[kind] += n
+	}
+	v.sum.Segments++
+	v.sum.Rounds += f.Rounds
+	v.tell(f)
+}
+
+func (v *verifier) readSegment(f *Finding, number uint64, last bool) error {
+	s, file, err := readSegment(v.disk, f.File)
+	if err != nil {
+		return err
+	}
+	f.Bytes = s.length
+	id := v.sum.Identity.Log
+	if id == (LogID{}) {
+		id = s.log // the identity cannot be read: at least all segments are alike
+		v.sum.Identity.Log = id
+	}
+	err = v.log.read(s, file, number, id, last)
+	if err == nil && last {
+		f.Torn, v.sum.Clean = v.log.torn, v.log.clean
+	}
+	return errors.Join(err, v.count(f, s, file), file.Close())
+}
+
+// count goes over a segment's rounds once more.
+func (v *verifier) count(f *Finding, s *segment, file io.ReaderAt) error {
+	var d damage
+	for round := range s.scan(file, 0, &d) {
+		f.Rounds++
+		for i := range round.records {
+			r := &round.records[i]
+			f.Records[r.Kind.String()]++
+			if r.Kind != Entry {
+				continue
+			}
+			if f.First == 0 || r.Index < f.First {
+				f.First = r.Index
+			}
+			f.Last, f.Term = max(f.Last, r.Index), max(f.Term, r.Term)
+		}
+	}
+	return d.read
+}
+
+// other verifies a snapshot, and names what is not ours.
+func (v *verifier) other(name string) {
+	index, term, ok := parseSnapshotName(name)
+	if !ok {
+		if name != lockName {
+			v.tell(Finding{File: name, Kind: "other"})
+		}
+		return
+	}
+	f := Finding{File: name, Kind: "snapshot", Last: index, Term: term}
+	info, err := v.snapshot(name, SnapshotInfo{Index: index, Term: term})
+	blame(&f, err)
+	f.Bytes = info.Bytes
+	if f.Problem == "" {
+		v.sum.Snapshots++
+		v.sum.Snapshot = info // names sort by index
+	}
+	v.tell(f)
+}
+
+func (v *verifier) snapshot(name string, want SnapshotInfo) (SnapshotInfo, error) {
+	r, err := openSnapshot(v.disk, name, v.sum.Identity.Cluster, want)
+	if err != nil {
+		return SnapshotInfo{}, err
+	}
+	return r.info, errors.Join(r.drain(), r.Close())
+}
+
+// conclude checks that log and snapshots make a whole.
+func (v *verifier) conclude(files listing) {
+	if v.broken || len(files.segments) == 0 {
+		return
+	}
+	t, base := &v.log.track, v.sum.Snapshot
+	if !t.reaches(base.Index) {
+		v.tell(Finding{File: segmentName(files.segments[0]), Kind: "segment", Problem: fmt.Sprintf("the log begins with entry %d, the newest usable snapshot ends at %d", t.first, base.Index)})
+	}
+	if t.last >= t.first {
+		v.sum.First, v.sum.Last = t.first, t.last
+		v.sum.LastTerm, _ = t.term(t.last)
+	}
+}
+
+// rest names the files that hold nothing yet, or nothing any more.
+func (v *verifier) rest(files listing) {
+	for _, name := range append(append(files.spares, files.parts...), files.temps...) {
+		f := Finding{File: name, Kind: "other"}
+		switch {
+		case strings.HasPrefix(name, sparePrefix):
+			f.Kind = "spare"
+		case strings.HasSuffix(name, partSuffix):
+			f.Kind = "part"
+		}
+		var err error
+		f.Bytes, err = size(v.disk, name)
+		blame(&f, err)
+		v.tell(f)
+	}
+}
