@@ -3,7 +3,6 @@ package kvstate
 import (
 	"slices"
 	"sort"
-	"strings"
 
 	"github.com/weirdb/weir/internal/kvwire"
 )
@@ -52,13 +51,6 @@ func (s *Store) record(c Change) {
 		l.kept = append(l.kept, c)
 		l.bytes += c.size()
 		l.fresh++
-	}
-}
-
-// recordGone records that key was removed. It keeps no memory of the item.
-func (s *Store) recordGone(key string, kind ChangeKind) {
-	if s.log.limit > 0 {
-		s.record(Change{Key: strings.Clone(key), Revision: s.revision, Kind: kind})
 	}
 }
 

@@ -22,7 +22,7 @@ type space interface {
 	// removeSpan removes the keys of span and returns how many.
 	removeSpan(span kvwire.Span) int
 	// scan calls fn for the keys of span in order until it returns false.
-	scan(span kvwire.Span, reverse bool, fn func(key string, it *item) bool)
+	scan(span kvwire.Span, reverse bool, fn func(it *item) bool)
 	// count returns how many keys span has.
 	count(span kvwire.Span) int
 	lease(id uint64) (lease, bool)

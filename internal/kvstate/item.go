@@ -1,9 +1,9 @@
 package kvstate
 
 import (
+	"bytes"
 	"math/bits"
 	"strings"
-	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/tidwall/btree"
@@ -15,43 +15,50 @@ import (
 // index, the leases' keys, the sums and the changes in step.
 
 func (s *Store) get(key string) *item {
-	it, _ := s.items.Get(key)
-	return it
+	return s.index[key]
 }
 
 func (s *Store) put(key string, it item, owned bool) {
-	key = own(key, &it, owned)
+	if !owned {
+		it.value = bytes.Clone(it.value)
+	}
+	it.epoch = s.epoch
+	stored := s.index[key]
+	switch {
+	case stored == nil:
+		it.key = strings.Clone(key)
+		stored = s.insert(it)
+	case stored.epoch != s.epoch:
+		s.forget(stored)
+		it.key = stored.key
+		stored = s.insert(it)
+	default:
+		s.forget(stored)
+		it.key = stored.key
+		*stored = it
+	}
+	s.note(stored)
+	s.record(Change{Key: it.key, Value: it.value, Revision: s.revision, Kind: Put, Lease: it.lease})
+}
+
+func (s *Store) insert(it item) *item {
 	stored := &it
-	if old, replaced := s.items.Set(key, stored); replaced {
-		s.forget(key, old)
-	}
-	s.sum += hashItem(key, stored)
-	s.bytes += int64(len(key) + len(it.value))
-	s.index(key, stored)
-	s.record(Change{Key: key, Value: it.value, Revision: s.revision, Kind: Put, Lease: it.lease})
+	s.items.Set(it.key, stored)
+	s.index[it.key] = stored
+	return stored
 }
 
-// own returns key in memory of its own, together with the item's value if that
-// is not owned yet: one piece of memory for both.
-func own(key string, it *item, owned bool) string {
-	if owned {
-		return strings.Clone(key)
-	}
-	b := make([]byte, len(key)+len(it.value))
-	n := copy(b, key)
-	copy(b[n:], it.value)
-	it.value = b[n:]
-	return unsafe.String(unsafe.SliceData(b), n)
-}
-
-// index enters an item into what finds it by deadline and by lease.
-func (s *Store) index(key string, it *item) {
+// note enters an item into the sums and into what finds it by deadline and by
+// lease.
+func (s *Store) note(it *item) {
+	s.sum += it.hash()
+	s.bytes += int64(len(it.key) + len(it.value))
 	if !it.goesByItself() {
 		return
 	}
 	s.timed++
 	if it.deadline != 0 {
-		s.expiry.Set(moment{at: it.deadline, key: key})
+		s.expiry.Set(moment{at: it.deadline, key: it.key})
 	}
 	if it.lease != 0 {
 		keys := s.held[it.lease]
@@ -59,36 +66,39 @@ func (s *Store) index(key string, it *item) {
 			keys = new(btree.Set[string])
 			s.held[it.lease] = keys
 		}
-		keys.Insert(key)
+		keys.Insert(it.key)
 	}
 }
 
-// forget takes an item that is no longer in the tree out of everything else.
-func (s *Store) forget(key string, it *item) {
-	s.sum -= hashItem(key, it)
-	s.bytes -= int64(len(key) + len(it.value))
+// forget is the reverse of note.
+func (s *Store) forget(it *item) {
+	s.sum -= it.hash()
+	s.bytes -= int64(len(it.key) + len(it.value))
 	if !it.goesByItself() {
 		return
 	}
 	s.timed--
 	if it.deadline != 0 {
-		s.expiry.Delete(moment{at: it.deadline, key: key})
+		s.expiry.Delete(moment{at: it.deadline, key: it.key})
 	}
 	if it.lease != 0 {
 		keys := s.held[it.lease]
-		if keys.Delete(key); keys.Len() == 0 {
+		if keys.Delete(it.key); keys.Len() == 0 {
 			delete(s.held, it.lease)
 		}
 	}
 }
 
 func (s *Store) remove(key string, kind ChangeKind) bool {
-	old, ok := s.items.Delete(key)
-	if ok {
-		s.forget(key, old)
-		s.recordGone(key, kind)
+	it := s.index[key]
+	if it == nil {
+		return false
 	}
-	return ok
+	s.items.Delete(key)
+	delete(s.index, key)
+	s.forget(it)
+	s.record(Change{Key: it.key, Revision: s.revision, Kind: kind})
+	return true
 }
 
 func (s *Store) removeSpan(span kvwire.Span) int {
@@ -96,8 +106,8 @@ func (s *Store) removeSpan(span kvwire.Span) int {
 		return s.removeAll()
 	}
 	var keys []string
-	s.scan(span, false, func(key string, _ *item) bool {
-		keys = append(keys, key)
+	s.scan(span, false, func(it *item) bool {
+		keys = append(keys, it.key)
 		return true
 	})
 	for _, key := range keys {
@@ -110,11 +120,12 @@ func (s *Store) removeSpan(span kvwire.Span) int {
 func (s *Store) removeAll() int {
 	n := s.items.Len()
 	s.items.Scan(func(key string, it *item) bool {
-		s.sum -= hashItem(key, it)
-		s.recordGone(key, Deleted)
+		s.sum -= it.hash()
+		s.record(Change{Key: key, Revision: s.revision, Kind: Deleted})
 		return true
 	})
 	s.items = btree.Map[string, *item]{}
+	s.index = make(map[string]*item)
 	s.bytes, s.timed = 0, 0
 	s.held = make(map[uint64]*btree.Set[string])
 	s.expiry.Clear()
@@ -125,20 +136,20 @@ func (s *Store) removeAll() int {
 	return n
 }
 
-func (s *Store) scan(span kvwire.Span, reverse bool, fn func(key string, it *item) bool) {
+func (s *Store) scan(span kvwire.Span, reverse bool, fn func(it *item) bool) {
 	switch {
 	case span.To != "" && span.To <= span.From:
 	case !reverse:
 		s.items.Ascend(span.From, func(key string, it *item) bool {
-			return (span.To == "" || key < span.To) && fn(key, it)
+			return (span.To == "" || key < span.To) && fn(it)
 		})
 	case span.To == "":
 		s.items.Reverse(func(key string, it *item) bool {
-			return key >= span.From && fn(key, it)
+			return key >= span.From && fn(it)
 		})
 	default:
 		s.items.Descend(span.To, func(key string, it *item) bool {
-			return key == span.To || key >= span.From && fn(key, it)
+			return key == span.To || key >= span.From && fn(it)
 		})
 	}
 }
@@ -148,7 +159,7 @@ func (s *Store) count(span kvwire.Span) int {
 		return s.items.Len()
 	}
 	n := 0
-	s.scan(span, false, func(string, *item) bool {
+	s.scan(span, false, func(*item) bool {
 		n++
 		return true
 	})
@@ -210,8 +221,8 @@ func (s *Store) Digest() uint64 {
 	return mix(mix(s.sum+s.revision) + uint64(s.clock))
 }
 
-func hashItem(key string, it *item) uint64 {
-	h := mix(xxhash.Sum64String(key))
+func (it *item) hash() uint64 {
+	h := mix(xxhash.Sum64String(it.key))
 	h = mix(h + xxhash.Sum64(it.value))
 	h = mix(h + it.revision)
 	if it.goesByItself() {

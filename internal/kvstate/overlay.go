@@ -31,6 +31,7 @@ func (s *Store) Evaluate(now int64, writes [][]byte, command []byte) (result []b
 	if !s.parse(command) {
 		return encode(&malformed)
 	}
+	o.last = s.command.Verb != kvwire.Transaction
 	s.direct.begin(o, o.now, 0)
 	r := s.direct.run(&s.command)
 	return encode(&r)
@@ -46,11 +47,12 @@ type overlay struct {
 	changed btree.Map[string, *item]  // nil: removed
 	erased  []kvwire.Span             // of base
 	leases  btree.Map[uint64, *lease] // nil: ended
+	last    bool                      // nobody will read what is put from now on
 }
 
 func (o *overlay) begin(base *Store, now int64) {
 	due := base.Due()
-	o.base, o.now, o.stale = base, now, due != 0 && due <= now
+	o.base, o.now, o.stale, o.last = base, now, due != 0 && due <= now, false
 }
 
 func (o *overlay) end() {
@@ -60,7 +62,7 @@ func (o *overlay) end() {
 }
 
 // visible returns it, an item of base, or nil if it is over or erased.
-func (o *overlay) visible(key string, it *item) *item {
+func (o *overlay) visible(it *item) *item {
 	if o.stale && it.goesByItself() {
 		if it.deadline != 0 && it.deadline <= o.now {
 			return nil
@@ -70,7 +72,7 @@ func (o *overlay) visible(key string, it *item) *item {
 		}
 	}
 	for _, span := range o.erased {
-		if span.Holds(key) {
+		if span.Holds(it.key) {
 			return nil
 		}
 	}
@@ -83,15 +85,22 @@ func (o *overlay) get(key string) *item {
 			return it
 		}
 	}
-	it, ok := o.base.items.Get(key)
-	if !ok {
+	it := o.base.index[key]
+	if it == nil {
 		return nil
 	}
-	return o.visible(key, it)
+	return o.visible(it)
 }
 
 func (o *overlay) put(key string, it item, _ bool) {
-	o.changed.Set(key, &it)
+	if !o.last {
+		it.key = key
+		o.store(it)
+	}
+}
+
+func (o *overlay) store(it item) {
+	o.changed.Set(it.key, &it)
 }
 
 func (o *overlay) remove(key string, _ ChangeKind) bool {
@@ -129,7 +138,7 @@ func (o *overlay) changesIn(span kvwire.Span) (list []changedItem) {
 }
 
 // scan merges the changed items into those of base.
-func (o *overlay) scan(span kvwire.Span, reverse bool, fn func(key string, it *item) bool) {
+func (o *overlay) scan(span kvwire.Span, reverse bool, fn func(it *item) bool) {
 	changes := o.changesIn(span)
 	if reverse {
 		slices.Reverse(changes)
@@ -140,26 +149,26 @@ func (o *overlay) scan(span kvwire.Span, reverse bool, fn func(key string, it *i
 	until := func(key string) bool {
 		for more && len(changes) > 0 && changes[0].key != key && (changes[0].key < key) != reverse {
 			if changes[0].it != nil {
-				more = fn(changes[0].key, changes[0].it)
+				more = fn(changes[0].it)
 			}
 			changes = changes[1:]
 		}
 		return len(changes) > 0 && changes[0].key == key
 	}
-	o.base.scan(span, reverse, func(key string, it *item) bool {
-		if until(key) {
+	o.base.scan(span, reverse, func(it *item) bool {
+		if until(it.key) {
 			it, changes = changes[0].it, changes[1:]
 		} else {
-			it = o.visible(key, it)
+			it = o.visible(it)
 		}
 		if more && it != nil {
-			more = fn(key, it)
+			more = fn(it)
 		}
 		return more
 	})
 	for _, c := range changes {
 		if more && c.it != nil {
-			more = fn(c.key, c.it)
+			more = fn(c.it)
 		}
 	}
 }
@@ -169,7 +178,7 @@ func (o *overlay) count(span kvwire.Span) int {
 		return o.base.count(span)
 	}
 	n := 0
-	o.scan(span, false, func(string, *item) bool {
+	o.scan(span, false, func(*item) bool {
 		n++
 		return true
 	})

@@ -53,12 +53,12 @@ func (e *execution) getMany(c *kvwire.Command) kvwire.Result {
 
 func (e *execution) scan(c *kvwire.Command) (r kvwire.Result) {
 	r.Pairs = make([]kvwire.Pair, 0, min(c.Limit, 256))
-	e.space.scan(kvwire.Span{From: c.Key, To: c.End}, c.Options&kvwire.Reverse != 0, func(key string, it *item) bool {
-		pair := kvwire.Pair{Key: key, Revision: it.revision}
+	e.space.scan(kvwire.Span{From: c.Key, To: c.End}, c.Options&kvwire.Reverse != 0, func(it *item) bool {
+		pair := kvwire.Pair{Key: it.key, Revision: it.revision}
 		if c.Options&kvwire.KeysOnly == 0 {
 			pair.Value = it.value
 		}
-		r.More = c.Limit > 0 && uint64(len(r.Pairs)) == c.Limit || !e.afford(overhead+len(key)+len(pair.Value))
+		r.More = c.Limit > 0 && uint64(len(r.Pairs)) == c.Limit || !e.afford(overhead+len(it.key)+len(pair.Value))
 		if !r.More {
 			r.Pairs = append(r.Pairs, pair)
 		}

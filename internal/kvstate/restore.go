@@ -30,7 +30,8 @@ func (s *Store) Restore(r io.Reader) error {
 	if err := fresh.load(&unchunker{r: r}); err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
-	s.items, s.leases, s.held, s.expiry = fresh.items, fresh.leases, fresh.held, fresh.expiry
+	s.items, s.index, s.leases, s.held, s.expiry = fresh.items, fresh.index, fresh.leases, fresh.held, fresh.expiry
+	s.epoch = 0 // no snapshot holds any of these items
 	s.clock, s.revision, s.bytes, s.sum, s.timed = fresh.clock, fresh.revision, fresh.bytes, fresh.sum, fresh.timed
 	s.log.forgetAll(s.revision)
 	return nil
@@ -39,10 +40,11 @@ func (s *Store) Restore(r io.Reader) error {
 // load fills an empty Store.
 func (s *Store) load(u *unchunker) error {
 	u.magic()
+	u.record()
 	s.revision = u.number()
 	s.clock = u.signed()
 	leases, items := u.number(), u.number()
-	digest := binary.LittleEndian.Uint64(u.bytes(8))
+	digest := u.fixed()
 	for i := uint64(0); i < leases && u.err == nil; i++ {
 		s.loadLease(u)
 	}
@@ -57,6 +59,7 @@ func (s *Store) load(u *unchunker) error {
 }
 
 func (s *Store) loadLease(u *unchunker) {
+	u.record()
 	id, l := u.number(), lease{ttl: u.signed(), deadline: u.signed()}
 	last, _, some := s.leases.Max()
 	switch {
@@ -71,6 +74,7 @@ func (s *Store) loadLease(u *unchunker) {
 }
 
 func (s *Store) loadItem(u *unchunker) {
+	u.record()
 	k := u.string(kvwire.MaxKey)
 	it := item{value: u.string(kvwire.MaxValue), revision: u.number(), deadline: u.signed(), lease: u.number()}
 	if u.err != nil {
@@ -88,11 +92,10 @@ func (s *Store) loadItem(u *unchunker) {
 	case it.lease != 0 && !leased:
 		u.fail(fmt.Errorf("%w: key %.64q has unknown lease %d", errContent, k, it.lease))
 	default:
-		key := own(string(k), &it, false)
-		s.items.Load(key, &it)
-		s.sum += hashItem(key, &it)
-		s.bytes += int64(len(key) + len(it.value))
-		s.index(key, &it)
+		it.key, it.value = string(k), bytes.Clone(it.value)
+		s.items.Load(it.key, &it)
+		s.index[it.key] = &it
+		s.note(&it)
 	}
 }
 
@@ -165,12 +168,11 @@ func (u *unchunker) next() uint32 {
 	return n
 }
 
-// need makes sure that there are bytes to read.
-func (u *unchunker) need() bool {
+// record begins a record: in the next chunk, if this one is read.
+func (u *unchunker) record() {
 	if len(u.b) == 0 && u.err == nil && u.next() == 0 {
 		u.fail(fmt.Errorf("%w: it ends too early", errContent))
 	}
-	return u.err == nil
 }
 
 // end checks that the last chunk was read whole and that none follows.
@@ -181,9 +183,6 @@ func (u *unchunker) end() {
 }
 
 func (u *unchunker) number() uint64 {
-	if !u.need() {
-		return 0
-	}
 	v, n := binary.Uvarint(u.b)
 	if n <= 0 {
 		u.fail(fmt.Errorf("%w: bad number", errContent))
@@ -203,27 +202,26 @@ func (u *unchunker) signed() int64 {
 	return v
 }
 
-var noBytes [8]byte
-
-// bytes returns n bytes, n at most 8 after an error.
-func (u *unchunker) bytes(n int) []byte {
-	if n > 0 && !u.need() {
-		return noBytes[:min(n, 8)]
+// fixed reads a number of 8 bytes.
+func (u *unchunker) fixed() uint64 {
+	if len(u.b) < 8 {
+		u.fail(fmt.Errorf("%w: bad number", errContent))
+		return 0
 	}
-	if n > len(u.b) {
-		u.fail(fmt.Errorf("%w: a chunk ends too early", errContent))
-		return noBytes[:min(n, 8)]
+	v := binary.LittleEndian.Uint64(u.b)
+	u.b = u.b[8:]
+	return v
+}
+
+// string reads a string of at most limit bytes, which is valid until the next
+// record.
+func (u *unchunker) string(limit uint64) []byte {
+	n := u.number()
+	if n > limit || n > uint64(len(u.b)) {
+		u.fail(fmt.Errorf("%w: string of %d bytes", errContent, n))
+		return nil
 	}
 	v := u.b[:n]
 	u.b = u.b[n:]
 	return v
-}
-
-func (u *unchunker) string(limit uint64) []byte {
-	n := u.number()
-	if n > limit {
-		u.fail(fmt.Errorf("%w: string of %d bytes", errContent, n))
-		return nil
-	}
-	return u.bytes(int(n))
 }

@@ -47,6 +47,7 @@ type frozen struct {
 // changes in the store is copied, a few kilobytes for the first change to each
 // node of the tree.
 func (s *Store) Snapshot() io.WriterTo {
+	s.epoch++
 	return &frozen{items: s.items.Copy(), leases: s.leases.Copy(), clock: s.clock, revision: s.revision, digest: s.Digest()}
 }
 
