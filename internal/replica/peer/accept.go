@@ -259,7 +259,7 @@ func (t *Transport) receiveReplica(ctx context.Context, g *guest, stop func() bo
 	t.mu.Lock()
 	r := t.replica(g.who.ID)
 	t.mu.Unlock()
-	g.in.max = maxFrame
+	g.in.max, g.in.most = maxFrame, replicaBuffer
 	l := newLink(g.nc, g.in, g.who, &r.count, t.linkConfig(t.latency(r.id), false))
 	place, h := seat{roleReplica, r.id}, &holder{address: g.who.Address, end: l.end, done: make(chan struct{})}
 	if err := t.sit(ctx, place, h); err != nil {
@@ -290,7 +290,7 @@ func (t *Transport) receiveClient(g *guest, stop func() bool) error {
 	if onLoopback(g.nc) {
 		latency = g.hello.Latency
 	}
-	g.in.max = maxClientFrame
+	g.in.max, g.in.most = maxClientFrame, clientBuffer
 	l := newLink(g.nc, g.in, g.who, &t.clients, t.linkConfig(latency, true))
 	_ = t.serve(a, l, func() error { return g.accepted(stop) }) // logged, and told to the handler
 	return nil

@@ -99,7 +99,6 @@ func (c *Certificates) load() (loadedFiles, error) {
 // server is the configuration with which connections are accepted.
 func (c *Certificates) server() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			now, err := c.current()
 			if err != nil {
@@ -111,6 +110,8 @@ func (c *Certificates) server() *tls.Config {
 				ClientAuth:             tls.RequireAndVerifyClientCert,
 				ClientCAs:              now.roots,
 				SessionTicketsDisabled: true, // each connection shows its certificate
+				// A frame should go with few system calls from the start.
+				DynamicRecordSizingDisabled: true,
 			}, nil
 		},
 	}
@@ -130,5 +131,7 @@ func (c *Certificates) client(host string) (*tls.Config, error) {
 		Certificates: []tls.Certificate{now.pair},
 		RootCAs:      now.roots,
 		ServerName:   host,
+
+		DynamicRecordSizingDisabled: true,
 	}, nil
 }

@@ -93,7 +93,7 @@ func Dial(ctx context.Context, addr string, opts ClientOptions) (*Conn, error) {
 	}
 	c := &Conn{ended: make(chan struct{})}
 	c.l = newLink(s.nc, s.in, s.who, &c.count, linkConfig{
-		latency: opts.Latency, limit: opts.QueueBytes, most: MaxClientMessage,
+		latency: opts.Latency, limit: opts.QueueBytes, most: MaxClientMessage, keep: replicaKeep,
 		silentTicks: silentTicks(opts.SilentAfter, opts.PingEvery),
 	})
 	c.wg.Go(func() {

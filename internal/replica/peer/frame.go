@@ -107,19 +107,25 @@ func checksum(run []byte) {
 }
 
 // inbox takes frames out of a stream. Its buffer begins small, since most
-// clients say little, grows to smallBuffer while reads fill it, and beyond that
+// clients say little, grows to largest while reads fill it, and beyond that
 // only for a frame that is larger, as its bytes arrive.
 type inbox struct {
 	src  io.Reader
 	max  int // largest payload accepted
+	most int // size of the buffer, at most, while no frame needs more
 	buf  []byte
 	r, w int // what is buffered: buf[r:w]
 	full bool
 }
 
+// Sizes of an inbox's buffer, and of the memory that an idle queue keeps. There
+// are few replicas and may be many clients.
 const (
-	firstBuffer = 4 << 10
-	smallBuffer = 128 << 10
+	firstBuffer   = 4 << 10
+	replicaBuffer = 128 << 10
+	clientBuffer  = 32 << 10
+	replicaKeep   = 1 << 20
+	clientKeep    = 64 << 10
 )
 
 // next returns the payload of the next frame that is wholly buffered, which is
@@ -166,10 +172,10 @@ func (b *inbox) makeRoom() {
 	switch {
 	case have == size: // one frame, larger than the buffer: as it arrives
 		size *= 2
-	case b.full && size < smallBuffer:
+	case b.full && size < b.most:
 		size *= 2
-	case size > smallBuffer && have < smallBuffer:
-		size = smallBuffer
+	case size > b.most && have < b.most && size > firstBuffer:
+		size = max(b.most, firstBuffer)
 	}
 	if size != len(b.buf) {
 		fresh := make([]byte, size)

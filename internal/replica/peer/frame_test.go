@@ -15,7 +15,7 @@ import (
 
 // readAll takes all frames out of a stream and decodes the messages.
 func readAll(src io.Reader, most int) (ms []kvwire.Message, controls []byte, err error) {
-	in, none := &inbox{src: src, max: most}, &flow{}
+	in, none := &inbox{src: src, max: most, most: replicaBuffer}, &flow{}
 	for {
 		payload, ok, err := in.next()
 		if err != nil {
@@ -177,13 +177,13 @@ func TestInboxGrowsWithWhatArrives(t *testing.T) {
 		f.close()
 	}
 	checksum(f.buf)
-	in = &inbox{src: &portions{f.buf, rand.New(rand.NewPCG(3, 4))}, max: maxFrame}
+	in = &inbox{src: &portions{f.buf, rand.New(rand.NewPCG(3, 4))}, max: maxFrame, most: clientBuffer}
 	for range 4 {
 		if _, _, err := in.frame(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := in.fill(); !errors.Is(err, io.EOF) || len(in.buf) > smallBuffer {
+	if err := in.fill(); !errors.Is(err, io.EOF) || len(in.buf) > clientBuffer {
 		t.Errorf("%d bytes of buffer in the end, %v", len(in.buf), err)
 	}
 }

@@ -200,7 +200,7 @@ func (d *dialer) greet(ctx context.Context, nc net.Conn, addr string) (*session,
 	if !hmac.Equal(body, prove(d.secret, labelAccept, sum)) {
 		return nil, &HandshakeError{Code: CodeUnauthenticated, Reason: "the other side did not prove that it knows the secret"}
 	}
-	in.max = d.maxFrame
+	in.max, in.most = d.maxFrame, replicaBuffer
 	return &session{nc, in, h, remote(c.Self, nc)}, nil
 }
 

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ var errSilent = errors.New("the other side is silent")
 type link struct {
 	who   Remote
 	nc    net.Conn
+	raw   net.Conn // nc, or what is below its TLS
 	in    *inbox
 	count *counters
 	limit int  // bytes that may wait to be written
@@ -59,15 +61,19 @@ type watched struct {
 type linkConfig struct {
 	delay, latency time.Duration
 	limit, most    int
+	keep           int // bytes of memory that an idle queue keeps
 	hold           bool
 	silentTicks    int // calls of tend without a sign of life that end the link
 }
 
 func newLink(nc net.Conn, in *inbox, who Remote, count *counters, cfg linkConfig) *link {
 	l := &link{
-		who: who, nc: nc, in: in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold,
+		who: who, nc: nc, raw: nc, in: in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold,
 		origin: time.Now(), timed: cfg.delay > 0 || cfg.latency > 0,
-		q: queue{delay: int64(cfg.delay), latency: int64(cfg.latency)},
+		q: queue{delay: int64(cfg.delay), latency: int64(cfg.latency), keep: cfg.keep},
+	}
+	if t, ok := nc.(*tls.Conn); ok {
+		l.raw = t.NetConn()
 	}
 	l.more.L, l.room.L = &l.mu, &l.mu
 	l.watched.silentMost, l.watched.stuckMost = cfg.silentTicks, cfg.silentTicks
@@ -155,7 +161,9 @@ func (l *link) end(why error) {
 	l.resting = false
 	l.more.Broadcast()
 	l.room.Broadcast()
-	_ = l.nc.Close() // ends the reads and writes under way; there is nothing to lose
+	// Ends the reads and writes under way. A farewell of TLS could block, and
+	// nothing is lost without it.
+	_ = l.raw.Close()
 }
 
 // run carries the connection to its end and returns why it ended. It calls

@@ -13,6 +13,7 @@ import (
 // delay and latency is set.
 type queue struct {
 	delay, latency int64 // ns
+	keep           int   // bytes of memory kept while the queue is empty
 
 	chunks []chunk
 	spare  []byte // memory of a chunk that was written
@@ -29,9 +30,6 @@ type chunk struct {
 // latencyGrain is how long a chunk takes more messages under an artificial
 // latency: what the earliest of them is late by.
 const latencyGrain = int64(20 * time.Microsecond)
-
-// keepSpare is the largest memory that a queue keeps while it is empty.
-const keepSpare = 1 << 20
 
 func (q *queue) empty() bool { return len(q.chunks) == 0 }
 
@@ -95,7 +93,7 @@ func (q *queue) take(flow *flow) []byte {
 
 // recycle gives back memory that take returned.
 func (q *queue) recycle(run []byte) {
-	if cap(run) <= keepSpare && cap(run) > cap(q.spare) {
+	if cap(run) <= q.keep && cap(run) > cap(q.spare) {
 		q.spare = run
 	}
 }

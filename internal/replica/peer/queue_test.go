@@ -58,7 +58,8 @@ func TestQueueOnItsOwnTime(t *testing.T) {
 }
 
 func TestQueueKeepsLittleMemory(t *testing.T) {
-	var q queue
+	const keepSpare = 64 << 10
+	q := queue{keep: keepSpare}
 	none := &flow{}
 	m := kvwire.Message{Kind: kvwire.Raft, Data: make([]byte, 2*keepSpare)}
 	q.add(0, &m, m.Size(), none)

@@ -49,23 +49,27 @@ func (t *Transport) rise(s seat, h *holder) {
 	close(h.done)
 }
 
-// serve carries a link from Up to Down. ready is called when the link can be
-// sent to and before the handler knows; its error ends it without Up.
+// serve carries a link from Up to Down. ready is called before the handler knows
+// of it; an error ends the link without Up.
 func (t *Transport) serve(a Addr, l *link, ready func() error) error {
-	if err := ready(); err != nil {
-		l.end(err)
-		return err
-	}
 	if err := t.enter(a, l); err != nil {
 		l.end(err)
 		return err
 	}
+	if err := ready(); err != nil {
+		l.end(err)
+		t.leave(a, l)
+		return err
+	}
 	l.count.connects.Add(1)
-	t.opts.Log.Info("connected", "with", a.String(), "from", l.who.From.String())
+	level := slog.LevelInfo
+	if a.Client() {
+		level = slog.LevelDebug // there may be many
+	}
+	t.opts.Log.Log(t.ctx, level, "connected", "with", a.String(), "from", l.who.From.String())
 	t.h.Up(a, l.who)
 	why := l.run(func(ms []kvwire.Message) { t.h.Receive(a, ms) })
 	t.leave(a, l)
-	level := slog.LevelInfo
 	switch {
 	case errors.Is(why, errCorrupt):
 		t.corrupt.Add(1)
@@ -74,7 +78,7 @@ func (t *Transport) serve(a Addr, l *link, ready func() error) error {
 		t.silent.Add(1)
 		level = slog.LevelWarn
 	}
-	t.opts.Log.Log(context.Background(), level, "disconnected", "from", a.String(), "reason", why.Error())
+	t.opts.Log.Log(t.ctx, level, "disconnected", "from", a.String(), "reason", why.Error())
 	t.h.Down(a, why)
 	return why
 }
@@ -104,10 +108,14 @@ func (t *Transport) leave(a Addr, l *link) {
 
 // linkConfig is that of a connection with a replica or client.
 func (t *Transport) linkConfig(latency time.Duration, client bool) linkConfig {
-	return linkConfig{
-		delay: t.opts.Delay, latency: latency, limit: t.opts.QueueBytes, most: MaxMessage, hold: client,
+	cfg := linkConfig{
+		delay: t.opts.Delay, latency: latency, limit: t.opts.QueueBytes, most: MaxMessage, keep: replicaKeep, hold: client,
 		silentTicks: silentTicks(t.opts.SilentAfter, t.opts.PingEvery),
 	}
+	if client {
+		cfg.keep = clientKeep
+	}
+	return cfg
 }
 
 func silentTicks(silent, every time.Duration) int { return int((silent + every - 1) / every) }
@@ -138,13 +146,15 @@ func (t *Transport) dialer(to uint64, r role, frame int) *dialer {
 func (t *Transport) keepDialing(ctx context.Context, r *replica, addr string) {
 	pause := t.opts.RetryMin
 	for ctx.Err() == nil {
+		begin := time.Now()
 		up, err := t.dialOnce(ctx, r, addr)
 		if ctx.Err() != nil {
 			return
 		}
-		if up {
+		if up && time.Since(begin) > t.opts.RetryMax { // otherwise it may be refused in a circle
 			pause = t.opts.RetryMin
-		} else {
+		}
+		if !up {
 			r.count.failures.Add(1)
 			t.opts.Log.Debug("cannot connect", "to", Addr(r.id).String(), "address", addr, "reason", err.Error())
 		}

@@ -193,7 +193,7 @@ func (t *Transport) receiveSnapshot(ctx context.Context, g *guest, stop func() b
 	t.mu.Lock()
 	r := t.replica(g.who.ID)
 	t.mu.Unlock()
-	g.in.max = maxStreamFrame
+	g.in.max, g.in.most = maxStreamFrame, 2*chunkBytes
 	err := t.takeSnapshot(g, r)
 	if err != nil {
 		t.opts.Log.Warn("snapshot not received", "from", Addr(r.id).String(), "reason", err.Error())

@@ -151,18 +151,29 @@ func (t *Transport) Close() error {
 // that were dialed by another address than now. It does not wait for that, so
 // that a handler may call it.
 func (t *Transport) SetPeers(peers map[uint64]string) {
+	for _, l := range t.setPeers(peers) {
+		if t.opts.AllowPeer == nil || t.opts.AllowPeer(l.who, false) != nil {
+			l.end(errRemoved)
+		}
+	}
+}
+
+// setPeers takes note of the peers, and returns the connections with those that
+// are no longer among them.
+func (t *Transport) setPeers(peers map[uint64]string) (removed []*link) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return
+		return nil
 	}
 	for id, r := range t.known {
-		if _, still := peers[id]; !still && r.member {
-			r.member, r.addr = false, ""
-			r.stop(errRemoved)
-			if l := t.links[Addr(id)]; l != nil && (t.opts.AllowPeer == nil || t.opts.AllowPeer(l.who, false) != nil) {
-				l.end(errRemoved)
-			}
+		if _, still := peers[id]; still || !r.member {
+			continue
+		}
+		r.member, r.addr = false, ""
+		r.stop(errRemoved)
+		if l := t.links[Addr(id)]; l != nil {
+			removed = append(removed, l)
 		}
 	}
 	for id, addr := range peers {
@@ -179,6 +190,7 @@ func (t *Transport) SetPeers(peers map[uint64]string) {
 			t.start(r)
 		}
 	}
+	return removed
 }
 
 // replica returns the entry of an id. The caller holds the lock.
