@@ -177,7 +177,7 @@ func (s *Session) readDone(m *kvwire.Message) {
 		return
 	}
 	s.committed(m.Stable)
-	s.end(o, Outcome{Result: m.Data})
+	s.end(o, Outcome{Result: m.Data, Token: Token{m.View, m.Index}})
 }
 
 // redirected hears that a replica does not serve an operation. Without a hint

@@ -136,8 +136,8 @@ func (s *Session) transmit(o *op) {
 	case weakRead:
 		m.Kind, m.Request, m.Seq = kvwire.WeakRead, o.request, 0
 		m.View, m.Index = s.token.View, s.token.Index
-		for _, w := range s.unstable {
-			if w.foot.Overlaps(&o.foot) {
+		for _, w := range s.unstable { // also when it is sent again, none that were issued after it
+			if w.seq <= o.after && w.foot.Overlaps(&o.foot) {
 				m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Command: w.command})
 			}
 		}
@@ -230,7 +230,7 @@ func (s *Session) strengthen(o *op) {
 	}
 	o.kind = strongRead
 	for _, w := range s.unstable {
-		if w.foot.Overlaps(&o.foot) {
+		if w.seq <= o.after && w.foot.Overlaps(&o.foot) {
 			o.seq = max(o.seq, w.seq)
 		}
 	}

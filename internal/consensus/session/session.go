@@ -64,7 +64,10 @@ type Outcome struct {
 	// Revision is the write's own, when it is known: 0 for weak writes and for
 	// those that completed on votes.
 	Revision uint64
-	Fast     bool // completed in one round trip, by votes
+	// Token is the position of a read's answer: that of the state it was
+	// evaluated on.
+	Token Token
+	Fast  bool // completed in one round trip, by votes
 }
 
 // Session is one client session. Its methods are for one goroutine at a time.
@@ -123,6 +126,7 @@ type op struct {
 	seq     uint64 // of a write; of the last write that a read or wait comes after
 	request uint64
 	prior   uint64
+	after   uint64 // of a read: the last write that was issued before it
 	command []byte
 	foot    kvwire.Footprint
 	issued  int64
@@ -234,7 +238,7 @@ func (s *Session) Read(now int64, tag uint64, c kvwire.Command, weakly bool) err
 		return ErrExpired
 	}
 	s.request++
-	o := &op{tag: tag, kind: strongRead, request: s.request, issued: now}
+	o := &op{tag: tag, kind: strongRead, request: s.request, after: s.next - 1, issued: now}
 	if err := s.encode(o, c); err != nil {
 		return err
 	}

@@ -141,7 +141,9 @@ func (a *admin) join() uint64 {
 	x.start()
 	a.client.connect(x)
 	for _, c := range a.w.clients {
-		c.connect(x)
+		if c.driver != nil { // else it connects to all when it starts
+			c.connect(x)
+		}
 	}
 	a.script = append(a.script, adminStep{change: consensus.Change{Kind: consensus.AddLearner, Member: consensus.Member{ID: id, Addr: fmt.Sprintf("r%d", id)}}, done: func(m []consensus.Member) bool { return find(m, id) > 0 }})
 	return id

@@ -186,7 +186,7 @@ func (w *World) checkSessions() {
 			switch {
 			case !o.write && !x.write && o.revision < x.revision:
 				w.violate("monotonic reads", "%v; then %v", x, o)
-			case !o.write && x.write && !x.weak && o.revision < x.revision:
+			case !o.write && x.write && !x.weak && o.revision < x.revision && o.foot.Overlaps(&x.foot):
 				w.violate("read your writes", "%v; then %v", x, o)
 			case o.write && !x.write && o.revision != 0 && o.revision <= x.revision:
 				w.violate("writes follow reads", "%v; then %v", x, o)

@@ -143,7 +143,12 @@ func (w *World) populate(r *random, preset consensus.Switches) {
 			w: w, place: firstClientPlace + place(i), random: w.random.fork("client").forkNumber(i), depth: 1 + r.below(6),
 			left: w.Config.Operations / w.Config.Clients, think: w.Config.Active * time.Duration(w.Config.Clients) / time.Duration(w.Config.Operations) / 2,
 		}
-		c.make = func() driver { return newPlain(w) }
+		if r.chance(0.15) {
+			c.make = func() driver { return newPlain(w) }
+		} else {
+			c.weak = true
+			c.make = func() driver { return newClever(w, c) }
+		}
 		w.clients = append(w.clients, c)
 	}
 	w.admin = newAdmin(w)
