@@ -140,11 +140,3 @@ type Recovered struct {
 	// begin earlier than the snapshot.
 	Records func(yield func(Record) error) error
 }
-
-// Member is a replica of the cluster.
-type Member struct {
-	ID      uint64
-	Addr    string // where peers and clients reach it
-	Learner bool   // receives the log, does not vote
-	Client  string // where Redis clients reach it, may be empty
-}

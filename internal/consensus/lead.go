@@ -456,7 +456,7 @@ func (l *leadership) register(from Addr, m *kvwire.Message) {
 // configure starts a change of the members.
 func (l *leadership) configure(from Addr, m *kvwire.Message) {
 	c := l.c
-	g, err := ParseChange(m.Data)
+	g, err := kvwire.ParseMemberChange(m.Data)
 	if err == nil {
 		err = c.members.check(g)
 	}
@@ -475,7 +475,7 @@ func (l *leadership) configure(from Addr, m *kvwire.Message) {
 		c.send(from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: m.Request, Index: c.applied})
 		return
 	}
-	if err := c.node.ProposeConfChange(g.confChange()); err != nil {
+	if err := c.node.ProposeConfChange(confChange(g)); err != nil {
 		c.refuse(from, m, kvwire.CodeBusy, err.Error())
 		return
 	}

@@ -58,47 +58,22 @@ func majority(n int) int { return n/2 + 1 }
 // have completed. See kvwire.FastQuorum.
 func recoverAt(n int) int { return kvwire.FastQuorum(n) + majority(n) - n }
 
-// ChangeKind is what a Change does.
-type ChangeKind uint8
+// What a change of the members is, stands in package kvwire, where clients find
+// it.
+type (
+	Member     = kvwire.Member
+	Change     = kvwire.MemberChange
+	ChangeKind = kvwire.MemberVerb
+)
 
 // Kinds of changes.
 const (
-	AddLearner ChangeKind = iota + 1 // Member receives the log and does not vote
-	Promote                          // the learner Member.ID votes
-	Remove                           // Member.ID leaves
-	Replace                          // the learner Member.ID votes and Old leaves, in one step
-	Transfer                         // Member.ID shall lead: no change of the members
+	AddLearner = kvwire.AddLearner
+	Promote    = kvwire.Promote
+	Remove     = kvwire.Remove
+	Replace    = kvwire.Replace
+	Transfer   = kvwire.Transfer
 )
-
-// Change is a request to change the members.
-type Change struct {
-	Kind   ChangeKind
-	Member Member
-	Old    uint64
-}
-
-// Append encodes the change for a kvwire.Configure message.
-func (g Change) Append(b []byte) []byte {
-	b = append(b, byte(g.Kind))
-	b = binary.AppendUvarint(b, g.Old)
-	return appendMember(b, g.Member)
-}
-
-// ParseChange is the inverse of Change.Append.
-func ParseChange(b []byte) (Change, error) {
-	r := reader{b: b}
-	g := Change{Kind: ChangeKind(r.byte()), Old: r.uvarint(), Member: readMember(&r)}
-	if err := r.end(); err != nil {
-		return Change{}, fmt.Errorf("change of members: %w", err)
-	}
-	if g.Kind < AddLearner || g.Kind > Transfer {
-		return Change{}, fmt.Errorf("change of members: unknown kind %d", g.Kind)
-	}
-	if g.Member.ID == 0 || Addr(g.Member.ID) >= FirstClient {
-		return Change{}, fmt.Errorf("change of members: bad replica id %d", g.Member.ID)
-	}
-	return g, nil
-}
 
 func appendMember(b []byte, m Member) []byte {
 	b = binary.AppendUvarint(b, m.ID)
@@ -151,7 +126,7 @@ func (m *members) check(g Change) error {
 }
 
 // confChange is the engine's form of g.
-func (g Change) confChange() *pb.ConfChangeV2 {
+func confChange(g Change) *pb.ConfChangeV2 {
 	single := func(t pb.ConfChangeType, id uint64) *pb.ConfChangeSingle {
 		return &pb.ConfChangeSingle{Type: t.Enum(), NodeId: &id}
 	}
@@ -176,7 +151,7 @@ func (m *members) applied(index uint64, conf *pb.ConfState, context []byte) erro
 	if len(context) == 0 {
 		return nil // the engine leaves a joint configuration
 	}
-	g, err := ParseChange(context)
+	g, err := kvwire.ParseMemberChange(context)
 	if err != nil {
 		return err
 	}

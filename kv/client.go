@@ -1,0 +1,411 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/consensus/session"
+	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/replica/peer"
+)
+
+// Path says when strong writes try to complete in one round trip.
+type Path = session.Policy
+
+// Paths. They matter only where the cluster's preset has the fast path.
+const (
+	PathAuto = session.Auto   // where it has proved quicker
+	PathFast = session.Always // always
+	PathLog  = session.Never  // never: through the log
+)
+
+// Options of a client. The zero value is right for a cluster on one machine
+// without a secret.
+type Options struct {
+	Cluster string // name of the cluster, checked when connecting; default: any
+	Secret  []byte // the clients' secret; see peer secrets in docs/kv-operating.md
+	// Certificate, Key and Authority are PEM files for TLS; all or none.
+	Certificate, Key, Authority string
+	Path                        Path
+	// Retry is after how long without an answer an operation is sent again.
+	// Default: 250 ms.
+	Retry time.Duration
+	// DialTimeout bounds one attempt to connect. Default: 5 s.
+	DialTimeout time.Duration
+	// Latency delays messages artificially, for benchmarks on loopback
+	// addresses: one way, by the replica's id.
+	Latency func(replica uint64) time.Duration
+}
+
+// Client is connected to all replicas of a cluster. It is safe for concurrent
+// use. Close ends it.
+type Client struct {
+	*Session
+	opts  Options
+	certs *peer.Certificates
+
+	mu       sync.Mutex
+	links    []*link
+	sessions []*Session
+	watches  map[uint64]*Watcher // by request
+	asks     map[uint64]chan kvwire.Message
+	requests uint64
+	closed   bool
+	changed  chan struct{} // closed and replaced when a connection comes up
+
+	start time.Time
+	stop  context.CancelFunc
+	wait  sync.WaitGroup
+}
+
+// link is the place of one replica's connection.
+type link struct {
+	addr string
+
+	mu   sync.Mutex
+	conn *peer.Conn // nil while down
+	id   uint64     // of the replica, once known
+	err  error      // why the last attempt failed
+}
+
+// Open connects to the replicas at addrs (HOST:PORT). It returns as soon as one
+// of them has answered, and goes on with the others behind; it fails when none
+// has before ctx ends. Give all of them: one that is missing cannot be used when
+// it leads.
+func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
+	if len(addrs) == 0 {
+		return nil, errors.New("kv: no addresses")
+	}
+	if opts.DialTimeout == 0 {
+		opts.DialTimeout = 5 * time.Second
+	}
+	life, stop := context.WithCancel(context.Background())
+	c := &Client{opts: opts, watches: map[uint64]*Watcher{}, asks: map[uint64]chan kvwire.Message{}, changed: make(chan struct{}), start: time.Now(), stop: stop}
+	if opts.Certificate != "" || opts.Key != "" || opts.Authority != "" {
+		certs, err := peer.LoadCertificates(opts.Certificate, opts.Key, opts.Authority)
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("kv: %w", err)
+		}
+		c.certs = certs
+	}
+	c.Session = c.newSession()
+	for _, a := range addrs {
+		c.links = append(c.links, &link{addr: a})
+	}
+	for _, l := range c.links {
+		c.wait.Go(func() { c.keep(life, l) })
+	}
+	c.wait.Go(func() { c.tick(life) })
+	if err := c.firstUp(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// firstUp waits for any connection.
+func (c *Client) firstUp(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		c.mu.Unlock()
+		var why []error
+		for _, l := range c.links {
+			l.mu.Lock()
+			if l.conn != nil {
+				l.mu.Unlock()
+				return nil
+			}
+			if l.err != nil {
+				why = append(why, l.err)
+			}
+			l.mu.Unlock()
+		}
+		for _, err := range why {
+			var refused *peer.HandshakeError
+			if errors.As(err, &refused) && len(why) == len(c.links) {
+				return fmt.Errorf("kv: connect: %w", errors.Join(why...)) // trying again will not help
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("kv: no replica answers: %w", errors.Join(append(why, ctx.Err())...))
+		}
+	}
+}
+
+// Close ends all connections. Operations under way fail with ErrClosed or an
+// UnknownError.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	sessions := slices.Clone(c.sessions)
+	var watches []*Watcher
+	for _, w := range c.watches {
+		watches = append(watches, w)
+	}
+	c.mu.Unlock()
+	c.stop()
+	c.wait.Wait()
+	for _, s := range sessions {
+		s.abandon()
+	}
+	for _, w := range watches {
+		w.end(ErrClosed)
+	}
+	return nil
+}
+
+// keep holds a connection to one replica.
+func (c *Client) keep(ctx context.Context, l *link) {
+	const shortest, longest = 10 * time.Millisecond, time.Second
+	pause := shortest
+	for ctx.Err() == nil {
+		err := c.dial(ctx, l)
+		l.mu.Lock()
+		l.err = err
+		conn := l.conn
+		l.mu.Unlock()
+		c.signal()
+		if err == nil {
+			pause = shortest
+			select {
+			case <-conn.Done():
+			case <-ctx.Done():
+			}
+			c.lost(l, conn)
+			continue
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, longest)
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (c *Client) signal() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// dial connects one link.
+func (c *Client) dial(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
+	defer cancel()
+	var id uint64
+	known := make(chan struct{}) // what arrives waits until it is clear from whom
+	o := peer.ClientOptions{
+		Cluster: c.opts.Cluster, Secret: c.opts.Secret, TLS: c.certs,
+		Receive: func(ms []kvwire.Message) { <-known; c.receive(id, ms) },
+	}
+	if c.opts.Latency != nil {
+		who, err := c.ask(ctx, l.addr)
+		if err != nil {
+			return err
+		}
+		o.Latency = c.opts.Latency(who)
+	}
+	conn, err := peer.Dial(ctx, l.addr, o)
+	if err != nil {
+		return err
+	}
+	id = conn.Remote().ID
+	l.mu.Lock()
+	l.conn, l.id = conn, id
+	l.mu.Unlock()
+	close(known)
+	for _, s := range c.all() {
+		s.event(func(p *session.Session, now int64) {
+			p.Connected(now, id)
+			p.Distance(id, int64(conn.RTT().Last))
+		})
+	}
+	c.rewatch(id)
+	return nil
+}
+
+// ask finds out which replica listens at addr.
+func (c *Client) ask(ctx context.Context, addr string) (uint64, error) {
+	conn, err := peer.Dial(ctx, addr, peer.ClientOptions{Cluster: c.opts.Cluster, Secret: c.opts.Secret, TLS: c.certs, Receive: func([]kvwire.Message) {}})
+	if err != nil {
+		return 0, err
+	}
+	return conn.Remote().ID, conn.Close()
+}
+
+// lost forgets a connection that has ended.
+func (c *Client) lost(l *link, conn *peer.Conn) {
+	l.mu.Lock()
+	id := l.id
+	l.conn, l.err = nil, conn.Err()
+	l.mu.Unlock()
+	for _, s := range c.all() {
+		s.event(func(p *session.Session, now int64) { p.Disconnected(now, id) })
+	}
+	c.unwatched(id)
+	if err := conn.Close(); err != nil && !errors.Is(err, peer.ErrClosed) {
+		l.mu.Lock()
+		l.err = errors.Join(l.err, err)
+		l.mu.Unlock()
+	}
+}
+
+func (c *Client) all() []*Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.sessions)
+}
+
+// now is the sessions' clock.
+func (c *Client) now() int64 { return int64(time.Since(c.start)) }
+
+// to returns the connection to a replica, nil if there is none.
+func (c *Client) to(id uint64) *peer.Conn {
+	for _, l := range c.links {
+		l.mu.Lock()
+		conn, ok := l.conn, l.id == id
+		l.mu.Unlock()
+		if ok && conn != nil {
+			return conn
+		}
+	}
+	return nil
+}
+
+// send passes on what sessions want sent, in order per replica. A connection
+// that does not take a message is about to end, or full; the session asks again.
+func (c *Client) send(sends []session.Send) {
+	for len(sends) > 0 {
+		to := sends[0].To
+		var batch []kvwire.Message
+		rest := sends[:0:0]
+		for _, s := range sends {
+			if s.To == to {
+				batch = append(batch, s.Message)
+			} else {
+				rest = append(rest, s)
+			}
+		}
+		if conn := c.to(to); conn != nil {
+			if _, err := conn.Send(batch); err != nil && errors.Is(err, peer.ErrFull) {
+				c.overflow(to)
+			}
+		}
+		sends = rest
+	}
+}
+
+// overflow ends a connection that does not move: its sessions go on elsewhere.
+func (c *Client) overflow(id uint64) {
+	if conn := c.to(id); conn != nil {
+		c.wait.Go(func() { _ = conn.Close() }) // the reason is that it was full
+	}
+}
+
+// receive sorts what a replica has sent by whom it is for.
+func (c *Client) receive(from uint64, ms []kvwire.Message) {
+	for i := 0; i < len(ms); {
+		m := &ms[i]
+		if m.Kind == kvwire.WatchEvent || m.Kind == kvwire.NewView || m.Request>>32 == askRange {
+			c.direct(from, m)
+			i++
+			continue
+		}
+		s := c.owner(m)
+		j := i + 1
+		for j < len(ms) && ms[j].Kind != kvwire.NewView && ms[j].Kind != kvwire.WatchEvent && ms[j].Request>>32 != askRange && c.owner(&ms[j]) == s {
+			j++
+		}
+		if s != nil {
+			part := ms[i:j]
+			s.event(func(p *session.Session, now int64) {
+				for k := range part {
+					p.Receive(now, from, &part[k])
+				}
+			})
+		}
+		i = j
+	}
+}
+
+// owner is the session that a message is for: its requests have numbers of a
+// range of their own, and its writes name it.
+func (c *Client) owner(m *kvwire.Message) *Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.Request != 0 {
+		if n := int(m.Request>>32) - 1; n >= 0 && n < len(c.sessions) {
+			return c.sessions[n]
+		}
+		return nil
+	}
+	for _, s := range c.sessions {
+		if s.id.Load() == m.Session && m.Session != 0 {
+			return s
+		}
+	}
+	return nil
+}
+
+// direct handles what is for the client as a whole.
+func (c *Client) direct(from uint64, m *kvwire.Message) {
+	switch {
+	case m.Kind == kvwire.WatchEvent:
+		c.mu.Lock()
+		w := c.watches[m.Request]
+		c.mu.Unlock()
+		if w != nil {
+			w.receive(from, m)
+		}
+	case m.Kind == kvwire.NewView:
+		for _, s := range c.all() {
+			s.event(func(p *session.Session, now int64) { p.Receive(now, from, m) })
+		}
+	default:
+		c.mu.Lock()
+		ch := c.asks[m.Request]
+		delete(c.asks, m.Request)
+		c.mu.Unlock()
+		if ch != nil {
+			ch <- *m
+		}
+	}
+}
+
+// tick lets sessions ask again, and tells them how far the replicas are.
+func (c *Client) tick(ctx context.Context) {
+	t := time.NewTicker(25 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, s := range c.all() {
+			s.event(func(p *session.Session, now int64) {
+				for _, l := range c.links {
+					l.mu.Lock()
+					conn, id := l.conn, l.id
+					l.mu.Unlock()
+					if conn != nil {
+						p.Distance(id, int64(conn.RTT().Smoothed))
+					}
+				}
+				p.Tick(now)
+			})
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package kv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// Replicas lists the replicas that are connected, by id, and the reasons why
+// others are not, by address.
+func (c *Client) Replicas() (up map[uint64]string, down map[string]error) {
+	up, down = map[uint64]string{}, map[string]error{}
+	for _, l := range c.links {
+		l.mu.Lock()
+		if l.conn != nil {
+			up[l.id] = l.addr
+		} else {
+			down[l.addr] = l.err
+		}
+		l.mu.Unlock()
+	}
+	return up, down
+}
+
+// Inspect asks a replica for its state. The JSON is that of weir kv status.
+func (c *Client) Inspect(ctx context.Context, replica uint64) (json.RawMessage, error) {
+	m, err := c.request(ctx, replica, kvwire.Message{Kind: kvwire.Inspect})
+	return m.Data, err
+}
+
+// Member is a replica of the cluster.
+type Member = kvwire.Member
+
+// Change of the members, for Configure.
+type (
+	MemberChange = kvwire.MemberChange
+	MemberVerb   = kvwire.MemberVerb
+)
+
+// Verbs of a MemberChange.
+const (
+	AddLearner = kvwire.AddLearner
+	Promote    = kvwire.Promote
+	Remove     = kvwire.Remove
+	Replace    = kvwire.Replace
+	Transfer   = kvwire.Transfer
+)
+
+// Configure changes the members of the cluster and returns when the change is
+// in force.
+func (c *Client) Configure(ctx context.Context, g MemberChange) error {
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		c.mu.Unlock()
+		c.Session.mu.Lock()
+		leader, _ := c.Session.pure.Leader()
+		c.Session.mu.Unlock()
+		if leader == 0 {
+			leader = c.nearest()
+		}
+		m, err := c.request(ctx, leader, kvwire.Message{Kind: kvwire.Configure, Data: g.Append(nil)})
+		switch {
+		case err != nil:
+			return err
+		case m.Kind == kvwire.Refused:
+			return fmt.Errorf("kv: change members: %s", m.Data)
+		case m.Kind == kvwire.ReadDone:
+			return nil
+		}
+		if m.Leader != 0 && c.to(m.Leader) != nil && m.Leader != leader {
+			continue
+		}
+		select { // an election, or a leader that is not connected
+		case <-changed:
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("kv: change members: no leader: %w", ctx.Err())
+		}
+	}
+}
+
+// request asks one replica and waits for its answer.
+func (c *Client) request(ctx context.Context, replica uint64, m kvwire.Message) (kvwire.Message, error) {
+	conn := c.to(replica)
+	if conn == nil {
+		return m, fmt.Errorf("kv: replica %d is not connected", replica)
+	}
+	ch := make(chan kvwire.Message, 1)
+	c.mu.Lock()
+	c.requests++
+	m.Request = askRange<<32 | c.requests
+	c.asks[m.Request] = ch
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.asks, m.Request)
+		c.mu.Unlock()
+	}()
+	if _, err := conn.Send([]kvwire.Message{m}); err != nil {
+		return m, fmt.Errorf("kv: ask replica %d: %w", replica, err)
+	}
+	select {
+	case a := <-ch:
+		return a, nil
+	case <-conn.Done():
+		return m, errors.Join(fmt.Errorf("kv: replica %d", replica), conn.Err())
+	case <-ctx.Done():
+		return m, fmt.Errorf("kv: replica %d does not answer: %w", replica, ctx.Err())
+	}
+}

@@ -1,0 +1,65 @@
+package kv
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// Errors of operations.
+var (
+	// ErrNotFound says that there is no such key or lease.
+	ErrNotFound = errors.New("kv: not found")
+	// ErrConflict says that a condition does not hold; nothing was changed.
+	ErrConflict = errors.New("kv: condition not met")
+	// ErrType says that a value is not an integer, or would not fit 64 bits.
+	ErrType = errors.New("kv: value is not an integer or out of range")
+	// ErrTooLarge says that a key or a value is larger than the store allows.
+	ErrTooLarge = errors.New("kv: too large")
+	// ErrFull says that too many operations are under way.
+	ErrFull = errors.New("kv: too many operations under way")
+	// ErrClosed says that the client is closed.
+	ErrClosed = errors.New("kv: client is closed")
+	// ErrMissed says that a watch has lost changes and must read again.
+	ErrMissed = errors.New("kv: changes were missed")
+	// ErrExpired says that the cluster has forgotten an idle session, before
+	// the operation was sent. The client uses a new one from then on.
+	ErrExpired = errors.New("kv: session has expired")
+)
+
+// UnknownError says that nobody knows whether a write happened: it was sent,
+// and no answer came. Unwrap gives the reason.
+type UnknownError struct {
+	Op  string // "put", "delete" …
+	Key string
+	Err error
+}
+
+// Error names the operation and the reason.
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("kv: %s %q: outcome unknown: %v", e.Op, e.Key, e.Err)
+}
+
+// Unwrap is the reason, such as context.DeadlineExceeded.
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// codeError turns a result's code into an error, nil for OK.
+func codeError(op, key string, code uint8) error {
+	var err error
+	switch code {
+	case kvwire.OK:
+		return nil
+	case kvwire.NotFound:
+		err = ErrNotFound
+	case kvwire.NotMet:
+		err = ErrConflict
+	case kvwire.WrongType:
+		err = ErrType
+	case kvwire.TooLarge:
+		err = ErrTooLarge
+	default:
+		return fmt.Errorf("kv: %s %q: the replica does not understand the command (code %d)", op, key, code)
+	}
+	return fmt.Errorf("%s %q: %w", op, key, err)
+}

@@ -1,0 +1,225 @@
+package kv
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// Op is one operation, for [Session.Issue] and [Session.Do]. Functions of this
+// package make them; methods of Session carry out the usual ones.
+type Op struct {
+	command kvwire.Command
+	weak    bool
+}
+
+func (o Op) name() string {
+	if o.command.Verb == 0 {
+		return "wait"
+	}
+	return o.command.Verb.String()
+}
+
+func (o Op) key() string {
+	if len(o.command.Keys) > 0 {
+		return o.command.Keys[0]
+	}
+	return o.command.Key
+}
+
+// Option changes an operation.
+type Option func(*Op)
+
+// Weak makes a read answer from the nearest replica, and a write count as done
+// as soon as the cluster's preset for weak writes says so. Only writes that
+// return nothing may be weak: put, delete, expire.
+func Weak() Option { return func(o *Op) { o.weak = true } }
+
+// TTL makes a put key disappear after d, rounded up to milliseconds.
+func TTL(d time.Duration) Option {
+	return func(o *Op) {
+		o.command.TTL = (d.Milliseconds()*int64(time.Millisecond) + int64(time.Millisecond) - 1) / int64(time.Millisecond)
+	}
+}
+
+// WithLease attaches a put key to a lease: it disappears with it.
+func WithLease(id uint64) Option { return func(o *Op) { o.command.Lease = id } }
+
+// IfAbsent makes a put fail with ErrConflict if the key exists.
+func IfAbsent() Option { return func(o *Op) { o.command.Cond = kvwire.IfAbsent } }
+
+// IfPresent makes a put fail with ErrConflict if the key does not exist.
+func IfPresent() Option { return func(o *Op) { o.command.Cond = kvwire.IfPresent } }
+
+// IfRevision makes a put fail with ErrConflict unless the key was last written
+// at revision; 0 means that it must not exist.
+func IfRevision(revision uint64) Option {
+	return func(o *Op) { o.command.Cond, o.command.Revision = kvwire.IfRevision, revision }
+}
+
+// Limit bounds the items of a range.
+func Limit(n int) Option { return func(o *Op) { o.command.Limit = uint64(n) } }
+
+// Reverse makes a range begin at its end.
+func Reverse() Option { return func(o *Op) { o.command.Options |= kvwire.Reverse } }
+
+// KeysOnly leaves the values of a range out.
+func KeysOnly() Option { return func(o *Op) { o.command.Options |= kvwire.KeysOnly } }
+
+func make_(c kvwire.Command, options []Option) Op {
+	o := Op{command: c}
+	for _, f := range options {
+		f(&o)
+	}
+	if o.weak && o.command.Verb.IsWrite() {
+		o.command.Options |= kvwire.NoReply
+	}
+	return o
+}
+
+// Put sets key to value.
+func Put(key string, value []byte, options ...Option) Op {
+	return make_(kvwire.Command{Verb: kvwire.Set, Key: key, Value: value}, options)
+}
+
+// Get reads key.
+func Get(key string, options ...Option) Op {
+	return make_(kvwire.Command{Verb: kvwire.Get, Key: key}, options)
+}
+
+// Delete removes keys; Result.Number is how many existed.
+func Delete(keys []string, options ...Option) Op {
+	return make_(kvwire.Command{Verb: kvwire.Delete, Keys: keys}, options)
+}
+
+// Increment adds delta to the integer at key, 0 if absent; Result.Number is the
+// sum.
+func Increment(key string, delta int64, options ...Option) Op {
+	return make_(kvwire.Command{Verb: kvwire.Increment, Key: key, Delta: delta}, options)
+}
+
+// Range reads the keys from from on, before to; an empty to is the end of all.
+func Range(from, to string, options ...Option) Op {
+	return make_(kvwire.Command{Verb: kvwire.Range, Key: from, End: to}, options)
+}
+
+// Wait ends when all writes that the session issued before are committed.
+func Wait() Op { return Op{} }
+
+// PrefixEnd is the first key after all keys that begin with prefix, for Range;
+// empty if there is none.
+func PrefixEnd(prefix string) string {
+	b := []byte(prefix)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] < 0xff {
+			b[i]++
+			return string(b[:i+1])
+		}
+	}
+	return ""
+}
+
+// Item is a key with its value.
+type Item struct {
+	Key      string
+	Value    []byte
+	Revision uint64 // of the write that set it; 0 for a session's own weak write that is not committed
+	Lease    uint64
+}
+
+// Result is the answer to an Op.
+type Result struct {
+	wire kvwire.Result
+	Fast bool // a write that completed in one round trip, by votes
+}
+
+// Value is the value that was read.
+func (r Result) Value() []byte { return r.wire.Value }
+
+// Number is the count or sum that the operation returns.
+func (r Result) Number() int64 { return r.wire.Number }
+
+// Revision is the position of a write among all operations, or of the write
+// that set what was read; 0 if it is not known, as for weak writes.
+func (r Result) Revision() uint64 { return r.wire.Revision }
+
+// Items are the items of a range, and whether there are more.
+func (r Result) Items() (items []Item, more bool) {
+	for _, p := range r.wire.Pairs {
+		items = append(items, Item{Key: p.Key, Value: p.Value, Revision: p.Revision})
+	}
+	return items, r.wire.More
+}
+
+// Put sets key to value and returns the write's revision, 0 if it is weak or
+// completed on votes.
+func (s *Session) Put(ctx context.Context, key string, value []byte, options ...Option) (uint64, error) {
+	r, err := s.Do(ctx, Put(key, value, options...))
+	return r.Revision(), err
+}
+
+// Get reads key. The error is ErrNotFound if there is none.
+func (s *Session) Get(ctx context.Context, key string, options ...Option) (Item, error) {
+	r, err := s.Do(ctx, Get(key, options...))
+	if err != nil {
+		return Item{}, err
+	}
+	return Item{Key: key, Value: r.wire.Value, Revision: r.wire.Revision, Lease: r.wire.Lease}, nil
+}
+
+// Delete removes key. Deleting what does not exist is no error; a strong delete
+// tells whether it existed.
+func (s *Session) Delete(ctx context.Context, key string, options ...Option) (existed bool, err error) {
+	r, err := s.Do(ctx, Delete([]string{key}, options...))
+	return r.Number() > 0, err
+}
+
+// CompareAndSwap sets key to value if it was last written at revision (0: if it
+// is absent), else it fails with ErrConflict.
+func (s *Session) CompareAndSwap(ctx context.Context, key string, revision uint64, value []byte) (uint64, error) {
+	return s.Put(ctx, key, value, IfRevision(revision))
+}
+
+// Increment adds delta to the integer at key and returns the sum.
+func (s *Session) Increment(ctx context.Context, key string, delta int64) (int64, error) {
+	r, err := s.Do(ctx, Increment(key, delta))
+	return r.Number(), err
+}
+
+// Range reads items in the order of their keys.
+func (s *Session) Range(ctx context.Context, from, to string, options ...Option) (items []Item, more bool, err error) {
+	r, err := s.Do(ctx, Range(from, to, options...))
+	if err != nil {
+		return nil, false, err
+	}
+	items, more = r.Items()
+	return items, more, nil
+}
+
+// Wait returns when all writes that the session issued before are committed:
+// on the disks of a majority.
+func (s *Session) Wait(ctx context.Context) error {
+	_, err := s.Do(ctx, Wait())
+	return err
+}
+
+// Grant makes a lease that ends when it was not kept for ttl. Its id is also a
+// fencing token: later leases have larger ones.
+func (s *Session) Grant(ctx context.Context, ttl time.Duration) (id uint64, err error) {
+	r, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.LeaseGrant, TTL: ttl.Milliseconds()}})
+	return uint64(r.Number()), err
+}
+
+// Keep makes a lease last for another ttl from now. The error is ErrNotFound if
+// it has ended.
+func (s *Session) Keep(ctx context.Context, id uint64) error {
+	_, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.LeaseKeep, Lease: id}})
+	return err
+}
+
+// Revoke ends a lease and deletes its keys.
+func (s *Session) Revoke(ctx context.Context, id uint64) error {
+	_, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.LeaseRevoke, Lease: id}})
+	return err
+}

@@ -1,0 +1,238 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirdb/weir/internal/consensus/session"
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// Session is one line of operations: a weak read sees what the session has done
+// and seen before, and a strong operation makes its earlier weak writes durable
+// at a majority. It is safe for concurrent use; operations that are under way
+// at once have no order among themselves unless they touch the same keys, where
+// they take effect in the order in which they were issued.
+type Session struct {
+	c      *Client
+	number uint64        // of this session in the client, from 1
+	id     atomic.Uint64 // given by the cluster
+
+	mu    sync.Mutex
+	pure  *session.Session
+	tag   uint64
+	calls map[uint64]call
+	room  chan struct{} // closed and replaced when an operation ends while somebody waits for room
+	wants int
+	dead  error
+
+	out sync.Mutex // sending, in the order in which the session decided
+}
+
+type call struct {
+	op   string
+	key  string
+	done func(Result, error)
+}
+
+// askRange is the range of request numbers of the client itself.
+const askRange = 1<<31 - 1
+
+// NewSession opens another session over the same connections.
+func (c *Client) NewSession() *Session { return c.newSession() }
+
+func (c *Client) newSession() *Session {
+	c.mu.Lock()
+	s := &Session{c: c, number: uint64(len(c.sessions)) + 1, calls: map[uint64]call{}, room: make(chan struct{})}
+	s.pure = s.fresh()
+	c.sessions = append(c.sessions, s)
+	c.mu.Unlock()
+	s.event(func(p *session.Session, now int64) { s.greet(p, now) })
+	return s
+}
+
+// fresh is a session's state at its beginning.
+func (s *Session) fresh() *session.Session {
+	return session.New(session.Config{Fast: s.c.opts.Path, Retry: s.c.opts.Retry, Requests: s.number << 32})
+}
+
+// greet tells a session who is connected.
+func (s *Session) greet(p *session.Session, now int64) {
+	for _, l := range s.c.links {
+		l.mu.Lock()
+		conn, id := l.conn, l.id
+		l.mu.Unlock()
+		if conn != nil {
+			p.Connected(now, id)
+			p.Distance(id, int64(conn.RTT().Last))
+		}
+	}
+}
+
+// event runs do on the session's state, then sends and reports what it caused.
+func (s *Session) event(do func(p *session.Session, now int64)) {
+	s.mu.Lock()
+	do(s.pure, s.c.now())
+	s.after()
+}
+
+// after is called with mu locked, and unlocks it.
+func (s *Session) after() {
+	s.id.Store(s.pure.ID())
+	sends, outcomes := s.pure.Take()
+	ended := make([]ended, 0, len(outcomes))
+	for _, o := range outcomes {
+		if c, ok := s.calls[o.Tag]; ok {
+			delete(s.calls, o.Tag)
+			ended = append(ended, finish(c, o))
+		}
+	}
+	if len(ended) > 0 && s.wants > 0 {
+		s.wants = 0
+		close(s.room)
+		s.room = make(chan struct{})
+	}
+	s.out.Lock() // before mu is free, so that two events cannot change places
+	s.mu.Unlock()
+	if len(sends) > 0 {
+		s.c.send(sends)
+	}
+	s.out.Unlock()
+	for _, e := range ended {
+		e.call.done(e.result, e.err)
+	}
+}
+
+type ended struct {
+	call   call
+	result Result
+	err    error
+}
+
+// finish turns an outcome into what the caller gets.
+func finish(c call, o session.Outcome) ended {
+	e := ended{call: c}
+	switch {
+	case o.Err != nil && o.Unknown:
+		e.err = &UnknownError{Op: c.op, Key: c.key, Err: o.Err}
+	case errors.Is(o.Err, session.ErrExpired):
+		e.err = fmt.Errorf("%s %q: %w", c.op, c.key, ErrExpired)
+	case o.Err != nil:
+		e.err = fmt.Errorf("kv: %s %q: %w", c.op, c.key, o.Err)
+	case len(o.Result) > 0:
+		r, err := kvwire.ParseResult(o.Result)
+		if err != nil {
+			e.err = fmt.Errorf("kv: %s %q: answer: %w", c.op, c.key, err)
+			break
+		}
+		if o.Revision != 0 {
+			r.Revision = o.Revision
+		}
+		e.result = Result{wire: r, Fast: o.Fast}
+		e.err = codeError(c.op, c.key, r.Code)
+	default:
+		e.result = Result{Fast: o.Fast}
+	}
+	return e
+}
+
+// abandon ends all calls: the client is closed.
+func (s *Session) abandon() {
+	s.mu.Lock()
+	calls := s.calls
+	s.calls = map[uint64]call{}
+	s.dead = ErrClosed
+	close(s.room)
+	s.room = make(chan struct{})
+	s.mu.Unlock()
+	for _, c := range calls {
+		c.done(Result{}, &UnknownError{Op: c.op, Key: c.key, Err: ErrClosed})
+	}
+}
+
+// Issue begins an operation and returns; done is called once with its outcome,
+// on a goroutine that delivers all answers, so it must be quick, and may issue
+// the next. When Issue returns an error, done is not called: ErrFull means to
+// wait until others have ended.
+func (s *Session) Issue(o Op, done func(Result, error)) error {
+	s.mu.Lock()
+	if s.dead != nil {
+		s.mu.Unlock()
+		return s.dead
+	}
+	err := s.issue(o, done)
+	if errors.Is(err, session.ErrExpired) && s.pure.Open() == 0 {
+		// Nothing of the old session is under way: go on with a new one, which
+		// sees at least as much.
+		token := s.pure.Token()
+		s.pure = s.fresh()
+		s.pure.Join(token)
+		s.greet(s.pure, s.c.now())
+		err = s.issue(o, done)
+	}
+	s.after()
+	switch {
+	case errors.Is(err, session.ErrFull):
+		return ErrFull
+	case err != nil:
+		return fmt.Errorf("kv: %s %q: %w", o.name(), o.key(), err)
+	}
+	return nil
+}
+
+func (s *Session) issue(o Op, done func(Result, error)) error {
+	s.tag++
+	var err error
+	switch {
+	case o.command.Verb == 0:
+		err = s.pure.Wait(s.c.now(), s.tag)
+	case o.command.Verb.IsWrite():
+		err = s.pure.Write(s.c.now(), s.tag, o.command, o.weak)
+	default:
+		err = s.pure.Read(s.c.now(), s.tag, o.command, o.weak)
+	}
+	if err == nil {
+		s.calls[s.tag] = call{o.name(), o.key(), done}
+	}
+	return err
+}
+
+// Do carries out an operation and waits for its outcome, and before that, if
+// need be, for room. When ctx ends first, the outcome of a write is unknown.
+func (s *Session) Do(ctx context.Context, o Op) (Result, error) {
+	type answer struct {
+		r   Result
+		err error
+	}
+	ch := make(chan answer, 1)
+	for {
+		s.mu.Lock()
+		room := s.room
+		s.wants++
+		s.mu.Unlock()
+		err := s.Issue(o, func(r Result, err error) { ch <- answer{r, err} })
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrFull) {
+			return Result{}, err
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return Result{}, fmt.Errorf("kv: %s %q: %w", o.name(), o.key(), ctx.Err())
+		}
+	}
+	select {
+	case a := <-ch:
+		return a.r, a.err
+	case <-ctx.Done():
+		if o.command.Verb.IsWrite() {
+			return Result{}, &UnknownError{Op: o.name(), Key: o.key(), Err: ctx.Err()}
+		}
+		return Result{}, fmt.Errorf("kv: %s %q: %w", o.name(), o.key(), ctx.Err())
+	}
+}

@@ -1,0 +1,207 @@
+package kv
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// Change is one change of one key.
+type Change struct {
+	Kind ChangeKind
+	Item
+}
+
+// ChangeKind says what became of a key.
+type ChangeKind = kvwire.ChangeKind
+
+// Kinds of changes.
+const (
+	Changed = kvwire.ChangePut
+	Deleted = kvwire.ChangeDelete
+	Expired = kvwire.ChangeExpire
+)
+
+// Watcher tells of the changes of a span of keys, in their order, each once. It
+// holds to one replica and goes on at another when that one is lost.
+type Watcher struct {
+	c       *Client
+	request uint64
+	from    string
+	to      string
+
+	mu      sync.Mutex
+	replica uint64 // 0 while nobody tells
+	next    uint64 // the first revision that was not told
+	queue   []Change
+	missed  bool
+	err     error
+	ready   chan struct{} // has one token when there is something to take
+}
+
+// Watch tells of changes of the keys from from on, before to (empty: the end),
+// beginning with revision since; 0 means from now on. The caller closes it.
+func (c *Client) Watch(from, to string, since uint64) (*Watcher, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, ErrClosed
+	}
+	c.requests++
+	w := &Watcher{c: c, request: askRange<<32 | c.requests, from: from, to: to, next: since, ready: make(chan struct{}, 1)}
+	c.watches[w.request] = w
+	c.mu.Unlock()
+	c.rewatch(0)
+	return w, nil
+}
+
+// Next waits for changes and returns all that have come since the last call, at
+// least one. After ErrMissed, which says that the replicas no longer know what
+// was changed, the watch goes on with what comes after.
+func (w *Watcher) Next(ctx context.Context) ([]Change, error) {
+	for {
+		w.mu.Lock()
+		queue, missed, err := w.queue, w.missed, w.err
+		if len(queue) > 0 {
+			w.queue = nil
+		} else {
+			w.missed = false
+		}
+		w.mu.Unlock()
+		switch {
+		case len(queue) > 0:
+			return queue, nil
+		case missed:
+			return nil, ErrMissed
+		case err != nil:
+			return nil, err
+		}
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Close ends the watch.
+func (w *Watcher) Close() error {
+	w.c.mu.Lock()
+	delete(w.c.watches, w.request)
+	w.c.mu.Unlock()
+	w.mu.Lock()
+	at := w.replica
+	w.mu.Unlock()
+	w.end(ErrClosed)
+	if conn := w.c.to(at); conn != nil {
+		if _, err := conn.Send([]kvwire.Message{{Kind: kvwire.Unwatch, Request: w.request}}); err != nil {
+			return fmt.Errorf("kv: end watch: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *Watcher) end(err error) {
+	w.mu.Lock()
+	w.err = err
+	w.mu.Unlock()
+	w.wake()
+}
+
+func (w *Watcher) wake() {
+	select {
+	case w.ready <- struct{}{}:
+	default:
+	}
+}
+
+// receive takes in what the replica tells.
+func (w *Watcher) receive(from uint64, m *kvwire.Message) {
+	changes, err := kvwire.ParseChanges(m.Data)
+	w.mu.Lock()
+	defer w.wake()
+	defer w.mu.Unlock()
+	if from != w.replica {
+		return
+	}
+	if err != nil {
+		w.err = fmt.Errorf("kv: watch: %w", err)
+		return
+	}
+	if m.Code == kvwire.CodeMissed {
+		w.missed = true
+	}
+	for _, g := range changes {
+		if g.Revision >= w.next {
+			w.queue = append(w.queue, Change{Kind: g.Kind, Item: Item{Key: g.Key, Value: g.Value, Revision: g.Revision, Lease: g.Lease}})
+		}
+	}
+	w.next = max(w.next, m.Revision+1)
+}
+
+// rewatch finds a replica for each watch that has none; just is one that has
+// just been connected.
+func (c *Client) rewatch(just uint64) {
+	c.mu.Lock()
+	var idle []*Watcher
+	for _, w := range c.watches {
+		w.mu.Lock()
+		if w.replica == 0 {
+			idle = append(idle, w)
+		}
+		w.mu.Unlock()
+	}
+	c.mu.Unlock()
+	for _, w := range idle {
+		id := just
+		if id == 0 {
+			id = c.nearest()
+		}
+		conn := c.to(id)
+		if conn == nil {
+			continue
+		}
+		w.mu.Lock()
+		w.replica = id
+		command := kvwire.Command{Verb: kvwire.Range, Key: w.from, End: w.to}
+		m := kvwire.Message{Kind: kvwire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}
+		w.mu.Unlock()
+		if _, err := conn.Send([]kvwire.Message{m}); err != nil {
+			c.unwatched(id) // the connection is ending; the next one takes over
+		}
+	}
+}
+
+// unwatched notes that a replica tells nothing any more.
+func (c *Client) unwatched(id uint64) {
+	c.mu.Lock()
+	for _, w := range c.watches {
+		w.mu.Lock()
+		if w.replica == id {
+			w.replica = 0
+		}
+		w.mu.Unlock()
+	}
+	closed := c.closed
+	c.mu.Unlock()
+	if other := c.nearest(); other != 0 && other != id && !closed {
+		c.rewatch(other)
+	}
+}
+
+// nearest is the connected replica with the shortest round trip, 0 if none is.
+func (c *Client) nearest() (id uint64) {
+	best := int64(-1)
+	for _, l := range c.links {
+		l.mu.Lock()
+		if l.conn != nil {
+			if rtt := int64(l.conn.RTT().Smoothed); best < 0 || rtt < best {
+				best, id = rtt, l.id
+			}
+		}
+		l.mu.Unlock()
+	}
+	return id
+}
