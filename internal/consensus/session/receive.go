@@ -35,6 +35,7 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 			return
 		}
 		s.committed(m.Stable)
+		s.saw(Token{m.View, m.Index}) // what is stable no longer travels with reads: they must not be older
 		if o := s.write(m.Seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
 		}
