@@ -15,9 +15,11 @@ type own struct {
 	lost        bool // a write has failed: it may happen at any time, nothing can be said
 }
 
-func newOwn(w Workload, stream int) *own {
+// newOwn names the key after the run, too: what an earlier one has left on the same
+// store is not to be taken for this one's.
+func newOwn(w Workload, stream int, run string) *own {
 	n := w.Keys + stream
-	return &own{key: n, stream: stream, name: keyName(n)}
+	return &own{key: n, stream: stream, name: keyName(n) + ":" + run}
 }
 
 // judge returns what is wrong with the answer to a read that began when so many

@@ -3,6 +3,7 @@ package kvload
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -81,7 +82,7 @@ func Run(ctx context.Context, c Config) (*Outcome, error) {
 	}
 	shards := min(c.Streams, 4*runtime.GOMAXPROCS(0))
 	ctl := &control{
-		workload: c.Workload, names: c.Workload.keyNames(), promises: c.Driver.Promises(), clock: measure.NewClock(),
+		workload: c.Workload, run: rand.Text()[:8], names: c.Workload.keyNames(), promises: c.Driver.Promises(), clock: measure.NewClock(),
 		limit: c.Count, shards: make([]shard, shards), timeline: measure.NewTimeline(shards, int64(seriesInterval)), live: c.Live,
 	}
 	ctl.from.Store(never)

@@ -76,7 +76,7 @@ func TestCountEndsTheRun(t *testing.T) {
 func TestTheSameSeedDoesTheSame(t *testing.T) {
 	run := func(seed uint64) map[string][]byte {
 		f := newFake(time.Millisecond)
-		drive(t, Config{Driver: f, Streams: 3, Count: 300, Workload: Workload{Keys: 50, WritePercent: 50, Skew: 0.9, Seed: seed}})
+		drive(t, Config{Driver: f, Streams: 3, Count: 300, Workload: Workload{Keys: 50, WritePercent: 50, Skew: 0.9, OwnEvery: -1, Seed: seed}})
 		return f.snapshot()
 	}
 	a, b, c := run(1), run(1), run(2)
@@ -114,7 +114,8 @@ func TestConflictsMeetAtOneKey(t *testing.T) {
 
 // Every way in which a store can betray its sessions that the checks claim to see.
 func TestWrongAnswersAreSeen(t *testing.T) {
-	own := keyName(10) // of the one stream
+	own := keyName(10) + ":" // of the one stream
+	isOwn := func(op *Op) bool { return strings.HasPrefix(op.Key, own) }
 	first := map[string][]byte{}
 	keep := func(op *Op) {
 		if op.Class.Write() && first[op.Key] == nil {
@@ -129,13 +130,13 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 		{"a sound store", func(_ *Op, a Answer) Answer { return a }, ""},
 		{"a stale read", func(op *Op, a Answer) Answer {
 			keep(op)
-			if !op.Class.Write() && op.Key == own && first[own] != nil {
-				return Answer{Value: first[own], Found: true}
+			if !op.Class.Write() && isOwn(op) && first[op.Key] != nil {
+				return Answer{Value: first[op.Key], Found: true}
 			}
 			return a
 		}, "had ended"},
 		{"a write that is forgotten", func(op *Op, a Answer) Answer {
-			if op.Key == own {
+			if isOwn(op) {
 				return Answer{}
 			}
 			return a
@@ -154,7 +155,7 @@ func TestWrongAnswersAreSeen(t *testing.T) {
 			return a
 		}, "that nobody wrote"},
 		{"a value from the future", func(op *Op, a Answer) Answer {
-			if !op.Class.Write() && op.Key == own {
+			if !op.Class.Write() && isOwn(op) {
 				v := newValue(100)
 				stamp(v, 10, 0, 1<<40)
 				return Answer{Value: v, Found: true}
@@ -211,6 +212,17 @@ func TestPromisesDecideWhatIsJudged(t *testing.T) {
 	}
 	if o := run(Promises{}, WeakRead); o.Sample.KV.Wrong == 0 {
 		t.Error("a store without weak reads does them as strong ones, which miss own writes, and nothing is said")
+	}
+}
+
+// A second run on the same store is not held to what the first one has written.
+func TestRunsOnOneStoreAreKeptApart(t *testing.T) {
+	f := newFake(time.Millisecond)
+	for range 2 {
+		o := drive(t, Config{Driver: f, Streams: 2, Pendings: 3, Count: 500, Workload: Workload{Keys: 10, WritePercent: 50, OwnEvery: 2}})
+		if o.Sample.KV.Wrong != 0 || o.Sample.KV.Checked == 0 {
+			t.Errorf("wrong %d: %q; checked %d", o.Sample.KV.Wrong, o.Sample.KV.Examples, o.Sample.KV.Checked)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ const never = int64(1<<63 - 1)
 // control is shared by the streams of a run.
 type control struct {
 	workload Workload
+	run      string   // tells this run from others on the same store
 	names    []string // of the shared keys
 	promises Promises
 	clock    measure.Clock
@@ -84,7 +85,7 @@ type stream struct {
 
 func newStream(c *control, number, pendings int, client Client) *stream {
 	s := &stream{
-		number: number, control: c, client: client, choose: newChooser(c.workload, number), own: newOwn(c.workload, number),
+		number: number, control: c, client: client, choose: newChooser(c.workload, number), own: newOwn(c.workload, number, c.run),
 		slots: make([]slot, pendings), shard: &c.shards[number%len(c.shards)], series: c.timeline.Shard(number % len(c.shards)),
 	}
 	for i := range s.slots {

@@ -1,0 +1,433 @@
+package bench
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// KVFindings are what the experiments on a key-value store say together. Each rule
+// says nothing when the figures that it needs were not measured.
+func KVFindings(results []*Result) []Finding {
+	var out []Finding
+	valid := validCases(results)
+	for _, rule := range []func([]*Result) []Finding{
+		kvSpread, kvSame, kvKnee, kvLength, kvPresets, kvDistance, kvConflicts, kvPeers, kvCells, kvDurability,
+	} {
+		out = append(out, rule(valid)...)
+	}
+	return append(out, kvChecked(results)...)
+}
+
+// validCases leaves out the cases with wrong answers: their figures are compared
+// with nothing.
+func validCases(results []*Result) []*Result {
+	out := slices.Clone(results)
+	for i, r := range out {
+		if slices.ContainsFunc(r.Cases, func(c Case) bool { return c.invalid() }) {
+			k := *r
+			k.Cases = slices.DeleteFunc(slices.Clone(r.Cases), func(c Case) bool { return c.invalid() })
+			out[i] = &k
+		}
+	}
+	return out
+}
+
+// ofScenario returns the results whose factor "scenario" has a value.
+func ofScenario(results []*Result, scenario string) []*Result {
+	return slices.DeleteFunc(slices.Clone(results), func(r *Result) bool { return r.Experiment.Factors["scenario"] != scenario })
+}
+
+// opsPerSecond is a case's rate with its interval, if it has one.
+func opsPerSecond(c *Case) string {
+	s := c.Summary["rate"]
+	if s.N < 2 {
+		return fmt.Sprintf("%s: %s ops/s, one round", c.Name, count(s.Median))
+	}
+	return fmt.Sprintf("%s: %s ops/s [%s, %s], n=%d", c.Name, count(s.Median), count(s.Lo), count(s.Hi), s.N)
+}
+
+// kvSpread states how far rounds of one and the same setting lie apart, which is
+// what differences between settings have to be seen against.
+func kvSpread(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofScenario(results, "validate") {
+		f := Finding{ID: "kv-spread", Severity: Info}
+		worst := 0.0
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			s := c.Summary["rate"]
+			if s.N < 3 {
+				continue
+			}
+			rates := rates(c)
+			low, high := slices.Min(rates), slices.Max(rates)
+			spread := (high - low) / (sum(rates) / float64(len(rates)))
+			worst = max(worst, spread)
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s to %s ops/s, %.0f %% of their average, n=%d", c.Name, count(low), count(high), 100*spread, s.N))
+		}
+		if len(f.Evidence) == 0 {
+			continue
+		}
+		f.Claim = fmt.Sprintf("Rounds of one and the same setting lie up to %.0f %% apart: a smaller difference between single rounds of two settings says nothing.", 100*worst)
+		out = append(out, f)
+	}
+	return out
+}
+
+func rates(c *Case) []float64 {
+	m, _ := MetricByKey("rate")
+	var out []float64
+	for i := range c.Samples {
+		if v, ok := m.Of(&c.Samples[i]); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func sum(xs []float64) float64 {
+	t := 0.0
+	for _, x := range xs {
+		t += x
+	}
+	return t
+}
+
+// kvSame states what a delay of 0 and none differ by, which are one and the same:
+// a difference between them is the machine's.
+func kvSame(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofScenario(results, "delay") {
+		var zero, none *Case
+		for i := range r.Cases {
+			switch r.Cases[i].Factors["delay"] {
+			case "0":
+				zero = &r.Cases[i]
+			case r.Experiment.Adaptive:
+				none = &r.Cases[i]
+			}
+		}
+		if zero == nil || none == nil {
+			continue
+		}
+		c, err := Compare(zero, none, "rate")
+		if err != nil || c.Ratio.N < 2 {
+			continue
+		}
+		f := Finding{
+			ID: "kv-same", Severity: Info, Evidence: []string{opsPerSecond(zero), opsPerSecond(none)},
+			Claim: fmt.Sprintf("A delay of 0 and none are the same, and measured %s apart: what other delays differ by less is noise.", ratio(c.Ratio)),
+		}
+		if c.Verdict == Better || c.Verdict == Worse {
+			f.Severity, f.Advice = Warn, "Something else than the delay has moved these rounds; do not trust small differences of this run."
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// kvKnee names the fewest pendings or sessions that come close to the best rate,
+// and what the others cost in latency.
+func kvKnee(results []*Result) []Finding {
+	var out []Finding
+	for _, scenario := range []string{"pendings", "threads"} {
+		for _, r := range ofScenario(results, scenario) {
+			order, groups := sweeps(r)
+			for _, key := range order {
+				g := groups[key]
+				if len(g) < 2 {
+					continue
+				}
+				best := slices.MaxFunc(g, func(a, b level) int { return compareFloat(a.rate.Median, b.rate.Median) })
+				knee := g[slices.IndexFunc(g, func(l level) bool { return l.rate.Median >= kneeShare*best.rate.Median })]
+				last := g[len(g)-1]
+				f := Finding{ID: "kv-knee", Severity: Info}
+				f.Claim = fmt.Sprintf("%s is the fewest that reach %.0f %% of the highest rate, %s ops/s with %s.", knee.Name, 100*kneeShare, count(best.rate.Median), best.Name)
+				if a, b := knee.Summary["p50"].Median, last.Summary["p50"].Median; last.value > knee.value && a > 0 {
+					f.Claim += fmt.Sprintf(" %s costs %.2g times its median latency for %.2g times its rate.", last.Name, b/a, last.rate.Median/knee.rate.Median)
+				}
+				for _, l := range g {
+					f.Evidence = append(f.Evidence, fmt.Sprintf("%s; p50 %s ms, p99 %s ms", opsPerSecond(l.Case), figure(l.Summary["p50"].Median), figure(l.Summary["p99"].Median)))
+				}
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// kvLength says whether a longer run is as fast as a short one, and what it does to
+// memory.
+func kvLength(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofScenario(results, "length") {
+		if len(r.Cases) != 2 {
+			continue
+		}
+		a, b := &r.Cases[0], &r.Cases[1]
+		c, err := Compare(a, b, "rate")
+		if err != nil || c.Ratio.N == 0 {
+			continue
+		}
+		f := Finding{ID: "kv-length", Severity: Info, Evidence: []string{opsPerSecond(a), opsPerSecond(b)}}
+		f.Claim = fmt.Sprintf("A run of %s for each session has %s of the rate of one of %s.", b.Name, ratio(c.Ratio), a.Name)
+		if c.Ratio.Hi < 0.95 {
+			f.Severity = Warn
+			f.Claim += " It slows down."
+		}
+		if x, y := a.Summary["rss_replica"].Median, b.Summary["rss_replica"].Median; x > 0 && y > 0 {
+			f.Claim += fmt.Sprintf(" The largest replica holds %s MB after it, and %s MB after the short one.", figure(y), figure(x))
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// kvPresets names the fastest protocol on one machine, those that cannot be told
+// from it, and the one with the shortest strong writes.
+func kvPresets(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofScenario(results, "presets") {
+		if len(r.Cases) < 2 {
+			continue
+		}
+		best := slices.MaxFunc(pointers(r.Cases), func(a, b *Case) int { return compareFloat(a.rate(), b.rate()) })
+		f := Finding{ID: "kv-presets", Severity: Info}
+		var same []string
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s; strong p50 %s ms, weak p50 %s ms", opsPerSecond(c), figure(c.Summary["strong_p50"].Median), figure(c.Summary["weak_p50"].Median)))
+			if c.Name != best.Name && c.Summary["rate"].Overlaps(best.Summary["rate"].Interval) {
+				same = append(same, c.Name)
+			}
+		}
+		f.Claim = fmt.Sprintf("On one machine %s is fastest: %s ops/s.", best.Name, count(best.rate()))
+		if len(same) > 0 {
+			f.Claim = fmt.Sprintf("On one machine %s is fastest, %s ops/s, and cannot be told from %s.", best.Name, count(best.rate()), strings.Join(same, ", "))
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func pointers(cases []Case) []*Case {
+	out := make([]*Case, len(cases))
+	for i := range cases {
+		out[i] = &cases[i]
+	}
+	return out
+}
+
+// kvDistance says from which round trip on the fast path makes strong writes
+// shorter, and by how much at the largest one.
+func kvDistance(results []*Result) []Finding {
+	type pair struct {
+		rtt         float64
+		slow, quick Summary
+	}
+	bySize := make(map[string][]pair)
+	for _, r := range ofScenario(results, "wan") {
+		rtt, err := milliseconds(r.Experiment.Factors["rtt"])
+		slow, quick := r.Find("raft"), r.Find("curp")
+		if err != nil || slow == nil || quick == nil {
+			continue
+		}
+		a, ok1 := slow.Summary["strong_write_p50"]
+		b, ok2 := quick.Summary["strong_write_p50"]
+		if ok1 && ok2 && a.Median > 0 {
+			n := r.Experiment.Factors["replicas"]
+			bySize[n] = append(bySize[n], pair{rtt, a, b})
+		}
+	}
+	var out []Finding
+	for _, n := range slices.Sorted(maps.Keys(bySize)) {
+		ps := bySize[n]
+		slices.SortFunc(ps, func(a, b pair) int { return compareFloat(a.rtt, b.rtt) })
+		f := Finding{ID: "kv-distance", Severity: Info}
+		from := math.Inf(1)
+		for _, p := range slices.Backward(ps) {
+			if p.quick.Hi >= p.slow.Lo {
+				break
+			}
+			from = p.rtt
+		}
+		for _, p := range ps {
+			f.Evidence = append(f.Evidence, fmt.Sprintf("round trip %g ms: strong write p50 %s ms without the fast path, %s ms with it", p.rtt, figure(p.slow.Median), figure(p.quick.Median)))
+		}
+		last := ps[len(ps)-1]
+		if math.IsInf(from, 1) {
+			f.Claim = fmt.Sprintf("With %s replicas the fast path makes strong writes certainly shorter at none of the distances that were measured.", n)
+		} else {
+			f.Claim = fmt.Sprintf("With %s replicas the fast path makes strong writes shorter from a round trip of %g ms on; at %g ms they take %.0f %% of the time.", n, from, last.rtt, 100*last.quick.Median/last.slow.Median)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// milliseconds reads a duration.
+func milliseconds(text string) (float64, error) {
+	d, err := time.ParseDuration(text)
+	return float64(d) / 1e6, err
+}
+
+// kvConflicts says what operations cost that meet at one key.
+func kvConflicts(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofScenario(results, "conflicts") {
+		var none, most *Case
+		top := 0.0
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			v, err := strconv.ParseFloat(c.Factors["conflicts"], 64)
+			switch {
+			case err != nil:
+			case v == 0:
+				none = c
+			case v > top:
+				most, top = c, v
+			}
+		}
+		if none == nil || most == nil || none.rate() == 0 {
+			continue
+		}
+		out = append(out, Finding{
+			ID: "kv-conflicts", Severity: Info,
+			Claim: fmt.Sprintf("%s: with %g %% of the operations on one key the rate is %.0f %% of that without, and strong writes take %.2g times as long at the median.",
+				r.Experiment.Factors["preset"], top, 100*most.rate()/none.rate(), most.Summary["strong_write_p50"].Median/none.Summary["strong_write_p50"].Median),
+			Evidence: []string{opsPerSecond(none), opsPerSecond(most)},
+		})
+	}
+	return out
+}
+
+// kvPeers sets weir beside another store at each number of clients.
+func kvPeers(results []*Result) []Finding {
+	f := Finding{ID: "kv-peers", Severity: Info}
+	var parts []string
+	for _, r := range ofScenario(results, "etcd") {
+		a, b := r.Find("etcd"), r.Find("weir")
+		if a == nil || b == nil {
+			continue
+		}
+		rate, err1 := Compare(a, b, "rate")
+		p99, err2 := Compare(a, b, "p99")
+		if err1 != nil || err2 != nil || rate.Ratio.N == 0 || p99.Ratio.N == 0 {
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%.2g times at %s", rate.Ratio.Median, r.Experiment.Factors["streams"]))
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s clients: %s ops/s against %s, %s; p99 %s ms against %s, %s", r.Experiment.Factors["streams"],
+			count(b.rate()), count(a.rate()), ratio(rate.Ratio), figure(b.Summary["p99"].Median), figure(a.Summary["p99"].Median), ratio(p99.Ratio)))
+		if rate.Ratio.Hi < 1 {
+			f.Severity = Warn
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	f.Claim = "Of etcd's rate at the same durability weir reaches " + strings.Join(parts, ", ") + " clients."
+	return []Finding{f}
+}
+
+// cellShare is what self-clocked rounds must reach of the best fixed delay.
+const cellShare = 0.97
+
+// kvCells counts the cells in which no delay is as good as the best fixed one.
+func kvCells(results []*Result) []Finding {
+	var short, unsure []string
+	cells := 0
+	for _, r := range ofScenario(results, "cells") {
+		self := r.Find(r.Experiment.Adaptive)
+		var best *Case
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			if c.Factors["delay"] != r.Experiment.Adaptive && (best == nil || c.rate() > best.rate()) {
+				best = c
+			}
+		}
+		if self == nil || best == nil {
+			continue
+		}
+		c, err := Compare(best, self, "rate")
+		if err != nil || c.Ratio.N == 0 {
+			continue
+		}
+		cells++
+		line := fmt.Sprintf("%s: %s of %s", r.Experiment.Title, ratio(c.Ratio), best.Name)
+		switch {
+		case c.Ratio.Hi < cellShare:
+			short = append(short, line)
+		case c.Ratio.Lo < cellShare:
+			unsure = append(unsure, line)
+		}
+	}
+	if cells == 0 {
+		return nil
+	}
+	f := Finding{ID: "kv-cells", Severity: Info, Evidence: append(slices.Clone(short), unsure...)}
+	f.Claim = fmt.Sprintf("No delay reaches %.0f %% of the best fixed one in %d of %d cells for certain; %d fall short, %d cannot be told.", 100*cellShare, cells-len(short)-len(unsure), cells, len(short), len(unsure))
+	if len(short) > 0 {
+		f.Severity = Warn
+	}
+	return []Finding{f}
+}
+
+// kvDurability says what the disk costs one client.
+func kvDurability(results []*Result) []Finding {
+	var out []Finding
+	for _, r := range ofScenario(results, "single") {
+		var disk, memory *Case
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			switch system := c.Factors["system"]; {
+			case system != "" && system != "weir":
+			case c.Factors["durability"] == "disk":
+				disk = c
+			case c.Factors["durability"] == "memory":
+				memory = c
+			}
+		}
+		if disk == nil || memory == nil || memory.Summary["p50"].Median == 0 {
+			continue
+		}
+		out = append(out, Finding{
+			ID: "kv-durability", Severity: Info,
+			Claim: fmt.Sprintf("%s: p50 %s ms with a disk, %s ms without, so that the disk is %.0f %% of it.", r.Experiment.Title,
+				figure(disk.Summary["p50"].Median), figure(memory.Summary["p50"].Median), 100*max(0, 1-memory.Summary["p50"].Median/disk.Summary["p50"].Median)),
+		})
+	}
+	return out
+}
+
+// kvChecked says how many answers were held against what their session had
+// written, and which reads found nothing.
+func kvChecked(results []*Result) []Finding {
+	var checked, wrong, missed, reads int64
+	for _, r := range results {
+		for i := range r.Cases {
+			for j := range r.Cases[i].Samples {
+				if k := r.Cases[i].Samples[j].KV; k != nil {
+					checked, wrong, missed = checked+k.Checked, wrong+k.Wrong, missed+k.Missed
+					reads += int64(merged(k.StrongRead, k.WeakRead).Count())
+				}
+			}
+		}
+	}
+	if reads == 0 {
+		return nil
+	}
+	f := Finding{ID: "kv-checked", Severity: Info}
+	f.Claim = fmt.Sprintf("Every answer to %s reads was checked for being of its key, and %s of them against what the session had written before: %d were wrong.", count(float64(reads)), count(float64(checked)), wrong)
+	if wrong > 0 {
+		f.Severity = Warn
+	}
+	if missed*100 > reads {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%.0f %% of the reads found nothing, which costs less than finding something", 100*float64(missed)/float64(reads)))
+	}
+	return []Finding{f}
+}
