@@ -114,7 +114,7 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newLabCommand(), newProxyCommand(), newOutboxCommand(), newBenchCommand(), newProfileCommand(), newReportCommand(), newDoctorCommand(), newDemoCommand(), newVersionCommand(),
+	root.AddCommand(newLabCommand(), newProxyCommand(), newOutboxCommand(), newKVCommand(), newBenchCommand(), newProfileCommand(), newReportCommand(), newDoctorCommand(), newDemoCommand(), newVersionCommand(),
 		newBackupCommand(), newRestoreCommand(), newVerifyCommand(), newListCommand(), newPruneCommand(), newCatCommand(), newScheduleCommand(), newWALFetchCommand())
 	return root
 }

@@ -1,0 +1,20 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newKVCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kv",
+		Short: "Replicated key-value store that Redis clients speak to",
+		Long: `A key-value store on 1, 3 or 5 replicas, each on a disk of its own. Strong
+operations are linearizable; weak ones are causal within their session and answered
+by the nearest replica. Redis clients work unmodified.
+
+  weir kv serve            runs a replica
+
+Options of serve are flags, WEIR_KV_ variables (--batch-delay as
+WEIR_KV_BATCH_DELAY) or lines of a YAML file (batch_delay), in this order.`,
+	}
+	cmd.AddCommand(newKVServe())
+	return cmd
+}

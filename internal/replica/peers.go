@@ -1,0 +1,285 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+
+	"github.com/weirdb/weir/internal/consensus"
+	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/replica/peer"
+)
+
+// peers is this replica's end of the connections to others, and to native
+// clients: it sorts what arrives by whom it is for.
+type peers struct {
+	*Replica
+	transport *peer.Transport
+
+	known map[uint64]string // of the core goroutine: the addresses that the transport has
+
+	mu      sync.Mutex      // guards what follows
+	linked  map[uint64]bool // replicas that are connected
+	clients map[peer.Addr]struct{}
+	acked   map[uint64]uint64 // committed entries that a replica is known to have had on its disk
+}
+
+// options are those of the transport.
+func (p *peers) options() peer.Options {
+	c := &p.cfg
+	o := peer.Options{
+		ID: c.ID, Cluster: c.Cluster, Listen: c.Listen, Peers: map[uint64]string{},
+		Secret: c.Secret, TLS: c.TLS, Insecure: c.Insecure,
+		Position: p.position, AllowPeer: p.allow,
+		SnapshotRate: c.SnapshotRate, Latency: c.Latency, Log: c.Log.With("part", "peer"),
+	}
+	for _, m := range c.Members {
+		if m.ID == c.ID {
+			o.Advertise = m.Addr
+			continue
+		}
+		o.Peers[m.ID] = m.Addr
+	}
+	p.known = maps.Clone(o.Peers)
+	return o
+}
+
+// position is the last durable one of the log.
+func (p *peers) position() (term, index uint64) {
+	at := p.disk.last.Load()
+	return at.term, at.index
+}
+
+// allow refuses a replica that has forgotten what it acknowledged.
+func (p *peers) allow(who peer.Remote, known bool) error {
+	if !known {
+		return fmt.Errorf("replica %d is not a member of this cluster (weir kv member add)", who.ID)
+	}
+	p.mu.Lock()
+	acked := p.acked[who.ID]
+	p.mu.Unlock()
+	if who.Index < acked {
+		return &ForgotError{Replica: who.ID, Had: acked, Has: who.Index}
+	}
+	return nil
+}
+
+// ForgotError refuses a replica whose disk is older than what it acknowledged.
+type ForgotError struct {
+	Replica  uint64
+	Had, Has uint64 // entries of the log
+}
+
+func (e *ForgotError) Error() string {
+	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: its disk was lost or is an older copy; "+
+		"replace this member (weir kv member replace)", e.Replica, e.Had, e.Has)
+}
+
+// acknowledged notes what a replica has on its disk.
+func (p *peers) acknowledged(id, index uint64) {
+	p.mu.Lock()
+	p.acked[id] = max(p.acked[id], index)
+	p.mu.Unlock()
+}
+
+// members tells the transport who belongs to the cluster. The core goroutine
+// calls it.
+func (p *peers) members(list []consensus.Member) {
+	now := make(map[uint64]string, len(list))
+	for _, m := range list {
+		if m.ID != p.cfg.ID {
+			now[m.ID] = m.Addr
+		}
+	}
+	if len(list) == 0 || maps.Equal(now, p.known) {
+		return // a replica that joins knows no members yet
+	}
+	p.known = now
+	p.transport.SetPeers(now)
+	p.mu.Lock()
+	maps.DeleteFunc(p.acked, func(id, _ uint64) bool { _, still := now[id]; return !still })
+	p.mu.Unlock()
+}
+
+// send sends messages of the core. What a replica does not get is repeated by
+// the core, or by the client that waits for it. A client that cannot get its
+// answers is disconnected: it asks again elsewhere.
+func (p *peers) send(to peer.Addr, ms []kvwire.Message) {
+	if err := p.trySend(to, ms); err != nil && to.Client() {
+		p.transport.Disconnect(to, err)
+	}
+}
+
+func (p *peers) trySend(to peer.Addr, ms []kvwire.Message) error {
+	_, err := p.transport.Send(to, ms)
+	return err
+}
+
+// up tells whether a replica is connected.
+func (p *peers) up(id uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.linked[id]
+}
+
+// toClients sends messages to all native clients.
+func (p *peers) toClients(ms []kvwire.Message) {
+	p.mu.Lock()
+	all := make([]peer.Addr, 0, len(p.clients))
+	for a := range p.clients {
+		all = append(all, a)
+	}
+	p.mu.Unlock()
+	for _, a := range all {
+		p.send(a, ms)
+	}
+}
+
+// Up implements peer.Handler.
+func (p *peers) Up(from peer.Addr, who peer.Remote) {
+	if !from.Client() {
+		p.mu.Lock()
+		p.linked[uint64(from)] = true
+		p.mu.Unlock()
+		p.cfg.Log.Info("replica connected", "peer", uint64(from), "address", who.Address, "index", who.Index)
+		p.gateway.connected(uint64(from))
+		return
+	}
+	p.mu.Lock()
+	p.clients[from] = struct{}{}
+	p.mu.Unlock()
+	p.cfg.Log.Debug("client connected", "client", from.String(), "from", who.From.String())
+	p.greet(from)
+}
+
+// greet tells a new client which view is open, so that it knows whom to ask.
+func (p *peers) greet(to peer.Addr) {
+	p.inbox.call(func(consensus.Clock) { p.send(to, []kvwire.Message{p.core.View()}) })
+}
+
+// Down implements peer.Handler.
+func (p *peers) Down(from peer.Addr, why error) {
+	if !from.Client() {
+		level := slog.LevelWarn
+		if errors.Is(why, peer.ErrClosed) {
+			level = slog.LevelDebug
+		}
+		p.mu.Lock()
+		delete(p.linked, uint64(from))
+		p.mu.Unlock()
+		p.cfg.Log.Log(p.ctx, level, "replica disconnected", "peer", uint64(from), "reason", why.Error())
+		p.gateway.disconnected(uint64(from))
+		return
+	}
+	p.mu.Lock()
+	delete(p.clients, from)
+	p.mu.Unlock()
+	p.feed.gone(from)
+	p.cfg.Log.Debug("client disconnected", "client", from.String(), "reason", why.Error())
+}
+
+// Receive implements peer.Handler. Requests and the words of replicas among
+// each other go to the core; what answers a request that this replica's gateway
+// has sent comes from a replica and goes to the gateway. What both must hear
+// goes to both.
+func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
+	if from.Client() {
+		if ms = p.requests(from, ms); len(ms) > 0 {
+			p.inbox.deliver(consensus.Addr(from), ms)
+		}
+		return
+	}
+	answers := 0
+	for i := range ms {
+		if forGateway(ms[i].Kind) {
+			answers++
+		}
+	}
+	if answers == 0 {
+		p.inbox.deliver(consensus.Addr(from), ms)
+		return
+	}
+	gate := make([]kvwire.Message, 0, answers)
+	rest := ms[:0]
+	for i := range ms {
+		if forGateway(ms[i].Kind) {
+			gate = append(gate, ms[i])
+		}
+		if forCore(ms[i].Kind) {
+			rest = append(rest, ms[i])
+		}
+	}
+	if len(rest) > 0 {
+		p.inbox.deliver(consensus.Addr(from), rest)
+	}
+	p.gateway.receive(uint64(from), gate)
+}
+
+// forGateway tells which messages of a replica may be answers to the gateway.
+func forGateway(k kvwire.Kind) bool {
+	switch k {
+	case kvwire.Done, kvwire.Spec, kvwire.Vote, kvwire.WeakDone, kvwire.ReadDone, kvwire.Redirect, kvwire.Refused, kvwire.NewView:
+		return true
+	}
+	return false
+}
+
+// forCore tells which messages of a replica the core must hear: all but plain
+// answers. A refusal may be of a weak write that the core has forwarded.
+func forCore(k kvwire.Kind) bool {
+	return !forGateway(k) || k == kvwire.NewView || k == kvwire.Refused
+}
+
+// requests takes out of a client's messages what is not for the core: watches,
+// and everything that only replicas may say.
+func (p *peers) requests(from peer.Addr, ms []kvwire.Message) []kvwire.Message {
+	kept := ms[:0]
+	for i := range ms {
+		m := ms[i]
+		switch m.Kind {
+		case kvwire.Strong, kvwire.Record, kvwire.Weak, kvwire.Read, kvwire.WeakRead, kvwire.Register, kvwire.Stable, kvwire.Configure:
+			kept = append(kept, m)
+		case kvwire.Watch:
+			p.inbox.call(func(consensus.Clock) { p.watch(from, &m) })
+		case kvwire.Unwatch:
+			p.feed.unwatch(from, m.Request)
+		default:
+			p.transport.Disconnect(from, fmt.Errorf("%w: %s", errNotAClient, m.Kind))
+			return nil
+		}
+	}
+	return kept
+}
+
+var errNotAClient = errors.New("a client sent what only replicas may say")
+
+func (p *peers) watch(from peer.Addr, m *kvwire.Message) {
+	if err := p.feed.watch(p.store, from, m); err != nil {
+		p.send(from, []kvwire.Message{{Kind: kvwire.Refused, Request: m.Request, Code: kvwire.CodeInvalid, Data: []byte(err.Error())}})
+	}
+}
+
+// ReceiveSnapshot implements peer.Handler.
+func (p *peers) ReceiveSnapshot(from uint64, meta []byte, size int64) (peer.SnapshotSink, error) {
+	return p.snapshots.receive(from, meta, size)
+}
+
+// gated holds connections back until the replica is whole.
+type gated struct {
+	*peers
+	open <-chan struct{}
+}
+
+// Up implements peer.Handler.
+func (g gated) Up(from peer.Addr, who peer.Remote) {
+	<-g.open
+	g.peers.Up(from, who)
+}
+
+// ReceiveSnapshot implements peer.Handler.
+func (g gated) ReceiveSnapshot(from uint64, meta []byte, size int64) (peer.SnapshotSink, error) {
+	<-g.open
+	return g.peers.ReceiveSnapshot(from, meta, size)
+}
