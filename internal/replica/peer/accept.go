@@ -66,9 +66,7 @@ func (t *Transport) receive(nc net.Conn) {
 		if g != nil {
 			nc = g.nc
 		}
-		if !refused.told {
-			refuse(nc, refused)
-		}
+		refuse(nc, refused)
 	}
 	_ = nc.Close() // what ended it is known, or told
 }
@@ -87,11 +85,12 @@ const (
 	lingerBytes  = 1 << 20
 )
 
-// refuse tells the other side why. Whether it hears that is its own business.
+// refuse tells the other side why, if it was not told by TLS. Whether it hears
+// that is its own business.
 func refuse(nc net.Conn, why *HandshakeError) {
 	_ = nc.SetDeadline(time.Now().Add(lingerAtMost))
 	r := refusal{why.Code, why.Reason[:min(len(why.Reason), maxReasonBytes)]}
-	if writeFrame(nc, frameRefusal, r.append(nil)) != nil {
+	if !why.told && writeFrame(nc, frameRefusal, r.append(nil)) != nil {
 		return
 	}
 	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {

@@ -256,6 +256,33 @@ func TestCertificatesAreTakenUpWhenTheyChange(t *testing.T) {
 	}
 }
 
+// TestDialerChecksWhoAnswers has those answer who let anybody in.
+func TestDialerChecksWhoAnswers(t *testing.T) {
+	d := replicaTwo()
+	for name, tt := range map[string]struct {
+		c    challenge
+		code Code
+	}{
+		"as wanted":       {challenge{Cluster: "test", Self: self{ID: 1}}, 0},
+		"another cluster": {challenge{Cluster: "production", Self: self{ID: 1}}, CodeCluster},
+		"another replica": {challenge{Cluster: "test", Self: self{ID: 3}}, CodeReplica},
+		"wants a secret":  {challenge{Cluster: "test", Self: self{ID: 1}, Secret: true}, CodeUnauthenticated},
+	} {
+		err := d.check(&tt.c)
+		var refused *HandshakeError
+		if errors.As(err, &refused) != (tt.code != 0) || refused != nil && (refused.Code != tt.code || refused.Remote) {
+			t.Errorf("%s: %v, want %v", name, err, tt.code)
+		}
+	}
+	err := &HandshakeError{Code: CodeTaken, Reason: "it is", Remote: true, Err: io.EOF}
+	if got := err.Error(); got != "refused by the other side: id taken: it is" || !errors.Is(err, io.EOF) {
+		t.Error(got)
+	}
+	if got := Code(99).String(); got != "code 99" {
+		t.Error(got)
+	}
+}
+
 // TestImpostorIsNotBelieved dials one who demands the secret and does not know it.
 func TestImpostorIsNotBelieved(t *testing.T) {
 	n := open(t, 1, func(o *Options) {

@@ -305,7 +305,7 @@ const writeAtMost = 1 << 20
 func (l *link) write() {
 	var pace *pacer
 	if l.timed {
-		pace = newPacer(l.origin, l.q.delay > 0)
+		pace = &pacer{l.origin, l.q.delay > 0}
 	}
 	for {
 		run, ok := l.take(pace)

@@ -33,6 +33,7 @@ type recorder struct {
 	broken []string // breaches of Handler's contract
 
 	counting   *counting                            // instead of all that, in benchmarks
+	onUp       func(from Addr)                      // called first, if not nil
 	onReceive  func(from Addr, ms []kvwire.Message) // called first, if not nil
 	onSnapshot func(from uint64, meta []byte, size int64) (SnapshotSink, error)
 }
@@ -46,6 +47,9 @@ func newRecorder() *recorder {
 func (r *recorder) Up(from Addr, who Remote) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
+	if r.onUp != nil {
+		r.onUp(from)
+	}
 	if _, is := r.up[from]; is {
 		r.broken = append(r.broken, fmt.Sprintf("%v is up twice", from))
 	}

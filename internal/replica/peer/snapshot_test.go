@@ -3,6 +3,7 @@ package peer
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -160,6 +161,97 @@ func TestSnapshotGoesOnWhereItWasCut(t *testing.T) {
 	}
 	if s.closes != len(s.starts) {
 		t.Errorf("%d sinks, %d closed", len(s.starts), s.closes)
+	}
+}
+
+// TestNewerSnapshotStreamReplacesTheOlder: one of them is dead, and it is not the
+// newer one.
+func TestNewerSnapshotStreamReplacesTheOlder(t *testing.T) {
+	n := open(t, 1, func(o *Options) { o.Peers = map[uint64]string{2: "127.0.0.1:1"} })
+	s := newShelf()
+	n.recorder.lock.Lock()
+	n.onSnapshot = s.take
+	n.recorder.lock.Unlock()
+	want := contents(1000)
+	streams := make([]*session, 2)
+	for i := range streams {
+		d := replicaTwo()
+		d.hello.Role = roleSnapshot
+		var err error
+		if streams[i], err = d.open(t.Context(), n.Addr()); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = streams[i].nc.Close() }()
+		u := &upload{meta: []byte("x"), size: int64(len(want))}
+		at, err := u.begin(streams[i])
+		if err != nil || at != int64(400*i) {
+			t.Fatalf("stream %d begins at %d, %v", i, at, err)
+		}
+		if err := writeFrame(streams[i].nc, frameChunk, want[400*i:400+600*i]); err != nil {
+			t.Fatal(err)
+		}
+		s.lock.Lock()
+		for len(s.bytes["x"]) < 400+600*i {
+			s.change.Wait()
+		}
+		s.lock.Unlock()
+	}
+	if err := writeFrame(streams[1].nc, frameEnd, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := expect(streams[1].in, frameStored); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := streams[0].in.frame(); err == nil {
+		t.Error("the older stream goes on")
+	}
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if !bytes.Equal(s.bytes["x"], want) || !s.whole["x"] || s.closes != 2 {
+		t.Errorf("%d bytes, whole: %v, %d sinks closed", len(s.bytes["x"]), s.whole["x"], s.closes)
+	}
+}
+
+// TestSnapshotStreamsThatMakeNoSense speak the protocol wrongly.
+func TestSnapshotStreamsThatMakeNoSense(t *testing.T) {
+	n := open(t, 1, func(o *Options) { o.Peers = map[uint64]string{2: "127.0.0.1:1"} })
+	s := newShelf()
+	n.recorder.lock.Lock()
+	n.onSnapshot = s.take
+	n.recorder.lock.Unlock()
+	ten := append(binary.AppendUvarint(nil, 10), "x"...)
+	for name, say := range map[string][]string{
+		"no size":        {framed(frameSnapshot, "")},
+		"a huge size":    {framed(frameSnapshot, string(binary.AppendUvarint(nil, 1<<63)))},
+		"no beginning":   {framed(frameChunk, "0123456789")},
+		"too much":       {framed(frameSnapshot, string(ten)), framed(frameChunk, "0123456789a")},
+		"too little":     {framed(frameSnapshot, string(ten)), framed(frameEnd, "")},
+		"another's":      {framed(frameSnapshot, string(ten)), framed(framePing, "01234567")},
+		"messages in it": {framed(frameSnapshot, string(ten)), framed(frameMessages, "\x02\x01\x00")},
+	} {
+		d := replicaTwo()
+		d.hello.Role = roleSnapshot
+		stream, err := d.open(t.Context(), n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range say {
+			if _, err := stream.nc.Write([]byte(f)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var refused *HandshakeError
+		for err == nil {
+			_, err = expect(stream.in, frameResume)
+		}
+		if !errors.As(err, &refused) || refused.Code != CodeMalformed || !refused.Remote {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = stream.nc.Close()
+	}
+	n.shut(t)
+	if s.closes != len(s.starts) || s.whole["x"] {
+		t.Errorf("%d sinks, %d closed, whole: %v", len(s.starts), s.closes, s.whole["x"])
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,44 @@ func TestClient(t *testing.T) {
 	}
 	dialClient(t, n.Addr(), nil)
 	n.awaitUp(t, FirstClient+1) // numbers are not used again
+}
+
+func TestSendBeginsWithUp(t *testing.T) {
+	n := open(t, 1, nil)
+	n.recorder.lock.Lock()
+	n.onUp = func(from Addr) {
+		if k, err := n.Send(from, numbered(1, 3)); k != 3 || err != nil {
+			t.Errorf("sent %d, %v", k, err)
+		}
+	}
+	n.recorder.lock.Unlock()
+	_, r := dialClient(t, n.Addr(), nil)
+	checkNumbered(t, r.awaitCount(t, 0, 3), 3)
+}
+
+// TestCloseDoesNotWaitForStrangers has connections that never say a word.
+func TestCloseDoesNotWaitForStrangers(t *testing.T) {
+	n := open(t, 1, func(o *Options) { o.HandshakeTimeout = time.Hour })
+	for range 3 {
+		nc, err := net.Dial("tcp", n.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = nc.Close() }()
+	}
+	poll(t, "their handshakes", func() bool { return len(n.greeting) == 3 })
+	two := open(t, 2, func(o *Options) { // and one that dials such a one
+		o.HandshakeTimeout = time.Hour
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ln.Close() })
+		o.Peers = map[uint64]string{1: ln.Addr().String()}
+	})
+	n.shut(t)
+	two.shut(t)
+	noGoroutines(t)
 }
 
 func TestDisconnect(t *testing.T) {
@@ -328,8 +367,16 @@ func TestOptionsAreChecked(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Dial(t.Context(), "127.0.0.1:1", ClientOptions{}); err == nil || !strings.Contains(err.Error(), "nobody receives") {
-		t.Errorf("a client that does not receive: %v", err)
+	receive := func([]kvwire.Message) {}
+	for want, opts := range map[string]ClientOptions{
+		"nobody receives": {},
+		"cluster name":    {Receive: receive, Cluster: strings.Repeat("c", 256)},
+		"latency":         {Receive: receive, Latency: time.Minute},
+		"negative":        {Receive: receive, QueueBytes: -1},
+	} {
+		if _, err := Dial(t.Context(), "127.0.0.1:1", opts); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("client: %v, want %q", err, want)
+		}
 	}
 }
 
