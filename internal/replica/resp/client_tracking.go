@@ -90,11 +90,18 @@ func (c *conn) trackingConflict(o *trackingOptions) string {
 	case o.optIn && c.optOut, o.optOut && c.optIn:
 		return "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode."
 	}
-	for i, p := range o.prefixes {
-		for _, q := range slices.Concat(l.prefixes, o.prefixes[:i]) {
-			if strings.HasPrefix(p, q) || strings.HasPrefix(q, p) {
-				return fmt.Sprintf("ERR Prefix '%s' overlaps with an existing prefix '%s'. Prefixes for a single client must not overlap.", p, q)
-			}
+	return overlap(l.prefixes, o.prefixes)
+}
+
+// overlap says which of the prefixes asked for contains another, or is contained.
+func overlap(existing, asked []string) string {
+	for i, p := range asked {
+		contains := func(q string) bool { return strings.HasPrefix(p, q) || strings.HasPrefix(q, p) }
+		if n := slices.IndexFunc(existing, contains); n >= 0 {
+			return fmt.Sprintf("ERR Prefix '%s' overlaps with an existing prefix '%s'. Prefixes for a single client must not overlap.", p, existing[n])
+		}
+		if n := slices.IndexFunc(asked[i+1:], contains); n >= 0 {
+			return fmt.Sprintf("ERR Prefix '%s' overlaps with another provided prefix '%s'. Prefixes for a single client must not overlap.", p, asked[i+1+n])
 		}
 	}
 	return ""
@@ -114,7 +121,7 @@ func clientCaching(k *call) {
 	c := k.c
 	yes := is(k.args[2], "YES")
 	switch {
-	case c.listener.mode == untracked || !c.optIn && !c.optOut:
+	case c.listener.mode == untracked:
 		k.fail("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled")
 	case !yes && !is(k.args[2], "NO"):
 		k.fail(syntaxError)

@@ -107,7 +107,11 @@ func (c *conn) command(args [][]byte, size int) {
 	r := c.newReply(size)
 	cmd := c.srv.table.find(args[0])
 	if why := c.refusal(cmd, args); why != "" {
-		if c.multi != nil {
+		switch {
+		case cmd != nil && cmd.name == "exec":
+			c.multi, c.watched = nil, nil
+			why = "EXECABORT Transaction discarded because of: " + strings.TrimPrefix(why, "ERR ")
+		case c.multi != nil:
 			c.multi.spoiled = true
 		}
 		c.answer(r, func(e *encoder) { e.fail(why) })
@@ -179,8 +183,13 @@ func (k *call) wrongArity() {
 	k.fail(wrongNumber(k.cmd.name + "|" + strings.ToLower(string(k.args[1]))))
 }
 
-// unknownSub answers a subcommand that there is not.
+// unknownSub answers HELP, and a subcommand that there is not.
 func (k *call) unknownSub() {
+	if is(k.args[1], "HELP") {
+		k.array(1)
+		k.simple(strings.ToUpper(k.cmd.name) + ": " + k.cmd.summary)
+		return
+	}
 	k.fail(fmt.Sprintf("ERR unknown subcommand '%.128s'. Try %s HELP.", k.args[1], strings.ToUpper(k.cmd.name)))
 }
 
@@ -203,6 +212,7 @@ func unknownCommand(args [][]byte) string {
 
 // missing says why weir lacks a command of Redis.
 func missing(name string) string {
+	const notInWeir = "not in weir"
 	const stringsOnly = "weir holds strings only: no lists, sets, hashes, sorted sets or streams"
 	switch name {
 	case "eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro", "function", "script":
@@ -210,25 +220,24 @@ func missing(name string) string {
 	case "subscribe", "psubscribe", "ssubscribe", "publish", "spublish", "unsubscribe", "punsubscribe", "pubsub":
 		return "weir has no channels: use CLIENT TRACKING or WEIR.WATCH"
 	case "setbit", "getbit", "bitcount", "bitpos", "bitop", "bitfield", "pfadd", "pfcount", "pfmerge", "sort", "sort_ro", "object":
-		return "not in weir"
+		return notInWeir
 	case "move", "swapdb":
 		return "weir has one database"
-	case "bgsave", "save", "bgrewriteaof", "replicaof", "slaveof", "psync", "sync", "failover", "shutdown", "monitor", "debug":
-		return "not in weir: see weir kv member and weir kv verify"
+	case "replicaof", "slaveof", "failover":
+		return "weir elects its leader: see weir kv member"
+	case "bgsave", "save", "bgrewriteaof", "lastsave":
+		return "weir has on disk what it has answered"
+	case "psync", "sync", "shutdown", "monitor", "debug":
+		return notInWeir
 	}
-	switch {
-	case strings.HasPrefix(name, "geo"):
+	if strings.HasPrefix(name, "geo") || otherTypes[name] {
 		return stringsOnly
-	case len(name) > 2 && strings.ContainsRune("lrszhxb", rune(name[0])):
-		if stringsOnlyNames[name] {
-			return stringsOnly
-		}
 	}
 	return ""
 }
 
-// stringsOnlyNames are Redis' commands on other types than strings.
-var stringsOnlyNames = func() map[string]bool {
+// otherTypes are Redis' commands on other types than strings.
+var otherTypes = func() map[string]bool {
 	names := make(map[string]bool)
 	for name := range strings.FieldsSeq(`
 		lpush lpushx rpush rpushx lpop rpop llen lrange lindex lset lrem ltrim linsert lpos lmove lmpop rpoplpush

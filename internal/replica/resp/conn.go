@@ -153,9 +153,7 @@ func (c *conn) takeTurn() {
 		args, size, err := c.in.next()
 		if err != nil {
 			c.srv.log.Debug("client breaks the protocol", "client", c.sock.RemoteAddr(), "cause", err)
-			r := c.newReply(0)
-			r.answer.text = append(append(append(r.answer.text, "-ERR "...), err.Error()...), "\r\n"...)
-			r.Done(noResult, nil)
+			c.answer(c.newReply(0), func(e *encoder) { e.fail("ERR " + err.Error()) })
 			c.closing = true
 			break
 		}

@@ -27,9 +27,6 @@ func errorText(err error) string {
 func textOf(r *kvwire.Result) string {
 	switch r.Code {
 	case kvwire.WrongType:
-		if r.Found {
-			return "ERR increment or decrement would overflow"
-		}
 		return "ERR value is not an integer or out of range"
 	case kvwire.TooLarge:
 		return "ERR string exceeds maximum allowed size (proto-max-bulk-len)"

@@ -237,7 +237,7 @@ func commandCommand(k *call) {
 		k.commandInfo(names)
 	case is(k.args[1], "DOCS"):
 		k.commandDocs(names)
-	case is(k.args[1], "GETKEYS") && len(k.args) > 2:
+	case is(k.args[1], "GETKEYS") && len(k.args) > 3:
 		k.commandKeys()
 	case is(k.args[1], "COUNT"), is(k.args[1], "LIST"), is(k.args[1], "GETKEYS"):
 		k.wrongArity()
@@ -253,7 +253,7 @@ func (k *call) commandInfo(names []string) {
 	for _, name := range names {
 		cmd := k.c.srv.table[name]
 		if cmd == nil {
-			k.nullArray()
+			k.null()
 			continue
 		}
 		flags := cmd.flags.names()

@@ -74,15 +74,15 @@ func renderType(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 func expire(k *call) {
-	n, ok := parseInt(k.args[2])
-	if !ok {
-		k.fail(notAnInteger)
-		return
-	}
 	cmd := kvwire.Command{Verb: kvwire.Expire, Key: borrow(k.args[1])}
 	var why string
 	if cmd.Cond, why = expireCondition(k.args[3:]); why != "" {
 		k.fail(why)
+		return
+	}
+	n, ok := parseInt(k.args[2])
+	if !ok {
+		k.fail(notAnInteger)
 		return
 	}
 	unit := int64(1)

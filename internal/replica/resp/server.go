@@ -240,8 +240,9 @@ func (s *Server) stopReading() {
 func (s *Server) Interested() bool { return s.tracker.interested.Load() > 0 }
 
 // Changed tells connections that track or watch of committed changes, in the
-// order of their revisions, after this replica has applied them. One goroutine
-// at a time calls it; it does not block.
+// order of their revisions, after this replica has applied them, and best before
+// it completes the writes that made them: then a client that is told of its own
+// write does not find the old value in its cache. It does not block.
 func (s *Server) Changed(changes []Change) { s.tracker.changed(changes) }
 
 // ChangedAll tells connections that anything may have changed: the replica has

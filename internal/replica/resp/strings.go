@@ -45,37 +45,42 @@ func get(k *call) {
 // setting is what the options of SET, GETEX and the like amount to.
 type setting struct {
 	cmd     kvwire.Command
-	old     bool // GET
-	persist bool // PERSIST
-	expires bool
+	old     bool   // GET
+	persist bool   // PERSIST
+	expires []byte // a time to live, not read yet: Redis looks at all options first
+	unit    int64  // of expires, milliseconds
 }
 
-// expiry reads an option with a time to live; took is how many arguments it is.
-// why is not empty when it makes no sense.
-func (k *call) expiry(s *setting, args [][]byte) (took int, why string) {
+// expiry takes an option with a time to live; took is how many arguments it is.
+func (s *setting) expiry(args [][]byte) (took int, why string) {
 	var unit int64
-	var absolute bool
+	var options uint8
 	switch {
 	case is(args[0], "EX"):
 		unit = secondMs
 	case is(args[0], "PX"):
 		unit = 1
 	case is(args[0], "EXAT"):
-		unit, absolute = secondMs, true
+		unit, options = secondMs, kvwire.Absolute
 	case is(args[0], "PXAT"):
-		unit, absolute = 1, true
+		unit, options = 1, kvwire.Absolute
 	default:
 		return 0, ""
 	}
-	if len(args) < 2 || s.expires || s.persist || s.cmd.Options&kvwire.KeepTTL != 0 {
+	if len(args) < 2 || s.expires != nil || s.persist || s.cmd.Options&kvwire.KeepTTL != 0 {
 		return 0, syntaxError
 	}
-	s.expires = true
-	if absolute {
-		s.cmd.Options |= kvwire.Absolute
+	s.expires, s.unit = args[1], unit
+	s.cmd.Options |= options
+	return 2, ""
+}
+
+// setExpiry reads the time to live that an option gave.
+func (k *call) setExpiry(s *setting) (why string) {
+	if s.expires != nil {
+		s.cmd.TTL, why = k.milliseconds(s.expires, s.unit, s.cmd.Options&kvwire.Absolute != 0)
 	}
-	s.cmd.TTL, why = k.milliseconds(args[1], unit, absolute)
-	return 2, why
+	return why
 }
 
 // milliseconds reads a time to live, which is positive.
@@ -112,11 +117,8 @@ func set(k *call) {
 // setOptions reads the options of SET. Those of weir begin with prefix.
 func (k *call) setOptions(s *setting, args [][]byte, prefix string) (why string) {
 	for len(args) > 0 {
-		took, why := k.expiry(s, args)
-		if why != "" {
-			return why
-		}
-		if took == 0 {
+		took, why := s.expiry(args)
+		if took == 0 && why == "" {
 			took, why = s.option(args, prefix)
 		}
 		if why != "" {
@@ -124,7 +126,7 @@ func (k *call) setOptions(s *setting, args [][]byte, prefix string) (why string)
 		}
 		args = args[took:]
 	}
-	return ""
+	return k.setExpiry(s)
 }
 
 // option reads an option that is no time to live.
@@ -136,7 +138,7 @@ func (s *setting) option(args [][]byte, prefix string) (took int, why string) {
 		c.Cond = kvwire.IfAbsent
 	case is(arg, "XX") && (c.Cond == kvwire.Always || c.Cond == kvwire.IfPresent):
 		c.Cond = kvwire.IfPresent
-	case is(arg, "KEEPTTL") && !s.expires:
+	case is(arg, "KEEPTTL") && s.expires == nil:
 		c.Options |= kvwire.KeepTTL
 	case is(arg, "GET"):
 		s.old = true
@@ -176,9 +178,9 @@ func getDel(k *call) {
 func getEx(k *call) {
 	s := setting{cmd: kvwire.Command{Verb: kvwire.Expire, Key: borrow(k.args[1])}}
 	for args := k.args[2:]; len(args) > 0; {
-		took, why := k.expiry(&s, args)
+		took, why := s.expiry(args)
 		if took == 0 && why == "" {
-			if !is(args[0], "PERSIST") || s.expires {
+			if !is(args[0], "PERSIST") || s.expires != nil {
 				why = syntaxError
 			}
 			took, s.persist = 1, true
@@ -189,11 +191,15 @@ func getEx(k *call) {
 		}
 		args = args[took:]
 	}
+	if why := k.setExpiry(&s); why != "" {
+		k.fail(why)
+		return
+	}
 	read := kvwire.Command{Verb: kvwire.Get, Key: s.cmd.Key}
 	switch {
 	case s.persist:
 		s.cmd.Verb = kvwire.Persist
-	case !s.expires:
+	case s.expires == nil:
 		k.ask(read, shape{render: renderValue})
 		return
 	}

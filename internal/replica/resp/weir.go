@@ -15,7 +15,7 @@ func weirCommands() []command {
 		{"weir.get", 2, isRead | isFast, 1, 1, 1, weirGet, group, "Returns the value of a key and its revision."},
 		{"weir.set", -3, isWrite, 1, 1, 1, weirSet, group, "SET with REV and LEASE; returns the revision of the write."},
 		{"weir.cas", 4, isWrite | isFast, 1, 1, 1, weirCAS, group, "Sets a key whose revision is as given (0: that does not exist); returns the new revision."},
-		{"weir.lease", 3, isWrite, 0, 0, 0, lease, group, "GRANT ttl-ms, KEEP id, REVOKE id, TTL id. The id is a fencing token: it only grows."},
+		{"weir.lease", -2, isWrite, 0, 0, 0, lease, group, "GRANT ttl-ms, KEEP id, REVOKE id, TTL id. The id is a fencing token: it only grows."},
 		{"weir.token", -1, notInMulti | always, 0, 0, 0, token, group, "Returns what this connection has seen, or makes it see at least what another has."},
 		{"weir.status", 1, always, 0, 0, 0, status, group, "Describes the replica."},
 		{"weir.watch", -2, notInMulti | always, 0, 0, 0, weirWatch, group, "Shows all changes of keys with a prefix, as they are committed. RESP3."},
@@ -105,7 +105,13 @@ func renderRevision(e *encoder, _ *shape, r []kvwire.Result) {
 	}
 }
 
+const leaseUsage = "ERR WEIR.LEASE takes GRANT ttl-ms, KEEP id, REVOKE id or TTL id"
+
 func lease(k *call) {
+	if len(k.args) != 3 {
+		k.fail(leaseUsage)
+		return
+	}
 	n, ok := parseInt(k.args[2])
 	if !ok || n <= 0 {
 		k.fail(notAnInteger)
@@ -125,7 +131,7 @@ func lease(k *call) {
 	case is(k.args[1], "TTL"):
 		k.ask(kvwire.Command{Verb: kvwire.LeaseTTL, Lease: uint64(n)}, shape{render: renderLeaseTTL})
 	default:
-		k.unknownSub()
+		k.fail(leaseUsage)
 	}
 }
 
