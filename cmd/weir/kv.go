@@ -10,11 +10,14 @@ func newKVCommand() *cobra.Command {
 operations are linearizable; weak ones are causal within their session and answered
 by the nearest replica. Redis clients work unmodified.
 
-  weir kv serve            runs a replica
+  weir kv serve              runs a replica
+  weir kv get, put, del …    are clients
+  weir kv status, member     look after the cluster
 
 Options of serve are flags, WEIR_KV_ variables (--batch-delay as
 WEIR_KV_BATCH_DELAY) or lines of a YAML file (batch_delay), in this order.`,
 	}
-	cmd.AddCommand(newKVServe())
+	cmd.AddCommand(newKVServe(), newKVGet(), newKVPut(), newKVDel(), newKVIncr(), newKVRange(), newKVWatch(), newKVLease(),
+		newKVStatus(), newKVMember(), newKVVerify())
 	return cmd
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -245,6 +246,8 @@ func (p *peers) requests(from peer.Addr, ms []kvwire.Message) []kvwire.Message {
 			p.inbox.call(func(consensus.Clock) { p.watch(from, &m) })
 		case kvwire.Unwatch:
 			p.feed.unwatch(from, m.Request)
+		case kvwire.Inspect:
+			p.inspect(from, m.Request)
 		default:
 			p.transport.Disconnect(from, fmt.Errorf("%w: %s", errNotAClient, m.Kind))
 			return nil
@@ -259,6 +262,16 @@ func (p *peers) watch(from peer.Addr, m *kvwire.Message) {
 	if err := p.feed.watch(p.store, from, m); err != nil {
 		p.send(from, []kvwire.Message{{Kind: kvwire.Refused, Request: m.Request, Code: kvwire.CodeInvalid, Data: []byte(err.Error())}})
 	}
+}
+
+// inspect tells a client what this replica knows of itself.
+func (p *peers) inspect(from peer.Addr, request uint64) {
+	state, err := json.Marshal(p.Status())
+	if err != nil {
+		p.transport.Disconnect(from, fmt.Errorf("encode the state: %w", err))
+		return
+	}
+	p.send(from, []kvwire.Message{{Kind: kvwire.ReadDone, Request: request, Data: state}})
 }
 
 // ReceiveSnapshot implements peer.Handler.
