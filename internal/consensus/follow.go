@@ -206,6 +206,10 @@ func (c *Core) caughtUpTo(m *kvwire.Message) bool {
 // here: they come with the query, so nobody else can see them (S10).
 func (c *Core) answer(to Addr, m *kvwire.Message) {
 	s := c.sessions.get(m.Session)
+	if s == nil && len(m.Bundle) > 0 && m.Session <= c.revision {
+		c.refuse(to, m, kvwire.CodeExpired, "the session expired") // which of its writes are applied is no longer known
+		return
+	}
 	var own [][]byte
 	for i := range m.Bundle {
 		if w := &m.Bundle[i]; s == nil || w.Seq >= s.next {

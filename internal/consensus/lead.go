@@ -84,6 +84,7 @@ type heldRead struct {
 	m     *kvwire.Message
 	at    int64  // Clock.Mono of its arrival
 	after uint64 // leader: ordinal that must be applied
+	index uint64 // leader: log position that must be applied
 }
 
 type delayedRequest struct {

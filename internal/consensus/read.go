@@ -36,7 +36,9 @@ func (l *leadership) read(from Addr, m *kvwire.Message) {
 		}
 		l.unhold(s)
 	}
-	r := heldRead{from: from, m: m, at: c.now.Mono}
+	// A majority without this replica's disk may have committed more than is
+	// applied here, and a weak read elsewhere may have shown it.
+	r := heldRead{from: from, m: m, at: c.now.Mono, index: c.node.BasicStatus().GetCommit()}
 	if c.cfg.Fast {
 		// A write that completed on votes alone may still be uncommitted.
 		r.after, _ = l.uncommitted.of(&c.foot, 0)
@@ -58,7 +60,7 @@ func (l *leadership) release() {
 		if !led && r.at > l.stamped {
 			ask = true
 		}
-		if !led || r.after > l.done || !l.settled(r.m) {
+		if !led || r.after > l.done || r.index > l.c.applied || !l.settled(r.m) {
 			return false
 		}
 		l.c.answer(r.from, r.m)

@@ -95,8 +95,8 @@ func (s *Session) target(o *op) uint64 {
 
 // transmit sends an operation to where it belongs.
 func (s *Session) transmit(o *op) {
-	if s.id == 0 && o.kind != register && o.kind != weakRead && (o.kind != strongRead || o.seq > 0) {
-		return // it goes when the session is registered
+	if s.id == 0 && o.kind != register && (o.after > 0 || o.kind != weakRead && o.kind != strongRead) {
+		return // it goes when the session is registered: only then can a replica tell which of its writes it has
 	}
 	to := s.target(o)
 	if to == 0 {
