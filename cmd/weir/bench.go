@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirdb/weir/internal/bench"
 	"github.com/weirdb/weir/internal/bench/backuprun"
+	"github.com/weirdb/weir/internal/bench/kvrun"
 	"github.com/weirdb/weir/internal/bench/outboxscenario"
 	"github.com/weirdb/weir/internal/bench/scenario"
 	"github.com/weirdb/weir/internal/report"
@@ -27,7 +28,7 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure what a boundary costs, and what weir makes of it",
 	}
-	cmd.AddCommand(newBenchProxyCommand(), newBenchBackupCommand(), newBenchOutboxCommand(), newBenchReportCommand(), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
+	cmd.AddCommand(newBenchProxyCommand(), newBenchBackupCommand(), newBenchOutboxCommand(), newBenchKVCommand(), newBenchReportCommand(), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
 	return cmd
 }
 
@@ -193,6 +194,9 @@ func newBenchReportCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out, err := backuprun.Load(args[0]); !errors.Is(err, fs.ErrNotExist) {
 				return reportBackup(args[0], out, err, format, cmd.OutOrStdout())
+			}
+			if out, err := kvrun.Load(args[0]); !errors.Is(err, fs.ErrNotExist) {
+				return reportKV(args[0], out, err, format, cmd.OutOrStdout())
 			}
 			if err := reportOutbox(args[0], format, cmd.OutOrStdout()); !errors.Is(err, outboxscenario.ErrNotOutbox) {
 				return err

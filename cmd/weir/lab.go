@@ -27,7 +27,7 @@ func newLabCommand() *cobra.Command {
 		Use:   "lab",
 		Short: "Start private, throwaway real servers",
 	}
-	cmd.AddCommand(newLabUpCommand())
+	cmd.AddCommand(newLabUpCommand(), newLabKVCommand())
 	return cmd
 }
 

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/bench/kvrun"
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// kvOptionsOf reads a command line without running anything.
+func kvOptionsOf(t *testing.T, line string) (kvrun.Options, error) {
+	t.Helper()
+	var b benchKV
+	cmd := &cobra.Command{Use: "kv"}
+	b.flags(cmd.Flags())
+	if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
+		t.Fatal(err)
+	}
+	return b.options()
+}
+
+func TestBenchKVReadsItsFlags(t *testing.T) {
+	for line, check := range map[string]func(o kvrun.Options) bool{
+		"": func(o kvrun.Options) bool {
+			return o.Preset == "raft-ht" && o.Plan.SweepRounds == 3 && strings.HasPrefix(o.Out, "out/bench-kv-") && o.Binary != ""
+		},
+		"--plan full --scenarios delay,wan": func(o kvrun.Options) bool { return len(o.Plan.Scenarios) == 2 && len(o.Plan.RTTs) == 4 },
+		"--rounds 9 --duration 3s --keys 7": func(o kvrun.Options) bool {
+			return o.Plan.Rounds == 9 && o.Plan.SweepRounds == 9 && o.Plan.Duration == 3*time.Second && o.Plan.Keys == 7
+		},
+		"--preset curp --etcd /x/etcd":                                  func(o kvrun.Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
+		"--out here --resume":                                           func(o kvrun.Options) bool { return o.Out == "here" && o.Resume },
+		"--reference ../../internal/bench/kvrun/testdata/report-2.yaml": func(o kvrun.Options) bool { return len(o.Reference.Figures) == 8 },
+	} {
+		if o, err := kvOptionsOf(t, line); err != nil || !check(o) {
+			t.Errorf("%q: %+v, %v", line, o, err)
+		}
+	}
+}
+
+func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
+	for line, want := range map[string]string{
+		"--plan none":              "--plan",
+		"--scenarios delay,all":    `no scenario "all"`,
+		"--preset paxos":           "--preset",
+		"--rounds -1":              "must not be negative",
+		"--resume":                 "--resume: name the directory",
+		"--reference /nonexistent": "--reference",
+	} {
+		if _, err := kvOptionsOf(t, line); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want an error that says %q", line, err, want)
+		}
+	}
+}
+
+func TestBenchKVTellsOfASample(t *testing.T) {
+	hist := func(ns int64) *measure.Hist {
+		h := &measure.Hist{}
+		h.Record(ns)
+		return h
+	}
+	var out bytes.Buffer
+	printKVProgress(&out, bench.Progress{Side: "curp", Done: 1, Total: 9, Sample: bench.Sample{
+		Seconds: 2, Ops: 3000, Errors: map[string]int64{"BUSY": 2}, Invalid: []string{"1 answers are wrong"},
+		KV: &bench.KV{StrongRead: hist(1_000_000), WeakRead: hist(200_000)},
+	}})
+	want := "  [1/9] curp                  1500 ops/s  weak p50 200µs  strong p50 1ms  2 failed  INVALID: 1 answers are wrong\n"
+	if out.String() != want {
+		t.Errorf("%q\nwant\n%q", out.String(), want)
+	}
+}
+
+// weirProgram is a program that runs this test's own as weir, for whoever starts
+// processes with an environment of their own.
+func weirProgram(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "weir")
+	script := fmt.Sprintf("#!/bin/sh\nWEIR_TEST_AS_MAIN=1 exec '%s' \"$@\"\n", self)
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Real replicas, run by this test's program, and the report made again from what
+// they left.
+func TestBenchKVRunsReplicas(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts clusters, which takes some seconds")
+	}
+	dir := filepath.Join(t.TempDir(), "out")
+	var b benchKV
+	b.plan, b.out, b.preset, b.scenarios = "smoke", dir, "raft-ht", []string{"presets"}
+	o, err := b.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Binary = weirProgram(t)
+	var stdout, stderr bytes.Buffer
+	if err := b.run(t.Context(), o, &stdout, &stderr); err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	for _, want := range []string{"curp-ho", "were wrong", "report  " + dir} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("nothing of %q in\n%s", want, stdout.String())
+		}
+	}
+	cmd := newBenchReportCommand()
+	cmd.SetArgs([]string{dir, "--format", "md"})
+	var md bytes.Buffer
+	cmd.SetOut(&md)
+	if err := cmd.Execute(); err != nil || !strings.Contains(md.String(), "## Presets") {
+		t.Errorf("weir bench report: %v\n%s", err, md.String())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "report.html")); err != nil {
+		t.Error(err)
+	}
+}
