@@ -394,3 +394,44 @@ func (f badSector) ReadAt(p []byte, at int64) (int, error) {
 	}
 	return f.File.ReadAt(p, at)
 }
+
+// A torn round whose missing sectors are later supplied by another one that
+// happens to hold the same bytes there does not come back: its head is gone.
+func TestTornRoundNeverComesBack(t *testing.T) {
+	t.Parallel()
+	disk := sample(t)
+	l, _, err := openOn(disk)
+	must(t, err)
+	write := func(l *wal.Log, vote string) {
+		must(t, l.Append(hard(vote), wal.Record{Kind: wal.Intent, Data: bytes.Repeat([]byte{'x'}, 1500)}))
+		must(t, l.Sync())
+	}
+	// mix keeps the sectors of a written file before a place, and after it
+	// those of another.
+	mix := func(before, after []byte, at int) []byte {
+		after = append(after, make([]byte, max(0, len(before)-len(after)))...)
+		return append(slices.Clone(before[:at]), after[at:]...)
+	}
+	const sector = 512
+	old := disk.Bytes(seg3)
+	write(l, "vote for a")
+	first, _ := lastRound(t, disk, seg3)
+	at := (first/sector + 1) * sector
+	disk.Kill()
+	disk.SetBytes(seg3, mix(disk.Bytes(seg3), old, at)) // the head is there, the rest is not
+
+	l, r, err := openOn(disk)
+	must(t, err)
+	if r.Torn == nil || r.Torn.Offset != int64(first) {
+		t.Fatalf("recovered %+v, want a torn round at %d", r, first)
+	}
+	old = disk.Bytes(seg3)
+	write(l, "vote for b")
+	disk.Kill()
+	disk.SetBytes(seg3, mix(old, disk.Bytes(seg3), at)) // now the head is not, the rest is
+
+	l, r, err = openOn(disk)
+	must(t, err)
+	same(t, show(t, r), wholeSample)
+	must(t, l.Close())
+}

@@ -17,6 +17,8 @@ type Receiver struct {
 	offset    int64
 }
 
+var errGivenUp = errors.New("it was given up for another one")
+
 // partName names the file of a snapshot that is being received.
 func partName(info SnapshotInfo) string {
 	return snapshotName(info.Index, info.Term) + fmt.Sprintf("-%d", info.Bytes) + partSuffix
@@ -97,6 +99,9 @@ func (r *Receiver) Offset() int64 { return r.offset }
 // Write takes bytes of the file in which begin at offset; it must be at most
 // Offset, what is known already is passed over.
 func (r *Receiver) Write(offset int64, data []byte) error {
+	if r.f == nil {
+		return fmt.Errorf("receive snapshot %d: %w", r.info.Index, errGivenUp)
+	}
 	if offset < 0 || offset > r.offset || offset+int64(len(data)) > r.info.Bytes {
 		return fmt.Errorf("receive snapshot %d: bytes %d to %d do not belong after %d of %d", r.info.Index, offset, offset+int64(len(data)), r.offset, r.info.Bytes)
 	}
@@ -115,6 +120,9 @@ func (r *Receiver) Write(offset int64, data []byte) error {
 // Finish verifies the whole file and makes it a snapshot. When it does not
 // verify, Finish returns a *CorruptError, and the next Receive begins anew.
 func (r *Receiver) Finish() (SnapshotInfo, error) {
+	if r.f == nil {
+		return r.info, fmt.Errorf("finish snapshot %d: %w", r.info.Index, errGivenUp)
+	}
 	if r.offset != r.info.Bytes {
 		return r.info, fmt.Errorf("finish snapshot %d: %d of %d bytes were received", r.info.Index, r.offset, r.info.Bytes)
 	}
@@ -142,6 +150,9 @@ func (r *Receiver) verify() (SnapshotInfo, error) {
 
 // Abort gives the snapshot up and removes what was received.
 func (r *Receiver) Abort() error {
+	if r.f == nil {
+		return nil
+	}
 	if err := r.release(); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // SnapshotReader reads a snapshot: Read gives the state, every byte verified
-// before it is given; ReadAt gives the file as it is, to be sent to a peer.
+// before it is given; File gives the file as it is, to be sent to a peer.
 type SnapshotReader struct {
 	info  SnapshotInfo
 	file  string
@@ -87,11 +87,9 @@ func (r *SnapshotReader) begin(cluster string, want SnapshotInfo) error {
 // Info returns the snapshot's name, its meta and its size.
 func (r *SnapshotReader) Info() SnapshotInfo { return r.info }
 
-// Size is the size of the file in bytes.
-func (r *SnapshotReader) Size() int64 { return r.size }
-
-// ReadAt reads the bytes of the file, not of the state.
-func (r *SnapshotReader) ReadAt(p []byte, offset int64) (int, error) { return r.f.ReadAt(p, offset) }
+// File gives the bytes of the file as they are, which is what [Receiver.Write]
+// takes. It may be read beside Read, until Close.
+func (r *SnapshotReader) File() *io.SectionReader { return io.NewSectionReader(r.f, 0, r.size) }
 
 // Close closes the file.
 func (r *SnapshotReader) Close() error { return r.f.Close() }
