@@ -284,8 +284,12 @@ func (s *Session) encode(o *op, c kvwire.Command) error {
 	if err := c.Validate(); err != nil {
 		return errors.Join(ErrInvalid, err)
 	}
-	c.Footprint(&o.foot)
 	o.command = c.Append(nil)
+	var own kvwire.Command // the footprint is kept, and c's memory is the caller's
+	if err := own.Borrow(o.command); err != nil {
+		return errors.Join(ErrInvalid, err)
+	}
+	own.Footprint(&o.foot)
 	return nil
 }
 
