@@ -176,3 +176,5 @@ func bigSnapshot(l *wal.Log, index uint64) error {
 	})
 	return err
 }
+
+func fdatasync(f *os.File) error { return syscall.Fdatasync(int(f.Fd())) }

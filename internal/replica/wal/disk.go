@@ -74,7 +74,7 @@ func (d dirDisk) Lock(shared bool) (io.Closer, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	if shared {
-		return f, nil
+		return heldLock{f}, nil
 	}
 	if err := f.Truncate(0); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -82,7 +82,15 @@ func (d dirDisk) Lock(shared bool) (io.Closer, error) {
 	if _, err := fmt.Fprintln(f, os.Getpid()); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return f, nil
+	return heldLock{f}, nil
+}
+
+// heldLock is a locked file. Closing it would not do: a child that is forked at
+// this moment keeps the lock until it executes its program.
+type heldLock struct{ f *os.File }
+
+func (l heldLock) Close() error {
+	return errors.Join(unix.Flock(int(l.f.Fd()), unix.LOCK_UN), l.f.Close())
 }
 
 // holder returns the process id that a lock file names, 0 if it names none.
