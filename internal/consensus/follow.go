@@ -20,6 +20,7 @@ type intents struct {
 type intent struct {
 	id      opID
 	message kvwire.Message
+	whole   bool // nothing that comes before it in its session is missing here
 }
 
 const maxIntents = 64 << 10
@@ -83,7 +84,12 @@ func (c *Core) intend(from Addr, m *kvwire.Message) {
 		return
 	}
 	id := opID{m.Session, m.Seq}
-	if c.intents.byOp[id] == nil {
+	if !c.whole(m) {
+		c.redirect(from, m) // the leader keeps the order
+		return
+	}
+	if i := c.intents.byOp[id]; i == nil || !i.whole {
+		c.intents.remove(id)
 		if len(c.intents.list) >= maxIntents {
 			c.refuse(from, m, kvwire.CodeBusy, "too many weak writes wait for the leader")
 			return
@@ -94,8 +100,35 @@ func (c *Core) intend(from Addr, m *kvwire.Message) {
 	c.whenDurable(func() { c.weakDone(from, id.session, id.seq) })
 }
 
+// whole reports that all writes of the session before m are applied, among the
+// intents, or in m's bundle, where the client puts the strong ones that are under
+// way. Then m can be executed whatever becomes of the client: a session's writes
+// enter the log in their order, so one that is nowhere would hold m back for ever.
+func (c *Core) whole(m *kvwire.Message) bool {
+	s := c.sessions.get(m.Session)
+	if s == nil {
+		return false
+	}
+	bundled := len(m.Bundle)
+	for seq := m.Seq - 1; seq >= s.next; seq-- {
+		if i := c.intents.byOp[opID{m.Session, seq}]; i != nil {
+			if i.whole {
+				return true
+			}
+			continue
+		}
+		for bundled > 0 && m.Bundle[bundled-1].Seq > seq {
+			bundled--
+		}
+		if bundled == 0 || m.Bundle[bundled-1].Seq != seq {
+			return false
+		}
+	}
+	return true
+}
+
 func (c *Core) addIntent(id opID, m *kvwire.Message) {
-	i := &intent{id: id, message: *m}
+	i := &intent{id: id, message: *m, whole: c.whole(m)}
 	i.message.Kind, i.message.Flags = kvwire.Weak, kvwire.FlagForward
 	c.intents.list = append(c.intents.list, i)
 	c.intents.byOp[id] = i
@@ -154,23 +187,25 @@ func (c *Core) forwardRefused(m *kvwire.Message) {
 	}
 }
 
-// truncated keeps the weak writes of log entries that a new leader replaced:
-// this replica may have acknowledged them when it led.
+// truncated keeps the weak writes of log entries that a new leader replaced, and
+// the strong ones before them: this replica may have acknowledged the weak ones
+// when it led.
 func (c *Core) truncated(replaced []*pb.Entry) {
-	if c.cfg.WeakWrites == Quorum {
-		return
-	}
 	var e entry
+	strong := map[uint64][]kvwire.Write{} // per session: what comes before its next weak write
 	for _, old := range replaced {
 		if len(old.GetData()) == 0 || old.GetType() != pb.EntryNormal || e.decode(old.GetData()) != nil {
 			continue // an entry that cannot be read is none that this replica acknowledged
 		}
 		for _, o := range e.ops {
 			id := opID{o.session, o.seq}
-			if o.flags&opWeak == 0 || c.seen(id) || c.intents.byOp[id] != nil {
-				continue
+			switch {
+			case o.session == 0 || c.seen(id):
+			case o.flags&opWeak == 0:
+				strong[o.session] = append(strong[o.session], kvwire.Write{Seq: o.seq, Command: o.command})
+			case c.intents.byOp[id] == nil:
+				c.addIntent(id, &kvwire.Message{Session: o.session, Seq: o.seq, Ack: o.ack, Data: o.command, Bundle: slices.Clone(strong[o.session])})
 			}
-			c.addIntent(id, &kvwire.Message{Session: o.session, Seq: o.seq, Ack: o.ack, Data: o.command})
 		}
 	}
 }

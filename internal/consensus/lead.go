@@ -152,12 +152,19 @@ func (l *leadership) strong(from Addr, m *kvwire.Message) {
 	l.unhold(s)
 }
 
-// weak takes in a weak write.
+// weak takes in a weak write. In its bundle are the strong ones before it: their
+// client may have died before it could send them here.
 func (l *leadership) weak(from Addr, m *kvwire.Message) {
 	s := l.c.sessions.get(m.Session)
 	if s == nil {
 		l.c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
 		return
+	}
+	for i := range m.Bundle {
+		w := &m.Bundle[i]
+		if w.Seq == l.after(s) {
+			l.admit(s, &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, command: w.Command}}, nil)
+		}
 	}
 	l.inOrder(s, from, m)
 	l.unhold(s)

@@ -127,6 +127,11 @@ func (s *Session) transmit(o *op) {
 		m.Kind = kvwire.Weak
 		if s.switches.weakWrites == nearest && !o.atLeader {
 			m.Flags = kvwire.FlagNearest
+			for _, w := range s.ops { // so that nothing is missing before it, even if this client dies now
+				if w.kind == strongWrite && w.seq < o.seq {
+					m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Command: w.command})
+				}
+			}
 		}
 	case strongRead:
 		m.Kind, m.Request = kvwire.Read, o.request
