@@ -1,0 +1,25 @@
+package session
+
+import "github.com/weirdb/weir/internal/kvwire"
+
+// Overtakes reports whether the write c could be seen by a read that was issued
+// before it and is still under way, because both touch a key. Who needs reads to
+// see nothing that was issued after them waits with such a write until the read
+// has its answer.
+func (s *Session) Overtakes(c *kvwire.Command) bool {
+	var foot kvwire.Footprint
+	known := false
+	for _, o := range s.ops {
+		if o.kind != strongRead && o.kind != weakRead {
+			continue
+		}
+		if !known {
+			c.Footprint(&foot)
+			known = true
+		}
+		if o.foot.Overlaps(&foot) {
+			return true
+		}
+	}
+	return false
+}
