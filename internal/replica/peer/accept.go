@@ -63,10 +63,7 @@ func (t *Transport) receive(nc net.Conn) {
 	if errors.As(err, &refused) && !refused.Remote {
 		t.countRefusal(refused.Code)
 		t.opts.Log.Warn("refused a connection", "from", nc.RemoteAddr().String(), "reason", refused.Error())
-		if g != nil {
-			nc = g.nc
-		}
-		refuse(nc, refused)
+		refuse(g.nc, refused)
 	}
 	_ = nc.Close() // what ended it is known, or told
 }
