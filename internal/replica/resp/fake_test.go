@@ -2,7 +2,9 @@ package resp_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,11 +30,14 @@ type fakeStore struct {
 	seen     []seenRequest
 	sessions []*fakeSession
 	replicas int // that WAIT finds
+	late     chan heldRequest
 }
 
+// heldRequest is a request, of whose command only the encoded form is still good.
 type heldRequest struct {
 	session *fakeSession
 	command []byte
+	write   bool
 	request resp.Request
 }
 
@@ -83,10 +88,15 @@ func (s *fakeSession) Do(batch []resp.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range batch {
-		r := heldRequest{s, batch[i].Command.Append(nil), batch[i]}
+		r := heldRequest{s, batch[i].Command.Append(nil), batch[i].Command.Verb.IsWrite(), batch[i]}
+		r.request.Command = kvwire.Command{}
 		var print kvwire.Footprint
 		batch[i].Command.Footprint(&print)
 		f.seen = append(f.seen, seenRequest{batch[i].Command.Verb, batch[i].Level, print.Blind})
+		if f.late != nil {
+			f.late <- r
+			continue
+		}
 		if f.held {
 			f.waiting = append(f.waiting, r)
 			continue
@@ -95,23 +105,66 @@ func (s *fakeSession) Do(batch []resp.Request) {
 	}
 }
 
-// execute applies or evaluates one request; f.mu is held.
+// execute completes one request; f.mu is held.
 func (f *fakeStore) execute(r heldRequest) {
+	result, err := f.outcome(r)
+	r.request.Reply.Done(result, err)
+}
+
+// outcome applies or evaluates one request; f.mu is held.
+func (f *fakeStore) outcome(r heldRequest) (kvwire.Result, error) {
 	if f.fail != nil {
-		r.request.Reply.Done(kvwire.Result{}, f.fail)
-		return
+		return kvwire.Result{}, f.fail
 	}
 	r.session.index++
 	now := f.clock()
-	if !r.request.Command.Verb.IsWrite() {
+	if !r.write {
 		f.apply(now, nil, nil) // what is due goes
-		result, err := kvwire.ParseResult(f.store.Evaluate(now, nil, r.command))
-		r.request.Reply.Done(result, err)
-		return
+		return kvwire.ParseResult(f.store.Evaluate(now, nil, r.command))
 	}
 	result, err := kvwire.ParseResult(f.apply(now, r.command, r.session))
 	result.Revision = f.revision
-	r.request.Reply.Done(result, err)
+	return result, err
+}
+
+// delay executes requests on a goroutine of its own, in order, and completes
+// each a random while later, out of order, until stop is called.
+func (f *fakeStore) delay(r *rand.Rand) (stop func()) {
+	requests, ended := make(chan heldRequest, 1<<16), make(chan struct{})
+	f.mu.Lock()
+	f.late = requests
+	f.mu.Unlock()
+	type completion struct {
+		heldRequest
+		result kvwire.Result
+		err    error
+	}
+	go func() {
+		defer close(ended)
+		var open []completion
+		complete := func(i int) {
+			open[i].request.Reply.Done(open[i].result, open[i].err)
+			open[i].session.replies.Flush()
+			open[i] = open[len(open)-1]
+			open = open[:len(open)-1]
+		}
+		for request := range requests {
+			f.mu.Lock()
+			result, err := f.outcome(request)
+			f.mu.Unlock()
+			open = append(open, completion{request, result, err})
+			for len(open) > 0 && (len(requests) == 0 || r.IntN(2) == 0) {
+				complete(r.IntN(len(open)))
+				if r.IntN(4) == 0 {
+					runtime.Gosched()
+				}
+			}
+		}
+	}()
+	return func() {
+		close(requests)
+		<-ended
+	}
 }
 
 func (f *fakeStore) apply(now int64, command []byte, origin resp.Session) []byte {
