@@ -366,6 +366,43 @@ func TestTornRoundIsCutOff(t *testing.T) {
 	}
 }
 
+// The end of a log is told from a torn head by the zeros that follow each
+// round, though the rest of the file may hold anything.
+func TestEndInAFileWithAFormerLifeIsNotTorn(t *testing.T) {
+	t.Parallel()
+	disk := waltest.NewDisk()
+	l, _, err := openOn(disk)
+	must(t, err)
+	for !l.Full() {
+		must(t, l.Append(hard("former life")))
+		must(t, l.Sync())
+	}
+	must(t, l.Roll(nil))
+	must(t, l.Release(0))
+	must(t, l.Roll(nil))
+	for range 5 {
+		must(t, l.Append(hard("x")))
+		must(t, l.Sync())
+	}
+	if !bytes.Contains(disk.Bytes(seg3), []byte("former life")) {
+		t.Fatal("the file was not written again")
+	}
+	disk.Kill()
+	r, lines, err := try(t, disk.Clone())
+	if err != nil || len(lines) != 5 || r.Torn != nil {
+		t.Errorf("recovered %q, %+v, %v", lines, r, err)
+	}
+	// One bit of the last head is no end.
+	b := disk.Bytes(seg3)
+	end := bytes.LastIndex(b, []byte{byte(wal.Hard), 0, 0, 1, 'x'})
+	b[end-9] ^= 1
+	disk.SetBytes(seg3, b)
+	r, lines, err = try(t, disk)
+	if err != nil || len(lines) != 4 || r.Torn == nil {
+		t.Errorf("recovered %q, %+v, %v", lines, r, err)
+	}
+}
+
 func TestReadErrorsAreNoCorruption(t *testing.T) {
 	t.Parallel()
 	disk := sample(t)

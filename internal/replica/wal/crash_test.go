@@ -459,7 +459,10 @@ func run(seed uint64, lives int, prepare func(*waltest.Disk), tell bool) error {
 // livesPerSeed is how many crashes one disk goes through.
 const livesPerSeed = 50
 
-var seeds = flag.Int("seeds", 2000, "disks that TestWhatWasFlushedSurvivesAnyCrash crashes 50 times each")
+var (
+	seeds     = flag.Int("seeds", 2000, "disks that TestWhatWasFlushedSurvivesAnyCrash crashes 50 times each")
+	firstSeed = flag.Int("first-seed", 0, "the first of them")
+)
 
 func TestWhatWasFlushedSurvivesAnyCrash(t *testing.T) {
 	t.Parallel()
@@ -468,7 +471,7 @@ func TestWhatWasFlushedSurvivesAnyCrash(t *testing.T) {
 		n /= 10
 	}
 	for seed := range n {
-		if err := crashes(uint64(seed), livesPerSeed, nil); err != nil {
+		if err := crashes(uint64(*firstSeed+seed), livesPerSeed, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
