@@ -114,7 +114,7 @@ func (b *benchKV) options() (o kvrun.Options, err error) {
 			return o, fmt.Errorf("--reference: %w", err)
 		}
 	}
-	o.Preset, o.Etcd, o.Resume = b.preset, b.etcd, b.resume
+	o.Preset, o.Etcd, o.Resume, o.Version = b.preset, b.etcd, b.resume, currentVersion().Version
 	o.Out = cmp.Or(b.out, stampedDir("bench-kv"))
 	if o.Binary, err = os.Executable(); err != nil {
 		return o, fmt.Errorf("find this program: %w", err)

@@ -149,7 +149,7 @@ func kvKnee(results []*Result) []Finding {
 				f := Finding{ID: "kv-knee", Severity: Info}
 				f.Claim = fmt.Sprintf("%s is the fewest that reach %.0f %% of the highest rate, %s ops/s with %s.", knee.Name, 100*kneeShare, count(best.rate.Median), best.Name)
 				if a, b := knee.Summary["p50"].Median, last.Summary["p50"].Median; last.value > knee.value && a > 0 {
-					f.Claim += fmt.Sprintf(" %s costs %.2g times its median latency for %.2g times its rate.", last.Name, b/a, last.rate.Median/knee.rate.Median)
+					f.Claim += fmt.Sprintf(" %s costs %.3g times its median latency for %.3g times its rate.", last.Name, b/a, last.rate.Median/knee.rate.Median)
 				}
 				for _, l := range g {
 					f.Evidence = append(f.Evidence, fmt.Sprintf("%s; p50 %s ms, p99 %s ms", opsPerSecond(l.Case), figure(l.Summary["p50"].Median), figure(l.Summary["p99"].Median)))
@@ -321,7 +321,7 @@ func kvPeers(results []*Result) []Finding {
 			continue
 		}
 		parts = append(parts, fmt.Sprintf("%.2g times at %s", rate.Ratio.Median, r.Experiment.Factors["streams"]))
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%s clients: %s ops/s against %s, %s; p99 %s ms against %s, %s", r.Experiment.Factors["streams"],
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s in flight: %s ops/s against %s, %s; p99 %s ms against %s, %s", r.Experiment.Factors["streams"],
 			count(b.rate()), count(a.rate()), ratio(rate.Ratio), figure(b.Summary["p99"].Median), figure(a.Summary["p99"].Median), ratio(p99.Ratio)))
 		if rate.Ratio.Hi < 1 {
 			f.Severity = Warn
@@ -395,11 +395,13 @@ func kvDurability(results []*Result) []Finding {
 		if disk == nil || memory == nil || memory.Summary["p50"].Median == 0 {
 			continue
 		}
-		out = append(out, Finding{
-			ID: "kv-durability", Severity: Info,
-			Claim: fmt.Sprintf("%s: p50 %s ms with a disk, %s ms without, so that the disk is %.0f %% of it.", r.Experiment.Title,
-				figure(disk.Summary["p50"].Median), figure(memory.Summary["p50"].Median), 100*max(0, 1-memory.Summary["p50"].Median/disk.Summary["p50"].Median)),
-		})
+		a, b := disk.Summary["p50"], memory.Summary["p50"]
+		f := Finding{ID: "kv-durability", Severity: Info}
+		f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk, %s ms without, so that the disk is %.0f %% of it.", r.Experiment.Title, figure(a.Median), figure(b.Median), 100*(1-b.Median/a.Median))
+		if a.Overlaps(b.Interval) || a.Median < b.Median {
+			f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk and %s ms without cannot be told apart.", r.Experiment.Title, figure(a.Median), figure(b.Median))
+		}
+		out = append(out, f)
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package kvrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ type Options struct {
 	Resume bool
 	// Binary is the weir program that the replicas run. Required.
 	Binary string
+	// Version is what the program calls itself. Default: "this program".
+	Version string
 	// Preset is the protocol of all that does not compare protocols. Default:
 	// "raft-ht".
 	Preset string
@@ -109,7 +112,7 @@ func (o *Options) prepare(ctx context.Context, r *run) error {
 		}
 		return startWeir(ctx, o.Binary, c)
 	}
-	o.servers = []measure.Server{{Name: "weir kv", Version: "this program"}}
+	o.servers = []measure.Server{{Name: "weir kv", Version: cmp.Or(o.Version, "this program")}}
 	if !o.Plan.has(Etcd) && !o.Plan.has(Single) {
 		return nil
 	}
