@@ -131,8 +131,18 @@ func TestAnswersAreBounded(t *testing.T) {
 	if it, _ := s.Get("b"); len(it.Value) != len(value) || s.Len() != 4 {
 		t.Error("a write whose old value does not fit into the answer was done")
 	}
+	for _, key := range keys[:2] {
+		apply(s, kvwire.Command{Verb: kvwire.Set, Key: key, Value: make([]byte, kvwire.MaxValue-10_000)})
+	}
+	small := kvwire.Command{Verb: kvwire.Transaction, Commands: []kvwire.Command{get, {Verb: kvwire.Get, Key: "b"}}}
+	for range 60_000 {
+		small.Commands = append(small.Commands, kvwire.Command{Verb: kvwire.TTL, Key: "none"})
+	}
+	if result := s.Evaluate(start, nil, small.Append(nil)); len(result) > kvwire.MaxResult {
+		t.Errorf("an answer of %d bytes", len(result))
+	}
 	many := kvwire.Command{Verb: kvwire.Transaction}
-	for range 200 {
+	for range 10 {
 		many.Commands = append(many.Commands, kvwire.Command{Verb: kvwire.Many, Keys: make([]string, 60_000)})
 	}
 	if result := s.Evaluate(start, nil, many.Append(nil)); len(result) > kvwire.MaxResult {
