@@ -137,7 +137,7 @@ func (c *Core) addIntent(id opID, m *kvwire.Message) {
 
 // weakDone acknowledges a weak write.
 func (c *Core) weakDone(to Addr, session, seq uint64) {
-	m := kvwire.Message{Kind: kvwire.WeakDone, View: c.openView, Session: session, Seq: seq, Index: c.applied}
+	m := kvwire.Message{Kind: kvwire.WeakDone, View: c.viewOf(c.applied), Session: session, Seq: seq, Index: c.applied}
 	if s := c.sessions.get(session); s != nil {
 		m.Stable = s.next - 1
 	}
@@ -232,9 +232,19 @@ func (c *Core) caughtUpTo(m *kvwire.Message) bool {
 	case m.View == c.openView:
 		return c.applied >= m.Index
 	case m.View < c.openView:
-		return c.applied >= c.openIndex
+		return c.applied >= max(c.openIndex, m.Index) // the token's replica may not have heard of this view and yet be ahead
 	}
 	return false
+}
+
+// viewOf is the view of a token with index: the newest that was open by then, or
+// 0 if this replica cannot tell. A token of a view covers all that completed in
+// older ones.
+func (c *Core) viewOf(index uint64) uint64 {
+	if index < c.openIndex {
+		return 0
+	}
+	return c.openView
 }
 
 // answer evaluates the query over the session's own writes that are not applied
@@ -251,7 +261,7 @@ func (c *Core) answer(to Addr, m *kvwire.Message) {
 			own = append(own, w.Command)
 		}
 	}
-	a := kvwire.Message{Kind: kvwire.ReadDone, View: c.openView, Session: m.Session, Request: m.Request, Index: c.applied}
+	a := kvwire.Message{Kind: kvwire.ReadDone, View: c.viewOf(c.applied), Session: m.Session, Request: m.Request, Index: c.applied}
 	if s != nil {
 		a.Stable = s.next - 1
 	}
@@ -307,7 +317,7 @@ func (w settled) applied(c *Core, s *session) {
 		if r.m.Seq >= s.next {
 			return false
 		}
-		c.send(r.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.openView, Session: s.id, Request: r.m.Request, Index: c.applied, Stable: s.next - 1})
+		c.send(r.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.viewOf(c.applied), Session: s.id, Request: r.m.Request, Index: c.applied, Stable: s.next - 1})
 		return true
 	})
 	if len(left) == 0 {

@@ -253,7 +253,7 @@ func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
 			return
 		}
 		if a, ok := s.answer(m.Seq); ok {
-			l.c.send(from, kvwire.Message{Kind: kvwire.Done, View: l.c.view, Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: s.next - 1, Data: a.result})
+			l.c.send(from, kvwire.Message{Kind: kvwire.Done, View: l.c.viewOf(a.index), Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: m.Seq, Data: a.result})
 		} // else the client has said that it has the answer: a stray copy
 		return
 	}

@@ -190,10 +190,10 @@ func (s *Session) Token() Token { return s.token }
 // Join makes the session's weak reads see at least what t has seen.
 func (s *Session) Join(t Token) { s.saw(t) }
 
+// saw moves the token on. A replica that has not heard of the newest view may be
+// ahead in the log nevertheless, so neither part of a token goes back.
 func (s *Session) saw(t Token) {
-	if t.View > s.token.View || t.View == s.token.View && t.Index > s.token.Index {
-		s.token = t
-	}
+	s.token = Token{max(s.token.View, t.View), max(s.token.Index, t.Index)}
 }
 
 // Write issues a write. A weak one must be blind (see kvwire.Footprint); where
