@@ -22,12 +22,8 @@ func (t *Transport) accept() {
 			}
 			// Out of file descriptors, or the like: it passes, or it does not.
 			t.opts.Log.Warn("cannot accept connections", "reason", err.Error())
-			rest := time.NewTimer(100 * time.Millisecond)
-			select {
-			case <-t.ctx.Done():
-				rest.Stop()
+			if wait(t.ctx, 100*time.Millisecond) != nil {
 				return
-			case <-rest.C:
 			}
 			continue
 		}
@@ -60,10 +56,12 @@ func (t *Transport) receive(nc net.Conn) {
 	stop()
 	cancel()
 	var refused *HandshakeError
-	if errors.As(err, &refused) && !refused.Remote {
-		t.countRefusal(refused.Code)
-		t.opts.Log.Warn("refused a connection", "from", nc.RemoteAddr().String(), "reason", refused.Error())
-		refuse(g.nc, refused)
+	if errors.As(err, &refused) {
+		t.opts.Log.Warn("no connection", "from", nc.RemoteAddr().String(), "reason", refused.Error())
+		if !refused.Remote {
+			t.countRefusal(refused.Code)
+			refuse(g.nc, refused)
+		}
 	}
 	_ = nc.Close() // what ended it is known, or told
 }
@@ -208,6 +206,7 @@ func (t *Transport) authenticate(g *guest, head, said []byte) error {
 	}
 	c := challenge{Cluster: t.opts.Cluster, Self: t.self(), Nonce: newNonce(), Secret: len(secret) > 0}
 	answer := c.append(nil)
+	begin := time.Now()
 	if err := writeFrame(g.nc, frameChallenge, answer); err != nil {
 		return err
 	}
@@ -215,6 +214,7 @@ func (t *Transport) authenticate(g *guest, head, said []byte) error {
 	if err != nil {
 		return err
 	}
+	g.trip = time.Since(begin)
 	bound, err := exported(g.nc)
 	if err != nil {
 		return err
@@ -256,7 +256,7 @@ func (t *Transport) receiveReplica(ctx context.Context, g *guest, stop func() bo
 	r := t.replica(g.who.ID)
 	t.mu.Unlock()
 	g.in.max, g.in.most = maxFrame, replicaBuffer
-	l := newLink(g.nc, g.in, g.who, &r.count, t.linkConfig(t.latency(r.id), false))
+	l := newLink(&g.session, &r.count, t.linkConfig(t.latency(r.id), false))
 	place, h := seat{roleReplica, r.id}, &holder{address: g.who.Address, end: l.end, done: make(chan struct{})}
 	if err := t.sit(ctx, place, h); err != nil {
 		return err
@@ -287,7 +287,7 @@ func (t *Transport) receiveClient(g *guest, stop func() bool) error {
 		latency = g.hello.Latency
 	}
 	g.in.max, g.in.most = maxClientFrame, clientBuffer
-	l := newLink(g.nc, g.in, g.who, &t.clients, t.linkConfig(latency, true))
+	l := newLink(&g.session, &t.clients, t.linkConfig(latency, true))
 	_ = t.serve(a, l, func() error { return g.accepted(stop) }) // logged, and told to the handler
 	return nil
 }

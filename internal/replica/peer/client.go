@@ -92,7 +92,7 @@ func Dial(ctx context.Context, addr string, opts ClientOptions) (*Conn, error) {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}
 	c := &Conn{ended: make(chan struct{})}
-	c.l = newLink(s.nc, s.in, s.who, &c.count, linkConfig{
+	c.l = newLink(s, &c.count, linkConfig{
 		latency: opts.Latency, limit: opts.QueueBytes, most: MaxClientMessage, keep: replicaKeep,
 		silentTicks: silentTicks(opts.SilentAfter, opts.PingEvery),
 	})

@@ -34,6 +34,7 @@ type session struct {
 	in    *inbox
 	hello hello
 	who   Remote
+	trip  time.Duration // from a question to its answer
 }
 
 // transcript hashes what both sides said. exported is a value of the TLS
@@ -127,6 +128,7 @@ type dialer struct {
 	connect   time.Duration // bounds the TCP connection alone
 	handshake time.Duration // bounds what follows
 	maxFrame  int
+	allow     func(Remote) error // nil: anybody
 }
 
 // open connects to addr and does the handshake. The caller closes what it
@@ -190,6 +192,15 @@ func (d *dialer) greet(ctx context.Context, nc net.Conn, addr string) (*session,
 		return nil, err
 	}
 	sum := transcript(head, said, answer, bound)
+	who := remote(c.Self, nc)
+	if d.allow != nil {
+		if err := d.allow(who); err != nil {
+			refused := &HandshakeError{Code: CodeUnknown, Reason: err.Error(), Err: err}
+			refuse(nc, refused)
+			return nil, refused
+		}
+	}
+	begin := time.Now()
 	if err := writeFrame(nc, frameProof, prove(d.secret, labelDial, sum)); err != nil {
 		return nil, err
 	}
@@ -197,11 +208,12 @@ func (d *dialer) greet(ctx context.Context, nc net.Conn, addr string) (*session,
 	if err != nil {
 		return nil, err
 	}
+	trip := time.Since(begin)
 	if !hmac.Equal(body, prove(d.secret, labelAccept, sum)) {
 		return nil, &HandshakeError{Code: CodeUnauthenticated, Reason: "the other side did not prove that it knows the secret"}
 	}
 	in.max, in.most = d.maxFrame, replicaBuffer
-	return &session{nc, in, h, remote(c.Self, nc)}, nil
+	return &session{nc, in, h, who, trip}, nil
 }
 
 // check looks at what the dialed side says of itself.

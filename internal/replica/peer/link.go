@@ -66,15 +66,18 @@ type linkConfig struct {
 	silentTicks    int // calls of tend without a sign of life that end the link
 }
 
-func newLink(nc net.Conn, in *inbox, who Remote, count *counters, cfg linkConfig) *link {
+func newLink(s *session, count *counters, cfg linkConfig) *link {
+	nc := s.nc
 	l := &link{
-		who: who, nc: nc, raw: nc, in: in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold,
+		who: s.who, nc: nc, raw: nc, in: s.in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold,
 		origin: time.Now(), timed: cfg.delay > 0 || cfg.latency > 0,
 		q: queue{delay: int64(cfg.delay), latency: int64(cfg.latency), keep: cfg.keep},
 	}
 	if t, ok := nc.(*tls.Conn); ok {
 		l.raw = t.NetConn()
 	}
+	l.rtt.guess(s.trip + 2*cfg.latency)
+	l.busy.Store(true) // until run
 	l.more.L, l.room.L = &l.mu, &l.mu
 	l.watched.silentMost, l.watched.stuckMost = cfg.silentTicks, cfg.silentTicks
 	return l
@@ -188,6 +191,7 @@ func (l *link) reason() error {
 // read hands over what arrives, all messages of one read in one call.
 func (l *link) read(receive func([]kvwire.Message)) error {
 	var bodies [][]byte
+	l.busy.Store(false)
 	for {
 		bodies = bodies[:0]
 		for {

@@ -33,7 +33,9 @@ func (a Addr) String() string {
 // Handler is who receives. Calls for one address never overlap and come as Up,
 // any number of Receive, Down; those for different addresses run concurrently. A
 // call that blocks holds back its own connection only, which is how a handler
-// slows a sender down. A handler must not call [Transport.Close].
+// slows a sender down; the other side gives up a connection that is held back for
+// longer than its SilentAfter, and makes a new one. A handler must not call
+// [Transport.Close].
 type Handler interface {
 	// Up says that messages may be sent to from.
 	Up(from Addr, who Remote)
@@ -88,10 +90,12 @@ type Options struct {
 	// Peers are the other replicas; see [Transport.SetPeers]. An entry for ID is
 	// ignored.
 	Peers map[uint64]string
-	// AllowPeer has the last word on a replica that has authenticated and is
-	// among Peers, or is asked about one that is not; an error refuses it, and its
-	// words are told. It may look at the certificate. Default: nil, exactly those
-	// among Peers.
+	// AllowPeer has the last word on each replica that connects or is connected
+	// to, for messages or a snapshot, whether it is among Peers (known) or not; an
+	// error refuses it, and the other side is told its words. It may look at the
+	// certificate. A replica that connects has proven the secret by then; one that
+	// is dialed proves it afterwards. It must not call the transport. Default:
+	// nil, exactly those among Peers.
 	AllowPeer func(who Remote, known bool) error
 
 	// Secret, when set, must be proven by replicas in both directions at the

@@ -135,11 +135,15 @@ func (t *Transport) latency(to uint64) time.Duration {
 
 // dialer returns what dials a replica, for messages or a snapshot.
 func (t *Transport) dialer(to uint64, r role, frame int) *dialer {
-	return &dialer{
+	d := &dialer{
 		hello:  hello{Role: r, Cluster: t.opts.Cluster, To: to, Self: t.self()},
 		secret: t.opts.Secret, certs: t.opts.TLS,
 		connect: t.opts.SilentAfter / 2, handshake: t.opts.HandshakeTimeout, maxFrame: frame,
 	}
+	if t.opts.AllowPeer != nil {
+		d.allow = func(who Remote) error { return t.opts.AllowPeer(who, true) }
+	}
+	return d
 }
 
 // keepDialing keeps a connection with a replica until ctx ends.
@@ -159,13 +163,20 @@ func (t *Transport) keepDialing(ctx context.Context, r *replica, addr string) {
 			t.opts.Log.Debug("cannot connect", "to", Addr(r.id).String(), "address", addr, "reason", err.Error())
 		}
 		t.note(r, err)
-		rest := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-ctx.Done():
-			rest.Stop()
-		case <-rest.C:
-		}
+		_ = wait(ctx, pause/2+rand.N(pause)) // the loop looks at ctx itself
 		pause = min(2*pause, t.opts.RetryMax)
+	}
+}
+
+// wait sleeps for d, or until ctx ends, whose cause it returns then.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -182,7 +193,7 @@ func (t *Transport) dialOnce(ctx context.Context, r *replica, addr string) (up b
 	if err != nil {
 		return false, err
 	}
-	l := newLink(s.nc, s.in, s.who, &r.count, t.linkConfig(t.latency(r.id), false))
+	l := newLink(s, &r.count, t.linkConfig(t.latency(r.id), false))
 	stop := context.AfterFunc(ctx, func() { l.end(context.Cause(ctx)) })
 	defer stop()
 	place, h := seat{roleReplica, r.id}, &holder{address: s.who.Address, end: l.end, done: make(chan struct{})}

@@ -59,11 +59,8 @@ func (t *Transport) SendSnapshot(ctx context.Context, to uint64, meta []byte, si
 			return fmt.Errorf("send snapshot to replica %d, %d attempts: %w", to, failures, err)
 		}
 		t.opts.Log.Info("snapshot interrupted", "to", Addr(to).String(), "at", u.reached, "reason", err.Error())
-		rest := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-ctx.Done():
-			rest.Stop()
-		case <-rest.C:
+		if err := wait(ctx, pause/2+rand.N(pause)); err != nil {
+			return fmt.Errorf("send snapshot to replica %d: %w", to, err)
 		}
 		pause = min(2*pause, t.opts.RetryMax)
 	}
@@ -285,12 +282,5 @@ func (l *limiter) wait(ctx context.Context, n int) error {
 	if ahead <= 0 {
 		return nil
 	}
-	rest := time.NewTimer(ahead)
-	defer rest.Stop()
-	select {
-	case <-rest.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return wait(ctx, ahead)
 }

@@ -56,7 +56,9 @@ type Stats struct {
 }
 
 // RTT is the measured round trip of a connection, through both queues: what a
-// message and its answer take at least. All are 0 before the first answer.
+// message and its answer take at least. Before the first answer to a ping, which
+// is asked for at once, what the handshake took stands for Last and Smoothed, and
+// Min is 0.
 type RTT struct {
 	Last     time.Duration
 	Smoothed time.Duration // gives the newest an eighth of the weight
@@ -97,14 +99,20 @@ type rtt struct{ last, smoothed, min atomic.Int64 }
 func (r *rtt) add(d time.Duration) {
 	ns := max(int64(d), 1)
 	r.last.Store(ns)
-	if s := r.smoothed.Load(); s == 0 {
+	if m := r.min.Load(); m == 0 {
 		r.smoothed.Store(ns)
-	} else {
-		r.smoothed.Store(max(s+(ns-s)/8, 1))
-	}
-	if m := r.min.Load(); m == 0 || ns < m {
 		r.min.Store(ns)
+	} else {
+		s := r.smoothed.Load()
+		r.smoothed.Store(max(s+(ns-s)/8, 1))
+		r.min.Store(min(m, ns))
 	}
+}
+
+// guess sets what stands there before the first measurement.
+func (r *rtt) guess(d time.Duration) {
+	r.last.Store(max(int64(d), 1))
+	r.smoothed.Store(max(int64(d), 1))
 }
 
 func (r *rtt) read() RTT {

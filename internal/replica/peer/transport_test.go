@@ -108,6 +108,9 @@ func TestClient(t *testing.T) {
 		o.Cluster, o.Replica = "test", 5
 		o.Down = func(why error) { down <- why }
 	})
+	if c.RTT().Smoothed <= 0 {
+		t.Error("no guess of the round trip")
+	}
 	n.awaitUp(t, FirstClient)
 	if who := c.Remote(); who.ID != 5 || who.Term != 3 || who.Index != 4 || who.Instance != n.Instance() {
 		t.Errorf("remote = %+v", who)
@@ -116,7 +119,7 @@ func TestClient(t *testing.T) {
 		mustSend(t, c.Send, numbered(1+10*i, 10))
 	}
 	checkNumbered(t, r.awaitCount(t, 0, 1000), 1000)
-	poll(t, "round trips of both sides", func() bool { return c.RTT().Smoothed > 0 && n.RTT(FirstClient).Min > 0 })
+	poll(t, "round trips of both sides", func() bool { return c.RTT().Min > 0 && n.RTT(FirstClient).Min > 0 })
 	sent, received := c.Flows()
 	if sent.Messages != 1000 || received.Messages != 1000 {
 		t.Errorf("flows: %+v, %+v", sent, received)
@@ -302,6 +305,31 @@ func TestAllowPeerDecides(t *testing.T) {
 	defer mu.Unlock()
 	if asked[false] < 2 || asked[true] < 1 {
 		t.Errorf("asked: %v", asked)
+	}
+}
+
+// TestAllowPeerIsAskedByWhoDials has the dialing side refuse.
+func TestAllowPeerIsAskedByWhoDials(t *testing.T) {
+	one := open(t, 1, func(o *Options) { o.Position = func() (uint64, uint64) { return 1, 5 } })
+	two := open(t, 2, func(o *Options) {
+		o.Peers, o.RetryMax = map[uint64]string{1: one.Addr()}, 20*time.Millisecond
+		o.AllowPeer = func(who Remote, known bool) error {
+			if who.ID == 1 && who.Index == 5 && known {
+				return errors.New("it has forgotten")
+			}
+			return nil
+		}
+	})
+	one.SetPeers(map[uint64]string{2: two.Addr()})
+	poll(t, "the reason", func() bool { return strings.Contains(two.Stats().Peers[0].LastErr, "it has forgotten") })
+	poll(t, "another attempt", func() bool { return two.Stats().Peers[0].Failures > 1 })
+	err := two.SendSnapshot(t.Context(), 1, nil, 0, nil)
+	var refused *HandshakeError
+	if !errors.As(err, &refused) || refused.Code != CodeUnknown || refused.Remote {
+		t.Errorf("snapshot: %v", err)
+	}
+	if ups := seen(one.recorder, func() int { return one.ups[2] }); ups != 0 {
+		t.Errorf("the refused one saw the other come up %d times", ups)
 	}
 }
 
