@@ -141,9 +141,12 @@ func (c *labKV) print(out io.Writer, r labKVReport) error {
 		return json.NewEncoder(out).Encode(r)
 	}
 	var b strings.Builder
+	var endpoints []string
 	for _, n := range r.Replicas {
+		endpoints = append(endpoints, n.Peer)
 		fmt.Fprintf(&b, "replica %d   redis://%s/0  peers %s  page %s  (pid %d)\n", n.ID, n.Redis, n.Peer, n.Admin, n.PID)
 	}
+	fmt.Fprintf(&b, "weir kv     export WEIR_KV_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
 	if r.Client != "" {
 		fmt.Fprintf(&b, "redis-cli   %s\n", r.Client)
 	}
