@@ -7,25 +7,20 @@ import (
 	"github.com/weirdb/weir/internal/kvwire"
 )
 
+// Change is what happened to one key. Value is the store's own memory: it must
+// not be changed, and does not change. What expired has the revision of the
+// first operation since. A Put is told also where only the time to live changed.
+type Change = kvwire.Change
+
 // ChangeKind says what happened to a key.
-type ChangeKind uint8
+type ChangeKind = kvwire.ChangeKind
 
 // Kinds of changes.
 const (
-	Put     ChangeKind = iota + 1 // the key was set, or only its time to live was
-	Deleted                       // a command removed it
-	Expired                       // its time to live or its lease ended
+	Put     = kvwire.ChangePut    // the key was set
+	Deleted = kvwire.ChangeDelete // a command removed it
+	Expired = kvwire.ChangeExpire // its time to live or its lease ended
 )
-
-// Change is what happened to one key. Value is the store's own memory: it must
-// not be changed, and does not change.
-type Change struct {
-	Key      string
-	Value    []byte // of a Put
-	Revision uint64 // of the operation, or, of what expired, of the first operation since
-	Kind     ChangeKind
-	Lease    uint64 // that the key goes with after a Put
-}
 
 // changeLog keeps the newest changes, oldest first, those after kept[:head].
 type changeLog struct {
@@ -44,12 +39,12 @@ func newChangeLog(c Config) changeLog {
 	return changeLog{limit: c.Changes, limitBytes: c.ChangeBytes}
 }
 
-func (c *Change) size() int { return len(c.Key) + len(c.Value) }
+func sizeOf(c *Change) int { return len(c.Key) + len(c.Value) }
 
 func (s *Store) record(c Change) {
 	if l := &s.log; l.limit > 0 {
 		l.kept = append(l.kept, c)
-		l.bytes += c.size()
+		l.bytes += sizeOf(&c)
 		l.fresh++
 	}
 }
@@ -72,7 +67,7 @@ func (l *changeLog) trim(end int) {
 	for l.head < end && (len(l.kept)-l.head > l.limit || l.bytes > l.limitBytes) {
 		c := &l.kept[l.head]
 		l.compacted = c.Revision
-		l.bytes -= c.size()
+		l.bytes -= sizeOf(c)
 		*c = Change{}
 		l.head++
 	}
