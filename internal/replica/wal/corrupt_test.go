@@ -191,6 +191,24 @@ func TestEveryCutFileIsFound(t *testing.T) {
 	}
 }
 
+// A disk that wrote a round to another place has lost it.
+func TestMisplacedRoundIsFound(t *testing.T) {
+	t.Parallel()
+	base := sample(t)
+	start, end := lastRound(t, base, seg3)
+	for by := 8; by < 400; by += 56 {
+		disk := base.Clone()
+		b := disk.Bytes(seg3)
+		round := slices.Clone(b[start:end])
+		clear(b[start:end])
+		copy(b[start+by:], round)
+		disk.SetBytes(seg3, b)
+		if _, lines, err := try(t, disk); !isCorrupt(err) {
+			t.Errorf("%d bytes behind: %v %q", by, err, lines)
+		}
+	}
+}
+
 // Zeros, as from a disk that lost a block, are not the end when something
 // follows them.
 func TestEveryLostBlockIsFound(t *testing.T) {

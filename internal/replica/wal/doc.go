@@ -5,9 +5,9 @@
 //	identity                                  whose directory this is, written once
 //	LOCK                                      held while a process uses the directory
 //	00000000000000000007.wal                  segments of the log, in order; the last one is written
-//	spare-000004                              a segment that nobody needs, to be written again
+//	spare-00000000000000000004                a segment that nobody needs, to be written again
 //	snapshot-00000000000000004711-…0005       the state after entry 4711, which is of term 5
-//	snapshot-…-….part                         a snapshot that is being received
+//	snapshot-…-…-1048688.part                 a snapshot of so many bytes that is being received
 //
 // # Rounds
 //
@@ -54,8 +54,10 @@
 //     nothing of it can come back later.
 //
 // One place is left where the two look alike: the very last round before a crash.
-// [Log.Close] writes a last round after which none is left. Corruption is an
-// error, [CorruptError], and changes nothing in the directory.
+// What is wrong there is cut off although it may have been flushed, but it is
+// reported, because zeros follow each round: an end is zeros, nothing else is.
+// [Log.Close] writes a last round after which no such place is left. Corruption
+// is an error, [CorruptError], and changes nothing in the directory.
 //
 // # Segments
 //

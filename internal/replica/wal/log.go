@@ -12,7 +12,7 @@ type Options struct {
 	// SegmentBytes is the size of a segment's file. Default: 64 MiB.
 	SegmentBytes int64
 	// Spares is how many segments that nobody needs are kept to be written
-	// again; more are removed. Default: 2.
+	// again; more are removed. Negative: none. Default: 2.
 	Spares int
 	// NoSync leaves out every flush. A crash of the process loses nothing then,
 	// a crash of the machine may lose or corrupt anything. Default: false.

@@ -395,3 +395,80 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	must(t, l.Close())
 }
+
+// Segments are made, and snapshots written, while the log is.
+func TestPrepareAndSnapshotsBesideTheWriter(t *testing.T) {
+	t.Parallel()
+	disk := waltest.NewDisk()
+	l, _, err := openOn(disk)
+	must(t, err)
+	must(t, l.Append(entry(1, 1)))
+	must(t, l.Sync())
+	stop := make(chan struct{})
+	done := make(chan error, 2)
+	repeat := func(do func(i uint64) error) {
+		for i := uint64(1); ; i++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if err := do(i); err != nil {
+				done <- err
+				return
+			}
+		}
+	}
+	go repeat(func(uint64) error { return l.Prepare() })
+	go repeat(func(i uint64) error {
+		_, err := l.Snapshots().Create(wal.SnapshotInfo{Index: i, Term: 1}, func(io.Writer) error { return nil })
+		return errors.Join(err, l.Snapshots().Prune(2))
+	})
+	for i := uint64(2); i < 200; i++ {
+		must(t, l.Append(entry(1, i)))
+		if i%5 == 0 {
+			must(t, l.Roll(nil))
+			snaps := l.Snapshots().List()
+			if len(snaps) > 0 {
+				must(t, l.Release(min(i, snaps[0].Index)))
+			}
+		}
+		must(t, l.Sync())
+	}
+	close(stop)
+	must(t, errors.Join(<-done, <-done))
+	must(t, l.Close())
+	l, r, err := openOn(disk)
+	must(t, err)
+	if r.Last < 199 {
+		t.Errorf("recovered %+v", r)
+	}
+	must(t, l.Close())
+}
+
+// Until the new segment has its name, nothing has happened to the old one.
+func TestRollThatFailsMayBeTriedAgain(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 2; n++ { // the spare is created; with one, it is written
+		disk := waltest.NewDisk()
+		l, _, err := openOn(disk)
+		must(t, err)
+		if n == 2 {
+			must(t, l.Prepare())
+		}
+		disk.FailAt(1, syscall.ENOSPC)
+		if err := l.Roll([]wal.Record{hard("carried")}); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("roll on a full disk: %v", err)
+		}
+		must(t, l.Append(hard("old segment")))
+		must(t, l.Sync())
+		must(t, l.Roll([]wal.Record{hard("carried")}))
+		must(t, l.Append(hard("new segment")))
+		must(t, l.Close())
+		l, r, err := openOn(disk)
+		must(t, err)
+		same(t, show(t, r), []string{"hard 0 0 carried", "hard 0 0 new segment"})
+		must(t, l.Close())
+	}
+}

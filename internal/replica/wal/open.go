@@ -154,7 +154,7 @@ func (l *Log) recover() (*Recovered, error) {
 	if err := l.choose(r); err != nil {
 		return nil, err
 	}
-	if err := l.tidy(files); err != nil {
+	if err := l.tidy(files, r.Snapshot.Index); err != nil {
 		return nil, err
 	}
 	return r, l.mark(r)
@@ -253,8 +253,14 @@ func (l *Log) choose(r *Recovered) error {
 	}
 	base, t := r.Snapshot, &l.track
 	if !t.reaches(base.Index) {
-		err := corrupt(r.segments[0].file, 0, "the log begins with entry %d, the newest usable snapshot ends at %d", t.first, base.Index)
-		return errors.Join(append([]error{err}, r.Passed...)...)
+		what := fmt.Sprintf("the log begins with entry %d, the newest usable snapshot ends at %d", t.first, base.Index)
+		for _, err := range r.Passed {
+			var bad *CorruptError
+			if errors.As(err, &bad) {
+				what += fmt.Sprintf("; %s is not usable: %s", bad.File, bad.What)
+			}
+		}
+		return corrupt(r.segments[0].file, 0, "%s", what)
 	}
 	// A snapshot that came from a peer may be ahead of the log, or contradict
 	// it: the log was not reset yet when the crash came.
@@ -267,9 +273,14 @@ func (l *Log) choose(r *Recovered) error {
 	return nil
 }
 
-// tidy removes what a crash left behind.
-func (l *Log) tidy(files listing) error {
-	for _, name := range files.temps {
+// tidy removes what a crash left behind, and snapshots that were being received
+// but are not newer than index.
+func (l *Log) tidy(files listing, index uint64) error {
+	useless := slices.DeleteFunc(files.parts, func(name string) bool {
+		part, ok := parsePartName(name)
+		return ok && part > index
+	})
+	for _, name := range append(files.temps, useless...) {
 		if err := l.disk.Remove(name); err != nil {
 			return fmt.Errorf("remove %s: %w", name, err)
 		}

@@ -24,6 +24,16 @@ func partName(info SnapshotInfo) string {
 	return snapshotName(info.Index, info.Term) + fmt.Sprintf("-%d", info.Bytes) + partSuffix
 }
 
+// parsePartName returns the index of the snapshot that a part file is of.
+func parsePartName(name string) (uint64, bool) {
+	const size = len(snapshotPrefix) + 41
+	if len(name) < size {
+		return 0, false
+	}
+	index, _, ok := parseSnapshotName(name[:size])
+	return index, ok
+}
+
 // Receive begins or resumes to receive the snapshot info, whose file has
 // info.Bytes. What a peer sends is to begin at Offset. Any other snapshot that
 // was being received is given up.

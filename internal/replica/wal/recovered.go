@@ -47,12 +47,12 @@ func (r *logReader) read(s *segment, f io.ReaderAt, number uint64, id LogID, las
 	if s.rounds == 0 {
 		return corrupt(s.file, s.end, "%s", what)
 	}
-	h, found, err := s.later(f)
+	h, at, err := s.later(f)
 	if err != nil {
 		return err
 	}
-	if found {
-		return corrupt(s.file, s.end, "%s, but round %d follows at offset %d", what, h.number, h.offset)
+	if at > 0 {
+		return corrupt(s.file, s.end, "%s, but round %d follows at offset %d", what, h.number, at)
 	}
 	if last && r.sealed {
 		return corrupt(segmentName(number+1), 0, "the segment is missing, %s says that it was there", s.file)

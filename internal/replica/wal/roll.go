@@ -118,8 +118,8 @@ func (l *Log) lay(f File, h header, carry []Record) (*segment, error) {
 }
 
 // Prepare makes a spare if there is none, which writes a whole segment of zeros.
-// Any goroutine may call it at any time: after a Roll it saves the next one
-// that work.
+// Any goroutine may call it, beside all other methods: after a Roll it saves the
+// next one that work. It must have returned before Close is called.
 func (l *Log) Prepare() error {
 	if l.spares.count() > 0 {
 		return nil

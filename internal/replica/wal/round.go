@@ -144,11 +144,11 @@ func (h *head) encode(b []byte, seed uint32) {
 	le.PutUint32(b, checksum(seed, b[4:roundHead]))
 }
 
-// decodeHead reads the head of a round that stands at offset. It reports
-// whether it is one.
-func decodeHead(b []byte, offset int64, seed uint32) (head, bool) {
+// decodeHead reads the head of a round. It reports whether it is one; where it
+// belongs is for the caller to compare.
+func decodeHead(b []byte, seed uint32) (head, bool) {
 	le := binary.LittleEndian
-	if len(b) < roundHead || le.Uint64(b[24:]) != uint64(offset) || le.Uint32(b) != checksum(seed, b[4:roundHead]) {
+	if len(b) < roundHead || le.Uint32(b) != checksum(seed, b[4:roundHead]) {
 		return head{}, false
 	}
 	h := head{
@@ -156,7 +156,7 @@ func decodeHead(b []byte, offset int64, seed uint32) (head, bool) {
 		length:  le.Uint32(b[8:]),
 		records: le.Uint32(b[12:]),
 		number:  le.Uint64(b[16:]),
-		offset:  offset,
+		offset:  int64(le.Uint64(b[24:])),
 	}
 	return h, h.length <= maxRound
 }

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -116,8 +117,8 @@ func (s *segment) readRound(f io.ReaderAt, d *damage) (head, []byte, bool) {
 		*d = damage{offset: s.end, what: "the head of a round cannot be read", read: err}
 		return head{}, nil, false
 	}
-	h, ok := decodeHead(b[:], s.end, s.seed)
-	if !ok {
+	h, ok := decodeHead(b[:], s.seed)
+	if !ok || h.offset != s.end {
 		*d = damage{offset: s.end, what: fmt.Sprintf("the head of round %d does not verify", number)}
 		return head{}, nil, false
 	}
@@ -158,22 +159,26 @@ func decodeBody(body []byte, count uint32) ([]Record, error) {
 }
 
 // later looks for the head of a round that was written after the one which
-// belongs at s.end. One that verifies proves that what is at s.end was flushed
-// before.
-func (s *segment) later(f io.ReaderAt) (head, bool, error) {
+// belongs at s.end, and returns where it is. One that verifies proves that what
+// is at s.end was flushed before, or was written to a wrong place.
+func (s *segment) later(f io.ReaderAt) (head, int64, error) {
 	const step = 1 << 20
 	buf := make([]byte, max(0, min(step+roundHead, s.length-s.end)))
+	most := s.rounds + uint64(s.length/roundHead) // no head has a greater number: that spares checksums
 	for at := s.end + roundAlign; at+roundHead <= s.length; at += step {
 		b := buf[:min(int64(len(buf)), s.length-at)]
 		if err := readFull(f, b, at); err != nil {
-			return head{}, false, fmt.Errorf("read %s at %d: %w", s.file, at, err)
+			return head{}, 0, fmt.Errorf("read %s at %d: %w", s.file, at, err)
 		}
 		for i := 0; i+roundHead <= len(b) && i < step; i += roundAlign {
-			h, ok := decodeHead(b[i:], at+int64(i), s.seed)
-			if ok && h.number > s.rounds {
-				return h, true, nil
+			number := binary.LittleEndian.Uint64(b[i+16:])
+			if number <= s.rounds || number > most {
+				continue
+			}
+			if h, ok := decodeHead(b[i:], s.seed); ok {
+				return h, at + int64(i), nil
 			}
 		}
 	}
-	return head{}, false, nil
+	return head{}, 0, nil
 }

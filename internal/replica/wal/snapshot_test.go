@@ -217,6 +217,16 @@ func TestReceiveAnotherOneInstead(t *testing.T) {
 	if err != nil || len(parts) != 0 {
 		t.Errorf("left %v, %v", parts, err)
 	}
+	// What is not newer than the newest snapshot goes when the log is opened.
+	late, err := l.Snapshots().Receive(older)
+	must(t, err)
+	must(t, late.Close())
+	must(t, l.Append(wal.Record{Kind: wal.Reset, Index: 7, Term: 1}))
+	must(t, l.Close())
+	l, _ = open(t, dir)
+	if parts, err := filepath.Glob(filepath.Join(dir, "*.part")); err != nil || len(parts) != 0 {
+		t.Errorf("left %v, %v", parts, err)
+	}
 	third, err := l.Snapshots().Receive(wal.SnapshotInfo{Index: 9, Term: 1, Bytes: 100})
 	must(t, err)
 	must(t, third.Abort())
