@@ -225,4 +225,8 @@ func (w *World) faultClockJump(r *random) {
 	pick(r, w.replicas).clock.jump(r.between(-5*time.Second, 5*time.Second))
 }
 
-func (w *World) faultClientCrash(r *random) { pick(r, w.clients).crash() }
+func (w *World) faultClientCrash(r *random) {
+	if c := pick(r, w.clients); c.driver != nil {
+		c.crash()
+	}
+}

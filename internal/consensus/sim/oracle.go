@@ -73,9 +73,8 @@ func (o *oracle) Evaluate(now int64, writes [][]byte, command []byte) []byte {
 	return c.Apply(pendingRevision, now, command)
 }
 
-// pendingRevision is that of writes which have none yet. No answer that may be
-// told early shows it.
-const pendingRevision = 1<<63 - 1
+// pendingRevision is what a read shows of writes which have no revision yet.
+const pendingRevision = 0
 
 func isWrite(command []byte) bool { return len(command) > 0 && kvwire.Verb(command[0]).IsWrite() }
 
@@ -124,7 +123,15 @@ func (o *oracle) moment(ttl int64) int64 {
 	return o.Clock + ttl*int64(time.Millisecond)
 }
 
-func (o *oracle) do(c *kvwire.Command, revision uint64) (r kvwire.Result) {
+func (o *oracle) do(c *kvwire.Command, revision uint64) kvwire.Result {
+	r := o.execute(c, revision)
+	if c.Options&kvwire.NoReply != 0 {
+		return kvwire.Result{Code: r.Code}
+	}
+	return r
+}
+
+func (o *oracle) execute(c *kvwire.Command, revision uint64) (r kvwire.Result) {
 	switch c.Verb {
 	case kvwire.Set:
 		return o.set(c, revision)
@@ -182,7 +189,7 @@ func (o *oracle) set(c *kvwire.Command, revision uint64) (r kvwire.Result) {
 	case kvwire.IfPresent:
 		met = exists
 	case kvwire.IfRevision:
-		met = old.Revision == c.Revision
+		met = old.Revision == c.Revision && exists == (c.Revision != 0)
 	case kvwire.IfValue:
 		met = exists && old.Value == string(c.Expect)
 	}
@@ -214,7 +221,7 @@ func (o *oracle) remove(c *kvwire.Command) (r kvwire.Result) {
 
 func (o *oracle) transaction(c *kvwire.Command, revision uint64) (r kvwire.Result) {
 	for _, g := range c.Guards {
-		if o.Items[g.Key].Revision != g.Revision {
+		if item, exists := o.Items[g.Key]; item.Revision != g.Revision || exists != (g.Revision != 0) {
 			return kvwire.Result{Code: kvwire.NotMet}
 		}
 	}

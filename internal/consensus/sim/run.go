@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/consensus"
+	"github.com/weirdb/weir/internal/kvstate"
 )
 
 // Options choose a run. What is zero is drawn from the seed.
@@ -175,7 +176,17 @@ func (w *World) newMachine() machine {
 	if w.Config.Oracle {
 		return newOracle()
 	}
-	return newOracle()
+	return store{kvstate.New(kvstate.Config{})}
+}
+
+// store is the real machine, as the shell drives it.
+type store struct{ *kvstate.Store }
+
+// Advance implements consensus.Machine.
+func (s store) Advance(now int64) {
+	if due := s.Due(); due != 0 && due <= now {
+		s.Apply(s.Revision(), now, nil)
+	}
 }
 
 // play runs the world: faults while clients work, then healing until everybody
