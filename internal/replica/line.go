@@ -95,7 +95,7 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 	tag := l.first + uint64(len(l.entries))
 	err := session.ErrFull
 	if len(l.queue) == 0 {
-		err = l.hand(now, tag, *c, query, weak)
+		err = l.hand(now, tag, c, query, weak)
 	}
 	if errors.Is(err, session.ErrFull) {
 		if len(l.queue) >= maxQueued {
@@ -152,11 +152,16 @@ func (l *line) stale(now int64) bool {
 	return now-l.used > int64(idle/2)
 }
 
-func (l *line) hand(now int64, tag uint64, c kvwire.Command, query, weak bool) error {
-	if query {
-		return l.s.Read(now, tag, c, weak)
+// hand gives a request to the session. A write waits for earlier reads of what it
+// writes, so that they do not see it.
+func (l *line) hand(now int64, tag uint64, c *kvwire.Command, query, weak bool) error {
+	switch {
+	case query:
+		return l.s.Read(now, tag, *c, weak)
+	case l.s.Overtakes(c):
+		return session.ErrFull
 	}
-	return l.s.Write(now, tag, c, weak)
+	return l.s.Write(now, tag, *c, weak)
 }
 
 // settle sends what the session wants sent and completes what has ended, until
@@ -185,7 +190,7 @@ func (l *line) drain() bool {
 		q := &l.queue[n]
 		c, err := kvwire.ParseCommand(q.command)
 		if err == nil {
-			err = l.hand(now, q.tag, c, q.query, q.weak)
+			err = l.hand(now, q.tag, &c, q.query, q.weak)
 		}
 		if errors.Is(err, session.ErrFull) {
 			break

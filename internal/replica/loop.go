@@ -21,7 +21,8 @@ var errStopped = errors.New("stopped")
 type loop struct {
 	*Replica
 	carried uint64 // carries that were handed to the disk
-	removed int    // ticks since this replica is no member any more
+	ticks   int
+	removed int // ticks since this replica is no member any more
 
 	outgoing map[consensus.Addr]*[]kvwire.Message // gathered in one turn
 	order    []consensus.Addr
@@ -71,11 +72,7 @@ func (l *loop) turn(at consensus.Clock, got *letters) error {
 	if !got.ticked {
 		return nil
 	}
-	l.ticked()
-	if l.removed > removedTicks {
-		return &RemovedError{l.cfg.ID}
-	}
-	return nil
+	return l.ticked()
 }
 
 // removedTicks is how long a replica that was removed goes on, so that the
@@ -177,8 +174,9 @@ func (l *loop) send(to consensus.Addr, ms []kvwire.Message) bool {
 	}
 }
 
-// ticked does what needs no more haste than a tick.
-func (l *loop) ticked() {
+// ticked does what needs no more haste than a tick. The error says why this
+// replica must not go on.
+func (l *loop) ticked() error {
 	status := l.publish()
 	for i := range status.Peers {
 		p := &status.Peers[i]
@@ -187,10 +185,22 @@ func (l *loop) ticked() {
 		}
 	}
 	l.peers.members(status.Members)
-	if status.Removed {
-		l.removed++
+	if l.ticks++; l.ticks%refusedTicks == 0 {
+		if err := l.peers.refused(); err != nil {
+			return err
+		}
 	}
+	if !status.Removed {
+		return nil
+	}
+	if l.removed++; l.removed > removedTicks {
+		return &RemovedError{l.cfg.ID}
+	}
+	return nil
 }
+
+// refusedTicks is how often a replica looks whether others refuse it.
+const refusedTicks = 20
 
 // inLoop has f called by the core goroutine and waits for it.
 func (r *Replica) inLoop(f func(at consensus.Clock)) error {

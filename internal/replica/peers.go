@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 
 	"github.com/weirdb/weir/internal/consensus"
@@ -74,8 +75,22 @@ type ForgotError struct {
 }
 
 func (e *ForgotError) Error() string {
-	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: its disk was lost or is an older copy; "+
-		"replace this member (weir kv member replace)", e.Replica, e.Had, e.Has)
+	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: %s", e.Replica, e.Had, e.Has, forgot)
+}
+
+// forgot ends the words of a ForgotError, by which the refused replica knows it.
+const forgot = "its disk was lost or is an older copy; replace this member (weir kv member replace)"
+
+// refused is why another replica will not have this one, if it has said that this
+// one forgot what it acknowledged: it must not go on and vote.
+func (p *peers) refused() error {
+	stats := p.transport.Stats()
+	for i := range stats.Peers {
+		if s := &stats.Peers[i]; !s.Up && strings.HasSuffix(s.LastErr, forgot) {
+			return fmt.Errorf("refused by replica %d: %s", s.ID, s.LastErr)
+		}
+	}
+	return nil
 }
 
 // acknowledged notes what a replica has on its disk.

@@ -136,9 +136,9 @@ func (s *snapshots) send(ctx context.Context, to, index uint64, message *kvwire.
 		if err != nil {
 			return fmt.Errorf("open snapshot %d: %w", index, err)
 		}
-		meta := appendSnapshotMeta(nil, info, message)
-		err = s.transport.SendSnapshot(ctx, to, meta, r.Size(), func(offset int64) (io.ReadCloser, error) {
-			return io.NopCloser(io.NewSectionReader(r, offset, r.Size()-offset)), nil
+		meta, file := appendSnapshotMeta(nil, info, message), r.File()
+		err = s.transport.SendSnapshot(ctx, to, meta, file.Size(), func(offset int64) (io.ReadCloser, error) {
+			return io.NopCloser(io.NewSectionReader(file, offset, file.Size()-offset)), nil
 		})
 		return errors.Join(err, r.Close())
 	}

@@ -16,6 +16,7 @@ type Status struct {
 	Keys       int       // in the store
 	Bytes      int64     // of keys and values
 	Durable    uint64    // entries on this replica's disk
+	OpenIndex  uint64    // entry that View was opened after
 	Preset     string    // of this replica
 	Durability string    // disk or memory
 	At         time.Time // when
@@ -34,8 +35,8 @@ func (s *Status) Ready() error {
 		return fmt.Errorf("no leader is known in term %d", s.Term)
 	case !s.Open:
 		return fmt.Errorf("replica %d leads term %d and is not open yet", s.Leader, s.Term)
-	case s.Applied < s.Commit:
-		return fmt.Errorf("applied %d of %d committed entries", s.Applied, s.Commit)
+	case s.Applied < max(s.Commit, s.OpenIndex):
+		return fmt.Errorf("applied %d of %d committed entries", s.Applied, max(s.Commit, s.OpenIndex))
 	}
 	return nil
 }
@@ -47,7 +48,7 @@ func (r *Replica) Status() *Status { return r.status.Load() }
 func (r *Replica) publish() *Status {
 	s := &Status{
 		Status: r.core.Status(), Keys: r.store.Len(), Bytes: r.store.Bytes(), Durable: r.disk.last.Load().index,
-		Preset: r.cfg.Preset, Durability: "disk", At: time.Now(),
+		OpenIndex: r.core.View().Index, Preset: r.cfg.Preset, Durability: "disk", At: time.Now(),
 	}
 	if r.cfg.Memory {
 		s.Durability, s.Durable = "memory", 0
