@@ -73,6 +73,7 @@ func BenchmarkEvaluate(b *testing.B) {
 		{"get", get, 0},
 		{"get-over-4-writes", get, 4},
 		{"set", set, 0},
+		{"count", func(key string) kvwire.Command { return kvwire.Command{Verb: kvwire.Count, Key: key} }, 0},
 		{"range-of-100", rangeOf, 0},
 		{"range-of-100-over-4-writes", rangeOf, 4},
 	} {

@@ -110,3 +110,23 @@ func TestEvaluateRevisions(t *testing.T) {
 		}
 	}
 }
+
+// TestEvaluateTransaction: the commands of a transaction see those before them,
+// and nobody else sees any.
+func TestEvaluateTransaction(t *testing.T) {
+	s := New(Config{})
+	increment := kvwire.Command{Verb: kvwire.Increment, Key: "n", Delta: 1}
+	c := kvwire.Command{Verb: kvwire.Transaction, Commands: []kvwire.Command{increment, increment, {Verb: kvwire.Count}, {Verb: kvwire.Get, Key: "n"}}}
+	for range 2 {
+		r, err := kvwire.ParseResult(s.Evaluate(start, [][]byte{increment.Append(nil)}, c.Append(nil)))
+		if err != nil || len(r.Results) != 4 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if r.Results[0].Number != 2 || r.Results[1].Number != 3 || r.Results[2].Number != 1 || string(r.Results[3].Value) != "3" {
+			t.Errorf("%+v", r.Results)
+		}
+	}
+	if s.Len() != 0 {
+		t.Error("evaluating changed the store")
+	}
+}
