@@ -94,7 +94,7 @@ func Dial(ctx context.Context, addr string, opts ClientOptions) (*Conn, error) {
 	c := &Conn{ended: make(chan struct{})}
 	c.l = newLink(s, &c.count, linkConfig{
 		latency: opts.Latency, limit: opts.QueueBytes, most: MaxClientMessage, keep: replicaKeep,
-		silentTicks: silentTicks(opts.SilentAfter, opts.PingEvery),
+		silentTicks: silentTicks(opts.SilentAfter+2*opts.Latency, opts.PingEvery),
 	})
 	c.wg.Go(func() {
 		why := c.l.run(opts.Receive)

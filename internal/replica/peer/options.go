@@ -139,7 +139,7 @@ type Options struct {
 	// HandshakeTimeout bounds connecting and the handshake. Default: 5 s.
 	HandshakeTimeout time.Duration
 	// RetryMin and RetryMax bound the pauses between attempts to connect, which
-	// double from one to the other and vary by a half. Default: 10 ms and 1 s.
+	// double from one to the other and vary by a half. Default: 10 ms and 300 ms.
 	RetryMin, RetryMax time.Duration
 
 	// Delay is a fixed time that a writer lets messages gather after the first
@@ -165,7 +165,7 @@ const (
 	DefaultSilentAfter      = 2 * time.Second
 	DefaultHandshakeTimeout = 5 * time.Second
 	DefaultRetryMin         = 10 * time.Millisecond
-	DefaultRetryMax         = time.Second
+	DefaultRetryMax         = 300 * time.Millisecond
 )
 
 const (

@@ -110,7 +110,7 @@ func (t *Transport) leave(a Addr, l *link) {
 func (t *Transport) linkConfig(latency time.Duration, client bool) linkConfig {
 	cfg := linkConfig{
 		delay: t.opts.Delay, latency: latency, limit: t.opts.QueueBytes, most: MaxMessage, keep: replicaKeep, hold: client,
-		silentTicks: silentTicks(t.opts.SilentAfter, t.opts.PingEvery),
+		silentTicks: silentTicks(t.opts.SilentAfter+2*latency, t.opts.PingEvery),
 	}
 	if client {
 		cfg.keep = clientKeep
