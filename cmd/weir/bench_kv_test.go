@@ -52,6 +52,7 @@ func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
 		"--plan none":              "--plan",
 		"--scenarios delay,all":    `no scenario "all"`,
 		"--preset paxos":           "--preset",
+		"--client carrier":         "--client",
 		"--rounds -1":              "must not be negative",
 		"--resume":                 "--resume: name the directory",
 		"--reference /nonexistent": "--reference",
@@ -95,37 +96,39 @@ func weirProgram(t *testing.T) string {
 	return path
 }
 
-// Real replicas, run by this test's program, and the report made again from what
-// they left.
+// Real replicas, run by this test's program and driven by either client, and the
+// report made again from what they left.
 func TestBenchKVRunsReplicas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts clusters, which takes some seconds")
 	}
-	dir := filepath.Join(t.TempDir(), "out")
-	var b benchKV
-	b.plan, b.out, b.preset, b.scenarios = "smoke", dir, "raft-ht", []string{"presets"}
-	o, err := b.options()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Binary = weirProgram(t)
-	var stdout, stderr bytes.Buffer
-	if err := b.run(t.Context(), o, &stdout, &stderr); err != nil {
-		t.Fatalf("%v\n%s", err, stderr.String())
-	}
-	for _, want := range []string{"curp-ho", "were wrong", "report  " + dir} {
-		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("nothing of %q in\n%s", want, stdout.String())
+	program := weirProgram(t)
+	for _, client := range kvrun.Clients() {
+		dir := filepath.Join(t.TempDir(), "out")
+		b := benchKV{plan: "smoke", out: dir, preset: "raft-ht", client: string(client), scenarios: []string{"presets"}}
+		o, err := b.options()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	cmd := newBenchReportCommand()
-	cmd.SetArgs([]string{dir, "--format", "md"})
-	var md bytes.Buffer
-	cmd.SetOut(&md)
-	if err := cmd.Execute(); err != nil || !strings.Contains(md.String(), "## Presets") {
-		t.Errorf("weir bench report: %v\n%s", err, md.String())
-	}
-	if _, err := os.Stat(filepath.Join(dir, "report.html")); err != nil {
-		t.Error(err)
+		o.Binary = program
+		var stdout, stderr bytes.Buffer
+		if err := b.run(t.Context(), o, &stdout, &stderr); err != nil {
+			t.Fatalf("%s: %v\n%s", client, err, stderr.String())
+		}
+		for _, want := range []string{"curp-ho", "0 were wrong", "report  " + dir} {
+			if !strings.Contains(stdout.String(), want) {
+				t.Errorf("%s: nothing of %q in\n%s", client, want, stdout.String())
+			}
+		}
+		cmd := newBenchReportCommand()
+		cmd.SetArgs([]string{dir, "--format", "md"})
+		var md bytes.Buffer
+		cmd.SetOut(&md)
+		if err := cmd.Execute(); err != nil || !strings.Contains(md.String(), "## Presets") {
+			t.Errorf("weir bench report: %v\n%s", err, md.String())
+		}
+		if _, err := os.Stat(filepath.Join(dir, "report.html")); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -28,6 +28,18 @@ const (
 	SystemEtcd System = "etcd"
 )
 
+// Client is the protocol by which weir is driven.
+type Client string
+
+// The clients.
+const (
+	Native Client = "native" // weir's own Go client
+	Redis  Client = "redis"  // the Redis protocol, one connection for each session
+)
+
+// Clients lists them.
+func Clients() []Client { return []Client{Native, Redis} }
+
 // Durabilities of a cluster, as weir kv serve calls them.
 const (
 	onDisk   = "disk"
@@ -67,7 +79,7 @@ func delayLevel(delay string) string {
 
 // store is a cluster that runs.
 type store interface {
-	driver(place kvload.Place) kvload.Driver
+	driver(s shape) kvload.Driver
 	usage() (measure.Usage, error) // of all replicas together
 	memory() ([]int64, error)      // of each
 	// counters are the store's own since it started; nil when it has none.
@@ -133,9 +145,12 @@ func startWeir(ctx context.Context, binary string, c cluster) (store, error) {
 	return &weirStore{processes: processes{kv.PIDs}, kv: kv, of: c}, nil
 }
 
-func (w *weirStore) driver(place kvload.Place) kvload.Driver {
+func (w *weirStore) driver(s shape) kvload.Driver {
 	weak := w.of.preset != "raft" && w.of.preset != "curp"
-	return &kvload.RESP{Addrs: w.kv.Addrs(), Place: place, Levels: weak, WeakWrites: weak}
+	if s.client == Redis {
+		return &kvload.RESP{Addrs: w.kv.Addrs(), Place: s.place, Levels: weak, WeakWrites: weak}
+	}
+	return &kvload.Native{Addrs: w.kv.PeerAddrs(), Place: s.place, RTT: w.of.rtt, Weak: weak}
 }
 
 func (w *weirStore) describe() measure.Server {
@@ -223,8 +238,8 @@ func startEtcd(ctx context.Context, program string, c cluster) (store, error) {
 	return &etcdStore{processes: processes{e.PIDs}, etcd: e}, nil
 }
 
-func (e *etcdStore) driver(place kvload.Place) kvload.Driver {
-	return &kvload.Etcd{Endpoints: e.etcd.Endpoints(), Place: place}
+func (e *etcdStore) driver(s shape) kvload.Driver {
+	return &kvload.Etcd{Endpoints: e.etcd.Endpoints(), Place: s.place}
 }
 
 func (e *etcdStore) describe() measure.Server {

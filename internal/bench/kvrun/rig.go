@@ -22,19 +22,26 @@ type shape struct {
 	weak, write       float64 // percent
 	skew, conflict    float64
 	place             kvload.Place
+	client            Client
 	count             int64 // operations of each stream; 0: by time
 }
 
 // reportShape is the load of reference report 2.
-func reportShape() shape {
-	return shape{streams: reportStreams, pendings: reportPendings, weak: reportWeak, write: reportWrites, skew: reportSkew}
+func (r *rig) reportShape() shape {
+	return shape{streams: reportStreams, pendings: reportPendings, weak: reportWeak, write: reportWrites, skew: reportSkew, client: r.o.Client}
+}
+
+// strongShape is so many clients with one strong operation under way, half of them
+// writes.
+func (r *rig) strongShape(clients int) shape {
+	return shape{streams: clients, pendings: 1, write: 50, client: r.o.Client}
 }
 
 func (s shape) factors() map[string]string {
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	f := map[string]string{
 		"streams": strconv.Itoa(s.streams), "pendings": strconv.Itoa(s.pendings), "weak": num(s.weak), "writes": num(s.write),
-		"skew": num(s.skew), "conflicts": num(s.conflict), "place": s.place.String(),
+		"skew": num(s.skew), "conflicts": num(s.conflict), "place": s.place.String(), "client": string(s.client),
 	}
 	if s.count > 0 {
 		f["ops"] = strconv.FormatInt(s.count, 10)
@@ -52,6 +59,9 @@ type side struct {
 func (s side) factors() map[string]string {
 	f := s.cluster.factors()
 	maps.Copy(f, s.shape.factors())
+	if s.cluster.system != Weir {
+		f["client"] = bench.NotApplicable
+	}
 	return f
 }
 
@@ -103,7 +113,7 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 		return none, err
 	}
 	p := r.o.Plan
-	driver := st.driver(s.shape.place)
+	driver := st.driver(s.shape)
 	load := kvload.Config{
 		Driver: driver, Streams: s.shape.streams, Pendings: s.shape.pendings,
 		Workload: kvload.Workload{

@@ -24,6 +24,8 @@ type Options struct {
 	// Preset is the protocol of all that does not compare protocols. Default:
 	// "raft-ht".
 	Preset string
+	// Client is the protocol by which weir is driven. Default: Native.
+	Client Client
 	// Etcd is the etcd program. Default: the one that is found; none if there is
 	// none.
 	Etcd string
@@ -63,9 +65,7 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
 	}
-	if o.Preset == "" {
-		o.Preset = "raft-ht"
-	}
+	o.Preset, o.Client = cmp.Or(o.Preset, "raft-ht"), cmp.Or(o.Client, Native)
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
 	}

@@ -49,7 +49,7 @@ func (b *book) start(redis *lab.Redis) func(context.Context, cluster) (store, er
 	}
 }
 
-func (s *stand) driver(kvload.Place) kvload.Driver {
+func (s *stand) driver(shape) kvload.Driver {
 	d := &kvload.RESP{Addrs: []string{s.redis.Addr()}}
 	if s.book.spoil {
 		return spoiled{d}
@@ -195,7 +195,7 @@ func TestClustersAreSharedOnlyWhereTheyAreTheSame(t *testing.T) {
 
 func TestFactorsAreOnlyWhatDiffers(t *testing.T) {
 	r := &run{rig: &rig{o: Options{Plan: Plans()["smoke"], Preset: "raft-ht"}}}
-	e := r.experiment(Delay, "x", "x", 1, side{"a", r.usual(), reportShape()}, side{"b", r.usual().at(150), reportShape()})
+	e := r.experiment(Delay, "x", "x", 1, side{"a", r.usual(), r.reportShape()}, side{"b", r.usual().at(150), r.reportShape()})
 	if len(e.Sides[0].Factors) != 1 || e.Sides[0].Factors["delay"] != "auto" || e.Sides[1].Factors["delay"] != "150" {
 		t.Errorf("factors %v and %v, want the delay alone", e.Sides[0].Factors, e.Sides[1].Factors)
 	}

@@ -34,9 +34,9 @@ var reportLoad = fmt.Sprintf("%d sessions x %d, %d %% weak, %d %% writes", repor
 func (r *run) delay(ctx context.Context) error {
 	var sides []side
 	for _, us := range r.o.Plan.Delays {
-		sides = append(sides, side{usName(us), r.usual().at(us), reportShape()})
+		sides = append(sides, side{usName(us), r.usual().at(us), r.reportShape()})
 	}
-	sides = append(sides, side{auto, r.usual(), reportShape()})
+	sides = append(sides, side{auto, r.usual(), r.reportShape()})
 	e := r.experiment(Delay, "delay", "Delay of batches, "+reportLoad, r.o.Plan.SweepRounds, sides...)
 	e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
 	limit := float64(reportWeakMs)
@@ -58,7 +58,7 @@ func (r *run) delay(ctx context.Context) error {
 // validate runs the best fixed delay again, as the report does, and none beside it.
 func (r *run) validate(ctx context.Context) error {
 	e := r.experiment(Validate, "validate", fmt.Sprintf("Validation: %s and no delay, round by round", usName(r.best)), r.o.Plan.ValidationRounds,
-		side{usName(r.best), r.usual().at(r.best), reportShape()}, side{auto, r.usual(), reportShape()})
+		side{usName(r.best), r.usual().at(r.best), r.reportShape()}, side{auto, r.usual(), r.reportShape()})
 	limit := float64(reportWeakMs)
 	e.Constraints = []bench.Constraint{{Metric: "weak_p50", Max: &limit}}
 	_, err := r.do(ctx, e)
@@ -69,7 +69,7 @@ func (r *run) validate(ctx context.Context) error {
 func (r *run) pendings(ctx context.Context) error {
 	var sides []side
 	for _, n := range r.o.Plan.Pendings {
-		s := reportShape()
+		s := r.reportShape()
 		s.pendings = n
 		sides = append(sides, side{fmt.Sprintf("%d pending", n), r.usual(), s})
 	}
@@ -83,7 +83,7 @@ func (r *run) pendings(ctx context.Context) error {
 func (r *run) threads(ctx context.Context) error {
 	var sides []side
 	for _, n := range r.o.Plan.Threads {
-		s := reportShape()
+		s := r.reportShape()
 		s.streams = n
 		sides = append(sides, side{sessions(n), r.usual(), s})
 	}
@@ -112,12 +112,12 @@ func (r *run) conflicts(ctx context.Context) error {
 		c.preset = preset
 		var meet, skewed []side
 		for _, p := range r.o.Plan.Conflicts {
-			s := reportShape()
+			s := r.reportShape()
 			s.write, s.skew, s.conflict = 50, 0, p
 			meet = append(meet, side{fmt.Sprintf("%g %% conflicts", p), c, s})
 		}
 		for _, z := range r.o.Plan.Skews {
-			s := reportShape()
+			s := r.reportShape()
 			s.write, s.skew = 50, z
 			skewed = append(skewed, side{fmt.Sprintf("skew %g", z), c, s})
 		}
@@ -138,7 +138,7 @@ func (r *run) conflicts(ctx context.Context) error {
 func (r *run) length(ctx context.Context) error {
 	var sides []side
 	for _, n := range []int64{r.o.Plan.ShortOps, r.o.Plan.LongOps} {
-		s := reportShape()
+		s := r.reportShape()
 		s.count = n
 		sides = append(sides, side{fmt.Sprintf("%d ops", n), r.usual(), s})
 	}
@@ -156,7 +156,7 @@ func (r *run) presets(ctx context.Context) error {
 	for _, p := range presetNames {
 		c := r.usual()
 		c.preset = p
-		sides = append(sides, side{p, c, reportShape()})
+		sides = append(sides, side{p, c, r.reportShape()})
 	}
 	_, err := r.do(ctx, r.experiment(Presets, "presets", "Presets side by side, "+reportLoad, r.o.Plan.Rounds, sides...))
 	return err
@@ -171,7 +171,7 @@ func (r *run) wan(ctx context.Context) error {
 			for _, p := range presetNames {
 				c := r.usual()
 				c.preset, c.replicas, c.rtt = p, size, rtt
-				s := reportShape()
+				s := r.reportShape()
 				s.streams, s.write, s.place = size, 50, kvload.Spread
 				sides = append(sides, side{p, c, s})
 			}
@@ -191,7 +191,7 @@ func (r *run) besideEtcd(ctx context.Context) error {
 		return nil
 	}
 	for _, n := range r.o.Plan.Clients {
-		s := shape{streams: n, pendings: 1, write: 50}
+		s := r.strongShape(n)
 		e := r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds,
 			side{string(SystemEtcd), r.etcd(), s}, side{string(Weir), r.usual(), s})
 		if _, err := r.do(ctx, e); err != nil {
@@ -221,7 +221,7 @@ func (r *run) cells(ctx context.Context) error {
 			for _, n := range r.o.Plan.CellClients {
 				c := r.usual()
 				c.durability, c.rtt = durability, rtt
-				s := shape{streams: n, pendings: 1, write: 50}
+				s := r.strongShape(n)
 				var sides []side
 				for _, us := range r.o.Plan.CellDelays {
 					sides = append(sides, side{usName(us), c.at(us), s})
@@ -244,10 +244,16 @@ func (r *run) single(ctx context.Context) error {
 		name  string
 		write float64
 	}{{"put", 100}, {"get", 0}} {
-		s := shape{streams: 1, pendings: 1, write: kind.write}
+		s := r.strongShape(1)
+		s.write = kind.write
+		redis := s
+		redis.client = Redis
 		memory := r.usual()
 		memory.durability = inMemory
 		sides := []side{{"weir, disk", r.usual(), s}, {"weir, memory", memory, s}}
+		if r.o.Client != Redis {
+			sides = append(sides, side{"weir, disk, Redis protocol", r.usual(), redis})
+		}
 		if r.o.etcd {
 			sides = append(sides, side{"etcd, disk", r.etcd(), s})
 		}

@@ -1,0 +1,140 @@
+package kvload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/weirdb/weir/kv"
+)
+
+// Native drives weir kv by its own Go client, one for each stream, as a program
+// would use it: connected to all replicas, strong operations to the leader, weak
+// ones to the nearest, writes by the fast path where it pays.
+type Native struct {
+	// Addrs are the replicas, for native clients, by their ids from 1. Required.
+	Addrs []string
+	// Place says which replica a stream sits beside: with Spread and RTT, stream i
+	// beside replica i, over and over, and all others are RTT away.
+	Place Place
+	// RTT is an artificial round trip to all other replicas. Default: none.
+	RTT time.Duration
+	// Weak tells that the preset of the cluster has weak operations. Default:
+	// every operation is a strong one.
+	Weak bool
+}
+
+// Promises implements Driver.
+func (d *Native) Promises() Promises {
+	return Promises{WeakReads: d.Weak, WeakWrites: d.Weak, OwnWrites: true}
+}
+
+// Open implements Driver.
+func (d *Native) Open(ctx context.Context, stream, _ int) (Client, error) {
+	var o kv.Options
+	if d.RTT > 0 && d.Place == Spread {
+		near := uint64(stream%len(d.Addrs)) + 1
+		o.Latency = func(replica uint64) time.Duration {
+			if replica == near {
+				return 0
+			}
+			return d.RTT / 2
+		}
+	}
+	client, err := kv.Open(ctx, d.Addrs, o)
+	if err != nil {
+		return nil, err
+	}
+	// A session gets its id with its first write, and a leader with its first strong
+	// operation. Neither is to be measured.
+	if _, err := client.Put(ctx, warmKey, nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("begin a session: %w", err), client.Close())
+	}
+	return &nativeClient{client: client, done: NewCompletions(), weak: d.Weak}, nil
+}
+
+// warmKey is written by each session before a run.
+const warmKey = "weir:bench:session"
+
+// loadWindow is how many values are under way at once.
+const loadWindow = 256
+
+// Load implements Driver.
+func (d *Native) Load(ctx context.Context, values iter.Seq2[string, []byte]) error {
+	client, err := kv.Open(ctx, d.Addrs, kv.Options{})
+	if err != nil {
+		return err
+	}
+	answers := make(chan error, loadWindow)
+	await := func() error {
+		select {
+		case err := <-answers:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	underway := 0
+	for key, value := range values {
+		if underway == loadWindow && err == nil {
+			err = await()
+			underway--
+		}
+		if err == nil {
+			err = client.Issue(kv.Put(key, append([]byte(nil), value...)), func(_ kv.Result, err error) { answers <- err })
+		}
+		if err != nil {
+			break
+		}
+		underway++
+	}
+	for ; underway > 0 && err == nil; underway-- {
+		err = await()
+	}
+	if err != nil {
+		err = fmt.Errorf("load values: %w", err)
+	}
+	return errors.Join(err, client.Close())
+}
+
+// nativeClient is one client of the store.
+type nativeClient struct {
+	client *kv.Client
+	done   *Completions
+	weak   bool
+}
+
+// Issue implements Client.
+func (c *nativeClient) Issue(slot int, op *Op) {
+	var options []kv.Option
+	if c.weak && op.Class.Weak() {
+		options = weakOption
+	}
+	o := kv.Get(op.Key, options...)
+	if op.Class.Write() {
+		o = kv.Put(op.Key, op.Value, options...)
+	}
+	err := c.client.Issue(o, func(r kv.Result, err error) {
+		a := Answer{Value: r.Value(), Found: err == nil, Err: err}
+		if errors.Is(err, kv.ErrNotFound) {
+			a.Err = nil
+		}
+		c.done.Put(slot, a)
+	})
+	if err != nil {
+		c.done.Put(slot, Answer{Err: err})
+	}
+}
+
+var weakOption = []kv.Option{kv.Weak()}
+
+// Poll implements Client.
+func (c *nativeClient) Poll(ended func(slot int, a Answer)) error { return c.done.Take(ended) }
+
+// Close implements Client.
+func (c *nativeClient) Close() error {
+	c.done.Close()
+	return c.client.Close()
+}
