@@ -27,10 +27,7 @@ type conn struct {
 	state   // of the client's making, see client.go
 
 	in      parser
-	batch   []Request
-	turn    []*Reply // of commands parsed but not entered into the ring
-	tracked []string // keys read by them, to be tracked
-	waiting []waiting
+	*turn            // under way, nil between turns
 	spare   []*Reply // for commands to come
 	closing bool     // no more commands are taken
 	barrier bool     // the next command waits for all replies
@@ -47,9 +44,18 @@ type conn struct {
 
 	wake    chan struct{} // tells the writer that something is complete; holds one
 	writing sync.Mutex    // held by who takes from the ring and writes
-	items   []item        // taken; writing
-	out     encoder       // writing
 }
+
+// turn is what the commands that have arrived become. Connections borrow it for
+// as long as they execute commands: idle ones hold no such memory.
+type turn struct {
+	replies []*Reply // of commands that were parsed and have not entered the ring
+	batch   []Request
+	tracked []string // keys that they read, to be tracked
+	waiting []waiting
+}
+
+var turns = sync.Pool{New: func() any { return new(turn) }}
 
 // waiting is a WAIT of the turn, to be handed over after the requests.
 type waiting struct {
@@ -149,6 +155,11 @@ func (c *conn) busy() bool {
 
 // takeTurn executes all commands that have arrived.
 func (c *conn) takeTurn() {
+	c.turn = turns.Get().(*turn)
+	defer func() {
+		turns.Put(c.turn)
+		c.turn = nil
+	}()
 	for !c.closing {
 		args, size, err := c.in.next()
 		if err != nil {
@@ -161,7 +172,7 @@ func (c *conn) takeTurn() {
 			break
 		}
 		c.command(args, size)
-		if c.barrier || len(c.turn) >= maxBatch {
+		if c.barrier || len(c.replies) >= maxBatch {
 			c.submit()
 			c.hold()
 		}
@@ -185,7 +196,7 @@ func (c *conn) newReply(size int) *Reply {
 		r = new(Reply)
 	}
 	r.proto, r.cost, r.read = c.proto, size, false
-	c.turn = append(c.turn, r)
+	c.replies = append(c.replies, r)
 	return r
 }
 
@@ -193,11 +204,11 @@ func (c *conn) newReply(size int) *Reply {
 // may be completed at once, then keys are tracked, so that no change between a
 // read and its tracking is missed, and then the store gets the requests.
 func (c *conn) submit() {
-	if len(c.turn) == 0 {
+	if len(c.replies) == 0 {
 		return
 	}
 	c.mu.Lock()
-	for _, r := range c.turn {
+	for _, r := range c.replies {
 		c.ring.add(r)
 		c.open++
 		c.inFlight += r.cost
@@ -208,27 +219,30 @@ func (c *conn) submit() {
 	c.mu.Unlock()
 	if len(c.tracked) > 0 {
 		c.srv.tracker.remember(c, c.tracked)
-		clear(c.tracked)
-		c.tracked = c.tracked[:0]
 	}
 	if len(c.batch) > 0 {
 		c.session.Do(c.batch)
-		clear(c.batch)
-		c.batch = c.batch[:0]
 	}
 	for _, w := range c.waiting {
 		c.session.Wait(w.replicas, w.timeout, w.reply)
 	}
-	c.waiting = c.waiting[:0]
-	c.srv.commands.Add(uint64(len(c.turn)))
-	clear(c.turn)
-	c.turn = c.turn[:0]
+	c.srv.commands.Add(uint64(len(c.replies)))
+	c.turn.reset()
 	if c.writing.TryLock() { // what was completed at once needs no other goroutine
 		c.flush()
 		c.writing.Unlock()
 	} else {
 		c.Flush()
 	}
+}
+
+// reset forgets what was handed over, and keeps the memory.
+func (t *turn) reset() {
+	clear(t.replies)
+	clear(t.batch)
+	clear(t.tracked)
+	clear(t.waiting)
+	t.replies, t.batch, t.tracked, t.waiting = t.replies[:0], t.batch[:0], t.tracked[:0], t.waiting[:0]
 }
 
 // hold waits while too much is in flight, or, at a barrier, while anything is.

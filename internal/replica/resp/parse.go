@@ -25,7 +25,7 @@ type protocolError string
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
 
 // parser takes commands out of the bytes of one connection. Commands that have
-// not arrived wholly are gone on with when more arrives; no byte of them is
+// not arrived wholly are gone on with when more arrives; no argument of them is
 // looked at twice. The arguments that it returns alias its buffer until room is
 // called.
 type parser struct {

@@ -1,11 +1,10 @@
 package resp
 
+import "sync"
+
 // Flush implements Replies: it wakes the writer if there is something to write.
 func (c *conn) Flush() {
-	c.mu.Lock()
-	ready := c.ring.ready() || c.pushes.ready(c.ring.head)
-	c.mu.Unlock()
-	if !ready {
+	if !c.anythingReady() {
 		return
 	}
 	select {
@@ -30,71 +29,94 @@ func (c *conn) write(stop <-chan struct{}) {
 
 // flush writes all that is complete and in order. The caller holds writing.
 func (c *conn) flush() {
-	for c.take() {
-		for i := range c.items {
-			if reply := c.items[i].reply; reply != nil {
-				reply.render(&c.out)
+	var o *output
+	for {
+		if !c.anythingReady() {
+			break
+		}
+		if o == nil {
+			o = outputs.Get().(*output)
+		}
+		c.take(o)
+		for i := range o.items {
+			if reply := o.items[i].reply; reply != nil {
+				reply.render(&o.encoder)
 			} else {
-				c.out.b = append(c.out.b, c.items[i].push...)
+				o.b = append(o.b, o.items[i].push...)
 			}
-			if len(c.out.b) >= writeSize {
-				c.send()
+			if len(o.b) >= writeSize {
+				c.send(o)
 			}
 		}
-		c.send()
-		c.release()
+		c.send(o)
+		c.release(o)
+	}
+	if o != nil {
+		outputs.Put(o)
 	}
 }
+
+// output is what one writer needs while it writes.
+type output struct {
+	items []item
+	encoder
+}
+
+var outputs = sync.Pool{New: func() any { return new(output) }}
 
 // maxTake is how many replies are taken from the ring at once.
 const maxTake = 1024
 
-// take moves what is complete and in order to items.
-func (c *conn) take() bool {
+func (c *conn) anythingReady() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.items) < maxTake {
+	return c.ring.ready() || c.pushes.ready(c.ring.head)
+}
+
+// take moves what is complete and in order from the ring.
+func (c *conn) take(o *output) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(o.items) < maxTake {
 		if c.pushes.ready(c.ring.head) {
-			c.items = append(c.items, item{push: c.pushes.take()})
+			o.items = append(o.items, item{push: c.pushes.take()})
 			continue
 		}
 		if !c.ring.ready() {
-			break
+			return
 		}
-		c.items = append(c.items, item{reply: c.ring.take()})
+		o.items = append(o.items, item{reply: c.ring.take()})
 	}
-	return len(c.items) > 0
 }
 
 // send writes the gathered bytes.
-func (c *conn) send() {
-	if len(c.out.b) == 0 {
+func (c *conn) send(o *output) {
+	if len(o.b) == 0 {
 		return
 	}
 	c.mu.Lock()
 	broken := c.broken
 	c.mu.Unlock()
 	if !broken {
-		if _, err := c.sock.Write(c.out.b); err != nil {
+		if _, err := c.sock.Write(o.b); err != nil {
 			c.srv.log.Debug("client is gone", "client", c.sock.RemoteAddr(), "cause", err)
 			c.breakOff()
 		}
 	}
-	if cap(c.out.b) > 4*writeSize {
-		c.out.b = nil
+	if cap(o.b) > 4*writeSize {
+		o.b = nil
 	}
-	c.out.b = c.out.b[:0]
+	o.b = o.b[:0]
 }
 
 // maxFree is how many written replies a connection keeps to be used again.
-const maxFree = 1024
+const maxFree = 128
 
 // release accounts for what was written, and lets the reader go on.
-func (c *conn) release() {
+func (c *conn) release(o *output) {
 	c.mu.Lock()
-	for i := range c.items {
-		r := c.items[i].reply
-		c.items[i] = item{}
+	for i := range o.items {
+		r := o.items[i].reply
 		if r == nil {
 			continue
 		}
@@ -108,5 +130,6 @@ func (c *conn) release() {
 		c.changed.Signal()
 	}
 	c.mu.Unlock()
-	c.items = c.items[:0]
+	clear(o.items)
+	o.items = o.items[:0]
 }
