@@ -62,7 +62,10 @@ func (c *Core) applyRound(e *pb.Entry) {
 		c.alive += min(d.time-c.logTime, longestGap)
 		c.logTime = d.time
 	}
-	c.machine.Advance(c.logTime)
+	if c.mutated(SessionsByLocalClock) {
+		c.alive = c.now.Wall
+	}
+	c.machine.Advance(c.clockOfKeys())
 	l := c.lead
 	own := l != nil && e.GetTerm() == c.term && len(l.rounds) > 0 && l.rounds[0].number == d.round
 	for i := range d.ops {
@@ -89,16 +92,16 @@ func (c *Core) execute(o *op, index uint64) (revision uint64, result []byte, sta
 		return first, nil, 0, true
 	}
 	s := c.sessions.get(o.session)
-	if s == nil || o.seq < s.next {
+	if s == nil || o.seq < s.next && !c.mutated(NoDedup) {
 		return 0, nil, 0, false
 	}
-	if o.seq > s.next {
+	if o.seq > s.next && !c.mutated(GapsIgnored) {
 		c.fatal(fmt.Errorf("log entry %d holds write %d of session %d before write %d", index, o.seq, o.session, s.next))
 		return 0, nil, 0, false
 	}
 	c.revision++
 	result = c.machine.Apply(c.revision, c.logTime, o.command)
-	s.next++
+	s.next = max(s.next, o.seq+1)
 	if o.flags&opWeak == 0 {
 		s.answers = append(s.answers, answer{o.seq, index, c.revision, result})
 	}

@@ -271,7 +271,7 @@ func (c *Core) store(m *pb.Message) {
 		c.installed(s)
 	}
 	if m.Term != nil || m.Vote != nil || m.Commit != nil {
-		c.record(RecordHard, m.GetTerm(), m.GetCommit(), appendUvarints(nil, m.GetTerm(), m.GetVote(), m.GetCommit()))
+		c.record(RecordHard, m.GetTerm(), m.GetCommit(), appendUvarints(nil, m.GetTerm(), c.vote(m.GetVote()), m.GetCommit()))
 	}
 	// What a new leader's entries replace goes to the disk as intents before
 	// it is gone from there.
@@ -281,6 +281,9 @@ func (c *Core) store(m *pb.Message) {
 	}
 	if c.lead != nil {
 		c.lead.logged(m.GetEntries())
+	}
+	if c.mutated(PoolForgetsAtAppend) {
+		c.forgetAppended(m.GetEntries())
 	}
 	if responses := m.GetResponses(); len(responses) > 0 {
 		c.whenDurable(func() {
@@ -308,7 +311,7 @@ func (c *Core) transmit(m *pb.Message) {
 		return
 	}
 	if m.GetType() == pb.MsgTimeoutNow && c.lead != nil {
-		c.lead.leaseOff = true // S12: the receiver does not wait for leases
+		c.lead.leaseOff = !c.mutated(TransferKeepsLease) // S12: the receiver does not wait for leases
 	}
 	c.send(Addr(m.GetTo()), w)
 }
@@ -327,6 +330,7 @@ func (c *Core) deliverRaft(from Addr, w *kvwire.Message, state *incoming) {
 		c.counters.Malformed++
 		return
 	}
+	c.tamper(m)
 	switch m.GetType() {
 	case pb.MsgVote, pb.MsgPreVote:
 		if !c.standing.mayVote(c, m) {
@@ -430,7 +434,7 @@ func (c *Core) atLeader(from Addr, m *kvwire.Message, do func(*leadership, Addr,
 	switch {
 	case c.lead == nil:
 		c.redirect(from, m)
-	case !c.lead.open:
+	case !c.lead.open && !c.mutated(ServeBeforeOpen) && !(c.mutated(ReadBeforeOpen) && m.Kind == kvwire.Read):
 		c.lead.later(from, m, do)
 	default:
 		do(c.lead, from, m)

@@ -24,7 +24,7 @@ type standing struct {
 }
 
 func (s *standing) start(c *Core) {
-	s.restart = c.log.hard != nil && c.log.hard.GetTerm() > bootTerm
+	s.restart = !c.mutated(RestartForgetsLease) && c.log.hard != nil && c.log.hard.GetTerm() > bootTerm
 	s.draw(c)
 }
 
@@ -86,7 +86,7 @@ func (s *standing) mayVote(c *Core, m *pb.Message) bool {
 	if bytes.Equal(m.GetContext(), []byte("CampaignTransfer")) {
 		return true // the leader itself asked for it and gave up its lease
 	}
-	return c.now.Mono >= s.promised
+	return c.now.Mono >= s.promised || c.mutated(VoteDuringLease)
 }
 
 // lease answers a leader's stamp, or takes in the answer to this leader's.

@@ -84,7 +84,9 @@ func (c *Core) intend(from Addr, m *kvwire.Message) {
 		return
 	}
 	id := opID{m.Session, m.Seq}
-	if !c.whole(m) {
+	if c.mutated(IntentWithGap) {
+		m.Bundle = nil
+	} else if !c.whole(m) {
 		c.redirect(from, m) // the leader keeps the order
 		return
 	}
@@ -96,6 +98,10 @@ func (c *Core) intend(from Addr, m *kvwire.Message) {
 		}
 		c.addIntent(id, m)
 		c.forward(c.intents.byOp[id])
+	}
+	if c.mutated(WeakBeforeDisk) {
+		c.weakDone(from, id.session, id.seq)
+		return
 	}
 	c.whenDurable(func() { c.weakDone(from, id.session, id.seq) })
 }
@@ -153,6 +159,9 @@ func (c *Core) forward(i *intent) {
 	}
 	if c.leader != 0 {
 		c.send(Addr(c.leader), i.message)
+		if c.mutated(IntentForgotten) {
+			c.intents.remove(i.id)
+		}
 	}
 }
 
@@ -191,6 +200,9 @@ func (c *Core) forwardRefused(m *kvwire.Message) {
 // the strong ones before them: this replica may have acknowledged the weak ones
 // when it led.
 func (c *Core) truncated(replaced []*pb.Entry) {
+	if c.mutated(TruncatedForgotten) {
+		return
+	}
 	var e entry
 	strong := map[uint64][]kvwire.Write{} // per session: what comes before its next weak write
 	for _, old := range replaced {
@@ -229,7 +241,9 @@ func (c *Core) weakRead(from Addr, m *kvwire.Message) {
 // one holds since it was opened, perhaps at another position.
 func (c *Core) caughtUpTo(m *kvwire.Message) bool {
 	switch {
-	case m.View == c.openView:
+	case c.mutated(TokenIgnored):
+		return true
+	case m.View == c.openView, c.mutated(TokenWithoutView):
 		return c.applied >= m.Index
 	case m.View < c.openView:
 		return c.applied >= max(c.openIndex, m.Index) // the token's replica may not have heard of this view and yet be ahead
@@ -261,6 +275,11 @@ func (c *Core) answer(to Addr, m *kvwire.Message) {
 			own = append(own, w.Command)
 		}
 	}
+	if c.mutated(OverlayShared) {
+		for _, i := range c.intents.list {
+			own = append(own, i.message.Data)
+		}
+	}
 	a := kvwire.Message{Kind: kvwire.ReadDone, View: c.viewOf(c.applied), Session: m.Session, Request: m.Request, Index: c.applied}
 	if s != nil {
 		a.Stable = s.next - 1
@@ -287,7 +306,9 @@ func (c *Core) retryReads() {
 func (c *Core) tickReads() {
 	c.reads = slices.DeleteFunc(c.reads, func(r heldRead) bool {
 		late := c.now.Mono-r.at > patience*c.cfg.TickNanos
-		if late {
+		if late && c.mutated(WaitEnds) {
+			c.answer(r.from, r.m)
+		} else if late {
 			c.redirect(r.from, r.m)
 		}
 		return late

@@ -173,11 +173,12 @@ func (l *leadership) weak(from Addr, m *kvwire.Message) {
 // inOrder admits a write whose turn it is, answers one that was seen, and keeps
 // one that came too early.
 func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
+	c := l.c
 	next := l.after(s)
 	switch {
-	case m.Seq < next:
+	case m.Seq < next && !(m.Seq < s.next && c.mutated(NoDedup)):
 		l.again(s, from, m)
-	case m.Seq > next:
+	case m.Seq > next && !c.mutated(GapsIgnored):
 		l.hold(s, from, m)
 	default:
 		o := &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}, from: from, fast: m.Flags&kvwire.FlagFast != 0}
@@ -316,19 +317,19 @@ func (l *leadership) push(o *leadOp) {
 // nothing that is uncommitted could change it (S3).
 func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 	c := l.c
-	if l.changing || !o.foot.Fixed || !c.machine.Steady(&o.foot) {
+	if l.changing && !c.mutated(SpecWhileChanging) || !o.foot.Fixed || !c.machine.Steady(&o.foot) {
 		return
 	}
 	r, ok := c.recordOf(m)
 	if !ok || !c.continues(s, m) {
 		return
 	}
-	if r.meets(&l.uncommitted) {
+	if r.meets(&l.uncommitted) && !c.mutated(SpecOverUncommitted) {
 		return
 	}
 	var earlier [][]byte
 	for i := range m.Bundle {
-		if w := &m.Bundle[i]; w.Seq >= s.next {
+		if w := &m.Bundle[i]; w.Seq >= s.next && !c.mutated(SpecWithoutBundle) {
 			earlier = append(earlier, w.Command)
 		}
 	}
@@ -340,7 +341,7 @@ func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 // called when the entry and the record are durable.
 func (l *leadership) speculated(o *leadOp) {
 	m := kvwire.Message{Kind: kvwire.Spec, View: l.c.view, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.members.voters())), Index: o.round.index, Revision: l.c.members.index}
-	if o.yes && !l.changing {
+	if o.yes && (!l.changing || l.c.mutated(SpecWhileChanging)) {
 		m.Flags = kvwire.FlagYes
 		m.Data = o.spec
 	}
@@ -385,6 +386,7 @@ func (l *leadership) propose(ops []*leadOp) {
 	l.rounds = append(l.rounds, r)
 	c.counters.Rounds++
 	c.counters.Operations += uint64(len(ops))
+	l.proposed(r)
 	c.whenDurable(func() {
 		if c.lead == l {
 			l.durable(r)

@@ -39,7 +39,10 @@ func (l *leadership) read(from Addr, m *kvwire.Message) {
 	// A majority without this replica's disk may have committed more than is
 	// applied here, and a weak read elsewhere may have shown it.
 	r := heldRead{from: from, m: m, at: c.now.Mono, index: c.node.BasicStatus().GetCommit()}
-	if c.cfg.Fast {
+	if c.mutated(ReadUnapplied) {
+		r.index = 0
+	}
+	if c.cfg.Fast && !c.mutated(ReadUncommitted) {
 		// A write that completed on votes alone may still be uncommitted.
 		r.after, _ = l.uncommitted.of(&c.foot, 0)
 	}
@@ -49,14 +52,18 @@ func (l *leadership) read(from Addr, m *kvwire.Message) {
 // release answers the reads that can be answered, and asks a majority on behalf
 // of the others.
 func (l *leadership) release() {
-	if len(l.reads) == 0 || !l.open {
+	if len(l.reads) == 0 || !l.open && !l.c.mutated(ServeBeforeOpen) && !l.c.mutated(ReadBeforeOpen) {
 		return
 	}
 	heard := l.heardBy()
 	leased := !l.c.cfg.IndexReads && l.leased(heard)
 	ask := false
 	l.reads = slices.DeleteFunc(l.reads, func(r heldRead) bool {
-		led := leased || heard >= r.at
+		led := leased || heard >= r.at || l.c.mutated(ReadWithoutLease)
+		if l.c.mutated(WaitEnds) && l.c.now.Mono-r.at > patience*l.c.cfg.TickNanos {
+			l.c.answer(r.from, r.m)
+			return true
+		}
 		if !led && r.at > l.stamped {
 			ask = true
 		}
@@ -131,6 +138,9 @@ func (l *leadership) stamp() {
 }
 
 func (l *leadership) echo(from uint64, stamp int64) {
+	if l.c.mutated(LeaseFromAnswer) {
+		stamp = l.c.now.Mono
+	}
 	if old, ok := l.echoes[from]; !ok || stamp > old {
 		l.echoes[from] = stamp
 	}

@@ -86,7 +86,7 @@ func (c *Core) appendHead(b []byte, term uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.sessions.append(b), nil
+	return c.sessionsToSave().append(b), nil
 }
 
 // readHead reads the head of a snapshot and leaves the machine's state in the
@@ -296,6 +296,9 @@ func (c *Core) Carry() []Record {
 	}
 	open = appendUvarints(nil, c.view, flag, c.openView, c.viewOwner, c.openIndex)
 	records := []Record{{Kind: RecordHard, Term: h.GetTerm(), Index: h.GetCommit(), Data: hard}, {Kind: RecordView, Term: c.view, Index: c.openIndex, Data: open}}
+	if c.mutated(CarryForgotten) {
+		return records
+	}
 	for _, r := range c.pool.records {
 		records = append(records, Record{Kind: RecordWitness, Term: r.message.View, Data: r.message.Append(nil)})
 	}

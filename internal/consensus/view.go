@@ -44,6 +44,10 @@ func (l *leadership) firstApplied() {
 	l.view.phase = collecting
 	l.view.pools = map[uint64][]*record{}
 	c.moveTo(c.term, false)
+	if c.mutated(OpenWithoutRecovery) {
+		l.opens()
+		return
+	}
 	c.whenDurable(func() {
 		if c.lead == l && l.view.phase == collecting {
 			l.gather(c.cfg.ID, slices.Clone(c.pool.records))
@@ -78,6 +82,9 @@ func (c *Core) collect(from Addr, m *kvwire.Message) {
 			answer.Records = append(answer.Records, r.message)
 		}
 		c.send(from, answer)
+		if c.mutated(PoolForgetsAtElected) {
+			c.pool.drop(func(*record) bool { return true })
+		}
 	})
 }
 
@@ -110,14 +117,24 @@ func (l *leadership) gather(from uint64, records []*record) {
 	}
 	l.view.pools[from] = records
 	n := len(l.c.members.voters())
+	need, threshold := majority(n), recoverAt(n)
+	if l.c.mutated(RecoverFromMinority) {
+		need--
+	}
+	if l.c.mutated(RecoverTooLittle) {
+		threshold++
+	}
+	if l.c.mutated(RecoverTooMuch) {
+		threshold--
+	}
 	own := l.view.pools[l.c.cfg.ID] != nil || !l.c.members.votes(l.c.cfg.ID)
-	if len(l.view.pools) < majority(n) || !own {
-		if len(l.view.pools) == majority(n) { // this replica's own must be among them
+	if len(l.view.pools) < need || !own {
+		if len(l.view.pools) == need { // this replica's own must be among them
 			delete(l.view.pools, from)
 		}
 		return
 	}
-	l.recover(recoverAt(n))
+	l.recover(threshold)
 }
 
 // recover appends the operations that at least threshold pools hold, in the
@@ -140,6 +157,9 @@ func (l *leadership) recover(threshold int) {
 		}
 		return compare(a.id.seq, b.id.seq)
 	})
+	if c.mutated(RecoverInAnyOrder) {
+		slices.Reverse(found)
+	}
 	l.view.pools = nil
 	l.view.phase = recovering
 	before := l.ordinal
@@ -150,7 +170,7 @@ func (l *leadership) recover(threshold int) {
 		}
 		m := r.message
 		for i := range m.Bundle {
-			if w := &m.Bundle[i]; w.Seq == l.after(s) {
+			if w := &m.Bundle[i]; w.Seq == l.after(s) && !c.mutated(RecoverWithoutBundle) {
 				l.admit(s, &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, flags: opWeak, command: w.Command}}, nil)
 			}
 		}
@@ -194,6 +214,9 @@ func (c *Core) moveTo(view uint64, open bool) {
 	flag := uint64(0)
 	if open {
 		flag = 1
+	}
+	if c.mutated(ViewNotPersisted) {
+		return
 	}
 	c.record(RecordView, view, c.openIndex, appendUvarints(nil, view, flag, c.openView, c.viewOwner, c.openIndex))
 }

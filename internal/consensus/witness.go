@@ -7,11 +7,11 @@ func (c *Core) witness(from Addr, m *kvwire.Message) {
 	no := kvwire.Message{Kind: kvwire.Vote, View: c.view, Session: m.Session, Seq: m.Seq, Revision: c.members.index}
 	s := c.sessions.get(m.Session)
 	switch {
-	case m.View != c.view, c.lead != nil, s == nil, !c.members.votes(c.cfg.ID):
+	case m.View != c.view && !c.mutated(VoteInAnyView), c.lead != nil, s == nil, !c.members.votes(c.cfg.ID):
 		c.counters.VotesNo++
 		c.send(from, no)
 		return
-	case m.Seq < s.next: // S7: applied, so committed; it does not come back into the pool
+	case m.Seq < s.next && !c.mutated(LateRecordKept): // S7: applied, so committed; it does not come back into the pool
 		yes := no
 		yes.Flags = kvwire.FlagYes | kvwire.FlagApplied
 		c.send(from, yes)
@@ -28,12 +28,20 @@ func (c *Core) witness(from Addr, m *kvwire.Message) {
 	}
 	c.counters.VotesYes++
 	view := c.view
-	c.whenDurable(func() { // S2
+	if c.mutated(VoteInAnyView) {
+		view = m.View
+	}
+	vote := func() {
 		yes := no
 		yes.View, yes.Flags = view, kvwire.FlagYes
 		c.trace(Event{Kind: EventVoted, View: view, Session: m.Session, Seq: m.Seq})
 		c.send(from, yes)
-	})
+	}
+	if c.mutated(VoteBeforeDisk) {
+		vote()
+		return
+	}
+	c.whenDurable(vote) // S2
 }
 
 // admissible reports that r commutes with everything else in the pool (S1), and
@@ -44,19 +52,19 @@ func (c *Core) admissible(s *session, r *record) bool {
 	}
 	old := c.pool.get(r.id)
 	if old == nil {
-		return !r.meets(&c.pool.touched)
+		return !r.meets(&c.pool.touched) || c.mutated(VoteOnConflict)
 	}
 	c.pool.remove(old) // an operation does not conflict with itself
 	meets := r.meets(&c.pool.touched)
 	c.pool.add(old)
-	return !meets
+	return !meets || c.mutated(VoteOnConflict)
 }
 
 // continues reports that the session's strong write before m is in this pool or
 // applied. Pools therefore hold prefixes of what a session has in flight, and
 // what recovery finds in enough of them has no gaps.
 func (c *Core) continues(s *session, m *kvwire.Message) bool {
-	return m.Prior < s.next || c.pool.holds(m.Session, m.Prior)
+	return c.mutated(PriorIgnored) || m.Prior < s.next || c.pool.holds(m.Session, m.Prior)
 }
 
 // keep puts a record into the pool and on disk.
