@@ -62,6 +62,7 @@ const (
 	CodeInvalid             // the command cannot be executed; Data says why
 	CodeBusy                // too much waits; nothing happened
 	CodeNoQuorum            // no leader reachable; the operation may still happen
+	CodeForgot              // replica to replica: the receiver's disk has lost what it acknowledged; it must stop. Data says so
 	CodeMissed              // WatchEvent: changes are not known any more; what is watched must be read again
 )
 

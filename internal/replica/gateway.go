@@ -291,7 +291,7 @@ func (g *gateway) tick() {
 // would only wait for its time to pass.
 func (g *gateway) hopeless(now int64) bool {
 	since := g.leaderless.Load()
-	return since != 0 && now-since > 4*int64(g.cfg.Election)
+	return since != 0 && now-since > 4*int64(g.cfg.Election) && g.Replica.Status().Leader == 0
 }
 
 // slotShift makes room for the numbers of a line's requests below its own.

@@ -21,8 +21,7 @@ var errStopped = errors.New("stopped")
 type loop struct {
 	*Replica
 	carried uint64 // carries that were handed to the disk
-	ticks   int
-	removed int // ticks since this replica is no member any more
+	removed int    // ticks since this replica is no member any more
 
 	outgoing map[consensus.Addr]*[]kvwire.Message // gathered in one turn
 	order    []consensus.Addr
@@ -60,6 +59,9 @@ func (l *loop) turn(at consensus.Clock, got *letters) error {
 	}
 	for _, call := range got.calls {
 		call(at)
+	}
+	if l.broken != nil {
+		return l.broken
 	}
 	if got.ticked {
 		l.core.Tick(at)
@@ -185,11 +187,6 @@ func (l *loop) ticked() error {
 		}
 	}
 	l.peers.members(status.Members)
-	if l.ticks++; l.ticks%refusedTicks == 0 {
-		if err := l.peers.refused(); err != nil {
-			return err
-		}
-	}
 	if !status.Removed {
 		return nil
 	}
@@ -198,9 +195,6 @@ func (l *loop) ticked() error {
 	}
 	return nil
 }
-
-// refusedTicks is how often a replica looks whether others refuse it.
-const refusedTicks = 20
 
 // inLoop has f called by the core goroutine and waits for it.
 func (r *Replica) inLoop(f func(at consensus.Clock)) error {

@@ -62,12 +62,10 @@ func (r *Replica) Collector() prometheus.Collector {
 	c.lag = desc("peer_lag_entries", "Entries of the leader's log that a replica is not known to have; on the leader only.", "peer")
 	c.refused = desc("refused_connections_total", "Handshakes that this replica refused, by reason.", "reason")
 	c.info = desc("info", "Always 1; the labels say how the replica is set up.", "preset", "durability")
-	for _, h := range []histogramMetric{
+	c.histograms = []histogramMetric{
 		{desc("fsync_seconds", "How long a flush of the log took."), &r.disk.stats.seconds},
 		{desc("fsync_records", "Records that one flush made durable."), &r.disk.stats.rounds},
 		{desc("turn_messages", "Messages that one turn of the core took."), &r.stats.taken},
-	} {
-		c.histograms = append(c.histograms, h)
 	}
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 
 	"github.com/weirdb/weir/internal/consensus"
@@ -24,6 +23,7 @@ type peers struct {
 
 	mu      sync.Mutex      // guards what follows
 	linked  map[uint64]bool // replicas that are connected
+	refused map[uint64]bool // those of them that must stop
 	clients map[peer.Addr]struct{}
 	acked   map[uint64]uint64 // committed entries that a replica is known to have had on its disk
 }
@@ -54,43 +54,54 @@ func (p *peers) position() (term, index uint64) {
 	return at.term, at.index
 }
 
-// allow refuses a replica that has forgotten what it acknowledged.
+// allow refuses replicas that are no members.
 func (p *peers) allow(who peer.Remote, known bool) error {
 	if !known {
 		return fmt.Errorf("replica %d is not a member of this cluster (weir kv member add)", who.ID)
 	}
+	return nil
+}
+
+// forgot is what is wrong with a replica whose disk is older than what it
+// acknowledged.
+func (p *peers) forgot(who peer.Remote) error {
 	p.mu.Lock()
-	acked := p.acked[who.ID]
-	p.mu.Unlock()
-	if who.Index < acked {
+	defer p.mu.Unlock()
+	if acked := p.acked[who.ID]; who.Index < acked {
 		return &ForgotError{Replica: who.ID, Had: acked, Has: who.Index}
 	}
 	return nil
 }
 
-// ForgotError refuses a replica whose disk is older than what it acknowledged.
+// ForgotError is why a replica is refused, or stops: its disk is older than what
+// it acknowledged.
 type ForgotError struct {
 	Replica  uint64
 	Had, Has uint64 // entries of the log
 }
 
 func (e *ForgotError) Error() string {
-	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: %s", e.Replica, e.Had, e.Has, forgot)
+	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: its disk was lost or is an older copy; "+
+		"replace this member (weir kv member replace)", e.Replica, e.Had, e.Has)
 }
 
-// forgot ends the words of a ForgotError, by which the refused replica knows it.
-const forgot = "its disk was lost or is an older copy; replace this member (weir kv member replace)"
-
-// refused is why another replica will not have this one, if it has said that this
-// one forgot what it acknowledged: it must not go on and vote.
-func (p *peers) refused() error {
-	stats := p.transport.Stats()
-	for i := range stats.Peers {
-		if s := &stats.Peers[i]; !s.Up && strings.HasSuffix(s.LastErr, forgot) {
-			return fmt.Errorf("refused by replica %d: %s", s.ID, s.LastErr)
-		}
+// refuse tells a replica that it must stop, and listens to it no more.
+func (p *peers) refuse(from peer.Addr, why error) {
+	p.mu.Lock()
+	p.refused[uint64(from)] = true
+	p.mu.Unlock()
+	p.cfg.Log.Error("a replica is refused", "peer", uint64(from), "error", why)
+	m := kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeForgot, Data: []byte(why.Error())}
+	if _, err := p.transport.Send(from, []kvwire.Message{m}); err != nil {
+		p.transport.Disconnect(from, why) // it connects again, and is told then
 	}
-	return nil
+}
+
+// deaf tells whether a replica is refused.
+func (p *peers) deaf(id uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused[id]
 }
 
 // acknowledged notes what a replica has on its disk.
@@ -129,6 +140,9 @@ func (p *peers) send(to peer.Addr, ms []kvwire.Message) {
 }
 
 func (p *peers) trySend(to peer.Addr, ms []kvwire.Message) error {
+	if !to.Client() && p.deaf(uint64(to)) {
+		return nil
+	}
 	_, err := p.transport.Send(to, ms)
 	return err
 }
@@ -159,6 +173,10 @@ func (p *peers) Up(from peer.Addr, who peer.Remote) {
 		p.mu.Lock()
 		p.linked[uint64(from)] = true
 		p.mu.Unlock()
+		if err := p.forgot(who); err != nil {
+			p.refuse(from, err)
+			return
+		}
 		p.cfg.Log.Info("replica connected", "peer", uint64(from), "address", who.Address, "index", who.Index)
 		p.gateway.connected(uint64(from))
 		return
@@ -184,6 +202,7 @@ func (p *peers) Down(from peer.Addr, why error) {
 		}
 		p.mu.Lock()
 		delete(p.linked, uint64(from))
+		delete(p.refused, uint64(from))
 		p.mu.Unlock()
 		p.cfg.Log.Log(p.ctx, level, "replica disconnected", "peer", uint64(from), "reason", why.Error())
 		p.gateway.disconnected(uint64(from))
@@ -207,10 +226,17 @@ func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
 		}
 		return
 	}
+	if p.deaf(uint64(from)) {
+		return
+	}
 	answers := 0
 	for i := range ms {
 		if forGateway(ms[i].Kind) {
 			answers++
+		}
+		if m := &ms[i]; m.Kind == kvwire.Refused && m.Code == kvwire.CodeForgot {
+			p.inbox.call(func(consensus.Clock) { p.broken = fmt.Errorf("refused by replica %d: %s", uint64(from), m.Data) })
+			return
 		}
 	}
 	if answers == 0 {

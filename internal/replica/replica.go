@@ -24,6 +24,8 @@ type Replica struct {
 	core  *consensus.Core // of the core goroutine
 	store *kvstate.Store  // of the core goroutine
 
+	broken error // why the core goroutine must end; of that goroutine
+
 	inbox     *inbox
 	alarm     *alarm
 	disk      *disk
@@ -75,7 +77,7 @@ func (r *Replica) open() error {
 	r.feed = newFeed()
 	r.snapshots = newSnapshots(r)
 	r.gateway = newGateway(r)
-	r.peers = &peers{Replica: r, linked: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, acked: map[uint64]uint64{}}
+	r.peers = &peers{Replica: r, linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, acked: map[uint64]uint64{}}
 	r.feed.send, r.feed.hangUp = r.peers.trySend, func(to peer.Addr, why error) { r.peers.transport.Disconnect(to, why) }
 	r.publish()
 	if r.cfg.Redis != "" {
