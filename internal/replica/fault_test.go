@@ -68,12 +68,9 @@ func TestPowerFailures(t *testing.T) {
 // poke makes a replica write what it has written before, until its disk fails.
 func (r *rig) poke(id uint64) {
 	n := r.nodes[id]
-	for range 3 { // a flush is two calls of the disk
-		err := n.inLoop(func(consensus.Clock) { n.disk.put(order{records: n.core.Carry(), sync: true}) })
-		if err != nil {
-			return // it has stopped
-		}
-	}
+	eventually(r.t, "the replica notices that its disk has failed", func() bool {
+		return n.inLoop(func(consensus.Clock) { n.disk.put(order{records: n.core.Carry(), sync: true}) }) != nil
+	})
 }
 
 // A failed flush stops the replica, with words; the others go on.
