@@ -165,9 +165,13 @@ func TestOracle(t *testing.T) {
 
 func oracle(t *testing.T, r *randomizer, steps int) {
 	s, m := New(Config{Changes: 1 << 20}), newModel()
-	now := start
+	whole := start
 	for step := range steps {
-		now += (r.Int64N(5) - 1) * 1_000_000 // whole ms, so that clocks hit deadlines
+		whole += (r.Int64N(5) - 1) * 1_000_000
+		now := whole // mostly whole ms, so that clocks hit deadlines
+		if r.IntN(8) == 0 {
+			now += r.Int64N(1_000_000)
+		}
 		r.clockMs = now / 1e6
 		if r.IntN(10) == 0 {
 			s = restored(t, s, Config{Changes: 1 << 20})
