@@ -147,9 +147,9 @@ func kvKnee(results []*Result) []Finding {
 				knee := g[slices.IndexFunc(g, func(l level) bool { return l.rate.Median >= kneeShare*best.rate.Median })]
 				last := g[len(g)-1]
 				f := Finding{ID: "kv-knee", Severity: Info}
-				f.Claim = fmt.Sprintf("%s is the fewest that reach %.0f %% of the highest rate, %s ops/s with %s.", knee.Name, 100*kneeShare, count(best.rate.Median), best.Name)
+				f.Claim = fmt.Sprintf("The fewest that reach %.0f %% of the highest rate: %s. The highest is %s ops/s, with %s.", 100*kneeShare, knee.Name, count(best.rate.Median), best.Name)
 				if a, b := knee.Summary["p50"].Median, last.Summary["p50"].Median; last.value > knee.value && a > 0 {
-					f.Claim += fmt.Sprintf(" %s costs %.3g times its median latency for %.3g times its rate.", last.Name, b/a, last.rate.Median/knee.rate.Median)
+					f.Claim += fmt.Sprintf(" With %s the median latency is %.3g times, the rate %.3g times that.", last.Name, b/a, last.rate.Median/knee.rate.Median)
 				}
 				for _, l := range g {
 					f.Evidence = append(f.Evidence, fmt.Sprintf("%s; p50 %s ms, p99 %s ms", opsPerSecond(l.Case), figure(l.Summary["p50"].Median), figure(l.Summary["p99"].Median)))

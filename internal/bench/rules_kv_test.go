@@ -84,7 +84,7 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 
 		{
 			"kv-knee", "in the middle", one("pendings", "", kvCase("5 pending", "pendings=5", 500, ms), kvCase("15 pending", "pendings=15", 1000, 2*ms), kvCase("30 pending", "pendings=30", 1050, 4*ms)),
-			"info: 15 pending is the fewest that reach 90 % of the highest rate, 1,060 ops/s with 30 pending. 30 pending costs 2 times its median latency for 1.05 times its rate.",
+			"info: The fewest that reach 90 % of the highest rate: 15 pending. The highest is 1,060 ops/s, with 30 pending. With 30 pending the median latency is 2 times, the rate 1.05 times that.",
 		},
 		{"kv-knee", "one alone", one("pendings", "", kvCase("5 pending", "pendings=5", 500, ms)), ""},
 

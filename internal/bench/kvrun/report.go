@@ -15,7 +15,7 @@ func (o *Outcome) Report() *report.Doc {
 	d.Subtitle = "Every replica a process of its own; sides in turn; every read checked; the durability of each row said."
 	d.Findings = o.findings()
 	for i, r := range o.Results {
-		d.Sections[i].Tables[0] = caseTable([]*bench.Result{r})
+		d.Sections[i].Tables[0] = caseTable([]*bench.Result{r}, columns)
 	}
 	d.Sections = append(o.sections(), d.Sections...)
 	if len(o.Left) > 0 {
@@ -138,7 +138,7 @@ func (o *Outcome) fillValidation(s *report.Section, results []*bench.Result) {
 
 func fillSweep(factor, label string) func(*report.Section, []*bench.Result) {
 	return func(s *report.Section, results []*bench.Result) {
-		s.Tables = append(s.Tables, caseTable(results))
+		s.Tables = append(s.Tables, caseTable(results, columns))
 		for _, r := range results {
 			s.Charts = append(s.Charts, sweepCharts(r, factor, label)...)
 		}
@@ -146,7 +146,7 @@ func fillSweep(factor, label string) func(*report.Section, []*bench.Result) {
 }
 
 func fillConflicts(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results))
+	s.Tables = append(s.Tables, caseTable(results, columns))
 	for _, r := range results {
 		for _, factor := range []string{"conflicts", "skew"} {
 			s.Charts = append(s.Charts, sweepCharts(r, factor, map[string]string{"conflicts": "percent of operations on one key", "skew": "exponent of Zipf's law"}[factor])...)
@@ -155,7 +155,7 @@ func fillConflicts(s *report.Section, results []*bench.Result) {
 }
 
 func fillLength(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results))
+	s.Tables = append(s.Tables, caseTable(results, columns))
 	for _, r := range results {
 		ch, ok := bench.SeriesChart(r)
 		add(s, ch, ok)
@@ -163,7 +163,7 @@ func fillLength(s *report.Section, results []*bench.Result) {
 }
 
 func fillPresets(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results))
+	s.Tables = append(s.Tables, caseTable(results, columns))
 	for _, r := range results {
 		ch, ok := bars(r, "Throughput by preset", "operations per second", "rate")
 		add(s, ch, ok)
@@ -173,7 +173,7 @@ func fillPresets(s *report.Section, results []*bench.Result) {
 }
 
 func fillWAN(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results))
+	s.Tables = append(s.Tables, caseTable(results, classColumns))
 	bySize := make(map[string][]*bench.Result)
 	var sizes []string
 	for _, r := range results {
@@ -192,7 +192,7 @@ func fillWAN(s *report.Section, results []*bench.Result) {
 }
 
 func fillEtcd(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results))
+	s.Tables = append(s.Tables, caseTable(results, columns))
 	ch, ok := overResults(results, "Throughput by clients", "clients", "operations per second", "rate", numberOf("streams"), true)
 	add(s, ch, ok)
 	ch, ok = overResults(results, "p99 by clients", "clients", "ms", "strong_p99", numberOf("streams"), true)
@@ -200,11 +200,11 @@ func fillEtcd(s *report.Section, results []*bench.Result) {
 }
 
 func fillCells(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results))
+	s.Tables = append(s.Tables, caseTable(results, columns))
 	ch, ok := cellChart(results)
 	add(s, ch, ok)
 }
 
 func fillSingle(s *report.Section, results []*bench.Result) {
-	s.Tables = append(s.Tables, caseTable(results))
+	s.Tables = append(s.Tables, caseTable(results, columns))
 }

@@ -163,7 +163,8 @@ func (r *run) presets(ctx context.Context) error {
 }
 
 // wan compares the protocols at a distance. Each replica has a session beside it,
-// as where clients are served by the nearest one.
+// as where clients are served by the nearest one. Keys are drawn alike, so that
+// operations hardly conflict: what conflicts cost is a scenario of its own.
 func (r *run) wan(ctx context.Context) error {
 	for _, size := range r.o.Plan.Sizes {
 		for _, rtt := range r.o.Plan.RTTs {
@@ -172,7 +173,7 @@ func (r *run) wan(ctx context.Context) error {
 				c := r.usual()
 				c.preset, c.replicas, c.rtt = p, size, rtt
 				s := r.reportShape()
-				s.streams, s.write, s.place = size, 50, kvload.Spread
+				s.streams, s.write, s.skew, s.place = size, 50, 0, kvload.Spread
 				sides = append(sides, side{p, c, s})
 			}
 			e := r.experiment(WAN, fmt.Sprintf("wan-%d-%s", size, rtt), fmt.Sprintf("%d replicas, round trip of %s, a session beside each, half of the operations writes", size, rtt), r.o.Plan.Rounds, sides...)

@@ -11,12 +11,16 @@ import (
 	"github.com/weirdb/weir/internal/report"
 )
 
-// columns of the tables of cases: metrics by their keys.
-var columns = []string{"rate", "strong_p50", "strong_p99", "weak_p50", "weak_p99", "cpu_server", "cpu_client", "rss_replica", "errors"}
+// columns of the tables of cases: metrics by their keys. classColumns tell reads
+// and writes apart.
+var (
+	columns      = []string{"rate", "strong_p50", "strong_p99", "weak_p50", "weak_p99", "cpu_server", "cpu_client", "rss_replica", "errors"}
+	classColumns = []string{"rate", "strong_write_p50", "strong_read_p50", "weak_write_p50", "weak_read_p50", "cpu_server", "cpu_client", "errors"}
+)
 
 // caseTable lists the cases of results that have something in common, each with
 // its durability and what is to be said of it.
-func caseTable(results []*bench.Result) report.Table {
+func caseTable(results []*bench.Result, columns []string) report.Table {
 	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "durability"}, {Name: "in flight", Numeric: true}}}
 	var shown []bench.Metric
 	for _, key := range columns {
@@ -88,7 +92,7 @@ func wrong(c *bench.Case) bool {
 // apart.
 func delayTable(r *bench.Result, ref *Reference) report.Table {
 	t := report.Table{
-		Title: fmt.Sprintf("Delay of batches, %d rounds", r.Experiment.Rounds),
+		Title: fmt.Sprintf("Averages of %d rounds", r.Experiment.Rounds),
 		Columns: []report.Column{
 			{Name: "delay"},
 			{Name: "durability"},

@@ -154,10 +154,10 @@ func (t relative) judge(r *bench.Result) (Target, bool) {
 // decide says what is wanted, and whether the whole interval is on the right side.
 func decide(got bench.Interval, low, high float64, unit string) (want, verdict string) {
 	yes, no := got.Lo >= low, got.Hi < low
-	want = fmt.Sprintf(">= %.4g %s", low, unit)
+	want = ">= " + figure(low) + " " + unit
 	if high > 0 {
 		yes, no = got.Hi <= high, got.Lo > high
-		want = fmt.Sprintf("<= %.3g %s", high, unit)
+		want = "<= " + figure(high) + " " + unit
 	}
 	switch {
 	case yes:
@@ -177,8 +177,8 @@ func targetSection(targets []Target) report.Section {
 		t.Rows = append(t.Rows, []report.Cell{
 			{Text: g.Claim},
 			{Text: g.Want},
-			{Text: fmt.Sprintf("%.4g %s", g.Got.Median, g.Unit)},
-			{Text: fmt.Sprintf("%.4g - %.4g", g.Got.Lo, g.Got.Hi)},
+			{Text: figure(g.Got.Median) + " " + g.Unit},
+			{Text: figure(g.Got.Lo) + " - " + figure(g.Got.Hi)},
 			{Text: fmt.Sprint(g.Got.N)},
 			{Text: g.Verdict, Strong: g.Verdict != Met},
 		})
