@@ -191,6 +191,30 @@ func TestEveryCutFileIsFound(t *testing.T) {
 	}
 }
 
+// The end of a sealed segment is known, even if nothing is left behind it.
+func TestLostEndOfAnOlderSegmentIsFound(t *testing.T) {
+	t.Parallel()
+	base := waltest.NewDisk()
+	l, _, err := openOn(base)
+	must(t, err)
+	for range 3 {
+		must(t, l.Append(hard("x")))
+		must(t, l.Sync())
+	}
+	must(t, l.Roll([]wal.Record{hard("x")}))
+	base.Kill()
+	seal, _ := lastRound(t, base, seg1)
+	for at := 128; at < seal; at += 8 {
+		disk := base.Clone()
+		b := disk.Bytes(seg1)
+		clear(b[at:])
+		disk.SetBytes(seg1, b)
+		if _, lines, err := try(t, disk); !isCorrupt(err) {
+			t.Fatalf("zeros from %d on: %v %q", at, err, lines)
+		}
+	}
+}
+
 // A disk that wrote a round to another place has lost it.
 func TestMisplacedRoundIsFound(t *testing.T) {
 	t.Parallel()
