@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/replica/wal"
-	"github.com/weirdb/weir/internal/replica/wal/waltest"
 )
 
 // BenchmarkSync appends and flushes rounds of records of 128 bytes, and rolls
@@ -20,6 +19,9 @@ func BenchmarkSync(b *testing.B) {
 		for _, n := range []int{1, 16, 256} {
 			b.Run(fmt.Sprintf("%s/records=%d", kind, n), func(b *testing.B) {
 				opts := wal.Options{SegmentBytes: 8 << 20, NoSync: kind == "nosync"}
+				if kind == "growing" {
+					opts.SegmentBytes = 1 << 10
+				}
 				l, _, err := wal.Open(b.TempDir(), me, opts)
 				must(b, err)
 				must(b, l.Prepare())
@@ -71,36 +73,6 @@ func BenchmarkFile(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkAppend is the share of the processor: encoding, checksum, copying.
-func BenchmarkAppend(b *testing.B) {
-	disk := waltest.NewDisk()
-	l, _, err := wal.Open("", me, wal.Options{SegmentBytes: 1 << 20, Disk: forgetful{disk}})
-	must(b, err)
-	round := make([]wal.Record, 64)
-	for i := range round {
-		round[i] = wal.Record{Kind: wal.Other, Data: make([]byte, 128)}
-	}
-	b.SetBytes(64 * 128)
-	b.ReportAllocs()
-	for b.Loop() {
-		must(b, l.Append(round...))
-		must(b, l.Sync())
-	}
-}
-
-// forgetful is a disk whose writes do nothing.
-type forgetful struct{ *waltest.Disk }
-
-func (d forgetful) Open(name string, write bool) (wal.File, error) {
-	f, err := d.Disk.Open(name, write)
-	return blackHole{f}, err
-}
-
-type blackHole struct{ wal.File }
-
-func (blackHole) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
-func (blackHole) Sync() error                            { return nil }
 
 // BenchmarkOpen recovers 32 MiB in rounds of 4 KiB.
 func BenchmarkOpen(b *testing.B) {
