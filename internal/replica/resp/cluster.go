@@ -244,8 +244,7 @@ func role(k *call) {
 		k.array(3)
 		k.text("master")
 		k.int(int64(st.Applied))
-		others := st.reachable()[:]
-		others = slices.DeleteFunc(others, func(m *Member) bool { return m.ID == st.ID })
+		others := slices.DeleteFunc(st.reachable(), func(m *Member) bool { return m.ID == st.ID })
 		k.array(len(others))
 		for _, m := range others {
 			host, port := k.c.address(m)

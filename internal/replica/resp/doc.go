@@ -15,4 +15,18 @@
 // completions; where the backend completes at once the reader writes instead.
 //
 // weir holds strings only. Commands of Redis' other types are refused in words.
+// What it has answers as Redis 7.0 does to the byte, which tests compare, but for
+// this:
+//
+//   - Keys are ordered: KEYS and SCAN answer in their order. A cursor of SCAN is
+//     known to the replica that gave it. RANDOMKEY chooses among the first keys.
+//   - WATCH compares revisions at EXEC. A key that was absent and is absent again
+//     has not changed, whatever came between.
+//   - A sum that does not fit 64 bits is refused in the same words as a value that
+//     is no integer.
+//   - A key has 64 KiB at most, a value 8 MiB, and a time to live ends before 2262.
+//   - EXPIRE does not know XX together with LT.
+//   - At the levels session and local, DEL and EXPIRE are weak: they answer how
+//     many keys were named, since how many there were is not known yet.
+//   - CLIENT TRACKING needs RESP3, and tells the connection itself.
 package resp

@@ -3,6 +3,7 @@ package resp
 import (
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -11,9 +12,9 @@ import (
 	"time"
 )
 
-// redisVersion is the version of Redis whose commands and answers weir's are
-// compared with. Client libraries choose by it what they may ask for.
-const redisVersion = "7.0.15"
+// redisVersion is the version of Redis that client libraries see, and choose by
+// what they may ask for: with 7.4 redis-py uses its client-side cache.
+const redisVersion = "7.4.0"
 
 func serverCommands() []command {
 	const group = "server"
@@ -72,7 +73,10 @@ func info(k *call) {
 
 func infoServer(c *conn, st *Status, line func(string, any)) {
 	up := time.Since(c.srv.since)
-	_, port, _ := strings.Cut(c.sock.LocalAddr().String(), ":")
+	port := "0"
+	if _, p, err := net.SplitHostPort(c.sock.LocalAddr().String()); err == nil {
+		port = p
+	}
 	line("redis_version", redisVersion)
 	line("weir_version", st.Version)
 	line("redis_mode", "standalone")
@@ -80,20 +84,17 @@ func infoServer(c *conn, st *Status, line func(string, any)) {
 	line("arch_bits", strconv.IntSize)
 	line("process_id", os.Getpid())
 	line("run_id", nodeID(st.ID))
-	line("tcp_port", port[strings.LastIndexByte(port, ':')+1:])
+	line("tcp_port", port)
 	line("server_time_usec", time.Now().UnixMicro())
 	line("uptime_in_seconds", int64(up.Seconds()))
 	line("uptime_in_days", int64(up.Hours()/24))
 }
 
 func infoClients(c *conn, _ *Status, line func(string, any)) {
-	s := c.srv
-	s.mu.Lock()
-	n := len(s.conns)
-	s.mu.Unlock()
-	line("connected_clients", n)
-	line("maxclients", s.cfg.MaxClients)
-	line("tracking_clients", s.tracker.interested.Load())
+	n := c.srv.Counts()
+	line("connected_clients", n.Connected)
+	line("maxclients", c.srv.cfg.MaxClients)
+	line("tracking_clients", n.Listening)
 }
 
 func infoMemory(_ *conn, st *Status, line func(string, any)) {
@@ -107,9 +108,10 @@ func infoMemory(_ *conn, st *Status, line func(string, any)) {
 }
 
 func infoStats(c *conn, _ *Status, line func(string, any)) {
-	line("total_connections_received", c.srv.accepted.Load())
-	line("total_commands_processed", c.srv.commands.Load())
-	line("rejected_connections", c.srv.rejected.Load())
+	n := c.srv.Counts()
+	line("total_connections_received", n.Accepted)
+	line("total_commands_processed", n.Commands)
+	line("rejected_connections", n.Rejected)
 }
 
 func infoReplication(c *conn, st *Status, line func(string, any)) {

@@ -24,7 +24,9 @@ type Reply struct {
 // changed any more. The client gets it after the next Flush, at the latest.
 func (r *Reply) Done(result kvwire.Result, err error) {
 	r.result[0], r.err = result, err
-	r.done.Store(true)
+	if r.done.Swap(true) {
+		panic("resp: a reply was completed twice")
+	}
 }
 
 // keepText is how much room for a local answer a reply keeps when it is used again.

@@ -235,6 +235,29 @@ func (s *Server) stopReading() {
 	}
 }
 
+// Counts are figures for metrics. All but the first two only grow.
+type Counts struct {
+	Connected int    // clients
+	Listening int    // of them, those that track or watch
+	Accepted  uint64 // connections
+	Rejected  uint64 // connections, because there were too many
+	Commands  uint64
+}
+
+// Counts returns the present figures.
+func (s *Server) Counts() Counts {
+	s.mu.Lock()
+	connected := len(s.conns)
+	s.mu.Unlock()
+	return Counts{
+		Connected: connected,
+		Listening: int(s.tracker.interested.Load()),
+		Accepted:  s.accepted.Load(),
+		Rejected:  s.rejected.Load(),
+		Commands:  s.commands.Load(),
+	}
+}
+
 // Interested tells whether any connection wants to know of changes: if not,
 // Changed needs no calls.
 func (s *Server) Interested() bool { return s.tracker.interested.Load() > 0 }
