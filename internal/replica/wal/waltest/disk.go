@@ -282,7 +282,7 @@ func (d *Disk) List() ([]string, error) {
 	if d.down {
 		return nil, ErrPower
 	}
-	return slices.Collect(maps.Keys(d.seen)), nil
+	return slices.Sorted(maps.Keys(d.seen)), nil
 }
 
 // Open implements [wal.Disk].
