@@ -22,9 +22,12 @@ type Status struct {
 	At         time.Time // when
 }
 
+// readyLag is how many committed entries may wait to be applied on a replica that
+// is ready: some always do while it is busy.
+const readyLag = 1024
+
 // Ready reports whether the replica can serve: it knows a leader that is open,
-// is a member, and has applied what it knows to be committed. The error says
-// what is missing.
+// is a member, and has caught up with the log. The error says what is missing.
 func (s *Status) Ready() error {
 	switch {
 	case s.Removed:
@@ -35,7 +38,7 @@ func (s *Status) Ready() error {
 		return fmt.Errorf("no leader is known in term %d", s.Term)
 	case !s.Open:
 		return fmt.Errorf("replica %d leads term %d and is not open yet", s.Leader, s.Term)
-	case s.Applied < max(s.Commit, s.OpenIndex):
+	case s.Applied < s.OpenIndex || s.Applied+readyLag < s.Commit:
 		return fmt.Errorf("applied %d of %d committed entries", s.Applied, max(s.Commit, s.OpenIndex))
 	}
 	return nil

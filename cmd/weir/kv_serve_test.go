@@ -1,0 +1,209 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirdb/weir/internal/replica/resp"
+)
+
+func TestKVCommandLines(t *testing.T) {
+	runScript(t, "testdata/kv.txt")
+}
+
+func TestKVConfiguration(t *testing.T) {
+	clearEnvironment(t)
+	file := filepath.Join(t.TempDir(), "kv.yaml")
+	text := "id: 2\npeers: 1=127.0.0.1:7001,2=127.0.0.1:7002/6379\ndata: d\npreset: curp\nmax_value: 1kB\njoin: true\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEIR_KV_PRESET", "curp-ho")
+	t.Setenv("WEIR_KV_BATCH_DELAY", "150us")
+	src := kvSources{flags: map[string]string{"max-value": "2kB"}, getenv: os.Getenv, file: file}
+	c, err := src.load(kvOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &c.replica
+	got := fmt.Sprint(r.ID, r.Preset, r.MaxValue, r.BatchDelay, r.Redis, r.Switches.Fast, r.Join, r.Election)
+	if want := "2curp-ho2048 150µs127.0.0.1:6379true true 300ms"; got != want {
+		t.Errorf("configuration %s, want %s", got, want)
+	}
+}
+
+func TestRedisUsersFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(file, []byte("# comment\ngeheim\n\nreader:seen:readonly\r\nwriter:with:colon\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readRedisUsers(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []resp.User{
+		{Name: "default", Password: "geheim"},
+		{Name: "reader", Password: "seen", ReadOnly: true},
+		{Name: "writer", Password: "with:colon"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+}
+
+// freeAddresses are loopback addresses that nobody listened on a moment ago.
+func freeAddresses(t *testing.T, n int) []string {
+	t.Helper()
+	out := make([]string, n)
+	for i := range out {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		out[i] = ln.Addr().String()
+	}
+	return out
+}
+
+// served is a `weir kv serve` that runs.
+type served struct {
+	admin, redis string
+	stop         context.CancelFunc
+	code         chan int
+	mu           sync.Mutex
+	out          bytes.Buffer
+}
+
+func (s *served) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out.Write(p)
+}
+
+func (s *served) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out.String()
+}
+
+func (s *served) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	res, err := http.Get("http://" + s.admin + path)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, s)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
+}
+
+func TestKVServe(t *testing.T) {
+	clearEnvironment(t)
+	addrs := freeAddresses(t, 9)
+	var peers []string
+	for i := range 3 {
+		_, port, _ := net.SplitHostPort(addrs[3+i])
+		peers = append(peers, fmt.Sprintf("%d=%s/%s", i+1, addrs[i], port))
+	}
+	dir := t.TempDir()
+	secret, passwords := filepath.Join(dir, "secret"), filepath.Join(dir, "passwords")
+	for file, text := range map[string]string{secret: "a secret that is long enough\n", passwords: "geheim\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []*served
+	for i := range 3 {
+		ctx, stop := context.WithCancel(t.Context())
+		s := &served{admin: addrs[6+i], redis: addrs[3+i], stop: stop, code: make(chan int, 1)}
+		all = append(all, s)
+		args := []string{
+			"kv", "serve", "--id", fmt.Sprint(i + 1), "--peers", strings.Join(peers, ","), "--data", filepath.Join(dir, fmt.Sprint(i)),
+			"--admin", s.admin, "--secret-file", secret, "--resp-password-file", passwords, "--log-format", "json",
+		}
+		go func() { s.code <- execute(ctx, args, s, s) }()
+		defer stop()
+	}
+	for i, s := range all {
+		ready := false
+		for deadline := time.Now().Add(time.Minute); !ready && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			res, err := http.Get("http://" + s.admin + "/readyz")
+			if err == nil {
+				ready = res.StatusCode == http.StatusOK
+				_ = res.Body.Close()
+			}
+		}
+		if !ready {
+			t.Fatalf("replica %d is not ready:\n%s", i+1, s)
+		}
+	}
+	for i, s := range all {
+		stranger := redis.NewClient(&redis.Options{Addr: s.redis, MaxRetries: -1, DisableIdentity: true})
+		if err := stranger.Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
+			t.Errorf("without a password: %v", err)
+		}
+		client := redis.NewClient(&redis.Options{Addr: s.redis, Password: "geheim", MaxRetries: -1, DisableIdentity: true})
+		if err := client.Incr(t.Context(), "n").Err(); err != nil {
+			t.Errorf("replica %d: %v", i+1, err)
+		}
+		_, _ = stranger.Close(), client.Close()
+	}
+	checkAdmin(t, all[0])
+	for i, s := range all {
+		s.stop()
+		if code := <-s.code; code != exitFine {
+			t.Errorf("replica %d ended with %d:\n%s", i+1, code, s)
+		}
+		if strings.Contains(s.String(), "geheim") || strings.Contains(s.String(), "a secret") {
+			t.Errorf("the log of replica %d says a password:\n%s", i+1, s)
+		}
+	}
+}
+
+func checkAdmin(t *testing.T, s *served) {
+	t.Helper()
+	code, body := s.get(t, "/status.json")
+	var report struct {
+		ID, Revision uint64
+		Ready        bool
+		Members      []struct{ Up bool }
+	}
+	if err := json.Unmarshal([]byte(body), &report); err != nil || code != http.StatusOK || !report.Ready || report.ID != 1 || len(report.Members) != 3 {
+		t.Errorf("/status.json: %d %v\n%s", code, err, body)
+	}
+	_, body = s.get(t, "/metrics")
+	for _, name := range []string{
+		"weir_kv_term", "weir_kv_is_leader", "weir_kv_commit_index", "weir_kv_applied_index", "weir_kv_operations_total", "weir_kv_fsync_seconds_bucket",
+		"weir_kv_fsync_records_bucket", "weir_kv_turn_messages_bucket", "weir_kv_votes_yes_total", `weir_kv_peer_up{cluster="weir",peer="2",replica="1"} 1`,
+		"weir_kv_sessions", "weir_kv_keys", "weir_kv_bytes", "weir_kv_weak_pending", "weir_kv_weak_lost_total", "weir_kv_snapshots_saved_total",
+		"weir_kv_elections_total", "weir_build_info", "go_goroutines",
+	} {
+		if !strings.Contains(body, name) {
+			t.Errorf("/metrics lacks %s", name)
+		}
+	}
+	if _, body = s.get(t, "/"); !strings.Contains(body, "replica 1 of cluster weir") || !strings.Contains(body, "leader") {
+		t.Errorf("/:\n%s", body)
+	}
+	if code, _ = s.get(t, "/healthz"); code != http.StatusOK {
+		t.Errorf("/healthz: %d", code)
+	}
+}
