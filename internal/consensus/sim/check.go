@@ -89,7 +89,7 @@ func (w *World) checkAnswers() {
 			continue
 		}
 		m.time = max(m.time, truth.Clock)
-		truth.Advance(m.time)
+		truth.advance(m.time)
 		for revision < m.revision {
 			revision++
 			w.replay(truth, revision, writes[revision])

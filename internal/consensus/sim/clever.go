@@ -48,6 +48,8 @@ func (d *clever) connected(replica uint64) {
 func (d *clever) disconnected(replica uint64) { d.session.Disconnected(d.w.now, replica) }
 
 func (d *clever) receive(replica uint64, m *kvwire.Message) {
+	_, view := d.session.Leader()
+	d.w.Defects.mislead(m, view)
 	d.session.Receive(d.w.now, replica, m)
 }
 

@@ -52,7 +52,8 @@ type client struct {
 	issued  int
 	open    int // under way
 	think   time.Duration
-	weak    bool // its driver knows weak operations
+	writes  float64 // share of writes among its operations
+	weak    bool    // its driver knows weak operations
 	life    uint64
 	turning bool
 }
@@ -94,7 +95,9 @@ func (c *client) tick(life uint64) {
 		if c.life != life || c.left == 0 && c.open == 0 {
 			return
 		}
-		c.driver.tick()
+		if !c.w.Defects.NeverAskAgain {
+			c.driver.tick()
+		}
 		c.plan()
 		c.tick(life)
 	})
@@ -131,7 +134,7 @@ func (c *client) turn() {
 }
 
 func (c *client) issue() {
-	o := c.w.load.operation(c.weak)
+	o := c.w.load.operation(c.writes, c.weak)
 	o.session, o.order, o.called = c.session, c.issued, c.w.nextStep()
 	c.issued++
 	c.open++
@@ -221,8 +224,8 @@ func (k *conn) toServer(m *kvwire.Message) {
 }
 
 func (k *conn) toClient(b []byte) {
-	if k.client.w.Defects.DropReplies > 0 && k.replica.random.chance(k.client.w.Defects.DropReplies) {
-		return // its queue is full, and nobody is told
+	if k.dropped() {
+		return
 	}
 	k.client.w.net.send(k.replica.place(), k.client.place, b, func(b []byte) {
 		if !k.open {

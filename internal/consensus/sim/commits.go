@@ -54,12 +54,23 @@ type watched struct {
 	replica *replica
 	last    uint64 // revision
 	time    int64  // of the log, 0 until it is told
+	result  []byte // of the last evaluation
+}
+
+// Evaluate implements consensus.Machine.
+func (m *watched) Evaluate(now int64, writes [][]byte, command []byte) []byte {
+	r := m.machine.Evaluate(now, writes, command)
+	if m.result != nil && m.replica.random.chance(m.replica.w.Defects.StaleEvaluation) {
+		return m.result
+	}
+	m.result = r
+	return r
 }
 
 // Advance implements consensus.Machine.
-func (m *watched) Advance(now int64) {
+func (m *watched) Advance(revision uint64, now int64) {
 	m.time = max(m.time, now)
-	m.machine.Advance(now)
+	m.machine.Advance(revision, now)
 }
 
 // Apply implements consensus.Machine.
@@ -144,6 +155,7 @@ func (r *replica) observe(e consensus.Event) {
 		return
 	}
 	r.w.traceEvent(r.id, e)
+	r.w.ambush(r)
 }
 
 // applied notes how far an entry leads, and checks that it leads every replica

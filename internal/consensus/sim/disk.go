@@ -23,6 +23,7 @@ type disk struct {
 	urgent   bool        // something in the queue is waited for
 
 	snapshot  savedState // the newest one
+	before    savedState // the one before
 	delivered savedState // came from a peer; becomes the newest when the log says so
 	rolling   int        // records after which a segment is full
 
@@ -110,6 +111,9 @@ func (d *disk) start() {
 		ticket = max(ticket, q.ticket)
 	}
 	d.queue, d.urgent, d.busy = nil, false, true
+	if d.w.Defects.EarlyPersisted && ticket > 0 {
+		d.owner.enqueue(func(now consensus.Clock) { d.owner.core.Persisted(now, ticket) })
+	}
 	life := d.owner.life
 	d.w.after(d.random.around(time.Duration(float64(d.median)*d.slow)), func() {
 		if d.owner.life != life {
@@ -126,7 +130,7 @@ func (d *disk) start() {
 		for i := range d.segments {
 			d.segments[i].synced = len(d.segments[i].records)
 		}
-		if ticket > 0 {
+		if ticket > 0 && !d.w.Defects.EarlyPersisted {
 			d.owner.enqueue(func(now consensus.Clock) { d.owner.core.Persisted(now, ticket) })
 		}
 		d.start()
@@ -159,7 +163,7 @@ func (d *disk) save(s *consensus.Snapshot) {
 			d.w.snapshotTaken(d.owner.id, s.Index, b.Bytes())
 		}
 		if err == nil && s.Index > d.snapshot.index {
-			d.snapshot = savedState{s.Index, b.Bytes()}
+			d.before, d.snapshot = d.snapshot, savedState{s.Index, b.Bytes()}
 		}
 		d.w.Stats.Snapshots++
 		d.owner.enqueue(func(now consensus.Clock) { d.owner.core.SnapshotSaved(now, s.Index, err) })
@@ -169,6 +173,12 @@ func (d *disk) save(s *consensus.Snapshot) {
 // crash loses what is not synced, or only the end of it.
 func (d *disk) crash() {
 	d.queue, d.busy, d.urgent, d.delivered = nil, false, false, savedState{}
+	if d.w.Defects.SnapshotNotSynced && d.random.chance(0.5) {
+		d.snapshot = d.before
+	}
+	if last := &d.segments[len(d.segments)-1]; last.synced > 0 && d.random.chance(d.w.Defects.LoseSynced) {
+		last.synced = d.random.below(last.synced)
+	}
 	for i := range d.segments {
 		s := &d.segments[i]
 		unsynced := len(s.records) - s.synced

@@ -167,8 +167,55 @@ func (w *World) faultPartition(r *random) {
 
 func (w *World) faultIsolate(r *random) {
 	if x := w.leader(); x != nil {
-		w.split(r, []*replica{x}, true)
+		w.isolate(r, x)
 	}
+}
+
+// isolate cuts a replica off, half of the time from other replicas only: then
+// clients reach both sides.
+func (w *World) isolate(r *random, x *replica) {
+	if r.chance(0.5) {
+		w.split(r, []*replica{x}, true)
+		return
+	}
+	w.Stats.Faults.Partitions++
+	for _, y := range w.replicas {
+		if y != x {
+			w.net.cut(x.place(), y.place(), true)
+		}
+	}
+	w.note("partition: %v cut off from other replicas", x)
+	w.after(r.between(20*time.Millisecond, 800*time.Millisecond), func() {
+		w.net.heal(w.places())
+		w.note("partition heals")
+	})
+}
+
+// ambush strikes where something delicate has just happened.
+func (w *World) ambush(x *replica) {
+	r := w.ambusher
+	if w.healing || !r.chance(w.profile.Ambush) {
+		return
+	}
+	life := x.life
+	w.after(r.between(0, 3*w.profile.Delay), func() {
+		if x.life != life {
+			return
+		}
+		switch r.below(4) {
+		case 0:
+			w.pauseOne(r, x)
+		case 1:
+			w.crashFor(r, x)
+		default:
+			w.isolate(r, x)
+			w.after(r.between(0, 300*time.Millisecond), func() {
+				if x.life == life && r.chance(0.5) {
+					w.crashFor(r, x)
+				}
+			})
+		}
+	})
 }
 
 func (w *World) faultOneWay(r *random) { w.split(r, []*replica{pick(r, w.replicas)}, false) }
@@ -208,6 +255,9 @@ func (w *World) pauseOne(r *random, x *replica) {
 	}
 	w.Stats.Faults.Pauses++
 	length := r.between(time.Millisecond, 2*time.Second)
+	if r.chance(0.6) { // about as long as a lease
+		length = int64(float64(w.Config.Tick*int64(w.Config.Election)) * (0.5 + 2.5*r.fraction()))
+	}
 	w.note("replica %d pauses for %d ms", x.id, length/int64(time.Millisecond))
 	x.pause(length)
 }

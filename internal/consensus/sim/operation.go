@@ -140,7 +140,6 @@ const maxKeys = 8
 type workload struct {
 	random *random
 	keys   int     // registers k0 … and counters c0 …
-	writes float64 // share of writes
 	weak   float64 // share of weak operations
 	spans  float64 // share of operations on many keys
 	timed  float64 // share of writes with a time to live or a lease
@@ -152,9 +151,9 @@ func (l *workload) counter() string { return fmt.Sprintf("c%d", l.random.below(l
 
 // operation draws the next one of a session. known is what the session last
 // read, for compare-and-set.
-func (l *workload) operation(weakAllowed bool) *operation {
+func (l *workload) operation(writes float64, weakAllowed bool) *operation {
 	l.next++
-	o := &operation{id: l.next, write: l.random.chance(l.writes), weak: weakAllowed && l.random.chance(l.weak)}
+	o := &operation{id: l.next, write: l.random.chance(writes), weak: weakAllowed && l.random.chance(l.weak)}
 	switch {
 	case o.write && o.weak:
 		o.command = l.blind(o.id)

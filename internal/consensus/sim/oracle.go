@@ -48,7 +48,7 @@ func (o *oracle) clone() *oracle {
 
 // Apply implements consensus.Machine.
 func (o *oracle) Apply(revision uint64, now int64, command []byte) []byte {
-	o.Advance(now)
+	o.advance(now)
 	c, err := kvwire.ParseCommand(command)
 	if err == nil {
 		err = c.Validate()
@@ -65,7 +65,7 @@ func (o *oracle) Evaluate(now int64, writes [][]byte, command []byte) []byte {
 	c := o
 	if len(writes) > 0 || now > o.Clock || isWrite(command) {
 		c = o.clone()
-		c.Advance(now)
+		c.advance(now)
 	}
 	for _, w := range writes {
 		c.Apply(pendingRevision, now, w)
@@ -78,9 +78,11 @@ const pendingRevision = 0
 
 func isWrite(command []byte) bool { return len(command) > 0 && kvwire.Verb(command[0]).IsWrite() }
 
-// Advance implements consensus.Machine: it moves the clock and removes what has
-// expired.
-func (o *oracle) Advance(now int64) {
+// Advance implements consensus.Machine.
+func (o *oracle) Advance(_ uint64, now int64) { o.advance(now) }
+
+// advance moves the clock and removes what has expired.
+func (o *oracle) advance(now int64) {
 	o.Clock = max(o.Clock, now)
 	for id, l := range o.Leases {
 		if l.Deadline <= o.Clock {

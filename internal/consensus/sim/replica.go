@@ -30,6 +30,7 @@ type replica struct {
 	turning bool // a turn is planned
 	paused  int64
 	before  consensus.Clock // when the pause began
+	stuck   bool            // for good, or until a restart
 	slow    float64         // factor of the time that a turn takes, 1 is healthy
 	conns   []*conn         // of clients, in order of arrival
 
@@ -41,7 +42,7 @@ func (r *replica) place() place { return place(r.id) }
 // start brings the replica up from its disk.
 func (r *replica) start() {
 	r.life++
-	r.up, r.inbox, r.turning, r.paused, r.slow = true, nil, false, 0, 1
+	r.up, r.inbox, r.turning, r.stuck, r.paused, r.slow = true, nil, false, false, 0, 1
 	r.machine = &watched{machine: r.w.newMachine(), replica: r}
 	cfg := r.w.coreConfig(r)
 	core, err := consensus.New(cfg, r.machine, r.disk.recovered())
@@ -97,6 +98,12 @@ func (r *replica) tick(life uint64) {
 // enqueue adds something that happened to what the next turn tells the core.
 func (r *replica) enqueue(do func(consensus.Clock)) {
 	if !r.up {
+		return
+	}
+	if most := r.w.Defects.SmallQueue; most > 0 && len(r.inbox) >= most {
+		r.stuck = true
+	}
+	if r.stuck {
 		return
 	}
 	r.inbox = append(r.inbox, do)
@@ -157,6 +164,7 @@ func (r *replica) carryOut(now consensus.Clock, e consensus.Effects) {
 		r.w.hashRecords(r.id, e.Records)
 		r.disk.write(e.Records, e.Ticket, e.Sync)
 	}
+	r.w.Defects.spoil(e.Sends)
 	for i := range e.Sends {
 		r.send(&e.Sends[i])
 	}

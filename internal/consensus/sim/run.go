@@ -16,17 +16,10 @@ type Options struct {
 	Replicas  int
 	Preset    string
 	Profile   string
+	Idle      time.Duration // after which a session is forgotten
 	Mutations consensus.Mutations
 	Defects   Defects
 	Trace     io.Writer // gets the story of the run, line by line
-}
-
-// Defects are deliberate bugs of what lies around the core: those of the
-// reference implementation that were not in its protocol.
-type Defects struct {
-	Reorder     bool    // every message is handled by itself: no order on a connection
-	StaleClock  bool    // the clock is read before what waits is taken: a pause goes unnoticed
-	DropReplies float64 // share of replies that a full queue loses
 }
 
 // Config is what a run was made of.
@@ -94,7 +87,7 @@ func (w *World) draw() error {
 		Replicas: pick(r, []int{3, 3, 3, 3, 5, 5, 5, 2, 4, 7}), Preset: pick(r, consensus.PresetNames()),
 		Profile: pick(r, Profiles()).Name, Oracle: r.chance(0.2), Tick: int64(10 * time.Millisecond),
 		Heartbeat: 1 + r.below(3), IndexReads: r.chance(0.15),
-		Clients: 2 + r.below(4), Operations: 60 + r.below(140),
+		Clients: 2 + r.below(4), Operations: 60 + r.below(200),
 		Active: time.Duration(r.between(800*time.Millisecond, 3*time.Second)), SessionIdle: time.Hour,
 	}
 	c.Election = 4*c.Heartbeat + r.below(12)
@@ -106,6 +99,9 @@ func (w *World) draw() error {
 	}
 	if w.Options.Profile != "" {
 		c.Profile = w.Options.Profile
+	}
+	if w.Idle > 0 {
+		c.SessionIdle = w.Idle
 	}
 	p, err := ProfileByName(c.Profile)
 	if err != nil {
@@ -121,9 +117,10 @@ func (w *World) draw() error {
 	c.SnapshotBytes = p.SnapshotBytes
 	w.Config, w.profile = c, p
 	w.net = newNetwork(w, p.Delay)
+	w.ambusher = w.random.fork("ambush")
 	w.net.loss, w.net.duplicate = p.Loss, p.Duplicate
 	w.load = &workload{
-		random: w.random.fork("load"), keys: 1 + r.below(5), writes: 0.3 + 0.5*r.fraction(), weak: 0.2 + 0.6*r.fraction(),
+		random: w.random.fork("load"), keys: pick(r, []int{1, 1, 2, 2, 3, 5}), weak: 0.2 + 0.6*r.fraction(),
 		spans: pick(r, []float64{0, 0.05, 0.2}), timed: pick(r, []float64{0, 0, 0.2}),
 	}
 	w.populate(r, preset)
@@ -141,7 +138,7 @@ func (w *World) populate(r *random, preset consensus.Switches) {
 	}
 	for i := range w.Config.Clients {
 		c := &client{
-			w: w, place: firstClientPlace + place(i), random: w.random.fork("client").forkNumber(i), depth: 1 + r.below(6),
+			w: w, place: firstClientPlace + place(i), random: w.random.fork("client").forkNumber(i), depth: 1 + r.below(6), writes: pick(r, []float64{0.05, 0.4, 0.6, 0.9}),
 			left: w.Config.Operations / w.Config.Clients, think: w.Config.Active * time.Duration(w.Config.Clients) / time.Duration(w.Config.Operations) / 2,
 		}
 		if r.chance(0.15) {
@@ -183,9 +180,9 @@ func (w *World) newMachine() machine {
 type store struct{ *kvstate.Store }
 
 // Advance implements consensus.Machine.
-func (s store) Advance(now int64) {
+func (s store) Advance(revision uint64, now int64) {
 	if due := s.Due(); due != 0 && due <= now {
-		s.Apply(s.Revision(), now, nil)
+		s.Apply(revision, now, nil)
 	}
 }
 

@@ -20,6 +20,7 @@ type World struct {
 	now      int64 // nanoseconds since the beginning
 	steps    uint64
 	net      *network
+	ambusher *random
 	replicas []*replica // by rising id; those that left stay in it
 	clients  []*client
 	admin    *admin

@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/consensus"
+)
+
+var budget = flag.Int("budget", 0, "how many seeds to try with each bug, instead of its own number")
+
+var survey = flag.Bool("survey", false, "say of each mutation what catches it and after how many seeds")
+
+// bug is a deliberate bug and where it shows soonest.
+type bug struct {
+	name    string
+	options Options
+	seeds   int // within which it must be caught
+}
+
+// play is a run under a profile, with a preset and so many replicas, 0 or ""
+// leaving it to the seed.
+func play(profile, preset string, replicas int) Options {
+	return Options{Profile: profile, Preset: preset, Replicas: replicas}
+}
+
+func (o Options) with(list ...consensus.Mutation) Options {
+	o.Mutations = consensus.Mutate(list...)
+	return o
+}
+
+func (o Options) broken(d Defects) Options {
+	o.Defects = d
+	return o
+}
+
+func (o Options) idle(d time.Duration) Options {
+	o.Idle = d
+	return o
+}
+
+func bugs() []bug {
+	return []bug{
+		{"VoteInAnyView", play("views", "curp", 3).with(consensus.VoteInAnyView), 3000},
+		{"VoteOnConflict", play("views", "curp", 3).with(consensus.VoteOnConflict), 3000},
+		{"VoteBeforeDisk", play("crash", "curp", 3).with(consensus.VoteBeforeDisk), 3000},
+		{"SpecBeforeDisk", play("crash", "curp", 3).with(consensus.SpecBeforeDisk), 3000},
+		{"SpecOverUncommitted", play("views", "curp", 3).with(consensus.SpecOverUncommitted), 3000},
+		{"SpecWithoutBundle", play("calm", "curp-ho", 3).with(consensus.SpecWithoutBundle), 3000},
+		{"SpecWhileChanging", play("members", "curp", 3).with(consensus.SpecWhileChanging), 3000},
+		{"PriorIgnored", play("views", "curp", 3).with(consensus.PriorIgnored), 3000},
+		{"LateRecordKept", play("calm", "curp", 3).with(consensus.LateRecordKept), 3000},
+		{"PoolForgetsAtAppend", play("crash", "curp", 5).with(consensus.PoolForgetsAtAppend), 3000},
+		{"PoolForgetsAtElected", play("views", "curp", 3).with(consensus.PoolForgetsAtElected), 3000},
+		{"ViewNotPersisted", play("crash", "curp", 3).with(consensus.ViewNotPersisted), 3000},
+		{"RecoverTooLittle", play("views", "curp", 3).with(consensus.RecoverTooLittle), 3000},
+		{"RecoverTooMuch", play("views", "curp", 5).with(consensus.RecoverTooMuch), 3000},
+		{"RecoverFromMinority", play("views", "curp", 3).with(consensus.RecoverFromMinority), 3000},
+		{"RecoverWithoutBundle", play("views", "curp-ho", 3).with(consensus.RecoverWithoutBundle), 3000},
+		{"RecoverInAnyOrder", play("views", "curp", 3).with(consensus.RecoverInAnyOrder), 3000},
+		{"OpenWithoutRecovery", play("views", "curp", 3).with(consensus.OpenWithoutRecovery), 3000},
+		{"ServeBeforeOpen", play("views", "curp", 3).with(consensus.ServeBeforeOpen), 3000},
+		{"ReadBeforeOpen", play("views", "curp", 3).with(consensus.ReadBeforeOpen), 3000},
+		{"ReadUncommitted", play("far", "curp", 3).with(consensus.ReadUncommitted), 3000},
+		{"ReadUnapplied", play("slow", "raft-ht", 5).with(consensus.ReadUnapplied), 3000},
+		{"ReadWithoutLease", play("clock", "raft", 3).with(consensus.ReadWithoutLease), 3000},
+		{"LeaseFromAnswer", play("clock", "raft", 3).with(consensus.LeaseFromAnswer), 3000},
+		{"VoteDuringLease", play("partition", "raft", 3).with(consensus.VoteDuringLease), 3000},
+		{"RestartForgetsLease", play("storm", "raft", 3).with(consensus.RestartForgetsLease), 3000},
+		{"TransferKeepsLease", play("views", "raft", 3).with(consensus.TransferKeepsLease), 3000},
+		{"VoteNotPersisted", play("crash", "raft", 3).with(consensus.VoteNotPersisted), 3000},
+		{"CommitCountsLearner", play("members", "raft", 3).with(consensus.CommitCountsLearner), 3000},
+		{"WaitEnds", play("slow", "raft-ht", 3).with(consensus.WaitEnds), 3000},
+		{"NoDedup", play("views", "raft", 3).with(consensus.NoDedup), 3000},
+		{"SessionsNotInSnap", play("crash", "raft", 3).with(consensus.SessionsNotInSnap), 3000},
+		{"AnswersNotInSnap", play("crash", "raft", 3).with(consensus.AnswersNotInSnap), 3000},
+		{"SessionsByLocalClock", play("crash", "raft", 3).with(consensus.SessionsByLocalClock).idle(500 * time.Millisecond), 3000},
+		{"KeysByLocalClock", play("clock", "raft", 3).with(consensus.KeysByLocalClock), 3000},
+		{"GapsIgnored", play("views", "curp-ho", 3).with(consensus.GapsIgnored), 3000},
+		{"OverlayShared", play("calm", "curp-ho", 3).with(consensus.OverlayShared), 3000},
+		{"TokenIgnored", play("slow", "curp-ho", 3).with(consensus.TokenIgnored), 3000},
+		{"TokenWithoutView", play("views", "curp-ho", 3).with(consensus.TokenWithoutView), 3000},
+		{"WeakBeforeDisk", play("storm", "curp-ho", 3).with(consensus.WeakBeforeDisk), 3000},
+		{"IntentForgotten", play("storm", "curp-ho", 3).with(consensus.IntentForgotten), 3000},
+		{"IntentWithGap", play("crash", "curp-ho", 3).with(consensus.IntentWithGap), 3000},
+		{"TruncatedForgotten", play("storm", "curp-ht", 3).with(consensus.TruncatedForgotten), 3000},
+		{"CarryForgotten", play("crash", "curp-ho", 3).with(consensus.CarryForgotten), 3000},
+
+		{"messages in any order", play("calm", "curp-ho", 3).broken(Defects{Reorder: true}), 3000},
+		{"clock read too early", play("clock", "raft", 3).broken(Defects{StaleClock: true}), 3000},
+		{"queue of eight", play("slow", "raft", 3).broken(Defects{SmallQueue: 8}), 3000},
+		{"replies dropped", play("calm", "raft", 3).broken(Defects{DropReplies: 0.02, NeverAskAgain: true}), 3000},
+		{"replies of the proxy only", play("calm", "raft", 3).broken(Defects{ProxyOnly: true}), 3000},
+		{"value of another operation", play("calm", "raft", 3).broken(Defects{SwapReplies: true}), 3000},
+		{"buffer used again", play("calm", "raft", 3).broken(Defects{StaleEvaluation: 0.05}), 3000},
+		{"disk done too early", play("crash", "raft", 3).broken(Defects{EarlyPersisted: true}), 3000},
+		{"log cut before its end", play("crash", "raft", 3).broken(Defects{LoseSynced: 0.3}), 3000},
+		{"snapshot not synced", play("crash", "raft", 3).broken(Defects{SnapshotNotSynced: true}), 3000},
+		{"token stands", play("slow", "curp-ho", 3).broken(Defects{TokenStands: true}), 3000},
+		{"leader's word is enough", play("views", "curp", 3).broken(Defects{CompleteAlone: true}), 3000},
+		{"votes of any view", play("views", "curp", 3).broken(Defects{VotesOfAnyView: true}), 3000},
+	}
+}
+
+// catch plays seeds until one shows the bug.
+func catch(t *testing.T, b bug) (Violation, int) {
+	t.Helper()
+	if *budget > 0 {
+		b.seeds = *budget
+	}
+	for seed := 1; seed <= b.seeds; seed++ {
+		o := b.options
+		o.Seed = uint64(seed)
+		r, err := Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Violations) > 0 {
+			return r.Violations[0], seed
+		}
+	}
+	return Violation{}, 0
+}
+
+func TestBugsAreCaught(t *testing.T) {
+	for _, b := range bugs() {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			v, seeds := catch(t, b)
+			if seeds == 0 {
+				t.Errorf("%d seeds did not show it", b.seeds)
+			}
+			if *survey {
+				fmt.Printf("%-28s %5d  %6.1fs  %s\n", b.name, seeds, time.Since(start).Seconds(), firstLine(v.String()))
+			}
+		})
+	}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line[:min(len(line), 170)]
+}
