@@ -320,12 +320,12 @@ func renderWaitAOF(e *encoder, _ *shape, r []kvwire.Result) {
 	e.int(r[0].Number)
 }
 
-// await hands the turn over, so that what is waited for is under way.
+// await waits for the writes before it. Commands after it are executed meanwhile;
+// their replies come after its own, and a client that goes away is noticed.
 func (k *call) await(replicas int, d time.Duration, s shape) {
 	k.to.shape = s
 	k.asked = true
-	k.c.waiting = append(k.c.waiting, waiting{replicas, d, k.reply})
-	k.c.barrier = true
+	k.c.waiting = append(k.c.waiting, waiting{len(k.c.batch), replicas, d, k.reply})
 }
 
 // client executes CLIENT.

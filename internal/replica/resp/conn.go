@@ -57,8 +57,9 @@ type turn struct {
 
 var turns = sync.Pool{New: func() any { return new(turn) }}
 
-// waiting is a WAIT of the turn, to be handed over after the requests.
+// waiting is a WAIT of the turn.
 type waiting struct {
+	after    int // so many of the turn's requests
 	replicas int
 	timeout  time.Duration
 	reply    *Reply
@@ -220,12 +221,13 @@ func (c *conn) submit() {
 	if len(c.tracked) > 0 {
 		c.srv.tracker.remember(c, c.tracked)
 	}
-	if len(c.batch) > 0 {
-		c.session.Do(c.batch)
-	}
+	done := 0
 	for _, w := range c.waiting {
+		c.do(c.batch[done:w.after])
+		done = w.after
 		c.session.Wait(w.replicas, w.timeout, w.reply)
 	}
+	c.do(c.batch[done:])
 	c.srv.commands.Add(uint64(len(c.replies)))
 	c.turn.reset()
 	if c.writing.TryLock() { // what was completed at once needs no other goroutine
@@ -233,6 +235,12 @@ func (c *conn) submit() {
 		c.writing.Unlock()
 	} else {
 		c.Flush()
+	}
+}
+
+func (c *conn) do(batch []Request) {
+	if len(batch) > 0 {
+		c.session.Do(batch)
 	}
 }
 

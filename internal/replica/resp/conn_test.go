@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -340,6 +341,24 @@ func TestLogIn(t *testing.T) {
 	green.send(append(frame("AUTH", "secret"), frame("SET", "big", big)...))
 	if got := green.reply() + green.reply(); got != "+OK\r\n+OK\r\n" {
 		t.Error(got)
+	}
+}
+
+// TestWaitIsForWhatPrecedesIt: the backend is asked in the order of the commands.
+func TestWaitIsForWhatPrecedesIt(t *testing.T) {
+	f, addr := serveFake(t, resp.Config{})
+	f.mu.Lock()
+	f.replicas = countRequests
+	f.mu.Unlock()
+	p := dial(t, addr)
+	p.send(slices.Concat(
+		frame("WAIT", "1", "0"), frame("SET", "a", "1"), frame("WAIT", "2", "0"), frame("WAITAOF", "1", "0", "0"),
+		frame("SET", "b", "1"), frame("SET", "c", "1"), frame("WAIT", "3", "0"), frame("PING"),
+	))
+	for _, want := range []string{":0\r\n", "+OK\r\n", ":1\r\n", "*2\r\n:1\r\n:1\r\n", "+OK\r\n", "+OK\r\n", ":3\r\n", "+PONG\r\n"} {
+		if got := p.reply(); got != want {
+			t.Fatalf("%q, not %q", got, want)
+		}
 	}
 }
 

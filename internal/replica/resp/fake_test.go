@@ -33,6 +33,9 @@ type fakeStore struct {
 	late     chan heldRequest
 }
 
+// countRequests makes WAIT answer how many requests were handed in before it.
+const countRequests = -1
+
 // heldRequest is a request, of whose command only the encoded form is still good.
 type heldRequest struct {
 	session *fakeSession
@@ -215,7 +218,11 @@ func (f *fakeStore) heldCount() int {
 func (s *fakeSession) Wait(replicas int, _ time.Duration, reply *resp.Reply) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	reply.Done(kvwire.Result{Number: int64(s.store.replicas)}, nil)
+	n := s.store.replicas
+	if n == countRequests {
+		n = len(s.store.seen)
+	}
+	reply.Done(kvwire.Result{Number: int64(n)}, nil)
 }
 
 func (s *fakeSession) Token() (view, index uint64) {
