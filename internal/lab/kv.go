@@ -31,6 +31,9 @@ type KVConfig struct {
 	// Flags are further ones of weir kv serve, by name without dashes; they win
 	// over the lab's. Default: none.
 	Flags map[string]string
+	// Each may change the flags of one replica, by its number, before each of its
+	// starts; several may start at once. Default: nil.
+	Each func(number int, flags map[string]string)
 }
 
 func (c KVConfig) validate() error {
@@ -114,6 +117,9 @@ func kvArgs(cfg KVConfig, ports [][]int, n *Node) []string {
 		flags["link-latency"] = cfg.LinkLatency.String()
 	}
 	maps.Copy(flags, cfg.Flags)
+	if cfg.Each != nil {
+		cfg.Each(n.number, flags)
+	}
 	args := []string{"kv", "serve"}
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
 		args = append(args, "--"+name+"="+flags[name])

@@ -16,6 +16,14 @@ func TestKVIsToldOfAllItsPeers(t *testing.T) {
 	if args != want {
 		t.Errorf("arguments\n%s\nwant\n%s", args, want)
 	}
+	change := func(number int, flags map[string]string) {
+		if number == 2 {
+			flags["data"] = "/elsewhere"
+		}
+	}
+	if args = strings.Join(kvArgs(KVConfig{Each: change}, ports, n), " "); !strings.Contains(args, "--data=/elsewhere ") {
+		t.Errorf("arguments that were changed for this replica: %s", args)
+	}
 	args = strings.Join(kvArgs(KVConfig{BatchDelay: "auto", Durability: Fast}, ports, n), " ")
 	if !strings.Contains(args, "--durability=memory") || strings.Contains(args, "--data") || strings.Contains(args, "link-latency") {
 		t.Errorf("arguments of a replica in memory: %s", args)

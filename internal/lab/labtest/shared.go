@@ -66,7 +66,7 @@ func Main(m *testing.M) int {
 	inMain = true
 	code := m.Run()
 	err := errors.Join(
-		sharedNATS.stop(), sharedRedis.stop(), sharedRabbitMQ.stop(), sharedKafka.stop(), sharedS3.stop(),
+		sharedNATS.stop(), sharedRedis.stop(), sharedRabbitMQ.stop(), sharedKafka.stop(), sharedS3.stop(), removeWeir(),
 	)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
