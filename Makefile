@@ -57,6 +57,13 @@ fuzz: ## Run each fuzz target for FUZZTIME
 bench: setup build ## Measure the proxy against a direct connection
 	bin/weir bench proxy --plan mini --lab
 
+.PHONY: tla
+tla: ## Check the specifications of weir kv; TLC=path/to/tla2tools.jar
+	@if [ -z "$(TLC)" ]; then \
+		echo "make tla TLC=path/to/tla2tools.jar: TLC comes with the TLA+ tools and needs Java 11 or later; docs/tla.md says more"; exit 1; \
+	fi
+	@tla/check "$(TLC)"
+
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf bin out
