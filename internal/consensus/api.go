@@ -31,9 +31,10 @@ type Machine interface {
 	// gives a result that says so.
 	Apply(revision uint64, now int64, command []byte) (result []byte)
 
-	// Advance moves the log's clock to now (never backwards), and lets expire
-	// what is due by then.
-	Advance(now int64)
+	// Advance moves the log's clock to now (never backwards). What is due by
+	// then expires; if anything is, revision is this event's own, as Apply's is,
+	// else that of the last write.
+	Advance(revision uint64, now int64)
 
 	// Evaluate answers command, a query or a write, as if writes had been
 	// applied before it and the clock were at now, and changes nothing.

@@ -65,7 +65,11 @@ func (c *Core) applyRound(e *pb.Entry) {
 	if c.mutated(SessionsByLocalClock) {
 		c.alive = c.now.Wall
 	}
-	c.machine.Advance(c.clockOfKeys())
+	now := c.clockOfKeys()
+	if due := c.machine.Due(); due != 0 && due <= now {
+		c.revision++ // so that a watch which has seen the last write can ask for what came after it
+	}
+	c.machine.Advance(c.revision, now)
 	l := c.lead
 	own := l != nil && e.GetTerm() == c.term && len(l.rounds) > 0 && l.rounds[0].number == d.round
 	for i := range d.ops {

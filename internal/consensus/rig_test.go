@@ -24,8 +24,8 @@ func (w *words) Apply(_ uint64, _ int64, command []byte) []byte {
 	return run(w.m, command)
 }
 
-func (w *words) Advance(int64) {}
-func (w *words) Due() int64    { return 0 }
+func (w *words) Advance(uint64, int64) {}
+func (w *words) Due() int64            { return 0 }
 
 func (w *words) Evaluate(_ int64, writes [][]byte, command []byte) []byte {
 	m := maps.Clone(w.m)
