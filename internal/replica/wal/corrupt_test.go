@@ -362,6 +362,35 @@ func TestFallsBackToAnOlderSnapshot(t *testing.T) {
 	}
 }
 
+// The oldest segment may begin with entries that replaced others, of which
+// nothing is known any more.
+func TestFallsBackInFrontOfReplacedEntries(t *testing.T) {
+	t.Parallel()
+	disk := waltest.NewDisk()
+	l, _, err := openOn(disk)
+	must(t, err)
+	for i := uint64(1); i <= 5; i++ {
+		must(t, l.Append(entry(1, i)))
+	}
+	must(t, l.Sync())
+	takeSnapshot(t, l, 3)
+	must(t, l.Roll(nil))
+	must(t, l.Append(entry(2, 4), entry(2, 5), entry(2, 6)))
+	must(t, l.Sync())
+	info, err := l.Snapshots().Create(wal.SnapshotInfo{Index: 6, Term: 2}, func(io.Writer) error { return nil })
+	must(t, err)
+	must(t, l.Release(6))
+	must(t, l.Close())
+	file := fmt.Sprintf("snapshot-%020d-%020d", info.Index, info.Term)
+	disk.SetBytes(file, disk.Bytes(file)[:30])
+	r, lines, err := try(t, disk)
+	must(t, err)
+	if r.Snapshot.Index != 3 || r.Last != 6 {
+		t.Errorf("recovered %+v", r)
+	}
+	same(t, lines, []string{"entry 2 4 e2.4", "entry 2 5 e2.5", "entry 2 6 e2.6"})
+}
+
 // A torn write leaves any of its sectors, in a file with a former life.
 func TestTornRoundIsCutOff(t *testing.T) {
 	t.Parallel()

@@ -79,6 +79,34 @@ func TestDirectoryOfAnotherReplica(t *testing.T) {
 	must(t, l.Close())
 }
 
+// A directory may hold files of others; the log does not touch them.
+func TestFilesOfOthersStay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	names := []string{"notes.tmp", "film.part", "spare-1.tmp", "snapshot-1", "1.wal", "LOCK.tmp"}
+	for _, name := range names {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+	}
+	ours := []string{"identity.tmp", "spare-00000000000000000007", "spare-00000000000000000009.tmp"}
+	for _, name := range ours {
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	for range 2 {
+		l, _ := open(t, dir)
+		must(t, l.Close())
+	}
+	for _, name := range names {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != name {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	for _, name := range ours {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
 func TestNoDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "some", "where")

@@ -88,7 +88,7 @@ type listing struct {
 	spares   []string
 	temps    []string
 	parts    []string
-	others   []string // snapshots, to package Snapshots, and what is not ours
+	others   []string // snapshots, and what is not ours
 	next     uint64   // number of the next spare
 }
 
@@ -105,6 +105,7 @@ func list(disk Disk) (listing, error) {
 		}
 		number, segment := parseSegmentName(name)
 		_, spare := parseSpareName(name)
+		_, part := parsePartName(name)
 		switch {
 		case name == identityName:
 			c.identity = true
@@ -112,15 +113,23 @@ func list(disk Disk) (listing, error) {
 			c.segments = append(c.segments, number)
 		case spare:
 			c.spares = append(c.spares, name)
-		case strings.HasSuffix(name, tempSuffix):
+		case isTemp(name):
 			c.temps = append(c.temps, name)
-		case strings.HasSuffix(name, partSuffix):
+		case part:
 			c.parts = append(c.parts, name)
 		default:
 			c.others = append(c.others, name)
 		}
 	}
 	return c, nil
+}
+
+// isTemp reports whether a file is one of ours that was never finished. Others
+// may have files of their own in the directory.
+func isTemp(name string) bool {
+	of, ok := strings.CutSuffix(name, tempSuffix)
+	_, spare := parseSpareName(of)
+	return ok && (of == identityName || spare || isSnapshot(of))
 }
 
 // recover reads the directory and makes the log ready to be written.
@@ -264,7 +273,7 @@ func (l *Log) choose(r *Recovered) error {
 	}
 	// A snapshot that came from a peer may be ahead of the log, or contradict
 	// it: the log was not reset yet when the crash came.
-	if term, known := t.term(base.Index); base.Index > 0 && (!known || term != base.Term) {
+	if term, known := t.term(base.Index); base.Index > t.last || known && term != base.Term {
 		r.void = true
 		l.track = newTrack(base.Index, base.Term)
 	}
@@ -277,8 +286,8 @@ func (l *Log) choose(r *Recovered) error {
 // but are not newer than index.
 func (l *Log) tidy(files listing, index uint64) error {
 	useless := slices.DeleteFunc(files.parts, func(name string) bool {
-		part, ok := parsePartName(name)
-		return ok && part > index
+		part, _ := parsePartName(name)
+		return part > index
 	})
 	for _, name := range append(files.temps, useless...) {
 		if err := l.disk.Remove(name); err != nil {

@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Receiver takes in a snapshot that a peer sends, as pieces of its file. It
@@ -15,6 +16,7 @@ type Receiver struct {
 	part      string
 	f         File
 	offset    int64
+	backlog   int64 // bytes written since the last flush
 }
 
 var errGivenUp = errors.New("it was given up for another one")
@@ -27,7 +29,7 @@ func partName(info SnapshotInfo) string {
 // parsePartName returns the index of the snapshot that a part file is of.
 func parsePartName(name string) (uint64, bool) {
 	const size = len(snapshotPrefix) + 41
-	if len(name) < size {
+	if len(name) < size || !strings.HasSuffix(name, partSuffix) {
 		return 0, false
 	}
 	index, _, ok := parseSnapshotName(name[:size])
@@ -41,8 +43,8 @@ func (s *Snapshots) Receive(info SnapshotInfo) (*Receiver, error) {
 	if info.Index == 0 || info.Bytes <= snapshotHead {
 		return nil, fmt.Errorf("receive snapshot %d: %d bytes cannot be one", info.Index, info.Bytes)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
 	if s.part != nil {
 		if err := s.part.close(); err != nil {
 			return nil, fmt.Errorf("give up snapshot %d: %w", s.part.info.Index, err)
@@ -124,6 +126,13 @@ func (r *Receiver) Write(offset int64, data []byte) error {
 		return fmt.Errorf("write %s: %w", r.part, withSpaceHint(err))
 	}
 	r.offset += int64(len(data))
+	if r.backlog += int64(len(data)); r.backlog < backlogBytes {
+		return nil
+	}
+	r.backlog = 0
+	if err := r.f.Sync(); err != nil {
+		return fmt.Errorf("flush %s: %w", r.part, err)
+	}
 	return nil
 }
 
@@ -177,8 +186,8 @@ func (r *Receiver) Close() error { return r.release() }
 
 // release closes the file and lets another Receive begin.
 func (r *Receiver) release() error {
-	r.snapshots.mu.Lock()
-	defer r.snapshots.mu.Unlock()
+	r.snapshots.receiving.Lock()
+	defer r.snapshots.receiving.Unlock()
 	if r.snapshots.part == r {
 		r.snapshots.part = nil
 	}

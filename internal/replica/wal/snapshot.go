@@ -29,6 +29,10 @@ const (
 	chunkBytes   = 1 << 20 // data of a full chunk
 	chunkEnd     = 1<<32 - 1
 	maxMeta      = 1 << 20 // bytes of cluster or meta
+
+	// backlogBytes is how much is written before it is flushed: a flush of
+	// the log on the same disk waits for what other files have under way.
+	backlogBytes = 8 << 20
 )
 
 // SnapshotInfo names a snapshot.
@@ -66,7 +70,9 @@ type Snapshots struct {
 	mu    sync.Mutex
 	list  []SnapshotInfo // usable as far as is known, by index and term
 	other []string       // files that are not usable
-	part  *Receiver      // the one that is being received
+
+	receiving sync.Mutex // held while a received file is read, which may take long
+	part      *Receiver  // the one that is being received
 }
 
 // openSnapshots lists the snapshots on a disk, without reading more than their
@@ -185,7 +191,7 @@ func (s *Snapshots) commit(from string, info SnapshotInfo) error {
 	return nil
 }
 
-func (s *Snapshots) write(f io.WriterAt, info SnapshotInfo, writeTo func(io.Writer) error) (int64, error) {
+func (s *Snapshots) write(f File, info SnapshotInfo, writeTo func(io.Writer) error) (int64, error) {
 	h := encodeSnapshotHead(s.cluster, info)
 	if _, err := f.WriteAt(h, 0); err != nil {
 		return 0, err
@@ -243,11 +249,12 @@ func encodeSnapshotHead(cluster string, info SnapshotInfo) []byte {
 
 // chunkWriter cuts what is written into chunks.
 type chunkWriter struct {
-	f     io.WriterAt
-	at    int64
-	sum   uint32
-	total uint64
-	buf   []byte // a chunk being filled, with room for its head
+	f       File
+	at      int64
+	flushed int64 // what is before is durable
+	sum     uint32
+	total   uint64
+	buf     []byte // a chunk being filled, with room for its head
 }
 
 func (w *chunkWriter) Write(p []byte) (int, error) {
@@ -279,7 +286,11 @@ func (w *chunkWriter) flush(length uint32) error {
 		w.total += uint64(length)
 	}
 	w.buf = w.buf[:chunkHead]
-	return nil
+	if w.at-w.flushed < backlogBytes {
+		return nil
+	}
+	w.flushed = w.at
+	return w.f.Sync()
 }
 
 // finish writes the last chunk and the end, and returns the file's size.
