@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/consensus/session"
 	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/replica/peer"
+	"github.com/weirdb/weir/internal/peer"
 )
 
 // Path says when strong writes try to complete in one round trip.

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -66,11 +67,11 @@ type MemberReport struct {
 func (r *Replica) Report() Report {
 	s := r.Status()
 	out := Report{
-		ID: s.ID, Cluster: r.cfg.Cluster, Version: r.cfg.Version, At: s.At, Role: s.Role, Leader: s.Leader, Term: s.Term, View: s.View,
+		ID: s.ID, Cluster: r.cfg.Cluster, Version: r.cfg.Version, At: s.At, Role: roleOf(s), Leader: s.Leader, Term: s.Term, View: s.View,
 		Preset: s.Preset, Durability: s.Durability, Revision: s.Revision, Applied: s.Applied, Commit: s.Commit, Last: s.Last,
 		Durable: s.Durable, Snapshot: s.Snapshot, Keys: s.Keys, Bytes: s.Bytes, Sessions: s.Sessions,
 	}
-	if err := s.Ready(); err != nil {
+	if err := r.ready(); err != nil {
 		out.Why = err.Error()
 	} else {
 		out.Ready = true
@@ -97,13 +98,25 @@ func (r *Replica) Report() Report {
 	return out
 }
 
+// ready reports whether requests should come here.
+func (r *Replica) ready() error {
+	if r.stopping.Load() {
+		return errors.New("it stops")
+	}
+	return r.Status().Ready()
+}
+
+// roleOf names the role of a replica: leader, follower, candidate or
+// precandidate.
+func roleOf(s *Status) string { return strings.ToLower(strings.TrimPrefix(s.Role, "State")) }
+
 // Serve answers HTTP requests on ln until ctx ends: /metrics, /healthz, /readyz,
 // /status.json and /debug/pprof/, and the same in words at /. It closes ln.
 func (r *Replica) Serve(ctx context.Context, ln net.Listener, metrics prometheus.Gatherer, log *slog.Logger) error {
 	mux := admin.Mux(metrics)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { admin.Plain(w, http.StatusOK, r.inWords()) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := r.Status().Ready(); err != nil {
+		if err := r.ready(); err != nil {
 			admin.Plain(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
 			return
 		}

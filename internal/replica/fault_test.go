@@ -15,7 +15,7 @@ import (
 
 	"github.com/weirdb/weir/internal/consensus"
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/replica/peer"
+	"github.com/weirdb/weir/internal/peer"
 	"github.com/weirdb/weir/internal/replica/wal"
 	"github.com/weirdb/weir/internal/replica/wal/waltest"
 )

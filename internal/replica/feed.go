@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvstate"
 	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/replica/peer"
+	"github.com/weirdb/weir/internal/peer"
 	"github.com/weirdb/weir/internal/replica/resp"
 )
 

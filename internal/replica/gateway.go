@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/consensus/session"
 	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/replica/peer"
+	"github.com/weirdb/weir/internal/peer"
 	"github.com/weirdb/weir/internal/replica/resp"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/consensus"
 	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/replica/peer"
+	"github.com/weirdb/weir/internal/peer"
 )
 
 // gatewayAddr is where the core sends what is for this replica's own Redis

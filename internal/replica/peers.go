@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/consensus"
 	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/replica/peer"
+	"github.com/weirdb/weir/internal/peer"
 )
 
 // peers is this replica's end of the connections to others, and to native

@@ -12,7 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/consensus"
 	"github.com/weirdb/weir/internal/kvstate"
 	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/replica/peer"
+	"github.com/weirdb/weir/internal/peer"
 	"github.com/weirdb/weir/internal/replica/resp"
 	"github.com/weirdb/weir/internal/replica/wal"
 )
@@ -36,11 +36,13 @@ type Replica struct {
 	front     *resp.Server // nil without Redis clients
 	frontLn   net.Listener
 
-	status  atomic.Pointer[Status]
-	redis   atomic.Pointer[resp.Status] // the same for Redis clients
-	stats   loopStats
-	ctx     context.Context // for what has none of its own
-	stopped chan struct{}   // closed when the core goroutine has ended
+	status atomic.Pointer[Status]
+	redis  atomic.Pointer[resp.Status] // the same for Redis clients
+	stats  loopStats
+
+	stopping atomic.Bool
+	ctx      context.Context // for what has none of its own
+	stopped  chan struct{}   // closed when the core goroutine has ended
 }
 
 // loopStats are counted by the core goroutine.
@@ -233,67 +235,86 @@ func (r *Replica) RedisAddr() string {
 // an orderly end: leadership is handed over, requests of Redis clients have
 // ended or had their time.
 func (r *Replica) Run(ctx context.Context) error {
-	var broken error
-	var once sync.Once
-	stop, halt := make(chan struct{}), make(chan struct{})
-	fail := func(err error) {
-		once.Do(func() { broken = err; close(halt) })
+	g := r.begin()
+	select {
+	case <-ctx.Done():
+		r.stopping.Store(true)
+		r.leave()
+		g.closeFront() // which lets requests end
+		<-g.front
+	case <-g.halt:
 	}
-	var below, above sync.WaitGroup
-	around, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
+	// One that is broken must not be taken for a leader any longer.
+	err := r.peers.transport.Close()
+	close(g.stop)
+	g.closeFront()
+	<-g.front
+	g.below.Wait()
+	r.snapshots.stop()
+	g.closeAbove()
+	g.above.Wait()
+	r.disk.stop()
+	<-g.disk
+	err = errors.Join(err, r.alarm.close())
+	if g.broken != nil {
+		return fmt.Errorf("replica %d: %w", r.cfg.ID, g.broken)
+	}
+	return err
+}
 
-	disk := make(chan struct{})
+// goroutines are those of a replica that runs, in the order in which they end.
+type goroutines struct {
+	front      chan struct{} // closed when Redis clients are not served any more
+	closeFront func()
+	below      sync.WaitGroup // the core's and the ticker's
+	stop       chan struct{}  // ends them
+	above      sync.WaitGroup // the gateway's and the feed's
+	closeAbove func()
+	disk       chan struct{} // closed when the disk's has ended
+
+	once   sync.Once
+	broken error         // why the replica must not go on
+	halt   chan struct{} // closed when broken is set
+}
+
+func (g *goroutines) fail(err error) {
+	g.once.Do(func() { g.broken = err; close(g.halt) })
+}
+
+// begin starts all goroutines.
+func (r *Replica) begin() *goroutines {
+	g := &goroutines{front: make(chan struct{}), stop: make(chan struct{}), disk: make(chan struct{}), halt: make(chan struct{})}
 	go func() {
-		defer close(disk)
+		defer close(g.disk)
 		if err := r.disk.run(); err != nil {
-			fail(err)
+			g.fail(err)
 		}
 	}()
-	below.Go(func() {
+	g.below.Go(func() {
 		defer close(r.stopped)
 		l := loop{Replica: r, outgoing: map[consensus.Addr]*[]kvwire.Message{}}
-		if err := l.run(stop); err != nil {
-			fail(err)
+		if err := l.run(g.stop); err != nil {
+			g.fail(err)
 		}
 		r.inbox.close()
 	})
-	below.Go(func() { r.tick(stop) })
-	above.Go(func() { r.gateway.run(around) })
-	above.Go(func() { r.feed.run(around) })
-	frontCtx, closeFront := context.WithCancel(around)
-	defer closeFront()
-	front := make(chan struct{})
+	g.below.Go(func() { r.tick(g.stop) })
+	above, closeAbove := context.WithCancel(context.Background())
+	g.closeAbove = closeAbove
+	g.above.Go(func() { r.gateway.run(above) })
+	g.above.Go(func() { r.feed.run(above) })
+	front, closeFront := context.WithCancel(context.Background())
+	g.closeFront = closeFront
 	go func() {
-		defer close(front)
+		defer close(g.front)
 		if r.front == nil {
 			return
 		}
-		if err := r.front.Serve(frontCtx, r.frontLn); err != nil {
-			fail(fmt.Errorf("serve Redis clients: %w", err))
+		if err := r.front.Serve(front, r.frontLn); err != nil {
+			g.fail(fmt.Errorf("serve Redis clients: %w", err))
 		}
 	}()
-
-	select {
-	case <-ctx.Done():
-		r.leave()
-	case <-halt:
-	}
-	closeFront()
-	<-front
-	err := r.peers.transport.Close()
-	close(stop)
-	below.Wait()
-	r.snapshots.stop()
-	cancel()
-	above.Wait()
-	r.disk.stop()
-	<-disk
-	err = errors.Join(err, r.alarm.close())
-	if broken != nil {
-		return fmt.Errorf("replica %d: %w", r.cfg.ID, broken)
-	}
-	return err
+	return g
 }
 
 // tick tells the core that time passes.

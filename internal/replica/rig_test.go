@@ -16,7 +16,7 @@ import (
 
 	"github.com/weirdb/weir/internal/consensus"
 	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/replica/peer"
+	"github.com/weirdb/weir/internal/peer"
 )
 
 // patience is how long a condition may take that must come true.

@@ -59,7 +59,7 @@ func (r *Replica) publish() *Status {
 	before := r.status.Swap(s)
 	r.redis.Store(r.forRedis(s))
 	if before != nil && (before.Leader != s.Leader || before.Open != s.Open) {
-		r.cfg.Log.Info("leader", "leader", s.Leader, "term", s.Term, "open", s.Open, "role", s.Role)
+		r.cfg.Log.Info("leader", "leader", s.Leader, "term", s.Term, "open", s.Open, "role", roleOf(s))
 	}
 	return s
 }

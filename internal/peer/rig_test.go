@@ -271,7 +271,7 @@ func noGoroutines(t *testing.T) {
 		buf := make([]byte, 1<<20)
 		left = ""
 		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(g, "/replica/peer.") && !strings.Contains(g, "testing.tRunner") && !strings.Contains(g, "peer.TestMain") {
+			if strings.Contains(g, "/internal/peer.") && !strings.Contains(g, "testing.tRunner") && !strings.Contains(g, "peer.TestMain") {
 				left += g + "\n\n"
 			}
 		}
