@@ -324,6 +324,9 @@ func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 	if !ok || !c.continues(s, m) {
 		return
 	}
+	if c.pool.full(r) {
+		return
+	}
 	if r.bundle.Timed { // its time to live runs from the time of an entry that is not cut yet
 		return
 	}

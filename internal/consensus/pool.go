@@ -12,7 +12,19 @@ import (
 type pool struct {
 	records []*record // in order of arrival
 	byOp    map[opID]*record
+	bytes   int // of the records' messages
 	touched touches
+}
+
+// maxPool bounds a pool, in records and in bytes: a new leader is sent all of
+// it in one message. A witness whose pool is full votes no.
+const (
+	maxPool      = 16 << 10
+	maxPoolBytes = 16 << 20
+)
+
+func (p *pool) full(r *record) bool {
+	return len(p.records) >= maxPool || p.bytes+r.message.Size() > maxPoolBytes
 }
 
 // opID names an operation.
@@ -35,12 +47,14 @@ func (p *pool) holds(session, seq uint64) bool { return p.byOp[opID{session, seq
 func (p *pool) add(r *record) {
 	p.records = append(p.records, r)
 	p.byOp[r.id] = r
+	p.bytes += r.message.Size()
 	p.touched.add(&r.foot, r.id.session, true, 0)
 	p.touched.add(&r.bundle, r.id.session, false, 0)
 }
 
 func (p *pool) forget(r *record) {
 	delete(p.byOp, r.id)
+	p.bytes -= r.message.Size()
 	p.touched.remove(&r.foot, r.id.session, true)
 	p.touched.remove(&r.bundle, r.id.session, false)
 }

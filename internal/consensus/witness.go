@@ -18,7 +18,7 @@ func (c *Core) witness(from Addr, m *kvwire.Message) {
 		return
 	}
 	r, ok := c.recordOf(m)
-	if !ok || !r.foot.Write || len(c.pool.records) >= maxWaiting || !c.admissible(s, r) {
+	if !ok || !r.foot.Write || c.pool.full(r) || !c.admissible(s, r) {
 		c.counters.VotesNo++
 		c.send(from, no)
 		return
