@@ -461,6 +461,9 @@ func TestRollThatFailsMayBeTriedAgain(t *testing.T) {
 		if err := l.Roll([]wal.Record{hard("carried")}); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("roll on a full disk: %v", err)
 		}
+		if got := l.Stats().Spares; got != n-1 {
+			t.Errorf("%d spares are left, want %d", got, n-1)
+		}
 		must(t, l.Append(hard("old segment")))
 		must(t, l.Sync())
 		must(t, l.Roll([]wal.Record{hard("carried")}))

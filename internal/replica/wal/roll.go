@@ -64,8 +64,9 @@ func (l *Log) begin(h header, carry []Record) (*segment, File, error) {
 	}
 	s, err := l.lay(f, h, carry)
 	if err != nil {
-		// The file is of no more use: what it holds is not known.
-		return nil, nil, errors.Join(fmt.Errorf("write %s: %w", name, withSpaceHint(err)), f.Close(), l.disk.Remove(name))
+		// Whatever it holds now, it is still a spare.
+		l.spares.put(name)
+		return nil, nil, errors.Join(fmt.Errorf("write %s: %w", name, withSpaceHint(err)), f.Close())
 	}
 	if err := l.disk.Rename(name, s.file); err != nil {
 		return nil, nil, l.fail(errors.Join(fmt.Errorf("name %s: %w", s.file, err), f.Close()))
