@@ -89,6 +89,13 @@ func kvMetrics() []Metric {
 			Metric{Key: c.key + "_p50", Name: c.name + " p50", Unit: "ms", Detail: c.detail, of: quantile(.50, c.of)},
 			Metric{Key: c.key + "_p99", Name: c.name + " p99", Unit: "ms", Detail: c.detail, of: quantile(.99, c.of)})
 	}
+	all = append(all, Metric{Key: "speculated", Name: "told before the commit", Unit: "%", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
+		if s.KV == nil {
+			return 0, false
+		}
+		yes, no := s.KV.Counters["speculative_results_total"], s.KV.Counters["speculative_declined_total"]
+		return 100 * yes / (yes + no), yes+no > 0
+	}})
 	return append(all, Metric{Key: "rss_replica", Name: "memory, largest replica", Unit: "MB", of: func(s *Sample) (float64, bool) {
 		if s.KV == nil || len(s.KV.RSSBytes) == 0 {
 			return 0, false

@@ -145,12 +145,30 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 		return none, err
 	}
 	kv := out.Sample.KV
+	kv.Settings = st.describe().Settings
+	if kv.RSSBytes, err = st.memory(); err != nil {
+		return none, err
+	}
 	if moved := since(after, before); len(moved) > 0 {
 		kv.Counters = moved
+		enter(&out.Sample, moved, out.TotalOps)
 	}
-	kv.Settings = st.describe().Settings
-	kv.RSSBytes, err = st.memory()
-	return out.Sample, err
+	return out.Sample, nil
+}
+
+// enter puts what weir kv has counted where it is compared with other systems:
+// operations that share a round, and what a replica flushes and writes, the mean
+// of them all.
+func enter(s *bench.Sample, counted map[string]float64, ops int64) {
+	if rounds := counted["rounds_total"]; rounds > 0 {
+		s.Groups = &bench.Groups{Flushes: int64(rounds), Items: int64(counted["operations_total"])}
+	}
+	if flushes := counted["fsync_seconds_count"]; flushes > 0 {
+		n := float64(max(1, len(s.KV.RSSBytes)))
+		s.Server = &bench.ServerCounters{
+			Ops: ops, Fsyncs: int64(flushes / n), LogBytes: int64(counted["log_bytes_total"] / n), LogRecords: int64(counted["log_records_total"] / n),
+		}
+	}
 }
 
 // experiment makes one of sides: what they have in common are the factors of the
