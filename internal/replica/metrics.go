@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirdb/weir/internal/peer"
+	"github.com/weirdb/weir/internal/replica/resp"
 )
 
 // metric is one gauge or counter and where its value comes from.
@@ -118,10 +119,24 @@ func (r *Replica) addCounts(count adder) {
 	count("snapshots_sent_total", "Snapshots sent to other replicas.", func(*Status) float64 { return float64(r.snapshots.stats.shipped.Load()) })
 	count("snapshots_unsent_total", "Snapshots that could not be sent.", func(*Status) float64 { return float64(r.snapshots.stats.unshipped.Load()) })
 	count("snapshots_received_total", "Snapshots received from a leader.", func(*Status) float64 { return float64(r.snapshots.stats.received.Load()) })
+	count("redis_connections_total", "Connections of Redis clients that were accepted.", r.redisCount(func(c *resp.Counts) uint64 { return c.Accepted }))
+	count("redis_rejected_total", "Connections of Redis clients that were refused because there were too many.", r.redisCount(func(c *resp.Counts) uint64 { return c.Rejected }))
+	count("redis_commands_total", "Commands of Redis clients.", r.redisCount(func(c *resp.Counts) uint64 { return c.Commands }))
 	count("turns_total", "Turns of the core.", func(*Status) float64 { return float64(r.stats.turns.Load()) })
 	count("watch_events_total", "Events sent to native clients.", func(*Status) float64 { return float64(r.feed.stats.events.Load()) })
 	count("watch_changes_total", "Changes in them.", func(*Status) float64 { return float64(r.feed.stats.changes.Load()) })
 	count("watches_missed_total", "Times that a watch could not keep up and was told to read again.", func(*Status) float64 { return float64(r.feed.stats.missed.Load()) })
+}
+
+// redisCount is a figure of the Redis front, 0 without one.
+func (r *Replica) redisCount(of func(*resp.Counts) uint64) func(*Status) float64 {
+	return func(*Status) float64 {
+		if r.front == nil {
+			return 0
+		}
+		c := r.front.Counts()
+		return float64(of(&c))
+	}
 }
 
 // addDisk lists what the disk goroutine has done.
