@@ -97,7 +97,7 @@ Told(d, results, ayes) ==
 
 \* The leader's results and the votes of witnesses reach the clients.
 Tell(results, ayes) ==
-  LET enough(s) == Cardinality({w \in ayes : w.op = s.op /\ w.view = s.view}) + 1 >= FastQuorum
+  LET enough(s) == Cardinality({w \in ayes : w.op = s.op /\ w.view = s.view /\ w.by # led[s.view].by}) + 1 >= FastQuorum
       d == [x \in Ops |->
               IF done[x] = None /\ \E s \in results : s.op = x /\ enough(s)
               THEN LET s == CHOOSE s \in results : s.op = x /\ enough(s) IN [view |-> s.view, val |-> s.val]
@@ -213,8 +213,9 @@ Strong(t, x) ==
   /\ UNCHANGED <<term, commit, view, led>>
 
 \* A witness gets the record of x, which was sent in view v, and votes for it.
+\* It may be the leader of v, if it has left office; such a vote does not count.
 Record(v, r, x) ==
-  /\ IsOpen(v) /\ r # Leader(v)
+  /\ IsOpen(v) /\ ~(r = Leader(v) /\ InOffice(v))
   /\ view[r] = v \/ ~On("view")
   /\ Applied(r, x) \/ (Pooled(r, x) /\ (Logged(r, x) \/ ~On("log")))
   /\ pool' = IF Applied(r, x) THEN pool ELSE [pool EXCEPT ![r][x] = Max(@, v)]
