@@ -98,7 +98,7 @@ func full(t *testing.T) *Result {
 				},
 				Transfer: &Transfer{PlainBytes: 2000, StoredBytes: 1000, PeakBytes: 4 << 20, AllocatedBytes: 64, Verified: "counts", Rows: 7},
 				KV: &KV{
-					StrongRead: hist(1000), StrongWrite: hist(4000), WeakRead: hist(300), WeakWrite: hist(900), Missed: 1, Checked: 2, Wrong: 3,
+					StrongRead: hist(1000), StrongWrite: hist(4000), WeakRead: hist(300), WeakWrite: hist(900), Fast: new(int64(1)), Missed: 1, Checked: 2, Wrong: 3,
 					Examples: []string{"weak read: too old"}, Settings: map[string]string{"preset": "raft"}, Counters: map[string]float64{"rounds": 7}, RSSBytes: []int64{1 << 20},
 				},
 				Invalid:     []string{"1 of 7 committed messages were lost"},

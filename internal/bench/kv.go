@@ -14,6 +14,9 @@ type KV struct {
 	StrongWrite *measure.Hist `json:"strong_write,omitempty"`
 	WeakRead    *measure.Hist `json:"weak_read,omitempty"`
 	WeakWrite   *measure.Hist `json:"weak_write,omitempty"`
+	// Fast counts the strong writes that had ended before they were committed, by
+	// the votes of a fast quorum. Nil where the client is not told.
+	Fast *int64 `json:"fast,omitempty"`
 	// Missed counts reads of keys that were not there.
 	Missed int64 `json:"missed,omitempty"`
 	// Checked counts reads of keys that their session alone writes, whose answers
@@ -89,12 +92,11 @@ func kvMetrics() []Metric {
 			Metric{Key: c.key + "_p50", Name: c.name + " p50", Unit: "ms", Detail: c.detail, of: quantile(.50, c.of)},
 			Metric{Key: c.key + "_p99", Name: c.name + " p99", Unit: "ms", Detail: c.detail, of: quantile(.99, c.of)})
 	}
-	all = append(all, Metric{Key: "speculated", Name: "told before the commit", Unit: "%", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
-		if s.KV == nil {
+	all = append(all, Metric{Key: "fast_share", Name: "by the fast path", Unit: "%", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
+		if s.KV == nil || s.KV.Fast == nil || s.KV.StrongWrite == nil {
 			return 0, false
 		}
-		yes, no := s.KV.Counters["speculative_results_total"], s.KV.Counters["speculative_declined_total"]
-		return 100 * yes / (yes + no), yes+no > 0
+		return 100 * float64(*s.KV.Fast) / float64(s.KV.StrongWrite.Count()), s.KV.StrongWrite.Count() > 0
 	}})
 	return append(all, Metric{Key: "rss_replica", Name: "memory, largest replica", Unit: "MB", of: func(s *Sample) (float64, bool) {
 		if s.KV == nil || len(s.KV.RSSBytes) == 0 {

@@ -43,7 +43,9 @@ type Op struct {
 type Answer struct {
 	Value []byte // of a read that found something; valid during the call
 	Found bool
-	Err   error
+	// Fast tells of a strong write that it ended by votes, before its commit.
+	Fast bool
+	Err  error
 }
 
 // Client is one session of a store. One goroutine calls Issue and Poll; Close may
@@ -78,6 +80,8 @@ type Promises struct {
 	WeakReads, WeakWrites bool
 	// OwnWrites tells that a weak read sees what its session has written before.
 	OwnWrites bool
+	// TellsFast tells that answers say whether a write took the fast path.
+	TellsFast bool
 }
 
 // ErrClosed is the error of Poll after Close.

@@ -24,7 +24,7 @@ type fake struct {
 }
 
 func newFake(takes time.Duration) *fake {
-	return &fake{takes: takes, values: make(map[string][]byte), promises: Promises{WeakReads: true, WeakWrites: true, OwnWrites: true}}
+	return &fake{takes: takes, values: make(map[string][]byte), promises: Promises{WeakReads: true, WeakWrites: true, OwnWrites: true, TellsFast: true}}
 }
 
 func (f *fake) Promises() Promises { return f.promises }

@@ -28,7 +28,7 @@ type Native struct {
 
 // Promises implements Driver.
 func (d *Native) Promises() Promises {
-	return Promises{WeakReads: d.Weak, WeakWrites: d.Weak, OwnWrites: true}
+	return Promises{WeakReads: d.Weak, WeakWrites: d.Weak, OwnWrites: true, TellsFast: true}
 }
 
 // Open implements Driver.
@@ -117,7 +117,7 @@ func (c *nativeClient) Issue(slot int, op *Op) {
 		o = kv.Put(op.Key, op.Value, options...)
 	}
 	err := c.client.Issue(o, func(r kv.Result, err error) {
-		a := Answer{Value: r.Value(), Found: err == nil, Err: err}
+		a := Answer{Value: r.Value(), Found: err == nil, Fast: r.Fast, Err: err}
 		if errors.Is(err, kv.ErrNotFound) {
 			a.Err = nil
 		}

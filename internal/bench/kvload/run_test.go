@@ -226,6 +226,23 @@ func TestRunsOnOneStoreAreKeptApart(t *testing.T) {
 	}
 }
 
+func TestTheFastPathIsCountedOfStrongWritesAlone(t *testing.T) {
+	f := newFake(time.Millisecond)
+	f.spoil = func(op *Op, a Answer) Answer {
+		a.Fast = op.Class.Write()
+		return a
+	}
+	o := drive(t, Config{Driver: f, Count: 1000, Workload: Workload{Keys: 10, WeakPercent: 50, WritePercent: 50}})
+	if k := o.Sample.KV; k.Fast == nil || uint64(*k.Fast) != k.StrongWrite.Count() || k.WeakWrite.Count() == 0 {
+		t.Errorf("fast %v of %d strong writes", k.Fast, k.StrongWrite.Count())
+	}
+	f.promises.TellsFast = false
+	o = drive(t, Config{Driver: f, Count: 100, Workload: Workload{Keys: 10, WritePercent: 50}})
+	if o.Sample.KV.Fast != nil {
+		t.Error("the fast path is counted where nobody tells of it")
+	}
+}
+
 func TestErrorsAreCountedByClass(t *testing.T) {
 	f := newFake(time.Millisecond)
 	n := 0

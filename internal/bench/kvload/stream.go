@@ -38,6 +38,7 @@ type shard struct {
 	missed   int64
 	checked  int64
 	wrong    int64
+	fast     int64
 	examples []string
 	total    int64 // answered as expected, with warm-up and drain
 	_        [40]byte
@@ -197,6 +198,9 @@ func (s *stream) ended(i int, a Answer, now int64) {
 	}
 	if within {
 		s.shard.latency[t.op.Class].Record(d)
+		if a.Fast && t.op.Class == StrongWrite {
+			s.shard.fast++
+		}
 		s.series.Record(now-from, d, false)
 	}
 }
@@ -254,6 +258,9 @@ func classify(err error) string {
 // kv is what the shards hold together.
 func (c *control) kv() (*bench.KV, *measure.Hist) {
 	kv, all := &bench.KV{}, &measure.Hist{}
+	if c.promises.TellsFast {
+		kv.Fast = new(int64)
+	}
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
@@ -271,6 +278,9 @@ func (c *control) kv() (*bench.KV, *measure.Hist) {
 		kv.Missed += s.missed
 		kv.Checked += s.checked
 		kv.Wrong += s.wrong
+		if kv.Fast != nil {
+			*kv.Fast += s.fast
+		}
 		kv.Examples = append(kv.Examples, s.examples...)
 		s.mu.Unlock()
 	}

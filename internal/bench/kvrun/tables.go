@@ -15,7 +15,7 @@ import (
 // and writes apart.
 var (
 	columns      = []string{"rate", "strong_p50", "strong_p99", "weak_p50", "weak_p99", "group", "cpu_server", "cpu_client", "rss_replica", "errors"}
-	classColumns = []string{"rate", "strong_write_p50", "strong_read_p50", "weak_write_p50", "weak_read_p50", "speculated", "group", "cpu_server", "cpu_client", "errors"}
+	classColumns = []string{"rate", "strong_write_p50", "strong_read_p50", "weak_write_p50", "weak_read_p50", "fast_share", "group", "cpu_server", "cpu_client", "errors"}
 )
 
 // caseTable lists the cases of results that have something in common, each with
