@@ -55,7 +55,8 @@ type Client struct {
 	asks     map[uint64]chan kvwire.Message
 	requests uint64
 	closed   bool
-	changed  chan struct{} // closed and replaced when a connection comes up
+	view     *kvwire.Message // the newest that a replica has told, nil before the first: what the preset is, and who leads
+	changed  chan struct{}   // closed and replaced when a connection or the first view comes up
 
 	start time.Time
 	stop  context.CancelFunc
@@ -73,7 +74,7 @@ type link struct {
 }
 
 // Open connects to the replicas at addrs (HOST:PORT). It returns as soon as one
-// of them has answered, and goes on with the others behind; it fails when none
+// of them has said what the cluster's preset is, and who leads as far as it knows, and goes on with the others behind; it fails when none
 // has before ctx ends. Give all of them: one that is missing cannot be used when
 // it leads.
 func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
@@ -107,19 +108,19 @@ func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
 	return c, nil
 }
 
-// firstUp waits for any connection.
+// firstUp waits until any replica has said what the sessions must know: a weak
+// read, before that, would ask the leader.
 func (c *Client) firstUp(ctx context.Context) error {
 	for {
 		c.mu.Lock()
-		changed := c.changed
+		changed, known := c.changed, c.view != nil
 		c.mu.Unlock()
+		if known {
+			return nil
+		}
 		var why []error
 		for _, l := range c.links {
 			l.mu.Lock()
-			if l.conn != nil {
-				l.mu.Unlock()
-				return nil
-			}
 			if l.err != nil {
 				why = append(why, l.err)
 			}
@@ -370,6 +371,7 @@ func (c *Client) direct(from uint64, m *kvwire.Message) {
 			w.receive(from, m)
 		}
 	case m.Kind == kvwire.NewView:
+		c.viewed(m)
 		for _, s := range c.all() {
 			s.event(func(p *session.Session, now int64) { p.Receive(now, from, m) })
 		}
@@ -381,6 +383,20 @@ func (c *Client) direct(from uint64, m *kvwire.Message) {
 		if ch != nil {
 			ch <- *m
 		}
+	}
+}
+
+// viewed keeps the newest view for sessions that begin later.
+func (c *Client) viewed(m *kvwire.Message) {
+	c.mu.Lock()
+	first := c.view == nil
+	if first || m.View >= c.view.View {
+		view := *m
+		c.view = &view
+	}
+	c.mu.Unlock()
+	if first {
+		c.signal()
 	}
 }
 

@@ -44,6 +44,16 @@ func (e *UnknownError) Error() string {
 // Unwrap is the reason, such as context.DeadlineExceeded.
 func (e *UnknownError) Unwrap() error { return e.Err }
 
+// opError is the error of one operation. Its text is made when it is read: that
+// a key is absent is an everyday answer.
+type opError struct {
+	op, key string
+	err     error
+}
+
+func (e *opError) Error() string { return fmt.Sprintf("%s %q: %v", e.op, e.key, e.err) }
+func (e *opError) Unwrap() error { return e.err }
+
 // codeError turns a result's code into an error, nil for OK.
 func codeError(op, key string, code uint8) error {
 	var err error
@@ -61,5 +71,5 @@ func codeError(op, key string, code uint8) error {
 	default:
 		return fmt.Errorf("kv: %s %q: the replica does not understand the command (code %d)", op, key, code)
 	}
-	return fmt.Errorf("%s %q: %w", op, key, err)
+	return &opError{op, key, err}
 }

@@ -29,7 +29,8 @@ type Session struct {
 	wants int
 	dead  error
 
-	out sync.Mutex // sending, in the order in which the session decided
+	corked bool    // somebody sends and reports; what comes up meanwhile is his, too
+	ended  []ended // his scratch
 }
 
 type call struct {
@@ -59,7 +60,7 @@ func (s *Session) fresh() *session.Session {
 	return session.New(session.Config{Fast: s.c.opts.Path, Retry: s.c.opts.Retry, Requests: s.number << 32})
 }
 
-// greet tells a session who is connected.
+// greet tells a session who is connected, and who leads.
 func (s *Session) greet(p *session.Session, now int64) {
 	for _, l := range s.c.links {
 		l.mu.Lock()
@@ -70,6 +71,13 @@ func (s *Session) greet(p *session.Session, now int64) {
 			p.Distance(id, int64(conn.RTT().Last))
 		}
 	}
+	s.c.mu.Lock()
+	view := s.c.view
+	s.c.mu.Unlock()
+	if view != nil {
+		m := *view
+		p.Receive(now, m.Leader, &m)
+	}
 }
 
 // event runs do on the session's state, then sends and reports what it caused.
@@ -79,31 +87,45 @@ func (s *Session) event(do func(p *session.Session, now int64)) {
 	s.after()
 }
 
-// after is called with mu locked, and unlocks it.
+// after is called with mu locked, and unlocks it. It sends what the session
+// wants sent and reports what has ended. While it reports, operations that are
+// issued, mostly by those reports, gather, and leave together when it is done.
 func (s *Session) after() {
 	s.id.Store(s.pure.ID())
-	sends, outcomes := s.pure.Take()
-	ended := make([]ended, 0, len(outcomes))
-	for _, o := range outcomes {
-		if c, ok := s.calls[o.Tag]; ok {
-			delete(s.calls, o.Tag)
-			ended = append(ended, finish(c, o))
+	if s.corked {
+		s.mu.Unlock()
+		return
+	}
+	for {
+		sends, outcomes := s.pure.Take()
+		if len(sends) == 0 && len(outcomes) == 0 {
+			break
 		}
+		ended := s.ended[:0]
+		for _, o := range outcomes {
+			if c, ok := s.calls[o.Tag]; ok {
+				delete(s.calls, o.Tag)
+				ended = append(ended, finish(c, o))
+			}
+		}
+		if len(ended) > 0 && s.wants > 0 {
+			s.wants = 0
+			close(s.room)
+			s.room = make(chan struct{})
+		}
+		s.corked = true
+		s.mu.Unlock()
+		if len(sends) > 0 {
+			s.c.send(sends)
+		}
+		for i := range ended {
+			ended[i].call.done(ended[i].result, ended[i].err)
+		}
+		clear(ended)
+		s.mu.Lock()
+		s.corked, s.ended = false, ended
 	}
-	if len(ended) > 0 && s.wants > 0 {
-		s.wants = 0
-		close(s.room)
-		s.room = make(chan struct{})
-	}
-	s.out.Lock() // before mu is free, so that two events cannot change places
 	s.mu.Unlock()
-	if len(sends) > 0 {
-		s.c.send(sends)
-	}
-	s.out.Unlock()
-	for _, e := range ended {
-		e.call.done(e.result, e.err)
-	}
 }
 
 type ended struct {
@@ -158,6 +180,9 @@ func (s *Session) abandon() {
 // the next. When Issue returns an error, done is not called: ErrFull means to
 // wait until others have ended.
 func (s *Session) Issue(o Op, done func(Result, error)) error {
+	if err := o.tooLarge(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	if s.dead != nil {
 		s.mu.Unlock()
