@@ -221,9 +221,24 @@ func (d *disk) flush() error {
 func (d *disk) note() {
 	index, term := d.log.Last()
 	d.last.Store(&position{term, index})
+	d.count()
+}
+
+// count publishes the log's own figures.
+func (d *disk) count() {
 	s := d.log.Stats()
 	d.stats.bytes.Store(s.Bytes)
 	d.stats.segments.Store(uint64(s.Segments))
+}
+
+// pretend notes how far a log would be that is not written. The core goroutine
+// calls it, of a replica whose disk goroutine has nothing to write.
+func (d *disk) pretend(records []consensus.Record) {
+	for i := range records {
+		if r := &records[i]; r.Kind == consensus.RecordEntry || r.Kind == consensus.RecordReset {
+			d.last.Store(&position{r.Term, r.Index})
+		}
+	}
 }
 
 // roll begins a new segment. Where there is no space for it, the log goes on in
@@ -264,7 +279,7 @@ func (d *disk) tidy() error {
 	if err := d.log.Release(kept[0].Index); err != nil {
 		return failed("recycle the log", err)
 	}
-	d.note()
+	d.count()
 	return nil
 }
 

@@ -164,7 +164,9 @@ func (g *gateway) read(now int64, l *letter) {
 		to.s.Receive(now, l.from, m)
 		if id := to.s.ID(); id != to.known {
 			delete(g.byID, to.known)
-			g.byID[id], to.known = to, id
+			if to.known = id; id != 0 {
+				g.byID[id] = to
+			}
 		}
 	}
 	if last != nil {

@@ -7,9 +7,12 @@ import (
 	"github.com/weirdb/weir/internal/kvwire"
 )
 
-// inboxMessages is how many messages may wait for the core. Who brings more
+// How many messages, and bytes of them, may wait for the core. Who brings more
 // waits: a connection is not read from meanwhile.
-const inboxMessages = 1 << 16
+const (
+	inboxMessages = 1 << 16
+	inboxBytes    = 256 << 20
+)
 
 // An inbox holds what waits for the core goroutine, which takes all of it at
 // once. Safe for concurrent use.
@@ -26,6 +29,7 @@ type inbox struct {
 type letters struct {
 	messages []parcel
 	count    int // messages in messages
+	bytes    int // about what they take
 	ticket   uint64
 	ticked   bool // at least once: a turn that came late is no reason to hurry an election
 	calls    []func(now consensus.Clock)
@@ -46,16 +50,33 @@ func newInbox() *inbox {
 // deliver hands messages over, and waits while there is no room. The inbox owns
 // them from now on. After close they are forgotten: the core has gone.
 func (in *inbox) deliver(from consensus.Addr, messages []kvwire.Message) {
+	bytes := 0
+	for i := range messages {
+		bytes += sizeOf(&messages[i])
+	}
 	in.mu.Lock()
-	for in.held.count >= inboxMessages && !in.closed {
+	for (in.held.count >= inboxMessages || in.held.bytes >= inboxBytes) && !in.closed {
 		in.room.Wait()
 	}
 	if !in.closed {
 		in.held.messages = append(in.held.messages, parcel{from, messages})
 		in.held.count += len(messages)
+		in.held.bytes += bytes
 	}
 	in.mu.Unlock()
 	in.poke()
+}
+
+// sizeOf is about what a message keeps in memory.
+func sizeOf(m *kvwire.Message) int {
+	n := 256 + len(m.Data)
+	for i := range m.Bundle {
+		n += len(m.Bundle[i].Command)
+	}
+	for i := range m.Records {
+		n += sizeOf(&m.Records[i])
+	}
+	return n
 }
 
 // persisted reports that the records up to a ticket are on the disk.

@@ -88,8 +88,8 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 		r.Reply.Done(kvwire.Result{Code: kvwire.TooLarge}, nil)
 		return nil
 	}
+	l.refresh(now, query)
 	if !query {
-		l.refresh(now)
 		l.used = now
 	}
 	tag := l.first + uint64(len(l.entries))
@@ -134,10 +134,14 @@ func largest(c *kvwire.Command) int {
 	return n
 }
 
-// refresh gives the line a new session where the old one has expired, or soon
-// will because nothing was written for long.
-func (l *line) refresh(now int64) {
-	if l.expired || l.s.Open() == 0 && l.s.Unstable() == 0 && l.stale(now) {
+// refresh gives the line a new session where the old one has expired, or, before
+// a write, soon will because nothing was written for long.
+func (l *line) refresh(now int64, query bool) {
+	if l.expired || !query && l.s.Open() == 0 && l.s.Unstable() == 0 && l.stale(now) {
+		_, ended := l.s.Take()
+		for i := range ended {
+			l.complete(&ended[i])
+		}
 		l.g.begin(l, now)
 		l.expired = false
 	}
@@ -153,8 +157,19 @@ func (l *line) stale(now int64) bool {
 }
 
 // hand gives a request to the session. A write waits for earlier reads of what it
-// writes, so that they do not see it.
+// writes, so that they do not see it. A session that turns out to have expired
+// is replaced: it has not taken the request.
 func (l *line) hand(now int64, tag uint64, c *kvwire.Command, query, weak bool) error {
+	err := l.offer(now, tag, c, query, weak)
+	if errors.Is(err, session.ErrExpired) {
+		l.expired = true
+		l.refresh(now, query)
+		err = l.offer(now, tag, c, query, weak)
+	}
+	return err
+}
+
+func (l *line) offer(now int64, tag uint64, c *kvwire.Command, query, weak bool) error {
 	switch {
 	case query:
 		return l.s.Read(now, tag, *c, weak)

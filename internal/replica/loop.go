@@ -110,6 +110,7 @@ func (l *loop) act(e consensus.Effects) error {
 // has at once.
 func (l *loop) record(o order) {
 	if l.cfg.Memory {
+		l.disk.pretend(o.records)
 		l.inbox.persisted(o.ticket)
 		return
 	}

@@ -29,6 +29,14 @@ func (r *Reply) Done(result kvwire.Result, err error) {
 	}
 }
 
+// Outcome is what Done was called with; done is false until then.
+func (r *Reply) Outcome() (result kvwire.Result, done bool, err error) {
+	if !r.done.Load() {
+		return kvwire.Result{}, false, nil
+	}
+	return r.result[0], true, r.err
+}
+
 // keepText is how much room for a local answer a reply keeps when it is used again.
 const keepText = 1 << 10
 
