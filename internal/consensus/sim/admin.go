@@ -188,6 +188,9 @@ func (w *World) faultTransfer(r *random) {
 	change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: pick(r, ids)}}
 	w.admin.requests = append(w.admin.requests, request{l.id, &kvwire.Message{Kind: kvwire.Configure, Request: w.admin.number, Data: change.Append(nil)}})
 	w.admin.plan()
+	if r.chance(0.4) {
+		w.after(r.between(0, 4*w.profile.Delay), func() { w.isolate(r, l) })
+	}
 }
 
 func (w *World) faultMembership(r *random) {

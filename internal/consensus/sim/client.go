@@ -195,7 +195,7 @@ func (c *client) connect(r *replica) {
 			return
 		}
 		to, back := c.w.net.link(c.place, r.place()), c.w.net.link(r.place(), c.place)
-		if !r.up || r.gone || to.cut || back.cut {
+		if !r.up || r.gone || to.cuts+back.cuts > 0 {
 			c.w.after(c.random.between(5*time.Millisecond, 60*time.Millisecond), func() {
 				if c.life == life && !c.w.over {
 					c.connect(r)

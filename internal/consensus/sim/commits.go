@@ -156,6 +156,9 @@ func (r *replica) observe(e consensus.Event) {
 	}
 	r.w.traceEvent(r.id, e)
 	r.w.ambush(r)
+	if r.w.Hook != nil && !r.w.healing {
+		r.w.Hook(r.w, r.id, e)
+	}
 }
 
 // applied notes how far an entry leads, and checks that it leads every replica

@@ -108,8 +108,11 @@ func (w *World) leader() *replica {
 func (w *World) crashFor(r *random, x *replica) {
 	x.crash()
 	down := r.between(5*time.Millisecond, 300*time.Millisecond)
-	if r.chance(0.1) {
+	switch {
+	case r.chance(0.1):
 		down *= 5
+	case r.chance(0.3): // sooner than anybody notices
+		down = r.between(time.Millisecond/10, 5*time.Millisecond)
 	}
 	w.after(down, func() { w.restart(x) })
 }
@@ -134,7 +137,6 @@ func (w *World) faultCrashAll(r *random) {
 
 // split cuts the replicas of one side, with some clients, off from the others.
 func (w *World) split(r *random, side []*replica, both bool) {
-	w.Stats.Faults.Partitions++
 	in := map[place]bool{}
 	for _, x := range side {
 		in[x.place()] = true
@@ -144,19 +146,17 @@ func (w *World) split(r *random, side []*replica, both bool) {
 			in[c.place] = true
 		}
 	}
+	var p partition
 	places := w.places()
 	for _, a := range places {
 		for _, b := range places {
 			if in[a] && !in[b] && (a.isReplica() || b.isReplica()) {
-				w.net.cut(a, b, both)
+				p.cut(w.net, a, b, both)
 			}
 		}
 	}
 	w.note("partition: %v cut off, both ways %v", side, both)
-	w.after(r.between(20*time.Millisecond, 800*time.Millisecond), func() {
-		w.net.heal(w.places())
-		w.note("partition heals")
-	})
+	w.net.cutFor(p, r)
 }
 
 func (w *World) faultPartition(r *random) {
@@ -178,17 +178,14 @@ func (w *World) isolate(r *random, x *replica) {
 		w.split(r, []*replica{x}, true)
 		return
 	}
-	w.Stats.Faults.Partitions++
+	var p partition
 	for _, y := range w.replicas {
 		if y != x {
-			w.net.cut(x.place(), y.place(), true)
+			p.cut(w.net, x.place(), y.place(), true)
 		}
 	}
 	w.note("partition: %v cut off from other replicas", x)
-	w.after(r.between(20*time.Millisecond, 800*time.Millisecond), func() {
-		w.net.heal(w.places())
-		w.note("partition heals")
-	})
+	w.net.cutFor(p, r)
 }
 
 // ambush strikes where something delicate has just happened.
@@ -220,10 +217,20 @@ func (w *World) ambush(x *replica) {
 
 func (w *World) faultOneWay(r *random) { w.split(r, []*replica{pick(r, w.replicas)}, false) }
 
+func (w *World) faultTriangle(r *random) {
+	x := w.leader()
+	if y := pick(r, w.replicas); x != nil && y != x {
+		var p partition
+		p.cut(w.net, x.place(), y.place(), true)
+		w.note("partition: %v and %v do not hear each other", x, y)
+		w.net.cutFor(p, r)
+	}
+}
+
 func (w *World) faultCutClient(r *random) {
-	c, x := pick(r, w.clients), pick(r, w.replicas)
-	w.net.cut(c.place, x.place(), true)
-	w.after(r.between(10*time.Millisecond, 500*time.Millisecond), func() { w.net.heal([]place{c.place, x.place()}) })
+	var p partition
+	p.cut(w.net, pick(r, w.clients).place, pick(r, w.replicas).place(), true)
+	w.net.cutFor(p, r)
 }
 
 func (w *World) faultSlowDisk(r *random) {

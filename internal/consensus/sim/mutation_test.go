@@ -42,22 +42,71 @@ func (o Options) idle(d time.Duration) Options {
 	return o
 }
 
+func (o Options) tuned(f func(*Profile)) Options {
+	o.Tune = f
+	return o
+}
+
+// often makes the faults of the list the only ones, and frequent.
+func often(p *Profile, list ...*int) {
+	p.Every = 40 * time.Millisecond
+	for _, n := range []*int{
+		&p.Crash, &p.CrashAll, &p.CrashLeader, &p.Partition, &p.Isolate, &p.OneWay, &p.Triangle, &p.CutClient, &p.SlowDisk, &p.FailDisk,
+		&p.SlowReplica, &p.Pause, &p.PauseLeader, &p.ClockJump, &p.ClientCrash, &p.Transfer, &p.Membership, &p.LoseDisk,
+	} {
+		*n = 0
+	}
+	for _, n := range list {
+		*n = 1
+	}
+}
+
+// cutLeaders cuts leaders off, shortly after which they or others crash.
+func cutLeaders(p *Profile) {
+	often(p, &p.Isolate, &p.Isolate, &p.CrashLeader, &p.Crash)
+	p.Ambush = 0.05
+}
+
+// slowDisks lets what waits for a disk wait longer than what waits for the network.
+func slowDisks(p *Profile) {
+	often(p, &p.CrashLeader, &p.Crash, &p.CrashAll, &p.Isolate)
+	p.Ambush, p.Sync, p.Delay = 0.05, 8*time.Millisecond, time.Millisecond/4
+}
+
+// stolenLeases lets voters who hear the leader hear others too.
+func stolenLeases(p *Profile) {
+	often(p, &p.Triangle, &p.Crash, &p.Isolate)
+	p.Triangle = 3
+}
+
+func tinySnapshots(p *Profile) {
+	often(p, &p.CrashLeader, &p.CrashAll, &p.CutClient)
+	p.SnapshotBytes = 100
+}
+
+func clientsCrash(p *Profile) {
+	often(p, &p.ClientCrash, &p.Crash, &p.CrashLeader, &p.Isolate)
+	p.Sync = 4 * time.Millisecond
+}
+
+func transfers(p *Profile) { often(p, &p.Transfer) }
+
 func bugs() []bug {
 	return []bug{
-		{"VoteInAnyView", play("views", "curp", 3).with(consensus.VoteInAnyView), 3000},
+		{"VoteInAnyView", play("views", "curp", 3).with(consensus.VoteInAnyView).tuned(cutLeaders), 3000},
 		{"VoteOnConflict", play("views", "curp", 3).with(consensus.VoteOnConflict), 3000},
-		{"VoteBeforeDisk", play("crash", "curp", 3).with(consensus.VoteBeforeDisk), 3000},
-		{"SpecBeforeDisk", play("crash", "curp", 3).with(consensus.SpecBeforeDisk), 3000},
+		{"VoteBeforeDisk", play("crash", "curp", 3).with(consensus.VoteBeforeDisk).tuned(slowDisks), 3000},
+		{"SpecBeforeDisk", play("crash", "curp", 3).with(consensus.SpecBeforeDisk).tuned(slowDisks), 3000},
 		{"SpecOverUncommitted", play("views", "curp", 3).with(consensus.SpecOverUncommitted), 3000},
 		{"SpecWithoutBundle", play("calm", "curp-ho", 3).with(consensus.SpecWithoutBundle), 3000},
 		{"SpecWhileChanging", play("members", "curp", 3).with(consensus.SpecWhileChanging), 3000},
 		{"PriorIgnored", play("views", "curp", 3).with(consensus.PriorIgnored), 3000},
 		{"LateRecordKept", play("calm", "curp", 3).with(consensus.LateRecordKept), 3000},
-		{"PoolForgetsAtAppend", play("crash", "curp", 5).with(consensus.PoolForgetsAtAppend), 3000},
-		{"PoolForgetsAtElected", play("views", "curp", 3).with(consensus.PoolForgetsAtElected), 3000},
-		{"ViewNotPersisted", play("crash", "curp", 3).with(consensus.ViewNotPersisted), 3000},
+		{"PoolForgetsAtAppend", play("views", "curp", 5).with(consensus.PoolForgetsAtAppend).tuned(cutLeaders), 3000},
+		{"PoolForgetsAtElected", play("views", "curp", 3).with(consensus.PoolForgetsAtElected).tuned(cutLeaders), 3000},
+		{"ViewNotPersisted", play("crash", "curp", 4).with(consensus.ViewNotPersisted).tuned(cutLeaders), 3000},
 		{"RecoverTooLittle", play("views", "curp", 3).with(consensus.RecoverTooLittle), 3000},
-		{"RecoverTooMuch", play("views", "curp", 5).with(consensus.RecoverTooMuch), 3000},
+		{"RecoverTooMuch", play("views", "curp", 5).with(consensus.RecoverTooMuch).tuned(cutLeaders), 3000},
 		{"RecoverFromMinority", play("views", "curp", 3).with(consensus.RecoverFromMinority), 3000},
 		{"RecoverWithoutBundle", play("views", "curp-ho", 3).with(consensus.RecoverWithoutBundle), 3000},
 		{"RecoverInAnyOrder", play("views", "curp", 3).with(consensus.RecoverInAnyOrder), 3000},
@@ -66,25 +115,25 @@ func bugs() []bug {
 		{"ReadBeforeOpen", play("views", "curp", 3).with(consensus.ReadBeforeOpen), 3000},
 		{"ReadUncommitted", play("far", "curp", 3).with(consensus.ReadUncommitted), 3000},
 		{"ReadUnapplied", play("slow", "raft-ht", 5).with(consensus.ReadUnapplied), 3000},
-		{"ReadWithoutLease", play("clock", "raft", 3).with(consensus.ReadWithoutLease), 3000},
+		{"ReadWithoutLease", play("partition", "raft", 3).with(consensus.ReadWithoutLease), 3000},
 		{"LeaseFromAnswer", play("clock", "raft", 3).with(consensus.LeaseFromAnswer), 3000},
-		{"VoteDuringLease", play("partition", "raft", 3).with(consensus.VoteDuringLease), 3000},
-		{"RestartForgetsLease", play("storm", "raft", 3).with(consensus.RestartForgetsLease), 3000},
-		{"TransferKeepsLease", play("views", "raft", 3).with(consensus.TransferKeepsLease), 3000},
+		{"VoteDuringLease", play("partition", "raft", 3).with(consensus.VoteDuringLease).tuned(stolenLeases), 3000},
+		{"RestartForgetsLease", play("partition", "raft", 3).with(consensus.RestartForgetsLease).tuned(stolenLeases), 3000},
+		{"TransferKeepsLease", play("partition", "raft", 3).with(consensus.TransferKeepsLease).tuned(transfers), 3000},
 		{"VoteNotPersisted", play("crash", "raft", 3).with(consensus.VoteNotPersisted), 3000},
 		{"CommitCountsLearner", play("members", "raft", 3).with(consensus.CommitCountsLearner), 3000},
 		{"WaitEnds", play("slow", "raft-ht", 3).with(consensus.WaitEnds), 3000},
 		{"NoDedup", play("views", "raft", 3).with(consensus.NoDedup), 3000},
 		{"SessionsNotInSnap", play("crash", "raft", 3).with(consensus.SessionsNotInSnap), 3000},
-		{"AnswersNotInSnap", play("crash", "raft", 3).with(consensus.AnswersNotInSnap), 3000},
+		{"AnswersNotInSnap", play("crash", "raft", 3).with(consensus.AnswersNotInSnap).tuned(tinySnapshots), 3000},
 		{"SessionsByLocalClock", play("crash", "raft", 3).with(consensus.SessionsByLocalClock).idle(500 * time.Millisecond), 3000},
 		{"KeysByLocalClock", play("clock", "raft", 3).with(consensus.KeysByLocalClock), 3000},
 		{"GapsIgnored", play("views", "curp-ho", 3).with(consensus.GapsIgnored), 3000},
 		{"OverlayShared", play("calm", "curp-ho", 3).with(consensus.OverlayShared), 3000},
 		{"TokenIgnored", play("slow", "curp-ho", 3).with(consensus.TokenIgnored), 3000},
 		{"TokenWithoutView", play("views", "curp-ho", 3).with(consensus.TokenWithoutView), 3000},
-		{"WeakBeforeDisk", play("storm", "curp-ho", 3).with(consensus.WeakBeforeDisk), 3000},
-		{"IntentForgotten", play("storm", "curp-ho", 3).with(consensus.IntentForgotten), 3000},
+		{"WeakBeforeDisk", play("crash", "curp-ho", 3).with(consensus.WeakBeforeDisk).tuned(clientsCrash), 3000},
+		{"IntentForgotten", play("crash", "curp-ho", 3).with(consensus.IntentForgotten).tuned(clientsCrash), 3000},
 		{"IntentWithGap", play("crash", "curp-ho", 3).with(consensus.IntentWithGap), 3000},
 		{"TruncatedForgotten", play("storm", "curp-ht", 3).with(consensus.TruncatedForgotten), 3000},
 		{"CarryForgotten", play("crash", "curp-ho", 3).with(consensus.CarryForgotten), 3000},
@@ -101,7 +150,7 @@ func bugs() []bug {
 		{"snapshot not synced", play("crash", "raft", 3).broken(Defects{SnapshotNotSynced: true}), 3000},
 		{"token stands", play("slow", "curp-ho", 3).broken(Defects{TokenStands: true}), 3000},
 		{"leader's word is enough", play("views", "curp", 3).broken(Defects{CompleteAlone: true}), 3000},
-		{"votes of any view", play("views", "curp", 3).broken(Defects{VotesOfAnyView: true}), 3000},
+		{"votes of any view", play("views", "curp", 3).broken(Defects{VotesOfAnyView: true}).tuned(cutLeaders), 3000},
 	}
 }
 

@@ -24,7 +24,7 @@ func (p place) isReplica() bool { return p < firstClientPlace }
 
 // link is one direction between two places.
 type link struct {
-	cut    bool
+	cuts   int     // by how many faults it is cut
 	factor float64 // of the median delay
 	last   int64   // when the latest message arrives
 }
@@ -61,7 +61,7 @@ func (n *network) send(from, to place, message []byte, deliver func([]byte), los
 		return
 	}
 	n.w.agenda.push(at, func() {
-		if l.cut {
+		if l.cuts > 0 {
 			n.w.Stats.Faults.CutOff++
 			lost()
 			return
@@ -72,19 +72,38 @@ func (n *network) send(from, to place, message []byte, deliver func([]byte), los
 		n.w.Stats.Faults.Duplicated++
 		again := append([]byte(nil), message...)
 		n.w.agenda.push(at+n.random.between(0, 100*time.Millisecond), func() {
-			if !l.cut {
+			if l.cuts == 0 {
 				deliver(again)
 			}
 		})
 	}
 }
 
+// partition is a set of links that one fault cuts.
+type partition []*link
+
 // cut stops what goes from one place to another, and back if both.
-func (n *network) cut(from, to place, both bool) {
-	n.link(from, to).cut = true
+func (p *partition) cut(n *network, from, to place, both bool) {
+	*p = append(*p, n.link(from, to))
 	if both {
-		n.link(to, from).cut = true
+		*p = append(*p, n.link(to, from))
 	}
+}
+
+// cutFor cuts the links for a while: some of the time of an election, or some
+// elections long.
+func (n *network) cutFor(p partition, r *random) {
+	n.w.Stats.Faults.Partitions++
+	for _, l := range p {
+		l.cuts++
+	}
+	election := float64(n.w.Config.Tick * int64(n.w.Config.Election))
+	n.w.after(int64(election*(0.3+5*r.fraction())), func() {
+		n.w.note("a partition of %d links heals", len(p))
+		for _, l := range p {
+			l.cuts = max(0, l.cuts-1)
+		}
+	})
 }
 
 // heal mends every link between the places.
@@ -92,7 +111,7 @@ func (n *network) heal(places []place) {
 	for _, a := range places {
 		for _, b := range places {
 			if a != b {
-				n.link(a, b).cut = false
+				n.link(a, b).cuts = 0
 			}
 		}
 	}

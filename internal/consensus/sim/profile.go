@@ -15,6 +15,7 @@ type Profile struct {
 
 	Crash, CrashAll, CrashLeader                int
 	Partition, Isolate, OneWay, CutClient       int
+	Triangle                                    int // one other replica no longer hears the leader, a third hears both
 	SlowDisk, FailDisk, SlowReplica             int
 	Pause, PauseLeader, ClockJump               int
 	ClientCrash, Transfer, Membership, LoseDisk int
@@ -40,7 +41,7 @@ func Profiles() []Profile {
 		},
 		{
 			Name: "partition", About: "the network splits, one way or both, with the leader on either side, and loses messages",
-			Every: 200 * ms, Partition: 4, Isolate: 4, OneWay: 3, CutClient: 2, CrashLeader: 1, Delay: ms, Sync: ms / 2, Loss: 0.01, Duplicate: 0.02, Drift: 0.01,
+			Every: 200 * ms, Partition: 4, Isolate: 4, OneWay: 3, Triangle: 3, CutClient: 2, CrashLeader: 1, Delay: ms, Sync: ms / 2, Loss: 0.01, Duplicate: 0.02, Drift: 0.01,
 		},
 		{
 			Name: "clock", About: "processes pause longer than a lease lasts, clocks run at different rates and jump",
@@ -64,7 +65,7 @@ func Profiles() []Profile {
 		},
 		{
 			Name: "storm", About: "everything at once, and presets change at restarts",
-			Every: 100 * ms, Crash: 2, CrashAll: 1, CrashLeader: 2, Partition: 2, Isolate: 2, OneWay: 2, CutClient: 1, SlowDisk: 1, FailDisk: 1, SlowReplica: 1,
+			Every: 100 * ms, Crash: 2, CrashAll: 1, CrashLeader: 2, Partition: 2, Isolate: 2, OneWay: 2, Triangle: 1, CutClient: 1, SlowDisk: 1, FailDisk: 1, SlowReplica: 1,
 			Pause: 1, PauseLeader: 1, ClockJump: 1, ClientCrash: 1, Transfer: 1, Membership: 1, Delay: ms, Loss: 0.005, Duplicate: 0.01, Drift: 0.03,
 			Skew: time.Second, Sync: ms, SnapshotBytes: 4096, Presets: true, Ambush: 0.01,
 		},
@@ -98,6 +99,7 @@ func (p *Profile) weights() []struct {
 		{(*World).faultPartition, p.Partition},
 		{(*World).faultIsolate, p.Isolate},
 		{(*World).faultOneWay, p.OneWay},
+		{(*World).faultTriangle, p.Triangle},
 		{(*World).faultCutClient, p.CutClient},
 		{(*World).faultSlowDisk, p.SlowDisk},
 		{(*World).faultFailDisk, p.FailDisk},

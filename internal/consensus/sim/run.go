@@ -16,7 +16,9 @@ type Options struct {
 	Replicas  int
 	Preset    string
 	Profile   string
-	Idle      time.Duration // after which a session is forgotten
+	Idle      time.Duration                         // after which a session is forgotten
+	Tune      func(*Profile)                        // changes the profile
+	Hook      func(*World, uint64, consensus.Event) // is told what the cores tell, and may do harm
 	Mutations consensus.Mutations
 	Defects   Defects
 	Trace     io.Writer // gets the story of the run, line by line
@@ -60,7 +62,7 @@ type Result struct {
 
 // healing is how long, in virtual time, a healthy cluster may take to answer
 // everything and to agree.
-const healing = int64(60 * time.Second)
+const healing = int64(30 * time.Second)
 
 // Run plays one seed and checks it.
 func Run(o Options) (result Result, err error) {
@@ -100,12 +102,15 @@ func (w *World) draw() error {
 	if w.Options.Profile != "" {
 		c.Profile = w.Options.Profile
 	}
-	if w.Idle > 0 {
+	if w.Options.Idle > 0 {
 		c.SessionIdle = w.Idle
 	}
 	p, err := ProfileByName(c.Profile)
 	if err != nil {
 		return err
+	}
+	if w.Tune != nil {
+		w.Tune(&p)
 	}
 	preset, err := consensus.Preset(c.Preset)
 	if err != nil {
@@ -257,6 +262,9 @@ func (w *World) agreed() bool {
 		if first == nil {
 			first = r
 		}
+		if s.Pool > 0 && w.Stats.Faults.ClientCrashes == 0 {
+			return false // every operation was executed: S7
+		}
 		if t := first.core.Status(); s.Applied != t.Applied || s.Last != s.Applied || s.View != t.View || s.Intents > 0 {
 			return false
 		}
@@ -273,7 +281,7 @@ func (w *World) disagreed() {
 			text += fmt.Sprintf("; %d is down", r.id)
 		default:
 			s := r.core.Status()
-			text += fmt.Sprintf("; %d: term %d view %d leader %d applied %d of %d, %d intents", r.id, s.Term, s.View, s.Leader, s.Applied, s.Last, s.Intents)
+			text += fmt.Sprintf("; %d: term %d view %d leader %d applied %d of %d, %d intents, %d in the pool", r.id, s.Term, s.View, s.Leader, s.Applied, s.Last, s.Intents, s.Pool)
 		}
 	}
 	w.violate("convergence", "after %d s without faults or load%s", healing/int64(time.Second), text)

@@ -76,31 +76,33 @@ func (s *steps) step(action string, r, v uint64) error {
 }
 
 var (
-	eventLine = regexp.MustCompile(`^ *[0-9.]+ ms +(\d+) (is elected|opens|votes for|speculates on|recovers) \d+\.\d+ in view (\d+), entry \d+, yes (true|false)$`)
+	eventLine = regexp.MustCompile(`^ *[0-9.]+ ms +(\d+) (is elected|opens|votes for|speculates on|recovers) (\d+\.\d+) in view (\d+), entry \d+, yes (true|false)$`)
 	poolLine  = regexp.MustCompile(`^ *[0-9.]+ ms +(\d+) -> (\d+) +Pool view=(\d+)`)
 	actions   = map[string]string{"is elected": "elect", "opens": "open", "votes for": "vote", "speculates on": "spec", "recovers": "recover"}
 )
 
+// digits is the number that an expression has found.
+func digits(b []byte) uint64 {
+	n, err := strconv.ParseUint(string(b), 10, 64)
+	if err != nil {
+		panic(err) // the expressions match digits only
+	}
+	return n
+}
+
 // follow takes all steps of a story.
 func (s *steps) follow(story []byte) error {
-	number := func(b []byte) uint64 {
-		n, err := strconv.ParseUint(string(b), 10, 64)
-		if err != nil {
-			panic(err) // the expressions match digits only
-		}
-		return n
-	}
 	for line := range bytes.Lines(story) {
 		line = bytes.TrimSuffix(line, []byte("\n"))
 		var err error
 		if m := eventLine.FindSubmatch(line); m != nil {
 			action := actions[string(m[2])]
-			if action == "spec" && string(m[4]) == "false" {
+			if action == "spec" && string(m[5]) == "false" {
 				continue // it declines
 			}
-			err = s.step(action, number(m[1]), number(m[3]))
+			err = s.step(action, digits(m[1]), digits(m[4]))
 		} else if m := poolLine.FindSubmatch(line); m != nil {
-			err = s.step("answer", number(m[1]), number(m[3]))
+			err = s.step("answer", digits(m[1]), digits(m[3]))
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, line)

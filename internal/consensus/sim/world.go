@@ -51,6 +51,9 @@ func (v Violation) String() string { return fmt.Sprintf("%s: %s", v.Check, v.Tex
 // maxViolations is after how many a run ends: the first ones tell.
 const maxViolations = 8
 
+// maxEvents ends a run in which messages breed messages.
+const maxEvents = 2_000_000
+
 func (w *World) violate(check, format string, args ...any) {
 	v := Violation{Check: check, At: w.now, Text: fmt.Sprintf(format, args...)}
 	if len(w.Violations) < maxViolations {
@@ -77,6 +80,10 @@ func (w *World) until(end int64, goal func() bool) bool {
 		e := w.agenda.pop()
 		w.now = e.at
 		w.Stats.Events++
+		if w.Stats.Events > maxEvents {
+			w.violate("runaway", "%d events", w.Stats.Events)
+			return false
+		}
 		e.do()
 		if goal != nil && goal() {
 			return true
