@@ -23,11 +23,11 @@ import (
 
 // benchKV is the configuration of `weir bench kv`.
 type benchKV struct {
-	plan, preset, client, out, etcd, reference string
-	scenarios                                  []string
-	rounds, keys                               int
-	duration                                   time.Duration
-	resume                                     bool
+	plan, preset, client, path, out, etcd, reference string
+	scenarios                                        []string
+	rounds, keys                                     int
+	duration                                         time.Duration
+	resume                                           bool
 }
 
 func newBenchKVCommand() *cobra.Command {
@@ -77,6 +77,7 @@ func (b *benchKV) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&b.scenarios, "scenarios", nil, "scenarios to run (default all)")
 	f.StringVar(&b.preset, "preset", "raft-ht", "protocol of all that does not compare protocols")
 	f.StringVar(&b.client, "client", string(kvrun.Native), "how weir is driven: native (its Go client) or redis (the Redis protocol)")
+	f.StringVar(&b.path, "path", string(kvrun.PathAuto), "when the native client tries the fast path: auto (where it has proved quicker), fast, log")
 	f.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.DurationVar(&b.duration, "duration", 0, "measured time of each round, instead of the plan's")
 	f.IntVar(&b.keys, "keys", 0, "number of keys, instead of the plan's")
@@ -102,6 +103,9 @@ func (b *benchKV) options() (o kvrun.Options, err error) {
 	}
 	if o.Client = kvrun.Client(b.client); !slices.Contains(kvrun.Clients(), o.Client) {
 		return o, fmt.Errorf("--client %q: want native or redis", b.client)
+	}
+	if o.Path = kvrun.Path(b.path); !slices.Contains(kvrun.Paths(), o.Path) {
+		return o, fmt.Errorf("--path %q: want auto, fast or log", b.path)
 	}
 	if b.rounds < 0 || b.duration < 0 || b.keys < 0 {
 		return o, errors.New("--rounds, --duration and --keys must not be negative")

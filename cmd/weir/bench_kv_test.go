@@ -53,6 +53,7 @@ func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
 		"--scenarios delay,all":    `no scenario "all"`,
 		"--preset paxos":           "--preset",
 		"--client carrier":         "--client",
+		"--path scenic":            "--path",
 		"--rounds -1":              "must not be negative",
 		"--resume":                 "--resume: name the directory",
 		"--reference /nonexistent": "--reference",
@@ -105,7 +106,7 @@ func TestBenchKVRunsReplicas(t *testing.T) {
 	program := weirProgram(t)
 	for _, client := range kvrun.Clients() {
 		dir := filepath.Join(t.TempDir(), "out")
-		b := benchKV{plan: "smoke", out: dir, preset: "raft-ht", client: string(client), scenarios: []string{"presets"}}
+		b := benchKV{plan: "smoke", out: dir, preset: "raft-ht", client: string(client), path: "auto", scenarios: []string{"presets"}}
 		o, err := b.options()
 		if err != nil {
 			t.Fatal(err)

@@ -21,6 +21,9 @@ type Native struct {
 	Place Place
 	// RTT is an artificial round trip to all other replicas. Default: none.
 	RTT time.Duration
+	// Path says when strong writes try the fast path. Default: where it has proved
+	// quicker.
+	Path kv.Path
 	// Weak tells that the preset of the cluster has weak operations. Default:
 	// every operation is a strong one.
 	Weak bool
@@ -33,7 +36,7 @@ func (d *Native) Promises() Promises {
 
 // Open implements Driver.
 func (d *Native) Open(ctx context.Context, stream, _ int) (Client, error) {
-	var o kv.Options
+	o := kv.Options{Path: d.Path}
 	if d.RTT > 0 && d.Place == Spread {
 		near := uint64(stream%len(d.Addrs)) + 1
 		o.Latency = func(replica uint64) time.Duration {

@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/bench/kvload"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/kv"
 )
 
 // System is a store that is measured.
@@ -36,6 +37,21 @@ const (
 	Native Client = "native" // weir's own Go client
 	Redis  Client = "redis"  // the Redis protocol, one connection for each session
 )
+
+// Path is when the native client tries the fast path, where the preset has it.
+type Path string
+
+// The paths.
+const (
+	PathAuto Path = "auto" // where it has proved quicker
+	PathFast Path = "fast" // always
+	PathLog  Path = "log"  // never
+)
+
+var paths = map[Path]kv.Path{PathAuto: kv.PathAuto, PathFast: kv.PathFast, PathLog: kv.PathLog}
+
+// Paths lists them.
+func Paths() []Path { return []Path{PathAuto, PathFast, PathLog} }
 
 // Clients lists them.
 func Clients() []Client { return []Client{Native, Redis} }
@@ -129,8 +145,8 @@ func (p processes) memory() ([]int64, error) {
 // weirStore is a cluster of weir kv.
 type weirStore struct {
 	processes
-	kv *lab.KV
-	of cluster
+	lab *lab.KV
+	of  cluster
 }
 
 func startWeir(ctx context.Context, binary string, c cluster) (store, error) {
@@ -138,33 +154,33 @@ func startWeir(ctx context.Context, binary string, c cluster) (store, error) {
 	if c.durability == inMemory {
 		cfg.Durability = lab.Fast
 	}
-	kv, err := lab.StartKV(ctx, cfg)
+	running, err := lab.StartKV(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &weirStore{processes: processes{kv.PIDs}, kv: kv, of: c}, nil
+	return &weirStore{processes: processes{running.PIDs}, lab: running, of: c}, nil
 }
 
 func (w *weirStore) driver(s shape) kvload.Driver {
 	weak := w.of.preset != "raft" && w.of.preset != "curp"
 	if s.client == Redis {
-		return &kvload.RESP{Addrs: w.kv.Addrs(), Place: s.place, Levels: weak, WeakWrites: weak}
+		return &kvload.RESP{Addrs: w.lab.Addrs(), Place: s.place, Levels: weak, WeakWrites: weak}
 	}
-	return &kvload.Native{Addrs: w.kv.PeerAddrs(), Place: s.place, RTT: w.of.rtt, Weak: weak}
+	return &kvload.Native{Addrs: w.lab.PeerAddrs(), Place: s.place, RTT: w.of.rtt, Path: paths[s.path], Weak: weak}
 }
 
 func (w *weirStore) describe() measure.Server {
 	settings := w.of.factors()
 	delete(settings, "system")
-	return measure.Server{Name: "weir kv", Version: w.kv.Version(), Settings: settings}
+	return measure.Server{Name: "weir kv", Version: w.lab.Version(), Settings: settings}
 }
 
-func (w *weirStore) stop(ctx context.Context) error { return w.kv.Stop(ctx) }
+func (w *weirStore) stop(ctx context.Context) error { return w.lab.Stop(ctx) }
 
 // counters adds up what the replicas' metrics say.
 func (w *weirStore) counters(ctx context.Context) (map[string]float64, error) {
 	sum := make(map[string]float64)
-	for _, addr := range w.kv.AdminAddrs() {
+	for _, addr := range w.lab.AdminAddrs() {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
 		if err != nil {
 			return nil, fmt.Errorf("read metrics: %w", err)

@@ -23,25 +23,26 @@ type shape struct {
 	skew, conflict    float64
 	place             kvload.Place
 	client            Client
+	path              Path
 	count             int64 // operations of each stream; 0: by time
 }
 
 // reportShape is the load of reference report 2.
 func (r *rig) reportShape() shape {
-	return shape{streams: reportStreams, pendings: reportPendings, weak: reportWeak, write: reportWrites, skew: reportSkew, client: r.o.Client}
+	return shape{streams: reportStreams, pendings: reportPendings, weak: reportWeak, write: reportWrites, skew: reportSkew, client: r.o.Client, path: r.o.Path}
 }
 
 // strongShape is so many clients with one strong operation under way, half of them
 // writes.
 func (r *rig) strongShape(clients int) shape {
-	return shape{streams: clients, pendings: 1, write: 50, client: r.o.Client}
+	return shape{streams: clients, pendings: 1, write: 50, client: r.o.Client, path: r.o.Path}
 }
 
 func (s shape) factors() map[string]string {
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	f := map[string]string{
 		"streams": strconv.Itoa(s.streams), "pendings": strconv.Itoa(s.pendings), "weak": num(s.weak), "writes": num(s.write),
-		"skew": num(s.skew), "conflicts": num(s.conflict), "place": s.place.String(), "client": string(s.client),
+		"skew": num(s.skew), "conflicts": num(s.conflict), "place": s.place.String(), "client": string(s.client), "path": string(s.path),
 	}
 	if s.count > 0 {
 		f["ops"] = strconv.FormatInt(s.count, 10)
@@ -61,6 +62,9 @@ func (s side) factors() map[string]string {
 	maps.Copy(f, s.shape.factors())
 	if s.cluster.system != Weir {
 		f["client"] = bench.NotApplicable
+	}
+	if s.cluster.system != Weir || s.shape.client != Native {
+		f["path"] = bench.NotApplicable // a replica's gateway decides for itself
 	}
 	return f
 }

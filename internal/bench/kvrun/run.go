@@ -26,6 +26,8 @@ type Options struct {
 	Preset string
 	// Client is the protocol by which weir is driven. Default: Native.
 	Client Client
+	// Path is when the native client tries the fast path. Default: PathAuto.
+	Path Path
 	// Etcd is the etcd program. Default: the one that is found; none if there is
 	// none.
 	Etcd string
@@ -66,6 +68,7 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 		o.Say = func(string, ...any) {}
 	}
 	o.Preset, o.Client = cmp.Or(o.Preset, "raft-ht"), cmp.Or(o.Client, Native)
+	o.Path = cmp.Or(o.Path, PathAuto)
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
 	}
