@@ -46,8 +46,9 @@ type gateway struct {
 	linked   []uint64
 	view     kvwire.Message // the newest
 
-	in   sync.Mutex // guards post
-	post []letter
+	in    sync.Mutex // guards post and paper
+	post  []letter
+	paper [][]kvwire.Message // slices of letters that were read, to be used again
 	wake chan struct{}
 
 	// Of the gateway's goroutine.
@@ -128,9 +129,44 @@ func (g *gateway) run(ctx context.Context) {
 			g.read(now, &post[i])
 		}
 		g.flush()
+		g.recycle(post)
 		clear(post)
 		spent = post
 	}
+}
+
+// How many slices of letters are kept to be used again, and of what size.
+const (
+	keptPaper = 4
+	paperMost = 4096
+)
+
+// recycle keeps the slices of letters that were read: a session remembers what
+// messages refer to, not messages.
+func (g *gateway) recycle(post []letter) {
+	for i := range post {
+		clear(post[i].messages)
+	}
+	g.in.Lock()
+	defer g.in.Unlock()
+	for i := range post {
+		if ms := post[i].messages; ms != nil && cap(ms) <= paperMost && len(g.paper) < keptPaper {
+			g.paper = append(g.paper, ms[:0])
+		}
+	}
+}
+
+// blank returns an empty slice for a letter.
+func (g *gateway) blank() []kvwire.Message {
+	g.in.Lock()
+	defer g.in.Unlock()
+	n := len(g.paper)
+	if n == 0 {
+		return nil
+	}
+	ms := g.paper[n-1]
+	g.paper = g.paper[:n-1]
+	return ms
 }
 
 // read reads one letter.

@@ -190,7 +190,9 @@ func (l *line) settle() (completed bool) {
 		for i := range outcomes {
 			completed = l.complete(&outcomes[i]) || completed
 		}
-		if len(sends) == 0 && len(outcomes) == 0 && !l.drain() {
+		idle := len(sends) == 0 && len(outcomes) == 0
+		l.s.Recycle(sends, outcomes)
+		if idle && !l.drain() {
 			l.trim()
 			return completed
 		}

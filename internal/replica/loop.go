@@ -97,6 +97,7 @@ func (l *loop) act(e consensus.Effects) error {
 	}
 	l.feed.drain(l.store)
 	l.dispatch(e.Sends)
+	l.core.Recycle(e.Sends)
 	if e.Save != nil {
 		l.snapshots.save(e.Save)
 	}
@@ -137,7 +138,7 @@ func (l *loop) dispatch(sends []consensus.Send) {
 			clear(*ms)
 			*ms = (*ms)[:0]
 		} else {
-			*ms = make([]kvwire.Message, 0, len(*ms))
+			*ms = l.gateway.blank()
 		}
 	}
 	if len(l.outgoing) > maxOutgoing {

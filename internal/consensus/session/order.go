@@ -23,3 +23,19 @@ func (s *Session) Overtakes(c *kvwire.Command) bool {
 	}
 	return false
 }
+
+// recycleMost is how many elements a slice that is used again may hold.
+const recycleMost = 128
+
+// Recycle lets the session use the memory of an earlier Take's slices again. The
+// caller keeps nothing of them, except for what their elements refer to.
+func (s *Session) Recycle(sends []Send, outcomes []Outcome) {
+	if s.sends == nil && cap(sends) <= recycleMost {
+		clear(sends)
+		s.sends = sends[:0]
+	}
+	if s.outcomes == nil && cap(outcomes) <= recycleMost {
+		clear(outcomes)
+		s.outcomes = outcomes[:0]
+	}
+}
