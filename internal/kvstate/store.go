@@ -182,6 +182,9 @@ func (s *Store) Len() int { return s.items.Len() }
 // their length.
 func (s *Store) Bytes() int64 { return s.bytes }
 
+// Expiring returns the number of keys that have a time to live or a lease.
+func (s *Store) Expiring() int { return s.timed }
+
 // Revision returns the revision of the newest operation that was applied.
 func (s *Store) Revision() uint64 { return s.revision }
 

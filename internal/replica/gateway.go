@@ -49,7 +49,7 @@ type gateway struct {
 	in    sync.Mutex // guards post and paper
 	post  []letter
 	paper [][]kvwire.Message // slices of letters that were read, to be used again
-	wake chan struct{}
+	wake  chan struct{}
 
 	// Of the gateway's goroutine.
 	byID  map[uint64]*line

@@ -68,7 +68,7 @@ func (r *Replica) publish() *Status {
 func (r *Replica) forRedis(s *Status) *resp.Status {
 	out := &resp.Status{
 		ID: s.ID, Leader: s.Leader, Term: s.Term, View: s.View, Commit: s.Commit, Applied: s.Applied, Durable: s.Durable,
-		Revision: s.Revision, Keys: uint64(s.Keys), Bytes: uint64(s.Bytes),
+		Revision: s.Revision, Keys: uint64(s.Keys), Expiring: uint64(r.store.Expiring()), Bytes: uint64(s.Bytes),
 		Preset: s.Preset, Version: r.cfg.Version, Members: make([]resp.Member, 0, len(s.Members)),
 	}
 	for _, m := range s.Members {
