@@ -419,6 +419,17 @@ func (c *Core) refuse(to Addr, m *kvwire.Message, code uint8, why string) {
 	c.send(to, no)
 }
 
+// unknown answers a request of a session that is not in the table. Ids are
+// revisions: what was granted up to here and is not here has expired (S8), what
+// was granted later this replica does not know yet. Then it no longer leads.
+func (c *Core) unknown(from Addr, m *kvwire.Message) {
+	if m.Session <= c.revision {
+		c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
+	} else if m.Flags&kvwire.FlagForward == 0 {
+		c.redirect(from, m)
+	}
+}
+
 // redirect tells a client where the leader is, as far as this replica knows.
 func (c *Core) redirect(to Addr, m *kvwire.Message) {
 	leader := c.leader

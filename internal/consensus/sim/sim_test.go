@@ -7,18 +7,35 @@ import (
 )
 
 var (
-	oneSeed = flag.Int64("seed", -1, "play this seed only, and print its story")
-	profile = flag.String("profile", "", "with this profile of faults")
-	preset  = flag.String("preset", "", "with this preset")
-	seeds   = flag.Int("seeds", 0, "how many seeds to play")
-	from    = flag.Int("from", 1, "the first seed")
+	replicas = flag.Int("replicas", 0, "with so many replicas")
+	tuned    = flag.String("tuned", "", "with the profile of this deliberate bug, without the bug")
+	oneSeed  = flag.Int64("seed", -1, "play this seed only, and print its story")
+	profile  = flag.String("profile", "", "with this profile of faults")
+	preset   = flag.String("preset", "", "with this preset")
+	seeds    = flag.Int("seeds", 0, "how many seeds to play")
+	from     = flag.Int("from", 1, "the first seed")
 )
+
+// chosen is a run as the flags want it.
+func chosen(seed uint64) Options {
+	o := Options{Profile: *profile, Preset: *preset, Replicas: *replicas}
+	for _, b := range bugs() {
+		if b.name == *tuned {
+			o = b.options
+			o.Mutations, o.Defects = 0, Defects{}
+		}
+	}
+	o.Seed = seed
+	return o
+}
 
 func TestSeed(t *testing.T) {
 	if *oneSeed < 0 {
 		t.Skip("no -seed given")
 	}
-	r, err := Run(Options{Seed: uint64(*oneSeed), Profile: *profile, Preset: *preset, Trace: os.Stdout})
+	o := chosen(uint64(*oneSeed))
+	o.Trace = os.Stdout
+	r, err := Run(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +53,7 @@ func TestSeeds(t *testing.T) {
 	}
 	bad := 0
 	for seed := *from; seed < *from+n; seed++ {
-		r, err := Run(Options{Seed: uint64(seed), Profile: *profile, Preset: *preset})
+		r, err := Run(chosen(uint64(seed)))
 		if err != nil {
 			t.Fatal(err)
 		}
