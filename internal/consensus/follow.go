@@ -214,7 +214,7 @@ func (c *Core) truncated(replaced []*pb.Entry) {
 			switch {
 			case o.session == 0 || c.seen(id):
 			case o.flags&opWeak == 0:
-				strong[o.session] = append(strong[o.session], kvwire.Write{Seq: o.seq, Command: o.command})
+				strong[o.session] = append(strong[o.session], kvwire.Write{Seq: o.seq, Strong: true, Command: o.command})
 			case c.intents.byOp[id] == nil:
 				c.addIntent(id, &kvwire.Message{Session: o.session, Seq: o.seq, Ack: o.ack, Data: o.command, Bundle: slices.Clone(strong[o.session])})
 			}

@@ -134,20 +134,30 @@ func (l *leadership) after(s *session) uint64 {
 	return s.next
 }
 
+// unpack admits the writes of a bundle that are not in the log yet.
+func (l *leadership) unpack(s *session, m *kvwire.Message) {
+	for i := range m.Bundle {
+		w := &m.Bundle[i]
+		if w.Seq != l.after(s) {
+			continue
+		}
+		o := &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, command: w.Command}}
+		if !w.Strong {
+			o.flags = opWeak
+		}
+		l.admit(s, o, nil)
+	}
+}
+
 // strong takes in a strong write with its bundle: what the session's earlier
 // weak writes did comes before it in the log (S9).
 func (l *leadership) strong(from Addr, m *kvwire.Message) {
 	s := l.c.sessions.get(m.Session)
 	if s == nil {
-		l.c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
+		l.c.unknown(from, m)
 		return
 	}
-	for i := range m.Bundle {
-		w := &m.Bundle[i]
-		if w.Seq == l.after(s) {
-			l.admit(s, &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, flags: opWeak, command: w.Command}}, nil)
-		}
-	}
+	l.unpack(s, m)
 	l.inOrder(s, from, m)
 	l.unhold(s)
 }
@@ -157,15 +167,10 @@ func (l *leadership) strong(from Addr, m *kvwire.Message) {
 func (l *leadership) weak(from Addr, m *kvwire.Message) {
 	s := l.c.sessions.get(m.Session)
 	if s == nil {
-		l.c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
+		l.c.unknown(from, m)
 		return
 	}
-	for i := range m.Bundle {
-		w := &m.Bundle[i]
-		if w.Seq == l.after(s) {
-			l.admit(s, &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, command: w.Command}}, nil)
-		}
-	}
+	l.unpack(s, m)
 	l.inOrder(s, from, m)
 	l.unhold(s)
 }

@@ -34,7 +34,7 @@ type record struct {
 	id      opID
 	message kvwire.Message   // as the client sent it: bundle and command
 	foot    kvwire.Footprint // of the command
-	bundle  kvwire.Footprint // of the weak writes before it
+	bundle  kvwire.Footprint // of the writes that it brings along
 }
 
 func newPool() *pool { return &pool{byOp: map[opID]*record{}, touched: newTouches()} }
@@ -79,11 +79,11 @@ func (p *pool) drop(gone func(*record) bool) {
 
 // meets reports that r does not commute with an operation of the set t. The
 // weak writes of its own session do not count: r carries those that matter.
-// Strong ones do: a result may depend on them.
+// Strong ones count for the command, whose result may depend on them, and not
+// for the bundle, which keeps its place in the session whatever happens.
 func (r *record) meets(t *touches) bool {
 	_, command := t.of(&r.foot, r.id.session)
-	_, bundle := t.of(&r.bundle, r.id.session)
-	return command || bundle
+	return command || t.others(&r.bundle, r.id.session)
 }
 
 // touches counts, per key, the operations of a set that change it. It answers
@@ -153,6 +153,20 @@ func (t *touches) remove(f *kvwire.Footprint, session uint64, strong bool) {
 		t.spans = t.spans.without(strong)
 	}
 	t.all = t.all.without(strong)
+}
+
+// others reports whether f meets an operation of another session than own.
+func (t *touches) others(f *kvwire.Footprint, own uint64) bool {
+	foreign := func(x touch) bool { return x.count > 0 && x.session != own }
+	if len(f.Spans) > 0 {
+		return foreign(t.all)
+	}
+	for _, k := range f.Keys {
+		if foreign(t.keys[k]) {
+			return true
+		}
+	}
+	return len(f.Keys) > 0 && foreign(t.spans)
 }
 
 // of reports whether f meets an operation of the set, and the ordinal of the

@@ -26,14 +26,10 @@ func (l *leadership) read(from Addr, m *kvwire.Message) {
 	if m.Seq > 0 {
 		s := c.sessions.get(m.Session)
 		if s == nil {
-			c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
+			c.unknown(from, m)
 			return
 		}
-		for i := range m.Bundle {
-			if w := &m.Bundle[i]; w.Seq == l.after(s) {
-				l.admit(s, &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, flags: opWeak, command: w.Command}}, nil)
-			}
-		}
+		l.unpack(s, m)
 		l.unhold(s)
 	}
 	// A majority without this replica's disk may have committed more than is

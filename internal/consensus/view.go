@@ -169,10 +169,8 @@ func (l *leadership) recover(threshold int) {
 			continue
 		}
 		m := r.message
-		for i := range m.Bundle {
-			if w := &m.Bundle[i]; w.Seq == l.after(s) && !c.mutated(RecoverWithoutBundle) {
-				l.admit(s, &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, flags: opWeak, command: w.Command}}, nil)
-			}
+		if !c.mutated(RecoverWithoutBundle) {
+			l.unpack(s, &m)
 		}
 		if m.Seq == l.after(s) {
 			c.counters.Recovered++

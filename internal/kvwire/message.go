@@ -86,12 +86,13 @@ type Message struct {
 	Count    uint64  // number of voters, or of sessions
 	Time     int64   // nanoseconds of the sender's clock
 	Data     []byte  // command, query, result, reason or raft message
-	Bundle   []Write // the session's weak writes that are not known to be committed, in order
+	Bundle   []Write // writes of the session that come before this one and may be missing where it goes, in order
 	Records  []Message
 }
 
-// Write is a weak write inside a bundle.
+// Write is a write inside a bundle.
 type Write struct {
-	Seq     uint64
+	Seq     uint64 // less than 1 << 63
+	Strong  bool   // its answer is wanted, and must be the same for ever
 	Command []byte
 }

@@ -104,7 +104,7 @@ func (m *Message) appendRare(b []byte, f uint64) []byte {
 	if f&hasBundle != 0 {
 		b = appendUint(b, uint64(len(m.Bundle)))
 		for i := range m.Bundle {
-			b = appendUint(b, m.Bundle[i].Seq)
+			b = appendUint(b, m.Bundle[i].tagged())
 			b = appendString(b, m.Bundle[i].Command)
 		}
 	}
@@ -153,7 +153,7 @@ func (m *Message) Size() int {
 	if f&hasBundle != 0 {
 		n += sizeUint(uint64(len(m.Bundle)))
 		for i := range m.Bundle {
-			n += sizeUint(m.Bundle[i].Seq) + sizeString(len(m.Bundle[i].Command))
+			n += sizeUint(m.Bundle[i].tagged()) + sizeString(len(m.Bundle[i].Command))
 		}
 	}
 	if f&hasRecords != 0 {
@@ -219,7 +219,8 @@ func (m *Message) readRare(r *reader, f uint64, depth int) {
 		n := r.count(MaxBundle, 2)
 		m.Bundle = make([]Write, 0, n)
 		for range n {
-			m.Bundle = append(m.Bundle, Write{Seq: r.uint(), Command: r.bytes()})
+			tagged := r.uint()
+			m.Bundle = append(m.Bundle, Write{Seq: tagged >> 1, Strong: tagged&1 != 0, Command: r.bytes()})
 		}
 	}
 	if f&hasCode != 0 {
@@ -265,6 +266,14 @@ var kindNames = [kinds + 1]string{
 	"Done", "Spec", "Vote", "WeakDone", "ReadDone", "Redirect", "Refused", "NewView",
 	"Raft", "PoolCollect", "Pool", "Lease", "Configure",
 	"Watch", "WatchEvent", "Unwatch", "Inspect",
+}
+
+// tagged is a write's number with whether it is strong as the lowest bit.
+func (w *Write) tagged() uint64 {
+	if w.Strong {
+		return w.Seq<<1 | 1
+	}
+	return w.Seq << 1
 }
 
 // String returns the kind's name.

@@ -123,6 +123,7 @@ func (s *Session) voted(from uint64, m *kvwire.Message) {
 	}
 	switch {
 	case m.Flags&kvwire.FlagYes == 0:
+		o.declined = true // it may still complete, if the others are enough
 		return
 	case m.Kind == kvwire.Spec:
 		if from != s.leader {

@@ -1,6 +1,9 @@
 package session
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/weirdb/weir/internal/kvwire"
 )
 
@@ -114,7 +117,7 @@ func (s *Session) transmit(o *op) {
 		m.Bundle = s.bundle(o, to)
 		if o.fast {
 			m.Flags = kvwire.FlagFast
-			o.votes, o.spec = o.votes[:0], nil
+			o.votes, o.spec, o.declined = o.votes[:0], nil, false
 			record := m
 			record.Kind, record.Flags = kvwire.Record, 0
 			for _, p := range s.peers {
@@ -129,7 +132,7 @@ func (s *Session) transmit(o *op) {
 			m.Flags = kvwire.FlagNearest
 			for _, w := range s.ops { // so that nothing is missing before it, even if this client dies now
 				if w.kind == strongWrite && w.seq < o.seq {
-					m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Command: w.command})
+					m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Strong: true, Command: w.command})
 				}
 			}
 		}
@@ -152,9 +155,10 @@ func (s *Session) transmit(o *op) {
 	s.send(to, m)
 }
 
-// bundle is the weak writes before o that are not known to be committed. They
-// need not travel again if they went to the same leader on the same connection
-// before.
+// bundle is the weak writes before o that are not known to be committed, and,
+// for the witnesses of a fast write, the strong ones that wait for their commit.
+// They need not travel again if they went to the same leader on the same
+// connection before, and nobody else is asked.
 func (s *Session) bundle(o *op, to uint64) []kvwire.Write {
 	if !o.fast && o.tries == 1 && s.switches.weakWrites != nearest && to == s.leader {
 		return nil
@@ -165,6 +169,15 @@ func (s *Session) bundle(o *op, to uint64) []kvwire.Write {
 			b = append(b, kvwire.Write{Seq: w.seq, Command: w.command})
 		}
 	}
+	if !o.fast {
+		return b
+	}
+	for _, w := range s.ops {
+		if w.kind == strongWrite && w.seq < o.seq && !w.voting() {
+			b = append(b, kvwire.Write{Seq: w.seq, Strong: true, Command: w.command})
+		}
+	}
+	slices.SortFunc(b, func(x, y kvwire.Write) int { return cmp.Compare(x.Seq, y.Seq) })
 	return b
 }
 

@@ -135,11 +135,15 @@ type op struct {
 	done    bool
 
 	fast     bool // votes are being gathered
+	declined bool // somebody has said no
 	spec     *kvwire.Message
 	votes    []vote
 	to       uint64 // where a weak operation went
 	atLeader bool   // a weak operation that its replica sent on
 }
+
+// voting reports that all who were asked for the write have it, or may yet.
+func (o *op) voting() bool { return o.fast && !o.declined && !o.done }
 
 type vote struct{ replica, view, members uint64 }
 
@@ -293,10 +297,13 @@ func (s *Session) encode(o *op, c kvwire.Command) error {
 	return nil
 }
 
-// priorOf is the session's last strong write before seq without an answer.
+// priorOf is the session's last strong write before seq whose votes are being
+// gathered: a witness votes for seq only if it has voted for that one. Writes
+// that wait for their commit travel in the bundle instead, so that one conflict
+// does not keep the whole session off the fast path.
 func (s *Session) priorOf(seq uint64) uint64 {
 	for i := len(s.ops) - 1; i >= 0; i-- {
-		if o := s.ops[i]; o.kind == strongWrite && o.seq < seq && !o.done {
+		if o := s.ops[i]; o.kind == strongWrite && o.seq < seq && o.voting() {
 			return o.seq
 		}
 	}
