@@ -243,12 +243,26 @@ func (c *Core) caughtUpTo(m *kvwire.Message) bool {
 	switch {
 	case c.mutated(TokenIgnored):
 		return true
-	case m.View == c.openView, c.mutated(TokenWithoutView):
+	case c.mutated(TokenWithoutView):
 		return c.applied >= m.Index
+	case m.View == c.openView:
+		return c.applied >= m.Index && c.placed(m.Index)
 	case m.View < c.openView:
 		return c.applied >= max(c.openIndex, m.Index) // the token's replica may not have heard of this view and yet be ahead
 	}
 	return false
+}
+
+// placed reports that the applied entry at index is of the newest view that this
+// replica knows to be open, or of an older one. What comes after those is a new
+// leader's: where it has an entry, the old one may have had an operation that
+// completed on votes, and that this leader is about to append again.
+func (c *Core) placed(index uint64) bool {
+	if index == 0 {
+		return true
+	}
+	term, err := c.log.Term(max(index, c.log.first()-1))
+	return err == nil && term <= c.openView
 }
 
 // viewOf is the view of a token with index: the newest that was open by then, or
