@@ -310,6 +310,12 @@ func (c *Core) transmit(m *pb.Message) {
 		c.out.Ships = append(c.out.Ships, Ship{To: Addr(m.GetTo()), Index: m.GetSnapshot().GetMetadata().GetIndex(), Message: w})
 		return
 	}
+	if m.GetType() == pb.MsgVote {
+		// S13: others can elect this replica before its own vote counts. Were
+		// the term not on disk, it could lead the same term twice, with two logs.
+		c.whenDurable(func() { c.send(Addr(m.GetTo()), w) })
+		return
+	}
 	if m.GetType() == pb.MsgTimeoutNow && c.lead != nil {
 		c.lead.leaseOff = !c.mutated(TransferKeepsLease) // S12: the receiver does not wait for leases
 	}
