@@ -27,6 +27,7 @@ type leadership struct {
 	time    int64     // of the last round
 
 	next        map[uint64]uint64      // per session with uncommitted writes: the number after the last of them
+	weaks       map[uint64]int         // per session: its uncommitted weak writes, where the fast path is on
 	byOp        map[opID]*leadOp       // not committed yet
 	held        map[uint64][]heldWrite // writes that came before one of their session with a lower number
 	uncommitted touches
@@ -96,7 +97,7 @@ type delayedRequest struct {
 func newLeadership(c *Core) *leadership {
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](c.cfg.Batch), time: c.logTime,
-		next: map[uint64]uint64{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
+		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
 		uncommitted: newTouches(), echoes: map[uint64]int64{},
 	}
 	c.trace(Event{Kind: EventElected, View: c.term})
@@ -141,12 +142,17 @@ func (l *leadership) unpack(s *session, m *kvwire.Message) {
 		if w.Seq != l.after(s) {
 			continue
 		}
-		o := &leadOp{op: op{session: s.id, seq: w.Seq, ack: m.Ack, command: w.Command}}
-		if !w.Strong {
-			o.flags = opWeak
-		}
-		l.admit(s, o, nil)
+		l.admit(s, bundled(s, m.Ack, w), nil)
 	}
+}
+
+// bundled is a write that came along with another of its session.
+func bundled(s *session, ack uint64, w *kvwire.Write) *leadOp {
+	o := &leadOp{op: op{session: s.id, seq: w.Seq, ack: ack, command: w.Command}}
+	if !w.Strong {
+		o.flags = opWeak
+	}
+	return o
 }
 
 // strong takes in a strong write with its bundle: what the session's earlier
@@ -306,6 +312,9 @@ func (l *leadership) admit(s *session, o *leadOp, m *kvwire.Message) {
 	o.ordinal = l.ordinal
 	if c.cfg.Fast {
 		l.uncommitted.add(&o.foot, s.id, o.flags&opWeak == 0, o.ordinal)
+		if o.flags&opWeak != 0 {
+			l.weaks[s.id]++
+		}
 	}
 	l.next[s.id] = o.seq + 1
 	l.byOp[opID{s.id, o.seq}] = o
@@ -325,6 +334,9 @@ func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 	if l.changing && !c.mutated(SpecWhileChanging) || !o.foot.Fixed || !c.machine.Steady(&o.foot) {
 		return
 	}
+	if c.alive-s.lastUsed > int64(c.cfg.SessionIdle)/2 {
+		return // an entry on its way might end the session
+	}
 	r, ok := c.recordOf(m)
 	if !ok || !c.continues(s, m) {
 		return
@@ -339,11 +351,25 @@ func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 		return
 	}
 	var earlier [][]byte
+	weaks := 0
 	for i := range m.Bundle {
-		if w := &m.Bundle[i]; w.Seq >= s.next && !c.mutated(SpecWithoutBundle) {
+		w := &m.Bundle[i]
+		if w.Seq < s.next {
+			continue
+		}
+		if !w.Strong {
+			weaks++
+		}
+		if !c.mutated(SpecWithoutBundle) {
 			earlier = append(earlier, w.Command)
 		}
 	}
+	if weaks != l.weaks[s.id] {
+		// The session has heard from elsewhere that a weak write is committed,
+		// and left it out; here it is not applied yet.
+		return
+	}
+	r.message.View = c.view // the client may not have heard of it yet
 	o.spec, o.yes = c.machine.Evaluate(max(l.time, c.now.Wall), earlier, o.command), true
 	c.keep(r) // the leader's vote is a witness's vote (S2)
 }
@@ -450,6 +476,11 @@ func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, s
 	}
 	if c.cfg.Fast {
 		l.uncommitted.remove(&o.foot, o.session, o.flags&opWeak == 0)
+		if o.flags&opWeak != 0 {
+			if l.weaks[o.session]--; l.weaks[o.session] == 0 {
+				delete(l.weaks, o.session)
+			}
+		}
 	}
 	switch {
 	case o.from == 0:

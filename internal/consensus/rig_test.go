@@ -93,6 +93,7 @@ type rig struct {
 	now   Clock
 	inbox []kvwire.Message // what clients got, in order
 	cut   map[[2]uint64]bool
+	lose  func(from uint64, s *Send) bool // says which messages between replicas are lost
 }
 
 type rigNode struct {
@@ -191,7 +192,7 @@ func (r *rig) settle() {
 					continue
 				}
 				to := r.nodes[uint64(s.To)]
-				if to == nil || to.down || r.cut[[2]uint64{id, uint64(s.To)}] {
+				if to == nil || to.down || r.cut[[2]uint64{id, uint64(s.To)}] || r.lose != nil && r.lose(id, &s) {
 					continue
 				}
 				var m kvwire.Message

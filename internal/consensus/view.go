@@ -43,6 +43,7 @@ func (l *leadership) firstApplied() {
 	c := l.c
 	l.view.phase = collecting
 	l.view.pools = map[uint64][]*record{}
+	l.changing = c.members.joint() // begun by an earlier leader
 	c.moveTo(c.term, false)
 	if c.mutated(OpenWithoutRecovery) {
 		l.opens()
@@ -142,9 +143,11 @@ func (l *leadership) gather(from uint64, records []*record) {
 func (l *leadership) recover(threshold int) {
 	c := l.c
 	count := map[opID]int{}
+	known := map[opID]kvwire.Write{} // all writes that the pools tell of
 	var found []*record
 	for _, id := range c.members.voters() { // a fixed order
 		for _, r := range l.view.pools[id] {
+			note(known, r)
 			count[r.id]++
 			if count[r.id] == threshold {
 				found = append(found, r)
@@ -168,9 +171,9 @@ func (l *leadership) recover(threshold int) {
 		if s == nil {
 			continue
 		}
-		m := r.message
+		m := &r.message
 		if !c.mutated(RecoverWithoutBundle) {
-			l.unpack(s, &m)
+			l.fill(s, m, known)
 		}
 		if m.Seq == l.after(s) {
 			c.counters.Recovered++
@@ -181,6 +184,32 @@ func (l *leadership) recover(threshold int) {
 	l.view.until = l.ordinal
 	if l.ordinal == before {
 		l.opens()
+	}
+}
+
+// note adds to known what a record tells: its own write, and those that it
+// brings along.
+func note(known map[opID]kvwire.Write, r *record) {
+	known[r.id] = kvwire.Write{Seq: r.id.seq, Strong: true, Command: r.message.Data}
+	for _, w := range r.message.Bundle {
+		id := opID{r.id.session, w.Seq}
+		if _, twice := known[id]; !twice {
+			known[id] = w
+		}
+	}
+}
+
+// fill admits the writes of a session that come before a write m that is
+// recovered. Who voted for m has each of them in m's bundle or as a record, but
+// not all in the same way: a write that waits for its commit moves into the
+// bundle when m is sent again.
+func (l *leadership) fill(s *session, m *kvwire.Message, known map[opID]kvwire.Write) {
+	for seq := l.after(s); seq < m.Seq; seq++ {
+		w, ok := known[opID{s.id, seq}]
+		if !ok {
+			return
+		}
+		l.admit(s, bundled(s, m.Ack, &w), nil)
 	}
 }
 

@@ -1,0 +1,181 @@
+package consensus
+
+import (
+	"testing"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// others are the replicas besides id.
+func (r *rig) others(id uint64) []uint64 {
+	var out []uint64
+	for _, other := range r.order {
+		if other != id {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// isolate loses what a replica sends to the others.
+func (r *rig) isolate(id uint64) {
+	for _, other := range r.others(id) {
+		r.cut[[2]uint64{id, other}] = true
+	}
+}
+
+// A write completes on votes at a position of the old leader's log. The new one
+// has its own first entry there: a replica that has applied that, and does not
+// know the new view, must not take the old token for reached.
+func TestTokenOfOlderViewWaitsForTheNewOne(t *testing.T) {
+	r := newRig(t, 3, "curp-ho")
+	lead := r.leader()
+	s := r.session(lead)
+	r.tick(6)
+	view := r.nodes[lead].core.View().View
+	r.isolate(lead)
+	w := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 1, Data: []byte("add a x")}
+	r.deliver(lead, w)
+	w.Kind, w.Flags = kvwire.Record, 0
+	for _, id := range r.others(lead) {
+		r.deliver(id, w)
+	}
+	r.settle()
+	spec := r.one(kvwire.Spec)
+	if votes := r.take(kvwire.Vote); spec.Flags != kvwire.FlagYes || len(votes) != 2 {
+		t.Fatalf("spec %v, votes %v", spec, votes)
+	}
+	// The next leader cannot collect pools, but its first entry commits.
+	r.nodes[lead].down = true
+	r.lose = func(_ uint64, s *Send) bool { return s.Message.Kind == kvwire.PoolCollect }
+	r.tick(150)
+	for _, id := range r.others(lead) {
+		c := r.nodes[id].core
+		if c.applied < spec.Index || c.openView != view {
+			t.Fatalf("replica %d has applied %d of %d, in view %d", id, c.applied, spec.Index, c.openView)
+		}
+		r.deliver(id, kvwire.Message{Kind: kvwire.WeakRead, Session: s, View: spec.View, Index: spec.Index, Request: id, Data: []byte("get a")})
+	}
+	r.settle()
+	if got := r.take(kvwire.ReadDone); len(got) > 0 {
+		t.Fatalf("a session does not see its own write: %+v", got)
+	}
+	r.lose = nil
+	r.leader()
+	r.tick(6)
+	r.take(kvwire.ReadDone) // of those that waited
+	for _, id := range r.others(lead) {
+		r.deliver(id, kvwire.Message{Kind: kvwire.WeakRead, Session: s, View: spec.View, Index: spec.Index, Request: id, Data: []byte("get a")})
+	}
+	r.settle()
+	got := r.take(kvwire.ReadDone)
+	if len(got) != 2 || string(got[0].Data) != "x" || string(got[1].Data) != "x" {
+		t.Fatalf("in the new view: %+v", got)
+	}
+}
+
+// A majority without the leader's disk has committed a weak write, and its
+// session has heard of it from a follower: it no longer brings the write along.
+func TestSpeculationKnowsWeakWritesCommittedElsewhere(t *testing.T) {
+	r := newRig(t, 3, "curp-ho")
+	lead := r.leader()
+	s := r.session(lead)
+	r.tick(6)
+	view := r.nodes[lead].core.View().View
+	r.nodes[lead].stuck = true
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Weak, Session: s, Seq: 1, Data: []byte("set a 1")})
+	r.tick(6)
+	near := r.others(lead)[0]
+	r.deliver(near, kvwire.Message{Kind: kvwire.WeakRead, Session: s, Request: 3, Data: []byte("get a")})
+	r.settle()
+	if d := r.one(kvwire.ReadDone); d.Stable != 1 || string(d.Data) != "1" {
+		t.Fatalf("at the follower: %+v", d)
+	}
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 2, Data: []byte("add a 2")})
+	r.settle()
+	r.nodes[lead].stuck = false
+	r.settle()
+	if spec := r.one(kvwire.Spec); spec.Flags == kvwire.FlagYes && string(spec.Data) != "12" {
+		t.Fatalf("the result that may be told early is %q", spec.Data)
+	}
+	if d := r.one(kvwire.Done); string(d.Data) != "12" {
+		t.Fatalf("done: %+v", d)
+	}
+}
+
+// Others can elect a replica before its own vote counts; a term that it leads
+// must be on its disk nevertheless, since it would lead it a second time.
+func TestCandidateAsksWhenItsTermIsDurable(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	asked := map[uint64]bool{}
+	r.lose = func(from uint64, s *Send) bool {
+		m := &pb.Message{}
+		if s.Message.Kind == kvwire.Raft {
+			if err := proto.Unmarshal(s.Message.Data, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m.GetType() == pb.MsgVote {
+			asked[from] = true
+			if r.nodes[from].stuck {
+				t.Errorf("replica %d asks for votes in term %d, which is not on its disk", from, m.GetTerm())
+			}
+		}
+		return false
+	}
+	r.nodes[1].stuck = true
+	r.nodes[2].core.standing.timeout, r.nodes[3].core.standing.timeout = 1<<30, 1<<30
+	r.tick(100)
+	if r.nodes[1].core.counters.Elections == 0 || r.nodes[1].core.term <= bootTerm {
+		t.Fatalf("replica 1 did not stand for election: %+v", r.nodes[1].core.counters)
+	}
+	r.nodes[1].stuck = false
+	r.settle()
+	if !asked[1] {
+		t.Fatal("no votes were asked for")
+	}
+}
+
+// A write moves from the pool into the bundle of the next one when it turns out
+// that it waits for its commit. Two witnesses may know it in either way.
+func TestRecoveryFindsEarlierWritesInAnyForm(t *testing.T) {
+	r := newRig(t, 5, "curp")
+	lead := r.leader()
+	s := r.session(lead)
+	r.tick(6)
+	view := r.nodes[lead].core.View().View
+	r.isolate(lead)
+	rest := r.others(lead)
+	bundled, unaware, pooled, lost := rest[0], rest[1], rest[2], rest[3]
+	first := kvwire.Message{Kind: kvwire.Record, View: view, Session: s, Seq: 1, Data: []byte("add a x")}
+	second := kvwire.Message{Kind: kvwire.Record, View: view, Session: s, Seq: 2, Prior: 1, Data: []byte("add b y")}
+	again := kvwire.Message{
+		Kind: kvwire.Record, View: view, Session: s, Seq: 2, Data: []byte("add b y"),
+		Bundle: []kvwire.Write{{Seq: 1, Strong: true, Command: []byte("add a x")}},
+	}
+	atLeader := func(m kvwire.Message) kvwire.Message { m.Kind, m.Flags = kvwire.Strong, kvwire.FlagFast; return m }
+	r.deliver(lead, atLeader(first))
+	r.deliver(lead, atLeader(second))
+	r.deliver(pooled, first)
+	r.deliver(pooled, second)
+	r.deliver(bundled, again)
+	r.deliver(lost, again)
+	r.settle()
+	votes := 0
+	for _, m := range r.inbox {
+		if m.Seq == 2 && m.Flags == kvwire.FlagYes && (m.Kind == kvwire.Vote || m.Kind == kvwire.Spec) {
+			votes++
+		}
+	}
+	if votes != kvwire.FastQuorum(5) {
+		t.Fatalf("the second write has %d votes: %v", votes, r.inbox)
+	}
+	r.nodes[lead].down, r.nodes[lost].down = true, true
+	next := r.leader()
+	if m := r.nodes[next].words.m; m["a"] != "x" || m["b"] != "y" {
+		t.Fatalf("of two writes, of which the second is complete, the next leader (%d; %d knows nothing) has %v", next, unaware, m)
+	}
+}
