@@ -195,8 +195,8 @@ Pooled(r, x) ==
 Logged(r, x) == \A i \in commit[r]+1..Len(log[r]) : ~Clashes(x, log[r][i].op)
 
 \* The leader of t takes x: at the end of its log, after the session's earlier
-\* ones; and it tells the result if nothing uncommitted clashes. It stops when
-\* it has given its pool to a later leader, even if it knows no later term.
+\* ones; and it may tell the result if nothing uncommitted clashes. It stops
+\* when it has given its pool to a later leader, even if it knows no later term.
 Strong(t, x) ==
   /\ InOffice(t) /\ IsOpen(t)
   /\ LET r == Leader(t)
@@ -206,10 +206,10 @@ Strong(t, x) ==
          /\ ~Has(log[r], x)
          /\ Prior(x) = NoOp \/ Has(log[r], Prior(x))
          /\ log' = [log EXCEPT ![r] = l]
-         /\ IF (Pooled(r, x) /\ Logged(r, x)) \/ ~On("overlay")
-            THEN /\ pool' = [pool EXCEPT ![r][x] = t]
-                 /\ Tell(spec \cup {[op |-> x, view |-> t, val |-> val]}, votes)
-            ELSE UNCHANGED <<pool, spec, votes, done>>
+         /\ \/ /\ (Pooled(r, x) /\ Logged(r, x)) \/ ~On("overlay")
+               /\ pool' = [pool EXCEPT ![r][x] = t]
+               /\ Tell(spec \cup {[op |-> x, view |-> t, val |-> val]}, votes)
+            \/ UNCHANGED <<pool, spec, votes, done>>
   /\ UNCHANGED <<term, commit, view, led>>
 
 \* A witness gets the record of x, which was sent in view v, and votes for it.
@@ -236,6 +236,12 @@ Answer(t, r) ==
   /\ view' = [view EXCEPT ![r] = t]
   /\ led'  = [led EXCEPT ![t].pools = @ \cup {[by |-> r, ops |-> {x \in Ops : pool[r][x] # 0}]}]
   /\ UNCHANGED <<term, log, commit, pool, spec, votes, done>>
+
+\* r moves to the view of t, but its answer comes too late or never.
+Move(t, r) ==
+  /\ led[t].stage # "none" /\ view[r] < t
+  /\ view' = [view EXCEPT ![r] = t]
+  /\ UNCHANGED <<term, log, commit, pool, led, spec, votes, done>>
 
 \* What the pools say must be appended.
 Recovered(t) ==
@@ -284,7 +290,7 @@ Next ==
   \/ \E r \in Replicas : Amnesia(r) \/ \E q \in Quorums : Elect(r, q)
   \/ \E t \in Views :
        \/ Commit(t) \/ Recover(t) \/ Open(t)
-       \/ \E r \in Replicas : Replicate(t, r) \/ Answer(t, r) \/ NewView(r, t)
+       \/ \E r \in Replicas : Replicate(t, r) \/ Answer(t, r) \/ Move(t, r) \/ NewView(r, t)
        \/ \E x \in Ops : Strong(t, x) \/ \E r \in Replicas : Record(t, r, x)
 
 Spec == Init /\ [][Next]_vars
