@@ -59,7 +59,7 @@ func (c *Core) appliedEmpty(term uint64) {
 func (c *Core) applyRound(e *pb.Entry) {
 	d := &c.decoded
 	if d.time > c.logTime {
-		c.alive += min(d.time-c.logTime, longestGap)
+		c.alive += min(d.time-c.logTime, longestGap, int64(c.cfg.SessionIdle)/4)
 		c.logTime = d.time
 	}
 	if c.mutated(SessionsByLocalClock) {
@@ -81,6 +81,7 @@ func (c *Core) applyRound(e *pb.Entry) {
 	c.sessions.expire(c.alive-int64(c.cfg.SessionIdle), func(id uint64) {
 		c.counters.Expired++
 		c.settled.expired(c, id)
+		c.pool.drop(func(r *record) bool { return r.id.session == id })
 	})
 	if own {
 		l.rounds = l.rounds[1:]

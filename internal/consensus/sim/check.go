@@ -42,13 +42,15 @@ func (w *World) checkOutcomes() {
 }
 
 // mayBeLost reports that an acknowledged weak write may be missing: its client
-// is gone, and so is a disk that may have held it.
+// is gone, and so is a disk that may have held it; or nothing of its session
+// reached a majority for so long that it has expired.
 func (w *World) mayBeLost(o *operation) bool {
 	gone := false
 	for _, r := range w.replicas {
 		gone = gone || r.gone
 	}
-	return gone && w.sessions[o.session].crashed
+	s := w.sessions[o.session]
+	return gone && s.crashed || s.lapsed
 }
 
 // checkSessionOrder finds the writes of each session in the log in the order in

@@ -34,7 +34,7 @@ func (d *clever) issue(o *operation) {
 		err = d.session.Read(d.w.now, o.id, o.command, o.weak)
 	}
 	if err != nil {
-		d.outcomes = append(d.outcomes, outcome{operation: o, failure: err.Error(), refused: true})
+		d.outcomes = append(d.outcomes, outcome{operation: o, failure: err.Error(), refused: true, lapsed: errors.Is(err, session.ErrExpired)})
 		return
 	}
 	d.open[o.id] = o
@@ -88,6 +88,7 @@ func (d *clever) outcome(x *session.Outcome) (outcome, bool) {
 	f := outcome{operation: o, result: x.Result, revision: x.Revision, index: x.Token.Index, view: x.Token.View, fast: x.Fast}
 	if x.Err != nil {
 		f.failure = x.Err.Error()
+		f.lapsed = errors.Is(x.Err, session.ErrExpired)
 		f.refused = !x.Unknown || errors.Is(x.Err, session.ErrInvalid)
 	}
 	return f, true

@@ -34,6 +34,7 @@ type outcome struct {
 	index     uint64
 	view      uint64
 	fast      bool
+	lapsed    bool // the failure is that the whole session has expired
 }
 
 // client is a process with one session at a time, of which some operations are
@@ -56,6 +57,7 @@ type client struct {
 	weak    bool    // its driver knows weak operations
 	life    uint64
 	turning bool
+	lapsed  bool // the session has expired
 }
 
 // conn is a client's connection to one replica.
@@ -71,7 +73,7 @@ func (c *client) start() {
 	c.life++
 	c.session = len(c.w.sessions)
 	c.w.sessions = append(c.w.sessions, &sessionRun{})
-	c.driver, c.conns, c.issued, c.open, c.turning = c.make(), nil, 0, 0, false
+	c.driver, c.conns, c.issued, c.open, c.turning, c.lapsed = c.make(), nil, 0, 0, false, false
 	for _, r := range c.w.replicas {
 		c.connect(r)
 	}
@@ -84,6 +86,11 @@ func (c *client) crash() {
 	c.w.Stats.Faults.ClientCrashes++
 	c.w.note("client of session %d crashes", c.session)
 	c.w.sessions[c.session].crashed = true
+	c.renew()
+}
+
+// renew begins another session over new connections.
+func (c *client) renew() {
 	for _, k := range append([]*conn(nil), c.conns...) {
 		k.shut()
 	}
@@ -164,6 +171,12 @@ func (c *client) exchange() {
 	if len(outcomes) > 0 {
 		c.plan()
 	}
+	if c.lapsed {
+		c.w.Stats.Expired++
+		c.w.sessions[c.session].lapsed = true
+		c.w.note("session %d has expired", c.session)
+		c.renew()
+	}
 }
 
 func (c *client) finish(f *outcome) {
@@ -177,6 +190,7 @@ func (c *client) finish(f *outcome) {
 	c.open--
 	if o.failure != "" {
 		c.w.Stats.Failed++
+		c.lapsed = c.lapsed || f.lapsed
 	}
 	if o.fast {
 		c.w.Stats.Fast++
@@ -281,4 +295,5 @@ func without(list []*conn, k *conn) []*conn {
 // sessionRun is what the checkers must know of a session besides its operations.
 type sessionRun struct {
 	crashed bool
+	lapsed  bool // it has expired
 }

@@ -17,7 +17,6 @@ type Faults struct {
 	TornRecords                          uint64
 	SlowReplicas, Pauses, ClockJumps     uint64
 	Transfers, MemberChanges             uint64
-	ElectionsSeen                        uint64
 }
 
 // nemesis draws faults until the end.

@@ -160,13 +160,27 @@ func (p *plain) refused(m *kvwire.Message) {
 	if m.Code == kvwire.CodeBusy || m.Code == kvwire.CodeNoQuorum {
 		return // patience ends, and it is sent again
 	}
+	if m.Code == kvwire.CodeExpired {
+		p.lapse(m)
+		return
+	}
 	for i, x := range p.open {
 		if x.seq != 0 && x.seq == m.Seq && m.Session == p.id || x.request != 0 && x.request == m.Request {
 			p.open = append(p.open[:i:i], p.open[i+1:]...)
-			p.outcomes = append(p.outcomes, outcome{operation: x.operation, failure: "refused: " + string(m.Data), refused: m.Code == kvwire.CodeInvalid || x.times == 1})
+			p.outcomes = append(p.outcomes, outcome{operation: x.operation, failure: "refused: " + string(m.Data), refused: true})
 			return
 		}
 	}
+}
+
+// lapse ends the session. Nothing has happened of a write that was sent once and
+// refused; of the others nobody knows.
+func (p *plain) lapse(m *kvwire.Message) {
+	for _, x := range p.open {
+		refused := x.times == 0 || x.times == 1 && x.seq == m.Seq && x.seq != 0
+		p.outcomes = append(p.outcomes, outcome{operation: x.operation, failure: "the session has expired", refused: refused, lapsed: true})
+	}
+	p.open = nil
 }
 
 func (p *plain) turnTo(leader uint64) {

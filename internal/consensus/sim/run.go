@@ -44,7 +44,7 @@ type Config struct {
 // Stats counts what happened in a run.
 type Stats struct {
 	Events, Messages, Syncs, Snapshots, Ships uint64
-	Operations, Failed, Fast                  uint64
+	Operations, Failed, Fast, Expired         uint64
 	Virtual                                   time.Duration
 	Faults                                    Faults
 	Keys, Undecided                           uint64 // histories given to the linearizability checker, and those it gave up
@@ -90,7 +90,7 @@ func (w *World) draw() error {
 		Profile: pick(r, Profiles()).Name, Oracle: r.chance(0.2), Tick: int64(10 * time.Millisecond),
 		Heartbeat: 1 + r.below(3), IndexReads: r.chance(0.15),
 		Clients: 2 + r.below(4), Operations: 60 + r.below(200),
-		Active: time.Duration(r.between(800*time.Millisecond, 3*time.Second)), SessionIdle: time.Hour,
+		Active: time.Duration(r.between(800*time.Millisecond, 3*time.Second)), SessionIdle: pick(r, []time.Duration{time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, 300 * time.Millisecond}),
 	}
 	c.Election = 4*c.Heartbeat + r.below(12)
 	if w.Replicas > 0 {
