@@ -7,8 +7,8 @@
 //
 // What a session promises, with levels as the cluster's switches say:
 //
-//   - a strong operation is linearizable, and by the time it has an answer all
-//     weak writes that the session issued before it are committed;
+//   - a strong operation is linearizable, and by the time it has an answer the
+//     weak writes that were answered before it was issued are committed;
 //   - a weak read sees all that the session has written or read before, and
 //     never an uncommitted write of another session;
 //   - every write happens exactly once, or fails with an error that says that

@@ -36,6 +36,7 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 		}
 		s.committed(m.Stable)
 		s.saw(Token{m.View, m.Index}) // what is stable no longer travels with reads: they must not be older
+		s.acknowledged(m.Seq)
 		if o := s.write(m.Seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
 		}
@@ -45,6 +46,16 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 		s.redirected(from, m)
 	case kvwire.Refused:
 		s.refused(m)
+	}
+}
+
+// acknowledged notes that a weak write is on the disk that its level asks for.
+func (s *Session) acknowledged(seq uint64) {
+	for _, w := range s.unstable {
+		if w.seq == seq {
+			w.acked = true
+			return
+		}
 	}
 }
 
@@ -174,6 +185,9 @@ func (s *Session) readDone(m *kvwire.Message) {
 		}
 		s.saw(Token{m.View, m.Index})
 	case wait:
+		if m.Session != s.id {
+			return // of a session that had this one's numbers before
+		}
 		s.saw(Token{m.View, m.Index})
 	case strongWrite, weakWrite:
 		return

@@ -115,6 +115,10 @@ func (s *Session) transmit(o *op) {
 		m.Kind, m.Prior = kvwire.Strong, s.priorOf(o.seq)
 		o.fast = s.switches.fast && to == s.leader && s.view > 0 && len(s.peers) > 1 && s.path.choose(s, o)
 		m.Bundle = s.bundle(o, to)
+		if o.fast && sizeOf(m.Bundle) > mostAlong {
+			o.fast = false // its time is better spent waiting for the log
+			m.Bundle = s.bundle(o, to)
+		}
 		if o.fast {
 			m.Flags = kvwire.FlagFast
 			o.votes, o.spec, o.declined = o.votes[:0], nil, false
@@ -153,6 +157,18 @@ func (s *Session) transmit(o *op) {
 		m = kvwire.Message{Kind: kvwire.Stable, Session: s.id, Seq: o.seq, Request: o.request}
 	}
 	s.send(to, m)
+}
+
+// mostAlong is how many bytes of commands a fast write may bring along. All
+// replicas get them again with each such write, so that the traffic would grow
+// with the square of what is under way.
+const mostAlong = 64 << 10
+
+func sizeOf(bundle []kvwire.Write) (n int) {
+	for i := range bundle {
+		n += len(bundle[i].Command)
+	}
+	return n
 }
 
 // bundle is the weak writes before o that are not known to be committed, and,

@@ -153,6 +153,7 @@ type weak struct {
 	command []byte
 	foot    kvwire.Footprint
 	sent    int64
+	acked   bool
 }
 
 // New returns a session that is not connected to anybody yet.
@@ -186,6 +187,9 @@ func (s *Session) Open() int { return len(s.ops) }
 
 // Unstable is how many weak writes are not known to be committed.
 func (s *Session) Unstable() int { return len(s.unstable) }
+
+// Stable is the last write up to which all are known to be committed.
+func (s *Session) Stable() uint64 { return s.stable }
 
 // Token is what the session has seen. Another session that is given it by Join
 // sees at least as much.
@@ -252,8 +256,8 @@ func (s *Session) Read(now int64, tag uint64, c kvwire.Command, weakly bool) err
 	o.seq = s.conflicting(o)
 	if weakly && s.switches.weakReads == nearest && o.seq == 0 {
 		o.kind = weakRead
-	} else if n := len(s.unstable); n > 0 {
-		o.seq = max(o.seq, s.unstable[n-1].seq) // C2: they are durable before the strong read is answered
+	} else {
+		o.seq = max(o.seq, s.before(o))
 	}
 	s.ops = append(s.ops, o)
 	s.transmit(o)
@@ -305,6 +309,18 @@ func (s *Session) priorOf(seq uint64) uint64 {
 	for i := len(s.ops) - 1; i >= 0; i-- {
 		if o := s.ops[i]; o.kind == strongWrite && o.seq < seq && o.voting() {
 			return o.seq
+		}
+	}
+	return 0
+}
+
+// before is the last weak write that must be committed when o, a strong read, is
+// answered: those that have been acknowledged (C2), since o was issued after
+// that, and those under way that touch what it reads (C1).
+func (s *Session) before(o *op) uint64 {
+	for i := len(s.unstable) - 1; i >= 0; i-- {
+		if w := s.unstable[i]; w.acked || w.foot.Overlaps(&o.foot) {
+			return w.seq
 		}
 	}
 	return 0
