@@ -25,9 +25,11 @@ type Session struct {
 	pure  *session.Session
 	tag   uint64
 	calls map[uint64]call
-	room  chan struct{} // closed and replaced when an operation ends while somebody waits for room
+	room  chan struct{} // closed and replaced when there may be room and somebody waits for it
 	wants int
 	dead  error
+
+	stable uint64 // what pure had when room was last made
 
 	corked bool    // somebody sends and reports; what comes up meanwhile is his, too
 	ended  []ended // his scratch
@@ -97,6 +99,10 @@ func (s *Session) after() {
 		return
 	}
 	for {
+		if stable := s.pure.Stable(); stable != s.stable {
+			s.stable = stable // weak writes that have been answered take room until they are committed
+			s.makeRoom()
+		}
 		sends, outcomes := s.pure.Take()
 		if len(sends) == 0 && len(outcomes) == 0 {
 			break
@@ -108,10 +114,8 @@ func (s *Session) after() {
 				ended = append(ended, finish(c, o))
 			}
 		}
-		if len(ended) > 0 && s.wants > 0 {
-			s.wants = 0
-			close(s.room)
-			s.room = make(chan struct{})
+		if len(ended) > 0 {
+			s.makeRoom()
 		}
 		s.corked = true
 		s.mu.Unlock()
@@ -126,6 +130,15 @@ func (s *Session) after() {
 		s.corked, s.ended = false, ended
 	}
 	s.mu.Unlock()
+}
+
+// makeRoom wakes those who wait for room. The caller has locked mu.
+func (s *Session) makeRoom() {
+	if s.wants > 0 {
+		s.wants = 0
+		close(s.room)
+		s.room = make(chan struct{})
+	}
 }
 
 type ended struct {

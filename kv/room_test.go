@@ -1,0 +1,50 @@
+package kv
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirdb/weir/internal/consensus/session"
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// Weak writes that have been answered take room until they are committed. Who
+// waits for it must hear of the commit, which ends no operation.
+func TestRoomIsMadeByCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{start: time.Now()}
+		s := c.newSession()
+		tell := func(m kvwire.Message) {
+			s.event(func(p *session.Session, now int64) { p.Receive(now, 1, &m) })
+		}
+		tell(kvwire.Message{Kind: kvwire.ReadDone, Request: 1<<32 + 1, Revision: 7})
+		value := make([]byte, 600<<10)
+		if err := s.Issue(Put("a", value, Weak()), func(Result, error) {}); err != nil {
+			t.Fatal(err)
+		}
+		tell(kvwire.Message{Kind: kvwire.WeakDone, Session: 7, Seq: 1})
+		if err := s.Issue(Put("b", value, Weak()), func(Result, error) {}); !errors.Is(err, ErrFull) {
+			t.Fatalf("with more than MaxUnstable: %v", err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Do(t.Context(), Put("b", value, Weak()))
+			done <- err
+		}()
+		synctest.Wait()
+		tell(kvwire.Message{Kind: kvwire.WeakDone, Session: 7, Seq: 1, Stable: 1})
+		synctest.Wait()
+		tell(kvwire.Message{Kind: kvwire.WeakDone, Session: 7, Seq: 2, Stable: 1})
+		synctest.Wait()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Fatal("the write waits for room that there is")
+		}
+	})
+}
