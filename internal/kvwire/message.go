@@ -63,6 +63,7 @@ const (
 	CodeBusy                // too much waits; nothing happened
 	CodeNoQuorum            // no leader reachable; the operation may still happen
 	CodeForgot              // replica to replica: the receiver's disk has lost what it acknowledged; it must stop. Data says so
+	CodeRemoved             // replica to replica: the receiver was removed from the cluster and must stop
 	CodeMissed              // WatchEvent: changes are not known any more; what is watched must be read again
 )
 

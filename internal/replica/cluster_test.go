@@ -239,7 +239,9 @@ func TestMembership(t *testing.T) {
 		err := joins.Status().Ready()
 		return err != nil && strings.Contains(err.Error(), "waits to be added")
 	})
-	r.nodes[4] = nil
+	if err := joins.client.Get(t.Context(), "before").Err(); err == nil || !strings.HasPrefix(err.Error(), "LOADING") {
+		t.Errorf("a read before it was added: %v", err)
+	}
 	delete(r.nodes, 4)
 	r.configure(consensus.Change{Kind: consensus.AddLearner, Member: member})
 	r.nodes[4] = joins

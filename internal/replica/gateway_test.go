@@ -99,9 +99,9 @@ func TestExpiredSessionIsReplaced(t *testing.T) {
 
 // More requests than a session takes wait in the line, in order.
 func TestLineQueues(t *testing.T) {
-	r := startRig(t, 3, "raft-ht", nil)
+	r := startRig(t, 3, "raft-ht", func(c *Config) { c.RequestTimeout = patience })
 	c := r.caller(r.follower())
-	batch := make([]resp.Request, 5000)
+	batch := make([]resp.Request, 3000)
 	for i := range batch {
 		batch[i] = resp.Request{Command: kvwire.Command{Verb: kvwire.Increment, Key: "n", Delta: 1}, Reply: new(resp.Reply)}
 	}

@@ -67,9 +67,14 @@ func (l *line) Do(batch []resp.Request) {
 	defer l.mu.Unlock()
 	now := l.g.clock()
 	hopeless := l.g.hopeless(now)
+	joining := len(l.g.Replica.Status().Members) == 0 // it has no state to answer from
 	for i := range batch {
 		r := &batch[i]
-		if err := l.issue(now, r, hopeless); err != nil {
+		err := resp.ErrLoading
+		if !joining {
+			err = l.issue(now, r, hopeless)
+		}
+		if err != nil {
 			r.Reply.Done(kvwire.Result{}, err)
 		}
 	}

@@ -19,13 +19,23 @@ type peers struct {
 	*Replica
 	transport *peer.Transport
 
-	known map[uint64]string // of the core goroutine: the addresses that the transport has
+	// Of the core goroutine.
+	known   map[uint64]string // the addresses that the transport has
+	seen    map[uint64]bool   // replicas that were members since the start
+	leaving map[uint64]int    // ticks until a replica that was removed is disconnected
 
 	mu      sync.Mutex      // guards what follows
 	linked  map[uint64]bool // replicas that are connected
 	refused map[uint64]bool // those of them that must stop
 	clients map[peer.Addr]struct{}
 	acked   map[uint64]uint64 // committed entries that a replica is known to have had on its disk
+}
+
+func newPeers(r *Replica) *peers {
+	return &peers{
+		Replica: r, seen: map[uint64]bool{}, leaving: map[uint64]int{},
+		linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, acked: map[uint64]uint64{},
+	}
 }
 
 // options are those of the transport.
@@ -111,17 +121,39 @@ func (p *peers) acknowledged(id, index uint64) {
 	p.mu.Unlock()
 }
 
-// members tells the transport who belongs to the cluster. The core goroutine
-// calls it.
+// farewellTicks is how long the connection to a replica that was removed stays,
+// so that it hears of it: the engine tells it nothing any more.
+const farewellTicks = 100
+
+// members tells the transport who belongs to the cluster, and those who do not
+// any more that they do not. The core goroutine calls it at each tick.
 func (p *peers) members(list []consensus.Member) {
+	if len(list) == 0 {
+		return // a replica that joins knows no members yet
+	}
 	now := make(map[uint64]string, len(list))
 	for _, m := range list {
 		if m.ID != p.cfg.ID {
-			now[m.ID] = m.Addr
+			now[m.ID], p.seen[m.ID] = m.Addr, true
 		}
 	}
-	if len(list) == 0 || maps.Equal(now, p.known) {
-		return // a replica that joins knows no members yet
+	for id, addr := range p.known {
+		if _, still := now[id]; still {
+			continue
+		}
+		left, told := p.leaving[id]
+		if !told && p.seen[id] { // otherwise it may be one that waits to be added
+			left = farewellTicks
+			p.send(peer.Addr(id), []kvwire.Message{{Kind: kvwire.Refused, Code: kvwire.CodeRemoved}})
+		}
+		if p.leaving[id] = left - 1; left > 0 {
+			now[id] = addr
+		} else {
+			delete(p.leaving, id)
+		}
+	}
+	if maps.Equal(now, p.known) {
+		return
 	}
 	p.known = now
 	p.transport.SetPeers(now)
@@ -234,8 +266,8 @@ func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
 		if forGateway(ms[i].Kind) {
 			answers++
 		}
-		if m := &ms[i]; m.Kind == kvwire.Refused && m.Code == kvwire.CodeForgot {
-			p.inbox.call(func(consensus.Clock) { p.broken = fmt.Errorf("refused by replica %d: %s", uint64(from), m.Data) })
+		if m := &ms[i]; m.Kind == kvwire.Refused && (m.Code == kvwire.CodeForgot || m.Code == kvwire.CodeRemoved) {
+			p.mustStop(from, m)
 			return
 		}
 	}
@@ -257,6 +289,15 @@ func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
 		p.inbox.deliver(consensus.Addr(from), rest)
 	}
 	p.gateway.receive(uint64(from), gate)
+}
+
+// mustStop ends the core goroutine because another replica says so.
+func (p *peers) mustStop(from peer.Addr, m *kvwire.Message) {
+	err := error(&RemovedError{p.cfg.ID})
+	if m.Code == kvwire.CodeForgot {
+		err = fmt.Errorf("refused by replica %d: %s", uint64(from), m.Data)
+	}
+	p.inbox.call(func(consensus.Clock) { p.broken = err })
 }
 
 // forGateway tells which messages of a replica may be answers to the gateway.

@@ -79,7 +79,7 @@ func (r *Replica) open() error {
 	r.feed = newFeed()
 	r.snapshots = newSnapshots(r)
 	r.gateway = newGateway(r)
-	r.peers = &peers{Replica: r, linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, acked: map[uint64]uint64{}}
+	r.peers = newPeers(r)
 	r.feed.send, r.feed.hangUp = r.peers.trySend, func(to peer.Addr, why error) { r.peers.transport.Disconnect(to, why) }
 	r.publish()
 	if r.cfg.Redis != "" {

@@ -69,7 +69,7 @@ func (r *Replica) forRedis(s *Status) *resp.Status {
 	out := &resp.Status{
 		ID: s.ID, Leader: s.Leader, Term: s.Term, View: s.View, Commit: s.Commit, Applied: s.Applied, Durable: s.Durable,
 		Revision: s.Revision, Keys: uint64(s.Keys), Expiring: uint64(r.store.Expiring()), Bytes: uint64(s.Bytes),
-		Preset: s.Preset, Version: r.cfg.Version, Members: make([]resp.Member, 0, len(s.Members)),
+		Loading: len(s.Members) == 0, Preset: s.Preset, Version: r.cfg.Version, Members: make([]resp.Member, 0, len(s.Members)),
 	}
 	for _, m := range s.Members {
 		member := resp.Member{ID: m.ID, Resp: m.Client, Voter: !m.Learner, Up: m.ID == s.ID || r.peers.up(m.ID)}
