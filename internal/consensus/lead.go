@@ -381,6 +381,9 @@ func (l *leadership) speculated(o *leadOp) {
 	if o.yes && (!l.changing || l.c.mutated(SpecWhileChanging)) {
 		m.Flags = kvwire.FlagYes
 		m.Data = o.spec
+		l.c.counters.SpecYes++
+	} else {
+		l.c.counters.SpecNo++
 	}
 	l.c.trace(Event{Kind: EventSpec, View: l.c.view, Session: o.session, Seq: o.seq, Yes: o.yes})
 	l.c.send(o.from, m)

@@ -42,6 +42,12 @@ func (o Options) idle(d time.Duration) Options {
 	return o
 }
 
+// strong makes the fast path frequent.
+func (o Options) strong() Options {
+	o.Strong = true
+	return o
+}
+
 func (o Options) tuned(f func(*Profile)) Options {
 	o.Tune = f
 	return o
@@ -93,26 +99,26 @@ func transfers(p *Profile) { often(p, &p.Transfer) }
 
 func bugs() []bug {
 	return []bug{
-		{"VoteInAnyView", play("views", "curp", 3).with(consensus.VoteInAnyView).tuned(cutLeaders), 3000},
-		{"VoteOnConflict", play("views", "curp", 3).with(consensus.VoteOnConflict), 3000},
-		{"VoteBeforeDisk", play("crash", "curp", 3).with(consensus.VoteBeforeDisk).tuned(slowDisks), 3000},
-		{"SpecBeforeDisk", play("crash", "curp", 3).with(consensus.SpecBeforeDisk).tuned(slowDisks), 3000},
+		{"VoteInAnyView", play("views", "curp", 3).strong().with(consensus.VoteInAnyView).tuned(cutLeaders), 3000},
+		{"VoteOnConflict", play("views", "curp", 3).strong().with(consensus.VoteOnConflict), 3000},
+		{"VoteBeforeDisk", play("crash", "curp", 3).strong().with(consensus.VoteBeforeDisk).tuned(slowDisks), 3000},
+		{"SpecBeforeDisk", play("crash", "curp", 3).strong().with(consensus.SpecBeforeDisk).tuned(slowDisks), 3000},
 		{"SpecOverUncommitted", play("views", "curp", 3).with(consensus.SpecOverUncommitted), 3000},
 		{"SpecWithoutBundle", play("calm", "curp-ho", 3).with(consensus.SpecWithoutBundle), 3000},
-		{"SpecWhileChanging", play("members", "curp", 3).with(consensus.SpecWhileChanging), 3000},
-		{"PriorIgnored", play("views", "curp", 3).with(consensus.PriorIgnored), 3000},
+		{"SpecWhileChanging", play("members", "curp", 3).strong().with(consensus.SpecWhileChanging), 3000},
+		{"PriorIgnored", play("views", "curp", 3).strong().with(consensus.PriorIgnored), 3000},
 		{"LateRecordKept", play("calm", "curp", 3).with(consensus.LateRecordKept), 3000},
-		{"PoolForgetsAtAppend", play("views", "curp", 5).with(consensus.PoolForgetsAtAppend).tuned(cutLeaders), 3000},
-		{"PoolForgetsAtElected", play("views", "curp", 3).with(consensus.PoolForgetsAtElected).tuned(cutLeaders), 3000},
-		{"ViewNotPersisted", play("crash", "curp", 4).with(consensus.ViewNotPersisted).tuned(cutLeaders), 3000},
-		{"RecoverTooLittle", play("views", "curp", 3).with(consensus.RecoverTooLittle), 3000},
-		{"RecoverTooMuch", play("views", "curp", 5).with(consensus.RecoverTooMuch).tuned(cutLeaders), 3000},
-		{"RecoverFromMinority", play("views", "curp", 3).with(consensus.RecoverFromMinority), 3000},
+		{"PoolForgetsAtAppend", play("views", "curp", 5).strong().with(consensus.PoolForgetsAtAppend).tuned(cutLeaders), 3000},
+		{"PoolForgetsAtElected", play("views", "curp", 3).strong().with(consensus.PoolForgetsAtElected).tuned(cutLeaders), 3000},
+		{"ViewNotPersisted", play("crash", "curp", 4).strong().with(consensus.ViewNotPersisted).tuned(cutLeaders), 3000},
+		{"RecoverTooLittle", play("views", "curp", 3).strong().with(consensus.RecoverTooLittle), 3000},
+		{"RecoverTooMuch", play("views", "curp", 5).strong().with(consensus.RecoverTooMuch).tuned(cutLeaders), 3000},
+		{"RecoverFromMinority", play("views", "curp", 3).strong().with(consensus.RecoverFromMinority), 3000},
 		{"RecoverWithoutBundle", play("views", "curp-ho", 3).with(consensus.RecoverWithoutBundle), 3000},
-		{"RecoverInAnyOrder", play("views", "curp", 3).with(consensus.RecoverInAnyOrder), 3000},
-		{"OpenWithoutRecovery", play("views", "curp", 3).with(consensus.OpenWithoutRecovery), 3000},
-		{"ServeBeforeOpen", play("views", "curp", 3).with(consensus.ServeBeforeOpen), 3000},
-		{"ReadBeforeOpen", play("views", "curp", 3).with(consensus.ReadBeforeOpen), 3000},
+		{"RecoverInAnyOrder", play("views", "curp", 3).strong().with(consensus.RecoverInAnyOrder), 3000},
+		{"OpenWithoutRecovery", play("views", "curp", 3).strong().with(consensus.OpenWithoutRecovery), 3000},
+		{"ServeBeforeOpen", play("views", "curp", 3).strong().with(consensus.ServeBeforeOpen), 3000},
+		{"ReadBeforeOpen", play("views", "curp", 3).strong().with(consensus.ReadBeforeOpen), 3000},
 		{"ReadUncommitted", play("far", "curp", 3).with(consensus.ReadUncommitted), 3000},
 		{"ReadUnapplied", play("slow", "raft-ht", 5).with(consensus.ReadUnapplied), 3000},
 		{"ReadWithoutLease", play("partition", "raft", 3).with(consensus.ReadWithoutLease), 3000},
@@ -149,8 +155,8 @@ func bugs() []bug {
 		{"log cut before its end", play("crash", "raft", 3).broken(Defects{LoseSynced: 0.3}), 3000},
 		{"snapshot not synced", play("crash", "raft", 3).broken(Defects{SnapshotNotSynced: true}), 3000},
 		{"token stands", play("slow", "curp-ho", 3).broken(Defects{TokenStands: true}), 3000},
-		{"leader's word is enough", play("views", "curp", 3).broken(Defects{CompleteAlone: true}), 3000},
-		{"votes of any view", play("views", "curp", 3).broken(Defects{VotesOfAnyView: true}).tuned(cutLeaders), 3000},
+		{"leader's word is enough", play("views", "curp", 3).strong().broken(Defects{CompleteAlone: true}), 3000},
+		{"votes of any view", play("views", "curp", 3).strong().broken(Defects{VotesOfAnyView: true}).tuned(cutLeaders), 3000},
 	}
 }
 

@@ -17,6 +17,7 @@ type Options struct {
 	Preset    string
 	Profile   string
 	Idle      time.Duration                         // after which a session is forgotten
+	Strong    bool                                  // mostly strong operations on single keys, which rarely conflict: what the fast path likes
 	Tune      func(*Profile)                        // changes the profile
 	Hook      func(*World, uint64, consensus.Event) // is told what the cores tell, and may do harm
 	Mutations consensus.Mutations
@@ -125,8 +126,11 @@ func (w *World) draw() error {
 	w.ambusher = w.random.fork("ambush")
 	w.net.loss, w.net.duplicate = p.Loss, p.Duplicate
 	w.load = &workload{
-		random: w.random.fork("load"), keys: pick(r, []int{1, 1, 2, 2, 3, 5}), weak: 0.2 + 0.6*r.fraction(),
+		random: w.random.fork("load"), keys: pick(r, []int{1, 2, 3, 8, 8}), weak: 0.2 + 0.6*r.fraction(),
 		spans: pick(r, []float64{0, 0.05, 0.2}), timed: pick(r, []float64{0, 0, 0.2}),
+	}
+	if w.Options.Strong {
+		w.load.keys, w.load.weak, w.load.spans, w.load.timed = maxKeys/2, 0.1, 0, 0
 	}
 	w.populate(r, preset)
 	return nil
