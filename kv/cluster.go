@@ -51,25 +51,25 @@ const (
 )
 
 // Configure changes the members of the cluster and returns when the change is
-// in force.
+// in force; a transfer is when the new leader itself says so.
 func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 	for {
 		c.mu.Lock()
 		changed := c.changed
 		c.mu.Unlock()
-		c.Session.mu.Lock()
-		leader, _ := c.Session.pure.Leader()
-		c.Session.mu.Unlock()
+		leader := c.leader()
 		if leader == 0 {
 			leader = c.nearest()
 		}
 		m, err := c.request(ctx, leader, kvwire.Message{Kind: kvwire.Configure, Data: g.Append(nil)})
 		switch {
+		case errors.Is(err, errNotConnected): // yet, or any more
 		case err != nil:
 			return err
+		case m.Kind == kvwire.Refused && m.Code == kvwire.CodeBusy: // leadership is being transferred
 		case m.Kind == kvwire.Refused:
 			return fmt.Errorf("kv: change members: %s", m.Data)
-		case m.Kind == kvwire.ReadDone:
+		case m.Kind == kvwire.ReadDone && (g.Kind != Transfer || leader == g.Member.ID):
 			return nil
 		}
 		if m.Leader != 0 && c.to(m.Leader) != nil && m.Leader != leader {
@@ -77,18 +77,32 @@ func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 		}
 		select { // an election, or a leader that is not connected
 		case <-changed:
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(configurePause):
 		case <-ctx.Done():
 			return fmt.Errorf("kv: change members: no leader: %w", ctx.Err())
 		}
 	}
 }
 
+// configurePause is how long a change that cannot begin, or has not ended, is left
+// alone.
+const configurePause = 50 * time.Millisecond
+
+// leader is the replica that leads, as far as is known, else 0.
+func (c *Client) leader() uint64 {
+	c.Session.mu.Lock()
+	defer c.Session.mu.Unlock()
+	id, _ := c.Session.pure.Leader()
+	return id
+}
+
+var errNotConnected = errors.New("not connected")
+
 // request asks one replica and waits for its answer.
 func (c *Client) request(ctx context.Context, replica uint64, m kvwire.Message) (kvwire.Message, error) {
 	conn := c.to(replica)
 	if conn == nil {
-		return m, fmt.Errorf("kv: replica %d is not connected", replica)
+		return m, fmt.Errorf("kv: replica %d: %w", replica, errNotConnected)
 	}
 	ch := make(chan kvwire.Message, 1)
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package kv
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/weirdb/weir/internal/kvwire"
@@ -14,18 +15,40 @@ type Op struct {
 	weak    bool
 }
 
-func (o Op) name() string {
-	if o.command.Verb == 0 {
-		return "wait"
-	}
-	return o.command.Verb.String()
+// names are the operations in errors, as this package calls them.
+var names = map[kvwire.Verb]string{
+	0: "wait", kvwire.Set: "put", kvwire.Get: "get", kvwire.Delete: "delete", kvwire.Increment: "increment", kvwire.Range: "range",
+	kvwire.LeaseGrant: "grant", kvwire.LeaseKeep: "keep", kvwire.LeaseRevoke: "revoke",
 }
 
+func (o Op) name() string { return names[o.command.Verb] }
+
+// key is the key to show, or the beginning of one that is too long to be shown.
 func (o Op) key() string {
+	const most = 100 // bytes
+	key := o.command.Key
 	if len(o.command.Keys) > 0 {
-		return o.command.Keys[0]
+		key = o.command.Keys[0]
 	}
-	return o.command.Key
+	if len(key) > most {
+		return key[:most] + "…"
+	}
+	return key
+}
+
+// tooLarge reports a key or a value that no replica takes.
+func (o Op) tooLarge() error {
+	longest, value := len(o.command.Key), len(o.command.Value)
+	for _, key := range o.command.Keys {
+		longest = max(longest, len(key))
+	}
+	switch {
+	case longest > kvwire.MaxKey:
+		return fmt.Errorf("%s %q: %w: a key of %d bytes, at most %d", o.name(), o.key(), ErrTooLarge, longest, kvwire.MaxKey)
+	case value > kvwire.MaxValue:
+		return fmt.Errorf("%s %q: %w: a value of %d bytes, at most %d", o.name(), o.key(), ErrTooLarge, value, kvwire.MaxValue)
+	}
+	return nil
 }
 
 // Option changes an operation.
@@ -39,7 +62,7 @@ func Weak() Option { return func(o *Op) { o.weak = true } }
 // TTL makes a put key disappear after d, rounded up to milliseconds.
 func TTL(d time.Duration) Option {
 	return func(o *Op) {
-		o.command.TTL = (d.Milliseconds()*int64(time.Millisecond) + int64(time.Millisecond) - 1) / int64(time.Millisecond)
+		o.command.TTL = int64((d + time.Millisecond - 1) / time.Millisecond)
 	}
 }
 
