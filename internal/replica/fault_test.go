@@ -177,7 +177,7 @@ func TestDamagedLog(t *testing.T) {
 	file := segments(t, r.cfg[id].Dir)[0]
 	damage(t, file, 600)
 	var corrupt *wal.CorruptError
-	if _, err := r.tryStart(id); !errors.As(err, &corrupt) || !strings.Contains(err.Error(), "add it again as a new one") {
+	if _, err := r.tryStart(id); !errors.As(err, &corrupt) || !strings.Contains(err.Error(), "weir kv member replace") {
 		t.Fatalf("a damaged log: %v", err)
 	}
 	damage(t, file, 600) // as it was

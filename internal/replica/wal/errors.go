@@ -22,7 +22,7 @@ func (e *CorruptError) Error() string {
 
 // replaceHint is what an operator does about a directory that cannot be
 // trusted: the other replicas have everything.
-const replaceHint = "remove this replica from the cluster, move its directory away, and add it again as a new one"
+const replaceHint = "replace this member by one with a new number and an empty directory (weir kv member replace)"
 
 func corrupt(file string, offset int64, format string, args ...any) *CorruptError {
 	return &CorruptError{File: file, Offset: offset, What: fmt.Sprintf(format, args...), Hint: replaceHint}
