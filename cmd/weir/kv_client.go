@@ -73,7 +73,10 @@ func (k *kvClient) with(cmd *cobra.Command, do func(ctx context.Context, c *kv.C
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	return do(ctx, c)
+	if err = do(ctx, c); errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w after %v: no majority is up, or its leader is not among the endpoints (weir kv status)", err, k.timeout)
+	}
+	return err
 }
 
 func firstOf(values ...string) string {
@@ -299,7 +302,8 @@ func newKVRange() *cobra.Command {
 		Use:   "range [FROM [TO]]",
 		Short: "List keys in order",
 		Long: `List the keys from FROM (default: the first) on, before TO (default: to the end), a
-line each: key, tab, value. What is listed is the state at one moment.`,
+line each: key, tab, value. An answer holds 16 MB at most and is the state at one
+moment; --limit 0 asks again until there is no more.`,
 		Example: `  weir kv range --prefix user:
   weir kv range a m --limit 100 --json`,
 		Args: cobra.MaximumNArgs(2),
@@ -317,6 +321,16 @@ line each: key, tab, value. What is listed is the state at one moment.`,
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				items, more, err := c.Range(ctx, from, to, options...)
+				for err == nil && more && limit == 0 {
+					var rest []kv.Item
+					if last := items[len(items)-1].Key; reverse {
+						to = last
+					} else {
+						from = last + "\x00"
+					}
+					rest, more, err = c.Range(ctx, from, to, options...)
+					items = append(items, rest...)
+				}
 				if err != nil {
 					return err
 				}

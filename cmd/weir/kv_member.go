@@ -1,15 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,121 +15,6 @@ import (
 	"github.com/weirdb/weir/internal/replica/wal"
 	"github.com/weirdb/weir/kv"
 )
-
-// inspect asks all connected replicas for their state, by rising id.
-func inspect(ctx context.Context, c *kv.Client) ([]replica.Status, map[string]error, error) {
-	up, down := settledReplicas(ctx, c)
-	var list []replica.Status
-	for _, id := range slices.Sorted(maps.Keys(up)) {
-		raw, err := c.Inspect(ctx, id)
-		if err != nil {
-			down[up[id]] = err
-			continue
-		}
-		var s replica.Status
-		if err := json.Unmarshal(raw, &s); err != nil {
-			return nil, nil, fmt.Errorf("state of replica %d: %w", id, err)
-		}
-		list = append(list, s)
-	}
-	return list, down, nil
-}
-
-// settledReplicas waits until each endpoint is either connected or has failed.
-func settledReplicas(ctx context.Context, c *kv.Client) (up map[uint64]string, down map[string]error) {
-	for {
-		up, down = c.Replicas()
-		trying := false
-		for _, err := range down {
-			trying = trying || err == nil
-		}
-		if !trying {
-			return up, down
-		}
-		select {
-		case <-ctx.Done():
-			return up, down
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
-func newKVStatus() *cobra.Command {
-	var k kvClient
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the state of every replica",
-		Long: `Show the state of every endpoint: role, term, how much of the log it has applied and
-on disk, snapshot, keys, sessions. Exit code 3 if a replica does not answer or none
-leads.`,
-		Example: "  weir kv status\n  weir kv status --json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
-				list, down, err := inspect(ctx, c)
-				if err != nil {
-					return err
-				}
-				if err := printKVStatus(cmd, list, down, k.json); err != nil {
-					return err
-				}
-				leads := slices.ContainsFunc(list, func(s replica.Status) bool { return s.Leader == s.ID && s.Open })
-				switch {
-				case !leads:
-					return Shortfall(errors.New("no replica that answers leads"))
-				case len(down) > 0:
-					return Shortfall(fmt.Errorf("%d of %d replicas do not answer", len(down), len(list)+len(down)))
-				}
-				return nil
-			})
-		},
-	}
-	k.add(cmd)
-	return cmd
-}
-
-func printKVStatus(cmd *cobra.Command, list []replica.Status, down map[string]error, asJSON bool) error {
-	out := cmd.OutOrStdout()
-	if asJSON {
-		j := struct {
-			Replicas []replica.Status  `json:"replicas"`
-			Down     map[string]string `json:"down"`
-		}{list, map[string]string{}}
-		for a, err := range down {
-			j.Down[a] = fmt.Sprint(err)
-		}
-		return printJSON(out, j)
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tROLE\tTERM\tAPPLIED\tDURABLE\tSNAPSHOT\tKEYS\tSESSIONS\tPRESET\tDURABILITY")
-	for _, s := range list {
-		role := "follower"
-		switch {
-		case s.Leader == s.ID && s.Open:
-			role = "leader"
-		case s.Leader == s.ID:
-			role = "leader, opening"
-		case s.Leader == 0:
-			role = "no leader"
-		case !s.Voter:
-			role = "learner"
-		}
-		durable := strconv.FormatUint(s.Durable, 10)
-		if s.Durability == "memory" {
-			durable = "-"
-		}
-		fmt.Fprintf(w, "%d\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%s\t%s\n", s.ID, role, s.Term, s.Applied, durable, s.Snapshot, s.Keys, s.Sessions, s.Preset, s.Durability)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, a := range slices.Sorted(maps.Keys(down)) {
-		if _, err := fmt.Fprintf(out, "%s does not answer: %v\n", a, down[a]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 func newKVMember() *cobra.Command {
 	cmd := &cobra.Command{
@@ -223,9 +106,9 @@ func newKVMemberList() *cobra.Command {
 				if len(list) == 0 {
 					return errors.New("no replica answers")
 				}
-				newest := slices.MaxFunc(list, func(a, b replica.Status) int { return int(a.Applied) - int(b.Applied) })
+				newest := slices.MaxFunc(list, func(a, b replica.Status) int { return cmp.Compare(a.Applied, b.Applied) })
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), newest.Members)
+					return printJSON(cmd.OutOrStdout(), jsonMembers(&newest))
 				}
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(w, "ID\tADDRESS\tREDIS\tVOTES\tLEADS")
@@ -238,6 +121,23 @@ func newKVMemberList() *cobra.Command {
 	}
 	k.add(cmd)
 	return cmd
+}
+
+// kvMember is a member in JSON.
+type kvMember struct {
+	ID     uint64 `json:"id"`
+	Addr   string `json:"address"`
+	Redis  string `json:"redis,omitempty"`
+	Voter  bool   `json:"voter"`
+	Leader bool   `json:"leader"`
+}
+
+func jsonMembers(s *replica.Status) []kvMember {
+	list := []kvMember{}
+	for _, m := range s.Members {
+		list = append(list, kvMember{m.ID, m.Addr, m.Client, !m.Learner, m.ID == s.Leader})
+	}
+	return list
 }
 
 func yes(b bool) string {

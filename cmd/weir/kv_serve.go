@@ -118,6 +118,9 @@ func (p *kvProcess) announce(admin net.Listener) {
 		attrs = append(attrs, "admin", "http://"+admin.Addr().String()+"/")
 	}
 	p.log.Info("weir kv serve starts", attrs...)
+	if len(p.replica.Status().Members) == 0 {
+		p.log.Info("this replica waits to be added to the cluster (weir kv member add)")
+	}
 	if p.cfg.durability == "memory" {
 		p.log.Warn("durability memory: nothing is written; a replica that stops has lost everything, and must come back as a new member")
 	}

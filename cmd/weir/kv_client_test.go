@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/lab"
+)
+
+func TestKVClientCommandLines(t *testing.T) {
+	runScript(t, "testdata/kv-client.txt")
+}
+
+// TestKVOneCluster holds the tests that change nothing of the cluster itself.
+func TestKVOneCluster(t *testing.T) {
+	r := newKVRig(t, lab.KVConfig{Durability: lab.Fast})
+	t.Run("keys", kvKeysTest)
+	t.Run("conditions", kvConditionsTest)
+	t.Run("range", kvRangeTest)
+	t.Run("lease", kvLeaseTest)
+	t.Run("state", func(t *testing.T) { r.stateTest(t) })
+	t.Run("large", func(t *testing.T) { r.largeTest(t) })
+	t.Run("garbage", func(t *testing.T) { r.garbageTest(t) })
+	t.Run("strangers", kvStrangersTest)
+}
+
+func kvKeysTest(t *testing.T) {
+	refuse(t, exitFailed, []string{`get "absent": kv: not found`}, "kv", "get", "absent")
+	refuse(t, exitFailed, []string{"not found"}, "kv", "get", "absent", "--weak", "--json")
+	if out := must(t, "kv", "put", "greeting", "hello"); !strings.HasPrefix(out, "revision ") {
+		t.Errorf("put prints %q", out)
+	}
+	if out := must(t, "kv", "get", "greeting"); out != "hello\n" {
+		t.Errorf("get prints %q", out)
+	}
+	put := decode[kvItem](t, must(t, "kv", "put", "greeting", "hello again", "--json"))
+	want := kvItem{Key: "greeting", Value: "hello again", Revision: put.Revision}
+	if diff := cmp.Diff(want, decode[kvItem](t, must(t, "kv", "get", "greeting", "--json"))); diff != "" || put.Revision == 0 {
+		t.Errorf("get --json (-want +got):\n%s", diff)
+	}
+	if out := must(t, "kv", "put", "weak", "1", "--weak"); out != "ok\n" && !strings.HasPrefix(out, "revision ") {
+		t.Errorf("put --weak prints %q", out)
+	}
+	// Another process's weak read may be behind; a strong one is not.
+	if out := must(t, "kv", "get", "weak"); out != "1\n" {
+		t.Errorf("a weak write of a client that has ended: %q", out)
+	}
+	for want, args := range map[string][]string{"1\n": {"n"}, "-2\n": {"m", "--", "-2"}, `{"value":7}`: {"k", "7", "--json"}} {
+		if out := must(t, append([]string{"kv", "incr"}, args...)...); strings.Join(strings.Fields(out), "") != strings.TrimSpace(want) {
+			t.Errorf("incr %v prints %q, want %q", args, out, want)
+		}
+	}
+	refuse(t, exitFailed, []string{"not an integer"}, "kv", "incr", "greeting")
+	refuse(t, exitUsage, []string{`DELTA "many"`}, "kv", "incr", "n", "many")
+	if out := must(t, "kv", "del", "n", "m", "absent"); out != "2\n" {
+		t.Errorf("del prints %q", out)
+	}
+	if got := decode[map[string]int](t, must(t, "kv", "del", "k", "--json")); got["deleted"] != 1 {
+		t.Errorf("del --json: %v", got)
+	}
+	binary := "\xff\x00\xfe"
+	if code, stderr := kvPutInput(t, "binary", binary); code != exitFine {
+		t.Fatalf("put from standard input: %d %s", code, stderr)
+	}
+	if out := must(t, "kv", "get", "binary"); out != binary+"\n" {
+		t.Errorf("binary value: %q", out)
+	}
+	if got := decode[kvItem](t, must(t, "kv", "get", "binary", "--json")); string(got.Base64) != binary {
+		t.Errorf("binary value in JSON: %+v", got)
+	}
+}
+
+// kvPutInput writes what is on standard input.
+func kvPutInput(t *testing.T, key, value string) (code int, stderr string) {
+	t.Helper()
+	root := newRootCommand()
+	root.SetIn(strings.NewReader(value))
+	var out, err bytes.Buffer
+	code = executeRoot(t.Context(), root, []string{"kv", "put", key, "-"}, &out, &err)
+	return code, err.String()
+}
+
+func kvConditionsTest(t *testing.T) {
+	first := decode[kvItem](t, must(t, "kv", "put", "lock", "me", "--if-absent", "--json"))
+	refuse(t, exitFailed, []string{"condition not met"}, "kv", "put", "lock", "you", "--if-absent")
+	refuse(t, exitFailed, []string{"condition not met"}, "kv", "put", "lock", "you", "--if-revision", fmt.Sprint(first.Revision+1))
+	must(t, "kv", "put", "lock", "you", "--if-revision", fmt.Sprint(first.Revision))
+	refuse(t, exitFailed, []string{"condition not met"}, "kv", "put", "lock", "me", "--if-revision", "0")
+	refuse(t, exitUsage, []string{"--weak"}, "kv", "put", "lock", "me", "--if-absent", "--weak")
+	refuse(t, exitUsage, []string{"not both"}, "kv", "put", "lock", "me", "--if-absent", "--if-revision", "1")
+	if out := must(t, "kv", "get", "lock"); out != "you\n" {
+		t.Errorf("lock: %q", out)
+	}
+}
+
+func kvRangeTest(t *testing.T) {
+	for i := range 5 {
+		must(t, "kv", "put", fmt.Sprintf("list/%d", i), strings.Repeat("v", i))
+	}
+	r := call(t, "kv", "range", "--prefix", "list/", "--limit", "2")
+	if r.code != exitFine || r.stdout != "list/0\t\nlist/1\tv\n" || !strings.Contains(r.stderr, `after "list/1"`) {
+		t.Errorf("range: %s", r)
+	}
+	if out := must(t, "kv", "range", "list/1", "list/3", "--keys-only"); out != "list/1\nlist/2\n" {
+		t.Errorf("range: %q", out)
+	}
+	if out := must(t, "kv", "range", "--prefix", "list/", "--reverse", "--keys-only", "--limit", "1", "--weak"); !strings.HasPrefix(out, "list/") {
+		t.Errorf("range: %q", out)
+	}
+	type list struct {
+		Items []kvItem
+		More  bool
+	}
+	got := decode[list](t, must(t, "kv", "range", "--prefix", "list/", "--limit", "0", "--json"))
+	if len(got.Items) != 5 || got.More || got.Items[4].Value != "vvvv" || got.Items[4].Revision <= got.Items[3].Revision {
+		t.Errorf("range --json: %+v", got)
+	}
+	if got = decode[list](t, must(t, "kv", "range", "none", "of", "--json")); got.Items == nil || len(got.Items) != 0 {
+		t.Errorf("an empty range: %+v", got)
+	}
+	refuse(t, exitUsage, []string{"--prefix"}, "kv", "range", "a", "--prefix", "b")
+	// More than one answer holds, all of it on request.
+	value := strings.Repeat("x", 6<<20)
+	for _, key := range []string{"big/1", "big/2", "big/3", "big/4"} {
+		if code, stderr := kvPutInput(t, key, value); code != exitFine {
+			t.Fatal(stderr)
+		}
+	}
+	for _, order := range []string{"--reverse=false", "--reverse"} {
+		out := must(t, "kv", "range", "--prefix", "big/", "--limit", "0", order)
+		if n, lines := len(out), strings.Count(out, "\n"); lines != 4 || n != 4*(len("big/1\t\n")+len(value)) {
+			t.Errorf("range of 24 MiB %s: %d bytes in %d lines", order, n, lines)
+		}
+	}
+	must(t, "kv", "del", "big/1", "big/2", "big/3", "big/4")
+}
+
+// A key goes with its lease, and whoever watches is told.
+func kvLeaseTest(t *testing.T) {
+	refuse(t, exitUsage, []string{`TTL "soon"`}, "kv", "lease", "grant", "soon")
+	refuse(t, exitUsage, []string{"the number that grant printed"}, "kv", "lease", "keep", "x")
+	refuse(t, exitFailed, []string{"lease 999999999", "not found"}, "kv", "lease", "keep", "999999999")
+	id := strings.TrimSpace(must(t, "kv", "lease", "grant", "1m"))
+	first, err := strconv.ParseUint(id, 10, 64)
+	later := decode[map[string]uint64](t, must(t, "kv", "lease", "grant", "2s", "--json"))["lease"]
+	if err != nil || later <= first {
+		t.Errorf("fencing tokens: %s, then %d (%v)", id, later, err)
+	}
+	put := decode[kvItem](t, must(t, "kv", "put", "held/1", "x", "--lease", id, "--json"))
+	w := watching(t, "--prefix", "held/", "--since", fmt.Sprint(put.Revision))
+	must(t, "kv", "lease", "keep", id)
+	if got := decode[kvItem](t, must(t, "kv", "get", "held/1", "--json")); fmt.Sprint(got.Lease) != id {
+		t.Errorf("lease of a key: %+v, want %s", got, id)
+	}
+	must(t, "kv", "lease", "revoke", id)
+	refuse(t, exitFailed, []string{"not found"}, "kv", "get", "held/1")
+	refuse(t, exitFailed, []string{"not found"}, "kv", "lease", "revoke", id)
+	must(t, "kv", "put", "held/2", "x", "--lease", fmt.Sprint(later))
+	until(t, "the lease that nobody keeps has ended", func() bool { return call(t, "kv", "get", "held/2").code == exitFailed })
+	refuse(t, exitFailed, []string{"not found"}, "kv", "lease", "keep", fmt.Sprint(later))
+	must(t, "kv", "put", "held/3", "x", "--ttl", "50ms")
+	until(t, "a key that lives for 50 ms is gone", func() bool { return call(t, "kv", "get", "held/3").code == exitFailed })
+	until(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= 6 })
+	var got []string
+	for line := range strings.Lines(w.end(t)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		got = append(got, strings.Join(f[1:], " "))
+	}
+	if diff := cmp.Diff([]string{"put held/1 x", "delete held/1 ", "put held/2 x", "expire held/2 ", "put held/3 x", "expire held/3 "}, got); diff != "" {
+		t.Errorf("watch (-want +got):\n%s", diff)
+	}
+}
+
+func (r *kvRig) stateTest(t *testing.T) {
+	r = r.in(t)
+	leader := r.leader(1, 2, 3)
+	table := must(t, "kv", "status")
+	if n := strings.Count(table, "follower"); n != 2 || strings.Count(table, "leader") != 1 || !strings.Contains(table, "memory") {
+		t.Errorf("status:\n%s", table)
+	}
+	type status struct {
+		Replicas []kvReplica
+		Down     map[string]string
+	}
+	s := decode[status](t, must(t, "kv", "status", "--json"))
+	if len(s.Replicas) != 3 || len(s.Down) != 0 || s.Replicas[leader-1].Role != "leader" || !s.Replicas[0].Ready || s.Replicas[2].ID != 3 {
+		t.Errorf("status --json: %+v", s)
+	}
+	members := decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+	if len(members) != 3 || !members[leader-1].Leader || !members[1].Voter || members[2].Addr != r.PeerAddrs()[2] || members[2].Redis != r.Addrs()[2] {
+		t.Errorf("member list --json: %+v", members)
+	}
+	if out := must(t, "kv", "member", "list"); strings.Count(out, "yes") != 4 {
+		t.Errorf("member list:\n%s", out)
+	}
+	// The flag goes before the environment.
+	if s = decode[status](t, must(t, "kv", "status", "--json", r.alone(leader))); len(s.Replicas) != 1 {
+		t.Errorf("status of one endpoint: %+v", s)
+	}
+	t.Setenv("WEIR_KV_ENDPOINTS", "127.0.0.1:1")
+	refuse(t, exitFailed, []string{"no replica answers", "127.0.0.1:1"}, "kv", "get", "greeting", "--timeout", "200ms")
+	refuse(t, exitShortfall, []string{"no replica answers"}, "kv", "status", "--timeout", "200ms")
+	t.Setenv("WEIR_KV_SECRET_FILE", filepath.Join(t.TempDir(), "none"))
+	refuse(t, exitFailed, []string{"read the secret"}, "kv", "get", "greeting")
+}
+
+// What is too large is refused by name, and the next request is answered.
+func (r *kvRig) largeTest(t *testing.T) {
+	r = r.in(t)
+	refuse(t, exitFailed, []string{"too large"}, "kv", "put", strings.Repeat("k", kvwire.MaxKey+1), "v")
+	code, stderr := kvPutInput(t, "large", strings.Repeat("v", kvwire.MaxValue+1))
+	if code != exitFailed || !strings.Contains(stderr, "too large") {
+		t.Errorf("a value of 8 MiB and 1 byte: %d %s", code, stderr)
+	}
+	c := redis.NewClient(&redis.Options{Addr: r.Addrs()[0], MaxRetries: -1, DisableIdentity: true})
+	defer c.Close()
+	if err := c.Set(t.Context(), strings.Repeat("k", kvwire.MaxKey+1), "v", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "ERR") {
+		t.Errorf("a key of 64 KiB and 1 byte: %v", err)
+	}
+	// This one breaks the protocol's bounds, and so its connection: the reply may
+	// be lost with it.
+	if err := c.Set(t.Context(), "large", strings.Repeat("v", kvwire.MaxValue+1), 0).Err(); err == nil {
+		t.Error("a value of 8 MiB and 1 byte was taken")
+	}
+	if err := c.Set(t.Context(), "large", strings.Repeat("v", kvwire.MaxValue), 0).Err(); err != nil {
+		t.Errorf("a value of 8 MiB: %v", err)
+	}
+	if n, err := c.StrLen(t.Context(), "large").Result(); err != nil || n != kvwire.MaxValue {
+		t.Errorf("a value of 8 MiB has %d bytes, %v", n, err)
+	}
+	if n, err := c.Del(t.Context(), "large").Result(); err != nil || n != 1 {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+}
+
+// Bytes of strangers end their connection and nothing else.
+func (r *kvRig) garbageTest(t *testing.T) {
+	r = r.in(t)
+	pids := fmt.Sprint(r.PIDs())
+	noise := make([]byte, 256<<10)
+	if _, err := rand.Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	pieces := map[string][]byte{
+		"noise": noise, "zeros": make([]byte, 64<<10), "HTTP": []byte("GET / HTTP/1.1\r\nHost: weir\r\n\r\n"),
+		"TLS": append([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3}, noise[:509]...), "RESP": []byte("*1000000000\r\n$4\r\nPING\r\n"),
+	}
+	for name, bytes := range pieces {
+		for _, addr := range []string{r.PeerAddrs()[0], r.Addrs()[0], r.AdminAddrs()[0]} {
+			conn, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = conn.Write(bytes) // refused midway, mostly
+			if err := conn.(*net.TCPConn).CloseWrite(); err == nil {
+				_, _ = conn.Read(make([]byte, 1)) // an answer, or the end
+			}
+			if err := conn.Close(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	must(t, "kv", "get", "greeting", "--weak", r.alone(1))
+	must(t, "kv", "incr", "after garbage")
+	if code, _ := r.admin(1, "/readyz"); code != http.StatusOK || fmt.Sprint(r.PIDs()) != pids {
+		t.Errorf("/readyz after garbage: %d; processes %v, before %s", code, r.PIDs(), pids)
+	}
+	if _, metrics := r.admin(1, "/metrics"); !strings.Contains(metrics, `weir_kv_refused_connections_total{`) || !strings.Contains(metrics, `reason="malformed"`) {
+		t.Error("/metrics does not count the strangers")
+	}
+}
+
+// Who means another cluster, or brings certificates where there are none, is told
+// so at once.
+func kvStrangersTest(t *testing.T) {
+	refuse(t, exitFailed, []string{"other cluster", `this is cluster "weir"`}, "kv", "get", "greeting", "--cluster", "another", "--timeout", "1m")
+	ca := newKVAuthority(t)
+	cert, key := ca.issue("client")
+	refuse(t, exitFailed, []string{"no TLS"}, "kv", "get", "greeting", "--timeout", "1m", "--tls-ca", ca.file, "--tls-cert", cert, "--tls-key", key)
+	if out := must(t, "kv", "incr", "counted", "--cluster", "weir"); out != "1\n" {
+		t.Errorf("counted: %q", out)
+	}
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/replica/wal"
+)
+
+// TestKVDirectories gives replicas directories that are not theirs, damaged ones,
+// an old one and none. None comes back with less than it had acknowledged.
+func TestKVDirectories(t *testing.T) {
+	r := newKVRig(t, lab.KVConfig{})
+	for i := range 20 {
+		must(t, "kv", "put", fmt.Sprintf("k/%d", i), strings.Repeat("v", 1000))
+	}
+	t.Run("another's", func(t *testing.T) { r.anothersTest(t) })
+	t.Run("torn", func(t *testing.T) { r.tornTest(t) })
+	t.Run("older copy", func(t *testing.T) { r.olderTest(t) })
+	t.Run("corrupt, then replaced", func(t *testing.T) { r.corruptTest(t) })
+}
+
+func (r *kvRig) anothersTest(t *testing.T) {
+	r = r.in(t)
+	args, dir := r.command(3), r.node(3).DataDir()
+	free := freeAddresses(t, 3)
+	elsewhere := []string{"--listen=" + free[0], "--resp=" + free[1], "--admin=" + free[2]}
+	// One process per directory.
+	strayed(t, slices.Concat(args, elsewhere)...).ends(exitFailed, "lock "+dir, fmt.Sprintf("process %d uses it", r.node(3).PID()))
+	refuse(t, exitFailed, []string{"uses it"}, "kv", "verify", dir)
+	// One admin address per process.
+	strayed(t, args...).ends(exitFailed, "listen for --admin", "an address of its own")
+	r.node(3).Kill()
+	strayed(t, slices.Concat(args, elsewhere, []string{"--id=2"})...).ends(exitFailed, "belongs to replica 3, not to 2", "use the directory of this replica")
+	strayed(t, append(args, "--cluster=another")...).ends(exitFailed, `belongs to cluster "weir", not to "another"`)
+	must(t, "kv", "verify", dir)
+	sum := decode[struct {
+		Summary wal.Summary
+		Files   []wal.Finding
+	}](t, must(t, "kv", "verify", dir, "--json"))
+	if sum.Summary.Problems != 0 || sum.Summary.Identity.Replica != 3 || sum.Summary.Last < 20 || len(sum.Files) < 2 {
+		t.Errorf("verify --json: %+v", sum)
+	}
+	r.restart(3)
+	r.await()
+}
+
+// segment is the file that a replica's log ends in, and where its rounds end.
+func (r *kvRig) segment(id int) (path string, end int) {
+	r.t.Helper()
+	files, err := filepath.Glob(filepath.Join(r.node(id).DataDir(), "*.wal"))
+	if err != nil || len(files) == 0 {
+		r.t.Fatalf("segments of replica %d: %v, %v", id, files, err)
+	}
+	path = slices.Max(files)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return path, len(strings.TrimRight(string(content), "\x00"))
+}
+
+// flip changes a byte of a file.
+func flip(t *testing.T, path string, offset int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1)
+	_, err = f.ReadAt(b, offset)
+	b[0] ^= 0x55
+	_, writing := f.WriteAt(b, offset)
+	if err := errors.Join(err, writing, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a crash leaves at the end of the log is cut off, and sent again by others.
+func (r *kvRig) tornTest(t *testing.T) {
+	r = r.in(t)
+	r.node(2).Kill()
+	path, end := r.segment(2)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte("half of a write that never ended"), int64(end+7)/8*8)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if out := must(t, "kv", "verify", r.node(2).DataDir()); !strings.Contains(out, "cut short") {
+		t.Errorf("verify does not tell of the torn end:\n%s", out)
+	}
+	must(t, "kv", "put", "torn", "written meanwhile")
+	r.restart(2)
+	r.await()
+	r.logged(2, "a write that a crash cut short was cut off", filepath.Base(path))
+	until(t, "the replica has what was written meanwhile", func() bool {
+		return call(t, "kv", "get", "torn", "--weak", r.alone(2)).stdout == "written meanwhile\n"
+	})
+}
+
+// A replica that comes back with an older copy of its directory is told to stop.
+func (r *kvRig) olderTest(t *testing.T) {
+	r = r.in(t)
+	leader := r.leader(1, 2, 3)
+	id := leader%3 + 1
+	dir, old := r.node(id).DataDir(), filepath.Join(t.TempDir(), "old")
+	args := r.command(id)
+	r.node(id).Kill()
+	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	r.restart(id)
+	r.await()
+	for i := range 5 {
+		must(t, "kv", "put", "older", fmt.Sprint(i))
+	}
+	until(t, "the leader knows what the replica has", func() bool {
+		s := r.report(leader)
+		return s.Leader == uint64(leader) && s.Members[id-1].Match == s.Last && s.Commit == s.Last
+	})
+	r.node(id).Kill()
+	newer := filepath.Join(t.TempDir(), "newer")
+	swap := func(from, to string) {
+		if err := errors.Join(os.Rename(dir, to), os.CopyFS(dir, os.DirFS(from))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap(old, newer)
+	strayed(t, args...).ends(exitFailed, fmt.Sprintf("replica %d acknowledged the log up to entry", id), "older copy", "weir kv member replace")
+	r.logged(leader, "a replica is refused", fmt.Sprintf("peer=%d", id))
+	must(t, "kv", "put", "older", "without it")
+	swap(newer, filepath.Join(t.TempDir(), "old again"))
+	r.restart(id)
+	r.await()
+}
+
+// Damage is named and refused, and the member replaced as the documentation says.
+func (r *kvRig) corruptTest(t *testing.T) {
+	r = r.in(t)
+	leader := r.leader(1, 2, 3)
+	lost := leader%3 + 1
+	args := r.command(lost)
+	r.node(lost).Kill()
+	path, end := r.segment(lost)
+	flip(t, path, int64(end/2))
+	file := filepath.Base(path)
+	refuse(t, exitShortfall, []string{file, "at byte ", "1 problems in " + r.node(lost).DataDir()}, "kv", "verify", r.node(lost).DataDir())
+	found := decode[struct{ Files []wal.Finding }](t, call(t, "kv", "verify", r.node(lost).DataDir(), "--json").stdout)
+	i := slices.IndexFunc(found.Files, func(f wal.Finding) bool { return f.Problem != "" })
+	if i < 0 || found.Files[i].File != file || found.Files[i].Offset <= 0 || found.Files[i].Offset > int64(end/2) {
+		t.Errorf("verify --json: %+v", found)
+	}
+	strayed(t, args...).ends(exitFailed, file+" is corrupt at offset ", "weir kv member replace")
+	must(t, "kv", "put", "without", "the lost one")
+	r.replaceTest(lost, 4)
+}
+
+// replaceTest follows docs/kv-operating.md, "A disk is lost or damaged".
+func (r *kvRig) replaceTest(lost, id int) {
+	t := r.t
+	t.Helper()
+	free := freeAddresses(t, 3)
+	_, redis, _ := strings.Cut(free[1], ":")
+	member := fmt.Sprintf("%d=%s/%s", id, free[0], redis)
+	var peers []string
+	for i, addr := range r.PeerAddrs() {
+		peers = append(peers, fmt.Sprintf("%d=%s", i+1, addr))
+	}
+	p := strayed(t, "kv", "serve", "--id", fmt.Sprint(id), "--join", "--peers", strings.Join(append(peers, member), ","),
+		"--data", filepath.Join(t.TempDir(), "data"), "--admin", free[2])
+	p.says("weir kv serve starts")
+	admin := "http://" + free[2]
+	until(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
+	if code, body := get(t, admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "waits to be added to the cluster (weir kv member add)") {
+		t.Errorf("/readyz before it is added: %d %s", code, body)
+	}
+	refuse(t, exitFailed, []string{fmt.Sprintf("replica %d is not a learner", id)}, "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id))
+	must(t, "kv", "member", "add", member)
+	endpoints := free[0]
+	for i, addr := range r.PeerAddrs() {
+		if i+1 != lost {
+			endpoints += "," + addr
+		}
+	}
+	t.Setenv("WEIR_KV_ENDPOINTS", endpoints)
+	until(t, "the new replica has caught up and votes", func() bool {
+		return call(t, "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id)).code == exitFine
+	})
+	until(t, "the new replica is ready", func() bool { return answers(admin+"/readyz") == http.StatusOK })
+	until(t, "the lost one is no member", func() bool {
+		members := decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+		return len(members) == 3 && !slices.ContainsFunc(members, func(m kvMember) bool { return m.ID == uint64(lost) }) &&
+			slices.ContainsFunc(members, func(m kvMember) bool { return m.ID == uint64(id) && m.Voter })
+	})
+	must(t, "kv", "status")
+	if out := must(t, "kv", "get", "without", "--weak", "--endpoints", free[0]); out != "the lost one\n" {
+		t.Errorf("at the new replica: %q", out)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(exitFine, "weir kv serve has stopped")
+}
+
+// TestKVDiskFull fills the disk of one replica, which stops and says so; the
+// others go on. Once there is space it does, too.
+func TestKVDiskFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills a log of 64 MB")
+	}
+	small := filepath.Join(t.TempDir(), "small")
+	if err := os.Mkdir(small, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// A segment of the log has 64 MB.
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=66m"); err != nil {
+		t.Skipf("mounting a small disk needs the right to: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(small, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	r := newKVRig(t, lab.KVConfig{Each: func(number int, flags map[string]string) {
+		if number == 3 {
+			flags["data"] = small
+		}
+	}})
+	value := strings.Repeat("v", 4<<20)
+	full := r.node(3).Done()
+	for i := 0; ; i++ {
+		if code, stderr := kvPutInput(t, fmt.Sprintf("k/%d", i%5), value); code != exitFine {
+			t.Fatal(stderr)
+		}
+		select {
+		case <-full:
+		default:
+			if i > 40 {
+				t.Fatalf("%d MiB fit on a disk of 66 MB:\n%s", i*4, r.node(3).LogTail(20))
+			}
+			continue
+		}
+		break
+	}
+	r.logged(3, "no space left on device", "the disk failed", "free some space, nothing that was flushed is lost")
+	must(t, "kv", "put", "meanwhile", "all well")
+	refuse(t, exitShortfall, []string{"1 of 3 replicas do not answer"}, "kv", "status")
+	if err := syscall.Mount("tmpfs", small, "tmpfs", syscall.MS_REMOUNT, "size=1g"); err != nil {
+		t.Fatal(err)
+	}
+	r.restart(3)
+	r.await()
+	until(t, "the replica has what was written meanwhile", func() bool {
+		return call(t, "kv", "get", "meanwhile", "--weak", r.alone(3)).stdout == "all well\n"
+	})
+	must(t, "kv", "status")
+}

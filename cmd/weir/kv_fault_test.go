@@ -1,0 +1,201 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirdb/weir/internal/lab"
+)
+
+// TestKVFaults makes replicas crash, hang and restart under load, of which no
+// operation fails, and looks at what an operator sees meanwhile.
+func TestKVFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills, stops and restarts replicas some thirty times")
+	}
+	r := newKVRig(t, lab.KVConfig{})
+	must(t, "kv", "put", "greeting", "hello")
+	w := watching(t, "--prefix", "n/", "--since", "1")
+	t.Run("crashes", func(t *testing.T) { r.crashTest(t) })
+	t.Run("all crash", func(t *testing.T) { r.blackoutTest(t) })
+	t.Run("hangs", func(t *testing.T) { r.hangTest(t) })
+	t.Run("rolling restart", func(t *testing.T) { r.rollingTest(t) })
+	// One watch saw it all: each change once, in order, of every counter.
+	want := 0
+	for _, key := range []string{"n/crash", "n/blackout", "n/hang", "n/rolling"} {
+		r := call(t, "kv", "get", key)
+		n, err := strconv.Atoi(strings.TrimSpace(r.stdout))
+		if err != nil {
+			t.Fatalf("%s: %s", key, r)
+		}
+		want += n
+	}
+	until(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= want })
+	next := map[string]int{}
+	var revision uint64
+	for line := range strings.Lines(w.end(t)) {
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		rev, err := strconv.ParseUint(f[0], 10, 64)
+		if len(f) != 4 || err != nil || rev <= revision || f[1] != "put" || f[3] != strconv.Itoa(next[f[2]]+1) {
+			t.Fatalf("watch: %q after revision %d with counters %v", line, revision, next)
+		}
+		revision = rev
+		next[f[2]]++
+	}
+}
+
+// Each replica in turn is killed: the command line says so, and works.
+func (r *kvRig) crashTest(t *testing.T) {
+	r = r.in(t)
+	load := r.load("n/crash")
+	for id := 1; id <= 3; id++ {
+		r.node(id).Kill()
+		load.goesOn(20)
+		if out := must(t, "kv", "get", "greeting"); out != "hello\n" {
+			t.Errorf("with replica %d dead: %q", id, out)
+		}
+		refuse(t, exitShortfall, []string{r.PeerAddrs()[id-1] + " does not answer", "1 of 3 replicas do not answer"}, "kv", "status")
+		for other := 1; other <= 3; other++ {
+			if other == id {
+				continue
+			}
+			until(t, "the others are ready", func() bool { return answers("http://"+r.AdminAddrs()[other-1]+"/readyz") == http.StatusOK })
+			for _, m := range r.report(other).Members {
+				if m.Up == (m.ID == uint64(id)) {
+					t.Errorf("replica %d is dead, and replica %d says of %d that it is up: %v (%s)", id, other, m.ID, m.Up, m.Error)
+				}
+			}
+			r.logged(other, "replica disconnected", fmt.Sprintf("peer=%d", id))
+		}
+		r.restart(id)
+		r.await()
+		must(t, "kv", "status")
+	}
+	if want, got := load.end()+"\n", must(t, "kv", "get", "n/crash"); got != want {
+		t.Errorf("the counter is %q, want %q", got, want)
+	}
+}
+
+// All are killed at once: nobody answers, and after the restart nothing is lost.
+func (r *kvRig) blackoutTest(t *testing.T) {
+	r = r.in(t)
+	load := r.load("n/blackout")
+	load.goesOn(50)
+	for _, n := range r.Nodes() {
+		n.Kill()
+	}
+	refuse(t, exitShortfall, []string{"no replica answers"}, "kv", "status", "--timeout", "300ms")
+	refuse(t, exitFailed, []string{"no replica answers"}, "kv", "get", "greeting", "--weak", "--timeout", "300ms")
+	r.restart(2)
+	// One of three knows no leader, answers weak reads and says what is wrong.
+	if out := must(t, "kv", "get", "greeting", "--weak"); out != "hello\n" {
+		t.Errorf("a weak read at the only replica: %q", out)
+	}
+	refuse(t, exitShortfall, []string{"no replica that answers leads", "no leader"}, "kv", "status")
+	refuse(t, exitFailed, []string{"outcome unknown"}, "kv", "put", "greeting", "hello", "--timeout", "300ms")
+	if code, body := r.admin(2, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no leader") {
+		t.Errorf("/readyz of the only replica: %d %s", code, body)
+	}
+	r.restart(1)
+	r.restart(3)
+	r.await()
+	load.goesOn(20)
+	if want, got := load.end()+"\n", must(t, "kv", "get", "n/blackout"); got != want {
+		t.Errorf("the counter is %q, want %q", got, want)
+	}
+}
+
+// A replica that hangs now and then, the leader too, holds nobody back for good.
+func (r *kvRig) hangTest(t *testing.T) {
+	r = r.in(t)
+	load := r.load("n/hang")
+	victim := r.leader(1, 2, 3)
+	for range 4 {
+		n := r.node(victim)
+		n.Pause()
+		load.goesOn(20)
+		refuse(t, exitShortfall, []string{r.PeerAddrs()[victim-1] + " does not answer", "1 of 3 replicas do not answer"}, "kv", "status", "--timeout", "600ms")
+		n.Resume()
+		load.goesOn(5)
+		victim = victim%3 + 1
+	}
+	r.await()
+	must(t, "kv", "status")
+	if want, got := load.end()+"\n", must(t, "kv", "get", "n/hang"); got != want {
+		t.Errorf("the counter is %q, want %q", got, want)
+	}
+}
+
+// Each replica is stopped by SIGTERM and started again; the leader hands over.
+func (r *kvRig) rollingTest(t *testing.T) {
+	r = r.in(t)
+	load := r.load("n/rolling")
+	for range 2 {
+		for id := 1; id <= 3; id++ {
+			led := r.leader(1, 2, 3) == id
+			r.restart(id)
+			r.await()
+			load.goesOn(5)
+			r.logged(id, "weir kv serve has stopped")
+			if led {
+				r.logged(id, "leadership handed over")
+			}
+		}
+	}
+	if want, got := load.end()+"\n", must(t, "kv", "get", "n/rolling"); got != want {
+		t.Errorf("the counter is %q, want %q", got, want)
+	}
+}
+
+// TestKVPartition cuts the leader off from the others. It answers nothing that
+// needs a majority, and what it knows to weak reads; the others go on; healed,
+// all have the same.
+func TestKVPartition(t *testing.T) {
+	relays := relayedPeers{t: t}
+	r := newKVRig(t, lab.KVConfig{Each: relays.between})
+	must(t, "kv", "put", "k", "before")
+	old := r.leader(1, 2, 3)
+	others := []int{old%3 + 1, (old+1)%3 + 1}
+	majority := "--endpoints=" + r.PeerAddrs()[others[0]-1] + "," + r.PeerAddrs()[others[1]-1]
+	load := r.load("n")
+	load.goesOn(20)
+	relays.cut(old)
+	until(t, "the minority is not ready", func() bool {
+		return answers("http://"+r.AdminAddrs()[old-1]+"/readyz") == http.StatusServiceUnavailable
+	})
+	refuse(t, exitFailed, []string{"outcome unknown"}, "kv", "put", "k", "lost", r.alone(old), "--timeout", "300ms")
+	refuse(t, exitFailed, []string{"deadline exceeded after 300ms", "weir kv status"}, "kv", "get", "k", r.alone(old), "--timeout", "300ms")
+	if out := must(t, "kv", "get", "k", "--weak", r.alone(old)); out != "before\n" {
+		t.Errorf("a weak read at the minority: %q", out)
+	}
+	refuse(t, exitShortfall, []string{"no replica that answers leads"}, "kv", "status", r.alone(old))
+	if next := r.leader(others...); next == old {
+		t.Errorf("the majority is led by %d, which is cut off", next)
+	}
+	must(t, "kv", "put", "other", "after", majority)
+	if out := must(t, "kv", "get", "k", majority); out != "before\n" {
+		t.Errorf("a strong read at the majority: %q", out)
+	}
+	load.goesOn(20)
+	must(t, "kv", "status", majority)
+	relays.heal()
+	r.leader(1, 2, 3)
+	want := load.end()
+	r.await()
+	if out := must(t, "kv", "get", "n"); out != want+"\n" {
+		t.Errorf("the counter is %q after healing, want %s", out, want)
+	}
+	// The write whose outcome is not known may have waited at the old leader, but
+	// all have the same.
+	all := must(t, "kv", "range", "--json")
+	for id := 1; id <= 3; id++ {
+		until(t, fmt.Sprintf("replica %d has what all have", id), func() bool {
+			return cmp.Equal(all, must(t, "kv", "range", "--json", "--weak", r.alone(id)))
+		})
+	}
+}

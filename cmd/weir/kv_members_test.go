@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+)
+
+// TestKVMembers changes the members of a cluster under load, of which no
+// operation fails.
+func TestKVMembers(t *testing.T) {
+	r := newKVRig(t, lab.KVConfig{})
+	free := freeAddresses(t, 2)
+	// A native client must know every replica that may lead.
+	all := strings.Join(append(r.PeerAddrs(), free[0]), ",")
+	load := r.load("n", free[0])
+	var peers []string
+	for i, addr := range r.PeerAddrs() {
+		peers = append(peers, fmt.Sprintf("%d=%s", i+1, addr))
+	}
+	// As the configuration file and the environment say.
+	file := filepath.Join(t.TempDir(), "kv.yaml")
+	write(t, file, fmt.Sprintf("id: 4\njoin: true\npeers: %s,4=%s\nadmin: %s\n", strings.Join(peers, ","), free[0], free[1]))
+	t.Setenv("WEIR_KV_DATA", filepath.Join(t.TempDir(), "data"))
+	p := strayed(t, "kv", "serve", "-c", file)
+	p.says("weir kv serve starts", "waits to be added to the cluster", "weir kv member add")
+	admin := "http://" + free[1]
+	until(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
+	if code, body := get(t, admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "waits to be added") {
+		t.Errorf("/readyz before it is added: %d %s", code, body)
+	}
+
+	for verb, words := range map[string]string{
+		"promote 4":            "replica 4 is not a learner",
+		"promote 1":            "replica 1 is not a learner",
+		"remove 9":             "replica 9 is not a member",
+		"transfer 4":           "replica 4 is not a voter",
+		"replace 1 4":          "replica 4 is not a learner",
+		"add 1=" + free[0]:     "replica 1 is a member already",
+		"add 4=" + free[0][:9]: "want HOST:PORT",
+	} {
+		r := call(t, append([]string{"kv", "member"}, strings.Fields(verb)...)...)
+		if r.code == exitFine || !strings.Contains(r.stderr, words) {
+			t.Errorf("member %s: %s, want %q", verb, r, words)
+		}
+	}
+
+	if out := must(t, "kv", "member", "add", "4="+free[0]); out != "ok\n" {
+		t.Errorf("member add prints %q", out)
+	}
+	t.Setenv("WEIR_KV_ENDPOINTS", all)
+	load.goesOn(10)
+	until(t, "the learner has caught up", func() bool { return answers(admin+"/readyz") == http.StatusOK })
+	members := decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+	if len(members) != 4 || members[3].Voter || members[3].Addr != free[0] {
+		t.Errorf("members with a learner: %+v", members)
+	}
+	if out := must(t, "kv", "status"); !strings.Contains(out, "learner") {
+		t.Errorf("status with a learner:\n%s", out)
+	}
+	refuse(t, exitFailed, []string{"replica 4 is not a voter"}, "kv", "member", "transfer", "4")
+	until(t, "the learner votes", func() bool { return call(t, "kv", "member", "promote", "4").code == exitFine })
+	load.goesOn(10)
+	must(t, "kv", "member", "transfer", "4", "--json")
+	until(t, "the new replica leads", func() bool {
+		_, body := get(t, admin+"/status.json")
+		return strings.Contains(body, `"leader": 4`) && strings.Contains(body, `"ready": true`)
+	})
+	load.goesOn(10)
+	must(t, "kv", "member", "transfer", "1")
+	if leader := r.leader(1, 2, 3); leader != 1 {
+		t.Errorf("replica %d leads after the transfer to 1", leader)
+	}
+	must(t, "kv", "member", "remove", "4")
+	p.ends(exitFailed, "replica 4 was removed from the cluster")
+	load.goesOn(10)
+	t.Setenv("WEIR_KV_ENDPOINTS", strings.Join(r.PeerAddrs(), ","))
+	if members = decode[[]kvMember](t, must(t, "kv", "member", "list", "--json")); len(members) != 3 || !members[0].Leader {
+		t.Errorf("members in the end: %+v", members)
+	}
+	must(t, "kv", "status")
+	if want, got := load.end()+"\n", must(t, "kv", "get", "n"); got != want {
+		t.Errorf("the counter is %q, want %q", got, want)
+	}
+}

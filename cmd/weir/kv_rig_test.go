@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/replica"
+	"github.com/weirdb/weir/kv"
+)
+
+// kvRig is a cluster of real processes, seen as an operator does: by the command
+// line, the admin addresses and the logs.
+type kvRig struct {
+	*lab.KV
+	t   *testing.T
+	ctx context.Context
+}
+
+// newKVRig starts a cluster that logs what an operator reads.
+func newKVRig(t *testing.T, cfg lab.KVConfig) *kvRig {
+	t.Helper()
+	clearEnvironment(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*labtest.Patience)
+	t.Cleanup(cancel)
+	cfg.Program = weirProgram(t)
+	if cfg.Flags == nil {
+		cfg.Flags = map[string]string{}
+	}
+	cfg.Flags["log-level"] = "info"
+	r := &kvRig{KV: labtest.KV(t, cfg), t: t, ctx: ctx}
+	t.Setenv("WEIR_KV_ENDPOINTS", strings.Join(r.PeerAddrs(), ","))
+	return r
+}
+
+// in is the same cluster for a subtest.
+func (r *kvRig) in(t *testing.T) *kvRig {
+	sub := *r
+	sub.t = t
+	return &sub
+}
+
+// node returns a replica's process by the replica's id.
+func (r *kvRig) node(id int) *lab.Node { return r.Nodes()[id-1] }
+
+// alone are the flags that make a client talk to one replica only.
+func (r *kvRig) alone(id int) string { return "--endpoints=" + r.PeerAddrs()[id-1] }
+
+func (r *kvRig) restart(id int) {
+	r.t.Helper()
+	if err := r.node(id).Restart(r.ctx); err != nil {
+		r.t.Fatalf("restart replica %d: %v\n%s", id, err, r.node(id).LogTail(20))
+	}
+}
+
+// await waits until every replica that runs is ready.
+func (r *kvRig) await() {
+	r.t.Helper()
+	if err := r.Await(r.ctx); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// logged waits until a replica has logged some words.
+func (r *kvRig) logged(id int, words ...string) {
+	r.t.Helper()
+	until(r.t, fmt.Sprintf("replica %d logs %q", id, words), func() bool { return holdsAll(r.node(id).LogTail(10_000), words...) })
+}
+
+func holdsAll(text string, words ...string) bool {
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// report is what a replica says at /status.json.
+func (r *kvRig) report(id int) replica.Report {
+	r.t.Helper()
+	_, body := r.admin(id, "/status.json")
+	return decode[replica.Report](r.t, body)
+}
+
+func (r *kvRig) admin(id int, path string) (int, string) {
+	r.t.Helper()
+	return get(r.t, "http://"+r.AdminAddrs()[id-1]+path)
+}
+
+// leader waits until a replica leads that is open, and all that are asked say so.
+func (r *kvRig) leader(ids ...int) int {
+	r.t.Helper()
+	var leader uint64
+	until(r.t, fmt.Sprintf("replicas %v know their leader", ids), func() bool {
+		leader = 0
+		for _, id := range ids {
+			s := r.report(id)
+			if !s.Ready || leader != 0 && leader != s.Leader {
+				return false
+			}
+			leader = s.Leader
+		}
+		return true
+	})
+	return int(leader)
+}
+
+// command is the command line that a replica runs with, without the program.
+func (r *kvRig) command(id int) []string {
+	r.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.node(id).PID()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")[1:]
+}
+
+// strayKV is a weir of its own, beside those of the lab.
+type strayKV struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	out  syncText
+	done chan struct{}
+}
+
+// syncText is what a process has printed so far.
+type syncText struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *syncText) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncText) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// strayed starts weir in a process, for the length of t at most.
+func strayed(t *testing.T, args ...string) *strayKV {
+	t.Helper()
+	p := &strayKV{t: t, cmd: exec.Command(os.Args[0], args...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "WEIR_TEST_AS_MAIN=1")
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // the exit code says it
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // unless it has ended by itself
+		<-p.done
+	})
+	return p
+}
+
+// says waits until the process has printed some words.
+func (p *strayKV) says(words ...string) {
+	p.t.Helper()
+	until(p.t, fmt.Sprintf("weir says %q", words), func() bool {
+		select {
+		case <-p.done:
+			if !holdsAll(p.out.String(), words...) {
+				p.t.Fatalf("weir has ended with %d and did not say %q:\n%s", p.cmd.ProcessState.ExitCode(), words, &p.out)
+			}
+		default:
+		}
+		return holdsAll(p.out.String(), words...)
+	})
+}
+
+// ends waits for the end of the process, and for its exit code and words.
+func (p *strayKV) ends(code int, words ...string) {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(labtest.Patience):
+		p.t.Fatalf("weir does not end:\n%s", &p.out)
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != code || !holdsAll(p.out.String(), words...) {
+		p.t.Errorf("weir ended with %d, want %d and the words %q:\n%s", got, code, words, &p.out)
+	}
+}
+
+// kvLoad is a client that increments a counter, each time once the last one was
+// acknowledged. No operation may fail. It knows the replicas of the rig, and those
+// at more addresses.
+type kvLoad struct {
+	t     *testing.T
+	key   string
+	acked atomic.Int64
+	stop  func()
+	done  chan struct{}
+}
+
+func (r *kvRig) load(key string, more ...string) *kvLoad {
+	r.t.Helper()
+	c, err := kv.Open(r.ctx, append(r.PeerAddrs(), more...), kv.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	ctx, cancel := context.WithCancel(r.ctx)
+	l := &kvLoad{t: r.t, key: key, stop: sync.OnceFunc(func() { close(stop) }), done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		defer func() {
+			if err := c.Close(); err != nil {
+				r.t.Error(err)
+			}
+		}()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			n, err := c.Increment(ctx, key, 1)
+			if ctx.Err() != nil {
+				return // the test has failed before
+			}
+			if err != nil || n != l.acked.Load()+1 {
+				r.t.Errorf("increment number %d of %s: %d, %v", l.acked.Load()+1, key, n, err)
+				return
+			}
+			l.acked.Store(n)
+		}
+	}()
+	r.t.Cleanup(func() {
+		cancel()
+		<-l.done
+	})
+	return l
+}
+
+// goesOn waits until so many more operations were acknowledged.
+func (l *kvLoad) goesOn(n int64) {
+	l.t.Helper()
+	want := l.acked.Load() + n
+	until(l.t, fmt.Sprintf("%s reaches %d", l.key, want), func() bool { return l.ended() || l.acked.Load() >= want })
+	if l.ended() {
+		l.t.FailNow()
+	}
+}
+
+func (l *kvLoad) ended() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// end stops the client and returns what the counter must be.
+func (l *kvLoad) end() string {
+	l.stop()
+	<-l.done
+	return strconv.FormatInt(l.acked.Load(), 10)
+}
+
+// kvWatching is `weir kv watch`, which prints while the test does other things.
+type kvWatching struct {
+	out  syncText
+	err  syncText
+	stop context.CancelFunc
+	code chan int
+}
+
+func watching(t *testing.T, args ...string) *kvWatching {
+	ctx, stop := context.WithCancel(t.Context())
+	w := &kvWatching{stop: stop, code: make(chan int, 1)}
+	t.Cleanup(stop)
+	go func() { w.code <- execute(ctx, append([]string{"kv", "watch"}, args...), &w.out, &w.err) }()
+	return w
+}
+
+// end interrupts it, and returns what it printed.
+func (w *kvWatching) end(t *testing.T) string {
+	t.Helper()
+	w.stop()
+	if code := <-w.code; code != exitFine {
+		t.Errorf("weir kv watch ended with %d: %s", code, &w.err)
+	}
+	return w.out.String()
+}
+
+// answers reports the status code of a URL, 0 for none.
+func answers(url string) int {
+	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
+	if err != nil {
+		return 0
+	}
+	_, err = io.Copy(io.Discard, res.Body)
+	if errors.Join(err, res.Body.Close()) != nil {
+		return 0
+	}
+	return res.StatusCode
+}
