@@ -270,14 +270,16 @@ func (c *Core) store(m *pb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		c.installed(s)
 	}
-	if m.Term != nil || m.Vote != nil || m.Commit != nil {
-		c.record(RecordHard, m.GetTerm(), m.GetCommit(), appendUvarints(nil, m.GetTerm(), c.vote(m.GetVote()), m.GetCommit()))
-	}
 	// What a new leader's entries replace goes to the disk as intents before
 	// it is gone from there.
 	c.truncated(c.log.append(m.GetEntries()))
 	for _, e := range m.GetEntries() {
 		c.record(RecordEntry, e.GetTerm(), e.GetIndex(), append([]byte{byte(e.GetType())}, e.GetData()...))
+	}
+	// After the entries: the commit index may cover them, and a crash that keeps
+	// it and loses them would leave what they replaced, as if it were committed.
+	if m.Term != nil || m.Vote != nil || m.Commit != nil {
+		c.record(RecordHard, m.GetTerm(), m.GetCommit(), appendUvarints(nil, m.GetTerm(), c.vote(m.GetVote()), m.GetCommit()))
 	}
 	if c.lead != nil {
 		c.lead.logged(m.GetEntries())
@@ -332,7 +334,7 @@ func (c *Core) step(m *pb.Message) {
 // came along, if one did.
 func (c *Core) deliverRaft(from Addr, w *kvwire.Message, state *incoming) {
 	m := &pb.Message{}
-	if err := proto.Unmarshal(w.Data, m); err != nil || m.GetFrom() != uint64(from) || raft.IsLocalMsg(m.GetType()) {
+	if err := proto.Unmarshal(w.Data, m); err != nil || m.GetFrom() != uint64(from) || !c.sane(m) {
 		c.counters.Malformed++
 		return
 	}
@@ -353,7 +355,7 @@ func (c *Core) deliverRaft(from Addr, w *kvwire.Message, state *incoming) {
 		if m.GetTerm() >= c.term {
 			c.standing.heard(c)
 		}
-		if m.GetType() == pb.MsgHeartbeat && m.GetTerm() >= c.term && c.lostLog(m) {
+		if m.GetTerm() >= c.term && (m.GetType() == pb.MsgHeartbeat && c.lostLog(m) || c.contradicts(m)) {
 			return
 		}
 	}
