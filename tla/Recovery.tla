@@ -310,6 +310,7 @@ Hopeful(x, v) ==
       /\ Cardinality({r \in Replicas : r = l \/ may(r)}) >= FastQuorum
 
 WhatMatters ==
+  IF ~On("view") \/ ~On("leader") THEN vars ELSE    \* then views are no obstacle
   << term, log, commit, view, pool, done,
      {s \in spec : Hopeful(s.op, s.view)},
      {w \in votes : Hopeful(w.op, w.view)},
