@@ -59,7 +59,7 @@ func (c *Core) appliedEmpty(term uint64) {
 func (c *Core) applyRound(e *pb.Entry) {
 	d := &c.decoded
 	if d.time > c.logTime {
-		c.alive += min(d.time-c.logTime, longestGap, int64(c.cfg.SessionIdle)/4)
+		c.alive += min(d.time-c.logTime, longestGap, d.idle/4)
 		c.logTime = d.time
 	}
 	if c.mutated(SessionsByLocalClock) {
@@ -78,7 +78,8 @@ func (c *Core) applyRound(e *pb.Entry) {
 			l.applied(l.rounds[0].ops[i], e.GetIndex(), revision, result, stable, executed)
 		}
 	}
-	c.sessions.expire(c.alive-int64(c.cfg.SessionIdle), func(id uint64) {
+	c.idle = d.idle
+	c.sessions.expire(c.alive-d.idle, func(id uint64) {
 		c.counters.Expired++
 		c.settled.expired(c, id)
 		c.pool.drop(func(r *record) bool { return r.id.session == id })

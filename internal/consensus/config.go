@@ -39,8 +39,8 @@ type Config struct {
 	// Default: 16 MiB.
 	KeepBytes int64
 
-	// SessionIdle is after how long without a write a session is forgotten.
-	// Default: 1 h.
+	// SessionIdle is after how long without a write a session is forgotten; the
+	// leader's counts, and goes through the log. Default: 1 h.
 	SessionIdle time.Duration
 
 	// Batch says when a round of operations goes. The zero value is adaptive.

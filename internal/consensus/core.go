@@ -34,6 +34,7 @@ type Core struct {
 	alive    int64  // time that the log has seen pass, without outages: the clock by which sessions expire
 	sessions *sessions
 	members  members
+	idle     int64 // by what sessions expired at the last entry; not in snapshots, because each entry says it
 
 	view      uint64 // S5: this witness votes in no older one. On disk before it counts
 	openView  uint64 // the newest view that this replica knows to be open
@@ -72,7 +73,7 @@ func New(cfg Config, m Machine, r Recovered) (*Core, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, machine: m, sessions: newSessions(), pool: newPool(), intents: newIntents(), settled: settled{}}
+	c := &Core{cfg: cfg, machine: m, sessions: newSessions(), pool: newPool(), intents: newIntents(), settled: settled{}, idle: int64(cfg.SessionIdle)}
 	c.members.init(cfg.Members)
 	c.log = newMemoryLog(bootIndex, bootTerm)
 	if len(cfg.Members) == 0 {

@@ -12,10 +12,13 @@ import (
 //	version  byte 1
 //	round    uvarint   number of the round in its leader's term
 //	time     varint    the leader's clock, Unix nanoseconds, never backwards in the log
+//	idle     uvarint   after how long without a write a session expires, nanoseconds
 //	count    uvarint
 //	count × { session uvarint, seq uvarint, ack uvarint, flags byte, length uvarint, command }
 //
-// Session 0 is a grant of seq session ids, without a command.
+// Session 0 is a grant of seq session ids, without a command. What sessions expire
+// by is in the entry, because replicas may be configured differently, and would
+// then execute different writes.
 const entryVersion = 1
 
 // opWeak marks a weak write: its result is not kept.
@@ -30,10 +33,11 @@ type op struct {
 
 var errEntry = errors.New("malformed log entry")
 
-func appendEntryHead(b []byte, round uint64, time int64, count int) []byte {
+func appendEntryHead(b []byte, round uint64, time, idle int64, count int) []byte {
 	b = append(b, entryVersion)
 	b = binary.AppendUvarint(b, round)
 	b = binary.AppendVarint(b, time)
+	b = binary.AppendUvarint(b, uint64(idle))
 	return binary.AppendUvarint(b, uint64(count))
 }
 
@@ -50,6 +54,7 @@ func (o *op) append(b []byte) []byte {
 type entry struct {
 	round uint64
 	time  int64
+	idle  int64
 	ops   []op
 }
 
@@ -60,6 +65,10 @@ func (e *entry) decode(b []byte) error {
 	}
 	r := reader{b: b[1:]}
 	e.round, e.time = r.uvarint(), r.varint()
+	idle := r.uvarint()
+	if e.idle = int64(idle); !r.bad && e.idle <= 0 {
+		return fmt.Errorf("%w: sessions expire after %d ns", errEntry, idle)
+	}
 	count := r.uvarint()
 	if count > uint64(len(r.b)) { // an operation takes at least five bytes
 		return fmt.Errorf("%w: %d operations in %d bytes", errEntry, count, len(r.b))

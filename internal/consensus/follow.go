@@ -74,7 +74,7 @@ func (c *Core) weak(from Addr, m *kvwire.Message) {
 // acknowledged may be refused later.
 func (c *Core) intend(from Addr, m *kvwire.Message) {
 	s := c.sessions.get(m.Session)
-	half := int64(c.cfg.SessionIdle) / 2
+	half := min(c.idle, int64(c.cfg.SessionIdle)) / 2
 	switch {
 	case s == nil, c.alive-s.lastUsed > half, c.now.Mono-c.standing.heardAt > half:
 		c.redirect(from, m)

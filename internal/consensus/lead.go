@@ -412,7 +412,7 @@ func (l *leadership) propose(ops []*leadOp) {
 	for _, o := range ops {
 		size += len(o.command) + 32
 	}
-	data := appendEntryHead(make([]byte, 0, size), l.number+1, l.time, len(ops))
+	data := appendEntryHead(make([]byte, 0, size), l.number+1, l.time, int64(c.cfg.SessionIdle), len(ops))
 	for _, o := range ops {
 		data = o.append(data)
 	}

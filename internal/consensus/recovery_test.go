@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"testing"
+	"time"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
@@ -177,5 +178,33 @@ func TestRecoveryFindsEarlierWritesInAnyForm(t *testing.T) {
 	next := r.leader()
 	if m := r.nodes[next].words.m; m["a"] != "x" || m["b"] != "y" {
 		t.Fatalf("of two writes, of which the second is complete, the next leader (%d; %d knows nothing) has %v", next, unaware, m)
+	}
+}
+
+// Replicas may be told different things, as while one after the other is
+// restarted with another setting. What is executed must be the same.
+func TestSessionsExpireByTheLogAlone(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	for _, id := range r.order {
+		cfg := r.nodes[id].core.cfg
+		cfg.SessionIdle = time.Duration(id) * time.Minute
+		r.start(id, cfg)
+	}
+	lead := r.leader()
+	old, other := r.session(lead), r.session(lead)
+	r.now.Wall += int64(90 * time.Second) // longer than one of them wants, and shorter than the others
+	for seq := uint64(1); seq <= 10; seq++ {
+		r.now.Wall += int64(10 * time.Second)
+		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: other, Seq: seq, Data: []byte("add b y")})
+		r.settle()
+	}
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: old, Seq: 1, Data: []byte("add a x")})
+	r.tick(10)
+	want := r.nodes[lead].words.m["a"]
+	for _, id := range r.order {
+		c := r.nodes[id].core
+		if got := r.nodes[id].words.m["a"]; got != want || c.revision != r.nodes[lead].core.revision || len(c.sessions.byID) != len(r.nodes[lead].core.sessions.byID) {
+			t.Errorf("replica %d: a = %q, revision %d, %d sessions; the leader: %q, %d, %d", id, got, c.revision, len(c.sessions.byID), want, r.nodes[lead].core.revision, len(r.nodes[lead].core.sessions.byID))
+		}
 	}
 }
