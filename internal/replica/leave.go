@@ -38,6 +38,9 @@ func (r *Replica) leave() {
 				r.cfg.Log.Info("leadership handed over", "to", s.Leader)
 				return
 			}
+			if !r.peers.up(heir) {
+				return // it stops, too
+			}
 		}
 	}
 }
