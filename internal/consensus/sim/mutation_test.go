@@ -55,7 +55,7 @@ func (o Options) tuned(f func(*Profile)) Options {
 
 // often makes the faults of the list the only ones, and frequent.
 func often(p *Profile, list ...*int) {
-	p.Every = 40 * time.Millisecond
+	p.Every = 200 * time.Millisecond
 	for _, n := range []*int{
 		&p.Crash, &p.CrashAll, &p.CrashLeader, &p.Partition, &p.Isolate, &p.OneWay, &p.Triangle, &p.CutClient, &p.SlowDisk, &p.FailDisk,
 		&p.SlowReplica, &p.Pause, &p.PauseLeader, &p.ClockJump, &p.ClientCrash, &p.Transfer, &p.Membership, &p.LoseDisk,
@@ -69,8 +69,8 @@ func often(p *Profile, list ...*int) {
 
 // cutLeaders cuts leaders off, shortly after which they or others crash.
 func cutLeaders(p *Profile) {
-	often(p, &p.Isolate, &p.Isolate, &p.CrashLeader, &p.Crash)
-	p.Ambush = 0.05
+	often(p, &p.Isolate, &p.CrashLeader)
+	p.Ambush = 0.1
 }
 
 // slowDisks lets what waits for a disk wait longer than what waits for the network.
@@ -121,7 +121,7 @@ func bugs() []bug {
 		{"ReadBeforeOpen", play("views", "curp", 3).strong().with(consensus.ReadBeforeOpen), 3000},
 		{"ReadUncommitted", play("far", "curp", 3).with(consensus.ReadUncommitted), 3000},
 		{"ReadUnapplied", play("slow", "raft-ht", 5).with(consensus.ReadUnapplied), 3000},
-		{"ReadWithoutLease", play("partition", "raft", 3).with(consensus.ReadWithoutLease), 3000},
+		{"ReadWithoutLease", play("partition", "raft", 3).with(consensus.ReadWithoutLease).tuned(func(p *Profile) { often(p, &p.Isolate) }), 3000},
 		{"LeaseFromAnswer", play("clock", "raft", 3).with(consensus.LeaseFromAnswer), 3000},
 		{"VoteDuringLease", play("partition", "raft", 3).with(consensus.VoteDuringLease).tuned(stolenLeases), 3000},
 		{"RestartForgetsLease", play("partition", "raft", 3).with(consensus.RestartForgetsLease).tuned(stolenLeases), 3000},

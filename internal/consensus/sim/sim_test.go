@@ -1,69 +1,176 @@
 package sim
 
 import (
+	"bufio"
 	"flag"
+	"fmt"
 	"os"
+	"runtime"
+	"strings"
 	"testing"
 )
 
 var (
-	replicas = flag.Int("replicas", 0, "with so many replicas")
-	tuned    = flag.String("tuned", "", "with the profile of this deliberate bug, without the bug")
 	oneSeed  = flag.Int64("seed", -1, "play this seed only, and print its story")
 	profile  = flag.String("profile", "", "with this profile of faults")
 	preset   = flag.String("preset", "", "with this preset")
+	replicas = flag.Int("replicas", 0, "with so many replicas")
+	like     = flag.String("like", "", "as the run that shows this deliberate bug, without the bug")
 	seeds    = flag.Int("seeds", 0, "how many seeds to play")
-	from     = flag.Int("from", 1, "the first seed")
+	from     = flag.Uint64("from", 1, "the first seed")
 )
 
 // chosen is a run as the flags want it.
-func chosen(seed uint64) Options {
+func chosen() Options {
 	o := Options{Profile: *profile, Preset: *preset, Replicas: *replicas}
 	for _, b := range bugs() {
-		if b.name == *tuned {
+		if b.name == *like {
 			o = b.options
-			o.Mutations, o.Defects = 0, Defects{}
+			o.Mutations, o.Defects, o.Hook = 0, Defects{}, nil
 		}
 	}
-	o.Seed = seed
 	return o
 }
 
 func TestSeed(t *testing.T) {
 	if *oneSeed < 0 {
-		t.Skip("no -seed given")
+		t.Skip("for a person who looks into a seed: -seed N")
 	}
-	o := chosen(uint64(*oneSeed))
-	o.Trace = os.Stdout
+	o := chosen()
+	o.Seed, o.Trace = uint64(*oneSeed), os.Stdout
 	r, err := Run(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%+v", r.Config)
-	t.Logf("%+v", r.Stats)
+	t.Logf("%+v\n%+v", r.Config, r.Stats)
 	for _, v := range r.Violations {
 		t.Errorf("%v", v)
 	}
 }
 
+// TestSeeds plays seeds that nobody has chosen.
 func TestSeeds(t *testing.T) {
 	n := *seeds
-	if n == 0 {
+	switch {
+	case n > 0:
+	case raceEnabled || testing.Short():
 		n = 100
+	default:
+		n = 2000
 	}
-	bad := 0
-	for seed := *from; seed < *from+n; seed++ {
-		r, err := Run(chosen(uint64(seed)))
+	c := Campaign{Options: chosen(), From: *from, Seeds: n, Workers: runtime.GOMAXPROCS(0), Failures: 3}
+	totals, err := c.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range totals.Failures {
+		fail(t, c.optionsOf(totals.Failures[i].Seed), &totals.Failures[i])
+	}
+	s := &totals.Stats
+	t.Logf("%d seeds, %v of virtual time, %d operations (%d fast), %d messages, %d histories, %d undecided", totals.Seeds, s.Virtual, s.Operations, s.Fast, s.Messages, s.Keys, s.Undecided)
+	if s.Undecided*20 > s.Keys && s.Keys > 100 {
+		t.Errorf("the linearizability checker gave up %d of %d histories: make them smaller", s.Undecided, s.Keys)
+	}
+	if n >= 1000 {
+		everyFaultHappened(t, s)
+	}
+}
+
+// everyFaultHappened checks that the runs were what they claim to be.
+func everyFaultHappened(t *testing.T, s *Stats) {
+	t.Helper()
+	for _, c := range s.Faults.Counts() {
+		if c.Times == 0 {
+			t.Errorf("no fault of the kind %s happened", c.Name)
+		}
+	}
+	for name, n := range map[string]uint64{"fast operation": s.Fast, "snapshot": s.Snapshots, "shipped snapshot": s.Ships, "expired session": s.Expired} {
+		if n == 0 {
+			t.Errorf("not one %s", name)
+		}
+	}
+}
+
+// fail reports a run that broke a promise, with the end of its story.
+func fail(t *testing.T, o Options, r *Result) {
+	t.Helper()
+	tail, err := Replay(o, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var story strings.Builder
+	if _, err := tail.WriteTo(&story); err != nil {
+		t.Fatal(err)
+	}
+	t.Errorf("seed %d breaks a promise: %v\nplay it again: %s\n%s", r.Seed, r.Violations[0], r.Command(), story.String())
+}
+
+// TestSeedsThatFoundSomething plays testdata/seeds.txt.
+func TestSeedsThatFoundSomething(t *testing.T) {
+	file, err := os.Open("testdata/seeds.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	played := 0
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		var o Options
+		if _, err := fmt.Sscan(line, &o.Seed, &o.Profile, &o.Preset, &o.Replicas); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		o.Preset, o.Profile = strings.Trim(o.Preset, "-"), strings.Trim(o.Profile, "-")
+		r, err := Run(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range r.Violations {
-			t.Errorf("seed %d %+v: %v", seed, r.Config, v)
-		}
 		if len(r.Violations) > 0 {
-			if bad++; bad > 5 {
-				break
-			}
+			fail(t, o, &r)
+		}
+		played++
+	}
+	if played == 0 {
+		t.Error("no seed in the file")
+	}
+}
+
+// TestSameSeedSameRun plays seeds twice, the second time with a trace.
+func TestSameSeedSameRun(t *testing.T) {
+	hashes := map[uint64]bool{}
+	for seed := uint64(1); seed <= 30; seed++ {
+		one, err := Run(Options{Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := Run(Options{Seed: seed, Trace: &Tail{Lines: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.Hash != two.Hash {
+			t.Errorf("seed %d: %016x, then %016x", seed, one.Hash, two.Hash)
+		}
+		hashes[one.Hash] = true
+	}
+	if len(hashes) != 30 {
+		t.Errorf("30 seeds gave %d different runs", len(hashes))
+	}
+}
+
+// TestRunRefusesNonsense checks the errors of what a caller chose.
+func TestRunRefusesNonsense(t *testing.T) {
+	for want, o := range map[string]Options{
+		`profile "x"`: {Profile: "x"},
+		`preset "y"`:  {Preset: "y"},
+	} {
+		if _, err := Run(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", o, err, want)
 		}
 	}
 }
