@@ -82,6 +82,9 @@ func (c *Core) applyRound(e *pb.Entry) {
 	c.sessions.expire(c.alive-d.idle, func(id uint64) {
 		c.counters.Expired++
 		c.settled.expired(c, id)
+		if c.lead != nil {
+			delete(c.lead.held, id)
+		}
 		c.pool.drop(func(r *record) bool { return r.id.session == id })
 	})
 	if own {

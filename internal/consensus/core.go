@@ -126,6 +126,7 @@ func (c *Core) Tick(now Clock) {
 		c.lead.tick()
 	}
 	c.tickIntents()
+	c.tickPool()
 	c.tickReads()
 }
 
@@ -441,6 +442,9 @@ func (c *Core) unknown(from Addr, m *kvwire.Message) {
 
 // redirect tells a client where the leader is, as far as this replica knows.
 func (c *Core) redirect(to Addr, m *kvwire.Message) {
+	if m.Flags&kvwire.FlagForward != 0 {
+		return // the replica that passes it on hears of the leader by itself
+	}
 	leader := c.leader
 	if leader == c.cfg.ID {
 		leader = 0

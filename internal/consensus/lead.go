@@ -193,12 +193,12 @@ func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
 		l.hold(s, from, m)
 	default:
 		o := &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}, from: from, fast: m.Flags&kvwire.FlagFast != 0}
+		if m.Flags&kvwire.FlagForward != 0 {
+			o.from = 0
+		}
 		if m.Kind == kvwire.Weak {
 			o.flags |= opWeak
 			o.weakAck = m.Flags&kvwire.FlagForward == 0 && l.c.cfg.WeakWrites != Quorum
-			if m.Flags&kvwire.FlagForward != 0 {
-				o.from = 0
-			}
 		}
 		l.admit(s, o, m)
 	}

@@ -13,6 +13,7 @@ type pool struct {
 	records []*record // in order of arrival
 	byOp    map[opID]*record
 	bytes   int // of the records' messages
+	age     int // ticks since it was last looked for what stays
 	touched touches
 }
 
@@ -35,6 +36,7 @@ type record struct {
 	message kvwire.Message   // as the client sent it: bundle and command
 	foot    kvwire.Footprint // of the command
 	bundle  kvwire.Footprint // of the writes that it brings along
+	stays   bool             // it was here already when the pool was last looked through
 }
 
 func newPool() *pool { return &pool{byOp: map[opID]*record{}, touched: newTouches()} }
@@ -61,7 +63,8 @@ func (p *pool) forget(r *record) {
 
 func (p *pool) remove(r *record) {
 	if p.byOp[r.id] == r {
-		p.records = slices.DeleteFunc(p.records, func(o *record) bool { return o == r })
+		at := slices.Index(p.records, r) // near the front: they are applied in about this order
+		p.records = slices.Delete(p.records, at, at+1)
 		p.forget(r)
 	}
 }

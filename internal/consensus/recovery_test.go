@@ -208,3 +208,28 @@ func TestSessionsExpireByTheLogAlone(t *testing.T) {
 		}
 	}
 }
+
+// A client has reached the witnesses and died before it reached the leader.
+func TestAbandonedRecordsAreExecuted(t *testing.T) {
+	r := newRig(t, 3, "curp")
+	lead := r.leader()
+	s := r.session(lead)
+	r.tick(6)
+	view := r.nodes[lead].core.View().View
+	for _, id := range r.others(lead) {
+		r.deliver(id, kvwire.Message{Kind: kvwire.Record, View: view, Session: s, Seq: 1, Data: []byte("add a x")})
+	}
+	r.settle()
+	r.tick(4 * r.nodes[lead].core.cfg.ElectionTicks)
+	for _, id := range r.order {
+		if st := r.nodes[id].core.Status(); st.Pool != 0 || r.nodes[id].words.m["a"] != "x" {
+			t.Errorf("replica %d: a = %q, and %d records in the pool", id, r.nodes[id].words.m["a"], st.Pool)
+		}
+	}
+	// Who asks again, after all, has the answer.
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("add a x")})
+	r.settle()
+	if d := r.one(kvwire.Done); string(d.Data) != "x" {
+		t.Fatalf("asked again: %+v", d)
+	}
+}

@@ -44,6 +44,28 @@ func (c *Core) witness(from Addr, m *kvwire.Message) {
 	c.whenDurable(vote) // S2
 }
 
+// tickPool passes on to the leader what stays in the pool: the client may have
+// died before the leader had the write, and while it is here, nothing else on its
+// keys completes in one round trip.
+func (c *Core) tickPool() {
+	if c.pool.age++; c.pool.age < 2*c.cfg.ElectionTicks {
+		return
+	}
+	c.pool.age = 0
+	if c.lead != nil || c.leader == 0 {
+		return
+	}
+	const most = 1024 // at a time
+	for _, r := range c.pool.records[:min(len(c.pool.records), most)] {
+		if r.stays {
+			m := r.message
+			m.Kind, m.Flags = kvwire.Strong, kvwire.FlagForward
+			c.send(Addr(c.leader), m)
+		}
+		r.stays = true
+	}
+}
+
 // admissible reports that r commutes with everything else in the pool (S1), and
 // that the pool holds all that comes before it in its session.
 func (c *Core) admissible(s *session, r *record) bool {

@@ -53,7 +53,7 @@ const (
 	FlagApplied             // the operation is applied already
 	FlagNearest             // Weak: acknowledge when this replica's disk has it
 	FlagFast                // Strong: the client sent Records, a Spec answer is of use
-	FlagForward             // Weak: a replica passes on what it has acknowledged; no answer is wanted
+	FlagForward             // Weak, Strong: a replica passes on what it has acknowledged, or voted for; no answer is wanted
 )
 
 // Codes of Refused.
