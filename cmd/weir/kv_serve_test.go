@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,19 +66,31 @@ func TestRedisUsersFile(t *testing.T) {
 	}
 }
 
-// freeAddresses are loopback addresses that nobody listened on a moment ago.
+// nextPort is where the search for a free port goes on.
+var nextPort atomic.Uint32
+
+// freeAddresses are loopback addresses that nobody listens on. Their ports are
+// below those that the kernel gives to connections, so that none of them takes
+// one before a server does.
 func freeAddresses(t *testing.T, n int) []string {
 	t.Helper()
-	out := make([]string, n)
-	for i := range out {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	const lowest, count = 12000, 20000
+	nextPort.CompareAndSwap(0, uint32(os.Getpid()))
+	var out []string
+	for range count {
+		addr := fmt.Sprintf("127.0.0.1:%d", lowest+nextPort.Add(1)*7%count)
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			if err := ln.Close(); err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, addr)
 		}
-		defer ln.Close()
-		out[i] = ln.Addr().String()
+		if len(out) == n {
+			return out
+		}
 	}
-	return out
+	t.Fatalf("fewer than %d ports are free", n)
+	return nil
 }
 
 // served is a `weir kv serve` that runs.

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,15 +59,27 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// freeAddr is a loopback address that nobody listened on a moment ago.
+// nextPort is where the search for a free port goes on.
+var nextPort atomic.Uint32
+
+// freeAddr is a loopback address that nobody listens on. Its port is below those
+// that the kernel gives to connections, so that none of them takes it before the
+// replica does.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const lowest, count = 12000, 20000
+	nextPort.CompareAndSwap(0, uint32(os.Getpid()))
+	for range count {
+		addr := fmt.Sprintf("127.0.0.1:%d", lowest+nextPort.Add(1)*7%count)
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			if err := ln.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return addr
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // newRig makes the configurations of n replicas; change may adapt each.
