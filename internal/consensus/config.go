@@ -93,6 +93,7 @@ const (
 	maxRoundBytes = 1 << 20
 	maxHeld       = 1024 // operations of one session that wait for a gap to fill
 	maxWaiting    = 64 << 10
+	maxUnanswered = 64 << 10 // writes of one session whose answers are kept because it has not said that it has them
 )
 
 func (c *Config) fill() error {

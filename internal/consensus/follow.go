@@ -15,6 +15,8 @@ type intents struct {
 	list []*intent
 	byOp map[opID]*intent
 	age  int // ticks since they were last passed on
+
+	bytes int // of the messages
 }
 
 type intent struct {
@@ -23,13 +25,25 @@ type intent struct {
 	whole   bool // nothing that comes before it in its session is missing here
 }
 
-const maxIntents = 64 << 10
+// Beyond these, a replica acknowledges no more weak writes until the leader has
+// some: they are in memory, and all of them begin each segment of the log.
+const (
+	maxIntents     = 64 << 10
+	maxIntentBytes = 64 << 20
+)
 
 func newIntents() intents { return intents{byOp: map[opID]*intent{}} }
+
+func (t *intents) add(i *intent) {
+	t.list = append(t.list, i)
+	t.byOp[i.id] = i
+	t.bytes += i.message.Size()
+}
 
 func (t *intents) remove(id opID) {
 	if i := t.byOp[id]; i != nil {
 		delete(t.byOp, id)
+		t.bytes -= i.message.Size()
 		at := slices.Index(t.list, i) // near the front: they are applied in about this order
 		t.list = slices.Delete(t.list, at, at+1)
 	}
@@ -39,6 +53,7 @@ func (t *intents) drop(gone func(*intent) bool) (n int) {
 	t.list = slices.DeleteFunc(t.list, func(i *intent) bool {
 		if gone(i) {
 			delete(t.byOp, i.id)
+			t.bytes -= i.message.Size()
 			n++
 			return true
 		}
@@ -92,7 +107,7 @@ func (c *Core) intend(from Addr, m *kvwire.Message) {
 	}
 	if i := c.intents.byOp[id]; i == nil || !i.whole {
 		c.intents.remove(id)
-		if len(c.intents.list) >= maxIntents {
+		if len(c.intents.list) >= maxIntents || c.intents.bytes >= maxIntentBytes {
 			c.refuse(from, m, kvwire.CodeBusy, "too many weak writes wait for the leader")
 			return
 		}
@@ -136,8 +151,7 @@ func (c *Core) whole(m *kvwire.Message) bool {
 func (c *Core) addIntent(id opID, m *kvwire.Message) {
 	i := &intent{id: id, message: *m, whole: c.whole(m)}
 	i.message.Kind, i.message.Flags = kvwire.Weak, kvwire.FlagForward
-	c.intents.list = append(c.intents.list, i)
-	c.intents.byOp[id] = i
+	c.intents.add(i)
 	c.record(RecordIntent, 0, 0, i.message.Append(nil))
 }
 

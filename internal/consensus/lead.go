@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -95,8 +96,10 @@ type delayedRequest struct {
 }
 
 func newLeadership(c *Core) *leadership {
+	queue := c.cfg.Batch
+	queue.Capacity = math.MaxInt // admit looks, because what is recovered must have room
 	l := &leadership{
-		c: c, queue: batch.NewQueue[*leadOp](c.cfg.Batch), time: c.logTime,
+		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.logTime,
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
 		uncommitted: newTouches(), echoes: map[uint64]int64{},
 	}
@@ -191,6 +194,10 @@ func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
 		l.again(s, from, m)
 	case m.Seq > next && !c.mutated(GapsIgnored):
 		l.hold(s, from, m)
+	case m.Kind == kvwire.Strong && m.Seq > m.Ack+maxUnanswered:
+		if m.Flags&kvwire.FlagForward == 0 {
+			c.refuse(from, m, kvwire.CodeBusy, "too many answers are kept for the session")
+		}
 	default:
 		o := &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}, from: from, fast: m.Flags&kvwire.FlagFast != 0}
 		if m.Flags&kvwire.FlagForward != 0 {
@@ -291,7 +298,7 @@ func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
 // write, if it came by itself.
 func (l *leadership) admit(s *session, o *leadOp, m *kvwire.Message) {
 	c := l.c
-	if l.queue.Len() >= c.cfg.Batch.Capacity {
+	if l.open && l.queue.Len() >= c.cfg.Batch.Capacity {
 		if o.from != 0 {
 			c.refuse(o.from, &kvwire.Message{Session: s.id, Seq: o.seq}, kvwire.CodeBusy, "too much waits for the log")
 		}

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -231,5 +232,40 @@ func TestAbandonedRecordsAreExecuted(t *testing.T) {
 	r.settle()
 	if d := r.one(kvwire.Done); string(d.Data) != "x" {
 		t.Fatalf("asked again: %+v", d)
+	}
+}
+
+// However little room there is for requests, what may have completed is appended.
+func TestRecoveryNeedsNoRoom(t *testing.T) {
+	r := newRig(t, 3, "curp")
+	for _, id := range r.order {
+		cfg := r.nodes[id].core.cfg
+		cfg.Batch.Capacity = 2
+		r.start(id, cfg)
+	}
+	lead := r.leader()
+	var sessions []uint64
+	for range 8 {
+		sessions = append(sessions, r.session(lead))
+	}
+	r.tick(6)
+	view := r.nodes[lead].core.View().View
+	r.isolate(lead)
+	for i, s := range sessions {
+		w := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 1, Data: fmt.Appendf(nil, "add k%d x", i)}
+		r.deliver(lead, w)
+		w.Kind, w.Flags = kvwire.Record, 0
+		for _, id := range r.others(lead) {
+			r.deliver(id, w)
+		}
+		r.settle()
+		if spec, votes := r.one(kvwire.Spec), r.take(kvwire.Vote); spec.Flags != kvwire.FlagYes || len(votes) != 2 {
+			t.Fatalf("write %d: %+v, %+v", i, spec, votes)
+		}
+	}
+	r.nodes[lead].down = true
+	next := r.leader()
+	if got := len(r.nodes[next].words.m); got != len(sessions) {
+		t.Fatalf("%d of %d complete writes after the change of leader", got, len(sessions))
 	}
 }

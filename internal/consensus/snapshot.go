@@ -265,8 +265,7 @@ func (c *Core) replayMessage(r Record) error {
 	if r.Kind == RecordIntent {
 		if c.intents.byOp[id] == nil {
 			i := &intent{id: id, message: *m, whole: c.whole(m)}
-			c.intents.list = append(c.intents.list, i)
-			c.intents.byOp[id] = i
+			c.intents.add(i)
 		}
 		return nil
 	}
