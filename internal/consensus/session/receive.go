@@ -141,7 +141,7 @@ func (s *Session) voted(from uint64, m *kvwire.Message) {
 			return
 		}
 		spec := *m
-		o.spec = &spec
+		o.spec, o.speaker = &spec, from
 	default:
 		for _, v := range o.votes {
 			if v.replica == from {
@@ -155,8 +155,9 @@ func (s *Session) voted(from uint64, m *kvwire.Message) {
 	}
 	held := 1 // the leader's
 	for _, v := range o.votes {
-		// S4: of one view, and by those who vote now.
-		if v.view == o.spec.View && v.members == o.spec.Revision && v.replica != s.leader {
+		// S4: of one view, and by those who vote now; the leader has one vote,
+		// also when s.leader is somebody else by now.
+		if v.view == o.spec.View && v.members == o.spec.Revision && v.replica != o.speaker {
 			held++
 		}
 	}

@@ -125,7 +125,6 @@ type op struct {
 	kind    kind
 	seq     uint64 // of a write; of the last write that a read or wait comes after
 	request uint64
-	prior   uint64
 	after   uint64 // of a read: the last write that was issued before it
 	command []byte
 	foot    kvwire.Footprint
@@ -137,6 +136,7 @@ type op struct {
 	fast     bool // votes are being gathered
 	declined bool // somebody has said no
 	spec     *kvwire.Message
+	speaker  uint64 // the leader that sent spec
 	votes    []vote
 	to       uint64 // where a weak operation went
 	atLeader bool   // a weak operation that its replica sent on
@@ -231,8 +231,6 @@ func (s *Session) Write(now int64, tag uint64, c kvwire.Command, weakly bool) er
 	if o.kind == weakWrite {
 		s.unstable = append(s.unstable, &weak{seq: o.seq, command: o.command, foot: o.foot, sent: now})
 		s.bytes += len(o.command)
-	} else {
-		o.prior = s.priorOf(o.seq)
 	}
 	s.ops = append(s.ops, o)
 	s.transmit(o)
@@ -376,10 +374,7 @@ func (s *Session) fail(err error) {
 	s.expired = true
 	for len(s.ops) > 0 {
 		o := s.ops[0]
-		s.end(o, Outcome{Err: err, Unknown: o.sent != 0 && o.kind != strongRead && o.kind != weakRead})
-		if o.kind == register {
-			continue
-		}
+		s.end(o, Outcome{Err: err, Unknown: o.sent != 0 && (o.kind == strongWrite || o.kind == weakWrite)})
 	}
 	s.unstable, s.bytes = nil, 0
 }
