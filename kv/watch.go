@@ -117,6 +117,10 @@ func (w *Watcher) wake() {
 	}
 }
 
+// maxUntaken is how many changes wait for Next. A program that takes none must
+// not fill its memory with them: it is told that it missed some.
+const maxUntaken = 64 << 10
+
 // receive takes in what the replica tells.
 func (w *Watcher) receive(from uint64, m *kvwire.Message) {
 	changes, err := kvwire.ParseChanges(m.Data)
@@ -139,6 +143,9 @@ func (w *Watcher) receive(from uint64, m *kvwire.Message) {
 		}
 	}
 	w.next = max(w.next, m.Revision+1)
+	if len(w.queue) > maxUntaken {
+		w.queue, w.missed = nil, true
+	}
 }
 
 // rewatch finds a replica for each watch that has none; just is one that has

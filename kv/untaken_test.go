@@ -1,0 +1,35 @@
+package kv
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// A program that takes no changes is told that it missed some, instead of
+// filling its memory.
+func TestUntakenChangesAreBounded(t *testing.T) {
+	w := &Watcher{replica: 1, ready: make(chan struct{}, 1)}
+	tell := func(revision uint64) {
+		change := []kvwire.Change{{Kind: kvwire.ChangePut, Key: "a", Revision: revision}}
+		w.receive(1, &kvwire.Message{Kind: kvwire.WatchEvent, Revision: revision, Data: kvwire.AppendChanges(nil, change)})
+	}
+	for revision := uint64(1); revision <= maxUntaken; revision++ {
+		tell(revision)
+	}
+	if len(w.queue) != maxUntaken || w.missed {
+		t.Fatalf("%d changes wait, missed %v", len(w.queue), w.missed)
+	}
+	tell(maxUntaken + 1)
+	if len(w.queue) != 0 {
+		t.Fatalf("%d changes wait", len(w.queue))
+	}
+	if _, err := w.Next(t.Context()); !errors.Is(err, ErrMissed) {
+		t.Fatalf("next: %v, want ErrMissed", err)
+	}
+	tell(maxUntaken + 2)
+	if got, err := w.Next(t.Context()); err != nil || len(got) != 1 || got[0].Revision != maxUntaken+2 {
+		t.Fatalf("next: %v, %v", got, err)
+	}
+}
