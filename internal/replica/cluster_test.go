@@ -185,6 +185,16 @@ func TestWithoutQuorum(t *testing.T) {
 	if got, err := conn.Get(t.Context(), "k").Result(); err != nil || got != "v" {
 		t.Errorf("weak read without a quorum: %q, %v", got, err)
 	}
+	// This one must not wait for what its session has seen elsewhere.
+	if err := conn.Do(t.Context(), "WEIR.LEVEL", "local").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Do(t.Context(), "WEIR.TOKEN", "99:1000000").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := conn.Get(t.Context(), "k").Result(); err != nil || got != "v" {
+		t.Errorf("local read without a quorum: %q, %v", got, err)
+	}
 	eventually(t, "the replica says that it is not ready", func() bool { return r.nodes[left].Status().Ready() != nil })
 }
 

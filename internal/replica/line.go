@@ -30,6 +30,7 @@ type line struct {
 	first   uint64       // tag of entries[0]
 	entries []entry      // in order of issue
 	queue   []queued     // requests that the session does not take yet
+	local   []localRead  // gathered by Do
 	waits   []wait       // committed, but not on enough replicas
 	marked  bool         // replies were completed and not flushed
 
@@ -79,6 +80,17 @@ func (l *line) Do(batch []resp.Request) {
 		}
 	}
 	l.settle()
+	if len(l.local) > 0 {
+		l.g.readLocally(l, l.local)
+		l.local = nil
+	}
+}
+
+// localRead is a query that is answered from what this replica has applied,
+// whatever the session has seen elsewhere.
+type localRead struct {
+	tag             uint64
+	command, result []byte
 }
 
 // issue begins one request. After an error nothing is under way.
@@ -98,6 +110,14 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 		l.used = now
 	}
 	tag := l.first + uint64(len(l.entries))
+	if query && r.Level == resp.Local {
+		if err := c.Validate(); err != nil {
+			return err
+		}
+		l.local = append(l.local, localRead{tag: tag, command: c.Append(nil)})
+		l.entries = append(l.entries, entry{reply: r.Reply, deadline: now + int64(l.g.cfg.RequestTimeout)})
+		return nil
+	}
 	err := session.ErrFull
 	if len(l.queue) == 0 {
 		err = l.hand(now, tag, c, query, weak)
