@@ -21,7 +21,8 @@ var errStopped = errors.New("stopped")
 type loop struct {
 	*Replica
 	carried uint64 // carries that were handed to the disk
-	removed int    // ticks since this replica is no member any more
+	counted consensus.Counters
+	removed int // ticks since this replica is no member any more
 
 	outgoing map[consensus.Addr]*[]kvwire.Message // gathered in one turn
 	order    []consensus.Addr
@@ -188,6 +189,7 @@ func (l *loop) ticked() error {
 			l.peers.acknowledged(p.ID, min(p.Match, status.Commit))
 		}
 	}
+	l.rounds(&status.Counters)
 	l.peers.members(status.Members)
 	if !status.Removed {
 		return nil
@@ -196,6 +198,16 @@ func (l *loop) ticked() error {
 		return &RemovedError{l.cfg.ID}
 	}
 	return nil
+}
+
+// rounds notes how many operations the rounds since the last tick had: each of
+// them counts as their mean.
+func (l *loop) rounds(c *consensus.Counters) {
+	rounds, operations := c.Rounds-l.counted.Rounds, c.Operations-l.counted.Operations
+	l.counted = *c
+	for range rounds {
+		l.stats.rounds.observe(float64(operations) / float64(rounds))
+	}
 }
 
 // inLoop has f called by the core goroutine and waits for it.

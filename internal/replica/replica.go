@@ -47,8 +47,9 @@ type Replica struct {
 
 // loopStats are counted by the core goroutine.
 type loopStats struct {
-	turns atomic.Uint64
-	taken histogram // messages of a turn
+	turns  atomic.Uint64
+	taken  histogram // messages of a turn
+	rounds histogram // operations of a round
 }
 
 // Open reads the disk, and listens. Nothing is answered before Run. The error
@@ -60,7 +61,7 @@ func Open(cfg Config) (*Replica, error) {
 	}
 	cfg = cfg.withDefaults()
 	r := &Replica{cfg: cfg, inbox: newInbox(), ctx: context.Background(), stopped: make(chan struct{})}
-	r.stats.taken = newHistogram(sizeBounds)
+	r.stats.taken, r.stats.rounds = newHistogram(sizeBounds), newHistogram(sizeBounds)
 	if err := r.open(); err != nil {
 		return nil, fmt.Errorf("open replica %d: %w", cfg.ID, errors.Join(err, r.abandon()))
 	}
