@@ -117,6 +117,9 @@ func (c *Config) fill() error {
 	if err := c.Batch.Validate(); err != nil {
 		return err
 	}
+	if len(c.Members) > maxVoters {
+		return fmt.Errorf("%d first members: want %d at most", len(c.Members), maxVoters)
+	}
 	if len(c.Members) > 0 {
 		for _, m := range c.Members {
 			if m.ID == c.ID {

@@ -52,6 +52,9 @@ func (m *members) votes(id uint64) bool {
 	return slices.Contains(m.conf.GetVoters(), id)
 }
 
+// maxVoters is the most: more survive nothing that these do not, and each costs.
+const maxVoters = 7
+
 func majority(n int) int { return n/2 + 1 }
 
 // recoverAt is how many of a majority of pools must hold an operation that may
@@ -106,6 +109,9 @@ func (m *members) check(g Change) error {
 	case Promote, Replace:
 		if !known || !p.Learner {
 			return fmt.Errorf("replica %d is not a learner", g.Member.ID)
+		}
+		if g.Kind == Promote && len(m.voters()) >= maxVoters {
+			return fmt.Errorf("there are %d voters, which is the most", maxVoters)
 		}
 		if g.Kind == Replace && !m.votes(g.Old) {
 			return fmt.Errorf("replica %d is not a voter", g.Old)

@@ -269,3 +269,22 @@ func TestRecoveryNeedsNoRoom(t *testing.T) {
 		t.Fatalf("%d of %d complete writes after the change of leader", got, len(sessions))
 	}
 }
+
+func TestMembersAreFew(t *testing.T) {
+	var first []Member
+	for id := uint64(1); id <= maxVoters+1; id++ {
+		first = append(first, Member{ID: id, Addr: "somewhere"})
+	}
+	if _, err := New(Config{ID: 1, Members: first}, &words{}, Recovered{}); err == nil {
+		t.Error("a cluster of too many voters begins")
+	}
+	var m members
+	m.init(first[:maxVoters])
+	m.list = append(m.list, Member{ID: 9, Addr: "somewhere", Learner: true})
+	if err := m.check(Change{Kind: Promote, Member: Member{ID: 9}}); err == nil {
+		t.Error("one more voter than the most is accepted")
+	}
+	if err := m.check(Change{Kind: Replace, Member: Member{ID: 9}, Old: 1}); err != nil {
+		t.Errorf("replace: %v", err)
+	}
+}
