@@ -31,6 +31,7 @@ func TestKVOneCluster(t *testing.T) {
 	t.Run("lease", kvLeaseTest)
 	t.Run("state", func(t *testing.T) { r.stateTest(t) })
 	t.Run("large", func(t *testing.T) { r.largeTest(t) })
+	t.Run("missed", func(t *testing.T) { r.missedTest(t) })
 	t.Run("garbage", func(t *testing.T) { r.garbageTest(t) })
 	t.Run("strangers", kvStrangersTest)
 }
@@ -242,6 +243,28 @@ func (r *kvRig) largeTest(t *testing.T) {
 	if n, err := c.Del(t.Context(), "large").Result(); err != nil || n != 1 {
 		t.Errorf("deleted %d, %v", n, err)
 	}
+}
+
+// A watch from a revision that is too long ago says so, and ends.
+func (r *kvRig) missedTest(t *testing.T) {
+	r = r.in(t)
+	first := decode[kvItem](t, must(t, "kv", "put", "watched", "x", "--json"))
+	c := redis.NewClient(&redis.Options{Addr: r.Addrs()[0], MaxRetries: -1, DisableIdentity: true})
+	defer c.Close()
+	pairs := make([]any, 0, 80_000)
+	for i := range 40_000 {
+		pairs = append(pairs, fmt.Sprintf("many/%d", i), "")
+	}
+	for range 2 {
+		if err := c.MSet(t.Context(), pairs...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse(t, exitShortfall, []string{"changes were missed", "read what you watch again"}, "kv", "watch", "watched", "--since", fmt.Sprint(first.Revision))
+	if err := c.FlushDB(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+	must(t, "kv", "put", "greeting", "hello")
 }
 
 // Bytes of strangers end their connection and nothing else.

@@ -6,8 +6,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/lab"
 )
@@ -174,6 +176,7 @@ func TestKVPartition(t *testing.T) {
 		t.Errorf("a weak read at the minority: %q", out)
 	}
 	refuse(t, exitShortfall, []string{"no replica that answers leads"}, "kv", "status", r.alone(old))
+	r.redisTest(old)
 	if next := r.leader(others...); next == old {
 		t.Errorf("the majority is led by %d, which is cut off", next)
 	}
@@ -197,5 +200,29 @@ func TestKVPartition(t *testing.T) {
 		until(t, fmt.Sprintf("replica %d has what all have", id), func() bool {
 			return cmp.Equal(all, must(t, "kv", "range", "--json", "--weak", r.alone(id)))
 		})
+	}
+}
+
+// redisTest looks at a replica without a majority as its Redis clients do.
+func (r *kvRig) redisTest(id int) {
+	r.t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: r.Addrs()[id-1], MaxRetries: -1, DisableIdentity: true, PoolSize: 1, ReadTimeout: 300 * time.Millisecond})
+	defer c.Close()
+	// At first a request waits for a leader, longer than this client does.
+	until(r.t, "SET without a majority is refused", func() bool {
+		err := c.Set(r.ctx, "k", "lost", 0).Err()
+		if err == nil {
+			r.t.Error("SET was acknowledged without a majority")
+		}
+		return err == nil || strings.HasPrefix(err.Error(), "CLUSTERDOWN")
+	})
+	if err := c.Get(r.ctx, "k").Err(); err == nil || !strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
+		r.t.Errorf("GET without a majority: %v", err)
+	}
+	if err := c.ReadOnly(r.ctx).Err(); err != nil {
+		r.t.Errorf("READONLY: %v", err)
+	}
+	if got, err := c.Get(r.ctx, "k").Result(); err != nil || got != "before" {
+		r.t.Errorf("GET on a READONLY connection without a majority: %q, %v", got, err)
 	}
 }
