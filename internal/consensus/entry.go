@@ -24,6 +24,10 @@ const entryVersion = 1
 // opWeak marks a weak write: its result is not kept.
 const opWeak = 1 << 0
 
+// leastOp is how many bytes an operation takes at least: in memory it takes many
+// more, so that a count is believed only if there is room for it.
+const leastOp = 5
+
 // op is one operation of an entry.
 type op struct {
 	session, seq, ack uint64
@@ -70,7 +74,7 @@ func (e *entry) decode(b []byte) error {
 		return fmt.Errorf("%w: sessions expire after %d ns", errEntry, idle)
 	}
 	count := r.uvarint()
-	if count > uint64(len(r.b)) { // an operation takes at least five bytes
+	if count > uint64(len(r.b)/leastOp) {
 		return fmt.Errorf("%w: %d operations in %d bytes", errEntry, count, len(r.b))
 	}
 	e.ops = e.ops[:0]
