@@ -148,12 +148,6 @@ func (d *disk) carryOut(orders []order) error {
 		ticket = max(ticket, o.ticket)
 		tidy = tidy || o.tidy
 		sync = sync || o.sync
-		if d.log.Pending() > roundBytes {
-			if err := d.flush(); err != nil {
-				return err
-			}
-			d.inbox.persisted(ticket)
-		}
 	}
 	if sync {
 		if err := d.flush(); err != nil {
@@ -192,11 +186,20 @@ func (d *disk) walRecords(records []consensus.Record) []wal.Record {
 	return d.scratch
 }
 
+// append gathers records, and writes them in pieces where they are many: a
+// follower that catches up may be given the whole log in one turn.
 func (d *disk) append(records []consensus.Record) error {
 	out := d.walRecords(records)
 	defer clear(out)
-	if err := d.log.Append(out...); err != nil {
-		return failed("write the log", err)
+	for i := range out {
+		if d.log.Pending() > 0 && d.log.Pending()+len(out[i].Data) > roundBytes {
+			if err := d.flush(); err != nil {
+				return err
+			}
+		}
+		if err := d.log.Append(out[i:i+1]...); err != nil {
+			return failed("write the log", err)
+		}
 	}
 	return nil
 }

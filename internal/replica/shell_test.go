@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -155,6 +156,45 @@ func TestMemoryDisk(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	if err := errors.Join(r.Close(), log.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// More records than a round of the log holds are written in pieces.
+func TestDiskWritesInPieces(t *testing.T) {
+	files := newMemoryDisk()
+	open := func() (*wal.Log, *wal.Recovered) {
+		log, found, err := wal.Open("", wal.Identity{Cluster: "c", Replica: 1}, wal.Options{SegmentBytes: 1 << 20, Disk: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return log, found
+	}
+	log, _ := open()
+	in := newInbox()
+	d := newDisk(log, in, slog.New(slog.DiscardHandler))
+	var records []consensus.Record
+	data := bytes.Repeat([]byte("x"), roundBytes/3)
+	for index := uint64(1); index <= 30; index++ {
+		records = append(records, consensus.Record{Kind: consensus.RecordEntry, Term: 1, Index: index, Data: data})
+	}
+	d.put(order{records: records, ticket: 1})
+	d.put(order{ticket: 2, sync: true})
+	d.stop()
+	if err := d.run(); err != nil {
+		t.Fatal(err)
+	}
+	if got := in.take(letters{}).ticket; got != 2 || d.stats.syncs.Load() < 10 {
+		t.Errorf("ticket %d, %d flushes", got, d.stats.syncs.Load())
+	}
+	if d.wants.Load() != 1 {
+		t.Errorf("a new segment was asked for %d times", d.wants.Load())
+	}
+	log, found := open()
+	if found.Last != 30 {
+		t.Errorf("the last entry is %d", found.Last)
+	}
+	if err := log.Close(); err != nil {
 		t.Error(err)
 	}
 }
