@@ -392,10 +392,11 @@ func (g *gateway) Open(replies resp.Replies) resp.Session {
 	if n := len(g.idle); n > 0 {
 		l = g.idle[n-1]
 		g.idle = g.idle[:n-1]
+		l.busy = true
 	}
 	g.mu.Unlock()
 	if l == nil {
-		l = &line{g: g}
+		l = &line{g: g, busy: true}
 		l.mu.Lock()
 		g.begin(l, g.clock())
 	} else {
@@ -417,7 +418,7 @@ func (g *gateway) retire(l *line, now int64) {
 	defer g.mu.Unlock()
 	forget := false
 	switch at := slices.Index(g.idle, l); {
-	case l.replies != nil:
+	case l.busy:
 	case at >= 0:
 		if forget = l.stale(now); forget {
 			g.idle = slices.Delete(g.idle, at, at+1)

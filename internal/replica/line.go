@@ -34,6 +34,7 @@ type line struct {
 	waits   []wait       // committed, but not on enough replicas
 	marked  bool         // replies were completed and not flushed
 
+	busy  bool   // it has a connection; guarded by the gateway's lock
 	known uint64 // session by which the gateway finds it; of the gateway's goroutine
 }
 
@@ -450,6 +451,9 @@ func (l *line) Close() {
 	defer l.mu.Unlock()
 	l.g.open.Add(-1)
 	l.replies, l.left = nil, l.g.clock()
+	l.g.mu.Lock()
+	l.busy = false
+	l.g.mu.Unlock()
 	for i := range l.entries {
 		l.entries[i].reply = nil
 		if w := l.entries[i].wait; w != nil {
