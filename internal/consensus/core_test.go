@@ -211,3 +211,35 @@ func TestSnapshotAndJoin(t *testing.T) {
 		}
 	}
 }
+
+// A leader of the past that has been asked for its pool votes in the view of
+// another leader from then on. What it would tell before the commit could be
+// taken for that leader's word.
+func TestLeaderOutOfViewIsSilent(t *testing.T) {
+	r := newRig(t, 3, "curp-ho")
+	lead := r.leader()
+	s := r.session(lead)
+	r.tick(1)
+	c := r.nodes[lead].core
+	view := c.view
+	other := r.order[0]
+	if other == lead {
+		other = r.order[1]
+	}
+	for _, id := range r.order {
+		r.cut[[2]uint64{lead, id}] = true
+	}
+	early := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 1, Data: []byte("set a x")}
+	r.deliver(lead, early)
+	c.Deliver(r.now, Addr(other), &kvwire.Message{Kind: kvwire.PoolCollect, View: view + 1})
+	r.settle()
+	late := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view + 1, Session: s, Seq: 2, Data: []byte("set b x")}
+	r.deliver(lead, late)
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Read, Request: 7, Data: []byte("get a")})
+	r.settle()
+	for _, m := range r.inbox {
+		if m.Kind == kvwire.ReadDone || m.Kind == kvwire.Spec && m.Flags&kvwire.FlagYes != 0 {
+			t.Errorf("a leader of term %d in view %d says %+v", c.term, c.view, m)
+		}
+	}
+}

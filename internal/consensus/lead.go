@@ -384,15 +384,15 @@ func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 // speculated tells a client that gathers votes what the leader says. It is
 // called when the entry and the record are durable.
 func (l *leadership) speculated(o *leadOp) {
-	m := kvwire.Message{Kind: kvwire.Spec, View: l.c.view, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.members.voters())), Index: o.round.index, Revision: l.c.members.index}
-	if o.yes && (!l.changing || l.c.mutated(SpecWhileChanging)) {
+	m := kvwire.Message{Kind: kvwire.Spec, View: l.c.term, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.members.voters())), Index: o.round.index, Revision: l.c.members.index}
+	if o.yes && l.open && (!l.changing || l.c.mutated(SpecWhileChanging)) {
 		m.Flags = kvwire.FlagYes
 		m.Data = o.spec
 		l.c.counters.SpecYes++
 	} else {
 		l.c.counters.SpecNo++
 	}
-	l.c.trace(Event{Kind: EventSpec, View: l.c.view, Session: o.session, Seq: o.seq, Yes: o.yes})
+	l.c.trace(Event{Kind: EventSpec, View: l.c.term, Session: o.session, Seq: o.seq, Yes: o.yes})
 	l.c.send(o.from, m)
 }
 

@@ -36,11 +36,16 @@ const (
 	collecting
 	recovering
 	opened
+	superseded
 )
 
 // firstApplied is called when this leader's empty entry was applied.
 func (l *leadership) firstApplied() {
 	c := l.c
+	if c.view > c.term {
+		l.supersede()
+		return
+	}
 	l.view.phase = collecting
 	l.view.pools = map[uint64][]*record{}
 	l.changing = c.members.joint() // begun by an earlier leader
@@ -238,6 +243,9 @@ func (c *Core) viewMessage() kvwire.Message {
 // moveTo makes this witness vote in view and in no older one.
 func (c *Core) moveTo(view uint64, open bool) {
 	c.view = view
+	if c.lead != nil && view > c.term {
+		c.lead.supersede()
+	}
 	flag := uint64(0)
 	if open {
 		flag = 1
@@ -246,6 +254,14 @@ func (c *Core) moveTo(view uint64, open bool) {
 		return
 	}
 	c.record(RecordView, view, c.openIndex, appendUvarints(nil, view, flag, c.openView, c.viewOwner, c.openIndex))
+}
+
+// supersede closes a leadership whose replica has moved to the view of another
+// leader, before its engine has heard of that one: what it told before the
+// commit would be taken for that leader's word.
+func (l *leadership) supersede() {
+	l.open = false
+	l.view.phase = superseded
 }
 
 // newView learns that a leader is open.
