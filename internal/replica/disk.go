@@ -197,7 +197,7 @@ func (d *disk) append(records []consensus.Record) error {
 				return err
 			}
 		}
-		if err := d.log.Append(out[i:i+1]...); err != nil {
+		if err := d.log.Append(out[i : i+1]...); err != nil {
 			return failed("write the log", err)
 		}
 	}

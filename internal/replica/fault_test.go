@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -392,4 +393,24 @@ func TestSlowFollower(t *testing.T) {
 	}
 	r.converged()
 	r.want(slow, "k199", value)
+}
+
+// A replica that cannot listen gives its directory up again.
+func TestAddressInUse(t *testing.T) {
+	r := newRig(t, 1, "raft-ht", nil)
+	cfg := r.cfg[1]
+	for _, addr := range []string{cfg.Members[0].Addr, cfg.Redis} {
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(cfg); !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("an address in use: %v", err)
+		}
+		if err := ln.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start(1)
+	r.leader()
 }

@@ -214,6 +214,9 @@ func (r *Replica) abandon() error {
 	if r.alarm != nil {
 		errs = append(errs, r.alarm.close())
 	}
+	if r.snapshots != nil {
+		r.snapshots.stop()
+	}
 	if r.disk != nil {
 		errs = append(errs, r.disk.log.Close())
 	}
