@@ -71,15 +71,20 @@ func (s *Session) peer(id uint64) *peer {
 }
 
 // nearest is the connected replica with the shortest round trip, 0 if there is
-// none.
+// none. It stays the same until another is clearly nearer: measured round trips
+// tremble, and a replica that has served the session need not catch up with it.
 func (s *Session) nearest() uint64 {
+	const clearly, tremble = 0.7, 50e3 // nanoseconds
 	best := peer{}
 	for _, p := range s.peers {
 		if best.id == 0 || p.rtt < best.rtt {
 			best = p
 		}
 	}
-	return best.id
+	if b := s.peer(s.bound); b == nil || float64(best.rtt) < clearly*float64(b.rtt)-tremble {
+		s.bound = best.id
+	}
+	return s.bound
 }
 
 // target is where an operation goes now, 0 if nobody is known.

@@ -87,7 +87,8 @@ type Session struct {
 	token     Token
 	peers     []peer // by order of connection
 	rotation  int
-	ops       []*op // under way, in order of issue
+	bound     uint64 // the replica that serves weak operations
+	ops       []*op  // under way, in order of issue
 	unstable  []*weak
 	bytes     int // of unstable
 	request   uint64
