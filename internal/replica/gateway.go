@@ -416,6 +416,8 @@ func (g *gateway) retire(l *line, now int64) {
 	defer l.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// Whoever gets the line next must not see weak writes of the one before early.
+	done := l.s.Open() == 0 && l.s.Unstable() == 0
 	forget := false
 	switch at := slices.Index(g.idle, l); {
 	case l.busy:
@@ -423,10 +425,10 @@ func (g *gateway) retire(l *line, now int64) {
 		if forget = l.stale(now); forget {
 			g.idle = slices.Delete(g.idle, at, at+1)
 		}
-	case l.s.Open() == 0 && !l.expired && len(g.idle) < maxIdleLines:
+	case done && !l.expired && len(g.idle) < maxIdleLines:
 		g.idle = append(g.idle, l)
 	default:
-		forget = l.s.Open() == 0 || now-l.left > int64(forgetAfter)
+		forget = done || now-l.left > int64(forgetAfter)
 	}
 	if forget {
 		delete(g.lines, l.slot)
