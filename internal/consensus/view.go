@@ -177,7 +177,9 @@ func (l *leadership) recover(threshold int) {
 			continue
 		}
 		m := &r.message
-		if !c.mutated(RecoverWithoutBundle) {
+		if c.mutated(RecoverInAnyOrder) {
+			l.unpack(s, m)
+		} else if !c.mutated(RecoverWithoutBundle) {
 			l.fill(s, m, known)
 		}
 		if m.Seq == l.after(s) {
@@ -250,7 +252,7 @@ func (c *Core) moveTo(view uint64, open bool) {
 	if open {
 		flag = 1
 	}
-	if c.mutated(ViewNotPersisted) {
+	if c.mutated(ViewNotPersisted) && !open {
 		return
 	}
 	c.record(RecordView, view, c.openIndex, appendUvarints(nil, view, flag, c.openView, c.viewOwner, c.openIndex))
