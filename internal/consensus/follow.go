@@ -350,7 +350,11 @@ type settled map[uint64][]heldRead
 func (c *Core) settle(from Addr, m *kvwire.Message) {
 	s := c.sessions.get(m.Session)
 	if s == nil {
-		c.redirect(from, m)
+		c.unknown(from, m)
+		return
+	}
+	again := func(r heldRead) bool { return r.from == from && r.m.Request == m.Request }
+	if slices.ContainsFunc(c.settled[s.id], again) {
 		return
 	}
 	c.settled[s.id] = append(c.settled[s.id], heldRead{from: from, m: m})
