@@ -106,11 +106,11 @@ func (c *Core) intend(from Addr, m *kvwire.Message) {
 		return
 	}
 	if i := c.intents.byOp[id]; i == nil || !i.whole {
-		c.intents.remove(id)
-		if len(c.intents.list) >= maxIntents || c.intents.bytes >= maxIntentBytes {
+		if i == nil && (len(c.intents.list) >= maxIntents || c.intents.bytes >= maxIntentBytes) {
 			c.refuse(from, m, kvwire.CodeBusy, "too many weak writes wait for the leader")
 			return
 		}
+		c.intents.remove(id)
 		c.addIntent(id, m)
 		c.forward(c.intents.byOp[id])
 	}
