@@ -281,6 +281,30 @@ func TestMembership(t *testing.T) {
 	}
 }
 
+// The leader itself can be removed: the others go on without it.
+func TestRemoveLeader(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	leader := r.leader()
+	r.set(leader, "k", "v")
+	n := r.nodes[leader]
+	c := r.native(leader)
+	change := consensus.Change{Kind: consensus.Remove, Member: consensus.Member{ID: leader}}
+	if _, err := c.Send([]kvwire.Message{{Kind: kvwire.Configure, Request: 1, Data: change.Append(nil)}}); err != nil {
+		t.Fatal(err)
+	}
+	var removed *RemovedError
+	if err := r.ended(leader); !errors.As(err, &removed) {
+		t.Fatalf("the leader ended with %v, status %+v", err, n.Status())
+	}
+	delete(r.cfg, leader)
+	next := r.leader()
+	r.want(next, "k", "v")
+	r.set(next, "k", "w")
+	if members := r.nodes[next].Status().Members; len(members) != 2 {
+		t.Errorf("members %+v", members)
+	}
+}
+
 func TestMemory(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", func(c *Config) {
 		c.Dir, c.Memory = "", true
