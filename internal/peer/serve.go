@@ -158,11 +158,15 @@ func (t *Transport) keepDialing(ctx context.Context, r *replica, addr string) {
 		if up && time.Since(begin) > t.opts.RetryMax { // otherwise it may be refused in a circle
 			pause = t.opts.RetryMin
 		}
+		news := t.note(r, err)
 		if !up {
 			r.count.failures.Add(1)
-			t.opts.Log.Debug("cannot connect", "to", Addr(r.id).String(), "address", addr, "reason", err.Error())
+			level := slog.LevelDebug // a replica that is down
+			if refused := (*HandshakeError)(nil); news && errors.As(err, &refused) {
+				level = slog.LevelWarn // this needs somebody's hand
+			}
+			t.opts.Log.Log(ctx, level, "cannot connect", "to", Addr(r.id).String(), "address", addr, "reason", err.Error())
 		}
-		t.note(r, err)
 		_ = wait(ctx, pause/2+rand.N(pause)) // the loop looks at ctx itself
 		pause = min(2*pause, t.opts.RetryMax)
 	}
@@ -180,11 +184,14 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// note keeps why a connection or an attempt ended, for Stats.
-func (t *Transport) note(r *replica, err error) {
+// note keeps why a connection or an attempt ended, for Stats, and tells whether
+// it is another reason than the last time.
+func (t *Transport) note(r *replica, err error) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	news = r.lastErr != err.Error()
 	r.lastErr = err.Error()
+	return news
 }
 
 // dialOnce connects and serves the connection until it ends.
