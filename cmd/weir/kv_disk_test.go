@@ -164,6 +164,13 @@ func (r *kvRig) corruptTest(t *testing.T) {
 	strayed(t, args...).ends(exitFailed, file+" is corrupt at offset ", "weir kv member replace")
 	must(t, "kv", "put", "without", "the lost one")
 	r.replaceTest(lost, 4)
+	// The old directory, even when it is whole again, is of no more use.
+	flip(t, path, int64(end/2))
+	p := strayed(t, args...)
+	p.says("weir kv serve starts", "cannot connect", fmt.Sprintf("replica %d is not a member of this cluster", lost))
+	if code, _ := get(t, "http://"+r.AdminAddrs()[lost-1]+"/readyz"); code != http.StatusServiceUnavailable {
+		t.Errorf("/readyz of a replica that was replaced: %d", code)
+	}
 }
 
 // replaceTest follows docs/kv-operating.md, "A disk is lost or damaged".

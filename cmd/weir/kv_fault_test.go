@@ -56,6 +56,7 @@ func (r *kvRig) crashTest(t *testing.T) {
 	r = r.in(t)
 	load := r.load("n/crash")
 	for id := 1; id <= 3; id++ {
+		r.linked()
 		r.node(id).Kill()
 		load.goesOn(20)
 		if out := must(t, "kv", "get", "greeting"); out != "hello\n" {

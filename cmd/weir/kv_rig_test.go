@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,6 +72,20 @@ func (r *kvRig) await() {
 	if err := r.Await(r.ctx); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// linked waits until every replica is connected with every other one, which
+// readiness does not need.
+func (r *kvRig) linked() {
+	r.t.Helper()
+	until(r.t, "all replicas are connected with each other", func() bool {
+		for id := range r.Nodes() {
+			if slices.ContainsFunc(r.report(id+1).Members, func(m replica.MemberReport) bool { return !m.Up }) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // logged waits until a replica has logged some words.
@@ -177,7 +192,7 @@ func strayed(t *testing.T, args ...string) *strayKV {
 // says waits until the process has printed some words.
 func (p *strayKV) says(words ...string) {
 	p.t.Helper()
-	until(p.t, fmt.Sprintf("weir says %q", words), func() bool {
+	eventually(p.t, func() bool {
 		select {
 		case <-p.done:
 			if !holdsAll(p.out.String(), words...) {
@@ -186,7 +201,7 @@ func (p *strayKV) says(words ...string) {
 		default:
 		}
 		return holdsAll(p.out.String(), words...)
-	})
+	}, func() string { return fmt.Sprintf("weir says %q:\n%s", words, &p.out) })
 }
 
 // ends waits for the end of the process, and for its exit code and words.
