@@ -109,7 +109,8 @@ func (r *kvRig) tornTest(t *testing.T) {
 	})
 }
 
-// A replica that comes back with an older copy of its directory is told to stop.
+// A replica that comes back with an older copy of its directory, or with an empty
+// one, is told to stop.
 func (r *kvRig) olderTest(t *testing.T) {
 	r = r.in(t)
 	leader := r.leader(1, 2, 3)
@@ -131,16 +132,23 @@ func (r *kvRig) olderTest(t *testing.T) {
 	})
 	r.node(id).Kill()
 	newer := filepath.Join(t.TempDir(), "newer")
-	swap := func(from, to string) {
-		if err := errors.Join(os.Rename(dir, to), os.CopyFS(dir, os.DirFS(from))); err != nil {
+	if err := os.Rename(dir, newer); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{old, t.TempDir()} {
+		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+		strayed(t, args...).ends(exitFailed, fmt.Sprintf("replica %d acknowledged the log up to entry", id), "older copy", "weir kv member replace")
+		r.logged(leader, "a replica is refused", fmt.Sprintf("peer=%d", id))
+		must(t, "kv", "put", "older", "without it")
+		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	swap(old, newer)
-	strayed(t, args...).ends(exitFailed, fmt.Sprintf("replica %d acknowledged the log up to entry", id), "older copy", "weir kv member replace")
-	r.logged(leader, "a replica is refused", fmt.Sprintf("peer=%d", id))
-	must(t, "kv", "put", "older", "without it")
-	swap(newer, filepath.Join(t.TempDir(), "old again"))
+	if err := os.Rename(newer, dir); err != nil {
+		t.Fatal(err)
+	}
 	r.restart(id)
 	r.await()
 }

@@ -25,13 +25,13 @@ lost or damaged must not come back under its number: what it voted for is forgot
 Replace it:
 
   weir kv serve --id 4 --join --peers … --data …     on the new machine
-  weir kv member add 4=host:port                     it catches up as a learner
+  weir kv member add 4=host:port/redisport           it catches up as a learner
   weir kv member replace 2 4                         4 votes and 2 leaves, in one step
 
 No number is ever used again.`,
 	}
 	cmd.AddCommand(newKVMemberList(),
-		newKVMemberChange("add ID=HOST:PORT", "Add a learner", 1, func(args []string) (kv.MemberChange, error) {
+		newKVMemberChange("add ID=HOST:PORT[/REDISPORT]", "Add a learner", 1, func(args []string) (kv.MemberChange, error) {
 			m, err := replica.ParseMember(args[0])
 			return kv.MemberChange{Kind: kv.AddLearner, Member: m}, err
 		}),
