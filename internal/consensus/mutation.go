@@ -28,7 +28,7 @@ const (
 	LateRecordKept                       // a record of an applied write comes back into the pool (S7)
 	PoolForgetsAtAppend                  // records leave the pool when the entry is appended, not when it is applied (S7)
 	PoolForgetsAtElected                 // a witness drops its records when it is asked for them
-	ViewNotPersisted                     // the view is not on disk: a restarted witness votes in an old one (S5)
+	ViewNotPersisted                     // a view is on disk only when it is open: a restarted witness votes in an old one (S5)
 	RecoverTooLittle                     // one pool too many must hold what is recovered (S5)
 	RecoverTooMuch                       // one pool too few must hold what is recovered (S5)
 	RecoverFromMinority                  // one pool too few is asked for (S5)

@@ -15,7 +15,8 @@ var (
 	profile  = flag.String("profile", "", "with this profile of faults")
 	preset   = flag.String("preset", "", "with this preset")
 	replicas = flag.Int("replicas", 0, "with so many replicas")
-	like     = flag.String("like", "", "as the run that shows this deliberate bug, without the bug")
+	bugged   = flag.Bool("bugged", false, "with -like: with the bug")
+	like     = flag.String("like", "", "as the runs that show this deliberate bug, but without it")
 	seeds    = flag.Int("seeds", 0, "how many seeds to play")
 	from     = flag.Uint64("from", 1, "the first seed")
 )
@@ -26,7 +27,9 @@ func chosen() Options {
 	for _, b := range bugs() {
 		if b.name == *like {
 			o = b.options
-			o.Mutations, o.Defects, o.Hook = 0, Defects{}, nil
+			if !*bugged {
+				o.Mutations, o.Defects = 0, Defects{}
+			}
 		}
 	}
 	return o

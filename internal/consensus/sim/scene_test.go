@@ -1,0 +1,206 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/consensus"
+)
+
+// A scene is a Hook that brings about a rare situation on purpose. Random faults
+// meet it, too, but in one run of thousands. Without the deliberate bug that it
+// is for, a run with a scene must be as faultless as any other.
+
+// others lists the replicas that run besides x.
+func (w *World) others(x *replica) []*replica {
+	var list []*replica
+	for _, r := range w.alive() {
+		if r != x {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// elections is so many times the length of an election timeout.
+func (w *World) elections(n float64) int64 {
+	return int64(n * float64(w.Config.Tick*int64(w.Config.Election)))
+}
+
+// strand leaves the first client, which only reads, with replica x alone, and x
+// without the other replicas.
+func (w *World) strand(x *replica, length int64) {
+	var p partition
+	c := w.clients[0]
+	for _, y := range w.others(x) {
+		p.cut(w.net, x.place(), y.place(), true)
+		p.cut(w.net, c.place, y.place(), true)
+	}
+	w.cutExactly(p, length)
+}
+
+func (w *World) cutExactly(p partition, length int64) {
+	w.Stats.Faults.Partitions++
+	for _, l := range p {
+		l.cuts++
+	}
+	w.after(length, func() {
+		for _, l := range p {
+			l.cuts = max(0, l.cuts-1)
+		}
+	})
+}
+
+// readers makes the first client read all the time.
+func (w *World) readers() {
+	w.load.keys, w.load.weak = 1, 0
+	w.clients[0].writes, w.clients[0].think, w.clients[0].left = 0, time.Millisecond, w.clients[0].left+2
+}
+
+// hush keeps all clients but the reader from issuing anything.
+func (w *World) hush() {
+	for _, c := range w.clients[1:] {
+		c.depth = 0
+	}
+}
+
+func (w *World) unhush() {
+	for _, c := range w.clients {
+		if c.depth == 0 {
+			c.depth = 3
+			c.plan()
+		}
+	}
+}
+
+// pausedLeader stops a leader's process, and when the answers to its last stamps
+// have arrived, cuts it off with a reader; the others elect another meanwhile.
+func pausedLeader(w *World, id uint64, e consensus.Event) {
+	if e.Kind != consensus.EventOpened || w.replica(id).core.Status().Leader != id {
+		return
+	}
+	w.readers()
+	x := w.replica(id)
+	life := x.life
+	w.after(w.elections(0.3+w.ambusher.fraction()), func() {
+		if x.life != life {
+			return
+		}
+		x.pause(w.elections(1.2 + w.ambusher.fraction()))
+		w.after(int64(2*time.Millisecond), func() { w.strand(x, w.elections(4)) })
+	})
+}
+
+// stolenVoter lets one replica no longer hear the leader. It stands for election
+// again and again; if the third replica votes for it, the leader is stranded.
+func stolenVoter(restarts bool) func(*World, uint64, consensus.Event) {
+	return func(w *World, id uint64, e consensus.Event) {
+		x := w.replica(id)
+		switch {
+		case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
+			w.readers()
+			others := w.others(x)
+			if len(others) != 2 {
+				return
+			}
+			w.hush() // with entries that it lacks, nobody would elect it
+			w.after(w.elections(8), w.unhush)
+			var p partition
+			p.cut(w.net, x.place(), others[0].place(), true)
+			w.after(w.elections(0.5), func() { w.cutExactly(p, w.elections(8)) })
+			for i := range 80 {
+				w.after(w.elections(1+0.08*float64(i)), func() {
+					if y := others[1]; restarts && y.up && !w.healing {
+						y.crash()
+						w.after(int64(100*time.Microsecond), func() { w.restart(y) })
+					}
+				})
+			}
+		case e.Kind == consensus.EventElected:
+			w.unhush()
+			for _, y := range w.others(x) {
+				if y.core.Status().Leader == y.id {
+					w.strand(y, w.elections(2))
+				}
+			}
+		}
+	}
+}
+
+// lonelyLeader leaves the leader with one of four followers, and the last one
+// without clients: operations complete on votes, and their entries reach one.
+func lonelyLeader(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	if e.Kind != consensus.EventOpened || x.core.Status().Leader != id {
+		return
+	}
+	others := w.others(x)
+	if len(others) != 4 {
+		return
+	}
+	var p partition
+	for _, y := range others[1:] {
+		p.cut(w.net, x.place(), y.place(), true)
+	}
+	for _, c := range w.clients {
+		p.cut(w.net, c.place, others[3].place(), true)
+	}
+	w.after(w.elections(0.5), func() { w.cutExactly(p, w.elections(5)) })
+}
+
+// slowSuccessor cuts a leader off from the other replicas, not from clients, and
+// lets its successor's disk be slow, so that it opens late. If the others
+// restart meanwhile, they must remember which view they are in.
+func slowSuccessor(restarts bool) func(*World, uint64, consensus.Event) {
+	return func(w *World, id uint64, e consensus.Event) {
+		x := w.replica(id)
+		switch {
+		case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
+			x.disk.slow = 1
+			w.hush()
+			w.clients[0].depth = 0
+			w.after(w.elections(4), w.unhush)
+			w.after(w.elections(0.5), func() {
+				var p partition
+				for _, y := range w.others(x) {
+					p.cut(w.net, x.place(), y.place(), true)
+				}
+				w.cutExactly(p, w.elections(4))
+			})
+		case e.Kind == consensus.EventElected:
+			w.after(int64(800*time.Microsecond), func() { x.disk.slow = 300 })
+			w.after(int64(2500*time.Microsecond), w.unhush)
+			w.after(w.elections(2), func() { x.disk.slow = 1 })
+			for _, y := range w.others(x) {
+				if restarts && y.core.Status().Leader != y.id {
+					w.after(int64(3500*time.Microsecond), func() {
+						if y.up && !w.healing {
+							y.crash()
+							w.after(int64(100*time.Microsecond), func() { w.restart(y) })
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// race cuts a leader off from the other replicas and then lets all clients issue
+// at once: some operations complete on votes, others get a few, and none of the
+// entries goes further than the leader.
+func race(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	if e.Kind != consensus.EventOpened || x.core.Status().Leader != id {
+		return
+	}
+	w.load.keys = 2
+	w.hush()
+	w.clients[0].depth = 0
+	w.after(w.elections(0.5), func() {
+		var p partition
+		for _, y := range w.others(x) {
+			p.cut(w.net, x.place(), y.place(), true)
+		}
+		w.cutExactly(p, w.elections(5))
+		w.unhush()
+	})
+}
