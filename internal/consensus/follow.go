@@ -357,7 +357,15 @@ func (c *Core) settle(from Addr, m *kvwire.Message) {
 	if slices.ContainsFunc(c.settled[s.id], again) {
 		return
 	}
-	c.settled[s.id] = append(c.settled[s.id], heldRead{from: from, m: m})
+	waiting := c.settled[s.id]
+	if slices.ContainsFunc(waiting, func(r heldRead) bool { return r.from == from && r.m.Request == m.Request }) {
+		return // it was asked again
+	}
+	if len(waiting) >= maxHeld {
+		c.refuse(from, m, kvwire.CodeBusy, "too many requests wait for the session's writes")
+		return
+	}
+	c.settled[s.id] = append(waiting, heldRead{from: from, m: m})
 	c.settled.applied(c, s)
 }
 

@@ -288,3 +288,29 @@ func TestMembersAreFew(t *testing.T) {
 		t.Errorf("replace: %v", err)
 	}
 }
+
+// Who asks again whether writes are committed waits once.
+func TestWaitsAreBounded(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	lead := r.leader()
+	s := r.session(lead)
+	for range 3 {
+		for request := uint64(1); request <= maxHeld+1; request++ {
+			r.deliver(lead, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 1, Request: request})
+		}
+	}
+	r.settle()
+	if n := len(r.nodes[lead].core.settled[s]); n != maxHeld {
+		t.Errorf("%d requests wait, want %d", n, maxHeld)
+	}
+	for _, m := range r.take(kvwire.Refused) {
+		if m.Request != maxHeld+1 || m.Code != kvwire.CodeBusy {
+			t.Fatalf("refused: %+v", m)
+		}
+	}
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
+	r.settle()
+	if got := len(r.take(kvwire.ReadDone)); got != maxHeld {
+		t.Fatalf("%d of %d are answered", got, maxHeld)
+	}
+}
