@@ -273,3 +273,89 @@ func TestWait(t *testing.T) {
 	wait(6)
 	p.ended("6")
 }
+
+// A write that is sent again brings along what comes before it, and nothing else.
+func TestSentAgainAsItWasIssued(t *testing.T) {
+	p := play(t, 3, "curp-ht", Config{Fast: Always})
+	p.strong(1, "a")
+	p.weak(2, "w")
+	p.strong(3, "b")
+	p.receive(2, no(1))
+	p.receive(2, no(3))
+	p.sent()
+	p.s.Connected(p.now, 1)
+	p.sent("2 Record 2/0 #1 a", "3 Record 2/0 #1 a", "1 Strong 2/0 #1 a fast",
+		"1 Weak 2/0 #2 w",
+		// Whether 1 gets its votes this time is open again.
+		"2 Record 2/0 #3 b prior=1 with 2w(w)", "3 Record 2/0 #3 b prior=1 with 2w(w)", "1 Strong 2/0 #3 b fast prior=1 with 2w(w)")
+}
+
+// A view that is told again changes nothing, for weak operations either.
+func TestTheSameViewAgain(t *testing.T) {
+	p := play(t, 3, "curp-ho", Config{Fast: Never})
+	p.s.Distance(1, 30)
+	p.s.Distance(2, 10)
+	p.s.Distance(3, 20)
+	p.weak(1, "a")
+	p.read(2, "a", true)
+	p.strong(3, "b")
+	p.sent()
+	p.view(2, 1, "curp-ho")
+	p.silent()
+}
+
+// While nobody is known to lead, all that waits goes to one replica at a time,
+// each time to the next, and stays in order.
+func TestAskingAround(t *testing.T) {
+	p := play(t, 3, "raft", Config{Retry: 100})
+	p.s.Disconnected(p.now, 1)
+	p.s.Connected(p.now, 1)
+	if lead, _ := p.s.Leader(); lead != 0 {
+		t.Fatalf("leader %d", lead)
+	}
+	for i, key := range []string{"a", "b", "c"} {
+		p.strong(uint64(i), key)
+	}
+	p.sent("2 Strong 2/0 #1 a", "2 Strong 2/0 #2 b", "2 Strong 2/0 #3 c")
+	p.after(100)
+	p.sent("3 Strong 2/0 #1 a", "3 Strong 2/0 #2 b", "3 Strong 2/0 #3 c")
+	p.after(200)
+	p.sent("1 Strong 2/0 #1 a", "1 Strong 2/0 #2 b", "1 Strong 2/0 #3 c")
+	p.receive(1, kvwire.Message{Kind: kvwire.Redirect, View: 2, Seq: 1, Leader: 3})
+	p.sent("3 Strong 2/0 #1 a")
+	p.receive(1, kvwire.Message{Kind: kvwire.Redirect, View: 2, Seq: 2, Leader: 3})
+	p.sent("3 Strong 2/0 #2 b")
+}
+
+// Round trips tremble: the replica that serves the session stays the same until
+// another is clearly nearer, or until it is gone.
+func TestTheNearestStaysTheSame(t *testing.T) {
+	p := play(t, 3, "curp-ho", Config{})
+	far := func(a, b, c time.Duration) {
+		p.s.Distance(1, int64(a))
+		p.s.Distance(2, int64(b))
+		p.s.Distance(3, int64(c))
+	}
+	for i, c := range []struct {
+		a, b, c time.Duration
+		want    uint64
+	}{
+		{10 * time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond, 1},
+		{10 * time.Millisecond, 8 * time.Millisecond, 30 * time.Millisecond, 1},
+		{10 * time.Millisecond, 6 * time.Millisecond, 30 * time.Millisecond, 2},
+		{8 * time.Millisecond, 9 * time.Millisecond, 7 * time.Millisecond, 2},
+		{80 * time.Microsecond, 90 * time.Microsecond, 20 * time.Microsecond, 2},
+		{time.Hour, time.Hour, time.Microsecond, 3},
+	} {
+		far(c.a, c.b, c.c)
+		if got := p.s.nearest(); got != c.want {
+			t.Errorf("step %d: nearest is %d, want %d", i, got, c.want)
+		}
+	}
+	for _, c := range []struct{ gone, want uint64 }{{3, 1}, {1, 2}, {2, 0}} {
+		p.s.Disconnected(p.now, c.gone)
+		if got := p.s.nearest(); got != c.want {
+			t.Errorf("when %d is gone: nearest is %d, want %d", c.gone, got, c.want)
+		}
+	}
+}
