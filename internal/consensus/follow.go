@@ -353,10 +353,6 @@ func (c *Core) settle(from Addr, m *kvwire.Message) {
 		c.unknown(from, m)
 		return
 	}
-	again := func(r heldRead) bool { return r.from == from && r.m.Request == m.Request }
-	if slices.ContainsFunc(c.settled[s.id], again) {
-		return
-	}
 	waiting := c.settled[s.id]
 	if slices.ContainsFunc(waiting, func(r heldRead) bool { return r.from == from && r.m.Request == m.Request }) {
 		return // it was asked again
