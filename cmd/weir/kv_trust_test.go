@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -108,14 +109,18 @@ func TestKVTrust(t *testing.T) {
 	args := r.command(3)
 	r.node(3).Kill()
 	for name, change := range map[string]struct {
-		flags []string
-		says  string
+		without string // the beginning of flags that are left out
+		flags   []string
+		says    string
 	}{
-		"wrong secret":    {[]string{"--secret-file=" + wrong}, "not authenticated"},
-		"wrong authority": {stranger.flags("replica"), "not authenticated"},
+		"wrong secret":    {"--secret-file", []string{"--secret-file=" + wrong}, "not authenticated"},
+		"no secret":       {"--secret-file", nil, "not authenticated"},
+		"wrong authority": {"--tls-", stranger.flags("replica"), "not authenticated"},
+		"no certificate":  {"--tls-", nil, "TLS demanded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := strayed(t, append(args, change.flags...)...)
+			kept := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, change.without) })
+			p := strayed(t, append(kept, change.flags...)...)
 			p.says("weir kv serve starts", "cannot connect", change.says)
 			url := "http://" + r.AdminAddrs()[2]
 			until(t, "the replica runs", func() bool { return answers(url+"/healthz") == http.StatusOK })
