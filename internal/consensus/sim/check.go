@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"github.com/weirdb/weir/internal/kvwire"
 )
@@ -50,7 +51,7 @@ func (w *World) mayBeLost(o *operation) bool {
 		gone = gone || r.gone
 	}
 	s := w.sessions[o.session]
-	return gone && s.crashed || s.lapsed
+	return s.crashed && (gone || w.Config.SessionIdle < time.Minute) || s.lapsed
 }
 
 // checkSessionOrder finds the writes of each session in the log in the order in

@@ -18,6 +18,7 @@ type plain struct {
 	nextSeq uint64
 	request uint64
 	asked   int64
+	lapsed  bool // it has expired
 
 	open     []*plainOp // in order of issue
 	requests []request
@@ -84,6 +85,10 @@ func (p *plain) register() {
 }
 
 func (p *plain) issue(o *operation) {
+	if p.lapsed {
+		p.outcomes = append(p.outcomes, outcome{operation: o, failure: "the session has expired", refused: true, lapsed: true})
+		return
+	}
 	x := &plainOp{operation: o}
 	if o.write {
 		x.seq = p.nextSeq
@@ -180,7 +185,7 @@ func (p *plain) lapse(m *kvwire.Message) {
 		refused := x.times == 0 || x.times == 1 && x.seq == m.Seq && x.seq != 0
 		p.outcomes = append(p.outcomes, outcome{operation: x.operation, failure: "the session has expired", refused: refused, lapsed: true})
 	}
-	p.open = nil
+	p.open, p.lapsed = nil, true
 }
 
 func (p *plain) turnTo(leader uint64) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/consensus"
+	"github.com/weirdb/weir/internal/kvwire"
 )
 
 // A scene is a Hook that brings about a rare situation on purpose. Random faults
@@ -148,39 +149,27 @@ func lonelyLeader(w *World, id uint64, e consensus.Event) {
 }
 
 // slowSuccessor cuts a leader off from the other replicas, not from clients, and
-// lets its successor's disk be slow, so that it opens late. If the others
-// restart meanwhile, they must remember which view they are in.
-func slowSuccessor(restarts bool) func(*World, uint64, consensus.Event) {
-	return func(w *World, id uint64, e consensus.Event) {
-		x := w.replica(id)
-		switch {
-		case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
-			x.disk.slow = 1
-			w.hush()
-			w.clients[0].depth = 0
-			w.after(w.elections(4), w.unhush)
-			w.after(w.elections(0.5), func() {
-				var p partition
-				for _, y := range w.others(x) {
-					p.cut(w.net, x.place(), y.place(), true)
-				}
-				w.cutExactly(p, w.elections(4))
-			})
-		case e.Kind == consensus.EventElected:
-			w.after(int64(800*time.Microsecond), func() { x.disk.slow = 300 })
-			w.after(int64(2500*time.Microsecond), w.unhush)
-			w.after(w.elections(2), func() { x.disk.slow = 1 })
+// lets its successor's disk be slow, so that it opens late: meanwhile clients ask
+// for votes in the old view.
+func slowSuccessor(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	switch {
+	case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
+		x.disk.slow = 1
+		w.hush()
+		w.clients[0].depth = 0
+		w.after(w.elections(4), w.unhush)
+		w.after(w.elections(0.5), func() {
+			var p partition
 			for _, y := range w.others(x) {
-				if restarts && y.core.Status().Leader != y.id {
-					w.after(int64(3500*time.Microsecond), func() {
-						if y.up && !w.healing {
-							y.crash()
-							w.after(int64(100*time.Microsecond), func() { w.restart(y) })
-						}
-					})
-				}
+				p.cut(w.net, x.place(), y.place(), true)
 			}
-		}
+			w.cutExactly(p, w.elections(4))
+		})
+	case e.Kind == consensus.EventElected:
+		w.after(int64(800*time.Microsecond), func() { x.disk.slow = 300 })
+		w.after(int64(2500*time.Microsecond), w.unhush)
+		w.after(w.elections(2), func() { x.disk.slow = 1 })
 	}
 }
 
@@ -202,5 +191,29 @@ func race(w *World, id uint64, e consensus.Event) {
 		}
 		w.cutExactly(p, w.elections(5))
 		w.unhush()
+	})
+}
+
+// handover has a leader hand over, and lets it hear nothing any more.
+func handover(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	if e.Kind != consensus.EventOpened || x.core.Status().Leader != id {
+		return
+	}
+	w.readers()
+	w.after(w.elections(0.5+w.ambusher.fraction()), func() {
+		if !x.up || x.core.Status().Leader != id {
+			return
+		}
+		w.admin.number++
+		change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: w.others(x)[0].id}}
+		w.admin.requests = append(w.admin.requests, request{id, &kvwire.Message{Kind: kvwire.Configure, Request: w.admin.number, Data: change.Append(nil)}})
+		w.admin.plan()
+		var p partition
+		for _, y := range w.others(x) {
+			p.cut(w.net, y.place(), x.place(), false)
+			p.cut(w.net, w.clients[0].place, y.place(), true)
+		}
+		w.cutExactly(p, w.elections(3))
 	})
 }
