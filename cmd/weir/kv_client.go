@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/kv"
 )
@@ -28,12 +30,15 @@ type kvClient struct {
 	json       bool
 }
 
-// defaultEndpoints is where weir lab kv puts the replicas.
+// defaultEndpoints are those of the example in docs/kv-operating.md, three
+// replicas on one machine.
 const defaultEndpoints = "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403"
 
-// add defines the flags, on a command and all below it.
+// add defines the flags, and the usage that shows them behind the verb's own.
+// The help of a flag is "ARGUMENT|text" where there is an argument.
 func (k *kvClient) add(cmd *cobra.Command) {
 	f := cmd.Flags()
+	f.SortFlags = false
 	f.StringVar(&k.endpoints, "endpoints", "", "LIST|replicas, HOST:PORT,HOST:PORT,…; also WEIR_KV_ENDPOINTS (default "+defaultEndpoints+")")
 	f.StringVar(&k.cluster, "cluster", "", "NAME|refuse a cluster with another name")
 	f.StringVar(&k.secretFile, "secret-file", "", "FILE|the secret that the replicas share with their clients; also WEIR_KV_SECRET_FILE")
@@ -42,6 +47,36 @@ func (k *kvClient) add(cmd *cobra.Command) {
 	f.StringVar(&k.tls.ca, "tls-ca", "", "FILE|authority of the replicas' certificates, PEM")
 	f.DurationVar(&k.timeout, "timeout", 5*time.Second, "DURATION|give up after this long")
 	f.BoolVar(&k.json, "json", false, "print JSON")
+	shared := []string{"endpoints", "cluster", "secret-file", "tls-cert", "tls-key", "tls-ca", "timeout", "json", "help"}
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return kvClientUsage(cmd, shared) })
+}
+
+// kvClientUsage shows the flags of a verb, and then those that all share.
+func kvClientUsage(cmd *cobra.Command, shared []string) error {
+	args := make(map[string]string)
+	own, common := pflag.NewFlagSet("own", pflag.ContinueOnError), pflag.NewFlagSet("shared", pflag.ContinueOnError)
+	own.SortFlags, common.SortFlags = false, false
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		shown := *flag
+		if arg, text, ok := strings.Cut(flag.Usage, "|"); ok {
+			args[flag.Name], shown.Usage = arg, text
+		}
+		if slices.Contains(shared, flag.Name) {
+			common.AddFlag(&shown)
+		} else {
+			own.AddFlag(&shown)
+		}
+	})
+	w := cmd.OutOrStderr()
+	fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if own.HasFlags() {
+		fmt.Fprintf(w, "\nFlags:\n%s", flagTable(own, args))
+	}
+	fmt.Fprintf(w, "\nThe cluster, and how to print:\n%s", flagTable(common, args))
+	return nil
 }
 
 // open connects. The context that it returns ends with the timeout.
@@ -372,7 +407,7 @@ func printItems(cmd *cobra.Command, items []kv.Item, more, asJSON, keysOnly bool
 		}
 	}
 	if more {
-		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "there are more; go on with FROM after %q, or --limit 0\n", items[len(items)-1].Key)
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "there are more after %q; --limit 0 lists all\n", items[len(items)-1].Key)
 		return err
 	}
 	return nil
