@@ -251,7 +251,7 @@ func (s *Session) Tick(now int64) {
 				s.leader = 0 // it does not answer: ask around
 			}
 		}
-		if o.kind == weakRead || o.kind == weakWrite {
+		if o.sent != 0 && (o.kind == weakRead || o.kind == weakWrite) {
 			o.atLeader = true
 			s.strengthen(o)
 		}

@@ -359,3 +359,16 @@ func TestTheNearestStaysTheSame(t *testing.T) {
 		}
 	}
 }
+
+// Time that passes while nobody is connected makes no weak operation strong: the
+// first replica that comes back may serve it, though it has no leader.
+func TestWeakOperationsWaitForAConnection(t *testing.T) {
+	p := play(t, 1, "curp-ho", Config{Retry: 100})
+	p.s.Disconnected(p.now, 1)
+	p.weak(1, "a")
+	p.read(2, "a", true)
+	p.after(1000)
+	p.silent()
+	p.s.Connected(p.now, 2)
+	p.sent("2 Weak 2/0 #1 a nearest", "2 WeakRead 0/0 a request=1 with 1w(a)")
+}
