@@ -123,11 +123,11 @@ func TestPathIsMeasured(t *testing.T) {
 			}
 			// The network changes: the times of the two ways change places. An
 			// average of the last ten probes or so tells.
-			for ; seq <= 60*probe; seq++ {
+			for ; seq <= 15*probe; seq++ {
 				p.takes(seq, c.slow, c.fast)
 			}
 			fast := 0
-			for ; seq <= 61*probe; seq++ {
+			for ; seq <= 16*probe; seq++ {
 				if p.takes(seq, c.slow, c.fast) {
 					fast++
 				}
