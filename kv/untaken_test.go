@@ -33,3 +33,22 @@ func TestUntakenChangesAreBounded(t *testing.T) {
 		t.Fatalf("next: %v, %v", got, err)
 	}
 }
+
+// A replica that was asked and has died before it said anything may have had
+// something to say.
+func TestWatchThatMovesUnconfirmed(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		w := &Watcher{ready: make(chan struct{}, 1)}
+		w.ask(1)
+		if told {
+			w.receive(1, &kvwire.Message{Kind: kvwire.WatchEvent, Revision: 5})
+		}
+		m := w.ask(2)
+		if w.missed == told {
+			t.Errorf("confirmed %v, missed %v", told, w.missed)
+		}
+		if told && m.Revision != 6 {
+			t.Errorf("it goes on at %d, want 6", m.Revision)
+		}
+	}
+}

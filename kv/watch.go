@@ -34,6 +34,7 @@ type Watcher struct {
 
 	mu      sync.Mutex
 	replica uint64 // 0 while nobody tells
+	asked   bool   // some replica was asked to tell
 	next    uint64 // the first revision that was not told
 	queue   []Change
 	missed  bool
@@ -148,6 +149,20 @@ func (w *Watcher) receive(from uint64, m *kvwire.Message) {
 	}
 }
 
+// ask is the request for a replica that is to tell from here on.
+func (w *Watcher) ask(id uint64) kvwire.Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.replica = id
+	if w.asked && w.next == 0 {
+		w.missed = true // the one before has not said where "from now on" began
+		w.wake()
+	}
+	w.asked = true
+	command := kvwire.Command{Verb: kvwire.Range, Key: w.from, End: w.to}
+	return kvwire.Message{Kind: kvwire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}
+}
+
 // rewatch finds a replica for each watch that has none; just is one that has
 // just been connected.
 func (c *Client) rewatch(just uint64) {
@@ -170,12 +185,7 @@ func (c *Client) rewatch(just uint64) {
 		if conn == nil {
 			continue
 		}
-		w.mu.Lock()
-		w.replica = id
-		command := kvwire.Command{Verb: kvwire.Range, Key: w.from, End: w.to}
-		m := kvwire.Message{Kind: kvwire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}
-		w.mu.Unlock()
-		if _, err := conn.Send([]kvwire.Message{m}); err != nil {
+		if _, err := conn.Send([]kvwire.Message{w.ask(id)}); err != nil {
 			c.unwatched(id) // the connection is ending; the next one takes over
 		}
 	}

@@ -41,7 +41,7 @@ const (
 	// Watches of any replica, by Request.
 
 	Watch      // client: tell of changes of keys in the Range command Data, from Revision on (0: from now on)
-	WatchEvent // replica: Data are Changes, all there are up to Revision; or Code CodeMissed, and those up to Revision were not told
+	WatchEvent // replica: Data are Changes, all there are up to Revision (none when a watch begins); or Code CodeMissed, and those up to Revision were not told
 	Unwatch    // client: tell no more
 
 	Inspect // client to any replica: its state for people, as JSON in the Data of ReadDone, by Request

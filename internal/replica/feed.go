@@ -201,6 +201,9 @@ func (t *teller) step(s *feedStep) {
 	case s.add != nil:
 		if t.add(s.add) {
 			t.tell(s.add, s.changes, s.last)
+			if len(s.changes) == 0 {
+				t.confirm(s.add, s.last)
+			}
 			return
 		}
 		refusal := kvwire.Message{Kind: kvwire.Refused, Request: s.add.request, Code: kvwire.CodeBusy, Data: []byte("too many watches")}
@@ -322,6 +325,14 @@ func (t *teller) tell(w *watch, changes []kvwire.Change, last uint64) {
 		t.stats.events.Add(1)
 		t.stats.changes.Add(uint64(n))
 		changes = changes[n:]
+	}
+}
+
+// confirm tells a watch up to where it knows everything, so that it can go on
+// from there elsewhere though nothing has changed.
+func (t *teller) confirm(w *watch, last uint64) {
+	if w.missed == 0 && t.send(w.client, []kvwire.Message{{Kind: kvwire.WatchEvent, Request: w.request, Revision: last}}) != nil {
+		t.miss(w, last)
 	}
 }
 

@@ -342,8 +342,8 @@ func TestFeedIsBounded(t *testing.T) {
 	}
 	f.pending[1].changes = nil // they are not real
 	tell.turn()
-	if len(r.got) != 1 || r.got[0].Code != kvwire.CodeMissed || r.got[0].Revision != 2 {
-		t.Errorf("told %v", r.got)
+	if len(r.got) != 2 || r.got[0].Code != 0 || r.got[1].Code != kvwire.CodeMissed || r.got[1].Revision != 2 {
+		t.Errorf("told %v, want that the watch begins, and that it missed changes", r.got)
 	}
 	f.gone(peer.FirstClient)
 	tell.turn()
@@ -363,8 +363,8 @@ func TestWatchesOfOneClientAreBounded(t *testing.T) {
 		}
 	}
 	tell.turn()
-	if n := f.watching.Load(); n != maxWatches || len(r.got) != 1 || r.got[0].Kind != kvwire.Refused {
-		t.Errorf("%d watches, told %v", n, r.got)
+	if n := f.watching.Load(); n != maxWatches || len(r.got) != maxWatches+1 || r.got[maxWatches].Kind != kvwire.Refused {
+		t.Errorf("%d watches, told %d times", n, len(r.got))
 	}
 }
 
