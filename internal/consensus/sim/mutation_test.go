@@ -86,7 +86,7 @@ func tinySnapshots(p *Profile) {
 
 func forgetfulClients(p *Profile) {
 	often(p, &p.ClientCrash, &p.Crash, &p.CrashLeader, &p.Isolate)
-	p.SnapshotBytes = 60
+	p.SnapshotBytes, p.Segment = 60, 4
 }
 
 func clientsCrash(p *Profile) {

@@ -26,6 +26,7 @@ type Profile struct {
 	Skew            time.Duration // of a wall clock, either way
 	Sync            time.Duration // median
 	SnapshotBytes   int64         // of log; 0: seldom
+	Segment         int           // records in a segment of the log; 0: drawn from the seed
 	Ambush          float64       // chance of a fault where something delicate has just happened
 	Presets         bool          // a replica may come back with another preset
 }

@@ -164,7 +164,11 @@ func (w *World) populate(r *random, preset consensus.Switches) {
 func (w *World) addReplica(id uint64, members []consensus.Member, preset consensus.Switches) *replica {
 	x := &replica{w: w, id: id, random: w.random.fork("replica").forkNumber(int(id)), members: members, preset: preset, slow: 1}
 	x.clock = newMachineClock(x.random, w.profile.Drift, w.profile.Skew)
-	x.disk = newDisk(w, x, w.profile.Sync, 20+x.random.below(300))
+	segment := 20 + x.random.below(300)
+	if w.profile.Segment > 0 {
+		segment = w.profile.Segment
+	}
+	x.disk = newDisk(w, x, w.profile.Sync, segment)
 	w.replicas = append(w.replicas, x)
 	return x
 }
