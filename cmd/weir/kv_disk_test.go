@@ -177,10 +177,7 @@ func (r *kvRig) corruptTest(t *testing.T) {
 	// The old directory, even when it is whole again, is of no more use.
 	flip(t, path, int64(end/2))
 	p := strayed(t, args...)
-	eventually(t, func() bool {
-		out := p.out.String()
-		return strings.Contains(out, fmt.Sprintf("replica %d is not a member of this cluster", lost)) || strings.Contains(out, fmt.Sprintf("replica %d was removed", lost))
-	}, p.out.String)
+	p.saysItIsNoMember(lost)
 	if answers("http://"+r.AdminAddrs()[lost-1]+"/readyz") == http.StatusOK {
 		t.Error("/readyz of a replica that was replaced: 200")
 	}

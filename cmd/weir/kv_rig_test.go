@@ -204,6 +204,17 @@ func (p *strayKV) says(words ...string) {
 	}, func() string { return fmt.Sprintf("weir says %q:\n%s", words, &p.out) })
 }
 
+// saysItIsNoMember waits until a replica that was removed says so: it ends if it
+// has heard of it, and is refused by the others if not.
+func (p *strayKV) saysItIsNoMember(id int) {
+	p.t.Helper()
+	eventually(p.t, func() bool {
+		out := p.out.String()
+		return strings.Contains(out, fmt.Sprintf("replica %d is not a member of this cluster", id)) ||
+			strings.Contains(out, fmt.Sprintf("replica %d was removed from the cluster", id))
+	}, p.out.String)
+}
+
 // ends waits for the end of the process, and for its exit code and words.
 func (p *strayKV) ends(code int, words ...string) {
 	p.t.Helper()
