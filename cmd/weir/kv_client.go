@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -82,6 +83,11 @@ func kvClientUsage(cmd *cobra.Command, shared []string) error {
 // open connects. The context that it returns ends with the timeout.
 func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func() error, error) {
 	addrs := strings.FieldsFunc(firstOf(k.endpoints, os.Getenv("WEIR_KV_ENDPOINTS"), defaultEndpoints), func(r rune) bool { return r == ',' || r == ' ' })
+	for _, addr := range addrs {
+		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+			return nil, nil, nil, UsageError(fmt.Errorf("endpoint %q: want HOST:PORT, the address by which replicas know each other", addr))
+		}
+	}
 	o := kv.Options{Cluster: k.cluster, Certificate: k.tls.cert, Key: k.tls.key, Authority: k.tls.ca}
 	if file := firstOf(k.secretFile, os.Getenv("WEIR_KV_SECRET_FILE")); file != "" {
 		b, err := os.ReadFile(file)
@@ -203,10 +209,16 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 				}
 			}
 			options := weakOption(weak)
-			if ttl > 0 {
+			if cmd.Flags().Changed("ttl") {
+				if ttl < time.Millisecond {
+					return UsageError(fmt.Errorf("--ttl %v: want a duration of at least 1ms, such as 30s", ttl))
+				}
 				options = append(options, kv.TTL(ttl))
 			}
-			if lease > 0 {
+			if cmd.Flags().Changed("lease") {
+				if lease == 0 {
+					return UsageError(errors.New("--lease 0: want the number that grant printed"))
+				}
 				options = append(options, kv.WithLease(lease))
 			}
 			if absent {
@@ -224,6 +236,8 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				rev, err := c.Put(ctx, args[0], value, options...)
 				switch {
+				case errors.Is(err, kv.ErrNotFound):
+					return fmt.Errorf("%w: there is no lease %d; nothing was written", err, lease)
 				case err != nil:
 					return err
 				case k.json:
@@ -346,6 +360,9 @@ moment; --limit 0 asks again until there is no more.`,
 			from, to, err := s.keys(args)
 			if err != nil {
 				return err
+			}
+			if limit < 0 {
+				return UsageError(fmt.Errorf("--limit %d: want how many keys, or 0 for all", limit))
 			}
 			options := append(weakOption(weak), kv.Limit(limit))
 			if reverse {
@@ -533,13 +550,17 @@ func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, ui
 				return UsageError(fmt.Errorf("lease %q: want the number that grant printed", args[0]))
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
-				if err := do(c.Session, ctx, id); err != nil {
+				err := do(c.Session, ctx, id)
+				if errors.Is(err, kv.ErrNotFound) {
+					return fmt.Errorf("there is no lease %d: it has ended, or never was", id)
+				}
+				if err != nil {
 					return fmt.Errorf("lease %d: %w", id, err)
 				}
 				if k.json {
 					return printJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
 				}
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok")
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 				return err
 			})
 		},
