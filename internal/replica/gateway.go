@@ -42,6 +42,7 @@ type gateway struct {
 
 	mu       sync.Mutex // guards what follows
 	lines    map[uint64]*line
+	byID     map[uint64]*line // by their sessions
 	lastSlot uint64
 	idle     []*line // newest last
 	linked   []uint64
@@ -53,7 +54,6 @@ type gateway struct {
 	wake  chan struct{}
 
 	// Of the gateway's goroutine.
-	byID  map[uint64]*line
 	dirty []*line // with completed replies that are not flushed
 	scan  []*line
 }
@@ -206,15 +206,22 @@ func (g *gateway) read(now int64, l *letter) {
 			last = to
 		}
 		to.s.Receive(now, l.from, m)
-		if id := to.s.ID(); id != to.known {
-			delete(g.byID, to.known)
-			if to.known = id; id != 0 {
-				g.byID[id] = to
-			}
+		if to.s.ID() != to.known {
+			g.know(to)
 		}
 	}
 	if last != nil {
 		last.finish(g)
+	}
+}
+
+// know lets a line be found by the session that it has now. The caller owns it.
+func (g *gateway) know(l *line) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.byID, l.known)
+	if l.known = l.s.ID(); l.known != 0 {
+		g.byID[l.known] = l
 	}
 }
 
@@ -266,9 +273,9 @@ func (g *gateway) flush() {
 // lineOf finds whom a message is for: by its request, which names the line, or by
 // its session.
 func (g *gateway) lineOf(m *kvwire.Message) *line {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if slot := m.Request >> slotShift; slot != 0 {
-		g.mu.Lock()
-		defer g.mu.Unlock()
 		return g.lines[slot]
 	}
 	return g.byID[m.Session]
@@ -410,7 +417,7 @@ func (g *gateway) Open(replies resp.Replies) resp.Session {
 
 // retire puts a line whose connection has gone among the idle ones once nothing
 // of it is under way, and forgets it when it has been idle for so long that its
-// session may expire. The gateway's goroutine calls it, without locks.
+// session may expire. It is called without locks.
 func (g *gateway) retire(l *line, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

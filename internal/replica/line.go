@@ -35,7 +35,7 @@ type line struct {
 	marked  bool         // replies were completed and not flushed
 
 	busy  bool   // it has a connection; guarded by the gateway's lock
-	known uint64 // session by which the gateway finds it; of the gateway's goroutine
+	known uint64 // session by which the gateway finds it; guarded by the gateway's lock, too
 }
 
 // entry is a request under way.
