@@ -51,7 +51,7 @@ func (w *World) mayBeLost(o *operation) bool {
 		gone = gone || r.gone
 	}
 	s := w.sessions[o.session]
-	return s.crashed && (gone || w.Config.SessionIdle < time.Minute) || s.lapsed
+	return s.crashed && gone || s.lapsed || w.Config.SessionIdle < time.Minute
 }
 
 // checkSessionOrder finds the writes of each session in the log in the order in

@@ -3,6 +3,7 @@ package sim
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/kvwire"
 )
@@ -10,7 +11,7 @@ import (
 // story is a run that nobody played: two writes and a read of session 0, a read
 // of session 1, all as it should be.
 func story() *World {
-	w := &World{log: commits{byOp: map[uint64]uint64{}, moments: []moment{{known: true}, {known: true, index: 1}}}, sessions: []*sessionRun{{}, {}}, replicas: []*replica{{}}}
+	w := &World{Config: Config{SessionIdle: time.Hour}, log: commits{byOp: map[uint64]uint64{}, moments: []moment{{known: true}, {known: true, index: 1}}}, sessions: []*sessionRun{{}, {}}, replicas: []*replica{{}}}
 	truth := newOracle()
 	add := func(session, order int, command kvwire.Command, called, returned uint64) *operation {
 		o := &operation{id: uint64(len(w.history) + 1), session: session, order: order, command: command, called: called, returned: returned}

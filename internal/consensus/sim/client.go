@@ -99,7 +99,7 @@ func (c *client) renew() {
 
 func (c *client) tick(life uint64) {
 	c.w.after(int64(10*time.Millisecond), func() {
-		if c.life != life || c.left == 0 && c.open == 0 {
+		if c.life != life || c.w.over { // a client that has all its answers still looks after its weak writes
 			return
 		}
 		if !c.w.Defects.NeverAskAgain {
