@@ -88,6 +88,9 @@ func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func(
 			return nil, nil, nil, UsageError(fmt.Errorf("endpoint %q: want HOST:PORT, the address by which replicas know each other", addr))
 		}
 	}
+	if t := k.tls; (t.cert == "" || t.key == "" || t.ca == "") && t.cert+t.key+t.ca != "" {
+		return nil, nil, nil, UsageError(errors.New("--tls-cert, --tls-key and --tls-ca go together: clients have certificates, too"))
+	}
 	o := kv.Options{Cluster: k.cluster, Certificate: k.tls.cert, Key: k.tls.key, Authority: k.tls.ca}
 	if file := firstOf(k.secretFile, os.Getenv("WEIR_KV_SECRET_FILE")); file != "" {
 		b, err := os.ReadFile(file)
