@@ -386,7 +386,7 @@ func kvDurability(results []*Result) []Finding {
 			c := &r.Cases[i]
 			switch system := c.Factors["system"]; {
 			case system != "" && system != "weir":
-			case c.Factors["durability"] == "disk":
+			case c.Factors["durability"] == "disk" && disk == nil: // the one that is driven as the others are comes first
 				disk = c
 			case c.Factors["durability"] == "memory":
 				memory = c

@@ -115,7 +115,7 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 		{"kv-cells", "falls short", one("cells", "", kvCase("150 us", "delay=150", 1000, ms), kvCase("auto", "delay=auto", 500, ms)), "warn: No delay reaches 97 % of the best fixed one in 0 of 1 cells for certain; 1 fall short, 0 cannot be told. | Experiment: 0.50x"},
 		{"kv-cells", "no fixed one", one("cells", "", kvCase("auto", "delay=auto", 500, ms)), ""},
 
-		{"kv-durability", "the disk", one("single", "", kvCase("weir, disk", "durability=disk system=weir", 100, 4*ms), kvCase("weir, memory", "durability=memory system=weir", 400, ms), kvCase("etcd", "durability=disk system=etcd", 50, 9*ms)), "info: Experiment: p50 4.00 ms with a disk, 1.00 ms without, so that the disk is 75 % of it."},
+		{"kv-durability", "the disk", one("single", "", kvCase("weir, disk", "durability=disk system=weir", 100, 4*ms), kvCase("weir, memory", "durability=memory system=weir", 400, ms), kvCase("weir, disk, Redis protocol", "durability=disk system=weir client=redis", 90, 5*ms), kvCase("etcd", "durability=disk system=etcd", 50, 9*ms)), "info: Experiment: p50 4.00 ms with a disk, 1.00 ms without, so that the disk is 75 % of it."},
 		{"kv-durability", "no difference", one("single", "", kvCase("weir, disk", "durability=disk", 100, ms), kvCase("weir, memory", "durability=memory", 100, ms)), "cannot be told apart"},
 		{"kv-durability", "one of them", one("single", "", kvCase("weir, disk", "durability=disk", 100, ms)), ""},
 
