@@ -99,8 +99,6 @@ func (o Options) scene(f func(*World, uint64, consensus.Event)) Options {
 	return o
 }
 
-func transfers(p *Profile) { often(p, &p.Transfer) }
-
 func bugs() []bug {
 	return []bug{
 		{"VoteInAnyView", play("calm", "curp", 5).strong().with(consensus.VoteInAnyView).scene(slowSuccessor), 3000},
@@ -182,6 +180,9 @@ func catch(t *testing.T, b bug) (Violation, int) {
 }
 
 func TestBugsAreCaught(t *testing.T) {
+	if raceEnabled || testing.Short() {
+		t.Skip("thousands of runs, each in a thread of its own: the plain test plays them")
+	}
 	for _, b := range bugs() {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +207,7 @@ func firstLine(s string) string {
 func TestScenesAreFaultlessByThemselves(t *testing.T) {
 	n := 40
 	if raceEnabled || testing.Short() {
-		n = 5
+		n = 1
 	}
 	if *budget > 0 {
 		n = *budget

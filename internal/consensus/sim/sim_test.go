@@ -57,7 +57,7 @@ func TestSeeds(t *testing.T) {
 	switch {
 	case n > 0:
 	case raceEnabled || testing.Short():
-		n = 100
+		n = 40
 	default:
 		n = 2000
 	}
