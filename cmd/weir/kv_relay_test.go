@@ -13,7 +13,7 @@ import (
 type relayedPeers struct {
 	t  *testing.T
 	mu sync.Mutex
-	by map[[2]string]*lab.Relay // from, to: the replicas' ids
+	by map[[3]string]*lab.Relay // from, to: the replicas' ids, and to which address
 }
 
 // between changes the peers that a replica is told of; see lab.KVConfig.Each.
@@ -26,16 +26,16 @@ func (p *relayedPeers) between(number int, flags map[string]string) {
 		id, where, _ := strings.Cut(peer, "=")
 		addr, redis, _ := strings.Cut(where, "/")
 		if id != own {
-			addr = p.relay([2]string{own, id}, addr)
+			addr = p.relay([3]string{own, id, addr}, addr)
 		}
 		peers = append(peers, id+"="+addr+"/"+redis)
 	}
 	flags["peers"] = strings.Join(peers, ",")
 }
 
-func (p *relayedPeers) relay(ends [2]string, addr string) string {
+func (p *relayedPeers) relay(ends [3]string, addr string) string {
 	if p.by == nil {
-		p.by = map[[2]string]*lab.Relay{}
+		p.by = map[[3]string]*lab.Relay{}
 	}
 	if p.by[ends] == nil {
 		relay, err := lab.StartRelay(addr)

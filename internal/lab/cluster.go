@@ -69,7 +69,7 @@ func (f *fleet) begin(ctx context.Context, p fleetPlan) error {
 		if err == nil {
 			return nil
 		}
-		taken := slices.ContainsFunc(f.nodes, func(n *Node) bool { return n.log != nil && strings.Contains(n.LogTail(50), portTaken) })
+		taken := strings.Contains(err.Error(), portTaken) || slices.ContainsFunc(f.nodes, func(n *Node) bool { return n.log != nil && strings.Contains(n.LogTail(50), portTaken) })
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clusterFarewell)
 		err = errors.Join(err, f.Stop(stopCtx))
 		cancel()
