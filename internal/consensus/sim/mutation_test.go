@@ -137,7 +137,6 @@ func bugs() []bug {
 		{"GapsIgnored", play("views", "curp-ho", 3).with(consensus.GapsIgnored), 3000},
 		{"OverlayShared", play("calm", "curp-ho", 3).with(consensus.OverlayShared), 3000},
 		{"TokenIgnored", play("slow", "curp-ho", 3).with(consensus.TokenIgnored), 3000},
-		{"TokenWithoutView", play("views", "curp-ho", 3).with(consensus.TokenWithoutView), 3000},
 		{"WeakBeforeDisk", play("crash", "curp-ho", 3).with(consensus.WeakBeforeDisk).tuned(clientsCrash), 3000},
 		{"IntentForgotten", play("crash", "curp-ho", 3).with(consensus.IntentForgotten).tuned(clientsCrash), 3000},
 		{"IntentWithGap", play("crash", "curp-ho", 3).with(consensus.IntentWithGap), 3000},
