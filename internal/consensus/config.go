@@ -114,6 +114,11 @@ func (c *Config) fill() error {
 	defaultTo(&c.Batch.MaxBytes, maxRoundBytes)
 	defaultTo(&c.Batch.Capacity, maxWaiting)
 	c.Batch.NoHold = true
+	if c.Batch.Window == 0 {
+		// A lane is this replica's disk, which flushes once at a time: what a
+		// second round would carry does better in the next one.
+		defaultTo(&c.Batch.Lanes, 1)
+	}
 	if err := c.Batch.Validate(); err != nil {
 		return err
 	}
