@@ -156,7 +156,7 @@ func kvProtocolOptions() []kvOption {
 		{
 			option: option{group: groupProtocol, name: "batch-delay", arg: "DURATION", def: "auto", help: "auto: a round goes when disk and network are free; a duration of at most 10ms makes it wait, to be compared with"},
 			put: func(c *kvConfig, v string) error {
-				if v == "auto" {
+				if d, err := time.ParseDuration(v); v == "auto" || err == nil && d == 0 {
 					c.replica.BatchDelay = 0
 					return nil
 				}
