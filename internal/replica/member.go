@@ -23,6 +23,33 @@ func ParseMembers(text string) ([]consensus.Member, error) {
 	return out, nil
 }
 
+// joins stands for the first members of a replica that joined a cluster.
+const joins = "join"
+
+// first is what a new directory remembers of who made the cluster.
+func (c *Config) first() string {
+	if c.Join {
+		return joins
+	}
+	parts := make([]string, 0, len(c.Members))
+	for _, m := range c.Members {
+		part := fmt.Sprintf("%d=%s", m.ID, m.Addr)
+		if m.Client != "" {
+			part += "/" + m.Client
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ",")
+}
+
+// firstMembers reads what first has written; a replica that joined has none.
+func firstMembers(text string) ([]consensus.Member, error) {
+	if text == joins {
+		return nil, nil
+	}
+	return ParseMembers(text)
+}
+
 // ParseMember reads one replica of such a list.
 func ParseMember(text string) (consensus.Member, error) {
 	id, where, ok := strings.Cut(text, "=")

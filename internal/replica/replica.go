@@ -112,7 +112,7 @@ func (r *Replica) recover() error {
 		opts = wal.Options{SegmentBytes: memorySegment, Disk: newMemoryDisk(), NoSync: true}
 	}
 	begin := time.Now()
-	log, found, err := wal.Open(r.cfg.Dir, wal.Identity{Cluster: r.cfg.Cluster, Replica: r.cfg.ID}, opts)
+	log, found, err := wal.Open(r.cfg.Dir, wal.Identity{Cluster: r.cfg.Cluster, Replica: r.cfg.ID, First: r.cfg.first()}, opts)
 	if err != nil {
 		return err
 	}
@@ -146,10 +146,17 @@ const (
 // the first members, or left for the cluster that this replica joins.
 func (r *Replica) build(log *wal.Log, found *wal.Recovered) (err error) {
 	cfg := r.cfg.core(seedOf(log.Identity()))
-	if r.cfg.Join && (found.Last == 0 || found.Snapshot.Index > 0) {
-		cfg.Members = nil
+	// Who made the cluster is what the directory says, whatever the options say
+	// now: a replica that took other first members for its own could win an
+	// election among them.
+	if cfg.Members, err = firstMembers(log.Identity().First); err != nil {
+		return fmt.Errorf("first members in the directory's identity: %w", err)
 	}
-	if found.Last == 0 && !r.cfg.Join && !r.cfg.Memory {
+	if now := r.cfg.first(); now != log.Identity().First {
+		r.cfg.Log.Warn("the first members are those of the directory, not of the options; the log knows the present ones",
+			"directory", log.Identity().First, "options", now)
+	}
+	if found.Last == 0 && len(cfg.Members) > 0 && !r.cfg.Memory {
 		// The core's log goes on behind a first entry that nobody writes.
 		if err := log.Append(wal.Record{Kind: wal.Entry, Index: firstIndex, Term: firstTerm, Data: []byte{0}}); err != nil {
 			return failed("begin the log", err)

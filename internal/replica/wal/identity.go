@@ -32,6 +32,10 @@ type Identity struct {
 	Cluster string `json:"cluster"` // name of the cluster
 	Replica uint64 `json:"replica"` // id of the replica
 	Log     LogID  `json:"log"`     // drawn when the directory is first used
+	// First is who made the cluster, as the replica was told when the directory
+	// was first used; the log goes on from there, so it is never told again.
+	// The log does not look at it.
+	First string `json:"first,omitempty"`
 }
 
 const (
