@@ -2,10 +2,12 @@ package kv
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/internal/consensus/session"
@@ -49,7 +51,7 @@ type Client struct {
 	certs *peer.Certificates
 
 	mu       sync.Mutex
-	links    []*link
+	links    atomic.Pointer[[]*link] // replaced, never changed in place
 	sessions []*Session
 	watches  map[uint64]*Watcher // by request
 	asks     map[uint64]chan kvwire.Message
@@ -58,7 +60,10 @@ type Client struct {
 	view     *kvwire.Message // the newest that a replica has told, nil before the first: what the preset is, and who leads
 	changed  chan struct{}   // closed and replaced when a connection or the first view comes up
 
+	seeking bool // somebody asks who the members are
+
 	start time.Time
+	life  context.Context // of what runs behind
 	stop  context.CancelFunc
 	wait  sync.WaitGroup
 }
@@ -74,9 +79,10 @@ type link struct {
 }
 
 // Open connects to the replicas at addrs (HOST:PORT). It returns as soon as one
-// of them has said what the cluster's preset is, and who leads as far as it knows, and goes on with the others behind; it fails when none
-// has before ctx ends. Give all of them: one that is missing cannot be used when
-// it leads.
+// of them has said what the cluster's preset is, and who leads as far as it
+// knows, and goes on with the others behind; it fails when none has before ctx
+// ends. A leader that is not among addrs is learned of from a replica that is:
+// give several, so that one of them answers.
 func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("kv: no addresses")
@@ -95,11 +101,9 @@ func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
 		c.certs = certs
 	}
 	c.Session = c.newSession()
+	c.life = life
 	for _, a := range addrs {
-		c.links = append(c.links, &link{addr: a})
-	}
-	for _, l := range c.links {
-		c.wait.Go(func() { c.keep(life, l) })
+		c.follow(a)
 	}
 	c.wait.Go(func() { c.tick(life) })
 	if err := c.firstUp(ctx); err != nil {
@@ -119,7 +123,7 @@ func (c *Client) firstUp(ctx context.Context) error {
 			return nil
 		}
 		var why []error
-		for _, l := range c.links {
+		for _, l := range c.linked() {
 			l.mu.Lock()
 			if l.err != nil {
 				why = append(why, l.err)
@@ -128,7 +132,7 @@ func (c *Client) firstUp(ctx context.Context) error {
 		}
 		for _, err := range why {
 			var refused *peer.HandshakeError
-			if errors.As(err, &refused) && len(why) == len(c.links) {
+			if errors.As(err, &refused) && len(why) == len(c.linked()) {
 				return fmt.Errorf("kv: connect: %w", errors.Join(why...)) // trying again will not help
 			}
 		}
@@ -274,7 +278,7 @@ func (c *Client) now() int64 { return int64(time.Since(c.start)) }
 
 // to returns the connection to a replica, nil if there is none.
 func (c *Client) to(id uint64) *peer.Conn {
-	for _, l := range c.links {
+	for _, l := range c.linked() {
 		l.mu.Lock()
 		conn, ok := l.conn, l.id == id
 		l.mu.Unlock()
@@ -372,6 +376,7 @@ func (c *Client) direct(from uint64, m *kvwire.Message) {
 		}
 	case m.Kind == kvwire.NewView:
 		c.viewed(m)
+		c.seek(from, m.Leader)
 		for _, s := range c.all() {
 			s.event(func(p *session.Session, now int64) { p.Receive(now, from, m) })
 		}
@@ -382,6 +387,80 @@ func (c *Client) direct(from uint64, m *kvwire.Message) {
 		c.mu.Unlock()
 		if ch != nil {
 			ch <- *m
+		}
+	}
+}
+
+// linked are the places of all replicas that the client knows.
+func (c *Client) linked() []*link {
+	if l := c.links.Load(); l != nil {
+		return *l
+	}
+	return nil
+}
+
+// follow adds a replica and keeps a connection to it, unless the client is
+// closed.
+func (c *Client) follow(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || slices.ContainsFunc(c.linked(), func(l *link) bool { return l.addr == addr }) {
+		return
+	}
+	l := &link{addr: addr}
+	all := append(slices.Clone(c.linked()), l)
+	c.links.Store(&all)
+	c.wait.Go(func() { c.keep(c.life, l) })
+}
+
+// seek asks a replica who the members are when one leads that the client does
+// not know: it was added after the client was told where the others are.
+func (c *Client) seek(from, leader uint64) {
+	if leader == 0 || c.knows(leader) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seeking || c.closed {
+		return
+	}
+	c.seeking = true
+	c.wait.Go(func() {
+		c.learn(from)
+		c.mu.Lock()
+		c.seeking = false
+		c.mu.Unlock()
+	})
+}
+
+func (c *Client) knows(id uint64) bool {
+	for _, l := range c.linked() {
+		l.mu.Lock()
+		known := l.id == id
+		l.mu.Unlock()
+		if known {
+			return true
+		}
+	}
+	return false
+}
+
+// learn follows the members that a replica knows and this client does not. A
+// replica that cannot tell is asked again when the next view is heard of.
+func (c *Client) learn(from uint64) {
+	ctx, cancel := context.WithTimeout(c.life, c.opts.DialTimeout)
+	defer cancel()
+	raw, err := c.Inspect(ctx, from)
+	if err != nil {
+		return
+	}
+	var state struct{ Members []Member }
+	if json.Unmarshal(raw, &state) != nil {
+		return
+	}
+	for _, m := range state.Members {
+		if !c.knows(m.ID) {
+			c.follow(m.Addr)
 		}
 	}
 }
@@ -412,7 +491,7 @@ func (c *Client) tick(ctx context.Context) {
 		}
 		for _, s := range c.all() {
 			s.event(func(p *session.Session, now int64) {
-				for _, l := range c.links {
+				for _, l := range c.linked() {
 					l.mu.Lock()
 					conn, id := l.conn, l.id
 					l.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // others are not, by address.
 func (c *Client) Replicas() (up map[uint64]string, down map[string]error) {
 	up, down = map[uint64]string{}, map[string]error{}
-	for _, l := range c.links {
+	for _, l := range c.linked() {
 		l.mu.Lock()
 		if l.conn != nil {
 			up[l.id] = l.addr

@@ -64,7 +64,7 @@ func (s *Session) fresh() *session.Session {
 
 // greet tells a session who is connected, and who leads.
 func (s *Session) greet(p *session.Session, now int64) {
-	for _, l := range s.c.links {
+	for _, l := range s.c.linked() {
 		l.mu.Lock()
 		conn, id := l.conn, l.id
 		l.mu.Unlock()

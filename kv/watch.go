@@ -211,7 +211,7 @@ func (c *Client) unwatched(id uint64) {
 // nearest is the connected replica with the shortest round trip, 0 if none is.
 func (c *Client) nearest() (id uint64) {
 	best := int64(-1)
-	for _, l := range c.links {
+	for _, l := range c.linked() {
 		l.mu.Lock()
 		if l.conn != nil {
 			if rtt := int64(l.conn.RTT().Smoothed); best < 0 || rtt < best {

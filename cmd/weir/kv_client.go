@@ -118,7 +118,7 @@ func (k *kvClient) with(cmd *cobra.Command, do func(ctx context.Context, c *kv.C
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	if err = do(ctx, c); errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w after %v: no majority is up, or its leader is not among the endpoints (weir kv status)", err, k.timeout)
+		err = fmt.Errorf("%w after %v: no majority is up, or its leader cannot be reached (weir kv status)", err, k.timeout)
 	}
 	return err
 }

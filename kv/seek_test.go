@@ -1,0 +1,27 @@
+package kv_test
+
+import (
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/kv"
+)
+
+// A client that is told one replica finds the one that leads.
+func TestOneEndpointIsEnough(t *testing.T) {
+	cluster := labtest.KV(t, lab.KVConfig{Program: labtest.Weir(t), Durability: lab.Fast})
+	for _, addr := range cluster.PeerAddrs() {
+		c, err := kv.Open(within(t), []string{addr}, kv.Options{})
+		check(t, err, nil)
+		_, err = c.Increment(within(t), "n", 1)
+		check(t, err, nil)
+		check(t, c.Close(), nil)
+	}
+	c := open(t, cluster, kv.Options{})
+	item, err := c.Get(within(t), "n")
+	check(t, err, nil)
+	if string(item.Value) != "3" {
+		t.Fatalf("n = %s after an increment through each replica", item.Value)
+	}
+}
