@@ -343,11 +343,20 @@ func TestConnectionCut(t *testing.T) {
 	relay := labtest.Relay(t, r.p.Addr())
 	through := func(db string) string { return strings.Replace(r.p.DSN(db), r.p.Addr(), relay.Addr(), 1) }
 
-	relay.CutAfter(lab.ToClient, 1_200_000)
-	_, err := r.backup(backup.Options{DSN: through(r.db), Jobs: 1}, archive.Options{ID: "cut"})
-	if err == nil {
+	plain := r.repo
+	repo, g := archivetest.NewGate(t, plain, "public.b/", 0)
+	r.repo = repo
+	done := start(func() error {
+		_, err := r.backup(backup.Options{DSN: through(r.db), Jobs: 1}, archive.Options{ID: "cut"})
+		return err
+	})
+	g.Wait(t)
+	relay.Cut()
+	g.Release()
+	if err := finished(t, done); err == nil {
 		t.Fatal("a backup whose connection was cut succeeded")
 	}
+	r.repo = plain
 	if _, err := archive.Open(t.Context(), r.repo, "cut", archive.ReadOptions{}); err == nil {
 		t.Fatal("half a backup looks whole")
 	}
