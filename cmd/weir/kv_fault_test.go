@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 // TestKVFaults makes replicas crash, hang and restart under load, of which no
@@ -77,7 +78,7 @@ func (r *kvRig) crashTest(t *testing.T) {
 		}
 		r.restart(id)
 		r.await()
-		must(t, "kv", "status")
+		whole(t)
 	}
 	if want, got := load.end()+"\n", must(t, "kv", "get", "n/crash"); got != want {
 		t.Errorf("the counter is %q, want %q", got, want)
@@ -128,7 +129,7 @@ func (r *kvRig) hangTest(t *testing.T) {
 		victim = victim%3 + 1
 	}
 	r.await()
-	must(t, "kv", "status")
+	whole(t)
 	if want, got := load.end()+"\n", must(t, "kv", "get", "n/hang"); got != want {
 		t.Errorf("the counter is %q, want %q", got, want)
 	}
@@ -225,5 +226,21 @@ func (r *kvRig) redisTest(id int) {
 	}
 	if got, err := c.Get(r.ctx, "k").Result(); err != nil || got != "before" {
 		r.t.Errorf("GET on a READONLY connection without a majority: %q, %v", got, err)
+	}
+}
+
+// whole waits until weir kv status finds every replica: one that has just come
+// back may be busy for as long as it likes.
+func whole(t *testing.T) {
+	t.Helper()
+	deadline := time.Now().Add(labtest.Patience)
+	for {
+		r := call(t, "kv", "status")
+		if r.code == exitFine {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("weir kv status: %s", r)
+		}
 	}
 }
