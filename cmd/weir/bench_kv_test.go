@@ -37,9 +37,11 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 		"--rounds 9 --duration 3s --keys 7": func(o kvrun.Options) bool {
 			return o.Plan.Rounds == 9 && o.Plan.SweepRounds == 9 && o.Plan.Duration == 3*time.Second && o.Plan.Keys == 7
 		},
-		"--preset curp --etcd /x/etcd":                                  func(o kvrun.Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
-		"--out here --resume":                                           func(o kvrun.Options) bool { return o.Out == "here" && o.Resume },
-		"--reference ../../internal/bench/kvrun/testdata/report-2.yaml": func(o kvrun.Options) bool { return len(o.Reference.Figures) == 8 },
+		"--preset curp --etcd /x/etcd": func(o kvrun.Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
+		"--out here --resume":          func(o kvrun.Options) bool { return o.Out == "here" && o.Resume },
+		"--reference ../../internal/bench/kvrun/testdata/report-2.yaml": func(o kvrun.Options) bool {
+			return len(o.Reference.Figures) == 8
+		},
 	} {
 		if o, err := kvOptionsOf(t, line); err != nil || !check(o) {
 			t.Errorf("%q: %+v, %v", line, o, err)
