@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -179,7 +178,7 @@ func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 			return s, err
 		}
 	}
-	before, err := readAll(c.Watch)
+	before, err := bench.ReadUsage(c.Watch)
 	if err != nil {
 		return s, err
 	}
@@ -203,7 +202,7 @@ func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 	s.Seconds = float64(to-from) / 1e9
 	activity := measure.ReadMachine().Since(machine)
 	s.Machine = &activity
-	after, err := readAll(c.Watch)
+	after, err := bench.ReadUsage(c.Watch)
 	if err != nil {
 		return s, err
 	}
@@ -277,23 +276,4 @@ func (r *running) collect(s bench.Sample) *Outcome {
 	}
 	o.Sample.Invalid = o.Sample.KV.Broken()
 	return o
-}
-
-func readAll(watch map[string]func() (measure.Usage, error)) (map[string]measure.Usage, error) {
-	all := maps.Clone(watch)
-	if all == nil {
-		all = make(map[string]func() (measure.Usage, error))
-	}
-	if all[bench.RoleClient] == nil {
-		all[bench.RoleClient] = measure.Self
-	}
-	out := make(map[string]measure.Usage)
-	for role, read := range all {
-		u, err := read()
-		if err != nil {
-			return nil, fmt.Errorf("read usage of %s: %w", role, err)
-		}
-		out[role] = u
-	}
-	return out, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"sync/atomic"
 	"time"
@@ -222,7 +221,7 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 			return s, err
 		}
 	}
-	before, err := readAll(c.Watch)
+	before, err := bench.ReadUsage(c.Watch)
 	if err != nil {
 		return s, err
 	}
@@ -243,7 +242,7 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 	s.Seconds = float64(w.control.clock.Now()-start) / 1e9
 	activity := measure.ReadMachine().Since(machine)
 	s.Machine = &activity
-	after, err := readAll(c.Watch)
+	after, err := bench.ReadUsage(c.Watch)
 	if err != nil {
 		return s, err
 	}
@@ -269,25 +268,6 @@ func pause(ctx context.Context, d time.Duration, done <-chan struct{}) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func readAll(watch map[string]func() (measure.Usage, error)) (map[string]measure.Usage, error) {
-	all := maps.Clone(watch)
-	if all == nil {
-		all = make(map[string]func() (measure.Usage, error))
-	}
-	if all[bench.RoleClient] == nil {
-		all[bench.RoleClient] = measure.Self
-	}
-	out := make(map[string]measure.Usage)
-	for role, read := range all {
-		u, err := read()
-		if err != nil {
-			return nil, fmt.Errorf("read usage of %s: %w", role, err)
-		}
-		out[role] = u
-	}
-	return out, nil
 }
 
 // collect adds up what the threads counted.
