@@ -44,6 +44,8 @@ lint: ## Check the code with vet, staticcheck and gofumpt
 .PHONY: test
 test: setup build lint ## Build, lint and test everything with the race detector
 	go test -mod=readonly -race -timeout $(TEST_TIMEOUT) $(PKG)
+	@# The simulator is one thread: under the detector it plays few seeds and none of the deliberate bugs.
+	go test -mod=readonly -timeout $(TEST_TIMEOUT) ./internal/consensus/sim
 
 .PHONY: race
 race: setup ## Repeat the tests COUNT times with the race detector
