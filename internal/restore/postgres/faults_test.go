@@ -139,15 +139,7 @@ func TestAlterWaitsForBackup(t *testing.T) {
 	})
 	g.Wait(t)
 	// The definitions are read beside the rows; here they are to be first.
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		_, err := plain.Storage().Stat(t.Context(), "x/db/"+r.db+"/schema/toc.jsonl.zst")
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no table of contents: %v", err)
-		}
-	}
+	r.awaitContents(plain, "x")
 	before := r.native(r.db)
 	s := connect(t, r.p.DSN(r.db))
 	dropped := start(func() error { return s.Exec(t.Context(), "DROP TABLE public.c") })
@@ -236,15 +228,7 @@ func TestLocksLost(t *testing.T) {
 	})
 	g.Wait(t)
 	// pg_dump has its own locks until it ends.
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		_, err := plain.Storage().Stat(t.Context(), "x/db/"+r.db+"/schema/toc.jsonl.zst")
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no table of contents: %v", err)
-		}
-	}
+	r.awaitContents(plain, "x")
 	// Of the second and the third table only the main session has locks yet.
 	table := r.psql(r.db, `SELECT min(relname) FROM pg_class c WHERE relname IN ('a', 'b', 'c')
 AND (SELECT count(*) FROM pg_locks WHERE relation = c.oid AND mode = 'AccessShareLock' AND granted) = 1`)
@@ -470,4 +454,18 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.same(r.db, r.restored(restore.Options{}))
+}
+
+// awaitContents waits until the definitions of a backup under way are in place.
+func (r *rig) awaitContents(repo *archive.Repository, id string) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		_, err := repo.Storage().Stat(r.t.Context(), id+"/db/"+r.db+"/schema/toc.jsonl.zst")
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("no table of contents: %v", err)
+		}
+	}
 }
