@@ -36,9 +36,16 @@ func TestEtcdClusterOutlivesANode(t *testing.T) {
 		t.Fatalf("%d nodes, endpoints %v, processes %v", n, e.Endpoints(), e.PIDs())
 	}
 	all := etcdClient(t, e.Endpoints()...)
+	// etcd refuses puts while it elects, as it does when the victim has led: the
+	// same put may be asked again.
 	put := func(key string) {
 		t.Helper()
-		if _, err := all.Put(ctx, key, "value of "+key); err != nil {
+		_, err := all.Put(ctx, key, "value of "+key)
+		for err != nil && ctx.Err() == nil {
+			t.Logf("put %s once more: %v", key, err)
+			_, err = all.Put(ctx, key, "value of "+key)
+		}
+		if err != nil {
 			t.Fatalf("put %s: %v", key, err)
 		}
 	}
