@@ -28,7 +28,9 @@ Replace it:
   weir kv member add 4=host:port/redisport           it catches up as a learner
   weir kv member replace 2 4                         4 votes and 2 leaves, in one step
 
-No number is ever used again.`,
+The number of a member that has left is never used again: the cluster remembers it and
+refuses it, since what that replica voted for, and its old disk, may still be about. Any
+other number will do; larger ones need no thought.`,
 	}
 	cmd.AddCommand(newKVMemberList(),
 		newKVMemberChange("add ID=HOST:PORT[/REDISPORT]", "Add a learner", 1, func(args []string) (kv.MemberChange, error) {

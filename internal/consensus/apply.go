@@ -140,6 +140,7 @@ func (c *Core) applyChange(e *pb.Entry) {
 		c.fatal(fmt.Errorf("log entry %d: %w", e.GetIndex(), err))
 		return
 	}
+	c.forgetLeft()
 	c.log.since = e.GetIndex()
 	if c.lead != nil {
 		c.lead.memberChanged(false)

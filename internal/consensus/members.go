@@ -17,6 +17,12 @@ type members struct {
 	list  []Member // by rising id
 	conf  *pb.ConfState
 	index uint64 // log entry of the last change
+
+	// gone are the ids of those who were members and are not any more, rising.
+	// None of them joins again: what a replica of that id has voted for is still
+	// counted somewhere, its messages may still be on their way, and its old disk
+	// may be started. Only an operator can add to it, some bytes at a time.
+	gone []uint64
 }
 
 func (m *members) init(first []Member) {
@@ -50,6 +56,24 @@ func (m *members) voters() []uint64 { return m.conf.GetVoters() }
 func (m *members) joint() bool      { return len(m.conf.GetVotersOutgoing()) > 0 }
 func (m *members) votes(id uint64) bool {
 	return slices.Contains(m.conf.GetVoters(), id)
+}
+
+// left reports that a replica of that id was a member and is not any more.
+func (m *members) left(id uint64) bool {
+	_, found := slices.BinarySearch(m.gone, id)
+	return found
+}
+
+// unused is an id that no replica has had.
+func (m *members) unused() uint64 {
+	most := uint64(0)
+	for _, p := range m.list {
+		most = max(most, p.ID)
+	}
+	for _, id := range m.gone {
+		most = max(most, id)
+	}
+	return most + 1
 }
 
 // maxVoters is the most: more survive nothing that these do not, and each costs.
@@ -102,6 +126,9 @@ func (m *members) check(g Change) error {
 	case AddLearner:
 		if known {
 			return fmt.Errorf("replica %d is a member already", g.Member.ID)
+		}
+		if m.left(g.Member.ID) {
+			return fmt.Errorf("replica %d was a member and has left: its number is never used again; give the new replica another, such as %d", g.Member.ID, m.unused())
 		}
 		if g.Member.Addr == "" {
 			return errors.New("a new member needs an address")
@@ -186,6 +213,9 @@ func (m *members) applied(index uint64, conf *pb.ConfState, context []byte) erro
 
 func (m *members) remove(id uint64) {
 	m.list = slices.DeleteFunc(slices.Clone(m.list), func(p Member) bool { return p.ID == id })
+	if at, found := slices.BinarySearch(m.gone, id); !found {
+		m.gone = slices.Insert(m.gone, at, id)
+	}
 }
 
 func (m *members) append(b []byte) ([]byte, error) {
@@ -200,7 +230,8 @@ func (m *members) append(b []byte) ([]byte, error) {
 	for _, p := range m.list {
 		b = appendMember(b, p)
 	}
-	return b, nil
+	b = binary.AppendUvarint(b, uint64(len(m.gone)))
+	return appendUvarints(b, m.gone...), nil
 }
 
 func readMembers(r *reader) (members, error) {
@@ -211,6 +242,14 @@ func readMembers(r *reader) (members, error) {
 	n := r.uvarint()
 	for i := uint64(0); i < n && !r.bad; i++ {
 		m.list = append(m.list, readMember(r))
+	}
+	n = r.uvarint()
+	for i := uint64(0); i < n && !r.bad; i++ {
+		id := r.uvarint()
+		if last := len(m.gone) - 1; last >= 0 && id <= m.gone[last] {
+			return members{}, fmt.Errorf("members that left: replica %d stands after %d", id, m.gone[last])
+		}
+		m.gone = append(m.gone, id)
 	}
 	if r.bad {
 		return members{}, fmt.Errorf("members: %w", errEntry)

@@ -49,6 +49,7 @@ const (
 	TransferKeepsLease  // a leader that hands over goes on reading by its lease (S12)
 	VoteNotPersisted    // the vote is not on disk (S13)
 	CommitCountsLearner // a learner's answer counts like a voter's
+	NumberUsedAgain     // the number of a member that has left is given again
 	WaitEnds            // a read that waited for too long is answered anyway (S14)
 
 	// Mutations of sessions and weak operations.
@@ -76,7 +77,7 @@ func MutationNames() []string {
 	names := strings.Fields(`VoteInAnyView VoteOnConflict VoteBeforeDisk SpecBeforeDisk SpecOverUncommitted SpecWithoutBundle SpecWhileChanging
 		PriorIgnored LateRecordKept PoolForgetsAtAppend PoolForgetsAtElected ViewNotPersisted RecoverTooLittle RecoverTooMuch RecoverFromMinority
 		RecoverWithoutBundle RecoverInAnyOrder OpenWithoutRecovery ServeBeforeOpen ReadBeforeOpen ReadUncommitted ReadUnapplied ReadWithoutLease
-		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease VoteNotPersisted CommitCountsLearner WaitEnds NoDedup
+		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease VoteNotPersisted CommitCountsLearner NumberUsedAgain WaitEnds NoDedup
 		SessionsNotInSnap AnswersNotInSnap SessionsByLocalClock KeysByLocalClock GapsIgnored OverlayShared TokenIgnored TokenWithoutView
 		WeakBeforeDisk IntentForgotten IntentWithGap TruncatedForgotten CarryForgotten`)
 	return names[:mutations]
@@ -102,6 +103,13 @@ func (c *Core) vote(id uint64) uint64 {
 		return 0
 	}
 	return id
+}
+
+// forgetLeft forgets whose numbers must not be used again.
+func (c *Core) forgetLeft() {
+	if c.mutated(NumberUsedAgain) {
+		c.members.gone = nil
+	}
 }
 
 // clockOfKeys is the clock by which keys expire: that of the log.

@@ -19,7 +19,10 @@ import (
 //	version byte 1
 //	index, term, revision uvarint; log time, alive varint
 //	members, sessions
-const snapshotVersion = 1
+//
+// Version 1, which no release wrote, did not know the ids of members that left;
+// it is refused.
+const snapshotVersion = 2
 
 // head is the replicated state besides the machine's.
 type head struct {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/consensus"
@@ -17,11 +18,15 @@ type admin struct {
 	script   []adminStep
 	asked    int64
 	requests []request
-	number   uint64
+	number   uint64 // of the last request
+	asking   uint64 // the request for the step at hand
 	lastID   uint64
-	leaving  map[uint64]bool
+	seen     uint64 // the most that a replica was seen to have applied
+	denied   bool   // the step at hand was refused for good
 }
 
+// adminStep is a change, asked for until done says that it is in force. One
+// without done must be refused for ever.
 type adminStep struct {
 	change consensus.Change
 	done   func(members []consensus.Member) bool
@@ -29,7 +34,7 @@ type adminStep struct {
 }
 
 func newAdmin(w *World) *admin {
-	a := &admin{w: w, lastID: uint64(w.Config.Replicas), leaving: map[uint64]bool{}}
+	a := &admin{w: w, lastID: uint64(w.Config.Replicas)}
 	a.client = &client{w: w, place: firstClientPlace + 500, random: w.random.fork("admin"), make: func() driver { return a }}
 	return a
 }
@@ -54,7 +59,8 @@ func (a *admin) idle() bool { return len(a.script) == 0 }
 func (a *admin) doing() consensus.Change { return a.script[0].change }
 
 // members is the list as the replica knows it that has applied most, or nothing
-// while a change is half done.
+// while a change is half done, or while all that are up know less than what was
+// seen before: a change that was done would look as if it had not begun.
 func (a *admin) members() []consensus.Member {
 	var best consensus.Status
 	for _, r := range a.w.alive() {
@@ -62,17 +68,18 @@ func (a *admin) members() []consensus.Member {
 			best = s
 		}
 	}
-	if best.Joint {
+	if best.Joint || best.Applied < a.seen {
 		return nil
 	}
+	a.seen = best.Applied
 	return best.Members
 }
 
 func (a *admin) step() {
-	for len(a.script) > 0 && a.script[0].done(a.members()) {
+	for len(a.script) > 0 && a.ended(&a.script[0]) {
 		then := a.script[0].then
 		a.script = a.script[1:]
-		a.asked = 0
+		a.asked, a.denied = 0, false
 		if then != nil {
 			then()
 		}
@@ -86,8 +93,16 @@ func (a *admin) step() {
 	}
 	a.asked = a.w.now + a.random.between(50*time.Millisecond, 200*time.Millisecond)
 	a.number++
+	a.asking = a.number
 	a.requests = append(a.requests, request{to, &kvwire.Message{Kind: kvwire.Configure, Request: a.number, Data: a.script[0].change.Append(nil)}})
 	a.plan()
+}
+
+func (a *admin) ended(s *adminStep) bool {
+	if s.done == nil {
+		return a.denied
+	}
+	return s.done(a.members())
 }
 
 func (a *admin) issue(*operation) {}
@@ -103,8 +118,19 @@ func (a *admin) disconnected(replica uint64) {
 	}
 }
 
-func (a *admin) receive(uint64, *kvwire.Message) {}
-func (a *admin) tick()                           {}
+func (a *admin) receive(_ uint64, m *kvwire.Message) {
+	if len(a.script) == 0 || a.script[0].done != nil || m.Request != a.asking {
+		return
+	}
+	switch m.Kind {
+	case kvwire.Refused:
+		a.denied = a.denied || strings.Contains(string(m.Data), "never used again")
+	case kvwire.ReadDone:
+		a.w.violate("members", "%v was done: replica %d was a member before", a.doing(), a.doing().Member.ID)
+	}
+}
+
+func (a *admin) tick() {}
 
 func (a *admin) take() ([]request, []outcome) {
 	requests := a.requests
@@ -167,6 +193,11 @@ func (a *admin) retire(id uint64) {
 	})
 }
 
+// comeBack asks for a member that has left, which must be refused.
+func (a *admin) comeBack(id uint64) {
+	a.script = append(a.script, adminStep{change: consensus.Change{Kind: consensus.AddLearner, Member: consensus.Member{ID: id, Addr: "again"}}})
+}
+
 func voters(members []consensus.Member) []uint64 {
 	var ids []uint64
 	for _, m := range members {
@@ -202,7 +233,11 @@ func (w *World) faultMembership(r *random) {
 	w.Stats.Faults.MemberChanges++
 	switch k := r.below(4); {
 	case k == 0 && len(ids) > 2:
-		a.remove(pick(r, ids))
+		id := pick(r, ids)
+		a.remove(id)
+		if r.chance(0.5) {
+			a.comeBack(id)
+		}
 	case k == 1:
 		a.remove(a.join())
 	case k == 2 || len(ids) >= 7:

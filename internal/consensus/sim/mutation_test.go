@@ -128,6 +128,7 @@ func bugs() []bug {
 		{"TransferKeepsLease", play("calm", "raft", 3).with(consensus.TransferKeepsLease).scene(handover), 3000},
 		{"VoteNotPersisted", play("crash", "raft", 3).with(consensus.VoteNotPersisted), 3000},
 		{"CommitCountsLearner", play("members", "raft", 3).with(consensus.CommitCountsLearner), 3000},
+		{"NumberUsedAgain", play("members", "raft", 3).with(consensus.NumberUsedAgain), 3000},
 		{"WaitEnds", play("slow", "raft-ht", 3).with(consensus.WaitEnds), 3000},
 		{"NoDedup", play("views", "raft", 3).with(consensus.NoDedup), 3000},
 		{"SessionsNotInSnap", play("crash", "raft", 3).with(consensus.SessionsNotInSnap), 3000},

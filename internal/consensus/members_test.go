@@ -1,0 +1,98 @@
+package consensus
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+// change asks the leader for a change of the members and returns what it says,
+// "" if the change is in force.
+func (r *rig) change(g Change) string {
+	r.t.Helper()
+	r.inbox = nil
+	r.deliver(r.leader(), kvwire.Message{Kind: kvwire.Configure, Request: 77, Data: g.Append(nil)})
+	r.tick(5)
+	for _, m := range r.inbox {
+		switch {
+		case m.Request != 77:
+		case m.Kind == kvwire.Refused:
+			return string(m.Data)
+		case m.Kind == kvwire.ReadDone:
+			return ""
+		}
+	}
+	r.t.Fatalf("no answer to %+v: %v", g, r.inbox)
+	return ""
+}
+
+// joins starts a replica that knows nobody and adds it as a learner.
+func (r *rig) joins(id uint64) {
+	r.t.Helper()
+	cfg := r.nodes[1].core.cfg
+	cfg.ID, cfg.Members = id, nil
+	r.nodes[id] = &rigNode{}
+	r.order = append(r.order, id)
+	r.start(id, cfg)
+	if why := r.change(Change{Kind: AddLearner, Member: Member{ID: id, Addr: "new"}}); why != "" {
+		r.t.Fatal(why)
+	}
+	r.tick(10)
+}
+
+// A number that a member had is not given again, however the member left, and
+// whoever leads: what it voted for, and its messages, may still be about.
+func TestNumbersAreNeverUsedAgain(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	cfg := r.nodes[1].core.cfg
+	cfg.SnapshotBytes, cfg.KeepBytes = 100, 1
+	for _, id := range r.order {
+		cfg.ID = id
+		r.start(id, cfg)
+	}
+	lead := r.leader()
+	s := r.session(lead)
+	refused := func(when string, ids ...uint64) {
+		t.Helper()
+		for _, id := range ids {
+			why := r.change(Change{Kind: AddLearner, Member: Member{ID: id, Addr: "again"}})
+			if !strings.Contains(why, "never used again; give the new replica another, such as 6") {
+				t.Errorf("%s: adding %d: %q", when, id, why)
+			}
+		}
+	}
+	r.joins(4) // a learner leaves
+	if why := r.change(Change{Kind: Remove, Member: Member{ID: 4}}); why != "" {
+		t.Fatal(why)
+	}
+	r.nodes[4].down = true
+	if why := r.change(Change{Kind: AddLearner, Member: Member{ID: 4, Addr: "again"}}); !strings.Contains(why, "such as 5") {
+		t.Errorf("adding 4: %q", why)
+	}
+	r.joins(5) // and takes the place of a voter that does not lead
+	old := lead%3 + 1
+	if why := r.change(Change{Kind: Replace, Member: Member{ID: 5}, Old: old}); why != "" {
+		t.Fatal(why)
+	}
+	r.nodes[old].down = true
+	refused("at once", 4, old)
+
+	for i := uint64(1); i <= 40; i++ {
+		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: i, Ack: i - 1, Data: []byte("set a xxxxxxxxxx")})
+		r.settle()
+	}
+	for _, id := range r.order {
+		if n := r.nodes[id]; !n.down {
+			if n.snapshot == nil {
+				t.Fatalf("replica %d made no snapshot", id)
+			}
+			r.start(id, n.core.cfg)
+		}
+	}
+	refused("after a restart from snapshots", 4, old)
+
+	r.nodes[r.leader()].down = true
+	r.tick(100)
+	refused("at the next leader", 4, old)
+}
