@@ -132,18 +132,21 @@ func TestRestartOfAll(t *testing.T) {
 // A leader that stops hands over first: a follower leads before an election
 // timeout could have passed.
 func TestLeaderHandsOver(t *testing.T) {
-	r := startRig(t, 3, "raft-ht", func(c *Config) { c.Election = 4 * time.Second })
-	leader := r.leader()
-	if err := r.halt(leader); err != nil {
-		t.Fatal(err)
-	}
-	begin := time.Now()
-	if next := r.leader(); next == leader {
-		t.Fatal("the stopped replica leads")
-	}
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Errorf("the next leader took %v: an election timeout has passed", took)
-	}
+	r := startRig(t, 3, "raft-ht", func(c *Config) { c.Election = 2 * leavePatience })
+	// It waits for the next one, for less than an election timeout, and for that
+	// reason in vain if the machine is busy.
+	eventually(t, "a leader that stops has seen the next one", func() bool {
+		leader := r.leader()
+		if err := r.halt(leader); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(r.logs[leader].String(), "leadership handed over") {
+			return true
+		}
+		r.start(leader)
+		return false
+	})
+	r.leader()
 }
 
 func TestSingleReplica(t *testing.T) {
@@ -162,15 +165,14 @@ func TestSingleReplica(t *testing.T) {
 func TestWithoutQuorum(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.RequestTimeout = 500 * time.Millisecond })
 	left := r.follower()
-	r.set(left, "k", "v")
+	r.insist(left, "k", "v")
 	conn := r.nodes[left].client.Conn()
 	defer conn.Close()
 	if err := conn.Do(t.Context(), "READONLY").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got := conn.Get(t.Context(), "k").Val(); got != "v" {
-		t.Fatalf("weak read: %q", got)
-	}
+	reads := func() bool { return conn.Get(t.Context(), "k").Val() == "v" }
+	eventually(t, "the replica has applied the write", reads)
 	for id := range r.cfg {
 		if id != left {
 			if err := r.halt(id); err != nil {
@@ -182,9 +184,7 @@ func TestWithoutQuorum(t *testing.T) {
 		err := r.nodes[left].client.Set(t.Context(), "k", "w", 0).Err()
 		return err != nil && strings.HasPrefix(err.Error(), "CLUSTERDOWN")
 	})
-	if got, err := conn.Get(t.Context(), "k").Result(); err != nil || got != "v" {
-		t.Errorf("weak read without a quorum: %q, %v", got, err)
-	}
+	eventually(t, "a weak read without a quorum", reads)
 	// This one must not wait for what its session has seen elsewhere.
 	if err := conn.Do(t.Context(), "WEIR.LEVEL", "local").Err(); err != nil {
 		t.Fatal(err)
@@ -192,9 +192,7 @@ func TestWithoutQuorum(t *testing.T) {
 	if err := conn.Do(t.Context(), "WEIR.TOKEN", "99:1000000").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := conn.Get(t.Context(), "k").Result(); err != nil || got != "v" {
-		t.Errorf("local read without a quorum: %q, %v", got, err)
-	}
+	eventually(t, "a local read without a quorum", reads)
 	eventually(t, "the replica says that it is not ready", func() bool { return r.nodes[left].Status().Ready() != nil })
 }
 
@@ -216,10 +214,12 @@ func TestSnapshotForOneThatWasAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the leader has made snapshots and dropped log", func() bool {
-		s := r.nodes[leader].Status()
-		return s.Snapshot > 0 && s.First > 20
-	})
+	for id, n := range r.nodes { // whoever leads when the other one comes back
+		eventually(t, fmt.Sprintf("replica %d has made snapshots and dropped log", id), func() bool {
+			s := n.Status()
+			return s.Snapshot > 0 && s.First > 20
+		})
+	}
 	n := r.start(away)
 	r.leader()
 	r.converged()

@@ -97,7 +97,7 @@ func newRig(t *testing.T, n int, preset string, change func(*Config)) *rig {
 	for _, m := range members {
 		c := Config{
 			ID: m.ID, Members: members, Dir: filepath.Join(t.TempDir(), fmt.Sprint(m.ID)), Redis: m.Client,
-			Switches: switches, Preset: preset, SegmentBytes: 1 << 20, Version: "test",
+			Switches: switches, Preset: preset, SegmentBytes: 1 << 20, Version: "test", RequestTimeout: patience,
 		}
 		if change != nil {
 			change(&c)
@@ -242,6 +242,15 @@ func (r *rig) set(id uint64, key, value string) {
 	if err := r.nodes[id].client.Set(r.t.Context(), key, value, 0).Err(); err != nil {
 		r.t.Fatalf("SET %s at replica %d: %v", key, id, err)
 	}
+}
+
+// insist is set where requests are given so little time that a busy machine may
+// need several.
+func (r *rig) insist(id uint64, key, value string) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprintf("SET %s at replica %d", key, id), func() bool {
+		return r.nodes[id].client.Set(r.t.Context(), key, value, 0).Err() == nil
+	})
 }
 
 // want checks what a strong read gives at a replica; "" is no such key.
