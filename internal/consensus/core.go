@@ -321,7 +321,7 @@ func (c *Core) transmit(m *pb.Message) {
 		return
 	}
 	if m.GetType() == pb.MsgTimeoutNow && c.lead != nil {
-		c.lead.leaseOff = !c.mutated(TransferKeepsLease) // S12: the receiver does not wait for leases
+		c.lead.handOver(m.GetTo(), &w)
 	}
 	c.send(Addr(m.GetTo()), w)
 }
@@ -345,6 +345,10 @@ func (c *Core) deliverRaft(from Addr, w *kvwire.Message, state *incoming) {
 	case pb.MsgVote, pb.MsgPreVote:
 		if !c.standing.mayVote(c, m) {
 			c.counters.VotesWithheld++
+			return
+		}
+	case pb.MsgTimeoutNow:
+		if !c.standing.mayTakeOver(c, m.GetTerm(), w) {
 			return
 		}
 	case pb.MsgSnap:

@@ -21,6 +21,12 @@ type standing struct {
 	promised int64
 	restart  bool // promises from before the restart are forgotten: keep silent for as long as one could last
 	heardAt  int64
+
+	// life tells this run of the replica from those before, which may have
+	// answered what this one knows nothing of: the moment of its first event.
+	life  uint64
+	stamp int64  // the newest stamp that this life has answered in the term
+	term  uint64 // of stamp
 }
 
 func (s *standing) start(c *Core) {
@@ -67,6 +73,9 @@ func (s *standing) tick(c *Core) {
 
 // wake starts the silence after a restart with the first time that is told.
 func (s *standing) wake(c *Core) {
+	if s.life == 0 {
+		s.life = max(uint64(c.now.Mono), 1)
+	}
 	if s.restart {
 		s.restart = false
 		s.promised = c.now.Mono + c.electionNanos()
@@ -78,6 +87,21 @@ func (s *standing) heard(c *Core) {
 	s.elapsed = 0
 	s.heardAt = c.now.Mono
 	s.promised = max(s.promised, c.now.Mono+c.electionNanos())
+}
+
+// stamped notes which stamp is answered.
+func (s *standing) stamped(term uint64, stamp int64) {
+	if term != s.term {
+		s.term, s.stamp = term, stamp
+	}
+	s.stamp = max(s.stamp, stamp)
+}
+
+// mayTakeOver reports whether a leader's request to take over may reach the
+// engine: not one that comes after the answer to a later stamp, nor one that a
+// former life was asked. The leader may have its lease again.
+func (s *standing) mayTakeOver(c *Core, term uint64, w *kvwire.Message) bool {
+	return term == s.term && w.Count == s.life && w.Time >= s.stamp || c.mutated(OldRequestTaken)
 }
 
 // mayVote reports whether a request for a vote may reach the engine.
@@ -93,15 +117,17 @@ func (s *standing) mayVote(c *Core, m *pb.Message) bool {
 func (c *Core) lease(from Addr, m *kvwire.Message) {
 	if m.Flags&kvwire.FlagYes != 0 {
 		if c.lead != nil && m.View == c.term {
-			c.lead.echo(uint64(from), m.Time)
+			c.lead.echo(uint64(from), m.Time, m.Count)
 		}
 		return
 	}
 	if m.View != c.term || c.leader != uint64(from) {
 		return
 	}
+	c.standing.wake(c)
 	c.standing.heard(c)
-	c.send(from, kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time})
+	c.standing.stamped(m.View, m.Time)
+	c.send(from, kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time, Count: c.standing.life})
 	if m.Index > 0 {
 		c.newView(&kvwire.Message{View: m.View, Leader: uint64(from), Index: m.Index})
 	}

@@ -38,10 +38,11 @@ type leadership struct {
 	delayed []delayedRequest // came before the view was open
 	reads   []heldRead       // strong reads that wait for the lease, or for a commit
 
-	stamped  int64 // when a stamp was last sent
-	echoes   map[uint64]int64
-	leaseOff bool // leadership is being handed over
-	ticks    int
+	stamped int64 // when a stamp was last sent
+	echoes  map[uint64]int64
+	lives   map[uint64]uint64 // who answered: which life of that replica
+	heirs   map[uint64]int64  // who was asked to lead, and when: the lease is off while there are any
+	ticks   int
 
 	changing  bool // a change of members is in flight; the fast path is closed
 	changeAsk *asked
@@ -101,7 +102,7 @@ func newLeadership(c *Core) *leadership {
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.logTime,
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
-		uncommitted: newTouches(), echoes: map[uint64]int64{},
+		uncommitted: newTouches(), echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{},
 	}
 	c.trace(Event{Kind: EventElected, View: c.term})
 	return l
@@ -533,6 +534,10 @@ func (l *leadership) configure(from Addr, m *kvwire.Message) {
 		return
 	}
 	if g.Kind == Transfer {
+		if l.lives[g.Member.ID] == 0 && g.Member.ID != c.cfg.ID {
+			c.refuse(from, m, kvwire.CodeBusy, "the replica has not answered this leader yet; try again")
+			return
+		}
 		c.node.TransferLeader(g.Member.ID)
 		c.send(from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: m.Request, Index: c.applied})
 		return

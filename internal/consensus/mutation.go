@@ -47,6 +47,8 @@ const (
 	VoteDuringLease     // a voter forgets its promise to the leader (S12)
 	RestartForgetsLease // a restarted voter does not keep silent (S12)
 	TransferKeepsLease  // a leader that hands over goes on reading by its lease (S12)
+	LeaseBackTooEarly   // it has its lease again with any answer of the replica that was to take over (S12)
+	OldRequestTaken     // a replica takes over though it has answered a later stamp (S12)
 	VoteNotPersisted    // the vote is not on disk (S13)
 	CommitCountsLearner // a learner's answer counts like a voter's
 	NumberUsedAgain     // the number of a member that has left is given again
@@ -77,7 +79,7 @@ func MutationNames() []string {
 	names := strings.Fields(`VoteInAnyView VoteOnConflict VoteBeforeDisk SpecBeforeDisk SpecOverUncommitted SpecWithoutBundle SpecWhileChanging
 		PriorIgnored LateRecordKept PoolForgetsAtAppend PoolForgetsAtElected ViewNotPersisted RecoverTooLittle RecoverTooMuch RecoverFromMinority
 		RecoverWithoutBundle RecoverInAnyOrder OpenWithoutRecovery ServeBeforeOpen ReadBeforeOpen ReadUncommitted ReadUnapplied ReadWithoutLease
-		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease VoteNotPersisted CommitCountsLearner NumberUsedAgain WaitEnds NoDedup
+		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease LeaseBackTooEarly OldRequestTaken VoteNotPersisted CommitCountsLearner NumberUsedAgain WaitEnds NoDedup
 		SessionsNotInSnap AnswersNotInSnap SessionsByLocalClock KeysByLocalClock GapsIgnored OverlayShared TokenIgnored TokenWithoutView
 		WeakBeforeDisk IntentForgotten IntentWithGap TruncatedForgotten CarryForgotten`)
 	return names[:mutations]

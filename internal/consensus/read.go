@@ -85,9 +85,21 @@ func (l *leadership) settled(m *kvwire.Message) bool {
 }
 
 // leased reports that no other leader can exist now: the voters whose answers
-// made heard promised to vote for nobody else for a while.
+// made heard promised to vote for nobody else for a while, except for an heir.
 func (l *leadership) leased(heard int64) bool {
-	return !l.leaseOff && l.c.now.Mono < heard+l.c.leaseNanos()
+	return len(l.heirs) == 0 && l.c.now.Mono < heard+l.c.leaseNanos()
+}
+
+// handOver prepares w, the engine's request that a replica take over. It stands
+// for election without waiting for promises, whenever the request reaches it; so
+// from now on this leader has no lease. It has one again when the replica answers
+// a stamp that was sent later: it then takes no earlier request (mayTakeOver), and
+// had it taken one before, it would not answer in this term any more.
+func (l *leadership) handOver(to uint64, w *kvwire.Message) {
+	w.Time, w.Count = l.c.now.Mono, l.lives[to]
+	if !l.c.mutated(TransferKeepsLease) {
+		l.heirs[to] = w.Time
+	}
 }
 
 // heardBy is the moment (this leader's Clock.Mono) up to which a majority has
@@ -133,7 +145,12 @@ func (l *leadership) stamp() {
 	c.toPeers(m)
 }
 
-func (l *leadership) echo(from uint64, stamp int64) {
+// echo takes in the answer to a stamp, by one life of a replica.
+func (l *leadership) echo(from uint64, stamp int64, life uint64) {
+	l.lives[from] = life
+	if asked, heir := l.heirs[from]; heir && (stamp > asked || l.c.mutated(LeaseBackTooEarly)) {
+		delete(l.heirs, from)
+	}
 	if l.c.mutated(LeaseFromAnswer) {
 		stamp = l.c.now.Mono
 	}

@@ -194,26 +194,63 @@ func race(w *World, id uint64, e consensus.Event) {
 	})
 }
 
-// handover has a leader hand over, and lets it hear nothing any more.
-func handover(w *World, id uint64, e consensus.Event) {
-	x := w.replica(id)
-	if e.Kind != consensus.EventOpened || x.core.Status().Leader != id {
-		return
-	}
-	w.readers()
-	w.after(w.elections(0.5+w.ambusher.fraction()), func() {
-		if !x.up || x.core.Status().Leader != id {
+// askToTakeOver has leader x hand over to another replica, which it returns.
+func (w *World) askToTakeOver(x *replica) *replica {
+	heir := w.others(x)[0]
+	w.admin.number++
+	change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: heir.id}}
+	w.admin.requests = append(w.admin.requests, request{x.id, &kvwire.Message{Kind: kvwire.Configure, Request: w.admin.number, Data: change.Append(nil)}})
+	w.admin.plan()
+	return heir
+}
+
+// handover has a leader hand over, and lets it hear nothing any more: at once, or
+// when the first answers may have come back.
+func handover(later time.Duration) func(*World, uint64, consensus.Event) {
+	return func(w *World, id uint64, e consensus.Event) {
+		x := w.replica(id)
+		if e.Kind != consensus.EventOpened || x.core.Status().Leader != id {
 			return
 		}
-		w.admin.number++
-		change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: w.others(x)[0].id}}
-		w.admin.requests = append(w.admin.requests, request{id, &kvwire.Message{Kind: kvwire.Configure, Request: w.admin.number, Data: change.Append(nil)}})
-		w.admin.plan()
-		var p partition
+		w.readers()
+		w.after(w.elections(0.5+w.ambusher.fraction()), func() {
+			if !x.up || x.core.Status().Leader != id {
+				return
+			}
+			w.askToTakeOver(x)
+			w.after(w.ambusher.between(0, later), func() {
+				var p partition
+				for _, y := range w.others(x) {
+					p.cut(w.net, y.place(), x.place(), false)
+					p.cut(w.net, w.clients[0].place, y.place(), true)
+				}
+				w.cutExactly(p, w.elections(3))
+			})
+		})
+	}
+}
+
+// lateHandover has a leader hand over, loses the request, and lets a copy of it
+// arrive much later. When that replica leads, the old leader is stranded.
+func lateHandover(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	switch {
+	case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
+		w.readers()
+		w.net.duplicate = 1
+		w.after(w.elections(0.5+w.ambusher.fraction()), func() {
+			if !x.up || x.core.Status().Leader != id {
+				return
+			}
+			var p partition
+			p.cut(w.net, x.place(), w.askToTakeOver(x).place(), false)
+			w.cutExactly(p, int64(4*time.Millisecond))
+		})
+	case e.Kind == consensus.EventElected:
 		for _, y := range w.others(x) {
-			p.cut(w.net, y.place(), x.place(), false)
-			p.cut(w.net, w.clients[0].place, y.place(), true)
+			if y.core.Status().Leader == y.id {
+				w.strand(y, w.elections(2))
+			}
 		}
-		w.cutExactly(p, w.elections(3))
-	})
+	}
 }
