@@ -128,7 +128,7 @@ func TestRestoreThatIsKilledIsResumed(t *testing.T) {
 	if err := lock.Start(); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintln(in, `CREATE TABLE marker (i int); BEGIN; CREATE TABLE orders (id int);`)
+	fmt.Fprintln(in, `CREATE TABLE marker (i int); BEGIN\; CREATE TABLE orders (id int);`) // both at once: idle in transaction is behind them
 	until(t, "the lock is held", func() bool {
 		return s.psql("copy", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'copy' AND state = 'idle in transaction'") == "1"
 	})
