@@ -93,7 +93,7 @@ func call(t *testing.T, args ...string) result {
 
 func callCtx(ctx context.Context, args ...string) result {
 	var stdout, stderr bytes.Buffer
-	code := execute(ctx, args, &stdout, &stderr)
+	code := execute(ctx, patiently(args), &stdout, &stderr)
 	return result{code, stdout.String(), stderr.String()}
 }
 

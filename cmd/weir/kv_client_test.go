@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/kvwire"
 	"github.com/weirdb/weir/internal/lab"
@@ -88,7 +87,7 @@ func kvPutInput(t *testing.T, key, value string) (code int, stderr string) {
 	root := newRootCommand()
 	root.SetIn(strings.NewReader(value))
 	var out, err bytes.Buffer
-	code = executeRoot(t.Context(), root, []string{"kv", "put", key, "-"}, &out, &err)
+	code = executeRoot(t.Context(), root, patiently([]string{"kv", "put", key, "-"}), &out, &err)
 	return code, err.String()
 }
 
@@ -185,33 +184,41 @@ func kvLeaseTest(t *testing.T) {
 
 func (r *kvRig) stateTest(t *testing.T) {
 	r = r.in(t)
-	leader := r.leader(1, 2, 3)
-	table := must(t, "kv", "status")
-	if n := strings.Count(table, "follower"); n != 2 || strings.Count(table, "leader") != 1 || !strings.Contains(table, "memory") {
-		t.Errorf("status:\n%s", table)
-	}
 	type status struct {
 		Replicas []kvReplica
 		Down     map[string]string
 	}
-	s := decode[status](t, must(t, "kv", "status", "--json"))
+	var leader int
+	var table, list string
+	var s status
+	var members []kvMember
+	until(t, "nobody is elected while the state is shown", func() bool {
+		leader = r.leader(1, 2, 3)
+		term := r.report(leader).Term
+		table, list = whole(t), must(t, "kv", "member", "list")
+		s = decode[status](t, whole(t, "--json"))
+		members = decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+		return r.leader(1, 2, 3) == leader && r.report(leader).Term == term
+	})
+	if n := strings.Count(table, "follower"); n != 2 || strings.Count(table, "leader") != 1 || !strings.Contains(table, "memory") {
+		t.Errorf("status:\n%s", table)
+	}
 	if len(s.Replicas) != 3 || len(s.Down) != 0 || s.Replicas[leader-1].Role != "leader" || !s.Replicas[0].Ready || s.Replicas[2].ID != 3 {
 		t.Errorf("status --json: %+v", s)
 	}
-	members := decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
 	if len(members) != 3 || !members[leader-1].Leader || !members[1].Voter || members[2].Addr != r.PeerAddrs()[2] || members[2].Redis != r.Addrs()[2] {
 		t.Errorf("member list --json: %+v", members)
 	}
-	if out := must(t, "kv", "member", "list"); strings.Count(out, "yes") != 4 {
-		t.Errorf("member list:\n%s", out)
+	if strings.Count(list, "yes") != 4 {
+		t.Errorf("member list:\n%s", list)
 	}
 	// The flag goes before the environment.
-	if s = decode[status](t, must(t, "kv", "status", "--json", r.alone(leader))); len(s.Replicas) != 1 {
+	if s = decode[status](t, call(t, "kv", "status", "--json", r.alone(leader)).stdout); len(s.Replicas) != 1 {
 		t.Errorf("status of one endpoint: %+v", s)
 	}
 	t.Setenv("WEIR_KV_ENDPOINTS", "127.0.0.1:1")
-	refuse(t, exitFailed, []string{"no replica answers", "127.0.0.1:1"}, "kv", "get", "greeting", "--timeout", "200ms")
-	refuse(t, exitShortfall, []string{"no replica answers"}, "kv", "status", "--timeout", "200ms")
+	refuseInTime(t, exitFailed, []string{"no replica answers", "127.0.0.1:1"}, "kv", "get", "greeting")
+	refuseInTime(t, exitShortfall, []string{"no replica answers"}, "kv", "status")
 	t.Setenv("WEIR_KV_SECRET_FILE", filepath.Join(t.TempDir(), "none"))
 	refuse(t, exitFailed, []string{"read the secret"}, "kv", "get", "greeting")
 }
@@ -224,7 +231,7 @@ func (r *kvRig) largeTest(t *testing.T) {
 	if code != exitFailed || !strings.Contains(stderr, "too large") {
 		t.Errorf("a value of 8 MiB and 1 byte: %d %s", code, stderr)
 	}
-	c := redis.NewClient(&redis.Options{Addr: r.Addrs()[0], MaxRetries: -1, DisableIdentity: true})
+	c := redisClient(r.Addrs()[0], "")
 	defer c.Close()
 	if err := c.Set(t.Context(), strings.Repeat("k", kvwire.MaxKey+1), "v", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "ERR") {
 		t.Errorf("a key of 64 KiB and 1 byte: %v", err)
@@ -249,7 +256,7 @@ func (r *kvRig) largeTest(t *testing.T) {
 func (r *kvRig) missedTest(t *testing.T) {
 	r = r.in(t)
 	first := decode[kvItem](t, must(t, "kv", "put", "watched", "x", "--json"))
-	c := redis.NewClient(&redis.Options{Addr: r.Addrs()[0], MaxRetries: -1, DisableIdentity: true})
+	c := redisClient(r.Addrs()[0], "")
 	defer c.Close()
 	pairs := make([]any, 0, 80_000)
 	for i := range 40_000 {

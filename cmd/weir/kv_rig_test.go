@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/replica"
@@ -26,22 +28,19 @@ import (
 // line, the admin addresses and the logs.
 type kvRig struct {
 	*lab.KV
-	t   *testing.T
-	ctx context.Context
+	t *testing.T
 }
 
 // newKVRig starts a cluster that logs what an operator reads.
 func newKVRig(t *testing.T, cfg lab.KVConfig) *kvRig {
 	t.Helper()
 	clearEnvironment(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*labtest.Patience)
-	t.Cleanup(cancel)
 	cfg.Program = weirProgram(t)
 	if cfg.Flags == nil {
 		cfg.Flags = map[string]string{}
 	}
 	cfg.Flags["log-level"] = "info"
-	r := &kvRig{KV: labtest.KV(t, cfg), t: t, ctx: ctx}
+	r := &kvRig{KV: labtest.KV(t, cfg), t: t}
 	t.Setenv("WEIR_KV_ENDPOINTS", strings.Join(r.PeerAddrs(), ","))
 	return r
 }
@@ -59,9 +58,17 @@ func (r *kvRig) node(id int) *lab.Node { return r.Nodes()[id-1] }
 // alone are the flags that make a client talk to one replica only.
 func (r *kvRig) alone(id int) string { return "--endpoints=" + r.PeerAddrs()[id-1] }
 
+// within bounds one step of the test: there is none for all of it, which a busy
+// machine may make as long as it likes.
+func (r *kvRig) within() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.t.Context(), labtest.Patience)
+}
+
 func (r *kvRig) restart(id int) {
 	r.t.Helper()
-	if err := r.node(id).Restart(r.ctx); err != nil {
+	ctx, cancel := r.within()
+	defer cancel()
+	if err := r.node(id).Restart(ctx); err != nil {
 		r.t.Fatalf("restart replica %d: %v\n%s", id, err, r.node(id).LogTail(20))
 	}
 }
@@ -69,7 +76,9 @@ func (r *kvRig) restart(id int) {
 // await waits until every replica that runs is ready.
 func (r *kvRig) await() {
 	r.t.Helper()
-	if err := r.Await(r.ctx); err != nil {
+	ctx, cancel := r.within()
+	defer cancel()
+	if err := r.Await(ctx); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -241,12 +250,14 @@ type kvLoad struct {
 
 func (r *kvRig) load(key string, more ...string) *kvLoad {
 	r.t.Helper()
-	c, err := kv.Open(r.ctx, append(r.PeerAddrs(), more...), kv.Options{})
+	opening, opened := r.within()
+	defer opened()
+	c, err := kv.Open(opening, append(r.PeerAddrs(), more...), kv.Options{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	stop := make(chan struct{})
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.t.Context())
 	l := &kvLoad{t: r.t, key: key, stop: sync.OnceFunc(func() { close(stop) }), done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
@@ -329,6 +340,32 @@ func (w *kvWatching) end(t *testing.T) string {
 		t.Errorf("weir kv watch ended with %d: %s", code, &w.err)
 	}
 	return w.out.String()
+}
+
+// redisClient makes a client that tries once, and waits for an answer for as long
+// as a busy machine may need.
+func redisClient(addr, password string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, Password: password, MaxRetries: -1, DisableIdentity: true,
+		DialTimeout: labtest.Patience, ReadTimeout: labtest.Patience, WriteTimeout: labtest.Patience,
+	})
+}
+
+// patiently gives a command line of weir kv more time than an operator waits for,
+// unless it says itself how much: a busy machine may need it.
+func patiently(args []string) []string {
+	verb := 0
+	switch {
+	case len(args) < 2 || args[0] != "kv" || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--timeout") }):
+	case slices.Contains([]string{"get", "put", "del", "incr", "range", "status"}, args[1]):
+		verb = 2
+	case slices.Contains([]string{"lease", "member"}, args[1]) && len(args) > 2:
+		verb = 3
+	}
+	if verb == 0 {
+		return args
+	}
+	return slices.Insert(slices.Clone(args), verb, "--timeout="+labtest.Patience.String())
 }
 
 // answers reports the status code of a URL, 0 for none.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/redis/go-redis/v9"
 
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/replica/resp"
 )
 
@@ -157,7 +157,7 @@ func TestKVServe(t *testing.T) {
 	}
 	for i, s := range all {
 		ready := false
-		for deadline := time.Now().Add(time.Minute); !ready && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(labtest.Patience); !ready && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 			res, err := http.Get("http://" + s.admin + "/readyz")
 			if err == nil {
 				ready = res.StatusCode == http.StatusOK
@@ -169,11 +169,11 @@ func TestKVServe(t *testing.T) {
 		}
 	}
 	for i, s := range all {
-		stranger := redis.NewClient(&redis.Options{Addr: s.redis, MaxRetries: -1, DisableIdentity: true})
+		stranger := redisClient(s.redis, "")
 		if err := stranger.Ping(t.Context()).Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 			t.Errorf("without a password: %v", err)
 		}
-		client := redis.NewClient(&redis.Options{Addr: s.redis, Password: "geheim", MaxRetries: -1, DisableIdentity: true})
+		client := redisClient(s.redis, "geheim")
 		if err := client.Incr(t.Context(), "n").Err(); err != nil {
 			t.Errorf("replica %d: %v", i+1, err)
 		}

@@ -42,7 +42,7 @@ func TestLabKVRunsUntilItIsStopped(t *testing.T) {
 	if err := json.Unmarshal(line, &r); err != nil || len(r.Replicas) != 3 || r.Durability != "disk" {
 		t.Fatalf("%s: %v", line, err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: r.Replicas[1].Redis})
+	client := redisClient(r.Replicas[1].Redis, "")
 	defer client.Close()
 	if err := client.Set(ctx, "greeting", "hello", 0).Err(); err != nil {
 		t.Fatal(err)
