@@ -49,6 +49,10 @@ type Core struct {
 	standing standing    // timers of elections and votes
 
 	ticket        uint64    // of the last Effects with records
+	flushed       uint64    // the newest ticket that is on disk
+	flushing      uint64    // the newest ticket that is synced, or will be
+	needed        uint64    // the newest ticket with records that a restart must not miss
+	hard          hardState // the newest term and vote among the records
 	waiting       []promise // what leaves when a ticket is on disk
 	out           Effects   // gathered since the last Take
 	sync          bool      // out.Records hold something that is waited for
@@ -66,6 +70,9 @@ type promise struct {
 	ticket uint64
 	do     func()
 }
+
+// hardState is what a replica must not forget of an election.
+type hardState struct{ term, vote uint64 }
 
 // New starts a replica from what its disk holds. The machine is empty, or is
 // restored from r.Snapshot.
@@ -170,6 +177,7 @@ func (c *Core) Deliver(now Clock, from Addr, m *kvwire.Message) {
 // Persisted says that the records of ticket, and of all before it, are durable.
 func (c *Core) Persisted(now Clock, ticket uint64) {
 	c.now = now
+	c.flushed = max(c.flushed, ticket)
 	n := 0
 	for n < len(c.waiting) && c.waiting[n].ticket <= ticket {
 		n++
@@ -185,10 +193,31 @@ func (c *Core) Persisted(now Clock, ticket uint64) {
 // whenDurable runs do once everything that is recorded so far is on disk.
 func (c *Core) whenDurable(do func()) {
 	c.sync = true
-	c.waiting = append(c.waiting, promise{c.ticket + 1, do})
+	c.flushing = c.ticket + 1
+	c.waiting = append(c.waiting, promise{c.flushing, do})
+}
+
+// whenSafe runs do once everything that is recorded so far is on disk, except for
+// commit indexes: a restart learns them from its leader. Where only those are
+// missing there, nothing is waited for, least of all a sync for their sake.
+func (c *Core) whenSafe(do func()) {
+	switch {
+	case c.needed <= c.flushed:
+		do()
+	case c.needed <= c.flushing:
+		c.waiting = append(c.waiting, promise{c.flushing, do})
+	default:
+		c.whenDurable(do)
+	}
 }
 
 func (c *Core) record(kind uint8, term, index uint64, data []byte) {
+	c.needed = c.ticket + 1
+	c.note(kind, term, index, data)
+}
+
+// note records what may be lost.
+func (c *Core) note(kind uint8, term, index uint64, data []byte) {
 	c.out.Records = append(c.out.Records, Record{Kind: kind, Term: term, Index: index, Data: data})
 }
 
@@ -281,7 +310,7 @@ func (c *Core) store(m *pb.Message) {
 	// After the entries: the commit index may cover them, and a crash that keeps
 	// it and loses them would leave what they replaced, as if it were committed.
 	if m.Term != nil || m.Vote != nil || m.Commit != nil {
-		c.record(RecordHard, m.GetTerm(), m.GetCommit(), appendUvarints(nil, m.GetTerm(), c.vote(m.GetVote()), m.GetCommit()))
+		c.recordHard(hardState{m.GetTerm(), c.vote(m.GetVote())}, m.GetCommit())
 	}
 	if c.lead != nil {
 		c.lead.logged(m.GetEntries())
@@ -290,12 +319,22 @@ func (c *Core) store(m *pb.Message) {
 		c.forgetAppended(m.GetEntries())
 	}
 	if responses := m.GetResponses(); len(responses) > 0 {
-		c.whenDurable(func() {
+		c.whenSafe(func() {
 			for _, r := range responses {
 				c.transmit(r)
 			}
 		})
 	}
+}
+
+// recordHard writes down the state of the election, and how far the log is
+// committed.
+func (c *Core) recordHard(h hardState, commit uint64) {
+	write := c.note
+	if h != c.hard {
+		c.hard, write = h, c.record
+	}
+	write(RecordHard, h.term, commit, appendUvarints(nil, h.term, h.vote, commit))
 }
 
 // transmit sends an engine's message to whom it is for.
