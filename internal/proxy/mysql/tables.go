@@ -99,7 +99,11 @@ func tableSQL(schema, table string) string {
 }
 
 func (f *tableFacts) learn(p *pool, u *unit) {
-	f.asking, f.at = false, p.l.Now
+	f.asking = false
+	if u.err != nil && f.state == tablePlain {
+		return // a lost question says nothing of the table: it is asked again, while what is known is not too old
+	}
+	f.at = p.l.Now
 	rows := u.result(p.key.caps)
 	if len(rows) != 1 || !strings.EqualFold(string(rows[0][0]), "InnoDB") ||
 		!strings.EqualFold(string(rows[0][1]), "BASE TABLE") || string(rows[0][2]) != "0" {
