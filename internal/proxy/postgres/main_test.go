@@ -26,7 +26,7 @@ import (
 
 // patience bounds every wait for something that must happen. It only keeps a
 // hang from eating the whole run; nothing is expected to come near it.
-const patience = 60 * time.Second
+const patience = 4 * time.Minute
 
 // shared is the server of most tests; each has a database of its own in it.
 var shared struct {
@@ -102,7 +102,7 @@ func openFiles() int {
 // settleTo waits until the process is back at the given numbers: connections
 // that the tests closed take a moment to end.
 func settleTo(goroutines, files int) error {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		g, f := runtime.NumGoroutine(), openFiles()
 		if g <= goroutines && f <= files {
