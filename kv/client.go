@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,7 +53,9 @@ type Client struct {
 
 	mu       sync.Mutex
 	links    atomic.Pointer[[]*link] // replaced, never changed in place
-	sessions []*Session
+	sessions map[uint64]*Session // by their numbers
+	byID     map[uint64]*Session // by what the cluster calls them
+	opened   uint64              // number of the last session
 	watches  map[uint64]*Watcher // by request
 	asks     map[uint64]chan kvwire.Message
 	requests uint64
@@ -91,7 +94,7 @@ func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
 		opts.DialTimeout = 5 * time.Second
 	}
 	life, stop := context.WithCancel(context.Background())
-	c := &Client{opts: opts, watches: map[uint64]*Watcher{}, asks: map[uint64]chan kvwire.Message{}, changed: make(chan struct{}), start: time.Now(), stop: stop}
+	c := &Client{opts: opts, sessions: map[uint64]*Session{}, byID: map[uint64]*Session{}, watches: map[uint64]*Watcher{}, asks: map[uint64]chan kvwire.Message{}, changed: make(chan struct{}), start: time.Now(), stop: stop}
 	if opts.Certificate != "" || opts.Key != "" || opts.Authority != "" {
 		certs, err := peer.LoadCertificates(opts.Certificate, opts.Key, opts.Authority)
 		if err != nil {
@@ -145,7 +148,9 @@ func (c *Client) firstUp(ctx context.Context) error {
 }
 
 // Close ends all connections. Operations under way fail with ErrClosed or an
-// UnknownError.
+// UnknownError. It asks nobody, so the cluster keeps what it knows of the sessions
+// until they have been idle for long: a program that opens many clients closes its
+// sessions first, c.Session.Close(ctx).
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -153,7 +158,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.closed = true
-	sessions := slices.Clone(c.sessions)
+	sessions := slices.Collect(maps.Values(c.sessions))
 	var watches []*Watcher
 	for _, w := range c.watches {
 		watches = append(watches, w)
@@ -270,7 +275,7 @@ func (c *Client) lost(l *link, conn *peer.Conn) {
 func (c *Client) all() []*Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.sessions)
+	return slices.Collect(maps.Values(c.sessions))
 }
 
 // now is the sessions' clock.
@@ -351,17 +356,27 @@ func (c *Client) owner(m *kvwire.Message) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.Request != 0 {
-		if n := int(m.Request>>32) - 1; n >= 0 && n < len(c.sessions) {
-			return c.sessions[n]
-		}
-		return nil
+		return c.sessions[m.Request>>32]
 	}
-	for _, s := range c.sessions {
-		if s.id.Load() == m.Session && m.Session != 0 {
-			return s
-		}
+	return c.byID[m.Session]
+}
+
+// named notes what the cluster calls a session now, 0: nothing.
+func (c *Client) named(s *Session, old, id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byID, old)
+	if id != 0 && c.sessions[s.number] == s { // else it was closed meanwhile
+		c.byID[id] = s
 	}
-	return nil
+}
+
+// forget takes a session out of the client.
+func (c *Client) forget(s *Session) {
+	c.named(s, s.id.Swap(0), 0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sessions, s.number)
 }
 
 // direct handles what is for the client as a whole.

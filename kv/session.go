@@ -27,7 +27,7 @@ type Session struct {
 	calls map[uint64]call
 	room  chan struct{} // closed and replaced when there may be room and somebody waits for it
 	wants int
-	dead  error
+	dead  error // why nothing more is issued
 
 	stable uint64 // what pure had when room was last made
 
@@ -49,9 +49,10 @@ func (c *Client) NewSession() *Session { return c.newSession() }
 
 func (c *Client) newSession() *Session {
 	c.mu.Lock()
-	s := &Session{c: c, number: uint64(len(c.sessions)) + 1, calls: map[uint64]call{}, room: make(chan struct{})}
+	c.opened++
+	s := &Session{c: c, number: c.opened, calls: map[uint64]call{}, room: make(chan struct{})}
 	s.pure = s.fresh()
-	c.sessions = append(c.sessions, s)
+	c.sessions[s.number] = s
 	c.mu.Unlock()
 	s.event(func(p *session.Session, now int64) { s.greet(p, now) })
 	return s
@@ -93,7 +94,9 @@ func (s *Session) event(do func(p *session.Session, now int64)) {
 // wants sent and reports what has ended. While it reports, operations that are
 // issued, mostly by those reports, gather, and leave together when it is done.
 func (s *Session) after() {
-	s.id.Store(s.pure.ID())
+	if id := s.pure.ID(); id != s.id.Load() {
+		s.c.named(s, s.id.Swap(id), id)
+	}
 	if s.corked {
 		s.mu.Unlock()
 		return
@@ -172,6 +175,74 @@ func finish(c call, o session.Outcome) ended {
 		e.result = Result{Fast: o.Fast}
 	}
 	return e
+}
+
+// Close ends the session: it waits for the operations under way and until the
+// session's weak writes are committed, and then has the cluster forget the session,
+// with the answers that it keeps for it. From its call on, operations fail with
+// ErrClosed. When ctx ends first, Close returns its error, and the cluster forgets
+// the session when it has been idle for long. A session that was closed, or whose
+// client was, is closed again without effect.
+func (s *Session) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if s.dead != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	s.dead = ErrClosed
+	s.mu.Unlock()
+	err := s.quiet(ctx)
+	if err == nil {
+		err = s.last(ctx, func(p *session.Session) error { return p.Wait(s.c.now(), s.tag) })
+	}
+	if err == nil {
+		err = s.last(ctx, func(p *session.Session) error { return p.End(s.c.now(), s.tag) })
+	}
+	if err != nil {
+		return fmt.Errorf("kv: close a session: %w", err)
+	}
+	s.c.forget(s)
+	return nil
+}
+
+// quiet waits until nothing is under way.
+func (s *Session) quiet(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		room, under := s.room, len(s.calls)
+		s.wants++
+		s.mu.Unlock()
+		if under == 0 {
+			return nil
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// last carries out an operation of a session that is being closed.
+func (s *Session) last(ctx context.Context, begin func(*session.Session) error) error {
+	ch := make(chan error, 1)
+	s.mu.Lock()
+	s.tag++
+	if err := begin(s.pure); err != nil {
+		s.mu.Unlock()
+		if errors.Is(err, session.ErrExpired) {
+			return nil // the cluster has forgotten it already
+		}
+		return err
+	}
+	s.calls[s.tag] = call{op: "close", done: func(_ Result, err error) { ch <- err }}
+	s.after()
+	select {
+	case err := <-ch:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // abandon ends all calls: the client is closed.

@@ -101,13 +101,29 @@ func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func(
 			return nil, nil, nil, fmt.Errorf("the secret in %s is empty", file)
 		}
 	}
+	life := context.WithoutCancel(ctx)
 	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	c, err := kv.Open(ctx, addrs, o)
 	if err != nil {
 		cancel()
 		return nil, nil, nil, err
 	}
-	return ctx, c, func() error { cancel(); return c.Close() }, nil
+	return ctx, c, func() error { cancel(); return endSession(life, c) }, nil
+}
+
+// endPatience is how long a command waits at its end for the cluster to forget its
+// session: without an answer, the cluster does so when it has been idle for long.
+const endPatience = 500 * time.Millisecond
+
+// endSession ends a client and its session.
+func endSession(ctx context.Context, c *kv.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	err := c.Session.Close(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return errors.Join(err, c.Close())
 }
 
 // with runs do with a connected client.

@@ -81,15 +81,20 @@ func (c *Core) applyRound(e *pb.Entry) {
 	c.idle = d.idle
 	c.sessions.expire(c.alive-d.idle, func(id uint64) {
 		c.counters.Expired++
-		c.settled.expired(c, id)
-		if c.lead != nil {
-			delete(c.lead.held, id)
-		}
-		c.pool.drop(func(r *record) bool { return r.id.session == id })
+		c.forgotten(id)
 	})
 	if own {
 		l.rounds = l.rounds[1:]
 	}
+}
+
+// forgotten follows a session that is no longer in the table.
+func (c *Core) forgotten(id uint64) {
+	c.settled.expired(c, id)
+	if c.lead != nil {
+		delete(c.lead.held, id)
+	}
+	c.pool.drop(func(r *record) bool { return r.id.session == id })
 }
 
 // execute carries out one operation exactly once.
@@ -107,6 +112,12 @@ func (c *Core) execute(o *op, index uint64) (revision uint64, result []byte, sta
 	if o.seq > s.next && !c.mutated(GapsIgnored) {
 		c.fatal(fmt.Errorf("log entry %d holds write %d of session %d before write %d", index, o.seq, o.session, s.next))
 		return 0, nil, 0, false
+	}
+	if o.flags&opEnd != 0 {
+		c.sessions.remove(s)
+		c.counters.Ended++
+		c.forgotten(s.id)
+		return 0, nil, o.seq, true
 	}
 	c.revision++
 	result = c.machine.Apply(c.revision, c.logTime, o.command)
@@ -168,8 +179,8 @@ func (c *Core) installed(s *pb.Snapshot) {
 	c.log.saved = snapshotMark{in.index, term, c.members.conf}
 	c.sinceSnapshot = 0
 	c.record(RecordReset, term, in.index, nil)
-	c.pool.drop(func(r *record) bool { return c.seen(r.id) })
-	c.intents.drop(func(i *intent) bool { return c.seen(i.id) })
+	c.pool.drop(func(r *record) bool { return c.over(r.id) })
+	c.intents.drop(func(i *intent) bool { return c.over(i.id) })
 	c.settled.all(c)
 	c.counters.Installed++
 }
@@ -178,6 +189,12 @@ func (c *Core) installed(s *pb.Snapshot) {
 func (c *Core) seen(id opID) bool {
 	s := c.sessions.get(id.session)
 	return s != nil && id.seq < s.next
+}
+
+// over reports that a write was executed, or never will be, because its session was
+// granted before and is not known any more.
+func (c *Core) over(id opID) bool {
+	return c.seen(id) || c.sessions.get(id.session) == nil && id.session <= c.revision
 }
 
 // caughtUp refuses to give a vote to a replica that is far behind: the cluster

@@ -21,8 +21,11 @@ import (
 // then execute different writes.
 const entryVersion = 1
 
-// opWeak marks a weak write: its result is not kept.
-const opWeak = 1 << 0
+// Flags of an operation.
+const (
+	opWeak = 1 << iota // a weak write: its result is not kept
+	opEnd              // no write: the session ends, and is forgotten
+)
 
 // leastOp is how many bytes an operation takes at least: in memory it takes many
 // more, so that a count is believed only if there is room for it.

@@ -226,7 +226,7 @@ func (c *Core) truncated(replaced []*pb.Entry) {
 		for _, o := range e.ops {
 			id := opID{o.session, o.seq}
 			switch {
-			case o.session == 0 || c.seen(id):
+			case o.session == 0 || o.flags&opEnd != 0 || c.seen(id):
 			case o.flags&opWeak == 0:
 				strong[o.session] = append(strong[o.session], kvwire.Write{Seq: o.seq, Strong: true, Command: o.command})
 			case c.intents.byOp[id] == nil:

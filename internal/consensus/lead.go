@@ -204,6 +204,9 @@ func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
 		if m.Flags&kvwire.FlagForward != 0 {
 			o.from = 0
 		}
+		if m.Flags&kvwire.FlagEnd != 0 {
+			o.flags, o.command = opEnd, nil
+		}
 		if m.Kind == kvwire.Weak {
 			o.flags |= opWeak
 			o.weakAck = m.Flags&kvwire.FlagForward == 0 && l.c.cfg.WeakWrites != Quorum

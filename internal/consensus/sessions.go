@@ -71,10 +71,14 @@ func (t *sessions) use(s *session, ack uint64, now int64) {
 func (t *sessions) expire(before int64, gone func(id uint64)) {
 	for t.first != nil && t.first.lastUsed < before {
 		s := t.first
-		t.unlink(s)
-		delete(t.byID, s.id)
+		t.remove(s)
 		gone(s.id)
 	}
+}
+
+func (t *sessions) remove(s *session) {
+	t.unlink(s)
+	delete(t.byID, s.id)
 }
 
 func (s *session) answer(seq uint64) (answer, bool) {

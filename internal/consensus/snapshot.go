@@ -262,7 +262,7 @@ func (c *Core) replayMessage(r Record) error {
 		return fmt.Errorf("record of kind %d: %w", r.Kind, err)
 	}
 	id := opID{m.Session, m.Seq}
-	if c.seen(id) {
+	if c.over(id) {
 		return nil
 	}
 	if r.Kind == RecordIntent {

@@ -43,7 +43,7 @@ type Counters struct {
 	Rounds, Operations                      uint64 // as leader
 	VotesYes, VotesNo, SpecYes, SpecNo      uint64
 	Recovered                               uint64 // writes found in pools by this replica as a new leader
-	Expired, IntentsLost                    uint64
+	Expired, Ended, IntentsLost             uint64 // sessions; weak writes
 	Snapshots, SnapshotsFailed, Installed   uint64
 	Malformed                               uint64
 }

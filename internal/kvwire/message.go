@@ -54,6 +54,7 @@ const (
 	FlagNearest             // Weak: acknowledge when this replica's disk has it
 	FlagFast                // Strong: the client sent Records, a Spec answer is of use
 	FlagForward             // Weak, Strong: a replica passes on what it has acknowledged, or voted for; no answer is wanted
+	FlagEnd                 // Strong: no command; the session ends with this number, and is forgotten
 )
 
 // Codes of Refused.

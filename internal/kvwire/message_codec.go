@@ -288,7 +288,7 @@ func (k Kind) String() string {
 // strings by their length.
 func (m *Message) String() string {
 	b := []byte(m.Kind.String())
-	for i, name := range [...]string{"yes", "applied", "nearest", "fast"} {
+	for i, name := range [...]string{"yes", "applied", "nearest", "fast", "forward", "end"} {
 		if m.Flags&(1<<i) != 0 {
 			b = append(append(b, ' '), name...)
 		}

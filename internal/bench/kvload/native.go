@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/kv"
@@ -27,6 +28,8 @@ type Native struct {
 	// Weak tells that the preset of the cluster has weak operations. Default:
 	// every operation is a strong one.
 	Weak bool
+
+	deaf atomic.Bool // the cluster did not answer the end of a session
 }
 
 // Promises implements Driver.
@@ -55,7 +58,7 @@ func (d *Native) Open(ctx context.Context, stream, _ int) (Client, error) {
 	if _, err := client.Put(ctx, warmKey, nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("begin a session: %w", err), client.Close())
 	}
-	return &nativeClient{client: client, done: NewCompletions(), weak: d.Weak}, nil
+	return &nativeClient{driver: d, client: client, done: NewCompletions(), weak: d.Weak}, nil
 }
 
 // warmKey is written by each session before a run.
@@ -99,11 +102,33 @@ func (d *Native) Load(ctx context.Context, values iter.Seq2[string, []byte]) err
 	if err != nil {
 		err = fmt.Errorf("load values: %w", err)
 	}
+	return errors.Join(err, d.end(client))
+}
+
+// endPatience is how long the end of a client waits for the cluster to forget its
+// session.
+const endPatience = time.Second
+
+// end closes a client, and before that its session, so that what the cluster keeps
+// of one run does not weigh on the next. A cluster that has not answered once is
+// not asked again: it forgets idle sessions by itself.
+func (d *Native) end(client *kv.Client) error {
+	if d.deaf.Load() {
+		return client.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	err := client.Session.Close(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		d.deaf.Store(true)
+		err = nil
+	}
 	return errors.Join(err, client.Close())
 }
 
 // nativeClient is one client of the store.
 type nativeClient struct {
+	driver *Native
 	client *kv.Client
 	done   *Completions
 	weak   bool
@@ -139,5 +164,5 @@ func (c *nativeClient) Poll(ended func(slot int, a Answer)) error { return c.don
 // Close implements Client.
 func (c *nativeClient) Close() error {
 	c.done.Close()
-	return c.client.Close()
+	return c.driver.end(c.client)
 }

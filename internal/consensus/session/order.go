@@ -7,16 +7,15 @@ import "github.com/weirdb/weir/internal/kvwire"
 // see nothing that was issued after them waits with such a write until the read
 // has its answer.
 func (s *Session) Overtakes(c *kvwire.Command) bool {
+	if s.byReads.count == 0 {
+		return false
+	}
 	var foot kvwire.Footprint
-	known := false
-	for _, o := range s.ops {
-		if o.kind != strongRead && o.kind != weakRead {
-			continue
-		}
-		if !known {
-			c.Footprint(&foot)
-			known = true
-		}
+	c.Footprint(&foot)
+	if touched, known := s.byReads.by(&foot); known {
+		return touched > 0
+	}
+	for o := range s.reads() {
 		if o.foot.Overlaps(&foot) {
 			return true
 		}

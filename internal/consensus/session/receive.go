@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/weirdb/weir/internal/kvwire"
 )
@@ -22,7 +24,8 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 		}
 		s.committed(m.Stable)
 		s.saw(Token{m.View, m.Index})
-		if o := s.write(m.Seq); o != nil {
+		if o := s.writes.get(m.Seq); o != nil {
+			s.expired = o.final
 			s.path.took(o, now)
 			s.end(o, Outcome{Result: m.Data, Revision: m.Revision})
 		}
@@ -37,7 +40,7 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 		s.committed(m.Stable)
 		s.saw(Token{m.View, m.Index}) // what is stable no longer travels with reads: they must not be older
 		s.acknowledged(m.Seq)
-		if o := s.write(m.Seq); o != nil && o.kind == weakWrite {
+		if o := s.writes.get(m.Seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
 		}
 	case kvwire.ReadDone:
@@ -51,31 +54,15 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 
 // acknowledged notes that a weak write is on the disk that its level asks for.
 func (s *Session) acknowledged(seq uint64) {
-	for _, w := range s.unstable {
-		if w.seq == seq {
-			w.acked = true
-			return
-		}
+	if _, found := s.unstableAt(seq); found {
+		s.acked = max(s.acked, seq)
 	}
 }
 
-// write is the write under way with the number seq.
-func (s *Session) write(seq uint64) *op {
-	for _, o := range s.ops {
-		if o.seq == seq && (o.kind == strongWrite || o.kind == weakWrite) {
-			return o
-		}
-	}
-	return nil
-}
-
-func (s *Session) requested(request uint64) *op {
-	for _, o := range s.ops {
-		if o.request == request && request != 0 {
-			return o
-		}
-	}
-	return nil
+// unstableAt is where the weak write with the number seq stands, or would, among
+// those that are not known to be committed.
+func (s *Session) unstableAt(seq uint64) (at int, found bool) {
+	return slices.BinarySearchFunc(s.unstable, seq, func(w *weak, seq uint64) int { return cmp.Compare(w.seq, seq) })
 }
 
 // committed learns that the writes up to stable are committed.
@@ -83,23 +70,20 @@ func (s *Session) committed(stable uint64) {
 	if stable <= s.stable {
 		return
 	}
+	first := max(s.stable+1, s.writes.from)
 	s.stable = stable
 	n := 0
 	for n < len(s.unstable) && s.unstable[n].seq <= stable {
 		s.bytes -= len(s.unstable[n].command)
+		s.byWeak.remove(&s.unstable[n].foot)
 		n++
 	}
-	if n > 0 {
-		s.unstable = append(s.unstable[:0], s.unstable[n:]...)
-	}
+	s.unstable = behead(s.unstable, n)
 	// A weak write that is committed is as good as acknowledged.
-	for i := 0; i < len(s.ops); {
-		o := s.ops[i]
-		if o.kind == weakWrite && o.seq <= stable {
+	for seq := first; seq <= stable && seq < s.writes.next(); seq++ {
+		if o := s.writes.get(seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
-			continue
 		}
-		i++
 	}
 }
 
@@ -128,13 +112,13 @@ func (s *Session) newView(m *kvwire.Message) {
 
 // voted counts a vote, or the leader's word, for a strong write.
 func (s *Session) voted(from uint64, m *kvwire.Message) {
-	o := s.write(m.Seq)
+	o := s.writes.get(m.Seq)
 	if o == nil || o.kind != strongWrite || !o.fast || m.View != s.view {
 		return
 	}
 	switch {
 	case m.Flags&kvwire.FlagYes == 0:
-		o.declined = true // it may still complete, if the others are enough
+		s.gathers(o, false) // it may still complete, if the others are enough
 		return
 	case m.Kind == kvwire.Spec:
 		if from != s.leader {
@@ -170,7 +154,7 @@ func (s *Session) voted(from uint64, m *kvwire.Message) {
 }
 
 func (s *Session) readDone(m *kvwire.Message) {
-	o := s.requested(m.Request)
+	o := s.asks.get(m.Request)
 	if o == nil {
 		return
 	}
@@ -200,9 +184,9 @@ func (s *Session) readDone(m *kvwire.Message) {
 // redirected hears that a replica does not serve an operation. Without a hint
 // the retry goes around.
 func (s *Session) redirected(from uint64, m *kvwire.Message) {
-	o := s.requested(m.Request)
+	o := s.asks.get(m.Request)
 	if o == nil && m.Request == 0 && m.Session == s.id {
-		o = s.write(m.Seq)
+		o = s.writes.get(m.Seq)
 	}
 	if o == nil || o.to != from {
 		return
@@ -230,9 +214,9 @@ func (s *Session) redirected(from uint64, m *kvwire.Message) {
 }
 
 func (s *Session) refused(m *kvwire.Message) {
-	o := s.requested(m.Request)
-	if o == nil && m.Session == s.id && m.Seq > 0 {
-		o = s.write(m.Seq)
+	o := s.asks.get(m.Request)
+	if o == nil && m.Request == 0 && m.Session == s.id {
+		o = s.writes.get(m.Seq)
 	}
 	switch m.Code {
 	case kvwire.CodeExpired:
@@ -240,9 +224,42 @@ func (s *Session) refused(m *kvwire.Message) {
 			s.fail(ErrExpired)
 		}
 	case kvwire.CodeInvalid:
-		if o != nil && o.kind != register {
-			s.end(o, Outcome{Err: errors.Join(ErrInvalid, errors.New(string(m.Data)))})
+		why := errors.Join(ErrInvalid, errors.New(string(m.Data)))
+		switch {
+		case o == nil || o.kind == register:
+		case o.kind == strongWrite || o.kind == weakWrite:
+			s.void(o, why)
+		default:
+			s.end(o, Outcome{Err: why})
 		}
 	}
 	// Busy: the retry comes later, in order.
+}
+
+// nothing is a write that changes nothing.
+var nothing = (&kvwire.Command{Verb: kvwire.Delete}).Append(nil)
+
+// void ends a write that a replica cannot execute, as one of another version may
+// not. The writes after it wait for one of its number, so that one that changes
+// nothing takes its place. Should another replica have got the write, too, one of
+// the two is executed: then nobody knows which.
+func (s *Session) void(o *op, why error) {
+	if o.silent || o.final {
+		return // every version can execute these
+	}
+	s.outcomes = append(s.outcomes, Outcome{Tag: o.tag, Err: why, Unknown: o.tries > 1 || o.seq+1 < s.writes.next()})
+	if o.kind == strongWrite {
+		s.gathers(o, false)
+		s.byStrong.remove(&o.foot)
+	} else {
+		if at, found := s.unstableAt(o.seq); found {
+			s.bytes -= len(o.command)
+			s.byWeak.remove(&o.foot)
+			s.unstable = slices.Delete(s.unstable, at, at+1)
+		}
+		s.waiting = inserted(s.waiting, o)
+	}
+	o.kind, o.silent, o.command, o.foot = strongWrite, true, nothing, kvwire.Footprint{}
+	s.byStrong.add(&o.foot, o.seq)
+	s.transmit(o)
 }

@@ -92,6 +92,9 @@ func shown(t *testing.T, x *Send) string {
 	if m.Flags&kvwire.FlagNearest != 0 {
 		w = append(w, "nearest")
 	}
+	if m.Flags&kvwire.FlagEnd != 0 {
+		w = append(w, "end")
+	}
 	for _, f := range []struct {
 		name string
 		v    uint64
@@ -118,6 +121,9 @@ func keyOf(t *testing.T, command []byte) string {
 	c, err := kvwire.ParseCommand(command)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c.Verb == kvwire.Delete && len(c.Keys) == 0 {
+		return "()"
 	}
 	return c.Key
 }

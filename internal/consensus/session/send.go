@@ -112,21 +112,25 @@ func (s *Session) transmit(o *op) {
 	}
 	o.tries++
 	o.sent, o.to = max(s.now, 1), to
-	m := kvwire.Message{Session: s.id, Seq: o.seq, Ack: s.answered, View: s.view, Data: o.command}
+	m := kvwire.Message{Session: s.id, Seq: o.seq, Ack: s.writes.from - 1, View: s.view, Data: o.command}
 	switch o.kind {
 	case register:
 		m = kvwire.Message{Kind: kvwire.Register, Count: 1, Request: o.request}
 	case strongWrite:
 		m.Kind, m.Prior = kvwire.Strong, s.priorOf(o.seq)
-		o.fast = s.switches.fast && to == s.leader && s.view > 0 && len(s.peers) > 1 && s.path.choose(s, o)
+		o.fast = s.switches.fast && !o.silent && !o.final && to == s.leader && s.view > 0 && len(s.peers) > 1 && s.path.choose(s, o)
 		m.Bundle = s.bundle(o, to)
 		if o.fast && sizeOf(m.Bundle) > mostAlong {
 			o.fast = false // its time is better spent waiting for the log
 			m.Bundle = s.bundle(o, to)
 		}
+		s.gathers(o, o.fast)
+		if o.final {
+			m.Flags = kvwire.FlagEnd
+		}
 		if o.fast {
 			m.Flags = kvwire.FlagFast
-			o.votes, o.spec, o.declined = o.votes[:0], nil, false
+			o.votes, o.spec = o.votes[:0], nil
 			record := m
 			record.Kind, record.Flags = kvwire.Record, 0
 			for _, p := range s.peers {
@@ -139,11 +143,8 @@ func (s *Session) transmit(o *op) {
 		m.Kind = kvwire.Weak
 		if s.switches.weakWrites == nearest && !o.atLeader {
 			m.Flags = kvwire.FlagNearest
-			for _, w := range s.ops { // so that nothing is missing before it, even if this client dies now
-				if w.kind == strongWrite && w.seq < o.seq {
-					m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Strong: true, Command: w.command})
-				}
-			}
+			// So that nothing is missing before it, even if this client dies now.
+			m.Bundle = inOrder(bundled(bundled(nil, s.waiting, o.seq), s.gathering, o.seq))
 		}
 	case strongRead:
 		m.Kind, m.Request = kvwire.Read, o.request
@@ -153,11 +154,9 @@ func (s *Session) transmit(o *op) {
 	case weakRead:
 		m.Kind, m.Request, m.Seq = kvwire.WeakRead, o.request, 0
 		m.View, m.Index = s.token.View, s.token.Index
-		for _, w := range s.unstable { // also when it is sent again, none that were issued after it
-			if w.seq <= o.after && w.foot.Overlaps(&o.foot) {
-				m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Command: w.command})
-			}
-		}
+		s.touching(o, func(w *weak) {
+			m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Command: w.command})
+		})
 	case wait:
 		m = kvwire.Message{Kind: kvwire.Stable, Session: s.id, Seq: o.seq, Request: o.request}
 	}
@@ -193,13 +192,33 @@ func (s *Session) bundle(o *op, to uint64) []kvwire.Write {
 	if !o.fast {
 		return b
 	}
-	for _, w := range s.ops {
-		if w.kind == strongWrite && w.seq < o.seq && !w.voting() {
-			b = append(b, kvwire.Write{Seq: w.seq, Strong: true, Command: w.command})
-		}
+	return inOrder(bundled(b, s.waiting, o.seq))
+}
+
+// bundled adds the strong writes of a list before seq to a bundle.
+func bundled(b []kvwire.Write, list []*op, seq uint64) []kvwire.Write {
+	for _, w := range list[:upTo(list, seq)] {
+		b = append(b, kvwire.Write{Seq: w.seq, Strong: true, Command: w.command})
 	}
+	return b
+}
+
+func inOrder(b []kvwire.Write) []kvwire.Write {
 	slices.SortFunc(b, func(x, y kvwire.Write) int { return cmp.Compare(x.Seq, y.Seq) })
 	return b
+}
+
+// touching calls do for the weak writes that are not known to be committed, that
+// touch what o reads, and that were not issued after it.
+func (s *Session) touching(o *op, do func(*weak)) {
+	if last, known := s.byWeak.by(&o.foot); known && last == 0 {
+		return
+	}
+	for _, w := range s.unstable {
+		if w.seq <= o.after && w.foot.Overlaps(&o.foot) {
+			do(w)
+		}
+	}
 }
 
 func (s *Session) send(to uint64, m kvwire.Message) {
@@ -208,7 +227,7 @@ func (s *Session) send(to uint64, m kvwire.Message) {
 
 // resend sends the operations again for which again is true, in their order.
 func (s *Session) resend(again func(*op) bool) {
-	for _, o := range s.ops {
+	for o := range s.ops.all() {
 		if again(o) {
 			s.transmit(o)
 		}
@@ -224,7 +243,7 @@ func (s *Session) resendWeak(olderThan int64) {
 	for _, w := range s.unstable {
 		if w.sent <= olderThan {
 			w.sent = s.now
-			s.send(s.leader, kvwire.Message{Kind: kvwire.Weak, View: s.view, Session: s.id, Seq: w.seq, Ack: s.answered, Data: w.command})
+			s.send(s.leader, kvwire.Message{Kind: kvwire.Weak, View: s.view, Session: s.id, Seq: w.seq, Ack: s.writes.from - 1, Data: w.command})
 		}
 	}
 }
@@ -239,7 +258,7 @@ func (s *Session) Tick(now int64) {
 	retry := int64(s.cfg.Retry)
 	s.nextCheck = now + retry/4
 	rotated := false
-	for _, o := range s.ops {
+	for o := range s.ops.all() {
 		wait := retry << min(max(o.tries-1, 0), 4)
 		if o.sent != 0 && now-o.sent < wait {
 			continue
@@ -268,9 +287,5 @@ func (s *Session) strengthen(o *op) {
 		return
 	}
 	o.kind = strongRead
-	for _, w := range s.unstable {
-		if w.seq <= o.after && w.foot.Overlaps(&o.foot) {
-			o.seq = max(o.seq, w.seq)
-		}
-	}
+	s.touching(o, func(w *weak) { o.seq = max(o.seq, w.seq) })
 }

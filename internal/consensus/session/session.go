@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/weirdb/weir/internal/kvwire"
@@ -77,8 +78,7 @@ type Session struct {
 	now int64
 
 	id      uint64
-	expired bool
-	next    uint64 // number of the next write
+	expired bool   // the cluster has forgotten it, or its owner has ended it
 	stable  uint64 // all writes up to here are committed
 
 	view      uint64
@@ -88,16 +88,22 @@ type Session struct {
 	peers     []peer // by order of connection
 	rotation  int
 	bound     uint64 // the replica that serves weak operations
-	ops       []*op  // under way, in order of issue
+	ops       line   // under way, in order of issue
+	writes    window // of ops, by their numbers
+	asks      window // the others of ops, by their requests
+	gathering []*op  // the strong writes of ops that gather votes, by rising number
+	waiting   []*op  // those that wait for their commit
 	unstable  []*weak
-	bytes     int // of unstable
-	request   uint64
+	bytes     int    // of unstable
+	acked     uint64 // the last weak write that is acknowledged
 	path      path
 	sends     []Send
 	outcomes  []Outcome
-	answered  uint64 // all writes up to here have been answered
-	answers   map[uint64]bool
 	nextCheck int64
+
+	// What is touched by strong writes and reads that are under way, and by weak
+	// writes that are not known to be committed.
+	byStrong, byReads, byWeak touched
 }
 
 // Token is a position in the order of all operations. A read that carries it
@@ -134,17 +140,19 @@ type op struct {
 	tries   int
 	done    bool
 
-	fast     bool // votes are being gathered
-	declined bool // somebody has said no
+	fast     bool // votes are counted
+	voting   bool // and all who were asked for one have the write, or may yet
 	spec     *kvwire.Message
 	speaker  uint64 // the leader that sent spec
 	votes    []vote
 	to       uint64 // where a weak operation went
 	atLeader bool   // a weak operation that its replica sent on
-}
 
-// voting reports that all who were asked for the write have it, or may yet.
-func (o *op) voting() bool { return o.fast && !o.declined && !o.done }
+	silent bool // nobody wants to know how it ends: it fills the place of a write that was refused
+	final  bool // the session ends with it
+
+	prev, next *op // in Session.ops
+}
 
 type vote struct{ replica, view, members uint64 }
 
@@ -154,7 +162,6 @@ type weak struct {
 	command []byte
 	foot    kvwire.Footprint
 	sent    int64
-	acked   bool
 }
 
 // New returns a session that is not connected to anybody yet.
@@ -168,12 +175,70 @@ func New(cfg Config) *Session {
 	if cfg.MaxUnstable == 0 {
 		cfg.MaxUnstable = 1 << 20
 	}
-	s := &Session{cfg: cfg, id: cfg.ID, next: 1, request: cfg.Requests, answers: map[uint64]bool{}}
+	s := &Session{cfg: cfg, id: cfg.ID, writes: window{from: 1}, asks: window{from: cfg.Requests + 1}}
+	s.byStrong = touched{keys: map[string]use{}, each: func(do func(*kvwire.Footprint, uint64)) {
+		for _, list := range [][]*op{s.waiting, s.gathering} {
+			for _, o := range list {
+				do(&o.foot, o.seq)
+			}
+		}
+	}}
+	s.byReads = touched{keys: map[string]use{}, each: func(do func(*kvwire.Footprint, uint64)) {
+		for o := range s.reads() {
+			do(&o.foot, 1)
+		}
+	}}
+	s.byWeak = touched{keys: map[string]use{}, each: func(do func(*kvwire.Footprint, uint64)) {
+		for _, w := range s.unstable {
+			do(&w.foot, w.seq)
+		}
+	}}
 	if s.id == 0 {
-		s.request++
-		s.ops = append(s.ops, &op{kind: register, request: s.request})
+		s.begin(&op{kind: register})
 	}
 	return s
+}
+
+// begin adds an operation to those under way. A write has the next number.
+func (s *Session) begin(o *op) {
+	s.ops.push(o)
+	switch o.kind {
+	case strongWrite:
+		s.writes.push(o)
+		s.waiting = inserted(s.waiting, o)
+		s.byStrong.add(&o.foot, o.seq)
+	case weakWrite:
+		s.writes.push(o)
+	case strongRead, weakRead:
+		o.request = s.asks.next()
+		s.asks.push(o)
+		s.byReads.add(&o.foot, 1)
+	case register, wait:
+		o.request = s.asks.next()
+		s.asks.push(o)
+	}
+}
+
+// reads lists the reads under way.
+func (s *Session) reads() iter.Seq[*op] {
+	return func(yield func(*op) bool) {
+		for _, o := range s.asks.ops {
+			if o != nil && (o.kind == strongRead || o.kind == weakRead) && !yield(o) {
+				return
+			}
+		}
+	}
+}
+
+// gathers notes whether a strong write gathers votes, or waits for its commit.
+func (s *Session) gathers(o *op, votes bool) {
+	switch {
+	case votes && !o.voting:
+		s.waiting, s.gathering = removed(s.waiting, o), inserted(s.gathering, o)
+	case !votes && o.voting:
+		s.gathering, s.waiting = removed(s.gathering, o), inserted(s.waiting, o)
+	}
+	o.voting = votes
 }
 
 // ID is the session's number, 0 until it is registered.
@@ -184,7 +249,7 @@ func (s *Session) ID() uint64 { return s.id }
 func (s *Session) Leader() (leader, view uint64) { return s.leader, s.view }
 
 // Open is how many operations are under way.
-func (s *Session) Open() int { return len(s.ops) }
+func (s *Session) Open() int { return s.ops.count }
 
 // Unstable is how many weak writes are not known to be committed.
 func (s *Session) Unstable() int { return len(s.unstable) }
@@ -212,7 +277,7 @@ func (s *Session) Write(now int64, tag uint64, c kvwire.Command, weakly bool) er
 	if s.expired {
 		return ErrExpired
 	}
-	o := &op{tag: tag, kind: strongWrite, seq: s.next, issued: now}
+	o := &op{tag: tag, kind: strongWrite, seq: s.writes.next(), issued: now}
 	if err := s.encode(o, c); err != nil {
 		return err
 	}
@@ -228,12 +293,12 @@ func (s *Session) Write(now int64, tag uint64, c kvwire.Command, weakly bool) er
 		}
 		o.kind = weakWrite
 	}
-	s.next++
 	if o.kind == weakWrite {
 		s.unstable = append(s.unstable, &weak{seq: o.seq, command: o.command, foot: o.foot, sent: now})
 		s.bytes += len(o.command)
+		s.byWeak.add(&o.foot, o.seq)
 	}
-	s.ops = append(s.ops, o)
+	s.begin(o)
 	s.transmit(o)
 	return nil
 }
@@ -244,8 +309,7 @@ func (s *Session) Read(now int64, tag uint64, c kvwire.Command, weakly bool) err
 	if s.expired {
 		return ErrExpired
 	}
-	s.request++
-	o := &op{tag: tag, kind: strongRead, request: s.request, after: s.next - 1, issued: now}
+	o := &op{tag: tag, kind: strongRead, after: s.writes.next() - 1, issued: now}
 	if err := s.encode(o, c); err != nil {
 		return err
 	}
@@ -258,7 +322,7 @@ func (s *Session) Read(now int64, tag uint64, c kvwire.Command, weakly bool) err
 	} else {
 		o.seq = max(o.seq, s.before(o))
 	}
-	s.ops = append(s.ops, o)
+	s.begin(o)
 	s.transmit(o)
 	return nil
 }
@@ -269,23 +333,45 @@ func (s *Session) Wait(now int64, tag uint64) error {
 	if s.expired {
 		return ErrExpired
 	}
-	if len(s.ops) >= s.cfg.MaxOpen {
+	if s.ops.count >= s.cfg.MaxOpen {
 		return ErrFull
 	}
-	if s.stable >= s.next-1 {
+	if s.stable >= s.writes.next()-1 {
 		s.outcomes = append(s.outcomes, Outcome{Tag: tag})
 		return nil
 	}
-	s.request++
-	o := &op{tag: tag, kind: wait, request: s.request, seq: s.next - 1, issued: now}
-	s.ops = append(s.ops, o)
+	o := &op{tag: tag, kind: wait, seq: s.writes.next() - 1, issued: now}
+	s.begin(o)
+	s.transmit(o)
+	return nil
+}
+
+// End issues the request that the cluster forget the session, with all that it
+// keeps for it. It is for a session of which nothing is under way and nothing waits
+// for its commit, else it fails with ErrFull. The outcome has no error also when
+// the session has expired meanwhile. After it, operations fail with ErrExpired.
+func (s *Session) End(now int64, tag uint64) error {
+	s.now = now
+	switch {
+	case s.expired:
+		return ErrExpired
+	case s.id == 0 && s.ops.count == 1: // only its registration
+		s.expired = true
+		s.end(s.ops.first, Outcome{})
+		s.outcomes = append(s.outcomes, Outcome{Tag: tag})
+		return nil
+	case s.ops.count > 0 || len(s.unstable) > 0:
+		return ErrFull
+	}
+	o := &op{tag: tag, kind: strongWrite, final: true, seq: s.writes.next(), issued: now}
+	s.begin(o)
 	s.transmit(o)
 	return nil
 }
 
 // encode checks a command and fills in its bytes and what it touches.
 func (s *Session) encode(o *op, c kvwire.Command) error {
-	if len(s.ops) >= s.cfg.MaxOpen {
+	if s.ops.count >= s.cfg.MaxOpen {
 		return ErrFull
 	}
 	if err := c.Validate(); err != nil {
@@ -305,10 +391,8 @@ func (s *Session) encode(o *op, c kvwire.Command) error {
 // that wait for their commit travel in the bundle instead, so that one conflict
 // does not keep the whole session off the fast path.
 func (s *Session) priorOf(seq uint64) uint64 {
-	for i := len(s.ops) - 1; i >= 0; i-- {
-		if o := s.ops[i]; o.kind == strongWrite && o.seq < seq && o.voting() {
-			return o.seq
-		}
+	if n := upTo(s.gathering, seq); n > 0 {
+		return s.gathering[n-1].seq
 	}
 	return 0
 }
@@ -317,23 +401,34 @@ func (s *Session) priorOf(seq uint64) uint64 {
 // answered: those that have been acknowledged (C2), since o was issued after
 // that, and those under way that touch what it reads (C1).
 func (s *Session) before(o *op) uint64 {
-	for i := len(s.unstable) - 1; i >= 0; i-- {
-		if w := s.unstable[i]; w.acked || w.foot.Overlaps(&o.foot) {
+	last := uint64(0)
+	if s.acked > s.stable {
+		last = s.acked
+	}
+	touching, known := s.byWeak.by(&o.foot)
+	for i := len(s.unstable) - 1; !known && i >= 0 && s.unstable[i].seq > last; i-- {
+		if w := s.unstable[i]; w.foot.Overlaps(&o.foot) {
 			return w.seq
 		}
 	}
-	return 0
+	return max(last, touching)
 }
 
-// conflicting is the last strong write under way that touches what o reads: o
-// was issued after it and must see it.
+// conflicting is the last strong write under way that touches what o reads, or one
+// after it: o was issued after it and must see it.
 func (s *Session) conflicting(o *op) uint64 {
-	for i := len(s.ops) - 1; i >= 0; i-- {
-		if w := s.ops[i]; w.kind == strongWrite && !w.done && w.foot.Overlaps(&o.foot) {
-			return w.seq
+	last, known := s.byStrong.by(&o.foot)
+	if known {
+		return last
+	}
+	for _, list := range [][]*op{s.waiting, s.gathering} {
+		for i := len(list) - 1; i >= 0 && list[i].seq > last; i-- {
+			if list[i].foot.Overlaps(&o.foot) {
+				last = list[i].seq
+			}
 		}
 	}
-	return 0
+	return last
 }
 
 // Take hands out what is to be sent and what has ended since the last Take.
@@ -350,20 +445,22 @@ func (s *Session) end(o *op, out Outcome) {
 		return
 	}
 	o.done = true
-	for i := range s.ops {
-		if s.ops[i] == o {
-			s.ops = append(s.ops[:i], s.ops[i+1:]...)
-			break
-		}
+	s.ops.remove(o)
+	switch o.kind {
+	case strongWrite:
+		s.gathers(o, false)
+		s.waiting = removed(s.waiting, o)
+		s.byStrong.remove(&o.foot)
+		s.writes.drop(o.seq)
+	case weakWrite:
+		s.writes.drop(o.seq)
+	case strongRead, weakRead:
+		s.asks.drop(o.request)
+		s.byReads.remove(&o.foot)
+	case register, wait:
+		s.asks.drop(o.request)
 	}
-	if o.kind == strongWrite || o.kind == weakWrite {
-		s.answers[o.seq] = true
-		for s.answers[s.answered+1] {
-			s.answered++
-			delete(s.answers, s.answered)
-		}
-	}
-	if o.kind == register {
+	if o.kind == register || o.silent {
 		return
 	}
 	out.Tag = o.tag
@@ -373,9 +470,12 @@ func (s *Session) end(o *op, out Outcome) {
 // fail ends the whole session.
 func (s *Session) fail(err error) {
 	s.expired = true
-	for len(s.ops) > 0 {
-		o := s.ops[0]
-		s.end(o, Outcome{Err: err, Unknown: o.sent != 0 && (o.kind == strongWrite || o.kind == weakWrite)})
+	for s.ops.first != nil {
+		if o := s.ops.first; o.final {
+			s.end(o, Outcome{}) // it is gone, as was asked for
+		} else {
+			s.end(o, Outcome{Err: err, Unknown: o.sent != 0 && (o.kind == strongWrite || o.kind == weakWrite)})
+		}
 	}
 	s.unstable, s.bytes = nil, 0
 }

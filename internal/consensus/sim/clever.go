@@ -40,6 +40,12 @@ func (d *clever) issue(o *operation) {
 	d.open[o.id] = o
 }
 
+// endTag is the tag of the request that ends a session.
+const endTag = 1 << 63
+
+// end asks for the end of the session, unless something waits for its commit.
+func (d *clever) end() bool { return d.session.End(d.w.now, endTag) == nil }
+
 func (d *clever) connected(replica uint64) {
 	d.session.Connected(d.w.now, replica)
 	d.session.Distance(replica, d.client.random.between(time.Millisecond/10, 10*time.Millisecond))
@@ -69,6 +75,10 @@ func (d *clever) take() ([]request, []outcome) {
 	all := d.outcomes
 	d.outcomes = nil
 	for i := range outcomes {
+		if outcomes[i].Tag == endTag {
+			d.client.ended = true
+			continue
+		}
 		if f, ok := d.outcome(&outcomes[i]); ok {
 			all = append(all, f)
 		}

@@ -58,6 +58,8 @@ type client struct {
 	life    uint64
 	turning bool
 	lapsed  bool // the session has expired
+	ending  bool // the end of the session was asked for
+	ended   bool // and is answered
 }
 
 // conn is a client's connection to one replica.
@@ -73,7 +75,7 @@ func (c *client) start() {
 	c.life++
 	c.session = len(c.w.sessions)
 	c.w.sessions = append(c.w.sessions, &sessionRun{})
-	c.driver, c.conns, c.issued, c.open, c.turning, c.lapsed = c.make(), nil, 0, 0, false, false
+	c.driver, c.conns, c.issued, c.open, c.turning, c.lapsed, c.ending, c.ended = c.make(), nil, 0, 0, false, false, false, false
 	for _, r := range c.w.replicas {
 		c.connect(r)
 	}
@@ -126,7 +128,8 @@ func (c *client) plan() {
 
 func (c *client) turn() {
 	c.turning = false
-	for c.open < c.depth && c.left > 0 && (c.think == 0 || c.random.chance(0.5)) {
+	c.leave()
+	for !c.ending && c.open < c.depth && c.left > 0 && (c.think == 0 || c.random.chance(0.5)) {
 		c.issue()
 	}
 	c.exchange()
@@ -137,6 +140,15 @@ func (c *client) turn() {
 				c.plan()
 			}
 		})
+	}
+}
+
+// leave ends the session now and then, as a program does that has done its work;
+// another one goes on.
+func (c *client) leave() {
+	d, can := c.driver.(*clever)
+	if can && !c.ending && c.open == 0 && c.issued > 0 && c.left > 0 && c.random.chance(0.05) {
+		c.ending = d.end()
 	}
 }
 
@@ -170,6 +182,11 @@ func (c *client) exchange() {
 	}
 	if len(outcomes) > 0 {
 		c.plan()
+	}
+	if c.ended && !c.lapsed {
+		c.w.Stats.Ended++
+		c.w.note("session %d has ended", c.session)
+		c.renew()
 	}
 	if c.lapsed {
 		c.w.Stats.Expired++

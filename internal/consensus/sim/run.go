@@ -45,7 +45,7 @@ type Config struct {
 // Stats counts what happened in a run.
 type Stats struct {
 	Events, Messages, Syncs, Snapshots, Ships uint64
-	Operations, Failed, Fast, Expired         uint64
+	Operations, Failed, Fast, Expired, Ended  uint64
 	Virtual                                   time.Duration
 	Faults                                    Faults
 	Keys, Undecided                           uint64 // histories given to the linearizability checker, and those it gave up

@@ -87,7 +87,7 @@ func everyFaultHappened(t *testing.T, s *Stats) {
 			t.Errorf("no fault of the kind %s happened", c.Name)
 		}
 	}
-	for name, n := range map[string]uint64{"fast operation": s.Fast, "snapshot": s.Snapshots, "shipped snapshot": s.Ships, "expired session": s.Expired} {
+	for name, n := range map[string]uint64{"fast operation": s.Fast, "snapshot": s.Snapshots, "shipped snapshot": s.Ships, "expired session": s.Expired, "ended session": s.Ended} {
 		if n == 0 {
 			t.Errorf("not one %s", name)
 		}
