@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 // Gate is a storage that stops at the n-th object whose name contains a text:
 // when it is created, or after the first half of it has been read. Things can

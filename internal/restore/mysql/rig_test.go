@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds waits for what certainly comes.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 // shared are servers for all tests that do not harm them, started when one needs
 // them first.

@@ -172,17 +172,22 @@ func TestAlterBeforeDefinitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("WEIR_PG_BIN", bin)
+	dir := t.TempDir()
+	r.repo = openRepo(t, dir)
 	var res *backup.Result
 	done := start(func() (err error) {
-		res, err = r.backup(backup.Options{Jobs: 2, LockWait: time.Second}, archive.Options{})
+		res, err = r.backup(backup.Options{Jobs: 2, LockWait: time.Second}, archive.Options{ID: "x"})
 		return err
 	})
+	// Some rows are to be there of the first attempt, and be kept.
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(begun); err == nil {
+		_, err := os.Stat(begun)
+		journal, _ := os.ReadFile(filepath.Join(dir, "x", "journal-0001.jsonl")) // not there at first
+		if err == nil && strings.Contains(string(journal), "/data/") {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("pg_dump was not run")
+			t.Fatalf("pg_dump was not run, or no rows were read: %v, journal %q", err, journal)
 		}
 	}
 	s := connect(t, r.p.DSN(r.db))

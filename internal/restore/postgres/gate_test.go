@@ -14,7 +14,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 // TestChild is no test: it backs up or restores in a process that is killed.
 func TestChild(t *testing.T) {
