@@ -287,10 +287,20 @@ func TestConnectionCut(t *testing.T) {
 	r := newRig(t, server(t, lab.FlavorMariaDB), three)
 	relay := labtest.Relay(t, r.m.Addr())
 	through := func(db string) string { return strings.Replace(r.m.DSN(db), r.m.Addr(), relay.Addr(), 1) }
-	relay.CutAfter(lab.ToClient, 900_000)
-	if _, err := r.backupCtx(t.Context(), backup.Options{DSN: through(r.db), Jobs: 1}, archive.Options{ID: "cut"}); err == nil {
+	plain := r.repo
+	repo, g := archivetest.NewGate(t, plain, "data/b/", 0)
+	r.repo = repo
+	done := begin(func() error {
+		_, err := r.backupCtx(t.Context(), backup.Options{DSN: through(r.db), Jobs: 1}, archive.Options{ID: "cut"})
+		return err
+	})
+	g.Wait(t)
+	relay.Cut()
+	g.Release()
+	if err := finished(t, done); err == nil {
 		t.Fatal("a backup whose connection was cut succeeded")
 	}
+	r.repo = plain
 	if _, err := archive.Open(t.Context(), r.repo, "cut", archive.ReadOptions{}); err == nil {
 		t.Fatal("half a backup looks whole")
 	}
