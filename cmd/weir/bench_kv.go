@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ import (
 type benchKV struct {
 	plan, preset, client, path, out, etcd, reference string
 	scenarios                                        []string
-	rounds, keys                                     int
+	rounds, keys, procs                              int
 	duration                                         time.Duration
 	resume                                           bool
 }
@@ -81,6 +82,7 @@ func (b *benchKV) flags(f *pflag.FlagSet) {
 	f.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.DurationVar(&b.duration, "duration", 0, "measured time of each round, instead of the plan's")
 	f.IntVar(&b.keys, "keys", 0, "number of keys, instead of the plan's")
+	f.IntVar(&b.procs, "procs", 0, "processors that the client and each replica may use at once, as GOMAXPROCS says (default those of this machine, shared out among four)")
 	f.StringVar(&b.etcd, "etcd", "", "etcd program to compare with (default: the one that is found)")
 	f.StringVar(&b.reference, "reference", "", "YAML file with figures of another system, to be placed beside")
 	f.StringVar(&b.out, "out", "", "directory for samples, results and the report (default out/bench-kv-TIME)")
@@ -107,9 +109,10 @@ func (b *benchKV) options() (o kvrun.Options, err error) {
 	if o.Path = kvrun.Path(b.path); !slices.Contains(kvrun.Paths(), o.Path) {
 		return o, fmt.Errorf("--path %q: want auto, fast or log", b.path)
 	}
-	if b.rounds < 0 || b.duration < 0 || b.keys < 0 {
-		return o, errors.New("--rounds, --duration and --keys must not be negative")
+	if b.rounds < 0 || b.duration < 0 || b.keys < 0 || b.procs < 0 {
+		return o, errors.New("--rounds, --duration, --keys and --procs must not be negative")
 	}
+	o.Procs = cmp.Or(b.procs, kvrun.SharedProcs())
 	if b.rounds > 0 {
 		o.Plan.Rounds, o.Plan.SweepRounds, o.Plan.ValidationRounds = b.rounds, b.rounds, b.rounds
 	}
@@ -142,6 +145,7 @@ func readReference(path string) (*kvrun.Reference, error) {
 func (b *benchKV) run(ctx context.Context, o kvrun.Options, stdout, stderr io.Writer) error {
 	o.Progress = func(p bench.Progress) { printKVProgress(stderr, p) }
 	o.Say = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(o.Procs)) // the client is this process
 	out, err := kvrun.Run(ctx, o)
 	if out != nil && len(out.Results) > 0 {
 		err = errors.Join(err, writeKVReport(o.Out, out, stdout))

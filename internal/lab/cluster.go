@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,6 +53,7 @@ type fleetPlan struct {
 	more        int // ports of each node beside the one for clients
 	cfg         BrokerConfig
 	binary      string
+	procs       int // processors that each node may use at once; 0: what are there, shared out
 	// args are those of a node, of which all ports are given, its own at its
 	// number less one: the one for clients first.
 	args  func(ports [][]int, n *Node) []string
@@ -64,6 +66,9 @@ type fleetPlan struct {
 // behind.
 func (f *fleet) begin(ctx context.Context, p fleetPlan) error {
 	f.title, f.ready = p.title, p.ready
+	if p.procs == 0 {
+		p.procs = max(1, runtime.NumCPU()/p.nodes)
+	}
 	for attempt := 1; ; attempt++ {
 		err := f.attempt(ctx, p)
 		if err == nil {
@@ -102,6 +107,7 @@ func (f *fleet) attempt(ctx context.Context, p fleetPlan) error {
 		cfg.Port = each[i][0]
 		starts.Go(func() {
 			prepare := func(context.Context) (err error) {
+				n.env = append(n.env, fmt.Sprintf("GOMAXPROCS=%d", p.procs))
 				n.binary, err = n.within(n.binary)
 				return err
 			}

@@ -40,6 +40,11 @@ type EtcdConfig struct {
 	// Flags are etcd's own, by name without dashes; they win over the lab's.
 	// Default: none.
 	Flags map[string]string
+	// Procs is how many processors each member may use at once, as GOMAXPROCS says.
+	// Programs in Go keep all threads ready that they are allowed, which those of
+	// the others wait for where they share a machine. Default: the processors of
+	// this machine shared out, at least one for each.
+	Procs int
 	// Program is the etcd program. Default: see FindEtcd.
 	Program string
 }
@@ -56,6 +61,9 @@ type Etcd struct {
 func StartEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	if cfg.Nodes == 0 {
 		cfg.Nodes = 3
+	}
+	if cfg.Procs < 0 {
+		return nil, fmt.Errorf("configure etcd: %d processors: must not be negative", cfg.Procs)
 	}
 	if cfg.Nodes < 1 || cfg.Nodes > 7 {
 		return nil, fmt.Errorf("configure etcd: %d nodes: must be 1 to 7", cfg.Nodes)
@@ -74,7 +82,7 @@ func StartEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	e := &Etcd{durability: cfg.Durability}
 	e.version = text
 	if err := e.begin(ctx, fleetPlan{
-		title: "etcd", user: "etcd", nodes: cfg.Nodes, more: 1, binary: binary,
+		title: "etcd", user: "etcd", nodes: cfg.Nodes, more: 1, binary: binary, procs: cfg.Procs,
 		cfg:   BrokerConfig{Durability: cfg.Durability},
 		args:  func(ports [][]int, n *Node) []string { return etcdArgs(cfg, ports, n) },
 		ready: func(n *Node) string { return "http://" + n.Addr() + "/health" },

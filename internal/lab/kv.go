@@ -28,6 +28,11 @@ type KVConfig struct {
 	// LinkLatency is an artificial delay of messages between replicas, one way.
 	// Default: none.
 	LinkLatency time.Duration
+	// Procs is how many processors each replica may use at once, as GOMAXPROCS says.
+	// Programs in Go keep all threads ready that they are allowed, which those of
+	// the others wait for where they share a machine. Default: the processors of
+	// this machine shared out, at least one for each.
+	Procs int
 	// Flags are further ones of weir kv serve, by name without dashes; they win
 	// over the lab's. Default: none.
 	Flags map[string]string
@@ -42,6 +47,8 @@ func (c KVConfig) validate() error {
 		return errors.New("no program: name the weir to run")
 	case c.Replicas < 1 || c.Replicas > 7 || c.Replicas == 2:
 		return fmt.Errorf("%d replicas: must be 1 or 3 to 7", c.Replicas)
+	case c.Procs < 0:
+		return fmt.Errorf("%d processors: must not be negative", c.Procs)
 	case c.LinkLatency < 0:
 		return fmt.Errorf("link latency %v: must not be negative", c.LinkLatency)
 	}
@@ -81,7 +88,7 @@ func StartKV(ctx context.Context, cfg KVConfig) (*KV, error) {
 	k.version, _, _ = strings.Cut(strings.TrimPrefix(out, "weir "), "\n")
 	if err := k.begin(ctx, fleetPlan{
 		// As this process's user: it is this program, and of 90 MB.
-		title: "weir kv", nodes: cfg.Replicas, more: kvMorePorts, binary: cfg.Program,
+		title: "weir kv", nodes: cfg.Replicas, more: kvMorePorts, binary: cfg.Program, procs: cfg.Procs,
 		cfg:   BrokerConfig{Durability: cfg.Durability},
 		args:  func(ports [][]int, n *Node) []string { return kvArgs(cfg, ports, n) },
 		ready: func(n *Node) string { return "http://" + loopback(n.aux[kvAdminPort]) + "/readyz" },

@@ -70,13 +70,14 @@ type cluster struct {
 	durability string
 	delay      string // "auto" or a duration
 	rtt        time.Duration
+	procs      int // processors that each replica may use at once
 }
 
 // factors are those of a cluster.
 func (c cluster) factors() map[string]string {
 	f := map[string]string{
 		"system": string(c.system), "replicas": strconv.Itoa(c.replicas), "durability": c.durability, "rtt": c.rtt.String(),
-		"preset": c.preset, "delay": delayLevel(c.delay),
+		"preset": c.preset, "delay": delayLevel(c.delay), "procs": strconv.Itoa(c.procs),
 	}
 	if c.system != Weir {
 		f["preset"], f["delay"] = bench.NotApplicable, bench.NotApplicable
@@ -150,7 +151,7 @@ type weirStore struct {
 }
 
 func startWeir(ctx context.Context, binary string, c cluster) (store, error) {
-	cfg := lab.KVConfig{Program: binary, Replicas: c.replicas, Preset: c.preset, BatchDelay: c.delay, LinkLatency: c.rtt / 2}
+	cfg := lab.KVConfig{Program: binary, Replicas: c.replicas, Preset: c.preset, BatchDelay: c.delay, LinkLatency: c.rtt / 2, Procs: c.procs}
 	if c.durability == inMemory {
 		cfg.Durability = lab.Fast
 	}
@@ -239,11 +240,12 @@ func since(now, before map[string]float64) map[string]float64 {
 // etcdStore is an etcd cluster.
 type etcdStore struct {
 	processes
-	etcd *lab.Etcd
+	etcd  *lab.Etcd
+	procs int
 }
 
 func startEtcd(ctx context.Context, program string, c cluster) (store, error) {
-	cfg := lab.EtcdConfig{Nodes: c.replicas, Program: program}
+	cfg := lab.EtcdConfig{Nodes: c.replicas, Program: program, Procs: c.procs}
 	if c.durability == inMemory {
 		cfg.Durability = lab.Fast
 	}
@@ -251,7 +253,7 @@ func startEtcd(ctx context.Context, program string, c cluster) (store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &etcdStore{processes: processes{e.PIDs}, etcd: e}, nil
+	return &etcdStore{processes: processes{e.PIDs}, etcd: e, procs: c.procs}, nil
 }
 
 func (e *etcdStore) driver(s shape) kvload.Driver {
@@ -260,7 +262,7 @@ func (e *etcdStore) driver(s shape) kvload.Driver {
 
 func (e *etcdStore) describe() measure.Server {
 	return measure.Server{Name: "etcd", Version: e.etcd.Version(), Settings: map[string]string{
-		"members": strconv.Itoa(len(e.etcd.Nodes())), "flags": "those of etcd, but for addresses and the log",
+		"members": strconv.Itoa(len(e.etcd.Nodes())), "flags": "those of etcd, but for addresses and the log", "procs": strconv.Itoa(e.procs),
 		"fsync": strconv.FormatBool(e.etcd.Durability() == lab.Prod),
 	}}
 }

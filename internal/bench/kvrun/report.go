@@ -13,6 +13,9 @@ import (
 func (o *Outcome) Report() *report.Doc {
 	d := bench.Document("weir kv: delays, protocols, distance, durability", o.Results...)
 	d.Subtitle = "Every replica a process of its own; sides in turn; every read checked; the durability of each row said."
+	if n := o.Results[0].Experiment.Factors["procs"]; n != "" {
+		d.Subtitle += fmt.Sprintf(" The client and each replica may use %s of the processors at once (GOMAXPROCS).", n)
+	}
 	d.Findings = o.findings()
 	for i, r := range o.Results {
 		d.Sections[i].Tables[0] = caseTable([]*bench.Result{r}, columns)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"github.com/weirdb/weir/internal/bench"
 	"github.com/weirdb/weir/internal/lab"
@@ -28,6 +29,9 @@ type Options struct {
 	Client Client
 	// Path is when the native client tries the fast path. Default: PathAuto.
 	Path Path
+	// Procs is how many processors each replica may use at once, as GOMAXPROCS
+	// says. Default: SharedProcs.
+	Procs int
 	// Etcd is the etcd program. Default: the one that is found; none if there is
 	// none.
 	Etcd string
@@ -53,6 +57,10 @@ type Outcome struct {
 	Left []string
 }
 
+// SharedProcs is the share of each of three replicas and the client in the
+// processors of this machine, at least one.
+func SharedProcs() int { return max(1, runtime.NumCPU()/4) }
+
 // run is the state of one Run.
 type run struct {
 	*rig
@@ -68,7 +76,7 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 		o.Say = func(string, ...any) {}
 	}
 	o.Preset, o.Client = cmp.Or(o.Preset, "raft-ht"), cmp.Or(o.Client, Native)
-	o.Path = cmp.Or(o.Path, PathAuto)
+	o.Path, o.Procs = cmp.Or(o.Path, PathAuto), cmp.Or(o.Procs, SharedProcs())
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
 	}

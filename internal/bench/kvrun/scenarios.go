@@ -13,7 +13,7 @@ import (
 
 // usual is the cluster of all that does not compare clusters.
 func (r *run) usual() cluster {
-	return cluster{system: Weir, replicas: 3, preset: r.o.Preset, durability: onDisk, delay: "auto"}
+	return cluster{system: Weir, replicas: 3, preset: r.o.Preset, durability: onDisk, delay: "auto", procs: r.o.Procs}
 }
 
 // at returns the cluster with a fixed delay.
@@ -202,7 +202,9 @@ func (r *run) besideEtcd(ctx context.Context) error {
 	return nil
 }
 
-func (r *run) etcd() cluster { return cluster{system: SystemEtcd, replicas: 3, durability: onDisk} }
+func (r *run) etcd() cluster {
+	return cluster{system: SystemEtcd, replicas: 3, durability: onDisk, procs: r.o.Procs}
+}
 
 func clients(n int) string {
 	if n == 1 {
