@@ -66,6 +66,15 @@ var registers = porcupine.Model{
 
 func (r *torture) run(d time.Duration) {
 	r.history, r.acked, r.unknown = map[string][]porcupine.Operation{}, map[string]int64{}, map[string]int64{}
+	r.storm(d)
+	// On a busy machine no operation may end between two kills.
+	for deadline := time.Now().Add(labtest.Patience); r.ops == 0 && time.Now().Before(deadline); {
+		r.storm(d)
+	}
+	r.check()
+}
+
+func (r *torture) storm(d time.Duration) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), d)
 	defer cancel()
 	var wait sync.WaitGroup
@@ -74,7 +83,6 @@ func (r *torture) run(d time.Duration) {
 	}
 	wait.Go(func() { r.killer(ctx) })
 	wait.Wait()
-	r.check()
 }
 
 // killer makes replicas crash or hang, at most as many at a time as a cluster of
