@@ -53,10 +53,10 @@ type Client struct {
 
 	mu       sync.Mutex
 	links    atomic.Pointer[[]*link] // replaced, never changed in place
-	sessions map[uint64]*Session // by their numbers
-	byID     map[uint64]*Session // by what the cluster calls them
-	opened   uint64              // number of the last session
-	watches  map[uint64]*Watcher // by request
+	sessions map[uint64]*Session     // by their numbers
+	byID     map[uint64]*Session     // by what the cluster calls them
+	opened   uint64                  // number of the last session
+	watches  map[uint64]*Watcher     // by request
 	asks     map[uint64]chan kvwire.Message
 	requests uint64
 	closed   bool

@@ -123,7 +123,7 @@ func (c *Core) execute(o *op, index uint64) (revision uint64, result []byte, sta
 	result = c.machine.Apply(c.revision, c.logTime, o.command)
 	s.next = max(s.next, o.seq+1)
 	if o.flags&opWeak == 0 {
-		s.answers = append(s.answers, answer{o.seq, index, c.revision, result})
+		s.keep(answer{seq: o.seq, index: index, revision: c.revision, result: result})
 	}
 	c.sessions.use(s, o.ack, c.alive)
 	id := opID{o.session, o.seq}

@@ -93,6 +93,12 @@ const (
 	maxRoundBytes = 1 << 20
 	maxHeld       = 1024 // operations of one session that wait for a gap to fill
 	maxWaiting    = 64 << 10
+	// Answers that are kept for one session, in bytes. From mostOwed on, its leader
+	// takes in no writes that a client has not acknowledged answers for; what was
+	// under way then adds to them, up to mostKept, the same on all replicas.
+	mostOwed = 8 << 20
+	mostKept = 64 << 20
+
 	maxUnanswered = 64 << 10 // writes of one session whose answers are kept because it has not said that it has them
 )
 

@@ -195,7 +195,7 @@ func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
 		l.again(s, from, m)
 	case m.Seq > next && !c.mutated(GapsIgnored):
 		l.hold(s, from, m)
-	case m.Kind == kvwire.Strong && m.Seq > m.Ack+maxUnanswered:
+	case m.Kind == kvwire.Strong && (m.Seq > m.Ack+maxUnanswered || s.owed(m.Ack) > mostOwed):
 		if m.Flags&kvwire.FlagForward == 0 {
 			c.refuse(from, m, kvwire.CodeBusy, "too many answers are kept for the session")
 		}
@@ -275,7 +275,9 @@ func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
 			l.c.send(from, kvwire.Message{Kind: kvwire.WeakDone, View: l.c.view, Session: s.id, Seq: m.Seq, Stable: s.next - 1, Index: l.c.applied})
 			return
 		}
-		if a, ok := s.answer(m.Seq); ok {
+		if a, ok := s.answer(m.Seq); ok && a.lost {
+			l.c.refuse(from, m, kvwire.CodeUnkept, "the write was executed; its answer was too much to be kept")
+		} else if ok {
 			l.c.send(from, kvwire.Message{Kind: kvwire.Done, View: l.c.viewOf(a.index), Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: m.Seq, Data: a.result})
 		} // else the client has said that it has the answer: a stray copy
 		return

@@ -104,11 +104,7 @@ const (
 
 func appendMember(b []byte, m Member) []byte {
 	b = binary.AppendUvarint(b, m.ID)
-	learner := byte(0)
-	if m.Learner {
-		learner = 1
-	}
-	b = append(b, learner)
+	b = appendBool(b, m.Learner)
 	b = binary.AppendUvarint(b, uint64(len(m.Addr)))
 	b = append(b, m.Addr...)
 	b = binary.AppendUvarint(b, uint64(len(m.Client)))
@@ -255,6 +251,13 @@ func readMembers(r *reader) (members, error) {
 		return members{}, fmt.Errorf("members: %w", errEntry)
 	}
 	return m, nil
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 func appendUvarints(b []byte, values ...uint64) []byte {

@@ -3,6 +3,7 @@ package consensus
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // sessions is the replicated table that makes every write happen exactly once
@@ -23,6 +24,7 @@ type session struct {
 	acked    uint64   // the client has the answers up to here
 	lastUsed int64    // the log's clock
 	answers  []answer // of strong writes in (acked, next), by rising number
+	bytes    int      // of answers
 
 	before, after *session
 }
@@ -31,6 +33,32 @@ type answer struct {
 	seq             uint64
 	index, revision uint64
 	result          []byte
+	lost            bool // the result was too much to be kept
+}
+
+// size is about what an answer takes in memory.
+func (a *answer) size() int { return len(a.result) + 64 }
+
+// keep remembers an answer, until the client has said that it has it. Beyond
+// mostKept bytes the result is left out: asked for again, the leader can only say
+// that the write was executed. That is the newest result, which is on its way to
+// the client just now, and not the oldest, which the client waits for.
+func (s *session) keep(a answer) {
+	if s.bytes+a.size() > mostKept {
+		a.result, a.lost = nil, true
+	}
+	s.answers = append(s.answers, a)
+	s.bytes += a.size()
+}
+
+// owed is how many bytes of answers are kept that a client does not have which has
+// those up to ack. It says so before the log does.
+func (s *session) owed(ack uint64) int {
+	owed := s.bytes
+	for i := 0; owed > mostOwed && i < len(s.answers) && s.answers[i].seq <= ack; i++ {
+		owed -= s.answers[i].size()
+	}
+	return owed
 }
 
 func newSessions() *sessions { return &sessions{byID: map[uint64]*session{}} }
@@ -59,10 +87,11 @@ func (t *sessions) use(s *session, ack uint64, now int64) {
 	s.acked = ack
 	n := 0
 	for n < len(s.answers) && s.answers[n].seq <= ack {
+		s.bytes -= s.answers[n].size()
 		n++
 	}
 	if n > 0 {
-		s.answers = append(s.answers[:0], s.answers[n:]...)
+		s.answers = slices.Delete(s.answers, 0, n)
 	}
 }
 
@@ -82,12 +111,11 @@ func (t *sessions) remove(s *session) {
 }
 
 func (s *session) answer(seq uint64) (answer, bool) {
-	for _, a := range s.answers {
-		if a.seq == seq {
-			return a, true
-		}
+	at, found := slices.BinarySearchFunc(s.answers, seq, func(a answer, seq uint64) int { return compare(a.seq, seq) })
+	if !found {
+		return answer{}, false
 	}
-	return answer{}, false
+	return s.answers[at], true
 }
 
 func (t *sessions) pushBack(s *session) {
@@ -130,6 +158,7 @@ func (t *sessions) append(b []byte) []byte {
 			b = binary.AppendUvarint(b, a.revision)
 			b = binary.AppendUvarint(b, uint64(len(a.result)))
 			b = append(b, a.result...)
+			b = appendBool(b, a.lost)
 		}
 	}
 	return b
@@ -144,7 +173,9 @@ func readSessions(r *reader) (*sessions, error) {
 		for j := uint64(0); j < answers && !r.bad; j++ {
 			a := answer{seq: r.uvarint(), index: r.uvarint(), revision: r.uvarint()}
 			a.result = append([]byte(nil), r.bytes()...)
+			a.lost = r.byte() != 0
 			s.answers = append(s.answers, a)
+			s.bytes += a.size()
 		}
 		if t.byID[s.id] != nil {
 			return nil, fmt.Errorf("session %d stands twice in the snapshot", s.id)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/internal/kvwire"
 )
 
 func TestSessionsByUse(t *testing.T) {
@@ -125,5 +127,79 @@ func TestSessionsRefuseDoubles(t *testing.T) {
 	twice := append([]byte{2}, append(slices.Clone(one[1:]), one[1:]...)...)
 	if _, err := readSessions(&reader{b: twice}); err == nil || !strings.Contains(err.Error(), "session 3 stands twice") {
 		t.Errorf("a session twice: %v", err)
+	}
+}
+
+// What is kept of a session's answers is bounded in bytes, whatever its client
+// does, and each write is executed once all the same.
+func TestAnswersAreBoundedInBytes(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	lead := r.leader()
+	s := r.session(lead)
+	big := "set a " + strings.Repeat("x", 1<<20) // each "add" answers a little more than that
+	write := func(seq, ack uint64, command string) {
+		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: seq, Ack: ack, Data: []byte(command)})
+	}
+	write(1, 0, big)
+	seq := uint64(2)
+	for ; len(r.take(kvwire.Refused)) == 0; seq++ {
+		if seq > 100 {
+			t.Fatal("a client that acknowledges nothing goes on for ever")
+		}
+		write(seq, 1, "add a y")
+		r.settle()
+	}
+	if refused := seq - 1; refused != 2+8 { // the eighth of them is over the bound
+		t.Errorf("write %d is refused, want the 10th", refused)
+	}
+	seq--
+	// What the client has, it need not have told the log: a write that says so is
+	// taken in.
+	write(seq, seq-1, "add a y")
+	r.settle()
+	if got := r.take(kvwire.Refused); len(got) > 0 {
+		t.Fatalf("a client that has all answers is refused: %s", got[0].Data)
+	}
+	// Under way at once, they are all taken in, and some answers are not kept.
+	first := seq + 1
+	for n := range uint64(80) {
+		write(first+n, seq, "add a y")
+	}
+	r.settle()
+	applied := len(r.nodes[lead].words.log)
+	if want := int(first) + 79; applied != want {
+		t.Fatalf("%d writes are applied, want %d", applied, want)
+	}
+	if got := r.take(kvwire.Done); len(got[len(got)-1].Data) < 1<<20 {
+		t.Errorf("the first answer to the last write: %v", got[len(got)-1])
+	}
+	kept, lost := 0, 0
+	for n := range uint64(80) {
+		write(first+n, seq, "add a y")
+		r.settle()
+		kept += len(r.take(kvwire.Done))
+		for _, m := range r.take(kvwire.Refused) {
+			if m.Code != kvwire.CodeUnkept {
+				t.Errorf("refused with code %d: %s", m.Code, m.Data)
+			}
+			lost++
+		}
+	}
+	if kept != 63 || lost != 17 {
+		t.Errorf("%d answers are kept and %d are not, want 63 and 17", kept, lost)
+	}
+	for _, id := range r.order {
+		c := r.nodes[id].core
+		if b := c.sessions.get(s).bytes; b > mostKept+80*64 {
+			t.Errorf("replica %d keeps %d bytes", id, b)
+		}
+		if n := len(r.nodes[id].words.log); n != applied {
+			t.Errorf("replica %d has applied %d writes, want %d", id, n, applied)
+		}
+	}
+	write(first+80, first+79, "set a small")
+	r.settle()
+	if b := r.nodes[lead].core.sessions.get(s).bytes; b != len("ok")+64 {
+		t.Errorf("%d bytes are kept of one small answer", b)
 	}
 }

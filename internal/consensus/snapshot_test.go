@@ -16,7 +16,7 @@ func manySessions() *sessions {
 	t.grant(5, 4, 100)
 	s := t.get(5)
 	s.next = 4
-	s.answers = []answer{{seq: 1, index: 9, revision: 12, result: []byte("one")}, {seq: 3, index: 1 << 40, revision: 1 << 41}}
+	s.answers = []answer{{seq: 1, index: 9, revision: 12, result: []byte("one")}, {seq: 3, index: 1 << 40, revision: 1 << 41, lost: true}}
 	t.use(s, 0, 300)
 	t.use(t.get(7), 2, 400)
 	return t
@@ -75,6 +75,9 @@ func TestSnapshotHeadRoundTrip(t *testing.T) {
 	}
 	if a, ok := h.sessions.get(5).answer(1); !ok || string(a.result) != "one" || a.revision != 12 || a.index != 9 {
 		t.Errorf("answer: %+v, %v", a, ok)
+	}
+	if a, ok := h.sessions.get(5).answer(3); !ok || !a.lost {
+		t.Errorf("an answer that is not kept: %+v, %v", a, ok)
 	}
 	for n := range b {
 		if _, err := parseHead(b[:n]); err == nil {

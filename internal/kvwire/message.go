@@ -66,6 +66,7 @@ const (
 	CodeForgot              // replica to replica: the receiver's disk has lost what it acknowledged; it must stop. Data says so
 	CodeRemoved             // replica to replica: the receiver was removed from the cluster and must stop
 	CodeMissed              // WatchEvent: changes are not known any more; what is watched must be read again
+	CodeUnkept              // the write is committed; its answer is not kept
 )
 
 // Message is one message of the store. One flat shape serves all kinds: a

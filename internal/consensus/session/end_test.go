@@ -125,3 +125,15 @@ func TestRefusedWriteLeavesNoGap(t *testing.T) {
 		p.ended()
 	})
 }
+
+// An answer that is not kept ends the write all the same.
+func TestAnswerThatIsNotKept(t *testing.T) {
+	p := play(t, 3, "raft", Config{})
+	p.strong(1, "a")
+	p.strong(2, "b")
+	p.receive(1, kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeUnkept, Seq: 1})
+	p.ended("1 executed, but the answer is lost unknown")
+	p.sent()
+	p.strong(3, "c")
+	p.sent("1 Strong 2/0 #3 c ack=1")
+}

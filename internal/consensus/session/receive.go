@@ -223,6 +223,10 @@ func (s *Session) refused(m *kvwire.Message) {
 		if m.Session == s.id && s.id != 0 {
 			s.fail(ErrExpired)
 		}
+	case kvwire.CodeUnkept:
+		if o != nil && o.kind == strongWrite {
+			s.end(o, Outcome{Err: ErrUnkept, Unknown: true})
+		}
 	case kvwire.CodeInvalid:
 		why := errors.Join(ErrInvalid, errors.New(string(m.Data)))
 		switch {

@@ -15,6 +15,9 @@ var (
 	ErrExpired = errors.New("the session has expired")
 	// ErrInvalid says that the cluster cannot execute the command.
 	ErrInvalid = errors.New("invalid command")
+	// ErrUnkept says that a write was executed, that its answer did not arrive, and
+	// that it was too large for the cluster to keep it.
+	ErrUnkept = errors.New("executed, but the answer is lost")
 	// ErrFull says that too many operations of the session are under way; wait
 	// for an outcome. Nothing was sent.
 	ErrFull = errors.New("too many operations under way")
@@ -59,7 +62,7 @@ type Send struct {
 // Outcome is the end of an operation.
 type Outcome struct {
 	Tag     uint64 // as given by the caller
-	Err     error  // ErrExpired, or wraps ErrInvalid
+	Err     error  // ErrExpired, ErrUnkept, or wraps ErrInvalid
 	Unknown bool   // with Err: a write that may have happened
 	Result  []byte // an encoded kvwire.Result; empty for weak writes
 	// Revision is the write's own, when it is known: 0 for weak writes and for
