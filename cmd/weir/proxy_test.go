@@ -331,7 +331,7 @@ func TestProxyTakesSignals(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+			timer := time.AfterFunc(labtest.Patience, func() { _ = cmd.Process.Kill() })
 			defer timer.Stop()
 			log := &proxyLog{t: t, lines: bufio.NewReader(stderr)}
 			address := log.await("weir proxy listens")["address"].(string)
