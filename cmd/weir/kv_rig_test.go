@@ -351,6 +351,18 @@ func redisClient(addr, password string) *redis.Client {
 	})
 }
 
+// answered asks a Redis server until it does not say any more that nobody leads.
+func answered(t *testing.T, what string, ask func() error) {
+	t.Helper()
+	until(t, what+" is answered", func() bool {
+		err := ask()
+		if err != nil && !strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
+			t.Fatalf("%s: %v", what, err)
+		}
+		return err == nil
+	})
+}
+
 // patiently gives a command line of weir kv more time than an operator waits for,
 // unless it says itself how much: a busy machine may need it.
 func patiently(args []string) []string {
