@@ -13,7 +13,7 @@ import (
 )
 
 // patience bounds what must happen; nothing depends on how long it takes.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // peer is a client that sees every byte.
 type peer struct {
