@@ -47,6 +47,8 @@ type Core struct {
 
 	lead     *leadership // nil unless this replica leads
 	standing standing    // timers of elections and votes
+	ticks    uint64      // that have passed
+	told     told        // the newest answer to a leader
 
 	ticket        uint64    // of the last Effects with records
 	flushed       uint64    // the newest ticket that is on disk
@@ -122,6 +124,7 @@ const bootIndex, bootTerm = 1, 1
 // Tick tells the time. Call it every Config.TickNanos.
 func (c *Core) Tick(now Clock) {
 	c.now = now
+	c.ticks++
 	if c.role == raft.StateLeader {
 		c.node.Tick() // heartbeats, and whether a majority still answers
 	} else {
@@ -341,6 +344,9 @@ func (c *Core) recordHard(h hardState, commit uint64) {
 func (c *Core) transmit(m *pb.Message) {
 	if m.GetTo() == c.cfg.ID {
 		c.step(m)
+		return
+	}
+	if c.needless(m) {
 		return
 	}
 	data, err := proto.Marshal(m)

@@ -38,7 +38,8 @@ type leadership struct {
 	delayed []delayedRequest // came before the view was open
 	reads   []heldRead       // strong reads that wait for the lease, or for a commit
 
-	stamped int64 // when a stamp was last sent
+	fed     map[uint64]uint64 // when a replica was last sent entries, in ticks
+	stamped int64             // when a stamp was last sent
 	echoes  map[uint64]int64
 	lives   map[uint64]uint64 // who answered: which life of that replica
 	heirs   map[uint64]int64  // who was asked to lead, and when: the lease is off while there are any
@@ -102,7 +103,7 @@ func newLeadership(c *Core) *leadership {
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.logTime,
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
-		uncommitted: newTouches(), echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{},
+		uncommitted: newTouches(), echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, fed: map[uint64]uint64{},
 	}
 	c.trace(Event{Kind: EventElected, View: c.term})
 	return l
