@@ -193,16 +193,20 @@ func TestKVServe(t *testing.T) {
 
 func checkAdmin(t *testing.T, s *served) {
 	t.Helper()
-	code, body := s.get(t, "/status.json")
 	var report struct {
 		ID, Revision uint64
 		Ready        bool
 		Members      []struct{ Up bool }
 	}
-	if err := json.Unmarshal([]byte(body), &report); err != nil || code != http.StatusOK || !report.Ready || report.ID != 1 || len(report.Members) != 3 {
-		t.Errorf("/status.json: %d %v\n%s", code, err, body)
-	}
-	_, body = s.get(t, "/metrics")
+	// Nobody needs all connections to be ready, and an election may be on.
+	until(t, "the replica is ready and connected with all others", func() bool {
+		code, body := s.get(t, "/status.json")
+		if err := json.Unmarshal([]byte(body), &report); err != nil || code != http.StatusOK || report.ID != 1 || len(report.Members) != 3 {
+			t.Fatalf("/status.json: %d %v\n%s", code, err, body)
+		}
+		return report.Ready && report.Members[0].Up && report.Members[1].Up && report.Members[2].Up
+	})
+	_, body := s.get(t, "/metrics")
 	for _, name := range []string{
 		"weir_kv_term", "weir_kv_is_leader", "weir_kv_commit_index", "weir_kv_applied_index", "weir_kv_operations_total", "weir_kv_fsync_seconds_bucket",
 		"weir_kv_fsync_records_bucket", "weir_kv_turn_messages_bucket", "weir_kv_votes_yes_total", `weir_kv_peer_up{cluster="weir",peer="2",replica="1"} 1`,
@@ -216,7 +220,7 @@ func checkAdmin(t *testing.T, s *served) {
 	if _, body = s.get(t, "/"); !strings.Contains(body, "replica 1 of cluster weir") || !strings.Contains(body, "leader") {
 		t.Errorf("/:\n%s", body)
 	}
-	if code, _ = s.get(t, "/healthz"); code != http.StatusOK {
+	if code, _ := s.get(t, "/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d", code)
 	}
 }
