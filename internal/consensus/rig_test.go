@@ -104,6 +104,7 @@ type rigNode struct {
 	down     bool
 	stuck    bool // its disk does not finish anything
 	tickets  []uint64
+	syncs    int // that were asked for
 }
 
 func newRig(t *testing.T, n int, preset string) *rig {
@@ -162,6 +163,9 @@ func (r *rig) settle() {
 				r.t.Fatal(e.Fatal)
 			}
 			n.disk = append(n.disk, e.Records...)
+			if e.Sync {
+				n.syncs++
+			}
 			if e.Ticket != 0 {
 				n.tickets = append(n.tickets, e.Ticket)
 			}
