@@ -552,6 +552,7 @@ func (l *leadership) configure(from Addr, m *kvwire.Message) {
 		c.refuse(from, m, kvwire.CodeBusy, err.Error())
 		return
 	}
+	c.trace(Event{Kind: EventChanging, View: c.term, Seq: uint64(g.Kind)})
 	l.changing = true // before any later operation gets a speculative answer
 	l.changeAsk = &asked{from, m.Request}
 }

@@ -29,6 +29,8 @@ const (
 	EventRecovered                      // this leader found the write in enough pools
 	EventWeakDone                       // a weak write was acknowledged
 	EventApplied                        // the log entry Index was applied, and nothing after it
+	EventPooled                         // this witness has moved to View and sends its pool to the leader
+	EventChanging                       // this leader has proposed a change of the members, Seq being its verb
 )
 
 func (c *Core) trace(e Event) {

@@ -89,6 +89,7 @@ func (c *Core) collect(from Addr, m *kvwire.Message) {
 			answer.Records = append(answer.Records, r.message)
 		}
 		c.send(from, answer)
+		c.trace(Event{Kind: EventPooled, View: m.View})
 		if c.mutated(PoolForgetsAtElected) {
 			c.pool.drop(func(*record) bool { return true })
 		}

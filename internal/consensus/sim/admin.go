@@ -175,6 +175,10 @@ func (a *admin) join() uint64 {
 	return id
 }
 
+func (a *admin) promote(id uint64) {
+	a.script = append(a.script, adminStep{change: consensus.Change{Kind: consensus.Promote, Member: consensus.Member{ID: id}}, done: isVoter(id)})
+}
+
 func (a *admin) remove(id uint64) {
 	a.script = append(a.script, adminStep{change: consensus.Change{Kind: consensus.Remove, Member: consensus.Member{ID: id}}, done: isOut(id), then: func() { a.retire(id) }})
 }
@@ -243,8 +247,7 @@ func (w *World) faultMembership(r *random) {
 	case k == 2 || len(ids) >= 7:
 		a.replace(pick(r, ids))
 	default:
-		id := a.join()
-		a.script = append(a.script, adminStep{change: consensus.Change{Kind: consensus.Promote, Member: consensus.Member{ID: id}}, done: isVoter(id)})
+		a.promote(a.join())
 	}
 }
 

@@ -147,7 +147,7 @@ func (c *client) turn() {
 // another one goes on.
 func (c *client) leave() {
 	d, can := c.driver.(*clever)
-	if can && !c.ending && c.open == 0 && c.issued > 0 && c.left > 0 && c.random.chance(0.05) {
+	if can && !c.ending && c.open == 0 && c.issued > 0 && c.left > 0 && c.random.chance(0.01) {
 		c.ending = d.end()
 	}
 }

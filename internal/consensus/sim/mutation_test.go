@@ -67,11 +67,7 @@ func often(p *Profile, list ...*int) {
 	}
 }
 
-// cutLeaders cuts leaders off, shortly after which they or others crash.
-func cutLeaders(p *Profile) {
-	often(p, &p.Isolate, &p.CrashLeader)
-	p.Ambush = 0.1
-}
+func slowSyncs(p *Profile) { p.Sync = 8 * time.Millisecond }
 
 // slowDisks lets what waits for a disk wait longer than what waits for the network.
 func slowDisks(p *Profile) {
@@ -103,14 +99,16 @@ func bugs() []bug {
 	return []bug{
 		{"VoteInAnyView", play("calm", "curp", 5).strong().with(consensus.VoteInAnyView).scene(slowSuccessor), 3000},
 		{"VoteOnConflict", play("calm", "curp", 5).strong().with(consensus.VoteOnConflict).scene(race), 3000},
-		{"VoteBeforeDisk", play("crash", "curp", 3).strong().with(consensus.VoteBeforeDisk).tuned(slowDisks), 3000},
+		{"VoteBeforeDisk", play("calm", "curp", 3).strong().with(consensus.VoteBeforeDisk).tuned(slowSyncs).scene(voteAndDie), 3000},
 		{"SpecBeforeDisk", play("crash", "curp", 3).strong().with(consensus.SpecBeforeDisk).tuned(slowDisks), 3000},
 		{"SpecOverUncommitted", play("views", "curp", 3).with(consensus.SpecOverUncommitted), 3000},
 		{"SpecWithoutBundle", play("calm", "curp-ho", 3).with(consensus.SpecWithoutBundle), 3000},
+		{"SpecWhileChanging", play("calm", "curp", 4).strong().with(consensus.SpecWhileChanging).scene(promotion), 3000},
 		{"PriorIgnored", play("calm", "curp", 3).strong().with(consensus.PriorIgnored).scene(race), 3000},
 		{"LateRecordKept", play("calm", "curp", 3).with(consensus.LateRecordKept), 3000},
 		{"PoolForgetsAtAppend", play("calm", "curp", 5).strong().with(consensus.PoolForgetsAtAppend).scene(lonelyLeader), 3000},
-		{"PoolForgetsAtElected", play("views", "curp", 3).strong().with(consensus.PoolForgetsAtElected).tuned(cutLeaders), 3000},
+		{"PoolForgetsAtElected", play("calm", "curp", 3).strong().with(consensus.PoolForgetsAtElected).scene(briefSuccessor), 3000},
+		{"ViewNotPersisted", play("calm", "curp", 5).strong().with(consensus.ViewNotPersisted).scene(forgetfulWitnesses), 3000},
 		{"RecoverTooLittle", play("calm", "curp", 5).strong().with(consensus.RecoverTooLittle).scene(race), 3000},
 		{"RecoverTooMuch", play("calm", "curp", 5).strong().with(consensus.RecoverTooMuch).scene(race), 3000},
 		{"RecoverFromMinority", play("calm", "curp", 3).strong().with(consensus.RecoverFromMinority).scene(race), 3000},
@@ -140,6 +138,7 @@ func bugs() []bug {
 		{"GapsIgnored", play("views", "curp-ho", 3).with(consensus.GapsIgnored), 3000},
 		{"OverlayShared", play("calm", "curp-ho", 3).with(consensus.OverlayShared), 3000},
 		{"TokenIgnored", play("slow", "curp-ho", 3).with(consensus.TokenIgnored), 3000},
+		{"TokenWithoutView", play("calm", "curp-ho", 3).strong().with(consensus.TokenWithoutView).scene(behindSuccessor), 3000},
 		{"WeakBeforeDisk", play("crash", "curp-ho", 3).with(consensus.WeakBeforeDisk).tuned(clientsCrash), 3000},
 		{"IntentForgotten", play("crash", "curp-ho", 3).with(consensus.IntentForgotten).tuned(clientsCrash), 3000},
 		{"IntentWithGap", play("crash", "curp-ho", 3).with(consensus.IntentWithGap), 3000},

@@ -254,3 +254,149 @@ func lateHandover(w *World, id uint64, e consensus.Event) {
 		}
 	}
 }
+
+// views is how many have been opened.
+func (w *World) views() int { return len(w.openers) }
+
+// briefSuccessor is race with a successor that crashes when it has been sent the
+// first pools: the one after it collects them again.
+func briefSuccessor(w *World, id uint64, e consensus.Event) {
+	switch x := w.replica(id); {
+	case w.views() == 0:
+		race(w, id, e)
+	case e.Kind == consensus.EventPooled && w.views() == 1 && x.core.Status().Leader != 0:
+		y := w.replica(x.core.Status().Leader)
+		life := y.life
+		w.after(w.ambusher.between(50*time.Microsecond, 2*time.Millisecond), func() {
+			if y.life == life && !w.healing {
+				y.crash()
+				w.after(int64(time.Millisecond), func() { w.restart(y) })
+			}
+		})
+	}
+}
+
+// voteAndDie is race with witnesses that crash when their first vote has left.
+func voteAndDie(w *World, id uint64, e consensus.Event) {
+	race(w, id, e)
+	if x := w.replica(id); e.Kind == consensus.EventVoted && x.life == 1 && !w.healing {
+		w.after(w.ambusher.between(50*time.Microsecond, 500*time.Microsecond), func() {
+			if x.life == 1 {
+				x.crash()
+				w.after(int64(time.Millisecond), func() { w.restart(x) })
+			}
+		})
+	}
+}
+
+// behindSuccessor cuts a leader off, lets an operation complete on votes, and cuts
+// the next leader's follower off when it has sent its pool: it knows of the first,
+// empty entry of the new term, and not of the operation, which comes after it. Then
+// the operation's client reads weakly.
+func behindSuccessor(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	switch {
+	case e.Kind == consensus.EventOpened && w.views() == 0:
+		w.hush()
+		c := w.clients[0]
+		c.depth = 0
+		w.after(w.elections(4), w.unhush)
+		w.after(w.elections(0.5), func() {
+			var p partition
+			for _, y := range w.others(x) {
+				p.cut(w.net, x.place(), y.place(), true)
+			}
+			w.cutExactly(p, w.elections(5))
+			w.load.keys = 1
+			c.depth, c.writes, c.weak = 1, 1, false
+			c.plan()
+			w.after(int64(20*time.Millisecond), func() { c.depth = 0 })
+		})
+	case e.Kind == consensus.EventPooled && w.views() == 1:
+		if y := w.replica(x.core.Status().Leader); y != nil {
+			var p partition
+			p.cut(w.net, y.place(), x.place(), false)
+			w.cutExactly(p, w.elections(1))
+			c := w.clients[0]
+			w.load.weak, c.depth, c.writes, c.weak, c.think = 1, 3, 0, true, 0
+			c.plan()
+		}
+	}
+}
+
+// forgetfulWitnesses cuts a leader off from the other replicas, not from clients.
+// Its successor collects pools; whoever has sent one restarts, and does not hear
+// for a while that the new view is open. Meanwhile clients ask for votes in the old
+// one.
+func forgetfulWitnesses(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	switch {
+	case e.Kind == consensus.EventOpened && w.views() == 0:
+		w.hush()
+		w.clients[0].depth = 0
+		w.after(w.elections(6), w.unhush)
+		w.after(w.elections(0.5), func() {
+			var p partition
+			for _, y := range w.others(x) {
+				p.cut(w.net, x.place(), y.place(), true)
+			}
+			w.cutExactly(p, w.elections(4))
+		})
+	case e.Kind == consensus.EventElected && w.views() == 1:
+		var p partition
+		for _, c := range w.clients {
+			p.cut(w.net, c.place, x.place(), true)
+		}
+		w.cutExactly(p, w.elections(2))
+	case e.Kind == consensus.EventPooled && w.views() == 1:
+		y := w.replica(x.core.Status().Leader)
+		if y == nil {
+			return
+		}
+		var p partition
+		p.cut(w.net, y.place(), x.place(), false)
+		w.cutExactly(p, int64(50*time.Millisecond))
+		life := x.life
+		w.after(int64(10*time.Microsecond), func() {
+			if x.life == life && !w.healing {
+				x.crash()
+				w.after(int64(100*time.Microsecond), func() { w.restart(x) })
+			}
+		})
+		w.after(int64(35*time.Millisecond), w.unhush)
+	}
+}
+
+// promotion has a fifth replica join four. When the leader has proposed to let it
+// vote, and the others have that entry, the leader is cut off from them, and
+// operations complete on the votes of two of them.
+func promotion(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	switch {
+	case e.Kind == consensus.EventOpened && x.core.Status().Leader == id && len(w.replicas) == 4 && w.admin.idle():
+		w.hush()
+		w.clients[0].depth = 0
+		w.after(w.elections(20), w.unhush)
+		w.admin.promote(w.admin.join())
+	case e.Kind == consensus.EventChanging && consensus.ChangeKind(e.Seq) == consensus.Promote:
+		others := w.others(x)
+		if len(others) != 4 {
+			return
+		}
+		var back, forth partition
+		for _, y := range others {
+			back.cut(w.net, y.place(), x.place(), false)
+			forth.cut(w.net, x.place(), y.place(), false)
+		}
+		for _, y := range others[2:] {
+			for _, c := range w.clients {
+				forth.cut(w.net, c.place, y.place(), true)
+			}
+		}
+		w.cutExactly(back, w.elections(4))
+		w.after(3*int64(w.profile.Delay), func() {
+			w.cutExactly(forth, w.elections(4))
+			w.unhush()
+		})
+	}
+}

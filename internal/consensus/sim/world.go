@@ -126,6 +126,7 @@ func (w *World) traceEvent(id uint64, e consensus.Event) {
 		name := map[consensus.EventKind]string{
 			consensus.EventElected: "is elected", consensus.EventOpened: "opens", consensus.EventVoted: "votes for", consensus.EventSpec: "speculates on",
 			consensus.EventRecovered: "recovers", consensus.EventWeakDone: "acknowledges the weak",
+			consensus.EventPooled: "sends its pool,", consensus.EventChanging: "changes members,",
 		}[e.Kind]
 		w.trace("   %d %s %d.%d in view %d, entry %d, yes %v", id, name, e.Session, e.Seq, e.View, e.Index, e.Yes)
 	}
