@@ -328,7 +328,7 @@ func watching(t *testing.T, args ...string) *kvWatching {
 	ctx, stop := context.WithCancel(t.Context())
 	w := &kvWatching{stop: stop, code: make(chan int, 1)}
 	t.Cleanup(stop)
-	go func() { w.code <- execute(ctx, append([]string{"kv", "watch"}, args...), &w.out, &w.err) }()
+	go func() { w.code <- execute(ctx, patiently(append([]string{"kv", "watch"}, args...)), &w.out, &w.err) }()
 	return w
 }
 
@@ -369,7 +369,7 @@ func patiently(args []string) []string {
 	verb := 0
 	switch {
 	case len(args) < 2 || args[0] != "kv" || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--timeout") }):
-	case slices.Contains([]string{"get", "put", "del", "incr", "range", "status"}, args[1]):
+	case slices.Contains([]string{"get", "put", "del", "incr", "range", "watch", "status"}, args[1]):
 		verb = 2
 	case slices.Contains([]string{"lease", "member"}, args[1]) && len(args) > 2:
 		verb = 3
