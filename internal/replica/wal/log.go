@@ -164,7 +164,7 @@ func (l *Log) put(r *Record) {
 func (l *Log) Pending() int { return len(l.buf) }
 
 // Sync writes what was appended since the last Sync as one round and flushes
-// it: one write, one fdatasync. When it returns nil, the records come back after
+// it, with one call where the system can. When it returns nil, the records come back after
 // any crash. It does nothing when nothing was appended.
 //
 // After an error nobody knows what the disk holds: the kernel drops the pages
@@ -185,14 +185,8 @@ func (l *Log) Sync() error {
 	// in a file with a former life, too. The next round overwrites them.
 	var zeros [roundHead]byte
 	out = append(out, zeros[:]...)
-	if _, err := l.file.WriteAt(out, s.end); err != nil {
-		return l.fail(fmt.Errorf("write %s: %w", s.file, withSpaceHint(err)))
-	}
-	if err := l.lengthen(s.end + int64(len(out))); err != nil {
+	if err := l.write(out); err != nil {
 		return l.fail(err)
-	}
-	if err := l.file.Sync(); err != nil {
-		return l.fail(fmt.Errorf("flush %s: %w", s.file, err))
 	}
 	s.end += int64(size)
 	s.chain = chain
@@ -208,18 +202,42 @@ func (l *Log) Sync() error {
 	return nil
 }
 
+// write writes a round and flushes it.
+func (l *Log) write(out []byte) error {
+	s := l.now
+	end := s.end + int64(len(out))
+	if !l.grows(end) {
+		if err := writeSync(l.file, out, s.end); err != nil {
+			return fmt.Errorf("write and flush %s: %w", s.file, withSpaceHint(err))
+		}
+		return nil
+	}
+	if _, err := l.file.WriteAt(out, s.end); err != nil {
+		return fmt.Errorf("write %s: %w", s.file, withSpaceHint(err))
+	}
+	if err := l.lengthen(end); err != nil {
+		return err
+	}
+	if err := l.file.Sync(); err != nil { // of the zeros, too
+		return fmt.Errorf("flush %s: %w", s.file, err)
+	}
+	return nil
+}
+
 // ahead is by how much a file that grows is lengthened at once.
 const ahead = 1 << 20
 
-// lengthen writes zeros behind a round that ends at end, if the file ends there
-// too: a flush that changes a file's length, or blocks that were never written,
-// takes half as long again. It is a matter of speed alone, so that a full disk
-// or a segment of a test's size goes without.
+// grows reports that a round which ends at end is a reason to lengthen the file.
+func (l *Log) grows(end int64) bool {
+	return end > l.now.length && end+ahead <= l.opts.SegmentBytes
+}
+
+// lengthen writes zeros behind a round that ends at end, where the file ends, too:
+// a flush that changes a file's length, or blocks that were never written, takes
+// half as long again. It is a matter of speed alone, so that a full disk or a
+// segment of a test's size goes without.
 func (l *Log) lengthen(end int64) error {
 	s := l.now
-	if end <= s.length || end+ahead > l.opts.SegmentBytes {
-		return nil
-	}
 	if l.zeros == nil {
 		l.zeros = make([]byte, ahead)
 	}
