@@ -14,7 +14,7 @@ import (
 // waits for it must hear of the commit, which ends no operation.
 func TestRoomIsMadeByCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &Client{start: time.Now()}
+		c := &Client{sessions: map[uint64]*Session{}, byID: map[uint64]*Session{}, start: time.Now()}
 		s := c.newSession()
 		tell := func(m kvwire.Message) {
 			s.event(func(p *session.Session, now int64) { p.Receive(now, 1, &m) })
