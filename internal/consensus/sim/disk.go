@@ -22,9 +22,9 @@ type disk struct {
 	busy     bool        // a sync is under way
 	urgent   bool        // something in the queue is waited for
 
-	snapshot  savedState // the newest one
-	before    savedState // the one before
-	delivered savedState // came from a peer; becomes the newest when the log says so
+	snapshot  savedState   // the newest one
+	before    savedState   // the one before
+	delivered []savedState // came from peers; one becomes the newest when the log says so
 	rolling   int        // records after which a segment is full
 
 	median time.Duration // of a sync
@@ -58,8 +58,8 @@ func newDisk(w *World, owner *replica, median time.Duration, rolling int) *disk 
 // sync may wait for the next ones.
 func (d *disk) write(records []consensus.Record, ticket uint64, urgent bool) {
 	for _, r := range records {
-		if r.Kind == consensus.RecordReset && d.delivered.index == r.Index {
-			d.snapshot, d.delivered = d.delivered, savedState{}
+		if r.Kind == consensus.RecordReset {
+			d.accept(r.Index)
 		}
 	}
 	d.queue = append(d.queue, diskWrite{records: records, ticket: ticket})
@@ -76,6 +76,16 @@ func (d *disk) write(records []consensus.Record, ticket uint64, urgent bool) {
 				d.start()
 			}
 		})
+	}
+}
+
+// accept makes the snapshot of index, which a peer has sent, the newest one.
+func (d *disk) accept(index uint64) {
+	for _, s := range d.delivered {
+		if s.index == index {
+			d.snapshot, d.delivered = s, nil
+			return
+		}
 	}
 }
 
@@ -172,7 +182,7 @@ func (d *disk) save(s *consensus.Snapshot) {
 
 // crash loses what is not synced, or only the end of it.
 func (d *disk) crash() {
-	d.queue, d.busy, d.urgent, d.delivered = nil, false, false, savedState{}
+	d.queue, d.busy, d.urgent, d.delivered = nil, false, false, nil
 	if d.w.Defects.SnapshotNotSynced && d.random.chance(0.5) {
 		d.snapshot = d.before
 	}

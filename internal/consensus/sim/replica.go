@@ -260,7 +260,7 @@ func (r *replica) install(from consensus.Addr, b []byte, state savedState) {
 		return
 	}
 	r.enqueue(func(now consensus.Clock) {
-		r.disk.delivered = state
+		r.disk.delivered = append(r.disk.delivered, state) // several may come in one turn
 		r.core.Install(now, from, m, bytes.NewReader(state.data))
 	})
 }
