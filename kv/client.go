@@ -296,10 +296,11 @@ func (c *Client) to(id uint64) *peer.Conn {
 
 // send passes on what sessions want sent, in order per replica. A connection
 // that does not take a message is about to end, or full; the session asks again.
-func (c *Client) send(sends []session.Send) {
+// It returns batch, whose memory it uses.
+func (c *Client) send(sends []session.Send, batch []kvwire.Message) []kvwire.Message {
 	for len(sends) > 0 {
 		to := sends[0].To
-		var batch []kvwire.Message
+		batch = batch[:0]
 		rest := sends[:0:0]
 		for _, s := range sends {
 			if s.To == to {
@@ -313,8 +314,10 @@ func (c *Client) send(sends []session.Send) {
 				c.overflow(to)
 			}
 		}
+		clear(batch)
 		sends = rest
 	}
+	return batch
 }
 
 // overflow ends a connection that does not move: its sessions go on elsewhere.

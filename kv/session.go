@@ -31,8 +31,9 @@ type Session struct {
 
 	stable uint64 // what pure had when room was last made
 
-	corked bool    // somebody sends and reports; what comes up meanwhile is his, too
-	ended  []ended // his scratch
+	corked bool             // somebody sends and reports; what comes up meanwhile is his, too
+	ended  []ended          // his scratch
+	batch  []kvwire.Message // his, too
 }
 
 type call struct {
@@ -123,13 +124,14 @@ func (s *Session) after() {
 		s.corked = true
 		s.mu.Unlock()
 		if len(sends) > 0 {
-			s.c.send(sends)
+			s.batch = s.c.send(sends, s.batch)
 		}
 		for i := range ended {
 			ended[i].call.done(ended[i].result, ended[i].err)
 		}
 		clear(ended)
 		s.mu.Lock()
+		s.pure.Recycle(sends, outcomes)
 		s.corked, s.ended = false, ended
 	}
 	s.mu.Unlock()
