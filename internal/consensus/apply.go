@@ -152,6 +152,9 @@ func (c *Core) applyChange(e *pb.Entry) {
 		return
 	}
 	c.forgetLeft()
+	// A commit index alone is not synced. That of a change is: when the members
+	// that it replaces are gone, nobody else may know that it is in force.
+	c.whenDurable(func() {})
 	c.log.since = e.GetIndex()
 	if c.lead != nil {
 		c.lead.memberChanged(false)

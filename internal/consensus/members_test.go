@@ -96,3 +96,24 @@ func TestNumbersAreNeverUsedAgain(t *testing.T) {
 	r.tick(100)
 	refused("at the next leader", 4, old)
 }
+
+// A commit index alone waits for the next sync; that of a change of members asks
+// for one.
+func TestChangesOfMembersAreSynced(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	lead := r.leader()
+	seen := map[uint64]uint64{}
+	r.taken = func(id uint64, e *Effects) {
+		index := r.nodes[id].core.members.index
+		if index != seen[id] && !e.Sync {
+			t.Errorf("replica %d has applied the change of entry %d and does not sync it", id, index)
+		}
+		seen[id] = index
+	}
+	if why := r.change(Change{Kind: Remove, Member: Member{ID: lead%3 + 1}}); why != "" {
+		t.Fatal(why)
+	}
+	if len(seen) != 3 || seen[lead] == 0 || seen[lead] != seen[(lead+1)%3+1] {
+		t.Errorf("changes by replica: %v", seen)
+	}
+}

@@ -94,6 +94,7 @@ type rig struct {
 	inbox []kvwire.Message // what clients got, in order
 	cut   map[[2]uint64]bool
 	lose  func(from uint64, s *Send) bool // says which messages between replicas are lost
+	taken func(id uint64, e *Effects)     // sees what replicas want done
 }
 
 type rigNode struct {
@@ -161,6 +162,9 @@ func (r *rig) settle() {
 			e := n.core.Take(r.now)
 			if e.Fatal != nil {
 				r.t.Fatal(e.Fatal)
+			}
+			if r.taken != nil {
+				r.taken(id, &e)
 			}
 			n.disk = append(n.disk, e.Records...)
 			if e.Sync {

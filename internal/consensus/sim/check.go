@@ -160,10 +160,11 @@ func (w *World) compareRead(truth *oracle, o *operation, m moment) {
 }
 
 // pending lists the weak writes that the session of o issued before it and that
-// are not in the log up to revision.
+// are not in the log up to revision. One that failed later, with its session, was
+// still one of them.
 func (w *World) pending(o *operation, revision uint64) (own [][]byte) {
 	for _, x := range w.history {
-		if x.session == o.session && x.order < o.order && x.write && x.weak && (x.revision == 0 || x.revision > revision) && x.failure == "" {
+		if x.session == o.session && x.order < o.order && x.write && x.weak && (x.revision == 0 || x.revision > revision) && (x.failure == "" || x.returned > o.returned) {
 			own = append(own, x.bytes)
 		}
 	}

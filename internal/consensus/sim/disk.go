@@ -25,7 +25,7 @@ type disk struct {
 	snapshot  savedState   // the newest one
 	before    savedState   // the one before
 	delivered []savedState // came from peers; one becomes the newest when the log says so
-	rolling   int        // records after which a segment is full
+	rolling   int          // records after which a segment is full
 
 	median time.Duration // of a sync
 	slow   float64       // factor, 1 is healthy
