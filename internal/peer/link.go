@@ -309,7 +309,8 @@ const writeAtMost = 1 << 20
 func (l *link) write() {
 	var pace *pacer
 	if l.timed {
-		pace = &pacer{l.origin, l.q.delay > 0}
+		pace = &pacer{l.origin, l.q.delay > 0, newSleeper()}
+		defer pace.close()
 	}
 	for {
 		run, ok := l.take(pace)

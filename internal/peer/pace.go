@@ -16,6 +16,7 @@ const napAtMost = 20 * time.Millisecond
 type pacer struct {
 	origin time.Time
 	exact  bool // spin for the last stretch
+	*sleeper
 }
 
 // nap sleeps until due, in nanoseconds since the origin, or some of the way, and
@@ -30,7 +31,7 @@ func (p *pacer) nap(due int64) bool {
 		sleep = min(left-spinBelow, napAtMost)
 	}
 	if sleep > 0 {
-		preciseSleep(sleep)
+		p.sleep(sleep)
 		return false
 	}
 	for int64(time.Since(p.origin)) < due {

@@ -4,5 +4,11 @@ package peer
 
 import "time"
 
-// preciseSleep is as precise as the runtime's timers.
-func preciseSleep(d time.Duration) { time.Sleep(d) }
+// sleeper is as precise as the runtime's timers.
+type sleeper struct{}
+
+func newSleeper() *sleeper { return &sleeper{} }
+
+func (*sleeper) sleep(d time.Duration) { time.Sleep(d) }
+
+func (*sleeper) close() {}

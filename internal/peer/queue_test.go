@@ -143,7 +143,8 @@ func TestFixedDelay(t *testing.T) {
 
 func TestPacerIsNeverEarly(t *testing.T) {
 	for _, exact := range []bool{false, true} {
-		p := &pacer{time.Now(), exact}
+		p := &pacer{time.Now(), exact, newSleeper()}
+		defer p.close()
 		for _, d := range []time.Duration{0, time.Microsecond, 100 * time.Microsecond, 300 * time.Microsecond, 25 * time.Millisecond} {
 			due := int64(time.Since(p.origin) + d)
 			naps := 1
