@@ -49,7 +49,8 @@ type ReceiveConfig struct {
 	Until LSN
 	// Synchronous has every write made durable and reported as soon as no more
 	// has arrived. Otherwise that happens at the end of a segment, at each
-	// StatusInterval, and when the server asks. Default: false.
+	// StatusInterval (but for at most half of the time), and when the server asks.
+	// Default: false.
 	Synchronous bool
 	// OnFlush, if not nil, is called with each new position up to which the log
 	// is safe, and its timeline.
@@ -91,7 +92,8 @@ type receiver struct {
 	timeline uint32
 	at       LSN // next byte to come
 	flushed  LSN
-	synced   time.Time // when flushed was brought up last
+	synced   time.Time     // when flushed was brought up last
+	pause    time.Duration // from then to the next time
 
 	segment Segment
 	writer  SegmentWriter // nil between segments
@@ -175,7 +177,7 @@ func (r *receiver) run(ctx context.Context) error {
 
 // receive takes one timeline to its end; done says that Until came before.
 func (r *receiver) receive(ctx context.Context) (done bool, err error) {
-	r.synced = time.Now()
+	r.synced, r.pause = time.Now(), r.cfg.StatusInterval
 	for {
 		if r.cfg.Until != 0 && r.at >= r.cfg.Until {
 			if err := r.flush(ctx, false); err != nil {
@@ -216,11 +218,11 @@ func (r *receiver) receive(ctx context.Context) (done bool, err error) {
 // errQuiet says that nothing more came while something waited to be made safe.
 var errQuiet = errors.New("no more log for a while")
 
-// next receives a frame. It does not wait longer than StatusInterval while
-// something is not safe.
+// next receives a frame. It does not wait longer than the pause between flushes
+// while something is not safe.
 func (r *receiver) next(ctx context.Context) (Frame, error) {
 	if r.flushed < r.at && !r.conn.buffered() {
-		bound, cancel := context.WithDeadlineCause(ctx, r.synced.Add(r.cfg.StatusInterval), errQuiet)
+		bound, cancel := context.WithDeadlineCause(ctx, r.synced.Add(r.pause), errQuiet)
 		defer cancel()
 		ctx = bound
 	}
@@ -245,7 +247,7 @@ func (r *receiver) farewell(ctx context.Context) {
 func (r *receiver) due(f Frame) bool {
 	return f.ReplyRequested || // a server that shuts down waits for this
 		r.cfg.Synchronous && !r.conn.buffered() ||
-		time.Since(r.synced) >= r.cfg.StatusInterval
+		time.Since(r.synced) >= r.pause
 }
 
 // write takes a frame's bytes, which may reach over the ends of segments.
@@ -283,8 +285,15 @@ func (r *receiver) write(ctx context.Context, f Frame) error {
 }
 
 // flush makes safe what was written, and tells the server if report is set.
+// The next one is due after StatusInterval, and not before as much time has passed
+// as this one took: a sink that takes longer than StatusInterval, as one does that
+// keeps a segment as a whole each time, would be given each frame by itself.
 func (r *receiver) flush(ctx context.Context, report bool) error {
-	r.synced = time.Now()
+	began := time.Now()
+	defer func() {
+		r.synced = time.Now()
+		r.pause = max(r.cfg.StatusInterval, r.synced.Sub(began))
+	}()
 	if r.flushed >= r.at {
 		return nil
 	}

@@ -457,3 +457,36 @@ func TestAncestorsRefuses(t *testing.T) {
 		t.Errorf("%v: %v", list, err)
 	}
 }
+
+// slowSegment takes a while to be made safe.
+type slowSegment struct {
+	SegmentWriter
+	takes time.Duration
+}
+
+func (s slowSegment) Sync() error {
+	time.Sleep(s.takes)
+	return nil
+}
+
+// A sink that takes longer than StatusInterval is not given each frame by itself.
+func TestSlowSinkGetsAsMuchTimeAsItTakes(t *testing.T) {
+	const takes = 20 * time.Millisecond
+	r := &receiver{
+		cfg:    ReceiveConfig{StreamConfig: StreamConfig{StatusInterval: time.Nanosecond}},
+		stream: &Stream{}, writer: slowSegment{takes: takes}, at: 1,
+	}
+	if err := r.flush(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if r.pause < takes {
+		t.Errorf("the next flush is due in %v, and this one took %v", r.pause, takes)
+	}
+	r.pause = time.Hour // so that a busy machine does not matter
+	if r.due(Frame{}) || !r.due(Frame{ReplyRequested: true}) {
+		t.Error("a flush is due at once, or not when the server asks")
+	}
+	if err := r.flush(t.Context(), false); err != nil || r.pause >= time.Hour {
+		t.Errorf("after a flush that had nothing to do: %v, pause %v", err, r.pause)
+	}
+}
