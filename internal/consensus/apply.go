@@ -154,7 +154,13 @@ func (c *Core) applyChange(e *pb.Entry) {
 	c.forgetLeft()
 	// A commit index alone is not synced. That of a change is: when the members
 	// that it replaces are gone, nobody else may know that it is in force.
-	c.whenDurable(func() {})
+	index := e.GetIndex()
+	c.whenDurable(func() {
+		c.members.known = max(c.members.known, index)
+		if c.lead != nil {
+			c.lead.answerChange()
+		}
+	})
 	c.log.since = e.GetIndex()
 	if c.lead != nil {
 		c.lead.memberChanged(false)

@@ -118,6 +118,7 @@ func (c *Core) lease(from Addr, m *kvwire.Message) {
 	if m.Flags&kvwire.FlagYes != 0 {
 		if c.lead != nil && m.View == c.term {
 			c.lead.echo(uint64(from), m.Time, m.Count)
+			c.lead.knows(uint64(from), m.Index)
 		}
 		return
 	}
@@ -127,7 +128,7 @@ func (c *Core) lease(from Addr, m *kvwire.Message) {
 	c.standing.wake(c)
 	c.standing.heard(c)
 	c.standing.stamped(m.View, m.Time)
-	c.send(from, kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time, Count: c.standing.life})
+	c.send(from, kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time, Count: c.standing.life, Index: c.members.known})
 	if m.Index > 0 {
 		c.newView(&kvwire.Message{View: m.View, Leader: uint64(from), Index: m.Index})
 	}

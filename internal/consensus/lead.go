@@ -47,6 +47,7 @@ type leadership struct {
 
 	changing  bool // a change of members is in flight; the fast path is closed
 	changeAsk *asked
+	known     map[uint64]uint64 // per replica: the last change that it has applied and on disk
 }
 
 // round is one log entry in flight.
@@ -75,6 +76,7 @@ type leadOp struct {
 type asked struct {
 	from    Addr
 	request uint64
+	index   uint64 // of the change, once it is in force here
 }
 
 type heldWrite struct {
@@ -103,7 +105,7 @@ func newLeadership(c *Core) *leadership {
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.logTime,
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
-		uncommitted: newTouches(), echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, fed: map[uint64]uint64{},
+		uncommitted: newTouches(), echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, fed: map[uint64]uint64{},
 	}
 	c.trace(Event{Kind: EventElected, View: c.term})
 	return l
@@ -529,7 +531,7 @@ func (l *leadership) configure(from Addr, m *kvwire.Message) {
 	if err == nil {
 		err = c.members.check(g)
 	}
-	if err == nil && (l.changing || c.members.joint()) {
+	if err == nil && (l.changing || l.changeAsk != nil || c.members.joint()) {
 		err = errors.New("another change is in flight; try again when it is done")
 	}
 	if err == nil && (g.Kind == Promote || g.Kind == Replace) {
@@ -554,7 +556,7 @@ func (l *leadership) configure(from Addr, m *kvwire.Message) {
 	}
 	c.trace(Event{Kind: EventChanging, View: c.term, Seq: uint64(g.Kind)})
 	l.changing = true // before any later operation gets a speculative answer
-	l.changeAsk = &asked{from, m.Request}
+	l.changeAsk = &asked{from: from, request: m.Request}
 }
 
 // memberChanged is called when a change, or an empty entry in its place, was
@@ -568,12 +570,41 @@ func (l *leadership) memberChanged(refused bool) {
 	if l.changeAsk == nil {
 		return
 	}
-	m := &kvwire.Message{Request: l.changeAsk.request}
 	if refused {
-		c.refuse(l.changeAsk.from, m, kvwire.CodeInvalid, "another change was in flight; try again")
-	} else {
-		c.send(l.changeAsk.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: m.Request, Index: c.applied})
+		c.refuse(l.changeAsk.from, &kvwire.Message{Request: l.changeAsk.request}, kvwire.CodeInvalid, "another change was in flight; try again")
+		l.changeAsk = nil
+		return
 	}
+	l.changeAsk.index = c.members.index
+	l.stamp()
+	l.answerChange()
+}
+
+// knows notes the last change of members that a replica has applied and on disk.
+func (l *leadership) knows(from, index uint64) {
+	l.known[from] = index
+	l.answerChange()
+}
+
+// answerChange says that a change is in force when a majority would know that after
+// a restart. Whoever asked may then destroy a replica that has left: its vote, by
+// the configuration before, is never needed again. A leader that has left itself
+// does not wait: it is about to be stopped.
+func (l *leadership) answerChange() {
+	c, a := l.c, l.changeAsk
+	if a == nil || a.index == 0 {
+		return
+	}
+	n := 0
+	for _, id := range c.members.voters() {
+		if id == c.cfg.ID && c.members.known >= a.index || l.known[id] >= a.index {
+			n++
+		}
+	}
+	if n < majority(len(c.members.voters())) && c.members.votes(c.cfg.ID) {
+		return
+	}
+	c.send(a.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: a.request, Index: c.applied})
 	l.changeAsk = nil
 }
 

@@ -17,6 +17,7 @@ type members struct {
 	list  []Member // by rising id
 	conf  *pb.ConfState
 	index uint64 // log entry of the last change
+	known uint64 // index, once a restart would know of it, too; not in snapshots
 
 	// gone are the ids of those who were members and are not any more, rising.
 	// None of them joins again: what a replica of that id has voted for is still
@@ -232,6 +233,7 @@ func (m *members) append(b []byte) ([]byte, error) {
 
 func readMembers(r *reader) (members, error) {
 	m := members{index: r.uvarint(), conf: &pb.ConfState{}}
+	m.known = m.index // who reads it has it on disk
 	if err := proto.Unmarshal(r.bytes(), m.conf); err != nil {
 		return members{}, fmt.Errorf("configuration: %w", err)
 	}

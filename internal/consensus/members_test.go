@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/weirdb/weir/internal/kvwire"
 )
 
@@ -13,7 +16,7 @@ func (r *rig) change(g Change) string {
 	r.t.Helper()
 	r.inbox = nil
 	r.deliver(r.leader(), kvwire.Message{Kind: kvwire.Configure, Request: 77, Data: g.Append(nil)})
-	r.tick(5)
+	r.tick(10)
 	for _, m := range r.inbox {
 		switch {
 		case m.Request != 77:
@@ -115,5 +118,42 @@ func TestChangesOfMembersAreSynced(t *testing.T) {
 	}
 	if len(seen) != 3 || seen[lead] == 0 || seen[lead] != seen[(lead+1)%3+1] {
 		t.Errorf("changes by replica: %v", seen)
+	}
+}
+
+// A change is answered when a majority knows of it for good: the one who asked may
+// then destroy a replica that has left.
+func TestChangeIsAnsweredWhenAMajorityKnows(t *testing.T) {
+	r := newRig(t, 4, "raft")
+	lead := r.leader()
+	gone, near, far := lead%4+1, (lead+1)%4+1, (lead+2)%4+1
+	g := Change{Kind: Remove, Member: Member{ID: gone}}
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 3, Data: g.Append(nil)})
+	// Nobody hears that the change is committed.
+	r.lose = func(_ uint64, s *Send) bool {
+		m := &pb.Message{}
+		if s.Message.Kind != kvwire.Raft || proto.Unmarshal(s.Message.Data, m) != nil {
+			return false
+		}
+		return m.GetCommit() > r.nodes[near].core.applied && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
+	}
+	r.settle()
+	r.tick(6)
+	if c := r.nodes[lead].core; len(c.members.voters()) != 3 || len(r.nodes[near].core.members.voters()) != 4 {
+		t.Fatalf("the leader knows %v, the others %v", c.members.voters(), r.nodes[near].core.members.voters())
+	}
+	if got := r.take(kvwire.ReadDone); len(got) > 0 {
+		t.Fatalf("answered while only the leader knows: %v", got)
+	}
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 4, Data: Change{Kind: Remove, Member: Member{ID: far}}.Append(nil)})
+	r.settle()
+	if got := r.one(kvwire.Refused); got.Request != 4 {
+		t.Errorf("another change: %v", got)
+	}
+	r.lose = nil
+	r.cut[[2]uint64{lead, far}] = true
+	r.tick(10)
+	if got := r.one(kvwire.ReadDone); got.Request != 3 {
+		t.Errorf("answered: %v", got)
 	}
 }
