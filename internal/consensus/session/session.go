@@ -380,7 +380,7 @@ func (s *Session) encode(o *op, c kvwire.Command) error {
 	if err := c.Validate(); err != nil {
 		return errors.Join(ErrInvalid, err)
 	}
-	o.command = c.Append(nil)
+	o.command = c.Append(make([]byte, 0, c.Size()))
 	var own kvwire.Command // the footprint is kept, and c's memory is the caller's
 	if err := own.Borrow(o.command); err != nil {
 		return errors.Join(ErrInvalid, err)
