@@ -334,7 +334,7 @@ func (c *Core) store(m *pb.Message) {
 // committed.
 func (c *Core) recordHard(h hardState, commit uint64) {
 	write := c.note
-	if h != c.hard {
+	if h != c.hard && !c.mutated(VoteNotAwaited) {
 		c.hard, write = h, c.record
 	}
 	write(RecordHard, h.term, commit, appendUvarints(nil, h.term, h.vote, commit))

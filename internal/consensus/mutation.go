@@ -50,6 +50,8 @@ const (
 	LeaseBackTooEarly   // it has its lease again with any answer of the replica that was to take over (S12)
 	OldRequestTaken     // a replica takes over though it has answered a later stamp (S12)
 	VoteNotPersisted    // the vote is not on disk (S13)
+	VoteNotAwaited      // answers do not wait for the term and vote they are given in to be on disk (S13)
+	SaidOnlyOnce        // what is left out of the engine's messages is left out for ever
 	CommitCountsLearner // a learner's answer counts like a voter's
 	NumberUsedAgain     // the number of a member that has left is given again
 	WaitEnds            // a read that waited for too long is answered anyway (S14)
@@ -79,7 +81,7 @@ func MutationNames() []string {
 	names := strings.Fields(`VoteInAnyView VoteOnConflict VoteBeforeDisk SpecBeforeDisk SpecOverUncommitted SpecWithoutBundle SpecWhileChanging
 		PriorIgnored LateRecordKept PoolForgetsAtAppend PoolForgetsAtElected ViewNotPersisted RecoverTooLittle RecoverTooMuch RecoverFromMinority
 		RecoverWithoutBundle RecoverInAnyOrder OpenWithoutRecovery ServeBeforeOpen ReadBeforeOpen ReadUncommitted ReadUnapplied ReadWithoutLease
-		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease LeaseBackTooEarly OldRequestTaken VoteNotPersisted CommitCountsLearner NumberUsedAgain WaitEnds NoDedup
+		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease LeaseBackTooEarly OldRequestTaken VoteNotPersisted VoteNotAwaited SaidOnlyOnce CommitCountsLearner NumberUsedAgain WaitEnds NoDedup
 		SessionsNotInSnap AnswersNotInSnap SessionsByLocalClock KeysByLocalClock GapsIgnored OverlayShared TokenIgnored TokenWithoutView
 		WeakBeforeDisk IntentForgotten IntentWithGap TruncatedForgotten CarryForgotten`)
 	return names[:mutations]

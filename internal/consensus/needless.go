@@ -27,16 +27,19 @@ func (c *Core) needless(m *pb.Message) bool {
 			return false
 		}
 		tick, ok := c.lead.fed[m.GetTo()]
-		return ok && tick == c.ticks && c.log.lastIndex() > m.GetCommit()
+		return ok && c.lately(tick) && c.log.lastIndex() > m.GetCommit()
 	case pb.MsgAppResp:
 		if m.GetReject() {
 			return false
 		}
 		t := told{m.GetTo(), m.GetTerm(), m.GetIndex(), c.ticks}
-		if t.leader == c.told.leader && t.term == c.told.term && t.tick == c.told.tick && t.index <= c.told.index {
+		if t.leader == c.told.leader && t.term == c.told.term && c.lately(c.told.tick) && t.index <= c.told.index {
 			return true
 		}
 		c.told = t
 	}
 	return false
 }
+
+// lately reports that something of the given tick need not be said again.
+func (c *Core) lately(tick uint64) bool { return tick == c.ticks || c.mutated(SaidOnlyOnce) }

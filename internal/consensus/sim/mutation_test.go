@@ -127,6 +127,8 @@ func bugs() []bug {
 		{"LeaseBackTooEarly", play("calm", "raft", 3).with(consensus.LeaseBackTooEarly).scene(handover(4 * time.Millisecond)), 3000},
 		{"OldRequestTaken", play("calm", "raft", 3).with(consensus.OldRequestTaken).scene(lateHandover), 3000},
 		{"VoteNotPersisted", play("crash", "raft", 3).with(consensus.VoteNotPersisted), 3000},
+		{"VoteNotAwaited", play("views", "raft", 3).with(consensus.VoteNotAwaited).tuned(slowSyncs), 3000},
+		{"SaidOnlyOnce", play("partition", "raft", 3).with(consensus.SaidOnlyOnce), 3000},
 		{"CommitCountsLearner", play("members", "raft", 3).with(consensus.CommitCountsLearner), 3000},
 		{"NumberUsedAgain", play("members", "raft", 3).with(consensus.NumberUsedAgain), 3000},
 		{"WaitEnds", play("slow", "raft-ht", 3).with(consensus.WaitEnds), 3000},
