@@ -8,8 +8,13 @@ import (
 	"github.com/weirdb/weir/internal/kvwire"
 )
 
-// leavePatience is how long a replica that stops waits for another one to lead.
-const leavePatience = 2 * time.Second
+// leavePatience is how long a replica that stops waits for another one to lead,
+// and leaveAgain after how many ticks it asks once more: a leader that has just
+// been elected is not ready to hand over.
+const (
+	leavePatience = 2 * time.Second
+	leaveAgain    = 20
+)
 
 // leave hands leadership over before the replica stops, so that nobody waits for
 // an election timeout. It is a courtesy: where nobody can take over, the replica
@@ -20,13 +25,14 @@ func (r *Replica) leave() {
 		return
 	}
 	change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: heir}}
-	m := kvwire.Message{Kind: kvwire.Configure, Data: change.Append(nil)}
-	r.inbox.deliver(gatewayAddr, []kvwire.Message{m})
 	deadline := time.NewTimer(leavePatience)
 	defer deadline.Stop()
 	look := time.NewTicker(tickEvery)
 	defer look.Stop()
-	for {
+	for ticks := 0; ; ticks++ {
+		if ticks%leaveAgain == 0 {
+			r.inbox.deliver(gatewayAddr, []kvwire.Message{{Kind: kvwire.Configure, Data: change.Append(nil)}})
+		}
 		select {
 		case <-deadline.C:
 			r.cfg.Log.Warn("leadership could not be handed over", "to", heir)
