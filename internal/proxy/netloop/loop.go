@@ -135,16 +135,17 @@ func (l *Loop) Draining() bool { return l.draining }
 // false, without running f, when the loop has ended.
 func (l *Loop) Post(f func()) bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.posted == nil && l.stopping {
-		l.mu.Unlock()
 		return false
 	}
 	first := len(l.posted) == 0
 	l.posted = append(l.posted, f)
-	l.mu.Unlock()
 	if first {
 		one := [8]byte{1}
-		// EAGAIN means the counter is full: the loop is awake already.
+		// Under the lock: a loop that ends meanwhile gives the descriptor up, and
+		// its number may be a client's by now. EAGAIN means that the counter is
+		// full: the loop is awake already.
 		_, _ = unix.Write(l.wakefd, one[:])
 	}
 	return true

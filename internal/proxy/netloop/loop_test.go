@@ -1,0 +1,70 @@
+package netloop
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// nobody owns a loop that has nothing to do.
+type nobody struct{}
+
+func (nobody) Settle()                      {}
+func (nobody) Tick()                        {}
+func (nobody) Alarm() (time.Duration, bool) { return 0, false }
+func (nobody) Drain()                       {}
+func (nobody) Drained() bool                { return true }
+func (nobody) Shutdown()                    {}
+
+// Whoever posts while a loop ends writes to no descriptor that the loop has given
+// up: its number belongs to the next connection by then. It is a matter of a
+// preemption at the worst place; tens of thousands of ends show one.
+func TestPostWhileLoopEnds(t *testing.T) {
+	origin := time.Now()
+	for range 1000 {
+		l := &Loop{}
+		if err := l.Start(nobody{}, func() time.Duration { return time.Since(origin) }, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var posters, loop sync.WaitGroup
+		loop.Go(func() {
+			if err := l.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		for range 16 {
+			posters.Go(func() {
+				for l.Post(func() {}) {
+				}
+			})
+		}
+		cancel()
+		loop.Wait()
+		// They get the numbers that are free now.
+		var pairs [4][2]int
+		for i := range pairs {
+			p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pairs[i] = p
+		}
+		posters.Wait()
+		for _, p := range pairs {
+			for _, fd := range p {
+				var b [8]byte
+				if n, err := unix.Read(fd, b[:]); !errors.Is(err, unix.EAGAIN) {
+					t.Errorf("%d bytes, % x, %v, in a new connection", n, b[:max(n, 0)], err)
+				}
+			}
+			if err := errors.Join(unix.Close(p[0]), unix.Close(p[1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
