@@ -84,6 +84,7 @@ func (c *Core) applyRound(e *pb.Entry) {
 		c.forgotten(id)
 	})
 	if own {
+		l.committed(l.rounds[0])
 		l.rounds = l.rounds[1:]
 	}
 }

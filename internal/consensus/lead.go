@@ -56,6 +56,9 @@ type round struct {
 	index  uint64 // in the log, once the engine has placed it
 	ops    []*leadOp
 	cut    int64
+	flush  time.Duration // how long this replica's disk took, 0: it has not got it yet
+	free   bool          // it holds no lane any more
+	over   bool          // it is committed
 }
 
 // leadOp is one operation on its way through the leader.
@@ -411,6 +414,11 @@ func (l *leadership) cut() {
 	if l.refused != nil {
 		l.propose(l.refused)
 	}
+	for _, r := range l.rounds {
+		if !r.free && r.flush > 0 && c.now.Mono >= r.patience() {
+			l.freed(r)
+		}
+	}
 	for l.refused == nil {
 		l.group, _ = l.queue.Take(time.Duration(c.now.Mono), l.group[:0])
 		if len(l.group) == 0 {
@@ -450,12 +458,15 @@ func (l *leadership) propose(ops []*leadOp) {
 	})
 }
 
-// durable frees the lane of a round, whose pace is that of this replica's disk,
-// not of the commit: far replicas are kept busy by many rounds in flight. It
-// answers what waited for the disk.
+// durable is called when this replica's disk has a round. It answers what waited
+// for that. The round keeps its lane until it is committed, because replicas that
+// are near, or share a disk, do better with fewer and larger rounds; but not for
+// much longer than the disk took, because those that are far are kept busy by many
+// rounds in flight. Where results are told before the commit, the disk alone counts.
 func (l *leadership) durable(r *round) {
-	if len(r.ops) > 0 { // a round of the clock alone did not come out of the queue
-		l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), time.Duration(l.c.now.Mono-r.cut))
+	r.flush = max(1, time.Duration(l.c.now.Mono-r.cut))
+	if r.over || l.c.cfg.Fast || l.c.cfg.Batch.Window != 0 {
+		l.freed(r)
 	}
 	for _, o := range r.ops {
 		o.durable, o.round = true, r
@@ -467,6 +478,29 @@ func (l *leadership) durable(r *round) {
 		} else if o.fast {
 			l.speculated(o)
 		}
+	}
+}
+
+// patience is when a round gives its lane up though it is not committed: after
+// three more times of what this replica's disk took.
+func (r *round) patience() int64 { return r.cut + 4*int64(r.flush) }
+
+// freed gives a round's lane to the next.
+func (l *leadership) freed(r *round) {
+	if r.free {
+		return
+	}
+	r.free = true
+	if len(r.ops) > 0 { // a round of the clock alone did not come out of the queue
+		l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), r.flush)
+	}
+}
+
+// committed notes that a round is done with.
+func (l *leadership) committed(r *round) {
+	r.over = true
+	if r.flush > 0 {
+		l.freed(r)
 	}
 }
 
@@ -611,8 +645,17 @@ func (l *leadership) answerChange() {
 // wake is when a round may go though nothing happens: only a fixed window
 // knows such a moment.
 func (l *leadership) wake() int64 {
-	if at, ok := l.queue.Deadline(); ok && l.queue.Len() > 0 {
-		return int64(at)
+	if l.queue.Len() == 0 {
+		return 0
 	}
-	return 0
+	first := int64(0)
+	if at, ok := l.queue.Deadline(); ok {
+		first = int64(at)
+	}
+	for _, r := range l.rounds {
+		if !r.free && r.flush > 0 && (first == 0 || r.patience() < first) {
+			first = r.patience()
+		}
+	}
+	return first
 }
