@@ -178,7 +178,7 @@ func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 			return s, err
 		}
 	}
-	before, err := bench.ReadUsage(c.Watch)
+	before, err := measure.ReadUsages(c.Watch, bench.RoleClient)
 	if err != nil {
 		return s, err
 	}
@@ -202,7 +202,7 @@ func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
 	s.Seconds = float64(to-from) / 1e9
 	activity := measure.ReadMachine().Since(machine)
 	s.Machine = &activity
-	after, err := bench.ReadUsage(c.Watch)
+	after, err := measure.ReadUsages(c.Watch, bench.RoleClient)
 	if err != nil {
 		return s, err
 	}

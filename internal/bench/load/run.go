@@ -221,7 +221,7 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 			return s, err
 		}
 	}
-	before, err := bench.ReadUsage(c.Watch)
+	before, err := measure.ReadUsages(c.Watch, bench.RoleClient)
 	if err != nil {
 		return s, err
 	}
@@ -242,7 +242,7 @@ func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
 	s.Seconds = float64(w.control.clock.Now()-start) / 1e9
 	activity := measure.ReadMachine().Since(machine)
 	s.Machine = &activity
-	after, err := bench.ReadUsage(c.Watch)
+	after, err := measure.ReadUsages(c.Watch, bench.RoleClient)
 	if err != nil {
 		return s, err
 	}

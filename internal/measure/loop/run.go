@@ -3,8 +3,6 @@ package loop
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"math"
 	"runtime"
 	"runtime/metrics"
@@ -222,7 +220,7 @@ func (r *run) warmUp(ctx context.Context) *Cold {
 // openWindow reads all counters and opens the window. What it returns closes it
 // and fills in the differences.
 func (r *run) openWindow() (*Outcome, func(*Outcome) error, error) {
-	before, err := readAll(r.config.Watch)
+	before, err := measure.ReadUsages(r.config.Watch, ClientRole)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -240,7 +238,7 @@ func (r *run) openWindow() (*Outcome, func(*Outcome) error, error) {
 		o.Seconds = float64(to-from) / 1e9
 		o.MeanInFlight = float64(r.recorder.inFlightNs(to)-inFlight) / float64(max(to-from, 1))
 		o.Machine = measure.ReadMachine().Since(machine)
-		after, err := readAll(r.config.Watch)
+		after, err := measure.ReadUsages(r.config.Watch, ClientRole)
 		if err != nil {
 			return err
 		}
@@ -264,25 +262,6 @@ func (r *run) fill(o *Outcome) {
 	g := &o.Generator
 	g.TargetRate, g.Intended, g.Dropped, g.MaxBacklog = r.config.Arrivals.Rate(), r.intended, r.dropped, r.maxBacklog
 	g.LateP50Ns, g.LateP99Ns, g.LateMaxNs = r.late.Quantile(.5), r.late.Quantile(.99), r.late.Max()
-}
-
-func readAll(watch map[string]func() (measure.Usage, error)) (map[string]measure.Usage, error) {
-	all := maps.Clone(watch)
-	if all == nil {
-		all = make(map[string]func() (measure.Usage, error))
-	}
-	if all[ClientRole] == nil {
-		all[ClientRole] = measure.Self
-	}
-	out := make(map[string]measure.Usage)
-	for role, read := range all {
-		u, err := read()
-		if err != nil {
-			return nil, fmt.Errorf("read usage of %s: %w", role, err)
-		}
-		out[role] = u
-	}
-	return out, nil
 }
 
 // pauses is the distribution of the garbage collector's pauses so far. The
