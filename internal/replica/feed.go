@@ -67,7 +67,6 @@ type watchID struct {
 type watch struct {
 	watchID
 	span   kvwire.Span
-	from   uint64 // changes of smaller revisions are of no interest
 	missed uint64 // it must be told that it missed changes up to here; 0: nothing
 }
 
@@ -137,7 +136,7 @@ func (f *feed) watch(store *kvstate.Store, from peer.Addr, m *kvwire.Message) er
 		return err
 	}
 	f.drain(store)
-	w := &watch{watchID: watchID{from, m.Request}, span: kvwire.Span{From: command.Key, To: command.End}, from: m.Revision}
+	w := &watch{watchID: watchID{from, m.Request}, span: kvwire.Span{From: command.Key, To: command.End}}
 	step := feedStep{add: w, last: store.Revision()}
 	if m.Revision != 0 {
 		changes, _, compacted := store.History(m.Revision, w.span, 0)
