@@ -24,6 +24,7 @@ type leadership struct {
 	group   []*leadOp // scratch
 	number  uint64    // of the last round
 	rounds  []*round  // in flight, oldest first: entries commit in that order
+	lanes   []*round  // those of them that hold a lane of the queue
 	refused []*leadOp // a round that the engine would not take; it goes first
 	time    int64     // of the last round
 
@@ -57,7 +58,6 @@ type round struct {
 	ops    []*leadOp
 	cut    int64
 	flush  time.Duration // how long this replica's disk took, 0: it has not got it yet
-	free   bool          // it holds no lane any more
 	over   bool          // it is committed
 }
 
@@ -414,9 +414,11 @@ func (l *leadership) cut() {
 	if l.refused != nil {
 		l.propose(l.refused)
 	}
-	for _, r := range l.rounds {
-		if !r.free && r.flush > 0 && c.now.Mono >= r.patience() {
+	for i := 0; i < len(l.lanes); {
+		if r := l.lanes[i]; r.flush > 0 && c.now.Mono >= r.patience() {
 			l.freed(r)
+		} else {
+			i++
 		}
 	}
 	for l.refused == nil {
@@ -448,6 +450,9 @@ func (l *leadership) propose(ops []*leadOp) {
 	l.number++
 	r := &round{number: l.number, ops: ops, cut: c.now.Mono}
 	l.rounds = append(l.rounds, r)
+	if len(ops) > 0 { // a round of the clock alone does not come out of the queue
+		l.lanes = append(l.lanes, r)
+	}
 	c.counters.Rounds++
 	c.counters.Operations += uint64(len(ops))
 	l.proposed(r)
@@ -485,13 +490,10 @@ func (l *leadership) durable(r *round) {
 // three more times of what this replica's disk took.
 func (r *round) patience() int64 { return r.cut + 4*int64(r.flush) }
 
-// freed gives a round's lane to the next.
+// freed gives a round's lane, if it still holds one, to the next.
 func (l *leadership) freed(r *round) {
-	if r.free {
-		return
-	}
-	r.free = true
-	if len(r.ops) > 0 { // a round of the clock alone did not come out of the queue
+	if at := slices.Index(l.lanes, r); at >= 0 {
+		l.lanes = slices.Delete(l.lanes, at, at+1)
 		l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), r.flush)
 	}
 }
@@ -652,8 +654,8 @@ func (l *leadership) wake() int64 {
 	if at, ok := l.queue.Deadline(); ok {
 		first = int64(at)
 	}
-	for _, r := range l.rounds {
-		if !r.free && r.flush > 0 && (first == 0 || r.patience() < first) {
+	for _, r := range l.lanes {
+		if r.flush > 0 && (first == 0 || r.patience() < first) {
 			first = r.patience()
 		}
 	}
