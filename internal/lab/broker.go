@@ -104,14 +104,13 @@ func (b *broker) choosePorts(more int) error {
 	if b.proc != nil {
 		return nil
 	}
-	ports, err := freePorts(1 + more)
-	if err != nil {
+	if err := b.hold(1 + more); err != nil {
 		return err
 	}
 	if b.anyPort {
-		b.port = ports[0]
+		b.port = b.held.numbers[0]
 	}
-	b.aux = ports[1:]
+	b.aux = b.held.numbers[1:]
 	return nil
 }
 

@@ -42,6 +42,7 @@ type fleet struct {
 	title   string
 	version string
 	nodes   []*Node
+	held    *Ports // of all nodes
 	// ready is the URL that answers 200 when a node can serve.
 	ready func(*Node) string
 }
@@ -88,12 +89,12 @@ func (f *fleet) begin(ctx context.Context, p fleetPlan) error {
 const clusterFarewell = 5 * time.Second
 
 func (f *fleet) attempt(ctx context.Context, p fleetPlan) error {
-	ports, err := freePorts(p.nodes * (1 + p.more))
-	if err != nil {
+	f.nodes = nil
+	var err error
+	if f.held, err = ReservePorts(p.nodes * (1 + p.more)); err != nil {
 		return err
 	}
-	f.nodes = nil
-	each := slices.Collect(slices.Chunk(ports, 1+p.more))
+	each := slices.Collect(slices.Chunk(f.held.numbers, 1+p.more))
 	for i := range p.nodes {
 		n := &Node{number: i + 1, binary: p.binary}
 		n.aux, n.version = each[i][1:], f.version
@@ -207,5 +208,5 @@ func (f *fleet) Stop(ctx context.Context) error {
 		stops.Go(func() { errs[i] = n.Stop(ctx) })
 	}
 	stops.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, f.held.Release())...)
 }

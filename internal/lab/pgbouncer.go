@@ -84,6 +84,7 @@ type PgBouncer struct {
 	work    string // the subdirectory of PgBouncer's user
 	as      *identity
 	port    int
+	held    *Ports // what port is of, if it was chosen
 	log     *os.File
 	proc    *process
 }
@@ -141,9 +142,12 @@ func (b *PgBouncer) prepare() (err error) {
 
 func (b *PgBouncer) launch(ctx context.Context, binary string, server *Postgres) (err error) {
 	if b.cfg.Port == 0 {
-		if b.port, err = freePort(); err != nil {
+		before := b.held
+		b.held, err = ReservePorts(1)
+		if err = errors.Join(err, before.Release()); err != nil {
 			return err
 		}
+		b.port = b.held.numbers[0]
 	}
 	ini := filepath.Join(b.work, "pgbouncer.ini")
 	users := filepath.Join(b.work, "users.txt")
@@ -222,7 +226,7 @@ func (b *PgBouncer) discard() error {
 	if b.log != nil {
 		_ = b.log.Close()
 	}
-	return b.dir.remove()
+	return errors.Join(b.dir.remove(), b.held.Release())
 }
 
 // Stop ends PgBouncer, dropping its clients, and removes its directory. It

@@ -35,6 +35,7 @@ type server struct {
 	log  *os.File
 	tls  *authority
 	port int
+	held *Ports // what port, and the others, are of, if they were chosen
 
 	mu      sync.Mutex // guards what follows, and start, stop, kill as whole steps
 	proc    *process
@@ -68,7 +69,7 @@ func (w diskWatch) validate(d Durability) error {
 }
 
 // bindAttempts bounds the race for a free port: between our asking for one and
-// the server's taking it, another process may.
+// the server's taking it, a process that reserves none may.
 const bindAttempts = 4
 
 // begin makes the run directory, prepares and launches. A failure leaves
@@ -135,34 +136,22 @@ func (s *server) place(path string, content []byte) error {
 }
 
 // choosePort takes a free port for the first start; a restart keeps its port.
-func (s *server) choosePort() (err error) {
+func (s *server) choosePort() error {
 	if s.anyPort && s.proc == nil {
-		s.port, err = freePort()
-	}
-	return err
-}
-
-// freePort asks the kernel for a port that nobody listens on.
-func freePort() (int, error) {
-	ports, err := freePorts(1)
-	if err != nil {
-		return 0, err
-	}
-	return ports[0], nil
-}
-
-// freePorts asks the kernel for n different ports that nobody listens on.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+		if err := s.hold(1); err != nil {
+			return err
 		}
-		defer l.Close() // only at the end, so that no port is found twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		s.port = s.held.numbers[0]
 	}
-	return ports, nil
+	return nil
+}
+
+// hold reserves ports until discard, instead of those that it held before.
+func (s *server) hold(n int) error {
+	before := s.held
+	var err error
+	s.held, err = ReservePorts(n)
+	return errors.Join(err, before.Release())
 }
 
 // run starts the server's process and returns when ready is true.
@@ -224,7 +213,7 @@ func (s *server) discard() error {
 	if s.log != nil {
 		_ = s.log.Close()
 	}
-	return s.dir.remove()
+	return errors.Join(s.dir.remove(), s.held.Release())
 }
 
 // Stop ends the server (a clean shutdown that does not wait for its clients)

@@ -131,3 +131,19 @@ func Relay(tb testing.TB, target string) *lab.Relay {
 	})
 	return r
 }
+
+// Addrs reserves n addresses of the loopback for the length of tb: servers that
+// must know of each other before they start, or start again, find them free.
+func Addrs(tb testing.TB, n int) []string {
+	tb.Helper()
+	p, err := lab.ReservePorts(n)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := p.Release(); err != nil {
+			tb.Errorf("release ports: %v", err)
+		}
+	})
+	return p.Addrs()
+}
