@@ -126,13 +126,13 @@ func TestHalfOpenConnectionIsGivenUpAndMadeAgain(t *testing.T) {
 }
 
 func TestSlowNetworkKeepsOrder(t *testing.T) {
-	one, two, r := relayed(t, nil)
+	one, two, r := relayed(t, seldomPings)
 	r.SetLink(lab.ToServer, lab.Link{Delay: 3 * time.Millisecond, BytesPerSecond: 2 << 20})
 	for i := range 20 {
 		mustSend(t, two.to(1), numbered(1+i*100, 100))
 	}
 	checkNumbered(t, one.awaitCount(t, 2, 2000), 2000)
-	if p := two.Stats().Peers[0]; p.Sent.Calls > p.Sent.Frames+10 {
+	if p := two.Stats().Peers[0]; p.Sent.Calls > p.Sent.Frames+firstPings {
 		t.Errorf("%d calls for %d frames", p.Sent.Calls, p.Sent.Frames)
 	}
 }

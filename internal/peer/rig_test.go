@@ -229,6 +229,13 @@ func dialClient(t testing.TB, addr string, tweak func(*ClientOptions)) (*Conn, *
 	return c, r
 }
 
+// seldomPings leaves a connection with the ping of its beginning and its answer
+// to that of the other side, however long the test takes.
+func seldomPings(o *Options) { o.PingEvery = time.Hour }
+
+// firstPings is how many writes they cost at most.
+const firstPings = 2
+
 // numbered returns messages that carry the numbers from, from+1, ….
 func numbered(from, n int) []kvwire.Message {
 	ms := make([]kvwire.Message, n)
