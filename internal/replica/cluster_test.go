@@ -240,7 +240,7 @@ func TestMembership(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", nil)
 	r.set(1, "before", "v")
 	cfg := r.cfg[1]
-	member := consensus.Member{ID: 4, Addr: freeAddr(t), Client: freeAddr(t)}
+	member := newMember(t, 4)
 	cfg.ID, cfg.Join, cfg.Dir, cfg.Redis = 4, true, t.TempDir(), member.Client
 	cfg.Members = append(append([]consensus.Member(nil), cfg.Members...), member)
 	r.cfg[4] = cfg

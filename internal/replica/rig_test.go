@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 
 	"github.com/weirdb/weir/internal/consensus"
 	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/peer"
 )
 
@@ -59,27 +57,11 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// nextPort is where the search for a free port goes on.
-var nextPort atomic.Uint32
-
-// freeAddr is a loopback address that nobody listens on. Its port is below those
-// that the kernel gives to connections, so that none of them takes it before the
-// replica does.
-func freeAddr(t *testing.T) string {
+// newMember is a replica with addresses that stay its own while it is down.
+func newMember(t *testing.T, id uint64) consensus.Member {
 	t.Helper()
-	const lowest, count = 12000, 20000
-	nextPort.CompareAndSwap(0, uint32(os.Getpid()))
-	for range count {
-		addr := fmt.Sprintf("127.0.0.1:%d", lowest+nextPort.Add(1)*7%count)
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			if err := ln.Close(); err != nil {
-				t.Fatal(err)
-			}
-			return addr
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
+	addrs := labtest.Addrs(t, 2)
+	return consensus.Member{ID: id, Addr: addrs[0], Client: addrs[1]}
 }
 
 // newRig makes the configurations of n replicas; change may adapt each.
@@ -92,7 +74,7 @@ func newRig(t *testing.T, n int, preset string, change func(*Config)) *rig {
 	}
 	var members []consensus.Member
 	for id := uint64(1); id <= uint64(n); id++ {
-		members = append(members, consensus.Member{ID: id, Addr: freeAddr(t), Client: freeAddr(t)})
+		members = append(members, newMember(t, id))
 	}
 	for _, m := range members {
 		c := Config{
