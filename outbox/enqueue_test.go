@@ -185,16 +185,11 @@ func TestGroupSharesInserts(t *testing.T) {
 	for i := range 40 {
 		group.Go(func() { errs <- g.Enqueue(t.Context(), Message{Topic: fmt.Sprint(i)}) })
 	}
-	go func() {
-		for {
-			select {
-			case s.gate <- struct{}{}:
-				time.Sleep(time.Millisecond)
-			case <-t.Context().Done():
-				return
-			}
-		}
-	}()
+	// The first statement waits until all are there: the rest cannot but share.
+	for g.b.Stats().Pushed < 40 {
+		time.Sleep(time.Millisecond)
+	}
+	close(s.gate)
 	group.Wait()
 	for range 40 {
 		if err := <-errs; err != nil {
