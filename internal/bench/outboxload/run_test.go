@@ -311,7 +311,9 @@ func (refusing) Enqueue(context.Context, Message) error { return errors.New("no"
 func TestProduceCountsWhatFailsAsUnknown(t *testing.T) {
 	out := produce(t, refusing{newMemory()}, ProduceConfig{
 		Producers: 1, Payload: 64, Duration: 50 * time.Millisecond, Rate: 500, Classify: func(error) string { return "refused" },
-	}, func(out *Outcome) bool { return out.Sample.Outbox.Ledger.Unknown > 0 && out.Sample.Errors["refused"] > 0 })
+	}, func(out *Outcome) bool {
+		return out.Sample.Outbox.Ledger.Unknown > 0 && out.Sample.Errors["refused"] > 0
+	})
 	got := out.Sample.Outbox.Ledger
 	if got.Committed != 0 || got.Lost != 0 {
 		t.Errorf("ledger %+v, errors %v", got, out.Sample.Errors)
