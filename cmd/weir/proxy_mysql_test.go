@@ -121,7 +121,7 @@ func TestProxyServesBothSides(t *testing.T) {
 			if code == 200 {
 				continue // the loss is not seen yet
 			}
-			if code != 503 || !strings.Contains(body, "MySQL: ") || strings.Contains(body, "PostgreSQL: ") {
+			if code != 503 || !strings.Contains(body, "MySQL: ") || !strings.Contains(body, "connection refused") || strings.Contains(body, "PostgreSQL: ") {
 				t.Errorf("readyz: %d %s", code, body)
 			}
 			break
