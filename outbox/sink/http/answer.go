@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,8 +15,9 @@ import (
 	"github.com/weirdb/weir/outbox/sink"
 )
 
-// classifyLost says what it means that no answer came.
-func (s *Sink) classifyLost(ctx context.Context, err error) error {
+// classifyLost says what it means that no answer came. connected tells whether
+// there was a connection to the endpoint.
+func (s *Sink) classifyLost(ctx context.Context, err error, connected bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -26,9 +26,7 @@ func (s *Sink) classifyLost(ctx context.Context, err error) error {
 		err = outer.Err // without the URL, whose query may hold a secret
 	}
 	wrapped := fmt.Errorf("http: post to %v: %w", s, err)
-	var op *net.OpError
-	dialing := errors.As(err, &op) && op.Op == "dial"
-	if errors.Is(err, context.DeadlineExceeded) && !dialing {
+	if errors.Is(err, context.DeadlineExceeded) && connected {
 		// The endpoint took the message and does not get done with it: that may
 		// be the message.
 		return fmt.Errorf("http: post to %v: no answer within %v", s, s.opts.Timeout)

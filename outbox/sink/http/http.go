@@ -31,6 +31,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -157,13 +158,18 @@ func (s *Sink) post(ctx context.Context, m *outbox.Message) error {
 	}
 	inner, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
+	var connected atomic.Bool
+	inner = httptrace.WithClientTrace(inner, &httptrace.ClientTrace{
+		GetConn: func(string) { connected.Store(false) }, // once more, when the one before was stale
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})
 	req, err := s.request(inner, m)
 	if err != nil {
 		return err
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		return s.classifyLost(ctx, err)
+		return s.classifyLost(ctx, err, connected.Load())
 	}
 	defer resp.Body.Close()
 	// What the endpoint says is for the log; the connection is used again if

@@ -16,11 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/sinktest"
 )
 
-// endpoint is what receives: a server that can be killed and started again.
+// endpoint is what receives: a server that can be killed and started again, on
+// an address that nobody takes meanwhile.
 type endpoint struct {
 	t      testing.TB
 	addr   string
@@ -29,13 +31,14 @@ type endpoint struct {
 	mu     sync.Mutex
 	server *http.Server
 	stall  chan struct{} // closed: answers
+	begun  int           // requests that have come
 	got    map[string][]sinktest.Received
 	seen   []*http.Request
 	answer func(http.ResponseWriter) bool // answers instead, if it wants to
 }
 
 func newEndpoint(t testing.TB) *endpoint {
-	e := &endpoint{t: t, addr: "127.0.0.1:0", got: map[string][]sinktest.Received{}, stall: make(chan struct{})}
+	e := &endpoint{t: t, addr: labtest.Addrs(t, 1)[0], got: map[string][]sinktest.Received{}, stall: make(chan struct{})}
 	close(e.stall)
 	if err := e.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -51,7 +54,6 @@ func (e *endpoint) Restart(context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.addr = l.Addr().String()
 	e.server = &http.Server{Handler: e}
 	go e.server.Serve(l)
 	return nil
@@ -76,6 +78,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	e.mu.Lock()
 	stall := e.stall
+	e.begun++
 	e.mu.Unlock()
 	select {
 	case <-stall:
@@ -312,9 +315,31 @@ func TestSlowEndpoint(t *testing.T) {
 	defer s.Close()
 	e.Pause()
 	defer e.Resume()
+	had := func() int {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.begun
+	}
 	errs := s.Publish(t.Context(), []outbox.Message{one("x", "")})
+	for len(errs) == 1 && outbox.IsUnavailable(errs[0]) && had() == 0 { // not even connected in that time
+		errs = s.Publish(t.Context(), []outbox.Message{one("x", "")})
+	}
 	if len(errs) != 1 || errs[0] == nil || outbox.IsUnavailable(errs[0]) || outbox.IsRejected(errs[0]) || strings.Contains(errs[0].Error(), "geheim") {
 		t.Errorf("publish to an endpoint that does not get done: %v, want a plain error", errs)
+	}
+}
+
+// What was never sent is not the message's fault, however it was not.
+func TestNoWayToTheEndpoint(t *testing.T) {
+	s := open("http://127.0.0.1:1/in/x?timeout=20ms")(t).(*Sink)
+	defer s.Close()
+	// A network that swallows all packets: there is no connection, and no refusal.
+	s.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if errs := s.Publish(t.Context(), []outbox.Message{one("x", "")}); len(errs) != 1 || !outbox.IsUnavailable(errs[0]) {
+		t.Errorf("publish without a way to the endpoint: %v, want it unavailable", errs)
 	}
 }
 
