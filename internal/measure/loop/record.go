@@ -54,6 +54,27 @@ type shard struct {
 	_                              [24]byte
 }
 
+// mark sets one end of the window to the present, which it returns. No shard records
+// meanwhile, so that what was recorded before ended before, and what is recorded
+// after is judged by the new end, however late this goroutine is.
+func (r *recorder) mark(end *atomic.Int64) int64 {
+	for i := range r.shards {
+		r.shards[i].mu.Lock()
+		defer r.shards[i].mu.Unlock()
+	}
+	now := r.clock.Now()
+	end.Store(now)
+	return now
+}
+
+// opened reports whether the window was open at a time that has come.
+func (r *recorder) opened(at int64) bool {
+	s := &r.shards[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return at >= r.from.Load()
+}
+
 // started notes that an operation is under way.
 func (r *recorder) started(worker int, at int64) {
 	s := &r.shards[worker%len(r.shards)]

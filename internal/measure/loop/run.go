@@ -90,9 +90,10 @@ func (r *run) conduct(ctx context.Context) (*Outcome, error) {
 		window = math.MaxInt64 // Count ends it
 	}
 	wait(ctx, window, idle)
+	to := r.recorder.mark(&r.recorder.to)
 	r.stop.Store(true)
 	stopStarts()
-	err = closeWindow(o)
+	err = closeWindow(o, to)
 	if ctx.Err() == nil {
 		wait(ctx, r.config.Drain, idle)
 	}
@@ -136,7 +137,7 @@ func (r *run) start(opCtx, startCtx context.Context) {
 			}
 		})
 	}
-	r.workers.Go(func() { r.dispatch(startCtx) })
+	r.workers.Go(func() { r.dispatch(opCtx, startCtx) })
 }
 
 func (r *run) closedWorker(ctx context.Context, w int) {
@@ -164,17 +165,20 @@ func (r *run) once(ctx context.Context, w int, intended, began int64) {
 	}
 }
 
-// dispatch hands out starts when they are due, until ctx ends or the count is
-// reached. It never waits for a worker: that is what makes the loop open.
-func (r *run) dispatch(ctx context.Context) {
+// dispatch hands out starts when they are due, until startCtx ends or the count is
+// reached. It never waits for a worker: that is what makes the loop open. When it is
+// late at the end of the window, it still hands out what was due before, unless
+// opCtx ends: a generator that stalls must not make its load smaller unseen.
+func (r *run) dispatch(opCtx, startCtx context.Context) {
 	defer close(r.jobs)
 	s := r.config.sleeper()
 	for {
 		at := r.config.Arrivals.Next()
-		if s.Until(ctx, r.clock, at) != nil || r.stop.Load() {
+		over := s.Until(startCtx, r.clock, at) != nil || r.stop.Load()
+		if opCtx.Err() != nil || over && at >= r.recorder.to.Load() {
 			return
 		}
-		within := at >= r.recorder.from.Load()
+		within := r.recorder.opened(at)
 		if within && !r.ticket() {
 			return
 		}
@@ -217,9 +221,9 @@ func (r *run) warmUp(ctx context.Context) *Cold {
 	return &Cold{Seconds: float64(r.clock.Now()) / 1e9, Steady: steady}
 }
 
-// openWindow reads all counters and opens the window. What it returns closes it
-// and fills in the differences.
-func (r *run) openWindow() (*Outcome, func(*Outcome) error, error) {
+// openWindow reads all counters and opens the window. What it returns fills in the
+// differences when the window has closed, and at which time of the run it did.
+func (r *run) openWindow() (*Outcome, func(o *Outcome, to int64) error, error) {
 	before, err := measure.ReadUsages(r.config.Watch, ClientRole)
 	if err != nil {
 		return nil, nil, err
@@ -229,12 +233,9 @@ func (r *run) openWindow() (*Outcome, func(*Outcome) error, error) {
 		r.config.Window()
 	}
 	o := &Outcome{Started: time.Now().UTC()}
-	from := r.clock.Now()
+	from := r.recorder.mark(&r.recorder.from)
 	inFlight := r.recorder.inFlightNs(from)
-	r.recorder.from.Store(from)
-	return o, func(o *Outcome) error {
-		to := r.clock.Now()
-		r.recorder.to.Store(to)
+	return o, func(o *Outcome, to int64) error {
 		o.Seconds = float64(to-from) / 1e9
 		o.MeanInFlight = float64(r.recorder.inFlightNs(to)-inFlight) / float64(max(to-from, 1))
 		o.Machine = measure.ReadMachine().Since(machine)

@@ -142,6 +142,37 @@ func TestOpenLoopThatIsTooFastDropsAndSaysSo(t *testing.T) {
 	}
 }
 
+// stalls is virtual, but cannot wait for what is due from one moment until another:
+// its processor was taken from it.
+type stalls struct{ from, until time.Duration }
+
+func (s stalls) Until(ctx context.Context, clock measure.Clock, ns int64) error {
+	if now := clock.Now(); ns >= int64(s.from) && now < int64(s.until) {
+		time.Sleep(s.until - time.Duration(now))
+	}
+	return virtual{}.Until(ctx, clock, ns)
+}
+
+// A generator that hangs while the window closes hands out later what was due, and
+// says how late it was: the schedule does not depend on it.
+func TestStartsThatWereDueAreHandedOutLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{Workers: 4, Arrivals: must(t)(Constant(1000)), Duration: time.Second - 500*time.Microsecond}
+		c.sleeper = func() sleeper { return stalls{900 * time.Millisecond, 1050 * time.Millisecond} }
+		o, err := Run(t.Context(), c, takes(100*time.Microsecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g := o.Generator; o.Ops != 1000 || g.Intended != 1000 || g.Dropped != 0 || g.Unfinished != 0 {
+			t.Errorf("%d operations, generator %+v", o.Ops, g)
+		}
+		within(t, "largest lateness", float64(o.Generator.LateMaxNs), 150e6, 0.01)
+		if o.Latency.Max() < 150e6 {
+			t.Errorf("the slowest took %d ns by its schedule", o.Latency.Max())
+		}
+	})
+}
+
 func TestOperationsAfterTheWindowAreNotLost(t *testing.T) {
 	// Each takes 2 s, so those of the last two seconds end while it drains.
 	o := drive(t, Config{Workers: 100, Arrivals: must(t)(Constant(10)), Duration: 4950 * time.Millisecond}, takes(2*time.Second))
