@@ -324,10 +324,18 @@ func (r *receiver) stream(ctx context.Context, conn *pgrepl.Conn, s *store, star
 		},
 	}, &sink{ctx: keep, receiver: r, store: s})
 	var server *pgwire.Error
-	if errors.As(err, &server) && server.Code == "58P01" { // undefined_file: the segment has been removed
+	if errors.As(err, &server) && thrownAway(server) {
 		return &GapError{From: start, Err: server}
 	}
 	return err
+}
+
+// thrownAway reports whether a server says that it has removed the segment that it
+// was to send: undefined_file when it cannot open it. When it removes the segment
+// while it reads it, the code is that of whatever error the system had last, and
+// only the place in its source tells.
+func thrownAway(err *pgwire.Error) bool {
+	return err.Code == "58P01" || err.Routine == "CheckXLogRemoved"
 }
 
 // watch asks the server how far its log is, on a connection of its own. What it

@@ -72,7 +72,7 @@ func newRig(t *testing.T) *rig {
 		Durability: lab.Fast, SharedBuffers: "16MB", Preload: []string{},
 		Settings: map[string]string{
 			"wal_level": "replica", "max_wal_senders": "8", "max_replication_slots": "5", "autovacuum": "off", "synchronous_commit": "on", "wal_keep_size": "0",
-			"min_wal_size": "32MB", "max_wal_size": "64MB",
+			"min_wal_size": "32MB", "max_wal_size": "64MB", "checkpoint_timeout": "1d",
 		},
 	})}
 	// Not t.TempDir, which other users cannot enter.

@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/pgwire"
 )
 
 // TestPointInTime restores one base backup to every kind of target, and starts a
@@ -201,6 +202,9 @@ func TestGap(t *testing.T) {
 	r := newRig(t)
 	r.mustCatchUp(ReceiveOptions{Archive: archive.Options{Compression: archive.Compression{Codec: archive.Gzip}}})
 	base := r.base(BaseOptions{}, archive.Options{})
+	// So much log makes the server begin a checkpoint by itself, which removes what
+	// no slot keeps. Behind one that has ended, a single segment makes it begin none.
+	r.psql("CHECKPOINT")
 	if err := DropSlot(t.Context(), r.dsn(), DefaultSlot); err != nil {
 		t.Fatal(err)
 	}
@@ -250,6 +254,25 @@ func TestGap(t *testing.T) {
 	}
 	if ranges, err := Ranges(t.Context(), r.storage); err != nil || len(ranges) != 1 {
 		t.Errorf("%+v, %v", ranges, err)
+	}
+}
+
+// TestSegmentThatIsThrownAway knows a segment's removal from other errors of files,
+// also when the server notices it after it has read the segment.
+func TestSegmentThatIsThrownAway(t *testing.T) {
+	for want, errs := range map[bool][]pgwire.Error{
+		true: {
+			{Code: "58P01", Routine: "WalSndSegmentOpen"},
+			{Code: "58P01", Routine: "CheckXLogRemoved"},
+			{Code: "XX000", Routine: "CheckXLogRemoved"},
+		},
+		false: {{Code: "XX000", Routine: "WALReadRaiseError"}, {Code: "58030", Routine: "WalSndSegmentOpen"}, {Code: "57P01"}},
+	} {
+		for _, err := range errs {
+			if thrownAway(&err) != want {
+				t.Errorf("%s in %s: %v", err.Code, err.Routine, !want)
+			}
+		}
 	}
 }
 
