@@ -123,7 +123,7 @@ ANALYZE TABLE one, two;`)
 			return err
 		})
 		g.Wait(t)
-		for range 3 { // one is left over from before
+		for range 4 { // one is left over from before, and each writer may only now say so of its last
 			<-moved
 		}
 		stop() // what they write from now on is only more of the same

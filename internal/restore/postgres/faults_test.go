@@ -106,7 +106,7 @@ INSERT INTO two SELECT g, 100, repeat('y', 300) FROM generate_series(1, 2000) g;
 	})
 	g.Wait(t)
 	before := r.psql(r.db, "SELECT sum(money) FROM one")
-	for range 3 { // one is left over from before
+	for range 4 { // one is left over from before, and each writer may only now say so of its last
 		<-moved
 	}
 	g.Release()
@@ -161,10 +161,12 @@ func TestAlterWaitsForBackup(t *testing.T) {
 // has its locks: the backup lets him go first and begins anew.
 func TestAlterBeforeDefinitions(t *testing.T) {
 	r := newRig(t, server(t), three)
-	// A pg_dump that waits for a file.
+	// A pg_dump that waits for a file, and then loses its patience soon. Nobody else
+	// does: whoever drops a table may take his time.
 	bin := t.TempDir()
 	begun, may := filepath.Join(bin, "begun"), filepath.Join(bin, "may")
-	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" != --version ]; then touch %s; while [ ! -e %s ]; do sleep 0.05; done; fi\nexec %s/pg_dump \"$@\"\n", begun, may, r.p.BinDir())
+	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" != --version ] && [ ! -e %[1]s ]; then touch %[1]s; while [ ! -e %[2]s ]; do sleep 0.05; done; set -- \"$@\" --lock-wait-timeout=500; fi\nexec %[3]s/pg_dump \"$@\"\n",
+		begun, may, r.p.BinDir())
 	if err := os.WriteFile(filepath.Join(bin, "pg_dump"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -176,14 +178,15 @@ func TestAlterBeforeDefinitions(t *testing.T) {
 	r.repo = openRepo(t, dir)
 	var res *backup.Result
 	done := start(func() (err error) {
-		res, err = r.backup(backup.Options{Jobs: 2, LockWait: time.Second}, archive.Options{ID: "x"})
+		res, err = r.backup(backup.Options{Jobs: 2, LockWait: patience}, archive.Options{ID: "x"})
 		return err
 	})
-	// Some rows are to be there of the first attempt, and be kept.
+	// Some rows are to be there of the first attempt, and be kept: not those of the
+	// table that is dropped.
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		_, err := os.Stat(begun)
 		journal, _ := os.ReadFile(filepath.Join(dir, "x", "journal-0001.jsonl")) // not there at first
-		if err == nil && strings.Contains(string(journal), "/data/") {
+		if err == nil && strings.Contains(string(journal), "/data/public.a/") {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -232,12 +235,14 @@ func TestLocksLost(t *testing.T) {
 		return err
 	})
 	g.Wait(t)
-	// pg_dump has its own locks until it ends.
+	// pg_dump has its own locks until it ends, and its session until the server notices.
 	r.awaitContents(plain, "x")
-	// Of the second and the third table only the main session has locks yet.
-	table := r.psql(r.db, `SELECT min(relname) FROM pg_class c WHERE relname IN ('a', 'b', 'c')
-AND (SELECT count(*) FROM pg_locks WHERE relation = c.oid AND mode = 'AccessShareLock' AND granted) = 1`)
-	if got := r.psql(r.db, "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE relation = '"+table+"'::regclass AND granted"); got != "1" {
+	r.until(r.db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_dump' AND datname = current_database()", "0")
+	// Of the second and the third table only the main session has locks yet. The last
+	// by name is not a, whose truncation would wait for b, whichever they are.
+	const lockers = "FROM pg_locks WHERE relation = %s AND mode = 'AccessShareLock' AND granted"
+	table := r.psql(r.db, "SELECT max(relname) FROM pg_class c WHERE relname IN ('a', 'b', 'c') AND (SELECT count(*) "+fmt.Sprintf(lockers, "c.oid")+") = 1")
+	if got := r.psql(r.db, "SELECT count(pg_terminate_backend(pid)) "+fmt.Sprintf(lockers, "'"+table+"'::regclass")); got != "1" {
 		t.Fatalf("%s sessions hold a lock of table %q, want the main one", got, table)
 	}
 	r.exec(r.db, "TRUNCATE "+table+" CASCADE")
