@@ -1,15 +1,20 @@
 package resp_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/replica/resp"
 )
 
@@ -211,7 +216,7 @@ func TestShutdownDrains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := net.Listen("tcp", labtest.Addrs(t, 1)[0]) // where nobody else listens afterwards
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,18 +271,42 @@ func TestMaxClients(t *testing.T) {
 	})
 }
 
+// ended tells whether the server has hung up by now; nothing was received before.
+func (p *peer) ended() bool {
+	p.tb.Helper()
+	if err := p.sock.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		p.tb.Fatal(err)
+	}
+	_, err := p.in.Peek(1)
+	if err := p.sock.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		p.tb.Fatal(err)
+	}
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // TestIdleTimeout ends who says nothing, but not who waits for an answer or for
 // changes.
 func TestIdleTimeout(t *testing.T) {
-	f, addr := serveFake(t, resp.Config{IdleTimeout: time.Second}) // which a busy machine may take to get as far as to wait
-	waiter, watcher := dial(t, addr), dial(t, addr).resp3()
-	watcher.want("+OK\r\n", "WEIR.WATCH", "a")
+	f, addr := serveFake(t, resp.Config{IdleTimeout: time.Second})
 	f.hold()
-	waiter.send(frame("SET", "a", "1"))
+	// A busy machine may take the timeout to get as far as to wait: once more then.
+	var waiter, watcher *peer
+	until(t, "the watch begins", func() bool {
+		watcher = dial(t, addr)
+		_, _ = watcher.sock.Write(slices.Concat(frame("HELLO", "3"), frame("WEIR.WATCH", "a")))
+		var hello, watch bytes.Buffer
+		return readReply(watcher.in, &hello) == nil && readReply(watcher.in, &watch) == nil && watch.String() == "+OK\r\n"
+	})
+	until(t, "the request is there", func() bool {
+		waiter = dial(t, addr)
+		_, _ = waiter.sock.Write(frame("SET", "a", "1"))
+		for f.heldCount() == 0 && !waiter.ended() {
+		}
+		return f.heldCount() == 1
+	})
 	if got := dial(t, addr).rest(); got != "" { // takes the timeout
 		t.Error(got)
 	}
-	until(t, "the request is there", func() bool { return f.heldCount() == 1 })
 	f.release(forwards)
 	if got := waiter.reply(); got != "+OK\r\n" {
 		t.Error(got)
