@@ -76,7 +76,7 @@ func TestCachesAreNeverStale(t *testing.T) {
 			t.Log("seed", seed)
 			defer f.delay(rand.New(rand.NewPCG(seed, 0)))()
 			const keys, clients, rounds = 8, 3, 300
-			var writers, readers sync.WaitGroup
+			var writers, reading, readers sync.WaitGroup
 			writing := make(chan struct{})
 			writers.Go(func() { writeRandomly(t, addr, rand.New(rand.NewPCG(seed, 1)), keys, 20*rounds) })
 			caches := make([]*cachingClient, clients)
@@ -85,6 +85,7 @@ func TestCachesAreNeverStale(t *testing.T) {
 				c.want("+OK\r\n", test.tracking...)
 				caches[i] = c
 				r := rand.New(rand.NewPCG(seed, uint64(2+i)))
+				reading.Add(1)
 				readers.Go(func() {
 					for range rounds {
 						for range r.IntN(20) {
@@ -96,6 +97,7 @@ func TestCachesAreNeverStale(t *testing.T) {
 							}
 						}
 					}
+					reading.Done()
 					<-writing
 					c.send(frame("PING"))
 					for !c.receive() {
@@ -103,6 +105,9 @@ func TestCachesAreNeverStale(t *testing.T) {
 				})
 			}
 			writers.Wait()
+			reading.Wait()
+			// Whoever read all after the last write has something to be told, too.
+			dial(t, addr).want("+OK\r\n", "SET", "k0", "last")
 			close(writing)
 			readers.Wait()
 			f.mu.Lock()
