@@ -20,7 +20,10 @@ func TestGoRedis(t *testing.T) {
 	_, addr := serveFake(t, resp.Config{Users: []resp.User{{Name: "app", Password: "secret"}}})
 	for _, proto := range []int{2, 3} {
 		t.Run(fmt.Sprint("RESP", proto), func(t *testing.T) {
-			c := goredis.NewClient(&goredis.Options{Addr: addr, Protocol: proto, Username: "app", Password: "secret", ClientName: "test"})
+			c := goredis.NewClient(&goredis.Options{
+				Addr: addr, Protocol: proto, Username: "app", Password: "secret", ClientName: "test",
+				MaxRetries: -1, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, // nothing twice
+			})
 			defer c.Close()
 			exerciseGoRedis(t, c)
 		})
@@ -144,10 +147,17 @@ func TestClusterClients(t *testing.T) {
 		m.status.Members = list
 	}
 	follower := list[0].Resp
-	c := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{follower}})
+	options := func() *goredis.ClusterOptions {
+		return &goredis.ClusterOptions{
+			Addrs: []string{follower}, MaxRetries: -1, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
+		}
+	}
+	c := goredis.NewClusterClient(options())
 	defer c.Close()
 	exerciseGoRedis(t, c)
-	reader := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{follower}, ReadOnly: true, RouteRandomly: true})
+	anywhere := options()
+	anywhere.ReadOnly, anywhere.RouteRandomly = true, true
+	reader := goredis.NewClusterClient(anywhere)
 	defer reader.Close()
 	for range 20 {
 		if n, err := reader.Get(t.Context(), "counter").Int(); err != nil || n != 2 {
