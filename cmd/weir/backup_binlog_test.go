@@ -67,6 +67,23 @@ func (s *stall) position() (pos, gtid string) {
 	return f[0] + ":" + f[1], s.sql("", "SELECT @@gtid_binlog_pos")
 }
 
+// rotate begins another file of the log, and waits until the server has noted in it
+// that the older ones are needed no more. It does so when its engine has written
+// down what is in them; until then its log may grow without anybody's doing.
+func (s *stall) rotate() {
+	s.t.Helper()
+	s.sql("", "FLUSH BINARY LOGS")
+	file := strings.Fields(s.sql("", "SHOW MASTER STATUS"))[0]
+	until(s.t, "older logs are needed no more", func() bool {
+		for line := range strings.Lines(s.sql("", "SHOW BINLOG EVENTS IN '"+file+"'")) {
+			if e := strings.Fields(line); len(e) == 6 && e[2] == "Binlog_checkpoint" && e[5] == file {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // tick waits until the server's clock is in another second, for servers note
 // commits to the second. It returns the end of the last one.
 func (s *stall) tick() string {
@@ -98,7 +115,8 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	if code := p.end(os.Kill); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
-	s.sql("shop", "FLUSH BINARY LOGS; ALTER TABLE orders ADD COLUMN extra int DEFAULT 7")
+	s.rotate()
+	s.sql("shop", "ALTER TABLE orders ADD COLUMN extra int DEFAULT 7")
 	s.add2(2002)
 	positionOf2, gtidOf2 := s.position()
 	want2 := s.print()
@@ -223,11 +241,13 @@ func TestPruneKeepsTheBinlogOfBackups(t *testing.T) {
 	s := newStall(t)
 	s.stock()
 	repo := filepath.Join(t.TempDir(), "repo")
-	log := decode[binlogOutcome](t, must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--json")).Log
+	// One segment a run, however long it takes.
+	follow := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--flush-interval", "1h"}
+	log := decode[binlogOutcome](t, must(t, append(follow, "--json")...)).Log
 	step := func(id int) {
 		must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", fmt.Sprintf("b%d", id), "-q")
 		s.add(id)
-		must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "-q")
+		must(t, append(follow, "-q")...)
 	}
 	for id := 3001; id <= 3003; id++ {
 		step(id)
@@ -244,7 +264,7 @@ func TestPruneKeepsTheBinlogOfBackups(t *testing.T) {
 			must(t, "verify", repo, e.ID, "--log", "-q")
 		}
 	}
-	must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "-q")
+	must(t, append(follow, "-q")...)
 }
 
 // TestBinlogGapIsAnError asks for what the server has thrown away.

@@ -548,7 +548,7 @@ func TestStreamResumes(t *testing.T) {
 		for i := range 5 {
 			r.exec(s, "START TRANSACTION", fmt.Sprintf("INSERT INTO x VALUES (%d, repeat('t', 3000))", 2*i), fmt.Sprintf("INSERT INTO x VALUES (%d, 'u')", 2*i+1), "COMMIT")
 			if i == 2 {
-				r.exec(s, "FLUSH BINARY LOGS")
+				r.rotate()
 			}
 			r.stream(pieces, from)
 		}
