@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,6 +61,9 @@ func reservePorts(n, lowest, end int) (*Ports, error) {
 // listens on the port. The name is that of an abstract Unix socket, which lives in
 // the same network namespace as the port, leaves no file, and ends with its process.
 func lockPort(port int) (int, error) {
+	// A child between its fork and its program would have the listener for longer.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, os.NewSyscallError("socket", err)
@@ -97,6 +101,8 @@ func (p *Ports) Release() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	syscall.ForkLock.RLock() // or a child that is just started has them still
+	defer syscall.ForkLock.RUnlock()
 	var errs []error
 	for _, fd := range p.locks {
 		errs = append(errs, os.NewSyscallError("close", unix.Close(fd)))
