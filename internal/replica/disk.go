@@ -64,6 +64,7 @@ type position struct{ term, index uint64 }
 type diskStats struct {
 	syncs, records, rolls, failedRolls atomic.Uint64
 	bytes, segments                    atomic.Uint64 // as the log counts them
+	ring                               atomic.Bool   // flushes go through io_uring
 	seconds                            histogram     // of one sync
 	rounds                             histogram     // records of one sync
 }
@@ -232,6 +233,7 @@ func (d *disk) count() {
 	s := d.log.Stats()
 	d.stats.bytes.Store(s.Bytes)
 	d.stats.segments.Store(uint64(s.Segments))
+	d.stats.ring.Store(s.Ring)
 }
 
 // pretend notes how far a log would be that is not written. The core goroutine

@@ -12,7 +12,7 @@
 // # Rounds
 //
 // [Log.Append] gathers records, [Log.Sync] writes all that was gathered as one
-// round: one write, one fdatasync. A round is the unit of everything: of its
+// round: one write that is flushed. A round is the unit of everything: of its
 // checksum, of durability and of recovery. It comes back whole or not at all,
 // so that a vote and the entries that were written with it are never torn
 // apart.

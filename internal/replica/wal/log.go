@@ -91,6 +91,7 @@ type Stats struct {
 	Bytes    uint64 // bytes in them, heads and padding included
 	Segments int    // segments that exist
 	Spares   int    // segments that wait to be written again
+	Ring     bool   // the last flush went through io_uring, not by a call that blocks
 }
 
 // Stats returns what the log did so far.
@@ -98,6 +99,9 @@ func (l *Log) Stats() Stats {
 	s := l.stats
 	s.Segments = len(l.older) + 1
 	s.Spares = l.spares.count()
+	if f, ok := l.file.(*dirFile); ok {
+		s.Ring = f.ring != nil
+	}
 	return s
 }
 
