@@ -245,20 +245,14 @@ func TestTrustMode(t *testing.T) {
 func TestUserThatWeirCannotLogInAs(t *testing.T) {
 	t.Parallel()
 	w := start(t, "", func(c *mysql.Config) { c.ConnectPatience = 50 * time.Millisecond })
-	login := as(bob, bobPassword, mywire.TLSDisabled)
+	own, password := account(t)
+	login := as(own, password, mywire.TLSDisabled)
 	c := w.dial(login)
-	backend := func() (found int) {
-		for _, p := range w.snapshot().Pools {
-			if p.User == bob {
-				found += p.Backends
-			}
-		}
-		return found
-	}
+	backend := func() int { return w.poolOf(own).Backends }
 	if n := backend(); n != 1 {
 		t.Errorf("%d backends, want the one of the login", n)
 	}
-	sqlOn(t, server(t), "KILL CONNECTION USER "+bob)
+	sqlOn(t, server(t), "KILL CONNECTION USER "+own)
 	eventually(t, "the backend is gone", func() bool { return backend() == 0 })
 	if _, err := c.Query(ctxFor(t), "SELECT 1"); err == nil || !strings.Contains(err.Error(), "nothing to log in with") {
 		t.Errorf("without a backend and without a secret: %v", err)

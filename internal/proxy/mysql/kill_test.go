@@ -227,11 +227,14 @@ func TestKillIsForOnesOwn(t *testing.T) {
 func TestKillWithoutASecret(t *testing.T) {
 	t.Parallel()
 	w := start(t, "", nil)
-	asBob := as(bob, bobPassword, mywire.TLSDisabled)
-	victim, killer := w.dial(asBob), w.dial(asBob) // each brings a connection
+	own, password := account(t)
+	login := as(own, password, mywire.TLSDisabled)
+	victim, killer := w.dial(login), w.dial(login) // each brings a connection
 	const mark = "kill without a secret"
 	r := victim.begin("SELECT SLEEP(600) /* " + mark + " */")
 	onServer(t, "%"+mark+"%", 1)
+	// A connection is free only when weir has asked on it what it wants to know.
+	eventually(t, "the other connection is free", func() bool { return w.poolOf(own).Free == 1 })
 	killer.must("KILL QUERY " + victim.id())
 	if err := r.wait(); code(err) != mywire.ErrQueryInterrupted {
 		t.Errorf("victim: %v, want 1317", err)
@@ -239,7 +242,7 @@ func TestKillWithoutASecret(t *testing.T) {
 	// And where there is none, the killer hears of it.
 	blocked := []*running{victim.begin("SELECT SLEEP(600) /* " + mark + " */")}
 	onServer(t, "%"+mark+"%", 1)
-	third := w.dial(asBob)
+	third := w.dial(login)
 	eventually(t, "a third connection", func() bool { return third.one("SELECT 1") == "1" })
 	holders := []*wire{killer, third}
 	for _, c := range holders {
@@ -248,7 +251,7 @@ func TestKillWithoutASecret(t *testing.T) {
 	if _, err := killer.Exec(ctxFor(t), "KILL QUERY "+victim.id()); code(err) != mywire.ErrUnknown {
 		t.Errorf("KILL without any connection for it: %v", err)
 	}
-	sqlOn(t, server(t), "KILL QUERY USER "+bob)
+	sqlOn(t, server(t), "KILL QUERY USER "+own)
 	for _, r := range blocked {
 		if err := r.wait(); code(err) != mywire.ErrQueryInterrupted {
 			t.Errorf("victim: %v, want 1317", err)

@@ -88,6 +88,16 @@ func makeUsers(ctx context.Context, server *lab.MySQL) error {
 		"GRANT SELECT ON `open%`.* TO eve@'%'")
 }
 
+// account makes an account for tb alone on the shared server, for those who do
+// something to all that an account has there. It can log in and no more.
+func account(tb testing.TB) (name, password string) {
+	tb.Helper()
+	name, password = fmt.Sprintf("u%d", shared.serial.Add(1)), "secret"
+	sqlOn(tb, server(tb), "CREATE USER "+name+"@'%' IDENTIFIED BY '"+password+"'")
+	tb.Cleanup(func() { sqlOn(tb, server(tb), "DROP USER "+name+"@'%'") })
+	return name, password
+}
+
 func openFiles() int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -385,8 +395,14 @@ func (w *weir) snapshot() sight.Snapshot {
 // pool is the state of the pools of w's database and root.
 func (w *weir) pool() sight.PoolStatus {
 	w.tb.Helper()
+	return w.poolOf("root")
+}
+
+// poolOf is that of another user.
+func (w *weir) poolOf(user string) sight.PoolStatus {
+	w.tb.Helper()
 	for _, p := range w.snapshot().Pools {
-		if p.Database == w.db && p.User == "root" {
+		if p.Database == w.db && p.User == user {
 			return p
 		}
 	}
