@@ -13,6 +13,7 @@ import (
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/mywire"
@@ -183,17 +184,35 @@ func TestProbesDoNotReachTheServer(t *testing.T) {
 	}
 }
 
+// reservedPort is a port that nobody listens on until a server is told to: nobody
+// else is given its number meanwhile.
+func reservedPort(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	// A server with this option, which all have, may listen beside this socket.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name.(*unix.SockaddrInet4).Port
+}
+
 // A proxy that starts before its server says so to clients, and lets them in
 // when there is one.
 func TestServerComesLate(t *testing.T) {
 	t.Parallel()
 	server(t) // skips without one
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := free.Addr().(*net.TCPAddr).Port
-	_ = free.Close()
+	port := reservedPort(t)
 	listed, err := mywire.ParseSecret(bobPassword)
 	if err != nil {
 		t.Fatal(err)
