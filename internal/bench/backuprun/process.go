@@ -19,9 +19,10 @@ import (
 // pipeline is one or more programs, each reading what the one before writes.
 type pipeline struct {
 	stages [][]string
-	env    []string // beside this process's own
-	stdin  string   // file that the first one reads; "" for nothing
-	stdout string   // file that the last one writes; "" for nowhere
+	env    []string          // beside this process's own
+	stdin  string            // file that the first one reads; "" for nothing
+	stdout string            // file that the last one writes; "" for nowhere
+	looked func(bytes int64) // told what each look at its memory finds; nil: nobody is
 }
 
 // command is a pipeline of one program.
@@ -119,7 +120,7 @@ func run(ctx context.Context, p pipeline) (u usage, err error) {
 	for i := range pids {
 		pids[i] = cmds[i].Process.Pid
 	}
-	stop := watchMemory(pids)
+	stop := watchMemory(pids, p.looked)
 	for i, c := range cmds[:started] {
 		if waitErr := c.Wait(); waitErr != nil {
 			err = errors.Join(err, failure(ctx, c, waitErr, said[i].Bytes()))
@@ -151,25 +152,33 @@ func failure(ctx context.Context, c *exec.Cmd, err error, said []byte) error {
 // mark of a program that has ended is of no use: it begins with the memory of
 // this process, which made it. Programs that take less than lookEvery are seen
 // once, right after their start.
-func watchMemory(pids []int) (stop func() int64) {
-	done, result := make(chan struct{}), make(chan int64)
+func watchMemory(pids []int, looked func(bytes int64)) (stop func() int64) {
+	look := func(children bool) int64 {
+		bytes := memoryOf(pids, children)
+		if looked != nil {
+			looked(bytes)
+		}
+		return bytes
+	}
+	most := look(true) // at once, and not when another goroutine gets round to it
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(ended)
 		t := time.NewTicker(lookEvery)
 		defer t.Stop()
-		var most int64
-		for n := 0; ; n++ {
-			most = max(most, memoryOf(pids, n%treeEvery == 0))
+		for n := 1; ; n++ {
 			select {
 			case <-done:
-				result <- most
 				return
 			case <-t.C:
+				most = max(most, look(n%treeEvery == 0))
 			}
 		}
 	}()
 	return func() int64 {
 		close(done)
-		return <-result
+		<-ended
+		return most
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,11 +148,28 @@ func TestWaysHaveNamesOfTheirOwn(t *testing.T) {
 }
 
 func TestRunMeasuresAPipeline(t *testing.T) {
-	out := filepath.Join(t.TempDir(), "out")
-	// The first program holds 64 MB for a moment and uses processor time.
+	dir := t.TempDir()
+	out, gate := filepath.Join(dir, "out"), filepath.Join(dir, "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.OpenFile(gate, os.O_RDWR, 0) // for both, so that nobody waits for the other to open it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	// The first program uses processor time and holds 64 MB, until that has been seen.
+	seen := false
 	p := pipeline{stages: [][]string{
-		{"sh", "-c", "x=$(head -c 64000000 /dev/zero | tr '\\0' 'a'); sleep 0.3; echo ${#x} $WORD"}, {"cat"},
-	}, env: []string{"WORD=hello"}, stdout: out}
+		{"sh", "-c", "x=$(head -c 64000000 /dev/zero | tr '\\0' 'a'); sleep 0.3; read go <" + gate + "; echo ${#x} $WORD"}, {"cat"},
+	}, env: []string{"WORD=hello"}, stdout: out, looked: func(bytes int64) {
+		if bytes >= 64e6 && !seen {
+			seen = true
+			if _, err := open.WriteString("go\n"); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
 	u, err := run(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
