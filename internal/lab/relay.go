@@ -44,10 +44,10 @@ type Link struct {
 type Relay struct {
 	target string
 	pace   *pacer
+	ports  *Ports // one
 
 	mu       sync.Mutex // guards what follows
 	listener net.Listener
-	port     int
 	refusing bool
 	closed   bool
 	links    [2]*wire
@@ -55,21 +55,26 @@ type Relay struct {
 	wg       sync.WaitGroup
 }
 
-// StartRelay listens on a free port of the loopback and passes connections on
-// to target: HOST:PORT, or the path of a Unix socket.
+// StartRelay listens on a free port of the loopback, which stays its own until
+// Close, and passes connections on to target: HOST:PORT, or the path of a Unix
+// socket.
 func StartRelay(target string) (*Relay, error) {
-	pace, err := newPacer()
+	ports, err := ReservePorts(1)
 	if err != nil {
 		return nil, fmt.Errorf("start relay: %w", err)
 	}
+	pace, err := newPacer()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start relay: %w", err), ports.Release())
+	}
 	r := &Relay{
-		target: target, pace: pace,
+		target: target, pace: pace, ports: ports,
 		links: [2]*wire{newWire(), newWire()},
 		conns: map[*relayConn]struct{}{},
 	}
 	if err := r.listen(); err != nil {
 		pace.close()
-		return nil, fmt.Errorf("start relay: %w", err)
+		return nil, errors.Join(fmt.Errorf("start relay: %w", err), ports.Release())
 	}
 	return r, nil
 }
@@ -77,11 +82,11 @@ func StartRelay(target string) (*Relay, error) {
 // listen opens the port, the same one each time. The caller holds the lock, or
 // is the only one who knows r.
 func (r *Relay) listen() error {
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", r.port))
+	l, err := net.Listen("tcp", r.Addr())
 	if err != nil {
 		return err
 	}
-	r.listener, r.port = l, l.Addr().(*net.TCPAddr).Port
+	r.listener = l
 	r.wg.Go(func() { r.accept(l) })
 	return nil
 }
@@ -152,10 +157,10 @@ func (r *Relay) drop(c *relayConn) {
 }
 
 // Addr is where the relay listens.
-func (r *Relay) Addr() string { return fmt.Sprintf("127.0.0.1:%d", r.port) }
+func (r *Relay) Addr() string { return loopback(r.Port()) }
 
 // Port is the TCP port that the relay listens on.
-func (r *Relay) Port() int { return r.port }
+func (r *Relay) Port() int { return r.ports.numbers[0] }
 
 // Conns is how many connections are open.
 func (r *Relay) Conns() int {
@@ -255,5 +260,5 @@ func (r *Relay) Close() error {
 	r.Cut()
 	r.wg.Wait()
 	r.pace.close()
-	return err
+	return errors.Join(err, r.ports.Release())
 }
