@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -164,6 +165,34 @@ func copyBoth(t *testing.T, cfg StreamConfig) (*Stream, net.Conn) {
 	return s, played
 }
 
+// piped is copyBoth within a bubble of virtual time, in which no machine is too
+// slow to answer in time.
+func piped(t *testing.T, cfg StreamConfig) (*Stream, net.Conn) {
+	t.Helper()
+	client, played := net.Pipe()
+	c := newConn(&pgwire.Backend{Conn: client}, Logical, 150000)
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = played.Close()
+	})
+	type begun struct {
+		s   *Stream
+		err error
+	}
+	starting := make(chan begun, 1)
+	go func() {
+		s, err := c.StartLogical(patient(t), LogicalConfig{StreamConfig: cfg, Slot: "s"})
+		starting <- begun{s, err}
+	}()
+	readMessage(t, played)
+	write(t, played, pgwire.AppendMessage(nil, pgwire.ServerCopyBothResponse, []byte{0, 0, 0}))
+	b := <-starting
+	if b.err != nil {
+		t.Fatal(b.err)
+	}
+	return b.s, played
+}
+
 func write(t *testing.T, conn net.Conn, messages ...[]byte) {
 	t.Helper()
 	for _, m := range messages {
@@ -256,8 +285,10 @@ func TestStreamReportsAtIntervals(t *testing.T) {
 	}
 }
 
-func TestStreamNoticesASilentServer(t *testing.T) {
-	s, played := copyBoth(t, StreamConfig{StatusInterval: time.Hour, Timeout: 200 * time.Millisecond})
+func TestStreamNoticesASilentServer(t *testing.T) { synctest.Test(t, streamNoticesASilentServer) }
+
+func streamNoticesASilentServer(t *testing.T) {
+	s, played := piped(t, StreamConfig{StatusInterval: time.Hour, Timeout: 200 * time.Millisecond})
 	asked := make(chan byte, 10)
 	go func() {
 		var status [pgwire.HeaderLen + statusLen]byte
@@ -287,9 +318,11 @@ func TestStreamNoticesASilentServer(t *testing.T) {
 
 // A server that answers is not silent, and one that nobody listens to is not
 // either.
-func TestStreamKeepsAQuietServer(t *testing.T) {
+func TestStreamKeepsAQuietServer(t *testing.T) { synctest.Test(t, streamKeepsAQuietServer) }
+
+func streamKeepsAQuietServer(t *testing.T) {
 	const timeout = 100 * time.Millisecond
-	s, played := copyBoth(t, StreamConfig{StatusInterval: time.Hour, Timeout: timeout})
+	s, played := piped(t, StreamConfig{StatusInterval: time.Hour, Timeout: timeout})
 	go func() {
 		var status [pgwire.HeaderLen + statusLen]byte
 		for {
