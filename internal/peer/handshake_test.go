@@ -400,7 +400,8 @@ func TestRecordedHandshakeOpensNothing(t *testing.T) {
 }
 
 func TestStrangersAreTurnedAway(t *testing.T) {
-	n := open(t, 1, func(o *Options) { o.HandshakeTimeout = 200 * time.Millisecond })
+	patient := open(t, 1, nil)
+	hasty := open(t, 1, func(o *Options) { o.HandshakeTimeout = 200 * time.Millisecond })
 	for name, tt := range map[string]struct {
 		say  string
 		code Code // 0: the connection just ends
@@ -419,6 +420,10 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		"a malformed refusal": {"weirkv\x01\x00" + framed(frameRefusal, "\x01"), CodeMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
+			n := patient
+			if tt.code == 0 { // and half of them by the timeout
+				n = hasty
+			}
 			nc, err := net.Dial("tcp", n.Addr())
 			if err != nil {
 				t.Fatal(err)

@@ -152,10 +152,14 @@ type node struct {
 	*recorder
 }
 
-// open starts a transport that ends with the test.
+// never is a time that no test takes.
+const never = time.Hour
+
+// open starts a transport that ends with the test. It takes no silence amiss, as
+// that of a busy machine, unless tweak says so: see impatient.
 func open(t testing.TB, id uint64, tweak func(*Options)) *node {
 	t.Helper()
-	opts := Options{ID: id, Cluster: "test", Listen: "127.0.0.1:0"}
+	opts := Options{ID: id, Cluster: "test", Listen: "127.0.0.1:0", SilentAfter: never, HandshakeTimeout: never}
 	if tweak != nil {
 		tweak(&opts)
 	}
@@ -212,7 +216,7 @@ func mesh(t testing.TB, n int, tweak func(*Options)) []*node {
 func dialClient(t testing.TB, addr string, tweak func(*ClientOptions)) (*Conn, *recorder) {
 	t.Helper()
 	r := newRecorder()
-	opts := ClientOptions{Receive: func(ms []kvwire.Message) {
+	opts := ClientOptions{SilentAfter: never, HandshakeTimeout: never, Receive: func(ms []kvwire.Message) {
 		r.lock.Lock()
 		defer r.lock.Unlock()
 		r.got[0] = append(r.got[0], ms...)
@@ -231,7 +235,7 @@ func dialClient(t testing.TB, addr string, tweak func(*ClientOptions)) (*Conn, *
 
 // seldomPings leaves a connection with the ping of its beginning and its answer
 // to that of the other side, however long the test takes.
-func seldomPings(o *Options) { o.PingEvery = time.Hour }
+func seldomPings(o *Options) { o.PingEvery = never }
 
 // firstPings is how many writes they cost at most.
 const firstPings = 2

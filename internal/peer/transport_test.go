@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 func TestReplicasKnowEachOtherWhenUp(t *testing.T) {
@@ -163,7 +164,7 @@ func TestSendBeginsWithUp(t *testing.T) {
 
 // TestCloseDoesNotWaitForStrangers has connections that never say a word.
 func TestCloseDoesNotWaitForStrangers(t *testing.T) {
-	n := open(t, 1, func(o *Options) { o.HandshakeTimeout = time.Hour })
+	n := open(t, 1, nil)
 	for range 3 {
 		nc, err := net.Dial("tcp", n.Addr())
 		if err != nil {
@@ -173,7 +174,6 @@ func TestCloseDoesNotWaitForStrangers(t *testing.T) {
 	}
 	poll(t, "their handshakes", func() bool { return len(n.greeting) == 3 })
 	two := open(t, 2, func(o *Options) { // and one that dials such a one
-		o.HandshakeTimeout = time.Hour
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -205,7 +205,7 @@ func TestDisconnect(t *testing.T) {
 func TestRestartedReplicaIsFoundAgain(t *testing.T) {
 	for name, which := range map[string]int{"the dialed one": 0, "the dialing one": 1} {
 		t.Run(name, func(t *testing.T) {
-			nodes := mesh(t, 2, nil)
+			nodes := mesh(t, 2, func(o *Options) { o.Listen = labtest.Addrs(t, 1)[0] })
 			old, other := nodes[which], nodes[1-which]
 			id := Addr(old.opts.ID)
 			mustSend(t, other.to(id), numbered(1, 100))
