@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,33 +65,6 @@ func TestRedisUsersFile(t *testing.T) {
 	}
 }
 
-// nextPort is where the search for a free port goes on.
-var nextPort atomic.Uint32
-
-// freeAddresses are loopback addresses that nobody listens on. Their ports are
-// below those that the kernel gives to connections, so that none of them takes
-// one before a server does.
-func freeAddresses(t *testing.T, n int) []string {
-	t.Helper()
-	const lowest, count = 12000, 20000
-	nextPort.CompareAndSwap(0, uint32(os.Getpid()))
-	var out []string
-	for range count {
-		addr := fmt.Sprintf("127.0.0.1:%d", lowest+nextPort.Add(1)*7%count)
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			if err := ln.Close(); err != nil {
-				t.Fatal(err)
-			}
-			out = append(out, addr)
-		}
-		if len(out) == n {
-			return out
-		}
-	}
-	t.Fatalf("fewer than %d ports are free", n)
-	return nil
-}
-
 // served is a `weir kv serve` that runs.
 type served struct {
 	admin, redis string
@@ -130,7 +102,7 @@ func (s *served) get(t *testing.T, path string) (int, string) {
 
 func TestKVServe(t *testing.T) {
 	clearEnvironment(t)
-	addrs := freeAddresses(t, 9)
+	addrs := labtest.Addrs(t, 9)
 	var peers []string
 	for i := range 3 {
 		_, port, _ := net.SplitHostPort(addrs[3+i])
@@ -174,9 +146,7 @@ func TestKVServe(t *testing.T) {
 			t.Errorf("without a password: %v", err)
 		}
 		client := redisClient(s.redis, "geheim")
-		if err := client.Incr(t.Context(), "n").Err(); err != nil {
-			t.Errorf("replica %d: %v", i+1, err)
-		}
+		answered(t, fmt.Sprintf("INCR at replica %d", i+1), func() error { return client.Incr(t.Context(), "n").Err() })
 		_, _ = stranger.Close(), client.Close()
 	}
 	checkAdmin(t, all[0])
@@ -198,26 +168,28 @@ func checkAdmin(t *testing.T, s *served) {
 		Ready        bool
 		Members      []struct{ Up bool }
 	}
+	const connected = `weir_kv_peer_up{cluster="weir",peer="2",replica="1"} 1`
+	var metrics string
 	// Nobody needs all connections to be ready, and an election may be on.
 	until(t, "the replica is ready and connected with all others", func() bool {
 		code, body := s.get(t, "/status.json")
 		if err := json.Unmarshal([]byte(body), &report); err != nil || code != http.StatusOK || report.ID != 1 || len(report.Members) != 3 {
 			t.Fatalf("/status.json: %d %v\n%s", code, err, body)
 		}
-		return report.Ready && report.Members[0].Up && report.Members[1].Up && report.Members[2].Up
+		_, metrics = s.get(t, "/metrics")
+		return report.Ready && report.Members[0].Up && report.Members[1].Up && report.Members[2].Up && strings.Contains(metrics, connected)
 	})
-	_, body := s.get(t, "/metrics")
 	for _, name := range []string{
 		"weir_kv_term", "weir_kv_is_leader", "weir_kv_commit_index", "weir_kv_applied_index", "weir_kv_operations_total", "weir_kv_fsync_seconds_bucket",
-		"weir_kv_fsync_records_bucket", "weir_kv_turn_messages_bucket", "weir_kv_votes_yes_total", `weir_kv_peer_up{cluster="weir",peer="2",replica="1"} 1`,
+		"weir_kv_fsync_records_bucket", "weir_kv_turn_messages_bucket", "weir_kv_votes_yes_total",
 		"weir_kv_sessions", "weir_kv_keys", "weir_kv_bytes", "weir_kv_weak_pending", "weir_kv_weak_lost_total", "weir_kv_snapshots_saved_total",
 		"weir_kv_elections_total", "weir_build_info", "go_goroutines",
 	} {
-		if !strings.Contains(body, name) {
+		if !strings.Contains(metrics, name) {
 			t.Errorf("/metrics lacks %s", name)
 		}
 	}
-	if _, body = s.get(t, "/"); !strings.Contains(body, "replica 1 of cluster weir") || !strings.Contains(body, "leader") {
+	if _, body := s.get(t, "/"); !strings.Contains(body, "replica 1 of cluster weir") || !strings.Contains(body, "leader") {
 		t.Errorf("/:\n%s", body)
 	}
 	if code, _ := s.get(t, "/healthz"); code != http.StatusOK {
