@@ -169,6 +169,11 @@ func TestKVPartition(t *testing.T) {
 	relays := relayedPeers{t: t}
 	r := newKVRig(t, lab.KVConfig{Each: relays.between})
 	must(t, "kv", "put", "k", "before")
+	for id := 1; id <= 3; id++ { // whoever is cut off
+		until(t, fmt.Sprintf("replica %d has what was put", id), func() bool {
+			return call(t, "kv", "get", "k", "--weak", r.alone(id)).stdout == "before\n"
+		})
+	}
 	old := r.leader(1, 2, 3)
 	others := []int{old%3 + 1, (old+1)%3 + 1}
 	majority := "--endpoints=" + r.PeerAddrs()[others[0]-1] + "," + r.PeerAddrs()[others[1]-1]
