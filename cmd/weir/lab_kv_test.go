@@ -44,9 +44,7 @@ func TestLabKVRunsUntilItIsStopped(t *testing.T) {
 	}
 	client := redisClient(r.Replicas[1].Redis, "")
 	defer client.Close()
-	if err := client.Set(ctx, "greeting", "hello", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	answered(t, "SET", func() error { return client.Set(ctx, "greeting", "hello", 0).Err() })
 	end()
 	if err := <-ended; err != nil {
 		t.Error(err)
