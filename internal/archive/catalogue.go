@@ -130,6 +130,15 @@ func describeUnfinished(ctx context.Context, s Storage, e Entry, now time.Time) 
 	if err != nil {
 		return e, false, err
 	}
+	if n == 0 || !r.alive(now) {
+		// Its writer may have finished since there was no manifest.
+		switch _, err := s.Stat(ctx, dir+manifestName); {
+		case err == nil:
+			return describe(ctx, s, e.ID, now)
+		case !errors.Is(err, ErrNotExist):
+			return e, false, err
+		}
+	}
 	e.State, e.Label, e.Time = Incomplete, r.Label, e.Touched
 	if !r.Begun.IsZero() {
 		e.Time = r.Begun

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -371,6 +372,43 @@ func TestLockOutlivesStorage(t *testing.T) {
 	}
 	if n, r, err := lastRun(ctx, s, "x/"); err != nil || n != 1 || r.Renewed.IsZero() {
 		t.Errorf("run %d, %+v, %v", n, r, err)
+	}
+}
+
+// finishing has a backup come to its end right after somebody has looked in vain for
+// its manifest.
+type finishing struct {
+	Storage
+	finish func()
+}
+
+func (f *finishing) Open(ctx context.Context, name string, offset int64) (io.ReadCloser, error) {
+	in, err := f.Storage.Open(ctx, name, offset)
+	if strings.HasSuffix(name, manifestName) && errors.Is(err, ErrNotExist) {
+		f.finish()
+	}
+	return in, err
+}
+
+// TestListBesideABackupThatFinishes: it is running or complete, and never one that
+// nobody writes, which might be removed.
+func TestListBesideABackupThatFinishes(t *testing.T) {
+	t.Parallel()
+	repo := localRepo(t)
+	w, err := Create(t.Context(), repo, Options{ID: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := NewRepository(&finishing{Storage: repo.Storage(), finish: func() {
+		if _, err := writeAll(t.Context(), w, map[string][]byte{"globals.sql": []byte("SELECT 1;\n")}, Manifest{}); err != nil {
+			t.Error(err)
+		}
+	}})
+	if gone, err := RemoveOrphans(t.Context(), beside, 0, time.Now().Add(time.Hour)); err != nil || len(gone) != 0 {
+		t.Errorf("%q were removed, %v", gone, err)
+	}
+	if e, err := List(t.Context(), repo, time.Now()); err != nil || len(e) != 1 || e[0].State != Complete {
+		t.Errorf("%+v, %v", e, err)
 	}
 }
 
