@@ -1,18 +1,19 @@
 package scenario
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,55 +26,105 @@ import (
 // weirProcess is a proxy in a process of its own, so that its CPU time and
 // memory are not mixed with those of the load generator.
 type weirProcess struct {
-	cmd    *exec.Cmd
-	admin  string
-	dsn    string // how clients get to the server's database through it
-	stderr bytes.Buffer
-	done   chan struct{}
-	err    error // how it ended; read after done
+	cmd   *exec.Cmd
+	admin string // URL of the admin server
+	dsn   string // how clients get to the server's database through it
+	log   weirLog
+	done  chan struct{}
+	err   error // how it ended; read after done
 }
 
-// startWeir runs this program's own proxy verb against a server of an engine.
+// startWeir runs this program's own proxy verb against a server of an engine. It
+// listens where the system lets it, and says so in its log: an address that was
+// found free beforehand could be another's by then.
 func startWeir(ctx context.Context, binary string, e *engine, serverDSN string, args ...string) (*weirProcess, error) {
-	listen, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	admin, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	w := &weirProcess{admin: admin, done: make(chan struct{})}
-	if w.dsn, err = through(serverDSN, listen); err != nil {
-		return nil, err
-	}
-	flags := append([]string{"proxy", e.listenFlag, listen, "--admin", admin, "--log-level", "warn"}, args...)
+	w := &weirProcess{done: make(chan struct{})}
+	const anyPort = "127.0.0.1:0"
+	flags := append([]string{"proxy", e.listenFlag, anyPort, "--admin", anyPort, "--log-format", "json"}, args...)
 	w.cmd = exec.Command(binary, flags...)
 	// The DSN may hold a password, and arguments are for all to see. What else
 	// is set for weir in the environment is not meant for this one.
 	w.cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WEIR_") }), e.serverEnv+"="+serverDSN)
-	w.cmd.Stderr = &w.stderr
 	// A group of its own, so that Ctrl-C in a terminal reaches only us and we
 	// decide the order in which things end.
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stderr, err := w.cmd.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start weir proxy: %w", err)
+	}
 	if err := w.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start weir proxy: %w", err)
 	}
+	listens := make(chan weirAddress, 1)
 	go func() {
+		w.log.follow(stderr, listens)
 		w.err = w.cmd.Wait()
 		close(w.done)
 	}()
-	if err := w.ready(ctx); err != nil {
+	if err := w.ready(ctx, serverDSN, listens); err != nil {
 		_ = w.cmd.Process.Kill()
 		<-w.done
-		return nil, fmt.Errorf("start weir proxy: %w: %s", err, bytes.TrimSpace(w.stderr.Bytes()))
+		return nil, fmt.Errorf("start weir proxy: %w: %s", err, w.log.text())
 	}
 	return w, nil
 }
 
-func (w *weirProcess) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+// weirAddress is the entry of a proxy's log that says where it listens.
+type weirAddress struct {
+	Message string `json:"msg"`
+	Address string `json:"address"`
+	Admin   string `json:"admin"`
+}
+
+// weirLog keeps what a proxy has logged. It is safe for concurrent use.
+type weirLog struct {
+	mu   sync.Mutex
+	said bytes.Buffer // guarded by mu
+}
+
+// follow reads the log to its end. It tells once where the proxy listens, if it
+// ever does.
+func (l *weirLog) follow(r io.Reader, listens chan<- weirAddress) {
+	for lines := bufio.NewReader(r); ; {
+		line, err := lines.ReadBytes('\n')
+		l.mu.Lock()
+		l.said.Write(line)
+		l.mu.Unlock()
+		var entry weirAddress
+		if listens != nil && json.Unmarshal(line, &entry) == nil && entry.Message == "weir proxy listens" {
+			listens <- entry
+			listens = nil
+		}
+		if err != nil {
+			return // the process has ended
+		}
+	}
+}
+
+func (l *weirLog) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(bytes.TrimSpace(l.said.Bytes()))
+}
+
+// patience is how long a proxy may take until it serves, and until it has ended.
+const patience = time.Minute
+
+// ready waits until the proxy serves, and learns how it is reached.
+func (w *weirProcess) ready(ctx context.Context, serverDSN string, listens <-chan weirAddress) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	select {
+	case at := <-listens:
+		w.admin = strings.TrimSuffix(at.Admin, "/")
+		if w.dsn, err = through(serverDSN, at.Address); err != nil {
+			return err
+		}
+	case <-w.done:
+		return fmt.Errorf("it ended: %v", w.err)
+	case <-ctx.Done():
+		return fmt.Errorf("wait until it listens: %w", ctx.Err())
+	}
 	for {
 		resp, err := w.get(ctx, "/readyz")
 		if err == nil {
@@ -90,7 +141,7 @@ func (w *weirProcess) ready(ctx context.Context) error {
 }
 
 func (w *weirProcess) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.admin+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.admin+path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +193,7 @@ func (w *weirProcess) usage() (measure.Usage, error) { return measure.Process(w.
 func (w *weirProcess) stop() error {
 	select {
 	case <-w.done:
-		return fmt.Errorf("weir proxy ended by itself: %v: %s", w.err, bytes.TrimSpace(w.stderr.Bytes()))
+		return fmt.Errorf("weir proxy ended by itself: %v: %s", w.err, w.log.text())
 	default:
 	}
 	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -151,22 +202,12 @@ func (w *weirProcess) stop() error {
 	select {
 	case <-w.done:
 		if w.err != nil {
-			return fmt.Errorf("stop weir proxy: %w: %s", w.err, bytes.TrimSpace(w.stderr.Bytes()))
+			return fmt.Errorf("stop weir proxy: %w: %s", w.err, w.log.text())
 		}
 		return nil
-	case <-time.After(15 * time.Second):
+	case <-time.After(patience):
 		_ = w.cmd.Process.Kill()
 		<-w.done
-		return fmt.Errorf("weir proxy did not stop within 15 s: %s", bytes.TrimSpace(w.stderr.Bytes()))
+		return fmt.Errorf("weir proxy did not stop within %v: %s", patience, w.log.text())
 	}
-}
-
-// freePort returns a loopback address that was free a moment ago.
-func freePort() (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	defer ln.Close()
-	return ln.Addr().String(), nil
 }
