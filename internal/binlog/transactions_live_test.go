@@ -321,13 +321,20 @@ func TestNextMayBeCalledAgainAfterItsContextEnds(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			reason := errors.New("enough")
 			time.AfterFunc(time.Duration(i)*time.Millisecond, func() { cancel(reason) })
-			if _, err := r.Next(ctx); !errors.Is(err, reason) {
-				t.Fatalf("%v, want the context's reason", err)
+			rec, err := r.Next(ctx)
+			for err == nil && rec.Kind == Heartbeat { // on a busy machine it may be the first to come
+				rec, err = r.Next(ctx)
+			}
+			if !errors.Is(err, reason) {
+				t.Fatalf("%+v, %v, want the context's reason", rec, err)
 			}
 		}
 		run(t, c, "INSERT INTO a VALUES (1)")
 		for _, want := range []RecordKind{Begin, Changes, Commit} {
 			rec, err := r.Next(t.Context())
+			for err == nil && rec.Kind == Heartbeat {
+				rec, err = r.Next(t.Context())
+			}
 			if err != nil || rec.Kind != want {
 				t.Fatalf("%v, %v, want kind %d", rec, err, want)
 			}
@@ -353,6 +360,7 @@ func TestPositionIsUnknownUntilATransactionEndsAfterGTIDs(t *testing.T) {
 	eachServer(t, func(t *testing.T, s target) {
 		name, c := s.database(t)
 		run(t, c, "FLUSH BINARY LOGS", "CREATE TABLE a (id INT)", "INSERT INTO a VALUES (1)")
+		s.quiet(t, c)
 		before := s.stream(t, StreamConfig{}).Executed()
 		r := NewReader(s.stream(t, StreamConfig{Start: Start{GTIDs: before}, Heartbeat: 20 * time.Millisecond}), ReaderConfig{Want: in(name), Heartbeats: true})
 		rec, err := r.Next(t.Context())
