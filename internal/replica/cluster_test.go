@@ -284,14 +284,15 @@ func TestMembership(t *testing.T) {
 // The leader itself can be removed: the others go on without it.
 func TestRemoveLeader(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", nil)
-	leader := r.leader()
-	r.set(leader, "k", "v")
-	n := r.nodes[leader]
-	c := r.native(leader)
-	change := consensus.Change{Kind: consensus.Remove, Member: consensus.Member{ID: leader}}
-	if _, err := c.Send([]kvwire.Message{{Kind: kvwire.Configure, Request: 1, Data: change.Append(nil)}}); err != nil {
-		t.Fatal(err)
-	}
+	r.set(r.leader(), "k", "v")
+	leader, n := uint64(0), (*node)(nil)
+	eventually(t, "a leader takes the order to remove itself", func() bool {
+		leader = r.leader()
+		n = r.nodes[leader]
+		change := consensus.Change{Kind: consensus.Remove, Member: consensus.Member{ID: leader}}
+		m, err := r.ask(leader, kvwire.Message{Kind: kvwire.Configure, Data: change.Append(nil)})
+		return err != nil || m.Kind == kvwire.ReadDone // or it leads no more
+	})
 	var removed *RemovedError
 	if err := r.ended(leader); !errors.As(err, &removed) {
 		t.Fatalf("the leader ended with %v, status %+v", err, n.Status())
@@ -312,7 +313,7 @@ func TestMemory(t *testing.T) {
 	})
 	away := r.follower()
 	r.set(r.leader(), "k", "v")
-	r.converged()
+	r.remembered(away)
 	if err := r.halt(away); err != nil {
 		t.Fatal(err)
 	}

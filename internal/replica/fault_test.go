@@ -241,6 +241,26 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// remembered returns when all others know what a replica has. Leaders remember:
+// whichever it meets first when it comes back is to be one that has led.
+func (r *rig) remembered(id uint64) {
+	r.t.Helper()
+	for other, n := range r.nodes {
+		if other == id {
+			continue
+		}
+		eventually(r.t, fmt.Sprintf("replica %d leads and remembers what replica %d has", other, id), func() bool {
+			if r.leader() != other {
+				r.configure(consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: other}})
+				return false
+			}
+			n.peers.mu.Lock()
+			defer n.peers.mu.Unlock()
+			return n.peers.acked[id] >= n.Status().Last
+		})
+	}
+}
+
 // A replica whose directory was put back from an older copy is refused.
 func TestOldDisk(t *testing.T) {
 	for _, lowest := range []bool{true, false} {
@@ -271,21 +291,7 @@ func TestOldDisk(t *testing.T) {
 			for range 20 {
 				r.set(id, "k", "w")
 			}
-			// Leaders remember. Whichever it meets first is to be one that does.
-			for other, n := range r.nodes {
-				if other == id {
-					continue
-				}
-				eventually(t, fmt.Sprintf("replica %d leads and remembers what it has", other), func() bool {
-					if r.leader() != other {
-						r.configure(consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: other}})
-						return false
-					}
-					n.peers.mu.Lock()
-					defer n.peers.mu.Unlock()
-					return n.peers.acked[id] >= n.Status().Last
-				})
-			}
+			r.remembered(id)
 			if err := r.halt(id); err != nil {
 				t.Fatal(err)
 			}

@@ -314,25 +314,50 @@ func (c *native) await(t *testing.T, what string, match func(*kvwire.Message) bo
 	return found
 }
 
+// ask sends a request to a replica and waits for the answer, or for the end of the
+// connection.
+func (r *rig) ask(id uint64, m kvwire.Message) (answer kvwire.Message, err error) {
+	r.t.Helper()
+	c := r.native(id)
+	defer func() { _ = c.Close() }()
+	m.Request = 1
+	if _, err := c.Send([]kvwire.Message{m}); err != nil {
+		return answer, err
+	}
+	eventually(r.t, fmt.Sprintf("replica %d answers %s", id, m.Kind), func() bool {
+		ended := c.Err()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, got := range c.got {
+			if got.Request == m.Request {
+				answer = got
+				return true
+			}
+		}
+		err = ended
+		return err != nil
+	})
+	return answer, err
+}
+
 // configure asks the leader for a change of the members until it is in force.
 func (r *rig) configure(change consensus.Change) {
 	r.t.Helper()
-	for request := uint64(1); ; request++ {
+	eventually(r.t, fmt.Sprintf("the change of members %+v", change), func() bool {
 		leader := r.leader()
-		c := r.native(leader)
-		if _, err := c.Send([]kvwire.Message{{Kind: kvwire.Configure, Request: request, Data: change.Append(nil)}}); err != nil {
-			r.t.Fatal(err)
+		m, err := r.ask(leader, kvwire.Message{Kind: kvwire.Configure, Data: change.Append(nil)})
+		// It is not caught up yet, or leads no more; then the next one may have made
+		// the change already, of which the answer is lost.
+		return err == nil && m.Kind == kvwire.ReadDone || r.changed(change)
+	})
+}
+
+// changed reports whether a change of the members is in force at the leader.
+func (r *rig) changed(change consensus.Change) bool {
+	for _, m := range r.nodes[r.leader()].Status().Members {
+		if m.ID == change.Member.ID {
+			return change.Kind == consensus.AddLearner || change.Kind == consensus.Promote && !m.Learner
 		}
-		m := c.await(r.t, "an answer to the change of members", func(m *kvwire.Message) bool { return m.Request == request })
-		if err := c.Close(); err != nil {
-			r.t.Fatal(err)
-		}
-		if m.Kind == kvwire.ReadDone {
-			return
-		}
-		if request > 500 {
-			r.t.Fatalf("change %+v: %s: %s", change, m.Kind, m.Data)
-		}
-		time.Sleep(10 * time.Millisecond) // it is not caught up yet, or leads no more
 	}
+	return change.Kind == consensus.Remove
 }
