@@ -79,9 +79,11 @@ func (o *Outcome) payloadCharts(results []*bench.Result) []report.Chart {
 		for i := range r.Cases {
 			c := &r.Cases[i]
 			if p, ok := point(c, "rate", size); ok {
+				p.None = p.Y <= 0 // who delivered nothing has no place on a log axis
 				messages.add(c.Name, p)
 			}
 			if p, ok := point(c, "payload_rate", size); ok {
+				p.None = p.Y <= 0
 				bytes.add(c.Name, p)
 			}
 		}
@@ -132,6 +134,7 @@ func (o *Outcome) mixedCharts(results []*bench.Result) []report.Chart {
 			if !ok {
 				continue
 			}
+			p = atLeast(p, leastDelay)
 			if p.X = c.Summary["rate"].Median; !open {
 				reached.add(c.Name, p)
 			} else {
@@ -157,6 +160,19 @@ func (o *Outcome) mixedCharts(results []*bench.Result) []report.Chart {
 		}}, out...)
 	}
 	return out
+}
+
+// leastDelay is where a delivery is drawn that came before its producer knew of
+// the commit, in ms: that is 0, which a log axis does not have.
+const leastDelay = 0.001
+
+// atLeast lifts a point and its range.
+func atLeast(p report.Point, least float64) report.Point {
+	p.Y = max(p.Y, least)
+	if p.Lo != 0 || p.Hi != 0 {
+		p.Lo, p.Hi = max(p.Lo, least), max(p.Hi, least)
+	}
+	return p
 }
 
 // lagChart draws how many messages were committed and not delivered over the time

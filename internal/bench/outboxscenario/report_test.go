@@ -137,6 +137,30 @@ func TestEveryFormatOfAReportCanBeWritten(t *testing.T) {
 	}
 }
 
+// Deliveries before their producer knew of the commit, and a relay that delivers
+// nothing, are figures like others: a run with them can be saved.
+func TestZeroesCanBeDrawn(t *testing.T) {
+	o := madeUp()
+	for _, r := range o.Results {
+		for i := range r.Cases {
+			for j := range r.Cases[i].Samples {
+				s := &r.Cases[i].Samples[j]
+				if s.Outbox.FromCommit != nil {
+					s.Outbox.FromCommit = &measure.Hist{}
+					s.Outbox.FromCommit.RecordN(0, uint64(s.Ops))
+				}
+				if r.Experiment.Factors[FactorPhase] == string(Payload) {
+					s.Ops, s.Rates["consume"] = 0, 0
+				}
+			}
+		}
+		r.Evaluate()
+	}
+	if _, err := o.Save(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatIsBrokenIsListed(t *testing.T) {
 	got := madeUp().Invalid()
 	if len(got) != 3 || !strings.Contains(got[0], "peers, leaky v1: 3 of") {
