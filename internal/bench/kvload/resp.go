@@ -1,6 +1,7 @@
 package kvload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"iter"
 	"net"
 	"sync/atomic"
+	"time"
 )
 
 // Place says to which node of a cluster streams connect.
@@ -41,7 +43,8 @@ type RESP struct {
 	// WeakWrites tells that writes at the level of a session cost less there.
 	WeakWrites bool
 
-	leader atomic.Pointer[string]
+	leader   atomic.Pointer[string]
+	patience time.Duration // with nodes without a leader; default: leaderPatience
 }
 
 // Promises implements Driver.
@@ -67,8 +70,8 @@ func (d *RESP) Open(ctx context.Context, stream, pendings int) (Client, error) {
 	return c, nil
 }
 
-// findLeader returns the address of the node that says that it is the master. A
-// single node need not be asked.
+// findLeader returns the address of the node that says that it is the master, and
+// waits for one while an election is on. A single node need not be asked.
 func (d *RESP) findLeader(ctx context.Context) (string, error) {
 	if len(d.Addrs) == 1 {
 		return d.Addrs[0], nil
@@ -76,17 +79,32 @@ func (d *RESP) findLeader(ctx context.Context) (string, error) {
 	if known := d.leader.Load(); known != nil {
 		return *known, nil
 	}
-	var errs []error
-	for _, addr := range d.Addrs {
-		role, err := askRole(ctx, addr)
-		if err == nil && role == "master" {
-			d.leader.Store(&addr)
-			return addr, nil
+	for deadline := time.Now().Add(cmp.Or(d.patience, leaderPatience)); ; {
+		var errs []error
+		for _, addr := range d.Addrs {
+			role, err := askRole(ctx, addr)
+			if err == nil && role == "master" {
+				d.leader.Store(&addr)
+				return addr, nil
+			}
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return "", errors.Join(append([]error{errors.New("no node says that it is the leader")}, errs...)...)
+		}
+		select {
+		case <-time.After(leaderPause):
+		case <-ctx.Done():
+		}
 	}
-	return "", errors.Join(append([]error{errors.New("no node says that it is the leader")}, errs...)...)
 }
+
+// leaderPatience is how long a leader is looked for, leaderPause how long nodes are
+// left alone that have none.
+const (
+	leaderPatience = time.Minute
+	leaderPause    = 20 * time.Millisecond
+)
 
 func askRole(ctx context.Context, addr string) (string, error) {
 	c, err := dialRESP(ctx, addr)

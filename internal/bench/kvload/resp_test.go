@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,7 +195,19 @@ func TestTheLeaderIsFound(t *testing.T) {
 	if at, err := d.findLeader(t.Context()); at != leader || err != nil {
 		t.Errorf("the leader is %s, %v; want %s", at, err, leader)
 	}
-	d = &RESP{Addrs: []string{follower, follower}}
+	// An election is on while the nodes are asked for the first time.
+	var asked atomic.Int64
+	elected := respServer(t, func([]string) string {
+		if asked.Add(1) == 1 {
+			return "*1\r\n$5\r\nslave\r\n"
+		}
+		return "*1\r\n$6\r\nmaster\r\n"
+	})
+	d = &RESP{Addrs: []string{follower, elected}}
+	if at, err := d.findLeader(t.Context()); at != elected || err != nil {
+		t.Errorf("the leader is %s, %v; want %s, which was elected later", at, err, elected)
+	}
+	d = &RESP{Addrs: []string{follower, follower}, patience: time.Nanosecond}
 	if _, err := d.Open(t.Context(), 0, 1); err == nil {
 		t.Error("no node leads, and nothing is said")
 	}
