@@ -199,7 +199,8 @@ func TestModes(t *testing.T) {
 }
 
 // Ten workers share one connection: nine of them wait at any time, so nine tenths
-// of the time is the wait for it.
+// of the time is the wait for it, and more where one who may go on does not yet.
+// None of it is the time that somebody has the connection.
 func TestAPoolThatIsTooSmallShows(t *testing.T) {
 	target := connected(t, "sleep://?latency=2ms")
 	s, err := target.Measure(t.Context(), prepared(t, target, "ping"), Config{Concurrency: 10, PoolMax: 1, Requests: 200, Warmup: time.Second})
@@ -207,8 +208,11 @@ func TestAPoolThatIsTooSmallShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkSample(t, &s)
-	if share := s.Boundary.Share(bench.SegmentQueue); share < 0.85 || share > 0.92 {
+	if share := s.Boundary.Share(bench.SegmentQueue); share < 0.85 {
 		t.Errorf("%.3f of the time is the queue, want nine tenths", share)
+	}
+	if min := s.Boundary.Segment(bench.SegmentServer).Min(); min < int64(2*time.Millisecond) {
+		t.Errorf("an operation was %d ns in the server, and sleeps 2 ms", min)
 	}
 }
 
@@ -223,10 +227,12 @@ func TestOpenLoopCountsFromTheIntendedStart(t *testing.T) {
 	if s.Service == nil || s.Generator.TargetRate != 200 || s.InFlight != 0 {
 		t.Fatalf("not an open loop: %+v", s.Generator)
 	}
+	// Each is late by 5 ms more than the one before, on a slow machine by more: by
+	// 290 ms in the end, half of that in the mean.
 	schedule := s.Boundary.Segment(bench.SegmentSchedule)
-	if s.Latency.Max() < 2*s.Service.Max() || schedule.Max() < int64(100*time.Millisecond) {
-		t.Errorf("latency up to %d ns, service up to %d ns, late by up to %d ns: starts that had to wait are missing",
-			s.Latency.Max(), s.Service.Max(), schedule.Max())
+	if late := s.Latency.Mean() - s.Service.Mean(); late < 140e6 || schedule.Max() < int64(280*time.Millisecond) {
+		t.Errorf("latency is %.0f ns above service in the mean, starts late by up to %d ns: those that had to wait are missing",
+			late, schedule.Max())
 	}
 }
 
