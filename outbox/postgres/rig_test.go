@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/outbox"
+	"github.com/weirdb/weir/outbox/storetest"
 )
 
 // patience bounds every wait; only a defect reaches it.
@@ -41,6 +42,7 @@ var databases atomic.Int64
 
 func newRig(t testing.TB, server *lab.Postgres) *rig {
 	t.Helper()
+	storetest.ClearOfMidnight(t)
 	name := fmt.Sprintf("d%d", databases.Add(1))
 	admin, err := sql.Open("pgx", server.DSN("postgres"))
 	if err != nil {
