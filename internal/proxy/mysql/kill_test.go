@@ -35,8 +35,9 @@ func (r *running) wait() error {
 
 func (c *wire) id() string { return fmt.Sprint(c.Greeting.ConnectionID) }
 
-// onServer waits until the server runs so many statements like pattern.
-func onServer(t *testing.T, pattern string, want int) {
+// onServer waits until the server runs so many statements like pattern in the
+// test's own database: other tests may run the same.
+func (w *weir) onServer(t *testing.T, pattern string, want int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d statements like %s run", want, pattern), func() bool {
 		direct, err := mywire.Connect(ctxFor(t), mywire.ConnectConfig{Address: server(t).Addr(), User: "root", TLSMode: mywire.TLSDisabled})
@@ -44,7 +45,7 @@ func onServer(t *testing.T, pattern string, want int) {
 			t.Fatal(err)
 		}
 		defer direct.Close()
-		rows, err := direct.Query(ctxFor(t), "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '"+pattern+"' AND id <> CONNECTION_ID()")
+		rows, err := direct.Query(ctxFor(t), "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '"+pattern+"' AND IFNULL(db, '') = '"+w.db+"' AND id <> CONNECTION_ID()")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func TestKillQueryEndsARunningStatement(t *testing.T) {
 		}
 		mark := fmt.Sprintf("SELECT SLEEP(%d) /* %s */", 600, w.db)
 		r := victim.begin(mark)
-		onServer(t, "%"+w.db+"%", 1)
+		w.onServer(t, "%"+w.db+"%", 1)
 		killer.must("KILL QUERY " + victim.id())
 		if err := r.wait(); code(err) != mywire.ErrQueryInterrupted {
 			t.Errorf("in transaction %v: %v, want 1317", inTx, err)
@@ -125,7 +126,7 @@ func TestKillQueryInASharedPipeline(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := victim.begin(read)
-		onServer(t, "%"+read+"%", 1)
+		w.onServer(t, "%"+read+"%", 1)
 		var behind []*running
 		for _, c := range others {
 			behind = append(behind, c.begin(other))
@@ -176,12 +177,12 @@ func TestKillConnection(t *testing.T) {
 
 	active := w.dial(nil)
 	r := active.begin(fmt.Sprintf("SELECT SLEEP(600) /* %s */", w.db))
-	onServer(t, "%"+w.db+"%", 1)
+	w.onServer(t, "%"+w.db+"%", 1)
 	killer.must("KILL " + active.id())
 	if err := r.wait(); err == nil {
 		t.Error("the statement of a killed connection ended well")
 	}
-	onServer(t, "%"+w.db+"%", 0)
+	w.onServer(t, "%"+w.db+"%", 0)
 	eventually(t, "one client is left", func() bool { return w.snapshot().Clients == 1 })
 
 	if _, err := killer.Exec(ctxFor(t), "KILL "+killer.id()); code(err) != mywire.ErrMariaConnectionKilled {
@@ -232,7 +233,7 @@ func TestKillWithoutASecret(t *testing.T) {
 	victim, killer := w.dial(login), w.dial(login) // each brings a connection
 	const mark = "kill without a secret"
 	r := victim.begin("SELECT SLEEP(600) /* " + mark + " */")
-	onServer(t, "%"+mark+"%", 1)
+	w.onServer(t, "%"+mark+"%", 1)
 	// A connection is free only when weir has asked on it what it wants to know.
 	eventually(t, "the other connection is free", func() bool { return w.poolOf(own).Free == 1 })
 	killer.must("KILL QUERY " + victim.id())
@@ -241,7 +242,7 @@ func TestKillWithoutASecret(t *testing.T) {
 	}
 	// And where there is none, the killer hears of it.
 	blocked := []*running{victim.begin("SELECT SLEEP(600) /* " + mark + " */")}
-	onServer(t, "%"+mark+"%", 1)
+	w.onServer(t, "%"+mark+"%", 1)
 	third := w.dial(login)
 	eventually(t, "a third connection", func() bool { return third.one("SELECT 1") == "1" })
 	holders := []*wire{killer, third}

@@ -112,7 +112,7 @@ func TestOwnAnswersComeInOrder(t *testing.T) {
 		client := w.dial(nil)
 		locker.must("LOCK TABLES t WRITE")
 		client.send(append(query(read), c.then...))
-		onServer(t, "%"+read+"%", 1)
+		w.onServer(t, "%"+read+"%", 1)
 		locker.must("UNLOCK TABLES")
 		var a mywire.Answer
 		a.Reset(mywire.ComQuery, client.Caps)
