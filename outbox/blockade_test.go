@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -68,9 +69,10 @@ func TestUnreadableRowsBehindAFailedOneAreBuried(t *testing.T) {
 func TestWhatWaitsIsReadAgainWithinTheBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemStore()
-		healed, most := false, 0
+		var healed atomic.Bool
+		most := 0
 		sink := &memSink{decide: func(m *Message) error {
-			if m.Topic == "first" && !healed {
+			if m.Topic == "first" && !healed.Load() {
 				return errors.New("no")
 			}
 			return nil
@@ -82,7 +84,7 @@ func TestWhatWaitsIsReadAgainWithinTheBytes(t *testing.T) {
 			for i := range msgs {
 				bytes += len(msgs[i].Payload)
 			}
-			if healed {
+			if healed.Load() {
 				most = max(most, bytes)
 			}
 			return sink.Publish(ctx, msgs)
@@ -94,7 +96,7 @@ func TestWhatWaitsIsReadAgainWithinTheBytes(t *testing.T) {
 		r, stop := running(t, store, watched, cfg)
 		defer stop()
 		until(t, "all are deferred", func() bool { return r.Stats().Deferred == 100 })
-		healed = true
+		healed.Store(true)
 		until(t, "the table is empty", func() bool { return store.pending() == 0 })
 		if most > cfg.MaxInFlightBytes/2 || most == 0 {
 			t.Errorf("a call had %d bytes, want at most %d", most, cfg.MaxInFlightBytes/2)

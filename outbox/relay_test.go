@@ -420,7 +420,9 @@ func TestGapsAmongRowsThatWaitAreReadAlone(t *testing.T) {
 		if longest > 2*readLimit {
 			t.Errorf("a page was %d rows long, want at most %d", longest, 2*readLimit)
 		}
+		sink.mu.Lock()
 		healed = true
+		sink.mu.Unlock()
 		until(t, "empty", func() bool { return store.pending() == 0 })
 	})
 }
