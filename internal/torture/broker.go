@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -34,6 +35,7 @@ type book struct {
 	trouble Trouble
 	latency time.Duration
 	addr    string
+	held    *lab.Ports // addr's: nobody takes it while the broker is dead
 
 	mu     sync.Mutex // guards what follows
 	listen net.Listener
@@ -61,10 +63,17 @@ const (
 	heldBack
 )
 
-// openBook starts the broker on a free port.
+// openBook starts the broker on a port of its own.
 func openBook(ledger *Ledger, trouble Trouble, latency time.Duration) (*book, error) {
-	b := &book{ledger: ledger, trouble: trouble, latency: latency, addr: "127.0.0.1:0", conns: map[net.Conn]struct{}{}}
-	return b, b.Restart(context.Background())
+	held, err := lab.ReservePorts(1)
+	if err != nil {
+		return nil, fmt.Errorf("open the ledger's broker: %w", err)
+	}
+	b := &book{ledger: ledger, trouble: trouble, latency: latency, addr: held.Addrs()[0], held: held, conns: map[net.Conn]struct{}{}}
+	if err := b.Restart(context.Background()); err != nil {
+		return nil, errors.Join(err, held.Release())
+	}
+	return b, nil
 }
 
 // Address is what Worker opens.
@@ -78,7 +87,7 @@ func (b *book) Restart(context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.listen, b.addr = l, l.Addr().String()
+	b.listen = l
 	b.open.Go(func() { b.accept(l) })
 	return nil
 }
@@ -97,10 +106,10 @@ func (b *book) Kill() {
 	b.open.Wait()
 }
 
-// Stop is Kill.
+// Stop is Kill for good.
 func (b *book) Stop(context.Context) error {
 	b.Kill()
-	return nil
+	return b.held.Release()
 }
 
 func (b *book) accept(l net.Listener) {

@@ -55,7 +55,11 @@ func startBroker(ctx context.Context, name string, ledger *Ledger, trouble Troub
 	cfg := lab.BrokerConfig{}
 	switch name {
 	case "ledger":
-		return openBook(ledger, trouble, latency)
+		b, err := openBook(ledger, trouble, latency)
+		if err != nil {
+			return nil, err
+		}
+		return b, nil
 	case "redis":
 		s, err := lab.StartRedis(ctx, cfg)
 		if err != nil {

@@ -61,7 +61,7 @@ func TestBrokerInTrouble(t *testing.T) {
 	eachEngine(t, outbox.Plan{}, func(r *rig) {
 		b, err := openBook(r.ledger, Trouble{Slow: 20, Close: 8, Refuse: 8, Fail: 50}, 0)
 		r.check(err)
-		defer b.Kill()
+		r.Cleanup(func() { r.check(b.Stop(context.Background())) })
 		b.Kill() // not there at first
 		sink := &bookSink{addr: b.addr}
 		relay, _ := r.relay(sink, outbox.Config{Batch: 20})

@@ -116,7 +116,8 @@ func (r *rig) relayOf(store outbox.Store, sink outbox.Sink, cfg outbox.Config) (
 	cfg.TakeOver = 20 * time.Millisecond
 	cfg.Logger = slog.New(slog.NewTextHandler(r.log, nil))
 	if cfg.Retry == (outbox.RetryPolicy{}) {
-		cfg.Retry = outbox.RetryPolicy{MaxAttempts: 1000, Base: 10 * time.Millisecond, Max: 100 * time.Millisecond}
+		// However long the test takes, it is not the number of attempts that ends it.
+		cfg.Retry = outbox.RetryPolicy{MaxAttempts: 1_000_000, Base: 10 * time.Millisecond, Max: 100 * time.Millisecond}
 	}
 	relay, err := outbox.NewRelay(store, sink, cfg)
 	r.check(err)
