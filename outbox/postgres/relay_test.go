@@ -66,7 +66,8 @@ func TestRelay(t *testing.T) {
 			}
 			relay, err := outbox.NewRelay(s, sink, cfg)
 			r.check(err)
-			ctx, stop := context.WithCancel(r.ctx())
+			ctx, stop := context.WithCancel(t.Context()) // patience is for each wait, not for the whole
+			defer stop()
 			ended := make(chan error, 1)
 			go func() { ended <- relay.Run(ctx) }()
 
