@@ -38,6 +38,34 @@ func open(url string) func(testing.TB) outbox.Sink {
 	}
 }
 
+// openHasty is open with a timeout that a busy machine may exceed: it tries again.
+func openHasty(t *testing.T, url string) outbox.Sink {
+	t.Helper()
+	for {
+		s, err := redis.Open(t.Context(), url)
+		if err == nil {
+			return s
+		}
+		if !outbox.IsUnavailable(err) || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// connections is how many a server has accepted since it was started.
+func connections(t *testing.T, admin *goredis.Client) (n int64) {
+	t.Helper()
+	info, err := admin.Info(t.Context(), "stats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "total_connections_received:")
+	if _, err := fmt.Sscan(rest, &n); err != nil {
+		t.Fatalf("%v in %q", err, info)
+	}
+	return n
+}
+
 // read returns all entries of a stream.
 func read(admin *goredis.Client, prefix string) func(context.Context, testing.TB, string, int) []sinktest.Received {
 	return func(ctx context.Context, t testing.TB, topic string, n int) []sinktest.Received {
@@ -154,7 +182,7 @@ func TestMaxLenAndReplicas(t *testing.T) {
 	if n := admin.XLen(t.Context(), "t").Val(); n < 100 || n > 300 {
 		t.Errorf("%d entries of 1500 are left, want about 100", n)
 	}
-	alone := open(server.URL() + "?wait=1&timeout=100ms")(t)
+	alone := openHasty(t, server.URL()+"?wait=1&timeout=100ms")
 	defer alone.Close()
 	if errs := alone.Publish(t.Context(), msgs[:2]); len(errs) != 2 || !outbox.IsUnavailable(errs[0]) || !outbox.IsUnavailable(errs[1]) {
 		t.Errorf("publish with wait=1 to a server without replicas: %v, want it unavailable", errs)
@@ -173,7 +201,7 @@ func TestMaxLenAndReplicas(t *testing.T) {
 	}
 	// A replica that goes costs one more copy on a connection at most, however
 	// often the messages are sent again.
-	impatient := open(server.URL() + "?wait=1&timeout=100ms&connections=1")(t)
+	impatient := openHasty(t, server.URL()+"?wait=1&timeout=100ms&connections=1")
 	defer impatient.Close()
 	before := msgs[:1]
 	before[0].Topic = "copies"
@@ -185,14 +213,16 @@ func TestMaxLenAndReplicas(t *testing.T) {
 	if err := replica.ReplicaOf(t.Context(), "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
-	had := admin.XLen(t.Context(), "copies").Val()
+	had, used := admin.XLen(t.Context(), "copies").Val(), connections(t, admin)
 	for range 10 {
 		if errs := impatient.Publish(t.Context(), before); len(errs) != 1 || !outbox.IsUnavailable(errs[0]) {
 			t.Errorf("publish without the replica: %v, want it unavailable", errs)
 		}
 	}
-	if n := admin.XLen(t.Context(), "copies").Val() - had; n > 1 {
-		t.Errorf("10 calls without the replica have added %d entries, want at most 1", n)
+	// One connection, and those that took its place when an answer was late.
+	most := 1 + connections(t, admin) - used
+	if n := admin.XLen(t.Context(), "copies").Val() - had; n > most || most > 10 {
+		t.Errorf("10 calls without the replica have added %d entries, want at most %d", n, most)
 	}
 	// Replication that is being set up does not let a server end when it is asked to.
 	second.Kill()
