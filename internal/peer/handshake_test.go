@@ -467,7 +467,9 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	_, err = Dial(t.Context(), ln.Addr().String(), ClientOptions{
 		HandshakeTimeout: 20 * time.Millisecond, Receive: func([]kvwire.Message) {},
 	})
-	if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) < 20*time.Millisecond {
+	// A busy machine may need as long for the connection alone.
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() || time.Since(begin) < 20*time.Millisecond {
 		t.Errorf("error = %v after %v", err, time.Since(begin))
 	}
 }
