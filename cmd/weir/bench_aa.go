@@ -137,8 +137,9 @@ func (c *benchAA) print(w io.Writer, r *bench.Result, out aaReport) error {
 }
 
 // verdict turns what was found into the exit code. A planted slowdown is found when
-// throughput or CPU time per operation says so; under foreign load, only the
-// latter can.
+// throughput, the median of latencies or CPU time per operation says so; under
+// foreign load, only the latter two can, and CPU time only of turns that are long
+// enough to have taken some.
 func (c *benchAA) verdict(r *bench.Result) error {
 	var found []string
 	needed := 0
@@ -146,7 +147,7 @@ func (c *benchAA) verdict(r *bench.Result) error {
 		if c.noise.Slower == 0 && (k.Verdict == bench.Better || k.Verdict == bench.Worse) {
 			return Shortfall(fmt.Errorf("%s differs between two sides that are the same: %s", k.Metric, k.Verdict))
 		}
-		if k.Metric != "rate" && k.Metric != "cpu" {
+		if k.Metric != "rate" && k.Metric != "p50" && k.Metric != "cpu" {
 			continue
 		}
 		if k.Verdict == bench.Worse {
