@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 func weir(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
+	args = append([]string{}, args...) // nil would be the arguments of this process
 	code := execute(t.Context(), args, &stdout, &stderr)
 	out := stdout.String()
 	for line := range strings.Lines(stderr.String()) {
