@@ -523,9 +523,10 @@ func TestBrokerFromAClosedHome(t *testing.T) {
 	}
 	home := filepath.Join(shortDir(t), "home")
 	program := filepath.Join(home, "nats-server")
-	if err := errors.Join(os.Mkdir(home, 0o700), os.WriteFile(program, content, 0o700)); err != nil {
+	if err := os.Mkdir(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	labtest.WriteProgram(t, program, content)
 	n := labtest.NATS(t, lab.BrokerConfig{Program: program})
 	info, err := os.Stat(fmt.Sprintf("/proc/%d", n.PID()))
 	if err != nil {

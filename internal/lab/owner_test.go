@@ -122,9 +122,10 @@ func startOwner(t *testing.T, engine, dir string, as *syscall.Credential) (*exec
 		t.Fatal(err)
 	}
 	home, bin := filepath.Join(dir, "home"), filepath.Join(dir, "owner")
-	if err := errors.Join(os.Mkdir(home, 0o755), os.WriteFile(bin, self, 0o755)); err != nil {
+	if err := os.Mkdir(home, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	labtest.WriteProgram(t, bin, self)
 	if as != nil {
 		if err := os.Chown(home, int(as.Uid), int(as.Gid)); err != nil {
 			t.Fatal(err)

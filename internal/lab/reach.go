@@ -41,6 +41,10 @@ func (b *broker) within(path string) (string, error) {
 // copyReadable copies a file for all to read and run. It stays this process's
 // own: the server's user cannot change it.
 func copyReadable(src, dst string) error {
+	// A child that is forked meanwhile has the copy open for writing until it runs
+	// its own program, and what somebody may write cannot be run.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	err := copyFile(src, dst, 0o755, nil)
 	if err == nil {
 		err = os.Chmod(dst, 0o755)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -48,6 +49,21 @@ func buildWeir() (err error) {
 		return fmt.Errorf("build weir: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// WriteProgram writes a file that can be run at once: no child that tb or another
+// test forks meanwhile has it open for writing, which the kernel would answer with
+// "text file busy".
+func WriteProgram(tb testing.TB, path string, content []byte) {
+	tb.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o755); err != nil { // whatever the umask
+		tb.Fatal(err)
+	}
 }
 
 // removeWeir removes what Weir has built.
