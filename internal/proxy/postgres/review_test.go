@@ -246,7 +246,7 @@ func TestBackslashesWhereTheyEscape(t *testing.T) {
 func TestCancelledReadIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize, c.ReadLanes, c.QueueTimeout = 1, 1, 300*time.Millisecond })
-	mine := w.wire()
+	mine := w.firstWire()
 	mine.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
 	mine.want("SELECT 7 AS x", "[x] (7) SELECT_1 I")
 	holder := w.wire()

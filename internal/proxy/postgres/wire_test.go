@@ -39,24 +39,57 @@ func dialWire(tb testing.TB, addr, db string, params ...pgwire.Param) *wire {
 
 func dialWireAs(tb testing.TB, addr, db, user string, params ...pgwire.Param) *wire {
 	tb.Helper()
+	w, err := tryWireAs(tb, addr, db, user, params...)
+	if err != nil {
+		tb.Fatalf("connect: %v", err)
+	}
+	return w
+}
+
+func tryWireAs(tb testing.TB, addr, db, user string, params ...pgwire.Param) (*wire, error) {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	be, err := pgwire.Connect(ctx, pgwire.ConnectConfig{Address: addr, User: user, Database: db, TLSMode: pgwire.TLSDisable, Params: params})
 	if err != nil {
-		tb.Fatalf("connect: %v", err)
+		return nil, err
 	}
 	w := &wire{tb: tb, conn: be.Conn, r: bufio.NewReader(be.Conn), pid: be.PID, secret: be.Secret, params: make(map[string]string)}
 	for _, p := range be.Params {
 		w.params[p.Name] = p.Value
 	}
 	tb.Cleanup(w.close)
-	return w
+	return w, nil
 }
 
 // wire connects through the proxy.
 func (w *weir) wire(params ...pgwire.Param) *wire {
 	w.tb.Helper()
 	return dialWire(w.tb, w.Addr().String(), w.db, params...)
+}
+
+// firstWire is the first connection of a pool whose queue timeout is short. On a
+// busy machine the login, and the statement behind it, may take longer than that
+// until the pool knows its server: they are repeated then.
+func (w *weir) firstWire() (c *wire) {
+	w.tb.Helper()
+	late := func(code string) bool { return code == pgwire.CodeTooManyConnections }
+	eventually(w.tb, "a login within the queue timeout", func() bool {
+		var err error
+		if c, err = tryWireAs(w.tb, w.Addr().String(), w.db, "postgres"); err != nil && !late(pgwire.CodeOf(err)) {
+			w.tb.Fatalf("connect: %v", err)
+		}
+		return err == nil
+	})
+	eventually(w.tb, "a statement within the queue timeout", func() bool {
+		c.send(query("SELECT 1"))
+		e := errorIn(c.ready())
+		if e != nil && !late(e.Code) {
+			w.tb.Fatalf("the first statement: %v", e)
+		}
+		return e == nil
+	})
+	return c
 }
 
 func (w *wire) close() { _ = w.conn.Close() }
