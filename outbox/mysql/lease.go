@@ -47,9 +47,9 @@ type lease struct {
 const (
 	// heartbeat is how often the leading session is asked whether it still leads.
 	heartbeat = 400 * time.Millisecond
-	// patience is how long it may take to answer. A server that has died says so
-	// at once; one that is merely slow still holds the lock.
-	patience = 3 * time.Second
+	// leasePatience is how long it may take to answer. A server that has died says
+	// so at once; one that is merely slow still holds the lock.
+	leasePatience = 3 * time.Second
 	// forgotten is after how many seconds without a word the server ends the
 	// session of a relay whose machine has gone.
 	forgotten = 15
@@ -152,7 +152,7 @@ func (l *lease) watch(ctx context.Context) {
 func (l *lease) check(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, l.s.patience)
 	defer cancel()
 	err := l.confirm(ctx, l.c)
 	if err != nil {
@@ -222,7 +222,7 @@ func (l *lease) Close() error {
 	l.state.Unlock()
 	// The server notices that a session has ended when it next looks; whoever
 	// takes over shall not have to wait for that.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), l.s.patience)
 	defer cancel()
 	err := l.c.unlock(ctx, l.v.shardLock(l.s, l.shard))
 	l.c.discard()

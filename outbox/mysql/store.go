@@ -54,9 +54,12 @@ type Store struct {
 	// beforeStep, for tests, sees every statement of Migrate before it runs; its
 	// error ends Migrate.
 	beforeStep func(text string) error
-	schema     string // as named in Options.Table; "" is the session's database
-	base       string
-	replacer   *strings.Replacer
+	// patience is leasePatience. Tests have more, so that a slow machine is not
+	// taken for a server that has gone.
+	patience time.Duration
+	schema   string // as named in Options.Table; "" is the session's database
+	base     string
+	replacer *strings.Replacer
 
 	mu     sync.Mutex
 	idle   []*session
@@ -104,7 +107,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 // be followed through it: that takes Open.
 func New(db *sql.DB, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
-	s := &Store{db: db, opts: opts}
+	s := &Store{db: db, opts: opts, patience: leasePatience}
 	s.schema, s.base = splitTable(opts.Table)
 	if n := len([]rune(s.base)); n == 0 || n > maxTable {
 		return nil, fmt.Errorf("outbox: table %q: its name has %d characters, want 1 to %d", opts.Table, n, maxTable)

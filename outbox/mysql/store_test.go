@@ -86,13 +86,15 @@ func database(t *testing.T, m *lab.MySQL) string {
 	return name
 }
 
-// open opens a store as one more process would.
+// open opens a store as one more process would, one that does not take a slow
+// machine for a dead server.
 func open(t *testing.T, m *lab.MySQL, db string, opts Options) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), m.DSN(db), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.patience = testPatience
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
