@@ -144,7 +144,7 @@ func (r *rig) tryStart(id uint64) (*node, error) {
 		n.err = rep.Run(ctx)
 	}()
 	n.client = redis.NewClient(&redis.Options{
-		Addr: rep.RedisAddr(), MaxRetries: -1, ReadTimeout: patience, WriteTimeout: patience, DisableIdentity: true,
+		Addr: rep.RedisAddr(), MaxRetries: -1, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, DisableIdentity: true,
 	})
 	r.nodes[id] = n
 	return n, nil
@@ -280,7 +280,7 @@ func (r *rig) native(id uint64) *native {
 	r.t.Helper()
 	c := &native{}
 	conn, err := peer.Dial(r.t.Context(), r.nodes[id].Addr(), peer.ClientOptions{
-		Cluster: "weir", Secret: r.cfg[id].Secret,
+		Cluster: "weir", Secret: r.cfg[id].Secret, HandshakeTimeout: patience, SilentAfter: patience,
 		Receive: func(ms []kvwire.Message) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
