@@ -65,7 +65,7 @@ func (r *outboxRig) status() (s outboxStatus) {
 func sqliteRig(t *testing.T) *outboxRig {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shop.db")
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func fileStore(t *testing.T, plan outbox.Plan, msgs ...outbox.Message) *sqlite.S
 	if _, err := store.Migrate(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)")
 	if err != nil {
 		t.Fatal(err)
 	}
