@@ -66,6 +66,7 @@ type timeline struct {
 	since int64
 
 	roundTrips, overtaken int64
+	early                 bool // in segSend: an answer has been read
 
 	decoding atomic.Bool // in is segDecode; written under the lock, read without
 }
@@ -78,7 +79,7 @@ func (t *timeline) start(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.spent = split{}
-	t.roundTrips, t.overtaken = 0, 0
+	t.roundTrips, t.overtaken, t.early = 0, 0, false
 	t.in, t.since = segQueue, now
 	t.decoding.Store(false)
 }
@@ -128,11 +129,26 @@ func (t *timeline) writeBegins(now int64) {
 	switch t.in {
 	case segEncode, segServer, segReceive, segDecode:
 		t.to(segSend, now)
+		t.early = false
 	default:
 	}
 }
 
-func (t *timeline) writeEnds(now int64) { t.within(segSend, segServer, now) }
+// writeEnds is the end of a write. Where a driver reads in the background, because
+// the write takes long, the answer may have been read by then.
+func (t *timeline) writeEnds(now int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.in != segSend:
+	case t.early:
+		t.roundTrips++
+		t.overtaken++
+		t.to(segDecode, now)
+	default:
+		t.to(segServer, now)
+	}
+}
 
 // restAwaited reports whether a read that begins now is for the rest of an answer,
 // and so whether readBegins is worth a look at the clock.
@@ -148,6 +164,9 @@ func (t *timeline) readEnds(arrived, now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch t.in {
+	case segSend:
+		t.early = true
+		return
 	case segServer:
 		t.roundTrips++
 		if arrived == 0 {

@@ -96,6 +96,18 @@ func TestTimelineSegments(t *testing.T) {
 			1, 1,
 		},
 		{
+			"a driver reads the answer in the background while its write goes on",
+			"start@0 call@1 write@2 read@15/10 written@20 done@26 end@27",
+			map[segment]int64{segQueue: 1, segEncode: 1, segSend: 18, segDecode: 6, segRelease: 1},
+			1, 1,
+		},
+		{
+			"and its head alone, in the first of two round trips",
+			"start@0 call@1 write@2 read@15/10 written@20 await@22 read@40/30 call@42 write@43 written@44 read@50/50 done@51 end@52",
+			map[segment]int64{segQueue: 1, segEncode: 2, segSend: 19, segServer: 6, segWake: 10, segReceive: 8, segDecode: 5, segRelease: 1},
+			2, 1,
+		},
+		{
 			"nobody knows when the answer arrived",
 			"start@0 call@1 write@2 written@3 read@25/0 done@26 end@27",
 			map[segment]int64{segQueue: 1, segEncode: 1, segSend: 1, segServer: 22, segDecode: 1, segRelease: 1},
