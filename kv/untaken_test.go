@@ -43,12 +43,25 @@ func TestWatchThatMovesUnconfirmed(t *testing.T) {
 		if told {
 			w.receive(1, &kvwire.Message{Kind: kvwire.WatchEvent, Revision: 5})
 		}
-		m := w.ask(2)
-		if w.missed == told {
-			t.Errorf("confirmed %v, missed %v", told, w.missed)
+		w.replica = 0 // the connection is lost
+		m, ok := w.ask(2)
+		if !ok || w.missed == told {
+			t.Errorf("confirmed %v, asked %v, missed %v", told, ok, w.missed)
 		}
 		if told && m.Revision != 6 {
 			t.Errorf("it goes on at %d, want 6", m.Revision)
 		}
+	}
+}
+
+// Connections to two replicas that come up at once both find the watch idle. The
+// second one is not asked, and nothing has been missed.
+func TestWatchIsAskedForOnce(t *testing.T) {
+	w := &Watcher{ready: make(chan struct{}, 1)}
+	if _, ok := w.ask(1); !ok {
+		t.Fatal("nobody was asked")
+	}
+	if _, ok := w.ask(2); ok || w.missed || w.replica != 1 {
+		t.Errorf("replica 2 asked %v, missed %v, replica %d tells", ok, w.missed, w.replica)
 	}
 }

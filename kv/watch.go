@@ -149,10 +149,14 @@ func (w *Watcher) receive(from uint64, m *kvwire.Message) {
 	}
 }
 
-// ask is the request for a replica that is to tell from here on.
-func (w *Watcher) ask(id uint64) kvwire.Message {
+// ask is the request for a replica that is to tell from here on, unless another
+// one was asked meanwhile: several connections may come up at once.
+func (w *Watcher) ask(id uint64) (m kvwire.Message, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.replica != 0 {
+		return m, false
+	}
 	w.replica = id
 	if w.asked && w.next == 0 {
 		w.missed = true // the one before has not said where "from now on" began
@@ -160,7 +164,7 @@ func (w *Watcher) ask(id uint64) kvwire.Message {
 	}
 	w.asked = true
 	command := kvwire.Command{Verb: kvwire.Range, Key: w.from, End: w.to}
-	return kvwire.Message{Kind: kvwire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}
+	return kvwire.Message{Kind: kvwire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}, true
 }
 
 // rewatch finds a replica for each watch that has none; just is one that has
@@ -185,7 +189,11 @@ func (c *Client) rewatch(just uint64) {
 		if conn == nil {
 			continue
 		}
-		if _, err := conn.Send([]kvwire.Message{w.ask(id)}); err != nil {
+		m, ok := w.ask(id)
+		if !ok {
+			continue
+		}
+		if _, err := conn.Send([]kvwire.Message{m}); err != nil {
 			c.unwatched(id) // the connection is ending; the next one takes over
 		}
 	}
