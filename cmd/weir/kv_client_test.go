@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvwire"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 func TestKVClientCommandLines(t *testing.T) {
@@ -23,7 +24,10 @@ func TestKVClientCommandLines(t *testing.T) {
 
 // TestKVOneCluster holds the tests that change nothing of the cluster itself.
 func TestKVOneCluster(t *testing.T) {
-	r := newKVRig(t, lab.KVConfig{Durability: lab.Fast})
+	// A large request that is given up goes on nevertheless, beside the next attempt,
+	// which it makes slower: it gets the time that a busy machine needs.
+	patient := map[string]string{"request-timeout": (labtest.Patience / 2).String()}
+	r := newKVRig(t, lab.KVConfig{Durability: lab.Fast, Flags: patient})
 	t.Run("keys", kvKeysTest)
 	t.Run("conditions", kvConditionsTest)
 	t.Run("range", kvRangeTest)
