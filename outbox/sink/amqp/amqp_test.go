@@ -154,11 +154,12 @@ func open(url string) func(testing.TB) outbox.Sink {
 func TestConformance(t *testing.T) {
 	b := start(t)
 	sinktest.Run(t, sinktest.Subject{
-		Open:     open(b.URL() + "?timeout=5s"),
-		Topic:    b.topic,
-		Read:     b.read,
-		TooLarge: limit + 1,
-		Missing:  func(testing.TB) string { return "nobody-made-this" },
+		Open:      open(b.URL() + "?timeout=30s"),
+		OpenHasty: open(b.URL() + "?timeout=5s"),
+		Topic:     b.topic,
+		Read:      b.read,
+		TooLarge:  limit + 1,
+		Missing:   func(testing.TB) string { return "nobody-made-this" },
 		Settle: func(t testing.TB) { // RabbitMQ 3.10 may forget a queue that is killed just after its declaration
 			if err := b.Restart(t.Context()); err != nil {
 				t.Fatal(err)

@@ -98,11 +98,12 @@ func open(url string) func(testing.TB) outbox.Sink {
 
 func (a *admin) subject(url string) sinktest.Subject {
 	return sinktest.Subject{
-		Open:     open(url + "?topic-prefix=shop.&timeout=3s"),
-		Topic:    func(t testing.TB) string { return a.topic(t, "max.message.bytes=1100000") },
-		Read:     a.read,
-		TooLarge: 1_100_001,
-		Missing:  func(testing.TB) string { return "nobody-made-this" },
+		Open:      open(url + "?topic-prefix=shop.&timeout=30s"),
+		OpenHasty: open(url + "?topic-prefix=shop.&timeout=3s"),
+		Topic:     func(t testing.TB) string { return a.topic(t, "max.message.bytes=1100000") },
+		Read:      a.read,
+		TooLarge:  1_100_001,
+		Missing:   func(testing.TB) string { return "nobody-made-this" },
 	}
 }
 

@@ -105,12 +105,13 @@ func TestConformance(t *testing.T) {
 	server := labtest.NATS(t, lab.BrokerConfig{Durability: lab.Fast, Settings: map[string]string{"max_payload": "1200000"}})
 	a := newAdmin(t, server.URL())
 	sinktest.Run(t, sinktest.Subject{
-		Open:     open(server.URL() + "?timeout=3s"),
-		Topic:    func(t testing.TB) string { return a.topic(t, nil) },
-		Read:     a.read,
-		TooLarge: 1_200_001,
-		Missing:  func(testing.TB) string { return "nobody.has.this" },
-		Dedups:   true,
+		Open:      open(server.URL() + "?timeout=30s"),
+		OpenHasty: open(server.URL() + "?timeout=3s"),
+		Topic:     func(t testing.TB) string { return a.topic(t, nil) },
+		Read:      a.read,
+		TooLarge:  1_200_001,
+		Missing:   func(testing.TB) string { return "nobody.has.this" },
+		Dedups:    true,
 	}.Suffer(server))
 }
 

@@ -111,10 +111,11 @@ func TestConformance(t *testing.T) {
 	admin := newAdmin(t, server.URL())
 	var topics atomic.Int64
 	sinktest.Run(t, sinktest.Subject{
-		Open:     open(server.URL() + "?stream-prefix=shop:&timeout=3s"),
-		Topic:    func(testing.TB) string { return fmt.Sprintf("t%d", topics.Add(1)) },
-		Read:     read(admin, "shop:"),
-		TooLarge: 1_048_577,
+		Open:      open(server.URL() + "?stream-prefix=shop:&timeout=30s"),
+		OpenHasty: open(server.URL() + "?stream-prefix=shop:&timeout=3s"),
+		Topic:     func(testing.TB) string { return fmt.Sprintf("t%d", topics.Add(1)) },
+		Read:      read(admin, "shop:"),
+		TooLarge:  1_048_577,
 	}.Suffer(server))
 }
 

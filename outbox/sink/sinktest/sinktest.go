@@ -15,8 +15,13 @@ import (
 // Subject is a sink with its broker. The fields that are nil or zero leave out
 // the tests that need them.
 type Subject struct {
-	// Open returns a new sink. Run closes it.
+	// Open returns a new sink. Run closes it. It waits for its broker for long:
+	// one that is slow is not away.
 	Open func(t testing.TB) outbox.Sink
+
+	// OpenHasty returns one that gives a broker up soon that is away; it is for
+	// the test that kills the broker. Default: Open.
+	OpenHasty func(t testing.TB) outbox.Sink
 
 	// Topic returns the name of a new topic that takes messages and whose
 	// messages Read finds.
@@ -60,9 +65,9 @@ type Received struct {
 	Headers     map[string]string
 }
 
-// patience bounds every wait for what must happen: it only keeps a fault from
-// eating the test's own deadline.
-const patience = time.Minute
+// patience bounds every wait for what must happen, the restart of a broker among
+// that: it only keeps a fault from eating the test's own deadline.
+const patience = 3 * time.Minute
 
 // Run tests the sink.
 func Run(t *testing.T, s Subject) {
@@ -106,7 +111,20 @@ func unless(ok bool, reason string) string {
 // open returns a sink that is closed with the test.
 func (s Subject) open(t testing.TB) outbox.Sink {
 	t.Helper()
-	snk := s.Open(t)
+	return closing(t, s.Open(t))
+}
+
+// openHasty is open with OpenHasty.
+func (s Subject) openHasty(t testing.TB) outbox.Sink {
+	t.Helper()
+	if s.OpenHasty == nil {
+		return s.open(t)
+	}
+	return closing(t, s.OpenHasty(t))
+}
+
+// closing closes a sink with the test.
+func closing(t testing.TB, snk outbox.Sink) outbox.Sink {
 	t.Cleanup(func() {
 		if err := snk.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -186,7 +204,7 @@ func (s Subject) Suffer(server Server) Subject {
 	s.Kill = func(testing.TB) { server.Kill() }
 	s.Restart = func(t testing.TB) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if err := server.Restart(ctx); err != nil {
 			t.Fatalf("restart the broker: %v", err)

@@ -361,7 +361,7 @@ func killed(t *testing.T, s Subject) {
 	if s.Settle != nil {
 		s.Settle(t)
 	}
-	snk := s.open(t)
+	snk := s.openHasty(t)
 	const callers = 4
 	sent := make([][]outbox.Message, callers)
 	begun := make(chan struct{}, callers) // each has had some confirmed
