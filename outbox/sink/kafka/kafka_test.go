@@ -169,7 +169,11 @@ func TestKindsOfRefusal(t *testing.T) {
 		t.Run(c.code.Message, func(t *testing.T) {
 			cluster, a, url := fake(t)
 			topic := a.topic(t)
-			s := open(url + "?topic-prefix=shop.&timeout=1s")(t)
+			timeout := "30s"
+			if c.code.Retriable { // it is tried again until then
+				timeout = "5s"
+			}
+			s := open(url + "?topic-prefix=shop.&timeout=" + timeout)(t)
 			defer s.Close()
 			refuse(cluster, c.code)
 			errs := s.Publish(t.Context(), []outbox.Message{one(topic, "a"), one(topic, "b")})
@@ -210,14 +214,14 @@ func TestTopics(t *testing.T) {
 
 func TestLogin(t *testing.T) {
 	_, _, url := fake(t, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-256", "shop", "geheim"))
-	with := func(password string) string {
-		return strings.Replace(url, "://", "://shop:"+password+"@", 1) + "?sasl=scram-sha-256&timeout=2s"
+	with := func(password, timeout string) string {
+		return strings.Replace(url, "://", "://shop:"+password+"@", 1) + "?sasl=scram-sha-256&timeout=" + timeout
 	}
-	_, err := kafka.Open(t.Context(), with("s3cr3t"))
+	_, err := kafka.Open(t.Context(), with("s3cr3t", "2s"))
 	if !outbox.IsUnavailable(err) || strings.Contains(err.Error(), "s3cr3t") {
 		t.Errorf("open with a wrong password: %v, want it unavailable, without the password", err)
 	}
-	s := open(with("geheim"))(t)
+	s := open(with("geheim", "30s"))(t)
 	defer s.Close()
 	if text := fmt.Sprint(s); strings.Contains(text, "geheim") {
 		t.Errorf("the sink prints its password: %s", text)
@@ -257,7 +261,7 @@ func BenchmarkPublish(b *testing.B) {
 func TestOnlyTheMessageToBlameIsRejected(t *testing.T) {
 	cluster, a, url := fake(t)
 	topic := a.topic(t)
-	s := open(url + "?topic-prefix=shop.&timeout=10s")(t)
+	s := open(url + "?topic-prefix=shop.&timeout=30s")(t)
 	defer s.Close()
 	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
