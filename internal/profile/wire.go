@@ -24,21 +24,25 @@ type wire struct {
 // attach has the connection's events go to an operation, or to none if t is nil.
 func (w *wire) attach(t *timeline) { w.present.Store(t) }
 
-// Read reads, and on the way finds out when the data had arrived.
+// Read reads, and on the way finds out when the data had arrived. A driver that
+// reads in the background may have begun before the operation that the data are
+// for, in one that has ended: the end of the read is the present one's.
 func (w *wire) Read(b []byte) (int, error) {
 	t := w.present.Load()
-	if t == nil {
-		return w.Conn.Read(b)
-	}
-	if t.restAwaited() {
+	if t != nil && t.restAwaited() {
 		t.readBegins(w.clock.Now())
 	}
-	if w.stamps == nil {
+	if w.stamps == nil || t == nil {
 		n, err := w.Conn.Read(b)
-		t.readEnds(0, w.clock.Now())
+		if t = w.present.Load(); t != nil {
+			t.readEnds(0, w.clock.Now())
+		}
 		return n, err
 	}
 	n, at, err := w.stamps.read(b)
+	if t = w.present.Load(); t == nil {
+		return n, err
+	}
 	ended := time.Now()
 	now, arrived := w.clock.of(ended), int64(0)
 	if at > 0 {
