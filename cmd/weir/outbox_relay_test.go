@@ -90,7 +90,8 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 			r.enqueue(outbox.Message{Topic: "orders", Key: fmt.Sprint(i % 3), Payload: fmt.Append(nil, i)})
 		}
 		next := map[string]int{"0": 0, "1": 1, "2": 2}
-		for range 20 {
+		repeated := 0
+		for n := 0; n < 20; {
 			line, err := p.stdout.ReadString('\n')
 			var m struct {
 				Key     string
@@ -99,10 +100,15 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 			if err = errors.Join(err, json.Unmarshal([]byte(line), &m)); err != nil {
 				r.Fatalf("%v in %q", err, line)
 			}
+			if m.Payload < next[m.Key] {
+				repeated++
+				continue
+			}
 			if m.Payload != next[m.Key] {
 				r.Errorf("key %s: got %d, want %d", m.Key, m.Payload, next[m.Key])
 			}
 			next[m.Key] += 3
+			n++
 		}
 		want := map[string]string{"sqlite": "poll", "postgres": "log", "mysql": "log"}[r.engine]
 		var live struct {
@@ -114,13 +120,19 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 		eventually(r.T, func() bool {
 			code, body := get(r.T, admin+"status.json")
 			live.Leases = nil
-			return code == 200 && json.Unmarshal([]byte(body), &live) == nil && live.Pending == 0 && live.Delivered == 20 && live.Claim == want &&
+			return code == 200 && json.Unmarshal([]byte(body), &live) == nil && live.Pending == 0 && live.Delivered >= 20 && live.Claim == want &&
 				len(live.Leases) == 1 && live.Leases[0].Held
 		}, func() string { return fmt.Sprintf("status.json %+v", live) })
 		if code, body := get(r.T, admin+"readyz"); code != 200 {
 			r.Errorf("readyz: %d %s", code, body)
 		}
-		if _, body := get(r.T, admin+"metrics"); !strings.Contains(body, `weir_outbox_delivered_messages_total{table="weir_outbox"} 20`) ||
+		// On a machine that stands still for a second the relay may lose its lead and
+		// take it again; only then may messages come twice.
+		_, body := get(r.T, admin+"metrics")
+		if once := strings.Contains(body, `weir_outbox_take_overs_total{table="weir_outbox"} 1`+"\n"); once && (repeated > 0 || live.Delivered > 20) {
+			r.Errorf("%d messages were delivered, %d of them again, by one leader", live.Delivered, repeated)
+		}
+		if !strings.Contains(body, fmt.Sprintf(`weir_outbox_delivered_messages_total{table="weir_outbox"} %d`, live.Delivered)) ||
 			!strings.Contains(body, `weir_outbox_held_shards{table="weir_outbox"} 1`) || !strings.Contains(body, "weir_build_info") {
 			r.Errorf("metrics:\n%s", body)
 		}
@@ -131,7 +143,10 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 			r.Fatal(err)
 		}
 		stopped := p.log.await("weir outbox relay has stopped")
-		if err := p.end(); err != nil || stopped["noted"] != 20.0 {
+		if noted, _ := stopped["noted"].(float64); noted < 20 || noted > float64(live.Delivered) {
+			r.Errorf("%v noted of %d delivered", stopped["noted"], live.Delivered)
+		}
+		if err := p.end(); err != nil {
 			r.Errorf("ended with %v, %v", err, stopped)
 		}
 		if s := r.status(); s.Pending != 0 || s.Leases[0].Held {
