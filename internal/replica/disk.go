@@ -30,6 +30,7 @@ type order struct {
 	records []consensus.Record
 	ticket  uint64
 	sync    bool
+	busy    bool // much else came in since the last order
 	roll    bool // begin a new segment; records are what it begins with
 	tidy    bool // a snapshot was saved: older log may go
 }
@@ -51,6 +52,7 @@ type disk struct {
 	wants atomic.Uint64 // how many times the log has asked for a roll
 
 	// Of the disk goroutine alone.
+	busy    bool      // there is other work for the processors
 	asked   bool      // a roll is on its way
 	retry   time.Time // not to be asked for before
 	scratch []wal.Record
@@ -63,8 +65,7 @@ type position struct{ term, index uint64 }
 // diskStats are counted by the disk goroutine and read by others.
 type diskStats struct {
 	syncs, records, rolls, failedRolls atomic.Uint64
-	bytes, segments                    atomic.Uint64 // as the log counts them
-	ring                               atomic.Bool   // flushes go through io_uring
+	bytes, aside, segments             atomic.Uint64 // as the log counts them
 	seconds                            histogram     // of one sync
 	rounds                             histogram     // records of one sync
 }
@@ -135,6 +136,7 @@ func (d *disk) serve() error {
 func (d *disk) carryOut(orders []order) error {
 	var ticket uint64
 	sync, tidy := false, false
+	d.busy = false
 	for i := range orders {
 		o := &orders[i]
 		if o.roll {
@@ -149,6 +151,7 @@ func (d *disk) carryOut(orders []order) error {
 		ticket = max(ticket, o.ticket)
 		tidy = tidy || o.tidy
 		sync = sync || o.sync
+		d.busy = d.busy || o.busy
 	}
 	if sync {
 		if err := d.flush(); err != nil {
@@ -208,7 +211,11 @@ func (d *disk) append(records []consensus.Record) error {
 func (d *disk) flush() error {
 	before := d.log.Stats()
 	begin := time.Now()
-	if err := d.log.Sync(); err != nil {
+	sync := d.log.Sync
+	if d.busy {
+		sync = d.log.SyncAside
+	}
+	if err := sync(); err != nil {
 		return failed("flush the log", err)
 	}
 	if n := d.log.Stats().Records - before.Records; n > 0 {
@@ -233,7 +240,7 @@ func (d *disk) count() {
 	s := d.log.Stats()
 	d.stats.bytes.Store(s.Bytes)
 	d.stats.segments.Store(uint64(s.Segments))
-	d.stats.ring.Store(s.Ring)
+	d.stats.aside.Store(s.Aside)
 }
 
 // pretend notes how far a log would be that is not written. The core goroutine

@@ -21,6 +21,7 @@ var errStopped = errors.New("stopped")
 type loop struct {
 	*Replica
 	carried uint64 // carries that were handed to the disk
+	came    int    // messages since the last order to the disk
 	counted consensus.Counters
 	removed int // ticks since this replica is no member any more
 
@@ -69,6 +70,7 @@ func (l *loop) turn(at consensus.Clock, got *letters) error {
 	}
 	l.stats.turns.Add(1)
 	l.stats.taken.observe(float64(got.count))
+	l.came += got.count
 	if err := l.act(l.core.Take(at)); err != nil {
 		return err
 	}
@@ -77,6 +79,11 @@ func (l *loop) turn(at consensus.Clock, got *letters) error {
 	}
 	return l.ticked()
 }
+
+// quiet is how many messages come with an order to the disk where that is all that
+// is going on: a request, or entries, and answers of the others. Then nothing waits
+// for the processor that a call keeps while it blocks.
+const quiet = 8
 
 // removedTicks is how long a replica that was removed goes on, so that the
 // others hear from it what they need to end the change.
@@ -88,7 +95,8 @@ func (l *loop) act(e consensus.Effects) error {
 		return e.Fatal
 	}
 	if e.Ticket != 0 {
-		l.record(order{records: e.Records, ticket: e.Ticket, sync: e.Sync})
+		l.record(order{records: e.Records, ticket: e.Ticket, sync: e.Sync, busy: l.came > quiet})
+		l.came = 0
 	}
 	if wants := l.disk.wants.Load(); wants != l.carried && !l.cfg.Memory {
 		// After all records so far and before all that follow, the live ones are

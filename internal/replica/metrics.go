@@ -148,7 +148,7 @@ func (r *Replica) addDisk(gauge, count adder) {
 	count("log_segments_begun_total", "Segments of the log that were begun.", func(*Status) float64 { return float64(d.rolls.Load()) })
 	count("log_segments_failed_total", "Segments that could not be begun, for lack of space.", func(*Status) float64 { return float64(d.failedRolls.Load()) })
 	gauge("log_segments", "Segments of the log that exist.", func(*Status) float64 { return float64(d.segments.Load()) })
-	gauge("log_io_uring", "Whether the log is flushed through io_uring (1), or by calls that block (0).", func(*Status) float64 { return truth(d.ring.Load()) })
+	count("log_flushes_aside_total", "Flushes by a thread of the kernel (io_uring), while the replica did other work.", func(*Status) float64 { return float64(d.aside.Load()) })
 }
 
 func addPeers(add func(kind prometheus.ValueType, name, help string, value func(*peer.PeerStats) float64)) {

@@ -199,6 +199,45 @@ func TestDiskWritesInPieces(t *testing.T) {
 	}
 }
 
+// asideDisk is a disk whose files can write aside.
+type asideDisk struct{ *memoryDisk }
+
+type asideFile struct{ wal.File }
+
+func (f asideFile) WriteSync(b []byte, off int64, aside bool) (bool, error) {
+	_, err := f.WriteAt(b, off)
+	return aside, err
+}
+
+func (d asideDisk) Create(name string) (wal.File, error) {
+	f, err := d.memoryDisk.Create(name)
+	return asideFile{f}, err
+}
+
+// What comes with much else is written aside, what comes alone by a call that blocks.
+func TestDiskWritesAside(t *testing.T) {
+	log, _, err := wal.Open("", wal.Identity{Cluster: "c", Replica: 1}, wal.Options{SegmentBytes: 1 << 20, Disk: asideDisk{newMemoryDisk()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDisk(log, newInbox(), slog.New(slog.DiscardHandler))
+	index := uint64(0)
+	for _, busy := range []bool{false, true, false, true, true} {
+		index++
+		before := d.stats.aside.Load()
+		records := []consensus.Record{{Kind: consensus.RecordEntry, Term: 1, Index: index}}
+		if err := d.carryOut([]order{{records: records, ticket: index, sync: true, busy: busy}}); err != nil {
+			t.Fatal(err)
+		}
+		if aside := d.stats.aside.Load() > before; aside != busy {
+			t.Errorf("order %d, busy %t, was written aside: %t", index, busy, aside)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // reader is a client of a feed that may refuse to take events.
 type reader struct {
 	full bool

@@ -49,20 +49,21 @@ type File interface {
 
 // syncWriter is a File that can write and flush with one call: what it has
 // written is durable when it returns, whatever else the file holds. It is called by
-// one goroutine at a time, and not with Close.
+// one goroutine at a time, and not with Close. If it shall happen aside, a thread of
+// the kernel does it and the goroutine is parked; the result tells whether it was so.
 type syncWriter interface {
-	WriteSync(b []byte, off int64) error
+	WriteSync(b []byte, off int64, aside bool) (bool, error)
 }
 
 // writeSync writes b at off and makes it durable.
-func writeSync(f File, b []byte, off int64) error {
+func writeSync(f File, b []byte, off int64, aside bool) (bool, error) {
 	if s, ok := f.(syncWriter); ok {
-		return s.WriteSync(b, off)
+		return s.WriteSync(b, off, aside)
 	}
 	if _, err := f.WriteAt(b, off); err != nil {
-		return err
+		return false, err
 	}
-	return f.Sync()
+	return false, f.Sync()
 }
 
 // dirDisk is the Disk of a real directory.
@@ -174,7 +175,7 @@ func (d dirDisk) SyncDir() error {
 // dirFile is a file of a directory.
 type dirFile struct {
 	*os.File
-	ring  *ring // for WriteSync, from its first call on
+	ring  *ring // for writes aside, from the first on
 	plain bool  // there is no ring to be had
 }
 
@@ -204,38 +205,38 @@ func (f *dirFile) Sync() error {
 // WriteSync is a write with RWF_DSYNC. Beside a write and an fdatasync it saves a
 // call, and the search through the file for other pages to flush: a fifth of what
 // the two take of a processor. File systems that do not have it get the two.
-func (f *dirFile) WriteSync(b []byte, off int64) error {
+func (f *dirFile) WriteSync(b []byte, off int64, aside bool) (bool, error) {
 	for len(b) > 0 {
-		n, err := f.writeSome(b, off)
+		n, err := f.writeSome(b, off, aside)
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EOPNOTSUPP):
 			if _, err := f.WriteAt(b, off); err != nil {
-				return err
+				return false, err
 			}
-			return f.Sync()
+			return false, f.Sync()
 		case err == nil && n == 0:
 			err = io.ErrShortWrite
 		}
 		if err != nil {
-			return &fs.PathError{Op: "pwritev2", Path: f.Name(), Err: err}
+			return false, &fs.PathError{Op: "pwritev2", Path: f.Name(), Err: err}
 		}
 		b, off = b[n:], off+int64(n)
 	}
-	return nil
+	return aside && f.ring != nil, nil
 }
 
-// writeSome writes and flushes some of b: through a ring where there is one, and
-// else, or if that does not work, by a call that blocks.
-func (f *dirFile) writeSome(b []byte, off int64) (int, error) {
-	if f.ring == nil && !f.plain {
+// writeSome writes and flushes some of b. Where there is no ring for a write
+// aside, or it fails, that is a call that blocks.
+func (f *dirFile) writeSome(b []byte, off int64, aside bool) (int, error) {
+	if aside && f.ring == nil && !f.plain {
 		var err error
 		if f.ring, err = newRing(); err != nil {
 			f.plain = true
 		}
 	}
-	if f.ring != nil {
+	if aside && f.ring != nil {
 		n, err := f.ring.writeSync(int(f.Fd()), b, off)
 		if !errors.Is(err, errNoRing) && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ECANCELED) {
 			return n, err

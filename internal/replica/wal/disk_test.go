@@ -42,25 +42,21 @@ func TestWriteSync(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		plain bool
-	}{{"ring", false}, {"plain", true}} {
+	}{{"aside", false}, {"plain", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			if !c.plain {
 				haveRing(t)
 			}
 			d := dirDisk{t.TempDir()}
 			f := create(t, d)
-			f.plain = c.plain
 			long := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
 			for _, w := range []struct {
 				off  int64
 				data []byte
 			}{{0, []byte("head")}, {100, long}, {2, []byte("ED")}, {5, nil}} {
-				if err := writeSync(f, w.data, w.off); err != nil {
-					t.Fatal(err)
+				if aside, err := writeSync(f, w.data, w.off, !c.plain); err != nil || aside == c.plain {
+					t.Fatalf("aside: %t, %v", aside, err)
 				}
-			}
-			if (f.ring == nil) != c.plain {
-				t.Errorf("the ring is %v", f.ring)
 			}
 			want := append([]byte("heED"), make([]byte, 96)...)
 			want = append(want, long...)
@@ -75,11 +71,8 @@ func TestWriteSync(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if only, ok := read.(*dirFile); ok {
-				only.plain = c.plain
-			}
 			var path *fs.PathError
-			if err := writeSync(read, []byte("x"), 0); !errors.Is(err, syscall.EBADF) || !errors.As(err, &path) {
+			if _, err := writeSync(read, []byte("x"), 0, !c.plain); !errors.Is(err, syscall.EBADF) || !errors.As(err, &path) {
 				t.Errorf("a file that is open for reading: %v", err)
 			}
 			if err := errors.Join(f.Close(), read.Close()); err != nil {
@@ -107,15 +100,15 @@ func TestRingFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := create(t, dirDisk{t.TempDir()})
-			if err := writeSync(f, []byte("one"), 0); err != nil {
-				t.Fatal(err)
+			if aside, err := writeSync(f, []byte("one"), 0, true); err != nil || !aside {
+				t.Fatalf("aside: %t, %v", aside, err)
 			}
 			if err := hurt(f.ring); err != nil {
 				t.Fatal(err)
 			}
 			for i, part := range []string{" two", " three"} {
-				if err := writeSync(f, []byte(part), int64(3+4*i)); err != nil {
-					t.Fatal(err)
+				if aside, err := writeSync(f, []byte(part), int64(3+4*i), true); err != nil || aside {
+					t.Fatalf("aside: %t, %v", aside, err)
 				}
 			}
 			if !f.plain || f.ring != nil {

@@ -91,7 +91,7 @@ type Stats struct {
 	Bytes    uint64 // bytes in them, heads and padding included
 	Segments int    // segments that exist
 	Spares   int    // segments that wait to be written again
-	Ring     bool   // the last flush went through io_uring, not by a call that blocks
+	Aside    uint64 // rounds that a thread of the kernel wrote, see SyncAside
 }
 
 // Stats returns what the log did so far.
@@ -99,9 +99,6 @@ func (l *Log) Stats() Stats {
 	s := l.stats
 	s.Segments = len(l.older) + 1
 	s.Spares = l.spares.count()
-	if f, ok := l.file.(*dirFile); ok {
-		s.Ring = f.ring != nil
-	}
 	return s
 }
 
@@ -174,7 +171,14 @@ func (l *Log) Pending() int { return len(l.buf) }
 // After an error nobody knows what the disk holds: the kernel drops the pages
 // that it could not write and calls them clean, so that a second flush would
 // succeed without them. Therefore the error is final.
-func (l *Log) Sync() error {
+func (l *Log) Sync() error { return l.sync(false) }
+
+// SyncAside is Sync for a process that has other work: a thread of the kernel
+// writes and flushes, where the system has io_uring, and the goroutine is parked.
+// By itself this takes longer than a call that blocks.
+func (l *Log) SyncAside() error { return l.sync(true) }
+
+func (l *Log) sync(aside bool) error {
 	if l.failed != nil {
 		return l.failed
 	}
@@ -189,7 +193,7 @@ func (l *Log) Sync() error {
 	// in a file with a former life, too. The next round overwrites them.
 	var zeros [roundHead]byte
 	out = append(out, zeros[:]...)
-	if err := l.write(out); err != nil {
+	if err := l.write(out, aside); err != nil {
 		return l.fail(err)
 	}
 	s.end += int64(size)
@@ -207,12 +211,16 @@ func (l *Log) Sync() error {
 }
 
 // write writes a round and flushes it.
-func (l *Log) write(out []byte) error {
+func (l *Log) write(out []byte, aside bool) error {
 	s := l.now
 	end := s.end + int64(len(out))
 	if !l.grows(end) {
-		if err := writeSync(l.file, out, s.end); err != nil {
+		aside, err := writeSync(l.file, out, s.end, aside)
+		if err != nil {
 			return fmt.Errorf("write and flush %s: %w", s.file, withSpaceHint(err))
+		}
+		if aside {
+			l.stats.Aside++
 		}
 		return nil
 	}

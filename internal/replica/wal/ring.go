@@ -19,7 +19,8 @@ import (
 // A system call that blocks keeps its processor (a P of Go's scheduler) from all
 // other goroutines until the runtime's monitor notices, and by then a quick disk is
 // done. Where a process may use few processors, everything in it waits for each
-// flush in this way, messages to other replicas too.
+// flush in this way, messages to other replicas too. The detour through the kernel's
+// thread is worth it only then: by itself it takes some 30 us longer.
 //
 // A ring takes one write at a time, by one goroutine. The layout is that of
 // io_uring_setup(2); what is used of it is in Linux since 5.6.
