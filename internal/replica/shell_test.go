@@ -214,6 +214,11 @@ func (d asideDisk) Create(name string) (wal.File, error) {
 	return asideFile{f}, err
 }
 
+func (d asideDisk) Open(name string, write bool) (wal.File, error) {
+	f, err := d.memoryDisk.Open(name, write)
+	return asideFile{f}, err
+}
+
 // What comes with much else is written aside, what comes alone by a call that blocks.
 func TestDiskWritesAside(t *testing.T) {
 	log, _, err := wal.Open("", wal.Identity{Cluster: "c", Replica: 1}, wal.Options{SegmentBytes: 1 << 20, Disk: asideDisk{newMemoryDisk()}})
