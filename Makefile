@@ -11,7 +11,7 @@ TEST_TIMEOUT ?= 15m
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: ## Install the servers that the tests run against, where missing
@@ -46,6 +46,10 @@ test: setup build lint ## Build, lint and test everything with the race detector
 	go test -mod=readonly -race -timeout $(TEST_TIMEOUT) $(PKG)
 	@# The simulator is one thread: under the detector it plays few seeds and none of the deliberate bugs.
 	go test -mod=readonly -timeout $(TEST_TIMEOUT) ./internal/consensus/sim
+
+.PHONY: test-matrix
+test-matrix: setup ## Run the suites on other versions and settings of the servers
+	scripts/test-matrix
 
 .PHONY: race
 race: setup ## Repeat the tests COUNT times with the race detector

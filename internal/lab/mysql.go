@@ -29,8 +29,10 @@ func (f Flavor) title() string {
 	return "MySQL"
 }
 
-// MySQLConfig describes a MariaDB or MySQL server. Its zero value is a durable
-// server without a binary log on a free port, open to everyone on this machine.
+// MySQLConfig describes a MariaDB or MySQL server. Its zero value is a server as
+// production runs it: durable, with a binary log, GTIDs and the performance
+// schema, offering TLS, in a time zone that is not UTC; but on a free port and open
+// to everyone on this machine.
 type MySQLConfig struct {
 	// Durability is what an acknowledged commit promises. Default: Prod.
 	Durability Durability
@@ -49,16 +51,17 @@ type MySQLConfig struct {
 	MaxConnections int
 	// BufferPool is the server's innodb_buffer_pool_size. Default: "128M".
 	BufferPool string
-	// Binlog keeps a binary log in row format, flushed at each commit with
-	// Prod. Default: false.
-	Binlog bool
-	// PerformanceSchema turns the performance schema on, which costs MySQL
+	// NoBinlog turns off the binary log, which is otherwise kept in row format
+	// with GTIDs and log_slave_updates, and flushed at each commit with Prod.
+	// Default: false.
+	NoBinlog bool
+	// NoPerformanceSchema turns off the performance schema, which costs MySQL
 	// about 240 MB of memory. Default: false.
-	PerformanceSchema bool
+	NoPerformanceSchema bool
 	// Password is root's. Default: none, so that every user of this machine
 	// is root of the server.
 	Password string
-	// TLS says whether connections over TCP are encrypted. Default: TLSOff.
+	// TLS says whether connections over TCP are encrypted. Default: TLSOffered.
 	TLS TLSMode
 	// BinDir holds mariadbd or mysqld. Default: see FindMySQL.
 	BinDir string
@@ -209,8 +212,8 @@ func (m *MySQL) DSN(db string) string {
 	if m.cfg.Password != "" {
 		u.User = url.UserPassword(mysqlRoot, m.cfg.Password)
 	}
-	q := url.Values{}
-	if m.tls != nil {
+	q := url.Values{"ssl-mode": {"DISABLED"}}
+	if m.cfg.TLS.inDSN() {
 		q = url.Values{"ssl-mode": {"VERIFY_IDENTITY"}, "ssl-ca": {m.tls.caCert}}
 	}
 	if m.cfg.TLS == TLSMutual {

@@ -44,8 +44,8 @@ func (m *MySQL) settings() [][2]string {
 		// that arrives at once.
 		{"back-log", "512"},
 		{"innodb-buffer-pool-size", c.BufferPool},
-		{"performance-schema", onOff(c.PerformanceSchema)},
-		{"default-time-zone", "+00:00"},
+		{"performance-schema", onOff(!c.NoPerformanceSchema)},
+		{"default-time-zone", "+05:30"}, // not UTC: see the time zone of PostgreSQL
 	}...)
 	s = append(s, m.durability()...)
 	s = append(s, m.binlog()...)
@@ -53,6 +53,7 @@ func (m *MySQL) settings() [][2]string {
 	if m.proc == nil { // what it says holds from the first start on
 		s = append(s, [2]string{"init-file", m.accountsFile()})
 	}
+	s = append(s, variant(EnvMySQLSettings)...)
 	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
 		s = append(s, [2]string{name, c.Settings[name]})
 	}
@@ -99,11 +100,23 @@ func (m *MySQL) durability() [][2]string {
 	}
 }
 
+// binlog is what a server has that replicas follow, and that may become one.
 func (m *MySQL) binlog() [][2]string {
-	if !m.cfg.Binlog {
+	if m.cfg.NoBinlog {
 		return [][2]string{{"skip-log-bin", "1"}}
 	}
-	return [][2]string{{"log-bin", "binlog"}, {"server-id", "1"}, {"binlog-format", "ROW"}}
+	s := [][2]string{
+		{"log-bin", "binlog"},
+		{"server-id", "1"},
+		{"binlog-format", "ROW"},
+		// Otherwise routines must say what they do, which those of few have done.
+		{"log-bin-trust-function-creators", "1"},
+	}
+	if m.bin.flavor == FlavorMySQL {
+		return append(s, [][2]string{{"gtid-mode", "ON"}, {"enforce-gtid-consistency", "ON"}, {"log-replica-updates", "ON"}}...)
+	}
+	// MariaDB always counts GTIDs.
+	return append(s, [][2]string{{"gtid-strict-mode", "ON"}, {"log-slave-updates", "ON"}}...)
 }
 
 func (m *MySQL) encryption() [][2]string {
@@ -119,7 +132,7 @@ func (m *MySQL) encryption() [][2]string {
 		{"ssl-ca", m.tls.caCert},
 		{"ssl-cert", m.tls.server.Cert},
 		{"ssl-key", m.tls.server.Key},
-		{"require-secure-transport", onOff(m.cfg.TLS != TLSOptional)}, // a Unix socket is secure
+		{"require-secure-transport", onOff(m.cfg.TLS.demanded())}, // a Unix socket is secure
 	}
 }
 

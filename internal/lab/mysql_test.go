@@ -53,7 +53,7 @@ func clientConfig(t *testing.T, dsn string) *mysql.Config {
 	cfg.Passwd, _ = u.User.Password()
 	cfg.Logger = &mysql.NopLogger{}
 	q := u.Query()
-	if q.Get("ssl-mode") == "" {
+	if q.Get("ssl-ca") == "" {
 		return cfg
 	}
 	ca, err := os.ReadFile(q.Get("ssl-ca"))
@@ -130,14 +130,14 @@ func TestMySQLSettings(t *testing.T) {
 			lab.MySQLConfig{},
 			map[string]string{
 				"innodb_flush_log_at_trx_commit": "1", "innodb_flush_method": "O_DIRECT", "innodb_doublewrite": "1|ON",
-				"sync_binlog": "1", "log_bin": "0", "max_connections": "300", "performance_schema": "0",
-				"innodb_buffer_pool_size": strconv.Itoa(128 << 20), "time_zone": "+00:00",
+				"sync_binlog": "1", "max_connections": "300",
+				"innodb_buffer_pool_size": strconv.Itoa(128 << 20),
 			},
 		},
 		{
-			"prod with a binary log",
-			lab.MySQLConfig{Binlog: true, PerformanceSchema: true},
-			map[string]string{"log_bin": "1", "sync_binlog": "1", "binlog_format": "ROW", "performance_schema": "1"},
+			"without what costs memory and flushes",
+			lab.MySQLConfig{NoBinlog: true, NoPerformanceSchema: true},
+			map[string]string{"log_bin": "0", "performance_schema": "0"},
 		},
 		{
 			"fast does not",
@@ -187,7 +187,7 @@ func TestMySQLStopLeavesNothing(t *testing.T) {
 
 func TestMySQLKillAndRestartRecovers(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, start func(lab.MySQLConfig) *lab.MySQL) {
-		m := start(lab.MySQLConfig{Binlog: true})
+		m := start(lab.MySQLConfig{})
 		s := openMySQL(t, m)
 		s.exec(t, "CREATE DATABASE d", "CREATE TABLE d.kept (n int)", "INSERT INTO d.kept VALUES (42)",
 			"BEGIN", "INSERT INTO d.kept VALUES (43)") // not committed
@@ -263,9 +263,9 @@ func TestMySQLFlushes(t *testing.T) {
 		cfg      lab.MySQLConfig
 		min, max uint64
 	}{
-		{"prod", lab.MySQLConfig{}, commits, 2*commits - 1},
-		{"prod with a binary log", lab.MySQLConfig{Binlog: true}, 2 * commits, 4 * commits},
-		{"fast", lab.MySQLConfig{Durability: lab.Fast, Binlog: true}, 0, commits - 1},
+		{"prod", lab.MySQLConfig{NoBinlog: true}, commits, 2*commits - 1},
+		{"prod with a binary log", lab.MySQLConfig{}, 2 * commits, 4 * commits},
+		{"fast", lab.MySQLConfig{Durability: lab.Fast}, 0, commits - 1},
 	}
 	eachFlavor(t, func(t *testing.T, start func(lab.MySQLConfig) *lab.MySQL) {
 		for _, tt := range tests {
@@ -386,7 +386,7 @@ func TestMySQLTLS(t *testing.T) {
 				t.Errorf("mode %d: without certificate: error %v, want success %v", tt.mode, err, tt.certless)
 			}
 		}
-		off := start(lab.MySQLConfig{Durability: lab.Fast})
+		off := start(lab.MySQLConfig{Durability: lab.Fast, TLS: lab.TLSOff})
 		cfg := clientConfig(t, off.DSN(""))
 		cfg.TLSConfig = "skip-verify"
 		if _, err := tryMySQL(t, cfg); err == nil {

@@ -201,7 +201,7 @@ func (b *PgBouncer) config(server *Postgres, users string) string {
 	if b.cfg.PreparedStatements > 0 && b.version.atLeast(1, 21) {
 		settings["max_prepared_statements"] = strconv.Itoa(b.cfg.PreparedStatements)
 	}
-	if server.CACert() != "" {
+	if server.cfg.TLS.inDSN() {
 		settings["server_tls_sslmode"] = "verify-full"
 		settings["server_tls_ca_file"] = server.CACert()
 	}

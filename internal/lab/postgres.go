@@ -14,8 +14,10 @@ import (
 // superuser is the role that owns every lab server.
 const superuser = "postgres"
 
-// PostgresConfig describes a server. Its zero value is a durable server of the
-// newest installed PostgreSQL on a free port, open to everyone on this machine.
+// PostgresConfig describes a server. Its zero value is a server of the newest
+// installed PostgreSQL as production runs it: durable, ready for logical
+// replication, with pg_stat_statements, offering TLS, in a time zone that is not
+// UTC; but on a free port and open to everyone on this machine.
 type PostgresConfig struct {
 	// Durability is what an acknowledged commit promises. Default: Prod.
 	Durability Durability
@@ -41,7 +43,7 @@ type PostgresConfig struct {
 	Auth Auth
 	// Password is the superuser's. Default: random, none with Trust.
 	Password string
-	// TLS says whether connections are encrypted. Default: TLSOff.
+	// TLS says whether connections are encrypted. Default: TLSOffered.
 	TLS TLSMode
 	// BinDir holds postgres and initdb. Default: see FindPostgres.
 	BinDir string
@@ -214,7 +216,7 @@ func (p *Postgres) DSN(db string) string {
 		u.User = url.UserPassword(superuser, p.cfg.Password)
 	}
 	q := url.Values{"sslmode": {"disable"}}
-	if p.tls != nil {
+	if p.cfg.TLS.inDSN() {
 		q = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {p.tls.caCert}}
 	}
 	if p.cfg.TLS == TLSMutual {

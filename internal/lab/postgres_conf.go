@@ -35,9 +35,13 @@ const (
 type TLSMode int
 
 const (
+	// TLSOffered: encrypted or in clear, as the client likes. The server's own
+	// DSN asks for a connection in clear.
+	TLSOffered TLSMode = iota
 	// TLSOff: in clear only.
-	TLSOff TLSMode = iota
-	// TLSOptional: encrypted or in clear, as the client likes.
+	TLSOff
+	// TLSOptional: encrypted or in clear, as the client likes. The server's own
+	// DSN asks for a verified connection.
 	TLSOptional
 	// TLSRequired: encrypted only.
 	TLSRequired
@@ -45,15 +49,21 @@ const (
 	TLSMutual
 )
 
-// ParseTLSMode reads a mode's name: off, optional, required or mutual.
+// ParseTLSMode reads a mode's name: offered, off, optional, required or mutual.
 func ParseTLSMode(s string) (TLSMode, error) {
-	for mode, name := range []string{"off", "optional", "required", "mutual"} {
+	for mode, name := range []string{"offered", "off", "optional", "required", "mutual"} {
 		if s == name {
 			return TLSMode(mode), nil
 		}
 	}
-	return 0, fmt.Errorf("TLS mode %q: must be off, optional, required or mutual", s)
+	return 0, fmt.Errorf("TLS mode %q: must be offered, off, optional, required or mutual", s)
 }
+
+// inDSN reports whether a server's own DSN asks for TLS.
+func (m TLSMode) inDSN() bool { return m != TLSOffered && m != TLSOff }
+
+// demanded reports whether the server refuses connections in clear.
+func (m TLSMode) demanded() bool { return m == TLSRequired || m == TLSMutual }
 
 func randomPassword() string { return rand.Text()[:16] }
 
@@ -72,7 +82,12 @@ func (p *Postgres) settings() [][2]string {
 		{"shared_preload_libraries", strings.Join(c.Preload, ",")},
 		{"log_line_prefix", "%m [%p] %q%u@%d "},
 		{"log_checkpoints", "off"}, // the log is for what goes wrong
-		{"timezone", "UTC"},
+		// As in most of the world, and half an hour off, so that what takes UTC
+		// for granted is noticed.
+		{"timezone", "Asia/Kolkata"},
+		{"wal_level", "logical"},
+		{"max_wal_senders", "20"},
+		{"max_replication_slots", "20"},
 	}
 	switch c.Durability {
 	case Prod:
@@ -84,7 +99,6 @@ func (p *Postgres) settings() [][2]string {
 			{"synchronous_commit", "on"},
 			{"full_page_writes", "on"},
 			{"wal_sync_method", "fdatasync"},
-			{"wal_level", "replica"},
 			{"wal_buffers", "16MB"},
 			{"max_wal_size", "4GB"},
 			{"checkpoint_timeout", "15min"},
@@ -112,6 +126,7 @@ func (p *Postgres) settings() [][2]string {
 			{"ssl_key_file", p.tls.server.Key},
 		}...)
 	}
+	s = append(s, variant(EnvPostgresSettings)...)
 	for _, name := range slices.Sorted(maps.Keys(c.Settings)) {
 		s = append(s, [2]string{name, c.Settings[name]})
 	}
@@ -140,7 +155,7 @@ func (p *Postgres) writeHBA() error {
 		kind = "hostssl"
 	case TLSMutual:
 		kind, option = "hostssl", " clientcert=verify-full"
-	case TLSOff, TLSOptional:
+	case TLSOffered, TLSOff, TLSOptional:
 	}
 	var b bytes.Buffer
 	for _, db := range []string{"all", "replication"} { // "all" leaves out replication

@@ -170,6 +170,9 @@ type Pending struct {
 	began    time.Time
 	plugin   string
 	salt     []byte
+	// responded: the response has been sent, and the server's next word is due.
+	// ended: it has said OK or ERR.
+	responded, ended bool
 }
 
 // Dial does the first part of Connect: it dials and reads the greeting. The
@@ -183,8 +186,57 @@ func Dial(ctx context.Context, cfg ConnectConfig) (*Pending, error) {
 	return p, nil
 }
 
-// Close gives the connection up.
-func (p *Pending) Close() error { return p.link.conn.Close() }
+// farewell bounds how long a login that is given up may take to be ended.
+const farewell = 2 * time.Second
+
+// GiveUp ends a login that cannot be finished, and closes the connection. A
+// server counts connections that end in the middle of the handshake, and after
+// max_connect_errors of them it blocks the host: all that weir does there would
+// end because some client left in the middle of its login. So the server is
+// given an empty answer, which it refuses, and which counts for nothing: without
+// a password it is no wrong password either. A server that has been silent itself
+// is left alone.
+func (p *Pending) GiveUp() {
+	conn := p.link.conn
+	defer func() { _ = conn.Close() }()
+	if p.ended || !p.link.heard || conn.SetDeadline(time.Now().Add(farewell)) != nil {
+		return
+	}
+	caps := p.caps() &^ CapConnectWithDB
+	if !p.responded {
+		r := &Response{Caps: caps, MaxPacket: p.cfg.MaxPacket, Charset: p.cfg.Charset, User: p.cfg.User, Plugin: PluginNative}
+		if p.tls {
+			r.Caps |= CapSSL
+		}
+		if p.respond(r) != nil {
+			return
+		}
+	} else if p.link.send(nil) != nil {
+		return
+	}
+	for range maxAuthRounds {
+		payload, err := p.link.read()
+		if err != nil {
+			return
+		}
+		switch done, _, err := p.outcome(payload, caps); {
+		case err != nil:
+			return // refused
+		case done: // an account without a password
+			_, _ = conn.Write(AppendQuit(nil))
+			return
+		}
+		if p.link.send(nil) != nil {
+			return
+		}
+	}
+}
+
+// respond sends the response to the greeting.
+func (p *Pending) respond(r *Response) error {
+	p.responded = true
+	return p.link.write(func(dst []byte, seq byte) []byte { return AppendResponse(dst, seq, r) })
+}
 
 // left returns what remains of the configured timeout, 0 for no bound.
 func (p *Pending) left() time.Duration {
@@ -241,10 +293,9 @@ func dialError(ctx context.Context, err error) error {
 // Login does the second part of Connect. On error the connection is closed.
 func (p *Pending) Login(ctx context.Context) (*Server, error) {
 	release := bound(ctx, p.link.conn, p.left())
-	raw := p.link.conn
 	s, err := p.login(ctx)
 	if err = release(err); err != nil {
-		_ = raw.Close()
+		p.GiveUp()
 		return nil, fmt.Errorf("connect to %s: %w", p.cfg, err)
 	}
 	return s, nil
@@ -318,7 +369,7 @@ func (p *Pending) login(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	r.Auth = proof
-	if err := p.link.write(func(dst []byte, seq byte) []byte { return AppendResponse(dst, seq, r) }); err != nil {
+	if err := p.respond(r); err != nil {
 		return nil, err
 	}
 	ok, err := p.converse(r.Caps)

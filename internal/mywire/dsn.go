@@ -63,7 +63,16 @@ var dsnKeys = map[string]string{
 // Errors name the parameter at fault and quote no value but those that cannot
 // hold a secret.
 func ParseDSN(dsn string) (ConnectConfig, error) {
-	d := &dsnParser{set: map[string]string{}, getenv: os.Getenv}
+	return parseDSN(dsn, func(name string) string {
+		if name == "" {
+			return ""
+		}
+		return os.Getenv(name)
+	})
+}
+
+func parseDSN(dsn string, getenv func(string) string) (ConnectConfig, error) {
+	d := &dsnParser{set: map[string]string{}, getenv: getenv}
 	cfg, err := d.parse(dsn)
 	if err != nil {
 		return ConnectConfig{}, fmt.Errorf("parse MySQL DSN: %w", err)
@@ -76,8 +85,8 @@ type dsnParser struct {
 	cfg    ConnectConfig
 	host   string
 	port   string
-	set    map[string]string // parameters by canonical name
-	getenv func(string) string
+	set    map[string]string   // parameters by canonical name
+	getenv func(string) string // of "": the user
 	// doubtful: what looks like the name of a parameter may be the rest of a
 	// password that was not encoded as it should be. Errors do not show it then.
 	doubtful bool
@@ -216,7 +225,7 @@ func (d *dsnParser) query(s string) error {
 func (d *dsnParser) config() (ConnectConfig, error) {
 	cfg := &d.cfg
 	if cfg.User == "" {
-		if cfg.User = osUser(); cfg.User == "" {
+		if cfg.User = cmp.Or(d.getenv(""), osUser()); cfg.User == "" {
 			return *cfg, errors.New("no user name, and the operating system's is not known")
 		}
 	}
@@ -240,6 +249,10 @@ func (d *dsnParser) where() error {
 		return nil
 	}
 	host := cmp.Or(d.host, d.getenv("MYSQL_HOST"))
+	if strings.HasPrefix(host, "/") { // a socket, percent-encoded in a URL
+		d.cfg.Network, d.cfg.Address = "unix", host
+		return nil
+	}
 	if host == "" && d.port == "" && d.getenv("MYSQL_TCP_PORT") == "" {
 		socket := d.getenv("MYSQL_UNIX_PORT")
 		if i := slices.IndexFunc(defaultSockets, exists); socket == "" && i >= 0 {

@@ -30,6 +30,8 @@ type link struct {
 	seq  byte // of the next packet, in either direction
 	head [HeaderLen]byte
 	buf  []byte // payload of the last packet read
+	// heard: the last packet was the other side's, which may wait for ours.
+	heard bool
 }
 
 // read returns the next packet's payload, which is valid until the next read.
@@ -52,7 +54,7 @@ func (l *link) read() ([]byte, error) {
 	if seq != l.seq && !IsError(l.buf) {
 		return nil, fmt.Errorf("packet %d where %d is expected: %w", seq, l.seq, ErrMalformed)
 	}
-	l.seq = seq + 1
+	l.seq, l.heard = seq+1, true
 	return l.buf, nil
 }
 
@@ -60,6 +62,7 @@ func (l *link) read() ([]byte, error) {
 func (l *link) write(add func(dst []byte, seq byte) []byte) error {
 	_, err := l.conn.Write(add(nil, l.seq))
 	l.seq++
+	l.heard = false
 	return err
 }
 

@@ -30,15 +30,14 @@ import (
 // Where the password passed in clear, Keys holds it.
 func Relay(ctx context.Context, client *Client, server *Pending) (*RelayResult, error) {
 	releaseClient := bound(ctx, client.Conn, 0)
-	raw := server.link.conn
-	releaseServer := bound(ctx, raw, server.left())
+	releaseServer := bound(ctx, server.link.conn, server.left())
 	r := &relay{client: client, server: server}
 	result, err := r.run(ctx)
 	if err != nil {
 		err = r.refuse(err)
 	}
 	if err = releaseServer(releaseClient(err)); err != nil {
-		_ = raw.Close()
+		server.GiveUp()
 		return nil, fmt.Errorf("relay login of %q to %s: %w", client.Response.User, server.cfg.Address, err)
 	}
 	return result, nil
@@ -86,7 +85,7 @@ func (r *relay) run(ctx context.Context) (*RelayResult, error) {
 	if err := r.carry(said.Auth); err != nil {
 		return nil, err
 	}
-	if err := p.link.write(func(dst []byte, seq byte) []byte { return AppendResponse(dst, seq, &said) }); err != nil {
+	if err := p.respond(&said); err != nil {
 		return nil, fmt.Errorf("write to server: %w", err)
 	}
 	for range maxAuthRounds {

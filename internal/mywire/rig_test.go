@@ -233,7 +233,7 @@ func (d *door) relay(ctx context.Context, conn net.Conn) error {
 	cfg.Caps = d.target.withDefaults().Caps & p.Greeting.Caps
 	c, err := Accept(ctx, conn, cfg)
 	if err != nil {
-		_ = p.Close()
+		p.GiveUp()
 		return err
 	}
 	result, err := Relay(ctx, c, p)

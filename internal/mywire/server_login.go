@@ -105,6 +105,7 @@ func (p *Pending) outcome(payload []byte, caps Caps) (done bool, ok OK, err erro
 	if len(payload) == 0 {
 		return false, OK{}, ErrMalformed
 	}
+	p.ended = payload[0] == headerOK || payload[0] == headerError
 	switch payload[0] {
 	case headerOK:
 		ok, err = ParseOK(payload, caps)

@@ -60,6 +60,16 @@ func ParseDSN(dsn string) (ConnectConfig, error) {
 	return cfg, nil
 }
 
+// DSNParams returns the parameters that a connection string sets itself, by their
+// libpq names and without any default: what to hand on to a program of PostgreSQL.
+func DSNParams(dsn string) (map[string]string, error) {
+	d := &dsnParser{set: map[string]string{}, getenv: func(string) string { return "" }}
+	if _, err := d.parse(dsn); err != nil {
+		return nil, fmt.Errorf("parse PostgreSQL DSN: %w", err)
+	}
+	return d.set, nil
+}
+
 // dsnParser reads one DSN.
 type dsnParser struct {
 	set    map[string]string // what the string said

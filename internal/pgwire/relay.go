@@ -3,6 +3,7 @@ package pgwire
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -14,7 +15,7 @@ type RelayResult struct {
 	// Method is what the server asked for: AuthTrust if nothing, else
 	// AuthPassword, AuthMD5 or AuthSCRAM.
 	Method AuthMethod
-	// Keys holds the password if Method is AuthPassword, else nil.
+	// Keys holds the password if the client had to show it, else nil.
 	Keys *ClientKeys
 	// Version is the protocol version that the server negotiated down to, 0 if
 	// it accepted what the startup packet asked for.
@@ -27,10 +28,14 @@ type RelayResult struct {
 // client has been sent in either case; the ErrorResponse is also returned, as
 // *Error. FinishLogin reads on from there.
 //
-// SCRAM-SHA-256-PLUS is taken out of the server's offer: it proves that nobody
-// stands in between, and weir does. For the same reason a client that supports
-// channel binding over TLS cannot log in by relay to a server that offers it:
-// the two would notice. Such a client gets an error that says what to do.
+// SCRAM-SHA-256-PLUS binds the exchange to the TLS connection that it runs over,
+// which proves that nobody stands in between, and weir does. Where both sides have
+// TLS, a client that knows channel binding and the server would notice, whatever
+// weir offers: a client says in its signed messages whether it could have bound.
+// There the client is asked for its password, inside its TLS connection, and weir
+// proves it to the server, bound to the connection between the two. A client
+// that insists on channel binding refuses that. Only if client and server are shown
+// one and the same certificate does the binding hold through weir, and passes.
 func RelayAuth(ctx context.Context, client, server net.Conn) (RelayResult, error) {
 	releaseClient := bound(ctx, client, 0)
 	releaseServer := bound(ctx, server, 0)
@@ -50,6 +55,8 @@ type relay struct {
 	client, server link
 	result         RelayResult
 	offeredPlus    bool
+	scram          *scramClient // where weir proves the client's password itself
+	proved         bool         // ... and the server that it knows it, too
 }
 
 func (r *relay) run() error {
@@ -92,8 +99,14 @@ func (r *relay) forward(body []byte) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if r.scram != nil && kind != authOK {
+		return false, r.prove(kind, data)
+	}
 	switch kind {
 	case authOK:
+		if r.scram != nil && !r.proved {
+			return false, r.refuse(NewFatal(CodeConnectionFailure, "the server ended the SCRAM exchange without proving that it knows the password"), nil)
+		}
 		return true, r.toClient(AppendAuthOK(nil))
 	case authSASLFinal:
 		return false, r.toClient(AppendMessage(nil, ServerAuth, body))
@@ -131,8 +144,14 @@ func (r *relay) forwardSASL(data []byte) error {
 	if err != nil {
 		return err
 	}
-	r.offeredPlus = slices.Contains(offered, mechSCRAMPlus)
-	offered = slices.DeleteFunc(offered, func(m string) bool { return m == mechSCRAMPlus })
+	near, far := serverEndpoint(r.client.conn), clientEndpoint(r.server.conn)
+	if near == nil || !bytes.Equal(near, far) {
+		r.offeredPlus = slices.Contains(offered, mechSCRAMPlus)
+		if _, overTLS := r.client.conn.(*tls.Conn); overTLS && r.offeredPlus {
+			return r.askPassword(far)
+		}
+		offered = slices.DeleteFunc(offered, func(m string) bool { return m == mechSCRAMPlus })
+	}
 	if len(offered) == 0 {
 		return r.refuse(NewFatal(CodeFeatureNotSupported, "the server demands channel binding, which cannot pass a proxy"), nil)
 	}
@@ -147,13 +166,61 @@ func (r *relay) forwardSASL(data []byte) error {
 	if err != nil {
 		return r.refuse(NewFatal(CodeProtocolViolation, "malformed SASL message"), err)
 	}
-	if mechanism == mechSCRAMPlus || (r.offeredPlus && bytes.HasPrefix(first, []byte("y,"))) {
+	if !slices.Contains(offered, mechanism) || (r.offeredPlus && bytes.HasPrefix(first, []byte("y,"))) {
 		e := NewFatal(CodeInvalidAuthorization, "channel binding cannot pass a proxy that does not know the user's secret")
 		e.Hint = "Connect with channel_binding=disable, or give weir the user's SCRAM secret."
 		return r.refuse(e, nil)
 	}
 	return r.toServer(answer)
 }
+
+// askPassword has the client show its password and begins to prove it to the
+// server, whose channel binding data is given; nil if there is none.
+func (r *relay) askPassword(binding []byte) error {
+	if err := r.toClient(AppendAuthCleartext(nil)); err != nil {
+		return err
+	}
+	answer, err := r.fromClient()
+	if err != nil {
+		return err
+	}
+	password, err := soleString(answer)
+	if err != nil {
+		return r.refuse(NewFatal(CodeProtocolViolation, "malformed password message"), err)
+	}
+	if len(password) == 0 {
+		return r.refuse(NewFatal(CodeInvalidPassword, "empty password returned by client"), nil)
+	}
+	r.result.Keys = &ClientKeys{Password: string(password)}
+	mechanism := mechSCRAM
+	r.scram = &scramClient{password: string(password), gs2: "n,,"}
+	if binding != nil {
+		mechanism, r.scram.gs2, r.scram.binding = mechSCRAMPlus, "p="+bindingType+",,", binding
+	}
+	return r.toServer(bodyOf(AppendSASLInitial(nil, mechanism, r.scram.first())))
+}
+
+// prove answers the server in the client's place.
+func (r *relay) prove(kind uint32, data []byte) error {
+	switch {
+	case kind == authSASLContinue && r.scram.auth == "":
+		msg, err := r.scram.final(data)
+		if err != nil {
+			return r.refuse(NewFatal(CodeConnectionFailure, "weir and the server do not understand each other's authentication"), err)
+		}
+		return r.toServer(msg)
+	case kind == authSASLFinal && !r.proved:
+		if err := r.scram.verify(data); err != nil {
+			return r.refuse(NewFatal(CodeConnectionFailure, "the server does not know the password of this user"), err)
+		}
+		r.proved = true
+		return nil
+	}
+	return r.refuse(NewFatal(CodeConnectionFailure, "weir and the server do not understand each other's authentication"), fmt.Errorf("SASL message out of order: %w", ErrMalformed))
+}
+
+// bodyOf is a message without its type and length.
+func bodyOf(msg []byte) []byte { return msg[HeaderLen:] }
 
 // refuse ends the exchange with an error of weir's own.
 func (r *relay) refuse(e *Error, cause error) error {

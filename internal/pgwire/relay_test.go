@@ -58,23 +58,32 @@ func (r *relayDoor) last() RelayResult {
 func testRelayRealServer(t *testing.T, p *lab.Postgres) {
 	ca := newAuthority(t)
 	withTLS := AcceptConfig{TLS: &tls.Config{Certificates: []tls.Certificate{ca.issue("localhost")}}}
+	same, err := tls.LoadX509KeyPair(p.ServerCert().Cert, p.ServerCert().Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameTLS := AcceptConfig{TLS: &tls.Config{Certificates: []tls.Certificate{same}}}
 	tests := []struct {
 		user       string
 		accept     AcceptConfig
 		serverMode TLSMode
 		client     string
 		method     AuthMethod
+		shown      bool   // the password is, to weir
 		want       string // psql's answer, or part of its error
 	}{
-		{"trusted", AcceptConfig{}, TLSDisable, "", AuthTrust, "trusted plain"},
-		{"clear", AcceptConfig{}, TLSDisable, "", AuthPassword, "clear plain"},
-		{"old", AcceptConfig{}, TLSDisable, "", AuthMD5, "old plain"},
-		{"scram", AcceptConfig{}, TLSDisable, "", AuthSCRAM, "scram plain"},
-		{"scram", AcceptConfig{}, TLSRequire, "", AuthSCRAM, "scram plain"},
-		{"scram", withTLS, TLSDisable, "sslmode=require", AuthSCRAM, "scram tls"},
-		{"scram", withTLS, TLSRequire, "sslmode=require channel_binding=disable", AuthSCRAM, "scram tls"},
-		{"scram", withTLS, TLSRequire, "sslmode=require", AuthSCRAM, "channel binding cannot pass"},
-		{"secure", AcceptConfig{}, TLSDisable, "", AuthTrust, "no encryption"},
+		{"trusted", AcceptConfig{}, TLSDisable, "", AuthTrust, false, "trusted plain"},
+		{"clear", AcceptConfig{}, TLSDisable, "", AuthPassword, true, "clear plain"},
+		{"old", AcceptConfig{}, TLSDisable, "", AuthMD5, false, "old plain"},
+		{"scram", AcceptConfig{}, TLSDisable, "", AuthSCRAM, false, "scram plain"},
+		{"scram", AcceptConfig{}, TLSRequire, "", AuthSCRAM, false, "scram plain"},
+		{"scram", withTLS, TLSDisable, "sslmode=require", AuthSCRAM, false, "scram tls"},
+		{"scram", withTLS, TLSRequire, "sslmode=require channel_binding=disable", AuthSCRAM, true, "scram tls"},
+		{"scram", withTLS, TLSRequire, "sslmode=require", AuthSCRAM, true, "scram tls"},
+		{"scram", withTLS, TLSRequire, "sslmode=prefer", AuthSCRAM, true, "scram tls"},
+		{"scram", withTLS, TLSRequire, "sslmode=require channel_binding=require", AuthSCRAM, false, "channel binding"},
+		{"scram", sameTLS, TLSRequire, "sslmode=require channel_binding=require", AuthSCRAM, false, "scram tls"},
+		{"secure", AcceptConfig{}, TLSDisable, "", AuthTrust, false, "no encryption"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join([]string{tt.user, string(tt.serverMode), tt.client}, "/"), func(t *testing.T) {
@@ -89,7 +98,7 @@ func testRelayRealServer(t *testing.T, p *lab.Postgres) {
 			if got.Method != tt.method {
 				t.Errorf("method %s, want %s", got.Method, tt.method)
 			}
-			if (got.Keys != nil) != (tt.method == AuthPassword) || (got.Keys != nil && got.Keys.Password != realPassword) {
+			if (got.Keys != nil) != tt.shown || (got.Keys != nil && got.Keys.Password != realPassword) {
 				t.Errorf("keys: %v", got.Keys)
 			}
 			if !success || tt.method == AuthTrust {

@@ -11,7 +11,7 @@ start_mysql() {
 	# room for the pools of each class of clients.
 	start_server mysql --engine mariadb --performance-schema --max-connections 150 --tls=optional \
 		--set max_allowed_packet=48M,local_infile=1
-	start_proxy mysql --mysql "mysql://root@127.0.0.1:$server_port/" --listen-mysql 127.0.0.1:0 --local-infile \
+	start_proxy mysql --mysql "mysql://root@127.0.0.1:$server_port/" --listen-mysql 127.0.0.1:0 --trust-loopback --local-infile \
 		--client-tls-cert "$server_dir/server.crt" --client-tls-key "$server_dir/server.key"
 }
 

@@ -14,7 +14,7 @@ start_postgres() {
 	if [ -z "$server_port" ]; then
 		start_server postgres
 		start_proxy postgres --postgres "postgres://postgres@127.0.0.1:$server_port/postgres?sslmode=disable" \
-			--listen-postgres 127.0.0.1:0
+			--listen-postgres 127.0.0.1:0 --trust-loopback
 	fi
 	# What the drivers' own set-up scripts make: roles here, types in each run.
 	pg_admin -d postgres <<-'SQL'

@@ -30,6 +30,19 @@ func Postgres(tb testing.TB, cfg lab.PostgresConfig) *lab.Postgres {
 	return p
 }
 
+// Standby starts a hot standby of primary for the length of tb.
+func Standby(tb testing.TB, primary *lab.Postgres, cfg lab.PostgresConfig) *lab.Postgres {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), Patience)
+	defer cancel()
+	p, err := lab.StartStandby(ctx, primary, cfg)
+	check(tb, err)
+	tb.Cleanup(func() {
+		stop(tb, p.Stop)
+	})
+	return p
+}
+
 // MariaDB starts a MariaDB server for the length of tb.
 func MariaDB(tb testing.TB, cfg lab.MySQLConfig) *lab.MySQL {
 	tb.Helper()
@@ -146,4 +159,15 @@ func Addrs(tb testing.TB, n int) []string {
 		}
 	})
 	return p.Addrs()
+}
+
+// Eventually returns when cond is true, and fails tb when it is not within
+// Patience. cond is asked every 10 ms.
+func Eventually(tb testing.TB, what string, cond func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(Patience); !cond(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("not within %s: %s", Patience, what)
+		}
+	}
 }
