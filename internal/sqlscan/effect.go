@@ -6,7 +6,7 @@ import "strings"
 // of it. A set bit means "may", a clear bit means "does not, as far as the text
 // tells": what views, triggers, rules, column defaults, casts, operators and
 // the functional notation row.f do behind the text is invisible here.
-type Effect uint32
+type Effect uint64
 
 // The effects.
 const (
@@ -79,6 +79,18 @@ const (
 	// literal, parentheses deeper than 64) or begins with no known command.
 	// Every other effect may be missing.
 	EffUnknown
+	// EffEncoding: the text was not read, because of its encoding. Scan does not
+	// set it: it is for who knows the encoding.
+	EffEncoding
+	// EffRoutine: calls a routine that is known to leave the session as it is, but
+	// may write, wait or take long. Scan never sets it: only who knows the
+	// catalogue can.
+	EffRoutine
+	// EffTouch: changes settings whose names are known, and whose values the server
+	// can be asked for. Scan never sets it.
+	EffTouch
+	// EffBackup: puts the session into backup mode. Scan never sets it.
+	EffBackup
 
 	effectEnd
 )
@@ -88,7 +100,7 @@ var effectNames = [...]string{
 	"advisory", "hold", "prepare", "sequence-read", "sequence", "seed", "load",
 	"unknown-func", "lock-rows", "session-read", "sleep", "ddl", "copy",
 	"release", "discard-all", "deallocate-all", "writes", "multi", "weir-show",
-	"backslash", "unknown",
+	"backslash", "unknown", "encoding", "routine", "touch", "backup",
 }
 
 // Has reports whether e and set have an effect in common.

@@ -109,6 +109,10 @@ const (
 	EffMulti
 	// EffWeirShow: SHOW WEIR STATUS.
 	EffWeirShow
+	// EffOpaque: reaches something whose text cannot be read or is not known before
+	// it runs: the body of a routine that is not shown, dynamic SQL in one. Scan
+	// never finds it: it is for what is known beyond the text.
+	EffOpaque
 	// EffUnknown: the text could not be read to its end (an unterminated
 	// literal, parentheses deeper than 64), has an executable comment of which it
 	// is not known whether the server runs it, or begins with no known command.
@@ -123,7 +127,7 @@ var effectNames = [...]string{
 	"role", "use", "temp", "release", "uservar-read", "uservar-write", "lock", "table-lock", "prepare", "last-id",
 	"set-last-id", "diag", "calc-found-rows", "sequence", "sequence-read", "session-read", "sysvar", "sleep",
 	"lock-rows", "writes", "file", "unknown-func", "xa", "handler", "load", "local", "ddl", "admin",
-	"statement-set", "multi", "weir-show", "unknown",
+	"statement-set", "multi", "weir-show", "opaque", "unknown",
 }
 
 // Has reports whether e and set have an effect in common.

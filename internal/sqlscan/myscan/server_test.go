@@ -430,7 +430,7 @@ func (l live) checkState() {
 // checkSettings runs a SET, then replays what the scanner made of it on a clean
 // session, and compares all variables of the session.
 func (l live) checkSettings() {
-	const read = "show session variables where variable_name not in ('timestamp', 'pseudo_thread_id', 'rand_seed1', 'rand_seed2', 'last_insert_id', 'identity', 'statement_id')"
+	const read = "show session variables where variable_name not in ('timestamp', 'pseudo_thread_id', 'rand_seed1', 'rand_seed2', 'last_insert_id', 'identity', 'statement_id', 'last_gtid')"
 	for _, text := range []string{
 		"set sort_buffer_size = 100000", "set @@sort_buffer_size := 100000, @@session.max_error_count = 7", "set local max_error_count = 7, sql_notes = off",
 		"set time_zone = '+01:00'", "set time_zone = `SYSTEM`, sql_mode = ANSI", "set session sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'", "set sql_mode = default",
