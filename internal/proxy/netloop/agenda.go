@@ -8,7 +8,7 @@ import "time"
 // that with a flag that its Look takes back.
 type Agenda struct {
 	sessions, pools, lanes []Task
-	timed                  []Timed
+	timed, spare           []Timed
 }
 
 // A Task is on an agenda.
@@ -22,7 +22,8 @@ type Task interface {
 type Timed interface {
 	// Deadline is that moment; ok is false when there is none any more.
 	Deadline() (at time.Duration, ok bool)
-	// Due is called once, when the moment has come or there is none.
+	// Due is called once, when the moment has come or there is none. It may enter
+	// this and others anew.
 	Due()
 }
 
@@ -59,16 +60,17 @@ func lookAt(list *[]Task) {
 
 // due calls those whose moment has come.
 func (a *Agenda) due(now time.Duration) {
-	keep := a.timed[:0]
-	for _, t := range a.timed {
+	list := a.timed
+	a.timed = a.spare[:0]
+	for _, t := range list {
 		if at, ok := t.Deadline(); ok && at > now {
-			keep = append(keep, t)
+			a.timed = append(a.timed, t)
 			continue
 		}
 		t.Due()
 	}
-	clear(a.timed[len(keep):])
-	a.timed = keep
+	clear(list)
+	a.spare = list[:0]
 }
 
 // Alarm is the next moment that somebody waits for.

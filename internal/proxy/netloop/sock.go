@@ -38,6 +38,8 @@ type Sock struct {
 	Out []byte
 	// Flushes counts the times that output was handed to the kernel.
 	Flushes uint64
+	// Written counts the bytes of output that the kernel took.
+	Written uint64
 	// Closing: the socket is closed when Out is written. Closed: it is gone.
 	// For reading only.
 	Closing, Closed bool
@@ -239,6 +241,7 @@ func (s *Sock) Flush() {
 		s.l.stats.Writes++
 		s.l.stats.BytesOut += uint64(n)
 		s.outOff += int(n)
+		s.Written += uint64(n)
 	}
 	s.l.bufs.put(s.Out)
 	s.Out, s.outOff = nil, 0
@@ -261,6 +264,12 @@ func (s *Sock) HoldBack(src *Sock) {
 	s.watched = true
 	s.Touch()
 	src.Throttle(true)
+}
+
+// NotifyDrained has the handler's OnDrained called when the output is written.
+func (s *Sock) NotifyDrained() {
+	s.watched = true
+	s.Touch()
 }
 
 // CloseAfterFlush closes the socket when its output is written.

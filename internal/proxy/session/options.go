@@ -62,6 +62,13 @@ type Options struct {
 	// own. Default: one for each four processors, at least one.
 	Loops int
 
+	// TrustLoopback lets clients that come from a loopback address, or over a Unix
+	// socket from any user, have what the server grants weir without a password.
+	// A balancer, tunnel or sidecar on weir's host hands that on to everybody who
+	// can reach it. Default: only processes of weir's own user and of root, over
+	// a Unix socket.
+	TrustLoopback bool
+
 	// MaxClients bounds the sessions. Default: 10000.
 	MaxClients int
 	// MaxWaiting bounds the statements that wait for a backend in one pool.
@@ -79,6 +86,10 @@ type Options struct {
 	ConnectPatience time.Duration
 	// LoginTimeout bounds a client's login. Default: 60 s.
 	LoginTimeout time.Duration
+	// ClientWriteTimeout disconnects a client that takes nothing of a long answer
+	// for this long while others wait for the backend that it holds by that.
+	// Default: 20 s; less than 0 is never.
+	ClientWriteTimeout time.Duration
 	// IdleInTransactionTimeout disconnects clients that sit in a transaction.
 	// Default: 0, never.
 	IdleInTransactionTimeout time.Duration
@@ -114,6 +125,7 @@ func (o Options) WithDefaults() Options {
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 15*time.Second)
 	o.ConnectPatience = cmp.Or(o.ConnectPatience, 5*time.Second)
 	o.LoginTimeout = cmp.Or(o.LoginTimeout, time.Minute)
+	o.ClientWriteTimeout = cmp.Or(o.ClientWriteTimeout, 20*time.Second)
 	o.ServerIdleTimeout = cmp.Or(o.ServerIdleTimeout, 10*time.Minute)
 	o.ServerLifetime = cmp.Or(o.ServerLifetime, time.Hour)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 10*time.Second)

@@ -16,6 +16,9 @@ type Setting struct {
 	// client's own SET had on its right side, to be applied verbatim.
 	Value   string
 	Literal bool
+	// Encoding is the client_encoding in which Value was written, if it is SQL
+	// with other bytes than ASCII.
+	Encoding string
 }
 
 // A Set is an immutable, interned set of settings: two clients with equal
@@ -56,6 +59,10 @@ func (t *Table) Intern(list []Setting) *Set {
 			b.WriteString("\x00:")
 		}
 		b.WriteString(s.Value)
+		if s.Encoding != "" {
+			b.WriteString("\x00@")
+			b.WriteString(s.Encoding)
+		}
 		b.WriteByte(0)
 	}
 	if got := t.byKey[b.String()]; got != nil {

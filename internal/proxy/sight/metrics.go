@@ -23,6 +23,7 @@ type collector struct {
 	clients, backends, waiting, pinned                 *prometheus.Desc
 	statements, grouped, errors, waits, waitSeconds    *prometheus.Desc
 	timeouts, pins, logins, dials, reruns, replays     *prometheus.Desc
+	strays                                             *prometheus.Desc
 	latency                                            *prometheus.Desc
 	groups, members, fallbacks, lanes                  *prometheus.Desc
 	shapeRuns, shapeErrors, shapeCost                  *prometheus.Desc
@@ -53,6 +54,7 @@ func Collector(sources ...Source) prometheus.Collector {
 		pins:         d("pins_total", "Sessions pinned to a backend, by cause.", with("cause")...),
 		logins:       d("logins_total", "Client logins by outcome.", "outcome"),
 		dials:        d("backend_connections_total", "Server connections by outcome.", with("outcome")...),
+		strays:       d("strays_total", "Server connections that held state which nobody should have left there; closed.", pool...),
 		reruns:       d("reruns_total", "Units run again after an error of weir's own making.", pool...),
 		replays:      d("settings_replays_total", "Times that session settings were replayed on a backend.", pool...),
 		latency:      d("latency_seconds", "From the complete message of a client to its answer.", pool...),
@@ -122,6 +124,7 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 		count(c.dials, float64(p.Closed), db, user, "closed")
 		count(c.dials, float64(p.DialErrors), db, user, "failed")
 		count(c.reruns, float64(p.Reruns), db, user)
+		count(c.strays, float64(p.Strays), db, user)
 		count(c.replays, float64(p.Replays), db, user)
 		for cause, n := range p.Pins {
 			count(c.pins, float64(n), db, user, cause)

@@ -12,11 +12,25 @@ type Shape struct {
 	Grouped uint64 // of Runs: those answered as members of a group
 	Errors  uint64
 
-	alone bool   // leaves what its client may ask for: not beside those of others
-	apart bool   // ... : not as a row among others
-	seen  uint64 // answers that cost and bytes were learned from
-	cost  time.Duration
-	bytes float64 // of one result
+	stalled time.Duration // until then: see Stall
+	alone   bool          // leaves what its client may ask for: not beside those of others
+	apart   bool          // ... : not as a row among others
+	seen    uint64        // answers that cost and bytes were learned from
+	cost    time.Duration
+	bytes   float64 // of one result
+}
+
+// unproven stands for the texts of statements that never succeeded.
+const unproven = "statement that never succeeded"
+
+// shown is the text for reports. Literals are masked in it, names are not, and what
+// is written where a name belongs may be anything: a password without quotes, or in
+// those of names. Names are shown when the server has found what they name.
+func (s *Shape) shown() string {
+	if s.Runs > s.Errors {
+		return s.Text
+	}
+	return unproven
 }
 
 // Learning constants. A statement's cost falls fast and rises slowly, so that
@@ -55,6 +69,13 @@ func (s *Shape) Sharable() bool {
 	return !s.alone && s.seen > 0 && s.cost < slowCost && s.bytes < bigResult
 }
 
+// Stall keeps the shape out of shared pipelines until the given moment, because
+// one of it holds up those behind it.
+func (s *Shape) Stall(until time.Duration) { s.stalled = max(s.stalled, until) }
+
+// Stalled reports whether Stall holds.
+func (s *Shape) Stalled(now time.Duration) bool { return now < s.stalled }
+
 // KeepAlone has statements of this shape run on a connection of their client's
 // own, so that what they leave there can be asked for.
 func (s *Shape) KeepAlone() { s.alone, s.apart = true, true }
@@ -82,6 +103,9 @@ const (
 func NewShapes() *Shapes {
 	return &Shapes{byFP: make(map[uint64]*Shape), other: &Shape{Text: "other"}}
 }
+
+// Other is the overflow entry.
+func (t *Shapes) Other() *Shape { return t.other }
 
 // Of returns the shape with the given fingerprint. A new one is described by
 // verb and normalize, which cuts its text to the given number of bytes.

@@ -51,6 +51,7 @@ type PoolStatus struct {
 	Waits, Timeouts                    uint64
 	Waited                             time.Duration
 	Replays, Reruns                    uint64
+	Strays                             uint64 // backends that held state of nobody's
 	Opened, Closed, DialErrors         uint64
 	Pins                               map[string]uint64 // by cause, since the start
 	Pinned                             int               // clients pinned now
@@ -111,7 +112,7 @@ func (s *Snapshot) AddShapes(t *Shapes) {
 	slices.SortFunc(shapes, func(a, b *Shape) int { return cmp.Compare(b.Runs, a.Runs) })
 	for _, sh := range shapes[:min(len(shapes), maxReportedShapes)] {
 		s.Shapes = append(s.Shapes, ShapeStatus{
-			Text: sh.Text, Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors,
+			Text: sh.shown(), Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors,
 			Cost: sh.cost, MeanBytes: sh.bytes,
 		})
 	}

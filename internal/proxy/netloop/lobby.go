@@ -1,0 +1,58 @@
+package netloop
+
+import (
+	"container/list"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Lobby holds the connections of clients that have not said who they are. They
+// are bounded by themselves, so that those who connect and say nothing take no
+// client's place, nor all descriptors: when it is full, whoever has been there for
+// longest has to leave. A client that means to log in is there for a round trip.
+// Safe for concurrent use; the zero value is empty.
+type Lobby struct {
+	mu    sync.Mutex
+	conns list.List // guarded by mu: of net.Conn, the oldest first
+	limit int       // guarded by mu: 0 until it is known
+}
+
+// maxLobby is the most connections in a lobby. Where the process may have few
+// descriptors it is a quarter of those.
+const maxLobby = 1024
+
+// Enter takes a connection in, and closes the oldest one if there is no room. The
+// caller calls leave when the client has said who it is, or has gone.
+func (b *Lobby) Enter(conn net.Conn) (leave func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.limit == 0 {
+		b.limit = lobbyLimit()
+	}
+	if b.conns.Len() >= b.limit {
+		_ = b.conns.Remove(b.conns.Front()).(net.Conn).Close()
+	}
+	e := b.conns.PushBack(conn)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.conns.Remove(e) // which does nothing if it has left
+	}
+}
+
+// Len is the number of connections in the lobby.
+func (b *Lobby) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.conns.Len()
+}
+
+func lobbyLimit() int {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return maxLobby
+	}
+	return int(max(min(r.Cur/4, maxLobby), 16))
+}
