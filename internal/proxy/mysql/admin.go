@@ -22,15 +22,20 @@ func (s *Server) isAdmin(user string) bool {
 	return user != "" && user == s.cfg.MySQL.User || slices.Contains(s.cfg.AdminUsers, user)
 }
 
-// authenticateAdmin lets in the DSN's user and those listed, always by a secret
-// that weir holds; without one, only from this machine.
+// authenticateAdmin lets in the DSN's user and those listed, by a secret that weir
+// holds, else as the server decides; without a password only who may have what weir
+// has: see mayBorrow.
 func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
 	secret, known := s.creds.secret(v.key.user)
 	allowed := s.isAdmin(v.key.user)
-	if allowed && !known && v.local() {
+	switch {
+	case allowed && !known && v.c.borrows:
 		return v.wire.Trust(ctx)
-	}
-	if !allowed {
+	case allowed && !known && s.cfg.Auth == AuthRelay:
+		v.key.database = s.cfg.MySQL.Database
+		v.wire.Response.Database = v.key.database
+		return s.relay(ctx, v)
+	case !allowed:
 		secret = mywire.Secret{} // fails as a wrong password does
 	}
 	_, err := v.wire.Authenticate(ctx, secret)

@@ -219,7 +219,7 @@ func TestConsoleIsForAdministrators(t *testing.T) {
 		user, password string
 		want           uint16
 	}{
-		{"root", "", 0}, // weir holds no secret: from this machine only
+		{"root", "", 0}, // weir holds no secret, and lends what the server grants it
 		{bob, bobPassword, 0},
 		{bob, "wrong", mywire.ErrAccessDenied},
 		{bob, "", mywire.ErrAccessDenied},

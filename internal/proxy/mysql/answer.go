@@ -38,7 +38,7 @@ func (b *backend) OnData(p []byte) int {
 			b.fail(err)
 			return len(p)
 		}
-		if event == mywire.EventDone && b.answer.ErrorCode() != 0 && b.mistaken(u) {
+		if event == mywire.EventDone && b.answer.ErrorCode() != 0 && b.runsAgain(u) {
 			u.retry, b.hold = true, b.hold[:0]
 		} else {
 			b.forward(u, rest[:n], event)
@@ -103,7 +103,7 @@ func (b *backend) emit(u *unit, p []byte) {
 		return
 	}
 	u.bytes += len(p)
-	if u.park {
+	if u.park || u.hold {
 		u.resp = append(u.resp, p...)
 		return
 	}
@@ -138,6 +138,8 @@ func (b *backend) resultEnded(u *unit, last bool) {
 	if ok.Status&mywire.StatusSessionState != 0 {
 		if len(ok.State) > 0 {
 			b.track(u, ok.State)
+		} else if !b.caps.Has(mywire.CapDeprecateEOF) {
+			b.untold(u)
 		}
 		b.reword(u, &ok) // an EOF has the flag alone
 	}
@@ -153,7 +155,7 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 		return
 	}
 	buf := &u.c.s.Out
-	if u.park {
+	if u.park || u.hold {
 		buf = &u.resp
 	}
 	tail := b.answer.Tail()

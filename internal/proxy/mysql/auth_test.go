@@ -197,7 +197,7 @@ func TestTrustOfWeirIsNotLent(t *testing.T) {
 	}
 	t.Run("account without a password", func(t *testing.T) {
 		w := start(t, "", func(c *mysql.Config) { c.Listen = "0.0.0.0:0" })
-		if _, err := w.tryDial(elsewhere(w)); code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "from another host") {
+		if _, err := w.tryDial(elsewhere(w)); code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "--trust-loopback") {
 			t.Errorf("root from elsewhere: %v", err)
 		}
 		both := func(c *mywire.ConnectConfig) {
@@ -218,7 +218,7 @@ func TestTrustOfWeirIsNotLent(t *testing.T) {
 				elsewhere(w)(c)
 				as(user, bobPassword, mywire.TLSDisabled)(c)
 			})
-			if code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "from this machine only") {
+			if code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "--trust-loopback") {
 				t.Errorf("%s from elsewhere: %v", user, err)
 			}
 		}
@@ -226,6 +226,108 @@ func TestTrustOfWeirIsNotLent(t *testing.T) {
 			t.Errorf("bob from here: %s", got)
 		}
 	})
+}
+
+// A loopback address says nothing of where a client is: a balancer on weir's host
+// hands on those of the whole world. Who is at the other end of a Unix socket the
+// kernel says.
+func TestTrustOfWeirIsNotLentToTheLoopback(t *testing.T) {
+	t.Parallel()
+	strict := func(c *mysql.Config) { c.TrustLoopback = false }
+	w := start(t, "", strict)
+	for _, database := range []string{"", "weir"} {
+		_, err := w.tryDial(func(c *mywire.ConnectConfig) { c.Database = database })
+		if code(err) != mywire.ErrAccessDenied || !strings.Contains(err.Error(), "--trust-loopback") {
+			t.Errorf("root without a password, database %q: %v", database, err)
+		}
+	}
+	c := w.dial(as(bob, bobPassword, mywire.TLSDisabled))
+	if got := c.one("SELECT CURRENT_USER()"); got != bob+"@%" {
+		t.Errorf("bob: %s", got)
+	}
+	c.send(mywire.AppendChangeUser(nil, c.Caps, &mywire.ChangeUser{User: "root", Charset: uint16(mywire.CharsetUTF8MB4), Plugin: mywire.PluginNative}))
+	seq, asked := c.packet()
+	for asked[0] == 0xfe { // the server's question, which a user without a password answers by nothing
+		c.send(mywire.AppendPacket(nil, seq+1, nil))
+		seq, asked = c.packet()
+	}
+	if !mywire.IsError(asked) {
+		t.Errorf("COM_CHANGE_USER to root: %q", asked)
+	}
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	local := start(t, "", func(c *mysql.Config) {
+		strict(c)
+		c.Listen = socket
+	})
+	if got := local.dial(nil).one("SELECT CURRENT_USER()"); !strings.HasPrefix(got, "root@") {
+		t.Errorf("weir's own user over a Unix socket: %s", got)
+	}
+}
+
+// What an administrator does to an account by another connection holds for the next
+// login, although the pool is warm.
+func TestAccountsThatMayNotLogInAnyMore(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]string{
+		"locked": "ALTER USER %s ACCOUNT LOCK", "expired": "ALTER USER %s PASSWORD EXPIRE", "other password": "ALTER USER %s IDENTIFIED BY 'other'", "dropped": "DROP USER %s",
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			name := fmt.Sprintf("a%d", shared.serial.Add(1))
+			sqlOn(t, server(t), "CREATE USER "+name+"@'%' IDENTIFIED BY 'secret'")
+			t.Cleanup(func() { sqlOn(t, server(t), "DROP USER IF EXISTS "+name+"@'%'") })
+			secret, err := mywire.ParseSecret("secret")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := start(t, "", func(c *mysql.Config) { c.Users = []mysql.User{{Name: name, Secret: secret}} })
+			login := as(name, "secret", mywire.TLSDisabled)
+			w.dial(login).one("SELECT 1")
+			sqlOn(t, server(t), fmt.Sprintf(change, name+"@'%'"))
+			eventually(t, "logins are refused", func() bool {
+				c, err := w.tryDial(login)
+				if err == nil {
+					_ = c.Close()
+				}
+				return err != nil
+			})
+		})
+	}
+}
+
+// Privileges that are taken away by another connection are gone for whoever logs in
+// afterwards, although the pool is warm.
+func TestPrivilegesThatWereTakenAway(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (a INT)")
+	own, password := account(t)
+	sqlOn(t, server(t), "GRANT SELECT ON *.* TO "+own+"@'%'")
+	secret, err := mywire.ParseSecret(password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, users := range map[string][]mysql.User{"listed": {{Name: own, Secret: secret}}} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, "", func(c *mysql.Config) { c.Users = users })
+			login := as(own, password, mywire.TLSDisabled)
+			read := "SELECT COUNT(*) FROM " + db + ".t"
+			w.dial(login).one(read)
+			sqlOn(t, server(t), "REVOKE SELECT ON *.* FROM "+own+"@'%'")
+			eventually(t, "reads are refused", func() bool {
+				c := w.dial(login)
+				defer c.Close()
+				_, err := c.Query(ctxFor(t), read)
+				return code(err) == 1142
+			})
+			sqlOn(t, server(t), "GRANT SELECT ON *.* TO "+own+"@'%'")
+			eventually(t, "reads are allowed", func() bool {
+				c := w.dial(login)
+				defer c.Close()
+				_, err := c.Query(ctxFor(t), read)
+				return err == nil
+			})
+		})
+	}
 }
 
 func TestTrustMode(t *testing.T) {
@@ -248,6 +350,9 @@ func TestUserThatWeirCannotLogInAs(t *testing.T) {
 	own, password := account(t)
 	login := as(own, password, mywire.TLSDisabled)
 	c := w.dial(login)
+	if got := c.one("SELECT 1"); got != "1" { // the backend has been found to work
+		t.Error(got)
+	}
 	backend := func() int { return w.poolOf(own).Backends }
 	if n := backend(); n != 1 {
 		t.Errorf("%d backends, want the one of the login", n)

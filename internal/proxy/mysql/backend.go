@@ -40,6 +40,7 @@ type backend struct {
 	step      uint64       // auto_increment_increment of a session without an own one
 	maxPacket int          // max_allowed_packet, which lasts as long as the connection
 	prepared  map[*stmt]*instance
+	textBytes int // of the prepared ones
 	useSeq    uint64
 
 	// lastUser is the client whose statement was the last here; its diagnostics
@@ -57,15 +58,25 @@ type backend struct {
 	holds  uint64
 	// sequencer is the client that used a sequence here last.
 	sequencer *client
+	// gtidOf is the client whose transaction the connection's last_gtid names; nil
+	// if it is that of several or of one gone, or if hasGTID says that there is none.
+	gtidOf  *client
+	hasGTID bool
 
+	greeted   bool          // has answered weir's first questions
 	answered  time.Duration // when the last answer ended
 	held      bool          // its session is being prepared for somebody
 	freeSince time.Duration
+	polled    bool // taken for a question of weir's own, which is no use
 	born      time.Duration
-	cancels   int  // KILLs under way for this backend: it is not fed
-	struck    bool // a KILL may have hit another statement than was meant
-	doomed    bool // close when free: nobody may use it
-	retired   bool // close when free: it is out of date
+	killAgain time.Duration // weir kills nothing here before
+	notBefore time.Duration // its head does not count as stalled before
+	ghosts    bool          // runs reads whose clients are served elsewhere
+	alone     *unit         // is to run here when the session has been made ready
+	cancels   int           // KILLs under way for this backend: it is not fed
+	struck    bool          // a KILL may have hit another statement than was meant
+	doomed    bool          // close when free: nobody may use it
+	retired   bool          // close when free: it is out of date
 }
 
 // An instance is a prepared statement on one backend.
@@ -201,8 +212,9 @@ func (b *backend) ended(u *unit) {
 	if !u.failed && u.tellsStatus() {
 		b.status = u.ok.Status
 	}
-	began := max(u.sentAt, b.answered)
+	took := l.Now - max(u.sentAt, b.answered)
 	b.answered = l.Now
+	b.p.freeSlot(u)
 	switch u.kind {
 	case unitHidden:
 		u.done(u)
@@ -211,7 +223,14 @@ func (b *backend) ended(u *unit) {
 		u.grp.answered(u)
 	default:
 		if u.shape != nil && !u.failed {
-			u.shape.Observe(l.Now-began, u.bytes)
+			cost := took
+			if b.mode == modeOwn && u.read {
+				cost = min(cost, maxObserved)
+			}
+			u.shape.Observe(cost, u.bytes)
+		}
+		if b.mode == modeShared {
+			b.p.readTime += (took - b.p.readTime) / 16
 		}
 		if u.park && b.mode == modeLaned {
 			break // answered when its group is complete
@@ -219,10 +238,13 @@ func (b *backend) ended(u *unit) {
 		if u.retry {
 			u.retry = false
 			u.again()
-			b.p.queueSolo(u)
+			b.p.runAgain(u)
 			break
 		}
 		if u.c != nil && !u.c.s.Closed {
+			if u.hold {
+				u.c.s.Write(u.resp)
+			}
 			u.c.answered(b, u)
 		}
 		l.recycle(u)
@@ -247,6 +269,7 @@ func (b *backend) settle() {
 		return // settled again when the KILL has ended
 	}
 	b.struck = false
+	b.endGhosts()
 	switch b.mode {
 	case modeShared, modeOwn:
 		b.p.release(b)
@@ -265,6 +288,10 @@ func (b *backend) orphaned(c *client) {
 	}
 	if b.inserter == c {
 		b.inserter = nil
+	}
+	if b.p.facts.silent && b.depth() == 0 {
+		b.goodbye() // in which database it is, nobody knows
+		return
 	}
 	if b.depth() > 0 || c.pass > 0 || c.streams || c.infile {
 		// The server is at work for nobody. Closing the connection ends a
@@ -293,6 +320,7 @@ func (b *backend) reset() {
 // afterReset forgets what a COM_RESET_CONNECTION under way takes away.
 func (b *backend) afterReset() {
 	clear(b.prepared)
+	b.textBytes = 0
 	db, other := b.set.Get(databaseSetting)
 	b.set = b.p.settings.Empty()
 	if other {
@@ -340,6 +368,7 @@ func (b *backend) OnClosed(err error) {
 	units := b.queue[b.qHead:]
 	b.queue, b.qHead = nil, 0
 	for _, u := range units {
+		p.freeSlot(u)
 		switch {
 		case u.kind == unitHidden:
 			u.err, u.failed = e, true

@@ -44,7 +44,7 @@ func (c *client) changeUser(msg []byte) {
 // leave takes the client off the loop and starts the login.
 func (c *client) leave(cu *mywire.ChangeUser) {
 	l := c.l
-	srv, again := l.srv, &client{l: l, id: c.id, addr: c.addr, caps: c.caps, salt: c.salt, tls: c.tls}
+	srv, again := l.srv, &client{l: l, id: c.id, addr: c.addr, caps: c.caps, salt: c.salt, tls: c.tls, borrows: c.borrows}
 	fd, unwritten := c.s.Release()
 	delete(l.clients, c.id)
 	l.load.Add(-1)

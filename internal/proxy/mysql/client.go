@@ -20,12 +20,14 @@ type client struct {
 	l *loop
 	p *pool
 
-	id    uint32 // the connection id that the client was told
-	addr  string
-	caps  mywire.Caps // agreed with the client
-	salt  []byte      // of its greeting; COM_CHANGE_USER refers to it
-	tls   bool        // somebody in between cannot listen
-	since time.Duration
+	id   uint32 // the connection id that the client was told
+	addr string
+	caps mywire.Caps // agreed with the client
+	salt []byte      // of its greeting; COM_CHANGE_USER refers to it
+	tls  bool        // somebody in between cannot listen
+	// borrows: may have what the server grants weir without a password; see trust.go.
+	borrows bool
+	since   time.Duration
 
 	set      *session.Set // in force for the client
 	startSet *session.Set // from its login: what COM_RESET_CONNECTION goes back to
@@ -40,29 +42,36 @@ type client struct {
 
 	inflight int      // units sent without a link and not answered
 	reader   *backend // has all of these units, if they are shared reads; else nil
+	again    []*unit  // of these units: moved from behind a stalled one, to be sent in turn
 	waiting  bool     // for a backend, in the pool's queue
 	queuedAt time.Duration
 	resuming bool // on the agenda
 	leaving  bool // on its way to a login of another user
 
 	link    *backend
-	cur     *unit // linked: the command under way
-	pass    int   // bytes of the present packet that are still to be passed on
-	streams bool  // ... and another packet of the same message follows
-	softly  bool  // in pool.soft
-	drop    int   // bytes of the present message that go nowhere
-	probing bool  // linked: the server is asked for the state of the transaction
-	infile  bool  // linked: the client sends a file
+	cur     *unit             // linked: the command under way
+	pass    int               // bytes of the present packet that are still to be passed on
+	streams bool              // ... and another packet of the same message follows
+	softly  bool              // in pool.soft
+	drop    int               // bytes of the present message that go nowhere
+	probing bool              // linked: the server is asked for the state of the transaction
+	scanned *myscan.Statement // of the long text that is to be passed on next
+	infile  bool              // linked: the client sends a file
 
 	pins      pin
 	sequences bool // has used one
+	wroteGTID bool // a transaction of it has got a GTID
 	// The client has chosen itself of which variables, or whether of changes of
 	// the session's state, it is told.
 	choseVariables, choseChanges bool
 
 	locks []string // names of locks asked for by GET_LOCK with a literal
 	named []string // statements prepared in SQL
-	last  lastStatement
+	// namedEffects are what those may do; unjudged are texts that ran while the
+	// catalog was not known to say what they do.
+	namedEffects myscan.Effect
+	unjudged     []unjudged
+	last         lastStatement
 	// keepsIDs: has asked for a LAST_INSERT_ID() that was not kept. Its writes with
 	// ids of its own join no groups.
 	keepsIDs bool
@@ -312,6 +321,7 @@ func (c *client) lost(u *unit, e *mywire.Error) {
 		return
 	}
 	c.reply(mywire.AppendError(nil, u.firstSeq(), e))
+	c.nextAgain()
 	c.resume()
 }
 

@@ -47,6 +47,11 @@ type Config struct {
 	// AdminUsers may log in to database "weir"; the DSN's user always may.
 	AdminUsers []string
 
+	// TrustFunctions are stored functions and procedures, as name or schema.name,
+	// that leave nothing in a session: whatever their bodies say, or if they are not
+	// shown. "*" is all of them, and triggers as well. Default: none.
+	TrustFunctions []string
+
 	// ClientTLS, ClientTLSMode: see mywire.AcceptConfig.
 	ClientTLS     *tls.Config
 	ClientTLSMode mywire.TLSMode

@@ -156,7 +156,7 @@ func (w *weir) offers(tb testing.TB) mywire.Caps {
 	if err != nil {
 		tb.Fatalf("dial: %v", err)
 	}
-	_ = p.Close()
+	p.GiveUp()
 	return p.Greeting.Caps
 }
 

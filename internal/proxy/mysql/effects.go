@@ -90,8 +90,11 @@ func (c *client) note(u *unit, sql string, info *myscan.Statement) {
 		}
 	}
 	if info.Effects.Has(myscan.EffTableLock) {
-		c.noteTableLocks(info)
+		if info.Verb == myscan.VerbLock || info.Verb == myscan.VerbAdmin || info.Count != 1 {
+			c.noteTableLocks(info)
+		}
 	}
+	c.noteReached(info.Effects, sql)
 	if info.Effects.Has(myscan.EffQuit) || info.Effects.Has(myscan.EffTxEnd) && c.releases(sql, info) {
 		u.change |= changeQuit
 	}
@@ -139,6 +142,12 @@ func (c *client) noteSet(u *unit, info *myscan.Statement) {
 			}
 		case a.Name == "character_set_connection":
 			u.change |= changeNames
+		case a.Scope == myscan.ScopeSession && strings.HasPrefix(a.Name, "session_track_"):
+			// Of which variables the server tells decides whether it tells of this.
+			c.choseVariables = c.choseVariables || a.Name == "session_track_system_variables"
+			c.choseChanges = c.choseChanges || a.Name == "session_track_state_change"
+			c.addPins(pinTrack)
+			c.link.doomed = true
 		case a.Name == "timestamp" && a.Kind == myscan.ValueDefault:
 			u.change |= changeTimestampDefault
 		}
@@ -152,13 +161,51 @@ func (c *client) settled(b *backend, u *unit) {
 	} else {
 		c.succeeded(u)
 	}
+	c.noteOutcome(u)
+	if u.refused() {
+		return
+	}
 	if u.effects.Has(myscan.EffDDL) {
 		c.l.srv.eachPool(c.l, (*pool).forgetSchema)
 	}
-	if u.change&changeSessions != 0 {
+	switch {
+	case u.change&changeSessions == 0:
+	case u.failed:
+		c.l.renewSoon = true // a part of it may have been done
+	default:
 		c.l.srv.renew(c.l)
 	}
 }
+
+// refused tells whether the server has done nothing of a statement: it could not
+// read it, or the user may not do that. What did fail otherwise may have been done
+// in part, such as a GRANT to several accounts.
+func (u *unit) refused() bool {
+	if !u.failed || u.effects.Has(myscan.EffMulti) {
+		return false
+	}
+	switch u.code {
+	case mywire.ErrAccessDenied, mywire.ErrDBAccessDenied, mywire.ErrSyntax, errTableAccessDenied, errColumnAccessDenied,
+		errUnknownVariable, errGlobalVariable, errLocalVariable, errReadOnlyVariable, errWrongValue, errWrongType,
+		errSpecificAccessDenied, errRoutineAccessDenied:
+		return true
+	}
+	return false
+}
+
+// The server's numbers for what it refuses to do.
+const (
+	errColumnAccessDenied   = 1143
+	errGlobalVariable       = 1229
+	errLocalVariable        = 1228
+	errReadOnlyVariable     = 1238
+	errRoutineAccessDenied  = 1370
+	errSpecificAccessDenied = 1227
+	errTableAccessDenied    = 1142
+	errUnknownVariable      = 1193
+	errWrongType            = 1232
+	errWrongValue           = 1231
+)
 
 // keptStatus are the flags that say something of the session.
 const keptStatus = mywire.StatusInTrans | mywire.StatusAutocommit | mywire.StatusInTransReadOnly |
@@ -199,9 +246,20 @@ func (c *client) succeeded(u *unit) {
 	if u.change&changeState != 0 && (u.effects.Has(myscan.EffUnknownFunc) || u.effects == myscan.EffWrites) {
 		c.addPins(pinFunction)
 	}
-	if u.effects.Has(myscan.EffUnknownFunc) && !c.caps.Has(mywire.CapDeprecateEOF) && u.rows > 0 {
-		c.addPins(pinFunction) // without that capability the server cannot tell
+	if u.effects.Has(myscan.EffUnknownFunc) && !c.p.facts.tellsInResults && u.answersWithRows() {
+		c.addPins(pinFunction) // without CLIENT_DEPRECATE_EOF most servers do not tell in a result
 	}
+}
+
+// answersWithRows tells whether an answer may have been one of rows.
+func (u *unit) answersWithRows() bool {
+	switch u.verb {
+	case myscan.VerbInsert, myscan.VerbReplace, myscan.VerbUpdate, myscan.VerbDelete, myscan.VerbDo, myscan.VerbSet:
+		return u.rows > 0
+	case myscan.VerbCall:
+		return false // its own end is an OK
+	}
+	return true
 }
 
 // wasTransaction tells whether a statement that has left no transaction certainly
@@ -266,6 +324,7 @@ func (c *client) probe(b *backend) {
 func (p *pool) forgetSchema() {
 	p.tables.forget()
 	p.forgetAnswers()
+	p.catalog.stale = true
 }
 
 // complain warns once per session about a hint that cannot be used. MySQL has no

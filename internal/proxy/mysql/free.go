@@ -132,13 +132,16 @@ func (c *client) freeQuery(msg []byte) int {
 	if c.inflight == 0 && (c.intercept(sql, &info) || c.refusesDiagnostics(mywire.ComQuery, sql, &info)) {
 		return len(msg)
 	}
+	if !c.reach(sql, &info) {
+		return c.needBackend()
+	}
 	switch routeOf(&info) {
 	case routeRead:
 		sh := c.p.shape(sql, c.mode, info.Verb)
 		if !c.mayShare(sh.Sharable()) {
 			return c.needBackend()
 		}
-		if c.inflight > 0 && !c.mayFollow(nil) {
+		if c.inflight > 0 && (!c.mayFollow(nil) || sh.Stalled(c.l.Now)) {
 			return 0
 		}
 		u := c.unitOf(mywire.ComQuery, msg)
@@ -170,6 +173,9 @@ func (c *client) freeQuery(msg []byte) int {
 func (c *client) freePrepare(msg []byte) int {
 	if c.inflight > 0 {
 		return 0
+	}
+	if !c.p.facts.known {
+		return c.needBackend() // which tells in what character set the text is to be read
 	}
 	payload, _, err := mywire.Payload(msg)
 	if err != nil {
@@ -212,6 +218,9 @@ func (c *client) freeExecute(msg []byte) int {
 		return len(msg)
 	}
 	m, err := mywire.ParseExecute(payload, st.params, 0)
+	if !st.reach(c) {
+		return c.needBackend()
+	}
 	if err != nil || m.Cursor() || cs.own != 0 || st.private {
 		return c.needBackend()
 	}
@@ -220,7 +229,7 @@ func (c *client) freeExecute(msg []byte) int {
 		if !c.mayShare(st.shape.Sharable()) {
 			break
 		}
-		if c.inflight > 0 && !c.mayFollow(st) {
+		if c.inflight > 0 && (!c.mayFollow(st) || st.shape.Stalled(c.l.Now)) {
 			return 0
 		}
 		cs.noteTypes(&m)
@@ -255,7 +264,7 @@ func (c *client) freeExecute(msg []byte) int {
 
 // mayShare tells whether a read may run beside those of other clients.
 func (c *client) mayShare(sharable bool) bool {
-	return sharable && c.pins == 0 && c.autocommit() && c.p.facts.known &&
+	return sharable && c.pins == 0 && !c.p.facts.silent && c.autocommit() && c.p.facts.known &&
 		c.l.srv.cfg.ReadLanes > 0 && c.l.srv.cfg.Mode != session.ModeSession
 }
 
@@ -264,14 +273,14 @@ func (c *client) mayShare(sharable bool) bool {
 func (c *client) mayFollow(st *stmt) bool {
 	b := c.reader
 	return b != nil && b.mode == modeShared && b.set == c.set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed &&
-		c.p.facts.pipelines && len(c.p.reads) == 0 && (st == nil || b.prepared[st] != nil)
+		c.p.facts.pipelines && len(c.p.reads) == 0 && len(c.again) == 0 && (st == nil || b.prepared[st] != nil)
 }
 
 // batchWindow tells whether a write is to join a group, and the most it may
 // wait for others: 0 is adaptive.
 func (c *client) batchWindow(h *sqlscan.Hints) (time.Duration, bool) {
 	cfg := &c.l.srv.cfg
-	if c.inTx() || !c.autocommit() || c.pins != 0 || cfg.Mode == session.ModeSession || !c.p.facts.known || !c.p.facts.pipelines {
+	if c.inTx() || !c.autocommit() || c.pins != 0 || c.p.facts.silent || c.awaitsGTID() || cfg.Mode == session.ModeSession || !c.p.facts.known || !c.p.facts.pipelines {
 		return 0, false
 	}
 	switch h.Batch.Kind {

@@ -94,10 +94,10 @@ func (c *client) killSelf(query bool) {
 }
 
 // interrupt ends what the client waits for: a place in a queue at once; a
-// statement that runs, by the server's own KILL. A statement in a shared pipeline
-// or a group cannot be ended without risk to others unless it is at the head;
-// otherwise it is answered when it finishes, soon. done is called when no later
-// statement of the client can be hit any more.
+// statement that runs, by the server's own KILL; one that stands behind others in a
+// shared pipeline at once, for nobody waits for what the server makes of it. A
+// member of a group is answered when that has ended, soon. done is called when no
+// later statement of the client can be hit any more.
 func (c *client) interrupt(done func(*mywire.Error)) {
 	if c.waiting {
 		c.waiting = false
@@ -115,7 +115,28 @@ func (c *client) interrupt(done func(*mywire.Error)) {
 		b.kill(b.head(), done)
 		return
 	}
+	c.strike()
 	done(nil)
+}
+
+// strike marks the client's write in a group that runs: if it is not done there, it
+// is not tried again.
+func (c *client) strike() {
+	mark := func(units []*unit) {
+		for _, u := range units {
+			u.dead = u.dead || u.c == c
+		}
+	}
+	for _, ln := range c.p.lanes {
+		for _, r := range ln.runs {
+			mark(r.units)
+			for _, u := range r.units {
+				if u.grp != nil {
+					mark(u.grp.units)
+				}
+			}
+		}
+	}
 }
 
 // underWay returns the backend at whose head a command of the client is.
@@ -142,11 +163,13 @@ func (c *client) unqueue() bool {
 	if c.inflight == 0 || c.link != nil {
 		return false
 	}
-	for _, u := range c.p.reads {
-		if u.c == c && !u.dead {
-			u.dead = true
-			c.lost(u, errInterrupted())
-			return true
+	for _, list := range [][]*unit{c.p.reads, c.p.apart.fresh, c.p.apart.patient} {
+		for _, u := range list {
+			if u.c == c && !u.dead {
+				u.dead = true
+				c.lost(u, errInterrupted())
+				return true
+			}
 		}
 	}
 	for _, w := range c.p.excl {
@@ -162,7 +185,23 @@ func (c *client) unqueue() bool {
 			return true
 		}
 	}
+	for _, b := range c.p.shared {
+		if u := b.first(c); u != nil && u != b.head() {
+			c.lost(c.p.moveOut(b, u), errInterrupted()) // its answer goes to nobody
+			return true
+		}
+	}
 	return false
+}
+
+// first returns the first unit of a client in the queue, or nil.
+func (b *backend) first(c *client) *unit {
+	for _, u := range b.queue[b.qHead:] {
+		if u.kind == unitClient && u.c == c {
+			return u
+		}
+	}
+	return nil
 }
 
 // disconnect ends the client's session, and the statement that it has under way.
@@ -193,11 +232,20 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	c.s.Close(errors.New("killed by another client"))
 }
 
-// kill ends the head of the backend's queue by the server's own KILL QUERY.
-// Until that has been answered, by when the signal is out, the backend gets no
-// further commands. Those already behind the head may be hit; see mistaken.
+// kill ends the head of the backend's queue by the server's own KILL QUERY. What is
+// behind it in a pipeline is moved elsewhere, so that the KILL can hit nothing else
+// that anybody waits for.
 func (b *backend) kill(u *unit, done func(*mywire.Error)) {
 	u.dead = true
+	if b.mode == modeShared {
+		b.p.unshare(b)
+	}
+	b.signal(done)
+}
+
+// signal has the server kill what the backend runs. Until that has been answered,
+// by when the signal is out, the backend gets no further commands.
+func (b *backend) signal(done func(*mywire.Error)) {
 	b.cancels++
 	b.struck = true
 	b.p.tell(fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
@@ -211,12 +259,20 @@ func (b *backend) kill(u *unit, done func(*mywire.Error)) {
 	})
 }
 
-// mistaken tells whether the unit whose ERR has just come was hit by a KILL that
-// was meant for the one before it. It has changed nothing, as only reads share a
-// pipeline, and is to be run again; but not if its client has others in flight
-// behind it, whose answers would come before.
-func (b *backend) mistaken(u *unit) bool {
-	return b.struck && u.kind == unitClient && b.answer.ErrorCode() == mywire.ErrQueryInterrupted && !u.dead && !u.wrote && b.owner == nil && u.c != nil && u.c.inflight == 1
+// runsAgain tells whether the unit whose ERR has just come is to be run again: its
+// turn apart is over, or it was hit by a KILL that was meant for another. It has
+// changed nothing: it is a read, or the server has taken it back. But not if its
+// client has others in flight behind it, whose answers would come before.
+func (b *backend) runsAgain(u *unit) bool {
+	c := u.c
+	if u.kind != unitClient || c == nil || c.s.Closed || u.dead || u.wrote || u.park || b.owner != nil || len(u.raw) == 0 || c.inflight != 1+len(c.again) {
+		return false
+	}
+	code := b.answer.ErrorCode()
+	if u.turnOver(code, b.p.l.Now-b.headSince()) {
+		return true
+	}
+	return b.struck && u.read && code == mywire.ErrQueryInterrupted
 }
 
 // tell has the server run a KILL: on a connection made for it, since all others

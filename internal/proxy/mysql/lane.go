@@ -80,6 +80,7 @@ type run struct {
 	intact bool          // the transaction was still the same before COMMIT
 	unsure bool          // the server did not say whether it was
 	commit *mywire.Error // COMMIT failed
+	late   bool          // its place among the lane's runs was given to another
 }
 
 func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
@@ -120,14 +121,11 @@ func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
 // MariaDB knows 0, which is not to wait at all; elsewhere 1 s is the least. And
 // the server keeps all warnings, to tell whose they are.
 func (p *pool) laneSettings(set *session.Set) *session.Set {
-	wait := "1"
-	if p.facts.mariadb && p.facts.version >= 100300 {
-		wait = "0"
+	wait := lockWait{time.Second, time.Second}
+	if p.facts.nowait() {
+		wait = lockWait{}
 	}
-	for _, s := range [...][2]string{{"innodb_lock_wait_timeout", wait}, {"lock_wait_timeout", wait}, {"max_error_count", "65535"}} {
-		set = p.settings.With(set, session.Setting{Name: s[0], Value: s[1], Literal: true})
-	}
-	return set
+	return p.settings.With(p.withLockWait(set, wait), session.Setting{Name: "max_error_count", Value: "65535", Literal: true})
 }
 
 // laneForStmt finds the lane for the execution of a prepared write, or nil.
@@ -267,8 +265,9 @@ func (ln *lane) give(b *backend) (started bool) {
 	b.readied(ln.set, nil, func(b *backend, err *mywire.Error) {
 		ln.queued = false
 		if err != nil {
+			lost := b.s.Closed
 			ln.p.release(b)
-			if !b.s.Closed {
+			if !lost {
 				ln.failAll(err)
 			}
 			ln.touch() // else on another one: nothing was sent yet
@@ -299,7 +298,7 @@ func (ln *lane) start(b *backend) bool {
 		case u.dead || u.c == nil || u.c.s.Closed:
 		case u.size() >= b.maxPacket:
 			u.park = false
-			ln.p.queueSolo(u) // the server would hang up on the whole group
+			ln.p.enqueue(waiter{u: u}) // the server would hang up on the whole group
 		default:
 			r.units = append(r.units, u)
 		}
@@ -414,10 +413,40 @@ func (ln *lane) backendQuiet(b *backend) {
 		}
 	}
 	delete(ln.runs, b)
-	ln.q.Done(p.l.Now, r.count, p.l.Now-r.began)
+	ln.done(r)
 	b.lane = nil
 	p.release(b)
 	ln.touch()
+}
+
+// done frees the run's place in the lane.
+func (ln *lane) done(r *run) {
+	if r.late {
+		ln.p.late--
+		return
+	}
+	ln.q.Done(ln.p.l.Now, r.count, ln.p.l.Now-r.began)
+}
+
+// lateAfter is how long a run may take before those that wait get another place:
+// a statement in it is slow.
+const lateAfter = 50 * time.Millisecond
+
+// relieve gives the places of late runs to those that wait, on as many backends
+// as may run statements apart. Two groups of one lane that update the same rows do
+// not wait for each other where nothing waits for locks, and elsewhere for a second.
+func (ln *lane) relieve() {
+	for _, r := range ln.runs {
+		if ln.q.Len() == 0 || ln.p.late >= ln.p.slots() {
+			return
+		}
+		if !r.late && r.sent && ln.p.l.Now-r.began > lateAfter {
+			ln.q.Done(ln.p.l.Now, r.count, ln.p.l.Now-r.began)
+			r.late = true
+			ln.p.late++
+			ln.touch()
+		}
+	}
 }
 
 // conclude decides what became of one member, or of one multi-row statement.
@@ -482,7 +511,14 @@ func (ln *lane) again(u *unit) {
 		ln.p.l.recycle(u)
 		return
 	}
+	if u.dead { // killed meanwhile
+		c.lost(u, errInterrupted())
+		return
+	}
 	ln.retried++
+	if u.code == mywire.ErrLockWaitTimeout && u.failed {
+		u.tries = max(1, u.tries) // somebody holds the lock
+	}
 	u.again()
 	ln.p.queueSolo(u)
 }
@@ -538,7 +574,7 @@ func (ln *lane) backendGone(b *backend, e *mywire.Error) {
 		return
 	}
 	delete(ln.runs, b)
-	ln.q.Done(ln.p.l.Now, r.count, ln.p.l.Now-r.began)
+	ln.done(r)
 	for _, u := range r.units {
 		if !r.sent {
 			ln.again(u) // never left weir
@@ -571,6 +607,7 @@ func (c *client) groupAnswered(u *unit, id uint64, warnings uint16) {
 	c.inflight--
 	c.idleSince = c.l.Now
 	c.stats.grouped++
+	c.wroteGTID = c.wroteGTID || !u.failed
 	if u.failed {
 		c.stats.errors++
 	} else if u.shape != nil {

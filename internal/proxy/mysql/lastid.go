@@ -304,6 +304,9 @@ func (c *client) refusesDiagnostics(cmd byte, sql string, info *myscan.Statement
 		c.refuseHere(gone("the last value of the sequence"))
 		return true
 	}
+	if info.Effects.Has(myscan.EffSessionRead) && c.refusesGTID(sql) {
+		return true
+	}
 	if info.Effects.Has(myscan.EffLastID) && c.last.unknown {
 		c.keepsIDs = true
 		c.refuseHere(gone("LAST_INSERT_ID()"))

@@ -17,10 +17,11 @@ func (c *client) attach(b *backend) {
 	b.readied(c.set, nil, func(b *backend, err *mywire.Error) {
 		gone := c.s.Closed || c.s.Closing || !c.waiting || c.link != nil || attempt != c.attempt
 		if gone || err != nil {
+			lost := b.s.Closed
 			b.p.release(b) // the client may have changed its class meanwhile
 			switch {
 			case gone:
-			case b.s.Closed:
+			case lost:
 				c.p.queueClient(c) // nothing was sent yet
 			default:
 				c.waiting = false
@@ -29,6 +30,9 @@ func (c *client) attach(b *backend) {
 			return
 		}
 		c.waiting = false
+		if c.p.facts.silent {
+			c.addPins(pinUntracked)
+		}
 		c.link = b
 		b.mode, b.owner = modeOwned, c
 		if b.lastUser != c {
@@ -152,26 +156,36 @@ func (c *client) linkedOption(payload []byte) {
 
 func (c *client) linkedQuery(msg, payload []byte) int {
 	sql := text(payload[1:])
-	info := myscan.Scan(sql, c.mode)
+	info, ready := c.scan(sql)
+	if !ready {
+		return 0
+	}
 	if info.Hints.Bad != nil {
 		c.complain(&info.Hints)
 	}
 	if c.intercept(sql, &info) || c.refusesDiagnostics(mywire.ComQuery, sql, &info) {
 		return len(msg)
 	}
+	judged := c.reach(sql, &info)
 	generated := false
-	if info.Verb == myscan.VerbInsert && c.pins&pinTemp == 0 {
+	long := len(sql) > maxScanned
+	if info.Verb == myscan.VerbInsert && c.pins&pinTemp == 0 && !long {
 		if ins, ok := myscan.Insert(sql, c.mode); ok {
 			generated = c.generatesID(&ins)
 		}
 	}
-	murky := c.murky(sql, &info, generated)
+	murky := !judged || c.murky(sql, &info, generated)
 	if !c.prepareDiagnostics(&info, murky) {
 		return 0
 	}
 	u := c.begin(mywire.ComQuery)
-	u.shape = c.p.shape(sql, c.mode, info.Verb)
+	if u.shape = c.p.shapes.Other(); !long {
+		u.shape = c.p.shape(sql, c.mode, info.Verb)
+	}
 	u.generated, u.murky = generated, murky
+	if !judged {
+		c.judgeLater(u, sql)
+	}
 	c.note(u, sql, &info)
 	u.seq = answerSeq(msg)
 	c.toServer(msg)
@@ -191,9 +205,7 @@ func (c *client) linkedPrepare(msg, payload []byte) {
 	u.seq = answerSeq(msg)
 	u.st, u.park = st, true // the number in it is not the client's
 	c.lastStmt = nil        // until it is prepared
-	if len(c.link.prepared) >= maxPrepared {
-		c.link.evict()
-	}
+	c.link.makeRoom(st)
 	c.toServer(msg)
 }
 
@@ -240,6 +252,7 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 	if cs == nil {
 		return len(msg)
 	}
+	judged := cs.st.reach(c)
 	if cs.own == 0 && b.prepared[cs.st] == nil {
 		c.learnLinked(cs.st)
 		return 0
@@ -277,7 +290,7 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 		return len(msg)
 	}
 	generated := cs.st.rows && c.pins&pinTemp == 0 && c.generatesID(&cs.st.insert)
-	murky := c.murky(cs.st.sql, &cs.st.info, generated)
+	murky := !judged || c.murky(cs.st.sql, &cs.st.info, generated)
 	if !c.prepareDiagnostics(&cs.st.info, murky) {
 		return 0
 	}
@@ -300,6 +313,9 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 func (c *client) execute(cmd byte, cs *clientStmt) *unit {
 	u := c.begin(cmd)
 	u.st, u.cs, u.shape = cs.st, cs, cs.st.shape
+	if !cs.st.reach(c) {
+		c.judgeLater(u, cs.st.sql)
+	}
 	c.note(u, cs.st.sql, &cs.st.info)
 	return u
 }
@@ -549,6 +565,7 @@ func (c *client) answered(b *backend, u *unit) {
 			b.doomed = true
 			c.fatal(mywire.NewError(mywire.ErrUnknown, "weir did not see that a statement begins a transaction, which is rolled back"))
 		}
+		c.nextAgain()
 		c.resume()
 		if c.draining {
 			c.leaveIfIdle()
@@ -592,7 +609,7 @@ func (c *client) backendQuiet() {
 	if c.cur != nil || c.probing || c.pass > 0 || c.streams || c.infile || b.s.Closed {
 		return
 	}
-	if c.inTx() || c.pins != 0 {
+	if c.inTx() || c.pins != 0 || !c.judged() || c.pins != 0 {
 		return
 	}
 	if c.keepsForDiagnostics() {
@@ -637,6 +654,7 @@ func (c *client) backendGone(e *mywire.Error) {
 	}
 	if cur != nil && !cur.wrote && c.pins == 0 && !c.inTx() && c.pass == 0 {
 		// Nothing of the session is lost but the answer.
+		c.unjudged = nil
 		c.stats.errors++
 		for _, cs := range c.stmts {
 			cs.own, cs.long, cs.cursor = 0, false, false
@@ -670,9 +688,9 @@ func (c *client) resetSession() {
 // settings.
 func (c *client) forgetSession() {
 	c.forgetStatements()
-	c.pins &= pinMode | pinOption | pinTrack
-	c.locks, c.named, c.tableLocks = nil, nil, 0
-	c.choseVariables, c.choseChanges = false, false
+	c.pins &= pinMode | pinOption | pinTrack | pinUntracked
+	c.locks, c.named, c.tableLocks, c.namedEffects, c.unjudged = nil, nil, 0, 0, nil
+	c.choseVariables, c.choseChanges, c.wroteGTID = false, false, false
 	c.last = lastStatement{version: c.last.version + 1}
 	c.status = mywire.StatusAutocommit
 }

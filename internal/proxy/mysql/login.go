@@ -48,17 +48,27 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	if s.stopping.Load() {
 		return refuse(errShutdown())
 	}
-	if s.sessions.Add(1) > int64(s.cfg.MaxClients) {
-		s.sessions.Add(-1)
-		return refuse(mywire.NewError(mywire.ErrTooManyConnections, "Too many connections (--max-clients of weir is %d)", s.cfg.MaxClients))
+	full := mywire.NewError(mywire.ErrTooManyConnections, "Too many connections (--max-clients of weir is %d)", s.cfg.MaxClients)
+	if s.sessions.Load() >= int64(s.cfg.MaxClients) {
+		return refuse(full)
 	}
-	c := &client{l: s.leastLoaded(), addr: raw.RemoteAddr().String()}
+	leave := s.lobby.Enter(raw)
+	defer leave()
+	c := &client{l: s.leastLoaded(), addr: raw.RemoteAddr().String(), borrows: s.mayBorrow(raw)}
 	s.register(c)
 	wire, err := mywire.Accept(ctx, raw, s.accept(s.facts(ctx), c.id))
 	if err != nil {
-		s.left(c.id)
+		s.forget(c.id)
 		_ = raw.Close()
 		return err
+	}
+	leave()
+	if s.sessions.Add(1) > int64(s.cfg.MaxClients) {
+		s.left(c.id)
+		s.refused.Add(1)
+		_ = wire.Refuse(ctx, full) // the client may be gone; full is what matters
+		_ = wire.Conn.Close()
+		return full
 	}
 	c.caps, c.salt, c.tls = wire.Caps, wire.Salt, wire.Secure()
 	wire.Response.Charset = s.collation(uint16(wire.Response.Charset))
@@ -68,12 +78,16 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	}})
 }
 
+// firstAnswer is how long a client may take to answer the greeting, TLS included. It
+// is what servers allow (connect_timeout).
+const firstAnswer = 10 * time.Second
+
 // accept is how weir receives a client: as the server would, as far as weir
 // carries it on.
 func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig {
 	cfg := mywire.AcceptConfig{
 		ConnectionID: id, TLS: s.cfg.ClientTLS, TLSMode: s.cfg.ClientTLSMode,
-		Timeout: s.cfg.LoginTimeout, Plugin: mywire.PluginNative,
+		Timeout: min(s.cfg.LoginTimeout, firstAnswer), Plugin: mywire.PluginNative,
 	}
 	carried := mywire.OfferedCaps | mywire.CapExtendedMetadata | mywire.CapBulkOperations | mywire.CapBulkUnitResults
 	if s.cfg.LocalInfile {
@@ -103,21 +117,6 @@ type visitor struct {
 	ok mywire.OK
 	// donated is a connection that came about by the login, to be kept; or nil.
 	donated *backendConn
-}
-
-// local tells whether the client is on this machine. What it is told of the
-// connection's far end does not serve: behind TLS that is weir itself.
-func (v *visitor) local() bool { return isLocal(v.c.addr) }
-
-// isLocal tells whether an address is a loopback address or that of a Unix
-// socket.
-func isLocal(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr == "" || addr == "@"
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
 
 // enter authenticates a client and posts it to its loop, or serves it the
@@ -242,11 +241,11 @@ const nobodysPlugin = "weir_relay"
 func (s *Server) relay(ctx context.Context, v *visitor) error {
 	cfg := s.connectConfig(v.key)
 	overUnix := cfg.Network == "unix" || cfg.Network == "" && (cfg.Address[0] == '/' || cfg.Address[0] == '@')
-	if overUnix && !v.local() {
+	if overUnix && !v.c.borrows {
 		// A server may take who is at the other end of a Unix socket for the
 		// proof, even behind a wrong password. That is weir, not the client.
 		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrAccessDenied,
-			"weir reaches the server by a Unix socket, and so lets in '%s' from this machine only: have --mysql name a TCP address, or give weir the user's password (--mysql-auth-file)", v.key.user))
+			"weir reaches the server by a Unix socket, where the server may go by weir's own user and not by the password of '%s': have --mysql name a TCP address, give weir the user's password (--mysql-auth-file), connect to weir over a Unix socket as its own user, or trust whoever reaches a loopback address (--trust-loopback)", v.key.user))
 	}
 	var pending *mywire.Pending
 	err := s.withRoom(ctx, cfg.User, func() (err error) {
@@ -258,7 +257,7 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 		_ = v.wire.Refuse(ctx, e)
 		return err
 	}
-	s.known.note(pending.Greeting)
+	s.known.note(pending.Greeting, s.monotonic())
 	// Drivers understand the question even where they do not announce plugins.
 	v.wire.Caps |= mywire.CapPluginAuth
 	v.wire.Response.Plugin, v.wire.Response.Auth = nobodysPlugin, nil
@@ -266,17 +265,19 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 	if err != nil {
 		return err
 	}
-	if !res.Proved && !v.local() {
-		// The server trusts the host that it sees, which is weir's.
+	if !res.Proved && !v.c.borrows {
 		_ = res.Server.Close()
-		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrAccessDenied,
-			"weir does not let in '%s' from another host: the server asks weir's host for no password (set one, or choose how weir itself authenticates: --mysql-auth)", v.key.user))
+		return s.turnAway(ctx, v, borrowed(v.key.user))
 	}
 	if !res.Proved && !overUnix {
 		res.Keys = mywire.PasswordKeys("")
 	}
 	s.creds.learn(v.key.user, res.Keys)
 	v.ok = res.Server.OK
+	if e := s.checkGrants(ctx, v.key.user, res.Server); e != nil {
+		_ = res.Server.Close()
+		return s.turnAway(ctx, v, e)
+	}
 	if v.donated, err = s.handOver(res.Server, v.key); err != nil {
 		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrUnknown, "weir: %v", err))
 	}
@@ -313,9 +314,10 @@ type welcome struct {
 }
 
 const (
-	// welcomeKeep is how long the server's word holds: as long a dropped database
-	// still takes logins.
-	welcomeKeep = 10 * time.Second
+	// welcomeKeep is how long the server's word holds: as long a locked or expired
+	// account and a dropped database still take logins. A storm of logins costs one
+	// connection in that time.
+	welcomeKeep = time.Second
 	// maxWelcomes bounds what is remembered.
 	maxWelcomes = 1000
 )
@@ -361,6 +363,10 @@ func (s *Server) vouch(ctx context.Context, v *visitor) error {
 	conn, err := s.connect(ctx, v.key)
 	if err == nil {
 		v.ok = conn.OK
+		if e := s.checkGrants(ctx, v.key.user, conn); e != nil {
+			_ = conn.Close()
+			return s.turnAway(ctx, v, e)
+		}
 		s.known.welcomes.put(v.key, conn.OK, s.monotonic())
 		v.donated, err = s.handOver(conn, v.key)
 	}

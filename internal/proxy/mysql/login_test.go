@@ -151,6 +151,29 @@ func TestLoginLimits(t *testing.T) {
 	}
 }
 
+// Connections that say nothing take no client's place.
+func TestSilentConnectionsTakeNoPlace(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *mysql.Config) { c.MaxClients = 2 })
+	for range 20 {
+		conn, err := net.Dial("tcp", w.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Fatalf("no greeting: %v", err)
+		}
+	}
+	first, second := w.dial(nil), w.dial(nil)
+	if got := first.one("SELECT 1") + second.one("SELECT 2"); got != "12" {
+		t.Error(got)
+	}
+	if _, err := w.tryDial(nil); code(err) != mywire.ErrTooManyConnections {
+		t.Errorf("third client: %v, want 1040", err)
+	}
+}
+
 // Who connects and goes without a word, as health checks do, is no trouble to
 // the server: it would block weir's host after max_connect_errors of them.
 func TestProbesDoNotReachTheServer(t *testing.T) {

@@ -19,6 +19,7 @@ type loop struct {
 	poolList []*pool
 	clients  map[uint32]*client // by connection id
 	agenda   netloop.Agenda
+	catalogs map[string]*catalog // by account
 
 	settings *session.Table
 	shapes   *sight.Shapes
@@ -26,6 +27,11 @@ type loop struct {
 	load     atomic.Int64
 
 	badHints, protocolErrors uint64
+
+	// renewSoon: backends may be out of date, since something was done in part; see
+	// renewEvery. renewed is when that was last acted on.
+	renewSoon bool
+	renewed   time.Duration
 }
 
 func newLoop(srv *Server) (*loop, error) {
@@ -35,6 +41,7 @@ func newLoop(srv *Server) (*loop, error) {
 		settings: session.NewTable(),
 		shapes:   sight.NewShapes(),
 		clients:  make(map[uint32]*client),
+		catalogs: make(map[string]*catalog),
 	}
 	return l, l.Start(l, srv.monotonic, srv.cfg.DrainTimeout)
 }
@@ -47,8 +54,15 @@ func (l *loop) Alarm() (time.Duration, bool) { return l.agenda.Alarm() }
 
 // Tick does the housekeeping.
 func (l *loop) Tick() {
+	if l.renewSoon && l.Now-l.renewed > renewEvery {
+		l.renewSoon, l.renewed = false, l.Now
+		l.srv.renew(l)
+	}
 	for _, p := range l.poolList {
 		p.tick()
+	}
+	for _, k := range l.catalogs {
+		k.tick()
 	}
 	for _, c := range l.clients {
 		c.tick()

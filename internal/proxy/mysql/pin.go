@@ -33,6 +33,9 @@ const (
 	pinLongData                   // COM_STMT_SEND_LONG_DATA, until it is executed
 	pinCursor                     // a cursor of a prepared statement
 	pinOption                     // COM_SET_OPTION within a transaction
+	pinGTID                       // the client asks for the GTID of its last transaction
+	pinOpaque                     // something whose text weir cannot read may have left anything
+	pinUntracked                  // the server does not tell of changes of sessions
 	pinUnknown                    // a text that weir could not read
 	pinMode                       // the pool's mode is session
 	pinEnd
@@ -41,7 +44,7 @@ const (
 var pinNames = [...]string{
 	"temp", "user_variable", "get_lock", "table_lock", "prepare", "handler", "xa", "set", "timestamp", "session_track",
 	"role", "database", "function", "sequence", "next_transaction", "found_rows", "diagnostics", "connection_id",
-	"long_data", "cursor", "option", "unknown", "session_mode",
+	"long_data", "cursor", "option", "gtid", "opaque", "untracked", "unknown", "session_mode",
 }
 
 func (p pin) String() string {
@@ -58,7 +61,7 @@ func (p pin) String() string {
 }
 
 // pinHarmless are pins under which a statement means the same as elsewhere.
-const pinHarmless = pinUserVar | pinLock | pinHandler | pinConnection | pinDiag | pinSequence | pinLongData | pinCursor | pinMode
+const pinHarmless = pinUserVar | pinLock | pinHandler | pinConnection | pinDiag | pinSequence | pinLongData | pinCursor | pinGTID | pinMode
 
 var pinOfEffect = []struct {
 	eff myscan.Effect
@@ -75,12 +78,13 @@ var pinOfEffect = []struct {
 	{myscan.EffNextTx, pinNextTx},
 	{myscan.EffCalcFoundRows, pinFoundRows},
 	{myscan.EffUnknown, pinUnknown},
+	{myscan.EffOpaque, pinOpaque},
 }
 
 // pinEffects are the effects that pin; any other statement costs one test.
 const pinEffects = myscan.EffTemp | myscan.EffUserVarWrite | myscan.EffLock | myscan.EffTableLock | myscan.EffPrepare |
 	myscan.EffHandler | myscan.EffXA | myscan.EffRole | myscan.EffNextTx |
-	myscan.EffCalcFoundRows | myscan.EffUnknown
+	myscan.EffCalcFoundRows | myscan.EffUnknown | myscan.EffOpaque
 
 func pinsOf(eff myscan.Effect) pin {
 	if !eff.Has(pinEffects) {
@@ -97,7 +101,7 @@ func pinsOf(eff myscan.Effect) pin {
 
 // addPins pins the session, and counts each cause that is new.
 func (c *client) addPins(p pin) {
-	if c.l.srv.cfg.Mode != "auto" && p != pinMode {
+	if c.l.srv.cfg.Mode != "auto" && p != pinMode && p != pinUntracked {
 		p &= pinLongData | pinCursor | pinOption | pinXA // these belong to a command or a transaction
 	}
 	fresh := p &^ c.pins

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/sqlscan/myscan"
@@ -47,24 +48,33 @@ type pool struct {
 
 	excl  []waiter  // clients, lanes and single units, in order of arrival
 	reads []*unit   // shared reads for which no pipeline has room
+	apart apart     // statements that run alone, bounded
+	late  int       // runs of lanes whose places were given to others
 	hot   bool      // on the agenda
 	soft  []*client // keep a backend for their diagnostics alone, perhaps
 
 	settings *session.Table
 	shapes   *sight.Shapes
 	stmts    map[string]*stmt
-	keyBuf   []byte
+	// stmtBytes is that of the texts interned since unused ones were last dropped.
+	stmtBytes int
+	keyBuf    []byte
 
 	lanes  map[laneKey]*lane
 	tables tableCache
 
-	facts poolFacts
+	facts       poolFacts
+	catalog     *catalog
+	lockDefault lockWait // of a new session
+
+	readTime time.Duration // what a shared read takes, on average
+	moved    int           // reads moved from behind stalled ones lately; see moves
+	movedAt  time.Duration
 
 	keepSequences bool // some client reads LASTVAL
 
-	dialErr    error // of the last attempt
-	dialNotYet time.Duration
-	dialWait   time.Duration
+	dialErr error // of the last attempt
+	dials   netloop.Backoff
 
 	st poolStats
 }
@@ -77,7 +87,14 @@ type poolFacts struct {
 	text      string            // as the greeting has it
 	base      map[string]string // settings of a new session, of those that a login may change
 	pipelines bool              // several commands may be under way on one connection
-	galera    bool              // the step from id to id changes as nodes come and go
+	silent    bool              // it does not tell of changes of sessions
+	// tellsInResults: it tells of them, or at least that there are some, where it
+	// answers with rows.
+	tellsInResults bool
+	galera         bool            // the step from id to id changes as nodes come and go
+	fixed          map[string]bool // session variables that change by themselves and that nobody can set
+	told           []string        // variables of which sessions are told by default, in lower case; see stateFor
+	tellsGTID      bool            // sessions are told the GTIDs of their transactions by default
 }
 
 type poolStats struct {
@@ -87,6 +104,7 @@ type poolStats struct {
 	waited                        time.Duration
 	timeouts                      uint64
 	replays, reruns               uint64
+	stalls, moved, preemptions    uint64
 	opened, closed, dialErrors    uint64
 	pins                          [len(pinNames)]uint64
 	latency                       measure.Hist
@@ -104,6 +122,7 @@ func (l *loop) pool(key poolKey) *pool {
 		shapes:   l.shapes,
 		stmts:    make(map[string]*stmt),
 		lanes:    make(map[laneKey]*lane),
+		catalog:  l.catalogFor(key.user),
 	}
 	l.pools[key] = p
 	l.poolList = append(l.poolList, p)
@@ -195,7 +214,10 @@ func (p *pool) release(b *backend) {
 		b.s.Close(io.EOF)
 		return
 	}
-	b.freeSince = p.l.Now
+	if !b.polled {
+		b.freeSince = p.l.Now
+	}
+	b.polled = false
 	p.free = append(p.free, b)
 	if len(p.excl) > 0 || len(p.reads) > 0 {
 		p.wake()
@@ -215,7 +237,7 @@ func (p *pool) grow() {
 	if len(p.reads) > 0 && len(p.shared) < p.l.srv.cfg.ReadLanes {
 		want++
 	}
-	if want == 0 || p.l.Now < p.dialNotYet || p.l.Draining() {
+	if want == 0 || p.l.Draining() {
 		return
 	}
 	if !p.l.srv.mayDial(p.key) {
@@ -224,7 +246,7 @@ func (p *pool) grow() {
 		}
 		return
 	}
-	for p.dialing < want && len(p.backends)+p.dialing < p.size {
+	for p.dialing < want && len(p.backends)+p.dialing < p.size && p.dials.Start(p.l.Now, p.size) {
 		p.dial()
 	}
 }
@@ -271,7 +293,6 @@ func (p *pool) adopt(conn *backendConn) {
 	b.s = s
 	p.backends = append(p.backends, b)
 	p.st.opened++
-	p.dialErr, p.dialWait, p.dialNotYet = nil, 0, 0
 	b.mode = modeOwn
 	if p.facts.text != conn.version {
 		p.facts = poolFacts{text: conn.version, mariadb: conn.mariadb, version: versionID(conn.version), pipelines: mayPipeline(conn.version, conn.mariadb)}
@@ -283,21 +304,33 @@ func (p *pool) adopt(conn *backendConn) {
 // changes. The first one also says what sessions are like.
 func (b *backend) introduce() {
 	p := b.p
-	b.ask(trackSQL, func(u *unit) {
-		if u.err != nil && u.err.Code != mywire.ErrNetRead {
-			p.l.srv.log.Error("the server does not track session state", "pool", p.key.String(), "error", u.err)
-			b.doomed = true
-		}
-	})
+	b.ask(trackSQL, b.tracked)
 	b.ask("SELECT @@auto_increment_increment, @@max_allowed_packet", func(u *unit) {
-		if rows := u.result(p.key.caps); len(rows) == 1 {
+		if !p.facts.mariadb {
+			b.tellsInResults(u)
+		}
+		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 2 {
 			b.step, b.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
+			b.greeted = true
+			p.dialErr = nil
+			p.dials.Succeeded()
 			return
 		}
 		b.doomed = true
 	})
+	b.ask(lockSQL, p.learnLocks)
 	if !p.facts.known {
+		if p.facts.mariadb {
+			b.ask(fixedSQL, p.learnFixed)
+			b.ask(resultCanary, b.tellsInResults)
+			// That the setting is back is told with the next change that is told of,
+			// and would be laid to a client's statement.
+			b.ask(trackSQL, func(*unit) {})
+		}
 		b.ask(factsSQL(p.facts.mariadb), p.learn)
+	}
+	if k := p.catalog; !k.known || k.stale && k.loading == 0 {
+		k.load(b)
 	}
 }
 
@@ -312,15 +345,18 @@ var baseNames = []string{
 }
 
 func factsSQL(mariadb bool) string {
-	sql := "SELECT 0"
+	sql := "SELECT 0, @@global.session_track_system_variables, @@global.session_track_gtids"
 	if mariadb {
-		sql = "SELECT @@wsrep_on"
+		sql = "SELECT @@wsrep_on, @@global.session_track_system_variables, 'OFF'"
 	}
 	for _, n := range baseNames {
 		sql += ", @@" + n
 	}
 	return sql
 }
+
+// factsBefore is the number of columns before those of baseNames.
+const factsBefore = 3
 
 // learn keeps what the server says of its sessions.
 func (p *pool) learn(u *unit) {
@@ -330,15 +366,16 @@ func (p *pool) learn(u *unit) {
 	rows := u.result(p.key.caps)
 	p.facts.known = true
 	p.wake()
-	if len(rows) != 1 {
+	if len(rows) != 1 || len(rows[0]) != factsBefore+len(baseNames) {
 		p.l.srv.log.Warn("server facts not known; writes are not grouped", "pool", p.key.String(), "error", fmt.Sprint(u.err))
 		p.facts.pipelines = false
 		return
 	}
 	p.facts.galera = string(rows[0][0]) == "1"
+	p.facts.learnTold(string(rows[0][1]), string(rows[0][2]))
 	p.facts.base = make(map[string]string, len(baseNames))
 	for i, n := range baseNames {
-		p.facts.base[n] = string(rows[0][1+i])
+		p.facts.base[n] = string(rows[0][factsBefore+i])
 	}
 	for _, c := range p.l.clients {
 		if c.p == p {
@@ -396,8 +433,7 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 func (p *pool) dialFailed(err error) {
 	p.st.dialErrors++
 	p.dialErr = err
-	p.dialWait = min(max(2*p.dialWait, 50*time.Millisecond), 2*time.Second)
-	p.dialNotYet = p.l.Now + p.dialWait
+	p.dials.Failed(p.l.Now)
 	if len(p.backends) > 0 {
 		return
 	}
@@ -424,6 +460,9 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 	p.excl = nil
 	for _, w := range old {
 		if w.gone() {
+			if w.u != nil {
+				p.freeSlot(w.u)
+			}
 			continue
 		}
 		if p.l.Now-w.since < minWait || w.ask != nil {
@@ -439,9 +478,21 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 			w.ln.queued = false
 			w.ln.failAll(e)
 		case w.u != nil:
+			p.freeSlot(w.u)
 			w.u.c.lost(w.u, e)
 		}
 	}
+	p.dropApart(func(u *unit) bool {
+		if u.c == nil || u.c.s.Closed || u.dead {
+			return true
+		}
+		if !u.read || p.l.Now-u.apartAt < minWait {
+			return false // a write waits for a lock as long as its client would
+		}
+		p.st.timeouts++
+		u.c.lost(u, e)
+		return true
+	})
 	reads := p.reads
 	p.reads = nil
 	for _, u := range reads {
@@ -462,7 +513,11 @@ func (p *pool) lose(b *backend, err error) {
 	p.backends = without(p.backends, b)
 	p.free = without(p.free, b)
 	p.shared = without(p.shared, b)
+	b.endGhosts()
 	p.st.closed++
+	if !b.greeted && !b.doomed && !b.retired {
+		p.dialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
+	}
 	if b.depth() > 0 || b.owner != nil {
 		p.l.srv.log.Warn("backend connection lost", "pool", p.key.String(), "connection", b.id, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
 	}
@@ -474,10 +529,10 @@ func (p *pool) tick() {
 	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
 		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
 	}
-	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0) {
+	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0) {
 		p.failWaiting(cfg.QueueTimeout, mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: no backend of pool %s became free within %s: %d of %d are in use, %d statements wait; raise --pool-size, shorten transactions, or raise --queue-timeout",
-			p.key, cfg.QueueTimeout, len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads)))
+			p.key, cfg.QueueTimeout, len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads)+p.apart.waiting()))
 	}
 	for i := 0; i < len(p.free); i++ {
 		b := p.free[i]
@@ -488,10 +543,11 @@ func (p *pool) tick() {
 			i--
 		}
 	}
-	if len(p.excl) > 0 || len(p.reads) > 0 {
+	if len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0 {
 		p.wake()
 	}
 	for k, ln := range p.lanes {
+		ln.relieve()
 		if ln.idleFor(p.l.Now) > laneKeep {
 			delete(p.lanes, k)
 		}

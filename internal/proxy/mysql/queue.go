@@ -43,12 +43,6 @@ func (p *pool) queueClient(c *client) {
 	p.enqueue(waiter{c: c})
 }
 
-// queueSolo runs one whole unit alone on a backend, without linking its client.
-func (p *pool) queueSolo(u *unit) {
-	u.c.reader = nil
-	p.enqueue(waiter{u: u})
-}
-
 func (p *pool) enqueue(w waiter) {
 	w.since = p.l.Now
 	p.excl = append(p.excl, w)
@@ -58,6 +52,7 @@ func (p *pool) enqueue(w waiter) {
 
 // dispatch gives free backends to what waits.
 func (p *pool) dispatch() {
+	p.feedApart()
 	if len(p.reads) > 0 && len(p.excl) > 0 && len(p.shared) == 0 && p.reads[0].queuedAt <= p.excl[0].since {
 		p.feedReads() // without a pipeline it is their turn: there may be no moment when nobody else waits
 	}
@@ -67,12 +62,18 @@ func (p *pool) dispatch() {
 	for done < len(p.excl) {
 		w := p.excl[done]
 		if w.gone() {
+			if w.u != nil {
+				p.freeSlot(w.u)
+			}
 			done++
 			continue
 		}
-		b := p.take(w.set(p), w.c)
-		if b == nil && w.c != nil && len(p.free) > 0 {
-			// The last backend is not for clients, but may be for those behind.
+		var b *backend
+		if w.u == nil || !p.lastForShared() {
+			b = p.take(w.set(p), w.c)
+		}
+		if b == nil && (w.c != nil || w.u != nil) && len(p.free) > 0 {
+			// The last backend is for what shares, but may be for those behind.
 			held = append(held, w)
 			done++
 			continue
@@ -106,14 +107,21 @@ func (p *pool) dispatch() {
 
 // runAlone runs one whole unit on a taken backend.
 func (p *pool) runAlone(b *backend, u *unit) {
-	b.mode = modeOwn
+	b.mode, b.alone = modeOwn, u
 	c := u.c
-	b.readied(c.set, u.st, func(b *backend, err *mywire.Error) {
+	b.readied(p.apartSet(u), u.st, func(b *backend, err *mywire.Error) {
+		b.alone = nil
 		switch {
 		case u.c != c || u.dead || c.s.Closed:
+			p.freeSlot(u)
 		case err != nil && b.s.Closed:
 			p.enqueue(waiter{u: u}) // nothing was sent yet
+		case err != nil && u.turnOver(err.Code, p.l.Now-b.answered):
+			p.freeSlot(u)
+			u.again()
+			p.queueSolo(u)
 		case err != nil:
+			p.freeSlot(u)
 			c.lost(u, err)
 		default:
 			b.lastUser = nil
@@ -192,9 +200,7 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 			}
 			b.ask(sql, done)
 			b.ask(noWarnings, func(*unit) {}) // of information_schema, and what it made of the current database
-			if b.status&mywire.StatusAutocommit == 0 {
-				b.ask("ROLLBACK", func(*unit) {}) // MySQL keeps information_schema in tables with transactions
-			}
+			b.endLook()
 		})
 	}})
 }
@@ -203,20 +209,42 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 func (p *pool) read(u *unit) {
 	c := u.c
 	p.st.reads++
+	u.read = true
 	if c.inflight > 1 {
 		c.reader.send(u) // behind its own earlier ones
 		return
 	}
+	p.readAgain(u)
+}
+
+// queueRead sends a shared read, all others of whose client have been answered.
+func (p *pool) queueRead(u *unit) {
+	c := u.c
 	if len(p.reads) == 0 {
 		if b := p.pipeline(c.set, u.st); b != nil {
-			c.reader = b
-			b.send(u)
+			p.sendRead(b, u)
 			return
 		}
 	}
 	c.reader = nil
 	p.reads = append(p.reads, u)
 	p.wake()
+}
+
+// sendRead sends a read on a pipeline, which is watched from then on.
+func (p *pool) sendRead(b *backend, u *unit) {
+	u.c.reader = b
+	b.send(u)
+	p.watch()
+}
+
+// runAgain runs a unit again whose answer was withheld.
+func (p *pool) runAgain(u *unit) {
+	if u.read && u.tries == 0 {
+		p.readAgain(u)
+		return
+	}
+	p.queueSolo(u)
 }
 
 // feedReads moves queued reads to pipelines that have room. A read that has to
@@ -228,8 +256,7 @@ func (p *pool) feedReads() {
 			continue
 		}
 		if b := p.pipeline(u.c.set, u.st); b != nil {
-			u.c.reader = b
-			b.send(u)
+			p.sendRead(b, u)
 			continue
 		}
 		if u.st == nil || !u.st.learning {
@@ -288,8 +315,9 @@ func (p *pool) pipeline(set *session.Set, st *stmt) *backend {
 				return b
 			}
 			b.readied(set, st, func(b *backend, err *mywire.Error) {
+				lost := b.s.Closed
 				p.release(b) // and taken again by the reads that wait, in their settings
-				if err != nil && !b.s.Closed {
+				if err != nil && !lost {
 					p.failReads(set, st, err)
 				}
 			})
@@ -303,7 +331,7 @@ func (p *pool) teach(b *backend, st *stmt) {
 	st.learning = true
 	b.learn(st, func(err *mywire.Error) {
 		st.learning = false
-		if err != nil {
+		if err != nil && err.Code != mywire.ErrQueryInterrupted { // that was weir, see stalled
 			p.failReads(b.set, st, err)
 		}
 		p.wake()

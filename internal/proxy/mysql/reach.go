@@ -20,6 +20,7 @@ import (
 type serverFacts struct {
 	mu       sync.Mutex
 	greeting *mywire.Greeting // guarded by mu: nil until a server was reached
+	noted    time.Duration    // guarded by mu: when it greeted so
 
 	asking sync.Mutex    // held by who finds out
 	asked  time.Duration // guarded by asking: when that was tried last
@@ -33,17 +34,33 @@ func (f *serverFacts) get() *mywire.Greeting {
 	return f.greeting
 }
 
-func (f *serverFacts) note(g *mywire.Greeting) {
+func (f *serverFacts) note(g *mywire.Greeting, now time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.greeting = g
+	f.greeting, f.noted = g, now
 }
+
+// stale tells whether the server may greet otherwise by now: another one may have
+// taken its place, or its settings have changed.
+func (f *serverFacts) stale(now time.Duration) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return now-f.noted > greetingKeep
+}
+
+// greetingKeep is how long a greeting of the server is repeated to clients before
+// one of them has weir look again.
+const greetingKeep = 5 * time.Second
 
 // facts returns the server's greeting, which the first client has to wait for.
 // While no server could be reached yet it is nil.
 func (s *Server) facts(ctx context.Context) *mywire.Greeting {
 	if g := s.known.get(); g != nil {
-		return g
+		if s.known.stale(s.monotonic()) && s.known.asking.TryLock() {
+			defer s.known.asking.Unlock()
+			s.lookAgain(ctx)
+		}
+		return s.known.get()
 	}
 	s.known.asking.Lock()
 	defer s.known.asking.Unlock()
@@ -58,6 +75,20 @@ func (s *Server) facts(ctx context.Context) *mywire.Greeting {
 	}
 	s.known.asked = s.monotonic()
 	return s.known.get()
+}
+
+// lookAgain has the server greet anew. One that does not answer soon has not
+// changed, as far as weir knows.
+func (s *Server) lookAgain(ctx context.Context) {
+	if now := s.monotonic(); s.known.asked > 0 && now-s.known.asked < askAgain {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthPatience)
+	defer cancel()
+	if err := s.reach(ctx); err != nil {
+		s.log.Debug("the server's greeting is not known anew", "error", err)
+	}
+	s.known.asked = s.monotonic()
 }
 
 // askAgain is how long one client's failure to reach a server that was never
@@ -81,6 +112,19 @@ func (s *Server) collation(number uint16) byte {
 // who only looks at the greeting and goes is counted by servers, and after
 // max_connect_errors of them they block the host.
 func (s *Server) reach(ctx context.Context) error {
+	conn, err := s.visit(ctx)
+	switch {
+	case err == nil:
+		return conn.Close()
+	case refusesUser(mywire.CodeOf(err)):
+		return nil // alive enough to say so
+	}
+	return err
+}
+
+// visit logs in as the DSN's user, whose name may be empty, and takes note of the
+// greeting.
+func (s *Server) visit(ctx context.Context) (*mywire.Server, error) {
 	cfg := s.cfg.MySQL
 	cfg.Timeout = s.cfg.ConnectTimeout
 	if cfg.Password == "" {
@@ -88,17 +132,10 @@ func (s *Server) reach(ctx context.Context) error {
 	}
 	pending, err := mywire.Dial(ctx, cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.known.note(pending.Greeting)
-	conn, err := pending.Login(ctx)
-	switch code := mywire.CodeOf(err); {
-	case err == nil:
-		return conn.Close()
-	case refusesUser(code):
-		return nil // alive enough to say so
-	}
-	return err
+	s.known.note(pending.Greeting, s.monotonic())
+	return pending.Login(ctx)
 }
 
 // refusesUser tells whether an error number concerns who wants to log in, or to
@@ -156,7 +193,7 @@ func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, erro
 		}
 		return nil, err
 	}
-	s.known.note(conn.Greeting)
+	s.known.note(conn.Greeting, s.monotonic())
 	return conn, nil
 }
 
@@ -177,7 +214,7 @@ var errOtherServer = errors.New("the server lacks capabilities that the one befo
 func (s *Server) handOver(conn *mywire.Server, key poolKey) (*backendConn, error) {
 	if lacks := key.caps &^ conn.Caps; lacks != 0 {
 		_ = conn.Close()
-		s.known.note(conn.Greeting)
+		s.known.note(conn.Greeting, s.monotonic())
 		return nil, fmt.Errorf("open backend: %w (%#x)", errOtherServer, uint64(lacks))
 	}
 	fd, err := netloop.Detach(conn.Conn, &s.background)

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"regexp"
+	"time"
 
 	"github.com/weirdb/weir/internal/sqlscan/myscan"
 )
@@ -16,6 +17,11 @@ import (
 // define things. It errs towards more: the worst that a wrong answer does is to
 // replace idle connections.
 var newSessions = regexp.MustCompile(`(?i)\b(grant|revoke|(create|alter|drop|rename|default)\s+(or\s+replace\s+)?(user|role)|flush\s+privileges|alter\s+(database|schema))\b`)
+
+// renewEvery is the least time between two renewals for statements that failed: who
+// may not do such things must not have everybody's connections opened anew by
+// trying.
+const renewEvery = 10 * time.Second
 
 // maxReachText is how much of such a text is looked at; they are short.
 const maxReachText = 4 << 10

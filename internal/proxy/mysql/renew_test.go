@@ -60,3 +60,38 @@ func TestNewSessionsAreNew(t *testing.T) {
 		})
 	}
 }
+
+// What the server refuses to do changes no sessions: who may do nothing must not
+// have everybody's connections opened anew by trying.
+func TestRefusedChangesRenewNothing(t *testing.T) {
+	t.Parallel()
+	server := labtest.MariaDB(t, serverConfig())
+	sqlOn(t, server, "CREATE USER low@'%' IDENTIFIED BY 'low'", "CREATE USER victim@'%'")
+	w := startFor(t, server, databaseOn(t, server), nil)
+	victim := w.dial(nil)
+	low := w.dial(func(c *mywire.ConnectConfig) { c.User, c.Password, c.Database = "low", "low", "" })
+	victim.must("DO 1")
+	opened := func() uint64 { return w.pool().Opened }
+	eventually(t, "the pool is at rest", func() bool { p := w.pool(); return p.Dialing == 0 && p.Free > 0 })
+	before := opened()
+	for _, sql := range []string{
+		"SET GLOBAL time_zone='+01:00'", "ALTER USER victim IDENTIFIED BY 'x'", "REVOKE ALL ON *.* FROM victim",
+		"GRANT SELECT ON *.* TO low", "DROP USER victim", "FLUSH PRIVILEGES", "CREATE ROLE r", "SET GLOBAL no_such_variable=1",
+		"ALTER DATABASE mysql CHARACTER SET latin1", "SET GLOBAL time_zone=",
+	} {
+		if _, err := low.Exec(ctxFor(t), sql); err == nil {
+			t.Errorf("%s: is allowed", sql)
+		}
+		victim.must("DO 1")
+	}
+	if after := opened(); after != before {
+		t.Errorf("%d connections opened anew", after-before)
+	}
+	if _, err := victim.Exec(ctxFor(t), "FLUSH PRIVILEGES"); err != nil {
+		t.Fatal(err)
+	}
+	victim.must("DO 1")
+	if opened() == before {
+		t.Error("a change that took place renews nothing")
+	}
+}

@@ -331,7 +331,7 @@ func packetOf(c *mywire.Client) (payload []byte, err error) {
 		return nil, err
 	}
 	n, _, _ := mywire.Peek(head[:])
-	payload = make([]byte, min(n, 1<<10))
+	payload = make([]byte, min(n, 8<<10))
 	_, err = io.ReadFull(c.Conn, payload)
 	return payload, err
 }
@@ -349,12 +349,21 @@ func values(c *mywire.Client, list ...string) []byte {
 func hiddenAnswer(c *mywire.Client, payload []byte) []byte {
 	sql := string(payload[1:])
 	switch {
+	case strings.HasPrefix(sql, "SET SESSION session_track_"):
+		told := mywire.AppendChange(nil, mywire.Change{Kind: mywire.TrackSystemVariables, Name: []byte("session_track_system_variables"), Value: []byte("*")})
+		return mywire.AppendOK(nil, 1, c.Caps, &mywire.OK{Status: mywire.StatusAutocommit | mywire.StatusSessionState, State: told})
+	case strings.HasPrefix(sql, "SET STATEMENT "):
+		return values(c, "1")
+	case strings.HasPrefix(sql, "SELECT LOWER(VARIABLE_NAME)"):
+		return values(c, "last_gtid")
+	case strings.Contains(sql, "information_schema"), strings.HasPrefix(sql, "SHOW GLOBAL STATUS"):
+		return mywire.AppendTextResult(nil, c.Caps, mywire.StatusAutocommit, []string{"a", "b", "c", "d"}, nil)
 	case payload[0] == mywire.ComPing, strings.HasPrefix(sql, "SET SESSION "), strings.HasPrefix(sql, "DO "):
 		return mywire.AppendOK(nil, 1, c.Caps, &mywire.OK{Status: mywire.StatusAutocommit})
 	case strings.HasPrefix(sql, "SELECT @@auto_increment_increment"):
 		return values(c, "1", "16777216")
 	case strings.HasPrefix(sql, "SELECT @@wsrep_on"):
-		return values(c, "0", "utf8mb4", "utf8mb4", "utf8mb4", "utf8mb4_general_ci", "STRICT_TRANS_TABLES", "SYSTEM", "1", "28800")
+		return values(c, "0", "autocommit,time_zone", "OFF", "utf8mb4", "utf8mb4", "utf8mb4", "utf8mb4_general_ci", "STRICT_TRANS_TABLES", "SYSTEM", "1", "28800")
 	}
 	return nil
 }

@@ -3,7 +3,9 @@ package mysql
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weirdb/weir/internal/mywire"
@@ -25,8 +27,11 @@ const (
 // withRoom calls dial, and again while the server refuses it for want of
 // connections.
 func (s *Server) withRoom(ctx context.Context, user string, dial func() error) error {
+	if err := s.shut.check(s.monotonic()); err != nil {
+		return err
+	}
 	for wait := roomWait; ; wait *= 2 {
-		err := dial()
+		err := s.shut.note(dial(), s.monotonic(), s.log)
 		switch full, anyones := lacksRoom(err); {
 		case !full || wait > maxRoomWait:
 			return err
@@ -92,4 +97,51 @@ func (l *loop) closeIdlest(user string) bool {
 	l.srv.log.Debug("idle backend closed: the server has no connection left", "pool", idlest.p.key.String(), "connection", idlest.id)
 	idlest.goodbye()
 	return true
+}
+
+// A shutDoor remembers that the server has blocked weir's host, which it does
+// after max_connect_errors connections that ended in the middle of their
+// handshake. Each further attempt is refused, and is one more for its log.
+type shutDoor struct {
+	mu    sync.Mutex
+	until time.Duration // guarded by mu: nobody tries before
+	wait  time.Duration // guarded by mu
+	err   error         // guarded by mu
+}
+
+const (
+	shutWait    = time.Second
+	maxShutWait = 15 * time.Second
+)
+
+func (d *shutDoor) check(now time.Duration) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now < d.until {
+		return d.err
+	}
+	return nil
+}
+
+// note takes note of the outcome of an attempt, and returns it in words that say
+// what to do.
+func (d *shutDoor) note(err error, now time.Duration, log *slog.Logger) error {
+	blocked := mywire.CodeOf(err) == mywire.ErrHostBlocked
+	if err != nil && !blocked {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !blocked {
+		d.until, d.wait = 0, 0
+		return nil
+	}
+	var said *mywire.Error
+	errors.As(err, &said)
+	d.wait = min(max(2*d.wait, shutWait), maxShutWait)
+	d.until = now + d.wait
+	d.err = mywire.NewError(mywire.ErrHostBlocked,
+		"weir: the server has blocked weir's host: run FLUSH HOSTS there (mariadb-admin flush-hosts), and see its max_connect_errors; it says: %s", said.Message)
+	log.Error("the server has blocked weir's host", "error", said, "tried_again_in", d.wait)
+	return d.err
 }

@@ -290,10 +290,13 @@ func (g *group) apart() {
 	ln.limit = max(minRows, min(ln.limit, len(g.units))/2)
 	to := ln.p.transaction(ln.key.set, 0)
 	for _, m := range g.units {
-		if m.c == nil || m.c.s.Closed || m.dead {
-			continue
+		switch {
+		case m.c == nil || m.c.s.Closed:
+		case m.dead: // killed meanwhile
+			m.c.lost(m, errInterrupted())
+		default:
+			to.push(m)
 		}
-		to.push(m)
 	}
 }
 

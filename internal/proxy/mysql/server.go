@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"net"
 	"sync"
@@ -37,7 +38,8 @@ type Server struct {
 	dialCtx    context.Context
 	stopDials  context.CancelFunc
 
-	sessions atomic.Int64 // clients logged in or logging in
+	lobby    netloop.Lobby // clients that have not said who they are
+	sessions atomic.Int64  // the others, logged in or logging in
 	refused  atomic.Uint64
 	logins   atomic.Uint64
 	failed   atomic.Uint64
@@ -48,6 +50,9 @@ type Server struct {
 	lastID uint32             // guarded by mu
 	creds  credentials
 	known  serverFacts
+	health health
+	shut   shutDoor
+	grants grants
 }
 
 // New checks the configuration and starts to listen; Run serves.
@@ -58,6 +63,7 @@ func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Log, began: time.Now(), owners: make(map[uint32]*client)}
 	s.creds.init(&cfg)
+	s.grants.seed = maphash.MakeSeed()
 	s.dialCtx, s.stopDials = context.WithCancel(context.Background())
 	for range cfg.Loops {
 		l, err := newLoop(s)
@@ -104,6 +110,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	err := g.Wait()
 	s.stopDials()
+	s.endHealth()
 	s.background.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("proxy: %w", err)
@@ -132,10 +139,15 @@ func (s *Server) register(c *client) {
 
 // left forgets a client.
 func (s *Server) left(id uint32) {
+	s.forget(id)
+	s.sessions.Add(-1)
+}
+
+// forget frees a connection id.
+func (s *Server) forget(id uint32) {
 	s.mu.Lock()
 	delete(s.owners, id)
 	s.mu.Unlock()
-	s.sessions.Add(-1)
 }
 
 // leastLoaded picks the loop with the fewest clients.
@@ -147,26 +159,4 @@ func (s *Server) leastLoaded() *loop {
 		}
 	}
 	return best
-}
-
-// Healthy tells whether the server can be reached: a pool has a backend, or a
-// new connection succeeds.
-func (s *Server) Healthy(ctx context.Context) error {
-	if s.stopping.Load() {
-		return netloop.ErrStopped
-	}
-	for _, l := range s.loops {
-		up := false
-		if err := l.Call(ctx, func() {
-			for _, p := range l.poolList {
-				up = up || len(p.backends) > 0
-			}
-		}); err != nil {
-			return err
-		}
-		if up {
-			return nil
-		}
-	}
-	return s.reach(ctx)
 }

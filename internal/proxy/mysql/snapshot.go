@@ -73,7 +73,7 @@ func (p *pool) addTo(ps *sight.PoolStatus) {
 			ps.OldestWait = max(ps.OldestWait, p.l.Now-w.since)
 		}
 	}
-	ps.Waiting += len(p.reads)
+	ps.Waiting += len(p.reads) + p.apart.waiting()
 	st := &p.st
 	ps.Statements += st.units
 	ps.Reads += st.reads

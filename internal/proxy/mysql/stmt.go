@@ -18,6 +18,9 @@ type stmt struct {
 	sql    string
 	set    *session.Set     // in which it was prepared: its names and quotes are read so
 	info   myscan.Statement // its strings alias sql
+	mode   myscan.Mode
+	own    myscan.Effect // of the text alone
+	epoch  uint64        // of the catalog that info's effects come from; 0 if they are own
 	shape  *sight.Shape
 	route  route
 	insert myscan.InsertShape
@@ -54,6 +57,10 @@ const (
 	maxPrepared = 500
 	// maxClientStmts bounds those of one client.
 	maxClientStmts = 16382
+	// maxStmtBytes bounds the texts of a pool's statements that no client holds, and
+	// maxPreparedBytes those prepared on one backend.
+	maxStmtBytes     = 16 << 20
+	maxPreparedBytes = 8 << 20
 	// maxSharedText bounds the texts that are kept to be shared.
 	maxSharedText = 64 << 10
 	// answerKeep is how old the server's description of a statement may be when
@@ -68,7 +75,8 @@ func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bo
 	if st := p.stmts[string(p.keyBuf)]; st != nil && !private {
 		return st
 	}
-	if len(p.stmts) >= maxStmts {
+	if len(p.stmts) >= maxStmts || p.stmtBytes > maxStmtBytes {
+		p.stmtBytes = 0
 		for k, st := range p.stmts {
 			if st.refs == 0 {
 				delete(p.stmts, k)
@@ -80,6 +88,7 @@ func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bo
 	mode.Multi = false
 	st.info = myscan.Scan(st.sql, mode)
 	st.shape = p.shape(st.sql, mode, st.info.Verb)
+	st.own, st.mode = st.info.Effects, mode
 	st.route = routeOf(&st.info)
 	if st.info.Verb == myscan.VerbInsert {
 		st.insert, st.rows = myscan.Insert(st.sql, mode)
@@ -87,6 +96,7 @@ func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bo
 	}
 	if !st.private {
 		p.stmts[key] = st
+		p.stmtBytes += len(key)
 	}
 	return st
 }
@@ -108,9 +118,7 @@ func (b *backend) use(st *stmt) uint32 {
 
 // learn has a statement prepared, and makes room for it.
 func (b *backend) learn(st *stmt, done func(err *mywire.Error)) {
-	if len(b.prepared) >= maxPrepared {
-		b.evict()
-	}
+	b.makeRoom(st)
 	b.prepareAway(st, func(u *unit) {
 		if u.err == nil {
 			b.learned(st, u)
@@ -133,7 +141,7 @@ func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
 			u.err, u.failed = astray, true // it means something else where it was prepared now
 		}
 		done(u)
-	})
+	}).st = st
 	b.s.Out = mywire.AppendPrepare(b.s.OutBuf(), st.sql)
 	if away {
 		b.visit(st.set, b.set, func(e *mywire.Error) {
@@ -184,11 +192,27 @@ func (b *backend) learned(st *stmt, u *unit) {
 	if old := b.prepared[st]; old != nil {
 		b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), old.id)
 		b.s.Touch()
+	} else {
+		b.textBytes += len(st.sql)
 	}
 	b.useSeq++
 	b.prepared[st] = &instance{id: m.StmtID, used: b.useSeq}
 	st.params = int(m.Params)
 	st.answer, st.at = append(st.answer[:0], u.resp...), b.p.l.Now
+}
+
+// makeRoom closes statements that were used long ago, if there are many or long
+// ones.
+func (b *backend) makeRoom(st *stmt) {
+	if len(b.prepared) >= maxPrepared {
+		b.evict()
+	}
+	for b.textBytes > 0 && b.textBytes+len(st.sql) > maxPreparedBytes {
+		before := len(b.prepared)
+		if b.evict(); len(b.prepared) == before {
+			return
+		}
+	}
 }
 
 // evict closes the least recently used of a few statements.
@@ -209,6 +233,7 @@ func (b *backend) evict() {
 	b.s.Out = mywire.AppendStmtClose(b.s.OutBuf(), b.prepared[victim].id)
 	b.s.Touch()
 	delete(b.prepared, victim)
+	b.textBytes -= len(victim.sql)
 }
 
 // needed tells whether a lane is about to send the statement here.

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"bytes"
 	"strings"
 
 	"github.com/weirdb/weir/internal/mywire"
@@ -46,6 +45,10 @@ var unreplayed = map[string]pin{
 // track applies what the server tells in the answer to u.
 func (b *backend) track(u *unit, state []byte) {
 	c := u.c
+	b.noteGTID(u, state)
+	if u.kind == unitHidden {
+		u.noteTold(state)
+	}
 	if u.kind != unitClient || c == nil || b.owner != c {
 		if u.kind == unitClient && b.changes(state) {
 			b.doomed = true // a shared read or a grouped write has changed the session
@@ -99,7 +102,7 @@ func (b *backend) changes(state []byte) bool {
 		switch {
 		case err != nil:
 			return true
-		case ch.Kind == mywire.TrackSystemVariables && string(ch.Name) == "statement_id":
+		case ch.Kind == mywire.TrackSystemVariables && (string(ch.Name) == "statement_id" || b.p.facts.isFixed(string(ch.Name))):
 		case ch.Kind == mywire.TrackSchema && string(ch.Value) == db:
 		case ch.Kind == mywire.TrackSystemVariables, ch.Kind == mywire.TrackSchema, ch.Kind == mywire.TrackStateChange:
 			return true
@@ -120,6 +123,9 @@ func (c *client) adopt(b *backend, set *session.Set) {
 
 func (c *client) trackVariable(set *session.Set, name, value string) *session.Set {
 	name = strings.ToLower(name)
+	if c.p.facts.isFixed(name) {
+		return set
+	}
 	if cause, own := unreplayed[name]; own {
 		if name == "last_insert_id" || name == "identity" {
 			c.last.setID(uint64OrZero(value))
@@ -162,12 +168,6 @@ func (c *client) trackDatabase(set *session.Set, name string) *session.Set {
 
 func uint64OrZero(s string) uint64 { return parseUint([]byte(s)) }
 
-// toldByDefault are the variables of which servers tell clients that ask for
-// session tracking, if nobody says otherwise.
-var toldByDefault = [...]string{
-	"autocommit", "character_set_client", "character_set_connection", "character_set_results", "time_zone",
-}
-
 // stateFor is the part of session state of which the client would be told
 // directly. A member of a group is not told of the group's transaction.
 func (c *client) stateFor(state []byte, grouped bool) []byte {
@@ -185,7 +185,7 @@ func (c *client) stateFor(state []byte, grouped bool) []byte {
 		case mywire.TrackSchema:
 			told = true
 		case mywire.TrackSystemVariables:
-			told = c.choseVariables || isTold(ch.Name)
+			told = c.choseVariables || c.p.facts.tells(ch.Name)
 		case mywire.TrackStateChange:
 			told = c.choseChanges
 		}
@@ -195,13 +195,4 @@ func (c *client) stateFor(state []byte, grouped bool) []byte {
 		state = rest
 	}
 	return out
-}
-
-func isTold(name []byte) bool {
-	for _, n := range toldByDefault {
-		if bytes.EqualFold(name, []byte(n)) {
-			return true
-		}
-	}
-	return false
 }

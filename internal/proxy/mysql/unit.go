@@ -43,6 +43,8 @@ type unit struct {
 	failed   bool      // the answer ended with an ERR
 	code     uint16    // ... with this number
 	err      *mywire.Error
+	unjudged int  // one more than the number among its client's
+	told     told // weir's own: of what the answer told
 	dead     bool // killed or disconnected while it waited
 	retry    bool // the answer is withheld: run again
 	retries  uint8
@@ -50,6 +52,18 @@ type unit struct {
 	// comes is perhaps not that of LAST_INSERT_ID(), which perhaps changes
 	// without one; unless generated.
 	generated, murky bool
+
+	// Running alone: see apart.go.
+	read      bool          // a shared read: has no effects, may run twice
+	slot      slot          // ... that it holds
+	tries     uint8         // turns that it has had
+	apartAt   time.Duration // when it began to wait for a slot
+	bounded   bool          // weir bounds its lock waits in this turn
+	owned     time.Duration // ... and an end before this is of the client's own bound
+	pollAt    time.Duration // when it may be tried in a group
+	pollWait  time.Duration
+	preempted bool // weir has killed it, to run it again
+	hold      bool // the answer is kept in resp until it is whole
 
 	grp  *group        // of a multi-row statement
 	done func(u *unit) // weir's own: called when answered, or with u.err set
@@ -92,7 +106,7 @@ func (l *loop) recycle(u *unit) {
 // again forgets the answer, for a unit that is to be run once more.
 func (u *unit) again() {
 	u.resp, u.ok, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], mywire.OK{}, false, 0, nil, 0, 0
-	u.park = false
+	u.park, u.hold, u.preempted = false, false, false
 	u.retries++
 	u.c.p.st.reruns++
 }

@@ -1,0 +1,437 @@
+package mysql
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// A catalog says which names lead to more than a statement's text shows: views,
+// stored functions and procedures, and tables whose triggers do something to the
+// session. It is what the server shows to one account, so it knows what it may not
+// see: a body that is not shown, and triggers where the account lacks the privilege
+// to see any, count as opaque. Most databases have no name of consequence, and then a
+// statement costs one comparison.
+//
+// What changes the catalog through weir makes it stale at once. What others change is
+// found by a poll of the server's own counters, see catalogPoll. While a catalog is
+// stale nothing is shared; what runs meanwhile is judged when it has been read again,
+// before its connection goes to anybody else.
+type catalog struct {
+	l    *loop
+	user string
+
+	known    bool
+	stale    bool
+	loading  int           // readings under way
+	epoch    uint64        // counts the readings
+	seen     time.Duration // when the counters were asked for last
+	changed  time.Duration // when they last differed
+	readAt   time.Duration // when it was read last
+	polling  bool
+	used     bool   // since the last poll
+	failures int    // readings that failed in a row
+	count    string // the counters
+
+	reads    map[string]myscan.Effect // views
+	writes   map[string]myscan.Effect // tables with triggers, and views over such
+	routines map[string]myscan.Effect // all that the account may see
+	blind    map[string]bool          // databases of which the account may not see triggers
+	nothing  bool                     // no name is of consequence
+
+	waiting []*client // whose statements are to be judged
+}
+
+const (
+	// catalogPoll is how often the server's counters of what changes a catalog are
+	// looked at.
+	catalogPoll = time.Second
+	// catalogOld is the age from which a catalog that could not be polled counts as
+	// stale: with it, this is how long a change that weir does not see may be missed.
+	catalogOld = 3 * time.Second
+	// catalogSettles is for how long after a change a catalog is read at every poll:
+	// the server counts a statement when it begins, and it may wait for locks.
+	catalogSettles = 30 * time.Second
+	// maxFailures is how many readings may fail in a row before those who wait for one
+	// keep their connections.
+	maxFailures = 3
+	// catalogKeep is the age from which it is read again in any case.
+	catalogKeep = time.Minute
+)
+
+// catalogFor finds the catalog of an account on this loop.
+func (l *loop) catalogFor(user string) *catalog {
+	k := l.catalogs[user]
+	if k == nil {
+		k = &catalog{l: l, user: user}
+		l.catalogs[user] = k
+	}
+	return k
+}
+
+// ready tells whether the catalog says how things are.
+func (k *catalog) ready() bool {
+	return k.known && !k.stale && k.l.Now-k.seen < catalogOld
+}
+
+// trusted tells whether the configuration declares all that is not seen harmless.
+func (k *catalog) trusted() bool { return slices.Contains(k.l.srv.cfg.TrustFunctions, "*") }
+
+const (
+	// allRows overrides the sql_select_limit of a session.
+	allRows = " LIMIT 18446744073709551615"
+
+	// What is cast to binary comes in UTF-8, whatever character set the session
+	// wants its results in.
+	viewsSQL    = "SELECT CAST(TABLE_NAME AS BINARY), CAST(VIEW_DEFINITION AS BINARY) FROM information_schema.VIEWS WHERE TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema')" + allRows
+	routinesSQL = "SELECT CAST(ROUTINE_NAME AS BINARY), CASE WHEN ROUTINE_BODY = 'SQL' AND ROUTINE_TYPE IN ('FUNCTION', 'PROCEDURE') THEN CAST(ROUTINE_DEFINITION AS BINARY) END, CAST(SQL_MODE AS BINARY), CAST(ROUTINE_SCHEMA AS BINARY) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys'" + allRows
+	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows
+
+	// blindSQL lists the databases of which the account may not see triggers, and in
+	// a row without a name whether it sees all routines.
+	blindSQL = "SELECT CAST(s.SCHEMA_NAME AS BINARY) FROM information_schema.SCHEMATA s WHERE s.SCHEMA_NAME NOT IN ('information_schema', 'performance_schema', 'sys', 'mysql')" +
+		" AND NOT EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'TRIGGER')" +
+		" AND NOT EXISTS (SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES p WHERE p.GRANTEE = " + granteeSQL + " AND p.PRIVILEGE_TYPE = 'TRIGGER' AND s.SCHEMA_NAME LIKE p.TABLE_SCHEMA)" +
+		" UNION ALL SELECT NULL FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'SELECT'" + allRows
+
+	granteeSQL = `CONCAT('''', LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1), '''@''', SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''')`
+
+	// countersSQL counts the statements that change what a catalog holds.
+	countersSQL = "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Com_create_%' OR Variable_name LIKE 'Com_alter_%' OR Variable_name LIKE 'Com_drop_%' OR Variable_name LIKE 'Com_rename_%'" +
+		" OR Variable_name LIKE 'Com_grant%' OR Variable_name LIKE 'Com_revoke%' OR Variable_name = 'Uptime_since_flush_status'"
+)
+
+// load reads the catalog over a backend that waits for no answer that anybody needs
+// before. Every connection tells the same, so it does not matter which.
+func (k *catalog) load(b *backend) {
+	k.loading++
+	k.stale = false
+	r := &catalogReader{k: k, mode: myscan.Mode{MariaDB: b.p.facts.mariadb, Version: b.p.facts.version}}
+	read := func(sql string, columns int, row func(row [][]byte)) {
+		b.ask(sql, func(u *unit) {
+			rows := u.result(b.p.key.caps)
+			if u.err != nil {
+				r.err = u.err
+			}
+			for _, x := range rows {
+				if len(x) >= columns {
+					row(x)
+				}
+			}
+		})
+	}
+	read(countersSQL, 2, r.counter)
+	read(blindSQL, 1, r.unseen)
+	read(viewsSQL, 2, r.view)
+	read(routinesSQL, 4, r.routine)
+	read(triggersSQL, 3, r.trigger)
+	b.ask(noWarnings, func(u *unit) {
+		k.loading--
+		if u.err != nil && r.err == nil {
+			r.err = u.err
+		}
+		k.loaded(r)
+	})
+	b.endLook()
+}
+
+// endLook ends the transaction that a look into information_schema may have begun:
+// MySQL keeps it in tables that have them.
+func (b *backend) endLook() {
+	if b.status&mywire.StatusAutocommit == 0 {
+		b.ask("ROLLBACK", func(*unit) {})
+	}
+}
+
+// loaded takes what was read, and has the statements judged that waited for it.
+func (k *catalog) loaded(r *catalogReader) {
+	if r.err != nil {
+		k.stale = true
+		if k.failures++; r.err.Code == mywire.ErrNetRead {
+			k.failures = 0
+		}
+		if k.failures > maxFailures { // else those who wait read it over their own connections
+			for _, c := range k.waiting {
+				c.unjudged = nil
+				c.addPins(pinOpaque)
+			}
+			k.l.srv.log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
+		}
+	} else {
+		wasBlind := len(k.blind) > 0
+		r.finish()
+		k.known, k.failures = true, 0
+		k.epoch++
+		k.seen, k.readAt, k.count = k.l.Now, k.l.Now, r.count.String()
+		if len(k.blind) > 0 && !wasBlind {
+			names := make([]string, 0, len(k.blind))
+			for n := range k.blind {
+				names = append(names, n)
+			}
+			slices.Sort(names)
+			k.l.srv.log.Warn("the account may not see triggers, so sessions that write keep their connection: grant it TRIGGER on these databases, or declare triggers and functions harmless (--mysql-trust-functions '*')",
+				"user", k.user, "databases", strings.Join(names[:min(len(names), 10)], ","))
+		}
+	}
+	waiting := k.waiting
+	k.waiting = nil
+	for _, c := range waiting {
+		c.l.Post(func() {
+			if c.link != nil && c.link.depth() == 0 && !c.s.Closed {
+				c.backendQuiet()
+			}
+		})
+	}
+	for _, p := range k.l.poolList {
+		if p.key.user == k.user {
+			p.wake()
+		}
+	}
+}
+
+// tick polls. It takes a free backend of the account if there is one.
+func (k *catalog) tick() {
+	if !k.known || !k.used || k.loading > 0 || k.polling || k.l.Now-k.seen < catalogPoll {
+		return
+	}
+	for _, p := range k.l.poolList {
+		if p.key.user != k.user || len(p.free) == 0 || !p.facts.known {
+			continue
+		}
+		b := p.take(p.settings.Empty(), nil)
+		if b == nil {
+			continue
+		}
+		if b.set != p.settings.Empty() { // a lane's connections wait for no locks
+			p.release(b)
+			continue
+		}
+		b.mode, b.polled = modeOwn, true
+		k.polling, k.used = true, false
+		b.yieldID(nil)
+		if k.stale || k.l.Now-k.readAt > catalogKeep || k.changed > 0 && k.l.Now-k.changed < catalogSettles {
+			k.polling = false
+			k.load(b)
+			return
+		}
+		b.ask(countersSQL, func(u *unit) {
+			k.polling = false
+			if u.err != nil {
+				return
+			}
+			r := &catalogReader{k: k}
+			for _, x := range u.result(p.key.caps) {
+				r.counter(x)
+			}
+			k.seen = k.l.Now
+			if r.count.String() != k.count {
+				k.changed, k.stale = k.l.Now, true
+			}
+		})
+		b.ask(noWarnings, func(*unit) {}) // which is told what the look has changed, instead of a client
+		b.endLook()
+		return
+	}
+}
+
+// A catalogReader gathers what the server says.
+type catalogReader struct {
+	k        *catalog
+	mode     myscan.Mode
+	err      *mywire.Error
+	count    strings.Builder
+	blind    map[string]bool
+	seesAll  bool
+	views    []catalogObject
+	routines []catalogObject
+	triggers []catalogObject
+}
+
+// A catalogObject is a view, a routine, or the trigger of a table.
+type catalogObject struct {
+	name string
+	body myscan.Body
+}
+
+func (r *catalogReader) counter(row [][]byte) {
+	if len(row) < 2 || string(row[0]) == "Uptime_since_flush_status" {
+		return
+	}
+	fmt.Fprintf(&r.count, "%s=%s ", row[0], row[1])
+}
+
+func (r *catalogReader) unseen(row [][]byte) {
+	if row[0] == nil {
+		r.seesAll = true
+		return
+	}
+	if r.blind == nil {
+		r.blind = make(map[string]bool)
+	}
+	r.blind[foldName(string(row[0]))] = true
+}
+
+// opaque is a body that is not shown.
+var opaque = myscan.Body{Effects: myscan.EffOpaque | myscan.EffUnknownFunc}
+
+func (r *catalogReader) view(row [][]byte) {
+	o := catalogObject{name: foldName(string(row[0])), body: opaque}
+	if len(row[1]) > 0 {
+		text := string(row[1])
+		o.body = myscan.ReadBody(text, r.mode)
+		if strings.Contains(text, `\`) {
+			other := r.mode // the definition is as its creator's sql_mode had it
+			other.NoBackslashEscapes = true
+			more := myscan.ReadBody(text, other)
+			o.body.Effects |= more.Effects
+			o.body.Calls, o.body.Names = append(o.body.Calls, more.Calls...), append(o.body.Names, more.Names...)
+		}
+	}
+	r.views = append(r.views, o)
+}
+
+func (r *catalogReader) routine(row [][]byte) {
+	o := catalogObject{name: foldName(string(row[0])), body: r.read(row[1], string(row[2]))}
+	for _, t := range r.k.l.srv.cfg.TrustFunctions {
+		if t = strings.ToLower(t); t == "*" || t == o.name || t == strings.ToLower(string(row[3]))+"."+o.name {
+			o.body = myscan.Body{}
+		}
+	}
+	r.routines = append(r.routines, o)
+}
+
+func (r *catalogReader) trigger(row [][]byte) {
+	r.triggers = append(r.triggers, catalogObject{name: foldName(string(row[0])), body: r.read(row[1], string(row[2]))})
+}
+
+func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
+	if body == nil || hasWord(sqlMode, "ORACLE") {
+		return opaque
+	}
+	mode := r.mode
+	mode.AnsiQuotes, mode.NoBackslashEscapes = hasWord(sqlMode, "ANSI_QUOTES"), hasWord(sqlMode, "NO_BACKSLASH_ESCAPES")
+	return myscan.ReadBody(string(body), mode)
+}
+
+// finish works out what each name leads to: its own effects and those of all that
+// it reaches.
+func (r *catalogReader) finish() {
+	k := r.k
+	k.reads, k.writes, k.routines = map[string]myscan.Effect{}, map[string]myscan.Effect{}, map[string]myscan.Effect{}
+	k.blind = r.blind
+	if k.trusted() {
+		k.blind, k.nothing = nil, true
+		return
+	}
+	for _, o := range r.routines {
+		k.routines[o.name] |= o.body.Effects
+	}
+	for changed := true; changed; {
+		changed = false
+		raise := func(m map[string]myscan.Effect, name string, e myscan.Effect) {
+			if m[name]|e != m[name] {
+				m[name] |= e
+				changed = true
+			}
+		}
+		for _, o := range r.routines {
+			raise(k.routines, o.name, r.reached(&o.body, true))
+		}
+		for _, o := range r.triggers {
+			raise(k.writes, o.name, r.reached(&o.body, true))
+		}
+		for _, o := range r.views {
+			raise(k.reads, o.name, r.reached(&o.body, false))
+			raise(k.writes, o.name, r.reached(&o.body, true))
+		}
+	}
+	k.nothing = len(k.reads) == 0 && len(k.writes) == 0 && len(k.blind) == 0
+	for _, e := range k.routines {
+		k.nothing = k.nothing && e == 0
+	}
+}
+
+// foldName is a name as a catalog has it: in lower case; all with other letters than
+// those of ASCII are one, because clients write them in different character sets.
+func foldName(name string) string {
+	for i := range len(name) {
+		if name[i] >= 0x80 || name[i] == '?' {
+			return "?"
+		}
+	}
+	return strings.ToLower(name)
+}
+
+// reached is what a body and all that it reaches may do.
+func (r *catalogReader) reached(body *myscan.Body, writing bool) myscan.Effect {
+	k, e := r.k, body.Effects
+	for _, name := range body.Calls {
+		name = foldName(name)
+		sub, seen := k.routines[name]
+		if !seen && !r.seesAll {
+			sub = opaque.Effects
+		}
+		e |= sub
+	}
+	for _, name := range body.Names {
+		name = foldName(name)
+		e |= k.reads[name]
+		if writing {
+			e |= k.writes[name]
+		}
+		if name == "sys" {
+			e |= myscan.EffUnknownFunc
+		}
+	}
+	return e
+}
+
+// reach is what a statement may do beyond what its text shows. db is the database
+// that it runs in. It says nothing while the catalog is not ready.
+func (k *catalog) reach(sql string, mode myscan.Mode, info *myscan.Statement, db string) myscan.Effect {
+	var e myscan.Effect
+	switch info.Verb {
+	case myscan.VerbBegin, myscan.VerbCommit, myscan.VerbRollback:
+		if info.Count == 1 {
+			return 0
+		}
+	}
+	writing := info.Effects.Has(myscan.EffWrites | myscan.EffLoad | myscan.EffUnknown | myscan.EffMulti | myscan.EffUnknownFunc)
+	calls := info.Effects.Has(myscan.EffUnknownFunc | myscan.EffMulti | myscan.EffUnknown)
+	if db == "sys" {
+		e |= opaque.Effects
+	}
+	if k.nothing && !calls {
+		return e
+	}
+	if writing && k.blind[strings.ToLower(db)] {
+		e |= opaque.Effects
+	}
+	myscan.Names(sql, mode, func(name string, call bool) bool {
+		name = foldName(name)
+		if !k.nothing {
+			e |= k.reads[name]
+			if writing {
+				e |= k.writes[name]
+				if k.blind[name] {
+					e |= opaque.Effects
+				}
+			}
+			if call {
+				e |= k.routines[name]
+			}
+		}
+		if name == "sys" && calls && !k.trusted() {
+			e |= myscan.EffUnknownFunc
+			if info.Verb == myscan.VerbCall {
+				e |= myscan.EffOpaque
+			}
+		}
+		return true
+	})
+	return e
+}

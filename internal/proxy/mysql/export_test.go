@@ -1,0 +1,26 @@
+package mysql
+
+import "context"
+
+// TextBytes is the length of all texts that are kept for prepared statements.
+func (s *Server) TextBytes(ctx context.Context) (n int) {
+	for _, l := range s.loops {
+		_ = l.Call(ctx, func() {
+			kept := map[*stmt]bool{}
+			for _, p := range l.poolList {
+				for _, st := range p.stmts {
+					kept[st] = true
+				}
+				for _, b := range p.backends {
+					for st := range b.prepared {
+						kept[st] = true
+					}
+				}
+			}
+			for st := range kept {
+				n += len(st.sql)
+			}
+		})
+	}
+	return n
+}

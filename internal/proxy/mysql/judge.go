@@ -1,0 +1,245 @@
+package mysql
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// This file joins what a statement's text shows with what the catalog knows of the
+// names in it.
+
+// reachMask are the effects of what is prepared that hold for its execution.
+const reachMask = pinEffects | myscan.EffUnknownFunc | myscan.EffSetLastID | myscan.EffDDL | myscan.EffLock
+
+// databaseOf is the database of a session in the given settings.
+func (p *pool) databaseOf(set *session.Set) string {
+	if s, ok := set.Get(databaseSetting); ok {
+		return s.Value
+	}
+	return p.key.database
+}
+
+// reach adds to a text's effects what the names in it lead to. It reports false
+// while the catalog does not say how things are.
+func (c *client) reach(sql string, info *myscan.Statement) (ready bool) {
+	k := c.p.catalog
+	if c.l.srv.cfg.Mode == session.ModeSession || c.p.facts.silent {
+		return true // nothing is shared
+	}
+	k.used = true
+	if info.Verb == myscan.VerbPrepare || info.Verb == myscan.VerbExecute {
+		c.reachPrepared(sql, info)
+	}
+	if k.ready() {
+		info.Effects |= k.reach(sql, c.mode, info, c.p.databaseOf(c.set))
+		return true
+	}
+	return plainText(sql) == "" // weir has to know what it says
+}
+
+// reachPrepared follows statements that are prepared in SQL: what their text does,
+// their execution does.
+func (c *client) reachPrepared(sql string, info *myscan.Statement) {
+	text, ok := myscan.PreparedText(sql, c.mode)
+	inner := myscan.Statement{Effects: opaque.Effects}
+	if ok {
+		mode := c.mode
+		mode.Multi = false
+		inner = myscan.Scan(text, mode)
+		if k := c.p.catalog; k.ready() {
+			inner.Effects |= k.reach(text, mode, &inner, c.p.databaseOf(c.set))
+		}
+	}
+	switch {
+	case info.Verb == myscan.VerbPrepare:
+		c.namedEffects |= inner.Effects & reachMask
+	case ok || strings.Contains(strings.ToLower(sql), "immediate"):
+		info.Effects |= inner.Effects & reachMask
+	default:
+		info.Effects |= c.namedEffects
+	}
+}
+
+// reach is that of a prepared statement, which keeps it while the catalog is the
+// same.
+func (st *stmt) reach(c *client) (ready bool) {
+	k := c.p.catalog
+	if c.l.srv.cfg.Mode == session.ModeSession || c.p.facts.silent {
+		return true
+	}
+	k.used = true
+	if !k.ready() {
+		return false
+	}
+	if st.epoch != k.epoch || st.epoch == 0 {
+		st.info.Effects = st.own | k.reach(st.sql, st.mode, &st.info, c.p.databaseOf(st.set))
+		st.route = routeOf(&st.info)
+		st.epoch = k.epoch
+	}
+	return true
+}
+
+// maxUnjudged bounds the texts of a client that are to be judged later.
+const maxUnjudged = 16
+
+// An unjudged statement ran, perhaps more than once, while the catalog was not known to say how things are.
+type unjudged struct {
+	sql     string
+	mode    myscan.Mode
+	db      string // in which it ran
+	failed  bool   // ... with an error that came after it had begun
+	changed bool   // the server said that the session has changed
+	rows    bool   // it may have answered with rows
+}
+
+// judgeLater keeps a text that is about to run while the catalog is not known to
+// say how things are: it is judged before the connection goes to anybody else.
+func (c *client) judgeLater(u *unit, sql string) {
+	db := c.p.databaseOf(c.set)
+	for i, o := range c.unjudged {
+		if o.sql == sql && o.mode == c.mode && o.db == db {
+			u.unjudged = i + 1
+			return
+		}
+	}
+	if len(c.unjudged) >= maxUnjudged || len(sql) > maxSharedText {
+		c.addPins(pinOpaque)
+		return
+	}
+	c.unjudged = append(c.unjudged, unjudged{sql: strings.Clone(sql), mode: c.mode, db: db})
+	u.unjudged = len(c.unjudged)
+}
+
+// noteOutcome keeps how a statement ended that is judged later.
+func (c *client) noteOutcome(u *unit) {
+	if u.unjudged == 0 || u.unjudged > len(c.unjudged) {
+		return
+	}
+	o := &c.unjudged[u.unjudged-1]
+	o.failed = o.failed || u.failed && !neverRan(u)
+	o.changed = o.changed || u.change&changeState != 0 || u.rows > 0 && u.effects == myscan.EffWrites && !c.caps.Has(mywire.CapDeprecateEOF)
+	o.rows = o.rows || u.answersWithRows()
+}
+
+// judged tells whether what the client ran is known for what it did. If not, the
+// catalog is read, over the client's own backend if nobody else is at it, and
+// backendQuiet called again then.
+func (c *client) judged() bool {
+	if len(c.unjudged) == 0 {
+		return true
+	}
+	k := c.p.catalog
+	if k.ready() {
+		for _, o := range c.unjudged {
+			info := myscan.Scan(o.sql, o.mode)
+			e := k.reach(o.sql, o.mode, &info, o.db)
+			c.addPins(pinsOf(e))
+			c.noteReached(e, "")
+			if e.Has(myscan.EffUnknownFunc) && (o.failed || o.changed || o.rows && !c.p.facts.tellsInResults) {
+				c.addPins(pinFunction)
+			}
+		}
+		c.unjudged = nil
+		return true
+	}
+	k.waiting = append(k.waiting, c)
+	if k.loading == 0 {
+		k.load(c.link)
+	}
+	return false
+}
+
+// noteReached takes note of locks that a statement takes out of sight: of no known
+// name, until all are released.
+func (c *client) noteReached(e myscan.Effect, sql string) {
+	if e.Has(myscan.EffLock) && !strings.Contains(strings.ToLower(sql), "get_lock") && len(c.locks) < maxLocks {
+		c.locks = append(c.locks, "")
+	}
+	if e.Has(myscan.EffTableLock) && c.tableLocks == 0 {
+		c.tableLocks |= lockedServer
+	}
+}
+
+// untold is called with a result that ended with the server's word that the session
+// has changed, but not with what has: without CLIENT_DEPRECATE_EOF there is no room
+// for that.
+func (b *backend) untold(u *unit) {
+	switch {
+	case u.kind == unitHidden:
+		u.told |= toldState
+	case u.kind != unitClient:
+	case u.effects == myscan.EffWrites:
+		// With a binary log each write has a GTID, which raises the flag, too. What
+		// the catalog knows of the statement has to do.
+	case b.owner != nil && b.owner == u.c:
+		u.change |= changeState
+	case !looksIntoSchema(u):
+		b.doomed = true // who is next is not to have it
+	}
+}
+
+// looksIntoSchema tells whether a read may have had the server open databases, which
+// it tells of as a change.
+func looksIntoSchema(u *unit) bool {
+	sql := text(u.raw)
+	if u.st != nil {
+		sql = u.st.sql
+	}
+	return u.verb == myscan.VerbShow || strings.Contains(strings.ToLower(sql), "information_schema")
+}
+
+// A told says of which kinds of changes a server has told in an answer.
+type told uint8
+
+const (
+	toldVariable told = 1 << iota
+	toldState
+)
+
+func (t told) has(x told) bool { return t&x != 0 }
+
+// noteTold takes note of what weir's own statements are told of.
+func (u *unit) noteTold(state []byte) {
+	for len(state) > 0 {
+		ch, rest, err := mywire.ParseChange(state)
+		if err != nil {
+			return
+		}
+		state = rest
+		switch {
+		case ch.Kind == mywire.TrackStateChange:
+			u.told |= toldState
+		case ch.Kind == mywire.TrackSystemVariables:
+			u.told |= toldVariable
+		}
+	}
+}
+
+// tracked judges the answer to the statement that has the server tell of changes: it
+// is itself one that changes settings, so it must tell of that. What a server's
+// version or capabilities promise is no proof, with relays and forks in between.
+func (b *backend) tracked(u *unit) {
+	p := b.p
+	if u.err != nil && u.err.Code == mywire.ErrNetRead || u.err == nil && u.told.has(toldVariable) || p.facts.silent {
+		return
+	}
+	p.facts.silent = true
+	p.l.srv.log.Warn("the server does not tell of changes of sessions: each session keeps its connection, and nothing is shared or grouped",
+		"pool", p.key.String(), "server", p.facts.text, "error", fmt.Sprint(u.err))
+}
+
+// resultCanary has MariaDB change a setting within a statement that answers with
+// rows. MySQL counts statements, and tells of the number.
+const resultCanary = "SET STATEMENT max_error_count=64 FOR SELECT 1"
+
+// tellsInResults keeps whether the server has told of a change in an answer with
+// rows, or at least that there is one.
+func (b *backend) tellsInResults(u *unit) {
+	if u.told != 0 {
+		b.p.facts.tellsInResults = true
+	}
+}

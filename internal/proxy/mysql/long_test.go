@@ -1,0 +1,67 @@
+package mysql_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/mywire"
+)
+
+// A text of many megabytes is read beside the loop, and means what it means directly:
+// what it does to the session is noticed.
+func TestLongTextsAreReadWhole(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT)"), nil)
+	c, other := w.dial(nil), w.dial(nil)
+	pad := "/* " + strings.Repeat("x", 1<<20) + " */"
+	for range 2 {
+		if got := c.one("SELECT 7 " + pad); got != "7" {
+			t.Errorf("read: %s", got)
+		}
+		if ok := c.must("INSERT INTO t (a) VALUES (1)" + strings.Repeat(", (1)", 100000)); ok.AffectedRows != 100001 {
+			t.Errorf("%d rows", ok.AffectedRows)
+		}
+		c.must("SET @v = 5 " + pad)
+		c.must("BEGIN " + pad)
+		c.must("UPDATE t SET a = 2 WHERE id = 1 " + pad)
+		if got := other.one("SELECT COUNT(*) FROM t WHERE a = 2"); got != "0" {
+			t.Errorf("%s rows seen of a transaction", got)
+		}
+		c.must("ROLLBACK " + pad)
+		if got := c.one("SELECT @v"); got != "5" {
+			t.Errorf("user variable: %s", got)
+		}
+		if _, err := c.Query(ctxFor(t), "SELECT FROM "+pad); code(err) != mywire.ErrSyntax {
+			t.Errorf("nonsense: %v", err)
+		}
+	}
+	if got := other.one("SELECT @v"); got != "NULL" {
+		t.Errorf("the variable of another: %s", got)
+	}
+	// Who leaves meanwhile leaves nothing behind.
+	gone := w.dial(nil)
+	gone.send(gone.query("SELECT 8 " + pad))
+	_ = gone.Close()
+	eventually(t, "it has gone", func() bool { return w.snapshot().Clients == 2 })
+}
+
+// What clients prepare and close again does not stay.
+func TestPreparedTextsAreBounded(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	c := w.dial(nil)
+	pad := strings.Repeat("x", 60000)
+	for i := range 1000 {
+		p := c.prepare(fmt.Sprintf("SELECT %d + ? /* %s */", i, pad))
+		if i%100 == 0 {
+			if r := c.try(p.execute(1)); r.err != nil || r.lost != nil {
+				t.Fatal(r.err, r.lost)
+			}
+		}
+		c.send(mywire.AppendStmtClose(nil, p.id))
+	}
+	if kept := w.TextBytes(ctxFor(t)); kept > 40<<20 {
+		t.Errorf("%d bytes of texts are kept", kept)
+	}
+}

@@ -1,0 +1,97 @@
+package mysql
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/mywire"
+)
+
+// This file is what the server tells of sessions by itself: variables that change
+// without anybody setting them, and variables of which clients are told unless they
+// say otherwise.
+
+// fixedSQL asks MariaDB for the session variables that nobody can set.
+const fixedSQL = "SELECT LOWER(VARIABLE_NAME) FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_SCOPE<>'GLOBAL' AND READ_ONLY='YES'"
+
+// alwaysFixed are such variables of all servers: the state of replication, and what
+// a server counts. MySQL has no table that tells.
+var alwaysFixed = map[string]bool{
+	"last_gtid": true, "gtid_executed": true, "gtid_purged": true, "gtid_owned": true, "gtid_binlog_pos": true,
+	"gtid_current_pos": true, "gtid_slave_pos": true, "gtid_binlog_state": true, "in_transaction": true,
+	"error_count": true, "warning_count": true, "proxy_user": true, "external_user": true,
+}
+
+// isFixed tells whether a session variable is one that only the server changes. It
+// says nothing of what a client has set, and cannot be brought to another connection.
+func (f *poolFacts) isFixed(name string) bool {
+	lower := strings.ToLower(name)
+	return alwaysFixed[lower] || f.fixed[lower]
+}
+
+func (p *pool) learnFixed(u *unit) {
+	rows := u.result(p.key.caps)
+	fixed := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		fixed[string(r[0])] = true
+	}
+	p.facts.fixed = fixed
+}
+
+// learnTold keeps what the server's own settings have it tell clients.
+func (f *poolFacts) learnTold(variables, gtids string) {
+	f.told = nil
+	for name := range strings.SplitSeq(strings.ToLower(variables), ",") {
+		f.told = append(f.told, strings.TrimSpace(name))
+	}
+	f.tellsGTID = !strings.EqualFold(gtids, "OFF") || f.tells([]byte("last_gtid"))
+}
+
+// tells tells whether clients are told of a variable unless they say otherwise.
+func (f *poolFacts) tells(name []byte) bool {
+	for _, n := range f.told {
+		if n == "*" || len(n) == len(name) && strings.EqualFold(n, string(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitsGTID tells whether the client is told the GTID of each of its transactions. The
+// members of a group share one, which is told only when the group has ended.
+func (c *client) awaitsGTID() bool {
+	return c.p.facts.tellsGTID && c.caps.Has(mywire.CapSessionTrack)
+}
+
+// noteGTID takes note of whose transaction a connection's last_gtid names. A group has
+// one for all its members.
+func (b *backend) noteGTID(u *unit, state []byte) {
+	for len(state) > 0 {
+		ch, rest, err := mywire.ParseChange(state)
+		if err != nil {
+			return // track reports it
+		}
+		state = rest
+		if ch.Kind != mywire.TrackSystemVariables || string(ch.Name) != "last_gtid" {
+			continue
+		}
+		b.hasGTID, b.gtidOf = true, nil
+		if c := u.c; u.kind == unitClient && c != nil && b.owner == c {
+			b.gtidOf, c.wroteGTID = c, true
+		}
+	}
+}
+
+// refusesGTID answers a question about @@last_gtid that only another connection could
+// answer, and reports whether it did. The session keeps its connection from then on.
+func (c *client) refusesGTID(sql string) bool {
+	b := c.link
+	if b == nil || c.pins&pinGTID != 0 || !strings.Contains(strings.ToLower(sql), "last_gtid") {
+		return false
+	}
+	c.addPins(pinGTID)
+	if b.gtidOf == c || !b.hasGTID && !c.wroteGTID {
+		return false
+	}
+	c.refuseHere(gone("@@last_gtid"))
+	return true
+}
