@@ -21,30 +21,29 @@ import (
 // adminDatabase is the database name under which weir answers itself.
 const adminDatabase = "weir"
 
-// authenticateAdmin lets in the DSN's user and those listed, always by a secret
-// that weir holds; without one, only over a loopback address or a Unix socket.
+// authenticateAdmin lets in the DSN's user and those listed, by a secret that
+// weir holds, else as the server decides; without a password only who may have
+// what weir has: see mayBorrow.
 func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pgwire.Startup) error {
 	allowed := start.User == s.cfg.Postgres.User || slices.Contains(s.cfg.AdminUsers, start.User)
 	secret, known := s.creds.secret(start.User)
-	if allowed && !known && isLocal(conn.RemoteAddr()) {
+	switch {
+	case allowed && !known && s.mayBorrow(conn):
 		_, err := pgwire.Authenticate(ctx, conn, start.User, pgwire.AuthTrust, pgwire.Secret{})
 		return err
-	}
-	if !allowed {
+	case allowed && !known && s.cfg.Auth == AuthRelay:
+		login := *start
+		login.Database = s.cfg.Postgres.Database
+		be, err := s.relay(ctx, conn, &login)
+		if err == nil {
+			be.close()
+		}
+		return err
+	case !allowed:
 		secret = pgwire.Secret{} // fails as a wrong password does
 	}
 	_, err := pgwire.Authenticate(ctx, conn, start.User, pgwire.AuthMD5, secret)
 	return err
-}
-
-func isLocal(a net.Addr) bool {
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		return a.IP.IsLoopback()
-	case *net.UnixAddr:
-		return true
-	}
-	return false
 }
 
 // serveAdmin answers SHOW commands until the client leaves.
@@ -254,16 +253,20 @@ func (c *client) status() []byte {
 	return pgwire.AppendReadyForQuery(appendTable(nil, &t), c.tx)
 }
 
-// queryOne runs a query with one text parameter on a blocking connection and
+// queryOne runs a query with text parameters on a blocking connection and
 // returns its first row, nil if there is none.
-func queryOne(ctx context.Context, conn net.Conn, sql, param string) ([][]byte, error) {
+func queryOne(ctx context.Context, conn net.Conn, sql string, params ...string) ([][]byte, error) {
 	if d, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(d); err != nil {
 			return nil, err
 		}
 	}
 	out := pgwire.AppendParse(nil, "", sql, nil)
-	out = pgwire.AppendBind(out, "", "", &pgwire.BindArgs{Values: [][]byte{[]byte(param)}})
+	var args pgwire.BindArgs
+	for _, p := range params {
+		args.Values = append(args.Values, []byte(p))
+	}
+	out = pgwire.AppendBind(out, "", "", &args)
 	out = pgwire.AppendExecute(out, "", 1)
 	if _, err := conn.Write(pgwire.AppendSync(out)); err != nil {
 		return nil, fmt.Errorf("send query: %w", err)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"strings"
@@ -17,7 +18,7 @@ func (b *backend) OnData(p []byte) int {
 	if b.pass > 0 {
 		i = min(b.pass, len(p))
 		b.pass -= i
-		if u := b.head(); !b.passDrop && u != nil {
+		if u := b.head(); u != nil {
 			b.emit(u, p[:i])
 		}
 	}
@@ -38,12 +39,9 @@ func (b *backend) OnData(p []byte) int {
 		if i+n > len(p) {
 			// A long row is passed on as it comes, so that memory does
 			// not grow with it.
-			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind != unitRows && !u.park {
+			if (typ == pgwire.ServerDataRow || typ == pgwire.ServerCopyData) && u != nil && u.kind == unitClient && !u.park && !u.hold {
 				b.pass = n - (len(p) - i)
-				b.passDrop = u.kind == unitHidden
-				if !b.passDrop {
-					b.emit(u, p[from:])
-				}
+				b.emit(u, p[from:])
 				return len(p)
 			}
 			break
@@ -122,6 +120,9 @@ func (b *backend) OnData(p []byte) int {
 	}
 	if c := b.owner; c != nil && c.s.Pending() > maxClientOut {
 		c.s.HoldBack(b.s)
+	} else if u := b.head(); u != nil && b.mode == modeOwn && u.kind == unitClient && u.c != nil && !u.c.s.Closed && u.c.s.Pending() > maxClientOut {
+		u.c.source = b
+		u.c.s.HoldBack(b.s)
 	}
 	return i
 }
@@ -241,7 +242,7 @@ func (b *backend) emit(u *unit, p []byte) {
 		return
 	}
 	u.bytes += len(p)
-	if u.park {
+	if u.park || u.hold {
 		u.resp = append(u.resp, p...)
 		return
 	}
@@ -292,11 +293,11 @@ func (b *backend) parameter(u *unit, msg []byte) bool {
 		b.fail(err)
 		return false
 	}
-	b.params[string(name)] = string(value)
+	b.reportedBy(string(name), string(value))
 	if string(name) == "application_name" {
 		b.app = string(value)
 	}
-	if u == nil {
+	if b.outdated(u, string(name)) {
 		// The server's configuration was reloaded, or a standby was promoted.
 		clear(b.p.greeting)
 	}
@@ -332,6 +333,10 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	if u.shape != nil {
 		u.shape.Errors++
 	}
+	if e.Fatal() && u.hold {
+		u.hold = false
+		b.emit(u, u.resp)
+	}
 	b.emit(u, restoreNames(msg, e, u))
 	if e.Fatal() && !u.park && u.c != nil {
 		u.c.s.CloseAfterFlush() // the server closes the connection, and so do we: there is no more to say
@@ -352,7 +357,13 @@ func (b *backend) unlearn(u *unit) {
 // has left can be; the server has rolled back what they did.
 func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 	c := u.c
-	if c == nil || c.s.Closed || len(u.raw) == 0 || u.park || u.retries >= 3 || b.owner != nil || c.inflight != 1 {
+	if c == nil || c.s.Closed || len(u.raw) == 0 || u.park || b.owner != nil || c.inflight != 1+len(c.again) {
+		return false
+	}
+	if again, turnOver := u.turnOver(e); turnOver {
+		return again
+	}
+	if u.retries >= 3 {
 		return false
 	}
 	if u.wrote && c.markSeq != c.s.Flushes {
@@ -435,7 +446,7 @@ func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
 func (u *unit) nameOf(srv string) (string, bool) {
 	for _, n := range u.parsed {
 		if n.st != nil && n.st.srvName == srv {
-			return n.name, true
+			return cmp.Or(n.given, n.name), true
 		}
 	}
 	c := u.c
@@ -460,6 +471,10 @@ func editError(msg []byte, old, with string) []byte {
 // hiddenMessage handles the answer to weir's own query.
 func (b *backend) hiddenMessage(u *unit, typ byte, msg []byte) {
 	switch typ {
+	case pgwire.ServerNotice:
+		if u.notice != nil {
+			u.notice(msg)
+		}
 	case pgwire.ServerDataRow:
 		vals, err := pgwire.ParseDataRow(msg[pgwire.HeaderLen:], nil)
 		if err != nil {

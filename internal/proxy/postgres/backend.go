@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -24,6 +25,8 @@ type backend struct {
 	pid    uint32
 	secret []byte
 	params map[string]string // ParameterStatus, as last reported
+	// bytewise tells that texts in its client_encoding can be read byte by byte.
+	bytewise bool
 
 	mode  mode
 	owner *client // owned
@@ -39,18 +42,23 @@ type backend struct {
 	prepared map[*stmt]uint64
 	useSeq   uint64
 
-	pass     int  // bytes of the present message that are still to be passed on
-	passDrop bool // ... to nobody
+	pass int // bytes of the present message that are still to be passed on
 
 	answered   time.Duration // when the last ReadyForQuery came
+	replayErr  *pgwire.Error // why a query of a replay failed that was not its last
 	held       bool          // its settings are being changed for somebody
 	freeSince  time.Duration
+	auditedAt  time.Duration
 	born       time.Duration
-	lastWriter *client // whose statement may last have advanced a sequence here; nil if several
-	cancels    int     // cancel requests under way for this backend: it is not fed
-	hazard     bool    // a cancel request may have hit another statement than was meant
-	doomed     bool    // close when free: nobody may use it
-	retired    bool    // close when free: it is out of date
+	served     bool          // has answered something
+	lastWriter *client       // whose statements alone may have advanced sequences here; nil if none have
+	mixed      bool          // those of several clients may have
+	cancels    int           // cancel requests under way for this backend: it is not fed
+	ghosts     bool          // runs reads that were moved elsewhere
+	notBefore  time.Duration // its head does not count as stalled before
+	hazard     bool          // a cancel request may have hit another statement than was meant
+	doomed     bool          // close when free: nobody may use it
+	retired    bool          // close when free: it is out of date
 }
 
 type mode uint8
@@ -70,6 +78,13 @@ func (m mode) String() string {
 // maxPrepared bounds the statements prepared on one backend; the server keeps
 // a plan for each.
 const maxPrepared = 1000
+
+// maxPreparedBytes bounds their texts; only those longer than longText are worth
+// counting.
+const (
+	maxPreparedBytes = 4 << 20
+	longText         = 4 << 10
+)
 
 func (b *backend) depth() int { return len(b.queue) - b.qHead }
 
@@ -114,12 +129,21 @@ func (b *backend) learn(u *unit, st *stmt) {
 	if len(b.prepared) >= maxPrepared {
 		b.evict(u)
 	}
+	if len(st.tail) > longText {
+		bytes := len(st.tail)
+		for old := range b.prepared {
+			bytes += len(old.tail)
+		}
+		for bytes > maxPreparedBytes && len(b.prepared) > 0 {
+			bytes -= b.evict(u)
+		}
+	}
 	b.useSeq++
 	b.prepared[st] = b.useSeq
 }
 
 // evict closes the least recently used of a few statements.
-func (b *backend) evict(u *unit) {
+func (b *backend) evict(u *unit) (bytes int) {
 	var victim *stmt
 	oldest, seen := ^uint64(0), 0
 	for st, used := range b.prepared {
@@ -133,6 +157,7 @@ func (b *backend) evict(u *unit) {
 	delete(b.prepared, victim)
 	b.s.Out = pgwire.AppendClose(b.s.OutBuf(), pgwire.KindStatement, victim.srvName)
 	u.exp = append(u.exp, expect{code: expHiddenClose})
+	return len(victim.tail)
 }
 
 // putParse sends the client's Parse of st, unless the statement is here.
@@ -247,7 +272,7 @@ func (b *backend) prepare(set *session.Set, app string, then func(err *pgwire.Er
 	b.held = true
 	l := b.p.l
 	b.ensureAs(set, app).done = func(u *unit) {
-		err := u.err
+		err := cmp.Or(b.replayErr, u.err)
 		if err != nil {
 			b.doomed = true
 		}
@@ -282,20 +307,32 @@ func (b *backend) appFor(name string) string {
 
 // ensureAs returns the query that it sent, nil if none was needed.
 func (b *backend) ensureAs(set *session.Set, app string) *unit {
-	sql := ""
+	queries := []string{""}
 	if b.set != set {
-		sql = transition(b.set, set)
+		queries = replay(b.set, set)
 		b.set = set
 	}
+	last := len(queries) - 1
 	if app != b.app {
-		sql += "SELECT pg_catalog.set_config('application_name', " + quoteLiteral(app) + ", false)"
+		queries[last] += "SELECT pg_catalog.set_config('application_name', " + anyLiteral(app) + ", false)"
 		b.app = app
 	}
-	if sql == "" {
+	if queries[last] == "" {
 		return nil
 	}
 	b.p.st.replays++
-	return b.ask(sql, func(u *unit) {
+	b.replayErr = nil
+	for _, sql := range queries[:last] {
+		b.ask(sql, func(u *unit) {
+			if b.replayErr == nil {
+				b.replayErr = u.err
+			}
+		})
+	}
+	return b.ask(queries[last], func(u *unit) {
+		if b.replayErr != nil {
+			u.err = b.replayErr
+		}
 		if u.err == nil {
 			return
 		}
@@ -317,8 +354,17 @@ func (b *backend) ready(u *unit, status byte) {
 	l := b.p.l
 	b.pop()
 	b.status = status
-	began := max(u.sentAt, b.answered)
+	if !b.served {
+		b.served = true
+		b.p.dialErr = nil
+		b.p.dials.Succeeded()
+	}
+	took := l.Now - max(u.sentAt, b.answered)
 	b.answered = l.Now
+	b.p.freeSlot(u)
+	if c := u.c; c != nil && c.source == b {
+		c.freeSource()
+	}
 	switch u.kind {
 	case unitHidden:
 		u.done(u)
@@ -327,7 +373,13 @@ func (b *backend) ready(u *unit, status byte) {
 		u.grp.ready()
 	default:
 		if u.shape != nil && !u.failed {
-			u.shape.Observe(l.Now-began, u.bytes)
+			if b.mode == modeOwn && u.read {
+				took = min(took, maxObserved) // it may be the cost of a lock, which passes
+			}
+			u.shape.Observe(took, u.bytes)
+		}
+		if b.mode == modeShared {
+			b.p.readTime += (took - b.p.readTime) / 16
 		}
 		if u.failed {
 			b.unlearn(u) // messages sent after the error were skipped, too
@@ -340,6 +392,9 @@ func (b *backend) ready(u *unit, status byte) {
 		} else if u.park {
 			// answered when its group is complete
 		} else if u.c != nil && !u.c.s.Closed {
+			if u.hold {
+				u.c.s.Write(u.resp)
+			}
 			u.c.answered(b, u, status)
 			l.recycle(u)
 		} else {
@@ -351,11 +406,15 @@ func (b *backend) ready(u *unit, status byte) {
 	}
 }
 
+// maxObserved is what a shape learns at most from one read that held up others.
+const maxObserved = 8 * time.Millisecond
+
 // rerun queues a unit again after an error that weir caused.
 func (b *backend) rerun(u *unit) {
 	u.retries++
 	u.exp, u.expAt = u.exp[:0], 0
 	u.wrote, u.failed, u.retry, u.err, u.bytes = false, false, false, nil, 0
+	u.preempted, u.hold, u.resp = false, false, u.resp[:0]
 	b.p.st.reruns++
 	b.p.queueSolo(u)
 }
@@ -378,6 +437,10 @@ func (b *backend) settle() {
 		return // settled again when the cancel request has ended
 	}
 	b.hazard = false
+	if b.ghosts {
+		b.ghosts = false
+		b.p.apart.ghosts--
+	}
 	switch b.mode {
 	case modeShared, modeOwn:
 		b.p.release(b)
@@ -412,9 +475,13 @@ func (b *backend) OnClosed(err error) {
 	fatal.Message = "the connection to the server was lost, and with it this session's transaction or state"
 	owner, ln := b.owner, b.lane
 	b.owner, b.lane = nil, nil
+	if u := b.head(); u != nil && u.c != nil && u.c.source == b {
+		u.c.source = nil
+	}
 	units := b.queue[b.qHead:]
 	b.queue, b.qHead = nil, 0
 	for _, u := range units {
+		p.freeSlot(u)
 		switch {
 		case u.kind == unitHidden:
 			u.err = e

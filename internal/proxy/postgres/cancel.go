@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"crypto/subtle"
 	"slices"
 
@@ -64,6 +63,15 @@ func (c *client) cancel(done func()) bool {
 	if c.inflight == 0 {
 		return false
 	}
+	for _, list := range [][]*unit{c.p.apart.fresh, c.p.apart.patient} {
+		for _, u := range list {
+			if u.c == c && !u.dead {
+				u.dead = true
+				c.lost(u, errCancelled())
+				return false
+			}
+		}
+	}
 	for _, u := range c.p.reads {
 		if u.c == c && !u.dead {
 			u.dead = true
@@ -90,37 +98,31 @@ func (c *client) cancel(done func()) bool {
 			return true
 		}
 	}
+	for _, b := range c.p.shared {
+		if u := b.first(c); u != nil {
+			c.lost(c.l.moveOut(u), errCancelled()) // its answer goes to nobody
+			return false
+		}
+	}
 	return false
 }
 
-// cancel sends the server a cancel request for the head of the queue. Until the
-// server has closed that connection, by when the signal is out, the backend
-// gets no further statements; those already behind it are run again if the
-// signal hits one of them.
+// first returns the first unit of a client in the queue, or nil.
+func (b *backend) first(c *client) *unit {
+	for _, u := range b.queue[b.qHead:] {
+		if u.kind == unitClient && u.c == c {
+			return u
+		}
+	}
+	return nil
+}
+
+// cancel sends the server a cancel request for the head of the queue. What is
+// behind it runs elsewhere, or again if the signal hits it.
 func (b *backend) cancel(u *unit, finish func()) {
-	srv := b.p.l.srv
 	u.c.cancelled = u
-	b.cancels++
-	b.hazard = true
-	cfg := srv.cfg.Postgres
-	pid, secret := b.pid, b.secret
-	l := b.p.l
-	srv.background.Go(func() {
-		ctx, done := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
-		defer done()
-		err := pgwire.Cancel(ctx, cfg, pid, secret)
-		defer finish()
-		l.Post(func() {
-			b.cancels--
-			if err != nil {
-				srv.log.Warn("cancel request failed", "pid", pid, "error", err)
-			}
-			if b.cancels == 0 && !b.s.Closed {
-				if c := b.owner; c != nil {
-					c.resume()
-				}
-				b.settle()
-			}
-		})
-	})
+	if b.mode == modeShared {
+		b.p.unshare(b)
+	}
+	b.signal(finish)
 }

@@ -21,10 +21,14 @@ type client struct {
 	l *loop
 	p *pool
 
-	id     uint32 // for cancel requests, with secret
-	secret []byte
-	addr   string
-	app    string
+	id        uint32 // for cancel requests, with secret
+	secret    []byte
+	addr      string
+	app       string
+	lex       lexical        // as the client knows it
+	bytewise  bool           // its texts can be read byte by byte
+	owed      []pgwire.Param // changed by the server, and to be told
+	lexicalTx bool           // the transaction under way has changed how they are read
 	// startApp is the application name of the startup message.
 	startApp string
 	since    time.Duration
@@ -39,7 +43,9 @@ type client struct {
 
 	tx       byte     // transaction status, as last told to the client
 	inflight int      // units sent without a link and not answered
+	source   *backend // runs a read of the client's apart, held back until its output is written
 	reader   *backend // has all of these units, if they are shared reads; else nil
+	again    []*unit  // of these units: moved from behind a stalled one, to be sent in turn
 	greeted  bool
 	waiting  bool // for a backend, in the pool's queue
 	queuedAt time.Duration
@@ -47,6 +53,9 @@ type client struct {
 	skipping bool // until Sync: the client was told of an error that the server does not know of
 	drop     int  // bytes of the present message that go nowhere
 	resuming bool // on the agenda
+
+	partialAt  time.Duration // since when messages without a Sync wait; 0 if none do
+	partialDue bool          // they have waited long enough
 
 	link    *backend
 	linkSeq uint64
@@ -58,15 +67,23 @@ type client struct {
 	look      bool     // ask the server which state is left, when quiet
 	asking    bool     // ... that question is under way
 	pinsAsked pin      // pins of statements sent behind it
-	changed   bool     // a function was called while the database had some that change settings
-	leftovers bool     // SQL-prepared statements may be left on the backend
-	lent      []string // protocol-level statements that the backend has under the client's names
-	txSets    []sqlscan.SetClause
-	reached   []reach
-	txUnclear bool // a savepoint was rolled back: txSets may not all hold
+	unsure    []string // settings that the server is to be asked for, when quiet
+	// bodies: functions were made in the transaction under way; what they do is not
+	// known before it ends. madeBodies: it has ended.
+	bodies, madeBodies bool
+	prepares           uint64   // the epoch in which the session first had SQL-prepared statements
+	leftovers          bool     // SQL-prepared statements may be left on the backend
+	lent               []string // protocol-level statements that the backend has under the client's names
+	txSets             []sqlscan.SetClause
+	reached            []*reach // in the transaction under way
+	txUnclear          bool     // a savepoint was rolled back: txSets may not all hold
+
+	taken   uint64        // bytes of its output that it had taken
+	takenAt time.Duration // ... when that was last looked at and had changed
 
 	markSeq   uint64
-	cancelled *unit // a cancel request is meant for this one
+	long      *longRead // linked: the text of the next message, which is being read
+	cancelled *unit     // a cancel request is meant for this one
 	served    *backend
 	draining  bool
 	noticed   map[string]bool // hints already complained of
@@ -87,31 +104,19 @@ const maxSmall = 10000
 
 func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 
-func (c *client) scan(sql string) sqlscan.Statement {
+func (c *client) scan(sql string) reading {
+	if !c.readable(sql) {
+		return opaque
+	}
 	info := c.p.scan(sql)
 	if info.Effects.Has(sqlscan.EffBackslash) && c.nonconforming() {
 		info = info.Nonconforming()
 	}
-	return info
+	return c.p.judge(info, sql)
 }
 
-// nonconforming tells that the session may have standard_conforming_strings
-// off, which the server takes in many spellings.
-func (c *client) nonconforming() bool {
-	const name = "standard_conforming_strings"
-	if b := c.link; b != nil && b.params[name] == "off" {
-		return true
-	}
-	v, ok := c.set.Get(name)
-	if !ok {
-		return false
-	}
-	switch strings.ToLower(strings.Trim(v.Value, `'" `)) {
-	case "on", "true", "yes", "1":
-		return false
-	}
-	return true
-}
+// nonconforming tells that the session has standard_conforming_strings off.
+func (c *client) nonconforming() bool { return c.lexical().conforming == "off" }
 
 // WantsMore: a message is never larger than the configured limit, which
 // frame checks; until then reading goes on.
@@ -138,6 +143,10 @@ func (c *client) OnData(p []byte) int {
 		if c.waiting || !c.greeted {
 			return i
 		}
+		if c.cur == nil && c.pass == 0 && c.s.Pending() > maxClientOut {
+			c.s.NotifyDrained() // it asks faster than it reads, and holds no backend meanwhile
+			return i
+		}
 		if c.pass > 0 {
 			n := min(c.pass, len(p)-i)
 			c.pass -= n
@@ -160,10 +169,13 @@ func (c *client) OnData(p []byte) int {
 				return len(p)
 			}
 		case pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute:
-			if n > maxSmall {
+			if n-1 > maxSmall { // the length does not count the type
 				c.protocolError("message of type %q is %d bytes long", typ, n-1)
 				return len(p)
 			}
+		}
+		if c.p.proof.stale && reads(typ) {
+			return i // looked at again when the functions that were made are known
 		}
 		linked := c.link != nil
 		var used int
@@ -217,6 +229,15 @@ func (c *client) feedFree(typ byte, n int, p []byte) int {
 	}
 }
 
+// reads tells whether a message has, or runs, a text that weir judges.
+func reads(typ byte) bool {
+	switch typ {
+	case pgwire.ClientQuery, pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientFunction:
+		return true
+	}
+	return false
+}
+
 // takeDrop consumes what is here of a message to be dropped.
 func (c *client) takeDrop(have int) int {
 	n := min(c.drop, have)
@@ -243,6 +264,9 @@ func (c *client) feedQuery(n int, p []byte) int {
 		}
 		return 0
 	}
+	if n > maxScanned {
+		return c.needBackend(false)
+	}
 	sql, err := pgwire.ParseQuery(p[pgwire.HeaderLen:n])
 	if err != nil {
 		c.protocolError("malformed Query message")
@@ -252,16 +276,29 @@ func (c *client) feedQuery(n int, p []byte) int {
 	if info.Hints.Bad != nil {
 		c.complain(info.Hints.Bad)
 	}
-	if c.intercept(&info) {
+	if c.intercept(&info.Statement) {
 		return n
 	}
-	switch routeOf(&info) {
+	if !c.bytewise {
+		return c.needBackend(false)
+	}
+	switch routeOf(&info.Statement) {
 	case routeRead:
 		sh := c.p.shape(text(sql), info.Verb)
 		if !sh.Sharable() {
-			return c.needBackend(false)
+			if c.inflight > 0 {
+				return 0
+			}
+			if c.crowded() {
+				return c.needBackend(false)
+			}
+			c.unname("")
+			u := c.unitOf(p[:n])
+			u.simple, u.shape = true, sh
+			c.p.readAlone(u)
+			return n
 		}
-		if c.inflight > 0 && !c.mayFollow() {
+		if c.inflight > 0 && (!c.mayFollow() || sh.Stalled(c.l.Now)) {
 			return 0
 		}
 		c.unname("") // as the server does
@@ -270,14 +307,14 @@ func (c *client) feedQuery(n int, p []byte) int {
 		c.p.read(u)
 		return n
 	case routeWrite:
-		window, ok := c.batchWindow(&info)
+		window, ok := c.batchWindow(&info.Statement)
 		if !ok {
 			break
 		}
 		if c.inflight > 0 {
 			return 0
 		}
-		ln, shape := c.laneForText(text(sql), &info, window)
+		ln, shape := c.laneForText(text(sql), &info.Statement, window)
 		if ln == nil {
 			break
 		}
@@ -306,7 +343,7 @@ func (c *client) unitOf(p []byte) *unit {
 // earlier ones, on the same backend, so that their answers come in order.
 func (c *client) mayFollow() bool {
 	b := c.reader
-	return b != nil && b.mode == modeShared && b.set == c.set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed && len(c.p.reads) == 0
+	return b != nil && b.mode == modeShared && b.set == c.set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed && len(c.p.reads) == 0 && len(c.again) == 0
 }
 
 // batchWindow tells whether a write is to join a group, and the most it may
@@ -315,6 +352,9 @@ func (c *client) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
 	cfg := &c.l.srv.cfg
 	if c.tx != pgwire.StatusIdle || c.pins != 0 || cfg.Mode == session.ModeSession {
 		return 0, false
+	}
+	if _, known := c.p.lockTimeout(c.set); !known {
+		return 0, false // nor is how long it may wait in a group
 	}
 	h := info.Hints.Batch
 	switch h.Kind {
@@ -346,7 +386,9 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 		if status != pgwire.StatusIdle {
 			c.fatal(pgwire.NewFatal(pgwire.CodeInternalError, "weir did not see that a statement begins a transaction, which is rolled back"))
 		}
+		c.nextAgain()
 	}
+	c.pay()
 	c.p.count(u, c.l.Now)
 	c.resume()
 	if c.draining {
@@ -438,6 +480,7 @@ func (c *client) refuse(e *pgwire.Error) {
 func (c *client) lost(u *unit, e *pgwire.Error) {
 	c.inflight--
 	c.stats.errors++
+	c.unparse(u) // whatever the server made of it, the names are free
 	if u.wrote && u.bytes > 0 {
 		// Part of the answer has left: the session cannot be continued.
 		f := *e
@@ -446,6 +489,7 @@ func (c *client) lost(u *unit, e *pgwire.Error) {
 		return
 	}
 	c.reply(pgwire.AppendReadyForQuery(pgwire.AppendError(nil, e), pgwire.StatusIdle))
+	c.nextAgain()
 	c.resume()
 }
 
@@ -493,6 +537,16 @@ func (c *client) OnDrained() {
 	if c.link != nil {
 		c.link.s.Throttle(false)
 	}
+	c.freeSource()
+	c.resume()
+}
+
+// freeSource has the backend that was held back go on.
+func (c *client) freeSource() {
+	if b := c.source; b != nil {
+		c.source = nil
+		b.s.Throttle(false)
+	}
 }
 
 func (c *client) OnClosed(err error) {
@@ -507,6 +561,7 @@ func (c *client) OnClosed(err error) {
 		c.unnamed.refs--
 	}
 	c.stmts, c.unnamed = nil, nil
+	c.freeSource()
 	if b := c.link; b != nil {
 		c.link = nil
 		b.orphaned()
@@ -520,9 +575,26 @@ func (c *client) leaveIfIdle() {
 	}
 }
 
+// checkReading disconnects a client that has taken nothing of its answer for long,
+// holds a backend by that, and keeps others waiting.
+func (c *client) checkReading() {
+	limit := c.l.srv.cfg.ClientWriteTimeout
+	if limit <= 0 || (c.link == nil && c.source == nil) || c.s.Pending() <= maxClientOut || c.s.Written != c.taken {
+		c.taken, c.takenAt = c.s.Written, c.l.Now
+		return
+	}
+	if c.l.Now-c.takenAt > limit && len(c.p.excl) > 0 {
+		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
+	}
+}
+
 // tick enforces the limits that are counted in time.
 func (c *client) tick() {
 	cfg := &c.l.srv.cfg
+	c.checkReading()
+	if c.s.Closed {
+		return
+	}
 	if c.tx != pgwire.StatusIdle && c.link != nil && c.link.depth() == 0 &&
 		cfg.IdleInTransactionTimeout > 0 && c.l.Now-c.idleSince > cfg.IdleInTransactionTimeout {
 		c.fatal(pgwire.NewFatal(pgwire.CodeIdleInTransactionTimeout,

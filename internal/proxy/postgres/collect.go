@@ -1,6 +1,9 @@
 package postgres
 
 import (
+	"bytes"
+	"time"
+
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/sqlscan"
 )
@@ -13,7 +16,8 @@ func (c *client) feedExtended(p []byte) int {
 	u := c.l.newUnit(unitClient)
 	used, verdict := c.collect(u, p)
 	if verdict == collected {
-		if c.inflight > 0 && !(u.shared() && c.mayFollow()) {
+		c.partialDue = false
+		if c.inflight > 0 && !(u.shared() && c.mayFollow() && !u.stalled(c.l.Now)) {
 			verdict = collectMore
 		} else if c.sendWhole(u, p[:used]) {
 			return used
@@ -30,14 +34,53 @@ func (c *client) feedExtended(p []byte) int {
 	if verdict == collectMore {
 		return 0
 	}
+	if verdict == collectRest {
+		if c.inflight > 0 {
+			return 0
+		}
+		if !c.partialDue {
+			c.awaitSync()
+			return 0
+		}
+	}
+	c.partialDue = false
 	return c.needBackend(own)
+}
+
+// syncPatience is how long a client's messages without a Sync wait for one. Then
+// the client gets a backend, which answers what is there: a pipeline may be long,
+// and its client be waiting for an error in the middle of it.
+const syncPatience = 10 * time.Millisecond
+
+// A partial is a client whose last message was no Sync.
+type partial struct{ c *client }
+
+func (c *client) awaitSync() {
+	if c.partialAt == 0 {
+		c.partialAt = c.l.Now
+		c.l.agenda.At(partial{c})
+	}
+}
+
+func (p partial) Deadline() (time.Duration, bool) {
+	return p.c.partialAt + syncPatience, !p.c.s.Closed && p.c.link == nil && len(p.c.s.In) > 0
+}
+
+func (p partial) Due() {
+	c := p.c
+	c.partialAt = 0
+	if !c.s.Closed && c.link == nil && !c.waiting && c.inflight == 0 && len(c.s.In) > 0 {
+		c.partialDue = true
+		c.resume()
+	}
 }
 
 type collectVerdict uint8
 
 const (
 	collected    collectVerdict = iota
-	collectMore                 // the Sync has not come yet
+	collectMore                 // a message is not whole yet
+	collectRest                 // the Sync has not come yet
 	collectAlone                // needs a backend of its own
 	collectBad                  // the client was disconnected
 )
@@ -56,6 +99,9 @@ func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			if len(p) >= maxWhole { // more is not read: see maxHeld
 				return 0, collectAlone
 			}
+			if i == len(p) {
+				return 0, collectRest
+			}
 			return 0, collectMore
 		}
 		o := op{kind: typ, off: int32(i), end: int32(i + n)}
@@ -71,15 +117,18 @@ func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				c.protocolError("malformed Parse message")
 				return 0, collectBad
 			}
-			if len(name) > 0 && c.stmts[text(name)] != nil {
+			if len(name) > 0 && u.lookup(c, name) != nil {
 				return 0, collectAlone // the server itself will refuse the duplicate
 			}
 			if _, err := pgwire.ParseParse(body); err != nil {
 				c.protocolError("malformed Parse message")
 				return 0, collectBad
 			}
+			if end := bytes.IndexByte(body[rest:], 0); !c.readable(text(body[rest : rest+max(end, 0)])) {
+				return 0, collectAlone
+			}
 			o.st = c.p.internFor(c, body[rest:])
-			u.parsed = append(u.parsed, parsedName{name: string(name), st: o.st})
+			u.parsed = append(u.parsed, parsedName{name: string(cutName(name)), st: o.st})
 			u.effects |= o.st.info.Effects
 			if o.st.info.Hints.Bad != nil {
 				c.complain(o.st.info.Hints.Bad)
@@ -96,11 +145,12 @@ func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
 				return 0, collectBad
 			}
 			o.st = u.lookup(c, name)
-			if o.st == nil {
-				return 0, collectAlone // the server will say that it does not exist
+			if o.st == nil || o.st.elsewhere(c) {
+				return 0, collectAlone // the server will say that it does not exist, or parse it as it was
 			}
 			head := int32(pgwire.HeaderLen)
 			o.name, o.rest = o.off+head+int32(at), o.off+head+int32(rest)
+			c.p.current(o.st)
 			u.effects |= o.st.info.Effects
 		case pgwire.ClientDescribe, pgwire.ClientClose:
 			m, err := pgwire.ParseDescribe(body)
@@ -111,8 +161,8 @@ func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			if m.Kind == pgwire.KindStatement {
 				o.st = u.lookup(c, m.Name)
 				if typ == pgwire.ClientClose {
-					u.parsed = append(u.parsed, parsedName{name: string(m.Name)})
-				} else if o.st == nil {
+					u.parsed = append(u.parsed, parsedName{name: string(cutName(m.Name))})
+				} else if o.st == nil || o.st.elsewhere(c) {
 					return 0, collectAlone
 				}
 			}
@@ -137,6 +187,7 @@ func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
 // lookup finds a statement by the client's name for it: parsed in this unit,
 // or before.
 func (u *unit) lookup(c *client, name []byte) *stmt {
+	name = cutName(name)
 	for i := len(u.parsed) - 1; i >= 0; i-- {
 		if u.parsed[i].name == text(name) {
 			return u.parsed[i].st
@@ -161,9 +212,32 @@ func (u *unit) shared() bool {
 	return true
 }
 
+// stalled reports whether one like the unit holds up those behind it now.
+func (u *unit) stalled(now time.Duration) bool {
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st.shape.Stalled(now) {
+			return true
+		}
+	}
+	return u.shape != nil && u.shape.Stalled(now)
+}
+
+// reads tells whether every statement that the unit executes is a read.
+func (u *unit) reads() bool {
+	for i := range u.ops {
+		if o := &u.ops[i]; o.kind == pgwire.ClientBind && o.st.route != routeRead {
+			return false
+		}
+	}
+	return true
+}
+
 // sendWhole routes a collected unit: to a shared backend or into a group. It
 // reports false when the unit needs a backend of its own.
 func (c *client) sendWhole(u *unit, p []byte) bool {
+	if !c.bytewise {
+		return false
+	}
 	var write *stmt
 	binds := 0
 	for i := range u.ops {
@@ -176,17 +250,22 @@ func (c *client) sendWhole(u *unit, p []byte) bool {
 		}
 	}
 	if write == nil {
-		if !u.shared() {
+		switch {
+		case u.shared():
+			c.adopt(u, p)
+			c.p.read(u)
+		case u.reads() && c.inflight == 0 && !c.crowded():
+			c.adopt(u, p)
+			c.p.readAlone(u)
+		default:
 			return false
 		}
-		c.adopt(u, p)
-		c.p.read(u)
 		return true
 	}
 	if binds != 1 || c.inflight > 0 {
 		return false
 	}
-	window, ok := c.batchWindow(&write.info)
+	window, ok := c.batchWindow(&write.info.Statement)
 	if !ok {
 		return false
 	}

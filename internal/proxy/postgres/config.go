@@ -42,6 +42,16 @@ type Config struct {
 	// AdminUsers may log in to database "weir"; the DSN's user always may.
 	AdminUsers []string
 
+	// FlushPrefix is the prefix of the empty logical messages by which the solo
+	// lane flushes the log; consumers of logical decoding that ask for messages
+	// see them. Default: weir.
+	FlushPrefix string
+
+	// TrustFunctions are functions, as name or schema.name, of which the
+	// configuration says that they leave the session as it is; weir does not look
+	// into them.
+	TrustFunctions []string
+
 	// ClientTLS, ClientTLSMode: see pgwire.AcceptConfig.
 	ClientTLS     *tls.Config
 	ClientTLSMode pgwire.TLSMode
@@ -60,6 +70,7 @@ func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6432")
 	c.Options = c.Options.WithDefaults()
 	c.Auth = cmp.Or(c.Auth, AuthRelay)
+	c.FlushPrefix = cmp.Or(c.FlushPrefix, "weir")
 	return c
 }
 

@@ -15,18 +15,37 @@ import (
 
 // note records what a statement will have done when its unit has succeeded.
 // Pins count from the moment of sending: until proven otherwise it took effect.
-func (c *client) note(u *unit, info *sqlscan.Statement) {
+func (c *client) note(u *unit, info *reading) {
 	e := info.Effects
+	if c.bodies && e&^sqlscan.EffTx != 0 || info.Verb == sqlscan.VerbExecute && c.prepares != 0 && c.prepares != c.p.proof.epoch {
+		e |= sqlscan.EffUnknownFunc // what it calls may have been made since it was judged
+	}
 	if e&^sqlscan.EffBackslash == 0 {
 		return
 	}
 	u.effects |= e
+	u.unsettles = u.unsettles || c.unsettles(&info.Statement)
+	if info.hidden {
+		c.bodies = true
+	}
+	if e.Has(sqlscan.EffPrepare) && c.prepares == 0 {
+		c.prepares = c.p.proof.epoch
+	}
+	if info.makes {
+		c.look = true
+	}
+	if e.Has(sqlscan.EffTouch) {
+		c.doubt(info.touches...)
+	}
 	if e.Has(sqlscan.EffSet) {
 		set := info.Set
 		set.Name, set.Value = strings.Clone(set.Name), strings.Clone(set.Value)
-		if !set.Local {
+		switch {
+		case !set.Local:
 			u.sets = append(u.sets, set)
 			u.resets = u.resets || resets(&set)
+		case sqlscan.Custom(set.Name):
+			c.doubt(set.Name)
 		}
 	}
 	if e.Has(sqlscan.EffDiscardAll) {
@@ -48,7 +67,10 @@ func (c *client) note(u *unit, info *sqlscan.Statement) {
 	if e.Has(pinEffects) {
 		c.addPins(pinsOf(e))
 	}
-	if e.Has(sqlscan.EffSequence | sqlscan.EffWrites | sqlscan.EffUnknownFunc | sqlscan.EffUnknown) {
+	if e.Has(sqlscan.EffSequenceRead) && c.link.lastWriter != c {
+		c.p.keepSequences = true
+	}
+	if e.Has(sqlscan.EffSequence | sqlscan.EffRoutine | sqlscan.EffUnknownFunc | sqlscan.EffUnknown) {
 		c.link.lastWriter = c
 		if c.p.keepSequences {
 			c.addPins(pinSequence)
@@ -56,28 +78,27 @@ func (c *client) note(u *unit, info *sqlscan.Statement) {
 	}
 }
 
-// ownSequences makes sure that currval and lastval cannot return what another
-// session left on this backend. If the client's own last value is not here
-// either, the server will say that it is not defined, which is an error but
-// never a wrong number; from then on weir keeps this pool's writing clients on
-// their backends.
-func (c *client) ownSequences() {
+// dropSequences makes sure that currval and lastval cannot return what another
+// session left on the backend that the client has got. If the client's own last
+// value is not here either, the server will say that it is not defined, which is
+// an error but never a wrong number; from then on weir keeps this pool's writing
+// clients on their backends.
+func (c *client) dropSequences() {
 	b := c.link
-	if b.lastWriter == c {
+	if !b.mixed && (b.lastWriter == nil || b.lastWriter == c) {
 		return
 	}
-	b.lastWriter = c
-	c.p.keepSequences = true
-	if c.tx == pgwire.StatusFailed {
-		return
-	}
-	b.ask("DISCARD SEQUENCES", func(*unit) {})
+	b.lastWriter, b.mixed = nil, false
+	b.ask("DISCARD SEQUENCES", func(u *unit) { b.doomed = b.doomed || u.err != nil })
 }
 
 // settled applies what a linked unit did.
 func (c *client) settled(b *backend, u *unit, status byte) {
 	before := c.tx
 	c.tx = status
+	if status == pgwire.StatusIdle {
+		c.lexicalTx = false
+	}
 	if status != pgwire.StatusIdle && c.l.srv.cfg.Mode == session.ModeStatement {
 		c.fatal(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "transaction blocks are not allowed in weir's pool mode statement"))
 		return
@@ -92,6 +113,9 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 		if u.effects.Has(sqlscan.EffDDL) {
 			c.p.forgetTexts()
 		}
+		if u.effects.Has(sqlscan.EffUnknownFunc) {
+			c.p.proof.lookAt = 0 // it may have changed the catalogue
+		}
 		if u.frees != "" {
 			c.unname(u.frees)
 			c.lent = slices.DeleteFunc(c.lent, func(s string) bool { return s == u.frees })
@@ -104,17 +128,21 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 			c.txSets = append(c.txSets, u.sets...)
 		}
 	}
+	if u.failed {
+		c.doubtCustom(u.sets)
+	}
 	if status != pgwire.StatusIdle && u.ends && !u.failed {
 		c.endTxSets(b, u)
 	}
 	if status == pgwire.StatusIdle && before != pgwire.StatusIdle {
 		c.endTxSets(b, u)
 	}
-	if status == pgwire.StatusIdle && len(c.reached) > 0 {
-		for _, r := range c.reached {
-			c.l.srv.renew(r)
-		}
-		c.reached = nil
+	if status == pgwire.StatusIdle && c.bodies && b.depth() == 0 && c.cur == nil {
+		c.bodies, c.madeBodies = false, true
+		c.p.proof.stale = true
+	}
+	if len(u.reached) > 0 || len(c.reached) > 0 {
+		c.carriedOut(u, before, status)
 	}
 	if u.probe && c.pins&pinsSeen != 0 {
 		c.look = true
@@ -127,6 +155,8 @@ func (c *client) endTxSets(b *backend, u *unit) {
 		for _, s := range c.txSets {
 			c.apply(b, s)
 		}
+	} else {
+		c.doubtCustom(c.txSets)
 	}
 	if len(c.txSets) > 0 && c.txUnclear {
 		c.addPins(pinSet)
@@ -141,14 +171,20 @@ func (c *client) apply(b *backend, s sqlscan.SetClause) {
 	t := c.l.settings
 	switch {
 	case s.All:
+		for _, have := range c.set.List() {
+			if sqlscan.Custom(have.Name) {
+				c.doubt(have.Name) // it is empty now, or what its library says; it does not go away
+			}
+		}
 		c.set, b.set = c.startSet, c.startSet
 		c.app, b.app = c.startApp, b.appFor(c.startApp)
-		c.pins &^= pinSet | pinSetConfig
 	case resets(&s) && s.Name == "application_name":
 		c.app, b.app = c.startApp, b.appFor(c.startApp)
 	case resets(&s):
 		if start, ok := c.startSet.Get(s.Name); ok {
 			c.set, b.set = t.With(c.set, start), t.With(b.set, start)
+		} else if sqlscan.Custom(s.Name) {
+			c.doubt(s.Name)
 		} else {
 			c.set, b.set = t.Without(c.set, s.Name), t.Without(b.set, s.Name)
 		}
@@ -156,6 +192,11 @@ func (c *client) apply(b *backend, s sqlscan.SetClause) {
 		// ParameterStatus tells the value.
 	default:
 		v := session.Setting{Name: s.Name, Value: s.Value}
+		if told, ok := b.told(s.Name); ok && ascii(told) {
+			v.Value, v.Literal = told, true // the whole of it, where SET gives a part, as of datestyle
+		} else if !ascii(v.Name) || !ascii(v.Value) {
+			v.Encoding = b.params[encodingName]
+		}
 		c.set, b.set = t.With(c.set, v), t.With(b.set, v)
 	}
 }
@@ -190,7 +231,7 @@ func (c *client) restoreStart(u *unit) {
 	}
 	sql := transition(t.Empty(), again)
 	if app && c.startApp != "" {
-		sql += "SELECT pg_catalog.set_config('application_name', " + quoteLiteral(c.startApp) + ", false)"
+		sql += "SELECT pg_catalog.set_config('application_name', " + anyLiteral(c.startApp) + ", false)"
 	}
 	if sql != "" {
 		// An error is that of a transaction that has failed: then nothing
@@ -209,9 +250,11 @@ func (c *client) forgotten(b *backend, e sqlscan.Effect) {
 	c.lent = nil
 	c.pins &^= pinPrepare
 	if e.Has(sqlscan.EffDiscardAll) {
-		c.pins &= pinMode | pinLoad | pinUnknown
-		c.changed = false
-		b.lastWriter = nil
+		if c.pins&pinsSpoil != 0 {
+			b.retired = true // it may hold what DISCARD ALL leaves
+		}
+		c.pins &= pinMode | pinLoad | pinUnknown | pinBackup | pinEncoding
+		b.lastWriter, b.mixed = nil, false
 	}
 }
 
@@ -220,4 +263,5 @@ func (c *client) reported(name, value string) {
 	if name == "application_name" {
 		c.app = value
 	}
+	c.told(name, value)
 }

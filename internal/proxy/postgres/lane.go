@@ -36,7 +36,9 @@ type lane struct {
 	key  laneKey
 	set  *session.Set // of the backends that it runs on
 	rows *rowsPlan    // nil in a solo lane
-	name string       // for reports
+	// setNow is set with the lock_timeout for groups as large as the last one.
+	setNow *session.Set
+	name   string // for reports
 	// async: its backends commit asynchronously, so each run needs a marker,
 	// whatever has been learned of the server since.
 	async bool
@@ -71,10 +73,20 @@ const laneKeep = 10 * time.Minute
 // kept: settings and texts that are never the same again make lanes without end.
 const maxLanes = 1000
 
-// laneLockTimeout bounds the wait of a grouped write for a lock that somebody
-// else holds, so that it does not hold up its group; it is then run again
-// alone, with the client's own timeout.
-const laneLockTimeout = "25ms"
+// laneLockTimeout bounds the wait of a grouped write for a lock that somebody else
+// holds, so that it does not hold up its group; it is then run again apart
+// (apart.go). Each of many members may have to wait, so the bound falls with their
+// number: a group waits for locks for less than a second at worst.
+func laneLockTimeout(members int) time.Duration {
+	switch {
+	case members <= 8:
+		return 25 * time.Millisecond
+	case members <= 32:
+		return 10 * time.Millisecond
+	default:
+		return 3 * time.Millisecond
+	}
+}
 
 // maxGroup is the most members of one group. Gains flatten beyond it
 // (reference measurements: 64 rows 10x, 256 rows 15x, 1000 rows 19x) while the
@@ -89,8 +101,10 @@ type run struct {
 	ln      *lane
 	units   []*unit // of a multi-row run only their number counts: its groups answer and recycle them
 	began   time.Duration
-	rows    bool // sent as multi-row groups
-	flushed bool // the marker was answered without error, or none was needed
+	rows    bool   // sent as multi-row groups
+	flushed bool   // the marker was answered without error, or none was needed
+	notices []byte // what the server said with the marker, as that a standby was not waited for
+	late    bool   // its place among the lane's runs was given to another
 }
 
 func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
@@ -112,9 +126,10 @@ func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
 		p: p, key: key, name: name, limit: maxGroup,
 		q:    batch.NewQueue[*unit](cfg),
 		runs: make(map[*backend]*run),
-		set:  p.laneSettings(key),
 	}
 	ln.async = !key.rows && p.flushable(key.set)
+	ln.set = p.laneSettings(key, 1, ln.async)
+	ln.setNow = ln.set
 	if plan != nil {
 		ln.rows = plan()
 	}
@@ -123,13 +138,13 @@ func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
 }
 
 // laneSettings are the client's settings, a bound on lock waits unless the
-// client has its own, and for the solo lane asynchronous commit.
-func (p *pool) laneSettings(key laneKey) *session.Set {
+// client's own is shorter, and for the solo lane asynchronous commit.
+func (p *pool) laneSettings(key laneKey, members int, async bool) *session.Set {
 	set := key.set
-	if _, ok := set.Get("lock_timeout"); !ok {
-		set = p.settings.With(set, session.Setting{Name: "lock_timeout", Value: laneLockTimeout, Literal: true})
+	if d, ours := p.lockBound(set, laneLockTimeout(members), 0); ours {
+		set = p.withLockTimeout(set, d)
 	}
-	if !key.rows && p.flushable(key.set) {
+	if async {
 		set = p.settings.With(set, session.Setting{Name: "synchronous_commit", Value: "off", Literal: true})
 	}
 	return set
@@ -166,7 +181,9 @@ func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration
 			}
 			return p.lane(key, st.shape.Text, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
 		case tableUnknown:
-			return nil
+			if !p.lastForShared() {
+				return nil
+			}
 		}
 	}
 	return c.soloLane(window)
@@ -189,7 +206,9 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 					return ln, sh
 				}
 			case tableUnknown:
-				return nil, nil
+				if !p.lastForShared() {
+					return nil, nil
+				}
 			}
 		}
 	}
@@ -267,7 +286,7 @@ func (ln *lane) pump() {
 	for !ln.queued && ln.due() {
 		var b *backend
 		if len(ln.p.excl) == 0 {
-			b = ln.p.take(ln.set, nil)
+			b = ln.p.take(ln.setNow, nil)
 		}
 		if b == nil {
 			ln.queued = true
@@ -284,7 +303,12 @@ func (ln *lane) pump() {
 // reports false if there was nothing to run, or nothing yet.
 func (ln *lane) give(b *backend) bool {
 	ln.queued = false
-	if b.in(ln.set, b.app) {
+	if b.in(ln.set, b.app) || b.set == ln.setNow {
+		if !b.bytewise {
+			ln.p.release(b)
+			ln.failAll(misread())
+			return false
+		}
 		ok := ln.start(b)
 		if !ok {
 			ln.p.release(b)
@@ -336,13 +360,14 @@ func (ln *lane) start(b *backend) bool {
 	ln.groups++
 	ln.members += uint64(len(r.units))
 	b.mode, b.lane = modeLaned, ln
-	b.lastWriter = nil
+	b.mixed = true
 	ln.runs[b] = r
 	if ln.rows != nil && len(r.units) > 1 {
 		r.rows, r.flushed = true, true
 		ln.sendRows(b, r)
 		return true
 	}
+	ln.boundLocks(b, len(r.units))
 	for _, u := range r.units {
 		if u.kind == unitRows {
 			u.grp.send(b)
@@ -357,6 +382,17 @@ func (ln *lane) start(b *backend) bool {
 	return true
 }
 
+// boundLocks puts a lock_timeout for so many members in front of a group, unless
+// it is in force. No answer is waited for: at worst the one before holds.
+func (ln *lane) boundLocks(b *backend, members int) {
+	ln.setNow = ln.p.laneSettings(ln.key, members, ln.async)
+	if b.set != ln.setNow {
+		sql := transition(b.set, ln.setNow)
+		b.set = ln.setNow
+		b.ask(sql, func(u *unit) { b.doomed = b.doomed || u.err != nil })
+	}
+}
+
 // sendMarker appends the one synchronous commit of the group.
 func (ln *lane) sendMarker(b *backend, r *run) {
 	u := ln.p.l.newUnit(unitHidden)
@@ -366,12 +402,13 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 	}
 	b.push(u)
 	st := ln.p.marker
+	u.notice = func(msg []byte) { r.notices = append(r.notices, msg...) }
 	if !b.knows(st) {
 		b.learn(u, st)
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
 	}
 	out := b.s.OutBuf()
-	out = pgwire.AppendBind(out, "", st.srvName, &pgwire.BindArgs{Values: [][]byte{[]byte(ln.p.syncDefault)}})
+	out = pgwire.AppendBind(out, "", st.srvName, &pgwire.BindArgs{Values: [][]byte{[]byte(ln.p.syncDefault), []byte(ln.p.l.srv.cfg.FlushPrefix)}})
 	out = pgwire.AppendExecute(out, "", 0)
 	b.s.Out = pgwire.AppendSync(out)
 	b.s.Touch()
@@ -396,7 +433,7 @@ func (ln *lane) backendQuiet(b *backend) {
 	r := ln.runs[b]
 	delete(ln.runs, b)
 	p := ln.p
-	ln.q.Done(p.l.Now, len(r.units), p.l.Now-r.began)
+	ln.done(r)
 	b.lane = nil
 	if b.status != pgwire.StatusIdle {
 		r.flushed = false // one of them was no single write; release closes the backend
@@ -404,14 +441,48 @@ func (ln *lane) backendQuiet(b *backend) {
 	if !r.rows {
 		for _, u := range r.units {
 			if u.kind == unitRows {
+				u.grp.notices = append(u.grp.notices, r.notices...)
 				u.grp.settle(r.flushed)
 			} else {
+				if !u.failed && u.c != nil && !u.c.s.Closed {
+					u.c.s.Write(r.notices)
+				}
 				ln.ack(u, r.flushed)
 			}
 		}
 	}
 	p.release(b)
 	ln.touch()
+}
+
+// done frees the run's place in the lane.
+func (ln *lane) done(r *run) {
+	if r.late {
+		ln.p.late--
+		return
+	}
+	ln.q.Done(ln.p.l.Now, len(r.units), ln.p.l.Now-r.began)
+}
+
+// lateAfter is how long a run may take before those that wait get another place:
+// a statement in it is slow, or waits for a lock in a way that lock_timeout does
+// not bound.
+const lateAfter = 50 * time.Millisecond
+
+// relieve gives the places of late runs to those that wait, on as many backends
+// as may run statements apart.
+func (ln *lane) relieve() {
+	for _, r := range ln.runs {
+		if ln.q.Len() == 0 || ln.p.late >= ln.p.slots() {
+			return
+		}
+		if !r.late && ln.p.l.Now-r.began > lateAfter {
+			ln.q.Done(ln.p.l.Now, len(r.units), ln.p.l.Now-r.began)
+			r.late = true
+			ln.p.late++
+			ln.touch()
+		}
+	}
 }
 
 // ack gives a member of a solo run its answer.
@@ -449,8 +520,9 @@ func (ln *lane) again(u *unit) bool {
 	}
 	switch u.err.Code {
 	case pgwire.CodeLockNotAvailable:
-		_, own := ln.key.set.Get("lock_timeout")
-		return !own
+		d, ours := ln.p.lockBound(ln.key.set, laneLockTimeout(1), 0) // the longest there is
+		u.waited += d
+		return ours
 	case pgwire.CodeUndefinedStatement:
 		return strings.Contains(u.err.Message, srvPrefix)
 	case pgwire.CodeFeatureNotSupported:
@@ -482,7 +554,7 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 		return
 	}
 	delete(ln.runs, b)
-	ln.q.Done(ln.p.l.Now, len(r.units), ln.p.l.Now-r.began)
+	ln.done(r)
 	if r.rows {
 		ln.touch()
 		return // its groups have told those that were not answered yet

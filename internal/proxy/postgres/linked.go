@@ -25,8 +25,9 @@ func (c *client) attach(b *backend) {
 	c.link = b
 	c.linkSeq++
 	b.mode, b.owner = modeOwned, c
+	c.dropSequences()
 	if !c.greeted {
-		c.backendQuiet()
+		b.ask("", func(*unit) {}) // with its answer the server reports what has changed meanwhile
 		return
 	}
 	c.resume()
@@ -182,26 +183,37 @@ func (c *client) linkedQuery(n int, p []byte) int {
 		c.protocolError("malformed Query message")
 		return len(p)
 	}
-	info := c.scan(text(sql))
+	info, ok := c.scanNext(text(sql))
+	if !ok {
+		return 0
+	}
 	if c.tx != pgwire.StatusIdle && info.Hints.Bad != nil {
 		c.complain(info.Hints.Bad)
 	}
-	if c.cur == nil && c.intercept(&info) {
-		return n
+	if c.cur == nil && c.weirs(&info.Statement) {
+		if c.link.depth() > 0 {
+			return 0 // looked at again when the backend is quiet
+		}
+		if c.intercept(&info.Statement) {
+			return n
+		}
 	}
-	if c.cur == nil && c.borrows(&info) {
-		c.lendStatement(info.Name)
+	var lent *stmt
+	if c.cur == nil && c.borrows(&info.Statement) {
+		lent = c.lendStatement(info.Name)
 	}
-	if info.Effects.Has(sqlscan.EffSequenceRead) && c.cur == nil {
-		c.ownSequences()
+	var reached []*reach
+	if info.Effects.Has(sqlscan.EffDDL) {
+		reached = c.reaching(text(sql))
 	}
 	u := c.open()
+	u.reached = reached
 	c.unname("") // as the server does
 	u.simple = true
-	u.shape = c.p.shape(text(sql), info.Verb)
+	u.shape = c.shape(text(sql), &info)
 	c.note(u, &info)
-	if info.Effects.Has(sqlscan.EffDDL) {
-		c.reaches(text(sql))
+	if lent != nil {
+		c.note(u, &lent.info)
 	}
 	c.close(u)
 	c.toServer(p[:n])
@@ -221,16 +233,25 @@ func (c *client) linkedParse(n int, p []byte) int {
 		c.protocolError("malformed Parse message")
 		return len(p)
 	}
-	if c.cur == nil && c.tx == pgwire.StatusIdle && c.unclear(m.SQL) {
-		c.ownSequences()
+	_, rest, _ := cstr(body, 0)
+	var st *stmt
+	if info, ok := c.scanNext(text(m.SQL)); !ok {
+		return 0
+	} else if info.Effects.Has(sqlscan.EffEncoding) {
+		st = c.p.opaqueStmt(body[rest:], c.lexical())
+	} else if len(m.SQL) > maxScanned {
+		st = c.p.longStmt(body[rest:], c.lexical(), info)
+	} else {
+		st = c.p.internFor(c, body[rest:])
 	}
 	u := c.open()
-	_, rest, _ := cstr(body, 0)
-	st := c.p.internFor(c, body[rest:])
-	if c.borrows(&st.info) {
+	if c.borrows(&st.info.Statement) {
 		c.lent = append(c.lent, strings.Clone(st.info.Name))
 		c.leftovers = true
-		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.info.Name, c.stmts[st.info.Name].tail)
+		lent := c.stmts[st.info.Name]
+		c.p.current(lent)
+		c.note(u, &lent.info)
+		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.info.Name, lent.tail)
 		u.exp = append(u.exp, expect{code: expHiddenParse})
 	}
 	if c.tx != pgwire.StatusIdle && st.info.Hints.Bad != nil {
@@ -245,12 +266,12 @@ func (c *client) linkedParse(n int, p []byte) int {
 		c.toServer(p[:n])
 		return n
 	}
-	name := string(m.Name)
+	name := string(cutName(m.Name))
 	if old := c.stmts[name]; old != nil {
 		// The name is taken. Let the server say so, or what else is wrong: a
 		// second Parse under a name that is prepared there.
 		b.need(u, old)
-		c.rename(u, parsedName{name: name, st: old})
+		c.rename(u, parsedName{name: name, given: string(m.Name), st: old})
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), old.srvName, st.tail)
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 	} else {
@@ -275,12 +296,6 @@ func (c *client) closeUnnamed(u *unit) {
 	u.exp = append(u.exp, expect{code: expHiddenClose})
 }
 
-// unclear tells whether a text reads a sequence's session value.
-func (c *client) unclear(sql []byte) bool {
-	info := c.scan(text(sql))
-	return info.Effects.Has(sqlscan.EffSequenceRead)
-}
-
 func (c *client) linkedBind(n int, p []byte) int {
 	b := c.link
 	body := p[pgwire.HeaderLen:min(n, len(p))]
@@ -296,18 +311,27 @@ func (c *client) linkedBind(n int, p []byte) int {
 	}
 	st := c.unnamed
 	if len(name) > 0 {
-		st = c.stmts[text(name)]
+		st = c.stmts[text(cutName(name))]
 	}
-	if st != nil && c.cur == nil && c.tx == pgwire.StatusIdle && st.info.Effects.Has(sqlscan.EffSequenceRead) {
-		c.ownSequences()
+	if st != nil {
+		c.p.current(st)
+	}
+	info, ok := c.reparse(st, len(name) == 0)
+	if !ok {
+		return 0
+	}
+	var reached []*reach
+	if st != nil && st.info.Effects.Has(sqlscan.EffDDL) {
+		reached = c.reaching(st.sql)
 	}
 	u := c.open()
+	u.reached = append(u.reached, reached...)
 	srv := ""
 	switch {
 	case st == nil && len(name) == 0:
 		c.closeUnnamed(u)
 	case st == nil:
-		srv = clientName(name)
+		srv = c.foreignName(name)
 	case len(name) == 0 && c.unnamedAt == c.linkSeq:
 		// Parsed during this link: it is the backend's unnamed one.
 	default:
@@ -315,10 +339,7 @@ func (c *client) linkedBind(n int, p []byte) int {
 		srv = st.srvName
 	}
 	if st != nil {
-		c.note(u, &st.info)
-		if st.info.Effects.Has(sqlscan.EffDDL) {
-			c.reaches(st.sql)
-		}
+		c.note(u, info)
 		u.shape = st.shape
 	}
 	u.exp = append(u.exp, expect{code: expBind})
@@ -344,8 +365,15 @@ func (c *client) linkedOther(typ byte, n int, p []byte) int {
 		return 0
 	}
 	b := c.link
-	u := c.open()
 	body := p[pgwire.HeaderLen:n]
+	if typ == pgwire.ClientDescribe {
+		if m, err := pgwire.ParseDescribe(body); err == nil && m.Kind == pgwire.KindStatement {
+			if _, ok := c.reparse(c.stmtNamed(m.Name), len(m.Name) == 0); !ok {
+				return 0
+			}
+		}
+	}
+	u := c.open()
 	if typ == pgwire.ClientExecute {
 		if _, err := pgwire.ParseExecute(body); err != nil {
 			c.protocolError("malformed Execute message")
@@ -370,11 +398,17 @@ func (c *client) linkedOther(typ byte, n int, p []byte) int {
 		return n
 	}
 	if typ == pgwire.ClientClose {
+		if len(m.Name) > 0 && u.lookup(c, m.Name) == nil && c.pins&pinPrepare != 0 {
+			b.s.Out = pgwire.AppendClose(b.s.OutBuf(), pgwire.KindStatement, c.foreignName(m.Name))
+			b.s.Touch()
+			u.exp = append(u.exp, expect{code: expClose})
+			return n
+		}
 		u.exp = append(u.exp, expect{code: expOwnClose})
-		c.rename(u, parsedName{name: string(m.Name)})
+		c.rename(u, parsedName{name: string(cutName(m.Name))})
 		return n
 	}
-	srv := clientName(m.Name)
+	srv := c.foreignName(m.Name)
 	if st := u.lookup(c, m.Name); st != nil {
 		if len(m.Name) == 0 && c.unnamedAt == c.linkSeq {
 			srv = ""
@@ -408,13 +442,20 @@ func (c *client) backendQuiet() {
 	if !c.greeted {
 		c.introduce()
 	}
+	if c.madeBodies {
+		c.madeBodies = false
+		c.p.proof.changed(b)
+		return
+	}
 	if c.look {
 		c.look = false
-		if c.pins&pinsSeen != 0 {
-			c.asking, c.pinsAsked = true, 0
-			b.ask(stateSQL, c.updatePins)
-			return
-		}
+		c.asking, c.pinsAsked = true, 0
+		b.ask(stateSQL, c.updatePins)
+		return
+	}
+	if len(c.unsure) > 0 {
+		c.learnSettings()
+		return
 	}
 	if u := b.ensureFor(c); u != nil {
 		// RESET went further than the client's own defaults, and told the
@@ -430,16 +471,19 @@ func (c *client) backendQuiet() {
 	}
 	if c.pins == 0 || c.l.srv.cfg.Mode == session.ModeTransaction {
 		c.detach()
+		return
 	}
+	c.resume()
 }
 
 // detach gives the backend back.
 func (c *client) detach() {
 	b := c.link
-	c.link, b.owner, c.lent = nil, nil, nil
+	c.link, b.owner, c.lent, c.prepares = nil, nil, nil, 0
 	b.s.Throttle(false)
 	c.s.Throttle(false)
 	c.p.release(b)
+	c.pay()
 	c.resume()
 }
 
@@ -473,9 +517,11 @@ func (b *backend) orphaned() {
 	c := b.owner
 	b.owner = nil
 	b.s.Throttle(false)
-	if b.depth() > 0 || c.cur != nil || c.pass > 0 || c.copyIn {
-		// In the middle of a statement: what the server would see directly
-		// is a closed connection.
+	c.p.proof.forgets(c)
+	if b.depth() > 0 || c.cur != nil || c.pass > 0 || c.copyIn || b.held || c.pins&pinsSpoil != 0 || len(c.unsure) > 0 ||
+		(c.pins != 0 || c.leftovers) && madeUp(b.set) {
+		// In the middle of a statement: what the server would see directly is a
+		// closed connection. Or the session holds what DISCARD ALL leaves.
 		b.s.Close(io.EOF)
 		return
 	}
@@ -486,7 +532,7 @@ func (b *backend) orphaned() {
 	}
 	if c.pins != 0 || c.leftovers {
 		clear(b.prepared)
-		b.set, b.app, b.lastWriter = b.p.l.settings.Empty(), b.startApp, nil
+		b.set, b.app, b.lastWriter, b.mixed = b.p.l.settings.Empty(), b.startApp, nil, false
 		if sql != "" {
 			b.ask(sql, func(*unit) {})
 		}
@@ -514,9 +560,10 @@ func (c *client) borrows(info *sqlscan.Statement) bool {
 
 // lendStatement prepares a protocol-level statement of the client under its
 // own name, because it is about to be named by SQL.
-func (c *client) lendStatement(name string) {
+func (c *client) lendStatement(name string) *stmt {
 	name = strings.Clone(name)
 	st := c.stmts[name]
+	c.p.current(st)
 	b := c.link
 	c.lent = append(c.lent, name)
 	u := c.l.newUnit(unitHidden)
@@ -526,6 +573,7 @@ func (c *client) lendStatement(name string) {
 	b.s.Out = pgwire.AppendSync(out)
 	b.s.Touch()
 	c.leftovers = true
+	return st
 }
 
 // intercept answers what only weir can: its own status, and DEALLOCATE of a
@@ -535,14 +583,20 @@ func (c *client) intercept(info *sqlscan.Statement) bool {
 		return false
 	}
 	switch {
+	case !c.weirs(info):
+		return false
 	case info.Effects.Has(sqlscan.EffWeirShow):
 		c.reply(c.status())
-		return true
-	case info.Verb == sqlscan.VerbDeallocate && !info.Effects.Has(sqlscan.EffMulti|sqlscan.EffDeallocateAll) && c.stmts[info.Name] != nil && !slices.Contains(c.lent, info.Name) && c.tx != pgwire.StatusFailed:
+	default:
 		c.unname(info.Name)
 		out := pgwire.AppendCommandComplete(nil, "DEALLOCATE")
 		c.reply(pgwire.AppendReadyForQuery(out, c.tx))
-		return true
 	}
-	return false
+	return true
+}
+
+// weirs tells whether a statement is one that only weir can answer.
+func (c *client) weirs(info *sqlscan.Statement) bool {
+	return info.Effects.Has(sqlscan.EffWeirShow) ||
+		info.Verb == sqlscan.VerbDeallocate && !info.Effects.Has(sqlscan.EffMulti|sqlscan.EffDeallocateAll) && c.stmts[info.Name] != nil && !slices.Contains(c.lent, info.Name) && c.tx != pgwire.StatusFailed
 }

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +32,9 @@ func (s *Server) login(ctx context.Context, conn net.Conn) {
 }
 
 func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
+	spoke := s.silent.Enter(raw)
 	conn, start, err := pgwire.Accept(ctx, raw, s.cfg.accept())
+	spoke()
 	if err != nil {
 		_ = raw.Close()
 		return err
@@ -181,6 +181,7 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, don
 		if len(c.p.backends)+c.p.dialing < c.p.size {
 			c.p.adopt(donated)
 		} else {
+			c.p.fresh(donated.params)
 			donated.close()
 		}
 	}
@@ -202,6 +203,7 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, don
 func (c *client) greet(params []pgwire.Param) {
 	out := c.s.OutBuf()
 	for _, p := range params {
+		c.told(p.Name, p.Value)
 		if p.Name == "application_name" && c.app != "" {
 			p.Value = c.app
 		}
@@ -226,14 +228,19 @@ func (c *backendConn) close() { _ = unix.Close(c.fd) }
 
 // dialBackend opens and logs in one backend.
 func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
-	cfg := s.cfg.Postgres
-	cfg.User, cfg.Database = key.user, key.database
-	cfg.Password, cfg.Keys = s.creds.of(key.user)
-	be, err := pgwire.Connect(ctx, cfg)
+	be, err := pgwire.Connect(ctx, s.backendConfig(key))
 	if err != nil {
 		return nil, err
 	}
 	return s.handOver(be)
+}
+
+// backendConfig says how weir logs in as a user by itself.
+func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
+	cfg := s.cfg.Postgres
+	cfg.User, cfg.Database = key.user, key.database
+	cfg.Password, cfg.Keys = s.creds.of(key.user)
+	return cfg
 }
 
 func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
@@ -249,110 +256,9 @@ func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
 	return &backendConn{fd: fd, pid: be.PID, secret: be.Secret, params: params}, nil
 }
 
-// credentials are what weir can log in to the server with, by user.
-type credentials struct {
-	mu      sync.Mutex
-	known   map[string]pgwire.ClientKeys // guarded by mu
-	open    map[string]bool              // guarded by mu: the server asks these users nothing
-	secrets map[string]pgwire.Secret     // guarded by mu: from the user list and the DSN
-}
-
-func (c *credentials) init(cfg *Config) {
-	c.known = make(map[string]pgwire.ClientKeys)
-	c.open = make(map[string]bool)
-	c.list(cfg.Users, cfg.Postgres)
-}
-
-// list makes users, and the DSN's own, those whose secrets weir holds. What
-// it knows of users who are listed no more, or with another password, is
-// forgotten. Keys learned from a SCRAM login stay until the next one brings
-// others: without keys a pool could open no backend in between.
-func (c *credentials) list(users []User, dsn pgwire.ConnectConfig) {
-	secrets := make(map[string]pgwire.Secret, len(users)+1)
-	known := make(map[string]pgwire.ClientKeys)
-	for _, u := range users {
-		secrets[u.Name] = u.Secret
-		if plain, ok := u.Secret.Plain(); ok {
-			known[u.Name] = pgwire.ClientKeys{Password: plain}
-		}
-	}
-	if dsn.User != "" && dsn.Password != "" {
-		known[dsn.User] = pgwire.ClientKeys{Password: dsn.Password}
-		if _, listed := secrets[dsn.User]; !listed {
-			if secret, err := pgwire.ParseSecret(dsn.Password); err == nil {
-				secrets[dsn.User] = secret
-			}
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for user, old := range c.secrets {
-		now, listed := secrets[user]
-		was, wasPlain := old.Plain()
-		is, isPlain := now.Plain()
-		if !listed || wasPlain != isPlain || (isPlain && was != is) {
-			delete(c.known, user)
-		}
-	}
-	maps.Copy(c.known, known)
-	c.secrets = secrets
-}
-
-// secret returns what weir holds of a user's password by itself.
-func (c *credentials) secret(user string) (pgwire.Secret, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	secret, ok := c.secrets[user]
-	return secret, ok
-}
-
-// SetUsers replaces the user list; see Config.Users. Logins from now on are
-// checked against it; sessions that exist stay. Safe for concurrent use.
-func (s *Server) SetUsers(users []User) { s.creds.list(users, s.cfg.Postgres) }
-
-func (c *credentials) of(user string) (string, *pgwire.ClientKeys) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k, ok := c.known[user]; ok {
-		return k.Password, &k
-	}
-	return "", nil
-}
-
-func (c *credentials) learn(user string, k *pgwire.ClientKeys) {
-	if k == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if old, ok := c.known[user]; ok && old.Password != "" && k.Password == "" {
-		return // a password serves more methods than keys
-	}
-	c.known[user] = *k
-}
-
-func (c *credentials) learnOpen(user string, open bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open[user] = open
-}
-
-// mayDial tells whether weir can open backends for a pool by itself. It cannot
-// for users whose logins it only relays by SCRAM or md5: their pools are fed by
-// the logins.
-func (s *Server) mayDial(key poolKey) bool {
-	c := &s.creds
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.known[key.user]; ok {
-		return true
-	}
-	return c.open[key.user] || s.cfg.Auth == string(pgwire.AuthTrust) || s.cfg.Auth == string(pgwire.AuthCert)
-}
-
-// authenticate checks the client. Where weir holds no secret of the user and
-// the mode is relay, the server checks, on a connection that is then returned
-// to be kept.
+// authenticate checks the client, and that the server would have it. Where weir
+// holds no secret of the user and the mode is relay, the server checks. A
+// connection that came about by it is returned to be kept.
 func (s *Server) authenticate(ctx context.Context, conn net.Conn, start *pgwire.Startup) (*backendConn, error) {
 	secret, ok := s.creds.secret(start.User)
 	if !ok && s.cfg.AuthQuery != "" {
@@ -378,7 +284,25 @@ func (s *Server) authenticate(ctx context.Context, conn net.Conn, start *pgwire.
 		return nil, err
 	}
 	s.creds.learn(start.User, keys)
-	return nil, nil
+	byPassword := method != pgwire.AuthTrust && method != pgwire.AuthCert
+	donated, err := s.vouch(ctx, poolKey{start.Database, start.User}, byPassword)
+	if err != nil {
+		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "weir could not ask the server whether %q may log in", start.User)))
+		return nil, fmt.Errorf("ask the server about %q: %w", start.User, err)
+	}
+	return donated, nil
+}
+
+// fatalOf is the server's own error, as one that ends the session, or one of
+// weir's with the given text.
+func fatalOf(err error, format string, args ...any) *pgwire.Error {
+	var e *pgwire.Error
+	if !errors.As(err, &e) {
+		return pgwire.NewFatal(pgwire.CodeConnectionFailure, format, args...)
+	}
+	f := *e
+	f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+	return &f
 }
 
 // relay has the server authenticate the client.
@@ -398,12 +322,9 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		_ = server.Close()
 		return nil, err
 	}
-	if res.Method == pgwire.AuthTrust && !isLocal(conn.RemoteAddr()) {
-		// The server trusts the host that it sees, which is weir's, not the
-		// client's.
+	if res.Method == pgwire.AuthTrust && !s.mayBorrow(conn) {
 		_ = server.Close()
-		e := pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "weir does not let %q in from another host: the server asks connections from weir's host for no password", start.User)
-		e.Hint = "Have the server ask for one (pg_hba.conf), or choose how weir itself authenticates (--auth)."
+		e := borrowed(start.User)
 		_, _ = conn.Write(pgwire.AppendError(nil, e))
 		return nil, e
 	}
@@ -421,25 +342,4 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		return nil, err
 	}
 	return s.handOver(be)
-}
-
-// lookUpSecret runs the auth query as the DSN's user.
-func (s *Server) lookUpSecret(ctx context.Context, user string) (pgwire.Secret, error) {
-	cfg := s.cfg.Postgres
-	if cfg.Password == "" {
-		cfg.Password, cfg.Keys = s.creds.of(cfg.User)
-	}
-	be, err := pgwire.Connect(ctx, cfg)
-	if err != nil {
-		return pgwire.Secret{}, err
-	}
-	defer func() { _ = be.Conn.Close() }()
-	row, err := queryOne(ctx, be.Conn, s.cfg.AuthQuery, user)
-	if err != nil || row == nil {
-		return pgwire.Secret{}, err
-	}
-	if len(row) != 2 {
-		return pgwire.Secret{}, fmt.Errorf("the auth query returned %d columns; want name and secret", len(row))
-	}
-	return pgwire.ParseSecret(string(row[1]))
 }

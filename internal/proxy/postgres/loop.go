@@ -16,6 +16,7 @@ type loop struct {
 	srv *Server
 
 	pools    map[poolKey]*pool
+	proofs   map[string]*proof // by database
 	poolList []*pool
 	clients  map[uint32]*client // by cancel id
 	agenda   netloop.Agenda
@@ -32,6 +33,7 @@ func newLoop(srv *Server) (*loop, error) {
 	l := &loop{
 		srv:      srv,
 		pools:    make(map[poolKey]*pool),
+		proofs:   make(map[string]*proof),
 		settings: session.NewTable(),
 		shapes:   sight.NewShapes(),
 		clients:  make(map[uint32]*client),

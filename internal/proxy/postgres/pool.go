@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/sqlscan"
@@ -32,34 +33,47 @@ type pool struct {
 	epoch    uint64 // counts the times when all backends were to be renewed
 	size     int
 
-	excl  []waiter // clients, lanes and single units, in order of arrival
-	reads []*unit  // shared reads for which no pipeline has room
-	hot   bool     // on the agenda
+	excl     []waiter      // clients, lanes and single units, in order of arrival
+	reads    []*unit       // shared reads for which no pipeline has room
+	late     int           // runs of lanes whose places were given to others
+	apart    apart         // statements that run alone, bounded
+	readTime time.Duration // what a shared read takes, on average
+	moved    int           // reads moved behind stalled ones lately; see moves
+	movedAt  time.Duration
+	hot      bool // on the agenda
 
-	settings *session.Table
-	shapes   *sight.Shapes
-	stmts    map[string]*stmt
-	stmtSeq  uint64
-	keyBuf   []byte
+	settings  *session.Table
+	shapes    *sight.Shapes
+	stmts     map[string]*stmt
+	stmtSeq   uint64
+	stmtBytes int // of the keys of stmts
+	keyBuf    []byte
 
 	lanes    map[laneKey]*lane
 	tables   tableCache
 	greeting map[*session.Set][]pgwire.Param // ParameterStatus by settings
+	base     map[string]string               // ... that the last new connection was told
+	// baseBefore is what base was before its last change.
+	baseBefore map[string]string
+	renewed    time.Duration // when base last had connections replaced
 
 	// Facts learned from the first backend.
 	known         bool
 	factsAt       time.Duration
-	version       string // server_version
-	nonconforming bool   // standard_conforming_strings is off by default
-	syncDefault   string // synchronous_commit by default
-	canFlush      bool   // may call pg_logical_emit_message
+	version       string        // server_version
+	nonconforming bool          // standard_conforming_strings is off by default
+	syncDefault   string        // synchronous_commit by default
+	lockDefault   time.Duration // lock_timeout by default; 0 for none
+	canFlush      bool          // may call pg_logical_emit_message
 	guard, marker *stmt
+
+	proof   *proof        // of the database
+	auditAt time.Duration // when a free backend is asked next
 
 	keepSequences bool // some client reads currval or lastval across transactions
 
-	dialErr    error // of the last attempt
-	dialNotYet time.Duration
-	dialWait   time.Duration
+	dialErr error // of the last attempt
+	dials   netloop.Backoff
 
 	st poolStats
 }
@@ -70,7 +84,9 @@ type poolStats struct {
 	waits                         uint64
 	waited                        time.Duration
 	timeouts                      uint64
-	replays, reruns               uint64
+	replays, reruns, exchanged    uint64
+	stalls, moved, preemptions    uint64
+	strays                        uint64
 	opened, closed, dialErrors    uint64
 	pins                          [len(pinNames)]uint64
 	latency                       measure.Hist
@@ -89,6 +105,7 @@ func (l *loop) pool(key poolKey) *pool {
 		stmts:    make(map[string]*stmt),
 		lanes:    make(map[laneKey]*lane),
 		greeting: make(map[*session.Set][]pgwire.Param),
+		proof:    l.proof(key.database),
 	}
 	p.guard = p.ownStmt(guardSQL)
 	p.marker = p.ownStmt(markerSQL)
@@ -111,11 +128,13 @@ func (p *pool) ownStmt(sql string) *stmt {
 // internFor is intern for a client. Those who share the statement have its
 // settings in common, and so read its literals alike.
 func (p *pool) internFor(c *client, tail []byte) *stmt {
-	st := p.intern(c.set, tail)
-	if st.info.Effects.Has(sqlscan.EffBackslash) && c.nonconforming() {
-		st.info = st.info.Nonconforming()
-		st.route, st.rows = routeOf(&st.info), false
+	st := p.intern(c.set, c.lexical(), tail)
+	st.reads(c.lexical())
+	if st.text.Effects.Has(sqlscan.EffBackslash) && c.nonconforming() {
+		st.text, st.rows = st.text.Nonconforming(), false
+		p.judgeStmt(st)
 	}
+	p.current(st)
 	return st
 }
 
@@ -140,26 +159,55 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 	if c != nil && p.lastForShared() {
 		return nil
 	}
-	best := -1
+	best, bestFit := -1, 0
+	made := false // looked at when needed
 	for i := len(p.free) - 1; i >= 0; i-- {
 		b := p.free[i]
-		if c != nil && c.wantOwn && b.lastWriter == c {
-			best = i
-			break
+		fit := 1
+		switch {
+		case b.set == set:
+			fit = 3
+		case !b.serves(set):
+			continue
+		default:
+			if !made {
+				made = madeUp(set)
+			}
+			if made == madeUp(b.set) {
+				fit = 2 // those without settings of their own making are kept for those who have none
+			}
 		}
-		if best < 0 || (b.set == set && p.free[best].set != set) {
-			best = i
-			if b.set == set && (c == nil || !c.wantOwn) {
+		if c != nil && c.wantOwn && b.lastWriter == c {
+			fit = 4
+		}
+		if fit > bestFit {
+			best, bestFit = i, fit
+			if fit >= 3 && (c == nil || !c.wantOwn || fit == 4) {
 				break
 			}
 		}
 	}
 	if best < 0 {
+		p.exchange()
 		return nil
 	}
-	b := p.free[best]
-	p.free = append(p.free[:best], p.free[best+1:]...)
+	return p.pick(best)
+}
+
+// pick removes a free backend.
+func (p *pool) pick(i int) *backend {
+	b := p.free[i]
+	p.free = append(p.free[:i], p.free[i+1:]...)
 	return b
+}
+
+// exchange makes room for a new backend where all that are free hold settings
+// that others made up.
+func (p *pool) exchange() {
+	if len(p.free) > 0 && len(p.backends)+p.dialing >= p.size && p.l.srv.mayDial(p.key) {
+		p.st.exchanged++
+		p.closeFree(p.free[0])
+	}
 }
 
 // keepForShared is the size from which on a pool keeps one backend for what
@@ -217,7 +265,7 @@ func (p *pool) grow() {
 	if len(p.reads) > 0 && len(p.shared) < p.l.srv.cfg.ReadLanes {
 		want++
 	}
-	if want == 0 || p.l.Now < p.dialNotYet || p.l.Draining() {
+	if want == 0 || p.l.Draining() {
 		return
 	}
 	if !p.l.srv.mayDial(p.key) {
@@ -226,7 +274,7 @@ func (p *pool) grow() {
 		}
 		return
 	}
-	for p.dialing < want && len(p.backends)+p.dialing < p.size {
+	for p.dialing < want && len(p.backends)+p.dialing < p.size && p.dials.Start(p.l.Now, p.size) {
 		p.dial()
 	}
 }
@@ -260,6 +308,7 @@ func (p *pool) dial() {
 
 // adopt takes a logged-in connection into the pool.
 func (p *pool) adopt(conn *backendConn) {
+	p.fresh(conn.params)
 	b := &backend{
 		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
 		status: pgwire.StatusIdle, set: p.settings.Empty(), prepared: make(map[*stmt]uint64),
@@ -272,13 +321,17 @@ func (p *pool) adopt(conn *backendConn) {
 		return
 	}
 	b.s = s
+	b.bytewise = bytewise[b.params[encodingName]]
 	p.backends = append(p.backends, b)
 	p.st.opened++
-	p.dialErr, p.dialWait, p.dialNotYet = nil, 0, 0
 	b.mode = modeOwn
 	if v := b.params["server_version"]; v != p.version {
 		p.version, p.known = v, false
 		clear(p.greeting)
+	}
+	if p.known && !p.proof.ready {
+		p.proof.begin(b)
+		return
 	}
 	if p.known {
 		p.release(b)
@@ -286,18 +339,31 @@ func (p *pool) adopt(conn *backendConn) {
 		return
 	}
 	p.nonconforming = b.params["standard_conforming_strings"] == "off"
-	b.ask(factsSQL, p.learn)
+	b.ask(factsSQL, func(u *unit) {
+		p.learn(u)
+		if !p.proof.ready && !b.s.Closed {
+			p.proof.begin(b)
+		}
+	})
 }
 
-const factsSQL = `SELECT pg_catalog.current_setting('synchronous_commit'),
- pg_catalog.has_function_privilege('pg_catalog.pg_logical_emit_message(boolean, text, text)', 'EXECUTE')
- AND NOT pg_catalog.pg_is_in_recovery()`
+// factsSQL asks for the facts. The function that flushes the log is looked for
+// by its first three arguments, which are all that weir gives: PostgreSQL 17 added
+// a fourth, with a default.
+const factsSQL = `SELECT (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'),
+ pg_catalog.current_setting('synchronous_commit'),
+ NOT pg_catalog.pg_is_in_recovery() AND EXISTS (SELECT FROM pg_catalog.pg_proc p
+  WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND p.proname = 'pg_logical_emit_message'
+  AND p.pronargs - p.pronargdefaults <= 3 AND p.pronargs >= 3
+  AND p.proargtypes[0] = 'pg_catalog.bool'::pg_catalog.regtype AND p.proargtypes[1] = 'pg_catalog.text'::pg_catalog.regtype
+  AND p.proargtypes[2] = 'pg_catalog.text'::pg_catalog.regtype
+  AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))`
 
 // factsKeep is how old the facts may be while there are lanes: a reload of the
 // server's configuration may have changed what a commit promises by default.
 const factsKeep = 5 * time.Second
 
-const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, 'weir', '')`
+const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, $2, '')`
 
 // learn keeps what the server says of itself. Without an answer the lane that
 // needs these facts stays off.
@@ -306,13 +372,14 @@ func (p *pool) learn(u *unit) {
 		return // the next backend is asked
 	}
 	p.known = true
-	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 2 {
+	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 3 {
 		p.l.srv.log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
 		return
 	}
 	p.factsAt = p.l.Now
-	p.syncDefault = string(u.rows[0][0])
-	p.canFlush = string(u.rows[0][1]) == "t"
+	p.lockDefault, _ = readTimeout(string(u.rows[0][0]))
+	p.syncDefault = string(u.rows[0][1])
+	p.canFlush = string(u.rows[0][2]) == "t"
 }
 
 // errNoSecret is why weir cannot open a backend by itself.
@@ -323,8 +390,7 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 func (p *pool) dialFailed(err error) {
 	p.st.dialErrors++
 	p.dialErr = err
-	p.dialWait = min(max(2*p.dialWait, 50*time.Millisecond), 2*time.Second)
-	p.dialNotYet = p.l.Now + p.dialWait
+	p.dials.Failed(p.l.Now)
 	if len(p.backends) > 0 {
 		return
 	}
@@ -353,6 +419,9 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 	p.excl = nil
 	for _, w := range old {
 		if w.gone() {
+			if w.u != nil {
+				p.freeSlot(w.u)
+			}
 			continue
 		}
 		if p.l.Now-w.since < minWait || w.ask != nil {
@@ -374,9 +443,21 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 			w.ln.queued = false
 			w.ln.failAll(plain(e))
 		case w.u != nil:
+			p.freeSlot(w.u)
 			w.u.c.lost(w.u, plain(e))
 		}
 	}
+	p.dropApart(func(u *unit) bool {
+		if u.c == nil || u.c.s.Closed || u.dead {
+			return true
+		}
+		if p.l.Now-u.apartAt < minWait {
+			return false
+		}
+		p.st.timeouts++
+		u.c.lost(u, plain(e))
+		return true
+	})
 	reads := p.reads
 	p.reads = nil
 	for _, u := range reads {
@@ -404,7 +485,14 @@ func (p *pool) lose(b *backend, err error) {
 	p.backends = without(p.backends, b)
 	p.free = without(p.free, b)
 	p.shared = without(p.shared, b)
+	if b.ghosts {
+		b.ghosts = false
+		p.apart.ghosts--
+	}
 	p.st.closed++
+	if !b.served && !b.doomed && !b.retired {
+		p.dialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
+	}
 	if b.depth() > 0 || b.owner != nil {
 		p.l.srv.log.Warn("backend connection lost", "pool", p.key.String(), "pid", b.pid, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
 	}
@@ -416,10 +504,10 @@ func (p *pool) tick() {
 	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
 		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
 	}
-	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0) {
+	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0) {
 		e := pgwire.NewError(pgwire.CodeTooManyConnections,
 			"weir: no backend of pool %s became free within %s", p.key, cfg.QueueTimeout)
-		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads))
+		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads)+p.apart.waiting())
 		e.Hint = "Raise --pool-size, shorten transactions, or raise --queue-timeout."
 		p.failWaiting(cfg.QueueTimeout, e)
 	}
@@ -428,24 +516,32 @@ func (p *pool) tick() {
 		idle := cfg.ServerIdleTimeout > 0 && p.l.Now-b.freeSince > cfg.ServerIdleTimeout
 		old := cfg.ServerLifetime > 0 && p.l.Now-b.born > cfg.ServerLifetime
 		if (idle || old) && p.replaceable() {
-			b.s.Write(pgwire.AppendTerminate(nil))
-			b.s.Flush()
-			b.s.Close(io.EOF) // leaves p.free
+			p.closeFree(b)
 			i--
 		}
 	}
-	if len(p.excl) > 0 || len(p.reads) > 0 {
+	if len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0 {
 		p.wake()
 	}
+	p.proof.tick(p)
+	p.audit()
 	if p.known && len(p.lanes) > 0 && p.l.Now-p.factsAt > factsKeep {
 		p.factsAt = p.l.Now
 		p.askIn(p.settings.Empty(), factsSQL, p.learn)
 	}
 	for k, ln := range p.lanes {
+		ln.relieve()
 		if ln.idleFor(p.l.Now) > laneKeep {
 			delete(p.lanes, k)
 		}
 	}
+}
+
+// closeFree closes a free backend, which leaves p.free.
+func (p *pool) closeFree(b *backend) {
+	b.s.Write(pgwire.AppendTerminate(nil))
+	b.s.Flush()
+	b.s.Close(io.EOF)
 }
 
 // replaceable tells whether a backend may be closed for its age: not where only

@@ -15,6 +15,7 @@ type waiter struct {
 	u     *unit
 	ln    *lane
 	ask   func(b *backend)
+	any   bool // of ask: in whatever settings it is
 	since time.Duration
 }
 
@@ -45,21 +46,24 @@ func (p *pool) queueClient(c *client) {
 	p.enqueue(waiter{c: c})
 }
 
-// queueSolo runs one whole unit alone on a backend, without linking its client.
-func (p *pool) queueSolo(u *unit) {
-	u.c.reader = nil
-	p.enqueue(waiter{u: u})
+// crowded reports whether so many wait for a backend that the client would be
+// refused one.
+func (c *client) crowded() bool {
+	limit := c.l.srv.cfg.MaxWaiting
+	return limit > 0 && len(c.p.excl) >= limit || c.l.srv.cfg.Mode == session.ModeSession
 }
 
 func (p *pool) enqueue(w waiter) {
 	w.since = p.l.Now
 	p.excl = append(p.excl, w)
 	p.st.waits++
+	p.watch()
 	p.wake()
 }
 
 // dispatch gives free backends to what waits.
 func (p *pool) dispatch() {
+	p.feedApart()
 	if len(p.reads) > 0 && len(p.excl) > 0 && len(p.shared) == 0 && p.reads[0].queuedAt <= p.excl[0].since {
 		p.feedReads() // without a pipeline it is their turn: there may be no moment when nobody else waits
 	}
@@ -68,12 +72,22 @@ func (p *pool) dispatch() {
 	for done < len(p.excl) {
 		w := p.excl[done]
 		if w.gone() {
+			if w.u != nil {
+				p.freeSlot(w.u)
+			}
 			done++
 			continue
 		}
-		b := p.take(w.set(p), w.c)
-		if b == nil && w.c != nil && len(p.free) > 0 {
-			// The last backend is not for clients, but may be for those behind.
+		var b *backend
+		switch {
+		case w.any && len(p.free) > 0:
+			b = p.pick(len(p.free) - 1)
+		case w.u == nil || !p.lastForShared():
+			b = p.take(w.set(p), w.c)
+		}
+		if b == nil && len(p.free) > 0 {
+			// The last backend is for what shares, or those that are free cannot be
+			// brought into these settings, but they may be for those behind.
 			held = append(held, w)
 			done++
 			continue
@@ -108,12 +122,19 @@ func (p *pool) dispatch() {
 // runAlone runs one whole unit on a taken backend.
 func (p *pool) runAlone(b *backend, u *unit) {
 	b.mode = modeOwn
-	if b.in(u.c.set, b.app) {
-		b.send(u)
+	c, set, app := u.c, p.apartSet(u), b.app
+	if u.read {
+		app = b.appFor(c.app)
+	}
+	p.watch()
+	if b.in(set, app) {
+		p.sendAlone(b, u)
 		return
 	}
-	c := u.c
-	b.prepare(c.set, b.app, func(err *pgwire.Error) {
+	b.prepare(set, app, func(err *pgwire.Error) {
+		if err != nil || u.c != c || u.dead || c.s.Closed {
+			p.freeSlot(u)
+		}
 		switch {
 		case err != nil:
 			p.release(b)
@@ -123,9 +144,20 @@ func (p *pool) runAlone(b *backend, u *unit) {
 		case u.c != c || u.dead || c.s.Closed:
 			p.release(b)
 		default:
-			b.send(u)
+			p.sendAlone(b, u)
 		}
 	})
+}
+
+// sendAlone sends a unit on a backend in its settings.
+func (p *pool) sendAlone(b *backend, u *unit) {
+	if b.bytewise {
+		b.send(u)
+		return
+	}
+	p.freeSlot(u)
+	p.release(b)
+	u.c.lost(u, misread())
 }
 
 // gone tells that nobody waits any more.
@@ -176,8 +208,14 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 func (p *pool) read(u *unit) {
 	c := u.c
 	p.st.reads++
+	u.read = true
+	p.watch() // what is sent now must not be held up for long
 	if c.inflight > 1 {
 		c.reader.send(u) // behind its own earlier ones
+		return
+	}
+	if u.stalled(p.l.Now) {
+		p.queueSolo(u)
 		return
 	}
 	if len(p.reads) == 0 {
@@ -187,8 +225,27 @@ func (p *pool) read(u *unit) {
 			return
 		}
 	}
-	c.reader = nil
+	p.queueRead(u)
+}
+
+// readAlone runs a read that may not share a pipeline: it is slow or long, or weir
+// does not know it yet. Its client owns no backend meanwhile, so that the read can
+// wait in weir instead where it waits for a lock (probeLocks).
+func (p *pool) readAlone(u *unit) {
+	u.read = true
+	u.c.reader = nil
+	if u.stalled(p.l.Now) {
+		p.queueSolo(u)
+		return
+	}
+	p.enqueue(waiter{u: u})
+}
+
+// queueRead queues a read for a pipeline.
+func (p *pool) queueRead(u *unit) {
+	u.c.reader = nil
 	p.reads = append(p.reads, u)
+	p.watch()
 	p.wake()
 }
 
@@ -207,6 +264,7 @@ func (p *pool) feedReads() {
 		}
 		u.c.reader = b
 		b.send(u)
+		p.watch()
 		done++
 	}
 	if done > 0 {
@@ -231,7 +289,7 @@ func (p *pool) pipeline(set *session.Set) *backend {
 		if i == 0 && starving {
 			continue // let it run dry, for whoever needs a backend alone
 		}
-		if b.set == set && b.depth() < maxPipeline && b.cancels == 0 && !b.held && !b.doomed && !b.retired && (best == nil || b.depth() < best.depth()) {
+		if b.set == set && b.bytewise && b.depth() < maxPipeline && b.cancels == 0 && !b.held && !b.doomed && !b.retired && (best == nil || b.depth() < best.depth()) {
 			best = b
 		}
 	}
@@ -244,7 +302,12 @@ func (p *pool) pipeline(set *session.Set) *backend {
 			b.mode = modeShared
 			p.shared = append(p.shared, b)
 			if b.in(set, b.app) {
-				return b
+				if b.bytewise {
+					return b
+				}
+				p.release(b)
+				p.l.Post(func() { p.failReads(set, misread()) })
+				return nil
 			}
 			b.prepare(set, b.app, func(err *pgwire.Error) {
 				p.release(b) // and taken again by the reads that wait, in their settings

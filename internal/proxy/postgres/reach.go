@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"io"
 	"strings"
 	"time"
 
@@ -21,6 +20,10 @@ type reach struct {
 	// alone: the server refuses the statement while other sessions are
 	// connected to the database.
 	alone bool
+	// copies: the database is the template of a new one.
+	copies bool
+	// current: the user is the statement's current_user.
+	current bool
 }
 
 // The statements that reach far are short. Of others weir reads no more than
@@ -67,7 +70,7 @@ func reachOfOne(stmt []word) []reach {
 		case verb.is("alter") && (has(name, "set") || has(name, "reset")):
 			return []reach{{database: db}}
 		case verb.is("create"):
-			return []reach{{database: templateOf(name), alone: true}}
+			return []reach{{database: templateOf(name), alone: true, copies: true}}
 		}
 	case kind.is("role"), kind.is("user"), kind.is("group"):
 		switch {
@@ -81,10 +84,11 @@ func reachOfOne(stmt []word) []reach {
 			return out
 		case verb.is("alter") && (has(name, "set") || has(name, "reset") || has(name, "rename")):
 			r := reach{user: name[0].text}
-			for _, every := range []string{"all", "current_user", "current_role", "session_user"} {
-				if name[0].is(every) {
-					r.user = ""
-				}
+			switch {
+			case name[0].is("all"):
+				r.user = ""
+			case name[0].is("current_user"), name[0].is("current_role"), name[0].is("session_user"):
+				r.user, r.current = "", true
 			}
 			for i, w := range name {
 				if w.is("database") && i > 0 && name[i-1].is("in") && i+1 < len(name) {
@@ -222,16 +226,76 @@ func foldName(s string) string {
 	}, s)
 }
 
-// reaches prepares for a statement that changes the catalogue and is about to
-// be sent, and remembers what is to be done when it has ended.
-func (c *client) reaches(sql string) {
+// reaching prepares for a statement that changes the catalogue and is about to
+// be sent. What it returns is to be done when the server has carried it out, and
+// not before: anybody can ask for a change that the server refuses.
+func (c *client) reaching(sql string) []*reach {
+	var out []*reach
 	for _, r := range reachOf(sql) {
 		r.database, r.user = strings.Clone(r.database), strings.Clone(r.user)
-		c.reached = append(c.reached, r)
-		if r.alone {
-			c.l.srv.vacate(r.database, c.id)
+		out = append(out, &r)
+		switch {
+		case r.current && c.cur == nil && c.tx != pgwire.StatusFailed:
+			r.user = c.p.key.user
+			c.link.ask("SELECT current_user", func(u *unit) {
+				if u.err == nil && len(u.rows) == 1 {
+					r.user = string(u.rows[0][0])
+				}
+			})
+		case r.current:
+			r.user = c.p.key.user
+		case r.alone:
+			c.vacate(&r)
 		}
 	}
+	return out
+}
+
+// vacate closes the backends of a database that a statement wants for itself,
+// if the server lets the client do such a thing. It must come before the
+// statement, because the server refuses that while they are there.
+func (c *client) vacate(r *reach) {
+	id, db := c.id, r.database
+	done := func(u *unit) {
+		if u.err == nil && len(u.rows) == 1 && string(u.rows[0][0]) == "t" {
+			c.l.srv.vacate(db, id)
+		}
+	}
+	switch {
+	case c.tx != pgwire.StatusIdle: // the server refuses it in a transaction
+	case c.cur == nil:
+		c.link.ask(r.permission(), done)
+	default: // within a pipeline nothing can be asked here
+		c.p.askIn(c.set, r.permission(), done)
+	}
+}
+
+// permission asks whether the session may do what needs the database alone.
+func (r *reach) permission() string {
+	owner := "pg_catalog.pg_has_role(d.datdba, 'USAGE')"
+	sql := "SELECT EXISTS (SELECT FROM pg_catalog.pg_database d WHERE d.datname = " + quoteLiteral(r.database) + " AND "
+	if !r.copies {
+		return sql + owner + ")"
+	}
+	return sql + "(d.datistemplate OR " + owner + ")) AND EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = current_user AND (r.rolcreatedb OR r.rolsuper))"
+}
+
+// carriedOut is called when a unit has been answered: what its statements reach
+// is renewed when their transaction has been committed.
+func (c *client) carriedOut(u *unit, before, now byte) {
+	done := !u.failed || u.commits // of several statements some may have been committed before one failed
+	if done {
+		c.reached = append(c.reached, u.reached...)
+	}
+	if now != pgwire.StatusIdle {
+		return
+	}
+	if before == pgwire.StatusIdle || (u.commits && done) {
+		for _, r := range c.reached {
+			c.l.srv.renew(*r)
+		}
+	}
+	c.reached = nil
 }
 
 // vacatePatience is how long weir waits for the clients of a database to leave
@@ -301,9 +365,6 @@ func (p *pool) renewBackends() {
 		b.retired = true
 	}
 	for len(p.free) > 0 {
-		b := p.free[0]
-		b.s.Write(pgwire.AppendTerminate(nil))
-		b.s.Flush()
-		b.s.Close(io.EOF) // leaves p.free
+		p.closeFree(p.free[0])
 	}
 }

@@ -101,6 +101,7 @@ type group struct {
 	at       int   // statements completed
 	desc     []byte
 	rows     []byte // DataRow messages
+	notices  []byte // NoticeResponse messages: of the commit, which is that of all members
 	ends     []int  // of each row in rows
 	err      *pgwire.Error
 	mismatch bool
@@ -131,7 +132,7 @@ func (ln *lane) group(units []*unit) *group {
 func (g *group) send(b *backend) {
 	g.b = b
 	plan := g.ln.rows
-	g.sizes, g.at, g.err, g.rows, g.ends = g.sizes[:0], 0, nil, g.rows[:0], g.ends[:0]
+	g.sizes, g.at, g.err, g.rows, g.ends, g.notices = g.sizes[:0], 0, nil, g.rows[:0], g.ends[:0], nil
 	g.u.exp, g.u.expAt = g.u.exp[:0], 0
 	b.push(g.u)
 	describe := plan.insert.Returning
@@ -259,6 +260,8 @@ func (g *group) message(u *unit, typ byte, msg []byte) {
 			g.rows = append(g.rows, msg...)
 			g.ends = append(g.ends, len(g.rows))
 		}
+	case pgwire.ServerNotice:
+		g.notices = append(g.notices, msg...)
 	case pgwire.ServerCommandComplete:
 		if g.at < len(g.sizes) {
 			n, ok := pgwire.RowsAffected(msg[pgwire.HeaderLen : len(msg)-1])
@@ -328,7 +331,7 @@ func (g *group) answer(i int, u *unit) {
 		g.ln.p.l.recycle(u)
 		return
 	}
-	out := c.s.OutBuf()
+	out := append(c.s.OutBuf(), g.notices...)
 	returning := g.ln.rows.insert.Returning
 	if u.simple {
 		if returning {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
@@ -45,6 +46,12 @@ type Server struct {
 	mu     sync.Mutex
 	owners map[uint32]*loop // guarded by mu: client id -> loop
 	creds  credentials
+
+	health health
+	silent *netloop.Silent
+
+	lookups  lookups
+	vouchers vouchers
 }
 
 // New checks the configuration and starts to listen; Run serves.
@@ -53,8 +60,9 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Log, began: time.Now(), owners: make(map[uint32]*loop)}
+	s := &Server{cfg: cfg, log: cfg.Log, began: time.Now(), owners: make(map[uint32]*loop), silent: netloop.NewSilent(maxSilent())}
 	s.creds.init(&cfg)
+	s.lookups.init()
 	s.dialCtx, s.stopDials = context.WithCancel(context.Background())
 	for range cfg.Loops {
 		l, err := newLoop(s)
@@ -102,6 +110,7 @@ func (s *Server) Run(ctx context.Context) error {
 	err := g.Wait()
 	s.stopDials()
 	s.background.Wait()
+	s.lookups.close()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("proxy: %w", err)
 	}
@@ -144,30 +153,12 @@ func (s *Server) leastLoaded() *loop {
 	return best
 }
 
-// Healthy tells whether the server can be reached: a pool has a backend, or a
-// new connection succeeds.
-func (s *Server) Healthy(ctx context.Context) error {
-	if s.stopping.Load() {
-		return netloop.ErrStopped
+// maxSilent is how many connections may be open that have not sent a startup
+// packet: an eighth of the descriptors that there are.
+func maxSilent() int {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return 128
 	}
-	for _, l := range s.loops {
-		up := false
-		if err := l.Call(ctx, func() {
-			for _, p := range l.poolList {
-				up = up || len(p.backends) > 0
-			}
-		}); err != nil {
-			return err
-		}
-		if up {
-			return nil
-		}
-	}
-	cfg := s.cfg.Postgres
-	cfg.Timeout = s.cfg.ConnectTimeout
-	conn, err := pgwire.Open(ctx, cfg)
-	if err != nil {
-		return fmt.Errorf("reach the server: %w", err)
-	}
-	return conn.Close()
+	return int(min(max(files.Cur/8, 16), 4096))
 }

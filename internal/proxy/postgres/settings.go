@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"encoding/hex"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -22,21 +23,51 @@ func transition(from, to *session.Set) string {
 		if have, ok := from.Get(s.Name); ok && have == s {
 			continue
 		}
-		if s.Literal {
-			b.WriteString("SELECT pg_catalog.set_config(")
-			b.WriteString(quoteLiteral(s.Name))
-			b.WriteString(", ")
-			b.WriteString(quoteLiteral(s.Value))
-			b.WriteString(", false); ")
-		} else {
-			b.WriteString("SET ")
-			b.WriteString(quoteGUC(s.Name))
-			b.WriteString(" TO ")
-			b.WriteString(s.Value)
-			b.WriteString("; ")
+		if s.Encoding == "" { // else see replay
+			b.WriteString(set(s))
 		}
 	}
 	return b.String()
+}
+
+// set is the SQL that applies one setting.
+func set(s session.Setting) string {
+	if s.Literal {
+		return "SELECT pg_catalog.set_config(" + anyLiteral(s.Name) + ", " + anyLiteral(s.Value) + ", false); "
+	}
+	return "SET " + quoteGUC(s.Name) + " TO " + s.Value + "; "
+}
+
+// replay returns the queries that bring a session from one set to another, one
+// after the other. There is more than one only where a SET had other bytes than
+// ASCII on its right side: the server reads it as it did then only in the encoding
+// of then.
+func replay(from, to *session.Set) []string {
+	var asWritten []string
+	rest := transition(from, to)
+	for _, s := range to.List() {
+		if have, ok := from.Get(s.Name); s.Encoding == "" || ok && have == s {
+			continue
+		}
+		asWritten = append(asWritten, "SET client_encoding TO "+quoteLiteral(s.Encoding), "SET "+quoteGUC(s.Name)+" TO "+s.Value)
+	}
+	if asWritten == nil {
+		return []string{rest}
+	}
+	back := "RESET client_encoding; "
+	if enc, ok := to.Get(encodingName); ok {
+		back = set(enc)
+	}
+	return append(asWritten, back+rest)
+}
+
+// anyLiteral renders s, in the encoding of the database, as an SQL expression that
+// is read alike in every encoding.
+func anyLiteral(s string) string {
+	if ascii(s) {
+		return quoteLiteral(s)
+	}
+	return "pg_catalog.convert_from(pg_catalog.decode('" + hex.EncodeToString([]byte(s)) + "', 'hex'), pg_catalog.getdatabaseencoding())"
 }
 
 // quoteLiteral renders s as an SQL string that reads the same whatever

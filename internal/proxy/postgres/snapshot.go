@@ -83,6 +83,7 @@ func (p *pool) addTo(ps *sight.PoolStatus) {
 	ps.Timeouts += st.timeouts
 	ps.Replays += st.replays
 	ps.Reruns += st.reruns
+	ps.Strays += st.strays
 	ps.Opened += st.opened
 	ps.Closed += st.closed
 	ps.DialErrors += st.dialErrors

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -25,8 +26,8 @@ const (
 )
 
 // writeEffects are the effects that a write may have and still join a group:
-// rows written and sequences advanced.
-const writeEffects = sqlscan.EffWrites | sqlscan.EffSequence | sqlscan.EffBackslash
+// rows written, sequences advanced, and harmless routines called.
+const writeEffects = sqlscan.EffWrites | sqlscan.EffSequence | sqlscan.EffBackslash | sqlscan.EffRoutine
 
 func routeOf(info *sqlscan.Statement) route {
 	switch info.Verb {
@@ -45,28 +46,50 @@ func routeOf(info *sqlscan.Statement) route {
 // A stmt is one prepared statement text, shared by all clients of a pool that
 // parse the same text with the same parameter types under the same settings.
 // It is prepared on a backend when first needed there, under srvName, a name
-// that no client can use (clientName escapes theirs).
+// that no client can use (see foreignName).
 type stmt struct {
 	key     string // settings key and Parse tail: its identity in the pool
 	srvName string
 	tail    []byte // of the Parse message after the name: text, NUL, parameter types
 	sql     string
-	info    sqlscan.Statement
+	text    sqlscan.Statement // what its text shows
+	info    reading           // and what is known of the names in it
+	judged  uint64            // the epoch of the index that says so
 	route   route
 	shape   *sight.Shape
 	insert  sqlscan.InsertShape
-	rows    bool // insert is valid: may become part of a multi-row statement
-	refs    int  // names of clients that point here
-	stale   bool // the server refused its plan after a change of the schema
+	rows    bool    // insert is valid: may become part of a multi-row statement
+	refs    int     // names of clients that point here
+	lex     lexical // how its text is read, where that makes a difference
+	stale   bool    // the server refused its plan after a change of the schema
 }
 
 // srvPrefix begins the name of every statement that weir prepares.
 const srvPrefix = "weir_"
 
-// clientName is the name under which a statement that weir does not know is
-// passed on, so that it cannot meet one of ours. The server will say that it
-// does not exist; the error is translated back.
-func clientName(name []byte) string { return "client_" + string(name) }
+// foreignName is the name under which a statement that weir does not know is
+// passed on. If the client has prepared some by SQL, it may be one of them: those
+// have their own names. Else it must not meet one of ours: the server will say that
+// it does not exist, and the error is translated back.
+func (c *client) foreignName(name []byte) string {
+	if c.pins&pinPrepare != 0 && !bytes.HasPrefix(name, []byte(srvPrefix)) {
+		return string(name)
+	}
+	if len(name) > maxForeignName {
+		name = name[:maxForeignName]
+	}
+	return "client_" + string(name)
+}
+
+// maxForeignName bounds what is passed on of a name: the server ends a session
+// that names a statement in more than 10,000 bytes.
+const maxForeignName = 9000
+
+// nameLen is how much of a name the server looks at.
+const nameLen = 63
+
+// cutName is the part of a statement's name that tells it from others.
+func cutName(name []byte) []byte { return name[:min(len(name), nameLen)] }
 
 // maxSharedText bounds the texts that are kept for sharing; a longer one is
 // parsed for its client alone.
@@ -76,38 +99,49 @@ const maxSharedText = 64 << 10
 // dropped past it.
 const maxStmts = 10000
 
+// maxStmtBytes bounds the same in bytes.
+const maxStmtBytes = 32 << 20
+
 // intern returns the shared statement for the body of a Parse message after
 // its name.
-func (p *pool) intern(set *session.Set, tail []byte) *stmt {
-	p.keyBuf = append(append(append(p.keyBuf[:0], set.Key()...), 1), tail...)
+func (p *pool) intern(set *session.Set, as lexical, tail []byte) *stmt {
+	p.keyBuf = append(append(p.keyBuf[:0], set.Key()...), 1)
+	p.keyBuf = append(append(append(p.keyBuf, as.encoding...), as.conforming...), 1)
+	head := len(p.keyBuf)
+	p.keyBuf = append(p.keyBuf, tail...)
 	if s := p.stmts[string(p.keyBuf)]; s != nil {
 		return s
 	}
-	if len(p.stmts) >= maxStmts {
+	if len(p.stmts) >= maxStmts || p.stmtBytes+len(p.keyBuf) > maxStmtBytes {
+		p.stmtBytes = 0
 		for k, s := range p.stmts {
 			if s.refs == 0 {
 				delete(p.stmts, k)
+			} else {
+				p.stmtBytes += len(k)
 			}
 		}
 	}
 	key := string(p.keyBuf)
-	s := p.newStmt(key, []byte(key[len(set.Key())+1:]))
-	if len(tail) <= maxSharedText {
+	rest := key[head:]
+	s := p.newStmt(key, unsafe.Slice(unsafe.StringData(rest), len(rest))) // one copy; tails are not written to
+	if len(tail) <= maxSharedText && p.stmtBytes+len(key) <= maxStmtBytes {
 		p.stmts[key] = s
+		p.stmtBytes += len(key)
 	}
 	return s
 }
 
 func (p *pool) newStmt(key string, tail []byte) *stmt {
 	end := bytes.IndexByte(tail, 0)
-	sql := string(tail[:max(end, 0)])
+	sql := text(tail[:max(end, 0)])
 	p.stmtSeq++
 	s := &stmt{
 		key: key, tail: tail, sql: sql,
 		srvName: srvPrefix + strconv.FormatUint(p.stmtSeq, 36),
-		info:    p.scan(sql),
+		text:    p.scan(sql),
 	}
-	s.route = routeOf(&s.info)
+	p.judgeStmt(s)
 	s.shape = p.shape(sql, s.info.Verb)
 	if s.route == routeWrite && s.info.Verb == sqlscan.VerbInsert {
 		s.insert, s.rows = sqlscan.Insert(sql)
@@ -128,15 +162,29 @@ func hasDo(sql string) bool {
 // scan reads a text under the session's string syntax.
 func (p *pool) scan(sql string) sqlscan.Statement {
 	info := sqlscan.Scan(sql)
-	if info.Verb == sqlscan.VerbDo || info.Effects.Has(sqlscan.EffMulti) && info.Effects.Has(sqlscan.EffUnknownFunc) && hasDo(sql) {
-		if changesSettings(sql) {
-			info.Effects |= sqlscan.EffSetConfig
-		}
-	}
 	if p.nonconforming {
 		info = info.Nonconforming()
 	}
 	return info
+}
+
+// judge says what a statement does, by its text and by its names.
+func (p *pool) judge(info sqlscan.Statement, sql string) reading {
+	p.proof.used = true
+	return p.proof.index.judge(info, sql)
+}
+
+func (p *pool) judgeStmt(s *stmt) {
+	s.info, s.judged = p.judge(s.text, s.sql), p.proof.epoch
+	s.route = routeOf(&s.info.Statement)
+}
+
+// current judges a statement again if more has become known since.
+func (p *pool) current(s *stmt) {
+	p.proof.used = true
+	if s.judged != p.proof.epoch {
+		p.judgeStmt(s)
+	}
 }
 
 // renew replaces a statement whose plan the server refused: the next Parse of
@@ -153,7 +201,8 @@ func (p *pool) renew(s *stmt) *stmt {
 		return n
 	}
 	n := p.newStmt(s.key, s.tail)
-	n.info, n.route, n.rows = s.info, s.route, s.rows // as its clients' settings have it read
+	n.text, n.rows = s.text, s.rows // as its clients' settings have it read
+	p.judgeStmt(n)
 	p.stmts[s.key] = n
 	return n
 }
@@ -162,6 +211,7 @@ func (p *pool) renew(s *stmt) *stmt {
 // schema may have changed what the texts mean.
 func (p *pool) forgetTexts() {
 	clear(p.stmts)
+	p.stmtBytes = 0
 	for _, ln := range p.lanes {
 		ln.forget()
 	}

@@ -40,6 +40,16 @@ type unit struct {
 	err      *pgwire.Error // the ErrorResponse, where weir must look at it
 	dead     bool          // cancelled or disconnected while it waited
 
+	// Running alone: see apart.go.
+	read      bool          // a shared read: has no effects, may run twice
+	slot      slot          // ... that it holds
+	tries     uint8         // turns that it has had
+	apartAt   time.Duration // when it began to wait for a slot
+	bound     time.Duration // the lock_timeout that weir has set for this turn; 0 if the client's own holds
+	waited    time.Duration // for locks, in earlier turns
+	preempted bool          // weir has cancelled it, to run it again
+	hold      bool          // the answer is kept in resp until it is whole
+
 	// Effects that hold from the moment when the unit has succeeded.
 	sets    []sqlscan.SetClause
 	effects sqlscan.Effect
@@ -47,16 +57,20 @@ type unit struct {
 	ends    bool   // it is COMMIT or ROLLBACK; in a transaction again after it: AND CHAIN
 	resets  bool   // it has a RESET: what the client asked for at startup must be set again
 	frees   string // the statement that a DEALLOCATE names
-	probe   bool   // session state must be looked at before the backend is shared
-	parsed  []parsedName
+	// unsettles: it may change how the server reads the texts behind it.
+	unsettles bool
+	probe     bool // session state must be looked at before the backend is shared
+	parsed    []parsedName
+	reached   []*reach // what its statements reach beyond the session, once carried out
 
 	// parked answers of lanes, and weir's own queries.
-	park bool
-	resp []byte
-	grp  *group
-	done func(u *unit) // weir's own: called when answered, or with u.err set
-	rows [][][]byte
-	tell bool // weir's own: the owner learns of settings that it changes
+	park   bool
+	resp   []byte
+	grp    *group
+	done   func(u *unit) // weir's own: called when answered, or with u.err set
+	rows   [][][]byte
+	notice func(msg []byte) // weir's own: called with each NoticeResponse
+	tell   bool             // weir's own: the owner learns of settings that it changes
 }
 
 type unitKind uint8
@@ -103,9 +117,10 @@ func (e expectCode) own() bool { return e == expOwnParse || e == expOwnClose }
 // A parsedName remembers what a Parse or Close did to the client's names,
 // to undo it if the server refuses the text.
 type parsedName struct {
-	name string
-	st   *stmt // nil after Close
-	prev *stmt // what the name meant before
+	name  string
+	given string // as the client wrote it, where an error will name it
+	st    *stmt  // nil after Close
+	prev  *stmt  // what the name meant before
 }
 
 func (l *loop) newUnit(kind unitKind) *unit {

@@ -1,0 +1,70 @@
+package postgres
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+)
+
+// This file looks after the proof: now and then a connection that is about to
+// serve anybody is asked for state that weir did not put there. There should
+// never be any.
+
+// auditEvery is how often one free backend of a pool is asked.
+const auditEvery = 5 * time.Second
+
+// auditSQL returns the settings that the session has changed, and one row for
+// each other kind of state.
+const auditSQL = `SELECT 'setting', pg_catalog.lower(name) FROM pg_catalog.pg_settings WHERE source = 'session'
+UNION ALL SELECT 'temporary objects', '' FROM pg_catalog.pg_class WHERE relnamespace = pg_catalog.pg_my_temp_schema()
+UNION ALL SELECT 'channel', c FROM pg_catalog.pg_listening_channels() c
+UNION ALL SELECT 'advisory lock', objid::text FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_catalog.pg_backend_pid()
+UNION ALL SELECT 'cursor', name FROM pg_catalog.pg_cursors WHERE is_holdable
+UNION ALL SELECT 'prepared statement', name FROM pg_catalog.pg_prepared_statements WHERE from_sql
+UNION ALL SELECT 'role', current_user::text WHERE current_user <> session_user`
+
+// audit asks the backend that has been free for longest, unless it has not been
+// used since the last time.
+func (p *pool) audit() {
+	if p.l.Now < p.auditAt || len(p.free) == 0 || len(p.excl) > 0 || p.l.srv.cfg.Mode != session.ModeAuto {
+		return
+	}
+	p.auditAt = p.l.Now + auditEvery
+	at := slices.IndexFunc(p.free, func(b *backend) bool { return b.auditedAt < b.answered })
+	if at < 0 {
+		return
+	}
+	b := p.pick(at)
+	b.mode = modeOwn
+	b.ask(auditSQL, func(u *unit) {
+		b.auditedAt = p.l.Now
+		if u.err != nil {
+			return
+		}
+		if stray := b.stray(u.rows); stray != "" {
+			p.st.strays++
+			b.doomed = true
+			p.l.srv.log.Error("a server connection held state that nobody should have left there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
+		}
+	})
+}
+
+// stray names the first state that weir did not put on the backend, "" if there
+// is none. What a reload or a role's own defaults set has another source.
+func (b *backend) stray(rows [][][]byte) string {
+	for _, row := range rows {
+		if len(row) != 2 {
+			continue
+		}
+		kind, name := string(row[0]), string(row[1])
+		if kind == "setting" {
+			if _, ours := b.set.Get(name); ours || name == "application_name" {
+				continue
+			}
+		}
+		return strings.TrimSpace(kind + " " + name)
+	}
+	return ""
+}

@@ -1,0 +1,359 @@
+package postgres
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// This file reads the server's catalogue backwards: from what does something to a
+// session (functions, and expressions that call them) to the names by which a
+// statement reaches it. docs/design/006-proven-sharing.md says why that is
+// complete.
+
+// A node is an object of the catalogue, or one way to use it.
+type node struct {
+	kind nodeKind
+	oid  string
+}
+
+type nodeKind byte
+
+const (
+	nodeRead     nodeKind = 'r' // a relation that is read
+	nodeWrite    nodeKind = 'w' // a relation that is written, which includes reading it
+	nodeFunc     nodeKind = 'f'
+	nodeType     nodeKind = 't'
+	nodeOperator nodeKind = 'o'
+	nodeEvent    nodeKind = 'e' // an event trigger
+	nodeAny      nodeKind = 'x' // something that any statement may reach without naming it
+)
+
+// A fact is what is known of a node.
+type fact struct {
+	name    string
+	eff     sqlscan.Effect
+	touches []string // settings
+	asked   bool     // the server was asked who reaches it
+}
+
+// A routine is a function of a user.
+type routine struct {
+	node   node
+	name   string
+	body   string // SQL or PL/pgSQL; "" if it has none that can be read
+	writes bool
+}
+
+// A reader gathers the facts of one database. It runs off the loop, step by
+// step: next gives a query, feed takes its rows.
+type reader struct {
+	trusted  []string                  // functions that the configuration vouches for
+	builtins string                    // the numbers of those functions of pg_catalog that do something
+	effects  map[string]sqlscan.Effect // of those functions, by number
+	named    map[string]sqlscan.Effect // and by name
+
+	stamp    string
+	facts    map[node]*fact
+	edges    map[node][]node // from a node to those that reach it
+	routines []*routine
+	step     int
+	frontier []node
+	err      error
+}
+
+// newReader returns a reader; what old knows of the server itself still holds.
+func newReader(trusted []string, old *index) *reader {
+	r := &reader{trusted: trusted, facts: make(map[node]*fact), edges: make(map[node][]node)}
+	if old != nil {
+		r.builtins, r.effects, r.named = old.builtins, old.effects, old.named
+	}
+	return r
+}
+
+// next returns the next query, "" when everything is known.
+func (r *reader) next() string {
+	switch {
+	case r.err != nil:
+		return ""
+	case r.effects == nil:
+		return builtinSQL
+	case r.step == 0:
+		return quietly + "SELECT 'stamp', (" + stampSQL + "), '', '', '', '', ''" + fmt.Sprintf(scanSQL, r.builtins)
+	}
+	r.settleNames()
+	r.frontier = r.frontier[:0]
+	for n, f := range r.facts {
+		if f.eff != 0 && !f.asked {
+			f.asked = true
+			r.frontier = append(r.frontier, n)
+		}
+	}
+	if len(r.frontier) == 0 {
+		return ""
+	}
+	kinds, oids := make([]string, len(r.frontier)), make([]string, len(r.frontier))
+	for i, n := range r.frontier {
+		kinds[i], oids[i] = string(rune(n.kind)), n.oid
+	}
+	return quietly + fmt.Sprintf(edgeSQL, strings.Join(kinds, ","), strings.Join(oids, ","))
+}
+
+// feed takes the rows of the query that next gave.
+func (r *reader) feed(rows [][][]byte) {
+	if r.effects == nil {
+		r.learnBuiltins(rows)
+		return
+	}
+	r.step++
+	for _, row := range rows {
+		f := make([]string, 7)
+		for i := range min(len(f), len(row)) {
+			f[i] = string(row[i])
+		}
+		switch f[0] {
+		case "stamp":
+			r.stamp = f[1]
+		case "func":
+			r.function(f[1], f[2], f[3], f[4], f[5], f[6])
+		case "config":
+			for setting := range strings.SplitSeq(f[2], "\n") {
+				name, _, _ := strings.Cut(setting, "=")
+				r.touch(r.fact(nodeFunc, f[1], ""), []sqlscan.Touched{{Name: strings.ToLower(name), Local: true}})
+			}
+		case "tree":
+			r.tree(nodeKind(f[1][0]), f[2], f[3], f[4])
+		case "foreign":
+			r.grow(r.fact(nodeRead, f[1], f[2]), sqlscan.EffUnknownFunc, nil)
+		case "settings": // its rules call set_config, also for views over it
+			r.grow(r.fact(nodeRead, f[1], f[2]), sqlscan.EffSessionRead, nil)
+			r.grow(r.fact(nodeWrite, f[1], f[2]), sqlscan.EffSetConfig, nil)
+		case "edge":
+			r.edge(node{nodeKind(f[1][0]), f[2]}, nodeKind(f[3][0]), f[4], f[5])
+		}
+	}
+	if len(rows) == 0 && r.step == 1 {
+		r.err = fmt.Errorf("the catalogue is empty")
+	}
+}
+
+func (r *reader) learnBuiltins(rows [][][]byte) {
+	r.effects, r.named = make(map[string]sqlscan.Effect), make(map[string]sqlscan.Effect)
+	var oids []string
+	for _, row := range rows {
+		if len(row) == 2 {
+			if e := builtinEffects(string(row[1])); e != 0 && isOID(string(row[0])) {
+				oid := string(row[0])
+				r.effects[oid], r.named[string(row[1])] = e, e
+				oids = append(oids, oid)
+			}
+		}
+	}
+	slices.Sort(oids)
+	r.builtins = strings.Join(oids, ",")
+}
+
+func (r *reader) fact(kind nodeKind, oid, name string) *fact {
+	n := node{kind, oid}
+	f := r.facts[n]
+	if f == nil {
+		f = &fact{}
+		r.facts[n] = f
+	}
+	f.name = cmp.Or(f.name, name)
+	return f
+}
+
+// maxTouches is how many settings one use of a name may change for weir to ask
+// for each of them.
+const maxTouches = 16
+
+// grow adds effects to a fact and tells whether that was news.
+func (r *reader) grow(f *fact, eff sqlscan.Effect, touches []string) bool {
+	before, settings := f.eff, len(f.touches)
+	f.eff |= eff
+	for _, s := range touches {
+		if !slices.Contains(f.touches, s) {
+			f.touches = append(f.touches, s)
+		}
+	}
+	if len(f.touches) > maxTouches {
+		f.eff, f.touches = f.eff|sqlscan.EffSetConfig, f.touches[:maxTouches]
+	}
+	return f.eff != before || len(f.touches) != settings
+}
+
+// touch notes settings that outlive the use of f, or begin to exist by it.
+func (r *reader) touch(f *fact, list []sqlscan.Touched) {
+	for _, t := range list {
+		names, e := lasting(t)
+		r.grow(f, e, names)
+	}
+}
+
+// bodyEffects are what of a routine's body is passed on to who calls it: a caller
+// is no write and no definition, but it runs alone, and temporary objects are
+// looked for.
+func bodyEffects(e sqlscan.Effect) sqlscan.Effect {
+	const inner = sqlscan.EffWrites | sqlscan.EffDDL | sqlscan.EffTx | sqlscan.EffCopy | sqlscan.EffRelease |
+		sqlscan.EffDiscardAll | sqlscan.EffDeallocateAll | sqlscan.EffWeirShow | sqlscan.EffMulti | sqlscan.EffBackslash
+	out := e &^ inner
+	if e.Has(inner) {
+		out |= sqlscan.EffRoutine
+	}
+	if e.Has(sqlscan.EffDDL) {
+		out |= sqlscan.EffTemp
+	}
+	if e.Has(sqlscan.EffUnknown) {
+		out |= sqlscan.EffUnknownFunc
+	}
+	return out
+}
+
+// function takes a function of a user into account. kind is provolatile and prokind.
+func (r *reader) function(oid, name, schema, lang, kind, rest string) {
+	ext, body, _ := strings.Cut(rest, "\n")
+	if slices.Contains(r.trusted, name) || slices.Contains(r.trusted, schema+"."+name) {
+		return
+	}
+	f := r.fact(nodeFunc, oid, name)
+	rt := &routine{node: node{nodeFunc, oid}, name: name}
+	r.routines = append(r.routines, rt)
+	var b sqlscan.Routine
+	switch {
+	case lang == "sql":
+		b = sqlscan.RoutineSQL(body)
+		rt.body = body
+	case lang == "plpgsql":
+		b = sqlscan.RoutinePLpgSQL(body)
+		rt.body = body
+	case strings.HasSuffix(kind, "a"): // an aggregate: its functions are edges
+		return
+	case (lang == "c" || lang == "internal") && slices.Contains(vettedExtensions, ext):
+		return
+	default:
+		r.grow(f, sqlscan.EffUnknownFunc, nil)
+		return
+	}
+	rt.writes = b.Effects.Has(sqlscan.EffWrites | sqlscan.EffDDL | sqlscan.EffCopy | sqlscan.EffUnknown)
+	r.grow(f, bodyEffects(b.Effects), nil)
+	if strings.HasPrefix(kind, "v") {
+		r.grow(f, sqlscan.EffRoutine, nil)
+	}
+	if strings.Contains(strings.ToLower(body), "application_name") {
+		r.grow(f, sqlscan.EffSessionRead, nil)
+	}
+	r.touch(f, b.Touches)
+}
+
+// tree takes an expression into account in which functions of pg_catalog that do
+// something were found.
+func (r *reader) tree(kind nodeKind, oid, name, hits string) {
+	f := r.fact(kind, oid, name)
+	for h := range strings.SplitSeq(hits, ",") {
+		e := r.effects[h]
+		if h == "0" {
+			e = sqlscan.EffSessionRead
+		}
+		r.grow(f, e, nil)
+	}
+}
+
+func (r *reader) edge(src node, kind nodeKind, oid, name string) {
+	dst := node{kind, oid}
+	if dst == src {
+		return
+	}
+	r.fact(kind, oid, name)
+	if !slices.Contains(r.edges[src], dst) {
+		r.edges[src] = append(r.edges[src], dst)
+	}
+}
+
+// settleNames carries effects along the edges, and through the names in the bodies
+// of functions, until nothing is new.
+func (r *reader) settleNames() {
+	for again := true; again; {
+		again = false
+		for src, list := range r.edges {
+			from := r.facts[src]
+			for _, dst := range list {
+				f := r.facts[dst]
+				if r.grow(f, carried(from.eff, dst.kind), from.touches) {
+					again = true
+				}
+			}
+		}
+		x := r.names()
+		for _, rt := range r.routines {
+			if rt.body == "" {
+				continue
+			}
+			f := r.facts[rt.node]
+			c := x.reached(rt.body, rt.writes)
+			if rt.body != "" && r.grow(f, bodyEffects(c.read), c.touches) {
+				again = true
+			}
+		}
+	}
+}
+
+// carried is what of an object's effects those who reach it have.
+func carried(e sqlscan.Effect, to nodeKind) sqlscan.Effect {
+	if to == nodeWrite {
+		// Where it runs, a write is alone or in its own client's settings.
+		e &^= sqlscan.EffSessionRead
+	}
+	return e
+}
+
+// names is the index as far as it is known.
+func (r *reader) names() *index {
+	x := &index{names: make(map[string]consequence), stamp: r.stamp}
+	for name, e := range r.named {
+		if name != "set_config" { // of which the text shows more
+			x.names[name] = consequence{read: e, write: e}
+		}
+	}
+	for n, f := range r.facts {
+		if f.eff == 0 {
+			continue
+		}
+		c := consequence{read: f.eff, write: f.eff, touches: f.touches}
+		switch n.kind {
+		case nodeWrite:
+			c.read = 0
+		case nodeEvent:
+			x.ddl = x.ddl.with(c)
+			continue
+		case nodeAny:
+			x.any = x.any.with(c)
+			continue
+		case nodeOperator:
+			continue // reached by the types that it is for
+		}
+		x.add(f.name, c)
+	}
+	return x
+}
+
+// index returns the finished index.
+func (r *reader) index() (*index, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	x := r.names()
+	x.builtins, x.effects, x.named = r.builtins, r.effects, r.named
+	x.finish()
+	return x, nil
+}
+
+// isOID keeps what is put into queries to numbers.
+func isOID(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 32)
+	return err == nil
+}

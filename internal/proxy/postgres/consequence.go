@@ -1,0 +1,219 @@
+package postgres
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// This file judges statements: by what their text shows, and by what the objects
+// that it names are known to do.
+
+// A consequence is what the use of a name may do to a session.
+type consequence struct {
+	read, write sqlscan.Effect // by a statement that only reads; by one that may write
+	touches     []string       // settings that it changes: the server is asked for them
+}
+
+func (c consequence) with(d consequence) consequence {
+	c.read |= d.read
+	c.write |= d.write
+	for _, s := range d.touches {
+		if !containsText(c.touches, s) {
+			c.touches = append(c.touches[:len(c.touches):len(c.touches)], s)
+		}
+	}
+	return c
+}
+
+func containsText(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// An index has the names of a database whose use is not known to leave a session
+// as it is. It does not change once it is in use.
+type index struct {
+	stamp string
+	names map[string]consequence
+	any   consequence // of every statement
+	ddl   consequence // of every change of the catalogue: event triggers
+	all   consequence // of all names: for a text whose names cannot be read
+	// foreign is that of the names with bytes above 127, which look different in
+	// another encoding.
+	foreign consequence
+
+	builtins       string // see reader
+	effects, named map[string]sqlscan.Effect
+}
+
+func (x *index) add(name string, c consequence) {
+	x.names[name] = x.names[name].with(c)
+}
+
+// finish completes the index by what holds in every database.
+func (x *index) finish() {
+	for name, c := range x.names {
+		if _, builtin := x.named[name]; builtin {
+			continue
+		}
+		x.all = x.all.with(c)
+		if !ascii(name) {
+			x.foreign = x.foreign.with(c)
+		}
+	}
+}
+
+// reached returns the union, in read, of what the names in a text may do.
+func (x *index) reached(sql string, writes bool) consequence {
+	var got consequence
+	got = got.with(x.any)
+	r := sqlscan.Names(sql, x.names, func(_ string, c consequence) { got = got.with(c) })
+	if r.Foreign {
+		got = got.with(x.foreign)
+	}
+	if r.Unreadable {
+		got = got.with(x.all)
+	}
+	if writes {
+		got.read |= got.write
+	}
+	return got
+}
+
+// A reading is what weir knows of a statement: by its text, and by the catalogue.
+type reading struct {
+	sqlscan.Statement
+	touches []string // settings that the server is asked for afterwards
+	// hidden: it makes functions, whose bodies are text to weir until the catalogue
+	// has been read again.
+	hidden bool
+	// makes: it may make a table, which is temporary if the search path says so.
+	makes bool
+}
+
+// judge adds to what a text shows what the objects that it names do. Without an
+// index nothing is known, and so everything is assumed.
+func (x *index) judge(info sqlscan.Statement, sql string) reading {
+	out := reading{Statement: info}
+	if x == nil {
+		out.Effects |= sqlscan.EffUnknownFunc
+		return out
+	}
+	e := info.Effects
+	opaque := e.Has(sqlscan.EffUnknown)
+	if names, all := sqlscan.Settings(sql); len(names) > 0 || !all {
+		e |= sqlscan.EffSetConfig
+		if all {
+			e &^= sqlscan.EffSetConfig
+		}
+		e |= out.touch(names)
+	}
+	switch {
+	case info.Verb == sqlscan.VerbDo:
+		body, ok := sqlscan.DoBody(sql)
+		if !ok || e.Has(sqlscan.EffMulti) {
+			opaque = true
+			break
+		}
+		r := sqlscan.RoutinePLpgSQL(body)
+		e |= bodyEffects(r.Effects) | sqlscan.EffRoutine
+		e |= out.touch(r.Touches)
+		c := x.reached(body, true)
+		e |= c.read
+		out.touches = append(out.touches, c.touches...)
+		opaque = opaque || r.Effects.Has(sqlscan.EffUnknownFunc)
+	case e.Has(sqlscan.EffMulti) && e.Has(sqlscan.EffUnknownFunc) && hasDo(sql):
+		opaque = true
+	case info.Verb == sqlscan.VerbVacuum, e.Has(sqlscan.EffDDL) && cascades(sql):
+		e |= x.all.read | x.all.write
+		out.touches = append(out.touches, x.all.touches...)
+	}
+	if e.Has(sqlscan.EffDDL) {
+		e |= x.ddl.write
+		lower := strings.ToLower(sql)
+		out.makes = strings.Contains(lower, "create") || strings.Contains(lower, "into")
+		out.touches = append(out.touches, x.ddl.touches...)
+		if hidesBody(sql) {
+			out.hidden = true
+			opaque = opaque || e.Has(sqlscan.EffMulti)
+		}
+	}
+	c := x.reached(sql, !readsOnly(e))
+	e = e&^sqlscan.EffUnknownFunc | c.read
+	if info.Verb == sqlscan.VerbCall {
+		e |= sqlscan.EffRoutine
+	}
+	out.touches = append(out.touches, c.touches...)
+	if opaque {
+		e |= sqlscan.EffUnknownFunc
+	}
+	if len(out.touches) > 0 {
+		e |= sqlscan.EffTouch
+	}
+	out.Effects = e
+	return out
+}
+
+// readsOnly tells that a statement of these effects fires no trigger.
+func readsOnly(e sqlscan.Effect) bool {
+	return !e.Has(sqlscan.EffWrites | sqlscan.EffDDL | sqlscan.EffCopy | sqlscan.EffMulti | sqlscan.EffUnknown | sqlscan.EffPrepare)
+}
+
+// touch notes settings that outlive the statement, or begin to exist by it. It
+// returns the effects of those that cannot be asked for.
+func (r *reading) touch(list []sqlscan.Touched) (e sqlscan.Effect) {
+	for _, t := range list {
+		names, eff := lasting(t)
+		r.touches = append(r.touches, names...)
+		e |= eff
+	}
+	return e
+}
+
+// lasting returns what a setting that is changed by name leaves in its session.
+func lasting(t sqlscan.Touched) (names []string, e sqlscan.Effect) {
+	if t.Local && !sqlscan.Custom(t.Name) {
+		return nil, 0
+	}
+	switch e := sqlscan.SettingEffects(t.Name); e {
+	case sqlscan.EffSet:
+		return []string{strings.Clone(t.Name)}, sqlscan.EffTouch
+	case sqlscan.EffTx:
+		return nil, 0
+	default:
+		return nil, e
+	}
+}
+
+// cascades tells of a change of the catalogue whether it may fire triggers of
+// tables that it does not name.
+func cascades(sql string) bool {
+	found := false
+	sqlscan.Names(sql, map[string]bool{"truncate": true}, func(string, bool) { found = true })
+	if !found {
+		return false
+	}
+	found = false
+	sqlscan.Names(sql, map[string]bool{"cascade": true}, func(string, bool) { found = true })
+	return found
+}
+
+// bodyWords are the words of the commands that make what is text to weir.
+var bodyWords = map[string]bool{
+	"function": true, "procedure": true, "routine": true, "extension": true, "language": true,
+	"event": true, "foreign": true, "server": true, "transform": true, "aggregate": true, "operator": true, "cast": true,
+	"type": true, "domain": true, "conversion": true, "access": true, "search": true,
+}
+
+// hidesBody tells whether a change of the catalogue may make functions, or give
+// objects to what has no name in it. It errs towards yes.
+func hidesBody(sql string) bool {
+	found := false
+	sqlscan.Names(sql, bodyWords, func(string, bool) { found = true })
+	return found
+}

@@ -1,0 +1,102 @@
+package postgres
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// This file is about settings whose values only the server knows: a function has
+// changed them, or the end of a transaction. And about settings that a session
+// makes up, names in two parts: they exist until it ends, and whether they do can
+// be seen, because one that was never heard of is NULL and any other is not. So a
+// backend serves only those who have all of them.
+
+// doubt has the server asked for settings when the client's backend is quiet.
+func (c *client) doubt(names ...string) {
+	for _, n := range names {
+		if n != "application_name" && !slices.Contains(c.unsure, n) {
+			c.unsure = append(c.unsure, strings.Clone(n))
+		}
+	}
+}
+
+// doubtCustom has the server asked for those settings that exist, empty, even if
+// the SET that made them was undone.
+func (c *client) doubtCustom(sets []sqlscan.SetClause) {
+	for i := range sets {
+		if sqlscan.Custom(sets[i].Name) {
+			c.doubt(sets[i].Name)
+		}
+	}
+}
+
+// learnSettings asks the linked backend for the settings in doubt.
+func (c *client) learnSettings() {
+	b, names := c.link, c.unsure
+	c.unsure = nil
+	var sql strings.Builder
+	sql.WriteString("SELECT")
+	for i, n := range names {
+		if i > 0 {
+			sql.WriteByte(',')
+		}
+		sql.WriteString(" pg_catalog.current_setting(" + quoteLiteral(n) + ", true)")
+	}
+	b.ask(sql.String(), func(u *unit) {
+		if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != len(names) {
+			c.addPins(pinSetConfig) // not for this user to see
+			return
+		}
+		t := c.l.settings
+		for i, n := range names {
+			if v := u.rows[0][i]; v == nil {
+				c.set, b.set = t.Without(c.set, n), t.Without(b.set, n)
+			} else {
+				s := session.Setting{Name: n, Value: string(v), Literal: true}
+				if !ascii(n) || !ascii(s.Value) {
+					c.addPins(pinSetConfig) // elsewhere it might read differently
+				}
+				c.set, b.set = t.With(c.set, s), t.With(b.set, s)
+			}
+		}
+	})
+}
+
+// told returns what the server last reported of a setting, if it reports it.
+func (b *backend) told(name string) (string, bool) {
+	for n, v := range b.params {
+		if strings.EqualFold(n, name) {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// madeUp tells whether a session in these settings has some that it made up.
+func madeUp(set *session.Set) bool {
+	for _, s := range set.List() {
+		if sqlscan.Custom(s.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// serves tells whether the backend can be brought into the given settings: not
+// where it has one that was made up and is not among them.
+func (b *backend) serves(set *session.Set) bool {
+	if b.set == set {
+		return true
+	}
+	for _, s := range b.set.List() {
+		if sqlscan.Custom(s.Name) {
+			if _, ok := set.Get(s.Name); !ok {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,94 @@
+package postgres
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// This file keeps what clients are told at login, and what they may still believe,
+// true: the parameters that the server reports. They change without weir: a standby
+// is promoted, a default changes with a reload, by ALTER ROLE or with a restart.
+// The server speaks of that only when it is spoken to. So each connection that is
+// opened, for a login or for the pool, is compared with what the one before it
+// said, and a greeting that has to be asked for comes from a connection that has
+// just answered.
+
+// liveParameter tells whether the server changes a parameter in sessions that
+// there are, so that they need not be replaced for it.
+func liveParameter(name string) bool { return name == "in_hot_standby" }
+
+// renewEvery is how often a pool's connections are replaced because new ones are
+// told again what they were told before the last change: several servers behind one
+// address may differ for good.
+const renewEvery = 10 * time.Second
+
+// fresh compares what a new connection was told with what the last one was.
+func (p *pool) fresh(params map[string]string) {
+	if maps.Equal(p.base, params) {
+		return
+	}
+	alternates := maps.Equal(p.baseBefore, params)
+	before := p.base
+	p.base, p.baseBefore = maps.Clone(params), before
+	if before == nil {
+		return
+	}
+	var changed []pgwire.Param
+	renew := false
+	for name, value := range params {
+		if before[name] != value {
+			changed = append(changed, pgwire.Param{Name: name, Value: value})
+			renew = renew || !liveParameter(name)
+		}
+	}
+	clear(p.greeting)
+	p.known = false // whether the server takes writes, for one
+	if renew && (!alternates || p.l.Now-p.renewed > renewEvery) {
+		p.renewed = p.l.Now
+		p.renewBackends()
+	}
+	for _, c := range p.l.clients {
+		if c.p == p && c.greeted {
+			c.owe(changed)
+		}
+	}
+}
+
+// owe has the client told of parameters that differ from now on, unless it has
+// set them itself.
+func (c *client) owe(changed []pgwire.Param) {
+	for _, param := range changed {
+		if _, own := c.set.Get(strings.ToLower(param.Name)); own || param.Name == "application_name" {
+			continue
+		}
+		c.owed = append(c.owed, param)
+	}
+	c.pay()
+}
+
+// pay tells the client what it is owed, when nothing of it is under way.
+func (c *client) pay() {
+	if len(c.owed) == 0 || c.inflight > 0 || c.link != nil || c.s.Closed || c.s.Closing {
+		return
+	}
+	out := c.s.OutBuf()
+	for _, param := range c.owed {
+		if _, own := c.set.Get(strings.ToLower(param.Name)); own {
+			continue // by now
+		}
+		out = pgwire.AppendParameterStatus(out, param.Name, param.Value)
+		c.told(param.Name, param.Value)
+	}
+	c.s.Out = out
+	c.s.Touch()
+	c.owed = nil
+}
+
+// outdated tells whether a report that a backend sends with the answer to u comes
+// from outside: nothing that weir sent was to change settings.
+func (b *backend) outdated(u *unit, name string) bool {
+	return u == nil || liveParameter(name) || u.kind == unitClient && b.owner == nil
+}

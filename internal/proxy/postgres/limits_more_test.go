@@ -1,0 +1,198 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+// TestWarningOfTheCommitReachesGroupedWrites cancels the wait for a standby that
+// there is none of: every member of a group is told, as it would be directly.
+func TestWarningOfTheCommitReachesGroupedWrites(t *testing.T) {
+	t.Parallel()
+	cfg := serverConfig()
+	cfg.Settings["synchronous_standby_names"] = "nobody"
+	srv, err := lab.StartPostgres(ctxFor(t), cfg)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = srv.Stop(context.Background()) }()
+	local := dialWire(t, srv.Addr(), "postgres", pgwire.Param{Name: "options", Value: "-c synchronous_commit=local"})
+	local.want("CREATE TABLE w (x int)", "CREATE_TABLE I")
+	local.want("INSERT INTO w VALUES (0)", "INSERT_0_1 I")
+	w := startFor(t, srv, "postgres", nil)
+	for _, sql := range []string{"/* batch */ UPDATE w SET x = 1", "/* batch */ INSERT INTO w VALUES (7)", "/* batch */ INSERT INTO w VALUES (8)"} {
+		c := w.wire()
+		c.send(query(sql))
+		answered := make(chan []message, 1)
+		go func() { answered <- c.ready() }()
+		var got []message
+		eventually(t, "the write is answered", func() bool {
+			local.ask("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+			select {
+			case got = <-answered:
+				return true
+			default:
+				return false
+			}
+		})
+		if e := noticeIn(got); e == nil || e.Code != "01000" {
+			t.Errorf("%s, whose commit no standby has: %s", sql, render(got))
+		}
+	}
+}
+
+// TestHungServerIsNotHealthy stops the server's processes.
+func TestHungServerIsNotHealthy(t *testing.T) {
+	t.Parallel()
+	srv, err := lab.StartPostgres(ctxFor(t), serverConfig())
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = srv.Stop(context.Background()) }()
+	w := startFor(t, srv, "postgres", nil)
+	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	if err := w.Healthy(ctxFor(t)); err != nil {
+		t.Errorf("a server that works: %v", err)
+	}
+	srv.Pause()
+	eventually(t, "it is found out", func() bool {
+		err := w.Healthy(ctxFor(t))
+		return err != nil && strings.Contains(err.Error(), "no answer within") && strings.Contains(err.Error(), srv.Addr())
+	})
+	srv.Resume()
+	eventually(t, "it works again", func() bool { return w.Healthy(ctxFor(t)) == nil })
+}
+
+// TestClientsThatDoNotReadHoldNoBackends has more clients than the pool has
+// backends ask for much and read nothing.
+func TestClientsThatDoNotReadHoldNoBackends(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize, c.ClientWriteTimeout = 4, 200*time.Millisecond })
+	for _, sql := range []string{"SELECT repeat('x', 60000)", "SELECT repeat('x', 1000) FROM generate_series(1, 100000)"} {
+		for range 6 {
+			c := w.wire()
+			_ = c.conn.(*net.TCPConn).SetReadBuffer(4096)
+			_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second))
+			for range 200 {
+				_, _ = c.conn.Write(query(sql))
+			}
+		}
+	}
+	w.wire().want("BEGIN", "BEGIN T")
+}
+
+// TestSilentConnectionsLeaveRoomForLogins opens many connections that say nothing.
+func TestSilentConnectionsLeaveRoomForLogins(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	for range 300 {
+		conn, err := net.Dial("tcp", w.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+	}
+	w.wire().want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+}
+
+// TestTextsOfOneClientAreBoundedInMemory parses many long texts, each once.
+func TestTextsOfOneClientAreBoundedInMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 2 })
+	c := w.wire()
+	pad := strings.Repeat("x", 60000)
+	for i := range 2000 { // 120 MB
+		c.send(run(fmt.Sprintf("SELECT 1 AS x /* %d %s */", i, pad)))
+		if got := render(c.ready()); got != "parsed bound [x] (1) SELECT_1 I" {
+			t.Fatal(got)
+		}
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 90<<20 {
+		t.Errorf("%d MB are in use after 120 MB of texts", m.HeapAlloc>>20)
+	}
+}
+
+// TestNameOfALostParseIsFree kills the server process that parses a statement.
+func TestNameOfALostParseIsFree(t *testing.T) {
+	t.Parallel()
+	srv, err := lab.StartPostgres(ctxFor(t), serverConfig()) // which restarts when one of its processes is killed
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = srv.Stop(context.Background()) }()
+	sqlOn(t, srv.DSN("postgres"), "CREATE TABLE a (x int)")
+	w := startFor(t, srv, "postgres", nil)
+	holder, c := dialWire(t, srv.Addr(), "postgres"), w.wire()
+	holder.want("BEGIN", "BEGIN T")
+	holder.want("LOCK TABLE a", "LOCK_TABLE T")
+	c.send(parse("s1", "SELECT x FROM a"), sync())
+	pid := 0
+	eventually(t, "it waits", func() bool {
+		got := holder.ask("SELECT max(pid) AS pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+		n, err := fmt.Sscanf(got, "[pid] (%d)", &pid)
+		return n == 1 && err == nil
+	})
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	got := c.ready()
+	if e := errorIn(got); e == nil || e.Code != pgwire.CodeConnectionFailure {
+		t.Fatalf("the Parse whose backend is gone: %s", render(got))
+	}
+	eventually(t, "the server is back, and weir has seen that it was gone", func() bool {
+		back, err := tryWireAs(t, srv.Addr(), "postgres", "postgres")
+		if err != nil {
+			return false
+		}
+		back.close()
+		probe, err := tryWireAs(t, w.Addr().String(), "postgres", "postgres")
+		if err != nil {
+			return false
+		}
+		defer probe.close()
+		probe.send(query("SELECT x FROM a"))
+		_, err = probe.until(pgwire.ServerRowDescription)
+		return err == nil
+	})
+	c.send(parse("s1", "SELECT x FROM a"), sync())
+	if got := render(c.ready()); got != "parsed I" {
+		t.Errorf("Parse under the same name: %s", got)
+	}
+}
+
+// TestErrorComesBeforeSync: a client that pipelines sees what went wrong though it
+// has not sent a Sync.
+func TestErrorComesBeforeSync(t *testing.T) {
+	t.Parallel()
+	c := start(t, database(t), nil).wire()
+	for range 2 {
+		c.send(parse("", "SELECT nonsense"), bind("", ""), execute("", 0))
+		got, err := c.until(pgwire.ServerError)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := errorIn(got); e.Code != "42703" {
+			t.Errorf("before the Sync: %s", render(got))
+		}
+		c.send(sync())
+		if got := render(c.ready()); got != "I" {
+			t.Errorf("after it: %s", got)
+		}
+		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	}
+}

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/sqlscan"
+)
+
+// This file is about long texts. To read a megabyte takes tens of milliseconds, in
+// which a loop would serve nobody else: a long text is read by a goroutine, and its
+// client's messages wait until that has ended.
+
+// maxScanned is the length of a text from which on it is read away from the loop.
+// Such a text has no shape of its own.
+const maxScanned = 256 << 10
+
+// A longRead is a text that is read away from the loop, or was.
+type longRead struct {
+	sql   string
+	info  reading
+	epoch uint64 // of the index by which it is judged
+	done  bool
+}
+
+// scanLong reads a long text of a linked client. It reports false while a goroutine
+// does: the message is looked at again afterwards.
+func (c *client) scanLong(sql string) (info reading, ready bool) {
+	p := c.p
+	if t := c.long; t != nil {
+		if !t.done {
+			return opaque, false
+		}
+		c.long = nil
+		// Otherwise it is the text of a message that was refused meanwhile, or was
+		// judged by an index that no longer holds.
+		if t.epoch == p.proof.epoch && t.sql == sql {
+			return t.info, true
+		}
+	}
+	t := &longRead{sql: strings.Clone(sql), epoch: p.proof.epoch}
+	c.long, p.proof.used = t, true
+	nonconforming, index, l := p.nonconforming || c.nonconforming(), p.proof.index, c.l
+	l.srv.background.Go(func() {
+		text := sqlscan.Scan(t.sql)
+		if nonconforming {
+			text = text.Nonconforming()
+		}
+		info := index.judge(text, t.sql)
+		l.Post(func() {
+			t.info, t.done = info, true
+			c.resume()
+		})
+	})
+	return opaque, false
+}
+
+// longStmt is a prepared statement with a long text, which was read. It belongs to
+// one client.
+func (p *pool) longStmt(tail []byte, as lexical, info reading) *stmt {
+	st := p.ownStmt("")
+	st.tail = slices.Clone(tail)
+	st.sql = text(st.tail[:max(bytes.IndexByte(st.tail, 0), 0)])
+	st.text, st.info, st.judged, st.route, st.lex = info.Statement, info, p.proof.epoch, routeAlone, as
+	st.shape = p.shapes.Other()
+	return st
+}

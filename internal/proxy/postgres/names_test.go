@@ -1,0 +1,80 @@
+package postgres_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// Statements have the names that the server would give them: it looks at the first
+// 63 bytes, and a statement prepared by SQL can be named by messages.
+func TestStatementNamesAreReadAsTheServerReadsThem(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, nil)
+	long, x := strings.Repeat("n", 16<<10), strings.Repeat("x", 63)
+	use := func(name string) []byte {
+		return slices.Concat(bind("", name), describe('S', name), execute("", 0), sync())
+	}
+	for _, c := range []struct {
+		name  string
+		steps [][]byte
+	}{
+		{"16 kB", [][]byte{
+			slices.Concat(parse(long, "SELECT 1"), bind("", long), execute("", 0), sync()),
+			slices.Concat(bind("", long), execute("", 0), sync()),
+			slices.Concat(bind("", long[:9995]), sync()),
+		}},
+		{"just short enough to be described", [][]byte{
+			slices.Concat(describe('S', long[:9994]), sync()), // unknown
+			slices.Concat(parse(long[:9994], "SELECT 1"), sync()),
+			use(long[:9994]),
+			slices.Concat(closing('S', long[:9994]), sync()),
+			use(long[:9994]),
+		}},
+		{"differing behind byte 63", [][]byte{
+			slices.Concat(parse(x+"1", "SELECT 1"), sync()),
+			slices.Concat(parse(x+"2", "SELECT 2"), sync()),
+			use(x + "3"), use(x),
+			slices.Concat(closing('S', x+"4"), sync()),
+			use(x + "1"),
+		}},
+		{"one name twice in a pipeline", [][]byte{
+			slices.Concat(parse("a", "SELECT 1"), parse("a", "SELECT 2"), sync()),
+			use("a"),
+		}},
+		{"prepared by SQL, named by messages", [][]byte{
+			query("PREPARE s AS SELECT 1"), use("s"), use("t"),
+			slices.Concat(closing('S', "s"), sync()),
+			query("EXECUTE s"), use("s"),
+		}},
+		{"prepared by messages, named by SQL", [][]byte{
+			slices.Concat(parse(x+"1", "SELECT 1"), sync()),
+			query("EXECUTE " + x + "2"), query("DEALLOCATE " + x), use(x + "1"),
+		}},
+		{"unknown", [][]byte{use("a"), use(`a"b`), use("weir_1"), use("client_a"), use("")}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			answers := func(addr string) (all []string) {
+				conn := dialWire(t, addr, db)
+				for _, step := range c.steps {
+					conn.send(step)
+					for _, m := range conn.ready() {
+						all = append(all, m.String())
+						if e := errorIn([]message{m}); e != nil && m.typ == pgwire.ServerError {
+							all = append(all, e.Message[:min(len(e.Message), 200)])
+						}
+					}
+				}
+				return all
+			}
+			direct, through := answers(server(t).Addr()), answers(w.Addr().String())
+			if !slices.Equal(direct, through) {
+				t.Errorf("direct  %q\nthrough %q", direct, through)
+			}
+		})
+	}
+}

@@ -1,0 +1,308 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// This file keeps what is known of a database's names up to date.
+
+// A proof is a loop's knowledge of one database: the index by which statements are
+// judged, and how fresh it is.
+type proof struct {
+	l        *loop
+	database string
+	index    *index // nil: not known, and everything is assumed
+	epoch    uint64 // counts the indexes
+
+	ready   bool // it was read, or could not be
+	reading bool // a read is under way
+	looking bool // a look is under way, or waits for a backend
+	again   bool // what is being read may be out of date already
+	// stale: a client has made functions. Statements wait until they are known.
+	stale   bool
+	staleAt time.Duration // since when nobody has been reading them; 0 if somebody is
+	// since is from when on the catalogue may have been another one: when the last
+	// look was sent that found no change.
+	since   time.Duration
+	lookAt  time.Duration // when to look again
+	cost    time.Duration // of the last look
+	used    bool          // statements were judged since the last look
+	said    bool          // that the facts cannot be read
+	adopted []*backend    // wait for the first index
+
+	reads, looks, failures uint64
+}
+
+// lookEvery bounds for how long a change of the catalogue that weir does not see
+// may go unnoticed while the database is in use. A look costs a millisecond of the
+// server; where it costs more, weir looks less often, so that it takes no more
+// than a fiftieth of one processor.
+const lookEvery = 500 * time.Millisecond
+
+// proof returns the loop's knowledge of a database.
+func (l *loop) proof(database string) *proof {
+	f := l.proofs[database]
+	if f == nil {
+		f = &proof{l: l, database: database}
+		l.proofs[database] = f
+	}
+	return f
+}
+
+// begin reads the index for the first time, on a backend that is not yet in use.
+func (f *proof) begin(b *backend) {
+	f.adopted = append(f.adopted, b)
+	b.held = true
+	if !f.reading {
+		f.read(b)
+	}
+}
+
+// read reads the catalogue on b, to which nothing else is sent meanwhile. What is
+// read is put in order on a goroutine of its own.
+func (f *proof) read(b *backend) {
+	f.reading = true
+	f.reads++
+	sent := f.l.Now
+	r := newReader(f.l.srv.cfg.TrustFunctions, f.index)
+	done := make(chan struct{}, 1)
+	var step func(sql string)
+	step = func(sql string) {
+		if b.s.Closed {
+			f.failed(b, errors.New("the connection was lost"))
+			return
+		}
+		if sql == "" {
+			x, err := r.index()
+			if err != nil {
+				f.failed(b, err)
+				return
+			}
+			f.install(x, sent)
+			if f.again {
+				f.again = false
+				f.read(b)
+				return
+			}
+			f.settled()
+			f.free(b)
+			return
+		}
+		b.held = true
+		b.ask(sql, func(u *unit) {
+			if u.err != nil {
+				f.failed(b, u.err)
+				return
+			}
+			rows := u.rows
+			f.l.srv.background.Go(func() {
+				done <- struct{}{}
+				r.feed(rows)
+				next := r.next()
+				<-done
+				f.l.Post(func() { step(next) })
+			})
+		})
+	}
+	step(r.next())
+}
+
+// free lets b go on with what it is for.
+func (f *proof) free(b *backend) {
+	if b.s.Closed {
+		return
+	}
+	b.held = false
+	b.settle()
+}
+
+// install puts a new index in force. Backends that served several clients since
+// the old one was last known to be right are not used any more if the new one has
+// more in it: something may have been done on them unseen.
+func (f *proof) install(x *index, sent time.Duration) {
+	old := f.index
+	f.index = x
+	f.epoch++
+	f.reading = false
+	if old != nil && !x.within(old) {
+		f.retire(f.since)
+	}
+	f.since, f.lookAt = sent, f.l.Now+lookEvery
+}
+
+// settled lets those go on who waited for the index.
+func (f *proof) settled() {
+	first := !f.ready
+	f.ready, f.stale, f.staleAt = true, false, 0
+	if first {
+		list := f.adopted
+		f.adopted = nil
+		for _, b := range list {
+			f.free(b)
+		}
+	}
+	for _, c := range f.l.clients {
+		if c.p.proof == f {
+			c.resume()
+		}
+	}
+}
+
+// failed is called when the facts could not be read: nothing is known then, and
+// every client keeps its backend.
+func (f *proof) failed(b *backend, err error) {
+	f.failures++
+	f.reading, f.again = false, false
+	f.index = nil
+	f.epoch++
+	f.lookAt = f.l.Now + 10*lookEvery
+	var e *pgwire.Error
+	if lost := errors.As(err, &e) && e.Code == pgwire.CodeConnectionFailure || b.s.Closed; lost {
+		f.lookAt = f.l.Now
+	} else if !f.said {
+		f.said = true
+		f.l.srv.log.Error("what the functions of the database do cannot be read; each client keeps a backend of its own, and nothing is grouped",
+			"database", f.database, "error", fmt.Sprint(err))
+	}
+	f.settled()
+	f.free(b)
+}
+
+// retire closes, when they are free, the backends of the database that were used
+// after since.
+func (f *proof) retire(since time.Duration) {
+	for _, p := range f.l.poolList {
+		if p.proof != f || !p.replaceable() {
+			continue
+		}
+		for _, b := range p.backends {
+			if b.answered >= since {
+				b.retired = true
+			}
+		}
+		for _, b := range slices.Clone(p.free) {
+			if b.retired {
+				p.closeFree(b)
+			}
+		}
+	}
+}
+
+// tick looks whether the catalogue has changed, on a backend of p, while it is in
+// use.
+func (f *proof) tick(p *pool) {
+	if f.stale && !f.reading {
+		f.unstick()
+	}
+	if !f.ready || f.reading || f.looking || !f.used || f.l.Now < f.lookAt || len(p.backends) == 0 {
+		return
+	}
+	f.used = false
+	if f.index == nil {
+		f.readSoon(p)
+		return
+	}
+	f.look(p)
+}
+
+// staleLimit bounds how long statements wait for functions to be known.
+const staleLimit = 2 * time.Second
+
+// unstick ends the wait for functions to be known where nobody reads them: the
+// client that made them left, or sends on. Until they are known each client keeps
+// its backend.
+func (f *proof) unstick() {
+	switch {
+	case f.staleAt == 0:
+		f.staleAt = f.l.Now
+	case f.l.Now-f.staleAt > staleLimit:
+		f.index = nil
+		f.epoch++
+		f.lookAt, f.used = 0, true
+		f.settled()
+	}
+}
+
+// readSoon reads the catalogue on a backend that becomes free.
+func (f *proof) readSoon(p *pool) {
+	f.looking = true
+	p.enqueue(waiter{any: true, ask: func(b *backend) {
+		f.looking = false
+		if f.reading {
+			p.release(b)
+			return
+		}
+		f.read(b)
+	}})
+}
+
+// look asks for the stamp of the catalogue, and reads it if that has changed.
+func (f *proof) look(p *pool) {
+	f.looking = true
+	f.looks++
+	p.enqueue(waiter{any: true, ask: func(b *backend) {
+		sent := f.l.Now
+		b.ask(quietly+stampSQL, func(u *unit) {
+			f.looking = false
+			if f.reading {
+				return
+			}
+			f.cost = f.l.Now - sent
+			f.lookAt = f.l.Now + max(lookEvery, 50*f.cost)
+			switch {
+			case u.err != nil || len(u.rows) != 1 || f.index == nil:
+				f.lookAt = f.l.Now
+			case string(u.rows[0][0]) == f.index.stamp:
+				f.since = sent
+			default:
+				f.read(b)
+			}
+		})
+	}})
+}
+
+// changed is called when a client has made functions through b, which is its own
+// and idle: what they do is read before any further statement is judged.
+func (f *proof) changed(b *backend) {
+	f.stale = true
+	if f.reading {
+		f.again = true // it may have begun before the change
+		return
+	}
+	f.read(b)
+}
+
+// forgets is called when a client leaves with its backend: what it made is looked
+// for by whoever comes next.
+func (f *proof) forgets(c *client) {
+	if c.bodies || c.madeBodies {
+		f.used, f.lookAt = true, 0
+	}
+}
+
+// within tells whether x has nothing that old has not.
+func (x *index) within(old *index) bool {
+	if !x.any.within(old.any) || !x.ddl.within(old.ddl) {
+		return false
+	}
+	for name, c := range x.names {
+		if !c.within(old.names[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c consequence) within(d consequence) bool {
+	for _, s := range c.touches {
+		if !containsText(d.touches, s) {
+			return false
+		}
+	}
+	return c.read&^d.read == 0 && c.write&^d.write == 0
+}

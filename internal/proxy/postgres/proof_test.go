@@ -1,0 +1,126 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+// held has every client begin a transaction, so that each has another backend, runs
+// what is asked there and ends the transactions.
+func held(clients []*wire, run func(c *wire)) {
+	for _, c := range clients {
+		c.ask("BEGIN")
+	}
+	for _, c := range clients {
+		run(c)
+	}
+	for _, c := range clients {
+		c.ask("ROLLBACK")
+	}
+}
+
+func TestFunctionsThatAStatementDoesNotReachPinNobody(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE EXTENSION pgcrypto", "CREATE TABLE acc (n int)",
+		"CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE acc SET n = n + 1; RETURN NEW; END'",
+		"CREATE FUNCTION switch(v text) RETURNS text LANGUAGE sql AS $$ SELECT set_config(v, v, false) $$",
+		"CREATE FUNCTION twice(n int) RETURNS int LANGUAGE sql AS 'SELECT 2 * n'")
+	w := start(t, db, func(c *postgres.Config) { c.PoolSize = 2 })
+	for range 6 { // more than there are backends, and none leaves
+		c := w.wire()
+		c.want("SELECT length(gen_salt('md5'))", "[length] (11) SELECT_1 I")
+		c.want("SELECT twice(4)", "[twice] (8) SELECT_1 I")
+		c.want("INSERT INTO acc VALUES (1)", "INSERT_0_1 I")
+	}
+	eventually(t, "nobody is pinned", func() bool { return w.pool().Pinned == 0 })
+	c := w.wire()
+	c.ask("SELECT switch('work_mem')")
+	c.ask("SELECT switch('road.x')")
+	eventually(t, "who calls it is pinned", func() bool { return w.pool().Pinned == 1 })
+}
+
+func TestMadeUpSettingsReachNobodyElse(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1 })
+	for i, set := range []string{
+		"SET app.tenant%d = '1'", "BEGIN; SET LOCAL app.tenant%d = '1'; COMMIT", "BEGIN; SET app.tenant%d = '1'; ROLLBACK",
+		"SELECT set_config('app.tenant%d', '1', true)", "SET app.tenant%d = '1'; RESET app.tenant%[1]d", "SET app.tenant%d = '1'; DISCARD ALL",
+	} {
+		a := w.wire()
+		a.ask(fmt.Sprintf(set, i))
+		a.close()
+		null := fmt.Sprintf("SELECT current_setting('app.tenant%d', true) IS NULL AS u", i)
+		w.wire().want(null, "[u] (t) SELECT_1 I")
+	}
+}
+
+func TestDatestyleIsReplayedWhole(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 3 })
+	a := w.wire()
+	a.ask("SET datestyle TO dmy")
+	a.ask("SET datestyle TO iso")
+	others := []*wire{w.wire(), w.wire()}
+	held(others, func(*wire) {
+		a.want("SELECT '01/02/2026'::date AS d", "[d] (2026-02-01) SELECT_1 I")
+	})
+	held(append(others, a), func(*wire) {})
+	a.want("SHOW datestyle", "[DateStyle] (ISO, DMY) SHOW I")
+}
+
+func TestBackupModeStaysWithItsSession(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 3 })
+	a := w.wire()
+	a.ask("SELECT pg_backup_start('x', true)")
+	b := w.wire()
+	b.ask("BEGIN")
+	b.ask("SELECT 1")
+	a.want("SELECT labelfile IS NOT NULL AS l FROM pg_backup_stop(false)", "[l] (t) SELECT_1 I")
+	if n := w.pool().Pins["backup"]; n != 1 {
+		t.Errorf("%d pins for backup mode, want 1", n)
+	}
+}
+
+func TestTriggersMadePastWeirAreNoticed(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (x int)",
+		"CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_lock(7); RETURN NEW; END $$")
+	w := start(t, db, nil)
+	a := w.wire()
+	a.want("INSERT INTO t VALUES (1)", "INSERT_0_1 I")
+	eventually(t, "the first insert pins nobody", func() bool { return w.pool().Pinned == 0 })
+	sqlOn(t, server(t).DSN(db), "CREATE TRIGGER x BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION leave()")
+	eventually(t, "the trigger is known", func() bool {
+		a.ask("INSERT INTO t VALUES (1)")
+		return w.pool().Pins["advisory_lock"] > 0
+	})
+	if n := w.pool().Pinned; n != 1 {
+		t.Errorf("%d clients are pinned, want the one that holds the lock", n)
+	}
+}
+
+func TestWithoutTheCatalogueEachClientKeepsItsBackend(t *testing.T) {
+	t.Parallel()
+	db := database(t, "REVOKE SELECT ON pg_catalog.pg_rewrite FROM PUBLIC", "CREATE TABLE t (x int)", "GRANT ALL ON t TO weir_other")
+	w := start(t, db, nil)
+	a := dialWireAs(t, w.Addr().String(), w.db, "weir_other")
+	a.want("SELECT count(*) AS n FROM t", "[n] (0) SELECT_1 I")
+	pinned := func() (n int) {
+		for _, p := range w.snapshot().Pools {
+			if p.User == "weir_other" {
+				n = p.Pinned
+			}
+		}
+		return n
+	}
+	if n := pinned(); n != 1 {
+		t.Errorf("%d clients are pinned, want 1", n)
+	}
+	a.want("/* batch */ INSERT INTO t VALUES (1)", "INSERT_0_1 I")
+	for _, l := range w.snapshot().Lanes {
+		t.Errorf("there is a lane: %+v", l)
+	}
+}

@@ -1,0 +1,213 @@
+package postgres_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+// warm runs texts on a client until their shapes are known to be cheap, so that
+// they are shared from then on.
+func warm(w *weir, c *wire, texts ...string) {
+	w.tb.Helper()
+	for _, sql := range texts {
+		eventually(w.tb, sql+" is shared", func() bool {
+			before := w.pool().Reads
+			c.send(query(sql))
+			c.ready()
+			return w.pool().Reads > before
+		})
+	}
+}
+
+const (
+	readA = "SELECT x FROM a"
+	readB = "SELECT x FROM b"
+	rowB  = "[x] (1) SELECT_1 I"
+)
+
+// locked makes tables a and b, and a connection beside weir that holds a.
+func locked(t *testing.T, change func(*postgres.Config)) (w *weir, lock, unlock func()) {
+	db := database(t, "CREATE TABLE a (x int)", "CREATE TABLE b (x int)", "INSERT INTO b VALUES (1)")
+	w = start(t, db, change)
+	warm(w, w.wire(), readA, readB)
+	holder := dialWire(t, server(t).Addr(), db)
+	lock = func() {
+		holder.want("BEGIN", "BEGIN T")
+		holder.want("LOCK TABLE a", "LOCK_TABLE T")
+	}
+	return w, lock, func() { holder.want("COMMIT", "COMMIT I") }
+}
+
+// TestLockedTableHoldsUpNoOtherReader has more readers of a locked table than the
+// pool has backends. Readers of another table, and transactions, go on: they are
+// waited for while the lock is held.
+func TestLockedTableHoldsUpNoOtherReader(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ pool, lanes, blocked int }{{20, 4, 30}, {8, 4, 12}, {8, 1, 3}, {4, 2, 12}} {
+		t.Run(fmt.Sprintf("pool %d lanes %d", c.pool, c.lanes), func(t *testing.T) {
+			w, lock, unlock := locked(t, func(cfg *postgres.Config) { cfg.PoolSize, cfg.ReadLanes = c.pool, c.lanes })
+			var blocked, others []*wire
+			for i := range c.blocked {
+				blocked = append(blocked, w.wire())
+				if i < 12 {
+					others = append(others, w.wire())
+				}
+			}
+			for range 3 {
+				lock()
+				for i, b := range blocked {
+					b.send(query(readA))
+					if i < len(others) {
+						others[i].send(query(readB))
+					}
+				}
+				for _, o := range others {
+					if got := render(o.ready()); got != rowB {
+						t.Errorf("beside a locked table: %s", got)
+					}
+				}
+				for range 5 {
+					others[0].want(readB, rowB)
+				}
+				others[1].want("BEGIN", "BEGIN T")
+				others[1].want(readB, "[x] (1) SELECT_1 T")
+				others[1].want("COMMIT", "COMMIT I")
+				unlock()
+				for _, b := range blocked {
+					if got := render(b.ready()); got != "[x] SELECT_0 I" {
+						t.Errorf("when the lock is gone: %s", got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestMovedReadsKeepTheirOrder has clients that pipeline reads themselves, behind
+// and beside one that waits: each gets its answers in the order of its questions.
+func TestMovedReadsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	w, lock, unlock := locked(t, func(cfg *postgres.Config) { cfg.PoolSize, cfg.ReadLanes = 8, 1 })
+	number := "SELECT x FROM b WHERE x = 1 OR x <> $1::int"
+	warmed := w.wire()
+	for range 3 {
+		warmed.send(run(number, "1"))
+		warmed.ready()
+	}
+	blocked, mixed, plain := w.wire(), w.wire(), w.wire()
+	for range 5 {
+		lock()
+		blocked.send(query(readA))
+		plain.send(query(readB), run(number, "7"), query(readB), run(number, "8"))
+		mixed.send(query(readB), query(readA), run(number, "9"), query(readB))
+		for _, want := range []string{rowB, "parsed bound [x] (1) SELECT_1 I", rowB, "parsed bound [x] (1) SELECT_1 I"} {
+			if got := render(plain.ready()); got != want {
+				t.Errorf("a pipeline beside the lock: %s, want %s", got, want)
+			}
+		}
+		if got := render(mixed.ready()); got != rowB {
+			t.Errorf("before its own locked read: %s", got)
+		}
+		unlock()
+		for _, want := range []string{"[x] SELECT_0 I", "parsed bound [x] (1) SELECT_1 I", rowB} {
+			if got := render(mixed.ready()); got != want {
+				t.Errorf("from its own locked read on: %s, want %s", got, want)
+			}
+		}
+		if got := render(blocked.ready()); got != "[x] SELECT_0 I" {
+			t.Errorf("the locked read: %s", got)
+		}
+	}
+}
+
+// TestReadSlowForItsParametersHoldsUpNobody has a statement that is cheap as a rule
+// run for as long as the test likes.
+func TestReadSlowForItsParametersHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.ReadLanes = 2 })
+	count := "SELECT count(*) AS n FROM (SELECT generate_series(1, $1::bigint)) AS s"
+	quick := []*wire{w.wire(), w.wire(), w.wire(), w.wire()}
+	eventually(t, "it is shared", func() bool {
+		before := w.pool().Reads
+		quick[0].send(run(count, "1"))
+		quick[0].ready()
+		return w.pool().Reads > before
+	})
+	slow := w.wire()
+	slow.send(run(count, "1000000000000"))
+	for range 20 {
+		for _, q := range quick {
+			q.send(run(count, "1"))
+		}
+		for _, q := range quick {
+			if got := render(q.ready()); got != "parsed bound [n] (1) SELECT_1 I" {
+				t.Fatalf("beside a slow one: %s", got)
+			}
+		}
+	}
+	answered := make(chan string, 1)
+	go func() { answered <- render(slow.ready()) }()
+	var got string
+	eventually(t, "it is cancelled", func() bool {
+		cancel(t, w, slow)
+		select {
+		case got = <-answered:
+			return true
+		default:
+			return false
+		}
+	})
+	if !strings.HasSuffix(got, "ERROR:57014 I") {
+		t.Errorf("cancelled: %s", got)
+	}
+	slow.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+}
+
+// TestWaitingReadsEndByCancelAndQueueTimeout: of many readers of a locked table a
+// few hold backends and the others wait in weir; all can be cancelled, and those
+// that wait in weir are told after the queue timeout.
+func TestWaitingReadsEndByCancelAndQueueTimeout(t *testing.T) {
+	t.Parallel()
+	w, lock, unlock := locked(t, func(cfg *postgres.Config) { cfg.PoolSize, cfg.QueueTimeout = 4, 3*time.Second })
+	lock()
+	var blocked []*wire
+	for range 6 {
+		c := w.firstWire()
+		c.send(query(readA))
+		blocked = append(blocked, c)
+	}
+	codes := make(chan string, len(blocked))
+	for _, c := range blocked[:3] {
+		go func() { codes <- render(c.ready()) }()
+		cancelled := false
+		eventually(t, "a waiting read is cancelled", func() bool {
+			cancel(t, w, c)
+			select {
+			case got := <-codes:
+				cancelled = got == "ERROR:57014 I" || got == "ERROR:53300 I"
+				return true
+			default:
+				return false
+			}
+		})
+		if !cancelled {
+			t.Error("a waiting read ended otherwise than by a cancel or the queue timeout")
+		}
+	}
+	for _, c := range blocked[3:] {
+		go func() { codes <- render(c.ready()) }()
+	}
+	if got := <-codes; got != "ERROR:53300 I" {
+		t.Errorf("the first of those that wait: %s", got)
+	}
+	unlock()
+	for range blocked[4:] {
+		if got := <-codes; got != "[x] SELECT_0 I" && got != "ERROR:53300 I" {
+			t.Errorf("the others: %s", got)
+		}
+	}
+}

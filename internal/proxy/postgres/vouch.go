@@ -1,0 +1,204 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// This file has the server decide about clients that weir itself has
+// authenticated. A warm pool would let them in without the server ever hearing
+// of it, whatever became of the role meanwhile: NOLOGIN, VALID UNTIL, another
+// password, no CONNECT on the database, another pg_hba.conf.
+
+// vouchers lets logins of one user and database that come while a question is
+// under way share the next one: a storm of logins costs one connection at a time, and
+// no login is decided by what the server said before it came. Safe for concurrent
+// use.
+type vouchers struct {
+	mu    sync.Mutex
+	asked map[poolKey]*questions // guarded by mu
+}
+
+// questions are those about one user and database: the one under way, and the one
+// that comes next, nil if nobody waits for it.
+type questions struct{ now, next *voucher }
+
+// A voucher is one question to the server and, when answered is closed, its
+// answer.
+type voucher struct {
+	answered chan struct{}
+	expired  bool  // VALID UNTIL has passed
+	err      error // the server's refusal, or why it could not be asked
+}
+
+// join returns a question that is not asked yet, to be waited for, or one that the
+// caller has to ask: when before, unless it is nil, has been answered.
+func (v *vouchers) join(key poolKey) (q, before *voucher, mine bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.asked == nil {
+		v.asked = make(map[poolKey]*questions)
+	}
+	t := v.asked[key]
+	switch {
+	case t == nil:
+		q = &voucher{answered: make(chan struct{})}
+		v.asked[key] = &questions{now: q}
+		return q, nil, true
+	case t.next == nil:
+		t.next = &voucher{answered: make(chan struct{})}
+		return t.next, t.now, true
+	}
+	return t.next, nil, false
+}
+
+// begin makes a question that came next the one under way: from now on, others wait
+// for one of their own.
+func (v *vouchers) begin(key poolKey) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.asked[key]
+	t.now, t.next = t.next, nil
+}
+
+// end answers the question under way.
+func (v *vouchers) end(key poolKey, q *voucher) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if t := v.asked[key]; t.next == nil {
+		delete(v.asked, key)
+	}
+	close(q.answered)
+}
+
+// vouch asks the server whether it lets the user in, by logging in. The
+// connection is returned to be kept, if this login is the one that asked.
+// byPassword tells that the client has shown a password: VALID UNTIL is about
+// those only, as in the server.
+func (s *Server) vouch(ctx context.Context, key poolKey, byPassword bool) (*backendConn, error) {
+	q, before, mine := s.vouchers.join(key)
+	var conn *backendConn
+	if mine {
+		if before != nil {
+			<-before.answered // which takes no longer than a login may
+			s.vouchers.begin(key)
+		}
+		conn, q.expired, q.err = s.askStanding(ctx, key)
+		s.vouchers.end(key, q)
+	}
+	select {
+	case <-q.answered:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	err := q.err
+	if err == nil && q.expired && byPassword {
+		err = pgwire.NewFatal(pgwire.CodeInvalidPassword, "password authentication failed for user %q", key.user)
+	}
+	if err != nil && conn != nil {
+		conn.close()
+		conn = nil
+	}
+	return conn, err
+}
+
+// standingSQL asks what an administrator may have changed for a role that has
+// connections.
+const standingSQL = `SELECT r.rolcanlogin, pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT') AND d.datallowconn,
+ r.rolvaliduntil <= pg_catalog.now()
+ FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
+ WHERE r.rolname = session_user AND d.datname = pg_catalog.current_database()`
+
+// askStanding logs in as the user, which is the one question that covers all that
+// may have changed. If weir cannot, because it has no password or the server has
+// no room, it asks on a connection that there is. Only a refusal is an error;
+// where there is no connection either, the login goes on and waits for one.
+func (s *Server) askStanding(ctx context.Context, key poolKey) (conn *backendConn, expired bool, err error) {
+	if s.mayDial(key) {
+		dialCtx, cancel := context.WithTimeout(ctx, s.cfg.ConnectTimeout)
+		defer cancel()
+		conn, expired, err = s.dialStanding(dialCtx, key)
+		if err == nil {
+			return conn, expired, nil
+		}
+		if refuses(err) {
+			return nil, false, err
+		}
+	}
+	row, asked, err := s.askWarm(ctx, key)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case !asked:
+		return nil, false, nil
+	case len(row) != 3 || string(row[0]) == "f":
+		return nil, false, pgwire.NewFatal(pgwire.CodeInvalidAuthorization, "role %q is not permitted to log in", key.user)
+	case string(row[1]) == "f":
+		e := pgwire.NewFatal(pgwire.CodeInsufficientPrivilege, "permission denied for database %q", key.database)
+		e.Detail = "User does not have CONNECT privilege."
+		return nil, false, e
+	}
+	return nil, string(row[2]) == "t", nil
+}
+
+// refuses tells whether an error says that the server does not let the user in,
+// rather than that it cannot just now.
+func refuses(err error) bool {
+	switch pgwire.CodeOf(err) {
+	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase, pgwire.CodeInsufficientPrivilege, pgwire.CodeObjectState:
+		return true
+	}
+	return false
+}
+
+func (s *Server) dialStanding(ctx context.Context, key poolKey) (*backendConn, bool, error) {
+	cfg := s.backendConfig(key)
+	be, err := pgwire.Connect(ctx, cfg)
+	if err != nil {
+		return nil, false, err
+	}
+	row, err := queryOne(ctx, be.Conn, standingSQL)
+	if err != nil {
+		_ = be.Conn.Close()
+		return nil, false, fmt.Errorf("ask for the standing of role %q: %w", key.user, err)
+	}
+	conn, err := s.handOver(be)
+	return conn, len(row) == 3 && string(row[2]) == "t", err
+}
+
+// askWarm asks on a connection of the pool; asked is false if it has none.
+func (s *Server) askWarm(ctx context.Context, key poolKey) (row [][]byte, asked bool, err error) {
+	answers := make(chan *unit, len(s.loops))
+	for _, l := range s.loops {
+		if err := l.Call(ctx, func() {
+			p := l.pools[key]
+			if asked || p == nil || len(p.backends) == 0 {
+				return
+			}
+			asked = true
+			p.askIn(l.settings.Empty(), standingSQL, func(u *unit) {
+				answers <- &unit{err: u.err, rows: u.rows}
+			})
+		}); err != nil {
+			return nil, false, err
+		}
+	}
+	if !asked {
+		return nil, false, nil
+	}
+	select {
+	case u := <-answers:
+		if u.err != nil {
+			return nil, true, u.err
+		}
+		if len(u.rows) == 0 {
+			return nil, true, nil
+		}
+		return u.rows[0], true, nil
+	case <-ctx.Done():
+		return nil, true, fmt.Errorf("ask for the standing of role %q: %w", key.user, ctx.Err())
+	}
+}
