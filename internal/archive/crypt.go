@@ -158,6 +158,7 @@ func (e *sealer) addKey(ctx context.Context, s Storage, dir string, o Encryption
 			return err
 		}
 		e.recipients = append(e.recipients, identity.Recipient())
+		e.public.KeySHA256 = sha256Hex(file)
 		return nil
 	}
 	recipient, file, err := newKeyFile(o.Passphrase, o.work)
@@ -168,6 +169,7 @@ func (e *sealer) addKey(ctx context.Context, s Storage, dir string, o Encryption
 		return fmt.Errorf("store the key of the backup: %w", err)
 	}
 	e.recipients = append(e.recipients, recipient)
+	e.public.KeySHA256 = sha256Hex(file)
 	return nil
 }
 
@@ -198,7 +200,7 @@ func newKeyring(ctx context.Context, s Storage, dir string, e *Encryption, opts 
 		return nil, err
 	}
 	if opts.Passphrase != "" && e.KeyFile != "" {
-		file, err := readAll(ctx, s, dir+e.KeyFile, maxKeyFile)
+		file, err := e.keyFile(ctx, s, dir)
 		if err != nil {
 			return nil, fmt.Errorf("open the key of the backup: %w", err)
 		}
@@ -214,6 +216,28 @@ func newKeyring(ctx context.Context, s Storage, dir string, e *Encryption, opts 
 		return nil, nil
 	}
 	return &keyring{identities: keys}, nil
+}
+
+// keyFile reads the key of a backup that a passphrase opens, and compares it with
+// the manifest.
+func (e *Encryption) keyFile(ctx context.Context, s Storage, dir string) ([]byte, error) {
+	return wanted(ctx, s, dir, e.KeyFile, e.KeySHA256, maxKeyFile)
+}
+
+// wanted reads a small object of a backup whose SHA-256 is known, "" for one that
+// is not.
+func wanted(ctx context.Context, s Storage, dir, name, sum string, limit int64) ([]byte, error) {
+	data, err := readAll(ctx, s, dir+name, limit)
+	if errors.Is(err, ErrNotExist) {
+		return nil, &ChunkError{Path: name, File: name, Fault: ErrMissing, Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if got := sha256Hex(data); sum != "" && got != sum {
+		return nil, &ChunkError{Path: name, File: name, Fault: ErrCorrupt, Expected: "SHA-256 " + sum, Got: got}
+	}
+	return data, nil
 }
 
 // readAll reads a small object and refuses a large one.

@@ -8,9 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 // docCommands returns the shell blocks of docs/archive-format.md.
@@ -83,47 +80,6 @@ func docBackup(t *testing.T, schema, content string, opts Options) string {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "b")
-}
-
-const docCheck = `SELECT count(*), sum(id), min(note), sum(length(note)) FROM orders`
-
-func wantDocCheck(t *testing.T, out, sep string) {
-	t.Helper()
-	length := 0
-	for i := range 1000 {
-		length += len([]rune(fmt.Sprintf("note %d with a \t tab, a \\ and an ü", i)))
-	}
-	if want := strings.Join([]string{"1000", "499500", "note 0 with a \t tab, a \\ and an ü", fmt.Sprint(length)}, sep); strings.TrimSpace(out) != want {
-		t.Errorf("the restored table has %q, want %q", out, want)
-	}
-}
-
-func TestDocumentedRestoreOfPostgreSQL(t *testing.T) {
-	t.Parallel()
-	server := labtest.Postgres(t, lab.PostgresConfig{})
-	needTools(t, "zstd", "psql", "createdb", "sha256sum")
-	dir := docBackup(t, "public", "copy", Options{})
-	env := []string{
-		"PGHOST=" + server.Host(), fmt.Sprintf("PGPORT=%d", server.Port()), "PGUSER=" + server.User(), "PGPASSWORD=" + server.Password(), "PGCLIENTENCODING=UTF8",
-	}
-	shell(t, dir, docCommands(t)[0], env...)
-	wantDocCheck(t, shell(t, dir, "psql -XAt -F '|' -c '"+docCheck+"' copy", env...), "|")
-}
-
-func TestDocumentedRestoreOfMariaDB(t *testing.T) {
-	t.Parallel()
-	server := labtest.MariaDB(t, lab.MySQLConfig{})
-	needTools(t, "zstd", "mariadb")
-	dir := docBackup(t, "", "tsv", Options{})
-	home := t.TempDir()
-	options := fmt.Sprintf("[client]\nhost=%s\nport=%d\nuser=%s\npassword=%s\ndefault-character-set=utf8mb4\n", server.Host(), server.Port(), server.User(), server.Password())
-	if err := os.WriteFile(filepath.Join(home, ".my.cnf"), []byte(options), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	env := "HOME=" + home
-	shell(t, dir, docCommands(t)[1], env)
-	got := shell(t, dir, "mariadb -BNr -e '"+strings.Replace(docCheck, "length", "char_length", 1)+"' copy", env)
-	wantDocCheck(t, got, "\t")
 }
 
 func TestDocumentedDecryptionAndStream(t *testing.T) {

@@ -91,11 +91,17 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return nil, fmt.Errorf("read manifest: %w: %w", ErrEdited, err)
 	}
+	// A damaged byte may look like another format or version; what is whole says
+	// truly what it is, and a version to come may have another digest.
+	damaged := checkDigest(data)
 	if err := checkVersion(head.Format, head.Version, head.Weir); err != nil {
+		if damaged != nil {
+			err = fmt.Errorf("%w (and %w)", err, damaged)
+		}
 		return nil, err
 	}
-	if err := checkDigest(data); err != nil {
-		return nil, err
+	if damaged != nil {
+		return nil, damaged
 	}
 	var m Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -157,7 +163,10 @@ func checkVersion(format string, version int, weir string) error {
 }
 
 func checkDigest(data []byte) error {
-	doc := bytes.TrimSuffix(data, []byte("\n"))
+	doc, whole := bytes.CutSuffix(data, []byte("\n"))
+	if !whole {
+		return fmt.Errorf("read manifest: %w: it does not end as it was written", ErrEdited)
+	}
 	at := bytes.LastIndex(doc, digestKey)
 	if at < 0 || len(doc) < at+len(digestKey)+len(noDigest) {
 		return fmt.Errorf("read manifest: %w: it has no digest", ErrEdited)

@@ -257,7 +257,7 @@ func TestManifestEditedNewerOrForeign(t *testing.T) {
 	if _, err := Open(t.Context(), repo, "nothing", ReadOptions{}); !errors.Is(err, ErrNotExist) {
 		t.Errorf("no backup: %v", err)
 	}
-	if _, err := Open(t.Context(), repo, Latest, ReadOptions{}); !errors.Is(err, ErrNotExist) {
+	if _, err := Open(t.Context(), repo, Latest, ReadOptions{}); !errors.Is(err, ErrNoBackup) {
 		t.Errorf("latest of none complete: %v", err)
 	}
 }

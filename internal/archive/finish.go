@@ -46,7 +46,7 @@ func (w *Writer) finish(ctx context.Context, content Manifest) (*Manifest, error
 	if err != nil {
 		return nil, err
 	}
-	if err := w.storage.Put(ctx, w.dir+sumsName, w.sums(public, data)); err != nil {
+	if err := w.storage.Put(ctx, w.dir+sumsName, sumsOf(public, sha256Hex(data))); err != nil {
 		return nil, err
 	}
 	if err := w.end(); err != nil {
@@ -201,15 +201,18 @@ func (w *Writer) writeSealed(ctx context.Context, data []byte) error {
 	return c.Close()
 }
 
-// sums returns the list of all files as sha256sum reads it.
-func (w *Writer) sums(m *Manifest, manifest []byte) []byte {
+// sumsOf returns the list of all files as sha256sum reads it.
+func sumsOf(m *Manifest, manifest string) []byte {
 	var b bytes.Buffer
 	for _, c := range m.Chunks {
 		if c.Segments <= 1 { // pieces of a stream have no hash of their own
 			fmt.Fprintf(&b, "%s  %s\n", c.StoredSHA256, c.File)
 		}
 	}
-	fmt.Fprintf(&b, "%s  %s\n", sha256Hex(manifest), manifestName)
+	if m.Encryption != nil && m.Encryption.KeySHA256 != "" {
+		fmt.Fprintf(&b, "%s  %s\n", m.Encryption.KeySHA256, m.Encryption.KeyFile)
+	}
+	fmt.Fprintf(&b, "%s  %s\n", manifest, manifestName)
 	return b.Bytes()
 }
 

@@ -132,6 +132,9 @@ type Encryption struct {
 	// encrypted. A passphrase is slow on purpose (about a second); this way it is
 	// spent once and not per chunk.
 	KeyFile string `json:"key_file,omitempty"`
+
+	// KeySHA256 is that of KeyFile, absent in backups of older versions.
+	KeySHA256 string `json:"key_sha256,omitempty"`
 }
 
 // Totals are sums over all chunks.

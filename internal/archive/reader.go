@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -23,6 +24,7 @@ type Reader struct {
 	byPath   map[string]*Chunk
 	bySum    map[string]string // path by SHA-256 of the stored bytes
 	longest  int64             // stored bytes of the longest chunk
+	sums     string            // SHA-256 of what SHA256SUMS must be
 	close    func() error
 }
 
@@ -47,13 +49,14 @@ const Latest = "latest"
 const maxManifest = 1 << 30
 
 // Open opens the backup id of a repository, or the newest one for [Latest] or
-// "". "latest:LABEL" is the newest of that label. It reads the manifest and
-// checks it against its own digest.
+// "". "latest:LABEL" is the newest of that label. "" is an error where there are
+// backups of several labels or servers: which of them is meant must be said. It
+// reads the manifest and checks it against its own digest.
 func Open(ctx context.Context, repo *Repository, id string, opts ReadOptions) (*Reader, error) {
 	if name, label, _ := strings.Cut(id, ":"); name == Latest || id == "" {
-		newest, err := newestOf(ctx, repo, label)
+		newest, err := newestOf(ctx, repo, label, id != Latest)
 		if err != nil {
-			return nil, fmt.Errorf("open backup %s: %w", id, err)
+			return nil, err
 		}
 		id = newest
 	}
@@ -64,17 +67,41 @@ func Open(ctx context.Context, repo *Repository, id string, opts ReadOptions) (*
 }
 
 // newestOf returns the id of the newest complete backup with a label, or of all.
-func newestOf(ctx context.Context, repo *Repository, label string) (string, error) {
+// With one, all there are must be of one source.
+func newestOf(ctx context.Context, repo *Repository, label string, one bool) (string, error) {
+	if err := repo.exists(); err != nil {
+		return "", err
+	}
 	entries, err := List(ctx, repo, time.Now())
 	if err != nil {
 		return "", err
 	}
+	id, sources := "", map[string]string{}
 	for _, e := range slices.Backward(entries) {
-		if e.State == Complete && (label == "" || e.Summary.Label == label) {
-			return e.ID, nil
+		if e.State != Complete || label != "" && e.Summary.Label != label {
+			continue
+		}
+		if id == "" {
+			id = e.ID
+		}
+		source := e.Summary.Label + "\x00" + string(e.Summary.Engine) + e.Summary.Server.SystemID
+		if sources[source] == "" {
+			sources[source] = e.ID
 		}
 	}
-	return "", &Error{Op: "find", Place: repo.String(), Err: ErrNotExist, Hint: "it has no complete backup; weir list shows what there is"}
+	switch {
+	case id == "" && label != "":
+		return "", &Error{Op: "look for backups of " + label + " in", Place: repo.String(), Err: ErrNoBackup, Hint: "weir list shows what there is"}
+	case id == "":
+		return "", &Error{Op: "look for backups in", Place: repo.String(), Err: ErrNoBackup, Hint: "weir list shows what there is"}
+	case one && len(sources) > 1:
+		return "", &Error{
+			Op: "choose a backup of", Place: repo.String(), Err: ErrAmbiguous,
+			Hint: "name one by its ID, latest:LABEL for the newest of a label, or latest for the newest of all; the newest of each are " +
+				strings.Join(slices.Sorted(maps.Values(sources)), ", "),
+		}
+	}
+	return id, nil
 }
 
 // openDir opens the backup in a directory of a storage, "" for its root.
@@ -107,6 +134,7 @@ func (r *Reader) load(ctx context.Context, opts ReadOptions) error {
 		return err
 	}
 	r.use(m)
+	r.sums = sha256Hex(sumsOf(m, sha256Hex(data)))
 	if m.Sealed != "" && r.keys != nil {
 		return r.unseal(ctx)
 	}

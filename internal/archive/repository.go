@@ -22,6 +22,28 @@ func OpenRepository(ctx context.Context, location string) (*Repository, error) {
 	return &Repository{storage: s}, nil
 }
 
+// OpenExisting opens a repository that must be there: to find nothing where
+// nothing is would hide a mistyped name, or a disk that is not mounted.
+func OpenExisting(ctx context.Context, location string) (*Repository, error) {
+	r, err := OpenRepository(ctx, location)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.exists()
+}
+
+// exists returns an error if the place is not there. A bucket says so by itself.
+func (r *Repository) exists() error {
+	l, ok := r.storage.(*Local)
+	if !ok {
+		return nil
+	}
+	if _, err := os.Stat(l.root); err != nil {
+		return localError("open", l.root, err)
+	}
+	return nil
+}
+
 // NewRepository returns a repository in a storage that is open already.
 func NewRepository(s Storage) *Repository { return &Repository{storage: s} }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Policy says which backups to keep. Numbers count within one label and, in
-// that, within one scope, and whole backups apart from partial ones: none of these
+// A Policy says which backups to keep. Numbers count within one label of one server
+// and, in that, within one scope, and whole backups apart from partial ones: none of these
 // stands in for another. They count from the newest: of each of the last Daily
 // days that have a backup the newest of that day is kept, and so on. What any
 // rule keeps is kept. A zero Policy keeps all.
@@ -37,13 +37,15 @@ type Decision struct {
 
 // Plan applies a policy. It is pure: entries as List returns them, the time as an
 // argument; days begin at midnight in the location of now. Whatever the policy
-// says, it keeps the newest complete backup of each label (of each scope, whole and
-// partial), the parents of all that it keeps, and everything that is not complete, which is for
+// says, it keeps the newest complete backup of each label of each server (of each
+// scope, whole and partial), the parents of all that it keeps, and everything that is not complete, which is for
 // RemoveOrphans to judge. Decisions come in the order of entries.
 func Plan(entries []Entry, policy Policy, now time.Time) []Decision {
 	plan := make([]Decision, len(entries))
 	type kind struct {
 		label, scope string
+		engine       Engine
+		server       string // two servers may have databases of one name
 		partial      bool
 	}
 	groups := map[kind][]*Decision{}
@@ -53,7 +55,7 @@ func Plan(entries []Entry, policy Policy, now time.Time) []Decision {
 			plan[i].keep("it is " + string(e.State))
 			continue
 		}
-		k := kind{e.Summary.Label, e.Summary.Scope, e.Summary.Partial}
+		k := kind{e.Summary.Label, e.Summary.Scope, e.Summary.Engine, e.Summary.Server.SystemID, e.Summary.Partial}
 		groups[k] = append(groups[k], &plan[i])
 	}
 	for _, group := range groups {

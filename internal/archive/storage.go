@@ -85,6 +85,13 @@ var (
 	// ErrNotExist says that there is no such object or backup.
 	ErrNotExist = errors.New("does not exist")
 
+	// ErrNoBackup says that a place has no complete backup, of what was asked for.
+	ErrNoBackup = errors.New("there is no complete backup")
+
+	// ErrAmbiguous says that a place has backups of several labels or servers, and
+	// nobody has said which of them is meant.
+	ErrAmbiguous = errors.New("there are backups of several labels or servers")
+
 	// ErrExist says that a name is taken.
 	ErrExist = errors.New("exists already")
 

@@ -63,10 +63,10 @@ type Options struct {
 	// Default: false.
 	Inserts bool
 
-	// LockTables locks tables that know no transactions until they are copied:
-	// nobody writes to them meanwhile. Without it such tables are refused. Of
-	// MySQL and MariaDB only. Default: false.
-	LockTables bool
+	// NoLockTables does not lock tables that know no transactions until they are
+	// copied, when nobody could write to them: their rows may then be of several
+	// moments, and the manifest says so. Of MySQL and MariaDB only. Default: false.
+	NoLockTables bool
 
 	// Checksums computes a checksum over the rows of each table, so that a
 	// restored table can be compared with it. Default: false.

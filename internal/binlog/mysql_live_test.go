@@ -91,7 +91,7 @@ func TestJSONOfMySQL(t *testing.T) {
 }
 
 func TestMySQLWithoutGTIDs(t *testing.T) {
-	s := target{labtest.MySQL(t, lab.MySQLConfig{Durability: lab.Fast, Binlog: true, Settings: map[string]string{
+	s := target{labtest.MySQL(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{
 		"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF", // from 9.7 on, they are ON
 	}})}
 	name, c := s.database(t)

@@ -92,6 +92,29 @@ func (p *Progress) Add(bytes, rows int64) {
 	p.rows.Add(rows)
 }
 
+// A Share counts the bytes of one piece of work, whose size is an estimate, as they
+// come, so that a long piece does not look like a halt. One goroutine uses it.
+type Share struct {
+	p           *Progress
+	size, count int64
+}
+
+// Share begins to count a piece of about size bytes.
+func (p *Progress) Share(size int64) *Share { return &Share{p: p, size: size} }
+
+// Add counts bytes, no more than the piece was said to have.
+func (s *Share) Add(bytes int64) {
+	bytes = min(bytes, s.size-s.count)
+	s.count += bytes
+	s.p.Add(bytes, 0)
+}
+
+// Done counts the rest, and the rows.
+func (s *Share) Done(rows int64) {
+	s.p.Add(s.size-s.count, rows)
+	s.count = s.size
+}
+
 // Begin says that an object is worked on. The function that it returns says that
 // this step is done, in whatever way.
 func (p *Progress) Begin(object string) (end func()) {

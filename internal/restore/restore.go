@@ -17,7 +17,8 @@ import (
 // one database into the database of the DSN, which must be empty.
 type Options struct {
 	// DSN says where the server is and who to be there. Its database is the
-	// target, or, with Create or a cluster, the one to connect to first. Required.
+	// target; with Create it is made, unless it is one that every server has, which
+	// then is the one to connect to first, as for a cluster. Required.
 	DSN string
 
 	// Database says which database of the backup is restored. Default: the only
@@ -25,8 +26,8 @@ type Options struct {
 	Database string
 
 	// Target is the name of the database to restore into, or with Create to make.
-	// Default: with Create or a cluster the name in the backup, else that of the
-	// DSN.
+	// Default: that of the DSN; with Create and none in the DSN, or of a cluster, the
+	// name in the backup.
 	Target string
 
 	// Create makes the database first. Default: false.
@@ -71,9 +72,19 @@ type Options struct {
 	// Force restores into a server that is older than the source. Default: false.
 	Force bool
 
-	// KeepGoing goes on after an error in an object, counts it and reports it at
-	// the end, instead of ending at the first one. Default: false.
-	KeepGoing bool
+	// Stop ends at the first error in an object. Default: false, go on with all that
+	// does not need it, and report what failed at the end, with what is left to do.
+	Stop bool
+
+	// Sandbox runs nothing of the archive with a superuser's rights, in a throwaway
+	// server, of PostgreSQL: its roles are made as ones that may nothing, tablespaces
+	// and settings of roles are left out, and the superuser that the DSN names gets
+	// another name. Default: false.
+	Sandbox bool
+
+	// NoCheck begins without having read and compared all that is not rows first.
+	// Default: false.
+	NoCheck bool
 
 	// NoAnalyze leaves statistics for the planner to the server's own
 	// background work. Default: false.
@@ -173,6 +184,13 @@ type ObjectError struct {
 	// Statement is what failed, cut if it is long.
 	Statement string
 
+	// Rest is what is left to do for the object, as SQL; empty where nothing but a
+	// look at Err helps.
+	Rest string
+
+	// Chunk holds the rows that are left to load, where that is what failed.
+	Chunk string
+
 	Err error
 }
 
@@ -205,8 +223,16 @@ type Result struct {
 	// Plan is what was done, or would be with DryRun.
 	Plan []Step
 
-	// Failed are the errors that KeepGoing went past.
+	// Ended says that everything was tried: all that could be restored is there, and
+	// Failed is what could not.
+	Ended bool
+
+	// Failed are the errors about objects, in the order in which they came.
 	Failed []*ObjectError
+
+	// Broken are objects that were of no use at the source, such as views of tables
+	// that are gone. They are not made, and that is no failure.
+	Broken []*ObjectError
 
 	// Resumed is how many steps an earlier run had finished.
 	Resumed int

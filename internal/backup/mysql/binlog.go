@@ -60,7 +60,7 @@ var ErrOtherServer = errors.New("what is archived is the log of another server")
 // calls it again goes on where it ended.
 func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error) {
 	o.Every, o.SegmentBytes = cmp.Or(o.Every, 5*time.Second), cmp.Or(o.SegmentBytes, 64<<20)
-	cfg, err := mywire.ParseDSN(o.DSN)
+	cfg, err := mywire.ParseClientDSN(o.DSN)
 	if err != nil {
 		return binlog.Position{}, err
 	}

@@ -67,18 +67,13 @@ func unsafeTables(tables []*table) []*table {
 	return out
 }
 
-// refuse refuses tables without transactions, unless they are to be locked.
-func (r *runner) refuse(tables []*table) error {
-	plain := unsafeTables(tables)
-	if len(plain) == 0 || r.opts.LockTables || r.opts.SchemaOnly {
-		return nil
+// names are the tables with their engines, for people.
+func names(tables []*table) string {
+	out := make([]string, len(tables))
+	for i, t := range tables {
+		out[i] = t.fullName() + " (" + t.engine + ")"
 	}
-	var names []string
-	for _, t := range plain {
-		names = append(names, t.fullName()+" ("+t.engine+")")
-	}
-	return fmt.Errorf("tables without transactions can change while they are read: %s (--lock-tables keeps writers from them until they are copied; --exclude-table leaves them out)",
-		strings.Join(names, ", "))
+	return strings.Join(out, ", ")
 }
 
 // list lists the tables that are meant, in the order of their names.

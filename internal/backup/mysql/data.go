@@ -47,9 +47,25 @@ func (r *runner) rows(ctx context.Context) error {
 		}
 	}
 	if len(locked) > 0 {
-		jobs = append(jobs, bulk.Job{ID: "release tables", After: locked, Do: func(context.Context, int) error { return r.tables.release() }})
+		jobs = append(jobs, bulk.Job{ID: "release tables", After: locked, Do: func(context.Context, int) error { return r.releaseTables() }})
 	}
 	return bulk.Run(ctx, len(r.workers), jobs)
+}
+
+// releaseTables lets writers into tables without transactions again, and notes for
+// how long they were kept out.
+func (r *runner) releaseTables() error {
+	var plain []*table
+	for _, d := range r.databases {
+		plain = append(plain, unsafeTables(d.tables)...)
+	}
+	if r.tables == nil {
+		r.warn("tables without transactions were copied unlocked, and their rows may be of several moments: %s", names(plain))
+		return nil
+	}
+	r.warn("tables without transactions were locked for %v while they were copied, and nobody could write to them: %s",
+		time.Since(r.tables.since).Round(time.Millisecond), names(plain))
+	return r.tables.release()
 }
 
 func (r *runner) job(t *table, p part) bulk.Job {
@@ -71,7 +87,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 	started := time.Now()
 	path := r.dataPath(t, p)
 	r.claim(path)
-	share := t.bytes / int64(len(t.parts)) // progress counts bytes on disk
+	share := r.opts.Progress.Share(t.bytes / int64(len(t.parts))) // progress counts bytes on disk
 	if c, ok := r.w.Done(path); ok {
 		var sum my.RowSum
 		holds, err := r.holds(ctx, s, t, p, c, &sum)
@@ -80,7 +96,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 		}
 		if holds {
 			t.finish(c.Rows, c.PlainBytes, sum, started, true)
-			r.opts.Progress.Add(share, c.Rows)
+			share.Done(c.Rows)
 			return nil
 		}
 		if err := r.w.Discard(ctx, path); err != nil {
@@ -101,6 +117,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 	var plain int64
 	rows, err := r.read(ctx, s, t, p, &sum, func(b []byte) error {
 		plain += int64(len(b))
+		share.Add(int64(len(b)))
 		_, err := chunk.Write(b)
 		return err
 	})
@@ -112,7 +129,7 @@ func (r *runner) readPart(ctx context.Context, s *my.Session, t *table, p part) 
 		return err
 	}
 	t.finish(rows, plain, sum, started, false)
-	r.opts.Progress.Add(share, rows)
+	share.Done(rows)
 	return nil
 }
 

@@ -86,7 +86,7 @@ func DefaultLogName(id string) string {
 // manifests of its backups: MySQL's server_uuid, or MariaDB's server_uid, which
 // versions before 10.11.9 lack; "" then.
 func ServerID(ctx context.Context, dsn string) (string, error) {
-	cfg, err := mywire.ParseDSN(dsn)
+	cfg, err := mywire.ParseClientDSN(dsn)
 	if err != nil {
 		return "", err
 	}

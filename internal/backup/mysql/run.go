@@ -57,7 +57,7 @@ func run(ctx context.Context, opts backup.Options, w *archive.Writer) (*backup.R
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	cfg, err := mywire.ParseDSN(opts.DSN)
+	cfg, err := mywire.ParseClientDSN(opts.DSN)
 	if err != nil {
 		return nil, err
 	}

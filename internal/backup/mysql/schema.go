@@ -69,7 +69,9 @@ func (r *runner) define(ctx context.Context, d *database) error {
 // script writes definitions as the mysql client reads them.
 func script(entries []*my.Entry) string {
 	var b strings.Builder
-	b.WriteString("SET NAMES utf8mb4;\nSET time_zone = '+00:00';\nSET foreign_key_checks = 0;\n")
+	// The first line keeps MariaDB's client from running commands of the system, which
+	// text of a database could otherwise ask it for. To others it is a comment.
+	b.WriteString("/*M!999999\\- enable the sandbox mode */\nSET NAMES utf8mb4;\nSET time_zone = '+00:00';\nSET foreign_key_checks = 0;\n")
 	for _, e := range entries {
 		if e.Kind == my.KindDatabase {
 			fmt.Fprintf(&b, "-- %s\n", strings.ReplaceAll(e.Create, "\n", " "))
@@ -78,7 +80,11 @@ func script(entries []*my.Entry) string {
 		if set := e.Setting(); set != "" {
 			fmt.Fprintf(&b, "%s;\n", set)
 		}
-		fmt.Fprintf(&b, "DELIMITER ;;\n%s ;;\nDELIMITER ;\n", e.Create)
+		end := ";;"
+		for n := 1; strings.Contains(e.Create, end); n++ {
+			end = fmt.Sprintf("$end%d$", n)
+		}
+		fmt.Fprintf(&b, "DELIMITER %s\n%s %s\nDELIMITER ;\n", end, e.Create, end)
 		if e.Setting() != "" {
 			b.WriteString("SET NAMES utf8mb4;\nSET time_zone = '+00:00';\n")
 		}
@@ -86,28 +92,10 @@ func script(entries []*my.Entry) string {
 	return b.String()
 }
 
-// show runs a SHOW CREATE and returns its row by lower-case names.
-func (r *runner) show(ctx context.Context, sql, column string) (map[string]string, error) {
-	var out map[string]string
-	err := r.main.QueryNamed(ctx, sql, func(row map[string]string) error {
-		out = row
-		return nil
-	})
-	if err == nil && out[column] == "" {
-		err = errors.New("the server shows no definition: the account may not read it")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", sql, err)
-	}
-	return out, nil
-}
-
 func (r *runner) defineDatabase(ctx context.Context, d *database) error {
-	row, err := r.show(ctx, "SHOW CREATE DATABASE "+my.Ident(d.name), "create database")
-	if err != nil {
+	if err := r.keep(ctx, d, my.KindDatabase, d.name); err != nil {
 		return err
 	}
-	d.toc.Entries = append(d.toc.Entries, my.Entry{Kind: my.KindDatabase, Name: d.name, Create: row["create database"]})
 	more, err := r.main.Row(ctx, "SELECT @@character_set_database, @@collation_database")
 	if err != nil {
 		return fmt.Errorf("ask for its character set: %w", err)
@@ -118,33 +106,30 @@ func (r *runner) defineDatabase(ctx context.Context, d *database) error {
 
 func (r *runner) defineSequences(ctx context.Context, d *database) error {
 	for _, name := range d.seqs {
-		row, err := r.show(ctx, "SHOW CREATE SEQUENCE "+my.Ident(name), "create table")
-		if err != nil {
+		if err := r.keep(ctx, d, my.KindSequence, name); err != nil {
 			return err
 		}
-		d.toc.Entries = append(d.toc.Entries, my.Entry{Kind: my.KindSequence, Name: name, Create: row["create table"]})
 	}
 	return nil
 }
 
 func (r *runner) defineTables(ctx context.Context, d *database) error {
 	for _, t := range d.tables {
-		row, err := r.show(ctx, "SHOW CREATE TABLE "+my.Ident(t.name), "create table")
-		if err != nil {
+		if err := r.keep(ctx, d, my.KindTable, t.name); err != nil {
 			return err
 		}
-		d.toc.Entries = append(d.toc.Entries, my.Entry{Kind: my.KindTable, Name: t.name, Create: row["create table"]})
 	}
 	return nil
 }
 
-// entryOf makes an entry of a SHOW CREATE's row.
-func entryOf(kind my.Kind, name, create string, row map[string]string) my.Entry {
-	e := my.Entry{Kind: kind, Name: name, Create: create, Client: row["character_set_client"], Collation: row["collation_connection"], Zone: row["time_zone"]}
-	if mode, ok := row["sql_mode"]; ok {
-		e.Mode = &mode
+// keep reads a definition into the table of contents.
+func (r *runner) keep(ctx context.Context, d *database, kind my.Kind, name string) error {
+	e, err := r.main.Show(ctx, kind, name)
+	if err != nil {
+		return err
 	}
-	return e
+	d.toc.Entries = append(d.toc.Entries, e)
+	return nil
 }
 
 func (r *runner) defineRoutines(ctx context.Context, d *database) error {
@@ -162,12 +147,9 @@ func (r *runner) defineRoutines(ctx context.Context, d *database) error {
 		return fmt.Errorf("list routines: %w", err)
 	}
 	for _, f := range found {
-		column := "create " + strings.ToLower(f.kind)
-		row, err := r.show(ctx, "SHOW CREATE "+f.kind+" "+my.Ident(f.name), column)
-		if err != nil {
+		if err := r.keep(ctx, d, my.Kind(strings.ToLower(f.kind)), f.name); err != nil {
 			return err
 		}
-		d.toc.Entries = append(d.toc.Entries, entryOf(my.Kind(strings.ToLower(f.kind)), f.name, row[column], row))
 	}
 	return nil
 }
@@ -177,11 +159,11 @@ func (r *runner) defineRoutines(ctx context.Context, d *database) error {
 func (r *runner) defineViews(ctx context.Context, d *database) error {
 	entries := map[string]my.Entry{}
 	for _, name := range d.views {
-		row, err := r.show(ctx, "SHOW CREATE VIEW "+my.Ident(name), "create view")
+		e, err := r.view(ctx, d, name)
 		if err != nil {
 			return err
 		}
-		entries[name] = entryOf(my.KindView, name, row["create view"], row)
+		entries[name] = e
 	}
 	state := map[string]bool{} // begun, so that a circle of names ends
 	var write func(name string)
@@ -203,6 +185,35 @@ func (r *runner) defineViews(ctx context.Context, d *database) error {
 	return nil
 }
 
+// view reads the definition of a view. One that reads what is not there is kept,
+// too: as the server prints it, or as it is in the server's own tables.
+func (r *runner) view(ctx context.Context, d *database, name string) (my.Entry, error) {
+	e, err := r.main.Show(ctx, my.KindView, name)
+	broken := r.main.Exec(ctx, "SELECT 1 FROM "+my.Ident(name)+" LIMIT 0")
+	if my.ErrorCode(broken) == 0 || my.Denied(broken) { // what is not allowed may be of use to others
+		broken = nil
+	}
+	if err != nil && (broken == nil || r.main.Broken() != nil) {
+		return my.Entry{}, err
+	}
+	if err != nil {
+		all, err := r.main.Row(ctx, `SELECT view_definition, definer, security_type, character_set_client, collation_connection
+			FROM information_schema.views WHERE table_schema = `+my.Literal(d.name)+` AND table_name = `+my.Literal(name))
+		if err != nil {
+			return my.Entry{}, fmt.Errorf("read view %s: %w", name, err)
+		}
+		e = my.Entry{
+			Kind: my.KindView, Name: name, Create: "CREATE SQL SECURITY " + all[2] + " VIEW " + my.Ident(name) + " AS " + all[0],
+			Client: all[3], Collation: all[4],
+		}
+	}
+	if broken != nil {
+		e.Broken = true
+		r.warn("view %s.%s cannot be read, and its definition is kept as it is: %v", d.name, name, broken)
+	}
+	return e, nil
+}
+
 func (r *runner) defineTriggers(ctx context.Context, d *database) error {
 	meant := map[string]bool{}
 	for _, t := range d.tables {
@@ -221,14 +232,10 @@ func (r *runner) defineTriggers(ctx context.Context, d *database) error {
 		return fmt.Errorf("list triggers: %w", err)
 	}
 	for _, f := range found {
-		const column = "sql original statement"
-		row, err := r.show(ctx, "SHOW CREATE TRIGGER "+my.Ident(f.name), column)
-		if err != nil {
+		if err := r.keep(ctx, d, my.KindTrigger, f.name); err != nil {
 			return err
 		}
-		e := entryOf(my.KindTrigger, f.name, row[column], row)
-		e.Table = f.table
-		d.toc.Entries = append(d.toc.Entries, e)
+		d.toc.Entries[len(d.toc.Entries)-1].Table = f.table
 	}
 	return nil
 }
@@ -246,12 +253,9 @@ func (r *runner) defineEvents(ctx context.Context, d *database) error {
 		return fmt.Errorf("list events: %w", err)
 	}
 	for _, name := range names {
-		const column = "create event"
-		row, err := r.show(ctx, "SHOW CREATE EVENT "+my.Ident(name), column)
-		if err != nil {
+		if err := r.keep(ctx, d, my.KindEvent, name); err != nil {
 			return err
 		}
-		d.toc.Entries = append(d.toc.Entries, entryOf(my.KindEvent, name, row[column], row))
 	}
 	return nil
 }

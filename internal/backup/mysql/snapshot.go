@@ -75,9 +75,6 @@ func (r *runner) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.refuse(before); err != nil {
-		return err
-	}
 	if err := r.each(ctx, func(ctx context.Context, s *my.Session) error { return r.pin(ctx, s, before) }); err != nil {
 		return err
 	}
@@ -153,7 +150,7 @@ func (r *runner) snap(ctx context.Context, tables []*table) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
-	if plain := unsafeTables(tables); len(plain) > 0 && !r.opts.SchemaOnly {
+	if plain := unsafeTables(tables); len(plain) > 0 && !r.opts.SchemaOnly && !r.opts.NoLockTables {
 		if r.tables, err = lockTables(ctx, r, plain); err != nil {
 			return err
 		}
@@ -289,21 +286,31 @@ func (r *runner) alone(h *hold) error {
 }
 
 // tableLocks keep tables that know no transactions as they are.
-type tableLocks struct{ s *my.Session }
+type tableLocks struct {
+	s     *my.Session
+	since time.Time
+}
 
 func lockTables(ctx context.Context, r *runner, tables []*table) (*tableLocks, error) {
 	s, err := my.Connect(ctx, r.cfg, "")
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(tables))
+	list := make([]string, len(tables))
 	for i, t := range tables {
-		names[i] = t.sql() + " READ"
+		list[i] = t.sql() + " READ"
 	}
-	if err := s.Exec(ctx, "LOCK TABLES "+strings.Join(names, ", ")); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock tables without transactions: %w", err), s.Close())
+	if r.opts.LockWait > 0 {
+		err = s.Exec(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", max(1, int64(r.opts.LockWait/time.Second))))
 	}
-	return &tableLocks{s: s}, nil
+	if err == nil {
+		err = s.Exec(ctx, "LOCK TABLES "+strings.Join(list, ", "))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock tables without transactions, %s: %w (--lock-tables=false copies them unlocked, --exclude-table leaves them out)",
+			names(tables), err), s.Close())
+	}
+	return &tableLocks{s: s, since: time.Now()}, nil
 }
 
 // release lets others write again.

@@ -79,7 +79,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	started := time.Now()
 	path := d.dataPath(t, part)
 	d.claim(d.name, path)
-	share := t.bytes / int64(t.parts) // progress counts bytes on disk
+	share := d.opts.Progress.Share(t.bytes / int64(t.parts)) // progress counts bytes on disk
 	if c, ok := d.w.Done(path); ok {
 		holds, sum, err := d.holds(ctx, w, t, part, c)
 		if err != nil {
@@ -87,7 +87,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		}
 		if holds {
 			t.finish(c.Rows, c.PlainBytes, sum, started, true)
-			d.opts.Progress.Add(share, c.Rows)
+			share.Done(c.Rows)
 			return nil
 		}
 		if err := d.w.Discard(ctx, path); err != nil {
@@ -99,7 +99,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		Attributes: d.same,
 	}
 	if t.parts > 1 {
-		info.Attributes = map[string]string{attrSnapshot: d.position.Snapshot, attrPages: strconv.FormatInt(t.perPart, 10)}
+		info.Attributes = map[string]string{attrSnapshot: d.shows(), attrPages: strconv.FormatInt(t.perPart, 10)}
 	}
 	chunk, err := d.w.Chunk(ctx, info)
 	if err != nil {
@@ -109,6 +109,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 	var bytes int64
 	rows, err := d.copy(ctx, w, t, part, func(p []byte) error {
 		bytes += int64(len(p))
+		share.Add(int64(len(p)))
 		if d.opts.Checksums {
 			if err := sum.Write(p); err != nil {
 				return err
@@ -128,7 +129,7 @@ func (d *database) readPart(ctx context.Context, w *worker, t *tableData, part i
 		return err
 	}
 	t.finish(rows, bytes, &sum, started, false)
-	d.opts.Progress.Add(share, rows)
+	share.Done(rows)
 	return nil
 }
 
@@ -165,7 +166,7 @@ func (d *database) holds(ctx context.Context, w *worker, t *tableData, part int,
 	if c.Attributes[attrPages] != pages || c.Content != t.format() {
 		return false, nil, nil
 	}
-	if !d.opts.Checksums && c.Attributes[attrSnapshot] == d.position.Snapshot {
+	if !d.opts.Checksums && d.server.SystemID != "" && c.Attributes[attrSnapshot] == d.shows() {
 		return true, &sum, nil
 	}
 	if c.PlainSHA256 == "" {

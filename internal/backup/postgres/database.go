@@ -15,8 +15,8 @@ import (
 	pg "github.com/weirdb/weir/internal/bulk/postgres"
 )
 
-// schemaAttempts bounds how often a database is begun anew because pg_dump could
-// not get its locks.
+// schemaAttempts bounds how often a database is begun anew because definitions
+// changed while pg_dump read them.
 const schemaAttempts = 3
 
 // database is the backup of one database.
@@ -33,6 +33,7 @@ type database struct {
 	content  []*tableData        // those whose rows are in the backup
 	toc      *pg.TOC             // but for what is read while pg_dump runs
 	same     map[string]string   // attributes of most chunks; written by nobody
+	before   string              // the fingerprint of the definitions; "" for a part of a database
 	columns  map[string][]string // of tables that have the same ones
 }
 
@@ -54,10 +55,8 @@ type tableData struct {
 // dir is where the chunks of the database are.
 func (d *database) dir() string { return path.Dir(path.Dir(archive.SchemaPath(d.name, "x"))) }
 
-// backup reads the database. If definitions change while they are read, or
-// somebody waits to alter a table that pg_dump has yet to lock, it lets him go
-// first and begins anew; chunks that still hold then are kept, as in a resumed
-// backup.
+// backup reads the database. If definitions change while they are read, it begins
+// anew; chunks that still hold then are kept, as in a resumed backup.
 func (d *database) backup(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		err := d.once(ctx)
@@ -80,6 +79,11 @@ func (d *database) once(ctx context.Context) (err error) {
 	}
 	if err := d.plan(ctx); err != nil {
 		return err
+	}
+	if d.before = ""; d.opts.Filter.Empty() && !d.opts.SchemaOnly && !d.opts.NoLargeObjects {
+		if d.before, err = d.fingerprint(ctx, func(pg.Aspect) error { return nil }); err != nil {
+			return err
+		}
 	}
 	d.opts.Progress.Phase("data")
 	workers := make([]worker, max(1, d.workers))
@@ -107,7 +111,7 @@ func (d *database) once(ctx context.Context) (err error) {
 	}
 	// TRUNCATE empties a table for older snapshots, too: only the locks say that
 	// what was read is what was there.
-	if err := d.main.Exec(ctx, "SELECT 1"); err != nil {
+	if err := d.main.Exec(ctx, "SELECT 1"); err != nil { // nobody else uses it any more
 		return fmt.Errorf("hold the locks until all rows are read: %w", err)
 	}
 	d.tables = nil // of many, those without rows are of no further use

@@ -6,11 +6,13 @@
 //	main     LOCK TABLE … | export snapshot | ........ idle, or a fallback ......... | end
 //	worker 1                | import | COPY big (0,9999) | COPY small | …
 //	worker 2                | import | COPY big (10000,…) | COPY other | …
-//	pg_dump                 | import | definitions | sequences, views
+//	pg_dump  ........... on main: definitions ...........
 //
 // Locks come before the snapshot, and all of them at the start: a table that
-// could be rewritten between the two would look empty. Rows are read by weir,
-// definitions by the server's own pg_dump, whose table of contents is kept beside
+// could be rewritten between the two would look empty. A session that has to wait
+// for a lock of its own, behind somebody who waits for ours, leaves its work to the
+// main one. Rows are read by weir,
+// definitions by the server's own pg_dump on the main session, whose table of contents is kept beside
 // plain SQL so that a restore can run it object by object.
 package postgres
 
@@ -262,7 +264,8 @@ func (r *runner) manifest() archive.Manifest {
 		Options:  r.opts.Settings,
 		Warnings: r.warnings,
 		Attributes: map[string]string{
-			"pg_dump": strconv.Itoa(r.dump.Major),
+			"pg_dump":    strconv.Itoa(r.dump.Major),
+			pg.AttrMoney: "C",
 		},
 	}
 	if r.opts.Cluster {

@@ -93,12 +93,16 @@ func readable(e *pg.Entry) error {
 	return nil
 }
 
-// runDump runs pg_dump on the snapshot.
+// runDump runs pg_dump on the main session, whose locks and snapshot are those of
+// the rows. With a session of its own it would have to queue for its locks behind
+// whoever waits to truncate or alter a table: he waits for ours, and a program that
+// truncates a table again and again would keep every backup from ending.
 func (d *database) runDump(ctx context.Context, out io.Writer) error {
-	args := []string{
-		"--format=custom", "--compress=0", "--schema-only", "--no-password",
-		"--snapshot=" + d.snapshot, "--encoding=" + d.main.Encoding(),
+	socket, err := pg.ListenFor(ctx, d.main, &d.mainMu, d.opts.TempDir)
+	if err != nil {
+		return err
 	}
+	args := []string{"--format=custom", "--compress=0", "--schema-only", "--no-password", "--encoding=" + d.main.Encoding()}
 	if d.opts.LockWait > 0 {
 		args = append(args, fmt.Sprintf("--lock-wait-timeout=%d", d.opts.LockWait.Milliseconds()))
 	}
@@ -111,16 +115,18 @@ func (d *database) runDump(ctx context.Context, out io.Writer) error {
 			args = append(args, o.flag+p)
 		}
 	}
-	err := d.dump.Run(ctx, d.opts.DSN, d.name, args, nil, out)
+	err = d.dump.RunBehind(ctx, socket, args, out)
+	err = errors.Join(err, socket.Close())
+	if broken := d.main.Broken(); broken != nil {
+		return errors.Join(broken, err)
+	}
 	var failure *pg.ToolFailure
 	if !errors.As(err, &failure) {
 		return err
 	}
-	// pg_dump bounds its wait for locks by statement_timeout. What is dropped under
-	// its eyes, such as a function, it notices by its OID.
+	// What is dropped under its eyes, such as a function, it notices by its OID.
 	said := failure.Stderr
-	if strings.Contains(said, "timeout") && strings.Contains(said, "LOCK TABLE") ||
-		strings.Contains(said, "cache lookup failed") || strings.Contains(said, "could not open relation with OID") {
+	if strings.Contains(said, "cache lookup failed") || strings.Contains(said, "could not open relation with OID") {
 		return fmt.Errorf("%w: %w", errMoved, err)
 	}
 	return err

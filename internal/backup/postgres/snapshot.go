@@ -23,6 +23,18 @@ const (
 	lockBatch = 500
 )
 
+// connect opens a session for reading.
+func (d *database) connect(ctx context.Context) (*pg.Session, error) {
+	s, err := pg.Connect(ctx, d.cfg, d.name)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Exec(ctx, pg.MoneySetting); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
+	}
+	return s, nil
+}
+
 // start opens the main session, locks all tables that are meant, takes the
 // snapshot and lists what it shows. Locks are taken before the snapshot exists:
 // LOCK TABLE does not need one.
@@ -31,7 +43,7 @@ const (
 // anew. pg_dump, which takes the snapshot first, shows a table as empty that is
 // rewritten between its snapshot and its lock.
 func (d *database) start(ctx context.Context) (err error) {
-	if d.main, err = pg.Connect(ctx, d.cfg, d.name); err != nil {
+	if d.main, err = d.connect(ctx); err != nil {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
@@ -114,12 +126,15 @@ func (d *database) lockAndSnap(ctx context.Context, tables []*table) error {
 	}
 	d.snapshot = row[0]
 	d.position = archive.Position{Snapshot: row[1], LSN: row[2]}
-	d.same = map[string]string{attrSnapshot: row[1]}
+	d.same = map[string]string{attrSnapshot: d.shows()}
 	if d.position.Time, err = time.Parse(time.RFC3339Nano, row[3]); err != nil {
 		return fmt.Errorf("export snapshot: time of the server: %w", err)
 	}
 	return nil
 }
+
+// shows is the snapshot as chunks name it: which transactions, and of which server.
+func (d *database) shows() string { return d.server.SystemID + "/" + d.position.Snapshot }
 
 // lock locks tables against being altered or dropped. ONLY: those that inherit
 // are in the list themselves.
@@ -151,7 +166,7 @@ func (w *worker) open(ctx context.Context) (err error) {
 	if w.s != nil && w.s.Broken() == nil {
 		return nil
 	}
-	if w.s, err = pg.Connect(ctx, w.d.cfg, w.d.name); err != nil {
+	if w.s, err = w.d.connect(ctx); err != nil {
 		return err
 	}
 	// A lock that the main session holds is granted at once, unless somebody
@@ -203,7 +218,6 @@ func (w *worker) close() error {
 	return w.s.Close()
 }
 
-// errMoved says that somebody alters what no lock of ours protects, or waits to
-// alter a table that pg_dump has not locked yet. Ending our own transaction lets
-// him go first.
+// errMoved says that somebody alters what no lock of ours protects. Beginning
+// anew shows what he has made of it.
 var errMoved = errors.New("definitions change while they are read")

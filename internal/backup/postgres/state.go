@@ -2,6 +2,9 @@ package postgres
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,7 +22,49 @@ func (d *database) state(ctx context.Context, w *worker) error {
 	if err := d.sequences(ctx, w); err != nil {
 		return err
 	}
-	return d.views(ctx, w)
+	if err := d.views(ctx, w); err != nil {
+		return err
+	}
+	return d.catalogue(ctx)
+}
+
+// fingerprint hashes the definitions that the main session shows. Some of them are
+// not those of the snapshot, but those of the moment.
+func (d *database) fingerprint(ctx context.Context, also func(pg.Aspect) error) (string, error) {
+	h := sha256.New()
+	yield, end := pg.WriteAspects(h)
+	err := d.main.Fingerprint(ctx, "", func(a pg.Aspect) error {
+		if err := also(a); err != nil {
+			return err
+		}
+		return yield(a)
+	})
+	err = errors.Join(err, end())
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// catalogue keeps the definitions in the server's own words, for a restored database
+// to be compared with. Only a whole database has them.
+func (d *database) catalogue(ctx context.Context) error {
+	if d.before == "" {
+		return nil
+	}
+	info := archive.ChunkInfo{Path: d.dir() + "/state/catalogue.jsonl", Kind: archive.KindState, Database: d.name, Content: "catalogue", Order: 3}
+	var after string
+	err := d.writeChunk(ctx, info, func(out io.Writer) error {
+		yield, end := pg.WriteAspects(out)
+		var err error
+		after, err = d.fingerprint(ctx, yield)
+		return errors.Join(err, end())
+	})
+	if err != nil || after == d.before {
+		return err
+	}
+	d.warn("database %s: definitions changed while the backup was taken, and a restored copy cannot be compared with them", d.name)
+	if err := d.w.Discard(ctx, info.Path); err != nil {
+		return fmt.Errorf("remove %s: %w", info.Path, err)
+	}
+	return nil
 }
 
 // sequenceBatch is how many sequences one statement reads.

@@ -198,3 +198,23 @@ func Definer(sql string) (without, definer string) {
 	}
 	return sql, ""
 }
+
+// Requalify puts another database's name before what a statement calls by its
+// database: names in back quotes, with a dot behind the first.
+func Requalify(sql, from, to string) string {
+	if from == to {
+		return sql
+	}
+	var b strings.Builder
+	done := 0
+	for i := 0; i >= 0 && i < len(sql); {
+		end := next(sql, i)
+		if end > 0 && end < len(sql) && sql[i:end] == Ident(from) && sql[end] == '.' && (i == 0 || sql[i-1] != '.') {
+			b.WriteString(sql[done:i])
+			b.WriteString(Ident(to))
+			done = end
+		}
+		i = end
+	}
+	return b.String() + sql[done:]
+}

@@ -47,6 +47,10 @@ type Entry struct {
 	Collation string  `json:"collation_connection,omitempty"`
 	Zone      string  `json:"time_zone,omitempty"`
 
+	// Broken says that the server cannot use the object, such as a view of a table
+	// that is gone. Its definition is kept all the same.
+	Broken bool `json:"broken,omitempty"`
+
 	// Value is the next value of a sequence.
 	Value string `json:"value,omitempty"`
 }

@@ -350,7 +350,7 @@ func TestEnvironmentHoldsTheDSN(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"PGHOST=db.example", "PGPORT=5433", "PGUSER=me", "PGPASSWORD=p@ss w", "PGDATABASE=shop", "PGSSLMODE=require", "PGSSLROOTCERT=/ca", "PGOPTIONS=-c a=b", "LC_ALL=C"} {
+		for _, want := range []string{"PGHOST=db.example", "PGPORT=5433", "PGUSER=me", "PGPASSWORD=p@ss w", "PGDATABASE=shop", "PGSSLMODE=require", "PGSSLROOTCERT=/ca", "PGOPTIONS=-c a=b " + toolOptions, "LC_ALL=C"} {
 			if !slices.Contains(env, want) {
 				t.Errorf("%s: %s is missing", dsn, want)
 			}

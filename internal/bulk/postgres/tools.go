@@ -2,11 +2,11 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/url"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
 )
 
 // EnvBin names a directory with PostgreSQL's programs, to be looked at first.
@@ -126,6 +128,15 @@ func (t Tool) Run(ctx context.Context, dsn, database string, args []string, in i
 	if err != nil {
 		return err
 	}
+	return t.run(ctx, env, args, in, out)
+}
+
+// RunBehind runs the tool against the session behind a socket.
+func (t Tool) RunBehind(ctx context.Context, socket *SessionSocket, args []string, out io.Writer) error {
+	return t.run(ctx, environment(socket.params()), args, nil, out)
+}
+
+func (t Tool) run(ctx context.Context, env, args []string, in io.Reader, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, t.Path, args...)
 	cmd.Env = env
 	cmd.Stdin, cmd.Stdout = in, out
@@ -161,28 +172,42 @@ var environmentOf = map[string]string{
 	"connect_timeout": "PGCONNECT_TIMEOUT", "sslmode": "PGSSLMODE", "sslnegotiation": "PGSSLNEGOTIATION",
 	"sslrootcert": "PGSSLROOTCERT", "sslcert": "PGSSLCERT", "sslkey": "PGSSLKEY",
 	"ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION", "channel_binding": "PGCHANNELBINDING",
-	"gssencmode": "PGGSSENCMODE", "target_session_attrs": "PGTARGETSESSIONATTRS",
+	"gssencmode": "PGGSSENCMODE", "require_auth": "PGREQUIREAUTH", "target_session_attrs": "PGTARGETSESSIONATTRS",
 }
+
+// toolOptions are settings of the programs' own sessions: what they write must
+// read the same whatever the server, the database or the role is configured to.
+const toolOptions = "-c standard_conforming_strings=on -c escape_string_warning=off -c quote_all_identifiers=off -c array_nulls=on -c client_min_messages=warning"
 
 // Environment returns the environment in which a program of PostgreSQL reaches
 // what dsn says, but for the database when one is given.
 func Environment(dsn, database string) ([]string, error) {
-	params, err := dsnParams(dsn)
+	params, err := pgwire.DSNParams(dsn)
 	if err != nil {
 		return nil, err
 	}
+	params = maps.Clone(params)
 	if database != "" {
 		params["dbname"] = database
 	}
+	params["options"] = strings.TrimSpace(cmp.Or(params["options"], os.Getenv("PGOPTIONS")) + " " + toolOptions)
+	maps.DeleteFunc(params, func(_, value string) bool { return value == "" })
+	return environment(params), nil
+}
+
+func environment(params map[string]string) []string {
 	set := map[string]string{}
 	for key, value := range params {
 		if name, ok := environmentOf[key]; ok {
 			set[name] = value
 		}
 	}
+	_, named := params["host"]
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		_, replaced := set[name]
+		// A service, and an address beside a host, would win over what params say.
+		replaced = replaced || name == "PGSERVICE" || name == "PGHOSTADDR" && named
 		// Messages are read by this package, rows are not: no translation.
 		return replaced || name == "LC_ALL" || name == "LC_MESSAGES" || name == "LANGUAGE" || name == "PGCLIENTENCODING"
 	})
@@ -190,62 +215,5 @@ func Environment(dsn, database string) ([]string, error) {
 	for name, value := range set {
 		env = append(env, name+"="+value)
 	}
-	return env, nil
-}
-
-// dsnParams takes a libpq connection string apart: a URL or key=value pairs.
-// pgwire.ParseDSN has judged it before; this keeps what libpq is to know.
-func dsnParams(dsn string) (map[string]string, error) {
-	params := map[string]string{}
-	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
-		u, err := url.Parse(dsn)
-		if err != nil {
-			return nil, errors.New("parse PostgreSQL DSN: not a URL") // err quotes the password
-		}
-		params["host"], params["port"] = u.Hostname(), u.Port()
-		params["dbname"] = strings.TrimPrefix(u.Path, "/")
-		params["user"] = u.User.Username()
-		params["password"], _ = u.User.Password()
-		for key, values := range u.Query() {
-			params[key] = values[len(values)-1]
-		}
-	} else if err := pairs(dsn, params); err != nil {
-		return nil, err
-	}
-	for key, value := range params {
-		if value == "" {
-			delete(params, key)
-		}
-	}
-	return params, nil
-}
-
-// pairs reads key = 'value' pairs.
-func pairs(s string, into map[string]string) error {
-	for s = strings.TrimSpace(s); s != ""; s = strings.TrimSpace(s) {
-		key, rest, ok := strings.Cut(s, "=")
-		if !ok {
-			return errors.New("parse PostgreSQL DSN: want key=value pairs")
-		}
-		rest = strings.TrimLeft(rest, " \t\n")
-		var value strings.Builder
-		quoted := strings.HasPrefix(rest, "'")
-		i := 0
-		if quoted {
-			i = 1
-		}
-		for ; i < len(rest); i++ {
-			c := rest[i]
-			if c == '\\' && i+1 < len(rest) {
-				i++
-				c = rest[i]
-			} else if quoted && c == '\'' || !quoted && (c == ' ' || c == '\t' || c == '\n') {
-				break
-			}
-			value.WriteByte(c)
-		}
-		into[strings.TrimSpace(key)] = value.String()
-		s = rest[min(i+1, len(rest)):]
-	}
-	return nil
+	return env
 }

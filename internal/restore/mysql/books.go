@@ -19,6 +19,9 @@ type books struct {
 // has reports whether a step is finished.
 func (b *books) has(step string) bool { return b.done[step] }
 
+// stepRestored is the last step: what is left is to close the books.
+const stepRestored = "restored"
+
 // note is the statement that finishes a step.
 func note(step string) string {
 	return "INSERT INTO " + booksTable + " (step) VALUES (" + my.Literal(step) + ")"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/bulk"
@@ -39,6 +40,7 @@ type table struct {
 	data   *archive.Table // nil without rows
 	layout my.Layout
 	chunks []archive.Chunk
+	lost   atomic.Bool // it could not be made
 }
 
 func (t *table) name() string { return t.entry.Name }
@@ -50,7 +52,8 @@ func (t *table) size() int64 {
 	return t.data.PlainBytes
 }
 
-func (d *database) restore(ctx context.Context, exists bool) (err error) {
+// begin reads what is to be restored, and makes the database or sees that it is fit.
+func (d *database) begin(ctx context.Context, exists bool) (err error) {
 	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
 		return err
 	}
@@ -59,16 +62,25 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	}
 	d.books, err = d.prepare(ctx, exists)
 	if d.main != nil {
-		defer func() { err = errors.Join(err, d.main.Close()) }()
+		err = errors.Join(err, d.main.Close())
+		d.main = nil
 	}
 	if err != nil {
 		return err
 	}
 	d.describe()
-	if d.opts.DryRun {
-		return nil
+	return nil
+}
+
+// with does a step over a session in the database.
+func (d *database) with(ctx context.Context, step func(*database, context.Context) error) (err error) {
+	if d.main, err = d.connect(ctx, d.target); err != nil {
+		return err
 	}
-	return d.steps(ctx)
+	err = step(d, ctx)
+	err = errors.Join(err, d.main.Close())
+	d.main = nil
+	return err
 }
 
 // choose decides which objects are meant.
@@ -118,7 +130,8 @@ func (d *database) choose() error {
 // table takes a table's definition apart and finds its chunks.
 func (d *database) table(e *my.Entry, m *bulk.Matcher) (*table, error) {
 	t := &table{entry: e}
-	def, err := my.ParseDefinition(e.Create)
+	// The server names what defaults call, such as sequences, with their database.
+	def, err := my.ParseDefinition(my.Requalify(e.Create, d.source, d.target))
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", e.Name, err)
 	}

@@ -186,19 +186,22 @@ func TestAlterWaitsForBackup(t *testing.T) {
 	})
 }
 
-// TestTablesWithoutTransactions are refused, or locked until they are copied.
+// TestTablesWithoutTransactions are locked until they are copied, or copied as they
+// are, which the manifest says.
 func TestTablesWithoutTransactions(t *testing.T) {
 	eachServer(t, func(t *testing.T, m *lab.MySQL) {
-		r := newRig(t, m, three+"CREATE TABLE plain (id int NOT NULL PRIMARY KEY, x int, KEY x (x)) ENGINE=MyISAM; INSERT INTO plain VALUES (1, 1), (2, 2);")
-		_, err := r.backupCtx(t.Context(), backup.Options{}, archive.Options{})
-		if err == nil || !strings.Contains(err.Error(), r.db+".plain (MyISAM)") || !strings.Contains(err.Error(), "--lock-tables") {
-			t.Errorf("error: %v", err)
+		r := newRig(t, m, three+"CREATE TABLE plain (id int NOT NULL PRIMARY KEY, x int, KEY x (x)) ENGINE=MyISAM; INSERT INTO plain VALUES (1, 1), (2, 2);"+
+			"CREATE TABLE mem (id int) ENGINE=MEMORY; INSERT INTO mem VALUES (1); CREATE TABLE csv (a int NOT NULL, b varchar(20) NOT NULL) ENGINE=CSV; INSERT INTO csv VALUES (1, 'a\"b,c');")
+		res := r.backup(backup.Options{NoLockTables: true}, archive.Options{Label: "unlocked"})
+		if text := strings.Join(res.Manifest.Warnings, "\n"); !strings.Contains(text, "unlocked") || !strings.Contains(text, r.db+".plain (MyISAM)") {
+			t.Errorf("warnings: %s", text)
 		}
+		r.compare(r.native(r.db), r.restored(restore.Options{}))
 		plain := r.repo
 		repo, g := archivetest.NewGate(t, r.repo, "data/plain/", 0)
 		r.repo = repo
 		done := begin(func() error {
-			_, err := r.backupCtx(t.Context(), backup.Options{LockTables: true, Checksums: true}, archive.Options{})
+			_, err := r.backupCtx(t.Context(), backup.Options{Checksums: true}, archive.Options{})
 			return err
 		})
 		g.Wait(t)
@@ -252,11 +255,11 @@ func TestKilledRestoreResumes(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, server(t, lab.FlavorMariaDB), zoo(t, server(t, lab.FlavorMariaDB))+three+"CREATE TABLE isam (id int, KEY (id)) ENGINE=MyISAM; INSERT INTO isam VALUES (1);")
 	r.repo = openRepo(t, dir)
-	r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Checksums: true, LockTables: true}, archive.Options{})
+	r.backup(backup.Options{ChunkBytes: backup.MinChunkBytes, Checksums: true}, archive.Options{})
 	for _, c := range []struct {
 		part string
 		n    int
-	}{{"data/", 0}, {"data/a/", 2}, {"data/b/", 5}, {"data/isam", 0}, {"sequences", 0}} {
+	}{{"data/", 0}, {"data/a/", 2}, {"data/b/", 5}, {"data/isam", 0}, {"sequences", 1}} {
 		t.Run(strings.ReplaceAll(c.part, "/", "_"), func(t *testing.T) {
 			r := &rig{t: t, m: r.m, db: r.db, repo: r.repo}
 			target := r.db + "_again"
@@ -443,12 +446,12 @@ func TestParts(t *testing.T) {
 		if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not empty") {
 			t.Errorf("into what is not empty: %v", err)
 		}
-		o.Clean = true
+		o.Clean, o.Stop = true, true
 		if _, err := r.restoreCtx(t.Context(), o); err == nil {
 			t.Error("--clean without --if-exists of what does not exist succeeded")
 		}
 		r.client(target, "DROP TABLE weir_restore") // which begins anew
-		o.IfExists = true
+		o.IfExists, o.Stop = true, false
 		if _, err := r.restoreCtx(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
@@ -483,9 +486,9 @@ func TestPartBesideOwn(t *testing.T) {
 		r.client(target, "CREATE TABLE a (own int PRIMARY KEY); INSERT INTO a VALUES (7)")
 		o := restore.Options{DSN: m.DSN(target), Filter: bulk.Filter{Tables: []string{"a"}}}
 		for _, o.Resume = range []bool{false, true} {
-			for _, o.KeepGoing = range []bool{false, true} {
+			for _, o.Stop = range []bool{false, true} {
 				if _, err := r.restoreCtx(t.Context(), o); err == nil || !strings.Contains(err.Error(), "exists already") {
-					t.Errorf("resume %v, keep going %v: %v", o.Resume, o.KeepGoing, err)
+					t.Errorf("resume %v, stop %v: %v", o.Resume, o.Stop, err)
 				}
 			}
 		}

@@ -2,11 +2,13 @@ package mysql
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/bulk"
 	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/restore"
 )
 
 // onTables runs f on all tables with rows, the largest first.
@@ -15,7 +17,7 @@ func (d *database) onTables(ctx context.Context, workers []worker, phase string,
 	defer end()
 	var jobs []bulk.Job
 	for _, t := range d.tables {
-		if t.data == nil {
+		if t.data == nil || t.lost.Load() {
 			continue
 		}
 		jobs = append(jobs, bulk.Job{ID: t.name(), Size: t.size(), Do: func(ctx context.Context, n int) error {
@@ -39,7 +41,7 @@ func (d *database) analyze(ctx context.Context, workers []worker) error {
 }
 
 // ErrDiffers says that a restored table is not what the manifest says.
-var ErrDiffers = errors.New("the table differs from the backup")
+var ErrDiffers = restore.ErrDiffers
 
 // verify reads the restored tables and compares them with the manifest.
 func (d *database) verify(ctx context.Context, workers []worker) error {
@@ -59,6 +61,47 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 	})
 }
 
+// verifyDefinitions compares all definitions with those of the backup, where none has
+// failed, which would be said twice. Servers of other versions word them otherwise.
+func (d *database) verifyDefinitions(ctx context.Context) error {
+	d.mu.Lock()
+	failed := slices.ContainsFunc(d.result.Failed, func(e *restore.ObjectError) bool { return e.Database == d.target })
+	d.mu.Unlock()
+	if failed || d.opts.DataOnly || d.maria != (d.manifest.Engine == archive.MariaDB) || d.main.Version()/100 != d.manifest.Server.Number/100 {
+		return nil
+	}
+	entries := slices.Clone(d.others)
+	for _, t := range d.tables {
+		entries = append(entries, t.entry)
+	}
+	for _, e := range entries {
+		if e.Broken {
+			continue
+		}
+		want := *e
+		if e.Kind == my.KindTable {
+			want.Create = my.Requalify(want.Create, d.source, d.target)
+		}
+		got, err := d.main.Show(ctx, e.Kind, e.Name)
+		if d.opts.NoOwner {
+			want.Create, _ = my.Definer(want.Create)
+			got.Create, _ = my.Definer(got.Create)
+		}
+		switch {
+		case d.main.Broken() != nil:
+			return err
+		case err != nil:
+			err = fmt.Errorf("%w: %w", ErrDiffers, err)
+		case !want.Same(&got):
+			err = fmt.Errorf("%w: the backup has %.300q, the copy %.300q", ErrDiffers, want.Create, got.Create)
+		}
+		if err := d.failed(d.object(e.String(), "", err)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // finish makes all of it durable and closes the books, in this order.
 func (d *database) finish(ctx context.Context) error {
 	end := d.phase("finish")
@@ -73,7 +116,7 @@ func (d *database) finish(ctx context.Context) error {
 			return fmt.Errorf("flush the log: %w", err)
 		}
 	}
-	if err := d.main.Exec(ctx, "DROP TABLE "+booksTable); err != nil {
+	if err := d.main.Exec(ctx, "DROP TABLE IF EXISTS "+booksTable); err != nil {
 		return fmt.Errorf("close the books: %w", err)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 // others of its table.
 const loadAttempts = 10
 
-// load loads a chunk in a transaction that also notes it.
-func (d *database) load(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
+// loadChunk loads a chunk in a transaction that also notes it.
+func (d *database) loadChunk(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
 	// Of MariaDB, the first rows of a table that nobody checks go in as a whole,
 	// which is faster and locks the table: others of it would wait.
 	checks := "SET unique_checks = 0"
@@ -35,7 +35,7 @@ func (d *database) load(ctx context.Context, s *my.Session, t *table, c archive.
 			err = errors.Join(err, s.Exec(ctx, "ROLLBACK"))
 		}
 		if !deadlock(err) || attempt == loadAttempts {
-			return d.object("rows of table "+t.name(), "", fmt.Errorf("load chunk %s: %w", c.Path, err))
+			return d.rowsError(t, c, err)
 		}
 	}
 	d.loaded(c)
@@ -72,7 +72,9 @@ func (d *database) loadPlain(ctx context.Context, s *my.Session, t *table, step 
 	err := s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
 	for _, c := range t.chunks {
 		if err == nil {
-			err = d.rows(ctx, s, t, c)
+			if err = d.rows(ctx, s, t, c); err != nil {
+				return d.rowsError(t, c, err)
+			}
 		}
 	}
 	if err == nil {

@@ -90,7 +90,7 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
 	}
-	cfg, err := mywire.ParseDSN(o.DSN)
+	cfg, err := mywire.ParseClientDSN(o.DSN)
 	if err != nil {
 		return nil, err
 	}

@@ -4,9 +4,12 @@
 // one graph of jobs over several sessions, in which the indexes of a table wait for
 // its own rows and for nothing else:
 //
-//	before    database, sequences, tables without secondary indexes
+//	before    databases, sequences, tables without secondary indexes
 //	together  rows (largest first) -> all indexes of a table at once
 //	after     foreign keys -> routines -> views -> triggers -> events -> statistics
+//
+// Of a cluster, each of the steps after rows is done in all databases before the
+// next one begins: keys, views and triggers may look into other databases.
 //
 // A chunk is loaded by a transaction that also notes it in the target's own books
 // (table weir_restore), so that a restore that was interrupted is resumed without
@@ -40,7 +43,7 @@ func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	cfg, err := mywire.ParseDSN(opts.DSN)
+	cfg, err := mywire.ParseClientDSN(opts.DSN)
 	if err != nil {
 		return nil, err
 	}
@@ -48,11 +51,16 @@ func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore
 	if m.Engine != archive.MySQL && m.Engine != archive.MariaDB {
 		return nil, fmt.Errorf("the backup is one of %s, not of MySQL or MariaDB", m.Engine)
 	}
+	if !opts.NoCheck {
+		if err := r.CheckDefinitions(ctx); err != nil {
+			return nil, err
+		}
+	}
 	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: m, result: &restore.Result{}}
 	err = run.all(ctx)
 	run.result.Elapsed = time.Since(started)
-	if err == nil && len(run.result.Failed) > 0 {
-		err = fmt.Errorf("%d objects could not be restored, the first: %w", len(run.result.Failed), run.result.Failed[0])
+	if run.result.Ended = err == nil; err == nil {
+		err = run.result.Err()
 	}
 	return run.result, err
 }
@@ -80,12 +88,11 @@ func (r *runner) warn(format string, args ...any) {
 	r.result.Warnings = append(r.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// failed judges an error about an object: with KeepGoing it is noted, unless it
-// says that nothing else will do any better.
+// failed judges an error about an object: it is noted, unless it says that nothing
+// else will do any better.
 func (r *runner) failed(err error) error {
 	var object *restore.ObjectError
-	var server *mywire.Error
-	if !r.opts.KeepGoing || !errors.As(err, &object) || !errors.As(err, &server) || hopeless(server.Code) {
+	if err == nil || r.opts.Stop || !restore.Independent(err) || !errors.As(err, &object) || hopeless(my.ErrorCode(err)) {
 		return err
 	}
 	r.mu.Lock()
@@ -115,8 +122,8 @@ func (r *runner) phase(name string) (end func()) {
 	}
 }
 
-// all restores all databases that are meant, one after the other: the jobs of each
-// fill the machine.
+// all restores all databases that are meant. What may look into other databases
+// comes after all tables of all of them: foreign keys, routines, views, triggers.
 func (r *runner) all(ctx context.Context) error {
 	s, err := my.Connect(ctx, r.cfg, "")
 	if err != nil {
@@ -130,21 +137,89 @@ func (r *runner) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.manifest.Scope == "cluster" && r.opts.Database == "" && !r.opts.NoGlobals {
-		if err := r.globals(ctx); err != nil {
-			return err
-		}
-	}
+	var all []*database
 	for _, name := range names {
 		d := &database{runner: r, source: name}
 		if d.target, d.create, err = r.target(name); err != nil {
 			return err
 		}
-		if err := d.restore(ctx, existing[d.target]); err != nil {
+		all = append(all, d)
+	}
+	ending, err := r.ending(ctx, all, existing)
+	if err != nil {
+		return err
+	}
+	if !ending {
+		if err := r.restore(ctx, all, existing); err != nil || r.opts.DryRun {
+			return err
+		}
+	}
+	return r.each(ctx, all, (*database).finish)
+}
+
+// restore does all but the end.
+func (r *runner) restore(ctx context.Context, all []*database, existing map[string]bool) error {
+	if r.manifest.Scope == "cluster" && r.opts.Database == "" && !r.opts.NoGlobals {
+		if err := r.globals(ctx); err != nil {
+			return err
+		}
+	}
+	for _, d := range all {
+		if err := d.begin(ctx, existing[d.target]); err != nil {
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
-	return r.grant(ctx)
+	if r.opts.DryRun {
+		return nil
+	}
+	for _, step := range []func(*database, context.Context) error{
+		(*database).makeSequences, (*database).load, (*database).foreignKeys, (*database).sequences, (*database).routines,
+	} {
+		if err := r.each(ctx, all, step); err != nil {
+			return err
+		}
+	}
+	if err := r.views(ctx, all); err != nil {
+		return err
+	}
+	for _, step := range []func(*database, context.Context) error{(*database).triggers, (*database).compare} {
+		if err := r.each(ctx, all, step); err != nil {
+			return err
+		}
+	}
+	if err := r.grant(ctx); err != nil {
+		return err
+	}
+	return r.each(ctx, all, func(d *database, ctx context.Context) error { return d.main.Exec(ctx, note(stepRestored)) })
+}
+
+// each does a step in all databases, one after the other: the jobs of each fill the
+// machine.
+func (r *runner) each(ctx context.Context, all []*database, step func(*database, context.Context) error) error {
+	for _, d := range all {
+		if err := d.with(ctx, step); err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	return nil
+}
+
+// ending reports whether an interrupted restore had come to close its books, which
+// it does in their order: those of the last database say so.
+func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (bool, error) {
+	last := all[len(all)-1]
+	if !r.opts.Resume || !existing[last.target] {
+		return false, nil
+	}
+	ending := false
+	err := last.with(ctx, func(d *database, ctx context.Context) error {
+		b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, true)
+		if err == nil {
+			ending = b.has(stepRestored)
+		}
+		return err
+	})
+	return ending, err
 }
 
 // ask finds out what the server is and what it allows.
@@ -200,8 +275,10 @@ func (r *runner) target(name string) (target string, create bool, err error) {
 	switch {
 	case r.opts.Target != "":
 		return r.opts.Target, r.opts.Create, nil
-	case r.manifest.Scope == "cluster" && r.opts.Database == "", r.opts.Create:
+	case r.manifest.Scope == "cluster" && r.opts.Database == "", r.opts.Create && r.cfg.Database == "":
 		return name, true, nil
+	case r.opts.Create:
+		return r.cfg.Database, true, nil
 	case r.cfg.Database == "":
 		return "", false, errors.New("the DSN names no database (--create makes the one of the backup, --target names one)")
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/bulk"
 	my "github.com/weirdb/weir/internal/bulk/mysql"
 	"github.com/weirdb/weir/internal/mywire"
@@ -31,61 +32,61 @@ func (w *worker) session(ctx context.Context) (*my.Session, error) {
 	return s, nil
 }
 
-// steps does everything, in the order that the package comment shows.
-func (d *database) steps(ctx context.Context) error {
-	if err := d.define(ctx, "sequences", my.KindSequence); err != nil {
-		return err
+func (d *database) makeSequences(ctx context.Context) error {
+	return d.define(ctx, "sequences", my.KindSequence)
+}
+
+func (d *database) routines(ctx context.Context) error {
+	return d.define(ctx, "routines", my.KindFunction, my.KindProcedure, my.KindPackage, my.KindBody)
+}
+
+func (d *database) triggers(ctx context.Context) error {
+	return d.define(ctx, "triggers and events", my.KindTrigger, my.KindEvent)
+}
+
+// load makes tables, their rows and their indexes.
+func (d *database) load(ctx context.Context) error {
+	return d.crew(ctx, func(workers []worker) error {
+		end := d.phase("data and indexes")
+		defer end()
+		return bulk.Run(ctx, len(workers), d.graph(workers))
+	})
+}
+
+// compare gathers statistics, and compares what was restored with the backup.
+func (d *database) compare(ctx context.Context) error {
+	if d.opts.SchemaOnly {
+		return nil
 	}
+	return d.crew(ctx, func(workers []worker) error {
+		if !d.opts.NoAnalyze {
+			if err := d.analyze(ctx, workers); err != nil {
+				return err
+			}
+		}
+		if d.opts.Verify != restore.VerifyRows {
+			return nil
+		}
+		if err := d.verify(ctx, workers); err != nil {
+			return err
+		}
+		return d.verifyDefinitions(ctx)
+	})
+}
+
+// crew runs f with the workers, and ends their sessions.
+func (d *database) crew(_ context.Context, f func([]worker) error) error {
 	workers := make([]worker, max(1, d.opts.Jobs))
 	for i := range workers {
 		workers[i].d = d
 	}
-	err := d.parallel(ctx, workers)
+	err := f(workers)
 	for _, w := range workers {
 		if w.s != nil {
 			err = errors.Join(err, w.s.Close())
 		}
 	}
 	return err
-}
-
-func (d *database) parallel(ctx context.Context, workers []worker) error {
-	end := d.phase("data and indexes")
-	err := bulk.Run(ctx, len(workers), d.graph(workers))
-	end()
-	if err != nil {
-		return err
-	}
-	if !d.opts.DataOnly {
-		if err := d.foreignKeys(ctx); err != nil {
-			return err
-		}
-	}
-	if !d.opts.SchemaOnly {
-		if err := d.sequences(ctx); err != nil {
-			return err
-		}
-	}
-	if err := d.define(ctx, "routines", my.KindFunction, my.KindProcedure, my.KindPackage, my.KindBody); err != nil {
-		return err
-	}
-	if err := d.views(ctx); err != nil {
-		return err
-	}
-	if err := d.define(ctx, "triggers and events", my.KindTrigger, my.KindEvent); err != nil {
-		return err
-	}
-	if !d.opts.SchemaOnly && !d.opts.NoAnalyze {
-		if err := d.analyze(ctx, workers); err != nil {
-			return err
-		}
-	}
-	if d.opts.Verify == restore.VerifyRows && !d.opts.SchemaOnly {
-		if err := d.verify(ctx, workers); err != nil {
-			return err
-		}
-	}
-	return d.finish(ctx)
 }
 
 // Ranks of jobs: what is lower starts first where it can.
@@ -109,6 +110,9 @@ func (d *database) graph(workers []worker) []bulk.Job {
 			}
 			end := d.opts.Progress.Begin(t.name())
 			defer end()
+			if t.lost.Load() {
+				return nil // which is reported
+			}
 			return d.failed(do(ctx, s))
 		}})
 	}
@@ -121,7 +125,7 @@ func (d *database) graph(workers []worker) []bulk.Job {
 		if t.safe {
 			for _, c := range t.chunks {
 				after = append(after, c.Path)
-				add(t, c.Path, rankData, c.PlainBytes, made, func(ctx context.Context, s *my.Session) error { return d.load(ctx, s, t, c) })
+				add(t, c.Path, rankData, c.PlainBytes, made, func(ctx context.Context, s *my.Session) error { return d.loadChunk(ctx, s, t, c) })
 			}
 		} else if len(t.chunks) > 0 {
 			rows := "rows of " + t.name()
@@ -140,7 +144,11 @@ func (d *database) object(name, statement string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &restore.ObjectError{Database: d.target, Object: name, Statement: first(statement, 300), Err: err}
+	rest := ""
+	if statement != "" {
+		rest = "DELIMITER ;;\n" + statement + "\n;;\nDELIMITER ;"
+	}
+	return &restore.ObjectError{Database: d.target, Object: name, Statement: first(statement, 300), Rest: rest, Err: err}
 }
 
 // makeTable makes a table. One that an interrupted run has made and not noted has
@@ -153,10 +161,37 @@ func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error
 	}
 	for _, sql := range statements {
 		if err := s.Exec(ctx, sql); err != nil {
-			return d.object(t.entry.String(), sql, err)
+			return d.lose(t, d.object(t.entry.String(), t.entry.Create, err))
 		}
 	}
 	return nil
+}
+
+// lose notes that a table could not be made: its rows, and what belongs to it, are
+// left out.
+func (d *database) lose(t *table, err error) error {
+	if d.opts.Stop || !restore.Independent(err) {
+		return err
+	}
+	t.lost.Store(true)
+	if err := d.failed(err); err != nil {
+		return err
+	}
+	for _, c := range t.chunks {
+		err := d.rowsError(t, c, fmt.Errorf("%w %s", restore.ErrNeeds, t.entry))
+		if err := d.failed(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowsError is an error about the rows of a chunk.
+func (d *database) rowsError(t *table, c archive.Chunk, err error) error {
+	return &restore.ObjectError{
+		Database: d.target, Object: "rows of table " + t.name() + " (" + c.Path + ")",
+		Rest: "-- " + strings.Join(strings.Fields(t.data.Attributes["load"]), " "), Chunk: c.Path, Err: err,
+	}
 }
 
 // index makes all indexes of a table by as few statements as the server allows:
@@ -217,10 +252,13 @@ func (d *database) names(ctx context.Context, s *my.Session, sql string) (map[st
 // servers note them and read no rows. The rows are those of one moment at which
 // the source's own keys held.
 func (d *database) foreignKeys(ctx context.Context) error {
+	if d.opts.DataOnly {
+		return nil
+	}
 	end := d.phase("foreign keys")
 	defer end()
 	for _, t := range d.tables {
-		if len(t.foreign) == 0 || d.books.has(t.foreignStep()) {
+		if len(t.foreign) == 0 || t.lost.Load() || d.books.has(t.foreignStep()) {
 			continue
 		}
 		step := d.opts.Progress.Begin(t.foreignStep())
@@ -290,37 +328,74 @@ func (d *database) entry(ctx context.Context, e *my.Entry) error {
 	return d.object(e.String(), create, err)
 }
 
-// views makes views. One that fails because it reads another one that is not there
-// yet comes again, as long as any view comes into being.
-func (d *database) views(ctx context.Context) error {
-	end := d.phase("views")
+// views makes the views of all databases. One that fails because it reads another
+// one that is not there yet comes again, as long as any view comes into being.
+func (r *runner) views(ctx context.Context, all []*database) error {
+	end := r.phase("views")
 	defer end()
-	left := d.kind(my.KindView)
-	for len(left) > 0 {
-		var again []*my.Entry
-		var errs []error
-		for _, e := range left {
-			if err := d.entry(ctx, e); err != nil {
-				const invalidView = 1356
-				if !my.Missing(err) && my.ErrorCode(err) != invalidView {
+	left := make(map[*database][]*my.Entry, len(all))
+	for _, d := range all {
+		left[d] = d.kind(my.KindView)
+	}
+	for made := true; made; {
+		made = false
+		last := map[*database][]error{}
+		err := r.each(ctx, all, func(d *database, ctx context.Context) error {
+			var again []*my.Entry
+			for _, e := range left[d] {
+				err := d.entry(ctx, e)
+				switch {
+				case err == nil:
+					made = true
+				case my.Missing(err), unfit(err):
+					again, last[d] = append(again, e), append(last[d], err)
+				default:
 					if err := d.failed(err); err != nil {
 						return err
 					}
-					continue
 				}
-				again, errs = append(again, e), append(errs, err)
 			}
+			left[d] = again
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		if len(again) == len(left) {
-			for _, err := range errs {
-				if err := d.failed(err); err != nil {
+		if made {
+			continue
+		}
+		for _, d := range all {
+			for i, err := range last[d] {
+				if err := d.unmade(left[d][i], err); err != nil {
 					return err
 				}
 			}
-			return nil
 		}
-		left = again
 	}
+	return nil
+}
+
+// unfit reports whether an error says that a view reads what is not there, be it a
+// column, a routine or another view.
+func unfit(err error) bool {
+	switch my.ErrorCode(err) {
+	case 1356, 1054, 1305, 1630: // invalid view, unknown column, routine, function
+		return true
+	}
+	return false
+}
+
+// unmade notes a view that could not be made. One that could not be read at the
+// source, either, is no failure.
+func (d *database) unmade(e *my.Entry, err error) error {
+	var object *restore.ObjectError
+	if !e.Broken || !errors.As(err, &object) {
+		return d.failed(err)
+	}
+	d.warn("database %s: %s could not be read at the source, and is not made: %v", d.target, e, object.Err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.result.Broken = append(d.result.Broken, object)
 	return nil
 }
 
@@ -328,7 +403,7 @@ func (d *database) views(ctx context.Context) error {
 func (d *database) sequences(ctx context.Context) error {
 	chunk := my.SequencesPath(d.source)
 	wanted := d.kind(my.KindSequence)
-	if !d.has(chunk) || len(wanted) == 0 {
+	if d.opts.SchemaOnly || !d.has(chunk) || len(wanted) == 0 {
 		return nil
 	}
 	text, err := d.text(ctx, chunk)

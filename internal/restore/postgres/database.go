@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/bulk"
@@ -28,15 +30,27 @@ type database struct {
 	main    *pg.Session
 	books   *ledger
 
+	// lost says that the database could not be made.
+	lost bool
+
+	failedMu sync.Mutex   // guards what follows
+	missing  map[int]bool // entries that could not be made
+
 	// guarded says that triggers and foreign keys of the target watch while rows
 	// alone are loaded. It is set before the workers start.
 	guarded bool
+
+	// escapes says that the definitions were written for sessions in which a
+	// backslash escapes, as backups may be that older versions of weir made. What
+	// weir itself writes reads the same either way.
+	escapes bool
 }
 
 // target is a table whose rows are restored.
 type target struct {
 	archive.Table
 	chunks []*archive.Chunk // of the manifest
+	entry  bool             // the definitions have it, and not an extension
 	ours   bool             // this restore, or the one that it resumes, has made it
 	root   string           // as SQL: the table by way of which the rows are loaded; "": itself
 }
@@ -51,6 +65,9 @@ func (d *database) restore(ctx context.Context, exists bool) (err error) {
 	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
 		return err
 	}
+	d.escapes = slices.ContainsFunc(d.toc.Entries, func(e pg.Entry) bool {
+		return e.Desc == "STDSTRINGS" && strings.Contains(e.Create, "'off'")
+	})
 	if err := d.choose(); err != nil {
 		return err
 	}
@@ -118,18 +135,43 @@ func (d *database) prepare(ctx context.Context, exists bool) (*ledger, error) {
 			return nil, err
 		}
 	}
-	return books, books.begin(ctx, d.main, id, d.source)
+	if err := books.begin(ctx, d.main, id, d.source); err != nil || d.sandbox == nil {
+		return books, err
+	}
+	return books, d.admit(ctx)
+}
+
+// admit lets a sandbox's login note its steps, and make indexes in schemas of the
+// database's owner.
+func (d *database) admit(ctx context.Context) error {
+	user := d.sandbox.user
+	sql := "GRANT USAGE ON SCHEMA " + ledgerSchema + " TO " + user + "; GRANT INSERT ON " + ledgerSchema + ".done TO " + user
+	if !d.create {
+		sql += "; ALTER DATABASE " + pg.Ident(d.target) + " OWNER TO " + user
+	}
+	return d.main.Exec(ctx, sql)
 }
 
 // connect opens a session for restoring.
 func (d *database) connect(ctx context.Context) (*pg.Session, error) {
-	s, err := pg.Connect(ctx, d.cfg, d.target)
+	return d.connectAs(ctx, d.cfg)
+}
+
+// connectAs is connect with another login.
+func (d *database) connectAs(ctx context.Context, cfg pgwire.ConnectConfig) (*pg.Session, error) {
+	s, err := pg.Connect(ctx, cfg, d.target)
 	if err != nil {
 		return nil, err
 	}
 	settings := "SET synchronous_commit = off; SET check_function_bodies = off; SET default_transaction_read_only = off; " +
 		"SET default_transaction_isolation = 'read committed'; SET default_tablespace = ''; " +
 		fmt.Sprintf("SET maintenance_work_mem = '%dkB'", d.opts.MaintenanceBytes>>10)
+	if d.manifest.Attributes[pg.AttrMoney] != "" {
+		settings += "; " + pg.MoneySetting
+	}
+	if d.escapes {
+		settings += "; SET standard_conforming_strings = off"
+	}
 	if err := s.Exec(ctx, settings); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
 	}
@@ -197,8 +239,8 @@ func (d *database) properties(ctx context.Context) error {
 			if sql == "" {
 				continue
 			}
-			if err := s.Exec(ctx, sql); err != nil {
-				err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Err: err})
+			if err := d.exec(ctx, s, sql); err != nil {
+				err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Rest: sql + ";", Err: err})
 				if err != nil {
 					return err
 				}
@@ -368,7 +410,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		return err
 	}
 	if !d.opts.SchemaOnly {
-		if err := d.script(ctx, "sequences", "/state/sequences.sql"); err != nil {
+		if err := d.script(ctx, d.main, "sequences", "/state/sequences.sql"); err != nil {
 			return err
 		}
 	}
@@ -376,7 +418,13 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		return err
 	}
 	if !d.opts.SchemaOnly && !d.opts.DataOnly {
-		if err := d.script(ctx, "materialized views", "/state/refresh.sql"); err != nil {
+		s := d.main
+		if d.sandbox != nil {
+			if s, err = workers[0].session(ctx); err != nil {
+				return err
+			}
+		}
+		if err := d.script(ctx, s, "materialized views", "/state/refresh.sql"); err != nil {
 			return err
 		}
 	}
@@ -389,6 +437,7 @@ func (d *database) parallel(ctx context.Context, workers []worker) error {
 		if err := d.verify(ctx, workers); err != nil {
 			return err
 		}
+		return d.verifyDefinitions(ctx)
 	}
 	return nil
 }

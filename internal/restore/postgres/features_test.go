@@ -198,22 +198,28 @@ func TestErrorsNameTheObject(t *testing.T) {
 	target := r.db + "_copy"
 	r.createDB(target)
 	r.exec(target, "CREATE SCHEMA shop; CREATE TABLE shop.customers (wrong int)")
-	opts := restore.Options{DSN: r.p.DSN(target), Filter: bulk.Filter{Schemas: []string{"shop"}}}
+	opts := restore.Options{DSN: r.p.DSN(target), Filter: bulk.Filter{Schemas: []string{"shop"}}, Stop: true}
 	_, err := r.restore(opts)
 	var object *restore.ObjectError
 	if !errors.As(err, &object) || object.Object != "TABLE shop.customers" || !strings.Contains(object.Statement, "CREATE TABLE shop.customers") {
 		t.Fatalf("error: %v", err)
 	}
-	opts.KeepGoing, opts.Resume = true, true
+	opts.Stop, opts.Resume = false, true
 	res, err := r.restore(opts)
 	if err == nil || len(res.Failed) < 2 {
-		t.Errorf("with KeepGoing: %v, %d failed", err, len(res.Failed))
+		t.Errorf("going on: %v, %d failed", err, len(res.Failed))
 	}
 	if got := r.psql(target, "SELECT count(*) FROM shop.orders"); got != "1000" {
 		t.Errorf("what could be restored was not: %s orders", got)
 	}
-	if len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "shop.customers") {
-		t.Errorf("warnings: %v", res.Warnings)
+	var rest strings.Builder
+	if err := res.WriteRest(&rest, "/backups", "ID"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"CREATE TABLE shop.customers", "weir cat /backups ID db/" + r.db + "/data/shop.customers/0001.copy", "left out, for it needs TABLE shop.customers"} {
+		if !strings.Contains(rest.String(), want) {
+			t.Errorf("what is left to do does not say %q:\n%s", want, rest.String())
+		}
 	}
 }
 

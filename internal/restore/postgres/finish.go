@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 
+	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/bulk"
 	pg "github.com/weirdb/weir/internal/bulk/postgres"
 	"github.com/weirdb/weir/internal/restore"
@@ -58,31 +61,66 @@ func (d *database) verify(ctx context.Context, workers []worker) error {
 			continue
 		}
 		jobs = append(jobs, bulk.Job{ID: t.name(), Size: t.PlainBytes, Do: func(ctx context.Context, n int) error {
-			s, err := workers[n].session(ctx)
+			s, err := workers[n].admin(ctx)
 			if err != nil {
 				return err
 			}
 			step := d.opts.Progress.Begin("verify " + t.name())
 			defer step()
 			if err := t.compare(ctx, s); err != nil {
-				return &restore.ObjectError{Database: d.target, Object: "verify table " + t.name(), Err: err}
+				return d.failed(&restore.ObjectError{Database: d.target, Object: "table " + t.name(), Err: err})
 			}
 			return nil
 		}})
 	}
 	for root, group := range groups {
 		jobs = append(jobs, bulk.Job{ID: "rows of " + root, Do: func(ctx context.Context, n int) error {
-			s, err := workers[n].session(ctx)
+			s, err := workers[n].admin(ctx)
 			if err != nil {
 				return err
 			}
 			if err := compareCounts(ctx, s, group); err != nil {
-				return &restore.ObjectError{Database: d.target, Object: "verify partitions of " + root, Err: err}
+				return d.failed(&restore.ObjectError{Database: d.target, Object: "partitions of " + root, Err: err})
 			}
 			return nil
 		}})
 	}
 	return bulk.Run(ctx, len(workers), jobs)
+}
+
+// maxDifferences bounds how many differing definitions are listed of a database.
+const maxDifferences = 50
+
+// verifyDefinitions compares all definitions with those of the source, where all of
+// them were to be restored and none has failed, which would be said twice.
+func (d *database) verifyDefinitions(ctx context.Context) error {
+	chunk := path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + "/state/catalogue.jsonl"
+	has := slices.ContainsFunc(d.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
+	d.mu.Lock()
+	failed := slices.ContainsFunc(d.result.Failed, func(e *restore.ObjectError) bool { return e.Database == d.target })
+	d.mu.Unlock()
+	if !has || failed || d.opts.DataOnly || !d.opts.Filter.Empty() {
+		return nil
+	}
+	if d.version/10000 != d.manifest.Server.Number/10000 {
+		d.warn("database %s: definitions are not compared, for servers of different major versions word them differently", d.target)
+		return nil
+	}
+	in, err := d.archive.Chunk(ctx, chunk)
+	if err != nil {
+		return err
+	}
+	skip := func(a pg.Aspect) bool {
+		return a.OfOwner() && d.opts.NoOwner || a.OfRights() && (d.opts.NoPrivileges || d.opts.NoOwner)
+	}
+	n := 0
+	err = d.main.CompareAspects(ctx, in, ledgerSchema, skip, func(diff pg.Difference) error {
+		if n++; n > maxDifferences {
+			return nil
+		}
+		return d.failed(&restore.ObjectError{Database: d.target, Object: diff.Object(), Err: fmt.Errorf("%w: %s", ErrDiffers, diff)})
+	})
+	return errors.Join(err, in.Close())
 }
 
 // compareCounts compares tables among which rows may have moved.
@@ -104,7 +142,7 @@ func compareCounts(ctx context.Context, s *pg.Session, group []*target) error {
 }
 
 // ErrDiffers says that a restored table is not what the manifest says.
-var ErrDiffers = errors.New("the table differs from the backup")
+var ErrDiffers = restore.ErrDiffers
 
 // compare compares one table.
 func (t *target) compare(ctx context.Context, s *pg.Session) error {
@@ -152,22 +190,27 @@ func (d *database) finish(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.main.Close()) }()
+	last := d.of("", pg.PassLast)
 	sql := []string{endLedger}
-	var names []string
-	for _, e := range d.of("", pg.PassLast) {
-		sql = append(sql, d.entrySQL(e)...)
-		names = append(names, e.Name())
+	for _, e := range last {
+		create, owner := d.entrySQL(e)
+		sql = append(append(sql, create...), owner...)
 	}
 	err = d.main.Exec(ctx, strings.Join(sql, ";\n"))
-	if err == nil || len(names) == 0 {
+	if err == nil || len(last) == 0 || d.main.Broken() != nil || d.opts.Stop {
 		return err
 	}
-	if d.main.Broken() != nil {
+	if err := d.main.Exec(ctx, endLedger); err != nil {
 		return err
 	}
-	err = d.failed(&restore.ObjectError{Database: d.target, Object: strings.Join(names, ", "), Err: err})
-	if err != nil {
-		return err
+	for _, e := range last {
+		create, owner := d.entrySQL(e)
+		sql := strings.Join(append(create, owner...), ";\n")
+		if err := d.main.Exec(ctx, sql); err != nil {
+			if err := d.failed(d.object(e.Name(), sql, err)); err != nil {
+				return err
+			}
+		}
 	}
-	return d.main.Exec(ctx, endLedger)
+	return nil
 }

@@ -48,11 +48,22 @@ func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore
 	if m.Engine != archive.PostgreSQL {
 		return nil, fmt.Errorf("the backup is one of %s, not of PostgreSQL", m.Engine)
 	}
+	if !opts.NoCheck {
+		if err := r.CheckDefinitions(ctx); err != nil {
+			return nil, err
+		}
+	}
 	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: m, result: &restore.Result{}}
+	if opts.Sandbox {
+		if run.sandbox, err = newSandbox(ctx, &run.cfg); err != nil {
+			return nil, err
+		}
+	}
 	err = run.all(ctx)
+	err = errors.Join(err, run.sandbox.close())
 	run.result.Elapsed = time.Since(started)
-	if err == nil && len(run.result.Failed) > 0 {
-		err = fmt.Errorf("%d objects could not be restored, the first: %w", len(run.result.Failed), run.result.Failed[0])
+	if run.result.Ended = err == nil; err == nil {
+		err = run.result.Err()
 	}
 	return run.result, err
 }
@@ -63,6 +74,7 @@ type runner struct {
 	cfg      pgwire.ConnectConfig
 	archive  *archive.Reader
 	manifest *archive.Manifest
+	sandbox  *sandbox // nil: none
 
 	mu     sync.Mutex // guards what follows
 	result *restore.Result
@@ -74,19 +86,27 @@ func (r *runner) warn(format string, args ...any) {
 	r.result.Warnings = append(r.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// failed judges an error about an object: with KeepGoing it is noted, unless it
-// says that nothing else will do any better.
+// failed judges an error about an object: it is noted, unless it says that nothing
+// else will do any better.
 func (r *runner) failed(err error) error {
 	var object *restore.ObjectError
 	var server *pgwire.Error
-	if !r.opts.KeepGoing || !errors.As(err, &object) || !errors.As(err, &server) || server.Fatal() ||
-		strings.HasPrefix(server.Code, "53") || strings.HasPrefix(server.Code, "57") || strings.HasPrefix(server.Code, "58") {
-		return err // insufficient resources, operator intervention, system error
+	if err == nil || r.opts.Stop || !restore.Independent(err) || !errors.As(err, &object) {
+		return err
+	}
+	if errors.As(err, &server) && (server.Fatal() || hopeless(server.Code)) {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.result.Failed = append(r.result.Failed, object)
 	return nil
+}
+
+// hopeless are errors about the server, not the object: insufficient resources,
+// operator intervention, system errors. A library that is not installed is none.
+func hopeless(code string) bool {
+	return strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57") || code == "58000" || code == "58030"
 }
 
 // phase begins a phase; the function that it returns ends it.
@@ -103,7 +123,7 @@ func (r *runner) phase(name string) (end func()) {
 // all restores all databases that are meant, one after the other: the jobs of
 // each fill the machine.
 func (r *runner) all(ctx context.Context) error {
-	s, err := pg.Connect(ctx, r.cfg, "")
+	s, err := r.reach(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,7 +163,13 @@ func (r *runner) all(ctx context.Context) error {
 		if ending {
 			break
 		}
-		if err := d.restore(ctx, existing[d.target]); err != nil {
+		err := d.restore(ctx, existing[d.target])
+		if err != nil && cluster { // the other databases may do without it
+			if d.lost = true; r.failed(err) == nil {
+				continue
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
@@ -151,11 +177,49 @@ func (r *runner) all(ctx context.Context) error {
 		return nil
 	}
 	for _, d := range all {
+		if d.lost {
+			continue
+		}
 		if err := d.end(ctx, ending); err != nil {
 			return fmt.Errorf("restore database %s: %w", d.target, err)
 		}
 	}
 	return nil
+}
+
+// maintenance are databases to connect to while another one is made.
+var maintenance = []string{"postgres", "template1"}
+
+// reach opens a session from which databases can be made. A DSN that names the
+// database to be made cannot be followed before it is there.
+func (r *runner) reach(ctx context.Context) (*pg.Session, error) {
+	cluster := r.manifest.Scope == "cluster" && r.opts.Database == ""
+	if !r.opts.Create || cluster {
+		return pg.Connect(ctx, r.cfg, "")
+	}
+	params, err := pgwire.DSNParams(r.opts.DSN)
+	if err != nil {
+		return nil, err
+	}
+	named := params["dbname"]
+	if slices.Contains(maintenance, named) {
+		named = ""
+	}
+	if r.opts.Target == "" && len(r.manifest.Databases) <= 1 {
+		r.opts.Target = named
+	}
+	places := []string{r.cfg.Database}
+	if named != "" && named == r.opts.Target {
+		places = nil
+	}
+	for _, place := range append(places, maintenance...) {
+		r.cfg.Database = place
+		var s *pg.Session
+		if s, err = pg.Connect(ctx, r.cfg, ""); pg.ErrorCode(err) != "3D000" { // invalid_catalog_name
+			return s, err
+		}
+	}
+	return nil, err
 }
 
 // ending reports whether an interrupted restore of several databases had come to
@@ -236,7 +300,7 @@ func (r *runner) target(name, connected string, cluster bool) (target string, cr
 
 // globals runs the statements about roles and tablespaces. What exists already
 // is left as it is, but for what the statements set.
-func (r *runner) globals(ctx context.Context) error {
+func (r *runner) globals(ctx context.Context) (err error) {
 	end := r.phase("globals")
 	defer end()
 	const name = "globals.sql"
@@ -252,17 +316,35 @@ func (r *runner) globals(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
+	if r.sandbox != nil {
+		defer func() { err = errors.Join(err, r.sandbox.admit(ctx)) }()
+	}
 	return r.statements(ctx, name, func(sql string) error {
-		err := s.Exec(ctx, sql)
+		if r.sandbox != nil {
+			if sql = tame(sql); sql == "" {
+				return nil
+			}
+		}
+		err := r.exec(ctx, s, sql)
 		if code := pg.ErrorCode(err); code == "42710" && strings.HasPrefix(sql, "CREATE ") { // duplicate_object
 			r.warn("%s: it exists already", first(sql, 80))
 			return nil
 		}
 		if err != nil {
-			return r.failed(&restore.ObjectError{Object: "globals", Statement: hidePassword(first(sql, 200)), Err: err})
+			return r.failed(&restore.ObjectError{Object: "globals", Statement: hidePassword(first(sql, 200)), Rest: hidePassword(sql) + ";", Err: err})
 		}
 		return nil
 	})
+}
+
+// exec runs statements as one transaction, in a sandbox again after it has made a
+// role that was missing.
+func (r *runner) exec(ctx context.Context, s *pg.Session, sql string) error {
+	err := s.Exec(ctx, sql)
+	for r.sandbox.provide(ctx, err) {
+		err = s.Exec(ctx, sql)
+	}
+	return err
 }
 
 // hidePassword keeps a role's secret out of an error.

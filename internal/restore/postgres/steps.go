@@ -13,32 +13,50 @@ import (
 	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/bulk"
 	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/restore"
 )
 
 // worker is a session of one of the jobs side by side.
 type worker struct {
 	d *database
-	s *pg.Session
+	s *pg.Session // whose rights the archive's functions may have
+	a *pg.Session // in a sandbox, one with all rights
 }
 
+// session returns a session in which functions of the archive may be called.
 func (w *worker) session(ctx context.Context) (*pg.Session, error) {
-	if w.s != nil && w.s.Broken() == nil {
-		return w.s, nil
+	cfg := w.d.cfg
+	if b := w.d.sandbox; b != nil {
+		cfg.User, cfg.Password = b.user, b.password
 	}
-	s, err := w.d.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	w.s = s
-	return s, nil
+	return w.open(ctx, &w.s, cfg)
 }
 
-func (w *worker) close() error {
-	if w.s == nil {
-		return nil
+// admin returns a session in which none are, and which may do everything that the
+// restore's login may.
+func (w *worker) admin(ctx context.Context) (*pg.Session, error) {
+	if w.d.sandbox == nil {
+		return w.session(ctx)
 	}
-	return w.s.Close()
+	return w.open(ctx, &w.a, w.d.cfg)
+}
+
+func (w *worker) open(ctx context.Context, s **pg.Session, cfg pgwire.ConnectConfig) (_ *pg.Session, err error) {
+	if *s != nil && (*s).Broken() == nil {
+		return *s, nil
+	}
+	*s, err = w.d.connectAs(ctx, cfg)
+	return *s, err
+}
+
+func (w *worker) close() (err error) {
+	for _, s := range []*pg.Session{w.s, w.a} {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return err
 }
 
 func entryStep(e *pg.Entry) string { return "entry " + strconv.Itoa(e.ID) }
@@ -46,24 +64,28 @@ func entryStep(e *pg.Entry) string { return "entry " + strconv.Itoa(e.ID) }
 // entrySQL returns the statements of an entry: what makes it, with the defaults
 // that it needs, and what gives it to its owner. As one message they are one
 // transaction.
-func (d *database) entrySQL(e *pg.Entry) []string {
-	var out []string
-	if e.Tablespace != "" {
-		out = append(out, "SET LOCAL default_tablespace = "+pg.Ident(e.Tablespace))
+func (d *database) entrySQL(e *pg.Entry) (create, owner []string) {
+	if e.Tablespace != "" && d.sandbox == nil {
+		create = append(create, "SET LOCAL default_tablespace = "+pg.Ident(e.Tablespace))
 	}
 	if e.AccessMethod != "" {
-		out = append(out, "SET LOCAL default_table_access_method = "+pg.Ident(e.AccessMethod))
+		create = append(create, "SET LOCAL default_table_access_method = "+pg.Ident(e.AccessMethod))
 	}
-	if create := strings.TrimRight(strings.TrimSpace(e.Create), ";"); create != "" && !strings.HasPrefix(create, "--") {
+	if sql := strings.TrimRight(strings.TrimSpace(e.Create), ";"); sql != "" && !strings.HasPrefix(sql, "--") {
 		if e.Desc == "SCHEMA" && d.opts.Filter.Selective() {
-			create = strings.Replace(create, "CREATE SCHEMA ", "CREATE SCHEMA IF NOT EXISTS ", 1)
+			sql = strings.Replace(sql, "CREATE SCHEMA ", "CREATE SCHEMA IF NOT EXISTS ", 1)
 		}
-		out = append(out, create)
+		create = append(create, sql)
 	}
-	if owner := e.OwnerSQL(); owner != "" && !d.opts.NoOwner {
-		out = append(out, owner)
+	if sql := e.OwnerSQL(); sql != "" && !d.opts.NoOwner {
+		owner = append(owner, sql)
 	}
-	return out
+	return create, owner
+}
+
+// object is an error about an object, with what is left to do for it.
+func (d *database) object(name, sql string, err error) error {
+	return &restore.ObjectError{Database: d.target, Object: name, Statement: first(sql, 300), Rest: strings.TrimRight(sql, ";\n ") + ";", Err: err}
 }
 
 // deadlockAttempts bounds how often an entry is made that the server has ended in
@@ -71,7 +93,8 @@ func (d *database) entrySQL(e *pg.Entry) []string {
 // as those of functions that an index calls.
 const deadlockAttempts = 5
 
-// entry makes one entry, in a transaction that notes it.
+// entry makes one entry, in a transaction that notes it. What it needs and is
+// missing is a reason to leave it out.
 func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry) error {
 	step := entryStep(e)
 	if d.books.has(step) {
@@ -79,18 +102,74 @@ func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry) error 
 	}
 	end := d.opts.Progress.Begin(e.Name())
 	defer end()
-	sql := d.entrySQL(e)
-	if len(sql) == 0 {
+	create, owner := d.entrySQL(e)
+	all := slices.Concat(create, owner)
+	if len(all) == 0 {
 		return nil
 	}
-	err := s.Exec(ctx, strings.Join(append(sql, note(step)), ";\n"))
+	if needs := d.needs(e); needs != "" {
+		d.miss(e)
+		return d.object(e.Name(), strings.Join(all, ";\n"), fmt.Errorf("%w %s", restore.ErrNeeds, needs))
+	}
+	err := d.once(ctx, s, append(all, note(step)))
+	if err == nil {
+		return nil
+	}
+	switch pg.ErrorCode(err) {
+	case "42704", "42501": // a role that does not exist, or that is none of ours
+		if len(create) == 0 || len(owner) == 0 || d.opts.Stop || d.once(ctx, s, append(create, note(step))) != nil {
+			break
+		}
+		return d.object("owner of "+e.Name(), owner[0], err)
+	}
+	d.miss(e)
+	return d.object(e.Name(), strings.Join(all, ";\n"), err)
+}
+
+// once runs statements as one transaction, again if the server has ended it in
+// favour of another one.
+func (d *database) once(ctx context.Context, s *pg.Session, sql []string) error {
+	err := d.exec(ctx, s, strings.Join(sql, ";\n"))
 	for attempt := 1; pg.ErrorCode(err) == "40P01" && attempt < deadlockAttempts; attempt++ {
-		err = s.Exec(ctx, strings.Join(append(sql, note(step)), ";\n"))
+		err = d.exec(ctx, s, strings.Join(sql, ";\n"))
 	}
-	if err != nil {
-		return &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(strings.Join(sql, "; "), 300), Err: err}
+	return err
+}
+
+// needs returns what an entry needs and could not be made, "" for nothing.
+func (d *database) needs(e *pg.Entry) string {
+	d.failedMu.Lock()
+	defer d.failedMu.Unlock()
+	if len(d.missing) == 0 {
+		return ""
 	}
-	return nil
+	for _, id := range e.Depends {
+		if d.missing[id] {
+			for i := range d.toc.Entries {
+				if d.toc.Entries[i].ID == id {
+					return d.toc.Entries[i].Name()
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// miss notes that an entry could not be made.
+func (d *database) miss(e *pg.Entry) {
+	d.failedMu.Lock()
+	defer d.failedMu.Unlock()
+	if d.missing == nil {
+		d.missing = map[int]bool{}
+	}
+	d.missing[e.ID] = true
+}
+
+// made reports whether an entry is there.
+func (d *database) made(e *pg.Entry) bool {
+	d.failedMu.Lock()
+	defer d.failedMu.Unlock()
+	return !d.missing[e.ID]
 }
 
 // makeTables makes what must exist before rows. A table that could not be made,
@@ -114,9 +193,17 @@ func (d *database) makeTables(ctx context.Context) error {
 		if err := d.failed(err); err != nil {
 			return err
 		}
-		if t != nil {
+		switch {
+		case t != nil && d.made(e): // all but its owner
+			t.ours = true
+		case t != nil:
+			for _, c := range t.chunks {
+				err := d.rowsError(t, c, fmt.Errorf("%w %s", restore.ErrNeeds, e.Name()))
+				if err := d.failed(err); err != nil {
+					return err
+				}
+			}
 			t.chunks = nil
-			d.warn("rows of table %s are left out, for the table could not be made", t.name())
 		}
 	}
 	return nil
@@ -150,13 +237,16 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 	sizes := map[int]int64{} // of tables, by their entries
 	loaded := map[int]string{}
 	locks := map[int]string{}
+	tags := map[int]string{} // names of tables
 	for i := range d.toc.Entries {
 		e := &d.toc.Entries[i]
 		if e.Desc != "TABLE" && e.Desc != "MATERIALIZED VIEW" && e.Desc != "FOREIGN TABLE" {
 			continue
 		}
 		locks[e.ID] = "table " + strconv.Itoa(e.ID)
+		tags[e.ID] = e.Tag
 		if t := d.byTable[[2]string{e.Namespace, e.Tag}]; t != nil {
+			t.entry = true
 			loaded[e.ID] = t.loaded()
 			sizes[e.ID] = t.PlainBytes
 		}
@@ -188,12 +278,23 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 	for _, c := range d.blobs() {
 		jobs = append(jobs, d.loadBlobs(workers, c))
 	}
+	inherited := map[string][]string{} // triggers that tables have, by name
+	for _, e := range d.of(pg.PostData, pg.PassMain) {
+		if e.Desc == "TRIGGER" && !disables(e) {
+			name := triggerName(e, tags)
+			inherited[name] = append(inherited[name], entryStep(e))
+		}
+	}
 	for _, e := range d.of(pg.PostData, pg.PassMain) {
 		if d.books.has(entryStep(e)) {
 			continue
 		}
 		j := bulk.Job{ID: entryStep(e), Rank: rankOther, Do: func(ctx context.Context, n int) error {
-			s, err := workers[n].session(ctx)
+			open := workers[n].session
+			if harmless[e.Desc] {
+				open = workers[n].admin
+			}
+			s, err := open(ctx)
 			if err != nil {
 				return err
 			}
@@ -204,6 +305,9 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 		}}
 		if e.Desc == "INDEX" || e.Desc == "CONSTRAINT" {
 			j.Rank = rankIndex
+		}
+		if disables(e) {
+			j.After = append(j.After, inherited[triggerName(e, tags)]...)
 		}
 		for _, id := range e.Depends {
 			j.After = append(j.After, "entry "+strconv.Itoa(id))
@@ -220,6 +324,23 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 		jobs = append(jobs, j)
 	}
 	return jobs
+}
+
+// disables reports whether an entry makes no trigger, but says when the one fires
+// that a partition has from its parent. No dependency leads to that one.
+func disables(e *pg.Entry) bool {
+	return e.Desc == "TRIGGER" && strings.HasPrefix(strings.TrimSpace(e.Create), "ALTER TABLE ")
+}
+
+// triggerName is the name of a trigger, which a partition's has from its parent's.
+// tags are the names of the tables.
+func triggerName(e *pg.Entry, tags map[int]string) string {
+	for _, id := range e.Depends {
+		if name, ok := strings.CutPrefix(e.Tag, tags[id]+" "); ok && tags[id] != "" {
+			return name
+		}
+	}
+	return e.Tag
 }
 
 // single reports whether all rows of the table come in one chunk, and no others.
@@ -246,12 +367,16 @@ func (d *database) load(workers []worker, t *target, c *archive.Chunk) bulk.Job 
 		}
 		end := d.opts.Progress.Begin(t.name())
 		defer end()
-		s, err := workers[n].session(ctx)
+		open := workers[n].session
+		if !t.entry { // an extension's, which no function of the archive belongs to
+			open = workers[n].admin
+		}
+		s, err := open(ctx)
 		if err != nil {
 			return err
 		}
 		if err := d.copyIn(ctx, s, t, c); err != nil {
-			return d.failed(&restore.ObjectError{Database: d.target, Object: "rows of table " + t.name() + " (" + c.Path + ")", Err: err})
+			return d.failed(d.rowsError(t, c, err))
 		}
 		d.mu.Lock()
 		d.result.Rows += c.Rows
@@ -262,6 +387,30 @@ func (d *database) load(workers []worker, t *target, c *archive.Chunk) bulk.Job 
 		d.mu.Unlock()
 		return nil
 	}}
+}
+
+// rowsError is an error about the rows of a chunk.
+func (d *database) rowsError(t *target, c *archive.Chunk, err error) error {
+	return &restore.ObjectError{
+		Database: d.target, Object: "rows of table " + t.name() + " (" + c.Path + ")",
+		Rest: "-- " + strings.Join(strings.Fields(t.copySQL(c)), " "), Chunk: c.Path, Err: err,
+	}
+}
+
+// copySQL is the statement that loads a chunk.
+func (t *target) copySQL(c *archive.Chunk, options ...string) string {
+	sql := "COPY " + cmp.Or(t.root, t.sql())
+	if len(t.Columns) > 0 {
+		sql += " (" + pg.Idents(t.Columns) + ")"
+	}
+	if c.Content == "copy-binary" {
+		options = append(options, "FORMAT binary")
+	}
+	sql += " FROM STDIN"
+	if len(options) > 0 {
+		sql += " (" + strings.Join(options, ", ") + ")"
+	}
+	return sql
 }
 
 // copyIn loads a chunk in one transaction, which also notes it: whatever happens,
@@ -287,9 +436,6 @@ func (d *database) copyIn(ctx context.Context, s *pg.Session, t *target, c *arch
 func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk, in interface{ Read([]byte) (int, error) }) (int64, error) {
 	begin := "BEGIN"
 	var options []string
-	if c.Content == "copy-binary" {
-		options = append(options, "FORMAT binary")
-	}
 	// Frozen rows are visible to everybody at once, which is right only if nobody
 	// can have seen the table before: it is one that this restore has made, and
 	// nothing refers to it yet. All its rows come in this transaction.
@@ -300,15 +446,7 @@ func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c *ar
 	if err := s.Exec(ctx, begin); err != nil {
 		return 0, err
 	}
-	sql := "COPY " + cmp.Or(t.root, t.sql())
-	if len(t.Columns) > 0 {
-		sql += " (" + pg.Idents(t.Columns) + ")"
-	}
-	sql += " FROM STDIN"
-	if len(options) > 0 {
-		sql += " (" + strings.Join(options, ", ") + ")"
-	}
-	rows, err := s.CopyIn(ctx, sql, &counted{in, d.opts.Progress})
+	rows, err := s.CopyIn(ctx, t.copySQL(c, options...), &counted{in, d.opts.Progress})
 	d.opts.Progress.Add(0, rows)
 	return rows, err
 }
@@ -335,21 +473,25 @@ func (d *database) loadBlobs(workers []worker, c archive.Chunk) bulk.Job {
 		}
 		end := d.opts.Progress.Begin("large objects")
 		defer end()
-		s, err := workers[n].session(ctx)
+		s, err := workers[n].admin(ctx)
 		if err != nil {
 			return err
 		}
-		failed := d.makeBlobs(ctx, s, c)
-		if failed == nil {
-			d.opts.Progress.Add(c.PlainBytes, 0)
-			return nil
-		}
-		if s.Broken() == nil {
-			if err := s.Exec(ctx, "ROLLBACK"); err != nil {
-				return err
+		for {
+			failed := d.makeBlobs(ctx, s, c)
+			if failed == nil {
+				d.opts.Progress.Add(c.PlainBytes, 0)
+				return nil
+			}
+			if s.Broken() == nil {
+				if err := s.Exec(ctx, "ROLLBACK"); err != nil {
+					return err
+				}
+			}
+			if !d.sandbox.provide(ctx, failed) {
+				return d.failed(failed)
 			}
 		}
-		return d.failed(failed)
 	}}
 }
 
@@ -365,7 +507,7 @@ func (d *database) makeBlobs(ctx context.Context, s *pg.Session, c archive.Chunk
 			return nil
 		}
 		if err := s.Exec(ctx, sql); err != nil {
-			return &restore.ObjectError{Database: d.target, Object: "large objects (" + c.Path + ")", Statement: first(sql, 120), Err: err}
+			return &restore.ObjectError{Database: d.target, Object: "large objects (" + c.Path + ")", Statement: first(sql, 120), Chunk: c.Path, Err: err}
 		}
 		return nil
 	})
@@ -377,7 +519,7 @@ func (d *database) makeBlobs(ctx context.Context, s *pg.Session, c archive.Chunk
 
 // script runs the statements of a chunk of the database, if there is one. They
 // can be run again without harm, and are noted at their end.
-func (d *database) script(ctx context.Context, phase, name string) error {
+func (d *database) script(ctx context.Context, s *pg.Session, phase, name string) error {
 	chunk := path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + name
 	has := slices.ContainsFunc(d.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
 	if !has || d.books.has(chunk) {
@@ -395,8 +537,8 @@ func (d *database) script(ctx context.Context, phase, name string) error {
 		}
 		step := d.opts.Progress.Begin(phase)
 		defer step()
-		if err := d.main.Exec(ctx, sql); err != nil {
-			return d.failed(&restore.ObjectError{Database: d.target, Object: phase, Statement: first(sql, 200), Err: err})
+		if err := s.Exec(ctx, sql); err != nil {
+			return d.failed(&restore.ObjectError{Database: d.target, Object: phase, Statement: first(sql, 200), Rest: sql + ";", Err: err})
 		}
 		return nil
 	})

@@ -1,0 +1,58 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Show returns an object's definition as the server prints it, in the database that
+// the session uses.
+func (s *Session) Show(ctx context.Context, kind Kind, name string) (Entry, error) {
+	what, column := strings.ToUpper(string(kind)), "create "+string(kind)
+	switch kind {
+	case KindSequence:
+		column = "create table"
+	case KindTrigger:
+		column = "sql original statement"
+	}
+	var row map[string]string
+	sql := "SHOW CREATE " + what + " " + Ident(name)
+	err := s.QueryNamed(ctx, sql, func(r map[string]string) error {
+		row = r
+		return nil
+	})
+	if err == nil && row[column] == "" {
+		err = errors.New("the server shows no definition: the account may not read it")
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("%s: %w", sql, err)
+	}
+	e := Entry{Kind: kind, Name: name, Create: row[column], Client: row["character_set_client"], Collation: row["collation_connection"], Zone: row["time_zone"]}
+	if mode, ok := row["sql_mode"]; ok {
+		e.Mode = &mode
+	}
+	return e, nil
+}
+
+// Same reports whether two definitions mean the same. Where a table's counter
+// stands is part of its rows.
+func (e *Entry) Same(other *Entry) bool {
+	if (e.Mode == nil) != (other.Mode == nil) || e.Mode != nil && *e.Mode != *other.Mode {
+		return false
+	}
+	return e.Client == other.Client && e.Collation == other.Collation && e.Zone == other.Zone && withoutCounter(e.Create) == withoutCounter(other.Create)
+}
+
+// withoutCounter cuts the AUTO_INCREMENT out of a table's options.
+func withoutCounter(sql string) string {
+	const word = " AUTO_INCREMENT="
+	for i := 0; i >= 0 && i < len(sql); i = next(sql, i) {
+		if strings.HasPrefix(sql[i:], word) {
+			rest := strings.TrimLeft(sql[i+len(word):], "0123456789")
+			return sql[:i] + rest
+		}
+	}
+	return sql
+}

@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// An Aspect is one thing that can be said of one object of a database: its
+// definition, its owner, who may use it, what a comment calls it.
+type Aspect struct {
+	Kind string `json:"kind"` // "column", "owner of relation"
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// OfOwner and OfRights report whether the aspect is about who owns an object, and
+// who may use it.
+func (a Aspect) OfOwner() bool  { return strings.HasPrefix(a.Kind, "owner of ") }
+func (a Aspect) OfRights() bool { return strings.HasPrefix(a.Kind, "rights ") }
+
+// before orders aspects as the server does.
+func (a Aspect) before(b Aspect) bool {
+	if a.Kind != b.Kind {
+		return a.Kind < b.Kind
+	}
+	return a.Name < b.Name
+}
+
+// Fingerprint yields all aspects of the database that the session is in, in their
+// order, but for those of the schema besides. Two databases with the same ones
+// mean the same to whoever uses them, if their servers are of one major version:
+// definitions are in the words of the server. Event triggers are left out, since a
+// restore makes them last of all.
+func (s *Session) Fingerprint(ctx context.Context, besides string, yield func(Aspect) error) error {
+	sql := strings.ReplaceAll(fingerprintSQL, "@BESIDES@", Literal(besides))
+	if s.version >= 130000 {
+		sql = strings.ReplaceAll(sql, "@CLONES@", " OR t.tgparentid <> 0 AND t.tgconstraint = 0")
+	}
+	sql = strings.ReplaceAll(sql, "@CLONES@", "")
+	err := s.Query(ctx, sql, func(row []string) error { return yield(Aspect{row[0], row[1], row[2]}) })
+	if err != nil {
+		return fmt.Errorf("read all definitions: %w", err)
+	}
+	return nil
+}
+
+// WriteAspects returns what writes aspects as lines of JSON, and what ends that.
+func WriteAspects(w io.Writer) (yield func(Aspect) error, end func() error) {
+	out := bufio.NewWriterSize(w, 64<<10)
+	enc := lines(out)
+	return func(a Aspect) error { return enc.Encode(a) }, out.Flush
+}
+
+// A Difference is an aspect in which two databases differ. What one of them lacks is
+// nil.
+type Difference struct{ Want, Got *Aspect }
+
+// String says what differs, long texts cut.
+func (d Difference) String() string {
+	switch {
+	case d.Got == nil:
+		return "it is missing: " + shorten(d.Want.Text)
+	case d.Want == nil:
+		return "it is not in the backup: " + shorten(d.Got.Text)
+	}
+	return "the backup has " + shorten(d.Want.Text) + ", the copy " + shorten(d.Got.Text)
+}
+
+// Object is what differs.
+func (d Difference) Object() string {
+	a := d.Want
+	if a == nil {
+		a = d.Got
+	}
+	return a.Kind + " " + a.Name
+}
+
+func shorten(s string) string {
+	const most = 300
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + " …"
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// CompareAspects compares the database that the session is in with what WriteAspects
+// has written. differ gets each difference; skip says what is not compared.
+func (s *Session) CompareAspects(ctx context.Context, want io.Reader, besides string, skip func(Aspect) bool, differ func(Difference) error) error {
+	dec := json.NewDecoder(want)
+	next := func() (*Aspect, error) {
+		for {
+			a := &Aspect{}
+			err := dec.Decode(a)
+			if errors.Is(err, io.EOF) {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read the definitions of the backup: %w", err)
+			}
+			if !skip(*a) {
+				return a, nil
+			}
+		}
+	}
+	expected, err := next()
+	if err != nil {
+		return err
+	}
+	missing := func(until *Aspect) error {
+		for expected != nil && (until == nil || expected.before(*until)) {
+			if err := differ(Difference{Want: expected}); err != nil {
+				return err
+			}
+			if expected, err = next(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err = s.Fingerprint(ctx, besides, func(got Aspect) error {
+		if skip(got) {
+			return nil
+		}
+		if err := missing(&got); err != nil {
+			return err
+		}
+		if expected == nil || got.before(*expected) {
+			return differ(Difference{Got: &got})
+		}
+		if got.Text != expected.Text {
+			if err := differ(Difference{expected, &got}); err != nil {
+				return err
+			}
+		}
+		expected, err = next()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return missing(nil)
+}
