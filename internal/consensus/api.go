@@ -47,6 +47,14 @@ type Machine interface {
 	// Footprint adds what command touches to f.
 	Footprint(command []byte, f *kvwire.Footprint) error
 
+	// Digest depends on all of the state that replicas must agree on, and is quick.
+	// 0: unknown.
+	Digest() uint64
+
+	// SetFormat says which format the cluster has from now on: a command that needs
+	// a newer one makes no sense, on all replicas alike. It begins with 1.
+	SetFormat(format uint64)
+
 	// Due is the earliest moment (Unix nanoseconds) at which something
 	// expires, 0 if nothing does.
 	Due() int64
@@ -84,6 +92,7 @@ const (
 	RecordIntent              // a weak write acknowledged, or about to be, by this replica
 	RecordReset               // the log begins anew after Index of Term: a snapshot was installed
 	RecordIdentity            // reserved for the shell
+	RecordPromise             // the longest promise that this replica has given to a leader
 )
 
 // Record is one thing to remember. Data is opaque to the disk.

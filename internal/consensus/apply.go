@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
-	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -35,8 +33,14 @@ func (c *Core) apply(e *pb.Entry) {
 			c.fatal(fmt.Errorf("log entry %d: %w", e.GetIndex(), err))
 			return
 		}
+		if c.decoded.format > c.formatKnown() {
+			c.fatal(c.tooNew(fmt.Sprintf("log entry %d", e.GetIndex()), c.decoded.format))
+			return
+		}
+		c.formatIs(c.decoded.format)
 		c.applyRound(e)
 	}
+	c.digested()
 	c.trace(Event{Kind: EventApplied, Index: c.applied})
 	if l := c.lead; l != nil && l.view.phase == recovering && l.done >= l.view.until {
 		l.opens()
@@ -61,6 +65,7 @@ func (c *Core) applyRound(e *pb.Entry) {
 	if d.time > c.logTime {
 		c.alive += min(d.time-c.logTime, longestGap, d.idle/4)
 		c.logTime = d.time
+		c.timeComes(d.time)
 	}
 	if c.mutated(SessionsByLocalClock) {
 		c.alive = c.now.Wall
@@ -164,6 +169,7 @@ func (c *Core) applyChange(e *pb.Entry) {
 	})
 	c.log.since = e.GetIndex()
 	if c.lead != nil {
+		c.lead.onlyMembers()
 		c.lead.memberChanged(false)
 	}
 	c.send(Clients, c.viewMessage())
@@ -205,25 +211,4 @@ func (c *Core) seen(id opID) bool {
 // granted before and is not known any more.
 func (c *Core) over(id opID) bool {
 	return c.seen(id) || c.sessions.get(id.session) == nil && id.session <= c.revision
-}
-
-// caughtUp refuses to give a vote to a replica that is far behind: the cluster
-// would wait for it.
-func (l *leadership) caughtUp(id uint64) error {
-	const near = 1000 // entries
-	var err error
-	found := false
-	l.c.node.WithProgress(func(peer uint64, _ raft.ProgressType, p tracker.Progress) {
-		if peer != id {
-			return
-		}
-		found = true
-		if last := l.c.log.lastIndex(); p.Match+near < last {
-			err = fmt.Errorf("replica %d has the log up to entry %d of %d; try again when it has caught up", id, p.Match, last)
-		}
-	})
-	if !found {
-		return fmt.Errorf("replica %d is not followed yet; try again", id)
-	}
-	return err
 }

@@ -14,6 +14,9 @@ type Config struct {
 	Members []Member // the first members, the same on all of them; empty: this replica joins a cluster that exists
 	Switches
 
+	// Knows is the newest format that this replica shall know. Default: Format.
+	Knows uint64
+
 	// Seed makes replicas time out at different moments. Any value will do.
 	Seed uint64
 
@@ -110,6 +113,7 @@ func (c *Config) fill() error {
 	defaultTo(&c.ElectionTicks, 30)
 	defaultTo(&c.HeartbeatTicks, 5)
 	defaultTo(&c.MaxDrift, 0.1)
+	defaultTo(&c.Knows, Format)
 	defaultTo(&c.SnapshotBytes, 64<<20)
 	defaultTo(&c.KeepBytes, 16<<20)
 	defaultTo(&c.SessionIdle, time.Hour)

@@ -32,9 +32,12 @@ type Core struct {
 	revision uint64 // of the last operation
 	logTime  int64  // of the last entry: the clock by which keys expire
 	alive    int64  // time that the log has seen pass, without outages: the clock by which sessions expire
+	steady   steady // the clock by which keys expire, as this replica carries it on
 	sessions *sessions
 	members  members
-	idle     int64 // by what sessions expired at the last entry; not in snapshots, because each entry says it
+	format   uint64   // of the log, of snapshots and commands
+	digests  *digests // of the last entries
+	idle     int64    // by what sessions expired at the last entry; not in snapshots, because each entry says it
 
 	view      uint64 // S5: this witness votes in no older one. On disk before it counts
 	openView  uint64 // the newest view that this replica knows to be open
@@ -58,6 +61,7 @@ type Core struct {
 	waiting       []promise // what leaves when a ticket is on disk
 	out           Effects   // gathered since the last Take
 	sync          bool      // out.Records hold something that is waited for
+	hangs         bool      // the disk neither ends a write nor fails it
 	saving        bool      // a snapshot is being written
 	savingMark    snapshotMark
 	sinceSnapshot int64     // bytes of log applied since the last one
@@ -82,7 +86,7 @@ func New(cfg Config, m Machine, r Recovered) (*Core, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, machine: m, sessions: newSessions(), pool: newPool(), intents: newIntents(), settled: settled{}, idle: int64(cfg.SessionIdle)}
+	c := &Core{cfg: cfg, machine: m, sessions: newSessions(), pool: newPool(), format: 1, intents: newIntents(), settled: settled{}, idle: int64(cfg.SessionIdle)}
 	c.members.init(cfg.Members)
 	c.log = newMemoryLog(bootIndex, bootTerm)
 	if len(cfg.Members) == 0 {
@@ -173,6 +177,10 @@ func (c *Core) Deliver(now Clock, from Addr, m *kvwire.Message) {
 	case kvwire.Lease:
 		c.lease(from, m)
 	case kvwire.Refused:
+		if m.Code == kvwire.CodeDiverged {
+			c.diverged(from, m)
+			return
+		}
 		c.forwardRefused(m)
 	}
 }
@@ -346,7 +354,7 @@ func (c *Core) transmit(m *pb.Message) {
 		c.step(m)
 		return
 	}
-	if c.needless(m) {
+	if c.silent(m) || c.needless(m) {
 		return
 	}
 	data, err := proto.Marshal(m)
@@ -507,6 +515,8 @@ func (c *Core) atLeader(from Addr, m *kvwire.Message, do func(*leadership, Addr,
 	switch {
 	case c.lead == nil:
 		c.redirect(from, m)
+	case c.lead.doubt != "" && m.Kind != kvwire.Configure && m.Flags&kvwire.FlagForward == 0:
+		c.refuse(from, m, kvwire.CodeDoubt, c.lead.doubt)
 	case !c.lead.open && !c.mutated(ServeBeforeOpen) && !(c.mutated(ReadBeforeOpen) && m.Kind == kvwire.Read):
 		c.lead.later(from, m, do)
 	default:

@@ -20,7 +20,12 @@ type standing struct {
 	// leader it heard last: what that leader's lease rests on (S12).
 	promised int64
 	restart  bool // promises from before the restart are forgotten: keep silent for as long as one could last
-	heardAt  int64
+
+	longest      int64  // ns: the longest promise that may be in force, as the disk knows it
+	longestUntil int64  // when the last one of that length ends (Clock.Mono)
+	recorded     uint64 // the ticket with which the disk knows it
+
+	heardAt int64
 
 	// life tells this run of the replica from those before, which may have
 	// answered what this one knows nothing of: the moment of its first event.
@@ -49,19 +54,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// electionNanos is how long a promise lasts.
-func (c *Core) electionNanos() int64 { return int64(c.cfg.ElectionTicks) * c.cfg.TickNanos }
-
-// leaseNanos is how long a leader may rely on one, measured from the moment at
-// which it sent what the voter answered.
-func (c *Core) leaseNanos() int64 {
-	return int64(float64(c.electionNanos())*(1-c.cfg.MaxDrift)) - c.cfg.TickNanos
-}
-
 func (s *standing) tick(c *Core) {
 	s.wake(c)
 	s.elapsed++
-	if s.elapsed < s.timeout || c.now.Mono < s.promised {
+	if s.elapsed < s.timeout || c.now.Mono < s.promised || c.hangs {
 		return
 	}
 	s.draw(c)
@@ -78,7 +74,12 @@ func (s *standing) wake(c *Core) {
 	}
 	if s.restart {
 		s.restart = false
-		s.promised = c.now.Mono + c.electionNanos()
+		silence := max(c.electionNanos(), s.longest)
+		if c.mutated(RestartForgetsPromise) {
+			silence = c.electionNanos()
+		}
+		s.promised = c.now.Mono + silence
+		s.longestUntil = s.promised
 	}
 }
 
@@ -98,10 +99,10 @@ func (s *standing) stamped(term uint64, stamp int64) {
 }
 
 // mayTakeOver reports whether a leader's request to take over may reach the
-// engine: not one that comes after the answer to a later stamp, nor one that a
+// engine: not at a replica whose disk hangs, nor one that comes after the answer to a later stamp, nor one that a
 // former life was asked. The leader may have its lease again.
 func (s *standing) mayTakeOver(c *Core, term uint64, w *kvwire.Message) bool {
-	return term == s.term && w.Count == s.life && w.Time >= s.stamp || c.mutated(OldRequestTaken)
+	return !c.hangs && term == s.term && w.Count == s.life && w.Time >= s.stamp || c.mutated(OldRequestTaken)
 }
 
 // mayVote reports whether a request for a vote may reach the engine.
@@ -111,25 +112,4 @@ func (s *standing) mayVote(c *Core, m *pb.Message) bool {
 		return true // the leader itself asked for it and gave up its lease
 	}
 	return c.now.Mono >= s.promised || c.mutated(VoteDuringLease)
-}
-
-// lease answers a leader's stamp, or takes in the answer to this leader's.
-func (c *Core) lease(from Addr, m *kvwire.Message) {
-	if m.Flags&kvwire.FlagYes != 0 {
-		if c.lead != nil && m.View == c.term {
-			c.lead.echo(uint64(from), m.Time, m.Count)
-			c.lead.knows(uint64(from), m.Index)
-		}
-		return
-	}
-	if m.View != c.term || c.leader != uint64(from) {
-		return
-	}
-	c.standing.wake(c)
-	c.standing.heard(c)
-	c.standing.stamped(m.View, m.Time)
-	c.send(from, kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time, Count: c.standing.life, Index: c.members.known})
-	if m.Index > 0 {
-		c.newView(&kvwire.Message{View: m.View, Leader: uint64(from), Index: m.Index})
-	}
 }

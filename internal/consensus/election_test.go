@@ -102,7 +102,7 @@ func TestVotesAreWithheldWhilePromised(t *testing.T) {
 func leads(now int64, in, out []uint64, echoes map[uint64]int64) *leadership {
 	c := &Core{cfg: Config{ID: 1, ElectionTicks: 30, TickNanos: 10e6, MaxDrift: 0.1}, now: Clock{Mono: now}}
 	c.members.conf = &pb.ConfState{Voters: in, VotersOutgoing: out, Learners: []uint64{8, 9}}
-	return &leadership{c: c, echoes: echoes, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}}
+	return &leadership{c: c, echoes: echoes, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}}
 }
 
 // What counts is the newest stamp that a majority, the leader among them, has
@@ -198,12 +198,12 @@ func TestLeaseEndsBeforeThePromise(t *testing.T) {
 		for _, ticks := range []int{10, 30, 100} {
 			c := &Core{cfg: Config{ID: 1, ElectionTicks: ticks, TickNanos: int64(10 * time.Millisecond), MaxDrift: drift}}
 			c.members.conf = &pb.ConfState{Voters: []uint64{1, 2, 3}}
-			l := &leadership{c: c, echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}}
+			l := &leadership{c: c, echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}}
 			const stamp = int64(7e9)
-			l.echo(2, stamp, 1)
+			l.echo(2, &kvwire.Message{Time: stamp, Count: 1, Stable: uint64(c.electionNanos())})
 			lasts := func(at int64) bool {
 				c.now.Mono = at
-				return l.leased(l.heardBy())
+				return l.leased()
 			}
 			// The voter's promise begins when the stamp arrives, at the earliest
 			// when it is sent, and lasts for the election timeout by its clock.

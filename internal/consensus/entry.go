@@ -9,7 +9,7 @@ import (
 // A log entry of weir packs all operations of one round, because the engine's
 // cost is per entry:
 //
-//	version  byte 1
+//	version  byte 1, or 2 and the format of the cluster as a uvarint
 //	round    uvarint   number of the round in its leader's term
 //	time     varint    the leader's clock, Unix nanoseconds, never backwards in the log
 //	idle     uvarint   after how long without a write a session expires, nanoseconds
@@ -19,7 +19,10 @@ import (
 // Session 0 is a grant of seq session ids, without a command. What sessions expire
 // by is in the entry, because replicas may be configured differently, and would
 // then execute different writes.
-const entryVersion = 1
+const (
+	entryVersion       = 1
+	entryVersionFormat = 2
+)
 
 // Flags of an operation.
 const (
@@ -40,8 +43,8 @@ type op struct {
 
 var errEntry = errors.New("malformed log entry")
 
-func appendEntryHead(b []byte, round uint64, time, idle int64, count int) []byte {
-	b = append(b, entryVersion)
+func appendEntryHead(b []byte, format, round uint64, time, idle int64, count int) []byte {
+	b = appendEntryFormat(b, format)
 	b = binary.AppendUvarint(b, round)
 	b = binary.AppendVarint(b, time)
 	b = binary.AppendUvarint(b, uint64(idle))
@@ -59,18 +62,21 @@ func (o *op) append(b []byte) []byte {
 
 // entry is a decoded log entry. Its commands alias the entry's bytes.
 type entry struct {
-	round uint64
-	time  int64
-	idle  int64
-	ops   []op
+	format uint64
+	round  uint64
+	time   int64
+	idle   int64
+	ops    []op
 }
 
 // decode reads b into e and reuses e.ops.
 func (e *entry) decode(b []byte) error {
-	if len(b) == 0 || b[0] != entryVersion {
-		return fmt.Errorf("%w: version", errEntry)
+	format, b, err := cutFormat(b)
+	if err != nil {
+		return err
 	}
-	r := reader{b: b[1:]}
+	e.format = format
+	r := reader{b: b}
 	e.round, e.time = r.uvarint(), r.varint()
 	idle := r.uvarint()
 	if e.idle = int64(idle); !r.bad && e.idle <= 0 {

@@ -19,7 +19,7 @@ var someEntries = []entry{
 }
 
 func encoded(e *entry) []byte {
-	b := appendEntryHead(nil, e.round, e.time, e.idle, len(e.ops))
+	b := appendEntryHead(nil, 1, e.round, e.time, e.idle, len(e.ops))
 	for i := range e.ops {
 		b = e.ops[i].append(b)
 	}

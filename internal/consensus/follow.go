@@ -312,7 +312,7 @@ func (c *Core) answer(to Addr, m *kvwire.Message) {
 	if s != nil {
 		a.Stable = s.next - 1
 	}
-	a.Data = c.machine.Evaluate(c.logTime, own, m.Data)
+	a.Data = c.machine.Evaluate(c.readTime(), own, m.Data)
 	c.send(to, a)
 }
 

@@ -54,7 +54,7 @@ func (h *handover) arrives() bool {
 // leased reports that the leader would answer a read by itself.
 func (h *handover) leased() bool {
 	l := h.nodes[h.lead].core.lead
-	return l != nil && l.leased(l.heardBy())
+	return l != nil && l.leased()
 }
 
 func TestRequestToTakeOver(t *testing.T) {
@@ -90,12 +90,12 @@ func TestLeaseAfterAHandoverThatFailed(t *testing.T) {
 func TestAnswersFromBeforeTheRequest(t *testing.T) {
 	h := newHandover(t)
 	l := h.nodes[h.lead].core.lead
-	l.echo(h.heir, h.request.Time, h.request.Count)
-	l.echo(h.heir, h.request.Time-1, h.request.Count)
+	l.echo(h.heir, &kvwire.Message{Time: h.request.Time, Count: h.request.Count, Stable: uint64(l.c.electionNanos())})
+	l.echo(h.heir, &kvwire.Message{Time: h.request.Time - 1, Count: h.request.Count, Stable: uint64(l.c.electionNanos())})
 	if len(l.heirs) != 1 {
 		t.Error("the lease is back by an answer from before the request")
 	}
-	l.echo(6-h.lead-h.heir, h.request.Time+1, 1)
+	l.echo(6-h.lead-h.heir, &kvwire.Message{Time: h.request.Time + 1, Count: 1, Stable: uint64(l.c.electionNanos())})
 	if len(l.heirs) != 1 {
 		t.Error("the lease is back by the answer of another replica")
 	}

@@ -1,7 +1,6 @@
 package consensus
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"time"
@@ -42,12 +41,20 @@ type leadership struct {
 	fed     map[uint64]uint64 // when a replica was last sent entries, in ticks
 	stamped int64             // when a stamp was last sent
 	echoes  map[uint64]int64
-	lives   map[uint64]uint64 // who answered: which life of that replica
-	heirs   map[uint64]int64  // who was asked to lead, and when: the lease is off while there are any
-	ticks   int
+	// promises is until when (Clock.Mono) a voter votes for nobody else.
+	promises map[uint64]int64
+	knowing  map[uint64]uint64    // which formats the members know
+	raising  uint64               // the format that an entry is about to bring
+	verdicts map[uint64]verdict   // how the members' states compared with this one's
+	doubt    string               // why nobody is served: states differ, and no majority says which is right
+	times    map[uint64]timeHeard // how far the voters' time is
+	lives    map[uint64]uint64    // who answered: which life of that replica
+	heirs    map[uint64]int64     // who was asked to lead, and when: the lease is off while there are any
+	ticks    int
 
 	changing  bool // a change of members is in flight; the fast path is closed
 	changeAsk *asked
+	candidate *candidate
 	known     map[uint64]uint64 // per replica: the last change that it has applied and on disk
 }
 
@@ -79,6 +86,7 @@ type leadOp struct {
 type asked struct {
 	from    Addr
 	request uint64
+	change  Change
 	index   uint64 // of the change, once it is in force here
 }
 
@@ -108,7 +116,7 @@ func newLeadership(c *Core) *leadership {
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.logTime,
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
-		uncommitted: newTouches(), echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, fed: map[uint64]uint64{},
+		uncommitted: newTouches(), echoes: map[uint64]int64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, fed: map[uint64]uint64{},
 	}
 	c.trace(Event{Kind: EventElected, View: c.term})
 	return l
@@ -125,6 +133,9 @@ func (l *leadership) resign() {
 	}
 	if l.changeAsk != nil {
 		l.c.redirect(l.changeAsk.from, &kvwire.Message{Request: l.changeAsk.request})
+	}
+	if l.candidate != nil {
+		l.c.redirect(l.candidate.from, &kvwire.Message{Request: l.candidate.request})
 	}
 }
 
@@ -389,7 +400,7 @@ func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 		return
 	}
 	r.message.View = c.view // the client may not have heard of it yet
-	o.spec, o.yes = c.machine.Evaluate(max(l.time, c.now.Wall), earlier, o.command), true
+	o.spec, o.yes = c.machine.Evaluate(l.storeTime(), earlier, o.command), true
 	c.keep(r) // the leader's vote is a witness's vote (S2)
 }
 
@@ -433,12 +444,12 @@ func (l *leadership) cut() {
 // propose puts one round into the log.
 func (l *leadership) propose(ops []*leadOp) {
 	c := l.c
-	l.time = max(l.time, c.logTime, c.now.Wall)
+	l.time = l.storeTime()
 	size := 32
 	for _, o := range ops {
 		size += len(o.command) + 32
 	}
-	data := appendEntryHead(make([]byte, 0, size), l.number+1, l.time, int64(c.cfg.SessionIdle), len(ops))
+	data := appendEntryHead(make([]byte, 0, size), l.entryFormat(), l.number+1, l.time, int64(c.cfg.SessionIdle), len(ops))
 	for _, o := range ops {
 		data = o.append(data)
 	}
@@ -560,39 +571,64 @@ func (l *leadership) register(from Addr, m *kvwire.Message) {
 	l.push(&leadOp{op: op{seq: m.Count}, from: from, request: m.Request, ordinal: l.ordinal})
 }
 
-// configure starts a change of the members.
+// configure starts a change of the members. One that is in force, or under way, is
+// answered when it is known to last: whoever asks again has not got the answer.
 func (l *leadership) configure(from Addr, m *kvwire.Message) {
 	c := l.c
 	g, err := kvwire.ParseMemberChange(m.Data)
-	if err == nil {
-		err = c.members.check(g)
-	}
-	if err == nil && (l.changing || l.changeAsk != nil || c.members.joint()) {
-		err = errors.New("another change is in flight; try again when it is done")
-	}
-	if err == nil && (g.Kind == Promote || g.Kind == Replace) {
-		err = l.caughtUp(g.Member.ID)
-	}
 	if err != nil {
 		c.refuse(from, m, kvwire.CodeInvalid, err.Error())
 		return
 	}
-	if g.Kind == Transfer {
-		if l.lives[g.Member.ID] == 0 && g.Member.ID != c.cfg.ID {
-			c.refuse(from, m, kvwire.CodeBusy, "the replica has not answered this leader yet; try again")
+	if l.changing || l.changeAsk != nil || c.members.joint() {
+		if a := l.changeAsk; a != nil && a.change == g {
+			a.from, a.request = from, m.Request
 			return
 		}
-		c.node.TransferLeader(g.Member.ID)
-		c.send(from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: m.Request, Index: c.applied})
+		c.refuse(from, m, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
 		return
 	}
+	if c.members.done(g) {
+		l.changeAsk = &asked{from: from, request: m.Request, change: g, index: c.members.index}
+		l.stamp()
+		l.answerChange()
+		return
+	}
+	if err := c.members.check(g); err != nil {
+		c.refuse(from, m, kvwire.CodeInvalid, err.Error())
+		return
+	}
+	switch g.Kind {
+	case Transfer:
+		l.transfer(from, m, g.Member.ID)
+	case Promote, Replace:
+		l.examine(from, m, g)
+	default:
+		l.change(from, m.Request, g)
+	}
+}
+
+// transfer asks a voter to lead.
+func (l *leadership) transfer(from Addr, m *kvwire.Message, to uint64) {
+	c := l.c
+	if l.lives[to] == 0 && to != c.cfg.ID {
+		c.refuse(from, m, kvwire.CodeBusy, "the replica has not answered this leader yet; try again")
+		return
+	}
+	c.node.TransferLeader(to)
+	c.send(from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: m.Request, Index: c.applied})
+}
+
+// change proposes a change that makes sense.
+func (l *leadership) change(from Addr, request uint64, g Change) {
+	c := l.c
 	if err := c.node.ProposeConfChange(confChange(g)); err != nil {
-		c.refuse(from, m, kvwire.CodeBusy, err.Error())
+		c.refuse(from, &kvwire.Message{Request: request}, kvwire.CodeBusy, err.Error())
 		return
 	}
 	c.trace(Event{Kind: EventChanging, View: c.term, Seq: uint64(g.Kind)})
 	l.changing = true // before any later operation gets a speculative answer
-	l.changeAsk = &asked{from: from, request: m.Request}
+	l.changeAsk = &asked{from: from, request: request, change: g}
 }
 
 // memberChanged is called when a change, or an empty entry in its place, was

@@ -116,13 +116,30 @@ func readMember(r *reader) Member {
 	return Member{ID: r.uvarint(), Learner: r.byte() != 0, Addr: r.string(), Client: r.string()}
 }
 
+// done reports that the members in force are what the change asks for: it was made
+// before, and whoever asks again has not got the answer.
+func (m *members) done(g Change) bool {
+	p, known := m.get(g.Member.ID)
+	switch g.Kind {
+	case AddLearner:
+		return known && p.Addr == g.Member.Addr && p.Client == g.Member.Client
+	case Promote:
+		return known && !p.Learner
+	case Remove:
+		return m.left(g.Member.ID)
+	case Replace:
+		return known && !p.Learner && m.left(g.Old)
+	}
+	return false
+}
+
 // check reports why the change makes no sense with the members in force.
 func (m *members) check(g Change) error {
 	p, known := m.get(g.Member.ID)
 	switch g.Kind {
 	case AddLearner:
 		if known {
-			return fmt.Errorf("replica %d is a member already", g.Member.ID)
+			return fmt.Errorf("replica %d is a member already, at %s", g.Member.ID, atAddresses(p))
 		}
 		if m.left(g.Member.ID) {
 			return fmt.Errorf("replica %d was a member and has left: its number is never used again; give the new replica another, such as %d", g.Member.ID, m.unused())
@@ -153,6 +170,14 @@ func (m *members) check(g Change) error {
 		}
 	}
 	return nil
+}
+
+// atAddresses names where a member is, as member add takes it.
+func atAddresses(m Member) string {
+	if m.Client == "" {
+		return m.Addr
+	}
+	return m.Addr + " and, for Redis clients, " + m.Client
 }
 
 // confChange is the engine's form of g.

@@ -38,23 +38,26 @@ const (
 
 	// Mutations of leaders, leases and reads.
 
-	ServeBeforeOpen     // a new leader serves before its first entry is committed (S6)
-	ReadBeforeOpen      // a new leader answers reads before that (S6)
-	ReadUncommitted     // a strong read does not wait for uncommitted writes that completed on votes (S12)
-	ReadUnapplied       // a strong read does not wait for what is committed and not applied (S12)
-	ReadWithoutLease    // a leader answers reads without knowing that it still leads (S12)
-	LeaseFromAnswer     // the lease counts from the answer instead of the question (S12)
-	VoteDuringLease     // a voter forgets its promise to the leader (S12)
-	RestartForgetsLease // a restarted voter does not keep silent (S12)
-	TransferKeepsLease  // a leader that hands over goes on reading by its lease (S12)
-	LeaseBackTooEarly   // it has its lease again with any answer of the replica that was to take over (S12)
-	OldRequestTaken     // a replica takes over though it has answered a later stamp (S12)
-	VoteNotPersisted    // the vote is not on disk (S13)
-	VoteNotAwaited      // answers do not wait for the term and vote they are given in to be on disk (S13)
-	SaidOnlyOnce        // what is left out of the engine's messages is left out for ever
-	CommitCountsLearner // a learner's answer counts like a voter's
-	NumberUsedAgain     // the number of a member that has left is given again
-	WaitEnds            // a read that waited for too long is answered anyway (S14)
+	ServeBeforeOpen       // a new leader serves before its first entry is committed (S6)
+	ReadBeforeOpen        // a new leader answers reads before that (S6)
+	ReadUncommitted       // a strong read does not wait for uncommitted writes that completed on votes (S12)
+	ReadUnapplied         // a strong read does not wait for what is committed and not applied (S12)
+	ReadWithoutLease      // a leader answers reads without knowing that it still leads (S12)
+	LeaseFromAnswer       // the lease counts from the answer instead of the question (S12)
+	VoteDuringLease       // a voter forgets its promise to the leader (S12)
+	RestartForgetsLease   // a restarted voter does not keep silent (S12)
+	TransferKeepsLease    // a leader that hands over goes on reading by its lease (S12)
+	LeaseBackTooEarly     // it has its lease again with any answer of the replica that was to take over (S12)
+	OldRequestTaken       // a replica takes over though it has answered a later stamp (S12)
+	PromiseOwnTimeout     // a voter promises what a leader asks for, and keeps its own election timeout (S12)
+	RestartForgetsPromise // a restarted voter keeps silent for its own election timeout only (S12)
+	HungLeaderStays       // a leader whose disk hangs goes on sending heartbeats
+	VoteNotPersisted      // the vote is not on disk (S13)
+	VoteNotAwaited        // answers do not wait for the term and vote they are given in to be on disk (S13)
+	SaidOnlyOnce          // what is left out of the engine's messages is left out for ever
+	CommitCountsLearner   // a learner's answer counts like a voter's
+	NumberUsedAgain       // the number of a member that has left is given again
+	WaitEnds              // a read that waited for too long is answered anyway (S14)
 
 	// Mutations of sessions and weak operations.
 
@@ -63,6 +66,7 @@ const (
 	AnswersNotInSnap     // snapshots leave the kept answers out (S8)
 	SessionsByLocalClock // sessions expire by each replica's own clock (S8)
 	KeysByLocalClock     // keys expire by each replica's own clock
+	TimeByWallClock      // the leader's wall clock is the store's time
 	GapsIgnored          // a session's writes enter the log in any order (S9)
 	OverlayShared        // weak reads show other sessions' pending writes (S10)
 	TokenIgnored         // a weak read does not wait for its token (S11)
@@ -81,8 +85,8 @@ func MutationNames() []string {
 	names := strings.Fields(`VoteInAnyView VoteOnConflict VoteBeforeDisk SpecBeforeDisk SpecOverUncommitted SpecWithoutBundle SpecWhileChanging
 		PriorIgnored LateRecordKept PoolForgetsAtAppend PoolForgetsAtElected ViewNotPersisted RecoverTooLittle RecoverTooMuch RecoverFromMinority
 		RecoverWithoutBundle RecoverInAnyOrder OpenWithoutRecovery ServeBeforeOpen ReadBeforeOpen ReadUncommitted ReadUnapplied ReadWithoutLease
-		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease LeaseBackTooEarly OldRequestTaken VoteNotPersisted VoteNotAwaited SaidOnlyOnce CommitCountsLearner NumberUsedAgain WaitEnds NoDedup
-		SessionsNotInSnap AnswersNotInSnap SessionsByLocalClock KeysByLocalClock GapsIgnored OverlayShared TokenIgnored TokenWithoutView
+		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease LeaseBackTooEarly OldRequestTaken
+			SessionsNotInSnap AnswersNotInSnap SessionsByLocalClock KeysByLocalClock TimeByWallClock GapsIgnored OverlayShared TokenIgnored TokenWithoutView
 		WeakBeforeDisk IntentForgotten IntentWithGap TruncatedForgotten CarryForgotten`)
 	return names[:mutations]
 }
@@ -119,7 +123,7 @@ func (c *Core) forgetLeft() {
 // clockOfKeys is the clock by which keys expire: that of the log.
 func (c *Core) clockOfKeys() int64 {
 	if c.mutated(KeysByLocalClock) {
-		return max(c.logTime, c.now.Wall)
+		return max(c.logTime, c.now.Wall) // every machine's is off by something else
 	}
 	return c.logTime
 }

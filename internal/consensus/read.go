@@ -52,7 +52,7 @@ func (l *leadership) release() {
 		return
 	}
 	heard := l.heardBy()
-	leased := !l.c.cfg.IndexReads && l.leased(heard)
+	leased := !l.c.cfg.IndexReads && l.leased()
 	ask := false
 	l.reads = slices.DeleteFunc(l.reads, func(r heldRead) bool {
 		led := leased || heard >= r.at || l.c.mutated(ReadWithoutLease)
@@ -84,12 +84,6 @@ func (l *leadership) settled(m *kvwire.Message) bool {
 	return s == nil || m.Seq < s.next
 }
 
-// leased reports that no other leader can exist now: the voters whose answers
-// made heard promised to vote for nobody else for a while, except for an heir.
-func (l *leadership) leased(heard int64) bool {
-	return len(l.heirs) == 0 && l.c.now.Mono < heard+l.c.leaseNanos()
-}
-
 // handOver prepares w, the engine's request that a replica take over. It stands
 // for election without waiting for promises, whenever the request reaches it; so
 // from now on this leader has no lease. It has one again when the replica answers
@@ -99,63 +93,6 @@ func (l *leadership) handOver(to uint64, w *kvwire.Message) {
 	w.Time, w.Count = l.c.now.Mono, l.lives[to]
 	if !l.c.mutated(TransferKeepsLease) {
 		l.heirs[to] = w.Time
-	}
-}
-
-// heardBy is the moment (this leader's Clock.Mono) up to which a majority has
-// confirmed that it leads: its oldest stamp among the newest answered ones of a
-// majority. It measures from when stamps were sent, not answered.
-func (l *leadership) heardBy() int64 {
-	conf := l.c.members.conf
-	heard := l.heardByAll(conf.GetVoters())
-	if out := conf.GetVotersOutgoing(); len(out) > 0 {
-		heard = min(heard, l.heardByAll(out))
-	}
-	return heard
-}
-
-func (l *leadership) heardByAll(voters []uint64) int64 {
-	if len(voters) == 0 {
-		return -never
-	}
-	var few [8]int64
-	stamps := few[:0]
-	for _, id := range voters {
-		at := int64(-never)
-		if id == l.c.cfg.ID {
-			at = l.c.now.Mono
-		} else if t, ok := l.echoes[id]; ok {
-			at = t
-		}
-		stamps = append(stamps, at)
-	}
-	slices.Sort(stamps)
-	return stamps[len(stamps)-majority(len(stamps))]
-}
-
-// stamp sends this leader's clock to the voters.
-func (l *leadership) stamp() {
-	c := l.c
-	l.stamped = c.now.Mono
-	m := kvwire.Message{Kind: kvwire.Lease, View: c.term, Time: c.now.Mono}
-	if l.open {
-		m.Index = c.openIndex
-		m.Code = c.cfg.Encode()
-	}
-	c.toPeers(m)
-}
-
-// echo takes in the answer to a stamp, by one life of a replica.
-func (l *leadership) echo(from uint64, stamp int64, life uint64) {
-	l.lives[from] = life
-	if asked, heir := l.heirs[from]; heir && (stamp > asked || l.c.mutated(LeaseBackTooEarly)) {
-		delete(l.heirs, from)
-	}
-	if l.c.mutated(LeaseFromAnswer) {
-		stamp = l.c.now.Mono
-	}
-	if old, ok := l.echoes[from]; !ok || stamp > old {
-		l.echoes[from] = stamp
 	}
 }
 
@@ -169,7 +106,11 @@ func (l *leadership) tick() {
 			l.askPools()
 		}
 	}
-	if due := c.machine.Due(); l.open && due != 0 && due <= c.now.Wall && l.queue.Len() == 0 && len(l.rounds) == 0 && l.refused == nil {
+	l.raise()
+	if l.candidate != nil {
+		l.candidate.look(l)
+	}
+	if due := c.machine.Due(); l.open && due != 0 && due <= l.storeTime() && l.queue.Len() == 0 && len(l.rounds) == 0 && l.refused == nil {
 		l.propose(nil) // only the clock: so that what is due expires, everywhere at the same entry
 	}
 }

@@ -26,6 +26,17 @@ func (w *words) Apply(_ uint64, _ int64, command []byte) []byte {
 
 func (w *words) Advance(uint64, int64) {}
 func (w *words) Due() int64            { return 0 }
+func (w *words) SetFormat(uint64)      {}
+
+func (w *words) Digest() uint64 {
+	d := uint64(1)
+	for k, v := range w.m {
+		for _, b := range []byte(k + "=" + v) {
+			d += mix(uint64(b) + 1)
+		}
+	}
+	return d
+}
 
 func (w *words) Evaluate(_ int64, writes [][]byte, command []byte) []byte {
 	m := maps.Clone(w.m)
@@ -122,7 +133,8 @@ func newRig(t *testing.T, n int, preset string) *rig {
 	}
 	for _, id := range r.order {
 		r.nodes[id] = &rigNode{}
-		r.start(id, Config{ID: id, Members: members, Switches: sw, Seed: 7})
+		// The entry that raises the format would stand among those that tests look at.
+		r.start(id, Config{ID: id, Members: members, Switches: sw, Seed: 7, Knows: 1})
 	}
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -16,16 +17,20 @@ import (
 // A snapshot is a head, preceded by its length as a uvarint, and the machine's
 // state:
 //
-//	version byte 1
+//	version byte 2, or 3 and the format of the cluster as a uvarint
 //	index, term, revision uvarint; log time, alive varint
 //	members, sessions
 //
 // Version 1, which no release wrote, did not know the ids of members that left;
 // it is refused.
-const snapshotVersion = 2
+const (
+	snapshotVersion       = 2
+	snapshotVersionFormat = 3
+)
 
 // head is the replicated state besides the machine's.
 type head struct {
+	format                uint64
 	index, term, revision uint64
 	logTime, alive        int64
 	members               members
@@ -81,7 +86,11 @@ func (s savedState) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (c *Core) appendHead(b []byte, term uint64) ([]byte, error) {
-	b = append(b, snapshotVersion)
+	if c.format <= 1 {
+		b = append(b, snapshotVersion)
+	} else {
+		b = appendUvarints(append(b, snapshotVersionFormat), c.format)
+	}
 	b = appendUvarints(b, c.applied, term, c.revision)
 	b = binary.AppendVarint(b, c.logTime)
 	b = binary.AppendVarint(b, c.alive)
@@ -116,10 +125,15 @@ func readHead(r io.Reader) (head, io.Reader, error) {
 
 func parseHead(b []byte) (head, error) {
 	in := reader{b: b}
-	if v := in.byte(); v != snapshotVersion {
-		return head{}, fmt.Errorf("version %d, want %d", v, snapshotVersion)
+	format := uint64(1)
+	switch v := in.byte(); v {
+	case snapshotVersion:
+	case snapshotVersionFormat:
+		format = in.uvarint()
+	default:
+		return head{}, fmt.Errorf("version %d, want %d or %d: another version of weir wrote it", v, snapshotVersion, snapshotVersionFormat)
 	}
-	h := head{index: in.uvarint(), term: in.uvarint(), revision: in.uvarint(), logTime: in.varint(), alive: in.varint()}
+	h := head{format: format, index: in.uvarint(), term: in.uvarint(), revision: in.uvarint(), logTime: in.varint(), alive: in.varint()}
 	var err error
 	if h.members, err = readMembers(&in); err != nil {
 		return head{}, err
@@ -132,11 +146,18 @@ func parseHead(b []byte) (head, error) {
 
 // adopt makes a snapshot this replica's state.
 func (c *Core) adopt(h head, state io.Reader) error {
+	if h.format > c.formatKnown() {
+		return c.tooNew("the snapshot", h.format)
+	}
 	if err := c.machine.Restore(state); err != nil {
 		return err
 	}
+	c.formatIs(h.format)
 	c.applied, c.revision, c.logTime, c.alive = h.index, h.revision, h.logTime, h.alive
 	c.members, c.sessions = h.members, h.sessions
+	if c.steady.runs { // else it begins with the log's
+		c.timeComes(c.logTime)
+	}
 	c.log.since = h.members.index
 	return nil
 }
@@ -245,6 +266,12 @@ func (c *Core) replay(r Record) error {
 		}
 	case RecordWitness, RecordIntent:
 		return c.replayMessage(r)
+	case RecordPromise:
+		length := in.uvarint()
+		if err := in.end(); err != nil {
+			return fmt.Errorf("promise: %w", err)
+		}
+		c.standing.longest = min(int64(length&math.MaxInt64), longestPromise)
 	case RecordReset:
 		if r.Index > c.log.saved.index {
 			return fmt.Errorf("a snapshot of entry %d was installed, but the newest on disk is of entry %d", r.Index, c.log.saved.index)
@@ -300,6 +327,9 @@ func (c *Core) Carry() []Record {
 	records := []Record{{Kind: RecordHard, Term: h.GetTerm(), Index: h.GetCommit(), Data: hard}, {Kind: RecordView, Term: c.view, Index: c.openIndex, Data: open}}
 	if c.mutated(CarryForgotten) {
 		return records
+	}
+	if c.standing.longest > 0 {
+		records = append(records, Record{Kind: RecordPromise, Data: appendUvarints(nil, uint64(c.standing.longest))})
 	}
 	for _, r := range c.pool.records {
 		records = append(records, Record{Kind: RecordWitness, Term: r.message.View, Data: r.message.Append(nil)})

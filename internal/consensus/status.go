@@ -1,6 +1,8 @@
 package consensus
 
 import (
+	"slices"
+
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 
@@ -48,6 +50,9 @@ type Counters struct {
 	Expired, Ended, IntentsLost             uint64 // sessions; weak writes
 	Snapshots, SnapshotsFailed, Installed   uint64
 	Malformed                               uint64
+	Diverged                                uint64 // times that a replica's state was found to differ
+	TimesSet                                uint64 // times that this replica's clock was far ahead of a majority's
+	Hangs                                   uint64 // times that the disk hung
 }
 
 // Status describes a replica for people and metrics. It is a copy.
@@ -60,10 +65,15 @@ type Status struct {
 	First                  uint64 // first entry in memory
 	Revision               uint64
 	LogTime                int64
+	StoreTime              int64 // how far the store's time has come, as this replica carries it on
 	LogBytes               int64
 	Members                []Member
+	Left                   []uint64 // were members and are none any more
 	Voter, Removed         bool
-	Joint                  bool // a change of the voters is half done: those before it are still needed
+	Format, Knows          uint64 // of the cluster; the newest that this replica knows
+	Doubt                  string // why this leader serves nobody: states differ
+	Hangs                  bool   // the disk does: this replica does not lead
+	Joint                  bool   // a change of the voters is half done: those before it are still needed
 	Sessions               int
 	Pool, Intents          int
 	Waiting                int // operations that wait for a round, as leader
@@ -87,12 +97,12 @@ func (c *Core) Status() Status {
 	s := Status{
 		ID: c.cfg.ID, Leader: c.leader, Term: c.term, View: c.view, Open: c.openView != 0 && c.openView == c.view,
 		Role: c.role.String(), Applied: c.applied, Commit: b.GetCommit(), Last: c.log.lastIndex(), Snapshot: c.log.saved.index, First: c.log.first(),
-		Revision: c.revision, LogTime: c.logTime, LogBytes: c.log.bytes, Members: c.Members(),
-		Joint: c.members.joint(), Voter: known && !self.Learner, Removed: !known && c.members.index > 0,
+		Revision: c.revision, LogTime: c.logTime, StoreTime: c.storeTime(), LogBytes: c.log.bytes, Members: c.Members(), Left: slices.Clone(c.members.gone),
+		Joint: c.members.joint(), Hangs: c.hangs, Format: c.format, Knows: c.formatKnown(), Voter: known && !self.Learner, Removed: !known && c.members.index > 0,
 		Sessions: len(c.sessions.byID), Pool: len(c.pool.records), Intents: len(c.intents.list), Counters: c.counters,
 	}
 	if l := c.lead; l != nil {
-		s.Open = s.Open && l.open
+		s.Open, s.Doubt = s.Open && l.open, l.doubt
 		s.Waiting, s.InFlight, s.Lanes = l.queue.Len(), l.queue.InFlight(), l.queue.Lanes()
 		c.node.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
 			s.Peers = append(s.Peers, PeerStatus{ID: id, Match: p.Match, State: p.State.String(), Learner: kind == raft.ProgressTypeLearner})

@@ -256,6 +256,8 @@ func (e *execution) expire(c *kvwire.Command) kvwire.Result {
 	it.revision, it.deadline = e.revision, e.deadline(c)
 	met := true
 	switch c.Cond {
+	case kvwire.IfValue:
+		met = bytes.Equal(old.value, c.Expect)
 	case kvwire.IfGreater: // no time to live is the longest
 		met = old.deadline != 0 && it.deadline > old.deadline
 	case kvwire.IfLess:
@@ -264,6 +266,10 @@ func (e *execution) expire(c *kvwire.Command) kvwire.Result {
 		met = old.deadline == 0
 	case kvwire.IfTTL:
 		met = old.deadline != 0
+	}
+	if c.Options&kvwire.KeepTTL != 0 {
+		met = met && old.deadline != 0
+		it.deadline = later(old.deadline, c.TTL*1_000_000)
 	}
 	if !met {
 		return kvwire.Result{}

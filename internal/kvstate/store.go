@@ -32,6 +32,7 @@ type Store struct {
 	revision uint64                        // of the newest operation
 	bytes    int64                         // of all keys and values
 	sum      uint64                        // of the hashes of all items and leases
+	format   uint64                        // of the cluster; commands that need a newer one make no sense
 	timed    int                           // items with a deadline or a lease
 	log      changeLog
 
@@ -84,7 +85,7 @@ func (m moment) before(o moment) bool {
 
 // New returns an empty Store.
 func New(c Config) *Store {
-	s := &Store{}
+	s := &Store{format: 1}
 	s.reset()
 	s.log = newChangeLog(c)
 	return s
@@ -131,8 +132,11 @@ var malformed = kvwire.Result{Code: kvwire.Malformed}
 // parse sets s.command, which shares command's memory, and reports whether it
 // makes sense.
 func (s *Store) parse(command []byte) bool {
-	return len(command) <= kvwire.MaxCommand && s.command.Borrow(command) == nil && s.command.ValidateParsed() == nil
+	return len(command) <= kvwire.MaxCommand && s.command.Borrow(command) == nil && s.command.ValidateParsed() == nil && s.command.Needs() <= s.format
 }
+
+// SetFormat says which format the cluster has from now on; see [kvwire.Command.Needs].
+func (s *Store) SetFormat(format uint64) { s.format = format }
 
 // Footprint adds what command touches to f, see [kvwire.Command.Footprint].
 func (s *Store) Footprint(command []byte, f *kvwire.Footprint) error {

@@ -46,7 +46,7 @@ const (
 // Options of a Command.
 const (
 	ReturnOld = 1 << iota // Set, Delete of one key: result Value is the old value
-	KeepTTL               // Set keeps the key's time to live, and its lease unless Lease names another
+	KeepTTL               // Set keeps the key's time to live, and its lease unless Lease names another; Expire adds to it, and does nothing without one
 	Absolute              // TTL is a moment, milliseconds since 1970, instead of a duration
 	Reverse               // Range from the end
 	KeysOnly              // without values

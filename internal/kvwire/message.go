@@ -67,6 +67,8 @@ const (
 	CodeRemoved             // replica to replica: the receiver was removed from the cluster and must stop
 	CodeMissed              // WatchEvent: changes are not known any more; what is watched must be read again
 	CodeUnkept              // the write is committed; its answer is not kept
+	CodeDiverged            // replica to replica: the receiver's state is not that of a majority; it must stop. Data says so
+	CodeDoubt               // replicas hold different states, and no majority says which is right; nothing happened
 )
 
 // Message is one message of the store. One flat shape serves all kinds: a

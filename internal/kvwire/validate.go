@@ -22,7 +22,7 @@ var rules = [verbs + 1]permitted{
 	Delete:      {conditions(Always, IfRevision, IfValue), ReturnOld | NoReply},
 	Increment:   {conditions(Always), NoReply},
 	Append:      {conditions(Always), NoReply},
-	Expire:      {conditions(Always, IfGreater, IfLess, IfNoTTL, IfTTL), Absolute | NoReply},
+	Expire:      {conditions(Always, IfGreater, IfLess, IfNoTTL, IfTTL, IfValue), Absolute | NoReply | KeepTTL},
 	Persist:     {conditions(Always), NoReply},
 	SetMany:     {conditions(Always, IfAbsent), NoReply},
 	DeleteRange: {conditions(Always), NoReply},

@@ -31,6 +31,7 @@ type Report struct {
 	Term       uint64         `json:"term"`
 	View       uint64         `json:"view"`
 	Preset     string         `json:"preset"`
+	Format     uint64         `json:"format"` // of the log and its commands, that all members agreed on
 	Durability string         `json:"durability"`
 	Revision   uint64         `json:"revision"`
 	Applied    uint64         `json:"applied"`
@@ -68,7 +69,7 @@ func (r *Replica) Report() Report {
 	s := r.Status()
 	out := Report{
 		ID: s.ID, Cluster: r.cfg.Cluster, Version: r.cfg.Version, At: s.At, Role: roleOf(s), Leader: s.Leader, Term: s.Term, View: s.View,
-		Preset: s.Preset, Durability: s.Durability, Revision: s.Revision, Applied: s.Applied, Commit: s.Commit, Last: s.Last,
+		Preset: s.Preset, Format: s.Format, Durability: s.Durability, Revision: s.Revision, Applied: s.Applied, Commit: s.Commit, Last: s.Last,
 		Durable: s.Durable, Snapshot: s.Snapshot, Keys: s.Keys, Bytes: s.Bytes, Sessions: s.Sessions,
 	}
 	if err := r.ready(); err != nil {

@@ -42,6 +42,8 @@ type Config struct {
 
 	// Disk, if set, is where the log is instead of Dir: tests fail it.
 	Disk wal.Disk
+	// Clock, if set, tells the time instead of the machine's clocks: tests step it.
+	Clock func() consensus.Clock
 
 	// Listen is the address for replicas and native clients. Default: that of
 	// this replica's entry in Members.
@@ -69,6 +71,10 @@ type Config struct {
 	// before it stands for election: between this and twice this. Default:
 	// 300 ms, at least 100 ms.
 	Election time.Duration
+	// DiskTimeout is how long a write of the log may take before the disk is taken
+	// for one that hangs: a leader then gives its place up. Default: 1 s, or twice
+	// Election if that is more.
+	DiskTimeout time.Duration
 	// IndexReads makes strong reads ask a majority instead of trusting a lease.
 	IndexReads bool
 	// SnapshotBytes of log call for a new snapshot. Default: 64 MiB.
@@ -91,6 +97,10 @@ type Config struct {
 	// Latency is an artificial delay between replicas; see peer.Options.
 	Latency func(from, to uint64) time.Duration
 
+	// Knows is the newest format of the log that this replica shall know, see
+	// consensus.Format: tests play an older version. Default: the newest there is.
+	Knows uint64
+
 	// Version of weir, to be shown.
 	Version string
 	// Log is told of what an operator wants to know. Default: discard.
@@ -108,8 +118,12 @@ const (
 func (c Config) withDefaults() Config {
 	c.Cluster = cmp.Or(c.Cluster, "weir")
 	c.Election = cmp.Or(c.Election, 300*time.Millisecond)
+	c.DiskTimeout = cmp.Or(c.DiskTimeout, max(leastDiskTimeout, 2*c.Election))
 	c.MaxValue = cmp.Or(c.MaxValue, kvwire.MaxValue)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
+	if c.Clock == nil {
+		c.Clock = now
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -152,6 +166,8 @@ func (c *Config) Validate() error {
 		return errors.New("durability memory writes nothing: give no data directory")
 	case d.Election < minElection || d.Election > maxElection:
 		return fmt.Errorf("election timeout %v: want %v to %v", d.Election, minElection, maxElection)
+	case d.DiskTimeout < minElection:
+		return fmt.Errorf("disk timeout %v: want at least %v", d.DiskTimeout, minElection)
 	case d.BatchDelay < 0 || d.BatchDelay > maxBatchDelay:
 		return fmt.Errorf("batch delay %v: want 0 to %v", d.BatchDelay, maxBatchDelay)
 	case d.MaxValue < 1 || d.MaxValue > kvwire.MaxValue:
@@ -168,7 +184,7 @@ func (c *Config) Validate() error {
 func (c *Config) core(seed uint64) consensus.Config {
 	ticks := int(c.Election / tickEvery)
 	out := consensus.Config{
-		ID: c.ID, Members: c.Members, Switches: c.Switches, Seed: seed,
+		ID: c.ID, Members: c.Members, Knows: c.Knows, Switches: c.Switches, Seed: seed,
 		TickNanos: int64(tickEvery), ElectionTicks: ticks, HeartbeatTicks: max(1, ticks/heartbeatShare),
 		IndexReads: c.IndexReads, SnapshotBytes: c.SnapshotBytes, KeepBytes: c.KeepBytes, SessionIdle: c.SessionIdle,
 	}

@@ -49,6 +49,9 @@ type disk struct {
 	closed bool
 	wake   chan struct{}
 
+	// steps counts when the disk goroutine begins and ends something that may block:
+	// it is odd while something is under way.
+	steps atomic.Uint64
 	wants atomic.Uint64 // how many times the log has asked for a roll
 
 	// Of the disk goroutine alone.
@@ -122,9 +125,11 @@ func (d *disk) serve() error {
 		orders, closed := d.orders, d.closed
 		d.orders = spent[:0]
 		d.mu.Unlock()
+		d.steps.Add(1)
 		if err := d.carryOut(orders); err != nil {
 			return err
 		}
+		d.steps.Add(1)
 		clear(orders)
 		spent = orders
 		if closed {
@@ -178,6 +183,7 @@ var kinds = [...]wal.Kind{
 	consensus.RecordWitness: wal.Witness,
 	consensus.RecordIntent:  wal.Intent,
 	consensus.RecordReset:   wal.Reset,
+	consensus.RecordPromise: wal.Other,
 }
 
 // walRecords translates records. The slice is valid until the next call.
@@ -218,6 +224,7 @@ func (d *disk) flush() error {
 	if err := sync(); err != nil {
 		return failed("flush the log", err)
 	}
+	d.steps.Add(2)
 	if n := d.log.Stats().Records - before.Records; n > 0 {
 		d.stats.syncs.Add(1)
 		d.stats.records.Add(n)

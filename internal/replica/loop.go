@@ -25,6 +25,9 @@ type loop struct {
 	counted consensus.Counters
 	removed int // ticks since this replica is no member any more
 
+	watchdog watchdog
+	hangs    bool // the disk does, as was logged
+
 	outgoing map[consensus.Addr]*[]kvwire.Message // gathered in one turn
 	order    []consensus.Addr
 }
@@ -41,7 +44,7 @@ func (l *loop) run(stop <-chan struct{}) error {
 		got = l.inbox.take(got)
 		// The clock is read after the letters were taken: whatever time has
 		// passed before, as in a process that was stopped, has passed for them.
-		at := now()
+		at := l.cfg.Clock()
 		if err := l.turn(at, &got); err != nil {
 			return err
 		}
@@ -66,6 +69,7 @@ func (l *loop) turn(at consensus.Clock, got *letters) error {
 		return l.broken
 	}
 	if got.ticked {
+		l.core.Hang(at, l.watchDisk())
 		l.core.Tick(at)
 	}
 	l.stats.turns.Add(1)
@@ -198,7 +202,8 @@ func (l *loop) ticked() error {
 		}
 	}
 	l.rounds(&status.Counters)
-	l.peers.members(status.Members)
+	l.peers.whoLeads(status)
+	l.peers.members(status)
 	if !status.Removed {
 		return nil
 	}

@@ -80,6 +80,9 @@ func (r *Replica) addLevels(gauge adder) {
 	gauge("view", "Newest view that this replica votes in.", func(s *Status) float64 { return float64(s.View) })
 	gauge("is_leader", "1 on the leader.", func(s *Status) float64 { return truth(s.Leader == s.ID) })
 	gauge("ready", "1 while the replica knows an open leader and has applied what is committed.", func(s *Status) float64 { return truth(s.Ready() == nil) })
+	gauge("format", "Format of the log and its commands that all members have agreed on.", func(s *Status) float64 { return float64(s.Format) })
+	gauge("doubt", "1 while this leader serves nobody, because states differ and no majority says which is right.", func(s *Status) float64 { return truth(s.Doubt != "") })
+	gauge("disk_hangs", "1 while the disk has not ended a write of the log for --disk-timeout.", func(s *Status) float64 { return truth(s.Hangs) })
 	gauge("members", "Members of the cluster, learners included.", func(s *Status) float64 { return float64(len(s.Members)) })
 	gauge("commit_index", "Newest entry that is known to be committed.", func(s *Status) float64 { return float64(s.Commit) })
 	gauge("applied_index", "Newest entry that was applied here.", func(s *Status) float64 { return float64(s.Applied) })
@@ -104,6 +107,7 @@ func (r *Replica) addLevels(gauge adder) {
 // addCounts lists what the replica has done since it was started.
 func (r *Replica) addCounts(count adder) {
 	count("operations_total", "Operations put into the log by this replica as leader.", func(s *Status) float64 { return float64(s.Counters.Operations) })
+	count("diverged_total", "Times that a replica's state was found to differ from a majority's, which stops it; on the leader.", func(s *Status) float64 { return float64(s.Counters.Diverged) })
 	count("rounds_total", "Entries that they were packed into.", func(s *Status) float64 { return float64(s.Counters.Rounds) })
 	count("elections_total", "Elections that this replica stood for.", func(s *Status) float64 { return float64(s.Counters.Elections) })
 	count("leader_changes_total", "Changes of the leader that this replica has seen.", func(s *Status) float64 { return float64(s.Counters.LeaderChanges) })

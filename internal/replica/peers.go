@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/weirdb/weir/internal/consensus"
@@ -21,6 +22,8 @@ type peers struct {
 
 	// Of the core goroutine.
 	known   map[uint64]string // the addresses that the transport has
+	first   map[uint64]string // those that this replica was started with
+	asked   int               // ticks without a leader
 	seen    map[uint64]bool   // replicas that were members since the start
 	leaving map[uint64]int    // ticks until a replica that was removed is disconnected
 
@@ -28,6 +31,7 @@ type peers struct {
 	linked  map[uint64]bool // replicas that are connected
 	refused map[uint64]bool // those of them that must stop
 	clients map[peer.Addr]struct{}
+	told    map[uint64]string // members that others have told of, while no leader is known
 	acked   map[uint64]uint64 // committed entries that a replica is known to have had on its disk
 }
 
@@ -54,7 +58,7 @@ func (p *peers) options() peer.Options {
 		}
 		o.Peers[m.ID] = m.Addr
 	}
-	p.known = maps.Clone(o.Peers)
+	p.known, p.first = maps.Clone(o.Peers), maps.Clone(o.Peers)
 	return o
 }
 
@@ -64,12 +68,21 @@ func (p *peers) position() (term, index uint64) {
 	return at.term, at.index
 }
 
-// allow refuses replicas that are no members.
+// allow refuses replicas that are no members, as far as this one can know. It has
+// proven the secret, or has a certificate, where they are demanded.
 func (p *peers) allow(who peer.Remote, known bool) error {
-	if !known {
-		return fmt.Errorf("replica %d is not a member of this cluster (weir kv member add)", who.ID)
+	s := p.Status()
+	switch {
+	case known:
+		return nil
+	case slices.Contains(s.Left, who.ID):
+		return fmt.Errorf("replica %d was removed from the cluster; its number is never used again", who.ID)
+	case len(s.Members) == 0:
+		return nil // this one waits to be added: whoever leads now tells it who the members are
+	case who.Term > s.Term || who.Index > s.Last:
+		return nil // its log is further: it may have been added since this one was last heard of
 	}
-	return nil
+	return fmt.Errorf("replica %d is not a member of this cluster (weir kv member add)", who.ID)
 }
 
 // forgot is what is wrong with a replica whose disk is older than what it
@@ -125,18 +138,71 @@ func (p *peers) acknowledged(id, index uint64) {
 // so that it hears of it: the engine tells it nothing any more.
 const farewellTicks = 100
 
+// askEvery is after how many ticks a replica that knows no leader asks those that it
+// is connected to who the members are.
+const askEvery = 25
+
+// whoLeads asks the replicas that are connected who the members are, while this one
+// does not know who leads: it waits to be added and was told of some members only, or
+// was away while they changed. The core goroutine calls it at each tick.
+func (p *peers) whoLeads(s *Status) {
+	if s.Leader != 0 && len(s.Members) > 0 {
+		p.asked = 0
+		p.learn(nil)
+		return
+	}
+	if p.asked++; p.asked%askEvery != 0 {
+		return
+	}
+	p.mu.Lock()
+	linked := slices.Collect(maps.Keys(p.linked))
+	p.mu.Unlock()
+	for _, id := range linked {
+		p.send(peer.Addr(id), []kvwire.Message{{Kind: kvwire.Inspect, Request: askedForMembers}})
+	}
+}
+
+// askedForMembers marks the answers to what whoLeads asks. Requests of Redis clients
+// have smaller numbers.
+const askedForMembers = 1<<64 - 1
+
+// learn takes note of members, and their addresses, that another one has told.
+func (p *peers) learn(list []consensus.Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(list) == 0 {
+		p.told = nil
+		return
+	}
+	if p.told == nil {
+		p.told = map[uint64]string{}
+	}
+	for _, m := range list {
+		if m.ID != p.cfg.ID && m.Addr != "" {
+			p.told[m.ID] = m.Addr
+		}
+	}
+}
+
 // members tells the transport who belongs to the cluster, and those who do not
 // any more that they do not. The core goroutine calls it at each tick.
-func (p *peers) members(list []consensus.Member) {
-	if len(list) == 0 {
-		return // a replica that joins knows no members yet
-	}
-	now := make(map[uint64]string, len(list))
-	for _, m := range list {
+func (p *peers) members(s *Status) {
+	now := make(map[uint64]string, len(s.Members))
+	for _, m := range s.Members {
 		if m.ID != p.cfg.ID {
 			now[m.ID], p.seen[m.ID] = m.Addr, true
 		}
 	}
+	if len(s.Members) == 0 { // it knows those that it was started with
+		maps.Copy(now, p.first)
+	}
+	p.mu.Lock()
+	for id, addr := range p.told {
+		if _, known := now[id]; !known && !slices.Contains(s.Left, id) {
+			now[id] = addr
+		}
+	}
+	p.mu.Unlock()
 	for id, addr := range p.known {
 		if _, still := now[id]; still {
 			continue
@@ -266,6 +332,10 @@ func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
 		if forGateway(ms[i].Kind) {
 			answers++
 		}
+		if m := &ms[i]; m.Request == askedForMembers && (m.Kind == kvwire.Inspect || m.Kind == kvwire.ReadDone) {
+			p.membership(from, m)
+			continue
+		}
 		if m := &ms[i]; m.Kind == kvwire.Refused && (m.Code == kvwire.CodeForgot || m.Code == kvwire.CodeRemoved) {
 			p.mustStop(from, m)
 			return
@@ -289,6 +359,20 @@ func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
 		p.inbox.deliver(consensus.Addr(from), rest)
 	}
 	p.gateway.receive(uint64(from), gate)
+}
+
+// membership answers a replica that asks who the members are, or takes the answer.
+func (p *peers) membership(from peer.Addr, m *kvwire.Message) {
+	if m.Kind == kvwire.Inspect {
+		p.inspect(from, m.Request)
+		return
+	}
+	var s Status
+	if err := json.Unmarshal(m.Data, &s); err != nil {
+		p.cfg.Log.Warn("what a replica says of the members makes no sense", "peer", uint64(from), "error", err)
+		return
+	}
+	p.learn(s.Members)
 }
 
 // mustStop ends the core goroutine because another replica says so.

@@ -303,7 +303,7 @@ func (r *Replica) begin() *goroutines {
 	}()
 	g.below.Go(func() {
 		defer close(r.stopped)
-		l := loop{Replica: r, outgoing: map[consensus.Addr]*[]kvwire.Message{}}
+		l := loop{Replica: r, outgoing: map[consensus.Addr]*[]kvwire.Message{}, watchdog: watchdog{patience: int(r.cfg.DiskTimeout / tickEvery)}}
 		if err := l.run(g.stop); err != nil {
 			g.fail(err)
 		}

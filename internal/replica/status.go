@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -13,13 +14,17 @@ import (
 // ago. It is not changed any more.
 type Status struct {
 	consensus.Status
-	Keys       int       // in the store
-	Bytes      int64     // of keys and values
-	Durable    uint64    // entries on this replica's disk
-	OpenIndex  uint64    // entry that View was opened after
-	Preset     string    // of this replica
-	Durability string    // disk or memory
-	At         time.Time // when
+	Keys        int           // in the store
+	Bytes       int64         // of keys and values
+	Durable     uint64        // entries on this replica's disk
+	OpenIndex   uint64        // entry that View was opened after
+	Preset      string        // of this replica
+	Durability  string        // disk or memory
+	DiskTimeout time.Duration // after which a disk is taken for one that hangs
+	At          time.Time     // when
+	// Ahead is how far the store's time is ahead of this machine's wall clock; 0 if
+	// they differ by no more than a second.
+	Ahead time.Duration
 }
 
 // readyLag is how many committed entries may wait to be applied on a replica that
@@ -34,6 +39,10 @@ func (s *Status) Ready() error {
 		return fmt.Errorf("replica %d is no member of the cluster any more", s.ID)
 	case len(s.Members) == 0:
 		return fmt.Errorf("replica %d waits to be added to the cluster (weir kv member add)", s.ID)
+	case s.Hangs:
+		return hung(s.DiskTimeout)
+	case s.Doubt != "":
+		return errors.New(s.Doubt)
 	case s.Leader == 0:
 		return fmt.Errorf("no leader is known in term %d", s.Term)
 	case !s.Open:
@@ -51,12 +60,14 @@ func (r *Replica) Status() *Status { return r.status.Load() }
 func (r *Replica) publish() *Status {
 	s := &Status{
 		Status: r.core.Status(), Keys: r.store.Len(), Bytes: r.store.Bytes(), Durable: r.disk.last.Load().index,
-		OpenIndex: r.core.View().Index, Preset: r.cfg.Preset, Durability: "disk", At: time.Now(),
+		OpenIndex: r.core.View().Index, Preset: r.cfg.Preset, Durability: "disk", DiskTimeout: r.cfg.DiskTimeout, At: time.Now(),
 	}
 	if r.cfg.Memory {
 		s.Durability, s.Durable = "memory", 0
 	}
-	before := r.status.Swap(s)
+	before := r.status.Load()
+	s.Ahead = r.ahead(s, before)
+	r.status.Store(s)
 	r.redis.Store(r.forRedis(s))
 	if before != nil && (before.Leader != s.Leader || before.Open != s.Open) {
 		r.cfg.Log.Info("leader", "leader", s.Leader, "term", s.Term, "open", s.Open, "role", roleOf(s))
@@ -64,12 +75,31 @@ func (r *Replica) publish() *Status {
 	return s
 }
 
+// steadyWithin is what the difference of the store's time and a wall clock may change
+// without being told anew: a moment that is translated to and fro shall stay what it
+// was.
+const steadyWithin = time.Second
+
+func (r *Replica) ahead(s, before *Status) time.Duration {
+	if s.StoreTime == 0 {
+		return 0
+	}
+	ahead := time.Duration(s.StoreTime - r.cfg.Clock().Wall)
+	switch {
+	case ahead.Abs() <= steadyWithin:
+		return 0
+	case before != nil && before.Ahead != 0 && (ahead-before.Ahead).Abs() <= steadyWithin:
+		return before.Ahead
+	}
+	return ahead.Round(time.Millisecond)
+}
+
 // forRedis is the status as Redis clients see it.
 func (r *Replica) forRedis(s *Status) *resp.Status {
 	out := &resp.Status{
 		ID: s.ID, Leader: s.Leader, Term: s.Term, View: s.View, Commit: s.Commit, Applied: s.Applied, Durable: s.Durable,
 		Revision: s.Revision, Keys: uint64(s.Keys), Expiring: uint64(r.store.Expiring()), Bytes: uint64(s.Bytes),
-		Loading: len(s.Members) == 0, Preset: s.Preset, Version: r.cfg.Version, Members: make([]resp.Member, 0, len(s.Members)),
+		Loading: len(s.Members) == 0, Ahead: s.Ahead, Format: s.Format, Preset: s.Preset, Version: r.cfg.Version, Members: make([]resp.Member, 0, len(s.Members)),
 	}
 	for _, m := range s.Members {
 		member := resp.Member{ID: m.ID, Resp: m.Client, Voter: !m.Learner, Up: m.ID == s.ID || r.peers.up(m.ID)}

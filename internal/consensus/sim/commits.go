@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"io"
+	"time"
 
 	"github.com/weirdb/weir/internal/consensus"
 	"github.com/weirdb/weir/internal/kvwire"
@@ -161,6 +162,34 @@ func (r *replica) observe(e consensus.Event) {
 	}
 }
 
+// timeGoes checks that the store's time is no faster than the fastest monotonic
+// clock, whatever wall clocks do.
+func (w *World) timeGoes(t int64) {
+	switch {
+	case t == 0:
+	case w.beginning == 0:
+		w.beginning, w.began = t, w.now
+	case float64(t-w.beginning) > float64(w.now)*(1+w.profile.Drift)+float64(timeSlack):
+		w.violate("time", "the store's time has moved by %d ms, true time by %d ms", (t-w.beginning)/1e6, w.now/1e6)
+	}
+}
+
+// timeStands checks that the store's time has not stopped, where nothing crashed that
+// it could have stood still for.
+func (w *World) timeStands() {
+	x := w.leader()
+	if x == nil || w.beginning == 0 || w.Stats.Faults.Crashes > 0 {
+		return
+	}
+	if went := x.core.Status().StoreTime - w.beginning; float64(went) < float64(w.now-w.began)*(1-w.profile.Drift)-float64(timeSlack) {
+		w.violate("time", "the store's time has moved by %d ms at replica %d, true time by %d ms", went/1e6, x.id, (w.now-w.began)/1e6)
+	}
+}
+
+// timeSlack is what messages and elections may take from the store's time, and what
+// the first time may be late.
+const timeSlack = 2 * time.Second
+
 // applied notes how far an entry leads, and checks that it leads every replica
 // there.
 func (l *commits) applied(w *World, m moment) {
@@ -172,6 +201,7 @@ func (l *commits) applied(w *World, m moment) {
 		l.moments = append(l.moments, moment{})
 	}
 	first := &l.moments[m.index]
+	w.timeGoes(m.time)
 	switch {
 	case !first.known:
 		*first = m

@@ -29,6 +29,8 @@ type disk struct {
 
 	median time.Duration // of a sync
 	slow   float64       // factor, 1 is healthy
+	hang   int64         // until when nothing ends that is begun
+	began  int64         // when the sync began that is under way
 	fail   float64       // chance that a sync fails, which stops the replica
 }
 
@@ -125,7 +127,8 @@ func (d *disk) start() {
 		d.owner.enqueue(func(now consensus.Clock) { d.owner.core.Persisted(now, ticket) })
 	}
 	life := d.owner.life
-	d.w.after(d.random.around(time.Duration(float64(d.median)*d.slow)), func() {
+	d.began = d.w.now
+	d.w.after(max(d.random.around(time.Duration(float64(d.median)*d.slow)), d.hang-d.w.now), func() {
 		if d.owner.life != life {
 			return
 		}
@@ -146,6 +149,12 @@ func (d *disk) start() {
 		d.start()
 	})
 }
+
+// hangs reports that a sync takes longer than any disk does that works.
+func (d *disk) hangs() bool { return d.busy && d.w.now-d.began > int64(hangPatience) }
+
+// hangPatience is how long the slowest disk takes that works, and more.
+const hangPatience = 2 * time.Second
 
 // release drops the segments that a snapshot up to index covers, as soon as a
 // newer segment, which begins with all that must be carried over, is on disk.

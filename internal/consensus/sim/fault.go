@@ -14,6 +14,7 @@ type Faults struct {
 	Crashes, ClientCrashes, Disconnects  uint64
 	Partitions, Lost, CutOff, Duplicated uint64
 	SlowDisks, FailedSyncs, LostDisks    uint64
+	HungDisks                            uint64
 	TornRecords                          uint64
 	SlowReplicas, Pauses, ClockJumps     uint64
 	Transfers, MemberChanges             uint64
@@ -237,6 +238,13 @@ func (w *World) faultSlowDisk(r *random) {
 	w.Stats.Faults.SlowDisks++
 	d.slow = 5 + 100*r.fraction()
 	w.after(r.between(50*time.Millisecond, time.Second), func() { d.slow = 1 })
+}
+
+func (w *World) faultHangDisk(r *random) {
+	x := pick(r, w.replicas)
+	w.Stats.Faults.HungDisks++
+	w.note("the disk of replica %d hangs", x.id)
+	x.disk.hang = w.now + r.between(100*time.Millisecond, 6*time.Second)
 }
 
 func (w *World) faultFailDisk(r *random) {

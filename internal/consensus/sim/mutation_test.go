@@ -48,6 +48,12 @@ func (o Options) strong() Options {
 	return o
 }
 
+// unequal lets replicas have election timeouts of their own.
+func (o Options) unequal() Options {
+	o.Unequal = true
+	return o
+}
+
 func (o Options) tuned(f func(*Profile)) Options {
 	o.Tune = f
 	return o
@@ -57,7 +63,7 @@ func (o Options) tuned(f func(*Profile)) Options {
 func often(p *Profile, list ...*int) {
 	p.Every = 200 * time.Millisecond
 	for _, n := range []*int{
-		&p.Crash, &p.CrashAll, &p.CrashLeader, &p.Partition, &p.Isolate, &p.OneWay, &p.Triangle, &p.CutClient, &p.SlowDisk, &p.FailDisk,
+		&p.Crash, &p.CrashAll, &p.CrashLeader, &p.Partition, &p.Isolate, &p.OneWay, &p.Triangle, &p.CutClient, &p.SlowDisk, &p.FailDisk, &p.HangDisk,
 		&p.SlowReplica, &p.Pause, &p.PauseLeader, &p.ClockJump, &p.ClientCrash, &p.Transfer, &p.Membership, &p.LoseDisk,
 	} {
 		*n = 0
@@ -126,6 +132,9 @@ func bugs() []bug {
 		{"TransferKeepsLease", play("calm", "raft", 3).with(consensus.TransferKeepsLease).scene(handover(0)), 3000},
 		{"LeaseBackTooEarly", play("calm", "raft", 3).with(consensus.LeaseBackTooEarly).scene(handover(4 * time.Millisecond)), 3000},
 		{"OldRequestTaken", play("calm", "raft", 3).with(consensus.OldRequestTaken).scene(lateHandover), 3000},
+		{"PromiseOwnTimeout", play("calm", "raft", 3).unequal().with(consensus.PromiseOwnTimeout).scene(strandedLeader(false)), 3000},
+		{"RestartForgetsPromise", play("calm", "raft", 3).unequal().with(consensus.RestartForgetsPromise).scene(strandedLeader(true)), 3000},
+		{"HungLeaderStays", play("calm", "raft", 3).with(consensus.HungLeaderStays).scene(hungLeader), 3000},
 		{"VoteNotPersisted", play("crash", "raft", 3).with(consensus.VoteNotPersisted), 3000},
 		{"VoteNotAwaited", play("views", "raft", 3).with(consensus.VoteNotAwaited).tuned(slowSyncs), 3000},
 		{"SaidOnlyOnce", play("partition", "raft", 3).with(consensus.SaidOnlyOnce), 3000},
@@ -137,6 +146,7 @@ func bugs() []bug {
 		{"AnswersNotInSnap", play("crash", "raft", 3).with(consensus.AnswersNotInSnap).tuned(tinySnapshots), 3000},
 		{"SessionsByLocalClock", play("crash", "raft", 3).with(consensus.SessionsByLocalClock).idle(500 * time.Millisecond), 3000},
 		{"KeysByLocalClock", play("clock", "raft", 3).with(consensus.KeysByLocalClock), 3000},
+		{"TimeByWallClock", play("clock", "raft", 3).with(consensus.TimeByWallClock), 3000},
 		{"GapsIgnored", play("views", "curp-ho", 3).with(consensus.GapsIgnored), 3000},
 		{"OverlayShared", play("calm", "curp-ho", 3).with(consensus.OverlayShared), 3000},
 		{"TokenIgnored", play("slow", "curp-ho", 3).with(consensus.TokenIgnored), 3000},

@@ -305,6 +305,9 @@ func (o *oracle) Due() int64 {
 	return due
 }
 
+// SetFormat implements consensus.Machine.
+func (o *oracle) SetFormat(uint64) {}
+
 // Digest is a hash of the whole state, the same for the same state.
 func (o *oracle) Digest() uint64 {
 	h := newHash()

@@ -16,7 +16,7 @@ type Profile struct {
 	Crash, CrashAll, CrashLeader                int
 	Partition, Isolate, OneWay, CutClient       int
 	Triangle                                    int // one other replica no longer hears the leader, a third hears both
-	SlowDisk, FailDisk, SlowReplica             int
+	SlowDisk, FailDisk, SlowReplica, HangDisk   int
 	Pause, PauseLeader, ClockJump               int
 	ClientCrash, Transfer, Membership, LoseDisk int
 
@@ -49,8 +49,8 @@ func Profiles() []Profile {
 			Every: 150 * ms, Pause: 3, PauseLeader: 4, ClockJump: 3, Isolate: 2, Transfer: 1, Delay: ms / 2, Sync: ms / 4, Drift: 0.045, Skew: 2 * time.Second, Ambush: 0.005,
 		},
 		{
-			Name: "slow", About: "disks and replicas are slow or stop, syncs fail",
-			Every: 150 * ms, SlowDisk: 4, FailDisk: 2, SlowReplica: 4, CrashLeader: 1, Pause: 1, Delay: ms / 2, Sync: 2 * ms, SnapshotBytes: 8192,
+			Name: "slow", About: "disks and replicas are slow, hang or stop, syncs fail",
+			Every: 150 * ms, SlowDisk: 4, FailDisk: 2, HangDisk: 1, SlowReplica: 4, CrashLeader: 1, Pause: 1, Delay: ms / 2, Sync: 2 * ms, SnapshotBytes: 8192,
 		},
 		{
 			Name: "members", About: "replicas join, are promoted, leave and are replaced under load",
@@ -66,7 +66,7 @@ func Profiles() []Profile {
 		},
 		{
 			Name: "storm", About: "everything at once, and presets change at restarts",
-			Every: 100 * ms, Crash: 2, CrashAll: 1, CrashLeader: 2, Partition: 2, Isolate: 2, OneWay: 2, Triangle: 1, CutClient: 1, SlowDisk: 1, FailDisk: 1, SlowReplica: 1,
+			Every: 100 * ms, Crash: 2, CrashAll: 1, CrashLeader: 2, Partition: 2, Isolate: 2, OneWay: 2, Triangle: 1, CutClient: 1, SlowDisk: 1, FailDisk: 1, HangDisk: 1, SlowReplica: 1,
 			Pause: 1, PauseLeader: 1, ClockJump: 1, ClientCrash: 1, Transfer: 1, Membership: 1, Delay: ms, Loss: 0.005, Duplicate: 0.01, Drift: 0.03,
 			Skew: time.Second, Sync: ms, SnapshotBytes: 4096, Presets: true, Ambush: 0.01,
 		},
@@ -104,6 +104,7 @@ func (p *Profile) weights() []struct {
 		{(*World).faultCutClient, p.CutClient},
 		{(*World).faultSlowDisk, p.SlowDisk},
 		{(*World).faultFailDisk, p.FailDisk},
+		{(*World).faultHangDisk, p.HangDisk},
 		{(*World).faultSlowReplica, p.SlowReplica},
 		{(*World).faultPause, p.Pause},
 		{(*World).faultPauseLeader, p.PauseLeader},

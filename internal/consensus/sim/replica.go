@@ -32,6 +32,7 @@ type replica struct {
 	before  consensus.Clock // when the pause began
 	stuck   bool            // for good, or until a restart
 	slow    float64         // factor of the time that a turn takes, 1 is healthy
+	hung    int             // ticks for which it has led with a disk that hangs
 	conns   []*conn         // of clients, in order of arrival
 
 	seen inspection // what the last inspection of the core found
@@ -89,10 +90,25 @@ func (r *replica) tick(life uint64) {
 			return
 		}
 		if r.paused <= r.w.now {
-			r.enqueue(func(now consensus.Clock) { r.core.Tick(now) })
+			r.enqueue(func(now consensus.Clock) {
+				r.core.Hang(now, r.disk.hangs())
+				r.core.Tick(now)
+				r.giveUp()
+			})
 		}
 		r.tick(life)
 	})
+}
+
+// giveUp checks that a leader whose disk hangs soon leads no more.
+func (r *replica) giveUp() {
+	if !r.disk.hangs() || r.core.Status().Leader != r.id {
+		r.hung = 0
+		return
+	}
+	if r.hung++; r.hung > 12*r.w.Config.Election { // thrice the longest election timeout
+		r.w.violate("hang", "replica %d leads for %d ticks though its disk hangs", r.id, r.hung)
+	}
 }
 
 // enqueue adds something that happened to what the next turn tells the core.

@@ -18,6 +18,7 @@ type Options struct {
 	Profile   string
 	Idle      time.Duration                         // after which a session is forgotten
 	Strong    bool                                  // mostly strong operations on single keys, which rarely conflict: what the fast path likes
+	Unequal   bool                                  // replicas have election timeouts of their own, another one at each start
 	Tune      func(*Profile)                        // changes the profile
 	Hook      func(*World, uint64, consensus.Event) // is told what the cores tell, and may do harm
 	Mutations consensus.Mutations
@@ -34,6 +35,7 @@ type Config struct {
 	Tick          int64 // nanoseconds
 	Election      int   // ticks
 	Heartbeat     int   // ticks
+	Unequal       bool  // election timeouts differ, by up to a factor of four, and change at restarts
 	SnapshotBytes int64
 	IndexReads    bool
 	Clients       int
@@ -77,6 +79,7 @@ func Run(o Options) (result Result, err error) {
 	}
 	w.play()
 	if len(w.Violations) == 0 {
+		w.timeStands()
 		w.check()
 	}
 	w.Stats.Virtual = time.Duration(w.now)
@@ -121,6 +124,7 @@ func (w *World) draw() error {
 		c.Election *= 3
 	}
 	c.SnapshotBytes = p.SnapshotBytes
+	c.Unequal = w.random.fork("unequal").chance(0.3) || w.Options.Unequal
 	w.Config, w.profile = c, p
 	w.net = newNetwork(w, p.Delay)
 	w.ambusher = w.random.fork("ambush")
@@ -174,9 +178,13 @@ func (w *World) addReplica(id uint64, members []consensus.Member, preset consens
 }
 
 func (w *World) coreConfig(r *replica) consensus.Config {
+	election := w.Config.Election
+	if w.Config.Unequal {
+		election *= pick(r.random, []int{1, 2, 4})
+	}
 	return consensus.Config{
 		ID: r.id, Members: r.members, Switches: r.preset, Seed: r.random.next(), TickNanos: w.Config.Tick,
-		ElectionTicks: w.Config.Election, HeartbeatTicks: w.Config.Heartbeat, IndexReads: w.Config.IndexReads, MaxDrift: 0.1,
+		ElectionTicks: election, HeartbeatTicks: w.Config.Heartbeat, IndexReads: w.Config.IndexReads, MaxDrift: 0.1,
 		SnapshotBytes: w.Config.SnapshotBytes, KeepBytes: w.Config.SnapshotBytes / 4, SessionIdle: w.Config.SessionIdle,
 		Mutations: w.Options.Mutations, Trace: r.observe,
 	}

@@ -127,6 +127,39 @@ func stolenVoter(restarts bool) func(*World, uint64, consensus.Event) {
 	}
 }
 
+// strandedLeader cuts a leader off with a reader. The others, which may have shorter
+// election timeouts, elect another; before that they restart, if restarts is set.
+func strandedLeader(restarts bool) func(*World, uint64, consensus.Event) {
+	return func(w *World, id uint64, e consensus.Event) {
+		x := w.replica(id)
+		if e.Kind != consensus.EventOpened || x.core.Status().Leader != id || w.healing {
+			return
+		}
+		w.readers()
+		life := x.life
+		w.after(w.elections(0.5+w.ambusher.fraction()), func() {
+			if x.life != life {
+				return
+			}
+			w.strand(x, w.elections(6))
+			for _, y := range w.others(x) {
+				if restarts && !w.healing {
+					y.crash()
+					w.after(int64(100*time.Microsecond), func() { w.restart(y) })
+				}
+			}
+		})
+	}
+}
+
+// hungLeader lets the disk of the first leader hang.
+func hungLeader(w *World, id uint64, e consensus.Event) {
+	x := w.replica(id)
+	if e.Kind == consensus.EventOpened && x.core.Status().Leader == id && w.views() == 0 {
+		x.disk.hang = w.now + int64(15*time.Second)
+	}
+}
+
 // lonelyLeader leaves the leader with one of four followers, and the last one
 // without clients: operations complete on votes, and their entries reach one.
 func lonelyLeader(w *World, id uint64, e consensus.Event) {

@@ -36,7 +36,9 @@ type World struct {
 	leaders  map[uint64]uint64 // by term: who led
 	openers  map[uint64]uint64 // by view: who opened it
 	images   map[uint64]uint64 // by log index: hash of a snapshot
-	sum      hash
+	// beginning is the store's time at the first entry that has one.
+	beginning, began int64 // and when that was
+	sum              hash
 }
 
 // Violation is a promise that was broken.

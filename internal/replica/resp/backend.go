@@ -116,10 +116,14 @@ type Status struct {
 	Expiring uint64 // keys with a time to live
 	Bytes    uint64 // of keys and values
 	Loading  bool   // the log is being read
-	Preset   string // "raft-ht"
-	Version  string // weir's version
-	Members  []Member
-	More     []Detail // shown in INFO weir and WEIR.STATUS: "lag_entries", "fast_path_percent"
+	// Ahead is how far the store's time, by which keys expire, is ahead of this
+	// machine's wall clock; 0 if they differ by no more than a second.
+	Ahead   time.Duration
+	Format  uint64 // of commands that all members know, see kvwire.Command.Needs
+	Preset  string // "raft-ht"
+	Version string // weir's version
+	Members []Member
+	More    []Detail // shown in INFO weir and WEIR.STATUS: "lag_entries", "fast_path_percent"
 }
 
 // Member is a replica of the cluster.

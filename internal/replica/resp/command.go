@@ -40,7 +40,7 @@ func newTable() table {
 	t := make(table)
 	for _, list := range [][]command{
 		stringCommands(), keyCommands(), transactionCommands(), connectionCommands(),
-		clusterCommands(), serverCommands(), weirCommands(),
+		clusterCommands(), serverCommands(), weirCommands(), scriptCommands(),
 	} {
 		for i := range list {
 			t[list[i].name] = &list[i]
@@ -215,7 +215,7 @@ func missing(name string) string {
 	const notInWeir = "not in weir"
 	const stringsOnly = "weir holds strings only: no lists, sets, hashes, sorted sets or streams"
 	switch name {
-	case "eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro", "function", "script":
+	case "eval_ro", "evalsha_ro", "fcall", "fcall_ro", "function":
 		return "weir runs no scripts: use MULTI with WATCH, or WEIR.CAS"
 	case "subscribe", "psubscribe", "ssubscribe", "publish", "spublish", "unsubscribe", "punsubscribe", "pubsub":
 		return "weir has no channels: use CLIENT TRACKING or WEIR.WATCH"
@@ -297,6 +297,9 @@ func (k *call) refused(cmd *kvwire.Command) bool {
 	err := cmd.ValidateParsed()
 	if err == nil && k.reply.cost > kvwire.MaxCommand/2 {
 		err = cmd.Validate()
+	}
+	if need := cmd.Needs(); err == nil && need > 1 && need > k.c.srv.backend.Status().Format {
+		err = fmt.Errorf("a replica of an older version is a member, which does not know this command: upgrade all replicas (weir kv status)")
 	}
 	if err != nil {
 		k.fail("ERR " + err.Error())

@@ -29,6 +29,7 @@ type conn struct {
 	in      parser
 	*turn            // under way, nil between turns
 	spare   []*Reply // for commands to come
+	foul    bool     // the client breaks the protocol
 	closing bool     // no more commands are taken
 	barrier bool     // the next command waits for all replies
 
@@ -113,6 +114,7 @@ func (c *conn) run() {
 	}()
 	c.read()
 	c.drain()
+	c.linger()
 	c.srv.tracker.drop(c)
 	c.breakOff()
 	close(stop)
@@ -147,6 +149,26 @@ func (c *conn) read() {
 	}
 }
 
+// linger reads on after an error of the protocol, as long as the client sends, and
+// lets all of it go: a connection that is closed with bytes unread is reset, and what
+// the client was told is lost with it.
+func (c *conn) linger() {
+	if !c.foul {
+		return
+	}
+	spare := make([]byte, 64<<10)
+	for left := redisBulk; left > 0 && !c.srv.ending(); {
+		_ = c.sock.SetReadDeadline(time.Now().Add(lingerQuiet)) // fails when it is closed, as Read will
+		n, err := c.sock.Read(spare)
+		if left -= n; err != nil {
+			return
+		}
+	}
+}
+
+// lingerQuiet is how long a client may send nothing before it has heard.
+const lingerQuiet = 200 * time.Millisecond
+
 // busy tells whether the client waits for something, which is no idleness.
 func (c *conn) busy() bool {
 	c.mu.Lock()
@@ -166,7 +188,7 @@ func (c *conn) takeTurn() {
 		if err != nil {
 			c.srv.log.Debug("client breaks the protocol", "client", c.sock.RemoteAddr(), "cause", err)
 			c.answer(c.newReply(0), func(e *encoder) { e.fail("ERR " + err.Error()) })
-			c.closing = true
+			c.closing, c.foul = true, true
 			break
 		}
 		if args == nil {

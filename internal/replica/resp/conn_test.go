@@ -165,7 +165,7 @@ func TestProtocolErrors(t *testing.T) {
 		{"*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'\r\n"},
 		{"*1\r\n$4\r\nPING\r\n*x\r\nPING\r\n", "+PONG\r\n-ERR Protocol error: invalid multibulk length\r\n"},
 		{"PING\r\nSET \"a\r\n", "+PONG\r\n-ERR Protocol error: unbalanced quotes in request\r\n"},
-		{"*1\r\n$100000000\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
+		{"*1\r\n$536870913\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
 		{"*2\r\n$3\r\nSET\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length\r\n"},
 		{"*1\r\n\r\n", "-ERR Protocol error: expected '$', got ' '\r\n"},
 	} {

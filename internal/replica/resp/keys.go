@@ -100,12 +100,37 @@ func expire(k *call) {
 		return
 	}
 	cmd.TTL = n * unit
+	if cmd.Options&kvwire.Absolute != 0 {
+		cmd.TTL = k.inStoreTime(cmd.TTL)
+	}
 	if k.weak() && cmd.Cond == kvwire.Always {
 		cmd.Options |= kvwire.NoReply
 		k.ask(cmd, shape{render: renderConstant, a: 1})
 		return
 	}
 	k.ask(cmd, shape{render: renderNumber})
+}
+
+// inStoreTime translates a moment, in milliseconds since 1970, from this machine's wall
+// clock to the store's time, which no wall clock moves.
+func (k *call) inStoreTime(ms int64) int64 {
+	ahead := k.c.srv.backend.Status().Ahead.Milliseconds()
+	if ahead == 0 || ms <= 0 { // long past by any clock
+		return ms
+	}
+	return min(max(ms+ahead, 1), kvwire.MaxTTL)
+}
+
+// renderMoment translates a moment back.
+func renderMoment(e *encoder, s *shape, r []kvwire.Result) {
+	n := r[0].Number
+	if n > 0 {
+		n = max(n-s.a, 1)
+	}
+	if s.b != 1 {
+		n = seconds(n)
+	}
+	e.int(n)
 }
 
 // expireCondition reads NX, XX, GT and LT.
@@ -153,6 +178,12 @@ func ttl(k *call) {
 	cmd := kvwire.Command{Verb: kvwire.TTL, Key: borrow(k.args[1])}
 	if strings.HasSuffix(k.cmd.name, "time") {
 		cmd.Options |= kvwire.Absolute
+		unit := int64(secondMs)
+		if k.cmd.name[0] == 'p' {
+			unit = 1
+		}
+		k.ask(cmd, shape{render: renderMoment, a: k.c.srv.backend.Status().Ahead.Milliseconds(), b: unit})
+		return
 	}
 	if k.cmd.name[0] == 'p' {
 		k.ask(cmd, shape{render: renderNumber})
@@ -161,13 +192,14 @@ func ttl(k *call) {
 	k.ask(cmd, shape{render: renderSeconds})
 }
 
-// renderSeconds rounds milliseconds as Redis does.
-func renderSeconds(e *encoder, _ *shape, r []kvwire.Result) {
-	n := r[0].Number
+func renderSeconds(e *encoder, _ *shape, r []kvwire.Result) { e.int(seconds(r[0].Number)) }
+
+// seconds rounds milliseconds as Redis does.
+func seconds(n int64) int64 {
 	if n >= 0 {
 		n = (n + secondMs/2) / secondMs
 	}
-	e.int(n)
+	return n
 }
 
 func dbSize(k *call) {

@@ -10,7 +10,8 @@ import (
 // Limits of what a client may send, checked before memory is taken for it.
 const (
 	maxInline  = 64 << 10        // a line: an inline command, or the header of a bulk
-	maxBulk    = kvwire.MaxValue // one argument
+	maxBulk    = kvwire.MaxValue // one argument; a longer one is refused when it is whole, if there is room for it
+	redisBulk  = 512 << 20       // what Redis takes, of which clients may think that it can be sent
 	maxArgs    = 1 << 20         // arguments of a command
 	maxRequest = 17 << 20        // a whole command, with its framing
 	greenArgs  = 10              // arguments before log-in, as in Redis
@@ -164,7 +165,7 @@ func (p *parser) argument() (ok bool, err error) {
 		}
 		n, ok := parseInt(line[1:])
 		switch {
-		case !ok || n < 0 || n > maxBulk:
+		case !ok || n < 0 || n > redisBulk:
 			return false, protocolError("invalid bulk length")
 		case n > greenBulk && !p.trust:
 			return false, protocolError("unauthenticated bulk length")

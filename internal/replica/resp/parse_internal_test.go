@@ -87,7 +87,7 @@ func TestParserErrors(t *testing.T) {
 		{input: "*1\r\n\r\n", want: "expected '$', got '\r'"},
 		{input: "*1\r\n$x\r\n", want: "invalid bulk length"},
 		{input: "*1\r\n$-1\r\n", want: "invalid bulk length"},
-		{input: fmt.Sprintf("*1\r\n$%d\r\n", maxBulk+1), want: "invalid bulk length"},
+		{input: fmt.Sprintf("*1\r\n$%d\r\n", redisBulk+1), want: "invalid bulk length"},
 		{input: "*1\r\n$1\r\nabc", want: "bulk does not end where its length says"},
 		{input: "*" + long, want: "too big mbulk count string"},
 		{input: "*1\r\n$" + long, want: "too big bulk count string"},

@@ -76,6 +76,7 @@ func (c *Config) validate() error {
 // Server answers Redis clients on behalf of a Backend.
 type Server struct {
 	backend Backend
+	scripts scripts
 	cfg     Config
 	log     *slog.Logger
 	table   table

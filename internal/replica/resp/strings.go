@@ -78,7 +78,10 @@ func (s *setting) expiry(args [][]byte) (took int, why string) {
 // setExpiry reads the time to live that an option gave.
 func (k *call) setExpiry(s *setting) (why string) {
 	if s.expires != nil {
-		s.cmd.TTL, why = k.milliseconds(s.expires, s.unit, s.cmd.Options&kvwire.Absolute != 0)
+		absolute := s.cmd.Options&kvwire.Absolute != 0
+		if s.cmd.TTL, why = k.milliseconds(s.expires, s.unit, absolute); absolute && why == "" {
+			s.cmd.TTL = k.inStoreTime(s.cmd.TTL)
+		}
 	}
 	return why
 }

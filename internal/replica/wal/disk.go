@@ -66,6 +66,15 @@ func writeSync(f File, b []byte, off int64, aside bool) (bool, error) {
 	return false, f.Sync()
 }
 
+// Directory returns the Disk of a directory, which is made if there is none. Tests
+// lay faults over it.
+func Directory(dir string) (Disk, error) {
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	return dirDisk{dir}, nil
+}
+
 // dirDisk is the Disk of a real directory.
 type dirDisk struct{ dir string }
 

@@ -1,0 +1,95 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Format is the newest form of the log, of snapshots and of commands that this
+// version knows. What a form may hold, is in package kvwire (Command.Needs):
+//
+//	1  entries without a format
+//	2  entries that carry the format, snapshots of version 3, compare-and-extend
+//
+// A cluster's format is part of the replicated state. It rises, through an entry,
+// when every member has said that it knows a newer one, and never falls. So no
+// replica is given an entry, a snapshot or a command that another cannot read, and
+// all execute a command in the same way, or not at all. A replica that is older than
+// its cluster stops at the first entry of a form that it does not know.
+const Format = 2
+
+// formatKnown is the newest form that this replica knows.
+func (c *Core) formatKnown() uint64 { return c.cfg.Knows }
+
+// formatIs puts a format into force.
+func (c *Core) formatIs(f uint64) {
+	if f > c.format {
+		c.format = f
+		c.machine.SetFormat(f)
+	}
+}
+
+// tooNew is why a replica stops at what a newer version has written.
+func (c *Core) tooNew(what string, format uint64) error {
+	return fmt.Errorf("%s is of format %d, and this version of weir knows formats up to %d: the cluster is newer than this replica; start it with the version that the others have", what, format, c.formatKnown())
+}
+
+// raise proposes the newest format that all members know, if the cluster has an older
+// one. A member that has not answered knows what the cluster has.
+func (l *leadership) raise() {
+	c := l.c
+	if !l.open || l.changing || l.refused != nil || l.queue.Len() > 0 || len(l.rounds) > 0 || c.format >= c.formatKnown() {
+		return
+	}
+	all := c.formatKnown()
+	for _, m := range c.members.list {
+		if m.ID != c.cfg.ID {
+			all = min(all, l.knowing[m.ID])
+		}
+	}
+	if all > c.format {
+		l.raising = all
+		l.propose(nil)
+		l.raising = 0
+	}
+}
+
+// entryFormat is what the next entry carries.
+func (l *leadership) entryFormat() uint64 { return max(l.c.format, l.raising) }
+
+// appendEntryFormat begins an entry of a format.
+func appendEntryFormat(b []byte, format uint64) []byte {
+	if format <= 1 {
+		return append(b, entryVersion)
+	}
+	return binary.AppendUvarint(append(b, entryVersionFormat), format)
+}
+
+// cutFormat takes the format off the front of an entry.
+func cutFormat(b []byte) (format uint64, rest []byte, err error) {
+	switch {
+	case len(b) > 0 && b[0] == entryVersion:
+		return 1, b[1:], nil
+	case len(b) > 1 && b[0] == entryVersionFormat:
+		f, n := binary.Uvarint(b[1:])
+		if n <= 0 || f < 2 {
+			return 0, nil, fmt.Errorf("%w: format", errEntry)
+		}
+		return f, b[1+n:], nil
+	}
+	return 0, nil, fmt.Errorf("%w: version", errEntry)
+}
+
+// knownBy notes which formats a member knows.
+func (l *leadership) knownBy(id, format uint64) { l.knowing[id] = max(format, 1) }
+
+// onlyMembers forgets those who are members no more.
+func (l *leadership) onlyMembers() {
+	for id := range l.knowing {
+		if !slices.ContainsFunc(l.c.members.list, func(m Member) bool { return m.ID == id }) {
+			delete(l.knowing, id)
+			delete(l.verdicts, id)
+		}
+	}
+}
