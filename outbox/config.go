@@ -84,6 +84,12 @@ type Config struct {
 	MaxInFlight      int
 	MaxInFlightBytes int
 
+	// MaxWaiting is the most messages that memory knows of while they wait: for
+	// another attempt, behind one of their key, or for a destination that takes
+	// none. Each costs some 100 bytes. More stay in the table, and other
+	// destinations go on. Default: 500,000.
+	MaxWaiting int
+
 	// AckDelay is how long deliveries are gathered before they are noted with
 	// one statement; every such statement is a commit that competes with the
 	// producers' for the disk. A quarter of MaxInFlight is noted at once.
@@ -103,6 +109,14 @@ type Config struct {
 	// SweepEvery is how often the table is searched for rows that every other
 	// way has missed. They are counted and delivered. Default: 30 s.
 	SweepEvery time.Duration
+
+	// LogWait and LogKeep bound what the server keeps of its log for a relay that
+	// follows it and cannot deliver, because the broker is away, or beside a
+	// transaction that stays open: when nothing was taken for LogWait, or more
+	// than LogKeep bytes are kept, the log is let go and the relay polls until it
+	// keeps up again. Default: 30 s and 256 MiB.
+	LogWait time.Duration
+	LogKeep int
 
 	// Retry is for messages that fail.
 	Retry RetryPolicy
@@ -136,6 +150,7 @@ func (c Config) withDefaults() Config {
 	setInt(&c.Batch, 500)
 	setInt(&c.MaxInFlight, 10_000)
 	setInt(&c.MaxInFlightBytes, 64<<20)
+	setInt(&c.MaxWaiting, 500_000)
 	setInt(&c.Retry.MaxAttempts, 10)
 	setTime(&c.Retry.Base, 200*time.Millisecond)
 	setTime(&c.Retry.Max, 5*time.Minute)
@@ -143,6 +158,8 @@ func (c Config) withDefaults() Config {
 	setTime(&c.MinPoll, 2*time.Millisecond)
 	setTime(&c.MaxPoll, max(100*time.Millisecond, c.MinPoll))
 	setTime(&c.SweepEvery, 30*time.Second)
+	setTime(&c.LogWait, 30*time.Second)
+	setInt(&c.LogKeep, 256<<20)
 	setTime(&c.DrainTimeout, 10*time.Second)
 	setTime(&c.TakeOver, 250*time.Millisecond)
 	if c.Logger == nil {
@@ -156,6 +173,8 @@ func (c Config) validate() error {
 	switch {
 	case c.Publishers < 1 || c.Batch < 1 || c.MaxInFlight < 1 || c.MaxInFlightBytes < 1:
 		return errors.New("outbox: Publishers, Batch, MaxInFlight and MaxInFlightBytes must be at least 1")
+	case c.MaxWaiting < 1:
+		return errors.New("outbox: MaxWaiting must be at least 1")
 	case c.MinPoll < 0 || c.MaxPoll < c.MinPoll:
 		return fmt.Errorf("outbox: MinPoll %v and MaxPoll %v: want 0 < MinPoll <= MaxPoll", c.MinPoll, c.MaxPoll)
 	case c.Retry.MaxAttempts < 1 || c.Retry.Base < 0 || c.Retry.Max < c.Retry.Base:
@@ -164,6 +183,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("outbox: Rate %v is negative", c.Rate)
 	case c.Window < 0 || c.SweepEvery < 0 || c.DrainTimeout < 0 || c.TakeOver < 0:
 		return errors.New("outbox: Window, SweepEvery, DrainTimeout and TakeOver must not be negative")
+	case c.LogWait < 0 || c.LogKeep < 0:
+		return errors.New("outbox: LogWait and LogKeep must not be negative")
 	case c.Window > 0 && c.Claim != SkipLocked:
 		return fmt.Errorf("outbox: a window needs --claim skip-locked: %s reads no history that it could leave out", c.Claim)
 	}

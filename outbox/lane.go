@@ -19,8 +19,11 @@ type lane struct {
 	queue   []item // to be published, in order
 	blocked map[string]*blockade
 	due     blockades // all blockades that wait, by moment
-	broker  broker
-	msgs    []Message // scratch
+	courier courier
+	opened  uint64 // closes of the circuits that were taken note of
+	retried bool   // the last call was for blockades
+
+	spilled *[spillBuckets]bool // keys by hash of which rows were dropped; nil: none
 }
 
 // item is a row on its way. A due moment says that it failed before.
@@ -38,6 +41,10 @@ type blockade struct {
 	waits    []waiting
 	attempts int // of the first
 	due      time.Time
+	held     bool   // the destination takes nothing
+	dest     string // of the first, when it is known
+	alone    bool   // the first breaks connections: nothing is sent beside it
+	head     int64  // without a key: its one message
 }
 
 // waiting is a row that waits, and the bytes of its payload.
@@ -48,7 +55,8 @@ type waiting struct {
 
 func newLane(l *lead) *lane {
 	return &lane{
-		lead: l, bell: make(chan struct{}, 1), blocked: map[string]*blockade{}, broker: newBroker(),
+		lead: l, bell: make(chan struct{}, 1), blocked: map[string]*blockade{},
+		courier: courier{Relay: l.Relay, log: l.log, broker: newBroker()},
 	}
 }
 
@@ -64,7 +72,7 @@ func (n *lane) wake() { ring(n.bell) }
 
 // forget takes what this lane still holds out of the gauges. The lane has ended.
 func (n *lane) forget() {
-	n.broker.forget(n.Relay)
+	n.courier.broker.forget(n.Relay)
 	n.rec.parked.Add(-int64(len(n.due)))
 	for _, b := range n.due {
 		n.rec.deferred.Add(-int64(len(b.waits) - 1))
@@ -73,6 +81,8 @@ func (n *lane) forget() {
 
 // run publishes until stop or work ends.
 func (n *lane) run() {
+	changed, leave := n.circuits.changed.listen()
+	defer leave()
 	for {
 		n.mu.Lock()
 		n.queue = append(n.queue, n.inbox...)
@@ -82,19 +92,24 @@ func (n *lane) run() {
 		if n.live.Err() != nil {
 			return
 		}
-		if err := n.step(); err != nil {
+		if err := n.step(changed); err != nil {
 			n.fail(err)
 			return
 		}
 	}
 }
 
-// step publishes once, or waits for something to publish.
-func (n *lane) step() error {
-	if len(n.due) > 0 && !time.Now().Before(n.due[0].due) {
-		return n.retry(heap.Pop(&n.due).(*blockade))
+// step publishes once, or waits for something to publish. Blockades that are due
+// and what is new take turns.
+func (n *lane) step(changed <-chan struct{}) error {
+	n.unhold()
+	now := time.Now()
+	if len(n.due) > 0 && !now.Before(n.due[0].due) && (!n.retried || len(n.queue) == 0) {
+		n.retried = true
+		return n.retry(now)
 	}
-	batch, err := n.next()
+	n.retried = false
+	batch, err := n.next(now)
 	if err != nil {
 		return err
 	}
@@ -112,25 +127,60 @@ func (n *lane) step() error {
 	}
 	select {
 	case <-n.bell:
+	case <-changed:
 	case <-due:
 	case <-n.live.Done():
 	}
 	return nil
 }
 
+// unhold makes blockades due whose destination takes messages again.
+func (n *lane) unhold() {
+	closes := n.circuits.closes.Load()
+	if closes == n.opened {
+		return
+	}
+	n.opened = closes
+	now := time.Now()
+	for _, b := range n.due {
+		if b.held && !n.circuits.isOpen(b.dest) {
+			b.held, b.due = false, now
+		}
+	}
+	heap.Init(&n.due)
+}
+
 // next takes from the queue what may be published now. Rows whose key is
-// blocked go behind the blockade, rows that cannot be read are buried.
-func (n *lane) next() ([]Row, error) {
+// blocked go behind the blockade, those whose destination takes nothing wait for
+// it, and rows that cannot be read are buried.
+func (n *lane) next(now time.Time) ([]Row, error) {
 	most := n.limit.most(n.cfg.Batch)
 	batch := make([]Row, 0, min(most, len(n.queue)))
 	taken := 0
+	var keys map[string]bool // in batch, once a destination is open
 	for ; taken < len(n.queue) && len(batch) < most; taken++ {
 		it := &n.queue[taken]
+		b := n.blockadeOf(&it.Row)
+		ok, until, dest := b == nil, now, ""
+		if ok && !it.due.After(now) && n.circuits.waiting() > 0 {
+			if keys == nil {
+				keys = keysOf(batch)
+			}
+			dest = n.circuits.route(&it.Message)
+			if ok, until = n.circuits.admit(dest, now); !ok && it.Key != "" && !n.cfg.Unordered && keys[it.Key] {
+				break // one of its key goes before it; it waits its turn
+			}
+			keys[it.Key] = true
+		}
 		switch {
-		case n.blockadeOf(&it.Row) != nil:
-			n.postpone(n.blockadeOf(&it.Row), it.Row)
-		case it.due.After(time.Now()):
-			n.block(it.Row, time.Until(it.due))
+		case b != nil:
+			n.postpone(b, it.Row)
+		case n.hasSpilled(&it.Row):
+			n.spill(it.Row)
+		case it.due.After(now):
+			n.block(it.Row, it.due.Sub(now), nil)
+		case !ok:
+			n.block(it.Row, until.Sub(now), &hold{destination: dest})
 		default:
 			batch = append(batch, it.Row)
 		}
@@ -138,6 +188,14 @@ func (n *lane) next() ([]Row, error) {
 	n.consume(taken)
 	batch, buried, gone := unreadable(batch)
 	return batch, n.bury(buried, gone)
+}
+
+func keysOf(rows []Row) map[string]bool {
+	keys := make(map[string]bool, len(rows))
+	for i := range rows {
+		keys[rows[i].Key] = true
+	}
+	return keys
 }
 
 // consume drops the first items of the queue.
@@ -155,57 +213,123 @@ func (n *lane) blockadeOf(row *Row) *blockade {
 	return n.blocked[row.Key]
 }
 
-// block makes the row, and later ones of its key, wait.
-func (n *lane) block(row Row, d time.Duration) {
+// block makes the row, and later ones of its key, wait. h is set when the row has
+// spent no attempt.
+func (n *lane) block(row Row, d time.Duration, h *hold) {
+	if n.crowded() {
+		n.spill(row)
+		return
+	}
 	b := &blockade{waits: []waiting{{row.Seq, len(row.Payload)}}, attempts: row.Attempts, due: time.Now().Add(d)}
+	b.head = row.Seq
+	b.heldFor(n, h)
 	if row.Key != "" && !n.cfg.Unordered {
 		b.key = row.Key
 		n.blocked[b.key] = b
 	}
 	heap.Push(&n.due, b)
 	n.rec.parked.Add(1)
+	n.waits.Add(1)
 	n.release([]int64{row.Seq}, len(row.Payload), false)
+}
+
+// heldFor notes what a blockade waits for.
+func (b *blockade) heldFor(n *lane, h *hold) {
+	b.held, b.alone = false, false
+	if h != nil {
+		b.dest, b.alone = h.destination, IsBroken(h.err)
+		b.held = n.circuits.isOpen(h.destination)
+	}
 }
 
 // postpone puts a row behind a blockade.
 func (n *lane) postpone(b *blockade, row Row) {
+	if n.hasSpilled(&row) || n.crowded() {
+		n.spill(row)
+		return
+	}
 	b.waits = append(b.waits, waiting{row.Seq, len(row.Payload)})
 	n.rec.deferred.Add(1)
+	n.waits.Add(1)
 	n.release([]int64{row.Seq}, len(row.Payload), false)
 }
 
-// retry publishes what waited, the failed message first.
-func (n *lane) retry(b *blockade) error {
-	n.rec.parked.Add(-1)
-	n.rec.deferred.Add(-int64(len(b.waits) - 1))
-	take := n.take(b)
-	found, err := n.lease.Fetch(n.work, take)
+// retry publishes what waited and is due, of each blockade the first message
+// first. What has no room among the messages in flight waits on.
+func (n *lane) retry(now time.Time) error {
+	most := n.reserve(n.limit.most(n.cfg.Batch))
+	if most == 0 {
+		n.delay(now.Add(retryPause))
+		return nil
+	}
+	room := n.cfg.MaxInFlightBytes / 2 / len(n.lanes)
+	var bs []*blockade
+	var seqs []int64
+	heads := map[int64]*blockade{}
+	for len(n.due) > 0 && !n.due[0].due.After(now) && len(seqs) < most && (room > 0 || len(seqs) == 0) {
+		b := n.due[0]
+		if b.dest != "" || b.held {
+			if ok, until := n.circuits.admit(b.dest, now); !ok {
+				n.delay(until.Add(time.Millisecond))
+				continue
+			}
+		}
+		if b.alone && len(bs) > 0 {
+			break
+		}
+		heap.Pop(&n.due)
+		n.rec.parked.Add(-1)
+		n.rec.deferred.Add(-int64(len(b.waits) - 1))
+		part := b.take(most-len(seqs), &room)
+		heads[part[0]] = b
+		seqs = append(seqs, part...)
+		b.waits = b.waits[len(part):]
+		bs = append(bs, b)
+		if b.alone {
+			break
+		}
+	}
+	n.waits.Add(-int64(len(seqs)))
+	n.unreserve(most - len(seqs))
+	if len(seqs) == 0 {
+		return nil
+	}
+	found, err := n.lease.Fetch(n.work, seqs)
 	if err != nil {
 		return err
 	}
-	n.hold(found)
-	rows, gone := inOrder(take, found)
-	n.drop(gone) // somebody has removed them
-	if len(rows) > 0 && rows[0].Seq == take[0] {
-		rows[0].Attempts = b.attempts
+	rows, gone := inOrder(seqs, found)
+	n.unreserve(len(gone)) // somebody has removed them
+	n.drop(gone)
+	_, bytes := numbers(rows)
+	n.hold(bytes)
+	for i := range rows {
+		if b := heads[rows[i].Seq]; b != nil {
+			rows[i].Attempts = b.attempts
+		}
 	}
-	b.waits = b.waits[len(take):]
 	rows, buried, unread := unreadable(rows)
 	if err := n.bury(buried, unread); err != nil {
 		return err
 	}
-	return n.publish(rows, b)
+	return n.publish(rows, bs)
 }
 
-// take is the numbers of the first rows of a blockade: one, and as many more as
-// fit into the lane's share of half of the bytes in flight. What is in flight
-// beside them is over the bound by no more than that.
-func (n *lane) take(b *blockade) []int64 {
-	most := min(len(b.waits), n.limit.most(n.cfg.Batch))
-	room := n.cfg.MaxInFlightBytes / 2 / len(n.lanes)
+// delay puts off the first blockade of the heap.
+func (n *lane) delay(until time.Time) {
+	n.due[0].due = until
+	heap.Fix(&n.due, 0)
+}
+
+// take is the numbers of the first rows of a blockade: up to most of them, and as
+// many as there is room for their bytes, but one at least.
+func (b *blockade) take(most int, room *int) []int64 {
+	if b.alone {
+		most = 1
+	}
 	var seqs []int64
-	for i, w := range b.waits[:most] {
-		if room -= w.bytes; i > 0 && room < 0 {
+	for _, w := range b.waits[:min(len(b.waits), most)] {
+		if *room -= w.bytes; len(seqs) > 0 && *room < 0 {
 			break
 		}
 		seqs = append(seqs, w.seq)
@@ -230,32 +354,31 @@ func inOrder(seqs []int64, found []Row) (rows []Row, gone []int64) {
 	return rows, gone
 }
 
-// publish gives rows to the sink and sees to what becomes of each. b is the
-// blockade that they waited in, without them, or nil.
-func (n *lane) publish(rows []Row, b *blockade) error {
+// publish gives rows to the sink and sees to what becomes of each. bs are the
+// blockades that they waited in, without them, or nil.
+func (n *lane) publish(rows []Row, bs []*blockade) error {
 	if len(rows) == 0 {
-		return n.apply(verdict{}, b)
+		return n.apply(verdict{}, nil, bs)
 	}
 	if n.limit.wait(n.live, len(rows)) != nil {
 		return nil // abandoned: they stay pending
 	}
-	n.msgs = messages(n.msgs[:0], rows)
 	began := time.Now()
-	errs := n.sink.Publish(n.work, n.msgs)
-	v, err := judge(n.work, n.cfg, rows, errs)
+	errs := n.courier.publish(n.work, n.live, rows)
+	v, err := n.judge(n.work, rows, errs)
 	if err != nil {
 		return err
 	}
 	n.rec.published(time.Since(began), len(rows), v.delivered)
-	if err := n.apply(v, b); err != nil {
+	if err := n.apply(v, rows, bs); err != nil {
 		return err
 	}
 	n.pauseForBroker(v.outage)
 	return nil
 }
 
-// apply notes a verdict in the database and in memory.
-func (n *lane) apply(v verdict, b *blockade) error {
+// apply notes a verdict on the rows in the database and in memory.
+func (n *lane) apply(v verdict, rows []Row, bs []*blockade) error {
 	if len(v.delivered) > 0 {
 		n.lead.delivered(numbers(v.delivered))
 	}
@@ -268,41 +391,86 @@ func (n *lane) apply(v verdict, b *blockade) error {
 		}
 		n.rec.retries.Add(uint64(len(v.parked)))
 	}
-	if b != nil {
-		n.reblock(b, v)
+	if bs != nil {
+		n.reblock(v, rows, bs)
 		return nil
 	}
 	for i, row := range v.failed {
-		n.block(row, v.delays[i])
+		n.block(row, v.delays[i], nil)
+	}
+	for i, row := range v.held {
+		n.block(row, v.holds[i].delay, &v.holds[i])
 	}
 	n.putBack(v.back)
 	return nil
 }
 
-// reblock lets a blockade go, or renews it with what is left of it.
-func (n *lane) reblock(b *blockade, v verdict) {
-	var left []waiting
-	b.attempts, b.due = 0, time.Now()
-	for _, rows := range [][]Row{v.failed, v.back} { // at most one failed: the rest was held back
-		for _, row := range rows {
-			left = append(left, waiting{row.Seq, len(row.Payload)})
+// reblock lets blockades go, or renews them with what is left of them.
+func (n *lane) reblock(v verdict, rows []Row, bs []*blockade) {
+	type outcome struct {
+		attempts int
+		delay    time.Duration
+		hold     *hold
+	}
+	left := make(map[int64]outcome, len(v.failed)+len(v.held)+len(v.back))
+	for i, row := range v.failed {
+		left[row.Seq] = outcome{row.Attempts, v.delays[i], nil}
+	}
+	for i, row := range v.held {
+		left[row.Seq] = outcome{row.Attempts, v.holds[i].delay, &v.holds[i]}
+	}
+	for _, row := range v.back {
+		left[row.Seq] = outcome{attempts: row.Attempts}
+	}
+	again := map[*blockade][]waiting{}
+	first := map[*blockade]outcome{}
+	owner := n.ownerOf(bs)
+	for i := range rows {
+		o, ok := left[rows[i].Seq]
+		if !ok {
+			continue
 		}
-		seqs, bytes := numbers(rows)
-		n.release(seqs, bytes, false)
+		b := owner(&rows[i])
+		if len(again[b]) == 0 {
+			first[b] = o
+		}
+		again[b] = append(again[b], waiting{rows[i].Seq, len(rows[i].Payload)})
+		n.release([]int64{rows[i].Seq}, len(rows[i].Payload), false)
 	}
-	if len(v.failed) > 0 {
-		b.attempts, b.due = v.failed[0].Attempts, b.due.Add(v.delays[0])
-	} else if len(v.back) > 0 {
-		b.attempts = v.back[0].Attempts
+	now := time.Now()
+	for _, b := range bs {
+		o := first[b]
+		n.waits.Add(int64(len(again[b])))
+		b.waits = append(again[b], b.waits...)
+		b.attempts, b.due = o.attempts, now.Add(o.delay)
+		if b.heldFor(n, o.hold); o.hold == nil {
+			b.dest = ""
+		}
+		if len(b.waits) == 0 {
+			delete(n.blocked, b.key)
+			continue
+		}
+		heap.Push(&n.due, b)
+		n.rec.parked.Add(1)
+		n.rec.deferred.Add(int64(len(b.waits) - 1))
 	}
-	b.waits = append(left, b.waits...)
-	if len(b.waits) == 0 {
-		delete(n.blocked, b.key)
-		return
+}
+
+// ownerOf finds the blockade of a row: that of its key, or the one that was made
+// for it alone.
+func (n *lane) ownerOf(bs []*blockade) func(*Row) *blockade {
+	alone := map[int64]*blockade{}
+	for _, b := range bs {
+		if b.key == "" {
+			alone[b.head] = b
+		}
 	}
-	heap.Push(&n.due, b)
-	n.rec.parked.Add(1)
-	n.rec.deferred.Add(int64(len(b.waits) - 1))
+	return func(row *Row) *blockade {
+		if b := alone[row.Seq]; b != nil {
+			return b
+		}
+		return n.blocked[row.Key]
+	}
 }
 
 // putBack puts rows at the head of the queue, or behind the blockade of their
@@ -337,10 +505,41 @@ func (n *lane) bury(burials []Burial, rows []Row) error {
 
 // pauseForBroker waits before the next call when the last one met no broker.
 func (n *lane) pauseForBroker(outage error) {
-	n.broker.note(n.Relay, n.log, outage)
+	n.courier.broker.note(n.Relay, n.log, outage)
 	if outage != nil {
-		n.broker.pause(n.live, outage)
+		n.courier.broker.pause(n.live, outage)
 	}
+}
+
+// retryPause is the wait of what is due and has no room among what is in flight.
+const retryPause = 5 * time.Millisecond
+
+// spillBuckets parts the keys whose rows were dropped from memory.
+const spillBuckets = 1 << 14
+
+// crowded tells whether as many messages wait as memory may know of.
+func (n *lane) crowded() bool { return n.waits.Load() >= int64(n.cfg.MaxWaiting) }
+
+// hasSpilled tells whether a row of the same key was dropped: it must not overtake
+// that.
+func (n *lane) hasSpilled(row *Row) bool {
+	return n.spilled != nil && row.Key != "" && !n.cfg.Unordered && n.spilled[Bucket(row.Key, row.ID)%spillBuckets]
+}
+
+// spill drops a row from memory; it stays pending in the table. The leadership
+// begins again when there is room, or a destination takes messages again, and
+// reads the table from its first pending row: see refill.
+func (n *lane) spill(row Row) {
+	if n.spilled == nil {
+		n.spilled = new([spillBuckets]bool)
+	}
+	if row.Key != "" {
+		n.spilled[Bucket(row.Key, row.ID)%spillBuckets] = true
+	}
+	if n.spills.Add(1) == 1 {
+		n.log.Warn("more messages wait than memory shall know of: the rest stays in the table until some are delivered", "waiting", n.waits.Load())
+	}
+	n.release([]int64{row.Seq}, len(row.Payload), true)
 }
 
 // blockades is a heap by moment.

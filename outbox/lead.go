@@ -2,9 +2,11 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirdb/weir/batch"
@@ -17,7 +19,10 @@ const (
 	maxRanges  = 64                     // gaps in one statement
 	manyRanges = 4096                   // the same, when joined ones bring pages of rows that were seen
 	proofEvery = 50 * time.Millisecond  // between steps of proving gaps dead
-	tailRetry  = 30 * time.Second       // after the log could not be followed
+	tailSoon   = time.Second            // after the log could not be followed, doubled each time
+	tailLate   = 30 * time.Second       // up to this
+	longTail   = time.Minute            // following for so long begins with tailSoon again
+	keptEvery  = time.Second            // between looks at what of its log the server keeps
 	tailProof  = time.Second            // between steps of proving gaps while following the log
 	sweepPage  = 10_000                 // numbers of one page of the sweep
 	strayPage  = 100                    // rows that a sweep found, read at once
@@ -51,7 +56,13 @@ type lead struct {
 	suspects  map[int64]struct{} // of the last sweep
 	sweepAt   time.Time
 	tail      *tailing
+	joining   *tailing  // opened, and not followed yet
 	tailAt    time.Time // not before this is the log tried again
+	tailWait  backoff
+
+	waits  atomic.Int64 // rows that wait in blockades
+	spills atomic.Int64 // rows that were dropped since there were too many of those
+	closes uint64       // of the circuits, when the leadership began
 
 	mu    sync.Mutex
 	out   map[int64]struct{} // read, neither noted as delivered nor buried
@@ -82,7 +93,9 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Log
 	l := &lead{
 		Relay: r, lease: lease, log: log, stop: stop, work: work, live: live, fail: fail,
 		stuck: 1, markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
-		out: map[int64]struct{}{}, room: make(chan struct{}, 1),
+		closes:   r.circuits.closes.Load(),
+		tailWait: backoff{least: tailSoon, most: tailLate},
+		out:      map[int64]struct{}{}, room: make(chan struct{}, 1),
 	}
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -109,7 +122,10 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Log
 		group.Go(func() { r.promote(live) })
 	}
 	err := l.read()
-	if err != nil {
+	switch {
+	case errors.Is(err, errAfresh):
+		leave() // what the sink was given is noted; the next leadership reads the rest
+	case err != nil:
 		fail(err)
 	}
 	for _, n := range l.lanes {
@@ -181,6 +197,32 @@ func (l *lead) forget() {
 	l.rec.gaps.Store(0)
 }
 
+// errAfresh ends a leadership so that the next one, which begins at once, reads
+// the table from its first pending row.
+var errAfresh = errors.New("outbox: the table is read from its beginning")
+
+// refill ends the leadership when rows were dropped and there is a reason to read
+// them again: half of what waited has gone, or a destination takes messages again.
+func (l *lead) refill() error {
+	closes := l.circuits.closes.Load()
+	if l.spills.Load() == 0 {
+		l.closes = closes
+		return nil
+	}
+	if l.waits.Load() > int64(l.cfg.MaxWaiting/2) && closes == l.closes {
+		return nil
+	}
+	return fmt.Errorf("%w: messages that had to wait can be taken now", errAfresh)
+}
+
+// tailEnd is closed when the tail has ended.
+func (l *lead) tailEnd() <-chan struct{} {
+	if l.tail == nil {
+		return nil
+	}
+	return l.tail.ended
+}
+
 // read finds rows and hands them to the lanes until stop or work ends. It
 // returns nil for stop.
 func (l *lead) read() error {
@@ -198,12 +240,21 @@ func (l *lead) read() error {
 		if err := l.gate.wait(l.live); err != nil {
 			continue
 		}
-		rows, bytes, ok := l.waitRoom()
+		if l.tail != nil && closed(l.tail.ended) {
+			err := l.tail.err
+			if l.endTail(err); errors.Is(err, ErrRecreated) {
+				return fmt.Errorf("%w: %w", errAfresh, err)
+			}
+		}
+		if err := l.refill(); err != nil {
+			return err
+		}
+		rows, bytes, ok := l.waitRoom(l.tailEnd())
 		if !ok {
 			continue
 		}
 		if l.tail != nil {
-			if err := l.follow(); err != nil {
+			if err := l.follow(rows, bytes); err != nil {
 				return err
 			}
 			continue
@@ -340,8 +391,8 @@ func (l *lead) laneOf(m *Message) int {
 }
 
 // waitRoom waits until a good part of what may be in flight is free: pages of
-// a few rows would waste the crossing.
-func (l *lead) waitRoom() (rows, bytes int, ok bool) {
+// a few rows would waste the crossing. It gives up when over is closed.
+func (l *lead) waitRoom(over <-chan struct{}) (rows, bytes int, ok bool) {
 	for {
 		l.mu.Lock()
 		rows, bytes = l.cfg.MaxInFlight-l.rows, l.cfg.MaxInFlightBytes-l.bytes
@@ -351,6 +402,8 @@ func (l *lead) waitRoom() (rows, bytes int, ok bool) {
 		}
 		select {
 		case <-l.room:
+		case <-over:
+			return 0, 0, false
 		case <-l.live.Done():
 			return 0, 0, false
 		}
@@ -374,17 +427,32 @@ func (l *lead) release(seqs []int64, bytes int, done bool) {
 	ring(l.room)
 }
 
-// hold takes room for rows that are read again, over the bound if need be.
-func (l *lead) hold(rows []Row) {
-	bytes := 0
-	for i := range rows {
-		bytes += len(rows[i].Payload)
-	}
+// reserve takes room for up to so many rows that are read again, and returns for
+// how many there was some.
+func (l *lead) reserve(most int) int {
 	l.mu.Lock()
-	l.rows += len(rows)
+	most = max(0, min(most, l.cfg.MaxInFlight-l.rows))
+	l.rows += most
+	l.mu.Unlock()
+	l.rec.inFlight.Add(int64(most))
+	return most
+}
+
+// unreserve gives back what was not needed.
+func (l *lead) unreserve(rows int) {
+	l.mu.Lock()
+	l.rows -= rows
+	l.mu.Unlock()
+	l.rec.inFlight.Add(-int64(rows))
+	ring(l.room)
+}
+
+// hold takes room for the bytes of rows that were reserved, over the bound if
+// need be.
+func (l *lead) hold(bytes int) {
+	l.mu.Lock()
 	l.bytes += bytes
 	l.mu.Unlock()
-	l.rec.inFlight.Add(int64(len(rows)))
 	l.rec.inFlightBytes.Add(int64(bytes))
 }
 

@@ -23,8 +23,10 @@ type memStore struct {
 	tails     map[*memTail]struct{}
 	shards    int
 	noTail    error
-	fail      func(op string) error // injected
-	longest   int                   // page
+	fail      func(op string) error    // injected
+	held      map[string]chan struct{} // operations that wait until it is closed
+	longest   int                      // page
+	kept      int64                    // bytes of the log, for every tail
 }
 
 type memRow struct {
@@ -109,6 +111,12 @@ func (s *memStore) put(msgs ...Message) {
 }
 
 func (s *memStore) inject(op string) error {
+	s.mu.Lock()
+	held := s.held[op]
+	s.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail == nil {
@@ -350,6 +358,7 @@ type memTail struct {
 	s      *memStore
 	shard  int
 	queue  []Row
+	err    error
 	bell   chan struct{}
 	once   sync.Once
 	broken chan struct{}
@@ -358,11 +367,11 @@ type memTail struct {
 func (t *memTail) Next(ctx context.Context) ([]Row, error) {
 	for {
 		t.s.mu.Lock()
-		rows := t.queue
+		rows, err := t.queue, t.err
 		t.queue = nil
 		t.s.mu.Unlock()
-		if len(rows) > 0 {
-			return rows, nil
+		if len(rows) > 0 || err != nil {
+			return rows, err
 		}
 		select {
 		case <-t.bell:
@@ -372,6 +381,13 @@ func (t *memTail) Next(ctx context.Context) ([]Row, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// Kept implements keeper.
+func (t *memTail) Kept(context.Context) (int64, error) {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	return t.s.kept, nil
 }
 
 func (t *memTail) Close() error {

@@ -66,23 +66,31 @@ func (m *Message) validate() error {
 	if m.Topic == "" {
 		return fmt.Errorf("%w: it has no topic", ErrInvalid)
 	}
-	for _, f := range []struct {
-		name, value string
-		most        int
-	}{{"topic", m.Topic, MaxTopic}, {"key", m.Key, MaxKey}, {"dedup key", m.DedupKey, MaxKey}} {
-		if len(f.value) > f.most {
-			return fmt.Errorf("%w: its %s has %d bytes, at most %d are allowed", ErrInvalid, f.name, len(f.value), f.most)
-		}
+	if err := m.limits(); err != nil {
+		return err
+	}
+	for _, f := range [...]struct{ name, value string }{{"topic", m.Topic}, {"key", m.Key}, {"dedup key", m.DedupKey}} {
 		if !utf8.ValidString(f.value) || strings.ContainsRune(f.value, 0) {
 			return fmt.Errorf("%w: its %s %q is not UTF-8 without NUL", ErrInvalid, f.name, f.value)
 		}
 	}
-	if len(m.Payload) > MaxPayload {
-		return fmt.Errorf("%w: its payload has %d bytes, at most %d are allowed", ErrInvalid, len(m.Payload), MaxPayload)
-	}
 	for name, value := range m.Headers {
 		if name == "" || !utf8.ValidString(name) || !utf8.ValidString(value) || strings.ContainsRune(name+value, 0) {
 			return fmt.Errorf("%w: its header %q is empty or not UTF-8 without NUL", ErrInvalid, name)
+		}
+	}
+	return nil
+}
+
+// limits names the first part of the message that is too long.
+func (m *Message) limits() error {
+	for _, f := range [...]struct {
+		name string
+		size int
+		most int
+	}{{"topic", len(m.Topic), MaxTopic}, {"key", len(m.Key), MaxKey}, {"dedup key", len(m.DedupKey), MaxKey}, {"payload", len(m.Payload), MaxPayload}} {
+		if f.size > f.most {
+			return fmt.Errorf("%w: its %s has %d bytes, at most %d are allowed", ErrInvalid, f.name, f.size, f.most)
 		}
 	}
 	return m.validateHeaderSize()

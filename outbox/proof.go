@@ -32,8 +32,8 @@ func (l *lead) prove(every time.Duration) error {
 // sweep makes suspects, the next makes sure: a row that was noted as delivered
 // while the sweep ran is no stray.
 func (l *lead) sweep() error {
-	if time.Now().Before(l.sweepAt) {
-		return nil
+	if time.Now().Before(l.sweepAt) || l.spills.Load() > 0 {
+		return nil // what was dropped is no stray
 	}
 	defer func() { l.sweepAt = time.Now().Add(l.cfg.SweepEvery) }()
 	var strays []int64
@@ -62,15 +62,19 @@ func (l *lead) sweep() error {
 		after = seqs[len(seqs)-1]
 	}
 	l.suspects = suspects
+	if l.spills.Load() > 0 {
+		return nil
+	}
 	if len(strays) > 0 {
 		l.log.Warn("found messages that no read had shown: their numbers were not handed out in order (a table that was emptied by TRUNCATE, a number written by hand)",
 			"messages", len(strays))
 	}
 	for len(strays) > 0 {
-		if _, _, ok := l.waitRoom(); !ok {
+		room, _, ok := l.waitRoom(nil)
+		if !ok {
 			return nil // they stay pending
 		}
-		n := min(len(strays), strayPage)
+		n := min(len(strays), strayPage, room)
 		rows, err := l.lease.Fetch(l.work, strays[:n])
 		if err != nil {
 			return err

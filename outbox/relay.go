@@ -19,6 +19,9 @@ type Relay struct {
 	bell  bell
 	gate  gate
 	limit *limiter
+
+	circuits *circuits
+	alone    solitude
 }
 
 // NewRelay returns a relay that takes from store and gives to sink. It closes
@@ -28,7 +31,7 @@ func NewRelay(store Store, sink Sink, cfg Config) (*Relay, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Relay{store: store, sink: sink, cfg: cfg, limit: newLimiter(cfg.Rate, cfg.Batch)}, nil
+	return &Relay{store: store, sink: sink, cfg: cfg, limit: newLimiter(cfg.Rate, cfg.Batch), circuits: newCircuits(sink), alone: newSolitude()}, nil
 }
 
 // Waker is a store that can be told of commits, so that a relay that polls
@@ -52,12 +55,19 @@ func (r *Relay) Pause() { r.gate.shut() }
 func (r *Relay) Resume() { r.gate.open(); r.bell.ring() }
 
 // Stats is what the relay has done since it was made.
-func (r *Relay) Stats() Stats { return r.rec.stats() }
+func (r *Relay) Stats() Stats {
+	s := r.rec.stats()
+	s.Blocked = r.circuits.waiting()
+	if k, ok := r.sink.(Repeater); ok {
+		s.Repeated = k.Repeats()
+	}
+	return s
+}
 
 // Run relays until ctx ends, then finishes what the sink was given and notes
 // it as delivered, for at most Config.DrainTimeout. It returns nil after that.
 // A database or broker that is away is waited for. Run returns an error only
-// for what waiting does not mend: tables that were never migrated, a window on
+// for what waiting does not mend: tables that were never migrated or are of a newer weir, a window on
 // a table without partitions, SkipLocked on a database that has none.
 func (r *Relay) Run(ctx context.Context) error {
 	desc, err := r.describe(ctx)
@@ -101,7 +111,7 @@ func (r *Relay) describe(ctx context.Context) (Description, error) {
 	wait := backoff{least: 100 * time.Millisecond, most: 5 * time.Second}
 	for {
 		desc, err := r.store.Describe(ctx)
-		if err == nil || errors.Is(err, ErrNotMigrated) || ctx.Err() != nil {
+		if err == nil || errors.Is(err, ErrNotMigrated) || errors.Is(err, ErrNewer) || ctx.Err() != nil {
 			if ctx.Err() != nil {
 				err = nil
 			}
@@ -146,6 +156,11 @@ func (r *Relay) contend(ctx context.Context, shard int) {
 		err = r.lead(ctx, lease, shard, log)
 		if err := lease.Close(); err != nil && ctx.Err() == nil {
 			log.Warn("giving the leadership up failed", "error", err)
+		}
+		if errors.Is(err, errAfresh) && ctx.Err() == nil {
+			log.Warn("leading begins again", "reason", err)
+			wait.sleep(ctx)
+			continue
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("leading ended, trying again", "error", err)

@@ -16,11 +16,13 @@ type Sink interface {
 	// broker when an earlier one of its key and the same call has not been
 	// confirmed (for the ones held back by this it returns ErrHeldBack).
 	//
-	// An error is of one of four kinds: [Reject] (this message will never be
+	// An error is of one of six kinds: [Reject] (this message will never be
 	// taken: it goes to the dead letters), [Unavailable] (the broker cannot be
-	// reached or is overloaded: the message is not to blame, no attempt is
-	// spent), [RetryAfter], and any other (one attempt is spent, the message is
-	// tried again after a back-off).
+	// reached: no message is to blame, all wait), [Busy] (the destination of
+	// the message takes none: only its messages wait), [Doubtful] and [Broken]
+	// (message or destination: an attempt is spent if the destination is seen to
+	// take others), and any other (an attempt is spent unless the destination is
+	// seen to take nobody). [RetryAfter] names the wait for any of them.
 	//
 	// It is called from several goroutines at once, never for one key at the
 	// same time. When ctx ends it returns soon, with ctx's error for what is not
@@ -29,6 +31,13 @@ type Sink interface {
 
 	// Close lets go of the broker. Nothing is published afterwards.
 	Close() error
+}
+
+// Repeater is a sink whose broker remembers what it has had.
+type Repeater interface {
+	// Repeats is how many messages the broker confirmed and dropped, because it
+	// had had them before.
+	Repeats() uint64
 }
 
 // ErrHeldBack is a sink's answer for a message that it did not send because an
@@ -64,6 +73,49 @@ func Unavailable(err error) error { return &unavailability{err} }
 func IsUnavailable(err error) bool {
 	var e *unavailability
 	return errors.As(err, &e)
+}
+
+type condition struct {
+	err  error
+	kind failureKind
+	link bool // the connection is gone
+}
+
+func (e *condition) Error() string { return e.err.Error() }
+func (e *condition) Unwrap() error { return e.err }
+
+// Busy marks an error as that of the message's destination: a queue or a stream
+// is full. Its messages wait and spend no attempt; other destinations go on.
+func Busy(err error) error { return &condition{err: err, kind: busy} }
+
+// Doubtful marks an error that may be the message's or its destination's: access
+// denied, too many requests, service unavailable, a request cut off. It spends an
+// attempt only while the destination is seen to take other messages.
+func Doubtful(err error) error { return &condition{err: err, kind: doubtful} }
+
+// Broken is Doubtful for all messages that were on their way over one connection
+// when it broke. The relay sends them again, by halves and with nothing beside
+// them, so that one that breaks the connection each time stands alone.
+func Broken(err error) error { return &condition{err: err, kind: doubtful, link: true} }
+
+// IsBroken reports whether err was marked by Broken.
+func IsBroken(err error) bool {
+	var e *condition
+	return errors.As(err, &e) && e.link
+}
+
+// IsBusy reports whether err was marked by Busy.
+func IsBusy(err error) bool { return kindOf(err) == busy }
+
+// IsDoubtful reports whether err was marked by Doubtful or Broken.
+func IsDoubtful(err error) bool { return kindOf(err) == doubtful }
+
+func kindOf(err error) failureKind {
+	var e *condition
+	if errors.As(err, &e) {
+		return e.kind
+	}
+	return faulty
 }
 
 type retryAfter struct {

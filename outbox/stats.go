@@ -22,6 +22,8 @@ type Stats struct {
 	Outside   uint64 // rows found outside the window
 	TakeOvers uint64 // leaderships taken
 	Rounds    uint64 // reads of the table
+	Repeated  uint64 // of those delivered, the ones that the broker said it had before
+	LogDrops  uint64 // times that the log was let go, so that the server need not keep it
 
 	InFlight      int64 // read and not yet noted as delivered
 	InFlightBytes int64
@@ -31,6 +33,8 @@ type Stats struct {
 	Leading       int64 // shards led now
 	Tailing       int64 // of those, shards that follow the log
 	BrokerDown    bool
+	Blocked       int    // destinations that take no messages now
+	LogKept       int64  // bytes of its log that the server keeps for this relay
 	TailReason    string // why the log is not followed, if it was wanted
 
 	// Delivery is the time from insert to confirmation in nanoseconds, by the
@@ -42,13 +46,15 @@ type Stats struct {
 
 // recorder is the counters behind Stats.
 type recorder struct {
-	read, delivered, bytes, acked, retries, outages, stray, outside, takeOvers, rounds atomic.Uint64
-	inFlight, inFlightBytes, parked, deferred, gaps, leading, tailing                  atomic.Int64
-	brokersDown                                                                        atomic.Int64
+	read, delivered, bytes, acked, retries, outages, stray, outside, takeOvers, rounds, logDrops atomic.Uint64
+	inFlight, inFlightBytes, parked, deferred, gaps, leading, tailing, logKept                   atomic.Int64
+	brokersDown                                                                                  atomic.Int64
 
 	mu                               sync.Mutex
 	buried                           map[string]uint64
 	tailReason                       string
+	complained                       time.Time // when a failed attempt was logged last
+	silent                           int       // failed attempts since that were not
 	delivery, publish, batches, acks batch.Histogram
 }
 
@@ -56,7 +62,7 @@ func (r *recorder) stats() Stats {
 	s := Stats{
 		Read: r.read.Load(), Delivered: r.delivered.Load(), Bytes: r.bytes.Load(), Acked: r.acked.Load(),
 		Retries: r.retries.Load(), Outages: r.outages.Load(), Stray: r.stray.Load(), Outside: r.outside.Load(),
-		TakeOvers: r.takeOvers.Load(), Rounds: r.rounds.Load(),
+		TakeOvers: r.takeOvers.Load(), Rounds: r.rounds.Load(), LogDrops: r.logDrops.Load(), LogKept: r.logKept.Load(),
 		InFlight: r.inFlight.Load(), InFlightBytes: r.inFlightBytes.Load(), Parked: r.parked.Load(),
 		Deferred: r.deferred.Load(), Gaps: r.gaps.Load(), Leading: r.leading.Load(), Tailing: r.tailing.Load(),
 		BrokerDown: r.brokersDown.Load() > 0,
@@ -103,8 +109,11 @@ func (r *recorder) buriedRows(reason string, n int) {
 	r.mu.Unlock()
 }
 
-func (r *recorder) setTailReason(reason string) {
+// setTailReason reports whether the reason is another than before.
+func (r *recorder) setTailReason(reason string) bool {
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := r.tailReason != reason
 	r.tailReason = reason
-	r.mu.Unlock()
+	return changed
 }

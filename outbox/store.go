@@ -214,6 +214,8 @@ var (
 	ErrNotMigrated  = errors.New("outbox: the tables do not exist: run `weir outbox migrate` or Store.Migrate")
 	ErrHeld         = errors.New("outbox: another relay leads this shard")
 	ErrDeposed      = errors.New("outbox: this relay leads the shard no longer")
+	ErrRecreated    = errors.New("outbox: the table was emptied or made anew: its numbers may begin again")
+	ErrNewer        = errors.New("outbox: the tables are of a newer weir")
 	ErrNoSkipLocked = errors.New("outbox: this database has no SKIP LOCKED")
 
 	// ErrWindowNeedsPartitions refuses a window on a table without partitions:

@@ -3,41 +3,65 @@ package outbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
-// tailing is a tail and the goroutine that waits for it.
+// tailing is a tail and the goroutines that wait for it.
 type tailing struct {
 	rows  chan []Row
+	left  []Row         // taken from rows, not yet handed on: there was no room
+	began time.Time     // when the log was followed
 	ended chan struct{} // closed with err set
 	err   error
 	stop  func()
+	// joined is that of joiner.
+	joined func(context.Context) (bool, error)
 }
 
-// beginTail starts to follow the log, if that is wanted and possible. From the
-// moment that the log is followed one more full read takes what was committed
-// before, so it reports caughtUp only after that.
+// errKept ends a tail that makes the server keep too much of its log.
+var errKept = errors.New("the server would keep its log for a relay that cannot deliver")
+
+// keeper is a tail for which the server keeps what was not taken of its log.
+type keeper interface {
+	// Kept is how many bytes that is.
+	Kept(ctx context.Context) (bytes int64, err error)
+}
+
+// joiner is a tail that begins a moment before the table shows all that had been
+// committed by then.
+type joiner interface {
+	// Joined tells whether the table shows that now.
+	Joined(ctx context.Context) (bool, error)
+}
+
+// beginTail starts to follow the log, if that is wanted and possible. The tail is
+// opened first; from the moment when the table shows all that was committed
+// before, one more full read takes that, so it reports caughtUp only after it.
+// Until then the table is read as ever.
 func (l *lead) beginTail() (caughtUp bool, err error) {
-	if l.cfg.Claim != Auto && l.cfg.Claim != Log || time.Now().Before(l.tailAt) {
+	if l.cfg.Claim != Auto && l.cfg.Claim != Log || l.joining == nil && time.Now().Before(l.tailAt) {
 		return false, nil
 	}
-	tail, err := l.lease.Tail(l.work)
-	if err != nil {
-		var reason *TailError
-		if !errors.As(err, &reason) {
+	if l.joining == nil {
+		if l.joining, err = l.openTail(); l.joining == nil {
 			return false, err
 		}
-		l.tailAt = time.Now().Add(tailRetry)
-		l.rec.setTailReason(reason.Reason)
-		l.log.Info("polling: the log cannot be followed", "reason", reason.Reason)
-		return false, nil
 	}
-	t := l.startTail(tail)
+	t := l.joining
+	switch joined, err := t.joined(l.work); {
+	case closed(t.ended): // read notices and ends the tail
+		l.tail, l.joining = t, nil
+		return true, nil
+	case err != nil || !joined:
+		return false, err
+	}
+	l.joining = nil
 	for {
-		rows, bytes, ok := l.waitRoom()
-		if !ok {
+		rows, bytes, ok := l.waitRoom(t.ended)
+		if !ok || closed(t.ended) {
 			l.tail = t
-			return true, nil // read notices and ends the tail
+			return true, nil // as above
 		}
 		more, _, err := l.round(rows, bytes)
 		if err != nil {
@@ -51,78 +75,193 @@ func (l *lead) beginTail() (caughtUp bool, err error) {
 	l.tail = t
 	l.rec.setTailReason("")
 	l.rec.tailing.Add(1)
+	t.began = time.Now()
 	l.log.Info("following the log")
 	return true, nil
 }
 
+// openTail is nil when the log cannot be followed now.
+func (l *lead) openTail() (*tailing, error) {
+	tail, err := l.lease.Tail(l.work)
+	if err == nil {
+		return l.startTail(tail), nil
+	}
+	var reason *TailError
+	if !errors.As(err, &reason) {
+		return nil, err
+	}
+	l.tailAt = time.Now().Add(l.tailWait.take())
+	if l.rec.setTailReason(reason.Reason) {
+		l.log.Info("polling: the log cannot be followed", "reason", reason.Reason)
+	}
+	return nil, nil
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 func (l *lead) startTail(tail Tail) *tailing {
-	ctx, cancel := context.WithCancel(l.work)
+	ctx, cancel := context.WithCancelCause(l.work)
 	t := &tailing{rows: make(chan []Row), ended: make(chan struct{})}
+	t.joined = func(context.Context) (bool, error) { return true, nil }
+	if j, ok := tail.(joiner); ok {
+		t.joined = j.Joined
+	}
 	go func() {
 		defer close(t.ended)
+		defer cancel(nil)
 		for {
 			rows, err := tail.Next(ctx)
-			if err != nil {
-				t.err = err
-				return
+			if err == nil {
+				err = l.offer(ctx, t, rows)
 			}
-			select {
-			case t.rows <- rows:
-			case <-ctx.Done():
-				t.err = ctx.Err()
+			if err != nil {
+				if cause := context.Cause(ctx); cause != nil {
+					err = cause
+				}
+				t.err = err
+				l.closeTail(tail) // at once: nobody may be there to take note of the end
 				return
 			}
 		}
 	}()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		l.watchLog(ctx, tail, cancel)
+	}()
 	t.stop = func() {
-		cancel()
+		cancel(nil)
 		<-t.ended
-		if err := tail.Close(); err != nil {
-			l.log.Debug("closing the tail", "error", err)
-		}
+		<-watched
 	}
 	return t
 }
 
-// endTail goes back to polling.
-func (l *lead) endTail(err error) {
-	if l.tail == nil {
-		return
+func (l *lead) closeTail(tail Tail) {
+	if err := tail.Close(); err != nil {
+		l.log.Debug("closing the tail", "error", err)
 	}
-	l.tail.stop()
-	l.tail = nil
-	l.rec.tailing.Add(-1)
-	if err != nil {
-		l.rec.setTailReason(err.Error())
-		l.tailAt = time.Now().Add(time.Second)
-		l.log.Warn("polling: following the log ended", "error", err)
+	l.rec.logKept.Store(0)
+}
+
+// offer waits until somebody takes the rows. A server keeps its log for a tail
+// that is not read, so it waits for a while only: the table has the rows as well.
+func (l *lead) offer(ctx context.Context, t *tailing, rows []Row) error {
+	late := time.NewTimer(l.cfg.LogWait)
+	defer late.Stop()
+	select {
+	case t.rows <- rows:
+		return nil
+	case <-late.C:
+		return fmt.Errorf("%w: nothing was taken from it for %v", errKept, l.cfg.LogWait)
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-// follow takes one delivery of the tail, or does what falls due meanwhile.
-func (l *lead) follow() error {
-	timer := time.NewTimer(quietTail)
-	defer timer.Stop()
-	select {
-	case rows := <-l.tail.rows:
-		l.accept(rows)
-		l.rec.gaps.Store(int64(len(l.front.gaps)))
-	case <-l.tail.ended:
-		l.endTail(l.tail.err)
-		return nil
-	case <-l.live.Done():
-		return nil
-	case <-timer.C:
+// watchLog ends the tail when the server keeps too much of its log for it.
+func (l *lead) watchLog(ctx context.Context, tail Tail, end context.CancelCauseFunc) {
+	k, ok := tail.(keeper)
+	if !ok {
+		return
 	}
-	// Numbers of rolled back transactions stay gaps until a read of the table
-	// shows that they are dead.
+	tick := time.NewTicker(keptEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		bytes, err := k.Kept(ctx)
+		if err != nil {
+			continue // the tail, or the leadership, ends by the same
+		}
+		l.rec.logKept.Store(bytes)
+		if bytes > int64(l.cfg.LogKeep) {
+			end(fmt.Errorf("%w, or for a transaction that stays open: %d MB, more than %d MB", errKept, bytes>>20, l.cfg.LogKeep>>20))
+			return
+		}
+	}
+}
+
+// endTail goes back to polling.
+func (l *lead) endTail(err error) {
+	if l.joining != nil {
+		l.joining.stop()
+		l.joining = nil
+	}
+	t := l.tail
+	if t == nil {
+		return
+	}
+	t.stop()
+	l.tail = nil
+	if !t.began.IsZero() {
+		l.rec.tailing.Add(-1)
+		if time.Since(t.began) > longTail {
+			l.tailWait.reset()
+		}
+	}
+	if err == nil {
+		return
+	}
+	l.rec.setTailReason(err.Error())
+	l.tailAt = time.Now().Add(l.tailWait.take())
+	if errors.Is(err, errKept) {
+		l.rec.logDrops.Add(1)
+		l.log.Warn("polling: the log was let go, so that the server need not keep it; it is followed again later", "reason", err)
+		return
+	}
+	l.log.Warn("polling: following the log ended", "error", err)
+}
+
+// follow hands on what the tail has, as far as there is room, or does what falls
+// due meanwhile. Numbers of rolled back transactions stay gaps until a read of
+// the table shows that they are dead.
+func (l *lead) follow(rows, bytes int) error {
 	if err := l.prove(tailProof); err != nil {
 		return err
 	}
 	if l.proven >= 0 {
-		if _, _, err := l.round(readLimit, l.cfg.MaxInFlightBytes); err != nil {
+		if _, _, err := l.round(rows, bytes); err != nil {
 			return err
 		}
+		return l.sweep()
+	}
+	t := l.tail
+	if len(t.left) == 0 {
+		timer := time.NewTimer(quietTail)
+		defer timer.Stop()
+		select {
+		case t.left = <-t.rows:
+		case <-t.ended:
+		case <-l.live.Done():
+		case <-timer.C:
+		}
+	}
+	if n := fit(t.left, rows, bytes); n > 0 {
+		l.accept(t.left[:n])
+		t.left = t.left[n:]
+		l.rec.gaps.Store(int64(len(l.front.gaps)))
 	}
 	return l.sweep()
+}
+
+// fit is how many of the rows there is room for: one at least, if there are any.
+func fit(rows []Row, most, bytes int) (n int) {
+	for n < len(rows) && n < most {
+		if bytes -= len(rows[n].Payload); bytes < 0 && n > 0 {
+			break
+		}
+		n++
+	}
+	return n
 }

@@ -15,28 +15,38 @@ type verdict struct {
 	failed    []Row // to be tried again later, Attempts counted
 	delays    []time.Duration
 	parked    []Parking // the notes of failed
+	held      []Row     // to be tried again later, no attempt spent
+	holds     []hold
 	buried    []Burial
 	gone      []Row // the rows of buried
 	back      []Row // not sent, or met no broker: next in line again
 	outage    error
 }
 
+// hold is why and how long a row waits that has spent no attempt.
+type hold struct {
+	destination string
+	delay       time.Duration
+	err         error
+}
+
 // judge sorts rows by the sink's answers. ctx is the one that Publish had.
-func judge(ctx context.Context, cfg Config, rows []Row, errs []error) (verdict, error) {
+func (r *Relay) judge(ctx context.Context, rows []Row, errs []error) (verdict, error) {
 	var v verdict
+	if errs != nil && len(errs) != len(rows) {
+		return v, fmt.Errorf("outbox: the sink answered %d results for %d messages", len(errs), len(rows))
+	}
+	taken := r.noteTaken(rows, errs)
 	if errs == nil {
 		v.delivered = rows
 		return v, nil
-	}
-	if len(errs) != len(rows) {
-		return v, fmt.Errorf("outbox: the sink answered %d results for %d messages", len(errs), len(rows))
 	}
 	// A message that stays first of its key settles nothing for those behind it:
 	// whatever the sink says of them, they wait for it.
 	failing := map[string]bool{}
 	for i, row := range rows {
 		err := errs[i]
-		ordered := row.Key != "" && !cfg.Unordered
+		ordered := row.Key != "" && !r.cfg.Unordered
 		switch {
 		case err == nil:
 			v.delivered = append(v.delivered, row)
@@ -51,21 +61,11 @@ func judge(ctx context.Context, cfg Config, rows []Row, errs []error) (verdict, 
 			failing[row.Key] = ordered
 			v.outage = err
 		case IsRejected(err):
-			v.buried = append(v.buried, Burial{row.Seq, row.Attempts + 1, "rejected", err.Error()})
-			v.gone = append(v.gone, row)
-		case row.Attempts+1 >= cfg.Retry.MaxAttempts:
-			v.buried = append(v.buried, Burial{row.Seq, row.Attempts + 1, "attempts", err.Error()})
-			v.gone = append(v.gone, row)
+			v.bury(r, row, "rejected", err)
 		default:
-			row.Attempts++
-			delay, named := retryDelay(err)
-			if !named {
-				delay = cfg.Retry.delay(row.Attempts)
+			if v.fail(r, row, err, taken) {
+				failing[row.Key] = ordered
 			}
-			v.failed = append(v.failed, row)
-			v.delays = append(v.delays, delay)
-			v.parked = append(v.parked, Parking{row.Seq, row.Attempts, delay, err.Error()})
-			failing[row.Key] = ordered
 		}
 	}
 	if len(v.back) == len(rows) && v.outage == nil && ctx.Err() == nil {
@@ -74,14 +74,115 @@ func judge(ctx context.Context, cfg Config, rows []Row, errs []error) (verdict, 
 	return v, nil
 }
 
-// unreadable splits off the rows that are no messages.
+// noteTaken tells the circuits what their destinations have taken, and returns
+// which have.
+func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
+	r.circuits.mu.Lock()
+	calm := len(r.circuits.by) == 0
+	r.circuits.mu.Unlock()
+	if errs == nil && calm {
+		return nil // nobody asks
+	}
+	seqs := map[string][]int64{}
+	for i := range rows {
+		if errs == nil || errs[i] == nil {
+			d := r.circuits.route(&rows[i].Message)
+			seqs[d] = append(seqs[d], rows[i].Seq)
+			seqs[wholeSink] = append(seqs[wholeSink], rows[i].Seq)
+		}
+	}
+	taken := make(map[string]bool, len(seqs))
+	for d := range seqs {
+		taken[d] = true
+		if r.circuits.took(d, seqs[d]) {
+			r.cfg.Logger.Info("a destination takes messages again", "table", r.store.Name(), "destination", d)
+		}
+	}
+	return taken
+}
+
+// fail sorts a row whose failure is nobody's for certain. It reports whether the
+// row stays first of its key.
+func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool {
+	named, asked := retryDelay(err)
+	d := r.circuits.route(&row.Message)
+	if IsBroken(err) {
+		d = wholeSink
+	}
+	spend, wait, opened := r.circuits.failed(failure{d, row.Seq, kindOf(err), taken[d], named}, r.cfg.Retry, time.Now())
+	if opened {
+		r.cfg.Logger.Warn("a destination takes no messages: its own wait and spend no attempt, others go on",
+			"table", r.store.Name(), "destination", d, "error", err)
+	}
+	if !spend {
+		v.held, v.holds = append(v.held, row), append(v.holds, hold{d, wait, err})
+		r.complain(row, "waits, and spends no attempt", wait, err)
+		return true
+	}
+	if row.Attempts+1 >= r.cfg.Retry.MaxAttempts {
+		v.bury(r, row, "attempts", err)
+		return false
+	}
+	row.Attempts++
+	delay := named
+	if !asked {
+		delay = r.cfg.Retry.delay(row.Attempts)
+	}
+	v.failed = append(v.failed, row)
+	v.delays = append(v.delays, delay)
+	v.parked = append(v.parked, Parking{row.Seq, row.Attempts, delay, err.Error()})
+	r.complain(row, "is tried again", delay, err)
+	return true
+}
+
+// wholeSink is the destination of messages that break a connection: all others of
+// the sink show whether it is them.
+const wholeSink = "\x00"
+
+func (v *verdict) bury(r *Relay, row Row, reason string, err error) {
+	r.circuits.forget(r.circuits.route(&row.Message), row.Seq)
+	r.circuits.forget(wholeSink, row.Seq)
+	v.buried = append(v.buried, Burial{row.Seq, row.Attempts + 1, reason, err.Error()})
+	v.gone = append(v.gone, row)
+}
+
+// complainEvery is the time between two lines about messages that fail.
+const complainEvery = time.Second
+
+// complain logs a failed attempt, unless it has just logged another: then that
+// is counted in the next line.
+func (r *Relay) complain(row Row, what string, wait time.Duration, err error) {
+	r.rec.mu.Lock()
+	quiet := time.Since(r.rec.complained) < complainEvery
+	more := r.rec.silent
+	if quiet {
+		r.rec.silent++
+	} else {
+		r.rec.complained, r.rec.silent = time.Now(), 0
+	}
+	r.rec.mu.Unlock()
+	if quiet {
+		return
+	}
+	r.cfg.Logger.Warn("a message failed and "+what, "table", r.store.Name(), "id", row.ID, "topic", row.Topic,
+		"attempts", row.Attempts, "in", wait.Round(time.Millisecond).String(), "error", err, "failures_not_shown", more)
+}
+
+// unreadable splits off the rows that are no messages, or are over the limits of
+// one: producers in plain SQL can write what Enqueue refuses.
 func unreadable(rows []Row) (readable []Row, buried []Burial, gone []Row) {
-	if !slices.ContainsFunc(rows, func(r Row) bool { return r.Unreadable != nil }) {
+	fault := func(row *Row) error {
+		if row.Unreadable != nil {
+			return row.Unreadable
+		}
+		return row.limits()
+	}
+	if !slices.ContainsFunc(rows, func(r Row) bool { return fault(&r) != nil }) {
 		return rows, nil, nil
 	}
 	for _, row := range rows {
-		if row.Unreadable != nil {
-			buried = append(buried, Burial{row.Seq, row.Attempts, "unreadable", row.Unreadable.Error()})
+		if err := fault(&row); err != nil {
+			buried = append(buried, Burial{row.Seq, row.Attempts, "unreadable", err.Error()})
 			gone = append(gone, row)
 		} else {
 			readable = append(readable, row)

@@ -16,7 +16,11 @@ func TestJudgeLetsNothingPassAMessageThatStays(t *testing.T) {
 	cfg := Config{}.withDefaults()
 	check := func(cfg Config, back, failed, buried, delivered int) {
 		t.Helper()
-		v, err := judge(context.Background(), cfg, rows, errs)
+		r, err := NewRelay(newMemStore(), &memSink{}, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := r.judge(context.Background(), rows, errs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,11 +31,12 @@ func (w *workers) run(stop context.Context) error {
 	})()
 	rings, leave := w.bell.listen()
 	defer leave()
-	broker := newBroker()
+	c := &courier{Relay: w.Relay, log: w.cfg.Logger, broker: newBroker()}
+	broker := &c.broker
 	defer broker.forget(w.Relay)
 	pause, trouble := w.cfg.MinPoll, backoff{least: 10 * time.Millisecond, most: 5 * time.Second}
 	for w.gate.wait(stop) == nil {
-		n, outage, err := w.once(stop, work)
+		n, outage, err := w.once(stop, work, c)
 		switch {
 		case stop.Err() != nil:
 			return nil
@@ -70,7 +71,7 @@ func (w *workers) run(stop context.Context) error {
 }
 
 // once claims, publishes and finishes one batch and returns its size.
-func (w *workers) once(stop, work context.Context) (n int, outage, err error) {
+func (w *workers) once(stop, work context.Context, c *courier) (n int, outage, err error) {
 	window, asked := w.window(), time.Now()
 	claim, err := w.store.Claim(stop, ClaimRequest{Limit: w.limit.most(w.cfg.Batch), Window: window})
 	if err != nil {
@@ -83,6 +84,7 @@ func (w *workers) once(stop, work context.Context) (n int, outage, err error) {
 		return 0, nil, nil
 	}
 	w.noteOutside(rows, window, time.Since(asked))
+	rows, notes := w.admitted(rows)
 	if err := w.limit.wait(stop, len(rows)); err != nil {
 		return 0, nil, err
 	}
@@ -96,21 +98,42 @@ func (w *workers) once(stop, work context.Context) (n int, outage, err error) {
 	var v verdict
 	if len(rows) > 0 {
 		began := time.Now()
-		errs := w.sink.Publish(work, messages(nil, rows))
-		if v, err = judge(work, w.cfg, rows, errs); err != nil {
+		errs := c.publish(work, stop, rows)
+		if v, err = w.judge(work, rows, errs); err != nil {
 			return 0, nil, err
 		}
 		w.rec.published(time.Since(began), len(rows), v.delivered)
 	}
 	v.buried, v.gone = append(v.buried, buried...), append(v.gone, gone...)
 	acked, _ := numbers(v.delivered)
-	if err := claim.Finish(work, acked, v.parked, v.buried); err != nil {
+	notes = append(notes, v.parked...)
+	for i, row := range v.held { // so that no claim takes them before
+		notes = append(notes, Parking{row.Seq, row.Attempts, v.holds[i].delay, v.holds[i].err.Error()})
+	}
+	if err := claim.Finish(work, acked, notes, v.buried); err != nil {
 		return 0, nil, err
 	}
 	w.rec.ackedRows(len(acked))
 	w.rec.retries.Add(uint64(len(v.parked)))
 	w.logBuried(w.cfg.Logger, v.buried, v.gone)
-	return len(rows) + len(gone), v.outage, nil
+	return len(rows) + len(gone) + len(notes), v.outage, nil
+}
+
+// admitted leaves out the rows whose destination takes nothing now, and notes
+// until when they wait.
+func (w *workers) admitted(rows []Row) (ready []Row, notes []Parking) {
+	if w.circuits.waiting() == 0 {
+		return rows, nil
+	}
+	now := time.Now()
+	for _, row := range rows {
+		if ok, until := w.circuits.admit(w.circuits.route(&row.Message), now); !ok {
+			notes = append(notes, Parking{row.Seq, row.Attempts, until.Sub(now), "its destination takes no messages"})
+			continue
+		}
+		ready = append(ready, row)
+	}
+	return ready, notes
 }
 
 // window is the configured one, or none when a look at the whole table is due.

@@ -7,8 +7,10 @@ package outboxctl
 import (
 	"cmp"
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -16,8 +18,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -177,19 +181,30 @@ func as[S outbox.Store](s S, err error) (outbox.Store, error) {
 	return s, nil
 }
 
-// startingUp and its kin are the SQLSTATEs of a PostgreSQL server that will take
-// connections soon.
-var startingUp = []string{"57P03", "57P01", "57P02", "53300"}
+// passing are what a server says that will take connections again, or soon: one
+// that starts or stops, or has as many connections as it takes.
+var (
+	passingPostgres = []string{"57P03", "57P01", "57P02", "53300"}
+	passingMySQL    = []uint16{1040, 1053, 1203, 1205, 1213, 1317, 1926, 1927, 3169, 4031}
+)
 
 // IsAway tells whether an error of Open says that the server cannot be reached,
-// which waiting may mend, rather than that it refuses.
+// or goes down, which waiting may mend, rather than that it refuses: a login, a
+// database or tables that are not there, settings that make no sense.
 func IsAway(err error) bool {
-	var op *net.OpError
 	var pg *pgconn.PgError
+	var my *mysqldriver.MySQLError
+	var network net.Error
 	switch {
+	case errors.Is(err, outbox.ErrNotMigrated), errors.Is(err, outbox.ErrNewer):
+		return false
 	case errors.As(err, &pg):
-		return slices.Contains(startingUp, pg.Code)
-	case errors.As(err, &op):
+		return slices.Contains(passingPostgres, pg.Code) || strings.HasPrefix(pg.Code, "08")
+	case errors.As(err, &my):
+		return slices.Contains(passingMySQL, my.Number)
+	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, driver.ErrBadConn), errors.Is(err, mysqldriver.ErrInvalidConn), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNREFUSED):
 		return true
 	}
 	return outbox.IsUnavailable(err)

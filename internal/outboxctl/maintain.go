@@ -68,7 +68,7 @@ func (s *Service) maintain(ctx context.Context) error {
 func (s *Service) described(ctx context.Context) (outbox.Description, error) {
 	for {
 		desc, err := s.store.Describe(ctx)
-		if err == nil || errors.Is(err, outbox.ErrNotMigrated) || !sleep(ctx, leaderPoll) {
+		if err == nil || errors.Is(err, outbox.ErrNotMigrated) || errors.Is(err, outbox.ErrNewer) || !sleep(ctx, leaderPoll) {
 			return desc, err
 		}
 	}

@@ -219,13 +219,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // Patiently repeats open until it succeeds, ctx ends, or it fails for a reason
 // that waiting does not mend (see [IsAway]). what says in the log what is
-// awaited.
-func Patiently[T any](ctx context.Context, log *slog.Logger, what string, open func() (T, error)) (T, error) {
+// awaited, and so does awaits.
+func Patiently[T any](ctx context.Context, log *slog.Logger, what string, awaits func(string), open func() (T, error)) (T, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		v, err := open()
 		if err == nil || !IsAway(err) {
 			return v, err
 		}
+		awaits(what + ": " + err.Error())
 		log.Warn("waiting for "+what, "error", err)
 		if !sleep(ctx, pause) {
 			return v, fmt.Errorf("%w: %w", ctx.Err(), err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -214,16 +216,27 @@ func TestPatiently(t *testing.T) {
 	away := fmt.Errorf("connect: %w", &net.OpError{Op: "dial", Err: errors.New("refused")})
 	starting := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "57P03"})
 	refused := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "28P01"})
-	answers := []error{away, starting, outbox.Unavailable(errors.New("full")), nil}
+	answers := []error{
+		away, starting, outbox.Unavailable(errors.New("full")), fmt.Errorf("read: %w", io.ErrUnexpectedEOF), driver.ErrBadConn,
+		&mysqldriver.MySQLError{Number: 1053, Message: "Server shutdown in progress"}, mysqldriver.ErrInvalidConn, nil,
+	}
 	n := 0
-	if _, err := Patiently(t.Context(), slog.New(slog.DiscardHandler), "it", func() (int, error) { n++; return n, answers[n-1] }); err != nil || n != 4 {
+	if _, err := Patiently(t.Context(), slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { n++; return n, answers[n-1] }); err != nil || n != len(answers) {
 		t.Errorf("ended after %d tries with %v", n, err)
 	}
-	if _, err := Patiently(t.Context(), slog.New(slog.DiscardHandler), "it", func() (int, error) { return 0, refused }); !errors.Is(err, refused) {
+	if _, err := Patiently(t.Context(), slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { return 0, refused }); !errors.Is(err, refused) {
 		t.Errorf("a refusal: %v", err)
 	}
+	for _, err := range []error{
+		&mysqldriver.MySQLError{Number: 1045, Message: "Access denied"}, &mysqldriver.MySQLError{Number: 1049, Message: "Unknown database"},
+		&pgconn.PgError{Code: "3D000"}, fmt.Errorf("read: %w", outbox.ErrNewer), outbox.ErrNotMigrated, errors.New("port 99999 is none"),
+	} {
+		if IsAway(err) {
+			t.Errorf("%v was waited for", err)
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := Patiently(ctx, slog.New(slog.DiscardHandler), "it", func() (int, error) { cancel(); return 0, away })
+	_, err := Patiently(ctx, slog.New(slog.DiscardHandler), "it", func(string) {}, func() (int, error) { cancel(); return 0, away })
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, away) {
 		t.Errorf("a wait that was ended: %v", err)
 	}

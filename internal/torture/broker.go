@@ -37,6 +37,10 @@ type book struct {
 	addr    string
 	held    *lab.Ports // addr's: nobody takes it while the broker is dead
 
+	// visible tells which entries another session of the database can see; nil:
+	// nobody looks.
+	visible func(ctx context.Context, of []Entry) (map[Entry]bool, error)
+
 	mu     sync.Mutex // guards what follows
 	listen net.Listener
 	conns  map[net.Conn]struct{}
@@ -75,6 +79,43 @@ func openBook(ledger *Ledger, trouble Trouble, latency time.Duration) (*book, er
 	}
 	return b, nil
 }
+
+// look has the broker look, before it takes a message, whether the transaction of
+// the message can be seen. It is set before the first request.
+func (b *book) look(visible func(context.Context, []Entry) (map[Entry]bool, error)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.visible = visible
+}
+
+// inspect looks for the transactions of a request. While the database is away
+// nothing is known.
+func (b *book) inspect(o order) {
+	b.mu.Lock()
+	visible := b.visible
+	b.mu.Unlock()
+	if visible == nil {
+		return
+	}
+	var entries []Entry
+	for _, payload := range o.Payloads {
+		if e, err := DecodeEntry(payload); err == nil {
+			entries = append(entries, e)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookPatience)
+	defer cancel()
+	seen, err := visible(ctx, entries)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		b.ledger.Looked(e, seen[e])
+	}
+}
+
+// lookPatience bounds a look at the database.
+const lookPatience = 5 * time.Second
 
 // Address is what Worker opens.
 func (b *book) Address() string { return bookScheme + b.addr }
@@ -144,6 +185,7 @@ func (b *book) serve(c net.Conn) {
 		if in.Decode(&o) != nil {
 			return
 		}
+		b.inspect(o)
 		time.Sleep(b.latency)
 		if one(b.trouble.Slow) {
 			time.Sleep(250 * time.Millisecond)

@@ -83,7 +83,7 @@ func startDatabase(ctx context.Context, engine string, prod bool) (d *database, 
 		d.server, d.stop = pg, append(d.stop, pg.Stop)
 		return d, d.connect(ctx, pg.DSN("postgres"))
 	case "mariadb", "mysql":
-		start, cfg := lab.StartMariaDB, lab.MySQLConfig{Durability: durability, Binlog: true}
+		start, cfg := lab.StartMariaDB, lab.MySQLConfig{Durability: durability}
 		if engine == "mysql" {
 			start = lab.StartMySQL
 		}
@@ -234,6 +234,36 @@ func (d *database) committed(ctx context.Context, each func(Entry)) error {
 		each(e)
 	}
 	return rows.Err()
+}
+
+// visible tells which of the entries a session of its own can see.
+func (d *database) visible(ctx context.Context, of []Entry) (map[Entry]bool, error) {
+	if len(of) == 0 {
+		return nil, nil
+	}
+	text := "SELECT chain, n, attempt, poison FROM " + d.record() + " WHERE "
+	for i, e := range of {
+		if i > 0 {
+			text += " OR "
+		}
+		text += fmt.Sprintf("chain = '%s' AND n = %d", e.Chain, e.N)
+	}
+	rows, err := d.pool.QueryContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	seen := make(map[Entry]bool, len(of))
+	for rows.Next() {
+		var e Entry
+		var poison int
+		if err := rows.Scan(&e.Chain, &e.N, &e.Attempt, &poison); err != nil {
+			return nil, err
+		}
+		e.Poison = poison != 0
+		seen[e] = true
+	}
+	return seen, rows.Err()
 }
 
 // deadLimit is the most dead letters that are read.

@@ -120,6 +120,18 @@ func (f *fleet) pick() (victim *ship, leads, tails bool) {
 	return victim, leads, tails
 }
 
+// follower is a relay that leads and follows the log, or nil.
+func (f *fleet) follower() *ship {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.ships {
+		if _, tails := s.leading(); tails {
+			return s
+		}
+	}
+	return nil
+}
+
 // kill kills a process and takes it out of the fleet. It returns when the
 // process is gone.
 func (f *fleet) kill(s *ship) error {

@@ -54,6 +54,8 @@ type Ledger struct {
 	chains     map[string]*chain
 	deliveries int
 	early      int // first deliveries that came after a later one of their chain
+	looked     int // deliveries whose transaction was looked for when they came
+	invisible  int // of those, the ones whose transaction could not be seen
 	wrong      []string
 }
 
@@ -123,6 +125,18 @@ func (l *Ledger) Delivered(e Entry) {
 	c.last = max(c.last, e.N)
 }
 
+// Looked notes whether the transaction of a delivery could be seen by another
+// session of the database when it arrived.
+func (l *Ledger) Looked(e Entry, seen bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looked++
+	if !seen {
+		l.invisible++
+		l.note("%s %d of attempt %d was delivered before its transaction could be seen", e.Chain, e.N, e.Attempt)
+	}
+}
+
 // mostWrong is how many examples of what is wrong are kept.
 const mostWrong = 20
 
@@ -152,6 +166,8 @@ type Verdict struct {
 	Forgotten    int `json:"forgotten"`    // acknowledged commits that the database lost
 	Duplicates   int `json:"duplicates"`   // deliveries beyond the first
 	PoisonPassed int `json:"poison_passed"`
+	Looked       int `json:"looked"`    // deliveries whose transaction was looked for when they arrived
+	Invisible    int `json:"invisible"` // of those, the ones whose transaction could not be seen yet
 
 	// Examples are some of what is wrong.
 	Examples []string `json:"examples,omitempty"`
@@ -160,7 +176,7 @@ type Verdict struct {
 // Holds reports whether nothing was lost, reordered or made up. Duplicates are
 // for the caller to judge, who knows how often something was killed.
 func (v *Verdict) Holds() bool {
-	return v.Lost+v.OutOfOrder+v.Phantoms+v.Forgotten+v.PoisonPassed == 0
+	return v.Lost+v.OutOfOrder+v.Phantoms+v.Forgotten+v.PoisonPassed+v.Invisible == 0
 }
 
 // Verdict compares. dead are the dead letters. It may be asked for once all
@@ -168,7 +184,7 @@ func (v *Verdict) Holds() bool {
 func (l *Ledger) Verdict(dead []Entry) Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v := Verdict{OutOfOrder: l.early}
+	v := Verdict{OutOfOrder: l.early, Looked: l.looked, Invisible: l.invisible}
 	buried := make(map[Entry]bool, len(dead))
 	for _, e := range dead {
 		buried[e] = true

@@ -46,10 +46,10 @@ var mutants = []mutant{
 	},
 	{
 		name: "noted as delivered before it is published", file: "outbox/lane.go",
-		from: "errs := n.sink.Publish(n.work, n.msgs)\n",
+		from: "errs := n.courier.publish(n.work, n.live, rows)\n",
 		to: `seqs, _ := numbers(rows)
 	n.lead.delivered(seqs, 0)
-	errs := n.sink.Publish(n.work, n.msgs)
+	errs := n.courier.publish(n.work, n.live, rows)
 `,
 		claim: outbox.Poll, engine: "postgres", sees: func(v *Result) bool { return v.Lost > 0 },
 	},
@@ -61,8 +61,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "the log is followed without one more read", file: "outbox/tailing.go",
-		from:  "t := l.startTail(tail)\n\tfor {",
-		to:    "t := l.startTail(tail)\n\tfor false {",
+		from:  "for {\n\t\trows, bytes, ok := l.waitRoom(t.ended)",
+		to:    "for false {\n\t\trows, bytes, ok := l.waitRoom(t.ended)",
 		claim: outbox.Log, engine: "mariadb", sees: lostOrEarly,
 	},
 	{

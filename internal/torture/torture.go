@@ -60,6 +60,10 @@ type Config struct {
 	// Kills is how many relays are killed, one at a random moment of each equal
 	// part of Duration; a slow machine may reach fewer. Default: 10 a second.
 	Kills int
+	// Following has only relays killed that lead and follow the log, and waits for
+	// one before every kill, also of the database and the broker. Fewer kills fit
+	// into Duration then. Default: whoever it is.
+	Following bool
 	// DatabaseKills and BrokerKills are how often those are killed, Pauses how
 	// often a relay is stopped for a while. Default: none.
 	DatabaseKills, BrokerKills, Pauses int
@@ -105,6 +109,8 @@ func (c Config) Validate() error {
 		return errors.New("torture: only a database server that the run has started can be killed")
 	case c.Relays < 1 || c.Producers < 1 || c.MaxInFlight < 1 || c.Kills < 0 || c.DatabaseKills < 0 || c.BrokerKills < 0 || c.Pauses < 0:
 		return errors.New("torture: relays, producers and messages in flight must be at least 1, kills at least 0")
+	case c.Following && c.Claim != outbox.Log && c.Claim != outbox.Auto:
+		return fmt.Errorf("torture: claim %s follows no log", c.Claim)
 	case c.Duration < 0 || c.Patience < 0:
 		return errors.New("torture: durations must not be negative")
 	}
@@ -124,6 +130,9 @@ type Result struct {
 	Pauses   int     `json:"pauses"`
 	Database int     `json:"database_kills"`
 	Broker   int     `json:"broker_kills"`
+	// Of those, the ones during which a relay followed the log.
+	DatabaseTailing int `json:"database_kills_tailing"`
+	BrokerTailing   int `json:"broker_kills_tailing"`
 
 	Writing   Writing `json:"writing"`
 	TakeOvers uint64  `json:"take_overs"`
@@ -203,6 +212,9 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.broker, err = startBroker(ctx, r.Sink, r.ledger, trouble, brokerLatency); err != nil {
 		return err
 	}
+	if b, ok := r.broker.(*book); ok {
+		b.look(r.db.visible)
+	}
 	r.fleet = &fleet{command: r.Worker, env: r.WorkerEnv, logs: r.WorkerLog, order: Order{
 		Database: r.db.Text, Table: r.db.table, Sink: r.broker.Address(), Claim: r.Claim.String(),
 		// A sweep would repair what shall be seen.
@@ -256,8 +268,29 @@ func (r *run) often(ctx context.Context, n int, f func(context.Context) error) e
 	return nil
 }
 
-func (r *run) killRelay(context.Context) error {
+// follower is a relay that leads and follows the log, if one must be awaited.
+func (r *run) follower(ctx context.Context) *ship {
+	for r.Following && ctx.Err() == nil {
+		if s := r.fleet.follower(); s != nil {
+			// Not at the first moment: what it does then is read what was left.
+			pause(ctx, rand.N(200*time.Millisecond))
+			if _, tails := s.leading(); tails {
+				return s
+			}
+		}
+		pause(ctx, reportEvery)
+	}
+	return r.fleet.follower()
+}
+
+func (r *run) killRelay(ctx context.Context) error {
 	victim, leads, tails := r.fleet.pick()
+	if r.Following {
+		if victim = r.follower(ctx); victim == nil {
+			return nil
+		}
+		leads, tails = victim.leading()
+	}
 	if err := r.fleet.kill(victim); err != nil {
 		return err
 	}
@@ -285,6 +318,9 @@ func (r *run) pauseRelay(ctx context.Context) error {
 }
 
 func (r *run) killDatabase(ctx context.Context) error {
+	if r.follower(ctx) != nil {
+		r.result.DatabaseTailing++
+	}
 	r.db.server.Kill()
 	r.result.Database++
 	r.Log.Info("killed the database", "time", r.result.Database)
@@ -292,6 +328,9 @@ func (r *run) killDatabase(ctx context.Context) error {
 }
 
 func (r *run) killBroker(ctx context.Context) error {
+	if r.follower(ctx) != nil {
+		r.result.BrokerTailing++
+	}
 	r.broker.Kill()
 	r.result.Broker++
 	r.Log.Info("killed the broker", "time", r.result.Broker)
@@ -399,6 +438,7 @@ func (r *run) violations(died []string) []string {
 	say(v.Lost, "%d messages were lost")
 	say(v.OutOfOrder, "%d messages came out of the order of their key")
 	say(v.Phantoms, "%d messages were delivered that were never committed")
+	say(v.Invisible, "%d messages were delivered before their transaction could be seen")
 	say(v.Forgotten, "%d messages were forgotten by the database after their commit")
 	say(v.PoisonPassed, "%d messages were delivered that the broker had refused")
 	say(int(v.Stray), "%d messages were missed by reading and found by a sweep")

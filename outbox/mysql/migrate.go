@@ -37,7 +37,7 @@ func (t *tables) usable() error {
 	case t.meta == nil || t.meta.version == 0 || t.columns == nil:
 		return outbox.ErrNotMigrated
 	case t.meta.version > schemaVersion:
-		return fmt.Errorf("the tables have version %d, this weir knows versions up to %d: use a newer one", t.meta.version, schemaVersion)
+		return fmt.Errorf("%w: the tables have version %d, this weir knows versions up to %d: use a newer one", outbox.ErrNewer, t.meta.version, schemaVersion)
 	}
 	return nil
 }

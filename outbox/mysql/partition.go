@@ -176,10 +176,6 @@ func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
 	return out, nil
 }
 
-// lockAttempts is how often maintenance tries to get the table for itself; what
-// it does can wait for the next time.
-const lockAttempts = 3
-
 // catchAllCount is up to where the rows of the catch-all are counted.
 const catchAllCount = 1000
 
@@ -256,7 +252,7 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 		return err
 	}
 	for _, r := range reorganisations(ps, spec, now) {
-		if err := c.ddl(ctx, s.sql(r.text), lockAttempts); err != nil {
+		if err := c.briefly(ctx, v, s.sql(r.text)); err != nil {
 			return fmt.Errorf("reorganize partition %s: %w", r.source, err)
 		}
 		report.Created = append(report.Created, r.created...)
@@ -266,7 +262,7 @@ func (s *Store) maintain(ctx context.Context, c *session, v *server, spec outbox
 			if p.CatchAll || p.Name == catchPast || p.To.After(now.Add(-spec.Keep)) {
 				continue
 			}
-			dropped, err := s.dropPartition(ctx, c, p.Name)
+			dropped, err := s.dropPartition(ctx, c, v, p.Name)
 			if err != nil {
 				return fmt.Errorf("drop partition %s: %w", p.Name, err)
 			}
@@ -330,12 +326,12 @@ func reorganisations(ps []outbox.Partition, spec outbox.PartitionSpec, now time.
 }
 
 // dropPartition drops a partition in which nothing is pending.
-func (s *Store) dropPartition(ctx context.Context, c *session, name string) (dropped bool, err error) {
+func (s *Store) dropPartition(ctx context.Context, c *session, v *server, name string) (dropped bool, err error) {
 	// Without the lock first: most that are kept are found so, and nobody waits.
 	if pending, err := s.hasPending(ctx, c, name); err != nil || pending {
 		return false, err
 	}
-	if err := c.ddl(ctx, s.sql("LOCK TABLES {outbox} WRITE"), lockAttempts); err != nil {
+	if err := c.briefly(ctx, v, s.sql("LOCK TABLES {outbox} WRITE")); err != nil {
 		return false, err
 	}
 	defer func() {

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -163,6 +164,9 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 			return nil, t.l.fail("follow the log of", err)
 		}
 	}
+	if err := t.settle(ctx, t.ready); err != nil {
+		return nil, t.l.fail("follow the log of", err)
+	}
 	rows := t.ready
 	t.ready = nil
 	t.l.remember(rows)
@@ -192,12 +196,18 @@ func (t *tail) take(record *binlog.Record) error {
 		if strings.HasPrefix(text, "XA COMMIT") {
 			return fmt.Errorf("%w: XA COMMIT of one that was prepared", errDetour)
 		}
+		if emptied.MatchString(text) && strings.Contains(text, strings.ToUpper(t.l.s.base)) {
+			return fmt.Errorf("%w: %.80s", outbox.ErrRecreated, record.Query.SQL)
+		}
 		if strings.Contains(text, strings.ToUpper(t.l.s.base)) {
 			return fmt.Errorf("%w: a statement on the table, not its rows, was logged", errDetour)
 		}
 	}
 	return nil
 }
+
+// emptied are statements after which numbers may begin again.
+var emptied = regexp.MustCompile(`^\s*(/\*.*?\*/)?\s*(TRUNCATE|DROP\s+TABLE|RENAME\s+TABLE|CREATE\b)`)
 
 func (t *tail) drop() { t.held, t.bytes = t.held[:0], 0 }
 

@@ -152,16 +152,6 @@ func waitsForRow(t *testing.T, pool *sql.DB) {
 	})
 }
 
-// waitsForTable waits until some session waits to have a table for itself.
-func waitsForTable(t *testing.T, pool *sql.DB) {
-	t.Helper()
-	await(t, "a session that waits for a table", func() bool {
-		var n int
-		check(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table metadata lock%'").Scan(&n))
-		return n > 0
-	})
-}
-
 // TestAckAfterDeadlock: whichever the server chooses, the acknowledgement is made.
 func TestAckAfterDeadlock(t *testing.T) {
 	servers(t, func(t *testing.T, m *lab.MySQL) {
@@ -209,18 +199,30 @@ func TestMaintenanceWaitsForTransactions(t *testing.T) {
 			report, err := s.MaintainPartitions(t.Context(), outbox.PartitionSpec{Period: outbox.Daily, Ahead: 24 * time.Hour, Keep: time.Hour})
 			done <- result{report, err}
 		}
+		run(t, producer, "DO SLEEP(2)") // until the transaction is an old one
 		go maintain()
-		waitsForTable(t, pool)
-		// While it waits nobody else does for long, and in the end it says why.
-		first := <-done
-		if !isError(first.err, errLockWait) || !strings.Contains(first.err.Error(), "kept the table in use") {
+		// Nobody queues up behind it, and in the end it says why.
+		var first result
+		for waiting := true; waiting; {
+			select {
+			case first = <-done:
+				waiting = false
+			default:
+				var queued int
+				check(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table%'").Scan(&queued))
+				if queued > 0 {
+					t.Fatal("maintenance waits for the table behind an open transaction")
+				}
+			}
+		}
+		busy := func(err error) bool { return isError(err, errLockWait) || errors.Is(err, errOld) }
+		if !busy(first.err) || !strings.Contains(first.err.Error(), "the table was in use each time") {
 			t.Fatalf("maintenance beside an open transaction: %+v, %v", first.report, first.err)
 		}
 		go maintain()
-		waitsForTable(t, pool)
 		run(t, producer, "COMMIT")
 		second := <-done
-		for isError(second.err, errLockWait) { // it has given up before the busy machine came to commit
+		for busy(second.err) { // it has given up before the busy machine came to commit
 			maintain()
 			second = <-done
 		}

@@ -122,7 +122,7 @@ func (m *migration) moveDelivered(ctx context.Context) error {
 func (m *migration) swap(ctx context.Context, period outbox.Period) error {
 	n := m.names
 	statements := []string{
-		"SET LOCAL lock_timeout = '" + lockPatience + "'",
+		fmt.Sprintf("SET LOCAL lock_timeout = %d", lockPatience.Milliseconds()),
 		"LOCK TABLE " + n.q("") + " IN ACCESS EXCLUSIVE MODE",
 		"INSERT INTO " + n.q("_new") + " (" + historyColumns + ") SELECT " + historyColumns + " FROM " + n.q(""),
 	}

@@ -14,11 +14,14 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// lockPatience is how long partition maintenance waits for a lock, during which
-// others queue up behind it, and lockAttempts how often.
+// lockPatience is how long partition maintenance waits for a lock at a time,
+// during which producers queue up behind it, lockPause how long it lets them
+// pass then, and lockAttempts how often it tries. A lock that a transaction older
+// than lockPatience stands in the way of is not even asked for.
 const (
-	lockPatience = "3s"
-	lockAttempts = 3
+	lockPatience = 50 * time.Millisecond
+	lockPause    = 200 * time.Millisecond
+	lockAttempts = 25
 )
 
 // maxPartitions bounds a plan: every read opens every partition.
@@ -185,8 +188,8 @@ func (s *Store) Partitions(ctx context.Context) ([]outbox.Partition, error) {
 // MaintainPartitions creates and drops partitions. A partition is made as a
 // table of its own and then attached, which locks nothing but the catch-all;
 // dropping one locks the whole table, for the time that it takes to see that
-// nothing in it is pending. Either waits for its locks a few seconds at most,
-// three times.
+// nothing in it is pending. Neither waits for its locks longer than producers can
+// bear (see lockPatience): what cannot be had now is left for the next time.
 func (s *Store) MaintainPartitions(ctx context.Context, spec outbox.PartitionSpec) (outbox.PartitionReport, error) {
 	var report outbox.PartitionReport
 	if err := checkSpec(spec); err != nil {
@@ -294,6 +297,9 @@ func dropUnlessPending(ctx context.Context, tx pgx.Tx, n names, p partition) (bo
 	if found, err := pending(); found || err != nil {
 		return false, err
 	}
+	if err := unhindered(ctx, tx, n); err != nil {
+		return false, err
+	}
 	if _, err := tx.Exec(ctx, "LOCK TABLE ONLY "+n.q("")+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 		return false, err
 	}
@@ -304,18 +310,62 @@ func dropUnlessPending(ctx context.Context, tx pgx.Tx, n names, p partition) (bo
 	return err == nil, err
 }
 
-// patiently runs f in a transaction that waits for locks only for a while, and
-// again when they were not to be had.
+// hindrance is a transaction that a lock would have to wait for.
+type hindrance struct {
+	pid *int32 // nil: it is prepared and belongs to nobody
+	age time.Duration
+}
+
+func (h *hindrance) Error() string {
+	if h.pid == nil {
+		return "a prepared transaction holds a lock on the table: see pg_prepared_xacts"
+	}
+	return fmt.Sprintf("process %d has had a transaction open on the table for %v: see pg_stat_activity", *h.pid, h.age.Round(time.Millisecond))
+}
+
+// unhindered looks for a transaction that would keep a lock of the whole table
+// waiting, and everybody else behind it.
+func unhindered(ctx context.Context, tx pgx.Tx, n names) error {
+	var h hindrance
+	var micros int64
+	err := tx.QueryRow(ctx, `SELECT l.pid, coalesce(extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000, 0)::bigint
+		FROM pg_catalog.pg_locks AS l LEFT JOIN pg_catalog.pg_stat_activity AS a USING (pid)
+		WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
+		AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())
+		AND l.relation = to_regclass($1)
+		AND (l.pid IS NULL OR a.xact_start < clock_timestamp() - $2 * interval '1 microsecond')
+		ORDER BY a.xact_start NULLS FIRST LIMIT 1`, n.q(""), lockPatience.Microseconds()).Scan(&h.pid, &micros)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if h.age = time.Duration(micros) * time.Microsecond; err != nil {
+		return fmt.Errorf("look who holds locks: %w", err)
+	}
+	return &h
+}
+
+// patiently runs f in a transaction that waits for locks only for a moment, and
+// again after a pause when they were not to be had.
 func patiently(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockPatience+"'"); err != nil {
+			if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockPatience.Milliseconds())); err != nil {
 				return err
 			}
 			return f(tx)
 		})
-		if !isBusy(err) || attempt == lockAttempts {
+		if !isBusy(err) {
 			return err
+		}
+		if attempt == lockAttempts {
+			return fmt.Errorf("the table was in use each time in %d attempts; nothing was changed, try again later: %w", attempt, err)
+		}
+		timer := time.NewTimer(lockPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(err, ctx.Err())
 		}
 	}
 }
@@ -323,7 +373,8 @@ func patiently(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 // isBusy tells whether a lock was not to be had in time.
 func isBusy(err error) bool {
 	var pe *pgconn.PgError
-	return errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "40P01")
+	var h *hindrance
+	return errors.As(err, &h) || errors.As(err, &pe) && (pe.Code == "55P03" || pe.Code == "40P01")
 }
 
 // isUndefined tells whether a table or schema does not exist.

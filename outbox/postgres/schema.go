@@ -169,12 +169,12 @@ func readMeta(ctx context.Context, q querier, n names) (meta, error) {
 	case errors.Is(err, pgx.ErrNoRows):
 		return m, outbox.ErrNotMigrated
 	case errors.As(err, &pe) && pe.Code == "42703": // no such column: a newer version has renamed it
-		return m, fmt.Errorf("the tables are of a version that this weir does not know: %w", err)
+		return m, fmt.Errorf("%w: %w", outbox.ErrNewer, err)
 	case err != nil:
 		return m, err
 	}
 	if m.version > schemaVersion {
-		return m, fmt.Errorf("the tables have version %d, newer than this weir's %d: use a newer weir", m.version, schemaVersion)
+		return m, fmt.Errorf("%w: the tables have version %d, this weir knows versions up to %d: use a newer one", outbox.ErrNewer, m.version, schemaVersion)
 	}
 	if m.layout, err = outbox.ParseLayout(layout); err != nil {
 		return m, err

@@ -2,65 +2,124 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weirdb/weir/outbox"
 )
+
+// arrival is a row of the log and the transaction that has committed it.
+type arrival struct {
+	row outbox.Row
+	xid uint32
+}
+
+// snapshot is what a moment can see of transactions, as pg_current_snapshot
+// shows it: those below xmin have ended, those from xmax on have not begun, and
+// of those between only the listed ones have not ended. A transaction that waits
+// for standbys after its commit is still listed.
+type snapshot struct {
+	xmin, xmax uint64
+	running    map[uint64]struct{}
+}
+
+const snapshotText = "SELECT pg_catalog.pg_current_snapshot()::text"
+
+func parseSnapshot(text string) (s snapshot, err error) {
+	parts := strings.Split(text, ":")
+	if len(parts) != 3 {
+		return s, fmt.Errorf("the server's snapshot is not understood: %q", text)
+	}
+	number := func(text string) uint64 {
+		n, bad := strconv.ParseUint(text, 10, 64)
+		if bad != nil {
+			err = fmt.Errorf("the server's snapshot is not understood: %w", bad)
+		}
+		return n
+	}
+	s.xmin, s.xmax = number(parts[0]), number(parts[1])
+	if parts[2] != "" {
+		s.running = map[uint64]struct{}{}
+		for id := range strings.SplitSeq(parts[2], ",") {
+			s.running[number(id)] = struct{}{}
+		}
+	}
+	return s, err
+}
+
+// sees tells whether what the transaction did is visible. The log has the lower
+// half of its number; the upper one is that which puts it next to the snapshot.
+func (s *snapshot) sees(xid uint32) bool {
+	const epoch = 1 << 32
+	full := s.xmax&^(epoch-1) | uint64(xid)
+	switch {
+	case full > s.xmax+math.MaxInt32 && full >= epoch:
+		full -= epoch
+	case full+math.MaxInt32 < s.xmax:
+		full += epoch
+	}
+	_, running := s.running[full]
+	return full < s.xmin || full < s.xmax && !running
+}
 
 // settling holds rows of the log back until their transactions can be seen.
 //
-// A transaction is in the log before it is visible. Mostly the time between is
-// too short to matter, but with synchronous replication it lasts until the
-// standbys have answered. A row delivered within it would be delivered again,
-// because its ack finds no row to delete; and were the primary lost, a message
-// would have been delivered whose transaction nobody else knows of.
+// A transaction is in the log before it is visible: for microseconds when the
+// server is idle, for milliseconds when many commit, and with synchronous
+// replication until the standbys have answered. A row that is delivered within
+// that time tells a consumer of what it cannot find, and its ack finds no row to
+// delete, so that it would come again, behind later ones of its key. And were
+// the primary lost, a message would have been delivered whose transaction nobody
+// else knows of.
+//
+// Rows that can be seen need not wait for earlier ones of the log that cannot:
+// whoever cannot be seen has not returned from its COMMIT, so that nothing comes
+// after it in the order of a key.
 type settling struct {
-	asked   time.Time // when the server was asked whether it waits for standbys
-	replica bool      // it does
+	held []arrival
 }
 
-// settingAge is for how long the answer holds.
-const settingAge = 10 * time.Second
+// settlePause is the time between two looks at transactions that cannot be seen
+// yet; it doubles up to the longest.
+const (
+	settlePause   = 200 * time.Microsecond
+	longestSettle = 10 * time.Millisecond
+)
 
-// stillRunning tells whether a transaction has not ended, by the lock that it
-// holds on its own number until it is visible.
-const stillRunning = "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted" +
-	" AND transactionid = ANY($1::text[]::xid[]))"
-
-// wait returns when all of the transactions have ended, at once if the server
-// waits for no standby.
-func (s *settling) wait(ctx context.Context, l *lease, xids []uint32) error {
-	if time.Since(s.asked) > settingAge {
-		err := l.do(ctx, "ask for standbys of", &l.write, func(c *pgx.Conn) error {
-			return c.QueryRow(ctx, "SELECT current_setting('synchronous_standby_names') <> ''").Scan(&s.replica)
-		})
-		if err != nil {
-			return err
+// pass takes new rows of the log and returns, of them and of those held back,
+// the ones that can be seen now.
+func (s *settling) pass(ctx context.Context, l *lease, fresh []arrival) ([]outbox.Row, error) {
+	s.held = append(s.held, fresh...)
+	if len(s.held) == 0 {
+		return nil, nil
+	}
+	var now snapshot
+	err := l.do(ctx, "look which transactions of the log can be seen in", &l.read, func(c *pgx.Conn) error {
+		var text string
+		err := c.QueryRow(ctx, snapshotText).Scan(&text)
+		if err == nil {
+			now, err = parseSnapshot(text)
 		}
-		s.asked = time.Now()
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	if !s.replica {
-		return nil
-	}
-	numbers := make([]string, len(xids))
-	for i, xid := range xids {
-		numbers[i] = strconv.FormatUint(uint64(xid), 10)
-	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		var running bool
-		err := l.do(ctx, "wait for transactions of", &l.write, func(c *pgx.Conn) error {
-			return c.QueryRow(ctx, stillRunning, numbers).Scan(&running)
-		})
-		if err != nil || !running {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return l.store.wrap("tail", ctx.Err())
+	var rows []outbox.Row
+	kept := s.held[:0]
+	for _, a := range s.held {
+		if now.sees(a.xid) {
+			rows = append(rows, a.row)
+		} else {
+			kept = append(kept, a)
 		}
 	}
+	clear(s.held[len(kept):])
+	s.held = kept
+	return rows, nil
 }

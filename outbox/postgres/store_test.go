@@ -16,6 +16,7 @@ func TestStore(t *testing.T) {
 			Open: func(t *testing.T, table string) outbox.Store { return r.open(t, Options{Table: table}) },
 			DB:   r.db,
 			Tx:   outbox.Postgres,
+			Zone: "+00",
 			Quote: func(name string) string {
 				n := splitName(name)
 				if n.schema == "" {

@@ -112,6 +112,7 @@ func (l *lease) startTail(ctx context.Context) (*tail, error) {
 	if err != nil {
 		return nil, err
 	}
+	slot := fmt.Sprintf("weir_outbox_%d_%d_%x", l.shard, c.PID(), time.Now().UnixNano())
 	follow, err := func() (*pgrepl.Tail, error) {
 		if err := l.sameServer(ctx, c); err != nil {
 			return nil, err
@@ -119,7 +120,6 @@ func (l *lease) startTail(ctx context.Context) (*tail, error) {
 		if _, err := pgrepl.EnsurePublication(ctx, c, publication, table); err != nil {
 			return nil, err
 		}
-		slot := fmt.Sprintf("weir_outbox_%d_%d_%x", l.shard, c.PID(), time.Now().UnixNano())
 		if _, err := c.CreateSlot(ctx, pgrepl.SlotConfig{Name: slot, Kind: pgrepl.LogicalSlot, Temporary: true}); err != nil {
 			return nil, err
 		}
@@ -130,10 +130,24 @@ func (l *lease) startTail(ctx context.Context) (*tail, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.abandon(c))
 	}
+	writers, err := l.Mark(ctx)
+	if err != nil {
+		return nil, errors.Join(err, l.abandon(c))
+	}
 	receiving, stop := context.WithCancel(context.Background())
-	t := &tail{lease: l, conn: c, from: follow, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	t := &tail{lease: l, conn: c, from: follow, slot: slot, writers: writers, stuck: stuckAfter, stop: stop, done: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	go t.receive(receiving)
 	return t, nil
+}
+
+// Joined tells whether all that stands in the log before the slot's beginning can
+// be read in the table. A transaction is in the log a moment before it is visible:
+// one that had committed just before the beginning would be in neither, and come
+// behind what its producer did next. All who wrote to the table then are waited
+// for, as they hold their locks until they can be seen. The goroutine that reads
+// asks.
+func (t *tail) Joined(ctx context.Context) (bool, error) {
+	return t.lease.Settled(ctx, t.writers)
 }
 
 // sameServer makes sure that the log is of the server that the lease is of. A
@@ -180,14 +194,20 @@ type tail struct {
 	lease *lease
 	conn  *pgrepl.Conn
 	from  *pgrepl.Tail
-	stop  context.CancelFunc
-	done  chan struct{} // closed when receive has ended
-	wake  chan struct{} // there are rows, or an error
-	room  chan struct{} // rows were taken
+	slot  string
+	// Who wrote to the table when the slot had been made.
+	writers outbox.Mark
+	// Of Kept: where the slot begins, and since when; see stuckAfter.
+	begins string
+	moved  time.Time
+	stuck  time.Duration
+	stop   context.CancelFunc
+	done   chan struct{} // closed when receive has ended
+	wake   chan struct{} // there are rows, or an error
+	room   chan struct{} // rows were taken
 
 	mu    sync.Mutex
-	rows  []outbox.Row
-	xids  []uint32 // their transactions
+	rows  []arrival
 	bytes int
 	err   error
 
@@ -206,6 +226,9 @@ func (t *tail) receive(ctx context.Context) {
 			return
 		}
 		switch event.Kind {
+		case pgrepl.EventTruncate:
+			t.put(ctx, nil, 0, fmt.Errorf("the table was emptied by TRUNCATE: %w", outbox.ErrRecreated))
+			return
 		case pgrepl.EventCommit:
 			t.from.Confirm(event.End)
 		case pgrepl.EventInsert:
@@ -240,10 +263,7 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) 
 		if err != nil {
 			t.err = err
 		} else if !full {
-			t.rows = append(t.rows, *row)
-			if n := len(t.xids); n == 0 || t.xids[n-1] != xid {
-				t.xids = append(t.xids, xid)
-			}
+			t.rows = append(t.rows, arrival{*row, xid})
 			t.bytes += len(row.Payload)
 		}
 		t.mu.Unlock()
@@ -262,29 +282,29 @@ func (t *tail) put(ctx context.Context, row *outbox.Row, xid uint32, err error) 
 	}
 }
 
-// Next waits for rows and returns those at hand.
+// Next waits for rows whose transactions can be seen and returns those at hand.
 func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
-	for {
-		t.mu.Lock()
-		rows, xids, err := t.rows, t.xids, t.err
-		t.rows, t.xids, t.bytes = nil, nil, 0
-		t.mu.Unlock()
-		if len(rows) > 0 {
-			select {
-			case t.room <- struct{}{}:
-			default:
-			}
-			if err := t.settling.wait(ctx, t.lease, xids); err != nil {
-				return nil, err
-			}
+	for pause := settlePause; ; {
+		fresh, err := t.take()
+		rows, looking := t.settling.pass(ctx, t.lease, fresh)
+		switch {
+		case looking != nil:
+			return nil, looking
+		case len(rows) > 0:
 			t.lease.remember(rows)
 			return rows, nil
-		}
-		if err != nil {
+		case len(fresh) == 0 && err != nil:
 			return nil, t.lease.store.wrap("tail", err)
+		}
+		var again <-chan time.Time
+		if len(t.settling.held) > 0 {
+			timer := time.NewTimer(pause)
+			defer timer.Stop()
+			again, pause = timer.C, min(2*pause, longestSettle)
 		}
 		select {
 		case <-t.wake:
+		case <-again:
 		case <-t.done:
 			// Its last words are looked at once more.
 			t.mu.Lock()
@@ -296,6 +316,46 @@ func (t *tail) Next(ctx context.Context) ([]outbox.Row, error) {
 			return nil, t.lease.store.wrap("tail", ctx.Err())
 		}
 	}
+}
+
+// take takes what was received, and the error that ended it.
+func (t *tail) take() ([]arrival, error) {
+	t.mu.Lock()
+	fresh, err := t.rows, t.err
+	t.rows, t.bytes = nil, 0
+	t.mu.Unlock()
+	if len(fresh) > 0 {
+		select {
+		case t.room <- struct{}{}:
+		default:
+		}
+	}
+	return fresh, err
+}
+
+// stuckAfter is how long a slot may begin at one place before that counts: the
+// server looks for a new beginning every 15 s, or at a checkpoint.
+const stuckAfter = 45 * time.Second
+
+// Kept is how many bytes of its log the server keeps for this tail: what was not
+// confirmed, and, when the slot's beginning stays where it is, all from there: a
+// transaction that was open then is still open.
+func (t *tail) Kept(ctx context.Context) (bytes int64, err error) {
+	var unconfirmed, kept int64
+	var begins string
+	err = t.lease.do(ctx, "ask for the slot of", &t.lease.read, func(c *pgx.Conn) error {
+		return c.QueryRow(ctx, "SELECT coalesce(pg_catalog.pg_wal_lsn_diff(l.now, s.confirmed_flush_lsn), 0)::bigint,"+
+			" coalesce(pg_catalog.pg_wal_lsn_diff(l.now, s.restart_lsn), 0)::bigint, coalesce(s.restart_lsn::text, '')"+
+			" FROM pg_catalog.pg_replication_slots AS s, (SELECT pg_catalog.pg_current_wal_lsn() AS now) AS l"+
+			" WHERE s.slot_name = $1", t.slot).Scan(&unconfirmed, &kept, &begins)
+	})
+	if begins != t.begins {
+		t.begins, t.moved = begins, time.Now()
+	}
+	if time.Since(t.moved) < t.stuck {
+		kept = 0
+	}
+	return max(unconfirmed, kept, 0), err
 }
 
 // Close ends the tail; the server drops the slot.

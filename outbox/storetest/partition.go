@@ -97,7 +97,7 @@ func (s *suite) age(seq int64, at time.Time) {
 func (s *suite) ageIn(table string, seq int64, at time.Time) {
 	s.Helper()
 	res, err := s.DB.ExecContext(s.ctx(), "UPDATE "+s.Quote(table)+" SET created_at = '"+
-		at.UTC().Format("2006-01-02 15:04:05")+"' WHERE seq = "+strconv.FormatInt(seq, 10))
+		at.UTC().Format("2006-01-02 15:04:05")+s.Zone+"' WHERE seq = "+strconv.FormatInt(seq, 10))
 	s.check(err)
 	if n, err := res.RowsAffected(); err != nil || n != 1 {
 		s.Fatalf("age row %d: %d rows, %v", seq, n, err)

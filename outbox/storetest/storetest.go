@@ -39,6 +39,9 @@ type Harness struct {
 
 	// Quote quotes one identifier, or "schema.name".
 	Quote func(name string) string
+	// Zone ends a literal of a time to say that it is UTC, where the session's
+	// time zone would count otherwise: "+00" with PostgreSQL.
+	Zone string
 
 	// Names are further names of tables to try: quotes, capitals, another
 	// schema. The harness has made the schemas.

@@ -231,7 +231,7 @@ func TestDeclare(t *testing.T) {
 	}
 }
 
-func TestFullQueueIsUnavailable(t *testing.T) {
+func TestFullQueueIsBusy(t *testing.T) {
 	b := start(t)
 	full := b.fresh()
 	_, err := b.admin(t).QueueDeclare(full, true, false, false, false, amqpgo.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
@@ -243,7 +243,7 @@ func TestFullQueueIsUnavailable(t *testing.T) {
 	if errs := s.Publish(t.Context(), []outbox.Message{one(full, "a")}); errs != nil {
 		t.Fatal(errs)
 	}
-	if errs := s.Publish(t.Context(), []outbox.Message{one(full, "a")}); len(errs) != 1 || !outbox.IsUnavailable(errs[0]) {
+	if errs := s.Publish(t.Context(), []outbox.Message{one(full, "a")}); len(errs) != 1 || !outbox.IsBusy(errs[0]) {
 		t.Errorf("publish to a full queue: %v, want it unavailable", errs)
 	}
 }

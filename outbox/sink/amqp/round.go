@@ -33,6 +33,9 @@ func (r *round) send(ctx context.Context) {
 	for n, i := range r.part {
 		m := &r.msgs[i]
 		p, err := r.sink.properties(m)
+		if err == nil {
+			err = checkFrame(p, r.link.conn.Config.FrameSize)
+		}
 		if err != nil {
 			r.errs[i] = err
 			continue
@@ -47,6 +50,21 @@ func (r *round) send(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// checkFrame refuses headers that do not fit into one frame, for which the broker
+// would close the connection. Zero is a broker without a limit.
+func checkFrame(p amqp.Publishing, most int) error {
+	const fixed = 14 + 8 + 64 // of the frame, and of properties of a fixed size
+	size := fixed + len(p.MessageId) + len(p.ContentType) + len(p.Type)
+	for name, value := range p.Headers {
+		text, _ := value.(string)
+		size += 1 + len(name) + 1 + 4 + len(text)
+	}
+	if most > 0 && size > most {
+		return outbox.Reject(fmt.Errorf("amqp: the headers take %d bytes, the broker takes %d (frame_max)", size, most))
+	}
+	return nil
 }
 
 // await waits for the broker's word on each message. changed tells when the
@@ -87,7 +105,7 @@ func (r *round) refusal() error {
 	if r.channel.IsClosed() {
 		return errAlone
 	}
-	return outbox.Unavailable(errors.New("amqp: the broker refused the message: a queue is full"))
+	return outbox.Busy(errors.New("amqp: the broker refused the message: a queue is full"))
 }
 
 // abandon gives the error to all messages from the n-th on that are not
@@ -159,7 +177,7 @@ func (r *round) whyClosed() error {
 	}
 	for _, i := range r.part {
 		if r.errs[i] == errAlone {
-			r.errs[i] = outbox.Unavailable(err)
+			r.errs[i] = outbox.Broken(err)
 		}
 	}
 	return nil

@@ -31,6 +31,9 @@ func (s *Sink) classifyLost(ctx context.Context, err error, connected bool) erro
 		// be the message.
 		return fmt.Errorf("http: post to %v: no answer within %v", s, s.opts.Timeout)
 	}
+	if connected {
+		return outbox.Doubtful(wrapped) // cut off: by the message, or as for everybody
+	}
 	return outbox.Unavailable(wrapped)
 }
 
@@ -48,12 +51,12 @@ func (s *Sink) classify(resp *http.Response, said []byte) error {
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable,
 		code == http.StatusUnauthorized, code == http.StatusForbidden, code == http.StatusProxyAuthRequired,
 		code < 400:
-		return outbox.Unavailable(err)
+		return outbox.Doubtful(err)
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed, code == http.StatusGone:
 		if path.Has("topic") || path.Has("key") {
 			return err // somebody may still make it
 		}
-		return outbox.Unavailable(err)
+		return outbox.Doubtful(err)
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code >= 500:
 		return err
 	}

@@ -9,12 +9,15 @@
 //
 // An answer of 2xx confirms. Of the others:
 //
-//	408, 425, 500, 502, 504, …           an attempt is spent; Retry-After is heeded
-//	429, 503                             unavailable: the endpoint asks for patience
-//	3xx, 401, 403, 407                   unavailable: address or login are wrong
-//	404, 405, 410                        an attempt is spent if the path has the topic
-//	                                     or the key in it, otherwise unavailable as above
+//	408, 425, 500, 502, 504, …           an attempt is spent
+//	3xx, 401, 403, 407, 429, 503,        an attempt is spent while the endpoint takes
+//	a connection that is cut off         other messages; otherwise all wait for it
+//	404, 405, 410                        as the first if the path has the topic or the
+//	                                     key in it, otherwise as the second
 //	other 4xx                            rejected
+//
+// Retry-After is heeded. An endpoint that fails for all that it is sent is left
+// alone but for a few tries, and nobody spends an attempt: see [outbox.Doubtful].
 //
 // Requests of one key follow each other; those of different keys are under way
 // at once. A redirect is never followed.
@@ -107,11 +110,12 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	chains := sink.Chains(msgs)
 	var next atomic.Int64
 	var stop atomic.Pointer[error] // the endpoint is gone: no use in trying the rest
+	var score tally
 	var wg sync.WaitGroup
 	for range min(len(chains), s.opts.Concurrency) {
 		wg.Go(func() {
 			for n := next.Add(1) - 1; n < int64(len(chains)); n = next.Add(1) - 1 {
-				s.chain(ctx, msgs, chains[n], errs, &stop)
+				s.chain(ctx, msgs, chains[n], errs, &stop, &score)
 			}
 		})
 	}
@@ -119,20 +123,45 @@ func (s *Sink) Publish(ctx context.Context, msgs []outbox.Message) []error {
 	return sink.Result(errs)
 }
 
+// tally is how the messages of one call have fared.
+type tally struct{ taken, doubtful atomic.Int64 }
+
+// enough is how many doubtful answers, and not one good, end a call.
+const enough = 8
+
+// count notes an answer and tells whether the rest of the call is futile.
+func (t *tally) count(err error) bool {
+	switch {
+	case err == nil:
+		t.taken.Add(1)
+	case outbox.IsDoubtful(err):
+		return t.doubtful.Add(1) >= enough && t.taken.Load() == 0
+	}
+	return outbox.IsUnavailable(err)
+}
+
+// Destination implements [outbox.Router]: one URL is one destination.
+func (s *Sink) Destination(m *outbox.Message) string {
+	if sink.Template(s.target.Path).Has("topic") {
+		return m.Topic
+	}
+	return s.String()
+}
+
 // chain posts the messages of one key until one fails, or another chain found
 // the endpoint unavailable.
-func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error, stop *atomic.Pointer[error]) {
+func (s *Sink) chain(ctx context.Context, msgs []outbox.Message, chain []int, errs []error, stop *atomic.Pointer[error], score *tally) {
 	for n, i := range chain {
 		if gone := stop.Load(); gone != nil {
 			errs[i] = *gone
 		} else {
 			errs[i] = s.post(ctx, &msgs[i])
 		}
+		if score.count(errs[i]) {
+			stop.CompareAndSwap(nil, &errs[i])
+		}
 		if errs[i] == nil {
 			continue
-		}
-		if outbox.IsUnavailable(errs[i]) {
-			stop.CompareAndSwap(nil, &errs[i])
 		}
 		rest := outbox.ErrHeldBack
 		if err := ctx.Err(); err != nil {

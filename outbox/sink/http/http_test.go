@@ -190,7 +190,7 @@ func one(topic, key string) outbox.Message {
 }
 
 func TestKindsOfAnswer(t *testing.T) {
-	const rejected, unavailable, plain = "rejected", "unavailable", "plain"
+	const rejected, doubtful, plain = "rejected", "doubtful", "plain"
 	e := newEndpoint(t)
 	for _, c := range []struct {
 		code  int
@@ -198,20 +198,20 @@ func TestKindsOfAnswer(t *testing.T) {
 		topic string // with the topic in the address; "" for the same
 	}{
 		{400, rejected, ""},
-		{401, unavailable, ""},
-		{403, unavailable, ""},
-		{404, unavailable, plain},
-		{405, unavailable, plain},
+		{401, doubtful, ""},
+		{403, doubtful, ""},
+		{404, doubtful, plain},
+		{405, doubtful, plain},
 		{408, plain, ""},
-		{410, unavailable, plain},
+		{410, doubtful, plain},
 		{413, rejected, ""},
 		{422, rejected, ""},
 		{425, plain, ""},
-		{429, unavailable, ""},
-		{307, unavailable, ""},
+		{429, doubtful, ""},
+		{307, doubtful, ""},
 		{500, plain, ""},
 		{502, plain, ""},
-		{503, unavailable, ""},
+		{503, doubtful, ""},
 		{504, plain, ""},
 	} {
 		if c.topic == "" {
@@ -232,8 +232,8 @@ func TestKindsOfAnswer(t *testing.T) {
 				t.Fatalf("%d: %v, want errors", c.code, errs)
 			case outbox.IsRejected(errs[0]):
 				got = rejected
-			case outbox.IsUnavailable(errs[0]):
-				got = unavailable
+			case outbox.IsDoubtful(errs[0]):
+				got = doubtful
 			}
 			if got != want || errs[1] != outbox.ErrHeldBack {
 				t.Errorf("%d at %s: %v is %s, want %s", c.code, address, errs[0], got, want)

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,6 +33,8 @@ type Sink struct {
 	opts Options
 	conn *nats.Conn
 	js   jetstream.JetStream
+
+	repeats atomic.Uint64 // messages that their stream had had before
 
 	mu      sync.Mutex
 	refused int            // how often the server forbade a subject
@@ -165,6 +168,9 @@ func (s *Sink) classifyAPI(err error) error {
 // String is the address without a login.
 func (s *Sink) String() string { return s.opts.String() }
 
+// Repeats implements [outbox.Repeater].
+func (s *Sink) Repeats() uint64 { return s.repeats.Load() }
+
 // Close ends the connection.
 func (s *Sink) Close() error {
 	s.conn.Close()
@@ -223,9 +229,16 @@ func (s *Sink) send(m *outbox.Message) (jetstream.PubAckFuture, error) {
 	return ack, s.classify(err)
 }
 
+// maxSubject leaves room for the rest of the line that carries it, of which
+// servers take 4096 bytes (max_control_line) and close the connection for more.
+const maxSubject = 3500
+
 // checkSubject refuses what the server would take for something else than a
 // place to store a message.
 func checkSubject(subject string) error {
+	if len(subject) > maxSubject {
+		return outbox.Reject(fmt.Errorf("nats: the subject has %d bytes, at most %d are possible", len(subject), maxSubject))
+	}
 	valid := subject != "" && subject[0] != '$' && !strings.ContainsAny(subject, " \t\r\n\x00")
 	for token := range strings.SplitSeq(subject, ".") {
 		valid = valid && token != "" && token != "*" && token != ">"
@@ -245,9 +258,15 @@ func (s *Sink) await(ctx context.Context, ack jetstream.PubAckFuture, before int
 			return outbox.Reject(fmt.Errorf("nats: publishing to %q is not allowed", subject))
 		}
 		select {
-		case <-ack.Ok():
+		case stored := <-ack.Ok():
+			if stored != nil && stored.Duplicate {
+				s.repeats.Add(1)
+			}
 			return nil
 		case err := <-ack.Err():
+			if errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionClosed) {
+				return outbox.Broken(fmt.Errorf("nats: the connection was lost before the answer: %w", err))
+			}
 			return s.classify(err)
 		case <-ctx.Done():
 			return ctx.Err()
@@ -270,7 +289,9 @@ func (s *Sink) classify(err error) error {
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrInvalidMsg),
 		errors.Is(err, nats.ErrBadHeaderMsg):
 		return outbox.Reject(fmt.Errorf("%w (the server takes %d bytes)", wrapped, s.conn.MaxPayload()))
-	case errors.As(err, &api) && api.Code >= 400 && api.Code < 500 && !full[api.ErrorCode]:
+	case errors.As(err, &api) && full[api.ErrorCode]:
+		return outbox.Busy(wrapped)
+	case errors.As(err, &api) && api.Code >= 400 && api.Code < 500:
 		return outbox.Reject(wrapped)
 	}
 	return outbox.Unavailable(wrapped)

@@ -144,7 +144,7 @@ func TestStreamIsChecked(t *testing.T) {
 	}
 }
 
-func TestFullStreamIsUnavailable(t *testing.T) {
+func TestFullStreamIsBusy(t *testing.T) {
 	server := labtest.NATS(t, lab.BrokerConfig{Durability: lab.Fast})
 	a := newAdmin(t, server.URL())
 	topic := a.topic(t, func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 1, jetstream.DiscardNew })
@@ -157,8 +157,8 @@ func TestFullStreamIsUnavailable(t *testing.T) {
 		if n == 0 && errs != nil {
 			t.Fatal(errs)
 		}
-		if n == 1 && (len(errs) != 1 || !outbox.IsUnavailable(errs[0])) {
-			t.Errorf("publish to a full stream: %v, want it unavailable", errs)
+		if n == 1 && (len(errs) != 1 || !outbox.IsBusy(errs[0])) {
+			t.Errorf("publish to a full stream: %v, want it busy", errs)
 		}
 	}
 	small := a.topic(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 200 })

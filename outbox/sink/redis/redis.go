@@ -19,6 +19,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,7 +178,12 @@ func classify(err error) error {
 	wrapped := fmt.Errorf("redis: %w", err)
 	var refused redis.Error
 	if !errors.As(err, &refused) {
-		return outbox.Unavailable(wrapped) // the connection's
+		var op *net.OpError
+		cut := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op) && op.Op != "dial" && !op.Timeout()
+		if cut {
+			return outbox.Broken(wrapped)
+		}
+		return outbox.Unavailable(wrapped) // there was none
 	}
 	switch word, _, _ := strings.Cut(strings.TrimPrefix(refused.Error(), "-"), " "); word {
 	case "WRONGTYPE", "NOPERM":

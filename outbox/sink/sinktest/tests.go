@@ -318,7 +318,7 @@ func withKeys(got []Received, msgs []outbox.Message) []Received {
 // acceptable reports whether err is what a message may get because its broker
 // is away or its context ended: not its fault.
 func acceptable(err error) bool {
-	return outbox.IsUnavailable(err) || errors.Is(err, outbox.ErrHeldBack) ||
+	return outbox.IsUnavailable(err) || outbox.IsDoubtful(err) || errors.Is(err, outbox.ErrHeldBack) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -402,7 +402,7 @@ func killed(t *testing.T, s Subject) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	errs := snk.Publish(ctx, []outbox.Message{message(topic, "down", 0)})
 	cancel()
-	if len(errs) != 1 || !outbox.IsUnavailable(errs[0]) && !errors.Is(errs[0], context.DeadlineExceeded) {
+	if len(errs) != 1 || !outbox.IsUnavailable(errs[0]) && !outbox.IsDoubtful(errs[0]) && !errors.Is(errs[0], context.DeadlineExceeded) {
 		t.Errorf("publish to a broker that is down: %v, want it unavailable", errs)
 	}
 	s.Restart(t)

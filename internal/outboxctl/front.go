@@ -1,0 +1,69 @@
+package outboxctl
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirdb/weir/internal/admin"
+)
+
+// Front answers the admin address from the first moment on: while the database
+// or the broker is awaited, with what is awaited, and then with what the service
+// has to say. It is safe for concurrent use.
+type Front struct {
+	mu      sync.Mutex
+	handler http.Handler // of the service; nil before there is one
+	awaits  string
+}
+
+// Awaits says what is waited for.
+func (f *Front) Awaits(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.awaits = what
+}
+
+// Hand lets the service answer from now on.
+func (f *Front) Hand(s *Service, metrics prometheus.Gatherer, addr net.Addr) {
+	h := s.handler(metrics, admin.IsLoopback(addr))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handler = h
+}
+
+// Serve answers on ln until ctx ends, and closes ln.
+func (f *Front) Serve(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	early := f.early(admin.IsLoopback(ln.Addr()))
+	return admin.Serve(ctx, ln, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		h := f.handler
+		f.mu.Unlock()
+		if h == nil {
+			h = early
+		}
+		h.ServeHTTP(w, r)
+	}), log)
+}
+
+// early answers before there is a service: the process is healthy, not ready.
+func (f *Front) early(loopback bool) http.Handler {
+	mux := admin.Mux(prometheus.NewRegistry())
+	notReady := func(w http.ResponseWriter, _ *http.Request) {
+		f.mu.Lock()
+		text := "not ready: starting"
+		if f.awaits != "" {
+			text = "not ready: waiting for " + f.awaits
+		}
+		f.mu.Unlock()
+		admin.Plain(w, http.StatusServiceUnavailable, text)
+	}
+	for _, path := range []string{"GET /{$}", "GET /readyz", "GET /status.json"} {
+		mux.HandleFunc(path, notReady)
+	}
+	return admin.Guard(mux, loopback, "default-src 'none'; frame-ancestors 'none'")
+}

@@ -1,0 +1,212 @@
+package outbox
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Router is a sink that knows which messages share a destination: something that
+// may be full, or fail, while others take messages. Without it a topic is one.
+type Router interface {
+	Destination(m *Message) string
+}
+
+// How circuits work that nobody needs to tune.
+const (
+	crowd         = 3    // messages that fail without one being taken: it is not the message
+	probes        = 8    // messages that a destination is tried with
+	mostSuspects  = 4096 // failing messages of one destination that are remembered
+	probePatience = 30 * time.Second
+	longestNamed  = time.Hour // that a destination may ask for
+)
+
+// circuits decides, for each destination, whom a failure is to be laid to. One
+// message that fails while others are taken is to blame itself: it spends its
+// attempts. A destination that takes nobody is: its messages wait, spend nothing,
+// and it is tried with a few now and then, while other destinations go on.
+//
+//	closed --three messages failed, none taken--> open --time--> tried with a few
+//	   ^                                            ^---all failed----'      |
+//	   '-------------------one was taken--------------------------------------'
+//
+// It is safe for concurrent use.
+type circuits struct {
+	route   func(*Message) string
+	nOpen   atomic.Int64
+	changed bell // rung when a destination takes messages again
+	closes  atomic.Uint64
+
+	mu sync.Mutex
+	by map[string]*circuit // those that have something to remember
+}
+
+// circuit is what is known of one destination.
+type circuit struct {
+	taken    uint64             // messages that it has taken
+	failing  map[int64]struct{} // that failed since it took the last one, up to crowd
+	suspects map[int64]suspect  // that fail, by number
+	open     bool
+	until    time.Time // open: nobody is sent before
+	left     int       // open: how many more it is tried with then
+	tried    time.Time // the first of them
+	wait     backoff
+}
+
+// suspect is a message that has failed.
+type suspect struct {
+	taken uint64 // what its destination had taken when it failed first
+	tries int
+}
+
+func newCircuits(s Sink) *circuits {
+	c := &circuits{route: func(m *Message) string { return m.Topic }, by: map[string]*circuit{}}
+	if r, ok := s.(Router); ok {
+		c.route = r.Destination
+	}
+	return c
+}
+
+// admit tells whether a message may be sent to the destination now, and if not
+// until when it shall wait.
+func (c *circuits) admit(destination string, now time.Time) (ok bool, until time.Time) {
+	if c.nOpen.Load() == 0 {
+		return true, now
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.by[destination]
+	switch {
+	case k == nil || !k.open:
+		return true, now
+	case now.Before(k.until):
+		return false, k.until
+	case k.left == probes:
+		k.tried = now
+	case k.left == 0 && now.Sub(k.tried) > probePatience: // whoever tried it has gone
+		k.left, k.tried = probes, now
+	case k.left == 0:
+		return false, now.Add(100 * time.Millisecond)
+	}
+	k.left--
+	return true, now
+}
+
+// isOpen tells whether messages wait for the destination.
+func (c *circuits) isOpen(destination string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.by[destination]
+	return k != nil && k.open
+}
+
+// took notes that the destination has taken messages, by number. It reports
+// whether it had taken none before.
+func (c *circuits) took(destination string, seqs []int64) (again bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.by[destination]
+	if k == nil {
+		return false
+	}
+	k.taken += uint64(len(seqs))
+	clear(k.failing)
+	for _, seq := range seqs {
+		delete(k.suspects, seq)
+	}
+	if again = k.open; again {
+		k.open = false
+		k.wait.reset()
+		c.nOpen.Add(-1)
+		c.closes.Add(1)
+		c.changed.ring()
+	}
+	if len(k.suspects) == 0 {
+		delete(c.by, destination)
+	}
+	return again
+}
+
+// failure is what a failed message brings.
+type failure struct {
+	destination string
+	seq         int64
+	kind        failureKind
+	others      bool          // of the same call, the destination has taken some
+	named       time.Duration // that the destination asked for
+}
+
+type failureKind int
+
+const (
+	faulty   failureKind = iota // likely the message's
+	doubtful                    // the message's or the destination's
+	busy                        // the destination's
+)
+
+// failed notes a failure and decides whether it spends an attempt, and how long
+// the message waits if not. opened reports that from now on all wait.
+func (c *circuits) failed(f failure, policy RetryPolicy, now time.Time) (spend bool, wait time.Duration, opened bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.by[f.destination]
+	if k == nil {
+		k = &circuit{failing: map[int64]struct{}{}, suspects: map[int64]suspect{}, wait: backoff{least: 200 * time.Millisecond, most: 5 * time.Second}}
+		c.by[f.destination] = k
+	}
+	s, known := k.suspects[f.seq]
+	if !known {
+		s.taken = k.taken
+	}
+	s.tries++
+	if len(k.suspects) >= mostSuspects && !known {
+		clear(k.suspects) // some of them may be others' by now
+	}
+	k.suspects[f.seq] = s
+	if !f.others && len(k.failing) < crowd {
+		k.failing[f.seq] = struct{}{}
+	}
+	if !f.others && len(k.failing) >= crowd {
+		return false, k.refuse(f, now, &c.nOpen, &opened), opened
+	}
+	switch proven := f.others || k.taken > s.taken; {
+	case f.kind == faulty, f.kind == doubtful && proven:
+		return true, 0, false
+	}
+	return false, max(policy.delay(s.tries), min(f.named, longestNamed)), false
+}
+
+// refuse opens the circuit, or renews its time when it was tried in vain.
+func (k *circuit) refuse(f failure, now time.Time, nOpen *atomic.Int64, opened *bool) time.Duration {
+	if !k.open {
+		k.open, *opened = true, true
+		nOpen.Add(1)
+		k.until = time.Time{}
+	}
+	if !now.Before(k.until) {
+		k.until = now.Add(k.wait.take())
+		k.left = probes
+	}
+	if asked := now.Add(min(f.named, longestNamed)); asked.After(k.until) {
+		k.until = asked
+	}
+	// Behind those that have not been tried yet.
+	return k.until.Sub(now) + 10*time.Millisecond
+}
+
+// forget drops what is known of messages that are dead letters now.
+func (c *circuits) forget(destination string, seq int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.by[destination]
+	if k == nil {
+		return
+	}
+	delete(k.suspects, seq)
+	if !k.open && len(k.suspects) == 0 && len(k.failing) == 0 {
+		delete(c.by, destination)
+	}
+}
+
+// waiting is how many destinations take nothing now.
+func (c *circuits) waiting() int { return int(c.nOpen.Load()) }

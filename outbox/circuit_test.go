@@ -1,0 +1,339 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// bothModes runs f with a leader and with claims.
+func bothModes(t *testing.T, f func(t *testing.T, cfg Config)) {
+	for _, mode := range []ClaimMode{Poll, SkipLocked} {
+		t.Run(mode.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := fast()
+				cfg.Claim, cfg.MaxPoll = mode, time.Second
+				f(t, cfg)
+			})
+		})
+	}
+}
+
+// inOrderOfKeys fails the test unless the payloads of each key ascend.
+func inOrderOfKeys(t *testing.T, got []Message) {
+	t.Helper()
+	last := map[string]int{}
+	for _, m := range got {
+		var n int
+		if _, err := fmt.Sscan(string(m.Payload), &n); err != nil {
+			t.Fatal(err)
+		}
+		if m.Key != "" && n <= last[m.Key] {
+			t.Fatalf("%s %d came after %d", m.Key, n, last[m.Key])
+		}
+		last[m.Key] = n
+	}
+}
+
+// A destination that is full holds up its own messages, and those of their keys.
+func TestAFullDestinationStarvesNoOther(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		var full atomic.Bool
+		full.Store(true)
+		sink := &memSink{decide: func(m *Message) error {
+			if m.Topic == "full" && full.Load() {
+				return Busy(errors.New("the queue is full"))
+			}
+			return nil
+		}}
+		for i := range 3000 {
+			store.put(Message{Topic: "full", Key: fmt.Sprint("k", i%100), Payload: fmt.Append(nil, i+1)})
+		}
+		for i := range 1000 {
+			store.put(Message{Topic: "free", Key: fmt.Sprint("f", i%100), Payload: fmt.Append(nil, i+1)})
+		}
+		cfg.MaxInFlight = 500
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		until(t, "the free ones are delivered", func() bool { return len(sink.topics()) == 1000 })
+		time.Sleep(time.Minute)
+		if n := store.pending(); n != 3000 || r.Stats().Blocked != 1 {
+			t.Errorf("%d pending, %d destinations blocked: want 3000 and 1", n, r.Stats().Blocked)
+		}
+		full.Store(false)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if len(store.dead) > 0 {
+			t.Errorf("%d dead letters", len(store.dead))
+		}
+		if cfg.Claim != SkipLocked {
+			inOrderOfKeys(t, sink.got)
+		}
+	})
+}
+
+// What waits beyond what memory shall know of stays in the table, others go on,
+// and the order of keys holds when it is read again.
+func TestWhatWaitsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		var full atomic.Bool
+		full.Store(true)
+		sink := &memSink{decide: func(m *Message) error {
+			if m.Topic == "full" && full.Load() {
+				return Busy(errors.New("the queue is full"))
+			}
+			return nil
+		}}
+		cfg := fast()
+		cfg.MaxWaiting, cfg.MaxInFlight, cfg.SweepEvery = 300, 200, time.Second
+		put := func(from, to int) {
+			for i := from; i < to; i++ {
+				store.put(Message{Topic: "full", Key: fmt.Sprint("k", i%150), Payload: fmt.Append(nil, i+1)})
+			}
+		}
+		put(0, 2000)
+		for i := range 500 { // of the same keys, behind those
+			store.put(Message{Topic: "free", Key: fmt.Sprint("k", i%150), Payload: fmt.Append(nil, 2001+i)})
+			store.put(Message{Topic: "free"}, Message{Topic: "free", Key: fmt.Sprint("other", i), Payload: []byte("1")})
+		}
+		for _, m := range store.rows {
+			if m.Payload == nil {
+				m.Payload = []byte("1")
+			}
+		}
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		until(t, "the free ones are delivered", func() bool { return len(sink.topics()) >= 900 })
+		time.Sleep(time.Minute)
+		if s := r.Stats(); s.Parked+s.Deferred > 310 || s.Stray > 0 || s.InFlight > 200 {
+			t.Errorf("while it is full: %+v", s)
+		}
+		full.Store(false)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		inOrderOfKeys(t, slices.DeleteFunc(slices.Clone(sink.got), func(m Message) bool { return m.Key == "" }))
+		if n := len(sink.got); n != 3500 {
+			t.Errorf("%d deliveries, want 3500", n)
+		}
+	})
+}
+
+// Errors of all messages are their destination's: none spends its attempts.
+func TestAnEndpointThatFailsForAllBuriesNone(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		var bad atomic.Bool
+		bad.Store(true)
+		calls := 0
+		sink := &memSink{decide: func(*Message) error {
+			calls++
+			if bad.Load() {
+				return errors.New("500 Internal Server Error")
+			}
+			return nil
+		}}
+		cfg.Retry.MaxAttempts = 3
+		for i := range 2000 {
+			store.put(Message{Topic: "t", Key: fmt.Sprint(i), Payload: fmt.Append(nil, i+1)})
+		}
+		_, stop := running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(time.Minute)
+		if n := len(store.dead); n > 0 {
+			t.Errorf("%d messages were buried", n)
+		}
+		if calls > 5_000 {
+			t.Errorf("%d messages were sent to an endpoint that fails", calls)
+		}
+		bad.Store(false)
+		began := time.Now()
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("it took %v to go on", took)
+		}
+	})
+}
+
+// A message that is refused with a doubtful answer while others are taken spends
+// its attempts, and its key goes on.
+func TestADoubtfulAnswerForOneMessageSpendsItsAttempts(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		sink := &memSink{decide: func(m *Message) error {
+			if string(m.Payload) == "1" {
+				return RetryAfter(Doubtful(errors.New("403 Forbidden")), time.Second)
+			}
+			return nil
+		}}
+		cfg.Retry.MaxAttempts = 4
+		store.put(Message{Topic: "t", Key: "bad", Payload: []byte("1")}, Message{Topic: "t", Key: "bad", Payload: []byte("2")})
+		_, stop := running(t, store, sink, cfg)
+		defer stop()
+		for i := range 60 {
+			store.put(Message{Topic: "t", Key: "good", Payload: fmt.Append(nil, i+3)})
+			time.Sleep(time.Second)
+		}
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if len(store.dead) != 1 || store.dead[0].Reason != "attempts" || store.dead[0].Attempts != 4 {
+			t.Errorf("dead letters %+v", store.dead)
+		}
+	})
+}
+
+// The same answer for a message whose destination takes nobody else spends none.
+func TestADoubtfulAnswerAloneProvesNothing(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		var denied atomic.Bool
+		denied.Store(true)
+		sink := &memSink{decide: func(*Message) error {
+			if denied.Load() {
+				return Doubtful(errors.New("401 Unauthorized"))
+			}
+			return nil
+		}}
+		cfg.Retry.MaxAttempts = 2
+		store.put(Message{Topic: "t", Key: "k", Payload: []byte("1")})
+		_, stop := running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(time.Minute)
+		denied.Store(false)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if len(store.dead) > 0 {
+			t.Errorf("dead letters %+v", store.dead)
+		}
+	})
+}
+
+// frail is a broker whose connection breaks whenever it is sent a killer, and
+// takes what came before that.
+type frail struct {
+	memSink
+	breaks atomic.Int64
+	away   atomic.Bool
+}
+
+func (s *frail) Publish(ctx context.Context, msgs []Message) []error {
+	fill := func(err error) []error {
+		errs := make([]error, len(msgs))
+		for i := range errs {
+			errs[i] = err
+		}
+		return errs
+	}
+	if s.away.Load() {
+		return fill(Unavailable(errors.New("connection refused")))
+	}
+	if slices.ContainsFunc(msgs, func(m Message) bool { return m.Topic == "killer" }) {
+		s.breaks.Add(1)
+		return fill(Broken(errors.New("the connection was lost")))
+	}
+	return s.memSink.Publish(ctx, msgs)
+}
+
+// A message that breaks the connection each time is found, spends its attempts and
+// is buried; nobody else is.
+func TestAMessageThatBreaksConnectionsIsBuried(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store, sink := newMemStore(), &frail{}
+		for i := range 400 {
+			if i == 123 {
+				store.put(Message{Topic: "killer", Key: "k3", Payload: []byte("0")})
+			}
+			store.put(Message{Topic: "t", Key: fmt.Sprint("k", i%20), Payload: fmt.Append(nil, i+1)})
+		}
+		cfg.Retry.MaxAttempts = 3
+		_, stop := running(t, store, sink, cfg)
+		defer stop()
+		for i := range 60 {
+			store.put(Message{Topic: "t", Key: "later", Payload: fmt.Append(nil, i+1)})
+			time.Sleep(time.Second)
+		}
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if len(store.dead) != 1 || store.deadRows[0].Topic != "killer" {
+			t.Errorf("dead letters %+v", store.dead)
+		}
+		if n := sink.breaks.Load(); n > 60 {
+			t.Errorf("the connection broke %d times", n)
+		}
+		if cfg.Claim != SkipLocked {
+			inOrderOfKeys(t, sink.got)
+		}
+	})
+}
+
+// A broker that goes away in the middle of a call breaks the connection, too.
+func TestABrokerThatGoesAwayBuriesNone(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store := newMemStore()
+		var state atomic.Int64 // 0: breaks, 1: refuses, 2: works
+		inner := &memSink{}
+		sink := sinkFunc(func(ctx context.Context, msgs []Message) []error {
+			errs := make([]error, len(msgs))
+			switch state.Load() {
+			case 0:
+				state.Store(1)
+				for i := range errs {
+					errs[i] = Broken(errors.New("reset by peer"))
+				}
+				return errs
+			case 1:
+				for i := range errs {
+					errs[i] = Unavailable(errors.New("refused"))
+				}
+				return errs
+			}
+			return inner.Publish(ctx, msgs)
+		})
+		cfg.Retry.MaxAttempts = 1
+		for i := range 100 {
+			store.put(Message{Topic: "t", Key: fmt.Sprint(i % 3), Payload: fmt.Append(nil, i+1)})
+		}
+		r, stop := running(t, store, sink, cfg)
+		defer stop()
+		time.Sleep(time.Minute)
+		if !r.Stats().BrokerDown {
+			t.Error("the broker is not said to be away")
+		}
+		state.Store(2)
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if len(store.dead) > 0 {
+			t.Errorf("dead letters %+v", store.dead)
+		}
+		if cfg.Claim != SkipLocked {
+			inOrderOfKeys(t, inner.got)
+		}
+	})
+}
+
+// A row that is over a limit of messages, which producers in plain SQL can write,
+// is a dead letter that says so, and never on its way.
+func TestRowsOverTheLimitsAreBuried(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg Config) {
+		store, sink := newMemStore(), &memSink{}
+		long := strings.Repeat("x", 300)
+		store.put(
+			Message{Topic: long}, Message{Topic: "t", Key: long}, Message{Topic: "t", DedupKey: long},
+			Message{Topic: "t", Headers: map[string]string{"h": strings.Repeat("y", 200_000)}}, Message{Topic: "good"})
+		_, stop := running(t, store, sink, cfg)
+		defer stop()
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if got := sink.topics(); !slices.Equal(got, []string{"good"}) {
+			t.Errorf("delivered %d topics", len(got))
+		}
+		if len(store.dead) != 4 {
+			t.Fatalf("%d dead letters, want 4", len(store.dead))
+		}
+		for _, b := range store.dead {
+			if b.Reason != "unreadable" || !strings.Contains(b.Error, "bytes, at most") {
+				t.Errorf("%+v", b)
+			}
+		}
+	})
+}
