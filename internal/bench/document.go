@@ -17,7 +17,7 @@ import (
 // its findings.
 // All results must come from one environment, which is that of the first.
 func Document(title string, results ...*Result) *report.Doc {
-	d := &report.Doc{Title: title}
+	d := &report.Doc{Title: title, Findings: Cautions(results...)}
 	for _, r := range results {
 		if d.Env == nil {
 			d.Env = &r.Env
@@ -101,7 +101,7 @@ func CaseTable(r *Result, keys ...string) report.Table {
 func against(r *Result, c *Case) string {
 	for _, k := range r.Comparisons {
 		if k.B == c.Name && k.Metric == "rate" {
-			return fmt.Sprintf("%.2fx [%.2f, %.2f]", k.Ratio.Median, k.Ratio.Lo, k.Ratio.Hi)
+			return ratio(k.Ratio)
 		}
 	}
 	return "-"

@@ -99,8 +99,8 @@ func formatLevel(v float64, unit string) string {
 
 // ratio writes a ratio with its interval: "1.52x [1.48, 1.57]".
 func ratio(i Interval) string {
-	if i.N < 2 || math.IsInf(i.Hi, 1) {
-		return fmt.Sprintf("%.2fx (one pair)", i.Median)
+	if i.N < 2 || i.Hi >= math.MaxFloat64 {
+		return fmt.Sprintf("%.2fx (one pair: cannot tell)", i.Median)
 	}
 	return fmt.Sprintf("%.2fx [%.2f, %.2f]", i.Median, i.Lo, i.Hi)
 }

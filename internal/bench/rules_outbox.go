@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,6 +87,10 @@ func bestCombination(results []*Result) []Finding {
 		}
 		best := cases[0]
 		f := Finding{ID: "best-combination", Severity: Info, Claim: fmt.Sprintf("Of %d combinations of workers x batch of the customary design, %s is best: %s msg/s.", len(cases), best.Name, count(best.rate()))}
+		if best.Summary["rate"].N < 2 {
+			f.Claim = fmt.Sprintf("Cannot tell which of %d combinations of workers x batch of the customary design is best: each had one round. The highest rate is that of %s: %s msg/s.", len(cases), best.Name, count(best.rate()))
+			f.Advice = "More rounds would decide (--rounds)."
+		}
 		knee := best
 		for _, c := range cases {
 			less := cmp.Or(cmp.Compare(c.number("publishers"), knee.number("publishers")), cmp.Compare(c.number("batch"), knee.number("batch")))
@@ -134,6 +139,8 @@ func ownDefaults(results []*Result) []Finding {
 			}
 			f := Finding{ID: "own-defaults", Severity: Info, Evidence: []string{perSecond(cases[i]), perSecond(other)}}
 			switch share := cases[i].rate() / cases[0].rate(); {
+			case cases[i].Summary["rate"].N < 2:
+				f.Claim = fmt.Sprintf("Cannot tell the defaults of %s from the best setting that was tried: each had one round.", claim)
 			case i == 0:
 				f.Claim = fmt.Sprintf("The defaults of %s are the best of %d settings that were tried: %s msg/s.", claim, len(cases), count(cases[0].rate()))
 			case cases[i].Summary["rate"].Overlaps(cases[0].Summary["rate"].Interval):
@@ -311,8 +318,10 @@ func producersOf(r *Result) int {
 func partitionEffect(results []*Result) []Finding {
 	var out []Finding
 	for _, r := range ofPhase(results, "partition") {
+		rounds := math.MaxInt
 		rate := func(name string) float64 {
 			if c := r.Find(name); c != nil {
+				rounds = min(rounds, c.Summary["rate"].N)
 				return c.rate()
 			}
 			return 0
@@ -325,6 +334,11 @@ func partitionEffect(results []*Result) []Finding {
 		f := Finding{ID: "partition-effect", Severity: Info}
 		for i := range r.Cases {
 			f.Evidence = append(f.Evidence, perSecond(&r.Cases[i]))
+		}
+		if rounds < 2 {
+			f.Claim = "Cannot tell what a window and partitions are worth to each other: a case had one round."
+			out = append(out, f)
+			continue
 		}
 		f.Claim = fmt.Sprintf("With a window, partitions change the customary design's rate %.2g-fold; without one, %.2g-fold.", partsWindow/flatWindow, parts/flat)
 		if flatWindow < flat {
@@ -339,14 +353,15 @@ func partitionEffect(results []*Result) []Finding {
 	return out
 }
 
-// whoSaturates names the largest use of processors by server and client.
+// whoSaturates names the largest use of processors by server and client, and says
+// who saturates them only where nothing is left.
 func whoSaturates(results []*Result) []Finding {
 	type peak struct {
 		share float64
 		where string
 	}
 	peaks := make(map[string]peak)
-	cores := 0
+	cores, used := 0, 0.0 // the largest use by all together
 	for _, r := range results {
 		cores = r.Env.Cores
 		for i := range r.Cases {
@@ -355,11 +370,14 @@ func whoSaturates(results []*Result) []Finding {
 				if s.Seconds < 0.5 || cores == 0 { // the kernel counts in ticks of 10 ms
 					continue
 				}
+				all := 0.0
 				for role, u := range s.Processes {
+					all += u.CPUSeconds() / s.Seconds / float64(cores)
 					if share := u.CPUSeconds() / s.Seconds / float64(cores); share > peaks[role].share {
 						peaks[role] = peak{share, r.Experiment.Name + ", " + r.Cases[i].Name}
 					}
 				}
+				used = max(used, all)
 			}
 		}
 	}
@@ -372,10 +390,13 @@ func whoSaturates(results []*Result) []Finding {
 		Evidence: []string{fmt.Sprintf("server: %s", server.where), fmt.Sprintf("producers, relay and ledger: %s", client.where)},
 		Claim:    fmt.Sprintf("At most, the server used %.0f %% of %d cores, and producers and relay together %.0f %%.", 100*server.share, cores, 100*client.share),
 	}
-	if server.share > client.share {
-		f.Claim += " The server is the first to saturate."
-	} else {
-		f.Claim += " Producers and relay are the first to saturate, on a machine that they share with the server."
+	switch {
+	case used < saturatedShare:
+		f.Claim += fmt.Sprintf(" Nothing saturates: all together never used more than %.0f %%.", 100*used)
+	case server.share > client.share:
+		f.Claim += fmt.Sprintf(" Together they fill the machine (%.0f %%), and the server takes the larger part.", 100*used)
+	default:
+		f.Claim += fmt.Sprintf(" Together they fill the machine (%.0f %%), and producers and relay take the larger part.", 100*used)
 	}
 	return []Finding{f}
 }

@@ -133,7 +133,8 @@ func TestOutboxFindingsForAndAgainst(t *testing.T) {
 		{"partition-effect", "a window that costs nothing", partitions(5000, 4000, 5000, 5000), "1-fold; without one, 1.2-fold. |"},
 		{"partition-effect", "half measured", []*Result{outboxResult("partition", "", outboxCase("flat, window", "", 10))}, ""},
 
-		{"peak-cpu", "the server", []*Result{outboxResult("screen", "", outboxCase("poll", "", 100, cpu(0.2, 1.8)))}, "the server used 90 % of 2 cores, and producers and relay together 10 %. The server is the first"},
+		{"peak-cpu", "the server", []*Result{outboxResult("screen", "", outboxCase("poll", "", 100, cpu(0.2, 1.8)))}, "the server used 90 % of 2 cores, and producers and relay together 10 %. Together they fill the machine (100 %), and the server takes the larger part."},
+		{"peak-cpu", "nobody", []*Result{outboxResult("screen", "", outboxCase("poll", "", 100, cpu(0.48, 0.56)))}, "Nothing saturates: all together never used more than 52 %."},
 		{"peak-cpu", "unknown", []*Result{outboxResult("screen", "", outboxCase("poll", "", 100))}, ""},
 	} {
 		t.Run(tc.id+"/"+tc.name, func(t *testing.T) {

@@ -1,10 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/weirdb/weir/internal/report"
 )
 
 // littleTolerance is how far throughput times mean latency may be from the
@@ -171,6 +174,42 @@ func disturbed(r *Result) []Finding {
 		f.Advice = "Measure again in a quiet hour, or more rounds: these are too many, or too few are left, to leave them out."
 	}
 	return []Finding{f}
+}
+
+// Cautions is what a reader must know before any figure of these results: it
+// stands above all else in a report.
+func Cautions(results ...*Result) []report.Finding {
+	var out []report.Finding
+	rounds, hurt := 0, 0
+	var single []string
+	for _, r := range results {
+		for i := range r.Cases {
+			for j := range r.Cases[i].Samples {
+				rounds++
+				if len(r.Cases[i].Samples[j].Disturbed) > 0 {
+					hurt++
+				}
+			}
+		}
+		if len(r.Cases) > 1 && !slices.ContainsFunc(r.Cases, func(c Case) bool { return len(c.Samples) > 1 }) {
+			single = append(single, cmp.Or(r.Experiment.Title, r.Experiment.Name))
+		}
+	}
+	if 2*hurt > rounds {
+		out = append(out, report.Finding{
+			Warn:   true,
+			Claim:  fmt.Sprintf("Something foreign was at work in %d of %d rounds: no absolute figure of this run is worth quoting.", hurt, rounds),
+			Advice: "Read the ratios of sides that took turns, with their intervals, or measure again in a quiet hour.",
+		})
+	}
+	if len(single) > 0 {
+		out = append(out, report.Finding{
+			Warn: true, Evidence: single,
+			Claim:  fmt.Sprintf("One round a case cannot tell one side from the other; %d of %d experiments had no more.", len(single), len(results)),
+			Advice: "Ask for more rounds (--rounds).",
+		})
+	}
+	return out
 }
 
 // The limits of what a load generator may do to its own figures.

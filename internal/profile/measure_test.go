@@ -109,7 +109,7 @@ func TestEveryWorkloadOnPostgres(t *testing.T) {
 }
 
 func TestEveryWorkloadOnMariaDB(t *testing.T) {
-	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, PerformanceSchema: true})
+	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
 	target := connected(t, m.DSN(""))
 	if target.Engine != EngineMariaDB || target.Server().Name != "MariaDB" {
 		t.Errorf("engine %s, server %+v; the URL says mysql and the server is MariaDB", target.Engine, target.Server())

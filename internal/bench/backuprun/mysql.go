@@ -28,7 +28,7 @@ type mysqlServer struct {
 func openMySQL(ctx context.Context, o *Options) (_ engine, err error) {
 	s := &mysqlServer{dsn: o.DSN}
 	if s.dsn == "" {
-		s.lab, err = lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Prod, BufferPool: "512M", Binlog: true, BinDir: o.BinDir, Settings: map[string]string{"local_infile": "1"}})
+		s.lab, err = lab.StartMariaDB(ctx, lab.MySQLConfig{Durability: lab.Prod, BufferPool: "512M", BinDir: o.BinDir, Settings: map[string]string{"local_infile": "1"}})
 		if err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ func (o *Outcome) Report() *report.Doc {
 		Title: "weir backup beside other tools on " + o.serverName(),
 		Subtitle: "The same data backed up and restored by each in turn. Every archive is read back, every restored row compared with its source; " +
 			"time is until the archive is on the disk, processor time that of whole programs.",
+		Findings: bench.Cautions(o.Results...),
 	}
 	if t := o.Targets(); len(t) > 0 {
 		d.Sections = append(d.Sections, targetSection(t))
@@ -35,7 +36,7 @@ func (o *Outcome) Report() *report.Doc {
 // Brief is the part of the report that fits a terminal.
 func (o *Outcome) Brief() *report.Doc {
 	full := o.Report()
-	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env}
+	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
 	for _, s := range full.Sections {
 		if len(s.Tables) > 0 {
 			s.Tables = s.Tables[:1]

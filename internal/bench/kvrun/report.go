@@ -16,7 +16,7 @@ func (o *Outcome) Report() *report.Doc {
 	if n := o.Results[0].Experiment.Factors["procs"]; n != "" {
 		d.Subtitle += fmt.Sprintf(" The client and each replica may use %s of the processors at once (GOMAXPROCS).", n)
 	}
-	d.Findings = o.findings()
+	d.Findings = append(d.Findings, o.findings()...)
 	for i, r := range o.Results {
 		d.Sections[i].Tables[0] = caseTable([]*bench.Result{r}, columns)
 	}

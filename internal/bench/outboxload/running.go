@@ -67,7 +67,9 @@ func (r *running) ready(ctx context.Context) error {
 	}
 }
 
-const readyTimeout = 30 * time.Second
+// readyTimeout is generous: a relay is ready in a second, but on a machine with
+// other work a search for the first message of a large backlog takes its time.
+const readyTimeout = 2 * time.Minute
 
 // end stops the relay and returns when it has finished what it had begun.
 func (r *running) end() error {

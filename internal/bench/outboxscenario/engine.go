@@ -128,7 +128,7 @@ func (e Engine) start(ctx context.Context, d lab.Durability, latency time.Durati
 		start = lab.StartMySQL
 	}
 	db, err := start(ctx, lab.MySQLConfig{
-		Durability: d, FsyncLatency: latency, CountFlushes: count, BufferPool: "1G", Binlog: true,
+		Durability: d, FsyncLatency: latency, CountFlushes: count, BufferPool: "1G",
 		Settings: map[string]string{"innodb_io_capacity": "5000"},
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 func (o *Outcome) Report() *report.Doc {
 	d := bench.Document("weir outbox on "+o.serverName(), o.Results...)
 	d.Subtitle = "Claims compared in turn on one server; a ledger of every message in every round."
-	d.Findings = o.findings()
+	d.Findings = append(d.Findings, o.findings()...)
 	var first []report.Section
 	for _, s := range []report.Section{
 		o.section(Screen, "Workers and batches", "A backlog lies there when the relay is let go.", o.screenCharts),

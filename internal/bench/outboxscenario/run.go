@@ -87,11 +87,15 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 		if !o.Plan.has(phase.name) {
 			continue
 		}
-		if err := phase.run(ctx); err != nil {
-			return s.out, err
+		if e := phase.run(ctx); ctx.Err() != nil {
+			return s.out, errors.Join(err, e)
+		} else if e != nil {
+			// The other phases do not depend on it.
+			s.leave("phase %s: %v", phase.name, e)
+			err = errors.Join(err, fmt.Errorf("phase %s: %w", phase.name, e))
 		}
 	}
-	return s.out, nil
+	return s.out, err
 }
 
 // Validate returns what makes no sense.

@@ -46,6 +46,14 @@ type ProxyOutcome struct {
 	Results  []*bench.Result
 	Profiles []CPUProfile
 	Idle     *Idle
+	Left     []string // what is missing, and why
+}
+
+// leave notes what is left out.
+func (o *ProxyOutcome) leave(say func(string, ...any), format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	o.Left = append(o.Left, text)
+	say("left out: %s", text)
 }
 
 // CPUProfile is where one process's CPU time went in one case.
@@ -157,8 +165,11 @@ func (r *rig) inserts(ctx context.Context, out *ProxyOutcome, clients int) error
 		return nil
 	}
 	for _, w := range []way{ways[0], ways[slices.IndexFunc(ways, func(w way) bool { return w.name == "weir auto" })]} {
-		if err := r.profile(ctx, out, w, clients); err != nil {
+		if err := r.profile(ctx, out, w, clients); ctx.Err() != nil {
 			return err
+		} else if err != nil {
+			// Rounds that were measured do not depend on a profile taken afterwards.
+			out.leave(r.o.Say, "the CPU profile of %s: %v", w.name, err)
 		}
 	}
 	return nil

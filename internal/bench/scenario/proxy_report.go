@@ -30,6 +30,9 @@ func (o *ProxyOutcome) Report() *report.Doc {
 	if len(o.Profiles) > 0 {
 		d.Sections = append(d.Sections, profileSection(o.Profiles))
 	}
+	if len(o.Left) > 0 {
+		d.Sections = append(d.Sections, report.Section{Title: "Left out", Text: o.Left})
+	}
 	return d
 }
 
@@ -47,7 +50,7 @@ func (o *ProxyOutcome) serverName() string {
 // experiment the figures to look at first.
 func (o *ProxyOutcome) Brief() *report.Doc {
 	full := o.Report()
-	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env}
+	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
 	if t := o.Targets(); len(t) > 0 {
 		d.Sections = append(d.Sections, targetSection(t))
 	}

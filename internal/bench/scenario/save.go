@@ -23,12 +23,13 @@ type outcome struct {
 	Profiles    []CPUProfile `json:"profiles,omitempty"`
 	Targets     []Target     `json:"targets,omitempty"`
 	Idle        *Idle        `json:"idle,omitempty"`
+	Left        []string     `json:"left_out,omitempty"`
 }
 
 // Save writes the outcome beside its results, and the report in every format.
 // It returns the path of the HTML page.
 func (o *ProxyOutcome) Save(dir string) (string, error) {
-	all := outcome{Engine: o.Engine, Profiles: o.Profiles, Targets: o.Targets(), Idle: o.Idle}
+	all := outcome{Engine: o.Engine, Profiles: o.Profiles, Targets: o.Targets(), Idle: o.Idle, Left: o.Left}
 	for _, r := range o.Results {
 		all.Experiments = append(all.Experiments, r.Experiment.Name)
 	}
@@ -67,7 +68,7 @@ func Load(dir string) (*ProxyOutcome, error) {
 	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, fmt.Errorf("read outcome %s: %w", filepath.Join(dir, outcomeFile), err)
 	}
-	o := &ProxyOutcome{Engine: cmp.Or(all.Engine, PostgreSQL), Profiles: all.Profiles, Idle: all.Idle}
+	o := &ProxyOutcome{Engine: cmp.Or(all.Engine, PostgreSQL), Profiles: all.Profiles, Idle: all.Idle, Left: all.Left}
 	for _, name := range all.Experiments {
 		r, err := readResult(filepath.Join(dir, name))
 		if err != nil {

@@ -52,7 +52,7 @@ func StartLab(ctx context.Context, engine string, c LabConfig) (*LabServer, erro
 			start = lab.StartMySQL
 		}
 		m, err := start(ctx, lab.MySQLConfig{
-			Durability: c.Durability, FsyncLatency: c.FsyncLatency, MaxConnections: limit, PerformanceSchema: true,
+			Durability: c.Durability, FsyncLatency: c.FsyncLatency, MaxConnections: limit,
 		})
 		if err != nil {
 			return nil, err

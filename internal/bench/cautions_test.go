@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// rounds cuts the samples of every case to the first n, and evaluates again.
+func rounds(r *Result, n int) *Result {
+	for i := range r.Cases {
+		r.Cases[i].Samples = r.Cases[i].Samples[:n]
+	}
+	r.Evaluate()
+	return r
+}
+
+func TestCautionsStandAboveAll(t *testing.T) {
+	disturb := func(rounds int) func(*Sample) {
+		return func(s *Sample) {
+			if s.Round < rounds {
+				s.Machine = &measure.Activity{Seconds: 1, PressureKnown: true, MemoryWait: 0.5}
+			}
+		}
+	}
+	pair := func(change ...func(*Sample)) *Result {
+		return result(testCase("direct", "", 1000, 8, change...), testCase("grouped", "auto", 2000, 8, change...))
+	}
+	for _, tc := range []struct {
+		name string
+		in   *Result
+		want string // a part of the only caution; "" for none
+	}{
+		{"quiet", pair(), ""},
+		{"a third disturbed", pair(disturb(2)), ""},
+		{"most disturbed", pair(disturb(5)), "at work in 10 of 12 rounds: no absolute figure"},
+		{"one round", rounds(pair(), 1), "1 of 1 experiments had no more"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			doc := Document("x", tc.in)
+			var said []string
+			for _, f := range doc.Findings {
+				said = append(said, f.Claim)
+			}
+			if len(said) > 1 || (len(said) == 0) != (tc.want == "") || !strings.Contains(strings.Join(said, ""), tc.want) {
+				t.Errorf("said %q, want %q", said, tc.want)
+			}
+		})
+	}
+}
+
+func TestOneRoundDecidesNothing(t *testing.T) {
+	r := rounds(result(testCase("direct", "", 1000, 8), testCase("grouped", "auto", 2000, 8)), 1)
+	if got := claims(r, "ratio"); got != "" {
+		t.Errorf("ratio of one round: %q", got)
+	}
+	c, err := Compare(&r.Cases[0], &r.Cases[1], "rate")
+	if err != nil || c.Verdict != CannotTell || ratio(c.Ratio) != "2.00x (one pair: cannot tell)" {
+		t.Errorf("one pair: %s, %s, %v", ratio(c.Ratio), c.Verdict, err)
+	}
+	screen := func(n int) []*Result {
+		a := outboxCase("1x50", "claim=skip-locked publishers=1 batch=50", 900)
+		b := outboxCase("4x200", "claim=skip-locked publishers=4 batch=200", 1800)
+		return []*Result{rounds(outboxResult("screen", "", a, b), n)}
+	}
+	if got := outboxClaims(screen(1), "best-combination"); !strings.HasPrefix(got, "Cannot tell which of 2") {
+		t.Errorf("best of one round each: %q", got)
+	}
+	if got := outboxClaims(screen(3), "best-combination"); !strings.HasPrefix(got, "Of 2 combinations") {
+		t.Errorf("best of three rounds each: %q", got)
+	}
+}
