@@ -19,21 +19,22 @@ import (
 
 // backupVerb is the configuration of `weir backup`.
 type backupVerb struct {
-	options  backup.Options
-	archive  archiveFlags
-	hooks    hookFlags
-	to       string
-	id       string
-	label    string
-	resume   string
-	profile  string
-	jobs     int
-	dumpJobs int
-	chunk    string
-	hide     bool
-	json     bool
-	quiet    bool
-	progress string
+	options    backup.Options
+	archive    archiveFlags
+	hooks      hookFlags
+	to         string
+	id         string
+	label      string
+	resume     string
+	profile    string
+	jobs       int
+	dumpJobs   int
+	chunk      string
+	lockTables bool
+	hide       bool
+	json       bool
+	quiet      bool
+	progress   string
 }
 
 func newBackupCommand() *cobra.Command {
@@ -98,6 +99,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.NoGlobals, "no-globals", false, "with --cluster: no roles and tablespaces")
 	f.BoolVar(&o.NoRolePasswords, "no-role-passwords", false, "with --cluster: roles without passwords, which only a superuser reads")
 	f.BoolVar(&o.Binary, "binary", false, "rows in the server's binary format, for the same major version only")
+	f.BoolVar(&v.lockTables, "lock-tables", true, "MySQL, MariaDB: nobody writes to tables without transactions (MyISAM and the like) until they are copied")
 	f.BoolVar(&o.Checksums, "checksums", true, "a checksum over the rows of each table, for restores to compare with")
 	f.BoolVar(&o.Deferrable, "serializable-deferrable", false, "wait for a moment without serialization anomalies")
 	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
@@ -147,6 +149,7 @@ func (v *backupVerb) complete() error {
 	o.ChunkBytes = int64(size)
 	o.Jobs = cmp.Or(v.dumpJobs, v.jobs)
 	o.Progress = &bulk.Progress{}
+	o.NoLockTables = !v.lockTables
 	switch {
 	case v.resume != "" && v.stream():
 		return errors.New("--resume: a stream cannot be continued, only a directory or a bucket")

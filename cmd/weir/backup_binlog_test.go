@@ -28,7 +28,7 @@ type stall struct {
 func newStall(t *testing.T) *stall {
 	t.Helper()
 	clearEnvironment(t)
-	return &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Binlog: true, Settings: map[string]string{"local-infile": "1"}})}
+	return &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"local-infile": "1"}})}
 }
 
 func (s *stall) sql(db, script string) string {
@@ -203,7 +203,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 // withBinlog is another server.
 func withBinlog(t *testing.T) *lab.MySQL {
 	t.Helper()
-	return labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Binlog: true})
+	return labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
 }
 
 // add2 adds a row to the table with three columns.

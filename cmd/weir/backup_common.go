@@ -136,6 +136,18 @@ func openBackup(ctx context.Context, args []string, keys *keyFlags) (*archive.Re
 	return r, nil
 }
 
+// damaged reports whether an error says that a backup is not what was written.
+func damaged(err error) bool {
+	for _, fault := range []error{
+		archive.ErrEdited, archive.ErrIncomplete, archive.ErrMissing, archive.ErrTruncated, archive.ErrCorrupt, archive.ErrSwapped,
+	} {
+		if errors.Is(err, fault) {
+			return true
+		}
+	}
+	return false
+}
+
 // hinted adds to an error about a backup what to do about it.
 func hinted(err error) error {
 	var chunk *archive.ChunkError

@@ -53,7 +53,7 @@ func databaseOf(dsn string) (string, error) {
 		return "", errors.New("unknown kind of database: want a DSN that begins with postgres://, mysql:// or mariadb://")
 	}
 	if familyOf(dsn) == familyMySQL {
-		cfg, err := mywire.ParseDSN(dsn)
+		cfg, err := mywire.ParseClientDSN(dsn)
 		return cfg.Database, err
 	}
 	cfg, err := pgwire.ParseDSN(dsn)

@@ -87,6 +87,7 @@ func terminalWidth(w io.Writer) func() int {
 }
 
 func (p *progressShow) run(interval time.Duration) {
+	p.rate.add(time.Now(), p.state.Snapshot().Bytes)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -185,7 +186,9 @@ func plainLine(verb string, s bulk.Snapshot, rate float64) string {
 	if s.TotalSteps > 0 {
 		line += fmt.Sprintf(", %d of %d steps", s.Steps, s.TotalSteps)
 	}
-	line += fmt.Sprintf(", %s/s", byteText(rate))
+	if rate > 0 { // definitions and indexes move none
+		line += fmt.Sprintf(", %s/s", byteText(rate))
+	}
 	if l := left(s, rate); l != "" {
 		line += ", about " + l + " left"
 	}

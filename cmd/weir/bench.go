@@ -155,10 +155,10 @@ func (b *benchProxy) run(ctx context.Context, plan scenario.ProxyPlan, stdout, s
 		Progress: func(p bench.Progress) { printProgress(stderr, p) },
 		Say:      func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) },
 	})
-	if err != nil {
-		return err
+	if out != nil && len(out.Results) > 0 {
+		err = errors.Join(err, writeProxyReport(b.out, out, stdout))
 	}
-	return writeProxyReport(b.out, out, stdout)
+	return err
 }
 
 // printProgress tells of one sample on a line of its own.

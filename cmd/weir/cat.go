@@ -41,6 +41,9 @@ is 3 and what was printed must be discarded. --list lists the objects instead.`,
 			}
 			r, err := openBackup(ctx, place, &keys)
 			if err != nil {
+				if damaged(err) {
+					return Shortfall(err)
+				}
 				return err
 			}
 			defer func() { err = errors.Join(err, r.Close()) }()

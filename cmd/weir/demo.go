@@ -67,6 +67,9 @@ func (d *demo) run(ctx context.Context) error {
 			missing = append(missing, err)
 			fmt.Fprintf(d.stdout, "  %s is left out: %v\n", e.Title(), err)
 		case err != nil:
+			if got != nil { // what was measured until then
+				shown, pages = append(shown, got), append(pages, page)
+			}
 			if len(shown) > 0 {
 				d.conclude(shown, pages)
 			}
@@ -93,7 +96,8 @@ func (d *demo) conclude(shown []*scenario.ProxyOutcome, pages []string) {
 	}
 }
 
-// show measures one engine and returns its report's page.
+// show measures one engine and returns its report's page. Besides an error there
+// is an outcome of what was measured before, if anything was.
 func (d *demo) show(ctx context.Context, e scenario.Engine, live *liveLine) (*scenario.ProxyOutcome, string, error) {
 	out := filepath.Join(d.out, string(e))
 	got, err := d.measure(ctx, scenario.ProxyOptions{
@@ -102,11 +106,11 @@ func (d *demo) show(ctx context.Context, e scenario.Engine, live *liveLine) (*sc
 		Live:     live.update,
 		Progress: func(p bench.Progress) { live.done(p) },
 	})
-	if err != nil {
+	if err != nil && (got == nil || len(got.Results) == 0) {
 		return nil, "", err
 	}
-	page, err := got.Save(out)
-	return got, page, err
+	page, saveErr := got.Save(out)
+	return got, page, errors.Join(err, saveErr)
 }
 
 // stampedDir names a directory for the results of a run that starts now.

@@ -168,6 +168,10 @@ func kvProtocolOptions() []kvOption {
 			put:    kvSpan(func(c *kvConfig) *time.Duration { return &c.replica.Election }),
 		},
 		{
+			option: option{group: groupProtocol, name: "disk-timeout", arg: "DURATION", help: "a disk that takes longer for a write hangs: the replica does not lead until it is done (default 1s, or twice the election timeout)"},
+			put:    kvSpan(func(c *kvConfig) *time.Duration { return &c.replica.DiskTimeout }),
+		},
+		{
 			option: option{group: groupProtocol, name: "snapshot-bytes", arg: "SIZE", def: "64MB", help: "log that calls for a new snapshot"},
 			put: func(c *kvConfig, v string) error {
 				n, err := parseSize(v)

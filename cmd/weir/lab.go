@@ -74,7 +74,7 @@ Without --auth, any user of this machine is superuser of the server.`,
 		Example: `  weir lab up
   weir lab up --fsync-latency 2ms          # commits as slow as on a cloud disk
   weir lab up --set wal_level=logical --json
-  weir lab up --engine mariadb --binlog --set innodb_lock_wait_timeout=5
+  weir lab up --engine mariadb --set innodb_lock_wait_timeout=5
   weir lab up --engine postgres,nats       # a database and a broker`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,10 +92,10 @@ Without --auth, any user of this machine is superuser of the server.`,
 	f.IntVar(&c.maxConnections, "max-connections", 300, "how many connections a database server takes")
 	f.StringVar(&c.sharedBuffers, "shared-buffers", "128MB", "PostgreSQL's own cache")
 	f.StringVar(&c.bufferPool, "buffer-pool", "128M", "MariaDB's or MySQL's own cache")
-	f.BoolVar(&c.binlog, "binlog", false, "MariaDB and MySQL: keep a binary log, flushed at each commit")
-	f.BoolVar(&c.performanceSchema, "performance-schema", false, "MariaDB and MySQL: turn the performance schema on")
+	f.BoolVar(&c.binlog, "binlog", true, "MariaDB and MySQL: keep a binary log with GTIDs, flushed at each commit")
+	f.BoolVar(&c.performanceSchema, "performance-schema", true, "MariaDB and MySQL: turn the performance schema on")
 	f.StringVar(&c.auth, "auth", "trust", "trust or password; PostgreSQL: also md5 or scram-sha-256")
-	f.StringVar(&c.tlsName, "tls", "off", "off, optional, mutual or required (--tls alone), with a certificate authority of the server's own")
+	f.StringVar(&c.tlsName, "tls", "offered", "offered (the DSN asks for none), off, optional, mutual or required (--tls alone), with a certificate authority of the server's own")
 	f.Lookup("tls").NoOptDefVal = "required"
 	f.StringToStringVar(&c.settings, "set", nil, "server parameters, as name=value")
 	f.StringVar(&c.binDir, "bin-dir", "", "directory of the server's programs (default: the newest installed)")

@@ -86,7 +86,7 @@ func (c *labUp) mysqlConfig() lab.MySQLConfig {
 	cfg := lab.MySQLConfig{
 		Durability: c.durability, FsyncLatency: c.fsyncLatency, Settings: c.settings,
 		MaxConnections: c.maxConnections, BufferPool: c.bufferPool,
-		Binlog: c.binlog, PerformanceSchema: c.performanceSchema,
+		NoBinlog: !c.binlog, NoPerformanceSchema: !c.performanceSchema,
 		TLS: c.tls, BinDir: c.binDir, Port: c.port,
 	}
 	if lab.Auth(c.auth) == lab.Password {
@@ -110,7 +110,7 @@ func (c *labUp) each() []*labUp {
 	engines := strings.Split(c.engine, ",")
 	all := make([]*labUp, len(engines))
 	for i, engine := range engines {
-		one := labUp{durability: c.durability}
+		one := labUp{durability: c.durability, binlog: true, performanceSchema: true}
 		if i == 0 {
 			one = *c
 		}

@@ -37,7 +37,7 @@ beginning and the end are shown; weir verify --log finds gaps.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			repo, err := archive.OpenRepository(ctx, args[0])
+			repo, err := archive.OpenExisting(ctx, args[0])
 			if err != nil {
 				return err
 			}

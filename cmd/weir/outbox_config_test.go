@@ -88,9 +88,10 @@ func TestOutboxConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := outbox.Config{
-		Publishers: 4, Batch: 500, MaxInFlight: 10_000, MaxInFlightBytes: 64 << 20, AckDelay: 20 * time.Millisecond,
+		Publishers: 4, Batch: 500, MaxInFlight: 10_000, MaxInFlightBytes: 64 << 20, MaxWaiting: 500_000, AckDelay: 20 * time.Millisecond,
 		MinPoll: 2 * time.Millisecond, MaxPoll: 100 * time.Millisecond, SweepEvery: 30 * time.Second,
-		Retry:        outbox.RetryPolicy{MaxAttempts: 10, Base: 200 * time.Millisecond, Max: 5 * time.Minute},
+		Retry:   outbox.RetryPolicy{MaxAttempts: 10, Base: 200 * time.Millisecond, Max: 5 * time.Minute},
+		LogWait: 30 * time.Second, LogKeep: 256 << 20,
 		DrainTimeout: 10 * time.Second, TakeOver: 250 * time.Millisecond,
 	}
 	if c.relay != want {

@@ -63,10 +63,10 @@ func TestDocumentedSQL(t *testing.T) {
 	})
 	t.Run("PostgreSQL", documentedOnPostgres)
 	t.Run("MariaDB", func(t *testing.T) {
-		documentedOnMySQL(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Binlog: true}))
+		documentedOnMySQL(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast}))
 	})
 	t.Run("MySQL", func(t *testing.T) {
-		documentedOnMySQL(t, labtest.MySQL(t, lab.MySQLConfig{Durability: lab.Fast, Binlog: true}))
+		documentedOnMySQL(t, labtest.MySQL(t, lab.MySQLConfig{Durability: lab.Fast}))
 	})
 }
 

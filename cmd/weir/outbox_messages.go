@@ -217,7 +217,8 @@ func newOutboxReplay() *cobra.Command {
 		Short: "Deliver dead letters, or delivered messages, again",
 		Long: `Put dead letters back to be delivered, with their old ids and all their attempts; or,
 with layout history and --state delivered, messages that were delivered. They come
-after everything that is pending, also of their own keys.`,
+after everything that is pending, also of their own keys. A broker that remembers ids
+(NATS JetStream, within its stream's duplicate window) drops those that it has had.`,
 		Example: `  weir outbox replay --db sqlite:shop.db --all
   weir outbox replay --db postgres://app@db.example.com/shop --topic orders --since 2h
   weir outbox replay --db mysql://app@db.example.com/shop --state delivered --id 0199d1c2-7e8f-7a31-8a43-0d5f6f3c5a11`,
@@ -234,6 +235,11 @@ delivered. What is pending or scheduled is never deleted.`,
   weir outbox purge --db postgres://app@db.example.com/shop --state delivered --before 2026-01-31`,
 	}, "purged", func(ctx context.Context, s outbox.Store, q outbox.Query) (int64, error) { return s.Purge(ctx, q) })
 }
+
+// oldIDs says what a broker may make of messages that are delivered again.
+const oldIDs = "They keep their ids: a broker that remembers ids drops those that it has had, as NATS JetStream does\n" +
+	"within the stream's duplicate window (2 minutes unless it was changed); the relay counts them as delivered\n" +
+	"and in weir_outbox_repeated_messages_total. Replay later than that window, or after it was shortened."
 
 // newOutboxMove is a verb that does something to selected messages and says to
 // how many. done is the word for it.
@@ -265,6 +271,9 @@ func newOutboxMove(cmd *cobra.Command, done string, move func(context.Context, o
 				return writeJSON(out, map[string]any{done: n, "state": q.state})
 			}
 			fmt.Fprintf(out, "%s %d %s message%s\n", done, n, q.state, plural(n))
+			if done == "requeued" && n > 0 {
+				fmt.Fprintln(out, oldIDs)
+			}
 			return nil
 		})
 	})

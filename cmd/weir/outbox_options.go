@@ -81,6 +81,30 @@ func outboxOptions() []outboxOption {
 			},
 		},
 		{
+			option: option{
+				group: groupDelivery, name: "max-waiting", arg: "N", def: "500000",
+				help: "most messages that memory knows of while they wait for another attempt or a destination that takes none; more stay in the table",
+			},
+			verbs: relay, put: outboxNumber(1, func(c *outboxConfig) *int { return &c.relay.MaxWaiting }),
+		},
+		{
+			option: option{
+				group: groupDelivery, name: "log-wait", arg: "DURATION", def: "30s",
+				help: "let the database's log go, and poll, when nothing could be taken from it for so long",
+			},
+			verbs: relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.LogWait }),
+		},
+		{
+			option: option{
+				group: groupDelivery, name: "log-keep", arg: "SIZE", def: "256MB",
+				help: "the same when the server keeps more of it than this for the relay",
+			},
+			verbs: relay, put: func(c *outboxConfig, v string) (err error) {
+				c.relay.LogKeep, err = parseSize(v)
+				return err
+			},
+		},
+		{
 			option: option{group: groupDelivery, name: "rate", arg: "N", def: "none", help: "most messages a second"},
 			verbs:  relay, put: putRate,
 		},
@@ -168,7 +192,7 @@ func outboxOptions() []outboxOption {
 			verbs:  relay, put: span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDelivered }),
 		},
 		{
-			option: option{group: groupOps, name: "admin", arg: "ADDRESS", def: "127.0.0.1:9187", help: "where /metrics, /healthz, /readyz and /status.json are served; off for nowhere"},
+			option: option{group: groupOps, name: "admin", arg: "ADDRESS", def: "127.0.0.1:9188", help: "where /metrics, /healthz, /readyz and /status.json are served; off for nowhere"},
 			verbs:  relay, put: func(c *outboxConfig, v string) error {
 				if c.admin = v; v == "off" {
 					c.admin = ""

@@ -77,18 +77,36 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 	var admin net.Listener
 	if r.cfg.admin != "" {
 		if admin, err = net.Listen("tcp", r.cfg.admin); err != nil {
-			return fmt.Errorf("listen for --admin: %w (give each relay of a machine an address of its own, or --admin off)", err)
+			return fmt.Errorf("listen for --admin: %w (another relay or program has it: give each relay of a machine an address of its own, or --admin off)", err)
 		}
-		defer admin.Close()
 	}
-	store, err := outboxctl.Patiently(ctx, r.log, "the database", func() (outbox.Store, error) {
+	front := &outboxctl.Front{}
+	// It outlives the relay's context, so that a drain can be watched.
+	watched, end := context.WithCancel(context.WithoutCancel(ctx))
+	var serving errgroup.Group
+	defer func() {
+		end()
+		if failed := serving.Wait(); err == nil {
+			err = failed
+		}
+	}()
+	if admin != nil {
+		serving.Go(func() error { return front.Serve(watched, admin, r.log) })
+	}
+	store, err := outboxctl.Patiently(ctx, r.log, "the database", front.Awaits, func() (outbox.Store, error) {
 		return r.cfg.db.Open(ctx, r.cfg.store)
 	})
+	if r.stopped(ctx, err) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", r.cfg.db.Address, err)
 	}
 	defer func() { err = joinClose(err, store) }()
-	sink, err := outboxctl.Patiently(ctx, r.log, "the broker", func() (open.Sink, error) { return r.openSink(ctx) })
+	sink, err := outboxctl.Patiently(ctx, r.log, "the broker", front.Awaits, func() (open.Sink, error) { return r.openSink(ctx) })
+	if r.stopped(ctx, err) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("open the sink: %w", err)
 	}
@@ -100,12 +118,25 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 		return UsageError(err)
 	}
 	r.announce(sink, admin)
-	if err := r.serve(ctx, admin); err != nil {
+	if admin != nil {
+		front.Hand(r.service, r.metrics(), admin.Addr())
+	}
+	if err := r.serve(ctx); err != nil {
 		return err
 	}
 	s := r.service.Snapshot().Stats
 	r.log.Info("weir outbox relay has stopped", "delivered", s.Delivered, "noted", s.Acked)
 	return nil
+}
+
+// stopped tells whether the relay was told to stop while it waited: nothing was in
+// flight, so nothing went wrong.
+func (r *relayVerb) stopped(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() == nil {
+		return false
+	}
+	r.log.Info("weir outbox relay has stopped before it began", "awaited", err)
+	return true
 }
 
 // joinClose closes what was opened; an earlier error is the one to report.
@@ -137,18 +168,15 @@ func (r *relayVerb) announce(sink fmt.Stringer, admin net.Listener) {
 	r.log.Info("weir outbox relay starts", attrs...)
 }
 
-// serve runs the relay, its admin server and its display.
-func (r *relayVerb) serve(ctx context.Context, admin net.Listener) error {
+// serve runs the relay and its display.
+func (r *relayVerb) serve(ctx context.Context) error {
 	g, around := errgroup.WithContext(ctx)
-	// These outlive the relay's context, so that a drain can be watched.
+	// It outlives the relay's context, so that a drain can be watched.
 	display, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer stop()
 		return r.service.Run(around)
 	})
-	if admin != nil {
-		g.Go(func() error { return r.service.Serve(display, admin, r.metrics(), r.log) })
-	}
 	if r.live != nil || r.verbose {
 		g.Go(func() error { r.show(display); return nil })
 	}

@@ -262,3 +262,33 @@ func TestOutboxRelayWaitsForItsDatabase(t *testing.T) {
 		t.Errorf("ended with %v\n%s", err, p.log.seen.String())
 	}
 }
+
+// While the broker is away the process is healthy and not ready, and a stop is
+// no failure: nothing was in flight.
+func TestOutboxRelayAnswersWhileItWaits(t *testing.T) {
+	clearEnvironment(t)
+	r := sqliteRig(t)
+	if out := r.weir("migrate"); strings.Contains(out, "exit") {
+		t.Fatal(out)
+	}
+	held, err := lab.ReservePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	admin := held.Addrs()[1]
+	p := startRelay(t, []string{"WEIR_OUTBOX_DB=" + r.dsn}, "--sink", "nats://"+held.Addrs()[0]+"?timeout=1s", "--admin", admin)
+	p.log.await("waiting for the broker")
+	if code, body := get(t, "http://"+admin+"/healthz"); code != 200 {
+		t.Errorf("healthz: %d %s", code, body)
+	}
+	if code, body := get(t, "http://"+admin+"/readyz"); code != 503 || !strings.Contains(body, "waiting for the broker") {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.end(); err != nil {
+		t.Errorf("after SIGTERM: %v\n%s", err, p.log.seen.String())
+	}
+}

@@ -35,7 +35,8 @@ func newOutboxTorture() *cobra.Command {
 		Long: `Commit messages while relay processes are killed with SIGKILL, stopped and let go
 on, and the database and the broker are killed and restarted. A ledger compares
 what the database holds as committed with what arrived: nothing may be lost, no key
-out of order, nothing delivered that was rolled back. Exit code 3 says that a
+out of order, nothing delivered that was rolled back or that another session of the
+database could not see at that moment. Exit code 3 says that a
 promise was broken.
 
 --lab starts a private server (postgres, mariadb, mysql or sqlite). --db takes a
@@ -69,6 +70,7 @@ servers, started for the run and read when it is over.`,
 	f.IntVar(&c.Plan.Shards, "shards", 1, "shards of the table, `N`")
 	f.DurationVar(&c.Duration, "duration", 30*time.Second, "how long to commit and kill")
 	f.IntVar(&c.Kills, "kills", 300, "relays to kill, `N`; a slow machine may reach fewer")
+	f.BoolVar(&c.Following, "following", false, "kill only while a relay follows the log, and wait for one")
 	f.IntVar(&c.DatabaseKills, "database-kills", 0, "times to kill and restart the database of --lab, `N`")
 	f.IntVar(&c.BrokerKills, "broker-kills", 0, "times to kill and restart the broker, `N`")
 	f.IntVar(&c.Pauses, "pauses", 0, "times to stop a relay for up to 3 s and let it go on, `N`")
@@ -153,8 +155,8 @@ func (v *outboxTorture) conclude(out io.Writer, res *torture.Result) error {
 func printTorture(out io.Writer, r *torture.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "run\t%s to %s, claim %s, layout %s, %.0f s\n", r.Server, r.Sink, r.Claim, r.Layout, r.Seconds)
-	fmt.Fprintf(w, "killed\t%d relays (%d that led, %d of them by the log), the database %d times, the broker %d times\n",
-		r.Kills, r.Leaders, r.Tailing, r.Database, r.Broker)
+	fmt.Fprintf(w, "killed\t%d relays (%d that led, %d of them by the log), the database %d times, the broker %d times (%d and %d of them while a relay followed the log)\n",
+		r.Kills, r.Leaders, r.Tailing, r.Database, r.Broker, r.DatabaseTailing, r.BrokerTailing)
 	fmt.Fprintf(w, "stopped for a while\t%d relays\n", r.Pauses)
 	fmt.Fprintf(w, "transactions\t%d committed, %d rolled back, %d broken off, %d failed, %d with unknown outcome\n",
 		r.Writing.Commits, r.Writing.RolledBack, r.Writing.HungUp, r.Writing.Errors, r.Writing.Unknown)
@@ -162,6 +164,7 @@ func printTorture(out io.Writer, r *torture.Result) error {
 	fmt.Fprintf(w, "delivered\t%d, and %d in the dead letters\n", r.Delivered, r.Dead)
 	fmt.Fprintf(w, "lost\t%d\n", r.Lost)
 	fmt.Fprintf(w, "out of order\t%d\n", r.OutOfOrder)
+	fmt.Fprintf(w, "not to be seen\t%d of %d that were looked for when they arrived\n", r.Invisible, r.Looked)
 	fmt.Fprintf(w, "never committed\t%d\n", r.Phantoms)
 	fmt.Fprintf(w, "duplicates\t%d, %.1f per kill\n", r.Duplicates, r.DuplicatesPerKill)
 	fmt.Fprintf(w, "take-overs\t%d\n", r.TakeOvers)

@@ -116,6 +116,19 @@ func proxyOptions() []option {
 			},
 		},
 		{
+			group: groupSharing, name: "trust-functions", arg: "NAMES",
+			help: "functions of PostgreSQL, as name or schema.name and separated by commas, that leave the session as it is, whatever weir makes of them",
+			set: func(c *proxyConfig, v string) error {
+				c.pg.TrustFunctions = nil
+				for name := range strings.SplitSeq(v, ",") {
+					if name = strings.TrimSpace(name); name != "" {
+						c.pg.TrustFunctions = append(c.pg.TrustFunctions, name)
+					}
+				}
+				return nil
+			},
+		},
+		{
 			group: groupSharing, name: "loops", arg: "N", def: "auto",
 			help: "event loops, each a thread with pools of its own; auto is one for each four processors",
 			set: func(c *proxyConfig, v string) error {
@@ -153,6 +166,14 @@ func proxyOptions() []option {
 			group: groupWrites, name: "no-solo-lane",
 			help: "do not acknowledge several transactions by one flush of the log; for MySQL, do not run writes of several clients in one transaction",
 			set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoSoloLane }),
+		},
+		{
+			group: groupWrites, name: "flush-prefix", arg: "TEXT", def: "weir",
+			help: "prefix of the empty logical messages by which the solo lane flushes PostgreSQL's log",
+			set: func(c *proxyConfig, v string) error {
+				c.pg.FlushPrefix = v
+				return nil
+			},
 		},
 
 		{
@@ -204,6 +225,11 @@ func proxyOptions() []option {
 			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.LoginTimeout }),
 		},
 		{
+			group: groupLimits, name: "client-write-timeout", arg: "DURATION", def: "20s",
+			help: "disconnect clients that read nothing of a long answer for this long while others wait for their server connection (PostgreSQL)",
+			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ClientWriteTimeout }),
+		},
+		{
 			group: groupLimits, name: "idle-in-transaction-timeout", arg: "DURATION", def: "never",
 			help: "disconnect clients that do nothing for this long within a transaction",
 			set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.IdleInTransactionTimeout }),
@@ -246,6 +272,11 @@ func proxyOptions() []option {
 			set:  func(c *proxyConfig, v string) error { c.pg.AuthQuery = v; return nil },
 		},
 		{
+			group: groupAuth, name: "trust-loopback",
+			help: "where a server asks weir's host for no password, let in whoever reaches weir over a loopback address or a Unix socket, the console included; otherwise only weir's own user and root over a Unix socket",
+			set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TrustLoopback }),
+		},
+		{
 			group: groupAuth, name: "mysql-auth", arg: "METHOD", def: mysql.AuthRelay,
 			help: "how clients of MySQL prove who they are: relay (to the server), mysql_native_password, caching_sha2_password or trust",
 			set: oneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthRelay, mywire.PluginNative,
@@ -260,6 +291,19 @@ func proxyOptions() []option {
 			group: groupAuth, name: "mysql-auth-query", arg: "SQL",
 			help: "the same as --auth-query for MySQL; ? is the name, the result is name and authentication string",
 			set:  func(c *proxyConfig, v string) error { c.my.AuthQuery = v; return nil },
+		},
+		{
+			group: groupSharing, name: "mysql-trust-functions", arg: "NAMES",
+			help: "functions and procedures of MySQL, as name or schema.name and separated by commas, that leave nothing in a session, whatever weir makes of them; * for all, and for triggers",
+			set: func(c *proxyConfig, v string) error {
+				c.my.TrustFunctions = nil
+				for name := range strings.SplitSeq(v, ",") {
+					if name = strings.TrimSpace(name); name != "" {
+						c.my.TrustFunctions = append(c.my.TrustFunctions, name)
+					}
+				}
+				return nil
+			},
 		},
 		{
 			group: groupAuth, name: "local-infile",

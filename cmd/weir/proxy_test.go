@@ -59,7 +59,7 @@ func startProxy(t *testing.T, args ...string) (log *proxyLog, stop func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int, 1)
 	go func() {
-		code <- execute(ctx, append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--listen-mysql", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...), io.Discard, lines)
+		code <- execute(ctx, append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--listen-mysql", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--trust-loopback"}, args...), io.Discard, lines)
 		lines.end()
 	}()
 	log = &proxyLog{t: t, lines: bufio.NewReader(lines)}
@@ -356,7 +356,7 @@ type proxyChild struct {
 // the patience is over.
 func startChild(t *testing.T, pg *lab.Postgres) *proxyChild {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m")
+	cmd := exec.Command(os.Args[0], "proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback")
 	cmd.Env = append(os.Environ(), "WEIR_TEST_AS_MAIN=1", "WEIR_POSTGRES="+pg.DSN("postgres"))
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

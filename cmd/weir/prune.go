@@ -41,9 +41,8 @@ func newPruneCommand() *cobra.Command {
 		Use:   "prune PLACE",
 		Short: "Remove old backups by rules",
 		Long: `Remove the backups that no rule keeps, and the archived log that no remaining
-backup needs. Rules count within one label, from the newest; what any rule
-keeps is kept. Whatever the rules say, the newest complete backup of each label
-stays, and so does what others rest on.
+backup needs. Rules count within one label of one server, from the newest; what any
+rule keeps is kept. Whatever the rules say, the newest complete backup of each stays, and so does what others rest on.
 
 Unfinished backups stay until nobody has worked on them for --remove-unfinished.
 A backup that is damaged is never removed: the exit code is 3, and somebody should
@@ -93,7 +92,7 @@ func (v *pruneVerb) complete() error {
 }
 
 func (v *pruneVerb) run(ctx context.Context, place string, stdout io.Writer) error {
-	repo, err := archive.OpenRepository(ctx, place)
+	repo, err := archive.OpenExisting(ctx, place)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -30,6 +31,9 @@ type restoreVerb struct {
 	json     bool
 	quiet    bool
 	progress string
+
+	keepGoing bool
+	failedSQL string
 }
 
 func newRestoreCommand() *cobra.Command {
@@ -37,12 +41,14 @@ func newRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore PLACE [ID]",
 		Short: "Restore a backup into a server, or a base backup into a data directory",
-		Long: `Restore the backup ID (the newest by default) of PLACE: a directory, an S3
+		Long: `Restore the backup ID of PLACE (the newest by default, if all are of one label and
+server; latest:LABEL is the newest of a label): a directory, an S3
 location, the directory of one backup, a stream in a file, or - for standard input.
 
 With --to, a backup of databases goes into a running server: definitions, then
 rows in parallel, then indexes and constraints, each table's as soon as its rows
-are there. A database that holds something already is refused unless --clean
+are there. With --create, the database that --to names is made, or, if it names none
+or "postgres", the backup's own. A database that holds something already is refused unless --clean
 drops what is to be restored. What an interrupted restore finished is in the
 target's own books: --resume goes on from there.
 
@@ -57,6 +63,10 @@ can be reached is taken.
 
 Rows that the server took are counted and compared with the backup; --verify
 reads them again and compares checksums, too.
+
+An object that fails stops those that need it, and no others. What failed, and what
+was left out because of it, is listed at the end, and a file holds what is left to
+do as SQL; the exit code is 1.
 
 Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, and it differs.`,
 		Example: `  weir restore /backups --to postgres://postgres@db/ --create
@@ -103,7 +113,9 @@ func (v *restoreVerb) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be done, and change nothing")
 	f.BoolVar(&o.Resume, "resume", false, "continue a restore that was interrupted")
 	f.BoolVar(&o.Force, "force", false, "restore into a server that is older than the source")
-	f.BoolVar(&o.KeepGoing, "keep-going", false, "go on after an error in an object, and report all at the end")
+	f.BoolVar(&v.keepGoing, "keep-going", true, "go on after an error in an object with all that does not need it, and report all at the end; =false stops at the first")
+	f.StringVar(&v.failedSQL, "failed-sql", "", "file for what is left to do, as SQL (default weir-restore-ID.sql here, if objects fail)")
+	f.BoolVar(&o.NoCheck, "no-check", false, "do not compare all that is not rows with the manifest first: for a backup with damage in what is not needed")
 	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "leave the planner's statistics to the server")
 	f.StringVar(&v.verify, "verify", string(restore.VerifyCounts), "none, counts, or rows (--verify alone): read tables again and compare checksums")
 	f.Lookup("verify").NoOptDefVal = string(restore.VerifyRows)
@@ -153,6 +165,7 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 		o.MaintenanceBytes = int64(n)
 	}
 	o.Verify = restore.Verify(v.verify)
+	o.Stop = !v.keepGoing
 	o.Progress = &bulk.Progress{}
 	if err := checkProgress(v.progress); err != nil {
 		return err
@@ -178,6 +191,9 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	if m.Scope == scopeBase {
 		return UsageError(fmt.Errorf("backup %s is a base backup, of files: --to-dir makes a data directory of it", m.ID))
 	}
+	if name, err := databaseOf(v.options.DSN); v.log.on && err == nil && name != "" && v.options.Create && !slices.ContainsFunc(m.Databases, func(d archive.Database) bool { return d.Name == name }) {
+		return UsageError(fmt.Errorf("--to names database %s, and a log is replayed under the databases' own names: leave it out", name))
+	}
 	var log *replay
 	if v.log.on && familyOfBackup(m) == familyMySQL {
 		if log, err = v.log.prepare(ctx, args[0], m, v); err != nil {
@@ -199,9 +215,12 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	}
 	if !v.quiet {
 		printWarnings(stderr, result.Warnings)
-		for _, f := range result.Failed {
-			fmt.Fprintln(stderr, "failed:", f)
-		}
+	}
+	if e := v.leave(result, args[0], m.ID, stderr); e != nil {
+		err = errors.Join(err, e)
+	}
+	if err != nil && result.Ended {
+		err = errors.Join(err, v.report(m, result, nil, stdout))
 	}
 	if err != nil {
 		if ctx.Err() != nil && !v.quiet && !v.options.DryRun {
@@ -221,13 +240,52 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	return v.report(m, result, replayed, stdout)
 }
 
+// leave writes what is left to do into a file, and lists it.
+func (v *restoreVerb) leave(r *restore.Result, place, id string, stderr io.Writer) error {
+	if len(r.Failed)+len(r.Broken) == 0 || v.options.DryRun {
+		return nil
+	}
+	f, err := v.restFile(id)
+	if err != nil {
+		return fmt.Errorf("write what is left to do: %w", err)
+	}
+	if err := errors.Join(r.WriteRest(f, place, id), f.Close()); err != nil {
+		return err
+	}
+	for _, o := range r.Failed {
+		fmt.Fprintln(stderr, "failed:", o)
+	}
+	switch {
+	case len(r.Failed) == 0:
+		fmt.Fprintf(stderr, "the definitions of %d objects that were of no use at the source are in %s\n", len(r.Broken), f.Name())
+	case r.Ended:
+		fmt.Fprintf(stderr, "%d objects failed, all others are restored; what is left to do is in %s\n", len(r.Failed), f.Name())
+	default:
+		fmt.Fprintf(stderr, "%d objects failed before the restore ended, see %s\n", len(r.Failed), f.Name())
+	}
+	return nil
+}
+
+// restFile opens the file of --failed-sql, or one here, or else one for temporary
+// files. It may hold definitions that are nobody else's business.
+func (v *restoreVerb) restFile(id string) (*os.File, error) {
+	if v.failedSQL != "" {
+		return os.OpenFile(v.failedSQL, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	}
+	f, err := os.OpenFile("weir-restore-"+id+".sql", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return os.CreateTemp("", "weir-restore-"+id+"-*.sql")
+	}
+	return f, nil
+}
+
 // report prints the plan of a dry run, or the outcome.
 func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replayOutcome, stdout io.Writer) error {
 	switch {
 	case v.json:
 		out := restoreOutcome{
 			ID: m.ID, DryRun: v.options.DryRun, Tables: r.Tables, Rows: r.Rows, Bytes: r.Bytes,
-			Resumed: r.Resumed, Warnings: r.Warnings, Phases: r.Phases, ElapsedNs: r.Elapsed.Nanoseconds(),
+			Resumed: r.Resumed, Warnings: r.Warnings, Failed: failures(r.Failed), Phases: r.Phases, ElapsedNs: r.Elapsed.Nanoseconds(),
 			Replay: log,
 		}
 		if v.options.DryRun {
@@ -261,10 +319,26 @@ type restoreOutcome struct {
 	Bytes     int64           `json:"bytes"`
 	Resumed   int             `json:"resumed,omitempty"`
 	Warnings  []string        `json:"warnings,omitempty"`
+	Failed    []failure       `json:"failed,omitempty"`
 	Phases    []restore.Phase `json:"phases,omitempty"`
 	Plan      []restore.Step  `json:"plan,omitempty"`
 	Replay    *replayOutcome  `json:"replay,omitempty"`
 	ElapsedNs int64           `json:"elapsed_ns"`
+}
+
+// failure is an object that could not be restored.
+type failure struct {
+	Database string `json:"database,omitempty"`
+	Object   string `json:"object"`
+	Error    string `json:"error"`
+}
+
+func failures(failed []*restore.ObjectError) []failure {
+	var out []failure
+	for _, f := range failed {
+		out = append(out, failure{f.Database, f.Object, f.Err.Error()})
+	}
+	return out
 }
 
 func printPlan(w io.Writer, plan []restore.Step) error {

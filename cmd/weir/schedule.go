@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,14 +29,17 @@ type scheduleVerb struct {
 func newScheduleCommand() *cobra.Command {
 	var v scheduleVerb
 	cmd := &cobra.Command{
-		Use:   "schedule [flags] -- DSN --to PLACE [flags of weir backup]",
+		Use:   "schedule [flags] -- [base|binlog] DSN --to PLACE [flags of weir backup]",
 		Short: "Print systemd units, and a line of crontab, for regular backups",
 		Long: `Print a systemd service and timer that run weir backup with the arguments after
---, and, with --keep, weir prune after it. Nothing is installed.
+--, and, with --keep, weir prune after it. Nothing is installed. Paths become whole
+ones, from the directory that this runs in. binlog is run up to the end of the log
+each time; weir backup wal runs all the time, by a unit in contrib/systemd.
 
 Secrets do not belong into units: --env-file names a file for PGPASSWORD and the
-credentials of S3, which systemd reads as root.`,
-		Example: `  weir schedule --on-calendar '*-*-* 02:30' --keep last=3,daily=7 -- postgres://backup@db/shop --to /backups`,
+credentials of S3, which systemd reads as root; crontab's line reads it, too.`,
+		Example: `  weir schedule --on-calendar 'hourly' -- binlog mysql://backup@db/ --to /backups
+  weir schedule --on-calendar '*-*-* 02:30' --keep last=3,daily=7 -- postgres://backup@db/shop --to /backups`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || cmd.ArgsLenAtDash() != 0 {
 				return errors.New("the arguments of weir backup follow after --")
@@ -43,6 +47,10 @@ credentials of S3, which systemd reads as root.`,
 			return v.complete(args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := v.whole(args)
+			if err != nil {
+				return err
+			}
 			return v.print(args, cmd.OutOrStdout())
 		},
 	}
@@ -92,28 +100,68 @@ func (v *scheduleVerb) complete(args []string) error {
 			return errors.New("an argument of weir backup holds a password, which everybody could read in the unit: put PGPASSWORD, MYSQL_PWD or the credentials of S3 into the file of --env-file")
 		}
 	}
-	backup := newBackupCommand()
-	if err := backup.ParseFlags(args); err != nil {
-		return fmt.Errorf("weir backup: %w", err)
-	}
-	rest := backup.Flags().Args()
-	sub := ""
-	if len(rest) > 0 && (rest[0] == "base" || rest[0] == "wal") {
-		sub = rest[0]
-	}
-	if sub != "" {
-		return fmt.Errorf("weir backup %s: contrib/systemd holds units for it", sub)
+	backup, rest, err := scheduled(args)
+	if err != nil {
+		return err
 	}
 	if err := backup.ValidateArgs(rest); err != nil {
-		return fmt.Errorf("weir backup: %w", err)
+		return fmt.Errorf("weir %s: %w", backup.CommandPath(), err)
 	}
 	if err := backup.PreRunE(backup, rest); err != nil {
-		return fmt.Errorf("weir backup: %w", err)
+		return fmt.Errorf("weir %s: %w", backup.CommandPath(), err)
 	}
 	if to := backup.Flag("to").Value.String(); to == "-" {
 		return errors.New("--to -: nobody would read the stream")
 	}
 	return nil
+}
+
+// scheduled returns the command of weir backup that args are of, with its flags set,
+// and its arguments.
+func scheduled(args []string) (*cobra.Command, []string, error) {
+	backup, rest, err := newBackupCommand().Find(args)
+	if err != nil {
+		return nil, nil, fmt.Errorf("weir backup: %w", err)
+	}
+	if name := backup.Name(); name != "backup" && name != "base" && name != "binlog" {
+		return nil, nil, fmt.Errorf("weir backup %s is no backup that ends: contrib/systemd holds units for what runs all the time", name)
+	}
+	if err := backup.ParseFlags(rest); err != nil {
+		return nil, nil, fmt.Errorf("weir %s: %w", backup.CommandPath(), err)
+	}
+	return backup, backup.Flags().Args(), nil
+}
+
+// pathFlags are flags of weir backup whose value is a file or directory.
+var pathFlags = []string{
+	"to", "encrypt-recipients-file", "encrypt-passphrase-file", "metrics-file", "temp-dir",
+}
+
+// whole makes paths of args whole ones: a unit and a crontab run elsewhere.
+func (v *scheduleVerb) whole(args []string) ([]string, error) {
+	out := slices.Clone(args)
+	for i, a := range out {
+		name, value, ok := strings.Cut(a, "=")
+		at := i
+		if !ok && i+1 < len(out) {
+			at, value = i+1, out[i+1]
+		}
+		if !strings.HasPrefix(name, "--") || !slices.Contains(pathFlags, name[2:]) || strings.Contains(value, "://") || value == "" {
+			continue
+		}
+		path, err := filepath.Abs(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: %w", name, value, err)
+		}
+		if at == i {
+			path = name + "=" + path
+		}
+		out[at] = path
+	}
+	if backup, _, err := scheduled(args); err != nil || backup.Name() != "binlog" || slices.Contains(args, "--until-end") {
+		return out, err
+	}
+	return append(out, "--until-end"), nil
 }
 
 // passwordWord is a password in pairs of key and value, or among a URL's parameters.
@@ -134,8 +182,10 @@ func holdsPassword(arg string) bool {
 
 // place is where the backups go.
 func (v *scheduleVerb) place(args []string) string {
-	backup := newBackupCommand()
-	_ = backup.ParseFlags(args) // complete has done so before
+	backup, _, err := scheduled(args)
+	if err != nil {
+		return "" // complete has refused it
+	}
 	return backup.Flag("to").Value.String()
 }
 
@@ -149,13 +199,21 @@ func (v *scheduleVerb) pruneArgs(place string) []string {
 
 func (v *scheduleVerb) print(args []string, w io.Writer) error {
 	backup := append([]string{v.program, "backup"}, args...)
-	backup = append(backup, "--progress", "none")
+	if c, _, err := scheduled(args); err == nil && c.Flag("progress") != nil {
+		backup = append(backup, "--progress", "none")
+	}
 	lines := []string{unitLine(backup)}
 	shell := shellLine(backup)
 	if len(v.prune) > 0 {
 		prune := v.pruneArgs(v.place(args))
 		lines = append(lines, unitLine(prune))
 		shell += " && " + shellLine(prune)
+	}
+	if v.envFile != "" {
+		// The lines are NAME=VALUE, which may not be a shell's own quoting: systemd
+		// takes the rest of a line as it is.
+		file := shellLine([]string{v.envFile})
+		shell = "if [ -r " + file + " ]; then while IFS= read -r line; do case \"$line\" in [A-Za-z_]*=*) export \"$line\";; esac; done < " + file + "; fi; " + shell
 	}
 	_, err := fmt.Fprintf(w, `# /etc/systemd/system/%[1]s.service
 [Unit]

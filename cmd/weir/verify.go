@@ -50,8 +50,10 @@ func newVerifyCommand() *cobra.Command {
 an encrypted backup, the stored bytes alone are compared.
 
 --restore also restores it into a private server on this machine, which is removed
-afterwards, and compares the numbers of rows and their checksums. It needs a
-PostgreSQL that is not older than the source (--bin-dir).
+afterwards, and compares the numbers of rows, their checksums and, of whole
+databases, all definitions. It needs a server that is not older than the source
+(--bin-dir). What the backup's functions and materialized views run there has no
+superuser's rights, and objects keep their owners.
 
 --log reads the log that is archived beside a base backup, or beside a backup of
 MySQL or MariaDB, too, and says where files are missing.
@@ -81,10 +83,10 @@ Exit codes: 0 good, 1 it could not be verified, 2 usage, 3 damage was found.`,
 
 func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	r, err := openBackup(ctx, args, &v.keys)
-	if errors.Is(err, archive.ErrEdited) || errors.Is(err, archive.ErrIncomplete) {
-		return Shortfall(err)
-	}
 	if err != nil {
+		if damaged(err) {
+			return Shortfall(err)
+		}
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
@@ -211,7 +213,7 @@ func (v *verifyVerb) privateServer(ctx context.Context, m *archive.Manifest) (ds
 	if m.Engine == archive.MySQL {
 		start = lab.StartMySQL
 	}
-	s, err := start(ctx, lab.MySQLConfig{Durability: lab.Fast, BinDir: v.binDir, Settings: map[string]string{"local_infile": "1"}})
+	s, err := start(ctx, lab.MySQLConfig{Durability: lab.Fast, BinDir: v.binDir, Settings: map[string]string{"local_infile": "1", "event_scheduler": "OFF"}})
 	if err != nil {
 		return "", nil, err
 	}
@@ -228,7 +230,7 @@ func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *ve
 	defer func() { err = errors.Join(err, stopLab(stopServer)) }()
 	cluster := m.Scope == "cluster"
 	o := restore.Options{
-		DSN: dsn, Create: !cluster, NoOwner: !cluster, NoPrivileges: !cluster,
+		DSN: dsn, Create: !cluster, Sandbox: familyOfBackup(m) == familyPostgres,
 		Verify: restore.VerifyRows, NoAnalyze: true, Progress: &bulk.Progress{},
 	}
 	// PostgreSQL's may have a name that every server has.
