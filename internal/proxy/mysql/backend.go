@@ -214,6 +214,9 @@ func (b *backend) ended(u *unit) {
 	}
 	took := l.Now - max(u.sentAt, b.answered)
 	b.answered = l.Now
+	if u.slot != slotNone && u.read && !u.failed && u.shape != nil && took <= b.p.patience() {
+		u.shape.Flow()
+	}
 	b.p.freeSlot(u)
 	switch u.kind {
 	case unitHidden:

@@ -85,6 +85,9 @@ func (p *pool) addTo(ps *sight.PoolStatus) {
 	ps.Timeouts += st.timeouts
 	ps.Replays += st.replays
 	ps.Reruns += st.reruns
+	ps.Stalls += st.stalls
+	ps.Moved += st.moved
+	ps.Preempted += st.preemptions
 	ps.Opened += st.opened
 	ps.Closed += st.closed
 	ps.DialErrors += st.dialErrors

@@ -260,7 +260,7 @@ func (p *pool) checkTurns() {
 			}
 		case u.slot == slotNone || u.kind == unitClient && !u.read:
 		default:
-			if u.shape != nil {
+			if u.shape != nil && took > p.patience() {
 				u.shape.Stall(p.l.Now + stallMark)
 			}
 			if (p.apart.waiting() > 0 || p.apart.used > p.slots() || p.exhausted()) && took > turn(u.tries) {

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -287,4 +288,50 @@ func TestSlowWriteHoldsUpItsGroupAlone(t *testing.T) {
 			return false
 		}
 	})
+}
+
+// TestReadsShareAgainWhenALockIsGone has clients read a table without a pause
+// while it is locked, and afterwards.
+func TestReadsShareAgainWhenALockIsGone(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, lockable...), nil)
+	read := readerOf("a", 0)
+	w.warmReads(read)
+	var (
+		busy sync.WaitGroup
+		stop = make(chan struct{})
+	)
+	for _, c := range w.dials(24) {
+		busy.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if r := c.try(c.query(read)); r.err != nil || r.lost != nil {
+					t.Errorf("a reader got %v %v", r.err, r.lost)
+					return
+				}
+			}
+		})
+	}
+	locker := dialAt(t, server(t).Addr(), w.db, nil)
+	locker.must("LOCK TABLES a WRITE")
+	eventually(t, "the readers wait", func() bool { return w.pool().Waiting > 0 })
+	locker.must("UNLOCK TABLES")
+	const reads = 5000
+	var waits uint64
+	for range 3 { // a machine that is busy elsewhere may make reads late again
+		before := w.pool()
+		eventually(t, "they are answered", func() bool { return w.pool().Reads > before.Reads+reads })
+		if waits = w.pool().Waits - before.Waits; waits < reads/2 {
+			break
+		}
+	}
+	if waits >= reads/2 {
+		t.Errorf("%d waits for a backend among %d reads of a table that is free", waits, reads)
+	}
+	close(stop)
+	busy.Wait()
 }

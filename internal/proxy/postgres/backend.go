@@ -361,6 +361,9 @@ func (b *backend) ready(u *unit, status byte) {
 	}
 	took := l.Now - max(u.sentAt, b.answered)
 	b.answered = l.Now
+	if u.slot != slotNone && u.read && !u.failed && u.shape != nil && took <= b.p.patience() {
+		u.shape.Flow()
+	}
 	b.p.freeSlot(u)
 	if c := u.c; c != nil && c.source == b {
 		c.freeSource()

@@ -71,7 +71,7 @@ func (p *pool) addTo(ps *sight.PoolStatus) {
 			ps.OldestWait = max(ps.OldestWait, p.l.Now-w.since)
 		}
 	}
-	ps.Waiting += len(p.reads)
+	ps.Waiting += len(p.reads) + p.apart.waiting()
 	st := &p.st
 	ps.Statements += st.units
 	ps.Reads += st.reads
@@ -83,6 +83,9 @@ func (p *pool) addTo(ps *sight.PoolStatus) {
 	ps.Timeouts += st.timeouts
 	ps.Replays += st.replays
 	ps.Reruns += st.reruns
+	ps.Stalls += st.stalls
+	ps.Moved += st.moved
+	ps.Preempted += st.preemptions
 	ps.Strays += st.strays
 	ps.Opened += st.opened
 	ps.Closed += st.closed

@@ -223,7 +223,7 @@ func (p *pool) checkTurns() {
 		case u.slot == slotNone:
 			probe = probe || took > lockPatience
 		default:
-			if u.shape != nil {
+			if u.shape != nil && took > p.patience() {
 				u.shape.Stall(p.l.Now + stallMark)
 			}
 			if p.apart.waiting() > 0 && took > turn(u.tries) {

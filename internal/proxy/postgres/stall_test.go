@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"strings"
+	gosync "sync"
 	"testing"
 	"time"
 
@@ -210,4 +211,53 @@ func TestWaitingReadsEndByCancelAndQueueTimeout(t *testing.T) {
 			t.Errorf("the others: %s", got)
 		}
 	}
+}
+
+// TestReadsShareAgainWhenALockIsGone has clients read a table without a pause
+// while it is locked, and afterwards.
+func TestReadsShareAgainWhenALockIsGone(t *testing.T) {
+	t.Parallel()
+	w, lock, unlock := locked(t, nil)
+	var (
+		readers []*wire
+		busy    gosync.WaitGroup
+		stop    = make(chan struct{})
+	)
+	for range 24 {
+		readers = append(readers, w.wire())
+	}
+	for _, r := range readers {
+		busy.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r.send(query(readA))
+				if got, _ := r.until('Z'); render(got) != "[x] SELECT_0 I" {
+					t.Errorf("a reader got %s", render(got))
+					return
+				}
+			}
+		})
+	}
+	lock()
+	stalls := w.pool().Stalls
+	eventually(t, "the readers wait apart", func() bool { return w.pool().Stalls > stalls || w.pool().Waiting > 0 })
+	unlock()
+	const reads = 5000
+	var waits uint64
+	for range 3 { // a machine that is busy elsewhere may make reads late again
+		before := w.pool()
+		eventually(t, "they are answered", func() bool { return w.pool().Reads > before.Reads+reads })
+		if waits = w.pool().Waits - before.Waits; waits < reads/2 {
+			break
+		}
+	}
+	if waits >= reads/2 {
+		t.Errorf("%d waits for a backend among %d reads of a table that is free", waits, reads)
+	}
+	close(stop)
+	busy.Wait()
 }

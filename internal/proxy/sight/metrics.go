@@ -23,7 +23,7 @@ type collector struct {
 	clients, backends, waiting, pinned                 *prometheus.Desc
 	statements, grouped, errors, waits, waitSeconds    *prometheus.Desc
 	timeouts, pins, logins, dials, reruns, replays     *prometheus.Desc
-	strays                                             *prometheus.Desc
+	strays, stalls, moved, preempted                   *prometheus.Desc
 	latency                                            *prometheus.Desc
 	groups, members, fallbacks, lanes                  *prometheus.Desc
 	shapeRuns, shapeErrors, shapeCost                  *prometheus.Desc
@@ -55,6 +55,9 @@ func Collector(sources ...Source) prometheus.Collector {
 		logins:       d("logins_total", "Client logins by outcome.", "outcome"),
 		dials:        d("backend_connections_total", "Server connections by outcome.", with("outcome")...),
 		strays:       d("strays_total", "Server connections that held state which nobody should have left there; closed.", pool...),
+		stalls:       d("stalled_reads_total", "Shared reads that held up those behind them, by a lock or because they are slow.", pool...),
+		moved:        d("moved_reads_total", "Shared reads behind a stalled one that were sent again elsewhere.", pool...),
+		preempted:    d("preempted_reads_total", "Reads that were ended so that others could run, and run again.", pool...),
 		reruns:       d("reruns_total", "Units run again after an error of weir's own making.", pool...),
 		replays:      d("settings_replays_total", "Times that session settings were replayed on a backend.", pool...),
 		latency:      d("latency_seconds", "From the complete message of a client to its answer.", pool...),
@@ -125,6 +128,9 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 		count(c.dials, float64(p.DialErrors), db, user, "failed")
 		count(c.reruns, float64(p.Reruns), db, user)
 		count(c.strays, float64(p.Strays), db, user)
+		count(c.stalls, float64(p.Stalls), db, user)
+		count(c.moved, float64(p.Moved), db, user)
+		count(c.preempted, float64(p.Preempted), db, user)
 		count(c.replays, float64(p.Replays), db, user)
 		for cause, n := range p.Pins {
 			count(c.pins, float64(n), db, user, cause)

@@ -73,6 +73,9 @@ func (s *Shape) Sharable() bool {
 // one of it holds up those behind it.
 func (s *Shape) Stall(until time.Duration) { s.stalled = max(s.stalled, until) }
 
+// Flow ends what Stall began: one of the shape was answered as fast as ever.
+func (s *Shape) Flow() { s.stalled = 0 }
+
 // Stalled reports whether Stall holds.
 func (s *Shape) Stalled(now time.Duration) bool { return now < s.stalled }
 

@@ -51,6 +51,9 @@ type PoolStatus struct {
 	Waits, Timeouts                    uint64
 	Waited                             time.Duration
 	Replays, Reruns                    uint64
+	Stalls                             uint64 // shared reads that held up those behind them
+	Moved                              uint64 // reads behind them, sent again elsewhere
+	Preempted                          uint64 // reads that were ended to let others run, and ran again
 	Strays                             uint64 // backends that held state of nobody's
 	Opened, Closed, DialErrors         uint64
 	Pins                               map[string]uint64 // by cause, since the start
