@@ -40,7 +40,9 @@ type table struct {
 // column is what a backup needs to know of a column.
 type column struct {
 	name, dataType, charset string
+	columnType              string // the type with all that belongs to it
 	generated               bool
+	row                     string // "ROW START" or "ROW END" of a system-versioned table
 }
 
 func (t *table) sql() string      { return my.Qualified(t.db, t.name) }
@@ -137,12 +139,15 @@ func (r *runner) adopt(ctx context.Context, tables []*table) error {
 			return err
 		}
 		for _, t := range d.tables {
+			if t.history && r.forgets(t) == "" {
+				t.remember()
+			}
 			t.arrange(r.opts.Checksums)
 			switch {
 			case t.elsewhere():
 				r.warn("table %s: its rows are not on this server (%s), and only its definition is backed up", t.fullName(), t.engine)
-			case t.history:
-				r.warn("table %s: what its rows were before (SYSTEM VERSIONING) is not backed up", t.fullName())
+			case t.history && t.withRows && !t.layout.History():
+				r.warn("table %s: what its rows were before (SYSTEM VERSIONING) is NOT backed up: %s", t.fullName(), r.forgets(t))
 			}
 		}
 	}
@@ -150,15 +155,20 @@ func (r *runner) adopt(ctx context.Context, tables []*table) error {
 }
 
 func (r *runner) columns(ctx context.Context, d *database, tables map[string]*table) error {
-	err := r.main.QueryNamed(ctx, `SELECT table_name AS t, column_name AS c, data_type AS type, extra AS extra, character_set_name AS charset
+	err := r.main.QueryNamed(ctx, `SELECT table_name AS t, column_name AS c, data_type AS type, column_type AS whole, extra AS extra,
+		character_set_name AS charset, generation_expression AS expression
 		FROM information_schema.columns WHERE table_schema = `+my.Literal(d.name)+` ORDER BY table_name, ordinal_position`, func(row map[string]string) error {
 		if t := tables[row["t"]]; t != nil {
 			extra := strings.ToUpper(row["extra"])
-			t.columns = append(t.columns, column{
-				name: row["c"], dataType: strings.ToLower(row["type"]), charset: row["charset"],
+			c := column{
+				name: row["c"], dataType: strings.ToLower(row["type"]), charset: row["charset"], columnType: row["whole"],
 				// DEFAULT_GENERATED is a default, not a generated column.
 				generated: strings.Contains(extra, "VIRTUAL GENERATED") || strings.Contains(extra, "STORED GENERATED") || strings.Contains(extra, "PERSISTENT"),
-			})
+			}
+			if e := row["expression"]; t.history && (e == rowStart || e == rowEnd) {
+				c.row = e
+			}
+			t.columns = append(t.columns, c)
 		}
 		return nil
 	})
@@ -168,15 +178,52 @@ func (r *runner) columns(ctx context.Context, d *database, tables map[string]*ta
 	return nil
 }
 
+// What MariaDB says of the columns in which a system-versioned table notes from when
+// until when a row was in force.
+const (
+	rowStart = "ROW START"
+	rowEnd   = "ROW END"
+)
+
+// forgets says why the rows that a system-versioned table had before cannot be backed
+// up; "" if they can. They are of use only where a server takes them back.
+func (r *runner) forgets(t *table) string {
+	if r.main.Version() < 101100 {
+		return "servers take it back from MariaDB 10.11 on"
+	}
+	if slices.ContainsFunc(t.columns, func(c column) bool { return c.row != "" && c.dataType != "timestamp" }) {
+		return "it is noted by transactions, which no server takes back"
+	}
+	return ""
+}
+
+// remember has the table's rows kept with those that it had before. The columns that
+// say so need not be declared, and are not listed then.
+func (t *table) remember() {
+	for i := range t.columns {
+		if t.columns[i].row != "" {
+			t.columns[i].generated = false
+		}
+	}
+	if !slices.ContainsFunc(t.columns, func(c column) bool { return c.row != "" }) {
+		t.columns = append(t.columns, column{name: "row_start", dataType: "timestamp", row: rowStart}, column{name: "row_end", dataType: "timestamp", row: rowEnd})
+	}
+}
+
 // arrange decides how rows are kept.
 func (t *table) arrange(sums bool) {
 	t.sums = sums
 	t.layout = my.Layout{}
 	for _, c := range t.columns {
-		if !c.generated {
-			t.layout.Columns = append(t.layout.Columns, c.name)
-			t.layout.Forms = append(t.layout.Forms, my.FormOf(c.dataType))
+		if c.generated {
+			continue
 		}
+		form := my.FormOf(c.dataType, c.columnType)
+		if c.row == rowEnd {
+			form = my.End
+		}
+		t.layout.Columns = append(t.layout.Columns, c.name)
+		t.layout.Forms = append(t.layout.Forms, form)
 	}
 }
 

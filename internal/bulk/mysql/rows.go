@@ -20,7 +20,8 @@ const (
 	// Direct: as the server prints them, and the bytes of the column's own
 	// character set.
 	Direct Form = 'd'
-	// Bits: BIT as a decimal number, since LOAD DATA knows no other.
+	// Bits: BIT as a decimal number, since LOAD DATA knows no other; and ENUM and SET
+	// where the text of a value does not say which one it is.
 	Bits Form = 'b'
 	// Float: FLOAT as the DOUBLE of the same value: servers print six digits of a
 	// FLOAT, which are not always all.
@@ -28,6 +29,10 @@ const (
 	// Text: types that take text only in a character set that has letters, such as
 	// MySQL's JSON and MariaDB's INET6.
 	Text Form = 't'
+	// End: until when a row of a system-versioned table was in force; NULL if it
+	// still is, for servers differ in what they write then. A layout with this form
+	// holds all rows that the table ever had.
+	End Form = 'e'
 )
 
 // direct are the types whose form is Direct.
@@ -38,10 +43,11 @@ var direct = []string{
 	"geomcollection", "vector",
 }
 
-// FormOf returns the form of a type, as information_schema calls it (DATA_TYPE).
-func FormOf(dataType string) Form {
+// FormOf returns the form of a type, as information_schema calls it (DATA_TYPE and
+// COLUMN_TYPE).
+func FormOf(dataType, columnType string) Form {
 	switch t := strings.ToLower(dataType); {
-	case t == "bit":
+	case t == "bit", (t == "enum" || t == "set") && !distinct(columnType):
 		return Bits
 	case t == "float":
 		return Float
@@ -49,6 +55,27 @@ func FormOf(dataType string) Form {
 		return Direct
 	}
 	return Text
+}
+
+// distinct tells whether the texts of an ENUM or SET say which value is meant. They
+// do not if a member is empty, as the error value is and the SET without members, nor
+// if a collation takes two members for one. What is not plain ASCII is not looked at.
+func distinct(columnType string) bool {
+	_, list, _ := strings.Cut(columnType, "('")
+	list, ok := strings.CutSuffix(list, "')")
+	if !ok || strings.Contains(list, "''") || strings.ContainsFunc(list, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' }) {
+		return false
+	}
+	seen := map[string]bool{}
+	for member := range strings.SplitSeq(list, "','") {
+		// Some languages' collations take these letters for one.
+		member = strings.NewReplacer("w", "v", "u", "v", "y", "i", "j", "i").Replace(strings.ToLower(strings.TrimRight(member, " ")))
+		if member == "" || seen[member] {
+			return false
+		}
+		seen[member] = true
+	}
+	return true
 }
 
 // Layout is which columns of a table are kept, in which order and form.
@@ -61,7 +88,7 @@ type Layout struct {
 func NewLayout(columns []string, forms string) (Layout, error) {
 	l := Layout{Columns: columns, Forms: make([]Form, len(forms))}
 	for i := range len(forms) {
-		if !strings.ContainsRune("dbft", rune(forms[i])) {
+		if !strings.ContainsRune("dbfte", rune(forms[i])) {
 			return l, fmt.Errorf("form %q of column %d: unknown", forms[i], i+1)
 		}
 		l.Forms[i] = Form(forms[i])
@@ -85,6 +112,13 @@ func (l Layout) Letters() string {
 // are all generated has rows all the same.
 func (l Layout) Width() int { return max(1, len(l.Columns)) }
 
+// History tells whether the rows are all that the table ever had.
+func (l Layout) History() bool { return slices.Contains(l.Forms, End) }
+
+// inForce is what servers write for the end of a row that is in force: the last
+// moment of a TIMESTAMP.
+const inForce = "COALESCE(/*M!110500 FROM_UNIXTIME(4294967295.999999), */ FROM_UNIXTIME(2147483647.999999))"
+
 // Select is the statement that reads the rows; rest is what stands behind the
 // table's name.
 func (l Layout) Select(table, rest string) string {
@@ -95,12 +129,17 @@ func (l Layout) Select(table, rest string) string {
 			exprs[i] = "CAST(" + exprs[i] + " AS UNSIGNED)"
 		case Float:
 			exprs[i] += " * 1e0"
+		case End:
+			exprs[i] = "NULLIF(" + exprs[i] + ", " + inForce + ")"
 		}
 	}
 	if len(exprs) == 0 {
 		exprs = []string{"NULL"}
 	}
 	sql := "SELECT " + strings.Join(exprs, ", ") + " FROM " + table
+	if l.History() {
+		sql += " FOR SYSTEM_TIME ALL"
+	}
 	if rest != "" {
 		sql += " " + rest
 	}
@@ -117,6 +156,8 @@ func (l Layout) Load(file, table string) string {
 			sets = append(sets, Ident(c)+" = CAST("+v+" AS UNSIGNED)")
 		case Text:
 			sets = append(sets, Ident(c)+" = CONVERT("+v+" USING utf8mb4)")
+		case End:
+			sets = append(sets, Ident(c)+" = COALESCE("+v+", "+inForce+")")
 		default:
 			v = Ident(c)
 		}
@@ -146,6 +187,8 @@ func (l Layout) AppendTuple(dst []byte, values [][]byte) []byte {
 			dst = append(dst, ',')
 		}
 		switch v := values[i]; {
+		case v == nil && l.Forms[i] == End:
+			dst = append(dst, inForce...)
 		case v == nil:
 			dst = append(dst, "NULL"...)
 		case l.Forms[i] == Bits, l.Forms[i] == Float:

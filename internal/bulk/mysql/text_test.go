@@ -116,3 +116,20 @@ func TestRowSumKnowsNoOrder(t *testing.T) {
 		t.Error("another row does not change the sum")
 	}
 }
+
+// TestFormsOfEnums has numbers for members whose texts do not say which one is meant.
+func TestFormsOfEnums(t *testing.T) {
+	for columnType, want := range map[string]Form{
+		"enum('a','b')": Direct, "set('x','yz','w')": Direct, "enum('2','1','0')": Direct, "enum('a b','a, b')": Direct,
+		"enum('','a')": Bits, "set('','a')": Bits, "enum('a',' ')": Bits, "enum('a','A')": Bits, "enum('v','w')": Bits, "enum('a','a ')": Bits,
+		"enum('it''s')": Bits, "enum('ä','b')": Bits, `enum('\\','b')`: Bits, "enum": Bits, "enum('a','b": Bits,
+	} {
+		kind, _, _ := strings.Cut(columnType, "(")
+		if got := FormOf(kind, columnType); got != want {
+			t.Errorf("%s: %c instead of %c", columnType, got, want)
+		}
+	}
+	if FormOf("varchar", "varchar(5)") != Direct || FormOf("bit", "bit(1)") != Bits {
+		t.Error("other types")
+	}
+}

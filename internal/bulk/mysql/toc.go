@@ -58,6 +58,25 @@ type Entry struct {
 // String is "TABLE orders".
 func (e *Entry) String() string { return strings.ToUpper(string(e.Kind)) + " " + e.Name }
 
+// Options are what a database's definition says behind its character set, such as its
+// comment, as CREATE DATABASE takes them.
+func (e *Entry) Options() string {
+	rest, ok := strings.CutPrefix(e.Create, "CREATE DATABASE "+Ident(e.Name))
+	if !ok {
+		return ""
+	}
+	if charset, options, ok := strings.Cut(rest, "*/"); ok && strings.HasPrefix(charset, " /*!40100 ") {
+		return options
+	}
+	return rest
+}
+
+// Renamed is the definition of a database for one of another name.
+func (e *Entry) Renamed(to string) string {
+	const word = "CREATE DATABASE "
+	return strings.Replace(e.Create, word+Ident(e.Name), word+Ident(to), 1)
+}
+
 // Drop is the statement that drops the object.
 func (e *Entry) Drop(ifExists bool) string {
 	sql := "DROP " + strings.ToUpper(string(e.Kind)) + " "

@@ -154,6 +154,9 @@ func (d *database) table(e *my.Entry, m *bulk.Matcher) (*table, error) {
 	if t.layout, err = my.NewLayout(t.data.Columns, t.data.Attributes["forms"]); err != nil {
 		return nil, fmt.Errorf("table %s in the manifest: %w", e.Name, err)
 	}
+	if t.layout.History() && d.noHistory != "" {
+		return nil, fmt.Errorf("the backup holds what the rows of table %s were before (SYSTEM VERSIONING), and %s", e.Name, d.noHistory)
+	}
 	for _, c := range d.manifest.Chunks {
 		if c.Kind == archive.KindData && c.Database == d.source && c.Table == e.Name {
 			t.chunks = append(t.chunks, c)
@@ -218,7 +221,7 @@ func (d *database) prepare(ctx context.Context, exists bool) (*books, error) {
 	return b, nil
 }
 
-// make makes the database with the character set that it had.
+// make makes the database with the character set and the comment that it had.
 func (d *database) make(ctx context.Context, exists bool) error {
 	s, err := d.connect(ctx, "")
 	if err != nil {
@@ -235,6 +238,9 @@ func (d *database) make(ctx context.Context, exists bool) error {
 		if db.Name == d.source && db.Attributes["charset"] != "" {
 			sql += " CHARACTER SET " + db.Attributes["charset"] + " COLLATE " + db.Attributes["collation"]
 		}
+	}
+	for _, e := range d.toc.Of(my.KindDatabase) {
+		sql += e.Options()
 	}
 	if err := s.Exec(ctx, sql); err != nil {
 		return fmt.Errorf("make it: %w", err)

@@ -71,6 +71,9 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 		return nil
 	}
 	entries := slices.Clone(d.others)
+	if d.create {
+		entries = append(entries, d.toc.Of(my.KindDatabase)...)
+	}
 	for _, t := range d.tables {
 		entries = append(entries, t.entry)
 	}
@@ -79,10 +82,13 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 			continue
 		}
 		want := *e
-		if e.Kind == my.KindTable {
+		switch e.Kind {
+		case my.KindTable:
 			want.Create = my.Requalify(want.Create, d.source, d.target)
+		case my.KindDatabase:
+			want.Name, want.Create = d.target, e.Renamed(d.target)
 		}
-		got, err := d.main.Show(ctx, e.Kind, e.Name)
+		got, err := d.main.Show(ctx, e.Kind, want.Name)
 		if d.opts.NoOwner {
 			want.Create, _ = my.Definer(want.Create)
 			got.Create, _ = my.Definer(got.Create)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/archive"
@@ -70,6 +71,11 @@ func (d *database) transact(ctx context.Context, s *my.Session, t *table, c arch
 // after an interruption.
 func (d *database) loadPlain(ctx context.Context, s *my.Session, t *table, step string) error {
 	err := s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
+	if remembers := uint16(4137); my.ErrorCode(err) == remembers { // a system-versioned table
+		if err = s.Exec(ctx, "DELETE FROM "+my.Ident(t.name())); err == nil {
+			err = s.Exec(ctx, "DELETE HISTORY FROM "+my.Ident(t.name()))
+		}
+	}
 	for _, c := range t.chunks {
 		if err == nil {
 			if err = d.rows(ctx, s, t, c); err != nil {
@@ -137,13 +143,13 @@ func (d *database) infile(ctx context.Context, s *my.Session, t *table, in io.Re
 }
 
 // harmless looks at warnings. LOAD DATA LOCAL makes them of what are errors
-// elsewhere. The one that means nothing is about the invalid value of an ENUM,
-// which is kept as an empty string and becomes the invalid value again.
+// elsewhere. The one that means nothing is about the error value of an ENUM, which
+// comes as what it is.
 func (d *database) harmless(ctx context.Context, s *my.Session, t *table, lost int64) error {
 	var bad error
 	const truncated = "1265"
-	err := s.Query(ctx, "SHOW WARNINGS LIMIT 100", func(row []string) error {
-		if bad == nil && (row[1] != truncated || lost > 0) {
+	err := s.Query(ctx, "SHOW WARNINGS", func(row []string) error {
+		if bad == nil && (row[1] != truncated || lost > 0 || !t.namesEnum(row[2])) {
 			bad = fmt.Errorf("%s %s: %s", strings.ToLower(row[0]), row[1], row[2])
 		}
 		return nil
@@ -157,8 +163,17 @@ func (d *database) harmless(ctx context.Context, s *my.Session, t *table, lost i
 	if bad != nil {
 		return fmt.Errorf("rows have not come in as they are: %w", bad)
 	}
-	d.warn("table %s: the server warns of invalid values (error %s), such as those that an ENUM can hold", t.name(), truncated)
+	d.warn("table %s: it holds the error value of an ENUM, of which the server warns (error %s)", t.name(), truncated)
 	return nil
+}
+
+// namesEnum tells whether a message of the server, in whatever language, names a column
+// that is an ENUM.
+func (t *table) namesEnum(message string) bool {
+	return slices.ContainsFunc(t.plain.Items, func(item string) bool {
+		name := my.ItemName(item)
+		return strings.HasPrefix(item, my.Ident(name)+" enum(") && strings.Contains(message, "'"+name+"'")
+	})
 }
 
 // statementBytes is about how long an INSERT of rows is, if the server takes it:

@@ -154,7 +154,9 @@ var (
 func (r *rig) native(db string) string {
 	r.t.Helper()
 	args := []string{"--routines", "--events", "--triggers", "--hex-blob", "--order-by-primary", "--skip-extended-insert", "--skip-dump-date", db}
-	if !r.maria() {
+	if r.maria() {
+		args = append([]string{"--dump-history"}, args...)
+	} else {
 		args = append([]string{"--set-gtid-purged=OFF"}, args...)
 	}
 	out := r.tool("mysqldump", "", args...)

@@ -76,6 +76,7 @@ type runner struct {
 	local     bool  // LOAD DATA LOCAL is allowed
 	packet    int64 // the server's max_allowed_packet
 	flushMode string
+	noHistory string   // why the server does not take what rows were before
 	grants    []string // that wait for the tables that they are about
 
 	mu     sync.Mutex // guards what follows
@@ -232,6 +233,9 @@ func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bo
 		return nil, fmt.Errorf("the server is %s and the backup one of %s: an older server may not understand it (--force tries)",
 			s.VersionText(), r.manifest.Server.Version)
 	}
+	if r.noHistory, err = refusesHistory(ctx, s); err != nil {
+		return nil, err
+	}
 	row, err := s.Row(ctx, "SELECT @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
 	if err != nil {
 		return nil, fmt.Errorf("ask for settings: %w", err)
@@ -249,6 +253,22 @@ func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bo
 		return nil, fmt.Errorf("list databases: %w", err)
 	}
 	return existing, nil
+}
+
+// refusesHistory says why a server will not take what rows of system-versioned tables
+// were before; "" if it will.
+func refusesHistory(ctx context.Context, s *my.Session) (string, error) {
+	if !s.IsMariaDB() || s.Version() < 101100 {
+		return "only MariaDB takes that, from 10.11 on", nil
+	}
+	row, err := s.Row(ctx, "SELECT @@secure_timestamp")
+	if err != nil {
+		return "", fmt.Errorf("ask for settings: %w", err)
+	}
+	if row[0] == "YES" {
+		return "no server takes that which runs with secure_timestamp=YES: start it without", nil
+	}
+	return "", nil
 }
 
 // names returns the databases of the backup that are meant.
@@ -394,6 +414,9 @@ func (r *runner) connect(ctx context.Context, database string) (*my.Session, err
 	settings := "SET foreign_key_checks = 0, unique_checks = 0"
 	if r.maria {
 		settings += ", check_constraint_checks = 0"
+	}
+	if r.maria && s.Version() >= 101100 {
+		settings += ", system_versioning_insert_history = 1, system_versioning_alter_history = KEEP"
 	}
 	if r.opts.NoBinlog {
 		settings += ", sql_log_bin = 0"
