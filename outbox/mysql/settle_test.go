@@ -1,10 +1,12 @@
 package mysql
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
+	driver "github.com/go-sql-driver/mysql"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -71,4 +73,39 @@ func TestTailDoesNotWaitForWhatIsGone(t *testing.T) {
 			t.Errorf("%d rows, want 1", len(rows))
 		}
 	})
+}
+
+// What a locking read finds may not be visible yet: the rows are handed on when a
+// plain read has shown them, or when they are gone.
+func TestSettleEndsWithAPlainRead(t *testing.T) {
+	type step struct {
+		how   string
+		found []int64
+		err   error
+	}
+	for name, steps := range map[string][]step{
+		"seen at once":             {{"", []int64{1, 2}, nil}},
+		"in the log and not yet":   {{"", nil, nil}, {locking, []int64{1, 2}, nil}, {"", []int64{1}, nil}, {locking, []int64{2}, nil}, {"", []int64{2}, nil}},
+		"one is gone":              {{"", []int64{1}, nil}, {locking, nil, nil}},
+		"gone after it was found":  {{"", []int64{1}, nil}, {locking, []int64{2}, nil}, {"", nil, nil}, {locking, nil, nil}},
+		"its owner takes its time": {{"", []int64{1}, nil}, {locking, nil, &driver.MySQLError{Number: errLockWait}}, {"", nil, nil}, {locking, []int64{2}, nil}, {"", []int64{2}, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			err := settle(t.Context(), map[int64]struct{}{1: {}, 2: {}}, func(_ context.Context, seqs []int64, how string) ([]int64, error) {
+				if n == len(steps) {
+					return seqs, fmt.Errorf("look %d (%q) for %v is one too many", n+1, how, seqs)
+				}
+				s := steps[n]
+				if n++; s.how != how {
+					t.Errorf("look %d is %q, want %q", n, how, s.how)
+				}
+				return s.found, s.err
+			})
+			check(t, err)
+			if n != len(steps) {
+				t.Errorf("ended after %d looks, want %d", n, len(steps))
+			}
+		})
+	}
 }
