@@ -26,9 +26,13 @@ func (t *tail) settle(ctx context.Context, rows []outbox.Row) error {
 	return settle(ctx, missing, t.look)
 }
 
-// locking has a look wait for the transactions that have inserted rows, so that
-// it finds those that a plain one does not see yet.
-const locking = " LOCK IN SHARE MODE"
+// sight is what a look shows.
+type sight int
+
+const (
+	plain   sight = iota // what everybody sees
+	locking              // also what is not visible yet: it waits for who has inserted it
+)
 
 // settle looks until a plain read has shown each of the rows, or none is left to
 // show. One that a plain read does not find is either not visible yet or gone
@@ -45,9 +49,9 @@ const locking = " LOCK IN SHARE MODE"
 //
 // A thread that is not scheduled between the two makes that milliseconds (7 of
 // 210,000 rows on a busy machine). So the last word is a plain read's.
-func settle(ctx context.Context, missing map[int64]struct{}, look func(ctx context.Context, seqs []int64, how string) ([]int64, error)) error {
+func settle(ctx context.Context, missing map[int64]struct{}, look func(ctx context.Context, seqs []int64, how sight) ([]int64, error)) error {
 	for pause := settlePause; ; pause = min(2*pause, longestSettle) {
-		seen, err := look(ctx, slices.Collect(maps.Keys(missing)), "")
+		seen, err := look(ctx, slices.Collect(maps.Keys(missing)), plain)
 		if err != nil {
 			return err
 		}
@@ -89,9 +93,15 @@ const (
 )
 
 // look returns which of the rows it finds.
-func (t *tail) look(ctx context.Context, seqs []int64, how string) (found []int64, err error) {
+func (t *tail) look(ctx context.Context, seqs []int64, how sight) (found []int64, err error) {
 	err = t.l.s.with(ctx, func(c *session) error {
-		query := "SELECT o.seq FROM " + numbersTable(seqs) + t.l.s.sql(" STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.seq = d.s") + how
+		query := "SELECT o.seq FROM " + numbersTable(seqs) + t.l.s.sql(" STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.seq = d.s")
+		switch {
+		case how == locking && t.l.v.mariadb:
+			query += " LOCK IN SHARE MODE"
+		case how == locking: // MySQL would lock d as well, and says that it cannot
+			query += " FOR SHARE OF o"
+		}
 		return c.scan(ctx, query, func(values []driver.Value) (bool, error) {
 			seq, _, err := integer(values[0])
 			found = append(found, seq)

@@ -79,26 +79,26 @@ func TestTailDoesNotWaitForWhatIsGone(t *testing.T) {
 // plain read has shown them, or when they are gone.
 func TestSettleEndsWithAPlainRead(t *testing.T) {
 	type step struct {
-		how   string
+		how   sight
 		found []int64
 		err   error
 	}
 	for name, steps := range map[string][]step{
-		"seen at once":             {{"", []int64{1, 2}, nil}},
-		"in the log and not yet":   {{"", nil, nil}, {locking, []int64{1, 2}, nil}, {"", []int64{1}, nil}, {locking, []int64{2}, nil}, {"", []int64{2}, nil}},
-		"one is gone":              {{"", []int64{1}, nil}, {locking, nil, nil}},
-		"gone after it was found":  {{"", []int64{1}, nil}, {locking, []int64{2}, nil}, {"", nil, nil}, {locking, nil, nil}},
-		"its owner takes its time": {{"", []int64{1}, nil}, {locking, nil, &driver.MySQLError{Number: errLockWait}}, {"", nil, nil}, {locking, []int64{2}, nil}, {"", []int64{2}, nil}},
+		"seen at once":             {{plain, []int64{1, 2}, nil}},
+		"in the log and not yet":   {{plain, nil, nil}, {locking, []int64{1, 2}, nil}, {plain, []int64{1}, nil}, {locking, []int64{2}, nil}, {plain, []int64{2}, nil}},
+		"one is gone":              {{plain, []int64{1}, nil}, {locking, nil, nil}},
+		"gone after it was found":  {{plain, []int64{1}, nil}, {locking, []int64{2}, nil}, {plain, nil, nil}, {locking, nil, nil}},
+		"its owner takes its time": {{plain, []int64{1}, nil}, {locking, nil, &driver.MySQLError{Number: errLockWait}}, {plain, nil, nil}, {locking, []int64{2}, nil}, {plain, []int64{2}, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := 0
-			err := settle(t.Context(), map[int64]struct{}{1: {}, 2: {}}, func(_ context.Context, seqs []int64, how string) ([]int64, error) {
+			err := settle(t.Context(), map[int64]struct{}{1: {}, 2: {}}, func(_ context.Context, seqs []int64, how sight) ([]int64, error) {
 				if n == len(steps) {
-					return seqs, fmt.Errorf("look %d (%q) for %v is one too many", n+1, how, seqs)
+					return seqs, fmt.Errorf("look %d (%d) for %v is one too many", n+1, how, seqs)
 				}
 				s := steps[n]
 				if n++; s.how != how {
-					t.Errorf("look %d is %q, want %q", n, how, s.how)
+					t.Errorf("look %d is %d, want %d", n, how, s.how)
 				}
 				return s.found, s.err
 			})
