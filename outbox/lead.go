@@ -23,6 +23,7 @@ const (
 	tailLate   = 30 * time.Second       // up to this
 	longTail   = time.Minute            // following for so long begins with tailSoon again
 	keptEvery  = time.Second            // between looks at what of its log the server keeps
+	renewEvery = time.Second            // between looks whether the table was made anew
 	tailProof  = time.Second            // between steps of proving gaps while following the log
 	sweepPage  = 10_000                 // numbers of one page of the sweep
 	strayPage  = 100                    // rows that a sweep found, read at once
@@ -55,7 +56,9 @@ type lead struct {
 	notes     map[int64]note
 	suspects  map[int64]struct{} // of the last sweep
 	sweepAt   time.Time
+	renewAt   time.Time
 	tail      *tailing
+	opening   *opening  // of a tail
 	joining   *tailing  // opened, and not followed yet
 	tailAt    time.Time // not before this is the log tried again
 	tailWait  backoff
@@ -93,6 +96,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Log
 	l := &lead{
 		Relay: r, lease: lease, log: log, stop: stop, work: work, live: live, fail: fail,
 		stuck: 1, markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
+		renewAt:  time.Now().Add(renewEvery),
 		closes:   r.circuits.closes.Load(),
 		tailWait: backoff{least: tailSoon, most: tailLate},
 		out:      map[int64]struct{}{}, room: make(chan struct{}, 1),
@@ -123,6 +127,8 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Log
 	}
 	err := l.read()
 	switch {
+	case errors.Is(err, ErrRecreated):
+		fail(err) // what the sink was given has no row that could be noted
 	case errors.Is(err, errAfresh):
 		leave() // what the sink was given is noted; the next leadership reads the rest
 	case err != nil:
@@ -215,6 +221,21 @@ func (l *lead) refill() error {
 	return fmt.Errorf("%w: messages that had to wait can be taken now", errAfresh)
 }
 
+// renewed ends the leadership when the table was made anew: its numbers begin
+// below those that were seen, and the log that is followed is of the old one.
+func (l *lead) renewed() error {
+	w, ok := l.lease.(Renewer)
+	if !ok || time.Now().Before(l.renewAt) {
+		return nil
+	}
+	anew, err := w.Renewed(l.work)
+	l.renewAt = time.Now().Add(renewEvery)
+	if err == nil && anew {
+		err = fmt.Errorf("%w: %w", errAfresh, ErrRecreated)
+	}
+	return err
+}
+
 // tailEnd is closed when the tail has ended.
 func (l *lead) tailEnd() <-chan struct{} {
 	if l.tail == nil {
@@ -245,6 +266,9 @@ func (l *lead) read() error {
 			if l.endTail(err); errors.Is(err, ErrRecreated) {
 				return fmt.Errorf("%w: %w", errAfresh, err)
 			}
+		}
+		if err := l.renewed(); err != nil {
+			return err
 		}
 		if err := l.refill(); err != nil {
 			return err

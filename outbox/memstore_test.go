@@ -342,7 +342,17 @@ func (l *memLease) Lost() <-chan struct{} { return l.lost }
 
 func (l *memLease) Close() error { l.kill(); return nil }
 
-func (l *memLease) Tail(context.Context) (Tail, error) {
+func (l *memLease) Tail(ctx context.Context) (Tail, error) {
+	l.s.mu.Lock()
+	held := l.s.held["tail"]
+	l.s.mu.Unlock()
+	if held != nil {
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if l.s.noTail != nil {
 		return nil, l.s.noTail
 	}

@@ -301,6 +301,14 @@ type Lease interface {
 	Close() error
 }
 
+// Renewer is a lease that can tell that its table was made anew, so that a relay
+// need not wait for its sweep to find numbers below those that it has seen.
+type Renewer interface {
+	// Renewed tells whether the table is another one than when the leadership
+	// began, or gives out its numbers from the beginning again.
+	Renewed(ctx context.Context) (bool, error)
+}
+
 // Tail yields inserted rows of the shard in the order of their commits.
 type Tail interface {
 	// Next waits for rows and returns those at hand, owned as those of a Page.

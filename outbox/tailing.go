@@ -36,15 +36,15 @@ type joiner interface {
 }
 
 // beginTail starts to follow the log, if that is wanted and possible. The tail is
-// opened first; from the moment when the table shows all that was committed
-// before, one more full read takes that, so it reports caughtUp only after it.
-// Until then the table is read as ever.
+// opened first, beside the reading; from the moment when the table shows all that
+// was committed before, one more full read takes that, so it reports caughtUp only
+// after it. Until then the table is read as ever.
 func (l *lead) beginTail() (caughtUp bool, err error) {
 	if l.cfg.Claim != Auto && l.cfg.Claim != Log || l.joining == nil && time.Now().Before(l.tailAt) {
 		return false, nil
 	}
 	if l.joining == nil {
-		if l.joining, err = l.openTail(); l.joining == nil {
+		if l.joining, err = l.opened(); l.joining == nil {
 			return false, err
 		}
 	}
@@ -80,21 +80,67 @@ func (l *lead) beginTail() (caughtUp bool, err error) {
 	return true, nil
 }
 
-// openTail is nil when the log cannot be followed now.
-func (l *lead) openTail() (*tailing, error) {
-	tail, err := l.lease.Tail(l.work)
-	if err == nil {
-		return l.startTail(tail), nil
+// opening is a tail that is being opened, which may take the server some time: the
+// table is read meanwhile.
+type opening struct {
+	done chan struct{} // closed with tail or err set
+	tail *tailing
+	err  error
+	stop context.CancelFunc
+}
+
+// opened is the tail that the leadership has had opened. It is nil while that
+// takes its time, and when the log cannot be followed now.
+func (l *lead) opened() (*tailing, error) {
+	o := l.opening
+	if o == nil {
+		l.opening = l.openTail()
+		return nil, nil
 	}
+	if !closed(o.done) {
+		return nil, nil
+	}
+	l.opening = nil
+	o.stop()
 	var reason *TailError
-	if !errors.As(err, &reason) {
-		return nil, err
+	if !errors.As(o.err, &reason) {
+		return o.tail, o.err
 	}
 	l.tailAt = time.Now().Add(l.tailWait.take())
 	if l.rec.setTailReason(reason.Reason) {
 		l.log.Info("polling: the log cannot be followed", "reason", reason.Reason)
 	}
 	return nil, nil
+}
+
+func (l *lead) openTail() *opening {
+	ctx, cancel := context.WithCancel(l.live)
+	o := &opening{done: make(chan struct{}), stop: cancel}
+	go func() { // endTail awaits it
+		defer l.bell.ring()
+		defer close(o.done)
+		tail, err := l.lease.Tail(ctx)
+		if err != nil {
+			o.err = err
+			return
+		}
+		o.tail = l.startTail(tail)
+	}()
+	return o
+}
+
+// endOpening gives up a tail that is being opened.
+func (l *lead) endOpening() {
+	o := l.opening
+	if o == nil {
+		return
+	}
+	l.opening = nil
+	o.stop()
+	<-o.done
+	if o.tail != nil {
+		o.tail.stop()
+	}
 }
 
 func closed(c <-chan struct{}) bool {
@@ -194,6 +240,7 @@ func (l *lead) watchLog(ctx context.Context, tail Tail, end context.CancelCauseF
 
 // endTail goes back to polling.
 func (l *lead) endTail(err error) {
+	l.endOpening()
 	if l.joining != nil {
 		l.joining.stop()
 		l.joining = nil

@@ -121,3 +121,36 @@ func TestATableThatWasEmptiedIsReadFromItsBeginning(t *testing.T) {
 		}
 	})
 }
+
+// A server may take its time to let the log be followed. The table is read
+// meanwhile, and a relay that is told to stop does not wait for it.
+func TestTheTableIsReadWhileTheLogIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sink := newMemStore(), &memSink{}
+		store.noTail = nil
+		slow := make(chan struct{})
+		store.held = map[string]chan struct{}{"tail": slow}
+		cfg := fast()
+		cfg.Claim = Log
+		for round := range 2 {
+			r, stop := running(t, store, sink, cfg)
+			for i := range 20 {
+				store.put(Message{Topic: fmt.Sprint(i), Key: "k"})
+				time.Sleep(time.Second)
+			}
+			if n := len(sink.topics()); n != 20*(round+1) || r.Stats().Tailing != 0 {
+				t.Errorf("round %d: %d messages delivered while the log is being opened, %+v", round, n, r.Stats())
+			}
+			if round == 1 {
+				close(slow)
+				until(t, "the log is followed", func() bool { return r.Stats().Tailing == 1 })
+				store.put(Message{Topic: "from the log", Key: "k"})
+				until(t, "the message of the log is delivered", func() bool { return store.pending() == 0 })
+			}
+			stop()
+		}
+		if topics := sink.topics(); len(topics) != 41 || len(store.tails) != 0 {
+			t.Errorf("%d deliveries, want 41; %d tails are open", len(topics), len(store.tails))
+		}
+	})
+}

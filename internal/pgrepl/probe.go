@@ -254,6 +254,13 @@ func (p *prober) publication(ctx context.Context) error {
 		return err
 	}
 	p.report.PublicationExists = pub.exists
+	if pub.bereft() {
+		if !pub.owned || table["owns"] != "t" {
+			p.obstacle("publication", fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s", ident(p.want.Publication), t),
+				"publication %s has lost its table, and role %s does not own both", ident(p.want.Publication), p.facts["role"])
+		}
+		return nil
+	}
 	if pub.exists {
 		if reason := pub.lacks(); reason != "" {
 			p.obstacle("publication", "alter it, or choose another name", "publication %s exists and %s", ident(p.want.Publication), reason)

@@ -19,12 +19,15 @@ type publication struct {
 	inserts  bool
 	hasTable bool
 	filtered bool // by rows or columns
+	empty    bool // its tables were dropped
+	owned    bool // by the role
 }
 
 // EnsurePublication creates a publication of the inserts into one table, unless
-// there is one of the name that publishes them; created says which. An existing
-// publication that does not is an error and stays as it is. A partitioned
-// table's rows are published as its own.
+// there is one of the name that publishes them; created says which. One that has
+// lost its table, because that was dropped, gets the one that has the name now.
+// Any other that does not publish the table is an error and stays as it is. A
+// partitioned table's rows are published as its own.
 //
 // It needs mode Logical or SQL, the right to create in the database, and the
 // table's ownership. The error says which of these is missing.
@@ -60,6 +63,13 @@ func ensurePublication(ctx context.Context, c *Conn, name string, table Table) (
 			return false, fmt.Errorf("create publication %s: %w", ident(name), err)
 		}
 	}
+	if p.bereft() {
+		_, err := c.Query(ctx, fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s", ident(name), table))
+		if err != nil && pgwire.CodeOf(err) != codeDuplicateObject { // somebody was faster
+			return false, fmt.Errorf("put the table into publication %s, which has lost its own: %w", ident(name), err)
+		}
+		return false, nil
+	}
 	if reason := p.lacks(); reason != "" {
 		return false, fmt.Errorf("publication %s exists and %s: alter it, or choose another name", ident(name), reason)
 	}
@@ -80,6 +90,10 @@ func (p publication) lacks() string {
 	return ""
 }
 
+// bereft tells whether a publication of inserts has no table any more: the one
+// that it was made for was dropped, and maybe made anew.
+func (p publication) bereft() bool { return p.exists && p.empty && p.inserts }
+
 // publication asks the catalog.
 func (c *Conn) publication(ctx context.Context, name string, table Table) (publication, error) {
 	filtered := "false"
@@ -87,15 +101,21 @@ func (c *Conn) publication(ctx context.Context, name string, table Table) (publi
 		filtered = `EXISTS (SELECT 1 FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid
 			AND r.prrelid = t.oid AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL))`
 	}
+	schemas := ""
+	if c.version >= 150000 {
+		schemas = " AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_publication_namespace s WHERE s.pnpubid = p.oid)"
+	}
 	// pg_publication_tables lists what is sent, under the name under which it is
 	// sent: of a partitioned table itself or its partitions.
-	sql := fmt.Sprintf(`SELECT p.pubinsert, %s,
+	sql := fmt.Sprintf(`SELECT p.pubinsert, %[1]s,
 		EXISTS (SELECT 1 FROM pg_catalog.pg_publication_tables l
-			WHERE l.pubname = p.pubname AND l.schemaname = %[2]s AND l.tablename = %[3]s)
+			WHERE l.pubname = p.pubname AND l.schemaname = %[2]s AND l.tablename = %[3]s),
+		NOT p.puballtables AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid)%[5]s,
+		pg_catalog.pg_has_role(p.pubowner, 'USAGE')
 		FROM pg_catalog.pg_publication p
 		LEFT JOIN (pg_catalog.pg_class t JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace)
 			ON n.nspname = %[2]s AND t.relname = %[3]s
-		WHERE p.pubname = %[4]s`, filtered, literal(table.Namespace), literal(table.Name), literal(name))
+		WHERE p.pubname = %[4]s`, filtered, literal(table.Namespace), literal(table.Name), literal(name), schemas)
 	results, err := c.Query(ctx, sql)
 	if err != nil {
 		return publication{}, fmt.Errorf("look up publication %s: %w", ident(name), err)
@@ -104,5 +124,5 @@ func (c *Conn) publication(ctx context.Context, name string, table Table) (publi
 		return publication{}, nil
 	}
 	is := func(i int) bool { return string(results[0].Rows[0][i]) == "t" }
-	return publication{exists: true, inserts: is(0), filtered: is(1), hasTable: is(2)}, nil
+	return publication{exists: true, inserts: is(0), filtered: is(1), hasTable: is(2), empty: is(3), owned: is(4)}, nil
 }

@@ -203,6 +203,24 @@ func TestEnsurePublication(t *testing.T) {
 			}
 		}
 	}
+	run(t, sql, "create table again (id int)")
+	again := Table{"public", "again"}
+	if err := ensure(sql, "again", again); err != nil {
+		t.Error(err)
+	}
+	run(t, sql, "drop table again", "create table again (id int)")
+	for range 2 {
+		if err := ensure(sql, "again", again); err != nil {
+			t.Errorf("a table that was made anew: %v", err)
+		}
+	}
+	if got := run(t, sql, "select tablename from pg_publication_tables where pubname = 'again'"); got != "again" {
+		t.Errorf("after the table was made anew %q is published", got)
+	}
+	run(t, sql, "create publication updates_alone with (publish = 'update')")
+	if err := ensure(sql, "updates_alone", again); err == nil {
+		t.Error("a publication of updates got a table")
+	}
 	cfg := config(t, p)
 	cfg.User = "app"
 	app := connect(t, cfg, SQL)
@@ -274,6 +292,9 @@ func TestProbe(t *testing.T) {
 	check("no table", probe("postgres", "none", "box", ""), "table")
 	check("unlogged", probe("postgres", "fleeting", "box", ""), "table")
 	check("a view", probe("postgres", "v", "box", ""), "table")
+	run(t, sql, "create publication lost")
+	check("a publication that has lost its table", probe("postgres", "outbox", "lost", ""))
+	check("the same of others", probe("repl", "outbox", "lost", ""), "publication")
 	check("a publication of updates", probe("postgres", "outbox", "updates", ""), "publication")
 	check("another's table", probe("repl", "outbox", "box", ""), "publication")
 	check("a bad slot name", probe("postgres", "outbox", "box", "A"), "slot")

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -24,6 +25,8 @@ type lease struct {
 	last  int  // bucket
 	hist  bool // layout History
 	parts bool // and partitioned
+	// Which table it is; of the goroutine that reads.
+	identity identity
 
 	beat context.CancelFunc // ends the heartbeat
 	done chan struct{}      // closed when it has ended
@@ -106,7 +109,52 @@ func (l *lease) take(ctx context.Context) error {
 	l.all = t.meta.shards == 1
 	l.first, l.last = outbox.ShardBuckets(l.shard, t.meta.shards)
 	l.decoder = decoder{first: l.first, last: l.last, all: l.all}
+	if l.identity, err = l.identify(ctx, l.c); err != nil {
+		return err
+	}
 	return l.raise(ctx)
+}
+
+// identity is a table's: when it was made, and where its numbers were last. MySQL
+// keeps no account of the latter for others than itself, and shows 0.
+type identity struct {
+	made string
+	next int64
+}
+
+func (l *lease) identify(ctx context.Context, c *session) (id identity, err error) {
+	var made sql.NullString
+	next := "AUTO_INCREMENT"
+	if !l.v.mariadb {
+		next = "0"
+	}
+	err = c.QueryRowContext(ctx, "SELECT CAST(CREATE_TIME AS CHAR), COALESCE("+next+", 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ?",
+		l.v.database, l.s.base).Scan(&made, &id.next)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		err = outbox.ErrNotMigrated
+	case err != nil:
+		err = fmt.Errorf("look which table it is: %w", err)
+	}
+	id.made = made.String
+	return id, err
+}
+
+// Renewed implements [outbox.Renewer].
+func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
+	if err := l.led(); err != nil {
+		return false, l.fail("look for", err)
+	}
+	err = l.s.with(ctx, func(c *session) error {
+		now, err := l.identify(ctx, c)
+		anew = now.made != l.identity.made || now.next < l.identity.next
+		l.identity.next = now.next
+		return err
+	})
+	if err != nil {
+		return false, l.fail("look for", err)
+	}
+	return anew, nil
 }
 
 // raise takes the next epoch.

@@ -35,6 +35,8 @@ type lease struct {
 	shard int
 	epoch int64
 	sql   statements
+	// Which table it is; see identityText.
+	identity string
 
 	lock        *pgx.Conn // belongs to watch
 	read, write session
@@ -104,6 +106,9 @@ func (l *lease) take(ctx context.Context) error {
 	if err := checkSequence(ctx, l.lock, l.names); err != nil {
 		return err
 	}
+	if err := l.lock.QueryRow(ctx, identityText, l.names.q("")).Scan(&l.identity); err != nil {
+		return fmt.Errorf("look which table it is: %w", err)
+	}
 	err = l.lock.QueryRow(ctx, "UPDATE "+l.names.q("_lease")+
 		" SET epoch = epoch + 1, owner = $2, taken_at = clock_timestamp() WHERE shard = $1 RETURNING epoch",
 		l.shard, clean(l.store.opts.Owner)).Scan(&l.epoch)
@@ -151,6 +156,22 @@ func checkSequence(ctx context.Context, q querier, n names) error {
 			cache, increment, cycle, n.q(""))
 	}
 	return nil
+}
+
+// identityText names a table and the beginning of its numbers: a sequence gets
+// another file when it is restarted.
+const identityText = "SELECT c.oid || ' ' || s.oid || ' ' || s.relfilenode FROM pg_catalog.pg_class AS c, pg_catalog.pg_class AS s" +
+	" WHERE c.oid = $1::text::regclass AND s.oid = pg_get_serial_sequence($1, 'seq')::regclass"
+
+// Renewed implements [outbox.Renewer].
+func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
+	err = l.do(ctx, "look for", &l.write, func(c *pgx.Conn) error {
+		var now string
+		err := c.QueryRow(ctx, identityText, l.names.q("")).Scan(&now)
+		anew = now != l.identity
+		return err
+	})
+	return anew, err
 }
 
 // watch waits for the end of the session that holds the lock. A session that is

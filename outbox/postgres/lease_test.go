@@ -238,7 +238,8 @@ func TestTailGivesUpWaiting(t *testing.T) {
 	pg := server(t)
 	r := newRig(t, pg)
 	r.migrated(outbox.Plan{})
-	s := r.open(t, Options{LeaseTimeout: 5 * time.Second})
+	s := r.open(t, Options{})
+	s.patience = 3 * time.Second
 	l := r.lead(s)
 	c := r.conn()
 	r.on(c, "BEGIN")

@@ -85,6 +85,8 @@ type Store struct {
 	pool *pgxpool.Pool
 	own  bool // the pool was opened here
 	opts Options
+	// patience is slotPatience; tests have less.
+	patience time.Duration
 
 	mu    sync.Mutex
 	names *names // nil until the schema is known
@@ -129,7 +131,7 @@ func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	if err := checkName(opts.Table); err != nil {
 		return nil, err
 	}
-	return &Store{pool: pool, opts: opts}, nil
+	return &Store{pool: pool, opts: opts, patience: slotPatience}, nil
 }
 
 // Name is the table, as it was given.

@@ -21,7 +21,10 @@ import (
 const (
 	tailVersion  = 140000
 	tooOldToTail = "PostgreSQL 14 or newer is needed"
-	tailPatience = 10 * time.Second
+	// slotPatience is how long a slot may take to be made. It begins when the
+	// transactions that ran have ended, and the one that another relay has left
+	// half-made takes the server some seconds to drop.
+	slotPatience = 15 * time.Second
 	tailRows     = 5000     // at hand before the log waits for the reader
 	tailBytes    = 16 << 20 // of payload, the same
 )
@@ -70,13 +73,12 @@ func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
 // a free slot, and the role the right to replicate; the publication is made by
 // the first tail, which takes the table's ownership. A slot begins when the
 // transactions that run at the time have ended; a tail that has to wait for
-// that longer than Options.LeaseTimeout is not possible now.
+// that longer than 15 s is not possible now.
 func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	if err := l.standing(); err != nil {
 		return nil, l.store.wrap("tail", err)
 	}
-	patience := max(time.Second, l.store.opts.LeaseTimeout)
-	starting, cancel := context.WithTimeout(ctx, patience)
+	starting, cancel := context.WithTimeout(ctx, l.store.patience)
 	defer cancel()
 	t, err := l.startTail(starting)
 	if err == nil {
@@ -87,7 +89,7 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	}
 	reason := err.Error()
 	if starting.Err() != nil {
-		reason = fmt.Sprintf("no slot within %v: it waits for the end of transactions that run, see pg_stat_activity (%v)", patience, err)
+		reason = fmt.Sprintf("no slot within %v: it waits for the end of transactions that run, see pg_stat_activity (%v)", l.store.patience, err)
 	}
 	return nil, &outbox.TailError{Reason: reason}
 }

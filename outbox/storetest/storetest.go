@@ -103,6 +103,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"ClaimRollback", claimRollback},
 		{"ClaimWindow", claimWindow},
 		{"Tail", tail},
+		{"TableMadeAnew", tableMadeAnew},
 		{"Status", status},
 		{"List", list},
 		{"Purge", purge},
