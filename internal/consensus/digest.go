@@ -46,7 +46,7 @@ type verdict struct {
 // compareState looks at the state that a replica says it has at an entry.
 func (l *leadership) compareState(from, index, digest uint64) {
 	c := l.c
-	if digest == 0 || c.digests == nil {
+	if digest == 0 || c.digests == nil || c.mutated(DigestIgnored) {
 		return // it is of a version that tells none
 	}
 	own := c.digests[index%digestsKept]
@@ -102,7 +102,7 @@ func (l *leadership) judge(at uint64) {
 
 // diverged hears from the leader that this replica's state is not that of the others.
 func (c *Core) diverged(from Addr, m *kvwire.Message) {
-	if m.View == c.term && uint64(from) == c.leader {
+	if m.View == c.term && uint64(from) == c.leader && !c.mutated(DivergedGoesOn) {
 		c.counters.Diverged++
 		c.fatal(fmt.Errorf("%s; replace this member (weir kv member replace), and look for what differs: versions, memory, disks", m.Data))
 	}

@@ -36,22 +36,28 @@ func (c *Core) tooNew(what string, format uint64) error {
 }
 
 // raise proposes the newest format that all members know, if the cluster has an older
-// one. A member that has not answered knows what the cluster has.
+// one, in an entry of its own: a cluster that is never idle rises, too. A member that
+// has not answered knows what the cluster has.
 func (l *leadership) raise() {
 	c := l.c
-	if !l.open || l.changing || l.refused != nil || l.queue.Len() > 0 || len(l.rounds) > 0 || c.format >= c.formatKnown() {
+	if !l.open || l.changing || l.refused != nil || c.format >= c.formatKnown() || l.raised > c.format {
 		return
 	}
 	all := c.formatKnown()
 	for _, m := range c.members.list {
-		if m.ID != c.cfg.ID {
+		if m.ID != c.cfg.ID && !c.mutated(RaiseTooEarly) {
 			all = min(all, l.knowing[m.ID])
 		}
 	}
-	if all > c.format {
-		l.raising = all
-		l.propose(nil)
-		l.raising = 0
+	if all <= c.format {
+		return
+	}
+	before := l.number
+	l.raising = all
+	l.propose(nil)
+	l.raising = 0
+	if l.number > before { // the engine took it
+		l.raised = all
 	}
 }
 

@@ -91,6 +91,37 @@ func TestFormatRisesWhenAllKnowIt(t *testing.T) {
 	refuses("an older version and a newer snapshot", old.adopt(head{format: 2}, strings.NewReader("{}")))
 }
 
+// A cluster that is never idle rises, too.
+func TestFormatRisesUnderLoad(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	for id := uint64(1); id <= 3; id++ {
+		r.knows(id, 2)
+	}
+	r.lose = func(_ uint64, s *Send) bool { return s.Message.Kind == kvwire.Lease } // nobody says yet what it knows
+	s := r.session(r.leader())
+	r.lose = nil
+	for seq := uint64(1); seq <= 60; seq++ {
+		r.deliver(r.leader(), kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: seq, Ack: seq - 1, Data: []byte("set a b")})
+		r.tick(1) // which finds the write waiting
+	}
+	for _, f := range r.formats() {
+		if f != 2 {
+			t.Fatalf("formats %v though all know the second", r.formats())
+		}
+	}
+	raised := 0
+	for _, rec := range r.nodes[r.leader()].disk {
+		if rec.Kind == RecordEntry && len(rec.Data) > 1 {
+			if e := (entry{}); e.decode(rec.Data[1:]) == nil && e.format == 2 && len(e.ops) == 0 {
+				raised++
+			}
+		}
+	}
+	if raised != 1 {
+		t.Errorf("%d entries raise the format, want one", raised)
+	}
+}
+
 func TestEntriesOfUnknownForm(t *testing.T) {
 	for _, b := range [][]byte{{3}, {2}, {2, 0}, {2, 1}, {2, 0x80}, {}} {
 		if _, _, err := cutFormat(b); !errors.Is(err, errEntry) {

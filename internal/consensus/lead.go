@@ -45,6 +45,7 @@ type leadership struct {
 	promises map[uint64]int64
 	knowing  map[uint64]uint64    // which formats the members know
 	raising  uint64               // the format that an entry is about to bring
+	raised   uint64               // the newest one that an entry of this leader has brought
 	verdicts map[uint64]verdict   // how the members' states compared with this one's
 	doubt    string               // why nobody is served: states differ, and no majority says which is right
 	times    map[uint64]timeHeard // how far the voters' time is

@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"slices"
-	"strings"
 
 	pb "go.etcd.io/raft/v3/raftpb"
 )
@@ -57,6 +56,9 @@ const (
 	SaidOnlyOnce          // what is left out of the engine's messages is left out for ever
 	CommitCountsLearner   // a learner's answer counts like a voter's
 	NumberUsedAgain       // the number of a member that has left is given again
+	RaiseTooEarly         // a leader writes a newer format though a member has not said that it knows it
+	DigestIgnored         // a leader does not look at the digests of the others' states
+	DivergedGoesOn        // a replica goes on though it was told that its state differs
 	WaitEnds              // a read that waited for too long is answered anyway (S14)
 
 	// Mutations of sessions and weak operations.
@@ -76,20 +78,7 @@ const (
 	IntentWithGap        // a replica acknowledges a weak write though an earlier write is missing
 	TruncatedForgotten   // weak writes that a new leader's log replaces are not passed on again
 	CarryForgotten       // a new segment of the log does not begin with the pool and the intents
-
-	mutations
 )
-
-// MutationNames lists all mutations.
-func MutationNames() []string {
-	names := strings.Fields(`VoteInAnyView VoteOnConflict VoteBeforeDisk SpecBeforeDisk SpecOverUncommitted SpecWithoutBundle SpecWhileChanging
-		PriorIgnored LateRecordKept PoolForgetsAtAppend PoolForgetsAtElected ViewNotPersisted RecoverTooLittle RecoverTooMuch RecoverFromMinority
-		RecoverWithoutBundle RecoverInAnyOrder OpenWithoutRecovery ServeBeforeOpen ReadBeforeOpen ReadUncommitted ReadUnapplied ReadWithoutLease
-		LeaseFromAnswer VoteDuringLease RestartForgetsLease TransferKeepsLease LeaseBackTooEarly OldRequestTaken
-			SessionsNotInSnap AnswersNotInSnap SessionsByLocalClock KeysByLocalClock TimeByWallClock GapsIgnored OverlayShared TokenIgnored TokenWithoutView
-		WeakBeforeDisk IntentForgotten IntentWithGap TruncatedForgotten CarryForgotten`)
-	return names[:mutations]
-}
 
 // Mutate returns the set of the given mutations.
 func Mutate(list ...Mutation) Mutations {

@@ -138,7 +138,9 @@ func (s *Store) parse(command []byte) bool {
 // SetFormat says which format the cluster has from now on; see [kvwire.Command.Needs].
 func (s *Store) SetFormat(format uint64) { s.format = format }
 
-// Footprint adds what command touches to f, see [kvwire.Command.Footprint].
+// Footprint adds what command touches to f, see [kvwire.Command.Footprint]. The answer
+// to a command that needs a newer format than the cluster has is not fixed: the format
+// may rise before its place in the log.
 func (s *Store) Footprint(command []byte, f *kvwire.Footprint) error {
 	c, err := kvwire.ParseCommand(command)
 	if err != nil {
@@ -148,6 +150,7 @@ func (s *Store) Footprint(command []byte, f *kvwire.Footprint) error {
 		return err
 	}
 	c.Footprint(f)
+	f.Fixed = f.Fixed && c.Needs() <= s.format
 	return nil
 }
 

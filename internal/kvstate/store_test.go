@@ -372,3 +372,17 @@ func sameChanges(a, b []Change) bool {
 	}
 	return true
 }
+
+// What needs a format that the cluster does not have yet may mean something else when
+// it is executed: nobody may tell its answer before.
+func TestFootprintOfANewerFormat(t *testing.T) {
+	s := New(Config{})
+	newer := kvwire.Command{Verb: kvwire.Expire, Cond: kvwire.IfValue, Key: "lock", Expect: []byte("me"), TTL: 1000}
+	for _, format := range []uint64{1, 2} {
+		s.SetFormat(format)
+		var f kvwire.Footprint
+		if err := s.Footprint(newer.Append(nil), &f); err != nil || len(f.Keys) != 1 || f.Fixed != (format == 2) {
+			t.Errorf("format %d: %+v, %v", format, f, err)
+		}
+	}
+}
