@@ -76,14 +76,29 @@ func (m *watched) Advance(revision uint64, now int64) {
 
 // Apply implements consensus.Machine.
 func (m *watched) Apply(revision uint64, now int64, command []byte) []byte {
-	result := m.machine.Apply(revision, now, command)
 	w := m.replica.w
+	m.spoil(revision, now)
+	result := m.machine.Apply(revision, now, command)
+	if m.replica.odd != 0 {
+		return result
+	}
 	if revision <= m.last {
 		w.violate("order", "replica %d applies revision %d after %d", m.replica.id, revision, m.last)
 	}
 	m.last = revision
 	w.log.apply(w, m.replica.id, revision, commit{now: now, command: command, result: result, digest: m.Digest()})
 	return result
+}
+
+// spoil makes a state differ from that of the others, as broken memory might.
+func (m *watched) spoil(revision uint64, now int64) {
+	if x := m.replica; x.spoilt {
+		x.spoilt, x.odd = false, x.w.now
+		x.w.spoilt = true
+		x.w.note("the state of replica %d differs from now on", x.id)
+		odd := kvwire.Command{Verb: kvwire.Set, Key: "odd", Value: []byte("one")}
+		m.machine.Apply(revision, now, odd.Append(nil))
+	}
 }
 
 // Restore implements consensus.Machine.
@@ -140,6 +155,9 @@ func (l *commits) agree(w *World, by, revision uint64, first, c *commit) {
 
 // snapshotTaken checks that all replicas' snapshots at one index are the same.
 func (w *World) snapshotTaken(by, index uint64, data []byte) {
+	if w.replica(by).odd != 0 {
+		return
+	}
 	h := newHash()
 	h.bytes(data)
 	if other, ok := w.images[index]; ok && other != h.sum {

@@ -54,6 +54,12 @@ func (o Options) unequal() Options {
 	return o
 }
 
+// mixed lets some replicas be of an older version.
+func (o Options) mixed() Options {
+	o.Mixed = true
+	return o
+}
+
 func (o Options) tuned(f func(*Profile)) Options {
 	o.Tune = f
 	return o
@@ -140,6 +146,10 @@ func bugs() []bug {
 		{"SaidOnlyOnce", play("partition", "raft", 3).with(consensus.SaidOnlyOnce), 3000},
 		{"CommitCountsLearner", play("members", "raft", 3).with(consensus.CommitCountsLearner), 3000},
 		{"NumberUsedAgain", play("members", "raft", 3).with(consensus.NumberUsedAgain), 3000},
+		{"RaiseTooEarly", play("calm", "raft", 3).mixed().with(consensus.RaiseTooEarly), 3000},
+		{"DigestIgnored, of a follower", play("calm", "raft", 3).with(consensus.DigestIgnored).scene(oddState(false)), 3000},
+		{"DigestIgnored, of the leader", play("calm", "curp-ho", 3).with(consensus.DigestIgnored).scene(oddState(true)), 3000},
+		{"DivergedGoesOn", play("calm", "raft-ht", 5).with(consensus.DivergedGoesOn).scene(oddState(false)), 3000},
 		{"WaitEnds", play("slow", "raft-ht", 3).with(consensus.WaitEnds), 3000},
 		{"NoDedup", play("views", "raft", 3).with(consensus.NoDedup), 3000},
 		{"SessionsNotInSnap", play("crash", "raft", 3).with(consensus.SessionsNotInSnap), 3000},

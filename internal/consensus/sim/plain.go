@@ -162,7 +162,7 @@ func (p *plain) answer(m *kvwire.Message, is func(*plainOp) bool) {
 }
 
 func (p *plain) refused(m *kvwire.Message) {
-	if m.Code == kvwire.CodeBusy || m.Code == kvwire.CodeNoQuorum {
+	if m.Code == kvwire.CodeBusy || m.Code == kvwire.CodeNoQuorum || m.Code == kvwire.CodeDoubt {
 		return // patience ends, and it is sent again
 	}
 	if m.Code == kvwire.CodeExpired {

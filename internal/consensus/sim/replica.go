@@ -36,6 +36,11 @@ type replica struct {
 	conns   []*conn         // of clients, in order of arrival
 
 	seen inspection // what the last inspection of the core found
+
+	knows  uint64 // the newest format that its version knows, 0: the newest of all
+	starts uint64
+	odd    int64 // since when its state differs from that of the others
+	spoilt bool  // its state is to differ from the next write on
 }
 
 func (r *replica) place() place { return place(r.id) }
@@ -43,6 +48,7 @@ func (r *replica) place() place { return place(r.id) }
 // start brings the replica up from its disk.
 func (r *replica) start() {
 	r.life++
+	r.starts++
 	r.up, r.inbox, r.turning, r.stuck, r.paused, r.slow = true, nil, false, false, 0, 1
 	r.machine = &watched{machine: r.w.newMachine(), replica: r}
 	cfg := r.w.coreConfig(r)
@@ -94,6 +100,7 @@ func (r *replica) tick(life uint64) {
 				r.core.Hang(now, r.disk.hangs())
 				r.core.Tick(now)
 				r.giveUp()
+				r.mustStop()
 			})
 		}
 		r.tick(life)
@@ -108,6 +115,13 @@ func (r *replica) giveUp() {
 	}
 	if r.hung++; r.hung > 12*r.w.Config.Election { // thrice the longest election timeout
 		r.w.violate("hang", "replica %d leads for %d ticks though its disk hangs", r.id, r.hung)
+	}
+}
+
+// mustStop checks that a replica whose state differs soon stops.
+func (r *replica) mustStop() {
+	if w := r.w; r.odd != 0 && w.now-r.odd > w.elections(12) {
+		w.violate("divergence", "replica %d goes on for %d ms though its state differs", r.id, (w.now-r.odd)/1e6)
 	}
 }
 
@@ -171,9 +185,11 @@ func (r *replica) turn() {
 
 func (r *replica) carryOut(now consensus.Clock, e consensus.Effects) {
 	if e.Fatal != nil {
-		r.w.violate("fatal", "%v", e.Fatal)
+		if r.odd == 0 {
+			r.w.violate("fatal", "%v", e.Fatal)
+		}
 		r.crash()
-		r.gone = true
+		r.gone, r.odd = true, 0
 		return
 	}
 	if e.Ticket != 0 {

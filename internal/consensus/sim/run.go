@@ -19,6 +19,7 @@ type Options struct {
 	Idle      time.Duration                         // after which a session is forgotten
 	Strong    bool                                  // mostly strong operations on single keys, which rarely conflict: what the fast path likes
 	Unequal   bool                                  // replicas have election timeouts of their own, another one at each start
+	Mixed     bool                                  // some replicas are of an older version, until a restart
 	Tune      func(*Profile)                        // changes the profile
 	Hook      func(*World, uint64, consensus.Event) // is told what the cores tell, and may do harm
 	Mutations consensus.Mutations
@@ -36,6 +37,7 @@ type Config struct {
 	Election      int   // ticks
 	Heartbeat     int   // ticks
 	Unequal       bool  // election timeouts differ, by up to a factor of four, and change at restarts
+	Mixed         bool  // some replicas are of a version that knows only an older format, until a restart
 	SnapshotBytes int64
 	IndexReads    bool
 	Clients       int
@@ -80,7 +82,9 @@ func Run(o Options) (result Result, err error) {
 	w.play()
 	if len(w.Violations) == 0 {
 		w.timeStands()
-		w.check()
+		if !w.spoilt {
+			w.check()
+		}
 	}
 	w.Stats.Virtual = time.Duration(w.now)
 	return Result{Seed: o.Seed, Config: w.Config, Hash: w.sum.sum, Violations: w.Violations, Stats: w.Stats}, nil
@@ -125,6 +129,7 @@ func (w *World) draw() error {
 	}
 	c.SnapshotBytes = p.SnapshotBytes
 	c.Unequal = w.random.fork("unequal").chance(0.3) || w.Options.Unequal
+	c.Mixed = w.random.fork("mixed").chance(0.2) || w.Options.Mixed
 	w.Config, w.profile = c, p
 	w.net = newNetwork(w, p.Delay)
 	w.ambusher = w.random.fork("ambush")
@@ -182,12 +187,45 @@ func (w *World) coreConfig(r *replica) consensus.Config {
 	if w.Config.Unequal {
 		election *= pick(r.random, []int{1, 2, 4})
 	}
+	if w.Config.Mixed && r.knows < consensus.Format {
+		r.knows = r.version()
+	}
 	return consensus.Config{
-		ID: r.id, Members: r.members, Switches: r.preset, Seed: r.random.next(), TickNanos: w.Config.Tick,
+		Knows: r.knows,
+		ID:    r.id, Members: r.members, Switches: r.preset, Seed: r.random.next(), TickNanos: w.Config.Tick,
 		ElectionTicks: election, HeartbeatTicks: w.Config.Heartbeat, IndexReads: w.Config.IndexReads, MaxDrift: 0.1,
 		SnapshotBytes: w.Config.SnapshotBytes, KeepBytes: w.Config.SnapshotBytes / 4, SessionIdle: w.Config.SessionIdle,
 		Mutations: w.Options.Mutations, Trace: r.observe,
 	}
+}
+
+// version is the newest format that a replica knows: at its first start an older one
+// or the newest, later more likely the newest.
+func (r *replica) version() uint64 {
+	switch own := r.w.random.fork("version").forkNumber(int(r.id*100 + r.starts)); {
+	case r.knows == 0 && r.members == nil: // it joins
+		return consensus.Format
+	case own.chance(0.5):
+		return consensus.Format
+	}
+	return max(r.knows, 1)
+}
+
+// known is the newest format that all members know, as far as all of them run.
+func (w *World) known() uint64 {
+	all := uint64(consensus.Format)
+	x := w.leader()
+	if x == nil {
+		return all
+	}
+	for _, m := range x.core.Status().Members {
+		r := w.replica(m.ID)
+		if !r.up {
+			return 0
+		}
+		all = min(all, r.core.Status().Knows)
+	}
+	return all
 }
 
 func (w *World) newMachine() machine {
@@ -263,8 +301,9 @@ func (w *World) unserved() {
 	w.violate("liveness", "the change of members %v does not end", w.admin.doing())
 }
 
-// agreed reports that all replicas have applied the same, and that nothing
-// acknowledged still waits to be ordered.
+// agreed reports that all replicas have applied the same, that nothing acknowledged
+// still waits to be ordered, that the cluster has the newest format that all know, and
+// that who differs from the others has stopped.
 func (w *World) agreed() bool {
 	var first *replica
 	for _, r := range w.replicas {
@@ -277,6 +316,9 @@ func (w *World) agreed() bool {
 		s := r.core.Status()
 		if first == nil {
 			first = r
+		}
+		if r.odd != 0 || s.Format < w.known() {
+			return false
 		}
 		if s.Pool > 0 && w.Stats.Faults.ClientCrashes == 0 {
 			return false // every operation was executed: S7

@@ -22,11 +22,6 @@ func (w *World) others(x *replica) []*replica {
 	return list
 }
 
-// elections is so many times the length of an election timeout.
-func (w *World) elections(n float64) int64 {
-	return int64(n * float64(w.Config.Tick*int64(w.Config.Election)))
-}
-
 // strand leaves the first client, which only reads, with replica x alone, and x
 // without the other replicas.
 func (w *World) strand(x *replica, length int64) {
@@ -157,6 +152,20 @@ func hungLeader(w *World, id uint64, e consensus.Event) {
 	x := w.replica(id)
 	if e.Kind == consensus.EventOpened && x.core.Status().Leader == id && w.views() == 0 {
 		x.disk.hang = w.now + int64(15*time.Second)
+	}
+}
+
+// oddState lets the state of the first leader, or of a follower of it, differ.
+func oddState(leader bool) func(*World, uint64, consensus.Event) {
+	return func(w *World, id uint64, e consensus.Event) {
+		x := w.replica(id)
+		if e.Kind != consensus.EventOpened || x.core.Status().Leader != id || w.views() > 0 {
+			return
+		}
+		if !leader {
+			x = w.others(x)[0]
+		}
+		w.after(w.elections(0.5), func() { x.spoilt = true })
 	}
 }
 

@@ -28,6 +28,7 @@ type World struct {
 	lastAddr consensus.Addr
 	over     bool // the clients are served; nothing new begins
 	healing  bool // no more faults
+	spoilt   bool // a replica has had a state of its own, and may have answered from it
 	profile  Profile
 
 	history  []*operation
@@ -65,6 +66,11 @@ func (w *World) violate(check, format string, args ...any) {
 }
 
 func (w *World) after(delay int64, do func()) { w.agenda.push(w.now+max(delay, 1), do) }
+
+// elections is so many times the length of an election timeout.
+func (w *World) elections(n float64) int64 {
+	return int64(n * float64(w.Config.Tick*int64(w.Config.Election)))
+}
 
 // nextStep numbers what clients see, so that no two such moments are equal.
 func (w *World) nextStep() uint64 {
