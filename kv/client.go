@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -63,7 +64,8 @@ type Client struct {
 	view     *kvwire.Message // the newest that a replica has told, nil before the first: what the preset is, and who leads
 	changed  chan struct{}   // closed and replaced when a connection or the first view comes up
 
-	seeking bool // somebody asks who the members are
+	seeking bool      // somebody asks who the members are
+	sought  time.Time // when the last one began
 
 	start time.Time
 	life  context.Context // of what runs behind
@@ -442,7 +444,7 @@ func (c *Client) seek(from, leader uint64) {
 	if c.seeking || c.closed {
 		return
 	}
-	c.seeking = true
+	c.seeking, c.sought = true, time.Now()
 	c.wait.Go(func() {
 		c.learn(from)
 		c.mu.Lock()
@@ -463,8 +465,33 @@ func (c *Client) knows(id uint64) bool {
 	return false
 }
 
-// learn follows the members that a replica knows and this client does not. A
-// replica that cannot tell is asked again when the next view is heard of.
+// seekAgain asks once more, another replica perhaps, as long as one leads that the
+// client does not know: whoever was asked may not have been able to tell.
+func (c *Client) seekAgain() {
+	c.mu.Lock()
+	view, rest := c.view, c.seeking || time.Since(c.sought) < seekPause
+	c.mu.Unlock()
+	if rest || view == nil || view.Leader == 0 || c.knows(view.Leader) {
+		return
+	}
+	var up []uint64
+	for _, l := range c.linked() {
+		l.mu.Lock()
+		if l.conn != nil {
+			up = append(up, l.id)
+		}
+		l.mu.Unlock()
+	}
+	if len(up) > 0 {
+		c.seek(up[rand.IntN(len(up))], view.Leader)
+	}
+}
+
+// seekPause is how long a client that does not know who leads waits before it asks
+// again.
+const seekPause = 500 * time.Millisecond
+
+// learn follows the members that a replica knows and this client does not.
 func (c *Client) learn(from uint64) {
 	ctx, cancel := context.WithTimeout(c.life, c.opts.DialTimeout)
 	defer cancel()
@@ -507,6 +534,7 @@ func (c *Client) tick(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		c.seekAgain()
 		for _, s := range c.all() {
 			s.event(func(p *session.Session, now int64) {
 				for _, l := range c.linked() {

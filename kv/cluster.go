@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/peer"
 )
 
 // Replicas lists the replicas that are connected, by id, and the reasons why
@@ -51,7 +52,9 @@ const (
 )
 
 // Configure changes the members of the cluster and returns when the change is
-// in force; a transfer is when the new leader itself says so.
+// in force; a transfer is when the new leader itself says so. A change that is in force
+// already is a success: who has not got an answer asks again, as Configure itself does
+// when the leader goes.
 func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 	for {
 		c.mu.Lock()
@@ -61,9 +64,10 @@ func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 		if leader == 0 {
 			leader = c.nearest()
 		}
-		m, err := c.request(ctx, leader, kvwire.Message{Kind: kvwire.Configure, Data: g.Append(nil)})
+		m, err := c.askLeader(ctx, leader, kvwire.Message{Kind: kvwire.Configure, Data: g.Append(nil)})
 		switch {
 		case errors.Is(err, errNotConnected): // yet, or any more
+		case errors.Is(err, context.Canceled) && ctx.Err() == nil: // another leads now
 		case err != nil:
 			return err
 		case m.Kind == kvwire.Refused && m.Code == kvwire.CodeBusy: // leadership is being transferred
@@ -87,6 +91,26 @@ func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 // configurePause is how long a change that cannot begin, or has not ended, is left
 // alone.
 const configurePause = 50 * time.Millisecond
+
+// askLeader asks a replica, and gives up with context.Canceled when another leads: the
+// first may be stopped, and its connection stand.
+func (c *Client) askLeader(ctx context.Context, leader uint64, m kvwire.Message) (kvwire.Message, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(configurePause):
+			}
+			if now := c.leader(); now != 0 && now != leader {
+				cancel()
+			}
+		}
+	}()
+	return c.request(ctx, leader, m)
+}
 
 // leader is the replica that leads, as far as is known, else 0.
 func (c *Client) leader() uint64 {
@@ -116,13 +140,16 @@ func (c *Client) request(ctx context.Context, replica uint64, m kvwire.Message) 
 		c.mu.Unlock()
 	}()
 	if _, err := conn.Send([]kvwire.Message{m}); err != nil {
+		if !errors.Is(err, peer.ErrFull) {
+			err = fmt.Errorf("%w any more: %w", errNotConnected, err)
+		}
 		return m, fmt.Errorf("kv: ask replica %d: %w", replica, err)
 	}
 	select {
 	case a := <-ch:
 		return a, nil
 	case <-conn.Done():
-		return m, errors.Join(fmt.Errorf("kv: replica %d", replica), conn.Err())
+		return m, fmt.Errorf("kv: replica %d: %w any more: %w", replica, errNotConnected, conn.Err())
 	case <-ctx.Done():
 		return m, fmt.Errorf("kv: replica %d does not answer: %w", replica, ctx.Err())
 	}

@@ -1,0 +1,153 @@
+package kv_test
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/peer"
+	"github.com/weirdb/weir/kv"
+)
+
+// actor plays a replica: it tells clients who leads, and answers as a test says.
+type actor struct {
+	*peer.Transport
+	id     uint64
+	leader uint64
+	answer func(a *actor, from peer.Addr, m *kvwire.Message)
+
+	ready   chan struct{} // closed when Transport is set
+	mu      sync.Mutex
+	clients []peer.Addr
+	came    []kvwire.Kind
+}
+
+func newActor(t *testing.T, id, leader uint64, answer func(*actor, peer.Addr, *kvwire.Message)) *actor {
+	t.Helper()
+	a := &actor{id: id, leader: leader, answer: answer, ready: make(chan struct{})}
+	transport, err := peer.Open(peer.Options{ID: id, Cluster: "weir", Listen: "127.0.0.1:0"}, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Transport = transport
+	close(a.ready)
+	t.Cleanup(func() {
+		if err := transport.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+func (a *actor) Up(from peer.Addr, _ peer.Remote) {
+	<-a.ready
+	a.mu.Lock()
+	a.clients = append(a.clients, from)
+	a.mu.Unlock()
+	a.tell(from, kvwire.Message{Kind: kvwire.NewView, View: 1, Leader: a.leader})
+}
+
+func (a *actor) Down(peer.Addr, error) {}
+
+func (a *actor) Receive(from peer.Addr, ms []kvwire.Message) {
+	<-a.ready
+	for i := range ms {
+		a.mu.Lock()
+		a.came = append(a.came, ms[i].Kind)
+		a.mu.Unlock()
+		a.answer(a, from, &ms[i])
+	}
+}
+
+func (a *actor) ReceiveSnapshot(uint64, []byte, int64) (peer.SnapshotSink, error) {
+	return nil, errors.New("an actor takes no snapshot")
+}
+
+// tell sends a message; a client that has gone has no use for it.
+func (a *actor) tell(to peer.Addr, m kvwire.Message) {
+	_, _ = a.Send(to, []kvwire.Message{m})
+}
+
+// heard is how many messages of a kind have come.
+func (a *actor) heard(kind kvwire.Kind) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, k := range a.came {
+		if k == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func silent(*actor, peer.Addr, *kvwire.Message) {}
+
+// A client that was not told where the leader is, because the replica that it asked could
+// not say, asks again, though the leader does not change.
+func TestAnUnknownLeaderIsSoughtAgain(t *testing.T) {
+	leader := newActor(t, 2, 2, silent)
+	other := newActor(t, 1, 2, func(a *actor, from peer.Addr, m *kvwire.Message) {
+		if m.Kind != kvwire.Inspect {
+			return
+		}
+		state := []byte("no members yet")
+		if a.heard(kvwire.Inspect) > 2 {
+			state, _ = json.Marshal(map[string]any{"Members": []kv.Member{{ID: 2, Addr: leader.Addr()}}})
+		}
+		a.tell(from, kvwire.Message{Kind: kvwire.ReadDone, Request: m.Request, Data: state})
+	})
+	c, err := kv.Open(within(t), []string{other.Addr()}, kv.Options{})
+	check(t, err, nil)
+	defer func() { check(t, c.Close(), nil) }()
+	labtest.Eventually(t, "the client is connected to the leader", func() bool {
+		up, _ := c.Replicas()
+		return up[2] != ""
+	})
+}
+
+// A change of the members that its leader does not answer, because it was stopped or has
+// gone, is asked for again: it is a success if it was made.
+func TestConfigureOutlivesItsLeader(t *testing.T) {
+	for name, end := range map[string]func(a *actor, from peer.Addr){
+		"stopped": func(*actor, peer.Addr) {},
+		"gone":    func(a *actor, from peer.Addr) { a.Disconnect(from, errors.New("the replica ends")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var next *actor
+			done := func(a *actor, from peer.Addr, m *kvwire.Message) {
+				if m.Kind == kvwire.Configure {
+					a.tell(from, kvwire.Message{Kind: kvwire.ReadDone, Request: m.Request})
+				}
+			}
+			first := newActor(t, 1, 1, func(a *actor, from peer.Addr, m *kvwire.Message) {
+				if m.Kind != kvwire.Configure {
+					return
+				}
+				end(a, from)
+				next.mu.Lock()
+				clients := next.clients
+				next.mu.Unlock()
+				for _, client := range clients {
+					next.tell(client, kvwire.Message{Kind: kvwire.NewView, View: 2, Leader: 2})
+				}
+			})
+			next = newActor(t, 2, 1, done)
+			c, err := kv.Open(within(t), []string{first.Addr(), next.Addr()}, kv.Options{})
+			check(t, err, nil)
+			defer func() { check(t, c.Close(), nil) }()
+			labtest.Eventually(t, "both are connected", func() bool {
+				next.mu.Lock()
+				defer next.mu.Unlock()
+				up, _ := c.Replicas()
+				return len(up) == 2 && len(next.clients) == 1
+			})
+			check(t, c.Configure(within(t), kv.MemberChange{Kind: kv.Remove, Member: kv.Member{ID: 3}}), nil)
+			if first.heard(kvwire.Configure) == 0 || next.heard(kvwire.Configure) == 0 {
+				t.Errorf("the first leader was asked %d times, the next one %d times", first.heard(kvwire.Configure), next.heard(kvwire.Configure))
+			}
+		})
+	}
+}
