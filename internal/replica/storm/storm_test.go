@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,11 +63,25 @@ func TestStorm(t *testing.T) {
 type stormTotals struct {
 	operations, histories, undecided, ttls          atomic.Int64
 	kills, pauses, hangs, steps, restarts, replaced atomic.Int64
+	slowest, healed                                 longest // strong reads, among faults and after them
+}
+
+// longest is the longest of what was waited for.
+type longest struct{ nanos atomic.Int64 }
+
+func (l *longest) since(begin time.Time) {
+	took := int64(time.Since(begin))
+	for old := l.nanos.Load(); took > old && !l.nanos.CompareAndSwap(old, took); old = l.nanos.Load() {
+	}
+}
+
+func (l *longest) String() string {
+	return time.Duration(l.nanos.Load()).Round(time.Millisecond).String()
 }
 
 func (n *stormTotals) String() string {
-	return fmt.Sprintf("%d operations, %d histories (%d undecided), %d times to live; %d kills, %d pauses, %d hung disks, %d clock steps, %d restarts with other settings or versions, %d members replaced",
-		n.operations.Load(), n.histories.Load(), n.undecided.Load(), n.ttls.Load(), n.kills.Load(), n.pauses.Load(), n.hangs.Load(), n.steps.Load(), n.restarts.Load(), n.replaced.Load())
+	return fmt.Sprintf("%d operations, %d histories (%d undecided), %d times to live; %d kills, %d pauses, %d hung disks, %d clock steps, %d restarts with other settings or versions, %d members replaced; the slowest strong read %v, once all faults had ended %v",
+		n.operations.Load(), n.histories.Load(), n.undecided.Load(), n.ttls.Load(), n.kills.Load(), n.pauses.Load(), n.hangs.Load(), n.steps.Load(), n.restarts.Load(), n.replaced.Load(), &n.slowest, &n.healed)
 }
 
 // storm is the load on one cluster, and what it saw.
@@ -229,11 +244,12 @@ func (s *storm) put(ctx context.Context, c *kv.Client, client int, key, value st
 }
 
 func (s *storm) get(ctx context.Context, c *kv.Client, client int, key string) {
-	call := s.now()
+	call, begin := s.now(), time.Now()
 	item, err := c.Get(ctx, key)
 	if err != nil && !errors.Is(err, kv.ErrNotFound) {
 		return
 	}
+	s.totals.slowest.since(begin)
 	s.note(key, porcupine.Operation{ClientId: client, Input: registerOp{}, Call: call, Output: string(item.Value), Return: s.now()})
 }
 
@@ -286,11 +302,26 @@ func (s *storm) timeToLive(ctx context.Context, c *kv.Client, key string, random
 	}
 }
 
+// answer reads a key when all faults have ended: then every strong read is answered.
+// Each has its own patience, so that one that is not is told from checks that take long.
+func (s *storm) answer(c *kv.Client, key string) (item kv.Item, found bool) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), labtest.Patience)
+	defer cancel()
+	begin := time.Now()
+	item, err := c.Get(ctx, key)
+	if err != nil && !errors.Is(err, kv.ErrNotFound) {
+		up, down := c.Replicas()
+		s.t.Fatalf("%s: no answer, though all replicas are ready: %v; connected to %v, not to %v\n%s", key, err, up, down, s.cluster.describe())
+	}
+	s.totals.healed.since(begin)
+	return item, err == nil
+}
+
 // check looks at what the period left.
 func (s *storm) check() {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*labtest.Patience)
-	defer cancel()
-	c, err := kv.Open(ctx, s.cluster.addrs(), kv.Options{})
+	opening, opened := context.WithTimeout(s.t.Context(), labtest.Patience)
+	defer opened()
+	c, err := kv.Open(opening, s.cluster.addrs(), kv.Options{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -300,10 +331,7 @@ func (s *storm) check() {
 		}
 	}()
 	for key, acked := range s.acked {
-		item, err := c.Get(ctx, key)
-		if err != nil {
-			s.t.Fatalf("%s: %v\n%s", key, err, s.cluster.describe())
-		}
+		item, _ := s.answer(c, key)
 		got, err := strconv.ParseInt(string(item.Value), 10, 64)
 		if err != nil || got < acked || got > acked+s.unknown[key] {
 			s.t.Errorf("%s = %s (%v) after %d acknowledged increments and %d of unknown outcome", key, item.Value, err, acked, s.unknown[key])
@@ -319,25 +347,21 @@ func (s *storm) check() {
 		}
 	}
 	// Whatever the clocks did, time goes on.
+	late := time.Now().Add(labtest.Patience)
 	for left := s.timed; len(left) > 0; {
-		var still []string
-		for _, key := range left {
-			_, err := c.Get(ctx, key)
-			if err != nil && !errors.Is(err, kv.ErrNotFound) {
-				s.t.Fatalf("%d keys with a time to live of 2 s are still there, such as %s: %v\n%s", len(left), key, err, s.cluster.describe())
-			}
-			if err == nil {
-				still = append(still, key)
-			}
+		left = slices.DeleteFunc(left, func(key string) bool { _, found := s.answer(c, key); return !found })
+		if time.Now().After(late) && len(left) > 0 {
+			s.t.Fatalf("%d keys with a time to live of 2 s are still there, such as %s\n%s", len(left), left[0], s.cluster.describe())
 		}
-		left = still
-		rest(ctx, 50*time.Millisecond)
+		rest(s.t.Context(), 50*time.Millisecond)
 	}
-	s.same(ctx, c)
+	s.same()
 }
 
 // same compares what all replicas hold.
-func (s *storm) same(ctx context.Context, c *kv.Client) {
+func (s *storm) same() {
+	ctx, cancel := context.WithTimeout(s.t.Context(), labtest.Patience)
+	defer cancel()
 	for ctx.Err() == nil {
 		states := map[string]bool{}
 		for _, n := range s.cluster.members() {
