@@ -97,7 +97,7 @@ func (p *pool) takeSlot(list []*unit, s slot) []*unit {
 	list = list[:n]
 	switch {
 	case u.c == nil || u.c.s.Closed || u.dead:
-	case u.read && u.tries == 0 && u.shape != nil && u.shape.Sharable() && !u.shape.Stalled(p.l.Now):
+	case u.read && u.shape != nil && u.shape.Sharable() && !u.shape.Stalled(p.l.Now):
 		p.queueRead(u) // what held up those like it is over
 	default:
 		p.hold(u, s)

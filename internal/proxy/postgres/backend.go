@@ -44,21 +44,22 @@ type backend struct {
 
 	pass int // bytes of the present message that are still to be passed on
 
-	answered   time.Duration // when the last ReadyForQuery came
-	replayErr  *pgwire.Error // why a query of a replay failed that was not its last
-	held       bool          // its settings are being changed for somebody
-	freeSince  time.Duration
-	auditedAt  time.Duration
-	born       time.Duration
-	served     bool          // has answered something
-	lastWriter *client       // whose statements alone may have advanced sequences here; nil if none have
-	mixed      bool          // those of several clients may have
-	cancels    int           // cancel requests under way for this backend: it is not fed
-	ghosts     bool          // runs reads that were moved elsewhere
-	notBefore  time.Duration // its head does not count as stalled before
-	hazard     bool          // a cancel request may have hit another statement than was meant
-	doomed     bool          // close when free: nobody may use it
-	retired    bool          // close when free: it is out of date
+	answered    time.Duration // when the last ReadyForQuery came
+	replayErr   *pgwire.Error // why a query of a replay failed that was not its last
+	held        bool          // its settings are being changed for somebody
+	freeSince   time.Duration
+	auditedAt   time.Duration
+	born        time.Duration
+	served      bool          // has answered something
+	lastWriter  *client       // whose statements alone may have advanced sequences here; nil if none have
+	mixed       bool          // those of several clients may have
+	cancels     int           // cancel requests under way for this backend: it is not fed
+	ghosts      bool          // runs reads that were moved elsewhere
+	notBefore   time.Duration // its head does not count as stalled before
+	cancelAgain time.Duration // weir cancels nothing here before
+	hazard      bool          // a cancel request may have hit another statement than was meant
+	doomed      bool          // close when free: nobody may use it
+	retired     bool          // close when free: it is out of date
 }
 
 type mode uint8
@@ -419,6 +420,9 @@ func (b *backend) rerun(u *unit) {
 	u.wrote, u.failed, u.retry, u.err, u.bytes = false, false, false, nil, 0
 	u.preempted, u.hold, u.resp = false, false, u.resp[:0]
 	b.p.st.reruns++
+	if u.read && u.tries > 0 && u.shape != nil {
+		u.shape.Stall(b.p.l.Now + stallMark)
+	}
 	b.p.queueSolo(u)
 }
 

@@ -32,6 +32,9 @@ const (
 	// stallMark is how long a shape stays out of the pipelines after one of it was
 	// last seen to be held up.
 	stallMark = 50 * time.Millisecond
+	// cancelAgain is the least time between two cancel requests of weir's own for
+	// one backend.
+	cancelAgain = 100 * time.Millisecond
 	// maxMoves bounds the reads that are moved without answers in between, so that
 	// an overloaded server is not loaded with everything twice.
 	maxMoves = 512
@@ -210,25 +213,33 @@ func (p *pool) checkTurns() {
 	probe := false
 	for _, b := range p.backends {
 		u := b.head()
-		if b.mode != modeOwn || u == nil || u.kind != unitClient || b.cancels > 0 {
+		if b.mode != modeOwn || u == nil || u.kind != unitClient {
 			continue
 		}
 		took := p.l.Now - b.headSince()
+		if u.slot != slotNone && u.read && u.shape != nil && took > p.patience() {
+			u.shape.Stall(p.l.Now + stallMark)
+		}
 		switch {
+		case b.cancels > 0:
 		case u.c == nil || u.c.s.Closed:
-			if (u.read || b.ghosts) && took > minPatience {
+			if (u.read || b.ghosts) && took > minPatience && p.l.Now >= b.cancelAgain {
+				b.cancelAgain = p.l.Now + cancelAgain
 				b.signal(func() {})
 			}
 		case !u.read:
 		case u.slot == slotNone:
 			probe = probe || took > lockPatience
 		default:
-			if u.shape != nil && took > p.patience() {
-				u.shape.Stall(p.l.Now + stallMark)
-			}
-			if p.apart.waiting() > 0 && took > turn(u.tries) {
+			if (p.apart.waiting() > 0 || p.apart.used > p.slots()) && took > turn(u.tries) {
 				b.preempt(u)
 			}
+		}
+	}
+	for _, u := range p.apart.patient {
+		// While nobody knows better, their lock is held.
+		if u.c != nil && u.read && u.shape != nil && u.shape.Stalled(p.l.Now) {
+			u.shape.Stall(p.l.Now + stallMark)
 		}
 	}
 	if probe && p.apart.waiting()+len(p.excl)+len(p.reads) > 0 {
@@ -320,13 +331,19 @@ func (p *pool) waitsForLock(pid uint32) {
 }
 
 // preempt cancels a read that runs apart, unless its answer has begun, so that it
-// waits in weir and not on a backend. It runs again when it has a slot.
+// waits in weir and not on a backend. It runs again when it has a slot. A request
+// that arrives before the server has begun with the read does nothing, so it may
+// take another.
 func (b *backend) preempt(u *unit) {
-	if u.wrote || u.preempted || !u.read || b.cancels > 0 {
+	now := b.p.l.Now
+	if u.wrote || !u.read || b.cancels > 0 || now < b.cancelAgain {
 		return
 	}
+	b.cancelAgain = now + cancelAgain
+	if !u.preempted {
+		b.p.st.preemptions++
+	}
 	u.preempted, u.hold = true, true
-	b.p.st.preemptions++
 	b.signal(func() {})
 }
 

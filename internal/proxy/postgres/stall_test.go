@@ -1,11 +1,17 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	gosync "sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
 )
@@ -260,4 +266,85 @@ func TestReadsShareAgainWhenALockIsGone(t *testing.T) {
 	}
 	close(stop)
 	busy.Wait()
+}
+
+// TestCancelThatCameTooEarlyIsSentAgain has weir end reads that the server has not
+// begun with: the server's processes are stopped, and find the cancel request
+// before the statement.
+func TestCancelThatCameTooEarlyIsSentAgain(t *testing.T) {
+	t.Parallel()
+	w, lock, unlock := locked(t, func(c *postgres.Config) { c.PoolSize, c.ReadLanes = 4, 2 })
+	var blocked []*wire
+	for range 12 {
+		blocked = append(blocked, w.wire())
+	}
+	other := w.wire()
+	for _, b := range blocked[:4] { // weir has all its connections
+		b.want("BEGIN", "BEGIN T")
+	}
+	for _, b := range blocked[:4] {
+		b.want("COMMIT", "COMMIT I")
+	}
+	lock()
+	direct := connect(t, server(t).DSN(w.db))
+	rows, err := direct.Query(ctxFor(t), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(stopped) != 4 {
+		t.Fatalf("weir has %d idle connections", len(stopped))
+	}
+	signal := func(sig syscall.Signal) {
+		for _, pid := range stopped {
+			if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+				t.Fatal(err)
+			}
+		}
+	}
+	signal(syscall.SIGSTOP)
+	defer signal(syscall.SIGCONT)
+	for _, b := range blocked {
+		b.send(query(readA))
+	}
+	eventually(t, "all but one have a cancel request waiting for them", func() bool {
+		n := 0
+		for _, pid := range stopped {
+			if pending(t, pid, syscall.SIGINT) {
+				n++
+			}
+		}
+		return n == len(stopped)-1
+	})
+	signal(syscall.SIGCONT)
+	for range 10 {
+		other.want(readB, rowB)
+		other.want("BEGIN", "BEGIN T")
+		other.want("COMMIT", "COMMIT I")
+	}
+	unlock()
+	for _, b := range blocked {
+		if got := render(b.ready()); got != "[x] SELECT_0 I" {
+			t.Errorf("when the lock is gone: %s", got)
+		}
+	}
+}
+
+// pending tells whether a signal waits for a process to take it.
+func pending(t *testing.T, pid int, sig syscall.Signal) bool {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "\nShdPnd:")
+	line, _, _ := strings.Cut(rest, "\n")
+	set, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set&(1<<(sig-1)) != 0
 }
