@@ -62,8 +62,8 @@ func (p RetryPolicy) delay(attempts int) time.Duration {
 // Config is how a [Relay] works. The zero value is right for most.
 type Config struct {
 	// Claim is how it comes by rows. Relays of one table use SkipLocked all, or
-	// none of them does: one that leads does not know of the others' locks, and
-	// both would deliver every message. Default: Auto.
+	// none of them does, which Run sees to: one that leads does not know of the
+	// others' locks, and both would deliver every message. Default: Auto.
 	Claim ClaimMode
 
 	// Unordered lets messages of one key overtake each other: a failed one

@@ -67,8 +67,10 @@ func (r *Relay) Stats() Stats {
 // Run relays until ctx ends, then finishes what the sink was given and notes
 // it as delivered, for at most Config.DrainTimeout. It returns nil after that.
 // A database or broker that is away is waited for. Run returns an error only
-// for what waiting does not mend: tables that were never migrated or are of a newer weir, a window on
-// a table without partitions, SkipLocked on a database that has none.
+// for what waiting does not mend: tables that were never migrated or are of a newer
+// weir, a window on a table without partitions, SkipLocked on a database that has
+// none or beside a relay that leads ([ErrMixedClaims]), a pooler that sessions do
+// not survive ([ErrPooled]).
 func (r *Relay) Run(ctx context.Context) error {
 	desc, err := r.describe(ctx)
 	if err != nil || ctx.Err() != nil {
@@ -83,7 +85,17 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer group.Wait()
 	group.Go(func() { r.forwardWakes(ctx) })
 	if r.cfg.Claim == SkipLocked {
+		present, err := r.announce(ctx)
+		if err != nil || ctx.Err() != nil {
+			cancel(nil)
+			return err
+		}
 		group.Go(func() { r.promote(ctx) })
+		group.Go(func() {
+			if err := r.stayAnnounced(ctx, present); err != nil {
+				cancel(err)
+			}
+		})
 		w := newWorkers(r)
 		for range r.cfg.Publishers {
 			group.Go(func() {
@@ -94,7 +106,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 	} else {
 		for shard := range desc.Shards {
-			group.Go(func() { r.contend(ctx, shard) })
+			group.Go(func() {
+				if err := r.contend(ctx, shard); err != nil {
+					cancel(err)
+				}
+			})
 		}
 	}
 	<-ctx.Done()
@@ -111,7 +127,10 @@ func (r *Relay) describe(ctx context.Context) (Description, error) {
 	wait := backoff{least: 100 * time.Millisecond, most: 5 * time.Second}
 	for {
 		desc, err := r.store.Describe(ctx)
-		if err == nil || errors.Is(err, ErrNotMigrated) || errors.Is(err, ErrNewer) || ctx.Err() != nil {
+		if c, ok := r.store.(Checker); ok && err == nil {
+			err = c.Check(ctx)
+		}
+		if err == nil || errors.Is(err, ErrNotMigrated) || errors.Is(err, ErrNewer) || errors.Is(err, ErrPooled) || ctx.Err() != nil {
 			if ctx.Err() != nil {
 				err = nil
 			}
@@ -132,15 +151,18 @@ func (r *Relay) check(desc Description) error {
 	return nil
 }
 
-// contend tries to lead a shard, and leads it, until ctx ends.
-func (r *Relay) contend(ctx context.Context, shard int) {
+// contend tries to lead a shard, and leads it, until ctx ends. It returns an error
+// that waiting does not mend.
+func (r *Relay) contend(ctx context.Context, shard int) error {
 	log := r.cfg.Logger.With("table", r.store.Name(), "shard", shard)
 	wait := backoff{least: 50 * time.Millisecond, most: 5 * time.Second}
 	for ctx.Err() == nil {
 		lease, err := r.store.Lead(ctx, shard)
 		switch {
 		case ctx.Err() != nil && err != nil:
-			return
+			return nil
+		case errors.Is(err, ErrMixedClaims), errors.Is(err, ErrPooled):
+			return err
 		case errors.Is(err, ErrHeld):
 			wait.reset()
 			sleep(ctx, r.cfg.TakeOver/2+rand.N(r.cfg.TakeOver/2+1))
@@ -170,6 +192,7 @@ func (r *Relay) contend(ctx context.Context, shard int) {
 			wait.sleep(ctx)
 		}
 	}
+	return nil
 }
 
 // promote moves scheduled messages whose moment has come, until ctx ends.

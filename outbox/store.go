@@ -113,6 +113,28 @@ type Store interface {
 	Close() error
 }
 
+// Announcer is a store by which relays that claim in different ways know of each
+// other.
+type Announcer interface {
+	// Announce says that a relay claims rows with SkipLocked, until the presence
+	// is closed; several may say so. Lead returns ErrMixedClaims meanwhile, and
+	// so does Announce while a shard is led.
+	Announce(ctx context.Context) (Presence, error)
+}
+
+// Presence is held by a session of its own, as a [Lease] is.
+type Presence interface {
+	// Lost is closed when that session has ended.
+	Lost() <-chan struct{}
+	Close() error
+}
+
+// Checker is a store that can tell whether its sessions stay what they are.
+type Checker interface {
+	// Check returns ErrPooled if they do not.
+	Check(ctx context.Context) error
+}
+
 // Partitioner is a store whose tables of layout History can be partitioned.
 type Partitioner interface {
 	// Partitions describes them, by time, the catch-all last. Empty when the
@@ -217,6 +239,14 @@ var (
 	ErrRecreated    = errors.New("outbox: the table was emptied or made anew: its numbers may begin again")
 	ErrNewer        = errors.New("outbox: the tables are of a newer weir")
 	ErrNoSkipLocked = errors.New("outbox: this database has no SKIP LOCKED")
+
+	// ErrMixedClaims refuses a relay that would deliver what others deliver as
+	// well: one that leads knows nothing of the locks of workers, nor they of it.
+	ErrMixedClaims = errors.New("outbox: of the relays of one table all claim with skip-locked, or none does: stop the others first, or claim as they do")
+
+	// ErrPooled refuses a way to the database on which sessions do not stay what
+	// they are: a leadership is a lock of a session.
+	ErrPooled = errors.New("outbox: a pooler between the relay and its database gives sessions another connection between transactions (pool_mode = transaction or statement): leadership is a lock of a session and would be lost, or be another's: connect to the database itself, or by a pool with pool_mode = session")
 
 	// ErrWindowNeedsPartitions refuses a window on a table without partitions:
 	// every read would walk the whole history to find the few rows inside.

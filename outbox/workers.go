@@ -20,6 +20,49 @@ func newWorkers(r *Relay) *workers {
 	return &workers{Relay: r, sweepAt: time.Now()}
 }
 
+// announce makes the claims of this relay known to those that lead, waiting for a
+// database that is away. It is nil where nobody can be told, and when ctx ends.
+func (r *Relay) announce(ctx context.Context) (Presence, error) {
+	store, ok := r.store.(Announcer)
+	if !ok {
+		return nil, nil
+	}
+	wait := backoff{least: 100 * time.Millisecond, most: 5 * time.Second}
+	for {
+		present, err := store.Announce(ctx)
+		switch {
+		case err == nil:
+			return present, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case errors.Is(err, ErrMixedClaims), errors.Is(err, ErrPooled):
+			return nil, err
+		}
+		r.cfg.Logger.Warn("cannot announce how rows are claimed, trying again", "table", r.store.Name(), "error", err)
+		wait.sleep(ctx)
+	}
+}
+
+// stayAnnounced announces the claims again whenever the session that does so has
+// ended, until ctx ends.
+func (r *Relay) stayAnnounced(ctx context.Context, present Presence) (err error) {
+	for present != nil {
+		select {
+		case <-ctx.Done():
+			if err := present.Close(); err != nil {
+				r.cfg.Logger.Debug("closing the session that announces claims", "error", err)
+			}
+			return nil
+		case <-present.Lost():
+			_ = present.Close() // it has ended already
+		}
+		if present, err = r.announce(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // run is one worker. It ends with stop, returning nil, or with an error that
 // waiting does not mend.
 func (w *workers) run(stop context.Context) error {

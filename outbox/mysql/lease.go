@@ -92,6 +92,9 @@ func (l *lease) take(ctx context.Context) error {
 	if !got {
 		return outbox.ErrHeld
 	}
+	if err := l.c.refuseClaims(ctx, l.s, l.v); err != nil {
+		return err
+	}
 	t, err := l.s.inspect(ctx, l.c, l.v)
 	if err != nil {
 		return err

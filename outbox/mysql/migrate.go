@@ -51,6 +51,9 @@ func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := s.Check(ctx); err != nil { // its lock is one of a session
+		return nil, err
+	}
 	var done []string
 	err = s.with(ctx, func(c *session) error {
 		if plan.DryRun {

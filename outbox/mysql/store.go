@@ -65,11 +65,14 @@ type Store struct {
 	idle   []*session
 	closed bool
 	server *server // nil until first asked
+	direct bool    // no pooler changes the connections of sessions
 }
 
 var (
 	_ outbox.Store       = (*Store)(nil)
 	_ outbox.Partitioner = (*Store)(nil)
+	_ outbox.Announcer   = (*Store)(nil)
+	_ outbox.Checker     = (*Store)(nil)
 )
 
 // maxTable is the longest name, in characters: the server's 64 less the longest

@@ -92,9 +92,7 @@ func (s *Store) leases(ctx context.Context, n names) ([]outbox.LeaseStatus, erro
 	if err != nil {
 		return nil, s.wrap("list the leases of", err)
 	}
-	rows, err = s.pool.Query(ctx, `SELECT (classid::bigint << 32) | objid::bigint FROM pg_catalog.pg_locks
-		WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-		AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())`)
+	rows, err = s.pool.Query(ctx, advisoryKeys)
 	if err != nil {
 		return nil, s.wrap("look who leads shards of", err)
 	}

@@ -87,6 +87,9 @@ func (l *lease) take(ctx context.Context) error {
 	if !free {
 		return outbox.ErrHeld
 	}
+	if err := refuseClaims(ctx, l.lock, l.names); err != nil {
+		return err
+	}
 	if err := limitSilence(ctx, l.lock, max(longestSilence, 3*l.store.opts.LeaseTimeout)); err != nil {
 		return err
 	}
@@ -174,18 +177,24 @@ func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	return anew, err
 }
 
-// watch waits for the end of the session that holds the lock. A session that is
-// closed wakes it at once; one that is silent is asked for a sign of life.
+// watch waits for the end of the session that holds the lock.
 func (l *lease) watch(ctx context.Context) {
 	defer close(l.watched)
-	interval := max(l.store.opts.LeaseTimeout/4, 10*time.Millisecond)
+	watchSession(ctx, l.lock, l.store.opts.LeaseTimeout, l.lost)
+}
+
+// watchSession closes lost at the end of a session that does nothing but hold
+// locks. One that is closed wakes it at once; one that is silent is asked for a
+// sign of life.
+func watchSession(ctx context.Context, c *pgx.Conn, timeout time.Duration, lost chan struct{}) {
+	interval := max(timeout/4, 10*time.Millisecond)
 	for ctx.Err() == nil {
 		waiting, cancel := context.WithTimeout(ctx, interval)
-		_, err := l.lock.WaitForNotification(waiting)
+		_, err := c.WaitForNotification(waiting)
 		over := waiting.Err() != nil
 		cancel()
-		if err != nil && !over || l.lock.IsClosed() {
-			close(l.lost)
+		if err != nil && !over || c.IsClosed() {
+			close(lost)
 			return
 		}
 		if ctx.Err() != nil {
@@ -193,11 +202,11 @@ func (l *lease) watch(ctx context.Context) {
 		}
 		// Not under ctx: an interrupted statement would cost the session, and
 		// Close could not unlock in an orderly way.
-		asking, cancel := context.WithTimeout(context.Background(), l.store.opts.LeaseTimeout)
-		err = l.lock.Ping(asking)
+		asking, cancel := context.WithTimeout(context.Background(), timeout)
+		err = c.Ping(asking)
 		cancel()
 		if err != nil {
-			close(l.lost)
+			close(lost)
 			return
 		}
 	}

@@ -35,6 +35,9 @@ func (s *Store) Migrate(ctx context.Context, plan outbox.Plan) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := s.Check(ctx); err != nil { // its lock is one of a session
+		return nil, err
+	}
 	c, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, s.wrap("connect to migrate", err)

@@ -72,6 +72,7 @@ func (n names) lockKey(what string) int64 {
 }
 
 func (n names) leaseKey(shard int) int64 { return n.lockKey(fmt.Sprintf("shard %d", shard)) }
+func (n names) claimsKey() int64         { return n.lockKey("skip-locked") }
 func (n names) migrationKey() int64      { return n.lockKey("migration") }
 
 // channel is where the trigger of Options.Notify notifies.

@@ -91,12 +91,16 @@ type Store struct {
 	mu    sync.Mutex
 	names *names // nil until the schema is known
 	meta  *meta  // nil until read; what may change of it is read again when it matters
+	// direct: no pooler changes the connections of sessions.
+	direct bool
 }
 
 var (
 	_ outbox.Store       = (*Store)(nil)
 	_ outbox.Partitioner = (*Store)(nil)
 	_ outbox.Waker       = (*Store)(nil)
+	_ outbox.Announcer   = (*Store)(nil)
+	_ outbox.Checker     = (*Store)(nil)
 )
 
 // Open connects to a database. dsn is what pgxpool takes: a URL or keywords,

@@ -1,0 +1,93 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"testing"
+
+	mysqldriver "github.com/go-sql-driver/mysql"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/outbox"
+)
+
+// lender is a pooler: transactions of its clients take its connections in turn.
+type lender struct {
+	conns []driver.Conn
+	turn  int
+}
+
+func (p *lender) Connect(context.Context) (driver.Conn, error) { return &client{lender: p}, nil }
+
+func (p *lender) Driver() driver.Driver { return mysqldriver.MySQLDriver{} }
+
+type client struct {
+	*lender
+	held driver.Conn // by a transaction
+}
+
+func (c *client) conn() driver.Conn {
+	if c.held != nil {
+		return c.held
+	}
+	c.turn++
+	return c.conns[c.turn%len(c.conns)]
+}
+
+func (c *client) Prepare(text string) (driver.Stmt, error) { return c.conn().Prepare(text) }
+
+func (c *client) Begin() (driver.Tx, error) {
+	c.held = c.conn()
+	tx, err := c.held.Begin() //nolint:staticcheck // all that a driver.Conn has
+	return &lentTx{tx, c}, err
+}
+
+func (c *client) Close() error { return nil }
+
+type lentTx struct {
+	driver.Tx
+	c *client
+}
+
+func (t *lentTx) Commit() error {
+	t.c.held = nil
+	return t.Tx.Commit()
+}
+
+func (t *lentTx) Rollback() error {
+	t.c.held = nil
+	return t.Tx.Rollback()
+}
+
+// A pooler that hands a session one connection after the other is refused.
+func TestCheckSeesPoolers(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		db := database(t, m)
+		migrated(t, m, db, Options{}, outbox.Plan{})
+		for size := 1; size <= 4; size++ {
+			t.Run(fmt.Sprint(size), func(t *testing.T) {
+				cfg := mysqldriver.NewConfig()
+				cfg.User, cfg.Net, cfg.Addr, cfg.DBName = m.User(), "unix", m.Socket(), db
+				connector, err := mysqldriver.NewConnector(cfg)
+				check(t, err)
+				p := &lender{}
+				for range size {
+					c, err := connector.Connect(t.Context())
+					check(t, err)
+					t.Cleanup(func() { _ = c.Close() })
+					p.conns = append(p.conns, c)
+				}
+				pool := sql.OpenDB(p)
+				t.Cleanup(func() { _ = pool.Close() })
+				s, err := New(pool, Options{})
+				check(t, err)
+				if err := s.Check(t.Context()); !errors.Is(err, outbox.ErrPooled) {
+					t.Errorf("check: %v, want ErrPooled", err)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// presence is an advisory lock of a relay that claims with SKIP LOCKED, held by a
+// session of its own. Relays that lead hold the locks of shards. Each side takes
+// its own before it looks for the other's, so of two that begin at once one sees
+// the other at least.
+type presence struct {
+	s    *Store
+	c    *session
+	stop context.CancelFunc
+	done chan struct{} // closed when watch has ended
+	lost chan struct{}
+	once sync.Once
+}
+
+// claimLocks is how many locks there are for such relays, since the server shares
+// none. More relays than that rest on the presence of the others.
+const claimLocks = 32
+
+func (v *server) claimLock(s *Store, i int) string {
+	return v.lockName(s, fmt.Sprintf("skip-locked %d", i))
+}
+
+// Announce implements [outbox.Announcer].
+func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
+	v, err := s.describeServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.session(ctx)
+	if err != nil {
+		return nil, s.fail("announce claims on", err)
+	}
+	if err := c.announce(ctx, s, v); err != nil {
+		c.discard()
+		return nil, s.fail("announce claims on", err)
+	}
+	p := &presence{s: s, c: c, done: make(chan struct{}), lost: make(chan struct{})}
+	ctx, p.stop = context.WithCancel(context.Background())
+	go p.watch(ctx) // Close ends it
+	return p, nil
+}
+
+func (c *session) announce(ctx context.Context, s *Store, v *server) error {
+	if err := c.exec(ctx, fmt.Sprintf("SET wait_timeout = %d", forgotten)); err != nil {
+		return err
+	}
+	for i := range claimLocks {
+		got, err := c.lock(ctx, v.claimLock(s, i), 0)
+		if err != nil {
+			return err
+		}
+		if got {
+			break
+		}
+	}
+	var owner string
+	err := c.QueryRowContext(ctx, s.sql("SELECT owner FROM {lease} WHERE IS_USED_LOCK(CONCAT('"+v.lockName(s, "")+"', shard)) IS NOT NULL LIMIT 1")).Scan(&owner)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
+	case !errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("look who leads: %w", err)
+	}
+	return nil
+}
+
+// refuseClaims refuses to lead beside relays that claim with SKIP LOCKED.
+func (c *session) refuseClaims(ctx context.Context, s *Store, v *server) error {
+	used := make([]string, claimLocks)
+	for i := range used {
+		used[i] = "IS_USED_LOCK('" + v.claimLock(s, i) + "')"
+	}
+	var session sql.NullInt64
+	if err := c.QueryRowContext(ctx, "SELECT COALESCE("+strings.Join(used, ", ")+")").Scan(&session); err != nil {
+		return fmt.Errorf("look for claims with skip-locked: %w", err)
+	}
+	if session.Valid {
+		return fmt.Errorf("%w (a relay, session %d, claims with skip-locked)", outbox.ErrMixedClaims, session.Int64)
+	}
+	return nil
+}
+
+// watch keeps the session from being forgotten, and notices its end.
+func (p *presence) watch(ctx context.Context) {
+	defer close(p.done)
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.s.patience)
+		err := p.c.exec(asking, "DO 1")
+		cancel()
+		if err != nil {
+			close(p.lost)
+			return
+		}
+	}
+}
+
+// Lost implements [outbox.Presence].
+func (p *presence) Lost() <-chan struct{} { return p.lost }
+
+// Close implements [outbox.Presence].
+func (p *presence) Close() (err error) {
+	p.once.Do(func() {
+		p.stop()
+		<-p.done
+		// The server notices that a session has ended when it next looks.
+		ctx, cancel := context.WithTimeout(context.Background(), p.s.patience)
+		defer cancel()
+		if err = p.c.exec(ctx, "DO RELEASE_ALL_LOCKS()"); err != nil {
+			err = p.s.fail("end announcing claims on", err)
+		}
+		p.c.discard()
+	})
+	return err
+}

@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// presence is the advisory lock of a relay that claims with SKIP LOCKED, held by a
+// session of its own and shared with its like. Relays that lead hold the locks of
+// shards. Each side takes its own before it looks for the other's, so of two that
+// begin at once one sees the other at least.
+type presence struct {
+	store   *Store
+	lock    *pgx.Conn // belongs to watchSession
+	lost    chan struct{}
+	stop    context.CancelFunc
+	watched chan struct{}
+	unlock  sync.Once
+}
+
+// Announce implements [outbox.Announcer].
+func (s *Store) Announce(ctx context.Context) (outbox.Presence, error) {
+	n, m, err := s.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.connectToWait(ctx)
+	if err != nil {
+		return nil, s.wrap("announce claims on", err)
+	}
+	if err := announce(ctx, c, n, m, max(longestSilence, 3*s.opts.LeaseTimeout)); err != nil {
+		closeConn(c)
+		return nil, s.wrap("announce claims on", err)
+	}
+	p := &presence{store: s, lock: c, lost: make(chan struct{}), watched: make(chan struct{})}
+	watching, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	go func() { // Close ends it
+		defer close(p.watched)
+		watchSession(watching, c, s.opts.LeaseTimeout, p.lost)
+	}()
+	return p, nil
+}
+
+func announce(ctx context.Context, c *pgx.Conn, n names, m meta, silence time.Duration) error {
+	if _, err := c.Exec(ctx, "SELECT pg_advisory_lock_shared($1)", n.claimsKey()); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	keys := make([]int64, m.shards)
+	for i := range keys {
+		keys[i] = n.leaseKey(i)
+	}
+	var owner string
+	err := c.QueryRow(ctx, "SELECT l.owner FROM unnest($1::bigint[]) WITH ORDINALITY AS k(key, i) JOIN "+n.q("_lease")+
+		" AS l ON l.shard = k.i - 1 WHERE k.key IN ("+advisoryKeys+") LIMIT 1", keys).Scan(&owner)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w (%s leads)", outbox.ErrMixedClaims, owner)
+	case !errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("look who leads: %w", err)
+	}
+	return limitSilence(ctx, c, silence)
+}
+
+// advisoryKeys are the keys that are locked in the database.
+const advisoryKeys = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_catalog.pg_locks" +
+	" WHERE locktype = 'advisory' AND objsubid = 1 AND granted" +
+	" AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())"
+
+// refuseClaims refuses to lead beside relays that claim with SKIP LOCKED.
+func refuseClaims(ctx context.Context, c *pgx.Conn, n names) error {
+	var claimed bool
+	if err := c.QueryRow(ctx, "SELECT $1::bigint IN ("+advisoryKeys+")", n.claimsKey()).Scan(&claimed); err != nil {
+		return fmt.Errorf("look for claims with skip-locked: %w", err)
+	}
+	if claimed {
+		return fmt.Errorf("%w (a relay claims with skip-locked)", outbox.ErrMixedClaims)
+	}
+	return nil
+}
+
+// Lost implements [outbox.Presence].
+func (p *presence) Lost() <-chan struct{} { return p.lost }
+
+// Close implements [outbox.Presence].
+func (p *presence) Close() error {
+	p.unlock.Do(func() {
+		p.stop()
+		<-p.watched
+		closeConn(p.lock) // and the lock goes with the session
+	})
+	return nil
+}

@@ -1,0 +1,86 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// mixedClaims has a relay that leads and those that claim with SKIP LOCKED refuse
+// to work beside each other.
+func mixedClaims(s *suite) {
+	store := s.migrated(outbox.Plan{Shards: 2})
+	if !s.SkipLocked {
+		if _, ok := store.(outbox.Announcer); ok {
+			s.Error("a store without SKIP LOCKED lets it be announced")
+		}
+		return
+	}
+	announcer := store.(outbox.Announcer)
+	refused := func(what string, err error) {
+		s.Helper()
+		if !errors.Is(err, outbox.ErrMixedClaims) {
+			s.Errorf("%s: %v, want ErrMixedClaims", what, err)
+		}
+	}
+	l := s.lead(store, 1)
+	_, err := announcer.Announce(s.ctx())
+	refused("claims are announced beside a leader", err)
+	s.check(l.Close())
+
+	one, err := announcer.Announce(s.ctx())
+	s.check(err)
+	other := s.Open(s.T, "").(outbox.Announcer)
+	two, err := other.Announce(s.ctx())
+	s.check(err)
+	_, err = store.Lead(s.ctx(), 0)
+	refused("a shard is led beside claims", err)
+	s.check(one.Close())
+	_, err = store.Lead(s.ctx(), 0)
+	refused("a shard is led beside the claims that are left", err)
+	s.check(two.Close())
+	s.check(two.Close())
+	s.check(s.lead(store, 0).Close())
+}
+
+// mixedRelays runs relays of both kinds: the later one ends, the earlier one goes
+// on and delivers each message once.
+func mixedRelays(s *suite) {
+	if !s.SkipLocked {
+		return // mixedClaims has it
+	}
+	for _, claims := range [][2]outbox.ClaimMode{{outbox.Poll, outbox.SkipLocked}, {outbox.SkipLocked, outbox.Auto}} {
+		store, sink := s.migrated(outbox.Plan{}), &payloads{}
+		ctx, stop := context.WithCancel(s.Context())
+		ended := make(chan error, 1)
+		first, err := outbox.NewRelay(store, sink, outbox.Config{Claim: claims[0]})
+		s.check(err)
+		go func() { ended <- first.Run(ctx) }()
+		s.enqueue(outbox.Message{Topic: "t", Payload: []byte("before")})
+		s.eventually("the first relay works", func() bool { return sink.has("before") })
+
+		second, err := outbox.NewRelay(s.Open(s.T, ""), sink, outbox.Config{Claim: claims[1]})
+		s.check(err)
+		began := time.Now()
+		if err := second.Run(s.ctx()); !errors.Is(err, outbox.ErrMixedClaims) {
+			s.Errorf("%v beside %v: %v after %v, want ErrMixedClaims", claims[1], claims[0], err, time.Since(began))
+		}
+		s.enqueue(messages(100)...)
+		s.eventually("all are delivered", func() bool { return s.count(outbox.DefaultTable) == 0 })
+		stop()
+		s.check(<-ended)
+		if len(sink.all) != 101 {
+			s.Errorf("%v: %d deliveries, want 101", claims, len(sink.all))
+		}
+	}
+}
+
+// sessionsStay checks that a database without a pooler before it is not taken for
+// one.
+func sessionsStay(s *suite) {
+	if c, ok := s.Open(s.T, "").(outbox.Checker); ok {
+		s.check(c.Check(s.ctx()))
+	}
+}
