@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -577,9 +578,9 @@ func underFire(t *testing.T, seed uint64) {
 	if chance(2) {
 		store.noTail = nil
 	}
-	calm := false
+	var calm atomic.Bool
 	store.fail = func(op string) error {
-		if !calm && op != "describe" && chance(200) {
+		if !calm.Load() && op != "describe" && chance(200) {
 			return errors.New("deadlock")
 		}
 		return nil
@@ -587,7 +588,7 @@ func underFire(t *testing.T, seed uint64) {
 	sink := &memSink{delay: time.Duration(upTo(3)) * time.Millisecond}
 	sink.decide = func(*Message) error {
 		switch {
-		case calm:
+		case calm.Load():
 			return nil
 		case chance(50):
 			return errors.New("no")
@@ -654,9 +655,7 @@ func underFire(t *testing.T, seed uint64) {
 		}
 	}
 	producers.Wait()
-	mu.Lock()
-	calm = true
-	mu.Unlock()
+	calm.Store(true)
 	until(t, fmt.Sprintf("seed %d: the table is empty", seed), func() bool { return store.pending() == 0 })
 	for i, stop := range stops {
 		stop()
