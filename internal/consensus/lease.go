@@ -181,4 +181,9 @@ func (l *leadership) stamp() {
 		m.Revision = uint64(max(t, 0))
 	}
 	c.toPeers(m)
+	for _, id := range c.members.leaves() { // a majority of those before the change counts, too
+		if id != c.cfg.ID {
+			c.send(Addr(id), m)
+		}
+	}
 }

@@ -65,6 +65,16 @@ func (m *members) left(id uint64) bool {
 	return found
 }
 
+// leaves lists those that are members no more when the change under way has ended.
+func (m *members) leaves() (all []uint64) {
+	for _, id := range m.conf.GetVotersOutgoing() {
+		if m.left(id) {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
 // unused is an id that no replica has had.
 func (m *members) unused() uint64 {
 	most := uint64(0)

@@ -100,6 +100,46 @@ func TestNumbersAreNeverUsedAgain(t *testing.T) {
 	refused("at the next leader", 4, old)
 }
 
+// A voter that is replaced is needed until the change has ended, which takes a majority
+// of those before it: it does not take itself for removed, and reads are answered, however
+// long that takes.
+func TestAReplacedVoterIsNeededUntilTheEnd(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	lead := r.leader()
+	old, away := lead%3+1, (lead+1)%3+1
+	r.joins(4)
+	r.nodes[away].down = true
+	l := r.nodes[lead].core
+	r.lose = func(from uint64, s *Send) bool {
+		return from == old && s.Message.Kind == kvwire.Raft && l.members.joint()
+	}
+	ask := Change{Kind: Replace, Member: Member{ID: 4}, Old: old}
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 77, Data: ask.Append(nil)})
+	r.tick(3)
+	r.inbox = nil
+	for _, id := range []uint64{lead, old, 4} {
+		s := r.nodes[id].core.Status()
+		if !s.Joint || len(s.Leaves) != 1 || s.Leaves[0] != old || s.Removed {
+			t.Errorf("replica %d in the middle of the change: joint %v, %v leave, removed %v", id, s.Joint, s.Leaves, s.Removed)
+		}
+	}
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Read, Request: 78, Data: []byte("get a")})
+	r.tick(3)
+	if got := r.one(kvwire.ReadDone); got.Request != 78 {
+		t.Errorf("in the middle of the change the read gives %v", got)
+	}
+	r.lose = nil
+	r.tick(30)
+	if got := r.one(kvwire.ReadDone); got.Request != 77 {
+		t.Errorf("at the end of the change: %v", got)
+	}
+	for _, id := range []uint64{lead, 4} {
+		if s := r.nodes[id].core.Status(); s.Joint || len(s.Leaves) > 0 {
+			t.Errorf("replica %d after the change: joint %v, %v leave", id, s.Joint, s.Leaves)
+		}
+	}
+}
+
 // A commit index alone waits for the next sync; that of a change of members asks
 // for one.
 func TestChangesOfMembersAreSynced(t *testing.T) {

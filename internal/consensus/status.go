@@ -69,6 +69,7 @@ type Status struct {
 	LogBytes               int64
 	Members                []Member
 	Left                   []uint64 // were members and are none any more
+	Leaves                 []uint64 // those that a change under way takes out: until it has ended their votes are needed
 	Voter, Removed         bool
 	Format, Knows          uint64 // of the cluster; the newest that this replica knows
 	Doubt                  string // why this leader serves nobody: states differ
@@ -98,7 +99,7 @@ func (c *Core) Status() Status {
 		ID: c.cfg.ID, Leader: c.leader, Term: c.term, View: c.view, Open: c.openView != 0 && c.openView == c.view,
 		Role: c.role.String(), Applied: c.applied, Commit: b.GetCommit(), Last: c.log.lastIndex(), Snapshot: c.log.saved.index, First: c.log.first(),
 		Revision: c.revision, LogTime: c.logTime, StoreTime: c.storeTime(), LogBytes: c.log.bytes, Members: c.Members(), Left: slices.Clone(c.members.gone),
-		Joint: c.members.joint(), Hangs: c.hangs, Format: c.format, Knows: c.formatKnown(), Voter: known && !self.Learner, Removed: !known && c.members.index > 0,
+		Joint: c.members.joint(), Hangs: c.hangs, Format: c.format, Knows: c.formatKnown(), Voter: known && !self.Learner, Leaves: c.members.leaves(), Removed: !known && c.members.index > 0 && !slices.Contains(c.members.leaves(), c.cfg.ID),
 		Sessions: len(c.sessions.byID), Pool: len(c.pool.records), Intents: len(c.intents.list), Counters: c.counters,
 	}
 	if l := c.lead; l != nil {

@@ -1,9 +1,12 @@
 package replica
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weirdb/weir/internal/consensus"
+	"github.com/weirdb/weir/internal/peer"
 )
 
 // joiner is the configuration of a replica that waits to be added, and knows only
@@ -30,13 +33,13 @@ func (r *rig) joiner(id uint64, knows ...uint64) consensus.Member {
 // waits until it serves.
 func (r *rig) joins(id uint64, knows ...uint64) {
 	r.t.Helper()
-	leader := r.leader()
+	r.leader()
 	m := r.joiner(id, knows...)
 	x := r.start(id)
 	delete(r.nodes, id) // it is not ready yet
 	ask := consensus.Change{Kind: consensus.AddLearner, Member: m}
 	r.configure(ask)
-	eventually(r.t, "the new replica is ready", func() bool { return x.Status().Ready() == nil && x.Status().Leader == leader })
+	eventually(r.t, "the new replica is ready", func() bool { return x.Status().Ready() == nil && x.Status().Leader != 0 })
 	r.nodes[id] = x
 }
 
@@ -91,4 +94,38 @@ func TestAMemberThatWasAwayFindsTheNewMembers(t *testing.T) {
 	r.leader()
 	r.want(1, "k", "after")
 	r.converged()
+}
+
+// A voter that is replaced is told that it was removed when the change has ended, not
+// before: until then the others may need its vote, and it may connect again.
+func TestAReplacedVoterIsToldAtTheEnd(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	leader, old := r.leader(), r.follower()
+	n := r.nodes[leader]
+	says := func(ticks int, leaves ...uint64) {
+		t.Helper()
+		if err := n.inLoop(func(consensus.Clock) {
+			s := *n.Status()
+			s.Members = slices.DeleteFunc(slices.Clone(s.Members), func(m consensus.Member) bool { return m.ID == old })
+			s.Left, s.Leaves = []uint64{old}, leaves
+			n.status.Store(&s)
+			for range ticks {
+				n.peers.members(&s)
+			}
+			if err := n.peers.allow(peer.Remote{ID: old}, false); (err == nil) != (len(leaves) > 0) {
+				t.Errorf("while %v leave, the replaced one that connects again: %v", leaves, err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(farewellTicks+10, old)
+	r.set(old, "k", "v") // it goes on
+	if !n.peers.up(old) {
+		t.Error("the leader has cut the connection")
+	}
+	says(1)
+	if err := r.ended(old); err == nil || !strings.Contains(err.Error(), "was removed") {
+		t.Errorf("the replaced one ends with %v", err)
+	}
 }

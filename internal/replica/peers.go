@@ -73,7 +73,7 @@ func (p *peers) position() (term, index uint64) {
 func (p *peers) allow(who peer.Remote, known bool) error {
 	s := p.Status()
 	switch {
-	case known:
+	case known, slices.Contains(s.Leaves, who.ID):
 		return nil
 	case slices.Contains(s.Left, who.ID):
 		return fmt.Errorf("replica %d was removed from the cluster; its number is never used again", who.ID)
@@ -205,6 +205,10 @@ func (p *peers) members(s *Status) {
 	p.mu.Unlock()
 	for id, addr := range p.known {
 		if _, still := now[id]; still {
+			continue
+		}
+		if slices.Contains(s.Leaves, id) { // not before the change has ended: that takes its vote
+			now[id], p.seen[id] = addr, true
 			continue
 		}
 		left, told := p.leaving[id]
