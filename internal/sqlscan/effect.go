@@ -72,8 +72,7 @@ const (
 	// EffWeirShow: SHOW WEIR STATUS.
 	EffWeirShow
 	// EffBackslash: a plain string literal holds a backslash, so the text was
-	// read rightly only if standard_conforming_strings is on. See
-	// Statement.Nonconforming.
+	// read rightly only if standard_conforming_strings is on. See Conform.
 	EffBackslash
 	// EffUnknown: the text could not be read to its end (an unterminated
 	// literal, parentheses deeper than 64) or begins with no known command.

@@ -77,6 +77,27 @@ func FuzzLexerCoversTheText(f *testing.F) {
 	})
 }
 
+// FuzzConform: what Conform returns has the tokens of the text as it is read where
+// backslashes escape, and no plain literal with a backslash.
+func FuzzConform(f *testing.F) {
+	seed(f)
+	f.Fuzz(func(t *testing.T, sql string) {
+		kinds := func(l lexer) (kinds []tokenKind) {
+			for tok := l.next(); tok.kind != tokEOF; tok = l.next() {
+				kinds = append(kinds, tok.kind)
+			}
+			return kinds
+		}
+		out := Conform(sql)
+		if diff := cmp.Diff(kinds(lexer{sql: sql, escapes: true}), kinds(lexer{sql: out})); diff != "" {
+			t.Fatalf("%q becomes %q (-off +on)\n%s", sql, out, diff)
+		}
+		if Conform(out) != out {
+			t.Fatalf("%q becomes %q, and that %q", sql, out, Conform(out))
+		}
+	})
+}
+
 func FuzzScan(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, sql string) {

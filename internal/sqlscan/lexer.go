@@ -41,6 +41,7 @@ type lexer struct {
 	// signsEnd is the end of a run of + and - that an operator gave back: up
 	// to there each byte is an operator, and need not be looked ahead again.
 	signsEnd  int
+	escapes   bool // standard_conforming_strings is off: see Conform
 	backslash bool // a plain literal held a backslash
 	broken    bool // an unterminated token was met
 }
@@ -54,7 +55,7 @@ func (l *lexer) next() token {
 	}
 	switch c := l.sql[start]; c {
 	case '\'':
-		l.literal(start, false)
+		l.literal(start, l.escapes)
 		return token{kind: tokString, start: start, end: l.pos}
 	case '"':
 		l.quoted(start)
@@ -165,8 +166,11 @@ func (l *lexer) word(start int) token {
 		case 'e', 'E':
 			l.literal(start+1, true)
 			return token{kind: tokString, start: start, end: l.pos}
-		case 'b', 'B', 'x', 'X', 'n', 'N':
+		case 'b', 'B', 'x', 'X':
 			l.literal(start+1, false)
+			return token{kind: tokString, start: start, end: l.pos}
+		case 'n', 'N':
+			l.literal(start+1, l.escapes)
 			return token{kind: tokString, start: start, end: l.pos}
 		}
 	} else if q == '&' && (l.sql[start] == 'u' || l.sql[start] == 'U') {

@@ -337,14 +337,23 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-func TestNonconformingTrustsNoBackslash(t *testing.T) {
-	plain := Scan(`select E'a\'b', $$\$$`)
-	if diff := cmp.Diff(plain, plain.Nonconforming()); diff != "" {
-		t.Errorf("statement without plain backslash changed:\n%s", diff)
-	}
-	got := Scan(`select 'a\', f('b')`).Nonconforming()
-	if got.Verb != VerbOther || !got.Effects.Has(EffUnknown) {
-		t.Errorf("got %v %v", got.Verb, got.Effects)
+func TestConform(t *testing.T) {
+	for sql, want := range map[string]string{
+		``:                              ``,
+		`\`:                             `\`,
+		`select E'a\'b', $$\$$, "\"`:    `select E'a\'b', $$\$$, "\"`,
+		`select 'a', /* \' */ 'b' -- \`: `select 'a', /* \' */ 'b' -- \`,
+		`'\\'`:                          ` E'\\'`,
+		`select 'a\', f('b')`:           `select  E'a\', f('b')`,
+		`select '\'; drop table t; --'`: `select  E'\'; drop table t; --'`,
+		`select date'\\', n'\'', N'x'`:  `select date E'\\',  E'\'', N'x'`,
+		"select 'a'\n'\\'' from t":      "select  E'a'\n'\\'' from t",
+		`select B'\', 'x`:               `select B'\', 'x`,
+		`select 'x\`:                    `select  E'x\`,
+	} {
+		if got := Conform(sql); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", sql, got, want)
+		}
 	}
 }
 

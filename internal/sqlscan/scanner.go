@@ -47,7 +47,7 @@ const maxDepth = 64
 // is unusable. It retains nothing; the strings in the result may alias sql.
 //
 // Literals are read as with standard_conforming_strings=on, the server's
-// default; see Statement.Nonconforming for sessions that have it off.
+// default; see Conform for sessions that have it off.
 func Scan(sql string) Statement {
 	var out Statement
 	s := scanner{lex: lexer{sql: sql}}

@@ -2,12 +2,15 @@ package sqlscan
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -27,6 +30,7 @@ func TestAgainstServer(t *testing.T) {
 	t.Run("names", func(t *testing.T) { checkNames(t, conn) })
 	t.Run("keywords", func(t *testing.T) { checkKeywords(t, conn) })
 	t.Run("literals", func(t *testing.T) { checkLiterals(t, conn) })
+	t.Run("conform", func(t *testing.T) { checkConform(t, conn) })
 }
 
 func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
@@ -207,5 +211,46 @@ func checkLiterals(t *testing.T, conn *pgx.Conn) {
 		if got != want {
 			t.Errorf("%q: %d columns, the server sees %d", list, got, want)
 		}
+	}
+}
+
+// checkConform makes texts of pieces that matter, and has the server read each with
+// standard_conforming_strings off, and what Conform makes of it with it on.
+func checkConform(t *testing.T, conn *pgx.Conn) {
+	pieces := []string{"'", "'", "''", `\`, `\\`, `\'`, "a", ", ", " ", "\n", "--", "/*", "*/", "E'", "n'", "B'", "$$", `"`, "1"}
+	random := rand.New(rand.NewPCG(1, 2))
+	ask := func(setting, list string) string {
+		exec(t, conn, "SET escape_string_warning = off; SET backslash_quote = on; SET standard_conforming_strings = "+setting)
+		results, err := conn.PgConn().Exec(t.Context(), "select "+list).ReadAll()
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) {
+			return "refused" // a text that means nothing may mean it in another way
+		} else if err != nil {
+			t.Fatalf("%q: %v", list, err)
+		}
+		var out strings.Builder
+		for _, r := range results {
+			for _, row := range r.Rows {
+				fmt.Fprintf(&out, "%q", row)
+			}
+		}
+		return out.String()
+	}
+	told := 0
+	for range 4000 {
+		var list strings.Builder
+		for range 2 + random.IntN(9) {
+			list.WriteString(pieces[random.IntN(len(pieces))])
+		}
+		off, on := ask("off", list.String()), ask("on", Conform(list.String()))
+		if off != on {
+			t.Errorf("%q: off %s; %q: on %s", list.String(), off, Conform(list.String()), on)
+		}
+		if strings.HasPrefix(off, "[") && Conform(list.String()) != list.String() {
+			told++
+		}
+	}
+	if told < 20 {
+		t.Errorf("only %d texts were read otherwise and had an answer", told)
 	}
 }

@@ -14,7 +14,10 @@
 // keeps.
 package sqlscan
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Statement is what Scan finds out about a text. Where the text holds several
 // statements, Verb, Set and Name are those of the first and Effects is the
@@ -103,14 +106,37 @@ func (s Statement) ReadOnly() bool {
 	return false
 }
 
-// Nonconforming returns what is known of the statement in a session with
-// standard_conforming_strings=off, where a backslash in a plain literal
-// escapes. Such a literal may end elsewhere than Scan saw it end, so a statement
-// that has one becomes VerbOther with EffUnknown; any other is read alike under
-// both settings and returned as it is.
-func (s Statement) Nonconforming() Statement {
-	if s.Effects&EffBackslash == 0 {
-		return s
+// Conform returns the text that means under standard_conforming_strings=on what
+// sql means in a session that has it off, where a backslash in a plain literal
+// escapes: such literals are written as E'...'. A text without them is returned as
+// it is. Texts for such sessions go through Conform before any other function of
+// this package reads them; the server gets them as they are.
+func Conform(sql string) string {
+	if strings.IndexByte(sql, '\\') < 0 {
+		return sql
 	}
-	return Statement{Verb: VerbOther, Effects: EffBackslash | EffUnknown, Count: s.Count}
+	lex := lexer{sql: sql, escapes: true}
+	var out strings.Builder
+	done := 0
+	for t := lex.next(); t.kind != tokEOF; t = lex.next() {
+		if t.kind != tokString || strings.IndexByte(sql[t.start:t.end], '\\') < 0 {
+			continue
+		}
+		quote := t.start
+		switch sql[t.start] {
+		case '\'':
+		case 'n', 'N':
+			quote++
+		default:
+			continue
+		}
+		out.WriteString(sql[done:t.start])
+		out.WriteString(" E") // without the space it could be the end of a name
+		done = quote
+	}
+	if out.Len() == 0 {
+		return sql
+	}
+	out.WriteString(sql[done:])
+	return out.String()
 }

@@ -108,15 +108,9 @@ func (c *client) scan(sql string) reading {
 	if !c.readable(sql) {
 		return opaque
 	}
-	info := c.p.scan(sql)
-	if info.Effects.Has(sqlscan.EffBackslash) && c.nonconforming() {
-		info = info.Nonconforming()
-	}
-	return c.p.judge(info, sql)
+	asRead := c.lexical().reads(sql)
+	return c.p.judge(scan(sql, asRead), asRead)
 }
-
-// nonconforming tells that the session has standard_conforming_strings off.
-func (c *client) nonconforming() bool { return c.lexical().conforming == "off" }
 
 // WantsMore: a message is never larger than the configured limit, which
 // frame checks; until then reading goes on.
@@ -284,7 +278,7 @@ func (c *client) feedQuery(n int, p []byte) int {
 	}
 	switch routeOf(&info.Statement) {
 	case routeRead:
-		sh := c.p.shape(text(sql), info.Verb)
+		sh := c.shape(text(sql), &info)
 		if !sh.Sharable() {
 			if c.inflight > 0 {
 				return 0

@@ -72,6 +72,14 @@ const (
 	conformingName = "standard_conforming_strings"
 )
 
+// reads is a text of the session in the syntax that weir's scanner reads.
+func (l lexical) reads(sql string) string {
+	if l.conforming != "off" {
+		return sql
+	}
+	return sqlscan.Conform(sql)
+}
+
 func lexicalSetting(name string) bool { return name == encodingName || name == conformingName }
 
 // lexical is how the server would read the client's next text, if nothing is
@@ -252,7 +260,7 @@ func (c *client) shape(sql string, info *reading) *sight.Shape {
 	case len(sql) > maxScanned:
 		return c.p.shapes.Other()
 	}
-	return c.p.shape(sql, info.Verb)
+	return c.p.shape(c.lexical().reads(sql), info.Verb)
 }
 
 // unreadShape is that of all texts that weir does not read: to cut one into words

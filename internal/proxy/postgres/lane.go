@@ -195,8 +195,9 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 	if !p.known {
 		return nil, nil
 	}
-	sh := p.shape(sql, info.Verb)
-	if info.Verb == sqlscan.VerbInsert && !p.l.srv.cfg.NoRowsLane {
+	asRead := c.lexical().reads(sql)
+	sh := p.shape(asRead, info.Verb)
+	if info.Verb == sqlscan.VerbInsert && !p.l.srv.cfg.NoRowsLane && asRead == sql {
 		if ins, ok := sqlscan.Insert(sql); ok && ins.MaxParam == 0 {
 			switch p.tables.look(p, c.set, ins.Table) {
 			case tablePlain:

@@ -204,7 +204,7 @@ func (c *client) linkedQuery(n int, p []byte) int {
 	}
 	var reached []*reach
 	if info.Effects.Has(sqlscan.EffDDL) {
-		reached = c.reaching(text(sql))
+		reached = c.reaching(c.lexical().reads(text(sql)))
 	}
 	u := c.open()
 	u.reached = reached
@@ -322,7 +322,7 @@ func (c *client) linkedBind(n int, p []byte) int {
 	}
 	var reached []*reach
 	if st != nil && st.info.Effects.Has(sqlscan.EffDDL) {
-		reached = c.reaching(st.sql)
+		reached = c.reaching(st.asRead)
 	}
 	u := c.open()
 	u.reached = append(u.reached, reached...)

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"slices"
 	"strings"
-
-	"github.com/weirdb/weir/internal/sqlscan"
 )
 
 // This file is about long texts. To read a megabyte takes tens of milliseconds, in
@@ -41,13 +39,10 @@ func (c *client) scanLong(sql string) (info reading, ready bool) {
 	}
 	t := &longRead{sql: strings.Clone(sql), epoch: p.proof.epoch}
 	c.long, p.proof.used = t, true
-	nonconforming, index, l := p.nonconforming || c.nonconforming(), p.proof.index, c.l
+	as, index, l := c.lexical(), p.proof.index, c.l
 	l.srv.background.Go(func() {
-		text := sqlscan.Scan(t.sql)
-		if nonconforming {
-			text = text.Nonconforming()
-		}
-		info := index.judge(text, t.sql)
+		asRead := as.reads(t.sql)
+		info := index.judge(scan(t.sql, asRead), asRead)
 		l.Post(func() {
 			t.info, t.done = info, true
 			c.resume()
@@ -62,6 +57,7 @@ func (p *pool) longStmt(tail []byte, as lexical, info reading) *stmt {
 	st := p.ownStmt("")
 	st.tail = slices.Clone(tail)
 	st.sql = text(st.tail[:max(bytes.IndexByte(st.tail, 0), 0)])
+	st.asRead = as.reads(st.sql)
 	st.text, st.info, st.judged, st.route, st.lex = info.Statement, info, p.proof.epoch, routeAlone, as
 	st.shape = p.shapes.Other()
 	return st

@@ -61,7 +61,6 @@ type pool struct {
 	known         bool
 	factsAt       time.Duration
 	version       string        // server_version
-	nonconforming bool          // standard_conforming_strings is off by default
 	syncDefault   string        // synchronous_commit by default
 	lockDefault   time.Duration // lock_timeout by default; 0 for none
 	canFlush      bool          // may call pg_logical_emit_message
@@ -130,10 +129,6 @@ func (p *pool) ownStmt(sql string) *stmt {
 func (p *pool) internFor(c *client, tail []byte) *stmt {
 	st := p.intern(c.set, c.lexical(), tail)
 	st.reads(c.lexical())
-	if st.text.Effects.Has(sqlscan.EffBackslash) && c.nonconforming() {
-		st.text, st.rows = st.text.Nonconforming(), false
-		p.judgeStmt(st)
-	}
 	p.current(st)
 	return st
 }
@@ -338,7 +333,6 @@ func (p *pool) adopt(conn *backendConn) {
 		p.wake()
 		return
 	}
-	p.nonconforming = b.params["standard_conforming_strings"] == "off"
 	b.ask(factsSQL, func(u *unit) {
 		p.learn(u)
 		if !p.proof.ready && !b.s.Closed {

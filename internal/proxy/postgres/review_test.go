@@ -236,6 +236,12 @@ func TestBackslashesWhereTheyEscape(t *testing.T) {
 			other.want("INSERT INTO r VALUES (1)", "INSERT_0_1 I")
 			mine.want("ROLLBACK", "ROLLBACK I")
 		}
+		mine.want("ROLLBACK", "WARNING:25P01 ROLLBACK I")
+		before := w.pool().Reads
+		eventually(t, "an innocent one is shared", func() bool {
+			mine.want(`SELECT 'it\'s' AS x`, "[x] (it's) SELECT_1 I")
+			return w.pool().Reads > before
+		})
 		mine.close()
 	}
 	other.want("SELECT count(*)::text AS n FROM r", "[n] (12) SELECT_1 I")

@@ -73,7 +73,7 @@ func (r *rowsPlan) multi(n int) *stmt {
 			}
 		}
 	}
-	st := r.p.newStmt(r.set.Key()+"\x01"+string(tail), tail)
+	st := r.p.newStmt(r.set.Key()+"\x01"+string(tail), tail, lexical{})
 	if r.bySize == nil {
 		r.bySize = make(map[int]*stmt)
 	}

@@ -61,6 +61,7 @@ type stmt struct {
 	rows    bool    // insert is valid: may become part of a multi-row statement
 	refs    int     // names of clients that point here
 	lex     lexical // how its text is read, where that makes a difference
+	asRead  string  // its text as weir reads it: see lexical.reads
 	stale   bool    // the server refused its plan after a change of the schema
 }
 
@@ -124,7 +125,7 @@ func (p *pool) intern(set *session.Set, as lexical, tail []byte) *stmt {
 	}
 	key := string(p.keyBuf)
 	rest := key[head:]
-	s := p.newStmt(key, unsafe.Slice(unsafe.StringData(rest), len(rest))) // one copy; tails are not written to
+	s := p.newStmt(key, unsafe.Slice(unsafe.StringData(rest), len(rest)), as) // one copy; tails are not written to
 	if len(tail) <= maxSharedText && p.stmtBytes+len(key) <= maxStmtBytes {
 		p.stmts[key] = s
 		p.stmtBytes += len(key)
@@ -132,18 +133,19 @@ func (p *pool) intern(set *session.Set, as lexical, tail []byte) *stmt {
 	return s
 }
 
-func (p *pool) newStmt(key string, tail []byte) *stmt {
+func (p *pool) newStmt(key string, tail []byte, as lexical) *stmt {
 	end := bytes.IndexByte(tail, 0)
 	sql := text(tail[:max(end, 0)])
 	p.stmtSeq++
 	s := &stmt{
 		key: key, tail: tail, sql: sql,
 		srvName: srvPrefix + strconv.FormatUint(p.stmtSeq, 36),
-		text:    p.scan(sql),
+		asRead:  as.reads(sql),
 	}
+	s.text = scan(sql, s.asRead)
 	p.judgeStmt(s)
-	s.shape = p.shape(sql, s.info.Verb)
-	if s.route == routeWrite && s.info.Verb == sqlscan.VerbInsert {
+	s.shape = p.shape(s.asRead, s.info.Verb)
+	if s.route == routeWrite && s.info.Verb == sqlscan.VerbInsert && s.asRead == sql {
 		s.insert, s.rows = sqlscan.Insert(sql)
 	}
 	return s
@@ -159,11 +161,11 @@ func hasDo(sql string) bool {
 	return false
 }
 
-// scan reads a text under the session's string syntax.
-func (p *pool) scan(sql string) sqlscan.Statement {
-	info := sqlscan.Scan(sql)
-	if p.nonconforming {
-		info = info.Nonconforming()
+// scan reads a text in the form in which lexical.reads has it.
+func scan(sql, asRead string) sqlscan.Statement {
+	info := sqlscan.Scan(asRead)
+	if asRead != sql {
+		info.Effects |= sqlscan.EffBackslash
 	}
 	return info
 }
@@ -175,7 +177,7 @@ func (p *pool) judge(info sqlscan.Statement, sql string) reading {
 }
 
 func (p *pool) judgeStmt(s *stmt) {
-	s.info, s.judged = p.judge(s.text, s.sql), p.proof.epoch
+	s.info, s.judged = p.judge(s.text, s.asRead), p.proof.epoch
 	s.route = routeOf(&s.info.Statement)
 }
 
@@ -200,9 +202,8 @@ func (p *pool) renew(s *stmt) *stmt {
 	if n := p.stmts[s.key]; n != nil {
 		return n
 	}
-	n := p.newStmt(s.key, s.tail)
-	n.text, n.rows = s.text, s.rows // as its clients' settings have it read
-	p.judgeStmt(n)
+	n := p.newStmt(s.key, s.tail, s.lex)
+	n.reads(s.lex)
 	p.stmts[s.key] = n
 	return n
 }
