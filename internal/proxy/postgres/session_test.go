@@ -31,7 +31,7 @@ func TestSettingsFollowTheirClientAcrossBackends(t *testing.T) {
 		{"search path", "SET search_path TO mine, public", "SHOW search_path", "mine, public", `"$user", public`},
 		{"time zone", "SET TimeZone = 'Asia/Tokyo'", "SHOW TimeZone", "Asia/Tokyo", ""},
 		{"time zone in words", "SET TIME ZONE 'Asia/Kathmandu'", "SHOW TimeZone", "Asia/Kathmandu", ""},
-		{"custom", "SET myapp.tenant = 'it''s \\ 7'", "SHOW myapp.tenant", `it's \ 7`, ""},
+		{"custom", "SET myapp.tenant = E'it''s \\\\ 7'", "SHOW myapp.tenant", `it's \ 7`, ""},
 		{"quoted name", `SET "myapp"."Weird" TO 'x'`, `SHOW myapp.weird`, "x", ""},
 		{"number", "SET work_mem = '12MB'", "SHOW work_mem", "12MB", "4MB"},
 		{"set_config", "SELECT set_config('myapp.viaf', 'q', false) AS s", "SHOW myapp.viaf", "q", ""},
