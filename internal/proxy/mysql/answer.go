@@ -135,12 +135,19 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		return
 	}
 	ok := a.OK()
-	if ok.Status&mywire.StatusSessionState != 0 {
-		if len(ok.State) > 0 {
-			b.track(u, ok.State)
-		} else if !b.caps.Has(mywire.CapDeprecateEOF) {
-			b.untold(u)
-		}
+	changed := ok.Status&mywire.StatusSessionState != 0
+	switch {
+	case changed && len(ok.State) > 0:
+		b.track(u, ok.State)
+	case changed && !b.caps.Has(mywire.CapDeprecateEOF):
+		b.untold(u)
+	}
+	if c := u.c; c != nil && len(c.owed) > 0 && u.tellsStatus() {
+		ok.State, c.owed = append(c.owed, ok.State...), nil
+		ok.Status |= mywire.StatusSessionState
+		changed = true
+	}
+	if changed {
 		b.reword(u, &ok) // an EOF has the flag alone
 	}
 	ok.Info, ok.State = nil, nil

@@ -33,7 +33,7 @@ func passwordOf(plugin string) string { return "secret of " + plugin }
 func accounts(t *testing.T, server *lab.MySQL) (plugins []string) {
 	t.Helper()
 	for _, plugin := range server.AuthPlugins() {
-		if strings.HasSuffix(plugin, "socket") {
+		if strings.HasSuffix(plugin, "socket") || plugin == "parsec" { // which this package's client does not speak
 			continue
 		}
 		if err := server.CreateUser(ctxFor(t), lab.MySQLUser{Name: plugin, Password: passwordOf(plugin), Plugin: plugin}); err != nil {

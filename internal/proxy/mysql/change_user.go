@@ -79,7 +79,7 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	// first login: it is asked anew.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
 	wire.Response.Charset = s.collation(cu.Charset)
-	return s.enter(ctx, &visitor{c: c, wire: wire, key: poolKey{
+	return s.enter(ctx, &visitor{c: c, wire: wire, again: true, key: poolKey{
 		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: wire.Response.Charset,
 	}})
 }

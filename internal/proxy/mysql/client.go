@@ -61,6 +61,9 @@ type client struct {
 	pins      pin
 	sequences bool // has used one
 	wroteGTID bool // a transaction of it has got a GTID
+	// owed is what the server has told weir of this session in the answer to a
+	// question of weir's own: the client's next OK has it.
+	owed []byte
 	// The client has chosen itself of which variables, or whether of changes of
 	// the session's state, it is told.
 	choseVariables, choseChanges bool

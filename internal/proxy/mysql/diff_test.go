@@ -338,6 +338,10 @@ func (s *diffSession) normalEnd(payload []byte) []byte {
 		if err != nil {
 			return payload
 		}
+		if c.Kind == mywire.TrackSystemVariables && confuses(s.rig.server) {
+			rest = next
+			continue
+		}
 		if c.Kind <= mywire.TrackStateChange && string(c.Name) != "statement_id" && (c.Kind != mywire.TrackSchema || string(c.Value) != s.db) {
 			kept = append(kept, rest[:len(rest)-len(next)])
 		}

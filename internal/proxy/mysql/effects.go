@@ -67,6 +67,7 @@ func (c *client) note(u *unit, sql string, info *myscan.Statement) {
 	}
 	if info.Effects.Has(myscan.EffSet) {
 		c.noteSet(u, info)
+		c.noteUntold(u, info)
 	}
 	if info.Effects.Has(myscan.EffUnknownFunc) && info.Effects.Has(myscan.EffUserVarRead) {
 		c.addPins(pinUserVar) // perhaps it is for a result
@@ -162,6 +163,7 @@ func (c *client) settled(b *backend, u *unit) {
 		c.succeeded(u)
 	}
 	c.noteOutcome(u)
+	c.settledUntold(b, u)
 	if u.refused() {
 		return
 	}
@@ -310,13 +312,14 @@ func plainVerb(u *unit) bool {
 // probe asks the server for the state of the transaction.
 func (c *client) probe(b *backend) {
 	c.probing, c.last.probed = true, true
-	b.hidden(mywire.ComPing, func(u *unit) {
+	u := b.hidden(mywire.ComPing, func(u *unit) {
 		c.probing = false
 		if u.err == nil {
 			c.status = u.ok.Status & keptStatus
 		}
 		c.resume()
 	})
+	u.probe = true
 	b.s.Out = mywire.AppendPing(b.s.OutBuf())
 }
 

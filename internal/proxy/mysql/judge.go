@@ -13,7 +13,7 @@ import (
 // names in it.
 
 // reachMask are the effects of what is prepared that hold for its execution.
-const reachMask = pinEffects | myscan.EffUnknownFunc | myscan.EffSetLastID | myscan.EffDDL | myscan.EffLock
+const reachMask = pinEffects | myscan.EffSet | myscan.EffSetBare | myscan.EffUnknownFunc | myscan.EffSetLastID | myscan.EffDDL | myscan.EffLock
 
 // databaseOf is the database of a session in the given settings.
 func (p *pool) databaseOf(set *session.Set) string {
@@ -148,6 +148,9 @@ func (c *client) judged() bool {
 	}
 	k.waiting = append(k.waiting, c)
 	if k.loading == 0 {
+		if c.last.leftOn(c.link) && c.link.lastUser == c {
+			c.fetchWarnings(nil) // which the reading overwrites
+		}
 		k.load(c.link)
 	}
 	return false
@@ -215,6 +218,7 @@ func (u *unit) noteTold(state []byte) {
 			u.told |= toldState
 		case ch.Kind == mywire.TrackSystemVariables:
 			u.told |= toldVariable
+			u.toldOf++
 		}
 	}
 }

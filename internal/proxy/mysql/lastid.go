@@ -261,6 +261,12 @@ func (c *client) murky(sql string, info *myscan.Statement, generated bool) bool 
 	return !c.withoutID(sql)
 }
 
+// showsDiagnostics tells whether a statement does nothing but show what the one
+// before has left. Nothing may be sent in front of it.
+func showsDiagnostics(info *myscan.Statement) bool {
+	return info.Verb == myscan.VerbShow && info.Count == 1 && info.Effects.Has(myscan.EffDiag) && !info.Effects.Has(myscan.EffUnknown)
+}
+
 // withoutID tells whether a write goes to a table that certainly generates no ids.
 func (c *client) withoutID(sql string) bool {
 	if c.pins&pinTemp != 0 {
@@ -288,9 +294,7 @@ func (c *client) prepareDiagnostics(info *myscan.Statement, murky bool) (ready b
 			w.yieldID(nil) // if nobody has made it yield already
 			return false   // resumed when it is known
 		}
-		b.ask("SET SESSION last_insert_id="+strconv.FormatUint(c.last.id, 10), func(u *unit) {
-			b.doomed = b.doomed || u.err != nil
-		})
+		b.setLastID(strconv.FormatUint(c.last.id, 10))
 		b.holdsFor(c)
 	}
 	return true
@@ -393,7 +397,7 @@ func isShowWarnings(sql string) bool {
 // keepsForDiagnostics tells whether the client keeps its backend only because it
 // may ask why its last statement failed.
 func (c *client) keepsForDiagnostics() bool {
-	return (c.last.warnings > 0 || c.last.failed) && !c.last.spread && c.l.srv.cfg.Mode == session.ModeAuto &&
+	return c.last.leftOn(c.link) && c.link.lastUser == c && c.l.srv.cfg.Mode == session.ModeAuto &&
 		len(c.p.excl) == 0 && len(c.p.reads) == 0 && !c.draining
 }
 
@@ -406,7 +410,7 @@ func (p *pool) reclaim() {
 	for _, c := range p.soft {
 		c.softly = false
 		if c.last.soft && c.link != nil && c.cur == nil && !c.probing && !c.s.Closed {
-			c.fetchWarnings()
+			c.fetchWarnings(nil)
 		}
 	}
 	p.soft = p.soft[:0]
@@ -429,17 +433,30 @@ func (p *pool) keepsSoftly(c *client) {
 	p.soft = append(p.soft, c)
 }
 
-// fetchWarnings asks for the warnings of the last statement, and then gives the
-// backend back.
-func (c *client) fetchWarnings() {
-	c.probing = true
+// leftOn tells whether the last statement has left diagnostics on a connection.
+func (l *lastStatement) leftOn(b *backend) bool {
+	return (l.warnings > 0 || l.failed) && !l.spread && l.on == b
+}
+
+// fetchWarnings asks for the warnings of the last statement, so that the backend can
+// be used for something else, and then calls then, if given.
+func (c *client) fetchWarnings(then func()) {
 	b := c.link
+	if !c.last.leftOn(b) || b.lastUser != c {
+		c.last.soft, c.last.spread = false, true // overwritten
+		c.quietSoon()
+		return
+	}
+	c.probing = true
 	b.ask("SHOW WARNINGS", func(u *unit) {
 		c.probing, c.last.soft = false, false
 		c.last.spread = true
 		if at := len(u.resp) - b.answer.Tail(); u.err == nil && len(u.resp) <= maxStash && at >= 0 {
 			// What the session's state was then is not for the client.
 			c.last.stash = mywire.AppendEnd(append([]byte(nil), u.resp[:at]...), u.resp[at+3], c.caps, &u.ok)
+		}
+		if then != nil && !b.s.Closed {
+			then()
 		}
 		c.resume()
 	})

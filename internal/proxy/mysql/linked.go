@@ -174,7 +174,7 @@ func (c *client) linkedQuery(msg, payload []byte) int {
 			generated = c.generatesID(&ins)
 		}
 	}
-	murky := !judged || c.murky(sql, &info, generated)
+	murky := !showsDiagnostics(&info) && (!judged || c.murky(sql, &info, generated))
 	if !c.prepareDiagnostics(&info, murky) {
 		return 0
 	}
@@ -290,7 +290,7 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 		return len(msg)
 	}
 	generated := cs.st.rows && c.pins&pinTemp == 0 && c.generatesID(&cs.st.insert)
-	murky := !judged || c.murky(cs.st.sql, &cs.st.info, generated)
+	murky := !showsDiagnostics(&cs.st.info) && (!judged || c.murky(cs.st.sql, &cs.st.info, generated))
 	if !c.prepareDiagnostics(&cs.st.info, murky) {
 		return 0
 	}
@@ -691,6 +691,7 @@ func (c *client) forgetSession() {
 	c.pins &= pinMode | pinOption | pinTrack | pinUntracked
 	c.locks, c.named, c.tableLocks, c.namedEffects, c.unjudged = nil, nil, 0, 0, nil
 	c.choseVariables, c.choseChanges, c.wroteGTID = false, false, false
+	c.owed = nil
 	c.last = lastStatement{version: c.last.version + 1}
 	c.status = mywire.StatusAutocommit
 }

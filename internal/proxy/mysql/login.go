@@ -110,9 +110,10 @@ func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig 
 
 // A visitor is a client between its first message and its place on a loop.
 type visitor struct {
-	c    *client
-	wire *mywire.Client
-	key  poolKey
+	c     *client
+	wire  *mywire.Client
+	key   poolKey
+	again bool // it has changed its user
 	// ok is how the server welcomes such a client, once it is known.
 	ok mywire.OK
 	// donated is a connection that came about by the login, to be kept; or nil.
@@ -183,7 +184,11 @@ func (l *loop) admit(v *visitor, fd int) {
 	}
 	c.s = s
 	l.clients[c.id] = c
-	c.s.Write(v.wire.AppendWelcome(nil, &v.ok)) // from now on others may KILL it
+	ok := v.ok
+	if v.again {
+		ok.Info, ok.State = nil, nil // servers tell these of logins alone
+	}
+	c.s.Write(v.wire.AppendWelcome(nil, &ok)) // from now on others may KILL it
 	if l.srv.cfg.Mode == session.ModeSession {
 		c.addPins(pinMode)
 	}

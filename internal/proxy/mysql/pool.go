@@ -91,6 +91,7 @@ type poolFacts struct {
 	// tellsInResults: it tells of them, or at least that there are some, where it
 	// answers with rows.
 	tellsInResults bool
+	confuses       bool            // it tells of variables under the names of others
 	galera         bool            // the step from id to id changes as nodes come and go
 	fixed          map[string]bool // session variables that change by themselves and that nobody can set
 	told           []string        // variables of which sessions are told by default, in lower case; see stateFor
@@ -323,7 +324,8 @@ func (b *backend) introduce() {
 		if p.facts.mariadb {
 			b.ask(fixedSQL, p.learnFixed)
 			b.ask(resultCanary, b.tellsInResults)
-			// That the setting is back is told with the next change that is told of,
+			b.ask(confusionCanary, b.confuses)
+			// That the settings are back is told with the next change that is told of,
 			// and would be laid to a client's statement.
 			b.ask(trackSQL, func(*unit) {})
 		}

@@ -71,7 +71,7 @@ func (b *backend) noteGTID(u *unit, state []byte) {
 			return // track reports it
 		}
 		state = rest
-		if ch.Kind != mywire.TrackSystemVariables || string(ch.Name) != "last_gtid" {
+		if ch.Kind != mywire.TrackSystemVariables || !b.p.facts.isGTID(ch.Name) {
 			continue
 		}
 		b.hasGTID, b.gtidOf = true, nil

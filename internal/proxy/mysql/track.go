@@ -48,6 +48,11 @@ func (b *backend) track(u *unit, state []byte) {
 	b.noteGTID(u, state)
 	if u.kind == unitHidden {
 		u.noteTold(state)
+		if c := b.owner; u.probe && c != nil {
+			c.owed = append(c.owed, state...)
+			b.trackFor(c, u, state)
+			return
+		}
 	}
 	if u.kind != unitClient || c == nil || b.owner != c {
 		if u.kind == unitClient && b.changes(state) {
@@ -58,6 +63,11 @@ func (b *backend) track(u *unit, state []byte) {
 	if u.cmd == mywire.ComResetConnection {
 		return // see resetSession: what it brings back is known
 	}
+	b.trackFor(c, u, state)
+}
+
+// trackFor applies what the answer to u tells of the owner's session.
+func (b *backend) trackFor(c *client, u *unit, state []byte) {
 	p := b.p
 	set := c.set
 	for len(state) > 0 {

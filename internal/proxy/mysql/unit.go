@@ -31,6 +31,8 @@ type unit struct {
 	change  change
 	// collation is that of SET NAMES ... COLLATE.
 	collation string
+	asks      []string // settings that it sets untold
+	retrack   bool     // it sets variables that the server confuses
 
 	queuedAt time.Duration // when the client's message was complete
 	sentAt   time.Duration
@@ -45,6 +47,7 @@ type unit struct {
 	err      *mywire.Error
 	unjudged int  // one more than the number among its client's
 	told     told // weir's own: of what the answer told
+	toldOf   int  // ... and of how many variables
 	dead     bool // killed or disconnected while it waited
 	retry    bool // the answer is withheld: run again
 	retries  uint8
@@ -67,6 +70,9 @@ type unit struct {
 
 	grp  *group        // of a multi-row statement
 	done func(u *unit) // weir's own: called when answered, or with u.err set
+	// probe: weir's own question after an error, whose answer tells what the error
+	// could not.
+	probe bool
 }
 
 type unitKind uint8

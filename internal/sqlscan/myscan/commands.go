@@ -251,7 +251,11 @@ func (s *scanner) inner(outer Verb) {
 	for s.expect && !s.done() {
 		s.next()
 	}
-	if s.verb != VerbExplain && s.verb != VerbSet { // they do not nest
+	switch s.verb {
+	case VerbExplain: // does not nest
+	case VerbSet: // as SET STATEMENT ... FOR SET: not worth reading
+		s.effects |= EffSet | EffSetUnknown | EffUnknown
+	default:
 		s.command()
 	}
 	if outer != VerbOther {

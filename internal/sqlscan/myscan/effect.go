@@ -35,6 +35,9 @@ const (
 	// Statement.Set: a value that is an expression, a SET or USE among several
 	// statements, a SET that could not be read.
 	EffSetUnknown
+	// EffSetBare: SET @@name = ..., without a scope: session tracking of MariaDB
+	// leaves these out.
+	EffSetBare
 	// EffSetGlobal: SET GLOBAL, PERSIST or PERSIST_ONLY.
 	EffSetGlobal
 	// EffRole: SET ROLE.
@@ -123,7 +126,7 @@ const (
 )
 
 var effectNames = [...]string{
-	"tx-begin", "tx-end", "savepoint", "implicit-commit", "next-tx", "quit", "set", "set-unknown", "set-global",
+	"tx-begin", "tx-end", "savepoint", "implicit-commit", "next-tx", "quit", "set", "set-unknown", "set-bare", "set-global",
 	"role", "use", "temp", "release", "uservar-read", "uservar-write", "lock", "table-lock", "prepare", "last-id",
 	"set-last-id", "diag", "calc-found-rows", "sequence", "sequence-read", "session-read", "sysvar", "sleep",
 	"lock-rows", "writes", "file", "unknown-func", "xa", "handler", "load", "local", "ddl", "admin",

@@ -258,6 +258,9 @@ func (r *bodyReader) target(t token, ahead lexer) {
 		r.body.Effects |= EffOpaque // of the collation that comes with it, servers do not tell
 	}
 	r.body.Effects |= EffUnknownFunc // of settings they do
+	if t.kind == tokSysVar && r.lex.mode.MariaDB && ahead.next().kind != '.' {
+		r.body.Effects |= EffOpaque // but not of these
+	}
 	r.variable(strings.TrimPrefix(name, "@@"))
 }
 

@@ -114,6 +114,8 @@ func TestScanTransactions(t *testing.T) {
 		{"set global transaction read write", VerbSet, EffSetGlobal},
 		{"set transaction_isolation = 'SERIALIZABLE'", VerbSet, EffSet},
 		{"set autocommit = 0", VerbSet, EffSet},
+		{"set @@sql_mode = ''", VerbSet, EffSet | EffSetBare},
+		{"set statement a = 1 for set b = 2", VerbSet, EffStatementSet | EffSet | EffSetUnknown | EffUnknown},
 		{"set autocommit = 1", VerbSet, EffSet | EffImplicitCommit},
 		{"select 1 from t for update", VerbSelect, EffLockRows},
 		{"select 1 from t for share of t skip locked", VerbSelect, EffLockRows},

@@ -50,6 +50,8 @@ type Assignment struct {
 	Collate string
 	Scope   Scope
 	Kind    ValueKind
+	// Bare: written as @@name, without a scope. MariaDB does not tell of these.
+	Bare bool
 }
 
 // SetList is the content of SET. The zero value is empty.
@@ -267,7 +269,7 @@ func (w *setWalker) variable() (Assignment, bool) {
 			w.next()
 			return a, w.rest(&a)
 		}
-		a.Name = canonical(name)
+		a.Name, a.Bare = canonical(name), true
 		if strings.HasPrefix(a.Name, "transaction_") {
 			a.Scope = ScopeNext
 		}

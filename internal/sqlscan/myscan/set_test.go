@@ -17,7 +17,7 @@ func TestSetList(t *testing.T) {
 			"SET A := 'x''y' , @@B=ON,@@session.`c` = -1.5 ,LOCAL d= default, e=NULL, f = `g`, h=0x1F -- end",
 			[]Assignment{
 				{Name: "a", Value: "'x''y'", Kind: ValueString},
-				{Name: "b", Value: "ON", Kind: ValueWord},
+				{Name: "b", Value: "ON", Kind: ValueWord, Bare: true},
 				{Name: "c", Value: "-1.5", Kind: ValueNumber},
 				{Name: "d", Value: "default", Kind: ValueDefault},
 				{Name: "e", Value: "NULL", Kind: ValueNull},
@@ -30,7 +30,7 @@ func TestSetList(t *testing.T) {
 			[]Assignment{
 				{Name: "a", Value: "1", Kind: ValueNumber, Scope: ScopeGlobal},
 				{Name: "b", Value: "2", Kind: ValueNumber, Scope: ScopeGlobal},
-				{Name: "c", Value: "3", Kind: ValueNumber},
+				{Name: "c", Value: "3", Kind: ValueNumber, Bare: true},
 				{Name: "d", Value: "4", Kind: ValueNumber},
 				{Name: "e", Value: "5", Kind: ValueNumber},
 				{Name: "f", Value: "6", Kind: ValueNumber, Scope: ScopeUser},
@@ -88,7 +88,7 @@ func TestSetList(t *testing.T) {
 		{
 			"set @@tx_isolation = 'SERIALIZABLE', @@session.TX_READ_ONLY = 1, tx_isolation = 'x'",
 			[]Assignment{
-				{Name: "transaction_isolation", Value: "'SERIALIZABLE'", Kind: ValueString, Scope: ScopeNext},
+				{Name: "transaction_isolation", Value: "'SERIALIZABLE'", Kind: ValueString, Scope: ScopeNext, Bare: true},
 				{Name: "transaction_read_only", Value: "1", Kind: ValueNumber},
 				{Name: "transaction_isolation", Value: "'x'", Kind: ValueString},
 			},

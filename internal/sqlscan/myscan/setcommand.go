@@ -90,6 +90,9 @@ func (a Assignment) effects() Effect {
 		return EffSetGlobal
 	}
 	e := EffSet
+	if a.Bare {
+		e |= EffSetBare
+	}
 	if a.Kind == ValueExpr || unreplayed.Find(a.Name, lexicon.Hash(a.Name), false) >= 0 {
 		e |= EffSetUnknown
 	}
