@@ -47,6 +47,41 @@ func TestHangingServerIsNotHealthy(t *testing.T) {
 	}
 }
 
+// A login at a server that hangs ends with an error that says so, before clients
+// give up by themselves.
+func TestLoginAtAHangingServer(t *testing.T) {
+	t.Parallel()
+	server := labtest.MariaDB(t, serverConfig())
+	for name, change := range map[string]func(*mysql.Config){
+		"relayed": func(c *mysql.Config) { c.MySQL.User = "" },
+		"vouched": func(c *mysql.Config) { c.Auth, c.Users = mysql.AuthTrust, []mysql.User{{Name: "root"}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startFor(t, server, databaseOn(t, server), func(c *mysql.Config) {
+				change(c)
+				c.ConnectTimeout = time.Second
+			})
+			c := w.dial(nil)
+			c.must("DO 0")
+			server.Pause()
+			defer server.Resume()
+			eventually(t, "a login is refused", func() bool {
+				conn, err := w.tryDial(nil) // the server's yes to the one before counts for a moment
+				if err == nil {
+					_ = conn.Close()
+					return false
+				}
+				if !strings.Contains(err.Error(), "has not answered the login within 1s (--connect-timeout") || !strings.Contains(err.Error(), server.Addr()) {
+					t.Fatalf("%v: does not say what does not answer", err)
+				}
+				return true
+			})
+			server.Resume()
+			w.dial(nil).must("DO 0")
+		})
+	}
+}
+
 // Clients that leave in the middle of their logins must not have the server block
 // weir's host.
 func TestHalfLoginsDoNotBlockTheHost(t *testing.T) {

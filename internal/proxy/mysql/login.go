@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -253,12 +254,15 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 			"weir reaches the server by a Unix socket, where the server may go by weir's own user and not by the password of '%s': have --mysql name a TCP address, give weir the user's password (--mysql-auth-file), connect to weir over a Unix socket as its own user, or trust whoever reaches a loopback address (--trust-loopback)", v.key.user))
 	}
 	var pending *mywire.Pending
-	err := s.withRoom(ctx, cfg.User, func() (err error) {
-		pending, err = mywire.Dial(ctx, cfg)
+	dialCtx, cancel := s.awaitServer(ctx)
+	err := s.withRoom(dialCtx, cfg.User, func() (err error) {
+		pending, err = mywire.Dial(dialCtx, cfg)
 		return err
 	})
+	hangs := s.hangs(ctx, dialCtx, err)
+	cancel()
 	if err != nil {
-		e := unreachable(err)
+		e := cmp.Or(hangs, unreachable(err))
 		_ = v.wire.Refuse(ctx, e)
 		return err
 	}
@@ -350,10 +354,31 @@ func (w *welcomes) forget() {
 	w.seen = nil
 }
 
+// loginPatience is how long a login waits for the server. With the look at its
+// greeting before it is less than the ten seconds after which most clients give up
+// without having been told why.
+const loginPatience = 6 * time.Second
+
+// awaitServer bounds a login's wait for the server.
+func (s *Server) awaitServer(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, min(s.cfg.ConnectTimeout, loginPatience))
+}
+
+// hangs is what a client is told whose login the server has not answered in time,
+// neither with a yes nor with a no; nil if it was not so.
+func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
+	if err == nil || wait.Err() == nil || login.Err() != nil {
+		return nil
+	}
+	return mywire.NewError(mywire.ErrUnknown, "weir: the server %s has not answered the login within %s (--connect-timeout, %s at most): it hangs, is overloaded, or its packets are dropped",
+		s.cfg.MySQL.Address, min(s.cfg.ConnectTimeout, loginPatience), loginPatience)
+}
+
 // vouch asks the server whether it would have a client that weir has
 // authenticated, by logging in as that client: the database may not exist, or be
 // closed to this user. A server that cannot be reached at the moment has said
-// nothing against the client, whose statements wait for it then.
+// nothing against the client, whose statements wait for it then; one that takes
+// connections and says nothing has the client told so.
 func (s *Server) vouch(ctx context.Context, v *visitor) error {
 	if ok, seen := s.known.welcomes.get(v.key, s.monotonic()); seen {
 		v.ok = ok
@@ -363,9 +388,10 @@ func (s *Server) vouch(ctx context.Context, v *visitor) error {
 	if !s.mayDial(v.key) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.ConnectTimeout)
+	askCtx, cancel := s.awaitServer(ctx)
 	defer cancel()
-	conn, err := s.connect(ctx, v.key)
+	conn, err := s.connect(askCtx, v.key)
+	hangs := s.hangs(ctx, askCtx, err)
 	if err == nil {
 		v.ok = conn.OK
 		if e := s.checkGrants(ctx, v.key.user, conn); e != nil {
@@ -378,6 +404,8 @@ func (s *Server) vouch(ctx context.Context, v *visitor) error {
 	var e *mywire.Error
 	switch {
 	case err == nil:
+	case hangs != nil:
+		return s.turnAway(ctx, v, hangs)
 	case errors.Is(err, errOtherServer):
 		e = mywire.NewError(mywire.ErrUnknown, "weir: %v", err)
 	case errors.As(err, &e) && !passes(e.Code):
