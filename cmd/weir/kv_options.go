@@ -250,7 +250,7 @@ func kvAccessOptions() []kvOption {
 			},
 		},
 		{
-			option: option{group: groupOps, name: "admin", arg: "ADDRESS", def: "127.0.0.1:9187", help: "where the page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere"},
+			option: option{group: groupOps, name: "admin", arg: "ADDRESS", def: "127.0.0.1:9189", help: "where the page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere"},
 			put: func(c *kvConfig, v string) error {
 				if c.admin = v; v == "off" {
 					c.admin = ""
