@@ -41,7 +41,7 @@ type table struct {
 type column struct {
 	name, dataType, charset string
 	columnType              string // the type with all that belongs to it
-	generated               bool
+	generated, auto         bool
 	row                     string // "ROW START" or "ROW END" of a system-versioned table
 }
 
@@ -164,6 +164,7 @@ func (r *runner) columns(ctx context.Context, d *database, tables map[string]*ta
 				name: row["c"], dataType: strings.ToLower(row["type"]), charset: row["charset"], columnType: row["whole"],
 				// DEFAULT_GENERATED is a default, not a generated column.
 				generated: strings.Contains(extra, "VIRTUAL GENERATED") || strings.Contains(extra, "STORED GENERATED") || strings.Contains(extra, "PERSISTENT"),
+				auto:      strings.Contains(extra, "AUTO_INCREMENT"),
 			}
 			if e := row["expression"]; t.history && (e == rowStart || e == rowEnd) {
 				c.row = e
@@ -221,6 +222,9 @@ func (t *table) arrange(sums bool) {
 		form := my.FormOf(c.dataType, c.columnType)
 		if c.row == rowEnd {
 			form = my.End
+		}
+		if c.auto {
+			t.layout.Auto = c.name
 		}
 		t.layout.Columns = append(t.layout.Columns, c.name)
 		t.layout.Forms = append(t.layout.Forms, form)

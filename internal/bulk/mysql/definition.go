@@ -136,19 +136,26 @@ func ItemName(item string) string {
 	return strings.ReplaceAll(item[start+1:end-1], "``", "`")
 }
 
+// Auto is the column that is AUTO_INCREMENT; "" if there is none.
+func (d Definition) Auto() string {
+	for _, it := range d.Items {
+		if strings.HasPrefix(it, "`") && outside(it, " AUTO_INCREMENT") {
+			return ItemName(it)
+		}
+	}
+	return ""
+}
+
 // Split divides a table's definition into what rows need, and indexes and foreign
 // keys that are cheaper to make after them. Indexes stay where they are if the
 // table is no InnoDB table, if it has no primary key, whose place one of them
 // takes, or if AUTO_INCREMENT rests on one of them.
 func (d Definition) Split() (table Definition, indexes, foreign []string) {
 	table = Definition{Head: d.Head, Tail: d.Tail}
-	auto, primary := "", ""
+	auto, primary := d.Auto(), ""
 	for _, it := range d.Items {
-		switch {
-		case strings.HasPrefix(it, "PRIMARY KEY "):
+		if strings.HasPrefix(it, "PRIMARY KEY ") {
 			primary = ItemName(it)
-		case strings.HasPrefix(it, "`") && outside(it, " AUTO_INCREMENT"):
-			auto = ItemName(it)
 		}
 	}
 	inline := !outside(d.Tail, " ENGINE=InnoDB") || primary == "" || auto != "" && auto != primary

@@ -82,6 +82,7 @@ func distinct(columnType string) bool {
 type Layout struct {
 	Columns []string
 	Forms   []Form
+	Auto    string // the column that is AUTO_INCREMENT; "" if there is none
 }
 
 // NewLayout makes a layout of columns and the letters of their forms.
@@ -149,15 +150,19 @@ func (l Layout) Select(table, rest string) string {
 // Load is the statement that loads a file of lines.
 func (l Layout) Load(file, table string) string {
 	var targets, sets []string
+	set := slices.ContainsFunc(l.Forms, func(f Form) bool { return f == Bits || f == Text || f == End })
 	for i, c := range l.Columns {
 		v := fmt.Sprintf("@c%d", i+1)
-		switch l.Forms[i] {
-		case Bits:
+		switch f := l.Forms[i]; {
+		case f == Bits:
 			sets = append(sets, Ident(c)+" = CAST("+v+" AS UNSIGNED)")
-		case Text:
+		case f == Text:
 			sets = append(sets, Ident(c)+" = CONVERT("+v+" USING utf8mb4)")
-		case End:
+		case f == End:
 			sets = append(sets, Ident(c)+" = COALESCE("+v+", "+inForce+")")
+		case set && c == l.Auto:
+			// With SET, a zero that comes otherwise is taken for a new number.
+			sets = append(sets, Ident(c)+" = "+v)
 		default:
 			v = Ident(c)
 		}

@@ -154,6 +154,7 @@ func (d *database) table(e *my.Entry, m *bulk.Matcher) (*table, error) {
 	if t.layout, err = my.NewLayout(t.data.Columns, t.data.Attributes["forms"]); err != nil {
 		return nil, fmt.Errorf("table %s in the manifest: %w", e.Name, err)
 	}
+	t.layout.Auto = def.Auto()
 	if t.layout.History() && d.noHistory != "" {
 		return nil, fmt.Errorf("the backup holds what the rows of table %s were before (SYSTEM VERSIONING), and %s", e.Name, d.noHistory)
 	}
