@@ -269,7 +269,8 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 			defer change(chunks[0], c.change)()
 			refuse(t, exitShortfall, []string{chunk, c.says}, "verify", repo, "b")
 			refuse(t, exitShortfall, []string{chunk, c.says}, "cat", repo, "b", chunk)
-			refuse(t, exitFailed, []string{chunk, c.says}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name)
+			refuse(t, exitFailed, []string{chunk, c.says}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name,
+				"--failed-sql", filepath.Join(t.TempDir(), "left.sql"))
 		})
 	}
 	t.Run("missing", func(t *testing.T) {

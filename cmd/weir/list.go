@@ -30,8 +30,9 @@ func newListCommand() *cobra.Command {
 		Long: `List the backups of a directory or S3 location, oldest first, with their state:
 complete, running, incomplete (--resume continues it) or damaged. Ranges of
 archived log follow; where one range of a timeline does not join the next, log is
-missing, and no backup before the gap can be replayed past it. Of binary logs the
-beginning and the end are shown; weir verify --log finds gaps.`,
+missing, and no backup before the gap can be replayed past it. Where there are
+backups of several servers, each names its own. Of binary logs the beginning and
+the end are shown; weir verify --log finds gaps.`,
 		Example: `  weir list /backups
   weir list 's3://backups/db?region=eu-central-1' --json`,
 		Args: cobra.ExactArgs(1),
@@ -69,8 +70,12 @@ func printCatalogue(w io.Writer, c catalogue) error {
 		return err
 	}
 	width := len("backup")
+	servers := map[string]bool{}
 	for _, e := range c.Backups {
 		width = max(width, len(e.ID))
+		if e.State == archive.Complete {
+			servers[e.Summary.Server.SystemID] = true
+		}
 	}
 	if len(c.Backups) > 0 {
 		fmt.Fprintf(w, "%-*s  %-10s  %-20s  %8s  %6s  %s\n", width, "backup", "state", "started", "stored", "tables", "what")
@@ -85,6 +90,9 @@ func printCatalogue(w io.Writer, c catalogue) error {
 			}
 			if s.Encryption != nil {
 				what += ", encrypted"
+			}
+			if len(servers) > 1 {
+				what += ", server " + s.Server.SystemID
 			}
 			tables = fmt.Sprint(s.Totals.Tables)
 		}
