@@ -116,13 +116,17 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 		return err
 	}
 	report.OK = report.Verification.OK() && (report.Log == nil || report.Log.OK()) && (report.Binlog == nil || report.Binlog.OK())
+	var failed error
 	if v.restore && report.OK {
-		if err := v.restored(ctx, r, &report, stderr); err != nil {
-			return err
+		if failed = v.restored(ctx, r, &report, stderr); failed != nil && report.Restore == nil {
+			return failed
 		}
 	}
 	if err := v.print(&report, stdout); err != nil {
 		return err
+	}
+	if failed != nil {
+		return failed
 	}
 	if !report.OK {
 		return Shortfall(fmt.Errorf("backup %s is not good", m.ID))
@@ -248,13 +252,19 @@ func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *ve
 	case differs(err):
 		report.OK, report.Differs = false, err.Error()
 	case err != nil:
-		return fmt.Errorf("restore into a private server: %w", err)
+		report.OK, err = false, fmt.Errorf("restore into a private server: %w", err)
+		if result == nil {
+			return err
+		}
 	}
 	report.Restore = &restoreOutcome{
 		ID: m.ID, Tables: result.Tables, Rows: result.Rows, Bytes: result.Bytes, Warnings: result.Warnings,
-		Phases: result.Phases, ElapsedNs: result.Elapsed.Nanoseconds(),
+		Failed: failures(result.Failed), Phases: result.Phases, ElapsedNs: result.Elapsed.Nanoseconds(),
 	}
-	return nil
+	if report.Differs != "" {
+		return nil
+	}
+	return err
 }
 
 func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
@@ -280,6 +290,11 @@ func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
 	if r.Differs != "" {
 		fmt.Fprintln(w, "differs:", r.Differs)
 	}
+	if r.Restore != nil {
+		for _, f := range r.Restore.Failed {
+			fmt.Fprintf(w, "failed: %s: %s\n", f.Object, f.Error)
+		}
+	}
 	if v.quiet {
 		return nil
 	}
@@ -296,7 +311,7 @@ func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
 		_, e := fmt.Fprintf(w, "%s: %d segments of binary log, %s, %d transactions, up to %s\n", r.ID, b.Segments, byteText(b.Bytes), b.Transactions, b.End)
 		err = errors.Join(err, e)
 	}
-	if r.Restore != nil && r.Differs == "" {
+	if r.Restore != nil && len(r.Restore.Failed) == 0 {
 		_, e := fmt.Fprintf(w, "%s: restored and compared, %d tables, %d rows\n", r.ID, r.Restore.Tables, r.Restore.Rows)
 		err = errors.Join(err, e)
 	}

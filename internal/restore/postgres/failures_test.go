@@ -108,6 +108,8 @@ CREATE FUNCTION m.run(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $f$ BEGIN P
 CREATE DOMAIN m.checked AS int CHECK (m.run(VALUE) > 0);
 CREATE TABLE m.t (a int CHECK (m.run(a) > 0), g int GENERATED ALWAYS AS (m.run(a)) STORED, d m.checked);
 CREATE INDEX ON m.t (m.run(a)); ALTER TABLE m.t ADD CONSTRAINT later CHECK (m.run(a) < 1000) NOT VALID; ALTER TABLE m.t VALIDATE CONSTRAINT later;
+CREATE FUNCTION m.fires() RETURNS event_trigger LANGUAGE plpgsql AS $f$ BEGIN PERFORM m.evil(); END $f$;
+CREATE TABLE wide (a int PRIMARY KEY, b int); CREATE MATERIALIZED VIEW grouped AS SELECT a, b FROM wide GROUP BY a;
 CREATE MATERIALIZED VIEW m.mv AS SELECT m.run(a) AS a FROM m.t; CREATE UNIQUE INDEX ON m.mv (m.run(a));
 CREATE TABLE m.p (a int) PARTITION BY RANGE ((m.run(a))); CREATE TABLE m.p1 PARTITION OF m.p FOR VALUES FROM (1) TO (100);
 INSERT INTO m.t (a, d) VALUES (1, 1), (2, 2); INSERT INTO m.p VALUES (1); REFRESH MATERIALIZED VIEW m.mv;
@@ -115,6 +117,9 @@ RESET ROLE;
 CREATE TABLE trusting (a int PRIMARY KEY); ALTER TABLE trusting OWNER TO boss; INSERT INTO trusting VALUES (1);
 CREATE TABLE postgres_own AS SELECT 1 AS a; CREATE MATERIALIZED VIEW postgres_view AS SELECT a FROM postgres_own;
 ALTER TABLE trusting ENABLE ROW LEVEL SECURITY; ALTER TABLE trusting FORCE ROW LEVEL SECURITY; CREATE POLICY p ON trusting TO mallory USING (m.run(a) > 0);
+SET ROLE boss; CREATE FOREIGN DATA WRAPPER bare; CREATE EVENT TRIGGER starts ON ddl_command_start EXECUTE FUNCTION m.fires(); CREATE EVENT TRIGGER ends ON ddl_command_end EXECUTE FUNCTION m.fires();
+ALTER EVENT TRIGGER ends ENABLE ALWAYS; COMMENT ON EVENT TRIGGER starts IS 'starts'; ALTER EVENT TRIGGER starts DISABLE;
+CREATE SUBSCRIPTION one CONNECTION 'host=127.0.0.1 port=1' PUBLICATION p WITH (connect = false); CREATE SUBSCRIPTION two CONNECTION 'host=127.0.0.1 port=1' PUBLICATION p WITH (connect = false); RESET ROLE;
 GRANT SELECT ON trusting TO mallory WITH GRANT OPTION; SELECT lo_from_bytea(42, '\x00'); ALTER LARGE OBJECT 42 OWNER TO mallory;
 `
 
@@ -124,6 +129,10 @@ func TestSandbox(t *testing.T) {
 	source := ownServer(t)
 	proof := filepath.Join(os.TempDir(), fmt.Sprintf("weir-proof-%d", os.Getpid())) // where the server may write
 	r := newRig(t, source, "")
+	unsubscribe := func(database string) { // else it cannot be dropped
+		r.psql("postgres", "DELETE FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = '"+database+"')")
+	}
+	t.Cleanup(func() { unsubscribe(r.db) })
 	// The source's own superuser must not call the functions, either.
 	script := strings.ReplaceAll(hostile, "@FILE@", proof)
 	r.psql(r.db, script)
@@ -137,6 +146,7 @@ func TestSandbox(t *testing.T) {
 	if err := os.Remove(proof); err != nil {
 		t.Fatalf("the functions are harmless: %v", err)
 	}
+	unsubscribe("trusted")
 	r.psql("postgres", "DROP DATABASE trusted")
 	for _, cluster := range []bool{false, true} {
 		r.repo = openRepo(t, t.TempDir())

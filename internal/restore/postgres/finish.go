@@ -196,7 +196,7 @@ func (d *database) finish(ctx context.Context) (err error) {
 		create, owner := d.entrySQL(e)
 		sql = append(append(sql, create...), owner...)
 	}
-	err = d.main.Exec(ctx, strings.Join(sql, ";\n"))
+	err = d.exec(ctx, d.main, strings.Join(sql, ";\n"))
 	if err == nil || len(last) == 0 || d.main.Broken() != nil || d.opts.Stop {
 		return err
 	}
@@ -206,7 +206,7 @@ func (d *database) finish(ctx context.Context) (err error) {
 	for _, e := range last {
 		create, owner := d.entrySQL(e)
 		sql := strings.Join(append(create, owner...), ";\n")
-		if err := d.main.Exec(ctx, sql); err != nil {
+		if err := d.exec(ctx, d.main, sql); err != nil {
 			if err := d.failed(d.object(e.Name(), sql, err)); err != nil {
 				return err
 			}

@@ -148,3 +148,27 @@ var harmless = map[string]bool{
 	"PUBLICATION TABLES IN SCHEMA": true, "SUBSCRIPTION": true, "SUBSCRIPTION TABLE": true, "EVENT TRIGGER": true, "TRIGGER": true,
 	"RULE": true, "POLICY": true, "ROW SECURITY": true, "STATISTICS": true, "INDEX ATTACH": true,
 }
+
+// supreme are the kinds that only a superuser may own, which no role of the archive is.
+var supreme = map[string]bool{"FOREIGN DATA WRAPPER": true, "SUBSCRIPTION": true, "EVENT TRIGGER": true}
+
+// giveSupreme gives such an object to its owner, whom nobody but this transaction sees
+// as a superuser. One at a time: of two that alter a role at once, one fails.
+func giveSupreme(owner, sql string) []string {
+	const lock = 7305116340285
+	role := pg.Ident(owner)
+	return []string{
+		fmt.Sprintf("SELECT pg_catalog.pg_advisory_xact_lock(%d)", lock),
+		"ALTER ROLE " + role + " SUPERUSER", sql, "ALTER ROLE " + role + " NOSUPERUSER",
+	}
+}
+
+// give gives an object to its owner by the superuser's rights: the login without any
+// could do so only where the owner may make such objects already.
+func (d *database) give(ctx context.Context, owner []string) error {
+	s, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.exec(ctx, s, strings.Join(owner, ";\n")), s.Close())
+}
