@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -95,6 +96,24 @@ func TestVersionNumber(t *testing.T) {
 	for text, want := range map[string]int{"5.5.5-10.11.19-MariaDB": 101119, "11.4.2-MariaDB-log": 110402, "8.0.36": 80036, "9.7.0-er2": 90700, "x": 0} {
 		if got := versionNumber(text); got != want {
 			t.Errorf("%s: %d instead of %d", text, got, want)
+		}
+	}
+}
+
+// TestSameDefinitions takes what MySQL prints of one table in two ways for the same, and
+// nothing else.
+func TestSameDefinitions(t *testing.T) {
+	const table = "CREATE TABLE `t` (\n  `a` text COLLATE utf8mb4_unicode_ci COMMENT ' CHARACTER SET utf8mb4 COLLATE utf8mb4_bin'\n) ENGINE=InnoDB AUTO_INCREMENT=7"
+	for other, want := range map[string]bool{
+		table: true,
+		strings.Replace(table, "text COLLATE", "text CHARACTER SET utf8mb4 COLLATE", 1): true,
+		strings.Replace(table, "=7", "=8", 1):                                           true,
+		strings.Replace(table, "text COLLATE", "text CHARACTER SET utf8mb3 COLLATE", 1): false,
+		strings.Replace(table, "unicode_ci", "bin", 1):                                  false,
+		strings.Replace(table, "' CHARACTER SET utf8mb4 ", "' ", 1):                     false,
+	} {
+		if (&Entry{Create: table}).Same(&Entry{Create: other}) != want {
+			t.Errorf("%s: same is %v", other, !want)
 		}
 	}
 }

@@ -42,7 +42,28 @@ func (e *Entry) Same(other *Entry) bool {
 	if (e.Mode == nil) != (other.Mode == nil) || e.Mode != nil && *e.Mode != *other.Mode {
 		return false
 	}
-	return e.Client == other.Client && e.Collation == other.Collation && e.Zone == other.Zone && withoutCounter(e.Create) == withoutCounter(other.Create)
+	return e.Client == other.Client && e.Collation == other.Collation && e.Zone == other.Zone && plain(e.Create) == plain(other.Create)
+}
+
+// plain leaves out of a table's definition what says nothing of it: where its counter
+// stands, and a character set before one of its own collations, which MySQL prints or
+// not depending on who made the column.
+func plain(sql string) string {
+	const word = " CHARACTER SET "
+	sql = withoutCounter(sql)
+	var b strings.Builder
+	done := 0
+	for i := 0; i >= 0 && i < len(sql); i = next(sql, i) {
+		if !strings.HasPrefix(sql[i:], word) {
+			continue
+		}
+		charset, rest, _ := strings.Cut(sql[i+len(word):], " ")
+		if strings.HasPrefix(rest, "COLLATE "+charset+"_") {
+			b.WriteString(sql[done:i])
+			done = i + len(word) + len(charset)
+		}
+	}
+	return b.String() + sql[done:]
 }
 
 // withoutCounter cuts the AUTO_INCREMENT out of a table's options.

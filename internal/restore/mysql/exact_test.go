@@ -52,6 +52,7 @@ CREATE TABLE b (id int PRIMARY KEY, one bit(1), all64 bit(64), odd bit(13) DEFAU
 SET time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES';
 INSERT INTO b (id, one, all64, odd, d, dt, ts, y, bare, v) VALUES (1, b'1', 0xFFFFFFFFFFFFFFFF, b'1111111111111', '0000-00-00', '2021-02-31', '2021-10-31 02:30:00', 0, 0, 7),
  (2, b'0', 0, 0, '2021-02-31', '0000-00-00', NULL, 1901, -1, NULL), (3, NULL, NULL, NULL, '2021-00-00', NULL, NULL, NULL, 1, 5);
+CREATE TABLE collated (id int PRIMARY KEY, a varchar(9), b text) DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci; INSERT INTO collated VALUES (1, 'a', 'b');
 CREATE TABLE zero (id int AUTO_INCREMENT PRIMARY KEY, b bit(3)); SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'; INSERT INTO zero VALUES (0, 0), (-3, NULL), (7, 7);
 CREATE TABLE g (id int PRIMARY KEY, g geometry NOT NULL, c geometrycollection);
 INSERT INTO g VALUES (1, ST_GeomFromText('POINT(1 2)', 4326), NULL), (2, ST_GeomFromText('POINT(1 2)', 0), ST_GeomFromText('GEOMETRYCOLLECTION(POINT(1 1),LINESTRING(0 0,1 1))'));`)
