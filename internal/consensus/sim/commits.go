@@ -192,11 +192,11 @@ func (w *World) timeGoes(t int64) {
 	}
 }
 
-// timeStands checks that the store's time has not stopped, where nothing crashed that
-// it could have stood still for.
+// timeStands checks that the store's time has not stopped, where nothing crashed, and no
+// disk hung, that it could have stood still for: while a majority cannot write, it does.
 func (w *World) timeStands() {
 	x := w.leader()
-	if x == nil || w.beginning == 0 || w.Stats.Faults.Crashes > 0 {
+	if x == nil || w.beginning == 0 || w.Stats.Faults.Crashes+w.Stats.Faults.HungDisks > 0 {
 		return
 	}
 	if went := x.core.Status().StoreTime - w.beginning; float64(went) < float64(w.now-w.began)*(1-w.profile.Drift)-float64(timeSlack) {
