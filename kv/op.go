@@ -18,6 +18,7 @@ type Op struct {
 // names are the operations in errors, as this package calls them.
 var names = map[kvwire.Verb]string{
 	0: "wait", kvwire.Set: "put", kvwire.Get: "get", kvwire.Delete: "delete", kvwire.Increment: "increment", kvwire.Range: "range",
+	kvwire.Many: "look at", kvwire.TTL: "time to live",
 	kvwire.LeaseGrant: "grant", kvwire.LeaseKeep: "keep", kvwire.LeaseRevoke: "revoke",
 }
 
@@ -149,6 +150,7 @@ type Item struct {
 	Value    []byte
 	Revision uint64 // of the write that set it; 0 for a session's own weak write that is not committed
 	Lease    uint64
+	TTL      time.Duration // how long it has to live, where it was asked for ([Session.Inventory]); 0: it stays
 }
 
 // Result is the answer to an Op.

@@ -319,23 +319,8 @@ func (s *Session) Do(ctx context.Context, o Op) (Result, error) {
 		err error
 	}
 	ch := make(chan answer, 1)
-	for {
-		s.mu.Lock()
-		room := s.room
-		s.wants++
-		s.mu.Unlock()
-		err := s.Issue(o, func(r Result, err error) { ch <- answer{r, err} })
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, ErrFull) {
-			return Result{}, err
-		}
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return Result{}, fmt.Errorf("kv: %s %q: %w", o.name(), o.key(), ctx.Err())
-		}
+	if err := s.begin(ctx, o, func(r Result, err error) { ch <- answer{r, err} }); err != nil {
+		return Result{}, err
 	}
 	select {
 	case a := <-ch:
@@ -345,5 +330,23 @@ func (s *Session) Do(ctx context.Context, o Op) (Result, error) {
 			return Result{}, &UnknownError{Op: o.name(), Key: o.key(), Err: ctx.Err()}
 		}
 		return Result{}, fmt.Errorf("kv: %s %q: %w", o.name(), o.key(), ctx.Err())
+	}
+}
+
+// begin issues an operation, and before that waits for room if need be.
+func (s *Session) begin(ctx context.Context, o Op, done func(Result, error)) error {
+	for {
+		s.mu.Lock()
+		room := s.room
+		s.wants++
+		s.mu.Unlock()
+		if err := s.Issue(o, done); !errors.Is(err, ErrFull) {
+			return err
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return fmt.Errorf("kv: %s %q: %w", o.name(), o.key(), ctx.Err())
+		}
 	}
 }

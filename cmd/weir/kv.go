@@ -12,13 +12,14 @@ by the nearest replica. Redis clients work unmodified.
 
   weir kv serve              runs a replica
   weir kv get, put, del …    are clients
+  weir kv export, import     move all keys into a file and back
   weir kv status, member     look after the cluster
   weir kv simulate           plays clusters with faults, and checks them
 
 Options of serve are flags, WEIR_KV_ variables (--batch-delay as
 WEIR_KV_BATCH_DELAY) or lines of a YAML file (batch_delay), in this order.`,
 	}
-	cmd.AddCommand(newKVServe(), newKVGet(), newKVPut(), newKVDel(), newKVIncr(), newKVRange(), newKVWatch(), newKVLease(),
+	cmd.AddCommand(newKVServe(), newKVGet(), newKVPut(), newKVDel(), newKVIncr(), newKVRange(), newKVWatch(), newKVLease(), newKVExport(), newKVImport(),
 		newKVStatus(), newKVMember(), newKVVerify(), newKVSimulateCommand())
 	return cmd
 }

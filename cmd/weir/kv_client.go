@@ -27,7 +27,8 @@ type kvClient struct {
 	cluster    string
 	secretFile string
 	tls        tlsFiles
-	timeout    time.Duration
+	timeout    time.Duration // for all of a command, or, of a patient one, for each answer
+	patient    bool
 	json       bool
 }
 
@@ -80,7 +81,8 @@ func kvClientUsage(cmd *cobra.Command, shared []string) error {
 	return nil
 }
 
-// open connects. The context that it returns ends with the timeout.
+// open connects. The context that it returns ends with the timeout, unless the command
+// is patient.
 func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func() error, error) {
 	addrs := strings.FieldsFunc(firstOf(k.endpoints, os.Getenv("WEIR_KV_ENDPOINTS"), defaultEndpoints), func(r rune) bool { return r == ',' || r == ' ' })
 	for _, addr := range addrs {
@@ -101,12 +103,16 @@ func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func(
 			return nil, nil, nil, fmt.Errorf("the secret in %s is empty", file)
 		}
 	}
-	life := context.WithoutCancel(ctx)
+	life, whole := context.WithoutCancel(ctx), ctx
 	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	c, err := kv.Open(ctx, addrs, o)
 	if err != nil {
 		cancel()
 		return nil, nil, nil, err
+	}
+	if k.patient {
+		cancel()
+		ctx, cancel = context.WithCancel(whole)
 	}
 	return ctx, c, func() error { cancel(); return endSession(life, c) }, nil
 }
@@ -148,10 +154,11 @@ func firstOf(values ...string) string {
 	return ""
 }
 
-// kvItem is an item in JSON. A value that is not UTF-8 text is in base64.
+// kvItem is an item in JSON. A key or a value that is not UTF-8 text is in base64.
 type kvItem struct {
 	Change   string `json:"change,omitempty"`
 	Key      string `json:"key"`
+	KeyBytes []byte `json:"key_base64,omitempty"` // of a key that is not UTF-8 text
 	Value    string `json:"value,omitempty"`
 	Base64   []byte `json:"value_base64,omitempty"`
 	Revision uint64 `json:"revision,omitempty"`
@@ -160,6 +167,9 @@ type kvItem struct {
 
 func jsonItem(i kv.Item) kvItem {
 	j := kvItem{Key: i.Key, Revision: i.Revision, Lease: i.Lease}
+	if !utf8.ValidString(i.Key) {
+		j.KeyBytes = []byte(i.Key)
+	}
 	if utf8.Valid(i.Value) {
 		j.Value = string(i.Value)
 	} else {
@@ -423,9 +433,10 @@ func printItems(cmd *cobra.Command, items []kv.Item, more, asJSON, keysOnly bool
 	out := cmd.OutOrStdout()
 	if asJSON {
 		list := struct {
-			Items []kvItem `json:"items"`
-			More  bool     `json:"more"`
-		}{[]kvItem{}, more}
+			Items    []kvItem `json:"items"`
+			More     bool     `json:"more"`
+			KeysOnly bool     `json:"keys_only,omitempty"`
+		}{[]kvItem{}, more, keysOnly}
 		for _, i := range items {
 			list.Items = append(list.Items, jsonItem(i))
 		}

@@ -369,7 +369,7 @@ func patiently(args []string) []string {
 	verb := 0
 	switch {
 	case len(args) < 2 || args[0] != "kv" || slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--timeout") }):
-	case slices.Contains([]string{"get", "put", "del", "incr", "range", "watch", "status"}, args[1]):
+	case slices.Contains([]string{"get", "put", "del", "incr", "range", "watch", "status", "export", "import"}, args[1]):
 		verb = 2
 	case slices.Contains([]string{"lease", "member"}, args[1]) && len(args) > 2:
 		verb = 3

@@ -1,0 +1,121 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvwire"
+)
+
+const (
+	inventoryLooks   = 4    // at an item that changes while it is looked at
+	inventoryPortion = 1000 // keys that are asked for at once
+)
+
+// Inventory reads items like Range, and how long they have to live and by which lease
+// they go, which Range does not tell. Those come after the items: an item that was
+// written meanwhile is read again, some times, so that only one that is written all the
+// time may get the value of one moment and the time to live of the next. Items that have
+// gone meanwhile are left out.
+func (s *Session) Inventory(ctx context.Context, from, to string, options ...Option) (items []Item, more bool, err error) {
+	weak := make_(kvwire.Command{}, options).weak
+	items, more, err = s.Range(ctx, from, to, options...)
+	if err != nil {
+		return nil, false, err
+	}
+	open := make([]int, len(items))
+	for i := range items {
+		open[i] = i
+	}
+	gone := make([]bool, len(items))
+	for look := range inventoryLooks {
+		if len(open) == 0 {
+			break
+		}
+		if look > 0 {
+			if err := s.values(ctx, items, open, gone, weak); err != nil {
+				return nil, false, err
+			}
+		}
+		var changed []int
+		for part := range slices.Chunk(open, inventoryPortion) {
+			again, err := s.details(ctx, items, part, gone, weak)
+			if err != nil {
+				return nil, false, err
+			}
+			changed = append(changed, again...)
+		}
+		open = changed
+	}
+	kept := items[:0]
+	for i := range items {
+		if !gone[i] {
+			kept = append(kept, items[i])
+		}
+	}
+	return kept, more, nil
+}
+
+// values reads items again.
+func (s *Session) values(ctx context.Context, items []Item, which []int, gone []bool, weak bool) error {
+	for _, i := range which {
+		r, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.Get, Key: items[i].Key}, weak: weak})
+		gone[i] = errors.Is(err, ErrNotFound)
+		if err != nil && !gone[i] {
+			return err
+		}
+		items[i].Value, items[i].Revision = r.wire.Value, r.wire.Revision
+	}
+	return nil
+}
+
+// details reads times to live, and then revisions and leases, and lists the items that
+// were written since they were read.
+func (s *Session) details(ctx context.Context, items []Item, which []int, gone []bool, weak bool) (changed []int, err error) {
+	type answer struct {
+		at  int
+		ttl int64
+		err error
+	}
+	answers := make(chan answer, len(which))
+	for _, i := range which {
+		op := Op{command: kvwire.Command{Verb: kvwire.TTL, Key: items[i].Key}, weak: weak}
+		if err := s.begin(ctx, op, func(r Result, err error) { answers <- answer{i, r.wire.Number, err} }); err != nil {
+			return nil, err
+		}
+	}
+	for range which {
+		select {
+		case a := <-answers:
+			if a.err != nil {
+				return nil, a.err
+			}
+			items[a.at].TTL = time.Duration(max(a.ttl, 0)) * time.Millisecond
+		case <-ctx.Done():
+			return nil, fmt.Errorf("kv: times to live: %w", ctx.Err())
+		}
+	}
+	keys := make([]string, len(which))
+	for n, i := range which {
+		keys[n] = items[i].Key
+	}
+	r, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.Many, Keys: keys, Options: kvwire.KeysOnly}, weak: weak})
+	if err != nil {
+		return nil, err
+	}
+	if len(r.wire.Results) != len(which) {
+		return nil, fmt.Errorf("kv: %d answers for %d keys", len(r.wire.Results), len(which))
+	}
+	for n, i := range which {
+		now := &r.wire.Results[n]
+		gone[i] = now.Code == kvwire.NotFound
+		items[i].Lease = now.Lease
+		if !gone[i] && now.Revision != items[i].Revision {
+			changed = append(changed, i)
+		}
+	}
+	return changed, nil
+}
