@@ -493,9 +493,9 @@ func (ln *lane) ownMaking(u *unit) bool {
 	switch u.code {
 	case mywire.ErrLockWaitTimeout, mywire.ErrDeadlock, mywire.ErrUnknownStatement:
 		return true
-	case mywire.ErrQueryInterrupted:
-		return !u.dead
 	}
+	// Weir itself kills nothing on a lane's connections: who has interrupted a member
+	// has seen it in the server's list, and means it.
 	return false
 }
 
