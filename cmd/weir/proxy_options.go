@@ -226,7 +226,7 @@ func proxyOptions() []option {
 		},
 		{
 			group: groupLimits, name: "client-write-timeout", arg: "DURATION", def: "20s",
-			help: "disconnect clients that read nothing of a long answer for this long while others wait for their server connection (PostgreSQL)",
+			help: "disconnect clients that read nothing of a long answer for this long while others wait for their server connection",
 			set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ClientWriteTimeout }),
 		},
 		{

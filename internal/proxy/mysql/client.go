@@ -85,6 +85,9 @@ type client struct {
 	idleSince time.Duration
 	stats     clientStats
 
+	taken   uint64 // bytes that it had read at takenAt; see checkReading
+	takenAt time.Duration
+
 	tableLocks tableLock // as far as weir knows
 	attempt    uint64    // at getting a backend; an earlier one is given up
 }
@@ -384,9 +387,26 @@ func (c *client) leaveIfIdle() {
 	}
 }
 
+// checkReading disconnects a client that has taken nothing of its answer for long,
+// holds a backend by that, and keeps others waiting.
+func (c *client) checkReading() {
+	limit := c.l.srv.cfg.ClientWriteTimeout
+	if limit <= 0 || c.link == nil || c.s.Pending() <= maxClientOut || c.s.Written != c.taken {
+		c.taken, c.takenAt = c.s.Written, c.l.Now
+		return
+	}
+	if c.l.Now-c.takenAt > limit && len(c.p.excl) > 0 {
+		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
+	}
+}
+
 // tick enforces the limits that are counted in time.
 func (c *client) tick() {
 	cfg := &c.l.srv.cfg
+	c.checkReading()
+	if c.s.Closed {
+		return
+	}
 	idle := c.cur == nil && c.inflight == 0 && !c.waiting
 	switch {
 	case !idle || c.leaving:

@@ -33,6 +33,22 @@ func TestTooManyMySQLClientsAreRefused(t *testing.T) {
 	})
 }
 
+// Clients that ask for much and read nothing keep no backends from others.
+func TestClientsThatDoNotReadHoldNoBackends(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (x INT)"), func(c *mysql.Config) { c.PoolSize, c.ClientWriteTimeout = 2, 200*time.Millisecond })
+	const long = "SELECT REPEAT('x', 1000) FROM seq_1_to_100000"
+	for range 4 {
+		c := w.dial(nil)
+		c.must("SET @a = 1") // keeps its backend
+		c.send(mywire.AppendCommand(nil, mywire.ComQuery, long))
+	}
+	c := w.dial(nil)
+	c.must("BEGIN")
+	c.must("INSERT INTO t VALUES (1)")
+	c.must("COMMIT")
+}
+
 func TestFullQueuesAndLongWaitsAreRefusedAndSessionsGoOn(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (x INT)")
