@@ -38,7 +38,7 @@ const (
 )
 
 // bag is what happens in each period, shuffled, over and over. Five are kills.
-var bag = []string{killWeir, killWeir, killServer, killServer, killBoth, pauseBoth, cut, cut, cut, cut}
+var bag = []string{killWeir, killWeir, killServer, killServer, killBoth, pauseBoth, cut, cut}
 
 const (
 	killsOfBag     = 5
@@ -160,7 +160,7 @@ func (s *storm) period(kills int) {
 // progress waits until clients are answered, so that the next fault meets writes.
 func (s *storm) progress(after string) {
 	s.t.Helper()
-	goal := s.done.Load() + 20 + s.random.Int64N(300)
+	goal := s.done.Load() + 10 + s.random.Int64N(200)
 	labtest.Eventually(s.t, "acknowledged writes after "+after, func() bool { return s.done.Load() >= goal })
 }
 
@@ -196,20 +196,32 @@ func (s *storm) fault(kind string) {
 		s.rest()
 		s.server.Resume()
 	case cut:
-		// Mostly answers of the server are lost: their statements have happened.
-		relay, way := s.back, lab.ToClient
-		if s.random.IntN(3) == 0 {
-			relay = s.front
+		for n := s.random.IntN(8); ; n-- {
+			s.cut()
+			if n == 0 {
+				break
+			}
+			s.progress("a cut")
+			s.faults[kind]++
 		}
-		if s.random.IntN(3) == 0 {
-			way = lab.ToServer
-		}
-		if s.random.IntN(5) == 0 {
-			relay.Cut()
-			return
-		}
-		relay.CutAfter(way, s.random.Int64N(4000))
 	}
+}
+
+// cut ends connections, most of them within a message. Mostly answers of the server
+// are lost: their statements have happened.
+func (s *storm) cut() {
+	relay, way := s.back, lab.ToClient
+	if s.random.IntN(3) == 0 {
+		relay = s.front
+	}
+	if s.random.IntN(3) == 0 {
+		way = lab.ToServer
+	}
+	if s.random.IntN(5) == 0 {
+		relay.Cut()
+		return
+	}
+	relay.CutAfter(way, s.random.Int64N(1500))
 }
 
 func (s *storm) restart() {
@@ -319,7 +331,7 @@ var laneStatements = regexp.MustCompile(`^weir_proxy_lane_statements_total\{.*ki
 // scrape adds up what went through the lanes. It is asked just before weir is
 // killed; a process that does not answer yet has nothing to tell.
 func (w *weir) scrape() {
-	c := http.Client{Timeout: 5 * time.Second}
+	c := http.Client{Timeout: labtest.Patience}
 	defer c.CloseIdleConnections()
 	resp, err := c.Get("http://" + w.admin + "/metrics")
 	if err != nil {
