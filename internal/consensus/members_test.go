@@ -100,6 +100,22 @@ func TestNumbersAreNeverUsedAgain(t *testing.T) {
 	refused("at the next leader", 4, old)
 }
 
+// What the first members are already is in force, and no change under way, in a cluster
+// whose members have never changed.
+func TestFirstMembersAreMembers(t *testing.T) {
+	r := newRig(t, 3, "raft")
+	lead := r.leader()
+	for _, g := range []Change{
+		{Kind: AddLearner, Member: Member{ID: 2, Addr: "replica-2"}},
+		{Kind: Promote, Member: Member{ID: 2}},
+		{Kind: Remove, Member: Member{ID: lead%3 + 1}},
+	} {
+		if why := r.change(g); why != "" {
+			t.Errorf("%+v: %s", g, why)
+		}
+	}
+}
+
 // A voter that is replaced is needed until the change has ended, which takes a majority
 // of those before it: it does not take itself for removed, and reads are answered, however
 // long that takes.
