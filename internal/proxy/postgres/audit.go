@@ -51,6 +51,10 @@ func (p *pool) audit() {
 	})
 }
 
+// notStray are settings that weir sets past what it replays, and those of one
+// transaction: of these the server goes on to say that the session has set them.
+var notStray = []string{"application_name", "transaction_isolation", "transaction_read_only", "transaction_deferrable"}
+
 // stray names the first state that weir did not put on the backend, "" if there
 // is none. What a reload or a role's own defaults set has another source.
 func (b *backend) stray(rows [][][]byte) string {
@@ -60,7 +64,7 @@ func (b *backend) stray(rows [][][]byte) string {
 		}
 		kind, name := string(row[0]), string(row[1])
 		if kind == "setting" {
-			if _, ours := b.set.Get(name); ours || name == "application_name" {
+			if _, ours := b.set.Get(name); ours || slices.Contains(notStray, name) {
 				continue
 			}
 		}

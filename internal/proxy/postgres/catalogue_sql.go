@@ -3,8 +3,12 @@ package postgres
 import "strings"
 
 // quietly makes a query of weir's own independent of the settings of the session
-// that it runs in. All of it is one transaction, at whose end they are back.
-const quietly = `SET LOCAL statement_timeout = 0; SET LOCAL client_encoding = 'UTF8'; `
+// that it runs in. All of it is one transaction, at whose end they are back. A
+// serializable one that is deferrable would wait for those of other clients, and
+// these for the reading. Without sequential scans a plan counts as so expensive that
+// it would be compiled, which takes minutes.
+const quietly = `SET LOCAL transaction_isolation = 'read committed'; SET LOCAL statement_timeout = 0; ` +
+	`SET LOCAL client_encoding = 'UTF8'; SET LOCAL jit = off; `
 
 // builtinSQL lists the functions of the server itself that SQL can call. Their
 // numbers are the same in every database of a server.

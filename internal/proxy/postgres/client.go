@@ -168,7 +168,7 @@ func (c *client) OnData(p []byte) int {
 				return len(p)
 			}
 		}
-		if c.p.proof.stale && reads(typ) {
+		if c.p.proof.stale && reads(typ) || c.link != nil && c.link.held && typ != pgwire.ClientTerminate {
 			return i // looked at again when the functions that were made are known
 		}
 		linked := c.link != nil

@@ -1,0 +1,75 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+)
+
+// makesFunction is behind which the catalogue is read, on the client's own backend.
+const makesFunction = "CREATE OR REPLACE FUNCTION one() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END'"
+
+func TestMessagesBehindNewFunctionsWaitForTheReading(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	c, other := w.wire(), w.wire()
+	for _, m := range []struct {
+		parts  [][]byte
+		answer string
+	}{
+		{[][]byte{closing('S', "s"), parse("s", "SELECT 1 AS x"), describe('S', "s"), sync()}, "closed parsed t:2 [x] I"},
+		{[][]byte{closing('S', "s"), parse("", "SELECT 1 AS x"), bind("", ""), execute("", 0), sync()}, "closed parsed bound (1) SELECT_1 I"},
+		{[][]byte{closing('P', "p"), sync(), query("SELECT 1 AS x")}, "closed I"},
+		{[][]byte{execute("p", 0), parse("", "SELECT 1 AS x"), sync()}, "ERROR:34000 I"},
+	} {
+		c.want(makesFunction, "CREATE_FUNCTION I")
+		c.send(m.parts...)
+		if got := render(c.ready()); got != m.answer {
+			t.Errorf("got %s\nwant %s", got, m.answer)
+		}
+		other.want("SELECT 2 AS y", "[y] (2) SELECT_1 I")
+		if len(m.parts) == 3 && m.answer == "closed I" {
+			c.ready()
+		}
+	}
+}
+
+func TestTheReadingDoesNotDependOnTheClientsSettings(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (n int)"), nil)
+	deferrable := []pgwire.Param{{Name: "options", Value: "-c default_transaction_isolation=serializable -c default_transaction_read_only=on -c default_transaction_deferrable=on"}}
+	for _, params := range [][]pgwire.Param{
+		deferrable, // waits for serializable transactions to end
+		{{Name: "options", Value: "-c jit=on -c jit_above_cost=0 -c jit_optimize_above_cost=0 -c jit_inline_above_cost=0 -c enable_seqscan=off"}},
+	} {
+		maker, other := w.wire(params...), w.wire()
+		other.ask("BEGIN ISOLATION LEVEL SERIALIZABLE")
+		other.ask("INSERT INTO t SELECT count(*) FROM t")
+		maker.want("BEGIN READ WRITE ISOLATION LEVEL READ COMMITTED; "+makesFunction+"; COMMIT", "BEGIN CREATE_FUNCTION COMMIT I")
+		other.want("COMMIT", "COMMIT I") // patience ends the wait
+		maker.want("SHOW jit", "[jit] (on) SHOW I")
+	}
+}
+
+// What SET TRANSACTION sets ends with the transaction, although the server goes on
+// to say that the session has set it.
+func TestTheAuditKnowsSettingsOfATransaction(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 1 })
+	c := w.wire()
+	for _, sql := range []string{
+		"BEGIN; SET TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, DEFERRABLE; SELECT 1; COMMIT",
+		"BEGIN; SET TRANSACTION READ ONLY; ROLLBACK",
+	} {
+		c.ask(sql)
+	}
+	direct := dialWire(t, server(t).Addr(), w.db)
+	eventually(t, "an audit", func() bool {
+		return w.pool().Strays > 0 || direct.ask("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"+
+			" AND state = 'idle' AND query LIKE '%pg_listening_channels%' AND pid <> pg_backend_pid()") == "[count] (1) SELECT_1 I"
+	})
+	if n := w.pool().Strays; n != 0 {
+		t.Errorf("%d strays", n)
+	}
+}
