@@ -128,8 +128,8 @@ func TestPlacesThatAreNotThere(t *testing.T) {
 func TestRestoreMakesAMySQLDatabase(t *testing.T) {
 	for name, start := range map[string]func(testing.TB, lab.MySQLConfig) *lab.MySQL{"mariadb": labtest.MariaDB, "mysql": labtest.MySQL} {
 		t.Run(name, func(t *testing.T) {
+			m := start(t, lab.MySQLConfig{Durability: lab.Fast}) // found by the environment
 			clearEnvironment(t)
-			m := start(t, lab.MySQLConfig{Durability: lab.Fast})
 			client(t, m, "CREATE DATABASE shop CHARACTER SET latin1; CREATE TABLE shop.orders (id int PRIMARY KEY, note text); INSERT INTO shop.orders VALUES (1, 'one'), (2, 'two')")
 			place := t.TempDir()
 			must(t, "backup", m.DSN("shop"), "--to", place, "-q")
