@@ -444,8 +444,9 @@ func (c *client) backendQuiet() {
 	}
 	if c.madeBodies {
 		c.madeBodies = false
-		c.p.proof.changed(b)
-		return
+		if c.p.proof.changed(b) {
+			return
+		}
 	}
 	if c.look {
 		c.look = false

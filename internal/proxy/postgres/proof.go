@@ -267,14 +267,16 @@ func (f *proof) look(p *pool) {
 }
 
 // changed is called when a client has made functions through b, which is its own
-// and idle: what they do is read before any further statement is judged.
-func (f *proof) changed(b *backend) {
+// and idle: what they do is read before any further statement is judged. It
+// reports whether b is read on: otherwise another is, and will be again.
+func (f *proof) changed(b *backend) bool {
 	f.stale = true
 	if f.reading {
 		f.again = true // it may have begun before the change
-		return
+		return false
 	}
 	f.read(b)
+	return true
 }
 
 // forgets is called when a client leaves with its backend: what it made is looked

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/weirdb/weir/internal/pgwire"
@@ -71,5 +72,28 @@ func TestTheAuditKnowsSettingsOfATransaction(t *testing.T) {
 	})
 	if n := w.pool().Strays; n != 0 {
 		t.Errorf("%d strays", n)
+	}
+}
+
+// TestClientsThatMakeFunctionsAtOnceKeepNoConnection has two clients make functions,
+// so that one makes its own while the catalogue is read for the other's.
+func TestClientsThatMakeFunctionsAtOnceKeepNoConnection(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 3 })
+	all := []*wire{w.wire(), w.wire(), w.wire()}
+	for range 10 {
+		var messages [][]byte
+		for i := range all {
+			messages = append(messages, query(fmt.Sprintf("CREATE OR REPLACE FUNCTION f%d() RETURNS int LANGUAGE sql AS 'SELECT 1'", i)))
+		}
+		for _, got := range together(all, messages) {
+			if render(got) != "CREATE_FUNCTION I" {
+				t.Fatal(render(got))
+			}
+		}
+		eventually(t, "all connections are free", func() bool {
+			p := w.pool()
+			return p.Owned == 0 && p.Free == p.Backends
+		})
 	}
 }
