@@ -41,7 +41,7 @@ func (c *client) Prepare(text string) (driver.Stmt, error) { return c.conn().Pre
 
 func (c *client) Begin() (driver.Tx, error) {
 	c.held = c.conn()
-	tx, err := c.held.Begin() //nolint:staticcheck // all that a driver.Conn has
+	tx, err := c.held.(driver.ConnBeginTx).BeginTx(context.Background(), driver.TxOptions{})
 	return &lentTx{tx, c}, err
 }
 

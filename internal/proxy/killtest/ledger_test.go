@@ -69,19 +69,6 @@ func (l *ledger) complain(format string, args ...any) {
 	l.complaints = append(l.complaints, fmt.Sprintf(format, args...))
 }
 
-// told counts the writes of an outcome.
-func (l *ledger) told(o outcome) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for _, is := range l.outcomes {
-		if is == o {
-			n++
-		}
-	}
-	return n
-}
-
 // A verdict compares what clients were told with what is in the database.
 type verdict struct {
 	acked, refused, unknown int

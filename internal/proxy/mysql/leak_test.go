@@ -143,6 +143,7 @@ func nothingLeaks(t *testing.T, server *lab.MySQL, roads []string) {
 							return
 						case <-time.After(time.Millisecond):
 						}
+						c.patient()
 						if rows, err := c.Query(ctxFor(t), "SELECT FROM_UNIXTIME(i + 60), i FROM n"); err != nil || rows[0][0].String != unixZero {
 							t.Errorf("beside: %v, %v", rows, err)
 							return
@@ -179,6 +180,7 @@ func nothingLeaks(t *testing.T, server *lab.MySQL, roads []string) {
 // looks from another: while the first is there, and when it has left.
 func plantAndLook(t *testing.T, server *lab.MySQL, w *weir, as func(*mywire.ConnectConfig), looker *leakLook, plants []string) bool {
 	t.Helper()
+	looker.patient()
 	planter, direct := w.dial(as), directTo(t, server, looker.db)
 	for _, plant := range plants {
 		if strings.Contains(plant, "GET_LOCK") || strings.Contains(plant, "lock") || strings.Contains(plant, "nested") || strings.Contains(plant, "xa") || strings.Contains(plant, "dynamic") {

@@ -320,10 +320,18 @@ func (w *weir) tryDial(change func(*mywire.ConnectConfig)) (*wire, error) {
 		return nil, err
 	}
 	w.tb.Cleanup(func() { _ = conn.Close() })
-	if err := conn.Conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, err
+	c := &wire{Server: conn, tb: w.tb}
+	c.patient()
+	return c, nil
+}
+
+// patient gives what follows on the connection its time. Tests that go on for longer
+// than that call it again.
+func (c *wire) patient() {
+	c.tb.Helper()
+	if err := c.Conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		c.tb.Errorf("set deadline: %v", err)
 	}
-	return &wire{Server: conn, tb: w.tb}, nil
 }
 
 // one runs a query and returns its single value, "NULL" for that.
