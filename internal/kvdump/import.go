@@ -147,7 +147,7 @@ func (i *Import) check() (Summary, error) {
 type comparison struct {
 	same, absent, differ, others int
 	gone                         int    // absent, and have had a time to live
-	example                      string // of what is not the same
+	example                      string // of what is not as it should be
 	sum                          *sum   // of what the cluster has of the dump's keys that stay; nil: not asked for
 }
 
@@ -184,9 +184,12 @@ func (i *Import) compare(ctx context.Context, c *comparison) error {
 			cluster.step()
 			continue
 		case have == nil || want.Key < have.Key:
-			if c.sum != nil && want.TTL != 0 {
+			switch {
+			case c.sum == nil:
+				c.absent++ // as it is to be before the import
+			case want.TTL != 0:
 				c.gone++
-			} else {
+			default:
 				c.note(&c.absent, want.Key)
 			}
 		case slices.Equal(want.Value, have.Value):
