@@ -437,7 +437,7 @@ func TestSlowReaderHoldsUpNobody(t *testing.T) {
 
 func TestDeadlocksAndSerializationFailuresAreTheirOwners(t *testing.T) {
 	t.Parallel()
-	db := database(t, "CREATE TABLE d (k int PRIMARY KEY, n int DEFAULT 0)", "INSERT INTO d SELECT generate_series(0, 3)")
+	db := database(t, "CREATE TABLE d (k int PRIMARY KEY, n int DEFAULT 0)", "INSERT INTO d SELECT generate_series(0, 3)", readCommitted)
 	w := start(t, db, nil)
 	a, b := w.wire(), w.wire()
 	a.want("BEGIN", "BEGIN T")
@@ -488,7 +488,7 @@ func TestDeadlocksAndSerializationFailuresAreTheirOwners(t *testing.T) {
 
 func TestTimeoutsOfAClientActOnItsOwnGroupedWrite(t *testing.T) {
 	t.Parallel()
-	db := database(t, "CREATE TABLE d (k int PRIMARY KEY, n int DEFAULT 0)", "INSERT INTO d SELECT generate_series(0, 9)")
+	db := database(t, "CREATE TABLE d (k int PRIMARY KEY, n int DEFAULT 0)", "INSERT INTO d SELECT generate_series(0, 9)", readCommitted)
 	w := start(t, db, nil)
 	blocker := dialWire(t, server(t).Addr(), db)
 	blocker.want("BEGIN", "BEGIN T")

@@ -39,7 +39,7 @@ func TestMessagesBehindNewFunctionsWaitForTheReading(t *testing.T) {
 func TestTheReadingDoesNotDependOnTheClientsSettings(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE t (n int)"), nil)
-	deferrable := []pgwire.Param{{Name: "options", Value: "-c default_transaction_isolation=serializable -c default_transaction_read_only=on -c default_transaction_deferrable=on"}}
+	deferrable := []pgwire.Param{{Name: "options", Value: "-c default_transaction_isolation=serializable -c default_transaction_read_only=on -c default_transaction_deferrable=on -c jit=on"}}
 	for _, params := range [][]pgwire.Param{
 		deferrable, // waits for serializable transactions to end
 		{{Name: "options", Value: "-c jit=on -c jit_above_cost=0 -c jit_optimize_above_cost=0 -c jit_inline_above_cost=0 -c enable_seqscan=off"}},
