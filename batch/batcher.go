@@ -40,7 +40,7 @@ type Options[T any] struct {
 }
 
 // call is one item on its way. Its fields are guarded by the batcher's lock,
-// except that item is constant and res belongs to whoever received from done.
+// except that item is constant and res belongs to the goroutine that received from done.
 type call[T, R any] struct {
 	item      T
 	res       Result[R]

@@ -466,7 +466,7 @@ func (c *Client) knows(id uint64) bool {
 }
 
 // seekAgain asks once more, another replica perhaps, as long as one leads that the
-// client does not know: whoever was asked may not have been able to tell.
+// client does not know: anyone who was asked may not have been able to tell.
 func (c *Client) seekAgain() {
 	c.mu.Lock()
 	view, rest := c.view, c.seeking || time.Since(c.sought) < seekPause

@@ -10,7 +10,7 @@ import (
 )
 
 // A transaction of the log that is larger than what may be in flight is handed on
-// in parts: what a crash repeats is bounded, however rows are come by.
+// in parts: what a crash repeats is bounded, however rows are fetched.
 func TestTheLogKeepsToWhatMayBeInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, sink := newMemStore(), &memSink{}

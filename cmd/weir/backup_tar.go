@@ -57,7 +57,7 @@ func openPart(name string) (_ *os.File, err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("another backup writes %s: %w", name, err)
 	}
-	// Whoever had the lock may have given the file its final name meanwhile.
+	// Anyone who had the lock may have given the file its final name meanwhile.
 	ours, err := f.Stat()
 	if err != nil {
 		return nil, err

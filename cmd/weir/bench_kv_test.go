@@ -83,7 +83,7 @@ func TestBenchKVTellsOfASample(t *testing.T) {
 	}
 }
 
-// weirProgram is a program that runs this test's own as weir, for whoever starts
+// weirProgram is a program that runs this test's own as weir, for anyone who starts
 // processes with an environment of their own.
 func weirProgram(t *testing.T) string {
 	t.Helper()

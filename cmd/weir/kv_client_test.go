@@ -148,7 +148,7 @@ func kvRangeTest(t *testing.T) {
 	must(t, "kv", "del", "big/1", "big/2", "big/3", "big/4")
 }
 
-// A key goes with its lease, and whoever watches is told.
+// A key goes with its lease, and anyone who watches is told.
 func kvLeaseTest(t *testing.T) {
 	refuse(t, exitUsage, []string{`TTL "soon"`}, "kv", "lease", "grant", "soon")
 	refuse(t, exitUsage, []string{"the number that grant printed"}, "kv", "lease", "keep", "x")

@@ -67,7 +67,7 @@ func Create(ctx context.Context, repo *Repository, opts Options) (*Writer, error
 	first := opts.ID
 	for n := 2; ; n++ {
 		w, err := begin(ctx, repo.storage, opts)
-		// Ids have seconds; whoever comes second in one second takes another.
+		// Ids have seconds; anyone who comes second in one second takes another.
 		if (errors.Is(err, ErrExist) || errors.Is(err, ErrLocked)) && !given && n < 1000 {
 			opts.ID = fmt.Sprintf("%s-%d", first, n)
 			continue

@@ -184,7 +184,7 @@ func checkDigest(data []byte) error {
 }
 
 // check returns what makes no sense in a manifest. A digest does not protect from
-// whoever computes it anew: names of files must still not lead out of the backup.
+// anyone who computes it anew: names of files must still not lead out of the backup.
 func (m *Manifest) check() error {
 	if err := checkID("id", m.ID); err != nil {
 		return err

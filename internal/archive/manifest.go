@@ -37,7 +37,7 @@ type Manifest struct {
 
 	// Digest is the SHA-256, in hexadecimal, of the manifest's bytes with
 	// sixty-four zeros in this place. It finds accidents and careless edits;
-	// whoever edits on purpose can compute it anew.
+	// anyone who edits on purpose can compute it anew.
 	Digest string `json:"digest"`
 }
 
@@ -171,7 +171,7 @@ type Table struct {
 	Parts      int   `json:"parts"`
 
 	// Checksum is the engine's own checksum over the rows, in the words of
-	// whoever computed it ("md5:..."). Empty when none was asked for.
+	// anyone who computed it ("md5:..."). Empty when none was asked for.
 	Checksum string `json:"checksum,omitempty"`
 
 	Attributes map[string]string `json:"attributes,omitempty"`

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Severity is how much a finding matters to whoever reads the report.
+// Severity is how much a finding matters to anyone who reads the report.
 type Severity string
 
 // Info states a result; Warn says that a figure must not be taken at face value

@@ -15,7 +15,7 @@ type Outbox struct {
 	// delivery was noted in the database; 0 when nobody waited for that.
 	AckedSeconds float64 `json:"acked_s,omitempty"`
 	// FromStart counts from the intended start of the enqueue until delivery,
-	// FromCommit from the moment at which the producer knew of its commit. Whoever
+	// FromCommit from the moment at which the producer knew of its commit. Anyone who
 	// follows the log may deliver before that; such a delivery counts as 0.
 	FromStart  *measure.Hist `json:"from_start,omitempty"`
 	FromCommit *measure.Hist `json:"from_commit,omitempty"`

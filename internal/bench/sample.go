@@ -46,7 +46,7 @@ type Sample struct {
 	Rates map[string]float64 `json:"rates,omitempty"`
 	// Processes holds what each role used within the window.
 	Processes map[string]measure.Usage `json:"processes,omitempty"`
-	// Machine is what the whole machine did within the window, whoever caused it.
+	// Machine is what the whole machine did within the window, whichever process caused it.
 	Machine *measure.Activity `json:"machine,omitempty"`
 	Server  *ServerCounters   `json:"server,omitempty"`
 	Groups  *Groups           `json:"groups,omitempty"`

@@ -165,7 +165,7 @@ func (r *Result) WriteFiles(dir string) error {
 	return nil
 }
 
-// replaceFile writes a file in one step, so that whoever reads it meanwhile, or
+// replaceFile writes a file in one step, so that anyone who reads it meanwhile, or
 // after a crash, finds the old one or the new one and never a part.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")

@@ -18,7 +18,7 @@ var (
 	// ErrRowImage: rows are logged without some of their columns.
 	ErrRowImage = errors.New("the binary log does not hold whole rows")
 	// ErrPurged: what comes after the position, or the GTIDs, is not in the log,
-	// or not any more. Whoever is at it has missed something and has to begin
+	// or not any more. Anyone who is at it has missed something and has to begin
 	// anew from a copy of the data.
 	ErrPurged = errors.New("the position is not in the server's binary log any more")
 	// ErrPosition: the log has no event there. It is another server's position,

@@ -11,7 +11,7 @@ import (
 // without a goal the heap would grow to twice of it.
 const memoryGoal = 200 << 20
 
-// BoundMemory sets the goal for this process, unless whoever started it has set
+// BoundMemory sets the goal for this process, unless its starter has set
 // one by $GOMEMLIMIT. The function that it returns takes it back.
 func BoundMemory() (undo func()) {
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {

@@ -5,7 +5,7 @@ import "github.com/weirdb/weir/internal/kvwire"
 // Changes of the members, as the leader makes them.
 
 // configure starts a change of the members. One that is in force, or under way, is
-// answered when it is known to last: whoever asks again has not got the answer.
+// answered when it is known to last: anyone who asks again has not got the answer.
 func (l *leadership) configure(from Addr, m *kvwire.Message) {
 	c := l.c
 	g, err := kvwire.ParseMemberChange(m.Data)
@@ -96,7 +96,7 @@ func (l *leadership) knows(from, index uint64) {
 }
 
 // answerChange says that a change is in force when a majority would know that after
-// a restart. Whoever asked may then destroy a replica that has left: its vote, by
+// a restart. Anyone who asked may then destroy a replica that has left: its vote, by
 // the configuration before, is never needed again. A leader that has left itself
 // does not wait: it is about to be stopped.
 func (l *leadership) answerChange() {

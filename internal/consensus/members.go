@@ -127,7 +127,7 @@ func readMember(r *reader) Member {
 }
 
 // done reports that the members in force are what the change asks for: it was made
-// before, and whoever asks again has not got the answer.
+// before, and anyone who asks again has not got the answer.
 func (m *members) done(g Change) bool {
 	p, known := m.get(g.Member.ID)
 	switch g.Kind {

@@ -45,7 +45,7 @@ func (r *rig) joins(id uint64) {
 }
 
 // A number that a member had is not given again, however the member left, and
-// whoever leads: what it voted for, and its messages, may still be about.
+// whichever replica leads: what it voted for, and its messages, may still be about.
 func TestNumbersAreNeverUsedAgain(t *testing.T) {
 	r := newRig(t, 3, "raft")
 	cfg := r.nodes[1].core.cfg

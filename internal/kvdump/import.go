@@ -302,7 +302,7 @@ func (i *Import) write(ctx context.Context) (written int, err error) {
 }
 
 // holds reports that the cluster had an item with its value when its page was read. Items
-// come by rising key.
+// arrive by rising key.
 func (c *cursor) holds(want *kv.Item) (bool, error) {
 	for {
 		have, err := c.item()

@@ -51,7 +51,7 @@ func (s *Store) record(c Change) {
 
 // Changes returns what changed since it was called last, in order; several
 // changes may have one revision. The slice is valid until the next Apply or
-// Restore. A Restore is not in it: whoever restores tells watchers that they
+// Restore. A Restore is not in it: anyone who restores tells watchers that they
 // must begin anew.
 func (s *Store) Changes() []Change {
 	l := &s.log

@@ -166,7 +166,7 @@ func (m *Message) Size() int {
 }
 
 // Decode sets m to the message whose form is the whole of b. Data and the
-// bundles' commands share b's memory: whoever keeps them keeps b or copies
+// bundles' commands share b's memory: anyone who keeps them keeps b or copies
 // them. Bundle and Records are new slices. After an error m is of no use.
 func (m *Message) Decode(b []byte) error {
 	r := reader{b: b}

@@ -12,7 +12,7 @@ import (
 
 // What every server of the lab has in common with those of production, unless a
 // test asks otherwise. Software that was only ever run on a bare server fails on
-// the first real one: whoever removes a line here has all suites run on something
+// the first real one: anyone who removes a line here has all suites run on something
 // kinder than the world.
 
 func TestPostgresIsLikeProduction(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Pressure tells how busy the machine was, whoever caused it: the witness of
+// Pressure tells how busy the machine was, whichever process caused it: the witness of
 // foreign load beside a figure. Shares are percent of the last ten seconds in
 // which some task had to wait for the resource.
 type Pressure struct {

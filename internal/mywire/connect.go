@@ -45,7 +45,7 @@ type ConnectConfig struct {
 	//
 	//	DISABLED         no TLS
 	//	PREFERRED        TLS if the server has it
-	//	REQUIRED         TLS, whoever the server is
+	//	REQUIRED         TLS, without a check of who the server is
 	//	VERIFY_CA        and its certificate is signed by one of TLSConfig.RootCAs
 	//	VERIFY_IDENTITY  and is made out for the host
 	//

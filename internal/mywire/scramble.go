@@ -93,7 +93,7 @@ func newSalt() []byte {
 	return salt
 }
 
-// mask is how a password is hidden from whoever knows the RSA key but not the
+// mask is how a password is hidden from anyone who knows the RSA key but not the
 // salt: its text and a NUL, XORed with the salt over and over.
 func mask(text, salt []byte) []byte {
 	out := make([]byte, len(text))

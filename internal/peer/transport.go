@@ -240,7 +240,7 @@ func (t *Transport) start(r *replica) {
 // that this was not enough.
 //
 // All that is sent by one call, and all that gathers while the connection is
-// busy writing, goes with one system call: whoever has several messages for one
+// busy writing, goes with one system call: anyone who has several messages for one
 // address sends them together.
 func (t *Transport) Send(to Addr, ms []kvwire.Message) (int, error) {
 	t.mu.RLock()

@@ -6,7 +6,7 @@
 //
 // It holds no policy: it neither reconnects nor remembers positions. A position
 // is confirmed to the server only when the caller says so, because the server
-// throws away what is confirmed. Whoever reconnects begins where it has
+// throws away what is confirmed. Anyone who reconnects begins where it has
 // confirmed, and may see again what it did not.
 //
 // Bytes that a function returns belong to the connection's buffer and are valid

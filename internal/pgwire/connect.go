@@ -37,7 +37,7 @@ type ConnectConfig struct {
 	//	disable      no TLS
 	//	allow        without TLS; with it if the server refuses that
 	//	prefer       TLS if the server has it; without if that is refused
-	//	require      TLS, whoever the server is
+	//	require      TLS, without a check of who the server is
 	//	verify-ca    and its certificate is signed by one of TLSConfig.RootCAs
 	//	verify-full  and is made out for the host
 	//

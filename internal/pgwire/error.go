@@ -78,7 +78,7 @@ func NewError(code, format string, args ...any) *Error {
 	return &Error{Severity: "ERROR", SeverityRaw: "ERROR", Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// NewFatal returns an Error of severity FATAL: whoever sends it closes the
+// NewFatal returns an Error of severity FATAL: anyone who sends it closes the
 // connection.
 func NewFatal(code, format string, args ...any) *Error {
 	return &Error{Severity: "FATAL", SeverityRaw: "FATAL", Code: code, Message: fmt.Sprintf(format, args...)}

@@ -48,7 +48,7 @@ func TestNoEndpointWithoutCertificate(t *testing.T) {
 	}
 }
 
-// The socket stays within reach of whoever needs its descriptor.
+// The socket stays within reach of anyone who needs its descriptor.
 func TestNetConnReachesTheSocket(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()

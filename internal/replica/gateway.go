@@ -423,7 +423,7 @@ func (g *gateway) retire(l *line, now int64) {
 	defer l.mu.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Whoever gets the line next must not see weak writes of the one before early.
+	// Anyone who gets the line next must not see weak writes of the one before early.
 	done := l.s.Open() == 0 && l.s.Unstable() == 0
 	forget := false
 	switch at := slices.Index(g.idle, l); {

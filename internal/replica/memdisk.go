@@ -66,7 +66,7 @@ func (d *memoryDisk) Rename(from, to string) error {
 	return nil
 }
 
-// Remove implements wal.Disk. Whoever has the file open keeps it.
+// Remove implements wal.Disk. Anyone who has the file open keeps it.
 func (d *memoryDisk) Remove(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

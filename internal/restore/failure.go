@@ -20,7 +20,7 @@ var ErrDiffers = errors.New("it differs from the backup")
 var ErrNeeds = errors.New("left out, for it needs")
 
 // Independent reports whether an error is about one object, so that others may
-// still be restored: not one of the connection, the storage, or whoever cancelled.
+// still be restored: not one of the connection or the storage, nor a cancelled run.
 func Independent(err error) bool {
 	var object *ObjectError
 	if !errors.As(err, &object) {

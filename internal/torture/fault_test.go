@@ -296,7 +296,7 @@ func TestBlockedKeyOfMany(t *testing.T) {
 }
 
 // An application locks rows in the other order than the acknowledgement does.
-// Whoever the database chooses to fail, the deliveries are noted in the end.
+// Whichever transaction the database fails, the deliveries are noted in the end.
 func TestDeadlockInAck(t *testing.T) {
 	t.Parallel()
 	waiting := map[outboxctl.Engine]string{

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// fleet is the relay processes of a run: always the same number, whoever is
+// fleet is the relay processes of a run: always the same number, whichever is
 // killed is replaced at once.
 type fleet struct {
 	command []string // starts a process that runs Worker

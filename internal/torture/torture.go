@@ -62,7 +62,7 @@ type Config struct {
 	Kills int
 	// Following has only relays killed that lead and follow the log, and waits for
 	// one before every kill, also of the database and the broker. Fewer kills fit
-	// into Duration then. Default: whoever it is.
+	// into Duration then. Default: any relay.
 	Following bool
 	// DatabaseKills and BrokerKills are how often those are killed, Pauses how
 	// often a relay is stopped for a while. Default: none.

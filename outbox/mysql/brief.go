@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Maintenance must have the table for itself, and whoever wants it meanwhile
+// Maintenance must have the table for itself, and anyone who wants it meanwhile
 // queues up behind it while it waits. So it asks only when no transaction is old,
 // and waits no longer than it must: MariaDB not at all, MySQL its least, a second.
 const (

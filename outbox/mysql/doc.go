@@ -24,10 +24,10 @@
 // is no wait for a lock between the two; the one pause that exists is
 // innodb_max_purge_lag_delay, of at most 10 s and off by default. Numbers that a
 // statement takes in advance, for its other rows, are taken with the first. So at
-// any moment whoever has taken a number is executing a statement, or owns a
+// any moment anyone who has taken a number is executing a statement, or owns a
 // read-write transaction, or has ended. A mark is therefore two looks, in this
-// order: first at the process list, then at INNODB_TRX. Whoever is between the
-// two states at the first look is executing; whoever has passed on by the second
+// order: first at the process list, then at INNODB_TRX. Anyone who is between the
+// two states at the first look is executing; anyone who has passed on by the second
 // has its transaction there. (The other order would miss a statement that ends
 // between the looks and leaves its transaction open.)
 //

@@ -271,7 +271,7 @@ func (l *lease) Close() error {
 		close(l.lost)
 	}
 	l.state.Unlock()
-	// The server notices that a session has ended when it next looks; whoever
+	// The server notices that a session has ended when it next looks; anyone who
 	// takes over shall not have to wait for that.
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.patience)
 	defer cancel()

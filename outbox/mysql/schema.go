@@ -11,7 +11,7 @@ const schemaVersion = 1
 
 // message is the columns that the tables of messages have in common. The
 // defaults let a producer in plain SQL name topic, msg_key and payload alone. It
-// cannot compute a bucket: the row then has none, and whoever reads it does.
+// cannot compute a bucket: the row then has none, and anyone who reads it does.
 const message = `
   bucket SMALLINT NULL,
   id BINARY(16) NOT NULL DEFAULT (UNHEX(REPLACE(UUID(), '-', ''))),

@@ -107,7 +107,7 @@ func burialNotes(b []outbox.Burial) []note {
 
 // fence is the first table of a statement that only the leader may run: its own
 // row of the leases, if no epoch has begun since. What changes rows locks it, so
-// that whoever takes over waits.
+// that anyone who takes over waits.
 func (l *lease) fence() (from, where string) {
 	return l.s.sql("{lease} l STRAIGHT_JOIN "), fmt.Sprintf("l.shard = %d AND l.epoch = %d", l.shard, l.epoch)
 }
@@ -346,7 +346,7 @@ func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 		return nil
 	}
 	err := l.s.inTx(ctx, func(c *session) error {
-		// The lock keeps whoever takes over waiting until this has ended.
+		// The lock keeps anyone who takes over waiting until this has ended.
 		if err := c.exec(ctx, l.s.sql(fmt.Sprintf("SELECT epoch FROM {lease} WHERE shard = %d LOCK IN SHARE MODE", l.shard))); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ const convertBatch = 10_000
 //	2  move delivered rows there, a batch per transaction, until none is left
 //	3  lock the table, move the rest, put _new into its place
 //
-// Every step is a transaction, and each begins where the tables are: whoever is
+// Every step is a transaction, and each begins where the tables are: anyone who is
 // killed goes on there. A conversion that was begun with another period is
 // ended first: the delivered rows that it moved are nowhere else.
 func (m *migration) convert(ctx context.Context, old meta) error {

@@ -67,7 +67,7 @@ const slowInsert = `INSERT INTO weir_outbox (topic, msg_key, payload) VALUES ('s
 func TestGaps(t *testing.T) {
 	pg := server(t)
 
-	// A transaction that has its number and no id yet: whoever looks at
+	// A transaction that has its number and no id yet: anyone who looks at
 	// transaction ids takes the gap for dead.
 	t.Run("between nextval and the transaction's id", func(t *testing.T) {
 		r := newRig(t, pg)
@@ -114,7 +114,7 @@ func TestGaps(t *testing.T) {
 		}
 	})
 
-	// The relay's mark outlives PREPARE, whoever holds the locks afterwards.
+	// The relay's mark outlives PREPARE, whichever session holds the locks afterwards.
 	for _, when := range []string{"before", "after"} {
 		t.Run("prepared transaction, marked "+when, func(t *testing.T) {
 			r := newRig(t, pg)

@@ -26,7 +26,7 @@ var errClosed = errors.New("the lease is closed")
 // Between the end of the session that holds the lock and the moment when this
 // process learns of it, another leader may have begun. Park and Bury therefore
 // name the epoch and do nothing when it has passed on. Ack does not: a row that
-// was delivered is delivered, whoever says so, and an ack thrown away would only
+// was delivered is delivered, whichever relay says so, and an ack thrown away would only
 // repeat it.
 type lease struct {
 	store *Store

@@ -23,7 +23,7 @@ type mark struct {
 }
 
 // holdersText lists who holds the lock of an INSERT, on the table or directly on
-// a partition of it. Stronger locks are of no interest: whoever inserts holds
+// a partition of it. Stronger locks are of no interest: anyone who inserts holds
 // this one besides, and a vacuum, which takes a stronger one for hours, does not
 // insert. Who waits for the lock has no number yet.
 func holdersText(n names) string {

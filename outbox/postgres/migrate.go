@@ -239,7 +239,7 @@ func (m *migration) adapt(ctx context.Context, old meta) error {
 	if shards == 0 || shards == old.shards {
 		return nil
 	}
-	// Whoever leads a shard rests on the number of shards. Nobody leads now, nor
+	// Anyone who leads a shard rests on the number of shards. Nobody leads now, nor
 	// until this transaction ends.
 	for i := range max(shards, old.shards) {
 		var free bool

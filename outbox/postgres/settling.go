@@ -78,7 +78,7 @@ func (s *snapshot) sees(xid uint32) bool {
 // else knows of.
 //
 // Rows that can be seen need not wait for earlier ones of the log that cannot:
-// whoever cannot be seen has not returned from its COMMIT, so that nothing comes
+// anyone who cannot be seen has not returned from its COMMIT, so that nothing comes
 // after it in the order of a key.
 type settling struct {
 	held []arrival

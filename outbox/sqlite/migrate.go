@@ -21,7 +21,7 @@ const nowMicros = "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000.0) AS I
 
 // message is the columns that the tables of messages have in common. A producer
 // in plain SQL names topic, msg_key and payload alone. It cannot compute a
-// bucket: the row then has none, and whoever reads it does.
+// bucket: the row then has none, and anyone who reads it does.
 const message = `
   bucket INTEGER,
   id BLOB NOT NULL DEFAULT (randomblob(16)) CHECK (length(id) = 16),

@@ -62,7 +62,7 @@ func (g *Gate) Release() {
 	}
 }
 
-// pass stops whoever is the one to stop.
+// pass stops the one that is to stop.
 func (g *Gate) pass(ctx context.Context, name string) error {
 	if !strings.Contains(name, g.part) {
 		return nil

@@ -56,7 +56,7 @@ var ErrOtherServer = errors.New("what is archived is the log of another server")
 // StreamBinlog archives a server's binary log as it is written, until ctx ends,
 // which is no error. Nothing is missing between segments and nothing is there
 // twice, however often it is killed and started again. It returns the position up
-// to which the log is archived. A connection that is lost is an error: whoever
+// to which the log is archived. A connection that is lost is an error: anyone who
 // calls it again goes on where it ended.
 func StreamBinlog(ctx context.Context, o BinlogOptions) (binlog.Position, error) {
 	o.Every, o.SegmentBytes = cmp.Or(o.Every, 5*time.Second), cmp.Or(o.SegmentBytes, 64<<20)

@@ -217,7 +217,7 @@ func (r *runner) sweep(ctx context.Context) error {
 }
 
 // Attributes of a manifest with the value "selected" where not all databases of a
-// cluster, or not all of each database, were backed up. Whoever replays a log wants
+// cluster, or not all of each database, were backed up. Anyone who replays a log wants
 // to know.
 const (
 	AttrDatabases = "databases"

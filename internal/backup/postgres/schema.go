@@ -95,7 +95,7 @@ func readable(e *pg.Entry) error {
 
 // runDump runs pg_dump on the main session, whose locks and snapshot are those of
 // the rows. With a session of its own it would have to queue for its locks behind
-// whoever waits to truncate or alter a table: he waits for ours, and a program that
+// anyone who waits to truncate or alter a table: he waits for ours, and a program that
 // truncates a table again and again would keep every backup from ending.
 func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	socket, err := pg.ListenFor(ctx, d.main, &d.mainMu, d.opts.TempDir)

@@ -24,7 +24,7 @@ import (
 type DirOptions struct {
 	// Dir must be empty or not exist. Required.
 	Dir string
-	// UID and GID own everything. Default: -1, whoever restores.
+	// UID and GID own everything. Default: -1, the user that restores.
 	UID, GID int
 	// Tablespaces map locations of the source to others. Default: where they were.
 	Tablespaces map[string]string

@@ -17,7 +17,7 @@ const maxExamples = 5
 type Dial func(ctx context.Context, client int) (net.Conn, Client, error)
 
 // Client is the protocol's side of one connection: what it sends and what it
-// makes of the answers. One thread owns it while a run lasts, and whoever called
+// makes of the answers. One thread owns it while a run lasts, and anyone who called
 // Run afterwards.
 type Client interface {
 	// Ask appends the request of the client's n-th operation to b.

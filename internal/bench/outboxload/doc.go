@@ -9,5 +9,5 @@
 // [Subject]), so that their figures can be set against each other.
 //
 // A run in which messages are lost is no error: it yields a sample whose ledger
-// says so, and whoever judges it finds it invalid.
+// says so, and anyone who judges it finds it invalid.
 package outboxload

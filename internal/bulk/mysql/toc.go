@@ -35,7 +35,7 @@ type Entry struct {
 	Name  string `json:"name"`
 	Table string `json:"table,omitempty"` // of a trigger
 
-	// Create is what the server prints. It names no database unless whoever made
+	// Create is what the server prints. It names no database unless the one who made
 	// the object did.
 	Create string `json:"create"`
 

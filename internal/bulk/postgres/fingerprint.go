@@ -33,7 +33,7 @@ func (a Aspect) before(b Aspect) bool {
 
 // Fingerprint yields all aspects of the database that the session is in, in their
 // order, but for those of the schema besides. Two databases with the same ones
-// mean the same to whoever uses them, if their servers are of one major version:
+// mean the same to anyone who uses them, if their servers are of one major version:
 // definitions are in the words of the server. Event triggers are left out, since a
 // restore makes them last of all.
 func (s *Session) Fingerprint(ctx context.Context, besides string, yield func(Aspect) error) error {

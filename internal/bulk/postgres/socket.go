@@ -51,7 +51,7 @@ func (s *Session) Relay(ctx context.Context, sql string, sink func(message []byt
 //	pg_dump --- unix socket, in a directory of its own --- SessionSocket --- session
 //
 // The locks that the session holds are the program's then. One with a session of
-// its own would have to wait for its locks behind whoever waits for the first
+// its own would have to wait for its locks behind anyone who waits for the first
 // session to end: neither would ever go on.
 //
 // What the program says to begin a transaction is answered and not done.

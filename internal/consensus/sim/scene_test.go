@@ -367,7 +367,7 @@ func behindSuccessor(w *World, id uint64, e consensus.Event) {
 }
 
 // forgetfulWitnesses cuts a leader off from the other replicas, not from clients.
-// Its successor collects pools; whoever has sent one restarts, and does not hear
+// Its successor collects pools; anyone who has sent one restarts, and does not hear
 // for a while that the new view is open. Meanwhile clients ask for votes in the old
 // one.
 func forgetfulWitnesses(w *World, id uint64, e consensus.Event) {

@@ -77,7 +77,7 @@ func (b *backend) unasked(p []byte) {
 	b.s.Close(err)
 }
 
-// forward gives the bytes of an answer to whoever it answers. The last bytes are
+// forward gives the bytes of an answer to the client that it answers. The last bytes are
 // held back while they may be part of a packet that ends a result: that one may
 // have to be put differently.
 func (b *backend) forward(u *unit, p []byte, event mywire.Event) {
@@ -97,7 +97,7 @@ func (b *backend) forward(u *unit, p []byte, event mywire.Event) {
 	b.hold = append(b.hold, p[len(p)-held:]...)
 }
 
-// emit gives whole packets, or parts of rows, to whoever the unit answers.
+// emit gives whole packets, or parts of rows, to the client that the unit answers.
 func (b *backend) emit(u *unit, p []byte) {
 	if len(p) == 0 {
 		return

@@ -295,7 +295,7 @@ func TestAccountsThatMayNotLogInAnyMore(t *testing.T) {
 	}
 }
 
-// Privileges that are taken away by another connection are gone for whoever logs in
+// Privileges that are taken away by another connection are gone for anyone who logs in
 // afterwards, although the pool is warm.
 func TestPrivilegesThatWereTakenAway(t *testing.T) {
 	t.Parallel()

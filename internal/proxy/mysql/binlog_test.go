@@ -154,7 +154,7 @@ func directTo(t *testing.T, server *lab.MySQL, db string) *wire {
 func TestRefusedReplayIsAnErrorOnce(t *testing.T) {
 	t.Parallel()
 	db := database(t, "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)")
-	// Whoever may set this loses the right to, and keeps the value.
+	// Anyone who may set this loses the right to, and keeps the value.
 	name, password := account(t)
 	sqlOn(t, server(t), fmt.Sprintf("GRANT ALL ON %s.* TO %s@'%%'", db, name), fmt.Sprintf("GRANT BINLOG ADMIN ON *.* TO %s@'%%'", name))
 	as := func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password = name, password }

@@ -11,7 +11,7 @@ import (
 
 // This file notices that somebody has changed what a user may do, by a connection
 // that weir does not carry. A connection keeps the global and the database's
-// privileges that the user had when it was opened, and directly whoever logs in has
+// privileges that the user had when it was opened, and directly anyone who logs in has
 // those of now. So the connections that logins open are asked, and where the answer
 // is another than before, the user's pools are opened anew.
 

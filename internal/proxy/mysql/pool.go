@@ -206,7 +206,7 @@ func (p *pool) release(b *backend) {
 	b.mode, b.owner, b.lane = modeFree, nil, nil
 	b.s.Throttle(false) // its last client may still have much to read
 	if b.status&mywire.StatusInTrans != 0 {
-		// A text was not what weir took it for. Whoever came next would be in
+		// A text was not what weir took it for. Anyone who came next would be in
 		// the transaction that it began.
 		p.l.srv.log.Error("backend left in a transaction; closed", "pool", p.key.String(), "connection", b.id)
 		b.doomed = true

@@ -8,7 +8,7 @@ import (
 )
 
 // This file is about statements that change what a new session is like: global
-// settings, privileges, roles, a database's character set. Directly, whoever
+// settings, privileges, roles, a database's character set. Directly, anyone who
 // connects next has the new ones. A connection that was opened before keeps the
 // old ones, so it must not serve that client. Where only logins bring connections
 // it has to: there old ones go when no client needs them.

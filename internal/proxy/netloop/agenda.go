@@ -4,7 +4,7 @@ import "time"
 
 // An Agenda is what a loop's owner has to look at before the turn ends: sessions
 // whose held bytes can be read on, pools with something to give or to be given,
-// lanes with a group to send. Whoever enters itself does so once, and sees to
+// lanes with a group to send. Anyone who enters itself does so once, and sees to
 // that with a flag that its Look takes back.
 type Agenda struct {
 	sessions, pools, lanes []Task

@@ -10,7 +10,7 @@ import (
 
 // A Lobby holds the connections of clients that have not said who they are. They
 // are bounded by themselves, so that those who connect and say nothing take no
-// client's place, nor all descriptors: when it is full, whoever has been there for
+// client's place, nor all descriptors: when it is full, anyone who has been there for
 // longest has to leave. A client that means to log in is there for a round trip.
 // Safe for concurrent use; the zero value is empty.
 type Lobby struct {

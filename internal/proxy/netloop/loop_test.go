@@ -20,7 +20,7 @@ func (nobody) Drain()                       {}
 func (nobody) Drained() bool                { return true }
 func (nobody) Shutdown()                    {}
 
-// Whoever posts while a loop ends writes to no descriptor that the loop has given
+// Anyone who posts while a loop ends writes to no descriptor that the loop has given
 // up: its number belongs to the next connection by then. It is a matter of a
 // preemption at the worst place; tens of thousands of ends show one.
 func TestPostWhileLoopEnds(t *testing.T) {

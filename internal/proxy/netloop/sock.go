@@ -161,7 +161,7 @@ func (s *Sock) hold() {
 	s.repause()
 }
 
-// Throttle stops or resumes reading because whoever the bytes are for is slow.
+// Throttle stops or resumes reading because their receiver is slow.
 func (s *Sock) Throttle(on bool) {
 	if s.Closed {
 		return

@@ -236,7 +236,7 @@ func (u *unit) sawTag(body []byte) {
 	}
 }
 
-// emit gives bytes to whoever the unit answers.
+// emit gives bytes to the client that the unit answers.
 func (b *backend) emit(u *unit, p []byte) {
 	if len(p) == 0 || u.retry {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/postgres"
 )
 
-// roadSetup makes objects that do something to the session of whoever uses them:
+// roadSetup makes objects that do something to the session of anyone who uses them:
 // by each road that leads from the text of a statement to code that it does not
 // show.
 var roadSetup = []string{

@@ -10,7 +10,7 @@ import (
 )
 
 // maxLookups bounds the connections on which secrets are looked up at a time.
-// Whoever can reach weir can ask for a secret to be looked up, before having
+// Anyone who can reach weir can ask for a secret to be looked up, before having
 // proved anything.
 const maxLookups = 4
 

@@ -229,7 +229,7 @@ func (p *pool) release(b *backend) {
 	}
 	b.mode, b.owner, b.lane = modeFree, nil, nil
 	if b.status != pgwire.StatusIdle {
-		// A text was not what weir took it for. Whoever came next would be in
+		// A text was not what weir took it for. Anyone who came next would be in
 		// the transaction that it began.
 		p.l.srv.log.Error("backend left in a transaction; closed", "pool", p.key.String(), "pid", b.pid)
 		b.doomed = true

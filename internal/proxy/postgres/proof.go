@@ -280,7 +280,7 @@ func (f *proof) changed(b *backend) bool {
 }
 
 // forgets is called when a client leaves with its backend: what it made is looked
-// for by whoever comes next.
+// for by anyone who comes next.
 func (f *proof) forgets(c *client) {
 	if c.bodies || c.madeBodies {
 		f.used, f.lookAt = true, 0

@@ -116,7 +116,7 @@ func TestAFullServerIsAskedOnAConnectionThatThereIs(t *testing.T) {
 	}
 }
 
-// Secrets are looked up for whoever knocks, so with few connections.
+// Secrets are looked up for anyone who knocks, so with few connections.
 func TestLookupsOfSecretsTakeFewConnections(t *testing.T) {
 	t.Parallel()
 	server := authServer(t, lab.Trust, lab.TLSOff)

@@ -19,7 +19,7 @@ const (
 )
 
 // conn is one client. The reader's goroutine owns what stands first; what is
-// below mu is shared with the writer and with whoever completes requests.
+// below mu is shared with the writer and with anyone who completes requests.
 type conn struct {
 	srv     *Server
 	sock    net.Conn

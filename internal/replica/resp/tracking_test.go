@@ -106,7 +106,7 @@ func TestCachesAreNeverStale(t *testing.T) {
 			}
 			writers.Wait()
 			reading.Wait()
-			// Whoever read all after the last write has something to be told, too.
+			// Anyone who read all after the last write has something to be told, too.
 			dial(t, addr).want("+OK\r\n", "SET", "k0", "last")
 			close(writing)
 			readers.Wait()

@@ -40,7 +40,7 @@ type ReplayOptions struct {
 	UntilGTID     binlog.GTID
 
 	// Databases restricts it to these: rows by their table's database, statements
-	// by the default database of whoever ran them. Default: all but the server's
+	// by the default database of the client that ran them. Default: all but the server's
 	// own.
 	Databases []string
 

@@ -92,7 +92,7 @@ CREATE MATERIALIZED VIEW mv AS SELECT count(*) AS n FROM last; GRANT SELECT ON l
 	}
 }
 
-// hostile is what an unprivileged user could leave for whoever restores a backup:
+// hostile is what an unprivileged user could leave for anyone who restores a backup:
 // functions that run programs if a superuser calls them, by every road that restores
 // take.
 const hostile = `

@@ -16,7 +16,7 @@ import (
 )
 
 // sandbox is how a throwaway server takes an archive whose code nobody vouches for:
-// whoever could make a function at the source must not run it here as a superuser,
+// anyone who could make a function at the source must not run it here as a superuser,
 // who may run programs.
 //
 // Rows, indexes, constraints and materialized views, which call functions of the

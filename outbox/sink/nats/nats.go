@@ -75,7 +75,7 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 
 // settings are those of the connection. It is tried for ever to have it again,
 // at once the first time and every quarter second then, also when the login is
-// refused: whoever runs the server may be in the middle of changing that. What
+// refused: anyone who runs the server may be in the middle of changing that. What
 // is published meanwhile fails at once.
 func (s *Sink) settings(ctx context.Context) (nats.Options, error) {
 	o := nats.GetDefaultOptions()
