@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -306,6 +308,10 @@ func TestBinlogReceiverConnectsAgain(t *testing.T) {
 	dsn := strings.Replace(s.m.DSN(""), fmt.Sprintf(":%d", s.m.Port()), fmt.Sprintf(":%d", relay.Port()), 1)
 	p := start(t, "backup", "binlog", dsn, "--to", repo, "--flush-interval", "20ms")
 	kept := func() bool {
+		// The repository is there only once the receiver has made it.
+		if _, err := os.Stat(repo); errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
 		end, _ := s.position()
 		logs := decode[catalogue](t, must(t, "list", repo, "--json")).Binlogs
 		return len(logs) == 1 && logs[0].End == end
