@@ -25,6 +25,10 @@ import (
 // too. Keys that are not weir's (application, route, ...) are passed over.
 //
 // Of several values for a key the first that can be used counts.
+//
+// Only batch has an effect so far: file, line and ttl are read, and reported in
+// Bad as what does nothing. A traceparent is read and not reported, since the
+// libraries that write it do not address weir.
 
 // maxWindow bounds batch:N. A client that waits longer for company than a second
 // is mistaken about the unit.
@@ -197,6 +201,7 @@ func (h *Hints) apply(key, value string) {
 			h.bad("file: has no value")
 		} else if h.File == "" {
 			h.File = value
+			h.bad("file: has no effect yet: weir counts by fingerprint alone")
 		}
 	case "line":
 		n, err := strconv.Atoi(value)
@@ -204,6 +209,7 @@ func (h *Hints) apply(key, value string) {
 			h.bad("line:%s is not a line number", clip(value))
 		} else if h.Line == 0 {
 			h.Line = n
+			h.bad("line: has no effect yet: weir counts by fingerprint alone")
 		}
 	case "ttl":
 		d, ok := decimal(value, time.Second, maxTTL)
@@ -211,6 +217,7 @@ func (h *Hints) apply(key, value string) {
 			h.bad("ttl:%s is not a number of seconds from 0 to %d", clip(value), maxTTL/time.Second)
 		} else if h.TTL == 0 {
 			h.TTL = d
+			h.bad("ttl: has no effect yet: weir caches no reads")
 		}
 	case "traceparent":
 		if h.Trace == "" {

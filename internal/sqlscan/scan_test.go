@@ -384,7 +384,7 @@ func TestNamesOfVerbsAndEffects(t *testing.T) {
 func TestScanDoesNotAllocate(t *testing.T) {
 	for _, sql := range []string{
 		"select abalance from pgbench_accounts where aid = 12345",
-		"/* batch:10 file:a.go line:3 */ insert into t (a, b) values ($1, $2) returning id",
+		"/*route='x',batch='10'*/ insert into t (a, b) values ($1, $2) returning id",
 		"set work_mem = '64MB'",
 	} {
 		if n := testing.AllocsPerRun(100, func() { Scan(sql) }); n != 0 {

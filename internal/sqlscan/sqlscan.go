@@ -55,7 +55,7 @@ type Hints struct {
 	Line  int           // call site, from line:
 	TTL   time.Duration // cache lifetime, from ttl: in seconds
 	Trace string        // W3C traceparent, from SQLCommenter
-	// Bad has one sentence for each hint that cannot be used; nil normally.
+	// Bad has one sentence for each hint that cannot be used or has no effect; nil normally.
 	Bad []string
 }
 

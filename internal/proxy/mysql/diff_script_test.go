@@ -170,7 +170,7 @@ func (g *diffScripter) write(n int) string {
 		fmt.Sprintf("INSERT INTO kv# SET k = %d, v = 'set'", n+70), fmt.Sprintf("UPDATE ser# SET id = LAST_INSERT_ID(id) WHERE x = %d", n), fmt.Sprintf("INSERT INTO kv# (k, v) VALUES (LAST_INSERT_ID() + %d, 'last')", 80+n), fmt.Sprintf("INSERT INTO trig# (x) VALUES (%d), (3)", n),
 		fmt.Sprintf("INSERT INTO kv# (k, v) VALUES (%d, 'r') RETURNING k, v, n", n+90), fmt.Sprintf("DELETE FROM kv# WHERE k = %d RETURNING *", n+90), fmt.Sprintf("INSERT INTO ser# (x) VALUES (%d) RETURNING id, g", n*5))
 	if g.hints && g.IntN(4) > 0 {
-		sql = g.pick("/* batch */ ", "/* batch:auto */ ", "/*batch='auto'*/ ", "/* batch:0.2 */ ", "/* file:a.go line:3 batch:auto */\n", "/* batch:off */ ") + sql
+		sql = g.pick("/* batch */ ", "/* batch:auto */ ", "/*batch='auto'*/ ", "/* batch:0.2 */ ", "/*route='x',batch='auto'*/\n", "/* batch:off */ ") + sql
 	}
 	return sql
 }

@@ -301,7 +301,7 @@ func (g *scripter) write(n int) string {
 		"WITH d AS (DELETE FROM child RETURNING k) INSERT INTO ser (x) SELECT count(*) FROM d", fmt.Sprintf("INSERT INTO ser (x) VALUES (noisy(%d))", n),
 		fmt.Sprintf("UPDATE ser SET x = %d WHERE id = %d", n*7, n), "TRUNCATE child", fmt.Sprintf("INSERT INTO kv (k, v) VALUES (%d, '/* batch:off */')", n+30))
 	if g.hints && g.IntN(4) > 0 {
-		sql = g.pick("/* batch */ ", "/* batch:auto */ ", "/*batch='auto'*/ ", "/* batch:0.2 */ ", "/* file:a.go line:3 batch:auto */\n", "/* batch:off */ ") + sql
+		sql = g.pick("/* batch */ ", "/* batch:auto */ ", "/*batch='auto'*/ ", "/* batch:0.2 */ ", "/*route='x',batch='auto'*/\n", "/* batch:off */ ") + sql
 	}
 	return sql
 }

@@ -135,7 +135,7 @@ func TestHintsThatCannotBeUsedWarnAndTheStatementRuns(t *testing.T) {
 	w := start(t, database(t, "CREATE TABLE h (k int, v text)"), nil)
 	warm := w.wire()
 	warm.ask("/* batch */ INSERT INTO h VALUES (0, 'warm')")
-	for _, hint := range []string{"batch:x", "batch:-1", "batch:1e9", "batch:99999999999999999999", "batch:", "line:-3 batch:auto", "ttl:soon"} {
+	for _, hint := range []string{"batch:x", "batch:-1", "batch:1e9", "batch:99999999999999999999", "batch:", "line:-3 batch:auto", "ttl:soon", "ttl:5", "file:a.go batch", "batch line:3"} {
 		for _, extended := range []bool{false, true} {
 			c := w.wire()
 			sql := "/* " + hint + " */ INSERT INTO h VALUES (1, 'x')"
@@ -168,7 +168,7 @@ func TestHintsThatCannotBeUsedWarnAndTheStatementRuns(t *testing.T) {
 	}
 	c.want("SELECT v FROM h WHERE k > 1 ORDER BY k", "[v] (/* batch */ kept /* ttl:5 */) (/* batch:x */) SELECT_2 I")
 	// Any order of hints, either form.
-	for i, hint := range []string{"/* batch:10 file:x line:3 */", "/* file:x batch:10 line:3 */", "/* ttl:1 file:x line:3 batch:auto */", "/*batch='auto',file='x'*/", "/*batch='1'*/"} {
+	for i, hint := range []string{"/* batch:10 */", "/*batch='auto',route='x'*/", "/*route='x',batch='1'*/"} {
 		before := w.pool().Grouped
 		eventually(t, hint+" takes effect", func() bool { // once the server is known
 			c.want(fmt.Sprintf("%s INSERT INTO h VALUES (%d, 'o')", hint, 10+i), "INSERT_0_1 I")
