@@ -125,6 +125,8 @@ func (s *scanner) command() {
 		s.next()
 		if s.is(kwAll) {
 			s.effects |= EffDiscardAll
+		} else {
+			s.takeName()
 		}
 	case VerbDeclare:
 		s.declare()

@@ -28,10 +28,10 @@ type Statement struct {
 	Hints   Hints
 	// Set is filled for SET and RESET; see EffSet and EffSetUnknown.
 	Set SetClause
-	// Name is the object of DEALLOCATE, EXECUTE, PREPARE, DECLARE, CLOSE,
+	// Name is the object of DEALLOCATE, EXECUTE, PREPARE, DECLARE, CLOSE, DISCARD,
 	// LISTEN, UNLISTEN, FETCH and MOVE as the server would store it: without
 	// quotes, folded to lower case unless quoted, cut to 63 bytes. Empty for
-	// DEALLOCATE ALL, CLOSE ALL and UNLISTEN *.
+	// DEALLOCATE ALL, CLOSE ALL, DISCARD ALL and UNLISTEN *.
 	Name string
 	// Count is the number of statements that are not empty.
 	Count int

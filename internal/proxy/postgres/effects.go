@@ -52,6 +52,8 @@ func (c *client) note(u *unit, info *reading) {
 		u.sets = append(u.sets, sqlscan.SetClause{Reset: true, All: true})
 		u.resets = true
 	}
+	u.numbers = u.numbers || e.Has(sqlscan.EffDiscardAll) || e.Has(sqlscan.EffMulti) && e.Has(sqlscan.EffRelease) ||
+		info.Verb == sqlscan.VerbDiscard && info.Name == "sequences"
 	if e.Has(sqlscan.EffRelease) {
 		u.probe = true
 	}
@@ -92,6 +94,16 @@ func (c *client) dropSequences() {
 	b.ask("DISCARD SEQUENCES", func(u *unit) { b.doomed = b.doomed || u.err != nil })
 }
 
+// forgetSequences makes DISCARD SEQUENCES, which b has done, hold on the client's
+// other backends too: they do it before they are used again.
+func (c *client) forgetSequences(done *backend) {
+	for _, b := range c.p.backends {
+		if b != done && b.lastWriter == c {
+			b.lastWriter, b.mixed = nil, true
+		}
+	}
+}
+
 // settled applies what a linked unit did.
 func (c *client) settled(b *backend, u *unit, status byte) {
 	before := c.tx
@@ -109,6 +121,9 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 	if !u.failed {
 		if u.effects.Has(sqlscan.EffDiscardAll | sqlscan.EffDeallocateAll) {
 			c.forgotten(b, u.effects)
+		}
+		if u.numbers {
+			c.forgetSequences(b)
 		}
 		if u.effects.Has(sqlscan.EffDDL) {
 			c.p.forgetTexts()

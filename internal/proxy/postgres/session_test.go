@@ -288,6 +288,33 @@ func TestNotificationsReachTheirListener(t *testing.T) {
 	churn(other)
 }
 
+// TestDiscardedSequencesAreDiscardedEverywhere: a client's numbers may lie on more
+// backends than the one that DISCARD SEQUENCES reaches.
+func TestDiscardedSequencesAreDiscardedEverywhere(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (id serial, x int)"), func(c *postgres.Config) { c.PoolSize = 4 })
+	mine, others := w.wire(), []*wire{w.wire(), w.wire(), w.wire()}
+	for n := range 60 {
+		discard := []string{"DISCARD SEQUENCES", "discard /* all */ sequences", "DISCARD ALL", "SELECT 1; DISCARD SEQUENCES"}[n%4]
+		mine.want("INSERT INTO t (x) VALUES (1)", "INSERT_0_1 I")
+		held := others[n%3]
+		held.want("BEGIN", "BEGIN T")
+		held.ask("SELECT 1")
+		mine.ask("INSERT INTO t (x) VALUES (1)")
+		held.want("COMMIT", "COMMIT I")
+		churn(others[(n+1)%3])
+		if got := mine.ask(discard); !strings.Contains(got, "DISCARD") {
+			t.Fatal(got)
+		}
+		for _, c := range others {
+			c.ask("SELECT count(*) FROM t")
+		}
+		if got := mine.ask("SELECT lastval()"); !strings.Contains(got, "55000") {
+			t.Fatalf("round %d: after %s: %s", n, discard, got)
+		}
+	}
+}
+
 func TestSequenceValuesAreNeverAnotherClients(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE SEQUENCE s", "CREATE TABLE t (id serial, x int)"), func(c *postgres.Config) { c.PoolSize = 4 })

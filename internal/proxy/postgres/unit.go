@@ -57,6 +57,7 @@ type unit struct {
 	ends    bool   // it is COMMIT or ROLLBACK; in a transaction again after it: AND CHAIN
 	resets  bool   // it has a RESET: what the client asked for at startup must be set again
 	frees   string // the statement that a DEALLOCATE names
+	numbers bool   // it has a DISCARD SEQUENCES or DISCARD ALL
 	// unsettles: it may change how the server reads the texts behind it.
 	unsettles bool
 	probe     bool // session state must be looked at before the backend is shared
