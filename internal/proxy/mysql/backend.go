@@ -56,7 +56,8 @@ type backend struct {
 	// connection's.
 	holder *client
 	holds  uint64
-	// sequencer is the client that used a sequence here last.
+	// sequencer is the client that keeps the connection for its sequences, of which
+	// nobody else has used any here.
 	sequencer *client
 	// gtidOf is the client whose transaction the connection's last_gtid names; nil
 	// if it is that of several or of one gone, or if hasGTID says that there is none.
@@ -310,17 +311,19 @@ func (b *backend) orphaned(c *client) {
 func (b *backend) reset() {
 	b.mode = modeOwn
 	b.s.Throttle(false)
-	b.hidden(mywire.ComResetConnection, func(u *unit) {
-		if u.err != nil {
-			b.doomed = true
-		}
-	})
+	b.renewSession()
+}
+
+// renewSession resets the session.
+func (b *backend) renewSession() {
+	b.hidden(mywire.ComResetConnection, func(u *unit) { b.doomed = b.doomed || u.err != nil })
 	b.s.Out = mywire.AppendResetConnection(b.s.OutBuf())
 	b.afterReset()
 	b.introduce()
 }
 
-// afterReset forgets what a COM_RESET_CONNECTION under way takes away.
+// afterReset forgets what a COM_RESET_CONNECTION under way takes away, and has the
+// session made as a login makes it.
 func (b *backend) afterReset() {
 	clear(b.prepared)
 	b.textBytes = 0
@@ -329,10 +332,13 @@ func (b *backend) afterReset() {
 	if other {
 		b.set = b.p.settings.With(b.set, db) // the reset leaves the database
 	}
-	b.lastUser, b.inserter, b.holder = nil, nil, nil
+	b.lastUser, b.inserter, b.holder, b.sequencer = nil, nil, nil, nil
 	if base := b.p.facts.base; base != nil {
 		// What a login sets, and a reset may set otherwise.
 		b.ask(baseSQL(base), func(u *unit) { b.doomed = b.doomed || u.err != nil })
+	}
+	if sql := b.p.facts.initConnect; sql != "" { // several statements fail where the class has none
+		b.ask(sql, func(u *unit) { b.doomed = b.doomed || u.err != nil })
 	}
 }
 

@@ -59,7 +59,7 @@ type client struct {
 	infile  bool              // linked: the client sends a file
 
 	pins      pin
-	sequences bool // has used one
+	draws     bool // may have used a sequence
 	wroteGTID bool // a transaction of it has got a GTID
 	// owed is what the server has told weir of this session in the answer to a
 	// question of weir's own: the client's next OK has it.

@@ -57,6 +57,7 @@ const (
 // note records what a statement that is about to be sent may do.
 func (c *client) note(u *unit, sql string, info *myscan.Statement) {
 	u.verb, u.effects = info.Verb, info.Effects
+	c.draws = c.draws || info.Effects.Has(drawing)
 	c.pins &^= pinFoundRows
 	c.addPins(pinsOf(info.Effects))
 	if info.Effects.Has(myscan.EffSetGlobal|myscan.EffDDL|myscan.EffAdmin) && changesSessions(sql, info.Effects) {
@@ -111,6 +112,10 @@ func (c *client) releases(sql string, info *myscan.Statement) bool {
 	return (s.Value == "RELEASE" || s.Value == "2") && !info.Effects.Has(myscan.EffTxBegin) && !strings.Contains(strings.ToLower(sql), "release")
 }
 
+// drawing are the effects of statements that may use a sequence, be it in the DEFAULT of
+// a column.
+const drawing = myscan.EffWrites | myscan.EffSequence | myscan.EffLoad | myscan.EffUnknownFunc | myscan.EffUnknown | myscan.EffMulti
+
 // noteReads pins a session that asks for what its connection alone knows.
 func (c *client) noteReads(sql string, info *myscan.Statement) {
 	if info.Effects.Has(myscan.EffDiag) {
@@ -122,12 +127,8 @@ func (c *client) noteReads(sql string, info *myscan.Statement) {
 	if info.Effects.Has(myscan.EffSequenceRead) {
 		c.p.keepSequences = true
 	}
-	if info.Effects.Has(myscan.EffSequence | myscan.EffSequenceRead) {
-		c.link.sequencer = c
-		c.sequences = true
-		if c.p.keepSequences {
-			c.addPins(pinSequence)
-		}
+	if info.Effects.Has(myscan.EffSequence) && (c.pins != 0 || c.inTx()) {
+		c.link.sequencer = c // as long as it keeps the connection
 	}
 }
 

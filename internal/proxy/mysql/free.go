@@ -45,7 +45,7 @@ func (c *client) feedOwn(cmd byte, msg []byte) bool {
 // whether it is one.
 func (c *client) killOwn(msg []byte) bool {
 	id, err := mywire.ParseProcessKill(msg[mywire.HeaderLen:])
-	if err != nil || id < firstID {
+	if err != nil || !isOurs(uint64(id)) {
 		return false
 	}
 	c.kill(id, false)
@@ -306,7 +306,7 @@ func (c *client) intercept(sql string, info *myscan.Statement) bool {
 			}
 		}
 		c.reply(mywire.AppendTextResult(nil, c.caps, c.status, t.Cols, rows))
-	case info.Verb == myscan.VerbKill && info.Count == 1 && !info.Kill.QueryID && info.Kill.ID >= firstID && info.Kill.ID < 2*firstID:
+	case info.Verb == myscan.VerbKill && info.Count == 1 && !info.Kill.QueryID && isOurs(info.Kill.ID):
 		c.kill(uint32(info.Kill.ID), info.Kill.Query)
 	case c.l.srv.cfg.Mode == session.ModeStatement && info.Effects.Has(myscan.EffTxBegin):
 		c.refuseHere(mywire.NewError(mywire.ErrNotSupportedYet, "weir: transactions are refused in mode statement (--mode)"))

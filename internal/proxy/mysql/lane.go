@@ -607,7 +607,7 @@ func (c *client) groupAnswered(u *unit, id uint64, warnings uint16) {
 	c.inflight--
 	c.idleSince = c.l.Now
 	c.stats.grouped++
-	c.wroteGTID = c.wroteGTID || !u.failed
+	c.wroteGTID, c.draws = c.wroteGTID || !u.failed, true
 	if u.failed {
 		c.stats.errors++
 	} else if u.shape != nil {

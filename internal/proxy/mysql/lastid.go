@@ -303,9 +303,7 @@ func (c *client) prepareDiagnostics(info *myscan.Statement, murky bool) (ready b
 // refusesDiagnostics answers a question about the last statement that nobody can
 // answer any more, or that weir can answer itself, and reports whether it did.
 func (c *client) refusesDiagnostics(cmd byte, sql string, info *myscan.Statement) bool {
-	if info.Effects.Has(myscan.EffSequenceRead) && c.sequences && (c.link == nil || c.link.sequencer != c) && c.pins&pinSequence == 0 {
-		c.p.keepSequences = true
-		c.refuseHere(gone("the last value of the sequence"))
+	if info.Effects.Has(myscan.EffSequenceRead) && c.refusesSequence() {
 		return true
 	}
 	if info.Effects.Has(myscan.EffSessionRead) && c.refusesGTID(sql) {

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/sqlscan/myscan"
 )
 
@@ -14,6 +15,9 @@ func (c *client) attach(b *backend) {
 	c.attempt++
 	attempt := c.attempt
 	b.mode = modeOwn
+	if c.pins&pinSequence != 0 && b.sequencer != c {
+		b.forgetSequences(c)
+	}
 	b.readied(c.set, nil, func(b *backend, err *mywire.Error) {
 		gone := c.s.Closed || c.s.Closing || !c.waiting || c.link != nil || attempt != c.attempt
 		if gone || err != nil {
@@ -122,6 +126,7 @@ func (c *client) passOn(cmd byte, msg []byte) int {
 		c.resetSession()
 		b.afterReset()
 		b.introduce()
+		b.become(c.set)
 	case mywire.ComProcessKill:
 		if !c.killOwn(msg) {
 			c.forward(cmd, msg)
@@ -165,6 +170,9 @@ func (c *client) linkedQuery(msg, payload []byte) int {
 	}
 	if c.intercept(sql, &info) || c.refusesDiagnostics(mywire.ComQuery, sql, &info) {
 		return len(msg)
+	}
+	if c.wantsSequences(&info) {
+		return c.needBackend()
 	}
 	judged := c.reach(sql, &info)
 	generated := false
@@ -251,6 +259,9 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 	cs := c.statement(cmd, payload)
 	if cs == nil {
 		return len(msg)
+	}
+	if c.wantsSequences(&cs.st.info) {
+		return c.needBackend()
 	}
 	judged := cs.st.reach(c)
 	if cs.own == 0 && b.prepared[cs.st] == nil {
@@ -681,6 +692,9 @@ func (c *client) resetSession() {
 	if db, ok := was.Get(databaseSetting); ok {
 		c.set = c.p.settings.With(c.set, db) // the reset leaves the database
 	}
+	for name, value := range c.p.facts.reset {
+		c.set = c.p.settings.With(c.set, session.Setting{Name: name, Value: value, Literal: true})
+	}
 	c.readMode()
 }
 
@@ -690,7 +704,7 @@ func (c *client) forgetSession() {
 	c.forgetStatements()
 	c.pins &= pinMode | pinOption | pinTrack | pinUntracked
 	c.locks, c.named, c.tableLocks, c.namedEffects, c.unjudged = nil, nil, 0, 0, nil
-	c.choseVariables, c.choseChanges, c.wroteGTID = false, false, false
+	c.choseVariables, c.choseChanges, c.wroteGTID, c.draws = false, false, false, false
 	c.owed = nil
 	c.last = lastStatement{version: c.last.version + 1}
 	c.status = mywire.StatusAutocommit

@@ -25,7 +25,7 @@ const (
 	pinRole                       // SET ROLE
 	pinDatabase                   // the current database was dropped
 	pinFunction                   // a procedure or function that changed the session's state
-	pinSequence                   // LASTVAL
+	pinSequence                   // LASTVAL, see sequence.go
 	pinNextTx                     // SET TRANSACTION, for the next one
 	pinFoundRows                  // SQL_CALC_FOUND_ROWS, until the next statement
 	pinDiag                       // the client asks for what the statement before left

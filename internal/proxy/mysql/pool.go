@@ -96,6 +96,10 @@ type poolFacts struct {
 	fixed          map[string]bool // session variables that change by themselves and that nobody can set
 	told           []string        // variables of which sessions are told by default, in lower case; see stateFor
 	tellsGTID      bool            // sessions are told the GTIDs of their transactions by default
+	// initConnect is what the server runs for a new session of the account, and not
+	// for one that is reset.
+	initConnect string
+	reset       map[string]string // settings of a session that is reset, where they are others than base
 }
 
 type poolStats struct {
@@ -203,7 +207,7 @@ func (p *pool) release(b *backend) {
 	if b.mode == modeShared {
 		p.shared = without(p.shared, b)
 	}
-	b.mode, b.owner, b.lane = modeFree, nil, nil
+	b.mode, b.owner, b.lane, b.sequencer = modeFree, nil, nil, nil
 	b.s.Throttle(false) // its last client may still have much to read
 	if b.status&mywire.StatusInTrans != 0 {
 		// A text was not what weir took it for. Anyone who came next would be in
@@ -330,6 +334,8 @@ func (b *backend) introduce() {
 			b.ask(trackSQL, func(*unit) {})
 		}
 		b.ask(factsSQL(p.facts.mariadb), p.learn)
+		b.ask(noWarnings, func(*unit) {}) // of information_schema, and what it made of the current database
+		b.endLook()
 	}
 	if k := p.catalog; !k.known || k.stale && k.loading == 0 {
 		k.load(b)
@@ -351,14 +357,25 @@ func factsSQL(mariadb bool) string {
 	if mariadb {
 		sql = "SELECT @@wsrep_on, @@global.session_track_system_variables, 'OFF'"
 	}
+	// For who has one of these, it is not run.
+	sql += ", IF(EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL +
+		" AND u.PRIVILEGE_TYPE IN ('SUPER', 'CONNECTION ADMIN', 'CONNECTION_ADMIN')), '', CAST(@@global.init_connect AS BINARY))"
 	for _, n := range baseNames {
 		sql += ", @@" + n
+	}
+	for _, n := range resetNames {
+		sql += ", @@global." + n
 	}
 	return sql
 }
 
 // factsBefore is the number of columns before those of baseNames.
-const factsBefore = 3
+const factsBefore = 4
+
+// resetNames are those of baseNames that a COM_RESET_CONNECTION brings to the global
+// values, whatever the login has made of them: a client that wants IGNORE_SPACE has it
+// until then.
+var resetNames = []string{"sql_mode", "time_zone", "autocommit"}
 
 // learn keeps what the server says of its sessions.
 func (p *pool) learn(u *unit) {
@@ -368,7 +385,7 @@ func (p *pool) learn(u *unit) {
 	rows := u.result(p.key.caps)
 	p.facts.known = true
 	p.wake()
-	if len(rows) != 1 || len(rows[0]) != factsBefore+len(baseNames) {
+	if len(rows) != 1 || len(rows[0]) != factsBefore+len(baseNames)+len(resetNames) {
 		p.l.srv.log.Warn("server facts not known; writes are not grouped", "pool", p.key.String(), "error", fmt.Sprint(u.err))
 		p.facts.pipelines = false
 		return
@@ -379,6 +396,13 @@ func (p *pool) learn(u *unit) {
 	for i, n := range baseNames {
 		p.facts.base[n] = string(rows[0][factsBefore+i])
 	}
+	p.facts.reset = make(map[string]string)
+	for i, n := range resetNames {
+		if value := string(rows[0][factsBefore+len(baseNames)+i]); value != p.facts.base[n] {
+			p.facts.reset[n] = value
+		}
+	}
+	p.facts.initConnect = string(rows[0][factsBefore-1])
 	for _, c := range p.l.clients {
 		if c.p == p {
 			c.readMode()

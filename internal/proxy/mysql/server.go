@@ -120,8 +120,12 @@ func (s *Server) Run(ctx context.Context) error {
 
 // firstID is where the connection ids that weir gives to clients begin: out of
 // the way of the server's own, so that a KILL tells by its number what it
-// means.
-const firstID = 1 << 31
+// means. They end before 1<<31: MariaDB's Connector/J, for one, takes the number for a
+// signed one, and could kill nothing.
+const firstID = 1 << 30
+
+// isOurs tells whether a number is one that weir gives to clients.
+func isOurs(id uint64) bool { return id >= firstID && id < 2*firstID }
 
 // register gives the client its connection id.
 func (s *Server) register(c *client) {
@@ -129,7 +133,7 @@ func (s *Server) register(c *client) {
 	defer s.mu.Unlock()
 	for {
 		s.lastID++
-		c.id = firstID | s.lastID
+		c.id = firstID | s.lastID%firstID
 		if s.owners[c.id] == nil {
 			s.owners[c.id] = c
 			return

@@ -268,6 +268,12 @@ func (p *pool) checkTurns() {
 			}
 		}
 	}
+	for _, u := range p.apart.patient {
+		// While nobody knows better, their lock is held.
+		if u.c != nil && u.read && u.shape != nil && u.shape.Stalled(p.l.Now) {
+			u.shape.Stall(p.l.Now + stallMark)
+		}
+	}
 	p.poll()
 	if p.apart.waiting() > 0 {
 		p.wake()

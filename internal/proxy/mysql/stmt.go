@@ -152,6 +152,18 @@ func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
 	}
 }
 
+// become changes the settings behind what is under way, for the connection's owner. What
+// comes next would run in others if that failed.
+func (b *backend) become(set *session.Set) {
+	from := b.set
+	b.set = set
+	b.visit(from, set, func(e *mywire.Error) {
+		if !b.s.Closed {
+			b.fail(fmt.Errorf("restore the settings of a session: %w", e))
+		}
+	})
+}
+
 // visit changes the settings for a moment.
 func (b *backend) visit(from, to *session.Set, failed func(e *mywire.Error)) {
 	for _, st := range transition(from, to, &b.p.facts, b.p.key.database) {

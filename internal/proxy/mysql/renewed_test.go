@@ -1,0 +1,111 @@
+package mysql_test
+
+import (
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+)
+
+// What the server's init_connect sets holds for each client, also on a connection that
+// was reset after the one before.
+func TestInitConnectHoldsForEachClient(t *testing.T) {
+	t.Parallel()
+	cfg := serverConfig()
+	cfg.Settings = map[string]string{"init-connect": "SET div_precision_increment = 7, @from_init = 'yes'"}
+	secret, err := mywire.ParseSecret(bobPassword)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flavor, start := range map[string]func(testing.TB, lab.MySQLConfig) *lab.MySQL{"mariadb": labtest.MariaDB, "mysql": labtest.MySQL} {
+		t.Run(flavor, func(t *testing.T) {
+			t.Parallel()
+			server := start(t, cfg)
+			sqlOn(t, server, "CREATE USER bob@'%' IDENTIFIED BY '"+"bob''s secret"+"'")
+			w := startFor(t, server, "", func(c *mysql.Config) {
+				c.PoolSize, c.Users = 1, []mysql.User{{Name: bob, Secret: secret}}
+			})
+			for range 3 {
+				c := w.dial(func(c *mywire.ConnectConfig) { c.User, c.Password = bob, bobPassword })
+				if got := c.one("SELECT CONCAT(@@div_precision_increment, @from_init)"); got != "7yes" {
+					t.Errorf("%s, want 7yes", got)
+				}
+				c.must("SET @mine = 1") // so that the connection is reset
+				if err := c.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// The server runs it for nobody with that privilege.
+			if got := w.dial(nil).one("SELECT @@div_precision_increment"); got != "4" {
+				t.Errorf("root: %s, want 4", got)
+			}
+		})
+	}
+}
+
+// COM_RESET_CONNECTION brings back the server's settings, and not those that the login
+// has asked for.
+func TestResetForgetsTheModeOfTheLogin(t *testing.T) {
+	t.Parallel()
+	perFlavor(t, func(t *testing.T, server *lab.MySQL) {
+		w := startFor(t, server, databaseOn(t, server), nil)
+		for _, held := range []bool{false, true} {
+			var got [2]string
+			for i, addr := range []string{server.Addr(), w.Addr().String()} {
+				c := dialAt(t, addr, w.db, func(c *mywire.ConnectConfig) { c.Caps |= mywire.CapIgnoreSpace })
+				c.must("SET SESSION lc_time_names = 'de_DE'")
+				if held {
+					c.must("SET @a = 1")
+				}
+				got[i] = c.one("SELECT @@sql_mode")
+				c.send(mywire.AppendResetConnection(nil))
+				if _, answer := c.packet(); !mywire.IsOK(answer) {
+					t.Fatalf("reset: %q", answer)
+				}
+				for range 3 { // shared, at the end
+					got[i] += " " + c.one("SELECT CONCAT(@@sql_mode, ' ', @@lc_time_names)")
+				}
+			}
+			if got[0] != got[1] {
+				t.Errorf("held %v: through weir\n%s\ndirect\n%s", held, got[1], got[0])
+			}
+		}
+	})
+}
+
+// LASTVAL never tells of a value that another client was given, even where a sequence
+// is used by a column's DEFAULT, of which a text shows nothing.
+func TestSequencesInDefaultsAreNeverAnothers(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE SEQUENCE s", "CREATE TABLE d (a INT, b BIGINT DEFAULT NEXTVAL(s))")
+	for _, insert := range []string{"INSERT INTO d (a) VALUES (1)", "/* batch */ INSERT INTO d (a) VALUES (1)"} {
+		t.Run(insert, func(t *testing.T) {
+			w := start(t, db, func(c *mysql.Config) { c.PoolSize = 2 })
+			other := w.dial(nil)
+			for range 4 {
+				other.must(insert)
+			}
+			asks := w.dial(nil)
+			if got := asks.one("SELECT LASTVAL(s)"); got != "NULL" {
+				t.Errorf("who has used none is told %s", got)
+			}
+			if err := asks.Close(); err != nil {
+				t.Fatal(err)
+			}
+			uses := w.dial(nil)
+			uses.must(insert)
+			if _, err := uses.Query(ctxFor(t), "SELECT LASTVAL(s)"); code(err) != mywire.ErrNotSupportedYet {
+				t.Errorf("what was not kept: %v, want %d", err, mywire.ErrNotSupportedYet)
+			}
+			for range 3 { // from now on it is
+				uses.must(insert)
+				other.must(insert)
+				if got := uses.one("SELECT LASTVAL(s) = MAX(b) - 1 FROM d"); got != "1" {
+					t.Errorf("its own last value: %s", uses.one("SELECT LASTVAL(s)"))
+				}
+			}
+		})
+	}
+}
