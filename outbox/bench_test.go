@@ -37,7 +37,7 @@ func (l *pageLease) Read(_ context.Context, req ReadRequest) (Page, error) {
 	l.left -= n
 	return Page{l.rows[:n], l.left > 0}, nil
 }
-func (l *pageLease) Ack(context.Context, []int64) error { return nil }
+func (l *pageLease) Ack(context.Context, []Ref) error { return nil }
 
 type pageStore struct {
 	*memStore

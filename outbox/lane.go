@@ -380,7 +380,7 @@ func (n *lane) publish(rows []Row, bs []*blockade) error {
 // apply notes a verdict on the rows in the database and in memory.
 func (n *lane) apply(v verdict, rows []Row, bs []*blockade) error {
 	if len(v.delivered) > 0 {
-		n.lead.delivered(numbers(v.delivered))
+		n.lead.delivered(v.delivered)
 	}
 	if err := n.bury(v.buried, v.gone); err != nil {
 		return err

@@ -35,6 +35,7 @@ const (
 type lead struct {
 	*Relay
 	lease Lease
+	owed  *owed
 	log   *slog.Logger
 
 	stop context.Context // ends: read no more, give no more to the sink
@@ -76,7 +77,7 @@ type lead struct {
 
 // ack is a delivery to be noted: the rows of one Publish call.
 type ack struct {
-	seqs  []int64
+	rows  []Ref
 	bytes int
 }
 
@@ -87,14 +88,14 @@ type note struct {
 }
 
 // lead works until stop ends or the leadership is lost, and returns why.
-func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Logger) error {
+func (r *Relay) lead(stop context.Context, lease Lease, shard int, owed *owed, log *slog.Logger) error {
 	work, fail := context.WithCancelCause(context.WithoutCancel(stop))
 	defer fail(nil)
 	live, leave := context.WithCancel(stop)
 	defer leave()
 	defer context.AfterFunc(work, leave)()
 	l := &lead{
-		Relay: r, lease: lease, log: log, stop: stop, work: work, live: live, fail: fail,
+		Relay: r, lease: lease, owed: owed, log: log, stop: stop, work: work, live: live, fail: fail,
 		stuck: 1, markRound: -1, proven: -1, sweepAt: time.Now().Add(r.cfg.SweepEvery),
 		renewAt:  time.Now().Add(renewEvery),
 		closes:   r.circuits.closes.Load(),
@@ -105,6 +106,9 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Log
 	defer watch.Wait()
 	defer fail(nil)
 	watch.Go(func() { l.watch() })
+	if err := owed.settle(work, lease); err != nil {
+		return err
+	}
 	if err := l.loadNotes(); err != nil {
 		return err
 	}
@@ -114,7 +118,7 @@ func (r *Relay) lead(stop context.Context, lease Lease, shard int, log *slog.Log
 
 	l.acks = batch.New(batch.Options[ack]{
 		Config: ackConfig(r.cfg),
-		Size:   func(a ack) int { return len(a.seqs) },
+		Size:   func(a ack) int { return len(a.rows) },
 	}, l.acknowledge)
 	var group sync.WaitGroup
 	for range r.cfg.Publishers {
@@ -491,29 +495,73 @@ func (l *lead) drop(seqs []int64) {
 
 // acknowledge is the flush of acks.
 func (l *lead) acknowledge(_ struct{}, items []ack, _ []batch.Result[struct{}]) error {
-	var seqs []int64
+	var rows []Ref
 	bytes := 0
 	for _, a := range items {
-		seqs = append(seqs, a.seqs...)
+		rows = append(rows, a.rows...)
 		bytes += a.bytes
 	}
 	if l.work.Err() != nil {
 		return context.Cause(l.work)
 	}
-	if err := l.lease.Ack(l.work, seqs); err != nil {
-		err = fmt.Errorf("note %d deliveries: %w", len(seqs), err)
+	if err := l.lease.Ack(l.work, rows); err != nil {
+		err = fmt.Errorf("note %d deliveries: %w", len(rows), err)
 		l.fail(err)
 		return err
 	}
-	l.rec.ackedRows(len(seqs))
+	l.rec.ackedRows(len(rows))
+	seqs := make([]int64, len(rows))
+	for i := range rows {
+		seqs[i] = rows[i].Seq
+	}
 	l.release(seqs, bytes, true)
 	return nil
 }
 
-// delivered hands deliveries to the batcher of acknowledgements.
-func (l *lead) delivered(seqs []int64, bytes int) {
-	err := l.acks.Go(l.work, struct{}{}, ack{seqs, bytes}, func(struct{}, error) {})
-	if err != nil && l.work.Err() == nil {
+// delivered hands deliveries to the batcher of acknowledgements. What could not be
+// noted is owed by the next leadership.
+func (l *lead) delivered(rows []Row) {
+	_, bytes := numbers(rows)
+	refs := Refs(rows)
+	err := l.acks.Go(l.work, struct{}{}, ack{refs, bytes}, func(_ struct{}, err error) {
+		if err != nil {
+			l.owed.add(refs)
+		}
+	})
+	if err == nil {
+		return
+	}
+	l.owed.add(refs)
+	if l.work.Err() == nil {
 		l.fail(fmt.Errorf("outbox: hand over deliveries to be noted: %w", err))
 	}
+}
+
+// owed is what was delivered and could not be noted, because the database did not
+// take the note. It is noted before anything else is delivered: otherwise a relay
+// that may publish and not note, for want of a privilege, say, would deliver the
+// same messages again and again.
+type owed struct {
+	mu   sync.Mutex
+	rows []Ref
+}
+
+func (o *owed) add(rows []Ref) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.rows = append(o.rows, rows...)
+}
+
+// settle notes them.
+func (o *owed) settle(ctx context.Context, lease Lease) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.rows) == 0 {
+		return nil
+	}
+	if err := lease.Ack(ctx, o.rows); err != nil {
+		return fmt.Errorf("note %d earlier deliveries: %w", len(o.rows), err)
+	}
+	o.rows = nil
+	return nil
 }

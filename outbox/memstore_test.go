@@ -282,15 +282,17 @@ func (l *memLease) Pending(_ context.Context, after, last int64, limit int) ([]i
 	return seqs[:min(limit, len(seqs))], nil
 }
 
-func (l *memLease) Ack(_ context.Context, seqs []int64) error {
+func (l *memLease) Ack(_ context.Context, rows []Ref) error {
 	if err := l.op("ack"); err != nil {
 		return err
 	}
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
-	for _, seq := range seqs {
-		delete(l.s.rows, seq)
-		delete(l.s.parked, seq)
+	for _, row := range rows {
+		if r := l.s.rows[row.Seq]; r != nil && r.ID == row.ID {
+			delete(l.s.rows, row.Seq)
+			delete(l.s.parked, row.Seq)
+		}
 	}
 	return nil
 }

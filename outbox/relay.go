@@ -156,6 +156,7 @@ func (r *Relay) check(desc Description) error {
 func (r *Relay) contend(ctx context.Context, shard int) error {
 	log := r.cfg.Logger.With("table", r.store.Name(), "shard", shard)
 	wait := backoff{least: 50 * time.Millisecond, most: 5 * time.Second}
+	var owed owed
 	for ctx.Err() == nil {
 		lease, err := r.store.Lead(ctx, shard)
 		switch {
@@ -175,7 +176,7 @@ func (r *Relay) contend(ctx context.Context, shard int) error {
 		log.Info("leading")
 		r.rec.takeOvers.Add(1)
 		began := time.Now()
-		err = r.lead(ctx, lease, shard, log)
+		err = r.lead(ctx, lease, shard, &owed, log)
 		if err := lease.Close(); err != nil && ctx.Err() == nil {
 			log.Warn("giving the leadership up failed", "error", err)
 		}

@@ -49,12 +49,11 @@ type recorder struct {
 	read, delivered, bytes, acked, retries, outages, stray, outside, takeOvers, rounds, logDrops atomic.Uint64
 	inFlight, inFlightBytes, parked, deferred, gaps, leading, tailing, logKept                   atomic.Int64
 	brokersDown                                                                                  atomic.Int64
+	failures                                                                                     complaints
 
 	mu                               sync.Mutex
 	buried                           map[string]uint64
 	tailReason                       string
-	complained                       time.Time // when a failed attempt was logged last
-	silent                           int       // failed attempts since that were not
 	delivery, publish, batches, acks batch.Histogram
 }
 

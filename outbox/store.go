@@ -27,6 +27,22 @@ type Row struct {
 	Unreadable error
 }
 
+// Ref names a row for good. Its number alone does not: where a table is emptied or
+// made anew, another row gets it.
+type Ref struct {
+	Seq int64
+	ID  ID
+}
+
+// Refs names rows.
+func Refs(rows []Row) []Ref {
+	refs := make([]Ref, len(rows))
+	for i := range rows {
+		refs[i] = Ref{rows[i].Seq, rows[i].ID}
+	}
+	return refs
+}
+
 // Range is the sequence numbers from First to Last, both inclusive.
 type Range struct{ First, Last int64 }
 
@@ -309,8 +325,9 @@ type Lease interface {
 	Pending(ctx context.Context, after, last int64, limit int) ([]int64, error)
 
 	// Ack notes in one statement that the rows were delivered. Rows that are
-	// gone already are no error.
-	Ack(ctx context.Context, seqs []int64) error
+	// gone already are no error, and a row that has only the number of one of
+	// them is left alone.
+	Ack(ctx context.Context, rows []Ref) error
 
 	// Park notes failed attempts, so that they survive the relay. Parked reads
 	// all notes of this shard.
@@ -400,6 +417,10 @@ type Query struct {
 	Topic, Key    string
 	Since, Before time.Time // by creation; of the dead, by death
 	Limit         int
+
+	// NewIdentity has Requeue give each message another DedupKey, for brokers and
+	// inboxes that remember the one they have had. The id stays.
+	NewIdentity bool
 }
 
 // Listed is a message with what is known of it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -105,6 +106,7 @@ func (r *Relay) noteTaken(rows []Row, errs []error) map[string]bool {
 // row stays first of its key.
 func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool {
 	named, asked := retryDelay(err)
+	named = min(named, longestNamed)
 	d := r.circuits.route(&row.Message)
 	if IsBroken(err) {
 		d = wholeSink
@@ -116,7 +118,7 @@ func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool
 	}
 	if !spend {
 		v.held, v.holds = append(v.held, row), append(v.holds, hold{d, wait, err})
-		r.complain(row, "waits, and spends no attempt", wait, err)
+		r.complain(row, d, "waits, and spends no attempt", wait, err)
 		return true
 	}
 	if row.Attempts+1 >= r.cfg.Retry.MaxAttempts {
@@ -131,7 +133,7 @@ func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool
 	v.failed = append(v.failed, row)
 	v.delays = append(v.delays, delay)
 	v.parked = append(v.parked, Parking{row.Seq, row.Attempts, delay, err.Error()})
-	r.complain(row, "is tried again", delay, err)
+	r.complain(row, d, "is tried again", delay, err)
 	return true
 }
 
@@ -146,26 +148,51 @@ func (v *verdict) bury(r *Relay, row Row, reason string, err error) {
 	v.gone = append(v.gone, row)
 }
 
-// complainEvery is the time between two lines about messages that fail.
-const complainEvery = time.Second
+// Lines about messages that fail: so many at once, then one each complainEvery.
+const (
+	complainAtOnce = 20
+	complainEvery  = time.Second
+)
 
-// complain logs a failed attempt, unless it has just logged another: then that
-// is counted in the next line.
-func (r *Relay) complain(row Row, what string, wait time.Duration, err error) {
-	r.rec.mu.Lock()
-	quiet := time.Since(r.rec.complained) < complainEvery
-	more := r.rec.silent
-	if quiet {
-		r.rec.silent++
-	} else {
-		r.rec.complained, r.rec.silent = time.Now(), 0
+// complaints bounds how many lines about failures are logged.
+type complaints struct {
+	mu     sync.Mutex
+	lines  int       // that may be logged at once
+	at     time.Time // when lines was true
+	silent int       // failures that were not logged
+}
+
+// take reports whether one more line may be logged, and how many were not before it.
+func (c *complaints) take(now time.Time) (ok bool, silent int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if more := int(now.Sub(c.at) / complainEvery); more > 0 {
+		c.at = now
+		c.lines = min(complainAtOnce, c.lines+more)
 	}
-	r.rec.mu.Unlock()
-	if quiet {
+	if c.lines == 0 {
+		c.silent++
+		return false, 0
+	}
+	c.lines--
+	silent, c.silent = c.silent, 0
+	return true, silent
+}
+
+// complain logs a failed attempt. Where there are too many, they are counted in the
+// next line.
+func (r *Relay) complain(row Row, destination, what string, wait time.Duration, err error) {
+	now := time.Now()
+	ok, silent := r.rec.failures.take(now)
+	if !ok {
 		return
 	}
-	r.cfg.Logger.Warn("a message failed and "+what, "table", r.store.Name(), "id", row.ID, "topic", row.Topic,
-		"attempts", row.Attempts, "in", wait.Round(time.Millisecond).String(), "error", err, "failures_not_shown", more)
+	if destination == wholeSink {
+		destination = "the broker's connection"
+	}
+	r.cfg.Logger.Warn("a message failed and "+what, "table", r.store.Name(), "id", row.ID, "topic", row.Topic, "destination", destination,
+		"attempts", row.Attempts, "in", wait.Round(time.Millisecond).String(), "next_attempt", now.Add(wait).UTC().Format(time.RFC3339Nano),
+		"error", err, "failures_not_shown", silent)
 }
 
 // unreadable splits off the rows that are no messages, or are over the limits of
@@ -212,8 +239,10 @@ func messages(to []Message, rows []Row) []Message {
 func (r *Relay) logBuried(log *slog.Logger, buried []Burial, rows []Row) {
 	for i, b := range buried {
 		r.rec.buriedRows(b.Reason, 1)
-		log.Warn("buried a message", "id", rows[i].ID, "topic", rows[i].Topic, "reason", b.Reason,
-			"attempts", b.Attempts, "error", b.Error)
+		if ok, silent := r.rec.failures.take(time.Now()); ok {
+			log.Warn("buried a message", "id", rows[i].ID, "topic", rows[i].Topic, "destination", r.circuits.route(&rows[i].Message),
+				"reason", b.Reason, "attempts", b.Attempts, "error", b.Error, "failures_not_shown", silent)
+		}
 	}
 }
 

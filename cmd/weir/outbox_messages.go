@@ -27,6 +27,7 @@ type messageQuery struct {
 	since, before string
 	limit         int
 	all           bool
+	newIdentity   bool // of replay
 
 	parsed outbox.Query
 }
@@ -55,7 +56,7 @@ func namesOf(states []outbox.State) string {
 
 // parse reads the flags.
 func (q *messageQuery) parse(now time.Time, states ...outbox.State) (err error) {
-	p := outbox.Query{State: outbox.State(q.state), Topic: q.topic, Key: q.key, Limit: q.limit}
+	p := outbox.Query{State: outbox.State(q.state), Topic: q.topic, Key: q.key, Limit: q.limit, NewIdentity: q.newIdentity}
 	if !slices.Contains(states, p.State) {
 		return fmt.Errorf("--state %q: want %s", q.state, namesOf(states))
 	}
@@ -218,9 +219,12 @@ func newOutboxReplay() *cobra.Command {
 		Long: `Put dead letters back to be delivered, with their old ids and all their attempts; or,
 with layout history and --state delivered, messages that were delivered. They come
 after everything that is pending, also of their own keys. A broker that remembers ids
-(NATS JetStream, within its stream's duplicate window) drops those that it has had.`,
+(NATS JetStream, within its stream's duplicate window) drops those that it has had, and
+so does a consumer with an inbox. --new-identity gives each a dedup key of its own, so
+that they are taken again; the id stays.`,
 		Example: `  weir outbox replay --db sqlite:shop.db --all
   weir outbox replay --db postgres://app@db.example.com/shop --topic orders --since 2h
+  weir outbox replay --db mysql://app@db.example.com/shop --topic orders --new-identity
   weir outbox replay --db mysql://app@db.example.com/shop --state delivered --id 0199d1c2-7e8f-7a31-8a43-0d5f6f3c5a11`,
 	}, "requeued", func(ctx context.Context, s outbox.Store, q outbox.Query) (int64, error) { return s.Requeue(ctx, q) })
 }
@@ -239,7 +243,10 @@ delivered. What is pending or scheduled is never deleted.`,
 // oldIDs says what a broker may make of messages that are delivered again.
 const oldIDs = "They keep their ids: a broker that remembers ids drops those that it has had, as NATS JetStream does\n" +
 	"within the stream's duplicate window (2 minutes unless it was changed); the relay counts them as delivered\n" +
-	"and in weir_outbox_repeated_messages_total. Replay later than that window, or after it was shortened."
+	"and in weir_outbox_repeated_messages_total. Replay later than that window, or with --new-identity."
+
+// newIDs says it of those that were given another identity.
+const newIDs = "Each has a new dedup key: brokers and inboxes take it for a message that they have not had."
 
 // newOutboxMove is a verb that does something to selected messages and says to
 // how many. done is the word for it.
@@ -256,6 +263,9 @@ func newOutboxMove(cmd *cobra.Command, done string, move func(context.Context, o
 	f := cmd.Flags()
 	q.add(f, 0, states...)
 	f.Lookup("limit").DefValue = ""
+	if done == "requeued" {
+		f.BoolVar(&q.newIdentity, "new-identity", false, "give each message a dedup key of its own, for brokers and inboxes that remember what they have had")
+	}
 	f.BoolVar(&q.all, "all", false, "all messages of the state")
 	f.BoolVar(&v.json, "json", false, "print one object of JSON")
 	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
@@ -271,7 +281,11 @@ func newOutboxMove(cmd *cobra.Command, done string, move func(context.Context, o
 				return writeJSON(out, map[string]any{done: n, "state": q.state})
 			}
 			fmt.Fprintf(out, "%s %d %s message%s\n", done, n, q.state, plural(n))
-			if done == "requeued" && n > 0 {
+			switch {
+			case n == 0 || done != "requeued":
+			case q.newIdentity:
+				fmt.Fprintln(out, newIDs)
+			default:
 				fmt.Fprintln(out, oldIDs)
 			}
 			return nil

@@ -339,8 +339,12 @@ func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f fu
 // Requeue implements [outbox.Store]. The messages get new numbers: behind those
 // that a relay has seen.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
+	moved := copiedOf("o")
+	if q.NewIdentity {
+		moved = strings.Replace(moved, "o.dedup_key", "UUID()", 1)
+	}
 	return s.inBatches(ctx, "requeue messages of", q, func(c *session, table, number string, seqs []int64) error {
-		text := "INSERT INTO {outbox} (" + copied + ") SELECT " + copiedOf("o") + " FROM " + numbersTable(seqs) +
+		text := "INSERT INTO {outbox} (" + copied + ") SELECT " + moved + " FROM " + numbersTable(seqs) +
 			" STRAIGHT_JOIN " + table + " o ON o." + number + " = d.s ORDER BY o." + number
 		if err := c.exec(ctx, s.sql(text)); err != nil {
 			return err

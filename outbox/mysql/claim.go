@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirdb/weir/outbox"
 )
@@ -113,7 +114,7 @@ func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	if len(acked) > 0 {
 		l := &lease{s: k.s, v: k.v, hist: k.history, parts: k.parts, made: map[int64]int64{}}
 		l.remember(k.rows)
-		for _, text := range l.ackTexts("", "TRUE", acked) {
+		for _, text := range l.ackTexts("", "TRUE", refsOf(k.rows, acked)) {
 			if err := k.c.exec(ctx, text); err != nil {
 				return err
 			}
@@ -135,6 +136,16 @@ func (k *claim) finish(ctx context.Context, acked []int64, parked []outbox.Parki
 		return k.s.bury(ctx, k.c, k.history, buried)
 	}
 	return nil
+}
+
+// refsOf names those of the rows that have the numbers.
+func refsOf(rows []outbox.Row, seqs []int64) []outbox.Ref {
+	wanted := make(map[int64]struct{}, len(seqs))
+	for _, seq := range seqs {
+		wanted[seq] = struct{}{}
+	}
+	refs := outbox.Refs(rows)
+	return slices.DeleteFunc(refs, func(r outbox.Ref) bool { _, ok := wanted[r.Seq]; return !ok })
 }
 
 // unparkOf deletes the notes of acknowledged rows that had one.

@@ -33,25 +33,31 @@ func numbersTable(seqs []int64) string {
 	return string(append(b, "]', '$[*]' COLUMNS (s BIGINT PATH '$')) d"...))
 }
 
-// rowsTable is numbersTable with the moments of creation as column c.
-func rowsTable(rows []numbered) string {
-	b := make([]byte, 0, 64+60*len(rows))
+// refsTable is numbersTable with the ids, in hexadecimal digits, as column i and, if
+// they are known, the moments of creation, in microseconds since 1970, as column c.
+func refsTable(refs []outbox.Ref, made []int64) string {
+	b := make([]byte, 0, 128+90*len(refs))
 	b = append(b, "JSON_TABLE('["...)
-	for i, r := range rows {
+	for i := range refs {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, '[')
-		b = strconv.AppendInt(b, r.seq, 10)
+		b = strconv.AppendInt(b, refs[i].Seq, 10)
 		b = append(b, `,"`...)
-		b = time.UnixMicro(r.made).UTC().AppendFormat(b, "2006-01-02 15:04:05.000000")
+		b = hex.AppendEncode(b, refs[i].ID[:])
+		if made != nil {
+			b = append(b, `","`...)
+			b = time.UnixMicro(made[i]).UTC().AppendFormat(b, "2006-01-02 15:04:05.000000")
+		}
 		b = append(b, `"]`...)
 	}
-	return string(append(b, "]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', c DATETIME(6) PATH '$[1]')) d"...))
+	b = append(b, "]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', i CHAR(32) PATH '$[1]'"...)
+	if made != nil {
+		b = append(b, ", c DATETIME(6) PATH '$[2]'"...)
+	}
+	return string(append(b, ")) d"...))
 }
-
-// numbered is a row's number and moment of creation, in microseconds since 1970.
-type numbered struct{ seq, made int64 }
 
 // note is a Parking or Burial as an element of a list.
 type note struct {
@@ -113,17 +119,17 @@ func (l *lease) fence() (from, where string) {
 }
 
 // Ack implements [outbox.Lease].
-func (l *lease) Ack(ctx context.Context, seqs []int64) error {
+func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	if err := l.led(); err != nil {
 		return l.fail("acknowledge rows of", err)
 	}
-	if len(seqs) == 0 {
+	if len(rows) == 0 {
 		return nil
 	}
 	err := l.s.logging(ctx, true, func(c *session) error {
 		from, fenced := l.fence()
 		var hit int64
-		for _, text := range l.ackTexts(from, fenced, seqs) {
+		for _, text := range l.ackTexts(from, fenced, rows) {
 			err := retry(ctx, func() error {
 				n, err := c.affected(ctx, text)
 				hit += n
@@ -133,12 +139,12 @@ func (l *lease) Ack(ctx context.Context, seqs []int64) error {
 				return err
 			}
 		}
-		if hit < int64(len(seqs)) { // they are gone, or l leads no more
+		if hit < int64(len(rows)) { // they are gone, or l leads no more
 			if err := l.confirm(ctx, c); err != nil {
 				return err
 			}
 		}
-		if parked := l.forget(seqs); len(parked) > 0 {
+		if parked := l.forget(numbersOf(rows)); len(parked) > 0 {
 			return l.unpark(ctx, c, parked)
 		}
 		return nil
@@ -152,40 +158,50 @@ func (l *lease) Ack(ctx context.Context, seqs []int64) error {
 // ackTexts are the statements that acknowledge rows: one, but for rows of a
 // partitioned table whose creation is unknown, which have one of their own that
 // looks into every partition.
-func (l *lease) ackTexts(from, fenced string, seqs []int64) []string {
+func (l *lease) ackTexts(from, fenced string, rows []outbox.Ref) []string {
+	// Without the hint MariaDB scans a table that it takes for nearly empty.
+	const named = " FORCE INDEX (PRIMARY) ON o.seq = d.s AND o.id = UNHEX(d.i)"
 	if !l.hist {
-		return []string{"DELETE o FROM " + from + numbersTable(seqs) + l.s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s WHERE ") + fenced}
+		return []string{"DELETE o FROM " + from + refsTable(rows, nil) + l.s.sql(" STRAIGHT_JOIN {outbox} o") + named + " WHERE " + fenced}
 	}
-	known, unknown := l.creation(seqs)
+	known, made, unknown := l.creation(rows)
 	var out []string
 	add := func(list, join string) {
-		out = append(out, "UPDATE "+from+list+l.s.sql(" STRAIGHT_JOIN {outbox} o FORCE INDEX (PRIMARY) ON o.seq = d.s")+join+
+		out = append(out, "UPDATE "+from+list+l.s.sql(" STRAIGHT_JOIN {outbox} o")+named+join+
 			" SET o.status = 1, o.done_at = UTC_TIMESTAMP(6) WHERE o.status = 0 AND "+fenced)
 	}
 	if len(known) > 0 {
-		add(rowsTable(known), " AND o.created_at = d.c")
+		add(refsTable(known, made), " AND o.created_at = d.c")
 	}
 	if len(unknown) > 0 {
-		add(numbersTable(unknown), "")
+		add(refsTable(unknown, nil), "")
 	}
 	return out
 }
 
 // creation parts the rows into those whose creation is known and the others.
-func (l *lease) creation(seqs []int64) (known []numbered, unknown []int64) {
+func (l *lease) creation(rows []outbox.Ref) (known []outbox.Ref, made []int64, unknown []outbox.Ref) {
 	if !l.parts {
-		return nil, seqs
+		return nil, nil, rows
 	}
 	l.state.Lock()
 	defer l.state.Unlock()
-	for _, seq := range seqs {
-		if made, ok := l.made[seq]; ok {
-			known = append(known, numbered{seq, made})
+	for _, row := range rows {
+		if at, ok := l.made[row.Seq]; ok {
+			known, made = append(known, row), append(made, at)
 		} else {
-			unknown = append(unknown, seq)
+			unknown = append(unknown, row)
 		}
 	}
-	return known, unknown
+	return known, made, unknown
+}
+
+func numbersOf(rows []outbox.Ref) []int64 {
+	seqs := make([]int64, len(rows))
+	for i := range rows {
+		seqs[i] = rows[i].Seq
+	}
+	return seqs
 }
 
 // forget drops what is remembered of rows that are done, and returns those of

@@ -58,7 +58,7 @@ func TestAckLooksUp(t *testing.T) {
 				run(t, pool, insertOne, insertOne, "ANALYZE TABLE weir_outbox")
 				rows := pageOf(t, l, 0)
 				from, fenced := l.fence()
-				texts := l.ackTexts(from, fenced, []int64{rows[0].Seq, rows[1].Seq})
+				texts := l.ackTexts(from, fenced, outbox.Refs(rows[:2]))
 				if len(texts) != 1 {
 					t.Fatalf("%d statements, want one", len(texts))
 				}
@@ -70,7 +70,7 @@ func TestAckLooksUp(t *testing.T) {
 				}
 				producer := connect(t, pool)
 				run(t, producer, "START TRANSACTION", insertOne, insertOne)
-				check(t, l.Ack(t.Context(), []int64{rows[0].Seq, rows[1].Seq}))
+				check(t, l.Ack(t.Context(), outbox.Refs([]outbox.Row{rows[0], rows[1]})))
 				run(t, producer, "COMMIT")
 				if left := pageOf(t, l, 0); len(left) != 2 {
 					t.Errorf("%d rows left, want 2", len(left))
@@ -94,20 +94,17 @@ func TestAckOfRuns(t *testing.T) {
 		producer := connect(t, pool)
 		run(t, producer, "START TRANSACTION", insertOne)
 		run(t, pool, insertOne+strings.Repeat(", ('t', 'p')", 199))
-		var seqs []int64
-		for _, row := range pageOf(t, l, 0) {
-			seqs = append(seqs, row.Seq)
-		}
-		if len(seqs) != 500 {
-			t.Fatalf("%d rows, want 500", len(seqs))
+		refs := outbox.Refs(pageOf(t, l, 0))
+		if len(refs) != 500 {
+			t.Fatalf("%d rows, want 500", len(refs))
 		}
 		from, fenced := l.fence()
-		shown := explain(t, pool, l.ackTexts(from, fenced, slices.Clone(seqs))[0])
+		shown := explain(t, pool, l.ackTexts(from, fenced, slices.Clone(refs))[0])
 		if !containsAny(shown, "eq_ref", "Single-row index lookup on o using PRIMARY") {
 			t.Errorf("no look-up by the primary key:\n%s", shown)
 		}
-		slices.Reverse(seqs)
-		check(t, l.Ack(t.Context(), seqs)) // would fail after 5 s if it waited for the producer
+		slices.Reverse(refs)
+		check(t, l.Ack(t.Context(), refs)) // would fail after 5 s if it waited for the producer
 		run(t, producer, "COMMIT")
 		if left := pageOf(t, l, 0); len(left) != 1 {
 			t.Errorf("%d rows left, want the producer's", len(left))
@@ -160,11 +157,11 @@ func TestAckAfterDeadlock(t *testing.T) {
 		pool := producers(t, m, db)
 		l := leadIt(t, s)
 		run(t, pool, insertOne, insertOne, insertOne)
-		seqs := []int64{1, 2, 3}
+		refs := outbox.Refs(pageOf(t, l, 0))
 		other := connect(t, pool)
 		run(t, other, "START TRANSACTION", "UPDATE weir_outbox SET payload = 'q' WHERE seq IN (2, 3)")
 		done := make(chan error, 1)
-		go func() { done <- l.Ack(t.Context(), seqs) }()
+		go func() { done <- l.Ack(t.Context(), refs) }()
 		waitsForRow(t, pool) // it has row 1 and wants row 2
 		_, err := other.ExecContext(t.Context(), "UPDATE weir_outbox SET payload = 'q' WHERE seq = 1")
 		if err != nil && !isError(err, errDeadlock) {
@@ -277,7 +274,7 @@ func TestServerCrash(t *testing.T) {
 		case <-time.After(testPatience):
 			t.Fatal("the lease never learns that the server is dead")
 		}
-		if err := l.Ack(t.Context(), []int64{1}); !errors.Is(err, outbox.ErrDeposed) {
+		if err := l.Ack(t.Context(), []outbox.Ref{{Seq: 1}}); !errors.Is(err, outbox.ErrDeposed) {
 			t.Errorf("acknowledge: %v, want %v", err, outbox.ErrDeposed)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), testPatience)
@@ -294,7 +291,7 @@ func TestServerCrash(t *testing.T) {
 		if len(page.Rows) != 1 {
 			t.Errorf("%d rows after the crash, want 1", len(page.Rows))
 		}
-		check(t, next.Ack(t.Context(), []int64{page.Rows[0].Seq}))
+		check(t, next.Ack(t.Context(), outbox.Refs([]outbox.Row{page.Rows[0]})))
 		check(t, next.Close())
 	}
 	t.Run("MariaDB", func(t *testing.T) { crash(t, labtest.MariaDB(t, config)) })
@@ -324,7 +321,7 @@ func TestForeignPool(t *testing.T) {
 			t.Fatalf("rows %+v", rows)
 		}
 		check(t, l.Bury(t.Context(), []outbox.Burial{{Seq: rows[0].Seq, Attempts: 1, Reason: "rejected", Error: `it's "no" \`}}))
-		check(t, l.Ack(t.Context(), []int64{rows[1].Seq}))
+		check(t, l.Ack(t.Context(), outbox.Refs([]outbox.Row{rows[1]})))
 		dead, err := s.List(t.Context(), outbox.Query{State: outbox.Dead, Topic: `a"b'c\`})
 		check(t, err)
 		if len(dead) != 1 || dead[0].Error != `it's "no" \` || time.Since(dead[0].EndedAt).Abs() > time.Hour {

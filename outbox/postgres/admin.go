@@ -224,9 +224,13 @@ func (s *Store) List(ctx context.Context, q outbox.Query) ([]outbox.Listed, erro
 // every reader finds them, and deletes the old rows, in transactions of some
 // thousand. Those that come to be selected while it runs are left alone.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
+	moved := messageColumns
+	if q.NewIdentity {
+		moved = strings.Replace(moved, "dedup_key", "gen_random_uuid()::text", 1)
+	}
 	n, err := s.inBatches(ctx, q, func(names names, doomed string) string {
 		return "WITH gone AS (" + doomed + " RETURNING t.seq AS was, t." + strings.ReplaceAll(messageColumns, ", ", ", t.") +
-			"), put AS (INSERT INTO " + names.q("") + " (" + messageColumns + ") SELECT " + messageColumns + " FROM gone ORDER BY was)" +
+			"), put AS (INSERT INTO " + names.q("") + " (" + messageColumns + ") SELECT " + moved + " FROM gone ORDER BY was)" +
 			" SELECT count(*) FROM gone"
 	})
 	if err != nil {

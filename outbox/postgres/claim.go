@@ -32,6 +32,7 @@ type claim struct {
 // claimSettings hold for the transaction only, as those of a lease do for its
 // session.
 const claimSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
 	set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true)`
 
 // Claim locks rows that nobody else has locked, in a transaction on a connection
@@ -109,7 +110,7 @@ func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	}
 	var b pgx.Batch
 	if len(acked) > 0 {
-		text, args := ackText(c.names.q(""), c.meta), []any{acked}
+		text, args := ackText(c.names.q(""), c.meta), []any{acked, c.ids(acked)}
 		if c.meta.partitioned() {
 			// The rows are locked: nobody changes when they were created.
 			first, last := c.created()
@@ -135,6 +136,19 @@ func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	c.ended = true
 	c.conn.Release()
 	return nil
+}
+
+// ids are those of the rows that have the numbers, in their order.
+func (c *claim) ids(seqs []int64) [][16]byte {
+	by := make(map[int64]outbox.ID, len(c.rows))
+	for i := range c.rows {
+		by[c.rows[i].Seq] = c.rows[i].ID
+	}
+	ids := make([][16]byte, len(seqs))
+	for i, seq := range seqs {
+		ids[i] = by[seq]
+	}
+	return ids
 }
 
 // created is when the first and the last of the rows were created.

@@ -77,7 +77,7 @@ func TestGaps(t *testing.T) {
 		r.exec(`CREATE TRIGGER dawdle BEFORE INSERT ON weir_outbox FOR EACH ROW WHEN (NEW.topic = 'slow') EXECUTE FUNCTION dawdle()`)
 		// The first of 32 numbers is logged, and needs an id for that.
 		r.enqueue(note(0))
-		r.check(l.Ack(r.ctx(), []int64{1}))
+		r.check(l.Ack(r.ctx(), outbox.Refs(r.read(l))))
 		gate, slow := r.conn(), r.conn()
 		r.on(gate, "SELECT pg_advisory_lock(1)")
 		ended := make(chan error, 1)
@@ -270,14 +270,14 @@ func TestNotesGoWithTheirRows(t *testing.T) {
 		}
 	}
 	left(3)
-	r.check(l.Ack(r.ctx(), []int64{rows[0].Seq}))
+	r.check(l.Ack(r.ctx(), outbox.Refs([]outbox.Row{rows[0]})))
 	left(2)
 	r.check(l.Bury(r.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "attempts"}}))
 	left(1)
 	r.check(l.Close())
 	// One that knows of the note by having read it.
 	l = r.lead(s)
-	r.check(l.Ack(r.ctx(), []int64{rows[2].Seq}))
+	r.check(l.Ack(r.ctx(), outbox.Refs([]outbox.Row{rows[2]})))
 	left(0)
 	r.check(l.Close())
 	r.exec("INSERT INTO weir_outbox_parked VALUES (99, 1, now(), 'x')")
@@ -301,7 +301,7 @@ func TestInterruptedStatementsKeepTheLease(t *testing.T) {
 			_, err := l.Read(ctx, outbox.ReadRequest{Limit: 1, MaxBytes: 1})
 			return err
 		},
-		"ack": func(ctx context.Context) error { return l.Ack(ctx, []int64{rows[0].Seq}) },
+		"ack": func(ctx context.Context) error { return l.Ack(ctx, outbox.Refs([]outbox.Row{rows[0]})) },
 	} {
 		ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
 		if err := f(ctx); err == nil || errors.Is(err, outbox.ErrDeposed) {
@@ -313,7 +313,7 @@ func TestInterruptedStatementsKeepTheLease(t *testing.T) {
 	if got := r.read(l); len(got) != 10 {
 		t.Errorf("%d rows after an interrupted read, want 10", len(got))
 	}
-	r.check(l.Ack(r.ctx(), []int64{rows[0].Seq}))
+	r.check(l.Ack(r.ctx(), outbox.Refs([]outbox.Row{rows[0]})))
 
 	// A connection that breaks is opened again; only that of the lock counts.
 	r.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()
@@ -322,7 +322,7 @@ func TestInterruptedStatementsKeepTheLease(t *testing.T) {
 		page, err := l.Read(r.ctx(), outbox.ReadRequest{Limit: 100, MaxBytes: 1 << 20})
 		return err == nil && len(page.Rows) == 9
 	})
-	r.eventually("acks work again", func() bool { return l.Ack(r.ctx(), []int64{rows[1].Seq}) == nil })
+	r.eventually("acks work again", func() bool { return l.Ack(r.ctx(), outbox.Refs([]outbox.Row{rows[1]})) == nil })
 	if err := l.standing(); err != nil {
 		t.Error(err)
 	}

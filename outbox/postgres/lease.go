@@ -35,8 +35,10 @@ type lease struct {
 	shard int
 	epoch int64
 	sql   statements
-	// Which table it is; see identityText.
+	// Which table it is, see identityText, and where its numbers were last; of the
+	// goroutine that reads.
 	identity string
+	last     int64
 
 	lock        *pgx.Conn // belongs to watch
 	read, write session
@@ -109,7 +111,7 @@ func (l *lease) take(ctx context.Context) error {
 	if err := checkSequence(ctx, l.lock, l.names); err != nil {
 		return err
 	}
-	if err := l.lock.QueryRow(ctx, identityText, l.names.q("")).Scan(&l.identity); err != nil {
+	if err := l.lock.QueryRow(ctx, identityText, l.names.q("")).Scan(&l.identity, &l.last); err != nil {
 		return fmt.Errorf("look which table it is: %w", err)
 	}
 	err = l.lock.QueryRow(ctx, "UPDATE "+l.names.q("_lease")+
@@ -162,16 +164,18 @@ func checkSequence(ctx context.Context, q querier, n names) error {
 }
 
 // identityText names a table and the beginning of its numbers: a sequence gets
-// another file when it is restarted.
-const identityText = "SELECT c.oid || ' ' || s.oid || ' ' || s.relfilenode FROM pg_catalog.pg_class AS c, pg_catalog.pg_class AS s" +
+// another file when it is restarted, and its last number only falls by setval.
+const identityText = "SELECT c.oid || ' ' || s.oid || ' ' || s.relfilenode, coalesce(pg_sequence_last_value(s.oid), 0) FROM pg_catalog.pg_class AS c, pg_catalog.pg_class AS s" +
 	" WHERE c.oid = $1::text::regclass AND s.oid = pg_get_serial_sequence($1, 'seq')::regclass"
 
 // Renewed implements [outbox.Renewer].
 func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	err = l.do(ctx, "look for", &l.write, func(c *pgx.Conn) error {
 		var now string
-		err := c.QueryRow(ctx, identityText, l.names.q("")).Scan(&now)
-		anew = now != l.identity
+		var last int64
+		err := c.QueryRow(ctx, identityText, l.names.q("")).Scan(&now, &last)
+		anew = err == nil && (now != l.identity || last < l.last)
+		l.last = last
 		return err
 	})
 	return anew, err
@@ -261,9 +265,13 @@ func (l *lease) do(ctx context.Context, step string, s *session, f func(*pgx.Con
 // Ack notes that rows were delivered, with a commit that does not wait for the
 // disk: when the server crashes, the acks of its last moments may be lost and
 // their messages are delivered again.
-func (l *lease) Ack(ctx context.Context, seqs []int64) error {
-	if len(seqs) == 0 {
+func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
+	if len(rows) == 0 {
 		return l.standing()
+	}
+	seqs, ids := make([]int64, len(rows)), make([][16]byte, len(rows))
+	for i, row := range rows {
+		seqs[i], ids[i] = row.Seq, row.ID
 	}
 	noted, from, to := l.about(seqs)
 	err := l.do(ctx, "note deliveries in", &l.write, func(c *pgx.Conn) error {
@@ -275,13 +283,13 @@ func (l *lease) Ack(ctx context.Context, seqs []int64) error {
 		var tag pgconn.CommandTag
 		var err error
 		if !from.IsZero() {
-			tag, err = c.Exec(ctx, l.sql.ackBetween, seqs, from, to)
+			tag, err = c.Exec(ctx, l.sql.ackBetween, seqs, ids, from, to)
 			if err != nil || int(tag.RowsAffected()) == len(seqs) {
 				return err
 			}
 			// Some were gone, or somebody has changed created_at: look everywhere.
 		}
-		_, err = c.Exec(ctx, l.sql.ack, seqs)
+		_, err = c.Exec(ctx, l.sql.ack, seqs, ids)
 		return err
 	})
 	if err == nil {

@@ -60,7 +60,7 @@ func TestLeaseNoticesTheServersDeath(t *testing.T) {
 			r.exec("CHECKPOINT") // the lab's fast servers forget in a crash what they have not written
 			strike(pg)
 			r.lost(l)
-			if err := l.Ack(r.ctx(), []int64{1}); !errors.Is(err, outbox.ErrDeposed) {
+			if err := l.Ack(r.ctx(), []outbox.Ref{{Seq: 1}}); !errors.Is(err, outbox.ErrDeposed) {
 				t.Errorf("ack: %v, want %v", err, outbox.ErrDeposed)
 			}
 			if what == "hung" {

@@ -47,6 +47,9 @@ func (r *rig) explainOn(c *pgx.Conn, text string, args ...any) planNode {
 		if _, list := arg.([]int64); list {
 			types[i] = "bigint[]"
 		}
+		if _, list := arg.([]outbox.ID); list {
+			types[i] = "uuid[]"
+		}
 		if _, moment := arg.(time.Time); moment {
 			types[i] = "timestamptz"
 		}
@@ -66,6 +69,8 @@ func (r *rig) explainOn(c *pgx.Conn, text string, args ...any) planNode {
 		switch v := arg.(type) {
 		case time.Time:
 			values[i] = "'" + v.UTC().Format(time.RFC3339Nano) + "'"
+		case []outbox.ID:
+			values[i] = "'{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v)), ","), "[]") + "}'"
 		case []int64:
 			values[i] = "'{" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v)), ","), "[]") + "}'"
 		default:
@@ -118,6 +123,8 @@ func (r *rig) fill(rows int, delivered string) {
 		FROM generate_series(1, %d) AS i`, status, done, rows))
 }
 
+var ids = []outbox.ID{{1}, {2}, {3}}
+
 // Plans are made for an empty table and kept while it grows, and made for a
 // large one: both find rows by the index.
 func TestStatementsUseTheIndex(t *testing.T) {
@@ -148,8 +155,8 @@ func TestStatementsUseTheIndex(t *testing.T) {
 					"head":    r.explain(s, sql.head, 100, 500),
 					"gaps":    r.explain(s, sql.gaps, 100, 500, []int64{1, 7}, []int64{2, 8}),
 					"bounded": r.explain(s, sql.headBounded, 100, 500, 1000),
-					"ack":     r.explain(s, sql.ack, []int64{1, 2, 3}),
-					"between": r.explain(s, sql.ackBetween, []int64{1, 2, 3}, time.Now().Add(-time.Hour), time.Now()),
+					"ack":     r.explain(s, sql.ack, []int64{1, 2, 3}, ids),
+					"between": r.explain(s, sql.ackBetween, []int64{1, 2, 3}, ids, time.Now().Add(-time.Hour), time.Now()),
 					"fetch":   r.explain(s, sql.fetch, []int64{1, 2, 3}),
 					"pending": r.explain(s, sql.pending, 1, 1000, 10),
 				} {
@@ -196,7 +203,7 @@ func TestWindowsAndAcksPrune(t *testing.T) {
 		t.Errorf("a window of an hour opens %v, and %d are pruned", some, removed)
 	}
 	sql := newStatements(n, m, 0)
-	some, removed := opened(r.explain(s, sql.ackBetween, []int64{1, 2}, time.Now().Add(-time.Minute), time.Now()))
+	some, removed := opened(r.explain(s, sql.ackBetween, []int64{1, 2}, ids[:2], time.Now().Add(-time.Minute), time.Now()))
 	if removed < 18 {
 		t.Errorf("an ack of the last minute opens %v, and %d are pruned", some, removed)
 	}
@@ -208,12 +215,8 @@ func TestWindowsAndAcksPrune(t *testing.T) {
 		t.Fatalf("%d rows, want 2000", len(rows))
 	}
 	r.exec("UPDATE weir_outbox SET created_at = created_at - interval '3 days' WHERE seq = $1", rows[7].Seq)
-	seqs := make([]int64, len(rows))
-	for i := range rows {
-		seqs[i] = rows[i].Seq
-	}
-	r.check(l.Ack(r.ctx(), seqs[:10]))
-	r.check(l.Ack(r.ctx(), seqs[5:]))
+	r.check(l.Ack(r.ctx(), outbox.Refs(rows[:10])))
+	r.check(l.Ack(r.ctx(), outbox.Refs(rows[5:])))
 	if left := r.read(l); len(left) != 0 {
 		t.Errorf("%d rows are left", len(left))
 	}

@@ -25,7 +25,7 @@ const sessionSettings = `SELECT set_config(s.name, v.setting, false) FROM (VALUE
 	('synchronous_commit', 'off'), ('statement_timeout', '0'), ('lock_timeout', '0'),
 	('idle_session_timeout', '0'), ('transaction_timeout', '0'),
 	('tcp_keepalives_idle', '5'), ('tcp_keepalives_interval', '1'), ('tcp_keepalives_count', '3'),
-	('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('jit', 'off'),
+	('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('jit', 'off'),
 	('max_parallel_workers_per_gather', '0'), ('plan_cache_mode', 'force_generic_plan')
 ) AS v(name, setting) JOIN pg_catalog.pg_settings AS s USING (name)`
 

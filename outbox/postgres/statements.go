@@ -20,7 +20,7 @@ const maxError = 8 << 10
 type statements struct {
 	head, gaps             string // $1 after, $2 limit; $3, $4 first and last of the gaps
 	headBounded, gapBounds string // the same with bytes, the last parameter
-	ack, ackBetween        string // $1 numbers; $2, $3 first and last creation
+	ack, ackBetween        string // $1 numbers, $2 ids; $3, $4 first and last creation
 	unpark                 string // $1 numbers
 	park, bury             string // $1-$4 columns, $5 shard, $6 epoch
 	parked, forget         string
@@ -66,13 +66,16 @@ func bounded(inner string, p int) string {
 }
 
 // ackBetween confines an ack to the partitions of a time.
-const ackBetween = " AND created_at BETWEEN $2 AND $3"
+const ackBetween = " AND t.created_at BETWEEN $3 AND $4"
 
+// ackText names rows by number and id: where the table was emptied, another row may
+// have the number by now.
 func ackText(t string, m meta) string {
+	const named = " unnest($1::bigint[], $2::uuid[]) AS d(seq, id) WHERE t.seq = d.seq AND t.id = d.id"
 	if m.layout == outbox.History {
-		return "UPDATE " + t + " SET status = 1, done_at = clock_timestamp() WHERE status = 0 AND seq = ANY($1)"
+		return "UPDATE " + t + " AS t SET status = 1, done_at = clock_timestamp() FROM" + named + " AND t.status = 0"
 	}
-	return "DELETE FROM " + t + " WHERE seq = ANY($1)"
+	return "DELETE FROM " + t + " AS t USING" + named
 }
 
 // fence is the condition that the epoch of the statement still stands. It locks

@@ -64,7 +64,7 @@ func TestTailWaitsForSynchronousStandbys(t *testing.T) {
 	if len(n.rows) != 1 {
 		t.Fatalf("%d rows came, want 1", len(n.rows))
 	}
-	r.check(l.Ack(r.ctx(), []int64{n.rows[0].Seq}))
+	r.check(l.Ack(r.ctx(), outbox.Refs([]outbox.Row{n.rows[0]})))
 	r.eventually("the row is gone", holds("NOT EXISTS (SELECT FROM weir_outbox)"))
 }
 

@@ -272,8 +272,12 @@ func (s *Store) inBatches(ctx context.Context, step string, q outbox.Query, f fu
 // Requeue implements [outbox.Store]. The messages get new numbers: behind those
 // that a relay has seen.
 func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
+	moved := copied
+	if q.NewIdentity {
+		moved = strings.Replace(moved, "dedup_key", "lower(hex(randomblob(16)))", 1)
+	}
 	return s.inBatches(ctx, "requeue messages of", q, func(tx *sql.Tx, table, number, list string) error {
-		text := "INSERT INTO {outbox} (" + copied + ") SELECT " + copied + " FROM " + table + " WHERE " + number + " IN " + inList + " ORDER BY " + number
+		text := "INSERT INTO {outbox} (" + copied + ") SELECT " + moved + " FROM " + table + " WHERE " + number + " IN " + inList + " ORDER BY " + number
 		if err := s.exec(ctx, tx, text, list); err != nil {
 			return err
 		}

@@ -43,6 +43,9 @@ func (s *Store) lockPath(shard int) string {
 // Lead implements [outbox.Store].
 func (s *Store) Lead(ctx context.Context, shard int) (outbox.Lease, error) {
 	step := fmt.Sprintf("lead shard %d of", shard)
+	if err := s.follow(ctx); err != nil {
+		return nil, s.fail(step, err)
+	}
 	var t *tables
 	if err := s.shaped(ctx, step, func(_ *sql.Tx, found *tables) error { t = found; return nil }); err != nil {
 		return nil, err
@@ -91,7 +94,7 @@ func (l *lease) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			err := l.lock.holds()
+			err := errors.Join(l.lock.holds(), l.s.there())
 			if err != nil {
 				err = l.lose(err)
 			} else {

@@ -115,11 +115,12 @@ func TestAckWaitsForProducer(t *testing.T) {
 	// What writes waits, but no longer than its context.
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := l.Ack(ctx, []int64{1}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := l.Ack(ctx, outbox.Refs(page.Rows[:1])); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("acknowledge while another writes: %v, want the end of the context", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- l.Ack(t.Context(), []int64{1, 2}) }()
+	refs := outbox.Refs(page.Rows)
+	go func() { done <- l.Ack(t.Context(), refs) }()
 	check(t, tx.Commit())
 	select {
 	case err := <-done:
@@ -147,7 +148,7 @@ func TestBusyTimeout(t *testing.T) {
 		t.Errorf("promote while another writes: %v, want it to be busy", err)
 	}
 	check(t, tx.Rollback())
-	check(t, l.Ack(t.Context(), []int64{1}))
+	check(t, l.Ack(t.Context(), []outbox.Ref{{Seq: 1}}))
 }
 
 // TestNumbersAreGivenBack: what the order of numbers rests on.
@@ -166,7 +167,7 @@ func TestNumbersAreGivenBack(t *testing.T) {
 		t.Fatalf("rows %+v, want one with number 1", page.Rows)
 	}
 	// Numbers of rows that were delivered do not come again.
-	check(t, l.Ack(t.Context(), []int64{1}))
+	check(t, l.Ack(t.Context(), outbox.Refs(page.Rows)))
 	check(t, outbox.Enqueue(t.Context(), outbox.SQLite(pool), outbox.Message{Topic: "next"}))
 	seqs, err := l.Pending(t.Context(), 0, 1<<60, 10)
 	check(t, err)
@@ -188,5 +189,37 @@ func TestOpenRefuses(t *testing.T) {
 	check(t, os.WriteFile(text, []byte("this is no database, as anybody can see who looks at its first bytes"), 0o600))
 	if _, err := Open(t.Context(), text, Options{}); err == nil {
 		t.Error("a text file can be opened")
+	}
+}
+
+// TestAnotherFileIsFollowed: a relay whose file was removed, and another put in its
+// place, must not keep others from leading while it looks at what nobody can find.
+func TestAnotherFileIsFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	s := migrated(t, path)
+	l := leadIt(t, s)
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-l.Lost():
+	case <-time.After(testPatience):
+		t.Fatal("the lease never learns that its file has gone")
+	}
+	check(t, l.Close())
+	if _, err := s.Lead(t.Context(), 0); !errors.Is(err, errReplaced) {
+		t.Errorf("lead without a file: %v, want %v", err, errReplaced)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an empty file was made: %v", err)
+	}
+	migrated(t, path)
+	check(t, outbox.Enqueue(t.Context(), outbox.SQLite(producers(t, path)), outbox.Message{Topic: "new"}))
+	page, err := leadIt(t, s).Read(t.Context(), outbox.ReadRequest{Limit: 10, MaxBytes: 1000})
+	check(t, err)
+	if len(page.Rows) != 1 || page.Rows[0].Topic != "new" {
+		t.Errorf("rows %+v, want that of the other file", page.Rows)
 	}
 }

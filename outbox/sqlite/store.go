@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	driver "modernc.org/sqlite"
@@ -51,9 +53,10 @@ type Store struct {
 	path     string // absolute
 	opts     Options
 	base     string // the table's name without a schema
-	writer   *sql.DB
-	readers  *sql.DB
+	handles  atomic.Pointer[handles]
 	replacer *strings.Replacer
+	// following is held while another file is opened.
+	following sync.Mutex
 	// beforeStep, for tests, sees every statement of Migrate before it runs; its
 	// error ends Migrate.
 	beforeStep func(text string) error
@@ -98,24 +101,85 @@ func (s *Store) connect(ctx context.Context) (err error) {
 	// The driver waits briefly; waiting longer, until the context ends, is done
 	// here: a wait inside SQLite cannot be ended.
 	dsn := (&url.URL{Scheme: "file", OmitHost: true, Path: s.path}).String() + "?_pragma=busy_timeout(20)&_pragma=synchronous(NORMAL)"
-	if s.writer, err = sql.Open("sqlite", dsn+"&_txlock=immediate"); err != nil {
+	h := &handles{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.close())
+		}
+	}()
+	if h.writer, err = sql.Open("sqlite", dsn+"&_txlock=immediate"); err != nil {
 		return err
 	}
-	s.writer.SetMaxOpenConns(1)
-	if s.readers, err = sql.Open("sqlite", dsn+"&_pragma=query_only(1)"); err != nil {
+	h.writer.SetMaxOpenConns(1)
+	if h.readers, err = sql.Open("sqlite", dsn+"&_pragma=query_only(1)"); err != nil {
 		return err
 	}
-	s.readers.SetMaxOpenConns(maxReaders)
-	s.readers.SetMaxIdleConns(maxReaders)
+	h.readers.SetMaxOpenConns(maxReaders)
+	h.readers.SetMaxIdleConns(maxReaders)
 	var mode string
-	err = s.retry(ctx, func() error { return s.writer.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode) })
+	err = s.retry(ctx, func() error { return h.writer.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode) })
 	if err != nil {
 		return fmt.Errorf("set WAL mode: %w", err)
 	}
 	if mode != "wal" {
 		return fmt.Errorf("the file stays in journal mode %s: WAL is needed, which network file systems do not have", mode)
 	}
+	if h.file, err = os.Stat(s.path); err != nil {
+		return fmt.Errorf("look at the file: %w", err)
+	}
+	s.handles.Store(h)
 	return nil
+}
+
+// handles are the connections to a file. Another one may lie at the path by now: what
+// was open then goes on with a file that nobody else finds.
+type handles struct {
+	writer, readers *sql.DB
+	file            os.FileInfo
+}
+
+func (h *handles) close() error {
+	var errs []error
+	for _, db := range []*sql.DB{h.readers, h.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// errReplaced says that another file lies at the path.
+var errReplaced = errors.New("the file of the database has been removed or replaced")
+
+// there is nil while the file that is open is the one that others find.
+func (s *Store) there() error {
+	now, err := os.Stat(s.path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("look at the file: %w", err)
+	}
+	if err != nil || !os.SameFile(now, s.handles.Load().file) {
+		return errReplaced
+	}
+	return nil
+}
+
+// follow opens the file that lies at the path now, if it is another one. What still
+// uses the connections to the old one fails.
+func (s *Store) follow(ctx context.Context) error {
+	s.following.Lock()
+	defer s.following.Unlock()
+	err := s.there()
+	if !errors.Is(err, errReplaced) {
+		return err
+	}
+	if _, err := os.Stat(s.path); err != nil {
+		return errReplaced // connecting would make an empty one
+	}
+	old := s.handles.Load()
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	return old.close()
 }
 
 // sql puts the names of the tables into a text: {outbox}, {parked}, ...
@@ -126,14 +190,10 @@ func (s *Store) Name() string { return s.opts.Table }
 
 // Close closes the store's connections.
 func (s *Store) Close() error {
-	var errs []error
-	for _, db := range []*sql.DB{s.readers, s.writer} {
-		if db != nil {
-			errs = append(errs, db.Close())
+	if h := s.handles.Load(); h != nil {
+		if err := h.close(); err != nil {
+			return s.fail("close", err)
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return s.fail("close", err)
 	}
 	return nil
 }
@@ -181,7 +241,7 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 // write runs f in a transaction that may write from its beginning on.
 func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.retry(ctx, func() error {
-		tx, err := s.writer.BeginTx(ctx, nil)
+		tx, err := s.handles.Load().writer.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
@@ -195,7 +255,7 @@ func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 // read runs f in a transaction that reads: one snapshot.
 func (s *Store) read(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.retry(ctx, func() error {
-		tx, err := s.readers.BeginTx(ctx, nil)
+		tx, err := s.handles.Load().readers.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}

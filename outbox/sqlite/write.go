@@ -43,19 +43,28 @@ func shorten(text string) string {
 }
 
 // Ack implements [outbox.Lease].
-func (l *lease) Ack(ctx context.Context, seqs []int64) error {
+func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 	return l.writing(ctx, "acknowledge rows of", func(tx *sql.Tx) error {
-		if len(seqs) == 0 {
+		if len(rows) == 0 {
 			return nil
 		}
-		list := numbers(seqs)
-		done := "DELETE FROM {outbox} WHERE seq IN " + inList
+		seqs := make([]int64, len(rows))
+		done := "DELETE FROM {outbox} WHERE seq = ? AND id = ?"
 		if l.hist {
-			done = "UPDATE {outbox} SET status = 1, done_at = " + nowMicros + " WHERE status = 0 AND seq IN " + inList
+			done = "UPDATE {outbox} SET status = 1, done_at = " + nowMicros + " WHERE status = 0 AND seq = ? AND id = ?"
 		}
-		if err := l.s.exec(ctx, tx, done, list); err != nil {
+		note, err := tx.PrepareContext(ctx, l.s.sql(done))
+		if err != nil {
 			return err
 		}
+		defer note.Close()
+		for i, row := range rows {
+			seqs[i] = row.Seq
+			if _, err := note.ExecContext(ctx, row.Seq, row.ID[:]); err != nil {
+				return err
+			}
+		}
+		list := numbers(seqs)
 		return l.s.exec(ctx, tx, "DELETE FROM {parked} WHERE seq IN "+inList, list)
 	})
 }

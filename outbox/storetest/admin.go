@@ -22,7 +22,7 @@ func status(s *suite) {
 	rows := s.read(l, 0)
 	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Delay: time.Hour, Error: "x"}}))
 	bury(s, l, rows[1].Seq, "rejected")
-	s.check(l.Ack(s.ctx(), seqsOf(rows[2:4])))
+	s.check(l.Ack(s.ctx(), outbox.Refs(rows[2:4])))
 	got, err := store.Status(s.ctx())
 	s.check(err)
 	if got.Pending != 4 || got.Scheduled != 1 || got.Parked != 1 || got.Dead != 1 || got.Delivered != 0 ||
@@ -145,8 +145,8 @@ func historyKeepsDelivered(s *suite) {
 	s.enqueue(msgs...)
 	rows := s.read(l, 0)
 	sameMessages(s.T, rows, msgs)
-	s.check(l.Ack(s.ctx(), seqsOf(rows[:10])))
-	s.check(l.Ack(s.ctx(), seqsOf(rows[:10])))
+	s.check(l.Ack(s.ctx(), outbox.Refs(rows[:10])))
+	s.check(l.Ack(s.ctx(), outbox.Refs(rows[:10])))
 	bury(s, l, rows[10].Seq, "rejected")
 	sameMessages(s.T, s.read(l, 0), msgs[11:])
 	if fetched, err := l.Fetch(s.ctx(), seqsOf(rows[8:13])); err != nil || len(fetched) != 2 {

@@ -13,18 +13,18 @@ func ackIsIdempotent(s *suite) {
 	l := s.lead(s.migrated(outbox.Plan{}), 0)
 	s.enqueue(messages(300)...)
 	rows := s.read(l, 0)
-	seqs := seqsOf(rows)
+	seqs, refs := seqsOf(rows), outbox.Refs(rows)
 	s.check(l.Ack(s.ctx(), nil))
-	s.check(l.Ack(s.ctx(), seqs[:200]))
-	s.check(l.Ack(s.ctx(), seqs[:200]))
-	s.check(l.Ack(s.ctx(), append([]int64{1 << 40, seqs[250]}, seqs[100:210]...)))
+	s.check(l.Ack(s.ctx(), refs[:200]))
+	s.check(l.Ack(s.ctx(), refs[:200]))
+	s.check(l.Ack(s.ctx(), append([]outbox.Ref{{Seq: 1 << 40}, refs[250]}, refs[100:210]...)))
 	want := append(slices.Clone(seqs[210:250]), seqs[251:]...)
 	if got := seqsOf(s.read(l, 0)); !slices.Equal(got, want) {
 		s.Errorf("left are %v, want %v", got, want)
 	}
 	// An ack takes the note of earlier attempts along.
 	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: want[0], Attempts: 1, Delay: time.Hour, Error: "no"}}))
-	s.check(l.Ack(s.ctx(), want[:1]))
+	s.check(l.Ack(s.ctx(), refs[210:211]))
 	if notes, err := l.Parked(s.ctx()); err != nil || len(notes) != 0 {
 		s.Errorf("notes %+v of a row that was delivered, %v", notes, err)
 	}
@@ -33,10 +33,34 @@ func ackIsIdempotent(s *suite) {
 		tx := s.begin()
 		s.enqueueIn(tx, message(1))
 		all := s.read(l, 0)
-		s.check(l.Ack(s.ctx(), seqsOf(all)))
+		s.check(l.Ack(s.ctx(), outbox.Refs(all)))
 		s.commit(tx)
 		if left := s.read(l, 0); len(left) != 1 {
 			s.Errorf("%d rows left, want the one that was not committed at the time of the ack", len(left))
+		}
+	}
+}
+
+// A row that has the number of one that was delivered, since the table was emptied and
+// its numbers begin again, is not taken for it.
+func ackNamesRows(layout outbox.Layout) func(s *suite) {
+	return func(s *suite) {
+		l := s.lead(s.migrated(outbox.Plan{Layout: layout}), 0)
+		s.enqueue(messages(3)...)
+		rows := s.read(l, 0)
+		seqs := seqsOf(rows)
+		others := outbox.Refs(rows)
+		for i := range others {
+			others[i].ID = outbox.NewID()
+		}
+		s.check(l.Ack(s.ctx(), others))
+		if left := seqsOf(s.read(l, 0)); !slices.Equal(left, seqs) {
+			s.Errorf("rows %v are left of %v after others of their numbers were delivered", left, seqs)
+		}
+		others[1] = outbox.Refs(rows)[1]
+		s.check(l.Ack(s.ctx(), others))
+		if left, want := seqsOf(s.read(l, 0)), []int64{seqs[0], seqs[2]}; !slices.Equal(left, want) {
+			s.Errorf("rows %v are left, want %v", left, want)
 		}
 	}
 }
@@ -47,7 +71,7 @@ func fetchAndPending(s *suite) {
 	s.enqueue(msgs...)
 	all := s.read(l, 0)
 	seqs := seqsOf(all)
-	s.check(l.Ack(s.ctx(), seqs[10:20]))
+	s.check(l.Ack(s.ctx(), outbox.Refs(all[10:20])))
 
 	rows, err := l.Fetch(s.ctx(), []int64{seqs[30], seqs[5], 1 << 40, seqs[15], seqs[0]})
 	s.check(err)
@@ -118,7 +142,7 @@ func parkedOutlivesLease(s *suite) {
 		s.Errorf("status %+v, want 3 parked of 40 pending", status)
 	}
 	// A note of a row that is gone is none.
-	s.check(l.Ack(s.ctx(), []int64{a}))
+	s.check(l.Ack(s.ctx(), outbox.Refs(rows[:1])))
 	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: a, Attempts: 3, Error: "too late"}}))
 	if notes, err = l.Parked(s.ctx()); err != nil || len(notes) != 2 {
 		s.Errorf("notes %+v, %v after one row was delivered", notes, err)
@@ -179,6 +203,15 @@ func buryAndRequeue(s *suite) {
 	s.check(err)
 	if status.Dead != 1 || status.Pending != 3 {
 		s.Errorf("status %+v, want 1 dead and 3 pending", status)
+	}
+	// With another identity, for brokers that remember the one they have had.
+	bury(s, l, rows[3].Seq, "rejected")
+	if n, err := store.Requeue(s.ctx(), outbox.Query{State: outbox.Dead, IDs: []outbox.ID{msgs[3].ID}, NewIdentity: true}); err != nil || n != 1 {
+		s.Fatalf("requeue %d with another identity, %v", n, err)
+	}
+	all := s.read(l, 0)
+	if last := all[len(all)-1]; last.ID != msgs[3].ID || len(last.DedupKey) < 32 {
+		s.Errorf("requeued with id %v and dedup key %q, want id %v and a key of its own", last.ID, last.DedupKey, msgs[3].ID)
 	}
 	if _, err := store.Requeue(s.ctx(), outbox.Query{State: outbox.Pending}); err == nil {
 		s.Error("pending messages can be requeued")
@@ -267,7 +300,7 @@ func leadAfterCut(s *suite) {
 	if notes, err := next.Parked(s.ctx()); err != nil || len(notes) != 1 || notes[0].Attempts != 2 {
 		s.Errorf("the next leader has notes %+v, %v", notes, err)
 	}
-	s.check(next.Ack(s.ctx(), seqsOf(rows)))
+	s.check(next.Ack(s.ctx(), outbox.Refs(rows)))
 	_ = l.Close() // says what it will; it does not hang
 	if _, err := store.Lead(s.ctx(), 0); !errors.Is(err, outbox.ErrHeld) {
 		s.Errorf("closing a lease that was lost takes the next one's: %v", err)
@@ -312,7 +345,7 @@ func deposedDoesNothing(s *suite) {
 		"Park": parked, "Bury": buried,
 		"Park, knowing": l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}}),
 		"Bury, knowing": l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "rejected", Error: "x"}}),
-		"Ack, knowing":  l.Ack(s.ctx(), []int64{rows[2].Seq}),
+		"Ack, knowing":  l.Ack(s.ctx(), outbox.Refs([]outbox.Row{rows[2]})),
 		"Read, knowing": func() error {
 			_, err := l.Read(s.ctx(), outbox.ReadRequest{Limit: 1, MaxBytes: 1})
 			return err

@@ -244,7 +244,7 @@ func names(s *suite) {
 				if len(rows) > 0 {
 					s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}}))
 					bury(s, l, rows[0].Seq, "rejected")
-					s.check(l.Ack(s.ctx(), seqsOf(rows[1:])))
+					s.check(l.Ack(s.ctx(), outbox.Refs(rows[1:])))
 				}
 				s.check(l.Close())
 			}

@@ -54,7 +54,7 @@ func partitions(s *suite) {
 	// Far outside all partitions: the catch-all has it, and it is not lost.
 	s.age(rows[2].Seq, today.AddDate(0, 0, -40))
 	sameMessages(s.T, s.read(l, 0), msgs)
-	s.check(l.Ack(s.ctx(), []int64{rows[1].Seq}))
+	s.check(l.Ack(s.ctx(), outbox.Refs([]outbox.Row{rows[1]})))
 	parts, err = p.Partitions(s.ctx())
 	s.check(err)
 	if last := parts[len(parts)-1]; !last.CatchAll || last.Rows != 1 {
@@ -76,7 +76,7 @@ func partitions(s *suite) {
 		s.Errorf("created %d, %d rows in the catch-all; want at least 40 and none", len(report.Created), report.CatchAllRows)
 	}
 	sameMessages(s.T, s.read(l, 0), []outbox.Message{msgs[0], msgs[2], msgs[3]})
-	s.check(l.Ack(s.ctx(), seqsOf(s.read(l, 0))))
+	s.check(l.Ack(s.ctx(), outbox.Refs(s.read(l, 0))))
 	report, err = p.MaintainPartitions(s.ctx(), keep)
 	s.check(err)
 	if len(report.Dropped) < 40 || len(report.Kept) != 0 {
@@ -138,7 +138,7 @@ func convert(s *suite) {
 	for i, row := range rows {
 		s.ageIn(table, row.Seq, today.AddDate(0, 0, -i%20))
 	}
-	s.check(l.Ack(s.ctx(), seqsOf(rows[:30])))
+	s.check(l.Ack(s.ctx(), outbox.Refs(rows[:30])))
 	s.check(l.Close())
 
 	monthly := daily

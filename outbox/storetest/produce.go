@@ -218,7 +218,7 @@ func oddTimeZone(s *suite) {
 		if len(listed) != 1 || listed[0].DueAt.Sub(later.AvailableAt).Abs() > time.Millisecond {
 			s.Errorf("%s: scheduled: %+v, want it due at %v", set, listed, later.AvailableAt)
 		}
-		s.check(l.Ack(s.ctx(), seqsOf(rows)))
+		s.check(l.Ack(s.ctx(), outbox.Refs(rows)))
 		if n, err := store.Status(s.ctx()); err != nil || n.Oldest < 0 || n.Oldest > time.Hour {
 			s.Errorf("%s: oldest %v, %v", set, n.Oldest, err)
 		}

@@ -370,7 +370,7 @@ func shards(s *suite) {
 			if !slices.Equal(seqsOf(page.Rows), seqsOf(rows[:5])) || !page.More {
 				s.Errorf("five rows of shard %d: %v, more %v", i, seqsOf(page.Rows), page.More)
 			}
-			s.check(l.Ack(s.ctx(), seqsOf(rows)))
+			s.check(l.Ack(s.ctx(), outbox.Refs(rows)))
 		}
 		if len(owner) != 200 {
 			s.Errorf("%d shards hold %d rows, want 200", n, len(owner))

@@ -89,6 +89,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"OneSnapshot", oneSnapshot},
 		{"Shards", shards},
 		{"AckIsIdempotent", ackIsIdempotent},
+		{"AckNamesRows", ackNamesRows(outbox.Queue)},
+		{"AckNamesRowsOfHistory", ackNamesRows(outbox.History)},
 		{"FetchAndPending", fetchAndPending},
 		{"ParkedOutlivesLease", parkedOutlivesLease},
 		{"BuryAndRequeue", buryAndRequeue},
