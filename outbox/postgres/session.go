@@ -55,7 +55,8 @@ func (s *Store) connConfig(ctx context.Context) (*pgx.ConnConfig, error) {
 			return nil, fmt.Errorf("prepare to connect: %w", err)
 		}
 	}
-	return cfg.ConnConfig, nil // Config has copied it
+	speakUTF8(cfg.ConnConfig) // Config has copied it
+	return cfg.ConnConfig, nil
 }
 
 func (s *Store) connectWith(ctx context.Context, watch func(*pgconn.PgConn) ctxwatch.Handler) (*pgx.Conn, error) {

@@ -111,6 +111,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbox: read the DSN: %w", err)
 	}
+	speakUTF8(cfg.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: open the pool: %w", err)
@@ -128,8 +129,13 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	return s, nil
 }
 
+// speakUTF8 asks for texts in UTF-8, whatever the encoding of the database or the
+// role's default is: messages are UTF-8.
+func speakUTF8(cfg *pgx.ConnConfig) { cfg.RuntimeParams["client_encoding"] = "UTF8" }
+
 // New makes a store over a pool, which stays the caller's. Leases and tails
-// connect with the pool's configuration, not through the pool.
+// connect with the pool's configuration, not through the pool. Where the database's
+// encoding is not UTF-8, the pool's client_encoding must be.
 func New(pool *pgxpool.Pool, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	if err := checkName(opts.Table); err != nil {
