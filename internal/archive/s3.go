@@ -275,19 +275,52 @@ func (s *S3) List(ctx context.Context, dir string, deep bool) iter.Seq2[ObjectIn
 	}
 }
 
+// list lists what opts say. An answer that breaks off is asked for again from the
+// beginning, and what was told is not told twice.
 func (s *S3) list(ctx context.Context, opts minio.ListObjectsOptions) iter.Seq2[minio.ObjectInfo, error] {
 	return func(yield func(minio.ObjectInfo, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		for o := range s.core.ListObjectsIter(ctx, s.bucket, opts) {
-			if !yield(o, o.Err) || o.Err != nil {
+		told := map[string]bool{}
+		broken := 0 // listings in a row that brought nothing
+		for {
+			before := len(told)
+			err := s.listOnce(ctx, opts, func(o minio.ObjectInfo) bool {
+				if told[o.Key] {
+					return true
+				}
+				told[o.Key] = true
+				return yield(o, nil)
+			})
+			if broken++; len(told) > before {
+				broken = 0
+			}
+			var answer minio.ErrorResponse
+			switch {
+			case err == nil:
+				return
+			case ctx.Err() != nil:
+				yield(minio.ObjectInfo{}, context.Cause(ctx))
+				return
+			case errors.As(err, &answer), broken > s3Retries: // what could be tried again was
+				yield(minio.ObjectInfo{}, err)
 				return
 			}
 		}
-		if err := context.Cause(ctx); err != nil {
-			yield(minio.ObjectInfo{}, err)
+	}
+}
+
+// listOnce yields what opts say until yield refuses, which is no error.
+func (s *S3) listOnce(ctx context.Context, opts minio.ListObjectsOptions, yield func(minio.ObjectInfo) bool) error {
+	listing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for o := range s.core.ListObjectsIter(listing, s.bucket, opts) {
+		if o.Err != nil {
+			return o.Err
+		}
+		if !yield(o) {
+			return nil
 		}
 	}
+	return context.Cause(ctx)
 }
 
 // Put implements [Storage].

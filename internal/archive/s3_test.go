@@ -202,6 +202,41 @@ func TestS3UploadThatIsCut(t *testing.T) {
 	}
 }
 
+// TestS3ListingThatIsCut breaks off every other listing in its middle.
+func TestS3ListingThatIsCut(t *testing.T) {
+	t.Parallel()
+	var listings atomic.Int32
+	s := openTestS3(t, s3Proxy(t, func(next http.Handler) http.Handler { return next }, func(r *http.Response) error {
+		if r.Request.Method == http.MethodGet && r.Request.URL.Query().Get("list-type") == "2" && listings.Add(1)%2 == 1 {
+			r.Body = &cutBody{ReadCloser: r.Body, left: 400}
+		}
+		return nil
+	}))
+	want := ""
+	for i := range 5 {
+		name := fmt.Sprintf("d%d/object", i)
+		if err := s.Put(t.Context(), name, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		want += name + " "
+	}
+	for range 3 {
+		got := ""
+		for o, err := range s.List(t.Context(), "", true) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += o.Name + " "
+		}
+		if got != want {
+			t.Errorf("listed %q, want %q", got, want)
+		}
+	}
+	if listings.Load() < 6 {
+		t.Errorf("%d listings, want each of three to be tried twice", listings.Load())
+	}
+}
+
 // cutBody ends with an error after some bytes.
 type cutBody struct {
 	io.ReadCloser
