@@ -6,8 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	pg "github.com/weirdb/weir/internal/bulk/postgres"
 	"github.com/weirdb/weir/internal/lab"
@@ -149,3 +154,73 @@ CREATE TABLE public.copy (LIKE public.source)`); err != nil {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// TestSocketsLeaveNoFiles looks at the directory of a socket: it is gone when a
+// program has connected, and one that a killed process left is removed by the next.
+func TestSocketsLeaveNoFiles(t *testing.T) {
+	s := connect(t, labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast}))
+	dir, err := os.MkdirTemp("/tmp", "weir-test-") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	const name = ".s.PGSQL.5432"
+	leave := func(own string, age time.Duration, keep bool) {
+		t.Helper()
+		own = filepath.Join(dir, own)
+		if err := os.Mkdir(own, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(own, name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		if keep {
+			t.Cleanup(func() { _ = l.Close() })
+		} else if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(own, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave("weir-dump-dead", 2*time.Hour, false)
+	leave("weir-dump-young", time.Second, false)
+	leave("weir-dump-alive", 2*time.Hour, true)
+	left := func() string {
+		t.Helper()
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, " ")
+	}
+
+	var mu sync.Mutex
+	socket, err := pg.ListenFor(t.Context(), s, &mu, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := strings.TrimSpace(strings.NewReplacer("weir-dump-alive", "", "weir-dump-young", "").Replace(left()))
+	if strings.Contains(own, "dead") {
+		t.Errorf("there are %s", own)
+	}
+	conn, err := net.Dial("unix", filepath.Join(dir, own, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, "the socket's name is gone", func() bool { return left() == "weir-dump-alive weir-dump-young" })
+	if err := errors.Join(conn.Close(), socket.Close()); err != nil {
+		t.Error(err)
+	}
+}

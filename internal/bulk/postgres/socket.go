@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/weirdb/weir/internal/pgwire"
 )
@@ -54,7 +56,9 @@ func (s *Session) Relay(ctx context.Context, sql string, sink func(message []byt
 // its own would have to wait for its locks behind anyone who waits for the first
 // session to end: neither would ever go on.
 //
-// What the program says to begin a transaction is answered and not done.
+// What the program says to begin a transaction is answered and not done. The program
+// has one connection, and the socket's name is gone as soon as that is made, so that
+// nothing stays of a process that is killed.
 type SessionSocket struct {
 	dir      string
 	listener net.Listener
@@ -63,8 +67,17 @@ type SessionSocket struct {
 	ended    chan struct{}
 }
 
-// socketPort is part of the socket's name, as libpq makes it.
-const socketPort = "5432"
+// socketPort is part of the socket's name, as libpq makes it, and socketDirs begins
+// the names of the sockets' directories.
+const (
+	socketPort = "5432"
+	socketName = ".s.PGSQL." + socketPort
+	socketDirs = "weir-dump-"
+)
+
+// abandonedAfter is how old a directory is, at least, that is removed because
+// nobody listens in it: longer than a slow start of pg_dump takes.
+const abandonedAfter = time.Hour
 
 // maxSocketPath is how long the name of a socket may be, in bytes.
 const maxSocketPath = 100
@@ -73,18 +86,19 @@ const maxSocketPath = 100
 // for temporary files) that nobody else may enter. use is held while a statement
 // runs, so that others may use the session, too. Close ends it.
 func ListenFor(ctx context.Context, s *Session, use sync.Locker, dir string) (*SessionSocket, error) {
-	own, err := os.MkdirTemp(dir, "weir-dump-")
-	if err == nil && len(own)+len("/.s.PGSQL.")+len(socketPort) > maxSocketPath {
-		err = os.Remove(own)
-		if err == nil {
-			own, err = os.MkdirTemp("/tmp", "weir-dump-")
-		}
+	if dir == "" {
+		dir = os.TempDir()
 	}
+	if len(dir)+len("/")+len(socketDirs)+maxRandom+len("/")+len(socketName) > maxSocketPath {
+		dir = "/tmp"
+	}
+	removeAbandoned(dir)
+	own, err := os.MkdirTemp(dir, socketDirs)
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for a socket: %w", err)
 	}
 	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "unix", filepath.Join(own, ".s.PGSQL."+socketPort))
+	listener, err := lc.Listen(ctx, "unix", filepath.Join(own, socketName))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for pg_dump: %w", err), os.Remove(own))
 	}
@@ -94,6 +108,30 @@ func ListenFor(ctx context.Context, s *Session, use sync.Locker, dir string) (*S
 		k.serve(ctx)
 	}()
 	return k, nil
+}
+
+// maxRandom is how many characters os.MkdirTemp adds, at most.
+const maxRandom = 10
+
+// removeAbandoned removes what processes left that were killed before a program
+// had connected to them. What cannot be removed, such as others' directories, stays.
+func removeAbandoned(dir string) {
+	found, _ := filepath.Glob(filepath.Join(dir, socketDirs+"*"))
+	for _, own := range found {
+		info, err := os.Lstat(own)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < abandonedAfter {
+			continue
+		}
+		conn, err := net.Dial("unix", filepath.Join(own, socketName))
+		if err == nil {
+			_ = conn.Close() // somebody does listen
+			continue
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+			_ = os.Remove(filepath.Join(own, socketName))
+			_ = os.Remove(own)
+		}
+	}
 }
 
 // Close ends the conversation and removes the socket.
@@ -112,19 +150,19 @@ func (k *SessionSocket) params() map[string]string {
 	}
 }
 
-// serve takes one client after the other; there is one.
+// serve takes the one client that there is.
 func (k *SessionSocket) serve(ctx context.Context) {
-	for {
-		conn, err := k.listener.Accept()
-		if err != nil {
-			return
-		}
-		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-		// The client says on its standard error what went wrong.
-		_ = k.converse(ctx, conn)
-		stop()
-		_ = conn.Close()
+	conn, err := k.listener.Accept()
+	if err != nil {
+		return
 	}
+	// Close says what cannot be removed, if it cannot either.
+	_ = os.RemoveAll(k.dir)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	// The client says on its standard error what went wrong.
+	_ = k.converse(ctx, conn)
+	stop()
+	_ = conn.Close()
 }
 
 // converse speaks with one client to its end.
