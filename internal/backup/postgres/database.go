@@ -24,6 +24,7 @@ type database struct {
 	*runner
 	name    string
 	workers int
+	attempt int // 1 to schemaAttempts
 
 	main     *pg.Session
 	mainMu   sync.Mutex // held by whoever reads on main
@@ -33,7 +34,6 @@ type database struct {
 	content  []*tableData        // those whose rows are in the backup
 	toc      *pg.TOC             // but for what is read while pg_dump runs
 	same     map[string]string   // attributes of most chunks; written by nobody
-	before   string              // the fingerprint of the definitions; "" for a part of a database
 	columns  map[string][]string // of tables that have the same ones
 }
 
@@ -58,13 +58,23 @@ func (d *database) dir() string { return path.Dir(path.Dir(archive.SchemaPath(d.
 // backup reads the database. If definitions change while they are read, it begins
 // anew; chunks that still hold then are kept, as in a resumed backup.
 func (d *database) backup(ctx context.Context) error {
-	for attempt := 1; ; attempt++ {
+	for d.attempt = 1; ; d.attempt++ {
 		err := d.once(ctx)
-		if !errors.Is(err, errMoved) || attempt == schemaAttempts {
+		if !errors.Is(err, errMoved) || d.attempt == schemaAttempts {
 			return err
 		}
 		d.disclaim(d.name)
 	}
+}
+
+// moved has the database begun anew because of err, which is errMoved. When that has
+// been tried often enough, what err costs is said instead.
+func (d *database) moved(err error, costs string) error {
+	if d.attempt < schemaAttempts {
+		return err
+	}
+	d.warn("database %s: definitions changed while the backup was taken, %s: %v", d.name, costs, err)
+	return nil
 }
 
 func (d *database) once(ctx context.Context) (err error) {
@@ -80,11 +90,6 @@ func (d *database) once(ctx context.Context) (err error) {
 	if err := d.plan(ctx); err != nil {
 		return err
 	}
-	if d.before = ""; d.opts.Filter.Empty() && !d.opts.SchemaOnly && !d.opts.NoLargeObjects {
-		if d.before, err = d.fingerprint(ctx, func(pg.Aspect) error { return nil }); err != nil {
-			return err
-		}
-	}
 	d.opts.Progress.Phase("data")
 	workers := make([]worker, max(1, d.workers))
 	for i := range workers {
@@ -95,7 +100,7 @@ func (d *database) once(ctx context.Context) (err error) {
 			err = errors.Join(err, workers[i].close())
 		}
 	}()
-	// Definitions are read beside the rows, by pg_dump and by one more session:
+	// Definitions are read beside the rows, by pg_dump on the main session:
 	// what they tell is needed for sequences and views.
 	jobs := []bulk.Job{}
 	if !d.opts.SchemaOnly {
@@ -121,7 +126,7 @@ func (d *database) once(ctx context.Context) (err error) {
 	return nil
 }
 
-// together does the jobs while pg_dump reads the definitions.
+// together does the jobs while the main session reads the definitions.
 func (d *database) together(ctx context.Context, jobs []bulk.Job) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -24,8 +24,22 @@ func (d *database) definitions(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("keep definitions: %w", err)
 	}
-	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	defer func() { err = errors.Join(err, f.Close()) }()
+	// Nobody needs it by name, and so it goes with this process.
+	if err := os.Remove(f.Name()); err != nil {
+		return fmt.Errorf("keep definitions: %w", err)
+	}
+	fingerprint, err := d.catalogue(ctx)
+	if err != nil {
+		return err
+	}
 	if err := d.runDump(ctx, f); err != nil {
+		return err
+	}
+	if err := d.stillThere(ctx); err != nil {
+		return err
+	}
+	if err := d.catalogueHolds(ctx, fingerprint); err != nil {
 		return err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -124,10 +138,12 @@ func (d *database) runDump(ctx context.Context, out io.Writer) error {
 	if !errors.As(err, &failure) {
 		return err
 	}
-	// What is dropped under its eyes, such as a function, it notices by its OID.
-	said := failure.Stderr
-	if strings.Contains(said, "cache lookup failed") || strings.Contains(said, "could not open relation with OID") {
-		return fmt.Errorf("%w: %w", errMoved, err)
+	// What is dropped under its eyes, such as a view, it notices by its OID, or because
+	// it has no text.
+	for _, said := range []string{"cache lookup failed", "could not open relation with OID", "appears to be empty", "returned no data"} {
+		if strings.Contains(failure.Stderr, said) {
+			return fmt.Errorf("%w: %w", errMoved, err)
+		}
 	}
 	return err
 }

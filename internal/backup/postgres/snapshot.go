@@ -29,7 +29,7 @@ func (d *database) connect(ctx context.Context) (*pg.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Exec(ctx, pg.MoneySetting); err != nil {
+	if err := s.Exec(ctx, pg.MoneySetting+"; "+pg.NoJIT); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
 	}
 	return s, nil

@@ -22,49 +22,103 @@ func (d *database) state(ctx context.Context, w *worker) error {
 	if err := d.sequences(ctx, w); err != nil {
 		return err
 	}
-	if err := d.views(ctx, w); err != nil {
-		return err
-	}
-	return d.catalogue(ctx)
+	return d.views(ctx, w)
 }
 
 // fingerprint hashes the definitions that the main session shows. Some of them are
-// not those of the snapshot, but those of the moment.
-func (d *database) fingerprint(ctx context.Context, also func(pg.Aspect) error) (string, error) {
+// not those of the snapshot, but those of the moment, and an object that is dropped
+// meanwhile may be an error of the server: errMoved.
+func (d *database) fingerprint(ctx context.Context, also func(pg.Aspect) error) (_ string, err error) {
+	d.mainMu.Lock()
+	defer d.mainMu.Unlock()
+	if err := d.main.Exec(ctx, "SAVEPOINT fingerprint"); err != nil {
+		return "", err
+	}
 	h := sha256.New()
 	yield, end := pg.WriteAspects(h)
-	err := d.main.Fingerprint(ctx, "", func(a pg.Aspect) error {
+	err = d.main.Fingerprint(ctx, "", func(a pg.Aspect) error {
 		if err := also(a); err != nil {
 			return err
 		}
 		return yield(a)
 	})
-	err = errors.Join(err, end())
+	undo := "RELEASE SAVEPOINT fingerprint"
+	if pg.ErrorCode(err) != "" {
+		undo, err = "ROLLBACK TO SAVEPOINT fingerprint", fmt.Errorf("%w: %w", errMoved, err)
+	}
+	if d.main.Broken() == nil {
+		err = errors.Join(err, d.main.Exec(ctx, undo), end())
+	}
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// catalogue keeps the definitions in the server's own words, for a restored database
-// to be compared with. Only a whole database has them.
-func (d *database) catalogue(ctx context.Context) error {
-	if d.before == "" {
-		return nil
+// catalogueInfo is the chunk with all definitions in the server's own words, for a
+// restored database to be compared with.
+func (d *database) catalogueInfo() archive.ChunkInfo {
+	return archive.ChunkInfo{Path: d.dir() + "/state/catalogue.jsonl", Kind: archive.KindState, Database: d.name, Content: "catalogue", Order: 3}
+}
+
+// catalogue writes that chunk and returns its fingerprint: "" if it cannot be
+// compared with. Only a whole database has one.
+func (d *database) catalogue(ctx context.Context) (print string, err error) {
+	if !d.opts.Filter.Empty() || d.opts.SchemaOnly || d.opts.NoLargeObjects {
+		return "", nil
 	}
-	info := archive.ChunkInfo{Path: d.dir() + "/state/catalogue.jsonl", Kind: archive.KindState, Database: d.name, Content: "catalogue", Order: 3}
-	var after string
-	err := d.writeChunk(ctx, info, func(out io.Writer) error {
+	err = d.writeChunk(ctx, d.catalogueInfo(), func(out io.Writer) error {
 		yield, end := pg.WriteAspects(out)
 		var err error
-		after, err = d.fingerprint(ctx, yield)
+		print, err = d.fingerprint(ctx, yield)
 		return errors.Join(err, end())
 	})
-	if err != nil || after == d.before {
+	if errors.Is(err, errMoved) {
+		return "", d.moved(err, "and a restored copy cannot be compared with them")
+	}
+	return print, err
+}
+
+// catalogueHolds reads all definitions again. If they are not what catalogue has
+// written, it cannot be known which of them pg_dump has seen.
+func (d *database) catalogueHolds(ctx context.Context, before string) error {
+	if before == "" {
+		return nil
+	}
+	after, err := d.fingerprint(ctx, func(pg.Aspect) error { return nil })
+	if err != nil && !errors.Is(err, errMoved) || err == nil && after == before {
 		return err
 	}
 	d.warn("database %s: definitions changed while the backup was taken, and a restored copy cannot be compared with them", d.name)
-	if err := d.w.Discard(ctx, info.Path); err != nil {
-		return fmt.Errorf("remove %s: %w", info.Path, err)
+	if err := d.w.Discard(ctx, d.catalogueInfo().Path); err != nil {
+		return fmt.Errorf("remove %s: %w", d.catalogueInfo().Path, err)
 	}
 	return nil
+}
+
+// stillThere looks for functions and types that were dropped since the snapshot was
+// taken, in which pg_dump has seen them. It asks the server how they are defined at the
+// moment, and where there is nothing any more it writes a definition with a hole.
+func (d *database) stillThere(ctx context.Context) error {
+	d.mainMu.Lock()
+	defer d.mainMu.Unlock()
+	var gone []string
+	err := d.main.Query(ctx, `SELECT 'function ' || pg_catalog.format('%I.%I', n.nspname, p.proname)
+FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+WHERE p.oid >= 16384 AND n.nspname !~ '^pg_' AND pg_catalog.pg_get_function_arguments(p.oid) IS NULL
+UNION ALL SELECT 'type ' || pg_catalog.format('%I.%I', n.nspname, t.typname)
+FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE t.oid >= 16384 AND n.nspname !~ '^pg_' AND pg_catalog.format_type(t.oid, NULL) LIKE '%???%'
+AND t.typname NOT LIKE '%???%' ORDER BY 1`, func(row []string) error {
+		gone = append(gone, row[0])
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look for what was dropped meanwhile: %w", err)
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	const most = 5
+	return d.moved(fmt.Errorf("%w: %s", errMoved, strings.Join(gone[:min(most, len(gone))], ", ")),
+		"and these were dropped, so that their definitions in the backup are not whole")
 }
 
 // sequenceBatch is how many sequences one statement reads.

@@ -74,6 +74,11 @@ const (
 	AttrMoney    = "lc_monetary"
 )
 
+// NoJIT is a setting for sessions that read catalogues. Their queries are long, and
+// where there are many tables the server would take longer to compile than to run
+// them: 7.8 of 15.3 s for the definitions of 2,000 tables.
+const NoJIT = "SET jit = off"
+
 // Connect logs in and makes the session's Settings. database replaces that of
 // cfg unless it is empty.
 func Connect(ctx context.Context, cfg pgwire.ConnectConfig, database string) (*Session, error) {

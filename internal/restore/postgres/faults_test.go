@@ -157,40 +157,109 @@ func TestAlterWaitsForBackup(t *testing.T) {
 	}
 }
 
+// holdDump has backups run a pg_dump that waits before it connects: wait returns when
+// it does, and release lets it and all later ones go on.
+func (r *rig) holdDump() (wait, release func()) {
+	r.t.Helper()
+	bin := r.t.TempDir()
+	begun, may := filepath.Join(bin, "begun"), filepath.Join(bin, "may")
+	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" != --version ]; then touch %[1]s; while [ ! -e %[2]s ]; do sleep 0.05; done; fi\nexec %[3]s/pg_dump \"$@\"\n",
+		begun, may, r.p.BinDir())
+	if err := os.WriteFile(filepath.Join(bin, "pg_dump"), []byte(script), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(r.p.BinDir(), "pg_restore"), filepath.Join(bin, "pg_restore")); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Setenv("WEIR_PG_BIN", bin)
+	wait = func() {
+		r.t.Helper()
+		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(begun); err == nil {
+				return
+			}
+			if time.Now().After(deadline) {
+				r.t.Fatal("pg_dump was not run")
+			}
+		}
+	}
+	release = func() {
+		r.t.Helper()
+		if err := os.WriteFile(may, nil, 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return wait, release
+}
+
+// TestDropOfFunctions drops what no lock keeps, between the snapshot and pg_dump,
+// which would write halves of it: the backup begins anew.
+func TestDropOfFunctions(t *testing.T) {
+	r := newRig(t, server(t), three+`; CREATE FUNCTION f(a int) RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE PROCEDURE p(a int) LANGUAGE sql AS 'SELECT 1';
+CREATE DOMAIN d1 AS int; CREATE DOMAIN d2 AS d1; CREATE VIEW kept AS SELECT 1 AS a`)
+	wait, release := r.holdDump()
+	done := start(func() error {
+		_, err := r.backup(backup.Options{Jobs: 2}, archive.Options{})
+		return err
+	})
+	wait()
+	r.exec(r.db, "DROP FUNCTION f; DROP PROCEDURE p; DROP DOMAIN d2; DROP DOMAIN d1")
+	after := r.native(r.db)
+	release()
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.native(r.restored(restore.Options{})); got != after {
+		t.Errorf("the copy is not what the source was after the drops:\n%s", got)
+	}
+}
+
+// TestDropOfAView commits the drop of a view while its definition is asked for, which
+// is an error of the server: the backup begins anew, and can be compared with.
+func TestDropOfAView(t *testing.T) {
+	r := newRig(t, server(t), three+"; CREATE VIEW gone AS SELECT 1 AS a")
+	s := connect(t, r.p.DSN(r.db))
+	for _, sql := range []string{"BEGIN", "DROP VIEW public.gone"} {
+		if err := s.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var res *backup.Result
+	done := start(func() (err error) {
+		res, err = r.backup(backup.Options{Jobs: 2, Checksums: true}, archive.Options{})
+		return err
+	})
+	r.until(r.db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation IS NOT NULL AND mode = 'AccessShareLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())", "1")
+	if err := s.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := finished(t, done); err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Manifest.Warnings) > 0 {
+		t.Errorf("warnings: %v", res.Manifest.Warnings)
+	}
+	after := r.native(r.db)
+	if got := r.native(r.restored(restore.Options{Verify: restore.VerifyRows})); got != after {
+		t.Errorf("the copy is not what the source was after the drop:\n%s", got)
+	}
+}
+
 // TestDropBeforeDefinitions lets somebody queue up to drop a table before pg_dump
 // looks at it: pg_dump has the locks that the backup began with, and he waits.
 func TestDropBeforeDefinitions(t *testing.T) {
 	r := newRig(t, server(t), three)
 	before := r.native(r.db)
-	bin := t.TempDir() // with a pg_dump that waits for a file
-	begun, may := filepath.Join(bin, "begun"), filepath.Join(bin, "may")
-	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" != --version ]; then touch %[1]s; while [ ! -e %[2]s ]; do sleep 0.05; done; fi\nexec %[3]s/pg_dump \"$@\"\n",
-		begun, may, r.p.BinDir())
-	if err := os.WriteFile(filepath.Join(bin, "pg_dump"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(r.p.BinDir(), "pg_restore"), filepath.Join(bin, "pg_restore")); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("WEIR_PG_BIN", bin)
+	waitForDump, release := r.holdDump()
 	done := start(func() error {
 		_, err := r.backup(backup.Options{Jobs: 2, LockWait: patience}, archive.Options{})
 		return err
 	})
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(begun); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("pg_dump was not run")
-		}
-	}
+	waitForDump()
 	s := connect(t, r.p.DSN(r.db))
 	dropped := start(func() error { return s.Exec(t.Context(), "DROP TABLE public.c") })
 	r.until(r.db, "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock' AND relation = 'c'::regclass", "1")
-	if err := os.WriteFile(may, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	for _, c := range []<-chan error{done, dropped} {
 		if err := finished(t, c); err != nil {
 			t.Fatal(err)

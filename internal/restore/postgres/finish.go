@@ -106,6 +106,9 @@ func (d *database) verifyDefinitions(ctx context.Context) error {
 		d.warn("database %s: definitions are not compared, for servers of different major versions word them differently", d.target)
 		return nil
 	}
+	if err := d.main.Exec(ctx, pg.NoJIT); err != nil {
+		return err
+	}
 	in, err := d.archive.Chunk(ctx, chunk)
 	if err != nil {
 		return err
