@@ -251,6 +251,9 @@ func (l *restoreLog) prepare(ctx context.Context, place string, m *archive.Manif
 	if !p.check.OK() {
 		return nil, fmt.Errorf("nothing was restored: %s", strings.Join(p.check.Problems, "; "))
 	}
+	if err := loadmy.CheckReplay(ctx, v.options.DSN); err != nil {
+		return nil, fmt.Errorf("nothing was restored: %w", err)
+	}
 	p.options = loadmy.ReplayOptions{
 		DSN: v.options.DSN, Storage: storage, Dir: p.log.Dir(), From: from, Databases: databases,
 		Until: l.target.Time, UntilGTID: l.target.GTID,

@@ -54,12 +54,6 @@ func (t *table) size() int64 {
 
 // begin reads what is to be restored, and makes the database or sees that it is fit.
 func (d *database) begin(ctx context.Context, exists bool) (err error) {
-	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
-		return err
-	}
-	if err := d.choose(); err != nil {
-		return err
-	}
 	d.books, err = d.prepare(ctx, exists)
 	if d.main != nil {
 		err = errors.Join(err, d.main.Close())

@@ -8,7 +8,9 @@ import (
 	"github.com/weirdb/weir/internal/backup"
 	my "github.com/weirdb/weir/internal/bulk/mysql"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/restore"
+	load "github.com/weirdb/weir/internal/restore/mysql"
 )
 
 // ways are the ways in which rows travel: each restores the newest backup into a
@@ -102,6 +104,40 @@ INSERT INTO by_transaction (id, v) VALUES (1, 1); UPDATE by_transaction SET v = 
 	}
 	if got := r.client(r.restored(restore.Options{}), "SELECT id, v FROM by_transaction"); got != "1\t2" {
 		t.Errorf("the rows as they are: %s", got)
+	}
+}
+
+// TestSecureTimestamp restores into a server that takes no time from its clients: what
+// needs one is refused before any database is touched, all else comes back.
+func TestSecureTimestamp(t *testing.T) {
+	labtest.RequireMariaDB(t)
+	cfg := config(lab.FlavorMariaDB)
+	cfg.Settings["secure-timestamp"] = "YES"
+	to := labtest.MariaDB(t, cfg)
+	r := newRig(t, server(t, lab.FlavorMariaDB), `CREATE TABLE a (id int PRIMARY KEY, at timestamp(6) DEFAULT now(6)); INSERT INTO a (id) VALUES (1), (2)`)
+	later := r.db + "_versioned" // it comes second
+	r.createDB(later)
+	r.client(later, "CREATE TABLE v (id int PRIMARY KEY, v int) WITH SYSTEM VERSIONING; INSERT INTO v VALUES (1, 1); UPDATE v SET v = 2")
+	r.backup(backup.Options{DSN: r.m.DSN(""), Cluster: true, Databases: []string{r.db, later}, NoGlobals: true, Checksums: true}, archive.Options{})
+
+	target := &rig{t: t, m: to, db: r.db, repo: r.repo}
+	target.createDB(r.db)
+	target.client(r.db, "CREATE TABLE kept (id int)")
+	_, err := target.restoreCtx(t.Context(), restore.Options{Create: true, Clean: true, IfExists: true})
+	if err == nil || !strings.Contains(err.Error(), "table v") || !strings.Contains(err.Error(), "secure_timestamp=YES") {
+		t.Errorf("of history: %v", err)
+	}
+	if got := target.client(r.db, "SHOW TABLES"); got != "kept" {
+		t.Errorf("the refused restore left the tables %q", got)
+	}
+	if _, err := target.restoreCtx(t.Context(), restore.Options{Database: r.db, Clean: true, IfExists: true, Create: true, Verify: restore.VerifyRows}); err != nil {
+		t.Errorf("without history: %v", err)
+	}
+	if err := load.CheckReplay(t.Context(), to.DSN("not_there_yet")); err == nil || !strings.Contains(err.Error(), "secure-timestamp=YES") {
+		t.Errorf("of a replay: %v", err)
+	}
+	if err := load.CheckReplay(t.Context(), r.m.DSN("")); err != nil {
+		t.Errorf("of a replay into a server without it: %v", err)
 	}
 }
 

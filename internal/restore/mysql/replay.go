@@ -113,6 +113,25 @@ func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
 	return p.result, err
 }
 
+// CheckReplay says why a server would not take a replay, before anything is changed:
+// each transaction happens at the time at which it did at the source, and with
+// secure_timestamp MariaDB may not take a time from a client.
+func CheckReplay(ctx context.Context, dsn string) error {
+	cfg, err := mywire.ParseClientDSN(dsn)
+	if err != nil {
+		return err
+	}
+	s, err := my.Connect(ctx, cfg, "")
+	if err != nil {
+		return err
+	}
+	err = s.Exec(ctx, "SET timestamp = 1700000000")
+	if my.ErrorCode(err) != 0 {
+		err = fmt.Errorf("the server does not let this account set the time of a replayed change: %w", err)
+	}
+	return errors.Join(err, s.Close())
+}
+
 // replayer is one run of Replay.
 type replayer struct {
 	o       ReplayOptions

@@ -160,6 +160,17 @@ func (r *runner) all(ctx context.Context) error {
 
 // restore does all but the end.
 func (r *runner) restore(ctx context.Context, all []*database, existing map[string]bool) error {
+	// What no database can take is known of all of them before one is changed.
+	for _, d := range all {
+		toc, err := r.readTOC(ctx, d.source)
+		if err == nil {
+			d.toc = toc
+			err = d.choose()
+		}
+		if err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
 	if r.manifest.Scope == "cluster" && r.opts.Database == "" && !r.opts.NoGlobals {
 		if err := r.globals(ctx); err != nil {
 			return err
