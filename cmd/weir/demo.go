@@ -123,7 +123,10 @@ func printDemo(w io.Writer, outcomes []*scenario.ProxyOutcome) {
 	fmt.Fprintf(w, "\n  %-11s %-12s %12s  %10s  %9s  %9s  %12s  %12s\n", "", "", "inserts/s", "vs direct", "p50 ms", "p99 ms", "flushes/1000", "server us/op")
 	var rows int64
 	rounds := 0
+	unclear := false
+	var all []*bench.Result
 	for _, o := range outcomes {
+		all = append(all, o.Results...)
 		for _, r := range o.Results {
 			engine, direct := o.Engine.Title(), r.Find("direct")
 			rounds = r.Experiment.Rounds
@@ -133,6 +136,9 @@ func printDemo(w io.Writer, outcomes []*scenario.ProxyOutcome) {
 				if c != direct && direct != nil {
 					if ratio, err := bench.Compare(direct, c, "rate"); err == nil {
 						against = fmt.Sprintf("%.2f x", ratio.Ratio.Median)
+						if ratio.Verdict == bench.CannotTell {
+							against, unclear = "? "+against, true
+						}
 					}
 				}
 				for j := range c.Samples {
@@ -147,6 +153,12 @@ func printDemo(w io.Writer, outcomes []*scenario.ProxyOutcome) {
 		}
 	}
 	fmt.Fprintf(w, "\n  %d rows acknowledged, each found exactly once. Medians of %d rounds in which the sides took turns.\n", rows, rounds)
+	if unclear {
+		fmt.Fprint(w, "  ? The rounds do not agree on a difference: cannot tell which side is ahead. The reports have the intervals.\n")
+	}
+	for _, f := range bench.Cautions(all...) {
+		fmt.Fprintf(w, "  Caution: %s %s\n", f.Claim, f.Advice)
+	}
 }
 
 // liveLine shows the present rate: on a terminal in one line that is

@@ -60,6 +60,25 @@ func TestDemoPutsEnginesIntoOneTable(t *testing.T) {
 	}
 }
 
+func TestDemoSaysWhatItCannotTell(t *testing.T) {
+	o := demoOutcome(scenario.PostgreSQL, 1000, 3000)
+	r := o.Results[0]
+	r.Cases[1].Samples[1].Ops = 100
+	r.Evaluate()
+	for i := range r.Cases {
+		for j := range r.Cases[i].Samples {
+			r.Cases[i].Samples[j].Disturbed = []string{"other processes used 90 % of the processors"}
+		}
+	}
+	var b bytes.Buffer
+	printDemo(&b, []*scenario.ProxyOutcome{o})
+	for _, want := range []string{"? 0.55 x", "cannot tell which side is ahead", "Caution: Something foreign was at work in 4 of 4 rounds"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("it lacks %q:\n%s", want, b.String())
+		}
+	}
+}
+
 func TestDemoShowsWhatIsInstalled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		missing []scenario.Engine

@@ -97,10 +97,17 @@ func formatLevel(v float64, unit string) string {
 	return strings.TrimSpace(strconv.FormatFloat(v, 'g', -1, 64) + " " + unit)
 }
 
+// farApart is how many times a ratio the end of its interval may be to be worth
+// printing.
+const farApart = 20
+
 // ratio writes a ratio with its interval: "1.52x [1.48, 1.57]".
 func ratio(i Interval) string {
 	if i.N < 2 || i.Hi >= math.MaxFloat64 {
 		return fmt.Sprintf("%.2fx (one pair: cannot tell)", i.Median)
+	}
+	if i.Hi > farApart*i.Median { // an interval that says nothing but that
+		return fmt.Sprintf("%.2fx (rounds too far apart: cannot tell)", i.Median)
 	}
 	return fmt.Sprintf("%.2fx [%.2f, %.2f]", i.Median, i.Lo, i.Hi)
 }

@@ -85,6 +85,8 @@ func TestFindingsForAndAgainst(t *testing.T) {
 		{"window-cap", "far below", result(testCase("w0", "0", 9000, 64), testCase("w1", "1", 9000, 64)), ""},
 		{"littles-law", "holds", result(testCase("a", "0", 1000, 8)), ""},
 		{"littles-law", "broken", result(testCase("a", "0", 1000, 8, with(func(s *Sample) { s.InFlight = 16 }))), "8.0 in flight by rate and latency, 16 clients"},
+		{"littles-law", "less than there are clients", result(testCase("a", "0", 1000, 8, with(func(s *Sample) { s.InFlight = 16 }))), "where it is less, part of the time"},
+		{"littles-law", "more than there are clients", result(testCase("a", "0", 1000, 8, with(func(s *Sample) { s.InFlight = 4 }))), "where it is more, operations that are counted began before"},
 		{"confounded", "one factor", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 1000, 8)), ""},
 		{"confounded", "clients change with the window", result(testCase("w0", "0", 1000, 8), testCase("w10", "10", 2000, 80)), "80 instead of 8 in flight"},
 		{"errors", "some", result(testCase("a", "0", 1000, 8, with(func(s *Sample) { s.Errors = map[string]int64{"40001": 2} }))), "a: 12 x 40001"},

@@ -87,8 +87,12 @@ func bestCombination(results []*Result) []Finding {
 		}
 		best := cases[0]
 		f := Finding{ID: "best-combination", Severity: Info, Claim: fmt.Sprintf("Of %d combinations of workers x batch of the customary design, %s is best: %s msg/s.", len(cases), best.Name, count(best.rate()))}
-		if best.Summary["rate"].N < 2 {
-			f.Claim = fmt.Sprintf("Cannot tell which of %d combinations of workers x batch of the customary design is best: each had one round. The highest rate is that of %s: %s msg/s.", len(cases), best.Name, count(best.rate()))
+		if second := cases[1]; !ahead(best, second) {
+			why := fmt.Sprintf("%s and %s cannot be told apart", best.Name, second.Name)
+			if best.Summary["rate"].N < 2 {
+				why = "each had one round"
+			}
+			f.Claim = fmt.Sprintf("Cannot tell which of %d combinations of workers x batch of the customary design is best: %s. The highest rate is that of %s: %s msg/s.", len(cases), why, best.Name, count(best.rate()))
 			f.Advice = "More rounds would decide (--rounds)."
 		}
 		knee := best
@@ -110,6 +114,12 @@ func bestCombination(results []*Result) []Finding {
 		out = append(out, f)
 	}
 	return out
+}
+
+// ahead reports whether a is faster than b, by the rounds in which both took turns.
+func ahead(a, b *Case) bool {
+	c, err := Compare(b, a, "rate")
+	return err == nil && c.Verdict == Better
 }
 
 // moreWorkers returns the fastest case with more workers than the best one and its
@@ -141,10 +151,10 @@ func ownDefaults(results []*Result) []Finding {
 			switch share := cases[i].rate() / cases[0].rate(); {
 			case cases[i].Summary["rate"].N < 2:
 				f.Claim = fmt.Sprintf("Cannot tell the defaults of %s from the best setting that was tried: each had one round.", claim)
+			case !ahead(cases[0], cases[max(i, 1)]):
+				f.Claim = fmt.Sprintf("The defaults of %s cannot be told from the best other setting that was tried, %s.", claim, other.Name)
 			case i == 0:
 				f.Claim = fmt.Sprintf("The defaults of %s are the best of %d settings that were tried: %s msg/s.", claim, len(cases), count(cases[0].rate()))
-			case cases[i].Summary["rate"].Overlaps(cases[0].Summary["rate"].Interval):
-				f.Claim = fmt.Sprintf("The defaults of %s cannot be told from the best setting that was tried, %s.", claim, cases[0].Name)
 			default:
 				f.Claim = fmt.Sprintf("The defaults of %s reach %.0f %% of the best setting that was tried, %s.", claim, 100*share, cases[0].Name)
 			}
@@ -159,7 +169,11 @@ func ownDefaults(results []*Result) []Finding {
 func compared(r *Result, name, metric string) (text string, c Comparison) {
 	for _, c := range r.Comparisons {
 		if c.B == name && c.Metric == metric {
-			return fmt.Sprintf("%s (%s)", ratio(c.Ratio), c.Verdict), c
+			text = ratio(c.Ratio)
+			if !strings.HasSuffix(text, "cannot tell)") {
+				text = fmt.Sprintf("%s (%s)", text, c.Verdict)
+			}
+			return text, c
 		}
 	}
 	return "", Comparison{}
@@ -229,9 +243,9 @@ func peerRatios(results []*Result) []Finding {
 }
 
 // payloadKnee finds, for each relay, the payload from which it is the bytes that
-// are paid for and no longer the messages: the first at which the rate of
-// messages has fallen to half of that of the smallest. Backlogs of different
-// length are looked at apart.
+// are paid for and no longer the messages: the first from which on the rate of
+// messages is at most half of that of the smallest, and certainly less than at the
+// size before. Backlogs of different length are looked at apart.
 func payloadKnee(results []*Result) []Finding {
 	relays := make(map[string][]payloadPoint)
 	for _, r := range ofPhase(results, "payload") {
@@ -242,7 +256,7 @@ func payloadKnee(results []*Result) []Finding {
 		for i := range r.Cases {
 			if c := &r.Cases[i]; c.rate() > 0 {
 				key := fmt.Sprintf("%s, %s rows", c.Name, r.Experiment.Factors["records"])
-				relays[key] = append(relays[key], payloadPoint{size, c.rate()})
+				relays[key] = append(relays[key], payloadPoint{size, c.rate(), c.Summary["rate"].Interval})
 			}
 		}
 	}
@@ -250,7 +264,11 @@ func payloadKnee(results []*Result) []Finding {
 	for _, name := range slices.Sorted(maps.Keys(relays)) {
 		pts := relays[name]
 		slices.SortFunc(pts, func(a, b payloadPoint) int { return cmp.Compare(a.size, b.size) })
-		if i := slices.IndexFunc(pts, func(p payloadPoint) bool { return p.rate <= pts[0].rate/2 }); i >= 1 {
+		i := len(pts)
+		for i > 1 && pts[i-1].rate <= pts[0].rate/2 {
+			i--
+		}
+		if i < len(pts) && pts[i].all.N >= 2 && pts[i-1].all.N >= 2 && pts[i].all.Hi < pts[i-1].all.Lo {
 			out = append(out, kneeAt(name, pts, i))
 		}
 	}
@@ -258,7 +276,10 @@ func payloadKnee(results []*Result) []Finding {
 }
 
 // payloadPoint is a rate of messages at a size of payloads in bytes.
-type payloadPoint struct{ size, rate float64 }
+type payloadPoint struct {
+	size, rate float64
+	all        Interval // of the rate
+}
 
 func kneeAt(name string, pts []payloadPoint, i int) Finding {
 	bytes := pts[i].rate * pts[i].size / (pts[i-1].rate * pts[i-1].size)
@@ -266,10 +287,10 @@ func kneeAt(name string, pts []payloadPoint, i int) Finding {
 		ID: "payload-knee", Severity: Info,
 		Claim: fmt.Sprintf("%s: from %g to %g bytes of payload the rate of messages falls to %.0f %%, that of bytes changes %.2g-fold.", name, pts[i-1].size, pts[i].size, 100*pts[i].rate/pts[i-1].rate, bytes),
 	}
-	if bytes < 1 {
+	if pts[i].all.Hi*pts[i].size < pts[i-1].all.Lo*pts[i-1].size {
 		f.Severity, f.Claim = Warn, f.Claim+" Larger payloads cost more than their bytes."
 		f.Advice = "Keep payloads small, or store them elsewhere and send a reference."
-	} else {
+	} else if bytes >= 1 {
 		f.Claim += " From there on it is mostly the bytes that are paid for."
 	}
 	for _, p := range pts {
@@ -362,11 +383,15 @@ func whoSaturates(results []*Result) []Finding {
 	}
 	peaks := make(map[string]peak)
 	cores, used := 0, 0.0 // the largest use by all together
+	hurt, rounds := 0, 0
 	for _, r := range results {
 		cores = r.Env.Cores
 		for i := range r.Cases {
 			for j := range r.Cases[i].Samples {
 				s := &r.Cases[i].Samples[j]
+				if rounds++; len(s.Disturbed) > 0 {
+					hurt++
+				}
 				if s.Seconds < 0.5 || cores == 0 { // the kernel counts in ticks of 10 ms
 					continue
 				}
@@ -391,6 +416,8 @@ func whoSaturates(results []*Result) []Finding {
 		Claim:    fmt.Sprintf("At most, the server used %.0f %% of %d cores, and producers and relay together %.0f %%.", 100*server.share, cores, 100*client.share),
 	}
 	switch {
+	case used < saturatedShare && hurt > 0:
+		f.Claim += fmt.Sprintf(" All of this run together never used more than %.0f %%; what others took in %d of %d disturbed rounds is not in that: it cannot be told what would saturate without them.", 100*used, hurt, rounds)
 	case used < saturatedShare:
 		f.Claim += fmt.Sprintf(" Nothing saturates: all together never used more than %.0f %%.", 100*used)
 	case server.share > client.share:

@@ -93,6 +93,8 @@ func relayCost(results []*Result) []Finding {
 			switch cost := 100 * (1 - k.Ratio.Median); {
 			case k.Verdict == NoDifference:
 				f.Claim = fmt.Sprintf("%s, %s: the relay costs the producers nothing that could be measured.", r.Experiment.Title, c.Name)
+			case k.Verdict == CannotTell && k.Ratio.Hi > 2:
+				f.Claim = fmt.Sprintf("%s, %s: cannot tell what the relay costs the producers; the rounds are too far apart.", r.Experiment.Title, c.Name)
 			case k.Verdict == CannotTell:
 				f.Claim = fmt.Sprintf("%s, %s: cannot tell what the relay costs the producers; the median is %.0f %%, between %.0f and %.0f %%.", r.Experiment.Title, c.Name, cost, 100*(1-k.Ratio.Hi), 100*(1-k.Ratio.Lo))
 			default:

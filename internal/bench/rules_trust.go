@@ -21,6 +21,7 @@ const littleTolerance = 0.05
 // over.
 func littlesLaw(r *Result) []Finding {
 	var off []string
+	more, fewer := false, false
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		for j := range c.Samples {
@@ -44,6 +45,7 @@ func littlesLaw(r *Result) []Finding {
 			// Operations cut by the window's ends: at most each once.
 			slack := littleTolerance*want + 2*want/float64(s.Ops)*want
 			if found := busy / s.Seconds / 1e9; math.Abs(found-want) > slack {
+				more, fewer = more || found > want, fewer || found < want
 				off = append(off, fmt.Sprintf("%s, round %d: %.1f in flight by rate and latency, %.4g %s", c.Name, s.Round, found, want, clients(s)))
 			}
 		}
@@ -51,9 +53,16 @@ func littlesLaw(r *Result) []Finding {
 	if len(off) == 0 {
 		return nil
 	}
+	var why []string
+	if fewer {
+		why = append(why, "where it is less, part of the time is not measured, or clients were idle")
+	}
+	if more {
+		why = append(why, "where it is more, operations that are counted began before the window, or stalled past its end")
+	}
 	return []Finding{{
 		ID: "littles-law", Severity: Warn, Evidence: off,
-		Claim:  "Throughput times mean latency is not the number of operations under way: part of the time is not measured, or clients were idle.",
+		Claim:  "Throughput times mean latency is not the number of operations under way: " + strings.Join(why, "; ") + ".",
 		Advice: "Do not compare latencies of these cases.",
 	}}
 }
@@ -197,14 +206,14 @@ func Cautions(results ...*Result) []report.Finding {
 	}
 	if 2*hurt > rounds {
 		out = append(out, report.Finding{
-			Warn:   true,
+			Warn: true, First: true,
 			Claim:  fmt.Sprintf("Something foreign was at work in %d of %d rounds: no absolute figure of this run is worth quoting.", hurt, rounds),
 			Advice: "Read the ratios of sides that took turns, with their intervals, or measure again in a quiet hour.",
 		})
 	}
 	if len(single) > 0 {
 		out = append(out, report.Finding{
-			Warn: true, Evidence: single,
+			Warn: true, First: true, Evidence: single,
 			Claim:  fmt.Sprintf("One round a case cannot tell one side from the other; %d of %d experiments had no more.", len(single), len(results)),
 			Advice: "Ask for more rounds (--rounds).",
 		})

@@ -47,7 +47,8 @@ type Section struct {
 
 // Finding is a statement computed from the figures, with what supports it.
 type Finding struct {
-	Warn     bool     `json:"warn,omitempty"` // a figure must be taken with care
+	Warn     bool     `json:"warn,omitempty"`  // a figure must be taken with care
+	First    bool     `json:"first,omitempty"` // to be read before any figure
 	Claim    string   `json:"claim"`
 	Evidence []string `json:"evidence,omitempty"`
 	Advice   string   `json:"advice,omitempty"`

@@ -18,12 +18,12 @@ var pageCSS string
 var pageJS string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"chart":        func(id string, c Chart) template.HTML { return template.HTML(drawChart(&c, id)) },
-	"chartID":      chartID,
-	"tableID":      tableID,
-	"cautionsLast": cautionsLast,
-	"turned":       Table.turned,
-	"withPlaces":   func(p map[string]place, f []Finding) linkedFindings { return linkedFindings{p, f} },
+	"chart":      func(id string, c Chart) template.HTML { return template.HTML(drawChart(&c, id)) },
+	"chartID":    chartID,
+	"tableID":    tableID,
+	"inOrder":    inOrder,
+	"turned":     Table.turned,
+	"withPlaces": func(p map[string]place, f []Finding) linkedFindings { return linkedFindings{p, f} },
 }).Parse(pageText))
 
 // linkedFindings are findings with where they point to.

@@ -75,7 +75,7 @@ func (b *mdWriter) chart(c Chart) {
 }
 
 func (b *mdWriter) findings(findings []Finding) {
-	for _, f := range cautionsLast(findings) {
+	for _, f := range inOrder(findings) {
 		b.WriteString("- ")
 		if f.Warn {
 			b.WriteString("**Caution:** ")

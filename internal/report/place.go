@@ -67,17 +67,17 @@ func slug(title string, used map[string]int) string {
 	return s
 }
 
-// cautionsLast puts what must be taken with care behind what was found.
-func cautionsLast(findings []Finding) []Finding {
-	out := slices.Clone(findings)
-	slices.SortStableFunc(out, func(a, b Finding) int {
+// inOrder puts what is to be read first in front, and what must be taken with care
+// behind what was found.
+func inOrder(findings []Finding) []Finding {
+	place := func(f Finding) int {
 		switch {
-		case a.Warn == b.Warn:
+		case f.First:
 			return 0
-		case b.Warn:
-			return -1
+		case f.Warn:
+			return 2
 		}
 		return 1
-	})
-	return out
+	}
+	return slices.SortedStableFunc(slices.Values(findings), func(a, b Finding) int { return place(a) - place(b) })
 }

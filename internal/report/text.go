@@ -61,7 +61,7 @@ func writeText(w io.Writer, d *Doc) error {
 }
 
 func textFindings(b *strings.Builder, findings []Finding) {
-	for _, f := range cautionsLast(findings) {
+	for _, f := range inOrder(findings) {
 		mark := "  - "
 		if f.Warn {
 			mark = "  ! "

@@ -47,7 +47,7 @@ func (o *Outcome) Brief() *report.Doc {
 func (o *Outcome) findings() []report.Finding {
 	var out []report.Finding
 	if broken := o.Invalid(); len(broken) > 0 {
-		out = append(out, report.Finding{Warn: true, Claim: fmt.Sprintf("%d rounds are invalid: answers were wrong.", len(broken)), Evidence: broken})
+		out = append(out, report.Finding{Warn: true, First: true, Claim: fmt.Sprintf("%d rounds are invalid: answers were wrong.", len(broken)), Evidence: broken})
 	}
 	for _, f := range bench.KVFindings(o.Results) {
 		out = append(out, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})

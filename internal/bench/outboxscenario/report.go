@@ -53,7 +53,7 @@ func (o *Outcome) serverName() string {
 func (o *Outcome) findings() []report.Finding {
 	var out []report.Finding
 	if broken := o.Invalid(); len(broken) > 0 {
-		out = append(out, report.Finding{Warn: true, Claim: fmt.Sprintf("%d rounds are invalid.", len(broken)), Evidence: broken})
+		out = append(out, report.Finding{Warn: true, First: true, Claim: fmt.Sprintf("%d rounds are invalid.", len(broken)), Evidence: broken})
 	}
 	for _, f := range bench.OutboxFindings(o.Results) {
 		out = append(out, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
