@@ -202,13 +202,13 @@ func kvPresets(results []*Result) []Finding {
 		for i := range r.Cases {
 			c := &r.Cases[i]
 			f.Evidence = append(f.Evidence, fmt.Sprintf("%s; strong p50 %s ms, weak p50 %s ms", opsPerSecond(c), figure(c.Summary["strong_p50"].Median), figure(c.Summary["weak_p50"].Median)))
-			if c.Name != best.Name && c.Summary["rate"].Overlaps(best.Summary["rate"].Interval) {
+			if c.Name != best.Name && !ahead(best, c) {
 				same = append(same, c.Name)
 			}
 		}
 		f.Claim = fmt.Sprintf("On one machine %s is fastest: %s ops/s.", best.Name, count(best.rate()))
 		if len(same) > 0 {
-			f.Claim = fmt.Sprintf("On one machine %s is fastest, %s ops/s, and cannot be told from %s.", best.Name, count(best.rate()), strings.Join(same, ", "))
+			f.Claim = fmt.Sprintf("Cannot tell which is fastest on one machine: %s has the highest rate, %s ops/s, and cannot be told from %s.", best.Name, count(best.rate()), strings.Join(same, ", "))
 		}
 		out = append(out, f)
 	}
@@ -296,12 +296,16 @@ func kvConflicts(results []*Result) []Finding {
 		if none == nil || most == nil || none.rate() == 0 {
 			continue
 		}
-		out = append(out, Finding{
+		f := Finding{
 			ID: "kv-conflicts", Severity: Info,
 			Claim: fmt.Sprintf("%s: with %g %% of the operations on one key the rate is %.0f %% of that without, and strong writes take %.2g times as long at the median.",
 				r.Experiment.Factors["preset"], top, 100*most.rate()/none.rate(), most.Summary["strong_write_p50"].Median/none.Summary["strong_write_p50"].Median),
 			Evidence: []string{opsPerSecond(none), opsPerSecond(most)},
-		})
+		}
+		if c, err := Compare(none, most, "rate"); err != nil || c.Verdict == CannotTell {
+			f.Claim = fmt.Sprintf("%s: cannot tell what it costs that %g %% of the operations are on one key.", r.Experiment.Factors["preset"], top)
+		}
+		out = append(out, f)
 	}
 	return out
 }
