@@ -102,6 +102,13 @@ const (
 	mostOwed = 8 << 20
 	mostKept = 64 << 20
 
+	// mostSpoken is how many bytes of answers to queries one Take holds, before the last
+	// of them: what a replica says to the others must not wait behind all of them. Where
+	// some wait, those who had a large answer lately wait longer than the others, who
+	// have four times as much.
+	mostSpoken  = 16 << 20
+	largeAnswer = 64 << 10
+
 	maxUnanswered = 64 << 10 // writes of one session whose answers are kept because it has not said that it has them
 )
 

@@ -53,16 +53,18 @@ type Core struct {
 	ticks    uint64      // that have passed
 	told     told        // the newest answer to a leader
 
-	ticket        uint64    // of the last Effects with records
-	flushed       uint64    // the newest ticket that is on disk
-	flushing      uint64    // the newest ticket that is synced, or will be
-	needed        uint64    // the newest ticket with records that a restart must not miss
-	hard          hardState // the newest term and vote among the records
-	waiting       []promise // what leaves when a ticket is on disk
-	out           Effects   // gathered since the last Take
-	sync          bool      // out.Records hold something that is waited for
-	hangs         bool      // the disk neither ends a write nor fails it
-	saving        bool      // a snapshot is being written
+	ticket        uint64         // of the last Effects with records
+	flushed       uint64         // the newest ticket that is on disk
+	flushing      uint64         // the newest ticket that is synced, or will be
+	needed        uint64         // the newest ticket with records that a restart must not miss
+	hard          hardState      // the newest term and vote among the records
+	waiting       []promise      // what leaves when a ticket is on disk
+	out           Effects        // gathered since the last Take
+	sync          bool           // out.Records hold something that is waited for
+	spoken        int            // bytes of the answers to queries in out
+	large         map[asker]bool // who had a large answer since no query waited
+	hangs         bool           // the disk neither ends a write nor fails it
+	saving        bool           // a snapshot is being written
 	savingMark    snapshotMark
 	sinceSnapshot int64     // bytes of log applied since the last one
 	incoming      *incoming // a snapshot on its way into the engine
@@ -86,7 +88,7 @@ func New(cfg Config, m Machine, r Recovered) (*Core, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, machine: m, sessions: newSessions(), pool: newPool(), format: 1, intents: newIntents(), settled: settled{}, idle: int64(cfg.SessionIdle)}
+	c := &Core{cfg: cfg, machine: m, sessions: newSessions(), pool: newPool(), format: 1, intents: newIntents(), settled: settled{}, large: map[asker]bool{}, idle: int64(cfg.SessionIdle)}
 	c.members.init(cfg.Members)
 	c.log = newMemoryLog(bootIndex, bootTerm)
 	if len(cfg.Members) == 0 {
@@ -283,7 +285,10 @@ func (c *Core) Take(now Clock) Effects {
 	if c.lead != nil {
 		e.Wake = c.lead.wake()
 	}
-	c.out, c.sync = Effects{}, false
+	c.out, c.sync, c.spoken = Effects{}, false, 0
+	if len(c.reads) == 0 && (c.lead == nil || len(c.lead.reads) == 0) {
+		clear(c.large)
+	}
 	return e
 }
 

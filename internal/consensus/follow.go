@@ -239,7 +239,7 @@ func (c *Core) truncated(replaced []*pb.Entry) {
 // weakRead answers from this replica's state as soon as that is not older than
 // what the session has seen.
 func (c *Core) weakRead(from Addr, m *kvwire.Message) {
-	if c.caughtUpTo(m) {
+	if c.caughtUpTo(m) && c.mayAnswer(from, m) {
 		c.answer(from, m)
 		return
 	}
@@ -313,7 +313,25 @@ func (c *Core) answer(to Addr, m *kvwire.Message) {
 		a.Stable = s.next - 1
 	}
 	a.Data = c.machine.Evaluate(c.readTime(), own, m.Data)
+	c.spoken += len(a.Data)
+	if len(a.Data) >= largeAnswer {
+		c.large[asker{to, m.Session}] = true
+	}
 	c.send(to, a)
+}
+
+// asker is who has queries: a session, or a client that has none.
+type asker struct {
+	from    Addr
+	session uint64
+}
+
+// mayAnswer reports whether there is room for one more answer in this turn.
+func (c *Core) mayAnswer(from Addr, m *kvwire.Message) bool {
+	if c.spoken < mostSpoken {
+		return true
+	}
+	return c.spoken < 4*mostSpoken && !c.large[asker{from, m.Session}]
 }
 
 // patience is how long, in ticks, a weak read waits here before the client is
@@ -323,7 +341,7 @@ const patience = 2
 // retryReads answers the weak reads that can be answered now.
 func (c *Core) retryReads() {
 	c.reads = slices.DeleteFunc(c.reads, func(r heldRead) bool {
-		if !c.caughtUpTo(r.m) {
+		if !c.caughtUpTo(r.m) || !c.mayAnswer(r.from, r.m) {
 			return false
 		}
 		c.answer(r.from, r.m)
@@ -333,7 +351,7 @@ func (c *Core) retryReads() {
 
 func (c *Core) tickReads() {
 	c.reads = slices.DeleteFunc(c.reads, func(r heldRead) bool {
-		late := c.now.Mono-r.at > patience*c.cfg.TickNanos
+		late := c.now.Mono-r.at > patience*c.cfg.TickNanos && !c.caughtUpTo(r.m)
 		if late && c.mutated(WaitEnds) {
 			c.answer(r.from, r.m)
 		} else if late {

@@ -36,7 +36,8 @@ type leadership struct {
 	done        uint64 // of the last operation applied
 
 	delayed []delayedRequest // came before the view was open
-	reads   []heldRead       // strong reads that wait for the lease, or for a commit
+	reads   []heldRead       // strong reads that wait for the lease, for a commit, or behind large answers
+	waits   map[query]bool   // those of reads that an earlier Take has left there
 
 	fed     map[uint64]uint64 // when a replica was last sent entries, in ticks
 	stamped int64             // when a stamp was last sent
@@ -103,7 +104,16 @@ type heldRead struct {
 	at    int64  // Clock.Mono of its arrival
 	after uint64 // leader: ordinal that must be applied
 	index uint64 // leader: log position that must be applied
+	old   bool   // leader: an earlier Take has left it
 }
+
+// query is who asked what: it is the same when it is sent again.
+type query struct {
+	from             Addr
+	session, request uint64
+}
+
+func (r *heldRead) query() query { return query{r.from, r.m.Session, r.m.Request} }
 
 type delayedRequest struct {
 	from Addr
@@ -117,7 +127,7 @@ func newLeadership(c *Core) *leadership {
 	l := &leadership{
 		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.logTime,
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
-		uncommitted: newTouches(), echoes: map[uint64]int64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, fed: map[uint64]uint64{},
+		uncommitted: newTouches(), echoes: map[uint64]int64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, fed: map[uint64]uint64{}, waits: map[query]bool{},
 	}
 	c.trace(Event{Kind: EventElected, View: c.term})
 	return l

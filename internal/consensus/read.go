@@ -1,10 +1,6 @@
 package consensus
 
-import (
-	"slices"
-
-	"github.com/weirdb/weir/internal/kvwire"
-)
+import "github.com/weirdb/weir/internal/kvwire"
 
 // Strong reads never enter the log. The leader answers from its state when it
 // knows that it still was the leader after the read arrived, either by a lease
@@ -32,9 +28,13 @@ func (l *leadership) read(from Addr, m *kvwire.Message) {
 		l.unpack(s, m)
 		l.unhold(s)
 	}
+	r := heldRead{from: from, m: m, at: c.now.Mono}
+	if l.waits[r.query()] {
+		return // it was sent again; the answer to the first is as good
+	}
 	// A majority without this replica's disk may have committed more than is
 	// applied here, and a weak read elsewhere may have shown it.
-	r := heldRead{from: from, m: m, at: c.now.Mono, index: c.node.BasicStatus().GetCommit()}
+	r.index = c.node.BasicStatus().GetCommit()
 	if c.mutated(ReadUnapplied) {
 		r.index = 0
 	}
@@ -54,21 +54,31 @@ func (l *leadership) release() {
 	heard := l.heardBy()
 	leased := !l.c.cfg.IndexReads && l.leased()
 	ask := false
-	l.reads = slices.DeleteFunc(l.reads, func(r heldRead) bool {
+	kept := l.reads[:0]
+	for _, r := range l.reads {
 		led := leased || heard >= r.at || l.c.mutated(ReadWithoutLease)
-		if l.c.mutated(WaitEnds) && l.c.now.Mono-r.at > patience*l.c.cfg.TickNanos {
-			l.c.answer(r.from, r.m)
-			return true
-		}
 		if !led && r.at > l.stamped {
 			ask = true
 		}
-		if !led || r.after > l.done || r.index > l.c.applied || !l.settled(r.m) {
-			return false
+		waits := !led || r.after > l.done || r.index > l.c.applied || !l.settled(r.m) || !l.c.mayAnswer(r.from, r.m)
+		if l.c.mutated(WaitEnds) && l.c.now.Mono-r.at > patience*l.c.cfg.TickNanos {
+			waits = false
 		}
-		l.c.answer(r.from, r.m)
-		return true
-	})
+		switch {
+		case !waits:
+			l.c.answer(r.from, r.m)
+			if r.old {
+				delete(l.waits, r.query())
+			}
+			continue
+		case !r.old:
+			r.old = true
+			l.waits[r.query()] = true
+		}
+		kept = append(kept, r)
+	}
+	clear(l.reads[len(kept):])
+	l.reads = kept
 	if ask {
 		l.stamp()
 	}

@@ -38,6 +38,9 @@ type link struct {
 	more    sync.Cond  // there is something to write, or the end
 	room    sync.Cond  // less than a quarter of limit waits, or the end
 	q       queue
+	answers queue // with another replica: large answers of queries, in turn with q
+	apart   bool  // they go there
+	last    *queue
 	resting bool // the writer waits for more
 	writing int  // bytes that the writer has taken and not yet written
 	why     error
@@ -63,7 +66,8 @@ type linkConfig struct {
 	limit, most    int
 	keep           int // bytes of memory that an idle queue keeps
 	hold           bool
-	silentTicks    int // calls of tend without a sign of life that end the link
+	apart          bool // large answers of queries go in turn with everything else
+	silentTicks    int  // calls of tend without a sign of life that end the link
 }
 
 func newLink(s *session, count *counters, cfg linkConfig) *link {
@@ -71,8 +75,10 @@ func newLink(s *session, count *counters, cfg linkConfig) *link {
 	l := &link{
 		who: s.who, nc: nc, raw: nc, in: s.in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold,
 		origin: time.Now(), timed: cfg.delay > 0 || cfg.latency > 0,
-		q: queue{delay: int64(cfg.delay), latency: int64(cfg.latency), keep: cfg.keep},
+		q: queue{delay: int64(cfg.delay), latency: int64(cfg.latency), keep: cfg.keep}, apart: cfg.apart,
 	}
+	l.answers = l.q
+	l.answers.grain = frameTarget
 	if t, ok := nc.(*tls.Conn); ok {
 		l.raw = t.NetConn()
 	}
@@ -103,6 +109,14 @@ func (l *link) send(ms []kvwire.Message) (int, error) {
 		m := &ms[i]
 		size := m.Size()
 		err := error(nil)
+		if l.apart && m.Kind == kvwire.ReadDone && size >= largeAnswer && size <= l.most {
+			if waiting := l.answers.bytes; waiting+size > l.limit/2 && waiting > 0 {
+				l.count.dropped.Add(1) // it is asked for again
+				continue
+			}
+			l.answers.add(now, m, size, &l.count.sent)
+			continue
+		}
 		if size > l.most {
 			err = fmt.Errorf("%w: %d bytes of kind %d", ErrTooLarge, size, m.Kind)
 		} else if waiting := l.q.bytes + l.writing; waiting+size > l.limit && waiting > 0 {
@@ -123,6 +137,9 @@ func (l *link) send(ms []kvwire.Message) (int, error) {
 	return len(ms), nil
 }
 
+// largeAnswer is from which size on an answer of a query goes beside everything else.
+const largeAnswer = 64 << 10
+
 // repaired reports whether the sender of a lost message sends it again, or a
 // newer one, without being told.
 func repaired(k kvwire.Kind) bool { return k == kvwire.Raft || k == kvwire.Lease }
@@ -140,7 +157,7 @@ func (l *link) control(kind byte, body []byte) {
 
 // wake rouses the writer. The caller holds the lock.
 func (l *link) wake() {
-	if l.resting && !l.q.empty() {
+	if l.resting && !l.empty() {
 		l.resting = false
 		l.more.Signal()
 	}
@@ -150,7 +167,29 @@ func (l *link) wake() {
 func (l *link) queued() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.q.bytes + l.writing
+	return l.q.bytes + l.answers.bytes + l.writing
+}
+
+// empty reports that nothing waits to be written. The caller holds the lock.
+func (l *link) empty() bool { return l.q.empty() && l.answers.empty() }
+
+// next is the queue whose turn it is: one of them does not wait for more than one
+// chunk of the other. The caller holds the lock; something waits.
+func (l *link) next() *queue {
+	switch {
+	case l.answers.empty():
+		return &l.q
+	case l.q.empty():
+		return &l.answers
+	case l.timed && l.q.due() != l.answers.due():
+		if l.q.due() < l.answers.due() {
+			return &l.q
+		}
+		return &l.answers
+	case l.last == &l.q:
+		return &l.answers
+	}
+	return &l.q
 }
 
 // end closes the connection, for the reason that comes first.
@@ -341,7 +380,7 @@ func (l *link) take(pace *pacer) (run []byte, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
-		for l.q.empty() && l.why == nil {
+		for l.empty() && l.why == nil {
 			l.resting = true
 			l.more.Wait()
 		}
@@ -351,15 +390,16 @@ func (l *link) take(pace *pacer) (run []byte, ok bool) {
 		if pace == nil {
 			break
 		}
-		due := l.q.due()
+		due := l.next().due()
 		l.mu.Unlock()
 		ready := pace.nap(due)
 		l.mu.Lock()
-		if ready && !l.q.empty() && l.q.due() <= l.now() {
+		if ready && !l.empty() && l.next().due() <= l.now() {
 			break
 		}
 	}
-	run = l.q.take(&l.count.sent)
+	l.last = l.next()
+	run = l.last.take(&l.count.sent)
 	l.writing = len(run)
 	return run, l.why == nil
 }
@@ -369,7 +409,7 @@ func (l *link) wrote(run []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.writing = 0
-	l.q.recycle(run)
+	l.last.recycle(run)
 	if l.hold && l.q.bytes <= l.limit/4 {
 		l.room.Signal()
 	}

@@ -7,13 +7,15 @@ import (
 )
 
 // queue is what waits to be written to one connection, in order. It is a list of
-// chunks only where an artificial latency tells them apart by time; otherwise
-// there is one, which grows until the writer takes it. It is pure: the link
+// chunks only where an artificial latency tells them apart by time, or where
+// another queue may go in between; otherwise there is one, which grows until the
+// writer takes it. It is pure: the link
 // guards it and tells it the time, in nanoseconds, which matters only if one of
 // delay and latency is set.
 type queue struct {
 	delay, latency int64 // ns
 	keep           int   // bytes of memory kept while the queue is empty
+	grain          int   // bytes from which on a chunk takes no more; 0: it takes all
 
 	chunks []chunk
 	spare  []byte // memory of a chunk that was written
@@ -37,7 +39,7 @@ func (q *queue) empty() bool { return len(q.chunks) == 0 }
 func (q *queue) tail(now int64, flow *flow) *chunk {
 	if n := len(q.chunks); n > 0 {
 		c := &q.chunks[n-1]
-		if q.latency == 0 || now < c.born+max(q.delay, latencyGrain) {
+		if (q.grain == 0 || len(c.buf) < q.grain) && (q.latency == 0 || now < c.born+max(q.delay, latencyGrain)) {
 			c.last = now
 			return c
 		}

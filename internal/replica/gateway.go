@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,9 @@ func newGateway(r *Replica) *gateway {
 	g := &gateway{
 		Replica: r, origin: time.Now(), lines: map[uint64]*line{}, wake: make(chan struct{}, 1), byID: map[uint64]*line{},
 		linked: []uint64{r.cfg.ID},
+		// A leader may still hold what this replica asked before it was started anew,
+		// and sends it the answers: they must be of nothing that it asks now.
+		lastSlot: rand.Uint64N(1 << 31),
 	}
 	g.view = r.core.View()
 	g.leaderless.Store(1)
