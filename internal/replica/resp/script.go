@@ -10,10 +10,10 @@ import (
 	"github.com/weirdb/weir/internal/kvwire"
 )
 
-// weir runs no Lua. Libraries of locks, though, release and extend a lock by one of
-// a few scripts, which compare what a key holds and then delete it or set its time to
-// live: those are known by their text, and done by one command of the store. What
-// is written otherwise is refused, also where it would mean the same.
+// weir runs no Lua. Libraries of locks, though, take, release and extend a lock by
+// one of a few scripts, which compare what keys hold and then set or delete them, or set
+// their time to live: those are known by their text, and done by one command of the
+// store. What is written otherwise is refused, also where it would mean the same.
 
 func scriptCommands() []command {
 	const group = "scripting"
@@ -33,6 +33,12 @@ const (
 	touch                           // sets the time to live to ARGV[2] milliseconds if the key holds ARGV[1]
 	touchSeconds                    // the same, in seconds
 	extend                          // the same, added to the time that is left if ARGV[3] is "0"
+	lock                            // sets all keys to ARGV[1] for ARGV[2] milliseconds if there is none of them: how many, else 0
+	lockSeconds                     // the same for one key, in seconds
+	lockTells                       // the same for one key, answered as SET is
+	renew                           // sets the key again to what it holds, for ARGV[2] milliseconds, if that is ARGV[1]: 1, else 0
+	releaseAll                      // deletes the keys that hold ARGV[1]: how many
+	remaining                       // how many milliseconds the key still lives if it holds ARGV[1], else 0
 )
 
 // programs are the known scripts in the form of canonical.
@@ -51,6 +57,20 @@ var programs = func() map[string]program {
 		`local token = redis.call("get",KEYS[1]) if not token or token ~= ARGV[1] then return 0 end local expiration = redis.call("pttl",KEYS[1])
 		if not expiration then expiration = 0 end if expiration < 0 then return 0 end local newttl = ARGV[2]
 		if ARGV[3] == "0" then newttl = ARGV[2] + expiration end redis.call("pexpire",KEYS[1],newttl) return 1`: extend,
+		// redlock of npm: 2 and 3, then 4 and 5.
+		`return redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[2])`: lockTells,
+		`for i, key in ipairs(KEYS) do if redis.call("exists", key) == 1 then return 0 end end
+		for i, key in ipairs(KEYS) do redis.call("set", key, ARGV[1], "PX", ARGV[2]) end return #KEYS`: lock,
+		`for i, key in ipairs(KEYS) do if redis.call("get", key) ~= ARGV[1] then return 0 end end
+		for i, key in ipairs(KEYS) do redis.call("set", key, ARGV[1], "PX", ARGV[2]) end return #KEYS`: renew,
+		`local count = 0 for i, key in ipairs(KEYS) do if redis.call("get", key) == ARGV[1] then redis.pcall("del", key) count = count + 1 end end return count`: releaseAll,
+		// sherlock.
+		`local result = redis.call("setnx",KEYS[1],ARGV[1]) if result == 1 and ARGV[2] ~= -1 then redis.call("expire",KEYS[1],ARGV[2]) end return result`: lockSeconds,
+		`local result = 0 if redis.call("get",KEYS[1]) == ARGV[1] then redis.call("del",KEYS[1]) result = 1 end return result`:                            release,
+		`local result = 0 if redis.call("get",KEYS[1]) == ARGV[1] then if ARGV[2] ~= -1 then redis.call("expire",KEYS[1],ARGV[2])
+		else redis.call("persist",KEYS[1]) end result = 1 end return result`: touchSeconds, // ARGV[2] is a string, never the number -1
+		// pottery.
+		`if redis.call("get",KEYS[1]) == ARGV[1] then local pttl = redis.call("pttl",KEYS[1]) return (pttl > 0) and pttl or 0 else return 0 end`:    remaining,
 		`local token = redis.call("get",KEYS[1]) if not token or token ~= ARGV[1] then return 0 end redis.call("pexpire",KEYS[1],ARGV[2]) return 1`: touch,
 	} {
 		all[canonical(text)] = p
@@ -64,13 +84,31 @@ var (
 	called = regexp.MustCompile(`redis\.call\("[A-Za-z]+"`)
 )
 
-// canonical leaves out what Lua and Redis do not look at, where that is certain: the
-// kind of white space and of quotes, and whether commands are in capitals. A script
-// with a comment, or with white space in a string, is none of the known ones.
+// canonical leaves out what Lua and Redis do not look at, where that is certain:
+// comments to the end of a line, the kind of white space and of quotes, and whether
+// commands are in capitals. A script with a comment of several lines, or with white
+// space or what looks like a comment in a string, is none of the known ones.
 func canonical(text string) string {
+	text = withoutRemarks(text)
 	text = strings.ReplaceAll(strings.TrimSpace(spaces.ReplaceAllString(text, " ")), "'", `"`)
 	text = beside.ReplaceAllString(text, "$1")
 	return called.ReplaceAllStringFunc(text, strings.ToLower)
+}
+
+func withoutRemarks(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, line := range lines {
+		code, _, found := strings.Cut(line, "--")
+		if !found {
+			continue
+		}
+		inString := strings.Count(code, `"`)%2 == 1 || strings.Count(code, "'")%2 == 1
+		if inString || strings.HasPrefix(line[len(code):], "--[") {
+			return text
+		}
+		lines[i] = code
+	}
+	return strings.Join(lines, "\n")
 }
 
 // scripts are those that were loaded or evaluated since the start.
@@ -113,7 +151,7 @@ func (s *scripts) flush() {
 	clear(s.bySHA)
 }
 
-const notAScript = "ERR weir runs no Lua: it knows the scripts by which lock libraries compare a value and then delete the key or set its time to live, and this is none of them; use MULTI with WATCH, WEIR.CAS or WEIR.LEASE"
+const notAScript = "ERR weir runs no Lua: it knows the scripts by which lock libraries take, release and extend locks, and this is none of them; use MULTI with WATCH, WEIR.CAS or WEIR.LEASE"
 
 func eval(k *call) {
 	p, _ := k.c.srv.scripts.add(k.args[1])
@@ -164,34 +202,118 @@ func script(k *call) {
 
 // runScript does what a known script does with the keys and arguments of this call.
 func (k *call) runScript(p program) {
-	want := map[program]int{release: 1, releaseTells: 1, touch: 2, touchSeconds: 2, extend: 3}[p]
-	if string(k.args[2]) != "1" || len(k.args) < 4+want {
-		k.fail("ERR this script takes 1 key and " + string(rune('0'+want)) + " arguments")
+	want := map[program]int{release: 1, releaseTells: 1, releaseAll: 1, remaining: 1, extend: 3}[p]
+	if want == 0 {
+		want = 2
+	}
+	count, ok := parseInt(k.args[2])
+	if !ok || count < 1 || count > 1 && p != lock && p != releaseAll || int64(len(k.args)-3-want) < count {
+		k.fail("ERR this script takes 1 key and " + string(rune('0'+want)) + " arguments; several keys can be locked and released at once, not extended")
 		return
 	}
-	key, value := k.args[3], k.args[4]
-	if p == release || p == releaseTells {
-		cmd := kvwire.Command{Verb: kvwire.Delete, Cond: kvwire.IfValue, Keys: borrowAll([][]byte{key}), Expect: value}
+	if p == releaseAll && count == 1 {
+		p = release
+	}
+	keys, args := k.args[3:3+count], k.args[3+count:]
+	key, value := keys[0], args[0]
+	switch p {
+	case release, releaseTells:
+		cmd := kvwire.Command{Verb: kvwire.Delete, Cond: kvwire.IfValue, Keys: borrowAll(keys), Expect: value}
 		if p == releaseTells {
 			cmd.Options = kvwire.ReturnOld
 		}
 		k.ask(cmd, shape{render: renderRelease, a: int64(p)})
 		return
+	case releaseAll:
+		cmds := make([]kvwire.Command, count)
+		for i := range cmds {
+			cmds[i] = kvwire.Command{Verb: kvwire.Delete, Cond: kvwire.IfValue, Keys: borrowAll(keys[i : i+1]), Expect: value}
+		}
+		k.askAll(shape{render: renderReleased}, cmds...)
+		return
+	case remaining:
+		k.askAll(shape{render: renderRemaining, extra: string(value)},
+			kvwire.Command{Verb: kvwire.Get, Key: borrow(key)}, kvwire.Command{Verb: kvwire.TTL, Key: borrow(key)})
+		return
 	}
-	n, ok := parseInt(k.args[5])
+	n, ok := parseInt(args[1])
 	unit := int64(1)
-	if p == touchSeconds {
+	if p == touchSeconds || p == lockSeconds {
 		unit = secondMs
 	}
 	if most := int64(kvwire.MaxTTL) / 2 / unit; !ok || n > most || n < -most {
 		k.fail(notAnInteger)
 		return
 	}
+	if p == lock || p == lockSeconds || p == lockTells || p == renew {
+		k.lock(p, keys, value, n*unit)
+		return
+	}
 	cmd := kvwire.Command{Verb: kvwire.Expire, Cond: kvwire.IfValue, Key: borrow(key), Expect: value, TTL: n * unit}
-	if p == extend && string(k.args[6]) == "0" {
+	if p == extend && string(args[2]) == "0" {
 		cmd.Options = kvwire.KeepTTL
 	}
 	k.ask(cmd, shape{render: renderNumber})
+}
+
+// lock sets keys to a value for some milliseconds, all or none.
+func (k *call) lock(p program, keys [][]byte, value []byte, ms int64) {
+	if ms <= 0 {
+		k.fail("ERR invalid expire time in 'set' command")
+		return
+	}
+	cmds := make([]kvwire.Command, len(keys))
+	guards := make([]kvwire.Guard, len(keys))
+	for i, key := range keys {
+		// Without a condition where there are several: one of them may come twice.
+		cmds[i] = kvwire.Command{Verb: kvwire.Set, Key: borrow(key), Value: value, TTL: ms}
+		guards[i].Key = borrow(key)
+	}
+	switch one := cmds[0]; {
+	case len(keys) > 1 && k.txn != nil:
+		k.fail("ERR this script takes 1 key inside a transaction")
+	case len(keys) > 1:
+		k.ask(kvwire.Command{Verb: kvwire.Transaction, Guards: guards, Commands: cmds}, shape{render: renderLocked})
+	case p == renew:
+		one.Cond, one.Expect = kvwire.IfValue, value
+		k.ask(one, shape{render: renderMet})
+	case p == lockTells:
+		one.Cond = kvwire.IfAbsent
+		k.ask(one, shape{render: renderSet})
+	default:
+		one.Cond = kvwire.IfAbsent
+		k.ask(one, shape{render: renderMet})
+	}
+}
+
+// renderLocked tells how many keys were set.
+func renderLocked(e *encoder, _ *shape, r []kvwire.Result) {
+	switch r[0].Code {
+	case kvwire.OK:
+		e.int(int64(len(r[0].Results)))
+	case kvwire.NotMet:
+		e.int(0)
+	default:
+		e.fail(textOf(&r[0]))
+	}
+}
+
+func renderReleased(e *encoder, _ *shape, r []kvwire.Result) {
+	n := int64(0)
+	for i := range r {
+		if r[i].Code == kvwire.OK {
+			n += r[i].Number
+		}
+	}
+	e.int(n)
+}
+
+func renderRemaining(e *encoder, s *shape, r []kvwire.Result) {
+	left := int64(0)
+	if r[0].Found && string(r[0].Value) == s.extra {
+		left = max(0, r[1].Number)
+	}
+	e.int(left)
 }
 
 func renderRelease(e *encoder, s *shape, r []kvwire.Result) {
