@@ -315,3 +315,19 @@ func TestIdleTimeout(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A page can make a browser send a request to any address, with commands in its body.
+func TestHTTPIsNotListenedTo(t *testing.T) {
+	for _, request := range []string{
+		"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nSET a 1\r\n",
+		"PUT / HTTP/1.1\r\nhost: localhost\r\n\r\nSET a 1\r\n",
+	} {
+		_, addr := serveFake(t, resp.Config{})
+		p := dial(t, addr)
+		p.send([]byte(request))
+		if got := p.rest(); !strings.HasSuffix(got, "-ERR Protocol error: this is HTTP\r\n") {
+			t.Errorf("%q is answered %q", request, got)
+		}
+		dial(t, addr).want(":0\r\n", "EXISTS", "a")
+	}
+}

@@ -204,6 +204,10 @@ func (p *parser) inline() (args [][]byte, ok bool, err error) {
 	if !ok {
 		return nil, false, protocolError("unbalanced quotes in request")
 	}
+	if len(args) > 0 && (is(args[0], "POST") || is(args[0], "HOST:")) {
+		// Any page can make a browser send this, with commands in the body.
+		return nil, false, protocolError("this is HTTP")
+	}
 	return args, true, nil
 }
 
