@@ -109,7 +109,7 @@ type Header struct {
 	Type      EventType
 	ServerID  uint32 // where the change was made first
 	Size      uint32 // bytes of the whole event, header and checksum included
-	LogPos    uint32 // low 32 bits of the position behind the event; 0: none
+	LogPos    uint32 // low 32 bits of the position behind the event; 0: not told
 	Flags     uint16
 }
 
@@ -152,8 +152,21 @@ func (e *Event) Body() []byte { return e.Raw[HeaderLen : len(e.Raw)-e.tail] }
 // Stored tells whether the event is in the server's file. Heartbeats, the
 // artificial ROTATE that names the file to come, and what a stream that begins
 // inside a file is told of its beginning are not.
+//
+// A header without a position does not decide it: from 11.4 on MariaDB leaves
+// the position out of the events inside a transaction (binlog_legacy_event_pos).
+// Only events about the log itself are sent so when they are not in the file.
 func (e *Event) Stored() bool {
-	return e.LogPos != 0 && e.Flags&FlagArtificial == 0 && e.Type != HeartbeatEvent && e.Type != HeartbeatV2Event
+	if e.Flags&FlagArtificial != 0 {
+		return false
+	}
+	switch e.Type {
+	case HeartbeatEvent, HeartbeatV2Event:
+		return false
+	case FormatDescriptionEvent, RotateEvent, PreviousGTIDsEvent, MariaGTIDListEvent, StartEncryptionEvent:
+		return e.LogPos != 0
+	}
+	return true
 }
 
 // Start is the offset in File of the event's first byte; 0 for one that is in

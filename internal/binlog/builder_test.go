@@ -12,6 +12,7 @@ import (
 // builder writes a log as a server would, for what servers do not do on demand.
 type builder struct {
 	crc    bool
+	silent bool   // leave out the positions of what stands inside transactions, as MariaDB does from 11.4 on
 	log    []byte // without Magic
 	bounds []int  // where events begin
 }
@@ -43,7 +44,9 @@ func (b *builder) add(typ EventType, body []byte) *builder {
 	e[4] = byte(typ)
 	binary.LittleEndian.PutUint32(e[5:], 7)
 	binary.LittleEndian.PutUint32(e[9:], uint32(size))
-	binary.LittleEndian.PutUint32(e[13:], uint32(len(Magic)+len(b.log)+size))
+	if end := uint32(len(Magic) + len(b.log) + size); !b.silent || typ != TableMapEvent && typ != WriteRowsEvent {
+		binary.LittleEndian.PutUint32(e[13:], end)
+	}
 	e = append(e, body...)
 	if sum {
 		e = binary.LittleEndian.AppendUint32(e, crc32.ChecksumIEEE(e))

@@ -21,6 +21,44 @@ func readerOf(t *testing.T, b *builder, cfg ReaderConfig) *Reader {
 	return NewReader(f, cfg)
 }
 
+// TestEventsWithoutPositions reads and records a log in which only the first and
+// the last event of a transaction say where they are.
+func TestEventsWithoutPositions(t *testing.T) {
+	for _, crc := range []bool{true, false} {
+		b := newBuilder(crc)
+		b.silent = true
+		b.gtid(1, 0).table().insert(1, 3, 10).insert(4, 1, 2000).xid().gtid(2, 0).table().insert(5, 1, 7).xid()
+		f, err := NewFile(bytes.NewReader(b.file()), "log.000001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var copied bytes.Buffer
+		r := NewRecorder(func(Position) (io.WriteCloser, error) { return nopCloser{&copied}, nil })
+		for i := 0; ; i++ {
+			e, err := f.Next(t.Context())
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := uint64(len(Magic) + b.bounds[i]); e.Start() != want {
+				t.Errorf("%s event begins at %d, want %d", e.Type, e.Start(), want)
+			}
+			if err := r.Write(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(copied.Bytes(), b.file()) {
+			t.Errorf("the copy has %d bytes, the log %d and others", copied.Len(), len(b.file()))
+		}
+	}
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
 func TestTransactionWithoutAnEndIsRolledBack(t *testing.T) {
 	const whole = 0
 	for name, b := range map[string]*builder{

@@ -125,7 +125,11 @@ func (f *framer) verify(e *Event) error {
 // place sets the event's file and position, and follows rotations.
 func (f *framer) place(e *Event) error {
 	stored := e.Stored()
-	if stored {
+	switch {
+	case stored && e.LogPos == 0:
+		f.pos += uint64(e.Size)
+		e.End = f.pos
+	case stored:
 		// Positions have 32 bits in the header. A file grows past 4 GiB when
 		// its last transaction does.
 		e.End = f.pos&^(1<<32-1) | uint64(e.LogPos)
