@@ -13,7 +13,7 @@ const (
 	// EffTx: begins, ends or shapes a transaction (BEGIN, COMMIT, SAVEPOINT,
 	// SET TRANSACTION, SET CONSTRAINTS, ...).
 	EffTx Effect = 1 << iota
-	// EffSet: SET or RESET that can be replayed; Statement.Set has the details.
+	// EffSet: SET or RESET that can be replayed; Statement.Set and Sets have the details.
 	// With Set.Local it ends with the transaction and needs no replay.
 	EffSet
 	// EffSetUnknown: changes settings in a way that Statement.Set cannot tell

@@ -16,7 +16,8 @@ func Fingerprint(sql string) uint64 {
 // and cut at max bytes: words in lower case, one space where spaces belong,
 // comments and the last semicolon dropped, each literal and parameter as "?",
 // "IN (1, 2, 3)" and "ARRAY[1, 2]" with one element, VALUES with its first row.
-// The sign of a number is part of it.
+// The sign of a number is part of it. What SET gives a setting is one "?", since
+// values may be written as words.
 func Normalize(sql string, max int) string {
 	if max <= 0 {
 		return ""
@@ -35,6 +36,8 @@ type normalizer struct {
 	depth     int
 	rowsDepth int  // depth of the last VALUES list, plus 1; 0 for none
 	open      bool // a row was not closed; no further one is looked for
+	words     int  // of the statement so far
+	set       bool // the statement is SET
 }
 
 func (n *normalizer) run() {
@@ -42,7 +45,7 @@ func (n *normalizer) run() {
 	for t := n.lex.next(); t.kind != tokEOF && !n.out.Full(); t = n.lex.next() {
 		if t.kind == ';' {
 			semicolon = !n.out.Empty()
-			n.rowsDepth = 0
+			n.rowsDepth, n.words, n.set = 0, 0, false
 			continue
 		}
 		if semicolon {
@@ -55,6 +58,14 @@ func (n *normalizer) run() {
 
 // token writes one token, and may swallow those that follow it.
 func (n *normalizer) token(t token) {
+	if n.words++; n.words == 1 {
+		n.set = t.kw == kwSet
+	}
+	if n.set && (t.kw == kwTo || t.kind == tokOp && n.lex.sql[t.start:t.end] == "=") {
+		n.put(t, n.lex.sql[t.start:t.end])
+		n.value()
+		return
+	}
 	switch t.kind {
 	case tokString, tokNumber, tokParam:
 		n.put(t, "?")
@@ -89,6 +100,18 @@ func (n *normalizer) token(t token) {
 		}
 	}
 	n.put(t, n.lex.sql[t.start:t.end])
+}
+
+// value swallows the rest of a statement, which is a value.
+func (n *normalizer) value() {
+	for {
+		ahead := n.lex
+		if t := ahead.next(); t.kind == tokEOF || t.kind == ';' {
+			n.put(token{kind: tokString}, "?")
+			return
+		}
+		n.lex = ahead
+	}
 }
 
 // isSign reports whether the operator is the sign of a number.

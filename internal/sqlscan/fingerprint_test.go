@@ -25,6 +25,10 @@ func TestNormalize(t *testing.T) {
 		"select a-1, -1, a = -1, (2)-1, a - b, 'x'::text":           "select a - ?, ?, a = ?, (?) - ?, a - b, ?::text",
 		"select count(*), a[1], a[1:2] from t":                      "select count(*), a[?], a[? : ?] from t",
 		"begin; select 1; commit;":                                  "begin; select ?; commit",
+		"SET app.token TO s3cret; select a = b":                     "set app.token to ?; select a = b",
+		"set local search_path = tenant_a, \"B\"":                   "set local search_path = ?",
+		"set work_mem to default":                                   "set work_mem to ?",
+		"update t set a = b":                                        "update t set a = b",
 	} {
 		if got := Normalize(sql, 1000); got != want {
 			t.Errorf("%s\n got %s\nwant %s", sql, got, want)

@@ -169,7 +169,7 @@ func TestScanVerbAndEffects(t *testing.T) {
 
 		// Several statements.
 		{"select 1; delete from t", VerbSelect, EffMulti | EffWrites},
-		{"set a = 1; set b = 2", VerbSet, EffSet | EffSetUnknown | EffMulti},
+		{"set a = 1; set b = 2", VerbSet, EffSet | EffMulti},
 		{"begin; select f(1); commit", VerbBegin, EffMulti | EffTx | EffUnknownFunc},
 	} {
 		got := Scan(c.sql)

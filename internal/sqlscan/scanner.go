@@ -43,8 +43,8 @@ type scanner struct {
 
 const maxDepth = 64
 
-// Scan reads sql. It allocates nothing unless a name must be folded or a hint
-// is unusable. It retains nothing; the strings in the result may alias sql.
+// Scan reads sql. It allocates nothing unless a name must be folded, a hint is
+// unusable, or one of several statements is SET. It retains nothing; the strings in the result may alias sql.
 //
 // Literals are read as with standard_conforming_strings=on, the server's
 // default; see Conform for sessions that have it off.
@@ -62,9 +62,17 @@ func Scan(sql string) Statement {
 			s.next()
 			continue
 		}
+		s.set = SetClause{}
 		s.statement()
 		if out.Count++; out.Count == 1 {
 			out.Verb, out.Set, out.Name = s.verb, s.set, s.name
+			continue
+		}
+		if out.Count == 2 && out.Set != (SetClause{}) {
+			out.Sets = append(out.Sets, out.Set)
+		}
+		if s.set != (SetClause{}) {
+			out.Sets = append(out.Sets, s.set)
 		}
 	}
 	if out.Count > 0 && s.lex.comment >= 0 {
@@ -73,9 +81,6 @@ func Scan(sql string) Statement {
 	out.Effects = s.effects
 	if out.Count > 1 {
 		out.Effects |= EffMulti
-		if out.Effects.Has(EffSet) {
-			out.Effects |= EffSetUnknown
-		}
 	}
 	if s.lex.backslash {
 		out.Effects |= EffBackslash

@@ -28,6 +28,8 @@ type Statement struct {
 	Hints   Hints
 	// Set is filled for SET and RESET; see EffSet and EffSetUnknown.
 	Set SetClause
+	// Sets are those of all statements, in order, if there are several.
+	Sets []SetClause
 	// Name is the object of DEALLOCATE, EXECUTE, PREPARE, DECLARE, CLOSE, DISCARD,
 	// LISTEN, UNLISTEN, FETCH and MOVE as the server would store it: without
 	// quotes, folded to lower case unless quoted, cut to 63 bytes. Empty for
