@@ -26,7 +26,9 @@ type RelayResult struct {
 // returned and a server connection that Open returned, when weir holds no
 // secret of the user. It ends with AuthenticationOk or ErrorResponse, which the
 // client has been sent in either case; the ErrorResponse is also returned, as
-// *Error. FinishLogin reads on from there.
+// *Error. FinishLogin reads on from there. A server that takes no logins now
+// (CodeCannotConnectNow) says so before anything else; that is returned only, so
+// that the caller can try again.
 //
 // SCRAM-SHA-256-PLUS binds the exchange to the TLS connection that it runs over,
 // which proves that nobody stands in between, and weir does. Where both sides have
@@ -60,7 +62,7 @@ type relay struct {
 }
 
 func (r *relay) run() error {
-	for {
+	for first := true; ; first = false {
 		typ, body, err := r.server.read()
 		if err != nil {
 			err = fmt.Errorf("read from server: %w", unexpectedEOF(err))
@@ -73,6 +75,9 @@ func (r *relay) run() error {
 				return err
 			}
 		case ServerError:
+			if err := serverError(body); first && CodeOf(err) == CodeCannotConnectNow {
+				return err
+			}
 			if err := r.toClient(AppendMessage(nil, typ, body)); err != nil {
 				return err
 			}

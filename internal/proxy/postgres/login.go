@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -28,7 +29,11 @@ func (s *Server) login(ctx context.Context, conn net.Conn) {
 		return
 	}
 	s.failed.Add(1)
-	s.log.Info("login failed", "client", conn.RemoteAddr().String(), "error", err)
+	level := slog.LevelInfo
+	if isAway(err) {
+		level = slog.LevelDebug // said once for all: see away
+	}
+	s.log.Log(ctx, level, "login failed", "client", conn.RemoteAddr().String(), "error", err)
 }
 
 func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
@@ -310,16 +315,30 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	cfg := s.cfg.Postgres
 	cfg.User, cfg.Database = start.User, start.Database
 	cfg.Timeout = s.cfg.ConnectTimeout
-	server, err := pgwire.Open(ctx, cfg)
-	if err != nil {
+	var server net.Conn
+	var res pgwire.RelayResult
+	opened := false
+	err := s.patiently(ctx, func() (err error) {
+		opened = false
+		if server, err = pgwire.Open(ctx, cfg); err != nil {
+			return err
+		}
+		opened = true
+		if res, err = pgwire.RelayAuth(ctx, conn, server); err != nil {
+			_ = server.Close()
+		}
+		return err
+	})
+	switch {
+	case err != nil && !opened:
 		e := pgwire.NewFatal(pgwire.CodeConnectionUnable, "weir cannot reach the server: %v", err)
 		e.Hint = "Check that the server runs and that weir's --postgres names it."
 		_, _ = conn.Write(pgwire.AppendError(nil, e))
 		return nil, err
-	}
-	res, err := pgwire.RelayAuth(ctx, conn, server)
-	if err != nil {
-		_ = server.Close()
+	case isAway(err): // the one error that the client has not been told yet
+		_, _ = conn.Write(pgwire.AppendError(nil, fatalOf(err, "the server takes no logins")))
+		return nil, err
+	case err != nil:
 		return nil, err
 	}
 	if res.Method == pgwire.AuthTrust && !s.mayBorrow(conn) {

@@ -84,8 +84,11 @@ func (s *Server) lookUpSecret(ctx context.Context, user string) (pgwire.Secret, 
 	if cfg.Password == "" {
 		cfg.Password, cfg.Keys = s.creds.of(cfg.User)
 	}
-	be, err := pgwire.Connect(ctx, cfg)
-	if err != nil {
+	var be *pgwire.Backend
+	if err := s.patiently(ctx, func() (err error) {
+		be, err = pgwire.Connect(ctx, cfg)
+		return err
+	}); err != nil {
 		return pgwire.Secret{}, err
 	}
 	return s.askSecret(ctx, be, user)

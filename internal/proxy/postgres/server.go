@@ -52,6 +52,7 @@ type Server struct {
 
 	lookups  lookups
 	vouchers vouchers
+	away     away
 }
 
 // New checks the configuration and starts to listen; Run serves.
@@ -63,6 +64,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Log, began: time.Now(), owners: make(map[uint32]*loop), silent: netloop.NewSilent(maxSilent())}
 	s.creds.init(&cfg)
 	s.lookups.init()
+	s.away.init()
 	s.dialCtx, s.stopDials = context.WithCancel(context.Background())
 	for range cfg.Loops {
 		l, err := newLoop(s)

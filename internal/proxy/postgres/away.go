@@ -1,0 +1,117 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weirdb/weir/internal/pgwire"
+)
+
+// This file is about logins while the server takes none, because it starts, stops
+// or is restarted. They wait, as statements do, for at most ConnectPatience. A few of
+// them try for all, so that a server that recovers is not stormed; and the log
+// has a line when the server went away and one when it was back, not one for each.
+
+const (
+	// awayTries is how many logins at a time try a server that took none.
+	awayTries = 4
+	// awayPause is what each of them waits between two attempts.
+	awayPause = 100 * time.Millisecond
+)
+
+// An away knows whether the server takes logins. Safe for concurrent use.
+type away struct {
+	slots chan struct{} // one for each attempt
+
+	mu    sync.Mutex
+	back  chan struct{} // guarded by mu: closed when it takes them again; nil while it does
+	since time.Time     // guarded by mu
+	err   error         // guarded by mu: of the last attempt
+}
+
+func (a *away) init() { a.slots = make(chan struct{}, awayTries) }
+
+// isAway tells whether an error says that the server takes no logins at present,
+// whoever asks.
+func isAway(err error) bool {
+	return pgwire.CodeOf(err) == pgwire.CodeCannotConnectNow || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+}
+
+// waiting returns what is closed when the server takes logins again, nil if it
+// does, and why it does not.
+func (a *away) waiting() (back <-chan struct{}, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.back, a.err
+}
+
+// left notes that an attempt found the server away.
+func (a *away) left(err error, log *slog.Logger) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.err = err
+	if a.back == nil {
+		a.back, a.since = make(chan struct{}), time.Now()
+		log.Warn("the server takes no logins; they wait", "error", err)
+	}
+}
+
+// returned notes that an attempt found it back.
+func (a *away) returned(log *slog.Logger) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.back != nil {
+		close(a.back)
+		a.back, a.err = nil, nil
+		log.Info("the server takes logins again", "after", time.Since(a.since).Round(time.Millisecond))
+	}
+}
+
+// patiently tries to reach the server, again while it is away, and returns the
+// error of the last attempt.
+func (s *Server) patiently(ctx context.Context, try func() error) error {
+	a := &s.away
+	if back, _ := a.waiting(); back == nil {
+		err := try()
+		if !isAway(err) {
+			return err
+		}
+		a.left(err, s.log)
+	}
+	patience, cancel := context.WithTimeout(ctx, s.cfg.ConnectPatience)
+	defer cancel()
+	for {
+		back, err := a.waiting()
+		if back == nil {
+			if err = try(); !isAway(err) || patience.Err() != nil {
+				return err
+			}
+			a.left(err, s.log)
+			continue
+		}
+		select {
+		case <-patience.Done():
+			return err
+		case <-back:
+		case a.slots <- struct{}{}:
+			err := try()
+			if isAway(err) {
+				a.left(err, s.log)
+				select {
+				case <-time.After(awayPause):
+				case <-patience.Done():
+				}
+			} else {
+				a.returned(s.log)
+			}
+			<-a.slots
+			if !isAway(err) || patience.Err() != nil {
+				return err
+			}
+		}
+	}
+}
