@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -126,6 +127,8 @@ func (s *Server) adminQuery(out []byte, sql string) []byte {
 		t = s.showClients(ctx)
 	case "SHOW SERVERS":
 		t = s.showServers(ctx)
+	case "SHOW DATABASES":
+		t = s.showDatabases(ctx)
 	case "SHOW STATEMENTS":
 		t = snap.StatementsTable()
 	case "SHOW PINS":
@@ -136,7 +139,7 @@ func (s *Server) adminQuery(out []byte, sql string) []byte {
 		t = sight.Table{Cols: []string{"version"}, Rows: [][]string{{"weir " + sight.Version}}}
 	case "SHOW HELP", "SHOW":
 		t = sight.Table{Cols: []string{"command"}}
-		for _, c := range []string{"BATCHES", "CLIENTS", "CONFIG", "PINS", "POOLS", "SERVERS", "STATEMENTS", "STATS", "VERSION"} {
+		for _, c := range []string{"BATCHES", "CLIENTS", "CONFIG", "DATABASES", "PINS", "POOLS", "SERVERS", "STATEMENTS", "STATS", "VERSION"} {
 			t.Rows = append(t.Rows, []string{"SHOW " + c})
 		}
 	default:
@@ -238,6 +241,41 @@ func (s *Server) showServers(ctx context.Context) sight.Table {
 		if errors.Is(err, netloop.ErrStopped) {
 			break
 		}
+	}
+	return t
+}
+
+// showDatabases tells what is known of each database's catalogue. Of several loops
+// it is what the one knows that knows least.
+func (s *Server) showDatabases(ctx context.Context) sight.Table {
+	t := sight.Table{Cols: []string{"database", "catalogue", "names", "reads", "failures", "read_ms", "look_ms", "error"}}
+	merged := make(map[string]proof)
+	for _, l := range s.loops {
+		err := l.Call(ctx, func() {
+			for db, f := range l.proofs {
+				m, seen := merged[db]
+				reads, failures := m.reads+f.reads, m.failures+f.failures
+				if !seen || f.standing() < m.standing() {
+					m = proof{index: f.index, ready: f.ready, err: f.err, took: f.took, cost: f.cost}
+				}
+				m.reads, m.failures = reads, failures
+				merged[db] = m
+			}
+		})
+		if errors.Is(err, netloop.ErrStopped) {
+			break
+		}
+	}
+	for _, db := range slices.Sorted(maps.Keys(merged)) {
+		m := merged[db]
+		names, why := 0, ""
+		if m.index != nil {
+			names = len(m.index.names)
+		}
+		if m.err != nil {
+			why = m.err.Error()
+		}
+		t.Add(db, m.standing(), names, m.reads, m.failures, m.took, m.cost, why)
 	}
 	return t
 }

@@ -34,8 +34,31 @@ type proof struct {
 	used    bool          // statements were judged since the last look
 	said    bool          // that the facts cannot be read
 	adopted []*backend    // wait for the first index
+	err     error         // why the catalogue could not be read, the last time
+	took    time.Duration // the last reading
 
 	reads, looks, failures uint64
+}
+
+// A standing is how much is known of a database.
+type standing int
+
+const (
+	unreadable standing = iota // nothing: each client keeps a backend of its own
+	unread                     // nothing yet
+	known
+)
+
+func (s standing) String() string { return [...]string{"cannot be read", "being read", "known"}[s] }
+
+func (f *proof) standing() standing {
+	switch {
+	case f.index != nil:
+		return known
+	case f.err != nil:
+		return unreadable
+	}
+	return unread
 }
 
 // lookEvery bounds for how long a change of the catalogue that weir does not see
@@ -126,7 +149,7 @@ func (f *proof) free(b *backend) {
 // more in it: something may have been done on them unseen.
 func (f *proof) install(x *index, sent time.Duration) {
 	old := f.index
-	f.index = x
+	f.index, f.err, f.took = x, nil, f.l.Now-sent
 	f.epoch++
 	f.reading = false
 	if old != nil && !x.within(old) {
@@ -158,7 +181,7 @@ func (f *proof) settled() {
 func (f *proof) failed(b *backend, err error) {
 	f.failures++
 	f.reading, f.again = false, false
-	f.index = nil
+	f.index, f.err = nil, err
 	f.epoch++
 	f.lookAt = f.l.Now + 10*lookEvery
 	var e *pgwire.Error
