@@ -160,6 +160,17 @@ func (p *pool) sendAlone(b *backend, u *unit) {
 	u.c.lost(u, misread())
 }
 
+// keptWaiting tells whether clients wait for a backend that does not become free
+// in a moment. What weir itself asks waits without hurry.
+func (p *pool) keptWaiting() bool {
+	for i := range p.excl {
+		if w := &p.excl[i]; w.ask == nil && !w.gone() && p.l.Now-w.since > 20*maxOvertake {
+			return true
+		}
+	}
+	return false
+}
+
 // gone tells that nobody waits any more.
 func (w *waiter) gone() bool {
 	switch {

@@ -287,17 +287,17 @@ func TestCancelThatCameTooEarlyIsSentAgain(t *testing.T) {
 	}
 	lock()
 	direct := connect(t, server(t).DSN(w.db))
-	rows, err := direct.Query(ctxFor(t), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle'")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopped, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(stopped) != 4 {
-		t.Fatalf("weir has %d idle connections", len(stopped))
-	}
+	var stopped []int
+	eventually(t, "weir has four idle connections, on none of which it asks something", func() bool {
+		rows, err := direct.Query(ctxFor(t), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stopped, err = pgx.CollectRows(rows, pgx.RowTo[int]); err != nil {
+			t.Fatal(err)
+		}
+		return len(stopped) == 4
+	})
 	signal := func(sig syscall.Signal) {
 		for _, pid := range stopped {
 			if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
