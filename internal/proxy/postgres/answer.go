@@ -199,6 +199,9 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 			u.c.copyIn = true
 		}
 	}
+	if u.flushAt > 0 && u.expAt >= u.flushAt && u.c != nil {
+		u.c.resume() // see waits
+	}
 	if u.open && u.ownNext() {
 		// Nothing more may come before the client's Sync, and the client may
 		// be waiting for this before it sends one.
@@ -228,11 +231,21 @@ func (u *unit) sawTag(body []byte) {
 	case bytes.HasPrefix(body, []byte("COMMIT\x00")):
 		u.commits = true
 	case bytes.HasPrefix(body, []byte("ROLLBACK\x00")):
-		u.commits = false
+		u.commits, u.undoes = false, true
 		u.probe = true
+	case bytes.HasPrefix(body, []byte("DEALLOCATE\x00")):
+		u.freed = true
 	}
-	if u.c != nil {
-		u.c.copyIn = false
+	c := u.c
+	if c == nil {
+		return
+	}
+	c.copyIn = false
+	if u.awaited && c.link != nil {
+		all := bytes.HasPrefix(body, []byte("DISCARD ALL\x00"))
+		if all || bytes.HasPrefix(body, []byte("DEALLOCATE ALL\x00")) {
+			c.forgotten(all)
+		}
 	}
 }
 
@@ -323,6 +336,9 @@ func (b *backend) clientError(u *unit, msg []byte) {
 	}
 	u.failed, u.err = true, e
 	b.unlearn(u)
+	if u.flushAt > 0 && u.c != nil {
+		u.c.resume()
+	}
 	if b.shouldRetry(u, e) {
 		u.retry = true
 		if u.wrote {

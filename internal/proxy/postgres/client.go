@@ -77,6 +77,7 @@ type client struct {
 	txSets             []sqlscan.SetClause
 	reached            []*reach // in the transaction under way
 	txUnclear          bool     // a savepoint was rolled back: txSets may not all hold
+	awaiting           int      // units under way for whose answers what is behind them waits
 
 	taken   uint64        // bytes of its output that it had taken
 	takenAt time.Duration // ... when that was last looked at and had changed

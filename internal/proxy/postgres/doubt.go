@@ -33,6 +33,22 @@ func (c *client) doubtCustom(sets []sqlscan.SetClause) {
 	}
 }
 
+// doubtSets has the server asked for the settings that clauses are about.
+func (c *client) doubtSets(b *backend, sets []sqlscan.SetClause) {
+	for i := range sets {
+		if s := &sets[i]; s.Name != "" {
+			c.doubt(s.Name)
+		}
+		if sets[i].All {
+			for _, set := range []*session.Set{c.set, b.set, c.startSet} {
+				for _, s := range set.List() {
+					c.doubt(s.Name)
+				}
+			}
+		}
+	}
+}
+
 // learnSettings asks the linked backend for the settings in doubt.
 func (c *client) learnSettings() {
 	b, names := c.link, c.unsure

@@ -38,14 +38,15 @@ func (c *client) note(u *unit, info *reading) {
 		c.doubt(info.touches...)
 	}
 	if e.Has(sqlscan.EffSet) {
-		set := info.Set
-		set.Name, set.Value = strings.Clone(set.Name), strings.Clone(set.Value)
-		switch {
-		case !set.Local:
-			u.sets = append(u.sets, set)
-			u.resets = u.resets || resets(&set)
-		case sqlscan.Custom(set.Name):
-			c.doubt(set.Name)
+		for _, set := range clauses(&info.Statement) {
+			set.Name, set.Value = strings.Clone(set.Name), strings.Clone(set.Value)
+			switch {
+			case !set.Local:
+				u.sets = append(u.sets, set)
+				u.resets = u.resets || resets(&set)
+			case sqlscan.Custom(set.Name):
+				c.doubt(set.Name)
+			}
 		}
 	}
 	if e.Has(sqlscan.EffDiscardAll) {
@@ -60,8 +61,14 @@ func (c *client) note(u *unit, info *reading) {
 	if info.Verb == sqlscan.VerbRollbackTo {
 		c.txUnclear = true
 	}
-	if info.Verb == sqlscan.VerbCommit || info.Verb == sqlscan.VerbRollback {
+	switch info.Verb {
+	case sqlscan.VerbCommit, sqlscan.VerbRollback, sqlscan.VerbPrepareTx:
 		u.ends = true
+	default:
+		u.ends = u.ends || e.Has(sqlscan.EffTx) && e.Has(sqlscan.EffMulti)
+	}
+	if e.Has(sqlscan.EffDiscardAll|sqlscan.EffDeallocateAll) || u.resets {
+		c.awaits(u)
 	}
 	if info.Verb == sqlscan.VerbDeallocate {
 		u.frees = strings.Clone(info.Name)
@@ -78,6 +85,14 @@ func (c *client) note(u *unit, info *reading) {
 			c.addPins(pinSequence)
 		}
 	}
+}
+
+// clauses are the SET and RESET of a text.
+func clauses(info *sqlscan.Statement) []sqlscan.SetClause {
+	if info.Count > 1 {
+		return info.Sets
+	}
+	return []sqlscan.SetClause{info.Set}
 }
 
 // dropSequences makes sure that currval and lastval cannot return what another
@@ -108,6 +123,9 @@ func (c *client) forgetSequences(done *backend) {
 func (c *client) settled(b *backend, u *unit, status byte) {
 	before := c.tx
 	c.tx = status
+	if u.awaited {
+		c.awaiting--
+	}
 	if status == pgwire.StatusIdle {
 		c.lexicalTx = false
 	}
@@ -118,40 +136,21 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 	if u.failed && c.pins&pinsSeen != 0 {
 		c.look = true
 	}
-	if !u.failed {
-		if u.effects.Has(sqlscan.EffDiscardAll | sqlscan.EffDeallocateAll) {
-			c.forgotten(b, u.effects)
-		}
-		if u.numbers {
-			c.forgetSequences(b)
-		}
-		if u.effects.Has(sqlscan.EffDDL) {
-			c.p.forgetTexts()
-		}
-		if u.effects.Has(sqlscan.EffUnknownFunc) {
-			c.p.proof.lookAt = 0 // it may have changed the catalogue
-		}
-		if u.frees != "" {
-			c.unname(u.frees)
-			c.lent = slices.DeleteFunc(c.lent, func(s string) bool { return s == u.frees })
-		}
-		if before == pgwire.StatusIdle && status == pgwire.StatusIdle {
-			for _, s := range u.sets {
-				c.apply(b, s)
-			}
-		} else {
-			c.txSets = append(c.txSets, u.sets...)
-		}
+	if u.numbers && (!u.failed || u.statements > 1) {
+		c.forgetSequences(b)
 	}
-	if u.failed {
-		c.doubtCustom(u.sets)
+	if u.effects.Has(sqlscan.EffUnknownFunc) {
+		c.p.proof.lookAt = 0 // it may have changed the catalogue
 	}
-	if status != pgwire.StatusIdle && u.ends && !u.failed {
-		c.endTxSets(b, u)
+	if u.frees != "" && (!u.failed || u.freed) {
+		c.unname(u.frees)
+		c.lent = slices.DeleteFunc(c.lent, func(s string) bool { return s == u.frees })
 	}
-	if status == pgwire.StatusIdle && before != pgwire.StatusIdle {
-		c.endTxSets(b, u)
+	if u.effects.Has(sqlscan.EffDDL) && (!u.failed || u.statements > 1) {
+		c.p.forgetTexts()
 	}
+	c.restoreStart(b, u)
+	c.settleSets(b, u, before)
 	if status == pgwire.StatusIdle && c.bodies && b.depth() == 0 && c.cur == nil {
 		c.bodies, c.madeBodies = false, true
 		c.p.proof.stale = true
@@ -164,19 +163,40 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 	}
 }
 
-// endTxSets applies or drops the settings of a transaction that u has ended.
-func (c *client) endTxSets(b *backend, u *unit) {
-	if u.commits && !u.failed {
-		for _, s := range c.txSets {
+// settleSets follows the settings of a unit that has been answered. What a text
+// says is believed where it is plain what has become of it: all of the unit was one
+// transaction, or it is part of one, or it is the COMMIT or ROLLBACK of one. A unit
+// may also commit in its middle and fail behind that, or set something behind the
+// end of a transaction: there the server is asked.
+func (c *client) settleSets(b *backend, u *unit, before byte) {
+	status, one := c.tx, u.statements <= 1
+	switch {
+	case before == pgwire.StatusIdle && status == pgwire.StatusIdle && !u.effects.Has(sqlscan.EffTx) && !u.failed:
+		for _, s := range u.sets {
 			c.apply(b, s)
 		}
-	} else {
-		c.doubtCustom(c.txSets)
+	case before == pgwire.StatusIdle && status == pgwire.StatusIdle && one && !u.resets:
+		c.doubtCustom(u.sets) // it was undone
+	case status != pgwire.StatusIdle && !u.ends:
+		c.txSets = append(c.txSets, u.sets...)
+	case before != pgwire.StatusIdle && one && !u.failed && !c.txUnclear && (u.commits || u.undoes):
+		for _, s := range c.txSets {
+			if u.commits {
+				c.apply(b, s)
+			}
+		}
+		if !u.commits {
+			c.doubtCustom(c.txSets)
+		}
+		c.txSets = nil
+	default:
+		c.doubtSets(b, c.txSets)
+		c.doubtSets(b, u.sets)
+		c.txSets = nil
 	}
-	if len(c.txSets) > 0 && c.txUnclear {
-		c.addPins(pinSet)
+	if status == pgwire.StatusIdle || u.ends {
+		c.txUnclear = false
 	}
-	c.txSets, c.txUnclear = nil, false
 }
 
 // apply follows a SET or RESET that took effect, for the client and for its
@@ -221,21 +241,24 @@ func resets(s *sqlscan.SetClause) bool {
 	return s.All || s.Reset || s.Default || strings.EqualFold(s.Value, "default")
 }
 
-// restoreStart follows a unit that resets parameters: the backend's defaults
-// are the pool's, the client's include what it asked for at startup. Right
-// behind the unit, in its transaction if there is one, those are set again, and
-// the client learns what it has.
-func (c *client) restoreStart(u *unit) {
-	if !u.resets {
+// restoreStart follows a unit that resets parameters: the backend's defaults are
+// the pool's, the client's include what it asked for at startup. Behind the unit, in
+// its transaction if there is one, those are set again, and the client learns what
+// it has.
+func (c *client) restoreStart(b *backend, u *unit) {
+	if !u.resets || c.tx == pgwire.StatusFailed {
 		return
 	}
-	b, t := c.link, c.l.settings
+	t := c.l.settings
 	again, app := t.Empty(), false
 	for i := range u.sets {
 		switch s := &u.sets[i]; {
 		case s.All:
 			again, app = c.startSet, true
+		case !resets(s) && s.Name == "application_name":
+			app = false
 		case !resets(s):
+			again = t.Without(again, s.Name)
 		case s.Name == "application_name":
 			app = true
 		default:
@@ -244,33 +267,71 @@ func (c *client) restoreStart(u *unit) {
 			}
 		}
 	}
-	sql := transition(t.Empty(), again)
+	list := again.List()
 	if app && c.startApp != "" {
-		sql += "SELECT pg_catalog.set_config('application_name', " + anyLiteral(c.startApp) + ", false)"
+		list = append(slices.Clone(list), session.Setting{Name: "application_name", Value: c.startApp, Literal: true})
 	}
-	if sql != "" {
-		// An error is that of a transaction that has failed: then nothing
-		// was reset either.
-		b.ask(sql, func(*unit) {}).tell = true
+	if len(list) == 0 {
+		return
+	}
+	var sql strings.Builder
+	for _, s := range list {
+		if u.failed {
+			sql.WriteString(setIfReset(s))
+		} else {
+			sql.WriteString(set(s))
+		}
+	}
+	b.ask(sql.String(), func(u *unit) {
+		if u.err != nil {
+			b.doomed = true
+			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure, "weir could not restore the settings of the startup message: %s", u.err.Message))
+		}
+	}).tell = true
+}
+
+// awaits has what the client sends behind u wait for its answer.
+func (c *client) awaits(u *unit) {
+	if !u.awaited {
+		u.awaited = true
+		c.awaiting++
 	}
 }
 
-// forgotten follows DISCARD ALL and DEALLOCATE ALL.
-func (c *client) forgotten(b *backend, e sqlscan.Effect) {
+// waits tells whether a message must wait for the answer to what is under way: a
+// statement that ends all prepared statements, so that names mean something else
+// behind it, or one that resets settings, which are then to be restored.
+func (c *client) waits(typ byte) bool {
+	if c.awaiting == 0 {
+		return false
+	}
+	switch typ {
+	case pgwire.ClientQuery, pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute, pgwire.ClientFunction:
+		u := c.cur
+		return u == nil || u.flushAt > u.expAt && !u.failed
+	}
+	return false
+}
+
+// forgotten follows DISCARD ALL and DEALLOCATE ALL, when the server has carried
+// them out: it does so whatever becomes of the transaction. What else was sent in
+// the same text may have made new ones.
+func (c *client) forgotten(all bool) {
+	b := c.link
 	clear(b.prepared)
 	for name := range c.stmts {
 		c.unname(name)
 	}
-	c.unname("")
 	c.lent = nil
-	c.pins &^= pinPrepare
-	if e.Has(sqlscan.EffDiscardAll) {
+	if all {
 		if c.pins&pinsSpoil != 0 {
 			b.retired = true // it may hold what DISCARD ALL leaves
 		}
-		c.pins &= pinMode | pinLoad | pinUnknown | pinBackup | pinEncoding
+		c.pins &= pinMode | pinLoad | pinUnknown | pinBackup | pinEncoding | pinsSeen
 		b.lastWriter, b.mixed = nil, false
+		c.forgetSequences(b)
 	}
+	c.look = c.look || c.pins&pinsSeen != 0
 }
 
 // reported follows a ParameterStatus in the answer to this client.

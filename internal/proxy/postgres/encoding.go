@@ -140,7 +140,7 @@ func (c *client) unsettles(info *sqlscan.Statement) bool {
 	case e.Has(sqlscan.EffSetUnknown | sqlscan.EffSetConfig | sqlscan.EffUnknownFunc | sqlscan.EffUnknown | sqlscan.EffDiscardAll | sqlscan.EffPrepare | sqlscan.EffTouch):
 		return true
 	case e.Has(sqlscan.EffSet):
-		return info.Set.All || lexicalSetting(info.Set.Name)
+		return slices.ContainsFunc(clauses(info), func(s sqlscan.SetClause) bool { return s.All || lexicalSetting(s.Name) })
 	case e.Has(sqlscan.EffTx):
 		return c.lexicalTx
 	case e.Has(sqlscan.EffWrites) && e.Has(sqlscan.EffSessionRead): // UPDATE pg_settings

@@ -126,6 +126,9 @@ func (c *client) feedLinked(typ byte, n int, p []byte) int {
 	if !whole && (typ == pgwire.ClientBind && len(p) < maxWhole || typ != pgwire.ClientBind && n <= maxGathered) {
 		return 0
 	}
+	if c.waits(typ) {
+		return 0
+	}
 	if c.cur == nil && b.cancels > 0 {
 		return 0 // a cancel request under way must not hit what comes next
 	}
@@ -144,7 +147,6 @@ func (c *client) feedLinked(typ byte, n int, p []byte) int {
 		u := c.open()
 		c.close(u)
 		c.toServer(p[:n])
-		c.restoreStart(u)
 		return n
 	case pgwire.ClientParse:
 		return c.linkedParse(n, p)
@@ -209,7 +211,7 @@ func (c *client) linkedQuery(n int, p []byte) int {
 	u := c.open()
 	u.reached = reached
 	c.unname("") // as the server does
-	u.simple = true
+	u.simple, u.statements = true, info.Count
 	u.shape = c.shape(text(sql), &info)
 	c.note(u, &info)
 	if lent != nil {
@@ -217,7 +219,6 @@ func (c *client) linkedQuery(n int, p []byte) int {
 	}
 	c.close(u)
 	c.toServer(p[:n])
-	c.restoreStart(u)
 	return n
 }
 
@@ -325,6 +326,7 @@ func (c *client) linkedBind(n int, p []byte) int {
 		reached = c.reaching(st.asRead)
 	}
 	u := c.open()
+	u.statements++
 	u.reached = append(u.reached, reached...)
 	srv := ""
 	switch {
@@ -381,6 +383,10 @@ func (c *client) linkedOther(typ byte, n int, p []byte) int {
 		}
 		u.exp = append(u.exp, expect{code: expExecute})
 		c.toServer(p[:n])
+		if u.awaited {
+			c.toServer(pgwire.AppendFlush(nil))
+			u.flushAt = len(u.exp)
+		}
 		return n
 	}
 	m, err := pgwire.ParseDescribe(body)
@@ -491,7 +497,7 @@ func (c *client) detach() {
 // backendGone is called when the linked backend's connection is lost. Between
 // transactions, with nothing of the session on it, the client can go on.
 func (c *client) backendGone(fatal *pgwire.Error, busy bool, e *pgwire.Error) {
-	c.link, c.cur, c.pass, c.copyIn, c.lent = nil, nil, 0, false, nil
+	c.link, c.cur, c.pass, c.copyIn, c.lent, c.awaiting = nil, nil, 0, false, nil, 0
 	if c.s.Closed || c.s.Closing {
 		return
 	}

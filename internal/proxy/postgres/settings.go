@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/sqlscan"
 )
 
 // transition returns the SQL that brings a session from one set to another.
@@ -36,6 +37,16 @@ func set(s session.Setting) string {
 		return "SELECT pg_catalog.set_config(" + anyLiteral(s.Name) + ", " + anyLiteral(s.Value) + ", false); "
 	}
 	return "SET " + quoteGUC(s.Name) + " TO " + s.Value + "; "
+}
+
+// setIfReset is the SQL that applies one setting unless the session has a value of
+// its own, which a RESET that was undone has left it.
+func setIfReset(s session.Setting) string {
+	without := "EXISTS (SELECT FROM pg_catalog.pg_settings WHERE pg_catalog.lower(name) = " + anyLiteral(s.Name) + " AND source <> 'session')"
+	if sqlscan.Custom(s.Name) { // of which that view does not tell
+		without = "coalesce(pg_catalog.current_setting(" + anyLiteral(s.Name) + ", true), '') = ''"
+	}
+	return "SELECT pg_catalog.set_config(" + anyLiteral(s.Name) + ", " + anyLiteral(s.Value) + ", false) WHERE " + without + "; "
 }
 
 // replay returns the queries that bring a session from one set to another, one

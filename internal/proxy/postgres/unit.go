@@ -53,11 +53,19 @@ type unit struct {
 	// Effects that hold from the moment when the unit has succeeded.
 	sets    []sqlscan.SetClause
 	effects sqlscan.Effect
-	commits bool   // a COMMIT was answered
-	ends    bool   // it is COMMIT or ROLLBACK; in a transaction again after it: AND CHAIN
+	commits bool   // a COMMIT was answered, and no ROLLBACK behind it
+	undoes  bool   // a ROLLBACK was answered
+	ends    bool   // it may end a transaction; in one after it, too: AND CHAIN
 	resets  bool   // it has a RESET: what the client asked for at startup must be set again
 	frees   string // the statement that a DEALLOCATE names
+	freed   bool   // ... which was answered
 	numbers bool   // it has a DISCARD SEQUENCES or DISCARD ALL
+	// statements counts those of a linked client's unit that were sent.
+	statements int
+	// awaited: what the client sends behind its statements waits for their answers.
+	// Up to flushAt of exp the server was asked for them at once.
+	awaited bool
+	flushAt int
 	// unsettles: it may change how the server reads the texts behind it.
 	unsettles bool
 	probe     bool // session state must be looked at before the backend is shared
