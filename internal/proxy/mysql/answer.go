@@ -105,6 +105,9 @@ func (b *backend) emit(u *unit, p []byte) {
 	u.bytes += len(p)
 	if u.park || u.hold {
 		u.resp = append(u.resp, p...)
+		if u.preempted && b.cancels > 0 && len(u.resp) > maxClientOut {
+			b.s.Throttle(true) // until the KILL has been answered: see signal
+		}
 		return
 	}
 	c := u.c
@@ -117,6 +120,9 @@ func (b *backend) emit(u *unit, p []byte) {
 	s.Touch()
 	switch {
 	case b.owner == c && s.Pending() > maxClientOut:
+		s.HoldBack(b.s)
+	case b.mode == modeOwn && u.read && b.depth() == 1 && s.Pending() > maxClientOut:
+		c.apartOn = b
 		s.HoldBack(b.s)
 	case b.owner == nil && s.Pending() > maxSharedOut:
 		c.kick("it reads its answers too slowly")

@@ -52,6 +52,9 @@ type apart struct {
 	ghosts         int           // backends that run reads whose clients were served elsewhere
 	check          time.Duration // when the turns are looked at next
 	watched        bool          // on the agenda
+	probing        bool          // the server is asked who waits for a lock
+	probeAt        time.Duration // when it may be asked again
+	probeWait      time.Duration
 }
 
 func (a *apart) waiting() int { return len(a.fresh) + len(a.patient) }

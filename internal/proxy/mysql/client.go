@@ -42,6 +42,7 @@ type client struct {
 
 	inflight int      // units sent without a link and not answered
 	reader   *backend // has all of these units, if they are shared reads; else nil
+	apartOn  *backend // runs one of them apart, and waits for the client to read
 	again    []*unit  // of these units: moved from behind a stalled one, to be sent in turn
 	waiting  bool     // for a backend, in the pool's queue
 	queuedAt time.Duration
@@ -364,8 +365,18 @@ func (c *client) OnDrained() {
 	if c.link != nil {
 		c.link.s.Throttle(false)
 	}
+	c.letRead()
 	c.s.Throttle(false)
 	c.resume()
+}
+
+// letRead goes on with what runs apart for the client, if it was held back because the
+// client reads slowly.
+func (c *client) letRead() {
+	if b := c.apartOn; b != nil {
+		c.apartOn = nil
+		b.s.Throttle(false)
+	}
 }
 
 func (c *client) OnClosed(error) {
@@ -374,6 +385,7 @@ func (c *client) OnClosed(error) {
 	c.l.srv.left(c.id)
 	c.l.load.Add(-1)
 	c.forgetStatements()
+	c.letRead()
 	if b := c.link; b != nil {
 		c.link = nil
 		b.orphaned(c)
@@ -391,7 +403,7 @@ func (c *client) leaveIfIdle() {
 // holds a backend by that, and keeps others waiting.
 func (c *client) checkReading() {
 	limit := c.l.srv.cfg.ClientWriteTimeout
-	if limit <= 0 || c.link == nil || c.s.Pending() <= maxClientOut || c.s.Written != c.taken {
+	if limit <= 0 || c.link == nil && c.apartOn == nil || c.s.Pending() <= maxClientOut || c.s.Written != c.taken {
 		c.taken, c.takenAt = c.s.Written, c.l.Now
 		return
 	}

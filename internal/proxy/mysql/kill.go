@@ -250,6 +250,7 @@ func (b *backend) signal(done func(*mywire.Error)) {
 	b.struck = true
 	b.p.tell(fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
 		if b.cancels--; b.cancels == 0 && !b.s.Closed {
+			b.s.Throttle(false)
 			if c := b.owner; c != nil {
 				c.resume()
 			}

@@ -195,6 +195,9 @@ func (c *client) linkedQuery(msg, payload []byte) int {
 		c.judgeLater(u, sql)
 	}
 	c.note(u, sql, &info)
+	if judged && !long && c.mayMove(u, &info) {
+		u.keep(msg)
+	}
 	u.seq = answerSeq(msg)
 	c.toServer(msg)
 	return len(msg)
@@ -313,6 +316,9 @@ func (c *client) linkedExecute(cmd byte, msg, payload []byte) int {
 	id := c.instanceOf(cs)
 	u := c.execute(cmd, cs)
 	u.generated, u.murky = generated, murky
+	if judged && cs.own == 0 && !cs.st.private && c.mayMove(u, &cs.st.info) {
+		u.keep(msg)
+	}
 	at := len(b.s.OutBuf())
 	b.s.Out = appendExecute(b.s.OutBuf(), msg, cs, id)
 	u.seq = answerSeq(b.s.Out[at:])
@@ -568,6 +574,7 @@ func (c *client) answered(b *backend, u *unit) {
 	c.p.count(u, c.l.Now)
 	if b.owner != c {
 		c.inflight--
+		c.letRead()
 		if u.failed {
 			c.stats.errors++
 		}

@@ -47,6 +47,7 @@ func (p *pool) enqueue(w waiter) {
 	w.since = p.l.Now
 	p.excl = append(p.excl, w)
 	p.st.waits++
+	p.watch()
 	p.wake()
 }
 

@@ -68,7 +68,7 @@ func (p *pool) stalledAt(b *backend) time.Duration {
 // Deadline is when the watch has to look next.
 func (w stallWatch) Deadline() (at time.Duration, ok bool) {
 	p := w.p
-	if p.apart.active() {
+	if p.apart.active() || len(p.excl) > 0 {
 		at, ok = p.apart.check, true
 	}
 	for _, b := range p.shared {
@@ -93,7 +93,7 @@ func (w stallWatch) Due() {
 		}
 		i++
 	}
-	if p.apart.active() && p.apart.check <= p.l.Now {
+	if (p.apart.active() || len(p.excl) > 0) && p.apart.check <= p.l.Now {
 		p.apart.check = p.l.Now + turnCheck
 		p.checkTurns()
 	}
@@ -273,6 +273,9 @@ func (p *pool) checkTurns() {
 		if u.c != nil && u.read && u.shape != nil && u.shape.Stalled(p.l.Now) {
 			u.shape.Stall(p.l.Now + stallMark)
 		}
+	}
+	if p.exhausted() {
+		p.probeLocks()
 	}
 	p.poll()
 	if p.apart.waiting() > 0 {

@@ -345,3 +345,54 @@ func TestReadsShareAgainWhenALockIsGone(t *testing.T) {
 	close(stop)
 	busy.Wait()
 }
+
+// Reads that do not share, for nothing is known of their cost, wait for a locked table on
+// backends of their clients' own. They hold a part of the pool, too, be it small.
+func TestLockedTableLeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	perFlavor(t, func(t *testing.T, server *lab.MySQL) {
+		for _, prepares := range []bool{false, true} {
+			t.Run(fmt.Sprintf("prepared %v", prepares), func(t *testing.T) {
+				t.Parallel()
+				w := startFor(t, server, databaseOn(t, server, lockable...), func(c *mysql.Config) { c.PoolSize = 4 })
+				const readers = 10
+				clients := w.dials(readers)
+				reads := make([][]byte, readers)
+				for i, c := range clients {
+					reads[i] = c.query(readerOf("a", i))
+					if prepares {
+						reads[i] = c.prepare(strings.Replace(readerOf("a", i), "= 2", "= ?", 1)).execute(2)
+					}
+				}
+				locker := dialAt(t, server.Addr(), w.db, nil)
+				locker.must("LOCK TABLES a WRITE")
+				waits := make([]chan reply, readers)
+				for i, c := range clients {
+					waits[i] = make(chan reply, 1)
+					go func() { waits[i] <- c.try(reads[i]) }()
+				}
+				eventually(t, "all wait", func() bool { p := w.pool(); return p.Waiting+p.Owned >= readers })
+				free := w.dial(nil)
+				for range 5 {
+					free.must("BEGIN")
+					free.must("UPDATE b SET n = n + 1 WHERE x = 1")
+					free.must("COMMIT")
+					if got := free.one(readerOf("b", 0)); got != "2" {
+						t.Errorf("read of another table: %s", got)
+					}
+				}
+				locker.must("UNLOCK TABLES")
+				for i := range waits {
+					if r := <-waits[i]; r.err != nil || r.lost != nil || len(r.text) == 0 {
+						t.Errorf("reader %d: %s %v %v", i, r.text, r.err, r.lost)
+					}
+				}
+				for i, c := range clients {
+					if got := c.one(readerOf("b", 0)); got != "2" {
+						t.Errorf("reader %d afterwards: %s", i, got)
+					}
+				}
+			})
+		}
+	})
+}

@@ -66,6 +66,7 @@ type unit struct {
 	pollAt    time.Duration // when it may be tried in a group
 	pollWait  time.Duration
 	preempted bool // weir has killed it, to run it again
+	movable   bool // on its client's own backend, and could run apart; see locked.go
 	hold      bool // the answer is kept in resp until it is whole
 
 	grp  *group        // of a multi-row statement

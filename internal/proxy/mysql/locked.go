@@ -1,0 +1,140 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/sqlscan/myscan"
+)
+
+// This file is about reads that do not share, and wait for a lock on a connection of
+// their client's own. One locked table could occupy a pool that way. When somebody
+// waits for a backend and there is none, the server is asked which of its sessions wait
+// for a lock; the reads among them go on apart (apart.go), in the slots that there are.
+// Reads that are only slow are left alone.
+
+const (
+	// lockPatience is how long a read may take until weir asks what it waits for.
+	lockPatience = 20 * time.Millisecond
+	// probeEvery is how often weir asks at first, and maxProbeWait what that grows to
+	// while nobody waits for a lock: each question takes a connection.
+	probeEvery   = 50 * time.Millisecond
+	maxProbeWait = time.Second
+	// suspectAfter is how long a read has taken at least that counts as one that waits
+	// for a lock where the server cannot be asked.
+	suspectAfter = 200 * time.Millisecond
+)
+
+// mayMove tells whether a read on the client's own connection, with nothing of the
+// session there that the next statement needs, could run on any other as well.
+func (c *client) mayMove(u *unit, info *myscan.Statement) bool {
+	return routeOf(info) == routeRead && c.pins == 0 && len(c.unjudged) == 0 && !c.inTx() && c.autocommit() && c.p.facts.known &&
+		!c.p.facts.silent && c.l.srv.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.murky
+}
+
+// keep copies the message of a unit that may run elsewhere.
+func (u *unit) keep(msg []byte) {
+	if len(msg) <= maxWhole {
+		u.movable, u.raw = true, append(u.raw[:0], msg...)
+	}
+}
+
+// lockable returns what the backend runs if that is a read that may go on apart, and
+// has taken at least so long.
+func (b *backend) lockable(took time.Duration) *unit {
+	u := b.head()
+	if b.mode != modeOwned || u == nil || b.depth() != 1 || !u.movable || u.wrote || u.dead || b.cancels > 0 || b.owner != u.c ||
+		u.c.s.Closed || u.c.probing || b.p.l.Now-b.headSince() < took {
+		return nil
+	}
+	return u
+}
+
+// probeLocks asks the server who waits for a lock, if there are reads that may.
+func (p *pool) probeLocks() {
+	a := &p.apart
+	if a.probing || p.l.Now < a.probeAt {
+		return
+	}
+	some := false
+	for _, b := range p.backends {
+		some = some || b.lockable(lockPatience) != nil
+	}
+	if !some {
+		return
+	}
+	srv := p.l.srv
+	if !srv.mayDial(p.key) {
+		p.probed(nil, errNoSecret)
+		return
+	}
+	a.probing = true
+	srv.background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+		defer cancel()
+		waits := make(map[uint32]bool)
+		conn, err := srv.connect(ctx, p.key)
+		if err == nil {
+			var rows [][]sql.NullString
+			rows, err = conn.Query(ctx, "SHOW PROCESSLIST")
+			_ = conn.Close() // err is what matters
+			for _, r := range rows {
+				if id, perr := strconv.ParseUint(r[0].String, 10, 32); perr == nil && len(r) > processState && strings.HasPrefix(r[processState].String, "Waiting for ") {
+					waits[uint32(id)] = true
+				}
+			}
+		}
+		p.l.Post(func() {
+			a.probing = false
+			p.probed(waits, err)
+		})
+	})
+}
+
+// processState is the column of SHOW PROCESSLIST that says what a session does.
+const processState = 6
+
+// probed has the reads that wait for a lock go on apart. If the server could not be
+// asked, the one that has taken longest is taken for such.
+func (p *pool) probed(waits map[uint32]bool, err error) {
+	a := &p.apart
+	var found []*backend
+	for _, b := range p.backends {
+		switch {
+		case err == nil && waits[b.id] && b.lockable(lockPatience) != nil:
+			found = append(found, b)
+		case err != nil && b.lockable(suspectAfter) != nil && (found == nil || b.headSince() < found[0].headSince()):
+			found = []*backend{b}
+		}
+	}
+	a.probeWait = min(max(2*a.probeWait, probeEvery), maxProbeWait)
+	if len(found) > 0 {
+		a.probeWait = probeEvery
+	}
+	a.probeAt = p.l.Now + a.probeWait
+	for _, b := range found {
+		u := b.head()
+		b.putApart(u)
+		if u.shape != nil {
+			u.shape.Stall(p.l.Now + stallMark)
+		}
+		if a.used > p.slots() {
+			b.preempt(u)
+		}
+	}
+}
+
+// putApart takes the backend from the client whose read it runs. The read goes on there.
+func (b *backend) putApart(u *unit) {
+	c := u.c
+	c.link, c.cur, c.reader, c.last.soft = nil, nil, nil, false
+	c.inflight++
+	c.keepLastID(b)
+	b.mode, b.owner, b.lastUser = modeOwn, nil, nil
+	u.read = true
+	b.p.hold(u, slotFresh)
+}
