@@ -372,9 +372,9 @@ func factsSQL(mariadb bool) string {
 // factsBefore is the number of columns before those of baseNames.
 const factsBefore = 4
 
-// resetNames are those of baseNames that a COM_RESET_CONNECTION brings to the global
-// values, whatever the login has made of them: a client that wants IGNORE_SPACE has it
-// until then.
+// resetNames are those of baseNames that MariaDB's COM_RESET_CONNECTION brings to the
+// global values, whatever the login has made of them: a client that wants IGNORE_SPACE
+// has it until then. MySQL leaves it.
 var resetNames = []string{"sql_mode", "time_zone", "autocommit"}
 
 // learn keeps what the server says of its sessions.
@@ -398,7 +398,7 @@ func (p *pool) learn(u *unit) {
 	}
 	p.facts.reset = make(map[string]string)
 	for i, n := range resetNames {
-		if value := string(rows[0][factsBefore+len(baseNames)+i]); value != p.facts.base[n] {
+		if value := string(rows[0][factsBefore+len(baseNames)+i]); p.facts.mariadb && value != p.facts.base[n] {
 			p.facts.reset[n] = value
 		}
 	}
