@@ -8,11 +8,12 @@ import (
 )
 
 // TestOtherEncodings: texts are UTF-8 whatever the database keeps them in, read from
-// the table and from the log.
+// the table and from the log, also where backslashes escape in every literal.
 func TestOtherEncodings(t *testing.T) {
 	pg := server(t)
 	r := newRig(t, pg)
 	r.exec("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	r.exec("ALTER DATABASE latin SET standard_conforming_strings = off")
 	r.dsn = pg.DSN("latin")
 	var err error
 	r.db, err = sql.Open("pgx", r.dsn+"&client_encoding=UTF8")

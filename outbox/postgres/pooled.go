@@ -44,6 +44,7 @@ func (s *Store) check(ctx context.Context) error {
 			return err
 		}
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler may lose what was prepared
+		cfg.RuntimeParams["standard_conforming_strings"] = "on"    // pgx asks for it in that mode
 		if sessions[i], err = pgx.ConnectConfig(ctx, cfg); err != nil {
 			return fmt.Errorf("connect: %w", err)
 		}
