@@ -45,7 +45,7 @@ lint: ## Check the code with vet, staticcheck and gofumpt
 test: setup build lint ## Build, lint and test everything with the race detector
 	go test -mod=readonly -race -timeout $(TEST_TIMEOUT) $(PKG)
 	@# The simulator is one thread: under the detector it plays few seeds and none of the deliberate bugs.
-	go test -mod=readonly -timeout $(TEST_TIMEOUT) ./internal/consensus/sim
+	go test -mod=readonly -timeout $(TEST_TIMEOUT) ./internal/kvd/consensus/sim
 
 .PHONY: test-matrix
 test-matrix: setup ## Run the suites on other versions and settings of the servers

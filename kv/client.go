@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirdb/weir/internal/consensus/session"
-	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/peer"
+	"github.com/weirdb/weir/internal/kvd/consensus/session"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/peer"
 )
 
 // Path says when strong writes try to complete in one round trip.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvwire"
-	"github.com/weirdb/weir/internal/peer"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/peer"
 )
 
 // Replicas lists the replicas that are connected, by id, and the reasons why

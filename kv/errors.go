@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
 // Errors of operations.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
 const (

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/peer"
 	"github.com/weirdb/weir/kv"
 )
 

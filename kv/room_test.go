@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirdb/weir/internal/consensus/session"
-	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/kvd/consensus/session"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
 // Weak writes that have been answered take room until they are committed. Who

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/weirdb/weir/internal/consensus/session"
-	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/kvd/consensus/session"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
 // Session is one line of operations: a weak read sees what the session has done

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
 // A program that takes no changes is told that it missed some, instead of

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/weirdb/weir/internal/kvwire"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
 // Change is one change of one key.

@@ -14,7 +14,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/weirdb/weir/internal/bench/outboxload"
+	"github.com/weirdb/weir/internal/ruler/bench/outboxload"
 )
 
 // Settings of River that serve it well here: its defaults fetch ten times a second.

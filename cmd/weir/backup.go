@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/backup"
-	"github.com/weirdb/weir/internal/bulk"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
 )
 
 // backupVerb is the configuration of `weir backup`.

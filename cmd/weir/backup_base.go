@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/wal"
-	"github.com/weirdb/weir/internal/bulk"
 )
 
 // scopeBase marks the manifests of base backups.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
-	"github.com/weirdb/weir/internal/binlog"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
 // Pauses before a connection that was lost is made again.

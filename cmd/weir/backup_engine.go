@@ -7,15 +7,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/backup/archive"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	dumppg "github.com/weirdb/weir/internal/backup/postgres"
-	"github.com/weirdb/weir/internal/mywire"
-	"github.com/weirdb/weir/internal/pgwire"
-	"github.com/weirdb/weir/internal/restore"
-	loadmy "github.com/weirdb/weir/internal/restore/mysql"
-	loadpg "github.com/weirdb/weir/internal/restore/postgres"
+	"github.com/weirdb/weir/internal/backup/restore"
+	loadmy "github.com/weirdb/weir/internal/backup/restore/mysql"
+	loadpg "github.com/weirdb/weir/internal/backup/restore/postgres"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // family is what kind of server a DSN or a backup is about: MariaDB and MySQL

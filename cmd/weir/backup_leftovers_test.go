@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/lab"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirdb/weir/internal/bulk"
+	"github.com/weirdb/weir/internal/backup/bulk"
 )
 
 // How often progress is shown: a bar for eyes, lines for logs.

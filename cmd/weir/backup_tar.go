@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
 )
 
 // createTar begins a backup in a file, which gets its name, durably, when it is

@@ -15,12 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/backuprun"
-	"github.com/weirdb/weir/internal/bench/kvrun"
-	"github.com/weirdb/weir/internal/bench/outboxscenario"
-	"github.com/weirdb/weir/internal/bench/scenario"
-	"github.com/weirdb/weir/internal/report"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
+	"github.com/weirdb/weir/internal/ruler/bench/kvrun"
+	"github.com/weirdb/weir/internal/ruler/bench/outboxscenario"
+	"github.com/weirdb/weir/internal/ruler/bench/scenario"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 func newBenchCommand() *cobra.Command {

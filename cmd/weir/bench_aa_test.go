@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
 // aa runs a short A/A run and reads what it prints as JSON.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/backuprun"
-	"github.com/weirdb/weir/internal/report"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // benchBackup is the configuration of `weir bench backup`.

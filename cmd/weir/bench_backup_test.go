@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/bench/backuprun"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
 )
 
 // TestBenchBackupChoosesItsPlan reads the flags alone.

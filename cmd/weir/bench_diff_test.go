@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
 func TestRulerCommandLines(t *testing.T) { runScript(t, "testdata/ruler.txt") }

@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/kvrun"
-	"github.com/weirdb/weir/internal/consensus"
-	"github.com/weirdb/weir/internal/report"
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/kvrun"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // benchKV is the configuration of `weir bench kv`.

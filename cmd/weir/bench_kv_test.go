@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/kvrun"
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/kvrun"
 )
 
 // kvOptionsOf reads a command line without running anything.
@@ -39,7 +39,7 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 		},
 		"--preset curp --etcd /x/etcd": func(o kvrun.Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
 		"--out here --resume":          func(o kvrun.Options) bool { return o.Out == "here" && o.Resume },
-		"--reference ../../internal/bench/kvrun/testdata/report-2.yaml": func(o kvrun.Options) bool {
+		"--reference ../../internal/ruler/bench/kvrun/testdata/report-2.yaml": func(o kvrun.Options) bool {
 			return len(o.Reference.Figures) == 8
 		},
 	} {

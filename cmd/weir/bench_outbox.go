@@ -16,10 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/outboxscenario"
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/report"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/outboxscenario"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // benchOutbox is the configuration of `weir bench outbox`.

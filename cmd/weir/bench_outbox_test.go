@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/outboxscenario"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/outboxscenario"
 )
 
 // outboxOptionsOf reads a command line without running anything.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/bench/scenario"
+	"github.com/weirdb/weir/internal/ruler/bench/scenario"
 )
 
 // TestBenchProxyChoosesItsEngine reads the flags alone.

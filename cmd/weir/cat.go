@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
 )
 
 func newCatCommand() *cobra.Command {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/scenario"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/scenario"
 )
 
 // demoOutcome is one of two rounds on each side.

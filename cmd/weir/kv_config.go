@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirdb/weir/internal/peer"
+	"github.com/weirdb/weir/internal/kvd/peer"
 )
 
 // kvSources are the places where the options of a replica are looked for.

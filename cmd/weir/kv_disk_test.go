@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/replica/wal"
 )
 
 // TestKVDirectories gives replicas directories that are not theirs, damaged ones,

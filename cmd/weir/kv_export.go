@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/kvdump"
-	"github.com/weirdb/weir/internal/replica"
+	"github.com/weirdb/weir/internal/kvd/kvdump"
+	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/kv"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvdump"
+	"github.com/weirdb/weir/internal/kvd/kvdump"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/kv"

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/replica"
-	"github.com/weirdb/weir/internal/replica/wal"
+	"github.com/weirdb/weir/internal/kvd/replica"
+	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/kv"
 )
 

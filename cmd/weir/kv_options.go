@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/consensus"
-	"github.com/weirdb/weir/internal/replica"
-	"github.com/weirdb/weir/internal/replica/resp"
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/replica"
+	"github.com/weirdb/weir/internal/kvd/resp"
 )
 
 // kvOption is one thing about a replica that can be set: as a flag

@@ -18,9 +18,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/replica"
 	"github.com/weirdb/weir/kv"
 )
 

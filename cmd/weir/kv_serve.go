@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirdb/weir/internal/replica"
+	"github.com/weirdb/weir/internal/kvd/replica"
 )
 
 func newKVServe() *cobra.Command {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/replica/resp"
 )
 
 func TestKVCommandLines(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/consensus"
-	"github.com/weirdb/weir/internal/consensus/sim"
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/consensus/sim"
 )
 
 // simulation is what the flags of weir kv simulate ask for.

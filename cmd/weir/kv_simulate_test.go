@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/consensus/sim"
+	"github.com/weirdb/weir/internal/kvd/consensus/sim"
 )
 
 func TestSimulatePlaysSeeds(t *testing.T) {

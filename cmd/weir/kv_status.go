@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/replica"
+	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/kv"
 )
 

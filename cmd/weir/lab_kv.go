@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/consensus"
+	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/lab"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/backup/wal"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/outboxctl"
+	"github.com/weirdb/weir/internal/outbox/outboxctl"
 	"github.com/weirdb/weir/outbox"
 )
 

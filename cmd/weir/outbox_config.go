@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirdb/weir/internal/outboxctl"
+	"github.com/weirdb/weir/internal/outbox/outboxctl"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/open"
 )

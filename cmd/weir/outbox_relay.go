@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirdb/weir/internal/outboxctl"
+	"github.com/weirdb/weir/internal/outbox/outboxctl"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/open"
 	"github.com/weirdb/weir/outbox/sink/stdout"

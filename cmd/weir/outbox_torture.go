@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/torture"
+	"github.com/weirdb/weir/internal/outbox/torture"
 	"github.com/weirdb/weir/outbox"
 )
 

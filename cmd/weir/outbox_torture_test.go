@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/torture"
+	"github.com/weirdb/weir/internal/outbox/torture"
 )
 
 func TestOutboxTortureUsage(t *testing.T) {

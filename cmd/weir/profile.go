@@ -18,11 +18,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/bench"
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/profile"
-	"github.com/weirdb/weir/internal/profile/study"
-	"github.com/weirdb/weir/internal/report"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/profile"
+	"github.com/weirdb/weir/internal/ruler/profile/study"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // printable are the formats that a profile is printed in.

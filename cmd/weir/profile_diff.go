@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/profile/study"
-	"github.com/weirdb/weir/internal/report"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/profile/study"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 func newProfileDiffCommand() *cobra.Command {

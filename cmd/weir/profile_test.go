@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/bench"
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
 func TestProfileCommandLines(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weirdb/weir/internal/mywire"
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // given is the value of an option and where it was found, in words that its

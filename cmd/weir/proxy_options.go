@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // option is one thing about the proxy that can be set: as a flag --pool-size,

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/report"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // reportVerb is what the flags of weir report say.

@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/bench"
-	"github.com/weirdb/weir/internal/bench/scenario"
 	"github.com/weirdb/weir/internal/measure"
-	"github.com/weirdb/weir/internal/profile/study"
-	"github.com/weirdb/weir/internal/report"
-	"github.com/weirdb/weir/internal/report/flame"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/scenario"
+	"github.com/weirdb/weir/internal/ruler/profile/study"
+	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/ruler/report/flame"
 )
 
 // profileEnding is how the names of profiles end, by custom.

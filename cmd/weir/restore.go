@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/bulk"
-	"github.com/weirdb/weir/internal/restore"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/backup/restore"
 )
 
 // restoreVerb is the configuration of `weir restore`.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
-	"github.com/weirdb/weir/internal/binlog"
-	loadmy "github.com/weirdb/weir/internal/restore/mysql"
+	loadmy "github.com/weirdb/weir/internal/backup/restore/mysql"
+	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
 // restoreLog is the part of `weir restore` that replays an archived binary log on

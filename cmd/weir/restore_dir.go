@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/wal"
-	"github.com/weirdb/weir/internal/bulk"
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
 // restoreDir is the part of `weir restore` that makes a data directory.

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/backup/wal"
-	"github.com/weirdb/weir/internal/bulk"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/restore"
 )
 
 // verifyVerb is the configuration of `weir verify`.

@@ -13,8 +13,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/bulk"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
 )
 
 // Options is what is asked for. Its zero value, with a DSN, backs up one whole

@@ -22,37 +22,47 @@ import (
 // MaxLines is how long a Go file may be. A longer one is two files.
 const MaxLines = 700
 
-// parts are the packages that weir's verbs run, each with all below it. They
-// know nothing of each other, so that any of them can be deleted or shipped
-// alone; what two of them need lies below both.
-var parts = []string{
-	"internal/proxy", "outbox", "internal/backup", "internal/restore", "internal/replica", "internal/profile",
+// product is one of weir's products: the folders that make it, and who may import
+// them beside each other, cmd and examples. Its benchmark's scenario may: it runs it.
+type product struct {
+	folders   []string
+	scenarios []string
 }
 
-// aboveParts may import any part: they put parts together.
-var aboveParts = []string{"cmd", "internal/bench", "internal/outboxctl", "internal/torture", "examples"}
-
-// testsMay lists arrows between parts that tests may draw: what a restore is
-// tested with is a backup.
-var testsMay = []struct{ from, to string }{
-	{"internal/restore", "internal/backup"},
+// products know nothing of each other, so that each can be deleted with its
+// folders, its verbs and its scenario, or be shipped alone. What two of them need
+// lies below both.
+var products = []product{
+	{[]string{"internal/proxy"}, nil},
+	{[]string{"outbox", "internal/outbox"}, []string{"internal/ruler/bench/outboxscenario"}},
+	{[]string{"internal/backup"}, []string{"internal/ruler/bench/backuprun"}},
+	{[]string{"kv", "internal/kvd"}, []string{"internal/ruler/bench/kvrun", "internal/ruler/bench/kvload"}},
+	{[]string{"internal/ruler", "bench"}, nil},
 }
 
-// forbidden lists further arrows that must not be, beside those into parts.
-// Tests may break them: a test of measure may well need a server from the lab.
+// aboveProducts may import any product: they put products together.
+var aboveProducts = []string{"cmd", "examples"}
+
+// forbidden lists further arrows that must not be, beside those into products.
+// Tests may break them: a restore is tested with a backup.
 var forbidden = []struct {
 	from, to []string
 	reason   string
 }{
 	{
-		[]string{"internal/measure", "internal/report"},
-		[]string{"internal/lab", "internal/bench"},
+		[]string{"internal/measure", "internal/ruler/report"},
+		[]string{"internal/lab", "internal/ruler/bench"},
 		"the ruler knows nothing of what it measures",
 	},
 	{
-		[]string{"internal/pgwire", "internal/mywire", "internal/sqlscan", "internal/lab", "internal/consensus"},
-		[]string{"internal/bench", "internal/report"},
-		"arrows point down only",
+		[]string{"internal/backup/restore"},
+		[]string{"internal/backup/postgres", "internal/backup/mysql", "internal/backup/wal"},
+		"a restore reads the archive, and needs nobody who wrote it",
+	},
+	{
+		[]string{"internal/backup/archive"},
+		[]string{"internal/wire", "internal/backup/bulk"},
+		"the archive knows no database",
 	},
 }
 
@@ -156,17 +166,14 @@ func checkImport(dir, target string, test bool) string {
 	if inside(dir, "batch") && !inside(target, "batch") {
 		return "batch imports nothing of weir"
 	}
-	for _, part := range parts {
-		if !inside(target, part) || inside(dir, part) || insideAny(dir, aboveParts) {
+	for _, p := range products {
+		if !insideAny(target, p.folders) || insideAny(dir, p.folders) || insideAny(dir, p.scenarios) || insideAny(dir, aboveProducts) {
 			continue
 		}
-		if test && slices.ContainsFunc(testsMay, func(a struct{ from, to string }) bool { return inside(dir, a.from) && inside(target, a.to) }) {
-			continue
+		if slices.ContainsFunc(products, func(other product) bool { return insideAny(dir, other.folders) }) {
+			return "products never import each other"
 		}
-		if insideAny(dir, parts) {
-			return "parts never import each other"
-		}
-		return "only verbs and bench import parts"
+		return "only verbs and a product's own scenario import a product"
 	}
 	if inside(target, "cmd") && !inside(dir, "cmd") {
 		return "nothing imports a verb"

@@ -27,44 +27,68 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		{"part imports part", map[string]string{
-			"internal/proxy/pool/a.go": `import "example.com/m/outbox/postgres"`,
-			"outbox/a.go":              `import "example.com/m/internal/profile"`,
-			"internal/restore/a.go":    `import "example.com/m/internal/backup"`,
+		{"product imports product", map[string]string{
+			"internal/proxy/pool/a.go":    `import "example.com/m/outbox/postgres"`,
+			"outbox/a.go":                 `import "example.com/m/internal/ruler/profile"`,
+			"internal/backup/a.go":        `import "example.com/m/internal/kvd/replica"`,
+			"kv/a.go":                     `import "example.com/m/internal/outbox/torture"`,
+			"internal/ruler/profile/a.go": `import "example.com/m/internal/proxy/postgres"`,
 		}, []string{
-			"internal/proxy/pool/a.go: imports outbox/postgres: parts never import each other",
-			"internal/restore/a.go: imports internal/backup: parts never import each other",
-			"outbox/a.go: imports internal/profile: parts never import each other",
+			"internal/backup/a.go: imports internal/kvd/replica: products never import each other",
+			"internal/proxy/pool/a.go: imports outbox/postgres: products never import each other",
+			"internal/ruler/profile/a.go: imports internal/proxy/postgres: products never import each other",
+			"kv/a.go: imports internal/outbox/torture: products never import each other",
+			"outbox/a.go: imports internal/ruler/profile: products never import each other",
 		}},
 		{"a test is no excuse for that", map[string]string{
-			"internal/proxy/a_test.go": `import "example.com/m/internal/replica"`,
-		}, []string{"internal/proxy/a_test.go: imports internal/replica: parts never import each other"}},
-		{"part imports itself and what lies below", map[string]string{
-			"internal/proxy/pool/a.go": `import ("example.com/m/internal/proxy"; "example.com/m/internal/lab"; "example.com/m/batch")`,
-			"outbox/postgres/a.go":     `import "example.com/m/outbox"`,
+			"internal/proxy/a_test.go": `import "example.com/m/internal/kvd/replica"`,
+		}, []string{"internal/proxy/a_test.go: imports internal/kvd/replica: products never import each other"}},
+		{"product imports itself and what lies below", map[string]string{
+			"internal/proxy/pool/a.go":  `import ("example.com/m/internal/proxy"; "example.com/m/internal/lab"; "example.com/m/batch")`,
+			"outbox/postgres/a.go":      `import "example.com/m/outbox"`,
+			"internal/kvd/kvdump/a.go":  `import "example.com/m/kv"`,
+			"internal/outbox/ctl/a.go":  `import ("example.com/m/outbox"; "example.com/m/internal/wire/pgwire")`,
+			"internal/backup/run/a.go":  `import "example.com/m/internal/backup/archive"`,
+			"internal/ruler/bench/a.go": `import ("example.com/m/internal/ruler/report"; "example.com/m/internal/measure")`,
 		}, nil},
-		{"those above import parts", map[string]string{
-			"cmd/weir/a.go":       `import "example.com/m/internal/proxy"`,
-			"internal/bench/a.go": `import ("example.com/m/outbox"; "example.com/m/internal/proxy")`,
+		{"those above import products", map[string]string{
+			"cmd/weir/a.go":      `import "example.com/m/internal/proxy"`,
+			"examples/shop/a.go": `import ("example.com/m/outbox"; "example.com/m/kv")`,
 		}, nil},
-		{"those below do not", map[string]string{
-			"internal/pgwire/a.go":  `import "example.com/m/internal/proxy"`,
-			"internal/mywire/a.go":  `import "example.com/m/internal/backup"`,
-			"internal/sqlscan/a.go": `import "example.com/m/outbox"`,
-			"internal/measure/a.go": `import "example.com/m/internal/proxy"`,
-			"internal/lab/a.go":     `import "example.com/m/internal/replica"`,
-			"internal/report/a.go":  `import "example.com/m/internal/proxy"`,
+		{"a scenario imports its own product", map[string]string{
+			"internal/ruler/bench/outboxscenario/a.go": `import "example.com/m/outbox"`,
+			"internal/ruler/bench/kvrun/a.go":          `import ("example.com/m/kv"; "example.com/m/outbox")`,
+			"internal/ruler/bench/a.go":                `import "example.com/m/kv"`,
 		}, []string{
-			"internal/lab/a.go: imports internal/replica: only verbs and bench import parts",
-			"internal/measure/a.go: imports internal/proxy: only verbs and bench import parts",
-			"internal/mywire/a.go: imports internal/backup: only verbs and bench import parts",
-			"internal/pgwire/a.go: imports internal/proxy: only verbs and bench import parts",
-			"internal/report/a.go: imports internal/proxy: only verbs and bench import parts",
-			"internal/sqlscan/a.go: imports outbox: only verbs and bench import parts",
+			"internal/ruler/bench/a.go: imports kv: products never import each other",
+			"internal/ruler/bench/kvrun/a.go: imports outbox: products never import each other",
+		}},
+		{"those below do not", map[string]string{
+			"internal/wire/pgwire/a.go": `import "example.com/m/internal/proxy"`,
+			"internal/wire/mywire/a.go": `import "example.com/m/internal/backup"`,
+			"internal/admin/a.go":       `import "example.com/m/outbox"`,
+			"internal/measure/a.go":     `import "example.com/m/internal/proxy"`,
+			"internal/lab/a.go":         `import "example.com/m/internal/kvd/replica"`,
+			"internal/wire/binlog/a.go": `import "example.com/m/internal/ruler/report"`,
+		}, []string{
+			"internal/admin/a.go: imports outbox: only verbs and a product's own scenario import a product",
+			"internal/lab/a.go: imports internal/kvd/replica: only verbs and a product's own scenario import a product",
+			"internal/measure/a.go: imports internal/proxy: only verbs and a product's own scenario import a product",
+			"internal/wire/binlog/a.go: imports internal/ruler/report: only verbs and a product's own scenario import a product",
+			"internal/wire/mywire/a.go: imports internal/backup: only verbs and a product's own scenario import a product",
+			"internal/wire/pgwire/a.go: imports internal/proxy: only verbs and a product's own scenario import a product",
+		}},
+		{"a restore needs no backup but in its tests", map[string]string{
+			"internal/backup/restore/postgres/a.go":      `import ("example.com/m/internal/backup/postgres"; "example.com/m/internal/backup/archive")`,
+			"internal/backup/restore/postgres/a_test.go": `import "example.com/m/internal/backup/postgres"`,
+			"internal/backup/archive/a.go":               `import "example.com/m/internal/wire/pgwire"`,
+		}, []string{
+			"internal/backup/archive/a.go: imports internal/wire/pgwire: the archive knows no database",
+			"internal/backup/restore/postgres/a.go: imports internal/backup/postgres: a restore reads the archive, and needs nobody who wrote it",
 		}},
 		{"names that only begin alike are others", map[string]string{
-			"internal/proxyfoo/a.go": `import "example.com/m/internal/laboratory"`,
-			"internal/pgwire/a.go":   `import "example.com/mm/internal/proxy"`,
+			"internal/proxyfoo/a.go":    `import "example.com/m/internal/laboratory"`,
+			"internal/wire/pgwire/a.go": `import "example.com/mm/internal/proxy"`,
 		}, nil},
 		{"batch imports nothing of weir", map[string]string{
 			"batch/a.go":      `import "example.com/m/internal/measure"`,
@@ -77,21 +101,18 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 			"batch/b.go: imports batch/sim: batch imports nothing of weir",
 			"batch/sim/b.go: imports internal/measure: batch imports nothing of weir",
 		}},
-		{"the ruler stands alone", map[string]string{
+		{"the ruler knows no subject", map[string]string{
 			"internal/measure/a.go":      `import "example.com/m/internal/lab"`,
-			"internal/report/a.go":       `import "example.com/m/internal/lab"`,
+			"internal/ruler/report/a.go": `import ("example.com/m/internal/lab"; "example.com/m/internal/ruler/bench")`,
 			"internal/measure/a_test.go": `import "example.com/m/internal/lab"`,
 		}, []string{
 			"internal/measure/a.go: imports internal/lab: the ruler knows nothing of what it measures",
-			"internal/report/a.go: imports internal/lab: the ruler knows nothing of what it measures",
+			"internal/ruler/report/a.go: imports internal/lab: the ruler knows nothing of what it measures",
+			"internal/ruler/report/a.go: imports internal/ruler/bench: the ruler knows nothing of what it measures",
 		}},
-		{"arrows point down", map[string]string{
-			"internal/lab/a.go":   `import "example.com/m/internal/bench"`,
-			"internal/bench/a.go": `import "example.com/m/cmd/weir"`,
-		}, []string{
-			"internal/bench/a.go: imports cmd/weir: nothing imports a verb",
-			"internal/lab/a.go: imports internal/bench: arrows point down only",
-		}},
+		{"nothing imports a verb", map[string]string{
+			"internal/ruler/bench/a.go": `import "example.com/m/cmd/weir"`,
+		}, []string{"internal/ruler/bench/a.go: imports cmd/weir: nothing imports a verb"}},
 		{"names that say nothing", map[string]string{
 			"internal/util/a.go":        "package util",
 			"internal/x/a_test.go":      "package helpers_test",

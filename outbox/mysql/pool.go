@@ -10,7 +10,7 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // openPool makes a pool of go-sql-driver's connections out of what a DSN says.

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/outbox"
 )
 

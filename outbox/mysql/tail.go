@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/binlog"
+	"github.com/weirdb/weir/internal/wire/binlog"
 	"github.com/weirdb/weir/outbox"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 	"github.com/weirdb/weir/outbox"
 )
 

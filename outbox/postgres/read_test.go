@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 	"github.com/weirdb/weir/outbox"
 )
 

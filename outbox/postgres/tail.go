@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/weirdb/weir/internal/pgrepl"
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 	"github.com/weirdb/weir/outbox"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 	"github.com/weirdb/weir/outbox"
 )
 

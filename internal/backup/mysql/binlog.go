@@ -11,10 +11,10 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/binlog"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/binlog"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // BinlogOptions says whose binary log is archived, and where.

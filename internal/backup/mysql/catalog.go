@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/backup"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
 // table is a table that is meant.

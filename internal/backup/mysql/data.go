@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/bulk"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
 // Ranks of jobs: tables that keep writers waiting come first.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
 // ownAccounts belong to the server.

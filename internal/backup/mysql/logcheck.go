@@ -7,9 +7,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/binlog"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
 // A LogTarget is where a replay is to end: at most one of a time, a position and a

@@ -14,10 +14,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/binlog"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/binlog"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // Archived logs lie in a repository beside the backups, each in a directory:

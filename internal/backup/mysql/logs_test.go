@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/binlog"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
 func TestDefaultLogName(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
 // part is a range of a table's rows: those whose key is at least from and below

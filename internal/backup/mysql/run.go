@@ -29,11 +29,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/backup"
-	"github.com/weirdb/weir/internal/bulk"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // system are the databases that belong to the server.

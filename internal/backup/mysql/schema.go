@@ -9,8 +9,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 )
 
 // definitions writes the definitions of all databases: a table of contents for a

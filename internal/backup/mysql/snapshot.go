@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirdb/weir/internal/archive"
-	my "github.com/weirdb/weir/internal/bulk/mysql"
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 const (

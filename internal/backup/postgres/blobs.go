@@ -6,9 +6,9 @@ import (
 	"io"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/bulk"
-	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
 const (

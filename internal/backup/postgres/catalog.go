@@ -7,8 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/weirdb/weir/internal/bulk"
-	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
 // table is a table that the backup holds the definition of.

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/backup"
-	"github.com/weirdb/weir/internal/bulk"
-	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
 // schemaAttempts bounds how often a database is begun anew because definitions

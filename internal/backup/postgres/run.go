@@ -26,11 +26,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
 	"github.com/weirdb/weir/internal/backup"
-	"github.com/weirdb/weir/internal/bulk"
-	pg "github.com/weirdb/weir/internal/bulk/postgres"
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // oldestServer is the oldest server that is backed up: what is asked of the

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/weirdb/weir/internal/archive"
-	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/archive"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
 // definitions has pg_dump write the definitions that the snapshot shows and keeps

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
-	pg "github.com/weirdb/weir/internal/bulk/postgres"
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/backup/archive"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	pg "github.com/weirdb/weir/internal/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/archive"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 )
 
 // state writes what is neither rows nor definitions: where sequences stand, and

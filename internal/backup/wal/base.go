@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/bulk"
-	"github.com/weirdb/weir/internal/pgrepl"
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // ScopeBase is the scope of a base backup's manifest.

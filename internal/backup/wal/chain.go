@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
 // A Range is segments of one timeline without a gap.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
 // TestVerifyFindsHoles builds logs of which something is missing: between two

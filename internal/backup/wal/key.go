@@ -10,7 +10,7 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
 )
 
 // A passphrase is slow on purpose, about a second: too slow for each file of log.

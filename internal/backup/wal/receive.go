@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/pgrepl"
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // Defaults of ReceiveOptions.

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/bulk"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
 )
 
 // DirOptions say how a base backup becomes a data directory.

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
 // envFetch makes the test binary a restore_command: what it is called with is the

@@ -8,8 +8,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
 // sink keeps what a connection receives. ctx outlives the reception by a moment,

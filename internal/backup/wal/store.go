@@ -30,8 +30,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
 const (

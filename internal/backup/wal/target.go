@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/archive"
-	"github.com/weirdb/weir/internal/pgrepl"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
 // A Target says where the replay of the log ends. Its zero value is the end of the

@@ -13,10 +13,10 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/weirdb/weir/internal/archive"
+	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/pgrepl"
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgrepl"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // TestPointInTime restores one base backup to every kind of target, and starts a

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is who may look at the proxy and kill what runs through it, and what

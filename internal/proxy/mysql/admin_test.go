@@ -9,8 +9,8 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // console logs in to the console as root.

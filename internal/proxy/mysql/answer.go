@@ -3,7 +3,7 @@ package mysql
 import (
 	"errors"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is the way back: what a backend says, given to whom it answers.

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is the statements that run alone because they have held up others:

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // This file is settings of which the server is asked, because it does not tell.

@@ -5,9 +5,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // A backend is one connection to the server. At any time it is in one mode:

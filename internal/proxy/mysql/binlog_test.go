@@ -14,8 +14,8 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // Servers that others replicate from write a binary log, and tell sessions of the

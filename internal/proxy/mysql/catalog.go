@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // A catalog says which names lead to more than a statement's text shows: views,

@@ -9,7 +9,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is COM_CHANGE_USER: a login on a connection that has one. The client

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // User is one entry of the user list.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is the admin console: what weir answers to clients of its own

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // credentials are what weir can log in to the server with, by user.

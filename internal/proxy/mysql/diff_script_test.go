@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // A diffScripter makes random scripts. Client i works on tables whose names end

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file compares sessions through weir with direct ones, packet by packet.

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/mywire"
-	"github.com/weirdb/weir/internal/sqlscan"
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // A route is how a statement outside a transaction is run.

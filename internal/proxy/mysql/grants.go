@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file notices that somebody has changed what a user may do, by a connection

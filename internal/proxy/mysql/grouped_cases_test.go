@@ -1,6 +1,6 @@
 package mysql_test
 
-import "github.com/weirdb/weir/internal/mywire"
+import "github.com/weirdb/weir/internal/wire/mywire"
 
 const (
 	lenient = "SET sql_mode = ''"

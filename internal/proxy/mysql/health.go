@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is the answer to whether the server works. That there are connections

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // A server that hangs keeps its connections, and takes new ones: the kernel does.

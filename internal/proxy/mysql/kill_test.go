@@ -6,8 +6,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // running is a statement under way.

@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/batch"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // A lane gathers writes that ask for it and runs them in groups: one

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // What one session leaves on its connection must not be met by another, whatever

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // This file is about reads that do not share, and wait for a lock on a connection of

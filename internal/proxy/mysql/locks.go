@@ -3,7 +3,7 @@ package mysql
 import (
 	"strings"
 
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // noteLocks takes note of GET_LOCK and its relatives in a text. The names of

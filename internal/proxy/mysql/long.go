@@ -3,7 +3,7 @@ package mysql
 import (
 	"strings"
 
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // This file is about long texts, which are read away from the loop.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // Who has sent a statement of several packets is told of a lost connection with

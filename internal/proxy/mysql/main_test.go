@@ -19,10 +19,10 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // patience bounds every wait for something that must happen. It only keeps a

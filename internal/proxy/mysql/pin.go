@@ -3,7 +3,7 @@ package mysql
 import (
 	"strings"
 
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // A pin is a cause for which a client keeps its backend between transactions:

@@ -3,8 +3,8 @@ package mysql
 import (
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is who waits for a backend, and who gets one next.

@@ -3,7 +3,7 @@ package mysql
 import (
 	"strings"
 
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // quiet tells whether the values of a row can give no warnings by themselves,

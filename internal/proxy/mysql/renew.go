@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // This file is about statements that change what a new session is like: global

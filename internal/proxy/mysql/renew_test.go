@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // Who logs in after a change of what new sessions are like gets it, as directly,

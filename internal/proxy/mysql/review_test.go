@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // Tests of what goes wrong around a session: clients that do not read, answers

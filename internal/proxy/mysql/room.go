@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is what weir does when the server has no connection left: it gives

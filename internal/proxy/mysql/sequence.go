@@ -2,7 +2,7 @@ package mysql
 
 import (
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // This file is what a connection remembers of the sequences that were used on it:

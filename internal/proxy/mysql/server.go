@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // Engine is the name of this side of the proxy in metrics and reports.

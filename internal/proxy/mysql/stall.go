@@ -3,7 +3,7 @@ package mysql
 import (
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is what happens to shared reads behind one that does not answer: it

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // lockable is what tests of locks have: a table to be locked and another.

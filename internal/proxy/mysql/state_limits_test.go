@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 func TestTooManyMySQLClientsAreRefused(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // Sessions made of several scripts at once: what one changes, another meets.

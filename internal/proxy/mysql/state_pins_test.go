@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // pinCases are sessions that need one connection, in databases as of stateSetup.

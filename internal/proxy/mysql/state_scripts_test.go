@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // stateSetup is what the scripts find in their database.

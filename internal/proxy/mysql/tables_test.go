@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // What is known of a table outlives a question that is lost with its connection,

@@ -3,7 +3,7 @@ package mysql
 import (
 	"strings"
 
-	"github.com/weirdb/weir/internal/mywire"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is what the server tells of sessions by itself: variables that change

@@ -3,9 +3,9 @@ package mysql
 import (
 	"strings"
 
-	"github.com/weirdb/weir/internal/mywire"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is what the server tells of the session's state, in the OK of the

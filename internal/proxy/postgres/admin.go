@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // adminDatabase is the database name under which weir answers itself.

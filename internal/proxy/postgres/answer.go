@@ -7,7 +7,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is the way back: what a backend says, given to whom it answers.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is the statements that run alone because they have held up others:

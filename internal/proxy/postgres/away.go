@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is about logins while the server takes none, because it starts, stops

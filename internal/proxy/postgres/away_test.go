@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // A startingServer refuses logins like a server that starts, until it is told to

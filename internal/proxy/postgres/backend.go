@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // A backend is one connection to the server. At any time it is in one mode:

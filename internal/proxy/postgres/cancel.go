@@ -4,7 +4,7 @@ import (
 	"crypto/subtle"
 	"slices"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // cancel acts on a cancel request: it reaches only the statement that the

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file gathers the extended messages of a client without a backend into

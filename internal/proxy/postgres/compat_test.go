@@ -3,8 +3,8 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // The tests of this file hold what drivers' own suites and standard clients

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // User is one entry of the user list.

@@ -3,7 +3,7 @@ package postgres
 import (
 	"strings"
 
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
 // This file judges statements: by what their text shows, and by what the objects

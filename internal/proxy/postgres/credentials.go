@@ -4,7 +4,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // credentials are what weir can log in to the server with, by user.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
 // This file is about settings whose values only the server knows: a function has

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // TestServerKilledMidGroupLosesNoAcknowledgedRow crashes the server under load.

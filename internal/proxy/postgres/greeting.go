@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file keeps what clients are told at login, and what they may still believe,

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is the answer to whether the server works. That there are connections

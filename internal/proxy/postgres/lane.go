@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/batch"
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // A lane gathers writes that may go to the server as one group. There are two

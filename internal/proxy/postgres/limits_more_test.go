@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // TestWarningOfTheCommitReachesGroupedWrites cancels the wait for a standby that

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 func TestTooManyClientsAreRefused(t *testing.T) {

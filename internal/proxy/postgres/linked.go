@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is the client with a backend of its own: its messages are passed

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // maxLookups bounds the connections on which secrets are looked up at a time.

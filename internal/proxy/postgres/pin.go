@@ -3,7 +3,7 @@ package postgres
 import (
 	"strings"
 
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
 // A pin is a cause for which a client keeps its backend between transactions:

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file keeps what is known of a database's names up to date.

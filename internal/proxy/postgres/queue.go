@@ -3,8 +3,8 @@ package postgres
 import (
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is who waits for a backend, and who gets one next.

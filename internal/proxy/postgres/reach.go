@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is about statements that reach beyond their session, to a database

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // A rowsPlan is how the members of a rows lane become one statement.

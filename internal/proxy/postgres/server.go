@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 func errShutdown() *pgwire.Error {

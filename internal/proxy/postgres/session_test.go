@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/pgwire"
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // twoBackends makes sessions meet: everything that they do not hold on to is

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
 // transition returns the SQL that brings a session from one set to another.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is what happens to shared reads behind one that does not answer: it

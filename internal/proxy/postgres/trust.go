@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file is about what the server grants weir because of where weir is, and

@@ -3,7 +3,7 @@ package postgres
 import (
 	"testing"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 func TestListedUsersReplaceWhatIsKnown(t *testing.T) {

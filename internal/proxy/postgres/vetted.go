@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
 // This file says what functions do that the catalogue cannot show: those of the

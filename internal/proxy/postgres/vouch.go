@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // This file has the server decide about clients that weir itself has

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/pgwire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // A wire is a client that speaks the protocol message by message.

@@ -1,0 +1,324 @@
+// Package mysql is what backup and restore of MySQL and MariaDB have in common:
+// sessions that move rows in bulk, the text in which rows are kept, names and
+// literals in SQL, definitions taken apart, and checksums of rows.
+//
+// Rows are kept as LOAD DATA reads them by default: a line for each row, tabs
+// between values, \N for NULL, a backslash before what would be misread. Bytes of
+// strings are those of the column's own character set, neither converted nor
+// checked on either way, which is exact for whatever a table holds.
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+const (
+	// bufferSize is the read buffer of a session at first, in bytes. It grows to
+	// the longest row.
+	bufferSize = 256 << 10
+
+	// maxMessage bounds a message of the server: the largest max_allowed_packet
+	// that there is, and some room.
+	maxMessage = 1<<30 + 1<<20
+
+	// sessionCaps are what a session asks for: the least that makes answers short
+	// and lets it send files.
+	sessionCaps = mywire.CapLongFlag | mywire.CapIgnoreSigpipe | mywire.CapTransactions | mywire.CapReserved | mywire.CapMultiResults |
+		mywire.CapPluginAuthLenenc | mywire.CapConnectAttrs | mywire.CapLongPassword | mywire.CapDeprecateEOF | mywire.CapLocalFiles
+)
+
+// Session is a connection that is logged in. One goroutine uses it at a time. A
+// statement whose context ends, and any failure of the connection, make it
+// unusable: what remains is Close.
+type Session struct {
+	server  *mywire.Server
+	conn    net.Conn
+	address string
+	version int
+
+	buf    []byte // buf[r:w] has been read and not used
+	r, w   int
+	seq    byte // of the next packet of the server
+	broken error
+}
+
+// settings are what every session of a backup or restore begins with, so that rows
+// read the same whatever the server's configuration is. Results come in the bytes
+// that columns hold.
+const settings = "SET NAMES utf8mb4, character_set_results = binary, time_zone = '+00:00', sql_quote_show_create = 1, " +
+	"sql_mode = '" + Mode + "', autocommit = 1"
+
+// comforts keep a session from being ended because it takes long, its answers from
+// being cut, and definitions from being refused or changed. Not every server has all of them, or lets everybody set them.
+const comforts = "wait_timeout = 2147483, net_write_timeout = 86400, net_read_timeout = 86400, innodb_lock_wait_timeout = 86400, " +
+	"sql_safe_updates = 0, sql_notes = 0, max_error_count = 65535, lc_time_names = 'en_US', group_concat_max_len = 67108864, " +
+	"sql_select_limit = 18446744073709551615, innodb_strict_mode = OFF, "
+
+// comfortsMariaDB and comfortsMySQL are those of one family.
+const (
+	comfortsMariaDB = "max_statement_time = 0, query_cache_type = OFF, idle_transaction_timeout = 0, " +
+		"idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0"
+	comfortsMySQL = "max_execution_time = 0, information_schema_stats_expiry = 0, sql_require_primary_key = OFF, " +
+		"sql_generate_invisible_primary_key = OFF, show_gipk_in_create_table_and_information_schema = ON"
+)
+
+// Mode is the sql_mode of sessions: a zero in an AUTO_INCREMENT column stays one,
+// and dates that are none are taken as they were.
+const Mode = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
+
+// Connect logs in and makes the session's settings. database replaces that of cfg;
+// "" is none.
+func Connect(ctx context.Context, cfg mywire.ConnectConfig, database string) (*Session, error) {
+	// The database is chosen by a statement: its name in a login is in a character
+	// set that the server may read otherwise.
+	cfg.Database, cfg.Charset, cfg.Caps = "", mywire.CharsetUTF8MB4, sessionCaps
+	server, err := mywire.Connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{server: server, conn: server.Conn, address: cfg.Address, buf: make([]byte, bufferSize)}
+	s.version = versionNumber(server.Greeting.Version)
+	if err := s.settle(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare session on %s: %w", cfg.Address, err), s.Close())
+	}
+	if database != "" {
+		if err := s.Exec(ctx, "USE "+Ident(database)); err != nil {
+			return nil, errors.Join(fmt.Errorf("use database %s: %w", database, err), s.Close())
+		}
+	}
+	return s, nil
+}
+
+// settle makes the session's settings, and as many comforts as it can have.
+func (s *Session) settle(ctx context.Context) error {
+	if err := s.Exec(ctx, settings); err != nil {
+		return err
+	}
+	all := comforts + comfortsMySQL
+	if s.IsMariaDB() {
+		all = comforts + comfortsMariaDB
+	}
+	err := s.Exec(ctx, "SET "+all)
+	if err == nil || s.broken != nil {
+		return err
+	}
+	for one := range strings.SplitSeq(all, ", ") {
+		const unknownVariable = 1193
+		if err := s.Exec(ctx, "SET "+one); err != nil && !Denied(err) && ErrorCode(err) != unknownVariable {
+			return err
+		}
+	}
+	return nil
+}
+
+// versionNumber makes 101119 of "5.5.5-10.11.19-MariaDB"; 0 if it is none.
+func versionNumber(v string) int {
+	v = strings.TrimPrefix(v, "5.5.5-") // which MariaDB 10 says in front
+	n, parts := 0, strings.SplitN(v, ".", 3)
+	for i := range 3 {
+		digits := ""
+		if i < len(parts) {
+			digits = parts[i][:len(parts[i])-len(strings.TrimLeft(parts[i], "0123456789"))]
+		}
+		part, err := strconv.Atoi(digits)
+		if err != nil && digits != "" {
+			return 0
+		}
+		n = n*100 + part
+	}
+	return n
+}
+
+// IsMariaDB tells whether the server is a MariaDB.
+func (s *Session) IsMariaDB() bool { return s.server.IsMariaDB() }
+
+// Version is the server's version as a number, such as 101119.
+func (s *Session) Version() int { return s.version }
+
+// VersionText is the server's version in its own words.
+func (s *Session) VersionText() string {
+	return strings.TrimPrefix(s.server.Greeting.Version, "5.5.5-")
+}
+
+// Broken is why the session is of no further use, nil while it is of use.
+func (s *Session) Broken() error { return s.broken }
+
+// Close ends the session. The server rolls back what is not committed.
+func (s *Session) Close() error {
+	if s.broken == nil {
+		s.broken = net.ErrClosed
+		_ = s.conn.SetWriteDeadline(time.Now().Add(time.Second))
+		// The server notices the close of a connection just as well.
+		_, _ = s.conn.Write(mywire.AppendQuit(nil))
+	}
+	if err := s.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// ErrorCode is the server's error number in err; 0 if it is no error of a server.
+func ErrorCode(err error) uint16 { return mywire.CodeOf(err) }
+
+// Outcome is what the server says of a statement without rows.
+type Outcome struct {
+	Affected uint64
+	Warnings int
+	Info     string // such as "Records: 3  Deleted: 0  Skipped: 0  Warnings: 0"
+}
+
+// Exec runs a statement and discards its rows. An error of the server is a
+// *mywire.Error and leaves the session usable.
+func (s *Session) Exec(ctx context.Context, sql string) error {
+	_, err := s.Run(ctx, sql, nil, nil)
+	return err
+}
+
+// Query runs a statement and hands each row to yield, values as text and NULL as
+// "". The slice is the caller's to keep.
+func (s *Session) Query(ctx context.Context, sql string, yield func(row []string) error) error {
+	_, err := s.Run(ctx, sql, func(values [][]byte) error {
+		row := make([]string, len(values))
+		for i, v := range values {
+			row[i] = string(v)
+		}
+		return yield(row)
+	}, nil)
+	return err
+}
+
+// QueryNamed is Query with the values by the names of their columns, lower case.
+func (s *Session) QueryNamed(ctx context.Context, sql string, yield func(row map[string]string) error) error {
+	var names []string
+	_, err := s.run(ctx, sql, func(name string) { names = append(names, strings.ToLower(name)) }, func(values [][]byte) error {
+		row := make(map[string]string, len(values))
+		for i, v := range values {
+			row[names[i]] = string(v)
+		}
+		return yield(row)
+	}, nil)
+	return err
+}
+
+// Row runs a statement that answers with exactly one row.
+func (s *Session) Row(ctx context.Context, sql string) ([]string, error) {
+	var rows [][]string
+	err := s.Query(ctx, sql, func(row []string) error {
+		rows = append(rows, row)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) != 1 || len(rows[0]) == 0 {
+		return nil, fmt.Errorf("expected one row, got %d", len(rows))
+	}
+	return rows[0], nil
+}
+
+// Run runs a statement. rows, if it is not nil, gets the values of each row, NULL
+// as nil, valid until it returns; its error breaks nothing: the rest of the
+// answer is skipped. file is what the server may ask for with LOAD DATA LOCAL;
+// without one it gets an empty file and the statement is an error.
+func (s *Session) Run(ctx context.Context, sql string, rows func(values [][]byte) error, file io.Reader) (Outcome, error) {
+	return s.run(ctx, sql, nil, rows, file)
+}
+
+func (s *Session) run(ctx context.Context, sql string, names func(string), rows func([][]byte) error, file io.Reader) (out Outcome, err error) {
+	if s.broken != nil {
+		return out, fmt.Errorf("session is of no further use: %w", s.broken)
+	}
+	if err := context.Cause(ctx); err != nil {
+		return out, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() && errors.Is(err, os.ErrDeadlineExceeded) {
+			err = context.Cause(ctx)
+		}
+	}()
+	packet := mywire.AppendQuery(nil, s.server.Caps, sql)
+	if _, err := s.conn.Write(packet); err != nil {
+		return out, s.fail(err)
+	}
+	s.seq = mywire.NextSeq(packet)
+	a := answer{s: s, names: names, rows: rows, file: file}
+	for {
+		more, err := a.result()
+		if err != nil || !more {
+			return a.out, err
+		}
+	}
+}
+
+// fail marks the session as broken.
+func (s *Session) fail(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("the server closed the connection: %w", io.ErrUnexpectedEOF)
+	}
+	if s.broken == nil {
+		s.broken = err
+	}
+	return err
+}
+
+// read returns the payload of the next message, valid until the next read.
+func (s *Session) read() ([]byte, error) {
+	for {
+		n, whole := mywire.Message(s.buf[s.r:s.w])
+		if n > maxMessage {
+			return nil, s.fail(fmt.Errorf("message of %d bytes: %w", n, mywire.ErrMalformed))
+		}
+		if whole && s.w-s.r >= n {
+			packet := s.buf[s.r : s.r+n]
+			_, seq, _ := mywire.Peek(packet)
+			payload, next, err := mywire.Payload(packet)
+			// A server that is being shut down says so out of turn.
+			if err == nil && seq != s.seq && !mywire.IsError(payload) {
+				err = fmt.Errorf("packet %d where %d is expected: %w", seq, s.seq, mywire.ErrMalformed)
+			}
+			if err != nil {
+				return nil, s.fail(err)
+			}
+			s.r += n
+			s.seq = next
+			return payload, nil
+		}
+		if err := s.fill(n); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// fill reads more, into a buffer that has room for need bytes from s.r on.
+func (s *Session) fill(need int) error {
+	if s.r > 0 && (s.r == s.w || len(s.buf)-s.r < need) {
+		s.w = copy(s.buf, s.buf[s.r:s.w])
+		s.r = 0
+	}
+	if len(s.buf) < need {
+		grown := make([]byte, max(need, 2*len(s.buf)))
+		s.w = copy(grown, s.buf[s.r:s.w])
+		s.r, s.buf = 0, grown
+	}
+	if s.w == len(s.buf) {
+		s.w = copy(s.buf, s.buf[s.r:s.w])
+		s.r = 0
+	}
+	n, err := s.conn.Read(s.buf[s.w:])
+	s.w += n
+	if err != nil && n == 0 {
+		return s.fail(err)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package mysql
+
+import (
+	"path"
+	"strings"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+)
+
+// A Kind is a kind of object in a table of contents.
+type Kind string
+
+// The kinds, in the order in which a restore makes them.
+const (
+	KindDatabase  Kind = "database"
+	KindSequence  Kind = "sequence"
+	KindTable     Kind = "table"
+	KindFunction  Kind = "function"
+	KindProcedure Kind = "procedure"
+	KindPackage   Kind = "package"
+	KindBody      Kind = "package body"
+	KindView      Kind = "view"
+	KindTrigger   Kind = "trigger"
+	KindEvent     Kind = "event"
+)
+
+// IsRoutine tells whether the kind is one of stored routines.
+func (k Kind) IsRoutine() bool {
+	return k == KindFunction || k == KindProcedure || k == KindPackage || k == KindBody
+}
+
+// An Entry is the definition of one object.
+type Entry struct {
+	Kind  Kind   `json:"kind"`
+	Name  string `json:"name"`
+	Table string `json:"table,omitempty"` // of a trigger
+
+	// Create is what the server prints. It names no database unless the one who made
+	// the object did.
+	Create string `json:"create"`
+
+	// Mode, Client, Collation and Zone are what a session must have when it makes
+	// the object, so that it means the same: sql_mode, character_set_client,
+	// collation_connection and time_zone. Empty where the kind has none.
+	Mode      *string `json:"sql_mode,omitempty"`
+	Client    string  `json:"character_set_client,omitempty"`
+	Collation string  `json:"collation_connection,omitempty"`
+	Zone      string  `json:"time_zone,omitempty"`
+
+	// Broken says that the server cannot use the object, such as a view of a table
+	// that is gone. Its definition is kept all the same.
+	Broken bool `json:"broken,omitempty"`
+
+	// Value is the next value of a sequence.
+	Value string `json:"value,omitempty"`
+}
+
+// String is "TABLE orders".
+func (e *Entry) String() string { return strings.ToUpper(string(e.Kind)) + " " + e.Name }
+
+// Options are what a database's definition says behind its character set, such as its
+// comment, as CREATE DATABASE takes them.
+func (e *Entry) Options() string {
+	rest, ok := strings.CutPrefix(e.Create, "CREATE DATABASE "+Ident(e.Name))
+	if !ok {
+		return ""
+	}
+	if charset, options, ok := strings.Cut(rest, "*/"); ok && strings.HasPrefix(charset, " /*!40100 ") {
+		return options
+	}
+	return rest
+}
+
+// Renamed is the definition of a database for one of another name.
+func (e *Entry) Renamed(to string) string {
+	const word = "CREATE DATABASE "
+	return strings.Replace(e.Create, word+Ident(e.Name), word+Ident(to), 1)
+}
+
+// Drop is the statement that drops the object.
+func (e *Entry) Drop(ifExists bool) string {
+	sql := "DROP " + strings.ToUpper(string(e.Kind)) + " "
+	if ifExists {
+		sql += "IF EXISTS "
+	}
+	return sql + Ident(e.Name)
+}
+
+// TOC is the table of contents of a database: all of its objects, each kind after
+// those that it may need, views after views that they read.
+type TOC struct {
+	Entries []Entry `json:"entries"`
+}
+
+// Of returns the entries of the kinds.
+func (t *TOC) Of(kinds ...Kind) []*Entry {
+	var out []*Entry
+	for _, k := range kinds {
+		for i := range t.Entries {
+			if t.Entries[i].Kind == k {
+				out = append(out, &t.Entries[i])
+			}
+		}
+	}
+	return out
+}
+
+// Setting is the statement that prepares a session for making the entry; "" if
+// none is needed. Where the definition says nothing, it is the session's own.
+func (e *Entry) Setting() string {
+	var parts []string
+	if e.Mode != nil {
+		parts = append(parts, "sql_mode = "+Literal(*e.Mode))
+	}
+	if e.Client != "" {
+		// Definitions come in UTF-8 whatever their maker's client spoke.
+		client := e.Client
+		if !strings.HasPrefix(client, "utf8") && !ascii(e.Create) {
+			client = "utf8mb4"
+		}
+		parts = append(parts, "character_set_client = "+client)
+	}
+	if e.Collation != "" {
+		parts = append(parts, "collation_connection = "+e.Collation)
+	}
+	if e.Zone != "" {
+		parts = append(parts, "time_zone = "+Literal(e.Zone))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "SET " + strings.Join(parts, ", ")
+}
+
+func ascii(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > 0x7e })
+}
+
+// Unset is the statement that puts a session back into its own settings.
+const Unset = "SET NAMES utf8mb4, character_set_results = binary, sql_mode = '" + Mode + "', time_zone = '+00:00'"
+
+// SequencesPath is the chunk that says where the sequences of a database stand.
+func SequencesPath(database string) string {
+	return path.Dir(path.Dir(archive.SchemaPath(database, "x"))) + "/state/sequences.sql"
+}
+
+// GlobalsPath is the chunk with accounts and grants.
+const GlobalsPath = "globals.sql"
+
+// Account is a user or role: the statement that makes it, and its grants.
+type Account struct {
+	Name       string // 'user'@'host', quoted
+	Statements []string
+}
+
+// Globals are the accounts of a server.
+type Globals struct{ Accounts []Account }
+
+const accountMark = "-- account "
+
+// String writes a script of one statement a line, with a line before each account.
+func (g Globals) String() string {
+	var b strings.Builder
+	for _, a := range g.Accounts {
+		b.WriteString(accountMark + a.Name + "\n")
+		for _, s := range a.Statements {
+			// A line's end stands in names only, which accounts do not have.
+			b.WriteString(strings.ReplaceAll(s, "\n", " ") + ";\n")
+		}
+	}
+	return b.String()
+}
+
+// ParseGlobals reads what Globals.String has written.
+func ParseGlobals(text string) Globals {
+	var g Globals
+	for line := range strings.SplitSeq(text, "\n") {
+		if name, ok := strings.CutPrefix(line, accountMark); ok {
+			g.Accounts = append(g.Accounts, Account{Name: name})
+		} else if n := len(g.Accounts); n > 0 && line != "" {
+			a := &g.Accounts[n-1]
+			a.Statements = append(a.Statements, strings.TrimSuffix(line, ";"))
+		}
+	}
+	return g
+}

@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// Relay runs a query and hands on the server's answer as it came, message by
+// message, up to ReadyForQuery. An error of the server is part of the answer; the
+// error returned is one of the connection or of sink.
+func (s *Session) Relay(ctx context.Context, sql string, sink func(message []byte) error) (err error) {
+	release, err := s.begin(ctx, sql)
+	if err != nil {
+		return err
+	}
+	defer func() { err = release(err) }()
+	var sinkErr error
+	for {
+		typ, body, err := s.read()
+		if err != nil {
+			return err
+		}
+		if sinkErr == nil {
+			sinkErr = sink(s.buf[s.r-len(body)-pgwire.HeaderLen : s.r])
+		}
+		switch typ {
+		case pgwire.ServerCopyInResponse:
+			if _, err := s.conn.Write(pgwire.AppendCopyFail(nil, "no data")); err != nil {
+				return s.fail(err)
+			}
+		case pgwire.ServerReady:
+			return sinkErr
+		}
+	}
+}
+
+// A SessionSocket looks like a server to one program of PostgreSQL, which finds a
+// session behind it that is logged in and in a transaction already:
+//
+//	pg_dump --- unix socket, in a directory of its own --- SessionSocket --- session
+//
+// The locks that the session holds are the program's then. One with a session of
+// its own would have to wait for its locks behind anyone who waits for the first
+// session to end: neither would ever go on.
+//
+// What the program says to begin a transaction is answered and not done. The program
+// has one connection, and the socket's name is gone as soon as that is made, so that
+// nothing stays of a process that is killed.
+type SessionSocket struct {
+	dir      string
+	listener net.Listener
+	s        *Session
+	use      sync.Locker // held for each statement
+	ended    chan struct{}
+}
+
+// socketPort is part of the socket's name, as libpq makes it, and socketDirs begins
+// the names of the sockets' directories.
+const (
+	socketPort = "5432"
+	socketName = ".s.PGSQL." + socketPort
+	socketDirs = "weir-dump-"
+)
+
+// abandonedAfter is how old a directory is, at least, that is removed because
+// nobody listens in it: longer than a slow start of pg_dump takes.
+const abandonedAfter = time.Hour
+
+// maxSocketPath is how long the name of a socket may be, in bytes.
+const maxSocketPath = 100
+
+// ListenFor opens a socket for a session, in a new directory below dir ("" is that
+// for temporary files) that nobody else may enter. use is held while a statement
+// runs, so that others may use the session, too. Close ends it.
+func ListenFor(ctx context.Context, s *Session, use sync.Locker, dir string) (*SessionSocket, error) {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	if len(dir)+len("/")+len(socketDirs)+maxRandom+len("/")+len(socketName) > maxSocketPath {
+		dir = "/tmp"
+	}
+	removeAbandoned(dir)
+	own, err := os.MkdirTemp(dir, socketDirs)
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for a socket: %w", err)
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "unix", filepath.Join(own, socketName))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for pg_dump: %w", err), os.Remove(own))
+	}
+	k := &SessionSocket{dir: own, listener: listener, s: s, use: use, ended: make(chan struct{})}
+	go func() {
+		defer close(k.ended)
+		k.serve(ctx)
+	}()
+	return k, nil
+}
+
+// maxRandom is how many characters os.MkdirTemp adds, at most.
+const maxRandom = 10
+
+// removeAbandoned removes what processes left that were killed before a program
+// had connected to them. What cannot be removed, such as others' directories, stays.
+func removeAbandoned(dir string) {
+	found, _ := filepath.Glob(filepath.Join(dir, socketDirs+"*"))
+	for _, own := range found {
+		info, err := os.Lstat(own)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < abandonedAfter {
+			continue
+		}
+		conn, err := net.Dial("unix", filepath.Join(own, socketName))
+		if err == nil {
+			_ = conn.Close() // somebody does listen
+			continue
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
+			_ = os.Remove(filepath.Join(own, socketName))
+			_ = os.Remove(own)
+		}
+	}
+}
+
+// Close ends the conversation and removes the socket.
+func (k *SessionSocket) Close() error {
+	err := k.listener.Close()
+	<-k.ended
+	return errors.Join(err, os.RemoveAll(k.dir))
+}
+
+// params is how libpq reaches the socket.
+func (k *SessionSocket) params() map[string]string {
+	return map[string]string{
+		"host": k.dir, "port": socketPort, "user": k.s.cfg.User, "dbname": k.s.Database(),
+		"sslmode": "disable", "gssencmode": "disable", "channel_binding": "disable", "target_session_attrs": "any", "options": " ",
+		"require_auth": "none",
+	}
+}
+
+// serve takes the one client that there is.
+func (k *SessionSocket) serve(ctx context.Context) {
+	conn, err := k.listener.Accept()
+	if err != nil {
+		return
+	}
+	// Close says what cannot be removed, if it cannot either.
+	_ = os.RemoveAll(k.dir)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	// The client says on its standard error what went wrong.
+	_ = k.converse(ctx, conn)
+	stop()
+	_ = conn.Close()
+}
+
+// converse speaks with one client to its end.
+func (k *SessionSocket) converse(ctx context.Context, conn net.Conn) error {
+	in, out := bufio.NewReader(conn), bufio.NewWriterSize(conn, 64<<10)
+	if err := k.greet(in, out); err != nil {
+		return err
+	}
+	for {
+		typ, err := in.ReadByte()
+		if err != nil {
+			return err
+		}
+		body, err := readBody(in)
+		if err != nil {
+			return err
+		}
+		switch typ {
+		case pgwire.ClientTerminate:
+			return nil
+		case pgwire.ClientQuery:
+			err = k.query(ctx, strings.TrimSuffix(string(body), "\x00"), out)
+		default:
+			err = fmt.Errorf("message %q: %w", typ, pgwire.ErrMalformed)
+		}
+		if err != nil {
+			return err
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// readBody reads the length of a message and what follows it.
+func readBody(in io.Reader) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(in, head[:]); err != nil {
+		return nil, err
+	}
+	n := int(int32(binary.BigEndian.Uint32(head[:])))
+	if n < 4 || n > maxMessage {
+		return nil, pgwire.ErrMalformed
+	}
+	body := make([]byte, n-4)
+	_, err := io.ReadFull(in, body)
+	return body, err
+}
+
+// greet answers a startup packet as the server did when the session logged in.
+func (k *SessionSocket) greet(in io.Reader, out *bufio.Writer) error {
+	if _, err := readBody(in); err != nil {
+		return err
+	}
+	greeting := pgwire.AppendAuthOK(nil)
+	for _, p := range k.s.backend.Params {
+		switch p.Name { // Settings have changed these since
+		case "client_encoding":
+			p.Value = k.s.Encoding()
+		case "standard_conforming_strings":
+			p.Value = "on"
+		}
+		greeting = pgwire.AppendParameterStatus(greeting, p.Name, p.Value)
+	}
+	greeting = pgwire.AppendReadyForQuery(greeting, 'I')
+	if _, err := out.Write(greeting); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// query runs a statement on the session, but for those that begin a transaction.
+func (k *SessionSocket) query(ctx context.Context, sql string, out *bufio.Writer) error {
+	words := strings.ToUpper(strings.TrimSpace(sql))
+	tag := ""
+	switch {
+	case strings.HasPrefix(words, "BEGIN"):
+		tag = "BEGIN"
+	case strings.HasPrefix(words, "SET TRANSACTION "):
+		tag = "SET"
+	}
+	if tag != "" {
+		_, err := out.Write(pgwire.AppendReadyForQuery(pgwire.AppendCommandComplete(nil, tag), 'T'))
+		return err
+	}
+	k.use.Lock()
+	defer k.use.Unlock()
+	return k.s.Relay(ctx, sql, func(message []byte) error {
+		_, err := out.Write(message)
+		return err
+	})
+}

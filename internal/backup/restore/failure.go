@@ -1,0 +1,87 @@
+package restore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+)
+
+// ErrDiffers says that what was restored is not what the backup says.
+var ErrDiffers = errors.New("it differs from the backup")
+
+// ErrNeeds says that an object was left out because one that it needs failed.
+var ErrNeeds = errors.New("left out, for it needs")
+
+// Independent reports whether an error is about one object, so that others may
+// still be restored: not one of the connection or the storage, nor a cancelled run.
+func Independent(err error) bool {
+	var object *ObjectError
+	if !errors.As(err, &object) {
+		return false
+	}
+	var chunk *archive.ChunkError
+	if errors.As(err, &chunk) {
+		return true
+	}
+	for _, end := range []error{context.Canceled, context.DeadlineExceeded, io.ErrUnexpectedEOF, io.EOF, net.ErrClosed, os.ErrDeadlineExceeded} {
+		if errors.Is(err, end) {
+			return false
+		}
+	}
+	var network net.Error
+	var place *archive.Error
+	return !errors.As(err, &network) && !errors.As(err, &place)
+}
+
+// Err sums up the failures of a result: nil without any. It matches [ErrDiffers]
+// if all of them do.
+func (r *Result) Err() error {
+	if len(r.Failed) == 0 {
+		return nil
+	}
+	first := r.Failed[0]
+	for _, f := range r.Failed {
+		if !errors.Is(f, ErrDiffers) {
+			first = f
+			break
+		}
+	}
+	if len(r.Failed) == 1 {
+		return first
+	}
+	return fmt.Errorf("%d objects could not be restored, the first: %w", len(r.Failed), first)
+}
+
+// WriteRest writes what is left to do as a script for the server's own client.
+// location and id are those of the backup.
+func (r *Result) WriteRest(w io.Writer, location, id string) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "-- What the restore of backup %s has left to do: %d objects failed.\n", id, len(r.Failed))
+	database := ""
+	for _, f := range append(r.Failed[:len(r.Failed):len(r.Failed)], r.Broken...) {
+		if f.Database != database {
+			database = f.Database
+			fmt.Fprintf(out, "\n-- in database %s\n", oneLine(database))
+		}
+		fmt.Fprintf(out, "\n-- %s\n-- %s\n", oneLine(f.Object), oneLine(f.Err.Error()))
+		if f.Chunk != "" {
+			fmt.Fprintf(out, "-- its rows: weir cat %s %s %s\n", oneLine(location), id, oneLine(f.Chunk))
+		}
+		if f.Rest != "" {
+			fmt.Fprintf(out, "%s\n", strings.TrimSpace(f.Rest))
+		}
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write what is left to do: %w", err)
+	}
+	return nil
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -1,0 +1,163 @@
+package mysql_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
+	load "github.com/weirdb/weir/internal/backup/restore/mysql"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+// ways are the ways in which rows travel: each restores the newest backup into a
+// database of its own.
+var ways = []struct {
+	name    string
+	backup  backup.Options
+	restore restore.Options
+}{
+	{"local", backup.Options{Checksums: true}, restore.Options{}},
+	{"inserts", backup.Options{Checksums: true}, restore.Options{NoLocal: true}},
+	{"statements", backup.Options{Checksums: true, Inserts: true}, restore.Options{}},
+}
+
+// each backs up and restores in each way, and compares what queries say.
+func (r *rig) each(queries string) {
+	r.t.Helper()
+	want := r.client(r.db, queries)
+	for _, w := range ways {
+		r.backup(w.backup, archive.Options{})
+		w.restore.Target = r.db + "_" + w.name
+		if got := r.client(r.restored(w.restore), queries); got != want {
+			r.t.Errorf("%s:\n%s\ninstead of\n%s", w.name, got, want)
+		}
+	}
+}
+
+// TestValuesWithoutTheirText restores values whose text is that of others: the error
+// value of an ENUM beside an empty member, members that are equal, SETs with an empty
+// member, and values that are none where the sql_mode is strict.
+func TestValuesWithoutTheirText(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, `SET sql_mode = '';
+CREATE TABLE e (id int PRIMARY KEY, e enum('', 'a', 'b'), plain enum('a', 'b'), same enum('x', 'X', 'y'), uml enum('ä', 'a', 'b') CHARACTER SET utf8mb4,
+ wide enum('', 'ß') CHARACTER SET utf16, digits enum('2', '1', '0'), need enum('', 'a') NOT NULL, made varchar(9) AS (CONCAT(e + 0, '.')) STORED);
+INSERT INTO e (id, e, plain, same, uml, wide, digits, need) VALUES
+ (1, '', 'a', 1, 1, 1, '2', ''), (2, 'nothing', 'nothing', 2, 2, 0, '1', 'nothing'), (3, 'a', 'b', 3, 3, 2, '0', 'a'), (4, NULL, NULL, NULL, NULL, NULL, NULL, 0), (5, 0, 0, 0, 0, 0, 0, 1);
+CREATE TABLE s (id int PRIMARY KEY, s set('', 'a', 'b'), same set('x', 'x'), plain set('a', 'b'), big set(`+sixtyFour()+`));
+INSERT INTO s VALUES (1, 0, 0, 0, 0), (2, 1, 1, 1, 1), (3, 7, 3, 3, 18446744073709551615), (4, 3, 2, 2, 9223372036854775808), (5, NULL, NULL, NULL, NULL);
+CREATE TABLE b (id int PRIMARY KEY, one bit(1), all64 bit(64), odd bit(13) DEFAULT b'1010', d date NOT NULL DEFAULT '0000-00-00', dt datetime(6), ts timestamp NULL, y year, bare int NOT NULL, v int INVISIBLE DEFAULT 5);
+SET time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES';
+INSERT INTO b (id, one, all64, odd, d, dt, ts, y, bare, v) VALUES (1, b'1', 0xFFFFFFFFFFFFFFFF, b'1111111111111', '0000-00-00', '2021-02-31', '2021-10-31 02:30:00', 0, 0, 7),
+ (2, b'0', 0, 0, '2021-02-31', '0000-00-00', NULL, 1901, -1, NULL), (3, NULL, NULL, NULL, '2021-00-00', NULL, NULL, NULL, 1, 5);
+CREATE TABLE collated (id int PRIMARY KEY, a varchar(9), b text) DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_unicode_ci; INSERT INTO collated VALUES (1, 'a', 'b');
+CREATE TABLE zero (id int AUTO_INCREMENT PRIMARY KEY, b bit(3)); SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'; INSERT INTO zero VALUES (0, 0), (-3, NULL), (7, 7);
+CREATE TABLE g (id int PRIMARY KEY, g geometry NOT NULL, c geometrycollection);
+INSERT INTO g VALUES (1, ST_GeomFromText('POINT(1 2)', 4326), NULL), (2, ST_GeomFromText('POINT(1 2)', 0), ST_GeomFromText('GEOMETRYCOLLECTION(POINT(1 1),LINESTRING(0 0,1 1))'));`)
+		// The server of the copy may be strict.
+		before := r.client("", "SELECT @@GLOBAL.sql_mode")
+		r.client("", "SET GLOBAL sql_mode = 'TRADITIONAL'")
+		t.Cleanup(func() { r.client("", "SET GLOBAL sql_mode = "+my.Literal(before)) })
+		r.each(`SELECT id, e + 0, e, plain + 0, same + 0, uml + 0, wide + 0, digits + 0, need + 0, made FROM e ORDER BY id;
+SELECT id, s + 0, same + 0, plain + 0, CAST(big AS UNSIGNED) FROM s ORDER BY id;
+SELECT id, HEX(one), HEX(all64), HEX(odd), d, dt, ts, y, bare, v FROM b ORDER BY id;
+SELECT id, b + 0 FROM zero ORDER BY id;
+SELECT id, ST_SRID(g), HEX(g), HEX(c) FROM g ORDER BY id;`)
+	})
+}
+
+func sixtyFour() string {
+	members := make([]string, 64)
+	for i := range members {
+		members[i] = my.Literal("m" + strings.Repeat("x", i))
+	}
+	return strings.Join(members, ", ")
+}
+
+// TestHistoryOfRows restores what the rows of system-versioned tables were before,
+// with indexes, keys and partitions on them. What no server takes back is said.
+func TestHistoryOfRows(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), `
+CREATE TABLE plain (id int PRIMARY KEY, v int, up int, KEY v (v), UNIQUE KEY u (v, id), CONSTRAINT f FOREIGN KEY (up) REFERENCES plain (id)) WITH SYSTEM VERSIONING;
+INSERT INTO plain VALUES (1, 1, NULL), (2, 2, 1); UPDATE plain SET v = 10 WHERE id = 2; DELETE FROM plain WHERE id = 2; UPDATE plain SET v = 11;
+CREATE TABLE named (id int, x int WITHOUT SYSTEM VERSIONING, row_end int, rs timestamp(6) GENERATED ALWAYS AS ROW START, re timestamp(6) GENERATED ALWAYS AS ROW END INVISIBLE, PERIOD FOR SYSTEM_TIME (rs, re)) WITH SYSTEM VERSIONING
+ PARTITION BY SYSTEM_TIME LIMIT 100 (PARTITION h HISTORY, PARTITION c CURRENT);
+INSERT INTO named (id, x, row_end) VALUES (1, 1, 7); UPDATE named SET id = 2; UPDATE named SET x = 3;
+CREATE TABLE gone (id int PRIMARY KEY, e enum('', 'a')) WITH SYSTEM VERSIONING; INSERT INTO gone VALUES (1, ''), (2, 'a'); DELETE FROM gone;
+CREATE TABLE aria (id int PRIMARY KEY, v int) ENGINE=Aria WITH SYSTEM VERSIONING; INSERT INTO aria VALUES (1, 1); UPDATE aria SET v = 2;
+CREATE TABLE long_one (id int PRIMARY KEY, v int, p char(200)) WITH SYSTEM VERSIONING; INSERT INTO long_one SELECT seq, 1, repeat('p', 200) FROM seq_1_to_20000; UPDATE long_one SET v = 2 WHERE id % 2 = 0; DELETE FROM long_one WHERE id > 15000;`)
+	r.each(`SELECT *, row_start, row_end FROM plain FOR SYSTEM_TIME ALL ORDER BY row_start, id; SELECT * FROM plain ORDER BY id;
+SELECT *, re FROM named FOR SYSTEM_TIME ALL ORDER BY rs; SELECT * FROM named; SELECT * FROM named PARTITION (h);
+SELECT *, row_start, row_end FROM gone FOR SYSTEM_TIME ALL ORDER BY id; SELECT count(*) FROM gone;
+SELECT *, row_start, row_end FROM aria FOR SYSTEM_TIME ALL ORDER BY row_start; SELECT * FROM aria;
+SELECT count(*), sum(id), sum(v), sum(crc32(row_start)), sum(crc32(row_end)) FROM long_one FOR SYSTEM_TIME ALL; SELECT count(*), sum(v) FROM long_one;`)
+
+	r.client(r.db, `CREATE TABLE by_transaction (id int PRIMARY KEY, v int, s bigint unsigned GENERATED ALWAYS AS ROW START, e bigint unsigned GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (s, e)) WITH SYSTEM VERSIONING;
+INSERT INTO by_transaction (id, v) VALUES (1, 1); UPDATE by_transaction SET v = 2`)
+	res := r.backup(backup.Options{Checksums: true}, archive.Options{})
+	if text := strings.Join(res.Manifest.Warnings, "\n"); !strings.Contains(text, "by_transaction") || strings.Contains(text, "plain") {
+		t.Errorf("of history that is left out: %s", text)
+	}
+	if got := r.client(r.restored(restore.Options{}), "SELECT id, v FROM by_transaction"); got != "1\t2" {
+		t.Errorf("the rows as they are: %s", got)
+	}
+}
+
+// TestSecureTimestamp restores into a server that takes no time from its clients: what
+// needs one is refused before any database is touched, all else comes back.
+func TestSecureTimestamp(t *testing.T) {
+	labtest.RequireMariaDB(t)
+	cfg := config(lab.FlavorMariaDB)
+	cfg.Settings["secure-timestamp"] = "YES"
+	to := labtest.MariaDB(t, cfg)
+	r := newRig(t, server(t, lab.FlavorMariaDB), `CREATE TABLE a (id int PRIMARY KEY, at timestamp(6) DEFAULT now(6)); INSERT INTO a (id) VALUES (1), (2)`)
+	later := r.db + "_versioned" // it comes second
+	r.createDB(later)
+	r.client(later, "CREATE TABLE v (id int PRIMARY KEY, v int) WITH SYSTEM VERSIONING; INSERT INTO v VALUES (1, 1); UPDATE v SET v = 2")
+	r.backup(backup.Options{DSN: r.m.DSN(""), Cluster: true, Databases: []string{r.db, later}, NoGlobals: true, Checksums: true}, archive.Options{})
+
+	target := &rig{t: t, m: to, db: r.db, repo: r.repo}
+	target.createDB(r.db)
+	target.client(r.db, "CREATE TABLE kept (id int)")
+	_, err := target.restoreCtx(t.Context(), restore.Options{Create: true, Clean: true, IfExists: true})
+	if err == nil || !strings.Contains(err.Error(), "table v") || !strings.Contains(err.Error(), "secure_timestamp=YES") {
+		t.Errorf("of history: %v", err)
+	}
+	if got := target.client(r.db, "SHOW TABLES"); got != "kept" {
+		t.Errorf("the refused restore left the tables %q", got)
+	}
+	if _, err := target.restoreCtx(t.Context(), restore.Options{Database: r.db, Clean: true, IfExists: true, Create: true, Verify: restore.VerifyRows}); err != nil {
+		t.Errorf("without history: %v", err)
+	}
+	if err := load.CheckReplay(t.Context(), to.DSN("not_there_yet")); err == nil || !strings.Contains(err.Error(), "secure-timestamp=YES") {
+		t.Errorf("of a replay: %v", err)
+	}
+	if err := load.CheckReplay(t.Context(), r.m.DSN("")); err != nil {
+		t.Errorf("of a replay into a server without it: %v", err)
+	}
+}
+
+// TestDatabaseKeepsItsComment restores what a database itself is: its character set
+// and comment.
+func TestDatabaseKeepsItsComment(t *testing.T) {
+	r := newRig(t, server(t, lab.FlavorMariaDB), "")
+	const comment = `it's \ a "comment" */ with ü and ;`
+	r.client("", "ALTER DATABASE "+my.Ident(r.db)+" CHARACTER SET utf8mb3 COLLATE utf8mb3_czech_ci COMMENT "+my.Literal("x"))
+	s := r.session("")
+	r.exec(s, "ALTER DATABASE "+my.Ident(r.db)+` COMMENT 'it''s \\ a "comment" */ with ü and ;'`)
+	r.backup(backup.Options{Checksums: true}, archive.Options{})
+	target := r.restored(restore.Options{})
+	row, err := s.Row(t.Context(), "SELECT schema_comment, default_character_set_name, default_collation_name FROM information_schema.schemata WHERE schema_name = "+my.Literal(target))
+	if err != nil || row[0] != comment || row[1] != "utf8mb3" || row[2] != "utf8mb3_czech_ci" {
+		t.Errorf("the copy is %q, %v", row, err)
+	}
+	// A database that is there already is its owner's; one that a restore makes is compared.
+	r.createDB(target)
+	if _, err := r.restoreCtx(t.Context(), restore.Options{DSN: r.m.DSN(target), Verify: restore.VerifyRows}); err != nil {
+		t.Errorf("into a database of another character set: %v", err)
+	}
+}

@@ -1,0 +1,129 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
+)
+
+// onTables runs f on all tables with rows, the largest first.
+func (d *database) onTables(ctx context.Context, workers []worker, phase string, f func(context.Context, *my.Session, *table) error) error {
+	end := d.phase(phase)
+	defer end()
+	var jobs []bulk.Job
+	for _, t := range d.tables {
+		if t.data == nil || t.lost.Load() {
+			continue
+		}
+		jobs = append(jobs, bulk.Job{ID: t.name(), Size: t.size(), Do: func(ctx context.Context, n int) error {
+			s, err := workers[n].session(ctx)
+			if err != nil {
+				return err
+			}
+			step := d.opts.Progress.Begin(phase + " " + t.name())
+			defer step()
+			return d.failed(d.object(phase+" table "+t.name(), "", f(ctx, s, t)))
+		}})
+	}
+	return bulk.Run(ctx, len(workers), jobs)
+}
+
+// analyze gathers statistics, so that the first queries have good plans.
+func (d *database) analyze(ctx context.Context, workers []worker) error {
+	return d.onTables(ctx, workers, "analyze", func(ctx context.Context, s *my.Session, t *table) error {
+		return s.Exec(ctx, "ANALYZE NO_WRITE_TO_BINLOG TABLE "+my.Ident(t.name()))
+	})
+}
+
+// ErrDiffers says that a restored table is not what the manifest says.
+var ErrDiffers = restore.ErrDiffers
+
+// verify reads the restored tables and compares them with the manifest.
+func (d *database) verify(ctx context.Context, workers []worker) error {
+	return d.onTables(ctx, workers, "verify", func(ctx context.Context, s *my.Session, t *table) error {
+		var sum my.RowSum
+		rows, err := s.ReadRows(ctx, t.layout.Select(my.Ident(t.name()), ""), &sum, func([]byte) error { return nil })
+		if err != nil {
+			return err
+		}
+		if rows != t.data.Rows {
+			return fmt.Errorf("%w: it has %d rows instead of %d", ErrDiffers, rows, t.data.Rows)
+		}
+		if want := t.data.Checksum; want != "" && sum.String() != want {
+			return fmt.Errorf("%w: its checksum is %s instead of %s", ErrDiffers, sum.String(), want)
+		}
+		return nil
+	})
+}
+
+// verifyDefinitions compares all definitions with those of the backup, where none has
+// failed, which would be said twice. Servers of other versions word them otherwise.
+func (d *database) verifyDefinitions(ctx context.Context) error {
+	d.mu.Lock()
+	failed := slices.ContainsFunc(d.result.Failed, func(e *restore.ObjectError) bool { return e.Database == d.target })
+	d.mu.Unlock()
+	if failed || d.opts.DataOnly || d.maria != (d.manifest.Engine == archive.MariaDB) || d.main.Version()/100 != d.manifest.Server.Number/100 {
+		return nil
+	}
+	entries := slices.Clone(d.others)
+	if d.create {
+		entries = append(entries, d.toc.Of(my.KindDatabase)...)
+	}
+	for _, t := range d.tables {
+		entries = append(entries, t.entry)
+	}
+	for _, e := range entries {
+		if e.Broken {
+			continue
+		}
+		want := *e
+		switch e.Kind {
+		case my.KindTable:
+			want.Create = my.Requalify(want.Create, d.source, d.target)
+		case my.KindDatabase:
+			want.Name, want.Create = d.target, e.Renamed(d.target)
+		}
+		got, err := d.main.Show(ctx, e.Kind, want.Name)
+		if d.opts.NoOwner {
+			want.Create, _ = my.Definer(want.Create)
+			got.Create, _ = my.Definer(got.Create)
+		}
+		switch {
+		case d.main.Broken() != nil:
+			return err
+		case err != nil:
+			err = fmt.Errorf("%w: %w", ErrDiffers, err)
+		case !want.Same(&got):
+			err = fmt.Errorf("%w: the backup has %.300q, the copy %.300q", ErrDiffers, want.Create, got.Create)
+		}
+		if err := d.failed(d.object(e.String(), "", err)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish makes all of it durable and closes the books, in this order.
+func (d *database) finish(ctx context.Context) error {
+	end := d.phase("finish")
+	defer end()
+	if d.flushMode != "1" {
+		// Commits have not waited for the disk. The log has an order: when its end
+		// is there, all of it is.
+		err := d.main.Exec(ctx, "FLUSH ENGINE LOGS")
+		if my.Denied(err) {
+			d.warn("what was restored is on the server's disk within about a second: innodb_flush_log_at_trx_commit is %s, and the account may not FLUSH", d.flushMode)
+		} else if err != nil {
+			return fmt.Errorf("flush the log: %w", err)
+		}
+	}
+	if err := d.main.Exec(ctx, "DROP TABLE IF EXISTS "+booksTable); err != nil {
+		return fmt.Errorf("close the books: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+)
+
+// loadAttempts bounds how often a chunk is loaded again after deadlocks with
+// others of its table.
+const loadAttempts = 10
+
+// loadChunk loads a chunk in a transaction that also notes it.
+func (d *database) loadChunk(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
+	// Of MariaDB, the first rows of a table that nobody checks go in as a whole,
+	// which is faster and locks the table: others of it would wait.
+	checks := "SET unique_checks = 0"
+	if len(t.chunks) > 1 {
+		checks = "SET unique_checks = 1"
+	}
+	if err := s.Exec(ctx, checks); err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		err := d.transact(ctx, s, t, c)
+		if err == nil {
+			break
+		}
+		if s.Broken() == nil {
+			err = errors.Join(err, s.Exec(ctx, "ROLLBACK"))
+		}
+		if !deadlock(err) || attempt == loadAttempts {
+			return d.rowsError(t, c, err)
+		}
+	}
+	d.loaded(c)
+	return nil
+}
+
+func (d *database) loaded(c archive.Chunk) {
+	d.opts.Progress.Add(c.PlainBytes, c.Rows)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.result.Rows += c.Rows
+	d.result.Bytes += c.PlainBytes
+	if c.Part == 1 {
+		d.result.Tables++
+	}
+}
+
+func (d *database) transact(ctx context.Context, s *my.Session, t *table, c archive.Chunk) error {
+	if err := s.Exec(ctx, "START TRANSACTION"); err != nil {
+		return err
+	}
+	if err := d.rows(ctx, s, t, c); err != nil {
+		return err
+	}
+	if err := s.Exec(ctx, note(c.Path)); err != nil {
+		return err
+	}
+	return s.Exec(ctx, "COMMIT")
+}
+
+// loadPlain loads a table that knows no transactions: whole, and from the beginning
+// after an interruption.
+func (d *database) loadPlain(ctx context.Context, s *my.Session, t *table, step string) error {
+	err := s.Exec(ctx, "TRUNCATE TABLE "+my.Ident(t.name()))
+	if remembers := uint16(4137); my.ErrorCode(err) == remembers { // a system-versioned table
+		if err = s.Exec(ctx, "DELETE FROM "+my.Ident(t.name())); err == nil {
+			err = s.Exec(ctx, "DELETE HISTORY FROM "+my.Ident(t.name()))
+		}
+	}
+	for _, c := range t.chunks {
+		if err == nil {
+			if err = d.rows(ctx, s, t, c); err != nil {
+				return d.rowsError(t, c, err)
+			}
+		}
+	}
+	if err == nil {
+		err = s.Exec(ctx, note(step))
+	}
+	if err != nil {
+		return d.object("rows of table "+t.name(), "", err)
+	}
+	for _, c := range t.chunks {
+		d.loaded(c)
+	}
+	return nil
+}
+
+// rows sends the rows of a chunk and sees that all of them, and nothing else, have
+// come in as they are.
+func (d *database) rows(ctx context.Context, s *my.Session, t *table, c archive.Chunk) (err error) {
+	in, err := d.archive.Chunk(ctx, c.Path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	var got loadCount
+	switch {
+	case c.Content == "sql":
+		err = d.statements(ctx, s, t, in, &got)
+	case d.local || len(t.layout.Columns) == 0:
+		err = d.infile(ctx, s, t, in, &got)
+	default:
+		err = d.inserts(ctx, s, t, in, &got)
+	}
+	if err != nil {
+		return err
+	}
+	if got.rows != c.Rows {
+		return fmt.Errorf("the server took %d rows, and the chunk has %d", got.rows, c.Rows)
+	}
+	return nil
+}
+
+type loadCount struct{ rows int64 }
+
+// infileName is what the server is to ask for; it names nothing on this machine.
+const infileName = "weir"
+
+// infile loads by LOAD DATA LOCAL.
+func (d *database) infile(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
+	out, err := s.Run(ctx, t.layout.Load(infileName, my.Ident(t.name())), nil, in)
+	if err != nil {
+		return err
+	}
+	var deleted, skipped, warnings int64
+	if _, err := fmt.Sscanf(out.Info, "Records: %d  Deleted: %d  Skipped: %d  Warnings: %d", &got.rows, &deleted, &skipped, &warnings); err != nil {
+		return fmt.Errorf("the server's account of the load, %q: %w", out.Info, err)
+	}
+	if skipped > 0 || deleted > 0 || out.Warnings > 0 {
+		return d.harmless(ctx, s, t, skipped+deleted)
+	}
+	return nil
+}
+
+// harmless looks at warnings. LOAD DATA LOCAL makes them of what are errors
+// elsewhere. The one that means nothing is about the error value of an ENUM, which
+// comes as what it is.
+func (d *database) harmless(ctx context.Context, s *my.Session, t *table, lost int64) error {
+	var bad error
+	const truncated = "1265"
+	err := s.Query(ctx, "SHOW WARNINGS", func(row []string) error {
+		if bad == nil && (row[1] != truncated || lost > 0 || !t.namesEnum(row[2])) {
+			bad = fmt.Errorf("%s %s: %s", strings.ToLower(row[0]), row[1], row[2])
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("ask for warnings: %w", err)
+	}
+	if bad == nil && lost > 0 {
+		bad = fmt.Errorf("%d rows were left out", lost)
+	}
+	if bad != nil {
+		return fmt.Errorf("rows have not come in as they are: %w", bad)
+	}
+	d.warn("table %s: it holds the error value of an ENUM, of which the server warns (error %s)", t.name(), truncated)
+	return nil
+}
+
+// namesEnum tells whether a message of the server, in whatever language, names a column
+// that is an ENUM.
+func (t *table) namesEnum(message string) bool {
+	return slices.ContainsFunc(t.plain.Items, func(item string) bool {
+		name := my.ItemName(item)
+		return strings.HasPrefix(item, my.Ident(name)+" enum(") && strings.Contains(message, "'"+name+"'")
+	})
+}
+
+// statementBytes is about how long an INSERT of rows is, if the server takes it:
+// longer ones gain nothing.
+const statementBytes = 1 << 20
+
+// inserts loads by INSERT of many rows.
+func (d *database) inserts(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
+	ins := my.NewInserter(t.layout, my.Ident(t.name()), int(min(statementBytes, d.packet-1024)))
+	run := func(sql []byte, rows int) error {
+		out, err := s.Run(ctx, string(sql), nil, nil)
+		if err != nil {
+			return err
+		}
+		if out.Affected != uint64(rows) {
+			return fmt.Errorf("the server took %d of %d rows", out.Affected, rows)
+		}
+		got.rows += int64(rows)
+		if out.Warnings > 0 {
+			return d.harmless(ctx, s, t, 0)
+		}
+		return nil
+	}
+	err := my.Lines(in, func(line []byte) error {
+		sql, rows, err := ins.Line(line)
+		if err != nil || rows == 0 {
+			return err
+		}
+		return run(sql, rows)
+	})
+	if err != nil {
+		return err
+	}
+	if sql, rows := ins.Rest(); rows > 0 {
+		return run(sql, rows)
+	}
+	return nil
+}
+
+// statements runs the INSERT statements of a chunk that holds them, one a line.
+func (d *database) statements(ctx context.Context, s *my.Session, t *table, in io.Reader, got *loadCount) error {
+	return my.Lines(in, func(line []byte) error {
+		out, err := s.Run(ctx, strings.TrimSuffix(string(line), ";"), nil, nil)
+		if err != nil {
+			return err
+		}
+		got.rows += int64(out.Affected)
+		if out.Warnings > 0 {
+			return d.harmless(ctx, s, t, 0)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,266 @@
+package mysql_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	dump "github.com/weirdb/weir/internal/backup/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
+	load "github.com/weirdb/weir/internal/backup/restore/mysql"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/wire/binlog"
+)
+
+// other starts a server of the test's own, of the flavor of m.
+func other(t *testing.T, m *lab.MySQL) *lab.MySQL {
+	t.Helper()
+	if m.Flavor() == lab.FlavorMySQL {
+		return labtest.MySQL(t, config(m.Flavor()))
+	}
+	return labtest.MariaDB(t, config(m.Flavor()))
+}
+
+// logs is where a test archives binary logs.
+func (r *rig) logs() archive.Storage {
+	r.t.Helper()
+	s, err := archive.NewLocal(r.t.TempDir())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func start(m *archive.Manifest) binlog.Position {
+	return binlog.Position{File: m.Position.Binlog, Pos: uint64(m.Position.Offset)}
+}
+
+// stream archives all that the server has.
+func (r *rig) stream(s archive.Storage, from binlog.Position) binlog.Position {
+	r.t.Helper()
+	end, err := dump.StreamBinlog(r.t.Context(), dump.BinlogOptions{DSN: r.m.DSN(""), Storage: s, Start: from, UntilEnd: true, SegmentBytes: 2000})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return end
+}
+
+// into restores the latest backup into another server under the same name.
+func (r *rig) into(m *lab.MySQL) *rig {
+	r.t.Helper()
+	to := &rig{t: r.t, m: m, db: r.db, repo: r.repo}
+	if _, err := to.restoreCtx(r.t.Context(), restore.Options{Create: true, Clean: true}); err != nil {
+		r.t.Fatal(err)
+	}
+	return to
+}
+
+// TestReplay restores a backup and replays the log behind it: to the end, to a
+// position, to a GTID, to a moment.
+func TestReplay(t *testing.T) {
+	eachServer(t, func(t *testing.T, m *lab.MySQL) {
+		r := newRig(t, m, zoo(t, m)+"CREATE TABLE steps (id int NOT NULL PRIMARY KEY, at timestamp(6) NULL) ENGINE=InnoDB; INSERT INTO steps VALUES (0, NULL);")
+		res := r.backup(backup.Options{}, archive.Options{})
+		from := start(res.Manifest)
+		logs := r.logs()
+		s := r.session(r.db)
+		var gtid binlog.GTID
+		var moment time.Time
+		var middle binlog.Position
+		for i := 1; i <= 6; i++ {
+			r.exec(s, fmt.Sprintf("INSERT INTO steps (id, at) VALUES (%d, now(6))", i))
+			switch i {
+			case 2:
+				r.rotate()
+				middle = r.stream(logs, from)
+			case 3:
+				gtid = r.lastGTID(s)
+			case 4:
+				r.client("", "SET sql_mode = 'ANSI_QUOTES', time_zone = '+05:00'; USE "+r.db+`; ALTER TABLE "steps" ADD COLUMN "extra" varchar(30) DEFAULT 'ü'; CREATE TABLE stamped (t timestamp DEFAULT '2020-02-02 02:02:02');`)
+			case 5:
+				// Servers note commits to the second.
+				r.until("SELECT now(6) > at + INTERVAL 1100000 MICROSECOND FROM "+r.db+".steps WHERE id = 5", "1")
+				moment = time.Unix(r.number("SELECT FLOOR(UNIX_TIMESTAMP(at)) + 1 FROM "+r.db+".steps WHERE id = 5"), 0).Add(-time.Microsecond)
+			}
+		}
+		r.exec(s, "START TRANSACTION", "UPDATE strings SET lb = repeat(x'01', 900000), u = 'neu 😀' WHERE id = 5", "DELETE FROM numbers WHERE id = 2",
+			"UPDATE numbers SET f = 0.1, d = -5 WHERE id < 9", "INSERT INTO docs VALUES (50, '{\"x\": 1}')", "COMMIT",
+			"INSERT INTO child SELECT id + 100, 1, 1 FROM zz_parent", "UPDATE zz_parent SET id = 77 WHERE id = 1",
+			"START TRANSACTION", "INSERT INTO bare VALUES (999)", "ROLLBACK", "DROP VIEW a_top")
+		r.stream(logs, from)
+
+		target := other(t, m)
+		replay := func(o load.ReplayOptions) *rig {
+			to := r.into(target)
+			o.DSN, o.Storage, o.From, o.Databases = target.DSN(""), logs, from, []string{r.db}
+			if _, err := load.Replay(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			return to
+		}
+		if got := replay(load.ReplayOptions{}).native(r.db); got != r.native(r.db) {
+			t.Error("the copy and the source differ after all of the log has been replayed")
+		}
+		for _, c := range []struct {
+			name string
+			o    load.ReplayOptions
+			want int64
+		}{
+			{"position", load.ReplayOptions{UntilPosition: middle}, 2},
+			{"GTID", load.ReplayOptions{UntilGTID: gtid}, 3},
+			{"moment", load.ReplayOptions{Until: moment}, 5},
+		} {
+			if got := replay(c.o).number("SELECT max(id) FROM " + r.db + ".steps"); got != c.want {
+				t.Errorf("until a %s: the last step is %d instead of %d", c.name, got, c.want)
+			}
+		}
+		// A segment that is lost is found.
+		all, err := my.ListLogs(t.Context(), logs, "")
+		if err != nil || len(all) < 4 {
+			t.Fatalf("%d segments, %v", len(all), err)
+		}
+		if err := logs.Delete(t.Context(), all[2].Name); err != nil {
+			t.Fatal(err)
+		}
+		r.into(target)
+		_, err = load.Replay(t.Context(), load.ReplayOptions{DSN: target.DSN(""), Storage: logs, From: from})
+		if !errors.Is(err, my.ErrLogGap) {
+			t.Errorf("a log with a gap: %v", err)
+		}
+	})
+}
+
+func (r *rig) number(sql string) int64 {
+	r.t.Helper()
+	var n int64
+	if _, err := fmt.Sscan(r.client("", sql), &n); err != nil {
+		r.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// until polls a query for an answer.
+func (r *rig) until(sql, want string) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		got := r.client("", sql)
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%s is %q and never %q", sql, got, want)
+		}
+	}
+}
+
+// lastGTID is that of the last transaction of the server.
+func (r *rig) lastGTID(s *my.Session) binlog.GTID {
+	r.t.Helper()
+	if r.maria() {
+		row, err := s.Row(r.t.Context(), "SELECT @@last_gtid")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		var g binlog.GTID
+		if _, err := fmt.Sscanf(row[0], "%d-%d-%d", &g.Domain, &g.Server, &g.Seq); err != nil {
+			r.t.Fatal(err)
+		}
+		return g
+	}
+	row, err := s.Row(r.t.Context(), "SELECT @@server_uuid, REGEXP_SUBSTR(@@gtid_executed, '[0-9]+$')")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var g binlog.GTID
+	digits := strings.ReplaceAll(row[0], "-", "")
+	for i := range g.UUID {
+		if _, err := fmt.Sscanf(digits[2*i:2*i+2], "%02x", &g.UUID[i]); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if _, err := fmt.Sscan(row[1], &g.Seq); err != nil {
+		r.t.Fatal(err)
+	}
+	return g
+}
+
+// rotate begins another file of the binary log. MariaDB notes in it, when its engine
+// has written down what is in the older ones, that these are needed no more: until
+// it has, the log may grow at any time without anybody's doing.
+func (r *rig) rotate() {
+	r.t.Helper()
+	r.client("", "FLUSH BINARY LOGS")
+	if !r.maria() {
+		return
+	}
+	file, _, _ := strings.Cut(r.client("", "SHOW MASTER STATUS"), "\t")
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		events := r.client("", "SHOW BINLOG EVENTS IN '"+file+"'")
+		for line := range strings.Lines(events) {
+			if e := strings.Split(strings.TrimSpace(line), "\t"); len(e) == 6 && e[2] == "Binlog_checkpoint" && e[5] == file {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("the server still needs logs before %s:\n%s", file, events)
+		}
+	}
+}
+
+// TestStreamPurged asks for what the server has thrown away.
+func TestStreamPurged(t *testing.T) {
+	m := server(t, lab.FlavorMariaDB)
+	r := newRig(t, other(t, m), "CREATE TABLE x (id int)")
+	res := r.backup(backup.Options{}, archive.Options{})
+	r.client(r.db, "INSERT INTO x VALUES (1); FLUSH BINARY LOGS; FLUSH BINARY LOGS;")
+	now, _, _ := strings.Cut(r.client("", "SHOW MASTER STATUS"), "\t")
+	// A log goes when the engine has written all of it down.
+	for deadline := time.Now().Add(patience); !strings.HasPrefix(r.client("", "PURGE BINARY LOGS TO '"+now+"'; SHOW BINARY LOGS"), now); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server keeps its logs")
+		}
+	}
+	_, err := dump.StreamBinlog(t.Context(), dump.BinlogOptions{DSN: r.m.DSN(""), Storage: r.logs(), Start: start(res.Manifest), UntilEnd: true})
+	if !errors.Is(err, binlog.ErrPurged) || !strings.Contains(err.Error(), res.Manifest.Position.Binlog) {
+		t.Errorf("from %s: error: %v", start(res.Manifest), err)
+	}
+}
+
+// ends is where an archive ends.
+func (r *rig) ends(s archive.Storage) binlog.Position {
+	r.t.Helper()
+	end, err := my.LogEnd(r.t.Context(), s, "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return end
+}
+
+// events lists the places of all events of an archive.
+func (r *rig) events(s archive.Storage, from binlog.Position) string {
+	r.t.Helper()
+	l, err := my.OpenLogs(r.t.Context(), s, "", from)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var b strings.Builder
+	for {
+		e, err := l.Next(r.t.Context())
+		if errors.Is(err, io.EOF) {
+			return b.String()
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if e.Type != binlog.FormatDescriptionEvent {
+			fmt.Fprintf(&b, "%s:%d %s %d\n", e.File, e.End, e.Type, e.Size)
+		}
+	}
+}

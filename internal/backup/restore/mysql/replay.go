@@ -1,0 +1,350 @@
+package mysql
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/wire/binlog"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// ReplayOptions says which part of an archived binary log is replayed, and where.
+type ReplayOptions struct {
+	// DSN says where the server is and who to be there. The account needs what the
+	// server asks for BINLOG (BINLOG REPLAY, BINLOG_ADMIN or SUPER). Required.
+	DSN string
+
+	// Storage holds the log, below Dir ("" or a name with a slash at its end).
+	// Storage is required.
+	Storage archive.Storage
+	Dir     string
+
+	// From is where to begin: the position in the manifest of the backup that has
+	// been restored. Required.
+	From binlog.Position
+
+	// Until is a moment: transactions that were committed after it are left out.
+	// Servers note it to the second, MySQL 8 to the microsecond. UntilPosition is
+	// where to end; UntilGTID is the last transaction. Default: the end of what is
+	// archived. At most one is given.
+	Until         time.Time
+	UntilPosition binlog.Position
+	UntilGTID     binlog.GTID
+
+	// Databases restricts it to these: rows by their table's database, statements
+	// by the default database of the client that ran them. Default: all but the server's
+	// own.
+	Databases []string
+
+	// NoBinlog keeps what is replayed out of the server's own log. Default: false.
+	NoBinlog bool
+}
+
+func (o ReplayOptions) validate() error {
+	given := 0
+	for _, is := range []bool{!o.Until.IsZero(), !o.UntilPosition.IsZero(), !o.UntilGTID.IsZero()} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case o.DSN == "":
+		return errors.New("no DSN: into which server?")
+	case o.Storage == nil:
+		return errors.New("no storage: where is the binary log?")
+	case o.From.IsZero():
+		return errors.New("no position: where does the replay begin? (a backup has one if its server keeps a binary log)")
+	case given > 1:
+		return errors.New("end at one of a time, a position, a GTID")
+	}
+	return nil
+}
+
+// ReplayResult is what a replay reports. It is meaningful beside an error, too.
+type ReplayResult struct {
+	// Position is behind the last transaction that was replayed or passed over, in
+	// the source's log.
+	Position binlog.Position
+	// GTID is that of the last transaction; zero if it has none.
+	GTID binlog.GTID
+	// Transactions and Statements count what was run; row events are neither.
+	Transactions, Statements int
+	// Rows counts row events.
+	Rows int
+}
+
+// Replay runs what an archived binary log holds against a restored server. Row
+// changes go by BINLOG, as they are in the log; statements are run as their session
+// was. A transaction is committed or not there at all; statements such as ALTER
+// commit by themselves, as on the source. After an error the target is at the
+// result's position, but for a statement that failed half-way.
+func Replay(ctx context.Context, o ReplayOptions) (*ReplayResult, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	cfg, err := mywire.ParseClientDSN(o.DSN)
+	if err != nil {
+		return nil, err
+	}
+	logs, err := my.OpenLogs(ctx, o.Storage, o.Dir, o.From)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	p := &replayer{o: o, result: &ReplayResult{Position: o.From}, maps: map[uint64]tableMap{}}
+	if o.UntilPosition == o.From {
+		return p.result, logs.Close()
+	}
+	if p.s, err = my.Connect(ctx, cfg, ""); err != nil {
+		return nil, errors.Join(err, logs.Close())
+	}
+	err = p.all(ctx, logs)
+	err = errors.Join(err, p.s.Close(), logs.Close())
+	if err != nil {
+		err = fmt.Errorf("replay behind %s: %w", p.result.Position, err)
+	}
+	return p.result, err
+}
+
+// CheckReplay says why a server would not take a replay, before anything is changed:
+// each transaction happens at the time at which it did at the source, and with
+// secure_timestamp MariaDB may not take a time from a client.
+func CheckReplay(ctx context.Context, dsn string) error {
+	cfg, err := mywire.ParseClientDSN(dsn)
+	if err != nil {
+		return err
+	}
+	s, err := my.Connect(ctx, cfg, "")
+	if err != nil {
+		return err
+	}
+	err = s.Exec(ctx, "SET timestamp = 1700000000")
+	if my.ErrorCode(err) != 0 {
+		err = fmt.Errorf("the server does not let this account set the time of a replayed change: %w", err)
+	}
+	return errors.Join(err, s.Close())
+}
+
+// replayer is one run of Replay.
+type replayer struct {
+	o       ReplayOptions
+	s       *my.Session
+	tracker binlog.Tracker
+	result  *ReplayResult
+
+	format  []byte // description that the session has to be told of
+	told    bool
+	maps    map[uint64]tableMap // of the statement
+	group   rowGroup
+	begun   bool // BEGIN has been sent
+	written bool // the transaction has had an effect
+}
+
+// errEnd says that the end that was asked for is reached.
+var errEnd = errors.New("end")
+
+func (p *replayer) all(ctx context.Context, logs *my.Logs) error {
+	if p.o.NoBinlog {
+		if err := p.s.Exec(ctx, "SET sql_log_bin = 0"); err != nil {
+			return err
+		}
+	}
+	for {
+		e, err := logs.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return p.ended()
+		}
+		if err != nil {
+			return err
+		}
+		err = p.event(ctx, e)
+		if errors.Is(err, errEnd) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s event at %s:%d: %w", e.Type, e.File, e.Start(), err)
+		}
+	}
+}
+
+// ended judges the end of the archive.
+func (p *replayer) ended() error {
+	switch {
+	case p.tracker.InTransaction() && p.begun:
+		return errors.New("the archived log ends inside a transaction")
+	case !p.o.UntilGTID.IsZero():
+		return fmt.Errorf("the archived log ends before %s", p.o.UntilGTID)
+	case !p.o.UntilPosition.IsZero() && p.result.Position != p.o.UntilPosition:
+		return fmt.Errorf("the archived log ends before %s", p.o.UntilPosition)
+	}
+	return nil
+}
+
+// event replays an event.
+func (p *replayer) event(ctx context.Context, e *binlog.Event) error {
+	was := p.tracker.InTransaction()
+	step, err := p.tracker.Observe(e)
+	if err != nil {
+		return err
+	}
+	if !was && p.past(e) {
+		return errEnd
+	}
+	switch step {
+	case binlog.StepCut, binlog.StepRollback:
+		return p.end(ctx, e, "ROLLBACK")
+	case binlog.StepPrepare:
+		return errors.New("XA transactions cannot be replayed: nobody knows what becomes of them")
+	case binlog.StepNone, binlog.StepCommit:
+	}
+	switch e.Type {
+	case binlog.FormatDescriptionEvent:
+		p.format, p.told = append(p.format[:0], e.Raw...), false
+	case binlog.TableMapEvent:
+		err = p.tableMap(e)
+	case binlog.QueryEvent, binlog.QueryCompressedEvent:
+		err = p.query(ctx, e, step)
+	case binlog.IntVarEvent, binlog.RandEvent, binlog.UserVarEvent, binlog.BeginLoadQueryEvent, binlog.ExecuteLoadQueryEvent:
+		err = errors.New("changes are logged as statements, and are exact as rows only (binlog_format of the source)")
+	case binlog.TransactionPayloadEvent:
+		err = errors.New("compressed transactions of MySQL (binlog_transaction_compression) cannot be replayed")
+	case binlog.IncidentEvent:
+		err = binlog.ErrIncident
+	default:
+		if isRows(e.Type) {
+			err = p.rows(ctx, e)
+		}
+	}
+	if err == nil && step == binlog.StepCommit {
+		err = p.end(ctx, e, "COMMIT")
+	}
+	return err
+}
+
+// past tells whether the transaction that e begins is behind the end that was asked
+// for.
+func (p *replayer) past(e *binlog.Event) bool {
+	if until := p.o.UntilPosition; !until.IsZero() && e.Stored() && e.File == until.File && e.End > until.Pos {
+		return true
+	}
+	if p.o.Until.IsZero() {
+		return false
+	}
+	at := p.tracker.CurrentTime()
+	if at.IsZero() {
+		at = p.tracker.CommitTime() // a statement that is all of its transaction
+	}
+	return e.Stored() && (p.tracker.InTransaction() || e.Type == binlog.QueryEvent) && at.After(p.o.Until)
+}
+
+// end ends a transaction, if one has begun.
+func (p *replayer) end(ctx context.Context, e *binlog.Event, verb string) error {
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
+	if p.begun {
+		if err := p.s.Exec(ctx, verb); err != nil {
+			return err
+		}
+	}
+	if verb == "COMMIT" && p.written {
+		p.result.Transactions++
+	}
+	p.begun, p.written = false, false
+	p.result.Position = binlog.Position{File: e.File, Pos: e.End}
+	p.result.GTID = p.tracker.GTID()
+	if !p.o.UntilGTID.IsZero() && p.result.GTID == p.o.UntilGTID || p.result.Position == p.o.UntilPosition {
+		return errEnd
+	}
+	return nil
+}
+
+// begin opens the transaction on the target when something is to be done in it.
+func (p *replayer) begin(ctx context.Context) error {
+	p.written = true
+	if p.begun {
+		return nil
+	}
+	if err := p.tell(ctx); err != nil {
+		return err
+	}
+	p.begun = true
+	return p.s.Exec(ctx, "BEGIN")
+}
+
+// tell tells the session what format events have, which MySQL wants to hear
+// between transactions. It then waits to be told of GTIDs, too; they are to be the
+// target's own.
+func (p *replayer) tell(ctx context.Context) error {
+	if p.told {
+		return nil
+	}
+	p.told = true
+	if err := p.s.Exec(ctx, "BINLOG '"+base64.StdEncoding.EncodeToString(p.format)+"'"); err != nil {
+		return fmt.Errorf("describe the format: %w", err)
+	}
+	if p.s.IsMariaDB() {
+		return nil
+	}
+	return p.s.Exec(ctx, "SET SESSION gtid_next = 'AUTOMATIC'")
+}
+
+// ownDatabases belong to the server: what was done in them was done to it.
+var ownDatabases = []string{"mysql", "sys", "performance_schema", "information_schema"}
+
+func (p *replayer) wanted(database string) bool {
+	if len(p.o.Databases) > 0 {
+		return slices.Contains(p.o.Databases, database)
+	}
+	return !slices.Contains(ownDatabases, strings.ToLower(database))
+}
+
+// query runs a statement as its session was.
+func (p *replayer) query(ctx context.Context, e *binlog.Event, step binlog.Step) error {
+	q, err := binlog.ParseQuery(e)
+	if err != nil {
+		return err
+	}
+	switch strings.ToUpper(strings.TrimSuffix(q.SQL, ";")) {
+	case "BEGIN", "COMMIT", "ROLLBACK":
+		return nil
+	}
+	if !p.wanted(q.Schema) {
+		return nil
+	}
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
+	if step == binlog.StepNone {
+		if err := p.begin(ctx); err != nil {
+			return err
+		}
+	}
+	p.written = true
+	settings, failed := sessionOf(e)
+	if q.Schema != "" {
+		err := p.s.Exec(ctx, "USE "+my.Ident(q.Schema))
+		if err != nil && my.ErrorCode(err) != mywire.ErrUnknownDatabase { // CREATE DATABASE is logged inside itself
+			return err
+		}
+	}
+	if err := p.s.Exec(ctx, settings); err != nil {
+		return fmt.Errorf("settings of the session: %w", err)
+	}
+	err = p.s.Exec(ctx, q.SQL)
+	if code := my.ErrorCode(err); code != 0 && code == failed {
+		err = nil // as on the source, where it had changed something before
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", first(q.SQL, 200), err)
+	}
+	p.result.Statements++
+	return p.s.Exec(ctx, my.Unset+", timestamp = DEFAULT, foreign_key_checks = 1, unique_checks = 1, auto_increment_increment = 1, auto_increment_offset = 1")
+}

@@ -1,0 +1,461 @@
+// Package mysql restores MySQL and MariaDB databases from an archive.
+//
+// Definitions that rows need are made one after the other; then everything else is
+// one graph of jobs over several sessions, in which the indexes of a table wait for
+// its own rows and for nothing else:
+//
+//	before    databases, sequences, tables without secondary indexes
+//	together  rows (largest first) -> all indexes of a table at once
+//	after     foreign keys -> routines -> views -> triggers -> events -> statistics
+//
+// Of a cluster, each of the steps after rows is done in all databases before the
+// next one begins: keys, views and triggers may look into other databases.
+//
+// A chunk is loaded by a transaction that also notes it in the target's own books
+// (table weir_restore), so that a restore that was interrupted is resumed without
+// doing anything twice. Definitions are no transactions on these servers: one that
+// is not noted is looked for before it is made again.
+package mysql
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// Run restores what opts say of the backup that r reads. The result is not nil
+// when the restore came as far as to have one, even with an error.
+func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
+	started := time.Now()
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := mywire.ParseClientDSN(opts.DSN)
+	if err != nil {
+		return nil, err
+	}
+	m := r.Manifest()
+	if m.Engine != archive.MySQL && m.Engine != archive.MariaDB {
+		return nil, fmt.Errorf("the backup is one of %s, not of MySQL or MariaDB", m.Engine)
+	}
+	if !opts.NoCheck {
+		if err := r.CheckDefinitions(ctx); err != nil {
+			return nil, err
+		}
+	}
+	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: m, result: &restore.Result{}}
+	err = run.all(ctx)
+	run.result.Elapsed = time.Since(started)
+	if run.result.Ended = err == nil; err == nil {
+		err = run.result.Err()
+	}
+	return run.result, err
+}
+
+// runner is one run over one or more databases.
+type runner struct {
+	opts     restore.Options
+	cfg      mywire.ConnectConfig
+	archive  *archive.Reader
+	manifest *archive.Manifest
+
+	maria     bool
+	local     bool  // LOAD DATA LOCAL is allowed
+	packet    int64 // the server's max_allowed_packet
+	flushMode string
+	noHistory string   // why the server does not take what rows were before
+	grants    []string // that wait for the tables that they are about
+
+	mu     sync.Mutex // guards what follows
+	result *restore.Result
+}
+
+func (r *runner) warn(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Warnings = append(r.result.Warnings, fmt.Sprintf(format, args...))
+}
+
+// failed judges an error about an object: it is noted, unless it says that nothing
+// else will do any better.
+func (r *runner) failed(err error) error {
+	var object *restore.ObjectError
+	if err == nil || r.opts.Stop || !restore.Independent(err) || !errors.As(err, &object) || hopeless(my.ErrorCode(err)) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Failed = append(r.result.Failed, object)
+	return nil
+}
+
+// hopeless are errors about the server, not the object.
+func hopeless(code uint16) bool {
+	switch code {
+	case mywire.ErrServerShutdown, mywire.ErrMariaConnectionKilled, mywire.ErrQueryInterrupted, mywire.ErrOptionPrevents, mywire.ErrTooManyConnections,
+		1021, 1030, 1114, 3675, 14: // disk full, error of the engine, table full, disk full, errno
+		return true
+	}
+	return false
+}
+
+// phase begins a phase; the function that it returns ends it.
+func (r *runner) phase(name string) (end func()) {
+	r.opts.Progress.Phase(name)
+	started := time.Now()
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.result.AddPhase(name, time.Since(started))
+	}
+}
+
+// all restores all databases that are meant. What may look into other databases
+// comes after all tables of all of them: foreign keys, routines, views, triggers.
+func (r *runner) all(ctx context.Context) error {
+	s, err := my.Connect(ctx, r.cfg, "")
+	if err != nil {
+		return err
+	}
+	existing, err := r.ask(ctx, s)
+	if err = errors.Join(err, s.Close()); err != nil {
+		return err
+	}
+	names, err := r.names()
+	if err != nil {
+		return err
+	}
+	var all []*database
+	for _, name := range names {
+		d := &database{runner: r, source: name}
+		if d.target, d.create, err = r.target(name); err != nil {
+			return err
+		}
+		all = append(all, d)
+	}
+	ending, err := r.ending(ctx, all, existing)
+	if err != nil {
+		return err
+	}
+	if !ending {
+		if err := r.restore(ctx, all, existing); err != nil || r.opts.DryRun {
+			return err
+		}
+	}
+	return r.each(ctx, all, (*database).finish)
+}
+
+// restore does all but the end.
+func (r *runner) restore(ctx context.Context, all []*database, existing map[string]bool) error {
+	// What no database can take is known of all of them before one is changed.
+	for _, d := range all {
+		toc, err := r.readTOC(ctx, d.source)
+		if err == nil {
+			d.toc = toc
+			err = d.choose()
+		}
+		if err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	if r.manifest.Scope == "cluster" && r.opts.Database == "" && !r.opts.NoGlobals {
+		if err := r.globals(ctx); err != nil {
+			return err
+		}
+	}
+	for _, d := range all {
+		if err := d.begin(ctx, existing[d.target]); err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	if r.opts.DryRun {
+		return nil
+	}
+	for _, step := range []func(*database, context.Context) error{
+		(*database).makeSequences, (*database).load, (*database).foreignKeys, (*database).sequences, (*database).routines,
+	} {
+		if err := r.each(ctx, all, step); err != nil {
+			return err
+		}
+	}
+	if err := r.views(ctx, all); err != nil {
+		return err
+	}
+	for _, step := range []func(*database, context.Context) error{(*database).triggers, (*database).compare} {
+		if err := r.each(ctx, all, step); err != nil {
+			return err
+		}
+	}
+	if err := r.grant(ctx); err != nil {
+		return err
+	}
+	return r.each(ctx, all, func(d *database, ctx context.Context) error { return d.main.Exec(ctx, note(stepRestored)) })
+}
+
+// each does a step in all databases, one after the other: the jobs of each fill the
+// machine.
+func (r *runner) each(ctx context.Context, all []*database, step func(*database, context.Context) error) error {
+	for _, d := range all {
+		if err := d.with(ctx, step); err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	return nil
+}
+
+// ending reports whether an interrupted restore had come to close its books, which
+// it does in their order: those of the last database say so.
+func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (bool, error) {
+	last := all[len(all)-1]
+	if !r.opts.Resume || !existing[last.target] {
+		return false, nil
+	}
+	ending := false
+	err := last.with(ctx, func(d *database, ctx context.Context) error {
+		b, err := openBooks(ctx, d.main, d.manifest.ID, d.source, true)
+		if err == nil {
+			ending = b.has(stepRestored)
+		}
+		return err
+	})
+	return ending, err
+}
+
+// ask finds out what the server is and what it allows.
+func (r *runner) ask(ctx context.Context, s *my.Session) (existing map[string]bool, err error) {
+	r.maria = s.IsMariaDB()
+	if r.maria != (r.manifest.Engine == archive.MariaDB) && !r.opts.Force {
+		return nil, fmt.Errorf("the server is %s and the backup one of %s: their definitions differ (--force tries)", s.VersionText(), r.manifest.Engine)
+	}
+	if r.maria == (r.manifest.Engine == archive.MariaDB) && s.Version()/100 < r.manifest.Server.Number/100 && !r.opts.Force {
+		return nil, fmt.Errorf("the server is %s and the backup one of %s: an older server may not understand it (--force tries)",
+			s.VersionText(), r.manifest.Server.Version)
+	}
+	if r.noHistory, err = refusesHistory(ctx, s); err != nil {
+		return nil, err
+	}
+	row, err := s.Row(ctx, "SELECT @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit")
+	if err != nil {
+		return nil, fmt.Errorf("ask for settings: %w", err)
+	}
+	r.local, r.flushMode = row[0] == "1" && !r.opts.NoLocal, row[2]
+	if _, err := fmt.Sscan(row[1], &r.packet); err != nil {
+		return nil, fmt.Errorf("ask for settings: max_allowed_packet %q: %w", row[1], err)
+	}
+	existing = map[string]bool{}
+	err = s.Query(ctx, "SELECT schema_name FROM information_schema.schemata", func(row []string) error {
+		existing[row[0]] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list databases: %w", err)
+	}
+	return existing, nil
+}
+
+// refusesHistory says why a server will not take what rows of system-versioned tables
+// were before; "" if it will.
+func refusesHistory(ctx context.Context, s *my.Session) (string, error) {
+	if !s.IsMariaDB() || s.Version() < 101100 {
+		return "only MariaDB takes that, from 10.11 on", nil
+	}
+	row, err := s.Row(ctx, "SELECT @@secure_timestamp")
+	if err != nil {
+		return "", fmt.Errorf("ask for settings: %w", err)
+	}
+	if row[0] == "YES" {
+		return "no server takes that which runs with secure_timestamp=YES: start it without", nil
+	}
+	return "", nil
+}
+
+// names returns the databases of the backup that are meant.
+func (r *runner) names() ([]string, error) {
+	var names []string
+	for _, d := range r.manifest.Databases {
+		names = append(names, d.Name)
+	}
+	if r.opts.Database != "" {
+		if !slices.Contains(names, r.opts.Database) {
+			return nil, fmt.Errorf("the backup holds no database %q, only %s", r.opts.Database, strings.Join(names, ", "))
+		}
+		return []string{r.opts.Database}, nil
+	}
+	if len(names) > 1 && r.opts.Target != "" {
+		return nil, fmt.Errorf("--target names one database, and the backup holds %d: --database says which one is meant", len(names))
+	}
+	return names, nil
+}
+
+// target says into which database one of the backup goes, and whether that is
+// made. Of a cluster all are.
+func (r *runner) target(name string) (target string, create bool, err error) {
+	switch {
+	case r.opts.Target != "":
+		return r.opts.Target, r.opts.Create, nil
+	case r.manifest.Scope == "cluster" && r.opts.Database == "", r.opts.Create && r.cfg.Database == "":
+		return name, true, nil
+	case r.opts.Create:
+		return r.cfg.Database, true, nil
+	case r.cfg.Database == "":
+		return "", false, errors.New("the DSN names no database (--create makes the one of the backup, --target names one)")
+	}
+	return r.cfg.Database, false, nil
+}
+
+// globals makes accounts with their grants. Those that exist are left as they are.
+func (r *runner) globals(ctx context.Context) error {
+	end := r.phase("globals")
+	defer end()
+	if !r.has(my.GlobalsPath) {
+		return nil
+	}
+	r.plan(restore.Step{Phase: "globals", Object: "accounts"})
+	if r.opts.DryRun {
+		return nil
+	}
+	text, err := r.text(ctx, my.GlobalsPath)
+	if err != nil {
+		return err
+	}
+	s, err := r.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	err = r.accounts(ctx, s, my.ParseGlobals(text))
+	return errors.Join(err, s.Close())
+}
+
+func (r *runner) accounts(ctx context.Context, s *my.Session, g my.Globals) error {
+	const cannotUser = 1396 // it exists already
+	for _, a := range g.Accounts {
+		for i, sql := range a.Statements {
+			if i > 0 {
+				r.grants = append(r.grants, sql)
+				continue
+			}
+			err := s.Exec(ctx, sql)
+			if my.ErrorCode(err) == cannotUser {
+				r.warn("account %s exists already and is left as it is", a.Name)
+				break
+			}
+			if err != nil {
+				if err := r.failed(&restore.ObjectError{Object: "account " + a.Name, Err: err}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// grant runs what comes after accounts and tables.
+func (r *runner) grant(ctx context.Context) error {
+	if len(r.grants) == 0 || r.opts.NoPrivileges {
+		return nil
+	}
+	end := r.phase("grants")
+	defer end()
+	s, err := r.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, sql := range r.grants {
+		if err := s.Exec(ctx, sql); err != nil {
+			if err := r.failed(&restore.ObjectError{Object: "grants", Statement: first(sql, 200), Err: err}); err != nil {
+				return errors.Join(err, s.Close())
+			}
+		}
+	}
+	return s.Close()
+}
+
+// has tells whether the backup has a chunk.
+func (r *runner) has(chunk string) bool {
+	return slices.ContainsFunc(r.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
+}
+
+// text reads a chunk whole.
+func (r *runner) text(ctx context.Context, chunk string) (string, error) {
+	in, err := r.archive.Chunk(ctx, chunk)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(in)
+	if err = errors.Join(err, in.Close()); err != nil {
+		return "", fmt.Errorf("read %s: %w", chunk, err)
+	}
+	return string(text), nil
+}
+
+// readTOC reads the table of contents of a database.
+func (r *runner) readTOC(ctx context.Context, database string) (*my.TOC, error) {
+	name := path.Dir(archive.SchemaPath(database, "x")) + "/toc.json"
+	text, err := r.text(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read definitions of database %s: %w", database, err)
+	}
+	toc := &my.TOC{}
+	if err := json.Unmarshal([]byte(text), toc); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return toc, nil
+}
+
+// connect opens a session for restoring. Rows come as they were: what foreign keys,
+// checks and unique keys had to say has been said.
+func (r *runner) connect(ctx context.Context, database string) (*my.Session, error) {
+	s, err := my.Connect(ctx, r.cfg, database)
+	if err != nil {
+		return nil, err
+	}
+	settings := "SET foreign_key_checks = 0, unique_checks = 0"
+	if r.maria {
+		settings += ", check_constraint_checks = 0"
+	}
+	if r.maria && s.Version() >= 101100 {
+		settings += ", system_versioning_insert_history = 1, system_versioning_alter_history = KEEP"
+	}
+	if r.opts.NoBinlog {
+		settings += ", sql_log_bin = 0"
+	}
+	if err := s.Exec(ctx, settings); err != nil {
+		if r.opts.NoBinlog && my.Denied(err) {
+			err = fmt.Errorf("%w (the account may not switch the binary log off)", err)
+		}
+		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+// plan notes a step.
+func (r *runner) plan(s restore.Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Plan = append(r.result.Plan, s)
+	if s.Done {
+		r.result.Resumed++
+	}
+}
+
+// first returns the beginning of a text, on one line.
+func first(s string, n int) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + " …"
+	}
+	return s
+}

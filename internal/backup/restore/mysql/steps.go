@@ -1,0 +1,430 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// worker is a session of one of the jobs side by side.
+type worker struct {
+	d *database
+	s *my.Session
+}
+
+func (w *worker) session(ctx context.Context) (*my.Session, error) {
+	if w.s != nil && w.s.Broken() == nil {
+		return w.s, nil
+	}
+	s, err := w.d.connect(ctx, w.d.target)
+	if err != nil {
+		return nil, err
+	}
+	w.s = s
+	return s, nil
+}
+
+func (d *database) makeSequences(ctx context.Context) error {
+	return d.define(ctx, "sequences", my.KindSequence)
+}
+
+func (d *database) routines(ctx context.Context) error {
+	return d.define(ctx, "routines", my.KindFunction, my.KindProcedure, my.KindPackage, my.KindBody)
+}
+
+func (d *database) triggers(ctx context.Context) error {
+	return d.define(ctx, "triggers and events", my.KindTrigger, my.KindEvent)
+}
+
+// load makes tables, their rows and their indexes.
+func (d *database) load(ctx context.Context) error {
+	return d.crew(ctx, func(workers []worker) error {
+		end := d.phase("data and indexes")
+		defer end()
+		return bulk.Run(ctx, len(workers), d.graph(workers))
+	})
+}
+
+// compare gathers statistics, and compares what was restored with the backup.
+func (d *database) compare(ctx context.Context) error {
+	if d.opts.SchemaOnly {
+		return nil
+	}
+	return d.crew(ctx, func(workers []worker) error {
+		if !d.opts.NoAnalyze {
+			if err := d.analyze(ctx, workers); err != nil {
+				return err
+			}
+		}
+		if d.opts.Verify != restore.VerifyRows {
+			return nil
+		}
+		if err := d.verify(ctx, workers); err != nil {
+			return err
+		}
+		return d.verifyDefinitions(ctx)
+	})
+}
+
+// crew runs f with the workers, and ends their sessions.
+func (d *database) crew(_ context.Context, f func([]worker) error) error {
+	workers := make([]worker, max(1, d.opts.Jobs))
+	for i := range workers {
+		workers[i].d = d
+	}
+	err := f(workers)
+	for _, w := range workers {
+		if w.s != nil {
+			err = errors.Join(err, w.s.Close())
+		}
+	}
+	return err
+}
+
+// Ranks of jobs: what is lower starts first where it can.
+const (
+	rankTable = iota
+	rankData
+	rankIndex
+)
+
+// graph returns the jobs of tables, rows and indexes.
+func (d *database) graph(workers []worker) []bulk.Job {
+	var jobs []bulk.Job
+	add := func(t *table, id string, rank int, size int64, after []string, do func(context.Context, *my.Session) error) {
+		if d.books.has(id) {
+			return
+		}
+		jobs = append(jobs, bulk.Job{ID: id, Rank: rank, Size: size, After: after, Do: func(ctx context.Context, n int) error {
+			s, err := workers[n].session(ctx)
+			if err != nil {
+				return err
+			}
+			end := d.opts.Progress.Begin(t.name())
+			defer end()
+			if t.lost.Load() {
+				return nil // which is reported
+			}
+			return d.failed(do(ctx, s))
+		}})
+	}
+	for _, t := range d.tables {
+		made := []string{t.entry.String()}
+		if !d.opts.DataOnly {
+			add(t, made[0], rankTable, t.size(), nil, func(ctx context.Context, s *my.Session) error { return d.makeTable(ctx, s, t) })
+		}
+		after := made
+		if t.safe {
+			for _, c := range t.chunks {
+				after = append(after, c.Path)
+				add(t, c.Path, rankData, c.PlainBytes, made, func(ctx context.Context, s *my.Session) error { return d.loadChunk(ctx, s, t, c) })
+			}
+		} else if len(t.chunks) > 0 {
+			rows := "rows of " + t.name()
+			after = append(after, rows)
+			add(t, rows, rankData, t.size(), made, func(ctx context.Context, s *my.Session) error { return d.loadPlain(ctx, s, t, rows) })
+		}
+		if len(t.indexes) > 0 && !d.opts.DataOnly {
+			add(t, t.indexStep(), rankIndex, t.size(), after, func(ctx context.Context, s *my.Session) error { return d.index(ctx, s, t) })
+		}
+	}
+	return jobs
+}
+
+// object wraps an error of the server about an object.
+func (d *database) object(name, statement string, err error) error {
+	if err == nil {
+		return nil
+	}
+	rest := ""
+	if statement != "" {
+		rest = "DELIMITER ;;\n" + statement + "\n;;\nDELIMITER ;"
+	}
+	return &restore.ObjectError{Database: d.target, Object: name, Statement: first(statement, 300), Rest: rest, Err: err}
+}
+
+// makeTable makes a table. One that an interrupted run has made and not noted has
+// no rows yet.
+func (d *database) makeTable(ctx context.Context, s *my.Session, t *table) error {
+	create := t.plain.String()
+	statements := []string{create, note(t.entry.String())}
+	if len(d.books.done) > 0 {
+		statements = slices.Insert(statements, 0, t.entry.Drop(true))
+	}
+	for _, sql := range statements {
+		if err := s.Exec(ctx, sql); err != nil {
+			return d.lose(t, d.object(t.entry.String(), t.entry.Create, err))
+		}
+	}
+	return nil
+}
+
+// lose notes that a table could not be made: its rows, and what belongs to it, are
+// left out.
+func (d *database) lose(t *table, err error) error {
+	if d.opts.Stop || !restore.Independent(err) {
+		return err
+	}
+	t.lost.Store(true)
+	if err := d.failed(err); err != nil {
+		return err
+	}
+	for _, c := range t.chunks {
+		err := d.rowsError(t, c, fmt.Errorf("%w %s", restore.ErrNeeds, t.entry))
+		if err := d.failed(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowsError is an error about the rows of a chunk.
+func (d *database) rowsError(t *table, c archive.Chunk, err error) error {
+	return &restore.ObjectError{
+		Database: d.target, Object: "rows of table " + t.name() + " (" + c.Path + ")",
+		Rest: "-- " + strings.Join(strings.Fields(t.data.Attributes["load"]), " "), Chunk: c.Path, Err: err,
+	}
+}
+
+// index makes all indexes of a table by as few statements as the server allows:
+// it takes one FULLTEXT index at a time.
+func (d *database) index(ctx context.Context, s *my.Session, t *table) error {
+	there, err := d.names(ctx, s, "SELECT DISTINCT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = "+my.Literal(t.name()))
+	if err != nil {
+		return err
+	}
+	var together []string
+	var alone [][]string
+	full := 0
+	for _, it := range t.indexes {
+		switch {
+		case there[my.ItemName(it)]:
+		case strings.HasPrefix(it, "VECTOR KEY "):
+			alone = append(alone, []string{it})
+		case strings.HasPrefix(it, "FULLTEXT KEY "):
+			if full++; full > 1 {
+				alone = append(alone, []string{it})
+				continue
+			}
+			fallthrough
+		default:
+			together = append(together, it)
+		}
+	}
+	for _, items := range append([][]string{together}, alone...) {
+		if err := d.alter(ctx, s, t, "indexes", items); err != nil {
+			return err
+		}
+	}
+	return s.Exec(ctx, note(t.indexStep()))
+}
+
+func (d *database) alter(ctx context.Context, s *my.Session, t *table, what string, items []string) error {
+	if len(items) == 0 {
+		return nil
+	}
+	sql := "ALTER TABLE " + my.Ident(t.name()) + " ADD " + strings.Join(items, ", ADD ")
+	return d.object(what+" of table "+t.name(), sql, s.Exec(ctx, sql))
+}
+
+// names returns a set of names that a query yields.
+func (d *database) names(ctx context.Context, s *my.Session, sql string) (map[string]bool, error) {
+	there := map[string]bool{}
+	err := s.Query(ctx, sql, func(row []string) error {
+		there[row[0]] = true
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("see what is there already: %w", err)
+	}
+	return there, nil
+}
+
+// foreignKeys makes them one table after the other: with checks switched off,
+// servers note them and read no rows. The rows are those of one moment at which
+// the source's own keys held.
+func (d *database) foreignKeys(ctx context.Context) error {
+	if d.opts.DataOnly {
+		return nil
+	}
+	end := d.phase("foreign keys")
+	defer end()
+	for _, t := range d.tables {
+		if len(t.foreign) == 0 || t.lost.Load() || d.books.has(t.foreignStep()) {
+			continue
+		}
+		step := d.opts.Progress.Begin(t.foreignStep())
+		err := d.foreignKeysOf(ctx, t)
+		step()
+		if err := d.failed(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *database) foreignKeysOf(ctx context.Context, t *table) error {
+	there, err := d.names(ctx, d.main, "SELECT constraint_name FROM information_schema.table_constraints WHERE constraint_type = 'FOREIGN KEY' AND table_schema = DATABASE() AND table_name = "+my.Literal(t.name()))
+	if err != nil {
+		return err
+	}
+	items := slices.DeleteFunc(slices.Clone(t.foreign), func(it string) bool { return there[my.ItemName(it)] })
+	if err := d.alter(ctx, d.main, t, "foreign keys", items); err != nil {
+		return err
+	}
+	return d.main.Exec(ctx, note(t.foreignStep()))
+}
+
+// define makes objects one after the other.
+func (d *database) define(ctx context.Context, phase string, kinds ...my.Kind) error {
+	end := d.phase(phase)
+	defer end()
+	for _, e := range d.kind(kinds...) {
+		if err := d.failed(d.entry(ctx, e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entry makes one object as its maker's session was.
+func (d *database) entry(ctx context.Context, e *my.Entry) error {
+	if d.books.has(e.String()) {
+		return nil
+	}
+	end := d.opts.Progress.Begin(e.String())
+	defer end()
+	create := e.Create
+	if d.opts.NoOwner {
+		create, _ = my.Definer(create)
+	}
+	var err error
+	if set := e.Setting(); set != "" {
+		err = d.main.Exec(ctx, set)
+	}
+	if err == nil && len(d.books.done) > 0 {
+		err = d.main.Exec(ctx, e.Drop(true)) // of packages, in their own sql_mode
+	}
+	if err == nil {
+		err = d.main.Exec(ctx, create)
+	}
+	if set := e.Setting(); set != "" && d.main.Broken() == nil {
+		err = errors.Join(err, d.main.Exec(ctx, my.Unset))
+	}
+	if err == nil {
+		err = d.main.Exec(ctx, note(e.String()))
+	}
+	if my.Denied(err) && strings.Contains(create, "DEFINER=") {
+		err = fmt.Errorf("%w (another account's objects need SUPER or SET USER; --no-owner makes them the restoring account's)", err)
+	}
+	return d.object(e.String(), create, err)
+}
+
+// views makes the views of all databases. One that fails because it reads another
+// one that is not there yet comes again, as long as any view comes into being.
+func (r *runner) views(ctx context.Context, all []*database) error {
+	end := r.phase("views")
+	defer end()
+	left := make(map[*database][]*my.Entry, len(all))
+	for _, d := range all {
+		left[d] = d.kind(my.KindView)
+	}
+	for made := true; made; {
+		made = false
+		last := map[*database][]error{}
+		err := r.each(ctx, all, func(d *database, ctx context.Context) error {
+			var again []*my.Entry
+			for _, e := range left[d] {
+				err := d.entry(ctx, e)
+				switch {
+				case err == nil:
+					made = true
+				case my.Missing(err), unfit(err):
+					again, last[d] = append(again, e), append(last[d], err)
+				default:
+					if err := d.failed(err); err != nil {
+						return err
+					}
+				}
+			}
+			left[d] = again
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if made {
+			continue
+		}
+		for _, d := range all {
+			for i, err := range last[d] {
+				if err := d.unmade(left[d][i], err); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// unfit reports whether an error says that a view reads what is not there, be it a
+// column, a routine or another view.
+func unfit(err error) bool {
+	switch my.ErrorCode(err) {
+	case 1356, 1054, 1305, 1630: // invalid view, unknown column, routine, function
+		return true
+	}
+	return false
+}
+
+// unmade notes a view that could not be made. One that could not be read at the
+// source, either, is no failure.
+func (d *database) unmade(e *my.Entry, err error) error {
+	var object *restore.ObjectError
+	if !e.Broken || !errors.As(err, &object) {
+		return d.failed(err)
+	}
+	d.warn("database %s: %s could not be read at the source, and is not made: %v", d.target, e, object.Err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.result.Broken = append(d.result.Broken, object)
+	return nil
+}
+
+// sequences sets sequences to where they stood. That can be done again.
+func (d *database) sequences(ctx context.Context) error {
+	chunk := my.SequencesPath(d.source)
+	wanted := d.kind(my.KindSequence)
+	if d.opts.SchemaOnly || !d.has(chunk) || len(wanted) == 0 {
+		return nil
+	}
+	text, err := d.text(ctx, chunk)
+	if err != nil {
+		return err
+	}
+	for sql := range strings.SplitSeq(text, ";\n") {
+		for _, e := range wanted {
+			if strings.HasPrefix(sql, "SELECT SETVAL("+my.Ident(e.Name)+",") {
+				if err := d.failed(d.object(e.String(), sql, d.main.Exec(ctx, sql))); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// deadlock reports whether an error says that the server has rolled the
+// transaction back for the sake of another one.
+func deadlock(err error) bool {
+	code := my.ErrorCode(err)
+	return code == mywire.ErrDeadlock || code == mywire.ErrLockWaitTimeout
+}

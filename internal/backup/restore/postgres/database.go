@@ -1,0 +1,443 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// database is the restore of one database.
+type database struct {
+	*runner
+	source  string // its name in the backup
+	target  string // its name on the server
+	create  bool
+	version int // of the server
+
+	toc     *pg.TOC
+	entries []*pg.Entry // that are meant, in their order
+	tables  []*target   // whose rows are meant
+	byTable map[[2]string]*target
+	main    *pg.Session
+	books   *ledger
+
+	// lost says that the database could not be made.
+	lost bool
+
+	failedMu sync.Mutex   // guards what follows
+	missing  map[int]bool // entries that could not be made
+
+	// guarded says that triggers and foreign keys of the target watch while rows
+	// alone are loaded. It is set before the workers start.
+	guarded bool
+
+	// escapes says that the definitions were written for sessions in which a
+	// backslash escapes, as backups may be that older versions of weir made. What
+	// weir itself writes reads the same either way.
+	escapes bool
+}
+
+// target is a table whose rows are restored.
+type target struct {
+	archive.Table
+	chunks []*archive.Chunk // of the manifest
+	entry  bool             // the definitions have it, and not an extension
+	ours   bool             // this restore, or the one that it resumes, has made it
+	root   string           // as SQL: the table by way of which the rows are loaded; "": itself
+}
+
+func (t *target) sql() string  { return pg.Qualified(t.Schema, t.Name) }
+func (t *target) name() string { return t.Schema + "." + t.Name }
+
+// restore does all but the end, which comes when all databases are restored: until
+// then the books stay, so that a restore of many that is resumed knows which of
+// them are done.
+func (d *database) restore(ctx context.Context, exists bool) (err error) {
+	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
+		return err
+	}
+	d.escapes = slices.ContainsFunc(d.toc.Entries, func(e pg.Entry) bool {
+		return e.Desc == "STDSTRINGS" && strings.Contains(e.Create, "'off'")
+	})
+	if err := d.choose(); err != nil {
+		return err
+	}
+	books, err := d.prepare(ctx, exists)
+	if d.main != nil {
+		defer func() { err = errors.Join(err, d.main.Close()) }()
+	}
+	if err != nil {
+		return err
+	}
+	d.books = books
+	d.describe()
+	defer func() { // until the end comes, only what is made at the end is kept
+		d.entries, d.toc, d.tables, d.byTable, d.books = d.of("", pg.PassLast), nil, nil, nil, nil
+	}()
+	if d.opts.DryRun || d.books.has(stepRestored) {
+		return nil
+	}
+	if err := d.steps(ctx); err != nil {
+		return err
+	}
+	return d.main.Exec(ctx, note(stepRestored))
+}
+
+// prepare makes the database, opens it and sees that it is fit: empty, cleaned,
+// or one whose restore was interrupted.
+func (d *database) prepare(ctx context.Context, exists bool) (*ledger, error) {
+	end := d.phase("prepare")
+	defer end()
+	none := &ledger{}
+	if d.create && (!exists || d.opts.Clean) {
+		if d.opts.DryRun {
+			return none, nil
+		}
+		if err := d.make(ctx, exists); err != nil {
+			return nil, err
+		}
+	} else if d.create && !d.opts.Resume {
+		return nil, errors.New("the database exists already (--clean drops it first, --resume continues an interrupted restore)")
+	} else if d.create && !d.opts.DryRun {
+		if err := d.properties(ctx); err != nil { // the interruption may have come before them
+			return nil, err
+		}
+	}
+	var err error
+	if d.main, err = d.connect(ctx); err != nil {
+		return nil, err
+	}
+	id := d.manifest.ID
+	books, err := openLedger(ctx, d.main, id, d.source, d.opts.Resume || d.opts.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	if len(books.done) > 0 {
+		return books, nil
+	}
+	if err := d.fit(ctx); err != nil {
+		return nil, err
+	}
+	if d.opts.DryRun {
+		return books, nil
+	}
+	if d.opts.Clean && !d.create {
+		if err := d.clean(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := books.begin(ctx, d.main, id, d.source); err != nil || d.sandbox == nil {
+		return books, err
+	}
+	return books, d.admit(ctx)
+}
+
+// admit lets a sandbox's login note its steps, and make indexes in schemas of the
+// database's owner.
+func (d *database) admit(ctx context.Context) error {
+	user := d.sandbox.user
+	sql := "GRANT USAGE ON SCHEMA " + ledgerSchema + " TO " + user + "; GRANT INSERT ON " + ledgerSchema + ".done TO " + user
+	if !d.create {
+		sql += "; ALTER DATABASE " + pg.Ident(d.target) + " OWNER TO " + user
+	}
+	return d.main.Exec(ctx, sql)
+}
+
+// connect opens a session for restoring.
+func (d *database) connect(ctx context.Context) (*pg.Session, error) {
+	return d.connectAs(ctx, d.cfg)
+}
+
+// connectAs is connect with another login.
+func (d *database) connectAs(ctx context.Context, cfg pgwire.ConnectConfig) (*pg.Session, error) {
+	s, err := pg.Connect(ctx, cfg, d.target)
+	if err != nil {
+		return nil, err
+	}
+	settings := "SET synchronous_commit = off; SET check_function_bodies = off; SET default_transaction_read_only = off; " +
+		"SET default_transaction_isolation = 'read committed'; SET default_tablespace = ''; " +
+		fmt.Sprintf("SET maintenance_work_mem = '%dkB'", d.opts.MaintenanceBytes>>10)
+	if d.manifest.Attributes[pg.AttrMoney] != "" {
+		settings += "; " + pg.MoneySetting
+	}
+	if d.escapes {
+		settings += "; SET standard_conforming_strings = off"
+	}
+	if err := s.Exec(ctx, settings); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare session: %w", err), s.Close())
+	}
+	if d.opts.DataOnly && !d.guarded {
+		// Rows come as they were; what triggers and foreign keys made of them is in
+		// them. Only a superuser can say so.
+		err := s.Exec(ctx, "SET session_replication_role = replica")
+		if pg.ErrorCode(err) == "42501" { // insufficient_privilege
+			d.guarded = true // by the main session, which is the first
+			d.warn("triggers and foreign keys of the target are in force while rows are loaded: only a superuser can put them off")
+		} else if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// make makes the database with the definition that it had.
+func (d *database) make(ctx context.Context, exists bool) error {
+	s, err := pg.Connect(ctx, d.cfg, "")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if s.Database() == d.target && exists {
+		return errors.New("a database cannot be dropped by a connection to it: name another one in the DSN")
+	}
+	if exists {
+		if err := s.Exec(ctx, "DROP DATABASE "+pg.Ident(d.target)); err != nil {
+			return fmt.Errorf("drop it: %w", err)
+		}
+	}
+	for i := range d.toc.Entries {
+		if e := &d.toc.Entries[i]; e.Desc == "DATABASE" {
+			sql := renameDatabase(e.Create, d.target)
+			if err := s.Exec(ctx, sql); err != nil {
+				return &restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Err: err}
+			}
+		}
+	}
+	return d.properties(ctx)
+}
+
+// properties sets what belongs to the database itself: owner, settings, comment,
+// grants. They can be set again without harm.
+func (d *database) properties(ctx context.Context) error {
+	s, err := pg.Connect(ctx, d.cfg, "")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for i := range d.toc.Entries {
+		e := &d.toc.Entries[i]
+		if !e.OfDatabase() || e.Desc == "ACL" && d.opts.NoPrivileges {
+			continue
+		}
+		var all []string
+		if e.Desc != "DATABASE" {
+			all = append(all, renameDatabase(e.Create, d.target))
+		}
+		if !d.opts.NoOwner {
+			all = append(all, renameDatabase(e.OwnerSQL(), d.target))
+		}
+		for _, sql := range all {
+			if sql == "" {
+				continue
+			}
+			if err := d.exec(ctx, s, sql); err != nil {
+				err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(sql, 200), Rest: sql + ";", Err: err})
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// renameDatabase puts another name into statements about a database.
+func renameDatabase(script, name string) string {
+	var out []string
+	for sql, err := range pg.Statements(strings.NewReader(script)) {
+		if err != nil {
+			return script // the server will say what is wrong with it
+		}
+		for _, prefix := range []string{"CREATE DATABASE ", "ALTER DATABASE ", "COMMENT ON DATABASE ", "SECURITY LABEL ON DATABASE "} {
+			if rest, ok := strings.CutPrefix(sql, prefix); ok {
+				sql = prefix + pg.Ident(name) + skipIdent(rest)
+			}
+		}
+		if strings.HasPrefix(sql, "GRANT ") || strings.HasPrefix(sql, "REVOKE ") {
+			if before, rest, ok := strings.Cut(sql, " ON DATABASE "); ok {
+				sql = before + " ON DATABASE " + pg.Ident(name) + skipIdent(rest)
+			}
+		}
+		if rest, ok := strings.CutPrefix(sql, "ALTER ROLE "); ok {
+			if of, ok := strings.CutPrefix(skipIdent(rest), " IN DATABASE "); ok {
+				role := rest[:len(rest)-len(skipIdent(rest))]
+				sql = "ALTER ROLE " + role + " IN DATABASE " + pg.Ident(name) + skipIdent(of)
+			}
+		}
+		out = append(out, sql)
+	}
+	return strings.Join(out, ";\n")
+}
+
+// skipIdent returns what follows a name, be it quoted.
+func skipIdent(s string) string {
+	if !strings.HasPrefix(s, `"`) {
+		if i := strings.IndexAny(s, " \n\t;"); i >= 0 {
+			return s[i:]
+		}
+		return ""
+	}
+	for i := 1; i < len(s); i++ {
+		if s[i] != '"' {
+			continue
+		}
+		if i+1 < len(s) && s[i+1] == '"' {
+			i++
+			continue
+		}
+		return s[i+1:]
+	}
+	return ""
+}
+
+// fit refuses a target that is not empty.
+func (d *database) fit(ctx context.Context) error {
+	if d.opts.Clean && !d.create {
+		return nil
+	}
+	if d.opts.DataOnly {
+		return d.fitRows(ctx)
+	}
+	if d.opts.Filter.Selective() {
+		return nil // beside what is there; what is in the way is an error of its own
+	}
+	row, err := d.main.Row(ctx, `
+WITH own AS (
+  SELECT oid, nspname FROM pg_catalog.pg_namespace n
+  WHERE nspname <> 'information_schema' AND nspname OPERATOR(pg_catalog.!~) '^pg_' AND nspname <> '`+ledgerSchema+`'
+), member AS (
+  SELECT objid FROM pg_catalog.pg_depend WHERE deptype = 'e'
+), things AS (
+  SELECT nspname || '.' || relname AS name FROM pg_catalog.pg_class c JOIN own ON own.oid = relnamespace WHERE c.oid NOT IN (SELECT objid FROM member)
+  UNION ALL SELECT nspname || '.' || proname FROM pg_catalog.pg_proc p JOIN own ON own.oid = pronamespace WHERE p.oid NOT IN (SELECT objid FROM member)
+  UNION ALL SELECT nspname || '.' || typname FROM pg_catalog.pg_type t JOIN own ON own.oid = typnamespace
+    WHERE typrelid = 0 AND typelem = 0 AND t.oid NOT IN (SELECT objid FROM member)
+  UNION ALL SELECT 'schema ' || nspname FROM own WHERE nspname <> 'public' AND oid NOT IN (SELECT objid FROM member)
+)
+SELECT count(*), coalesce(min(name), '') FROM things`)
+	if err != nil {
+		return fmt.Errorf("see whether the target is empty: %w", err)
+	}
+	if row[0] != "0" && d.opts.Resume {
+		return fmt.Errorf("nothing to continue: the target holds %s objects, such as %s, and no books of an interrupted restore; it may have been finished", row[0], row[1])
+	}
+	if row[0] != "0" {
+		return fmt.Errorf("the target is not empty: it holds %s objects, such as %s (--clean drops what the backup brings, --create --target makes another database)", row[0], row[1])
+	}
+	return nil
+}
+
+// fitRows refuses to load rows beside others.
+func (d *database) fitRows(ctx context.Context) error {
+	for _, t := range d.tables {
+		row, err := d.main.Row(ctx, "SELECT EXISTS (SELECT FROM ONLY "+t.sql()+")")
+		switch {
+		case pg.ErrorCode(err) == pgwire.CodeUndefinedTable:
+			return fmt.Errorf("--data-only needs the tables, and %s does not exist", t.name())
+		case err != nil:
+			return fmt.Errorf("see whether table %s is empty: %w", t.name(), err)
+		case row[0] == "t":
+			return fmt.Errorf("table %s is not empty, and its rows would be there twice (truncate it first)", t.name())
+		}
+	}
+	return nil
+}
+
+// clean drops what the backup brings, the last first.
+func (d *database) clean(ctx context.Context) error {
+	end := d.phase("clean")
+	defer end()
+	for i := len(d.entries) - 1; i >= 0; i-- {
+		e := d.entries[i]
+		if e.Drop == "" || e.OfDatabase() {
+			continue
+		}
+		err := d.main.Exec(ctx, e.Drop)
+		if err == nil || d.opts.IfExists && missing(err) {
+			continue
+		}
+		err = d.failed(&restore.ObjectError{Database: d.target, Object: e.Name(), Statement: first(e.Drop, 200), Err: err})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing reports whether an error says that an object does not exist.
+func missing(err error) bool {
+	switch pg.ErrorCode(err) {
+	case pgwire.CodeUndefinedTable, "42704", "42883", "3F000", "42703":
+		return true
+	}
+	return false
+}
+
+// steps does everything, in the order that the package comment shows.
+func (d *database) steps(ctx context.Context) error {
+	if err := d.makeTables(ctx); err != nil {
+		return err
+	}
+	workers := make([]worker, max(1, d.opts.Jobs))
+	for i := range workers {
+		workers[i].d = d
+	}
+	err := d.parallel(ctx, workers)
+	for i := range workers {
+		err = errors.Join(err, workers[i].close())
+	}
+	return err
+}
+
+func (d *database) parallel(ctx context.Context, workers []worker) error {
+	before, err := d.references(ctx)
+	if err != nil {
+		return err
+	}
+	end := d.phase("data and indexes")
+	err = bulk.Run(ctx, len(workers), d.graph(workers, before))
+	end()
+	if err != nil {
+		return err
+	}
+	if !d.opts.SchemaOnly {
+		if err := d.script(ctx, d.main, "sequences", "/state/sequences.sql"); err != nil {
+			return err
+		}
+	}
+	if err := d.serially(ctx, "grants", d.of("", pg.PassACL)); err != nil {
+		return err
+	}
+	if !d.opts.SchemaOnly && !d.opts.DataOnly {
+		s := d.main
+		if d.sandbox != nil {
+			if s, err = workers[0].session(ctx); err != nil {
+				return err
+			}
+		}
+		if err := d.script(ctx, s, "materialized views", "/state/refresh.sql"); err != nil {
+			return err
+		}
+	}
+	if !d.opts.SchemaOnly && !d.opts.NoAnalyze {
+		if err := d.analyze(ctx, workers); err != nil {
+			return err
+		}
+	}
+	if d.opts.Verify == restore.VerifyRows && !d.opts.SchemaOnly {
+		if err := d.verify(ctx, workers); err != nil {
+			return err
+		}
+		return d.verifyDefinitions(ctx)
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/restore"
+)
+
+// analyze gathers statistics, so that the first queries have good plans.
+func (d *database) analyze(ctx context.Context, workers []worker) error {
+	end := d.phase("analyze")
+	defer end()
+	var jobs []bulk.Job
+	add := func(name, sql string, size int64) {
+		jobs = append(jobs, bulk.Job{ID: sql, Size: size, Do: func(ctx context.Context, n int) error {
+			s, err := workers[n].session(ctx)
+			if err != nil {
+				return err
+			}
+			step := d.opts.Progress.Begin("statistics of " + name)
+			defer step()
+			if err := s.Exec(ctx, sql); err != nil {
+				return d.failed(&restore.ObjectError{Database: d.target, Object: "statistics of " + name, Statement: sql, Err: err})
+			}
+			return nil
+		}})
+	}
+	for _, t := range d.tables {
+		if t.Rows > 0 && len(t.chunks) > 0 {
+			add(t.name(), "ANALYZE "+t.sql(), t.PlainBytes)
+		}
+	}
+	for _, e := range d.entries {
+		if e.Desc == "MATERIALIZED VIEW" {
+			add(e.Namespace+"."+e.Tag, "ANALYZE "+pg.Qualified(e.Namespace, e.Tag), 0)
+		}
+	}
+	return bulk.Run(ctx, len(workers), jobs)
+}
+
+// verify reads the restored tables and compares them with the manifest.
+func (d *database) verify(ctx context.Context, workers []worker) error {
+	end := d.phase("verify")
+	defer end()
+	var jobs []bulk.Job
+	groups := map[string][]*target{}
+	for _, t := range d.tables {
+		if len(t.chunks) < t.Parts {
+			continue // it was not made, which is reported
+		}
+		if t.root != "" {
+			groups[t.root] = append(groups[t.root], t)
+			continue
+		}
+		jobs = append(jobs, bulk.Job{ID: t.name(), Size: t.PlainBytes, Do: func(ctx context.Context, n int) error {
+			s, err := workers[n].admin(ctx)
+			if err != nil {
+				return err
+			}
+			step := d.opts.Progress.Begin("verify " + t.name())
+			defer step()
+			if err := t.compare(ctx, s); err != nil {
+				return d.failed(&restore.ObjectError{Database: d.target, Object: "table " + t.name(), Err: err})
+			}
+			return nil
+		}})
+	}
+	for root, group := range groups {
+		jobs = append(jobs, bulk.Job{ID: "rows of " + root, Do: func(ctx context.Context, n int) error {
+			s, err := workers[n].admin(ctx)
+			if err != nil {
+				return err
+			}
+			if err := compareCounts(ctx, s, group); err != nil {
+				return d.failed(&restore.ObjectError{Database: d.target, Object: "partitions of " + root, Err: err})
+			}
+			return nil
+		}})
+	}
+	return bulk.Run(ctx, len(workers), jobs)
+}
+
+// maxDifferences bounds how many differing definitions are listed of a database.
+const maxDifferences = 50
+
+// verifyDefinitions compares all definitions with those of the source, where all of
+// them were to be restored and none has failed, which would be said twice.
+func (d *database) verifyDefinitions(ctx context.Context) error {
+	chunk := path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + "/state/catalogue.jsonl"
+	has := slices.ContainsFunc(d.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
+	d.mu.Lock()
+	failed := slices.ContainsFunc(d.result.Failed, func(e *restore.ObjectError) bool { return e.Database == d.target })
+	d.mu.Unlock()
+	if !has || failed || d.opts.DataOnly || !d.opts.Filter.Empty() {
+		return nil
+	}
+	if d.version/10000 != d.manifest.Server.Number/10000 {
+		d.warn("database %s: definitions are not compared, for servers of different major versions word them differently", d.target)
+		return nil
+	}
+	if err := d.main.Exec(ctx, pg.NoJIT); err != nil {
+		return err
+	}
+	in, err := d.archive.Chunk(ctx, chunk)
+	if err != nil {
+		return err
+	}
+	skip := func(a pg.Aspect) bool {
+		return a.OfOwner() && d.opts.NoOwner || a.OfRights() && (d.opts.NoPrivileges || d.opts.NoOwner)
+	}
+	n := 0
+	err = d.main.CompareAspects(ctx, in, ledgerSchema, skip, func(diff pg.Difference) error {
+		if d.sandbox != nil && standsIn(diff) {
+			return nil
+		}
+		if n++; n > maxDifferences {
+			return nil
+		}
+		return d.failed(&restore.ObjectError{Database: d.target, Object: diff.Object(), Err: fmt.Errorf("%w: %s", ErrDiffers, diff)})
+	})
+	return errors.Join(err, in.Close())
+}
+
+// compareCounts compares tables among which rows may have moved.
+func compareCounts(ctx context.Context, s *pg.Session, group []*target) error {
+	var counts []string
+	var want int64
+	for _, t := range group {
+		counts = append(counts, "(SELECT count(*) FROM ONLY "+t.sql()+")")
+		want += t.Rows
+	}
+	row, err := s.Row(ctx, "SELECT "+strings.Join(counts, " + "))
+	if err != nil {
+		return err
+	}
+	if got := pg.Number(row[0]); got != want {
+		return fmt.Errorf("%w: they have %d rows instead of %d", ErrDiffers, got, want)
+	}
+	return nil
+}
+
+// ErrDiffers says that a restored table is not what the manifest says.
+var ErrDiffers = restore.ErrDiffers
+
+// compare compares one table.
+func (t *target) compare(ctx context.Context, s *pg.Session) error {
+	from := t.sql()
+	if len(t.Columns) > 0 {
+		from += " (" + pg.Idents(t.Columns) + ")"
+	}
+	if condition := t.Attributes["condition"]; condition != "" {
+		from = "(SELECT " + pg.Idents(t.Columns) + " FROM ONLY " + t.sql() + " " + condition + ")"
+	}
+	sql := "COPY " + from + " TO STDOUT"
+	sum := pg.RowSum{Binary: strings.HasPrefix(t.Checksum, "xxh64-binary:")}
+	sink := func([]byte) error { return nil }
+	if t.Checksum != "" {
+		sink = sum.Write
+	}
+	if sum.Binary {
+		sql += " (FORMAT binary)"
+	}
+	rows, err := s.CopyOut(ctx, sql, sink)
+	if err != nil {
+		return err
+	}
+	if rows != t.Rows {
+		return fmt.Errorf("%w: it has %d rows instead of %d", ErrDiffers, rows, t.Rows)
+	}
+	if t.Checksum == "" {
+		return nil
+	}
+	if err := sum.End(); err != nil {
+		return err
+	}
+	if got := sum.String(); got != t.Checksum {
+		return fmt.Errorf("%w: its checksum is %s instead of %s", ErrDiffers, got, t.Checksum)
+	}
+	return nil
+}
+
+// finish makes what would see the restore, closes the books, and makes all of it
+// durable, in one transaction.
+func (d *database) finish(ctx context.Context) (err error) {
+	end := d.phase("finish")
+	defer end()
+	if d.main, err = d.connect(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.main.Close()) }()
+	last := d.of("", pg.PassLast)
+	sql := []string{endLedger}
+	for _, e := range last {
+		create, owner := d.entrySQL(e)
+		sql = append(append(sql, create...), owner...)
+	}
+	err = d.exec(ctx, d.main, strings.Join(sql, ";\n"))
+	if err == nil || len(last) == 0 || d.main.Broken() != nil || d.opts.Stop {
+		return err
+	}
+	if err := d.main.Exec(ctx, endLedger); err != nil {
+		return err
+	}
+	for _, e := range last {
+		create, owner := d.entrySQL(e)
+		sql := strings.Join(append(create, owner...), ";\n")
+		if err := d.exec(ctx, d.main, sql); err != nil {
+			if err := d.failed(d.object(e.Name(), sql, err)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,277 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/backup/archive"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	dump "github.com/weirdb/weir/internal/backup/postgres"
+	"github.com/weirdb/weir/internal/backup/restore"
+	load "github.com/weirdb/weir/internal/backup/restore/postgres"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// shared is one server for all tests that do not harm it.
+var shared struct {
+	once sync.Once
+	p    *lab.Postgres
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.p != nil {
+		if err := shared.p.Stop(context.Background()); err != nil && code == 0 {
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// server returns the shared server. It is durable in nothing: what is tested on
+// it is not crashes.
+func server(t *testing.T) *lab.Postgres {
+	t.Helper()
+	labtest.RequirePostgres(t)
+	shared.once.Do(func() {
+		shared.p, shared.err = lab.StartPostgres(context.Background(), lab.PostgresConfig{
+			Durability: lab.Fast, Settings: map[string]string{"max_locks_per_transaction": "256", "wal_level": "logical"},
+		})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.p
+}
+
+// ownServer returns a server of the test's own.
+func ownServer(t *testing.T) *lab.Postgres {
+	t.Helper()
+	return labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+}
+
+// rig is a source database on a server, and a repository.
+type rig struct {
+	t    *testing.T
+	p    *lab.Postgres
+	db   string
+	repo *archive.Repository
+}
+
+// newRig makes a database called after the test and runs a script in it.
+func newRig(t *testing.T, p *lab.Postgres, script string) *rig {
+	t.Helper()
+	r := &rig{t: t, p: p, db: strings.ToLower(strings.NewReplacer("/", "_", "-", "_").Replace(t.Name()))}
+	r.createDB(r.db)
+	if script != "" {
+		r.exec(r.db, script)
+	}
+	r.repo = openRepo(t, t.TempDir())
+	return r
+}
+
+func openRepo(t *testing.T, dir string) *archive.Repository {
+	t.Helper()
+	repo, err := archive.OpenRepository(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return repo
+}
+
+func connect(t *testing.T, dsn string) *pg.Session {
+	t.Helper()
+	cfg, err := pgwire.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := pg.Connect(t.Context(), cfg, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// createDB makes a database that is gone after the test.
+func (r *rig) createDB(name string) {
+	r.t.Helper()
+	r.exec("postgres", "DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)")
+	r.exec("postgres", "CREATE DATABASE "+pg.Ident(name)+" TEMPLATE template0")
+	r.dropAfter(name)
+}
+
+func (r *rig) dropAfter(name string) {
+	r.t.Cleanup(func() { r.psql("postgres", "DROP DATABASE IF EXISTS "+pg.Ident(name)+" WITH (FORCE)") })
+}
+
+// exec runs a statement, or several as one transaction.
+func (r *rig) exec(db, sql string) {
+	r.t.Helper()
+	r.psql(db, sql)
+}
+
+// psql runs a script as psql does: each statement is its own transaction.
+func (r *rig) psql(db, script string) string {
+	r.t.Helper()
+	cmd := exec.Command(filepath.Join(r.p.BinDir(), "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", r.p.DSN(db), "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		r.t.Fatalf("psql: %v\n%s", err, stderr.String())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// native is what pg_dump makes of a database, without what differs each time, and
+// with the rows of each table in order: chunks that are loaded side by side end
+// up in any.
+func (r *rig) native(db string) string {
+	r.t.Helper()
+	cmd := exec.Command(filepath.Join(r.p.BinDir(), "pg_dump"), "-d", r.p.DSN(db))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		r.t.Fatalf("pg_dump: %v\n%s", err, stderr.String())
+	}
+	var kept []string
+	rows := -1 // where those of a table begin
+	for line := range strings.Lines(string(out)) {
+		switch {
+		case strings.HasPrefix(line, `\restrict `), strings.HasPrefix(line, `\unrestrict `):
+			continue
+		case rows < 0 && strings.HasPrefix(line, "COPY ") && strings.HasSuffix(line, " FROM stdin;\n"):
+			rows = len(kept) + 1
+		case rows >= 0 && line == "\\.\n":
+			slices.Sort(kept[rows:])
+			rows = -1
+		}
+		kept = append(kept, line)
+	}
+	return strings.Join(kept, "")
+}
+
+// same fails unless native dumps of two databases are equal.
+func (r *rig) same(a, b string) {
+	r.t.Helper()
+	x, y := r.native(a), r.native(b)
+	if x == y {
+		return
+	}
+	dir, err := os.MkdirTemp("", "weir-differs-")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	fa, fb := filepath.Join(dir, "source.sql"), filepath.Join(dir, "copy.sql")
+	for f, s := range map[string]string{fa: x, fb: y} {
+		if err := os.WriteFile(f, []byte(s), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	out, _ := exec.Command("diff", "-u", fa, fb).Output() // it ends with 1: they differ
+	if len(out) > 8000 {
+		out = out[:8000]
+	}
+	r.t.Fatalf("native dumps of source and copy differ (kept in %s):\n%s", dir, out)
+}
+
+// backup backs the source up.
+func (r *rig) backup(opts backup.Options, archiveOptions archive.Options) (*backup.Result, error) {
+	r.t.Helper()
+	if opts.DSN == "" {
+		opts.DSN = r.p.DSN(r.db)
+	}
+	if archiveOptions.Parallel == 0 {
+		archiveOptions.Parallel = 4
+	}
+	w, err := archive.Create(r.t.Context(), r.repo, archiveOptions)
+	if err != nil {
+		return nil, err
+	}
+	return dump.Run(r.t.Context(), opts, w)
+}
+
+func (r *rig) mustBackup(opts backup.Options) *backup.Result {
+	r.t.Helper()
+	res, err := r.backup(opts, archive.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return res
+}
+
+// restore restores the newest backup.
+func (r *rig) restore(opts restore.Options) (*restore.Result, error) {
+	r.t.Helper()
+	if opts.DSN == "" {
+		opts.DSN = r.p.DSN("postgres")
+	}
+	reader, err := archive.Open(r.t.Context(), r.repo, archive.Latest, archive.ReadOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() {
+		if err := reader.Close(); err != nil {
+			r.t.Error(err)
+		}
+	}()
+	return load.Run(r.t.Context(), opts, reader)
+}
+
+// restored restores the newest backup into a new database and returns its name.
+func (r *rig) restored(opts restore.Options) string {
+	r.t.Helper()
+	target := r.db + "_copy"
+	r.psql("postgres", "DROP DATABASE IF EXISTS "+pg.Ident(target)+" WITH (FORCE)")
+	r.dropAfter(target)
+	opts.Create, opts.Target = true, target
+	res, err := r.restore(opts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if len(res.Failed) > 0 {
+		r.t.Fatalf("failed: %v", res.Failed)
+	}
+	return target
+}
+
+// text reads a chunk of the newest backup.
+func (r *rig) text(path string) string {
+	r.t.Helper()
+	reader, err := archive.Open(r.t.Context(), r.repo, archive.Latest, archive.ReadOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer reader.Close()
+	in, err := reader.Chunk(r.t.Context(), path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	b, err := io.ReadAll(in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b)
+}

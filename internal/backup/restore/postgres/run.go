@@ -1,0 +1,406 @@
+// Package postgres restores PostgreSQL databases from an archive.
+//
+// Definitions that rows need are made one after the other; then everything else
+// is one graph of jobs over several sessions, in which an index waits for the
+// rows of its own table and for nothing else:
+//
+//	before    types, tables, functions, …        one after the other
+//	together  rows (largest first) -> indexes, keys -> foreign keys, triggers, rules
+//	after     sequences -> grants -> materialized views -> ANALYZE -> event triggers
+//
+// Each step is a transaction that also notes itself in the target's own books
+// (schema weir_restore), so that a restore that was interrupted is resumed
+// without doing anything twice. Commits on the way are asynchronous; the last one
+// is not, and PostgreSQL's log has an order: when it is durable, all are.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// Run restores what opts say of the backup that r reads. The result is not nil
+// when the restore came as far as to have one, even with an error.
+func Run(ctx context.Context, opts restore.Options, r *archive.Reader) (*restore.Result, error) {
+	started := time.Now()
+	defer bulk.BoundMemory()()
+	opts = opts.WithDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	cfg, err := pgwire.ParseDSN(opts.DSN)
+	if err != nil {
+		return nil, err
+	}
+	m := r.Manifest()
+	if m.Engine != archive.PostgreSQL {
+		return nil, fmt.Errorf("the backup is one of %s, not of PostgreSQL", m.Engine)
+	}
+	if !opts.NoCheck {
+		if err := r.CheckDefinitions(ctx); err != nil {
+			return nil, err
+		}
+	}
+	run := &runner{opts: opts, cfg: cfg, archive: r, manifest: m, result: &restore.Result{}}
+	if opts.Sandbox {
+		if run.sandbox, err = newSandbox(ctx, &run.cfg); err != nil {
+			return nil, err
+		}
+	}
+	err = run.all(ctx)
+	err = errors.Join(err, run.sandbox.close())
+	run.result.Elapsed = time.Since(started)
+	if run.result.Ended = err == nil; err == nil {
+		err = run.result.Err()
+	}
+	return run.result, err
+}
+
+// runner is one run over one or more databases.
+type runner struct {
+	opts     restore.Options
+	cfg      pgwire.ConnectConfig
+	archive  *archive.Reader
+	manifest *archive.Manifest
+	sandbox  *sandbox // nil: none
+
+	mu     sync.Mutex // guards what follows
+	result *restore.Result
+}
+
+func (r *runner) warn(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Warnings = append(r.result.Warnings, fmt.Sprintf(format, args...))
+}
+
+// failed judges an error about an object: it is noted, unless it says that nothing
+// else will do any better.
+func (r *runner) failed(err error) error {
+	var object *restore.ObjectError
+	var server *pgwire.Error
+	if err == nil || r.opts.Stop || !restore.Independent(err) || !errors.As(err, &object) {
+		return err
+	}
+	if errors.As(err, &server) && (server.Fatal() || hopeless(server.Code)) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Failed = append(r.result.Failed, object)
+	return nil
+}
+
+// hopeless are errors about the server, not the object: insufficient resources,
+// operator intervention, system errors. A library that is not installed is none.
+func hopeless(code string) bool {
+	return strings.HasPrefix(code, "53") || strings.HasPrefix(code, "57") || code == "58000" || code == "58030"
+}
+
+// phase begins a phase; the function that it returns ends it.
+func (r *runner) phase(name string) (end func()) {
+	r.opts.Progress.Phase(name)
+	started := time.Now()
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.result.AddPhase(name, time.Since(started))
+	}
+}
+
+// all restores all databases that are meant, one after the other: the jobs of
+// each fill the machine.
+func (r *runner) all(ctx context.Context) error {
+	s, err := r.reach(ctx)
+	if err != nil {
+		return err
+	}
+	version, text, existing := s.Version(), s.VersionText(), map[string]bool{}
+	err = s.Query(ctx, "SELECT datname FROM pg_catalog.pg_database", func(row []string) error {
+		existing[row[0]] = true
+		return nil
+	})
+	if err = errors.Join(err, s.Close()); err != nil {
+		return fmt.Errorf("list databases: %w", err)
+	}
+	if source := r.manifest.Server.Number; version/10000 < source/10000 && !r.opts.Force {
+		return fmt.Errorf("the server is PostgreSQL %s and the backup one of PostgreSQL %s: an older server may not understand it (--force tries)",
+			text, r.manifest.Server.Version)
+	}
+	names, err := r.names()
+	if err != nil {
+		return err
+	}
+	cluster := r.manifest.Scope == "cluster" && r.opts.Database == ""
+	if cluster && !r.opts.NoGlobals {
+		if err := r.globals(ctx); err != nil {
+			return err
+		}
+	}
+	var all []*database
+	for _, name := range names {
+		d := &database{runner: r, source: name, version: version}
+		d.target, d.create = r.target(name, s.Database(), cluster)
+		all = append(all, d)
+	}
+	ending, err := r.ending(ctx, all, existing)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		if ending {
+			break
+		}
+		err := d.restore(ctx, existing[d.target])
+		if err != nil && cluster { // the other databases may do without it
+			if d.lost = true; r.failed(err) == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	if r.opts.DryRun {
+		return nil
+	}
+	for _, d := range all {
+		if d.lost {
+			continue
+		}
+		if err := d.end(ctx, ending); err != nil {
+			return fmt.Errorf("restore database %s: %w", d.target, err)
+		}
+	}
+	return nil
+}
+
+// maintenance are databases to connect to while another one is made.
+var maintenance = []string{"postgres", "template1"}
+
+// reach opens a session from which databases can be made. A DSN that names the
+// database to be made cannot be followed before it is there.
+func (r *runner) reach(ctx context.Context) (*pg.Session, error) {
+	cluster := r.manifest.Scope == "cluster" && r.opts.Database == ""
+	if !r.opts.Create || cluster {
+		return pg.Connect(ctx, r.cfg, "")
+	}
+	params, err := pgwire.DSNParams(r.opts.DSN)
+	if err != nil {
+		return nil, err
+	}
+	named := params["dbname"]
+	if slices.Contains(maintenance, named) {
+		named = ""
+	}
+	if r.opts.Target == "" && len(r.manifest.Databases) <= 1 {
+		r.opts.Target = named
+	}
+	places := []string{r.cfg.Database}
+	if named != "" && named == r.opts.Target {
+		places = nil
+	}
+	for _, place := range append(places, maintenance...) {
+		r.cfg.Database = place
+		var s *pg.Session
+		if s, err = pg.Connect(ctx, r.cfg, ""); pg.ErrorCode(err) != "3D000" { // invalid_catalog_name
+			return s, err
+		}
+	}
+	return nil, err
+}
+
+// ending reports whether an interrupted restore of several databases had come to
+// close their books, which it does in their order: those of the last one say so.
+func (r *runner) ending(ctx context.Context, all []*database, existing map[string]bool) (_ bool, err error) {
+	if !r.opts.Resume || len(all) < 2 {
+		return false, nil
+	}
+	last := all[len(all)-1]
+	if !existing[last.target] {
+		return false, nil
+	}
+	s, err := pg.Connect(ctx, r.cfg, last.target)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	books, err := openLedger(ctx, s, r.manifest.ID, last.source, true)
+	if err != nil {
+		return false, fmt.Errorf("restore database %s: %w", last.target, err)
+	}
+	return books.has(stepRestored), nil
+}
+
+// end closes the books of a database. An earlier run may have done that.
+func (d *database) end(ctx context.Context, ending bool) error {
+	if !ending {
+		return d.finish(ctx)
+	}
+	s, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	books, err := openLedger(ctx, s, d.manifest.ID, d.source, true)
+	if err = errors.Join(err, s.Close()); err != nil || len(books.done) == 0 {
+		return err
+	}
+	if d.toc, err = d.readTOC(ctx, d.source); err != nil {
+		return err
+	}
+	if err := d.choose(); err != nil {
+		return err
+	}
+	return d.finish(ctx)
+}
+
+// names returns the databases of the backup that are meant.
+func (r *runner) names() ([]string, error) {
+	var names []string
+	for _, d := range r.manifest.Databases {
+		names = append(names, d.Name)
+	}
+	if r.opts.Database != "" {
+		if !slices.Contains(names, r.opts.Database) {
+			return nil, fmt.Errorf("the backup holds no database %q, only %s", r.opts.Database, strings.Join(names, ", "))
+		}
+		return []string{r.opts.Database}, nil
+	}
+	if len(names) > 1 && r.opts.Target != "" {
+		return nil, fmt.Errorf("--target names one database, and the backup holds %d: --database says which one is meant", len(names))
+	}
+	return names, nil
+}
+
+// target says into which database one of the backup goes, and whether that is
+// made. Of a cluster all are, but for those that every server has.
+func (r *runner) target(name, connected string, cluster bool) (target string, create bool) {
+	switch {
+	case r.opts.Target != "":
+		return r.opts.Target, r.opts.Create
+	case cluster:
+		return name, name != "postgres" && name != "template1"
+	case r.opts.Create:
+		return name, true
+	}
+	return connected, false
+}
+
+// globals runs the statements about roles and tablespaces. What exists already
+// is left as it is, but for what the statements set.
+func (r *runner) globals(ctx context.Context) (err error) {
+	end := r.phase("globals")
+	defer end()
+	const name = "globals.sql"
+	if !slices.ContainsFunc(r.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == name }) {
+		return nil
+	}
+	r.plan(restore.Step{Phase: "globals", Object: "roles and tablespaces"})
+	if r.opts.DryRun {
+		return nil
+	}
+	s, err := pg.Connect(ctx, r.cfg, "")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if r.sandbox != nil {
+		defer func() { err = errors.Join(err, r.sandbox.admit(ctx)) }()
+	}
+	return r.statements(ctx, name, func(sql string) error {
+		if r.sandbox != nil {
+			if sql = tame(sql); sql == "" {
+				return nil
+			}
+		}
+		err := r.exec(ctx, s, sql)
+		if code := pg.ErrorCode(err); code == "42710" && strings.HasPrefix(sql, "CREATE ") { // duplicate_object
+			r.warn("%s: it exists already", first(sql, 80))
+			return nil
+		}
+		if err != nil {
+			return r.failed(&restore.ObjectError{Object: "globals", Statement: hidePassword(first(sql, 200)), Rest: hidePassword(sql) + ";", Err: err})
+		}
+		return nil
+	})
+}
+
+// exec runs statements as one transaction, in a sandbox again after it has made a
+// role that was missing.
+func (r *runner) exec(ctx context.Context, s *pg.Session, sql string) error {
+	err := s.Exec(ctx, sql)
+	for r.sandbox.provide(ctx, err) {
+		err = s.Exec(ctx, sql)
+	}
+	return err
+}
+
+// hidePassword keeps a role's secret out of an error.
+func hidePassword(sql string) string {
+	if i := strings.Index(sql, " PASSWORD "); i >= 0 {
+		return sql[:i] + " PASSWORD …"
+	}
+	return sql
+}
+
+// statements runs f on each statement of a chunk.
+func (r *runner) statements(ctx context.Context, chunk string, f func(string) error) error {
+	in, err := r.archive.Chunk(ctx, chunk)
+	if err != nil {
+		return err
+	}
+	for sql, err := range pg.Statements(in) {
+		if err == nil {
+			err = f(sql)
+		}
+		if err != nil {
+			return errors.Join(err, in.Close())
+		}
+	}
+	return in.Close()
+}
+
+// plan notes a step.
+func (r *runner) plan(s restore.Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Plan = append(r.result.Plan, s)
+	if s.Done {
+		r.result.Resumed++
+	}
+}
+
+// first returns the beginning of a text, on one line.
+func first(s string, n int) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "") + " …"
+	}
+	return s
+}
+
+// readTOC reads the table of contents of a database.
+func (r *runner) readTOC(ctx context.Context, database string) (*pg.TOC, error) {
+	name := path.Dir(archive.SchemaPath(database, "x")) + "/toc.jsonl"
+	in, err := r.archive.Chunk(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("read definitions of database %s: %w", database, err)
+	}
+	toc, err := pg.DecodeTOC(in)
+	if err = errors.Join(err, in.Close()); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return toc, nil
+}

@@ -1,0 +1,201 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// sandbox is how a throwaway server takes an archive whose code nobody vouches for:
+// anyone who could make a function at the source must not run it here as a superuser,
+// who may run programs.
+//
+// Rows, indexes, constraints and materialized views, which call functions of the
+// archive, are made by a login of their own that is no superuser and that belongs to
+// all roles of the archive, whose objects keep their owners. Those roles are none,
+// either, whatever they were, and the server's own superuser has another name. A
+// function cannot get back what its session never had.
+type sandbox struct {
+	user, password string // the login without rights
+
+	mu    sync.Mutex
+	admin *pg.Session
+}
+
+// newSandbox makes the logins, and has cfg use the superuser's.
+func newSandbox(ctx context.Context, cfg *pgwire.ConnectConfig) (_ *sandbox, err error) {
+	b := &sandbox{user: "weir_sandbox_" + secret(), password: secret()}
+	s, err := pg.Connect(ctx, *cfg, "")
+	if err != nil {
+		return nil, err
+	}
+	admin, password := "weir_admin_"+secret(), secret()
+	for _, sql := range []string{
+		"CREATE ROLE " + admin + " LOGIN SUPERUSER PASSWORD '" + password + "'",
+		"CREATE ROLE " + b.user + " LOGIN NOSUPERUSER NOCREATEROLE NOCREATEDB PASSWORD '" + b.password + "'",
+	} {
+		if err == nil {
+			err = s.Exec(ctx, sql)
+		}
+	}
+	if err = errors.Join(err, s.Close()); err != nil {
+		return nil, fmt.Errorf("make logins for a sandbox: %w", err)
+	}
+	before := cfg.User
+	cfg.User, cfg.Password = admin, password
+	if b.admin, err = pg.Connect(ctx, *cfg, ""); err != nil {
+		return nil, err
+	}
+	// The archive may have a role of this name.
+	if err := b.admin.Exec(ctx, "ALTER ROLE "+pg.Ident(before)+" RENAME TO weir_own_"+secret()); err != nil {
+		return nil, errors.Join(fmt.Errorf("rename the superuser: %w", err), b.admin.Close())
+	}
+	return b, nil
+}
+
+func secret() string {
+	b := make([]byte, 12)
+	_, _ = rand.Read(b) // it never fails
+	return hex.EncodeToString(b)
+}
+
+func (b *sandbox) close() error {
+	if b == nil {
+		return nil
+	}
+	return b.admin.Close()
+}
+
+// role makes a role of the archive, as one that may nothing.
+func (b *sandbox) role(ctx context.Context, name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := b.admin.Exec(ctx, "CREATE ROLE "+pg.Ident(name)+" NOLOGIN; GRANT "+pg.Ident(name)+" TO "+b.user)
+	if pg.ErrorCode(err) == "42710" { // somebody else was quicker
+		return nil
+	}
+	return err
+}
+
+var noRole = regexp.MustCompile(`^role "(.*)" does not exist$`)
+
+// provide makes the role that an error misses, and reports whether it did: what
+// failed can then be done again.
+func (b *sandbox) provide(ctx context.Context, err error) bool {
+	var server *pgwire.Error
+	if b == nil || !errors.As(err, &server) || server.Code != "42704" {
+		return false
+	}
+	name := noRole.FindStringSubmatch(server.Message)
+	return name != nil && b.role(ctx, name[1]) == nil
+}
+
+// tame returns a statement about roles and tablespaces as it is let into the server,
+// "" for none: no rights beyond the database's objects, and no files of this machine.
+func tame(sql string) string {
+	for _, prefix := range []string{"CREATE TABLESPACE ", "ALTER TABLESPACE ", "COMMENT ON TABLESPACE ", "SECURITY LABEL "} {
+		if strings.HasPrefix(sql, prefix) {
+			return ""
+		}
+	}
+	if strings.Contains(sql, " ON TABLESPACE ") || strings.Contains(sql, " ON PARAMETER ") || strings.HasPrefix(sql, "GRANT pg_") {
+		return ""
+	}
+	rest, ok := strings.CutPrefix(sql, "ALTER ROLE ")
+	if !ok {
+		return sql
+	}
+	if attributes, ok := strings.CutPrefix(skipIdent(rest), " WITH "); ok {
+		role := rest[:len(rest)-len(skipIdent(rest))]
+		words := strings.Fields(attributes)
+		kept := "NOLOGIN NOSUPERUSER NOCREATEROLE NOCREATEDB NOREPLICATION NOBYPASSRLS"
+		if len(words) > 1 && (words[1] == "INHERIT" || words[1] == "NOINHERIT") {
+			kept += " " + words[1]
+		}
+		return "ALTER ROLE " + role + " WITH " + kept
+	}
+	return "" // settings are for sessions that nobody opens
+}
+
+// admit lets the login without rights act for all roles that there are now.
+func (b *sandbox) admit(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var names []string
+	err := b.admin.Query(ctx, `SELECT rolname FROM pg_catalog.pg_roles
+WHERE NOT rolsuper AND rolname OPERATOR(pg_catalog.!~) '^pg_' AND rolname <> `+pg.Literal(b.user), func(row []string) error {
+		names = append(names, pg.Ident(row[0]))
+		return nil
+	})
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	return b.admin.Exec(ctx, "GRANT "+strings.Join(names, ", ")+" TO "+b.user)
+}
+
+// harmless are entries after rows that call no function of the archive when they are
+// made, and that some of them only a superuser may make.
+var harmless = map[string]bool{
+	"COMMENT": true, "SECURITY LABEL": true, "ACL": true, "DEFAULT ACL": true, "PUBLICATION": true, "PUBLICATION TABLE": true,
+	"PUBLICATION TABLES IN SCHEMA": true, "SUBSCRIPTION": true, "SUBSCRIPTION TABLE": true, "EVENT TRIGGER": true, "TRIGGER": true,
+	"RULE": true, "POLICY": true, "ROW SECURITY": true, "STATISTICS": true, "INDEX ATTACH": true,
+}
+
+// supreme are the kinds that only a superuser may own, which no role of the archive is.
+var supreme = map[string]bool{"FOREIGN DATA WRAPPER": true, "SUBSCRIPTION": true, "EVENT TRIGGER": true}
+
+// giveSupreme gives such an object to its owner, whom nobody but this transaction sees
+// as a superuser. One at a time: of two that alter a role at once, one fails.
+func giveSupreme(owner, sql string) []string {
+	const lock = 7305116340285
+	role := pg.Ident(owner)
+	return []string{
+		fmt.Sprintf("SELECT pg_catalog.pg_advisory_xact_lock(%d)", lock),
+		"ALTER ROLE " + role + " SUPERUSER", sql, "ALTER ROLE " + role + " NOSUPERUSER",
+	}
+}
+
+// give gives an object to its owner by the superuser's rights: the login without any
+// could do so only where the owner may make such objects already.
+func (d *database) give(ctx context.Context, owner []string) error {
+	s, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.exec(ctx, s, strings.Join(owner, ";\n")), s.Close())
+}
+
+// ownNames are the names of the sandbox's superusers. What a server makes beside an
+// object, such as a range's functions and an extension's views, belongs to them.
+var ownNames = regexp.MustCompile(`weir_(own|admin)_[0-9a-f]{24}`)
+
+// standsIn reports whether a difference in owner or rights is that one of the sandbox's
+// superusers stands where the source had one of its own.
+func standsIn(d pg.Difference) bool {
+	if d.Want == nil || d.Got == nil || !d.Want.OfOwner() && !d.Want.OfRights() || !ownNames.MatchString(d.Got.Text) {
+		return false
+	}
+	for _, name := range strings.FieldsFunc(d.Want.Text, func(r rune) bool { return strings.ContainsRune(`/=,`, r) }) {
+		if sameItems(ownNames.ReplaceAllLiteralString(d.Got.Text, name), d.Want.Text) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameItems compares lists, whose order follows names.
+func sameItems(a, b string) bool {
+	x, y := strings.Split(a, ","), strings.Split(b, ",")
+	slices.Sort(x)
+	slices.Sort(y)
+	return slices.Equal(x, y)
+}

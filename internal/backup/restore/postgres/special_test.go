@@ -1,0 +1,227 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/backup"
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/archive/archivetest"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/restore"
+	load "github.com/weirdb/weir/internal/backup/restore/postgres"
+)
+
+// TestEncodings backs up databases whose encoding is not UTF-8, with names,
+// definitions and rows that are not ASCII.
+func TestEncodings(t *testing.T) {
+	for _, c := range []struct{ encoding, script string }{
+		{"LATIN1", `CREATE TABLE "Größe" (x text DEFAULT 'süß', y text); COMMENT ON TABLE "Größe" IS 'ñandú';
+INSERT INTO "Größe" (y) SELECT 'é' || g FROM generate_series(1, 100) g; SELECT lo_from_bytea(4711, '\xe9ff');`},
+		{"WIN1251", `CREATE TABLE слово (x text); INSERT INTO слово VALUES ('да'), ('нет'); CREATE VIEW v AS SELECT 'ага' AS x;`},
+		{"SQL_ASCII", `CREATE TABLE raw (x text); INSERT INTO raw VALUES (E'\xff\xfe not UTF-8'), ('plain');`},
+	} {
+		t.Run(c.encoding, func(t *testing.T) {
+			r := newRig(t, server(t), "")
+			r.psql("postgres", "DROP DATABASE "+pg.Ident(r.db)+"; CREATE DATABASE "+pg.Ident(r.db)+
+				" TEMPLATE template0 ENCODING '"+c.encoding+"' LC_COLLATE 'C' LC_CTYPE 'C'")
+			r.psql(r.db, "SET client_encoding = 'UTF8';\n"+c.script)
+			r.mustBackup(backup.Options{Checksums: true})
+			r.same(r.db, r.restored(restore.Options{Verify: restore.VerifyRows}))
+		})
+	}
+}
+
+// TestNamesThatAreNotUTF8 are refused: the manifest could not hold them.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	for name, script := range map[string]string{
+		"table":   "DO $$ BEGIN EXECUTE E'CREATE TABLE \"\\xff\" (x int)'; END $$",
+		"comment": "CREATE TABLE t (x int); DO $$ BEGIN EXECUTE E'COMMENT ON TABLE t IS ''\\xff'''; END $$",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, server(t), "")
+			r.psql("postgres", "DROP DATABASE "+pg.Ident(r.db)+"; CREATE DATABASE "+pg.Ident(r.db)+
+				" TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+			r.psql(r.db, script)
+			if _, err := r.backup(backup.Options{}, archive.Options{}); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
+				t.Errorf("error: %v", err)
+			}
+		})
+	}
+}
+
+// TestPartitionsByHashOfEnum restores partitions whose rows belong elsewhere in the
+// copy: the hash of an enum's value is that of its number, which is another one.
+func TestPartitionsByHashOfEnum(t *testing.T) {
+	r := newRig(t, server(t), `CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy', 'e', 'f', 'g', 'h', 'i');
+CREATE TABLE top (id int, m mood NOT NULL) PARTITION BY LIST (id);
+CREATE TABLE one PARTITION OF top FOR VALUES IN (1) PARTITION BY HASH (m);
+CREATE TABLE one_0 PARTITION OF one FOR VALUES WITH (MODULUS 3, REMAINDER 0);
+CREATE TABLE one_1 PARTITION OF one FOR VALUES WITH (MODULUS 3, REMAINDER 1);
+CREATE TABLE one_2 (m mood NOT NULL, id int);
+ALTER TABLE one ATTACH PARTITION one_2 FOR VALUES WITH (MODULUS 3, REMAINDER 2);
+CREATE TABLE two PARTITION OF top FOR VALUES IN (2);
+CREATE INDEX ON top (m);
+INSERT INTO top SELECT 1 + g % 2, (enum_range(NULL::mood))[1 + (g / 2) % 8] FROM generate_series(0, 999) g;`)
+	r.mustBackup(backup.Options{Checksums: true})
+	target := r.restored(restore.Options{Verify: restore.VerifyRows})
+	const all = "SELECT id, m, count(*) FROM top GROUP BY 1, 2 ORDER BY 1, 2"
+	if a, b := r.psql(r.db, all), r.psql(target, all); a != b {
+		t.Errorf("source:\n%s\ncopy:\n%s", a, b)
+	}
+	// Each row is where the copy looks for it.
+	const found = "SET enable_seqscan = off; SELECT count(*) FROM unnest(enum_range(NULL::mood)) v JOIN LATERAL (SELECT count(*) FROM top WHERE id = 1 AND m = v) n ON n.count > 0"
+	if got := r.psql(target, found); got != "8" {
+		t.Errorf("%s of 8 values are found", got)
+	}
+	// Without its root a partition keeps the rows that it had.
+	alone := r.db + "_part"
+	r.createDB(alone)
+	r.psql(alone, "CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy', 'e', 'f', 'g', 'h', 'i')")
+	opts := restore.Options{DSN: r.p.DSN(alone), Filter: bulk.Filter{Tables: []string{"one_1"}}, Verify: restore.VerifyRows}
+	if _, err := r.restore(opts); err != nil {
+		t.Fatal(err)
+	}
+	const count = "SELECT count(*) FROM one_1"
+	if a, b := r.psql(r.db, count), r.psql(alone, count); a != b || a == "0" {
+		t.Errorf("%s rows, and %s in the partition alone", a, b)
+	}
+}
+
+// TestInterruptedClusterResumes interrupts a restore of several databases in the
+// last one, and at its very end. What is done stays done.
+func TestInterruptedClusterResumes(t *testing.T) {
+	r := newRig(t, ownServer(t), "")
+	for _, db := range []string{"aa", "bb", "cc"} {
+		r.createDB(db)
+		r.psql(db, "CREATE TABLE t AS SELECT g AS id FROM generate_series(1, 100) g; CREATE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'; "+
+			"CREATE EVENT TRIGGER watch ON sql_drop EXECUTE FUNCTION e()")
+	}
+	opts := backup.Options{DSN: r.p.DSN("postgres"), Cluster: true, Databases: []string{"aa", "bb", "cc"}}
+	r.mustBackup(opts)
+	into := &rig{t: t, p: ownServer(t), db: "aa", repo: r.repo}
+
+	repo, g := archivetest.NewGate(t, r.repo, "db/cc/data", 0)
+	ctx, stop := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- restoreFrom(ctx, repo, restore.Options{DSN: into.p.DSN("postgres")}) }()
+	g.Wait(t)
+	stop(errors.New("interrupted"))
+	if err := <-ended; err == nil {
+		t.Fatal("an interrupted restore succeeded")
+	}
+	if err := restoreFrom(t.Context(), r.repo, restore.Options{DSN: into.p.DSN("postgres"), Resume: true, NoGlobals: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, db := range []string{"aa", "bb", "cc"} {
+		if a, b := r.native(db), into.native(db); a != b {
+			t.Errorf("database %s differs:\n%s\n%s", db, a, b)
+		}
+	}
+	err := restoreFrom(t.Context(), r.repo, restore.Options{DSN: into.p.DSN("postgres"), Resume: true, NoGlobals: true})
+	if err == nil || !strings.Contains(err.Error(), "nothing to continue") {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+// TestKilledWhileItEnds resumes a restore of two databases that closed the books of
+// the first one only.
+func TestKilledWhileItEnds(t *testing.T) {
+	r := newRig(t, ownServer(t), "")
+	for _, db := range []string{"aa", "bb"} {
+		r.createDB(db)
+		r.psql(db, "CREATE TABLE t AS SELECT 1 AS one; CREATE FUNCTION e() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'; "+
+			"CREATE EVENT TRIGGER watch ON sql_drop EXECUTE FUNCTION e()")
+	}
+	r.mustBackup(backup.Options{DSN: r.p.DSN("postgres"), Cluster: true, Databases: []string{"aa", "bb"}})
+	reader, err := archive.Open(t.Context(), r.repo, archive.Latest, archive.ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := reader.Manifest().ID
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	into := &rig{t: t, p: ownServer(t), db: "aa", repo: r.repo}
+	opts := restore.Options{DSN: into.p.DSN("postgres"), NoGlobals: true}
+	if err := restoreFrom(t.Context(), r.repo, opts); err != nil {
+		t.Fatal(err)
+	}
+	// What the last transaction of the second database did is undone.
+	into.psql("bb", "DROP EVENT TRIGGER watch; CREATE SCHEMA weir_restore; CREATE TABLE weir_restore.done (step text PRIMARY KEY); "+
+		"INSERT INTO weir_restore.done VALUES ("+pg.Literal("backup "+id+" database bb")+"), ('restored')")
+	opts.Resume = true
+	if err := restoreFrom(t.Context(), r.repo, opts); err != nil {
+		t.Fatal(err)
+	}
+	for _, db := range []string{"aa", "bb"} {
+		if a, b := r.native(db), into.native(db); a != b {
+			t.Errorf("database %s differs:\n%s\n%s", db, a, b)
+		}
+	}
+}
+
+func restoreFrom(ctx context.Context, repo *archive.Repository, opts restore.Options) error {
+	reader, err := archive.Open(ctx, repo, archive.Latest, archive.ReadOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = load.Run(ctx, opts, reader)
+	return errors.Join(err, reader.Close())
+}
+
+// TestSubscriptionStaysOff restores a subscription: it must not fetch anything, for
+// the source's own one does.
+func TestSubscriptionStaysOff(t *testing.T) {
+	r := newRig(t, server(t), "")
+	off := "ALTER SUBSCRIPTION feed DISABLE; ALTER SUBSCRIPTION feed SET (slot_name = NONE); DROP SUBSCRIPTION feed"
+	r.psql(r.db, "CREATE SUBSCRIPTION feed CONNECTION 'host=127.0.0.1 port=1 dbname=nowhere' PUBLICATION p WITH (connect = false, slot_name = 'feed_slot')")
+	defer r.psql(r.db, off)
+	r.mustBackup(backup.Options{})
+	target := r.restored(restore.Options{})
+	defer r.psql(target, off)
+	const q = "SELECT subenabled, subslotname, subconninfo FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
+	if got := r.psql(target, q); got != "f|feed_slot|host=127.0.0.1 port=1 dbname=nowhere" {
+		t.Errorf("restored: %s", got)
+	}
+	r.same(r.db, target)
+}
+
+// TestRowsAloneKeepForeignKeys loads rows as somebody who may not put triggers off:
+// tables that are referred to come first.
+func TestRowsAloneKeepForeignKeys(t *testing.T) {
+	r := newRig(t, server(t), `CREATE TABLE z (id int PRIMARY KEY); INSERT INTO z SELECT generate_series(1, 50);
+CREATE TABLE m (id int PRIMARY KEY, z int REFERENCES z); INSERT INTO m SELECT g, g FROM generate_series(1, 50) g;
+CREATE TABLE a (id int REFERENCES m, z int REFERENCES z, doc text); INSERT INTO a SELECT 1 + g % 50, 1 + g % 50, repeat('x', 500) FROM generate_series(1, 5000) g;`)
+	r.mustBackup(backup.Options{})
+	target := r.db + "_rows"
+	r.createDB(target)
+	r.psql("postgres", "DROP ROLE IF EXISTS loader; CREATE ROLE loader LOGIN; ALTER DATABASE "+pg.Ident(target)+" OWNER TO loader")
+	dsn := strings.Replace(r.p.DSN(target), "postgres@", "loader@", 1)
+	if _, err := r.restore(restore.Options{DSN: dsn, SchemaOnly: true, NoOwner: true}); err != nil {
+		t.Fatal(err)
+	}
+	res, err := r.restore(restore.Options{DSN: dsn, DataOnly: true, Verify: restore.VerifyRows, Jobs: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "in force") {
+		t.Errorf("warnings: %q", res.Warnings)
+	}
+	if got := r.psql(target, "SELECT count(*) FROM a JOIN m USING (id)"); got != "5000" {
+		t.Errorf("%s rows", got)
+	}
+
+	// In a circle nothing helps but the server's own patience.
+	r.psql(target, "TRUNCATE a, m, z; ALTER TABLE z ADD m int; ALTER TABLE z ADD FOREIGN KEY (m) REFERENCES m")
+	res, err = r.restore(restore.Options{DSN: dsn, DataOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(res.Warnings, "\n"); !strings.Contains(got, "refer to each other") {
+		t.Errorf("warnings: %s", got)
+	}
+}

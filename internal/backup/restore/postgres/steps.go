@@ -1,0 +1,592 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
+	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// worker is a session of one of the jobs side by side.
+type worker struct {
+	d *database
+	s *pg.Session // whose rights the archive's functions may have
+	a *pg.Session // in a sandbox, one with all rights
+}
+
+// session returns a session in which functions of the archive may be called.
+func (w *worker) session(ctx context.Context) (*pg.Session, error) {
+	cfg := w.d.cfg
+	if b := w.d.sandbox; b != nil {
+		cfg.User, cfg.Password = b.user, b.password
+	}
+	return w.open(ctx, &w.s, cfg)
+}
+
+// admin returns a session in which none are, and which may do everything that the
+// restore's login may.
+func (w *worker) admin(ctx context.Context) (*pg.Session, error) {
+	if w.d.sandbox == nil {
+		return w.session(ctx)
+	}
+	return w.open(ctx, &w.a, w.d.cfg)
+}
+
+func (w *worker) open(ctx context.Context, s **pg.Session, cfg pgwire.ConnectConfig) (_ *pg.Session, err error) {
+	if *s != nil && (*s).Broken() == nil {
+		return *s, nil
+	}
+	*s, err = w.d.connectAs(ctx, cfg)
+	return *s, err
+}
+
+func (w *worker) close() (err error) {
+	for _, s := range []*pg.Session{w.s, w.a} {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return err
+}
+
+func entryStep(e *pg.Entry) string { return "entry " + strconv.Itoa(e.ID) }
+
+// entrySQL returns the statements of an entry: what makes it, with the defaults
+// that it needs, and what gives it to its owner. As one message they are one
+// transaction.
+func (d *database) entrySQL(e *pg.Entry) (create, owner []string) {
+	if e.Tablespace != "" && d.sandbox == nil {
+		create = append(create, "SET LOCAL default_tablespace = "+pg.Ident(e.Tablespace))
+	}
+	if e.AccessMethod != "" {
+		create = append(create, "SET LOCAL default_table_access_method = "+pg.Ident(e.AccessMethod))
+	}
+	if sql := strings.TrimRight(strings.TrimSpace(e.Create), ";"); sql != "" && !strings.HasPrefix(sql, "--") {
+		if e.Desc == "SCHEMA" && d.opts.Filter.Selective() {
+			sql = strings.Replace(sql, "CREATE SCHEMA ", "CREATE SCHEMA IF NOT EXISTS ", 1)
+		}
+		create = append(create, sql)
+	}
+	if sql := e.OwnerSQL(); sql != "" && !d.opts.NoOwner {
+		owner = append(owner, sql)
+		if d.sandbox != nil && supreme[e.Desc] {
+			owner = giveSupreme(e.Owner, sql)
+		}
+	}
+	return create, owner
+}
+
+// object is an error about an object, with what is left to do for it.
+func (d *database) object(name, sql string, err error) error {
+	return &restore.ObjectError{Database: d.target, Object: name, Statement: first(sql, 300), Rest: strings.TrimRight(sql, ";\n ") + ";", Err: err}
+}
+
+// deadlockAttempts bounds how often an entry is made that the server has ended in
+// favour of another one: it knows of locks that no table of contents shows, such
+// as those of functions that an index calls.
+const deadlockAttempts = 5
+
+// entry makes one entry, in a transaction that notes it. What it needs and is
+// missing is a reason to leave it out.
+func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry) error {
+	step := entryStep(e)
+	if d.books.has(step) {
+		return nil
+	}
+	end := d.opts.Progress.Begin(e.Name())
+	defer end()
+	create, owner := d.entrySQL(e)
+	all := slices.Concat(create, owner)
+	if len(all) == 0 {
+		return nil
+	}
+	if needs := d.needs(e); needs != "" {
+		d.miss(e)
+		return d.object(e.Name(), strings.Join(all, ";\n"), fmt.Errorf("%w %s", restore.ErrNeeds, needs))
+	}
+	err := d.once(ctx, s, append(all, note(step)))
+	if err == nil {
+		return nil
+	}
+	switch pg.ErrorCode(err) {
+	case "42704", "42501": // a role that does not exist, or that is none of ours
+		if len(create) == 0 || len(owner) == 0 || d.opts.Stop || d.once(ctx, s, append(create, note(step))) != nil {
+			break
+		}
+		if d.sandbox != nil && d.give(ctx, owner) == nil {
+			return nil
+		}
+		return d.object("owner of "+e.Name(), owner[0], err)
+	}
+	d.miss(e)
+	return d.object(e.Name(), strings.Join(all, ";\n"), err)
+}
+
+// once runs statements as one transaction, again if the server has ended it in
+// favour of another one.
+func (d *database) once(ctx context.Context, s *pg.Session, sql []string) error {
+	err := d.exec(ctx, s, strings.Join(sql, ";\n"))
+	for attempt := 1; pg.ErrorCode(err) == "40P01" && attempt < deadlockAttempts; attempt++ {
+		err = d.exec(ctx, s, strings.Join(sql, ";\n"))
+	}
+	return err
+}
+
+// needs returns what an entry needs and could not be made, "" for nothing.
+func (d *database) needs(e *pg.Entry) string {
+	d.failedMu.Lock()
+	defer d.failedMu.Unlock()
+	if len(d.missing) == 0 {
+		return ""
+	}
+	for _, id := range e.Depends {
+		if d.missing[id] {
+			for i := range d.toc.Entries {
+				if d.toc.Entries[i].ID == id {
+					return d.toc.Entries[i].Name()
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// miss notes that an entry could not be made.
+func (d *database) miss(e *pg.Entry) {
+	d.failedMu.Lock()
+	defer d.failedMu.Unlock()
+	if d.missing == nil {
+		d.missing = map[int]bool{}
+	}
+	d.missing[e.ID] = true
+}
+
+// made reports whether an entry is there.
+func (d *database) made(e *pg.Entry) bool {
+	d.failedMu.Lock()
+	defer d.failedMu.Unlock()
+	return !d.missing[e.ID]
+}
+
+// makeTables makes what must exist before rows. A table that could not be made,
+// when the restore goes on after errors, gets no rows: what is there under its
+// name is somebody else's.
+func (d *database) makeTables(ctx context.Context) error {
+	end := d.phase("definitions")
+	defer end()
+	for _, e := range d.of(pg.PreData, pg.PassMain) {
+		t := d.byTable[[2]string{e.Namespace, e.Tag}]
+		if e.Desc != "TABLE" {
+			t = nil
+		}
+		err := d.entry(ctx, d.main, e)
+		if err == nil {
+			if t != nil {
+				t.ours = true
+			}
+			continue
+		}
+		if err := d.failed(err); err != nil {
+			return err
+		}
+		switch {
+		case t != nil && d.made(e): // all but its owner
+			t.ours = true
+		case t != nil:
+			for _, c := range t.chunks {
+				err := d.rowsError(t, c, fmt.Errorf("%w %s", restore.ErrNeeds, e.Name()))
+				if err := d.failed(err); err != nil {
+					return err
+				}
+			}
+			t.chunks = nil
+		}
+	}
+	return nil
+}
+
+// serially makes entries one after the other.
+func (d *database) serially(ctx context.Context, phase string, entries []*pg.Entry) error {
+	end := d.phase(phase)
+	defer end()
+	for _, e := range entries {
+		if err := d.entry(ctx, d.main, e); err != nil {
+			if err := d.failed(err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Ranks of jobs: what is lower starts first where it can.
+const (
+	rankData = iota
+	rankIndex
+	rankOther
+)
+
+// graph returns the jobs of rows and of what is made after rows.
+// before says which tables' rows come before those of a table.
+func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.Job {
+	var jobs []bulk.Job
+	sizes := map[int]int64{} // of tables, by their entries
+	loaded := map[int]string{}
+	locks := map[int]string{}
+	tags := map[int]string{} // names of tables
+	for i := range d.toc.Entries {
+		e := &d.toc.Entries[i]
+		if e.Desc != "TABLE" && e.Desc != "MATERIALIZED VIEW" && e.Desc != "FOREIGN TABLE" {
+			continue
+		}
+		locks[e.ID] = "table " + strconv.Itoa(e.ID)
+		tags[e.ID] = e.Tag
+		if t := d.byTable[[2]string{e.Namespace, e.Tag}]; t != nil {
+			t.entry = true
+			loaded[e.ID] = t.loaded()
+			sizes[e.ID] = t.PlainBytes
+		}
+	}
+	groups := map[string][]string{} // chunks of tables that are loaded by way of one root
+	for _, t := range d.tables {
+		for _, c := range t.chunks {
+			j := d.load(workers, t, c)
+			for _, b := range before[t] {
+				j.After = append(j.After, b.loaded())
+			}
+			jobs = append(jobs, j)
+			if t.root != "" {
+				groups[t.root] = append(groups[t.root], c.Path)
+			}
+		}
+	}
+	for _, t := range d.tables {
+		if t.single() {
+			continue
+		}
+		done := bulk.Job{ID: t.loaded(), Do: func(context.Context, int) error { return nil }}
+		done.After = append(done.After, groups[t.root]...)
+		for _, c := range t.chunks {
+			done.After = append(done.After, c.Path)
+		}
+		jobs = append(jobs, done)
+	}
+	for _, c := range d.blobs() {
+		jobs = append(jobs, d.loadBlobs(workers, c))
+	}
+	inherited := map[string][]string{} // triggers that tables have, by name
+	for _, e := range d.of(pg.PostData, pg.PassMain) {
+		if e.Desc == "TRIGGER" && !disables(e) {
+			name := triggerName(e, tags)
+			inherited[name] = append(inherited[name], entryStep(e))
+		}
+	}
+	for _, e := range d.of(pg.PostData, pg.PassMain) {
+		if d.books.has(entryStep(e)) {
+			continue
+		}
+		j := bulk.Job{ID: entryStep(e), Rank: rankOther, Do: func(ctx context.Context, n int) error {
+			open := workers[n].session
+			if harmless[e.Desc] {
+				open = workers[n].admin
+			}
+			s, err := open(ctx)
+			if err != nil {
+				return err
+			}
+			if err := d.entry(ctx, s, e); err != nil {
+				return d.failed(err)
+			}
+			return nil
+		}}
+		if e.Desc == "INDEX" || e.Desc == "CONSTRAINT" {
+			j.Rank = rankIndex
+		}
+		if disables(e) {
+			j.After = append(j.After, inherited[triggerName(e, tags)]...)
+		}
+		for _, id := range e.Depends {
+			j.After = append(j.After, "entry "+strconv.Itoa(id))
+			if l, ok := loaded[id]; ok {
+				j.After = append(j.After, l)
+			}
+			if l, ok := locks[id]; ok && e.Exclusive() {
+				j.Locks = append(j.Locks, l)
+			}
+			j.Size = max(j.Size, sizes[id])
+		}
+		slices.Sort(j.After)
+		j.After = slices.Compact(j.After)
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// disables reports whether an entry makes no trigger, but says when the one fires
+// that a partition has from its parent. No dependency leads to that one.
+func disables(e *pg.Entry) bool {
+	return e.Desc == "TRIGGER" && strings.HasPrefix(strings.TrimSpace(e.Create), "ALTER TABLE ")
+}
+
+// triggerName is the name of a trigger, which a partition's has from its parent's.
+// tags are the names of the tables.
+func triggerName(e *pg.Entry, tags map[int]string) string {
+	for _, id := range e.Depends {
+		if name, ok := strings.CutPrefix(e.Tag, tags[id]+" "); ok && tags[id] != "" {
+			return name
+		}
+	}
+	return e.Tag
+}
+
+// single reports whether all rows of the table come in one chunk, and no others.
+func (t *target) single() bool { return t.root == "" && len(t.chunks) == 1 }
+
+// loaded is the job after which all rows of the table are there.
+func (t *target) loaded() string {
+	if t.single() {
+		return t.chunks[0].Path
+	}
+	return "loaded " + t.name()
+}
+
+// freezeBytes is from which size on a table that is one chunk is truncated and
+// loaded frozen. Truncating makes a new file, which costs more than it brings
+// for a small table.
+const freezeBytes = 1 << 20
+
+// load returns the job that loads a chunk.
+func (d *database) load(workers []worker, t *target, c *archive.Chunk) bulk.Job {
+	return bulk.Job{ID: c.Path, Rank: rankData, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
+		if d.books.has(c.Path) {
+			return nil
+		}
+		end := d.opts.Progress.Begin(t.name())
+		defer end()
+		open := workers[n].session
+		if !t.entry { // an extension's, which no function of the archive belongs to
+			open = workers[n].admin
+		}
+		s, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		if err := d.copyIn(ctx, s, t, c); err != nil {
+			return d.failed(d.rowsError(t, c, err))
+		}
+		d.mu.Lock()
+		d.result.Rows += c.Rows
+		d.result.Bytes += c.PlainBytes
+		if c.Part <= 1 {
+			d.result.Tables++
+		}
+		d.mu.Unlock()
+		return nil
+	}}
+}
+
+// rowsError is an error about the rows of a chunk.
+func (d *database) rowsError(t *target, c *archive.Chunk, err error) error {
+	return &restore.ObjectError{
+		Database: d.target, Object: "rows of table " + t.name() + " (" + c.Path + ")",
+		Rest: "-- " + strings.Join(strings.Fields(t.copySQL(c)), " "), Chunk: c.Path, Err: err,
+	}
+}
+
+// copySQL is the statement that loads a chunk.
+func (t *target) copySQL(c *archive.Chunk, options ...string) string {
+	sql := "COPY " + cmp.Or(t.root, t.sql())
+	if len(t.Columns) > 0 {
+		sql += " (" + pg.Idents(t.Columns) + ")"
+	}
+	if c.Content == "copy-binary" {
+		options = append(options, "FORMAT binary")
+	}
+	sql += " FROM STDIN"
+	if len(options) > 0 {
+		sql += " (" + strings.Join(options, ", ") + ")"
+	}
+	return sql
+}
+
+// copyIn loads a chunk in one transaction, which also notes it: whatever happens,
+// its rows are there once or not at all.
+func (d *database) copyIn(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk) error {
+	in, err := d.archive.Chunk(ctx, c.Path)
+	if err != nil {
+		return err
+	}
+	rows, err := d.copyRows(ctx, s, t, c, in)
+	if err == nil && rows != c.Rows {
+		err = fmt.Errorf("the server took %d rows of %d", rows, c.Rows)
+	}
+	if err == nil {
+		err = s.Exec(ctx, note(c.Path)+"; COMMIT")
+	}
+	if err != nil && s.Broken() == nil {
+		err = errors.Join(err, s.Exec(ctx, "ROLLBACK"))
+	}
+	return errors.Join(err, in.Close())
+}
+
+func (d *database) copyRows(ctx context.Context, s *pg.Session, t *target, c *archive.Chunk, in interface{ Read([]byte) (int, error) }) (int64, error) {
+	begin := "BEGIN"
+	var options []string
+	// Frozen rows are visible to everybody at once, which is right only if nobody
+	// can have seen the table before: it is one that this restore has made, and
+	// nothing refers to it yet. All its rows come in this transaction.
+	if t.ours && t.root == "" && t.Parts == 1 && c.PlainBytes >= freezeBytes {
+		begin += "; TRUNCATE ONLY " + t.sql()
+		options = append(options, "FREEZE")
+	}
+	if err := s.Exec(ctx, begin); err != nil {
+		return 0, err
+	}
+	rows, err := s.CopyIn(ctx, t.copySQL(c, options...), &counted{in, d.opts.Progress})
+	d.opts.Progress.Add(0, rows)
+	return rows, err
+}
+
+// counted counts bytes that are read.
+type counted struct {
+	in       interface{ Read([]byte) (int, error) }
+	progress *bulk.Progress
+}
+
+// Read reads and counts.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.in.Read(p)
+	c.progress.Add(int64(n), 0)
+	return n, err
+}
+
+// loadBlobs returns the job that makes the large objects of a chunk, in one
+// transaction.
+func (d *database) loadBlobs(workers []worker, c archive.Chunk) bulk.Job {
+	return bulk.Job{ID: c.Path, Rank: rankData, Size: c.PlainBytes, Do: func(ctx context.Context, n int) error {
+		if d.books.has(c.Path) {
+			return nil
+		}
+		end := d.opts.Progress.Begin("large objects")
+		defer end()
+		s, err := workers[n].admin(ctx)
+		if err != nil {
+			return err
+		}
+		for {
+			failed := d.makeBlobs(ctx, s, c)
+			if failed == nil {
+				d.opts.Progress.Add(c.PlainBytes, 0)
+				return nil
+			}
+			if s.Broken() == nil {
+				if err := s.Exec(ctx, "ROLLBACK"); err != nil {
+					return err
+				}
+			}
+			if !d.sandbox.provide(ctx, failed) {
+				return d.failed(failed)
+			}
+		}
+	}}
+}
+
+func (d *database) makeBlobs(ctx context.Context, s *pg.Session, c archive.Chunk) error {
+	if err := s.Exec(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	err := d.statements(ctx, c.Path, func(sql string) error {
+		owner := strings.HasPrefix(sql, "ALTER LARGE OBJECT")
+		right := strings.HasPrefix(sql, "GRANT ") || strings.HasPrefix(sql, "REVOKE ") || strings.HasSuffix(sql, "SESSION AUTHORIZATION") ||
+			strings.HasPrefix(sql, "SET SESSION AUTHORIZATION ")
+		if owner && d.opts.NoOwner || right && d.opts.NoPrivileges {
+			return nil
+		}
+		if err := s.Exec(ctx, sql); err != nil {
+			return &restore.ObjectError{Database: d.target, Object: "large objects (" + c.Path + ")", Statement: first(sql, 120), Chunk: c.Path, Err: err}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.Exec(ctx, note(c.Path)+"; COMMIT")
+}
+
+// script runs the statements of a chunk of the database, if there is one. They
+// can be run again without harm, and are noted at their end.
+func (d *database) script(ctx context.Context, s *pg.Session, phase, name string) error {
+	chunk := path.Dir(path.Dir(archive.SchemaPath(d.source, "x"))) + name
+	has := slices.ContainsFunc(d.manifest.Chunks, func(c archive.Chunk) bool { return c.Path == chunk })
+	if !has || d.books.has(chunk) {
+		return nil
+	}
+	end := d.phase(phase)
+	defer end()
+	wanted, err := d.wanted()
+	if err != nil {
+		return err
+	}
+	err = d.statements(ctx, chunk, func(sql string) error {
+		if !wanted(sql) {
+			return nil
+		}
+		step := d.opts.Progress.Begin(phase)
+		defer step()
+		if err := s.Exec(ctx, sql); err != nil {
+			return d.failed(&restore.ObjectError{Database: d.target, Object: phase, Statement: first(sql, 200), Rest: sql + ";", Err: err})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return d.main.Exec(ctx, note(chunk))
+}
+
+// wanted returns which statements about sequences and materialized views are
+// meant when only a part of the backup is: those about entries that are, or,
+// when no definitions are restored, about schemas that are.
+func (d *database) wanted() (func(sql string) bool, error) {
+	if d.opts.Filter.Empty() {
+		return func(string) bool { return true }, nil
+	}
+	m, err := d.opts.Filter.Compile()
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	entries := d.entries
+	if d.opts.DataOnly {
+		entries = chosen(d.toc, m, false)
+	}
+	for _, e := range entries {
+		switch e.Desc {
+		case "SEQUENCE":
+			names["SELECT pg_catalog.setval("+pg.Literal(pg.Qualified(e.Namespace, e.Tag))+","] = true
+		case "MATERIALIZED VIEW":
+			names["REFRESH MATERIALIZED VIEW "+pg.Qualified(e.Namespace, e.Tag)] = true
+		}
+	}
+	return func(sql string) bool {
+		if names[sql] {
+			return true
+		}
+		// A value stands behind the last comma but one of a setval.
+		i := strings.LastIndex(sql, ",")
+		if i > 0 {
+			i = strings.LastIndex(sql[:i], ",")
+		}
+		return i > 0 && names[sql[:i+1]]
+	}, nil
+}

@@ -1,0 +1,84 @@
+package consensus
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// candidate is a learner that shall vote. A cluster waits for its voters, so it
+// must show that it runs and has caught up: it answers a stamp that was sent after
+// it was asked for, and holds on its disk what was committed then. Counting by how
+// many entries it is behind would not do: one entry may be a round of thousands of
+// writes, and of a replica that never ran nothing is known.
+type candidate struct {
+	from    Addr
+	request uint64
+	change  Change
+	asked   int64  // Clock.Mono of this leader
+	commit  uint64 // what was committed then
+	ticks   int    // that it may still take
+}
+
+// examinations is how long, in election timeouts, a learner may take to show that
+// it has caught up.
+const examinations = 3
+
+// examine begins to look whether the learner of a change has caught up.
+func (l *leadership) examine(from Addr, m *kvwire.Message, g Change) {
+	c := l.c
+	if d := l.candidate; d != nil && d.change != g {
+		c.refuse(from, m, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
+		return
+	}
+	l.candidate = &candidate{
+		from: from, request: m.Request, change: g, asked: c.now.Mono,
+		commit: c.node.BasicStatus().GetCommit(), ticks: examinations * c.cfg.ElectionTicks,
+	}
+	l.stamp()
+}
+
+// admitCandidate lets the learner vote.
+func (l *leadership) admitCandidate() {
+	d := l.candidate
+	l.candidate = nil
+	if l.changing || l.changeAsk != nil || l.c.members.joint() {
+		l.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
+		return
+	}
+	if err := l.c.members.check(d.change); err != nil {
+		l.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, err.Error())
+		return
+	}
+	l.change(d.from, d.request, d.change)
+}
+
+// look is called in each tick: it admits a candidate that has shown what it must,
+// and refuses one that takes too long.
+func (d *candidate) look(l *leadership) {
+	id := d.change.Member.ID
+	holds, followed := uint64(0), false
+	l.c.node.WithProgress(func(peer uint64, _ raft.ProgressType, p tracker.Progress) {
+		if peer == id {
+			holds, followed = p.Match, true
+		}
+	})
+	answered, known := l.echoes[id]
+	answers := known && answered >= d.asked
+	if answers && followed && holds >= d.commit {
+		l.admitCandidate()
+		return
+	}
+	if d.ticks--; d.ticks > 0 {
+		return
+	}
+	l.candidate = nil
+	why := fmt.Sprintf("replica %d has the log up to entry %d of %d; try again when it has caught up", id, holds, d.commit)
+	if !answers {
+		why = fmt.Sprintf("replica %d does not answer: it must run, and be reached, before it may vote (weir kv serve --id %d --join); try again then", id, id)
+	}
+	l.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, why)
+}

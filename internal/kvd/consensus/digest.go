@@ -1,0 +1,109 @@
+package consensus
+
+import (
+	"fmt"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// Replicas that apply the same entries hold the same state, unless a mistake, a
+// broken memory or two versions that disagree make them differ; and then each
+// answers something else. So with each answer to a stamp a replica tells the digest
+// of its state at the entry that it has applied last, and the leader compares it with
+// its own at that entry. Who differs from a majority stops. Where no majority says who
+// is right, because the others do not answer, the leader serves nobody until one does.
+
+// digests is the state at the last entries that were applied.
+type digests [digestsKept]struct{ index, digest uint64 }
+
+// digestsKept is by how many entries a replica may lag behind to be compared.
+const digestsKept = 4096
+
+// digested remembers the state after the entry that was just applied.
+func (c *Core) digested() {
+	if c.digests == nil {
+		c.digests = new(digests)
+	}
+	d := &c.digests[c.applied%digestsKept]
+	d.index, d.digest = c.applied, c.digest()
+}
+
+// digest is that of the whole replicated state but for the sessions.
+func (c *Core) digest() uint64 {
+	d := c.machine.Digest()
+	if d == 0 {
+		return 0
+	}
+	return max(mix(mix(mix(d)+c.revision)+uint64(c.logTime))+c.format, 1)
+}
+
+// verdict is how a replica's state compared with the leader's.
+type verdict struct {
+	index uint64
+	same  bool
+}
+
+// compareState looks at the state that a replica says it has at an entry.
+func (l *leadership) compareState(from, index, digest uint64) {
+	c := l.c
+	if digest == 0 || c.digests == nil || c.mutated(DigestIgnored) {
+		return // it is of a version that tells none
+	}
+	own := c.digests[index%digestsKept]
+	if own.index != index || own.digest == 0 {
+		return // it is ahead, or far behind
+	}
+	l.verdicts[from] = verdict{index, own.digest == digest}
+	at := uint64(0)
+	for _, v := range l.verdicts {
+		if !v.same {
+			at = max(at, v.index)
+		}
+	}
+	l.doubt = ""
+	if at > 0 {
+		l.judge(at)
+	}
+}
+
+// judge stops who differs from a majority, as of the entry at: who was the same
+// before it may not be any more.
+func (l *leadership) judge(at uint64) {
+	c := l.c
+	same, other := 0, 0
+	for _, id := range c.members.voters() {
+		v, known := l.verdicts[id]
+		switch {
+		case id == c.cfg.ID || known && v.same && v.index >= at:
+			same++
+		case known && !v.same:
+			other++
+		}
+	}
+	most := majority(len(c.members.voters()))
+	if other >= most {
+		c.counters.Diverged++
+		c.fatal(fmt.Errorf("its state differs from that of a majority of the replicas, at entry %d: it answers no more; replace this member (weir kv member replace)", at))
+		return
+	}
+	for _, m := range c.members.list { // a fixed order
+		switch v, known := l.verdicts[m.ID]; {
+		case !known || v.same:
+		case same >= most:
+			c.counters.Diverged++
+			why := fmt.Sprintf("its state at entry %d differs from that of leader %d and of a majority: it must not answer any more", v.index, c.cfg.ID)
+			c.send(Addr(m.ID), kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeDiverged, View: c.term, Index: v.index, Data: []byte(why)})
+			delete(l.verdicts, m.ID)
+		case !m.Learner:
+			l.doubt = fmt.Sprintf("replicas %d and %d hold different states at entry %d, and no majority says which is right: start the others, or replace one of them (weir kv member replace)", c.cfg.ID, m.ID, v.index)
+		}
+	}
+}
+
+// diverged hears from the leader that this replica's state is not that of the others.
+func (c *Core) diverged(from Addr, m *kvwire.Message) {
+	if m.View == c.term && uint64(from) == c.leader && !c.mutated(DivergedGoesOn) {
+		c.counters.Diverged++
+		c.fatal(fmt.Errorf("%s; replace this member (weir kv member replace), and look for what differs: versions, memory, disks", m.Data))
+	}
+}

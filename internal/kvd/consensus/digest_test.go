@@ -1,0 +1,93 @@
+package consensus
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// differing makes a cluster of three in which the states of some replicas are not
+// what their logs say, and lets the leader notice. It returns who stopped, and why.
+func differing(t *testing.T, down bool, wrong func(lead uint64) []uint64) (r *rig, lead uint64, stopped map[uint64]error) {
+	t.Helper()
+	r = newRig(t, 3, "raft")
+	lead = r.leader()
+	s := r.session(lead)
+	stopped = map[uint64]error{}
+	if down {
+		r.nodes[lead%3+1].down = true
+	}
+	for _, id := range wrong(lead) {
+		r.nodes[id].words.m["a mistake"] = "is here"
+	}
+	// settle would fail the test at the first that stops.
+	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a b")})
+	for range 60 {
+		r.now.Mono += 10e6
+		for _, id := range r.order {
+			n := r.nodes[id]
+			if n.down {
+				continue
+			}
+			n.core.Tick(r.now)
+		}
+		for range 6 {
+			for _, id := range r.order {
+				n := r.nodes[id]
+				if n.down {
+					continue
+				}
+				e := n.core.Take(r.now)
+				if e.Fatal != nil {
+					stopped[id], n.down = e.Fatal, true
+					continue
+				}
+				if e.Ticket != 0 {
+					n.core.Persisted(r.now, e.Ticket)
+				}
+				for _, s := range e.Sends {
+					if to := r.nodes[uint64(s.To)]; s.To < FirstClient && to != nil && !to.down {
+						m := s.Message
+						to.core.Deliver(r.now, Addr(id), &m)
+					}
+				}
+			}
+		}
+	}
+	return r, lead, stopped
+}
+
+// Who holds another state than a majority stops, be it a follower or the leader.
+func TestWhoDiffersStops(t *testing.T) {
+	_, lead, stopped := differing(t, false, func(lead uint64) []uint64 { return []uint64{lead%3 + 1} })
+	if err := stopped[lead%3+1]; len(stopped) != 1 || err == nil || !strings.Contains(err.Error(), "differs from that of leader") {
+		t.Errorf("a follower differs; stopped: %v", stopped)
+	}
+	r, lead, stopped := differing(t, false, func(lead uint64) []uint64 { return []uint64{lead} })
+	if err := stopped[lead]; len(stopped) != 1 || err == nil || !strings.Contains(err.Error(), "differs from that of a majority") {
+		t.Errorf("the leader differs; stopped: %v", stopped)
+	}
+	if _, _, stopped = differing(t, false, func(uint64) []uint64 { return nil }); len(stopped) != 0 {
+		t.Errorf("nobody differs; stopped: %v", stopped)
+	}
+	_ = r
+}
+
+// Where no majority says who is right, nobody is served.
+func TestNobodyIsServedInDoubt(t *testing.T) {
+	r, lead, stopped := differing(t, true, func(lead uint64) []uint64 { return []uint64{(lead+1)%3 + 1} })
+	if len(stopped) != 0 {
+		t.Fatalf("stopped: %v", stopped)
+	}
+	c := r.nodes[lead].core
+	if c.lead == nil || !strings.Contains(c.Status().Doubt, "no majority says which is right") {
+		t.Fatalf("the leader has no doubt: %q", c.Status().Doubt)
+	}
+	c.Deliver(r.now, client, &kvwire.Message{Kind: kvwire.Read, Request: 9, Data: []byte("get a")})
+	for _, s := range c.Take(r.now).Sends {
+		if s.To == client && s.Message.Request == 9 && s.Message.Code != kvwire.CodeDoubt {
+			t.Errorf("a read in doubt is answered: %v", &s.Message)
+		}
+	}
+}

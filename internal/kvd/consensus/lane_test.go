@@ -1,0 +1,61 @@
+package consensus
+
+import (
+	"testing"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// The next round goes when the one before is committed, or after some patience; at
+// once where results are told before the commit.
+func TestRoundsWaitForTheCommit(t *testing.T) {
+	for preset, waits := range map[string]bool{"raft": true, "raft-ht": true, "curp": false, "curp-ho": false} {
+		t.Run(preset, func(t *testing.T) {
+			r := newRig(t, 3, preset)
+			lead := r.leader()
+			s := r.session(lead)
+			r.tick(1)
+			c := r.nodes[lead].core
+			rounds := func() uint64 { return c.Status().Counters.Rounds }
+			write := func(seq uint64) {
+				r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: seq, Data: []byte("set a 1")})
+			}
+			for _, id := range r.order {
+				if id != lead {
+					r.cut[[2]uint64{lead, id}] = true // nothing commits
+				}
+			}
+			before := rounds()
+			write(1)
+			r.settle()
+			write(2)
+			wake := c.Take(r.now).Wake
+			r.settle()
+			want := before + 2
+			if waits {
+				want--
+			}
+			if got := rounds(); got != want || (wake != 0) != waits {
+				t.Fatalf("%d rounds, want %d; wake at %d", got, want, wake)
+			}
+			if waits {
+				r.now.Mono = wake
+				r.settle()
+				if got := rounds(); got != before+2 {
+					t.Fatalf("%d rounds when the patience is over, want %d", got, before+2)
+				}
+			}
+			// With a commit there is nothing to wait for.
+			r.cut = map[[2]uint64]bool{}
+			r.tick(10)
+			before = rounds()
+			for seq := uint64(3); seq < 6; seq++ {
+				write(seq)
+				r.settle()
+			}
+			if got := rounds(); got != before+3 {
+				t.Errorf("%d rounds, want %d", got, before+3)
+			}
+		})
+	}
+}

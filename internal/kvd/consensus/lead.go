@@ -1,0 +1,601 @@
+package consensus
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// leadership is what a replica knows only while it leads: the rounds in
+// flight, who waits for which answer, and how far it has come with opening its
+// view. It is dropped with the term.
+type leadership struct {
+	c    *Core
+	open bool
+	view viewChange
+
+	queue   *batch.Queue[*leadOp]
+	group   []*leadOp // scratch
+	number  uint64    // of the last round
+	rounds  []*round  // in flight, oldest first: entries commit in that order
+	lanes   []*round  // those of them that hold a lane of the queue
+	refused []*leadOp // a round that the engine would not take; it goes first
+	time    int64     // of the last round
+
+	next        map[uint64]uint64      // per session with uncommitted writes: the number after the last of them
+	weaks       map[uint64]int         // per session: its uncommitted weak writes, where the fast path is on
+	byOp        map[opID]*leadOp       // not committed yet
+	held        map[uint64][]heldWrite // writes that came before one of their session with a lower number
+	uncommitted touches
+	ordinal     uint64 // of the last operation taken in
+	done        uint64 // of the last operation applied
+
+	delayed []delayedRequest // came before the view was open
+	reads   []heldRead       // strong reads that wait for the lease, for a commit, or behind large answers
+	waits   map[query]bool   // those of reads that an earlier Take has left there
+
+	fed     map[uint64]uint64 // when a replica was last sent entries, in ticks
+	stamped int64             // when a stamp was last sent
+	echoes  map[uint64]int64
+	// promises is until when (Clock.Mono) a voter votes for nobody else.
+	promises map[uint64]int64
+	knowing  map[uint64]uint64    // which formats the members know
+	raising  uint64               // the format that an entry is about to bring
+	raised   uint64               // the newest one that an entry of this leader has brought
+	verdicts map[uint64]verdict   // how the members' states compared with this one's
+	doubt    string               // why nobody is served: states differ, and no majority says which is right
+	times    map[uint64]timeHeard // how far the voters' time is
+	lives    map[uint64]uint64    // who answered: which life of that replica
+	heirs    map[uint64]int64     // who was asked to lead, and when: the lease is off while there are any
+	ticks    int
+
+	changing  bool // a change of members is in flight; the fast path is closed
+	changeAsk *asked
+	candidate *candidate
+	known     map[uint64]uint64 // per replica: the last change that it has applied and on disk
+}
+
+// round is one log entry in flight.
+type round struct {
+	number uint64
+	index  uint64 // in the log, once the engine has placed it
+	ops    []*leadOp
+	cut    int64
+	flush  time.Duration // how long this replica's disk took, 0: it has not got it yet
+	over   bool          // it is committed
+}
+
+// leadOp is one operation on its way through the leader.
+type leadOp struct {
+	op
+	foot    kvwire.Footprint
+	from    Addr // who wants to know, 0: nobody
+	request uint64
+	ordinal uint64
+	fast    bool   // the client gathers votes
+	spec    []byte // the result, if it may be told before the commit
+	yes     bool   // spec holds
+	weakAck bool   // acknowledge when this replica's disk has it
+	durable bool
+	round   *round
+}
+
+type asked struct {
+	from    Addr
+	request uint64
+	change  Change
+	index   uint64 // of the change, once it is in force here
+}
+
+type heldWrite struct {
+	from Addr
+	m    *kvwire.Message
+}
+
+// heldRead is a query that cannot be answered yet.
+type heldRead struct {
+	from  Addr
+	m     *kvwire.Message
+	at    int64  // Clock.Mono of its arrival
+	after uint64 // leader: ordinal that must be applied
+	index uint64 // leader: log position that must be applied
+	old   bool   // leader: an earlier Take has left it
+}
+
+// query is who asked what: it is the same when it is sent again.
+type query struct {
+	from             Addr
+	session, request uint64
+}
+
+func (r *heldRead) query() query { return query{r.from, r.m.Session, r.m.Request} }
+
+type delayedRequest struct {
+	from Addr
+	m    *kvwire.Message
+	do   func(*leadership, Addr, *kvwire.Message)
+}
+
+func newLeadership(c *Core) *leadership {
+	queue := c.cfg.Batch
+	queue.Capacity = math.MaxInt // admit looks, because what is recovered must have room
+	l := &leadership{
+		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.logTime,
+		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
+		uncommitted: newTouches(), echoes: map[uint64]int64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, fed: map[uint64]uint64{}, waits: map[query]bool{},
+	}
+	c.trace(Event{Kind: EventElected, View: c.term})
+	return l
+}
+
+// resign tells everybody who waits to ask the next leader. What is in the log
+// may still be committed; the clients' numbers make asking again safe.
+func (l *leadership) resign() {
+	for _, r := range l.reads {
+		l.c.redirect(r.from, r.m)
+	}
+	for _, d := range l.delayed {
+		l.c.redirect(d.from, d.m)
+	}
+	if l.changeAsk != nil {
+		l.c.redirect(l.changeAsk.from, &kvwire.Message{Request: l.changeAsk.request})
+	}
+	if l.candidate != nil {
+		l.c.redirect(l.candidate.from, &kvwire.Message{Request: l.candidate.request})
+	}
+}
+
+// later keeps a request until the view is open.
+func (l *leadership) later(from Addr, m *kvwire.Message, do func(*leadership, Addr, *kvwire.Message)) {
+	if len(l.delayed) >= maxWaiting {
+		l.c.refuse(from, m, kvwire.CodeBusy, "too many requests wait for the new leader")
+		return
+	}
+	l.delayed = append(l.delayed, delayedRequest{from, m, do})
+}
+
+// after is the number that the session's next write must have.
+func (l *leadership) after(s *session) uint64 {
+	if n, ok := l.next[s.id]; ok {
+		return n
+	}
+	return s.next
+}
+
+// unpack admits the writes of a bundle that are not in the log yet.
+func (l *leadership) unpack(s *session, m *kvwire.Message) {
+	for i := range m.Bundle {
+		w := &m.Bundle[i]
+		if w.Seq != l.after(s) {
+			continue
+		}
+		l.admit(s, bundled(s, m.Ack, w), nil)
+	}
+}
+
+// bundled is a write that came along with another of its session.
+func bundled(s *session, ack uint64, w *kvwire.Write) *leadOp {
+	o := &leadOp{op: op{session: s.id, seq: w.Seq, ack: ack, command: w.Command}}
+	if !w.Strong {
+		o.flags = opWeak
+	}
+	return o
+}
+
+// strong takes in a strong write with its bundle: what the session's earlier
+// weak writes did comes before it in the log (S9).
+func (l *leadership) strong(from Addr, m *kvwire.Message) {
+	s := l.c.sessions.get(m.Session)
+	if s == nil {
+		l.c.unknown(from, m)
+		return
+	}
+	l.unpack(s, m)
+	l.inOrder(s, from, m)
+	l.unhold(s)
+}
+
+// weak takes in a weak write. In its bundle are the strong ones before it: their
+// client may have died before it could send them here.
+func (l *leadership) weak(from Addr, m *kvwire.Message) {
+	s := l.c.sessions.get(m.Session)
+	if s == nil {
+		l.c.unknown(from, m)
+		return
+	}
+	l.unpack(s, m)
+	l.inOrder(s, from, m)
+	l.unhold(s)
+}
+
+// inOrder admits a write whose turn it is, answers one that was seen, and keeps
+// one that came too early.
+func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
+	c := l.c
+	next := l.after(s)
+	switch {
+	case m.Seq < next && !(m.Seq < s.next && c.mutated(NoDedup)):
+		l.again(s, from, m)
+	case m.Seq > next && !c.mutated(GapsIgnored):
+		l.hold(s, from, m)
+	case m.Kind == kvwire.Strong && (m.Seq > m.Ack+maxUnanswered || s.owed(m.Ack) > mostOwed):
+		if m.Flags&kvwire.FlagForward == 0 {
+			c.refuse(from, m, kvwire.CodeBusy, "too many answers are kept for the session")
+		}
+	default:
+		o := &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}, from: from, fast: m.Flags&kvwire.FlagFast != 0}
+		if m.Flags&kvwire.FlagForward != 0 {
+			o.from = 0
+		}
+		if m.Flags&kvwire.FlagEnd != 0 {
+			o.flags, o.command = opEnd, nil
+		}
+		if m.Kind == kvwire.Weak {
+			o.flags |= opWeak
+			o.weakAck = m.Flags&kvwire.FlagForward == 0 && l.c.cfg.WeakWrites != Quorum
+		}
+		l.admit(s, o, m)
+	}
+}
+
+// hold keeps a write until those of its session with lower numbers are here
+// (S14: however long that takes; the client sends them again).
+func (l *leadership) hold(s *session, from Addr, m *kvwire.Message) {
+	held := l.held[s.id]
+	at, found := slices.BinarySearchFunc(held, m.Seq, func(h heldWrite, seq uint64) int {
+		return compare(h.m.Seq, seq)
+	})
+	if found {
+		if from != 0 && m.Flags&kvwire.FlagForward == 0 {
+			held[at] = heldWrite{from, m}
+		}
+		return
+	}
+	if len(held) >= maxHeld {
+		if m.Flags&kvwire.FlagForward == 0 {
+			l.c.refuse(from, m, kvwire.CodeBusy, "too many writes of the session wait for an earlier one")
+		}
+		return
+	}
+	l.held[s.id] = slices.Insert(held, at, heldWrite{from, m})
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// unhold takes in what no longer comes too early.
+func (l *leadership) unhold(s *session) {
+	held := l.held[s.id]
+	n := 0
+	for n < len(held) && held[n].m.Seq <= l.after(s) {
+		l.inOrder(s, held[n].from, held[n].m)
+		n++
+	}
+	switch {
+	case n == 0:
+	case n == len(held):
+		delete(l.held, s.id)
+	default:
+		l.held[s.id] = slices.Delete(held, 0, n)
+	}
+}
+
+// again answers a write that is already in the log.
+func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
+	if m.Flags&kvwire.FlagForward != 0 {
+		return
+	}
+	weak := m.Kind == kvwire.Weak
+	if m.Seq < s.next {
+		if weak {
+			l.c.send(from, kvwire.Message{Kind: kvwire.WeakDone, View: l.c.view, Session: s.id, Seq: m.Seq, Stable: s.next - 1, Index: l.c.applied})
+			return
+		}
+		if a, ok := s.answer(m.Seq); ok && a.lost {
+			l.c.refuse(from, m, kvwire.CodeUnkept, "the write was executed; its answer was too much to be kept")
+		} else if ok {
+			l.c.send(from, kvwire.Message{Kind: kvwire.Done, View: l.c.viewOf(a.index), Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: m.Seq, Data: a.result})
+		} // else the client has said that it has the answer: a stray copy
+		return
+	}
+	o := l.byOp[opID{s.id, m.Seq}]
+	if o == nil {
+		return
+	}
+	o.from = from
+	if weak && l.c.cfg.WeakWrites != Quorum {
+		o.weakAck = true
+		if o.durable {
+			l.c.weakDone(from, s.id, m.Seq)
+		}
+		return
+	}
+	if o.durable && m.Flags&kvwire.FlagFast != 0 {
+		o.fast = true
+		l.speculated(o)
+	}
+}
+
+// admit gives the write its place in the order. m is the request of a strong
+// write, if it came by itself.
+func (l *leadership) admit(s *session, o *leadOp, m *kvwire.Message) {
+	c := l.c
+	if l.open && l.queue.Len() >= c.cfg.Batch.Capacity {
+		if o.from != 0 {
+			c.refuse(o.from, &kvwire.Message{Session: s.id, Seq: o.seq}, kvwire.CodeBusy, "too much waits for the log")
+		}
+		return
+	}
+	if c.cfg.Fast {
+		// A command without a footprint is malformed; its result says so, and
+		// it touches nothing.
+		if err := c.machine.Footprint(o.command, &o.foot); err != nil {
+			o.foot.Reset()
+			o.fast = false
+		}
+		if o.fast && m != nil {
+			l.speculate(s, o, m)
+		}
+	}
+	l.ordinal++
+	o.ordinal = l.ordinal
+	if c.cfg.Fast {
+		l.uncommitted.add(&o.foot, s.id, o.flags&opWeak == 0, o.ordinal)
+		if o.flags&opWeak != 0 {
+			l.weaks[s.id]++
+		}
+	}
+	l.next[s.id] = o.seq + 1
+	l.byOp[opID{s.id, o.seq}] = o
+	l.push(o)
+}
+
+func (l *leadership) push(o *leadOp) {
+	if err := l.queue.Push(time.Duration(l.c.now.Mono), o, len(o.command)+32); err != nil {
+		l.c.fatal(err) // there was room
+	}
+}
+
+// speculate computes the result of a strong write before it is committed, if
+// nothing that is uncommitted could change it (S3).
+func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
+	c := l.c
+	if l.changing && !c.mutated(SpecWhileChanging) || !o.foot.Fixed || !c.machine.Steady(&o.foot) {
+		return
+	}
+	if c.alive-s.lastUsed > int64(c.cfg.SessionIdle)/2 {
+		return // an entry on its way might end the session
+	}
+	r, ok := c.recordOf(m)
+	if !ok || !c.continues(s, m) {
+		return
+	}
+	if c.pool.full(r) {
+		return
+	}
+	if r.bundle.Timed { // its time to live runs from the time of an entry that is not cut yet
+		return
+	}
+	if r.meets(&l.uncommitted) && !c.mutated(SpecOverUncommitted) {
+		return
+	}
+	var earlier [][]byte
+	weaks := 0
+	for i := range m.Bundle {
+		w := &m.Bundle[i]
+		if w.Seq < s.next {
+			continue
+		}
+		if !w.Strong {
+			weaks++
+		}
+		if !c.mutated(SpecWithoutBundle) {
+			earlier = append(earlier, w.Command)
+		}
+	}
+	if weaks != l.weaks[s.id] {
+		// The session has heard from elsewhere that a weak write is committed,
+		// and left it out; here it is not applied yet.
+		return
+	}
+	r.message.View = c.view // the client may not have heard of it yet
+	o.spec, o.yes = c.machine.Evaluate(l.storeTime(), earlier, o.command), true
+	c.keep(r) // the leader's vote is a witness's vote (S2)
+}
+
+// speculated tells a client that gathers votes what the leader says. It is
+// called when the entry and the record are durable.
+func (l *leadership) speculated(o *leadOp) {
+	m := kvwire.Message{Kind: kvwire.Spec, View: l.c.term, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.members.voters())), Index: o.round.index, Revision: l.c.members.index}
+	if o.yes && l.open && (!l.changing || l.c.mutated(SpecWhileChanging)) {
+		m.Flags = kvwire.FlagYes
+		m.Data = o.spec
+		l.c.counters.SpecYes++
+	} else {
+		l.c.counters.SpecNo++
+	}
+	l.c.trace(Event{Kind: EventSpec, View: l.c.term, Session: o.session, Seq: o.seq, Yes: o.yes})
+	l.c.send(o.from, m)
+}
+
+// cut proposes as many rounds as may be in flight.
+func (l *leadership) cut() {
+	c := l.c
+	if l.refused != nil {
+		l.propose(l.refused)
+	}
+	for i := 0; i < len(l.lanes); {
+		if r := l.lanes[i]; r.flush > 0 && c.now.Mono >= r.patience() {
+			l.freed(r)
+		} else {
+			i++
+		}
+	}
+	for l.refused == nil {
+		l.group, _ = l.queue.Take(time.Duration(c.now.Mono), l.group[:0])
+		if len(l.group) == 0 {
+			return
+		}
+		l.propose(slices.Clone(l.group))
+	}
+}
+
+// propose puts one round into the log.
+func (l *leadership) propose(ops []*leadOp) {
+	c := l.c
+	l.time = l.storeTime()
+	size := 32
+	for _, o := range ops {
+		size += len(o.command) + 32
+	}
+	data := appendEntryHead(make([]byte, 0, size), l.entryFormat(), l.number+1, l.time, int64(c.cfg.SessionIdle), len(ops))
+	for _, o := range ops {
+		data = o.append(data)
+	}
+	if err := c.node.Propose(data); err != nil {
+		l.refused = ops // leadership is being handed over, or too much is uncommitted
+		return
+	}
+	l.refused = nil
+	l.number++
+	r := &round{number: l.number, ops: ops, cut: c.now.Mono}
+	l.rounds = append(l.rounds, r)
+	if len(ops) > 0 { // a round of the clock alone does not come out of the queue
+		l.lanes = append(l.lanes, r)
+	}
+	c.counters.Rounds++
+	c.counters.Operations += uint64(len(ops))
+	l.proposed(r)
+	c.whenDurable(func() {
+		if c.lead == l {
+			l.durable(r)
+		}
+	})
+}
+
+// durable is called when this replica's disk has a round. It answers what waited
+// for that. The round keeps its lane until it is committed, because replicas that
+// are near, or share a disk, do better with fewer and larger rounds; but not for
+// much longer than the disk took, because those that are far are kept busy by many
+// rounds in flight. Where results are told before the commit, the disk alone counts.
+func (l *leadership) durable(r *round) {
+	r.flush = max(1, time.Duration(l.c.now.Mono-r.cut))
+	if r.over || l.c.cfg.Fast || l.c.cfg.Batch.Window != 0 {
+		l.freed(r)
+	}
+	for _, o := range r.ops {
+		o.durable, o.round = true, r
+		if o.from == 0 {
+			continue
+		}
+		if o.weakAck {
+			l.c.weakDone(o.from, o.session, o.seq)
+		} else if o.fast {
+			l.speculated(o)
+		}
+	}
+}
+
+// patience is when a round gives its lane up though it is not committed: after
+// three more times of what this replica's disk took.
+func (r *round) patience() int64 { return r.cut + 4*int64(r.flush) }
+
+// freed gives a round's lane, if it still holds one, to the next.
+func (l *leadership) freed(r *round) {
+	if at := slices.Index(l.lanes, r); at >= 0 {
+		l.lanes = slices.Delete(l.lanes, at, at+1)
+		l.queue.Done(time.Duration(l.c.now.Mono), len(r.ops), r.flush)
+	}
+}
+
+// committed notes that a round is done with.
+func (l *leadership) committed(r *round) {
+	r.over = true
+	if r.flush > 0 {
+		l.freed(r)
+	}
+}
+
+// logged learns at which positions the engine has placed this leader's rounds.
+func (l *leadership) logged(entries []*pb.Entry) {
+	at := slices.IndexFunc(l.rounds, func(r *round) bool { return r.index == 0 })
+	for _, e := range entries {
+		if at >= 0 && at < len(l.rounds) && e.GetTerm() == l.c.term && e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 {
+			l.rounds[at].index = e.GetIndex()
+			at++
+		}
+	}
+}
+
+// applied is called for each operation of this leader's rounds with its answer.
+func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, stable uint64, executed bool) {
+	c := l.c
+	l.done = o.ordinal
+	if o.session == 0 {
+		c.send(o.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: o.request, Index: index, Revision: revision, Count: o.seq})
+		return
+	}
+	delete(l.byOp, opID{o.session, o.seq})
+	if l.next[o.session] == o.seq+1 {
+		delete(l.next, o.session)
+	}
+	if c.cfg.Fast {
+		l.uncommitted.remove(&o.foot, o.session, o.flags&opWeak == 0)
+		if o.flags&opWeak != 0 {
+			if l.weaks[o.session]--; l.weaks[o.session] == 0 {
+				delete(l.weaks, o.session)
+			}
+		}
+	}
+	switch {
+	case o.from == 0:
+	case !executed:
+		c.refuse(o.from, &kvwire.Message{Session: o.session, Seq: o.seq}, kvwire.CodeExpired, "the session expired")
+	case o.flags&opWeak == 0:
+		c.send(o.from, kvwire.Message{Kind: kvwire.Done, View: c.view, Session: o.session, Seq: o.seq, Index: index, Revision: revision, Stable: stable, Data: result})
+	case !o.weakAck:
+		c.weakDone(o.from, o.session, o.seq)
+	}
+}
+
+// register grants session ids through the log, so that an id that is not known
+// has expired and is never made again (S8).
+func (l *leadership) register(from Addr, m *kvwire.Message) {
+	const most = 4096
+	if m.Count == 0 || m.Count > most || l.queue.Len() >= l.c.cfg.Batch.Capacity {
+		l.c.refuse(from, m, kvwire.CodeBusy, "ask for 1 to 4096 sessions")
+		return
+	}
+	l.ordinal++
+	l.push(&leadOp{op: op{seq: m.Count}, from: from, request: m.Request, ordinal: l.ordinal})
+}
+
+// wake is when a round may go though nothing happens: only a fixed window
+// knows such a moment.
+func (l *leadership) wake() int64 {
+	if l.queue.Len() == 0 {
+		return 0
+	}
+	first := int64(0)
+	if at, ok := l.queue.Deadline(); ok {
+		first = int64(at)
+	}
+	for _, r := range l.lanes {
+		if r.flush > 0 && (first == 0 || r.patience() < first) {
+			first = r.patience()
+		}
+	}
+	return first
+}

@@ -1,0 +1,305 @@
+package consensus
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// members is who belongs to the cluster, as of the last applied change.
+type members struct {
+	list  []Member // by rising id
+	conf  *pb.ConfState
+	index uint64 // log entry of the last change
+	known uint64 // index, once a restart would know of it, too; not in snapshots
+
+	// gone are the ids of those who were members and are not any more, rising.
+	// None of them joins again: what a replica of that id has voted for is still
+	// counted somewhere, its messages may still be on their way, and its old disk
+	// may be started. Only an operator can add to it, some bytes at a time.
+	gone []uint64
+}
+
+func (m *members) init(first []Member) {
+	m.list = slices.Clone(first)
+	m.sort()
+	m.conf = &pb.ConfState{}
+	for _, p := range m.list {
+		m.conf.Voters = append(m.conf.Voters, p.ID)
+	}
+}
+
+func (m *members) sort() {
+	slices.SortFunc(m.list, func(a, b Member) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+}
+
+func (m *members) get(id uint64) (Member, bool) {
+	for _, p := range m.list {
+		if p.ID == id {
+			return p, true
+		}
+	}
+	return Member{}, false
+}
+
+func (m *members) voters() []uint64 { return m.conf.GetVoters() }
+func (m *members) joint() bool      { return len(m.conf.GetVotersOutgoing()) > 0 }
+func (m *members) votes(id uint64) bool {
+	return slices.Contains(m.conf.GetVoters(), id)
+}
+
+// left reports that a replica of that id was a member and is not any more.
+func (m *members) left(id uint64) bool {
+	_, found := slices.BinarySearch(m.gone, id)
+	return found
+}
+
+// leaves lists those that are members no more when the change under way has ended.
+func (m *members) leaves() (all []uint64) {
+	for _, id := range m.conf.GetVotersOutgoing() {
+		if m.left(id) {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
+// unused is an id that no replica has had.
+func (m *members) unused() uint64 {
+	most := uint64(0)
+	for _, p := range m.list {
+		most = max(most, p.ID)
+	}
+	for _, id := range m.gone {
+		most = max(most, id)
+	}
+	return most + 1
+}
+
+// maxVoters is the most: more survive nothing that these do not, and each costs.
+const maxVoters = 7
+
+func majority(n int) int { return n/2 + 1 }
+
+// recoverAt is how many of a majority of pools must hold an operation that may
+// have completed. See kvwire.FastQuorum.
+func recoverAt(n int) int { return kvwire.FastQuorum(n) + majority(n) - n }
+
+// What a change of the members is, stands in package kvwire, where clients find
+// it.
+type (
+	Member     = kvwire.Member
+	Change     = kvwire.MemberChange
+	ChangeKind = kvwire.MemberVerb
+)
+
+// Kinds of changes.
+const (
+	AddLearner = kvwire.AddLearner
+	Promote    = kvwire.Promote
+	Remove     = kvwire.Remove
+	Replace    = kvwire.Replace
+	Transfer   = kvwire.Transfer
+)
+
+func appendMember(b []byte, m Member) []byte {
+	b = binary.AppendUvarint(b, m.ID)
+	b = appendBool(b, m.Learner)
+	b = binary.AppendUvarint(b, uint64(len(m.Addr)))
+	b = append(b, m.Addr...)
+	b = binary.AppendUvarint(b, uint64(len(m.Client)))
+	return append(b, m.Client...)
+}
+
+func readMember(r *reader) Member {
+	return Member{ID: r.uvarint(), Learner: r.byte() != 0, Addr: r.string(), Client: r.string()}
+}
+
+// done reports that the members in force are what the change asks for: it was made
+// before, and anyone who asks again has not got the answer.
+func (m *members) done(g Change) bool {
+	p, known := m.get(g.Member.ID)
+	switch g.Kind {
+	case AddLearner:
+		return known && p.Addr == g.Member.Addr && p.Client == g.Member.Client
+	case Promote:
+		return known && !p.Learner
+	case Remove:
+		return m.left(g.Member.ID)
+	case Replace:
+		return known && !p.Learner && m.left(g.Old)
+	}
+	return false
+}
+
+// check reports why the change makes no sense with the members in force.
+func (m *members) check(g Change) error {
+	p, known := m.get(g.Member.ID)
+	switch g.Kind {
+	case AddLearner:
+		if known {
+			return fmt.Errorf("replica %d is a member already, at %s", g.Member.ID, atAddresses(p))
+		}
+		if m.left(g.Member.ID) {
+			return fmt.Errorf("replica %d was a member and has left: its number is never used again; give the new replica another, such as %d", g.Member.ID, m.unused())
+		}
+		if g.Member.Addr == "" {
+			return errors.New("a new member needs an address")
+		}
+	case Promote, Replace:
+		if !known || !p.Learner {
+			return fmt.Errorf("replica %d is not a learner", g.Member.ID)
+		}
+		if g.Kind == Promote && len(m.voters()) >= maxVoters {
+			return fmt.Errorf("there are %d voters, which is the most", maxVoters)
+		}
+		if g.Kind == Replace && !m.votes(g.Old) {
+			return fmt.Errorf("replica %d is not a voter", g.Old)
+		}
+	case Remove:
+		if !known {
+			return fmt.Errorf("replica %d is not a member", g.Member.ID)
+		}
+		if !p.Learner && len(m.voters()) == 1 {
+			return errors.New("the last voter cannot leave")
+		}
+	case Transfer:
+		if !known || p.Learner {
+			return fmt.Errorf("replica %d is not a voter", g.Member.ID)
+		}
+	}
+	return nil
+}
+
+// atAddresses names where a member is, as member add takes it.
+func atAddresses(m Member) string {
+	if m.Client == "" {
+		return m.Addr
+	}
+	return m.Addr + " and, for Redis clients, " + m.Client
+}
+
+// confChange is the engine's form of g.
+func confChange(g Change) *pb.ConfChangeV2 {
+	single := func(t pb.ConfChangeType, id uint64) *pb.ConfChangeSingle {
+		return &pb.ConfChangeSingle{Type: t.Enum(), NodeId: &id}
+	}
+	cc := &pb.ConfChangeV2{Context: g.Append(nil)}
+	switch g.Kind {
+	case AddLearner:
+		cc.Changes = append(cc.Changes, single(pb.ConfChangeAddLearnerNode, g.Member.ID))
+	case Promote:
+		cc.Changes = append(cc.Changes, single(pb.ConfChangeAddNode, g.Member.ID))
+	case Remove:
+		cc.Changes = append(cc.Changes, single(pb.ConfChangeRemoveNode, g.Member.ID))
+	case Replace:
+		cc.Changes = append(cc.Changes, single(pb.ConfChangeAddNode, g.Member.ID), single(pb.ConfChangeRemoveNode, g.Old))
+	case Transfer:
+	}
+	return cc
+}
+
+// applied puts a committed change into force.
+func (m *members) applied(index uint64, conf *pb.ConfState, context []byte) error {
+	m.conf, m.index = conf, index
+	if len(context) == 0 {
+		return nil // the engine leaves a joint configuration
+	}
+	g, err := kvwire.ParseMemberChange(context)
+	if err != nil {
+		return err
+	}
+	switch g.Kind {
+	case AddLearner:
+		p := g.Member
+		p.Learner = true
+		m.list = append(slices.Clone(m.list), p)
+		m.sort()
+	case Promote, Replace:
+		m.list = slices.Clone(m.list)
+		for i := range m.list {
+			if m.list[i].ID == g.Member.ID {
+				m.list[i].Learner = false
+			}
+		}
+		if g.Kind == Replace {
+			m.remove(g.Old)
+		}
+	case Remove:
+		m.remove(g.Member.ID)
+	case Transfer:
+	}
+	return nil
+}
+
+func (m *members) remove(id uint64) {
+	m.list = slices.DeleteFunc(slices.Clone(m.list), func(p Member) bool { return p.ID == id })
+	if at, found := slices.BinarySearch(m.gone, id); !found {
+		m.gone = slices.Insert(m.gone, at, id)
+	}
+}
+
+func (m *members) append(b []byte) ([]byte, error) {
+	conf, err := proto.MarshalOptions{Deterministic: true}.Marshal(m.conf)
+	if err != nil {
+		return nil, fmt.Errorf("encode the configuration: %w", err)
+	}
+	b = binary.AppendUvarint(b, m.index)
+	b = binary.AppendUvarint(b, uint64(len(conf)))
+	b = append(b, conf...)
+	b = binary.AppendUvarint(b, uint64(len(m.list)))
+	for _, p := range m.list {
+		b = appendMember(b, p)
+	}
+	b = binary.AppendUvarint(b, uint64(len(m.gone)))
+	return appendUvarints(b, m.gone...), nil
+}
+
+func readMembers(r *reader) (members, error) {
+	m := members{index: r.uvarint(), conf: &pb.ConfState{}}
+	m.known = m.index // who reads it has it on disk
+	if err := proto.Unmarshal(r.bytes(), m.conf); err != nil {
+		return members{}, fmt.Errorf("configuration: %w", err)
+	}
+	n := r.uvarint()
+	for i := uint64(0); i < n && !r.bad; i++ {
+		m.list = append(m.list, readMember(r))
+	}
+	n = r.uvarint()
+	for i := uint64(0); i < n && !r.bad; i++ {
+		id := r.uvarint()
+		if last := len(m.gone) - 1; last >= 0 && id <= m.gone[last] {
+			return members{}, fmt.Errorf("members that left: replica %d stands after %d", id, m.gone[last])
+		}
+		m.gone = append(m.gone, id)
+	}
+	if r.bad {
+		return members{}, fmt.Errorf("members: %w", errEntry)
+	}
+	return m, nil
+}
+
+func appendBool(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+func appendUvarints(b []byte, values ...uint64) []byte {
+	for _, v := range values {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}

@@ -1,0 +1,196 @@
+package consensus
+
+import (
+	"slices"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// pool is what a witness has voted for and has not yet seen in the log: a set
+// of operations that commute with each other (S1). It is on disk before a vote
+// leaves (S2).
+type pool struct {
+	records []*record // in order of arrival
+	byOp    map[opID]*record
+	bytes   int // of the records' messages
+	age     int // ticks since it was last looked for what stays
+	touched touches
+}
+
+// maxPool bounds a pool, in records and in bytes: a new leader is sent all of
+// it in one message. A witness whose pool is full votes no.
+const (
+	maxPool      = 16 << 10
+	maxPoolBytes = 16 << 20
+)
+
+func (p *pool) full(r *record) bool {
+	return len(p.records) >= maxPool || p.bytes+r.message.Size() > maxPoolBytes
+}
+
+// opID names an operation.
+type opID struct{ session, seq uint64 }
+
+type record struct {
+	id      opID
+	message kvwire.Message   // as the client sent it: bundle and command
+	foot    kvwire.Footprint // of the command
+	bundle  kvwire.Footprint // of the writes that it brings along
+	stays   bool             // it was here already when the pool was last looked through
+}
+
+func newPool() *pool { return &pool{byOp: map[opID]*record{}, touched: newTouches()} }
+
+func (p *pool) get(id opID) *record { return p.byOp[id] }
+
+// holds reports that p holds a record of the session at seq.
+func (p *pool) holds(session, seq uint64) bool { return p.byOp[opID{session, seq}] != nil }
+
+func (p *pool) add(r *record) {
+	p.records = append(p.records, r)
+	p.byOp[r.id] = r
+	p.bytes += r.message.Size()
+	p.touched.add(&r.foot, r.id.session, true, 0)
+	p.touched.add(&r.bundle, r.id.session, false, 0)
+}
+
+func (p *pool) forget(r *record) {
+	delete(p.byOp, r.id)
+	p.bytes -= r.message.Size()
+	p.touched.remove(&r.foot, r.id.session, true)
+	p.touched.remove(&r.bundle, r.id.session, false)
+}
+
+func (p *pool) remove(r *record) {
+	if p.byOp[r.id] == r {
+		at := slices.Index(p.records, r) // near the front: they are applied in about this order
+		p.records = slices.Delete(p.records, at, at+1)
+		p.forget(r)
+	}
+}
+
+// drop removes the records for which gone is true.
+func (p *pool) drop(gone func(*record) bool) {
+	p.records = slices.DeleteFunc(p.records, func(r *record) bool {
+		if gone(r) {
+			p.forget(r)
+			return true
+		}
+		return false
+	})
+}
+
+// meets reports that r does not commute with an operation of the set t. The
+// weak writes of its own session do not count: r carries those that matter.
+// Strong ones count for the command, whose result may depend on them, and not
+// for the bundle, which keeps its place in the session whatever happens.
+func (r *record) meets(t *touches) bool {
+	_, command := t.of(&r.foot, r.id.session)
+	return command || t.others(&r.bundle, r.id.session)
+}
+
+// touches counts, per key, the operations of a set that change it. It answers
+// whether a footprint meets one of them. A span meets everything: spans are
+// rare, and waiting for a commit is always right.
+type touches struct {
+	keys  map[string]touch
+	spans touch
+	all   touch
+}
+
+// touch sums up the operations on one key.
+type touch struct {
+	count   int
+	strong  int
+	session uint64 // of all of them; 0 when they are of several sessions
+	last    uint64 // ordinal of the last one
+}
+
+func newTouches() touches { return touches{keys: map[string]touch{}} }
+
+func (t touch) with(session uint64, strong bool, ordinal uint64) touch {
+	if t.count == 0 {
+		t.session = session
+	} else if t.session != session {
+		t.session = 0
+	}
+	t.count++
+	if strong {
+		t.strong++
+	}
+	t.last = max(t.last, ordinal)
+	return t
+}
+
+func (t touch) without(strong bool) touch {
+	t.count--
+	if strong {
+		t.strong--
+	}
+	if t.count == 0 {
+		return touch{}
+	}
+	return t
+}
+
+func (t *touches) add(f *kvwire.Footprint, session uint64, strong bool, ordinal uint64) {
+	for _, k := range f.Keys {
+		t.keys[k] = t.keys[k].with(session, strong, ordinal)
+	}
+	if len(f.Spans) > 0 {
+		t.spans = t.spans.with(session, strong, ordinal)
+	}
+	t.all = t.all.with(session, strong, ordinal)
+}
+
+func (t *touches) remove(f *kvwire.Footprint, session uint64, strong bool) {
+	for _, k := range f.Keys {
+		left := t.keys[k].without(strong)
+		if left.count == 0 {
+			delete(t.keys, k)
+		} else {
+			t.keys[k] = left
+		}
+	}
+	if len(f.Spans) > 0 {
+		t.spans = t.spans.without(strong)
+	}
+	t.all = t.all.without(strong)
+}
+
+// others reports whether f meets an operation of another session than own.
+func (t *touches) others(f *kvwire.Footprint, own uint64) bool {
+	foreign := func(x touch) bool { return x.count > 0 && x.session != own }
+	if len(f.Spans) > 0 {
+		return foreign(t.all)
+	}
+	for _, k := range f.Keys {
+		if foreign(t.keys[k]) {
+			return true
+		}
+	}
+	return len(f.Keys) > 0 && foreign(t.spans)
+}
+
+// of reports whether f meets an operation of the set, and the ordinal of the
+// last that it meets. Weak operations of the session own do not count; own 0
+// counts all.
+func (t *touches) of(f *kvwire.Footprint, own uint64) (last uint64, any bool) {
+	see := func(x touch) {
+		if x.count == 0 || own != 0 && x.session == own && x.strong == 0 {
+			return
+		}
+		any, last = true, max(last, x.last)
+	}
+	if len(f.Spans) > 0 {
+		see(t.all)
+		return last, any
+	}
+	for _, k := range f.Keys {
+		if x, ok := t.keys[k]; ok {
+			see(x)
+		}
+	}
+	see(t.spans)
+	return last, any
+}

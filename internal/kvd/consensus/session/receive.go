@@ -1,0 +1,278 @@
+package session
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// Receive takes in a message from a replica. Its byte slices belong to the
+// session from now on.
+func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
+	s.now = now
+	if s.expired {
+		return
+	}
+	switch m.Kind {
+	case kvwire.NewView:
+		s.newView(m)
+	case kvwire.Done:
+		if m.Session != s.id {
+			return
+		}
+		s.committed(m.Stable)
+		s.saw(Token{m.View, m.Index})
+		if o := s.writes.get(m.Seq); o != nil {
+			s.expired = o.final
+			s.path.took(o, now)
+			s.end(o, Outcome{Result: m.Data, Revision: m.Revision})
+		}
+	case kvwire.Spec, kvwire.Vote:
+		if m.Session == s.id {
+			s.voted(from, m)
+		}
+	case kvwire.WeakDone:
+		if m.Session != s.id {
+			return
+		}
+		s.committed(m.Stable)
+		s.saw(Token{m.View, m.Index}) // what is stable no longer travels with reads: they must not be older
+		s.acknowledged(m.Seq)
+		if o := s.writes.get(m.Seq); o != nil && o.kind == weakWrite {
+			s.end(o, Outcome{})
+		}
+	case kvwire.ReadDone:
+		s.readDone(from, m)
+	case kvwire.Redirect:
+		s.redirected(from, m)
+	case kvwire.Refused:
+		s.refused(m)
+	}
+}
+
+// acknowledged notes that a weak write is on the disk that its level asks for.
+func (s *Session) acknowledged(seq uint64) {
+	if _, found := s.unstableAt(seq); found {
+		s.acked = max(s.acked, seq)
+	}
+}
+
+// unstableAt is where the weak write with the number seq stands, or would, among
+// those that are not known to be committed.
+func (s *Session) unstableAt(seq uint64) (at int, found bool) {
+	return slices.BinarySearchFunc(s.unstable, seq, func(w *weak, seq uint64) int { return cmp.Compare(w.seq, seq) })
+}
+
+// committed learns that the writes up to stable are committed.
+func (s *Session) committed(stable uint64) {
+	if stable <= s.stable {
+		return
+	}
+	first := max(s.stable+1, s.writes.from)
+	s.stable = stable
+	n := 0
+	for n < len(s.unstable) && s.unstable[n].seq <= stable {
+		s.bytes -= len(s.unstable[n].command)
+		s.byWeak.remove(&s.unstable[n].foot)
+		n++
+	}
+	s.unstable = behead(s.unstable, n)
+	// A weak write that is committed is as good as acknowledged.
+	for seq := first; seq <= stable && seq < s.writes.next(); seq++ {
+		if o := s.writes.get(seq); o != nil && o.kind == weakWrite {
+			s.end(o, Outcome{})
+		}
+	}
+}
+
+// newView follows a new leader: everything without an answer is sent again, in
+// order, the weak writes first.
+func (s *Session) newView(m *kvwire.Message) {
+	if m.View < s.view || m.Leader == 0 {
+		return
+	}
+	s.switches = decodeSwitches(m.Code)
+	if m.View == s.view && m.Leader == s.leader {
+		return
+	}
+	fresh := m.View > s.view
+	s.view, s.leader = m.View, m.Leader
+	if s.peer(s.leader) == nil {
+		return
+	}
+	if fresh && s.id != 0 {
+		s.resendWeak(s.now)
+	}
+	s.resend(func(o *op) bool {
+		return fresh && !(o.kind == weakRead && o.sent != 0) || o.sent == 0 || o.to != s.leader && o.kind != weakRead
+	})
+}
+
+// voted counts a vote, or the leader's word, for a strong write.
+func (s *Session) voted(from uint64, m *kvwire.Message) {
+	o := s.writes.get(m.Seq)
+	if o == nil || o.kind != strongWrite || !o.fast || m.View != s.view {
+		return
+	}
+	switch {
+	case m.Flags&kvwire.FlagYes == 0:
+		s.gathers(o, false) // it may still complete, if the others are enough
+		return
+	case m.Kind == kvwire.Spec:
+		if from != s.leader {
+			return
+		}
+		spec := *m
+		o.spec, o.speaker = &spec, from
+	default:
+		for _, v := range o.votes {
+			if v.replica == from {
+				return
+			}
+		}
+		o.votes = append(o.votes, vote{from, m.View, m.Revision})
+	}
+	if o.spec == nil {
+		return
+	}
+	held := 1 // the leader's
+	for _, v := range o.votes {
+		// S4: of one view, and by those who vote now; the leader has one vote,
+		// also when s.leader is somebody else by now.
+		if v.view == o.spec.View && v.members == o.spec.Revision && v.replica != o.speaker {
+			held++
+		}
+	}
+	if held < kvwire.FastQuorum(int(o.spec.Count)) {
+		return
+	}
+	s.saw(Token{o.spec.View, o.spec.Index})
+	s.path.took(o, s.now)
+	s.end(o, Outcome{Result: o.spec.Data, Fast: true})
+}
+
+// returned gives back what a registration that was sent twice has granted besides:
+// nobody else knows of that session.
+func (s *Session) returned(from uint64, m *kvwire.Message) {
+	if m.Request == s.cfg.Requests+1 && s.cfg.ID == 0 && m.Count == 1 && m.Revision != s.id && s.id != 0 {
+		s.send(from, kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagEnd, Session: m.Revision, Seq: 1})
+	}
+}
+
+func (s *Session) readDone(from uint64, m *kvwire.Message) {
+	o := s.asks.get(m.Request)
+	if o == nil {
+		s.returned(from, m)
+		return
+	}
+	switch o.kind {
+	case register:
+		s.id = m.Revision
+		s.end(o, Outcome{})
+		s.resend(func(o *op) bool { return o.sent == 0 })
+		return
+	case strongRead, weakRead:
+		if m.Session != s.id && m.Session != 0 {
+			return
+		}
+		s.saw(Token{m.View, m.Index})
+	case wait:
+		if m.Session != s.id {
+			return // of a session that had this one's numbers before
+		}
+		s.saw(Token{m.View, m.Index})
+	case strongWrite, weakWrite:
+		return
+	}
+	s.committed(m.Stable)
+	s.end(o, Outcome{Result: m.Data, Token: Token{m.View, m.Index}})
+}
+
+// redirected hears that a replica does not serve an operation. Without a hint
+// the retry goes around.
+func (s *Session) redirected(from uint64, m *kvwire.Message) {
+	o := s.asks.get(m.Request)
+	if o == nil && m.Request == 0 && m.Session == s.id {
+		o = s.writes.get(m.Seq)
+	}
+	if o == nil || o.to != from {
+		return
+	}
+	if o.kind == weakRead || o.kind == weakWrite {
+		o.atLeader = true
+		s.strengthen(o)
+	}
+	switch {
+	case m.Leader != 0 && m.Leader != from && s.peer(m.Leader) != nil:
+		if m.View >= s.view {
+			s.leader = m.Leader
+		}
+	case from == s.leader:
+		s.leader = 0
+		s.rotation++
+		return // the retry asks the next one
+	case s.leader == 0:
+		s.rotation++
+		return
+	}
+	if s.target(o) != from {
+		s.transmit(o)
+	}
+}
+
+func (s *Session) refused(m *kvwire.Message) {
+	o := s.asks.get(m.Request)
+	if o == nil && m.Request == 0 && m.Session == s.id {
+		o = s.writes.get(m.Seq)
+	}
+	switch m.Code {
+	case kvwire.CodeExpired:
+		if m.Session == s.id && s.id != 0 {
+			s.fail(ErrExpired)
+		}
+	case kvwire.CodeUnkept:
+		if o != nil && o.kind == strongWrite {
+			s.end(o, Outcome{Err: ErrUnkept, Unknown: true})
+		}
+	case kvwire.CodeInvalid:
+		why := errors.Join(ErrInvalid, errors.New(string(m.Data)))
+		switch {
+		case o == nil || o.kind == register:
+		case o.kind == strongWrite || o.kind == weakWrite:
+			s.void(o, why)
+		default:
+			s.end(o, Outcome{Err: why})
+		}
+	}
+	// Busy: the retry comes later, in order.
+}
+
+// nothing is a write that changes nothing.
+var nothing = (&kvwire.Command{Verb: kvwire.Delete}).Append(nil)
+
+// void ends a write that a replica cannot execute, as one of another version may
+// not. The writes after it wait for one of its number, so that one that changes
+// nothing takes its place. Should another replica have got the write, too, one of
+// the two is executed: then nobody knows which.
+func (s *Session) void(o *op, why error) {
+	if o.silent || o.final {
+		return // every version can execute these
+	}
+	s.outcomes = append(s.outcomes, Outcome{Tag: o.tag, Err: why, Unknown: o.tries > 1 || o.seq+1 < s.writes.next()})
+	if o.kind == strongWrite {
+		s.gathers(o, false)
+		s.byStrong.remove(&o.foot)
+	} else {
+		if at, found := s.unstableAt(o.seq); found {
+			s.bytes -= len(o.command)
+			s.byWeak.remove(&o.foot)
+			s.unstable = slices.Delete(s.unstable, at, at+1)
+		}
+		s.waiting = inserted(s.waiting, o)
+	}
+	o.kind, o.silent, o.command, o.foot = strongWrite, true, nothing, kvwire.Footprint{}
+	s.byStrong.add(&o.foot, o.seq)
+	s.transmit(o)
+}

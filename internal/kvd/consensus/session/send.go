@@ -1,0 +1,291 @@
+package session
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// switches are what the cluster's preset means for a client.
+type switches struct {
+	fast       bool
+	weakWrites level
+	weakReads  level
+}
+
+type level uint8
+
+const (
+	quorum level = iota
+	leader
+	nearest
+)
+
+// decodeSwitches reads the byte of kvwire.NewView, as consensus.Switches
+// encodes it.
+func decodeSwitches(b uint8) switches {
+	return switches{fast: b&1 != 0, weakWrites: level(b >> 1 & 3), weakReads: level(b >> 3 & 3)}
+}
+
+// Connected says that messages can be sent to a replica. What the session sent
+// there before may be lost.
+func (s *Session) Connected(now int64, replica uint64) {
+	s.now = now
+	if s.peer(replica) == nil {
+		s.peers = append(s.peers, peer{id: replica})
+	}
+	s.resend(func(o *op) bool { return o.sent == 0 || s.target(o) == replica })
+}
+
+// Disconnected says that a replica cannot be reached.
+func (s *Session) Disconnected(now int64, replica uint64) {
+	s.now = now
+	for i := range s.peers {
+		if s.peers[i].id == replica {
+			s.peers = append(s.peers[:i], s.peers[i+1:]...)
+			break
+		}
+	}
+	if s.leader == replica {
+		s.leader = 0
+	}
+	s.resend(func(o *op) bool { return o.to == replica })
+}
+
+// Distance tells the round trip time to a replica, by which the nearest is
+// found.
+func (s *Session) Distance(replica uint64, rtt int64) {
+	if p := s.peer(replica); p != nil {
+		p.rtt = rtt
+	}
+}
+
+func (s *Session) peer(id uint64) *peer {
+	for i := range s.peers {
+		if s.peers[i].id == id {
+			return &s.peers[i]
+		}
+	}
+	return nil
+}
+
+// nearest is the connected replica with the shortest round trip, 0 if there is
+// none. It stays the same until another is clearly nearer: measured round trips
+// tremble, and a replica that has served the session need not catch up with it.
+func (s *Session) nearest() uint64 {
+	const clearly, tremble = 0.7, 50e3 // nanoseconds
+	best := peer{}
+	for _, p := range s.peers {
+		if best.id == 0 || p.rtt < best.rtt {
+			best = p
+		}
+	}
+	if b := s.peer(s.bound); b == nil || float64(best.rtt) < clearly*float64(b.rtt)-tremble {
+		s.bound = best.id
+	}
+	return s.bound
+}
+
+// target is where an operation goes now, 0 if nobody is known.
+func (s *Session) target(o *op) uint64 {
+	if !o.atLeader && (o.kind == weakRead || o.kind == weakWrite && s.switches.weakWrites == nearest) {
+		return s.nearest()
+	}
+	if s.leader != 0 && s.peer(s.leader) != nil {
+		return s.leader
+	}
+	if len(s.peers) == 0 {
+		return 0
+	}
+	return s.peers[s.rotation%len(s.peers)].id // somebody who may know
+}
+
+// transmit sends an operation to where it belongs.
+func (s *Session) transmit(o *op) {
+	if s.id == 0 && o.kind != register && (o.after > 0 || o.kind != weakRead && o.kind != strongRead) {
+		return // it goes when the session is registered: only then can a replica tell which of its writes it has
+	}
+	to := s.target(o)
+	if to == 0 {
+		return
+	}
+	o.tries++
+	o.sent, o.to = max(s.now, 1), to
+	m := kvwire.Message{Session: s.id, Seq: o.seq, Ack: s.writes.from - 1, View: s.view, Data: o.command}
+	switch o.kind {
+	case register:
+		m = kvwire.Message{Kind: kvwire.Register, Count: 1, Request: o.request}
+	case strongWrite:
+		m.Kind, m.Prior = kvwire.Strong, s.priorOf(o.seq)
+		o.fast = s.switches.fast && !o.silent && !o.final && to == s.leader && s.view > 0 && len(s.peers) > 1 && s.path.choose(s, o)
+		m.Bundle = s.bundle(o, to)
+		if o.fast && sizeOf(m.Bundle) > mostAlong {
+			o.fast = false // its time is better spent waiting for the log
+			m.Bundle = s.bundle(o, to)
+		}
+		s.gathers(o, o.fast)
+		if o.final {
+			m.Flags = kvwire.FlagEnd
+		}
+		if o.fast {
+			m.Flags = kvwire.FlagFast
+			o.votes, o.spec = o.votes[:0], nil
+			record := m
+			record.Kind, record.Flags = kvwire.Record, 0
+			for _, p := range s.peers {
+				if p.id != to {
+					s.send(p.id, record)
+				}
+			}
+		}
+	case weakWrite:
+		m.Kind = kvwire.Weak
+		if s.switches.weakWrites == nearest && !o.atLeader {
+			m.Flags = kvwire.FlagNearest
+			// So that nothing is missing before it, even if this client dies now.
+			m.Bundle = inOrder(bundled(bundled(nil, s.waiting, o.seq), s.gathering, o.seq))
+		}
+	case strongRead:
+		m.Kind, m.Request = kvwire.Read, o.request
+		if o.seq > 0 {
+			m.Bundle = s.bundle(o, to)
+		}
+	case weakRead:
+		m.Kind, m.Request, m.Seq = kvwire.WeakRead, o.request, 0
+		m.View, m.Index = s.token.View, s.token.Index
+		s.touching(o, func(w *weak) {
+			m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Command: w.command})
+		})
+	case wait:
+		m = kvwire.Message{Kind: kvwire.Stable, Session: s.id, Seq: o.seq, Request: o.request}
+	}
+	s.send(to, m)
+}
+
+// mostAlong is how many bytes of commands a fast write may bring along. All
+// replicas get them again with each such write, so that the traffic would grow
+// with the square of what is under way.
+const mostAlong = 64 << 10
+
+func sizeOf(bundle []kvwire.Write) (n int) {
+	for i := range bundle {
+		n += len(bundle[i].Command)
+	}
+	return n
+}
+
+// bundle is the weak writes before o that are not known to be committed, and,
+// for the witnesses of a fast write, the strong ones that wait for their commit.
+// They need not travel again if they went to the same leader on the same
+// connection before, and nobody else is asked.
+func (s *Session) bundle(o *op, to uint64) []kvwire.Write {
+	if !o.fast && o.tries == 1 && s.switches.weakWrites != nearest && to == s.leader {
+		return nil
+	}
+	var b []kvwire.Write
+	for _, w := range s.unstable {
+		if w.seq < o.seq || o.kind == strongRead && w.seq <= o.seq {
+			b = append(b, kvwire.Write{Seq: w.seq, Command: w.command})
+		}
+	}
+	if !o.fast {
+		return b
+	}
+	return inOrder(bundled(b, s.waiting, o.seq))
+}
+
+// bundled adds the strong writes of a list before seq to a bundle.
+func bundled(b []kvwire.Write, list []*op, seq uint64) []kvwire.Write {
+	for _, w := range list[:upTo(list, seq)] {
+		b = append(b, kvwire.Write{Seq: w.seq, Strong: true, Command: w.command})
+	}
+	return b
+}
+
+func inOrder(b []kvwire.Write) []kvwire.Write {
+	slices.SortFunc(b, func(x, y kvwire.Write) int { return cmp.Compare(x.Seq, y.Seq) })
+	return b
+}
+
+// touching calls do for the weak writes that are not known to be committed, that
+// touch what o reads, and that were not issued after it.
+func (s *Session) touching(o *op, do func(*weak)) {
+	if last, known := s.byWeak.by(&o.foot); known && last == 0 {
+		return
+	}
+	for _, w := range s.unstable {
+		if w.seq <= o.after && w.foot.Overlaps(&o.foot) {
+			do(w)
+		}
+	}
+}
+
+func (s *Session) send(to uint64, m kvwire.Message) {
+	s.sends = append(s.sends, Send{to, m})
+}
+
+// resend sends the operations again for which again is true, in their order.
+func (s *Session) resend(again func(*op) bool) {
+	for o := range s.ops.all() {
+		if again(o) {
+			s.transmit(o)
+		}
+	}
+}
+
+// resendWeak brings acknowledged weak writes to the leader once more: the
+// replica that has them may be gone.
+func (s *Session) resendWeak(olderThan int64) {
+	if s.leader == 0 || s.peer(s.leader) == nil {
+		return
+	}
+	for _, w := range s.unstable {
+		if w.sent <= olderThan {
+			w.sent = s.now
+			s.send(s.leader, kvwire.Message{Kind: kvwire.Weak, View: s.view, Session: s.id, Seq: w.seq, Ack: s.writes.from - 1, Data: w.command})
+		}
+	}
+}
+
+// Tick sends again what has been without an answer for too long. Call it some
+// times per Config.Retry.
+func (s *Session) Tick(now int64) {
+	s.now = now
+	if s.expired || now < s.nextCheck {
+		return
+	}
+	retry := int64(s.cfg.Retry)
+	s.nextCheck = now + retry/4
+	rotated := false
+	for o := range s.ops.all() {
+		wait := retry << min(max(o.tries-1, 0), 4)
+		if o.sent != 0 && now-o.sent < wait {
+			continue
+		}
+		if o.sent != 0 && !rotated {
+			rotated = true
+			s.rotation++
+			if o.tries > 2 && o.to == s.leader {
+				s.leader = 0 // it does not answer: ask around
+			}
+		}
+		if o.sent != 0 && (o.kind == weakRead || o.kind == weakWrite) {
+			o.atLeader = true
+			s.strengthen(o)
+		}
+		s.transmit(o)
+	}
+	if s.id != 0 {
+		s.resendWeak(now - retry)
+	}
+}
+
+// strengthen turns a weak read into a strong one: its replica cannot serve it.
+func (s *Session) strengthen(o *op) {
+	if o.kind != weakRead {
+		return
+	}
+	o.kind = strongRead
+	s.touching(o, func(w *weak) { o.seq = max(o.seq, w.seq) })
+}

@@ -1,0 +1,219 @@
+package sim
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// check judges the history of a run that has ended well.
+func (w *World) check() {
+	for _, check := range []func(){w.checkOutcomes, w.checkSessionOrder, w.checkAnswers, w.checkSessions, w.checkRealTime, w.checkRegisters} {
+		check()
+		if len(w.Violations) > 0 {
+			return
+		}
+	}
+}
+
+// checkOutcomes finds each write in the log: what was acknowledged is there, and
+// what was refused is not. (That nothing is there twice is checked as it is
+// applied.)
+func (w *World) checkOutcomes() {
+	for _, o := range w.history {
+		if !o.write {
+			continue
+		}
+		at, logged := w.log.byOp[o.id]
+		told := o.revision
+		o.revision = at
+		switch {
+		case o.done() && !logged && (!o.weak || !w.mayBeLost(o)):
+			w.violate("lost", "acknowledged and in no log: %v", o)
+		case o.done() && logged && told != 0 && told != at:
+			w.violate("answer", "told of revision %d: %v", told, o)
+		case o.refused && logged:
+			w.violate("refused", "refused and yet executed at revision %d: %v", at, o)
+		case o.returned == 0 && !w.sessions[o.session].crashed:
+			w.violate("liveness", "never answered: %v", o)
+		}
+	}
+}
+
+// mayBeLost reports that an acknowledged weak write may be missing: its client
+// is gone, and so is a disk that may have held it; or nothing of its session
+// reached a majority for so long that it has expired.
+func (w *World) mayBeLost(o *operation) bool {
+	gone := false
+	for _, r := range w.replicas {
+		gone = gone || r.gone
+	}
+	s := w.sessions[o.session]
+	return s.crashed && gone || s.lapsed || w.Config.SessionIdle < time.Minute
+}
+
+// checkSessionOrder finds the writes of each session in the log in the order in
+// which the session asked for them (monotonic writes; C1 and C2 rest on it).
+func (w *World) checkSessionOrder() {
+	last := make([]*operation, len(w.sessions))
+	for _, o := range w.history {
+		if !o.write || o.revision == 0 {
+			continue
+		}
+		if before := last[o.session]; before != nil && before.revision > o.revision {
+			w.violate("session order", "in the log the other way round: %v; %v", before, o)
+			return
+		}
+		last[o.session] = o
+	}
+}
+
+// checkAnswers replays the log through the slow machine and compares every
+// answer: of a write, what the machine says at its place; of a read, the state
+// after the entry that the answer names, with the session's own pending weak
+// writes over it and nobody else's (C3).
+func (w *World) checkAnswers() {
+	reads := map[uint64][]*operation{}
+	writes := map[uint64]*operation{}
+	for _, o := range w.history {
+		switch {
+		case o.write && o.revision != 0:
+			writes[o.revision] = o
+		case !o.write && !o.wait && o.done():
+			reads[o.index] = append(reads[o.index], o)
+		}
+	}
+	truth := newOracle()
+	revision := uint64(0)
+	for _, m := range w.log.moments {
+		if !m.known {
+			continue
+		}
+		m.time = max(m.time, truth.Clock)
+		truth.advance(m.time)
+		for revision < m.revision {
+			revision++
+			w.replay(truth, revision, writes[revision])
+		}
+		for _, o := range reads[m.index] {
+			w.compareRead(truth, o, m)
+		}
+		delete(reads, m.index)
+		if len(w.Violations) > 0 {
+			return
+		}
+	}
+	for _, o := range w.history {
+		if _, left := reads[o.index]; left && !o.write && !o.wait && o.done() {
+			w.violate("answer", "answered at entry %d, which nobody applied: %v", o.index, o)
+			return
+		}
+	}
+}
+
+// replay applies what stands at a revision and compares the answer of its write.
+func (w *World) replay(truth *oracle, revision uint64, o *operation) {
+	if revision >= uint64(len(w.log.at)) || !w.log.at[revision].known {
+		return // sessions were granted there
+	}
+	c := &w.log.at[revision]
+	want := truth.Apply(revision, c.now, c.command)
+	if !bytes.Equal(want, c.result) {
+		w.violate("machine", "revision %d, %s: the store answers %s, the oracle %s", revision, describeBytes(c.command), describeResult(c.result), describeResult(want))
+		return
+	}
+	if o == nil || o.weak || !o.done() {
+		return
+	}
+	w.Stats.Checked++
+	if !bytes.Equal(want, o.result) {
+		w.violate("answer", "the log's answer is %s: %v", describeResult(want), o)
+	}
+}
+
+func describeBytes(command []byte) string {
+	c, err := kvwire.ParseCommand(command)
+	if err != nil {
+		return fmt.Sprintf("%x", command)
+	}
+	return describeCommand(&c)
+}
+
+// compareRead compares a read's answer with the state at its moment.
+func (w *World) compareRead(truth *oracle, o *operation, m moment) {
+	o.revision = m.revision
+	w.Stats.Checked++
+	if m.when > o.returned {
+		w.violate("uncommitted", "answered at entry %d before it was applied anywhere: %v", m.index, o)
+		return
+	}
+	var own [][]byte
+	if o.weak {
+		own = w.pending(o, m.revision)
+	}
+	want := truth.Evaluate(m.time, own, o.bytes)
+	if !bytes.Equal(want, o.result) {
+		w.violate("answer", "the state after entry %d gives %s (%d own pending writes): %v", m.index, describeResult(want), len(own), o)
+	}
+}
+
+// pending lists the weak writes that the session of o issued before it and that
+// are not in the log up to revision. One that failed later, with its session, was
+// still one of them.
+func (w *World) pending(o *operation, revision uint64) (own [][]byte) {
+	for _, x := range w.history {
+		if x.session == o.session && x.order < o.order && x.write && x.weak && (x.revision == 0 || x.revision > revision) && (x.failure == "" || x.returned > o.returned) {
+			own = append(own, x.bytes)
+		}
+	}
+	return own
+}
+
+// checkSessions checks the four guarantees of a session by positions: reads do
+// not go back, see the session's own strong writes, and come before the writes
+// that follow them. (Own weak writes are part of what checkAnswers compares.)
+func (w *World) checkSessions() {
+	for i, o := range w.history {
+		if o.wait {
+			w.checkWait(o)
+			continue
+		}
+		if !o.done() && !o.write {
+			continue
+		}
+		for _, x := range w.history[:i] {
+			if x.session != o.session || !x.done() || x.returned > o.called || x.wait {
+				continue
+			}
+			switch {
+			case !o.write && !x.write && o.revision < x.revision:
+				w.violate("monotonic reads", "%v; then %v", x, o)
+			case !o.write && x.write && !x.weak && o.revision < x.revision && o.foot.Overlaps(&x.foot):
+				w.violate("read your writes", "%v; then %v", x, o)
+			case o.write && !x.write && o.revision != 0 && o.revision <= x.revision:
+				w.violate("writes follow reads", "%v; then %v", x, o)
+			default:
+				continue
+			}
+			return
+		}
+	}
+}
+
+// checkWait checks that everything before a wait was applied when it ended.
+func (w *World) checkWait(o *operation) {
+	if !o.done() {
+		return
+	}
+	for _, x := range w.history {
+		if x.session != o.session || !x.write || x.order >= o.order || x.failure != "" {
+			continue
+		}
+		if x.revision == 0 || w.log.at[x.revision].when > o.returned {
+			w.violate("wait", "%v returned before %v was applied", o, x)
+			return
+		}
+	}
+}

@@ -1,0 +1,253 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/consensus"
+)
+
+var budget = flag.Int("budget", 0, "how many seeds to try with each bug, instead of its own number")
+
+var survey = flag.Bool("survey", false, "say of each mutation what catches it and after how many seeds")
+
+// bug is a deliberate bug and where it shows soonest.
+type bug struct {
+	name    string
+	options Options
+	seeds   int // within which it must be caught
+}
+
+// play is a run under a profile, with a preset and so many replicas, 0 or ""
+// leaving it to the seed.
+func play(profile, preset string, replicas int) Options {
+	return Options{Profile: profile, Preset: preset, Replicas: replicas, Idle: time.Hour}
+}
+
+func (o Options) with(list ...consensus.Mutation) Options {
+	o.Mutations = consensus.Mutate(list...)
+	return o
+}
+
+func (o Options) broken(d Defects) Options {
+	o.Defects = d
+	return o
+}
+
+func (o Options) idle(d time.Duration) Options {
+	o.Idle = d
+	return o
+}
+
+// strong makes the fast path frequent.
+func (o Options) strong() Options {
+	o.Strong = true
+	return o
+}
+
+// unequal lets replicas have election timeouts of their own.
+func (o Options) unequal() Options {
+	o.Unequal = true
+	return o
+}
+
+// mixed lets some replicas be of an older version.
+func (o Options) mixed() Options {
+	o.Mixed = true
+	return o
+}
+
+func (o Options) tuned(f func(*Profile)) Options {
+	o.Tune = f
+	return o
+}
+
+// often makes the faults of the list the only ones, and frequent.
+func often(p *Profile, list ...*int) {
+	p.Every = 200 * time.Millisecond
+	for _, n := range []*int{
+		&p.Crash, &p.CrashAll, &p.CrashLeader, &p.Partition, &p.Isolate, &p.OneWay, &p.Triangle, &p.CutClient, &p.SlowDisk, &p.FailDisk, &p.HangDisk,
+		&p.SlowReplica, &p.Pause, &p.PauseLeader, &p.ClockJump, &p.ClientCrash, &p.Transfer, &p.Membership, &p.LoseDisk,
+	} {
+		*n = 0
+	}
+	for _, n := range list {
+		*n = 1
+	}
+}
+
+func slowSyncs(p *Profile) { p.Sync = 8 * time.Millisecond }
+
+// slowDisks lets what waits for a disk wait longer than what waits for the network.
+func slowDisks(p *Profile) {
+	often(p, &p.CrashLeader, &p.Crash, &p.CrashAll, &p.Isolate)
+	p.Ambush, p.Sync, p.Delay = 0.05, 8*time.Millisecond, time.Millisecond/4
+}
+
+func tinySnapshots(p *Profile) {
+	often(p, &p.CrashLeader, &p.CrashAll, &p.CutClient)
+	p.SnapshotBytes = 100
+}
+
+func forgetfulClients(p *Profile) {
+	often(p, &p.ClientCrash, &p.Crash, &p.CrashLeader, &p.Isolate)
+	p.SnapshotBytes, p.Segment = 60, 4
+}
+
+func clientsCrash(p *Profile) {
+	often(p, &p.ClientCrash, &p.Crash, &p.CrashLeader, &p.Isolate)
+	p.Sync = 4 * time.Millisecond
+}
+
+func (o Options) scene(f func(*World, uint64, consensus.Event)) Options {
+	o.Hook = f
+	return o
+}
+
+func bugs() []bug {
+	return []bug{
+		{"VoteInAnyView", play("calm", "curp", 5).strong().with(consensus.VoteInAnyView).scene(slowSuccessor), 3000},
+		{"VoteOnConflict", play("calm", "curp", 5).strong().with(consensus.VoteOnConflict).scene(race), 3000},
+		{"VoteBeforeDisk", play("calm", "curp", 3).strong().with(consensus.VoteBeforeDisk).tuned(slowSyncs).scene(voteAndDie), 3000},
+		{"SpecBeforeDisk", play("crash", "curp", 3).strong().with(consensus.SpecBeforeDisk).tuned(slowDisks), 3000},
+		{"SpecOverUncommitted", play("views", "curp", 3).with(consensus.SpecOverUncommitted), 3000},
+		{"SpecWithoutBundle", play("calm", "curp-ho", 3).with(consensus.SpecWithoutBundle), 3000},
+		{"SpecWhileChanging", play("calm", "curp", 4).strong().with(consensus.SpecWhileChanging).scene(promotion), 3000},
+		{"PriorIgnored", play("calm", "curp", 3).strong().with(consensus.PriorIgnored).scene(race), 3000},
+		{"LateRecordKept", play("calm", "curp", 3).with(consensus.LateRecordKept), 3000},
+		{"PoolForgetsAtAppend", play("calm", "curp", 5).strong().with(consensus.PoolForgetsAtAppend).scene(lonelyLeader), 3000},
+		{"PoolForgetsAtElected", play("calm", "curp", 3).strong().with(consensus.PoolForgetsAtElected).scene(briefSuccessor), 3000},
+		{"ViewNotPersisted", play("calm", "curp", 5).strong().with(consensus.ViewNotPersisted).scene(forgetfulWitnesses), 3000},
+		{"RecoverTooLittle", play("calm", "curp", 5).strong().with(consensus.RecoverTooLittle).scene(race), 3000},
+		{"RecoverTooMuch", play("calm", "curp", 5).strong().with(consensus.RecoverTooMuch).scene(race), 3000},
+		{"RecoverFromMinority", play("calm", "curp", 3).strong().with(consensus.RecoverFromMinority).scene(race), 3000},
+		{"RecoverWithoutBundle", play("views", "curp-ho", 3).with(consensus.RecoverWithoutBundle), 3000},
+		{"RecoverInAnyOrder", play("views", "curp", 3).with(consensus.RecoverInAnyOrder), 3000},
+		{"OpenWithoutRecovery", play("calm", "curp", 3).strong().with(consensus.OpenWithoutRecovery).scene(race), 3000},
+		{"ServeBeforeOpen", play("views", "curp", 3).strong().with(consensus.ServeBeforeOpen), 3000},
+		{"ReadBeforeOpen", play("views", "curp", 3).strong().with(consensus.ReadBeforeOpen), 3000},
+		{"ReadUncommitted", play("far", "curp", 3).with(consensus.ReadUncommitted), 3000},
+		{"ReadUnapplied", play("slow", "raft-ht", 5).with(consensus.ReadUnapplied), 3000},
+		{"ReadWithoutLease", play("calm", "raft", 3).with(consensus.ReadWithoutLease).scene(pausedLeader), 3000},
+		{"LeaseFromAnswer", play("calm", "raft", 3).with(consensus.LeaseFromAnswer).scene(pausedLeader), 3000},
+		{"VoteDuringLease", play("calm", "raft", 3).with(consensus.VoteDuringLease).scene(stolenVoter(false)), 3000},
+		{"RestartForgetsLease", play("calm", "raft", 3).with(consensus.RestartForgetsLease).scene(stolenVoter(true)), 3000},
+		{"TransferKeepsLease", play("calm", "raft", 3).with(consensus.TransferKeepsLease).scene(handover(0)), 3000},
+		{"LeaseBackTooEarly", play("calm", "raft", 3).with(consensus.LeaseBackTooEarly).scene(handover(4 * time.Millisecond)), 3000},
+		{"OldRequestTaken", play("calm", "raft", 3).with(consensus.OldRequestTaken).scene(lateHandover), 3000},
+		{"PromiseOwnTimeout", play("calm", "raft", 3).unequal().with(consensus.PromiseOwnTimeout).scene(strandedLeader(false)), 3000},
+		{"RestartForgetsPromise", play("calm", "raft", 3).unequal().with(consensus.RestartForgetsPromise).scene(strandedLeader(true)), 3000},
+		{"HungLeaderStays", play("calm", "raft", 3).with(consensus.HungLeaderStays).scene(hungLeader), 3000},
+		{"VoteNotPersisted", play("crash", "raft", 3).with(consensus.VoteNotPersisted), 3000},
+		{"VoteNotAwaited", play("views", "raft", 3).with(consensus.VoteNotAwaited).tuned(slowSyncs), 3000},
+		{"SaidOnlyOnce", play("partition", "raft", 3).with(consensus.SaidOnlyOnce), 3000},
+		{"CommitCountsLearner", play("members", "raft", 3).with(consensus.CommitCountsLearner), 3000},
+		{"NumberUsedAgain", play("members", "raft", 3).with(consensus.NumberUsedAgain), 3000},
+		{"RaiseTooEarly", play("calm", "raft", 3).mixed().with(consensus.RaiseTooEarly), 3000},
+		{"DigestIgnored, of a follower", play("calm", "raft", 3).with(consensus.DigestIgnored).scene(oddState(false)), 3000},
+		{"DigestIgnored, of the leader", play("calm", "curp-ho", 3).with(consensus.DigestIgnored).scene(oddState(true)), 3000},
+		{"DivergedGoesOn", play("calm", "raft-ht", 5).with(consensus.DivergedGoesOn).scene(oddState(false)), 3000},
+		{"WaitEnds", play("slow", "raft-ht", 3).with(consensus.WaitEnds), 3000},
+		{"NoDedup", play("views", "raft", 3).with(consensus.NoDedup), 3000},
+		{"SessionsNotInSnap", play("crash", "raft", 3).with(consensus.SessionsNotInSnap), 3000},
+		{"AnswersNotInSnap", play("crash", "raft", 3).with(consensus.AnswersNotInSnap).tuned(tinySnapshots), 3000},
+		{"SessionsByLocalClock", play("crash", "raft", 3).with(consensus.SessionsByLocalClock).idle(500 * time.Millisecond), 3000},
+		{"KeysByLocalClock", play("clock", "raft", 3).with(consensus.KeysByLocalClock), 3000},
+		{"TimeByWallClock", play("clock", "raft", 3).with(consensus.TimeByWallClock), 3000},
+		{"GapsIgnored", play("views", "curp-ho", 3).with(consensus.GapsIgnored), 3000},
+		{"OverlayShared", play("calm", "curp-ho", 3).with(consensus.OverlayShared), 3000},
+		{"TokenIgnored", play("slow", "curp-ho", 3).with(consensus.TokenIgnored), 3000},
+		{"TokenWithoutView", play("calm", "curp-ho", 3).strong().with(consensus.TokenWithoutView).scene(behindSuccessor), 3000},
+		{"WeakBeforeDisk", play("crash", "curp-ho", 3).with(consensus.WeakBeforeDisk).tuned(clientsCrash), 3000},
+		{"IntentForgotten", play("crash", "curp-ho", 3).with(consensus.IntentForgotten).tuned(clientsCrash), 3000},
+		{"IntentWithGap", play("crash", "curp-ho", 3).with(consensus.IntentWithGap), 3000},
+		{"TruncatedForgotten", play("storm", "curp-ht", 3).with(consensus.TruncatedForgotten), 3000},
+		{"CarryForgotten", play("crash", "curp-ho", 3).with(consensus.CarryForgotten).tuned(forgetfulClients), 3000},
+
+		{"messages in any order", play("calm", "curp-ho", 3).with(consensus.GapsIgnored).broken(Defects{Reorder: true}), 3000},
+		{"clock read too early", play("calm", "raft", 3).broken(Defects{StaleClock: true}).scene(pausedLeader), 3000},
+		{"queue of eight", play("slow", "raft", 3).broken(Defects{SmallQueue: 8}), 3000},
+		{"replies dropped", play("calm", "raft", 3).broken(Defects{DropReplies: 0.02, NeverAskAgain: true}), 3000},
+		{"replies of the proxy only", play("calm", "raft", 3).broken(Defects{ProxyOnly: true}), 3000},
+		{"value of another operation", play("calm", "raft", 3).broken(Defects{SwapReplies: true}), 3000},
+		{"buffer used again", play("calm", "raft", 3).broken(Defects{StaleEvaluation: 0.05}), 3000},
+		{"disk done too early", play("crash", "raft", 3).broken(Defects{EarlyPersisted: true}), 3000},
+		{"log cut before its end", play("crash", "raft", 3).broken(Defects{LoseSynced: 0.3}), 3000},
+		{"snapshot not synced", play("crash", "raft", 3).broken(Defects{SnapshotNotSynced: true}), 3000},
+		{"token stands", play("slow", "curp-ho", 3).broken(Defects{TokenStands: true}), 3000},
+		{"leader's word is enough", play("views", "curp", 3).strong().broken(Defects{CompleteAlone: true}), 3000},
+	}
+}
+
+// catch plays seeds until one shows the bug.
+func catch(t *testing.T, b bug) (Violation, int) {
+	t.Helper()
+	if *budget > 0 {
+		b.seeds = *budget
+	}
+	for seed := 1; seed <= b.seeds; seed++ {
+		o := b.options
+		o.Seed = uint64(seed)
+		r, err := Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Violations) > 0 {
+			return r.Violations[0], seed
+		}
+	}
+	return Violation{}, 0
+}
+
+func TestBugsAreCaught(t *testing.T) {
+	if raceEnabled || testing.Short() {
+		t.Skip("thousands of runs, each in a thread of its own: the plain test plays them")
+	}
+	for _, b := range bugs() {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			v, seeds := catch(t, b)
+			if seeds == 0 {
+				t.Errorf("%d seeds did not show it", b.seeds)
+			}
+			if *survey {
+				fmt.Printf("%-28s %5d  %6.1fs  %s\n", b.name, seeds, time.Since(start).Seconds(), firstLine(v.String()))
+			}
+		})
+	}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line[:min(len(line), 170)]
+}
+
+// TestScenesAreFaultlessByThemselves plays what shows the bugs, without them.
+func TestScenesAreFaultlessByThemselves(t *testing.T) {
+	n := 40
+	if raceEnabled || testing.Short() {
+		n = 1
+	}
+	if *budget > 0 {
+		n = *budget
+	}
+	for _, b := range bugs() {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			o := b.options
+			o.Mutations, o.Defects = 0, Defects{}
+			c := Campaign{Options: o, From: 1, Seeds: n}
+			totals, err := c.Run(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range totals.Failures {
+				fail(t, c.optionsOf(totals.Failures[i].Seed), &totals.Failures[i])
+			}
+		})
+	}
+}

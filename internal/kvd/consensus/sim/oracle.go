@@ -1,0 +1,357 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// oracle is a slow and obvious implementation of what the workload's commands
+// mean: a map, walked where a real store has indexes. The checkers replay the
+// log of a run through one and compare every answer with it, and a world may run
+// on oracles instead of on the real store.
+type oracle struct {
+	Items  map[string]oracleItem
+	Leases map[uint64]oracleLease
+	Clock  int64 // Unix nanoseconds, never backwards
+}
+
+type oracleItem struct {
+	Value    string
+	Revision uint64
+	Deadline int64 // Unix nanoseconds, 0: none
+	Lease    uint64
+}
+
+type oracleLease struct{ TTL, Deadline int64 }
+
+func newOracle() *oracle {
+	return &oracle{Items: map[string]oracleItem{}, Leases: map[uint64]oracleLease{}}
+}
+
+func (o *oracle) clone() *oracle {
+	c := newOracle()
+	c.Clock = o.Clock
+	for k, v := range o.Items {
+		c.Items[k] = v
+	}
+	for k, v := range o.Leases {
+		c.Leases[k] = v
+	}
+	return c
+}
+
+// Apply implements consensus.Machine.
+func (o *oracle) Apply(revision uint64, now int64, command []byte) []byte {
+	o.advance(now)
+	c, err := kvwire.ParseCommand(command)
+	if err == nil {
+		err = c.Validate()
+	}
+	r := kvwire.Result{Code: kvwire.Malformed}
+	if err == nil {
+		r = o.do(&c, revision)
+	}
+	return r.Append(nil)
+}
+
+// Evaluate implements consensus.Machine.
+func (o *oracle) Evaluate(now int64, writes [][]byte, command []byte) []byte {
+	c := o
+	if len(writes) > 0 || now > o.Clock || isWrite(command) {
+		c = o.clone()
+		c.advance(now)
+	}
+	for _, w := range writes {
+		c.Apply(pendingRevision, now, w)
+	}
+	return c.Apply(pendingRevision, now, command)
+}
+
+// pendingRevision is what a read shows of writes which have no revision yet.
+const pendingRevision = 0
+
+func isWrite(command []byte) bool { return len(command) > 0 && kvwire.Verb(command[0]).IsWrite() }
+
+// Advance implements consensus.Machine.
+func (o *oracle) Advance(_ uint64, now int64) { o.advance(now) }
+
+// advance moves the clock and removes what has expired.
+func (o *oracle) advance(now int64) {
+	o.Clock = max(o.Clock, now)
+	for id, l := range o.Leases {
+		if l.Deadline <= o.Clock {
+			o.revoke(id)
+		}
+	}
+	for k, v := range o.Items {
+		if v.Deadline != 0 && v.Deadline <= o.Clock {
+			delete(o.Items, k)
+		}
+	}
+}
+
+func (o *oracle) revoke(id uint64) (n int64) {
+	delete(o.Leases, id)
+	for k, v := range o.Items {
+		if v.Lease == id {
+			delete(o.Items, k)
+			n++
+		}
+	}
+	return n
+}
+
+func (o *oracle) keys(from, to string) []string {
+	var keys []string
+	for k := range o.Items {
+		if k >= from && (to == "" || k < to) {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (o *oracle) moment(ttl int64) int64 {
+	if ttl == 0 {
+		return 0
+	}
+	return o.Clock + ttl*int64(time.Millisecond)
+}
+
+func (o *oracle) do(c *kvwire.Command, revision uint64) kvwire.Result {
+	r := o.execute(c, revision)
+	if c.Options&kvwire.NoReply != 0 {
+		return kvwire.Result{Code: r.Code}
+	}
+	return r
+}
+
+func (o *oracle) execute(c *kvwire.Command, revision uint64) (r kvwire.Result) {
+	switch c.Verb {
+	case kvwire.Set:
+		return o.set(c, revision)
+	case kvwire.Delete:
+		return o.remove(c)
+	case kvwire.Increment:
+		old := o.Items[c.Key]
+		n, err := strconv.ParseInt(old.Value, 10, 64)
+		if err != nil && old.Value != "" {
+			return kvwire.Result{Code: kvwire.WrongType}
+		}
+		old.Value, old.Revision = strconv.FormatInt(n+c.Delta, 10), revision
+		o.Items[c.Key] = old
+		r.Number = n + c.Delta
+	case kvwire.Append:
+		old := o.Items[c.Key]
+		old.Value, old.Revision = old.Value+string(c.Value), revision
+		o.Items[c.Key] = old
+		r.Number = int64(len(old.Value))
+	case kvwire.SetMany:
+		for _, p := range c.Pairs {
+			o.Items[p.Key] = oracleItem{Value: string(p.Value), Revision: revision}
+		}
+		r.Number = int64(len(c.Pairs))
+	case kvwire.DeleteRange:
+		for _, k := range o.keys(c.Key, c.End) {
+			delete(o.Items, k)
+			r.Number++
+		}
+	case kvwire.Transaction:
+		return o.transaction(c, revision)
+	case kvwire.LeaseGrant:
+		o.Leases[revision] = oracleLease{c.TTL, o.moment(c.TTL)}
+		r.Number = int64(revision)
+	case kvwire.LeaseRevoke:
+		if _, ok := o.Leases[c.Lease]; !ok {
+			return kvwire.Result{Code: kvwire.NotFound}
+		}
+		r.Number = o.revoke(c.Lease)
+	default:
+		return o.read(c)
+	}
+	return r
+}
+
+func (o *oracle) set(c *kvwire.Command, revision uint64) (r kvwire.Result) {
+	old, exists := o.Items[c.Key]
+	if c.Options&kvwire.ReturnOld != 0 && exists {
+		r.Found, r.Value = true, []byte(old.Value)
+	}
+	met := true
+	switch c.Cond {
+	case kvwire.IfAbsent:
+		met = !exists
+	case kvwire.IfPresent:
+		met = exists
+	case kvwire.IfRevision:
+		met = old.Revision == c.Revision && exists == (c.Revision != 0)
+	case kvwire.IfValue:
+		met = exists && old.Value == string(c.Expect)
+	}
+	if !met {
+		r.Code = kvwire.NotMet
+		return r
+	}
+	if _, ok := o.Leases[c.Lease]; c.Lease != 0 && !ok {
+		return kvwire.Result{Code: kvwire.NotFound}
+	}
+	o.Items[c.Key] = oracleItem{Value: string(c.Value), Revision: revision, Deadline: o.moment(c.TTL), Lease: c.Lease}
+	return r
+}
+
+func (o *oracle) remove(c *kvwire.Command) (r kvwire.Result) {
+	for _, k := range c.Keys {
+		old, exists := o.Items[k]
+		if !exists {
+			continue
+		}
+		if c.Options&kvwire.ReturnOld != 0 {
+			r.Found, r.Value = true, []byte(old.Value)
+		}
+		delete(o.Items, k)
+		r.Number++
+	}
+	return r
+}
+
+func (o *oracle) transaction(c *kvwire.Command, revision uint64) (r kvwire.Result) {
+	for _, g := range c.Guards {
+		if item, exists := o.Items[g.Key]; item.Revision != g.Revision || exists != (g.Revision != 0) {
+			return kvwire.Result{Code: kvwire.NotMet}
+		}
+	}
+	for i := range c.Commands {
+		r.Results = append(r.Results, o.do(&c.Commands[i], revision))
+	}
+	return r
+}
+
+func (o *oracle) read(c *kvwire.Command) (r kvwire.Result) {
+	switch c.Verb {
+	case kvwire.Get:
+		return o.get(c.Key)
+	case kvwire.Many:
+		for _, k := range c.Keys {
+			r.Results = append(r.Results, o.get(k))
+		}
+	case kvwire.Count:
+		r.Number = int64(len(o.keys(c.Key, c.End)))
+	case kvwire.Range:
+		keys := o.keys(c.Key, c.End)
+		if c.Limit != 0 && uint64(len(keys)) > c.Limit {
+			keys, r.More = keys[:c.Limit], true
+		}
+		for _, k := range keys {
+			r.Pairs = append(r.Pairs, kvwire.Pair{Key: k, Value: []byte(o.Items[k].Value), Revision: o.Items[k].Revision})
+		}
+	default:
+		r.Code = kvwire.Malformed
+	}
+	return r
+}
+
+func (o *oracle) get(key string) kvwire.Result {
+	v, ok := o.Items[key]
+	if !ok {
+		return kvwire.Result{Code: kvwire.NotFound}
+	}
+	return kvwire.Result{Found: true, Value: []byte(v.Value), Revision: v.Revision, Lease: v.Lease}
+}
+
+// Steady implements consensus.Machine.
+func (o *oracle) Steady(f *kvwire.Footprint) bool {
+	for k, v := range o.Items {
+		if (v.Deadline != 0 || v.Lease != 0) && f.Holds(k) {
+			return false
+		}
+	}
+	return true
+}
+
+// Footprint implements consensus.Machine.
+func (o *oracle) Footprint(command []byte, f *kvwire.Footprint) error {
+	c, err := kvwire.ParseCommand(command)
+	if err == nil {
+		err = c.Validate()
+	}
+	if err != nil {
+		return fmt.Errorf("footprint: %w", err)
+	}
+	c.Footprint(f)
+	return nil
+}
+
+// Due implements consensus.Machine.
+func (o *oracle) Due() int64 {
+	due := int64(0)
+	earlier := func(t int64) {
+		if t != 0 && (due == 0 || t < due) {
+			due = t
+		}
+	}
+	for _, l := range o.Leases {
+		earlier(l.Deadline)
+	}
+	for _, v := range o.Items {
+		earlier(v.Deadline)
+	}
+	return due
+}
+
+// SetFormat implements consensus.Machine.
+func (o *oracle) SetFormat(uint64) {}
+
+// Digest is a hash of the whole state, the same for the same state.
+func (o *oracle) Digest() uint64 {
+	h := newHash()
+	for _, k := range o.keys("", "") {
+		v := o.Items[k]
+		h.string(k)
+		h.string(v.Value)
+		h.number(v.Revision)
+		h.number(uint64(v.Deadline))
+		h.number(v.Lease)
+	}
+	ids := make([]uint64, 0, len(o.Leases))
+	for id := range o.Leases {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		h.number(id)
+		h.number(uint64(o.Leases[id].Deadline))
+	}
+	return h.sum
+}
+
+// Snapshot implements consensus.Machine.
+func (o *oracle) Snapshot() io.WriterTo { return oracleImage{o.clone()} }
+
+type oracleImage struct{ *oracle }
+
+// WriteTo implements io.WriterTo.
+func (i oracleImage) WriteTo(w io.Writer) (int64, error) {
+	b, err := json.Marshal(i.oracle) // maps in order of their keys
+	if err != nil {
+		return 0, fmt.Errorf("encode the state: %w", err)
+	}
+	n, err := w.Write(b)
+	return int64(n), err
+}
+
+// Restore implements consensus.Machine.
+func (o *oracle) Restore(r io.Reader) error {
+	n := newOracle()
+	if err := json.NewDecoder(r).Decode(n); err != nil {
+		return fmt.Errorf("decode the state: %w", err)
+	}
+	*o = *n
+	return nil
+}

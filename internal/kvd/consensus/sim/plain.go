@@ -1,0 +1,224 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// plain is a client without any cleverness: strong operations to the leader,
+// again to somebody else when no answer comes. It shares no code with
+// package session, so that a mistake there does not hide one in the core.
+type plain struct {
+	w       *World
+	random  *random
+	up      []uint64 // replicas with a connection, in order of connecting
+	leader  uint64   // believed
+	id      uint64   // of the session, 0: not granted yet
+	nextSeq uint64
+	request uint64
+	asked   int64
+	lapsed  bool // it has expired
+
+	open     []*plainOp // in order of issue
+	requests []request
+	outcomes []outcome
+}
+
+type plainOp struct {
+	operation *operation
+	seq       uint64 // of a write
+	request   uint64 // of a read
+	sent      int64
+	times     int
+	patience  int64
+}
+
+func newPlain(w *World) driver {
+	return &plain{w: w, random: w.random.fork("plain").forkNumber(len(w.sessions)), nextSeq: 1}
+}
+
+func (r *random) forkNumber(n int) *random {
+	f := &random{r.state + uint64(n)*0x9e3779b97f4a7c15}
+	f.next()
+	return f
+}
+
+func (p *plain) connected(replica uint64) {
+	p.up = append(p.up, replica)
+	p.again(replica)
+}
+
+func (p *plain) disconnected(replica uint64) {
+	for i, r := range p.up {
+		if r == replica {
+			p.up = append(p.up[:i:i], p.up[i+1:]...)
+			break
+		}
+	}
+	if p.leader == replica {
+		p.leader = 0
+	}
+}
+
+// again sends what waits to a replica that may be the leader.
+func (p *plain) again(replica uint64) {
+	if p.leader == 0 {
+		p.leader = replica
+	}
+	if p.leader != replica {
+		return
+	}
+	if p.id == 0 {
+		p.register()
+		return
+	}
+	for _, o := range p.open {
+		p.transmit(o)
+	}
+}
+
+func (p *plain) register() {
+	p.asked = p.w.now
+	p.request++
+	p.requests = append(p.requests, request{p.leader, &kvwire.Message{Kind: kvwire.Register, Request: p.request, Count: 1}})
+}
+
+func (p *plain) issue(o *operation) {
+	if p.lapsed {
+		p.outcomes = append(p.outcomes, outcome{operation: o, failure: "the session has expired", refused: true, lapsed: true})
+		return
+	}
+	x := &plainOp{operation: o}
+	if o.write {
+		x.seq = p.nextSeq
+		p.nextSeq++
+	} else {
+		p.request++
+		x.request = p.request
+	}
+	p.open = append(p.open, x)
+	if p.id != 0 && p.leader != 0 {
+		p.transmit(x)
+	}
+}
+
+// acked is the number up to which all writes are answered.
+func (p *plain) acked() uint64 {
+	for _, o := range p.open {
+		if o.seq != 0 {
+			return o.seq - 1
+		}
+	}
+	return p.nextSeq - 1
+}
+
+func (p *plain) transmit(x *plainOp) {
+	x.sent = p.w.now
+	x.times++
+	x.patience = p.random.between(40*time.Millisecond, 200*time.Millisecond)
+	m := &kvwire.Message{Kind: kvwire.Read, Session: p.id, Request: x.request, Data: x.operation.bytes}
+	if x.seq != 0 {
+		m = &kvwire.Message{Kind: kvwire.Strong, Session: p.id, Seq: x.seq, Ack: p.acked(), Data: x.operation.bytes}
+	}
+	p.requests = append(p.requests, request{p.leader, m})
+}
+
+func (p *plain) receive(replica uint64, m *kvwire.Message) {
+	switch m.Kind {
+	case kvwire.NewView:
+		if m.Leader != 0 && m.Leader != p.leader {
+			p.turnTo(m.Leader)
+		}
+	case kvwire.Redirect:
+		if replica == p.leader {
+			p.leader = 0
+			if m.Leader != 0 {
+				p.turnTo(m.Leader)
+			}
+		}
+	case kvwire.Refused:
+		p.refused(m)
+	case kvwire.ReadDone:
+		if p.id == 0 && m.Request == p.request {
+			p.id = m.Revision
+			p.again(p.leader)
+			return
+		}
+		p.answer(m, func(o *plainOp) bool { return o.request != 0 && o.request == m.Request })
+	case kvwire.Done:
+		p.answer(m, func(o *plainOp) bool { return o.seq != 0 && o.seq == m.Seq })
+	}
+}
+
+func (p *plain) answer(m *kvwire.Message, is func(*plainOp) bool) {
+	for i, x := range p.open {
+		if is(x) {
+			p.open = append(p.open[:i:i], p.open[i+1:]...)
+			p.outcomes = append(p.outcomes, outcome{operation: x.operation, result: m.Data, revision: m.Revision, index: m.Index, view: m.View})
+			return
+		}
+	}
+}
+
+func (p *plain) refused(m *kvwire.Message) {
+	if m.Code == kvwire.CodeBusy || m.Code == kvwire.CodeNoQuorum || m.Code == kvwire.CodeDoubt {
+		return // patience ends, and it is sent again
+	}
+	if m.Code == kvwire.CodeExpired {
+		p.lapse(m)
+		return
+	}
+	for i, x := range p.open {
+		if x.seq != 0 && x.seq == m.Seq && m.Session == p.id || x.request != 0 && x.request == m.Request {
+			p.open = append(p.open[:i:i], p.open[i+1:]...)
+			p.outcomes = append(p.outcomes, outcome{operation: x.operation, failure: "refused: " + string(m.Data), refused: true})
+			return
+		}
+	}
+}
+
+// lapse ends the session. Nothing has happened of a write that was sent once and
+// refused; of the others nobody knows.
+func (p *plain) lapse(m *kvwire.Message) {
+	for _, x := range p.open {
+		refused := x.times == 0 || x.times == 1 && x.seq == m.Seq && x.seq != 0
+		p.outcomes = append(p.outcomes, outcome{operation: x.operation, failure: "the session has expired", refused: refused, lapsed: true})
+	}
+	p.open, p.lapsed = nil, true
+}
+
+func (p *plain) turnTo(leader uint64) {
+	for _, r := range p.up {
+		if r == leader {
+			p.leader = leader
+			p.again(leader)
+			return
+		}
+	}
+}
+
+func (p *plain) tick() {
+	if p.leader == 0 && len(p.up) > 0 {
+		p.leader = pick(p.random, p.up)
+		p.again(p.leader)
+		return
+	}
+	if p.leader == 0 {
+		return
+	}
+	late := p.id == 0 && p.w.now-p.asked > int64(200*time.Millisecond)
+	for _, x := range p.open {
+		late = late || p.id != 0 && x.sent != 0 && p.w.now-x.sent > x.patience
+	}
+	if late {
+		p.leader = pick(p.random, p.up)
+		p.again(p.leader)
+	}
+}
+
+func (p *plain) take() ([]request, []outcome) {
+	requests, outcomes := p.requests, p.outcomes
+	p.requests, p.outcomes = nil, nil
+	return requests, outcomes
+}

@@ -1,0 +1,116 @@
+package consensus
+
+import (
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// Event is something that matters for safety, told to Config.Trace as it
+// happens.
+type Event struct {
+	Kind         EventKind
+	View         uint64
+	Session, Seq uint64
+	Index        uint64
+	Yes          bool
+}
+
+// EventKind is what happened.
+type EventKind uint8
+
+// Kinds of events.
+const (
+	EventElected   EventKind = iota + 1 // this replica leads the term View
+	EventOpened                         // View is open since Index
+	EventVoted                          // this witness voted for a write in View
+	EventSpec                           // this leader told a result (Yes) or declined to, before the commit
+	EventRecovered                      // this leader found the write in enough pools
+	EventWeakDone                       // a weak write was acknowledged
+	EventApplied                        // the log entry Index was applied, and nothing after it
+	EventPooled                         // this witness has moved to View and sends its pool to the leader
+	EventChanging                       // this leader has proposed a change of the members, Seq being its verb
+)
+
+func (c *Core) trace(e Event) {
+	if c.cfg.Trace != nil {
+		c.cfg.Trace(e)
+	}
+}
+
+// Counters count since the start.
+type Counters struct {
+	Elections, LeaderChanges, VotesWithheld uint64
+	Rounds, Operations                      uint64 // as leader
+	VotesYes, VotesNo, SpecYes, SpecNo      uint64
+	Recovered                               uint64 // writes found in pools by this replica as a new leader
+	Expired, Ended, IntentsLost             uint64 // sessions; weak writes
+	Snapshots, SnapshotsFailed, Installed   uint64
+	Malformed                               uint64
+	Diverged                                uint64 // times that a replica's state was found to differ
+	TimesSet                                uint64 // times that this replica's clock was far ahead of a majority's
+	Hangs                                   uint64 // times that the disk hung
+}
+
+// Status describes a replica for people and metrics. It is a copy.
+type Status struct {
+	ID, Leader, Term, View uint64
+	Open                   bool // View is the newest that this replica knows, and it is open
+	Role                   string
+	Applied, Commit, Last  uint64
+	Snapshot               uint64 // newest saved
+	First                  uint64 // first entry in memory
+	Revision               uint64
+	LogTime                int64
+	StoreTime              int64 // how far the store's time has come, as this replica carries it on
+	LogBytes               int64
+	Members                []Member
+	Left                   []uint64 // were members and are none any more
+	Leaves                 []uint64 // those that a change under way takes out: until it has ended their votes are needed
+	Voter, Removed         bool
+	Format, Knows          uint64 // of the cluster; the newest that this replica knows
+	Doubt                  string // why this leader serves nobody: states differ
+	Hangs                  bool   // the disk does: this replica does not lead
+	Joint                  bool   // a change of the voters is half done: those before it are still needed
+	Sessions               int
+	Pool, Intents          int
+	Waiting                int // operations that wait for a round, as leader
+	InFlight               int // rounds in flight, as leader
+	Lanes                  int // rounds that may be in flight
+	Peers                  []PeerStatus
+	Counters               Counters
+}
+
+// PeerStatus is how far a member is, as the leader knows it.
+type PeerStatus struct {
+	ID, Match uint64
+	State     string
+	Learner   bool
+}
+
+// Status returns the present state.
+func (c *Core) Status() Status {
+	b := c.node.BasicStatus()
+	self, known := c.members.get(c.cfg.ID)
+	s := Status{
+		ID: c.cfg.ID, Leader: c.leader, Term: c.term, View: c.view, Open: c.openView != 0 && c.openView == c.view,
+		Role: c.role.String(), Applied: c.applied, Commit: b.GetCommit(), Last: c.log.lastIndex(), Snapshot: c.log.saved.index, First: c.log.first(),
+		Revision: c.revision, LogTime: c.logTime, StoreTime: c.storeTime(), LogBytes: c.log.bytes, Members: c.Members(), Left: slices.Clone(c.members.gone),
+		Joint: c.members.joint(), Hangs: c.hangs, Format: c.format, Knows: c.formatKnown(), Voter: known && !self.Learner, Leaves: c.members.leaves(), Removed: !known && c.members.index > 0 && !slices.Contains(c.members.leaves(), c.cfg.ID),
+		Sessions: len(c.sessions.byID), Pool: len(c.pool.records), Intents: len(c.intents.list), Counters: c.counters,
+	}
+	if l := c.lead; l != nil {
+		s.Open, s.Doubt = s.Open && l.open, l.doubt
+		s.Waiting, s.InFlight, s.Lanes = l.queue.Len(), l.queue.InFlight(), l.queue.Lanes()
+		c.node.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
+			s.Peers = append(s.Peers, PeerStatus{ID: id, Match: p.Match, State: p.State.String(), Learner: kind == raft.ProgressTypeLearner})
+		})
+	}
+	return s
+}
+
+// View is what a client is told when it connects.
+func (c *Core) View() kvwire.Message { return c.viewMessage() }

@@ -1,0 +1,57 @@
+package peer
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// What replicas say to each other must neither wait behind large answers that a
+// client of one of them does not even read, nor find no room because of them.
+func TestLargeAnswersGoBeside(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	for _, apart := range []bool{true, false} {
+		l := newLink(&session{nc: near}, &counters{}, linkConfig{limit: 8 << 20, most: MaxMessage, apart: apart, silentTicks: 1})
+		answer := kvwire.Message{Kind: kvwire.ReadDone, Data: make([]byte, 1<<20)}
+		for range 20 {
+			if _, err := l.send([]kvwire.Message{answer}); err != nil && (apart || !errors.Is(err, ErrFull)) {
+				t.Fatal(err)
+			}
+		}
+		small := kvwire.Message{Kind: kvwire.ReadDone, Request: 1, Data: make([]byte, 100)}
+		raft := kvwire.Message{Kind: kvwire.Raft, Data: make([]byte, 1<<20)}
+		if n, err := l.send([]kvwire.Message{small, raft}); n != 2 || err != nil {
+			t.Fatalf("apart %v: took %d, %v", apart, n, err)
+		}
+		large, heard := 0, -1 // large answers, and how many of them came before the Raft message
+		for l.queued() > 0 {
+			run, ok := l.take(nil)
+			if !ok {
+				t.Fatal("the link has ended")
+			}
+			checksum(run)
+			ms, _, err := readAll(bytes.NewReader(run), maxFrame)
+			if !errors.Is(err, io.EOF) {
+				t.Fatal(err)
+			}
+			for i := range ms {
+				switch {
+				case ms[i].Kind == kvwire.Raft:
+					heard = large
+				case len(ms[i].Data) > 100:
+					large++
+				}
+			}
+			l.wrote(run)
+		}
+		if good := heard >= 0 && heard <= 2; good != apart {
+			t.Errorf("apart %v: a Raft message comes behind %d of %d answers (-1: not at all)", apart, heard, large)
+		}
+	}
+}

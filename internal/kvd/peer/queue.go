@@ -1,0 +1,101 @@
+package peer
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// queue is what waits to be written to one connection, in order. It is a list of
+// chunks only where an artificial latency tells them apart by time, or where
+// another queue may go in between; otherwise there is one, which grows until the
+// writer takes it. It is pure: the link
+// guards it and tells it the time, in nanoseconds, which matters only if one of
+// delay and latency is set.
+type queue struct {
+	delay, latency int64 // ns
+	keep           int   // bytes of memory kept while the queue is empty
+	grain          int   // bytes from which on a chunk takes no more; 0: it takes all
+
+	chunks []chunk
+	spare  []byte // memory of a chunk that was written
+	bytes  int    // in chunks
+}
+
+// chunk is a run of frames that go together.
+type chunk struct {
+	frames
+	born int64 // when its first byte was added
+	last int64 // when its latest byte was added
+}
+
+// latencyGrain is how long a chunk takes more messages under an artificial
+// latency: what the earliest of them is late by.
+const latencyGrain = int64(20 * time.Microsecond)
+
+func (q *queue) empty() bool { return len(q.chunks) == 0 }
+
+// tail returns the chunk that more is added to.
+func (q *queue) tail(now int64, flow *flow) *chunk {
+	if n := len(q.chunks); n > 0 {
+		c := &q.chunks[n-1]
+		if (q.grain == 0 || len(c.buf) < q.grain) && (q.latency == 0 || now < c.born+max(q.delay, latencyGrain)) {
+			c.last = now
+			return c
+		}
+		if closed := c.close(); closed > 0 {
+			flow.frame(closed)
+		}
+	}
+	q.chunks = append(q.chunks, chunk{frames: frames{buf: q.spare[:0]}, born: now, last: now})
+	q.spare = nil
+	return &q.chunks[len(q.chunks)-1]
+}
+
+// add appends a message of the given size.
+func (q *queue) add(now int64, m *kvwire.Message, size int, flow *flow) {
+	c := q.tail(now, flow)
+	before := len(c.buf)
+	if closed := c.add(m, size); closed > 0 {
+		flow.frame(closed)
+	}
+	q.bytes += len(c.buf) - before
+}
+
+// control appends a frame of another kind.
+func (q *queue) control(now int64, kind byte, body []byte, flow *flow) {
+	c := q.tail(now, flow)
+	if closed := c.close(); closed > 0 {
+		flow.frame(closed)
+	}
+	before := len(c.buf)
+	c.control(kind, body)
+	q.bytes += len(c.buf) - before
+}
+
+// due is when the first chunk may go. The queue must not be empty.
+func (q *queue) due() int64 {
+	c := &q.chunks[0]
+	return max(c.born+q.delay, c.last) + q.latency
+}
+
+// take removes the first chunk and returns its frames, but for checksums.
+func (q *queue) take(flow *flow) []byte {
+	c := &q.chunks[0]
+	if closed := c.close(); closed > 0 {
+		flow.frame(closed)
+	}
+	run := c.buf
+	q.bytes -= len(run)
+	n := copy(q.chunks, q.chunks[1:])
+	q.chunks[n] = chunk{}
+	q.chunks = q.chunks[:n]
+	return run
+}
+
+// recycle gives back memory that take returned.
+func (q *queue) recycle(run []byte) {
+	if cap(run) <= q.keep && cap(run) > cap(q.spare) {
+		q.spare = run
+	}
+}

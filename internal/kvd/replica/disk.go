@@ -1,0 +1,324 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/wal"
+)
+
+const (
+	// roundBytes is how much one round on the disk gathers at most: a round of
+	// the log has a bound, and a longer one only delays its acknowledgements.
+	roundBytes = 8 << 20
+	// rollPause is how long after an attempt to begin a new segment that failed
+	// the next one is made. The log goes on in the old one meanwhile.
+	rollPause = time.Second
+	// keptSnapshots is how many snapshots stay, with the log behind the oldest of
+	// them: if the newest turns out to be damaged, the one before and that log
+	// give the same state.
+	keptSnapshots = 2
+)
+
+// An order is what the core goroutine wants of the disk.
+type order struct {
+	records []consensus.Record
+	ticket  uint64
+	sync    bool
+	busy    bool // much else came in since the last order
+	roll    bool // begin a new segment; records are what it begins with
+	tidy    bool // a snapshot was saved: older log may go
+}
+
+// A disk writes what the core goroutine hands over, in order, in a goroutine of
+// its own: everything that waits, with one sync.
+type disk struct {
+	log   *wal.Log
+	inbox *inbox
+	out   *slog.Logger
+	stats diskStats
+	last  atomic.Pointer[position] // what is durable
+
+	mu     sync.Mutex // guards orders and closed
+	orders []order
+	closed bool
+	wake   chan struct{}
+
+	// steps counts when the disk goroutine begins and ends something that may block:
+	// it is odd while something is under way.
+	steps atomic.Uint64
+	wants atomic.Uint64 // how many times the log has asked for a roll
+
+	// Of the disk goroutine alone.
+	busy    bool      // there is other work for the processors
+	asked   bool      // a roll is on its way
+	retry   time.Time // not to be asked for before
+	scratch []wal.Record
+	spare   sync.WaitGroup // makes a segment in advance
+}
+
+// position is a place in the log.
+type position struct{ term, index uint64 }
+
+// diskStats are counted by the disk goroutine and read by others.
+type diskStats struct {
+	syncs, records, rolls, failedRolls atomic.Uint64
+	bytes, aside, segments             atomic.Uint64 // as the log counts them
+	seconds                            histogram     // of one sync
+	rounds                             histogram     // records of one sync
+}
+
+func newDisk(log *wal.Log, in *inbox, out *slog.Logger) *disk {
+	d := &disk{
+		log: log, inbox: in, out: out, wake: make(chan struct{}, 1),
+		stats: diskStats{seconds: newHistogram(secondsBounds), rounds: newHistogram(sizeBounds)},
+	}
+	d.note()
+	return d
+}
+
+// put hands over an order. It never waits: what is under way is bounded by what
+// the core lets in.
+func (d *disk) put(o order) {
+	d.mu.Lock()
+	d.orders = append(d.orders, o)
+	d.mu.Unlock()
+	d.poke()
+}
+
+// stop makes run return once all orders are carried out.
+func (d *disk) stop() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.poke()
+}
+
+func (d *disk) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run carries out orders until stop, or until the disk fails, which is final:
+// after a failed sync nobody knows what the disk holds. It closes the log.
+func (d *disk) run() error {
+	err := d.serve()
+	d.spare.Wait()
+	if closing := d.log.Close(); err == nil && closing != nil {
+		err = failed("close the log", closing)
+	}
+	return err
+}
+
+func (d *disk) serve() error {
+	var spent []order
+	for {
+		<-d.wake
+		d.mu.Lock()
+		orders, closed := d.orders, d.closed
+		d.orders = spent[:0]
+		d.mu.Unlock()
+		d.steps.Add(1)
+		if err := d.carryOut(orders); err != nil {
+			return err
+		}
+		d.steps.Add(1)
+		clear(orders)
+		spent = orders
+		if closed {
+			return nil
+		}
+	}
+}
+
+func (d *disk) carryOut(orders []order) error {
+	var ticket uint64
+	sync, tidy := false, false
+	d.busy = false
+	for i := range orders {
+		o := &orders[i]
+		if o.roll {
+			if err := d.roll(o.records); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := d.append(o.records); err != nil {
+			return err
+		}
+		ticket = max(ticket, o.ticket)
+		tidy = tidy || o.tidy
+		sync = sync || o.sync
+		d.busy = d.busy || o.busy
+	}
+	if sync {
+		if err := d.flush(); err != nil {
+			return err
+		}
+		d.inbox.persisted(ticket)
+	}
+	if !d.asked && d.log.Full() && time.Now().After(d.retry) {
+		d.asked = true
+		d.wants.Add(1)
+		d.inbox.poke() // the next turn hands over what the new segment begins with
+	}
+	if tidy {
+		return d.tidy()
+	}
+	return nil
+}
+
+// kinds are the log's names for the core's kinds of records.
+var kinds = [...]wal.Kind{
+	consensus.RecordEntry:   wal.Entry,
+	consensus.RecordHard:    wal.Hard,
+	consensus.RecordView:    wal.View,
+	consensus.RecordWitness: wal.Witness,
+	consensus.RecordIntent:  wal.Intent,
+	consensus.RecordReset:   wal.Reset,
+	consensus.RecordPromise: wal.Other,
+}
+
+// walRecords translates records. The slice is valid until the next call.
+func (d *disk) walRecords(records []consensus.Record) []wal.Record {
+	d.scratch = d.scratch[:0]
+	for i := range records {
+		r := &records[i]
+		d.scratch = append(d.scratch, wal.Record{Kind: kinds[r.Kind], Term: r.Term, Index: r.Index, Data: r.Data})
+	}
+	return d.scratch
+}
+
+// append gathers records, and writes them in pieces where they are many: a
+// follower that catches up may be given the whole log in one turn.
+func (d *disk) append(records []consensus.Record) error {
+	out := d.walRecords(records)
+	defer clear(out)
+	for i := range out {
+		if d.log.Pending() > 0 && d.log.Pending()+len(out[i].Data) > roundBytes {
+			if err := d.flush(); err != nil {
+				return err
+			}
+		}
+		if err := d.log.Append(out[i : i+1]...); err != nil {
+			return failed("write the log", err)
+		}
+	}
+	return nil
+}
+
+func (d *disk) flush() error {
+	before := d.log.Stats()
+	begin := time.Now()
+	sync := d.log.Sync
+	if d.busy {
+		sync = d.log.SyncAside
+	}
+	if err := sync(); err != nil {
+		return failed("flush the log", err)
+	}
+	d.steps.Add(2)
+	if n := d.log.Stats().Records - before.Records; n > 0 {
+		d.stats.syncs.Add(1)
+		d.stats.records.Add(n)
+		d.stats.seconds.observe(time.Since(begin).Seconds())
+		d.stats.rounds.observe(float64(n))
+	}
+	d.note()
+	return nil
+}
+
+// note publishes how far the disk has come.
+func (d *disk) note() {
+	index, term := d.log.Last()
+	d.last.Store(&position{term, index})
+	d.count()
+}
+
+// count publishes the log's own figures.
+func (d *disk) count() {
+	s := d.log.Stats()
+	d.stats.bytes.Store(s.Bytes)
+	d.stats.segments.Store(uint64(s.Segments))
+	d.stats.aside.Store(s.Aside)
+}
+
+// pretend notes how far a log would be that is not written. The core goroutine
+// calls it, of a replica whose disk goroutine has nothing to write.
+func (d *disk) pretend(records []consensus.Record) {
+	for i := range records {
+		if r := &records[i]; r.Kind == consensus.RecordEntry || r.Kind == consensus.RecordReset {
+			d.last.Store(&position{r.Term, r.Index})
+		}
+	}
+}
+
+// roll begins a new segment. Where there is no space for it, the log goes on in
+// the old one.
+func (d *disk) roll(carry []consensus.Record) error {
+	if err := d.flush(); err != nil {
+		return err
+	}
+	d.asked = false
+	out := d.walRecords(carry)
+	defer clear(out)
+	if err := d.log.Roll(out); err != nil {
+		d.stats.failedRolls.Add(1)
+		d.retry = time.Now().Add(rollPause)
+		d.out.Warn("no new segment of the log could be begun; the old one grows", "error", err)
+		return nil
+	}
+	d.stats.rolls.Add(1)
+	d.spare.Wait()
+	d.spare.Go(func() {
+		if err := d.log.Prepare(); err != nil {
+			d.out.Warn("no segment of the log could be made in advance", "error", err)
+		}
+	})
+	return nil
+}
+
+// tidy drops old snapshots, and log that is older than those that stay.
+func (d *disk) tidy() error {
+	s := d.log.Snapshots()
+	if err := s.Prune(keptSnapshots); err != nil {
+		return failed("drop old snapshots", err)
+	}
+	kept := s.List()
+	if len(kept) == 0 {
+		return nil
+	}
+	if err := d.log.Release(kept[0].Index); err != nil {
+		return failed("recycle the log", err)
+	}
+	d.count()
+	return nil
+}
+
+// DiskError is why a replica stopped: its disk failed, and what it holds is not
+// certain any more. Nothing was acknowledged after it.
+type DiskError struct {
+	Step string
+	Err  error
+}
+
+func failed(step string, err error) error {
+	var known *DiskError
+	if errors.As(err, &known) {
+		return err
+	}
+	return &DiskError{Step: step, Err: err}
+}
+
+func (e *DiskError) Error() string {
+	return fmt.Sprintf("%s: %v (the replica stops: it acknowledges nothing that is not on the disk)", e.Step, e.Err)
+}
+
+func (e *DiskError) Unwrap() error { return e.Err }

@@ -1,0 +1,364 @@
+package replica
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/kvstate"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/resp"
+)
+
+const (
+	// feedChanges is how many changes may wait to be told to watchers; beyond it
+	// they are told that they missed some.
+	feedChanges = 1 << 17
+	// feedBytes is about how much one event tells.
+	feedBytes = 1 << 20
+	// missedPause is how often a watcher that does not read is tried again.
+	missedPause = 50 * time.Millisecond
+	// maxWatches bounds the watches of one client.
+	maxWatches = 4096
+)
+
+// A feed tells watchers of what was applied here: Redis clients by
+// invalidations, at once, and native clients by events, from a goroutine of its
+// own. What a watcher cannot take is never left out in silence: it is told that
+// it missed changes.
+type feed struct {
+	front *resp.Server // nil without one
+	send  func(to peer.Addr, ms []kvwire.Message) error
+	stats feedStats
+
+	hangUp func(to peer.Addr, why error)
+
+	scratch []resp.Change // of the core goroutine
+
+	watching atomic.Int64 // watches, so that nobody gathers for none
+
+	mu      sync.Mutex // guards what follows
+	pending []feedStep
+	waiting int // changes in pending
+	wake    chan struct{}
+}
+
+type feedStats struct{ events, changes, missed atomic.Uint64 }
+
+// A feedStep is what the feed's goroutine does next.
+type feedStep struct {
+	changes []kvwire.Change
+	last    uint64 // revision up to which changes are told with this step
+	missed  bool   // changes up to last were not gathered
+
+	add  *watch
+	drop *watchID // request 0: all of the client
+}
+
+// watchID names a watch.
+type watchID struct {
+	client  peer.Addr
+	request uint64
+}
+
+// A watch is one client's interest in a span of keys.
+type watch struct {
+	watchID
+	span   kvwire.Span
+	missed uint64 // it must be told that it missed changes up to here; 0: nothing
+}
+
+func newFeed() *feed { return &feed{wake: make(chan struct{}, 1)} }
+
+// drain tells what was applied since the last call. The core goroutine calls it
+// after each turn, before any answer leaves that may show these changes.
+func (f *feed) drain(store *kvstate.Store) {
+	changes := store.Changes()
+	if len(changes) == 0 {
+		return
+	}
+	if f.front != nil && f.front.Interested() {
+		f.scratch = f.scratch[:0]
+		for i := range changes {
+			f.scratch = append(f.scratch, resp.Change{Change: exported(&changes[i])})
+		}
+		f.front.Changed(f.scratch)
+		clear(f.scratch)
+	}
+	if f.watching.Load() > 0 {
+		f.push(feedStep{changes: allExported(changes), last: store.Revision()})
+	}
+}
+
+// restored tells everybody that anything may have changed.
+func (f *feed) restored(revision uint64) {
+	if f.front != nil {
+		f.front.ChangedAll()
+	}
+	if f.watching.Load() > 0 {
+		f.push(feedStep{missed: true, last: revision})
+	}
+}
+
+func exported(c *kvstate.Change) kvwire.Change {
+	return kvwire.Change{Kind: kvwire.ChangeKind(c.Kind), Key: c.Key, Value: c.Value, Revision: c.Revision, Lease: c.Lease}
+}
+
+func allExported(changes []kvstate.Change) []kvwire.Change {
+	out := make([]kvwire.Change, len(changes))
+	for i := range changes {
+		out[i] = exported(&changes[i])
+	}
+	return out
+}
+
+func (f *feed) push(s feedStep) {
+	f.mu.Lock()
+	if f.waiting+len(s.changes) > feedChanges && len(s.changes) > 0 {
+		s.changes, s.missed = nil, true
+	}
+	f.waiting += len(s.changes)
+	f.pending = append(f.pending, s)
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// watch begins a watch. The core goroutine calls it: what was applied before is
+// in the store's history, what comes after will be drained.
+func (f *feed) watch(store *kvstate.Store, from peer.Addr, m *kvwire.Message) error {
+	command, err := kvwire.ParseCommand(m.Data)
+	if err != nil {
+		return err
+	}
+	f.drain(store)
+	w := &watch{watchID: watchID{from, m.Request}, span: kvwire.Span{From: command.Key, To: command.End}}
+	step := feedStep{add: w, last: store.Revision()}
+	if m.Revision != 0 {
+		changes, _, compacted := store.History(m.Revision, w.span, 0)
+		if compacted {
+			w.missed = step.last
+		}
+		step.changes = allExported(changes)
+	}
+	f.watching.Add(1)
+	f.push(step)
+	return nil
+}
+
+func (f *feed) unwatch(from peer.Addr, request uint64) {
+	f.push(feedStep{drop: &watchID{from, request}})
+}
+
+// gone forgets a client.
+func (f *feed) gone(from peer.Addr) {
+	if f.watching.Load() > 0 {
+		f.push(feedStep{drop: &watchID{client: from}})
+	}
+}
+
+// run tells native clients until ctx ends.
+func (f *feed) run(ctx context.Context) {
+	t := teller{feed: f, byKey: map[string][]*watch{}, byClient: map[peer.Addr]map[uint64]*watch{}}
+	for {
+		var again <-chan time.Time
+		if t.late > 0 {
+			again = time.After(missedPause)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		case <-again:
+		}
+		f.mu.Lock()
+		steps := f.pending
+		f.pending, f.waiting = nil, 0
+		f.mu.Unlock()
+		for i := range steps {
+			t.step(&steps[i])
+		}
+		t.apologise()
+	}
+}
+
+// A teller is the state of the feed's goroutine.
+type teller struct {
+	*feed
+	byKey    map[string][]*watch // watches of single keys
+	spans    []*watch            // all others
+	byClient map[peer.Addr]map[uint64]*watch
+	late     int // watches that must be told that they missed changes
+}
+
+func (t *teller) step(s *feedStep) {
+	switch {
+	case s.add != nil:
+		if t.add(s.add) {
+			t.tell(s.add, s.changes, s.last)
+			if len(s.changes) == 0 {
+				t.confirm(s.add, s.last)
+			}
+			return
+		}
+		refusal := kvwire.Message{Kind: kvwire.Refused, Request: s.add.request, Code: kvwire.CodeBusy, Data: []byte("too many watches")}
+		if err := t.send(s.add.client, []kvwire.Message{refusal}); err != nil {
+			t.hangUp(s.add.client, err)
+		}
+	case s.drop != nil:
+		for request, w := range t.byClient[s.drop.client] {
+			if s.drop.request == 0 || s.drop.request == request {
+				t.remove(w)
+			}
+		}
+	case s.missed:
+		for _, of := range t.byClient {
+			for _, w := range of {
+				t.miss(w, s.last)
+			}
+		}
+	default:
+		t.changes(s.changes, s.last)
+	}
+}
+
+// single returns the key if the span holds no other.
+func single(s kvwire.Span) (string, bool) {
+	return s.From, s.To == s.From+"\x00"
+}
+
+// add begins a watch, and reports false if the client has too many.
+func (t *teller) add(w *watch) bool {
+	if before := t.byClient[w.client][w.request]; before != nil {
+		t.remove(before)
+	}
+	of := t.byClient[w.client]
+	if len(of) >= maxWatches {
+		t.watching.Add(-1)
+		return false
+	}
+	if of == nil {
+		of = map[uint64]*watch{}
+		t.byClient[w.client] = of
+	}
+	of[w.request] = w
+	if w.missed != 0 {
+		t.late++
+	}
+	if key, one := single(w.span); one {
+		t.byKey[key] = append(t.byKey[key], w)
+	} else {
+		t.spans = append(t.spans, w)
+	}
+	return true
+}
+
+func (t *teller) remove(w *watch) {
+	of := t.byClient[w.client]
+	delete(of, w.request)
+	if len(of) == 0 {
+		delete(t.byClient, w.client)
+	}
+	if w.missed != 0 {
+		t.late--
+	}
+	if key, one := single(w.span); one {
+		if t.byKey[key] = without(t.byKey[key], w); len(t.byKey[key]) == 0 {
+			delete(t.byKey, key)
+		}
+	} else {
+		t.spans = without(t.spans, w)
+	}
+	t.watching.Add(-1)
+}
+
+func without(list []*watch, w *watch) []*watch {
+	for i := range list {
+		if list[i] == w {
+			return append(list[:i], list[i+1:]...)
+		}
+	}
+	return list
+}
+
+// changes tells each watch what concerns it.
+func (t *teller) changes(changes []kvwire.Change, last uint64) {
+	of := map[*watch][]kvwire.Change{}
+	for i := range changes {
+		c := &changes[i]
+		for _, w := range t.byKey[c.Key] {
+			of[w] = append(of[w], *c)
+		}
+		for _, w := range t.spans {
+			if w.span.Holds(c.Key) {
+				of[w] = append(of[w], *c)
+			}
+		}
+	}
+	for w, concerned := range of {
+		t.tell(w, concerned, last)
+	}
+}
+
+// tell sends changes to one watch, or notes that it missed them.
+func (t *teller) tell(w *watch, changes []kvwire.Change, last uint64) {
+	if w.missed != 0 {
+		w.missed = max(w.missed, last)
+		return
+	}
+	for len(changes) > 0 {
+		n, size := 0, 0
+		for n < len(changes) && size < feedBytes || n > 0 && n < len(changes) && changes[n].Revision == changes[n-1].Revision {
+			size += len(changes[n].Key) + len(changes[n].Value) + 16
+			n++
+		}
+		m := kvwire.Message{Kind: kvwire.WatchEvent, Request: w.request, Revision: changes[n-1].Revision, Data: kvwire.AppendChanges(nil, changes[:n])}
+		if t.send(w.client, []kvwire.Message{m}) != nil {
+			t.miss(w, last)
+			return
+		}
+		t.stats.events.Add(1)
+		t.stats.changes.Add(uint64(n))
+		changes = changes[n:]
+	}
+}
+
+// confirm tells a watch up to where it knows everything, so that it can go on
+// from there elsewhere though nothing has changed.
+func (t *teller) confirm(w *watch, last uint64) {
+	if w.missed == 0 && t.send(w.client, []kvwire.Message{{Kind: kvwire.WatchEvent, Request: w.request, Revision: last}}) != nil {
+		t.miss(w, last)
+	}
+}
+
+func (t *teller) miss(w *watch, last uint64) {
+	if w.missed == 0 {
+		t.late++
+		t.stats.missed.Add(1)
+	}
+	w.missed = max(w.missed, last)
+}
+
+// apologise tells those who missed changes that they did, once they read again.
+func (t *teller) apologise() {
+	if t.late == 0 {
+		return
+	}
+	for client, of := range t.byClient {
+		for _, w := range of {
+			if w.missed == 0 {
+				continue
+			}
+			m := kvwire.Message{Kind: kvwire.WatchEvent, Request: w.request, Revision: w.missed, Code: kvwire.CodeMissed}
+			if t.send(client, []kvwire.Message{m}) != nil {
+				break
+			}
+			w.missed = 0
+			t.late--
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package replica
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/resp"
+)
+
+// caller is a connection without a socket.
+type caller struct {
+	t *testing.T
+	s resp.Session
+
+	mu      sync.Mutex
+	flushed int
+}
+
+func (c *caller) Flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flushed++
+}
+
+func (r *rig) caller(id uint64) *caller {
+	c := &caller{t: r.t}
+	c.s = r.nodes[id].gateway.Open(c)
+	return c
+}
+
+// set hands in a write without waiting for it.
+func (c *caller) do(level resp.Level, command kvwire.Command) *resp.Reply {
+	reply := new(resp.Reply)
+	c.s.Do([]resp.Request{{Command: command, Level: level, Reply: reply}})
+	return reply
+}
+
+// answer waits for a reply.
+func (c *caller) answer(reply *resp.Reply) (kvwire.Result, error) {
+	c.t.Helper()
+	eventually(c.t, "an answer", func() bool { _, done, _ := reply.Outcome(); return done })
+	result, _, err := reply.Outcome()
+	return result, err
+}
+
+func set(key, value string) kvwire.Command {
+	return kvwire.Command{Verb: kvwire.Set, Key: key, Value: []byte(value)}
+}
+
+// A line outlives its connection, and its session serves the next one.
+func TestLinesAreUsedAgain(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	id := r.follower()
+	sessions := map[uint64]bool{}
+	for i := range 20 {
+		c := r.caller(id)
+		if _, err := c.answer(c.do(resp.Strong, set("k", fmt.Sprint(i)))); err != nil {
+			t.Fatal(err)
+		}
+		sessions[c.s.(*line).s.ID()] = true
+		c.s.Close()
+		eventually(t, "the line is idle", func() bool {
+			g := r.nodes[id].gateway
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return len(g.idle) == 1
+		})
+	}
+	if len(sessions) != 1 {
+		t.Errorf("%d sessions for connections that came one after the other", len(sessions))
+	}
+}
+
+// A session that the cluster has forgotten is replaced; requests that it had not
+// taken do not notice.
+func TestExpiredSessionIsReplaced(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	c := r.caller(r.follower())
+	if _, err := c.answer(c.do(resp.Strong, set("k", "1"))); err != nil {
+		t.Fatal(err)
+	}
+	l := c.s.(*line)
+	l.mu.Lock()
+	l.s.Receive(l.g.clock(), 1, &kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeExpired, Session: l.s.ID(), Seq: 99})
+	l.mu.Unlock()
+	for _, command := range []kvwire.Command{{Verb: kvwire.Get, Key: "k"}, set("k", "2"), set("k", "3")} {
+		if _, err := c.answer(c.do(resp.Strong, command)); err != nil {
+			t.Errorf("after the session has expired: %v", err)
+		}
+	}
+	r.want(r.leader(), "k", "3")
+}
+
+// More requests than a session takes wait in the line, in order.
+func TestLineQueues(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", func(c *Config) { c.RequestTimeout = patience })
+	c := r.caller(r.follower())
+	batch := make([]resp.Request, 3000)
+	for i := range batch {
+		batch[i] = resp.Request{Command: kvwire.Command{Verb: kvwire.Increment, Key: "n", Delta: 1}, Reply: new(resp.Reply)}
+	}
+	c.s.Do(batch)
+	for i := range batch {
+		result, err := c.answer(batch[i].Reply)
+		if err != nil || result.Number != int64(i+1) {
+			t.Fatalf("increment %d: %+v, %v", i, result, err)
+		}
+	}
+}
+
+func TestTooLargeValue(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", func(c *Config) { c.MaxValue = 100 })
+	c := r.caller(1)
+	for _, command := range []kvwire.Command{
+		set("k", strings.Repeat("v", 101)),
+		{Verb: kvwire.SetMany, Pairs: []kvwire.Pair{{Key: "a"}, {Key: "b", Value: make([]byte, 101)}}},
+		{Verb: kvwire.Transaction, Commands: []kvwire.Command{set("k", strings.Repeat("v", 101))}},
+	} {
+		if result, err := c.answer(c.do(resp.Strong, command)); err != nil || result.Code != kvwire.TooLarge {
+			t.Errorf("%+v, %v", result, err)
+		}
+	}
+	if _, err := c.answer(c.do(resp.Strong, set("k", strings.Repeat("v", 100)))); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request that gets no answer in its time ends with one that says what is
+// certain; WAIT says how many have it.
+func TestRequestsTimeOut(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", func(c *Config) { c.RequestTimeout, c.Election = 200*time.Millisecond, 5*time.Second })
+	id := r.leader()
+	c := r.caller(id)
+	eventually(t, "a write in so little time", func() bool {
+		_, err := c.answer(c.do(resp.Strong, set("k", "1")))
+		return err == nil
+	})
+	for other := range r.cfg {
+		if other != id {
+			if err := r.halt(other); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write := c.do(resp.Strong, set("k", "2"))
+	wait := new(resp.Reply)
+	c.s.Wait(1, 100*time.Millisecond, wait)
+	if _, err := c.answer(write); !errors.Is(err, resp.ErrUncertain) {
+		t.Errorf("a write without a quorum: %v", err)
+	}
+	if result, err := c.answer(wait); err != nil || result.Number != 0 {
+		t.Errorf("WAIT without a quorum: %+v, %v", result, err)
+	}
+}
+
+// A Redis client that tracks a key is told when it changes, at whatever replica.
+func TestTrackingAcrossReplicas(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	at := r.follower()
+	r.set(at, "k", "1")
+	conn, err := net.Dial("tcp", r.nodes[at].RedisAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(conn)
+	if _, err := conn.Write([]byte("HELLO 3\r\nCLIENT TRACKING ON\r\nGET k\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	until := func(line string) {
+		t.Helper()
+		for {
+			got, err := in.ReadString('\n')
+			if err != nil {
+				t.Fatalf("in vain for %q: %v", line, err)
+			}
+			if strings.TrimSpace(got) == line {
+				return
+			}
+		}
+	}
+	until("$1")
+	until("1")
+	r.set(r.leader(), "k", "2")
+	until("$10")
+	until("invalidate")
+	until("$1")
+	until("k")
+}
+
+// Restored state tells everybody to begin anew: a replica that was away for long
+// has missed changes.
+func TestWatchOfWhatIsForgotten(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	r.set(1, "k", "1")
+	if err := r.halt(1); err != nil {
+		t.Fatal(err)
+	}
+	r.start(1)
+	r.leader()
+	c := r.native(1)
+	all := kvwire.Command{Verb: kvwire.Range}
+	n := r.nodes[1]
+	if err := n.inLoop(func(consensus.Clock) { n.feed.restored(n.store.Revision()) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Send([]kvwire.Message{{Kind: kvwire.Watch, Request: 1, Data: all.Append(nil)}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the watch began", func() bool { return n.feed.watching.Load() == 1 })
+	if err := n.inLoop(func(consensus.Clock) { n.feed.restored(n.store.Revision()) }); err != nil {
+		t.Fatal(err)
+	}
+	m := c.await(t, "the word that something was missed", func(m *kvwire.Message) bool { return m.Kind == kvwire.WatchEvent && m.Code != 0 })
+	if m.Code != kvwire.CodeMissed || m.Revision == 0 {
+		t.Errorf("told %s", m.String())
+	}
+}

@@ -1,0 +1,468 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/consensus/session"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/resp"
+)
+
+// maxQueued is how many requests of a line wait for those under way, beyond what
+// a session takes.
+const maxQueued = 16 << 10
+
+// A line is a connection's session of the cluster, and what of it is under way.
+type line struct {
+	g *gateway
+
+	mu      sync.Mutex // guards what follows
+	slot    uint64     // its requests are numbered from slot << slotShift on
+	s       *session.Session
+	expired bool         // the cluster has forgotten the session
+	replies resp.Replies // nil when the connection has gone
+	left    int64        // when it went
+	used    int64        // last write
+	first   uint64       // tag of entries[0]
+	entries []entry      // in order of issue
+	queue   []queued     // requests that the session does not take yet
+	local   []localRead  // gathered by Do
+	waits   []wait       // committed, but not on enough replicas
+	marked  bool         // replies were completed and not flushed
+
+	busy  bool   // it has a connection; guarded by the gateway's lock
+	known uint64 // session by which the gateway finds it; guarded by the gateway's lock, too
+}
+
+// entry is a request under way.
+type entry struct {
+	reply    *resp.Reply // nil once it is answered, or nobody wants to know
+	over     bool        // the session has said how it ended
+	write    bool
+	deadline int64
+	wait     *wait
+}
+
+// queued is a request that waits for the session.
+type queued struct {
+	tag     uint64
+	command []byte
+	query   bool
+	weak    bool
+}
+
+// wait is a WAIT of a client.
+type wait struct {
+	reply    *resp.Reply
+	replicas int
+	index    uint64 // entry of the log, once it is committed
+	deadline int64  // 0: none
+}
+
+// Do implements resp.Session.
+func (l *line) Do(batch []resp.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.g.clock()
+	hopeless := l.g.hopeless(now)
+	joining := len(l.g.Replica.Status().Members) == 0 // it has no state to answer from
+	for i := range batch {
+		r := &batch[i]
+		err := resp.ErrLoading
+		if !joining {
+			err = l.issue(now, r, hopeless)
+		}
+		if err != nil {
+			r.Reply.Done(kvwire.Result{}, err)
+		}
+	}
+	l.settle()
+	if len(l.local) > 0 {
+		l.g.readLocally(l, l.local)
+		l.local = nil
+	}
+}
+
+// localRead is a query that is answered from what this replica has applied,
+// whatever the session has seen elsewhere.
+type localRead struct {
+	tag             uint64
+	command, result []byte
+}
+
+// issue begins one request. After an error nothing is under way.
+func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
+	c := &r.Command
+	query, blind := natureOf(c)
+	weak := r.Level != resp.Strong && (query || blind && !r.Certain)
+	switch {
+	case hopeless && !(query && weak):
+		return resp.ErrNoQuorum
+	case !query && largest(c) > l.g.cfg.MaxValue:
+		r.Reply.Done(kvwire.Result{Code: kvwire.TooLarge}, nil)
+		return nil
+	}
+	l.refresh(now, query)
+	if !query {
+		l.used = now
+	}
+	tag := l.first + uint64(len(l.entries))
+	if query && r.Level == resp.Local {
+		if err := c.Validate(); err != nil {
+			return err
+		}
+		l.local = append(l.local, localRead{tag: tag, command: c.Append(nil)})
+		l.entries = append(l.entries, entry{reply: r.Reply, deadline: now + int64(l.g.cfg.RequestTimeout)})
+		return nil
+	}
+	err := session.ErrFull
+	if len(l.queue) == 0 {
+		err = l.hand(now, tag, c, query, weak)
+	}
+	if errors.Is(err, session.ErrFull) {
+		if len(l.queue) >= maxQueued {
+			return resp.ErrBusy
+		}
+		l.queue = append(l.queue, queued{tag, c.Append(nil), query, weak})
+		err = nil
+	}
+	if err != nil {
+		return l.explain(session.Outcome{Err: err})
+	}
+	l.entries = append(l.entries, entry{reply: r.Reply, write: !query, deadline: now + int64(l.g.cfg.RequestTimeout)})
+	return nil
+}
+
+// natureOf tells whether a command only asks, and if not, whether its answer can
+// be done without.
+func natureOf(c *kvwire.Command) (query, blind bool) {
+	if c.Verb >= kvwire.Get {
+		return true, false
+	}
+	var f kvwire.Footprint
+	c.Footprint(&f)
+	return !f.Write, f.Blind
+}
+
+// largest is the size of the largest value that a command writes.
+func largest(c *kvwire.Command) int {
+	n := len(c.Value)
+	for i := range c.Pairs {
+		n = max(n, len(c.Pairs[i].Value))
+	}
+	for i := range c.Commands {
+		n = max(n, largest(&c.Commands[i]))
+	}
+	return n
+}
+
+// refresh gives the line a new session where the old one has expired, or, before
+// a write, soon will because nothing was written for long.
+func (l *line) refresh(now int64, query bool) {
+	if l.expired || !query && l.s.Open() == 0 && l.s.Unstable() == 0 && l.stale(now) {
+		_, ended := l.s.Take()
+		for i := range ended {
+			l.complete(&ended[i])
+		}
+		l.g.begin(l, now)
+		l.expired = false
+	}
+}
+
+// stale reports that the session might expire before it is used.
+func (l *line) stale(now int64) bool {
+	idle := l.g.cfg.SessionIdle
+	if idle == 0 {
+		idle = time.Hour
+	}
+	return now-l.used > int64(idle/2)
+}
+
+// hand gives a request to the session. A write waits for earlier reads of what it
+// writes, so that they do not see it. A session that turns out to have expired
+// is replaced: it has not taken the request.
+func (l *line) hand(now int64, tag uint64, c *kvwire.Command, query, weak bool) error {
+	err := l.offer(now, tag, c, query, weak)
+	if errors.Is(err, session.ErrExpired) {
+		l.expired = true
+		l.refresh(now, query)
+		err = l.offer(now, tag, c, query, weak)
+	}
+	return err
+}
+
+func (l *line) offer(now int64, tag uint64, c *kvwire.Command, query, weak bool) error {
+	switch {
+	case query:
+		return l.s.Read(now, tag, *c, weak)
+	case l.s.Overtakes(c):
+		return session.ErrFull
+	}
+	return l.s.Write(now, tag, *c, weak)
+}
+
+// settle sends what the session wants sent and completes what has ended, until
+// nothing more comes of it. It reports whether replies were completed.
+func (l *line) settle() (completed bool) {
+	for {
+		sends, outcomes := l.s.Take()
+		if len(sends) > 0 {
+			l.g.send(sends)
+		}
+		for i := range outcomes {
+			completed = l.complete(&outcomes[i]) || completed
+		}
+		idle := len(sends) == 0 && len(outcomes) == 0
+		l.s.Recycle(sends, outcomes)
+		if idle && !l.drain() {
+			l.trim()
+			return completed
+		}
+	}
+}
+
+// drain hands waiting requests to the session, and reports whether it took any.
+func (l *line) drain() bool {
+	now := l.g.clock()
+	n := 0
+	for ; n < len(l.queue); n++ {
+		q := &l.queue[n]
+		c, err := kvwire.ParseCommand(q.command)
+		if err == nil {
+			err = l.hand(now, q.tag, &c, q.query, q.weak)
+		}
+		if errors.Is(err, session.ErrFull) {
+			break
+		}
+		if err != nil {
+			l.complete(&session.Outcome{Tag: q.tag, Err: err})
+		}
+	}
+	clear(l.queue[:n])
+	l.queue = l.queue[n:]
+	if len(l.queue) == 0 {
+		l.queue = nil
+	}
+	return n > 0
+}
+
+// complete ends one request, and reports whether somebody was told.
+func (l *line) complete(o *session.Outcome) bool {
+	if o.Err != nil && errors.Is(o.Err, session.ErrExpired) {
+		l.expired = true
+	}
+	if o.Tag < l.first || o.Tag-l.first >= uint64(len(l.entries)) {
+		return false // it was given up with the connection
+	}
+	e := &l.entries[o.Tag-l.first]
+	e.over = true
+	if e.wait != nil {
+		return l.committed(e, o)
+	}
+	reply := e.reply
+	e.reply = nil
+	if reply == nil {
+		return false
+	}
+	if o.Err != nil {
+		reply.Done(kvwire.Result{}, l.explain(*o))
+		return true
+	}
+	if len(o.Result) == 0 { // a weak write, whose answer is that it happened
+		reply.Done(kvwire.Result{}, nil)
+		return true
+	}
+	result, err := kvwire.ParseResult(o.Result)
+	if err != nil {
+		err = fmt.Errorf("answer of the cluster: %w", err)
+	}
+	if o.Revision != 0 {
+		result.Revision = o.Revision
+	}
+	reply.Done(result, err)
+	return true
+}
+
+// explain gives an outcome's error the words that Redis clients know.
+func (l *line) explain(o session.Outcome) error {
+	switch {
+	case errors.Is(o.Err, session.ErrExpired) && o.Unknown:
+		return resp.ErrUncertain
+	case errors.Is(o.Err, session.ErrExpired):
+		return resp.ErrExpired
+	case errors.Is(o.Err, session.ErrFull):
+		return resp.ErrBusy
+	}
+	return errors.New(strings.ReplaceAll(o.Err.Error(), "\n", ": "))
+}
+
+// trim forgets the oldest requests that have ended.
+func (l *line) trim() {
+	n := 0
+	for n < len(l.entries) && l.entries[n].over {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	l.first += uint64(n)
+	left := copy(l.entries, l.entries[n:])
+	clear(l.entries[left:])
+	l.entries = l.entries[:left]
+}
+
+// expire tells those whose time has passed.
+func (l *line) expire(now int64) {
+	told := false
+	for i := range l.entries {
+		e := &l.entries[i]
+		if e.reply == nil || e.wait != nil {
+			continue
+		}
+		if e.deadline > now {
+			break
+		}
+		err := resp.ErrNoQuorum
+		if e.write {
+			err = resp.ErrUncertain
+		}
+		e.reply.Done(kvwire.Result{}, err)
+		e.reply = nil
+		told = true
+	}
+	for i := range l.entries {
+		if e := &l.entries[i]; e.wait != nil && e.wait.deadline != 0 && e.wait.deadline <= now {
+			e.wait.reply.Done(kvwire.Result{}, nil) // not even committed
+			e.wait.deadline = 0
+			e.wait.reply = nil
+			told = true
+		}
+	}
+	if told {
+		l.tell()
+	}
+}
+
+// tell has the gateway flush the line's replies.
+func (l *line) tell() {
+	if !l.marked {
+		l.marked = true
+		l.g.dirty = append(l.g.dirty, l)
+	}
+}
+
+// Wait implements resp.Session. What is committed is on a majority of disks;
+// only the leader knows of more.
+func (l *line) Wait(replicas int, timeout time.Duration, reply *resp.Reply) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.g.clock()
+	w := &wait{reply: reply, replicas: replicas}
+	if timeout > 0 {
+		w.deadline = now + int64(timeout)
+	}
+	tag := l.first + uint64(len(l.entries))
+	if err := l.s.Wait(now, tag); err != nil {
+		reply.Done(kvwire.Result{}, l.explain(session.Outcome{Err: err}))
+		return
+	}
+	l.entries = append(l.entries, entry{reply: reply, wait: w})
+	l.settle()
+}
+
+// committed ends the first part of a WAIT: the writes before it are committed.
+func (l *line) committed(e *entry, o *session.Outcome) bool {
+	w := e.wait
+	e.reply, e.wait = nil, nil
+	switch {
+	case w.reply == nil:
+		return false
+	case o.Err != nil:
+		w.reply.Done(kvwire.Result{}, l.explain(*o))
+		return true
+	}
+	w.index = l.s.Token().Index
+	if s := l.g.Replica.Status(); s.holders(w.index) >= w.replicas {
+		w.reply.Done(kvwire.Result{Number: int64(s.holders(w.index))}, nil)
+		return true
+	}
+	l.waits = append(l.waits, *w)
+	return false
+}
+
+// look completes the WAITs that have what they wait for, or had their time.
+func (l *line) look(s *Status) {
+	if len(l.waits) == 0 {
+		return
+	}
+	now := l.g.clock()
+	kept := l.waits[:0]
+	for _, w := range l.waits {
+		n := s.holders(w.index)
+		if n < w.replicas && (w.deadline == 0 || w.deadline > now) {
+			kept = append(kept, w)
+			continue
+		}
+		w.reply.Done(kvwire.Result{Number: int64(n)}, nil)
+		l.tell()
+	}
+	l.waits = kept
+}
+
+// holders is how many voters besides the leader have a committed entry on their
+// disks, as far as this replica knows.
+func (s *Status) holders(index uint64) int {
+	voters, have := 0, 0
+	for i := range s.Members {
+		if !s.Members[i].Learner {
+			voters++
+		}
+	}
+	for i := range s.Peers {
+		if p := &s.Peers[i]; !p.Learner && p.ID != s.ID && p.Match >= index {
+			have++
+		}
+	}
+	return max(have, voters/2)
+}
+
+// Token implements resp.Session.
+func (l *line) Token() (view, index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.s.Token()
+	return t.View, t.Index
+}
+
+// Advance implements resp.Session.
+func (l *line) Advance(view, index uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.s.Join(session.Token{View: view, Index: index})
+}
+
+// Close implements resp.Session. What is under way is pursued for a while.
+func (l *line) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.g.open.Add(-1)
+	l.replies, l.left = nil, l.g.clock()
+	l.g.mu.Lock()
+	l.busy = false
+	l.g.mu.Unlock()
+	for i := range l.entries {
+		l.entries[i].reply = nil
+		if w := l.entries[i].wait; w != nil {
+			w.reply = nil
+		}
+	}
+	l.waits, l.queue = nil, nil
+	for i := range l.entries {
+		l.entries[i].over = true
+	}
+	l.trim()
+}

@@ -1,0 +1,238 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/peer"
+)
+
+// gatewayAddr is where the core sends what is for this replica's own Redis
+// clients. Connections of native clients are numbered from FirstClient and do
+// not come this far.
+const gatewayAddr consensus.Addr = 1 << 63
+
+// errStopped ends the core goroutine on request.
+var errStopped = errors.New("stopped")
+
+// loop is the core goroutine: nothing else touches the core and the store.
+type loop struct {
+	*Replica
+	carried uint64 // carries that were handed to the disk
+	came    int    // messages since the last order to the disk
+	counted consensus.Counters
+	removed int // ticks since this replica is no member any more
+
+	watchdog watchdog
+	hangs    bool // the disk does, as was logged
+
+	outgoing map[consensus.Addr]*[]kvwire.Message // gathered in one turn
+	order    []consensus.Addr
+}
+
+// run turns until stop is closed or the replica must not go on.
+func (l *loop) run(stop <-chan struct{}) error {
+	var got letters
+	for {
+		select {
+		case <-l.inbox.wake:
+		case <-stop:
+			return nil
+		}
+		got = l.inbox.take(got)
+		// The clock is read after the letters were taken: whatever time has
+		// passed before, as in a process that was stopped, has passed for them.
+		at := l.cfg.Clock()
+		if err := l.turn(at, &got); err != nil {
+			return err
+		}
+	}
+}
+
+// turn hands everything to the core and does what it wants.
+func (l *loop) turn(at consensus.Clock, got *letters) error {
+	for i := range got.messages {
+		p := &got.messages[i]
+		for j := range p.messages {
+			l.core.Deliver(at, p.from, &p.messages[j])
+		}
+	}
+	if got.ticket > 0 {
+		l.core.Persisted(at, got.ticket)
+	}
+	for _, call := range got.calls {
+		call(at)
+	}
+	if l.broken != nil {
+		return l.broken
+	}
+	if got.ticked {
+		l.core.Hang(at, l.watchDisk())
+		l.core.Tick(at)
+	}
+	l.stats.turns.Add(1)
+	l.stats.taken.observe(float64(got.count))
+	l.came += got.count
+	if err := l.act(l.core.Take(at)); err != nil {
+		return err
+	}
+	if !got.ticked {
+		return nil
+	}
+	return l.ticked()
+}
+
+// quiet is how many messages come with an order to the disk where that is all that
+// is going on: a request, or entries, and answers of the others. Then nothing waits
+// for the processor that a call keeps while it blocks.
+const quiet = 8
+
+// removedTicks is how long a replica that was removed goes on, so that the
+// others hear from it what they need to end the change.
+const removedTicks = 100
+
+// act carries out effects.
+func (l *loop) act(e consensus.Effects) error {
+	if e.Fatal != nil {
+		return e.Fatal
+	}
+	if e.Ticket != 0 {
+		l.record(order{records: e.Records, ticket: e.Ticket, sync: e.Sync, busy: l.came > quiet})
+		l.came = 0
+	}
+	if wants := l.disk.wants.Load(); wants != l.carried && !l.cfg.Memory {
+		// After all records so far and before all that follow, the live ones are
+		// exactly these.
+		l.carried = wants
+		l.disk.put(order{roll: true, records: l.core.Carry()})
+	}
+	l.feed.drain(l.store)
+	l.dispatch(e.Sends)
+	l.core.Recycle(e.Sends)
+	if e.Save != nil {
+		l.snapshots.save(e.Save)
+	}
+	for i := range e.Ships {
+		l.snapshots.ship(&e.Ships[i])
+	}
+	return l.alarm.set(e.Wake)
+}
+
+// record hands records to the disk. A replica that writes nothing has what it
+// has at once.
+func (l *loop) record(o order) {
+	if l.cfg.Memory {
+		l.disk.pretend(o.records)
+		l.inbox.persisted(o.ticket)
+		return
+	}
+	l.disk.put(o)
+}
+
+// dispatch sends messages, all for one address at once.
+func (l *loop) dispatch(sends []consensus.Send) {
+	if len(sends) == 0 {
+		return
+	}
+	var last *[]kvwire.Message
+	var lastTo consensus.Addr
+	for i := range sends {
+		to := sends[i].To
+		if last == nil || to != lastTo {
+			last, lastTo = l.gather(to), to
+		}
+		*last = append(*last, sends[i].Message)
+	}
+	for _, to := range l.order {
+		ms := l.outgoing[to]
+		if l.send(to, *ms) {
+			clear(*ms)
+			*ms = (*ms)[:0]
+		} else {
+			*ms = l.gateway.blank()
+		}
+	}
+	if len(l.outgoing) > maxOutgoing {
+		clear(l.outgoing) // most of them are clients that have gone
+	}
+	l.order = l.order[:0]
+}
+
+// maxOutgoing bounds the addresses whose slices are kept for the next turn.
+const maxOutgoing = 1024
+
+func (l *loop) gather(to consensus.Addr) *[]kvwire.Message {
+	ms := l.outgoing[to]
+	if ms == nil {
+		ms = new([]kvwire.Message)
+		l.outgoing[to] = ms
+	}
+	if len(*ms) == 0 {
+		l.order = append(l.order, to)
+	}
+	return ms
+}
+
+// send sends messages, and reports whether the slice may be used again.
+func (l *loop) send(to consensus.Addr, ms []kvwire.Message) bool {
+	switch to {
+	case gatewayAddr:
+		l.gateway.receive(l.cfg.ID, ms)
+		return false
+	case consensus.Clients:
+		l.peers.toClients(ms)
+		l.gateway.receive(l.cfg.ID, ms)
+		return false
+	default:
+		l.peers.send(peer.Addr(to), ms)
+		return true
+	}
+}
+
+// ticked does what needs no more haste than a tick. The error says why this
+// replica must not go on.
+func (l *loop) ticked() error {
+	status := l.publish()
+	for i := range status.Peers {
+		p := &status.Peers[i]
+		if p.ID != l.cfg.ID {
+			l.peers.acknowledged(p.ID, min(p.Match, status.Commit))
+		}
+	}
+	l.rounds(&status.Counters)
+	l.peers.whoLeads(status)
+	l.peers.members(status)
+	if !status.Removed {
+		return nil
+	}
+	if l.removed++; l.removed > removedTicks {
+		return &RemovedError{l.cfg.ID}
+	}
+	return nil
+}
+
+// rounds notes how many operations the rounds since the last tick had: each of
+// them counts as their mean.
+func (l *loop) rounds(c *consensus.Counters) {
+	rounds, operations := c.Rounds-l.counted.Rounds, c.Operations-l.counted.Operations
+	l.counted = *c
+	for range rounds {
+		l.stats.rounds.observe(float64(operations) / float64(rounds))
+	}
+}
+
+// inLoop has f called by the core goroutine and waits for it.
+func (r *Replica) inLoop(f func(at consensus.Clock)) error {
+	done := make(chan struct{})
+	if !r.inbox.call(func(at consensus.Clock) { f(at); close(done) }) {
+		return fmt.Errorf("replica %d: %w", r.cfg.ID, errStopped)
+	}
+	select {
+	case <-done:
+		return nil
+	case <-r.stopped:
+		return fmt.Errorf("replica %d: %w", r.cfg.ID, errStopped)
+	}
+}

@@ -1,0 +1,468 @@
+package replica
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/peer"
+)
+
+// peers is this replica's end of the connections to others, and to native
+// clients: it sorts what arrives by whom it is for.
+type peers struct {
+	*Replica
+	transport *peer.Transport
+
+	// Of the core goroutine.
+	known   map[uint64]string // the addresses that the transport has
+	first   map[uint64]string // those that this replica was started with
+	asked   int               // ticks without a leader
+	seen    map[uint64]bool   // replicas that were members since the start
+	leaving map[uint64]int    // ticks until a replica that was removed is disconnected
+
+	mu      sync.Mutex      // guards what follows
+	linked  map[uint64]bool // replicas that are connected
+	refused map[uint64]bool // those of them that must stop
+	clients map[peer.Addr]struct{}
+	told    map[uint64]string // members that others have told of, while no leader is known
+	acked   map[uint64]uint64 // committed entries that a replica is known to have had on its disk
+}
+
+func newPeers(r *Replica) *peers {
+	return &peers{
+		Replica: r, seen: map[uint64]bool{}, leaving: map[uint64]int{},
+		linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, acked: map[uint64]uint64{},
+	}
+}
+
+// options are those of the transport.
+func (p *peers) options() peer.Options {
+	c := &p.cfg
+	o := peer.Options{
+		ID: c.ID, Cluster: c.Cluster, Listen: c.Listen, Peers: map[uint64]string{},
+		Secret: c.Secret, TLS: c.TLS, Insecure: c.Insecure,
+		Position: p.position, AllowPeer: p.allow,
+		SnapshotRate: c.SnapshotRate, Latency: c.Latency, Log: c.Log.With("part", "peer"),
+	}
+	for _, m := range c.Members {
+		if m.ID == c.ID {
+			o.Advertise = m.Addr
+			continue
+		}
+		o.Peers[m.ID] = m.Addr
+	}
+	p.known, p.first = maps.Clone(o.Peers), maps.Clone(o.Peers)
+	return o
+}
+
+// position is the last durable one of the log.
+func (p *peers) position() (term, index uint64) {
+	at := p.disk.last.Load()
+	return at.term, at.index
+}
+
+// allow refuses replicas that are no members, as far as this one can know. It has
+// proven the secret, or has a certificate, where they are demanded.
+func (p *peers) allow(who peer.Remote, known bool) error {
+	s := p.Status()
+	switch {
+	case known, slices.Contains(s.Leaves, who.ID):
+		return nil
+	case slices.Contains(s.Left, who.ID):
+		return fmt.Errorf("replica %d was removed from the cluster; its number is never used again", who.ID)
+	case len(s.Members) == 0:
+		return nil // this one waits to be added: whoever leads now tells it who the members are
+	case who.Term > s.Term || who.Index > s.Last:
+		return nil // its log is further: it may have been added since this one was last heard of
+	}
+	return fmt.Errorf("replica %d is not a member of this cluster (weir kv member add)", who.ID)
+}
+
+// forgot is what is wrong with a replica whose disk is older than what it
+// acknowledged.
+func (p *peers) forgot(who peer.Remote) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if acked := p.acked[who.ID]; who.Index < acked {
+		return &ForgotError{Replica: who.ID, Had: acked, Has: who.Index}
+	}
+	return nil
+}
+
+// ForgotError is why a replica is refused, or stops: its disk is older than what
+// it acknowledged.
+type ForgotError struct {
+	Replica  uint64
+	Had, Has uint64 // entries of the log
+}
+
+func (e *ForgotError) Error() string {
+	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: its disk was lost or is an older copy; "+
+		"replace this member (weir kv member replace)", e.Replica, e.Had, e.Has)
+}
+
+// refuse tells a replica that it must stop, and listens to it no more.
+func (p *peers) refuse(from peer.Addr, why error) {
+	p.mu.Lock()
+	p.refused[uint64(from)] = true
+	p.mu.Unlock()
+	p.cfg.Log.Error("a replica is refused", "peer", uint64(from), "error", why)
+	m := kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeForgot, Data: []byte(why.Error())}
+	if _, err := p.transport.Send(from, []kvwire.Message{m}); err != nil {
+		p.transport.Disconnect(from, why) // it connects again, and is told then
+	}
+}
+
+// deaf tells whether a replica is refused.
+func (p *peers) deaf(id uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused[id]
+}
+
+// acknowledged notes what a replica has on its disk.
+func (p *peers) acknowledged(id, index uint64) {
+	p.mu.Lock()
+	p.acked[id] = max(p.acked[id], index)
+	p.mu.Unlock()
+}
+
+// farewellTicks is how long the connection to a replica that was removed stays,
+// so that it hears of it: the engine tells it nothing any more.
+const farewellTicks = 100
+
+// askEvery is after how many ticks a replica that knows no leader asks those that it
+// is connected to who the members are.
+const askEvery = 25
+
+// whoLeads asks the replicas that are connected who the members are, while this one
+// does not know who leads: it waits to be added and was told of some members only, or
+// was away while they changed. The core goroutine calls it at each tick.
+func (p *peers) whoLeads(s *Status) {
+	if s.Leader != 0 && len(s.Members) > 0 {
+		p.asked = 0
+		p.learn(nil)
+		return
+	}
+	if p.asked++; p.asked%askEvery != 0 {
+		return
+	}
+	p.mu.Lock()
+	linked := slices.Collect(maps.Keys(p.linked))
+	p.mu.Unlock()
+	for _, id := range linked {
+		p.send(peer.Addr(id), []kvwire.Message{{Kind: kvwire.Inspect, Request: askedForMembers}})
+	}
+}
+
+// askedForMembers marks the answers to what whoLeads asks. Requests of Redis clients
+// have smaller numbers.
+const askedForMembers = 1<<64 - 1
+
+// learn takes note of members, and their addresses, that another one has told.
+func (p *peers) learn(list []consensus.Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(list) == 0 {
+		p.told = nil
+		return
+	}
+	if p.told == nil {
+		p.told = map[uint64]string{}
+	}
+	for _, m := range list {
+		if m.ID != p.cfg.ID && m.Addr != "" {
+			p.told[m.ID] = m.Addr
+		}
+	}
+}
+
+// members tells the transport who belongs to the cluster, and those who do not
+// any more that they do not. The core goroutine calls it at each tick.
+func (p *peers) members(s *Status) {
+	now := make(map[uint64]string, len(s.Members))
+	for _, m := range s.Members {
+		if m.ID != p.cfg.ID {
+			now[m.ID], p.seen[m.ID] = m.Addr, true
+		}
+	}
+	if len(s.Members) == 0 { // it knows those that it was started with
+		maps.Copy(now, p.first)
+	}
+	p.mu.Lock()
+	for id, addr := range p.told {
+		if _, known := now[id]; !known && !slices.Contains(s.Left, id) {
+			now[id] = addr
+		}
+	}
+	p.mu.Unlock()
+	for id, addr := range p.known {
+		if _, still := now[id]; still {
+			continue
+		}
+		if slices.Contains(s.Leaves, id) { // not before the change has ended: that takes its vote
+			now[id], p.seen[id] = addr, true
+			continue
+		}
+		left, told := p.leaving[id]
+		if !told && p.seen[id] { // otherwise it may be one that waits to be added
+			left = farewellTicks
+			p.send(peer.Addr(id), []kvwire.Message{{Kind: kvwire.Refused, Code: kvwire.CodeRemoved}})
+		}
+		if p.leaving[id] = left - 1; left > 0 {
+			now[id] = addr
+		} else {
+			delete(p.leaving, id)
+		}
+	}
+	if maps.Equal(now, p.known) {
+		return
+	}
+	p.known = now
+	p.transport.SetPeers(now)
+	p.mu.Lock()
+	maps.DeleteFunc(p.acked, func(id, _ uint64) bool { _, still := now[id]; return !still })
+	p.mu.Unlock()
+}
+
+// send sends messages of the core. What a replica does not get is repeated by
+// the core, or by the client that waits for it. A client that cannot get its
+// answers is disconnected: it asks again elsewhere.
+func (p *peers) send(to peer.Addr, ms []kvwire.Message) {
+	if err := p.trySend(to, ms); err != nil && to.Client() {
+		p.transport.Disconnect(to, err)
+	}
+}
+
+func (p *peers) trySend(to peer.Addr, ms []kvwire.Message) error {
+	if !to.Client() && p.deaf(uint64(to)) {
+		return nil
+	}
+	_, err := p.transport.Send(to, ms)
+	return err
+}
+
+// up tells whether a replica is connected.
+func (p *peers) up(id uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.linked[id]
+}
+
+// toClients sends messages to all native clients.
+func (p *peers) toClients(ms []kvwire.Message) {
+	p.mu.Lock()
+	all := make([]peer.Addr, 0, len(p.clients))
+	for a := range p.clients {
+		all = append(all, a)
+	}
+	p.mu.Unlock()
+	for _, a := range all {
+		p.send(a, ms)
+	}
+}
+
+// Up implements peer.Handler.
+func (p *peers) Up(from peer.Addr, who peer.Remote) {
+	if !from.Client() {
+		p.mu.Lock()
+		p.linked[uint64(from)] = true
+		p.mu.Unlock()
+		if err := p.forgot(who); err != nil {
+			p.refuse(from, err)
+			return
+		}
+		p.cfg.Log.Info("replica connected", "peer", uint64(from), "address", who.Address, "index", who.Index)
+		p.gateway.connected(uint64(from))
+		return
+	}
+	p.mu.Lock()
+	p.clients[from] = struct{}{}
+	p.mu.Unlock()
+	p.cfg.Log.Debug("client connected", "client", from.String(), "from", who.From.String())
+	p.greet(from)
+}
+
+// greet tells a new client which view is open, so that it knows whom to ask.
+func (p *peers) greet(to peer.Addr) {
+	p.inbox.call(func(consensus.Clock) { p.send(to, []kvwire.Message{p.core.View()}) })
+}
+
+// Down implements peer.Handler.
+func (p *peers) Down(from peer.Addr, why error) {
+	if !from.Client() {
+		level := slog.LevelWarn
+		if errors.Is(why, peer.ErrClosed) {
+			level = slog.LevelDebug
+		}
+		p.mu.Lock()
+		delete(p.linked, uint64(from))
+		delete(p.refused, uint64(from))
+		p.mu.Unlock()
+		p.cfg.Log.Log(p.ctx, level, "replica disconnected", "peer", uint64(from), "reason", why.Error())
+		p.gateway.disconnected(uint64(from))
+		return
+	}
+	p.mu.Lock()
+	delete(p.clients, from)
+	p.mu.Unlock()
+	p.feed.gone(from)
+	p.cfg.Log.Debug("client disconnected", "client", from.String(), "reason", why.Error())
+}
+
+// Receive implements peer.Handler. Requests and the words of replicas among
+// each other go to the core; what answers a request that this replica's gateway
+// has sent comes from a replica and goes to the gateway. What both must hear
+// goes to both.
+func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
+	if from.Client() {
+		if ms = p.requests(from, ms); len(ms) > 0 {
+			p.inbox.deliver(consensus.Addr(from), ms)
+		}
+		return
+	}
+	if p.deaf(uint64(from)) {
+		return
+	}
+	answers := 0
+	for i := range ms {
+		if forGateway(ms[i].Kind) {
+			answers++
+		}
+		if m := &ms[i]; m.Request == askedForMembers && (m.Kind == kvwire.Inspect || m.Kind == kvwire.ReadDone) {
+			p.membership(from, m)
+			continue
+		}
+		if m := &ms[i]; m.Kind == kvwire.Refused && (m.Code == kvwire.CodeForgot || m.Code == kvwire.CodeRemoved) {
+			p.mustStop(from, m)
+			return
+		}
+	}
+	if answers == 0 {
+		p.inbox.deliver(consensus.Addr(from), ms)
+		return
+	}
+	gate := make([]kvwire.Message, 0, answers)
+	rest := ms[:0]
+	for i := range ms {
+		if forGateway(ms[i].Kind) {
+			gate = append(gate, ms[i])
+		}
+		if forCore(ms[i].Kind) {
+			rest = append(rest, ms[i])
+		}
+	}
+	if len(rest) > 0 {
+		p.inbox.deliver(consensus.Addr(from), rest)
+	}
+	p.gateway.receive(uint64(from), gate)
+}
+
+// membership answers a replica that asks who the members are, or takes the answer.
+func (p *peers) membership(from peer.Addr, m *kvwire.Message) {
+	if m.Kind == kvwire.Inspect {
+		p.inspect(from, m.Request)
+		return
+	}
+	var s Status
+	if err := json.Unmarshal(m.Data, &s); err != nil {
+		p.cfg.Log.Warn("what a replica says of the members makes no sense", "peer", uint64(from), "error", err)
+		return
+	}
+	p.learn(s.Members)
+}
+
+// mustStop ends the core goroutine because another replica says so.
+func (p *peers) mustStop(from peer.Addr, m *kvwire.Message) {
+	err := error(&RemovedError{p.cfg.ID})
+	if m.Code == kvwire.CodeForgot {
+		err = fmt.Errorf("refused by replica %d: %s", uint64(from), m.Data)
+	}
+	p.inbox.call(func(consensus.Clock) { p.broken = err })
+}
+
+// forGateway tells which messages of a replica may be answers to the gateway.
+func forGateway(k kvwire.Kind) bool {
+	switch k {
+	case kvwire.Done, kvwire.Spec, kvwire.Vote, kvwire.WeakDone, kvwire.ReadDone, kvwire.Redirect, kvwire.Refused, kvwire.NewView:
+		return true
+	}
+	return false
+}
+
+// forCore tells which messages of a replica the core must hear: all but plain
+// answers. A refusal may be of a weak write that the core has forwarded.
+func forCore(k kvwire.Kind) bool {
+	return !forGateway(k) || k == kvwire.NewView || k == kvwire.Refused
+}
+
+// requests takes out of a client's messages what is not for the core: watches,
+// and everything that only replicas may say.
+func (p *peers) requests(from peer.Addr, ms []kvwire.Message) []kvwire.Message {
+	kept := ms[:0]
+	for i := range ms {
+		m := ms[i]
+		switch m.Kind {
+		case kvwire.Strong, kvwire.Record, kvwire.Weak, kvwire.Read, kvwire.WeakRead, kvwire.Register, kvwire.Stable, kvwire.Configure:
+			kept = append(kept, m)
+		case kvwire.Watch:
+			p.inbox.call(func(consensus.Clock) { p.watch(from, &m) })
+		case kvwire.Unwatch:
+			p.feed.unwatch(from, m.Request)
+		case kvwire.Inspect:
+			p.inspect(from, m.Request)
+		default:
+			p.transport.Disconnect(from, fmt.Errorf("%w: %s", errNotAClient, m.Kind))
+			return nil
+		}
+	}
+	return kept
+}
+
+var errNotAClient = errors.New("a client sent what only replicas may say")
+
+func (p *peers) watch(from peer.Addr, m *kvwire.Message) {
+	if err := p.feed.watch(p.store, from, m); err != nil {
+		p.send(from, []kvwire.Message{{Kind: kvwire.Refused, Request: m.Request, Code: kvwire.CodeInvalid, Data: []byte(err.Error())}})
+	}
+}
+
+// inspect tells a client what this replica knows of itself.
+func (p *peers) inspect(from peer.Addr, request uint64) {
+	state, err := json.Marshal(p.Status())
+	if err != nil {
+		p.transport.Disconnect(from, fmt.Errorf("encode the state: %w", err))
+		return
+	}
+	p.send(from, []kvwire.Message{{Kind: kvwire.ReadDone, Request: request, Data: state}})
+}
+
+// ReceiveSnapshot implements peer.Handler.
+func (p *peers) ReceiveSnapshot(from uint64, meta []byte, size int64) (peer.SnapshotSink, error) {
+	return p.snapshots.receive(from, meta, size)
+}
+
+// gated holds connections back until the replica is whole.
+type gated struct {
+	*peers
+	open <-chan struct{}
+}
+
+// Up implements peer.Handler.
+func (g gated) Up(from peer.Addr, who peer.Remote) {
+	<-g.open
+	g.peers.Up(from, who)
+}
+
+// ReceiveSnapshot implements peer.Handler.
+func (g gated) ReceiveSnapshot(from uint64, meta []byte, size int64) (peer.SnapshotSink, error) {
+	<-g.open
+	return g.peers.ReceiveSnapshot(from, meta, size)
+}

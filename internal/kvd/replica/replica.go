@@ -1,0 +1,343 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/kvstate"
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wal"
+)
+
+// Replica is one replica of a cluster, with its disk and its connections. Open
+// makes one, Run runs it once.
+type Replica struct {
+	cfg   Config
+	core  *consensus.Core // of the core goroutine
+	store *kvstate.Store  // of the core goroutine
+
+	broken error // why the core goroutine must end; of that goroutine
+
+	inbox     *inbox
+	alarm     *alarm
+	disk      *disk
+	snapshots *snapshots
+	feed      *feed
+	gateway   *gateway
+	peers     *peers
+	front     *resp.Server // nil without Redis clients
+	frontLn   net.Listener
+
+	status atomic.Pointer[Status]
+	redis  atomic.Pointer[resp.Status] // the same for Redis clients
+	stats  loopStats
+
+	stopping atomic.Bool
+	ctx      context.Context // for what has none of its own
+	stopped  chan struct{}   // closed when the core goroutine has ended
+}
+
+// loopStats are counted by the core goroutine.
+type loopStats struct {
+	turns  atomic.Uint64
+	taken  histogram // messages of a turn
+	rounds histogram // operations of a round
+}
+
+// Open reads the disk, and listens. Nothing is answered before Run. The error
+// says what to do where a person must do it: another replica's directory
+// (*wal.IdentityError), one in use (*wal.LockedError), damage (*wal.CorruptError).
+func Open(cfg Config) (*Replica, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	r := &Replica{cfg: cfg, inbox: newInbox(), ctx: context.Background(), stopped: make(chan struct{})}
+	r.stats.taken, r.stats.rounds = newHistogram(sizeBounds), newHistogram(sizeBounds)
+	if err := r.open(); err != nil {
+		return nil, fmt.Errorf("open replica %d: %w", cfg.ID, errors.Join(err, r.abandon()))
+	}
+	return r, nil
+}
+
+// open makes the parts, those below first.
+func (r *Replica) open() error {
+	if err := r.recover(); err != nil {
+		return err
+	}
+	var err error
+	if r.alarm, err = newAlarm(r.inbox.poke); err != nil {
+		return err
+	}
+	r.feed = newFeed()
+	r.snapshots = newSnapshots(r)
+	r.gateway = newGateway(r)
+	r.peers = newPeers(r)
+	r.feed.send, r.feed.hangUp = r.peers.trySend, func(to peer.Addr, why error) { r.peers.transport.Disconnect(to, why) }
+	r.publish()
+	if r.cfg.Redis != "" {
+		front := r.cfg.Front
+		front.Log = r.cfg.Log.With("part", "resp")
+		if r.front, err = resp.New(r.gateway, front); err != nil {
+			return err
+		}
+		r.feed.front = r.front
+		if r.frontLn, err = net.Listen("tcp", r.cfg.Redis); err != nil {
+			return fmt.Errorf("listen for Redis clients: %w", err)
+		}
+	}
+	// Connections are made from here on; what they bring waits until Run.
+	open := make(chan struct{})
+	defer close(open)
+	r.peers.transport, err = peer.Open(r.peers.options(), gated{r.peers, open})
+	if err != nil {
+		return err
+	}
+	r.snapshots.transport = r.peers.transport
+	return nil
+}
+
+// recover reads the disk and builds the core from it.
+func (r *Replica) recover() error {
+	opts := wal.Options{SegmentBytes: r.cfg.SegmentBytes, Disk: r.cfg.Disk}
+	if r.cfg.Memory {
+		opts = wal.Options{SegmentBytes: memorySegment, Disk: newMemoryDisk(), NoSync: true}
+	}
+	begin := time.Now()
+	log, found, err := wal.Open(r.cfg.Dir, wal.Identity{Cluster: r.cfg.Cluster, Replica: r.cfg.ID, First: r.cfg.first()}, opts)
+	if err != nil {
+		return err
+	}
+	r.disk = newDisk(log, r.inbox, r.cfg.Log)
+	if found.Torn != nil {
+		r.cfg.Log.Info("a write that a crash cut short was cut off", "file", found.Torn.File, "offset", found.Torn.Offset, "what", found.Torn.What)
+	}
+	for _, err := range found.Passed {
+		r.cfg.Log.Warn("a snapshot is damaged and was passed over", "error", err)
+	}
+	r.store = kvstate.New(kvstate.Config{Changes: keptChanges})
+	if err := r.build(log, found); err != nil {
+		return err
+	}
+	r.cfg.Log.Info("log read", "created", found.Created, "clean", found.Clean, "snapshot", found.Snapshot.Index,
+		"last", found.Last, "revision", r.core.Revision(), "took", time.Since(begin).Round(time.Millisecond).String())
+	return nil
+}
+
+const (
+	// The log of every new cluster goes on behind an entry at this place, which
+	// the core takes as given.
+	firstIndex, firstTerm = 1, 1
+	// keptChanges is how many changes are kept for watches that come back.
+	keptChanges = 1 << 16
+	// memorySegment is the size of a log that nothing is written to.
+	memorySegment = 64 << 10
+)
+
+// build makes the core from what was found. A log without anything is begun by
+// the first members, or left for the cluster that this replica joins.
+func (r *Replica) build(log *wal.Log, found *wal.Recovered) (err error) {
+	cfg := r.cfg.core(seedOf(log.Identity()))
+	// Who made the cluster is what the directory says, whatever the options say
+	// now: a replica that took other first members for its own could win an
+	// election among them.
+	if cfg.Members, err = firstMembers(log.Identity().First); err != nil {
+		return fmt.Errorf("first members in the directory's identity: %w", err)
+	}
+	if now := r.cfg.first(); now != log.Identity().First {
+		r.cfg.Log.Warn("the first members are those of the directory, not of the options; the log knows the present ones",
+			"directory", log.Identity().First, "options", now)
+	}
+	if found.Last == 0 && len(cfg.Members) > 0 && !r.cfg.Memory {
+		// The core's log goes on behind a first entry that nobody writes.
+		if err := log.Append(wal.Record{Kind: wal.Entry, Index: firstIndex, Term: firstTerm, Data: []byte{0}}); err != nil {
+			return failed("begin the log", err)
+		}
+		if err := log.Sync(); err != nil {
+			return failed("begin the log", err)
+		}
+		r.disk.note()
+	}
+	recovered := consensus.Recovered{Records: func(yield func(consensus.Record) error) error {
+		for record, err := range found.Records() {
+			if err != nil {
+				return err
+			}
+			if err := yield(coreRecord(&record)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+	if found.Snapshot.Index > 0 {
+		state, err := log.Snapshots().Open(found.Snapshot)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, state.Close()) }()
+		recovered.Snapshot = state
+	}
+	r.core, err = consensus.New(cfg, machine{r.store}, recovered)
+	return err
+}
+
+// coreRecord is the core's form of a record.
+func coreRecord(w *wal.Record) consensus.Record {
+	c := consensus.Record{Term: w.Term, Index: w.Index, Data: w.Data}
+	for kind, name := range kinds {
+		if name == w.Kind {
+			c.Kind = uint8(kind)
+		}
+	}
+	return c
+}
+
+// seedOf makes replicas stand for election at different moments.
+func seedOf(id wal.Identity) uint64 {
+	seed := id.Replica
+	for _, b := range id.Log {
+		seed = seed*1099511628211 ^ uint64(b)
+	}
+	return seed
+}
+
+// abandon closes what open has made before it failed.
+func (r *Replica) abandon() error {
+	var errs []error
+	if r.peers != nil && r.peers.transport != nil {
+		errs = append(errs, r.peers.transport.Close())
+	}
+	if r.frontLn != nil {
+		errs = append(errs, r.frontLn.Close())
+	}
+	if r.alarm != nil {
+		errs = append(errs, r.alarm.close())
+	}
+	if r.snapshots != nil {
+		r.snapshots.stop()
+	}
+	if r.disk != nil {
+		errs = append(errs, r.disk.log.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Addr is where replicas and native clients connect.
+func (r *Replica) Addr() string { return r.peers.transport.Addr() }
+
+// RedisAddr is where Redis clients connect, "" for nowhere.
+func (r *Replica) RedisAddr() string {
+	if r.frontLn == nil {
+		return ""
+	}
+	return r.frontLn.Addr().String()
+}
+
+// Run runs the replica until ctx ends or it must not go on: its disk failed
+// (*DiskError), or it has forgotten what it acknowledged. It returns nil after
+// an orderly end: leadership is handed over, requests of Redis clients have
+// ended or had their time.
+func (r *Replica) Run(ctx context.Context) error {
+	g := r.begin()
+	select {
+	case <-ctx.Done():
+		r.stopping.Store(true)
+		r.leave()
+		g.closeFront() // which lets requests end
+		<-g.front
+	case <-g.halt:
+	}
+	// One that is broken must not be taken for a leader any longer.
+	err := r.peers.transport.Close()
+	close(g.stop)
+	g.closeFront()
+	<-g.front
+	g.below.Wait()
+	r.snapshots.stop()
+	g.closeAbove()
+	g.above.Wait()
+	r.disk.stop()
+	<-g.disk
+	err = errors.Join(err, r.alarm.close())
+	if g.broken != nil {
+		return fmt.Errorf("replica %d: %w", r.cfg.ID, g.broken)
+	}
+	return err
+}
+
+// goroutines are those of a replica that runs, in the order in which they end.
+type goroutines struct {
+	front      chan struct{} // closed when Redis clients are not served any more
+	closeFront func()
+	below      sync.WaitGroup // the core's and the ticker's
+	stop       chan struct{}  // ends them
+	above      sync.WaitGroup // the gateway's and the feed's
+	closeAbove func()
+	disk       chan struct{} // closed when the disk's has ended
+
+	once   sync.Once
+	broken error         // why the replica must not go on
+	halt   chan struct{} // closed when broken is set
+}
+
+func (g *goroutines) fail(err error) {
+	g.once.Do(func() { g.broken = err; close(g.halt) })
+}
+
+// begin starts all goroutines.
+func (r *Replica) begin() *goroutines {
+	g := &goroutines{front: make(chan struct{}), stop: make(chan struct{}), disk: make(chan struct{}), halt: make(chan struct{})}
+	go func() {
+		defer close(g.disk)
+		if err := r.disk.run(); err != nil {
+			g.fail(err)
+		}
+	}()
+	g.below.Go(func() {
+		defer close(r.stopped)
+		l := loop{Replica: r, outgoing: map[consensus.Addr]*[]kvwire.Message{}, watchdog: watchdog{patience: int(r.cfg.DiskTimeout / tickEvery)}}
+		if err := l.run(g.stop); err != nil {
+			g.fail(err)
+		}
+		r.inbox.close()
+	})
+	g.below.Go(func() { r.tick(g.stop) })
+	above, closeAbove := context.WithCancel(context.Background())
+	g.closeAbove = closeAbove
+	g.above.Go(func() { r.gateway.run(above) })
+	g.above.Go(func() { r.feed.run(above) })
+	front, closeFront := context.WithCancel(context.Background())
+	g.closeFront = closeFront
+	go func() {
+		defer close(g.front)
+		if r.front == nil {
+			return
+		}
+		if err := r.front.Serve(front, r.frontLn); err != nil {
+			g.fail(fmt.Errorf("serve Redis clients: %w", err))
+		}
+	}()
+	return g
+}
+
+// tick tells the core that time passes.
+func (r *Replica) tick(stop <-chan struct{}) {
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-t.C:
+			r.inbox.tick()
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package resp
+
+import (
+	"errors"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// errorText is what a client reads of an error of the backend. Its first word is
+// what client libraries decide by: with CLUSTERDOWN and TRYAGAIN they try again.
+func errorText(err error) string {
+	switch {
+	case errors.Is(err, ErrUncertain), errors.Is(err, ErrNoQuorum):
+		return "CLUSTERDOWN The cluster is down: " + err.Error()
+	case errors.Is(err, ErrExpired):
+		return "TRYAGAIN " + err.Error()
+	case errors.Is(err, ErrBusy):
+		return "BUSY " + err.Error()
+	case errors.Is(err, ErrLoading):
+		return "LOADING " + err.Error()
+	default:
+		return "ERR " + err.Error()
+	}
+}
+
+// textOf is what a client reads of a result that is an error.
+func textOf(r *kvwire.Result) string {
+	switch r.Code {
+	case kvwire.WrongType:
+		return "ERR value is not an integer or out of range"
+	case kvwire.TooLarge:
+		return "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+	case kvwire.NotFound:
+		return "NOLEASE the lease is gone"
+	default:
+		return "ERR the store does not understand this command: the replicas may run different versions of weir"
+	}
+}

@@ -1,0 +1,164 @@
+package resp
+
+import (
+	"bytes"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+func transactionCommands() []command {
+	const group = "transactions"
+	return []command{
+		{"multi", 1, notQueued | always | isFast, 0, 0, 0, multi, group, "Begins a transaction."},
+		{"exec", 1, notQueued | isFast, 0, 0, 0, exec, group, "Executes all commands of a transaction at once."},
+		{"discard", 1, notQueued | always | isFast, 0, 0, 0, discard, group, "Gives a transaction up."},
+		{"watch", -2, notQueued | isFast, 1, -1, 1, watch, group, "Makes the next EXEC depend on keys not changing."},
+		{"unwatch", 1, always | isFast, 0, 0, 0, unwatch, group, "Forgets the watched keys."},
+	}
+}
+
+// queue holds the commands of a transaction until EXEC.
+type queue struct {
+	commands []queued
+	bytes    int
+	spoiled  bool // one was refused: EXEC will be
+}
+
+type queued struct {
+	cmd  *command
+	args [][]byte // copies
+}
+
+// transaction is what EXEC puts together.
+type transaction struct {
+	commands []kvwire.Command
+}
+
+// unknownRevision is no key's: a key whose revision could not be read changed.
+const unknownRevision = 1<<64 - 1
+
+func multi(k *call) {
+	if k.c.multi != nil {
+		k.fail("ERR MULTI calls can not be nested")
+		return
+	}
+	k.c.multi = new(queue)
+	k.ok()
+}
+
+// enqueue keeps a command for EXEC, or says why not.
+func (c *conn) enqueue(cmd *command, args [][]byte) (why string) {
+	q := c.multi
+	for _, a := range args {
+		q.bytes += len(a)
+	}
+	if q.bytes > kvwire.MaxCommand || len(q.commands) >= kvwire.MaxItems {
+		q.spoiled, q.commands = true, nil
+		return "ERR the transaction is too large"
+	}
+	if q.spoiled { // it will not be executed
+		return ""
+	}
+	kept := make([][]byte, len(args))
+	for i, a := range args {
+		kept[i] = bytes.Clone(a)
+	}
+	q.commands = append(q.commands, queued{cmd, kept})
+	return ""
+}
+
+func discard(k *call) {
+	if k.c.multi == nil {
+		k.fail("ERR DISCARD without MULTI")
+		return
+	}
+	k.c.multi, k.c.watched = nil, nil
+	k.ok()
+}
+
+// exec makes one command of the store of all that is queued. Commands that the
+// store does not see, as PING, are answered here and take their places among the
+// results.
+func exec(k *call) {
+	c := k.c
+	q, watched := c.multi, c.watched
+	if q == nil {
+		k.fail("ERR EXEC without MULTI")
+		return
+	}
+	c.multi, c.watched = nil, nil
+	if q.spoiled {
+		k.fail("EXECABORT Transaction discarded because of previous errors.")
+		return
+	}
+	t := transaction{commands: make([]kvwire.Command, 0, len(q.commands))}
+	parts := make([]answer, len(q.commands))
+	for i, command := range q.commands {
+		inner := call{
+			c: c, cmd: command.cmd, args: command.args, to: &parts[i], reply: k.reply, txn: &t,
+			encoder: encoder{proto: c.proto},
+		}
+		command.cmd.run(&inner)
+		inner.end()
+	}
+	c.caching = cachingDefault
+	cmd := kvwire.Command{Verb: kvwire.Transaction, Commands: t.commands}
+	for key, revision := range watched {
+		cmd.Guards = append(cmd.Guards, kvwire.Guard{Key: key, Revision: revision})
+	}
+	if err := cmd.Validate(); err != nil {
+		k.fail("EXECABORT Transaction discarded: " + err.Error())
+		return
+	}
+	k.reply.parts = parts
+	if len(cmd.Commands) == 0 && len(cmd.Guards) == 0 {
+		return // all is known
+	}
+	k.asked = true
+	c.batch = append(c.batch, Request{Command: cmd, Level: c.level, Reply: k.reply})
+}
+
+// watch reads the revisions of keys. The connection takes no command before it
+// knows them.
+func watch(k *call) {
+	if k.c.multi != nil {
+		k.fail("ERR WATCH inside MULTI is not allowed")
+		return
+	}
+	c := k.c
+	if c.watched == nil {
+		c.watched = make(map[string]uint64)
+	}
+	fresh := make([]string, 0, len(k.args)-1)
+	for _, a := range k.args[1:] {
+		key := string(a)
+		if _, known := c.watched[key]; !known {
+			c.watched[key] = unknownRevision
+			fresh = append(fresh, key)
+		}
+	}
+	if len(fresh) == 0 {
+		k.ok()
+		return
+	}
+	c.barrier = true
+	k.level = Strong
+	k.ask(kvwire.Command{Verb: kvwire.Many, Options: kvwire.KeysOnly, Keys: fresh}, shape{render: c.renderWatch, extra: fresh})
+}
+
+// renderWatch runs while the reader waits at its barrier.
+func (c *conn) renderWatch(e *encoder, s *shape, r []kvwire.Result) {
+	for i, key := range s.extra.([]string) {
+		if i < len(r[0].Results) {
+			c.watched[key] = r[0].Results[i].Revision
+		}
+	}
+	e.ok()
+}
+
+func unwatch(k *call) {
+	if k.txn == nil {
+		k.c.watched = nil
+	}
+	k.ok()
+}

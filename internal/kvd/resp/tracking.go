@@ -1,0 +1,351 @@
+package resp
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirdb/weir/internal/kvd/kvwire"
+)
+
+// maxPushBytes is how many bytes of pushes are kept for a client that does not
+// read. Beyond it they are replaced by one that says to forget everything.
+const maxPushBytes = 1 << 20
+
+// pushQueue holds messages for a client that answer none of its commands.
+//
+// A client that caches what it reads must not be told to forget a key before it
+// has got the old value that is on its way. So a push waits until the replies to
+// all tracked reads that were under way have been taken; it passes those to
+// other commands.
+type pushQueue struct {
+	queue []push
+	bytes int
+	after uint64 // how many commands' replies go before a push that comes now
+}
+
+type push struct {
+	after uint64
+	body  []byte
+}
+
+func (q *pushQueue) ready(head uint64) bool {
+	return len(q.queue) > 0 && q.queue[0].after <= head
+}
+
+func (q *pushQueue) take() []byte {
+	body := q.queue[0].body
+	q.queue[0] = push{}
+	q.queue = q.queue[1:]
+	q.bytes -= len(body)
+	return body
+}
+
+// add returns false when there is no room.
+func (q *pushQueue) add(body []byte) bool {
+	if q.bytes+len(body) > maxPushBytes {
+		return false
+	}
+	q.queue = append(q.queue, push{after: q.after, body: body})
+	q.bytes += len(body)
+	return true
+}
+
+// tracker knows which connections want to hear of which keys.
+type tracker struct {
+	interested atomic.Int64 // listeners that are on
+
+	mu         sync.Mutex
+	keys       map[string][]*listener // who has read a key since it changed
+	broadcasts map[*listener]struct{} // who hears of all keys, or of those with prefixes
+	watches    map[*listener]struct{} // who wants to see the changes themselves
+	touched    []*listener            // by the changes under way
+}
+
+func newTracker() *tracker {
+	return &tracker{
+		keys:       make(map[string][]*listener),
+		broadcasts: make(map[*listener]struct{}),
+		watches:    make(map[*listener]struct{}),
+	}
+}
+
+// mode is how a client tracks.
+type mode uint8
+
+const (
+	untracked mode = iota
+	byKey          // of keys that it has read
+	byPrefix       // of all keys that begin with a prefix
+)
+
+// listener is a connection's part of the tracker. The connection's reader reads
+// all but what stands below; only tracker's methods change it.
+type listener struct {
+	c        *conn
+	mode     mode
+	prefixes []string // byPrefix; none: all keys
+	noLoop   bool     // not of its own writes
+	watched  []string // prefixes of WEIR.WATCH
+
+	keys  map[string]struct{} // byKey: those that the tracker holds for it
+	stale []string            // changed, to be told
+	news  encoder             // changes to be shown
+}
+
+func (l *listener) on() bool { return l.mode != untracked || len(l.watched) > 0 }
+
+// set changes what l wants by change.
+func (t *tracker) set(l *listener, change func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := l.on()
+	change()
+	if l.mode != byKey {
+		t.forget(l)
+	}
+	enter(t.broadcasts, l, l.mode == byPrefix)
+	enter(t.watches, l, len(l.watched) > 0)
+	switch after := l.on(); {
+	case after && !before:
+		t.interested.Add(1)
+	case before && !after:
+		t.interested.Add(-1)
+	}
+}
+
+func enter(set map[*listener]struct{}, l *listener, in bool) {
+	if in {
+		set[l] = struct{}{}
+	} else {
+		delete(set, l)
+	}
+}
+
+// drop removes a connection that has ended.
+func (t *tracker) drop(c *conn) {
+	if !c.listener.on() {
+		return
+	}
+	t.set(&c.listener, func() { c.listener.mode, c.listener.watched = untracked, nil })
+}
+
+// forget removes the keys that l has read.
+func (t *tracker) forget(l *listener) {
+	for key := range l.keys {
+		t.release(key, l)
+	}
+	l.keys = nil
+}
+
+// release takes l off a key's list.
+func (t *tracker) release(key string, l *listener) {
+	rest := slices.DeleteFunc(t.keys[key], func(other *listener) bool { return other == l })
+	if len(rest) == 0 {
+		delete(t.keys, key)
+	} else {
+		t.keys[key] = rest
+	}
+}
+
+// remember notes that c reads keys, which it may use again after the call. Too
+// many keys make it forget all, the client too.
+func (t *tracker) remember(c *conn, keys []string) {
+	l := &c.listener
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l.mode != byKey {
+		return
+	}
+	for _, key := range keys {
+		if _, known := l.keys[key]; known {
+			continue
+		}
+		if len(l.keys) >= c.srv.cfg.MaxTracked {
+			t.forget(l)
+			t.tell(l, appendForgetAll(nil))
+		}
+		if l.keys == nil {
+			l.keys = make(map[string]struct{})
+		}
+		key = strings.Clone(key)
+		l.keys[key] = struct{}{}
+		t.keys[key] = append(t.keys[key], l)
+	}
+}
+
+// changed tells those who listen.
+func (t *tracker) changed(changes []Change) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range changes {
+		ch := &changes[i]
+		t.changedTracked(ch)
+		for l := range t.broadcasts {
+			if l.wants(ch, l.prefixes) {
+				t.touch(l)
+				l.stale = append(l.stale, ch.Key)
+			}
+		}
+		for l := range t.watches {
+			if slices.ContainsFunc(l.watched, func(p string) bool { return strings.HasPrefix(ch.Key, p) }) {
+				t.touch(l)
+				l.show(ch)
+			}
+		}
+	}
+	for i, l := range t.touched {
+		t.tellChanges(l)
+		t.touched[i] = nil
+	}
+	t.touched = t.touched[:0]
+}
+
+// changedTracked tells who has read the key, once: who reads it again is told again.
+func (t *tracker) changedTracked(ch *Change) {
+	readers, ok := t.keys[ch.Key]
+	if !ok {
+		return
+	}
+	keep := readers[:0]
+	for _, l := range readers {
+		if l.noLoop && ch.Origin != nil && ch.Origin == l.c.session {
+			keep = append(keep, l)
+			continue
+		}
+		t.touch(l)
+		l.stale = append(l.stale, ch.Key)
+		delete(l.keys, ch.Key)
+	}
+	clear(readers[len(keep):])
+	if len(keep) == 0 {
+		delete(t.keys, ch.Key)
+	} else {
+		t.keys[ch.Key] = keep
+	}
+}
+
+// wants tells whether a change concerns a listener by prefix.
+func (l *listener) wants(ch *Change, prefixes []string) bool {
+	if l.noLoop && ch.Origin != nil && ch.Origin == l.c.session {
+		return false
+	}
+	return len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(ch.Key, p) })
+}
+
+// touch notes that l has something to be told.
+func (t *tracker) touch(l *listener) {
+	if len(l.stale) == 0 && len(l.news.b) == 0 {
+		t.touched = append(t.touched, l)
+	}
+}
+
+// kinds names what became of a key.
+var kinds = map[kvwire.ChangeKind]string{
+	kvwire.ChangePut: "put", kvwire.ChangeDelete: "delete", kvwire.ChangeExpire: "expire",
+}
+
+// show adds a change to what a watcher is sent.
+func (l *listener) show(ch *Change) {
+	e := &l.news
+	e.proto = 3
+	e.push(5)
+	e.text("weir.watch")
+	e.text(kinds[ch.Kind])
+	e.text(ch.Key)
+	if ch.Kind == kvwire.ChangePut {
+		e.bulk(ch.Value)
+	} else {
+		e.null()
+	}
+	e.int(int64(ch.Revision))
+}
+
+// tellChanges sends what has gathered for l.
+func (t *tracker) tellChanges(l *listener) {
+	body := l.news.b
+	l.news.b = nil
+	if len(l.stale) > 0 {
+		body = appendStale(body, l.stale)
+		clear(l.stale)
+		l.stale = l.stale[:0]
+	}
+	t.tell(l, body)
+}
+
+// tell queues a push. Without room for it, everything that is queued gives way
+// to the message that the client knows nothing any more.
+func (t *tracker) tell(l *listener, body []byte) {
+	c := l.c
+	c.mu.Lock()
+	ok := c.pushes.add(body)
+	if !ok {
+		c.pushes.queue, c.pushes.bytes = nil, 0
+		c.pushes.add(l.appendLost(nil))
+	}
+	c.mu.Unlock()
+	if !ok {
+		t.forget(l)
+	}
+	c.Flush()
+}
+
+// changedAll tells everybody that anything may have changed.
+func (t *tracker) changedAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	everybody := make(map[*listener]struct{})
+	for _, readers := range t.keys {
+		for _, l := range readers {
+			everybody[l] = struct{}{}
+		}
+	}
+	for l := range t.broadcasts {
+		everybody[l] = struct{}{}
+	}
+	for l := range t.watches {
+		everybody[l] = struct{}{}
+	}
+	for l := range everybody {
+		t.forget(l)
+		t.tell(l, l.appendLost(nil))
+	}
+}
+
+// appendLost says that changes were missed.
+func (l *listener) appendLost(b []byte) []byte {
+	if l.mode != untracked {
+		b = appendForgetAll(b)
+	}
+	for _, prefix := range l.watched {
+		e := encoder{b: b, proto: 3}
+		e.push(3)
+		e.text("weir.watch")
+		e.text("lost")
+		e.text(prefix)
+		b = e.b
+	}
+	return b
+}
+
+// appendStale is the push of invalid keys.
+func appendStale(b []byte, keys []string) []byte {
+	e := encoder{b: b, proto: 3}
+	e.push(2)
+	e.text("invalidate")
+	e.array(len(keys))
+	for _, key := range keys {
+		e.text(key)
+	}
+	return e.b
+}
+
+// appendForgetAll is the push that invalidates all keys.
+func appendForgetAll(b []byte) []byte {
+	e := encoder{b: b, proto: 3}
+	e.push(2)
+	e.text("invalidate")
+	e.null()
+	return e.b
+}

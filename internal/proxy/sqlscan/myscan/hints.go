@@ -1,0 +1,69 @@
+package myscan
+
+import "github.com/weirdb/weir/internal/proxy/sqlscan"
+
+// The grammar of hints is that of package sqlscan. They stand in ordinary
+// comments: what is in an executable comment or in an optimizer hint is the
+// server's. An executable comment that is run is code, with which the search for
+// leading hints ends.
+
+// leadingHints reads the comments in front of the first token, which begins at to.
+func leadingHints(h *sqlscan.Hints, l lexer, to int) {
+	forComments(l, 0, to, func(body string, kind commentKind) bool {
+		if kind == commentCode {
+			return false
+		}
+		h.ReadLeading(body)
+		return true
+	})
+}
+
+// trailingHints reads the block comments from there to the end of the text.
+func trailingHints(h *sqlscan.Hints, l lexer, from int) {
+	forComments(l, from, len(l.sql), func(body string, kind commentKind) bool {
+		if kind == commentBlock {
+			h.ReadTrailing(body)
+		}
+		return true
+	})
+}
+
+// commentKind is the form of a comment that forComments finds.
+type commentKind uint8
+
+const (
+	commentLine  commentKind = iota // # and --
+	commentBlock                    // /* */
+	commentCode                     // the mark of an executable comment that runs
+)
+
+// forComments calls f for each comment in l.sql[from:to], where no token is, until
+// it returns false. Executable comments that do not run and optimizer hints are
+// left out.
+func forComments(l lexer, from, to int, f func(body string, kind commentKind) bool) {
+	more := true
+	for l.pos, l.broken = from, false; more && l.pos < to; {
+		start := l.pos
+		switch c := l.sql[start]; {
+		case c == '#' || c == '-':
+			l.pos = lineEnd(l.sql, start)
+			more = f(l.sql[min(start+markLen(c), l.pos):l.pos], commentLine)
+		case c == '/' && l.at(start+1) == '*':
+			if l.executable(start) {
+				more = f("", commentCode)
+			} else if mark := l.at(start + 2); mark != '+' && mark != '!' && (mark != 'M' || l.at(start+3) != '!') && !l.broken {
+				more = f(l.sql[start+2:l.pos-2], commentBlock)
+			}
+		default:
+			l.pos++
+		}
+	}
+}
+
+// markLen is the length of the mark that begins a line comment.
+func markLen(c byte) int {
+	if c == '#' {
+		return 1
+	}
+	return 2
+}

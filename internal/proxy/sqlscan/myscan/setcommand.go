@@ -1,0 +1,110 @@
+package myscan
+
+import "github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
+
+// setCommand handles SET, whose first word is tok.
+func (s *scanner) setCommand() {
+	ahead := s.lex
+	first := ahead.next()
+	second := ahead.next()
+	switch {
+	case first.kw == kwStatement:
+		s.next()
+		s.assignments(true)
+		if !s.accept(kwFor) {
+			s.effects |= EffUnknown
+			return
+		}
+		s.inner(VerbOther)
+	case first.kw == kwPassword:
+		s.effects |= EffDDL | EffImplicitCommit
+		s.inert = true
+	case first.kw == kwDefault && second.kw == kwRole:
+		s.effects |= EffDDL | EffImplicitCommit
+		s.inert = true
+	case first.kw == kwRole:
+		s.effects |= EffRole
+		s.inert = true
+	case first.kw == kwResource: // SET RESOURCE GROUP
+		s.effects |= EffSet | EffSetUnknown
+		s.inert = true
+	default:
+		s.assignments(false)
+	}
+}
+
+// assignments takes the items of SET into account; those of SET STATEMENT hold
+// for the statement behind FOR only. The scanner is at their end afterwards.
+func (s *scanner) assignments(statement bool) {
+	outer, w := s.lex, newSetWalker(s.lex)
+	w.forEnds = statement
+	for w.more() {
+		a := w.item()
+		if statement {
+			s.effects |= EffStatementSet
+			if a.Name == "" {
+				s.effects |= EffUnknown
+			}
+		} else {
+			s.effects |= a.effects()
+		}
+		if a.Name == "" {
+			break
+		}
+		if a.Kind == ValueExpr {
+			s.observeValue(w.value)
+		}
+	}
+	for !w.ends() {
+		w.next()
+	}
+	if !statement {
+		s.set.lex = outer
+		s.set.lex.sql = outer.sql[:max(outer.pos, int(w.prev.end))]
+	}
+	s.lex, s.prev, s.tok = w.lex, w.prev, w.tok
+}
+
+// observeValue takes an expression into account.
+func (s *scanner) observeValue(value token) {
+	outer := s.lex
+	s.lex.sql, s.lex.pos = s.lex.sql[:value.end], int(value.start)
+	s.lex.dotted = dotNone
+	s.tok = token{kind: tokOp, start: value.start, end: value.start}
+	for s.tok.kind != tokEOF {
+		s.next()
+	}
+	s.lex = outer
+}
+
+// effects returns what the assignment does to a session.
+func (a Assignment) effects() Effect {
+	switch {
+	case a.Name == "":
+		return EffSet | EffSetUnknown
+	case a.Scope == ScopeUser:
+		return EffUserVarWrite
+	case a.Scope == ScopeNext:
+		return EffNextTx
+	case a.Scope != ScopeSession:
+		return EffSetGlobal
+	}
+	e := EffSet
+	if a.Bare {
+		e |= EffSetBare
+	}
+	if a.Kind == ValueExpr || unreplayed.Find(a.Name, lexicon.Hash(a.Name), false) >= 0 {
+		e |= EffSetUnknown
+	}
+	switch a.Name {
+	case "last_insert_id", "identity":
+		e |= EffSetLastID
+	case "autocommit":
+		switch a.Value {
+		case "0", "OFF", "off":
+		default:
+			e |= EffImplicitCommit
+		}
+	}
+	return e
+}

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// DiffDocument lays out comparisons of results as a report. The environment is
+// that of the second ones.
+func DiffDocument(env *measure.Environment, diffs ...*Diff) *report.Doc {
+	d := &report.Doc{Title: "Two runs compared", Env: env}
+	for _, x := range diffs {
+		s := x.section()
+		t := report.Table{Columns: diffColumns("verdict"), Note: x.note()}
+		for _, c := range x.Rows {
+			t.Rows = append(t.Rows, append(comparisonCells(c), report.Cell{Text: verdictText(c), Strong: c.Verdict == Better || c.Verdict == Worse}))
+		}
+		s.Tables = append(s.Tables, t)
+		d.Sections = append(d.Sections, s)
+	}
+	return d
+}
+
+// GateDocument lays out what gates say.
+func GateDocument(env *measure.Environment, gates ...*Gate) *report.Doc {
+	d := &report.Doc{Title: "Gate", Env: env}
+	for _, g := range gates {
+		s := g.section()
+		s.Title += ": " + string(g.Outcome)
+		t := report.Table{
+			Columns: append(diffColumns("loss"), report.Column{Name: "allowed", Numeric: true}, report.Column{Name: "outcome"}),
+			Note:    g.note(),
+		}
+		t.Columns[4].Numeric = true
+		for _, r := range g.Gated {
+			outcome := string(r.Outcome)
+			if r.Outcome == GateUndecided && r.Needed > 0 {
+				outcome += fmt.Sprintf(" (about %d rounds would)", r.Needed)
+			}
+			t.Rows = append(t.Rows, append(comparisonCells(r.Comparison),
+				report.Cell{Text: fmt.Sprintf("%+.1f %% [%s, %s]", 100*r.Loss, percent(r.LossLo), percent(r.LossHi))},
+				report.Cell{Text: fmt.Sprintf("%.1f %%", 100*r.Allowed)},
+				report.Cell{Text: outcome, Strong: r.Outcome != GatePassed}))
+		}
+		s.Tables = append(s.Tables, t)
+		d.Sections = append(d.Sections, s)
+	}
+	return d
+}
+
+// NoiseTable shows what a metric moves by itself.
+func NoiseTable(r *Result, floors map[string]Floor) report.Table {
+	t := report.Table{
+		Title: "What these figures move by themselves",
+		Columns: []report.Column{
+			{Name: "metric"},
+			{Name: "median", Numeric: true},
+			{Name: "in turn", Numeric: true},
+			{Name: "apart", Numeric: true},
+		},
+		Note: "In turn: the largest difference that two sides measured in turn leave open. Apart: the largest difference between two stretches of the run. A gate with --noise does not hold less against a change.",
+	}
+	for _, m := range Metrics() {
+		if f, ok := floors[m.Key]; ok && !m.Detail {
+			t.Rows = append(t.Rows, report.Cells(m.Name, figure(r.Cases[0].Summary[m.Key].Median)+" "+m.Unit,
+				fmt.Sprintf("%.1f %%", 100*f.Paired), fmt.Sprintf("%.1f %%", 100*f.Apart)))
+		}
+	}
+	return t
+}
+
+func diffColumns(fifth string) []report.Column {
+	return []report.Column{
+		{Name: "case"},
+		{Name: "metric"},
+		{Name: "ratio", Numeric: true},
+		{Name: "95 % interval", Numeric: true},
+		{Name: fifth},
+	}
+}
+
+func comparisonCells(c Comparison) []report.Cell {
+	m, _ := MetricByKey(c.Metric)
+	return report.Cells(c.B, m.Name, multiple(c.Ratio.Median)+"x", fmt.Sprintf("[%s, %s]", multiple(c.Ratio.Lo), multiple(c.Ratio.Hi)))
+}
+
+// multiple writes a ratio so that differences of a percent show.
+func multiple(v float64) string {
+	if v >= 10 {
+		return figure(v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+func verdictText(c Comparison) string {
+	if c.Verdict == CannotTell && c.Needed > 0 {
+		return fmt.Sprintf("%s (about %d rounds would)", c.Verdict, c.Needed)
+	}
+	return string(c.Verdict)
+}
+
+// section is a section with all but its table.
+func (d *Diff) section() report.Section {
+	s := report.Section{Title: d.Experiment}
+	s.Text = append(s.Text, fmt.Sprintf("First: %s. Second: %s. Ratios are second over first.", d.A, d.B))
+	for _, f := range d.Failing {
+		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("In %s, %s of 1000 operations fail, and %s before.", f.Case, figure(f.B), figure(f.A))})
+	}
+	for _, w := range d.Warnings {
+		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: strings.ToUpper(w[:1]) + w[1:] + "."})
+	}
+	for _, only := range []struct {
+		which string
+		cases []string
+	}{{"first", d.OnlyA}, {"second", d.OnlyB}} {
+		if len(only.cases) > 0 {
+			s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("Only the %s has %s.", only.which, strings.Join(only.cases, ", "))})
+		}
+	}
+	return s
+}
+
+// String names a result: "inserts-64-20260102-030405 (commit 1a2b3c4)".
+func (e DiffEnd) String() string {
+	if len(e.Commit) < 7 {
+		return e.ID
+	}
+	short := e.Commit[:7]
+	if strings.HasSuffix(e.Commit, "+dirty") {
+		short += "+dirty"
+	}
+	return fmt.Sprintf("%s (commit %s)", e.ID, short)
+}
+
+func (d *Diff) note() string {
+	how := "Rounds were not taken in turn: intervals do not know how much the machine changed between the two runs."
+	if d.Paired {
+		how = "Rounds of the same number were compared as pairs."
+	}
+	leftOut := 0
+	for _, c := range d.Rows {
+		leftOut = max(leftOut, c.LeftOut)
+	}
+	if leftOut > 0 {
+		how += fmt.Sprintf(" Up to %d disturbed rounds were left out.", leftOut)
+	}
+	return how
+}
+
+// percent writes a part as a percentage, with an end.
+func percent(v float64) string {
+	if math.Abs(v) > 10 {
+		return "> 1000 %"
+	}
+	return fmt.Sprintf("%+.1f %%", 100*v)
+}

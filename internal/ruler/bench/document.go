@@ -1,0 +1,259 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Document lays results out as a report: for each experiment a table of its
+// cases, the comparisons with the baseline, charts of throughput and latency, and
+// its findings.
+// All results must come from one environment, which is that of the first.
+func Document(title string, results ...*Result) *report.Doc {
+	d := &report.Doc{Title: title, Findings: Cautions(results...)}
+	for _, r := range results {
+		if d.Env == nil {
+			d.Env = &r.Env
+		}
+		name := cmp.Or(r.Experiment.Title, r.Experiment.Name)
+		s := report.Section{Title: name, Tables: []report.Table{CaseTable(r)}}
+		s.Text = append(s.Text, fmt.Sprintf("%s loop, %d rounds after %d for warm-up, sides in turn and in turned order. Medians over the rounds.",
+			r.Experiment.Loop, r.Experiment.Rounds, r.Experiment.Warmup))
+		if r.Experiment.Loop == "open" {
+			s.Text = append(s.Text, "Latency counts from the intended start of each operation, service time from its actual one.")
+		}
+		if t, ok := ColdTable(r); ok {
+			s.Tables = append(s.Tables, t)
+		}
+		if len(r.Comparisons) > 0 {
+			s.Tables = append(s.Tables, ComparisonTable(r))
+		}
+		s.Charts = append(s.Charts, RateChart(r))
+		if c, ok := LatencyChart(r); ok {
+			s.Charts = append(s.Charts, c)
+		}
+		if c, ok := SeriesChart(r); ok {
+			s.Charts = append(s.Charts, c)
+		}
+		for _, w := range r.Warnings {
+			s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: strings.ToUpper(w[:min(1, len(w))]) + w[min(1, len(w)):] + "."})
+		}
+		for _, f := range r.Findings {
+			s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
+		}
+		d.Sections = append(d.Sections, s)
+	}
+	return d
+}
+
+// CaseTable lists the cases with the metrics of the given keys, or with all
+// metrics but details if there are none; metrics that no case has are left out. The highest
+// throughput is strong.
+func CaseTable(r *Result, keys ...string) report.Table {
+	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "in flight", Numeric: true}}}
+	var shown []Metric
+	for _, m := range Metrics() {
+		if len(keys) > 0 && !slices.Contains(keys, m.Key) || len(keys) == 0 && m.Detail {
+			continue
+		}
+		for _, c := range r.Cases {
+			if s, ok := c.Summary[m.Key]; ok && (m.Key != "errors" || s.Hi > 0) {
+				shown = append(shown, m)
+				t.Columns = append(t.Columns, report.Column{Name: m.Name, Unit: m.Unit, Numeric: true})
+				if m.Key == "rate" {
+					t.Columns = append(t.Columns, report.Column{Name: "against " + r.Experiment.Baseline, Numeric: true})
+				}
+				break
+			}
+		}
+	}
+	best := 0.0
+	for _, c := range r.Cases {
+		best = max(best, c.Summary["rate"].Median)
+	}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		row := report.Cells(c.Name, inFlight(c))
+		for _, m := range shown {
+			s, ok := c.Summary[m.Key]
+			cell := report.Cell{Text: "-"}
+			if ok {
+				cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && s.Median == best}
+			}
+			row = append(row, cell)
+			if m.Key == "rate" {
+				row = append(row, report.Cell{Text: against(r, c)})
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// against is a case's throughput as a multiple of the baseline's.
+func against(r *Result, c *Case) string {
+	for _, k := range r.Comparisons {
+		if k.B == c.Name && k.Metric == "rate" {
+			return ratio(k.Ratio)
+		}
+	}
+	return "-"
+}
+
+func inFlight(c *Case) string {
+	if len(c.Samples) == 0 || c.Samples[0].InFlight == 0 {
+		return "-"
+	}
+	return strconv.Itoa(c.Samples[0].InFlight)
+}
+
+// ComparisonTable lists the ratios to the baseline with their verdicts.
+func ComparisonTable(r *Result) report.Table {
+	t := report.Table{
+		Title: "Against " + r.Experiment.Baseline,
+		Columns: []report.Column{
+			{Name: "case"},
+			{Name: "metric"},
+			{Name: "ratio", Numeric: true},
+			{Name: "interval", Numeric: true},
+			{Name: "pairs", Numeric: true},
+			{Name: "verdict"},
+		},
+		Note: "Medians of paired log ratios with 95 % intervals. Differences below 3 % count as none; better and worse are said only when chance alone would do it in less than 1 of 100 runs.",
+	}
+	for _, c := range r.Comparisons {
+		m, _ := MetricByKey(c.Metric)
+		verdict := string(c.Verdict)
+		if c.Needed > 0 {
+			verdict += fmt.Sprintf(" (about %d rounds would)", c.Needed)
+		}
+		t.Rows = append(t.Rows, report.Cells(c.B, m.Name, fmt.Sprintf("%.2fx", c.Ratio.Median),
+			fmt.Sprintf("[%.2f, %.2f]", c.Ratio.Lo, c.Ratio.Hi), strconv.Itoa(c.Ratio.N), verdict))
+	}
+	return t
+}
+
+// RateChart shows the throughput of all cases with intervals.
+func RateChart(r *Result) report.Chart {
+	c := report.Chart{Title: "Throughput", Kind: report.Bars, YLabel: "operations per second", Series: []report.Series{{Name: "throughput"}}}
+	for _, k := range r.Cases {
+		s := k.Summary["rate"]
+		c.Categories = append(c.Categories, k.Name)
+		c.Series[0].Points = append(c.Series[0].Points, report.Point{Y: s.Median, Lo: s.Lo, Hi: s.Hi})
+	}
+	return c
+}
+
+// LatencyChart shows the latency distribution of all cases, the histograms of
+// their rounds merged; false when there are none.
+func LatencyChart(r *Result) (report.Chart, bool) {
+	c := report.Chart{Title: "Latency by percentile", Kind: report.Percentiles, LogY: true, XLabel: "percentile of operations", YLabel: "ms"}
+	for i := range r.Cases {
+		h := r.Cases[i].Latency()
+		if h.Count() == 0 {
+			continue
+		}
+		s := report.Series{Name: r.Cases[i].Name}
+		// Ten points for each nine, down to the last that ten values stand behind.
+		for n := 0; ; n++ {
+			q := 1 - math.Pow(10, -float64(n)/10)
+			if q > 0.99999 || (1-q)*float64(h.Count()) < 10 && n > 0 {
+				break
+			}
+			s.Points = append(s.Points, report.Point{X: q, Y: max(float64(h.Quantile(q)), 1) / 1e6})
+		}
+		c.Series = append(c.Series, s)
+	}
+	return c, len(c.Series) > 0
+}
+
+// figure writes a number with three significant digits, and whole ones from a
+// hundred on.
+func figure(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case math.Abs(v) >= 100:
+		return count(v)
+	default:
+		return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), 64)
+	}
+}
+
+// ColdTable sets what came before the windows beside what was in them; false when
+// no case was measured cold.
+func ColdTable(r *Result) (report.Table, bool) {
+	t := report.Table{
+		Title: "Before the window",
+		Columns: []report.Column{
+			{Name: "case"},
+			{Name: "settled after", Unit: "s", Numeric: true},
+			{Name: "cold p50", Unit: "ms", Numeric: true},
+			{Name: "cold p99", Unit: "ms", Numeric: true},
+			{Name: "warm p50", Unit: "ms", Numeric: true},
+			{Name: "warm p99", Unit: "ms", Numeric: true},
+		},
+		Note: "Cold is what opens connections and fills caches. None of it is in any other figure.",
+	}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		cold := &measure.Hist{}
+		var seconds []float64
+		for j := range c.Samples {
+			if k := c.Samples[j].Cold; k != nil {
+				cold.Merge(k.Latency)
+				seconds = append(seconds, k.Seconds)
+			}
+		}
+		if cold.Count() == 0 {
+			continue
+		}
+		warm := c.Latency()
+		row := []string{c.Name, figure(Median(seconds))}
+		for _, h := range []*measure.Hist{cold, warm} {
+			row = append(row, figure(float64(h.Quantile(.5))/1e6), figure(float64(h.Quantile(.99))/1e6))
+		}
+		t.Rows = append(t.Rows, report.Cells(row...))
+	}
+	return t, len(t.Rows) > 0
+}
+
+// minSeries is how many intervals a series needs to be worth a picture.
+const minSeries = 5
+
+// SeriesChart shows throughput over the time of a round: the median over the
+// rounds, with a band from the slowest to the fastest. False when the rounds are
+// too short.
+func SeriesChart(r *Result) (report.Chart, bool) {
+	c := report.Chart{Title: "Throughput over time", Kind: report.TimeSeries, XLabel: "since the window opened", YLabel: "operations per second"}
+	for i := range r.Cases {
+		k := &r.Cases[i]
+		s := report.Series{Name: k.Name}
+		for at := 0; ; at++ {
+			var rates []float64
+			width := 0.0
+			for j := range k.Samples {
+				// The last interval may be cut short.
+				if v := k.Samples[j].Series; v != nil && at < len(v.Intervals)-1 && (width == 0 || width == v.IntervalSeconds) {
+					width = v.IntervalSeconds
+					rates = append(rates, float64(v.Intervals[at].Ops)/width)
+				}
+			}
+			if len(rates) == 0 {
+				break
+			}
+			s.Points = append(s.Points, report.Point{X: (float64(at) + 0.5) * width, Y: Median(rates), Lo: slices.Min(rates), Hi: slices.Max(rates)})
+		}
+		if len(s.Points) >= minSeries {
+			c.Series = append(c.Series, s)
+		}
+	}
+	return c, len(c.Series) > 0
+}

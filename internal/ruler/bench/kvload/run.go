@@ -1,0 +1,279 @@
+package kvload
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// Config is one run.
+type Config struct {
+	// Driver opens the sessions. Required.
+	Driver Driver
+	// Workload is what they do.
+	Workload Workload
+	// Streams is the number of sessions, and Pendings that of the operations that
+	// each has under way. Default: 1.
+	Streams, Pendings int
+	// Warmup is the time from the first operation to the window. Default: none.
+	Warmup time.Duration
+	// Duration of the window. One of Duration and Count is required; with both,
+	// what comes first ends the run.
+	Duration time.Duration
+	// Count of the operations that begin within the window, over all streams.
+	Count int64
+	// Drain is how long answers are waited for after the window. Default: 10 s.
+	Drain time.Duration
+	// Watch reads the usage of each role's processes at both ends of the window.
+	// bench.RoleClient need not be given: it is this process.
+	Watch map[string]func() (measure.Usage, error)
+	// Live, if not nil, counts operations as they are answered.
+	Live *atomic.Int64
+}
+
+func (c Config) withDefaults() Config {
+	c.Streams, c.Pendings, c.Drain = cmp.Or(c.Streams, 1), cmp.Or(c.Pendings, 1), cmp.Or(c.Drain, 10*time.Second)
+	c.Workload = c.Workload.withDefaults()
+	return c
+}
+
+// Validate says what is missing or cannot be.
+func (c Config) Validate() error {
+	switch {
+	case c.Driver == nil:
+		return errors.New("load needs a driver")
+	case c.Duration <= 0 && c.Count <= 0:
+		return errors.New("load needs a duration or a count")
+	case c.Streams < 0 || c.Pendings < 0 || c.Warmup < 0 || c.Duration < 0 || c.Count < 0 || c.Drain < 0:
+		return errors.New("load: streams, pendings, counts and times must not be negative")
+	}
+	return c.Workload.Validate()
+}
+
+// Outcome is what a run yields.
+type Outcome struct {
+	// Sample is ready for package bench. Wrong answers make it invalid.
+	Sample bench.Sample
+	// TotalOps counts all operations answered as expected, with warm-up and drain.
+	TotalOps int64
+}
+
+// seriesInterval is that of the time series.
+const seriesInterval = 250 * time.Millisecond
+
+// Run opens all sessions, keeps their operations under way, closes them and
+// returns what happened. When ctx is done the run ends early with an error.
+func Run(ctx context.Context, c Config) (*Outcome, error) {
+	c = c.withDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	shards := min(c.Streams, 4*runtime.GOMAXPROCS(0))
+	ctl := &control{
+		workload: c.Workload, run: rand.Text()[:8], names: c.Workload.keyNames(), promises: c.Driver.Promises(), clock: measure.NewClock(),
+		limit: c.Count, shards: make([]shard, shards), timeline: measure.NewTimeline(shards, int64(seriesInterval)), live: c.Live,
+	}
+	ctl.from.Store(never)
+	ctl.to.Store(never)
+	clients, err := openAll(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	run := &running{config: c, control: ctl, clients: clients, done: make(chan struct{})}
+	s, err := run.conduct(ctx)
+	run.closeAll()
+	if errors.Is(err, errBroken) {
+		err = nil // wait has the stream's own words
+	}
+	if err := errors.Join(err, run.wait()); err != nil {
+		return nil, err
+	}
+	return run.collect(s), nil
+}
+
+func openAll(ctx context.Context, c Config) ([]Client, error) {
+	clients := make([]Client, c.Streams)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for i := range clients {
+		g.Go(func() (err error) {
+			if clients[i], err = c.Driver.Open(gctx, i, c.Pendings); err != nil {
+				return fmt.Errorf("open stream %d: %w", i, err)
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	if err != nil {
+		for _, k := range clients {
+			if k != nil {
+				err = errors.Join(err, k.Close())
+			}
+		}
+		return nil, err
+	}
+	return clients, nil
+}
+
+// errBroken tells that a stream has ended by an error.
+var errBroken = errors.New("a stream has failed")
+
+// running is the state of one Run.
+type running struct {
+	config  Config
+	control *control
+	clients []Client
+	streams sync.WaitGroup
+	started bool
+	done    chan struct{} // closed when all streams have returned
+
+	mu         sync.Mutex // guards all below
+	errs       []error
+	unfinished int64
+	givenUp    bool // the sessions were closed while answers were missing
+	broken     chan struct{}
+}
+
+// start lets the streams begin.
+func (r *running) start() {
+	r.started = true
+	r.broken = make(chan struct{})
+	for i, client := range r.clients {
+		s := newStream(r.control, i, r.config.Pendings, client)
+		r.streams.Go(func() {
+			err := s.run()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.unfinished += int64(s.underway)
+			if err != nil && !r.givenUp {
+				r.errs = append(r.errs, err)
+				if len(r.errs) == 1 {
+					close(r.broken)
+				}
+			}
+		})
+	}
+	go func() { r.streams.Wait(); close(r.done) }()
+}
+
+// conduct leads the run through warm-up, window and drain.
+func (r *running) conduct(ctx context.Context) (s bench.Sample, err error) {
+	c := r.config
+	s.InFlight = c.Streams * c.Pendings
+	defer r.control.stop.Store(true)
+	if c.Warmup > 0 {
+		r.start()
+		if err := r.pause(ctx, c.Warmup); err != nil {
+			return s, err
+		}
+	}
+	before, err := measure.ReadUsages(c.Watch, bench.RoleClient)
+	if err != nil {
+		return s, err
+	}
+	machine := measure.ReadMachine()
+	s.Started = time.Now().UTC()
+	from := r.control.clock.Now()
+	r.control.from.Store(from)
+	if c.Warmup == 0 {
+		r.start()
+	}
+	window := c.Duration
+	if window == 0 {
+		window = 24 * time.Hour // Count ends it
+	}
+	if err := r.pause(ctx, window); err != nil {
+		return s, err
+	}
+	to := r.control.clock.Now()
+	r.control.to.Store(to)
+	r.control.stop.Store(true)
+	s.Seconds = float64(to-from) / 1e9
+	activity := measure.ReadMachine().Since(machine)
+	s.Machine = &activity
+	after, err := measure.ReadUsages(c.Watch, bench.RoleClient)
+	if err != nil {
+		return s, err
+	}
+	s.Processes = make(map[string]measure.Usage)
+	for role, u := range after {
+		s.Processes[role] = u.Since(before[role])
+	}
+	cores := min(runtime.GOMAXPROCS(0), runtime.NumCPU())
+	s.Generator = &measure.Generator{CPUShare: s.Processes[bench.RoleClient].CPUSeconds() / max(s.Seconds, 1e-9) / float64(cores)}
+	return s, r.pause(ctx, c.Drain)
+}
+
+// pause returns after d, when all streams have ended, or with an error: that of
+// ctx, or errBroken.
+func (r *running) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.done:
+	case <-r.broken:
+		return errBroken
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// closeAll ends the sessions, and with them the streams that still wait.
+func (r *running) closeAll() {
+	r.mu.Lock()
+	r.givenUp = true
+	r.mu.Unlock()
+	for _, k := range r.clients {
+		if err := k.Close(); err != nil {
+			r.mu.Lock()
+			r.errs = append(r.errs, fmt.Errorf("close session: %w", err))
+			r.mu.Unlock()
+		}
+	}
+}
+
+func (r *running) wait() error {
+	if r.started {
+		<-r.done
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.errs...)
+}
+
+// collect adds up what the streams recorded.
+func (r *running) collect(s bench.Sample) *Outcome {
+	o := &Outcome{Sample: s}
+	o.Sample.KV, o.Sample.Latency = r.control.kv()
+	o.Sample.Ops = int64(o.Sample.Latency.Count())
+	o.Sample.Series = r.control.timeline.Series()
+	o.Sample.Generator.Unfinished = r.unfinished
+	failed := &measure.Hist{}
+	errs := make(map[string]int64)
+	for i := range r.control.shards {
+		k := &r.control.shards[i]
+		o.TotalOps += k.total
+		failed.Merge(&k.failed)
+		for class, n := range k.errors {
+			errs[class] += n
+		}
+	}
+	if len(errs) > 0 {
+		o.Sample.Errors, o.Sample.FailedLatency = errs, failed
+	}
+	o.Sample.Invalid = o.Sample.KV.Broken()
+	return o
+}

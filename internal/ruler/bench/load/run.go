@@ -1,0 +1,296 @@
+package load
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// Config is one run of the generator.
+type Config struct {
+	// DSN names the server, in a form that the engine reads. It must not ask for
+	// TLS. Required.
+	DSN string
+	// Workload is what to do. Required.
+	Workload Workload
+	// Connections is the number of clients, each with one operation in flight.
+	// Default: 1.
+	Connections int
+	// Threads drive the connections. Default: 2, but never more than Connections.
+	Threads int
+	// Text sends each operation as a statement of its own with literals in it
+	// (PostgreSQL's simple protocol, MySQL's COM_QUERY) instead of executing one
+	// that is prepared once on each connection. Default: prepared.
+	Text bool
+	// Warmup is the time from the first operation to the measured window.
+	// Default: none.
+	Warmup time.Duration
+	// Duration of the measured window. One of Duration and Count is required;
+	// with both, what comes first ends the run.
+	Duration time.Duration
+	// Count of the operations sent within the measured window.
+	Count int64
+	// Drain is how long answers are waited for after the window. Operations
+	// without one by then count as unknown. Default: 10 s.
+	Drain time.Duration
+	// Watch reads the usage of each role's processes at both ends of the window.
+	// bench.RoleClient need not be given: it is this process.
+	Watch map[string]func() (measure.Usage, error)
+	// Live, if not nil, counts the operations answered as expected, warm-up and
+	// drain included, for somebody who watches.
+	Live *atomic.Int64
+}
+
+func (c Config) withDefaults() Config {
+	c.Connections = cmp.Or(c.Connections, 1)
+	c.Threads = min(cmp.Or(c.Threads, 2), c.Connections)
+	c.Drain = cmp.Or(c.Drain, 10*time.Second)
+	return c
+}
+
+// Validate says what is missing or cannot be.
+func (c Config) Validate() error {
+	switch {
+	case c.DSN == "" || c.Workload == nil:
+		return errors.New("load needs a DSN and a workload")
+	case c.Duration <= 0 && c.Count <= 0:
+		return errors.New("load needs a duration or a count")
+	case c.Connections < 0 || c.Threads < 0 || c.Warmup < 0 || c.Drain < 0:
+		return errors.New("load: connections, threads and times must not be negative")
+	}
+	return nil
+}
+
+// Outcome is what a run yields.
+type Outcome struct {
+	// Sample is ready for package bench, but for Server and Groups. Ops counts
+	// answers as expected, expected failures among them.
+	Sample bench.Sample
+	// TotalOps counts all operations answered as expected, with warm-up and
+	// drain: what server counters over the whole run are to be divided by.
+	TotalOps int64
+	Ledger   *Ledger
+	// Clients are those of the run, by number, with what they have kept.
+	Clients []Client
+	// WrongExamples describes the first answers that were not as expected.
+	WrongExamples []string
+}
+
+// The phases of a run. Each thread looks at it once an operation.
+const (
+	phaseWarmup int32 = iota
+	phaseMeasure
+	phaseDrain // answers are awaited, nothing is sent
+	phaseAbort // leave at once
+)
+
+// control is shared by the threads of a run.
+type control struct {
+	phase atomic.Int32
+	limit int64        // of tickets; 0 for none
+	sent  atomic.Int64 // tickets taken, when there is a limit
+	clock measure.Clock
+	live  *atomic.Int64 // nil if nobody watches
+}
+
+// ticket says whether one more operation may be sent.
+func (c *control) ticket(phase int32) bool {
+	switch {
+	case phase >= phaseDrain:
+		return false
+	case c.limit == 0 || phase == phaseWarmup:
+		return true
+	default:
+		return c.sent.Add(1) <= c.limit
+	}
+}
+
+// Run opens all connections, drives them, closes them and returns what happened.
+// When ctx is done the run ends early with an error. The tables must exist.
+// Engines call it; users call pgload.Run or myload.Run.
+func Run(ctx context.Context, c Config, dial Dial) (*Outcome, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	ctl := &control{limit: c.Count, clock: measure.NewClock(), live: c.Live}
+	loops := make([]*loop, c.Threads)
+	for i := range loops {
+		l, err := newLoop(ctl)
+		if err != nil {
+			return nil, err
+		}
+		defer l.close()
+		loops[i] = l
+	}
+	if err := connectAll(ctx, c, loops, dial); err != nil {
+		return nil, err
+	}
+	crew := &crew{loops: loops, control: ctl, done: make(chan struct{})}
+	sample, err := crew.conduct(ctx, c)
+	if err := errors.Join(err, crew.wait()); err != nil {
+		return nil, err
+	}
+	return collect(c, loops, sample), nil
+}
+
+// crew is the threads of a run.
+type crew struct {
+	loops   []*loop
+	control *control
+	started bool
+	err     error         // set before done is closed
+	done    chan struct{} // closed when all threads have returned
+}
+
+func (w *crew) start() {
+	w.started = true
+	var threads errgroup.Group
+	for _, l := range w.loops {
+		threads.Go(l.run)
+	}
+	go func() {
+		w.err = threads.Wait()
+		close(w.done)
+	}()
+}
+
+// wait returns when all threads have.
+func (w *crew) wait() error {
+	if !w.started {
+		return nil
+	}
+	<-w.done
+	return w.err
+}
+
+func (w *crew) enter(phase int32) {
+	w.control.phase.Store(phase)
+	for _, l := range w.loops {
+		l.wake()
+	}
+}
+
+// connectAll opens the connections and hands them to the threads in turn.
+func connectAll(ctx context.Context, c Config, loops []*loop, dial Dial) error {
+	conns := make([]net.Conn, c.Connections)
+	clients := make([]Client, c.Connections)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(16) // the server starts a process or a thread for each
+	for i := range conns {
+		g.Go(func() (err error) {
+			if conns[i], clients[i], err = dial(gctx, i); err != nil {
+				return fmt.Errorf("connect client %d: %w", i, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		for _, nc := range conns {
+			if nc != nil {
+				_ = nc.Close() // the run does not begin
+			}
+		}
+		return err
+	}
+	var err error
+	for i, nc := range conns {
+		err = errors.Join(err, loops[i%len(loops)].adopt(i, nc, clients[i]))
+	}
+	return err
+}
+
+// conduct starts the threads, moves them through the phases and reads the clocks
+// and counters at both ends of the window. Without a warm-up the window opens
+// before the first operation, so that it holds all of them.
+func (w *crew) conduct(ctx context.Context, c Config) (bench.Sample, error) {
+	s := bench.Sample{InFlight: c.Connections}
+	defer w.enter(phaseAbort)
+	if c.Warmup > 0 {
+		w.start()
+		if err := pause(ctx, c.Warmup, w.done); err != nil {
+			return s, err
+		}
+	}
+	before, err := measure.ReadUsages(c.Watch, bench.RoleClient)
+	if err != nil {
+		return s, err
+	}
+	machine := measure.ReadMachine()
+	start := w.control.clock.Now()
+	w.enter(phaseMeasure)
+	if c.Warmup == 0 {
+		w.start()
+	}
+	window := c.Duration
+	if window == 0 {
+		window = 24 * time.Hour // Count ends it
+	}
+	if err := pause(ctx, window, w.done); err != nil {
+		return s, err
+	}
+	w.enter(phaseDrain)
+	s.Seconds = float64(w.control.clock.Now()-start) / 1e9
+	activity := measure.ReadMachine().Since(machine)
+	s.Machine = &activity
+	after, err := measure.ReadUsages(c.Watch, bench.RoleClient)
+	if err != nil {
+		return s, err
+	}
+	s.Processes = make(map[string]measure.Usage)
+	for role, u := range after {
+		s.Processes[role] = u.Since(before[role])
+	}
+	return s, pause(ctx, c.Drain, w.done)
+}
+
+// pause returns after d, or when the threads are done, or with ctx's error.
+func pause(ctx context.Context, d time.Duration, done <-chan struct{}) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// collect adds up what the threads counted.
+func collect(c Config, loops []*loop, s bench.Sample) *Outcome {
+	o := &Outcome{Sample: s, Ledger: &Ledger{clients: make([]clientLedger, c.Connections)}, Clients: make([]Client, c.Connections)}
+	o.Sample.Latency = &measure.Hist{}
+	errs := make(map[string]int64)
+	for _, l := range loops {
+		o.Sample.Ops += l.ops
+		o.TotalOps += l.totalOps
+		o.Sample.Latency.Merge(&l.latency)
+		for class, n := range l.errors {
+			errs[class] += n
+		}
+		o.WrongExamples = append(o.WrongExamples, l.examples...)
+		for _, conn := range l.conns {
+			conn.settle()
+			o.Ledger.clients[conn.id] = conn.ledger
+			o.Clients[conn.id] = conn.client
+		}
+	}
+	if len(errs) > 0 {
+		o.Sample.Errors = errs
+	}
+	return o
+}

@@ -1,0 +1,74 @@
+package myload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/weirdb/weir/internal/ruler/bench/load"
+)
+
+// Verify reads the whole table over a connection of its own, which must not go
+// through what is being tested, and compares it with what the run's clients
+// know: each acknowledged row is there once, with the client's own values, under
+// the insert id that the client was told. An id that two clients were told shows
+// as a row that stands under another id.
+func Verify(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*load.Audit, error) {
+	s, err := open(ctx, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("connect to verify: %w", err)
+	}
+	defer s.Close(ctx)
+	v := newVerifier(w, o)
+	if err := s.rows(ctx, "SELECT id, value, created_at FROM "+w.TableName(), v.row); err != nil {
+		return nil, fmt.Errorf("read %s to verify: %w", w.TableName(), err)
+	}
+	return v.finish()
+}
+
+// verifier compares rows with what clients know.
+type verifier struct {
+	checker *load.Checker
+	ids     [][]uint64 // by client and operation
+	guarded bool
+	seeds   int // of those that the table began with, how many are there
+}
+
+func newVerifier(w load.Insert, o *load.Outcome) *verifier {
+	v := &verifier{checker: load.NewChecker(w, o.Ledger), guarded: w.HasGuard(), ids: make([][]uint64, len(o.Clients))}
+	for i, c := range o.Clients {
+		if c, ok := c.(*client); ok {
+			v.ids[i] = c.ids
+		}
+	}
+	return v
+}
+
+func (v *verifier) row(columns [][]byte) error {
+	id, err1 := strconv.ParseUint(string(columns[0]), 10, 64)
+	client, err2 := strconv.ParseInt(string(columns[1]), 10, 64)
+	n, err3 := strconv.ParseInt(string(columns[2]), 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return fmt.Errorf("row %q is not an id, a client and a number", columns)
+	}
+	if v.guarded && n == seedTime && client < 0 && client >= -seeds {
+		v.seeds++ // its unique key allows it once
+		return nil
+	}
+	if !v.checker.Row(client, n) {
+		return nil
+	}
+	// An operation that was never answered has no id to compare.
+	if told := v.ids[client]; n < int64(len(told)) && told[n] != 0 && told[n] != id {
+		v.checker.Misnamed(client, n, told[n], id)
+	}
+	return nil
+}
+
+func (v *verifier) finish() (*load.Audit, error) {
+	if v.guarded && v.seeds != seeds {
+		return nil, fmt.Errorf("%d of the %d rows that were there from the beginning are left", v.seeds, seeds)
+	}
+	return v.checker.Finish(), nil
+}

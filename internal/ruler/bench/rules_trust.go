@@ -1,0 +1,362 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// littleTolerance is how far throughput times mean latency may be from the
+// number in flight before the harness itself is suspect.
+const littleTolerance = 0.05
+
+// littlesLaw checks that the number in flight is the rate times the mean latency
+// (J. Little, Operations Research 9(3), 1961): the number of clients of a closed
+// loop, the number counted in an open one. Operations that fail take time, too:
+// where theirs was not recorded, a sample with more than 1 % of them is passed
+// over.
+func littlesLaw(r *Result) []Finding {
+	var off []string
+	more, fewer := false, false
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			want := float64(s.InFlight)
+			if want == 0 {
+				want = s.MeanInFlight
+			}
+			if want == 0 || s.Latency == nil || s.Ops == 0 || s.Seconds == 0 {
+				continue
+			}
+			busy := s.Latency.Mean() * float64(s.Ops)
+			if s.FailedLatency != nil {
+				busy += s.FailedLatency.Mean() * float64(s.Failed())
+			} else if s.Failed()*100 > s.Ops {
+				continue
+			}
+			if s.open() && (s.Generator.Dropped > 0 || s.Generator.Unfinished > 0) {
+				continue // not in a steady state, which the law is about
+			}
+			// Operations cut by the window's ends: at most each once.
+			slack := littleTolerance*want + 2*want/float64(s.Ops)*want
+			if found := busy / s.Seconds / 1e9; math.Abs(found-want) > slack {
+				more, fewer = more || found > want, fewer || found < want
+				off = append(off, fmt.Sprintf("%s, round %d: %.1f in flight by rate and latency, %.4g %s", c.Name, s.Round, found, want, clients(s)))
+			}
+		}
+	}
+	if len(off) == 0 {
+		return nil
+	}
+	var why []string
+	if fewer {
+		why = append(why, "where it is less, part of the time is not measured, or clients were idle")
+	}
+	if more {
+		why = append(why, "where it is more, operations that are counted began before the window, or stalled past its end")
+	}
+	return []Finding{{
+		ID: "littles-law", Severity: Warn, Evidence: off,
+		Claim:  "Throughput times mean latency is not the number of operations under way: " + strings.Join(why, "; ") + ".",
+		Advice: "Do not compare latencies of these cases.",
+	}}
+}
+
+// clients says where the number in flight is from.
+func clients(s *Sample) string {
+	if s.InFlight > 0 {
+		return "clients"
+	}
+	return "counted"
+}
+
+// confounded finds comparisons of apples with oranges: two factors changed at
+// once, so the difference has no single cause.
+func confounded(r *Result) []Finding {
+	var evidence []string
+	for _, c := range r.Comparisons {
+		if c.Metric == "rate" && len(c.Differs) > 1 {
+			evidence = append(evidence, fmt.Sprintf("%s against %s: %s", c.B, c.A, strings.Join(c.Differs, ", ")))
+		}
+	}
+	// Within a sweep the number of clients is not always a factor of the case.
+	_, groups := sweeps(r)
+	for i := range r.Cases {
+		for _, g := range groups {
+			if g[0].Case != &r.Cases[i] {
+				continue
+			}
+			for _, l := range g[1:] {
+				if a, b := g[0].Samples[0].InFlight, l.Samples[0].InFlight; a != b {
+					evidence = append(evidence, fmt.Sprintf("%s against %s: %s, and %d instead of %d in flight", l.Name, g[0].Name, r.Experiment.Sweep, b, a))
+				}
+			}
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "confounded", Severity: Warn, Evidence: evidence,
+		Claim:  "Some cases differ in more than one factor; their difference has no single cause.",
+		Advice: "Change one factor at a time.",
+	}}
+}
+
+// failures reports operations that did not end as expected.
+func failures(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		by := make(map[string]int64)
+		for j := range c.Samples {
+			for class, n := range c.Samples[j].Errors {
+				by[class] += n
+			}
+		}
+		for _, class := range sortedKeys(by) {
+			if by[class] > 0 {
+				evidence = append(evidence, fmt.Sprintf("%s: %d x %s", c.Name, by[class], class))
+			}
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{ID: "errors", Severity: Warn, Evidence: evidence, Claim: "Operations ended otherwise than expected."}}
+}
+
+// noiseLimit is the relative width of a throughput interval above which rounds
+// differ too much to quote the figure without its range.
+const noiseLimit = 0.25
+
+func noise(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		s, ok := c.Summary["rate"]
+		if ok && s.N > 1 && (s.Hi-s.Lo)/s.Median > noiseLimit {
+			evidence = append(evidence, fmt.Sprintf("%s: %s [%s, %s] ops/s over %d rounds", c.Name, count(s.Median), count(s.Lo), count(s.Hi), s.N))
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "noise", Severity: Warn, Evidence: evidence,
+		Claim: fmt.Sprintf("Throughput moved by more than %.0f %% between rounds; trust the paired ratios, not the absolute figures.", 100*noiseLimit),
+	}}
+}
+
+// disturbed names the rounds in which something foreign was at work.
+func disturbed(r *Result) []Finding {
+	var evidence []string
+	rounds, leftOut, all := 0, 0, 0
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		for j := range c.Samples {
+			all++
+			if s := &c.Samples[j]; len(s.Disturbed) > 0 {
+				rounds++
+				evidence = append(evidence, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Disturbed, "; ")))
+			}
+		}
+	}
+	if rounds == 0 {
+		return nil
+	}
+	for _, c := range r.Comparisons {
+		leftOut = max(leftOut, c.LeftOut)
+	}
+	f := Finding{
+		ID: "disturbed", Severity: Warn, Evidence: evidence,
+		Claim: fmt.Sprintf("Something foreign was at work in %d of %d rounds.", rounds, all),
+	}
+	if leftOut > 0 {
+		f.Claim += fmt.Sprintf(" Comparisons leave out up to %d pairs for it; the medians of the cases hold all rounds.", leftOut)
+	} else {
+		f.Advice = "Measure again in a quiet hour, or more rounds: these are too many, or too few are left, to leave them out."
+	}
+	return []Finding{f}
+}
+
+// Cautions is what a reader must know before any figure of these results: it
+// stands above all else in a report.
+func Cautions(results ...*Result) []report.Finding {
+	var out []report.Finding
+	rounds, hurt := 0, 0
+	var single []string
+	for _, r := range results {
+		for i := range r.Cases {
+			for j := range r.Cases[i].Samples {
+				rounds++
+				if len(r.Cases[i].Samples[j].Disturbed) > 0 {
+					hurt++
+				}
+			}
+		}
+		if len(r.Cases) > 1 && !slices.ContainsFunc(r.Cases, func(c Case) bool { return len(c.Samples) > 1 }) {
+			single = append(single, cmp.Or(r.Experiment.Title, r.Experiment.Name))
+		}
+	}
+	if 2*hurt > rounds {
+		out = append(out, report.Finding{
+			Warn: true, First: true,
+			Claim:  fmt.Sprintf("Something foreign was at work in %d of %d rounds: no absolute figure of this run is worth quoting.", hurt, rounds),
+			Advice: "Read the ratios of sides that took turns, with their intervals, or measure again in a quiet hour.",
+		})
+	}
+	if len(single) > 0 {
+		out = append(out, report.Finding{
+			Warn: true, First: true, Evidence: single,
+			Claim:  fmt.Sprintf("One round a case cannot tell one side from the other; %d of %d experiments had no more.", len(single), len(results)),
+			Advice: "Ask for more rounds (--rounds).",
+		})
+	}
+	return out
+}
+
+// The limits of what a load generator may do to its own figures.
+const (
+	generatorCPU   = 0.70 // of all processors that it may use
+	generatorLate  = 0.10 // of the median service time, at p99
+	generatorKept  = 0.95 // of the rate asked for
+	generatorPause = 0.05 // of the time
+)
+
+// generator checks whether the load generator did what it was asked to.
+func generator(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		seen := make(map[string]bool) // one line of each kind for a case
+		for j := range c.Samples {
+			for kind, text := range generatorFaults(&c.Samples[j]) {
+				if !seen[kind] {
+					seen[kind] = true
+					evidence = append(evidence, fmt.Sprintf("%s, round %d: %s", c.Name, c.Samples[j].Round, text))
+				}
+			}
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	slices.Sort(evidence)
+	return []Finding{{
+		ID: "generator", Severity: Warn, Evidence: evidence,
+		Claim:  "The load generator was at its own limit: part of what these figures show is the generator.",
+		Advice: "Ask for a lower rate, or give the generator processors of its own.",
+	}}
+}
+
+// generatorFaults returns what is wrong with the generator of a sample, by kind.
+func generatorFaults(s *Sample) map[string]string {
+	g := s.Generator
+	if g == nil {
+		return nil
+	}
+	out := make(map[string]string)
+	if g.CPUShare > generatorCPU {
+		out["cpu"] = fmt.Sprintf("it used %.0f %% of its processors", 100*g.CPUShare)
+	}
+	if g.PauseShare > generatorPause {
+		out["pause"] = fmt.Sprintf("garbage collection stopped it for %.1f %% of the time", 100*g.PauseShare)
+	}
+	if s.open() {
+		if s.Service != nil && s.Service.Count() > 0 && float64(g.LateP99Ns) > generatorLate*float64(s.Service.Quantile(.5)) && g.LateP99Ns > 1e6 {
+			out["late"] = fmt.Sprintf("it started operations up to %s late (p99), which take %s", micros(float64(g.LateP99Ns)), micros(float64(s.Service.Quantile(.5))))
+		}
+		if g.Dropped > 0 {
+			out["dropped"] = fmt.Sprintf("%d of %d starts were dropped since %d were waiting already", g.Dropped, g.Intended, g.MaxBacklog)
+		}
+		if reached := float64(g.Answered) / s.Seconds; s.Seconds > 0 && g.Intended > 0 && reached < generatorKept*float64(g.Intended)/s.Seconds {
+			out["behind"] = fmt.Sprintf("%s of %s ops/s were answered in time; latencies grow with the length of the run", count(reached), count(float64(g.Intended)/s.Seconds))
+		}
+	}
+	if g.Unfinished > 0 {
+		out["unfinished"] = fmt.Sprintf("%d operations had no answer when the run ended, and are in no figure", g.Unfinished)
+	}
+	return out
+}
+
+// unsettled finds windows that opened before the run had settled.
+func unsettled(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		for j := range c.Samples {
+			if s := &c.Samples[j]; s.Cold != nil && !s.Cold.Steady {
+				evidence = append(evidence, fmt.Sprintf("%s, round %d: still moving after %.1f s", c.Name, s.Round, s.Cold.Seconds))
+			}
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "unsettled", Severity: Warn, Evidence: evidence,
+		Claim:  "The warm-up ended by its limit and not because rate and latency had settled.",
+		Advice: "Allow a longer warm-up.",
+	}}
+}
+
+// stallShare is the part of its usual rate below which an interval is a stall.
+const stallShare = 0.10
+
+// stalls finds intervals in which next to nothing was answered. A closed loop
+// hides them: each worker records one slow operation, however long it took.
+func stalls(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			if s.Series == nil || len(s.Series.Intervals) < 5 {
+				continue
+			}
+			rates := s.Series.Rates()
+			rates = rates[:len(rates)-1] // the last one may be cut short
+			usual := Median(rates)
+			for k, v := range rates {
+				if v < stallShare*usual {
+					evidence = append(evidence, fmt.Sprintf("%s, round %d, second %.3g: %s ops/s, %s as a rule",
+						c.Name, s.Round, float64(k)*s.Series.IntervalSeconds, count(v), count(usual)))
+				}
+			}
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	f := Finding{
+		ID: "stall", Severity: Warn, Evidence: evidence,
+		Claim: "There were moments in which next to nothing was answered.",
+	}
+	if r.Experiment.Loop == "closed" {
+		f.Claim += " A closed loop stops with them, so its percentiles show little of it."
+		f.Advice = "Measure with an open loop what users who come meanwhile would see."
+	}
+	return []Finding{f}
+}
+
+// partial says that a run was interrupted.
+func partial(r *Result) []Finding {
+	if !r.Partial {
+		return nil
+	}
+	var evidence []string
+	for i := range r.Cases {
+		evidence = append(evidence, fmt.Sprintf("%s: %d of %d rounds", r.Cases[i].Name, len(r.Cases[i].Samples), r.Experiment.Rounds))
+	}
+	return []Finding{{
+		ID: "partial", Severity: Warn, Evidence: evidence,
+		Claim:  "The run was interrupted; what is here holds for the rounds that were measured.",
+		Advice: "Repeat the command with --resume to measure the rest.",
+	}}
+}

@@ -1,0 +1,119 @@
+package profile
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/profile/residence"
+)
+
+// deepWatch looks into a server on this machine from inside the kernel.
+type deepWatch struct {
+	target  *Target
+	watch   *residence.Watch
+	open    residence.Totals
+	shut    residence.Totals
+	missing []string
+}
+
+// startDeep begins a deeper look. What does not allow it is reported in the end.
+func (t *Target) startDeep() *deepWatch {
+	d := &deepWatch{target: t}
+	if t.local.pid == 0 {
+		d.miss("the server is not on this machine, or hidden from this process")
+		return d
+	}
+	w, err := residence.Start(t.processes())
+	if err != nil {
+		d.miss(oneLine(err.Error()))
+		return d
+	}
+	d.watch = w
+	return d
+}
+
+func (d *deepWatch) miss(why string) {
+	d.missing = append(d.missing, "inside the server by eBPF: "+why)
+}
+
+// processes are those that serve clients: the server itself, or all below it.
+func (t *Target) processes() []int {
+	if !t.local.tree {
+		return []int{t.local.pid}
+	}
+	var out []int
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if name, parent := processName(pid); parent == t.local.pid && strings.HasPrefix(name, "postgres") {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// windowOpens takes in the connections that were opened meanwhile. Those opened
+// later are not seen.
+func (d *deepWatch) windowOpens() {
+	if d.watch == nil {
+		return
+	}
+	err := d.watch.Add(d.target.processes())
+	if err == nil {
+		d.open, err = d.watch.Read()
+	}
+	if err != nil {
+		d.miss(oneLine(err.Error()))
+	}
+}
+
+func (d *deepWatch) windowCloses() {
+	if d.watch == nil {
+		return
+	}
+	var err error
+	if d.shut, err = d.watch.Read(); err != nil {
+		d.miss(oneLine(err.Error()))
+	}
+}
+
+// report divides what was seen by the operations.
+func (d *deepWatch) report(ops int64) ([]bench.ServerPart, []string) {
+	s := d.shut.Since(d.open)
+	if d.watch == nil || len(d.missing) > 0 || ops == 0 {
+		return nil, d.missing
+	}
+	if s.Requests == 0 {
+		return nil, []string{"inside the server by eBPF: no request was seen"}
+	}
+	var out []bench.ServerPart
+	add := func(name string, ns int64) {
+		if ns > 0 {
+			out = append(out, bench.ServerPart{Name: name, MeanNs: float64(ns) / float64(ops), Source: "eBPF"})
+		}
+	}
+	add("waiting for a processor, to begin", s.Before)
+	add("on a processor", s.CPU())
+	add("waiting for a processor, meanwhile", s.RunQueue)
+	add("flushing files", s.Flush)
+	add("writing files", s.Write)
+	add("reading files", s.Read)
+	add("waiting for another session (futex)", s.Lock)
+	add("waiting for an event (poll)", s.Wait)
+	return out, nil
+}
+
+func (d *deepWatch) close() error {
+	if d.watch == nil {
+		return nil
+	}
+	return d.watch.Close()
+}

@@ -1,0 +1,310 @@
+package profile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/measure/loop"
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// Transport is the way to the server. Its zero value is the DSN's own.
+type Transport struct {
+	// Kind is "", "tcp" or "unix". The latter two need a server on this machine.
+	Kind string
+	// RTT is how much longer a relay in between makes each round trip.
+	RTT time.Duration
+}
+
+func (t Transport) String() string {
+	switch {
+	case t.RTT > 0:
+		return "rtt:" + t.RTT.String()
+	case t.Kind == "":
+		return "as given"
+	default:
+		return t.Kind
+	}
+}
+
+// ParseTransport reads what String writes: tcp, unix, or rtt:1ms.
+func ParseTransport(s string) (Transport, error) {
+	if s == "tcp" || s == "unix" {
+		return Transport{Kind: s}, nil
+	}
+	if len(s) > 4 && s[:4] == "rtt:" {
+		d, err := time.ParseDuration(s[4:])
+		if err == nil && d > 0 && d <= time.Minute {
+			return Transport{RTT: d}, nil
+		}
+	}
+	return Transport{}, fmt.Errorf("transport %q: want tcp, unix, or rtt: and a time, such as rtt:1ms", s)
+}
+
+// Config is one way of running a workload.
+type Config struct {
+	// Mode is how workers run. Default: Async.
+	Mode Mode
+	// Concurrency is the number of workers. Default: 10.
+	Concurrency int
+	// PoolMax is the most connections of the pool. Default: Concurrency.
+	PoolMax int
+	// Driver is one of the engine's Drivers. Default: the first of them.
+	Driver string
+	// Transport is the way to the server. Default: the DSN's.
+	Transport Transport
+	// Rate is the number of operations a second that are started whether others
+	// have ended or not. Default: 0, a closed loop.
+	Rate float64
+	// Requests ends the window after so many operations, Duration after a time.
+	// Default: 2 s if there are no Requests.
+	Requests int64
+	Duration time.Duration
+	// Warmup is the longest wait for the rate to settle. Default: 3 s.
+	Warmup time.Duration
+	// Cold measures from an empty pool and without any warm-up. Default: the
+	// connections that the workers can use are opened first.
+	Cold bool
+	// Deep looks into the server by whatever this machine allows, at a cost that
+	// the figures show.
+	Deep bool
+}
+
+// WithDefaults returns the configuration with all that is open filled in.
+func (c Config) WithDefaults(engine string) Config {
+	c.Mode = cmp.Or(c.Mode, Async)
+	c.Concurrency = cmp.Or(c.Concurrency, 10)
+	if c.Mode == Sequential {
+		c.Concurrency = 1
+	}
+	c.PoolMax = cmp.Or(c.PoolMax, c.Concurrency)
+	if d := Drivers(engine); c.Driver == "" && len(d) > 0 {
+		c.Driver = d[0]
+	}
+	if c.Requests == 0 {
+		c.Duration = cmp.Or(c.Duration, 2*time.Second)
+	}
+	c.Warmup = cmp.Or(c.Warmup, 3*time.Second)
+	return c
+}
+
+// Validate returns why the target cannot be measured so. The configuration has
+// its defaults.
+func (t *Target) Validate(c Config) error {
+	switch c.Mode {
+	case Sequential, Threads, Async:
+	default:
+		return fmt.Errorf("mode %q: want sequential, threads or async", c.Mode)
+	}
+	switch {
+	case c.Concurrency < 1 || c.Concurrency > maxWorkers:
+		return fmt.Errorf("concurrency %d: want 1 to %d", c.Concurrency, maxWorkers)
+	case c.PoolMax < 1 || c.PoolMax > maxWorkers:
+		return fmt.Errorf("pool of %d: want 1 to %d", c.PoolMax, maxWorkers)
+	case c.Requests < 0 || c.Duration < 0 || c.Warmup < 0 || c.Rate < 0:
+		return errors.New("requests, duration, warm-up and rate must not be negative")
+	case c.Requests == 0 && c.Duration == 0:
+		return errors.New("nothing to do: no requests and no duration")
+	}
+	if err := checkDriver(t.Engine, c.Driver); err != nil {
+		return err
+	}
+	if t.Engine == EngineSleep {
+		if c.Transport != (Transport{}) {
+			return errors.New("sleep has no transport: there is no server")
+		}
+		return nil
+	}
+	switch {
+	case c.Transport.Kind == "unix" && t.local.socket == "":
+		return errors.New("transport unix: no socket of the server was found on this machine")
+	case (c.Transport.Kind == "tcp" || c.Transport.RTT > 0) && t.local.tcp == "":
+		return fmt.Errorf("transport %s: the server was not found on this machine", c.Transport)
+	}
+	return t.Fits(c.PoolMax)
+}
+
+// maxWorkers bounds workers and pools: each is a goroutine with a stack and a
+// connection with a process of the server, or a thread.
+const maxWorkers = 10_000
+
+// ErrNothing says that a window, or a slice of one, holds no operation that succeeded.
+var ErrNothing = errors.New("no operation succeeded")
+
+// Measure runs the workload once as configured. When ctx ends during the window,
+// the sample holds what there was until then and the error is ctx's cause; when it
+// ends before, the sample has no operations.
+func (t *Target) Measure(ctx context.Context, w *Workload, c Config) (_ bench.Sample, err error) {
+	c = c.WithDefaults(t.Engine)
+	if err := t.Validate(c); err != nil {
+		return bench.Sample{}, err
+	}
+	run, err := t.begin(ctx, w, c)
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	defer func() { err = errors.Join(err, run.end()) }()
+	return run.measure()
+}
+
+// run is one run of a workload.
+type run struct {
+	target *Target
+	config Config
+	// ctx ends when the caller's does, or when nothing succeeds.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	relay  *lab.Relay
+	dial   *dialer
+	pool   pool
+	load   *load
+	// filled counts the connections opened before the loop began, opened those
+	// until the window did.
+	filled, opened int64
+}
+
+// begin opens what a run needs.
+func (t *Target) begin(ctx context.Context, w *Workload, c Config) (_ *run, err error) {
+	r := &run{target: t, config: c, dial: &dialer{clock: newClock()}}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.end())
+		}
+	}()
+	switch {
+	case c.Transport.RTT > 0:
+		if r.relay, err = lab.StartRelay(t.local.tcp); err != nil {
+			return nil, err
+		}
+		r.relay.SetDelay(c.Transport.RTT / 2)
+		r.dial.network, r.dial.address = "tcp", r.relay.Addr()
+	case c.Transport.Kind == "tcp":
+		r.dial.network, r.dial.address = "tcp", t.local.tcp
+	case c.Transport.Kind == "unix":
+		r.dial.network, r.dial.address = "unix", t.local.socket
+	}
+	if r.pool, err = t.openPool(ctx, poolConfig{max: c.PoolMax, dial: r.dial, driver: c.Driver}); err != nil {
+		return nil, err
+	}
+	r.load = newLoad(ctx, r.cancel, c.Mode, c.Concurrency, r.dial, r.pool, w)
+	return r, nil
+}
+
+// end closes what begin opened.
+func (r *run) end() error {
+	r.cancel(nil)
+	if r.pool != nil {
+		r.pool.close()
+	}
+	if r.relay != nil {
+		return r.relay.Close()
+	}
+	return nil
+}
+
+// loopConfig is the run as the loop takes it.
+func (r *run) loopConfig() (loop.Config, error) {
+	c := r.config
+	out := loop.Config{
+		Workers: c.Concurrency, Duration: c.Duration, Count: c.Requests, Warmup: c.Warmup,
+		Interval: max(100*time.Millisecond, c.Duration/20), Classify: classify, Ended: r.load.record,
+	}
+	if c.Cold {
+		out.Warmup = 0
+	}
+	if c.Rate > 0 {
+		var err error
+		if out.Arrivals, err = loop.Constant(c.Rate); err != nil {
+			return out, err
+		}
+	}
+	if _, ok := r.target.usage(); ok {
+		out.Watch = map[string]func() (measure.Usage, error){
+			bench.RoleServer: func() (measure.Usage, error) {
+				u, ok := r.target.usage()
+				if !ok {
+					return u, errors.New("the server's process is gone")
+				}
+				return u, nil
+			},
+		}
+	}
+	return out, nil
+}
+
+// measure drives the loop and makes a sample of what it yields.
+func (r *run) measure() (bench.Sample, error) {
+	lc, err := r.loopConfig()
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	if !r.config.Cold {
+		if err := r.pool.fill(r.ctx, min(r.config.PoolMax, r.config.Concurrency)); err != nil {
+			return bench.Sample{}, fmt.Errorf("open connections: %w", err)
+		}
+		r.filled = r.pool.opened()
+	}
+	inside := r.target.watchServer(r.ctx, r.config)
+	lc.Window = func() {
+		r.opened = r.pool.opened()
+		inside.windowOpens()
+	}
+	o, err := loop.Run(r.ctx, lc, r.load.op)
+	close(r.load.over)
+	inside.windowCloses()
+	if cause := context.Cause(r.ctx); cause != nil {
+		err = cause
+	}
+	if o == nil {
+		return bench.Sample{}, errors.Join(err, inside.close())
+	}
+	s := r.sample(o)
+	// Servers keep some counters to a session until it ends.
+	r.pool.close()
+	inside.report(&s, r.load.ended.Load())
+	err = errors.Join(err, inside.close())
+	if err == nil && s.Ops == 0 {
+		return s, fmt.Errorf("%w: %s", ErrNothing, describeErrors(s.Errors))
+	}
+	return s, err
+}
+
+// sample makes a sample of a loop's outcome.
+func (r *run) sample(o *loop.Outcome) bench.Sample {
+	s := bench.SampleOf(o)
+	s.Boundary = r.load.warm.boundary()
+	if r.config.Rate == 0 {
+		s.InFlight = r.config.Concurrency
+	}
+	r.describe(s.Boundary)
+	s.Boundary.Connects = r.pool.opened() - r.opened
+	s.Boundary.Cold = r.config.Cold
+	if s.Cold != nil {
+		s.Cold.Boundary = r.load.cold.boundary()
+		r.describe(s.Cold.Boundary)
+		s.Cold.Boundary.Connects = r.opened - r.filled
+	}
+	return s
+}
+
+func (r *run) describe(b *bench.Boundary) {
+	b.PoolMax = r.config.PoolMax
+	b.ArrivalKnown = r.dial.stamped.Load() || r.target.Engine == EngineSleep
+	if !b.ArrivalKnown {
+		b.Unavailable = append(b.Unavailable, "arrival of answers: the kernel stamps packets of TCP alone, so wake is inside server")
+	}
+}
+
+// describeErrors writes errors by class, the most frequent first.
+func describeErrors(errors map[string]int64) string {
+	if len(errors) == 0 {
+		return "none ended within the window"
+	}
+	return joinCounts(errors)
+}

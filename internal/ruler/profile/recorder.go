@@ -1,0 +1,67 @@
+package profile
+
+import (
+	"runtime"
+	"sync"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// recorder collects the segments of the operations of many workers. A histogram is
+// 36 KiB and there are twelve, so workers share shards, two for each processor:
+// with one for each of a hundred workers it would be 43 MB.
+type recorder struct {
+	shards []recorderShard
+}
+
+type recorderShard struct {
+	mu                           sync.Mutex // guards all below
+	parts                        [segments]measure.Hist
+	count, roundTrips, overtaken int64
+	_                            [64]byte // keeps two locks out of one cache line
+}
+
+func newRecorder(workers int) *recorder {
+	return &recorder{shards: make([]recorderShard, max(1, min(workers, 2*runtime.GOMAXPROCS(0))))}
+}
+
+// enter adds the last operation of a worker. A segment that no operation passes
+// stays empty and costs nothing.
+func (r *recorder) enter(index int, w *worker) {
+	h := &r.shards[index%len(r.shards)]
+	h.mu.Lock()
+	for i, d := range w.spent {
+		if d != 0 {
+			h.parts[i].Record(d)
+		}
+	}
+	h.count++
+	h.roundTrips += w.roundTrips
+	h.overtaken += w.overtaken
+	h.mu.Unlock()
+}
+
+// boundary returns what was recorded.
+func (r *recorder) boundary() *bench.Boundary {
+	parts := make([]measure.Hist, segments)
+	b := &bench.Boundary{}
+	var count int64
+	for i := range r.shards {
+		h := &r.shards[i]
+		h.mu.Lock()
+		for j := range parts {
+			parts[j].Merge(&h.parts[j])
+		}
+		count += h.count
+		b.RoundTrips += h.roundTrips
+		b.Overtaken += h.overtaken
+		h.mu.Unlock()
+	}
+	for j := range parts {
+		// Operations that did not pass a segment spent nothing in it.
+		parts[j].RecordN(0, uint64(count)-parts[j].Count())
+		b.Segments = append(b.Segments, bench.Segment{Name: segmentNames[j], Hist: &parts[j]})
+	}
+	return b
+}

@@ -1,0 +1,296 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// serverWatch looks at what the server says of itself during a run. Nothing that
+// it cannot find out stops the run: it is listed as unavailable.
+type serverWatch struct {
+	target *Target
+	ctx    context.Context
+	deep   *deepWatch // nil without a deeper look
+
+	mu          sync.Mutex // guards all below
+	before      bench.ServerCounters
+	counted     bool
+	open, shut  statementTimes
+	timed       bool
+	unavailable []string
+}
+
+// statementTimes is what the server has counted of the statements of this user in
+// this database, or of all, in seconds.
+type statementTimes struct {
+	calls                     int64
+	execution, planning, lock float64
+	logSync, logWrite         float64
+	logTimed                  bool
+	source                    string
+}
+
+// watchServer begins to look, and deeper if asked.
+func (t *Target) watchServer(ctx context.Context, c Config) *serverWatch {
+	w := &serverWatch{target: t, ctx: ctx}
+	if t.admin == nil {
+		return w
+	}
+	var err error
+	if w.before, err = t.counters(ctx); err != nil {
+		w.miss("counters of the log", err)
+	} else {
+		w.counted = true
+	}
+	switch {
+	case !c.Deep:
+	case c.Cold && t.local.tree:
+		w.miss("inside the server by eBPF", errNotSeen)
+	default:
+		w.deep = t.startDeep()
+	}
+	return w
+}
+
+func (w *serverWatch) miss(what string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.unavailable = append(w.unavailable, what+": "+oneLine(err.Error()))
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func (w *serverWatch) windowOpens() {
+	if w.target.admin == nil {
+		return
+	}
+	var err error
+	if w.open, err = w.target.statementTimes(w.ctx); err != nil {
+		w.miss("execution inside the server", err)
+	} else {
+		w.timed = true
+	}
+	if w.deep != nil {
+		w.deep.windowOpens()
+	}
+}
+
+func (w *serverWatch) windowCloses() {
+	if w.deep != nil {
+		w.deep.windowCloses()
+	}
+	if !w.timed {
+		return
+	}
+	var err error
+	ctx, cancel := w.afterwards()
+	defer cancel()
+	if w.shut, err = w.target.statementTimes(ctx); err != nil {
+		w.timed = false
+		w.miss("execution inside the server", err)
+	}
+}
+
+// afterwards is the context of questions at the end of a run. They are asked also
+// when the run was interrupted, and a server that does not answer them is not
+// waited for.
+func (w *serverWatch) afterwards() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(w.ctx), answerPatience)
+}
+
+// answerPatience bounds the wait for the server's own figures.
+const answerPatience = 3 * time.Second
+
+// report enters what was found. all is the number of operations of the whole run.
+func (w *serverWatch) report(s *bench.Sample, all int64) {
+	b := s.Boundary
+	if w.counted {
+		ctx, cancel := w.afterwards()
+		after, err := w.target.counters(ctx)
+		cancel()
+		if err != nil {
+			w.miss("counters of the log", err)
+		} else {
+			s.Server = difference(w.before, after)
+			s.Server.Ops = all
+		}
+	}
+	if w.timed {
+		w.inside(b, s.Ops)
+	}
+	if w.deep != nil {
+		parts, missing := w.deep.report(s.Ops)
+		if len(parts) > 0 {
+			// What was watched from outside is complete; the server's own word
+			// says what of it was what.
+			for i := range b.Inside {
+				b.Inside[i].Nested = true
+			}
+			b.Inside = append(parts, b.Inside...)
+		}
+		b.Unavailable = append(b.Unavailable, missing...)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b.Unavailable = append(b.Unavailable, w.unavailable...)
+}
+
+// inside divides the server's counters by the operations of the window.
+func (w *serverWatch) inside(b *bench.Boundary, ops int64) {
+	if ops == 0 {
+		return
+	}
+	add := func(name string, seconds float64, source string, nested bool) {
+		if seconds > 0 {
+			b.Inside = append(b.Inside, bench.ServerPart{Name: name, MeanNs: seconds / float64(ops) * 1e9, Source: source, Nested: nested})
+		}
+	}
+	o, c := w.open, w.shut
+	add("planning", c.planning-o.planning, c.source, false)
+	add("execution", c.execution-o.execution, c.source, false)
+	add("waiting for table locks", c.lock-o.lock, c.source, true)
+	if c.logTimed && o.logTimed {
+		add("log flush", c.logSync-o.logSync, "pg_stat_wal", false)
+		add("log write", c.logWrite-o.logWrite, "pg_stat_wal", false)
+	}
+}
+
+func (w *serverWatch) close() error {
+	if w.deep != nil {
+		return w.deep.close()
+	}
+	return nil
+}
+
+func difference(before, after bench.ServerCounters) *bench.ServerCounters {
+	return &bench.ServerCounters{
+		Fsyncs:     after.Fsyncs - before.Fsyncs,
+		LogWrites:  after.LogWrites - before.LogWrites,
+		LogBytes:   after.LogBytes - before.LogBytes,
+		LogRecords: after.LogRecords - before.LogRecords,
+		Commits:    after.Commits - before.Commits,
+		Rollbacks:  after.Rollbacks - before.Rollbacks,
+	}
+}
+
+var errNotSeen = errors.New("processes that begin within the window are not watched, and a cold run is made of those")
+
+var errNotOffered = errors.New("this engine does not offer it")
+
+// counters reads what the server has counted since it started.
+func (t *Target) counters(ctx context.Context) (bench.ServerCounters, error) {
+	switch t.Engine {
+	case EnginePostgres:
+		return t.postgresCounters(ctx)
+	case EngineMariaDB, EngineMySQL:
+		return t.mysqlCounters(ctx)
+	default:
+		return bench.ServerCounters{}, errNotOffered
+	}
+}
+
+func (t *Target) postgresCounters(ctx context.Context) (c bench.ServerCounters, err error) {
+	err = t.admin.QueryRowContext(ctx, `SELECT xact_commit, xact_rollback FROM pg_stat_database WHERE datname = current_database()`).
+		Scan(&c.Commits, &c.Rollbacks)
+	if err != nil {
+		return c, fmt.Errorf("read pg_stat_database: %w", err)
+	}
+	// Since version 14; 18 keeps writes and flushes in pg_stat_io.
+	err = t.admin.QueryRowContext(ctx, `SELECT wal_sync, wal_write, wal_bytes::bigint, wal_records FROM pg_stat_wal`).
+		Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords)
+	if err == nil {
+		return c, nil
+	}
+	err = t.admin.QueryRowContext(ctx, `SELECT coalesce(sum(fsyncs), 0)::bigint, coalesce(sum(writes), 0)::bigint,
+		(SELECT wal_bytes::bigint FROM pg_stat_wal), (SELECT wal_records FROM pg_stat_wal)
+		FROM pg_stat_io WHERE object = 'wal'`).Scan(&c.Fsyncs, &c.LogWrites, &c.LogBytes, &c.LogRecords)
+	if err != nil {
+		return c, fmt.Errorf("read pg_stat_wal: %w", err)
+	}
+	return c, nil
+}
+
+func (t *Target) mysqlCounters(ctx context.Context) (c bench.ServerCounters, err error) {
+	status, err := t.namedValues(ctx, `SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_os_log_fsyncs', 'Innodb_data_fsyncs',
+		'Innodb_log_write_requests', 'Innodb_log_writes', 'Innodb_os_log_written', 'Handler_commit', 'Handler_rollback')`)
+	if err != nil {
+		return c, fmt.Errorf("read global status: %w", err)
+	}
+	number := func(names ...string) int64 {
+		for _, n := range names {
+			var v int64
+			if _, err := fmt.Sscan(status[n], &v); err == nil {
+				return v
+			}
+		}
+		return 0
+	}
+	c.Fsyncs = number("Innodb_os_log_fsyncs", "Innodb_data_fsyncs")
+	c.LogWrites = number("Innodb_log_writes")
+	c.LogBytes = number("Innodb_os_log_written")
+	c.LogRecords = number("Innodb_log_write_requests")
+	c.Commits = number("Handler_commit")
+	c.Rollbacks = number("Handler_rollback")
+	return c, nil
+}
+
+// statementTimes reads what the server has counted of statements.
+func (t *Target) statementTimes(ctx context.Context) (statementTimes, error) {
+	switch t.Engine {
+	case EnginePostgres:
+		return t.postgresStatements(ctx)
+	case EngineMariaDB, EngineMySQL:
+		return t.mysqlStatements(ctx)
+	default:
+		return statementTimes{}, errNotOffered
+	}
+}
+
+// postgresStatements reads pg_stat_statements. What it calls execution ends before
+// the commit.
+func (t *Target) postgresStatements(ctx context.Context) (statementTimes, error) {
+	s := statementTimes{source: "pg_stat_statements"}
+	var there bool
+	err := t.admin.QueryRowContext(ctx, `SELECT to_regclass('pg_stat_statements') IS NOT NULL`).Scan(&there)
+	switch {
+	case err != nil:
+		return s, err
+	case !there:
+		return s, errors.New("pg_stat_statements is not in this database: shared_preload_libraries and CREATE EXTENSION pg_stat_statements would bring it")
+	}
+	err = t.admin.QueryRowContext(ctx, `SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(total_exec_time), 0) / 1e3, coalesce(sum(total_plan_time), 0) / 1e3
+		FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+		WHERE d.datname = current_database() AND s.userid = current_user::regrole AND s.query NOT LIKE '%pg_stat_%'`).
+		Scan(&s.calls, &s.execution, &s.planning)
+	if err != nil {
+		return s, fmt.Errorf("read pg_stat_statements: %w", err)
+	}
+	if t.server.Settings["track_wal_io_timing"] != "on" {
+		return s, nil
+	}
+	if t.admin.QueryRowContext(ctx, `SELECT wal_sync_time / 1e3, wal_write_time / 1e3 FROM pg_stat_wal`).Scan(&s.logSync, &s.logWrite) == nil {
+		s.logTimed = true
+	}
+	return s, nil
+}
+
+// mysqlStatements reads the performance schema, whose statements include their
+// commit. It counts all users.
+func (t *Target) mysqlStatements(ctx context.Context) (statementTimes, error) {
+	s := statementTimes{source: "performance_schema"}
+	if t.server.Settings["performance_schema"] != "ON" {
+		return s, errors.New("performance_schema is off; it can be switched on only when the server starts")
+	}
+	err := t.admin.QueryRowContext(ctx, `SELECT COALESCE(SUM(COUNT_STAR), 0), COALESCE(SUM(SUM_TIMER_WAIT), 0) / 1e12, COALESCE(SUM(SUM_LOCK_TIME), 0) / 1e12
+		FROM performance_schema.events_statements_summary_global_by_event_name`).Scan(&s.calls, &s.execution, &s.lock)
+	if err != nil {
+		return s, fmt.Errorf("read performance_schema: %w", err)
+	}
+	return s, nil
+}

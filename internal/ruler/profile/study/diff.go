@@ -1,0 +1,147 @@
+package study
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// ErrNotComparable says that two results have nothing to be compared in.
+var ErrNotComparable = errors.New("the results are not comparable")
+
+// diffMargin is the smallest difference worth a claim.
+const diffMargin = 0.03
+
+// Diff sets the cases of b against those of the same name in a: throughput and
+// latency, and how much of it each segment has become longer or shorter. The two
+// were measured at different times, so a machine that was busier for one of them
+// shows as a difference; the environments say so only in part.
+func Diff(a, b *bench.Result) (*report.Doc, error) {
+	if err := checkComparable(a, b); err != nil {
+		return nil, err
+	}
+	d := &report.Doc{Title: "weir profile diff", Subtitle: a.ID + " against " + b.ID, Env: &b.Env}
+	for i := range b.Cases {
+		after := &b.Cases[i]
+		before := a.Find(after.Name)
+		if before == nil {
+			continue
+		}
+		s := report.Section{Title: after.Name, Tables: []report.Table{diffTable(before, after)}}
+		if chart, ok := diffChart(before, after); ok {
+			s.Charts = append(s.Charts, chart)
+		}
+		d.Sections = append(d.Sections, s)
+	}
+	if notes := differences(a, b); len(notes) > 0 {
+		d.Sections[0].Text = append(d.Sections[0].Text, "The environments differ: "+strings.Join(notes, "; ")+".")
+	}
+	return d, nil
+}
+
+// checkComparable returns why two results cannot be set against each other.
+func checkComparable(a, b *bench.Result) error {
+	for _, f := range []string{"engine", "workload", "rows", "script"} {
+		if x, y := a.Experiment.Factors[f], b.Experiment.Factors[f]; x != y {
+			return fmt.Errorf("%w: %s is %q in one and %q in the other", ErrNotComparable, f, x, y)
+		}
+	}
+	if a.Experiment.Loop != b.Experiment.Loop {
+		return fmt.Errorf("%w: a closed loop and an open one", ErrNotComparable)
+	}
+	var names []string
+	for _, c := range b.Cases {
+		if a.Find(c.Name) != nil {
+			return nil
+		}
+		names = append(names, c.Name)
+	}
+	return fmt.Errorf("%w: no case of the one (%s) is in the other", ErrNotComparable, strings.Join(names, "; "))
+}
+
+// differences lists what is not the same around two results.
+func differences(a, b *bench.Result) []string {
+	var out []string
+	note := func(what, x, y string) {
+		if x != y {
+			out = append(out, fmt.Sprintf("%s %s and %s", what, x, y))
+		}
+	}
+	note("processor", a.Env.CPU, b.Env.CPU)
+	note("cores", fmt.Sprint(a.Env.Cores), fmt.Sprint(b.Env.Cores))
+	note("kernel", a.Env.Kernel, b.Env.Kernel)
+	note("durability", a.Env.Durability, b.Env.Durability)
+	for _, x := range a.Env.Servers {
+		i := slices.IndexFunc(b.Env.Servers, func(y measure.Server) bool { return y.Name == x.Name })
+		if i < 0 {
+			continue
+		}
+		y := b.Env.Servers[i]
+		note(x.Name, x.Version, y.Version)
+		for name, value := range x.Settings {
+			note(x.Name+"'s "+name, value, y.Settings[name])
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func diffTable(before, after *bench.Case) report.Table {
+	t := report.Table{
+		Columns: []report.Column{
+			{Name: "metric"},
+			{Name: "unit"},
+			{Name: "before", Numeric: true},
+			{Name: "after", Numeric: true},
+			{Name: "ratio", Numeric: true},
+			{Name: "interval", Numeric: true},
+			{Name: "verdict"},
+		},
+		Note: "Medians over the rounds; ratios with 95 % intervals. Differences below 3 % count as none.",
+	}
+	for _, m := range bench.Metrics() {
+		x, y := values(before, m), values(after, m)
+		if len(x) == 0 || len(y) == 0 || bench.Median(x) == 0 && bench.Median(y) == 0 {
+			continue
+		}
+		row := report.Cells(m.Name, m.Unit, number(bench.Median(x)), number(bench.Median(y)))
+		ratio := bench.UnpairedRatio(x, y, 0.95)
+		if ratio.Method == "none" || ratio.N < 2 {
+			row = append(row, report.Cells("-", "-", string(bench.CannotTell))...)
+		} else {
+			verdict := string(bench.Judge(ratio, m.Higher, diffMargin))
+			if m.Neutral {
+				verdict = "-"
+			}
+			row = append(row, report.Cells(fmt.Sprintf("%.2fx", ratio.Median), fmt.Sprintf("[%.2f, %.2f]", ratio.Lo, ratio.Hi), verdict)...)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func values(c *bench.Case, m bench.Metric) []float64 {
+	var out []float64
+	for i := range c.Samples {
+		if v, ok := m.Of(&c.Samples[i]); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// diffChart shows the segments of both.
+func diffChart(before, after *bench.Case) (report.Chart, bool) {
+	x, y := *before, *after
+	x.Name, y.Name = "before", "after"
+	list := totals(&bench.Result{Cases: []bench.Case{x, y}})
+	if len(list) != 2 {
+		return report.Chart{}, false
+	}
+	return lengthChart(list), true
+}

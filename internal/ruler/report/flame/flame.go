@@ -1,0 +1,199 @@
+// Package flame turns pprof profiles into sections of a report: CPU time by
+// exclusive category, which adds up to the whole, with the cumulative share
+// beside it; memory by the line that allocated it; and a flame graph of either.
+//
+// A category says what the time was for, a flame graph who spent it. They agree:
+// a frame has the colour of the category that its own samples are counted in.
+package flame
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// mostBytes bounds what a profile may be when unpacked; those of weir take a few
+// hundred kilobytes.
+const mostBytes = 256 << 20
+
+// leastShare is the share of the whole below which frames of one caller are put
+// together into one. A chart cannot show them, and they are most of the bytes of
+// a tree.
+const leastShare = 0.0005
+
+// Smaller is the name of the frame that stands for those that are too small to
+// be shown.
+const Smaller = "(smaller ones)"
+
+// Read reads a profile in the format of pprof, packed or not.
+func Read(r io.Reader) (*profile.Profile, error) {
+	b, err := readBounded(r)
+	if err != nil {
+		return nil, fmt.Errorf("read profile: %w", err)
+	}
+	if bytes.HasPrefix(b, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			return nil, fmt.Errorf("unpack profile: %w", err)
+		}
+		if b, err = readBounded(z); err != nil {
+			return nil, fmt.Errorf("unpack profile: %w", err)
+		}
+	}
+	if len(b) == 0 {
+		return nil, errors.New("read profile: it is empty")
+	}
+	p, err := profile.ParseUncompressed(b)
+	if err != nil {
+		return nil, fmt.Errorf("read profile: %w", err)
+	}
+	if err := p.CheckValid(); err != nil {
+		return nil, fmt.Errorf("read profile: %w", err)
+	}
+	return p, nil
+}
+
+func readBounded(r io.Reader) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, mostBytes+1))
+	if err == nil && len(b) > mostBytes {
+		err = fmt.Errorf("it is larger than %d MiB", mostBytes>>20)
+	}
+	return b, err
+}
+
+// Tree adds up a profile's values of a type ("cpu", "inuse_space") into a call
+// tree, in units of per. category names what a frame is for, "" if that is not
+// known; such a frame is counted to what called it.
+func Tree(p *profile.Profile, sampleType string, per float64, category func(function string) string) (*report.Frame, error) {
+	at, err := valueOf(p, sampleType)
+	if err != nil {
+		return nil, err
+	}
+	root := &node{}
+	for _, s := range p.Sample {
+		v := s.Value[at]
+		if v < 0 {
+			return nil, fmt.Errorf("profile has a negative value of %s, as the difference of two has: a flame graph cannot show it", sampleType)
+		}
+		if v == 0 {
+			continue
+		}
+		root.value += v
+		n := root
+		for _, name := range stack(s) {
+			n = n.child(name)
+			n.value += v
+		}
+	}
+	if root.value == 0 {
+		return nil, fmt.Errorf("profile holds no %s", sampleType)
+	}
+	least := int64(float64(root.value) * leastShare)
+	f := root.frame("all", "", per, least, category)
+	return f, nil
+}
+
+// node is a frame while samples are added to it.
+type node struct {
+	value    int64
+	children map[string]*node
+}
+
+func (n *node) child(name string) *node {
+	if n.children == nil {
+		n.children = make(map[string]*node)
+	}
+	c := n.children[name]
+	if c == nil {
+		c = &node{}
+		n.children[name] = c
+	}
+	return c
+}
+
+// frame turns a node and all below it into frames, largest first.
+func (n *node) frame(name, caller string, per float64, least int64, category func(string) string) *report.Frame {
+	f := &report.Frame{Name: name, Value: float64(n.value) / per, Category: caller}
+	if c := category(name); c != "" {
+		f.Category = c
+	}
+	var small int64
+	for child, c := range n.children {
+		if c.value < least {
+			small += c.value
+			continue
+		}
+		f.Children = append(f.Children, c.frame(child, f.Category, per, least, category))
+	}
+	slices.SortFunc(f.Children, func(a, b *report.Frame) int {
+		if a.Value != b.Value {
+			if a.Value > b.Value {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	if small > 0 {
+		f.Children = append(f.Children, &report.Frame{Name: Smaller, Value: float64(small) / per, Category: f.Category})
+	}
+	return f
+}
+
+// stack lists the functions of a sample from the root to the leaf, inlined calls
+// as frames of their own. What has no name is the address.
+func stack(s *profile.Sample) []string {
+	var out []string
+	for _, loc := range slices.Backward(s.Location) {
+		if len(loc.Line) == 0 {
+			out = append(out, fmt.Sprintf("0x%x", loc.Address))
+		}
+		for _, line := range slices.Backward(loc.Line) {
+			if line.Function != nil {
+				out = append(out, line.Function.Name)
+			}
+		}
+	}
+	return out
+}
+
+func valueOf(p *profile.Profile, name string) (int, error) {
+	i := slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == name })
+	if i < 0 {
+		return 0, fmt.Errorf("profile has no values of type %s", name)
+	}
+	return i, nil
+}
+
+// categorise returns what the rules say of a single function. The rules judge
+// profiles, so each function is shown to them as one of a single sample.
+func categorise(rules *measure.Rules) func(function string) string {
+	known := make(map[string]string)
+	return func(function string) string {
+		if c, ok := known[function]; ok {
+			return c
+		}
+		c := ""
+		b, err := rules.Breakdown(&profile.Profile{
+			SampleType: []*profile.ValueType{{Type: "samples"}, {Type: "cpu"}},
+			Sample: []*profile.Sample{{
+				Value:    []int64{1, 1},
+				Location: []*profile.Location{{Line: []profile.Line{{Function: &profile.Function{Name: function}}}}},
+			}},
+		})
+		if err == nil && b.Categories[0].Name != measure.OtherCategory {
+			c = b.Categories[0].Name
+		}
+		known[function] = c
+		return c
+	}
+}

@@ -1,0 +1,395 @@
+package pgrepl
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// ErrUnsupported reports a message of pgoutput's protocol versions 2 to 4:
+// transactions streamed before they commit, and two-phase commit. This package
+// asks for version 1, so the server sends none of them: it spools large
+// transactions itself and sends them when they have committed.
+var ErrUnsupported = errors.New("message of a newer pgoutput protocol")
+
+// Message is one message of pgoutput: *Begin, *Commit, *Origin, *Relation,
+// *Type, *Insert, *Update, *Delete, *Truncate or *LogicalMessage.
+type Message interface{ message() }
+
+// Begin starts a transaction that has committed. Its changes follow, and then a
+// Commit, with nothing of any other transaction in between.
+type Begin struct {
+	CommitLSN LSN // of the commit record
+	Time      time.Time
+	XID       uint32
+}
+
+// Commit ends a transaction.
+type Commit struct {
+	CommitLSN LSN // of the commit record, as in Begin
+	// End is behind the commit record. To confirm it is to confirm the
+	// transaction and all before it.
+	End  LSN
+	Time time.Time
+}
+
+// Origin says that a transaction came by replication from another server.
+type Origin struct {
+	CommitLSN LSN    // on that server
+	Name      string // of the replication origin
+}
+
+// Relation describes a table, before the first change to it and after each
+// change of its definition. It is never changed after it was decoded, so it may
+// be kept.
+type Relation struct {
+	OID       uint32
+	Namespace string // "pg_catalog" for the empty name that the protocol has for it
+	Name      string
+	// Identity is what an old row holds: 'd' its key, 'f' all, 'i' an index's
+	// columns, 'n' nothing.
+	Identity byte
+	Columns  []Column
+}
+
+// Column is a column of a relation, in the order in which rows hold values.
+type Column struct {
+	Name    string
+	TypeOID uint32
+	TypeMod int32 // pg_attribute.atttypmod
+	Key     bool  // part of the replica identity
+}
+
+// Column returns the index of the column of that name, -1 if there is none.
+func (r *Relation) Column(name string) int {
+	for i := range r.Columns {
+		if r.Columns[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Type names a type that is not built in.
+type Type struct {
+	OID       uint32
+	Namespace string
+	Name      string
+}
+
+// ValueKind is how a value is told.
+type ValueKind byte
+
+// The kinds of value.
+const (
+	Null ValueKind = 'n'
+	// Unchanged is a long (TOASTed) value that an UPDATE did not touch: the
+	// server does not send it.
+	Unchanged ValueKind = 'u'
+	Text      ValueKind = 't' // as the type's output function writes it
+	Binary    ValueKind = 'b' // as the type's send function writes it
+)
+
+// Value is a column's value. Data aliases the message.
+type Value struct {
+	Kind ValueKind
+	Data []byte // nil for Null and Unchanged
+}
+
+// Insert is a new row.
+type Insert struct {
+	Relation *Relation
+	New      []Value
+}
+
+// OldKind says what a change tells of the row before it.
+type OldKind byte
+
+// The kinds of old row.
+const (
+	OldNone OldKind = 0   // nothing: the identity did not change
+	OldKey  OldKind = 'K' // the columns of the replica identity; others are Null
+	OldRow  OldKind = 'O' // all columns (REPLICA IDENTITY FULL)
+)
+
+// Update is a changed row.
+type Update struct {
+	Relation *Relation
+	OldKind  OldKind
+	Old      []Value // empty with OldNone
+	New      []Value
+}
+
+// Delete is a row that is gone.
+type Delete struct {
+	Relation *Relation
+	OldKind  OldKind // OldKey or OldRow
+	Old      []Value
+}
+
+// Truncate empties tables.
+type Truncate struct {
+	Relations       []*Relation
+	Cascade         bool
+	RestartIdentity bool
+}
+
+// LogicalMessage is what pg_logical_emit_message wrote.
+type LogicalMessage struct {
+	// Transactional messages come inside their transaction, if it commits;
+	// others come at once, and outside.
+	Transactional bool
+	LSN           LSN // of the message's record
+	Prefix        string
+	Content       []byte
+}
+
+func (*Begin) message()          {}
+func (*Commit) message()         {}
+func (*Origin) message()         {}
+func (*Relation) message()       {}
+func (*Type) message()           {}
+func (*Insert) message()         {}
+func (*Update) message()         {}
+func (*Delete) message()         {}
+func (*Truncate) message()       {}
+func (*LogicalMessage) message() {}
+
+// Decoder reads the messages of one pgoutput stream in order, protocol version
+// 1. It remembers the relations, so a new stream needs a new Decoder. The zero
+// value is ready. It belongs to one goroutine.
+type Decoder struct {
+	relations map[uint32]*Relation
+
+	// What Decode returns points to these, and to the message.
+	begin    Begin
+	commit   Commit
+	insert   Insert
+	update   Update
+	del      Delete
+	truncate Truncate
+	logical  LogicalMessage
+}
+
+// Relation returns what the stream has said of a table, nil if nothing.
+func (d *Decoder) Relation(oid uint32) *Relation { return d.relations[oid] }
+
+// Decode reads one message: the Data of a Frame. The result, except a *Relation,
+// a *Type or an *Origin, is valid until the next call, and its byte slices alias
+// data. Rows are decoded without allocation.
+//
+// The errors are pgwire.ErrMalformed and ErrUnsupported; the stream cannot be
+// followed any further after either.
+func (d *Decoder) Decode(data []byte) (Message, error) {
+	if len(data) == 0 {
+		return nil, fmt.Errorf("empty pgoutput message: %w", pgwire.ErrMalformed)
+	}
+	r := reader{b: data[1:]}
+	m := d.decode(data[0], &r)
+	switch {
+	case m == nil && !r.bad && bytes.IndexByte([]byte("ScEApPbKr"), data[0]) >= 0:
+		return nil, fmt.Errorf("pgoutput message %q: %w", data[0], ErrUnsupported)
+	case m == nil || r.bad || len(r.b) != 0:
+		return nil, fmt.Errorf("pgoutput message %q of %d bytes: %w", data[0], len(data), pgwire.ErrMalformed)
+	}
+	return m, nil
+}
+
+// decode returns nil for a type of message that it does not know.
+func (d *Decoder) decode(typ byte, r *reader) Message {
+	switch typ {
+	case 'B':
+		d.begin = Begin{CommitLSN: r.lsn(), Time: r.time(), XID: r.uint32()}
+		return &d.begin
+	case 'C':
+		r.byte() // flags, none defined
+		d.commit = Commit{CommitLSN: r.lsn(), End: r.lsn(), Time: r.time()}
+		return &d.commit
+	case 'O':
+		return &Origin{CommitLSN: r.lsn(), Name: r.string()}
+	case 'R':
+		return d.relation(r)
+	case 'Y':
+		return &Type{OID: r.uint32(), Namespace: r.namespace(), Name: r.string()}
+	case 'I':
+		d.insert.Relation = d.known(r)
+		r.expect('N')
+		d.insert.New = r.row(d.insert.New, d.insert.Relation)
+		return &d.insert
+	case 'U':
+		return d.decodeUpdate(r)
+	case 'D':
+		d.del.Relation = d.known(r)
+		d.del.OldKind = OldKind(r.byte())
+		if d.del.OldKind != OldKey && d.del.OldKind != OldRow {
+			r.bad = true
+		}
+		d.del.Old = r.row(d.del.Old, d.del.Relation)
+		return &d.del
+	case 'T':
+		return d.decodeTruncate(r)
+	case 'M':
+		flags := r.byte()
+		d.logical = LogicalMessage{Transactional: flags&1 != 0, LSN: r.lsn(), Prefix: r.string(), Content: r.sized()}
+		return &d.logical
+	}
+	return nil
+}
+
+func (d *Decoder) decodeUpdate(r *reader) Message {
+	u := &d.update
+	u.Relation, u.OldKind, u.Old = d.known(r), OldNone, u.Old[:0]
+	kind := r.byte()
+	if kind == byte(OldKey) || kind == byte(OldRow) {
+		u.OldKind = OldKind(kind)
+		u.Old = r.row(u.Old, u.Relation)
+		kind = r.byte()
+	}
+	if kind != 'N' {
+		r.bad = true
+	}
+	u.New = r.row(u.New, u.Relation)
+	return u
+}
+
+func (d *Decoder) decodeTruncate(r *reader) Message {
+	n := r.uint32()
+	flags := r.byte()
+	d.truncate = Truncate{Relations: d.truncate.Relations[:0], Cascade: flags&1 != 0, RestartIdentity: flags&2 != 0}
+	for i := uint32(0); i < n && !r.bad; i++ {
+		d.truncate.Relations = append(d.truncate.Relations, d.known(r))
+	}
+	return &d.truncate
+}
+
+// relation reads a Relation and remembers it.
+func (d *Decoder) relation(r *reader) Message {
+	rel := &Relation{OID: r.uint32(), Namespace: r.namespace(), Name: r.string(), Identity: r.byte()}
+	n := int(r.uint16())
+	for i := 0; i < n && !r.bad; i++ {
+		flags := r.byte()
+		rel.Columns = append(rel.Columns, Column{
+			Name: r.string(), TypeOID: r.uint32(), TypeMod: int32(r.uint32()), Key: flags&1 != 0,
+		})
+	}
+	if r.bad {
+		return rel
+	}
+	if d.relations == nil {
+		d.relations = map[uint32]*Relation{}
+	}
+	d.relations[rel.OID] = rel
+	return rel
+}
+
+// known reads the OID of a relation that must have been described.
+func (d *Decoder) known(r *reader) *Relation {
+	rel := d.relations[r.uint32()]
+	if rel == nil {
+		r.bad = true
+	}
+	return rel
+}
+
+// reader takes apart one message. After the first thing that is not there, bad
+// holds and everything reads as zero.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+// take returns the next n bytes, nil if there are fewer.
+func (r *reader) take(n int) []byte {
+	if r.bad || n < 0 || n > len(r.b) {
+		r.bad, r.b = true, nil
+		return nil
+	}
+	b := r.b[:n:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) byte() byte {
+	if b := r.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) expect(b byte) {
+	if r.byte() != b {
+		r.bad = true
+	}
+}
+
+func (r *reader) uint16() uint16 {
+	if b := r.take(2); b != nil {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (r *reader) uint32() uint32 {
+	if b := r.take(4); b != nil {
+		return binary.BigEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) uint64() uint64 {
+	if b := r.take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *reader) lsn() LSN { return LSN(r.uint64()) }
+
+func (r *reader) time() time.Time { return protocolTime(int64(r.uint64())) }
+
+func (r *reader) string() string {
+	i := bytes.IndexByte(r.b, 0)
+	if i < 0 {
+		r.bad = true
+		return ""
+	}
+	s := string(r.take(i))
+	r.take(1)
+	return s
+}
+
+func (r *reader) namespace() string {
+	if s := r.string(); s != "" {
+		return s
+	}
+	return "pg_catalog"
+}
+
+// sized reads bytes with their length before them.
+func (r *reader) sized() []byte { return r.take(int(int32(r.uint32()))) }
+
+// row reads a row into dst, which it replaces. The number of values must be the
+// relation's.
+func (r *reader) row(dst []Value, rel *Relation) []Value {
+	dst = dst[:0]
+	n := int(r.uint16())
+	if rel == nil || n != len(rel.Columns) {
+		r.bad = true
+	}
+	for i := 0; i < n && !r.bad; i++ {
+		v := Value{Kind: ValueKind(r.byte())}
+		switch v.Kind {
+		case Null, Unchanged:
+		case Text, Binary:
+			v.Data = r.sized()
+		default:
+			r.bad = true
+		}
+		dst = append(dst, v)
+	}
+	return dst
+}

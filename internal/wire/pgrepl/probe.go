@@ -1,0 +1,303 @@
+package pgrepl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// ProbeConfig says what is to be tailed.
+type ProbeConfig struct {
+	Table Table
+	// Publication is to be used, or created if it does not exist.
+	Publication string
+	// Slot is to be used if it exists. Default: none, a new one is needed.
+	Slot string
+}
+
+// Finding is a reason why something is not possible or not wise.
+type Finding struct {
+	// About is a short name that does not change, such as "wal_level".
+	About  string
+	Reason string
+	Hint   string // what to do about it; may be empty
+}
+
+// String is one line for an operator.
+func (f Finding) String() string {
+	if f.Hint == "" {
+		return f.Reason
+	}
+	return f.Reason + " (" + f.Hint + ")"
+}
+
+// Report is what Probe found.
+type Report struct {
+	Version int // as server_version_num
+	// Obstacles forbid tailing, each for itself. Empty: it is possible.
+	Obstacles []Finding
+	// Warnings do not forbid it.
+	Warnings []Finding
+	// PublicationExists and SlotExists say what is there already.
+	PublicationExists, SlotExists bool
+}
+
+// Possible tells whether nothing stands in the way.
+func (r *Report) Possible() bool { return len(r.Obstacles) == 0 }
+
+// Reason names all obstacles on one line, empty if there are none.
+func (r *Report) Reason() string {
+	var all []string
+	for _, f := range r.Obstacles {
+		all = append(all, f.String())
+	}
+	return strings.Join(all, "; ")
+}
+
+// Probe says whether a table can be tailed through this login, and why not. It
+// changes nothing: it reads settings and the catalog in an ordinary session, and
+// opens and closes a replication connection. The error is for a server that
+// cannot be asked at all.
+func Probe(ctx context.Context, cfg pgwire.ConnectConfig, want ProbeConfig) (*Report, error) {
+	c, err := Connect(ctx, cfg, SQL)
+	if err != nil {
+		return nil, fmt.Errorf("probe logical replication: %w", err)
+	}
+	p := &prober{conn: c, want: want, report: &Report{Version: c.version}}
+	err = p.run(ctx)
+	if closeErr := c.Close(); err == nil && closeErr != nil {
+		err = closeErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("probe logical replication: %w", err)
+	}
+	p.connection(ctx, cfg)
+	return p.report, nil
+}
+
+type prober struct {
+	conn   *Conn
+	want   ProbeConfig
+	report *Report
+	// facts are the values of the first query, by their names.
+	facts map[string]string
+}
+
+func (p *prober) obstacle(about, hint, format string, args ...any) {
+	p.report.Obstacles = append(p.report.Obstacles, Finding{about, fmt.Sprintf(format, args...), hint})
+}
+
+func (p *prober) warn(about, hint, format string, args ...any) {
+	p.report.Warnings = append(p.report.Warnings, Finding{about, fmt.Sprintf(format, args...), hint})
+}
+
+func (p *prober) run(ctx context.Context) error {
+	if p.conn.version < 120000 {
+		p.obstacle("version", "", "the server is of version %d, and logical replication is supported from PostgreSQL 12", p.conn.version/10000)
+		return nil
+	}
+	for _, step := range []func(context.Context) error{p.ask, p.slot, p.publication} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	p.settings()
+	return nil
+}
+
+// row runs a query of one row and returns it by its columns' names; nil if there
+// is no row. NULL is left out.
+func (p *prober) row(ctx context.Context, sql string) (map[string]string, error) {
+	results, err := p.conn.Query(ctx, sql)
+	if err != nil {
+		return nil, err
+	}
+	if len(results) != 1 || len(results[0].Rows) == 0 {
+		return nil, nil
+	}
+	m := map[string]string{}
+	for i, f := range results[0].Fields {
+		if v := results[0].Rows[0][i]; v != nil {
+			m[f.Name] = string(v)
+		}
+	}
+	return m, nil
+}
+
+func (p *prober) ask(ctx context.Context) error {
+	facts, err := p.row(ctx, `SELECT current_setting('wal_level') AS wal_level,
+		current_setting('max_replication_slots') AS max_slots,
+		(SELECT count(*) FROM pg_catalog.pg_replication_slots) AS slots,
+		current_setting('max_wal_senders') AS max_senders,
+		(SELECT count(*) FROM pg_catalog.pg_stat_get_wal_senders()) AS senders,
+		current_setting('max_slot_wal_keep_size', true) AS keep,
+		current_setting('idle_replication_slot_timeout', true) AS idle,
+		pg_catalog.pg_is_in_recovery() AS standby,
+		current_user AS role, current_database() AS db,
+		r.rolreplication OR r.rolsuper AS replicates, r.rolsuper AS super,
+		pg_catalog.has_database_privilege(current_database(), 'CREATE') AS creates,
+		EXISTS (SELECT 1 FROM pg_catalog.pg_roles m WHERE m.rolname IN ('rds_replication', 'rds_superuser')
+			AND pg_catalog.pg_has_role(m.oid, 'MEMBER')) AS rds,
+		EXISTS (SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = 'rds_replication') AS on_rds
+		FROM pg_catalog.pg_roles r WHERE r.rolname = current_user`)
+	if err != nil {
+		return fmt.Errorf("ask for settings: %w", err)
+	}
+	if facts == nil {
+		return errors.New("ask for settings: the role does not see itself")
+	}
+	p.facts = facts
+	return nil
+}
+
+func (p *prober) is(fact string) bool { return p.facts[fact] == "t" }
+
+// settings judges what the server allows.
+func (p *prober) settings() {
+	if level := p.facts["wal_level"]; level != "logical" {
+		p.obstacle("wal_level", "set wal_level = logical and restart the server; on Amazon RDS, rds.logical_replication = 1",
+			"wal_level is %s and not logical", level)
+	}
+	if p.is("standby") && p.conn.version < 160000 {
+		p.obstacle("standby", "connect to the primary", "the server is a standby, which decodes from PostgreSQL 16 on only")
+	}
+	if !p.report.SlotExists && full(p.facts["slots"], p.facts["max_slots"]) {
+		p.obstacle("max_replication_slots", "drop a slot that nobody uses, or raise max_replication_slots and restart the server",
+			"all %s replication slots are taken", p.facts["max_slots"])
+	}
+	if full(p.facts["senders"], p.facts["max_senders"]) {
+		p.obstacle("max_wal_senders", "raise max_wal_senders and restart the server",
+			"all %s WAL senders are busy", p.facts["max_senders"])
+	}
+	switch keep := p.facts["keep"]; keep {
+	case "":
+	case "-1":
+		p.warn("max_slot_wal_keep_size", "set max_slot_wal_keep_size to what the disk can spare",
+			"max_slot_wal_keep_size is unlimited: while nobody reads the slot, the log fills the disk")
+	default:
+		p.warn("max_slot_wal_keep_size", "", "max_slot_wal_keep_size is %s: a slot that lags more than that is lost", keep)
+	}
+	if idle := p.facts["idle"]; idle != "" && idle != "0" {
+		p.warn("idle_replication_slot_timeout", "", "idle_replication_slot_timeout is %s: a slot that nobody reads for so long is lost", idle)
+	}
+}
+
+// full tells whether a count has reached its limit.
+func full(count, limit string) bool {
+	n, err1 := strconv.Atoi(count)
+	m, err2 := strconv.Atoi(limit)
+	return err1 == nil && err2 == nil && n >= m
+}
+
+// slot judges a slot that exists.
+func (p *prober) slot(ctx context.Context) error {
+	if p.want.Slot == "" {
+		return nil
+	}
+	if err := checkSlotName(p.want.Slot); err != nil {
+		p.obstacle("slot", "", "%v", err)
+		return nil
+	}
+	status := "NULL"
+	if p.conn.version >= 130000 {
+		status = "wal_status"
+	}
+	s, err := p.row(ctx, fmt.Sprintf(`SELECT slot_type, plugin, database, active, %s AS status
+		FROM pg_catalog.pg_replication_slots WHERE slot_name = %s`, status, literal(p.want.Slot)))
+	if err != nil {
+		return fmt.Errorf("look up replication slot %s: %w", p.want.Slot, err)
+	}
+	if s == nil {
+		return nil
+	}
+	p.report.SlotExists = true
+	switch {
+	case s["slot_type"] != string(LogicalSlot) || s["plugin"] != "pgoutput":
+		p.obstacle("slot", "choose another name", "slot %s exists and is not one of pgoutput", p.want.Slot)
+	case s["database"] != p.facts["db"]:
+		p.obstacle("slot", "choose another name", "slot %s exists and belongs to database %s", p.want.Slot, s["database"])
+	case s["status"] == "lost":
+		p.obstacle("slot", "drop the slot and begin anew", "slot %s is lost: the log that it needs is gone", p.want.Slot)
+	case s["active"] == "t":
+		p.warn("slot", "", "slot %s is in use by another connection", p.want.Slot)
+	}
+	return nil
+}
+
+// publication judges table, publication and the right to create it.
+func (p *prober) publication(ctx context.Context) error {
+	t := p.want.Table
+	table, err := p.row(ctx, fmt.Sprintf(`SELECT c.relkind AS kind, c.relpersistence AS persistence,
+		pg_catalog.pg_has_role(c.relowner, 'USAGE') AS owns, pg_catalog.pg_get_userbyid(c.relowner) AS owner
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = %s AND c.relname = %s`, literal(t.Namespace), literal(t.Name)))
+	if err != nil {
+		return fmt.Errorf("look up table %s: %w", t, err)
+	}
+	switch {
+	case table == nil:
+		p.obstacle("table", "create it first", "there is no table %s", t)
+		return nil
+	case table["kind"] != "r" && table["kind"] != "p":
+		p.obstacle("table", "", "%s is not a table", t)
+		return nil
+	case table["persistence"] != "p":
+		p.obstacle("table", "ALTER TABLE ... SET LOGGED", "table %s is temporary or unlogged, so its changes are not in the log", t)
+		return nil
+	}
+	pub, err := p.conn.publication(ctx, p.want.Publication, t)
+	if err != nil {
+		return err
+	}
+	p.report.PublicationExists = pub.exists
+	if pub.bereft() {
+		if !pub.owned || table["owns"] != "t" {
+			p.obstacle("publication", fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s", ident(p.want.Publication), t),
+				"publication %s has lost its table, and role %s does not own both", ident(p.want.Publication), p.facts["role"])
+		}
+		return nil
+	}
+	if pub.exists {
+		if reason := pub.lacks(); reason != "" {
+			p.obstacle("publication", "alter it, or choose another name", "publication %s exists and %s", ident(p.want.Publication), reason)
+		}
+		return nil
+	}
+	switch {
+	case p.is("standby"):
+		p.obstacle("publication", "create it on the primary", "there is no publication %s, and a standby can have none of its own", ident(p.want.Publication))
+	case !p.is("creates"):
+		p.obstacle("publication", fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s", ident(p.facts["db"]), ident(p.facts["role"])),
+			"there is no publication %s, and role %s may not create in database %s", ident(p.want.Publication), p.facts["role"], p.facts["db"])
+	case table["owns"] != "t":
+		p.obstacle("publication", fmt.Sprintf("let %s create the publication", table["owner"]),
+			"there is no publication %s, and role %s does not own table %s", ident(p.want.Publication), p.facts["role"], t)
+	}
+	return nil
+}
+
+// connection opens a replication connection, which is the only way to learn what
+// pg_hba.conf and a provider's own rules say.
+func (p *prober) connection(ctx context.Context, cfg pgwire.ConnectConfig) {
+	if p.conn.version < 120000 {
+		return
+	}
+	c, err := Connect(ctx, cfg, Logical)
+	if err == nil {
+		_ = c.Close() // it has served
+		return
+	}
+	role := ident(p.facts["role"])
+	var hint string
+	switch {
+	case p.is("on_rds") && !p.is("rds"):
+		hint = "GRANT rds_replication TO " + role
+	case p.facts != nil && !p.is("replicates") && !p.is("rds"):
+		hint = "ALTER ROLE " + role + " REPLICATION"
+	}
+	p.obstacle("connection", hint, "the server refuses a replication connection: %v", err)
+}
