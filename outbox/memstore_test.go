@@ -125,6 +125,13 @@ func (s *memStore) inject(op string) error {
 	return s.fail(op)
 }
 
+// buried counts the dead letters.
+func (s *memStore) buried() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.dead)
+}
+
 func (s *memStore) pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
