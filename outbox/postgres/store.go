@@ -112,6 +112,12 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 		return nil, fmt.Errorf("outbox: read the DSN: %w", err)
 	}
 	speakUTF8(cfg.ConnConfig)
+	// Two that promote, requeue or purge at once pass each other by, instead of
+	// failing where the default is a stricter isolation.
+	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "SET default_transaction_isolation = 'read committed'")
+		return err
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: open the pool: %w", err)
