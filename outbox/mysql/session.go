@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -78,11 +79,34 @@ func (s *Store) newSession(ctx context.Context) (*session, error) {
 			return nil, err
 		}
 	}
-	if err := conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&c.id); err != nil {
+	err = conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&c.id)
+	if err == nil {
+		err = c.logRows(ctx)
+	}
+	if err != nil {
 		c.discard()
 		return nil, err
 	}
 	return c, nil
+}
+
+// logRows has a server whose binary log takes statements as texts log this
+// session's changes as rows: InnoDB refuses to log what is done at READ COMMITTED
+// otherwise.
+func (c *session) logRows(ctx context.Context) error {
+	var name, format string
+	err := c.QueryRowContext(ctx, "SHOW SESSION VARIABLES LIKE 'binlog_format'").Scan(&name, &format)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && format != "STATEMENT" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = c.exec(ctx, "SET SESSION binlog_format = 'ROW'")
+	if isError(err, errAccessDenied) {
+		return fmt.Errorf("the server logs statements as texts, which InnoDB refuses at READ COMMITTED: set binlog_format to MIXED or ROW, or let the account set it (BINLOG ADMIN, in MySQL SYSTEM_VARIABLES_ADMIN): %w", err)
+	}
+	return err
 }
 
 // logKeys has the binary log carry of rows that this session deletes their keys
