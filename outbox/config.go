@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ClaimMode is how a relay comes by rows.
+// ClaimMode is how a relay fetches rows.
 type ClaimMode int
 
 const (
@@ -61,7 +61,7 @@ func (p RetryPolicy) delay(attempts int) time.Duration {
 
 // Config is how a [Relay] works. The zero value is right for most.
 type Config struct {
-	// Claim is how it comes by rows. Relays of one table use SkipLocked all, or
+	// Claim is how it fetches rows. Relays of one table use SkipLocked all, or
 	// none of them does, which Run sees to: one that leads does not know of the
 	// others' locks, and both would deliver every message. Default: Auto.
 	Claim ClaimMode

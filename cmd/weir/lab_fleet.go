@@ -14,7 +14,7 @@ type labFleet struct {
 	servers []labServer
 	clients []labClient
 	stops   []func(context.Context) error
-	ended   chan labRunning // a server that has ended, whoever ended it
+	ended   chan labRunning // a server that has ended, for whatever reason
 }
 
 func newLabFleet() *labFleet {

@@ -52,7 +52,7 @@ func outboxOptions() []outboxOption {
 		{
 			option: option{
 				group: groupDelivery, name: "claim", arg: "HOW", def: "auto",
-				help: "how rows are come by: auto, log, poll or skip-locked; only the last gives up the order of keys",
+				help: "how rows are fetched: auto, log, poll or skip-locked; only the last gives up the order of keys",
 			},
 			verbs: relay, put: func(c *outboxConfig, v string) (err error) {
 				if c.relay.Claim, err = outbox.ParseClaimMode(v); err != nil {

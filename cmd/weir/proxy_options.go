@@ -273,7 +273,7 @@ func proxyOptions() []option {
 		},
 		{
 			group: groupAuth, name: "trust-loopback",
-			help: "where a server asks weir's host for no password, let in whoever reaches weir over a loopback address or a Unix socket, the console included; otherwise only weir's own user and root over a Unix socket",
+			help: "where a server asks weir's host for no password, let in anyone who reaches weir over a loopback address or a Unix socket, the console included; otherwise only weir's own user and root over a Unix socket",
 			set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TrustLoopback }),
 		},
 		{
@@ -468,7 +468,7 @@ func durationOrNever(field func(*proxyConfig) *time.Duration) setter {
 	}
 }
 
-// maxBatchWindow is the bound of the hint batch:N: whoever would wait longer for
+// maxBatchWindow is the bound of the hint batch:N: a client that would wait longer for
 // company is mistaken about the unit.
 const maxBatchWindow = time.Second
 

@@ -188,7 +188,7 @@ func cumulate(h *batch.Histogram, bounds []float64, unit float64) map[float64]ui
 	return out
 }
 
-// Claim says how rows are come by now: "log", "poll" or "skip-locked", and
+// Claim says how rows are fetched now: "log", "poll" or "skip-locked", and
 // "standby" while this relay leads nothing.
 func (s *Service) Claim() string {
 	st := s.relay.Stats()
