@@ -209,6 +209,16 @@ func TestAuthSwitchOfAnOldServer(t *testing.T) {
 	}
 }
 
+// MariaDB's ed25519 and parsec ask with 32 bytes and no terminator: a NUL at the
+// end is part of the challenge.
+func TestAuthSwitchWhoseChallengeEndsInNUL(t *testing.T) {
+	salt := append(bytes.Repeat([]byte{1}, 31), 0)
+	plugin, data, err := ParseAuthSwitch(append([]byte("\xfe"+PluginEd25519+"\x00"), salt...))
+	if err != nil || plugin != PluginEd25519 || !bytes.Equal(data, salt) {
+		t.Errorf("%q, %x, %v", plugin, data, err)
+	}
+}
+
 func TestColumnAndRowKeepWhatTheyHold(t *testing.T) {
 	c := Column{
 		Schema: []byte("s"), Table: []byte("t"), OrgTable: []byte("o"), Name: []byte("n"), OrgName: []byte("m"), Extended: []byte("\x00\x04json"),

@@ -3,9 +3,13 @@ package mywire
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/weirdb/weir/internal/lab"
 )
@@ -26,7 +30,7 @@ func TestRelayByEachPluginAndTransport(t *testing.T) {
 					cfg:    AcceptConfig{TLS: &tls.Config{Certificates: []tls.Certificate{cert}}},
 					target: &cfg,
 				}).open(t, strings.Replace(from, "tls", "tcp", 1))
-				for _, plugin := range s.AuthPlugins() {
+				for _, plugin := range spoken(s.MySQL) {
 					if strings.HasSuffix(plugin, "socket") {
 						continue
 					}
@@ -99,8 +103,17 @@ func loginByDriver(t *testing.T, d *door, user, password string, useTLS bool) er
 	t.Helper()
 	db := openDriver(t, d.addr, user, password, useTLS)
 	defer db.Close()
-	var got string
-	err := db.QueryRowContext(t.Context(), "SELECT SUBSTRING_INDEX(USER(), '@', 1)").Scan(&got)
+	ask := func() (who string, err error) {
+		err = db.QueryRowContext(t.Context(), "SELECT SUBSTRING_INDEX(USER(), '@', 1)").Scan(&who)
+		return who, err
+	}
+	got, err := ask()
+	for tries := 1; user == "ed25519" && errors.Is(err, driver.ErrMalformPkt) && tries < 10; tries++ {
+		// The driver takes a NUL at the end of ed25519's challenge, which every 256th
+		// has, for a terminator, finds the challenge too short then and hangs up: with
+		// or without weir.
+		got, err = ask()
+	}
 	if err == nil && got != user {
 		t.Errorf("the server sees %q", got)
 	}
@@ -125,6 +138,43 @@ func TestRelayByTheCommandLine(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRelayOfParsec: weir cannot answer for an account of this plugin, and carries
+// what the server asks and a client that speaks it answers.
+func TestRelayOfParsec(t *testing.T) {
+	s := server(t, lab.FlavorMariaDB)
+	if !slices.Contains(s.AuthPlugins(), pluginParsec) {
+		t.Skip("the server has no parsec: MariaDB does from 11.6 on")
+	}
+	path := commandLine(t, lab.FlavorMariaDB)
+	if path == "" {
+		t.Skip("the command line client is not installed")
+	}
+	password := livePassword + pluginParsec
+	if err := s.CreateUser(t.Context(), lab.MySQLUser{Name: pluginParsec, Password: password, Plugin: pluginParsec}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // or the server plays the logins of unknown users by it
+		if err := s.Exec(context.Background(), "DROP USER "+pluginParsec); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := Connect(t.Context(), s.config(pluginParsec, password)); !errors.Is(err, errPlugin) || !strings.Contains(err.Error(), "parsec: ") {
+		t.Errorf("weir's own login: %v", err)
+	}
+	cert := newAuthority(t).issue("localhost")
+	cfg := ConnectConfig{Address: s.Addr()}
+	d := (&door{cfg: AcceptConfig{TLS: &tls.Config{Certificates: []tls.Certificate{cert}}}, target: &cfg}).open(t, "tcp")
+	for _, useTLS := range []bool{false, true} {
+		// "SELECT who" is the server's own to refuse, once the user is in.
+		if out, err := askByCommand(t, s.Flavor(), path, d.addr, pluginParsec, password, useTLS); err == nil || !strings.Contains(err.Error(), "Unknown column 'who'") {
+			t.Errorf("TLS %t: %q, %v (the door: %v)", useTLS, out, err, d.lastErr())
+		}
+		if out, err := askByCommand(t, s.Flavor(), path, d.addr, pluginParsec, password+"x", useTLS); err == nil || !strings.Contains(err.Error(), "Access denied for user 'parsec'") {
+			t.Errorf("TLS %t, with the wrong password: %q, %v", useTLS, out, err)
+		}
+	}
 }
 
 func TestRelayKeepsTheClientsSettings(t *testing.T) {

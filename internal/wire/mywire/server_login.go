@@ -10,7 +10,7 @@ import (
 const maxAuthRounds = 16
 
 var (
-	errPlugin   = errors.New("authentication plugin is not supported")
+	errPlugin   = errors.New("weir cannot log in by this authentication plugin: use an account with mysql_native_password, ed25519, caching_sha2_password or sha256_password")
 	errKeys     = errors.New("the password itself is needed, and weir has only a hash of it")
 	errInsecure = errors.New("the server asks for the password in clear text, and the connection has no TLS")
 )
