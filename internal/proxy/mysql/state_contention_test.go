@@ -141,6 +141,7 @@ func sequencesAreNeverAnothers(t *testing.T, server *lab.MySQL) {
 	var g errgroup.Group
 	for n := range 6 {
 		c := w.dial(nil)
+		c.must("SET SESSION binlog_format = 'ROW'") // STATEMENT does not know sequences
 		g.Go(func() error {
 			defer func() { _ = c.Close() }() // it may hold a backend, for which others wait
 			q := &questioner{c: c, n: n}

@@ -136,7 +136,8 @@ func TestMinimalImagesLackColumns(t *testing.T) {
 func TestStatementsLoggedAsSuchAreGivenOut(t *testing.T) {
 	eachServer(t, func(t *testing.T, s target) {
 		name, c := s.database(t)
-		run(t, c, "CREATE TABLE a (id INT AUTO_INCREMENT PRIMARY KEY, r DOUBLE)", "SET binlog_format = 'STATEMENT'")
+		run(t, c, "CREATE TABLE a (id INT AUTO_INCREMENT PRIMARY KEY, r DOUBLE)", "SET binlog_format = 'STATEMENT'",
+			"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ") // InnoDB writes no statements below it
 		start := s.end(t, c)
 		run(t, c, "SET @x = 1", "BEGIN", "INSERT INTO a (r) VALUES (@x)", "COMMIT")
 		got := s.log(t, Start{Position: start}, ReaderConfig{Want: in(name)})
