@@ -487,6 +487,28 @@ func bulksWithoutTypes(one, two speaker) (told, rows string) {
 	return strings.Join(answers, "; "), two.one("SELECT GROUP_CONCAT(a ORDER BY id) FROM t")
 }
 
+// A statement that was prepared with autocommit on is prepared on another connection
+// in the middle of a transaction with autocommit off, and does not end it.
+func TestPreparingAnewEndsNoTransaction(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a INT)"), func(c *mysql.Config) { c.PoolSize, c.ReadLanes = 2, -1 })
+	c, first, second := w.dial(nil), w.dial(nil), w.dial(nil)
+	first.must("BEGIN")
+	insert := c.prepare("INSERT INTO t VALUES (?)")
+	second.must("BEGIN") // on the connection that has the statement
+	first.must("ROLLBACK")
+	c.must("SET autocommit = 0")
+	c.must("INSERT INTO t VALUES (1)")
+	c.must("SET sql_mode = 'ANSI_QUOTES'") // so the text is read in other settings than these
+	if r := c.try(insert.execute(2)); r.err != nil || r.lost != nil {
+		t.Fatalf("%v %v", r.err, r.lost)
+	}
+	c.must("ROLLBACK")
+	if got := c.one("SELECT COUNT(*) FROM t"); got != "0" {
+		t.Errorf("%s rows outlive the rollback", got)
+	}
+}
+
 // A trigger's user variables are those of the session that fired it.
 func TestVariablesOfATrigger(t *testing.T) {
 	t.Parallel()

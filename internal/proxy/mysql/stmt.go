@@ -129,12 +129,15 @@ func (b *backend) learn(st *stmt, done func(err *mywire.Error)) {
 
 // prepareAway prepares a statement with the meaning that it had where its client
 // prepared it: names belong to the database of then. So a session that is
-// elsewhere by now goes there and back.
+// elsewhere by now goes there and back, in the settings that say how a text is read
+// and in no others: a change of autocommit would commit the client's transaction.
 func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
 	away := readsOtherwise(st.set, b.set) && reachable(b.set, st.set, b.p.key.database)
 	var astray *mywire.Error
+	var there *session.Set
 	if away {
-		b.visit(b.set, st.set, func(e *mywire.Error) { astray, b.doomed = e, true })
+		there = b.readingAs(st.set)
+		b.visit(b.set, there, func(e *mywire.Error) { astray, b.doomed = e, true })
 	}
 	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
 		if astray != nil {
@@ -144,7 +147,7 @@ func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
 	}).st = st
 	b.s.Out = mywire.AppendPrepare(b.s.OutBuf(), st.sql)
 	if away {
-		b.visit(st.set, b.set, func(e *mywire.Error) {
+		b.visit(there, b.set, func(e *mywire.Error) {
 			if !b.s.Closed {
 				b.fail(fmt.Errorf("restore the settings of a session: %w", e)) // what comes next would run in others
 			}
@@ -174,6 +177,27 @@ func (b *backend) visit(from, to *session.Set, failed func(e *mywire.Error)) {
 		})
 		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), st.cmd, st.arg)
 	}
+}
+
+// readingAs returns the backend's settings with those by which a text is read taken
+// from another set.
+func (b *backend) readingAs(set *session.Set) *session.Set {
+	var list []session.Setting
+	for _, s := range b.set.List() {
+		if !saysHowToRead(s.Name) {
+			list = append(list, s)
+		}
+	}
+	for _, s := range set.List() {
+		if saysHowToRead(s.Name) {
+			list = append(list, s)
+		}
+	}
+	return b.p.settings.Intern(list)
+}
+
+func saysHowToRead(name string) bool {
+	return name == databaseSetting || name == "sql_mode" || isCharset(name)
 }
 
 // readsOtherwise tells whether a text may mean one thing in one set of settings
