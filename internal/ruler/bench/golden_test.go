@@ -201,7 +201,7 @@ func TestFirstResultsOfVersion1AreRead(t *testing.T) {
 
 // Every field that a result can have is named in docs/schema.md.
 func TestSchemaIsDocumented(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "schema.md"))
+	doc, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "schema.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

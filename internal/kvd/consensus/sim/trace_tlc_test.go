@@ -149,7 +149,7 @@ func (p *projected) accepted(t *testing.T, jar string) (bool, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"Recovery.tla", "Trace.tla"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "..", "tla", name))
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "tla", name))
 		if err != nil {
 			t.Fatal(err)
 		}
