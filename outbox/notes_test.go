@@ -92,7 +92,7 @@ func TestFailedAttemptsAreLogged(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			store.mu.Lock()
 			defer store.mu.Unlock()
-			return store.buried() == 501
+			return len(store.dead) == 501
 		})
 		stop()
 
