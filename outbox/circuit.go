@@ -83,7 +83,7 @@ func (c *circuits) admit(destination string, now time.Time) (ok bool, until time
 		return false, k.until
 	case k.left == probes:
 		k.tried = now
-	case k.left == 0 && now.Sub(k.tried) > probePatience: // whoever tried it has gone
+	case k.left == 0 && now.Sub(k.tried) > probePatience: // the lane that tried it has gone
 		k.left, k.tried = probes, now
 	case k.left == 0:
 		return false, now.Add(100 * time.Millisecond)

@@ -325,7 +325,7 @@ Own(e)    == {w \in Known(e) : w.s = e.s}
 C1 == \A e \in Strong : Own(e) \subseteq Sees(e)
 
 \* C2: when a strong operation is done, its session's earlier weak writes
-\* outlive every change of leader, whoever dies.
+\* outlive every change of leader, no matter which replica dies.
 C2 == \A e \in Strong : {w \in e.past : w.s = e.s} \subseteq Ops(log)
 
 \* C3: nobody sees a write of another session before it is committed.

@@ -169,7 +169,7 @@ func TestKVPartition(t *testing.T) {
 	relays := relayedPeers{t: t}
 	r := newKVRig(t, lab.KVConfig{Each: relays.between})
 	must(t, "kv", "put", "k", "before")
-	for id := 1; id <= 3; id++ { // whoever is cut off
+	for id := 1; id <= 3; id++ { // any of them may be cut off
 		until(t, fmt.Sprintf("replica %d has what was put", id), func() bool {
 			return call(t, "kv", "get", "k", "--weak", r.alone(id)).stdout == "before\n"
 		})

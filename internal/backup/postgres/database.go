@@ -27,7 +27,7 @@ type database struct {
 	attempt int // 1 to schemaAttempts
 
 	main     *pg.Session
-	mainMu   sync.Mutex // held by whoever reads on main
+	mainMu   sync.Mutex // held by the goroutine that reads on main
 	snapshot string     // as SET TRANSACTION SNAPSHOT takes it
 	position archive.Position
 	tables   []*table

@@ -59,7 +59,7 @@ func (l *leadership) firstApplied() {
 			l.gather(c.cfg.ID, slices.Clone(c.pool.records))
 		}
 	})
-	l.stamp() // whoever sends its pool has answered it: it can be handed over to as soon as the view is open
+	l.stamp() // a replica that sends its pool has answered it: this one can be handed over to as soon as the view is open
 	l.askPools()
 }
 

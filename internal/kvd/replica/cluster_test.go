@@ -214,7 +214,7 @@ func TestSnapshotForOneThatWasAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for id, n := range r.nodes { // whoever leads when the other one comes back
+	for id, n := range r.nodes { // any may lead when the other one comes back
 		eventually(t, fmt.Sprintf("replica %d has made snapshots and dropped log", id), func() bool {
 			s := n.Status()
 			return s.Snapshot > 0 && s.First > 20

@@ -78,7 +78,7 @@ func (p *peers) allow(who peer.Remote, known bool) error {
 	case slices.Contains(s.Left, who.ID):
 		return fmt.Errorf("replica %d was removed from the cluster; its number is never used again", who.ID)
 	case len(s.Members) == 0:
-		return nil // this one waits to be added: whoever leads now tells it who the members are
+		return nil // this one waits to be added: the leader of now tells it who the members are
 	case who.Term > s.Term || who.Index > s.Last:
 		return nil // its log is further: it may have been added since this one was last heard of
 	}

@@ -4,7 +4,7 @@
 // A closed loop has a fixed number of workers; each starts its next operation
 // when the last one has ended. When the server stalls, so does the load, and the
 // stall is recorded once per worker: the latencies say what a worker saw, and not
-// what a user would have seen who came by meanwhile.
+// what a user would have seen who came meanwhile.
 //
 // An open loop starts operations by a schedule that does not ask the server. Its
 // latency counts from the intended start, so the users who would have come during

@@ -58,7 +58,7 @@ func Worker(ctx context.Context, in io.Reader, out io.Writer, log *slog.Logger) 
 		return fmt.Errorf("read the order: %w", err)
 	}
 	go func() { // ends with the process at the latest
-		_, _ = io.Copy(io.Discard, lines) // whoever gave the order is gone at its end
+		_, _ = io.Copy(io.Discard, lines) // at its end the process that gave the order is gone
 		cancel()
 	}()
 	return o.relay(ctx, out, log)

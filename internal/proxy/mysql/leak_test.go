@@ -17,7 +17,7 @@ import (
 )
 
 // What one session leaves on its connection must not be met by another, whatever
-// road it came by: views, functions, procedures and triggers that set, lock and make
+// road that led to it: views, functions, procedures and triggers that set, lock and make
 // things are roads of which a statement's text shows nothing.
 
 var leakSetup = []string{

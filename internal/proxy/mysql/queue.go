@@ -287,7 +287,7 @@ func (p *pool) pipeline(set *session.Set, st *stmt) *backend {
 	}
 	for i, b := range p.shared {
 		if i == 0 && starving {
-			continue // let it run dry, for whoever needs a backend alone
+			continue // let it run dry, for a client that needs a backend alone
 		}
 		if b.set != set || b.depth() >= depth || b.cancels > 0 || b.held || b.doomed || b.retired {
 			continue

@@ -253,7 +253,7 @@ var confusing sync.Map // by server
 func confusesNow(server *lab.MySQL) bool {
 	c, err := mywire.Connect(context.Background(), mywire.ConnectConfig{Address: server.Addr(), User: "root", TLSMode: mywire.TLSDisabled, Timeout: patience})
 	if err != nil {
-		return false // whoever compares will see it, too
+		return false // the comparison will see it, too
 	}
 	defer c.Close()
 	ok, err := c.Exec(context.Background(), "SET foreign_key_checks = 1")

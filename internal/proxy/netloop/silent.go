@@ -30,7 +30,7 @@ func (s *Silent) Enter(conn net.Conn) (leave func()) {
 	}
 	s.mu.Unlock()
 	if oldest != nil {
-		_ = oldest.Close() // whoever reads from it learns that
+		_ = oldest.Close() // its reader learns that
 	}
 	return func() {
 		s.mu.Lock()

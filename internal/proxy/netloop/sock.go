@@ -49,7 +49,7 @@ type Sock struct {
 	wantWrite bool // the kernel's buffer is full: EPOLLOUT is armed
 	paused    bool // EPOLLIN is not armed
 	full      bool // ... because the handler leaves too much unconsumed
-	throttled bool // ... because whoever the bytes are for is slow
+	throttled bool // ... because the reader of the bytes is slow
 	watched   bool // somebody is held back until the output is written
 	eof       bool // the peer has closed; In may still hold bytes
 }

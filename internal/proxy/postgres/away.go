@@ -36,7 +36,7 @@ type away struct {
 func (a *away) init() { a.slots = make(chan struct{}, awayTries) }
 
 // isAway tells whether an error says that the server takes no logins at present,
-// whoever asks.
+// no matter who asks.
 func isAway(err error) bool {
 	return pgwire.CodeOf(err) == pgwire.CodeCannotConnectNow || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
 }

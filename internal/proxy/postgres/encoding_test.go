@@ -21,7 +21,7 @@ var unreadEncodings = []struct{ name, backslash string }{
 	{"BIG5", "\xa5\x5c"},
 }
 
-// In whatever way a session comes by its encoding, a text in which weir and the
+// However a session gets its encoding, a text in which weir and the
 // server see literals end elsewhere reaches no other client.
 func TestTextsInEncodingsThatAreNotReadReachNobodyElse(t *testing.T) {
 	t.Parallel()

@@ -298,7 +298,7 @@ func (p *pool) pipeline(set *session.Set) *backend {
 	starving := p.starving()
 	for i, b := range p.shared {
 		if i == 0 && starving {
-			continue // let it run dry, for whoever needs a backend alone
+			continue // let it run dry, for a client that needs a backend alone
 		}
 		if b.set == set && b.bytewise && b.depth() < maxPipeline && b.cancels == 0 && !b.held && !b.doomed && !b.retired && (best == nil || b.depth() < best.depth()) {
 			best = b

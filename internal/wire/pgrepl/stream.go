@@ -309,7 +309,7 @@ func (s *Stream) beat(ctx context.Context) {
 			continue
 		}
 		if err := s.report(ctx, ask); err != nil {
-			s.conn.interrupt() // whoever reads learns the reason
+			s.conn.interrupt() // the reader learns the reason
 			return
 		}
 		reported = now

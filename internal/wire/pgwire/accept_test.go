@@ -246,7 +246,7 @@ func TestAcceptCancelRequest(t *testing.T) {
 }
 
 // The certificate that channel binding speaks of is the one that was shown,
-// however the config came by it.
+// wherever the config got it.
 func TestChannelBindingFollowsTheCertificateShown(t *testing.T) {
 	ca := newAuthority(t)
 	one, two := ca.issue("one.test"), ca.issue("two.test")

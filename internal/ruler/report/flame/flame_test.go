@@ -98,7 +98,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The colour of a frame and the category table come by different ways, and must
+// The colour of a frame and the category table are made in different ways, and must
 // tell the same.
 func TestColoursAgreeWithCategories(t *testing.T) {
 	p, rules := cpuProfile(), measure.DefaultRules()
