@@ -45,6 +45,42 @@ func TestALateCommitWaitsBehindWhatFailedBefore(t *testing.T) {
 	})
 }
 
+// Where the table was emptied while a message waited for another attempt, the one
+// that has its number now is not taken for it: it is no attempt further, and stands
+// in no other's place.
+func TestARowWithTheNumberOfOneThatWaitsIsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, sink := newMemStore(), &memSink{}
+		sink.decide = func(m *Message) error {
+			if m.Topic == "fails" || m.Topic == "other" && sink.tries("other") < 2 {
+				return errors.New("no")
+			}
+			return nil
+		}
+		store.put(Message{Topic: "fails", Key: "k"})
+		cfg := fast()
+		cfg.Retry.MaxAttempts = 3
+		_, stop := running(t, store, sink, cfg)
+		defer stop()
+		until(t, "two attempts have failed", func() bool {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			for seq, row := range store.rows {
+				if store.parked[seq].attempts == 2 {
+					row.Topic, row.ID = "other", NewID()
+					delete(store.parked, seq)
+					return true
+				}
+			}
+			return false
+		})
+		until(t, "the table is empty", func() bool { return store.pending() == 0 })
+		if got := sink.topics(); !slices.Equal(got, []string{"other"}) || len(store.dead) != 0 {
+			t.Errorf("delivered %q, dead %+v: want the other one delivered", got, store.dead)
+		}
+	})
+}
+
 func TestUnreadableRowsBehindAFailedOneAreBuried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, sink := newMemStore(), &memSink{}

@@ -34,8 +34,8 @@ type item struct {
 
 // blockade is a message that waits for another attempt and, if it has a key,
 // the later ones of its key behind it, as they came: one that committed late has
-// a smaller number than those before it. Only numbers and sizes are kept: the
-// rows are read again when the moment comes.
+// a smaller number than those before it. Only names and sizes are kept: the rows
+// are read again when the moment comes.
 type blockade struct {
 	key      string // empty: the message stands alone
 	waits    []waiting
@@ -49,9 +49,11 @@ type blockade struct {
 
 // waiting is a row that waits, and the bytes of its payload.
 type waiting struct {
-	seq   int64
+	Ref
 	bytes int
 }
+
+func waitingOf(row *Row) waiting { return waiting{Ref{row.Seq, row.ID}, len(row.Payload)} }
 
 func newLane(l *lead) *lane {
 	return &lane{
@@ -220,7 +222,7 @@ func (n *lane) block(row Row, d time.Duration, h *hold) {
 		n.spill(row)
 		return
 	}
-	b := &blockade{waits: []waiting{{row.Seq, len(row.Payload)}}, attempts: row.Attempts, due: time.Now().Add(d)}
+	b := &blockade{waits: []waiting{waitingOf(&row)}, attempts: row.Attempts, due: time.Now().Add(d)}
 	b.head = row.Seq
 	b.heldFor(n, h)
 	if row.Key != "" && !n.cfg.Unordered {
@@ -248,7 +250,7 @@ func (n *lane) postpone(b *blockade, row Row) {
 		n.spill(row)
 		return
 	}
-	b.waits = append(b.waits, waiting{row.Seq, len(row.Payload)})
+	b.waits = append(b.waits, waitingOf(&row))
 	n.rec.deferred.Add(1)
 	n.waits.Add(1)
 	n.release([]int64{row.Seq}, len(row.Payload), false)
@@ -264,9 +266,9 @@ func (n *lane) retry(now time.Time) error {
 	}
 	room := n.cfg.MaxInFlightBytes / 2 / len(n.lanes)
 	var bs []*blockade
-	var seqs []int64
+	var refs []Ref
 	heads := map[int64]*blockade{}
-	for len(n.due) > 0 && !n.due[0].due.After(now) && len(seqs) < most && (room > 0 || len(seqs) == 0) {
+	for len(n.due) > 0 && !n.due[0].due.After(now) && len(refs) < most && (room > 0 || len(refs) == 0) {
 		b := n.due[0]
 		if b.dest != "" || b.held {
 			if ok, until := n.circuits.admit(b.dest, now); !ok {
@@ -280,25 +282,25 @@ func (n *lane) retry(now time.Time) error {
 		heap.Pop(&n.due)
 		n.rec.parked.Add(-1)
 		n.rec.deferred.Add(-int64(len(b.waits) - 1))
-		part := b.take(most-len(seqs), &room)
-		heads[part[0]] = b
-		seqs = append(seqs, part...)
+		part := b.take(most-len(refs), &room)
+		heads[part[0].Seq] = b
+		refs = append(refs, part...)
 		b.waits = b.waits[len(part):]
 		bs = append(bs, b)
 		if b.alone {
 			break
 		}
 	}
-	n.waits.Add(-int64(len(seqs)))
-	n.unreserve(most - len(seqs))
-	if len(seqs) == 0 {
+	n.waits.Add(-int64(len(refs)))
+	n.unreserve(most - len(refs))
+	if len(refs) == 0 {
 		return nil
 	}
-	found, err := n.lease.Fetch(n.work, seqs)
+	found, err := n.lease.Fetch(n.work, numbersOf(refs))
 	if err != nil {
 		return err
 	}
-	rows, gone := inOrder(seqs, found)
+	rows, gone := inOrder(refs, found)
 	n.unreserve(len(gone)) // somebody has removed them
 	n.drop(gone)
 	_, bytes := numbers(rows)
@@ -321,34 +323,44 @@ func (n *lane) delay(until time.Time) {
 	heap.Fix(&n.due, 0)
 }
 
-// take is the numbers of the first rows of a blockade: up to most of them, and as
+// take names the first rows of a blockade: up to most of them, and as
 // many as there is room for their bytes, but one at least.
-func (b *blockade) take(most int, room *int) []int64 {
+func (b *blockade) take(most int, room *int) []Ref {
 	if b.alone {
 		most = 1
 	}
-	var seqs []int64
+	var refs []Ref
 	for _, w := range b.waits[:min(len(b.waits), most)] {
-		if *room -= w.bytes; len(seqs) > 0 && *room < 0 {
+		if *room -= w.bytes; len(refs) > 0 && *room < 0 {
 			break
 		}
-		seqs = append(seqs, w.seq)
+		refs = append(refs, w.Ref)
+	}
+	return refs
+}
+
+func numbersOf(refs []Ref) []int64 {
+	seqs := make([]int64, len(refs))
+	for i := range refs {
+		seqs[i] = refs[i].Seq
 	}
 	return seqs
 }
 
-// inOrder puts rows in the order of the numbers, and lists those without a row.
-func inOrder(seqs []int64, found []Row) (rows []Row, gone []int64) {
+// inOrder puts rows in the order of their names, and lists the numbers without a
+// row. One that has only the number is of a table that was made anew, and no row of
+// this leadership.
+func inOrder(refs []Ref, found []Row) (rows []Row, gone []int64) {
 	at := make(map[int64]int, len(found))
 	for i := range found {
 		at[found[i].Seq] = i
 	}
 	rows = make([]Row, 0, len(found))
-	for _, seq := range seqs {
-		if i, ok := at[seq]; ok {
+	for _, ref := range refs {
+		if i, ok := at[ref.Seq]; ok && found[i].ID == ref.ID {
 			rows = append(rows, found[i])
 		} else {
-			gone = append(gone, seq)
+			gone = append(gone, ref.Seq)
 		}
 	}
 	return rows, gone
@@ -434,7 +446,7 @@ func (n *lane) reblock(v verdict, rows []Row, bs []*blockade) {
 		if len(again[b]) == 0 {
 			first[b] = o
 		}
-		again[b] = append(again[b], waiting{rows[i].Seq, len(rows[i].Payload)})
+		again[b] = append(again[b], waitingOf(&rows[i]))
 		n.release([]int64{rows[i].Seq}, len(rows[i].Payload), false)
 	}
 	now := time.Now()

@@ -83,6 +83,7 @@ type ack struct {
 
 // note is what an earlier leader knew of a row that failed.
 type note struct {
+	id       ID
 	attempts int
 	due      time.Time
 }
@@ -190,7 +191,7 @@ func (l *lead) loadNotes() error {
 	l.notes = make(map[int64]note, len(parked))
 	now := time.Now()
 	for _, p := range parked {
-		l.notes[p.Seq] = note{p.Attempts, now.Add(p.Delay)}
+		l.notes[p.Seq] = note{p.ID, p.Attempts, now.Add(p.Delay)}
 	}
 	return nil
 }
@@ -391,7 +392,9 @@ func (l *lead) dispatch(rows []Row) {
 		it := item{Row: rows[i]}
 		if len(l.notes) > 0 {
 			if n, ok := l.notes[it.Seq]; ok {
-				it.Attempts, it.due = n.attempts, n.due
+				if n.id == it.ID { // else of a table that was made anew
+					it.Attempts, it.due = n.attempts, n.due
+				}
 				delete(l.notes, it.Seq)
 			}
 		}

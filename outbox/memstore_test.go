@@ -311,6 +311,9 @@ func (l *memLease) Park(_ context.Context, ps []Parking) error {
 	l.s.mu.Lock()
 	defer l.s.mu.Unlock()
 	for _, p := range ps {
+		if r := l.s.rows[p.Seq]; r == nil || r.ID != p.ID {
+			continue
+		}
 		l.s.parked[p.Seq] = memNote{p.Attempts, time.Now().Add(p.Delay), p.Error}
 	}
 	return nil
@@ -321,7 +324,7 @@ func (l *memLease) Parked(context.Context) ([]Parking, error) {
 	defer l.s.mu.Unlock()
 	var ps []Parking
 	for seq, n := range l.s.parked {
-		ps = append(ps, Parking{seq, n.attempts, time.Until(n.due), n.err})
+		ps = append(ps, Parking{seq, l.s.rows[seq].ID, n.attempts, time.Until(n.due), n.err})
 	}
 	return ps, nil
 }
@@ -338,7 +341,7 @@ func (l *memLease) Bury(_ context.Context, bs []Burial) error {
 
 func (s *memStore) buryLocked(bs []Burial) {
 	for _, b := range bs {
-		if r := s.rows[b.Seq]; r != nil {
+		if r := s.rows[b.Seq]; r != nil && r.ID == b.ID {
 			s.dead = append(s.dead, b)
 			s.deadRows = append(s.deadRows, r.Row)
 			delete(s.rows, b.Seq)

@@ -330,11 +330,12 @@ type Lease interface {
 	Ack(ctx context.Context, rows []Ref) error
 
 	// Park notes failed attempts, so that they survive the relay. Parked reads
-	// all notes of this shard.
+	// all notes of this shard. Both name rows as Ack does, by number and id.
 	Park(ctx context.Context, p []Parking) error
 	Parked(ctx context.Context) ([]Parking, error)
 
-	// Bury moves rows to the dead letters, in one transaction.
+	// Bury moves rows to the dead letters, in one transaction. It names them by
+	// number and id, too.
 	Bury(ctx context.Context, b []Burial) error
 
 	// Tail begins to follow the database's log: what commits after it returned
@@ -368,6 +369,7 @@ type Tail interface {
 // database's clock.
 type Parking struct {
 	Seq      int64
+	ID       ID
 	Attempts int
 	Delay    time.Duration
 	Error    string
@@ -376,6 +378,7 @@ type Parking struct {
 // Burial is a row that will not be delivered, and why.
 type Burial struct {
 	Seq      int64
+	ID       ID
 	Attempts int
 	Reason   string // "rejected", "attempts", "unreadable"
 	Error    string

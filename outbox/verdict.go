@@ -132,7 +132,7 @@ func (v *verdict) fail(r *Relay, row Row, err error, taken map[string]bool) bool
 	}
 	v.failed = append(v.failed, row)
 	v.delays = append(v.delays, delay)
-	v.parked = append(v.parked, Parking{row.Seq, row.Attempts, delay, err.Error()})
+	v.parked = append(v.parked, Parking{row.Seq, row.ID, row.Attempts, delay, err.Error()})
 	r.complain(row, d, "is tried again", delay, err)
 	return true
 }
@@ -144,7 +144,7 @@ const wholeSink = "\x00"
 func (v *verdict) bury(r *Relay, row Row, reason string, err error) {
 	r.circuits.forget(r.circuits.route(&row.Message), row.Seq)
 	r.circuits.forget(wholeSink, row.Seq)
-	v.buried = append(v.buried, Burial{row.Seq, row.Attempts + 1, reason, err.Error()})
+	v.buried = append(v.buried, Burial{row.Seq, row.ID, row.Attempts + 1, reason, err.Error()})
 	v.gone = append(v.gone, row)
 }
 
@@ -209,7 +209,7 @@ func unreadable(rows []Row) (readable []Row, buried []Burial, gone []Row) {
 	}
 	for _, row := range rows {
 		if err := fault(&row); err != nil {
-			buried = append(buried, Burial{row.Seq, row.Attempts, "unreadable", err.Error()})
+			buried = append(buried, Burial{row.Seq, row.ID, row.Attempts, "unreadable", err.Error()})
 			gone = append(gone, row)
 		} else {
 			readable = append(readable, row)

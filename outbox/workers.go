@@ -151,7 +151,7 @@ func (w *workers) once(stop, work context.Context, c *courier) (n int, outage, e
 	acked, _ := numbers(v.delivered)
 	notes = append(notes, v.parked...)
 	for i, row := range v.held { // so that no claim takes them before
-		notes = append(notes, Parking{row.Seq, row.Attempts, v.holds[i].delay, v.holds[i].err.Error()})
+		notes = append(notes, Parking{row.Seq, row.ID, row.Attempts, v.holds[i].delay, v.holds[i].err.Error()})
 	}
 	if err := claim.Finish(work, acked, notes, v.buried); err != nil {
 		return 0, nil, err
@@ -171,7 +171,7 @@ func (w *workers) admitted(rows []Row) (ready []Row, notes []Parking) {
 	now := time.Now()
 	for _, row := range rows {
 		if ok, until := w.circuits.admit(w.circuits.route(&row.Message), now); !ok {
-			notes = append(notes, Parking{row.Seq, row.Attempts, until.Sub(now), "its destination takes no messages"})
+			notes = append(notes, Parking{row.Seq, row.ID, row.Attempts, until.Sub(now), "its destination takes no messages"})
 			continue
 		}
 		ready = append(ready, row)

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -62,13 +63,14 @@ func refsTable(refs []outbox.Ref, made []int64) string {
 // note is a Parking or Burial as an element of a list.
 type note struct {
 	Seq      int64  `json:"s"`
+	ID       string `json:"i"` // in hexadecimal digits
 	Attempts int    `json:"a"`
 	Delay    int64  `json:"d"` // microseconds
 	Reason   string `json:"r"`
 	Error    string `json:"e"`
 }
 
-// notesTable is a list of notes as table d with columns s, a, d, r and e. It is
+// notesTable is a list of notes as table d with columns s, i, a, d, r and e. It is
 // written in hexadecimal digits: no mode of the server gives those a meaning.
 func notesTable(notes []note) (string, error) {
 	text, err := json.Marshal(notes)
@@ -76,7 +78,7 @@ func notesTable(notes []note) (string, error) {
 		return "", err
 	}
 	return "JSON_TABLE(CONVERT(X'" + hex.EncodeToString(text) + "' USING utf8mb4), '$[*]' COLUMNS (" +
-		"s BIGINT PATH '$.s', a INT PATH '$.a', d BIGINT PATH '$.d', r VARCHAR(32) PATH '$.r', e TEXT PATH '$.e')) d", nil
+		"s BIGINT PATH '$.s', i CHAR(32) PATH '$.i', a INT PATH '$.a', d BIGINT PATH '$.d', r VARCHAR(32) PATH '$.r', e TEXT PATH '$.e')) d", nil
 }
 
 // maxError is how many bytes of an error are kept.
@@ -98,7 +100,7 @@ func shorten(text string) string {
 func parkingNotes(p []outbox.Parking) []note {
 	out := make([]note, len(p))
 	for i, n := range p {
-		out[i] = note{Seq: n.Seq, Attempts: n.Attempts, Delay: n.Delay.Microseconds(), Error: shorten(n.Error)}
+		out[i] = note{Seq: n.Seq, ID: hex.EncodeToString(n.ID[:]), Attempts: n.Attempts, Delay: n.Delay.Microseconds(), Error: shorten(n.Error)}
 	}
 	return out
 }
@@ -106,7 +108,7 @@ func parkingNotes(p []outbox.Parking) []note {
 func burialNotes(b []outbox.Burial) []note {
 	out := make([]note, len(b))
 	for i, n := range b {
-		out[i] = note{Seq: n.Seq, Attempts: n.Attempts, Reason: n.Reason, Error: shorten(n.Error)}
+		out[i] = note{Seq: n.Seq, ID: hex.EncodeToString(n.ID[:]), Attempts: n.Attempts, Reason: n.Reason, Error: shorten(n.Error)}
 	}
 	return out
 }
@@ -160,14 +162,14 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 // looks into every partition.
 func (l *lease) ackTexts(from, fenced string, rows []outbox.Ref) []string {
 	// Without the hint MariaDB scans a table that it takes for nearly empty.
-	const named = " FORCE INDEX (PRIMARY) ON o.seq = d.s AND o.id = UNHEX(d.i)"
+	const forced = " FORCE INDEX (PRIMARY) ON o.seq = d.s AND o.id = UNHEX(d.i)"
 	if !l.hist {
-		return []string{"DELETE o FROM " + from + refsTable(rows, nil) + l.s.sql(" STRAIGHT_JOIN {outbox} o") + named + " WHERE " + fenced}
+		return []string{"DELETE o FROM " + from + refsTable(rows, nil) + l.s.sql(" STRAIGHT_JOIN {outbox} o") + forced + " WHERE " + fenced}
 	}
 	known, made, unknown := l.creation(rows)
 	var out []string
 	add := func(list, join string) {
-		out = append(out, "UPDATE "+from+list+l.s.sql(" STRAIGHT_JOIN {outbox} o")+named+join+
+		out = append(out, "UPDATE "+from+list+l.s.sql(" STRAIGHT_JOIN {outbox} o")+forced+join+
 			" SET o.status = 1, o.done_at = UTC_TIMESTAMP(6) WHERE o.status = 0 AND "+fenced)
 	}
 	if len(known) > 0 {
@@ -239,6 +241,9 @@ func pendingOf(history bool) string {
 	return ""
 }
 
+// named joins rows of the outbox table by number and id with a list of those.
+const named = " STRAIGHT_JOIN {outbox} o ON o.seq = d.s AND o.id = UNHEX(d.i)"
+
 // parkText notes attempts of rows that are there.
 func (s *Store) parkText(from, where string, history bool, p []outbox.Parking) (string, error) {
 	list, err := notesTable(parkingNotes(p))
@@ -247,7 +252,7 @@ func (s *Store) parkText(from, where string, history bool, p []outbox.Parking) (
 	}
 	return s.sql("INSERT INTO {parked} (seq, attempts, due_at, error) "+
 		"SELECT d.s, d.a, UTC_TIMESTAMP(6) + INTERVAL d.d MICROSECOND, d.e FROM ") + from + list +
-		s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s") + pendingOf(history) + " WHERE " + where +
+		s.sql(named) + pendingOf(history) + " WHERE " + where +
 		" ON DUPLICATE KEY UPDATE attempts = VALUES(attempts), due_at = VALUES(due_at), error = VALUES(error)", nil
 }
 
@@ -312,6 +317,7 @@ func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
 			if ours, err := d.ours(bucket, key, id); err != nil {
 				return err
 			} else if ours {
+				p.ID = outbox.ID(id)
 				out = append(out, p)
 			}
 		}
@@ -330,6 +336,7 @@ func (l *lease) Parked(ctx context.Context) ([]outbox.Parking, error) {
 
 // bury moves rows to the dead letters inside a transaction.
 func (s *Store) bury(ctx context.Context, c *session, history bool, b []outbox.Burial) error {
+	b = slices.SortedFunc(slices.Values(b), func(x, y outbox.Burial) int { return cmp.Compare(x.Seq, y.Seq) })
 	list, err := notesTable(burialNotes(b))
 	if err != nil {
 		return err
@@ -338,12 +345,11 @@ func (s *Store) bury(ctx context.Context, c *session, history bool, b []outbox.B
 	for i := range b {
 		seqs[i] = b[i].Seq
 	}
-	slices.Sort(seqs)
 	for _, text := range []string{
 		s.sql("INSERT INTO {dead} (seq, "+copied+", created_at, attempts, reason, error) "+
 			"SELECT o.seq, "+copiedOf("o")+", o.created_at, d.a, d.r, d.e FROM ") + list +
-			s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s") + pendingOf(history),
-		"DELETE o FROM " + numbersTable(seqs) + s.sql(" STRAIGHT_JOIN {outbox} o ON o.seq = d.s") + pendingOf(history),
+			s.sql(named) + pendingOf(history),
+		"DELETE o FROM " + list + s.sql(named) + pendingOf(history),
 		"DELETE p FROM " + numbersTable(seqs) + s.sql(" STRAIGHT_JOIN {parked} p ON p.seq = d.s"),
 	} {
 		if err := c.exec(ctx, text); err != nil {

@@ -320,7 +320,7 @@ func TestForeignPool(t *testing.T) {
 		if len(rows) != 2 || rows[0].Topic != `a"b'c\` || time.Since(rows[0].CreatedAt).Abs() > time.Hour {
 			t.Fatalf("rows %+v", rows)
 		}
-		check(t, l.Bury(t.Context(), []outbox.Burial{{Seq: rows[0].Seq, Attempts: 1, Reason: "rejected", Error: `it's "no" \`}}))
+		check(t, l.Bury(t.Context(), []outbox.Burial{{Seq: rows[0].Seq, ID: rows[0].ID, Attempts: 1, Reason: "rejected", Error: `it's "no" \`}}))
 		check(t, l.Ack(t.Context(), outbox.Refs([]outbox.Row{rows[1]})))
 		dead, err := s.List(t.Context(), outbox.Query{State: outbox.Dead, Topic: `a"b'c\`})
 		check(t, err)

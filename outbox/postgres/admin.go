@@ -229,7 +229,7 @@ func (s *Store) Requeue(ctx context.Context, q outbox.Query) (int64, error) {
 		moved = strings.Replace(moved, "dedup_key", "gen_random_uuid()::text", 1)
 	}
 	n, err := s.inBatches(ctx, q, func(names names, doomed string) string {
-		return "WITH gone AS (" + doomed + " RETURNING t.seq AS was, t." + strings.ReplaceAll(messageColumns, ", ", ", t.") +
+		return "WITH gone AS (" + doomed + " RETURNING t.seq AS was, " + messageColumnsOf("t") +
 			"), put AS (INSERT INTO " + names.q("") + " (" + messageColumns + ") SELECT " + moved + " FROM gone ORDER BY was)" +
 			" SELECT count(*) FROM gone"
 	})

@@ -123,11 +123,11 @@ func (c *claim) Finish(ctx context.Context, acked []int64, parked []outbox.Parki
 	}
 	if len(parked) > 0 {
 		p := parkingColumns(parked)
-		b.Queue(parkText(c.names, c.meta, false), p.seqs, p.attempts, p.delays, p.errors)
+		b.Queue(parkText(c.names, c.meta, false), p.seqs, p.ids, p.attempts, p.delays, p.errors)
 	}
 	if len(buried) > 0 {
 		p := burialColumns(buried)
-		b.Queue(buryText(c.names, c.meta, false), p.seqs, p.attempts, p.reasons, p.errors)
+		b.Queue(buryText(c.names, c.meta, false), p.seqs, p.ids, p.attempts, p.reasons, p.errors)
 	}
 	b.Queue("COMMIT")
 	if err := c.conn.SendBatch(ctx, &b).Close(); err != nil {

@@ -259,7 +259,7 @@ func TestNotesGoWithTheirRows(t *testing.T) {
 	r.enqueue(notes(3)...)
 	rows := r.read(l)
 	for _, row := range rows {
-		r.check(l.Park(r.ctx(), []outbox.Parking{{Seq: row.Seq, Attempts: 1, Error: "x"}}))
+		r.check(l.Park(r.ctx(), []outbox.Parking{{Seq: row.Seq, ID: row.ID, Attempts: 1, Error: "x"}}))
 	}
 	left := func(want int) {
 		t.Helper()
@@ -272,7 +272,7 @@ func TestNotesGoWithTheirRows(t *testing.T) {
 	left(3)
 	r.check(l.Ack(r.ctx(), outbox.Refs([]outbox.Row{rows[0]})))
 	left(2)
-	r.check(l.Bury(r.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "attempts"}}))
+	r.check(l.Bury(r.ctx(), []outbox.Burial{{Seq: rows[1].Seq, ID: rows[1].ID, Attempts: 1, Reason: "attempts"}}))
 	left(1)
 	r.check(l.Close())
 	// One that knows of the note by having read it.

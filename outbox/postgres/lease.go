@@ -370,7 +370,7 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 	}
 	l.mu.Unlock()
 	return l.do(ctx, "park in", &l.write, func(conn *pgx.Conn) error {
-		return l.fenced(conn.QueryRow(ctx, l.sql.park, c.seqs, c.attempts, c.delays, c.errors, l.shard, l.epoch))
+		return l.fenced(conn.QueryRow(ctx, l.sql.park, c.seqs, c.ids, c.attempts, c.delays, c.errors, l.shard, l.epoch))
 	})
 }
 
@@ -381,7 +381,7 @@ func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 	}
 	c := burialColumns(b)
 	err := l.do(ctx, "bury in", &l.write, func(conn *pgx.Conn) error {
-		return l.fenced(conn.QueryRow(ctx, l.sql.bury, c.seqs, c.attempts, c.reasons, c.errors, l.shard, l.epoch))
+		return l.fenced(conn.QueryRow(ctx, l.sql.bury, c.seqs, c.ids, c.attempts, c.reasons, c.errors, l.shard, l.epoch))
 	})
 	if err == nil {
 		l.settle(c.seqs)
@@ -418,7 +418,7 @@ func readNotes(ctx context.Context, q querier, sql string) ([]outbox.Parking, er
 	var notes []outbox.Parking
 	var p outbox.Parking
 	var micros int64
-	_, err = pgx.ForEachRow(rows, []any{&p.Seq, &p.Attempts, &micros, &p.Error}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&p.Seq, (*[16]byte)(&p.ID), &p.Attempts, &micros, &p.Error}, func() error {
 		p.Delay = time.Duration(micros) * time.Microsecond
 		notes = append(notes, p)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,6 +23,11 @@ const hotStorage = " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum
 
 // messageColumns are what a message consists of, in all tables that hold it.
 const messageColumns = "bucket, id, topic, msg_key, payload, headers, dedup_key"
+
+// messageColumnsOf are those of one table of several.
+func messageColumnsOf(t string) string {
+	return t + "." + strings.ReplaceAll(messageColumns, ", ", ", "+t+".")
+}
 
 const messageDefinition = `
 	bucket smallint NOT NULL DEFAULT -1,

@@ -22,7 +22,7 @@ type statements struct {
 	headBounded, gapBounds string // the same with bytes, the last parameter
 	ack, ackBetween        string // $1 numbers, $2 ids; $3, $4 first and last creation
 	unpark                 string // $1 numbers
-	park, bury             string // $1-$4 columns, $5 shard, $6 epoch
+	park, bury             string // $1-$5 columns, $6 shard, $7 epoch
 	parked, forget         string
 	fetch, pending         string
 	holders                string // see mark
@@ -47,7 +47,7 @@ func newStatements(n names, m meta, shard int) statements {
 		ack: ackText(t, m), ackBetween: ackText(t, m) + ackBetween,
 		unpark: "DELETE FROM " + n.q("_parked") + " WHERE seq = ANY($1)",
 		park:   parkText(n, m, true), bury: buryText(n, m, true),
-		parked: "SELECT p.seq, p.attempts, (extract(epoch FROM p.next_at - clock_timestamp()) * 1000000)::bigint, p.error FROM " +
+		parked: "SELECT p.seq, t.id, p.attempts, (extract(epoch FROM p.next_at - clock_timestamp()) * 1000000)::bigint, p.error FROM " +
 			n.q("_parked") + " AS p JOIN " + t + " AS t ON t.seq = p.seq WHERE " + where + " ORDER BY p.seq",
 		forget: "DELETE FROM " + n.q("_parked") + " AS p WHERE NOT EXISTS (SELECT FROM " + t + " AS t WHERE t.seq = p.seq AND " + m.pending() + ")",
 		fetch:  "SELECT " + rowColumns + " FROM " + t + " WHERE seq = ANY($1) AND " + m.pending() + " ORDER BY seq",
@@ -68,14 +68,15 @@ func bounded(inner string, p int) string {
 // ackBetween confines an ack to the partitions of a time.
 const ackBetween = " AND t.created_at BETWEEN $3 AND $4"
 
-// ackText names rows by number and id: where the table was emptied, another row may
-// have the number by now.
+// named joins a table t with a list of rows by number and id: where the table was
+// emptied, another row may have the number by now.
+const named = "unnest($1::bigint[], $2::uuid[]) AS d(seq, id) WHERE t.seq = d.seq AND t.id = d.id"
+
 func ackText(t string, m meta) string {
-	const named = " unnest($1::bigint[], $2::uuid[]) AS d(seq, id) WHERE t.seq = d.seq AND t.id = d.id"
 	if m.layout == outbox.History {
-		return "UPDATE " + t + " AS t SET status = 1, done_at = clock_timestamp() FROM" + named + " AND t.status = 0"
+		return "UPDATE " + t + " AS t SET status = 1, done_at = clock_timestamp() FROM " + named + " AND t.status = 0"
 	}
-	return "DELETE FROM " + t + " AS t USING" + named
+	return "DELETE FROM " + t + " AS t USING " + named
 }
 
 // fence is the condition that the epoch of the statement still stands. It locks
@@ -85,34 +86,35 @@ func fence(n names, fenced bool) (with, and, result string) {
 	if !fenced {
 		return "", "", "1"
 	}
-	return "stands AS MATERIALIZED (SELECT 1 FROM " + n.q("_lease") + " WHERE shard = $5 AND epoch = $6 FOR SHARE), ",
+	return "stands AS MATERIALIZED (SELECT 1 FROM " + n.q("_lease") + " WHERE shard = $6 AND epoch = $7 FOR SHARE), ",
 		" AND EXISTS (SELECT FROM stands)", "(SELECT count(*)::integer FROM stands)"
 }
 
 func parkText(n names, m meta, fenced bool) string {
 	with, and, result := fence(n, fenced)
-	return "WITH " + with + "alive AS (SELECT seq FROM " + n.q("") + " WHERE seq = ANY($1) AND " + m.pending() + and + "), " +
+	return "WITH " + with + "alive AS (SELECT t.seq FROM " + n.q("") + " AS t, " + named + " AND " + m.pending() + and + "), " +
 		"noted AS (INSERT INTO " + n.q("_parked") + " (seq, attempts, next_at, error)" +
 		" SELECT seq, attempts, clock_timestamp() + delay * interval '1 microsecond', error" +
-		" FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::text[]) AS p(seq, attempts, delay, error) JOIN alive USING (seq)" +
+		" FROM unnest($1::bigint[], $3::integer[], $4::bigint[], $5::text[]) AS p(seq, attempts, delay, error) JOIN alive USING (seq)" +
 		" ON CONFLICT (seq) DO UPDATE SET attempts = EXCLUDED.attempts, next_at = EXCLUDED.next_at, error = EXCLUDED.error)" +
 		" SELECT " + result
 }
 
 func buryText(n names, m meta, fenced bool) string {
 	with, and, result := fence(n, fenced)
-	return "WITH " + with + "gone AS (DELETE FROM " + n.q("") + " WHERE seq = ANY($1) AND " + m.pending() + and +
-		" RETURNING seq, " + messageColumns + ", created_at), " +
+	return "WITH " + with + "gone AS (DELETE FROM " + n.q("") + " AS t USING " + named + " AND " + m.pending() + and +
+		" RETURNING t.seq, " + messageColumnsOf("t") + ", t.created_at), " +
 		"unparked AS (DELETE FROM " + n.q("_parked") + " WHERE seq = ANY($1)" + and + "), " +
 		"buried AS (INSERT INTO " + n.q("_dead") + " (seq, " + messageColumns + ", created_at, attempts, reason, error)" +
 		" SELECT seq, " + messageColumns + ", created_at, attempts, reason, error FROM gone" +
-		" JOIN unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS b(seq, attempts, reason, error) USING (seq))" +
+		" JOIN unnest($1::bigint[], $3::integer[], $4::text[], $5::text[]) AS b(seq, attempts, reason, error) USING (seq))" +
 		" SELECT " + result
 }
 
 // columns are the parameters of parkText and buryText.
 type columns struct {
 	seqs     []int64
+	ids      [][16]byte
 	attempts []int32
 	delays   []int64 // microseconds
 	reasons  []string
@@ -126,10 +128,10 @@ func parkingColumns(p []outbox.Parking) (c columns) {
 		if !again {
 			i = len(c.seqs)
 			at[one.Seq] = i
-			c.seqs, c.attempts = append(c.seqs, one.Seq), append(c.attempts, 0)
+			c.seqs, c.ids, c.attempts = append(c.seqs, one.Seq), append(c.ids, [16]byte{}), append(c.attempts, 0)
 			c.delays, c.errors = append(c.delays, 0), append(c.errors, "")
 		}
-		c.attempts[i], c.delays[i], c.errors[i] = int32(one.Attempts), int64(one.Delay/time.Microsecond), clean(one.Error)
+		c.ids[i], c.attempts[i], c.delays[i], c.errors[i] = one.ID, int32(one.Attempts), int64(one.Delay/time.Microsecond), clean(one.Error)
 	}
 	return c
 }
@@ -141,7 +143,7 @@ func burialColumns(b []outbox.Burial) (c columns) {
 			continue
 		}
 		seen[one.Seq] = true
-		c.seqs, c.attempts = append(c.seqs, one.Seq), append(c.attempts, int32(one.Attempts))
+		c.seqs, c.ids, c.attempts = append(c.seqs, one.Seq), append(c.ids, one.ID), append(c.attempts, int32(one.Attempts))
 		c.reasons, c.errors = append(c.reasons, clean(one.Reason)), append(c.errors, clean(one.Error))
 	}
 	return c

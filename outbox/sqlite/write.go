@@ -26,6 +26,9 @@ func numbers(seqs []int64) string {
 	return string(append(b, ']'))
 }
 
+// sameID compares a row's id. A producer may have written sixteen bytes as text.
+const sameID = "CAST(id AS BLOB) = ?"
+
 // maxError is how many bytes of an error are kept.
 const maxError = 4000
 
@@ -49,9 +52,9 @@ func (l *lease) Ack(ctx context.Context, rows []outbox.Ref) error {
 			return nil
 		}
 		seqs := make([]int64, len(rows))
-		done := "DELETE FROM {outbox} WHERE seq = ? AND id = ?"
+		done := "DELETE FROM {outbox} WHERE seq = ? AND " + sameID
 		if l.hist {
-			done = "UPDATE {outbox} SET status = 1, done_at = " + nowMicros + " WHERE status = 0 AND seq = ? AND id = ?"
+			done = "UPDATE {outbox} SET status = 1, done_at = " + nowMicros + " WHERE status = 0 AND seq = ? AND " + sameID
 		}
 		note, err := tx.PrepareContext(ctx, l.s.sql(done))
 		if err != nil {
@@ -74,9 +77,9 @@ func (l *lease) Park(ctx context.Context, p []outbox.Parking) error {
 	return l.writing(ctx, "park rows of", func(tx *sql.Tx) error {
 		for _, n := range p {
 			err := l.s.exec(ctx, tx, "INSERT INTO {parked} (seq, attempts, due_at, error) "+
-				"SELECT o.seq, ?, "+nowMicros+" + ?, ? FROM {outbox} o WHERE "+l.pending()+"o.seq = ? "+
-				"ON CONFLICT (seq) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at, error = excluded.error",
-				n.Attempts, n.Delay.Microseconds(), shorten(n.Error), n.Seq)
+				"SELECT o.seq, ?, "+nowMicros+" + ?, ? FROM {outbox} o WHERE "+l.pending()+"o.seq = ? AND "+sameID+
+				" ON CONFLICT (seq) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at, error = excluded.error",
+				n.Attempts, n.Delay.Microseconds(), shorten(n.Error), n.Seq, n.ID[:])
 			if err != nil {
 				return err
 			}
@@ -105,6 +108,7 @@ func (l *lease) Parked(ctx context.Context) (out []outbox.Parking, err error) {
 				return err
 			}
 			if p.Delay = time.Duration(micros) * time.Microsecond; l.has(bucket, key, id) {
+				p.ID = outbox.ID(id)
 				out = append(out, p)
 			}
 		}
@@ -118,12 +122,12 @@ func (l *lease) Bury(ctx context.Context, b []outbox.Burial) error {
 	return l.writing(ctx, "bury rows of", func(tx *sql.Tx) error {
 		for _, n := range b {
 			err := l.s.exec(ctx, tx, "INSERT INTO {dead} (seq, "+copied+", created_at, attempts, reason, error) "+
-				"SELECT o.seq, "+copied+", o.created_at, ?, ?, ? FROM {outbox} o WHERE "+l.pending()+"o.seq = ?",
-				n.Attempts, n.Reason, shorten(n.Error), n.Seq)
+				"SELECT o.seq, "+copied+", o.created_at, ?, ?, ? FROM {outbox} o WHERE "+l.pending()+"o.seq = ? AND "+sameID,
+				n.Attempts, n.Reason, shorten(n.Error), n.Seq, n.ID[:])
 			if err != nil {
 				return err
 			}
-			if err := l.s.exec(ctx, tx, "DELETE FROM {outbox} AS o WHERE "+l.pending()+"o.seq = ?", n.Seq); err != nil {
+			if err := l.s.exec(ctx, tx, "DELETE FROM {outbox} AS o WHERE "+l.pending()+"o.seq = ? AND "+sameID, n.Seq, n.ID[:]); err != nil {
 				return err
 			}
 			if err := l.s.exec(ctx, tx, "DELETE FROM {parked} WHERE seq = ?", n.Seq); err != nil {

@@ -20,8 +20,8 @@ func status(s *suite) {
 	later.AvailableAt = time.Now().Add(time.Hour)
 	s.enqueue(append(messages(7), later)...)
 	rows := s.read(l, 0)
-	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Delay: time.Hour, Error: "x"}}))
-	bury(s, l, rows[1].Seq, "rejected")
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, ID: rows[0].ID, Attempts: 1, Delay: time.Hour, Error: "x"}}))
+	bury(s, l, rows[1], "rejected")
 	s.check(l.Ack(s.ctx(), outbox.Refs(rows[2:4])))
 	got, err := store.Status(s.ctx())
 	s.check(err)
@@ -45,7 +45,7 @@ func list(s *suite) {
 	later.AvailableAt = due
 	s.enqueue(append(slices.Clone(msgs), later)...)
 	rows := s.read(l, 0)
-	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[2].Seq, Attempts: 3, Delay: time.Hour, Error: "no route"}}))
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[2].Seq, ID: rows[2].ID, Attempts: 3, Delay: time.Hour, Error: "no route"}}))
 
 	keys := func(q outbox.Query) string {
 		s.Helper()
@@ -107,7 +107,7 @@ func purge(s *suite) {
 	rows := s.read(l, 0)
 	var b []outbox.Burial
 	for _, row := range rows[:25] {
-		b = append(b, outbox.Burial{Seq: row.Seq, Attempts: 1, Reason: "rejected", Error: "x"})
+		b = append(b, outbox.Burial{Seq: row.Seq, ID: row.ID, Attempts: 1, Reason: "rejected", Error: "x"})
 	}
 	s.check(l.Bury(s.ctx(), b))
 	want := func(q outbox.Query, want int64) {
@@ -147,7 +147,7 @@ func historyKeepsDelivered(s *suite) {
 	sameMessages(s.T, rows, msgs)
 	s.check(l.Ack(s.ctx(), outbox.Refs(rows[:10])))
 	s.check(l.Ack(s.ctx(), outbox.Refs(rows[:10])))
-	bury(s, l, rows[10].Seq, "rejected")
+	bury(s, l, rows[10], "rejected")
 	sameMessages(s.T, s.read(l, 0), msgs[11:])
 	if fetched, err := l.Fetch(s.ctx(), seqsOf(rows[8:13])); err != nil || len(fetched) != 2 {
 		s.Errorf("fetch: %d rows, %v; want the 2 that are pending", len(fetched), err)

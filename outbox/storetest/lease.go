@@ -23,7 +23,7 @@ func ackIsIdempotent(s *suite) {
 		s.Errorf("left are %v, want %v", got, want)
 	}
 	// An ack takes the note of earlier attempts along.
-	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: want[0], Attempts: 1, Delay: time.Hour, Error: "no"}}))
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: want[0], ID: refs[210].ID, Attempts: 1, Delay: time.Hour, Error: "no"}}))
 	s.check(l.Ack(s.ctx(), refs[210:211]))
 	if notes, err := l.Parked(s.ctx()); err != nil || len(notes) != 0 {
 		s.Errorf("notes %+v of a row that was delivered, %v", notes, err)
@@ -60,6 +60,38 @@ func ackNamesRows(layout outbox.Layout) func(s *suite) {
 		others[1] = outbox.Refs(rows)[1]
 		s.check(l.Ack(s.ctx(), others))
 		if left, want := seqsOf(s.read(l, 0)), []int64{seqs[0], seqs[2]}; !slices.Equal(left, want) {
+			s.Errorf("rows %v are left, want %v", left, want)
+		}
+	}
+}
+
+// Nor is it parked or buried for the other.
+func notesNameRows(layout outbox.Layout) func(s *suite) {
+	return func(s *suite) {
+		store := s.migrated(outbox.Plan{Layout: layout})
+		l := s.lead(store, 0)
+		s.enqueue(messages(3)...)
+		rows := s.read(l, 0)
+		for i, row := range rows {
+			row.ID = outbox.NewID()
+			s.check(l.Park(s.ctx(), []outbox.Parking{
+				{Seq: row.Seq, ID: row.ID, Attempts: 1 + i, Delay: time.Hour, Error: "another's"},
+			}))
+			s.check(l.Bury(s.ctx(), []outbox.Burial{{Seq: row.Seq, ID: row.ID, Attempts: 1, Reason: "rejected", Error: "another's"}}))
+		}
+		status, err := store.Status(s.ctx())
+		s.check(err)
+		if status.Pending != 3 || status.Parked != 0 || status.Dead != 0 {
+			s.Errorf("after others of their numbers were parked and buried: %+v, want 3 pending and nothing else", status)
+		}
+		s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, ID: rows[0].ID, Attempts: 1, Delay: time.Hour, Error: "its own"}}))
+		bury(s, l, rows[1], "rejected")
+		notes, err := l.Parked(s.ctx())
+		s.check(err)
+		if len(notes) != 1 || notes[0].ID != rows[0].ID {
+			s.Errorf("notes %+v, want one of message %v", notes, rows[0].ID)
+		}
+		if left, want := seqsOf(s.read(l, 0)), []int64{rows[0].Seq, rows[2].Seq}; !slices.Equal(left, want) {
 			s.Errorf("rows %v are left, want %v", left, want)
 		}
 	}
@@ -103,11 +135,11 @@ func parkedOutlivesLease(s *suite) {
 	long := strings.Repeat("ü", 100_000)
 	s.check(l.Park(s.ctx(), nil))
 	s.check(l.Park(s.ctx(), []outbox.Parking{
-		{Seq: a, Attempts: 1, Delay: time.Hour, Error: "first"},
-		{Seq: b, Attempts: 3, Delay: 0, Error: "due"},
-		{Seq: c, Attempts: 1, Delay: 48 * time.Hour, Error: long},
+		{Seq: a, ID: rows[0].ID, Attempts: 1, Delay: time.Hour, Error: "first"},
+		{Seq: b, ID: rows[1].ID, Attempts: 3, Delay: 0, Error: "due"},
+		{Seq: c, ID: rows[2].ID, Attempts: 1, Delay: 48 * time.Hour, Error: long},
 	}))
-	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: a, Attempts: 2, Delay: 2 * time.Hour, Error: "second"}}))
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: a, ID: rows[0].ID, Attempts: 2, Delay: 2 * time.Hour, Error: "second"}}))
 	if got := s.read(l, 0); len(got) != len(rows) {
 		s.Errorf("%d of %d rows are pending after some were parked", len(got), len(rows))
 	}
@@ -143,16 +175,16 @@ func parkedOutlivesLease(s *suite) {
 	}
 	// A note of a row that is gone is none.
 	s.check(l.Ack(s.ctx(), outbox.Refs(rows[:1])))
-	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: a, Attempts: 3, Error: "too late"}}))
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: a, ID: rows[0].ID, Attempts: 3, Error: "too late"}}))
 	if notes, err = l.Parked(s.ctx()); err != nil || len(notes) != 2 {
 		s.Errorf("notes %+v, %v after one row was delivered", notes, err)
 	}
 }
 
 // bury buries one row.
-func bury(s *suite, l outbox.Lease, seq int64, reason string) {
+func bury(s *suite, l outbox.Lease, row outbox.Row, reason string) {
 	s.Helper()
-	s.check(l.Bury(s.ctx(), []outbox.Burial{{Seq: seq, Attempts: 4, Reason: reason, Error: "the broker said no: 'nö'"}}))
+	s.check(l.Bury(s.ctx(), []outbox.Burial{{Seq: row.Seq, ID: row.ID, Attempts: 4, Reason: reason, Error: "the broker said no: 'nö'"}}))
 }
 
 func buryAndRequeue(s *suite) {
@@ -164,11 +196,11 @@ func buryAndRequeue(s *suite) {
 	msgs[1].Payload = []byte{0, 1, 2, 0xff, 0xfe, '\'', '"', '\\', 0}
 	s.enqueue(msgs...)
 	rows := s.read(l, 0)
-	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[1].Seq, Attempts: 3, Error: "x"}}))
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[1].Seq, ID: rows[1].ID, Attempts: 3, Error: "x"}}))
 	s.check(l.Bury(s.ctx(), nil))
-	bury(s, l, rows[1].Seq, "rejected")
-	bury(s, l, rows[1].Seq, "rejected") // gone already: no error
-	bury(s, l, rows[2].Seq, "attempts")
+	bury(s, l, rows[1], "rejected")
+	bury(s, l, rows[1], "rejected") // gone already: no error
+	bury(s, l, rows[2], "attempts")
 	if notes, err := l.Parked(s.ctx()); err != nil || len(notes) != 0 {
 		s.Errorf("notes %+v of a row that is dead, %v", notes, err)
 	}
@@ -205,7 +237,7 @@ func buryAndRequeue(s *suite) {
 		s.Errorf("status %+v, want 1 dead and 3 pending", status)
 	}
 	// With another identity, for brokers that remember the one they have had.
-	bury(s, l, rows[3].Seq, "rejected")
+	bury(s, l, rows[3], "rejected")
 	if n, err := store.Requeue(s.ctx(), outbox.Query{State: outbox.Dead, IDs: []outbox.ID{msgs[3].ID}, NewIdentity: true}); err != nil || n != 1 {
 		s.Fatalf("requeue %d with another identity, %v", n, err)
 	}
@@ -289,7 +321,7 @@ func leadAfterCut(s *suite) {
 	s.enqueue(messages(10)...)
 	l := s.lead(store, 0)
 	rows := s.read(l, 0)
-	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[4].Seq, Attempts: 2, Delay: time.Hour, Error: "x"}}))
+	s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[4].Seq, ID: rows[4].ID, Attempts: 2, Delay: time.Hour, Error: "x"}}))
 	s.CutLease(s.T, 0)
 	s.lost(l)
 
@@ -316,8 +348,8 @@ func deposedUnaware(s *suite) {
 	rows := s.read(l, 0)
 	s.exec("UPDATE " + s.Quote(outbox.DefaultTable+"_lease") + " SET epoch = epoch + 1 WHERE shard = 0")
 	for what, err := range map[string]error{
-		"Park": l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}}),
-		"Bury": l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "rejected", Error: "x"}}),
+		"Park": l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, ID: rows[0].ID, Attempts: 1, Error: "x"}}),
+		"Bury": l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, ID: rows[1].ID, Attempts: 1, Reason: "rejected", Error: "x"}}),
 	} {
 		if !errors.Is(err, outbox.ErrDeposed) {
 			s.Errorf("%s of a leader whose epoch has passed: %v, want %v", what, err, outbox.ErrDeposed)
@@ -338,13 +370,13 @@ func deposedDoesNothing(s *suite) {
 	s.CutLease(s.T, 0)
 	next := s.take(s.Open(s.T, ""), 0)
 	// Whether or not l knows yet.
-	parked := l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}})
-	buried := l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "rejected", Error: "x"}})
+	parked := l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, ID: rows[0].ID, Attempts: 1, Error: "x"}})
+	buried := l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, ID: rows[1].ID, Attempts: 1, Reason: "rejected", Error: "x"}})
 	s.lost(l)
 	for what, err := range map[string]error{
 		"Park": parked, "Bury": buried,
-		"Park, knowing": l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}}),
-		"Bury, knowing": l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, Attempts: 1, Reason: "rejected", Error: "x"}}),
+		"Park, knowing": l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, ID: rows[0].ID, Attempts: 1, Error: "x"}}),
+		"Bury, knowing": l.Bury(s.ctx(), []outbox.Burial{{Seq: rows[1].Seq, ID: rows[1].ID, Attempts: 1, Reason: "rejected", Error: "x"}}),
 		"Ack, knowing":  l.Ack(s.ctx(), outbox.Refs([]outbox.Row{rows[2]})),
 		"Read, knowing": func() error {
 			_, err := l.Read(s.ctx(), outbox.ReadRequest{Limit: 1, MaxBytes: 1})

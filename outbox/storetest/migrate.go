@@ -242,8 +242,8 @@ func names(s *suite) {
 				total += len(rows)
 				s.settled(l, s.mark(l))
 				if len(rows) > 0 {
-					s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, Attempts: 1, Error: "x"}}))
-					bury(s, l, rows[0].Seq, "rejected")
+					s.check(l.Park(s.ctx(), []outbox.Parking{{Seq: rows[0].Seq, ID: rows[0].ID, Attempts: 1, Error: "x"}}))
+					bury(s, l, rows[0], "rejected")
 					s.check(l.Ack(s.ctx(), outbox.Refs(rows[1:])))
 				}
 				s.check(l.Close())

@@ -137,8 +137,8 @@ func claim(s *suite) {
 		sameMessages(s.T, rows, msgs)
 		seqs := seqsOf(rows)
 		s.check(c.Finish(s.ctx(), seqs[:2],
-			[]outbox.Parking{{Seq: seqs[2], Attempts: 1, Delay: 0, Error: "once"}, {Seq: seqs[3], Attempts: 1, Delay: time.Hour, Error: "later"}},
-			[]outbox.Burial{{Seq: seqs[4], Attempts: 1, Reason: "rejected", Error: "never"}}))
+			[]outbox.Parking{{Seq: seqs[2], ID: msgs[2].ID, Attempts: 1, Delay: 0, Error: "once"}, {Seq: seqs[3], ID: msgs[3].ID, Attempts: 1, Delay: time.Hour, Error: "later"}},
+			[]outbox.Burial{{Seq: seqs[4], ID: msgs[4].ID, Attempts: 1, Reason: "rejected", Error: "never"}}))
 		s.check(c.Release())
 
 		// The parked one whose delay is over, with its attempts, and the one
@@ -148,7 +148,7 @@ func claim(s *suite) {
 		if !slices.Equal(seqsOf(rows), []int64{seqs[2], seqs[5]}) || rows[0].Attempts != 1 || rows[1].Attempts != 0 {
 			s.Fatalf("%v: claimed %+v, want numbers %d and %d", layout, rows, seqs[2], seqs[5])
 		}
-		s.check(c.Finish(s.ctx(), nil, []outbox.Parking{{Seq: seqs[2], Attempts: 2, Error: "twice"}}, nil))
+		s.check(c.Finish(s.ctx(), nil, []outbox.Parking{{Seq: seqs[2], ID: msgs[2].ID, Attempts: 2, Error: "twice"}}, nil))
 		c = s.claim(store, 1)
 		if rows = c.Rows(); len(rows) != 1 || rows[0].Attempts != 2 {
 			s.Fatalf("%v: claimed %+v, want one row with 2 attempts", layout, rows)

@@ -176,7 +176,7 @@ func unreadableHeaders(s *suite) {
 		}
 	}
 	// It can be buried, brought back and is then what it was.
-	bury(s, l, rows[0].Seq, "unreadable")
+	bury(s, l, rows[0], "unreadable")
 	n, err := s.Open(s.T, "").Requeue(s.ctx(), outbox.Query{State: outbox.Dead})
 	s.check(err)
 	if n != 1 {

@@ -91,6 +91,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"AckIsIdempotent", ackIsIdempotent},
 		{"AckNamesRows", ackNamesRows(outbox.Queue)},
 		{"AckNamesRowsOfHistory", ackNamesRows(outbox.History)},
+		{"NotesNameRows", notesNameRows(outbox.Queue)},
+		{"NotesNameRowsOfHistory", notesNameRows(outbox.History)},
 		{"FetchAndPending", fetchAndPending},
 		{"ParkedOutlivesLease", parkedOutlivesLease},
 		{"BuryAndRequeue", buryAndRequeue},
