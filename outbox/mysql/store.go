@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirdb/weir/internal/outbox/pooled"
 	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/outbox"
 )
@@ -61,11 +62,12 @@ type Store struct {
 	base     string
 	replacer *strings.Replacer
 
+	pooled pooled.Check
+
 	mu     sync.Mutex
 	idle   []*session
 	closed bool
 	server *server // nil until first asked
-	direct bool    // no pooler changes the connections of sessions
 }
 
 var (

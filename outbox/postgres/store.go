@@ -41,6 +41,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weirdb/weir/internal/outbox/pooled"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -88,11 +89,11 @@ type Store struct {
 	// patience is slotPatience; tests have less.
 	patience time.Duration
 
+	pooled pooled.Check
+
 	mu    sync.Mutex
 	names *names // nil until the schema is known
 	meta  *meta  // nil until read; what may change of it is read again when it matters
-	// direct: no pooler changes the connections of sessions.
-	direct bool
 }
 
 var (

@@ -1,0 +1,116 @@
+// Package pooled finds out whether a pooler gives the sessions of a database other
+// connections between their transactions. The leadership of a relay is a lock of a
+// session, which such a pooler would hand to somebody else.
+package pooled
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/outbox"
+)
+
+// patience bounds a check: a pooler without a free connection keeps it waiting.
+const patience = 15 * time.Second
+
+// rounds is how often sessions are looked at.
+const rounds = 3
+
+// Session is a session as its client sees it.
+type Session interface {
+	// Number is the server's own number of the session that answers.
+	Number(ctx context.Context) (int64, error)
+	Begin(ctx context.Context) (Tx, error)
+	Close()
+}
+
+// Tx is a transaction of a session.
+type Tx interface {
+	Number(ctx context.Context) (int64, error)
+	Rollback(ctx context.Context) error
+}
+
+// Check is of one way to a database. Once it has found that sessions stay what they
+// are, it asks no more.
+type Check struct {
+	mu     sync.Mutex
+	direct bool
+}
+
+// Run returns [outbox.ErrPooled] unless two sessions are two of the server, and each
+// stays the one that it is while the other is in a transaction.
+func (c *Check) Run(ctx context.Context, open func(context.Context) (Session, error)) error {
+	c.mu.Lock()
+	known := c.direct
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := compare(ctx, open); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.direct = true
+	c.mu.Unlock()
+	return nil
+}
+
+func compare(ctx context.Context, open func(context.Context) (Session, error)) error {
+	var sessions [2]Session
+	for i := range sessions {
+		s, err := open(ctx)
+		if err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		defer s.Close()
+		sessions[i] = s
+	}
+	first, err := sessions[0].Number(ctx)
+	if err != nil {
+		return err
+	}
+	for range rounds {
+		if err := besides(ctx, sessions[0], sessions[1], first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// besides checks that a session, whose number is first, keeps it while another one
+// is in a transaction.
+func besides(ctx context.Context, s, other Session, first int64) (err error) {
+	// Before the transaction: in a pool of one it would keep the other out.
+	if n, err := other.Number(ctx); err != nil || n == first {
+		return pooled(err)
+	}
+	tx, err := other.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { err = errors.Join(err, tx.Rollback(ctx)) }()
+	if n, err := tx.Number(ctx); err != nil || n == first {
+		return pooled(err)
+	}
+	// More than once: a pooler that takes its connections in turn may give it the
+	// same by chance.
+	for range 2 {
+		if n, err := s.Number(ctx); err != nil || n != first {
+			return pooled(err)
+		}
+	}
+	return nil
+}
+
+// pooled is ErrPooled unless asking has failed.
+func pooled(err error) error {
+	if err == nil {
+		err = outbox.ErrPooled
+	}
+	return err
+}
