@@ -28,6 +28,9 @@ type catalog struct {
 	known    bool
 	stale    bool
 	loading  int           // readings under way
+	begun    uint64        // readings begun so far, each of which has its number by that
+	needs    uint64        // the number of the first that began after it was last stale
+	have     uint64        // the number of the one that it is from
 	epoch    uint64        // counts the readings
 	seen     time.Duration // when the counters were asked for last
 	changed  time.Duration // when they last differed
@@ -73,9 +76,10 @@ func (l *loop) catalogFor(user string) *catalog {
 	return k
 }
 
-// ready tells whether the catalog says how things are.
+// ready tells whether the catalog says how things are. While a stale one is read, it
+// still says how things were.
 func (k *catalog) ready() bool {
-	return k.known && !k.stale && k.l.Now-k.seen < catalogOld
+	return k.known && !k.stale && k.have >= k.needs && k.l.Now-k.seen < catalogOld
 }
 
 // trusted tells whether the configuration declares all that is not seen harmless.
@@ -109,8 +113,11 @@ const (
 // before. Every connection tells the same, so it does not matter which.
 func (k *catalog) load(b *backend) {
 	k.loading++
-	k.stale = false
-	r := &catalogReader{k: k, mode: myscan.Mode{MariaDB: b.p.facts.mariadb, Version: b.p.facts.version}}
+	k.begun++
+	if k.stale || !k.known {
+		k.stale, k.needs = false, k.begun
+	}
+	r := &catalogReader{k: k, number: k.begun, mode: myscan.Mode{MariaDB: b.p.facts.mariadb, Version: b.p.facts.version}}
 	read := func(sql string, columns int, row func(row [][]byte)) {
 		b.ask(sql, func(u *unit) {
 			rows := u.result(b.p.key.caps)
@@ -161,10 +168,10 @@ func (k *catalog) loaded(r *catalogReader) {
 			}
 			k.l.srv.log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
 		}
-	} else {
+	} else if r.number > k.have { // else a later one has ended before
 		wasBlind := len(k.blind) > 0
 		r.finish()
-		k.known, k.failures = true, 0
+		k.known, k.failures, k.have = true, 0, r.number
 		k.epoch++
 		k.seen, k.readAt, k.count = k.l.Now, k.l.Now, r.count.String()
 		if len(k.blind) > 0 && !wasBlind {
@@ -241,6 +248,7 @@ func (k *catalog) tick() {
 // A catalogReader gathers what the server says.
 type catalogReader struct {
 	k        *catalog
+	number   uint64 // among the readings of k
 	mode     myscan.Mode
 	err      *mywire.Error
 	count    strings.Builder

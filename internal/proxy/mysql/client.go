@@ -91,6 +91,9 @@ type client struct {
 
 	tableLocks tableLock // as far as weir knows
 	attempt    uint64    // at getting a backend; an earlier one is given up
+
+	begunMark uint64 // what had been written to it at begunAt; see checkBegun
+	begunAt   time.Duration
 }
 
 type clientStats struct {
@@ -153,12 +156,12 @@ func (c *client) OnData(p []byte) int {
 			c.s.HoldBack(c.s) // who does not read is not served
 			return i
 		}
-		linked := c.link != nil
+		attempt := c.attempt
 		used := c.feed(p[i:])
-		if used == 0 && (linked || c.link == nil) {
+		if used == 0 && (c.link == nil || c.attempt == attempt) {
 			return i
 		}
-		i += used // nothing if a backend was linked just now: it gets the same bytes
+		i += used // nothing if a backend was linked just now, the first or another: it gets the same bytes
 	}
 	return i
 }
@@ -419,6 +422,7 @@ func (c *client) tick() {
 	if c.s.Closed {
 		return
 	}
+	c.checkBegun()
 	idle := c.cur == nil && c.inflight == 0 && !c.waiting
 	switch {
 	case !idle || c.leaving:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -100,10 +99,7 @@ func (c *client) killSelf(query bool) {
 // later statement of the client can be hit any more.
 func (c *client) interrupt(done func(*mywire.Error)) {
 	if c.waiting {
-		c.waiting = false
-		c.attempt++
-		c.p.excl = slices.DeleteFunc(c.p.excl, func(w waiter) bool { return w.c == c })
-		c.refuse(errInterrupted())
+		c.giveUpWaiting(errInterrupted())
 		done(nil)
 		return
 	}

@@ -204,7 +204,8 @@ func startFor(tb testing.TB, server *lab.MySQL, db string, change func(*mysql.Co
 		Listen: "127.0.0.1:0",
 		Options: session.Options{
 			PoolSize: 8, Loops: 1,
-			QueueTimeout: patience, DrainTimeout: time.Second,
+			QueueTimeout:  patience / 2, // says what it was that a client waited for
+			DrainTimeout:  time.Second,
 			TrustLoopback: true, // the lab's root has no password
 			Log:           slog.New(slog.NewTextHandler(io.Discard, nil)),
 		},

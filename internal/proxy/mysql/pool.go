@@ -557,8 +557,8 @@ func (p *pool) tick() {
 	}
 	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0) {
 		p.failWaiting(cfg.QueueTimeout, mywire.NewError(mywire.ErrTooManyConnections,
-			"weir: no backend of pool %s became free within %s: %d of %d are in use, %d statements wait; raise --pool-size, shorten transactions, or raise --queue-timeout",
-			p.key, cfg.QueueTimeout, len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads)+p.apart.waiting()))
+			"weir: no backend of pool %s became free within %s: %s; %d statements wait; raise --pool-size, shorten transactions, or raise --queue-timeout",
+			p.key, cfg.QueueTimeout, p.uses(), len(p.excl)+len(p.reads)+p.apart.waiting()))
 	}
 	for i := 0; i < len(p.free); i++ {
 		b := p.free[i]

@@ -135,9 +135,13 @@ func (p *pool) runAlone(b *backend, u *unit) {
 }
 
 // readied brings a taken backend into the given settings and has a statement
-// prepared there, if one is given; then it calls then. If the backend is closed
-// by then, nothing was sent yet that could not be sent to another one.
+// prepared there, if one is given; then it calls then, with an error if the backend
+// is closed by then: nothing was sent yet that could not be sent to another one.
 func (b *backend) readied(set *session.Set, st *stmt, then func(b *backend, err *mywire.Error)) {
+	if b.s.Closed { // right behind the answer that made it ready
+		then(b, mywire.NewError(mywire.ErrNetRead, "weir: the connection to the server was lost"))
+		return
+	}
 	if b.set != set {
 		if !reachable(b.set, set, b.p.key.database) {
 			b.goodbye()
@@ -161,6 +165,10 @@ func (b *backend) readied(set *session.Set, st *stmt, then func(b *backend, err 
 	b.learn(st, func(err *mywire.Error) {
 		b.p.l.Post(func() { // when the answer has been dealt with
 			b.held = false
+			if err == nil {
+				b.readied(set, st, then)
+				return
+			}
 			then(b, err)
 		})
 	})

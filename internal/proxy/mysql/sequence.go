@@ -39,7 +39,7 @@ func (c *client) wantsSequences(info *myscan.Statement) bool {
 		return false
 	}
 	c.addPins(pinSequence)
-	if c.pins != pinSequence || c.inTx() {
+	if c.pins != pinSequence || c.inTx() || len(c.unjudged) > 0 {
 		b.sequencer = c // of what it uses from here on, at least
 		return false
 	}

@@ -1,0 +1,109 @@
+package mysql
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file bounds what no queue bounds: a command that weir has, and that neither the
+// server runs nor a queue of the pool holds. Its client waits for a connection that is
+// being made ready, or for the answer to a question of weir's own over another
+// connection. That takes some round trips. If it took for ever the client would never
+// be told, so it counts as a wait for a connection.
+
+// overdueSlack is how much longer than in a queue such a wait may take: what stands in
+// a queue is to be told by that.
+const overdueSlack = time.Second
+
+// checkBegun refuses a command that is not begun for longer than --queue-timeout,
+// though it waits in no queue.
+func (c *client) checkBegun() {
+	limit := c.l.srv.cfg.QueueTimeout
+	if limit <= 0 || !c.awaitsBegin() || c.s.Written != c.begunMark {
+		c.begunMark, c.begunAt = c.s.Written, c.l.Now
+		return
+	}
+	if c.l.Now-c.begunAt <= limit+overdueSlack {
+		return
+	}
+	p := c.p
+	p.st.timeouts++
+	p.l.srv.log.Error("a statement was not begun in time", "client", c.addr, "pool", p.key.String(),
+		"waiting", c.waiting, "probing", c.probing, "linked", c.link != nil, "pins", c.pins.String(), "in_use", p.uses())
+	e := mywire.NewError(mywire.ErrTooManyConnections,
+		"weir: a backend of pool %s was not made ready for this statement within %s (--queue-timeout): %s", p.key, limit, p.uses())
+	c.begunAt = c.l.Now
+	if c.waiting {
+		c.giveUpWaiting(e)
+		return
+	}
+	c.fatal(e) // what its connection is in the middle of, nobody knows
+}
+
+// awaitsBegin tells whether the client has sent a command that nobody is at.
+func (c *client) awaitsBegin() bool {
+	if c.cur != nil || c.inflight > 0 || c.leaving || c.infile || c.pass > 0 || c.streams || c.s.Closing || c.link != nil && c.link.depth() > 0 {
+		return false
+	}
+	if c.waiting {
+		return true
+	}
+	_, whole := mywire.Message(c.s.In)
+	return whole && len(c.s.In) > 0
+}
+
+// giveUpWaiting refuses the command for which the client waits for a backend. If one is
+// being made ready for it, that one goes to others.
+func (c *client) giveUpWaiting(e *mywire.Error) {
+	c.waiting = false
+	c.attempt++
+	c.p.excl = slices.DeleteFunc(c.p.excl, func(w waiter) bool { return w.c == c })
+	c.refuse(e)
+}
+
+// uses says what the pool's connections are busy with.
+func (p *pool) uses() string {
+	const (
+		pinned = iota
+		transaction
+		statement
+		own
+		grouped
+		shared
+		unsaid
+	)
+	names := [unsaid]string{"with pinned sessions", "in transactions", "with single statements", "made ready or asked by weir", "with groups", "with shared reads"}
+	var n [unsaid]int
+	for _, b := range p.backends {
+		c := b.owner
+		switch {
+		case b.mode == modeFree:
+		case b.mode == modeShared:
+			n[shared]++
+		case b.mode == modeLaned:
+			n[grouped]++
+		case b.mode == modeOwned && c != nil && c.inTx():
+			n[transaction]++
+		case b.mode == modeOwned && c != nil && c.pins != 0:
+			n[pinned]++
+		case b.mode == modeOwn && b.head() != nil && b.head().kind == unitClient, b.mode == modeOwned:
+			n[statement]++
+		default:
+			n[own]++
+		}
+	}
+	said := []string{fmt.Sprintf("%d of %d are in use", len(p.backends)-len(p.free), p.size)}
+	for i, k := range n {
+		if k > 0 {
+			said = append(said, fmt.Sprintf("%d %s", k, names[i]))
+		}
+	}
+	if p.dialing > 0 {
+		said = append(said, fmt.Sprintf("%d being opened", p.dialing))
+	}
+	return strings.Join(said, ", ")
+}

@@ -1,0 +1,188 @@
+package mysql_test
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// A session in the settings of a new connection that is to use sequences leaves its
+// backend for one that has forgotten those of others, and that may be the same one.
+// Its command is already there then.
+func TestSequencesInTheSettingsOfANewSession(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE SEQUENCE s"), nil)
+	asks, uses := w.dial(nil), w.dial(nil)
+	if _, err := asks.Query(ctxFor(t), "SELECT LASTVAL(s)"); err != nil {
+		t.Fatal(err) // from now on the pool looks after its sequences
+	}
+	for want := range 3 {
+		if got := uses.one("SELECT NEXTVAL(s)"); got != string(rune('1'+want)) {
+			t.Errorf("NEXTVAL is %s, want %d", got, want+1)
+		}
+	}
+	if got := uses.one("SELECT LASTVAL(s)"); got != "3" {
+		t.Errorf("LASTVAL is %s, want 3", got)
+	}
+}
+
+// A server may hang up right behind the answer that made a connection ready for
+// somebody: whoever was to have it gets another one.
+func TestServerHangsUpBehindAnAnswer(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(c *wire) string{
+		"alone":  func(c *wire) string { return c.one("SELECT CONCAT(@@time_zone, SLEEP(0))") },
+		"shared": func(c *wire) string { return c.one("SELECT @@time_zone") + "0" },
+		"grouped": func(c *wire) string {
+			c.must("/* batch */ INSERT INTO t VALUES (1)")
+			return c.one("SELECT CONCAT(@@time_zone, SLEEP(0))")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var armed atomic.Bool
+			w := start(t, database(t, "CREATE TABLE t (x INT)"), func(c *mysql.Config) {
+				c.PoolSize = 1
+				c.MySQL.Address = hangingUp(t, server(t).Addr(), "time_zone='+01:00'", &armed)
+			})
+			one, two := w.dial(nil), w.dial(nil)
+			for _, c := range []*wire{one, two} { // what they use is known, and the groups' connections are
+				c.must("SET time_zone = '+01:00'")
+				use(c)
+			}
+			two.must("SET time_zone = '+02:00'")
+			armed.Store(true)
+			if got := use(one); got != "+01:000" {
+				t.Errorf("after the server has hung up: %s", got)
+			}
+			if armed.Load() {
+				t.Error("the server has not hung up")
+			}
+		})
+	}
+}
+
+// hangingUp relays to a server. While it is armed it waits for a text, says behind
+// the answer that the server is going down, and hangs up, once.
+func hangingUp(t *testing.T, to, text string, armed *atomic.Bool) string {
+	t.Helper()
+	return relayed(t, to, func() (up, down func(p []byte) ([]byte, bool)) {
+		var last atomic.Bool
+		up = func(p []byte) ([]byte, bool) {
+			if bytes.Contains(p, []byte(text)) && armed.CompareAndSwap(true, false) {
+				last.Store(true)
+			}
+			return p, true
+		}
+		down = func(p []byte) ([]byte, bool) {
+			if !last.Load() {
+				return p, true
+			}
+			return mywire.AppendError(p, 0, mywire.NewError(mywire.ErrServerShutdown, "Server shutdown in progress")), false
+		}
+		return up, down
+	})
+}
+
+// relayed relays to a server. Each connection has a pair of functions that see, and
+// may change, what is read in each direction. One that returns false ends it.
+func relayed(t *testing.T, to string, watch func() (up, down func(p []byte) ([]byte, bool))) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	pass := func(from, to net.Conn, see func(p []byte) ([]byte, bool)) {
+		defer from.Close()
+		defer to.Close()
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(buf)
+			out, goesOn := see(buf[:n])
+			if _, werr := to.Write(out); werr != nil || err != nil || !goesOn {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = conn.Close()
+				continue
+			}
+			up, down := watch()
+			go pass(conn, server, up)
+			go pass(server, conn, down)
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// While the catalog is read because somebody has changed it, it still says how things
+// were: what runs then is judged when the reading has ended.
+func TestCatalogThatIsBeingRead(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (x INT)")
+	var armed, held atomic.Bool
+	goOn := make(chan struct{})
+	w := start(t, db, func(c *mysql.Config) {
+		twoBackends(c)
+		c.MySQL.Address = relayed(t, server(t).Addr(), func() (up, down func(p []byte) ([]byte, bool)) {
+			same := func(p []byte) ([]byte, bool) { return p, true }
+			return func(p []byte) ([]byte, bool) {
+				if bytes.Contains(p, []byte("information_schema.VIEWS")) && armed.CompareAndSwap(true, false) {
+					held.Store(true)
+					<-goOn
+				}
+				return p, true
+			}, same
+		})
+	})
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	definer, writer, other := w.dial(nil), w.dial(nil), w.dial(nil)
+	for _, c := range []*wire{definer, writer, other} {
+		c.must("INSERT INTO t VALUES (1)")
+	}
+	armed.Store(true)
+	definer.must("CREATE TRIGGER locks BEFORE INSERT ON t FOR EACH ROW SET NEW.x = GET_LOCK('" + db + "', 0)")
+	definer.must("DO 1")
+	eventually(t, "the catalog is being read", held.Load)
+	writer.must("INSERT INTO t VALUES (2)") // on the other of two connections
+	released := make(chan string, 1)
+	go func() { released <- speaker{other}.value("SELECT RELEASE_LOCK('" + db + "')") }()
+	var got string
+	eventually(t, "another session waits for a connection, or has its answer", func() bool {
+		select {
+		case got = <-released:
+			return true
+		default:
+			return w.pool().Waiting > 0
+		}
+	})
+	if got == "1" {
+		t.Error("another session holds the lock that the trigger took for its writer")
+	}
+	_ = definer.Close()
+	release()
+	if got == "" {
+		got = <-released
+	}
+	if got != "0" {
+		t.Errorf("RELEASE_LOCK of another session's lock: %s, want 0", got)
+	}
+	if got := writer.one("SELECT RELEASE_LOCK('" + db + "')"); got != "1" {
+		t.Errorf("RELEASE_LOCK of the writer: %s, want 1", got)
+	}
+}
