@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // backupVerb is the configuration of `weir backup`.
@@ -139,7 +140,7 @@ func (v *backupVerb) complete() error {
 	if o.Profile, err = bulk.ProfileNamed(v.profile, bulk.ThisMachine()); err != nil {
 		return fmt.Errorf("--profile: %w", err)
 	}
-	size, err := parseSize(v.chunk)
+	size, err := cli.ParseSize(v.chunk)
 	if err != nil {
 		return fmt.Errorf("--chunk-size %q: %w", v.chunk, err)
 	}
@@ -295,7 +296,7 @@ func unfinished(ctx context.Context, repo *archive.Repository, label string) (st
 // report prints the outcome.
 func (v *backupVerb) report(out *backupOutcome, r *backup.Result, stdout, stderr io.Writer) error {
 	if v.json {
-		return printJSON(stdout, struct {
+		return cli.PrintJSON(stdout, struct {
 			*backupOutcome
 			Server   archive.Server      `json:"server"`
 			Position archive.Position    `json:"position"`
@@ -311,7 +312,7 @@ func (v *backupVerb) report(out *backupOutcome, r *backup.Result, stdout, stderr
 		to = stderr
 	}
 	_, err := fmt.Fprintf(to, "backup %s: %d tables, %d rows, %s in %s, %s (%s/s)\n", out.ID, out.Tables, out.Rows,
-		byteText(out.PlainBytes), byteText(out.StoredBytes), durationText(out.Elapsed), byteText(float64(out.PlainBytes)/out.Elapsed.Seconds()))
+		cli.ByteText(out.PlainBytes), cli.ByteText(out.StoredBytes), durationText(out.Elapsed), cli.ByteText(float64(out.PlainBytes)/out.Elapsed.Seconds()))
 	return err
 }
 
@@ -334,7 +335,7 @@ func newBackupProfilesCommand() *cobra.Command {
 				fitted = append(fitted, f)
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), struct {
+				return cli.PrintJSON(cmd.OutOrStdout(), struct {
 					CPUs        int            `json:"cpus"`
 					MemoryBytes int64          `json:"memory_bytes"`
 					Recommended string         `json:"recommended"`
@@ -349,14 +350,14 @@ func newBackupProfilesCommand() *cobra.Command {
 }
 
 func printProfiles(w io.Writer, m bulk.Machine, best bulk.Profile, fitted []bulk.Profile) error {
-	fmt.Fprintf(w, "This machine: %d processors, %s of memory free. Jobs are cut to twice the processors.\n\n", m.CPUs, byteText(m.MemoryBytes))
+	fmt.Fprintf(w, "This machine: %d processors, %s of memory free. Jobs are cut to twice the processors.\n\n", m.CPUs, cli.ByteText(m.MemoryBytes))
 	fmt.Fprintf(w, "  %-16s %5s %10s %14s\n", "profile", "jobs", "databases", "index memory")
 	for _, p := range fitted {
 		mark := " "
 		if p.Name == best.Name {
 			mark = "*"
 		}
-		fmt.Fprintf(w, "%s %-16s %5d %10d %14s\n", mark, p.Name, p.Jobs, p.Databases, byteText(p.MaintenanceBytes(m, p.Jobs)))
+		fmt.Fprintf(w, "%s %-16s %5d %10d %14s\n", mark, p.Name, p.Jobs, p.Databases, cli.ByteText(p.MaintenanceBytes(m, p.Jobs)))
 	}
 	_, err := fmt.Fprintln(w, "\n* is what --profile auto takes.")
 	return err

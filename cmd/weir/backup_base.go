@@ -13,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // scopeBase marks the manifests of base backups.
@@ -82,7 +83,7 @@ func (v *baseVerb) complete() error {
 		return fmt.Errorf("base backups are of PostgreSQL, and the DSN names a server of %s", familyOf(v.options.DSN))
 	}
 	if v.maxRate != "" {
-		n, err := parseSize(v.maxRate)
+		n, err := cli.ParseSize(v.maxRate)
 		if err != nil {
 			return fmt.Errorf("--max-rate %q: %w", v.maxRate, err)
 		}
@@ -117,15 +118,15 @@ func (v *baseVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	case m == nil || v.quiet && !v.json:
 		return err
 	case v.json:
-		return errors.Join(err, printJSON(stdout, struct {
+		return errors.Join(err, cli.PrintJSON(stdout, struct {
 			*backupOutcome
 			Server   archive.Server   `json:"server"`
 			Position archive.Position `json:"position"`
 		}{out, m.Server, m.Position}))
 	}
 	_, e := fmt.Fprintf(stdout, "base backup %s: %s in %s, %s (%s/s), consistent at %s on timeline %d\n", out.ID,
-		byteText(out.PlainBytes), byteText(out.StoredBytes), durationText(out.Elapsed),
-		byteText(float64(out.PlainBytes)/out.Elapsed.Seconds()), m.Position.LSN, m.Position.Timeline)
+		cli.ByteText(out.PlainBytes), cli.ByteText(out.StoredBytes), durationText(out.Elapsed),
+		cli.ByteText(float64(out.PlainBytes)/out.Elapsed.Seconds()), m.Position.LSN, m.Position.Timeline)
 	return errors.Join(err, e)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
@@ -185,7 +186,7 @@ func (v *binlogVerb) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	s := v.now()
 	switch {
 	case v.json:
-		return printJSON(stdout, binlogOutcome{v.log, placeText(v.to), s.position.String(), s.segments, s.reconnects})
+		return cli.PrintJSON(stdout, binlogOutcome{v.log, placeText(v.to), s.position.String(), s.segments, s.reconnects})
 	case v.quiet:
 		return nil
 	}

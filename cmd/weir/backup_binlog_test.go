@@ -13,12 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 func TestBinlogCommandLines(t *testing.T) {
-	runScript(t, "testdata/binlog.txt")
+	program.Script(t, "testdata/binlog.txt")
 }
 
 // stall is a MariaDB server with a binary log.
@@ -29,7 +31,7 @@ type stall struct {
 
 func newStall(t *testing.T) *stall {
 	t.Helper()
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	return &stall{t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"local-infile": "1"}})}
 }
 
@@ -76,7 +78,7 @@ func (s *stall) rotate() {
 	s.t.Helper()
 	s.sql("", "FLUSH BINARY LOGS")
 	file := strings.Fields(s.sql("", "SHOW MASTER STATUS"))[0]
-	until(s.t, "older logs are needed no more", func() bool {
+	clitest.Until(s.t, "older logs are needed no more", func() bool {
 		for line := range strings.Lines(s.sql("", "SHOW BINLOG EVENTS IN '"+file+"'")) {
 			if e := strings.Fields(line); len(e) == 6 && e[2] == "Binlog_checkpoint" && e[5] == file {
 				return true
@@ -91,7 +93,7 @@ func (s *stall) rotate() {
 func (s *stall) tick() string {
 	s.t.Helper()
 	was := s.sql("", "SELECT UNIX_TIMESTAMP()")
-	until(s.t, "the server's clock goes on", func() bool { return s.sql("", "SELECT UNIX_TIMESTAMP()") != was })
+	clitest.Until(s.t, "the server's clock goes on", func() bool { return s.sql("", "SELECT UNIX_TIMESTAMP()") != was })
 	var n int64
 	if _, err := fmt.Sscan(was, &n); err != nil {
 		s.t.Fatal(err)
@@ -105,15 +107,15 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	s := newStall(t)
 	s.stock()
 	repo := filepath.Join(t.TempDir(), "repo")
-	out := decode[backupOutcome](t, must(t, "backup", s.m.DSN("shop"), "--to", repo, "--json"))
-	logs := func() catalogue { return decode[catalogue](t, must(t, "list", repo, "--json")) }
+	out := clitest.Decode[backupOutcome](t, program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--json"))
+	logs := func() catalogue { return clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")) }
 
 	args := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--flush-interval", "20ms"}
 	p := start(t, args...)
-	until(t, "log is kept", func() bool { return len(logs().Binlogs) == 1 })
+	clitest.Until(t, "log is kept", func() bool { return len(logs().Binlogs) == 1 })
 	s.add(2001)
 	end, _ := s.position()
-	until(t, "the first step is kept", func() bool { return logs().Binlogs[0].End == end })
+	clitest.Until(t, "the first step is kept", func() bool { return logs().Binlogs[0].End == end })
 	if code := p.end(os.Kill); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
@@ -125,14 +127,14 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	p = start(t, args...)
 	s.add2(2003)
 	end, _ = s.position()
-	until(t, "what came meanwhile is kept", func() bool { return logs().Binlogs[0].End == end })
-	if code := p.end(syscall.SIGTERM); code != exitFine {
+	clitest.Until(t, "what came meanwhile is kept", func() bool { return logs().Binlogs[0].End == end })
+	if code := p.end(syscall.SIGTERM); code != cli.ExitFine {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}
 	want3, moment3 := s.print(), s.tick()
 	s.sql("shop", "BEGIN; DELETE FROM orders WHERE id < 500; UPDATE orders SET note = 'neu'; COMMIT")
 	metrics := filepath.Join(t.TempDir(), "binlog.prom")
-	b := decode[binlogOutcome](t, must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--json", "-q", "--metrics-file", metrics))
+	b := clitest.Decode[binlogOutcome](t, program.Must(t, "backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--json", "-q", "--metrics-file", metrics))
 	if now, _ := s.position(); b.Position != now || b.Segments == 0 || b.Log == "" {
 		t.Errorf("outcome %+v, and the server is at %s", b, now)
 	}
@@ -142,10 +144,10 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	wantEnd := s.print()
 
 	c := logs()
-	if len(c.Backups) != 1 || len(c.Binlogs) != 1 || c.Binlogs[0].Name != b.Log || c.Binlogs[0].Server == "" || !strings.Contains(must(t, "list", repo), "binlog "+b.Log) {
+	if len(c.Backups) != 1 || len(c.Binlogs) != 1 || c.Binlogs[0].Name != b.Log || c.Binlogs[0].Server == "" || !strings.Contains(program.Must(t, "list", repo), "binlog "+b.Log) {
 		t.Errorf("catalogue: %+v", c)
 	}
-	v := decode[verifyReport](t, must(t, "verify", repo, "--log", "--json"))
+	v := clitest.Decode[verifyReport](t, program.Must(t, "verify", repo, "--log", "--json"))
 	if !v.OK || v.Binlog == nil || v.Binlog.Transactions != 5 || v.Binlog.Segments < 4 || v.Binlog.Segments > c.Binlogs[0].Segments || v.Binlog.End != b.Position {
 		t.Errorf("verification: %+v", v.Binlog)
 	}
@@ -162,7 +164,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 		{"--target-position", positionOf2, want2},
 		{"--target-position", c.Backups[0].Summary.Position.Binlog + ":" + fmt.Sprint(c.Backups[0].Summary.Position.Offset), ""},
 	} {
-		text := must(t, restore(c.flag, c.at)...)
+		text := program.Must(t, restore(c.flag, c.at)...)
 		if !strings.Contains(text, "replayed binary log "+b.Log) {
 			t.Errorf("%s: it says %s", c.flag, text)
 		}
@@ -174,7 +176,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 			t.Errorf("%s %s: the copy is not what the source was", c.flag, c.at)
 		}
 	}
-	r := decode[restoreOutcome](t, must(t, restore("--target-latest", "--json")...))
+	r := clitest.Decode[restoreOutcome](t, program.Must(t, restore("--target-latest", "--json")...))
 	if r.Replay == nil || r.Replay.Transactions != 5 || r.ID != out.ID || target.print() != wantEnd {
 		t.Errorf("to the end: %+v", r.Replay)
 	}
@@ -185,21 +187,21 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 		{"is not in the archived log", "--target-gtid", "0-1-999999"},
 		{"no end of a transaction", "--target-position", positionOf2 + "9"},
 	} {
-		refuse(t, exitFailed, []string{c.words}, restore(c.flag, c.at)...)
+		program.Refuse(t, cli.ExitFailed, []string{c.words}, restore(c.flag, c.at)...)
 	}
-	refuse(t, exitFailed, []string{"no binary log of the server"}, restore("--target-latest", "--log", "other")...)
-	refuse(t, exitFailed, []string{"another server"}, "backup", "binlog", withBinlog(t).DSN(""), "--to", repo, "--log", b.Log)
+	program.Refuse(t, cli.ExitFailed, []string{"no binary log of the server"}, restore("--target-latest", "--log", "other")...)
+	program.Refuse(t, cli.ExitFailed, []string{"another server"}, "backup", "binlog", withBinlog(t).DSN(""), "--to", repo, "--log", b.Log)
 	if target.print() != wantEnd {
 		t.Error("a restore that was refused has changed the target")
 	}
-	must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", "part", "-t", "orders", "-q")
-	refuse(t, exitFailed, []string{"some tables"}, "restore", repo, "part", "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
-	must(t, restore("--target-latest", "-q")...) // on the older one, which is whole
-	must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", "all", "-q")
-	refuse(t, exitUsage, []string{"under the same name"}, "restore", repo, "all", "--to", target.m.DSN("other"), "--target-latest")
+	program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", "part", "-t", "orders", "-q")
+	program.Refuse(t, cli.ExitFailed, []string{"some tables"}, "restore", repo, "part", "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
+	program.Must(t, restore("--target-latest", "-q")...) // on the older one, which is whole
+	program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", "all", "-q")
+	program.Refuse(t, cli.ExitUsage, []string{"under the same name"}, "restore", repo, "all", "--to", target.m.DSN("other"), "--target-latest")
 	s.loseSegment(repo, b.Log)
-	refuse(t, exitFailed, []string{"gap", "nothing was restored"}, "restore", repo, out.ID, "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
-	refuse(t, exitShortfall, []string{"gap"}, "verify", repo, out.ID, "--log")
+	program.Refuse(t, cli.ExitFailed, []string{"gap", "nothing was restored"}, "restore", repo, out.ID, "--to", target.m.DSN(""), "--create", "--clean", "--target-latest")
+	program.Refuse(t, cli.ExitShortfall, []string{"gap"}, "verify", repo, out.ID, "--log")
 }
 
 // withBinlog is another server.
@@ -245,28 +247,28 @@ func TestPruneKeepsTheBinlogOfBackups(t *testing.T) {
 	repo := filepath.Join(t.TempDir(), "repo")
 	// One segment a run, however long it takes.
 	follow := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--until-end", "--flush-interval", "1h"}
-	log := decode[binlogOutcome](t, must(t, append(follow, "--json")...)).Log
+	log := clitest.Decode[binlogOutcome](t, program.Must(t, append(follow, "--json")...)).Log
 	step := func(id int) {
-		must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", fmt.Sprintf("b%d", id), "-q")
+		program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--id", fmt.Sprintf("b%d", id), "-q")
 		s.add(id)
-		must(t, append(follow, "-q")...)
+		program.Must(t, append(follow, "-q")...)
 	}
 	for id := 3001; id <= 3003; id++ {
 		step(id)
 	}
 	before := len(s.segments(repo, log))
 	for _, keep := range []string{"3", "2", "1"} {
-		planned := decode[pruneReport](t, must(t, "prune", repo, "--keep-last", keep, "--dry-run", "--json"))
-		done := decode[pruneReport](t, must(t, "prune", repo, "--keep-last", keep, "--json"))
+		planned := clitest.Decode[pruneReport](t, program.Must(t, "prune", repo, "--keep-last", keep, "--dry-run", "--json"))
+		done := clitest.Decode[pruneReport](t, program.Must(t, "prune", repo, "--keep-last", keep, "--json"))
 		if planned.Segments != done.Segments || done.Segments != 1 || len(s.segments(repo, log)) != before-1 {
 			t.Errorf("keep %s: planned %d, removed %d, of %d segments %d are left", keep, planned.Segments, done.Segments, before, len(s.segments(repo, log)))
 		}
 		before = len(s.segments(repo, log))
-		for _, e := range decode[catalogue](t, must(t, "list", repo, "--json")).Backups {
-			must(t, "verify", repo, e.ID, "--log", "-q")
+		for _, e := range clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")).Backups {
+			program.Must(t, "verify", repo, e.ID, "--log", "-q")
 		}
 	}
-	must(t, append(follow, "-q")...)
+	program.Must(t, append(follow, "-q")...)
 }
 
 // TestBinlogGapIsAnError asks for what the server has thrown away.
@@ -275,18 +277,18 @@ func TestBinlogGapIsAnError(t *testing.T) {
 	s.stock()
 	repo := filepath.Join(t.TempDir(), "repo")
 	follow := []string{"backup", "binlog", s.m.DSN(""), "--to", repo}
-	must(t, append(follow, "--until-end")...)
+	program.Must(t, append(follow, "--until-end")...)
 	s.sql("shop", "INSERT INTO orders VALUES (0, ''); FLUSH BINARY LOGS; FLUSH BINARY LOGS")
 	now := strings.Fields(s.sql("", "SHOW MASTER STATUS"))[0]
 	// A log goes when the engine has written all of it down.
-	until(t, "the server throws log away", func() bool {
+	clitest.Until(t, "the server throws log away", func() bool {
 		return strings.HasPrefix(s.sql("", "PURGE BINARY LOGS TO '"+now+"'; SHOW BINARY LOGS"), now)
 	})
-	refuse(t, exitFailed, []string{"a gap", "--log NAME"}, follow...)
-	must(t, "backup", s.m.DSN("shop"), "--to", repo, "-q")
-	refuse(t, exitFailed, []string{"gap"}, "restore", repo, "--to", s.m.DSN(""), "--create", "--clean", "--target-latest")
-	must(t, append(follow, "--until-end", "--log", "later", "--start", now+":4")...)
-	if v := decode[verifyReport](t, must(t, "verify", repo, "--log", "--json")); v.Binlog == nil || v.Binlog.Name != "later" {
+	program.Refuse(t, cli.ExitFailed, []string{"a gap", "--log NAME"}, follow...)
+	program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "-q")
+	program.Refuse(t, cli.ExitFailed, []string{"gap"}, "restore", repo, "--to", s.m.DSN(""), "--create", "--clean", "--target-latest")
+	program.Must(t, append(follow, "--until-end", "--log", "later", "--start", now+":4")...)
+	if v := clitest.Decode[verifyReport](t, program.Must(t, "verify", repo, "--log", "--json")); v.Binlog == nil || v.Binlog.Name != "later" {
 		t.Errorf("verification: %+v", v.Binlog)
 	}
 }
@@ -313,14 +315,14 @@ func TestBinlogReceiverConnectsAgain(t *testing.T) {
 			return false
 		}
 		end, _ := s.position()
-		logs := decode[catalogue](t, must(t, "list", repo, "--json")).Binlogs
+		logs := clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")).Binlogs
 		return len(logs) == 1 && logs[0].End == end
 	}
-	until(t, "log is kept", kept)
+	clitest.Until(t, "log is kept", kept)
 	relay.Cut()
 	s.add(4001)
-	until(t, "what came after the cut is kept", kept)
-	if code := p.end(syscall.SIGTERM); code != exitFine || !strings.Contains(p.stderr.String(), "trying again") {
+	clitest.Until(t, "what came after the cut is kept", kept)
+	if code := p.end(syscall.SIGTERM); code != cli.ExitFine || !strings.Contains(p.stderr.String(), "trying again") {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/version"
 )
 
 // archiveFlags say how the verbs that write into an archive do it.
@@ -35,7 +37,7 @@ func (a *archiveFlags) add(f *pflag.FlagSet) {
 // options reads files, so that what is wrong with them is said before anything
 // starts.
 func (a *archiveFlags) options() (archive.Options, error) {
-	o := archive.Options{Weir: currentVersion().Version}
+	o := archive.Options{Weir: version.Current().Version}
 	var err error
 	if o.Compression, err = archive.ParseCompression(a.compress); err != nil {
 		return o, fmt.Errorf("--compress: %w", err)
@@ -56,7 +58,7 @@ func (a *archiveFlags) options() (archive.Options, error) {
 		return o, err
 	}
 	if a.rateLimit != "" {
-		n, err := parseSize(a.rateLimit)
+		n, err := cli.ParseSize(a.rateLimit)
 		if err != nil || n <= 0 {
 			return o, fmt.Errorf("--rate-limit %q: want bytes per second, such as 20MB", a.rateLimit)
 		}
@@ -123,7 +125,7 @@ func (k *keyFlags) arguments() []string {
 func openBackup(ctx context.Context, args []string, keys *keyFlags) (*archive.Reader, error) {
 	opts, err := keys.options()
 	if err != nil {
-		return nil, UsageError(err)
+		return nil, cli.UsageError(err)
 	}
 	id := ""
 	if len(args) > 1 {
@@ -169,21 +171,6 @@ func placeText(location string) string {
 		return "s3://" + rest
 	}
 	return location
-}
-
-// byteText writes a number of bytes for people.
-func byteText[N int | int64 | float64](n N) string {
-	v := float64(n)
-	for _, unit := range []string{"B", "kB", "MB", "GB"} {
-		if v < 1000 {
-			if unit == "B" {
-				return fmt.Sprintf("%.0f B", v)
-			}
-			return fmt.Sprintf("%.3g %s", v, unit)
-		}
-		v /= 1000
-	}
-	return fmt.Sprintf("%.4g TB", v)
 }
 
 // durationText writes a duration for people: 0.8s, 12s, 3m04s, 2h07m.

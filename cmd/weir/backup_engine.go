@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 	loadmy "github.com/weirdb/weir/internal/backup/restore/mysql"
 	loadpg "github.com/weirdb/weir/internal/backup/restore/postgres"
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -76,7 +77,7 @@ func runRestore(ctx context.Context, o restore.Options, r *archive.Reader) (*res
 	to, from := familyOf(o.DSN), familyOfBackup(r.Manifest())
 	switch {
 	case to != from:
-		return nil, UsageError(fmt.Errorf("backup %s is of %s, and --to names a server of %s", r.Manifest().ID, from, to))
+		return nil, cli.UsageError(fmt.Errorf("backup %s is of %s, and --to names a server of %s", r.Manifest().ID, from, to))
 	case to == familyMySQL:
 		return loadmy.Run(ctx, o, r)
 	}

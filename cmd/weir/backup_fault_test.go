@@ -12,8 +12,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
@@ -27,8 +28,7 @@ type process struct {
 
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(os.Args[0], args...)}
-	p.cmd.Env = append(os.Environ(), "WEIR_TEST_AS_MAIN=1")
+	p := &process{t: t, cmd: program.Command(t.Context(), args...)}
 	p.cmd.Stderr = &p.stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -45,16 +45,6 @@ func (p *process) end(s os.Signal) int {
 	}
 	_ = p.cmd.Wait() // the exit code says it
 	return p.cmd.ProcessState.ExitCode()
-}
-
-// until polls a condition that another process brings about.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(labtest.Patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
 }
 
 // journalHolds reports whether the journal of a backup lists a chunk of rows.
@@ -77,36 +67,36 @@ func TestBackupThatIsKilledIsResumed(t *testing.T) {
 		state  string
 	}{
 		{os.Kill, -1, "", "its writer died"},
-		{syscall.SIGTERM, exitFailed, "--resume=", "it was given up"},
+		{syscall.SIGTERM, cli.ExitFailed, "--resume=", "it was given up"},
 	} {
 		t.Run(c.signal.String(), func(t *testing.T) {
 			repo := t.TempDir()
 			p := start(t, append([]string{"backup", s.dsn("shop"), "--to", repo}, slow...)...)
 			var id string
-			until(t, "a backup has begun", func() bool {
+			clitest.Until(t, "a backup has begun", func() bool {
 				found, err := filepath.Glob(filepath.Join(repo, "*-shop"))
 				if err == nil && len(found) == 1 {
 					id = filepath.Base(found[0])
 				}
 				return id != ""
 			})
-			until(t, "a chunk of rows is complete", journalHolds(repo, id))
+			clitest.Until(t, "a chunk of rows is complete", journalHolds(repo, id))
 			if code := p.end(c.signal); code != c.code || !strings.Contains(p.stderr.String(), c.says) {
 				t.Errorf("exit code %d, want %d; it says %s", code, c.code, p.stderr.String())
 			}
-			list := must(t, "list", repo)
+			list := program.Must(t, "list", repo)
 			if !strings.Contains(list, "incomplete") || !strings.Contains(list, c.state) {
 				t.Errorf("list: %s", list)
 			}
-			refuse(t, exitFailed, []string{"no complete backup"}, "restore", repo, "--to", s.dsn("postgres"), "--create")
-			refuse(t, exitShortfall, []string{"incomplete"}, "verify", repo, id)
-			refuse(t, exitFailed, []string{"no unfinished backup of other"}, "backup", s.dsn("postgres"), "--to", repo, "--label", "other", "--resume")
+			program.Refuse(t, cli.ExitFailed, []string{"no complete backup"}, "restore", repo, "--to", s.dsn("postgres"), "--create")
+			program.Refuse(t, cli.ExitShortfall, []string{"incomplete"}, "verify", repo, id)
+			program.Refuse(t, cli.ExitFailed, []string{"no unfinished backup of other"}, "backup", s.dsn("postgres"), "--to", repo, "--label", "other", "--resume")
 
-			out := decode[backupOutcome](t, must(t, "backup", s.dsn("shop"), "--to", repo, "--resume", "--chunk-size", "64kB", "--json"))
+			out := clitest.Decode[backupOutcome](t, program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--resume", "--chunk-size", "64kB", "--json"))
 			if out.ID != id || out.Rows != 2500 {
 				t.Errorf("resumed %+v, want %s", out, id)
 			}
-			must(t, "verify", repo, "--restore")
+			program.Must(t, "verify", repo, "--restore")
 		})
 	}
 }
@@ -115,7 +105,7 @@ func TestRestoreThatIsKilledIsResumed(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{})
 	want := s.print("shop")
 	repo := t.TempDir()
-	must(t, "backup", s.dsn("shop"), "--to", repo, "-q", "--chunk-size", "64kB")
+	program.Must(t, "backup", s.dsn("shop"), "--to", repo, "-q", "--chunk-size", "64kB")
 	s.psql("postgres", "CREATE DATABASE copy")
 
 	// Somebody holds a table that the restore makes: it has come as far as to wait
@@ -129,12 +119,12 @@ func TestRestoreThatIsKilledIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(in, `CREATE TABLE marker (i int); BEGIN\; CREATE TABLE orders (id int);`) // both at once: idle in transaction is behind them
-	until(t, "the lock is held", func() bool {
+	clitest.Until(t, "the lock is held", func() bool {
 		return s.psql("copy", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'copy' AND state = 'idle in transaction'") == "1"
 	})
 	s.psql("copy", "DROP TABLE marker")
 	p := start(t, "restore", repo, "--to", s.dsn("copy"), "--progress", "none")
-	until(t, "the restore waits", func() bool {
+	clitest.Until(t, "the restore waits", func() bool {
 		return s.psql("copy", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'copy' AND wait_event_type = 'Lock'") == "1"
 	})
 	if code := p.end(os.Kill); code != -1 {
@@ -148,10 +138,10 @@ func TestRestoreThatIsKilledIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The session of the killed one ends when the server notices.
-	until(t, "its session has ended", func() bool {
+	clitest.Until(t, "its session has ended", func() bool {
 		return s.psql("copy", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'copy' AND pid <> pg_backend_pid() AND backend_type = 'client backend'") == "0"
 	})
-	must(t, "restore", repo, "--to", s.dsn("copy"), "--resume", "--verify")
+	program.Must(t, "restore", repo, "--to", s.dsn("copy"), "--resume", "--verify")
 	if got := s.print("copy"); got != want {
 		t.Errorf("copy:\n%s\nwant\n%s", got, want)
 	}
@@ -172,7 +162,7 @@ func TestBackupOntoAFullDisk(t *testing.T) {
 		}
 	})
 	repo := filepath.Join(dir, "repo")
-	refuse(t, exitFailed, []string{"no space left", "--resume"}, "backup", s.dsn("shop"), "--to", repo, "--progress", "none")
+	program.Refuse(t, cli.ExitFailed, []string{"no space left", "--resume"}, "backup", s.dsn("shop"), "--to", repo, "--progress", "none")
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"); err != nil {
 		t.Fatal(err)
 	}
@@ -191,32 +181,32 @@ func TestBackupOntoAFullDisk(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	must(t, again...)
-	must(t, "verify", repo)
+	program.Must(t, again...)
+	program.Must(t, "verify", repo)
 }
 
 func TestTwoBackupsAtOnce(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{})
 	repo := t.TempDir()
-	var results [4]result
+	var results [4]clitest.Result
 	var wg sync.WaitGroup
 	for i := range results {
 		args := []string{"backup", s.dsn("shop"), "--to", repo, "--progress", "none"}
 		if i >= 2 {
 			args = append(args, "--id", "same")
 		}
-		wg.Go(func() { results[i] = callCtx(t.Context(), args...) })
+		wg.Go(func() { results[i] = program.Call(t.Context(), args...) })
 	}
 	wg.Wait()
 	for _, r := range results[:2] {
-		if r.code != exitFine {
+		if r.Code != cli.ExitFine {
 			t.Errorf("with an id of its own: %s", r)
 		}
 	}
-	if a, b := results[2], results[3]; a.code+b.code != exitFailed || !regexp.MustCompile(`another process writes|exists already`).MatchString(a.stderr+b.stderr) {
+	if a, b := results[2], results[3]; a.Code+b.Code != cli.ExitFailed || !regexp.MustCompile(`another process writes|exists already`).MatchString(a.Stderr+b.Stderr) {
 		t.Errorf("with one id for both: %s\n%s", a, b)
 	}
-	c := decode[catalogue](t, must(t, "list", repo, "--json"))
+	c := clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json"))
 	if len(c.Backups) != 3 {
 		t.Fatalf("%d backups", len(c.Backups))
 	}
@@ -224,14 +214,14 @@ func TestTwoBackupsAtOnce(t *testing.T) {
 		if b.State != "complete" {
 			t.Errorf("%s is %s", b.ID, b.State)
 		}
-		must(t, "verify", repo, b.ID)
+		program.Must(t, "verify", repo, b.ID)
 	}
 }
 
 func TestWhatIsDamagedIsNamed(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{})
 	repo := t.TempDir()
-	must(t, "backup", s.dsn("shop"), "--to", repo, "--id", "b", "-q", "--chunk-size", "256kB")
+	program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--id", "b", "-q", "--chunk-size", "256kB")
 	chunks, err := filepath.Glob(filepath.Join(repo, "b/db/shop/data/public.orders/*"))
 	if err != nil || len(chunks) < 2 {
 		t.Fatal(chunks, err)
@@ -267,9 +257,9 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defer change(chunks[0], c.change)()
-			refuse(t, exitShortfall, []string{chunk, c.says}, "verify", repo, "b")
-			refuse(t, exitShortfall, []string{chunk, c.says}, "cat", repo, "b", chunk)
-			refuse(t, exitFailed, []string{chunk, c.says}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name,
+			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "verify", repo, "b")
+			program.Refuse(t, cli.ExitShortfall, []string{chunk, c.says}, "cat", repo, "b", chunk)
+			program.Refuse(t, cli.ExitFailed, []string{chunk, c.says}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create", "--rename", "shop=x_"+c.name,
 				"--failed-sql", filepath.Join(t.TempDir(), "left.sql"))
 		})
 	}
@@ -277,7 +267,7 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 		if err := os.Rename(chunks[0], chunks[0]+".away"); err != nil {
 			t.Fatal(err)
 		}
-		refuse(t, exitShortfall, []string{chunk, "missing", "unknown"}, "verify", repo, "b")
+		program.Refuse(t, cli.ExitShortfall, []string{chunk, "missing", "unknown"}, "verify", repo, "b")
 		if err := os.Rename(chunks[0]+".away", chunks[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -285,37 +275,37 @@ func TestWhatIsDamagedIsNamed(t *testing.T) {
 	t.Run("manifest edited", func(t *testing.T) {
 		manifest := filepath.Join(repo, "b/manifest.json")
 		defer change(manifest, func(b []byte) []byte { return bytes.Replace(b, []byte(`"rows": 2000`), []byte(`"rows": 1999`), 1) })()
-		refuse(t, exitShortfall, []string{"changed after it was written"}, "verify", repo, "b")
-		refuse(t, exitFailed, []string{"changed after it was written", "another copy"}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create")
+		program.Refuse(t, cli.ExitShortfall, []string{"changed after it was written"}, "verify", repo, "b")
+		program.Refuse(t, cli.ExitFailed, []string{"changed after it was written", "another copy"}, "restore", repo, "b", "--to", s.dsn("postgres"), "--create")
 	})
 	t.Run("manifest cut", func(t *testing.T) {
 		defer change(filepath.Join(repo, "b/manifest.json"), func(b []byte) []byte { return b[:40] })()
-		if list := must(t, "list", repo); !strings.Contains(list, "damaged") {
+		if list := program.Must(t, "list", repo); !strings.Contains(list, "damaged") {
 			t.Errorf("list: %s", list)
 		}
-		refuse(t, exitShortfall, []string{"b is damaged"}, "prune", repo, "--keep-last", "1")
+		program.Refuse(t, cli.ExitShortfall, []string{"b is damaged"}, "prune", repo, "--keep-last", "1")
 	})
-	must(t, "verify", repo)
+	program.Must(t, "verify", repo)
 }
 
 func TestBackupOfAServerThatDeniesOrIsGone(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{Auth: lab.SCRAM, Password: "right"})
 	repo := t.TempDir()
-	refuse(t, exitFailed, []string{"password authentication failed"}, "backup", strings.Replace(s.dsn("shop"), "right", "wrong", 1), "--to", repo)
-	refuse(t, exitFailed, []string{`database "nothing" does not exist`}, "backup", s.dsn("nothing"), "--to", repo)
+	program.Refuse(t, cli.ExitFailed, []string{"password authentication failed"}, "backup", strings.Replace(s.dsn("shop"), "right", "wrong", 1), "--to", repo)
+	program.Refuse(t, cli.ExitFailed, []string{`database "nothing" does not exist`}, "backup", s.dsn("nothing"), "--to", repo)
 	s.psql("shop", "CREATE ROLE nobody LOGIN PASSWORD 'nobody'")
-	refuse(t, exitFailed, []string{"permission denied"}, "backup", strings.Replace(strings.Replace(s.dsn("shop"), "right", "nobody", 1), "//postgres:", "//nobody:", 1), "--to", repo)
+	program.Refuse(t, cli.ExitFailed, []string{"permission denied"}, "backup", strings.Replace(strings.Replace(s.dsn("shop"), "right", "nobody", 1), "//postgres:", "//nobody:", 1), "--to", repo)
 	relay := labtest.Relay(t, fmt.Sprintf("%s:%d", s.p.Host(), s.p.Port()))
 	dsn := strings.Replace(s.dsn("shop"), fmt.Sprintf("%s:%d", s.p.Host(), s.p.Port()), relay.Addr(), 1)
 	p := start(t, append([]string{"backup", dsn, "--to", repo, "--id", "cut"}, slow...)...)
-	until(t, "a chunk of rows is complete", journalHolds(repo, "cut"))
+	clitest.Until(t, "a chunk of rows is complete", journalHolds(repo, "cut"))
 	relay.Cut()
-	if err := p.cmd.Wait(); err == nil || p.cmd.ProcessState.ExitCode() != exitFailed || !strings.Contains(p.stderr.String(), "--resume=cut") {
+	if err := p.cmd.Wait(); err == nil || p.cmd.ProcessState.ExitCode() != cli.ExitFailed || !strings.Contains(p.stderr.String(), "--resume=cut") {
 		t.Errorf("cut off: %v, %s", err, p.stderr.String())
 	}
-	must(t, "backup", s.dsn("shop"), "--to", repo, "--resume=cut", "-q", "--chunk-size", "64kB")
-	must(t, "verify", repo, "cut", "--restore")
-	if text := must(t, "list", repo); strings.Contains(text, "right") {
+	program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--resume=cut", "-q", "--chunk-size", "64kB")
+	program.Must(t, "verify", repo, "cut", "--restore")
+	if text := program.Must(t, "list", repo); strings.Contains(text, "right") {
 		t.Errorf("it tells the password: %s", text)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"github.com/weirdb/weir/internal/version"
 )
 
 // hookPatience bounds a webhook's answer and how long a hook that is asked to end
@@ -146,7 +147,7 @@ func postOutcome(ctx context.Context, to string, o *backupOutcome) error {
 		return errors.New("the URL makes no request")
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("User-Agent", "weir/"+currentVersion().Version)
+	request.Header.Set("User-Agent", "weir/"+version.Current().Version)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		if u := (*url.Error)(nil); errors.As(err, &u) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // How often progress is shown: a bar for eyes, lines for logs.
@@ -161,7 +162,7 @@ func barLine(verb string, s bulk.Snapshot, rate float64, width int) string {
 	if done < cells {
 		bar += ">" + strings.Repeat(" ", cells-done-1)
 	}
-	line := fmt.Sprintf("%s %s  [%s] %3.0f%%  %s  %s/s", verb, s.Phase, bar, 100*fraction(s), byteText(s.Bytes), byteText(rate))
+	line := fmt.Sprintf("%s %s  [%s] %3.0f%%  %s  %s/s", verb, s.Phase, bar, 100*fraction(s), cli.ByteText(s.Bytes), cli.ByteText(rate))
 	if l := left(s, rate); l != "" {
 		line += "  " + l + " left"
 	}
@@ -179,15 +180,15 @@ func plainLine(verb string, s bulk.Snapshot, rate float64) string {
 	if s.Phase == "" {
 		return ""
 	}
-	line := fmt.Sprintf("%s: %s, %s", verb, s.Phase, byteText(s.Bytes))
+	line := fmt.Sprintf("%s: %s, %s", verb, s.Phase, cli.ByteText(s.Bytes))
 	if s.TotalBytes > 0 {
-		line += fmt.Sprintf(" of about %s", byteText(s.TotalBytes))
+		line += fmt.Sprintf(" of about %s", cli.ByteText(s.TotalBytes))
 	}
 	if s.TotalSteps > 0 {
 		line += fmt.Sprintf(", %d of %d steps", s.Steps, s.TotalSteps)
 	}
 	if rate > 0 { // definitions and indexes move none
-		line += fmt.Sprintf(", %s/s", byteText(rate))
+		line += fmt.Sprintf(", %s/s", cli.ByteText(rate))
 	}
 	if l := left(s, rate); l != "" {
 		line += ", about " + l + " left"

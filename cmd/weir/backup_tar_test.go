@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 )
 
@@ -30,7 +31,7 @@ func TestTwoBackupsIntoOneTar(t *testing.T) {
 	if err := end(true); err != nil {
 		t.Fatal(err)
 	}
-	must(t, "verify", path)
+	program.Must(t, "verify", path)
 	_, end, err = createTar(t.Context(), path, archive.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func TestTwoBackupsIntoOneTar(t *testing.T) {
 	if err := end(false); err != nil {
 		t.Fatal(err)
 	}
-	must(t, "verify", path) // the one before is untouched
+	program.Must(t, "verify", path) // the one before is untouched
 	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v", left, err)
 	}
@@ -52,7 +53,7 @@ func TestTarThatGetsNoName(t *testing.T) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, exitFailed, []string{"finish stream"}, "backup", s.dsn("shop"), "--to", path, "--schema-only", "--metrics-file", metrics,
+	program.Refuse(t, cli.ExitFailed, []string{"finish stream"}, "backup", s.dsn("shop"), "--to", path, "--schema-only", "--metrics-file", metrics,
 		"--hook-after", "echo $WEIR_BACKUP_STATUS > "+filepath.Join(dir, "status"))
 	if got, err := os.ReadFile(filepath.Join(dir, "status")); err != nil || string(got) != "failed\n" {
 		t.Errorf("the hook was told %q, %v", got, err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,12 +15,14 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 func TestBackupCommandLines(t *testing.T) {
-	runScript(t, "testdata/backup.txt")
+	program.Script(t, "testdata/backup.txt")
 }
 
 // shopSQL fills a source. What is random does not compress, so that a rate limit
@@ -43,7 +44,7 @@ type shop struct {
 
 func newShop(t *testing.T, cfg lab.PostgresConfig) *shop {
 	t.Helper()
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	cfg.Durability = lab.Fast
 	s := &shop{t, labtest.Postgres(t, cfg)}
 	s.psql("postgres", "CREATE DATABASE shop")
@@ -75,114 +76,57 @@ SELECT count(*), md5(string_agg(g::text, ',' ORDER BY a)) FROM "Größe ""x""" g
 SELECT count(*) FROM big; SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1`)
 }
 
-// result is what a command line came to.
-type result struct {
-	code           int
-	stdout, stderr string
-}
-
-func (r result) String() string {
-	return fmt.Sprintf("exit %d\nstdout: %s\nstderr: %s", r.code, r.stdout, r.stderr)
-}
-
-// call runs a command line.
-func call(t *testing.T, args ...string) result {
-	t.Helper()
-	return callCtx(t.Context(), args...)
-}
-
-func callCtx(ctx context.Context, args ...string) result {
-	var stdout, stderr bytes.Buffer
-	code := execute(ctx, patiently(args), &stdout, &stderr)
-	return result{code, stdout.String(), stderr.String()}
-}
-
-// must runs a command line that has to succeed, and returns its output.
-func must(t *testing.T, args ...string) string {
-	t.Helper()
-	r := call(t, args...)
-	if r.code != exitFine {
-		t.Fatalf("weir %s: %s", strings.Join(args, " "), r)
-	}
-	return r.stdout
-}
-
-// refuse runs a command line that has to fail with a code, and whose error has
-// to say some words.
-func refuse(t *testing.T, code int, words []string, args ...string) {
-	t.Helper()
-	r := call(t, args...)
-	if r.code != code {
-		t.Errorf("weir %s: %s\nwant exit code %d", strings.Join(args, " "), r, code)
-	}
-	for _, w := range words {
-		if !strings.Contains(r.stdout+r.stderr, w) {
-			t.Errorf("weir %s: %s\nwant it to say %q", strings.Join(args, " "), r, w)
-		}
-	}
-}
-
-// decode reads JSON that a command has printed.
-func decode[T any](t *testing.T, text string) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatalf("%v in\n%s", err, text)
-	}
-	return v
-}
-
 func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{})
 	want := s.print("shop")
 	dir := filepath.Join(t.TempDir(), "repo")
-	out := decode[backupOutcome](t, must(t, "backup", s.dsn("shop"), "--to", dir, "--json", "--chunk-size", "256kB"))
+	out := clitest.Decode[backupOutcome](t, program.Must(t, "backup", s.dsn("shop"), "--to", dir, "--json", "--chunk-size", "256kB"))
 	if !out.OK || out.Tables != 2 || out.Rows != 2500 || out.Label != "shop" || out.ID == "" {
 		t.Errorf("outcome: %+v", out)
 	}
 
 	t.Run("list, cat and verify", func(t *testing.T) {
-		c := decode[catalogue](t, must(t, "list", dir, "--json"))
+		c := clitest.Decode[catalogue](t, program.Must(t, "list", dir, "--json"))
 		if len(c.Backups) != 1 || c.Backups[0].ID != out.ID || c.Backups[0].State != "complete" {
 			t.Errorf("catalogue: %+v", c)
 		}
-		if text := must(t, "list", dir); !strings.Contains(text, out.ID) || !strings.Contains(text, "database of postgresql") {
+		if text := program.Must(t, "list", dir); !strings.Contains(text, out.ID) || !strings.Contains(text, "database of postgresql") {
 			t.Errorf("list: %s", text)
 		}
-		if n := strings.Count(must(t, "cat", dir, "--list"), "db/shop/data/public.orders/"); n < 2 {
+		if n := strings.Count(program.Must(t, "cat", dir, "--list"), "db/shop/data/public.orders/"); n < 2 {
 			t.Errorf("orders has %d chunks, want it split", n)
 		}
-		list := must(t, "cat", dir, "--list")
+		list := program.Must(t, "cat", dir, "--list")
 		_, path, _ := strings.Cut(list, "db/shop/data/public.Gr")
 		path, _, _ = strings.Cut("db/shop/data/public.Gr"+path, "  ")
-		rows := must(t, "cat", dir, out.ID, path)
+		rows := program.Must(t, "cat", dir, out.ID, path)
 		if strings.Count(rows, "\n") != 500 {
 			t.Errorf("%d rows", strings.Count(rows, "\n"))
 		}
-		v := decode[verifyReport](t, must(t, "verify", dir, "--restore", "--json"))
+		v := clitest.Decode[verifyReport](t, program.Must(t, "verify", dir, "--restore", "--json"))
 		if !v.OK || v.Restore == nil || v.Restore.Rows != 2500 {
 			t.Errorf("verification: %+v", v)
 		}
-		refuse(t, exitFailed, []string{"--list"}, "cat", dir, "db/nothing")
+		program.Refuse(t, cli.ExitFailed, []string{"--list"}, "cat", dir, "db/nothing")
 	})
 
 	t.Run("restore under another name", func(t *testing.T) {
-		plan := must(t, "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=copy", "--dry-run")
+		plan := program.Must(t, "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=copy", "--dry-run")
 		if !strings.Contains(plan, "TABLE public.orders") {
 			t.Errorf("plan: %s", plan)
 		}
 		if n := s.psql("postgres", "SELECT count(*) FROM pg_database WHERE datname = 'copy'"); n != "0" {
 			t.Error("a dry run has made a database")
 		}
-		text := must(t, "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=copy", "--verify")
+		text := program.Must(t, "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=copy", "--verify")
 		if got := s.print("copy"); got != want {
 			t.Errorf("copy:\n%s\nwant\n%s", got, want)
 		}
 		if !strings.Contains(text, "2 tables, 2500 rows") || !strings.Contains(text, "verified by rows") {
 			t.Errorf("it says %s", text)
 		}
-		refuse(t, exitFailed, []string{"copy", "--clean"}, "restore", dir, "--to", s.dsn("copy"))
-		must(t, "restore", dir, "--to", s.dsn("copy"), "--clean", "--if-exists", "-q")
+		program.Refuse(t, cli.ExitFailed, []string{"copy", "--clean"}, "restore", dir, "--to", s.dsn("copy"))
+		program.Must(t, "restore", dir, "--to", s.dsn("copy"), "--clean", "--if-exists", "-q")
 		if got := s.print("copy"); got != want {
 			t.Errorf("after --clean:\n%s\nwant\n%s", got, want)
 		}
@@ -190,7 +134,7 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 
 	t.Run("one table", func(t *testing.T) {
 		s.psql("postgres", "CREATE DATABASE part")
-		must(t, "restore", dir, "--to", s.dsn("part"), "-t", "orders")
+		program.Must(t, "restore", dir, "--to", s.dsn("part"), "-t", "orders")
 		if got := s.psql("part", "SELECT count(*), (SELECT count(*) FROM pg_tables WHERE schemaname = 'public') FROM orders"); got != "2000|1" {
 			t.Errorf("got %s", got)
 		}
@@ -198,23 +142,23 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 
 	t.Run("as a stream", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "b.tar")
-		must(t, "backup", s.dsn("shop"), "--to", file, "-q", "--compress", "gzip:6", "-T", "orders")
-		must(t, "verify", file)
-		stream := call(t, "backup", s.dsn("shop"), "--to", "-")
-		if stream.code != exitFine || len(stream.stdout) < 1<<20 || !strings.Contains(stream.stderr, "2 tables") {
-			t.Fatalf("stream of %d bytes, exit %d: %s", len(stream.stdout), stream.code, stream.stderr)
+		program.Must(t, "backup", s.dsn("shop"), "--to", file, "-q", "--compress", "gzip:6", "-T", "orders")
+		program.Must(t, "verify", file)
+		stream := program.Call(t.Context(), "backup", s.dsn("shop"), "--to", "-")
+		if stream.Code != cli.ExitFine || len(stream.Stdout) < 1<<20 || !strings.Contains(stream.Stderr, "2 tables") {
+			t.Fatalf("stream of %d bytes, exit %d: %s", len(stream.Stdout), stream.Code, stream.Stderr)
 		}
-		if err := os.WriteFile(file, []byte(stream.stdout), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(stream.Stdout), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		must(t, "restore", file, "--to", s.dsn("postgres"), "--create", "--rename", "shop=streamed")
+		program.Must(t, "restore", file, "--to", s.dsn("postgres"), "--create", "--rename", "shop=streamed")
 		if got := s.print("streamed"); got != want {
 			t.Errorf("streamed:\n%s\nwant\n%s", got, want)
 		}
-		if err := os.WriteFile(file, []byte(stream.stdout[:len(stream.stdout)/2]), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(stream.Stdout[:len(stream.Stdout)/2]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refuse(t, exitFailed, nil, "restore", file, "--to", s.dsn("postgres"), "--create", "--rename", "shop=half")
+		program.Refuse(t, cli.ExitFailed, nil, "restore", file, "--to", s.dsn("postgres"), "--create", "--rename", "shop=half")
 	})
 
 	t.Run("the environment says where the server is", func(t *testing.T) {
@@ -222,27 +166,27 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 		t.Setenv("PGPORT", fmt.Sprint(s.p.Port()))
 		t.Setenv("PGUSER", s.p.User())
 		t.Setenv("PGDATABASE", "shop")
-		if o := decode[backupOutcome](t, must(t, "backup", "--to", dir, "--schema-only", "--json")); o.Label != "shop" || o.Rows != 0 {
+		if o := clitest.Decode[backupOutcome](t, program.Must(t, "backup", "--to", dir, "--schema-only", "--json")); o.Label != "shop" || o.Rows != 0 {
 			t.Errorf("outcome: %+v", o)
 		}
-		if r := call(t, "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=bare", "--dry-run"); r.code != exitFine || !strings.Contains(r.stderr, "leave something out") {
+		if r := program.Call(t.Context(), "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=bare", "--dry-run"); r.Code != cli.ExitFine || !strings.Contains(r.Stderr, "leave something out") {
 			t.Errorf("restored without a warning: %s", r)
 		}
-		if text := must(t, "list", dir); strings.Count(text, ", partial\n") != 1 {
+		if text := program.Must(t, "list", dir); strings.Count(text, ", partial\n") != 1 {
 			t.Errorf("it does not tell which one is partial:\n%s", text)
 		}
 	})
 
 	t.Run("prune", func(t *testing.T) { // one without rows does not stand in for one with them
-		must(t, "backup", s.dsn("shop"), "--to", dir, "-q")
-		plan := decode[pruneReport](t, must(t, "prune", dir, "--keep-last", "1", "--dry-run", "--json"))
+		program.Must(t, "backup", s.dsn("shop"), "--to", dir, "-q")
+		plan := clitest.Decode[pruneReport](t, program.Must(t, "prune", dir, "--keep-last", "1", "--dry-run", "--json"))
 		if len(plan.Plan) != 3 || plan.Plan[0].Keep || !plan.Plan[1].Keep || !plan.Plan[2].Keep || len(plan.Removed) != 0 {
 			t.Errorf("plan: %+v", plan)
 		}
-		if text := must(t, "prune", dir, "--keep-last", "1"); !strings.Contains(text, "removed 1 backups") {
+		if text := program.Must(t, "prune", dir, "--keep-last", "1"); !strings.Contains(text, "removed 1 backups") {
 			t.Errorf("it says %s", text)
 		}
-		if c := decode[catalogue](t, must(t, "list", dir, "--json")); len(c.Backups) != 2 || c.Backups[0].ID == out.ID {
+		if c := clitest.Decode[catalogue](t, program.Must(t, "list", dir, "--json")); len(c.Backups) != 2 || c.Backups[0].ID == out.ID {
 			t.Errorf("left: %+v", c.Backups)
 		}
 	})
@@ -253,12 +197,12 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 func TestBackupThatNeverBeganLeavesNothing(t *testing.T) {
 	for _, dsn := range []string{"postgres://nobody@127.0.0.1:1/shop", "mysql://nobody@127.0.0.1:1/shop"} {
 		place := t.TempDir()
-		refuse(t, exitFailed, []string{"connect"}, "backup", dsn, "--to", place)
+		program.Refuse(t, cli.ExitFailed, []string{"connect"}, "backup", dsn, "--to", place)
 		if left, err := os.ReadDir(place); err != nil || len(left) != 0 {
 			t.Errorf("%s: %v is left: %v", dsn, left, err)
 		}
 	}
-	refuse(t, exitUsage, []string{"unknown kind of database"}, "backup", "mysq://nobody@h/shop", "--to", t.TempDir())
+	program.Refuse(t, cli.ExitUsage, []string{"unknown kind of database"}, "backup", "mysq://nobody@h/shop", "--to", t.TempDir())
 }
 
 func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
@@ -287,20 +231,20 @@ func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(t, "backup", s.dsn("postgres"), "--cluster", "--to", place, "--encrypt-recipients-file", recipients, "--id", "c1", "-q")
+	program.Must(t, "backup", s.dsn("postgres"), "--cluster", "--to", place, "--encrypt-recipients-file", recipients, "--id", "c1", "-q")
 
-	refuse(t, exitFailed, []string{"no key", "--identity"}, "cat", place, "c1", "globals.sql")
-	refuse(t, exitFailed, []string{"wrong key"}, "cat", place, "c1", "globals.sql", "-i", otherFile)
-	if text := must(t, "cat", place, "c1", "globals.sql", "-i", keyFile); !strings.Contains(text, "CREATE ROLE clerk") {
+	program.Refuse(t, cli.ExitFailed, []string{"no key", "--identity"}, "cat", place, "c1", "globals.sql")
+	program.Refuse(t, cli.ExitFailed, []string{"wrong key"}, "cat", place, "c1", "globals.sql", "-i", otherFile)
+	if text := program.Must(t, "cat", place, "c1", "globals.sql", "-i", keyFile); !strings.Contains(text, "CREATE ROLE clerk") {
 		t.Errorf("globals: %s", text)
 	}
-	if text := must(t, "verify", place); !strings.Contains(text, "stored bytes only") {
+	if text := program.Must(t, "verify", place); !strings.Contains(text, "stored bytes only") {
 		t.Errorf("without a key: %s", text)
 	}
-	refuse(t, exitFailed, []string{"wrong key"}, "verify", place, "-i", otherFile) // no damage: exit code 1
-	must(t, "verify", place, "-i", keyFile, "--restore")
+	program.Refuse(t, cli.ExitFailed, []string{"wrong key"}, "verify", place, "-i", otherFile) // no damage: exit code 1
+	program.Must(t, "verify", place, "-i", keyFile, "--restore")
 	target := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
-	must(t, "restore", place, "c1", "--to", target.DSN("postgres"), "-i", keyFile)
+	program.Must(t, "restore", place, "c1", "--to", target.DSN("postgres"), "-i", keyFile)
 	copied := &shop{t, target}
 	if got := copied.print("shop"); got != want {
 		t.Errorf("copy:\n%s\nwant\n%s", got, want)
@@ -310,8 +254,8 @@ func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 	}
 
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "not it")
-	refuse(t, exitFailed, []string{"s3://weir/backups", "AWS_SECRET_ACCESS_KEY"}, "backup", s.dsn("shop"), "--to", place)
-	refuse(t, exitFailed, []string{"s3://weir/backups", "AWS_SECRET_ACCESS_KEY"}, "list", place)
+	program.Refuse(t, cli.ExitFailed, []string{"s3://weir/backups", "AWS_SECRET_ACCESS_KEY"}, "backup", s.dsn("shop"), "--to", place)
+	program.Refuse(t, cli.ExitFailed, []string{"s3://weir/backups", "AWS_SECRET_ACCESS_KEY"}, "list", place)
 }
 
 func TestBackupTellsOfItsOutcome(t *testing.T) {
@@ -335,7 +279,7 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 		"backup", s.dsn("shop"), "--to", repo, "--webhook", hook.URL + "/hook?secret=1", "--metrics-file", metrics,
 		"--hook-before", "echo before >>" + told, "--hook-after", `echo "$WEIR_BACKUP_STATUS $WEIR_BACKUP_ID" >>` + told,
 	}
-	must(t, append(args, "--id", "one")...)
+	program.Must(t, append(args, "--id", "one")...)
 	if o := <-posted; !o.OK || o.ID != "one" || o.Rows != 2500 {
 		t.Errorf("posted %+v", o)
 	}
@@ -345,7 +289,7 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 	}
 
 	// A failure is an outcome, too, and keeps the time of the last success.
-	refuse(t, exitFailed, []string{"one", "exists"}, append(args, "--id", "one")...)
+	program.Refuse(t, cli.ExitFailed, []string{"one", "exists"}, append(args, "--id", "one")...)
 	if o := <-posted; o.OK || o.Error == "" {
 		t.Errorf("posted %+v", o)
 	}
@@ -359,17 +303,17 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 		t.Errorf("hooks told %q, want %q", text, want)
 	}
 
-	refuse(t, exitFailed, []string{"nothing was backed up"}, "backup", s.dsn("shop"), "--to", repo, "--id", "two", "--hook-before", "exit 4")
-	refuse(t, exitFailed, []string{"--hook-after", "complete all the same"}, "backup", s.dsn("shop"), "--to", repo, "--id", "three", "--hook-after", "exit 4")
-	if r := call(t, "backup", s.dsn("shop"), "--to", repo, "--id", "four", "--webhook", hook.URL+"/angry?secret=1"); r.code != exitFine ||
-		!strings.Contains(r.stderr, "teapot") || strings.Contains(r.stderr, "secret") {
+	program.Refuse(t, cli.ExitFailed, []string{"nothing was backed up"}, "backup", s.dsn("shop"), "--to", repo, "--id", "two", "--hook-before", "exit 4")
+	program.Refuse(t, cli.ExitFailed, []string{"--hook-after", "complete all the same"}, "backup", s.dsn("shop"), "--to", repo, "--id", "three", "--hook-after", "exit 4")
+	if r := program.Call(t.Context(), "backup", s.dsn("shop"), "--to", repo, "--id", "four", "--webhook", hook.URL+"/angry?secret=1"); r.Code != cli.ExitFine ||
+		!strings.Contains(r.Stderr, "teapot") || strings.Contains(r.Stderr, "secret") {
 		t.Errorf("a webhook that refuses: %s", r)
 	}
 }
 
 // TestBackupOfMariaDB shows that the DSN chooses the engine.
 func TestBackupOfMariaDB(t *testing.T) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	m := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, Settings: map[string]string{"log_bin": "binlog", "local_infile": "1"}})
 	run := func(db, script string) string {
 		t.Helper()
@@ -383,13 +327,13 @@ func TestBackupOfMariaDB(t *testing.T) {
 	}
 	run("", "CREATE DATABASE shop; USE shop; CREATE TABLE orders (id int PRIMARY KEY, note text); INSERT INTO orders SELECT seq, md5(seq) FROM seq_1_to_3000")
 	repo := t.TempDir()
-	must(t, "backup", m.DSN("shop"), "--to", repo, "-q")
-	must(t, "verify", repo, "--restore")
+	program.Must(t, "backup", m.DSN("shop"), "--to", repo, "-q")
+	program.Must(t, "verify", repo, "--restore")
 	run("", "DROP DATABASE shop")
-	must(t, "restore", repo, "--to", m.DSN(""), "--create", "--verify")
+	program.Must(t, "restore", repo, "--to", m.DSN(""), "--create", "--verify")
 	if got := run("shop", "SELECT count(*), sum(length(note)) FROM orders"); got != "3000\t96000" {
 		t.Errorf("restored: %s", got)
 	}
-	refuse(t, exitUsage, []string{"of MySQL or MariaDB", "a server of PostgreSQL"}, "restore", repo, "--to", "postgres://nobody@localhost/x")
-	refuse(t, exitUsage, []string{"names no database", "--cluster"}, "backup", m.DSN(""), "--to", repo)
+	program.Refuse(t, cli.ExitUsage, []string{"of MySQL or MariaDB", "a server of PostgreSQL"}, "restore", repo, "--to", "postgres://nobody@localhost/x")
+	program.Refuse(t, cli.ExitUsage, []string{"names no database", "--cluster"}, "backup", m.DSN(""), "--to", repo)
 }

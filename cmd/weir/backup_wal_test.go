@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
@@ -22,30 +24,30 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 	}
 	place := strings.Replace(store.URL(), "?", "/pitr?", 1)
 	metrics := filepath.Join(t.TempDir(), "wal.prom")
-	must(t, "backup", "wal", s.dsn("postgres"), "--to", place, "--until-now")
-	out := decode[backupOutcome](t, must(t, "backup", "base", s.dsn("postgres"), "--to", place, "--json"))
+	program.Must(t, "backup", "wal", s.dsn("postgres"), "--to", place, "--until-now")
+	out := clitest.Decode[backupOutcome](t, program.Must(t, "backup", "base", s.dsn("postgres"), "--to", place, "--json"))
 	if !out.OK || out.Label != "base" || out.PlainBytes < 10<<20 {
 		t.Errorf("outcome: %+v", out)
 	}
 	s.psql("shop", "INSERT INTO orders VALUES (0, 'late'); SELECT pg_switch_wal(); INSERT INTO orders VALUES (-1, 'later')")
-	if text := must(t, "backup", "wal", s.dsn("postgres"), "--to", place, "--until-now", "--metrics-file", metrics); !strings.Contains(text, "kept up to") {
+	if text := program.Must(t, "backup", "wal", s.dsn("postgres"), "--to", place, "--until-now", "--metrics-file", metrics); !strings.Contains(text, "kept up to") {
 		t.Errorf("it says %s", text)
 	}
 	if v, err := readMetric(metrics, "weir_wal_flushed_bytes"); err != nil || v == 0 {
 		t.Errorf("flushed %v, %v", v, err)
 	}
-	c := decode[catalogue](t, must(t, "list", place, "--json"))
-	if len(c.Backups) != 1 || len(c.Logs) != 1 || !c.Logs[0].Partial || !strings.Contains(must(t, "list", place), "log of cluster") {
+	c := clitest.Decode[catalogue](t, program.Must(t, "list", place, "--json"))
+	if len(c.Backups) != 1 || len(c.Logs) != 1 || !c.Logs[0].Partial || !strings.Contains(program.Must(t, "list", place), "log of cluster") {
 		t.Fatalf("catalogue: %+v", c)
 	}
-	v := decode[verifyReport](t, must(t, "verify", place, "--log", "--json"))
+	v := clitest.Decode[verifyReport](t, program.Must(t, "verify", place, "--log", "--json"))
 	if !v.OK || v.Log == nil || v.Log.Files == 0 {
 		t.Errorf("verification: %+v", v)
 	}
-	refuse(t, exitUsage, []string{"--to-dir"}, "restore", place, "--to", s.dsn("postgres"))
+	program.Refuse(t, cli.ExitUsage, []string{"--to-dir"}, "restore", place, "--to", s.dsn("postgres"))
 
 	data := filepath.Join(t.TempDir(), "data")
-	if text := must(t, "restore", place, "--to-dir", data, "--target-lsn", v.Log.End, "--program", "/opt/we ir"); !strings.Contains(text, out.ID) {
+	if text := program.Must(t, "restore", place, "--to-dir", data, "--target-lsn", v.Log.End, "--program", "/opt/we ir"); !strings.Contains(text, out.ID) {
 		t.Errorf("it says %s", text)
 	}
 	conf, err := os.ReadFile(filepath.Join(data, "postgresql.auto.conf"))
@@ -60,17 +62,17 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 			t.Errorf("settings lack %s:\n%s", want, conf)
 		}
 	}
-	refuse(t, exitFailed, []string{"not empty"}, "restore", place, "--to-dir", data)
-	refuse(t, exitFailed, []string{"consistent from"}, "restore", place, "--to-dir", data+"2", "--target-lsn", "0/1")
+	program.Refuse(t, cli.ExitFailed, []string{"not empty"}, "restore", place, "--to-dir", data)
+	program.Refuse(t, cli.ExitFailed, []string{"consistent from"}, "restore", place, "--to-dir", data+"2", "--target-lsn", "0/1")
 
 	segment := filepath.Join(t.TempDir(), "segment")
-	must(t, "wal-fetch", "--system", c.Logs[0].SystemID, place, c.Logs[0].Last, segment)
+	program.Must(t, "wal-fetch", "--system", c.Logs[0].SystemID, place, c.Logs[0].Last, segment)
 	if info, err := os.Stat(segment); err != nil || info.Size() != 16<<20 {
 		t.Errorf("segment: %v, %v", info, err)
 	}
-	refuse(t, exitFailed, []string{"not in the archive"}, "wal-fetch", "--system", c.Logs[0].SystemID, place, "00000009.history", segment)
+	program.Refuse(t, cli.ExitFailed, []string{"not in the archive"}, "wal-fetch", "--system", c.Logs[0].SystemID, place, "00000009.history", segment)
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "not it")
-	refuse(t, exitAbortRecovery, []string{"AWS_SECRET_ACCESS_KEY"}, "wal-fetch", "--system", c.Logs[0].SystemID, place, c.Logs[0].Last, segment)
+	program.Refuse(t, exitAbortRecovery, []string{"AWS_SECRET_ACCESS_KEY"}, "wal-fetch", "--system", c.Logs[0].SystemID, place, c.Logs[0].Last, segment)
 	if _, err := os.Stat(segment + ".weir"); err == nil {
 		t.Error("it has left a part")
 	}
@@ -80,26 +82,26 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 func TestWALReceiverEndsAndGoesOn(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "synchronous_commit": "on"}})
 	repo := t.TempDir()
-	logs := func() catalogue { return decode[catalogue](t, must(t, "list", repo, "--json")) }
+	logs := func() catalogue { return clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")) }
 	args := []string{"backup", "wal", s.dsn("postgres"), "--to", repo, "--flush-interval", "50ms"}
 	p := start(t, args...)
-	until(t, "log is kept", func() bool { return len(logs().Logs) == 1 })
+	clitest.Until(t, "log is kept", func() bool { return len(logs().Logs) == 1 })
 	if code := p.end(os.Kill); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
 	s.psql("shop", "INSERT INTO orders VALUES (0, 'late'); SELECT pg_switch_wal(); INSERT INTO orders VALUES (-1, 'later')")
 	before := logs().Logs[0].Files
 	p = start(t, args...)
-	until(t, "more log is kept", func() bool { return logs().Logs[0].Files > before })
-	if code := p.end(syscall.SIGTERM); code != exitFine {
+	clitest.Until(t, "more log is kept", func() bool { return logs().Logs[0].Files > before })
+	if code := p.end(syscall.SIGTERM); code != cli.ExitFine {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}
 	if l := logs().Logs; len(l) != 1 {
 		t.Errorf("a gap: %+v", l)
 	}
 	// The server may not have noticed yet that nobody is there any more.
-	until(t, "the slot is free", func() bool { return s.psql("postgres", "SELECT active FROM pg_replication_slots") == "f" })
-	must(t, "backup", "wal", s.dsn("postgres"), "--drop-slot")
+	clitest.Until(t, "the slot is free", func() bool { return s.psql("postgres", "SELECT active FROM pg_replication_slots") == "f" })
+	program.Must(t, "backup", "wal", s.dsn("postgres"), "--drop-slot")
 	if n := s.psql("postgres", "SELECT count(*) FROM pg_replication_slots"); n != "0" {
 		t.Errorf("%s slots are left", n)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
 	"github.com/weirdb/weir/internal/ruler/bench/kvrun"
@@ -23,12 +24,12 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-func newBenchCommand() *cobra.Command {
+func newBenchCommand(weir func() *cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure what a boundary costs, and what weir makes of it",
 	}
-	cmd.AddCommand(newBenchProxyCommand(), newBenchBackupCommand(), newBenchOutboxCommand(), newBenchKVCommand(), newBenchReportCommand(), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
+	cmd.AddCommand(newBenchProxyCommand(), newBenchBackupCommand(weir), newBenchOutboxCommand(), newBenchKVCommand(), newBenchReportCommand(), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
 	return cmd
 }
 
@@ -66,10 +67,10 @@ dropped; nothing is known of the server's processor time and disk.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			plan, ok := scenario.ProxyPlans()[b.plan]
 			if !ok {
-				return UsageError(fmt.Errorf("--plan %q: want one of %s", b.plan, strings.Join(names, ", ")))
+				return cli.UsageError(fmt.Errorf("--plan %q: want one of %s", b.plan, strings.Join(names, ", ")))
 			}
 			if err := b.chooseEngine(cmd); err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			return b.run(cmd.Context(), plan, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

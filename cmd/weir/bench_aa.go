@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/noise"
 	"github.com/weirdb/weir/internal/ruler/report"
@@ -50,10 +51,10 @@ is not found.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if c.noise.Slower, err = parsePart(c.slower); err != nil {
-				return UsageError(fmt.Errorf("--slower: %w", err))
+				return cli.UsageError(fmt.Errorf("--slower: %w", err))
 			}
 			if err := c.noise.Validate(); err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -104,7 +105,7 @@ func (c *benchAA) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	if c.json {
-		err = printJSON(stdout, out)
+		err = cli.PrintJSON(stdout, out)
 	} else {
 		err = c.print(stdout, r, out)
 	}
@@ -145,7 +146,7 @@ func (c *benchAA) verdict(r *bench.Result) error {
 	needed := 0
 	for _, k := range r.Comparisons {
 		if c.noise.Slower == 0 && (k.Verdict == bench.Better || k.Verdict == bench.Worse) {
-			return Shortfall(fmt.Errorf("%s differs between two sides that are the same: %s", k.Metric, k.Verdict))
+			return cli.Shortfall(fmt.Errorf("%s differs between two sides that are the same: %s", k.Metric, k.Verdict))
 		}
 		if k.Metric != "rate" && k.Metric != "p50" && k.Metric != "cpu" {
 			continue
@@ -165,5 +166,5 @@ func (c *benchAA) verdict(r *bench.Result) error {
 	if needed > 0 {
 		text += fmt.Sprintf("; about %d pairs would", needed)
 	}
-	return Shortfall(errors.New(text))
+	return cli.Shortfall(errors.New(text))
 }

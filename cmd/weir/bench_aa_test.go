@@ -12,7 +12,7 @@ import (
 // aa runs a short A/A run and reads what it prints as JSON.
 func aa(t *testing.T, args ...string) (aaReport, string) {
 	t.Helper()
-	out := weir(t, append([]string{"bench", "aa", "--pairs", "12", "--turn", "20ms", "--json"}, args...)...)
+	out := program.Run(t, append([]string{"bench", "aa", "--pairs", "12", "--turn", "20ms", "--json"}, args...)...)
 	body, rest, _ := strings.Cut(out, "2> ")
 	var got aaReport
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
@@ -31,7 +31,7 @@ func TestAAGivesAFloorThatAGateTakes(t *testing.T) {
 		t.Errorf("result %+v, %v", r, err)
 	}
 	for _, noise := range []string{got.Result, dir} {
-		out := weir(t, "bench", "gate", "testdata/ruler/base.json", "testdata/ruler/same.json", "--metric", "rate", "--noise", noise)
+		out := program.Run(t, "bench", "gate", "testdata/ruler/base.json", "testdata/ruler/same.json", "--metric", "rate", "--noise", noise)
 		if !strings.Contains(out, "passed") {
 			t.Errorf("--noise %s: %s", noise, out)
 		}

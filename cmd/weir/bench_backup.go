@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
 	"github.com/weirdb/weir/internal/ruler/report"
@@ -21,6 +22,7 @@ import (
 
 // benchBackup is the configuration of `weir bench backup`.
 type benchBackup struct {
+	weir       func() *cobra.Command // the whole program, to profile verbs of
 	options    backuprun.Options
 	plan       string
 	engine     string
@@ -30,7 +32,9 @@ type benchBackup struct {
 	rounds     int
 }
 
-func newBenchBackupCommand() *cobra.Command { return newBenchBackupCommandFor(&benchBackup{}) }
+func newBenchBackupCommand(weir func() *cobra.Command) *cobra.Command {
+	return newBenchBackupCommandFor(&benchBackup{weir: weir})
+}
 
 // newBenchBackupCommandFor reads its flags into b.
 func newBenchBackupCommandFor(b *benchBackup) *cobra.Command {
@@ -56,7 +60,7 @@ processor time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := b.complete(cmd); err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			return b.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -82,7 +86,7 @@ func (b *benchBackup) complete(cmd *cobra.Command) error {
 	o, said := &b.options, cmd.Flags().Changed
 	size := backuprun.DefaultSize(b.plan)
 	if b.size != "" {
-		n, err := parseSize(b.size)
+		n, err := cli.ParseSize(b.size)
 		if err != nil || n < 1 {
 			return fmt.Errorf("--size %q: want bytes, such as 766MB", b.size)
 		}
@@ -137,7 +141,7 @@ func (b *benchBackup) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	o.Verb = func(ctx context.Context, args []string) error {
-		root := newRootCommand()
+		root := b.weir()
 		root.SetArgs(args)
 		root.SetOut(io.Discard)
 		root.SetErr(io.Discard)
@@ -164,7 +168,7 @@ func printMove(w io.Writer, p bench.Progress) {
 	each := time.Duration(p.Sample.Seconds / float64(max(p.Sample.Ops, 1)) * float64(time.Second))
 	memory := ""
 	if t := p.Sample.Transfer; t != nil && t.PeakBytes > 0 {
-		memory = "  peak " + byteText(t.PeakBytes)
+		memory = "  peak " + cli.ByteText(t.PeakBytes)
 	}
 	fmt.Fprintf(w, "  [%d/%d] %-28s %12s%s%s\n", p.Done, p.Total, p.Side, each.Round(each/1000+1), memory, note)
 }

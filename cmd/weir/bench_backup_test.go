@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
 )
@@ -56,8 +58,8 @@ func TestBenchBackupRefusesWhatContradictsItself(t *testing.T) {
 		"--dsn mysql://u:secret@h/ --engine postgres": "does not speak",
 	} {
 		var stdout, stderr bytes.Buffer
-		code := execute(t.Context(), append([]string{"bench", "backup"}, strings.Fields(args)...), &stdout, &stderr)
-		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
+		code := program.Execute(t.Context(), append([]string{"bench", "backup"}, strings.Fields(args)...), &stdout, &stderr)
+		if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
 			t.Errorf("%q: exit %d, said %q; want %q", args, code, stderr.String(), want)
 		}
 	}
@@ -67,11 +69,11 @@ func TestBenchBackupRefusesWhatContradictsItself(t *testing.T) {
 // processes of this test binary, and makes the report again.
 func TestBenchBackupSmoke(t *testing.T) {
 	labtest.RequirePostgres(t)
-	clearEnvironment(t)
-	t.Setenv("WEIR_TEST_AS_MAIN", "1")
+	clitest.ClearEnvironment(t)
+	clitest.AsWeir(t)
 	dir := filepath.Join(t.TempDir(), "out")
 	var stdout, stderr bytes.Buffer
-	if code := execute(t.Context(), []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}, &stdout, &stderr); code != exitFine {
+	if code := program.Execute(t.Context(), []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}, &stdout, &stderr); code != cli.ExitFine {
 		t.Fatalf("exit %d\n%s", code, stderr.String())
 	}
 	for _, part := range []string{"Compression of shop", "Copy of 1 MB to a file", "Backup of shop", "Restore of shop", "Peak memory of weir", "Environment", "report.html"} {
@@ -83,7 +85,7 @@ func TestBenchBackupSmoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := weir(t, "bench", "report", dir, "--format", "md"); got != string(want) {
+	if got := program.Run(t, "bench", "report", dir, "--format", "md"); got != string(want) {
 		t.Errorf("made again, the report is another:\n%s", got)
 	}
 	for _, name := range []string{"cpu-weir-backup.pb.gz", "cpu-weir-restore.pb.gz"} {
@@ -92,7 +94,7 @@ func TestBenchBackupSmoke(t *testing.T) {
 		}
 	}
 	var again, said bytes.Buffer
-	if code := execute(t.Context(), []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}, &again, &said); code != exitFailed || !strings.Contains(said.String(), "already holds results") {
+	if code := program.Execute(t.Context(), []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}, &again, &said); code != cli.ExitFailed || !strings.Contains(said.String(), "already holds results") {
 		t.Errorf("over an old result: exit %d, %s", code, said.String())
 	}
 }

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
@@ -50,7 +49,7 @@ with the reasons.`,
 				return err
 			}
 			if c.json {
-				return printJSON(cmd.OutOrStdout(), diffs)
+				return cli.PrintJSON(cmd.OutOrStdout(), diffs)
 			}
 			return bench.DiffDocument(&second.Env, diffs...).Write(cmd.OutOrStdout(), report.Format(c.format))
 		},
@@ -63,11 +62,11 @@ with the reasons.`,
 // returns one of the second results, for its environment.
 func (c *benchDiff) compare(first, second string) ([]*bench.Diff, *bench.Result, error) {
 	if formats := []string{"text", "md", "csv", "html"}; !slices.Contains(formats, c.format) {
-		return nil, nil, UsageError(fmt.Errorf("--format %q: want one of %s", c.format, strings.Join(formats, ", ")))
+		return nil, nil, cli.UsageError(fmt.Errorf("--format %q: want one of %s", c.format, strings.Join(formats, ", ")))
 	}
 	for _, key := range c.options.Metrics {
 		if _, ok := bench.MetricByKey(key); !ok {
-			return nil, nil, UsageError(fmt.Errorf("--metric %q: there is no such metric", key))
+			return nil, nil, cli.UsageError(fmt.Errorf("--metric %q: there is no such metric", key))
 		}
 	}
 	as, err := bench.ReadPath(first)
@@ -103,14 +102,4 @@ func (c *benchDiff) compare(first, second string) ([]*bench.Diff, *bench.Result,
 		return nil, nil, fmt.Errorf("compare %s and %s: they have no experiment in common", first, second)
 	}
 	return out, bs[0], nil
-}
-
-// printJSON prints a value on indented lines.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
-		return fmt.Errorf("print JSON: %w", err)
-	}
-	return nil
 }

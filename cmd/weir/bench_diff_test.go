@@ -8,10 +8,10 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-func TestRulerCommandLines(t *testing.T) { runScript(t, "testdata/ruler.txt") }
+func TestRulerCommandLines(t *testing.T) { program.Script(t, "testdata/ruler.txt") }
 
 func TestDiffAsJSON(t *testing.T) {
-	out := weir(t, "bench", "diff", "testdata/ruler/base.json", "testdata/ruler/slower.json", "--json")
+	out := program.Run(t, "bench", "diff", "testdata/ruler/base.json", "testdata/ruler/slower.json", "--json")
 	var got []bench.Diff
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatalf("%v in %s", err, out)
@@ -22,7 +22,7 @@ func TestDiffAsJSON(t *testing.T) {
 }
 
 func TestGateAsJSONKeepsItsExitCode(t *testing.T) {
-	out := weir(t, "bench", "gate", "testdata/ruler/base.json", "testdata/ruler/slower.json", "--json")
+	out := program.Run(t, "bench", "gate", "testdata/ruler/base.json", "testdata/ruler/slower.json", "--json")
 	body, rest, ok := strings.Cut(out, "2> ")
 	var got []bench.Gate
 	if err := json.Unmarshal([]byte(body), &got); err != nil || !ok {
@@ -47,11 +47,11 @@ func TestDiffOfDirectories(t *testing.T) {
 			}
 		}
 	}
-	out := weir(t, "bench", "diff", a, b, "--metric", "rate")
+	out := program.Run(t, "bench", "diff", a, b, "--metric", "rate")
 	if strings.Count(out, "throughput") != 4 || !strings.Contains(out, "inserts-8\n") || !strings.Contains(out, "reads-8\n") {
 		t.Errorf("%s", out)
 	}
-	if out := weir(t, "bench", "diff", a, "testdata/ruler/aa.json"); !strings.Contains(out, "no experiment in common") || !strings.Contains(out, "exit 1") {
+	if out := program.Run(t, "bench", "diff", a, "testdata/ruler/aa.json"); !strings.Contains(out, "no experiment in common") || !strings.Contains(out, "exit 1") {
 		t.Errorf("%s", out)
 	}
 }

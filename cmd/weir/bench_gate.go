@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
@@ -56,10 +57,10 @@ The exit code is 0 when all passed and 3 when not.`,
 func (c *benchGate) run(cmd *cobra.Command, base, changed string) ([]*bench.Gate, error) {
 	allowed, err := parsePart(c.maxRegress)
 	if err != nil {
-		return nil, UsageError(fmt.Errorf("--max-regress: %w", err))
+		return nil, cli.UsageError(fmt.Errorf("--max-regress: %w", err))
 	}
 	if c.doubt != "fail" && c.doubt != "pass" {
-		return nil, UsageError(fmt.Errorf("--doubt %q: want fail or pass", c.doubt))
+		return nil, cli.UsageError(fmt.Errorf("--doubt %q: want fail or pass", c.doubt))
 	}
 	var floors map[string]bench.Floor
 	if c.noise != "" {
@@ -83,7 +84,7 @@ func (c *benchGate) run(cmd *cobra.Command, base, changed string) ([]*bench.Gate
 		gates = append(gates, d.Judge(allowed, floors))
 	}
 	if c.json {
-		return gates, printJSON(cmd.OutOrStdout(), gates)
+		return gates, cli.PrintJSON(cmd.OutOrStdout(), gates)
 	}
 	return gates, bench.GateDocument(&second.Env, gates...).Write(cmd.OutOrStdout(), report.Format(c.format))
 }
@@ -101,9 +102,9 @@ func (c *benchGate) verdict(gates []*bench.Gate) error {
 	}
 	switch {
 	case len(short) > 0:
-		return Shortfall(fmt.Errorf("the gate fell short: %s", strings.Join(short, ", ")))
+		return cli.Shortfall(fmt.Errorf("the gate fell short: %s", strings.Join(short, ", ")))
 	case len(doubtful) > 0 && c.doubt == "fail":
-		return Shortfall(fmt.Errorf("the gate cannot tell: %s; measure more rounds, or let it pass with --doubt pass", strings.Join(doubtful, ", ")))
+		return cli.Shortfall(fmt.Errorf("the gate cannot tell: %s; measure more rounds, or let it pass with --doubt pass", strings.Join(doubtful, ", ")))
 	}
 	return nil
 }

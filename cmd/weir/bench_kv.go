@@ -16,10 +16,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/kvrun"
 	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/version"
 )
 
 // benchKV is the configuration of `weir bench kv`.
@@ -64,7 +66,7 @@ labelled as not measured in this run.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := b.options()
 			if err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			return b.run(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -125,7 +127,7 @@ func (b *benchKV) options() (o kvrun.Options, err error) {
 			return o, fmt.Errorf("--reference: %w", err)
 		}
 	}
-	o.Preset, o.Etcd, o.Resume, o.Version = b.preset, b.etcd, b.resume, currentVersion().Version
+	o.Preset, o.Etcd, o.Resume, o.Version = b.preset, b.etcd, b.resume, version.Current().Version
 	o.Out = cmp.Or(b.out, stampedDir("bench-kv"))
 	if o.Binary, err = os.Executable(); err != nil {
 		return o, fmt.Errorf("find this program: %w", err)
@@ -201,7 +203,7 @@ func writeKVReport(dir string, out *kvrun.Outcome, stdout io.Writer) error {
 // judgeKV turns wrong answers into the exit code.
 func judgeKV(out *kvrun.Outcome) error {
 	if broken := out.Invalid(); len(broken) > 0 {
-		return Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
+		return cli.Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
 	}
 	return nil
 }

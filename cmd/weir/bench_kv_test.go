@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,29 +82,13 @@ func TestBenchKVTellsOfASample(t *testing.T) {
 	}
 }
 
-// weirProgram is a program that runs this test's own as weir, for anyone who starts
-// processes with an environment of their own.
-func weirProgram(t *testing.T) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "weir")
-	script := fmt.Sprintf("#!/bin/sh\nWEIR_TEST_AS_MAIN=1 exec '%s' \"$@\"\n", self)
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // Real replicas, run by this test's program and driven by either client, and the
 // report made again from what they left.
 func TestBenchKVRunsReplicas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts clusters, which takes some seconds")
 	}
-	program := weirProgram(t)
+	program := program.Path(t)
 	for _, client := range kvrun.Clients() {
 		dir := filepath.Join(t.TempDir(), "out")
 		b := benchKV{plan: "smoke", out: dir, preset: "raft-ht", client: string(client), path: "auto", scenarios: []string{"presets"}}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/outboxscenario"
@@ -60,7 +61,7 @@ with weir_bench_ are made there and dropped.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := b.options(cmd)
 			if err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			return b.run(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -207,7 +208,7 @@ func printOutboxReport(w io.Writer, out *outboxscenario.Outcome, page string) er
 // judgeOutbox turns broken promises into the exit code.
 func judgeOutbox(out *outboxscenario.Outcome) error {
 	if broken := out.Invalid(); len(broken) > 0 {
-		return Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
+		return cli.Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
 	}
 	return nil
 }

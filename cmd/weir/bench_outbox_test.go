@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/outboxscenario"
@@ -29,7 +30,7 @@ func outboxOptionsOf(t *testing.T, line string) (outboxscenario.Options, error) 
 }
 
 func TestBenchOutboxReadsItsFlags(t *testing.T) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	for line, check := range map[string]func(o outboxscenario.Options) bool{
 		"": func(o outboxscenario.Options) bool {
 			return o.Engine == outboxscenario.PostgreSQL && o.Durability == lab.Prod && o.DSN == "" && strings.HasPrefix(o.Out, "out/bench-outbox-")
@@ -71,8 +72,8 @@ func TestBenchOutboxRefusesWhatMakesNoSense(t *testing.T) {
 	} {
 		for _, verb := range [][]string{{"bench", "outbox"}, {"outbox", "bench"}} {
 			var stdout, stderr bytes.Buffer
-			code := execute(t.Context(), append(verb, strings.Fields(args)...), &stdout, &stderr)
-			if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
+			code := program.Execute(t.Context(), append(verb, strings.Fields(args)...), &stdout, &stderr)
+			if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
 				t.Errorf("%q %q: exit %d, said %q; want %q", verb, args, code, stderr.String(), want)
 			}
 		}
@@ -84,7 +85,7 @@ func TestBenchOutboxOnSQLite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	var stdout, stderr bytes.Buffer
 	line := []string{"bench", "outbox", "--engine", "sqlite", "--plan", "smoke", "--phases", "focus,mixed", "--out", dir}
-	if code := execute(t.Context(), line, &stdout, &stderr); code != exitFine {
+	if code := program.Execute(t.Context(), line, &stdout, &stderr); code != cli.ExitFine {
 		t.Fatalf("exit %d: %s", code, stderr.String())
 	}
 	for _, want := range []string{"weir outbox on SQLite", "A backlog: the customary design at its best", "Producers and relay at once", "report  " + dir} {
@@ -98,7 +99,7 @@ func TestBenchOutboxOnSQLite(t *testing.T) {
 		}
 	}
 	stdout.Reset()
-	if code := execute(t.Context(), []string{"bench", "report", dir, "--format", "md"}, &stdout, &stderr); code != exitFine || !strings.Contains(stdout.String(), "# weir outbox on SQLite") {
+	if code := program.Execute(t.Context(), []string{"bench", "report", dir, "--format", "md"}, &stdout, &stderr); code != cli.ExitFine || !strings.Contains(stdout.String(), "# weir outbox on SQLite") {
 		t.Errorf("report made again: exit %d, %s", code, stdout.String())
 	}
 }
@@ -114,8 +115,7 @@ func TestBenchOutboxFallsShortWithABrokenLedger(t *testing.T) {
 		t.Errorf("nothing is broken: %v", err)
 	}
 	err := judgeOutbox(outcome("1 of 9 committed messages were lost"))
-	var chosen *exitError
-	if !errors.As(err, &chosen) || chosen.code != exitShortfall || !strings.Contains(err.Error(), "focus, poll: 1 of 9 committed messages were lost") {
+	if cli.ExitCode(err) != cli.ExitShortfall || !strings.Contains(err.Error(), "focus, poll: 1 of 9 committed messages were lost") {
 		t.Errorf("error %v", err)
 	}
 }

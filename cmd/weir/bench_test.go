@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench/scenario"
 )
 
@@ -47,8 +48,8 @@ func TestBenchProxyRefusesWhatContradictsItself(t *testing.T) {
 		"--plan none --dsn mysql://u:secret@h/d ": "--plan",
 	} {
 		var stdout, stderr bytes.Buffer
-		code := execute(t.Context(), append([]string{"bench", "proxy"}, strings.Fields(args)...), &stdout, &stderr)
-		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
+		code := program.Execute(t.Context(), append([]string{"bench", "proxy"}, strings.Fields(args)...), &stdout, &stderr)
+		if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
 			t.Errorf("%q: exit %d, said %q; want %q", args, code, stderr.String(), want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 func newCatCommand() *cobra.Command {
@@ -42,7 +43,7 @@ is 3 and what was printed must be discarded. --list lists the objects instead.`,
 			r, err := openBackup(ctx, place, &keys)
 			if err != nil {
 				if damaged(err) {
-					return Shortfall(err)
+					return cli.Shortfall(err)
 				}
 				return err
 			}
@@ -80,7 +81,7 @@ func catChunk(ctx context.Context, r *archive.Reader, name string, stored bool, 
 	var bad *archive.ChunkError
 	switch {
 	case errors.As(err, &bad) && !errors.Is(err, archive.ErrWrongKey):
-		return Shortfall(hinted(err))
+		return cli.Shortfall(hinted(err))
 	case errors.Is(err, archive.ErrNotExist):
 		return fmt.Errorf("%w; --list lists what there is", err)
 	}
@@ -89,14 +90,14 @@ func catChunk(ctx context.Context, r *archive.Reader, name string, stored bool, 
 
 func listChunks(m *archive.Manifest, asJSON bool, out io.Writer) error {
 	if asJSON {
-		return printJSON(out, m.Chunks)
+		return cli.PrintJSON(out, m.Chunks)
 	}
 	for _, c := range m.Chunks {
 		note := ""
 		if c.Kind == archive.KindData {
 			note = fmt.Sprintf("  %d rows", c.Rows)
 		}
-		line := fmt.Sprintf("%10s  %10s  %s%s", byteText(c.PlainBytes), byteText(c.StoredBytes), c.Path, note)
+		line := fmt.Sprintf("%10s  %10s  %s%s", cli.ByteText(c.PlainBytes), cli.ByteText(c.StoredBytes), c.Path, note)
 		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " ")); err != nil {
 			return fmt.Errorf("list objects: %w", err)
 		}

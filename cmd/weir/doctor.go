@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure/doctor"
 )
@@ -31,7 +32,7 @@ servers that are installed. Nothing is changed; it takes a second or two.`,
 			}
 			checks = append(checks, findServers(cmd.Context())...)
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), checks)
+				return cli.PrintJSON(cmd.OutOrStdout(), checks)
 			}
 			return printChecks(cmd.OutOrStdout(), checks)
 		},

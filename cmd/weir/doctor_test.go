@@ -11,7 +11,7 @@ import (
 func TestDoctor(t *testing.T) {
 	dir := t.TempDir()
 	var checks []doctor.Check
-	if out := weir(t, "doctor", "--dir", dir, "--json"); json.Unmarshal([]byte(out), &checks) != nil {
+	if out := program.Run(t, "doctor", "--dir", dir, "--json"); json.Unmarshal([]byte(out), &checks) != nil {
 		t.Fatalf("no JSON: %s", out)
 	}
 	names := make(map[string]doctor.Check)
@@ -26,11 +26,11 @@ func TestDoctor(t *testing.T) {
 	if c := names["fsync"]; c.State == doctor.No || !strings.Contains(c.Detail, dir) {
 		t.Errorf("fsync of %s: %+v", dir, c)
 	}
-	text := weir(t, "doctor", "--dir", dir)
+	text := program.Run(t, "doctor", "--dir", dir)
 	if strings.Count(text, "\n") < len(checks) || !strings.Contains(text, " do not.\n") {
 		t.Errorf("%s", text)
 	}
-	if out := weir(t, "doctor", "--dir", "/nowhere/at/all"); !strings.Contains(out, "\nno       fsync") {
+	if out := program.Run(t, "doctor", "--dir", "/nowhere/at/all"); !strings.Contains(out, "\nno       fsync") {
 		t.Errorf("%s", out)
 	}
 }

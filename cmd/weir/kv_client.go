@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -75,9 +76,9 @@ func kvClientUsage(cmd *cobra.Command, shared []string) error {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
 	}
 	if own.HasFlags() {
-		fmt.Fprintf(w, "\nFlags:\n%s", flagTable(own, args))
+		fmt.Fprintf(w, "\nFlags:\n%s", cli.FlagTable(own, args))
 	}
-	fmt.Fprintf(w, "\nThe cluster, and how to print:\n%s", flagTable(common, args))
+	fmt.Fprintf(w, "\nThe cluster, and how to print:\n%s", cli.FlagTable(common, args))
 	return nil
 }
 
@@ -87,11 +88,11 @@ func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func(
 	addrs := strings.FieldsFunc(firstOf(k.endpoints, os.Getenv("WEIR_KV_ENDPOINTS"), defaultEndpoints), func(r rune) bool { return r == ',' || r == ' ' })
 	for _, addr := range addrs {
 		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
-			return nil, nil, nil, UsageError(fmt.Errorf("endpoint %q: want HOST:PORT, the address by which replicas know each other", addr))
+			return nil, nil, nil, cli.UsageError(fmt.Errorf("endpoint %q: want HOST:PORT, the address by which replicas know each other", addr))
 		}
 	}
 	if t := k.tls; (t.cert == "" || t.key == "" || t.ca == "") && t.cert+t.key+t.ca != "" {
-		return nil, nil, nil, UsageError(errors.New("--tls-cert, --tls-key and --tls-ca go together: clients have certificates, too"))
+		return nil, nil, nil, cli.UsageError(errors.New("--tls-cert, --tls-key and --tls-ca go together: clients have certificates, too"))
 	}
 	o := kv.Options{Cluster: k.cluster, Certificate: k.tls.cert, Key: k.tls.key, Authority: k.tls.ca}
 	if file := firstOf(k.secretFile, os.Getenv("WEIR_KV_SECRET_FILE")); file != "" {
@@ -195,7 +196,7 @@ func newKVGet() *cobra.Command {
 				case err != nil:
 					return err
 				case k.json:
-					return printJSON(cmd.OutOrStdout(), jsonItem(item))
+					return cli.PrintJSON(cmd.OutOrStdout(), jsonItem(item))
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", item.Value)
 				return err
@@ -240,13 +241,13 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 			options := weakOption(weak)
 			if cmd.Flags().Changed("ttl") {
 				if ttl < time.Millisecond {
-					return UsageError(fmt.Errorf("--ttl %v: want a duration of at least 1ms, such as 30s", ttl))
+					return cli.UsageError(fmt.Errorf("--ttl %v: want a duration of at least 1ms, such as 30s", ttl))
 				}
 				options = append(options, kv.TTL(ttl))
 			}
 			if cmd.Flags().Changed("lease") {
 				if lease == 0 {
-					return UsageError(errors.New("--lease 0: want the number that grant printed"))
+					return cli.UsageError(errors.New("--lease 0: want the number that grant printed"))
 				}
 				options = append(options, kv.WithLease(lease))
 			}
@@ -257,10 +258,10 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 				options = append(options, kv.IfRevision(uint64(revision)))
 			}
 			if weak && (absent || revision >= 0) {
-				return UsageError(errors.New("a write with a condition cannot be --weak: it has an answer"))
+				return cli.UsageError(errors.New("a write with a condition cannot be --weak: it has an answer"))
 			}
 			if absent && revision >= 0 {
-				return UsageError(errors.New("give --if-absent or --if-revision, not both"))
+				return cli.UsageError(errors.New("give --if-absent or --if-revision, not both"))
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				rev, err := c.Put(ctx, args[0], value, options...)
@@ -270,7 +271,7 @@ writes. VALUE - is standard input. A condition that does not hold is exit code 1
 				case err != nil:
 					return err
 				case k.json:
-					return printJSON(cmd.OutOrStdout(), kvItem{Key: args[0], Revision: rev})
+					return cli.PrintJSON(cmd.OutOrStdout(), kvItem{Key: args[0], Revision: rev})
 				case rev == 0:
 					_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 				default:
@@ -308,7 +309,7 @@ func newKVDel() *cobra.Command {
 					return err
 				}
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), map[string]int64{"deleted": r.Number()})
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]int64{"deleted": r.Number()})
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), r.Number())
 				return err
@@ -332,7 +333,7 @@ func newKVIncr() *cobra.Command {
 			if len(args) == 2 {
 				var err error
 				if delta, err = strconv.ParseInt(args[1], 10, 64); err != nil {
-					return UsageError(fmt.Errorf("DELTA %q: want a whole number", args[1]))
+					return cli.UsageError(fmt.Errorf("DELTA %q: want a whole number", args[1]))
 				}
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
@@ -341,7 +342,7 @@ func newKVIncr() *cobra.Command {
 					return err
 				}
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), map[string]int64{"value": sum})
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]int64{"value": sum})
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), sum)
 				return err
@@ -358,7 +359,7 @@ type kvKeys struct{ prefix string }
 func (s *kvKeys) keys(args []string) (from, to string, err error) {
 	if s.prefix != "" {
 		if len(args) > 0 {
-			return "", "", UsageError(errors.New("give FROM and TO, or --prefix, not both"))
+			return "", "", cli.UsageError(errors.New("give FROM and TO, or --prefix, not both"))
 		}
 		return s.prefix, kv.PrefixEnd(s.prefix), nil
 	}
@@ -391,7 +392,7 @@ moment; --limit 0 asks again until there is no more.`,
 				return err
 			}
 			if limit < 0 {
-				return UsageError(fmt.Errorf("--limit %d: want how many keys, or 0 for all", limit))
+				return cli.UsageError(fmt.Errorf("--limit %d: want how many keys, or 0 for all", limit))
 			}
 			options := append(weakOption(weak), kv.Limit(limit))
 			if reverse {
@@ -440,7 +441,7 @@ func printItems(cmd *cobra.Command, items []kv.Item, more, asJSON, keysOnly bool
 		for _, i := range items {
 			list.Items = append(list.Items, jsonItem(i))
 		}
-		return printJSON(out, list)
+		return cli.PrintJSON(out, list)
 	}
 	for _, i := range items {
 		var err error
@@ -504,7 +505,7 @@ func followChanges(cmd *cobra.Command, w *kv.Watcher, asJSON bool) error {
 		changes, err := w.Next(cmd.Context())
 		switch {
 		case errors.Is(err, kv.ErrMissed):
-			return Shortfall(fmt.Errorf("%w: read what you watch again, then watch from its revision", err))
+			return cli.Shortfall(fmt.Errorf("%w: read what you watch again, then watch from its revision", err))
 		case err != nil && cmd.Context().Err() != nil:
 			return nil // interrupted: that is how it ends
 		case err != nil:
@@ -549,7 +550,7 @@ func newKVLeaseGrant() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ttl, err := time.ParseDuration(args[0])
 			if err != nil || ttl < time.Millisecond {
-				return UsageError(fmt.Errorf("TTL %q: want a duration of at least 1ms, such as 30s", args[0]))
+				return cli.UsageError(fmt.Errorf("TTL %q: want a duration of at least 1ms, such as 30s", args[0]))
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				id, err := c.Grant(ctx, ttl)
@@ -557,7 +558,7 @@ func newKVLeaseGrant() *cobra.Command {
 					return err
 				}
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
 				return err
@@ -577,7 +578,7 @@ func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, ui
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := strconv.ParseUint(args[0], 10, 64)
 			if err != nil {
-				return UsageError(fmt.Errorf("lease %q: want the number that grant printed", args[0]))
+				return cli.UsageError(fmt.Errorf("lease %q: want the number that grant printed", args[0]))
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				err := do(c.Session, ctx, id)
@@ -588,7 +589,7 @@ func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, ui
 					return fmt.Errorf("lease %d: %w", id, err)
 				}
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
 				}
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
 				return err

@@ -13,13 +13,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 func TestKVClientCommandLines(t *testing.T) {
-	runScript(t, "testdata/kv-client.txt")
+	program.Script(t, "testdata/kv-client.txt")
 }
 
 // TestKVOneCluster holds the tests that change nothing of the cluster itself.
@@ -40,45 +42,45 @@ func TestKVOneCluster(t *testing.T) {
 }
 
 func kvKeysTest(t *testing.T) {
-	refuse(t, exitFailed, []string{`get "absent": kv: not found`}, "kv", "get", "absent")
-	refuse(t, exitFailed, []string{"not found"}, "kv", "get", "absent", "--weak", "--json")
-	if out := must(t, "kv", "put", "greeting", "hello"); !strings.HasPrefix(out, "revision ") {
+	program.Refuse(t, cli.ExitFailed, []string{`get "absent": kv: not found`}, "kv", "get", "absent")
+	program.Refuse(t, cli.ExitFailed, []string{"not found"}, "kv", "get", "absent", "--weak", "--json")
+	if out := program.Must(t, "kv", "put", "greeting", "hello"); !strings.HasPrefix(out, "revision ") {
 		t.Errorf("put prints %q", out)
 	}
-	if out := must(t, "kv", "get", "greeting"); out != "hello\n" {
+	if out := program.Must(t, "kv", "get", "greeting"); out != "hello\n" {
 		t.Errorf("get prints %q", out)
 	}
-	put := decode[kvItem](t, must(t, "kv", "put", "greeting", "hello again", "--json"))
+	put := clitest.Decode[kvItem](t, program.Must(t, "kv", "put", "greeting", "hello again", "--json"))
 	want := kvItem{Key: "greeting", Value: "hello again", Revision: put.Revision}
-	if diff := cmp.Diff(want, decode[kvItem](t, must(t, "kv", "get", "greeting", "--json"))); diff != "" || put.Revision == 0 {
+	if diff := cmp.Diff(want, clitest.Decode[kvItem](t, program.Must(t, "kv", "get", "greeting", "--json"))); diff != "" || put.Revision == 0 {
 		t.Errorf("get --json (-want +got):\n%s", diff)
 	}
-	if out := must(t, "kv", "put", "weak", "1", "--weak"); out != "ok\n" && !strings.HasPrefix(out, "revision ") {
+	if out := program.Must(t, "kv", "put", "weak", "1", "--weak"); out != "ok\n" && !strings.HasPrefix(out, "revision ") {
 		t.Errorf("put --weak prints %q", out)
 	}
 	// Others see it once it is committed, which the client has not waited for long.
-	until(t, "the weak write of a client that has ended is seen by another", func() bool { return call(t, "kv", "get", "weak").stdout == "1\n" })
+	clitest.Until(t, "the weak write of a client that has ended is seen by another", func() bool { return program.Call(t.Context(), "kv", "get", "weak").Stdout == "1\n" })
 	for want, args := range map[string][]string{"1\n": {"n"}, "-2\n": {"m", "--", "-2"}, `{"value":7}`: {"k", "7", "--json"}} {
-		if out := must(t, append([]string{"kv", "incr"}, args...)...); strings.Join(strings.Fields(out), "") != strings.TrimSpace(want) {
+		if out := program.Must(t, append([]string{"kv", "incr"}, args...)...); strings.Join(strings.Fields(out), "") != strings.TrimSpace(want) {
 			t.Errorf("incr %v prints %q, want %q", args, out, want)
 		}
 	}
-	refuse(t, exitFailed, []string{"not an integer"}, "kv", "incr", "greeting")
-	refuse(t, exitUsage, []string{`DELTA "many"`}, "kv", "incr", "n", "many")
-	if out := must(t, "kv", "del", "n", "m", "absent"); out != "2\n" {
+	program.Refuse(t, cli.ExitFailed, []string{"not an integer"}, "kv", "incr", "greeting")
+	program.Refuse(t, cli.ExitUsage, []string{`DELTA "many"`}, "kv", "incr", "n", "many")
+	if out := program.Must(t, "kv", "del", "n", "m", "absent"); out != "2\n" {
 		t.Errorf("del prints %q", out)
 	}
-	if got := decode[map[string]int](t, must(t, "kv", "del", "k", "--json")); got["deleted"] != 1 {
+	if got := clitest.Decode[map[string]int](t, program.Must(t, "kv", "del", "k", "--json")); got["deleted"] != 1 {
 		t.Errorf("del --json: %v", got)
 	}
 	binary := "\xff\x00\xfe"
-	if code, stderr := kvPutInput(t, "binary", binary); code != exitFine {
+	if code, stderr := kvPutInput(t, "binary", binary); code != cli.ExitFine {
 		t.Fatalf("put from standard input: %d %s", code, stderr)
 	}
-	if out := must(t, "kv", "get", "binary"); out != binary+"\n" {
+	if out := program.Must(t, "kv", "get", "binary"); out != binary+"\n" {
 		t.Errorf("binary value: %q", out)
 	}
-	if got := decode[kvItem](t, must(t, "kv", "get", "binary", "--json")); string(got.Base64) != binary {
+	if got := clitest.Decode[kvItem](t, program.Must(t, "kv", "get", "binary", "--json")); string(got.Base64) != binary {
 		t.Errorf("binary value in JSON: %+v", got)
 	}
 }
@@ -86,99 +88,99 @@ func kvKeysTest(t *testing.T) {
 // kvPutInput writes what is on standard input.
 func kvPutInput(t *testing.T, key, value string) (code int, stderr string) {
 	t.Helper()
-	root := newRootCommand()
+	root := program.Root()
 	root.SetIn(strings.NewReader(value))
 	var out, err bytes.Buffer
-	code = executeRoot(t.Context(), root, patiently([]string{"kv", "put", key, "-"}), &out, &err)
+	code = cli.Execute(t.Context(), root, patiently([]string{"kv", "put", key, "-"}), &out, &err)
 	return code, err.String()
 }
 
 func kvConditionsTest(t *testing.T) {
-	first := decode[kvItem](t, must(t, "kv", "put", "lock", "me", "--if-absent", "--json"))
-	refuse(t, exitFailed, []string{"condition not met"}, "kv", "put", "lock", "you", "--if-absent")
-	refuse(t, exitFailed, []string{"condition not met"}, "kv", "put", "lock", "you", "--if-revision", fmt.Sprint(first.Revision+1))
-	must(t, "kv", "put", "lock", "you", "--if-revision", fmt.Sprint(first.Revision))
-	refuse(t, exitFailed, []string{"condition not met"}, "kv", "put", "lock", "me", "--if-revision", "0")
-	refuse(t, exitUsage, []string{"--weak"}, "kv", "put", "lock", "me", "--if-absent", "--weak")
-	refuse(t, exitUsage, []string{"not both"}, "kv", "put", "lock", "me", "--if-absent", "--if-revision", "1")
-	if out := must(t, "kv", "get", "lock"); out != "you\n" {
+	first := clitest.Decode[kvItem](t, program.Must(t, "kv", "put", "lock", "me", "--if-absent", "--json"))
+	program.Refuse(t, cli.ExitFailed, []string{"condition not met"}, "kv", "put", "lock", "you", "--if-absent")
+	program.Refuse(t, cli.ExitFailed, []string{"condition not met"}, "kv", "put", "lock", "you", "--if-revision", fmt.Sprint(first.Revision+1))
+	program.Must(t, "kv", "put", "lock", "you", "--if-revision", fmt.Sprint(first.Revision))
+	program.Refuse(t, cli.ExitFailed, []string{"condition not met"}, "kv", "put", "lock", "me", "--if-revision", "0")
+	program.Refuse(t, cli.ExitUsage, []string{"--weak"}, "kv", "put", "lock", "me", "--if-absent", "--weak")
+	program.Refuse(t, cli.ExitUsage, []string{"not both"}, "kv", "put", "lock", "me", "--if-absent", "--if-revision", "1")
+	if out := program.Must(t, "kv", "get", "lock"); out != "you\n" {
 		t.Errorf("lock: %q", out)
 	}
 }
 
 func kvRangeTest(t *testing.T) {
 	for i := range 5 {
-		must(t, "kv", "put", fmt.Sprintf("list/%d", i), strings.Repeat("v", i))
+		program.Must(t, "kv", "put", fmt.Sprintf("list/%d", i), strings.Repeat("v", i))
 	}
-	r := call(t, "kv", "range", "--prefix", "list/", "--limit", "2")
-	if r.code != exitFine || r.stdout != "list/0\t\nlist/1\tv\n" || !strings.Contains(r.stderr, `after "list/1"`) {
+	r := program.Call(t.Context(), "kv", "range", "--prefix", "list/", "--limit", "2")
+	if r.Code != cli.ExitFine || r.Stdout != "list/0\t\nlist/1\tv\n" || !strings.Contains(r.Stderr, `after "list/1"`) {
 		t.Errorf("range: %s", r)
 	}
-	if out := must(t, "kv", "range", "list/1", "list/3", "--keys-only"); out != "list/1\nlist/2\n" {
+	if out := program.Must(t, "kv", "range", "list/1", "list/3", "--keys-only"); out != "list/1\nlist/2\n" {
 		t.Errorf("range: %q", out)
 	}
-	until(t, "the nearest replica knows the list", func() bool {
-		return must(t, "kv", "range", "--prefix", "list/", "--reverse", "--keys-only", "--limit", "1", "--weak") == "list/4\n"
+	clitest.Until(t, "the nearest replica knows the list", func() bool {
+		return program.Must(t, "kv", "range", "--prefix", "list/", "--reverse", "--keys-only", "--limit", "1", "--weak") == "list/4\n"
 	})
 	type list struct {
 		Items []kvItem
 		More  bool
 	}
-	got := decode[list](t, must(t, "kv", "range", "--prefix", "list/", "--limit", "0", "--json"))
+	got := clitest.Decode[list](t, program.Must(t, "kv", "range", "--prefix", "list/", "--limit", "0", "--json"))
 	if len(got.Items) != 5 || got.More || got.Items[4].Value != "vvvv" || got.Items[4].Revision <= got.Items[3].Revision {
 		t.Errorf("range --json: %+v", got)
 	}
-	if got = decode[list](t, must(t, "kv", "range", "none", "of", "--json")); got.Items == nil || len(got.Items) != 0 {
+	if got = clitest.Decode[list](t, program.Must(t, "kv", "range", "none", "of", "--json")); got.Items == nil || len(got.Items) != 0 {
 		t.Errorf("an empty range: %+v", got)
 	}
-	refuse(t, exitUsage, []string{"--prefix"}, "kv", "range", "a", "--prefix", "b")
+	program.Refuse(t, cli.ExitUsage, []string{"--prefix"}, "kv", "range", "a", "--prefix", "b")
 	// More than one answer holds, all of it on request.
 	value := strings.Repeat("x", 6<<20)
 	for _, key := range []string{"big/1", "big/2", "big/3", "big/4"} {
-		if code, stderr := kvPutInput(t, key, value); code != exitFine {
+		if code, stderr := kvPutInput(t, key, value); code != cli.ExitFine {
 			t.Fatal(stderr)
 		}
 	}
 	for _, order := range []string{"--reverse=false", "--reverse"} {
-		out := must(t, "kv", "range", "--prefix", "big/", "--limit", "0", order)
+		out := program.Must(t, "kv", "range", "--prefix", "big/", "--limit", "0", order)
 		if n, lines := len(out), strings.Count(out, "\n"); lines != 4 || n != 4*(len("big/1\t\n")+len(value)) {
 			t.Errorf("range of 24 MiB %s: %d bytes in %d lines", order, n, lines)
 		}
 	}
-	must(t, "kv", "del", "big/1", "big/2", "big/3", "big/4")
+	program.Must(t, "kv", "del", "big/1", "big/2", "big/3", "big/4")
 }
 
 // A key goes with its lease, and anyone who watches is told.
 func kvLeaseTest(t *testing.T) {
-	refuse(t, exitUsage, []string{`TTL "soon"`}, "kv", "lease", "grant", "soon")
-	refuse(t, exitUsage, []string{"the number that grant printed"}, "kv", "lease", "keep", "x")
-	refuse(t, exitFailed, []string{"lease 999999999"}, "kv", "lease", "keep", "999999999")
-	id := strings.TrimSpace(must(t, "kv", "lease", "grant", "1h"))
+	program.Refuse(t, cli.ExitUsage, []string{`TTL "soon"`}, "kv", "lease", "grant", "soon")
+	program.Refuse(t, cli.ExitUsage, []string{"the number that grant printed"}, "kv", "lease", "keep", "x")
+	program.Refuse(t, cli.ExitFailed, []string{"lease 999999999"}, "kv", "lease", "keep", "999999999")
+	id := strings.TrimSpace(program.Must(t, "kv", "lease", "grant", "1h"))
 	first, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
 		t.Errorf("a lease of %q", id)
 	}
-	put := decode[kvItem](t, must(t, "kv", "put", "held/1", "x", "--lease", id, "--json"))
+	put := clitest.Decode[kvItem](t, program.Must(t, "kv", "put", "held/1", "x", "--lease", id, "--json"))
 	w := watching(t, "--prefix", "held/", "--since", fmt.Sprint(put.Revision))
-	must(t, "kv", "lease", "keep", id)
-	if got := decode[kvItem](t, must(t, "kv", "get", "held/1", "--json")); fmt.Sprint(got.Lease) != id {
+	program.Must(t, "kv", "lease", "keep", id)
+	if got := clitest.Decode[kvItem](t, program.Must(t, "kv", "get", "held/1", "--json")); fmt.Sprint(got.Lease) != id {
 		t.Errorf("lease of a key: %+v, want %s", got, id)
 	}
-	must(t, "kv", "lease", "revoke", id)
-	refuse(t, exitFailed, []string{"not found"}, "kv", "get", "held/1")
-	refuse(t, exitFailed, []string{"lease " + id}, "kv", "lease", "revoke", id)
+	program.Must(t, "kv", "lease", "revoke", id)
+	program.Refuse(t, cli.ExitFailed, []string{"not found"}, "kv", "get", "held/1")
+	program.Refuse(t, cli.ExitFailed, []string{"lease " + id}, "kv", "lease", "revoke", id)
 	var later uint64
-	until(t, "a key is put before its lease of 2 s has ended", func() bool {
-		if later = decode[map[string]uint64](t, must(t, "kv", "lease", "grant", "2s", "--json"))["lease"]; later <= first {
+	clitest.Until(t, "a key is put before its lease of 2 s has ended", func() bool {
+		if later = clitest.Decode[map[string]uint64](t, program.Must(t, "kv", "lease", "grant", "2s", "--json"))["lease"]; later <= first {
 			t.Errorf("fencing tokens: %d, then %d", first, later)
 		}
-		return call(t, "kv", "put", "held/2", "x", "--lease", fmt.Sprint(later)).code == exitFine
+		return program.Call(t.Context(), "kv", "put", "held/2", "x", "--lease", fmt.Sprint(later)).Code == cli.ExitFine
 	})
-	until(t, "the lease that nobody keeps has ended", func() bool { return call(t, "kv", "get", "held/2").code == exitFailed })
-	refuse(t, exitFailed, []string{fmt.Sprint("lease ", later)}, "kv", "lease", "keep", fmt.Sprint(later))
-	must(t, "kv", "put", "held/3", "x", "--ttl", "50ms")
-	until(t, "a key that lives for 50 ms is gone", func() bool { return call(t, "kv", "get", "held/3").code == exitFailed })
-	until(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= 6 })
+	clitest.Until(t, "the lease that nobody keeps has ended", func() bool { return program.Call(t.Context(), "kv", "get", "held/2").Code == cli.ExitFailed })
+	program.Refuse(t, cli.ExitFailed, []string{fmt.Sprint("lease ", later)}, "kv", "lease", "keep", fmt.Sprint(later))
+	program.Must(t, "kv", "put", "held/3", "x", "--ttl", "50ms")
+	clitest.Until(t, "a key that lives for 50 ms is gone", func() bool { return program.Call(t.Context(), "kv", "get", "held/3").Code == cli.ExitFailed })
+	clitest.Until(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= 6 })
 	var got []string
 	for line := range strings.Lines(w.end(t)) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
@@ -199,14 +201,14 @@ func (r *kvRig) stateTest(t *testing.T) {
 	var table, list string
 	var s, one status
 	var members []kvMember
-	until(t, "nobody is elected while the state is shown", func() bool {
+	clitest.Until(t, "nobody is elected while the state is shown", func() bool {
 		leader = r.leader(1, 2, 3)
 		term := r.report(leader).Term
-		table, list = whole(t), must(t, "kv", "member", "list")
-		s = decode[status](t, whole(t, "--json"))
-		members = decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+		table, list = whole(t), program.Must(t, "kv", "member", "list")
+		s = clitest.Decode[status](t, whole(t, "--json"))
+		members = clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 		// The flag goes before the environment. Of a new leader the client would learn.
-		one = decode[status](t, call(t, "kv", "status", "--json", r.alone(leader)).stdout)
+		one = clitest.Decode[status](t, program.Call(t.Context(), "kv", "status", "--json", r.alone(leader)).Stdout)
 		return r.leader(1, 2, 3) == leader && r.report(leader).Term == term
 	})
 	if n := strings.Count(table, "follower"); n != 2 || strings.Count(table, "leader") != 1 || !strings.Contains(table, "memory") {
@@ -225,18 +227,18 @@ func (r *kvRig) stateTest(t *testing.T) {
 		t.Errorf("status of one endpoint: %+v", one)
 	}
 	t.Setenv("WEIR_KV_ENDPOINTS", "127.0.0.1:1")
-	refuseInTime(t, exitFailed, []string{"no replica answers", "127.0.0.1:1"}, "kv", "get", "greeting")
-	refuseInTime(t, exitShortfall, []string{"no replica answers"}, "kv", "status")
+	refuseInTime(t, cli.ExitFailed, []string{"no replica answers", "127.0.0.1:1"}, "kv", "get", "greeting")
+	refuseInTime(t, cli.ExitShortfall, []string{"no replica answers"}, "kv", "status")
 	t.Setenv("WEIR_KV_SECRET_FILE", filepath.Join(t.TempDir(), "none"))
-	refuse(t, exitFailed, []string{"read the secret"}, "kv", "get", "greeting")
+	program.Refuse(t, cli.ExitFailed, []string{"read the secret"}, "kv", "get", "greeting")
 }
 
 // What is too large is refused by name, and the next request is answered.
 func (r *kvRig) largeTest(t *testing.T) {
 	r = r.in(t)
-	refuse(t, exitFailed, []string{"too large"}, "kv", "put", strings.Repeat("k", kvwire.MaxKey+1), "v")
+	program.Refuse(t, cli.ExitFailed, []string{"too large"}, "kv", "put", strings.Repeat("k", kvwire.MaxKey+1), "v")
 	code, stderr := kvPutInput(t, "large", strings.Repeat("v", kvwire.MaxValue+1))
-	if code != exitFailed || !strings.Contains(stderr, "too large") {
+	if code != cli.ExitFailed || !strings.Contains(stderr, "too large") {
 		t.Errorf("a value of 8 MiB and 1 byte: %d %s", code, stderr)
 	}
 	c := redisClient(r.Addrs()[0], "")
@@ -259,13 +261,13 @@ func (r *kvRig) largeTest(t *testing.T) {
 		return err
 	})
 	answered(t, "DEL", func() error { return c.Del(t.Context(), "large").Err() })
-	refuse(t, exitFailed, []string{"not found"}, "kv", "get", "large")
+	program.Refuse(t, cli.ExitFailed, []string{"not found"}, "kv", "get", "large")
 }
 
 // A watch from a revision that is too long ago says so, and ends.
 func (r *kvRig) missedTest(t *testing.T) {
 	r = r.in(t)
-	first := decode[kvItem](t, must(t, "kv", "put", "watched", "x", "--json"))
+	first := clitest.Decode[kvItem](t, program.Must(t, "kv", "put", "watched", "x", "--json"))
 	c := redisClient(r.Addrs()[0], "")
 	defer c.Close()
 	pairs := make([]any, 0, 80_000)
@@ -275,13 +277,15 @@ func (r *kvRig) missedTest(t *testing.T) {
 	for range 2 {
 		answered(t, "MSET", func() error { return c.MSet(t.Context(), pairs...).Err() })
 	}
-	must(t, "kv", "put", "marker", "x")
+	program.Must(t, "kv", "put", "marker", "x")
 	for id := 1; id <= 3; id++ { // one that is behind would know the change still
-		until(t, "all replicas have all changes", func() bool { return call(t, "kv", "get", "marker", "--weak", r.alone(id)).code == exitFine })
+		clitest.Until(t, "all replicas have all changes", func() bool {
+			return program.Call(t.Context(), "kv", "get", "marker", "--weak", r.alone(id)).Code == cli.ExitFine
+		})
 	}
-	refuse(t, exitShortfall, []string{"changes were missed", "read what you watch again"}, "kv", "watch", "watched", "--since", fmt.Sprint(first.Revision))
+	program.Refuse(t, cli.ExitShortfall, []string{"changes were missed", "read what you watch again"}, "kv", "watch", "watched", "--since", fmt.Sprint(first.Revision))
 	answered(t, "FLUSHDB", func() error { return c.FlushDB(t.Context()).Err() })
-	must(t, "kv", "put", "greeting", "hello")
+	program.Must(t, "kv", "put", "greeting", "hello")
 }
 
 // Bytes of strangers end their connection and nothing else.
@@ -311,11 +315,11 @@ func (r *kvRig) garbageTest(t *testing.T) {
 			}
 		}
 	}
-	until(t, "the replica answers after garbage", func() bool {
-		return call(t, "kv", "get", "greeting", "--weak", r.alone(1)).stdout == "hello\n"
+	clitest.Until(t, "the replica answers after garbage", func() bool {
+		return program.Call(t.Context(), "kv", "get", "greeting", "--weak", r.alone(1)).Stdout == "hello\n"
 	})
-	must(t, "kv", "incr", "after garbage")
-	until(t, "the replica is ready after garbage", func() bool { return answers("http://"+r.AdminAddrs()[0]+"/readyz") == http.StatusOK })
+	program.Must(t, "kv", "incr", "after garbage")
+	clitest.Until(t, "the replica is ready after garbage", func() bool { return answers("http://"+r.AdminAddrs()[0]+"/readyz") == http.StatusOK })
 	if fmt.Sprint(r.PIDs()) != pids {
 		t.Errorf("processes %v, before garbage %s", r.PIDs(), pids)
 	}
@@ -327,11 +331,11 @@ func (r *kvRig) garbageTest(t *testing.T) {
 // Who means another cluster, or brings certificates where there are none, is told
 // so at once.
 func kvStrangersTest(t *testing.T) {
-	refuse(t, exitFailed, []string{"other cluster", `this is cluster "weir"`}, "kv", "get", "greeting", "--cluster", "another", "--timeout", "1m")
+	program.Refuse(t, cli.ExitFailed, []string{"other cluster", `this is cluster "weir"`}, "kv", "get", "greeting", "--cluster", "another", "--timeout", "1m")
 	ca := newKVAuthority(t)
 	cert, key := ca.issue("client")
-	refuse(t, exitFailed, []string{"no TLS"}, "kv", "get", "greeting", "--timeout", "1m", "--tls-ca", ca.file, "--tls-cert", cert, "--tls-key", key)
-	if out := must(t, "kv", "incr", "counted", "--cluster", "weir"); out != "1\n" {
+	program.Refuse(t, cli.ExitFailed, []string{"no TLS"}, "kv", "get", "greeting", "--timeout", "1m", "--tls-ca", ca.file, "--tls-cert", cert, "--tls-key", key)
+	if out := program.Must(t, "kv", "incr", "counted", "--cluster", "weir"); out != "1\n" {
 		t.Errorf("counted: %q", out)
 	}
 }

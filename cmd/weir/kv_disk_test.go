@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -21,7 +23,7 @@ import (
 func TestKVDirectories(t *testing.T) {
 	r := newKVRig(t, lab.KVConfig{})
 	for i := range 20 {
-		must(t, "kv", "put", fmt.Sprintf("k/%d", i), strings.Repeat("v", 1000))
+		program.Must(t, "kv", "put", fmt.Sprintf("k/%d", i), strings.Repeat("v", 1000))
 	}
 	t.Run("another's", func(t *testing.T) { r.anothersTest(t) })
 	t.Run("torn", func(t *testing.T) { r.tornTest(t) })
@@ -35,20 +37,20 @@ func (r *kvRig) anothersTest(t *testing.T) {
 	free := labtest.Addrs(t, 3)
 	elsewhere := []string{"--listen=" + free[0], "--resp=" + free[1], "--admin=" + free[2]}
 	// One process per directory.
-	strayed(t, slices.Concat(args, elsewhere)...).ends(exitFailed, "lock "+dir, fmt.Sprintf("process %d uses it", r.node(3).PID()))
-	refuse(t, exitFailed, []string{"uses it"}, "kv", "verify", dir)
+	strayed(t, slices.Concat(args, elsewhere)...).ends(cli.ExitFailed, "lock "+dir, fmt.Sprintf("process %d uses it", r.node(3).PID()))
+	program.Refuse(t, cli.ExitFailed, []string{"uses it"}, "kv", "verify", dir)
 	// One admin address per process.
-	strayed(t, args...).ends(exitFailed, "listen for --admin", "an address of its own")
+	strayed(t, args...).ends(cli.ExitFailed, "listen for --admin", "an address of its own")
 	// The puts are on the disks of a majority, which this one need not be part of.
-	until(t, "replica 3 has on its disk what was put", func() bool { return r.report(3).Durable >= 20 })
+	clitest.Until(t, "replica 3 has on its disk what was put", func() bool { return r.report(3).Durable >= 20 })
 	r.node(3).Kill()
-	strayed(t, slices.Concat(args, elsewhere, []string{"--id=2"})...).ends(exitFailed, "belongs to replica 3, not to 2", "use the directory of this replica")
-	strayed(t, append(args, "--cluster=another")...).ends(exitFailed, `belongs to cluster "weir", not to "another"`)
-	must(t, "kv", "verify", dir)
-	sum := decode[struct {
+	strayed(t, slices.Concat(args, elsewhere, []string{"--id=2"})...).ends(cli.ExitFailed, "belongs to replica 3, not to 2", "use the directory of this replica")
+	strayed(t, append(args, "--cluster=another")...).ends(cli.ExitFailed, `belongs to cluster "weir", not to "another"`)
+	program.Must(t, "kv", "verify", dir)
+	sum := clitest.Decode[struct {
 		Summary wal.Summary
 		Files   []wal.Finding
-	}](t, must(t, "kv", "verify", dir, "--json"))
+	}](t, program.Must(t, "kv", "verify", dir, "--json"))
 	if sum.Summary.Problems != 0 || sum.Summary.Identity.Replica != 3 || sum.Summary.Last < 20 || len(sum.Files) < 2 {
 		t.Errorf("verify --json: %+v", sum)
 	}
@@ -100,15 +102,15 @@ func (r *kvRig) tornTest(t *testing.T) {
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if out := must(t, "kv", "verify", r.node(2).DataDir()); !strings.Contains(out, "cut short") {
+	if out := program.Must(t, "kv", "verify", r.node(2).DataDir()); !strings.Contains(out, "cut short") {
 		t.Errorf("verify does not tell of the torn end:\n%s", out)
 	}
-	must(t, "kv", "put", "torn", "written meanwhile")
+	program.Must(t, "kv", "put", "torn", "written meanwhile")
 	r.restart(2)
 	r.await()
 	r.logged(2, "a write that a crash cut short was cut off", filepath.Base(path))
-	until(t, "the replica has what was written meanwhile", func() bool {
-		return call(t, "kv", "get", "torn", "--weak", r.alone(2)).stdout == "written meanwhile\n"
+	clitest.Until(t, "the replica has what was written meanwhile", func() bool {
+		return program.Call(t.Context(), "kv", "get", "torn", "--weak", r.alone(2)).Stdout == "written meanwhile\n"
 	})
 }
 
@@ -127,14 +129,14 @@ func (r *kvRig) olderTest(t *testing.T) {
 	r.restart(id)
 	r.await()
 	for i := range 5 {
-		must(t, "kv", "put", "older", fmt.Sprint(i))
+		program.Must(t, "kv", "put", "older", fmt.Sprint(i))
 	}
 	// Leaders remember. Whichever it meets first is to be one that does.
 	others := []int{id%3 + 1, (id+1)%3 + 1}
 	for _, other := range others {
-		until(t, fmt.Sprintf("replica %d leads and knows what the replica has", other), func() bool {
+		clitest.Until(t, fmt.Sprintf("replica %d leads and knows what the replica has", other), func() bool {
 			if r.leader(1, 2, 3) != other {
-				must(t, "kv", "member", "transfer", fmt.Sprint(other))
+				program.Must(t, "kv", "member", "transfer", fmt.Sprint(other))
 				return false
 			}
 			s := r.report(other)
@@ -150,13 +152,13 @@ func (r *kvRig) olderTest(t *testing.T) {
 		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 			t.Fatal(err)
 		}
-		strayed(t, args...).ends(exitFailed, fmt.Sprintf("replica %d acknowledged the log up to entry", id), "older copy", "weir kv member replace")
-		until(t, "one of the others logs that it has refused the replica", func() bool {
+		strayed(t, args...).ends(cli.ExitFailed, fmt.Sprintf("replica %d acknowledged the log up to entry", id), "older copy", "weir kv member replace")
+		clitest.Until(t, "one of the others logs that it has refused the replica", func() bool {
 			return slices.ContainsFunc(others, func(other int) bool {
 				return holdsAll(r.node(other).LogTail(10_000), "a replica is refused", fmt.Sprintf("peer=%d", id))
 			})
 		})
-		must(t, "kv", "put", "older", "without it")
+		program.Must(t, "kv", "put", "older", "without it")
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -180,14 +182,14 @@ func (r *kvRig) corruptTest(t *testing.T) {
 	path, end := r.segment(lost)
 	flip(t, path, int64(end/2))
 	file := filepath.Base(path)
-	refuse(t, exitShortfall, []string{file, "at byte ", "1 problems in " + r.node(lost).DataDir()}, "kv", "verify", r.node(lost).DataDir())
-	found := decode[struct{ Files []wal.Finding }](t, call(t, "kv", "verify", r.node(lost).DataDir(), "--json").stdout)
+	program.Refuse(t, cli.ExitShortfall, []string{file, "at byte ", "1 problems in " + r.node(lost).DataDir()}, "kv", "verify", r.node(lost).DataDir())
+	found := clitest.Decode[struct{ Files []wal.Finding }](t, program.Call(t.Context(), "kv", "verify", r.node(lost).DataDir(), "--json").Stdout)
 	i := slices.IndexFunc(found.Files, func(f wal.Finding) bool { return f.Problem != "" })
 	if i < 0 || found.Files[i].File != file || found.Files[i].Offset <= 0 || found.Files[i].Offset > int64(end/2) {
 		t.Errorf("verify --json: %+v", found)
 	}
-	strayed(t, args...).ends(exitFailed, file+" is corrupt at offset ", "weir kv member replace")
-	must(t, "kv", "put", "without", "the lost one")
+	strayed(t, args...).ends(cli.ExitFailed, file+" is corrupt at offset ", "weir kv member replace")
+	program.Must(t, "kv", "put", "without", "the lost one")
 	r.replaceTest(lost, 4)
 	// The old directory, even when it is whole again, is of no more use.
 	flip(t, path, int64(end/2))
@@ -213,12 +215,12 @@ func (r *kvRig) replaceTest(lost, id int) {
 		"--data", filepath.Join(t.TempDir(), "data"), "--admin", free[2])
 	p.says("weir kv serve starts")
 	admin := "http://" + free[2]
-	until(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
-	if code, body := get(t, admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "waits to be added to the cluster (weir kv member add)") {
+	clitest.Until(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
+	if code, body := clitest.Get(t, admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "waits to be added to the cluster (weir kv member add)") {
 		t.Errorf("/readyz before it is added: %d %s", code, body)
 	}
-	refuse(t, exitFailed, []string{fmt.Sprintf("replica %d is not a learner", id)}, "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id))
-	must(t, "kv", "member", "add", member)
+	program.Refuse(t, cli.ExitFailed, []string{fmt.Sprintf("replica %d is not a learner", id)}, "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id))
+	program.Must(t, "kv", "member", "add", member)
 	endpoints := free[0]
 	for i, addr := range r.PeerAddrs() {
 		if i+1 != lost {
@@ -226,23 +228,23 @@ func (r *kvRig) replaceTest(lost, id int) {
 		}
 	}
 	t.Setenv("WEIR_KV_ENDPOINTS", endpoints)
-	until(t, "the new replica has caught up and votes", func() bool {
-		return call(t, "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id)).code == exitFine || votes(t, id)
+	clitest.Until(t, "the new replica has caught up and votes", func() bool {
+		return program.Call(t.Context(), "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id)).Code == cli.ExitFine || votes(t, id)
 	})
-	until(t, "the new replica is ready", func() bool { return answers(admin+"/readyz") == http.StatusOK })
-	until(t, "the lost one is no member", func() bool {
-		members := decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+	clitest.Until(t, "the new replica is ready", func() bool { return answers(admin+"/readyz") == http.StatusOK })
+	clitest.Until(t, "the lost one is no member", func() bool {
+		members := clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 		return len(members) == 3 && !slices.ContainsFunc(members, func(m kvMember) bool { return m.ID == uint64(lost) }) &&
 			slices.ContainsFunc(members, func(m kvMember) bool { return m.ID == uint64(id) && m.Voter })
 	})
 	whole(t)
-	until(t, "the new replica has what was written before", func() bool {
-		return call(t, "kv", "get", "without", "--weak", "--endpoints", free[0]).stdout == "the lost one\n"
+	clitest.Until(t, "the new replica has what was written before", func() bool {
+		return program.Call(t.Context(), "kv", "get", "without", "--weak", "--endpoints", free[0]).Stdout == "the lost one\n"
 	})
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	p.ends(exitFine, "weir kv serve has stopped")
+	p.ends(cli.ExitFine, "weir kv serve has stopped")
 }
 
 // ended reports whether a channel has been closed.
@@ -258,7 +260,7 @@ func ended(done <-chan struct{}) bool {
 // caughtUp reports whether a replica has on its disk all that its leader has.
 func caughtUp(t *testing.T, id int) bool {
 	t.Helper()
-	s := decode[struct{ Replicas []kvReplica }](t, call(t, "kv", "status", "--json").stdout)
+	s := clitest.Decode[struct{ Replicas []kvReplica }](t, program.Call(t.Context(), "kv", "status", "--json").Stdout)
 	has := slices.IndexFunc(s.Replicas, func(r kvReplica) bool { return r.ID == uint64(id) })
 	all := slices.IndexFunc(s.Replicas, func(r kvReplica) bool { return r.ID == r.Leader })
 	return has >= 0 && all >= 0 && s.Replicas[has].Durable >= s.Replicas[all].Last
@@ -291,11 +293,11 @@ func TestKVDiskFull(t *testing.T) {
 	value := strings.Repeat("v", 4<<20)
 	full := r.node(3).Done()
 	for i := 0; ; i++ {
-		if code, stderr := kvPutInput(t, fmt.Sprintf("k/%d", i%5), value); code != exitFine {
+		if code, stderr := kvPutInput(t, fmt.Sprintf("k/%d", i%5), value); code != cli.ExitFine {
 			t.Fatal(stderr)
 		}
 		// The others do not wait for this one: the test does.
-		until(t, "replica 3 has what was put, or has stopped", func() bool { return ended(full) || caughtUp(t, 3) })
+		clitest.Until(t, "replica 3 has what was put, or has stopped", func() bool { return ended(full) || caughtUp(t, 3) })
 		if ended(full) {
 			break
 		}
@@ -304,15 +306,15 @@ func TestKVDiskFull(t *testing.T) {
 		}
 	}
 	r.logged(3, "no space left on device", "the disk failed", "free some space, nothing that was flushed is lost")
-	must(t, "kv", "put", "meanwhile", "all well")
-	refuseInTime(t, exitShortfall, []string{"1 of 3 replicas do not answer"}, "kv", "status")
+	program.Must(t, "kv", "put", "meanwhile", "all well")
+	refuseInTime(t, cli.ExitShortfall, []string{"1 of 3 replicas do not answer"}, "kv", "status")
 	if err := syscall.Mount("tmpfs", small, "tmpfs", syscall.MS_REMOUNT, "size=1g"); err != nil {
 		t.Fatal(err)
 	}
 	r.restart(3)
 	r.await()
-	until(t, "the replica has what was written meanwhile", func() bool {
-		return call(t, "kv", "get", "meanwhile", "--weak", r.alone(3)).stdout == "all well\n"
+	clitest.Until(t, "the replica has what was written meanwhile", func() bool {
+		return program.Call(t.Context(), "kv", "get", "meanwhile", "--weak", r.alone(3)).Stdout == "all well\n"
 	})
 	whole(t)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/kvdump"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/kv"
@@ -46,7 +47,7 @@ on this disk is left out.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			head := kvdump.Head{Cluster: k.cluster, Time: time.Now().UTC().Truncate(time.Second), Weak: weak}
 			if weak && data != "" {
-				return UsageError(errors.New("give --weak or --data, not both"))
+				return cli.UsageError(errors.New("give --weak or --data, not both"))
 			}
 			if data != "" {
 				store, last, err := replica.Rescue(data)
@@ -111,7 +112,7 @@ func exportTo(name string, to func(io.Writer) (kvdump.Summary, error)) (sum kvdu
 
 func (k *kvClient) exported(w io.Writer, where string, sum kvdump.Summary) error {
 	if k.json {
-		return printJSON(w, sum)
+		return cli.PrintJSON(w, sum)
 	}
 	_, err := fmt.Fprintf(w, "%d keys, %d bytes, to %s; %d have a time to live, %d a lease; digest of those that stay: %s\n", sum.Keys, sum.Bytes, where, sum.Timed, sum.Leased, sum.Digest)
 	return err
@@ -172,9 +173,9 @@ func ofDump(name string, err error) error {
 	var notEmpty *kvdump.NotEmptyError
 	switch {
 	case errors.As(err, &damaged):
-		return Shortfall(fmt.Errorf("%s: %w; nothing was written", name, err))
+		return cli.Shortfall(fmt.Errorf("%s: %w; nothing was written", name, err))
 	case errors.As(err, &differ):
-		return Shortfall(err)
+		return cli.Shortfall(err)
 	case errors.As(err, &notEmpty):
 		return fmt.Errorf("%w. Import into an empty cluster, or give --overwrite: keys of the file get its values, others stay", err)
 	}
@@ -188,7 +189,7 @@ func (k *kvClient) imported(cmd *cobra.Command, r *kvdump.Report) error {
 		}
 	}
 	if k.json {
-		return printJSON(cmd.OutOrStdout(), r)
+		return cli.PrintJSON(cmd.OutOrStdout(), r)
 	}
 	text := fmt.Sprintf("%d keys, %d bytes: %d written, %d were there\n", r.Keys, r.Bytes, r.Written, r.Same)
 	if r.Timed > 0 {

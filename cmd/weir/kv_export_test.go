@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/kvd/kvdump"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -20,7 +22,7 @@ func (r *kvRig) at() string { return "--endpoints=" + strings.Join(r.PeerAddrs()
 
 // second starts another cluster beside the rig's.
 func (r *kvRig) second() *kvRig {
-	return &kvRig{KV: labtest.KV(r.t, lab.KVConfig{Program: weirProgram(r.t)}), t: r.t}
+	return &kvRig{KV: labtest.KV(r.t, lab.KVConfig{Program: program.Path(r.t)}), t: r.t}
 }
 
 // client is connected to the rig's cluster.
@@ -80,7 +82,7 @@ func TestKVExportImport(t *testing.T) {
 	r := newKVRig(t, lab.KVConfig{})
 	to := r.second()
 	ctx, c := r.client()
-	must(t, "kv", "put", "plain", "x")
+	program.Must(t, "kv", "put", "plain", "x")
 	for key, value := range map[string]string{"\xff\x00": "binary key", "binary": "\xff\x00\n", "": "empty key", "empty": ""} {
 		if _, err := c.Put(ctx, key, []byte(value)); err != nil {
 			t.Fatal(err)
@@ -105,27 +107,27 @@ func TestKVExportImport(t *testing.T) {
 	fill(ctx, t, c, 3000, func(i int) []byte { return fmt.Append(nil, i) })
 
 	file := filepath.Join(t.TempDir(), "backup.kv")
-	sum := decode[kvdump.Summary](t, must(t, "kv", "export", "--json", file))
+	sum := clitest.Decode[kvdump.Summary](t, program.Must(t, "kv", "export", "--json", file))
 	if sum.Keys < 3008 || sum.Leased != 1 || sum.Timed < 1 || sum.Digest == "" {
 		t.Errorf("exported: %+v", sum)
 	}
-	refuse(t, exitFailed, []string{"exists", "another name"}, "kv", "export", file)
-	if out := call(t, "kv", "export", "--weak"); out.code != exitFine || strings.Count(out.stdout, "\n") < 3009 || !strings.Contains(out.stderr, "3") {
-		t.Errorf("export to standard output: code %d, %s", out.code, out.stderr)
+	program.Refuse(t, cli.ExitFailed, []string{"exists", "another name"}, "kv", "export", file)
+	if out := program.Call(t.Context(), "kv", "export", "--weak"); out.Code != cli.ExitFine || strings.Count(out.Stdout, "\n") < 3009 || !strings.Contains(out.Stderr, "3") {
+		t.Errorf("export to standard output: code %d, %s", out.Code, out.Stderr)
 	}
 
-	report := decode[kvdump.Report](t, must(t, "kv", "import", to.at(), "--json", file))
+	report := clitest.Decode[kvdump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
 	if report.Written != sum.Keys-1 || report.Skipped != 1 || report.ClusterHas != sum.Digest {
 		t.Errorf("imported: %+v\nexported: %+v", report, sum)
 	}
 	for key, want := range map[string]string{"plain": "x\n", "\xff\x00": "binary key\n", "binary": "\xff\x00\n\n", "": "empty key\n", "empty": "\n", "hour": "timed\n", "many/002999": "2999\n"} {
-		if out := must(t, "kv", "get", to.at(), "--", key); out != want {
+		if out := program.Must(t, "kv", "get", to.at(), "--", key); out != want {
 			t.Errorf("%q is %q in the second cluster, want %q", key, out, want)
 		}
 	}
-	refuse(t, exitFailed, []string{"not found"}, "kv", "get", to.at(), "held")
+	program.Refuse(t, cli.ExitFailed, []string{"not found"}, "kv", "get", to.at(), "held")
 	toCtx, toClient := to.client()
-	until(t, "a key with a time to live goes", func() bool {
+	clitest.Until(t, "a key with a time to live goes", func() bool {
 		_, err := toClient.Get(toCtx, "brief")
 		return err != nil
 	})
@@ -134,39 +136,39 @@ func TestKVExportImport(t *testing.T) {
 	}
 
 	// Again: only what has gone by itself is written.
-	report = decode[kvdump.Report](t, must(t, "kv", "import", to.at(), "--json", file))
+	report = clitest.Decode[kvdump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
 	if report.Written > 1 || report.Same < 3000 {
 		t.Errorf("imported again: %+v", report)
 	}
 	// Something else is there.
-	must(t, "kv", "put", to.at(), "other", "stays")
-	must(t, "kv", "put", to.at(), "plain", "y")
-	refuse(t, exitFailed, []string{"1 keys that the dump does not have, and 1 with other values", `"other"`, "nothing was written", "--overwrite"}, "kv", "import", to.at(), file)
-	if out := must(t, "kv", "get", to.at(), "plain"); out != "y\n" {
+	program.Must(t, "kv", "put", to.at(), "other", "stays")
+	program.Must(t, "kv", "put", to.at(), "plain", "y")
+	program.Refuse(t, cli.ExitFailed, []string{"1 keys that the dump does not have, and 1 with other values", `"other"`, "nothing was written", "--overwrite"}, "kv", "import", to.at(), file)
+	if out := program.Must(t, "kv", "get", to.at(), "plain"); out != "y\n" {
 		t.Errorf("a refused import has written %q", out)
 	}
-	out := must(t, "kv", "import", to.at(), "--overwrite", "--keep-leased", file)
+	out := program.Must(t, "kv", "import", to.at(), "--overwrite", "--keep-leased", file)
 	if !holdsAll(out, "1 other keys of the cluster stayed", "verified", "have a time to live") {
 		t.Errorf("import --overwrite: %s", out)
 	}
 	for key, want := range map[string]string{"plain": "x\n", "other": "stays\n", "held": "by a lease\n"} {
-		if out := must(t, "kv", "get", to.at(), key); out != want {
+		if out := program.Must(t, "kv", "get", to.at(), key); out != want {
 			t.Errorf("%q is %q after --overwrite, want %q", key, out, want)
 		}
 	}
 
 	// What weir kv range prints will do, too.
 	list := filepath.Join(t.TempDir(), "list.json")
-	write(t, list, must(t, "kv", "range", "--limit", "0", "--json"))
-	if res := call(t, "kv", "import", to.at(), "--overwrite", list); res.code != exitFine || !strings.Contains(res.stderr, "all of its keys stay") {
+	clitest.Write(t, list, program.Must(t, "kv", "range", "--limit", "0", "--json"))
+	if res := program.Call(t.Context(), "kv", "import", to.at(), "--overwrite", list); res.Code != cli.ExitFine || !strings.Contains(res.Stderr, "all of its keys stay") {
 		t.Errorf("import of a list: %s", res)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, list, string(text[:len(text)/2]))
-	refuse(t, exitShortfall, []string{"cut short", "nothing was written"}, "kv", "import", to.at(), "--overwrite", list)
+	clitest.Write(t, list, string(text[:len(text)/2]))
+	program.Refuse(t, cli.ExitShortfall, []string{"cut short", "nothing was written"}, "kv", "import", to.at(), "--overwrite", list)
 }
 
 // TestKVImportGoesOn kills an import in its middle, and a leader in the middle of the
@@ -178,13 +180,13 @@ func TestKVImportGoesOn(t *testing.T) {
 	const keys = 20_000
 	fill(ctx, t, c, keys, func(i int) []byte { return []byte(strings.Repeat(fmt.Sprint(i), 20)) })
 	file := filepath.Join(t.TempDir(), "backup.kv")
-	sum := decode[kvdump.Summary](t, must(t, "kv", "export", "--json", file))
+	sum := clitest.Decode[kvdump.Summary](t, program.Must(t, "kv", "export", "--json", file))
 	if sum.Keys != keys {
 		t.Fatalf("exported: %+v", sum)
 	}
 	count := to.counter()
 	begun := func(p *strayKV, keys int) {
-		until(t, fmt.Sprintf("the import has written %d keys", keys), func() bool {
+		clitest.Until(t, fmt.Sprintf("the import has written %d keys", keys), func() bool {
 			select {
 			case <-p.done:
 				t.Fatalf("the import has ended before it could be disturbed:\n%s", &p.out)
@@ -209,14 +211,14 @@ func TestKVImportGoesOn(t *testing.T) {
 	begun(second, there+500)
 	lead := to.leader(1, 2, 3)
 	to.node(lead).Kill()
-	second.ends(exitFine)
-	report := decode[kvdump.Report](t, second.out.String())
+	second.ends(cli.ExitFine)
+	report := clitest.Decode[kvdump.Report](t, second.out.String())
 	if report.Same < there-100 || report.Written+report.Same != keys || report.ClusterHas != sum.Digest {
 		t.Errorf("the import that went on: %+v; %d keys were there; exported: %+v", report, there, sum)
 	}
 	to.restart(lead)
 	to.await()
-	after := decode[kvdump.Summary](t, must(t, "kv", "export", to.at(), "--json", filepath.Join(t.TempDir(), "after.kv")))
+	after := clitest.Decode[kvdump.Summary](t, program.Must(t, "kv", "export", to.at(), "--json", filepath.Join(t.TempDir(), "after.kv")))
 	if after.Digest != sum.Digest || after.Keys != keys {
 		t.Errorf("the second cluster holds %+v, the first %+v", after, sum)
 	}
@@ -246,21 +248,21 @@ func TestKVDisaster(t *testing.T) {
 	if err := os.CopyFS(rescued, os.DirFS(r.node(lead).DataDir())); err != nil {
 		t.Fatal(err)
 	}
-	if out := must(t, "kv", "verify", rescued); !strings.Contains(out, "log up to entry") {
+	if out := program.Must(t, "kv", "verify", rescued); !strings.Contains(out, "log up to entry") {
 		t.Errorf("verify: %s", out)
 	}
 	file := filepath.Join(t.TempDir(), "rescued.kv")
-	sum := decode[kvdump.Summary](t, must(t, "kv", "export", "--data", rescued, "--json", file))
+	sum := clitest.Decode[kvdump.Summary](t, program.Must(t, "kv", "export", "--data", rescued, "--json", file))
 	if sum.Keys != 502 || sum.Leased != 1 || sum.Timed != 1 {
 		t.Errorf("rescued: %+v", sum)
 	}
-	refuse(t, exitFailed, []string{"take another replica's"}, "kv", "export", "--data", t.TempDir(), file+"2")
+	program.Refuse(t, cli.ExitFailed, []string{"take another replica's"}, "kv", "export", "--data", t.TempDir(), file+"2")
 	to := r.second()
-	report := decode[kvdump.Report](t, must(t, "kv", "import", to.at(), "--json", file))
+	report := clitest.Decode[kvdump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
 	if report.Written != 501 || report.Skipped != 1 || report.ClusterHas != sum.Digest {
 		t.Errorf("imported: %+v", report)
 	}
-	if out := must(t, "kv", "get", to.at(), "many/000499"); out != "499\n" {
+	if out := program.Must(t, "kv", "get", to.at(), "many/000499"); out != "499\n" {
 		t.Errorf("the last key is %q", out)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -24,7 +26,7 @@ func TestKVFaults(t *testing.T) {
 		t.Skip("kills, stops and restarts replicas some thirty times")
 	}
 	r := newKVRig(t, lab.KVConfig{})
-	must(t, "kv", "put", "greeting", "hello")
+	program.Must(t, "kv", "put", "greeting", "hello")
 	w := watching(t, "--prefix", "n/", "--since", "1")
 	t.Run("crashes", func(t *testing.T) { r.crashTest(t) })
 	t.Run("all crash", func(t *testing.T) { r.blackoutTest(t) })
@@ -33,14 +35,14 @@ func TestKVFaults(t *testing.T) {
 	// One watch saw it all: each change once, in order, of every counter.
 	want := 0
 	for _, key := range []string{"n/crash", "n/blackout", "n/hang", "n/rolling"} {
-		r := call(t, "kv", "get", key)
-		n, err := strconv.Atoi(strings.TrimSpace(r.stdout))
+		r := program.Call(t.Context(), "kv", "get", key)
+		n, err := strconv.Atoi(strings.TrimSpace(r.Stdout))
 		if err != nil {
 			t.Fatalf("%s: %s", key, r)
 		}
 		want += n
 	}
-	until(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= want })
+	clitest.Until(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= want })
 	next := map[string]int{}
 	var revision uint64
 	for line := range strings.Lines(w.end(t)) {
@@ -62,16 +64,16 @@ func (r *kvRig) crashTest(t *testing.T) {
 		r.linked()
 		r.node(id).Kill()
 		load.goesOn(20)
-		if out := must(t, "kv", "get", "greeting"); out != "hello\n" {
+		if out := program.Must(t, "kv", "get", "greeting"); out != "hello\n" {
 			t.Errorf("with replica %d dead: %q", id, out)
 		}
-		refuseInTime(t, exitShortfall, []string{r.PeerAddrs()[id-1] + " does not answer", "1 of 3 replicas do not answer"}, "kv", "status")
+		refuseInTime(t, cli.ExitShortfall, []string{r.PeerAddrs()[id-1] + " does not answer", "1 of 3 replicas do not answer"}, "kv", "status")
 		for other := 1; other <= 3; other++ {
 			if other == id {
 				continue
 			}
-			until(t, "the others are ready", func() bool { return answers("http://"+r.AdminAddrs()[other-1]+"/readyz") == http.StatusOK })
-			until(t, fmt.Sprintf("replica %d says that all but %d are up", other, id), func() bool {
+			clitest.Until(t, "the others are ready", func() bool { return answers("http://"+r.AdminAddrs()[other-1]+"/readyz") == http.StatusOK })
+			clitest.Until(t, fmt.Sprintf("replica %d says that all but %d are up", other, id), func() bool {
 				return !slices.ContainsFunc(r.report(other).Members, func(m replica.MemberReport) bool { return m.Up == (m.ID == uint64(id)) })
 			})
 			r.logged(other, "replica disconnected", fmt.Sprintf("peer=%d", id))
@@ -80,7 +82,7 @@ func (r *kvRig) crashTest(t *testing.T) {
 		r.await()
 		whole(t)
 	}
-	if want, got := load.end()+"\n", must(t, "kv", "get", "n/crash"); got != want {
+	if want, got := load.end()+"\n", program.Must(t, "kv", "get", "n/crash"); got != want {
 		t.Errorf("the counter is %q, want %q", got, want)
 	}
 }
@@ -93,15 +95,15 @@ func (r *kvRig) blackoutTest(t *testing.T) {
 	for _, n := range r.Nodes() {
 		n.Kill()
 	}
-	refuseInTime(t, exitShortfall, []string{"no replica answers"}, "kv", "status")
-	refuseInTime(t, exitFailed, []string{"no replica answers"}, "kv", "get", "greeting", "--weak")
+	refuseInTime(t, cli.ExitShortfall, []string{"no replica answers"}, "kv", "status")
+	refuseInTime(t, cli.ExitFailed, []string{"no replica answers"}, "kv", "get", "greeting", "--weak")
 	r.restart(2)
 	// One of three knows no leader, answers weak reads and says what is wrong.
-	if out := must(t, "kv", "get", "greeting", "--weak"); out != "hello\n" {
+	if out := program.Must(t, "kv", "get", "greeting", "--weak"); out != "hello\n" {
 		t.Errorf("a weak read at the only replica: %q", out)
 	}
-	refuse(t, exitShortfall, []string{"no replica that answers leads", "no leader"}, "kv", "status")
-	refuseInTime(t, exitFailed, []string{"outcome unknown"}, "kv", "put", "greeting", "hello")
+	program.Refuse(t, cli.ExitShortfall, []string{"no replica that answers leads", "no leader"}, "kv", "status")
+	refuseInTime(t, cli.ExitFailed, []string{"outcome unknown"}, "kv", "put", "greeting", "hello")
 	if code, body := r.admin(2, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no leader") {
 		t.Errorf("/readyz of the only replica: %d %s", code, body)
 	}
@@ -109,7 +111,7 @@ func (r *kvRig) blackoutTest(t *testing.T) {
 	r.restart(3)
 	r.await()
 	load.goesOn(20)
-	if want, got := load.end()+"\n", must(t, "kv", "get", "n/blackout"); got != want {
+	if want, got := load.end()+"\n", program.Must(t, "kv", "get", "n/blackout"); got != want {
 		t.Errorf("the counter is %q, want %q", got, want)
 	}
 }
@@ -123,14 +125,14 @@ func (r *kvRig) hangTest(t *testing.T) {
 		n := r.node(victim)
 		n.Pause()
 		load.goesOn(20)
-		refuseInTime(t, exitShortfall, []string{r.PeerAddrs()[victim-1] + " does not answer", "1 of 3 replicas do not answer"}, "kv", "status")
+		refuseInTime(t, cli.ExitShortfall, []string{r.PeerAddrs()[victim-1] + " does not answer", "1 of 3 replicas do not answer"}, "kv", "status")
 		n.Resume()
 		load.goesOn(5)
 		victim = victim%3 + 1
 	}
 	r.await()
 	whole(t)
-	if want, got := load.end()+"\n", must(t, "kv", "get", "n/hang"); got != want {
+	if want, got := load.end()+"\n", program.Must(t, "kv", "get", "n/hang"); got != want {
 		t.Errorf("the counter is %q, want %q", got, want)
 	}
 }
@@ -149,7 +151,7 @@ func (r *kvRig) rollingTest(t *testing.T) {
 	}
 	// One that loses the lead just before it is stopped has nothing to hand over,
 	// and one whose heir is too busy does not wait for it for ever.
-	until(t, "a leader that is stopped hands over", func() bool {
+	clitest.Until(t, "a leader that is stopped hands over", func() bool {
 		leader := r.leader(1, 2, 3)
 		handed := func() int { return strings.Count(r.node(leader).LogTail(10_000), "leadership handed over") }
 		before := handed()
@@ -157,7 +159,7 @@ func (r *kvRig) rollingTest(t *testing.T) {
 		r.await()
 		return handed() > before
 	})
-	if want, got := load.end()+"\n", must(t, "kv", "get", "n/rolling"); got != want {
+	if want, got := load.end()+"\n", program.Must(t, "kv", "get", "n/rolling"); got != want {
 		t.Errorf("the counter is %q, want %q", got, want)
 	}
 }
@@ -168,10 +170,10 @@ func (r *kvRig) rollingTest(t *testing.T) {
 func TestKVPartition(t *testing.T) {
 	relays := relayedPeers{t: t}
 	r := newKVRig(t, lab.KVConfig{Each: relays.between})
-	must(t, "kv", "put", "k", "before")
+	program.Must(t, "kv", "put", "k", "before")
 	for id := 1; id <= 3; id++ { // any of them may be cut off
-		until(t, fmt.Sprintf("replica %d has what was put", id), func() bool {
-			return call(t, "kv", "get", "k", "--weak", r.alone(id)).stdout == "before\n"
+		clitest.Until(t, fmt.Sprintf("replica %d has what was put", id), func() bool {
+			return program.Call(t.Context(), "kv", "get", "k", "--weak", r.alone(id)).Stdout == "before\n"
 		})
 	}
 	old := r.leader(1, 2, 3)
@@ -180,21 +182,21 @@ func TestKVPartition(t *testing.T) {
 	load := r.load("n")
 	load.goesOn(20)
 	relays.cut(old)
-	until(t, "the minority is not ready", func() bool {
+	clitest.Until(t, "the minority is not ready", func() bool {
 		return answers("http://"+r.AdminAddrs()[old-1]+"/readyz") == http.StatusServiceUnavailable
 	})
-	refuseInTime(t, exitFailed, []string{"outcome unknown"}, "kv", "put", "k", "lost", r.alone(old))
-	refuseInTime(t, exitFailed, []string{"deadline exceeded after ", "weir kv status"}, "kv", "get", "k", r.alone(old))
-	if out := must(t, "kv", "get", "k", "--weak", r.alone(old)); out != "before\n" {
+	refuseInTime(t, cli.ExitFailed, []string{"outcome unknown"}, "kv", "put", "k", "lost", r.alone(old))
+	refuseInTime(t, cli.ExitFailed, []string{"deadline exceeded after ", "weir kv status"}, "kv", "get", "k", r.alone(old))
+	if out := program.Must(t, "kv", "get", "k", "--weak", r.alone(old)); out != "before\n" {
 		t.Errorf("a weak read at the minority: %q", out)
 	}
-	refuse(t, exitShortfall, []string{"no replica that answers leads"}, "kv", "status", r.alone(old))
+	program.Refuse(t, cli.ExitShortfall, []string{"no replica that answers leads"}, "kv", "status", r.alone(old))
 	r.redisTest(old)
 	if next := r.leader(others...); next == old {
 		t.Errorf("the majority is led by %d, which is cut off", next)
 	}
-	must(t, "kv", "put", "other", "after", majority)
-	if out := must(t, "kv", "get", "k", majority); out != "before\n" {
+	program.Must(t, "kv", "put", "other", "after", majority)
+	if out := program.Must(t, "kv", "get", "k", majority); out != "before\n" {
 		t.Errorf("a strong read at the majority: %q", out)
 	}
 	load.goesOn(20)
@@ -203,14 +205,14 @@ func TestKVPartition(t *testing.T) {
 	r.leader(1, 2, 3)
 	want := load.end()
 	r.await()
-	if out := must(t, "kv", "get", "n"); out != want+"\n" {
+	if out := program.Must(t, "kv", "get", "n"); out != want+"\n" {
 		t.Errorf("the counter is %q after healing, want %s", out, want)
 	}
 	// The write whose outcome is not known may have waited at the old leader, but
 	// in the end all have the same.
 	for id := 1; id <= 3; id++ {
-		until(t, fmt.Sprintf("replica %d has what all have", id), func() bool {
-			return cmp.Equal(must(t, "kv", "range", "--json"), must(t, "kv", "range", "--json", "--weak", r.alone(id)))
+		clitest.Until(t, fmt.Sprintf("replica %d has what all have", id), func() bool {
+			return cmp.Equal(program.Must(t, "kv", "range", "--json"), program.Must(t, "kv", "range", "--json", "--weak", r.alone(id)))
 		})
 	}
 }
@@ -225,7 +227,7 @@ func (r *kvRig) redisTest(id int) {
 	hasty := redis.NewClient(&redis.Options{Addr: r.Addrs()[id-1], MaxRetries: -1, DisableIdentity: true, ReadTimeout: 300 * time.Millisecond})
 	defer hasty.Close()
 	// At first a request waits for a leader, longer than this client does.
-	until(r.t, "SET without a majority is refused", func() bool {
+	clitest.Until(r.t, "SET without a majority is refused", func() bool {
 		err := hasty.Set(r.t.Context(), "k", "lost", 0).Err()
 		if err == nil {
 			r.t.Error("SET was acknowledged without a majority")
@@ -250,9 +252,9 @@ func whole(t *testing.T, flags ...string) string {
 	t.Helper()
 	deadline := time.Now().Add(labtest.Patience)
 	for {
-		r := call(t, append([]string{"kv", "status"}, flags...)...)
-		if r.code == exitFine {
-			return r.stdout
+		r := program.Call(t.Context(), append([]string{"kv", "status"}, flags...)...)
+		if r.Code == cli.ExitFine {
+			return r.Stdout
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("weir kv status: %s", r)
@@ -267,15 +269,15 @@ func refuseInTime(t *testing.T, code int, words []string, args ...string) {
 	for timeout := 300 * time.Millisecond; ; timeout *= 2 {
 		timed := append(slices.Clone(args), "--timeout", timeout.String())
 		if timeout > labtest.Patience/4 {
-			refuse(t, code, words, timed...)
+			program.Refuse(t, code, words, timed...)
 			return
 		}
-		r := call(t, timed...)
-		if r.code == exitFine {
+		r := program.Call(t.Context(), timed...)
+		if r.Code == cli.ExitFine {
 			t.Errorf("weir %s: %s\nwant exit code %d", strings.Join(timed, " "), r, code)
 			return
 		}
-		if r.code == code && holdsAll(r.stdout+r.stderr, words...) {
+		if r.Code == code && holdsAll(r.Stdout+r.Stderr, words...) {
 			return
 		}
 	}

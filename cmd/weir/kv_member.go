@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/kv"
@@ -75,14 +76,14 @@ func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.M
 		RunE: func(cmd *cobra.Command, args []string) error {
 			g, err := parse(args)
 			if err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
 				if err := c.Configure(ctx, g); err != nil {
 					return err
 				}
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), map[string]uint64{"id": g.Member.ID})
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"id": g.Member.ID})
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok")
 				return err
@@ -110,7 +111,7 @@ func newKVMemberList() *cobra.Command {
 				}
 				newest := slices.MaxFunc(list, func(a, b replica.Status) int { return cmp.Compare(a.Applied, b.Applied) })
 				if k.json {
-					return printJSON(cmd.OutOrStdout(), jsonMembers(&newest))
+					return cli.PrintJSON(cmd.OutOrStdout(), jsonMembers(&newest))
 				}
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				fmt.Fprintln(w, "ID\tADDRESS\tREDIS\tVOTES\tLEADS")
@@ -169,7 +170,7 @@ Exit code 3 if something is damaged.`,
 				return err
 			}
 			if sum.Problems > 0 {
-				return Shortfall(fmt.Errorf("%d problems in %s; replace the replica (weir kv member --help)", sum.Problems, args[0]))
+				return cli.Shortfall(fmt.Errorf("%d problems in %s; replace the replica (weir kv member --help)", sum.Problems, args[0]))
 			}
 			return nil
 		},
@@ -181,7 +182,7 @@ Exit code 3 if something is damaged.`,
 func printKVVerify(cmd *cobra.Command, sum wal.Summary, found []wal.Finding, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if asJSON {
-		return printJSON(out, struct {
+		return cli.PrintJSON(out, struct {
 			Summary wal.Summary   `json:"summary"`
 			Files   []wal.Finding `json:"files"`
 		}{sum, found})

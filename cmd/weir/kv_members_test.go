@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
@@ -26,13 +28,13 @@ func TestKVMembers(t *testing.T) {
 	}
 	// As the configuration file and the environment say.
 	file := filepath.Join(t.TempDir(), "kv.yaml")
-	write(t, file, fmt.Sprintf("id: 4\njoin: true\npeers: %s,4=%s\nadmin: %s\n", strings.Join(peers, ","), free[0], free[1]))
+	clitest.Write(t, file, fmt.Sprintf("id: 4\njoin: true\npeers: %s,4=%s\nadmin: %s\n", strings.Join(peers, ","), free[0], free[1]))
 	t.Setenv("WEIR_KV_DATA", filepath.Join(t.TempDir(), "data"))
 	p := strayed(t, "kv", "serve", "-c", file)
 	p.says("weir kv serve starts", "waits to be added to the cluster", "weir kv member add")
 	admin := "http://" + free[1]
-	until(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
-	if code, body := get(t, admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "waits to be added") {
+	clitest.Until(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
+	if code, body := clitest.Get(t, admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "waits to be added") {
 		t.Errorf("/readyz before it is added: %d %s", code, body)
 	}
 
@@ -44,58 +46,60 @@ func TestKVMembers(t *testing.T) {
 		"add 1=" + free[0]:     "replica 1 is a member already, at ",
 		"add 4=" + free[0][:9]: "want HOST:PORT",
 	} {
-		r := call(t, append([]string{"kv", "member"}, strings.Fields(verb)...)...)
-		if r.code == exitFine || !strings.Contains(r.stderr, words) {
+		r := program.Call(t.Context(), append([]string{"kv", "member"}, strings.Fields(verb)...)...)
+		if r.Code == cli.ExitFine || !strings.Contains(r.Stderr, words) {
 			t.Errorf("member %s: %s, want %q", verb, r, words)
 		}
 	}
 
-	if out := must(t, "kv", "member", "add", "4="+free[0]); out != "ok\n" {
+	if out := program.Must(t, "kv", "member", "add", "4="+free[0]); out != "ok\n" {
 		t.Errorf("member add prints %q", out)
 	}
-	if out := must(t, "kv", "member", "add", "4="+free[0]); out != "ok\n" { // who has not got the answer asks again
+	if out := program.Must(t, "kv", "member", "add", "4="+free[0]); out != "ok\n" { // who has not got the answer asks again
 		t.Errorf("member add, again, prints %q", out)
 	}
 	t.Setenv("WEIR_KV_ENDPOINTS", all)
 	load.goesOn(10)
-	until(t, "the learner has caught up", func() bool { return answers(admin+"/readyz") == http.StatusOK })
-	members := decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+	clitest.Until(t, "the learner has caught up", func() bool { return answers(admin+"/readyz") == http.StatusOK })
+	members := clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 	if len(members) != 4 || members[3].Voter || members[3].Addr != free[0] {
 		t.Errorf("members with a learner: %+v", members)
 	}
 	if out := whole(t); !strings.Contains(out, "learner") {
 		t.Errorf("status with a learner:\n%s", out)
 	}
-	refuse(t, exitFailed, []string{"replica 4 is not a voter"}, "kv", "member", "transfer", "4")
-	until(t, "the learner votes", func() bool { return call(t, "kv", "member", "promote", "4").code == exitFine || votes(t, 4) })
+	program.Refuse(t, cli.ExitFailed, []string{"replica 4 is not a voter"}, "kv", "member", "transfer", "4")
+	clitest.Until(t, "the learner votes", func() bool {
+		return program.Call(t.Context(), "kv", "member", "promote", "4").Code == cli.ExitFine || votes(t, 4)
+	})
 	load.goesOn(10)
-	must(t, "kv", "member", "promote", "4")
+	program.Must(t, "kv", "member", "promote", "4")
 	// A transfer that takes longer than an election is given up: it is asked for
 	// until it has come about.
-	until(t, "the new replica leads", func() bool {
-		must(t, "kv", "member", "transfer", "4", "--json")
-		_, body := get(t, admin+"/status.json")
+	clitest.Until(t, "the new replica leads", func() bool {
+		program.Must(t, "kv", "member", "transfer", "4", "--json")
+		_, body := clitest.Get(t, admin+"/status.json")
 		return strings.Contains(body, `"leader": 4`) && strings.Contains(body, `"ready": true`)
 	})
 	load.goesOn(10)
-	until(t, "replica 1 leads after the transfer to it", func() bool {
-		must(t, "kv", "member", "transfer", "1")
+	clitest.Until(t, "replica 1 leads after the transfer to it", func() bool {
+		program.Must(t, "kv", "member", "transfer", "1")
 		return r.leader(1, 2, 3) == 1
 	})
-	must(t, "kv", "member", "remove", "4")
-	must(t, "kv", "member", "remove", "4")
-	p.ends(exitFailed, "replica 4 was removed from the cluster")
+	program.Must(t, "kv", "member", "remove", "4")
+	program.Must(t, "kv", "member", "remove", "4")
+	p.ends(cli.ExitFailed, "replica 4 was removed from the cluster")
 	strayed(t, "kv", "serve", "-c", file).saysItIsNoMember(4)
-	refuse(t, exitFailed, []string{"replica 4 was a member and has left: its number is never used again", "such as 5"}, "kv", "member", "add", "4="+free[0])
+	program.Refuse(t, cli.ExitFailed, []string{"replica 4 was a member and has left: its number is never used again", "such as 5"}, "kv", "member", "add", "4="+free[0])
 	load.goesOn(10)
 	t.Setenv("WEIR_KV_ENDPOINTS", strings.Join(r.PeerAddrs(), ","))
 	whole(t)
-	until(t, "replica 1 is one of three members and leads", func() bool {
-		must(t, "kv", "member", "transfer", "1")
-		members = decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+	clitest.Until(t, "replica 1 is one of three members and leads", func() bool {
+		program.Must(t, "kv", "member", "transfer", "1")
+		members = clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 		return len(members) == 3 && members[0].Leader
 	})
-	if want, got := load.end()+"\n", must(t, "kv", "get", "n"); got != want {
+	if want, got := load.end()+"\n", program.Must(t, "kv", "get", "n"); got != want {
 		t.Errorf("the counter is %q, want %q", got, want)
 	}
 }
@@ -104,6 +108,6 @@ func TestKVMembers(t *testing.T) {
 // with the leader that has made it.
 func votes(t *testing.T, id int) bool {
 	t.Helper()
-	members := decode[[]kvMember](t, must(t, "kv", "member", "list", "--json"))
+	members := clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 	return slices.ContainsFunc(members, func(m kvMember) bool { return m.ID == uint64(id) && m.Voter })
 }

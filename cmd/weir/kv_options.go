@@ -4,27 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/kvd/resp"
 )
-
-// kvOption is one thing about a replica that can be set: as a flag
-// --batch-delay, in the environment as WEIR_KV_BATCH_DELAY, in the file as
-// batch_delay.
-type kvOption struct {
-	option
-	hidden bool // for measurements; not in the help
-	put    func(c *kvConfig, value string) error
-}
-
-func (o *kvOption) env() string { return "WEIR_KV_" + strings.ToUpper(o.key()) }
 
 // kvConfig is what the options add up to.
 type kvConfig struct {
@@ -46,20 +35,20 @@ const (
 	groupTrust    = "Who may connect"
 )
 
-var kvGroups = []string{groupReplica, groupServing, groupProtocol, groupTrust, groupOps}
+var kvGroups = []string{groupReplica, groupServing, groupProtocol, groupTrust, cli.GroupOperation}
 
 const groupServing = "Clients"
 
 // kvOptions lists every option of `weir kv serve`.
-func kvOptions() []kvOption {
+func kvOptions() []cli.Option[kvConfig] {
 	return append(append(kvReplicaOptions(), kvProtocolOptions()...), kvAccessOptions()...)
 }
 
-func kvReplicaOptions() []kvOption {
-	return []kvOption{
+func kvReplicaOptions() []cli.Option[kvConfig] {
+	return []cli.Option[kvConfig]{
 		{
-			option: option{group: groupReplica, name: "id", arg: "N", help: "this replica's number among the peers"},
-			put: func(c *kvConfig, v string) (err error) {
+			Group: groupReplica, Name: "id", Arg: "N", Help: "this replica's number among the peers",
+			Set: func(c *kvConfig, v string) (err error) {
 				if c.replica.ID, err = strconv.ParseUint(v, 10, 32); err != nil || c.replica.ID == 0 {
 					return errors.New("want a whole number, at least 1")
 				}
@@ -67,22 +56,20 @@ func kvReplicaOptions() []kvOption {
 			},
 		},
 		{
-			option: option{
-				group: groupReplica, name: "peers", arg: "LIST",
-				help: "the replicas, this one included: 1=host:port,2=host:port,3=host:port, each with the port for Redis clients behind a slash if they shall find it: 1=host:port/6379",
-			},
-			put: func(c *kvConfig, v string) (err error) {
+			Group: groupReplica, Name: "peers", Arg: "LIST",
+			Help: "the replicas, this one included: 1=host:port,2=host:port,3=host:port, each with the port for Redis clients behind a slash if they shall find it: 1=host:port/6379",
+			Set: func(c *kvConfig, v string) (err error) {
 				c.replica.Members, err = replica.ParseMembers(v)
 				return err
 			},
 		},
 		{
-			option: option{group: groupReplica, name: "cluster", arg: "NAME", def: "weir", help: "name that all replicas and clients share; others are refused"},
-			put:    func(c *kvConfig, v string) error { c.replica.Cluster = v; return nil },
+			Group: groupReplica, Name: "cluster", Arg: "NAME", Default: "weir", Help: "name that all replicas and clients share; others are refused",
+			Set: func(c *kvConfig, v string) error { c.replica.Cluster = v; return nil },
 		},
 		{
-			option: option{group: groupReplica, name: "join", help: "wait to be added to a cluster that runs (weir kv member add), instead of being one of its first members"},
-			put: func(c *kvConfig, v string) (err error) {
+			Group: groupReplica, Name: "join", Help: "wait to be added to a cluster that runs (weir kv member add), instead of being one of its first members",
+			Set: func(c *kvConfig, v string) (err error) {
 				if c.replica.Join, err = strconv.ParseBool(v); err != nil {
 					return errors.New("want true or false")
 				}
@@ -90,15 +77,13 @@ func kvReplicaOptions() []kvOption {
 			},
 		},
 		{
-			option: option{group: groupReplica, name: "data", arg: "DIR", help: "directory of the log and the snapshots, made if there is none"},
-			put:    func(c *kvConfig, v string) error { c.replica.Dir = v; return nil },
+			Group: groupReplica, Name: "data", Arg: "DIR", Help: "directory of the log and the snapshots, made if there is none",
+			Set: func(c *kvConfig, v string) error { c.replica.Dir = v; return nil },
 		},
 		{
-			option: option{
-				group: groupReplica, name: "durability", arg: "WHERE", def: "disk",
-				help: "disk: what is acknowledged has been flushed; memory: nothing is written at all, a replica that stops must come back as a new member",
-			},
-			put: func(c *kvConfig, v string) error {
+			Group: groupReplica, Name: "durability", Arg: "WHERE", Default: "disk",
+			Help: "disk: what is acknowledged has been flushed; memory: nothing is written at all, a replica that stops must come back as a new member",
+			Set: func(c *kvConfig, v string) error {
 				if v != "disk" && v != "memory" {
 					return errors.New("want disk or memory")
 				}
@@ -107,45 +92,45 @@ func kvReplicaOptions() []kvOption {
 			},
 		},
 		{
-			option: option{group: groupReplica, name: "listen", arg: "ADDRESS", help: "where replicas and native clients connect (default this replica's address among the peers)"},
-			put:    func(c *kvConfig, v string) error { c.replica.Listen = v; return checkHostPort(v) },
+			Group: groupReplica, Name: "listen", Arg: "ADDRESS", Help: "where replicas and native clients connect (default this replica's address among the peers)",
+			Set: func(c *kvConfig, v string) error { c.replica.Listen = v; return cli.CheckHostPort(v) },
 		},
 		{
-			option: option{group: groupServing, name: "resp", arg: "ADDRESS", help: "where Redis clients connect (default what the peers say, or nowhere)"},
-			put:    func(c *kvConfig, v string) error { c.replica.Redis = v; return checkHostPort(v) },
+			Group: groupServing, Name: "resp", Arg: "ADDRESS", Help: "where Redis clients connect (default what the peers say, or nowhere)",
+			Set: func(c *kvConfig, v string) error { c.replica.Redis = v; return cli.CheckHostPort(v) },
 		},
 		{
-			option: option{group: groupServing, name: "max-clients", arg: "N", def: "10000", help: "most connections of Redis clients"},
-			put:    kvNumber(1, func(c *kvConfig) *int { return &c.replica.Front.MaxClients }),
+			Group: groupServing, Name: "max-clients", Arg: "N", Default: "10000", Help: "most connections of Redis clients",
+			Set: cli.Number(1, func(c *kvConfig) *int { return &c.replica.Front.MaxClients }),
 		},
 		{
-			option: option{group: groupServing, name: "max-value", arg: "SIZE", def: "8MB", help: "largest value that Redis clients may write"},
-			put:    func(c *kvConfig, v string) (err error) { c.replica.MaxValue, err = parseSize(v); return err },
+			Group: groupServing, Name: "max-value", Arg: "SIZE", Default: "8MB", Help: "largest value that Redis clients may write",
+			Set: func(c *kvConfig, v string) (err error) { c.replica.MaxValue, err = cli.ParseSize(v); return err },
 		},
 		{
-			option: option{group: groupServing, name: "request-timeout", arg: "DURATION", def: "10s", help: "how long a request of a Redis client may take"},
-			put:    kvSpan(func(c *kvConfig) *time.Duration { return &c.replica.RequestTimeout }),
+			Group: groupServing, Name: "request-timeout", Arg: "DURATION", Default: "10s", Help: "how long a request of a Redis client may take",
+			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.RequestTimeout }),
 		},
 		{
-			option: option{group: groupServing, name: "session-idle", arg: "DURATION", def: "1h", help: "after how long without a write a session of a native client is forgotten"},
-			put:    kvSpan(func(c *kvConfig) *time.Duration { return &c.replica.SessionIdle }),
+			Group: groupServing, Name: "session-idle", Arg: "DURATION", Default: "1h", Help: "after how long without a write a session of a native client is forgotten",
+			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.SessionIdle }),
 		},
 	}
 }
 
-func kvProtocolOptions() []kvOption {
-	return []kvOption{
+func kvProtocolOptions() []cli.Option[kvConfig] {
+	return []cli.Option[kvConfig]{
 		{
-			option: option{group: groupProtocol, name: "preset", arg: "NAME", def: "raft-ht", help: "raft, raft-ht, curp, curp-ht or curp-ho: who acknowledges and who answers"},
-			put: func(c *kvConfig, v string) (err error) {
+			Group: groupProtocol, Name: "preset", Arg: "NAME", Default: "raft-ht", Help: "raft, raft-ht, curp, curp-ht or curp-ho: who acknowledges and who answers",
+			Set: func(c *kvConfig, v string) (err error) {
 				c.replica.Preset = v
 				c.replica.Switches, err = consensus.Preset(v)
 				return err
 			},
 		},
 		{
-			option: option{group: groupProtocol, name: "reads", arg: "HOW", def: "lease", help: "strong reads: lease trusts clocks to run at the same rate within a tenth, index asks a majority each time"},
-			put: func(c *kvConfig, v string) error {
+			Group: groupProtocol, Name: "reads", Arg: "HOW", Default: "lease", Help: "strong reads: lease trusts clocks to run at the same rate within a tenth, index asks a majority each time",
+			Set: func(c *kvConfig, v string) error {
 				if v != "lease" && v != "index" {
 					return errors.New("want lease or index")
 				}
@@ -154,47 +139,47 @@ func kvProtocolOptions() []kvOption {
 			},
 		},
 		{
-			option: option{group: groupProtocol, name: "batch-delay", arg: "DURATION", def: "auto", help: "auto: a round goes when disk and network are free; a duration of at most 10ms makes it wait, to be compared with"},
-			put: func(c *kvConfig, v string) error {
+			Group: groupProtocol, Name: "batch-delay", Arg: "DURATION", Default: "auto", Help: "auto: a round goes when disk and network are free; a duration of at most 10ms makes it wait, to be compared with",
+			Set: func(c *kvConfig, v string) error {
 				if d, err := time.ParseDuration(v); v == "auto" || err == nil && d == 0 {
 					c.replica.BatchDelay = 0
 					return nil
 				}
-				return kvSpan(func(c *kvConfig) *time.Duration { return &c.replica.BatchDelay })(c, v)
+				return cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.BatchDelay })(c, v)
 			},
 		},
 		{
-			option: option{group: groupProtocol, name: "election-timeout", arg: "DURATION", def: "300ms", help: "a replica that hears nothing from a leader stands for election after this time, or up to twice this"},
-			put:    kvSpan(func(c *kvConfig) *time.Duration { return &c.replica.Election }),
+			Group: groupProtocol, Name: "election-timeout", Arg: "DURATION", Default: "300ms", Help: "a replica that hears nothing from a leader stands for election after this time, or up to twice this",
+			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.Election }),
 		},
 		{
-			option: option{group: groupProtocol, name: "disk-timeout", arg: "DURATION", help: "a disk that takes longer for a write hangs: the replica does not lead until it is done (default 1s, or twice the election timeout)"},
-			put:    kvSpan(func(c *kvConfig) *time.Duration { return &c.replica.DiskTimeout }),
+			Group: groupProtocol, Name: "disk-timeout", Arg: "DURATION", Help: "a disk that takes longer for a write hangs: the replica does not lead until it is done (default 1s, or twice the election timeout)",
+			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.DiskTimeout }),
 		},
 		{
-			option: option{group: groupProtocol, name: "snapshot-bytes", arg: "SIZE", def: "64MB", help: "log that calls for a new snapshot"},
-			put: func(c *kvConfig, v string) error {
-				n, err := parseSize(v)
+			Group: groupProtocol, Name: "snapshot-bytes", Arg: "SIZE", Default: "64MB", Help: "log that calls for a new snapshot",
+			Set: func(c *kvConfig, v string) error {
+				n, err := cli.ParseSize(v)
 				c.replica.SnapshotBytes = int64(n)
 				return err
 			},
 		},
 		{
-			option: option{group: groupProtocol, name: "snapshot-rate", arg: "SIZE", def: "none", help: "most bytes a second that sending a snapshot takes of the network"},
-			put: func(c *kvConfig, v string) error {
+			Group: groupProtocol, Name: "snapshot-rate", Arg: "SIZE", Default: "none", Help: "most bytes a second that sending a snapshot takes of the network",
+			Set: func(c *kvConfig, v string) error {
 				if v == "none" {
 					c.replica.SnapshotRate = 0
 					return nil
 				}
-				n, err := parseSize(v)
+				n, err := cli.ParseSize(v)
 				c.replica.SnapshotRate = int64(n)
 				return err
 			},
 		},
 		{
-			option: option{name: "link-latency", arg: "DURATION", help: "artificial delay of messages between replicas, one way, on loopback addresses"},
-			hidden: true,
-			put: func(c *kvConfig, v string) error {
+			Name: "link-latency", Arg: "DURATION", Help: "artificial delay of messages between replicas, one way, on loopback addresses",
+			Hidden: true,
+			Set: func(c *kvConfig, v string) error {
 				d, err := time.ParseDuration(v)
 				if err != nil || d < 0 {
 					return errors.New("want a duration such as 25ms")
@@ -209,31 +194,31 @@ func kvProtocolOptions() []kvOption {
 	}
 }
 
-func kvAccessOptions() []kvOption {
-	return []kvOption{
+func kvAccessOptions() []cli.Option[kvConfig] {
+	return []cli.Option[kvConfig]{
 		{
-			option: option{group: groupTrust, name: "secret-file", arg: argFile, help: "secret that replicas and native clients must prove to know, the same on all"},
-			put:    func(c *kvConfig, v string) error { c.secretFile = v; return nil },
+			Group: groupTrust, Name: "secret-file", Arg: cli.ArgFile, Help: "secret that replicas and native clients must prove to know, the same on all",
+			Set: func(c *kvConfig, v string) error { c.secretFile = v; return nil },
 		},
 		{
-			option: option{group: groupTrust, name: "resp-password-file", arg: argFile, help: "passwords of Redis clients: lines PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly"},
-			put:    func(c *kvConfig, v string) error { c.passwordFile = v; return nil },
+			Group: groupTrust, Name: "resp-password-file", Arg: cli.ArgFile, Help: "passwords of Redis clients: lines PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly",
+			Set: func(c *kvConfig, v string) error { c.passwordFile = v; return nil },
 		},
 		{
-			option: option{group: groupTrust, name: "tls-cert", arg: argFile, help: "this replica's certificate, PEM; with it replicas and native clients speak TLS, with certificates on both sides"},
-			put:    func(c *kvConfig, v string) error { c.tls.cert = v; return nil },
+			Group: groupTrust, Name: "tls-cert", Arg: cli.ArgFile, Help: "this replica's certificate, PEM; with it replicas and native clients speak TLS, with certificates on both sides",
+			Set: func(c *kvConfig, v string) error { c.tls.cert = v; return nil },
 		},
 		{
-			option: option{group: groupTrust, name: "tls-key", arg: argFile, help: "its private key, PEM"},
-			put:    func(c *kvConfig, v string) error { c.tls.key = v; return nil },
+			Group: groupTrust, Name: "tls-key", Arg: cli.ArgFile, Help: "its private key, PEM",
+			Set: func(c *kvConfig, v string) error { c.tls.key = v; return nil },
 		},
 		{
-			option: option{group: groupTrust, name: "tls-ca", arg: argFile, help: "authorities that sign the certificates of replicas and native clients, PEM"},
-			put:    func(c *kvConfig, v string) error { c.tls.ca = v; return nil },
+			Group: groupTrust, Name: "tls-ca", Arg: cli.ArgFile, Help: "authorities that sign the certificates of replicas and native clients, PEM",
+			Set: func(c *kvConfig, v string) error { c.tls.ca = v; return nil },
 		},
 		{
-			option: option{group: groupTrust, name: "resp-tls", help: "Redis clients speak TLS, too; they need no certificate"},
-			put: func(c *kvConfig, v string) (err error) {
+			Group: groupTrust, Name: "resp-tls", Help: "Redis clients speak TLS, too; they need no certificate",
+			Set: func(c *kvConfig, v string) (err error) {
 				if c.redisTLS, err = strconv.ParseBool(v); err != nil {
 					return errors.New("want true or false")
 				}
@@ -241,8 +226,8 @@ func kvAccessOptions() []kvOption {
 			},
 		},
 		{
-			option: option{group: groupTrust, name: "insecure", help: "permit addresses that others can reach with neither password nor certificate"},
-			put: func(c *kvConfig, v string) (err error) {
+			Group: groupTrust, Name: "insecure", Help: "permit addresses that others can reach with neither password nor certificate",
+			Set: func(c *kvConfig, v string) (err error) {
 				if c.replica.Insecure, err = strconv.ParseBool(v); err != nil {
 					return errors.New("want true or false")
 				}
@@ -250,18 +235,18 @@ func kvAccessOptions() []kvOption {
 			},
 		},
 		{
-			option: option{group: groupOps, name: "admin", arg: "ADDRESS", def: "127.0.0.1:9189", help: "where the page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere"},
-			put: func(c *kvConfig, v string) error {
+			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9189", Help: "where the page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
+			Set: func(c *kvConfig, v string) error {
 				if c.admin = v; v == "off" {
 					c.admin = ""
 					return nil
 				}
-				return checkHostPort(v)
+				return cli.CheckHostPort(v)
 			},
 		},
 		{
-			option: option{group: groupOps, name: "log-level", arg: "LEVEL", def: "info", help: "debug, info, warn or error"},
-			put: func(c *kvConfig, v string) error {
+			Group: cli.GroupOperation, Name: "log-level", Arg: "LEVEL", Default: "info", Help: "debug, info, warn or error",
+			Set: func(c *kvConfig, v string) error {
 				if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz") != "" || c.logLevel.UnmarshalText([]byte(v)) != nil {
 					return errors.New("want debug, info, warn or error")
 				}
@@ -269,8 +254,8 @@ func kvAccessOptions() []kvOption {
 			},
 		},
 		{
-			option: option{group: groupOps, name: "log-format", arg: "FORMAT", def: "auto", help: "text, json, or auto: text on a terminal, JSON elsewhere"},
-			put: func(c *kvConfig, v string) error {
+			Group: cli.GroupOperation, Name: "log-format", Arg: "FORMAT", Default: "auto", Help: "text, json, or auto: text on a terminal, JSON elsewhere",
+			Set: func(c *kvConfig, v string) error {
 				if v != "auto" && v != "text" && v != "json" {
 					return errors.New("want auto, text or json")
 				}
@@ -278,28 +263,6 @@ func kvAccessOptions() []kvOption {
 				return nil
 			},
 		},
-	}
-}
-
-func kvNumber(least int, field func(*kvConfig) *int) func(*kvConfig, string) error {
-	return func(c *kvConfig, v string) error {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < least || n > math.MaxInt32 {
-			return fmt.Errorf("want a whole number, at least %d", least)
-		}
-		*field(c) = n
-		return nil
-	}
-}
-
-func kvSpan(field func(*kvConfig) *time.Duration) func(*kvConfig, string) error {
-	return func(c *kvConfig, v string) error {
-		d, err := parseSpan(v)
-		if err != nil {
-			return err
-		}
-		*field(c) = d
-		return nil
 	}
 }
 

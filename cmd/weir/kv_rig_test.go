@@ -18,6 +18,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
@@ -34,8 +36,8 @@ type kvRig struct {
 // newKVRig starts a cluster that logs what an operator reads.
 func newKVRig(t *testing.T, cfg lab.KVConfig) *kvRig {
 	t.Helper()
-	clearEnvironment(t)
-	cfg.Program = weirProgram(t)
+	clitest.ClearEnvironment(t)
+	cfg.Program = program.Path(t)
 	if cfg.Flags == nil {
 		cfg.Flags = map[string]string{}
 	}
@@ -87,7 +89,7 @@ func (r *kvRig) await() {
 // readiness does not need.
 func (r *kvRig) linked() {
 	r.t.Helper()
-	until(r.t, "all replicas are connected with each other", func() bool {
+	clitest.Until(r.t, "all replicas are connected with each other", func() bool {
 		for id := range r.Nodes() {
 			if slices.ContainsFunc(r.report(id+1).Members, func(m replica.MemberReport) bool { return !m.Up }) {
 				return false
@@ -100,7 +102,7 @@ func (r *kvRig) linked() {
 // logged waits until a replica has logged some words.
 func (r *kvRig) logged(id int, words ...string) {
 	r.t.Helper()
-	until(r.t, fmt.Sprintf("replica %d logs %q", id, words), func() bool { return holdsAll(r.node(id).LogTail(10_000), words...) })
+	clitest.Until(r.t, fmt.Sprintf("replica %d logs %q", id, words), func() bool { return holdsAll(r.node(id).LogTail(10_000), words...) })
 }
 
 func holdsAll(text string, words ...string) bool {
@@ -116,19 +118,19 @@ func holdsAll(text string, words ...string) bool {
 func (r *kvRig) report(id int) replica.Report {
 	r.t.Helper()
 	_, body := r.admin(id, "/status.json")
-	return decode[replica.Report](r.t, body)
+	return clitest.Decode[replica.Report](r.t, body)
 }
 
 func (r *kvRig) admin(id int, path string) (int, string) {
 	r.t.Helper()
-	return get(r.t, "http://"+r.AdminAddrs()[id-1]+path)
+	return clitest.Get(r.t, "http://"+r.AdminAddrs()[id-1]+path)
 }
 
 // leader waits until a replica leads that is open, and all that are asked say so.
 func (r *kvRig) leader(ids ...int) int {
 	r.t.Helper()
 	var leader uint64
-	until(r.t, fmt.Sprintf("replicas %v know their leader", ids), func() bool {
+	clitest.Until(r.t, fmt.Sprintf("replicas %v know their leader", ids), func() bool {
 		leader = 0
 		for _, id := range ids {
 			s := r.report(id)
@@ -181,8 +183,7 @@ func (s *syncText) String() string {
 // strayed starts weir in a process, for the length of t at most.
 func strayed(t *testing.T, args ...string) *strayKV {
 	t.Helper()
-	p := &strayKV{t: t, cmd: exec.Command(os.Args[0], args...), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), "WEIR_TEST_AS_MAIN=1")
+	p := &strayKV{t: t, cmd: program.Command(t.Context(), args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -201,7 +202,7 @@ func strayed(t *testing.T, args ...string) *strayKV {
 // says waits until the process has printed some words.
 func (p *strayKV) says(words ...string) {
 	p.t.Helper()
-	eventually(p.t, func() bool {
+	clitest.Eventually(p.t, func() bool {
 		select {
 		case <-p.done:
 			if !holdsAll(p.out.String(), words...) {
@@ -217,7 +218,7 @@ func (p *strayKV) says(words ...string) {
 // has heard of it, and is refused by the others if not.
 func (p *strayKV) saysItIsNoMember(id int) {
 	p.t.Helper()
-	eventually(p.t, func() bool {
+	clitest.Eventually(p.t, func() bool {
 		out := p.out.String()
 		return strings.Contains(out, fmt.Sprintf("replica %d is not a member of this cluster", id)) ||
 			strings.Contains(out, fmt.Sprintf("replica %d was removed from the cluster", id))
@@ -294,7 +295,7 @@ func (r *kvRig) load(key string, more ...string) *kvLoad {
 func (l *kvLoad) goesOn(n int64) {
 	l.t.Helper()
 	want := l.acked.Load() + n
-	until(l.t, fmt.Sprintf("%s reaches %d", l.key, want), func() bool { return l.ended() || l.acked.Load() >= want })
+	clitest.Until(l.t, fmt.Sprintf("%s reaches %d", l.key, want), func() bool { return l.ended() || l.acked.Load() >= want })
 	if l.ended() {
 		l.t.FailNow()
 	}
@@ -328,7 +329,9 @@ func watching(t *testing.T, args ...string) *kvWatching {
 	ctx, stop := context.WithCancel(t.Context())
 	w := &kvWatching{stop: stop, code: make(chan int, 1)}
 	t.Cleanup(stop)
-	go func() { w.code <- execute(ctx, patiently(append([]string{"kv", "watch"}, args...)), &w.out, &w.err) }()
+	go func() {
+		w.code <- program.Execute(ctx, patiently(append([]string{"kv", "watch"}, args...)), &w.out, &w.err)
+	}()
 	return w
 }
 
@@ -336,7 +339,7 @@ func watching(t *testing.T, args ...string) *kvWatching {
 func (w *kvWatching) end(t *testing.T) string {
 	t.Helper()
 	w.stop()
-	if code := <-w.code; code != exitFine {
+	if code := <-w.code; code != cli.ExitFine {
 		t.Errorf("weir kv watch ended with %d: %s", code, &w.err)
 	}
 	return w.out.String()
@@ -354,7 +357,7 @@ func redisClient(addr, password string) *redis.Client {
 // answered asks a Redis server until it does not say any more that nobody leads.
 func answered(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	until(t, what+" is answered", func() bool {
+	clitest.Until(t, what+" is answered", func() bool {
 		err := ask()
 		if err != nil && !strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
 			t.Fatalf("%s: %v", what, err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,11 +15,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/kvd/replica"
+	"github.com/weirdb/weir/internal/version"
 )
 
 func newKVServe() *cobra.Command {
-	options := kvOptions()
-	src := kvSources{flags: map[string]string{}, getenv: os.Getenv}
+	loader := kvLoader()
 	var cfg kvConfig
 	cmd := &cobra.Command{
 		Use:   "serve --id N --peers LIST --data DIR",
@@ -43,7 +42,7 @@ one exits at once, which loses nothing that was acknowledged.`,
   redis-cli -p 6379 SET greeting hello`,
 		Args: cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			cfg, err = src.load(options)
+			cfg, err = loadKV(loader)
 			return err
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +50,7 @@ one exits at once, which loses nothing that was acknowledged.`,
 			return p.run(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
-	src.addOptions(cmd, options)
+	loader.AddFlags(cmd)
 	return cmd
 }
 
@@ -72,7 +71,7 @@ func (p *kvProcess) run(ctx context.Context, stderr io.Writer) (err error) {
 		defer admin.Close()
 	}
 	c := p.cfg.replica
-	c.Log, c.Version = p.log, currentVersion().Version
+	c.Log, c.Version = p.log, version.Current().Version
 	if p.replica, err = replica.Open(c); err != nil {
 		return err
 	}
@@ -106,7 +105,7 @@ func (p *kvProcess) announce(admin net.Listener) {
 	c := &p.cfg.replica
 	attrs := []any{
 		"cluster", c.Cluster, "address", p.replica.Addr(), "preset", c.Preset, "durability", p.cfg.durability,
-		"version", currentVersion().Version,
+		"version", version.Current().Version,
 	}
 	if redis := p.replica.RedisAddr(); redis != "" {
 		attrs = append(attrs, "redis", redis)
@@ -129,7 +128,7 @@ func (p *kvProcess) announce(admin net.Listener) {
 func (p *kvProcess) metrics() *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": currentVersion().Version, "commit": currentVersion().Commit, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": version.Current().Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
 	})
 	build.Set(1)
 	reg := prometheus.NewRegistry()

@@ -17,16 +17,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
 func TestKVCommandLines(t *testing.T) {
-	runScript(t, "testdata/kv.txt")
+	program.Script(t, "testdata/kv.txt")
 }
 
 func TestKVConfiguration(t *testing.T) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	file := filepath.Join(t.TempDir(), "kv.yaml")
 	text := "id: 2\npeers: 1=127.0.0.1:7001,2=127.0.0.1:7002/6379\ndata: d\npreset: curp\nmax_value: 1kB\njoin: true\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -34,8 +36,9 @@ func TestKVConfiguration(t *testing.T) {
 	}
 	t.Setenv("WEIR_KV_PRESET", "curp-ho")
 	t.Setenv("WEIR_KV_BATCH_DELAY", "150us")
-	src := kvSources{flags: map[string]string{"max-value": "2kB"}, getenv: os.Getenv, file: file}
-	c, err := src.load(kvOptions())
+	loader := kvLoader()
+	loader.Flags, loader.File = map[string]string{"max-value": "2kB"}, file
+	c, err := loadKV(loader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +104,7 @@ func (s *served) get(t *testing.T, path string) (int, string) {
 }
 
 func TestKVServe(t *testing.T) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	addrs := labtest.Addrs(t, 9)
 	var peers []string
 	for i := range 3 {
@@ -124,7 +127,7 @@ func TestKVServe(t *testing.T) {
 			"kv", "serve", "--id", fmt.Sprint(i + 1), "--peers", strings.Join(peers, ","), "--data", filepath.Join(dir, fmt.Sprint(i)),
 			"--admin", s.admin, "--secret-file", secret, "--resp-password-file", passwords, "--log-format", "json",
 		}
-		go func() { s.code <- execute(ctx, args, s, s) }()
+		go func() { s.code <- program.Execute(ctx, args, s, s) }()
 		defer stop()
 	}
 	for i, s := range all {
@@ -152,7 +155,7 @@ func TestKVServe(t *testing.T) {
 	checkAdmin(t, all[0])
 	for i, s := range all {
 		s.stop()
-		if code := <-s.code; code != exitFine {
+		if code := <-s.code; code != cli.ExitFine {
 			t.Errorf("replica %d ended with %d:\n%s", i+1, code, s)
 		}
 		if strings.Contains(s.String(), "geheim") || strings.Contains(s.String(), "a secret") {
@@ -171,7 +174,7 @@ func checkAdmin(t *testing.T, s *served) {
 	const connected = `weir_kv_peer_up{cluster="weir",peer="2",replica="1"} 1`
 	var metrics string
 	// Nobody needs all connections to be ready, and an election may be on.
-	until(t, "the replica is ready and connected with all others", func() bool {
+	clitest.Until(t, "the replica is ready and connected with all others", func() bool {
 		code, body := s.get(t, "/status.json")
 		if err := json.Unmarshal([]byte(body), &report); err != nil || code != http.StatusOK || report.ID != 1 || len(report.Members) != 3 {
 			t.Fatalf("/status.json: %d %v\n%s", code, err, body)

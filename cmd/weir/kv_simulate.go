@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/consensus/sim"
 )
@@ -46,7 +47,7 @@ command with code 3 and the command line that plays it again. Profiles of faults
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.check(); err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			if s.seed >= 0 {
 				return s.one(cmd.OutOrStdout())
@@ -116,7 +117,7 @@ func (s *simulation) one(out io.Writer) error {
 		return fmt.Errorf("seed %d: %w", s.seed, err)
 	}
 	if s.json {
-		if err := printJSON(out, r); err != nil {
+		if err := cli.PrintJSON(out, r); err != nil {
 			return err
 		}
 	} else if err := printRun(out, &r); err != nil {
@@ -144,7 +145,7 @@ func (s *simulation) many(ctx context.Context, out, progress io.Writer) error {
 		return fmt.Errorf("simulate: %w", err)
 	}
 	if s.json {
-		if err := printJSON(out, t); err != nil {
+		if err := cli.PrintJSON(out, t); err != nil {
 			return err
 		}
 		return verdict(t.Failures)
@@ -163,7 +164,7 @@ func verdict(failures []sim.Result) error {
 	for i := range failures {
 		r := &failures[i]
 		if len(r.Violations) > 0 {
-			return Shortfall(fmt.Errorf("seed %d breaks a promise: %v; to see it: %s", r.Seed, r.Violations[0], r.Command()))
+			return cli.Shortfall(fmt.Errorf("seed %d breaks a promise: %v; to see it: %s", r.Seed, r.Violations[0], r.Command()))
 		}
 	}
 	return nil

@@ -3,30 +3,30 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/consensus/sim"
 )
 
 func TestSimulatePlaysSeeds(t *testing.T) {
-	out := weir(t, "kv", "simulate", "--seeds", "6", "--replicas", "3,5", "--profile", "crash,views", "--workers", "2")
+	out := program.Run(t, "kv", "simulate", "--seeds", "6", "--replicas", "3,5", "--profile", "crash,views", "--workers", "2")
 	for _, want := range []string{"6 seeds in ", "up to seed 6\n", "faults ", "no promise was broken\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%s\nwant %q", out, want)
 		}
 	}
 	var totals sim.Totals
-	if out := weir(t, "kv", "simulate", "--seeds", "3", "--json"); json.Unmarshal([]byte(out), &totals) != nil || totals.Seeds != 3 {
+	if out := program.Run(t, "kv", "simulate", "--seeds", "3", "--json"); json.Unmarshal([]byte(out), &totals) != nil || totals.Seeds != 3 {
 		t.Errorf("%s", out)
 	}
 }
 
 func TestSimulateTellsOneSeed(t *testing.T) {
-	one := weir(t, "kv", "simulate", "--seed", "5", "--profile", "calm")
-	story := weir(t, "kv", "simulate", "--seed", "5", "--profile", "calm", "--trace")
+	one := program.Run(t, "kv", "simulate", "--seed", "5", "--profile", "calm")
+	story := program.Run(t, "kv", "simulate", "--seed", "5", "--profile", "calm", "--trace")
 	if !strings.Contains(story, "commit ") || !strings.HasSuffix(story, one) {
 		t.Errorf("the trace does not end with the summary of the same run:\n%s", one)
 	}
@@ -35,8 +35,7 @@ func TestSimulateTellsOneSeed(t *testing.T) {
 func TestSimulateFailsWithTheSeed(t *testing.T) {
 	r := sim.Result{Seed: 7, Config: sim.Config{Replicas: 3, Preset: "curp", Profile: "crash", SessionIdle: time.Hour}, Violations: []sim.Violation{{Check: "lost", Text: "x"}}}
 	err := verdict([]sim.Result{{}, r})
-	var chosen *exitError
-	if !errors.As(err, &chosen) || chosen.code != exitShortfall || !strings.Contains(err.Error(), "weir kv simulate --seed 7 --replicas 3 --preset curp --profile crash --trace") {
+	if cli.ExitCode(err) != cli.ExitShortfall || !strings.Contains(err.Error(), "weir kv simulate --seed 7 --replicas 3 --preset curp --profile crash --trace") {
 		t.Errorf("%v", err)
 	}
 	var b bytes.Buffer

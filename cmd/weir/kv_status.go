@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/kv"
 )
@@ -108,14 +109,14 @@ leads.`,
 				leads := slices.ContainsFunc(list, func(s replica.Status) bool { return s.Leader == s.ID && s.Open })
 				switch {
 				case !leads:
-					return Shortfall(errors.New("no replica that answers leads"))
+					return cli.Shortfall(errors.New("no replica that answers leads"))
 				case len(down) > 0:
-					return Shortfall(fmt.Errorf("%d of %d replicas do not answer", len(down), len(list)+len(down)))
+					return cli.Shortfall(fmt.Errorf("%d of %d replicas do not answer", len(down), len(list)+len(down)))
 				}
 				return nil
 			})
 			if errors.Is(err, context.DeadlineExceeded) { // nobody answers
-				err = Shortfall(err)
+				err = cli.Shortfall(err)
 			}
 			return err
 		},
@@ -186,7 +187,7 @@ func printKVStatus(cmd *cobra.Command, list []replica.Status, down map[string]er
 		for a, err := range down {
 			j.Down[a] = fmt.Sprint(err)
 		}
-		return printJSON(out, j)
+		return cli.PrintJSON(out, j)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tROLE\tTERM\tAPPLIED\tDURABLE\tSNAPSHOT\tKEYS\tSESSIONS\tPRESET\tDURABILITY")

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 )
 
@@ -64,8 +66,8 @@ func (a *kvAuthority) issue(name string) (cert, key string) {
 		a.t.Fatal(err)
 	}
 	cert, key = filepath.Join(a.dir, name+".crt"), filepath.Join(a.dir, name+".key")
-	write(a.t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	write(a.t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+	clitest.Write(a.t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	clitest.Write(a.t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
 	return cert, key
 }
 
@@ -81,8 +83,8 @@ func (a *kvAuthority) flags(name string) []string {
 func TestKVTrust(t *testing.T) {
 	dir := t.TempDir()
 	secret, wrong := filepath.Join(dir, "secret"), filepath.Join(dir, "wrong")
-	write(t, secret, "a secret that is long enough\n")
-	write(t, wrong, "another secret, as long as that\n")
+	clitest.Write(t, secret, "a secret that is long enough\n")
+	clitest.Write(t, wrong, "another secret, as long as that\n")
 	ca, stranger := newKVAuthority(t), newKVAuthority(t)
 	cert, key := ca.issue("replica")
 	r := newKVRig(t, lab.KVConfig{
@@ -93,12 +95,12 @@ func TestKVTrust(t *testing.T) {
 	kvPut := func(flags ...string) []string { return append([]string{"kv", "put", "k", "v"}, flags...) }
 	with := func(more ...string) []string { return append(more, client...) }
 
-	must(t, kvPut(with("--secret-file="+secret)...)...)
-	refuse(t, exitFailed, []string{"not authenticated"}, kvPut(with("--secret-file="+wrong)...)...)
-	refuse(t, exitFailed, []string{"not authenticated"}, kvPut(with()...)...)
-	refuse(t, exitFailed, []string{"not authenticated"}, kvPut(append(stranger.flags("stranger"), "--timeout=1m", "--secret-file="+secret)...)...)
-	refuse(t, exitFailed, []string{"TLS demanded"}, kvPut("--timeout=1m", "--secret-file="+secret)...)
-	refuse(t, exitFailed, []string{"not authenticated"}, append([]string{"kv", "status"}, with("--secret-file="+wrong)...)...)
+	program.Must(t, kvPut(with("--secret-file="+secret)...)...)
+	program.Refuse(t, cli.ExitFailed, []string{"not authenticated"}, kvPut(with("--secret-file="+wrong)...)...)
+	program.Refuse(t, cli.ExitFailed, []string{"not authenticated"}, kvPut(with()...)...)
+	program.Refuse(t, cli.ExitFailed, []string{"not authenticated"}, kvPut(append(stranger.flags("stranger"), "--timeout=1m", "--secret-file="+secret)...)...)
+	program.Refuse(t, cli.ExitFailed, []string{"TLS demanded"}, kvPut("--timeout=1m", "--secret-file="+secret)...)
+	program.Refuse(t, cli.ExitFailed, []string{"not authenticated"}, append([]string{"kv", "status"}, with("--secret-file="+wrong)...)...)
 	if code, body := r.admin(1, "/metrics"); code != http.StatusOK || !strings.Contains(body, `reason="not authenticated"`) {
 		t.Errorf("/metrics does not count who was refused: %d", code)
 	}
@@ -123,15 +125,15 @@ func TestKVTrust(t *testing.T) {
 			p := strayed(t, append(kept, change.flags...)...)
 			p.says("weir kv serve starts", "cannot connect", change.says)
 			url := "http://" + r.AdminAddrs()[2]
-			until(t, "the replica runs", func() bool { return answers(url+"/healthz") == http.StatusOK })
+			clitest.Until(t, "the replica runs", func() bool { return answers(url+"/healthz") == http.StatusOK })
 			if code := answers(url + "/readyz"); code != http.StatusServiceUnavailable {
 				t.Errorf("/readyz: %d", code)
 			}
-			must(t, kvPut(with("--secret-file="+secret)...)...)
+			program.Must(t, kvPut(with("--secret-file="+secret)...)...)
 			if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			p.ends(exitFine, "weir kv serve has stopped")
+			p.ends(cli.ExitFine, "weir kv serve has stopped")
 		})
 	}
 	if logs := r.node(1).LogTail(10_000) + r.node(2).LogTail(10_000); strings.Contains(logs, "long enough") || strings.Contains(logs, "as long as that") {

@@ -19,9 +19,6 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 )
 
-// labStopPatience bounds how long servers are asked nicely to stop.
-const labStopPatience = 20 * time.Second
-
 func newLabCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",

@@ -58,14 +58,7 @@ func (f *labFleet) add(ctx context.Context, c *labUp) error {
 func (f *labFleet) stop() error {
 	var errs []error
 	for _, stop := range slices.Backward(f.stops) {
-		errs = append(errs, stopLab(stop))
+		errs = append(errs, lab.End(stop))
 	}
 	return errors.Join(errs...)
-}
-
-// stopLab stops one server, whatever has become of the command's own context.
-func stopLab(stop func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), labStopPatience)
-	defer cancel()
-	return stop(ctx)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/lab"
 )
@@ -44,7 +45,7 @@ with it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := c.config()
 			if err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
@@ -118,7 +119,7 @@ func (c *labKV) run(ctx context.Context, release func(), cfg lab.KVConfig, out i
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopLab(kv.Stop)) }()
+	defer func() { err = errors.Join(err, lab.End(kv.Stop)) }()
 	r := labKVReport{Durability: c.durability, Preset: cfg.Preset, BatchDelay: cfg.BatchDelay}
 	for i, n := range kv.Nodes() {
 		r.Replicas = append(r.Replicas, labReplica{

@@ -20,7 +20,7 @@ import (
 func TestLabKVRunsUntilItIsStopped(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
-	c := labKV{program: weirProgram(t), durability: "disk", preset: "raft-ht", batchDelay: "auto", replicas: 3, json: true}
+	c := labKV{program: program.Path(t), durability: "disk", preset: "raft-ht", batchDelay: "auto", replicas: 3, json: true}
 	cfg, err := c.config()
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestLabKVRunsUntilItIsStopped(t *testing.T) {
 func TestLabKVOutlivesAReplica(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
-	kv := labtest.KV(t, lab.KVConfig{Program: weirProgram(t)})
+	kv := labtest.KV(t, lab.KVConfig{Program: program.Path(t)})
 	nodes := kv.Nodes()
 	set := func(key string) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // catalogue is what `weir list --json` prints.
@@ -55,7 +56,7 @@ the end are shown; weir verify --log finds gaps.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), c)
+				return cli.PrintJSON(cmd.OutOrStdout(), c)
 			}
 			return printCatalogue(cmd.OutOrStdout(), c)
 		},
@@ -96,7 +97,7 @@ func printCatalogue(w io.Writer, c catalogue) error {
 			}
 			tables = fmt.Sprint(s.Totals.Tables)
 		}
-		fmt.Fprintf(w, "%-*s  %-10s  %-20s  %8s  %6s  %s\n", width, e.ID, e.State, e.Time.UTC().Format(time.RFC3339), byteText(e.Bytes), tables, what)
+		fmt.Fprintf(w, "%-*s  %-10s  %-20s  %8s  %6s  %s\n", width, e.ID, e.State, e.Time.UTC().Format(time.RFC3339), cli.ByteText(e.Bytes), tables, what)
 	}
 	for _, r := range c.Logs {
 		if _, err := fmt.Fprintln(w, "log "+r.String()); err != nil {

@@ -1,9 +1,13 @@
 // Command weir makes the write path between applications and databases cheap,
-// safe and visible. Each verb lives in a file of its own name.
+// safe and visible. Its verbs live with the products that they run.
 package main
 
-import "os"
+import (
+	"os"
+
+	"github.com/weirdb/weir/internal/cli"
+)
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	os.Exit(cli.Main(newRoot(), os.Args[1:]))
 }

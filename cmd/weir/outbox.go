@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
 	"github.com/weirdb/weir/outbox"
 )
@@ -35,13 +35,12 @@ No password needs to be on the command line: PGPASSWORD, the password file
 (~/.pgpass), MYSQL_PWD, WEIR_OUTBOX_DB and the YAML file hold it as well.`,
 	}
 	cmd.AddCommand(newOutboxMigrate(), newOutboxRelay(), newOutboxStatus(), newOutboxInspect(),
-		newOutboxReplay(), newOutboxPurge(), newOutboxPartitions(), newOutboxTorture(), newOutboxBench())
+		newOutboxReplay(), newOutboxPurge(), newOutboxPartitions(), newOutboxTorture())
 	return cmd
 }
 
 // outboxVerb is a command on the outbox of one database.
 type outboxVerb struct {
-	src outboxSources
 	cfg outboxConfig
 	// json prints for scripts.
 	json bool
@@ -51,12 +50,11 @@ type outboxVerb struct {
 
 // command completes a verb: its options, read before it runs.
 func (v *outboxVerb) command(cmd *cobra.Command, run func(ctx context.Context, out io.Writer) error) *cobra.Command {
-	options := outboxOptions()
-	v.src = outboxSources{verb: cmd.Name(), flags: map[string]string{}, getenv: os.Getenv}
+	loader := outboxLoader(cmd.Name())
 	cmd.Args = cobra.NoArgs
 	inner := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
-		if v.cfg, err = v.src.load(options); err != nil || inner == nil {
+		if v.cfg, err = loadOutbox(loader); err != nil || inner == nil {
 			return err
 		}
 		return inner(cmd, args)
@@ -67,7 +65,7 @@ func (v *outboxVerb) command(cmd *cobra.Command, run func(ctx context.Context, o
 			return run(cmd.Context(), cmd.OutOrStdout())
 		}
 	}
-	v.src.addOptions(cmd, options)
+	loader.AddFlags(cmd)
 	return cmd
 }
 
@@ -220,7 +218,7 @@ Counting reads the tables whole.`,
   weir outbox status --db mysql://app@db.example.com/shop --json`,
 		PreRunE: func(*cobra.Command, []string) (err error) {
 			if maxLag != "" {
-				if lag, err = parseSpan(maxLag); err != nil {
+				if lag, err = cli.ParseSpan(maxLag); err != nil {
 					return fmt.Errorf("--max-lag %q: %w", maxLag, err)
 				}
 			}
@@ -266,7 +264,7 @@ Counting reads the tables whole.`,
 				}
 			}
 			if len(short) > 0 {
-				return Shortfall(errors.Join(short...))
+				return cli.Shortfall(errors.Join(short...))
 			}
 			return nil
 		})

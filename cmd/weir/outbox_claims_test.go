@@ -45,7 +45,7 @@ func TestOutboxRelayRefusesOtherClaims(t *testing.T) {
 func TestOutboxRelayRefusesPoolers(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
 	log, stop := startProxy(t, "--postgres", pg.DSN("postgres"))
-	address := log.await("weir proxy listens")["address"].(string)
+	address := log.Await("weir proxy listens")["address"].(string)
 	direct := &outboxRig{T: t, dsn: pg.DSN("postgres")}
 	if out := direct.weir("migrate"); strings.Contains(out, "exit") {
 		t.Fatal(out)

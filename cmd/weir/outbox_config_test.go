@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -27,25 +27,26 @@ func TestOutboxWarnsOfPasswords(t *testing.T) {
 		{db: "postgres://app@127.0.0.1:1/x", sink: "https://h/a?source=b%40c", env: map[string]string{"PGPASSWORD": "geheim"}},
 		{env: map[string]string{"WEIR_OUTBOX_DB": "mysql://app:geheim@127.0.0.1:1/x", "WEIR_OUTBOX_SINK": "redis://:geheim@h"}},
 	} {
-		clearEnvironment(t)
+		clitest.ClearEnvironment(t)
 		for name, value := range tt.env {
 			t.Setenv(name, value)
 		}
-		src := outboxSources{verb: "relay", flags: map[string]string{}, getenv: os.Getenv}
+		loader := outboxLoader("relay")
+		loader.Flags = map[string]string{}
 		if tt.db != "" {
-			src.flags["db"] = tt.db
+			loader.Flags["db"] = tt.db
 		}
 		if tt.sink != "" {
-			src.flags["sink"] = tt.sink
+			loader.Flags["sink"] = tt.sink
 		} else if tt.env["WEIR_OUTBOX_SINK"] == "" {
-			src.flags["sink"] = "stdout:"
+			loader.Flags["sink"] = "stdout:"
 		}
-		c, err := src.load(outboxOptions())
+		c, err := loadOutbox(loader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		c.warnOfPasswords(newLog(&b, "text", c.logLevel))
+		c.warnOfPasswords(cli.NewLog(&b, "text", c.logLevel))
 		for _, flag := range []string{"--db", "--sink"} {
 			if strings.Contains(b.String(), "the password in "+flag) != slices.Contains(tt.want, flag) {
 				t.Errorf("%+v: %s", tt, b.String())
@@ -59,22 +60,26 @@ func TestOutboxWarnsOfPasswords(t *testing.T) {
 
 func TestOutboxConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "outbox.yaml")
-	write(t, file, "db: sqlite:file.db\nsink: 'stdout:'\nworkers: 7\npartition_keep: 30d\npurge_after: 2w\nunordered: yes\n")
-	if _, err := (&outboxSources{verb: "relay", getenv: func(string) string { return "" }, file: file}).load(outboxOptions()); err == nil {
+	clitest.Write(t, file, "db: sqlite:file.db\nsink: 'stdout:'\nworkers: 7\npartition_keep: 30d\npurge_after: 2w\nunordered: yes\n")
+	relay := func(flags map[string]string, file string, getenv func(string) string) (outboxConfig, error) {
+		loader := outboxLoader("relay")
+		loader.Flags, loader.File, loader.Getenv = flags, file, getenv
+		return loadOutbox(loader)
+	}
+	empty := func(string) string { return "" }
+	if _, err := relay(nil, file, empty); err == nil {
 		t.Error("yes is no boolean of this file, and was taken")
 	}
-	write(t, file, "db: sqlite:file.db\nsink: 'stdout:'\nworkers: 7\npartition_keep: 30d\npurge_after: 2w\nunordered: true\n")
+	clitest.Write(t, file, "db: sqlite:file.db\nsink: 'stdout:'\nworkers: 7\npartition_keep: 30d\npurge_after: 2w\nunordered: true\n")
 	for _, tt := range []struct {
 		env, flag string
 		want      int
 	}{{"", "", 7}, {"8", "", 8}, {"8", "9", 9}, {"", "9", 9}} {
-		src := outboxSources{verb: "relay", file: file, flags: map[string]string{}, getenv: func(name string) string {
-			return map[string]string{"WEIR_OUTBOX_WORKERS": tt.env}[name]
-		}}
+		flags := map[string]string{}
 		if tt.flag != "" {
-			src.flags["workers"] = tt.flag
+			flags["workers"] = tt.flag
 		}
-		c, err := src.load(outboxOptions())
+		c, err := relay(flags, file, func(name string) string { return map[string]string{"WEIR_OUTBOX_WORKERS": tt.env}[name] })
 		if err != nil || c.relay.Publishers != tt.want {
 			t.Errorf("environment %q, flag %q: %d, %v; want %d", tt.env, tt.flag, c.relay.Publishers, err, tt.want)
 		}
@@ -82,8 +87,7 @@ func TestOutboxConfiguration(t *testing.T) {
 			t.Errorf("read %+v, %+v", c.maintenance, c.relay)
 		}
 	}
-	src := outboxSources{verb: "relay", flags: map[string]string{"db": "x.db", "sink": "stdout:"}, getenv: func(string) string { return "" }}
-	c, err := src.load(outboxOptions())
+	c, err := relay(map[string]string{"db": "x.db", "sink": "stdout:"}, "", empty)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +104,6 @@ func TestOutboxConfiguration(t *testing.T) {
 }
 
 func TestOutboxExamplesAreValid(t *testing.T) {
-	options := outboxOptions()
-	names := make([]option, len(options))
-	for i := range options {
-		names[i] = options[i].option
-	}
 	texts := []string{}
 	for _, path := range []string{"../../docs/outbox.md", "../../contrib/outbox.yaml"} {
 		text, err := os.ReadFile(path)
@@ -124,17 +123,8 @@ func TestOutboxExamplesAreValid(t *testing.T) {
 		t.Errorf("found %d examples", len(texts))
 	}
 	for _, text := range texts {
-		found, err := readConfigFile("example.yaml", []byte(text), names)
-		if err != nil {
+		if _, err := outboxLoader("relay").Check("example.yaml", []byte(text)); err != nil {
 			t.Errorf("%v, in\n%s", err, text)
-		}
-		var c outboxConfig
-		for i := range options {
-			if g, ok := found[options[i].key()]; ok {
-				if err := options[i].put(&c, g.value); err != nil {
-					t.Errorf("%s: %v", g.source, err)
-				}
-			}
 		}
 	}
 }
@@ -142,48 +132,31 @@ func TestOutboxExamplesAreValid(t *testing.T) {
 // The reference in docs/outbox.md is written by this test with -update, and
 // otherwise compared.
 func TestOutboxReference(t *testing.T) {
-	const path, begin, end = "../../docs/outbox.md", "-update` -->\n", "<!-- end of reference -->"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok := strings.Cut(string(text), begin)
-	have, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the reference", path)
-	}
-	want := outboxReference()
-	if *update {
-		write(t, path, head+begin+want+end+tail)
-		return
-	}
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(have, "\n")); diff != "" {
-		t.Errorf("%s is not what the flags are (-want +have), rewritten by -update:\n%s", path, diff)
-	}
+	clitest.Reference(t, "../../docs/outbox.md", outboxReference())
 }
 
 func outboxReference() string {
 	var b strings.Builder
 	for _, group := range outboxGroups {
-		if group == groupVerb {
+		if group == cli.OwnFlags {
 			continue
 		}
 		fmt.Fprintf(&b, "\n### %s\n\n| Flag | Default | Of | Meaning |\n|---|---|---|---|\n", group)
 		for _, o := range outboxOptions() {
-			if o.group != group {
+			if o.Group != group {
 				continue
 			}
-			flag, def, verbs := "--"+o.name, o.def, "all"
-			if o.arg != "" {
-				flag += " " + o.arg
+			flag, def, verbs := "--"+o.Name, o.Default, "all"
+			if o.Arg != "" {
+				flag += " " + o.Arg
 			}
 			if def != "" {
 				def = "`" + def + "`"
 			}
-			if o.verbs != nil {
-				verbs = strings.Join(o.verbs, ", ")
+			if o.Verbs != nil {
+				verbs = strings.Join(o.Verbs, ", ")
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag, def, verbs, o.help)
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag, def, verbs, o.Help)
 		}
 	}
 	return b.String() + "\n"

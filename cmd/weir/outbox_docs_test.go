@@ -3,7 +3,6 @@ package main
 import (
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"net/url"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
@@ -48,7 +48,7 @@ func documented(t *testing.T, engine, user string) []string {
 // relay that follows the log and for a producer in plain SQL.
 func TestDocumentedSQL(t *testing.T) {
 	t.Run("SQLite", func(t *testing.T) {
-		clearEnvironment(t)
+		clitest.ClearEnvironment(t)
 		r := sqliteRig(t)
 		follow(t, r.dsn, nil, func() {
 			if _, err := r.db.ExecContext(t.Context(), "CREATE TABLE orders (number INTEGER, customer TEXT)"); err != nil {
@@ -72,7 +72,7 @@ func TestDocumentedSQL(t *testing.T) {
 
 func documentedOnPostgres(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "logical"}})
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	as := func(user string) string {
 		u, err := url.Parse(pg.DSN("shop"))
 		if err != nil {
@@ -103,7 +103,7 @@ func documentedOnPostgres(t *testing.T) {
 }
 
 func documentedOnMySQL(t *testing.T, my *lab.MySQL) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	run := func(user, password, database string, texts ...string) {
 		t.Helper()
 		c := driver.NewConfig()
@@ -134,7 +134,7 @@ func documentedOnMySQL(t *testing.T, my *lab.MySQL) {
 func follow(t *testing.T, dsn string, migrated, produce func()) {
 	t.Helper()
 	t.Setenv("WEIR_OUTBOX_DB", dsn)
-	if out := weir(t, "outbox", "migrate"); strings.Contains(out, "exit") {
+	if out := program.Run(t, "outbox", "migrate"); strings.Contains(out, "exit") {
 		t.Fatal(out)
 	}
 	leading := "leading"
@@ -143,7 +143,7 @@ func follow(t *testing.T, dsn string, migrated, produce func()) {
 		leading = "following the log"
 	}
 	p := startRelay(t, nil, "--sink", "stdout:", "--admin", "off")
-	p.log.await(leading)
+	p.log.Await(leading)
 	produce()
 	line, err := p.stdout.ReadString('\n')
 	if err != nil {
@@ -161,14 +161,14 @@ func follow(t *testing.T, dsn string, migrated, produce func()) {
 		t.Fatal(err)
 	}
 	if err := p.end(); err != nil {
-		t.Errorf("ended with %v\n%s", err, p.log.seen.String())
+		t.Errorf("ended with %v\n%s", err, p.log.Seen.String())
 	}
 	var s outboxStatus
-	if err := json.Unmarshal([]byte(weir(t, "outbox", "status", "--json")), &s); err != nil || s.Scheduled != 1 || s.Pending != 0 {
+	if err := json.Unmarshal([]byte(program.Run(t, "outbox", "status", "--json")), &s); err != nil || s.Scheduled != 1 || s.Pending != 0 {
 		t.Errorf("status %+v, %v", s, err)
 	}
 	var due struct{ Topic string }
-	if err := json.Unmarshal([]byte(weir(t, "outbox", "inspect", "--state", "scheduled", "--json")), &due); err != nil || due.Topic != "reminders" {
+	if err := json.Unmarshal([]byte(program.Run(t, "outbox", "inspect", "--state", "scheduled", "--json")), &due); err != nil || due.Topic != "reminders" {
 		t.Errorf("scheduled %+v, %v", due, err)
 	}
 }
@@ -194,14 +194,13 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 			n++
 			dir := t.TempDir()
-			write(t, filepath.Join(dir, "weir"), "#!/bin/sh\nWEIR_TEST_AS_MAIN=1 exec '"+os.Args[0]+"' \"$@\"\n")
-			if err := errors.Join(os.Chmod(filepath.Join(dir, "weir"), 0o700), os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples"))); err != nil {
+			if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
 				t.Fatal(err)
 			}
-			clearEnvironment(t)
+			clitest.ClearEnvironment(t)
 			cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(m[4], "bin/weir", "weir"))
 			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "WEIR_OUTBOX_ADMIN=127.0.0.1:0")
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program.Path(t))+":"+os.Getenv("PATH"), "WEIR_OUTBOX_ADMIN=127.0.0.1:0")
 			var logs strings.Builder
 			cmd.Stderr = &logs
 			out, err := cmd.Output()

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
 	"github.com/weirdb/weir/outbox"
 )
@@ -106,7 +107,7 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	if d, err := parseSpan(text); err == nil {
+	if d, err := cli.ParseSpan(text); err == nil {
 		return now.Add(-d), nil
 	}
 	return time.Time{}, errors.New("want a time such as 2026-01-31T12:00:00Z, a date, or how long ago such as 2h")

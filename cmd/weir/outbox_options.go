@@ -6,55 +6,47 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/outbox"
 )
 
 // The groups of options, in the order of the help.
 const (
-	groupVerb       = "This command"
 	groupOutbox     = "Outbox"
 	groupDelivery   = "Delivery"
 	groupRetry      = "Failures"
 	groupPartitions = "Partitions and history"
 )
 
-var outboxGroups = []string{groupVerb, groupOutbox, groupDelivery, groupRetry, groupPartitions, groupOps}
+var outboxGroups = []string{cli.OwnFlags, groupOutbox, groupDelivery, groupRetry, groupPartitions, cli.GroupOperation}
 
 // outboxOptions lists every option of `weir outbox`.
-func outboxOptions() []outboxOption {
+func outboxOptions() []cli.Option[outboxConfig] {
 	relay := []string{"relay"}
-	return []outboxOption{
+	return []cli.Option[outboxConfig]{
 		{
-			option: option{
-				group: groupOutbox, name: "db", arg: "DSN", secret: true,
-				help: "the database: postgres://, mysql://, mariadb://, sqlite:PATH or a path; what it leaves open comes from PG* or MYSQL_* variables",
-			},
-			put: func(c *outboxConfig, v string) error { c.dbText = v; return nil },
+			Group: groupOutbox, Name: "db", Arg: "DSN", Secret: true,
+			Help: "the database: postgres://, mysql://, mariadb://, sqlite:PATH or a path; what it leaves open comes from PG* or MYSQL_* variables",
+			Set:  func(c *outboxConfig, v string) error { c.dbText = v; return nil },
 		},
 		{
-			option: option{group: groupOutbox, name: "table", arg: "NAME", def: outbox.DefaultTable, help: "the outbox table, NAME or SCHEMA.NAME"},
-			put:    func(c *outboxConfig, v string) error { c.store.Table = v; return nil },
+			Group: groupOutbox, Name: "table", Arg: "NAME", Default: outbox.DefaultTable, Help: "the outbox table, NAME or SCHEMA.NAME",
+			Set: func(c *outboxConfig, v string) error { c.store.Table = v; return nil },
 		},
 		{
-			option: option{
-				group: groupOutbox, name: "max-tx-age", arg: "DURATION", def: "5m",
-				help: "longest transaction of a producer, where the account lacks MySQL's privilege PROCESS",
-			},
-			verbs: relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.store.MaxTxAge }),
+			Group: groupOutbox, Name: "max-tx-age", Arg: "DURATION", Default: "5m",
+			Help:  "longest transaction of a producer, where the account lacks MySQL's privilege PROCESS",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.store.MaxTxAge }),
 		},
 		{
-			option: option{
-				group: groupDelivery, name: "sink", arg: "ADDRESS", secret: true,
-				help: "where messages go: nats:// kafka:// amqp:// redis:// http:// https:// or stdout:",
-			},
-			verbs: relay, put: checkSink,
+			Group: groupDelivery, Name: "sink", Arg: "ADDRESS", Secret: true,
+			Help:  "where messages go: nats:// kafka:// amqp:// redis:// http:// https:// or stdout:",
+			Verbs: relay, Set: checkSink,
 		},
 		{
-			option: option{
-				group: groupDelivery, name: "claim", arg: "HOW", def: "auto",
-				help: "how rows are fetched: auto, log, poll or skip-locked; only the last gives up the order of keys",
-			},
-			verbs: relay, put: func(c *outboxConfig, v string) (err error) {
+			Group: groupDelivery, Name: "claim", Arg: "HOW", Default: "auto",
+			Help:  "how rows are fetched: auto, log, poll or skip-locked; only the last gives up the order of keys",
+			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
 				if c.relay.Claim, err = outbox.ParseClaimMode(v); err != nil {
 					return errors.New("want auto, log, poll or skip-locked")
 				}
@@ -62,109 +54,103 @@ func outboxOptions() []outboxOption {
 			},
 		},
 		{
-			option: option{group: groupDelivery, name: "workers", arg: "N", def: "4", help: "batches given to the broker at a time; with skip-locked, claims at a time"},
-			verbs:  relay, put: outboxNumber(1, func(c *outboxConfig) *int { return &c.relay.Publishers }),
+			Group: groupDelivery, Name: "workers", Arg: "N", Default: "4", Help: "batches given to the broker at a time; with skip-locked, claims at a time",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Publishers }),
 		},
 		{
-			option: option{group: groupDelivery, name: "batch", arg: "N", def: "500", help: "most messages of one batch"},
-			verbs:  relay, put: outboxNumber(1, func(c *outboxConfig) *int { return &c.relay.Batch }),
+			Group: groupDelivery, Name: "batch", Arg: "N", Default: "500", Help: "most messages of one batch",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Batch }),
 		},
 		{
-			option: option{group: groupDelivery, name: "max-in-flight", arg: "N", def: "10000", help: "most messages read and not yet noted as delivered: what a crash may repeat"},
-			verbs:  relay, put: outboxNumber(1, func(c *outboxConfig) *int { return &c.relay.MaxInFlight }),
+			Group: groupDelivery, Name: "max-in-flight", Arg: "N", Default: "10000", Help: "most messages read and not yet noted as delivered: what a crash may repeat",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.MaxInFlight }),
 		},
 		{
-			option: option{group: groupDelivery, name: "max-in-flight-bytes", arg: "SIZE", def: "64MB", help: "the same in bytes of payload"},
-			verbs:  relay, put: func(c *outboxConfig, v string) (err error) {
-				c.relay.MaxInFlightBytes, err = parseSize(v)
+			Group: groupDelivery, Name: "max-in-flight-bytes", Arg: "SIZE", Default: "64MB", Help: "the same in bytes of payload",
+			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
+				c.relay.MaxInFlightBytes, err = cli.ParseSize(v)
 				return err
 			},
 		},
 		{
-			option: option{
-				group: groupDelivery, name: "max-waiting", arg: "N", def: "500000",
-				help: "most messages that memory knows of while they wait for another attempt or a destination that takes none; more stay in the table",
-			},
-			verbs: relay, put: outboxNumber(1, func(c *outboxConfig) *int { return &c.relay.MaxWaiting }),
+			Group: groupDelivery, Name: "max-waiting", Arg: "N", Default: "500000",
+			Help:  "most messages that memory knows of while they wait for another attempt or a destination that takes none; more stay in the table",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.MaxWaiting }),
 		},
 		{
-			option: option{
-				group: groupDelivery, name: "log-wait", arg: "DURATION", def: "30s",
-				help: "let the database's log go, and poll, when nothing could be taken from it for so long",
-			},
-			verbs: relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.LogWait }),
+			Group: groupDelivery, Name: "log-wait", Arg: "DURATION", Default: "30s",
+			Help:  "let the database's log go, and poll, when nothing could be taken from it for so long",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.LogWait }),
 		},
 		{
-			option: option{
-				group: groupDelivery, name: "log-keep", arg: "SIZE", def: "256MB",
-				help: "the same when the server keeps more of it than this for the relay",
-			},
-			verbs: relay, put: func(c *outboxConfig, v string) (err error) {
-				c.relay.LogKeep, err = parseSize(v)
+			Group: groupDelivery, Name: "log-keep", Arg: "SIZE", Default: "256MB",
+			Help:  "the same when the server keeps more of it than this for the relay",
+			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
+				c.relay.LogKeep, err = cli.ParseSize(v)
 				return err
 			},
 		},
 		{
-			option: option{group: groupDelivery, name: "rate", arg: "N", def: "none", help: "most messages a second"},
-			verbs:  relay, put: putRate,
+			Group: groupDelivery, Name: "rate", Arg: "N", Default: "none", Help: "most messages a second",
+			Verbs: relay, Set: putRate,
 		},
 		{
-			option: option{group: groupDelivery, name: "unordered", help: "let messages of one key overtake each other"},
-			verbs:  relay, put: putUnordered,
+			Group: groupDelivery, Name: "unordered", Help: "let messages of one key overtake each other",
+			Verbs: relay, Set: putUnordered,
 		},
 		{
-			option: option{group: groupDelivery, name: "ack-delay", arg: "DURATION", def: "20ms", help: "how long deliveries are gathered before they are noted with one statement; none for no wait"},
-			verbs:  relay, put: func(c *outboxConfig, v string) error {
+			Group: groupDelivery, Name: "ack-delay", Arg: "DURATION", Default: "20ms", Help: "how long deliveries are gathered before they are noted with one statement; none for no wait",
+			Verbs: relay, Set: func(c *outboxConfig, v string) error {
 				if v == "none" || v == "0" {
 					c.relay.AckDelay = -1
 					return nil
 				}
-				return span("none", func(c *outboxConfig) *time.Duration { return &c.relay.AckDelay })(c, v)
+				return cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.relay.AckDelay })(c, v)
 			},
 		},
 		{
-			option: option{group: groupDelivery, name: "min-poll", arg: "DURATION", def: "2ms", help: "shortest pause between two reads that found nothing more"},
-			verbs:  relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.MinPoll }),
+			Group: groupDelivery, Name: "min-poll", Arg: "DURATION", Default: "2ms", Help: "shortest pause between two reads that found nothing more",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MinPoll }),
 		},
 		{
-			option: option{group: groupDelivery, name: "max-poll", arg: "DURATION", def: "100ms", help: "longest pause of that kind"},
-			verbs:  relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.MaxPoll }),
+			Group: groupDelivery, Name: "max-poll", Arg: "DURATION", Default: "100ms", Help: "longest pause of that kind",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MaxPoll }),
 		},
 		{
-			option: option{group: groupDelivery, name: "window", arg: "DURATION", def: "none", help: "with skip-locked and partitions: look for rows no older than this, and for others every --sweep-every"},
-			verbs:  relay, put: span("none", func(c *outboxConfig) *time.Duration { return &c.relay.Window }),
+			Group: groupDelivery, Name: "window", Arg: "DURATION", Default: "none", Help: "with skip-locked and partitions: look for rows no older than this, and for others every --sweep-every",
+			Verbs: relay, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.relay.Window }),
 		},
 		{
-			option: option{group: groupDelivery, name: "sweep-every", arg: "DURATION", def: "30s", help: "how often the whole table is searched for rows that were missed"},
-			verbs:  relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.SweepEvery }),
+			Group: groupDelivery, Name: "sweep-every", Arg: "DURATION", Default: "30s", Help: "how often the whole table is searched for rows that were missed",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.SweepEvery }),
 		},
 		{
-			option: option{group: groupDelivery, name: "take-over", arg: "DURATION", def: "250ms", help: "how often a relay that stands by tries to lead"},
-			verbs:  relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.TakeOver }),
+			Group: groupDelivery, Name: "take-over", Arg: "DURATION", Default: "250ms", Help: "how often a relay that stands by tries to lead",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.TakeOver }),
 		},
 		{
-			option: option{group: groupDelivery, name: "drain-timeout", arg: "DURATION", def: "10s", help: "how long a stop waits for what is in flight"},
-			verbs:  relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.DrainTimeout }),
+			Group: groupDelivery, Name: "drain-timeout", Arg: "DURATION", Default: "10s", Help: "how long a stop waits for what is in flight",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.DrainTimeout }),
 		},
 		{
-			option: option{group: groupRetry, name: "retry-max", arg: "N", def: "10", help: "attempts before a message becomes a dead letter"},
-			verbs:  relay, put: outboxNumber(1, func(c *outboxConfig) *int { return &c.relay.Retry.MaxAttempts }),
+			Group: groupRetry, Name: "retry-max", Arg: "N", Default: "10", Help: "attempts before a message becomes a dead letter",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Retry.MaxAttempts }),
 		},
 		{
-			option: option{group: groupRetry, name: "retry-base", arg: "DURATION", def: "200ms", help: "wait after the first failed attempt; each further one doubles it"},
-			verbs:  relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.Retry.Base }),
+			Group: groupRetry, Name: "retry-base", Arg: "DURATION", Default: "200ms", Help: "wait after the first failed attempt; each further one doubles it",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.Retry.Base }),
 		},
 		{
-			option: option{group: groupRetry, name: "retry-cap", arg: "DURATION", def: "5m", help: "longest wait between attempts"},
-			verbs:  relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.relay.Retry.Max }),
+			Group: groupRetry, Name: "retry-cap", Arg: "DURATION", Default: "5m", Help: "longest wait between attempts",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.Retry.Max }),
 		},
 		{
-			option: option{group: groupRetry, name: "purge-dead-after", arg: "DURATION", def: "never", help: "delete dead letters of this age"},
-			verbs:  relay, put: span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDead }),
+			Group: groupRetry, Name: "purge-dead-after", Arg: "DURATION", Default: "never", Help: "delete dead letters of this age",
+			Verbs: relay, Set: cli.Span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDead }),
 		},
 		{
-			option: option{group: groupPartitions, name: "partition-period", arg: "PERIOD", def: "auto", help: "what the table must be partitioned by: day or month; auto is whatever it is"},
-			verbs:  relay, put: func(c *outboxConfig, v string) (err error) {
+			Group: groupPartitions, Name: "partition-period", Arg: "PERIOD", Default: "auto", Help: "what the table must be partitioned by: day or month; auto is whatever it is",
+			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
 				if v == "auto" {
 					return nil
 				}
@@ -176,38 +162,38 @@ func outboxOptions() []outboxOption {
 			},
 		},
 		{
-			option: option{group: groupPartitions, name: "partition-ahead", arg: "DURATION", def: "7d", help: "partitions exist for this long ahead"},
-			verbs:  []string{"relay", "migrate", "partitions"}, put: span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Ahead }),
+			Group: groupPartitions, Name: "partition-ahead", Arg: "DURATION", Default: "7d", Help: "partitions exist for this long ahead",
+			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Ahead }),
 		},
 		{
-			option: option{group: groupPartitions, name: "partition-lookback", arg: "DURATION", def: "1d", help: "and for this long back"},
-			verbs:  []string{"relay", "migrate", "partitions"}, put: span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Lookback }),
+			Group: groupPartitions, Name: "partition-lookback", Arg: "DURATION", Default: "1d", Help: "and for this long back",
+			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Lookback }),
 		},
 		{
-			option: option{group: groupPartitions, name: "partition-keep", arg: "DURATION", def: "forever", help: "those that ended this long ago are dropped, unless messages in them are pending"},
-			verbs:  []string{"relay", "partitions"}, put: span("forever", func(c *outboxConfig) *time.Duration { return &c.partitions.Keep }),
+			Group: groupPartitions, Name: "partition-keep", Arg: "DURATION", Default: "forever", Help: "those that ended this long ago are dropped, unless messages in them are pending",
+			Verbs: []string{"relay", "partitions"}, Set: cli.Span("forever", func(c *outboxConfig) *time.Duration { return &c.partitions.Keep }),
 		},
 		{
-			option: option{group: groupPartitions, name: "purge-after", arg: "DURATION", def: "never", help: "delete delivered messages of this age, which layout history keeps"},
-			verbs:  relay, put: span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDelivered }),
+			Group: groupPartitions, Name: "purge-after", Arg: "DURATION", Default: "never", Help: "delete delivered messages of this age, which layout history keeps",
+			Verbs: relay, Set: cli.Span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDelivered }),
 		},
 		{
-			option: option{group: groupOps, name: "admin", arg: "ADDRESS", def: "127.0.0.1:9188", help: "where /metrics, /healthz, /readyz and /status.json are served; off for nowhere"},
-			verbs:  relay, put: func(c *outboxConfig, v string) error {
+			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9188", Help: "where /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
+			Verbs: relay, Set: func(c *outboxConfig, v string) error {
 				if c.admin = v; v == "off" {
 					c.admin = ""
 					return nil
 				}
-				return checkHostPort(v)
+				return cli.CheckHostPort(v)
 			},
 		},
 		{
-			option: option{group: groupOps, name: "status-every", arg: "DURATION", def: "5s", help: "how often the tables are counted, at most a twentieth of the time"},
-			verbs:  relay, put: span("", func(c *outboxConfig) *time.Duration { return &c.statusEvery }),
+			Group: cli.GroupOperation, Name: "status-every", Arg: "DURATION", Default: "5s", Help: "how often the tables are counted, at most a twentieth of the time",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.statusEvery }),
 		},
 		{
-			option: option{group: groupOps, name: "log-level", arg: "LEVEL", def: "info", help: "debug, info, warn or error"},
-			verbs:  relay, put: func(c *outboxConfig, v string) error {
+			Group: cli.GroupOperation, Name: "log-level", Arg: "LEVEL", Default: "info", Help: "debug, info, warn or error",
+			Verbs: relay, Set: func(c *outboxConfig, v string) error {
 				if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz") != "" || c.logLevel.UnmarshalText([]byte(v)) != nil {
 					return errors.New("want debug, info, warn or error")
 				}
@@ -215,8 +201,8 @@ func outboxOptions() []outboxOption {
 			},
 		},
 		{
-			option: option{group: groupOps, name: "log-format", arg: "FORMAT", def: "auto", help: "text, json, or auto: text on a terminal, JSON elsewhere"},
-			verbs:  relay, put: func(c *outboxConfig, v string) error {
+			Group: cli.GroupOperation, Name: "log-format", Arg: "FORMAT", Default: "auto", Help: "text, json, or auto: text on a terminal, JSON elsewhere",
+			Verbs: relay, Set: func(c *outboxConfig, v string) error {
 				if v != "auto" && v != "text" && v != "json" {
 					return errors.New("want auto, text or json")
 				}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
 	"github.com/weirdb/weir/outbox"
 )
@@ -64,7 +65,7 @@ Rows in the catch-all had no partition for their time; maintaining moves them.`,
 				err = printPartitions(out, parts, report)
 			}
 			if err == nil && strict && rows > 0 {
-				err = Shortfall(fmt.Errorf("%d rows are in the catch-all", rows))
+				err = cli.Shortfall(fmt.Errorf("%d rows are in the catch-all", rows))
 			}
 			return err
 		})

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/outbox/outboxctl"
+	"github.com/weirdb/weir/internal/version"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/sink/open"
 	"github.com/weirdb/weir/outbox/sink/stdout"
@@ -64,11 +66,11 @@ type relayVerb struct {
 }
 
 func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
-	if isTerminal(stderr) {
+	if cli.IsTerminal(stderr) {
 		r.live = &lastLine{w: stderr}
 		r.log = slog.New(slog.NewTextHandler(r.live, &slog.HandlerOptions{Level: r.cfg.logLevel}))
 		if r.cfg.logFormat == "json" {
-			r.log = newLog(r.live, "json", r.cfg.logLevel)
+			r.log = cli.NewLog(r.live, "json", r.cfg.logLevel)
 		}
 	} else {
 		r.log = r.cfg.log(stderr)
@@ -115,7 +117,7 @@ func (r *relayVerb) run(ctx context.Context, stderr io.Writer) (err error) {
 		Relay: r.cfg.relay, Maintenance: r.cfg.maintenance, StatusEvery: r.cfg.statusEvery, UntilEmpty: r.untilEmpty, Log: r.log,
 	})
 	if err != nil {
-		return UsageError(err)
+		return cli.UsageError(err)
 	}
 	r.announce(sink, admin)
 	if admin != nil {
@@ -160,7 +162,7 @@ func (r *relayVerb) openSink(ctx context.Context) (open.Sink, error) {
 func (r *relayVerb) announce(sink fmt.Stringer, admin net.Listener) {
 	attrs := []any{
 		"db", r.cfg.db.Address, "table", r.service.Table(), "sink", sink.String(), "claim", r.cfg.relay.Claim.String(),
-		"version", currentVersion().Version,
+		"version", version.Current().Version,
 	}
 	if admin != nil {
 		attrs = append(attrs, "admin", "http://"+admin.Addr().String()+"/")
@@ -190,7 +192,7 @@ func (r *relayVerb) serve(ctx context.Context) error {
 func (r *relayVerb) metrics() *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": currentVersion().Version, "commit": currentVersion().Commit, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": version.Current().Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
 	})
 	build.Set(1)
 	reg := prometheus.NewRegistry()

@@ -10,20 +10,20 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/outbox"
 )
 
 func TestOutboxRelayRefuses(t *testing.T) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	r := sqliteRig(t)
 	if out := r.weir("migrate"); strings.Contains(out, "exit") {
 		t.Fatal(out)
@@ -49,13 +49,13 @@ type relayProcess struct {
 	*testing.T
 	cmd    *exec.Cmd
 	stdout *bufio.Reader
-	log    *proxyLog
+	log    *clitest.Log
 }
 
 func startRelay(t *testing.T, env []string, args ...string) *relayProcess {
 	t.Helper()
-	p := &relayProcess{T: t, cmd: exec.CommandContext(t.Context(), os.Args[0], append([]string{"outbox", "relay"}, args...)...)}
-	p.cmd.Env = append(append(os.Environ(), "WEIR_TEST_AS_MAIN=1"), env...)
+	p := &relayProcess{T: t, cmd: program.Command(t.Context(), append([]string{"outbox", "relay"}, args...)...)}
+	p.cmd.Env = append(p.cmd.Env, env...)
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -67,14 +67,14 @@ func startRelay(t *testing.T, env []string, args ...string) *relayProcess {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p.stdout, p.log = bufio.NewReader(out), &proxyLog{t: t, lines: bufio.NewReader(logs)}
+	p.stdout, p.log = bufio.NewReader(out), clitest.NewLog(t, logs)
 	return p
 }
 
 func (p *relayProcess) end() error {
 	p.Helper()
 	_, _ = io.Copy(io.Discard, p.stdout)
-	_, _ = io.Copy(&p.log.seen, p.log.lines)
+	_, _ = io.Copy(&p.log.Seen, p.log.Lines)
 	return p.cmd.Wait()
 }
 
@@ -84,8 +84,8 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 			r.Fatal(out)
 		}
 		p := startRelay(r.T, []string{"WEIR_OUTBOX_DB=" + r.dsn}, "--sink", "stdout:", "--admin", "127.0.0.1:0", "--status-every", "10ms")
-		admin := p.log.await("weir outbox relay starts")["admin"].(string)
-		p.log.await("leading")
+		admin := p.log.Await("weir outbox relay starts")["admin"].(string)
+		p.log.Await("leading")
 		for i := range 20 {
 			r.enqueue(outbox.Message{Topic: "orders", Key: fmt.Sprint(i % 3), Payload: fmt.Append(nil, i)})
 		}
@@ -117,18 +117,18 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 			Claim     string
 			Leases    []struct{ Held bool }
 		}
-		eventually(r.T, func() bool {
-			code, body := get(r.T, admin+"status.json")
+		clitest.Eventually(r.T, func() bool {
+			code, body := clitest.Get(r.T, admin+"status.json")
 			live.Leases = nil
 			return code == 200 && json.Unmarshal([]byte(body), &live) == nil && live.Pending == 0 && live.Delivered >= 20 && live.Claim == want &&
 				len(live.Leases) == 1 && live.Leases[0].Held
 		}, func() string { return fmt.Sprintf("status.json %+v", live) })
-		if code, body := get(r.T, admin+"readyz"); code != 200 {
+		if code, body := clitest.Get(r.T, admin+"readyz"); code != 200 {
 			r.Errorf("readyz: %d %s", code, body)
 		}
 		// On a machine that stands still for a second the relay may lose its lead and
 		// take it again; only then may messages come twice.
-		_, body := get(r.T, admin+"metrics")
+		_, body := clitest.Get(r.T, admin+"metrics")
 		if once := strings.Contains(body, `weir_outbox_take_overs_total{table="weir_outbox"} 1`+"\n"); once && (repeated > 0 || live.Delivered > 20) {
 			r.Errorf("%d messages were delivered, %d of them again, by one leader", live.Delivered, repeated)
 		}
@@ -136,13 +136,13 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 			!strings.Contains(body, `weir_outbox_held_shards{table="weir_outbox"} 1`) || !strings.Contains(body, "weir_build_info") {
 			r.Errorf("metrics:\n%s", body)
 		}
-		if _, body := get(r.T, admin); !strings.Contains(body, "weir outbox relay of weir_outbox") {
+		if _, body := clitest.Get(r.T, admin); !strings.Contains(body, "weir outbox relay of weir_outbox") {
 			r.Errorf("page: %s", body)
 		}
 		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			r.Fatal(err)
 		}
-		stopped := p.log.await("weir outbox relay has stopped")
+		stopped := p.log.Await("weir outbox relay has stopped")
 		if noted, _ := stopped["noted"].(float64); noted < 20 || noted > float64(live.Delivered) {
 			r.Errorf("%v noted of %d delivered", stopped["noted"], live.Delivered)
 		}
@@ -155,17 +155,8 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 	})
 }
 
-func eventually(t *testing.T, is func() bool, state func() string) {
-	t.Helper()
-	for deadline := time.Now().Add(labtest.Patience); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not come about: %s", state())
-		}
-	}
-}
-
 func TestOutboxRelayDrains(t *testing.T) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	for _, impatient := range []bool{false, true} {
 		r := sqliteRig(t)
 		if out := r.weir("migrate"); strings.Contains(out, "exit") {
@@ -186,7 +177,7 @@ func TestOutboxRelayDrains(t *testing.T) {
 		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		p.log.await("weir outbox relay stops")
+		p.log.Await("weir outbox relay stops")
 		want := int64(0)
 		if impatient {
 			want = 1
@@ -210,7 +201,7 @@ func TestOutboxRelayDrains(t *testing.T) {
 		} else {
 			close(answer)
 			if err := p.end(); err != nil {
-				t.Errorf("ended with %v\n%s", err, p.log.seen.String())
+				t.Errorf("ended with %v\n%s", err, p.log.Seen.String())
 			}
 		}
 		if s := r.status(); s.Pending != want {
@@ -242,31 +233,31 @@ func TestLastLineStaysLast(t *testing.T) {
 
 func TestOutboxRelayWaitsForItsDatabase(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{})
-	clearEnvironment(t)
-	if out := weir(t, "outbox", "migrate", "--db", pg.DSN("postgres")); strings.Contains(out, "exit") {
+	clitest.ClearEnvironment(t)
+	if out := program.Run(t, "outbox", "migrate", "--db", pg.DSN("postgres")); strings.Contains(out, "exit") {
 		t.Fatal(out)
 	}
 	pg.Kill()
 	p := startRelay(t, nil, "--db", pg.DSN("postgres"), "--sink", "stdout:", "--admin", "off")
-	p.log.await("waiting for the database")
+	p.log.Await("waiting for the database")
 	ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
 	defer cancel()
 	if err := pg.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	p.log.await("leading")
+	p.log.Await("leading")
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.end(); err != nil {
-		t.Errorf("ended with %v\n%s", err, p.log.seen.String())
+		t.Errorf("ended with %v\n%s", err, p.log.Seen.String())
 	}
 }
 
 // While the broker is away the process is healthy and not ready, and a stop is
 // no failure: nothing was in flight.
 func TestOutboxRelayAnswersWhileItWaits(t *testing.T) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	r := sqliteRig(t)
 	if out := r.weir("migrate"); strings.Contains(out, "exit") {
 		t.Fatal(out)
@@ -278,17 +269,17 @@ func TestOutboxRelayAnswersWhileItWaits(t *testing.T) {
 	defer held.Release()
 	admin := held.Addrs()[1]
 	p := startRelay(t, []string{"WEIR_OUTBOX_DB=" + r.dsn}, "--sink", "nats://"+held.Addrs()[0]+"?timeout=1s", "--admin", admin)
-	p.log.await("waiting for the broker")
-	if code, body := get(t, "http://"+admin+"/healthz"); code != 200 {
+	p.log.Await("waiting for the broker")
+	if code, body := clitest.Get(t, "http://"+admin+"/healthz"); code != 200 {
 		t.Errorf("healthz: %d %s", code, body)
 	}
-	if code, body := get(t, "http://"+admin+"/readyz"); code != 503 || !strings.Contains(body, "waiting for the broker") {
+	if code, body := clitest.Get(t, "http://"+admin+"/readyz"); code != 503 || !strings.Contains(body, "waiting for the broker") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.end(); err != nil {
-		t.Errorf("after SIGTERM: %v\n%s", err, p.log.seen.String())
+		t.Errorf("after SIGTERM: %v\n%s", err, p.log.Seen.String())
 	}
 }

@@ -12,12 +12,13 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/outbox"
 )
 
-func TestOutboxCommandLines(t *testing.T) { runScript(t, "testdata/outbox.txt") }
+func TestOutboxCommandLines(t *testing.T) { program.Script(t, "testdata/outbox.txt") }
 
 // outboxRig is an outbox of one engine.
 type outboxRig struct {
@@ -30,7 +31,7 @@ type outboxRig struct {
 
 func (r *outboxRig) weir(verb string, args ...string) string {
 	r.Helper()
-	return weir(r.T, append([]string{"outbox", verb, "--db", r.dsn}, args...)...)
+	return program.Run(r.T, append([]string{"outbox", verb, "--db", r.dsn}, args...)...)
 }
 
 // json runs a verb with --json and decodes what it prints.
@@ -76,12 +77,12 @@ func sqliteRig(t *testing.T) *outboxRig {
 // onEveryEngine runs f on SQLite, PostgreSQL and MariaDB.
 func onEveryEngine(t *testing.T, f func(r *outboxRig)) {
 	t.Run("SQLite", func(t *testing.T) {
-		clearEnvironment(t)
+		clitest.ClearEnvironment(t)
 		f(sqliteRig(t))
 	})
 	t.Run("PostgreSQL", func(t *testing.T) {
 		pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "logical"}})
-		clearEnvironment(t)
+		clitest.ClearEnvironment(t)
 		db, err := sql.Open("pgx", pg.DSN("postgres"))
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +92,7 @@ func onEveryEngine(t *testing.T, f func(r *outboxRig)) {
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast})
-		clearEnvironment(t)
+		clitest.ClearEnvironment(t)
 		if err := my.Exec(t.Context(), "CREATE DATABASE shop"); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/outbox/torture"
 	"github.com/weirdb/weir/outbox"
 )
@@ -147,7 +148,7 @@ func (v *outboxTorture) conclude(out io.Writer, res *torture.Result) error {
 		return err
 	}
 	if len(res.Violations) > 0 {
-		return Shortfall(fmt.Errorf("promises were broken: %s", strings.Join(res.Violations, "; ")))
+		return cli.Shortfall(fmt.Errorf("promises were broken: %s", strings.Join(res.Violations, "; ")))
 	}
 	return nil
 }

@@ -3,10 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/outbox/torture"
 )
 
@@ -21,7 +22,7 @@ func TestOutboxTortureUsage(t *testing.T) {
 		"--lab sqlite --database-kills 1":        "only a database server that the run has started can be killed",
 		"--kills -1":                             "kills at least 0",
 	} {
-		out := weir(t, append([]string{"outbox", "torture"}, strings.Fields(args)...)...)
+		out := program.Run(t, append([]string{"outbox", "torture"}, strings.Fields(args)...)...)
 		if !strings.Contains(out, want) || !strings.HasSuffix(out, "exit 2\n") {
 			t.Errorf("%s: %s, want %q and exit code 2", args, out, want)
 		}
@@ -30,8 +31,8 @@ func TestOutboxTortureUsage(t *testing.T) {
 
 // A run on SQLite needs no server; its relay processes are this program.
 func TestOutboxTorture(t *testing.T) {
-	t.Setenv("WEIR_TEST_AS_MAIN", "1")
-	out := weir(t, "outbox", "torture", "--lab", "sqlite", "--duration", "2s", "--kills", "6", "--broker-kills", "1", "--json")
+	clitest.AsWeir(t)
+	out := program.Run(t, "outbox", "torture", "--lab", "sqlite", "--duration", "2s", "--kills", "6", "--broker-kills", "1", "--json")
 	var res torture.Result
 	if err := json.Unmarshal([]byte(out), &res); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -39,7 +40,7 @@ func TestOutboxTorture(t *testing.T) {
 	if !res.Holds() || len(res.Violations) > 0 || res.Committed == 0 || res.Kills == 0 {
 		t.Errorf("result %+v", res)
 	}
-	text := weir(t, "outbox", "torture", "--lab", "sqlite", "--duration", "1s", "--kills", "2", "--quiet")
+	text := program.Run(t, "outbox", "torture", "--lab", "sqlite", "--duration", "1s", "--kills", "2", "--quiet")
 	for _, want := range []string{"SQLite", "to ledger, claim poll, layout queue", "lost                 0\n", "out of order         0\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text has no %q:\n%s", want, text)
@@ -54,8 +55,7 @@ func TestOutboxTortureFallsShort(t *testing.T) {
 	err := v.conclude(&out, &torture.Result{
 		Verdict: torture.Verdict{Lost: 1, Examples: []string{"lost: key-1 7"}}, Violations: []string{"1 messages were lost"},
 	})
-	var chosen *exitError
-	if !errors.As(err, &chosen) || chosen.code != exitShortfall || !strings.Contains(err.Error(), "1 messages were lost") {
+	if cli.ExitCode(err) != cli.ExitShortfall || !strings.Contains(err.Error(), "1 messages were lost") {
 		t.Errorf("error %v, want exit code 3", err)
 	}
 	if !strings.Contains(out.String(), "for example        lost: key-1 7") {

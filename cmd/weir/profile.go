@@ -349,7 +349,7 @@ func (f *profileFlags) one(ctx context.Context, engine string, s *study.Study, s
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, stopLab(server.Stop)) }()
+		defer func() { err = errors.Join(err, lab.End(server.Stop)) }()
 		dsn, o.Durability = server.DSN, durability.String()
 		if durability == lab.Prod {
 			o.FlushDir = server.DataDir

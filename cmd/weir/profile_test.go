@@ -7,16 +7,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
 func TestProfileCommandLines(t *testing.T) {
-	runScript(t, "testdata/profile.txt")
+	program.Script(t, "testdata/profile.txt")
 }
 
 // A whole run without a database: what it prints, and what it leaves.
 func TestProfileOfSleep(t *testing.T) {
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	dir := t.TempDir()
 	run := func(name, latency string, more ...string) string {
 		out := filepath.Join(dir, name)
@@ -24,7 +25,7 @@ func TestProfileOfSleep(t *testing.T) {
 			"profile", "--dsn", "sleep://?latency=" + latency, "--concurrency", "4", "--pool-max", "1,4", "--requests", "30",
 			"--rounds", "2", "--warmup", "50ms", "--overhead-pairs", "0", "--out", out,
 		}
-		return weir(t, append(args, more...)...)
+		return program.Run(t, append(args, more...)...)
 	}
 	text := run("a", "2ms", "--json", filepath.Join(dir, "copy.json"))
 	for _, want := range []string{
@@ -73,7 +74,7 @@ func TestProfileOfSleep(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "b", cpuProfile)); err != nil || info.Size() == 0 {
 		t.Errorf("no CPU profile: %v", err)
 	}
-	diff := weir(t, "profile", "diff", filepath.Join(dir, "a"), filepath.Join(dir, "b"))
+	diff := program.Run(t, "profile", "diff", filepath.Join(dir, "a"), filepath.Join(dir, "b"))
 	if !strings.Contains(diff, "in server") || !strings.Contains(diff, "throughput") {
 		t.Errorf("diff:\n%s", diff)
 	}

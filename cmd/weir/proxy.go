@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +15,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/proxy/dash"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
@@ -26,8 +25,7 @@ import (
 )
 
 func newProxyCommand() *cobra.Command {
-	options := proxyOptions()
-	src := sources{flags: map[string]string{}, getenv: os.Getenv}
+	loader := proxyLoader()
 	var cfg proxyConfig
 	cmd := &cobra.Command{
 		Use:   "proxy [--postgres DSN] [--mysql DSN]",
@@ -55,110 +53,17 @@ restart.`,
   mariadb -h 127.0.0.1 -P 3307 weir -e 'SHOW POOLS'    # of the MySQL side`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) (err error) {
-			src.file = cmp.Or(src.file, src.getenv("WEIR_CONFIG"))
-			cfg, err = src.load(options)
+			cfg, err = loadProxy(loader)
 			return err
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p := &proxyProcess{cfg: cfg, src: src, options: options}
+			p := &proxyProcess{cfg: cfg, loader: loader}
 			return p.run(cmd.Context(), cmd.ErrOrStderr())
 		},
 	}
-	f := cmd.Flags()
-	for i := range options {
-		o := &options[i]
-		flag := f.VarPF(&textFlag{o: o, into: src.flags}, o.name, "", o.help)
-		flag.DefValue = o.def
-		if o.arg == "" {
-			flag.NoOptDefVal = "true"
-		}
-		if o.arg == argFile {
-			_ = cmd.MarkFlagFilename(o.name) // for completion; the flag exists
-		}
-	}
-	f.StringVarP(&src.file, "config", "c", "", "YAML file with any of these options; WEIR_CONFIG names one too")
-	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
-	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return proxyUsage(cmd, options) })
+	loader.AddFlags(cmd)
+	cmd.Flags().SortFlags = true // completion lists them by name
 	return cmd
-}
-
-// textFlag records the text of a flag, which option.set reads later: only then
-// is it known which of several sources counts.
-type textFlag struct {
-	o    *option
-	into map[string]string
-}
-
-func (f *textFlag) Set(v string) error { f.into[f.o.name] = v; return nil }
-func (f *textFlag) String() string     { return f.into[f.o.name] }
-func (f *textFlag) Type() string       { return "" }
-
-// proxyUsage prints the flags in the groups of the options.
-func proxyUsage(cmd *cobra.Command, options []option) error {
-	w := cmd.OutOrStderr()
-	fmt.Fprintf(w, "Usage:\n  %s\n\nExamples:\n%s\n", cmd.UseLine(), cmd.Example)
-	args := map[string]string{"config": argFile}
-	for i := range options {
-		args[options[i].name] = options[i].arg
-	}
-	for _, group := range proxyGroups {
-		set := pflag.NewFlagSet(group, pflag.ContinueOnError)
-		set.SortFlags = false
-		for i := range options {
-			if options[i].group == group {
-				set.AddFlag(cmd.Flags().Lookup(options[i].name))
-			}
-		}
-		if group == groupOps {
-			set.AddFlag(cmd.Flags().Lookup("config"))
-			if help := cmd.Flags().Lookup("help"); help != nil {
-				set.AddFlag(help)
-			}
-		}
-		fmt.Fprintf(w, "\n%s:\n%s", group, flagTable(set, args))
-	}
-	return nil
-}
-
-// flagTable renders flags and their arguments with the help beside them, wrapped
-// to 96 columns.
-func flagTable(set *pflag.FlagSet, args map[string]string) string {
-	const margin, width = 38, 58
-	var b strings.Builder
-	set.VisitAll(func(f *pflag.Flag) {
-		name := "      --" + f.Name
-		if f.Shorthand != "" {
-			name = "  -" + f.Shorthand + ", --" + f.Name
-		}
-		if arg := args[f.Name]; arg != "" {
-			name += " " + arg
-		}
-		help := f.Usage
-		if f.DefValue != "" && f.DefValue != "false" {
-			help += " (default " + f.DefValue + ")"
-		}
-		b.WriteString(name)
-		column := len(name)
-		if column+2 > margin {
-			b.WriteString("\n")
-			column = 0
-		}
-		b.WriteString(strings.Repeat(" ", margin-column))
-		used := 0
-		for _, word := range strings.Fields(help) {
-			if used > 0 && used+1+len(word) > width {
-				b.WriteString("\n" + strings.Repeat(" ", margin))
-				used = 0
-			} else if used > 0 {
-				b.WriteByte(' ')
-				used++
-			}
-			b.WriteString(word)
-			used += len(word)
-		}
-		b.WriteByte('\n')
-	})
-	return b.String()
 }
 
 // A proxySide is one protocol's side of a running proxy.
@@ -180,9 +85,8 @@ type proxyServer interface {
 
 // proxyProcess is a running `weir proxy`.
 type proxyProcess struct {
-	cfg     proxyConfig
-	src     sources
-	options []option
+	cfg    proxyConfig
+	loader *cli.Loader[proxyConfig]
 
 	level slog.LevelVar
 	log   *slog.Logger
@@ -194,7 +98,7 @@ type proxyProcess struct {
 
 func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	p.level.Set(p.cfg.logLevel)
-	p.log = newLog(stderr, p.cfg.logFormat, &p.level)
+	p.log = cli.NewLog(stderr, p.cfg.logFormat, &p.level)
 	if p.cfg.pgDSN.visible {
 		p.log.Warn("the password in --postgres can be read by every user of this machine; use PGPASSWORD, the password file, WEIR_POSTGRES or --config")
 	}
@@ -319,15 +223,15 @@ func (p *proxyProcess) probe(ctx context.Context, s proxySide) {
 // reload reads the configuration again and applies what can change while the
 // proxy serves. A mistake in it changes nothing.
 func (p *proxyProcess) reload() {
-	now, err := p.src.load(p.options)
+	now, err := loadProxy(p.loader)
 	if err != nil {
 		p.log.Error("reload refused, everything stays as it was", "error", err)
 		return
 	}
 	var later []string
-	for i := range p.options {
-		if o := &p.options[i]; !o.reload && now.texts[o.name] != p.cfg.texts[o.name] {
-			later = append(later, o.key())
+	for i := range p.loader.Options {
+		if o := &p.loader.Options[i]; !o.Reload && now.found[o.Name].Text != p.cfg.found[o.Name].Text {
+			later = append(later, o.Key())
 		}
 	}
 	if (now.pg.ClientTLS == nil) != (p.cfg.pg.ClientTLS == nil) {

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -19,8 +22,10 @@ import (
 // loadWith loads a configuration from the three sources.
 func loadWith(t *testing.T, file string, env, flags map[string]string) proxyConfig {
 	t.Helper()
-	clearEnvironment(t)
-	c, err := sources{flags: flags, getenv: func(name string) string { return env[name] }, file: file}.load(proxyOptions())
+	clitest.ClearEnvironment(t)
+	loader := proxyLoader()
+	loader.Flags, loader.File, loader.Getenv = flags, file, func(name string) string { return env[name] }
+	c, err := loadProxy(loader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,18 +134,9 @@ func TestExamplesAreValid(t *testing.T) {
 	if len(texts) < 3 {
 		t.Errorf("found %d examples", len(texts))
 	}
-	options := proxyOptions()
 	for _, text := range texts {
-		found, err := readConfigFile("example.yaml", []byte(text), options)
-		if err != nil {
+		if _, err := proxyLoader().Check("example.yaml", []byte(text)); err != nil {
 			t.Errorf("%v, in\n%s", err, text)
-		}
-		for i := range options {
-			if g, ok := found[options[i].key()]; ok {
-				if err := g.set(&proxyConfig{}, &options[i]); err != nil {
-					t.Errorf("%v, in\n%s", err, text)
-				}
-			}
 		}
 	}
 }
@@ -163,23 +159,13 @@ func TestPasswordOnTheCommandLineIsSeen(t *testing.T) {
 			t.Errorf("flag %q, environment %q: visible %v, want %v", tt.flag, tt.env, got, tt.want)
 		}
 	}
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	t.Setenv("PGPASSWORD", "secret")
-	c, err := sources{flags: map[string]string{"postgres": "host=db user=app"}, getenv: os.Getenv}.load(proxyOptions())
+	loader := proxyLoader()
+	loader.Flags = map[string]string{"postgres": "host=db user=app"}
+	c, err := loadProxy(loader)
 	if err != nil || c.pg.Postgres.Password != "secret" || c.pgDSN.visible {
 		t.Errorf("PGPASSWORD: %v, password known %v, visible %v", err, c.pg.Postgres.Password != "", c.pgDSN.visible)
-	}
-}
-
-func TestParseSize(t *testing.T) {
-	for text, want := range map[string]int{
-		"1": 1, "512B": 512, "64kB": 64 << 10, "64k": 64 << 10, "16MB": 16 << 20, "16 MiB": 16 << 20, "1G": 1 << 30,
-		"": 0, "MB": 0, "-1": 0, "0": 0, "1.5GB": 0, "1TB": 0, "1BB": 0, "9999999999GB": 0, "1 2MB": 0,
-	} {
-		got, err := parseSize(text)
-		if got != want || (err == nil) != (want > 0) {
-			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, err, want)
-		}
 	}
 }
 
@@ -256,13 +242,9 @@ func FuzzConfigFile(f *testing.F) {
 		f.Add(text)
 	}
 	f.Add([]byte("a: &a [*a]\nbatch: *a"))
-	options := proxyOptions()
-	known := map[string]bool{}
-	for i := range options {
-		known[options[i].key()] = true
-	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		found, err := readConfigFile("weir.yaml", text, options)
+		loader := proxyLoader()
+		found, err := loader.Check("weir.yaml", text)
 		if err != nil {
 			for line := range strings.Lines(err.Error()) {
 				if !strings.HasPrefix(line, "weir.yaml:") {
@@ -271,9 +253,10 @@ func FuzzConfigFile(f *testing.F) {
 			}
 			return
 		}
-		for key, g := range found {
-			if !known[key] || !strings.HasPrefix(g.source, "weir.yaml:") {
-				t.Errorf("found %q from %q", key, g.source)
+		for name, given := range found {
+			known := slices.ContainsFunc(loader.Options, func(o cli.Option[proxyConfig]) bool { return o.Name == name })
+			if !known || !strings.HasPrefix(given.Source, "weir.yaml:") {
+				t.Errorf("found %q from %q", name, given.Source)
 			}
 		}
 	})
@@ -282,26 +265,7 @@ func FuzzConfigFile(f *testing.F) {
 // The reference in docs/proxy.md is written by this test with -update, and
 // otherwise held against the flags.
 func TestProxyReference(t *testing.T) {
-	const path, begin, end = "../../docs/proxy.md", "-update` -->\n", "<!-- end of reference -->"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok := strings.Cut(string(text), begin)
-	have, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the reference", path)
-	}
-	want := proxyReference()
-	if *update {
-		if err := os.WriteFile(path, []byte(head+begin+want+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(have, "\n")); diff != "" {
-		t.Errorf("%s is not what the flags are (-want +have), rewritten by -update:\n%s", path, diff)
-	}
+	clitest.Reference(t, "../../docs/proxy.md", proxyReference())
 }
 
 func proxyReference() string {
@@ -309,21 +273,21 @@ func proxyReference() string {
 	for _, group := range proxyGroups {
 		fmt.Fprintf(&b, "\n### %s\n\n| Flag | Default | Meaning |\n|---|---|---|\n", group)
 		for _, o := range proxyOptions() {
-			if o.group != group {
+			if o.Group != group {
 				continue
 			}
-			flag, def := "--"+o.name, o.def
-			if o.arg != "" {
-				flag += " " + o.arg
+			flag, def := "--"+o.Name, o.Default
+			if o.Arg != "" {
+				flag += " " + o.Arg
 			}
-			if o.reload {
-				o.help += " *(reloaded by SIGHUP)*"
+			if o.Reload {
+				o.Help += " *(reloaded by SIGHUP)*"
 			}
 			escape := strings.NewReplacer("|", `\|`).Replace
 			if def != "" {
 				def = "`" + def + "`"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", escape(flag), def, escape(o.help))
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", escape(flag), def, escape(o.Help))
 		}
 	}
 	return b.String() + "\n"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/dash"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/version"
 )
 
 // proxyMetrics gathers what /metrics shows: the proxy, the process, the Go
@@ -19,7 +20,7 @@ import (
 func proxyMetrics(sides []proxySide) *prometheus.Registry {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
-		ConstLabels: prometheus.Labels{"version": sight.Version, "commit": currentVersion().Commit, "goversion": runtime.Version()},
+		ConstLabels: prometheus.Labels{"version": sight.Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
 	})
 	build.Set(1)
 	var sources []sight.Source

@@ -13,6 +13,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -43,11 +45,11 @@ func TestProxyServesBothSides(t *testing.T) {
 		t.Fatal(err)
 	}
 	users := filepath.Join(t.TempDir(), "mysql-users.txt")
-	write(t, users, `"app" "first"`)
+	clitest.Write(t, users, `"app" "first"`)
 	log, stop := startProxy(t, "--postgres", pg.DSN("postgres"), "--mysql", my.DSN(""), "--mysql-auth-file", users)
 	listens := map[string]map[string]any{}
 	for range 2 {
-		e := log.await("weir proxy listens")
+		e := log.Await("weir proxy listens")
 		listens[e["engine"].(string)] = e
 	}
 	if listens["postgresql"]["server"] != pg.Addr() || listens["mysql"]["server"] != my.Addr() {
@@ -71,7 +73,7 @@ func TestProxyServesBothSides(t *testing.T) {
 	}
 
 	t.Run("one admin server for both", func(t *testing.T) {
-		if code, body := get(t, admin+"readyz"); code != 200 {
+		if code, body := clitest.Get(t, admin+"readyz"); code != 200 {
 			t.Errorf("readyz: %d %s", code, body)
 		}
 		type row struct{ Engine string }
@@ -80,7 +82,7 @@ func TestProxyServesBothSides(t *testing.T) {
 			Sides             []struct{ Engine, Server, Listen string }
 			Pools, Statements []row
 		}
-		_, body := get(t, admin+"snapshot.json")
+		_, body := clitest.Get(t, admin+"snapshot.json")
 		if err := json.Unmarshal([]byte(body), &state); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +96,7 @@ func TestProxyServesBothSides(t *testing.T) {
 		if diff := cmp.Diff(want, state.Statements); diff != "" {
 			t.Errorf("statements (-want +got):\n%s", diff)
 		}
-		_, metrics := get(t, admin+"metrics")
+		_, metrics := clitest.Get(t, admin+"metrics")
 		for _, engine := range []string{"postgresql", "mysql"} {
 			if line := fmt.Sprintf(`weir_proxy_logins_total{engine="%s",outcome="accepted"}`, engine); !strings.Contains(metrics, line) {
 				t.Errorf("no %s in the metrics", line)
@@ -102,11 +104,11 @@ func TestProxyServesBothSides(t *testing.T) {
 		}
 	})
 	t.Run("reload", func(t *testing.T) {
-		write(t, users, `"app" "`+mywire.NewNativeSecret("second")+`"`)
+		clitest.Write(t, users, `"app" "`+mywire.NewNativeSecret("second")+`"`)
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		if e := log.await("configuration reloaded"); e["users"] != 1.0 {
+		if e := log.Await("configuration reloaded"); e["users"] != 1.0 {
 			t.Errorf("reload: %v", e)
 		}
 		if _, err := dialMySQL(t, myAddress, "app", "first", "", "SELECT 1"); err == nil {
@@ -117,7 +119,7 @@ func TestProxyServesBothSides(t *testing.T) {
 		my.Kill()
 		<-my.Done()
 		for {
-			code, body := get(t, admin+"readyz")
+			code, body := clitest.Get(t, admin+"readyz")
 			if code == 200 {
 				continue // the loss is not seen yet
 			}
@@ -130,12 +132,12 @@ func TestProxyServesBothSides(t *testing.T) {
 			t.Errorf("the other side: %v", err)
 		}
 	})
-	if code := stop(); code != exitFine {
-		t.Errorf("exit code %d, want 0; log:\n%s", code, log.seen.String())
+	if code := stop(); code != cli.ExitFine {
+		t.Errorf("exit code %d, want 0; log:\n%s", code, log.Seen.String())
 	}
 	for _, secret := range []string{"first", "second", mywire.NewNativeSecret("second")} {
-		if strings.Contains(log.seen.String(), secret) {
-			t.Errorf("the log holds a secret:\n%s", log.seen.String())
+		if strings.Contains(log.Seen.String(), secret) {
+			t.Errorf("the log holds a secret:\n%s", log.Seen.String())
 		}
 	}
 }
@@ -144,18 +146,18 @@ func TestProxyServesBothSides(t *testing.T) {
 func TestProxyForMySQLAlone(t *testing.T) {
 	my := labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast, BufferPool: "16M", Password: "secret"})
 	log, stop := startProxy(t, "--mysql", my.DSN(""))
-	if e := log.await("the password in --mysql"); e["level"] != "WARN" {
+	if e := log.Await("the password in --mysql"); e["level"] != "WARN" {
 		t.Errorf("a password on the command line: %v", e)
 	}
-	e := log.await("weir proxy listens")
+	e := log.Await("weir proxy listens")
 	if e["engine"] != "mysql" {
 		t.Errorf("listens: %v", e)
 	}
 	if got, err := dialMySQL(t, e["address"].(string), my.User(), "secret", "", "SELECT 1"); err != nil || got != "1" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if code := stop(); code != exitFine || strings.Contains(log.seen.String(), "PostgreSQL") {
-		t.Errorf("exit code %d; log:\n%s", code, log.seen.String())
+	if code := stop(); code != cli.ExitFine || strings.Contains(log.Seen.String(), "PostgreSQL") {
+		t.Errorf("exit code %d; log:\n%s", code, log.Seen.String())
 	}
 }
 

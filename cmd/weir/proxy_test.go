@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -10,119 +8,41 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
-// proxyLog reads the JSON log of a `weir proxy`.
-type proxyLog struct {
-	t     *testing.T
-	lines *bufio.Reader
-	seen  strings.Builder
-}
-
-// await returns the next entry whose message begins so.
-func (l *proxyLog) await(message string) map[string]any {
-	l.t.Helper()
-	for {
-		line, err := l.lines.ReadString('\n')
-		l.seen.WriteString(line)
-		if err != nil {
-			l.t.Fatalf("no %q in the log, which is\n%s", message, l.seen.String())
-		}
-		var entry map[string]any
-		if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(fmt.Sprint(entry["msg"]), message) {
-			return entry
-		}
-	}
-}
-
 // startProxy runs `weir proxy` within the test; stop ends it as the first
 // signal would and returns its exit code.
-func startProxy(t *testing.T, args ...string) (log *proxyLog, stop func() int) {
+func startProxy(t *testing.T, args ...string) (log *clitest.Log, stop func() int) {
 	t.Helper()
-	clearEnvironment(t)
-	lines := newBacklog()
+	clitest.ClearEnvironment(t)
+	lines := clitest.NewBacklog()
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int, 1)
 	go func() {
-		code <- execute(ctx, append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--listen-mysql", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--trust-loopback"}, args...), io.Discard, lines)
-		lines.end()
+		code <- program.Execute(ctx, append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--listen-mysql", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--trust-loopback"}, args...), io.Discard, lines)
+		lines.End()
 	}()
-	log = &proxyLog{t: t, lines: bufio.NewReader(lines)}
+	log = clitest.NewLog(t, lines)
 	return log, func() int {
 		cancel()
-		_, _ = io.Copy(&log.seen, log.lines)
+		_, _ = io.Copy(&log.Seen, log.Lines)
 		return <-code
 	}
-}
-
-// A backlog is a pipe that takes whatever is written at once. Of an [io.Pipe] the
-// test would have to read all the time: the proxy's event loop writes to its log,
-// and answers nobody until that is done.
-type backlog struct {
-	mu    sync.Mutex
-	more  sync.Cond    // on mu
-	text  bytes.Buffer // guarded by mu
-	ended bool         // guarded by mu
-}
-
-func newBacklog() *backlog {
-	b := &backlog{}
-	b.more.L = &b.mu
-	return b
-}
-
-func (b *backlog) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.more.Signal()
-	return b.text.Write(p)
-}
-
-// Read waits for something to read, or for the end.
-func (b *backlog) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for b.text.Len() == 0 && !b.ended {
-		b.more.Wait()
-	}
-	return b.text.Read(p)
-}
-
-func (b *backlog) end() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ended = true
-	b.more.Signal()
-}
-
-// get fetches a path of the admin server.
-func get(t *testing.T, url string) (code int, body string) {
-	t.Helper()
-	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(text)
 }
 
 // dial connects through the proxy as a user and returns whether that worked.
@@ -140,25 +60,18 @@ func dial(t *testing.T, address, user, password, database string) (*pgx.Conn, er
 	return conn, err
 }
 
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestProxyServesReloadsAndStops(t *testing.T) {
 	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
 	dir := t.TempDir()
 	config, users := filepath.Join(dir, "weir.yaml"), filepath.Join(dir, "userlist.txt")
 	settings := func(poolSize int, level string) {
-		write(t, config, fmt.Sprintf("postgres: %s\nauth: scram-sha-256\nauth_file: %s\nadmin_users: [%s]\npool_size: %d\nlog_level: %s\n",
+		clitest.Write(t, config, fmt.Sprintf("postgres: %s\nauth: scram-sha-256\nauth_file: %s\nadmin_users: [%s]\npool_size: %d\nlog_level: %s\n",
 			pg.DSN("postgres"), users, pg.User(), poolSize, level))
 	}
 	settings(3, "info")
-	write(t, users, fmt.Sprintf("%q \"first\"\n", pg.User()))
+	clitest.Write(t, users, fmt.Sprintf("%q \"first\"\n", pg.User()))
 	log, stop := startProxy(t, "-c", config)
-	listens := log.await("weir proxy listens")
+	listens := log.Await("weir proxy listens")
 	address, admin := listens["address"].(string), listens["admin"].(string)
 	if listens["pool_size"] != 3.0 || listens["server"] != pg.Addr() {
 		t.Errorf("listens: %v", listens)
@@ -179,13 +92,13 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 	}
 
 	t.Run("admin server", func(t *testing.T) {
-		if code, body := get(t, admin+"readyz"); code != 200 {
+		if code, body := clitest.Get(t, admin+"readyz"); code != 200 {
 			t.Errorf("readyz: %d %s", code, body)
 		}
-		if _, body := get(t, admin); !strings.Contains(body, "weir proxy") {
+		if _, body := clitest.Get(t, admin); !strings.Contains(body, "weir proxy") {
 			t.Errorf("the page: %.200s", body)
 		}
-		_, body := get(t, admin+"snapshot.json")
+		_, body := clitest.Get(t, admin+"snapshot.json")
 		var state struct {
 			Clients int
 			Pools   []struct {
@@ -204,7 +117,7 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 		}
 	})
 	t.Run("every metric is documented", func(t *testing.T) {
-		_, body := get(t, admin+"metrics")
+		_, body := clitest.Get(t, admin+"metrics")
 		docs, err := os.ReadFile("../../docs/proxy.md")
 		if err != nil {
 			t.Fatal(err)
@@ -240,21 +153,21 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		write(t, users, "not a user list")
+		clitest.Write(t, users, "not a user list")
 		hup()
-		if e := log.await("reload refused"); !strings.Contains(fmt.Sprint(e["error"]), "userlist.txt:1") {
+		if e := log.Await("reload refused"); !strings.Contains(fmt.Sprint(e["error"]), "userlist.txt:1") {
 			t.Errorf("reload of a bad file: %v", e)
 		}
 		if _, err := dial(t, address, pg.User(), "first", "postgres"); err != nil {
 			t.Errorf("after a refused reload: %v", err)
 		}
-		write(t, users, fmt.Sprintf("%q \"second\"\n", pg.User()))
+		clitest.Write(t, users, fmt.Sprintf("%q \"second\"\n", pg.User()))
 		settings(4, "debug")
 		hup()
-		if e := log.await("configuration reloaded"); e["users"] != 1.0 || e["log_level"] != "DEBUG" {
+		if e := log.Await("configuration reloaded"); e["users"] != 1.0 || e["log_level"] != "DEBUG" {
 			t.Errorf("reload: %v", e)
 		}
-		if e := log.await("changes that need a restart"); e["keys"] != "pool_size" {
+		if e := log.Await("changes that need a restart"); e["keys"] != "pool_size" {
 			t.Errorf("reload: %v, want pool_size to need a restart", e)
 		}
 		if _, err := dial(t, address, pg.User(), "second", "postgres"); err != nil {
@@ -267,12 +180,12 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 			t.Errorf("the session that was there: %v", err)
 		}
 	})
-	if code := stop(); code != exitFine {
-		t.Errorf("exit code %d, want 0; log:\n%s", code, log.seen.String())
+	if code := stop(); code != cli.ExitFine {
+		t.Errorf("exit code %d, want 0; log:\n%s", code, log.Seen.String())
 	}
 	for _, secret := range []string{"first", "second"} {
-		if strings.Contains(log.seen.String(), secret) {
-			t.Errorf("the log holds a password:\n%s", log.seen.String())
+		if strings.Contains(log.Seen.String(), secret) {
+			t.Errorf("the log holds a password:\n%s", log.Seen.String())
 		}
 	}
 }
@@ -292,12 +205,12 @@ func TestProxyReplacesItsCertificate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, to, string(text))
+			clitest.Write(t, to, string(text))
 		}
 	}
 	install(pg.ServerCert())
 	log, stop := startProxy(t, "--postgres", pg.DSN("postgres"), "--client-tls-cert", cert, "--client-tls-key", key, "--client-tls-mode", "require")
-	address := log.await("weir proxy listens")["address"].(string)
+	address := log.Await("weir proxy listens")["address"].(string)
 	peer := func() string {
 		t.Helper()
 		conn, err := pgx.Connect(t.Context(), fmt.Sprintf("postgres://%s@%s/postgres?sslmode=require", pg.User(), address))
@@ -317,12 +230,12 @@ func TestProxyReplacesItsCertificate(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	log.await("configuration reloaded")
+	log.Await("configuration reloaded")
 	if got := peer(); got != "somebody" {
 		t.Errorf("certificate of %q after the reload, want somebody", got)
 	}
-	if code := stop(); code != exitFine {
-		t.Errorf("exit code %d; log:\n%s", code, log.seen.String())
+	if code := stop(); code != cli.ExitFine {
+		t.Errorf("exit code %d; log:\n%s", code, log.Seen.String())
 	}
 }
 
@@ -332,12 +245,12 @@ func TestProxyReportsWhatItCannotListenOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	clearEnvironment(t)
+	clitest.ClearEnvironment(t)
 	for _, tt := range []struct{ flag, other, want string }{
 		{"--listen-postgres", "--admin=off", "listen for clients"},
 		{"--admin", "--listen-postgres=127.0.0.1:0", "listen for --admin"},
 	} {
-		out := weir(t, "proxy", "--postgres", "host=127.0.0.1 port=1", tt.flag, ln.Addr().String(), tt.other)
+		out := program.Run(t, "proxy", "--postgres", "host=127.0.0.1 port=1", tt.flag, ln.Addr().String(), tt.other)
 		if !strings.Contains(out, tt.want) || !strings.Contains(out, "address already in use") || !strings.HasSuffix(out, "exit 1\n") {
 			t.Errorf("%s in use: %s", tt.flag, out)
 		}
@@ -348,7 +261,7 @@ func TestProxyReportsWhatItCannotListenOn(t *testing.T) {
 type proxyChild struct {
 	*exec.Cmd
 	t    *testing.T
-	log  *proxyLog
+	log  *clitest.Log
 	conn *pgx.Conn
 }
 
@@ -356,8 +269,8 @@ type proxyChild struct {
 // the patience is over.
 func startChild(t *testing.T, pg *lab.Postgres) *proxyChild {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback")
-	cmd.Env = append(os.Environ(), "WEIR_TEST_AS_MAIN=1", "WEIR_POSTGRES="+pg.DSN("postgres"))
+	cmd := program.Command(t.Context(), "proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback")
+	cmd.Env = append(cmd.Env, "WEIR_POSTGRES="+pg.DSN("postgres"))
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -367,8 +280,8 @@ func startChild(t *testing.T, pg *lab.Postgres) *proxyChild {
 	}
 	timer := time.AfterFunc(labtest.Patience, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { timer.Stop() })
-	p := &proxyChild{Cmd: cmd, t: t, log: &proxyLog{t: t, lines: bufio.NewReader(stderr)}}
-	address := p.log.await("weir proxy listens")["address"].(string)
+	p := &proxyChild{Cmd: cmd, t: t, log: clitest.NewLog(t, stderr)}
+	address := p.log.Await("weir proxy listens")["address"].(string)
 	if p.conn, err = dial(t, address, pg.User(), "", "postgres"); err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +321,7 @@ func TestProxyTakesSignals(t *testing.T) {
 		{"SIGINT again", syscall.SIGINT, false, true, true, "signal: interrupt"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			clearEnvironment(t)
+			clitest.ClearEnvironment(t)
 			var p *proxyChild
 			for {
 				p = startChild(t, pg)
@@ -417,12 +330,12 @@ func TestProxyTakesSignals(t *testing.T) {
 				}
 				began := time.Now()
 				p.send(tt.signal)
-				p.log.await("weir proxy stops")
+				p.log.Await("weir proxy stops")
 				if !tt.twice {
 					break
 				}
 				p.send(tt.signal)
-				if time.Since(began) < sameSignal {
+				if time.Since(began) < cli.SameSignal {
 					break
 				}
 				// This machine was too slow: it is another signal by now, and may
@@ -434,12 +347,12 @@ func TestProxyTakesSignals(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				rest, _ = io.ReadAll(p.log.lines)
+				rest, _ = io.ReadAll(p.log.Lines)
 			}()
 			if tt.open && !tt.again {
 				p.exec("COMMIT")
 			}
-			for repeat := time.NewTicker(sameSignal / 4); tt.again; {
+			for repeat := time.NewTicker(cli.SameSignal / 4); tt.again; {
 				select {
 				case <-ended:
 					tt.again = false
@@ -452,9 +365,9 @@ func TestProxyTakesSignals(t *testing.T) {
 			var exit *exec.ExitError
 			switch {
 			case tt.want == "" && err != nil:
-				t.Errorf("ended with %v, want exit code 0; log:\n%s%s", err, p.log.seen.String(), rest)
+				t.Errorf("ended with %v, want exit code 0; log:\n%s%s", err, p.log.Seen.String(), rest)
 			case tt.want != "" && (!errors.As(err, &exit) || exit.String() != tt.want):
-				t.Errorf("ended with %v, want %q; log:\n%s%s", err, tt.want, p.log.seen.String(), rest)
+				t.Errorf("ended with %v, want %q; log:\n%s%s", err, tt.want, p.log.Seen.String(), rest)
 			}
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // pruneVerb is the configuration of `weir prune`.
@@ -122,7 +123,7 @@ func (v *pruneVerb) run(ctx context.Context, place string, stdout io.Writer) err
 	}
 	for _, e := range entries {
 		if e.State == archive.Damaged {
-			return Shortfall(fmt.Errorf("backup %s is damaged: %s; weir verify says more, and it is yours to remove", e.ID, e.Reason))
+			return cli.Shortfall(fmt.Errorf("backup %s is damaged: %s; weir verify says more, and it is yours to remove", e.ID, e.Reason))
 		}
 	}
 	return nil
@@ -157,7 +158,7 @@ func (v *pruneVerb) log(ctx context.Context, repo *archive.Repository, plan []ar
 
 func (v *pruneVerb) print(r pruneReport, w io.Writer) error {
 	if v.json {
-		return printJSON(w, r)
+		return cli.PrintJSON(w, r)
 	}
 	for _, d := range r.Plan {
 		verdict := "keep"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -47,7 +48,7 @@ same run with --env, or --env here if it was this machine.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			formats, err := v.chosen()
 			if err != nil {
-				return UsageError(err)
+				return cli.UsageError(err)
 			}
 			doc, err := reportSource{env: v.env, title: v.title}.load(args[0])
 			if err != nil {
@@ -55,7 +56,7 @@ same run with --env, or --env here if it was this machine.`,
 			}
 			if v.chart != "" {
 				if doc, err = doc.PickChart(v.chart); err != nil {
-					return UsageError(fmt.Errorf("--chart: %w", err))
+					return cli.UsageError(fmt.Errorf("--chart: %w", err))
 				}
 			}
 			return v.write(doc, formats, cmd.OutOrStdout())

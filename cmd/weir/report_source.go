@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/scenario"
@@ -180,7 +181,7 @@ func (s reportSource) profile(path string, b []byte) (*report.Doc, error) {
 func (s reportSource) environment() (*measure.Environment, error) {
 	switch s.env {
 	case "":
-		return nil, UsageError(errors.New("a profile does not say where it was taken: name a result of the same run with --env, or --env here if it was this machine"))
+		return nil, cli.UsageError(errors.New("a profile does not say where it was taken: name a result of the same run with --env, or --env here if it was this machine"))
 	case "here":
 		env := measure.ReadEnvironment()
 		env.PressureAfter = env.PressureBefore

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirdb/weir/internal/cli"
 )
 
 func TestReport(t *testing.T) {
-	runScript(t, "testdata/report.txt")
+	program.Script(t, "testdata/report.txt")
 }
 
 // measured is a result to make reports of.
@@ -21,14 +23,14 @@ const measured = "testdata/report/inserts.json"
 func TestReportWritesFiles(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(dir, "page.html")
-	if out := weir(t, "report", measured, "--to", page); out != page+"\n" {
+	if out := program.Run(t, "report", measured, "--to", page); out != page+"\n" {
 		t.Errorf("says %q", out)
 	}
 	if b, err := os.ReadFile(page); err != nil || !bytes.HasPrefix(b, []byte("<!doctype html>")) {
 		t.Errorf("page: %.40s, %v", b, err)
 	}
 	all := filepath.Join(dir, "all")
-	if out := weir(t, "report", "testdata/report/report.json", "-o", "html,md,csv,svg,json,text", "--to", all); strings.Contains(out, "2> ") {
+	if out := program.Run(t, "report", "testdata/report/report.json", "-o", "html,md,csv,svg,json,text", "--to", all); strings.Contains(out, "2> ") {
 		t.Error(out)
 	}
 	want := []string{"01-throughput.svg", "02-latency-by-percentile.svg", "report.csv", "report.html", "report.json", "report.md", "report.text"}
@@ -36,11 +38,11 @@ func TestReportWritesFiles(t *testing.T) {
 		t.Errorf("wrote %q, want %q", got, want)
 	}
 	// What was written as JSON gives the same report again.
-	first := weir(t, "report", "testdata/report/report.json", "-o", "html")
-	if again := weir(t, "report", filepath.Join(all, "report.json"), "-o", "html"); again != first {
+	first := program.Run(t, "report", "testdata/report/report.json", "-o", "html")
+	if again := program.Run(t, "report", filepath.Join(all, "report.json"), "-o", "html"); again != first {
 		t.Error("the report changed on its way through JSON")
 	}
-	if again := weir(t, "report", all, "-o", "html"); again != first {
+	if again := program.Run(t, "report", all, "-o", "html"); again != first {
 		t.Error("the report of the directory is another one")
 	}
 }
@@ -49,16 +51,16 @@ func TestReportOfAProfile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "heap.pb.gz")
 	keepHeap(t, path)
-	if out := weir(t, "report", path); !strings.Contains(out, "--env here") || !strings.HasSuffix(out, fmt.Sprintf("exit %d\n", exitUsage)) {
+	if out := program.Run(t, "report", path); !strings.Contains(out, "--env here") || !strings.HasSuffix(out, fmt.Sprintf("exit %d\n", cli.ExitUsage)) {
 		t.Errorf("without an environment: %s", out)
 	}
 	for _, env := range []string{"here", measured} {
-		out := weir(t, "report", path, "--env", env)
+		out := program.Run(t, "report", path, "--env", env)
 		if !strings.Contains(out, "Memory by the line that allocated it") || strings.Contains(out, "2> ") {
 			t.Errorf("--env %s: %s", env, out)
 		}
 	}
-	if out := weir(t, "report", path, "--env", measured); !strings.Contains(out, "Example CPU") {
+	if out := program.Run(t, "report", path, "--env", measured); !strings.Contains(out, "Example CPU") {
 		t.Errorf("environment of another machine: %s", out)
 	}
 }
@@ -74,7 +76,7 @@ func TestReportOfADirectoryWithProfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	keepHeap(t, filepath.Join(dir, "heap-client.pb.gz"))
-	out := weir(t, "report", dir)
+	out := program.Run(t, "report", dir)
 	for _, want := range []string{"Inserts, 64 clients", "Memory allocated since the start, heap-client"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
@@ -83,7 +85,7 @@ func TestReportOfADirectoryWithProfiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "broken.pb.gz"), []byte("broken"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out := weir(t, "report", dir); !strings.Contains(out, "broken.pb.gz") || !strings.HasSuffix(out, fmt.Sprintf("exit %d\n", exitFailed)) {
+	if out := program.Run(t, "report", dir); !strings.Contains(out, "broken.pb.gz") || !strings.HasSuffix(out, fmt.Sprintf("exit %d\n", cli.ExitFailed)) {
 		t.Errorf("a broken profile: %s", out)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // restoreVerb is the configuration of `weir restore`.
@@ -158,7 +159,7 @@ func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
 		return fmt.Errorf("--profile: %w", err)
 	}
 	if v.memory != "" {
-		n, err := parseSize(v.memory)
+		n, err := cli.ParseSize(v.memory)
 		if err != nil {
 			return fmt.Errorf("--index-memory %q: %w", v.memory, err)
 		}
@@ -189,10 +190,10 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 	defer func() { err = errors.Join(err, r.Close()) }()
 	m := r.Manifest()
 	if m.Scope == scopeBase {
-		return UsageError(fmt.Errorf("backup %s is a base backup, of files: --to-dir makes a data directory of it", m.ID))
+		return cli.UsageError(fmt.Errorf("backup %s is a base backup, of files: --to-dir makes a data directory of it", m.ID))
 	}
 	if name, err := databaseOf(v.options.DSN); v.log.on && err == nil && name != "" && v.options.Create && !slices.ContainsFunc(m.Databases, func(d archive.Database) bool { return d.Name == name }) {
-		return UsageError(fmt.Errorf("--to names database %s, and a log is replayed under the databases' own names: leave it out", name))
+		return cli.UsageError(fmt.Errorf("--to names database %s, and a log is replayed under the databases' own names: leave it out", name))
 	}
 	var log *replay
 	if v.log.on && familyOfBackup(m) == familyMySQL {
@@ -227,7 +228,7 @@ func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.
 			fmt.Fprintln(stderr, "the restore is unfinished; --resume continues it")
 		}
 		if differs(err) {
-			return Shortfall(err)
+			return cli.Shortfall(err)
 		}
 		return hinted(err)
 	}
@@ -291,7 +292,7 @@ func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replay
 		if v.options.DryRun {
 			out.Plan = r.Plan
 		}
-		return printJSON(stdout, out)
+		return cli.PrintJSON(stdout, out)
 	case v.options.DryRun:
 		return printPlan(stdout, r.Plan)
 	case v.quiet:
@@ -302,7 +303,7 @@ func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replay
 		resumed = fmt.Sprintf(", %d steps done before", r.Resumed)
 	}
 	_, err := fmt.Fprintf(stdout, "restored %s: %d tables, %d rows, %s, %s (%s/s), verified by %s%s\n", m.ID, r.Tables, r.Rows,
-		byteText(r.Bytes), durationText(r.Elapsed), byteText(float64(r.Bytes)/r.Elapsed.Seconds()), v.options.Verify, resumed)
+		cli.ByteText(r.Bytes), durationText(r.Elapsed), cli.ByteText(float64(r.Bytes)/r.Elapsed.Seconds()), v.options.Verify, resumed)
 	if log != nil {
 		_, e := fmt.Fprintf(stdout, "replayed binary log %s from %s to %s: %d transactions\n", log.Log, log.From, log.Position, log.Transactions)
 		err = errors.Join(err, e)
@@ -346,7 +347,7 @@ func printPlan(w io.Writer, plan []restore.Step) error {
 	for _, s := range plan {
 		line := fmt.Sprintf("%s\t%s\t%s", s.Database, s.Phase, s.Object)
 		if s.Rows > 0 || s.Bytes > 0 {
-			line += fmt.Sprintf(" (%d rows, %s)", s.Rows, byteText(s.Bytes))
+			line += fmt.Sprintf(" (%d rows, %s)", s.Rows, cli.ByteText(s.Bytes))
 		}
 		if s.Done {
 			line += " - done before"

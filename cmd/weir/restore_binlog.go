@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	loadmy "github.com/weirdb/weir/internal/backup/restore/mysql"
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
@@ -227,7 +228,7 @@ func (l *restoreLog) prepare(ctx context.Context, place string, m *archive.Manif
 		place = l.place
 	}
 	if place == "-" || strings.HasSuffix(place, ".tar") {
-		return nil, UsageError(errors.New("--log-from: a stream has no log beside it; where is it?"))
+		return nil, cli.UsageError(errors.New("--log-from: a stream has no log beside it; where is it?"))
 	}
 	if why, err := l.past(m.Summary); err != nil || why != "" {
 		return nil, errors.Join(err, fmt.Errorf("the target cannot be reached: %s", why))
@@ -282,10 +283,10 @@ func (l *restoreLog) databases(m *archive.Manifest, v *restoreVerb) ([]string, e
 	}
 	to, err := databaseOf(o.DSN)
 	if err != nil {
-		return nil, UsageError(err)
+		return nil, cli.UsageError(err)
 	}
 	if m.Scope != "cluster" && !o.Create && len(names) == 1 && to != names[0] {
-		return nil, UsageError(fmt.Errorf("the log is that of database %s, and --to names %s: log is replayed under the same name", names[0], to))
+		return nil, cli.UsageError(fmt.Errorf("the log is that of database %s, and --to names %s: log is replayed under the same name", names[0], to))
 	}
 	return names, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
@@ -168,7 +169,7 @@ func (d *restoreDir) run(ctx context.Context, args []string, v *restoreVerb, std
 	defer func() { err = errors.Join(err, r.Close()) }()
 	opts := wal.DirOptions{Dir: d.to, Tablespaces: d.tablespaces, Target: d.target, Progress: &bulk.Progress{}}
 	if opts.UID, opts.GID, err = d.ids(); err != nil {
-		return UsageError(err)
+		return cli.UsageError(err)
 	}
 	if opts.RestoreCommand, err = d.command(ctx, args[0], r.Manifest(), &v.keys); err != nil {
 		return err
@@ -233,7 +234,7 @@ func (d *restoreDir) command(ctx context.Context, place string, m *archive.Manif
 
 func (d *restoreDir) report(m *archive.Manifest, opts wal.DirOptions, v *restoreVerb, stdout io.Writer) error {
 	if v.json {
-		return printJSON(stdout, struct {
+		return cli.PrintJSON(stdout, struct {
 			ID             string `json:"id"`
 			Dir            string `json:"dir"`
 			RestoreCommand string `json:"restore_command,omitempty"`

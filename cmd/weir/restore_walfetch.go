@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // exitAbortRecovery makes a server give up its recovery. It takes a lower code for
@@ -33,11 +34,11 @@ makes the server give up instead of taking it for the end of the log.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts, err := keys.options()
 			if err != nil {
-				return &exitError{exitAbortRecovery, err}
+				return cli.Exit(exitAbortRecovery, err)
 			}
 			storage, err := archive.OpenStorage(cmd.Context(), args[0])
 			if err != nil {
-				return &exitError{exitAbortRecovery, err}
+				return cli.Exit(exitAbortRecovery, err)
 			}
 			err = fetchTo(args[2], func(w io.Writer) error {
 				return wal.Fetch(cmd.Context(), storage, system, args[1], opts, w)
@@ -46,7 +47,7 @@ makes the server give up instead of taking it for the end of the log.`,
 			case errors.Is(err, archive.ErrNotExist): // routine: servers ask for more than there can be
 				return fmt.Errorf("%s is not in the archive", args[1])
 			case err != nil:
-				return &exitError{exitAbortRecovery, hinted(err)}
+				return cli.Exit(exitAbortRecovery, hinted(err))
 			}
 			return nil
 		},

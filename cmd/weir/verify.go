@@ -14,6 +14,7 @@ import (
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 )
 
@@ -85,7 +86,7 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 	r, err := openBackup(ctx, args, &v.keys)
 	if err != nil {
 		if damaged(err) {
-			return Shortfall(err)
+			return cli.Shortfall(err)
 		}
 		return err
 	}
@@ -93,11 +94,11 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 	m := r.Manifest()
 	switch {
 	case v.restore && m.Scope == scopeBase:
-		return UsageError(fmt.Errorf("backup %s is a base backup; --restore is for backups of databases, weir restore --to-dir tests this one", m.ID))
+		return cli.UsageError(fmt.Errorf("backup %s is a base backup; --restore is for backups of databases, weir restore --to-dir tests this one", m.ID))
 	case v.log && m.Scope != scopeBase && familyOfBackup(m) == familyPostgres:
-		return UsageError(fmt.Errorf("backup %s is of databases of PostgreSQL, which no log belongs to; --log is for base backups", m.ID))
+		return cli.UsageError(fmt.Errorf("backup %s is of databases of PostgreSQL, which no log belongs to; --log is for base backups", m.ID))
 	case v.jobs < 1:
-		return UsageError(fmt.Errorf("--jobs %d: at least 1 is needed", v.jobs))
+		return cli.UsageError(fmt.Errorf("--jobs %d: at least 1 is needed", v.jobs))
 	}
 	report := verifyReport{ID: m.ID}
 	if report.Verification, err = v.bytes(ctx, r, stderr); err != nil {
@@ -129,7 +130,7 @@ func (v *verifyVerb) run(ctx context.Context, args []string, stdout, stderr io.W
 		return failed
 	}
 	if !report.OK {
-		return Shortfall(fmt.Errorf("backup %s is not good", m.ID))
+		return cli.Shortfall(fmt.Errorf("backup %s is not good", m.ID))
 	}
 	return nil
 }
@@ -175,7 +176,7 @@ func (v *verifyVerb) bytes(ctx context.Context, r *archive.Reader, stderr io.Wri
 func (v *verifyVerb) verifyLog(ctx context.Context, place string, m *archive.Manifest) (*wal.Verification, error) {
 	keys, err := v.keys.options()
 	if err != nil {
-		return nil, UsageError(err)
+		return nil, cli.UsageError(err)
 	}
 	storage, err := archive.OpenStorage(ctx, place)
 	if err != nil {
@@ -231,7 +232,7 @@ func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *ve
 	if err != nil {
 		return fmt.Errorf("start a private server: %w", err)
 	}
-	defer func() { err = errors.Join(err, stopLab(stopServer)) }()
+	defer func() { err = errors.Join(err, lab.End(stopServer)) }()
 	cluster := m.Scope == "cluster"
 	o := restore.Options{
 		DSN: dsn, Create: !cluster, Sandbox: familyOfBackup(m) == familyPostgres,
@@ -269,7 +270,7 @@ func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *ve
 
 func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
 	if v.json {
-		return printJSON(w, r)
+		return cli.PrintJSON(w, r)
 	}
 	for _, bad := range r.Bad {
 		fmt.Fprintf(w, "bad: %v; %s\n", bad, bad.Hint())
@@ -302,13 +303,13 @@ func (v *verifyVerb) print(r *verifyReport, w io.Writer) error {
 	if r.StoredOnly {
 		how = "stored bytes only"
 	}
-	_, err := fmt.Fprintf(w, "%s: %d of %d objects good, %s read, %s\n", r.ID, r.Chunks-len(r.Bad), r.Chunks, byteText(r.StoredBytes), how)
+	_, err := fmt.Fprintf(w, "%s: %d of %d objects good, %s read, %s\n", r.ID, r.Chunks-len(r.Bad), r.Chunks, cli.ByteText(r.StoredBytes), how)
 	if r.Log != nil {
-		_, e := fmt.Fprintf(w, "%s: %d files of log, %s, up to %s on timeline %d\n", r.ID, r.Log.Files, byteText(r.Log.Bytes), r.Log.End, r.Log.Timeline)
+		_, e := fmt.Fprintf(w, "%s: %d files of log, %s, up to %s on timeline %d\n", r.ID, r.Log.Files, cli.ByteText(r.Log.Bytes), r.Log.End, r.Log.Timeline)
 		err = errors.Join(err, e)
 	}
 	if b := r.Binlog; b != nil && b.Name != "" {
-		_, e := fmt.Fprintf(w, "%s: %d segments of binary log, %s, %d transactions, up to %s\n", r.ID, b.Segments, byteText(b.Bytes), b.Transactions, b.End)
+		_, e := fmt.Fprintf(w, "%s: %d segments of binary log, %s, %d transactions, up to %s\n", r.ID, b.Segments, cli.ByteText(b.Bytes), b.Transactions, b.End)
 		err = errors.Join(err, e)
 	}
 	if r.Restore != nil && len(r.Restore.Failed) == 0 {

@@ -15,9 +15,11 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,4 +126,14 @@ func checkOwnDir(path string) error {
 		return fmt.Errorf("%s is not a directory that only this user may write", path)
 	}
 	return nil
+}
+
+// endPatience bounds how long a server is asked nicely to stop.
+const endPatience = 20 * time.Second
+
+// End stops one server, whatever has become of the context of what it was for.
+func End(stop func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	return stop(ctx)
 }

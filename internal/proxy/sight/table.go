@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/weirdb/weir/internal/version"
 )
 
 // Version is the program's version, as SHOW VERSION prints it.
-const Version = "0.1.0"
+const Version = version.Number
 
 // A Table is what a command of the console shows: text columns.
 type Table struct {

@@ -1,0 +1,270 @@
+// Package clitest runs the command lines of verbs in their tests: within the test,
+// as scripts with golden output, and as processes. A process is the test binary
+// itself, which [Program.Main] turns into weir, so that no test has to link one.
+package clitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files and generated parts of the documentation")
+
+// asWeir is the environment variable that makes a test binary weir.
+const asWeir = "WEIR_TEST_AS_MAIN=1"
+
+// Program is a weir that has the verbs of the package under test.
+type Program struct {
+	Verbs func() []*cobra.Command
+	// Arguments edits a command line before Call, Must and Refuse run it. Default: none.
+	Arguments func(args []string) []string
+}
+
+// Root returns the command weir.
+func (p *Program) Root() *cobra.Command { return cli.Root(p.Verbs()...) }
+
+// Main is the body of a package's TestMain.
+func (p *Program) Main(m *testing.M) {
+	name, _, _ := strings.Cut(asWeir, "=")
+	if os.Getenv(name) != "" {
+		os.Exit(cli.Main(p.Root(), os.Args[1:]))
+	}
+	os.Exit(labtest.Main(m))
+}
+
+// Execute runs a command line within the test and returns its exit code.
+func (p *Program) Execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	args = append([]string{}, args...) // nil would be the arguments of this process
+	return cli.Execute(ctx, p.Root(), args, stdout, stderr)
+}
+
+// Run runs a command line and renders what came out: standard output as it is, each
+// line of standard error behind "2> ", and the exit code unless it is 0.
+func (p *Program) Run(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := p.Execute(t.Context(), args, &stdout, &stderr)
+	out := stdout.String()
+	for line := range strings.Lines(stderr.String()) {
+		out += "2> " + line
+	}
+	if code != cli.ExitFine {
+		out += fmt.Sprintf("exit %d\n", code)
+	}
+	return out
+}
+
+// Result is what a command line came to.
+type Result struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+func (r Result) String() string {
+	return fmt.Sprintf("exit %d\nstdout: %s\nstderr: %s", r.Code, r.Stdout, r.Stderr)
+}
+
+// Call runs a command line.
+func (p *Program) Call(ctx context.Context, args ...string) Result {
+	if p.Arguments != nil {
+		args = p.Arguments(args)
+	}
+	var stdout, stderr bytes.Buffer
+	code := p.Execute(ctx, args, &stdout, &stderr)
+	return Result{code, stdout.String(), stderr.String()}
+}
+
+// Must runs a command line that has to succeed, and returns its output.
+func (p *Program) Must(t *testing.T, args ...string) string {
+	t.Helper()
+	r := p.Call(t.Context(), args...)
+	if r.Code != cli.ExitFine {
+		t.Fatalf("weir %s: %s", strings.Join(args, " "), r)
+	}
+	return r.Stdout
+}
+
+// Refuse runs a command line that has to fail with a code, and whose error has to
+// say some words.
+func (p *Program) Refuse(t *testing.T, code int, words []string, args ...string) {
+	t.Helper()
+	r := p.Call(t.Context(), args...)
+	if r.Code != code {
+		t.Errorf("weir %s: %s\nwant exit code %d", strings.Join(args, " "), r, code)
+	}
+	for _, w := range words {
+		if !strings.Contains(r.Stdout+r.Stderr, w) {
+			t.Errorf("weir %s: %s\nwant it to say %q", strings.Join(args, " "), r, w)
+		}
+	}
+}
+
+// Script checks a script of command lines and what they print:
+//
+//	$ NAME=value weir proxy --mode fast
+//	2> weir: --mode "fast": want auto, session, transaction or statement
+//	exit 2
+//
+// Words are separated by spaces. Lines before the first command are comment.
+func (p *Program) Script(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(string(text), "\n$ ")
+	got := head + "\n"
+	for _, entry := range strings.Split(rest, "\n$ ") {
+		line, _, _ := strings.Cut(entry, "\n")
+		got += "$ " + line + "\n"
+		t.Run(line, func(t *testing.T) {
+			ClearEnvironment(t)
+			words := strings.Fields(line)
+			for words[0] != "weir" {
+				name, value, ok := strings.Cut(words[0], "=")
+				if !ok {
+					t.Fatalf("%q is neither weir nor NAME=value", words[0])
+				}
+				t.Setenv(name, value)
+				words = words[1:]
+			}
+			got += p.Run(t, words[1:]...) + "\n"
+		})
+	}
+	Golden(t, path, string(text), strings.TrimSuffix(got, "\n"))
+}
+
+// Golden compares the text of a file with what it should be, which -update writes
+// there.
+func Golden(t *testing.T, path, have, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(strings.Split(have, "\n"), strings.Split(want, "\n")); diff != "" {
+		t.Errorf("%s (-have +want), rewritten by -update:\n%s", path, diff)
+	}
+}
+
+// Reference holds the part of a document that is written by a test against what
+// that test would write.
+func Reference(t *testing.T, path, want string) {
+	t.Helper()
+	const begin, end = "-update` -->\n", "<!-- end of reference -->"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the reference", path)
+	}
+	Golden(t, path, string(text), head+begin+want+end+tail)
+}
+
+// Command returns weir as a process of its own.
+func (p *Program) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asWeir)
+	return cmd
+}
+
+// Path writes a program that is weir, for what starts processes with an environment
+// of its own.
+func (p *Program) Path(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "weir")
+	labtest.WriteProgram(t, path, fmt.Appendf(nil, "#!/bin/sh\n%s exec '%s' \"$@\"\n", asWeir, self))
+	return path
+}
+
+// AsWeir makes this binary weir for the processes that t starts.
+func AsWeir(t *testing.T) {
+	name, value, _ := strings.Cut(asWeir, "=")
+	t.Setenv(name, value)
+}
+
+// ClearEnvironment hides what the machine's own environment says of servers.
+func ClearEnvironment(t *testing.T) {
+	t.Helper()
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		if strings.HasPrefix(name, "PG") || strings.HasPrefix(name, "MYSQL_") || strings.HasPrefix(name, "WEIR_") {
+			t.Setenv(name, "")
+		}
+	}
+}
+
+// Decode reads JSON that a command has printed.
+func Decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return v
+}
+
+// Until polls a condition that another process brings about.
+func Until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	Eventually(t, holds, func() string { return "waited in vain until " + what })
+}
+
+// Eventually polls a condition; state says what is instead.
+func Eventually(t *testing.T, is func() bool, state func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(labtest.Patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not come about: %s", state())
+		}
+	}
+}
+
+// Get returns the status and the body of a page.
+func Get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// Write writes a file.
+func Write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,80 @@
+package clitest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Log reads the JSON log of a verb that serves.
+type Log struct {
+	T     *testing.T
+	Lines *bufio.Reader
+	Seen  strings.Builder // what was read
+}
+
+// NewLog returns the log that is read from r.
+func NewLog(t *testing.T, r io.Reader) *Log { return &Log{T: t, Lines: bufio.NewReader(r)} }
+
+// Await returns the next entry whose message begins so.
+func (l *Log) Await(message string) map[string]any {
+	l.T.Helper()
+	for {
+		line, err := l.Lines.ReadString('\n')
+		l.Seen.WriteString(line)
+		if err != nil {
+			l.T.Fatalf("no %q in the log, which is\n%s", message, l.Seen.String())
+		}
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) == nil && strings.HasPrefix(fmt.Sprint(entry["msg"]), message) {
+			return entry
+		}
+	}
+}
+
+// A Backlog is a pipe that takes whatever is written at once. Of an [io.Pipe] the
+// test would have to read all the time: the proxy's event loop writes to its log,
+// and answers nobody until that is done.
+type Backlog struct {
+	mu    sync.Mutex
+	more  sync.Cond    // on mu
+	text  bytes.Buffer // guarded by mu
+	ended bool         // guarded by mu
+}
+
+// NewBacklog returns an empty one.
+func NewBacklog() *Backlog {
+	b := &Backlog{}
+	b.more.L = &b.mu
+	return b
+}
+
+func (b *Backlog) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.more.Signal()
+	return b.text.Write(p)
+}
+
+// Read waits for something to read, or for the end.
+func (b *Backlog) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.text.Len() == 0 && !b.ended {
+		b.more.Wait()
+	}
+	return b.text.Read(p)
+}
+
+// End is the end of what is written.
+func (b *Backlog) End() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	b.more.Signal()
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Loader reads the options of one verb into its configuration C. It belongs to
+// one goroutine.
+type Loader[C any] struct {
+	Options []Option[C]
+	Groups  []string // of the options, in the order of the usage; a last one of the verb's own flags is OwnFlags
+	// Prefix begins the names of environment variables, such as "WEIR_KV_".
+	Prefix string
+	// Verb is which of those that share the options this is. Default: all options.
+	Verb string
+	// FileHelp is the help of --config.
+	FileHelp string
+	// Getenv looks up environment variables. Default: os.Getenv.
+	Getenv func(string) string
+
+	Flags map[string]string // what flags were given, by name
+	File  string            // the path that --config gave
+}
+
+// Given is the value of an option as text, and where it was found, in words that
+// its user recognises: "--pool-size", "WEIR_POOL_SIZE", "weir.yaml:3: pool_size".
+type Given struct {
+	Text, Source string
+}
+
+// Found is what was given, by the name of the option, defaults included.
+type Found map[string]Given
+
+func (l *Loader[C]) getenv(name string) string {
+	if l.Getenv == nil {
+		return os.Getenv(name)
+	}
+	return l.Getenv(name)
+}
+
+func (l *Loader[C]) variable(o *Option[C]) string { return l.Prefix + strings.ToUpper(o.Key()) }
+
+// Load adds up the configuration: flag, else environment, else file, else
+// default. Its errors are the user's to correct.
+func (l *Loader[C]) Load(c *C) (Found, error) {
+	inFile := map[string]setting[C]{}
+	if file := cmp.Or(l.File, l.getenv(l.Prefix+"CONFIG")); file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read configuration: %w", err)
+		}
+		if inFile, err = readFile(file, text, l.Options); err != nil {
+			return nil, err
+		}
+	}
+	found := make(Found)
+	for i := range l.Options {
+		o := &l.Options[i]
+		s, ok := l.find(o, inFile)
+		if !ok {
+			continue
+		}
+		found[o.Name] = s.Given
+		if err := s.put(c, o); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// find returns the value that counts. What is in the file is read for options of
+// other verbs, too, so that a mistake does not wait for that verb.
+func (l *Loader[C]) find(o *Option[C], inFile map[string]setting[C]) (setting[C], bool) {
+	if v, ok := l.Flags[o.Name]; ok {
+		return setting[C]{Given: Given{v, "--" + o.Name}}, true
+	}
+	if v := l.getenv(l.variable(o)); v != "" && o.of(l.Verb) {
+		return setting[C]{Given: Given{v, l.variable(o)}}, true
+	}
+	if s, ok := inFile[o.Key()]; ok {
+		return s, true
+	}
+	return setting[C]{Given: Given{o.Default, "default of --" + o.Name}}, o.Default != ""
+}
+
+// Check reads a file and judges it and each of its values, as an example in the
+// documentation has to pass.
+func (l *Loader[C]) Check(name string, text []byte) (Found, error) {
+	inFile, err := readFile(name, text, l.Options)
+	if err != nil {
+		return nil, err
+	}
+	found := make(Found)
+	var c C
+	for i := range l.Options {
+		o := &l.Options[i]
+		if s, ok := inFile[o.Key()]; ok {
+			found[o.Name] = s.Given
+			if err := s.put(&c, o); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return found, nil
+}
+
+// setting is a value that was found.
+type setting[C any] struct {
+	Given
+	apply func(*C) // instead of Option.Set, for a list
+}
+
+func (s setting[C]) put(c *C, o *Option[C]) error {
+	if s.apply != nil {
+		s.apply(c)
+		return nil
+	}
+	err := o.Set(c, s.Text)
+	switch {
+	case err == nil:
+		return nil
+	case o.Secret:
+		return fmt.Errorf("%s: %w", s.Source, err)
+	}
+	return fmt.Errorf("%s %q: %w", s.Source, s.Text, err)
+}

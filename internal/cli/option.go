@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Option is one thing that can be set in the configuration C of a verb: as a flag
+// --pool-size, in the environment as WEIR_POOL_SIZE, in the file as pool_size. Its
+// value is text wherever it comes from and is read by Set, so that all three
+// places accept the same and complain alike.
+type Option[C any] struct {
+	Group   string
+	Name    string // of the flag
+	Arg     string // stands for the value in the help; "" is a switch
+	Default string // shown in the help; read by Set like any other value
+	Help    string
+	// Verbs have the option as a flag; none: all that share it have.
+	Verbs []string
+	// Secret values are never repeated in an error.
+	Secret bool
+	// Reload marks what SIGHUP applies to a running process.
+	Reload bool
+	// Hidden options are for measurements, and not in the help.
+	Hidden bool
+	Set    func(c *C, value string) error
+	// SetList reads the option where the file has a list instead of a single value.
+	// It tells f what is wrong with the list, and returns the list as text and what
+	// applies it. Default: the option takes no list.
+	SetList func(f *File, list *yaml.Node) (text string, apply func(c *C))
+}
+
+// Key is the option's name in a file.
+func (o *Option[C]) Key() string { return strings.ReplaceAll(o.Name, "-", "_") }
+
+func (o *Option[C]) of(verb string) bool { return o.Verbs == nil || slices.Contains(o.Verbs, verb) }
+
+// ArgFile stands for the path of a file, for which shells complete.
+const ArgFile = "FILE"
+
+// GroupOperation is the group of options that every verb with options has. The
+// usage shows --config and --help in it.
+const GroupOperation = "Operation"
+
+// OneOf takes one of some words.
+func OneOf[C any](put func(c *C, word string), words ...string) func(*C, string) error {
+	return func(c *C, v string) error {
+		if !slices.Contains(words, v) {
+			last := len(words) - 1
+			return fmt.Errorf("want %s or %s", strings.Join(words[:last], ", "), words[last])
+		}
+		put(c, v)
+		return nil
+	}
+}
+
+// Number takes a whole number.
+func Number[C any](least int, field func(*C) *int) func(*C, string) error {
+	return func(c *C, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < least || n > math.MaxInt32 {
+			return fmt.Errorf("want a whole number, at least %d", least)
+		}
+		*field(c) = n
+		return nil
+	}
+}
+
+// Switch takes what strconv.ParseBool does.
+func Switch[C any](field func(*C) *bool) func(*C, string) error {
+	return func(c *C, v string) (err error) {
+		if *field(c), err = strconv.ParseBool(v); err != nil {
+			return errors.New("want true or false")
+		}
+		return nil
+	}
+}
+
+// Span takes a duration above zero, also in days and weeks, or, where zero has a
+// word, that word.
+func Span[C any](zero string, field func(*C) *time.Duration) func(*C, string) error {
+	return func(c *C, v string) error {
+		if zero != "" && (v == zero || v == "0") {
+			*field(c) = 0
+			return nil
+		}
+		d, err := ParseSpan(v)
+		if err != nil {
+			if zero != "" {
+				return fmt.Errorf("%w, or %s", err, zero)
+			}
+			return err
+		}
+		*field(c) = d
+		return nil
+	}
+}
+
+var errSpan = errors.New("want a duration above zero such as 250ms, 30s, 12h or 7d")
+
+// ParseSpan reads a duration above zero: what time.ParseDuration does, and whole
+// days and weeks.
+func ParseSpan(v string) (time.Duration, error) {
+	for suffix, unit := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
+		if n, err := strconv.Atoi(strings.TrimSuffix(v, suffix)); err == nil && strings.HasSuffix(v, suffix) {
+			if n < 1 || n > 36500 {
+				return 0, errSpan
+			}
+			return time.Duration(n) * unit, nil
+		}
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d <= 0 {
+		return 0, errSpan
+	}
+	return d, nil
+}
+
+// ParseSize reads a size as PostgreSQL does: units are powers of 1024.
+func ParseSize(v string) (int, error) {
+	digits := strings.TrimRight(v, "kKMGiBb ")
+	shift, ok := map[string]uint{
+		"": 0, "b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30, "gib": 30,
+	}[strings.ToLower(strings.TrimSpace(v[len(digits):]))]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || n < 1 || n > math.MaxInt64>>shift {
+		return 0, errors.New("want a size such as 64kB, 16MB or 1GB")
+	}
+	return int(n << shift), nil
+}
+
+// CheckHostPort returns why an address is not of the form host:port.
+func CheckHostPort(v string) error {
+	_, port, err := net.SplitHostPort(v)
+	if err != nil {
+		return errors.New("want host:port")
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("port %q is not a number from 0 (any free one) to 65535", port)
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+// Package version says which weir this is: its number, and what the Go tool has
+// noted of the source that it was built from.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// Number is the version of weir.
+const Number = "0.1.0"
+
+// Report is what `weir version --json` prints.
+type Report struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"` // of the source, if it was built from a checkout
+	Modified bool   `json:"modified"`         // the checkout had changes besides
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// Current describes the program that runs.
+func Current() Report {
+	r := Report{Version: Number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return r
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			r.Commit = s.Value
+		case "vcs.modified":
+			r.Modified = s.Value == "true"
+		}
+	}
+	return r
+}
+
+// Line is the version for people: "weir 0.1.0 (commit 1a2b3c4, go1.26, linux/amd64)".
+func Line() string {
+	r := Current()
+	commit := ""
+	if r.Commit != "" {
+		commit = "commit " + r.Commit[:min(len(r.Commit), 12)]
+		if r.Modified {
+			commit += " with changes"
+		}
+		commit += ", "
+	}
+	return fmt.Sprintf("weir %s (%s%s, %s)", r.Version, commit, r.Go, r.Platform)
+}
