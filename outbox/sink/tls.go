@@ -1,10 +1,15 @@
 package sink
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"time"
 )
 
 // TLS describes an encrypted connection. The zero value trusts what the system
@@ -52,4 +57,31 @@ func (t TLS) Config() (*tls.Config, error) {
 		cfg.Certificates = []tls.Certificate{cert}
 	}
 	return cfg, nil
+}
+
+// DialTLS connects and shakes hands, within the timeout. Its errors say that it was
+// the handshake that failed, and what may be the matter where nothing came back.
+func DialTLS(ctx context.Context, timeout time.Duration, cfg *tls.Config, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.ServerName == "" {
+		cfg = cfg.Clone()
+		if cfg.ServerName, _, err = net.SplitHostPort(address); err != nil {
+			return nil, errors.Join(err, raw.Close())
+		}
+	}
+	conn := tls.Client(raw, cfg)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close() // the error that counts is the other one
+		var plain tls.RecordHeaderError
+		if errors.As(err, &plain) || errors.Is(err, io.EOF) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, fmt.Errorf("TLS handshake with %s: %w (does the broker speak TLS on this port?)", address, err)
+		}
+		return nil, fmt.Errorf("TLS handshake with %s: %w", address, err)
+	}
+	return conn, nil
 }

@@ -49,8 +49,9 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &topics{create: o.Create, maxBytes: o.MaxBytes, timeout: o.Timeout, known: map[string]topic{}}
-	opts, err := o.client(t.limitOf)
+	h := &handshakes{}
+	t := &topics{handshakes: h, create: o.Create, maxBytes: o.MaxBytes, timeout: o.Timeout, known: map[string]topic{}}
+	opts, err := o.client(t.limitOf, h)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	defer cancel()
 	if err := client.Ping(ctx); err != nil {
 		client.Close()
-		return nil, outbox.Unavailable(fmt.Errorf("connect to %v: %w", o, err))
+		return nil, outbox.Unavailable(fmt.Errorf("connect to %v: %w", o, h.explain(err)))
 	}
 	return s, nil
 }
@@ -316,7 +317,7 @@ func (s *Sink) classify(ctx context.Context, err error) error {
 	}
 	var code *kerr.Error
 	if !errors.As(err, &code) || code.Retriable && code != kerr.UnknownTopicOrPartition {
-		return outbox.Unavailable(wrapped) // connections, time-outs, the end of the client
+		return outbox.Unavailable(s.topics.explain(wrapped)) // connections, time-outs, the end of the client
 	}
 	switch code {
 	case kerr.UnknownTopicOrPartition, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.MessageTooLarge,

@@ -2,9 +2,13 @@ package kafka
 
 import (
 	"cmp"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -112,8 +116,8 @@ func (o Options) String() string { return "kafka://" + strings.Join(o.Brokers, "
 const linger = 5 * time.Millisecond
 
 // client are the options of the client library. limit is the largest batch of a
-// topic.
-func (o Options) client(limit func(topic string) int32) ([]kgo.Opt, error) {
+// topic, t makes its connections if they are encrypted.
+func (o Options) client(limit func(topic string) int32, t *handshakes) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(o.Brokers...), kgo.ClientID("weir-outbox"),
 		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytesFn(limit),
@@ -152,11 +156,42 @@ func (o Options) client(limit func(topic string) int32) ([]kgo.Opt, error) {
 		return nil, fmt.Errorf("kafka: unknown sasl %q", o.SASL)
 	}
 	if o.Secure {
-		cfg, err := o.TLS.Config()
-		if err != nil {
+		var err error
+		if t.cfg, err = o.TLS.Config(); err != nil {
 			return nil, fmt.Errorf("kafka: %w", err)
 		}
-		opts = append(opts, kgo.DialTLSConfig(cfg))
+		t.timeout = o.Timeout / 2
+		opts = append(opts, kgo.Dialer(t.dial))
 	}
 	return opts, nil
+}
+
+// handshakes makes encrypted connections, and knows why the last one failed: the
+// library tries again and then speaks of its own time-outs.
+type handshakes struct {
+	cfg     *tls.Config
+	timeout time.Duration
+
+	mu   sync.Mutex
+	last error
+}
+
+func (h *handshakes) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	conn, err := sink.DialTLS(ctx, h.timeout, h.cfg, address)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil || ctx.Err() == nil {
+		h.last = err
+	}
+	return conn, err
+}
+
+// explain adds the failure that an error does not tell of.
+func (h *handshakes) explain(err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.last == nil || errors.Is(err, h.last) {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, h.last)
 }

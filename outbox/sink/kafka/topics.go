@@ -27,6 +27,8 @@ type topic struct {
 // message goes to a topic, and again after one has failed: by the time that the
 // producer finds out, others are on their way behind.
 type topics struct {
+	*handshakes
+
 	client   *kgo.Client
 	create   bool
 	maxBytes int32
@@ -88,13 +90,13 @@ func (t *topics) exists(ctx context.Context, name string) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, err))
+			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, t.explain(err)))
 		case errors.Is(err, kerr.UnknownTopicOrPartition) && time.Since(began) > newTopic:
 			return fmt.Errorf("kafka: there is no topic %q", name)
 		case errors.Is(err, kerr.InvalidTopicException), errors.Is(err, kerr.TopicAuthorizationFailed):
 			return outbox.Reject(fmt.Errorf("kafka: topic %q: %w", name, err))
 		case !kerr.IsRetriable(err):
-			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, err))
+			return outbox.Unavailable(fmt.Errorf("kafka: look for topic %q: %w", name, t.explain(err)))
 		}
 		select {
 		case <-ctx.Done():

@@ -38,6 +38,7 @@ type Sink struct {
 
 	mu      sync.Mutex
 	refused int            // how often the server forbade a subject
+	away    error          // why the last attempt to have the connection again failed
 	denied  map[string]int // refused, when it forbade this subject last on this connection
 	alarm   chan struct{}  // closed and replaced when refused grows
 }
@@ -95,6 +96,11 @@ func (s *Sink) settings(ctx context.Context) (nats.Options, error) {
 	o.IgnoreAuthErrorAbort = true
 	o.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) { s.noteError(err) }
 	o.ReconnectedCB = func(*nats.Conn) { s.forgive() }
+	o.ReconnectErrCB = func(_ *nats.Conn, err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.away = err
+	}
 	switch {
 	case s.opts.CredentialsFile != "":
 		if err := nats.UserCredentials(s.opts.CredentialsFile)(&o); err != nil {
@@ -284,6 +290,10 @@ func (s *Sink) classify(err error) error {
 	wrapped := fmt.Errorf("nats: publish: %w", err)
 	var api *jetstream.APIError
 	switch {
+	case errors.Is(err, nats.ErrReconnectBufExceeded): // there is no connection, and nothing is kept for one
+		if why := s.whyAway(); why != nil {
+			return outbox.Unavailable(fmt.Errorf("nats: publish: there is no connection: %w", why))
+		}
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		return wrapped // see explain
 	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrInvalidMsg),
@@ -378,5 +388,18 @@ func (s *Sink) isDenied(subject string, before int) bool {
 func (s *Sink) forgive() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.away = nil
 	clear(s.denied)
+}
+
+// whyAway is why there is no connection, as far as that is known. The library
+// tells of attempts that reached no server by its callback, of others by the last
+// error.
+func (s *Sink) whyAway() error {
+	if err := s.conn.LastError(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
 }

@@ -2,12 +2,13 @@ package redis
 
 import (
 	"context"
-	"crypto/tls"
 	"net"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weirdb/weir/outbox/sink"
 )
 
 // lane is one connection, used by one call of Publish at a time. It is a client
@@ -51,11 +52,11 @@ func (s *Sink) newLane() *lane {
 }
 
 func (s *Sink) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	d := &net.Dialer{Timeout: s.opts.Timeout}
 	if s.tls == nil {
-		return d.DialContext(ctx, network, address)
+		return (&net.Dialer{Timeout: s.opts.Timeout}).DialContext(ctx, network, address)
 	}
-	return (&tls.Dialer{NetDialer: d, Config: s.tls}).DialContext(ctx, network, address)
+	// Less than the call has, so that it is this that says what took too long.
+	return sink.DialTLS(ctx, s.opts.Timeout*3/4, s.tls, address)
 }
 
 // during runs f and closes the connection under it when ctx ends. Nothing of

@@ -85,6 +85,9 @@ func New(ctx context.Context, o Options) (*Sink, error) {
 	first.during(ctx, func() { err = first.client.Ping(ctx).Err() })
 	if err != nil {
 		_ = first.client.Close() // the error that counts is the other one
+		if errors.Is(err, io.EOF) && !o.Secure {
+			err = fmt.Errorf("%w (does the server expect TLS on this port?)", err)
+		}
 		return nil, outbox.Unavailable(fmt.Errorf("connect to %v: %w", o, err))
 	}
 	s.lanes <- first
