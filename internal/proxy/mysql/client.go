@@ -91,6 +91,7 @@ type client struct {
 
 	tableLocks tableLock // as far as weir knows
 	attempt    uint64    // at getting a backend; an earlier one is given up
+	readying   *backend  // is being made ready for it
 
 	begunMark uint64 // what had been written to it at begunAt; see checkBegun
 	begunAt   time.Duration

@@ -13,11 +13,14 @@ func (c *client) attach(b *backend) {
 	c.waiting = true
 	c.attempt++
 	attempt := c.attempt
-	b.mode = modeOwn
+	b.mode, c.readying = modeOwn, b
 	if c.pins&pinSequence != 0 && b.sequencer != c {
 		b.forgetSequences(c)
 	}
 	b.readied(c.set, nil, func(b *backend, err *mywire.Error) {
+		if c.readying == b {
+			c.readying = nil
+		}
 		gone := c.s.Closed || c.s.Closing || !c.waiting || c.link != nil || attempt != c.attempt
 		if gone || err != nil {
 			lost := b.s.Closed

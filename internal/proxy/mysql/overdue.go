@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ import (
 // overdueSlack is how much longer than in a queue such a wait may take: what stands in
 // a queue is to be told by that.
 const overdueSlack = time.Second
+
+var errNotReady = errors.New("the server has not answered what makes the connection ready for a client (--queue-timeout)")
 
 // checkBegun refuses a command that is not begun for longer than --queue-timeout,
 // though it waits in no queue.
@@ -38,7 +41,11 @@ func (c *client) checkBegun() {
 		"weir: a backend of pool %s was not made ready for this statement within %s (--queue-timeout): %s", p.key, limit, p.uses())
 	c.begunAt = c.l.Now
 	if c.waiting {
+		b := c.readying
 		c.giveUpWaiting(e)
+		if b != nil {
+			b.s.Close(errNotReady) // it would be missing in the pool
+		}
 		return
 	}
 	c.fatal(e) // what its connection is in the middle of, nobody knows

@@ -3,9 +3,11 @@ package mysql_test
 import (
 	"bytes"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -64,6 +66,48 @@ func TestServerHangsUpBehindAnAnswer(t *testing.T) {
 				t.Error("the server has not hung up")
 			}
 		})
+	}
+}
+
+// What a client waits for in no queue is bounded as well: here a server that leaves
+// unanswered what makes a connection ready for it.
+func TestConnectionThatIsNeverReady(t *testing.T) {
+	t.Parallel()
+	var armed atomic.Bool
+	w := start(t, database(t), func(c *mysql.Config) {
+		c.PoolSize, c.QueueTimeout = 1, 300*time.Millisecond
+		c.MySQL.Address = relayed(t, server(t).Addr(), func() (up, down func(p []byte) ([]byte, bool)) {
+			same := func(p []byte) ([]byte, bool) { return p, true }
+			return func(p []byte) ([]byte, bool) {
+				if armed.Load() && bytes.Contains(p, []byte("time_zone='+01:00'")) {
+					return nil, true
+				}
+				return p, true
+			}, same
+		})
+	})
+	one, two := speaker{w.dial(nil)}, speaker{w.dial(nil)}
+	// A busy machine may take longer to open a connection.
+	ask := func(c speaker, sql string) (got string) {
+		eventually(t, sql+" is answered", func() bool {
+			got = c.ask(sql)
+			return !strings.HasPrefix(got, "ERROR 1040")
+		})
+		return got
+	}
+	ask(one, "SET time_zone = '+01:00'")
+	ask(two, "SET time_zone = '+02:00'")
+	armed.Store(true)
+	got := one.ask("SELECT SLEEP(0)")
+	if !strings.Contains(got, "ERROR 1040") || !strings.Contains(got, "--queue-timeout") {
+		t.Errorf("the client is told %s", got)
+	}
+	if got := ask(two, "SELECT @@time_zone"); !strings.Contains(got, "+02:00") {
+		t.Errorf("another session: %s", got)
+	}
+	armed.Store(false)
+	if got := ask(one, "SELECT @@time_zone"); !strings.Contains(got, "+01:00") {
+		t.Errorf("the session goes on in %s", got)
 	}
 }
 
