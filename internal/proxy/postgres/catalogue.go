@@ -129,6 +129,8 @@ func (r *reader) feed(rows [][][]byte) {
 			r.tree(nodeKind(f[1][0]), f[2], f[3], f[4])
 		case "foreign":
 			r.grow(r.fact(nodeRead, f[1], f[2]), sqlscan.EffUnknownFunc, nil)
+		case "identity": // draws numbers without an expression that says so
+			r.grow(r.fact(nodeWrite, f[1], f[2]), sqlscan.EffSequence, nil)
 		case "settings": // its rules call set_config, also for views over it
 			r.grow(r.fact(nodeRead, f[1], f[2]), sqlscan.EffSessionRead, nil)
 			r.grow(r.fact(nodeWrite, f[1], f[2]), sqlscan.EffSetConfig, nil)

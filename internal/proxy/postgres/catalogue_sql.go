@@ -20,7 +20,7 @@ const builtinSQL = `SELECT oid, proname FROM pg_catalog.pg_proc
 
 // stampCatalogues are the catalogues from which the index is read.
 var stampCatalogues = strings.Fields(`pg_proc pg_trigger pg_rewrite pg_attrdef pg_constraint pg_policy pg_cast
-	pg_operator pg_type pg_event_trigger pg_inherits pg_index pg_foreign_table pg_opclass pg_amproc`)
+	pg_operator pg_type pg_event_trigger pg_inherits pg_index pg_foreign_table pg_opclass pg_amproc pg_sequence`)
 
 // stampSQL is a number that changes with every change of these catalogues: for
 // each the count of its rows, and the sum of the transactions that wrote them. A
@@ -58,6 +58,9 @@ UNION ALL SELECT 'config', p.oid::text, pg_catalog.array_to_string(p.proconfig, 
  FROM pg_catalog.pg_proc p WHERE p.oid >= 16384 AND p.proconfig::text LIKE '%%.%%'
 UNION ALL SELECT 'foreign', c.oid::text, c.relname, '', '', '', '' FROM pg_catalog.pg_class c
  WHERE c.relkind = 'f' OR c.relam >= 16384 AND c.relkind <> 'i'
+UNION ALL SELECT 'identity', c.oid::text, c.relname, '', '', '', '' FROM pg_catalog.pg_sequence s
+ JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = s.seqrelid
+  AND d.refclassid = d.classid AND d.deptype = 'i' JOIN pg_catalog.pg_class c ON c.oid = d.refobjid
 UNION ALL SELECT 'settings', c.oid::text, c.relname, '', '', '', '' FROM pg_catalog.pg_class c
  WHERE c.relname = 'pg_settings' AND c.relnamespace = 'pg_catalog'::pg_catalog.regnamespace
 UNION ALL SELECT 'tree', x.kind, x.oid::text,

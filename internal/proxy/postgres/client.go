@@ -71,6 +71,9 @@ type client struct {
 	// bodies: functions were made in the transaction under way; what they do is not
 	// known before it ends. madeBodies: it has ended.
 	bodies, madeBodies bool
+	makes              bool                // relations, by a transaction that has not ended
+	unread             map[string]struct{} // texts that nothing was known of
+	unreadBytes        int
 	prepares           uint64   // the epoch in which the session first had SQL-prepared statements
 	leftovers          bool     // SQL-prepared statements may be left on the backend
 	lent               []string // protocol-level statements that the backend has under the client's names

@@ -46,6 +46,8 @@ type index struct {
 	// foreign is that of the names with bytes above 127, which look different in
 	// another encoding.
 	foreign consequence
+	// fresh has the names of relations that clients of weir have made since.
+	fresh map[string]consequence
 
 	builtins       string // see reader
 	effects, named map[string]sqlscan.Effect
@@ -73,6 +75,9 @@ func (x *index) reached(sql string, writes bool) consequence {
 	var got consequence
 	got = got.with(x.any)
 	r := sqlscan.Names(sql, x.names, func(_ string, c consequence) { got = got.with(c) })
+	if len(x.fresh) > 0 {
+		sqlscan.Names(sql, x.fresh, func(_ string, c consequence) { got = got.with(c) })
+	}
 	if r.Foreign {
 		got = got.with(x.foreign)
 	}
@@ -94,6 +99,9 @@ type reading struct {
 	hidden bool
 	// makes: it may make a table, which is temporary if the search path says so.
 	makes bool
+	fresh []freshName // relations that it makes, whose use has consequences
+	// unread is the text of a statement that was judged without an index.
+	unread string
 }
 
 // judge adds to what a text shows what the objects that it names do. Without an
@@ -101,6 +109,10 @@ type reading struct {
 func (x *index) judge(info sqlscan.Statement, sql string) reading {
 	out := reading{Statement: info}
 	if x == nil {
+		out.unread = sql
+		if info.Effects.Has(sqlscan.EffDDL) {
+			out.hidden, out.makes = hidesBody(sql), true
+		}
 		out.Effects |= sqlscan.EffUnknownFunc
 		return out
 	}
@@ -127,8 +139,9 @@ func (x *index) judge(info sqlscan.Statement, sql string) reading {
 		e |= c.read
 		out.touches = append(out.touches, c.touches...)
 		opaque = opaque || r.Effects.Has(sqlscan.EffUnknownFunc)
+		out.hidden = opaque || r.Effects.Has(sqlscan.EffDDL)
 	case e.Has(sqlscan.EffMulti) && e.Has(sqlscan.EffUnknownFunc) && hasDo(sql):
-		opaque = true
+		opaque, out.hidden = true, true
 	case info.Verb == sqlscan.VerbVacuum, e.Has(sqlscan.EffDDL) && cascades(sql):
 		e |= x.all.read | x.all.write
 		out.touches = append(out.touches, x.all.touches...)
@@ -138,9 +151,16 @@ func (x *index) judge(info sqlscan.Statement, sql string) reading {
 		lower := strings.ToLower(sql)
 		out.makes = strings.Contains(lower, "create") || strings.Contains(lower, "into")
 		out.touches = append(out.touches, x.ddl.touches...)
-		if hidesBody(sql) {
+		switch {
+		case hidesBody(sql):
 			out.hidden = true
 			opaque = opaque || e.Has(sqlscan.EffMulti)
+		case e.Has(sqlscan.EffTemp) && !e.Has(sqlscan.EffMulti): // only its own session sees it
+		default:
+			out.fresh, out.hidden = x.bringsIn(sql, e.Has(sqlscan.EffMulti))
+			for _, n := range out.fresh { // the text may use what it makes
+				e |= n.read | n.write
+			}
 		}
 	}
 	c := x.reached(sql, !readsOnly(e))

@@ -23,10 +23,17 @@ func (c *client) note(u *unit, info *reading) {
 	if e&^sqlscan.EffBackslash == 0 {
 		return
 	}
+	pins := pinsOf(e)
+	if info.unread != "" && !c.bodies && c.remember(info.unread) {
+		pins = pinsOf(e&^sqlscan.EffUnknownFunc) | pinUnread
+	}
 	u.effects |= e
 	u.unsettles = u.unsettles || c.unsettles(&info.Statement)
 	if info.hidden {
 		c.bodies = true
+	}
+	if len(info.fresh) > 0 {
+		c.p.proof.add(c, info.fresh)
 	}
 	if e.Has(sqlscan.EffPrepare) && c.prepares == 0 {
 		c.prepares = c.p.proof.epoch
@@ -73,8 +80,8 @@ func (c *client) note(u *unit, info *reading) {
 	if info.Verb == sqlscan.VerbDeallocate {
 		u.frees = strings.Clone(info.Name)
 	}
-	if e.Has(pinEffects) {
-		c.addPins(pinsOf(e))
+	if pins != 0 {
+		c.addPins(pins)
 	}
 	if e.Has(sqlscan.EffSequenceRead) && c.link.lastWriter != c {
 		c.p.keepSequences = true
@@ -84,6 +91,51 @@ func (c *client) note(u *unit, info *reading) {
 		if c.p.keepSequences {
 			c.addPins(pinSequence)
 		}
+	}
+}
+
+// maxRemembered bounds the texts that a client has judged afterwards, in bytes.
+const maxRemembered = 64 << 10
+
+// remember keeps a text that nothing was known of, to judge it when something is.
+func (c *client) remember(sql string) bool {
+	if c.pins&pinUnread == 0 {
+		c.unread, c.unreadBytes = nil, 0
+	}
+	if _, ok := c.unread[sql]; ok {
+		return true
+	}
+	if c.unreadBytes += len(sql); c.unreadBytes > maxRemembered || c.pins&pinFunc != 0 {
+		return false
+	}
+	if c.unread == nil {
+		c.unread = make(map[string]struct{})
+	}
+	c.unread[strings.Clone(sql)] = struct{}{}
+	return true
+}
+
+// rejudge judges what the client did while nothing was known. Without an index it
+// stays pinned.
+func (c *client) rejudge(x *index) {
+	c.pins &^= pinUnread
+	if x == nil {
+		c.addPins(pinFunc)
+	}
+	for sql := range c.unread {
+		if x == nil {
+			break
+		}
+		info := x.judge(sqlscan.Scan(sql), sql)
+		if info.Effects.Has(sqlscan.EffTouch) {
+			c.doubt(info.touches...)
+		}
+		c.look = c.look || info.makes
+		c.addPins(pinsOf(info.Effects))
+	}
+	c.unread = nil
+	if c.link != nil {
+		c.link.settle()
 	}
 }
 
@@ -149,11 +201,14 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 	if u.effects.Has(sqlscan.EffDDL) && (!u.failed || u.statements > 1) {
 		c.p.forgetTexts()
 	}
+	if c.makes && status == pgwire.StatusIdle && b.depth() == 0 && c.cur == nil {
+		c.p.proof.ended(c, c.l.Now)
+	}
 	c.restoreStart(b, u)
 	c.settleSets(b, u, before)
 	if status == pgwire.StatusIdle && c.bodies && b.depth() == 0 && c.cur == nil {
 		c.bodies, c.madeBodies = false, true
-		c.p.proof.stale = true
+		c.p.proof.outdated()
 	}
 	if len(u.reached) > 0 || len(c.reached) > 0 {
 		c.carriedOut(u, before, status)

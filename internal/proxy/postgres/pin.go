@@ -28,12 +28,13 @@ const (
 	pinUnknown                   // a text that weir could not read
 	pinMode                      // the pool's mode is session
 	pinEncoding                  // a text in an encoding that weir does not read
+	pinUnread                    // functions while the catalogue was read
 	pinEnd
 )
 
 var pinNames = [...]string{
 	"temp", "listen", "advisory_lock", "hold_cursor", "prepare", "set", "role",
-	"set_config", "setseed", "function", "load", "sequence", "backup", "unknown", "session_mode", "encoding",
+	"set_config", "setseed", "function", "load", "sequence", "backup", "unknown", "session_mode", "encoding", "reading",
 }
 
 func (p pin) String() string {
@@ -55,7 +56,7 @@ const pinsSeen = pinTemp | pinListen | pinAdvisory | pinHold | pinPrepare
 
 // pinsSpoil are the pins for what DISCARD ALL may leave: a backend that had one
 // serves nobody else.
-const pinsSpoil = pinSet | pinSetConfig | pinSeed | pinFunc | pinLoad | pinBackup | pinUnknown | pinEncoding
+const pinsSpoil = pinSet | pinSetConfig | pinSeed | pinFunc | pinLoad | pinBackup | pinUnknown | pinEncoding | pinUnread
 
 var pinOfEffect = []struct {
 	eff sqlscan.Effect

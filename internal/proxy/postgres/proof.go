@@ -16,13 +16,17 @@ import (
 type proof struct {
 	l        *loop
 	database string
-	index    *index // nil: not known, and everything is assumed
-	epoch    uint64 // counts the indexes
+	index    *index          // nil: not known, and everything is assumed
+	last     *index          // the last that was known
+	made     map[string]made // relations that clients have made since
+	epoch    uint64          // counts the indexes
 
-	ready   bool // it was read, or could not be
-	reading bool // a read is under way
-	looking bool // a look is under way, or waits for a backend
-	again   bool // what is being read may be out of date already
+	ready   bool          // it was read, or could not be, or takes long
+	reading bool          // a read is under way
+	on      *backend      // on which
+	began   time.Duration // since when
+	looking bool          // a look is under way, or waits for a backend
+	again   bool          // what is being read may be out of date already
 	// stale: a client has made functions. Statements wait until they are known.
 	stale   bool
 	staleAt time.Duration // since when nobody has been reading them; 0 if somebody is
@@ -92,7 +96,8 @@ func (f *proof) read(b *backend) {
 	f.reading = true
 	f.reads++
 	sent := f.l.Now
-	r := newReader(f.l.srv.cfg.TrustFunctions, f.index)
+	f.on, f.began = b, sent
+	r := newReader(f.l.srv.cfg.TrustFunctions, f.last)
 	done := make(chan struct{}, 1)
 	var step func(sql string)
 	step = func(sql string) {
@@ -109,11 +114,12 @@ func (f *proof) read(b *backend) {
 			f.install(x, sent)
 			if f.again {
 				f.again = false
+				f.believe(nil)
 				f.read(b)
 				return
 			}
 			f.settled()
-			f.free(b)
+			f.confirm(b)
 			return
 		}
 		b.held = true
@@ -148,8 +154,10 @@ func (f *proof) free(b *backend) {
 // the old one was last known to be right are not used any more if the new one has
 // more in it: something may have been done on them unseen.
 func (f *proof) install(x *index, sent time.Duration) {
-	old := f.index
-	f.index, f.err, f.took = x, nil, f.l.Now-sent
+	old := f.last
+	f.known(sent)
+	x = x.with(f.made)
+	f.index, f.last, f.err, f.took = x, x, nil, f.l.Now-sent
 	f.epoch++
 	f.reading = false
 	if old != nil && !x.within(old) {
@@ -166,7 +174,9 @@ func (f *proof) settled() {
 		list := f.adopted
 		f.adopted = nil
 		for _, b := range list {
-			f.free(b)
+			if b != f.on || !f.reading {
+				f.free(b)
+			}
 		}
 	}
 	for _, c := range f.l.clients {
@@ -180,7 +190,8 @@ func (f *proof) settled() {
 // every client keeps its backend.
 func (f *proof) failed(b *backend, err error) {
 	f.failures++
-	f.reading, f.again = false, false
+	f.believe(nil)
+	f.reading, f.again, f.on = false, false, nil
 	f.index, f.err = nil, err
 	f.epoch++
 	f.lookAt = f.l.Now + 10*lookEvery
@@ -219,8 +230,11 @@ func (f *proof) retire(since time.Duration) {
 // tick looks whether the catalogue has changed, on a backend of p, while it is in
 // use.
 func (f *proof) tick(p *pool) {
-	if f.stale && !f.reading {
+	switch {
+	case f.stale && !f.reading:
 		f.unstick()
+	case f.reading && (f.stale || !f.ready) && f.l.Now-f.began > readPatience:
+		f.goOn()
 	}
 	if !f.ready || f.reading || f.looking || !f.used || f.l.Now < f.lookAt || len(p.backends) == 0 {
 		return
@@ -233,7 +247,58 @@ func (f *proof) tick(p *pool) {
 	f.look(p)
 }
 
-// staleLimit bounds how long statements wait for functions to be known.
+// readPatience is how long statements wait for a reading.
+const readPatience = 300 * time.Millisecond
+
+// goOn ends the wait for a reading that takes long. Until it has ended each client
+// keeps its backend; then what the clients have done meanwhile is judged by it.
+func (f *proof) goOn() {
+	f.index = nil
+	f.epoch++
+	f.settled()
+}
+
+// confirm has what clients did while the catalogue was read judged by what was read,
+// if it has not changed until now.
+func (f *proof) confirm(b *backend) {
+	f.on = nil
+	if b.s.Closed || !f.unread() {
+		f.believe(f.index)
+		f.free(b)
+		return
+	}
+	x := f.index
+	b.ask(quietly+stampSQL, func(u *unit) {
+		if u.err != nil || len(u.rows) != 1 || string(u.rows[0][0]) != x.stamp {
+			x = nil
+		}
+		f.believe(x)
+		b.held = false
+	})
+}
+
+// unread tells whether a client has done something that was not judged.
+func (f *proof) unread() bool {
+	for _, c := range f.l.clients {
+		if c.p.proof == f && c.pins&pinUnread != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// believe ends the pins of those who did something while nothing was known, where x
+// shows that it left nothing. Without x they stay.
+func (f *proof) believe(x *index) {
+	for _, c := range f.l.clients {
+		if c.p.proof == f && c.pins&pinUnread != 0 {
+			c.rejudge(x)
+		}
+	}
+}
+
+// staleLimit bounds how long statements wait for functions to be known where nobody
+// reads them.
 const staleLimit = 2 * time.Second
 
 // unstick ends the wait for functions to be known where nobody reads them: the
@@ -302,11 +367,36 @@ func (f *proof) changed(b *backend) bool {
 	return true
 }
 
+// outdated is called when a client has made functions: statements wait until they
+// are known, on the other loops too.
+func (f *proof) outdated() {
+	f.stale = true
+	f.elsewhere(func(g *proof) {
+		for _, p := range g.l.poolList {
+			if p.proof != g || !g.ready || len(p.backends) == 0 {
+				continue
+			}
+			g.stale = true
+			switch {
+			case g.reading:
+				g.again = true
+			case !g.looking:
+				g.readSoon(p)
+			}
+			return
+		}
+		g.used, g.lookAt = true, 0
+	})
+}
+
 // forgets is called when a client leaves with its backend: what it made is looked
 // for by anyone who comes next.
 func (f *proof) forgets(c *client) {
 	if c.bodies || c.madeBodies {
 		f.used, f.lookAt = true, 0
+	}
+	if c.makes {
+		f.ended(c, f.l.Now+unsettledFor)
 	}
 }
 
@@ -316,7 +406,7 @@ func (x *index) within(old *index) bool {
 		return false
 	}
 	for name, c := range x.names {
-		if !c.within(old.names[name]) {
+		if !c.within(old.of(name)) {
 			return false
 		}
 	}

@@ -1,0 +1,250 @@
+package postgres
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+)
+
+// This file is about changes of the catalogue that clients of weir make, other than
+// of functions: what they bring in is known before the next statement of any client
+// is judged. Their texts name all that they can bring in. The use of a relation that
+// is new has the consequences of those names; where something that was there before
+// may lead to what was changed, the catalogue is read.
+
+// A freshName is a relation that a statement makes, and what its use may do.
+type freshName struct {
+	name string
+	consequence
+}
+
+// drawWords are the words by which a table that is made gets a sequence.
+var drawWords = map[string]bool{
+	"serial": true, "bigserial": true, "smallserial": true, "serial2": true, "serial4": true, "serial8": true, "identity": true,
+}
+
+// heirWords are the words by which a table that is made is reached through another.
+var heirWords = map[string]bool{"inherits": true, "partition": true, "of": true}
+
+// bringsIn returns the new relations of a text with consequences, and whether the
+// catalogue must be read because of others.
+func (x *index) bringsIn(sql string, multi bool) (fresh []freshName, read bool) {
+	parts := []string{sql}
+	if multi {
+		if len(sql) > maxReachText || strings.ContainsAny(sql, `\$`) { // words would not find the ends
+			c := x.union(sql)
+			return nil, c.read|c.write != 0
+		}
+		parts = parts[:0]
+		for t := (words{rest: sql}); !t.done; {
+			from := len(sql) - len(t.rest)
+			for _, ok := t.next(); ok; {
+				_, ok = t.next()
+			}
+			parts = append(parts, sql[from:len(sql)-len(t.rest)])
+		}
+	}
+	for _, part := range parts {
+		t := words{rest: part[:min(len(part), maxReachText)]}
+		verb, _ := t.next()
+		if !verb.is("create") && !verb.is("alter") {
+			continue // what is dropped, emptied, granted or described gets nothing
+		}
+		c := x.union(part)
+		if c.read|c.write == 0 {
+			continue
+		}
+		name := newRelation(t, part)
+		if name == "" {
+			name = target(t)
+			has := x.of(name)
+			// That a table draws numbers is no reason to read the catalogue at once: a
+			// number may be told to another only through something that leads to it.
+			if c.within(has) {
+				continue
+			}
+			has.read, has.write = has.read|sqlscan.EffSequence, has.write|sqlscan.EffSequence
+			if name == "" || !c.within(has) {
+				read = true
+				continue
+			}
+		}
+		c.read |= c.write
+		c.write = c.read
+		fresh = append(fresh, freshName{name, c})
+	}
+	return fresh, read
+}
+
+// union returns all that the names in a text may do.
+func (x *index) union(sql string) (got consequence) {
+	take := func(_ string, c consequence) { got = got.with(c) }
+	r := sqlscan.Names(sql, x.names, take)
+	sqlscan.Names(sql, x.fresh, take)
+	if names, all := sqlscan.Settings(sql); len(names) > 0 || !all {
+		got.read |= sqlscan.EffSetConfig
+	}
+	sqlscan.Names(sql, drawWords, func(string, bool) { got.write |= sqlscan.EffSequence })
+	if r.Foreign {
+		got = got.with(x.foreign)
+	}
+	if r.Unreadable {
+		got = got.with(x.all)
+	}
+	return got
+}
+
+// of returns what the use of a name may do.
+func (x *index) of(name string) consequence { return x.names[name].with(x.fresh[name]) }
+
+// newRelation returns the name of the table or view that a CREATE makes, if nothing
+// that was there before leads to it: it replaces none, and is neither heir nor
+// partition. Otherwise, and where it cannot tell, it returns "". The first word of
+// sql has been read from t.
+func newRelation(t words, sql string) string {
+	w, ok := t.next()
+	for ok && (w.is("unlogged") || w.is("materialized")) {
+		w, ok = t.next()
+	}
+	if !ok || !w.is("table") && !w.is("view") {
+		return ""
+	}
+	led := len(sql) > maxReachText
+	sqlscan.Names(sql, heirWords, func(string, bool) { led = true })
+	if led {
+		return ""
+	}
+	return t.name()
+}
+
+// target returns the relation that an ALTER TABLE or VIEW or a CREATE INDEX changes, ""
+// if the statement is another. Its first word has been read from t.
+func target(t words) string {
+	w, ok := t.next()
+	for ok && (w.is("materialized") || w.is("unique")) {
+		w, ok = t.next()
+	}
+	switch {
+	case ok && (w.is("table") || w.is("view")):
+		return t.name()
+	case ok && w.is("index"):
+		for ok && !w.is("on") {
+			w, ok = t.next()
+		}
+		return t.name()
+	}
+	return ""
+}
+
+// name reads a name that may have several parts, and words such as IF EXISTS in
+// front of it, and returns its last part; "" if it cannot tell.
+func (t *words) name() string {
+	w, ok := t.next()
+	for ok && (w.is("if") || w.is("not") || w.is("exists") || w.is("only")) {
+		w, ok = t.next()
+	}
+	name := ""
+	for ok {
+		if !w.quoted && !isNameByte(w.text[0]) {
+			return ""
+		}
+		unicode := w.is("u")
+		name = w.text
+		if w, ok = t.next(); ok && unicode && w.text == "&" {
+			return "" // U&"..."
+		}
+		if !ok || w.quoted || w.text != "." {
+			break
+		}
+		w, ok = t.next()
+	}
+	return strings.Clone(name[:min(len(name), nameLen)])
+}
+
+// A made is a fresh name that is in force.
+type made struct {
+	consequence
+	by    *client       // whose transaction is not known to have ended
+	since time.Duration // when it had
+}
+
+// unsettledFor is for how long the transaction of a client that has left may still
+// be committed.
+const unsettledFor = 10 * time.Second
+
+// add puts new relations in force, in the index that holds and in those that are
+// read before their transaction has ended.
+func (f *proof) add(c *client, list []freshName) {
+	if f.made == nil {
+		f.made = make(map[string]made)
+	}
+	for _, n := range list {
+		f.made[n.name] = made{consequence: n.with(f.made[n.name].consequence), by: c}
+	}
+	c.makes = true
+	f.index = f.index.with(f.made)
+	f.epoch++
+}
+
+// ended is called when c has no transaction any more that may make relations.
+func (f *proof) ended(c *client, at time.Duration) {
+	c.makes = false
+	list := make(map[string]consequence)
+	for name, m := range f.made {
+		if m.by == c {
+			m.by, m.since = nil, at
+			f.made[name] = m
+			list[name] = m.consequence
+		}
+	}
+	f.used, f.lookAt = true, 0
+	f.elsewhere(func(g *proof) {
+		if g.made == nil {
+			g.made = make(map[string]made)
+		}
+		for name, d := range list {
+			g.made[name] = made{consequence: d.with(g.made[name].consequence), since: g.l.Now}
+		}
+		g.index = g.index.with(g.made)
+		g.epoch++
+		g.used, g.lookAt = true, 0
+	})
+}
+
+// elsewhere does something with what the other loops know of the database.
+func (f *proof) elsewhere(do func(g *proof)) {
+	for _, l := range f.l.srv.loops {
+		if l == f.l {
+			continue
+		}
+		l.Post(func() {
+			if g := l.proofs[f.database]; g != nil {
+				do(g)
+			}
+		})
+	}
+}
+
+// with returns the index with fresh names, and without those that it had.
+func (x *index) with(list map[string]made) *index {
+	if x == nil {
+		return nil
+	}
+	y := *x
+	y.fresh = make(map[string]consequence, len(list))
+	for name, m := range list {
+		y.fresh[name] = m.consequence
+		y.all = y.all.with(m.consequence)
+		if !ascii(name) {
+			y.foreign = y.foreign.with(m.consequence)
+		}
+	}
+	return &y
+}
+
+// known drops the fresh names that an index has which was read from sent on.
+func (f *proof) known(sent time.Duration) {
+	maps.DeleteFunc(f.made, func(_ string, m made) bool { return m.by == nil && m.since < sent })
+}
