@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,11 +33,29 @@ const (
 // wireConfig is the pool's configuration for the connections that speak the
 // replication protocol. Of several hosts it has the first.
 func (s *Store) wireConfig(ctx context.Context) (pgwire.ConnectConfig, error) {
-	c, err := s.connConfig(ctx)
+	all, err := s.wireConfigs(ctx)
 	if err != nil {
 		return pgwire.ConnectConfig{}, err
 	}
-	return wireConfig(c), nil
+	return all[0], nil
+}
+
+// wireConfigs are those of all hosts, of which one has been promoted, maybe.
+func (s *Store) wireConfigs(ctx context.Context) ([]pgwire.ConnectConfig, error) {
+	c, err := s.connConfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := []pgwire.ConnectConfig{wireConfig(c)}
+	for _, f := range c.Fallbacks {
+		other := c.Copy()
+		other.Host, other.Port, other.TLSConfig = f.Host, f.Port, f.TLSConfig
+		one := wireConfig(other)
+		if !slices.ContainsFunc(all, func(had pgwire.ConnectConfig) bool { return had.Address == one.Address }) {
+			all = append(all, one)
+		}
+	}
+	return all, nil
 }
 
 func wireConfig(c *pgx.ConnConfig) pgwire.ConnectConfig {
@@ -94,11 +113,24 @@ func (l *lease) Tail(ctx context.Context) (outbox.Tail, error) {
 	return nil, &outbox.TailError{Reason: reason}
 }
 
+// startTail tries the hosts in turn: the log is of the one that is written to.
 func (l *lease) startTail(ctx context.Context) (*tail, error) {
-	cfg, err := l.store.wireConfig(ctx)
+	hosts, err := l.store.wireConfigs(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var errs []error
+	for _, cfg := range hosts {
+		t, err := l.startTailAt(ctx, cfg)
+		if err == nil || ctx.Err() != nil {
+			return t, err
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (l *lease) startTailAt(ctx context.Context, cfg pgwire.ConnectConfig) (*tail, error) {
 	table := pgrepl.Table{Namespace: l.names.schema, Name: l.names.table}
 	publication := l.names.publication()
 	report, err := pgrepl.Probe(ctx, cfg, pgrepl.ProbeConfig{Table: table, Publication: publication})
@@ -172,7 +204,7 @@ func (l *lease) sameServer(ctx context.Context, c *pgrepl.Conn) error {
 		return err
 	}
 	if own != string(results[0].Rows[0][0]) {
-		return errors.New("the connection string leads to another server than the one that is written to: name that one alone, or first")
+		return errors.New("the connection string leads to another server than the one that is written to: name that one, too, by its own address")
 	}
 	return nil
 }
