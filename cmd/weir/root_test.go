@@ -7,13 +7,12 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 )
 
-var program = &clitest.Program{Verbs: verbs, Arguments: patiently}
+var program = &clitest.Program{Verbs: verbs}
 
 func TestMain(m *testing.M) { program.Main(m) }
 
 func TestCommandLines(t *testing.T) {
 	program.Script(t, "testdata/root.txt")
-	program.Script(t, "testdata/proxy.txt")
 }
 
 func TestHelpListsEveryCommand(t *testing.T) {
@@ -24,6 +23,15 @@ func TestHelpListsEveryCommand(t *testing.T) {
 	for _, c := range program.Root().Commands() {
 		if !strings.Contains(help, "\n  "+c.Name()+" ") || !strings.Contains(help, c.Short) {
 			t.Errorf("help lacks %s (%s):\n%s", c.Name(), c.Short, help)
+		}
+	}
+}
+
+// Some verbs of one product belong to a verb of another.
+func TestVerbsBelowOthers(t *testing.T) {
+	for parent, verb := range map[string]string{"outbox": "bench", "lab": "kv"} {
+		if help := program.Run(t, parent); !strings.Contains(help, "\n  "+verb+" ") {
+			t.Errorf("weir %s has no verb %s:\n%s", parent, verb, help)
 		}
 	}
 }

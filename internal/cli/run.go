@@ -24,7 +24,7 @@ const SameSignal = 200 * time.Millisecond
 // errInterrupted is what a verb that did not finish because of a signal ends with.
 var errInterrupted = errors.New("interrupted; everything that was started has been stopped")
 
-// Root returns the command weir with these verbs.
+// Root returns the command weir with these verbs, and with version.
 func Root(verbs ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir",
@@ -38,6 +38,7 @@ Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(newVersionCommand())
 	for _, verb := range verbs {
 		if verb.Annotations[below] == "" {
 			root.AddCommand(verb)

@@ -30,8 +30,8 @@ type product struct {
 }
 
 // products know nothing of each other, so that each can be deleted with its
-// folders, its verbs and its scenario, or be shipped alone. What two of them need
-// lies below both.
+// folders, its line in cmd/weir and its scenario, or be shipped alone. What two of
+// them need lies below both.
 var products = []product{
 	{[]string{"internal/proxy"}, nil},
 	{[]string{"outbox", "internal/outbox"}, []string{"internal/ruler/bench/outboxscenario"}},
@@ -80,19 +80,7 @@ func Check(tree fs.FS) ([]string, error) {
 		return nil, err
 	}
 	var found []string
-	err = fs.WalkDir(tree, ".", func(name string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if e.IsDir() {
-			if name != "." && (slices.Contains(skipped, e.Name()) || strings.HasPrefix(e.Name(), ".")) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if path.Ext(name) != ".go" {
-			return nil
-		}
+	err = eachFile(tree, func(name string) error {
 		breaches, err := checkFile(tree, module, name)
 		for _, b := range breaches {
 			found = append(found, name+": "+b)
@@ -104,6 +92,21 @@ func Check(tree fs.FS) ([]string, error) {
 	}
 	slices.Sort(found)
 	return found, nil
+}
+
+// eachFile calls do with each Go file of ours.
+func eachFile(tree fs.FS, do func(name string) error) error {
+	return fs.WalkDir(tree, ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && name != "." && (slices.Contains(skipped, e.Name()) || strings.HasPrefix(e.Name(), ".")):
+			return fs.SkipDir
+		case e.IsDir() || path.Ext(name) != ".go":
+			return nil
+		}
+		return do(name)
+	})
 }
 
 // modulePath reads the module's path from go.mod.
@@ -178,6 +181,12 @@ func checkImport(dir, target string, test bool) string {
 	if inside(target, "cmd") && !inside(dir, "cmd") {
 		return "nothing imports a verb"
 	}
+	if room := verbs(target); room != "" && !inside(dir, room) && dir != "cmd/weir" {
+		return "only cmd/weir imports verbs"
+	}
+	if inside(dir, "cmd") && !test && ofProduct(target) && verbs(target) != target {
+		return "cmd/weir imports the verbs of a product, and nothing else of it"
+	}
 	if test {
 		return ""
 	}
@@ -190,6 +199,55 @@ func checkImport(dir, target string, test bool) string {
 		return "batch imports nothing of weir"
 	}
 	return ""
+}
+
+// verbs returns the folder of verbs that target lies in, such as
+// internal/proxy/cmd, or "".
+func verbs(target string) string {
+	parts := strings.SplitN(target, "/", 4)
+	if len(parts) < 3 || parts[0] != "internal" || parts[2] != "cmd" {
+		return ""
+	}
+	return path.Join(parts[:3]...)
+}
+
+func ofProduct(target string) bool {
+	return slices.ContainsFunc(products, func(p product) bool { return insideAny(target, p.folders) })
+}
+
+// Importers returns the folders that import one of the given ones and lie outside
+// of all of them: what has to change when they are deleted.
+func Importers(tree fs.FS, folders ...string) ([]string, error) {
+	module, err := modulePath(tree)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	err = eachFile(tree, func(name string) error {
+		if insideAny(path.Dir(name), folders) || slices.Contains(found, path.Dir(name)) {
+			return nil
+		}
+		content, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, content, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range file.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if target, ours := relative(module, imported); ours && insideAny(target, folders) {
+				found = append(found, path.Dir(name))
+				break
+			}
+		}
+		return nil
+	})
+	return found, err
 }
 
 // inside reports whether dir is parent or lies below it.

@@ -1,7 +1,11 @@
 package house
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -16,6 +20,47 @@ func TestWeirKeepsTheRules(t *testing.T) {
 	}
 	for _, b := range breaches {
 		t.Error(b)
+	}
+}
+
+// A product goes with its folders, its line in cmd/weir, its examples and its
+// scenario of weir bench: nothing else knows it.
+func TestNothingElseKnowsAProduct(t *testing.T) {
+	tree := os.DirFS("../..")
+	for _, p := range products {
+		importers, err := Importers(tree, p.folders...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dir := range importers {
+			if dir != "cmd/weir" && !inside(dir, "examples") && !insideAny(dir, p.scenarios) {
+				t.Errorf("%s imports %v", dir, p.folders)
+			}
+		}
+		if !slices.Contains(importers, "cmd/weir") {
+			t.Errorf("no verb of %v is in cmd/weir", p.folders)
+		}
+	}
+	root, err := parser.ParseFile(token.NewFileSet(), "../../cmd/weir/root.go", nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]int{}
+	for _, spec := range root.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range products {
+			if insideAny(strings.TrimPrefix(imported, "github.com/weirdb/weir/"), p.folders) {
+				lines[products[i].folders[0]]++
+			}
+		}
+	}
+	for _, p := range products {
+		if n := lines[p.folders[0]]; n != 1 {
+			t.Errorf("cmd/weir/root.go imports %d packages of %v, want its verbs", n, p.folders)
+		}
 	}
 }
 
@@ -52,9 +97,24 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 			"internal/ruler/bench/a.go": `import ("example.com/m/internal/ruler/report"; "example.com/m/internal/measure")`,
 		}, nil},
 		{"those above import products", map[string]string{
-			"cmd/weir/a.go":      `import "example.com/m/internal/proxy"`,
+			"cmd/weir/a.go":      `import ("example.com/m/internal/proxy/cmd"; "example.com/m/internal/lab/cmd")`,
 			"examples/shop/a.go": `import ("example.com/m/outbox"; "example.com/m/kv")`,
 		}, nil},
+		{"verbs are imported by cmd/weir alone, which imports nothing else of a product", map[string]string{
+			"cmd/weir/a.go":                `import "example.com/m/internal/proxy/postgres"`,
+			"cmd/weir/a_test.go":           `import "example.com/m/internal/proxy/postgres"`,
+			"cmd/weir/b.go":                `import "example.com/m/outbox"`,
+			"internal/proxy/mysql/a.go":    `import "example.com/m/internal/proxy/cmd"`,
+			"internal/measure/a.go":        `import "example.com/m/internal/lab/cmd"`,
+			"internal/kvd/cmd/a.go":        `import ("example.com/m/internal/kvd/replica"; "example.com/m/internal/lab/cmd")`,
+			"internal/proxy/cmd/a_test.go": `import "example.com/m/internal/proxy/cmd"`,
+		}, []string{
+			"cmd/weir/a.go: imports internal/proxy/postgres: cmd/weir imports the verbs of a product, and nothing else of it",
+			"cmd/weir/b.go: imports outbox: cmd/weir imports the verbs of a product, and nothing else of it",
+			"internal/kvd/cmd/a.go: imports internal/lab/cmd: only cmd/weir imports verbs",
+			"internal/measure/a.go: imports internal/lab/cmd: only cmd/weir imports verbs",
+			"internal/proxy/mysql/a.go: imports internal/proxy/cmd: only cmd/weir imports verbs",
+		}},
 		{"a scenario imports its own product", map[string]string{
 			"internal/ruler/bench/outboxscenario/a.go": `import "example.com/m/outbox"`,
 			"internal/ruler/bench/kvrun/a.go":          `import ("example.com/m/kv"; "example.com/m/outbox")`,

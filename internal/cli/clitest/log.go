@@ -3,6 +3,7 @@ package clitest
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,24 +38,42 @@ func (l *Log) Await(message string) map[string]any {
 	}
 }
 
-// A Backlog is a pipe that takes whatever is written at once. Of an [io.Pipe] the
+// Serve runs a verb that serves within the test, and returns its log; stop ends it
+// as the first signal would and returns its exit code.
+func (p *Program) Serve(t *testing.T, args ...string) (log *Log, stop func() int) {
+	t.Helper()
+	lines := newBacklog()
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() {
+		code <- p.Execute(ctx, args, io.Discard, lines)
+		lines.end()
+	}()
+	log = NewLog(t, lines)
+	return log, func() int {
+		cancel()
+		_, _ = io.Copy(&log.Seen, log.Lines)
+		return <-code
+	}
+}
+
+// A backlog is a pipe that takes whatever is written at once. Of an [io.Pipe] the
 // test would have to read all the time: the proxy's event loop writes to its log,
 // and answers nobody until that is done.
-type Backlog struct {
+type backlog struct {
 	mu    sync.Mutex
 	more  sync.Cond    // on mu
 	text  bytes.Buffer // guarded by mu
 	ended bool         // guarded by mu
 }
 
-// NewBacklog returns an empty one.
-func NewBacklog() *Backlog {
-	b := &Backlog{}
+func newBacklog() *backlog {
+	b := &backlog{}
 	b.more.L = &b.mu
 	return b
 }
 
-func (b *Backlog) Write(p []byte) (int, error) {
+func (b *backlog) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.more.Signal()
@@ -62,7 +81,7 @@ func (b *Backlog) Write(p []byte) (int, error) {
 }
 
 // Read waits for something to read, or for the end.
-func (b *Backlog) Read(p []byte) (int, error) {
+func (b *backlog) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.text.Len() == 0 && !b.ended {
@@ -71,8 +90,7 @@ func (b *Backlog) Read(p []byte) (int, error) {
 	return b.text.Read(p)
 }
 
-// End is the end of what is written.
-func (b *Backlog) End() {
+func (b *backlog) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ended = true

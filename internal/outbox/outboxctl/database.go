@@ -1,7 +1,7 @@
 // Package outboxctl operates outboxes: it opens the store that a connection
 // string names, runs a relay with the maintenance around it, and shows both to
 // Prometheus and to people. It decides nothing about messages: that is package
-// outbox. Command lines and files are read by cmd/weir.
+// outbox. Command lines and files are read by internal/outbox/cmd.
 package outboxctl
 
 import (

@@ -3,7 +3,7 @@
 // own, by default on loopback only, because it shows the text of statements and
 // has no log-in.
 //
-// It knows no part of weir: a part hands in a Source, and cmd/weir translates.
+// It knows no part of weir: a part hands in a Source, and internal/proxy/cmd translates.
 // Everything that the page loads is embedded, so that it works on a machine
 // without internet access and sends nothing anywhere.
 package dash

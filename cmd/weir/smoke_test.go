@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+// TestBenchBackupSmoke runs the whole scenario on next to nothing, weir's sides as
+// processes of this test binary, and makes the report again.
+func TestBenchBackupSmoke(t *testing.T) {
+	labtest.RequirePostgres(t)
+	clitest.ClearEnvironment(t)
+	clitest.AsWeir(t)
+	dir := filepath.Join(t.TempDir(), "out")
+	var stdout, stderr bytes.Buffer
+	if code := program.Execute(t.Context(), []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}, &stdout, &stderr); code != cli.ExitFine {
+		t.Fatalf("exit %d\n%s", code, stderr.String())
+	}
+	for _, part := range []string{"Compression of shop", "Copy of 1 MB to a file", "Backup of shop", "Restore of shop", "Peak memory of weir", "Environment", "report.html"} {
+		if !strings.Contains(stdout.String(), part) {
+			t.Errorf("nothing is said of %q:\n%s", part, stdout.String())
+		}
+	}
+	want, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := program.Run(t, "bench", "report", dir, "--format", "md"); got != string(want) {
+		t.Errorf("made again, the report is another:\n%s", got)
+	}
+	for _, name := range []string{"cpu-weir-backup.pb.gz", "cpu-weir-restore.pb.gz"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("no profile: %v", err)
+		}
+	}
+	var again, said bytes.Buffer
+	if code := program.Execute(t.Context(), []string{"bench", "backup", "--plan", "smoke", "--size", "300kB", "--out", dir}, &again, &said); code != cli.ExitFailed || !strings.Contains(said.String(), "already holds results") {
+		t.Errorf("over an old result: exit %d, %s", code, said.String())
+	}
+}

@@ -1,0 +1,306 @@
+package backupcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
+	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/wire/binlog"
+)
+
+// Pauses before a connection that was lost is made again.
+const (
+	firstBinlogRetry = time.Second
+	lastBinlogRetry  = 30 * time.Second
+)
+
+// binlogVerb is the configuration of `weir backup binlog`.
+type binlogVerb struct {
+	options     dumpmy.BinlogOptions
+	to          string
+	log         string
+	start       string
+	metricsFile string
+	encrypt     [3]string // refused
+	json        bool
+	quiet       bool
+
+	mu     sync.Mutex // guards status: metrics are written by a goroutine of their own
+	status binlogStatus
+}
+
+// binlogStatus is how far the archive has come.
+type binlogStatus struct {
+	connected, proven bool
+	position          binlog.Position
+	archivedAt        time.Time
+	segments          int
+	reconnects        int
+}
+
+// binlogOutcome is what `weir backup binlog --json` prints.
+type binlogOutcome struct {
+	Log        string `json:"log"`
+	Location   string `json:"location"`
+	Position   string `json:"position"` // up to which the log is archived
+	Segments   int    `json:"segments"` // since the start
+	Reconnects int    `json:"reconnects"`
+}
+
+func newBackupBinlogCommand() *cobra.Command {
+	var v binlogVerb
+	cmd := &cobra.Command{
+		Use:   "binlog DSN",
+		Short: "Archive the binary log of a MySQL or MariaDB server, continuously",
+		Long: `Receive the binary log of a MySQL or MariaDB server as a replica does, and keep it
+beside the backups, in binlog/NAME/. A transaction is kept at most --flush-interval
+after its commit: that is how much the loss of the server can cost. weir restore
+--target-time, and its like, replay the log on a backup.
+
+It runs until it is interrupted, and connects again by itself. Where it was killed,
+it goes on behind the last transaction that is kept. The account needs REPLICATION
+SLAVE, and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).
+
+The server must keep its log while nobody receives: binlog_expire_logs_seconds. Log
+that is gone all the same is a gap, and an error: take a backup, and begin another
+log by --log NAME. Archived logs are not encrypted.
+
+Exit codes: 0 interrupted, or at the end with --until-end, 1 failed, 2 usage.`,
+		Example: `  weir backup binlog mysql://replicator@db/ --to /backups --metrics-file /var/lib/node_exporter/weir_binlog.prom
+  weir backup binlog mysql://replicator@db/ --to /backups --until-end
+  weir backup binlog mysql://replicator@db/ --to /backups --log after-gap --start binlog.000042:4`,
+		Args: cobra.ExactArgs(1),
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			v.options.DSN = args[0]
+			return v.complete()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return v.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f, o := cmd.Flags(), &v.options
+	f.StringVar(&v.to, "to", "", "where to: DIR or s3://BUCKET/PREFIX (required)")
+	f.StringVar(&v.log, "log", "", "name of the log in that place (default made of the server's id)")
+	f.StringVar(&v.start, "start", "", "FILE:POS to begin at while nothing is kept (default the oldest that the server has)")
+	f.DurationVar(&o.Every, "flush-interval", 5*time.Second, "how much later than its commit a transaction is kept, at most")
+	f.BoolVar(&o.UntilEnd, "until-end", false, "end when all log that the server has now is kept")
+	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
+	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
+	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
+	for i, name := range encryptFlags {
+		f.StringVar(&v.encrypt[i], name, "", "")
+		f.Lookup(name).Hidden = true // it is there to be refused by name
+	}
+	return cmd
+}
+
+// encryptFlags are those of backups that an archived binary log does not have: who
+// goes on with it has to read its end.
+var encryptFlags = [3]string{"encrypt-recipient", "encrypt-recipients-file", "encrypt-passphrase-file"}
+
+func (v *binlogVerb) complete() (err error) {
+	for i, name := range encryptFlags {
+		if v.encrypt[i] != "" {
+			return fmt.Errorf("--%s: archived binary logs cannot be encrypted; choose a place that is", name)
+		}
+	}
+	switch {
+	case familyOf(v.options.DSN) != familyMySQL:
+		return fmt.Errorf("binary logs are of MySQL and MariaDB, and the DSN names a server of %s", familyOf(v.options.DSN))
+	case v.to == "":
+		return errors.New("--to: where is the log to go?")
+	case v.to == "-" || strings.HasSuffix(v.to, ".tar"):
+		return errors.New("--to: a log goes into a directory or a bucket, beside backups")
+	case v.options.Every <= 0:
+		return fmt.Errorf("--flush-interval %v: want more than 0", v.options.Every)
+	}
+	if v.log != "" {
+		if err := dumpmy.CheckLogName(v.log); err != nil {
+			return fmt.Errorf("--log: %w", err)
+		}
+	}
+	if v.start != "" {
+		if v.options.Start, err = parsePosition(v.start); err != nil {
+			return fmt.Errorf("--start %w", err)
+		}
+	}
+	return nil
+}
+
+// parsePosition reads FILE:POS.
+func parsePosition(text string) (binlog.Position, error) {
+	i := strings.LastIndexByte(text, ':')
+	if i > 0 {
+		pos, err := strconv.ParseUint(text[i+1:], 10, 63)
+		if err == nil && pos >= uint64(len(binlog.Magic)) {
+			return binlog.Position{File: text[:i], Pos: pos}, nil
+		}
+	}
+	return binlog.Position{}, fmt.Errorf("%q: want FILE:POS, such as binlog.000042:4", text)
+}
+
+// run archives until ctx ends.
+func (v *binlogVerb) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	if v.options.Storage, err = archive.OpenStorage(ctx, v.to); err != nil {
+		return err
+	}
+	if v.log == "" {
+		id, err := dumpmy.ServerID(ctx, v.options.DSN)
+		if err != nil {
+			return err
+		}
+		v.log = dumpmy.DefaultLogName(id)
+	}
+	v.options.Dir = dumpmy.LogDir(v.log)
+	v.options.Opened = func(p binlog.Position) {
+		v.update(func(s *binlogStatus) { s.connected, s.proven = true, true })
+		from := p.String()
+		if p.IsZero() {
+			from = "the oldest that the server has"
+		}
+		v.say(stderr, "archiving the binary log into %s of %s, from %s on", v.log, placeText(v.to), from)
+	}
+	v.options.Archived = func(p binlog.Position) {
+		v.update(func(s *binlogStatus) {
+			s.position, s.archivedAt = p, time.Now()
+			s.segments++
+		})
+	}
+	stop := v.writeMetrics(stderr)
+	err = v.follow(ctx, stderr)
+	err = errors.Join(err, stop())
+	if err != nil {
+		return binlogHint(err)
+	}
+	s := v.now()
+	switch {
+	case v.json:
+		return cli.PrintJSON(stdout, binlogOutcome{v.log, placeText(v.to), s.position.String(), s.segments, s.reconnects})
+	case v.quiet:
+		return nil
+	}
+	_, err = fmt.Fprintf(stdout, "binary log %s kept up to %s, %d segments more\n", v.log, s.position, s.segments)
+	return err
+}
+
+// follow archives over one connection after the other.
+func (v *binlogVerb) follow(ctx context.Context, stderr io.Writer) error {
+	pause, progress := firstBinlogRetry, 0
+	for {
+		end, err := dumpmy.StreamBinlog(ctx, v.options)
+		v.update(func(s *binlogStatus) { s.position, s.connected = end, false })
+		switch {
+		case err == nil && (ctx.Err() != nil || v.options.UntilEnd):
+			return nil
+		case err == nil:
+			err = errors.New("the server has ended the stream")
+		case ctx.Err() != nil, !v.now().proven, lasting(err):
+			return err
+		}
+		if s := v.now(); s.segments > progress {
+			pause, progress = firstBinlogRetry, s.segments
+		}
+		v.say(stderr, "%v; trying again in %v", err, pause)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastBinlogRetry)
+		v.update(func(s *binlogStatus) { s.reconnects++ })
+	}
+}
+
+// lasting reports whether trying again cannot help.
+func lasting(err error) bool {
+	var unavailable *binlog.UnavailableError
+	return errors.As(err, &unavailable) || errors.Is(err, my.ErrLogGap) || errors.Is(err, dumpmy.ErrOtherServer)
+}
+
+// binlogHint adds what to do about a gap.
+func binlogHint(err error) error {
+	if errors.Is(err, binlog.ErrPurged) || errors.Is(err, binlog.ErrPosition) || errors.Is(err, my.ErrLogGap) {
+		return fmt.Errorf("a gap: %w; --log NAME begins another log, and a backup that is taken then can be replayed by it", err)
+	}
+	return err
+}
+
+func (v *binlogVerb) say(w io.Writer, format string, args ...any) {
+	if !v.quiet {
+		fmt.Fprintf(w, time.Now().UTC().Format(time.RFC3339)+" "+format+"\n", args...)
+	}
+}
+
+func (v *binlogVerb) update(change func(*binlogStatus)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	change(&v.status)
+}
+
+func (v *binlogVerb) now() binlogStatus {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.status
+}
+
+// writeMetrics writes them every few seconds until stop is called, and then once
+// more.
+func (v *binlogVerb) writeMetrics(stderr io.Writer) (stop func() error) {
+	if v.metricsFile == "" {
+		return func() error { return nil }
+	}
+	ended := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for {
+			if err := writeBinlogMetrics(v.metricsFile, v.log, v.now()); err != nil {
+				v.say(stderr, "--metrics-file: %v", err)
+			}
+			select {
+			case <-ended:
+				return
+			case <-time.After(metricsInterval):
+			}
+		}
+	})
+	return func() error {
+		close(ended)
+		wait.Wait()
+		return writeBinlogMetrics(v.metricsFile, v.log, v.now())
+	}
+}
+
+func writeBinlogMetrics(path, log string, s binlogStatus) error {
+	labels := fmt.Sprintf("{log=%q}", log)
+	connected := 0.0
+	if s.connected {
+		connected = 1
+	}
+	metrics := []metric{
+		{"weir_binlog_connected", "Whether log is being received.", labels, connected},
+		{"weir_binlog_segments", "Segments completed since the start.", labels, float64(s.segments)},
+		{"weir_binlog_reconnects", "Connections after the first since the start.", labels, float64(s.reconnects)},
+	}
+	if !s.position.IsZero() {
+		_, digits, _ := strings.Cut(s.position.File, ".")
+		if number, err := strconv.ParseFloat(digits, 64); err == nil {
+			metrics = append(metrics, metric{"weir_binlog_file", "Number of the server's file up to which log is kept.", labels, number})
+		}
+		metrics = append(metrics, metric{"weir_binlog_position_bytes", "Position in that file.", labels, float64(s.position.Pos)})
+	}
+	if !s.archivedAt.IsZero() {
+		metrics = append(metrics, metric{"weir_binlog_kept_timestamp_seconds", "When log was kept last.", labels, float64(s.archivedAt.UnixMilli()) / 1000})
+	}
+	return writeTextfile(path, metrics)
+}

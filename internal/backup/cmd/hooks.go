@@ -1,0 +1,163 @@
+package backupcmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/weirdb/weir/internal/version"
+)
+
+// hookPatience bounds a webhook's answer and how long a hook that is asked to end
+// may take.
+const hookPatience = 10 * time.Second
+
+// hookFlags are what is run and told before and after a backup.
+type hookFlags struct {
+	before, after string
+	webhook       string
+	metricsFile   string
+}
+
+func (h *hookFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&h.before, "hook-before", "", "shell command to run first; if it fails, nothing is backed up")
+	f.StringVar(&h.after, "hook-after", "", "shell command to run at the end, with WEIR_BACKUP_* in its environment")
+	f.StringVar(&h.webhook, "webhook", "", "URL to which the outcome is posted as JSON")
+	f.StringVar(&h.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
+}
+
+func (h *hookFlags) validate() error {
+	if h.webhook == "" {
+		return nil
+	}
+	u, err := url.Parse(h.webhook)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("--webhook: want an http or https URL")
+	}
+	return nil
+}
+
+// backupOutcome is what hooks, webhooks, metrics and --json tell of a backup.
+type backupOutcome struct {
+	ID       string        `json:"id"`
+	Label    string        `json:"label"`
+	Location string        `json:"location"`
+	OK       bool          `json:"ok"`
+	Error    string        `json:"error,omitempty"`
+	Started  time.Time     `json:"started"`
+	Elapsed  time.Duration `json:"elapsed_ns"`
+
+	Tables      int      `json:"tables"`
+	Rows        int64    `json:"rows"`
+	PlainBytes  int64    `json:"plain_bytes"`
+	StoredBytes int64    `json:"stored_bytes"`
+	Warnings    []string `json:"warnings,omitempty"`
+}
+
+// environment is the outcome as a hook sees it.
+func (o *backupOutcome) environment() []string {
+	status := "failed"
+	if o.OK {
+		status = "ok"
+	}
+	return []string{
+		"WEIR_BACKUP_ID=" + o.ID, "WEIR_BACKUP_LABEL=" + o.Label, "WEIR_BACKUP_LOCATION=" + o.Location,
+		"WEIR_BACKUP_STATUS=" + status, "WEIR_BACKUP_ERROR=" + o.Error,
+		"WEIR_BACKUP_SECONDS=" + strconv.FormatFloat(o.Elapsed.Seconds(), 'f', 3, 64),
+		"WEIR_BACKUP_BYTES=" + strconv.FormatInt(o.StoredBytes, 10),
+	}
+}
+
+// start runs the command before.
+func (h *hookFlags) start(ctx context.Context, o *backupOutcome, stderr io.Writer) error {
+	if h.before == "" {
+		return nil
+	}
+	if err := runHook(ctx, h.before, []string{"WEIR_BACKUP_LABEL=" + o.Label, "WEIR_BACKUP_LOCATION=" + o.Location}, stderr); err != nil {
+		return fmt.Errorf("--hook-before: %w; nothing was backed up", err)
+	}
+	return nil
+}
+
+// finish tells everybody of the outcome. Only the command after and the metrics
+// are part of the run: an inbox that does not answer is a warning.
+func (h *hookFlags) finish(ctx context.Context, o *backupOutcome, stderr io.Writer) error {
+	ctx = context.WithoutCancel(ctx) // an interruption is an outcome, too
+	var errs []error
+	state := "the backup failed, too"
+	if o.OK {
+		state = "the backup is complete all the same"
+	}
+	if h.metricsFile != "" {
+		if err := writeBackupMetrics(h.metricsFile, o); err != nil {
+			errs = append(errs, fmt.Errorf("--metrics-file: %w; %s", err, state))
+		}
+	}
+	if h.webhook != "" {
+		if err := postOutcome(ctx, h.webhook, o); err != nil {
+			fmt.Fprintf(stderr, "warning: --webhook: %v\n", err)
+		}
+	}
+	if h.after != "" {
+		if err := runHook(ctx, h.after, o.environment(), stderr); err != nil {
+			errs = append(errs, fmt.Errorf("--hook-after: %w; %s", err, state))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// runHook runs a shell command. What it prints goes to standard error, since
+// standard output may be the backup itself.
+func runHook(ctx context.Context, command string, env []string, stderr io.Writer) error {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = stderr, stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = hookPatience
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return fmt.Errorf("%q: %w", command, err)
+	}
+	return nil
+}
+
+// postOutcome posts the outcome. Errors do not show the URL, whose path or query
+// is often a secret.
+func postOutcome(ctx context.Context, to string, o *backupOutcome) error {
+	ctx, cancel := context.WithTimeout(ctx, hookPatience)
+	defer cancel()
+	body, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("encode outcome: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("the URL makes no request")
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "weir/"+version.Current().Version)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		if u := (*url.Error)(nil); errors.As(err, &u) {
+			err = u.Err
+		}
+		return fmt.Errorf("post to %s: %w", request.URL.Host, err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("post to %s: it answered %s", request.URL.Host, answer.Status)
+	}
+	return nil
+}

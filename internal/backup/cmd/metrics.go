@@ -1,0 +1,93 @@
+package backupcmd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// lastSuccess is the metric that outlives failures: it is what alerts ask for.
+const lastSuccess = "weir_backup_last_success_timestamp_seconds"
+
+// metric is one line of a textfile, with its help.
+type metric struct {
+	name, help, labels string
+	value              float64
+}
+
+// writeBackupMetrics replaces a textfile by the outcome of a backup.
+func writeBackupMetrics(path string, o *backupOutcome) error {
+	labels := fmt.Sprintf("{label=%q}", o.Label)
+	ended := float64(o.Started.Add(o.Elapsed).UnixMilli()) / 1000
+	success, last := 0.0, ended
+	if o.OK {
+		success = 1
+	} else {
+		var err error
+		if last, err = readMetric(path, lastSuccess+labels); err != nil {
+			return err
+		}
+	}
+	return writeTextfile(path, []metric{
+		{"weir_backup_success", "Whether the last backup succeeded.", labels, success},
+		{"weir_backup_last_run_timestamp_seconds", "When the last backup ended.", labels, ended},
+		{lastSuccess, "When the last backup that succeeded ended; 0: none did.", labels, last},
+		{"weir_backup_duration_seconds", "How long the last backup took.", labels, o.Elapsed.Seconds()},
+		{"weir_backup_tables", "Tables in the last backup.", labels, float64(o.Tables)},
+		{"weir_backup_rows", "Rows in the last backup.", labels, float64(o.Rows)},
+		{"weir_backup_plain_bytes", "Bytes in the last backup before compression.", labels, float64(o.PlainBytes)},
+		{"weir_backup_stored_bytes", "Bytes in the storage of the last backup.", labels, float64(o.StoredBytes)},
+		{"weir_backup_warnings", "Warnings of the last backup.", labels, float64(len(o.Warnings))},
+	})
+}
+
+// writeTextfile replaces a textfile atomically: a collector sees the old one or
+// the new one.
+func writeTextfile(path string, metrics []metric) (err error) {
+	var b strings.Builder
+	for _, m := range metrics {
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s%s %s\n", m.name, m.help, m.name, m.name, m.labels,
+			strconv.FormatFloat(m.value, 'f', -1, 64))
+	}
+	// The collector reads *.prom only, so that it never sees this one.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write metrics: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("write metrics: %w", err), os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.WriteString(b.String())
+	// The collector runs as another user.
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// readMetric returns a value of a textfile, 0 if it is not there.
+func readMetric(path, name string) (float64, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read metrics: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+" "); ok {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return 0, fmt.Errorf("read metrics: %s: %w", path, err)
+			}
+			return v, nil
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,361 @@
+package backupcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/backup/restore"
+	"github.com/weirdb/weir/internal/cli"
+)
+
+// restoreVerb is the configuration of `weir restore`.
+type restoreVerb struct {
+	options  restore.Options
+	keys     keyFlags
+	dir      restoreDir
+	log      restoreLog
+	rename   string
+	verify   string
+	profile  string
+	memory   string
+	json     bool
+	quiet    bool
+	progress string
+
+	keepGoing bool
+	failedSQL string
+}
+
+func newRestoreCommand() *cobra.Command {
+	var v restoreVerb
+	cmd := &cobra.Command{
+		Use:   "restore PLACE [ID]",
+		Short: "Restore a backup into a server, or a base backup into a data directory",
+		Long: `Restore the backup ID of PLACE (the newest by default, if all are of one label and
+server; latest:LABEL is the newest of a label): a directory, an S3
+location, the directory of one backup, a stream in a file, or - for standard input.
+
+With --to, a backup of databases goes into a running server: definitions, then
+rows in parallel, then indexes and constraints, each table's as soon as its rows
+are there. With --create, the database that --to names is made, or, if it names none
+or "postgres", the backup's own. A database that holds something already is refused unless --clean
+drops what is to be restored. What an interrupted restore finished is in the
+target's own books: --resume goes on from there.
+
+With --to-dir, a base backup becomes a data directory, with the settings by which
+the server replays the archived log up to a time, a position or a name.
+
+With --to and one of --target-time, --target-gtid, --target-position and
+--target-latest, a backup of MySQL or MariaDB is restored, and the binary log that
+weir backup binlog has archived is replayed on it. The log is read and checked
+before anything is restored. Without an ID, the newest backup from which the target
+can be reached is taken.
+
+Rows that the server took are counted and compared with the backup; --verify
+reads them again and compares checksums, too.
+
+An object that fails stops those that need it, and no others. What failed, and what
+was left out because of it, is listed at the end, and a file holds what is left to
+do as SQL; the exit code is 1.
+
+Exit codes: 0 restored, 1 failed, 2 usage, 3 restored, and it differs.`,
+		Example: `  weir restore /backups --to postgres://postgres@db/ --create
+  weir restore /backups --to postgres://app@db/shop -t orders --data-only
+  weir restore /backups --to postgres://postgres@db/ --create --rename shop=shop_test
+  weir restore shop.tar --to postgres://postgres@db/shop --clean --if-exists --verify
+  weir restore /backups --to-dir /var/lib/postgresql/15/main --owner postgres \
+      --target-time '2026-11-21 16:30:00+00'
+  weir restore /backups --to mysql://root@db/ --create --target-time '2026-11-21 16:30:00+00'`,
+		Args: cobra.RangeArgs(1, 2),
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return v.complete(cmd.Flags())
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if v.dir.to != "" {
+				return v.dir.run(cmd.Context(), args, &v, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			return v.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	v.flags(cmd.Flags())
+	return cmd
+}
+
+func (v *restoreVerb) flags(f *pflag.FlagSet) {
+	o := &v.options
+	f.StringVar(&o.DSN, "to", "", "the server and database to restore into")
+	f.StringVar(&o.Database, "database", "", "which database of the backup (default the only one, or all of a cluster)")
+	f.StringVar(&o.Target, "target", "", "name of the database to restore into")
+	f.StringVar(&v.rename, "rename", "", "restore database OLD of the backup as NEW, as OLD=NEW")
+	f.BoolVar(&o.Create, "create", false, "make the database first")
+	f.BoolVar(&o.Clean, "clean", false, "drop what is to be restored before")
+	f.BoolVar(&o.IfExists, "if-exists", false, "with --clean: what does not exist need not be dropped")
+	f.StringArrayVarP(&o.Filter.Schemas, "schema", "n", nil, "only schemas that match (repeatable)")
+	f.StringArrayVarP(&o.Filter.ExcludeSchemas, "exclude-schema", "N", nil, "no schemas that match (repeatable)")
+	f.StringArrayVarP(&o.Filter.Tables, "table", "t", nil, "only tables that match (repeatable)")
+	f.StringArrayVarP(&o.Filter.ExcludeTables, "exclude-table", "T", nil, "no tables that match (repeatable)")
+	f.StringArrayVar(&o.Filter.ExcludeTableData, "exclude-table-data", nil, "no rows of tables that match (repeatable)")
+	f.BoolVar(&o.NoOwner, "no-owner", false, "leave objects to the role that restores")
+	f.BoolVar(&o.NoPrivileges, "no-privileges", false, "no grants")
+	f.BoolVar(&o.SchemaOnly, "schema-only", false, "definitions, no rows")
+	f.BoolVar(&o.DataOnly, "data-only", false, "rows, no definitions")
+	f.BoolVar(&o.NoGlobals, "no-globals", false, "no roles and tablespaces of a cluster")
+	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be done, and change nothing")
+	f.BoolVar(&o.Resume, "resume", false, "continue a restore that was interrupted")
+	f.BoolVar(&o.Force, "force", false, "restore into a server that is older than the source")
+	f.BoolVar(&v.keepGoing, "keep-going", true, "go on after an error in an object with all that does not need it, and report all at the end; =false stops at the first")
+	f.StringVar(&v.failedSQL, "failed-sql", "", "file for what is left to do, as SQL (default weir-restore-ID.sql here, if objects fail)")
+	f.BoolVar(&o.NoCheck, "no-check", false, "do not compare all that is not rows with the manifest first: for a backup with damage in what is not needed")
+	f.BoolVar(&o.NoAnalyze, "no-analyze", false, "leave the planner's statistics to the server")
+	f.StringVar(&v.verify, "verify", string(restore.VerifyCounts), "none, counts, or rows (--verify alone): read tables again and compare checksums")
+	f.Lookup("verify").NoOptDefVal = string(restore.VerifyRows)
+	f.StringVar(&v.profile, "profile", "auto", "auto, conservative, balanced, performance, max-performance or turbo")
+	f.IntVarP(&o.Jobs, "jobs", "j", 0, "how many things to do side by side (default by the profile)")
+	f.StringVar(&v.memory, "index-memory", "", "memory of each index build (default by the profile)")
+	v.keys.add(f)
+	v.dir.add(f)
+	v.log.add(f)
+	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
+	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
+	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
+}
+
+// complete judges the flags.
+func (v *restoreVerb) complete(f *pflag.FlagSet) (err error) {
+	o := &v.options
+	switch {
+	case o.DSN == "" && v.dir.to == "":
+		return errors.New("--to says into which server, --to-dir into which data directory")
+	case o.DSN != "" && v.dir.to != "":
+		return errors.New("--to is a server and --to-dir a data directory: one of them")
+	case v.dir.to != "":
+		return errors.Join(v.dir.complete(f), checkProgress(v.progress))
+	}
+	if name := v.dir.used(f, familyOf(o.DSN)); name != "" {
+		return fmt.Errorf("--%s is about a data directory, and needs --to-dir", name)
+	}
+	if err := v.log.complete(f, v); err != nil {
+		return err
+	}
+	if v.rename != "" {
+		old, name, ok := strings.Cut(v.rename, "=")
+		if !ok || old == "" || name == "" || o.Database != "" || o.Target != "" {
+			return fmt.Errorf("--rename %q: want OLD=NEW, and neither --database nor --target beside it", v.rename)
+		}
+		o.Database, o.Target = old, name
+	}
+	if o.Profile, err = bulk.ProfileNamed(v.profile, bulk.ThisMachine()); err != nil {
+		return fmt.Errorf("--profile: %w", err)
+	}
+	if v.memory != "" {
+		n, err := cli.ParseSize(v.memory)
+		if err != nil {
+			return fmt.Errorf("--index-memory %q: %w", v.memory, err)
+		}
+		o.MaintenanceBytes = int64(n)
+	}
+	o.Verify = restore.Verify(v.verify)
+	o.Stop = !v.keepGoing
+	o.Progress = &bulk.Progress{}
+	if err := checkProgress(v.progress); err != nil {
+		return err
+	}
+	return o.WithDefaults().Validate()
+}
+
+// run restores into a server.
+func (v *restoreVerb) run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	if v.log.on && len(args) == 1 && args[0] != "-" && !strings.HasSuffix(args[0], ".tar") {
+		id, err := v.log.choose(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		args = append(args, id)
+	}
+	r, err := openBackup(ctx, args, &v.keys)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	m := r.Manifest()
+	if m.Scope == scopeBase {
+		return cli.UsageError(fmt.Errorf("backup %s is a base backup, of files: --to-dir makes a data directory of it", m.ID))
+	}
+	if name, err := databaseOf(v.options.DSN); v.log.on && err == nil && name != "" && v.options.Create && !slices.ContainsFunc(m.Databases, func(d archive.Database) bool { return d.Name == name }) {
+		return cli.UsageError(fmt.Errorf("--to names database %s, and a log is replayed under the databases' own names: leave it out", name))
+	}
+	var log *replay
+	if v.log.on && familyOfBackup(m) == familyMySQL {
+		if log, err = v.log.prepare(ctx, args[0], m, v); err != nil {
+			return err
+		}
+	}
+	mode := v.progress
+	if v.quiet || v.options.DryRun {
+		mode = "none"
+	}
+	stop := showProgress("restore", mode, v.options.Progress, stderr)
+	result, err := runRestore(ctx, v.options, r)
+	stop()
+	if result == nil {
+		return hinted(err)
+	}
+	if m.Partial {
+		result.Warnings = slices.Insert(result.Warnings, 0, "backup "+m.ID+" was asked to leave something out, such as tables or rows: weir list shows whether there is a whole one")
+	}
+	if !v.quiet {
+		printWarnings(stderr, result.Warnings)
+	}
+	if e := v.leave(result, args[0], m.ID, stderr); e != nil {
+		err = errors.Join(err, e)
+	}
+	if err != nil && result.Ended {
+		err = errors.Join(err, v.report(m, result, nil, stdout))
+	}
+	if err != nil {
+		if ctx.Err() != nil && !v.quiet && !v.options.DryRun {
+			fmt.Fprintln(stderr, "the restore is unfinished; --resume continues it")
+		}
+		if differs(err) {
+			return cli.Shortfall(err)
+		}
+		return hinted(err)
+	}
+	var replayed *replayOutcome
+	if log != nil {
+		if replayed, err = log.run(ctx, &v.log, v.quiet, stderr); err != nil {
+			return err
+		}
+	}
+	return v.report(m, result, replayed, stdout)
+}
+
+// leave writes what is left to do into a file, and lists it.
+func (v *restoreVerb) leave(r *restore.Result, place, id string, stderr io.Writer) error {
+	if len(r.Failed)+len(r.Broken) == 0 || v.options.DryRun {
+		return nil
+	}
+	f, err := v.restFile(id)
+	if err != nil {
+		return fmt.Errorf("write what is left to do: %w", err)
+	}
+	if err := errors.Join(r.WriteRest(f, place, id), f.Close()); err != nil {
+		return err
+	}
+	for _, o := range r.Failed {
+		fmt.Fprintln(stderr, "failed:", o)
+	}
+	switch {
+	case len(r.Failed) == 0:
+		fmt.Fprintf(stderr, "the definitions of %d objects that were of no use at the source are in %s\n", len(r.Broken), f.Name())
+	case r.Ended:
+		fmt.Fprintf(stderr, "%d objects failed, all others are restored; what is left to do is in %s\n", len(r.Failed), f.Name())
+	default:
+		fmt.Fprintf(stderr, "%d objects failed before the restore ended, see %s\n", len(r.Failed), f.Name())
+	}
+	return nil
+}
+
+// restFile opens the file of --failed-sql, or one here, or else one for temporary
+// files. It may hold definitions that are nobody else's business.
+func (v *restoreVerb) restFile(id string) (*os.File, error) {
+	if v.failedSQL != "" {
+		return os.OpenFile(v.failedSQL, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	}
+	f, err := os.OpenFile("weir-restore-"+id+".sql", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return os.CreateTemp("", "weir-restore-"+id+"-*.sql")
+	}
+	return f, nil
+}
+
+// report prints the plan of a dry run, or the outcome.
+func (v *restoreVerb) report(m *archive.Manifest, r *restore.Result, log *replayOutcome, stdout io.Writer) error {
+	switch {
+	case v.json:
+		out := restoreOutcome{
+			ID: m.ID, DryRun: v.options.DryRun, Tables: r.Tables, Rows: r.Rows, Bytes: r.Bytes,
+			Resumed: r.Resumed, Warnings: r.Warnings, Failed: failures(r.Failed), Phases: r.Phases, ElapsedNs: r.Elapsed.Nanoseconds(),
+			Replay: log,
+		}
+		if v.options.DryRun {
+			out.Plan = r.Plan
+		}
+		return cli.PrintJSON(stdout, out)
+	case v.options.DryRun:
+		return printPlan(stdout, r.Plan)
+	case v.quiet:
+		return nil
+	}
+	resumed := ""
+	if r.Resumed > 0 {
+		resumed = fmt.Sprintf(", %d steps done before", r.Resumed)
+	}
+	_, err := fmt.Fprintf(stdout, "restored %s: %d tables, %d rows, %s, %s (%s/s), verified by %s%s\n", m.ID, r.Tables, r.Rows,
+		cli.ByteText(r.Bytes), durationText(r.Elapsed), cli.ByteText(float64(r.Bytes)/r.Elapsed.Seconds()), v.options.Verify, resumed)
+	if log != nil {
+		_, e := fmt.Fprintf(stdout, "replayed binary log %s from %s to %s: %d transactions\n", log.Log, log.From, log.Position, log.Transactions)
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// restoreOutcome is what `weir restore --json` prints.
+type restoreOutcome struct {
+	ID        string          `json:"id"`
+	DryRun    bool            `json:"dry_run,omitempty"`
+	Tables    int             `json:"tables"`
+	Rows      int64           `json:"rows"`
+	Bytes     int64           `json:"bytes"`
+	Resumed   int             `json:"resumed,omitempty"`
+	Warnings  []string        `json:"warnings,omitempty"`
+	Failed    []failure       `json:"failed,omitempty"`
+	Phases    []restore.Phase `json:"phases,omitempty"`
+	Plan      []restore.Step  `json:"plan,omitempty"`
+	Replay    *replayOutcome  `json:"replay,omitempty"`
+	ElapsedNs int64           `json:"elapsed_ns"`
+}
+
+// failure is an object that could not be restored.
+type failure struct {
+	Database string `json:"database,omitempty"`
+	Object   string `json:"object"`
+	Error    string `json:"error"`
+}
+
+func failures(failed []*restore.ObjectError) []failure {
+	var out []failure
+	for _, f := range failed {
+		out = append(out, failure{f.Database, f.Object, f.Err.Error()})
+	}
+	return out
+}
+
+func printPlan(w io.Writer, plan []restore.Step) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range plan {
+		line := fmt.Sprintf("%s\t%s\t%s", s.Database, s.Phase, s.Object)
+		if s.Rows > 0 || s.Bytes > 0 {
+			line += fmt.Sprintf(" (%d rows, %s)", s.Rows, cli.ByteText(s.Bytes))
+		}
+		if s.Done {
+			line += " - done before"
+		}
+		fmt.Fprintln(out, line) // Flush says what goes wrong
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("print plan: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,290 @@
+package backupcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// scheduleVerb is the configuration of `weir schedule`.
+type scheduleVerb struct {
+	name       string
+	onCalendar string
+	user       string
+	delay      string
+	envFile    string
+	program    string
+	prune      []string
+}
+
+func newScheduleCommand() *cobra.Command {
+	var v scheduleVerb
+	cmd := &cobra.Command{
+		Use:   "schedule [flags] -- [base|binlog] DSN --to PLACE [flags of weir backup]",
+		Short: "Print systemd units, and a line of crontab, for regular backups",
+		Long: `Print a systemd service and timer that run weir backup with the arguments after
+--, and, with --keep, weir prune after it. Nothing is installed. Paths become whole
+ones, from the directory that this runs in. binlog is run up to the end of the log
+each time; weir backup wal runs all the time, by a unit in contrib/systemd.
+
+Secrets do not belong into units: --env-file names a file for PGPASSWORD and the
+credentials of S3, which systemd reads as root; crontab's line reads it, too.`,
+		Example: `  weir schedule --on-calendar 'hourly' -- binlog mysql://backup@db/ --to /backups
+  weir schedule --on-calendar '*-*-* 02:30' --keep last=3,daily=7 -- postgres://backup@db/shop --to /backups`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || cmd.ArgsLenAtDash() != 0 {
+				return errors.New("the arguments of weir backup follow after --")
+			}
+			return v.complete(args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := v.whole(args)
+			if err != nil {
+				return err
+			}
+			return v.print(args, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&v.name, "name", "weir-backup", "name of the units")
+	f.StringVar(&v.onCalendar, "on-calendar", "*-*-* 02:30", "when, as in systemd.time(7)")
+	f.StringVar(&v.delay, "random-delay", "5m", "spread the starts of many machines over this time")
+	f.StringVar(&v.user, "user", "weir", "user to run as")
+	f.StringVar(&v.envFile, "env-file", "/etc/weir/backup.env", "file with secrets, as NAME=VALUE")
+	f.StringVar(&v.program, "program", "", "path of weir (default this one's)")
+	f.StringSliceVar(&v.prune, "keep", nil, "prune afterwards by rules such as last=3,daily=7,weekly=4,monthly=12,within=30d")
+	return cmd
+}
+
+var (
+	unitName = regexp.MustCompile(`^[A-Za-z0-9:_.@-]+$`)
+	keepRule = regexp.MustCompile(`^(last|daily|weekly|monthly|yearly)=[0-9]+$|^within=[0-9]+[a-z0-9]+$`)
+)
+
+// complete judges the flags, and the arguments as weir backup would.
+func (v *scheduleVerb) complete(args []string) error {
+	if v.program == "" {
+		path, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("--program: %w", err)
+		}
+		v.program = path
+	}
+	switch {
+	case !unitName.MatchString(v.name):
+		return fmt.Errorf("--name %q: no name of a unit", v.name)
+	case strings.ContainsAny(v.onCalendar+v.user+v.envFile+v.delay, "\r\n") || v.onCalendar == "" || v.user == "":
+		return errors.New("--on-calendar, --user, --env-file, --random-delay: one line each, and the first two not empty")
+	case !filepath.IsAbs(v.program):
+		return fmt.Errorf("--program %q: systemd wants the whole path", v.program)
+	}
+	for _, rule := range v.prune {
+		if !keepRule.MatchString(rule) {
+			return fmt.Errorf("--keep %q: want last=N, daily=N, weekly=N, monthly=N, yearly=N or within=30d", rule)
+		}
+	}
+	for _, a := range args {
+		if strings.ContainsAny(a, "\r\n\x00") {
+			return errors.New("the arguments of weir backup: one line each")
+		}
+		if holdsPassword(a) {
+			return errors.New("an argument of weir backup holds a password, which everybody could read in the unit: put PGPASSWORD, MYSQL_PWD or the credentials of S3 into the file of --env-file")
+		}
+	}
+	backup, rest, err := scheduled(args)
+	if err != nil {
+		return err
+	}
+	if err := backup.ValidateArgs(rest); err != nil {
+		return fmt.Errorf("weir %s: %w", backup.CommandPath(), err)
+	}
+	if err := backup.PreRunE(backup, rest); err != nil {
+		return fmt.Errorf("weir %s: %w", backup.CommandPath(), err)
+	}
+	if to := backup.Flag("to").Value.String(); to == "-" {
+		return errors.New("--to -: nobody would read the stream")
+	}
+	return nil
+}
+
+// scheduled returns the command of weir backup that args are of, with its flags set,
+// and its arguments.
+func scheduled(args []string) (*cobra.Command, []string, error) {
+	backup, rest, err := newBackupCommand().Find(args)
+	if err != nil {
+		return nil, nil, fmt.Errorf("weir backup: %w", err)
+	}
+	if name := backup.Name(); name != "backup" && name != "base" && name != "binlog" {
+		return nil, nil, fmt.Errorf("weir backup %s is no backup that ends: contrib/systemd holds units for what runs all the time", name)
+	}
+	if err := backup.ParseFlags(rest); err != nil {
+		return nil, nil, fmt.Errorf("weir %s: %w", backup.CommandPath(), err)
+	}
+	return backup, backup.Flags().Args(), nil
+}
+
+// pathFlags are flags of weir backup whose value is a file or directory.
+var pathFlags = []string{
+	"to", "encrypt-recipients-file", "encrypt-passphrase-file", "metrics-file", "temp-dir",
+}
+
+// whole makes paths of args whole ones: a unit and a crontab run elsewhere.
+func (v *scheduleVerb) whole(args []string) ([]string, error) {
+	out := slices.Clone(args)
+	for i, a := range out {
+		name, value, ok := strings.Cut(a, "=")
+		at := i
+		if !ok && i+1 < len(out) {
+			at, value = i+1, out[i+1]
+		}
+		if !strings.HasPrefix(name, "--") || !slices.Contains(pathFlags, name[2:]) || strings.Contains(value, "://") || value == "" {
+			continue
+		}
+		path, err := filepath.Abs(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: %w", name, value, err)
+		}
+		if at == i {
+			path = name + "=" + path
+		}
+		out[at] = path
+	}
+	if backup, _, err := scheduled(args); err != nil || backup.Name() != "binlog" || slices.Contains(args, "--until-end") {
+		return out, err
+	}
+	return append(out, "--until-end"), nil
+}
+
+// passwordWord is a password in pairs of key and value, or among a URL's parameters.
+var passwordWord = regexp.MustCompile(`(?i)(^|[\s?&])(ssl)?password\s*=`)
+
+// holdsPassword looks for a password in an argument, be it the value of a flag.
+func holdsPassword(arg string) bool {
+	if flag, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(flag, "--") {
+		arg = value
+	}
+	if u, err := url.Parse(arg); err == nil && u.User != nil {
+		if _, secret := u.User.Password(); secret {
+			return true
+		}
+	}
+	return passwordWord.MatchString(arg)
+}
+
+// place is where the backups go.
+func (v *scheduleVerb) place(args []string) string {
+	backup, _, err := scheduled(args)
+	if err != nil {
+		return "" // complete has refused it
+	}
+	return backup.Flag("to").Value.String()
+}
+
+func (v *scheduleVerb) pruneArgs(place string) []string {
+	args := []string{v.program, "prune", place}
+	for _, rule := range v.prune {
+		args = append(args, "--keep-"+rule)
+	}
+	return args
+}
+
+func (v *scheduleVerb) print(args []string, w io.Writer) error {
+	backup := append([]string{v.program, "backup"}, args...)
+	if c, _, err := scheduled(args); err == nil && c.Flag("progress") != nil {
+		backup = append(backup, "--progress", "none")
+	}
+	lines := []string{unitLine(backup)}
+	shell := shellLine(backup)
+	if len(v.prune) > 0 {
+		prune := v.pruneArgs(v.place(args))
+		lines = append(lines, unitLine(prune))
+		shell += " && " + shellLine(prune)
+	}
+	if v.envFile != "" {
+		// The lines are NAME=VALUE, which may not be a shell's own quoting: systemd
+		// takes the rest of a line as it is.
+		file := shellLine([]string{v.envFile})
+		shell = "if [ -r " + file + " ]; then while IFS= read -r line; do case \"$line\" in [A-Za-z_]*=*) export \"$line\";; esac; done < " + file + "; fi; " + shell
+	}
+	_, err := fmt.Fprintf(w, `# /etc/systemd/system/%[1]s.service
+[Unit]
+Description=weir backup
+Documentation=https://github.com/weirdb/weir/blob/main/docs/backup.md
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=oneshot
+ExecStart=%[2]s
+EnvironmentFile=-%[3]s
+User=%[4]s
+# The first signal ends a backup in an orderly way.
+KillSignal=SIGTERM
+TimeoutStopSec=60s
+Nice=10
+IOSchedulingClass=idle
+NoNewPrivileges=yes
+ProtectHome=read-only
+PrivateTmp=yes
+UMask=0077
+
+# /etc/systemd/system/%[1]s.timer
+[Unit]
+Description=weir backup, regularly
+
+[Timer]
+OnCalendar=%[5]s
+RandomizedDelaySec=%[6]s
+# A run that was missed while the machine was off is made up for.
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+
+# systemctl daemon-reload && systemctl enable --now %[1]s.timer
+#
+# Or, in place of both, in /etc/crontab, at a time of its own:
+# 30 2 * * * %[4]s  %[7]s
+`, v.name, strings.Join(lines, "\nExecStart="), v.envFile, v.user, v.onCalendar, v.delay, strings.ReplaceAll(shell, "%", `\%`))
+	if err != nil {
+		return fmt.Errorf("print units: %w", err)
+	}
+	return nil
+}
+
+// unitLine quotes a command line for systemd: "%" and "$" mean something there.
+func unitLine(args []string) string {
+	var words []string
+	for _, a := range args {
+		a = strings.NewReplacer("%", "%%", "$", "$$").Replace(a)
+		if strings.ContainsAny(a, " \t\"'\\;") || a == "" {
+			a = strconv.Quote(a)
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}
+
+// plainWord needs no quotes in a shell.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// shellLine quotes a command line for a shell.
+func shellLine(args []string) string {
+	var words []string
+	for _, a := range args {
+		if !plainWord.MatchString(a) {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		words = append(words, a)
+	}
+	return strings.Join(words, " ")
+}

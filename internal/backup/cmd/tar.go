@@ -1,0 +1,77 @@
+package backupcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+)
+
+// createTar begins a backup in a file, which gets its name, durably, when it is
+// whole. end is to be called once.
+func createTar(ctx context.Context, path string, opts archive.Options) (_ *archive.Writer, end func(whole bool) error, err error) {
+	f, err := openPart(path + ".part")
+	if err != nil {
+		return nil, nil, fmt.Errorf("create stream: %w", err)
+	}
+	drop := func() error { return errors.Join(os.Remove(f.Name()), f.Close()) } // the name first: the lock goes with the file
+	w, err := archive.CreateStream(ctx, f, opts)
+	if err != nil {
+		return nil, nil, errors.Join(err, drop())
+	}
+	return w, func(whole bool) error {
+		if !whole {
+			return drop()
+		}
+		err := f.Sync()
+		if err == nil {
+			err = os.Rename(f.Name(), path)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("finish stream: %w", err), drop())
+		}
+		if err := errors.Join(f.Close(), syncDir(filepath.Dir(path))); err != nil {
+			return fmt.Errorf("finish stream: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+// openPart opens a file for this process alone, and empties it: what a backup that
+// was killed has left is overwritten, what one that is at work writes is not.
+func openPart(name string) (_ *os.File, err error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("another backup writes %s: %w", name, err)
+	}
+	// Anyone who had the lock may have given the file its final name meanwhile.
+	ours, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if named, err := os.Lstat(name); err != nil || !os.SameFile(ours, named) {
+		return nil, fmt.Errorf("another backup has just ended with %s: try again", name)
+	}
+	return f, f.Truncate(0)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,169 @@
+package backupcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/wal"
+)
+
+// metricsInterval is how often the metrics of a receiver are written.
+const metricsInterval = 5 * time.Second
+
+// walVerb is the configuration of `weir backup wal`.
+type walVerb struct {
+	options     wal.ReceiveOptions
+	archive     archiveFlags
+	to          string
+	metricsFile string
+	dropSlot    bool
+	quiet       bool
+}
+
+func newBackupWALCommand() *cobra.Command {
+	var v walVerb
+	cmd := &cobra.Command{
+		Use:   "wal [DSN]",
+		Short: "Receive the log of a PostgreSQL cluster into the archive, continuously",
+		Long: `Receive the log (WAL) of a PostgreSQL cluster over the replication protocol, as a
+standby does, and keep it beside base backups: each segment as soon as it is full,
+and the newest every --flush-interval as far as it has come. That is how much the
+loss of the server can cost.
+
+It runs until it is interrupted, and connects again by itself. Where it was killed,
+it goes on behind the last segment that is complete. A replication slot keeps the
+server from throwing log away meanwhile; a receiver that does not come back must be
+taken leave of by --drop-slot, or the server's disk fills up.
+
+Log that is gone all the same is a gap: it is an error, and --allow-gap goes on
+behind it. No base backup from before a gap can be replayed past it.`,
+		Example: `  weir backup wal postgres://replicator@db/ --to /backups --metrics-file /var/lib/node_exporter/weir_wal.prom
+  weir backup wal postgres://replicator@db/ --to /backups --until-now
+  weir backup wal postgres://replicator@db/ --drop-slot`,
+		Args: cobra.MaximumNArgs(1),
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			v.options.DSN = "postgres://"
+			if len(args) > 0 {
+				v.options.DSN = args[0]
+			}
+			return v.complete()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if v.dropSlot {
+				return wal.DropSlot(cmd.Context(), v.options.DSN, v.options.Slot)
+			}
+			return v.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f, o := cmd.Flags(), &v.options
+	f.StringVar(&v.to, "to", "", "where to: DIR or s3://BUCKET/PREFIX (required)")
+	f.StringVar(&o.Slot, "slot", wal.DefaultSlot, "replication slot, made if it does not exist")
+	f.BoolVar(&o.Temporary, "temporary-slot", false, "a slot that vanishes with the connection")
+	f.BoolVar(&v.dropSlot, "drop-slot", false, "remove the slot and end")
+	f.DurationVar(&o.FlushInterval, "flush-interval", wal.DefaultFlushInterval, "how often the newest segment is kept")
+	f.BoolVar(&o.AllowGap, "allow-gap", false, "go on behind log that is gone")
+	f.BoolVar(&o.UntilNow, "until-now", false, "end when all log that the server has now is kept")
+	f.StringVar(&o.SpoolDir, "spool-dir", "", "directory for the segment that is being received")
+	f.StringVar(&v.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
+	v.archive.add(f)
+	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
+	return cmd
+}
+
+func (v *walVerb) complete() (err error) {
+	switch {
+	case familyOf(v.options.DSN) != familyPostgres:
+		return fmt.Errorf("WAL is PostgreSQL's, and the DSN names a server of %s", familyOf(v.options.DSN))
+	case v.options.FlushInterval <= 0:
+		return fmt.Errorf("--flush-interval %v: want more than 0", v.options.FlushInterval)
+	case v.dropSlot:
+		return nil
+	case v.to == "":
+		return errors.New("--to: where is the log to go?")
+	}
+	v.options.Archive, err = v.archive.options()
+	return err
+}
+
+// run receives until ctx ends.
+func (v *walVerb) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	storage, err := archive.OpenStorage(ctx, v.to)
+	if err != nil {
+		return err
+	}
+	// Lines and numbers come from goroutines of the receiver.
+	var mu sync.Mutex
+	var last wal.Status
+	v.options.Say = func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !v.quiet {
+			fmt.Fprintf(stderr, time.Now().UTC().Format(time.RFC3339)+" "+format+"\n", args...)
+		}
+	}
+	v.options.Status = func(s wal.Status) {
+		mu.Lock()
+		defer mu.Unlock()
+		last = s
+	}
+	status := func() wal.Status {
+		mu.Lock()
+		defer mu.Unlock()
+		return last
+	}
+	ended := make(chan struct{})
+	var metrics sync.WaitGroup
+	if v.metricsFile != "" {
+		metrics.Go(func() {
+			for {
+				if err := writeWALMetrics(v.metricsFile, status()); err != nil {
+					v.options.Say("--metrics-file: %v", err)
+				}
+				select {
+				case <-ended:
+					return
+				case <-time.After(metricsInterval):
+				}
+			}
+		})
+	}
+	err = wal.Receive(ctx, storage, v.options)
+	close(ended)
+	metrics.Wait()
+	s := status()
+	if v.metricsFile != "" {
+		err = errors.Join(err, writeWALMetrics(v.metricsFile, s))
+	}
+	if err != nil || v.quiet {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "log of cluster %s kept up to %s on timeline %d, %d segments completed\n", s.SystemID, s.Flushed, s.Timeline, s.Segments)
+	return err
+}
+
+func writeWALMetrics(path string, s wal.Status) error {
+	connected := 0.0
+	if s.Connected {
+		connected = 1
+	}
+	metrics := []metric{
+		{"weir_wal_connected", "Whether log is being received.", "", connected},
+		{"weir_wal_flushed_bytes", "Position up to which log is kept.", "", float64(s.Flushed)},
+		{"weir_wal_segments", "Segments completed since the start.", "", float64(s.Segments)},
+		{"weir_wal_reconnects", "Connections after the first since the start.", "", float64(s.Reconnects)},
+	}
+	if s.LagBytes >= 0 {
+		metrics = append(metrics, metric{"weir_wal_lag_bytes", "Log that the server has and that is not kept.", "", float64(s.LagBytes)})
+	}
+	if !s.FlushedAt.IsZero() {
+		metrics = append(metrics, metric{"weir_wal_flushed_timestamp_seconds", "When log was kept last.", "", float64(s.FlushedAt.UnixMilli()) / 1000})
+	}
+	return writeTextfile(path, metrics)
+}

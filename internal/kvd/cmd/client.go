@@ -1,0 +1,601 @@
+package kvcmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/kv"
+)
+
+// kvClient is the flags of the verbs that talk to a cluster.
+type kvClient struct {
+	endpoints  string
+	cluster    string
+	secretFile string
+	tls        tlsFiles
+	timeout    time.Duration // for all of a command, or, of a patient one, for each answer
+	patient    bool
+	json       bool
+}
+
+// defaultEndpoints are those of the example in docs/kv-operating.md, three
+// replicas on one machine.
+const defaultEndpoints = "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403"
+
+// add defines the flags, and the usage that shows them behind the verb's own.
+// The help of a flag is "ARGUMENT|text" where there is an argument.
+func (k *kvClient) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&k.endpoints, "endpoints", "", "LIST|replicas, HOST:PORT,HOST:PORT,…; also WEIR_KV_ENDPOINTS (default "+defaultEndpoints+")")
+	f.StringVar(&k.cluster, "cluster", "", "NAME|refuse a cluster with another name")
+	f.StringVar(&k.secretFile, "secret-file", "", "FILE|the secret that the replicas share with their clients; also WEIR_KV_SECRET_FILE")
+	f.StringVar(&k.tls.cert, "tls-cert", "", "FILE|certificate of this client, PEM")
+	f.StringVar(&k.tls.key, "tls-key", "", "FILE|its private key, PEM")
+	f.StringVar(&k.tls.ca, "tls-ca", "", "FILE|authority of the replicas' certificates, PEM")
+	f.DurationVar(&k.timeout, "timeout", 5*time.Second, "DURATION|give up after this long")
+	f.BoolVar(&k.json, "json", false, "print JSON")
+	shared := []string{"endpoints", "cluster", "secret-file", "tls-cert", "tls-key", "tls-ca", "timeout", "json", "help"}
+	cmd.SetUsageFunc(func(cmd *cobra.Command) error { return kvClientUsage(cmd, shared) })
+}
+
+// kvClientUsage shows the flags of a verb, and then those that all share.
+func kvClientUsage(cmd *cobra.Command, shared []string) error {
+	args := make(map[string]string)
+	own, common := pflag.NewFlagSet("own", pflag.ContinueOnError), pflag.NewFlagSet("shared", pflag.ContinueOnError)
+	own.SortFlags, common.SortFlags = false, false
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		shown := *flag
+		if arg, text, ok := strings.Cut(flag.Usage, "|"); ok {
+			args[flag.Name], shown.Usage = arg, text
+		}
+		if slices.Contains(shared, flag.Name) {
+			common.AddFlag(&shown)
+		} else {
+			own.AddFlag(&shown)
+		}
+	})
+	w := cmd.OutOrStderr()
+	fmt.Fprintf(w, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if own.HasFlags() {
+		fmt.Fprintf(w, "\nFlags:\n%s", cli.FlagTable(own, args))
+	}
+	fmt.Fprintf(w, "\nThe cluster, and how to print:\n%s", cli.FlagTable(common, args))
+	return nil
+}
+
+// open connects. The context that it returns ends with the timeout, unless the command
+// is patient.
+func (k *kvClient) open(ctx context.Context) (context.Context, *kv.Client, func() error, error) {
+	addrs := strings.FieldsFunc(firstOf(k.endpoints, os.Getenv("WEIR_KV_ENDPOINTS"), defaultEndpoints), func(r rune) bool { return r == ',' || r == ' ' })
+	for _, addr := range addrs {
+		if _, port, err := net.SplitHostPort(addr); err != nil || port == "" {
+			return nil, nil, nil, cli.UsageError(fmt.Errorf("endpoint %q: want HOST:PORT, the address by which replicas know each other", addr))
+		}
+	}
+	if t := k.tls; (t.cert == "" || t.key == "" || t.ca == "") && t.cert+t.key+t.ca != "" {
+		return nil, nil, nil, cli.UsageError(errors.New("--tls-cert, --tls-key and --tls-ca go together: clients have certificates, too"))
+	}
+	o := kv.Options{Cluster: k.cluster, Certificate: k.tls.cert, Key: k.tls.key, Authority: k.tls.ca}
+	if file := firstOf(k.secretFile, os.Getenv("WEIR_KV_SECRET_FILE")); file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("read the secret: %w", err)
+		}
+		if o.Secret = bytes.TrimSpace(b); len(o.Secret) == 0 {
+			return nil, nil, nil, fmt.Errorf("the secret in %s is empty", file)
+		}
+	}
+	life, whole := context.WithoutCancel(ctx), ctx
+	ctx, cancel := context.WithTimeout(ctx, k.timeout)
+	c, err := kv.Open(ctx, addrs, o)
+	if err != nil {
+		cancel()
+		return nil, nil, nil, err
+	}
+	if k.patient {
+		cancel()
+		ctx, cancel = context.WithCancel(whole)
+	}
+	return ctx, c, func() error { cancel(); return endSession(life, c) }, nil
+}
+
+// endPatience is how long a command waits at its end for the cluster to forget its
+// session: without an answer, the cluster does so when it has been idle for long.
+const endPatience = 500 * time.Millisecond
+
+// endSession ends a client and its session.
+func endSession(ctx context.Context, c *kv.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, endPatience)
+	defer cancel()
+	err := c.Session.Close(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return errors.Join(err, c.Close())
+}
+
+// with runs do with a connected client.
+func (k *kvClient) with(cmd *cobra.Command, do func(ctx context.Context, c *kv.Client) error) (err error) {
+	ctx, c, end, err := k.open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	if err = do(ctx, c); errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w after %v: no majority is up, or its leader cannot be reached (weir kv status)", err, k.timeout)
+	}
+	return err
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// kvItem is an item in JSON. A key or a value that is not UTF-8 text is in base64.
+type kvItem struct {
+	Change   string `json:"change,omitempty"`
+	Key      string `json:"key"`
+	KeyBytes []byte `json:"key_base64,omitempty"` // of a key that is not UTF-8 text
+	Value    string `json:"value,omitempty"`
+	Base64   []byte `json:"value_base64,omitempty"`
+	Revision uint64 `json:"revision,omitempty"`
+	Lease    uint64 `json:"lease,omitempty"`
+}
+
+func jsonItem(i kv.Item) kvItem {
+	j := kvItem{Key: i.Key, Revision: i.Revision, Lease: i.Lease}
+	if !utf8.ValidString(i.Key) {
+		j.KeyBytes = []byte(i.Key)
+	}
+	if utf8.Valid(i.Value) {
+		j.Value = string(i.Value)
+	} else {
+		j.Base64 = i.Value
+	}
+	return j
+}
+
+func newKVGet() *cobra.Command {
+	var k kvClient
+	var weak bool
+	cmd := &cobra.Command{
+		Use:   "get KEY",
+		Short: "Print the value of a key",
+		Long:  "Print the value of a key, followed by a newline. A key that does not exist is exit code 1.",
+		Example: `  weir kv get greeting
+  weir kv get greeting --weak --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				item, err := c.Get(ctx, args[0], weakOption(weak)...)
+				switch {
+				case err != nil:
+					return err
+				case k.json:
+					return cli.PrintJSON(cmd.OutOrStdout(), jsonItem(item))
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", item.Value)
+				return err
+			})
+		},
+	}
+	k.add(cmd)
+	cmd.Flags().BoolVar(&weak, "weak", false, "ask the nearest replica, which may be behind")
+	return cmd
+}
+
+func weakOption(weak bool) []kv.Option {
+	if weak {
+		return []kv.Option{kv.Weak()}
+	}
+	return nil
+}
+
+func newKVPut() *cobra.Command {
+	var k kvClient
+	var weak, absent bool
+	var ttl time.Duration
+	var lease uint64
+	var revision int64
+	cmd := &cobra.Command{
+		Use:   "put KEY VALUE",
+		Short: "Set a key",
+		Long: `Set a key and print the revision of the write, which is its place among all
+writes. VALUE - is standard input. A condition that does not hold is exit code 1.`,
+		Example: `  weir kv put greeting hello
+  weir kv put lock me --if-absent --ttl 30s
+  weir kv put config - < config.yaml`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			value := []byte(args[1])
+			if args[1] == "-" {
+				var err error
+				if value, err = io.ReadAll(cmd.InOrStdin()); err != nil {
+					return fmt.Errorf("read the value: %w", err)
+				}
+			}
+			options := weakOption(weak)
+			if cmd.Flags().Changed("ttl") {
+				if ttl < time.Millisecond {
+					return cli.UsageError(fmt.Errorf("--ttl %v: want a duration of at least 1ms, such as 30s", ttl))
+				}
+				options = append(options, kv.TTL(ttl))
+			}
+			if cmd.Flags().Changed("lease") {
+				if lease == 0 {
+					return cli.UsageError(errors.New("--lease 0: want the number that grant printed"))
+				}
+				options = append(options, kv.WithLease(lease))
+			}
+			if absent {
+				options = append(options, kv.IfAbsent())
+			}
+			if revision >= 0 {
+				options = append(options, kv.IfRevision(uint64(revision)))
+			}
+			if weak && (absent || revision >= 0) {
+				return cli.UsageError(errors.New("a write with a condition cannot be --weak: it has an answer"))
+			}
+			if absent && revision >= 0 {
+				return cli.UsageError(errors.New("give --if-absent or --if-revision, not both"))
+			}
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				rev, err := c.Put(ctx, args[0], value, options...)
+				switch {
+				case errors.Is(err, kv.ErrNotFound):
+					return fmt.Errorf("%w: there is no lease %d; nothing was written", err, lease)
+				case err != nil:
+					return err
+				case k.json:
+					return cli.PrintJSON(cmd.OutOrStdout(), kvItem{Key: args[0], Revision: rev})
+				case rev == 0:
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
+				default:
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), "revision", rev)
+				}
+				return err
+			})
+		},
+	}
+	k.add(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&weak, "weak", false, "count as done as soon as the cluster's preset for weak writes says so")
+	f.BoolVar(&absent, "if-absent", false, "only if the key does not exist")
+	f.Int64Var(&revision, "if-revision", -1, "N|only if the key was last written at revision N; 0: if it does not exist")
+	f.Lookup("if-revision").DefValue = ""
+	f.DurationVar(&ttl, "ttl", 0, "DURATION|the key disappears after this long")
+	f.Lookup("ttl").DefValue = ""
+	f.Uint64Var(&lease, "lease", 0, "ID|the key disappears with this lease")
+	f.Lookup("lease").DefValue = ""
+	return cmd
+}
+
+func newKVDel() *cobra.Command {
+	var k kvClient
+	cmd := &cobra.Command{
+		Use:     "del KEY…",
+		Short:   "Delete keys",
+		Long:    "Delete keys, all at once, and print how many of them existed.",
+		Example: "  weir kv del greeting farewell",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				r, err := c.Do(ctx, kv.Delete(args))
+				if err != nil {
+					return err
+				}
+				if k.json {
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]int64{"deleted": r.Number()})
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), r.Number())
+				return err
+			})
+		},
+	}
+	k.add(cmd)
+	return cmd
+}
+
+func newKVIncr() *cobra.Command {
+	var k kvClient
+	cmd := &cobra.Command{
+		Use:     "incr KEY [DELTA]",
+		Short:   "Add to an integer",
+		Long:    "Add DELTA (default 1, may be negative) to the integer at KEY, 0 if absent, and print the sum.",
+		Example: "  weir kv incr visits\n  weir kv incr stock -- -3",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			delta := int64(1)
+			if len(args) == 2 {
+				var err error
+				if delta, err = strconv.ParseInt(args[1], 10, 64); err != nil {
+					return cli.UsageError(fmt.Errorf("DELTA %q: want a whole number", args[1]))
+				}
+			}
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				sum, err := c.Increment(ctx, args[0], delta)
+				if err != nil {
+					return err
+				}
+				if k.json {
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]int64{"value": sum})
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), sum)
+				return err
+			})
+		},
+	}
+	k.add(cmd)
+	return cmd
+}
+
+// kvKeys is the keys that range and watch are about.
+type kvKeys struct{ prefix string }
+
+func (s *kvKeys) keys(args []string) (from, to string, err error) {
+	if s.prefix != "" {
+		if len(args) > 0 {
+			return "", "", cli.UsageError(errors.New("give FROM and TO, or --prefix, not both"))
+		}
+		return s.prefix, kv.PrefixEnd(s.prefix), nil
+	}
+	if len(args) > 0 {
+		from = args[0]
+	}
+	if len(args) > 1 {
+		to = args[1]
+	}
+	return from, to, nil
+}
+
+func newKVRange() *cobra.Command {
+	var k kvClient
+	var s kvKeys
+	var weak, reverse, keys bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "range [FROM [TO]]",
+		Short: "List keys in order",
+		Long: `List the keys from FROM (default: the first) on, before TO (default: to the end), a
+line each: key, tab, value. An answer holds 16 MB at most and is the state at one
+moment; --limit 0 asks again until there is no more.`,
+		Example: `  weir kv range --prefix user:
+  weir kv range a m --limit 100 --json`,
+		Args: cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, to, err := s.keys(args)
+			if err != nil {
+				return err
+			}
+			if limit < 0 {
+				return cli.UsageError(fmt.Errorf("--limit %d: want how many keys, or 0 for all", limit))
+			}
+			options := append(weakOption(weak), kv.Limit(limit))
+			if reverse {
+				options = append(options, kv.Reverse())
+			}
+			if keys {
+				options = append(options, kv.KeysOnly())
+			}
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				items, more, err := c.Range(ctx, from, to, options...)
+				for err == nil && more && limit == 0 {
+					var rest []kv.Item
+					if last := items[len(items)-1].Key; reverse {
+						to = last
+					} else {
+						from = last + "\x00"
+					}
+					rest, more, err = c.Range(ctx, from, to, options...)
+					items = append(items, rest...)
+				}
+				if err != nil {
+					return err
+				}
+				return printItems(cmd, items, more, k.json, keys)
+			})
+		},
+	}
+	k.add(cmd)
+	f := cmd.Flags()
+	f.StringVar(&s.prefix, "prefix", "", "TEXT|the keys that begin with this")
+	f.IntVar(&limit, "limit", 1000, "N|at most so many; 0 for all")
+	f.BoolVar(&reverse, "reverse", false, "from the end")
+	f.BoolVar(&keys, "keys-only", false, "without values")
+	f.BoolVar(&weak, "weak", false, "ask the nearest replica, which may be behind")
+	return cmd
+}
+
+func printItems(cmd *cobra.Command, items []kv.Item, more, asJSON, keysOnly bool) error {
+	out := cmd.OutOrStdout()
+	if asJSON {
+		list := struct {
+			Items    []kvItem `json:"items"`
+			More     bool     `json:"more"`
+			KeysOnly bool     `json:"keys_only,omitempty"`
+		}{[]kvItem{}, more, keysOnly}
+		for _, i := range items {
+			list.Items = append(list.Items, jsonItem(i))
+		}
+		return cli.PrintJSON(out, list)
+	}
+	for _, i := range items {
+		var err error
+		if keysOnly {
+			_, err = fmt.Fprintln(out, i.Key)
+		} else {
+			_, err = fmt.Fprintf(out, "%s\t%s\n", i.Key, i.Value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if more {
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "there are more after %q; --limit 0 lists all\n", items[len(items)-1].Key)
+		return err
+	}
+	return nil
+}
+
+func newKVWatch() *cobra.Command {
+	var k kvClient
+	var s kvKeys
+	var since uint64
+	cmd := &cobra.Command{
+		Use:   "watch [FROM [TO]]",
+		Short: "Print changes as they are committed",
+		Long: `Print the changes of the keys from FROM on, before TO, as they are committed, a
+line each: revision, what happened (put, delete or expire), key, value. It goes on
+at another replica when the one that tells is lost, without gaps or repeats; when
+the replicas no longer know what was changed meanwhile, it says so and ends with
+exit code 3. Interrupt it to end.`,
+		Example: `  weir kv watch --prefix user:
+  weir kv watch --since 1200 --json`,
+		Args: cobra.MaximumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, to, err := s.keys(args)
+			if err != nil {
+				return err
+			}
+			return k.with(cmd, func(_ context.Context, c *kv.Client) error {
+				w, err := c.Watch(from, to, since)
+				if err != nil {
+					return err
+				}
+				return errors.Join(followChanges(cmd, w, k.json), w.Close())
+			})
+		},
+	}
+	k.add(cmd)
+	cmd.Flags().StringVar(&s.prefix, "prefix", "", "TEXT|the keys that begin with this")
+	cmd.Flags().Uint64Var(&since, "since", 0, "REVISION|begin with this revision; default: from now on")
+	cmd.Flags().Lookup("since").DefValue = ""
+	return cmd
+}
+
+// followChanges prints changes until the context ends.
+func followChanges(cmd *cobra.Command, w *kv.Watcher, asJSON bool) error {
+	names := map[kv.ChangeKind]string{kv.Changed: "put", kv.Deleted: "delete", kv.Expired: "expire"}
+	line := json.NewEncoder(cmd.OutOrStdout())
+	for {
+		changes, err := w.Next(cmd.Context())
+		switch {
+		case errors.Is(err, kv.ErrMissed):
+			return cli.Shortfall(fmt.Errorf("%w: read what you watch again, then watch from its revision", err))
+		case err != nil && cmd.Context().Err() != nil:
+			return nil // interrupted: that is how it ends
+		case err != nil:
+			return err
+		}
+		for _, g := range changes {
+			if asJSON {
+				j := jsonItem(g.Item)
+				j.Change = names[g.Kind]
+				err = line.Encode(j)
+			} else {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d\t%s\t%s\t%s\n", g.Revision, names[g.Kind], g.Key, g.Value)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func newKVLease() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lease",
+		Short: "Grant, keep and end leases",
+		Long: `A lease ends when nobody keeps it for its time to live, and the keys attached to it
+(weir kv put --lease) go with it. Its id is a fencing token: of two leases, the
+later one has the larger id.`,
+	}
+	cmd.AddCommand(newKVLeaseGrant(),
+		newKVLeaseVerb("keep", "Make a lease last for another time to live from now", (*kv.Session).Keep),
+		newKVLeaseVerb("revoke", "End a lease and delete its keys", (*kv.Session).Revoke))
+	return cmd
+}
+
+func newKVLeaseGrant() *cobra.Command {
+	var k kvClient
+	cmd := &cobra.Command{
+		Use:     "grant TTL",
+		Short:   "Make a lease and print its id",
+		Example: "  weir kv lease grant 30s",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ttl, err := time.ParseDuration(args[0])
+			if err != nil || ttl < time.Millisecond {
+				return cli.UsageError(fmt.Errorf("TTL %q: want a duration of at least 1ms, such as 30s", args[0]))
+			}
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				id, err := c.Grant(ctx, ttl)
+				if err != nil {
+					return err
+				}
+				if k.json {
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), id)
+				return err
+			})
+		},
+	}
+	k.add(cmd)
+	return cmd
+}
+
+func newKVLeaseVerb(name, short string, do func(*kv.Session, context.Context, uint64) error) *cobra.Command {
+	var k kvClient
+	cmd := &cobra.Command{
+		Use:   name + " ID",
+		Short: short,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := strconv.ParseUint(args[0], 10, 64)
+			if err != nil {
+				return cli.UsageError(fmt.Errorf("lease %q: want the number that grant printed", args[0]))
+			}
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				err := do(c.Session, ctx, id)
+				if errors.Is(err, kv.ErrNotFound) {
+					return fmt.Errorf("there is no lease %d: it has ended, or never was", id)
+				}
+				if err != nil {
+					return fmt.Errorf("lease %d: %w", id, err)
+				}
+				if k.json {
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"lease": id})
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "ok")
+				return err
+			})
+		},
+	}
+	k.add(cmd)
+	return cmd
+}

@@ -1,0 +1,25 @@
+package kvcmd
+
+import "github.com/spf13/cobra"
+
+func newKVCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kv",
+		Short: "Replicated key-value store that Redis clients speak to",
+		Long: `A key-value store on 1, 3 or 5 replicas, each on a disk of its own. Strong
+operations are linearizable; weak ones are causal within their session and answered
+by the nearest replica. Redis clients work unmodified.
+
+  weir kv serve              runs a replica
+  weir kv get, put, del …    are clients
+  weir kv export, import     move all keys into a file and back
+  weir kv status, member     look after the cluster
+  weir kv simulate           plays clusters with faults, and checks them
+
+Options of serve are flags, WEIR_KV_ variables (--batch-delay as
+WEIR_KV_BATCH_DELAY) or lines of a YAML file (batch_delay), in this order.`,
+	}
+	cmd.AddCommand(newKVServe(), newKVGet(), newKVPut(), newKVDel(), newKVIncr(), newKVRange(), newKVWatch(), newKVLease(), newKVExport(), newKVImport(),
+		newKVStatus(), newKVMember(), newKVVerify(), newKVSimulateCommand())
+	return cmd
+}

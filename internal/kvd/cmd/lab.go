@@ -1,0 +1,157 @@
+package kvcmd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/lab"
+)
+
+// labKV is the configuration of `weir lab kv`.
+type labKV struct {
+	program, durability, preset, batchDelay string
+	replicas                                int
+	linkLatency                             time.Duration
+	json                                    bool
+}
+
+func newLabKVCommand() *cobra.Command {
+	var c labKV
+	cmd := &cobra.Command{
+		Use:   "kv",
+		Short: "Start a cluster of weir kv and run it until Ctrl-C, then remove it",
+		Long: `Start replicas of weir kv as processes of this program, in temporary directories
+and on free loopback ports, print how to reach them, and run them until Ctrl-C or
+SIGTERM. Then everything is removed; if weir itself is killed, the replicas die
+with it.`,
+		Example: `  weir lab kv
+  weir lab kv --replicas 5 --preset curp-ht --link-latency 25ms   # replicas 50 ms apart
+  weir lab kv --durability memory --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := c.config()
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return c.run(ctx, stop, cfg, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&c.replicas, "replicas", 3, "number of replicas: 1, 3, 5 or 7")
+	f.StringVar(&c.durability, "durability", "disk", "disk, or memory: nothing is written")
+	f.StringVar(&c.preset, "preset", "raft-ht", strings.Join(consensus.PresetNames(), ", "))
+	f.StringVar(&c.batchDelay, "batch-delay", "auto", "auto, or a fixed wait of each round, to be compared with")
+	f.DurationVar(&c.linkLatency, "link-latency", 0, "artificial delay of messages between replicas, one way")
+	f.BoolVar(&c.json, "json", false, "print one line of JSON instead of text")
+	return cmd
+}
+
+// config makes the flags agree.
+func (c *labKV) config() (lab.KVConfig, error) {
+	cfg := lab.KVConfig{Program: c.program, Replicas: c.replicas, Preset: c.preset, BatchDelay: c.batchDelay, LinkLatency: c.linkLatency}
+	switch c.durability {
+	case "disk":
+	case "memory":
+		cfg.Durability = lab.Fast
+	default:
+		return cfg, fmt.Errorf("--durability %q: must be disk or memory", c.durability)
+	}
+	if _, err := consensus.Preset(c.preset); err != nil {
+		return cfg, fmt.Errorf("--preset: %w", err)
+	}
+	if c.replicas%2 == 0 || c.replicas < 1 || c.replicas > 7 {
+		return cfg, fmt.Errorf("--replicas %d: must be 1, 3, 5 or 7", c.replicas)
+	}
+	if _, err := time.ParseDuration(c.batchDelay); err != nil && c.batchDelay != "auto" {
+		return cfg, fmt.Errorf("--batch-delay %q: must be auto or a duration such as 150us", c.batchDelay)
+	}
+	if c.linkLatency < 0 {
+		return cfg, errors.New("--link-latency must not be negative")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return cfg, fmt.Errorf("find this program: %w", err)
+	}
+	cfg.Program = cmp.Or(cfg.Program, self)
+	return cfg, nil
+}
+
+// labReplica is what a user or script needs to know of one replica.
+type labReplica struct {
+	ID    int    `json:"id"`
+	Redis string `json:"redis"` // for Redis clients
+	Peer  string `json:"peer"`  // for replicas and native clients
+	Admin string `json:"admin"`
+	PID   int    `json:"pid"`
+	Data  string `json:"data_dir"`
+}
+
+// labKVReport is what `weir lab kv --json` prints, on one line, once all replicas
+// are ready.
+type labKVReport struct {
+	Durability string       `json:"durability"`
+	Preset     string       `json:"preset"`
+	BatchDelay string       `json:"batch_delay"`
+	Client     string       `json:"client,omitempty"`
+	Replicas   []labReplica `json:"replicas"`
+}
+
+// run starts the replicas, reports them, and stops them when ctx ends. After that,
+// release gives the signals back: a second Ctrl-C ends weir at once.
+func (c *labKV) run(ctx context.Context, release func(), cfg lab.KVConfig, out io.Writer) (err error) {
+	kv, err := lab.StartKV(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lab.End(kv.Stop)) }()
+	r := labKVReport{Durability: c.durability, Preset: cfg.Preset, BatchDelay: cfg.BatchDelay}
+	for i, n := range kv.Nodes() {
+		r.Replicas = append(r.Replicas, labReplica{
+			ID: n.Number(), Redis: n.Addr(), Peer: kv.PeerAddrs()[i], Admin: "http://" + kv.AdminAddrs()[i] + "/", PID: n.PID(), Data: n.DataDir(),
+		})
+	}
+	if cli, e := exec.LookPath("redis-cli"); e == nil {
+		r.Client = fmt.Sprintf("%s -u '%s'", cli, kv.URL())
+	}
+	if err := c.print(out, r); err != nil {
+		return fmt.Errorf("print replicas: %w", err)
+	}
+	<-ctx.Done()
+	release()
+	return nil
+}
+
+func (c *labKV) print(out io.Writer, r labKVReport) error {
+	if c.json {
+		return json.NewEncoder(out).Encode(r)
+	}
+	var b strings.Builder
+	var endpoints []string
+	for _, n := range r.Replicas {
+		endpoints = append(endpoints, n.Peer)
+		fmt.Fprintf(&b, "replica %d   redis://%s/0  peers %s  page %s  (pid %d)\n", n.ID, n.Redis, n.Peer, n.Admin, n.PID)
+	}
+	fmt.Fprintf(&b, "weir kv     export WEIR_KV_ENDPOINTS=%s\n", strings.Join(endpoints, ","))
+	if r.Client != "" {
+		fmt.Fprintf(&b, "redis-cli   %s\n", r.Client)
+	}
+	fmt.Fprintf(&b, "preset      %s, batch delay %s\ndurability  %s\nCtrl-C stops and removes it.\n", r.Preset, r.BatchDelay, r.Durability)
+	_, err := io.WriteString(out, b.String())
+	return err
+}

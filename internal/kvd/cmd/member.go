@@ -1,0 +1,211 @@
+package kvcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/kvd/replica"
+	"github.com/weirdb/weir/internal/kvd/wal"
+	"github.com/weirdb/weir/kv"
+)
+
+func newKVMember() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "member",
+		Short: "List and change the members of the cluster",
+		Long: `Members vote (voters) or only receive the log (learners). A replica whose disk is
+lost or damaged must not come back under its number: what it voted for is forgotten.
+Replace it:
+
+  weir kv serve --id 4 --join --peers … --data …     on the new machine
+  weir kv member add 4=host:port/redisport           it catches up as a learner
+  weir kv member replace 2 4                         4 votes and 2 leaves, in one step
+
+The number of a member that has left is never used again: the cluster remembers it and
+refuses it, since what that replica voted for, and its old disk, may still be about. Any
+other number will do; larger ones need no thought.`,
+	}
+	cmd.AddCommand(newKVMemberList(),
+		newKVMemberChange("add ID=HOST:PORT[/REDISPORT]", "Add a learner", 1, func(args []string) (kv.MemberChange, error) {
+			m, err := replica.ParseMember(args[0])
+			return kv.MemberChange{Kind: kv.AddLearner, Member: m}, err
+		}),
+		newKVMemberChange("promote ID", "Let a learner vote", 1, memberVerb(kv.Promote)),
+		newKVMemberChange("remove ID", "Remove a member", 1, memberVerb(kv.Remove)),
+		newKVMemberChange("replace OLD NEW", "Let learner NEW vote in the place of OLD, in one step", 2, func(args []string) (kv.MemberChange, error) {
+			old, err := memberID(args[0])
+			if err != nil {
+				return kv.MemberChange{}, err
+			}
+			id, err := memberID(args[1])
+			return kv.MemberChange{Kind: kv.Replace, Old: old, Member: kv.Member{ID: id}}, err
+		}),
+		newKVMemberChange("transfer ID", "Let a voter lead", 1, memberVerb(kv.Transfer)))
+	return cmd
+}
+
+func memberID(text string) (uint64, error) {
+	id, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || id == 0 {
+		return 0, fmt.Errorf("replica %q: want its number", text)
+	}
+	return id, nil
+}
+
+func memberVerb(verb kv.MemberVerb) func(args []string) (kv.MemberChange, error) {
+	return func(args []string) (kv.MemberChange, error) {
+		id, err := memberID(args[0])
+		return kv.MemberChange{Kind: verb, Member: kv.Member{ID: id}}, err
+	}
+}
+
+func newKVMemberChange(use, short string, n int, parse func(args []string) (kv.MemberChange, error)) *cobra.Command {
+	var k kvClient
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.ExactArgs(n),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			g, err := parse(args)
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				if err := c.Configure(ctx, g); err != nil {
+					return err
+				}
+				if k.json {
+					return cli.PrintJSON(cmd.OutOrStdout(), map[string]uint64{"id": g.Member.ID})
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok")
+				return err
+			})
+		},
+	}
+	k.add(cmd)
+	return cmd
+}
+
+func newKVMemberList() *cobra.Command {
+	var k kvClient
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the members",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
+				list, _, err := inspect(ctx, c)
+				if err != nil {
+					return err
+				}
+				if len(list) == 0 {
+					return errors.New("no replica answers")
+				}
+				newest := slices.MaxFunc(list, func(a, b replica.Status) int { return cmp.Compare(a.Applied, b.Applied) })
+				if k.json {
+					return cli.PrintJSON(cmd.OutOrStdout(), jsonMembers(&newest))
+				}
+				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintln(w, "ID\tADDRESS\tREDIS\tVOTES\tLEADS")
+				for _, m := range newest.Members {
+					fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", m.ID, m.Addr, firstOf(m.Client, "-"), yes(!m.Learner), yes(m.ID == newest.Leader))
+				}
+				return w.Flush()
+			})
+		},
+	}
+	k.add(cmd)
+	return cmd
+}
+
+// kvMember is a member in JSON.
+type kvMember struct {
+	ID     uint64 `json:"id"`
+	Addr   string `json:"address"`
+	Redis  string `json:"redis,omitempty"`
+	Voter  bool   `json:"voter"`
+	Leader bool   `json:"leader"`
+}
+
+func jsonMembers(s *replica.Status) []kvMember {
+	list := []kvMember{}
+	for _, m := range s.Members {
+		list = append(list, kvMember{m.ID, m.Addr, m.Client, !m.Learner, m.ID == s.Leader})
+	}
+	return list
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+func newKVVerify() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Check a replica's data directory, offline",
+		Long: `Read every segment of the log and every snapshot in the data directory of a replica
+that does not run, check all checksums and the order of entries, and change nothing.
+Exit code 3 if something is damaged.`,
+		Example: "  weir kv verify /var/lib/weir/1",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var found []wal.Finding
+			sum, err := wal.Verify(args[0], func(f wal.Finding) { found = append(found, f) })
+			if err != nil {
+				return err
+			}
+			if err := printKVVerify(cmd, sum, found, asJSON); err != nil {
+				return err
+			}
+			if sum.Problems > 0 {
+				return cli.Shortfall(fmt.Errorf("%d problems in %s; replace the replica (weir kv member --help)", sum.Problems, args[0]))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printKVVerify(cmd *cobra.Command, sum wal.Summary, found []wal.Finding, asJSON bool) error {
+	out := cmd.OutOrStdout()
+	if asJSON {
+		return cli.PrintJSON(out, struct {
+			Summary wal.Summary   `json:"summary"`
+			Files   []wal.Finding `json:"files"`
+		}{sum, found})
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "FILE\tKIND\tENTRIES\tSTATE")
+	for _, f := range found {
+		state := "ok"
+		switch {
+		case f.Problem != "":
+			state = fmt.Sprintf("at byte %d: %s", f.Offset, f.Problem)
+		case f.Torn != nil:
+			state = "ok, ends with a write that was cut short"
+		}
+		entries := "-"
+		if f.Last > 0 {
+			entries = fmt.Sprintf("%d to %d", f.First, f.Last)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.File, f.Kind, entries, state)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "snapshot of entry %d, log up to entry %d of term %d\n", sum.Snapshot.Index, sum.Last, sum.LastTerm)
+	return err
+}

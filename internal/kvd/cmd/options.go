@@ -1,0 +1,296 @@
+package kvcmd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/replica"
+	"github.com/weirdb/weir/internal/kvd/resp"
+)
+
+// kvConfig is what the options add up to.
+type kvConfig struct {
+	replica replica.Config
+
+	durability          string
+	tls                 tlsFiles
+	redisTLS            bool
+	secretFile          string
+	passwordFile, admin string
+	logLevel            slog.Level
+	logFormat           string
+}
+
+// The groups of options, in the order of the help.
+const (
+	groupReplica  = "Replica"
+	groupProtocol = "Consistency and speed"
+	groupTrust    = "Who may connect"
+)
+
+var kvGroups = []string{groupReplica, groupServing, groupProtocol, groupTrust, cli.GroupOperation}
+
+const groupServing = "Clients"
+
+// kvOptions lists every option of `weir kv serve`.
+func kvOptions() []cli.Option[kvConfig] {
+	return append(append(kvReplicaOptions(), kvProtocolOptions()...), kvAccessOptions()...)
+}
+
+func kvReplicaOptions() []cli.Option[kvConfig] {
+	return []cli.Option[kvConfig]{
+		{
+			Group: groupReplica, Name: "id", Arg: "N", Help: "this replica's number among the peers",
+			Set: func(c *kvConfig, v string) (err error) {
+				if c.replica.ID, err = strconv.ParseUint(v, 10, 32); err != nil || c.replica.ID == 0 {
+					return errors.New("want a whole number, at least 1")
+				}
+				return nil
+			},
+		},
+		{
+			Group: groupReplica, Name: "peers", Arg: "LIST",
+			Help: "the replicas, this one included: 1=host:port,2=host:port,3=host:port, each with the port for Redis clients behind a slash if they shall find it: 1=host:port/6379",
+			Set: func(c *kvConfig, v string) (err error) {
+				c.replica.Members, err = replica.ParseMembers(v)
+				return err
+			},
+		},
+		{
+			Group: groupReplica, Name: "cluster", Arg: "NAME", Default: "weir", Help: "name that all replicas and clients share; others are refused",
+			Set: func(c *kvConfig, v string) error { c.replica.Cluster = v; return nil },
+		},
+		{
+			Group: groupReplica, Name: "join", Help: "wait to be added to a cluster that runs (weir kv member add), instead of being one of its first members",
+			Set: func(c *kvConfig, v string) (err error) {
+				if c.replica.Join, err = strconv.ParseBool(v); err != nil {
+					return errors.New("want true or false")
+				}
+				return nil
+			},
+		},
+		{
+			Group: groupReplica, Name: "data", Arg: "DIR", Help: "directory of the log and the snapshots, made if there is none",
+			Set: func(c *kvConfig, v string) error { c.replica.Dir = v; return nil },
+		},
+		{
+			Group: groupReplica, Name: "durability", Arg: "WHERE", Default: "disk",
+			Help: "disk: what is acknowledged has been flushed; memory: nothing is written at all, a replica that stops must come back as a new member",
+			Set: func(c *kvConfig, v string) error {
+				if v != "disk" && v != "memory" {
+					return errors.New("want disk or memory")
+				}
+				c.durability = v
+				return nil
+			},
+		},
+		{
+			Group: groupReplica, Name: "listen", Arg: "ADDRESS", Help: "where replicas and native clients connect (default this replica's address among the peers)",
+			Set: func(c *kvConfig, v string) error { c.replica.Listen = v; return cli.CheckHostPort(v) },
+		},
+		{
+			Group: groupServing, Name: "resp", Arg: "ADDRESS", Help: "where Redis clients connect (default what the peers say, or nowhere)",
+			Set: func(c *kvConfig, v string) error { c.replica.Redis = v; return cli.CheckHostPort(v) },
+		},
+		{
+			Group: groupServing, Name: "max-clients", Arg: "N", Default: "10000", Help: "most connections of Redis clients",
+			Set: cli.Number(1, func(c *kvConfig) *int { return &c.replica.Front.MaxClients }),
+		},
+		{
+			Group: groupServing, Name: "max-value", Arg: "SIZE", Default: "8MB", Help: "largest value that Redis clients may write",
+			Set: func(c *kvConfig, v string) (err error) { c.replica.MaxValue, err = cli.ParseSize(v); return err },
+		},
+		{
+			Group: groupServing, Name: "request-timeout", Arg: "DURATION", Default: "10s", Help: "how long a request of a Redis client may take",
+			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.RequestTimeout }),
+		},
+		{
+			Group: groupServing, Name: "session-idle", Arg: "DURATION", Default: "1h", Help: "after how long without a write a session of a native client is forgotten",
+			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.SessionIdle }),
+		},
+	}
+}
+
+func kvProtocolOptions() []cli.Option[kvConfig] {
+	return []cli.Option[kvConfig]{
+		{
+			Group: groupProtocol, Name: "preset", Arg: "NAME", Default: "raft-ht", Help: "raft, raft-ht, curp, curp-ht or curp-ho: who acknowledges and who answers",
+			Set: func(c *kvConfig, v string) (err error) {
+				c.replica.Preset = v
+				c.replica.Switches, err = consensus.Preset(v)
+				return err
+			},
+		},
+		{
+			Group: groupProtocol, Name: "reads", Arg: "HOW", Default: "lease", Help: "strong reads: lease trusts clocks to run at the same rate within a tenth, index asks a majority each time",
+			Set: func(c *kvConfig, v string) error {
+				if v != "lease" && v != "index" {
+					return errors.New("want lease or index")
+				}
+				c.replica.IndexReads = v == "index"
+				return nil
+			},
+		},
+		{
+			Group: groupProtocol, Name: "batch-delay", Arg: "DURATION", Default: "auto", Help: "auto: a round goes when disk and network are free; a duration of at most 10ms makes it wait, to be compared with",
+			Set: func(c *kvConfig, v string) error {
+				if d, err := time.ParseDuration(v); v == "auto" || err == nil && d == 0 {
+					c.replica.BatchDelay = 0
+					return nil
+				}
+				return cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.BatchDelay })(c, v)
+			},
+		},
+		{
+			Group: groupProtocol, Name: "election-timeout", Arg: "DURATION", Default: "300ms", Help: "a replica that hears nothing from a leader stands for election after this time, or up to twice this",
+			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.Election }),
+		},
+		{
+			Group: groupProtocol, Name: "disk-timeout", Arg: "DURATION", Help: "a disk that takes longer for a write hangs: the replica does not lead until it is done (default 1s, or twice the election timeout)",
+			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.DiskTimeout }),
+		},
+		{
+			Group: groupProtocol, Name: "snapshot-bytes", Arg: "SIZE", Default: "64MB", Help: "log that calls for a new snapshot",
+			Set: func(c *kvConfig, v string) error {
+				n, err := cli.ParseSize(v)
+				c.replica.SnapshotBytes = int64(n)
+				return err
+			},
+		},
+		{
+			Group: groupProtocol, Name: "snapshot-rate", Arg: "SIZE", Default: "none", Help: "most bytes a second that sending a snapshot takes of the network",
+			Set: func(c *kvConfig, v string) error {
+				if v == "none" {
+					c.replica.SnapshotRate = 0
+					return nil
+				}
+				n, err := cli.ParseSize(v)
+				c.replica.SnapshotRate = int64(n)
+				return err
+			},
+		},
+		{
+			Name: "link-latency", Arg: "DURATION", Help: "artificial delay of messages between replicas, one way, on loopback addresses",
+			Hidden: true,
+			Set: func(c *kvConfig, v string) error {
+				d, err := time.ParseDuration(v)
+				if err != nil || d < 0 {
+					return errors.New("want a duration such as 25ms")
+				}
+				c.replica.Latency = nil
+				if d > 0 {
+					c.replica.Latency = func(_, _ uint64) time.Duration { return d }
+				}
+				return nil
+			},
+		},
+	}
+}
+
+func kvAccessOptions() []cli.Option[kvConfig] {
+	return []cli.Option[kvConfig]{
+		{
+			Group: groupTrust, Name: "secret-file", Arg: cli.ArgFile, Help: "secret that replicas and native clients must prove to know, the same on all",
+			Set: func(c *kvConfig, v string) error { c.secretFile = v; return nil },
+		},
+		{
+			Group: groupTrust, Name: "resp-password-file", Arg: cli.ArgFile, Help: "passwords of Redis clients: lines PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly",
+			Set: func(c *kvConfig, v string) error { c.passwordFile = v; return nil },
+		},
+		{
+			Group: groupTrust, Name: "tls-cert", Arg: cli.ArgFile, Help: "this replica's certificate, PEM; with it replicas and native clients speak TLS, with certificates on both sides",
+			Set: func(c *kvConfig, v string) error { c.tls.cert = v; return nil },
+		},
+		{
+			Group: groupTrust, Name: "tls-key", Arg: cli.ArgFile, Help: "its private key, PEM",
+			Set: func(c *kvConfig, v string) error { c.tls.key = v; return nil },
+		},
+		{
+			Group: groupTrust, Name: "tls-ca", Arg: cli.ArgFile, Help: "authorities that sign the certificates of replicas and native clients, PEM",
+			Set: func(c *kvConfig, v string) error { c.tls.ca = v; return nil },
+		},
+		{
+			Group: groupTrust, Name: "resp-tls", Help: "Redis clients speak TLS, too; they need no certificate",
+			Set: func(c *kvConfig, v string) (err error) {
+				if c.redisTLS, err = strconv.ParseBool(v); err != nil {
+					return errors.New("want true or false")
+				}
+				return nil
+			},
+		},
+		{
+			Group: groupTrust, Name: "insecure", Help: "permit addresses that others can reach with neither password nor certificate",
+			Set: func(c *kvConfig, v string) (err error) {
+				if c.replica.Insecure, err = strconv.ParseBool(v); err != nil {
+					return errors.New("want true or false")
+				}
+				return nil
+			},
+		},
+		{
+			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9189", Help: "where the page, /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
+			Set: func(c *kvConfig, v string) error {
+				if c.admin = v; v == "off" {
+					c.admin = ""
+					return nil
+				}
+				return cli.CheckHostPort(v)
+			},
+		},
+		{
+			Group: cli.GroupOperation, Name: "log-level", Arg: "LEVEL", Default: "info", Help: "debug, info, warn or error",
+			Set: func(c *kvConfig, v string) error {
+				if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz") != "" || c.logLevel.UnmarshalText([]byte(v)) != nil {
+					return errors.New("want debug, info, warn or error")
+				}
+				return nil
+			},
+		},
+		{
+			Group: cli.GroupOperation, Name: "log-format", Arg: "FORMAT", Default: "auto", Help: "text, json, or auto: text on a terminal, JSON elsewhere",
+			Set: func(c *kvConfig, v string) error {
+				if v != "auto" && v != "text" && v != "json" {
+					return errors.New("want auto, text or json")
+				}
+				c.logFormat = v
+				return nil
+			},
+		},
+	}
+}
+
+// readRedisUsers reads who may log in: a line for each, empty lines and those
+// that begin with # left out.
+func readRedisUsers(path string) ([]resp.User, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var users []resp.User
+	for i, line := range strings.Split(string(text), "\n") {
+		line = strings.TrimSuffix(line, "\r")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		u := resp.User{Name: "default", Password: line}
+		if name, rest, found := strings.Cut(line, ":"); found {
+			u.Name, u.Password = name, rest
+			u.Password, u.ReadOnly = strings.CutSuffix(rest, ":readonly")
+		}
+		if u.Name == "" || u.Password == "" {
+			return nil, fmt.Errorf("%s:%d: want PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly", path, i+1)
+		}
+		users = append(users, u)
+	}
+	if len(users) == 0 {
+		return nil, fmt.Errorf("%s names nobody: want lines PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly", path)
+	}
+	return users, nil
+}

@@ -1,0 +1,138 @@
+package kvcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/internal/kvd/replica"
+	"github.com/weirdb/weir/internal/version"
+)
+
+func newKVServe() *cobra.Command {
+	loader := kvLoader()
+	var cfg kvConfig
+	cmd := &cobra.Command{
+		Use:   "serve --id N --peers LIST --data DIR",
+		Short: "Run a replica until stopped",
+		Long: `Run one replica of a cluster. The first start of all of --peers makes the cluster;
+later the log knows its members. Replicas and native clients connect to the address
+among the peers, Redis clients to that of --resp, at any replica: a follower
+forwards what its leader must decide.
+
+What is acknowledged is on the disks of a majority. An error of the disk stops the
+replica; so does a disk that has forgotten what it acknowledged, such as an older
+copy: replace that member (weir kv member replace).
+
+SIGTERM and SIGINT hand leadership over, let requests end and exit with 0; a second
+one exits at once, which loses nothing that was acknowledged.`,
+		Example: `  weir kv serve --id 1 --peers 1=127.0.0.1:7001 --data /var/lib/weir --resp 127.0.0.1:6379
+  weir kv serve --id 2 --peers 1=10.0.0.1:7000/6379,2=10.0.0.2:7000/6379,3=10.0.0.3:7000/6379 \
+      --data /var/lib/weir --secret-file /etc/weir/secret --resp-password-file /etc/weir/redis
+  weir kv serve -c /etc/weir/kv.yaml
+  redis-cli -p 6379 SET greeting hello`,
+		Args: cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			cfg, err = loadKV(loader)
+			return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &kvProcess{cfg: cfg}
+			return p.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	loader.AddFlags(cmd)
+	return cmd
+}
+
+// kvProcess is a running `weir kv serve`.
+type kvProcess struct {
+	cfg     kvConfig
+	log     *slog.Logger
+	replica *replica.Replica
+}
+
+func (p *kvProcess) run(ctx context.Context, stderr io.Writer) (err error) {
+	p.log = p.cfg.log(stderr)
+	var admin net.Listener
+	if p.cfg.admin != "" {
+		if admin, err = net.Listen("tcp", p.cfg.admin); err != nil {
+			return fmt.Errorf("listen for --admin: %w (give each replica of a machine an address of its own, or --admin off)", err)
+		}
+		defer admin.Close()
+	}
+	c := p.cfg.replica
+	c.Log, c.Version = p.log, version.Current().Version
+	if p.replica, err = replica.Open(c); err != nil {
+		return err
+	}
+	p.announce(admin)
+	g, around := errgroup.WithContext(ctx)
+	// The admin server outlives the replica's context, so that a stop can be watched.
+	watched, stop := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error {
+		defer stop()
+		return p.replica.Run(around)
+	})
+	if admin != nil {
+		g.Go(func() error { return p.replica.Serve(watched, admin, p.metrics(), p.log) })
+	}
+	stopped := context.AfterFunc(ctx, func() {
+		p.log.Info("weir kv serve stops: leadership is handed over, requests may end")
+	})
+	defer stopped()
+	if err := g.Wait(); err != nil {
+		var disk *replica.DiskError
+		if errors.As(err, &disk) {
+			p.log.Error("the disk failed", "error", err)
+		}
+		return err
+	}
+	p.log.Info("weir kv serve has stopped")
+	return nil
+}
+
+func (p *kvProcess) announce(admin net.Listener) {
+	c := &p.cfg.replica
+	attrs := []any{
+		"cluster", c.Cluster, "address", p.replica.Addr(), "preset", c.Preset, "durability", p.cfg.durability,
+		"version", version.Current().Version,
+	}
+	if redis := p.replica.RedisAddr(); redis != "" {
+		attrs = append(attrs, "redis", redis)
+	}
+	if c.Dir != "" {
+		attrs = append(attrs, "data", c.Dir)
+	}
+	if admin != nil {
+		attrs = append(attrs, "admin", "http://"+admin.Addr().String()+"/")
+	}
+	p.log.Info("weir kv serve starts", attrs...)
+	if len(p.replica.Status().Members) == 0 {
+		p.log.Info("this replica waits to be added to the cluster (weir kv member add)")
+	}
+	if p.cfg.durability == "memory" {
+		p.log.Warn("durability memory: nothing is written; a replica that stops has lost everything, and must come back as a new member")
+	}
+}
+
+func (p *kvProcess) metrics() *prometheus.Registry {
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": version.Current().Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
+	})
+	build.Set(1)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(p.replica.Collector(), build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}

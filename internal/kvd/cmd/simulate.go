@@ -1,0 +1,235 @@
+package kvcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/kvd/consensus/sim"
+)
+
+// simulation is what the flags of weir kv simulate ask for.
+type simulation struct {
+	campaign sim.Campaign
+	seed     int64
+	trace    bool
+	duration time.Duration
+	idle     time.Duration
+	json     bool
+}
+
+func newKVSimulateCommand() *cobra.Command {
+	var s simulation
+	var profiles []string
+	for _, p := range sim.Profiles() {
+		profiles = append(profiles, fmt.Sprintf("  %-10s %s", p.Name, p.About))
+	}
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Play clusters with faults on virtual time and check what they promise",
+		Long: `Play whole clusters, with their disks, networks, clocks and clients, in one thread
+on virtual time. Every fault is drawn from a seed; the same seed gives the same run.
+Afterwards all answers are checked: nothing acknowledged is lost or done twice, strong
+operations are linearizable, sessions get their guarantees, replicas agree.
+
+Without --seed, seeds are played one after the other until one fails, which ends the
+command with code 3 and the command line that plays it again. Profiles of faults:
+
+` + strings.Join(profiles, "\n"),
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := s.check(); err != nil {
+				return cli.UsageError(err)
+			}
+			if s.seed >= 0 {
+				return s.one(cmd.OutOrStdout())
+			}
+			return s.many(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&s.campaign.Seeds, "seeds", 1000, "how many seeds to play, 0: until --duration ends")
+	f.Uint64Var(&s.campaign.From, "from", 1, "first seed")
+	f.Int64Var(&s.seed, "seed", -1, "play this seed only")
+	f.BoolVar(&s.trace, "trace", false, "with --seed: print all that happens")
+	f.DurationVar(&s.duration, "duration", 0, "stop after this long (default when all seeds are played)")
+	f.IntSliceVar(&s.campaign.Replicas, "replicas", nil, "sizes of the clusters, taken in turn (default drawn from the seed)")
+	f.StringVar(&s.campaign.Options.Preset, "preset", "", "one of "+strings.Join(consensus.PresetNames(), ", ")+" (default drawn from the seed)")
+	f.StringSliceVar(&s.campaign.Profiles, "profile", nil, "profiles of faults, taken in turn (default drawn from the seed)")
+	f.DurationVar(&s.idle, "session-idle", 0, "after how long, in virtual time, a session is forgotten (default drawn from the seed)")
+	f.IntVar(&s.campaign.Workers, "workers", runtime.GOMAXPROCS(0), "runs at once")
+	f.BoolVar(&s.json, "json", false, "print JSON")
+	return cmd
+}
+
+func (s *simulation) check() error {
+	if s.trace && s.seed < 0 {
+		return errors.New("--trace needs --seed")
+	}
+	if s.campaign.Seeds == 0 && s.duration == 0 && s.seed < 0 {
+		return errors.New("--seeds 0 needs --duration")
+	}
+	for _, n := range s.campaign.Replicas {
+		if n < 1 || n > 9 {
+			return fmt.Errorf("--replicas %d: want 1 to 9", n)
+		}
+	}
+	for _, name := range s.campaign.Profiles {
+		if _, err := sim.ProfileByName(name); err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+	}
+	if s.campaign.Options.Preset != "" {
+		if _, err := consensus.Preset(s.campaign.Options.Preset); err != nil {
+			return fmt.Errorf("--preset: %w", err)
+		}
+	}
+	if len(s.campaign.Replicas) > 1 && s.seed >= 0 || len(s.campaign.Profiles) > 1 && s.seed >= 0 {
+		return errors.New("--seed takes one --replicas and one --profile")
+	}
+	s.campaign.Options.Idle = s.idle
+	return nil
+}
+
+// one plays a single seed.
+func (s *simulation) one(out io.Writer) error {
+	o := s.campaign.Options
+	o.Seed = uint64(s.seed)
+	if len(s.campaign.Replicas) == 1 {
+		o.Replicas = s.campaign.Replicas[0]
+	}
+	if len(s.campaign.Profiles) == 1 {
+		o.Profile = s.campaign.Profiles[0]
+	}
+	if s.trace {
+		o.Trace = out
+	}
+	r, err := sim.Run(o)
+	if err != nil {
+		return fmt.Errorf("seed %d: %w", s.seed, err)
+	}
+	if s.json {
+		if err := cli.PrintJSON(out, r); err != nil {
+			return err
+		}
+	} else if err := printRun(out, &r); err != nil {
+		return err
+	}
+	return verdict([]sim.Result{r})
+}
+
+// many plays seed after seed.
+func (s *simulation) many(ctx context.Context, out, progress io.Writer) error {
+	if s.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.duration)
+		defer cancel()
+	}
+	started, shown := time.Now(), time.Now()
+	s.campaign.Report = func(t *sim.Totals) {
+		if now := time.Now(); now.Sub(shown) >= time.Second && !s.json {
+			shown = now
+			fmt.Fprintf(progress, "\r%d seeds, %v of virtual time, %d operations ", t.Seeds, t.Stats.Virtual.Round(time.Second), t.Stats.Operations)
+		}
+	}
+	t, err := s.campaign.Run(ctx)
+	if err != nil {
+		return fmt.Errorf("simulate: %w", err)
+	}
+	if s.json {
+		if err := cli.PrintJSON(out, t); err != nil {
+			return err
+		}
+		return verdict(t.Failures)
+	}
+	if shown.After(started) {
+		fmt.Fprintln(progress)
+	}
+	if err := printTotals(out, t, time.Since(started)); err != nil {
+		return err
+	}
+	return verdict(t.Failures)
+}
+
+// verdict is the error of runs that broke a promise.
+func verdict(failures []sim.Result) error {
+	for i := range failures {
+		r := &failures[i]
+		if len(r.Violations) > 0 {
+			return cli.Shortfall(fmt.Errorf("seed %d breaks a promise: %v; to see it: %s", r.Seed, r.Violations[0], r.Command()))
+		}
+	}
+	return nil
+}
+
+// lines gathers lines to print and the first error of printing.
+type lines struct {
+	w   io.Writer
+	err error
+}
+
+func (l *lines) printf(format string, args ...any) {
+	if l.err == nil {
+		_, l.err = fmt.Fprintf(l.w, format+"\n", args...)
+	}
+}
+
+func printRun(w io.Writer, r *sim.Result) error {
+	l := &lines{w: w}
+	c := &r.Config
+	l.printf("seed %d: %d replicas, preset %s, profile %s, %d clients; trace hash %016x", r.Seed, c.Replicas, c.Preset, c.Profile, c.Clients, r.Hash)
+	printStats(l, &r.Stats)
+	for _, v := range r.Violations {
+		l.printf("broken: %v", v)
+	}
+	return l.err
+}
+
+func printTotals(w io.Writer, t *sim.Totals, took time.Duration) error {
+	l := &lines{w: w}
+	l.printf("%d seeds in %v, up to seed %d", t.Seeds, took.Round(time.Millisecond), t.Next-1)
+	printStats(l, &t.Stats)
+	for i := range t.Failures {
+		r := &t.Failures[i]
+		l.printf("broken by seed %d: %v", r.Seed, r.Violations[0])
+		l.printf("  %s", r.Command())
+	}
+	if len(t.Failures) == 0 {
+		l.printf("no promise was broken")
+	}
+	return l.err
+}
+
+func printStats(l *lines, s *sim.Stats) {
+	l.printf("virtual time   %v", s.Virtual.Round(time.Millisecond))
+	l.printf("operations     %d, %d of them on the fast path, %d without an outcome", s.Operations, s.Fast, s.Failed)
+	l.printf("messages       %d; %d syncs, %d snapshots, %d shipped", s.Messages, s.Syncs, s.Snapshots, s.Ships)
+	l.printf("checked        %d answers against the log, %d histories of keys by porcupine, %d of which it gave up", s.Checked, s.Keys, s.Undecided)
+	var faults []string
+	for _, c := range s.Faults.Counts() {
+		if c.Times > 0 {
+			faults = append(faults, fmt.Sprintf("%d %s", c.Times, spaced(c.Name)))
+		}
+	}
+	l.printf("faults         %s", strings.Join(faults, ", "))
+}
+
+// spaced turns SlowDisks into "slow disks".
+func spaced(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if i > 0 && r >= 'A' && r <= 'Z' {
+			b.WriteByte(' ')
+		}
+		b.WriteString(strings.ToLower(string(r)))
+	}
+	return b.String()
+}

@@ -1,0 +1,11 @@
+package kvcmd
+
+import (
+	"testing"
+
+	"github.com/weirdb/weir/internal/cli/clitest"
+)
+
+var program = &clitest.Program{Verbs: Verbs, Arguments: patiently}
+
+func TestMain(m *testing.M) { program.Main(m) }

@@ -1,0 +1,219 @@
+package labcmd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/lab"
+)
+
+func newLabCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Start private, throwaway real servers",
+	}
+	cmd.AddCommand(newLabUpCommand())
+	return cmd
+}
+
+// labUp is the configuration of `weir lab up`.
+type labUp struct {
+	engine            string
+	durabilityName    string
+	durability        lab.Durability // from durabilityName
+	fsyncLatency      time.Duration
+	port              int
+	maxConnections    int
+	sharedBuffers     string
+	bufferPool        string
+	auth              string
+	tlsName           string
+	tls               lab.TLSMode // from tlsName
+	settings          map[string]string
+	binDir            string
+	binlog            bool
+	performanceSchema bool
+	pgbouncer         bool
+	json              bool
+}
+
+func newLabUpCommand() *cobra.Command {
+	var c labUp
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a server and run it until Ctrl-C, then remove it",
+		Long: `Start a server in a temporary directory on a free loopback port, print how to
+reach it, and run it until Ctrl-C or SIGTERM. Then everything is removed; if weir
+itself is killed, the server dies with it and the next start removes its files.
+
+--engine chooses the server: a database (postgres, mariadb, mysql), a broker
+(nats, redis, rabbitmq, kafka) or an object store (s3). It must be installed;
+where it is not, the error names the command that installs it. A server in an
+unusual place is found by --bin-dir, or by a variable such as WEIR_PG_BIN in the
+environment: the manual lists them.
+
+Several engines, separated by commas, start side by side. The first is
+configured by the flags; the others share its durability alone.
+
+Without --auth, any user of this machine is superuser of the server.`,
+		Example: `  weir lab up
+  weir lab up --fsync-latency 2ms          # commits as slow as on a cloud disk
+  weir lab up --set wal_level=logical --json
+  weir lab up --engine mariadb --set innodb_lock_wait_timeout=5
+  weir lab up --engine postgres,nats       # a database and a broker`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return c.run(ctx, stop, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.engine, "engine", enginePostgres, "the server to start, or several with commas: "+strings.Join(labEngines, ", "))
+	postgres := f.Bool("postgres", true, "start PostgreSQL: the same as --engine postgres")
+	f.StringVar(&c.durabilityName, "durability", "prod", "prod (flush at each commit) or fast (never flush)")
+	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make each flush take this much longer, such as 2ms")
+	f.IntVar(&c.port, "port", 0, "port to listen on (default: a free one)")
+	f.IntVar(&c.maxConnections, "max-connections", 300, "how many connections a database server takes")
+	f.StringVar(&c.sharedBuffers, "shared-buffers", "128MB", "PostgreSQL's own cache")
+	f.StringVar(&c.bufferPool, "buffer-pool", "128M", "MariaDB's or MySQL's own cache")
+	f.BoolVar(&c.binlog, "binlog", true, "MariaDB and MySQL: keep a binary log with GTIDs, flushed at each commit")
+	f.BoolVar(&c.performanceSchema, "performance-schema", true, "MariaDB and MySQL: turn the performance schema on")
+	f.StringVar(&c.auth, "auth", "trust", "trust or password; PostgreSQL: also md5 or scram-sha-256")
+	f.StringVar(&c.tlsName, "tls", "offered", "offered (the DSN asks for none), off, optional, mutual or required (--tls alone), with a certificate authority of the server's own")
+	f.Lookup("tls").NoOptDefVal = "required"
+	f.StringToStringVar(&c.settings, "set", nil, "server parameters, as name=value")
+	f.StringVar(&c.binDir, "bin-dir", "", "directory of the server's programs (default: the newest installed)")
+	f.BoolVar(&c.pgbouncer, "pgbouncer", false, "start PgBouncer in front of PostgreSQL, pooling by transaction")
+	f.BoolVar(&c.json, "json", false, "print one line of JSON instead of text")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if f.Changed("postgres") {
+			switch {
+			case !*postgres && c.engine == enginePostgres:
+				return errors.New("nothing to start: --postgres=false leaves no server")
+			case *postgres && c.engine != enginePostgres:
+				return fmt.Errorf("--postgres and --engine %s: name every server in --engine", c.engine)
+			}
+		}
+		return c.validate(f.Changed)
+	}
+	return cmd
+}
+
+func (c *labUp) validate(given func(flag string) bool) (err error) {
+	if c.durability, err = lab.ParseDurability(c.durabilityName); err != nil {
+		return fmt.Errorf("--durability: %w", err)
+	}
+	if c.tls, err = lab.ParseTLSMode(c.tlsName); err != nil {
+		return fmt.Errorf("--tls: %w", err)
+	}
+	return c.validateEngines(given)
+}
+
+// labServer is what a user or script needs to know of one running server.
+type labServer struct {
+	Name    string   `json:"name"`
+	Version string   `json:"version"`
+	DSN     string   `json:"dsn"`
+	Host    string   `json:"host"`
+	Port    int      `json:"port"`
+	PID     int      `json:"pid"`
+	Socket  string   `json:"socket_dir,omitempty"`
+	Data    string   `json:"data_dir,omitempty"`
+	CACert  string   `json:"ca_cert,omitempty"`
+	Env     []string `json:"env,omitempty"` // what clients read from their environment, NAME=value
+}
+
+// labReport is what `weir lab up --json` prints, on one line, once all servers
+// take connections.
+type labReport struct {
+	Durability     string            `json:"durability"`
+	FsyncLatencyNs int64             `json:"fsync_latency_ns"`
+	Settings       map[string]string `json:"settings,omitempty"`
+	Psql           string            `json:"psql,omitempty"`
+	Client         string            `json:"client,omitempty"`
+	Servers        []labServer       `json:"servers"`
+}
+
+// run starts the servers, reports them, and stops them when ctx ends. After
+// that, release gives the signals back: a second Ctrl-C ends weir at once.
+func (c *labUp) run(ctx context.Context, release func(), out io.Writer) (err error) {
+	fleet := newLabFleet()
+	defer func() { err = errors.Join(err, fleet.stop()) }()
+	for _, one := range c.each() {
+		if err := fleet.add(ctx, one); err != nil {
+			return err
+		}
+	}
+	report := labReport{
+		Durability: c.durability.String(), FsyncLatencyNs: c.fsyncLatency.Nanoseconds(),
+		Settings: c.settings, Servers: fleet.servers,
+	}
+	for _, client := range fleet.clients {
+		report.Client = cmp.Or(report.Client, client.command)
+		if client.name == "psql" {
+			report.Psql = client.command
+		}
+	}
+	if err := c.print(out, report, fleet.clients); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		release()
+		return nil
+	case s := <-fleet.ended:
+		return fmt.Errorf("%s ended by itself; its last words:\n%s", s.engine, s.LogTail(10))
+	}
+}
+
+func (c *labUp) print(out io.Writer, r labReport, clients []labClient) error {
+	if c.json {
+		if err := json.NewEncoder(out).Encode(r); err != nil {
+			return fmt.Errorf("print servers: %w", err)
+		}
+		return nil
+	}
+	disk := r.Durability
+	if r.FsyncLatencyNs > 0 {
+		disk += fmt.Sprintf(", each flush %v slower", time.Duration(r.FsyncLatencyNs))
+	}
+	for _, s := range r.Servers {
+		if _, err := fmt.Fprintf(out, "%-10s %s  (%s, pid %d)\n", s.Name, s.DSN, s.Version, s.PID); err != nil {
+			return fmt.Errorf("print servers: %w", err)
+		}
+		if len(s.Env) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(out, "%-10s %s\n", "env", strings.Join(s.Env, " ")); err != nil {
+			return fmt.Errorf("print servers: %w", err)
+		}
+	}
+	for _, client := range clients {
+		if _, err := fmt.Fprintf(out, "%-10s %s\n", client.name, client.command); err != nil {
+			return fmt.Errorf("print servers: %w", err)
+		}
+	}
+	_, err := fmt.Fprintf(out, "%-10s %s\n", "durability", disk)
+	for _, name := range slices.Sorted(maps.Keys(r.Settings)) {
+		_, e := fmt.Fprintf(out, "%-10s %s = %s\n", "setting", name, r.Settings[name])
+		err = errors.Join(err, e)
+	}
+	_, e := fmt.Fprintln(out, "Ctrl-C stops and removes it.")
+	if err = errors.Join(err, e); err != nil {
+		return fmt.Errorf("print servers: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package outboxcmd
+
+import (
+	"database/sql"
+	"encoding/json"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+)
+
+// docBlock matches the parts of the documentation that are run: a comment that
+// says where, and a fenced block behind it.
+var docBlock = regexp.MustCompile("(?s)<!-- run (in a shell|on (\\w+) as (\\w+)) -->\n```\\w+\n(.*?)```")
+
+// documented returns the blocks of docs/outbox.md to be run on an engine by a
+// user, in their order.
+func documented(t *testing.T, engine, user string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/outbox.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, m := range docBlock.FindAllStringSubmatch(string(text), -1) {
+		if m[2] == engine && m[3] == user {
+			found = append(found, m[4])
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("docs/outbox.md has nothing to run on %s as %s", engine, user)
+	}
+	return found
+}
+
+// The SQL of the documentation: the privileges that it names are enough for a
+// relay that follows the log and for a producer in plain SQL.
+func TestDocumentedSQL(t *testing.T) {
+	t.Run("SQLite", func(t *testing.T) {
+		clitest.ClearEnvironment(t)
+		r := sqliteRig(t)
+		follow(t, r.dsn, nil, func() {
+			if _, err := r.db.ExecContext(t.Context(), "CREATE TABLE orders (number INTEGER, customer TEXT)"); err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range documented(t, "sqlite", "app") {
+				if _, err := r.db.ExecContext(t.Context(), text); err != nil {
+					t.Errorf("%v in\n%s", err, text)
+				}
+			}
+		})
+	})
+	t.Run("PostgreSQL", documentedOnPostgres)
+	t.Run("MariaDB", func(t *testing.T) {
+		documentedOnMySQL(t, labtest.MariaDB(t, lab.MySQLConfig{Durability: lab.Fast}))
+	})
+	t.Run("MySQL", func(t *testing.T) {
+		documentedOnMySQL(t, labtest.MySQL(t, lab.MySQLConfig{Durability: lab.Fast}))
+	})
+}
+
+func documentedOnPostgres(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast, Settings: map[string]string{"wal_level": "logical"}})
+	clitest.ClearEnvironment(t)
+	as := func(user string) string {
+		u, err := url.Parse(pg.DSN("shop"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.User(user)
+		return u.String()
+	}
+	run := func(dsn string, texts ...string) {
+		t.Helper()
+		conn, err := pgx.Connect(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(t.Context())
+		for _, text := range texts {
+			if _, err := conn.PgConn().Exec(t.Context(), text).ReadAll(); err != nil {
+				t.Fatalf("%v in\n%s", err, text)
+			}
+		}
+	}
+	run(pg.DSN("postgres"), "CREATE DATABASE shop")
+	run(pg.DSN("shop"), documented(t, "postgres", "admin")...)
+	run(pg.DSN("shop"), "CREATE TABLE orders (number int, customer text); GRANT INSERT ON orders TO app")
+	follow(t, as("relay"), func() { run(as("relay"), documented(t, "postgres", "relay")...) }, func() {
+		run(as("app"), documented(t, "postgres", "app")...)
+	})
+}
+
+func documentedOnMySQL(t *testing.T, my *lab.MySQL) {
+	clitest.ClearEnvironment(t)
+	run := func(user, password, database string, texts ...string) {
+		t.Helper()
+		c := driver.NewConfig()
+		c.User, c.Passwd, c.Net, c.Addr, c.DBName, c.MultiStatements = user, password, "tcp", my.Addr(), database, true
+		connector, err := driver.NewConnector(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := sql.OpenDB(connector)
+		defer db.Close()
+		for _, text := range texts {
+			if _, err := db.ExecContext(t.Context(), text); err != nil {
+				t.Fatalf("%s: %v in\n%s", user, err, text)
+			}
+		}
+	}
+	root := func(texts ...string) { t.Helper(); run("root", my.Password(), "", texts...) }
+	admin := documented(t, "mysql", "admin")
+	root("CREATE DATABASE shop", "CREATE TABLE shop.orders (number INT, customer VARCHAR(50))")
+	root(admin[:1]...)
+	follow(t, "mysql://relay:change-me@"+my.Addr()+"/shop", func() { root(append(admin[1:], "GRANT INSERT ON shop.orders TO app")...) }, func() {
+		run("app", "change-me-too", "shop", documented(t, "mysql", "app")...)
+	})
+}
+
+// follow migrates, runs a relay, has produce write what the documentation
+// writes, and sees it delivered: by the log, where the engine has one.
+func follow(t *testing.T, dsn string, migrated, produce func()) {
+	t.Helper()
+	t.Setenv("WEIR_OUTBOX_DB", dsn)
+	if out := program.Run(t, "outbox", "migrate"); strings.Contains(out, "exit") {
+		t.Fatal(out)
+	}
+	leading := "leading"
+	if migrated != nil {
+		migrated()
+		leading = "following the log"
+	}
+	p := startRelay(t, nil, "--sink", "stdout:", "--admin", "off")
+	p.log.Await(leading)
+	produce()
+	line, err := p.stdout.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m struct {
+		Topic, Key string
+		Headers    map[string]string
+		Payload    struct{ Number int }
+	}
+	if err := json.Unmarshal([]byte(line), &m); err != nil || m.Topic != "orders" || m.Key != "ada" || m.Headers["type"] != "order.placed" || m.Payload.Number != 42 {
+		t.Errorf("delivered %s (%v)", line, err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.end(); err != nil {
+		t.Errorf("ended with %v\n%s", err, p.log.Seen.String())
+	}
+	var s outboxStatus
+	if err := json.Unmarshal([]byte(program.Run(t, "outbox", "status", "--json")), &s); err != nil || s.Scheduled != 1 || s.Pending != 0 {
+		t.Errorf("status %+v, %v", s, err)
+	}
+	var due struct{ Topic string }
+	if err := json.Unmarshal([]byte(program.Run(t, "outbox", "inspect", "--state", "scheduled", "--json")), &due); err != nil || due.Topic != "reminders" {
+		t.Errorf("scheduled %+v, %v", due, err)
+	}
+}
+
+// The commands of the documentation that need no server.
+func TestDocumentedCommands(t *testing.T) {
+	if err := exec.CommandContext(t.Context(), "python3", "-c", "import sqlite3").Run(); err != nil {
+		t.Skipf("the commands need python3 with SQLite: %v", err)
+	}
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"docs/outbox.md", "README.md"} {
+		text, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, m := range docBlock.FindAllStringSubmatch(string(text), -1) {
+			if m[1] != "in a shell" {
+				continue
+			}
+			n++
+			dir := t.TempDir()
+			if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
+				t.Fatal(err)
+			}
+			clitest.ClearEnvironment(t)
+			cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(m[4], "bin/weir", "weir"))
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program.Path(t))+":"+os.Getenv("PATH"), "WEIR_OUTBOX_ADMIN=127.0.0.1:0")
+			var logs strings.Builder
+			cmd.Stderr = &logs
+			out, err := cmd.Output()
+			if err != nil {
+				t.Errorf("%s: %v\n%s%s", path, err, out, logs.String())
+			}
+			for _, want := range []string{"weir_outbox is ready", "order 2 was rolled back", `"payload":{"number":1}`, `"payload":{"number":3}`} {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("%s: the output lacks %q:\n%s", path, want, out)
+				}
+			}
+		}
+		if n != 1 {
+			t.Errorf("%s has %d blocks to be run in a shell, want 1", path, n)
+		}
+	}
+}

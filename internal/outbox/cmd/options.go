@@ -1,0 +1,234 @@
+package outboxcmd
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/outbox"
+)
+
+// The groups of options, in the order of the help.
+const (
+	groupOutbox     = "Outbox"
+	groupDelivery   = "Delivery"
+	groupRetry      = "Failures"
+	groupPartitions = "Partitions and history"
+)
+
+var outboxGroups = []string{cli.OwnFlags, groupOutbox, groupDelivery, groupRetry, groupPartitions, cli.GroupOperation}
+
+// outboxOptions lists every option of `weir outbox`.
+func outboxOptions() []cli.Option[outboxConfig] {
+	relay := []string{"relay"}
+	return []cli.Option[outboxConfig]{
+		{
+			Group: groupOutbox, Name: "db", Arg: "DSN", Secret: true,
+			Help: "the database: postgres://, mysql://, mariadb://, sqlite:PATH or a path; what it leaves open comes from PG* or MYSQL_* variables",
+			Set:  func(c *outboxConfig, v string) error { c.dbText = v; return nil },
+		},
+		{
+			Group: groupOutbox, Name: "table", Arg: "NAME", Default: outbox.DefaultTable, Help: "the outbox table, NAME or SCHEMA.NAME",
+			Set: func(c *outboxConfig, v string) error { c.store.Table = v; return nil },
+		},
+		{
+			Group: groupOutbox, Name: "max-tx-age", Arg: "DURATION", Default: "5m",
+			Help:  "longest transaction of a producer, where the account lacks MySQL's privilege PROCESS",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.store.MaxTxAge }),
+		},
+		{
+			Group: groupDelivery, Name: "sink", Arg: "ADDRESS", Secret: true,
+			Help:  "where messages go: nats:// kafka:// amqp:// redis:// http:// https:// or stdout:",
+			Verbs: relay, Set: checkSink,
+		},
+		{
+			Group: groupDelivery, Name: "claim", Arg: "HOW", Default: "auto",
+			Help:  "how rows are fetched: auto, log, poll or skip-locked; only the last gives up the order of keys",
+			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
+				if c.relay.Claim, err = outbox.ParseClaimMode(v); err != nil {
+					return errors.New("want auto, log, poll or skip-locked")
+				}
+				return nil
+			},
+		},
+		{
+			Group: groupDelivery, Name: "workers", Arg: "N", Default: "4", Help: "batches given to the broker at a time; with skip-locked, claims at a time",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Publishers }),
+		},
+		{
+			Group: groupDelivery, Name: "batch", Arg: "N", Default: "500", Help: "most messages of one batch",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Batch }),
+		},
+		{
+			Group: groupDelivery, Name: "max-in-flight", Arg: "N", Default: "10000", Help: "most messages read and not yet noted as delivered: what a crash may repeat",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.MaxInFlight }),
+		},
+		{
+			Group: groupDelivery, Name: "max-in-flight-bytes", Arg: "SIZE", Default: "64MB", Help: "the same in bytes of payload",
+			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
+				c.relay.MaxInFlightBytes, err = cli.ParseSize(v)
+				return err
+			},
+		},
+		{
+			Group: groupDelivery, Name: "max-waiting", Arg: "N", Default: "500000",
+			Help:  "most messages that memory knows of while they wait for another attempt or a destination that takes none; more stay in the table",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.MaxWaiting }),
+		},
+		{
+			Group: groupDelivery, Name: "log-wait", Arg: "DURATION", Default: "30s",
+			Help:  "let the database's log go, and poll, when nothing could be taken from it for so long",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.LogWait }),
+		},
+		{
+			Group: groupDelivery, Name: "log-keep", Arg: "SIZE", Default: "256MB",
+			Help:  "the same when the server keeps more of it than this for the relay",
+			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
+				c.relay.LogKeep, err = cli.ParseSize(v)
+				return err
+			},
+		},
+		{
+			Group: groupDelivery, Name: "rate", Arg: "N", Default: "none", Help: "most messages a second",
+			Verbs: relay, Set: putRate,
+		},
+		{
+			Group: groupDelivery, Name: "unordered", Help: "let messages of one key overtake each other",
+			Verbs: relay, Set: putUnordered,
+		},
+		{
+			Group: groupDelivery, Name: "ack-delay", Arg: "DURATION", Default: "20ms", Help: "how long deliveries are gathered before they are noted with one statement; none for no wait",
+			Verbs: relay, Set: func(c *outboxConfig, v string) error {
+				if v == "none" || v == "0" {
+					c.relay.AckDelay = -1
+					return nil
+				}
+				return cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.relay.AckDelay })(c, v)
+			},
+		},
+		{
+			Group: groupDelivery, Name: "min-poll", Arg: "DURATION", Default: "2ms", Help: "shortest pause between two reads that found nothing more",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MinPoll }),
+		},
+		{
+			Group: groupDelivery, Name: "max-poll", Arg: "DURATION", Default: "100ms", Help: "longest pause of that kind",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.MaxPoll }),
+		},
+		{
+			Group: groupDelivery, Name: "window", Arg: "DURATION", Default: "none", Help: "with skip-locked and partitions: look for rows no older than this, and for others every --sweep-every",
+			Verbs: relay, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.relay.Window }),
+		},
+		{
+			Group: groupDelivery, Name: "sweep-every", Arg: "DURATION", Default: "30s", Help: "how often the whole table is searched for rows that were missed",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.SweepEvery }),
+		},
+		{
+			Group: groupDelivery, Name: "take-over", Arg: "DURATION", Default: "250ms", Help: "how often a relay that stands by tries to lead",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.TakeOver }),
+		},
+		{
+			Group: groupDelivery, Name: "drain-timeout", Arg: "DURATION", Default: "10s", Help: "how long a stop waits for what is in flight",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.DrainTimeout }),
+		},
+		{
+			Group: groupRetry, Name: "retry-max", Arg: "N", Default: "10", Help: "attempts before a message becomes a dead letter",
+			Verbs: relay, Set: cli.Number(1, func(c *outboxConfig) *int { return &c.relay.Retry.MaxAttempts }),
+		},
+		{
+			Group: groupRetry, Name: "retry-base", Arg: "DURATION", Default: "200ms", Help: "wait after the first failed attempt; each further one doubles it",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.Retry.Base }),
+		},
+		{
+			Group: groupRetry, Name: "retry-cap", Arg: "DURATION", Default: "5m", Help: "longest wait between attempts",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.relay.Retry.Max }),
+		},
+		{
+			Group: groupRetry, Name: "purge-dead-after", Arg: "DURATION", Default: "never", Help: "delete dead letters of this age",
+			Verbs: relay, Set: cli.Span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDead }),
+		},
+		{
+			Group: groupPartitions, Name: "partition-period", Arg: "PERIOD", Default: "auto", Help: "what the table must be partitioned by: day or month; auto is whatever it is",
+			Verbs: relay, Set: func(c *outboxConfig, v string) (err error) {
+				if v == "auto" {
+					return nil
+				}
+				c.maintenance.Partitions.Period, err = outbox.ParsePeriod(v)
+				if err != nil || v == outbox.Unpartitioned.String() {
+					return errors.New("want auto, day or month")
+				}
+				return nil
+			},
+		},
+		{
+			Group: groupPartitions, Name: "partition-ahead", Arg: "DURATION", Default: "7d", Help: "partitions exist for this long ahead",
+			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Ahead }),
+		},
+		{
+			Group: groupPartitions, Name: "partition-lookback", Arg: "DURATION", Default: "1d", Help: "and for this long back",
+			Verbs: []string{"relay", "migrate", "partitions"}, Set: cli.Span("none", func(c *outboxConfig) *time.Duration { return &c.partitions.Lookback }),
+		},
+		{
+			Group: groupPartitions, Name: "partition-keep", Arg: "DURATION", Default: "forever", Help: "those that ended this long ago are dropped, unless messages in them are pending",
+			Verbs: []string{"relay", "partitions"}, Set: cli.Span("forever", func(c *outboxConfig) *time.Duration { return &c.partitions.Keep }),
+		},
+		{
+			Group: groupPartitions, Name: "purge-after", Arg: "DURATION", Default: "never", Help: "delete delivered messages of this age, which layout history keeps",
+			Verbs: relay, Set: cli.Span("never", func(c *outboxConfig) *time.Duration { return &c.maintenance.PurgeDelivered }),
+		},
+		{
+			Group: cli.GroupOperation, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9188", Help: "where /metrics, /healthz, /readyz and /status.json are served; off for nowhere",
+			Verbs: relay, Set: func(c *outboxConfig, v string) error {
+				if c.admin = v; v == "off" {
+					c.admin = ""
+					return nil
+				}
+				return cli.CheckHostPort(v)
+			},
+		},
+		{
+			Group: cli.GroupOperation, Name: "status-every", Arg: "DURATION", Default: "5s", Help: "how often the tables are counted, at most a twentieth of the time",
+			Verbs: relay, Set: cli.Span("", func(c *outboxConfig) *time.Duration { return &c.statusEvery }),
+		},
+		{
+			Group: cli.GroupOperation, Name: "log-level", Arg: "LEVEL", Default: "info", Help: "debug, info, warn or error",
+			Verbs: relay, Set: func(c *outboxConfig, v string) error {
+				if strings.Trim(v, "abcdefghijklmnopqrstuvwxyz") != "" || c.logLevel.UnmarshalText([]byte(v)) != nil {
+					return errors.New("want debug, info, warn or error")
+				}
+				return nil
+			},
+		},
+		{
+			Group: cli.GroupOperation, Name: "log-format", Arg: "FORMAT", Default: "auto", Help: "text, json, or auto: text on a terminal, JSON elsewhere",
+			Verbs: relay, Set: func(c *outboxConfig, v string) error {
+				if v != "auto" && v != "text" && v != "json" {
+					return errors.New("want auto, text or json")
+				}
+				c.logFormat = v
+				return nil
+			},
+		},
+	}
+}
+
+func putRate(c *outboxConfig, v string) error {
+	if v == "none" {
+		c.relay.Rate = 0
+		return nil
+	}
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(n > 0 && n <= 1e9) {
+		return errors.New("want messages a second, above zero, or none")
+	}
+	c.relay.Rate = n
+	return nil
+}
+
+func putUnordered(c *outboxConfig, v string) (err error) {
+	if c.relay.Unordered, err = strconv.ParseBool(v); err != nil {
+		return errors.New("want true or false")
+	}
+	return nil
+}

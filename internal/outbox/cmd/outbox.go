@@ -1,0 +1,337 @@
+package outboxcmd
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/outbox/outboxctl"
+	"github.com/weirdb/weir/outbox"
+)
+
+func newOutboxCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "outbox",
+		Short: "Transactional outbox: delivers what applications commit to a broker",
+		Long: `An application writes a message into a table in the transaction that writes its
+business data. weir delivers what was committed: every message at least once, those
+of one key in the order of their commits.
+
+  weir outbox migrate      makes the tables
+  weir outbox relay        delivers, until it is stopped
+  weir outbox status       counts, lag, who leads; a check for scripts
+
+Options are flags, WEIR_OUTBOX_ variables (--max-in-flight as
+WEIR_OUTBOX_MAX_IN_FLIGHT) or lines of a YAML file (max_in_flight), in this order.
+No password needs to be on the command line: PGPASSWORD, the password file
+(~/.pgpass), MYSQL_PWD, WEIR_OUTBOX_DB and the YAML file hold it as well.`,
+	}
+	cmd.AddCommand(newOutboxMigrate(), newOutboxRelay(), newOutboxStatus(), newOutboxInspect(),
+		newOutboxReplay(), newOutboxPurge(), newOutboxPartitions(), newOutboxTorture())
+	return cmd
+}
+
+// outboxVerb is a command on the outbox of one database.
+type outboxVerb struct {
+	cfg outboxConfig
+	// json prints for scripts.
+	json bool
+	// create lets a SQLite file come into being.
+	create bool
+}
+
+// command completes a verb: its options, read before it runs.
+func (v *outboxVerb) command(cmd *cobra.Command, run func(ctx context.Context, out io.Writer) error) *cobra.Command {
+	loader := outboxLoader(cmd.Name())
+	cmd.Args = cobra.NoArgs
+	inner := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
+		if v.cfg, err = loadOutbox(loader); err != nil || inner == nil {
+			return err
+		}
+		return inner(cmd, args)
+	}
+	if cmd.RunE == nil {
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+			v.cfg.warnOfPasswords(v.cfg.log(cmd.ErrOrStderr()))
+			return run(cmd.Context(), cmd.OutOrStdout())
+		}
+	}
+	loader.AddFlags(cmd)
+	return cmd
+}
+
+// withStore runs f with the store open.
+func (v *outboxVerb) withStore(ctx context.Context, f func(store outbox.Store) error) (err error) {
+	o := v.cfg.store
+	o.Create = v.create
+	store, err := v.cfg.db.Open(ctx, o)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", v.cfg.db.Address, err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	return f(store)
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+func newOutboxMigrate() *cobra.Command {
+	v := &outboxVerb{create: true}
+	var layout, partition string
+	var plan outbox.Plan
+	var dry, notify bool
+	cmd := &cobra.Command{
+		Use:   "migrate --db DSN",
+		Short: "Make the outbox tables, or bring them to the form of this version",
+		Long: `Make the tables of an outbox, or bring older ones to the form of this version. It
+may run again at any time, also after it was broken off, and while relays run.
+
+Layout queue deletes what was delivered. Layout history keeps it, for replay; with
+--partition the table is partitioned by time, so that old partitions can be
+dropped. A table that exists keeps its layout and partitions unless flags say
+otherwise; --convert rebuilds one that has no partitions, or others.`,
+		Example: `  weir outbox migrate --db postgres://app@db.example.com/shop
+  weir outbox migrate --db sqlite:shop.db
+  weir outbox migrate --db mysql://app@db.example.com/shop --layout history --partition day
+  weir outbox migrate --db postgres://app@db.example.com/shop --print > outbox.sql`,
+		PreRunE: func(*cobra.Command, []string) error {
+			if layout != "" {
+				l, err := outbox.ParseLayout(layout)
+				if err != nil {
+					return fmt.Errorf("--layout %q: want queue or history", layout)
+				}
+				plan.Layout = l
+			}
+			if partition != "" {
+				p, err := outbox.ParsePeriod(partition)
+				if err != nil {
+					return fmt.Errorf("--partition %q: want none, day or month", partition)
+				}
+				plan.Partition.Period = p
+			}
+			if plan.Shards < 0 || plan.Shards > outbox.Buckets {
+				return fmt.Errorf("--shards %d: want 1 to %d", plan.Shards, outbox.Buckets)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&layout, "layout", "", "LAYOUT|what becomes of delivered messages: queue deletes, history keeps them (default as it is, or queue)")
+	f.StringVar(&partition, "partition", "", "PERIOD|of the partitions of layout history: none, day or month (default as it is, or none)")
+	f.IntVar(&plan.Shards, "shards", 0, "N|how many relays may deliver at a time, each the keys of its shard (default as it is, or 1)")
+	f.Lookup("shards").DefValue = ""
+	f.BoolVar(&plan.Convert, "convert", false, "rebuild the table when its partitions must change, which copies every row")
+	f.BoolVar(&notify, "notify", false, "PostgreSQL: make a trigger that wakes relays at each insert; commits of producers then take turns")
+	f.BoolVar(&dry, "dry-run", false, "execute nothing and print what would be")
+	f.BoolVar(&dry, "print", false, "the same as --dry-run")
+	f.BoolVar(&v.json, "json", false, "print one object of JSON")
+	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
+		plan.DryRun = dry
+		v.cfg.store.Notify = notify
+		return v.withStore(ctx, func(store outbox.Store) error {
+			desc, err := store.Describe(ctx)
+			switch {
+			case errors.Is(err, outbox.ErrNotMigrated):
+			case err != nil:
+				return err
+			default:
+				if layout == "" {
+					plan.Layout = desc.Layout
+				}
+				if partition == "" && plan.Layout == desc.Layout {
+					plan.Partition.Period = desc.Period
+				}
+			}
+			plan.Partition = outbox.PartitionSpec{Period: plan.Partition.Period, Ahead: v.cfg.partitions.Ahead, Lookback: v.cfg.partitions.Lookback}
+			return v.migrate(ctx, store, plan, out)
+		})
+	})
+}
+
+func (v *outboxVerb) migrate(ctx context.Context, store outbox.Store, plan outbox.Plan, out io.Writer) error {
+	done, err := store.Migrate(ctx, plan)
+	if err != nil {
+		return err
+	}
+	if v.json {
+		if done == nil {
+			done = []string{}
+		}
+		return writeJSON(out, struct {
+			Table      string   `json:"table"`
+			DryRun     bool     `json:"dry_run"`
+			Statements []string `json:"statements"`
+		}{store.Name(), plan.DryRun, done})
+	}
+	if plan.DryRun {
+		for _, text := range done {
+			fmt.Fprintf(out, "%s;\n\n", text)
+		}
+		return nil
+	}
+	desc, err := store.Describe(ctx)
+	if err != nil {
+		return err
+	}
+	partitions := ""
+	if desc.Period != outbox.Unpartitioned {
+		partitions = ", partitions by " + desc.Period.String()
+	}
+	fmt.Fprintf(out, "%s is ready: layout %s, %d shard%s%s, %s (statements executed: %d)\n",
+		store.Name(), desc.Layout, desc.Shards, plural(desc.Shards), partitions, desc.Server, len(done))
+	return nil
+}
+
+func plural[N int | int64](n N) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}
+
+func newOutboxStatus() *cobra.Command {
+	v := &outboxVerb{}
+	var maxLag string
+	var lag time.Duration
+	maxPending, maxDead := int64(-1), int64(-1)
+	led := false
+	cmd := &cobra.Command{
+		Use:   "status --db DSN",
+		Short: "Count what is pending, scheduled and dead, and say who leads",
+		Long: `Count what lies in the tables, and say who leads and whether the database's log can
+be followed. With a limit it is a check: exit code 3 says that one is exceeded.
+Counting reads the tables whole.`,
+		Example: `  weir outbox status --db sqlite:shop.db
+  weir outbox status --db postgres://app@db.example.com/shop --max-lag 30s --max-dead 0
+  weir outbox status --db mysql://app@db.example.com/shop --json`,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			if maxLag != "" {
+				if lag, err = cli.ParseSpan(maxLag); err != nil {
+					return fmt.Errorf("--max-lag %q: %w", maxLag, err)
+				}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&maxLag, "max-lag", "", "DURATION|fall short if the oldest pending message is older")
+	f.Int64Var(&maxPending, "max-pending", -1, "N|fall short if more messages are pending")
+	f.Int64Var(&maxDead, "max-dead", -1, "N|fall short if there are more dead letters")
+	for _, name := range []string{"max-pending", "max-dead"} {
+		f.Lookup(name).DefValue = ""
+	}
+	f.BoolVar(&led, "led", false, "fall short if a shard has no leader")
+	f.BoolVar(&v.json, "json", false, "print one object of JSON")
+	return v.command(cmd, func(ctx context.Context, out io.Writer) error {
+		return v.withStore(ctx, func(store outbox.Store) error {
+			report, err := readStatus(ctx, store)
+			if err != nil {
+				return err
+			}
+			if v.json {
+				err = writeJSON(out, report)
+			} else {
+				err = printStatus(out, &report)
+			}
+			if err != nil {
+				return err
+			}
+			var short []error
+			if age := time.Duration(report.OldestAge * float64(time.Second)); lag > 0 && age > lag {
+				short = append(short, fmt.Errorf("the oldest pending message is %s old, more than %s", round(age), lag))
+			}
+			if maxPending >= 0 && report.Pending > maxPending {
+				short = append(short, fmt.Errorf("%d messages are pending, more than %d", report.Pending, maxPending))
+			}
+			if maxDead >= 0 && report.Dead > maxDead {
+				short = append(short, fmt.Errorf("%d dead letters, more than %d", report.Dead, maxDead))
+			}
+			for _, l := range report.Leases {
+				if led && !l.Held {
+					short = append(short, fmt.Errorf("nobody leads shard %d", l.Shard))
+				}
+			}
+			if len(short) > 0 {
+				return cli.Shortfall(errors.Join(short...))
+			}
+			return nil
+		})
+	})
+}
+
+func readStatus(ctx context.Context, store outbox.Store) (outboxctl.StatusReport, error) {
+	desc, err := store.Describe(ctx)
+	if err != nil {
+		return outboxctl.StatusReport{}, err
+	}
+	status, err := store.Status(ctx)
+	if err != nil {
+		return outboxctl.StatusReport{}, err
+	}
+	report := outboxctl.Report(store.Name(), desc, status)
+	if p, ok := store.(outbox.Partitioner); ok && desc.Period != outbox.Unpartitioned {
+		parts, err := p.Partitions(ctx)
+		if err != nil {
+			return report, err
+		}
+		rows, _ := outboxctl.Reach(parts)
+		report.CatchAllRows = &rows
+	}
+	return report, nil
+}
+
+func printStatus(out io.Writer, r *outboxctl.StatusReport) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "table\t%s, layout %s, partitions: %s, %s\n", r.Table, r.Layout, r.Period, r.Server)
+	fmt.Fprintf(w, "pending\t%d", r.Pending)
+	if r.Pending > 0 {
+		fmt.Fprintf(w, ", the oldest for %s", round(time.Duration(r.OldestAge*float64(time.Second))))
+	}
+	fmt.Fprintf(w, "\n  of these failed\t%d\n", r.Parked)
+	fmt.Fprintf(w, "scheduled\t%d\ndead\t%d\n", r.Scheduled, r.Dead)
+	if r.Layout == outbox.History.String() {
+		fmt.Fprintf(w, "delivered\t%d\n", r.Delivered)
+	}
+	if r.CatchAllRows != nil {
+		fmt.Fprintf(w, "catch-all rows\t%d\n", *r.CatchAllRows)
+	}
+	for _, l := range r.Leases {
+		who := "nobody"
+		switch {
+		case l.Held:
+			who = l.Owner
+		case l.Owner != "":
+			who = "nobody, last " + l.Owner
+		}
+		fmt.Fprintf(w, "leader of shard %d\t%s (%d take-over%s)\n", l.Shard, who, l.Epoch, plural(l.Epoch))
+	}
+	tail := "can be followed"
+	if !r.CanTail {
+		tail = "cannot be followed: " + cmp.Or(r.TailReason, "unknown")
+	}
+	fmt.Fprintf(w, "log\t%s\n", tail)
+	return w.Flush()
+}
+
+// round shortens a duration for people.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > time.Minute:
+		return d.Round(time.Second)
+	case d > time.Second:
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
+}

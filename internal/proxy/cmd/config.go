@@ -1,0 +1,157 @@
+package proxycmd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// proxyLoader reads the options of `weir proxy`.
+func proxyLoader() *cli.Loader[proxyConfig] {
+	return &cli.Loader[proxyConfig]{
+		Options: proxyOptions(), Groups: proxyGroups, Prefix: "WEIR_", Getenv: os.Getenv,
+		FileHelp: "YAML file with any of these options; WEIR_CONFIG names one too",
+	}
+}
+
+// loadProxy adds up the configuration. Its errors are the user's to correct.
+func loadProxy(l *cli.Loader[proxyConfig]) (c proxyConfig, err error) {
+	if c.found, err = l.Load(&c); err != nil {
+		return proxyConfig{}, err
+	}
+	c.pgDSN.source, c.myDSN.source = c.found["postgres"].Source, c.found["mysql"].Source
+	return c, c.complete(l.Getenv)
+}
+
+// complete turns what the options name into what the proxy needs: the servers'
+// addresses from their DSNs, users and certificates from their files.
+func (c *proxyConfig) complete(getenv func(string) string) error {
+	c.pgDSN.wanted, c.myDSN.wanted = c.pgDSN.text != "", c.myDSN.text != ""
+	if !c.pgDSN.wanted && !c.myDSN.wanted {
+		c.pgDSN.wanted = cmp.Or(getenv("PGHOST"), getenv("PGHOSTADDR")) != ""
+		c.myDSN.wanted = cmp.Or(getenv("MYSQL_HOST"), getenv("MYSQL_UNIX_PORT")) != ""
+	}
+	if !c.pgDSN.wanted && !c.myDSN.wanted {
+		return errors.New("no server: give --postgres or --mysql a connection string, such as postgres://user@host:5432/database or mysql://user@host:3306/database")
+	}
+	cert, err := c.tls.load()
+	if err != nil {
+		return err
+	}
+	c.pg.Options, c.my.Options = c.shared, c.shared
+	c.pg.AdminUsers, c.my.AdminUsers = c.admins, c.admins
+	c.pg.ClientTLS, c.my.ClientTLS = cert, cert
+	if c.pgDSN.wanted {
+		if err := c.completePostgres(); err != nil {
+			return err
+		}
+	}
+	if c.myDSN.wanted {
+		return c.completeMySQL()
+	}
+	return nil
+}
+
+func (c *proxyConfig) completePostgres() (err error) {
+	if hasScheme(c.pgDSN.text, "mysql", "mariadb") {
+		return fmt.Errorf("%s: that is a server of MySQL or MariaDB: name it with --mysql", cmp.Or(c.pgDSN.source, "--postgres"))
+	}
+	if c.pg.Postgres, err = pgwire.ParseDSN(c.pgDSN.text); err != nil {
+		return fmt.Errorf("%s: %w", cmp.Or(c.pgDSN.source, "server from PG* variables"), err)
+	}
+	c.pgDSN.visible = c.pgDSN.source == "--postgres" && showsPassword(c.pgDSN.text, c.pg.Postgres.Password)
+	if c.pg.Users, err = readUserList(c.pgUsers, postgresUser); err != nil {
+		return fmt.Errorf("--auth-file: %w", err)
+	}
+	return c.pg.Validate()
+}
+
+func (c *proxyConfig) completeMySQL() (err error) {
+	if hasScheme(c.myDSN.text, "postgres", "postgresql") {
+		return fmt.Errorf("%s: that is a server of PostgreSQL: name it with --postgres", cmp.Or(c.myDSN.source, "--mysql"))
+	}
+	if c.my.MySQL, err = mywire.ParseDSN(c.myDSN.text); err != nil {
+		return fmt.Errorf("%s: %w", cmp.Or(c.myDSN.source, "server from MYSQL_* variables"), err)
+	}
+	c.myDSN.visible = c.myDSN.source == "--mysql" && showsPassword(c.myDSN.text, c.my.MySQL.Password)
+	if c.my.Users, err = readUserList(c.myUsers, mysqlUser); err != nil {
+		return fmt.Errorf("--mysql-auth-file: %w", err)
+	}
+	return c.my.Validate()
+}
+
+// hasScheme tells whether a DSN is a URL of one of the given schemes.
+func hasScheme(dsn string, schemes ...string) bool {
+	scheme, _, found := strings.Cut(dsn, "://")
+	return found && slices.Contains(schemes, strings.ToLower(scheme))
+}
+
+// showsPassword tells whether the password stands in the DSN, rather than in
+// the environment or the password file.
+func showsPassword(dsn, password string) bool {
+	return password != "" && (strings.Contains(dsn, password) || strings.Contains(dsn, url.PathEscape(password)) ||
+		strings.Contains(dsn, url.QueryEscape(password)))
+}
+
+// listBatch reads the list under batch: which writes without a hint join a group;
+// the first rule that fits decides.
+func listBatch(f *cli.File, list *yaml.Node) (string, func(*proxyConfig)) {
+	var rules []session.BatchRule
+	for _, n := range list.Content {
+		if n = cli.Resolve(n); n.Kind != yaml.MappingNode {
+			f.Fail(n, "batch: want rules of the form {database: NAME, user: NAME, batch: off|auto|DURATION}")
+			continue
+		}
+		var r session.BatchRule
+		decided := false
+		f.Pairs(n, func(key, value *yaml.Node) {
+			if value.Kind != yaml.ScalarNode {
+				f.Fail(key, "%s: want a single value", key.Value)
+				return
+			}
+			switch key.Value {
+			case "database":
+				r.Database = value.Value
+			case "user":
+				r.User = value.Value
+			case "batch":
+				b, err := parseBatch(value.Value)
+				if err != nil {
+					f.Fail(key, "batch %q: %v", value.Value, err)
+				}
+				r.Batch, r.Window, decided = b.Batch, b.Window, true
+			default:
+				f.Fail(key, "unknown key %q of a batch rule%s", key.Value, cli.Suggest(key.Value, []string{"database", "user", "batch"}))
+			}
+		})
+		if !decided {
+			f.Fail(n, "a batch rule says nothing: add batch: off, auto or a duration")
+		}
+		rules = append(rules, r)
+	}
+	return fmt.Sprint(rules), func(c *proxyConfig) { c.shared.Batch = rules }
+}
+
+// listAdmins reads the list under admin_users.
+func listAdmins(f *cli.File, list *yaml.Node) (string, func(*proxyConfig)) {
+	var names []string
+	for _, n := range list.Content {
+		if n = cli.Resolve(n); n.Kind != yaml.ScalarNode {
+			f.Fail(n, "admin_users: want names")
+			return "", nil
+		}
+		names = append(names, n.Value)
+	}
+	return fmt.Sprint(names), func(c *proxyConfig) { c.admins = names }
+}

@@ -1,0 +1,296 @@
+package proxycmd
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// loadWith loads a configuration from the three sources.
+func loadWith(t *testing.T, file string, env, flags map[string]string) proxyConfig {
+	t.Helper()
+	clitest.ClearEnvironment(t)
+	loader := proxyLoader()
+	loader.Flags, loader.File, loader.Getenv = flags, file, func(name string) string { return env[name] }
+	c, err := loadProxy(loader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// What the help calls the default must be what the proxy does by default.
+func TestDefaultsAreTheProxys(t *testing.T) {
+	got := loadWith(t, "", nil, map[string]string{"postgres": "host=db user=app", "mysql": "mysql://app@db"})
+	if got.pg.Postgres.Address != "db:5432" || got.pg.Postgres.User != "app" || got.my.MySQL.Address != "db:3306" || got.my.MySQL.User != "app" {
+		t.Errorf("servers %v and %v", got.pg.Postgres, got.my.MySQL)
+	}
+	pg, my := postgres.Defaults(), mysql.Defaults()
+	for _, o := range []*session.Options{&pg.Options, &my.Options} {
+		o.Log = nil
+		o.ReadLanes, o.Loops = 0, 0 // auto: derived from others and from the machine
+	}
+	pg.Postgres, my.MySQL = got.pg.Postgres, got.my.MySQL
+	if !reflect.DeepEqual(pg, got.pg) {
+		t.Errorf("defaults of the flags\n%+v\ndefaults of the proxy\n%+v", got.pg, pg)
+	}
+	if !reflect.DeepEqual(my, got.my) {
+		t.Errorf("defaults of the flags\n%+v\ndefaults of the proxy for MySQL\n%+v", got.my, my)
+	}
+}
+
+// Which sides there are follows from the DSNs and, without any, from the
+// environment.
+func TestSidesByWhatIsGiven(t *testing.T) {
+	const pgDSN, myDSN = "host=db user=app", "mysql://app@db"
+	for _, tt := range []struct {
+		flags, env map[string]string
+		pg, my     bool
+	}{
+		{map[string]string{"postgres": pgDSN}, nil, true, false},
+		{map[string]string{"mysql": myDSN}, nil, false, true},
+		{map[string]string{"mysql": myDSN, "postgres": pgDSN}, nil, true, true},
+		{map[string]string{"mysql": myDSN}, map[string]string{"PGHOST": "db"}, false, true},
+		{map[string]string{"postgres": pgDSN}, map[string]string{"MYSQL_HOST": "db"}, true, false},
+		{nil, map[string]string{"PGHOST": "db"}, true, false},
+		{nil, map[string]string{"MYSQL_HOST": "db"}, false, true},
+		{nil, map[string]string{"MYSQL_UNIX_PORT": "/run/s"}, false, true},
+		{nil, map[string]string{"PGHOST": "db", "MYSQL_HOST": "db"}, true, true},
+		{nil, map[string]string{"WEIR_MYSQL": myDSN}, false, true},
+	} {
+		c := loadWith(t, "", tt.env, tt.flags)
+		if c.pgDSN.wanted != tt.pg || c.myDSN.wanted != tt.my {
+			t.Errorf("%v, %v: PostgreSQL %v, MySQL %v", tt.flags, tt.env, c.pgDSN.wanted, c.myDSN.wanted)
+		}
+		if tt.pg && tt.my && !reflect.DeepEqual(c.pg.Options, c.my.Options) {
+			t.Errorf("%v, %v: the sides have different options", tt.flags, tt.env)
+		}
+	}
+}
+
+func TestFlagBeatsEnvironmentBeatsFile(t *testing.T) {
+	const file = "testdata/full.yaml" // pool_size: 7
+	flag, env := map[string]string{"pool-size": "9"}, map[string]string{"WEIR_POOL_SIZE": "8", "WEIR_BATCH": ""}
+	for _, tt := range []struct {
+		env, flags map[string]string
+		want       int
+	}{{nil, nil, 7}, {env, nil, 8}, {nil, flag, 9}, {env, flag, 9}} {
+		if c := loadWith(t, file, tt.env, tt.flags); c.shared.PoolSize != tt.want || len(c.shared.Batch) != 3 {
+			t.Errorf("environment %v, flags %v: pool size %d, %d rules; want %d and the file's 3", tt.env, tt.flags, c.shared.PoolSize, len(c.shared.Batch), tt.want)
+		}
+	}
+	if c := loadWith(t, file, map[string]string{"WEIR_BATCH": "off"}, nil); c.shared.Batch != nil {
+		t.Errorf("WEIR_BATCH=off leaves the file's rules: %v", c.shared.Batch)
+	}
+}
+
+func TestProxyCommandLines(t *testing.T) { program.Script(t, "testdata/proxy.txt") }
+
+func TestFileHoldsEveryKindOfValue(t *testing.T) {
+	c := loadWith(t, "testdata/full.yaml", nil, nil)
+	p := c.pg
+	if p.Postgres.Address != "db:6000" || p.Postgres.Password != "s:cret" || c.pgDSN.visible {
+		t.Errorf("server %v, password visible %v", p.Postgres, c.pgDSN.visible)
+	}
+	if c.admin != "" || p.QueueTimeout != 90*time.Second || p.LoginTimeout != 90*time.Second || p.MaxMessage != 16<<20 ||
+		!p.NoSoloLane || p.NoRowsLane || p.IdleInTransactionTimeout != 0 {
+		t.Errorf("read %+v", p)
+	}
+	if diff := cmp.Diff([]string{"alice", "bob"}, p.AdminUsers); diff != "" {
+		t.Error(diff)
+	}
+	want := []session.BatchRule{{Database: "metrics", Batch: true}, {User: "importer", Batch: true, Window: 2 * time.Millisecond}, {}}
+	if diff := cmp.Diff(want, p.Batch); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+}
+
+// The examples that people copy must work.
+func TestExamplesAreValid(t *testing.T) {
+	docs, err := os.ReadFile("../../../docs/proxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("../../../contrib/weir.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{string(example)}
+	for _, block := range strings.Split(string(docs), "```yaml\n")[1:] {
+		text, _, _ := strings.Cut(block, "```")
+		texts = append(texts, text)
+	}
+	if len(texts) < 3 {
+		t.Errorf("found %d examples", len(texts))
+	}
+	for _, text := range texts {
+		if _, err := proxyLoader().Check("example.yaml", []byte(text)); err != nil {
+			t.Errorf("%v, in\n%s", err, text)
+		}
+	}
+}
+
+func TestPasswordOnTheCommandLineIsSeen(t *testing.T) {
+	for _, tt := range []struct {
+		flag, env string
+		want      bool
+	}{
+		{"postgres://app:se%20cret@db/x", "", true},
+		{"host=db user=app password=secret", "", true},
+		{"postgres://app@db/x", "", false},
+		{"", "postgres://app:secret@db/x", false},
+	} {
+		flags := map[string]string{}
+		if tt.flag != "" {
+			flags["postgres"] = tt.flag
+		}
+		if got := loadWith(t, "", map[string]string{"WEIR_POSTGRES": tt.env}, flags).pgDSN.visible; got != tt.want {
+			t.Errorf("flag %q, environment %q: visible %v, want %v", tt.flag, tt.env, got, tt.want)
+		}
+	}
+	clitest.ClearEnvironment(t)
+	t.Setenv("PGPASSWORD", "secret")
+	loader := proxyLoader()
+	loader.Flags = map[string]string{"postgres": "host=db user=app"}
+	c, err := loadProxy(loader)
+	if err != nil || c.pg.Postgres.Password != "secret" || c.pgDSN.visible {
+		t.Errorf("PGPASSWORD: %v, password known %v, visible %v", err, c.pg.Postgres.Password != "", c.pgDSN.visible)
+	}
+}
+
+func TestParseUserList(t *testing.T) {
+	users, err := parseUserList("; PgBouncer's comment\n\n\"app\" \"pass word\"\n# ours\n  \"a \"\"b\"\"\"\t\"x\"\"y\" and more\n"+
+		"\"md\" \"md50123456789abcdef0123456789abcdef\"\n\"nobody\" \"\"\n", postgresUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, u := range users {
+		plain, _ := u.Secret.Plain()
+		got = append(got, fmt.Sprintf("%s: %s %s", u.Name, u.Secret, plain))
+	}
+	md5Digits, _ := mustSecret(t, "md50123456789abcdef0123456789abcdef").Plain()
+	want := []string{"app: plain password pass word", `a "b": plain password x"y`, "md: md5 secret " + md5Digits, "nobody: no secret "}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+	for text, want := range map[string]string{
+		"app hush\n":                         `1: want "user" "secret"`,
+		"\n\"app\"\n":                        "2: the user's secret is missing",
+		"\"app\" \"hush\n":                   "1: the user's secret is missing",
+		"\"\" \"hush\"":                      `1: want "user" "secret"`,
+		"\"a\" \"hush\"\n\"a\" \"hush\"":     `2: user "a" is already in line 1`,
+		"\"a\" \"SCRAM-SHA-256$hush:x$y:z\"": "1: parse SCRAM secret",
+	} {
+		if _, err := parseUserList(text, postgresUser); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
+			t.Errorf("parseUserList(%q): %v, want %q and no secret", text, err, want)
+		}
+	}
+}
+
+func mustSecret(t *testing.T, text string) pgwire.Secret {
+	t.Helper()
+	s, err := pgwire.ParseSecret(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func FuzzParseUserList(f *testing.F) {
+	f.Add("\"app\" \"secret\"\n; comment\n\"a\"\"b\" \"md50123456789abcdef0123456789abcdef\"")
+	f.Add("\"a\" \"SCRAM-SHA-256$4096:c2FsdA==$x:y\"")
+	f.Fuzz(func(t *testing.T, text string) {
+		users, err := parseUserList(text, postgresUser)
+		if err != nil {
+			return
+		}
+		// What was read can be written and read again.
+		var b strings.Builder
+		seen := map[string]bool{}
+		for _, u := range users {
+			if u.Name == "" || seen[u.Name] {
+				t.Fatalf("user %q twice or without a name", u.Name)
+			}
+			seen[u.Name] = true
+			fmt.Fprintf(&b, "\"%s\" \"x\"\n", strings.ReplaceAll(u.Name, `"`, `""`))
+		}
+		again, err := parseUserList(b.String(), postgresUser)
+		if err != nil || len(again) != len(users) {
+			t.Fatalf("%d users, written and read again: %d, %v", len(users), len(again), err)
+		}
+	})
+}
+
+func FuzzConfigFile(f *testing.F) {
+	for _, name := range []string{"full.yaml", "bad-keys.yaml", "bad-batch.yaml", "two-documents.yaml"} {
+		text, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("a: &a [*a]\nbatch: *a"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		loader := proxyLoader()
+		found, err := loader.Check("weir.yaml", text)
+		if err != nil {
+			for line := range strings.Lines(err.Error()) {
+				if !strings.HasPrefix(line, "weir.yaml:") {
+					t.Errorf("mistake without its place: %q", line)
+				}
+			}
+			return
+		}
+		for name, given := range found {
+			known := slices.ContainsFunc(loader.Options, func(o cli.Option[proxyConfig]) bool { return o.Name == name })
+			if !known || !strings.HasPrefix(given.Source, "weir.yaml:") {
+				t.Errorf("found %q from %q", name, given.Source)
+			}
+		}
+	})
+}
+
+// The reference in docs/proxy.md is written by this test with -update, and
+// otherwise held against the flags.
+func TestProxyReference(t *testing.T) {
+	clitest.Reference(t, "../../../docs/proxy.md", proxyReference())
+}
+
+func proxyReference() string {
+	var b strings.Builder
+	for _, group := range proxyGroups {
+		fmt.Fprintf(&b, "\n### %s\n\n| Flag | Default | Meaning |\n|---|---|---|\n", group)
+		for _, o := range proxyOptions() {
+			if o.Group != group {
+				continue
+			}
+			flag, def := "--"+o.Name, o.Default
+			if o.Arg != "" {
+				flag += " " + o.Arg
+			}
+			if o.Reload {
+				o.Help += " *(reloaded by SIGHUP)*"
+			}
+			escape := strings.NewReplacer("|", `\|`).Replace
+			if def != "" {
+				def = "`" + def + "`"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", escape(flag), def, escape(o.Help))
+		}
+	}
+	return b.String() + "\n"
+}

@@ -1,0 +1,124 @@
+package proxycmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/weirdb/weir/internal/proxy/dash"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/version"
+)
+
+// proxyMetrics gathers what /metrics shows: the proxy, the process, the Go
+// runtime, and what was built.
+func proxyMetrics(sides []proxySide) *prometheus.Registry {
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "weir_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": sight.Version, "commit": version.Current().Commit, "goversion": runtime.Version()},
+	})
+	build.Set(1)
+	var sources []sight.Source
+	for _, s := range sides {
+		sources = append(sources, s.srv)
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(sight.Collector(sources...), build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// proxySource shows a proxy's sides to the live page, which knows no part of
+// weir.
+type proxySource []proxySide
+
+// Ready implements dash.Source: every side is.
+func (sides proxySource) Ready(ctx context.Context) error {
+	var all []error
+	for _, s := range sides {
+		if err := s.srv.Healthy(ctx); err != nil {
+			all = append(all, fmt.Errorf("%s: %w", s.title, err))
+		}
+	}
+	return errors.Join(all...)
+}
+
+// State implements dash.Source.
+func (sides proxySource) State(ctx context.Context) (dash.State, error) {
+	out := dash.State{
+		Version: sight.Version, Sides: make([]dash.Side, 0, len(sides)),
+		Pools: []dash.Pool{}, Lanes: []dash.Lane{},
+	}
+	var servers, listens []string
+	for _, s := range sides {
+		snap, err := s.srv.Snapshot(ctx)
+		if err != nil {
+			return dash.State{}, err
+		}
+		listen := s.srv.Addr().String()
+		servers, listens = append(servers, s.server), append(listens, listen)
+		out.Sides = append(out.Sides, dash.Side{Engine: s.engine, Title: s.title, Server: s.server, Listen: listen, Clients: snap.Clients})
+		addSnapshot(&out, &snap)
+	}
+	out.Server, out.Listen = strings.Join(servers, ", "), strings.Join(listens, ", ")
+	return out, nil
+}
+
+// addSnapshot adds what one side reports.
+func addSnapshot(out *dash.State, snap *sight.Snapshot) {
+	out.UptimeSeconds = max(out.UptimeSeconds, snap.Uptime.Seconds())
+	out.Clients += snap.Clients
+	out.Logins.Accepted += snap.Logins
+	out.Logins.Failed += snap.LoginsFailed
+	out.Logins.Refused += snap.LoginsRefused
+	out.ProtocolErrors += snap.ProtocolErrors
+	out.BadHints += snap.BadHints
+	out.Loops += len(snap.Loops)
+	for _, l := range snap.Loops {
+		out.BusySeconds += l.Busy.Seconds()
+		out.BytesIn += l.BytesIn
+		out.BytesOut += l.BytesOut
+	}
+	for i := range snap.Pools {
+		p := dashPool(&snap.Pools[i])
+		p.Engine = snap.Engine
+		out.Pools = append(out.Pools, p)
+	}
+	for i := range snap.Lanes {
+		l := dashLane(&snap.Lanes[i])
+		l.Engine = snap.Engine
+		out.Lanes = append(out.Lanes, l)
+	}
+	for i := range snap.Shapes {
+		sh := &snap.Shapes[i]
+		out.AddStatement(dash.Statement{
+			Engine: snap.Engine, Text: sh.Text, Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors, CostNs: sh.Cost.Nanoseconds(),
+		})
+	}
+}
+
+func dashPool(p *sight.PoolStatus) dash.Pool {
+	return dash.Pool{
+		Database: p.Database, User: p.User, Size: p.Size,
+		Clients: p.Clients, Active: p.Active, Pinned: p.Pinned, Waiting: p.Waiting, OldestWaitNs: p.OldestWait.Nanoseconds(),
+		Backends: dash.Backends{Free: p.Free, Shared: p.Shared, Owned: p.Owned, Laned: p.Laned, Connecting: p.Dialing},
+		Shared:   p.Reads, Grouped: p.Grouped, Alone: p.Statements - min(p.Statements, p.Reads+p.Grouped),
+		Errors: p.Errors, Timeouts: p.Timeouts, Reruns: p.Reruns, Replays: p.Replays,
+		Pins: p.Pins, Latency: p.Latency,
+	}
+}
+
+func dashLane(l *sight.LaneStatus) dash.Lane {
+	return dash.Lane{
+		Database: l.Database, User: l.User, Kind: l.Kind, WindowNs: l.Window.Nanoseconds(), Text: l.Text,
+		Waiting: l.Waiting, InFlight: l.InFlight, Allowed: l.Lanes,
+		Groups: l.Groups, Members: l.Members, Fallbacks: l.Fallbacks, Retried: l.Retried,
+		SizeP50: l.Batch.GroupSize.Quantile(0.5), SizeMax: l.Batch.GroupSize.Max(),
+		WaitP50Ns: l.Batch.Wait.Quantile(0.5), WaitP99Ns: l.Batch.Wait.Quantile(0.99), FlushP50Ns: l.Batch.Flush.Quantile(0.5),
+	}
+}

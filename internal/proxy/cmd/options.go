@@ -1,0 +1,439 @@
+package proxycmd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// The groups of options, in the order of the help.
+const (
+	groupServer  = "Server and clients"
+	groupSharing = "Sharing"
+	groupWrites  = "Writes in groups"
+	groupLimits  = "Limits"
+	groupAuth    = "Authentication"
+	groupTLS     = "TLS for clients"
+)
+
+var proxyGroups = []string{groupServer, groupSharing, groupWrites, groupLimits, groupAuth, groupTLS, cli.GroupOperation}
+
+// proxyOptions lists every option of `weir proxy`.
+func proxyOptions() []cli.Option[proxyConfig] {
+	return []cli.Option[proxyConfig]{
+		{
+			Group: groupServer, Name: "postgres", Arg: "DSN", Secret: true,
+			Help: "the PostgreSQL server, as a URL or key=value pairs; what it leaves open comes from PG* variables and the password file",
+			Set:  func(c *proxyConfig, v string) error { c.pgDSN.text = v; return nil },
+		},
+		{
+			Group: groupServer, Name: "mysql", Arg: "DSN", Secret: true,
+			Help: "the MySQL or MariaDB server, as a URL or as go-sql-driver has it; what it leaves open comes from MYSQL_* variables",
+			Set:  func(c *proxyConfig, v string) error { c.myDSN.text = v; return nil },
+		},
+		{
+			Group: groupServer, Name: "listen-postgres", Arg: "ADDRESS", Default: "127.0.0.1:6432",
+			Help: "where clients of PostgreSQL connect: host:port, or the path of a Unix socket",
+			Set:  listenAddress(func(c *proxyConfig) *string { return &c.pg.Listen }),
+		},
+		{
+			Group: groupServer, Name: "listen-mysql", Arg: "ADDRESS", Default: "127.0.0.1:3307",
+			Help: "where clients of MySQL connect: host:port, or the path of a Unix socket",
+			Set:  listenAddress(func(c *proxyConfig) *string { return &c.my.Listen }),
+		},
+		{
+			Group: groupServer, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9187",
+			Help: "where the live page, /metrics, /healthz and /readyz are served; off for nowhere",
+			Set: func(c *proxyConfig, v string) error {
+				if c.admin = v; v == "" || v == "off" {
+					c.admin = ""
+					return nil
+				}
+				return cli.CheckHostPort(v)
+			},
+		},
+
+		{
+			Group: groupSharing, Name: "mode", Arg: "MODE", Default: "auto",
+			Help: "for how long a client keeps a server connection: auto, session, transaction or statement",
+			Set: cli.OneOf(func(c *proxyConfig, v string) { c.shared.Mode = session.Mode(v) },
+				string(session.ModeAuto), string(session.ModeSession), string(session.ModeTransaction), string(session.ModeStatement)),
+		},
+		{
+			Group: groupSharing, Name: "pool-size", Arg: "N", Default: "20",
+			Help: "most server connections per user and database",
+			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.PoolSize }),
+		},
+		{
+			Group: groupSharing, Name: "read-lanes", Arg: "N", Default: "auto",
+			Help: "most of them that pipeline reads of several clients; auto is 4, at most half of the pool; off shares no reads",
+			Set: func(c *proxyConfig, v string) error {
+				switch v {
+				case "auto":
+					c.shared.ReadLanes = 0
+					return nil
+				case "off", "0":
+					c.shared.ReadLanes = -1
+					return nil
+				}
+				return cli.Number(1, func(c *proxyConfig) *int { return &c.shared.ReadLanes })(c, v)
+			},
+		},
+		{
+			Group: groupSharing, Name: "trust-functions", Arg: "NAMES",
+			Help: "functions of PostgreSQL, as name or schema.name and separated by commas, that leave the session as it is, whatever weir makes of them",
+			Set: func(c *proxyConfig, v string) error {
+				c.pg.TrustFunctions = nil
+				for name := range strings.SplitSeq(v, ",") {
+					if name = strings.TrimSpace(name); name != "" {
+						c.pg.TrustFunctions = append(c.pg.TrustFunctions, name)
+					}
+				}
+				return nil
+			},
+		},
+		{
+			Group: groupSharing, Name: "loops", Arg: "N", Default: "auto",
+			Help: "event loops, each a thread with pools of its own; auto is one for each four processors",
+			Set: func(c *proxyConfig, v string) error {
+				if v == "auto" {
+					c.shared.Loops = 0
+					return nil
+				}
+				return cli.Number(1, func(c *proxyConfig) *int { return &c.shared.Loops })(c, v)
+			},
+		},
+
+		{
+			Group: groupWrites, Name: "batch", Arg: "off|auto|DURATION", Default: "off", SetList: listBatch,
+			Help: "whether writes without a hint join a group: off, auto, or the longest wait for company such as 2ms; in the file also a list of rules",
+			Set: func(c *proxyConfig, v string) error {
+				r, err := parseBatch(v)
+				c.shared.Batch = nil
+				if r.Batch {
+					c.shared.Batch = []session.BatchRule{r}
+				}
+				return err
+			},
+		},
+		{
+			Group: groupWrites, Name: "write-lanes", Arg: "N", Default: "2",
+			Help: "most groups of one lane under way at a time",
+			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.WriteLanes }),
+		},
+		{
+			Group: groupWrites, Name: "no-rows-lane",
+			Help: "do not join INSERTs of one shape into one multi-row INSERT",
+			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoRowsLane }),
+		},
+		{
+			Group: groupWrites, Name: "no-solo-lane",
+			Help: "do not acknowledge several transactions by one flush of the log; for MySQL, do not run writes of several clients in one transaction",
+			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoSoloLane }),
+		},
+		{
+			Group: groupWrites, Name: "flush-prefix", Arg: "TEXT", Default: "weir",
+			Help: "prefix of the empty logical messages by which the solo lane flushes PostgreSQL's log",
+			Set: func(c *proxyConfig, v string) error {
+				c.pg.FlushPrefix = v
+				return nil
+			},
+		},
+
+		{
+			Group: groupLimits, Name: "max-clients", Arg: "N", Default: "10000",
+			Help: "most client sessions",
+			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.MaxClients }),
+		},
+		{
+			Group: groupLimits, Name: "max-waiting", Arg: "N", Default: "none",
+			Help: "most statements that wait for a server connection in one pool; more are refused",
+			Set: func(c *proxyConfig, v string) error {
+				if v == "none" || v == "0" {
+					c.shared.MaxWaiting = 0
+					return nil
+				}
+				return cli.Number(1, func(c *proxyConfig) *int { return &c.shared.MaxWaiting })(c, v)
+			},
+		},
+		{
+			Group: groupLimits, Name: "max-message", Arg: "SIZE", Default: "1GB",
+			Help: "longest message of a client, with unit B, kB, MB or GB (of 1024)",
+			Set: func(c *proxyConfig, v string) error {
+				n, err := cli.ParseSize(v)
+				if err == nil && n > 1<<30 {
+					err = errors.New("servers take no more than 1GB")
+				}
+				c.shared.MaxMessage = n
+				return err
+			},
+		},
+		{
+			Group: groupLimits, Name: "queue-timeout", Arg: "DURATION", Default: "30s",
+			Help: "longest wait of a statement for a server connection",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.QueueTimeout }),
+		},
+		{
+			Group: groupLimits, Name: "connect-timeout", Arg: "DURATION", Default: "15s",
+			Help: "longest opening of a server connection",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectTimeout }),
+		},
+		{
+			Group: groupLimits, Name: "connect-patience", Arg: "DURATION", Default: "5s",
+			Help: "how long statements wait while the server cannot be reached, because it restarts for instance",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectPatience }),
+		},
+		{
+			Group: groupLimits, Name: "login-timeout", Arg: "DURATION", Default: "1m",
+			Help: "longest login of a client",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.LoginTimeout }),
+		},
+		{
+			Group: groupLimits, Name: "client-write-timeout", Arg: "DURATION", Default: "20s",
+			Help: "disconnect clients that read nothing of a long answer for this long while others wait for their server connection",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ClientWriteTimeout }),
+		},
+		{
+			Group: groupLimits, Name: "idle-in-transaction-timeout", Arg: "DURATION", Default: "never",
+			Help: "disconnect clients that do nothing for this long within a transaction",
+			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.IdleInTransactionTimeout }),
+		},
+		{
+			Group: groupLimits, Name: "client-idle-timeout", Arg: "DURATION", Default: "never",
+			Help: "disconnect clients that do nothing for this long",
+			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.ClientIdleTimeout }),
+		},
+		{
+			Group: groupLimits, Name: "server-idle-timeout", Arg: "DURATION", Default: "10m",
+			Help: "close server connections that nobody needed for this long",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerIdleTimeout }),
+		},
+		{
+			Group: groupLimits, Name: "server-lifetime", Arg: "DURATION", Default: "1h",
+			Help: "close server connections of this age, once they are free",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerLifetime }),
+		},
+		{
+			Group: groupLimits, Name: "drain-timeout", Arg: "DURATION", Default: "10s",
+			Help: "how long a stop waits for transactions under way",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.DrainTimeout }),
+		},
+
+		{
+			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthRelay,
+			Help: "how clients of PostgreSQL prove who they are: relay (to the server), scram-sha-256, md5, password, cert or trust",
+			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthRelay, string(pgwire.AuthSCRAM),
+				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
+		},
+		{
+			Group: groupAuth, Name: "auth-file", Arg: cli.ArgFile, Reload: true,
+			Help: `users and secrets that weir checks itself, in lines of the form "user" "secret" (PgBouncer's userlist.txt)`,
+			Set:  func(c *proxyConfig, v string) error { c.pgUsers = v; return nil },
+		},
+		{
+			Group: groupAuth, Name: "auth-query", Arg: "SQL",
+			Help: "finds the secret of a user who is not in the file, run as the DSN's user; $1 is the name, the result is name and secret",
+			Set:  func(c *proxyConfig, v string) error { c.pg.AuthQuery = v; return nil },
+		},
+		{
+			Group: groupAuth, Name: "trust-loopback",
+			Help: "where a server asks weir's host for no password, let in anyone who reaches weir over a loopback address or a Unix socket, the console included; otherwise only weir's own user and root over a Unix socket",
+			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TrustLoopback }),
+		},
+		{
+			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthRelay,
+			Help: "how clients of MySQL prove who they are: relay (to the server), mysql_native_password, caching_sha2_password or trust",
+			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthRelay, mywire.PluginNative,
+				mywire.PluginSHA2, mysql.AuthTrust),
+		},
+		{
+			Group: groupAuth, Name: "mysql-auth-file", Arg: cli.ArgFile, Reload: true,
+			Help: "the same as --auth-file for MySQL; a secret is a password or what mysql.user holds",
+			Set:  func(c *proxyConfig, v string) error { c.myUsers = v; return nil },
+		},
+		{
+			Group: groupAuth, Name: "mysql-auth-query", Arg: "SQL",
+			Help: "the same as --auth-query for MySQL; ? is the name, the result is name and authentication string",
+			Set:  func(c *proxyConfig, v string) error { c.my.AuthQuery = v; return nil },
+		},
+		{
+			Group: groupSharing, Name: "mysql-trust-functions", Arg: "NAMES",
+			Help: "functions and procedures of MySQL, as name or schema.name and separated by commas, that leave nothing in a session, whatever weir makes of them; * for all, and for triggers",
+			Set: func(c *proxyConfig, v string) error {
+				c.my.TrustFunctions = nil
+				for name := range strings.SplitSeq(v, ",") {
+					if name = strings.TrimSpace(name); name != "" {
+						c.my.TrustFunctions = append(c.my.TrustFunctions, name)
+					}
+				}
+				return nil
+			},
+		},
+		{
+			Group: groupAuth, Name: "local-infile",
+			Help: "let MySQL servers ask clients for files (LOAD DATA LOCAL INFILE): a server could ask for any",
+			Set:  boolean(func(c *proxyConfig) *bool { return &c.my.LocalInfile }),
+		},
+		{
+			Group: groupAuth, Name: "admin-users", Arg: "NAMES", SetList: listAdmins,
+			Help: "who may open the admin console beside the DSN's user, separated by commas",
+			Set: func(c *proxyConfig, v string) error {
+				c.admins = nil
+				for name := range strings.SplitSeq(v, ",") {
+					if name = strings.TrimSpace(name); name != "" {
+						c.admins = append(c.admins, name)
+					}
+				}
+				return nil
+			},
+		},
+
+		{
+			Group: groupTLS, Name: "client-tls-mode", Arg: "MODE",
+			Help: "what is demanded of clients: disable, allow, prefer, require, verify-ca or verify-full (default prefer with a certificate, else disable)",
+			Set: func(c *proxyConfig, v string) (err error) {
+				if c.pg.ClientTLSMode, err = pgwire.ParseTLSMode(v); err != nil {
+					return err
+				}
+				c.my.ClientTLSMode, err = mywire.ParseTLSMode(v)
+				return err
+			},
+		},
+		{
+			Group: groupTLS, Name: "client-tls-cert", Arg: cli.ArgFile, Reload: true,
+			Help: "weir's certificate, PEM, intermediates behind it",
+			Set:  func(c *proxyConfig, v string) error { c.tls.cert = v; return nil },
+		},
+		{
+			Group: groupTLS, Name: "client-tls-key", Arg: cli.ArgFile, Reload: true,
+			Help: "its private key, PEM",
+			Set:  func(c *proxyConfig, v string) error { c.tls.key = v; return nil },
+		},
+		{
+			Group: groupTLS, Name: "client-tls-ca", Arg: cli.ArgFile, Reload: true,
+			Help: "authorities whose client certificates are believed, PEM",
+			Set:  func(c *proxyConfig, v string) error { c.tls.ca = v; return nil },
+		},
+
+		{
+			Group: cli.GroupOperation, Name: "log-level", Arg: "LEVEL", Default: "info", Reload: true,
+			Help: "debug, info, warn or error",
+			Set: cli.OneOf(func(c *proxyConfig, v string) { _ = c.logLevel.UnmarshalText([]byte(v)) },
+				"debug", "info", "warn", "error"),
+		},
+		{
+			Group: cli.GroupOperation, Name: "log-format", Arg: "FORMAT", Default: "auto",
+			Help: "text, json, or auto: text on a terminal, JSON elsewhere",
+			Set:  cli.OneOf(func(c *proxyConfig, v string) { c.logFormat = v }, "auto", "text", "json"),
+		},
+	}
+}
+
+// proxyConfig is what the options add up to.
+type proxyConfig struct {
+	// pg and my are the two sides. Both have shared as their options.
+	pg     postgres.Config
+	my     mysql.Config
+	shared session.Options
+
+	pgDSN, myDSN     dsn
+	pgUsers, myUsers string   // paths of their user lists
+	admins           []string // who may open the console of either
+	admin            string   // address; "": no admin server
+	tls              tlsFiles
+	// found is what the options were given, for reload to compare.
+	found     cli.Found
+	logLevel  slog.Level
+	logFormat string
+}
+
+// dsn names the server of one side.
+type dsn struct {
+	text string
+	// source is where it was found, "" if it was not.
+	source string
+	// wanted: there is such a server, and so such a side.
+	wanted bool
+	// visible: the password is on the command line, for all to see.
+	visible bool
+}
+
+type setter = func(c *proxyConfig, value string) error
+
+func listenAddress(field func(*proxyConfig) *string) setter {
+	return func(c *proxyConfig, v string) error {
+		*field(c) = v
+		if strings.HasPrefix(v, "/") {
+			return nil
+		}
+		return cli.CheckHostPort(v)
+	}
+}
+
+func boolean(field func(*proxyConfig) *bool) setter {
+	return func(c *proxyConfig, v string) error {
+		switch strings.ToLower(v) {
+		case "true", "yes", "on", "1":
+			*field(c) = true
+		case "false", "no", "off", "0":
+			*field(c) = false
+		default:
+			return errors.New("want true or false")
+		}
+		return nil
+	}
+}
+
+// duration takes what time.ParseDuration does, above zero: a zero in
+// session.Options means the default, which is not what 0 looks like.
+func duration(field func(*proxyConfig) *time.Duration) setter {
+	return func(c *proxyConfig, v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil || d <= 0 {
+			return errors.New("want a duration above zero such as 250ms, 30s or 1h30m")
+		}
+		*field(c) = d
+		return nil
+	}
+}
+
+func durationOrNever(field func(*proxyConfig) *time.Duration) setter {
+	return func(c *proxyConfig, v string) error {
+		if v == "never" || v == "off" || v == "0" {
+			*field(c) = 0
+			return nil
+		}
+		if err := duration(field)(c, v); err != nil {
+			return fmt.Errorf("%w, or never", err)
+		}
+		return nil
+	}
+}
+
+// maxBatchWindow is the bound of the hint batch:N: a client that would wait longer for
+// company is mistaken about the unit.
+const maxBatchWindow = time.Second
+
+// parseBatch reads off, auto or a window as a rule for everybody.
+func parseBatch(v string) (session.BatchRule, error) {
+	switch v {
+	case "off":
+		return session.BatchRule{}, nil
+	case "auto":
+		return session.BatchRule{Batch: true}, nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d <= 0 || d > maxBatchWindow {
+		return session.BatchRule{}, fmt.Errorf("want off, auto, or a wait of at most %s such as 2ms", maxBatchWindow)
+	}
+	return session.BatchRule{Batch: true, Window: d}, nil
+}

@@ -1,0 +1,257 @@
+package proxycmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/proxy/dash"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+func newProxyCommand() *cobra.Command {
+	loader := proxyLoader()
+	var cfg proxyConfig
+	cmd := &cobra.Command{
+		Use:   "proxy [--postgres DSN] [--mysql DSN]",
+		Short: "PostgreSQL and MySQL proxy: shares connections, pipelines reads, groups writes",
+		Long: `Stand between the clients of PostgreSQL, of MySQL or MariaDB, or of both, and their
+servers. Clients share few server connections, reads of many clients cross the
+wire together, and writes that ask for it (/* batch */ in front) share
+transactions and flushes of the log.
+
+Every option can also be set in the environment (--pool-size as WEIR_POOL_SIZE)
+or in a YAML file (pool_size). A flag wins over the environment, that over the
+file. No password needs to be on the command line: PGPASSWORD, the password file
+(~/.pgpass), WEIR_POSTGRES, MYSQL_PWD, WEIR_MYSQL and the YAML file hold it as well.
+
+SIGTERM and SIGINT stop taking clients, let transactions end and exit with 0; a
+second one exits at once. SIGHUP reads the configuration again and applies
+--auth-file, --mysql-auth-file, the certificates and --log-level; all else needs a
+restart.`,
+		Example: `  weir proxy --postgres postgres://app@db.example.com:5432/shop
+  PGPASSWORD=... weir proxy --postgres 'host=/run/postgresql user=weir' --auth-query \
+      'SELECT usename, passwd FROM pg_shadow WHERE usename = $1' --auth scram-sha-256
+  weir proxy --mysql mysql://app@db.example.com:3306/shop
+  weir proxy -c /etc/weir/weir.yaml --log-level debug
+  psql -h 127.0.0.1 -p 6432 weir -c 'SHOW POOLS'       # the admin console
+  mariadb -h 127.0.0.1 -P 3307 weir -e 'SHOW POOLS'    # of the MySQL side`,
+		Args: cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) (err error) {
+			cfg, err = loadProxy(loader)
+			return err
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := &proxyProcess{cfg: cfg, loader: loader}
+			return p.run(cmd.Context(), cmd.ErrOrStderr())
+		},
+	}
+	loader.AddFlags(cmd)
+	cmd.Flags().SortFlags = true // completion lists them by name
+	return cmd
+}
+
+// A proxySide is one protocol's side of a running proxy.
+type proxySide struct {
+	engine string // as in metrics
+	title  string // for people
+	server string // address of the database
+	auth   string
+	srv    proxyServer
+}
+
+// proxyServer is what both sides have in common.
+type proxyServer interface {
+	sight.Source
+	Addr() net.Addr
+	Run(ctx context.Context) error
+	Healthy(ctx context.Context) error
+}
+
+// proxyProcess is a running `weir proxy`.
+type proxyProcess struct {
+	cfg    proxyConfig
+	loader *cli.Loader[proxyConfig]
+
+	level slog.LevelVar
+	log   *slog.Logger
+	tls   liveTLS
+	sides []proxySide
+	pg    *postgres.Server // nil without that side
+	my    *mysql.Server    // nil without that side
+}
+
+func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
+	p.level.Set(p.cfg.logLevel)
+	p.log = cli.NewLog(stderr, p.cfg.logFormat, &p.level)
+	if p.cfg.pgDSN.visible {
+		p.log.Warn("the password in --postgres can be read by every user of this machine; use PGPASSWORD, the password file, WEIR_POSTGRES or --config")
+	}
+	if p.cfg.myDSN.visible {
+		p.log.Warn("the password in --mysql can be read by every user of this machine; use MYSQL_PWD, WEIR_MYSQL or --config")
+	}
+	var adminLn net.Listener
+	if p.cfg.admin != "" {
+		var err error
+		if adminLn, err = net.Listen("tcp", p.cfg.admin); err != nil {
+			return fmt.Errorf("listen for --admin: %w", err)
+		}
+		defer adminLn.Close()
+	}
+	if err := p.open(); err != nil {
+		return err
+	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	p.announce(adminLn)
+
+	g, gctx := errgroup.WithContext(ctx)
+	// The admin server outlives the proxy, so that a drain can be watched.
+	adminCtx, stopAdmin := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error {
+		defer stopAdmin()
+		return p.serve(gctx)
+	})
+	if adminLn != nil {
+		page := dash.New(dash.Config{Source: proxySource(p.sides), Metrics: proxyMetrics(p.sides), Log: p.log})
+		g.Go(func() error { return page.Run(adminCtx, adminLn) })
+	}
+	for _, s := range p.sides {
+		g.Go(func() error { p.probe(gctx, s); return nil })
+	}
+	g.Go(func() error {
+		for {
+			select {
+			case <-hup:
+				p.reload()
+			case <-gctx.Done():
+				return nil
+			}
+		}
+	})
+	stopped := context.AfterFunc(ctx, func() {
+		p.log.Info("weir proxy stops: no new clients, transactions may end", "patience", p.cfg.shared.DrainTimeout.String())
+	})
+	defer stopped()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	p.log.Info("weir proxy has stopped")
+	return nil
+}
+
+// open starts to listen for the clients of each side.
+func (p *proxyProcess) open() (err error) {
+	cert := p.tls.follow(p.cfg.pg.ClientTLS) // both sides have the same
+	if p.cfg.pgDSN.wanted {
+		c := p.cfg.pg
+		c.Log, c.ClientTLS = p.log, cert
+		if p.pg, err = postgres.New(c); err != nil {
+			return err
+		}
+		p.sides = append(p.sides, proxySide{postgres.Engine, "PostgreSQL", c.Postgres.Address, c.Auth, p.pg})
+	}
+	if p.cfg.myDSN.wanted {
+		c := p.cfg.my
+		c.Log, c.ClientTLS = p.log, cert
+		if p.my, err = mysql.New(c); err != nil {
+			return errors.Join(err, p.abandon())
+		}
+		p.sides = append(p.sides, proxySide{mysql.Engine, "MySQL", c.MySQL.Address, c.Auth, p.my})
+	}
+	return nil
+}
+
+// abandon ends sides that listen and have not served.
+func (p *proxyProcess) abandon() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return p.serve(ctx)
+}
+
+// serve runs every side until ctx ends or one fails.
+func (p *proxyProcess) serve(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, s := range p.sides {
+		g.Go(func() error { return s.srv.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+func (p *proxyProcess) announce(admin net.Listener) {
+	c := &p.cfg.shared
+	for _, s := range p.sides {
+		attrs := []any{
+			"engine", s.engine, "address", s.srv.Addr().String(), "server", s.server, "mode", string(c.Mode),
+			"pool_size", c.PoolSize, "auth", s.auth, "version", sight.Version,
+		}
+		if admin != nil {
+			attrs = append(attrs, "admin", "http://"+admin.Addr().String()+"/")
+		}
+		p.log.Info("weir proxy listens", attrs...)
+	}
+}
+
+// probePatience bounds the first look at the server.
+const probePatience = 10 * time.Second
+
+// probe says early what clients would find out: that the server is not there.
+func (p *proxyProcess) probe(ctx context.Context, s proxySide) {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	if err := s.srv.Healthy(ctx); err != nil && ctx.Err() == nil {
+		p.log.Warn("the "+s.title+" server does not answer; clients will wait, then be told", "server", s.server, "error", err)
+	}
+}
+
+// reload reads the configuration again and applies what can change while the
+// proxy serves. A mistake in it changes nothing.
+func (p *proxyProcess) reload() {
+	now, err := loadProxy(p.loader)
+	if err != nil {
+		p.log.Error("reload refused, everything stays as it was", "error", err)
+		return
+	}
+	var later []string
+	for i := range p.loader.Options {
+		if o := &p.loader.Options[i]; !o.Reload && now.found[o.Name].Text != p.cfg.found[o.Name].Text {
+			later = append(later, o.Key())
+		}
+	}
+	if (now.pg.ClientTLS == nil) != (p.cfg.pg.ClientTLS == nil) {
+		later = append(later, "client_tls_cert")
+	} else if now.pg.ClientTLS != nil {
+		p.tls.now.Store(now.pg.ClientTLS)
+	}
+	users := 0
+	if p.pg != nil {
+		p.pg.SetUsers(now.pg.Users)
+		users += len(now.pg.Users)
+	}
+	if p.my != nil {
+		p.my.SetUsers(now.my.Users)
+		users += len(now.my.Users)
+	}
+	p.level.Set(now.logLevel)
+	p.log.Info("configuration reloaded", "users", users, "log_level", now.logLevel.String())
+	if len(later) > 0 {
+		slices.Sort(later)
+		p.log.Warn("changes that need a restart were not applied", "keys", strings.Join(later, " "))
+	}
+}

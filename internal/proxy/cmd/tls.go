@@ -1,0 +1,58 @@
+package proxycmd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+)
+
+// tlsFiles names the files of weir's own certificate and of the authorities
+// that sign those of clients.
+type tlsFiles struct{ cert, key, ca string }
+
+// load reads the files; nil without a certificate.
+func (f tlsFiles) load() (*tls.Config, error) {
+	if (f.cert == "") != (f.key == "") {
+		return nil, errors.New("--client-tls-cert and --client-tls-key go together: one is missing")
+	}
+	if f.cert == "" {
+		if f.ca != "" {
+			return nil, errors.New("--client-tls-ca needs --client-tls-cert and --client-tls-key")
+		}
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("--client-tls-cert: load certificate: %w", err)
+	}
+	cfg := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if f.ca != "" {
+		pem, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--client-tls-ca: %w", err)
+		}
+		cfg.ClientCAs = x509.NewCertPool()
+		if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--client-tls-ca: %s holds no certificate in PEM", f.ca)
+		}
+	}
+	return cfg, nil
+}
+
+// liveTLS is a TLS configuration that can be replaced while connections are
+// made by it.
+type liveTLS struct{ now atomic.Pointer[tls.Config] }
+
+// follow returns a configuration that is always the latest; nil stays nil.
+func (l *liveTLS) follow(first *tls.Config) *tls.Config {
+	if first == nil {
+		return nil
+	}
+	l.now.Store(first)
+	c := first.Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return l.now.Load(), nil }
+	return c
+}

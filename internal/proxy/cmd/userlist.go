@@ -1,0 +1,113 @@
+package proxycmd
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// postgresUser makes a user of a list's entry. A secret is a password, an md5
+// hash or a SCRAM secret as in pg_authid.rolpassword.
+func postgresUser(name, text string) (postgres.User, error) {
+	secret, err := pgwire.ParseSecret(text)
+	return postgres.User{Name: name, Secret: secret}, err
+}
+
+// mysqlUser makes a user of a list's entry. A secret is a password or a hash as in
+// mysql.user, also in hexadecimal digits behind 0x: those of caching_sha2_password
+// hold bytes of any kind, and servers print them so.
+func mysqlUser(name, text string) (mysql.User, error) {
+	if digits, ok := strings.CutPrefix(text, "0x"); ok {
+		if hash, err := hex.DecodeString(digits); err == nil && strings.HasPrefix(string(hash), "$A$") {
+			text = string(hash)
+		}
+	}
+	secret, err := mywire.ParseSecret(text)
+	return mysql.User{Name: name, Secret: secret}, err
+}
+
+// readUserList reads a file of users in the form of PgBouncer's userlist.txt; ""
+// names none.
+func readUserList[User any](path string, user func(name, secret string) (User, error)) ([]User, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	users, err := parseUserList(string(text), user)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w", filepath.Base(path), err)
+	}
+	return users, nil
+}
+
+// parseUserList reads lines of the form
+//
+//	"user" "secret"
+//
+// where "" stands for a quotation mark within quotation marks; lines that begin
+// with ; or # and what follows the secret are comments. Errors begin with the
+// line and quote nothing of it.
+func parseUserList[User any](text string, user func(name, secret string) (User, error)) ([]User, error) {
+	var users []User
+	lines := make(map[string]int)
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == ';' || line[0] == '#' {
+			continue
+		}
+		name, rest, err := cutQuoted(line)
+		if err != nil || name == "" {
+			return nil, fmt.Errorf("%d: want \"user\" \"secret\"", number)
+		}
+		text, _, err := cutQuoted(strings.TrimLeft(rest, " \t"))
+		if err != nil {
+			return nil, fmt.Errorf("%d: the user's secret is missing or not in quotation marks", number)
+		}
+		u, err := user(name, text)
+		if err != nil {
+			return nil, fmt.Errorf("%d: %w", number, err)
+		}
+		if first, twice := lines[name]; twice {
+			return nil, fmt.Errorf("%d: user %q is already in line %d", number, name, first)
+		}
+		lines[name] = number
+		users = append(users, u)
+	}
+	return users, nil
+}
+
+var errNotQuoted = errors.New("not in quotation marks")
+
+// cutQuoted splits s behind the quoted word that it begins with.
+func cutQuoted(s string) (word, rest string, err error) {
+	if s == "" || s[0] != '"' {
+		return "", s, errNotQuoted
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		if s[i] != '"' {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i+1 < len(s) && s[i+1] == '"' {
+			b.WriteByte('"')
+			i++
+			continue
+		}
+		return b.String(), s[i+1:], nil
+	}
+	return "", s, errNotQuoted
+}

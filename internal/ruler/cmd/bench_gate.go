@@ -1,0 +1,129 @@
+package rulercmd
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// benchGate is the configuration of `weir bench gate`.
+type benchGate struct {
+	benchDiff
+	maxRegress, noise, doubt string
+}
+
+func newBenchGateCommand() *cobra.Command {
+	var c benchGate
+	cmd := &cobra.Command{
+		Use:   "gate BASE NEW",
+		Short: "Fail when a result is worse than another by more than allowed",
+		Long: `Compare two results as diff does, and hold each figure against the largest loss
+that is allowed: of throughput the part that is lost, of times and costs the part
+that they grew by. A figure falls short when it is certainly worse and by more than
+that; it passes when no such loss is left in its interval. Whatever is in between
+cannot be told, and does not pass either unless --doubt pass says so.
+
+With --noise, the result of an A/A run on the same machine (weir bench aa), nothing
+is held against a change that the machine does by itself.
+
+The exit code is 0 when all passed and 3 when not.`,
+		Example: `  weir bench gate out/main out/branch --max-regress 10%
+  weir bench gate base.json new.json --max-regress 5% --metric cpu --noise out/aa/aa-select.json`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			g, err := c.run(cmd, args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return c.verdict(g)
+		},
+	}
+	c.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&c.maxRegress, "max-regress", "10%", "the largest loss that is allowed")
+	f.StringVar(&c.noise, "noise", "", "result of weir bench aa, whose noise floor is the least that counts")
+	f.StringVar(&c.doubt, "doubt", "fail", "what becomes of figures that cannot be told: fail or pass")
+	return cmd
+}
+
+func (c *benchGate) run(cmd *cobra.Command, base, changed string) ([]*bench.Gate, error) {
+	allowed, err := parsePart(c.maxRegress)
+	if err != nil {
+		return nil, cli.UsageError(fmt.Errorf("--max-regress: %w", err))
+	}
+	if c.doubt != "fail" && c.doubt != "pass" {
+		return nil, cli.UsageError(fmt.Errorf("--doubt %q: want fail or pass", c.doubt))
+	}
+	var floors map[string]bench.Floor
+	if c.noise != "" {
+		found, err := bench.ReadPath(c.noise)
+		if err != nil {
+			return nil, fmt.Errorf("--noise: %w", err)
+		}
+		if len(found) != 1 {
+			return nil, fmt.Errorf("--noise: %s: want one result, not %d", c.noise, len(found))
+		}
+		if floors, err = bench.NoiseFloor(found[0]); err != nil {
+			return nil, fmt.Errorf("--noise: %w", err)
+		}
+	}
+	diffs, second, err := c.compare(base, changed)
+	if err != nil {
+		return nil, err
+	}
+	var gates []*bench.Gate
+	for _, d := range diffs {
+		gates = append(gates, d.Judge(allowed, floors))
+	}
+	if c.json {
+		return gates, cli.PrintJSON(cmd.OutOrStdout(), gates)
+	}
+	return gates, bench.GateDocument(&second.Env, gates...).Write(cmd.OutOrStdout(), report.Format(c.format))
+}
+
+// verdict turns the outcomes into the exit code.
+func (c *benchGate) verdict(gates []*bench.Gate) error {
+	var short, doubtful []string
+	for _, g := range gates {
+		switch g.Outcome {
+		case bench.GateFellShort:
+			short = append(short, g.Experiment)
+		case bench.GateUndecided:
+			doubtful = append(doubtful, g.Experiment)
+		}
+	}
+	switch {
+	case len(short) > 0:
+		return cli.Shortfall(fmt.Errorf("the gate fell short: %s", strings.Join(short, ", ")))
+	case len(doubtful) > 0 && c.doubt == "fail":
+		return cli.Shortfall(fmt.Errorf("the gate cannot tell: %s; measure more rounds, or let it pass with --doubt pass", strings.Join(doubtful, ", ")))
+	}
+	return nil
+}
+
+// parsePart reads a part of a whole: 10% or 0.1.
+func parsePart(text string) (float64, error) {
+	number, isPercent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil || math.IsNaN(v) {
+		return 0, fmt.Errorf("%q: want a part such as 10%% or 0.1", text)
+	}
+	if isPercent {
+		v /= 100
+	}
+	switch {
+	case v < 0:
+		return 0, errors.New("a part must not be negative")
+	case v > 10:
+		return 0, fmt.Errorf("%q is more than ten times the whole: is a %% missing?", text)
+	}
+	return v, nil
+}

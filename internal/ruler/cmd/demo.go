@@ -1,0 +1,213 @@
+package rulercmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/scenario"
+)
+
+// demoEngines are what the demo shows, in order.
+var demoEngines = []scenario.Engine{scenario.PostgreSQL, scenario.MariaDB}
+
+func newDemoCommand() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See it work: one load, direct and through weir, on a private PostgreSQL and MariaDB",
+		Long: `Start a private PostgreSQL that flushes at every commit, and weir proxy in front of
+it. 64 clients insert single rows: in turn direct, through PgBouncer if it is
+installed, and through weir. Then the same with MariaDB. Every answer is checked
+and every row is counted. A server that is not installed is left out. It takes
+under a minute; Ctrl-C ends everything and removes it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			binary, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find this program: %w", err)
+			}
+			d := demo{binary: binary, out: cmp.Or(out, stampedDir("demo")), stdout: cmd.OutOrStdout(), measure: scenario.Proxy}
+			return d.run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "directory for samples, results and the reports (default out/demo-TIME)")
+	return cmd
+}
+
+type demo struct {
+	binary, out string
+	stdout      io.Writer
+	measure     func(context.Context, scenario.ProxyOptions) (*scenario.ProxyOutcome, error)
+}
+
+// run shows each engine that is installed. What has been measured is shown, too,
+// when the next engine fails.
+func (d *demo) run(ctx context.Context) error {
+	live := newLiveLine(d.stdout)
+	fmt.Fprintln(d.stdout, "weir demo: single-row INSERTs from 64 clients, each answered only when its row is durable")
+	var shown []*scenario.ProxyOutcome
+	var pages []string
+	var missing []error
+	for _, e := range demoEngines {
+		got, page, err := d.show(ctx, e, live)
+		live.clear()
+		switch {
+		case lab.NotInstalled(err):
+			missing = append(missing, err)
+			fmt.Fprintf(d.stdout, "  %s is left out: %v\n", e.Title(), err)
+		case err != nil:
+			if got != nil { // what was measured until then
+				shown, pages = append(shown, got), append(pages, page)
+			}
+			if len(shown) > 0 {
+				d.conclude(shown, pages)
+			}
+			return fmt.Errorf("show %s: %w", e.Title(), err)
+		default:
+			shown, pages = append(shown, got), append(pages, page)
+		}
+	}
+	if len(shown) == 0 {
+		return errors.Join(missing...)
+	}
+	d.conclude(shown, pages)
+	fmt.Fprint(d.stdout, "next    weir bench proxy --plan full            every client count, window, slow disk, lookups\n"+
+		"        weir bench proxy --plan full --mysql    the same on MariaDB\n")
+	return nil
+}
+
+// conclude prints the table and where the reports are.
+func (d *demo) conclude(shown []*scenario.ProxyOutcome, pages []string) {
+	printDemo(d.stdout, shown)
+	fmt.Fprintln(d.stdout)
+	for _, page := range pages {
+		fmt.Fprintf(d.stdout, "report  %s\n", page)
+	}
+}
+
+// show measures one engine and returns its report's page. Besides an error there
+// is an outcome of what was measured before, if anything was.
+func (d *demo) show(ctx context.Context, e scenario.Engine, live *liveLine) (*scenario.ProxyOutcome, string, error) {
+	out := filepath.Join(d.out, string(e))
+	got, err := d.measure(ctx, scenario.ProxyOptions{
+		Engine: e, Plan: scenario.ProxyPlans()["demo"], Out: out, Binary: d.binary,
+		Say:      func(format string, args ...any) { live.line("  "+format, args...) },
+		Live:     live.update,
+		Progress: func(p bench.Progress) { live.done(p) },
+	})
+	if err != nil && (got == nil || len(got.Results) == 0) {
+		return nil, "", err
+	}
+	page, saveErr := got.Save(out)
+	return got, page, errors.Join(err, saveErr)
+}
+
+// stampedDir names a directory for the results of a run that starts now.
+func stampedDir(kind string) string {
+	return filepath.Join("out", kind+"-"+time.Now().Format("20060102-150405"))
+}
+
+// printDemo prints the side-by-side table and what it means in one sentence.
+func printDemo(w io.Writer, outcomes []*scenario.ProxyOutcome) {
+	fmt.Fprintf(w, "\n  %-11s %-12s %12s  %10s  %9s  %9s  %12s  %12s\n", "", "", "inserts/s", "vs direct", "p50 ms", "p99 ms", "flushes/1000", "server us/op")
+	var rows int64
+	rounds := 0
+	unclear := false
+	var all []*bench.Result
+	for _, o := range outcomes {
+		all = append(all, o.Results...)
+		for _, r := range o.Results {
+			engine, direct := o.Engine.Title(), r.Find("direct")
+			rounds = r.Experiment.Rounds
+			for i := range r.Cases {
+				c := &r.Cases[i]
+				against := ""
+				if c != direct && direct != nil {
+					if ratio, err := bench.Compare(direct, c, "rate"); err == nil {
+						against = fmt.Sprintf("%.2f x", ratio.Ratio.Median)
+						if ratio.Verdict == bench.CannotTell {
+							against, unclear = "? "+against, true
+						}
+					}
+				}
+				for j := range c.Samples {
+					if s := c.Samples[j].Server; s != nil {
+						rows += s.Ops
+					}
+				}
+				fmt.Fprintf(w, "  %-11s %-12s %12.0f  %10s  %9.2f  %9.2f  %12.1f  %12.1f\n", engine, c.Name, c.Summary["rate"].Median, against,
+					c.Summary["p50"].Median, c.Summary["p99"].Median, c.Summary["fsyncs"].Median, c.Summary["cpu_server"].Median)
+				engine = ""
+			}
+		}
+	}
+	fmt.Fprintf(w, "\n  %d rows acknowledged, each found exactly once. Medians of %d rounds in which the sides took turns.\n", rows, rounds)
+	if unclear {
+		fmt.Fprint(w, "  ? The rounds do not agree on a difference: cannot tell which side is ahead. The reports have the intervals.\n")
+	}
+	for _, f := range bench.Cautions(all...) {
+		fmt.Fprintf(w, "  Caution: %s %s\n", f.Claim, f.Advice)
+	}
+}
+
+// liveLine shows the present rate: on a terminal in one line that is
+// overwritten, elsewhere by a line for each finished round.
+type liveLine struct {
+	w    io.Writer
+	tty  bool
+	last int64
+	at   time.Duration
+	side string
+}
+
+func newLiveLine(w io.Writer) *liveLine {
+	l := &liveLine{w: w}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil {
+			l.tty = info.Mode()&os.ModeCharDevice != 0
+		}
+	}
+	return l
+}
+
+// update is called from one goroutine at a time.
+func (l *liveLine) update(side string, ops int64, since time.Duration) {
+	if !l.tty {
+		return
+	}
+	if side != l.side || since < l.at {
+		l.side, l.last, l.at = side, 0, 0
+	}
+	rate := float64(ops-l.last) / (since - l.at).Seconds()
+	l.last, l.at = ops, since
+	bar := strings.Repeat("#", min(50, int(rate/2000)))
+	fmt.Fprintf(l.w, "\r\033[K  %-12s %8.0f inserts/s  %9d so far  %s", side, rate, ops, bar)
+}
+
+func (l *liveLine) clear() {
+	if l.tty {
+		fmt.Fprint(l.w, "\r\033[K")
+	}
+}
+
+func (l *liveLine) line(format string, args ...any) {
+	l.clear()
+	fmt.Fprintf(l.w, format+"\n", args...)
+}
+
+func (l *liveLine) done(p bench.Progress) {
+	rate := float64(p.Sample.Ops) / p.Sample.Seconds
+	l.line("  [%d/%d] %-12s %8.0f inserts/s   p50 %6.2f ms   every row found", p.Done, p.Total, p.Side, rate,
+		float64(p.Sample.Latency.Quantile(0.5))/1e6)
+}

@@ -1,0 +1,118 @@
+package rulercmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure/doctor"
+)
+
+func newDoctorCommand() *cobra.Command {
+	var c doctor.Config
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine allows to measure, tool by tool",
+		Long: `Try each thing that weir and those who look into databases use: clocks, timers,
+the disk's flush, counters of the kernel, profilers, tracers, networks, and the
+servers that are installed. Nothing is changed; it takes a second or two.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			checks, err := doctor.Examine(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			checks = append(checks, findServers(cmd.Context())...)
+			if asJSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), checks)
+			}
+			return printChecks(cmd.OutOrStdout(), checks)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Dir, "dir", "", "directory of the disk to measure (default the temporary one)")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// place is where a program is: the directory that it lies in.
+func place(path, version string, err error) (string, string, error) {
+	return filepath.Dir(path), version, err
+}
+
+// findServers looks for what the lab can start and what it is compared with.
+func findServers(ctx context.Context) []doctor.Check {
+	found := func(name, what string, version func() (string, string, error)) doctor.Check {
+		c := doctor.Check{Name: name, State: doctor.Yes, For: what}
+		dir, v, err := version()
+		var missing *lab.NotInstalledError
+		switch {
+		case errors.As(err, &missing):
+			c.State, c.Detail, c.Hint = doctor.No, "not installed", missing.Hint
+		case err != nil:
+			c.State, c.Detail = doctor.No, err.Error()
+		default:
+			c.Detail = v + " in " + dir
+		}
+		return c
+	}
+	program := func(name, what, hint string) doctor.Check {
+		c := doctor.Check{Name: name, State: doctor.Yes, For: what}
+		path, err := exec.LookPath(name)
+		if err != nil {
+			c.State, c.Detail, c.Hint = doctor.No, "not installed", hint
+			return c
+		}
+		c.Detail = path
+		return c
+	}
+	return []doctor.Check{
+		found("PostgreSQL", "weir lab, demo and bench", func() (string, string, error) { return lab.FindPostgres(ctx, "") }),
+		found("MariaDB", "weir lab and bench", func() (string, string, error) { return lab.FindMySQL(ctx, lab.FlavorMariaDB, "") }),
+		found("MySQL", "weir lab and bench", func() (string, string, error) { return lab.FindMySQL(ctx, lab.FlavorMySQL, "") }),
+		found("NATS", "weir lab", func() (string, string, error) { return place(lab.FindNATS(ctx, "")) }),
+		found("Redis", "weir lab", func() (string, string, error) { return place(lab.FindRedis(ctx, "")) }),
+		found("RabbitMQ", "weir lab", func() (string, string, error) { return place(lab.FindRabbitMQ(ctx, "")) }),
+		found("Kafka", "weir lab", func() (string, string, error) { return lab.FindKafka(ctx, "") }),
+		found("versitygw", "weir lab: S3", func() (string, string, error) { return place(lab.FindS3(ctx, "")) }),
+		program("pgbouncer", "a peer to compare with", "apt-get install pgbouncer"),
+		program("pgbench", "a load generator to compare with", "apt-get install postgresql-contrib"),
+		program("sysbench", "a load generator to compare with", "apt-get install sysbench"),
+		program("cc", "slow disks in the lab (--fsync-latency)", "apt-get install gcc"),
+	}
+}
+
+// printChecks prints one line for each check, and below it what can be done.
+func printChecks(w io.Writer, checks []doctor.Check) error {
+	width := 0
+	count := make(map[doctor.State]int)
+	for _, c := range checks {
+		width = max(width, len(c.Name))
+		count[c.State]++
+	}
+	for _, c := range checks {
+		if _, err := fmt.Fprintf(w, "%-7s  %-*s  %s\n", c.State, width, c.Name, c.Detail); err != nil {
+			return fmt.Errorf("print checks: %w", err)
+		}
+		if c.State == doctor.Yes {
+			continue
+		}
+		line := "for " + c.For
+		if c.Hint != "" {
+			line += "; " + c.Hint
+		}
+		if _, err := fmt.Fprintf(w, "%-7s  %-*s  %s\n", "", width, "", line); err != nil {
+			return fmt.Errorf("print checks: %w", err)
+		}
+	}
+	_, err := fmt.Fprintf(w, "\n%d of %d work, %d with limits, %d do not.\n", count[doctor.Yes], len(checks), count[doctor.Limited], count[doctor.No])
+	return err
+}

@@ -1,0 +1,426 @@
+package rulercmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/profile"
+	"github.com/weirdb/weir/internal/ruler/profile/study"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// printable are the formats that a profile is printed in.
+var printable = []report.Format{report.FormatText, report.FormatMarkdown, report.FormatCSV, report.FormatHTML, report.FormatJSON}
+
+// profileFlags is the command line of weir profile.
+type profileFlags struct {
+	dsn                  string
+	lab                  bool
+	engines              []string
+	durability           string
+	fsyncLatency         time.Duration
+	experiment           string
+	workload, sql        string
+	rows                 int
+	mode                 []string
+	concurrency, poolMax []int
+	drivers, transports  []string
+	requests             int64
+	duration, warmup     time.Duration
+	rate                 float64
+	rounds               int
+	cold, deep, cpu      bool
+	overheadPairs        int
+	out, jsonFile        string
+	resume               bool
+	format               string
+}
+
+func newProfileCommand() *cobra.Command {
+	var f profileFlags
+	cmd := &cobra.Command{
+		Use:   "profile",
+		Short: "Show where the time of a database call goes: pool, driver, wire, server, scheduler",
+		Long: `Run a workload over a pool and a driver as an application would, and take the time
+of each operation apart: waiting for a connection, opening and checking it,
+encoding, writing, network and server, waiting to be woken, decoding, releasing.
+The segments exclude each other and add up to the latency.
+
+Lists of pools, concurrencies, drivers, transports or modes are compared with each
+other, in turn; pools and concurrencies together give a "what if" table. Cases begin with
+open connections and wait for the rate to settle; what happens until then is
+reported apart. --cold adds cases that begin with an empty pool.
+
+The DSN is a URL of postgres, mysql, mariadb, oracle or sleep, from --dsn or
+WEIR_DSN; what is in the environment is not shown by ps. With --lab, weir starts
+private servers of its own instead. Workloads make their tables in a schema of
+their own and remove it. With --sql, the file's statements are one operation.`,
+		Example: `  weir profile --lab
+  weir profile --lab --experiment pools               # 100 workers, pools of 100 and 5, cold and warm
+  weir profile --lab --engine mariadb --workload update --concurrency 1,16,64 --pool-max 4,16,64
+  weir profile --lab --workload point-select --driver pgx,pgx-sql,pq --transport tcp,unix,rtt:1ms
+  weir profile --dsn postgres://app@db.example/shop --sql checkout.sql --rate 200
+  weir profile --dsn 'sleep://?latency=5ms&jitter=3ms' --mode threads,async --concurrency 100`,
+		Args: cobra.NoArgs,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			return f.complete(cmd)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f.register(cmd)
+	cmd.AddCommand(newProfileDiffCommand())
+	return cmd
+}
+
+func (f *profileFlags) register(cmd *cobra.Command) {
+	var names []string
+	for _, n := range slices.Sorted(maps.Keys(profile.Workloads())) {
+		names = append(names, n+" ("+profile.Workloads()[n]+")")
+	}
+	s := cmd.Flags()
+	s.StringVar(&f.dsn, "dsn", "", "database to profile (default WEIR_DSN)")
+	s.BoolVar(&f.lab, "lab", false, "start private servers and profile those")
+	s.StringSliceVar(&f.engines, "engine", []string{profile.EnginePostgres}, "servers of --lab: "+strings.Join(study.LabEngines(), ", "))
+	s.StringVar(&f.durability, "durability", "prod", "of --lab: prod (flush at each commit) or fast (never flush)")
+	s.DurationVar(&f.fsyncLatency, "fsync-latency", 0, "of --lab: make each flush take this much longer, such as 2ms")
+	s.StringVar(&f.experiment, "experiment", "", "a set of cases: "+strings.Join(study.Experiments(), ", "))
+	s.StringVar(&f.workload, "workload", "ping", "what an operation does: "+strings.Join(names, ", "))
+	s.StringVar(&f.sql, "sql", "", "file of statements that make an operation, instead of --workload")
+	s.IntVar(&f.rows, "rows", 10_000, "rows of the workload's main table")
+	s.StringSliceVar(&f.mode, "mode", []string{"async"}, "how workers run: sequential, threads, async; a list compares them")
+	s.IntSliceVar(&f.concurrency, "concurrency", []int{10}, "workers; a list compares them")
+	s.IntSliceVar(&f.poolMax, "pool-max", nil, "most connections of the pool; a list compares them (default: as many as workers)")
+	s.StringSliceVar(&f.drivers, "driver", nil, "drivers to compare (default: the engine's first): "+driverNames())
+	s.StringSliceVar(&f.transports, "transport", nil, "ways to a server on this machine to compare: tcp, unix, rtt:1ms (a relay that delays)")
+	s.Int64Var(&f.requests, "requests", 0, "operations of each round, instead of --duration")
+	s.DurationVar(&f.duration, "duration", 2*time.Second, "measured time of each round")
+	s.DurationVar(&f.warmup, "warmup", 3*time.Second, "longest wait for the rate to settle before each round")
+	s.Float64Var(&f.rate, "rate", 0, "start so many operations a second, whether others have ended or not (default: each worker starts its next one when its last has ended)")
+	s.IntVar(&f.rounds, "rounds", 3, "rounds of each case")
+	s.BoolVar(&f.cold, "cold", false, "add cases that begin with an empty pool and end after 20 operations for each worker (default: if there is only one other case)")
+	s.BoolVar(&f.deep, "deep", false, "look into the server from outside, as far as this machine allows; it costs throughput")
+	s.BoolVar(&f.cpu, "cpu-profile", false, "show what this process spends its CPU time on: categories and a flame graph in the report, "+cpuProfile+" in --out")
+	s.IntVar(&f.overheadPairs, "overhead-pairs", 24, "pairs of slices by which the cost of tracing is measured; 0 leaves it out")
+	s.StringVar(&f.out, "out", "", "directory for samples, results and reports (default out/profile-TIME)")
+	s.BoolVar(&f.resume, "resume", false, "go on from the samples in --out")
+	s.StringVar(&f.jsonFile, "json", "", "write the result to this file, too")
+	s.StringVarP(&f.format, "output", "o", "text", "what to print: text, md, csv, html or json")
+}
+
+func driverNames() string {
+	var parts []string
+	for _, e := range []string{profile.EnginePostgres, profile.EngineMySQL, profile.EngineOracle} {
+		parts = append(parts, e+" has "+strings.Join(profile.Drivers(e), ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// complete fills in what an experiment or the environment decides and refuses what
+// makes no sense.
+func (f *profileFlags) complete(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
+	if f.experiment != "" {
+		e, err := study.Experiment(f.experiment)
+		if err != nil {
+			return fmt.Errorf("--experiment: %w", err)
+		}
+		for _, taken := range []string{"concurrency", "pool-max", "cold"} {
+			if changed(taken) {
+				return fmt.Errorf("--%s: experiment %s has its own", taken, f.experiment)
+			}
+		}
+		f.concurrency, f.poolMax, f.cold = e.Concurrency, e.Pools, e.Cold
+		if !changed("engine") {
+			f.engines = e.Engines
+		}
+	}
+	if alone := len(f.mode) < 2 && len(f.concurrency) < 2 && len(f.poolMax) < 2 && len(f.drivers) < 2 && len(f.transports) < 2; !changed("cold") && alone {
+		f.cold = true
+	}
+	if !f.lab {
+		f.dsn = cmp.Or(f.dsn, os.Getenv("WEIR_DSN"))
+	}
+	switch {
+	case f.lab && f.dsn != "":
+		return errors.New("--lab starts servers of its own: leave --dsn out")
+	case !f.lab && f.dsn == "":
+		return errors.New("which database? --dsn URL, WEIR_DSN, or --lab for a private one")
+	case !f.lab && changed("engine"):
+		return errors.New("--engine is for --lab: the DSN's scheme names the engine")
+	case f.sql != "" && changed("workload"):
+		return errors.New("--sql and --workload: one of them")
+	case f.rounds < 1:
+		return fmt.Errorf("--rounds %d: want 1 or more", f.rounds)
+	case changed("requests") && f.requests < 1:
+		return fmt.Errorf("--requests %d: want 1 or more", f.requests)
+	case changed("requests") && changed("duration"):
+		return errors.New("--requests and --duration: one of them")
+	case changed("duration") && f.duration <= 0:
+		return fmt.Errorf("--duration %v: want more than 0", f.duration)
+	case f.rate < 0:
+		return fmt.Errorf("--rate %v: want more than 0", f.rate)
+	case f.rows < 1:
+		return fmt.Errorf("--rows %d: want 1 or more", f.rows)
+	case f.overheadPairs != 0 && f.overheadPairs < 6:
+		return fmt.Errorf("--overhead-pairs %d: fewer than 6 give no interval; 0 leaves it out", f.overheadPairs)
+	case !slices.Contains(printable, report.Format(f.format)):
+		return fmt.Errorf("--output %q: want text, md, csv, html or json", f.format)
+	}
+	if _, ok := profile.Workloads()[f.workload]; !ok && f.sql == "" {
+		return fmt.Errorf("--workload %q: want one of %s", f.workload, strings.Join(slices.Sorted(maps.Keys(profile.Workloads())), ", "))
+	}
+	for _, e := range f.engines {
+		if f.lab && !slices.Contains(study.LabEngines(), e) {
+			return fmt.Errorf("--engine %q: want %s", e, strings.Join(study.LabEngines(), ", "))
+		}
+	}
+	if _, err := f.axes(); err != nil {
+		return err
+	}
+	if !f.lab {
+		_, err := profile.ParseTarget(f.dsn)
+		return err
+	}
+	_, err := lab.ParseDurability(f.durability)
+	return err
+}
+
+// axes is what is to be compared.
+func (f *profileFlags) axes() (study.Axes, error) {
+	a := study.Axes{
+		Base: profile.Config{
+			Requests: f.requests, Warmup: f.warmup, Rate: f.rate, Deep: f.deep,
+		},
+		Drivers: f.drivers, Pools: f.poolMax, Concurrency: f.concurrency, Cold: f.cold,
+	}
+	if f.requests == 0 {
+		a.Base.Duration = f.duration
+	}
+	for _, n := range slices.Concat(f.concurrency, f.poolMax) {
+		if n < 1 {
+			return a, fmt.Errorf("--concurrency and --pool-max: %d is not a number of workers or connections", n)
+		}
+	}
+	for _, m := range f.mode {
+		switch mode := profile.Mode(m); mode {
+		case profile.Sequential, profile.Threads, profile.Async:
+			a.Modes = append(a.Modes, mode)
+		default:
+			return a, fmt.Errorf("--mode %q: want sequential, threads or async", m)
+		}
+	}
+	for _, t := range f.transports {
+		transport, err := profile.ParseTransport(t)
+		if err != nil {
+			return a, fmt.Errorf("--transport: %w", err)
+		}
+		a.Transports = append(a.Transports, transport)
+	}
+	return a, nil
+}
+
+// run profiles one database after the other and reports on all together.
+func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	axes, err := f.axes()
+	if err != nil {
+		return err
+	}
+	script := ""
+	if f.sql != "" {
+		b, err := os.ReadFile(f.sql)
+		if err != nil {
+			return fmt.Errorf("--sql: %w", err)
+		}
+		if len(bytes.TrimSpace(b)) == 0 {
+			return fmt.Errorf("--sql: %s is empty", f.sql)
+		}
+		script, f.workload = string(b), filepath.Base(f.sql)
+	}
+	f.out = cmp.Or(f.out, stampedDir("profile"))
+	store, err := bench.OpenStore(f.out, f.resume)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	stopCPU, err := f.profileCPU()
+	if err != nil {
+		return err
+	}
+	var results []*bench.Result
+	for _, engine := range f.targets() {
+		s := &study.Study{
+			Name: "profile-" + engine, Title: f.title(engine), Axes: axes,
+			Workload: f.workload, Script: script, Rows: f.rows, Rounds: f.rounds, OverheadPairs: f.overheadPairs,
+		}
+		r, runErr := f.one(ctx, engine, s, store, stderr)
+		if r != nil {
+			results = append(results, r)
+		}
+		if runErr != nil {
+			err = runErr
+			break
+		}
+	}
+	err = errors.Join(err, stopCPU())
+	if len(results) == 0 {
+		return err
+	}
+	// What an interrupted run yields is worth reading, too.
+	return errors.Join(f.report(results, stdout, stderr), err)
+}
+
+// cpuProfile is the file of this process's CPU profile in the directory.
+const cpuProfile = "cpu-client" + profileEnding
+
+// profileCPU begins to profile this process, if that was asked for, and returns
+// what ends it.
+func (f *profileFlags) profileCPU() (stop func() error, err error) {
+	if !f.cpu {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(filepath.Join(f.out, cpuProfile))
+	if err != nil {
+		return nil, fmt.Errorf("profile own CPU time: %w", err)
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile own CPU time: %w", err), file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
+}
+
+// targets names what is profiled: the lab's engines, or that of the DSN.
+func (f *profileFlags) targets() []string {
+	if f.lab {
+		return f.engines
+	}
+	t, err := profile.ParseTarget(f.dsn)
+	if err != nil { // complete has parsed it before
+		return nil
+	}
+	return []string{t.Engine}
+}
+
+func (f *profileFlags) title(engine string) string {
+	title := engine + ", " + f.workload
+	if f.experiment != "" {
+		title = f.experiment + ": " + title
+	}
+	return title
+}
+
+// one profiles one database.
+func (f *profileFlags) one(ctx context.Context, engine string, s *study.Study, store *bench.Store, stderr io.Writer) (_ *bench.Result, err error) {
+	dsn := f.dsn
+	o := study.Options{
+		Store:    store,
+		Progress: func(p bench.Progress) { printProgress(stderr, p) },
+		Say:      func(format string, args ...any) { fmt.Fprintf(stderr, "  "+format+"\n", args...) },
+	}
+	if f.lab {
+		durability, err := lab.ParseDurability(f.durability)
+		if err != nil {
+			return nil, err
+		}
+		o.Say("starting a private %s", engine)
+		server, err := study.StartLab(ctx, engine, study.LabConfig{
+			Durability: durability, FsyncLatency: f.fsyncLatency, Connections: s.Axes.LargestPool(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, lab.End(server.Stop)) }()
+		dsn, o.Durability = server.DSN, durability.String()
+		if durability == lab.Prod {
+			o.FlushDir = server.DataDir
+		}
+	}
+	t, err := profile.ParseTarget(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Connect(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	if f.lab {
+		if err := t.PrepareLab(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.Run(ctx, t, o)
+}
+
+// report writes the reports to the directory and prints one.
+func (f *profileFlags) report(results []*bench.Result, stdout, stderr io.Writer) error {
+	doc := study.Document("weir profile: "+f.workload, results...)
+	if f.cpu {
+		// A run that took hardly any CPU time has no profile: the rest is valid.
+		if err := addProfile(doc, filepath.Join(f.out, cpuProfile)); err != nil {
+			doc.Sections[0].Text = append(doc.Sections[0].Text, "No profile of the CPU time: "+err.Error()+".")
+		}
+	}
+	for _, format := range []report.Format{report.FormatHTML, report.FormatMarkdown} {
+		if err := writeReport(filepath.Join(f.out, "report."+string(format)), doc, format); err != nil {
+			return err
+		}
+	}
+	if f.jsonFile != "" {
+		if err := writeResults(f.jsonFile, results); err != nil {
+			return err
+		}
+	}
+	if err := doc.Write(stdout, report.Format(f.format)); err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "\nreport  %s\n", filepath.Join(f.out, "report.html"))
+	return nil
+}
+
+func writeReport(path string, d *report.Doc, format report.Format) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return d.Write(file, format)
+}
+
+// writeResults writes one result as it is, and several as files of their own, with
+// the engine before the ending.
+func writeResults(path string, results []*bench.Result) error {
+	for _, r := range results {
+		b, err := json.MarshalIndent(r, "", " ")
+		if err != nil {
+			return fmt.Errorf("encode result: %w", err)
+		}
+		name := path
+		if ext := filepath.Ext(path); len(results) > 1 {
+			name = strings.TrimSuffix(path, ext) + "-" + r.Experiment.Factors["engine"] + ext
+		}
+		if err := os.WriteFile(name, append(b, '\n'), 0o644); err != nil {
+			return fmt.Errorf("write result: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package rulercmd
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/scenario"
+	"github.com/weirdb/weir/internal/ruler/profile/study"
+	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/ruler/report/flame"
+)
+
+// profileEnding is how the names of profiles end, by custom.
+const profileEnding = ".pb.gz"
+
+// reportSource turns what was measured, whatever its form, into a report.
+type reportSource struct {
+	env   string // where a profile was taken: "here", or a file; "" for not said
+	title string // in place of the source's own, if not ""
+}
+
+func (s reportSource) load(path string) (*report.Doc, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, errors.Unwrap(err))
+	}
+	var doc *report.Doc
+	if info.IsDir() {
+		doc, err = s.directory(path)
+	} else {
+		doc, err = s.file(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.title != "" {
+		doc.Title = s.title
+	}
+	return doc, nil
+}
+
+// directory reads the outcome of a scenario, the results, or the report that a
+// directory holds, in this order, and adds the profiles beside them.
+func (s reportSource) directory(dir string) (*report.Doc, error) {
+	doc, err := s.results(dir)
+	if err != nil {
+		return nil, err
+	}
+	profiles, err := filepath.Glob(filepath.Join(dir, "*"+profileEnding))
+	if err != nil {
+		return nil, fmt.Errorf("look for profiles: %w", err)
+	}
+	slices.Sort(profiles)
+	for _, path := range profiles {
+		if err := addProfile(doc, path); err != nil {
+			return nil, err
+		}
+	}
+	return doc, nil
+}
+
+func (s reportSource) results(dir string) (*report.Doc, error) {
+	outcome, err := scenario.Load(dir)
+	switch {
+	case err == nil:
+		return outcome.Report(), nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	results, err := bench.ReadPath(dir)
+	if err == nil {
+		return document(results), nil
+	}
+	if !errors.Is(err, bench.ErrNotResult) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if doc, docErr := readReport(filepath.Join(dir, "report.json")); docErr == nil || !errors.Is(docErr, fs.ErrNotExist) {
+		return doc, docErr
+	}
+	return nil, err
+}
+
+// document lays results out, with the title of the first if there is no other.
+func document(results []*bench.Result) *report.Doc {
+	title := cmp.Or(results[0].Experiment.Title, results[0].Experiment.Name)
+	if len(results) > 1 {
+		title = fmt.Sprintf("%s, and %d more", title, len(results)-1)
+	}
+	if slices.ContainsFunc(results, isProfile) {
+		return study.Document(title, results...)
+	}
+	return bench.Document(title, results...)
+}
+
+// isProfile tells whether a result splits its operations at their boundaries.
+func isProfile(r *bench.Result) bool {
+	return slices.ContainsFunc(r.Cases, func(c bench.Case) bool {
+		return slices.ContainsFunc(c.Samples, func(s bench.Sample) bool { return s.Boundary != nil })
+	})
+}
+
+// file reads a file by what is in it, not by its name.
+func (s reportSource) file(path string) (*report.Doc, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, errors.Unwrap(err))
+	}
+	trimmed := bytes.TrimSpace(b)
+	if len(trimmed) > 0 && trimmed[0] != '{' {
+		return s.profile(path, b)
+	}
+	var head struct {
+		Schema      string          `json:"schema"`
+		Sections    json.RawMessage `json:"sections"`
+		Experiments json.RawMessage `json:"experiments"`
+	}
+	if json.Unmarshal(b, &head) == nil {
+		kind, _, _ := strings.Cut(head.Schema, "/")
+		own, _, _ := strings.Cut(report.Schema, "/")
+		switch {
+		case kind == own, kind == "" && head.Sections != nil:
+			return readReport(path)
+		case kind == "" && head.Experiments != nil:
+			return s.directory(filepath.Dir(path))
+		}
+	}
+	r, err := bench.ReadFile(path) // which also says what is wrong with what is no result
+	if err != nil {
+		return nil, err
+	}
+	return document([]*bench.Result{r}), nil
+}
+
+func readReport(path string) (*report.Doc, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
+	}
+	defer f.Close()
+	doc, err := report.ReadDoc(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return doc, nil
+}
+
+// profile makes a report of a single profile.
+func (s reportSource) profile(path string, b []byte) (*report.Doc, error) {
+	p, err := flame.Read(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("%s is neither JSON nor a profile: %w", path, err)
+	}
+	env, err := s.environment()
+	if err != nil {
+		return nil, err
+	}
+	if p.TimeNanos > 0 {
+		env.Time = time.Unix(0, p.TimeNanos).UTC()
+	}
+	doc := &report.Doc{Title: "Profile " + filepath.Base(path), Env: env}
+	doc.Sections, err = flame.Sections("", p, measure.DefaultRules())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return doc, nil
+}
+
+// environment is where a profile was taken.
+func (s reportSource) environment() (*measure.Environment, error) {
+	switch s.env {
+	case "":
+		return nil, cli.UsageError(errors.New("a profile does not say where it was taken: name a result of the same run with --env, or --env here if it was this machine"))
+	case "here":
+		env := measure.ReadEnvironment()
+		env.PressureAfter = env.PressureBefore
+		return &env, nil
+	}
+	doc, err := (reportSource{}).load(s.env)
+	if err != nil {
+		return nil, fmt.Errorf("--env: %w", err)
+	}
+	return doc.Env, nil
+}
+
+// addProfile puts a profile behind the sections of a report.
+func addProfile(doc *report.Doc, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read profile: %w", err)
+	}
+	defer f.Close()
+	p, err := flame.Read(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), profileEnding), "cpu-")
+	sections, err := flame.Sections(name, p, measure.DefaultRules())
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	doc.Sections = append(doc.Sections, sections...)
+	return nil
+}
