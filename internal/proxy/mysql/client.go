@@ -23,8 +23,11 @@ type client struct {
 	id   uint32 // the connection id that the client was told
 	addr string
 	caps mywire.Caps // agreed with the client
-	salt []byte      // of its greeting; COM_CHANGE_USER refers to it
+	salt []byte      // the challenge that it has answered; COM_CHANGE_USER refers to it
 	tls  bool        // somebody in between cannot listen
+	// packs: has announced to compress what it sends, though that was not offered, and
+	// has sent nothing yet.
+	packs bool
 	// borrows: may have what the server grants weir without a password; see trust.go.
 	borrows bool
 	since   time.Duration
@@ -208,6 +211,14 @@ func (c *client) feed(p []byte) int {
 	if !ok || (size > 0 && len(p) == mywire.HeaderLen) {
 		return 0
 	}
+	if c.packs {
+		if whole := size > 0 && len(p) >= mywire.HeaderLen+size; len(p) < mywire.TellsCompressed && (!whole || p[mywire.HeaderLen] == 0) {
+			return 0
+		}
+		if c.refusesCompression(p) {
+			return len(p)
+		}
+	}
 	if c.inflight > 0 && (seq != 0 || size == 0 || !mayFollowOthers(p[mywire.HeaderLen])) {
 		return 0 // what weir says to it comes after what is under way
 	}
@@ -243,6 +254,20 @@ func (c *client) feed(p []byte) int {
 		return c.feedLinked(cmd, msg)
 	}
 	return c.feedFree(cmd, msg)
+}
+
+// refusesCompression tells a client that compresses its commands that weir does not
+// read that, and reports whether it did.
+func (c *client) refusesCompression(p []byte) bool {
+	c.packs = false
+	if !mywire.IsCompressed(p) {
+		return false
+	}
+	c.s.Write(mywire.AppendCompressedError(nil, mywire.NewError(mywire.ErrNotSupportedYet,
+		"weir does not offer compression, and the client compresses nevertheless: connect without it (compress=False)")))
+	c.l.srv.log.Info("client disconnected: it compresses, which was not offered", "client", c.addr, "user", c.p.key.user)
+	c.s.CloseAfterFlush()
+	return true
 }
 
 // mayFollowOthers tells whether a command of a client that has others under way

@@ -72,6 +72,7 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		return full
 	}
 	c.caps, c.salt, c.tls = wire.Caps, wire.Salt, wire.Secure()
+	c.packs = wire.Response.Caps.Has(mywire.CapCompress)
 	wire.Response.Charset = s.collation(uint16(wire.Response.Charset))
 	return s.enter(ctx, &visitor{c: c, wire: wire, key: poolKey{
 		user: wire.Response.User, database: wire.Response.Database,
@@ -168,7 +169,7 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 func (l *loop) admit(v *visitor, fd int) {
 	c := v.c
 	c.p = l.pool(v.key)
-	c.since, c.idleSince = l.Now, l.Now
+	c.since, c.idleSince, c.salt = l.Now, l.Now, v.wire.Salt
 	c.set = l.settings.Empty()
 	c.startSet = c.set
 	c.status = v.ok.Status &^ (mywire.StatusSessionState | mywire.StatusMoreResults)

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"bytes"
+	"compress/zlib"
 	"crypto/sha1"
 	"fmt"
 	"io"
@@ -292,6 +293,82 @@ func TestCommandLineClient(t *testing.T) {
 	}
 }
 
+// loginRaw logs in as bob with exactly the given capabilities.
+func loginRaw(t *testing.T, conn net.Conn, caps mywire.Caps) *wire {
+	t.Helper()
+	c := &wire{Server: &mywire.Server{Conn: conn, Caps: caps}, tb: t}
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	_, payload := c.packet()
+	greeting, err := mywire.ParseGreeting(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if greeting.Caps&mywire.CapsUnspoken != 0 {
+		t.Errorf("the greeting offers %b, which weir does not speak", greeting.Caps&mywire.CapsUnspoken)
+	}
+	c.send(mywire.AppendResponse(nil, 1, &mywire.Response{Caps: caps, User: bob, Auth: nativeProof(bobPassword, greeting.Salt)}))
+	if err := c.answerLogin(bobPassword); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestClientThatCompresses: a client may compress what it sends although that was not
+// offered, or announce it and then not do it.
+func TestClientThatCompresses(t *testing.T) {
+	t.Parallel()
+	w := start(t, "", nil)
+	text := "SELECT 1 /* " + strings.Repeat("x", 100) + " */"
+	command := mywire.AppendCommand(nil, mywire.ComQuery, text)
+	var zipped bytes.Buffer
+	z := zlib.NewWriter(&zipped)
+	if _, err := z.Write(command); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, send := range map[string][]byte{
+		"plain":        command,
+		"ping":         mywire.AppendPing(nil),
+		"framed":       append(append(mywire.AppendHeader(nil, len(command), 0), 0, 0, 0), command...),
+		"framed ping":  append(append(mywire.AppendHeader(nil, len(mywire.AppendPing(nil)), 0), 0, 0, 0), mywire.AppendPing(nil)...),
+		"zipped":       append(append(mywire.AppendHeader(nil, zipped.Len(), 0), byte(len(command)), 0, 0), zipped.Bytes()...),
+		"zipped, long": append(append(mywire.AppendHeader(nil, zipped.Len(), 0), 3, 'S', 'E'), zipped.Bytes()...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", w.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			c := loginRaw(t, conn, mywire.CapsRequired|mywire.CapTransactions|mywire.CapPluginAuth|mywire.CapCompress)
+			c.send(send)
+			if name == "plain" || name == "ping" {
+				if _, payload := c.packet(); mywire.IsError(payload) {
+					t.Errorf("a client that does not compress is told %q", payload)
+				}
+				return
+			}
+			head := make([]byte, 7) // of a compressed packet
+			if _, err := io.ReadFull(conn, head); err != nil {
+				t.Fatal(err)
+			}
+			if head[3] != 1 || head[4]|head[5]|head[6] != 0 {
+				t.Errorf("the header of the answer is %x", head)
+			}
+			if seq, payload := c.packet(); seq != 1 || mywire.ErrorCode(payload) != mywire.ErrNotSupportedYet || !bytes.Contains(payload, []byte("compress")) {
+				t.Errorf("packet %d: %q", seq, payload)
+			}
+			if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
+				t.Errorf("behind the error: %q, %v", rest, err)
+			}
+		})
+	}
+}
+
 // Drivers that do not announce plugins are asked by them nevertheless: they can
 // answer.
 func TestClientWithoutPlugins(t *testing.T) {
@@ -302,19 +379,7 @@ func TestClientWithoutPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c := &wire{Server: &mywire.Server{Conn: conn, Caps: mywire.CapsRequired | mywire.CapTransactions | mywire.CapLongPassword}, tb: t}
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
-	_, payload := c.packet()
-	greeting, err := mywire.ParseGreeting(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.send(mywire.AppendResponse(nil, 1, &mywire.Response{Caps: c.Caps, User: bob, Auth: nativeProof(bobPassword, greeting.Salt)}))
-	if err := c.answerLogin(bobPassword); err != nil {
-		t.Fatal(err)
-	}
+	c := loginRaw(t, conn, mywire.CapsRequired|mywire.CapTransactions|mywire.CapLongPassword)
 	if got := c.one("SELECT SUBSTRING_INDEX(USER(), '@', 1)"); got != bob {
 		t.Errorf("user %s", got)
 	}
@@ -327,6 +392,63 @@ func (c *wire) changeUser(user, password, database string) error {
 		User: user, Database: database, Charset: mywire.CharsetUTF8MB4, Plugin: mywire.PluginNative,
 	}))
 	return c.answerLogin(password)
+}
+
+// TestChangeUserByTheChallengeOfBefore: MariaDB's own library answers a change of the
+// user by the challenge that it had before, whatever it is asked.
+func TestChangeUserByTheChallengeOfBefore(t *testing.T) {
+	t.Parallel()
+	name, password := account(t)
+	secret, err := mywire.ParseSecret(password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func(c *wire, user, password string) string {
+		proof := nativeProof(password, c.Greeting.Salt)
+		c.send(mywire.AppendChangeUser(nil, c.Caps, &mywire.ChangeUser{User: user, Auth: proof, Charset: mywire.CharsetUTF8MB4, Plugin: mywire.PluginNative}))
+		seq, payload := c.packet()
+		if _, _, err := mywire.ParseAuthSwitch(payload); err == nil {
+			c.send(mywire.AppendPacket(nil, seq+1, proof))
+			_, payload = c.packet()
+		}
+		if e, err := mywire.ParseError(payload); err == nil {
+			return e.Message
+		}
+		return ""
+	}
+	greeted := func(c *mywire.ConnectConfig) { c.User, c.Password = name, password }
+	t.Run("weir knows the passwords", func(t *testing.T) {
+		bobs, err := mywire.ParseSecret(bobPassword)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := start(t, "", func(c *mysql.Config) {
+			c.Auth, c.Users = mywire.PluginNative, []mysql.User{{Name: name, Secret: secret}, {Name: bob, Secret: bobs}}
+		})
+		c := w.dial(greeted)
+		c.must("SET @a = 5, time_zone = '+05:00'")
+		for range 2 {
+			if said := asked(c, bob, bobPassword); said != "" {
+				t.Fatal(said)
+			}
+			if got := c.one("SELECT CONCAT(SUBSTRING_INDEX(USER(), '@', 1), ' ', @@time_zone <> '+05:00', ' ', @a IS NULL)"); got != bob+" 1 1" {
+				t.Errorf("after the change of the user: %s", got)
+			}
+		}
+		if said := asked(c, bob, "wrong"); !strings.Contains(said, "Access denied") {
+			t.Errorf("a wrong password: %q", said)
+		}
+	})
+	t.Run("the server is to say", func(t *testing.T) {
+		w := start(t, "", nil)
+		c := w.dial(greeted)
+		if said := asked(c, bob, bobPassword); !strings.Contains(said, "the challenge of the login before") {
+			t.Errorf("the client is told %q", said)
+		}
+		if err := w.dial(greeted).changeUser(bob, bobPassword, ""); err != nil {
+			t.Errorf("a client that answers what it is asked: %v", err)
+		}
+	})
 }
 
 // answerLogin answers what a server asks until it has decided.

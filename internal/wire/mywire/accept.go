@@ -117,12 +117,15 @@ type Client struct {
 	Caps Caps
 	// TLS is nil without it.
 	TLS *tls.ConnectionState
-	// Salt is the challenge of the greeting. A COM_CHANGE_USER refers to it.
+	// Salt is the challenge that the client was sent last: that of the greeting, or
+	// what it was asked then. A COM_CHANGE_USER refers to it.
 	Salt []byte
 
 	link    link
 	plugin  string // that the salt was for
 	trusted bool   // by ChangedUser
+	changes bool   // it is a COM_CHANGE_USER
+	said    []byte // ... with this answer to Salt
 	rsaKey  func() (*rsa.PrivateKey, error)
 }
 
@@ -268,7 +271,7 @@ func ChangedUser(conn net.Conn, secure bool, salt []byte, caps Caps, cu *ChangeU
 			Database: cu.Database, Plugin: cu.Plugin, Attrs: cu.Attrs,
 		},
 	}
-	c.trusted = secure
+	c.trusted, c.changes, c.said = secure, true, cu.Auth
 	return c
 }
 

@@ -75,7 +75,12 @@ func (a *authenticator) run() (*ClientKeys, error) {
 		if !a.Caps.Has(CapPluginAuth) {
 			return nil, NewError(ErrOldAuth, "Client does not support authentication protocol requested by server; consider upgrading MySQL client")
 		}
-		a.salt = newSalt()
+		// Clients built on MariaDB's library answer a COM_CHANGE_USER's question by the
+		// challenge that they had before, whatever the question's own is.
+		if !a.changes || len(a.Salt) != saltLen {
+			a.salt = newSalt()
+		}
+		a.Salt = a.salt
 		err := a.link.write(func(dst []byte, seq byte) []byte { return AppendAuthSwitch(dst, seq, plugin, a.salt) })
 		if err != nil {
 			return nil, err

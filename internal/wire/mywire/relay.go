@@ -151,6 +151,12 @@ func (r *relay) forward(payload []byte) error {
 	if err != nil {
 		return err
 	}
+	if payload[0] == headerEOF {
+		if len(answer) > 1 && bytes.Equal(answer, c.said) && !bytes.Equal(p.salt, c.Salt) {
+			return NewError(ErrAccessDenied, "Access denied for user '%s': the client's library answers the server's question by the challenge of the login before, as that of MariaDB does: connect anew, or give weir the user's password", c.Response.User)
+		}
+		c.Salt = p.salt
+	}
 	if err := r.carry(answer); err != nil {
 		return err
 	}
