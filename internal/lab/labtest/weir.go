@@ -19,8 +19,8 @@ var program struct {
 }
 
 // Weir returns the path of the program, built from this source by the first test
-// that asks for it and removed by Main. Building takes seconds, most of them for
-// the linker.
+// that asks for it. All packages share one build, in bin/test of the module: where
+// it is up to date already, nothing is linked again, which is most of the work.
 func Weir(tb testing.TB) string {
 	tb.Helper()
 	if !inMain {
@@ -30,7 +30,9 @@ func Weir(tb testing.TB) string {
 	p.Lock()
 	defer p.Unlock()
 	if p.dir == "" && p.err == nil {
-		p.err = buildWeir()
+		if p.err = buildWeir(); p.err != nil {
+			p.err = fmt.Errorf("build weir: %w", p.err)
+		}
 	}
 	if p.err != nil {
 		tb.Fatal(p.err)
@@ -38,17 +40,53 @@ func Weir(tb testing.TB) string {
 	return filepath.Join(p.dir, "weir")
 }
 
-// buildWeir is called with the lock held.
+// buildWeir is called with the lock held. The package's tests get a name of their
+// own for the program, so that they keep it when the source changes and tests of
+// another package build it anew.
 func buildWeir() (err error) {
-	if program.dir, err = os.MkdirTemp("", "weir-test-"); err != nil {
-		return fmt.Errorf("build weir: %w", err)
+	shared, err := moduleDir("bin", "test")
+	if err != nil {
+		return err
 	}
+	if err := os.MkdirAll(shared, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(shared, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	built := filepath.Join(shared, "weir")
 	// Not tb.Context: the program outlives the test that wants it first.
-	cmd := exec.Command("go", "build", "-o", filepath.Join(program.dir, "weir"), "github.com/weirdb/weir/cmd/weir")
+	cmd := exec.Command("go", "build", "-o", built, "github.com/weirdb/weir/cmd/weir")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build weir: %w\n%s", err, out)
+		return fmt.Errorf("%w\n%s", err, out)
 	}
-	return nil
+	if program.dir, err = os.MkdirTemp(shared, "run-"); err != nil {
+		return err
+	}
+	return os.Link(built, filepath.Join(program.dir, "weir"))
+}
+
+// moduleDir returns a directory of this module, by its path from the root.
+func moduleDir(path ...string) (string, error) {
+	dir, err := os.Getwd() // a package's folder, for a test
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(append([]string{dir}, path...)...), nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("no go.mod above the tests")
+		}
+		dir = parent
+	}
 }
 
 // WriteProgram writes a file that can be run at once: no child that tb or another

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,40 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "weir-backuprun-")
-	if err != nil {
-		panic(err)
-	}
-	buildDir = dir
-	code := labtest.Main(m)
-	if err := os.RemoveAll(dir); err != nil {
-		panic(err)
-	}
-	os.Exit(code)
-}
-
-// buildDir is where the weir program is built.
-var buildDir string
-
-// built is the weir program, built once.
-var built = sync.OnceValues(func() (string, error) {
-	binary := filepath.Join(buildDir, "weir")
-	out, err := exec.Command("go", "build", "-o", binary, "github.com/weirdb/weir/cmd/weir").CombinedOutput()
-	if err != nil {
-		return string(out), err
-	}
-	return binary, nil
-})
-
-func binary(t *testing.T) string {
-	t.Helper()
-	path, err := built()
-	if err != nil {
-		t.Fatalf("build weir: %v\n%s", err, path)
-	}
-	return path
-}
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
 
 // tiny is everything that the scenario does, on next to nothing.
 func tiny() Plan {
@@ -78,7 +43,7 @@ func TestScenarioEndToEnd(t *testing.T) {
 
 func endToEnd(t *testing.T, e Engine, want []string) {
 	dir := t.TempDir()
-	o := Options{Engine: e, Out: dir, Binary: binary(t), Say: t.Logf, Plan: tiny()}
+	o := Options{Engine: e, Out: dir, Binary: labtest.Weir(t), Say: t.Logf, Plan: tiny()}
 	got, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

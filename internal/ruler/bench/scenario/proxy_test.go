@@ -2,8 +2,7 @@ package scenario
 
 import (
 	"bytes"
-	"os/exec"
-	"path/filepath"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,14 +13,13 @@ import (
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
 // TestProxyScenarioEndToEnd runs every kind of experiment, briefly, with the real
 // program: each round checks its answers and its rows, so an error here is a
 // wrong answer, a lost row or a process that did not start or stop.
 func TestProxyScenarioEndToEnd(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "weir")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/weirdb/weir/cmd/weir").CombinedOutput(); err != nil {
-		t.Fatalf("build weir: %v\n%s", err, out)
-	}
+	binary := labtest.Weir(t)
 	t.Run("PostgreSQL", func(t *testing.T) {
 		labtest.RequirePostgres(t)
 		endToEnd(t, PostgreSQL, binary)
