@@ -326,6 +326,27 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// A leader of which its followers know no progress has lost its votes, too: with its
+// help one could be elected that lacks what it and another had told to be done. So
+// has a replica of which only those know that do not lead.
+func TestMemoryOfALeader(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", func(c *Config) { c.Dir, c.Memory = "", true })
+	leader := r.leader()
+	r.set(leader, "k", "v")
+	if err := r.nodes[leader].peers.transport.Close(); err != nil { // as a crash does: it hands nothing over
+		t.Fatal(err)
+	}
+	if err := r.halt(leader); err != nil {
+		t.Fatal(err)
+	}
+	r.start(leader) // before the others have elected another one, maybe
+	if err := r.ended(leader); err == nil || !strings.Contains(err.Error(), "weir kv member replace") {
+		t.Errorf("the leader that came back without memory ended with %v", err)
+	}
+	delete(r.cfg, leader)
+	r.want(r.leader(), "k", "v")
+}
+
 func TestWatch(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", nil)
 	at := r.follower()

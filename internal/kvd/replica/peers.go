@@ -31,14 +31,15 @@ type peers struct {
 	linked  map[uint64]bool // replicas that are connected
 	refused map[uint64]bool // those of them that must stop
 	clients map[peer.Addr]struct{}
-	told    map[uint64]string // members that others have told of, while no leader is known
-	acked   map[uint64]uint64 // committed entries that a replica is known to have had on its disk
+	told    map[uint64]string   // members that others have told of, while no leader is known
+	lives   map[uint64][16]byte // without a disk: the process in which a replica was met first
+	acked   map[uint64]uint64   // committed entries that a replica is known to have had on its disk
 }
 
 func newPeers(r *Replica) *peers {
 	return &peers{
 		Replica: r, seen: map[uint64]bool{}, leaving: map[uint64]int{},
-		linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, acked: map[uint64]uint64{},
+		linked: map[uint64]bool{}, refused: map[uint64]bool{}, clients: map[peer.Addr]struct{}{}, lives: map[uint64][16]byte{}, acked: map[uint64]uint64{},
 	}
 }
 
@@ -86,10 +87,20 @@ func (p *peers) allow(who peer.Remote, known bool) error {
 }
 
 // forgot is what is wrong with a replica whose disk is older than what it
-// acknowledged.
+// acknowledged. What a replica has acknowledged is known to those that have led
+// since. Without disks that is not asked: a replica that was met in another process
+// has lost what it knew and whom it voted for, whatever it was.
 func (p *peers) forgot(who peer.Remote) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.cfg.Memory {
+		first, met := p.lives[who.ID]
+		if !met {
+			p.lives[who.ID] = who.Instance
+		} else if who.Index == 0 && who.Instance != first {
+			return &ForgotError{Replica: who.ID, Memory: true}
+		}
+	}
 	if acked := p.acked[who.ID]; who.Index < acked {
 		return &ForgotError{Replica: who.ID, Had: acked, Has: who.Index}
 	}
@@ -101,9 +112,14 @@ func (p *peers) forgot(who peer.Remote) error {
 type ForgotError struct {
 	Replica  uint64
 	Had, Has uint64 // entries of the log
+	Memory   bool   // it has no disk, and was met in another process
 }
 
 func (e *ForgotError) Error() string {
+	if e.Memory {
+		return fmt.Sprintf("replica %d was started again and keeps nothing on a disk: it has forgotten what it acknowledged and whom it voted for; "+
+			"replace this member (weir kv member replace)", e.Replica)
+	}
 	return fmt.Sprintf("replica %d acknowledged the log up to entry %d, but has it up to %d only: its disk was lost or is an older copy; "+
 		"replace this member (weir kv member replace)", e.Replica, e.Had, e.Has)
 }
