@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/resp"
@@ -225,5 +227,52 @@ func TestWatchOfWhatIsForgotten(t *testing.T) {
 	m := c.await(t, "the word that something was missed", func(m *kvwire.Message) bool { return m.Kind == kvwire.WatchEvent && m.Code != 0 })
 	if m.Code != kvwire.CodeMissed || m.Revision == 0 {
 		t.Errorf("told %s", m.String())
+	}
+}
+
+// A transaction that has watched a key which was not there fails when another client,
+// at another replica, has made it since; one that nobody has made holds nothing up. A
+// watched key that has gone counts as changed, too.
+func TestWatchOfAMissingKey(t *testing.T) {
+	r := startRig(t, 3, "raft-ht", nil)
+	here, there := r.leader(), r.follower()
+	for _, tt := range []struct {
+		name  string
+		given string // the key's value at the WATCH; "": it is missing
+		other func(c *redis.Client, key string) error
+		fails bool
+	}{
+		{"made", "", func(c *redis.Client, key string) error { return c.Set(t.Context(), key, "theirs", 0).Err() }, true},
+		{"made with a life", "", func(c *redis.Client, key string) error { return c.Set(t.Context(), key, "theirs", time.Hour).Err() }, true},
+		{"made by a counter", "", func(c *redis.Client, key string) error { return c.Incr(t.Context(), key).Err() }, true},
+		{"made by SETNX", "", func(c *redis.Client, key string) error { return c.SetNX(t.Context(), key, "theirs", 0).Err() }, true},
+		{"left alone", "", func(c *redis.Client, key string) error { return c.Set(t.Context(), key+"-other", "x", 0).Err() }, false},
+		{"removed", "ours", func(c *redis.Client, key string) error { return c.Del(t.Context(), key).Err() }, true},
+		{"made anew", "ours", func(c *redis.Client, key string) error {
+			return errors.Join(c.Del(t.Context(), key).Err(), c.Set(t.Context(), key, "ours", 0).Err())
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			key := "watched-" + tt.name
+			if tt.given != "" {
+				r.set(here, key, tt.given)
+			}
+			err := r.nodes[here].client.Watch(t.Context(), func(tx *redis.Tx) error {
+				if err := tt.other(r.nodes[there].client, key); err != nil {
+					return err
+				}
+				_, err := tx.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+					return p.Set(t.Context(), key, "done", 0).Err()
+				})
+				return err
+			}, key)
+			if tt.fails != errors.Is(err, redis.TxFailedErr) || !tt.fails && err != nil {
+				t.Errorf("EXEC: %v, want a failure: %v", err, tt.fails)
+			}
+			got, err := r.nodes[here].client.Get(t.Context(), key).Result()
+			if done := got == "done"; done == tt.fails {
+				t.Errorf("the key is %q (%v) afterwards", got, err)
+			}
+		})
 	}
 }
