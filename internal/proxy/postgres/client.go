@@ -71,6 +71,7 @@ type client struct {
 	// bodies: functions were made in the transaction under way; what they do is not
 	// known before it ends. madeBodies: it has ended.
 	bodies, madeBodies bool
+	makesSurely        bool                // not only perhaps
 	makes              bool                // relations, by a transaction that has not ended
 	unread             map[string]struct{} // texts that nothing was known of
 	unreadBytes        int

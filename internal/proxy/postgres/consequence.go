@@ -97,6 +97,8 @@ type reading struct {
 	// hidden: it makes functions, whose bodies are text to weir until the catalogue
 	// has been read again.
 	hidden bool
+	// runs: it runs code that may do so.
+	runs bool
 	// makes: it may make a table, which is temporary if the search path says so.
 	makes bool
 	fresh []freshName // relations that it makes, whose use has consequences
@@ -113,6 +115,7 @@ func (x *index) judge(info sqlscan.Statement, sql string) reading {
 		if info.Effects.Has(sqlscan.EffDDL) {
 			out.hidden, out.makes = hidesBody(sql), true
 		}
+		out.runs = info.Verb == sqlscan.VerbDo || info.Effects.Has(sqlscan.EffMulti) && hasDo(sql)
 		out.Effects |= sqlscan.EffUnknownFunc
 		return out
 	}
@@ -139,9 +142,9 @@ func (x *index) judge(info sqlscan.Statement, sql string) reading {
 		e |= c.read
 		out.touches = append(out.touches, c.touches...)
 		opaque = opaque || r.Effects.Has(sqlscan.EffUnknownFunc)
-		out.hidden = opaque || r.Effects.Has(sqlscan.EffDDL)
+		out.runs = opaque || r.Effects.Has(sqlscan.EffDDL)
 	case e.Has(sqlscan.EffMulti) && e.Has(sqlscan.EffUnknownFunc) && hasDo(sql):
-		opaque, out.hidden = true, true
+		opaque, out.runs = true, true
 	case info.Verb == sqlscan.VerbVacuum, e.Has(sqlscan.EffDDL) && cascades(sql):
 		e |= x.all.read | x.all.write
 		out.touches = append(out.touches, x.all.touches...)

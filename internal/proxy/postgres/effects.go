@@ -17,20 +17,21 @@ import (
 // Pins count from the moment of sending: until proven otherwise it took effect.
 func (c *client) note(u *unit, info *reading) {
 	e := info.Effects
-	if c.bodies && e&^sqlscan.EffTx != 0 || info.Verb == sqlscan.VerbExecute && c.prepares != 0 && c.prepares != c.p.proof.epoch {
+	made := c.bodies && e&^sqlscan.EffTx != 0 || info.Verb == sqlscan.VerbExecute && c.prepares != 0 && c.prepares != c.p.proof.epoch
+	if made {
 		e |= sqlscan.EffUnknownFunc // what it calls may have been made since it was judged
 	}
 	if e&^sqlscan.EffBackslash == 0 {
 		return
 	}
 	pins := pinsOf(e)
-	if info.unread != "" && !c.bodies && c.remember(info.unread) {
+	if info.unread != "" && !made && c.remember(info.unread) {
 		pins = pinsOf(e&^sqlscan.EffUnknownFunc) | pinUnread
 	}
 	u.effects |= e
 	u.unsettles = u.unsettles || c.unsettles(&info.Statement)
-	if info.hidden {
-		c.bodies = true
+	if info.hidden || info.runs {
+		c.bodies, c.makesSurely = true, c.makesSurely || info.hidden
 	}
 	if len(info.fresh) > 0 {
 		c.p.proof.add(c, info.fresh)
@@ -208,7 +209,7 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 	c.settleSets(b, u, before)
 	if status == pgwire.StatusIdle && c.bodies && b.depth() == 0 && c.cur == nil {
 		c.bodies, c.madeBodies = false, true
-		c.p.proof.outdated()
+		c.p.proof.outdated(c.makesSurely)
 	}
 	if len(u.reached) > 0 || len(c.reached) > 0 {
 		c.carriedOut(u, before, status)

@@ -78,6 +78,9 @@ func TestTablesThatDrawNumbersPinNobody(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 2 })
 	c := w.wire()
+	c.ask("SELECT 1")
+	console := dialWire(t, w.Addr().String(), "weir")
+	eventually(t, "the catalogue is known", func() bool { return strings.Contains(console.ask("SHOW DATABASES"), "("+w.db+",known,") })
 	for _, sql := range []string{
 		"BEGIN", "CREATE TABLE a (id bigserial PRIMARY KEY, v text)", "CREATE INDEX ON a (v)", "CREATE TABLE b (id bigserial PRIMARY KEY, a bigint REFERENCES a)",
 		"ALTER TABLE b ADD COLUMN other bigint REFERENCES a ON DELETE CASCADE", "INSERT INTO a (v) VALUES ('x')", "COMMIT",
@@ -85,6 +88,9 @@ func TestTablesThatDrawNumbersPinNobody(t *testing.T) {
 	} {
 		if got := c.ask(sql); strings.Contains(got, "ERROR") {
 			t.Fatalf("%s: %s", sql, got)
+		}
+		if pins := w.pool().Pins; pins["function"]+pins["sequence"]+pins["unknown"] > 0 {
+			t.Errorf("%s: pins %v", sql, pins)
 		}
 	}
 	eventually(t, "nobody is pinned", func() bool { return w.pool().Pinned == 0 })

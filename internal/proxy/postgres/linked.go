@@ -449,8 +449,9 @@ func (c *client) backendQuiet() {
 		c.introduce()
 	}
 	if c.madeBodies {
-		c.madeBodies = false
-		if c.p.proof.changed(b) {
+		surely := c.makesSurely
+		c.madeBodies, c.makesSurely = false, false
+		if c.p.proof.changed(b, surely) {
 			return
 		}
 	}

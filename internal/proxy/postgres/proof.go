@@ -248,7 +248,7 @@ func (f *proof) tick(p *pool) {
 }
 
 // readPatience is how long statements wait for a reading.
-const readPatience = 300 * time.Millisecond
+const readPatience = time.Second
 
 // goOn ends the wait for a reading that takes long. Until it has ended each client
 // keeps its backend; then what the clients have done meanwhile is judged by it.
@@ -355,25 +355,47 @@ func (f *proof) look(p *pool) {
 }
 
 // changed is called when a client has made functions through b, which is its own
-// and idle: what they do is read before any further statement is judged. It
-// reports whether b is read on: otherwise another is, and will be again.
-func (f *proof) changed(b *backend) bool {
+// and idle: what they do is read before any further statement is judged. If it only
+// ran what may have made some, they are looked for first. It reports whether b is
+// in use for that: otherwise another is, and will be again.
+func (f *proof) changed(b *backend, surely bool) bool {
 	f.stale = true
-	if f.reading {
+	switch {
+	case f.reading:
 		f.again = true // it may have begun before the change
 		return false
+	case surely || f.index == nil:
+		f.read(b)
+		return true
 	}
-	f.read(b)
+	f.looks++
+	b.held = true
+	sent := f.l.Now
+	b.ask(quietly+stampSQL, func(u *unit) {
+		switch {
+		case f.reading: // for another client, since this one's change
+			b.held = false
+		case u.err != nil || len(u.rows) != 1 || f.index == nil || string(u.rows[0][0]) != f.index.stamp:
+			if b.s.Closed {
+				return // see unstick
+			}
+			f.read(b)
+		default:
+			f.since = sent
+			b.held = false
+			f.settled()
+		}
+	})
 	return true
 }
 
-// outdated is called when a client has made functions: statements wait until they
-// are known, on the other loops too.
-func (f *proof) outdated() {
+// outdated is called when a client has made functions, or perhaps: statements wait
+// until they are known, on the other loops too where it surely has.
+func (f *proof) outdated(surely bool) {
 	f.stale = true
 	f.elsewhere(func(g *proof) {
 		for _, p := range g.l.poolList {
-			if p.proof != g || !g.ready || len(p.backends) == 0 {
+			if !surely || p.proof != g || !g.ready || len(p.backends) == 0 {
 				continue
 			}
 			g.stale = true
