@@ -15,7 +15,7 @@ import (
 // read from, and a connection between replicas that is full of them is no replica
 // that is gone.
 func TestManyLargeReadsThroughAFollower(t *testing.T) {
-	const clients, depth, size = 50, 2, 4 << 20
+	const clients, depth, size = 50, 4, 1 << 20
 	r := startRig(t, 3, "raft-ht", nil)
 	leader, through := r.leader(), r.follower()
 	value := bytes.Repeat([]byte("0123456789abcdef"), size/16)
@@ -28,7 +28,7 @@ func TestManyLargeReadsThroughAFollower(t *testing.T) {
 		reading.Go(func() {
 			c := redis.NewClient(&redis.Options{
 				Addr: r.nodes[through].RedisAddr(), PoolSize: 1, MaxRetries: -1,
-				DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, DisableIdentity: true,
+				DialTimeout: patience, ReadTimeout: 10 * patience, WriteTimeout: patience, DisableIdentity: true,
 			})
 			defer c.Close()
 			var answers []*redis.StringCmd
