@@ -291,12 +291,14 @@ func (r *reader) settleNames() {
 			}
 		}
 		x := r.names()
+		var body sqlscan.Text
 		for _, rt := range r.routines {
 			if rt.body == "" {
 				continue
 			}
 			f := r.facts[rt.node]
-			c := x.reached(rt.body, rt.writes)
+			body.Read(rt.body)
+			c := x.reached(&body, rt.writes)
 			if rt.body != "" && r.grow(f, bodyEffects(c.read), c.touches) {
 				again = true
 			}

@@ -109,12 +109,15 @@ const maxSmall = 10000
 
 func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
 
+// scan reads a text, which is the loop's afterwards, in the form in which
+// lexical.reads has it, unless it cannot be read.
 func (c *client) scan(sql string) reading {
 	if !c.readable(sql) {
 		return opaque
 	}
-	asRead := c.lexical().reads(sql)
-	return c.p.judge(scan(sql, asRead), asRead)
+	t := &c.l.text
+	t.Read(c.lexical().reads(sql))
+	return c.p.judge(scan(sql, t), t)
 }
 
 // WantsMore: a message is never larger than the configured limit, which
@@ -313,7 +316,7 @@ func (c *client) feedQuery(n int, p []byte) int {
 		if c.inflight > 0 {
 			return 0
 		}
-		ln, shape := c.laneForText(text(sql), &info.Statement, window)
+		ln, shape, row := c.laneForText(text(sql), &info.Statement, window)
 		if ln == nil {
 			break
 		}
@@ -321,6 +324,7 @@ func (c *client) feedQuery(n int, p []byte) int {
 		u := c.unitOf(p[:n])
 		u.simple = true
 		u.shape = shape
+		u.row = row
 		ln.push(u)
 		return n
 	}

@@ -71,12 +71,11 @@ func (x *index) finish() {
 }
 
 // reached returns the union, in read, of what the names in a text may do.
-func (x *index) reached(sql string, writes bool) consequence {
-	var got consequence
-	got = got.with(x.any)
-	r := sqlscan.Names(sql, x.names, func(_ string, c consequence) { got = got.with(c) })
+func (x *index) reached(t *sqlscan.Text, writes bool) consequence {
+	got := x.any.with(consequence{})
+	r := sqlscan.NamesIn(t, x.names, func(_ string, c consequence) { got = got.with(c) })
 	if len(x.fresh) > 0 {
-		sqlscan.Names(sql, x.fresh, func(_ string, c consequence) { got = got.with(c) })
+		sqlscan.NamesIn(t, x.fresh, func(_ string, c consequence) { got = got.with(c) })
 	}
 	if r.Foreign {
 		got = got.with(x.foreign)
@@ -108,8 +107,9 @@ type reading struct {
 
 // judge adds to what a text shows what the objects that it names do. Without an
 // index nothing is known, and so everything is assumed.
-func (x *index) judge(info sqlscan.Statement, sql string) reading {
+func (x *index) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	out := reading{Statement: info}
+	sql := t.String()
 	if x == nil {
 		out.unread = sql
 		if info.Effects.Has(sqlscan.EffDDL) {
@@ -121,7 +121,7 @@ func (x *index) judge(info sqlscan.Statement, sql string) reading {
 	}
 	e := info.Effects
 	opaque := e.Has(sqlscan.EffUnknown)
-	if names, all := sqlscan.Settings(sql); len(names) > 0 || !all {
+	if names, all := t.Settings(); len(names) > 0 || !all {
 		e |= sqlscan.EffSetConfig
 		if all {
 			e &^= sqlscan.EffSetConfig
@@ -138,7 +138,9 @@ func (x *index) judge(info sqlscan.Statement, sql string) reading {
 		r := sqlscan.RoutinePLpgSQL(body)
 		e |= bodyEffects(r.Effects) | sqlscan.EffRoutine
 		e |= out.touch(r.Touches)
-		c := x.reached(body, true)
+		var in sqlscan.Text
+		in.Read(body)
+		c := x.reached(&in, true)
 		e |= c.read
 		out.touches = append(out.touches, c.touches...)
 		opaque = opaque || r.Effects.Has(sqlscan.EffUnknownFunc)
@@ -166,7 +168,7 @@ func (x *index) judge(info sqlscan.Statement, sql string) reading {
 			}
 		}
 	}
-	c := x.reached(sql, !readsOnly(e))
+	c := x.reached(t, !readsOnly(e))
 	e = e&^sqlscan.EffUnknownFunc | c.read
 	if info.Verb == sqlscan.VerbCall {
 		e |= sqlscan.EffRoutine

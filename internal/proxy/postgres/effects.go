@@ -123,11 +123,13 @@ func (c *client) rejudge(x *index) {
 	if x == nil {
 		c.addPins(pinFunc)
 	}
+	var t sqlscan.Text
 	for sql := range c.unread {
+		t.Read(sql)
 		if x == nil {
 			break
 		}
-		info := x.judge(sqlscan.Scan(sql), sql)
+		info := x.judge(t.Scan(), &t)
 		if info.Effects.Has(sqlscan.EffTouch) {
 			c.doubt(info.touches...)
 		}

@@ -252,7 +252,7 @@ func (p *pool) opaqueStmt(tail []byte, as lexical) *stmt {
 	return st
 }
 
-// shape is what is known of statements like a text that was scanned.
+// shape is what is known of statements like a text that was just scanned.
 func (c *client) shape(sql string, info *reading) *sight.Shape {
 	switch {
 	case info.Effects.Has(sqlscan.EffEncoding):
@@ -260,7 +260,16 @@ func (c *client) shape(sql string, info *reading) *sight.Shape {
 	case len(sql) > maxScanned:
 		return c.p.shapes.Other()
 	}
-	return c.p.shape(c.lexical().reads(sql), info.Verb)
+	return c.p.shape(c.asRead(sql), info.Verb)
+}
+
+// asRead is a text that was just scanned. Another may have been judged since.
+func (c *client) asRead(sql string) *sqlscan.Text {
+	t := &c.l.text
+	if as := c.lexical().reads(sql); t.String() != as {
+		t.Read(as)
+	}
+	return t
 }
 
 // unreadShape is that of all texts that weir does not read: to cut one into words

@@ -189,31 +189,33 @@ func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration
 	return c.soloLane(window)
 }
 
-// laneForText finds the lane for a simple query, or nil.
-func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Duration) (*lane, *sight.Shape) {
+// laneForText finds the lane for a simple query that was just scanned, or nil. row is
+// where its message has the row, for a rows lane.
+func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Duration) (ln *lane, sh *sight.Shape, row span) {
 	p := c.p
 	if !p.known {
-		return nil, nil
+		return nil, nil, span{}
 	}
-	asRead := c.lexical().reads(sql)
-	sh := p.shape(asRead, info.Verb)
-	if info.Verb == sqlscan.VerbInsert && !p.l.srv.cfg.NoRowsLane && asRead == sql {
-		if ins, ok := sqlscan.Insert(sql); ok && ins.MaxParam == 0 {
+	asRead := c.asRead(sql)
+	sh = p.shape(asRead, info.Verb)
+	if info.Verb == sqlscan.VerbInsert && !p.l.srv.cfg.NoRowsLane && asRead.String() == sql {
+		if ins, ok := asRead.Insert(); ok && ins.MaxParam == 0 {
 			switch p.tables.look(p, c.set, ins.Table) {
 			case tablePlain:
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
 				ln := p.lane(key, sh.Text, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
 				if ln.rows.insert.Compatible(ins) {
-					return ln, sh
+					at := pgwire.HeaderLen + ins.TupleAt
+					return ln, sh, span{at, at + len(ins.Tuple)}
 				}
 			case tableUnknown:
 				if !p.lastForShared() {
-					return nil, nil
+					return nil, nil, span{}
 				}
 			}
 		}
 	}
-	return c.soloLane(window), sh
+	return c.soloLane(window), sh, span{}
 }
 
 func (c *client) soloLane(window time.Duration) *lane {

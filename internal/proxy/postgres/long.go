@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
 // This file is about long texts. To read a megabyte takes tens of milliseconds, in
@@ -41,8 +43,9 @@ func (c *client) scanLong(sql string) (info reading, ready bool) {
 	c.long, p.proof.used = t, true
 	as, index, l := c.lexical(), p.proof.index, c.l
 	l.srv.background.Go(func() {
-		asRead := as.reads(t.sql)
-		info := index.judge(scan(t.sql, asRead), asRead)
+		var asRead sqlscan.Text
+		asRead.Read(as.reads(t.sql))
+		info := index.judge(scan(t.sql, &asRead), &asRead)
 		l.Post(func() {
 			t.info, t.done = info, true
 			c.resume()

@@ -7,6 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
 
 // A loop is one event loop with the clients, pools and backends that live on
@@ -24,6 +25,7 @@ type loop struct {
 	settings *session.Table
 	shapes   *sight.Shapes
 	units    []*unit      // for reuse
+	text     sqlscan.Text // the text that is being judged
 	load     atomic.Int64 // clients
 
 	badHints, protocolErrors uint64

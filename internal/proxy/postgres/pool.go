@@ -114,8 +114,8 @@ func (l *loop) pool(key poolKey) *pool {
 }
 
 // shape finds what is known of statements like sql.
-func (p *pool) shape(sql string, verb sqlscan.Verb) *sight.Shape {
-	return p.shapes.Of(sqlscan.Fingerprint(sql), verb.String(), func(limit int) string { return sqlscan.Normalize(sql, limit) })
+func (p *pool) shape(t *sqlscan.Text, verb sqlscan.Verb) *sight.Shape {
+	return p.shapes.Of(t.Fingerprint(), verb.String(), func(limit int) string { return sqlscan.Normalize(t.String(), limit) })
 }
 
 // ownStmt is a statement of weir's own.

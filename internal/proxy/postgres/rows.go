@@ -219,9 +219,7 @@ func (g *group) putText(b *backend, units []*unit, describe bool) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		sql := text(u.raw[pgwire.HeaderLen : len(u.raw)-1])
-		ins, _ := sqlscan.Insert(sql)
-		out = append(out, ins.Tuple...)
+		out = append(out, u.raw[u.row.at:u.row.end]...)
 	}
 	out = append(append(out, ' '), plan.insert.Suffix...)
 	out = append(out, 0, 0, 0)

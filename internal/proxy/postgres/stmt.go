@@ -142,11 +142,12 @@ func (p *pool) newStmt(key string, tail []byte, as lexical) *stmt {
 		srvName: srvPrefix + strconv.FormatUint(p.stmtSeq, 36),
 		asRead:  as.reads(sql),
 	}
-	s.text = scan(sql, s.asRead)
+	p.l.text.Read(s.asRead)
+	s.text = scan(sql, &p.l.text)
 	p.judgeStmt(s)
-	s.shape = p.shape(s.asRead, s.info.Verb)
+	s.shape = p.shape(&p.l.text, s.info.Verb)
 	if s.route == routeWrite && s.info.Verb == sqlscan.VerbInsert && s.asRead == sql {
-		s.insert, s.rows = sqlscan.Insert(sql)
+		s.insert, s.rows = p.l.text.Insert()
 	}
 	return s
 }
@@ -162,22 +163,24 @@ func hasDo(sql string) bool {
 }
 
 // scan reads a text in the form in which lexical.reads has it.
-func scan(sql, asRead string) sqlscan.Statement {
-	info := sqlscan.Scan(asRead)
-	if asRead != sql {
+func scan(sql string, asRead *sqlscan.Text) sqlscan.Statement {
+	info := asRead.Scan()
+	if asRead.String() != sql {
 		info.Effects |= sqlscan.EffBackslash
 	}
 	return info
 }
 
 // judge says what a statement does, by its text and by its names.
-func (p *pool) judge(info sqlscan.Statement, sql string) reading {
+func (p *pool) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 	p.proof.used = true
-	return p.proof.index.judge(info, sql)
+	return p.proof.index.judge(info, t)
 }
 
+// judgeStmt judges a statement. Its text is the loop's afterwards.
 func (p *pool) judgeStmt(s *stmt) {
-	s.info, s.judged = p.judge(s.text, s.asRead), p.proof.epoch
+	p.l.text.Read(s.asRead)
+	s.info, s.judged = p.judge(s.text, &p.l.text), p.proof.epoch
 	s.route = routeOf(&s.info.Statement)
 }
 

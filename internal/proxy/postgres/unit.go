@@ -22,6 +22,7 @@ type unit struct {
 	raw    []byte
 	ops    []op
 	simple bool // one Query message
+	row    span // ... of a text rows lane: the row within raw
 	shape  *sight.Shape
 
 	// What is still to come, in order. Empty for simple queries.
@@ -98,6 +99,9 @@ type op struct {
 	name     int32 // where the name of a statement begins, for Parse, Bind, Describe, Close
 	st       *stmt
 }
+
+// A span is a part of a text or a message.
+type span struct{ at, end int }
 
 // An expect is one answer that must come before ReadyForQuery, or one that
 // weir gives itself in its place.

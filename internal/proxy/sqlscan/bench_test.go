@@ -44,6 +44,25 @@ func BenchmarkAppendTuple(b *testing.B) {
 	}
 }
 
+// BenchmarkText is all that is read of a text that is to join a group.
+func BenchmarkText(b *testing.B) {
+	table := map[string]int{"nextval": 1, "set_config": 2, "pg_sleep": 3}
+	for _, c := range benchmarks {
+		b.Run(c.name, func(b *testing.B) {
+			var t Text
+			b.ReportAllocs()
+			for b.Loop() {
+				t.Read(c.sql)
+				t.Scan()
+				t.Settings()
+				NamesIn(&t, table, func(string, int) {})
+				t.Fingerprint()
+				t.Insert()
+			}
+		})
+	}
+}
+
 func BenchmarkFingerprint(b *testing.B) {
 	for _, c := range benchmarks {
 		b.Run(c.name, func(b *testing.B) {

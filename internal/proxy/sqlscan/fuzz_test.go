@@ -1,6 +1,7 @@
 package sqlscan
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -130,12 +131,57 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
+// FuzzText: a text that is cut into tokens first reads like one that is not, also
+// where another was read before it.
+func FuzzText(f *testing.F) {
+	for _, sql := range corpus {
+		f.Add("select 1 -- x", sql)
+		f.Add(sql, "select set_config('a.b', 'c', true), \"set_config\"('d', e, false)")
+		f.Add(sql, "insert into t values ('open")
+		f.Add("insert into t values ('\\'", sql+" -- c")
+	}
+	table := map[string]int{"t": 1, "a": 2, "f": 3, "set_config": 4, "q\"": 5}
+	f.Fuzz(func(t *testing.T, before, sql string) {
+		var text Text
+		text.Read(before)
+		text.Read(sql)
+		if text.String() != sql {
+			t.Fatalf("the text is %q, want %q", text.String(), sql)
+		}
+		type read struct {
+			Statement   Statement
+			Settings    []Touched
+			All         bool
+			Fingerprint uint64
+			Insert      InsertShape
+			Fit         bool
+			Names       []string
+			Reading     Reading
+		}
+		var want, got read
+		want.Statement, got.Statement = Scan(sql), text.Scan()
+		want.Settings, want.All = Settings(sql)
+		got.Settings, got.All = text.Settings()
+		want.Fingerprint, got.Fingerprint = Fingerprint(sql), text.Fingerprint()
+		want.Insert, want.Fit = Insert(sql)
+		got.Insert, got.Fit = text.Insert()
+		want.Reading = Names(sql, table, func(name string, v int) { want.Names = append(want.Names, fmt.Sprint(name, v)) })
+		got.Reading = NamesIn(&text, table, func(name string, v int) { got.Names = append(got.Names, fmt.Sprint(name, v)) })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%q (-lexed +cut)\n%s", sql, diff)
+		}
+	})
+}
+
 func FuzzInsert(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, sql string) {
 		s, ok := Insert(sql)
 		if !ok {
 			return
+		}
+		if sql[s.TupleAt:s.TupleAt+len(s.Tuple)] != s.Tuple {
+			t.Fatalf("%q: no %q at %d", sql, s.Tuple, s.TupleAt)
 		}
 		for _, part := range []string{s.Table, s.Prefix, s.Tuple, s.Suffix} {
 			if !within(sql, part) {

@@ -12,6 +12,7 @@ type InsertShape struct {
 	Table     string     // the table as written, qualified or not
 	Prefix    string     // from INSERT to just after VALUES
 	Tuple     string     // the row, from "(" to ")"
+	TupleAt   int        // where Tuple begins in the text
 	Suffix    string     // RETURNING and its list with what stands before it; "" without RETURNING
 	Arity     int        // values in Tuple
 	Params    []ParamRef // parameters in Tuple in order of their place
@@ -46,8 +47,10 @@ const insertEffects = EffWrites | EffSequence | EffBackslash
 // What the table has behind it (statement triggers, rules, views) the text does
 // not tell; the caller must know. In a session with
 // standard_conforming_strings=off the result is void if Scan finds EffBackslash.
-func Insert(sql string) (InsertShape, bool) {
-	s := scanner{lex: lexer{sql: sql}}
+func Insert(sql string) (InsertShape, bool) { return insert(lexer{sql: sql}) }
+
+func insert(lex lexer) (InsertShape, bool) {
+	s := scanner{lex: lex}
 	s.reset()
 	s.next()
 	var shape InsertShape
@@ -183,7 +186,7 @@ func (s *scanner) insertRow(shape *InsertShape) bool {
 			}
 		}
 	}
-	shape.Tuple = s.lex.sql[start:s.tok.end]
+	shape.Tuple, shape.TupleAt = s.lex.sql[start:s.tok.end], start
 	s.next()
 	return true
 }

@@ -35,6 +35,7 @@ type token struct {
 type lexer struct {
 	sql string
 	pos int
+	cut *Text // the tokens were cut before, and pos counts them; nil if not
 	// comment is where the first comment in front of the last token begins;
 	// -1 if there is none.
 	comment int
@@ -48,6 +49,9 @@ type lexer struct {
 
 // next returns the next token; tokEOF, again and again, at the end.
 func (l *lexer) next() token {
+	if l.cut != nil {
+		return l.nextCut()
+	}
 	l.skipTrivia()
 	start := l.pos
 	if start >= len(l.sql) {

@@ -24,9 +24,13 @@ type Reading struct {
 // are there; a name that occurs twice is hit twice. It errs towards more: words
 // that are keywords in their place count, too, unless they are reserved. It
 // allocates nothing.
-func Names[V any](sql string, table map[string]V, hit func(name string, v V)) (r Reading) {
+func Names[V any](sql string, table map[string]V, hit func(name string, v V)) Reading {
+	return names(lexer{sql: sql}, table, hit)
+}
+
+func names[V any](lex lexer, table map[string]V, hit func(name string, v V)) (r Reading) {
 	const most = 63 // NAMEDATALEN - 1
-	lex := lexer{sql: sql}
+	sql := lex.sql
 	var buf [most]byte
 	for {
 		t := lex.next()
@@ -91,9 +95,10 @@ func Custom(name string) bool { return strings.Contains(name, ".") }
 
 // Settings returns the settings that the calls of set_config in a text name. all
 // is false if one of them names it in any other way than by a plain literal.
-func Settings(sql string) (names []Touched, all bool) {
+func Settings(sql string) (names []Touched, all bool) { return settings(lexer{sql: sql}) }
+
+func settings(lex lexer) (names []Touched, all bool) {
 	all = true
-	lex := lexer{sql: sql}
 	var prev token
 	for t := lex.next(); t.kind != tokEOF; t = lex.next() {
 		if t.kind == '(' && isSetConfig(lex.sql, prev) {

@@ -48,9 +48,12 @@ const maxDepth = 64
 //
 // Literals are read as with standard_conforming_strings=on, the server's
 // default; see Conform for sessions that have it off.
-func Scan(sql string) Statement {
+func Scan(sql string) Statement { return scan(lexer{sql: sql}) }
+
+func scan(lex lexer) Statement {
+	sql := lex.sql
 	var out Statement
-	s := scanner{lex: lexer{sql: sql}}
+	s := scanner{lex: lex}
 	s.reset()
 	s.next()
 	if s.lex.comment >= 0 {
