@@ -25,6 +25,7 @@ type backend struct {
 	pid    uint32
 	secret []byte
 	params map[string]string // ParameterStatus, as last reported
+	lex    lexical           // of them: how it reads texts
 	// bytewise tells that texts in its client_encoding can be read byte by byte.
 	bytewise bool
 

@@ -91,7 +91,7 @@ func (c *client) lexical() lexical {
 	return c.lex
 }
 
-func (b *backend) lexical() lexical { return lexical{b.params[encodingName], b.params[conformingName]} }
+func (b *backend) lexical() lexical { return b.lex }
 
 // readable tells whether weir reads a text as the server will: it is in a bytewise
 // encoding, or ASCII.
@@ -165,8 +165,11 @@ func (c *client) told(name, value string) {
 // reportedBy follows a report of a setting by the server.
 func (b *backend) reportedBy(name, value string) {
 	b.params[name] = value
-	if name == encodingName {
-		b.bytewise = bytewise[value]
+	switch name {
+	case encodingName:
+		b.lex.encoding, b.bytewise = value, bytewise[value]
+	case conformingName:
+		b.lex.conforming = value
 	}
 }
 

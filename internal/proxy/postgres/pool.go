@@ -316,7 +316,8 @@ func (p *pool) adopt(conn *backendConn) {
 		return
 	}
 	b.s = s
-	b.bytewise = bytewise[b.params[encodingName]]
+	b.lex = lexical{b.params[encodingName], b.params[conformingName]}
+	b.bytewise = bytewise[b.lex.encoding]
 	p.backends = append(p.backends, b)
 	p.st.opened++
 	b.mode = modeOwn

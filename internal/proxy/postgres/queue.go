@@ -67,15 +67,13 @@ func (p *pool) dispatch() {
 	if len(p.reads) > 0 && len(p.excl) > 0 && len(p.shared) == 0 && p.reads[0].queuedAt <= p.excl[0].since {
 		p.feedReads() // without a pipeline it is their turn: there may be no moment when nobody else waits
 	}
-	done := 0
-	var held []waiter
-	for done < len(p.excl) {
+	done, kept := 0, 0 // of those looked at, the first kept ones wait on
+	for ; done < len(p.excl); done++ {
 		w := p.excl[done]
 		if w.gone() {
 			if w.u != nil {
 				p.freeSlot(w.u)
 			}
-			done++
 			continue
 		}
 		var b *backend
@@ -88,15 +86,14 @@ func (p *pool) dispatch() {
 		if b == nil && len(p.free) > 0 {
 			// The last backend is for what shares, or those that are free cannot be
 			// brought into these settings, but they may be for those behind.
-			held = append(held, w)
-			done++
+			p.excl[kept] = w
+			kept++
 			continue
 		}
 		if b == nil {
 			break
 		}
 		p.st.waited += p.l.Now - w.since
-		done++
 		switch {
 		case w.c != nil:
 			w.c.attach(b)
@@ -109,9 +106,8 @@ func (p *pool) dispatch() {
 			w.ask(b)
 		}
 	}
-	if done > 0 {
-		n := copy(p.excl, held)
-		n += copy(p.excl[n:], p.excl[done:])
+	if kept < done {
+		n := kept + copy(p.excl[kept:], p.excl[done:])
 		clear(p.excl[n:])
 		p.excl = p.excl[:n]
 	}
