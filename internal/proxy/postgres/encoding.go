@@ -118,11 +118,14 @@ func (c *client) unsettled() bool {
 	})
 }
 
-// scanNext reads a text that the linked client sends behind what is under way. It
-// reports false if that must be answered first, or if the text is long and is being
-// read.
-func (c *client) scanNext(sql string) (info reading, ok bool) {
-	if len(sql) <= maxScanned || !c.readable(sql) {
+// scanNext reads a text that the linked client sends behind what is under way, of
+// which known is the statement if it was read before. It reports false if what is under
+// way must be answered first, or if the text is long and is being read.
+func (c *client) scanNext(sql string, known *stmt) (info reading, ok bool) {
+	if known != nil {
+		c.p.current(known)
+		info = known.info
+	} else if len(sql) <= maxScanned || !c.readable(sql) {
 		info = c.scan(sql)
 	} else if info, ok = c.scanLong(sql); !ok {
 		return opaque, false

@@ -185,7 +185,7 @@ func (c *client) linkedQuery(n int, p []byte) int {
 		c.protocolError("malformed Query message")
 		return len(p)
 	}
-	info, ok := c.scanNext(text(sql))
+	info, ok := c.scanNext(text(sql), nil)
 	if !ok {
 		return 0
 	}
@@ -236,7 +236,7 @@ func (c *client) linkedParse(n int, p []byte) int {
 	}
 	_, rest, _ := cstr(body, 0)
 	var st *stmt
-	if info, ok := c.scanNext(text(m.SQL)); !ok {
+	if info, ok := c.scanNext(text(m.SQL), c.known(text(m.SQL), body[rest:])); !ok {
 		return 0
 	} else if info.Effects.Has(sqlscan.EffEncoding) {
 		st = c.p.opaqueStmt(body[rest:], c.lexical())

@@ -106,10 +106,7 @@ const maxStmtBytes = 32 << 20
 // intern returns the shared statement for the body of a Parse message after
 // its name.
 func (p *pool) intern(set *session.Set, as lexical, tail []byte) *stmt {
-	p.keyBuf = append(append(p.keyBuf[:0], set.Key()...), 1)
-	p.keyBuf = append(append(append(p.keyBuf, as.encoding...), as.conforming...), 1)
-	head := len(p.keyBuf)
-	p.keyBuf = append(p.keyBuf, tail...)
+	head := p.stmtKey(set, as, tail)
 	if s := p.stmts[string(p.keyBuf)]; s != nil {
 		return s
 	}
@@ -131,6 +128,25 @@ func (p *pool) intern(set *session.Set, as lexical, tail []byte) *stmt {
 		p.stmtBytes += len(key)
 	}
 	return s
+}
+
+// stmtKey has the key of a statement in keyBuf, and returns where the tail begins in it.
+func (p *pool) stmtKey(set *session.Set, as lexical, tail []byte) (head int) {
+	p.keyBuf = append(append(p.keyBuf[:0], set.Key()...), 1)
+	p.keyBuf = append(append(append(p.keyBuf, as.encoding...), as.conforming...), 1)
+	head = len(p.keyBuf)
+	p.keyBuf = append(p.keyBuf, tail...)
+	return head
+}
+
+// known returns the shared statement for the body of a Parse message after its name,
+// nil if there is none yet. sql is its text.
+func (c *client) known(sql string, tail []byte) *stmt {
+	if !c.readable(sql) {
+		return nil
+	}
+	c.p.stmtKey(c.set, c.lexical(), tail)
+	return c.p.stmts[string(c.p.keyBuf)]
 }
 
 func (p *pool) newStmt(key string, tail []byte, as lexical) *stmt {
