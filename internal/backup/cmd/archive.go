@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/version"
 )
@@ -119,6 +120,14 @@ func (k *keyFlags) arguments() []string {
 		args = append(args, "--passphrase-file", k.passphraseFile)
 	}
 	return args
+}
+
+// addHooks defines the flags of what is run and told before and after a backup.
+func addHooks(f *pflag.FlagSet, h *notice.Hooks) {
+	f.StringVar(&h.Before, "hook-before", "", "shell command to run first; if it fails, nothing is backed up")
+	f.StringVar(&h.After, "hook-after", "", "shell command to run at the end, with WEIR_BACKUP_* in its environment")
+	f.StringVar(&h.Webhook, "webhook", "", "URL to which the outcome is posted as JSON")
+	f.StringVar(&h.MetricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
 }
 
 // openBackup opens what args name: a place, and an id in it.

@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/backup"
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 )
 
@@ -22,7 +23,7 @@ import (
 type backupVerb struct {
 	options    backup.Options
 	archive    archiveFlags
-	hooks      hookFlags
+	hooks      notice.Hooks
 	to         string
 	id         string
 	label      string
@@ -112,7 +113,7 @@ func (v *backupVerb) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.TempDir, "temp-dir", "", "directory for definitions while they are read")
 	v.archive.add(f)
 	f.BoolVar(&v.hide, "encrypt-manifest", false, "hide names, too; such a backup cannot be resumed")
-	v.hooks.add(f)
+	addHooks(f, &v.hooks)
 	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
@@ -159,7 +160,7 @@ func (v *backupVerb) complete() error {
 	case v.json && v.to == "-":
 		return errors.New("--json and --to -: both want standard output")
 	}
-	if err := v.hooks.validate(); err != nil {
+	if err := v.hooks.Validate(); err != nil {
 		return err
 	}
 	if err := checkProgress(v.progress); err != nil {
@@ -182,8 +183,8 @@ func (v *backupVerb) stream() bool {
 
 // run backs up and tells everybody who asked.
 func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
-	out := &backupOutcome{Label: v.label, Location: placeText(v.to), Started: time.Now()}
-	if err := v.hooks.start(ctx, out, stderr); err != nil {
+	out := &notice.Outcome{Label: v.label, Location: placeText(v.to), Started: time.Now()}
+	if err := v.hooks.Start(ctx, out, stderr); err != nil {
 		return err
 	}
 	v.options = v.options.WithDefaults()
@@ -199,7 +200,7 @@ func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	} else {
 		out.Error = err.Error()
 	}
-	err = errors.Join(err, v.hooks.finish(ctx, out, stderr))
+	err = errors.Join(err, v.hooks.Finish(ctx, out, stderr))
 	if result == nil {
 		return err
 	}
@@ -207,7 +208,7 @@ func (v *backupVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 // backup does it.
-func (v *backupVerb) backup(ctx context.Context, out *backupOutcome, stdout, stderr io.Writer) (result *backup.Result, err error) {
+func (v *backupVerb) backup(ctx context.Context, out *notice.Outcome, stdout, stderr io.Writer) (result *backup.Result, err error) {
 	w, end, err := v.open(ctx, stdout)
 	if err != nil {
 		return nil, hinted(err)
@@ -251,7 +252,7 @@ func (v *backupVerb) open(ctx context.Context, stdout io.Writer) (_ *archive.Wri
 		w, err := archive.CreateStream(ctx, stdout, opts)
 		return w, none, err
 	case v.stream():
-		return createTar(ctx, v.to, opts)
+		return archive.CreateFile(ctx, v.to, opts)
 	}
 	repo, err := archive.OpenRepository(ctx, v.to)
 	if err != nil {
@@ -294,10 +295,10 @@ func unfinished(ctx context.Context, repo *archive.Repository, label string) (st
 }
 
 // report prints the outcome.
-func (v *backupVerb) report(out *backupOutcome, r *backup.Result, stdout, stderr io.Writer) error {
+func (v *backupVerb) report(out *notice.Outcome, r *backup.Result, stdout, stderr io.Writer) error {
 	if v.json {
 		return cli.PrintJSON(stdout, struct {
-			*backupOutcome
+			*notice.Outcome
 			Server   archive.Server      `json:"server"`
 			Position archive.Position    `json:"position"`
 			Details  []backup.TableStats `json:"details,omitempty"`

@@ -15,6 +15,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
@@ -80,7 +81,7 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{})
 	want := s.print("shop")
 	dir := filepath.Join(t.TempDir(), "repo")
-	out := clitest.Decode[backupOutcome](t, program.Must(t, "backup", s.dsn("shop"), "--to", dir, "--json", "--chunk-size", "256kB"))
+	out := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", s.dsn("shop"), "--to", dir, "--json", "--chunk-size", "256kB"))
 	if !out.OK || out.Tables != 2 || out.Rows != 2500 || out.Label != "shop" || out.ID == "" {
 		t.Errorf("outcome: %+v", out)
 	}
@@ -166,7 +167,7 @@ func TestBackupAndRestoreAPostgresDatabase(t *testing.T) {
 		t.Setenv("PGPORT", fmt.Sprint(s.p.Port()))
 		t.Setenv("PGUSER", s.p.User())
 		t.Setenv("PGDATABASE", "shop")
-		if o := clitest.Decode[backupOutcome](t, program.Must(t, "backup", "--to", dir, "--schema-only", "--json")); o.Label != "shop" || o.Rows != 0 {
+		if o := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", "--to", dir, "--schema-only", "--json")); o.Label != "shop" || o.Rows != 0 {
 			t.Errorf("outcome: %+v", o)
 		}
 		if r := program.Call(t.Context(), "restore", dir, "--to", s.dsn("postgres"), "--create", "--rename", "shop=bare", "--dry-run"); r.Code != cli.ExitFine || !strings.Contains(r.Stderr, "leave something out") {
@@ -260,10 +261,10 @@ func TestBackupOfAClusterToS3Encrypted(t *testing.T) {
 
 func TestBackupTellsOfItsOutcome(t *testing.T) {
 	s := newShop(t, lab.PostgresConfig{})
-	posted := make(chan backupOutcome, 10)
+	posted := make(chan notice.Outcome, 10)
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		var o backupOutcome
+		var o notice.Outcome
 		if err != nil || json.Unmarshal(body, &o) != nil {
 			t.Errorf("posted %q: %v", body, err)
 		}
@@ -283,7 +284,7 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 	if o := <-posted; !o.OK || o.ID != "one" || o.Rows != 2500 {
 		t.Errorf("posted %+v", o)
 	}
-	good, err := readMetric(metrics, lastSuccess+`{label="shop"}`)
+	good, err := notice.ReadMetric(metrics, notice.LastSuccess+`{label="shop"}`)
 	if err != nil || good == 0 {
 		t.Errorf("last success %v, %v", good, err)
 	}
@@ -293,8 +294,8 @@ func TestBackupTellsOfItsOutcome(t *testing.T) {
 	if o := <-posted; o.OK || o.Error == "" {
 		t.Errorf("posted %+v", o)
 	}
-	kept, err := readMetric(metrics, lastSuccess+`{label="shop"}`)
-	success, err2 := readMetric(metrics, `weir_backup_success{label="shop"}`)
+	kept, err := notice.ReadMetric(metrics, notice.LastSuccess+`{label="shop"}`)
+	success, err2 := notice.ReadMetric(metrics, `weir_backup_success{label="shop"}`)
 	if kept != good || success != 0 || err != nil || err2 != nil {
 		t.Errorf("last success %v, want %v; success %v; %v %v", kept, good, success, err, err2)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/backup/wal"
 	"github.com/weirdb/weir/internal/cli"
 )
@@ -23,7 +24,7 @@ const scopeBase = wal.ScopeBase
 type baseVerb struct {
 	options  wal.BaseOptions
 	archive  archiveFlags
-	hooks    hookFlags
+	hooks    notice.Hooks
 	to       string
 	id       string
 	label    string
@@ -66,7 +67,7 @@ moment.`,
 	f.BoolVar(&v.options.NoWAL, "no-wal", false, "leave out the log, which must then be archived by weir backup wal")
 	f.StringVar(&v.maxRate, "max-rate", "", "most bytes per second that the server sends, such as 50MB")
 	v.archive.add(f)
-	v.hooks.add(f)
+	addHooks(f, &v.hooks)
 	f.BoolVar(&v.json, "json", false, "print the outcome as JSON")
 	f.BoolVarP(&v.quiet, "quiet", "q", false, "print errors only")
 	f.StringVar(&v.progress, "progress", "auto", "auto (a bar on a terminal, else lines), bar, plain or none")
@@ -89,7 +90,7 @@ func (v *baseVerb) complete() error {
 		}
 		v.options.MaxRate = int64(n)
 	}
-	if err := v.hooks.validate(); err != nil {
+	if err := v.hooks.Validate(); err != nil {
 		return err
 	}
 	if err := checkProgress(v.progress); err != nil {
@@ -102,8 +103,8 @@ func (v *baseVerb) complete() error {
 
 // run takes the backup and tells everybody who asked.
 func (v *baseVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
-	out := &backupOutcome{Label: v.label, Location: placeText(v.to), Started: time.Now()}
-	if err := v.hooks.start(ctx, out, stderr); err != nil {
+	out := &notice.Outcome{Label: v.label, Location: placeText(v.to), Started: time.Now()}
+	if err := v.hooks.Start(ctx, out, stderr); err != nil {
 		return err
 	}
 	m, err := v.take(ctx, out, stderr)
@@ -113,13 +114,13 @@ func (v *baseVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	} else {
 		out.Error = err.Error()
 	}
-	err = errors.Join(err, v.hooks.finish(ctx, out, stderr))
+	err = errors.Join(err, v.hooks.Finish(ctx, out, stderr))
 	switch {
 	case m == nil || v.quiet && !v.json:
 		return err
 	case v.json:
 		return errors.Join(err, cli.PrintJSON(stdout, struct {
-			*backupOutcome
+			*notice.Outcome
 			Server   archive.Server   `json:"server"`
 			Position archive.Position `json:"position"`
 		}{out, m.Server, m.Position}))
@@ -130,7 +131,7 @@ func (v *baseVerb) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return errors.Join(err, e)
 }
 
-func (v *baseVerb) take(ctx context.Context, out *backupOutcome, stderr io.Writer) (*archive.Manifest, error) {
+func (v *baseVerb) take(ctx context.Context, out *notice.Outcome, stderr io.Writer) (*archive.Manifest, error) {
 	opts, err := v.archive.options()
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	my "github.com/weirdb/weir/internal/backup/bulk/mysql"
 	dumpmy "github.com/weirdb/weir/internal/backup/mysql"
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
@@ -287,20 +288,20 @@ func writeBinlogMetrics(path, log string, s binlogStatus) error {
 	if s.connected {
 		connected = 1
 	}
-	metrics := []metric{
-		{"weir_binlog_connected", "Whether log is being received.", labels, connected},
-		{"weir_binlog_segments", "Segments completed since the start.", labels, float64(s.segments)},
-		{"weir_binlog_reconnects", "Connections after the first since the start.", labels, float64(s.reconnects)},
+	metrics := []notice.Metric{
+		{Name: "weir_binlog_connected", Help: "Whether log is being received.", Labels: labels, Value: connected},
+		{Name: "weir_binlog_segments", Help: "Segments completed since the start.", Labels: labels, Value: float64(s.segments)},
+		{Name: "weir_binlog_reconnects", Help: "Connections after the first since the start.", Labels: labels, Value: float64(s.reconnects)},
 	}
 	if !s.position.IsZero() {
 		_, digits, _ := strings.Cut(s.position.File, ".")
 		if number, err := strconv.ParseFloat(digits, 64); err == nil {
-			metrics = append(metrics, metric{"weir_binlog_file", "Number of the server's file up to which log is kept.", labels, number})
+			metrics = append(metrics, notice.Metric{Name: "weir_binlog_file", Help: "Number of the server's file up to which log is kept.", Labels: labels, Value: number})
 		}
-		metrics = append(metrics, metric{"weir_binlog_position_bytes", "Position in that file.", labels, float64(s.position.Pos)})
+		metrics = append(metrics, notice.Metric{Name: "weir_binlog_position_bytes", Help: "Position in that file.", Labels: labels, Value: float64(s.position.Pos)})
 	}
 	if !s.archivedAt.IsZero() {
-		metrics = append(metrics, metric{"weir_binlog_kept_timestamp_seconds", "When log was kept last.", labels, float64(s.archivedAt.UnixMilli()) / 1000})
+		metrics = append(metrics, notice.Metric{Name: "weir_binlog_kept_timestamp_seconds", Help: "When log was kept last.", Labels: labels, Value: float64(s.archivedAt.UnixMilli()) / 1000})
 	}
-	return writeTextfile(path, metrics)
+	return notice.WriteTextfile(path, metrics)
 }

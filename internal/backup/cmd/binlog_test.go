@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
@@ -107,7 +108,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	s := newStall(t)
 	s.stock()
 	repo := filepath.Join(t.TempDir(), "repo")
-	out := clitest.Decode[backupOutcome](t, program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--json"))
+	out := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", s.m.DSN("shop"), "--to", repo, "--json"))
 	logs := func() catalogue { return clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")) }
 
 	args := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--flush-interval", "20ms"}
@@ -138,7 +139,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	if now, _ := s.position(); b.Position != now || b.Segments == 0 || b.Log == "" {
 		t.Errorf("outcome %+v, and the server is at %s", b, now)
 	}
-	if n, err := readMetric(metrics, fmt.Sprintf("weir_binlog_segments{log=%q}", b.Log)); n == 0 || err != nil {
+	if n, err := notice.ReadMetric(metrics, fmt.Sprintf("weir_binlog_segments{log=%q}", b.Log)); n == 0 || err != nil {
 		t.Errorf("metrics: %v, %v", n, err)
 	}
 	wantEnd := s.print()

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
@@ -92,7 +93,7 @@ func TestBackupThatIsKilledIsResumed(t *testing.T) {
 			program.Refuse(t, cli.ExitShortfall, []string{"incomplete"}, "verify", repo, id)
 			program.Refuse(t, cli.ExitFailed, []string{"no unfinished backup of other"}, "backup", s.dsn("postgres"), "--to", repo, "--label", "other", "--resume")
 
-			out := clitest.Decode[backupOutcome](t, program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--resume", "--chunk-size", "64kB", "--json"))
+			out := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", s.dsn("shop"), "--to", repo, "--resume", "--chunk-size", "64kB", "--json"))
 			if out.ID != id || out.Rows != 2500 {
 				t.Errorf("resumed %+v, want %s", out, id)
 			}

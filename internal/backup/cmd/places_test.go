@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
@@ -40,7 +41,7 @@ func TestPlaceOfSeveralServers(t *testing.T) {
 	client(t, south, "CREATE DATABASE shop; CREATE TABLE shop.whose AS SELECT 'south' AS note")
 	var ids []string
 	for _, m := range []*lab.MySQL{north, south, north, south, south} {
-		ids = append(ids, clitest.Decode[backupOutcome](t, program.Must(t, "backup", m.DSN("shop"), "--to", place, "--json")).ID)
+		ids = append(ids, clitest.Decode[notice.Outcome](t, program.Must(t, "backup", m.DSN("shop"), "--to", place, "--json")).ID)
 	}
 	newest := []string{ids[2], ids[4]}
 
@@ -82,7 +83,7 @@ func TestPlaceOfSeveralServers(t *testing.T) {
 		t.Errorf("the newest of a server does not stay: %s", text)
 	}
 
-	labelled := clitest.Decode[backupOutcome](t, program.Must(t, "backup", north.DSN("shop"), "--to", place, "--label", "nightly", "--json")).ID
+	labelled := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", north.DSN("shop"), "--to", place, "--label", "nightly", "--json")).ID
 	program.Must(t, "verify", place, "latest:nightly")
 	program.Refuse(t, cli.ExitFailed, []string{"of yearly", "no complete backup"}, "verify", place, "latest:yearly")
 	program.Refuse(t, cli.ExitFailed, append([]string{labelled}, newest...), "restore", place, "--to", north.DSN("copy"), "--create")

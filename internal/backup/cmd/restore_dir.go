@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/backup/schedule"
 	"github.com/weirdb/weir/internal/backup/wal"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/wire/pgrepl"
@@ -229,7 +230,7 @@ func (d *restoreDir) command(ctx context.Context, place string, m *archive.Manif
 		}
 	}
 	args = append(args, place)
-	return strings.ReplaceAll(shellLine(args), "%", "%%") + ` "%f" "%p"`, nil
+	return strings.ReplaceAll(schedule.ShellLine(args), "%", "%%") + ` "%f" "%p"`, nil
 }
 
 func (d *restoreDir) report(m *archive.Manifest, opts wal.DirOptions, v *restoreVerb, stdout io.Writer) error {

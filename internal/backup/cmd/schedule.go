@@ -4,15 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/backup/schedule"
 )
 
 // scheduleVerb is the configuration of `weir schedule`.
@@ -96,7 +96,7 @@ func (v *scheduleVerb) complete(args []string) error {
 		if strings.ContainsAny(a, "\r\n\x00") {
 			return errors.New("the arguments of weir backup: one line each")
 		}
-		if holdsPassword(a) {
+		if schedule.HoldsPassword(a) {
 			return errors.New("an argument of weir backup holds a password, which everybody could read in the unit: put PGPASSWORD, MYSQL_PWD or the credentials of S3 into the file of --env-file")
 		}
 	}
@@ -164,22 +164,6 @@ func (v *scheduleVerb) whole(args []string) ([]string, error) {
 	return append(out, "--until-end"), nil
 }
 
-// passwordWord is a password in pairs of key and value, or among a URL's parameters.
-var passwordWord = regexp.MustCompile(`(?i)(^|[\s?&])(ssl)?password\s*=`)
-
-// holdsPassword looks for a password in an argument, be it the value of a flag.
-func holdsPassword(arg string) bool {
-	if flag, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(flag, "--") {
-		arg = value
-	}
-	if u, err := url.Parse(arg); err == nil && u.User != nil {
-		if _, secret := u.User.Password(); secret {
-			return true
-		}
-	}
-	return passwordWord.MatchString(arg)
-}
-
 // place is where the backups go.
 func (v *scheduleVerb) place(args []string) string {
 	backup, _, err := scheduled(args)
@@ -202,89 +186,12 @@ func (v *scheduleVerb) print(args []string, w io.Writer) error {
 	if c, _, err := scheduled(args); err == nil && c.Flag("progress") != nil {
 		backup = append(backup, "--progress", "none")
 	}
-	lines := []string{unitLine(backup)}
-	shell := shellLine(backup)
+	u := schedule.Units{
+		Name: v.name, OnCalendar: v.onCalendar, Delay: v.delay, User: v.user, EnvFile: v.envFile,
+		Commands: [][]string{backup},
+	}
 	if len(v.prune) > 0 {
-		prune := v.pruneArgs(v.place(args))
-		lines = append(lines, unitLine(prune))
-		shell += " && " + shellLine(prune)
+		u.Commands = append(u.Commands, v.pruneArgs(v.place(args)))
 	}
-	if v.envFile != "" {
-		// The lines are NAME=VALUE, which may not be a shell's own quoting: systemd
-		// takes the rest of a line as it is.
-		file := shellLine([]string{v.envFile})
-		shell = "if [ -r " + file + " ]; then while IFS= read -r line; do case \"$line\" in [A-Za-z_]*=*) export \"$line\";; esac; done < " + file + "; fi; " + shell
-	}
-	_, err := fmt.Fprintf(w, `# /etc/systemd/system/%[1]s.service
-[Unit]
-Description=weir backup
-Documentation=https://github.com/weirdb/weir/blob/main/docs/backup.md
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-Type=oneshot
-ExecStart=%[2]s
-EnvironmentFile=-%[3]s
-User=%[4]s
-# The first signal ends a backup in an orderly way.
-KillSignal=SIGTERM
-TimeoutStopSec=60s
-Nice=10
-IOSchedulingClass=idle
-NoNewPrivileges=yes
-ProtectHome=read-only
-PrivateTmp=yes
-UMask=0077
-
-# /etc/systemd/system/%[1]s.timer
-[Unit]
-Description=weir backup, regularly
-
-[Timer]
-OnCalendar=%[5]s
-RandomizedDelaySec=%[6]s
-# A run that was missed while the machine was off is made up for.
-Persistent=true
-
-[Install]
-WantedBy=timers.target
-
-# systemctl daemon-reload && systemctl enable --now %[1]s.timer
-#
-# Or, in place of both, in /etc/crontab, at a time of its own:
-# 30 2 * * * %[4]s  %[7]s
-`, v.name, strings.Join(lines, "\nExecStart="), v.envFile, v.user, v.onCalendar, v.delay, strings.ReplaceAll(shell, "%", `\%`))
-	if err != nil {
-		return fmt.Errorf("print units: %w", err)
-	}
-	return nil
-}
-
-// unitLine quotes a command line for systemd: "%" and "$" mean something there.
-func unitLine(args []string) string {
-	var words []string
-	for _, a := range args {
-		a = strings.NewReplacer("%", "%%", "$", "$$").Replace(a)
-		if strings.ContainsAny(a, " \t\"'\\;") || a == "" {
-			a = strconv.Quote(a)
-		}
-		words = append(words, a)
-	}
-	return strings.Join(words, " ")
-}
-
-// plainWord needs no quotes in a shell.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-// shellLine quotes a command line for a shell.
-func shellLine(args []string) string {
-	var words []string
-	for _, a := range args {
-		if !plainWord.MatchString(a) {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		words = append(words, a)
-	}
-	return strings.Join(words, " ")
+	return u.Write(w)
 }

@@ -18,11 +18,11 @@ func TestTwoBackupsIntoOneTar(t *testing.T) {
 	if err := os.WriteFile(path+".part", []byte("of one that was killed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, end, err := createTar(t.Context(), path, archive.Options{})
+	w, end, err := archive.CreateFile(t.Context(), path, archive.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := createTar(t.Context(), path, archive.Options{}); err == nil || !strings.Contains(err.Error(), "another backup") {
+	if _, _, err := archive.CreateFile(t.Context(), path, archive.Options{}); err == nil || !strings.Contains(err.Error(), "another backup") {
 		t.Errorf("a second one: %v", err)
 	}
 	if _, err := w.Finish(t.Context(), archive.Manifest{}); err != nil {
@@ -32,7 +32,7 @@ func TestTwoBackupsIntoOneTar(t *testing.T) {
 		t.Fatal(err)
 	}
 	program.Must(t, "verify", path)
-	_, end, err = createTar(t.Context(), path, archive.Options{})
+	_, end, err = archive.CreateFile(t.Context(), path, archive.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/backup/wal"
 )
 
@@ -153,17 +154,17 @@ func writeWALMetrics(path string, s wal.Status) error {
 	if s.Connected {
 		connected = 1
 	}
-	metrics := []metric{
-		{"weir_wal_connected", "Whether log is being received.", "", connected},
-		{"weir_wal_flushed_bytes", "Position up to which log is kept.", "", float64(s.Flushed)},
-		{"weir_wal_segments", "Segments completed since the start.", "", float64(s.Segments)},
-		{"weir_wal_reconnects", "Connections after the first since the start.", "", float64(s.Reconnects)},
+	metrics := []notice.Metric{
+		{Name: "weir_wal_connected", Help: "Whether log is being received.", Labels: "", Value: connected},
+		{Name: "weir_wal_flushed_bytes", Help: "Position up to which log is kept.", Labels: "", Value: float64(s.Flushed)},
+		{Name: "weir_wal_segments", Help: "Segments completed since the start.", Labels: "", Value: float64(s.Segments)},
+		{Name: "weir_wal_reconnects", Help: "Connections after the first since the start.", Labels: "", Value: float64(s.Reconnects)},
 	}
 	if s.LagBytes >= 0 {
-		metrics = append(metrics, metric{"weir_wal_lag_bytes", "Log that the server has and that is not kept.", "", float64(s.LagBytes)})
+		metrics = append(metrics, notice.Metric{Name: "weir_wal_lag_bytes", Help: "Log that the server has and that is not kept.", Labels: "", Value: float64(s.LagBytes)})
 	}
 	if !s.FlushedAt.IsZero() {
-		metrics = append(metrics, metric{"weir_wal_flushed_timestamp_seconds", "When log was kept last.", "", float64(s.FlushedAt.UnixMilli()) / 1000})
+		metrics = append(metrics, notice.Metric{Name: "weir_wal_flushed_timestamp_seconds", Help: "When log was kept last.", Labels: "", Value: float64(s.FlushedAt.UnixMilli()) / 1000})
 	}
-	return writeTextfile(path, metrics)
+	return notice.WriteTextfile(path, metrics)
 }

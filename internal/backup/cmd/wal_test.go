@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weirdb/weir/internal/backup/notice"
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
@@ -25,7 +26,7 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 	place := strings.Replace(store.URL(), "?", "/pitr?", 1)
 	metrics := filepath.Join(t.TempDir(), "wal.prom")
 	program.Must(t, "backup", "wal", s.dsn("postgres"), "--to", place, "--until-now")
-	out := clitest.Decode[backupOutcome](t, program.Must(t, "backup", "base", s.dsn("postgres"), "--to", place, "--json"))
+	out := clitest.Decode[notice.Outcome](t, program.Must(t, "backup", "base", s.dsn("postgres"), "--to", place, "--json"))
 	if !out.OK || out.Label != "base" || out.PlainBytes < 10<<20 {
 		t.Errorf("outcome: %+v", out)
 	}
@@ -33,7 +34,7 @@ func TestBaseBackupAndLogInS3(t *testing.T) {
 	if text := program.Must(t, "backup", "wal", s.dsn("postgres"), "--to", place, "--until-now", "--metrics-file", metrics); !strings.Contains(text, "kept up to") {
 		t.Errorf("it says %s", text)
 	}
-	if v, err := readMetric(metrics, "weir_wal_flushed_bytes"); err != nil || v == 0 {
+	if v, err := notice.ReadMetric(metrics, "weir_wal_flushed_bytes"); err != nil || v == 0 {
 		t.Errorf("flushed %v, %v", v, err)
 	}
 	c := clitest.Decode[catalogue](t, program.Must(t, "list", place, "--json"))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/resp"
 )
 
 // kvLoader reads the options of `weir kv serve`.
@@ -65,7 +66,7 @@ func (c *kvConfig) trust() (err error) {
 		}
 	}
 	if c.passwordFile != "" {
-		if r.Front.Users, err = readRedisUsers(c.passwordFile); err != nil {
+		if r.Front.Users, err = resp.ReadUsers(c.passwordFile); err != nil {
 			return fmt.Errorf("--resp-password-file: %w", err)
 		}
 	}

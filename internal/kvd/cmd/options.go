@@ -2,9 +2,7 @@ package kvcmd
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/replica"
-	"github.com/weirdb/weir/internal/kvd/resp"
 )
 
 // kvConfig is what the options add up to.
@@ -264,33 +261,4 @@ func kvAccessOptions() []cli.Option[kvConfig] {
 			},
 		},
 	}
-}
-
-// readRedisUsers reads who may log in: a line for each, empty lines and those
-// that begin with # left out.
-func readRedisUsers(path string) ([]resp.User, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var users []resp.User
-	for i, line := range strings.Split(string(text), "\n") {
-		line = strings.TrimSuffix(line, "\r")
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		u := resp.User{Name: "default", Password: line}
-		if name, rest, found := strings.Cut(line, ":"); found {
-			u.Name, u.Password = name, rest
-			u.Password, u.ReadOnly = strings.CutSuffix(rest, ":readonly")
-		}
-		if u.Name == "" || u.Password == "" {
-			return nil, fmt.Errorf("%s:%d: want PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly", path, i+1)
-		}
-		users = append(users, u)
-	}
-	if len(users) == 0 {
-		return nil, fmt.Errorf("%s names nobody: want lines PASSWORD, NAME:PASSWORD or NAME:PASSWORD:readonly", path)
-	}
-	return users, nil
 }

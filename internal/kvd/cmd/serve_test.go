@@ -15,11 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
-	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
@@ -46,25 +43,6 @@ func TestKVConfiguration(t *testing.T) {
 	got := fmt.Sprint(r.ID, r.Preset, r.MaxValue, r.BatchDelay, r.Redis, r.Switches.Fast, r.Join, r.Election)
 	if want := "2curp-ho2048 150µs127.0.0.1:6379true true 300ms"; got != want {
 		t.Errorf("configuration %s, want %s", got, want)
-	}
-}
-
-func TestRedisUsersFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "users")
-	if err := os.WriteFile(file, []byte("# comment\ngeheim\n\nreader:seen:readonly\r\nwriter:with:colon\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got, err := readRedisUsers(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []resp.User{
-		{Name: "default", Password: "geheim"},
-		{Name: "reader", Password: "seen", ReadOnly: true},
-		{Name: "writer", Password: "with:colon"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("users (-want +got):\n%s", diff)
 	}
 }
 

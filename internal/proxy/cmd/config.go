@@ -2,6 +2,7 @@ package proxycmd
 
 import (
 	"cmp"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,7 +13,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/userlist"
 	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -71,7 +75,7 @@ func (c *proxyConfig) completePostgres() (err error) {
 		return fmt.Errorf("%s: %w", cmp.Or(c.pgDSN.source, "server from PG* variables"), err)
 	}
 	c.pgDSN.visible = c.pgDSN.source == "--postgres" && showsPassword(c.pgDSN.text, c.pg.Postgres.Password)
-	if c.pg.Users, err = readUserList(c.pgUsers, postgresUser); err != nil {
+	if c.pg.Users, err = userlist.Read(c.pgUsers, postgresUser); err != nil {
 		return fmt.Errorf("--auth-file: %w", err)
 	}
 	return c.pg.Validate()
@@ -85,7 +89,7 @@ func (c *proxyConfig) completeMySQL() (err error) {
 		return fmt.Errorf("%s: %w", cmp.Or(c.myDSN.source, "server from MYSQL_* variables"), err)
 	}
 	c.myDSN.visible = c.myDSN.source == "--mysql" && showsPassword(c.myDSN.text, c.my.MySQL.Password)
-	if c.my.Users, err = readUserList(c.myUsers, mysqlUser); err != nil {
+	if c.my.Users, err = userlist.Read(c.myUsers, mysqlUser); err != nil {
 		return fmt.Errorf("--mysql-auth-file: %w", err)
 	}
 	return c.my.Validate()
@@ -102,6 +106,26 @@ func hasScheme(dsn string, schemes ...string) bool {
 func showsPassword(dsn, password string) bool {
 	return password != "" && (strings.Contains(dsn, password) || strings.Contains(dsn, url.PathEscape(password)) ||
 		strings.Contains(dsn, url.QueryEscape(password)))
+}
+
+// postgresUser makes a user of a list's entry. A secret is a password, an md5
+// hash or a SCRAM secret as in pg_authid.rolpassword.
+func postgresUser(name, text string) (postgres.User, error) {
+	secret, err := pgwire.ParseSecret(text)
+	return postgres.User{Name: name, Secret: secret}, err
+}
+
+// mysqlUser makes a user of a list's entry. A secret is a password or a hash as in
+// mysql.user, also in hexadecimal digits behind 0x: those of caching_sha2_password
+// hold bytes of any kind, and servers print them so.
+func mysqlUser(name, text string) (mysql.User, error) {
+	if digits, ok := strings.CutPrefix(text, "0x"); ok {
+		if hash, err := hex.DecodeString(digits); err == nil && strings.HasPrefix(string(hash), "$A$") {
+			text = string(hash)
+		}
+	}
+	secret, err := mywire.ParseSecret(text)
+	return mysql.User{Name: name, Secret: secret}, err
 }
 
 // listBatch reads the list under batch: which writes without a hint join a group;

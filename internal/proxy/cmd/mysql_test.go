@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/proxy/userlist"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -164,7 +165,7 @@ func TestProxyForMySQLAlone(t *testing.T) {
 func TestParseMySQLUserList(t *testing.T) {
 	native, sha2 := mywire.NewNativeSecret("pw"), mywire.NewSHA2Secret("pw")
 	text := fmt.Sprintf("\"a\" \"pass\"\n\"b\" \"%s\"\n\"c\" \"0x%X\"\n\"d\" \"\"\n\"e\" \"0xfeed\"\n", native, sha2)
-	users, err := parseUserList(text, mysqlUser)
+	users, err := userlist.Parse(text, mysqlUser)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestParseMySQLUserList(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("users (-want +got):\n%s", diff)
 	}
-	if _, err := parseUserList(`"a" "$A$005$hush"`, mysqlUser); err == nil || strings.Contains(err.Error(), "hush") || !strings.HasPrefix(err.Error(), "1: ") {
+	if _, err := userlist.Parse(`"a" "$A$005$hush"`, mysqlUser); err == nil || strings.Contains(err.Error(), "hush") || !strings.HasPrefix(err.Error(), "1: ") {
 		t.Errorf("a broken hash: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package backupcmd
+package archive
 
 import (
 	"context"
@@ -8,19 +8,17 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/weirdb/weir/internal/backup/archive"
 )
 
-// createTar begins a backup in a file, which gets its name, durably, when it is
+// CreateFile begins a backup in a file, which gets its name, durably, when it is
 // whole. end is to be called once.
-func createTar(ctx context.Context, path string, opts archive.Options) (_ *archive.Writer, end func(whole bool) error, err error) {
+func CreateFile(ctx context.Context, path string, opts Options) (_ *Writer, end func(whole bool) error, err error) {
 	f, err := openPart(path + ".part")
 	if err != nil {
 		return nil, nil, fmt.Errorf("create stream: %w", err)
 	}
 	drop := func() error { return errors.Join(os.Remove(f.Name()), f.Close()) } // the name first: the lock goes with the file
-	w, err := archive.CreateStream(ctx, f, opts)
+	w, err := CreateStream(ctx, f, opts)
 	if err != nil {
 		return nil, nil, errors.Join(err, drop())
 	}
@@ -66,12 +64,4 @@ func openPart(name string) (_ *os.File, err error) {
 		return nil, fmt.Errorf("another backup has just ended with %s: try again", name)
 	}
 	return f, f.Truncate(0)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

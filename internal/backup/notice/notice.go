@@ -1,4 +1,6 @@
-package backupcmd
+// Package notice tells others of a backup: shell commands before and after it, a
+// webhook, and metrics in a file for node_exporter.
+package notice
 
 import (
 	"bytes"
@@ -14,7 +16,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/spf13/pflag"
 	"github.com/weirdb/weir/internal/version"
 )
 
@@ -22,33 +23,29 @@ import (
 // may take.
 const hookPatience = 10 * time.Second
 
-// hookFlags are what is run and told before and after a backup.
-type hookFlags struct {
-	before, after string
-	webhook       string
-	metricsFile   string
+// Hooks are what is run and told before and after a backup. Its zero value is
+// nothing.
+type Hooks struct {
+	Before      string // shell command to run first; if it fails, nothing is backed up
+	After       string // shell command to run at the end, with WEIR_BACKUP_* in its environment
+	Webhook     string // URL to which the outcome is posted as JSON
+	MetricsFile string // for node_exporter's textfile collector, written atomically
 }
 
-func (h *hookFlags) add(f *pflag.FlagSet) {
-	f.StringVar(&h.before, "hook-before", "", "shell command to run first; if it fails, nothing is backed up")
-	f.StringVar(&h.after, "hook-after", "", "shell command to run at the end, with WEIR_BACKUP_* in its environment")
-	f.StringVar(&h.webhook, "webhook", "", "URL to which the outcome is posted as JSON")
-	f.StringVar(&h.metricsFile, "metrics-file", "", "file for node_exporter's textfile collector, written atomically")
-}
-
-func (h *hookFlags) validate() error {
-	if h.webhook == "" {
+// Validate judges the webhook, and names the flag.
+func (h *Hooks) Validate() error {
+	if h.Webhook == "" {
 		return nil
 	}
-	u, err := url.Parse(h.webhook)
+	u, err := url.Parse(h.Webhook)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("--webhook: want an http or https URL")
 	}
 	return nil
 }
 
-// backupOutcome is what hooks, webhooks, metrics and --json tell of a backup.
-type backupOutcome struct {
+// Outcome is what hooks, webhooks, metrics and --json tell of a backup.
+type Outcome struct {
 	ID       string        `json:"id"`
 	Label    string        `json:"label"`
 	Location string        `json:"location"`
@@ -65,7 +62,7 @@ type backupOutcome struct {
 }
 
 // environment is the outcome as a hook sees it.
-func (o *backupOutcome) environment() []string {
+func (o *Outcome) environment() []string {
 	status := "failed"
 	if o.OK {
 		status = "ok"
@@ -78,38 +75,38 @@ func (o *backupOutcome) environment() []string {
 	}
 }
 
-// start runs the command before.
-func (h *hookFlags) start(ctx context.Context, o *backupOutcome, stderr io.Writer) error {
-	if h.before == "" {
+// Start runs the command before.
+func (h *Hooks) Start(ctx context.Context, o *Outcome, stderr io.Writer) error {
+	if h.Before == "" {
 		return nil
 	}
-	if err := runHook(ctx, h.before, []string{"WEIR_BACKUP_LABEL=" + o.Label, "WEIR_BACKUP_LOCATION=" + o.Location}, stderr); err != nil {
+	if err := runHook(ctx, h.Before, []string{"WEIR_BACKUP_LABEL=" + o.Label, "WEIR_BACKUP_LOCATION=" + o.Location}, stderr); err != nil {
 		return fmt.Errorf("--hook-before: %w; nothing was backed up", err)
 	}
 	return nil
 }
 
-// finish tells everybody of the outcome. Only the command after and the metrics
+// Finish tells everybody of the outcome. Only the command after and the metrics
 // are part of the run: an inbox that does not answer is a warning.
-func (h *hookFlags) finish(ctx context.Context, o *backupOutcome, stderr io.Writer) error {
+func (h *Hooks) Finish(ctx context.Context, o *Outcome, stderr io.Writer) error {
 	ctx = context.WithoutCancel(ctx) // an interruption is an outcome, too
 	var errs []error
 	state := "the backup failed, too"
 	if o.OK {
 		state = "the backup is complete all the same"
 	}
-	if h.metricsFile != "" {
-		if err := writeBackupMetrics(h.metricsFile, o); err != nil {
+	if h.MetricsFile != "" {
+		if err := writeMetrics(h.MetricsFile, o); err != nil {
 			errs = append(errs, fmt.Errorf("--metrics-file: %w; %s", err, state))
 		}
 	}
-	if h.webhook != "" {
-		if err := postOutcome(ctx, h.webhook, o); err != nil {
+	if h.Webhook != "" {
+		if err := postOutcome(ctx, h.Webhook, o); err != nil {
 			fmt.Fprintf(stderr, "warning: --webhook: %v\n", err)
 		}
 	}
-	if h.after != "" {
-		if err := runHook(ctx, h.after, o.environment(), stderr); err != nil {
+	if h.After != "" {
+		if err := runHook(ctx, h.After, o.environment(), stderr); err != nil {
 			errs = append(errs, fmt.Errorf("--hook-after: %w; %s", err, state))
 		}
 	}
@@ -135,7 +132,7 @@ func runHook(ctx context.Context, command string, env []string, stderr io.Writer
 
 // postOutcome posts the outcome. Errors do not show the URL, whose path or query
 // is often a secret.
-func postOutcome(ctx context.Context, to string, o *backupOutcome) error {
+func postOutcome(ctx context.Context, to string, o *Outcome) error {
 	ctx, cancel := context.WithTimeout(ctx, hookPatience)
 	defer cancel()
 	body, err := json.Marshal(o)
@@ -147,7 +144,7 @@ func postOutcome(ctx context.Context, to string, o *backupOutcome) error {
 		return errors.New("the URL makes no request")
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("User-Agent", "weir/"+version.Current().Version)
+	request.Header.Set("User-Agent", "weir/"+version.Number)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		if u := (*url.Error)(nil); errors.As(err, &u) {

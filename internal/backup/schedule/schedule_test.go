@@ -1,4 +1,4 @@
-package backupcmd
+package schedule
 
 import "testing"
 
@@ -8,7 +8,7 @@ func TestSchedulesHoldNoPasswords(t *testing.T) {
 		"host=db password=b dbname=shop", "password = b", "postgres://a@db/shop?password=b",
 		"postgres://a@db/shop?sslmode=require&sslpassword=b", "s3://key:secret@bucket/x", "--to=s3://key:secret@bucket/x",
 	} {
-		if !holdsPassword(arg) {
+		if !HoldsPassword(arg) {
 			t.Errorf("%q passes", arg)
 		}
 	}
@@ -16,7 +16,7 @@ func TestSchedulesHoldNoPasswords(t *testing.T) {
 		"postgres://a@db/shop", "postgres://a@db:5432/shop?user=a@b", "host=db passfile=/x", "--encrypt-passphrase-file=/x",
 		"--to=s3://bucket/x", "--no-role-passwords=true", "--table=password",
 	} {
-		if holdsPassword(arg) {
+		if HoldsPassword(arg) {
 			t.Errorf("%q is refused", arg)
 		}
 	}

@@ -1,42 +1,18 @@
-package proxycmd
+// Package userlist reads files of users and their secrets, in the form of
+// PgBouncer's userlist.txt.
+package userlist
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/weirdb/weir/internal/proxy/mysql"
-	"github.com/weirdb/weir/internal/proxy/postgres"
-	"github.com/weirdb/weir/internal/wire/mywire"
-	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// postgresUser makes a user of a list's entry. A secret is a password, an md5
-// hash or a SCRAM secret as in pg_authid.rolpassword.
-func postgresUser(name, text string) (postgres.User, error) {
-	secret, err := pgwire.ParseSecret(text)
-	return postgres.User{Name: name, Secret: secret}, err
-}
-
-// mysqlUser makes a user of a list's entry. A secret is a password or a hash as in
-// mysql.user, also in hexadecimal digits behind 0x: those of caching_sha2_password
-// hold bytes of any kind, and servers print them so.
-func mysqlUser(name, text string) (mysql.User, error) {
-	if digits, ok := strings.CutPrefix(text, "0x"); ok {
-		if hash, err := hex.DecodeString(digits); err == nil && strings.HasPrefix(string(hash), "$A$") {
-			text = string(hash)
-		}
-	}
-	secret, err := mywire.ParseSecret(text)
-	return mysql.User{Name: name, Secret: secret}, err
-}
-
-// readUserList reads a file of users in the form of PgBouncer's userlist.txt; ""
+// Read reads a file of users in the form of PgBouncer's userlist.txt; ""
 // names none.
-func readUserList[User any](path string, user func(name, secret string) (User, error)) ([]User, error) {
+func Read[User any](path string, user func(name, secret string) (User, error)) ([]User, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -44,21 +20,21 @@ func readUserList[User any](path string, user func(name, secret string) (User, e
 	if err != nil {
 		return nil, err
 	}
-	users, err := parseUserList(string(text), user)
+	users, err := Parse(string(text), user)
 	if err != nil {
 		return nil, fmt.Errorf("%s:%w", filepath.Base(path), err)
 	}
 	return users, nil
 }
 
-// parseUserList reads lines of the form
+// Parse reads lines of the form
 //
 //	"user" "secret"
 //
 // where "" stands for a quotation mark within quotation marks; lines that begin
 // with ; or # and what follows the secret are comments. Errors begin with the
 // line and quote nothing of it.
-func parseUserList[User any](text string, user func(name, secret string) (User, error)) ([]User, error) {
+func Parse[User any](text string, user func(name, secret string) (User, error)) ([]User, error) {
 	var users []User
 	lines := make(map[string]int)
 	number := 0

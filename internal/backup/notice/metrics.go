@@ -1,4 +1,4 @@
-package backupcmd
+package notice
 
 import (
 	"errors"
@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// lastSuccess is the metric that outlives failures: it is what alerts ask for.
-const lastSuccess = "weir_backup_last_success_timestamp_seconds"
+// LastSuccess is the metric that outlives failures: it is what alerts ask for.
+const LastSuccess = "weir_backup_last_success_timestamp_seconds"
 
-// metric is one line of a textfile, with its help.
-type metric struct {
-	name, help, labels string
-	value              float64
+// Metric is one line of a textfile, with its help.
+type Metric struct {
+	Name, Help, Labels string
+	Value              float64
 }
 
-// writeBackupMetrics replaces a textfile by the outcome of a backup.
-func writeBackupMetrics(path string, o *backupOutcome) error {
+// writeMetrics replaces a textfile by the outcome of a backup.
+func writeMetrics(path string, o *Outcome) error {
 	labels := fmt.Sprintf("{label=%q}", o.Label)
 	ended := float64(o.Started.Add(o.Elapsed).UnixMilli()) / 1000
 	success, last := 0.0, ended
@@ -28,14 +28,14 @@ func writeBackupMetrics(path string, o *backupOutcome) error {
 		success = 1
 	} else {
 		var err error
-		if last, err = readMetric(path, lastSuccess+labels); err != nil {
+		if last, err = ReadMetric(path, LastSuccess+labels); err != nil {
 			return err
 		}
 	}
-	return writeTextfile(path, []metric{
+	return WriteTextfile(path, []Metric{
 		{"weir_backup_success", "Whether the last backup succeeded.", labels, success},
 		{"weir_backup_last_run_timestamp_seconds", "When the last backup ended.", labels, ended},
-		{lastSuccess, "When the last backup that succeeded ended; 0: none did.", labels, last},
+		{LastSuccess, "When the last backup that succeeded ended; 0: none did.", labels, last},
 		{"weir_backup_duration_seconds", "How long the last backup took.", labels, o.Elapsed.Seconds()},
 		{"weir_backup_tables", "Tables in the last backup.", labels, float64(o.Tables)},
 		{"weir_backup_rows", "Rows in the last backup.", labels, float64(o.Rows)},
@@ -45,13 +45,13 @@ func writeBackupMetrics(path string, o *backupOutcome) error {
 	})
 }
 
-// writeTextfile replaces a textfile atomically: a collector sees the old one or
+// WriteTextfile replaces a textfile atomically: a collector sees the old one or
 // the new one.
-func writeTextfile(path string, metrics []metric) (err error) {
+func WriteTextfile(path string, metrics []Metric) (err error) {
 	var b strings.Builder
 	for _, m := range metrics {
-		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s%s %s\n", m.name, m.help, m.name, m.name, m.labels,
-			strconv.FormatFloat(m.value, 'f', -1, 64))
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n%s%s %s\n", m.Name, m.Help, m.Name, m.Name, m.Labels,
+			strconv.FormatFloat(m.Value, 'f', -1, 64))
 	}
 	// The collector reads *.prom only, so that it never sees this one.
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -71,8 +71,8 @@ func writeTextfile(path string, metrics []metric) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// readMetric returns a value of a textfile, 0 if it is not there.
-func readMetric(path, name string) (float64, error) {
+// ReadMetric returns a value of a textfile, 0 if it is not there.
+func ReadMetric(path, name string) (float64, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
