@@ -42,8 +42,10 @@ type catalog struct {
 
 	reads    map[string]myscan.Effect // views
 	writes   map[string]myscan.Effect // tables with triggers, and views over such
+	defaults map[string]myscan.Effect // tables with columns whose DEFAULT does more than to say a value
 	routines map[string]myscan.Effect // all that the account may see
 	blind    map[string]bool          // databases of which the account may not see triggers
+	unseen   map[string]bool          // tables with triggers that weir knows and the account does not see
 	nothing  bool                     // no name is of consequence
 
 	waiting []*client // whose statements are to be judged
@@ -95,12 +97,16 @@ const (
 	routinesSQL = "SELECT CAST(ROUTINE_NAME AS BINARY), CASE WHEN ROUTINE_BODY = 'SQL' AND ROUTINE_TYPE IN ('FUNCTION', 'PROCEDURE') THEN CAST(ROUTINE_DEFINITION AS BINARY) END, CAST(SQL_MODE AS BINARY), CAST(ROUTINE_SCHEMA AS BINARY) FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA <> 'sys'" + allRows
 	triggersSQL = "SELECT CAST(EVENT_OBJECT_TABLE AS BINARY), CAST(ACTION_STATEMENT AS BINARY), CAST(SQL_MODE AS BINARY) FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA <> 'sys'" + allRows
 
+	// defaultsSQL lists what columns of MariaDB assign to variables by themselves. MySQL's
+	// may not. It costs about what viewsSQL costs: both look at every table.
+	defaultsSQL = "SELECT CAST(TABLE_NAME AS BINARY), CAST(COLUMN_DEFAULT AS BINARY) FROM information_schema.COLUMNS WHERE COLUMN_DEFAULT LIKE '%:=%' AND TABLE_SCHEMA NOT IN ('sys', 'information_schema', 'performance_schema', 'mysql')" + allRows
+
 	// blindSQL lists the databases of which the account may not see triggers, and in
 	// a row without a name whether it sees all routines.
-	blindSQL = "SELECT CAST(s.SCHEMA_NAME AS BINARY) FROM information_schema.SCHEMATA s WHERE s.SCHEMA_NAME NOT IN ('information_schema', 'performance_schema', 'sys', 'mysql')" +
+	blindSQL = "SELECT CAST(s.SCHEMA_NAME AS BINARY), CAST(CURRENT_USER() AS BINARY) FROM information_schema.SCHEMATA s WHERE s.SCHEMA_NAME NOT IN ('information_schema', 'performance_schema', 'sys', 'mysql')" +
 		" AND NOT EXISTS (SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'TRIGGER')" +
 		" AND NOT EXISTS (SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES p WHERE p.GRANTEE = " + granteeSQL + " AND p.PRIVILEGE_TYPE = 'TRIGGER' AND s.SCHEMA_NAME LIKE p.TABLE_SCHEMA)" +
-		" UNION ALL SELECT NULL FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'SELECT'" + allRows
+		" UNION ALL SELECT NULL, NULL FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'SELECT'" + allRows
 
 	granteeSQL = `CONCAT('''', LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)) - 1), '''@''', SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''')`
 
@@ -132,15 +138,22 @@ func (k *catalog) load(b *backend) {
 		})
 	}
 	read(countersSQL, 2, r.counter)
-	read(blindSQL, 1, r.unseen)
+	read(blindSQL, 2, r.blindness)
 	read(viewsSQL, 2, r.view)
 	read(routinesSQL, 4, r.routine)
 	read(triggersSQL, 3, r.trigger)
+	if b.p.facts.mariadb {
+		read(defaultsSQL, 2, r.assigns)
+	}
 	b.ask(noWarnings, func(u *unit) {
-		k.loading--
 		if u.err != nil && r.err == nil {
 			r.err = u.err
 		}
+		if r.asksDSN() {
+			k.seeByDSN(r)
+			return
+		}
+		k.loading--
 		k.loaded(r)
 	})
 	b.endLook()
@@ -169,20 +182,11 @@ func (k *catalog) loaded(r *catalogReader) {
 			k.l.srv.log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
 		}
 	} else if r.number > k.have { // else a later one has ended before
-		wasBlind := len(k.blind) > 0
 		r.finish()
 		k.known, k.failures, k.have = true, 0, r.number
 		k.epoch++
 		k.seen, k.readAt, k.count = k.l.Now, k.l.Now, r.count.String()
-		if len(k.blind) > 0 && !wasBlind {
-			names := make([]string, 0, len(k.blind))
-			for n := range k.blind {
-				names = append(names, n)
-			}
-			slices.Sort(names)
-			k.l.srv.log.Warn("the account may not see triggers, so sessions that write keep their connection: grant it TRIGGER on these databases, or declare triggers and functions harmless (--mysql-trust-functions '*')",
-				"user", k.user, "databases", strings.Join(names[:min(len(names), 10)], ","))
-		}
+		r.sayBlind()
 	}
 	waiting := k.waiting
 	k.waiting = nil
@@ -252,11 +256,15 @@ type catalogReader struct {
 	mode     myscan.Mode
 	err      *mywire.Error
 	count    strings.Builder
-	blind    map[string]bool
+	blind    map[string]bool // folded; names are as they are
+	names    []string
+	account  string          // as CURRENT_USER() has it
+	unseen   map[string]bool // tables with triggers that only the DSN's user sees
 	seesAll  bool
 	views    []catalogObject
 	routines []catalogObject
 	triggers []catalogObject
+	defaults []catalogObject
 }
 
 // A catalogObject is a view, a routine, or the trigger of a table.
@@ -270,17 +278,6 @@ func (r *catalogReader) counter(row [][]byte) {
 		return
 	}
 	fmt.Fprintf(&r.count, "%s=%s ", row[0], row[1])
-}
-
-func (r *catalogReader) unseen(row [][]byte) {
-	if row[0] == nil {
-		r.seesAll = true
-		return
-	}
-	if r.blind == nil {
-		r.blind = make(map[string]bool)
-	}
-	r.blind[foldName(string(row[0]))] = true
 }
 
 // opaque is a body that is not shown.
@@ -316,6 +313,10 @@ func (r *catalogReader) trigger(row [][]byte) {
 	r.triggers = append(r.triggers, catalogObject{name: foldName(string(row[0])), body: r.read(row[1], string(row[2]))})
 }
 
+func (r *catalogReader) assigns(row [][]byte) {
+	r.defaults = append(r.defaults, catalogObject{name: foldName(string(row[0])), body: myscan.ReadBody("RETURN "+string(row[1]), r.mode)})
+}
+
 func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
 	if body == nil || hasWord(sqlMode, "ORACLE") {
 		return opaque
@@ -330,13 +331,18 @@ func (r *catalogReader) read(body []byte, sqlMode string) myscan.Body {
 func (r *catalogReader) finish() {
 	k := r.k
 	k.reads, k.writes, k.routines = map[string]myscan.Effect{}, map[string]myscan.Effect{}, map[string]myscan.Effect{}
-	k.blind = r.blind
+	k.defaults = map[string]myscan.Effect{}
+	k.blind, k.unseen = r.blind, r.unseen
 	if k.trusted() {
 		k.blind, k.nothing = nil, true
 		return
 	}
 	for _, o := range r.routines {
 		k.routines[o.name] |= o.body.Effects
+	}
+	for _, o := range r.defaults {
+		k.defaults[o.name] |= o.body.Effects
+		k.writes[o.name] |= o.body.Effects
 	}
 	for changed := true; changed; {
 		changed = false
@@ -419,10 +425,14 @@ func (k *catalog) reach(sql string, mode myscan.Mode, info *myscan.Statement, db
 	if writing && k.blind[strings.ToLower(db)] {
 		e |= opaque.Effects
 	}
+	asksDefault := len(k.defaults) > 0 && strings.Contains(strings.ToLower(sql), "default") // DEFAULT(column) in a SELECT
 	myscan.Names(sql, mode, func(name string, call bool) bool {
 		name = foldName(name)
 		if !k.nothing {
 			e |= k.reads[name]
+			if asksDefault {
+				e |= k.defaults[name]
+			}
 			if writing {
 				e |= k.writes[name]
 				if k.blind[name] {

@@ -53,6 +53,7 @@ type Server struct {
 	health health
 	shut   shutDoor
 	grants grants
+	blind  sync.Map // accounts of which the log has said that they see no triggers
 }
 
 // New checks the configuration and starts to listen; Run serves.

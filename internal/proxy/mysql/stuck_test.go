@@ -230,3 +230,44 @@ func TestCatalogThatIsBeingRead(t *testing.T) {
 		t.Errorf("RELEASE_LOCK of the writer: %s, want 1", got)
 	}
 }
+
+// TestDefaultThatAssigns: the DEFAULT of a column of MariaDB can assign a user variable,
+// which nothing tells of. Who may have it evaluated keeps the connection. Here nobody
+// does: MariaDB assigns the variable of the session that has opened the table, whoever
+// writes, and crashes when that one has left.
+func TestDefaultThatAssigns(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE d (a INT DEFAULT (@leak := 5), b INT)", "CREATE TABLE plain (a INT, b VARCHAR(9) DEFAULT '@z:=1')", "CREATE VIEW v AS SELECT a, b FROM d")
+	w := start(t, db, nil)
+	w.dial(nil).one("SELECT 1") // the catalog is known
+	for _, c := range []struct {
+		sql    string
+		pinned int
+	}{
+		{"INSERT INTO d (a, b) VALUES (1, 1)", 1},
+		{"/* batch */ INSERT INTO d (a, b) VALUES (1, 1)", 1},
+		{"INSERT INTO v (a, b) VALUES (1, 1)", 1},
+		{"UPDATE d SET b = 1", 1},
+		{"SELECT b AS `default` FROM d", 1},
+		{"SELECT b FROM d", 0},
+		{"INSERT INTO plain (a) VALUES (1)", 0},
+		{"SELECT DEFAULT(b) FROM plain", 0},
+	} {
+		for _, prepared := range []bool{false, true} {
+			session := speaker{w.dial(nil)}
+			ask := session.ask
+			if prepared {
+				ask = session.askPrepared
+			}
+			if got := ask(c.sql); strings.HasPrefix(got, "ERROR") {
+				t.Fatal(got)
+			}
+			eventually(t, "what it did is judged", func() bool { p := w.pool(); return p.Pinned > 0 || p.Backends == p.Free })
+			if got := w.pool().Pinned; got != c.pinned {
+				t.Errorf("after %s (prepared: %v) %d sessions keep their connection, want %d", c.sql, prepared, got, c.pinned)
+			}
+			_ = session.Close()
+			eventually(t, "the session has left", func() bool { return w.pool().Clients == 1 })
+		}
+	}
+}

@@ -52,6 +52,9 @@ func (t *tableCache) forget() { clear(t.m) }
 // look returns what is known of a table, and has the server asked if that is
 // nothing, or old.
 func (t *tableCache) look(p *pool, set *session.Set, schema, table string) *tableFacts {
+	if k := p.catalog; len(k.unseen) > 0 && k.unseen[foldName(table)] {
+		return &tableFacts{state: tableOther, at: p.l.Now} // the account would be told of no triggers
+	}
 	f := t.m[tableKey{set, schema, table}]
 	if f != nil && p.l.Now-f.at < tableFresh {
 		return f

@@ -1,0 +1,115 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// This file is about accounts that may not see triggers, which is most that may only
+// read and write rows. What a write of theirs fires is known if the DSN's user may see
+// the triggers of all databases: then that one looks. Otherwise any write may fire
+// anything, and the log says what to grant.
+
+// seesAllSQL tells whether an account sees the triggers of all databases.
+const seesAllSQL = "SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.GRANTEE = " + granteeSQL + " AND u.PRIVILEGE_TYPE = 'TRIGGER'"
+
+// asksDSN tells whether the DSN's user may know more than the account does.
+func (r *catalogReader) asksDSN() bool {
+	dsn := r.k.l.srv.cfg.MySQL.User
+	return r.err == nil && len(r.blind) > 0 && dsn != "" && dsn != r.k.user && !r.k.trusted()
+}
+
+// seeByDSN has the DSN's user look at the triggers, and ends the reading.
+func (k *catalog) seeByDSN(r *catalogReader) {
+	srv := k.l.srv
+	srv.background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+		defer cancel()
+		triggers, err := srv.allTriggers(ctx)
+		k.l.Post(func() {
+			k.loading--
+			if err != nil {
+				srv.log.Debug("the DSN's user does not show triggers", "user", k.user, "error", err)
+			} else {
+				r.blind, r.triggers, r.unseen = nil, nil, make(map[string]bool)
+				for _, row := range triggers {
+					r.trigger(row)
+					r.unseen[foldName(string(row[0]))] = true
+				}
+			}
+			k.loaded(r)
+		})
+	})
+}
+
+// allTriggers reads the triggers of all databases as the DSN's user.
+func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
+	conn, err := s.visit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if all, err := conn.Query(ctx, seesAllSQL); err != nil {
+		return nil, fmt.Errorf("ask for the privilege TRIGGER: %w", err)
+	} else if len(all) == 0 {
+		return nil, fmt.Errorf("user %q has no privilege TRIGGER on all databases", s.cfg.MySQL.User)
+	}
+	rows, err := conn.Query(ctx, triggersSQL)
+	if err != nil {
+		return nil, fmt.Errorf("read triggers: %w", err)
+	}
+	out := make([][][]byte, len(rows))
+	for i, row := range rows {
+		for _, v := range row {
+			var value []byte // a body that is not shown
+			if v.Valid {
+				value = []byte(v.String)
+			}
+			out[i] = append(out[i], value)
+		}
+	}
+	return out, nil
+}
+
+// blindness is a database of which the account may not see triggers.
+func (r *catalogReader) blindness(row [][]byte) {
+	if row[0] == nil {
+		r.seesAll = true
+		return
+	}
+	if r.blind == nil {
+		r.blind = make(map[string]bool)
+	}
+	r.blind[foldName(string(row[0]))] = true
+	r.account = string(row[1])
+	r.names = append(r.names, string(row[0]))
+}
+
+// maxNamed is how many databases the log names.
+const maxNamed = 10
+
+// sayBlind tells the operator, once for each account, what to grant.
+func (r *catalogReader) sayBlind() {
+	srv := r.k.l.srv
+	if len(r.blind) == 0 || r.k.trusted() {
+		return
+	}
+	if _, said := srv.blind.LoadOrStore(r.account, true); said {
+		return
+	}
+	slices.Sort(r.names)
+	quote := func(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+	user, host := r.account, "%"
+	if at := strings.LastIndexByte(r.account, '@'); at >= 0 {
+		user, host = r.account[:at], r.account[at+1:]
+	}
+	var grants []string
+	for _, n := range r.names[:min(len(r.names), maxNamed)] {
+		pattern := strings.NewReplacer("_", `\_`, "%", `\%`).Replace(n)
+		grants = append(grants, fmt.Sprintf("GRANT TRIGGER ON %s.* TO %s@%s;", quote(pattern), quote(user), quote(host)))
+	}
+	srv.log.Warn("the account may not see triggers, so sessions that write keep their connection: let it see them, or have --mysql name a user with TRIGGER on all databases, or declare triggers and functions harmless (--mysql-trust-functions '*')",
+		"user", r.k.user, "databases", len(r.names), "grant", strings.Join(grants, " "))
+}

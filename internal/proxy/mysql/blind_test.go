@@ -1,0 +1,111 @@
+package mysql_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// TestTriggersThatTheDSNsUserSees: what an account may not see, the DSN's user may.
+func TestTriggersThatTheDSNsUserSees(t *testing.T) {
+	t.Parallel()
+	db := database(t, append(leakSetup, "CREATE TABLE logged (i INT)", "CREATE TRIGGER harmless BEFORE INSERT ON logged FOR EACH ROW SET NEW.i = 1")...)
+	name, password := account(t)
+	sqlOn(t, server(t), fmt.Sprintf("GRANT SELECT, INSERT, EXECUTE ON %s.* TO %s@'%%'", db, name))
+	secret, err := mywire.ParseSecret(password)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, db, func(c *mysql.Config) { // whose DSN's user is root
+		twoBackends(c)
+		c.Users = []mysql.User{{Name: name, Secret: secret}}
+	})
+	as := func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password = name, password }
+	w.dial(as).one("SELECT 1") // the catalog is read
+	for _, c := range []struct {
+		table           string
+		pinned, grouped bool
+	}{{"locked", true, false}, {"n", false, true}, {"logged", false, false}} {
+		session := w.dial(as)
+		idle := func() bool { p := w.poolOf(name); return p.Pinned > 0 || p.Backends == p.Free }
+		before := w.poolOf(name).Grouped
+		var pinned int
+		eventually(t, "whether writes to "+c.table+" are grouped is known", func() bool {
+			session.must("/* batch */ INSERT INTO " + c.table + " (i) VALUES (0)")
+			eventually(t, "what it did is judged", idle)
+			pinned = w.poolOf(name).Pinned
+			return !c.grouped || pinned > 0 || w.poolOf(name).Grouped > before
+		})
+		if (pinned > 0) != c.pinned {
+			t.Errorf("after a write to %s %d sessions keep their connection", c.table, pinned)
+		}
+		for range 20 {
+			session.must("/* batch */ INSERT INTO " + c.table + " (i) VALUES (0)")
+		}
+		if got := w.poolOf(name).Grouped > before; got != c.grouped {
+			t.Errorf("writes to %s are grouped: %v", c.table, got)
+		}
+		_ = session.Close()
+		eventually(t, "the session has left", func() bool { return w.poolOf(name).Clients == 1 })
+	}
+}
+
+// TestLogSaysWhatToGrant: once for each account, whatever it has loops and pools.
+func TestLogSaysWhatToGrant(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (i INT)")
+	name, password := account(t)
+	sqlOn(t, server(t), fmt.Sprintf("GRANT SELECT, INSERT ON %s.* TO %s@'%%'", db, name))
+	var log safeLog
+	w := start(t, db, func(c *mysql.Config) {
+		c.Loops = 2
+		c.MySQL.User, c.MySQL.Password = name, password
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	as := func(cfg *mywire.ConnectConfig) { cfg.User, cfg.Password = name, password }
+	for range 4 {
+		w.dial(as).must("INSERT INTO t VALUES (1)")
+	}
+	eventually(t, "writers keep their connections", func() bool { return w.poolOf(name).Pinned == 4 })
+	grant := fmt.Sprintf("GRANT TRIGGER ON `%s`.* TO `%s`@`%%`;", db, name)
+	if got := strings.Count(log.String(), grant); got != 1 {
+		t.Errorf("%q stands %d times in the log, want once:\n%s", grant, got, log.String())
+	}
+	// It is what helps.
+	sqlOn(t, server(t), grant)
+	eventually(t, "a writer does not keep its connection", func() bool {
+		c := w.dial(as)
+		defer c.Close()
+		before := w.poolOf(name)
+		c.must("INSERT INTO t VALUES (1)")
+		eventually(t, "what it did is judged", func() bool {
+			p := w.poolOf(name)
+			return p.Pinned > before.Pinned || p.Backends-p.Free == before.Pinned
+		})
+		return w.poolOf(name).Pinned == before.Pinned
+	})
+}
+
+// A safeLog gathers what several goroutines write.
+type safeLog struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *safeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *safeLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
