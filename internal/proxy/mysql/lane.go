@@ -27,9 +27,9 @@ import (
 type lane struct {
 	p    *pool
 	key  laneKey
-	set  *session.Set // of the backends that it runs on
-	rows *rowsPlan    // nil in a transaction lane
-	name string       // for reports
+	set  *session.Set  // of the backends that it runs on
+	rows *rowsPlan     // nil in a transaction lane
+	name func() string // for reports
 
 	q      *batch.Queue[*unit]
 	hot    bool // on the agenda
@@ -83,7 +83,7 @@ type run struct {
 	late   bool          // its place among the lane's runs was given to another
 }
 
-func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
+func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lane {
 	if ln := p.lanes[key]; ln != nil {
 		return ln
 	}
@@ -137,7 +137,7 @@ func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 			return nil
 		}
 		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || !p.facts.galera) && st.shape.Groupable() {
-			return p.lane(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Text, func() *rowsPlan { return newRowsPlan(p, st) })
+			return p.lane(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, st) })
 		}
 	}
 	return c.transactionLane(st.sql, window)
@@ -155,7 +155,7 @@ func (c *client) laneForText(sql string, info *myscan.Statement, window time.Dur
 			sh := p.shape(sql, c.mode, info.Verb)
 			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && sh.Groupable() {
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lane(key, sh.Text, func() *rowsPlan { return newTextPlan(p, sql, c.mode) })
+				ln := p.lane(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, sql, c.mode) })
 				if ln.rows.insert.Compatible(ins) {
 					return ln
 				}
@@ -185,7 +185,7 @@ func (c *client) transactionLane(sql string, window time.Duration) *lane {
 }
 
 func (p *pool) transaction(set *session.Set, window time.Duration) *lane {
-	return p.lane(laneKey{set: set, window: window}, "any write", nil)
+	return p.lane(laneKey{set: set, window: window}, func() string { return "any write" }, nil)
 }
 
 // push adds a unit and has the lane looked at when the turn's reads are done.

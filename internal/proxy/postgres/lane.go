@@ -38,7 +38,7 @@ type lane struct {
 	rows *rowsPlan    // nil in a solo lane
 	// setNow is set with the lock_timeout for groups as large as the last one.
 	setNow *session.Set
-	name   string // for reports
+	name   func() string // for reports
 	// async: its backends commit asynchronously, so each run needs a marker,
 	// whatever has been learned of the server since.
 	async bool
@@ -107,7 +107,7 @@ type run struct {
 	late    bool   // its place among the lane's runs was given to another
 }
 
-func (p *pool) lane(key laneKey, name string, plan func() *rowsPlan) *lane {
+func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lane {
 	if ln := p.lanes[key]; ln != nil {
 		return ln
 	}
@@ -179,7 +179,7 @@ func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration
 			if st.insert.Returning {
 				key.formats = string(v.results)
 			}
-			return p.lane(key, st.shape.Text, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
+			return p.lane(key, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
 		case tableUnknown:
 			if !p.lastForShared() {
 				return nil
@@ -203,7 +203,7 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 			switch p.tables.look(p, c.set, ins.Table) {
 			case tablePlain:
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lane(key, sh.Text, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
+				ln := p.lane(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
 				if ln.rows.insert.Compatible(ins) {
 					at := pgwire.HeaderLen + ins.TupleAt
 					return ln, sh, span{at, at + len(ins.Tuple)}
@@ -230,7 +230,7 @@ func (c *client) soloLane(window time.Duration) *lane {
 // not be acknowledged by a group flush it still exists, as the place where the
 // members of a failed group are run apart; then each commits synchronously.
 func (p *pool) solo(set *session.Set, window time.Duration) *lane {
-	return p.lane(laneKey{set: set, window: window}, "any write", nil)
+	return p.lane(laneKey{set: set, window: window}, func() string { return "any write" }, nil)
 }
 
 // push adds a unit and has the lane looked at when the turn's reads are done.

@@ -23,10 +23,10 @@ type Shape struct {
 // unproven stands for the texts of statements that never succeeded.
 const unproven = "statement that never succeeded"
 
-// shown is the text for reports. Literals are masked in it, names are not, and what
+// Shown is the text for reports. Literals are masked in it, names are not, and what
 // is written where a name belongs may be anything: a password without quotes, or in
 // those of names. Names are shown when the server has found what they name.
-func (s *Shape) shown() string {
+func (s *Shape) Shown() string {
 	if s.Runs > s.Errors {
 		return s.Text
 	}

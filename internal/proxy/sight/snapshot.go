@@ -115,7 +115,7 @@ func (s *Snapshot) AddShapes(t *Shapes) {
 	slices.SortFunc(shapes, func(a, b *Shape) int { return cmp.Compare(b.Runs, a.Runs) })
 	for _, sh := range shapes[:min(len(shapes), maxReportedShapes)] {
 		s.Shapes = append(s.Shapes, ShapeStatus{
-			Text: sh.shown(), Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors,
+			Text: sh.Shown(), Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors,
 			Cost: sh.cost, MeanBytes: sh.bytes,
 		})
 	}
