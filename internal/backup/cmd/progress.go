@@ -181,7 +181,7 @@ func plainLine(verb string, s bulk.Snapshot, rate float64) string {
 		return ""
 	}
 	line := fmt.Sprintf("%s: %s, %s", verb, s.Phase, cli.ByteText(s.Bytes))
-	if s.TotalBytes > 0 {
+	if s.TotalBytes > s.Bytes { // an estimate, which may have been too low
 		line += fmt.Sprintf(" of about %s", cli.ByteText(s.TotalBytes))
 	}
 	if s.TotalSteps > 0 {

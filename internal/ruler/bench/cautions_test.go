@@ -71,3 +71,29 @@ func TestOneRoundDecidesNothing(t *testing.T) {
 		t.Errorf("best of three rounds each: %q", got)
 	}
 }
+
+// A case is the fastest when the rounds tell it from every other one: the highest
+// median of two that are the same, or of one round, says nothing.
+func TestFastest(t *testing.T) {
+	slow, fast := testCase("slow", "", 1000, 8), testCase("fast", "auto", 2000, 8)
+	for _, tc := range []struct {
+		name string
+		in   *Result
+		want string
+	}{
+		{"twice as fast", result(slow, fast), "fast"},
+		{"two alike", result(slow, fast, testCase("as fast", "", 2001, 8)), ""},
+		{"one round", rounds(result(testCase("slow", "", 1000, 8), testCase("fast", "auto", 2000, 8)), 1), ""},
+		{"alone", result(fast), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := ""
+			if c := Fastest(tc.in); c != nil {
+				got = c.Name
+			}
+			if got != tc.want {
+				t.Errorf("the fastest is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -74,10 +74,7 @@ func CaseTable(r *Result, keys ...string) report.Table {
 			}
 		}
 	}
-	best := 0.0
-	for _, c := range r.Cases {
-		best = max(best, c.Summary["rate"].Median)
-	}
+	best := Fastest(r)
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		row := report.Cells(c.Name, inFlight(c))
@@ -85,7 +82,7 @@ func CaseTable(r *Result, keys ...string) report.Table {
 			s, ok := c.Summary[m.Key]
 			cell := report.Cell{Text: "-"}
 			if ok {
-				cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && s.Median == best}
+				cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && c == best}
 			}
 			row = append(row, cell)
 			if m.Key == "rate" {

@@ -185,12 +185,7 @@ func disturbed(r *Result) []Finding {
 	return []Finding{f}
 }
 
-// Cautions is what a reader must know before any figure of these results: it
-// stands above all else in a report.
-func Cautions(results ...*Result) []report.Finding {
-	var out []report.Finding
-	rounds, hurt := 0, 0
-	var single []string
+func disturbedRounds(results []*Result) (rounds, hurt int) {
 	for _, r := range results {
 		for i := range r.Cases {
 			for j := range r.Cases[i].Samples {
@@ -200,11 +195,51 @@ func Cautions(results ...*Result) []report.Finding {
 				}
 			}
 		}
+	}
+	return rounds, hurt
+}
+
+// Quotable tells whether an absolute figure of these results is worth quoting:
+// something foreign was at work in half of their rounds at most.
+func Quotable(results ...*Result) bool {
+	rounds, hurt := disturbedRounds(results)
+	return 2*hurt <= rounds
+}
+
+// Fastest is the case whose throughput is told apart from that of every other case,
+// nil where there is none: a median that is the highest may be so by chance.
+func Fastest(r *Result) *Case {
+	var best *Case
+	for i := range r.Cases {
+		if c := &r.Cases[i]; best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
+			best = c
+		}
+	}
+	if len(r.Cases) < 2 {
+		return nil
+	}
+	for i := range r.Cases {
+		if c := &r.Cases[i]; c != best {
+			if k, err := Compare(c, best, "rate"); err != nil || k.Verdict != Better {
+				return nil
+			}
+		}
+	}
+	return best
+}
+
+// Cautions is what a reader must know before any figure of these results: it
+// stands above all else in a report.
+func Cautions(results ...*Result) []report.Finding {
+	var out []report.Finding
+	rounds, hurt := disturbedRounds(results)
+	var single []string
+	for _, r := range results {
 		if len(r.Cases) > 1 && !slices.ContainsFunc(r.Cases, func(c Case) bool { return len(c.Samples) > 1 }) {
 			single = append(single, cmp.Or(r.Experiment.Title, r.Experiment.Name))
 		}
 	}
-	if 2*hurt > rounds {
+	if !Quotable(results...) {
 		out = append(out, report.Finding{
 			Warn: true, First: true,
 			Claim:  fmt.Sprintf("Something foreign was at work in %d of %d rounds: no absolute figure of this run is worth quoting.", hurt, rounds),

@@ -163,16 +163,13 @@ func caseTable(r *bench.Result) report.Table {
 			}
 		}
 	}
-	best := 0.0
-	for _, c := range r.Cases {
-		best = max(best, c.Summary["rate"].Median)
-	}
+	best := bench.Fastest(r)
 	if aboutMemory(r) {
-		best = -1
+		best = nil
 	}
 	for i := range r.Cases {
 		c := &r.Cases[i]
-		row := []report.Cell{{Text: c.Name, Strong: c.Summary["rate"].Median == best}}
+		row := []report.Cell{{Text: c.Name, Strong: c == best}}
 		for _, col := range shown {
 			text := col.cell(r, c)
 			if text == "" {

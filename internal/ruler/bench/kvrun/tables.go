@@ -31,10 +31,7 @@ func caseTable(results []*bench.Result, columns []string) report.Table {
 	}
 	t.Columns = append(t.Columns, report.Column{Name: "status"})
 	for _, r := range results {
-		best := 0.0
-		for _, c := range r.Cases {
-			best = max(best, c.Summary["rate"].Median)
-		}
+		best := bench.Fastest(r)
 		for i := range r.Cases {
 			c := &r.Cases[i]
 			name := c.Name
@@ -46,7 +43,7 @@ func caseTable(results []*bench.Result, columns []string) report.Table {
 				s, ok := c.Summary[m.Key]
 				cell := report.Cell{Text: "-"}
 				if ok {
-					cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && s.Median == best}
+					cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && c == best}
 				}
 				row = append(row, cell)
 			}

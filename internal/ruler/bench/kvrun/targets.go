@@ -74,6 +74,9 @@ func (o *Outcome) Targets() []Target {
 	for _, t := range absoluteTargets {
 		if r := o.find(t.experiment); r != nil {
 			if got, ok := t.judge(r); ok {
+				if !bench.Quotable(o.Results...) {
+					got.Verdict = Undecided
+				}
 				out = append(out, got)
 			}
 		}
@@ -160,6 +163,8 @@ func decide(got bench.Interval, low, high float64, unit string) (want, verdict s
 		want = "<= " + figure(high) + " " + unit
 	}
 	switch {
+	case got.N < 2: // one round tells nothing apart
+		return want, Undecided
 	case yes:
 		return want, Met
 	case no:
@@ -171,7 +176,7 @@ func decide(got bench.Interval, low, high float64, unit string) (want, verdict s
 func targetSection(targets []Target) report.Section {
 	t := report.Table{
 		Columns: []report.Column{{Name: "target"}, {Name: "wanted"}, {Name: "measured", Numeric: true}, {Name: "95 % interval", Numeric: true}, {Name: "rounds", Numeric: true}, {Name: "verdict"}},
-		Note:    "A target is met when the whole interval is on its side, and not met when the whole interval is on the other. Of fewer than six rounds the interval spans them all.",
+		Note:    "A target is met when the whole interval is on its side, and not met when the whole interval is on the other. Of fewer than six rounds the interval spans them all. One round cannot tell, and a figure itself cannot be told where something foreign was at work in most rounds.",
 	}
 	for _, g := range targets {
 		t.Rows = append(t.Rows, []report.Cell{

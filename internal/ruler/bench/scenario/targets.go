@@ -149,6 +149,9 @@ func (rule targetRule) judge(r *bench.Result) (Target, bool) {
 		t.Want = fmt.Sprintf("<= %.3g x", rule.max)
 		t.Verdict = decide(c.Ratio.Hi <= rule.max, c.Ratio.Lo > rule.max)
 	}
+	if c.Ratio.N < 2 { // one round tells nothing apart
+		t.Verdict = Undecided
+	}
 	return t, true
 }
 
