@@ -128,6 +128,11 @@ func (p *Progress) Begin(object string) (end func()) {
 	}
 	id := p.next
 	p.next++
+	// Phases that come after the data (a comparison, statistics) have steps of their
+	// own, of which the total did not know.
+	if total := p.totalSteps.Load(); total > 0 && int64(p.next) > total {
+		p.totalSteps.Add(int64(p.next) - total)
+	}
 	p.now[id] = object
 	return func() {
 		p.mu.Lock()
