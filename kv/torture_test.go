@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
+	"github.com/weirdb/weir/internal/kvd/kvtest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/kv"
@@ -28,7 +27,7 @@ func TestTorture(t *testing.T) {
 	program := labtest.Weir(t)
 	for _, preset := range []string{"raft-ht", "curp-ho"} {
 		t.Run(preset, func(t *testing.T) {
-			r := &torture{t: t, cluster: labtest.KV(t, lab.KVConfig{Program: program, Preset: preset}), start: time.Now()}
+			r := &torture{t: t, cluster: labtest.KV(t, lab.KVConfig{Program: program, Preset: preset}), Record: kvtest.NewRecord(t)}
 			r.run(*tortureFor)
 		})
 	}
@@ -37,38 +36,14 @@ func TestTorture(t *testing.T) {
 type torture struct {
 	t       *testing.T
 	cluster *lab.KV
-	start   time.Time
-
-	mu      sync.Mutex
-	history map[string][]porcupine.Operation // by key
-	acked   map[string]int64                 // increments by counter
-	unknown map[string]int64
 	kills   int
-	ops     int
-}
-
-// registers are what porcupine checks: put and get of one key.
-type registerOp struct {
-	write bool
-	value string
-}
-
-var registers = porcupine.Model{
-	Init: func() any { return "" },
-	Step: func(state, input, output any) (bool, any) {
-		op := input.(registerOp)
-		if op.write {
-			return true, op.value
-		}
-		return output.(string) == state.(string), state
-	},
+	*kvtest.Record
 }
 
 func (r *torture) run(d time.Duration) {
-	r.history, r.acked, r.unknown = map[string][]porcupine.Operation{}, map[string]int64{}, map[string]int64{}
 	r.storm(d)
 	// On a busy machine no operation may end between two kills.
-	for deadline := time.Now().Add(labtest.Patience); r.ops == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(labtest.Patience); r.Operations() == 0 && time.Now().Before(deadline); {
 		r.storm(d)
 	}
 	r.check()
@@ -140,76 +115,14 @@ func (r *torture) client(ctx context.Context, number int) {
 		key := fmt.Sprintf("register/%d", random.IntN(3))
 		switch random.IntN(5) {
 		case 0:
-			r.put(ctx, c, number, key, fmt.Sprintf("%d.%d", number, i))
+			r.Put(ctx, c, number, key, fmt.Sprintf("%d.%d", number, i))
 		case 1:
-			r.increment(ctx, c, fmt.Sprintf("counter/%d", random.IntN(2)))
+			r.Increment(ctx, c, fmt.Sprintf("counter/%d", random.IntN(2)))
 		case 2:
-			r.ownWeak(ctx, c, own, strconv.Itoa(i))
+			r.OwnWeak(ctx, c, own, strconv.Itoa(i))
 		default:
-			r.get(ctx, c, number, key)
+			r.Get(ctx, c, number, key)
 		}
-	}
-}
-
-func (r *torture) note(key string, op porcupine.Operation) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ops++
-	r.history[key] = append(r.history[key], op)
-}
-
-func (r *torture) now() int64 { return int64(time.Since(r.start)) }
-
-func (r *torture) put(ctx context.Context, c *kv.Client, client int, key, value string) {
-	call := r.now()
-	_, err := c.Put(ctx, key, []byte(value))
-	end := r.now()
-	var unknown *kv.UnknownError
-	switch {
-	case errors.As(err, &unknown):
-		end = 1 << 62 // it may take effect at any time from now on
-	case err != nil:
-		return // it was not sent
-	}
-	r.note(key, porcupine.Operation{ClientId: client, Input: registerOp{true, value}, Call: call, Output: "", Return: end})
-}
-
-func (r *torture) get(ctx context.Context, c *kv.Client, client int, key string) {
-	call := r.now()
-	item, err := c.Get(ctx, key)
-	if err != nil && !errors.Is(err, kv.ErrNotFound) {
-		return
-	}
-	r.note(key, porcupine.Operation{ClientId: client, Input: registerOp{}, Call: call, Output: string(item.Value), Return: r.now()})
-}
-
-func (r *torture) increment(ctx context.Context, c *kv.Client, key string) {
-	_, err := c.Increment(ctx, key, 1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ops++
-	var unknown *kv.UnknownError
-	switch {
-	case err == nil:
-		r.acked[key]++
-	case errors.As(err, &unknown):
-		r.unknown[key]++
-	}
-}
-
-func (r *torture) ownWeak(ctx context.Context, c *kv.Client, key, value string) {
-	if _, err := c.Put(ctx, key, []byte(value), kv.Weak()); err != nil {
-		return
-	}
-	item, err := c.Get(ctx, key, kv.Weak())
-	if err != nil {
-		if errors.Is(err, kv.ErrNotFound) {
-			r.t.Errorf("own weak write %s of %s is not found", value, key)
-		}
-		return
-	}
-	if string(item.Value) != value {
-		r.t.Errorf("own weak write %s of %s, then weak read %s", value, key, item.Value)
 	}
 }
 
@@ -224,26 +137,15 @@ func (r *torture) check() {
 			r.t.Error(err)
 		}
 	}()
-	for key, acked := range r.acked {
+	histories, undecided := r.Check(func(key string) (kv.Item, bool) {
 		item, err := c.Get(ctx, key)
-		if err != nil {
+		if err != nil && !errors.Is(err, kv.ErrNotFound) {
 			r.t.Fatal(err)
 		}
-		got, err := strconv.ParseInt(string(item.Value), 10, 64)
-		if err != nil || got < acked || got > acked+r.unknown[key] {
-			r.t.Errorf("%s = %s (%v) after %d acknowledged increments and %d of unknown outcome", key, item.Value, err, acked, r.unknown[key])
-		}
-	}
-	for key, ops := range r.history {
-		switch porcupine.CheckOperationsTimeout(registers, ops, 20*time.Second) {
-		case porcupine.Illegal:
-			r.t.Errorf("%s: a history of %d operations is not linearizable", key, len(ops))
-		case porcupine.Unknown:
-			r.t.Logf("%s: %d operations: undecided after 20 s", key, len(ops))
-		}
-	}
-	r.t.Logf("%d operations, %d kills and pauses", r.ops, r.kills)
-	if r.ops == 0 {
+		return item, err == nil
+	})
+	r.t.Logf("%d operations, %d histories (%d undecided after 20 s), %d kills and pauses", r.Operations(), histories, undecided, r.kills)
+	if r.Operations() == 0 {
 		r.t.Error("no operation ended")
 	}
 }

@@ -1,0 +1,163 @@
+// Package kvtest is a load on a cluster whose every answer is judged, for tests that
+// kill, stop and mistreat its replicas meanwhile.
+package kvtest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/weirdb/weir/kv"
+)
+
+// Record is what clients did and what they were told. Strong operations on one key
+// must be linearizable; a counter counts every increment that was acknowledged, and
+// none twice; sessions see their own weak writes. Its methods may be called
+// concurrently.
+type Record struct {
+	tb    testing.TB
+	start time.Time
+
+	mu      sync.Mutex
+	history map[string][]porcupine.Operation // by key
+	acked   map[string]int64                 // increments by counter
+	unknown map[string]int64
+	ops     int
+}
+
+// NewRecord returns an empty record.
+func NewRecord(tb testing.TB) *Record {
+	return &Record{
+		tb: tb, start: time.Now(), history: map[string][]porcupine.Operation{},
+		acked: map[string]int64{}, unknown: map[string]int64{},
+	}
+}
+
+// Forget drops the histories, which were checked. Counters go on.
+func (r *Record) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.history)
+}
+
+// Operations is how many have ended.
+func (r *Record) Operations() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ops
+}
+
+type registerOp struct {
+	write bool
+	value string
+}
+
+// registers is what porcupine checks: puts and gets of one key.
+var registers = porcupine.Model{
+	Init: func() any { return "" },
+	Step: func(state, input, output any) (bool, any) {
+		op := input.(registerOp)
+		if op.write {
+			return true, op.value
+		}
+		return output.(string) == state.(string), state
+	},
+}
+
+func (r *Record) now() int64 { return int64(time.Since(r.start)) }
+
+func (r *Record) note(key string, op porcupine.Operation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ops++
+	r.history[key] = append(r.history[key], op)
+}
+
+// Put writes a key, strongly.
+func (r *Record) Put(ctx context.Context, c *kv.Client, client int, key, value string) {
+	call := r.now()
+	_, err := c.Put(ctx, key, []byte(value))
+	end := r.now()
+	var unknown *kv.UnknownError
+	switch {
+	case errors.As(err, &unknown):
+		end = 1 << 62 // it may take effect at any time from now on
+	case err != nil:
+		return // it was not sent
+	}
+	r.note(key, porcupine.Operation{ClientId: client, Input: registerOp{true, value}, Call: call, Output: "", Return: end})
+}
+
+// Get reads a key, strongly. It reports whether there was an answer.
+func (r *Record) Get(ctx context.Context, c *kv.Client, client int, key string) bool {
+	call := r.now()
+	item, err := c.Get(ctx, key)
+	if err != nil && !errors.Is(err, kv.ErrNotFound) {
+		return false
+	}
+	r.note(key, porcupine.Operation{ClientId: client, Input: registerOp{}, Call: call, Output: string(item.Value), Return: r.now()})
+	return true
+}
+
+// Increment counts one up.
+func (r *Record) Increment(ctx context.Context, c *kv.Client, key string) {
+	_, err := c.Increment(ctx, key, 1)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ops++
+	var unknown *kv.UnknownError
+	switch {
+	case err == nil:
+		r.acked[key]++
+	case errors.As(err, &unknown):
+		r.unknown[key]++
+	}
+}
+
+// OwnWeak writes a key that is the client's own weakly, and reads it weakly.
+func (r *Record) OwnWeak(ctx context.Context, c *kv.Client, key, value string) {
+	if _, err := c.Put(ctx, key, []byte(value), kv.Weak()); err != nil {
+		return
+	}
+	r.mu.Lock()
+	r.ops++
+	r.mu.Unlock()
+	item, err := c.Get(ctx, key, kv.Weak())
+	switch {
+	case errors.Is(err, kv.ErrNotFound):
+		r.tb.Errorf("own weak write %s of %s is not found", value, key)
+	case err == nil && string(item.Value) != value:
+		r.tb.Errorf("own weak write %s of %s, then weak read %s", value, key, item.Value)
+	}
+}
+
+// Check judges, and reads the counters by get, which must answer. It returns how
+// many histories there were, and of how many 20 s did not decide.
+func (r *Record) Check(get func(key string) (item kv.Item, found bool)) (histories, undecided int) {
+	r.mu.Lock()
+	acked, unknown, history := maps.Clone(r.acked), maps.Clone(r.unknown), maps.Clone(r.history)
+	r.mu.Unlock()
+	for key, least := range acked {
+		item, _ := get(key)
+		got, err := strconv.ParseInt(string(item.Value), 10, 64)
+		if err != nil || got < least || got > least+unknown[key] {
+			r.tb.Errorf("%s = %s (%v) after %d acknowledged increments and %d of unknown outcome", key, item.Value, err, least, unknown[key])
+		}
+	}
+	for key, ops := range history {
+		histories++
+		switch porcupine.CheckOperationsTimeout(registers, ops, 20*time.Second) {
+		case porcupine.Illegal:
+			r.tb.Errorf("%s: a history of %d operations is not linearizable", key, len(ops))
+		case porcupine.Unknown:
+			undecided++
+		}
+	}
+	return histories, undecided
+}
