@@ -30,7 +30,10 @@ peers: ## Build bin/weir-peers, the other outboxes of weir bench outbox
 	go build -C bench/peers -mod=readonly -o ../../bin/weir-peers .
 
 .PHONY: run
-run: setup build ## See weir at work against throwaway servers of both engines
+run: ## See weir at work against throwaway servers of both engines
+	@scripts/setup demo
+	@[ -x bin/weir ] || echo "building bin/weir: some minutes the first time, seconds afterwards"
+	@go build -mod=readonly -o bin/weir ./cmd/weir
 	bin/weir demo
 
 .PHONY: lint
