@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -9,18 +10,32 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file notices that somebody has changed what a user may do, by a connection
-// that weir does not carry. A connection keeps the global and the database's
-// privileges that the user had when it was opened, and directly anyone who logs in has
-// those of now. So the connections that logins open are asked, and where the answer
-// is another than before, the user's pools are opened anew.
+// This file notices that somebody has changed what a user may do, or what a session
+// begins with, by a connection that weir does not carry. A connection keeps the global
+// and the database's privileges that the user had when it was opened, and the settings
+// that the server had then; directly anyone who logs in has those of now. So the
+// connections that logins open are asked, and where the answer is another than before,
+// the user's pools are opened anew, or all.
 
 // grants remembers the privileges of users, as hashes. Safe for concurrent use.
 type grants struct {
 	seed maphash.Seed
 	mu   sync.Mutex
 	seen map[string]granted // guarded by mu
+	// defaults are those of defaultsOfSessions; known if they were asked for. Both
+	// guarded by mu.
+	defaults uint64
+	known    bool
 }
+
+// defaultsOfSessions are the settings of a new session by which its statements mean
+// something else, as far as somebody would change them while a server runs. Servers
+// leave out those that they do not have.
+const defaultsOfSessions = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('autocommit', 'sql_mode', 'time_zone', 'init_connect', 'tx_isolation', 'transaction_isolation'," +
+	" 'tx_read_only', 'transaction_read_only', 'innodb_lock_wait_timeout', 'lock_wait_timeout', 'wait_timeout', 'interactive_timeout', 'foreign_key_checks', 'unique_checks'," +
+	" 'sql_safe_updates', 'sql_select_limit', 'completion_type', 'group_concat_max_len', 'div_precision_increment', 'max_statement_time', 'max_execution_time'," +
+	" 'default_storage_engine', 'explicit_defaults_for_timestamp', 'auto_increment_increment', 'auto_increment_offset', 'binlog_format', 'max_allowed_packet'," +
+	" 'character_set_server', 'collation_server', 'lc_time_names', 'default_week_format', 'max_error_count', 'sql_auto_is_null', 'innodb_strict_mode')"
 
 type granted struct {
 	hash uint64
@@ -54,15 +69,7 @@ func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Serv
 	if err != nil {
 		return nil // what it may do is not known; the server will say
 	}
-	var h maphash.Hash
-	h.SetSeed(g.seed)
-	for _, r := range rows {
-		for _, v := range r {
-			_, _ = h.WriteString(v.String)
-			_ = h.WriteByte(0)
-		}
-	}
-	is := granted{h.Sum64(), now}
+	is := granted{g.hash(rows), now}
 	g.mu.Lock()
 	if g.seen == nil || len(g.seen) >= maxGrants {
 		g.seen = make(map[string]granted)
@@ -77,5 +84,36 @@ func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Serv
 			}
 		})
 	}
+	s.checkDefaults(ctx, conn)
 	return nil
+}
+
+// checkDefaults asks a new connection what sessions begin with.
+func (s *Server) checkDefaults(ctx context.Context, conn *mywire.Server) {
+	rows, err := conn.Query(ctx, defaultsOfSessions)
+	if err != nil {
+		return
+	}
+	g := &s.grants
+	is := g.hash(rows)
+	g.mu.Lock()
+	changed := g.known && g.defaults != is
+	g.defaults, g.known = is, true
+	g.mu.Unlock()
+	if changed {
+		s.log.Info("the server's settings have changed; connections are opened anew")
+		s.renew(nil)
+	}
+}
+
+func (g *grants) hash(rows [][]sql.NullString) uint64 {
+	var h maphash.Hash
+	h.SetSeed(g.seed)
+	for _, r := range rows {
+		for _, v := range r {
+			_, _ = h.WriteString(v.String)
+			_ = h.WriteByte(0)
+		}
+	}
+	return h.Sum64()
 }

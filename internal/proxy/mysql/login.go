@@ -195,6 +195,11 @@ func (l *loop) admit(v *visitor, fd int) {
 		c.addPins(pinMode)
 	}
 	if v.donated != nil {
+		if base := c.p.facts.base["autocommit"]; base != "" && (base != "0") != (v.donated.status&mywire.StatusAutocommit != 0) {
+			// The client was told how sessions begin now. One that takes its writes for
+			// committed must not run where they are not.
+			l.srv.renew(l)
+		}
 		if len(c.p.backends)+c.p.dialing < c.p.size {
 			c.p.adopt(v.donated)
 		} else {

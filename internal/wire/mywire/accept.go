@@ -30,7 +30,8 @@ type AcceptConfig struct {
 	Caps Caps
 	// Charset is the server's collation. Default: CharsetUTF8MB4.
 	Charset byte
-	// Status flags in the greeting. Default: StatusAutocommit.
+	// Status flags in the greeting. Default: StatusAutocommit, unless Version is
+	// given: a server whose sessions begin without autocommit has none.
 	Status Status
 	// Plugin is proposed to the client. Default: mysql_native_password.
 	Plugin string
@@ -69,10 +70,11 @@ const OfferedCaps = CapFoundRows | CapLongFlag | CapConnectWithDB | CapNoSchema 
 const capsLogin = CapPluginAuth | CapPluginAuthLenenc | CapConnectWithDB | CapConnectAttrs
 
 func (c AcceptConfig) withDefaults() AcceptConfig {
-	c.Version = cmp.Or(c.Version, DefaultVersion)
+	if c.Version == "" {
+		c.Version, c.Status = DefaultVersion, cmp.Or(c.Status, StatusAutocommit)
+	}
 	c.Caps = cmp.Or(c.Caps, OfferedCaps)
 	c.Charset = cmp.Or(c.Charset, CharsetUTF8MB4)
-	c.Status = cmp.Or(c.Status, StatusAutocommit)
 	c.Plugin = cmp.Or(c.Plugin, PluginNative)
 	if c.Salt == nil {
 		c.Salt = newSalt()
