@@ -24,9 +24,9 @@ func (s *Server) isAdmin(user string) bool {
 
 // authenticateAdmin lets in the DSN's user and those listed, by a secret that weir
 // holds, else as the server decides; without a password only who may have what weir
-// has: see mayBorrow.
+// has: see core.MayBorrow.
 func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
-	secret, known := s.creds.secret(v.key.user)
+	secret, known := s.creds.Secret(v.key.user)
 	allowed := s.isAdmin(v.key.user)
 	switch {
 	case allowed && !known && v.c.borrows:

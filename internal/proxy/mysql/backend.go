@@ -178,7 +178,7 @@ func (b *backend) prepare(set *session.Set, then func(err *mywire.Error)) {
 	l, p := b.p.l, b.p
 	steps := transition(b.set, set, &p.facts, p.key.database)
 	b.set = set
-	p.st.replays++
+	p.st.Replays++
 	var failure *mywire.Error
 	left := len(steps)
 	finish := func(u *unit) {

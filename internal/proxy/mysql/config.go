@@ -6,15 +6,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // User is one entry of the user list.
-type User struct {
-	Name   string
-	Secret mywire.Secret
-}
+type User = core.User[mywire.Secret]
 
 // Config says how this side of the proxy listens, whom it lets in, and how it
 // shares. The zero value of a field means its default.

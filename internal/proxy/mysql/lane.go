@@ -614,7 +614,7 @@ func (c *client) groupAnswered(u *unit, id uint64, warnings uint16) {
 		u.shape.Grouped++
 	}
 	c.last.grouped(u, id, warnings)
-	c.p.st.grouped++
+	c.p.st.Grouped++
 	c.p.count(u, c.l.Now)
 	c.resume()
 	if c.draining {

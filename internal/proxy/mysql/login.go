@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -55,7 +56,7 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	}
 	leave := s.lobby.Enter(raw)
 	defer leave()
-	c := &client{l: s.leastLoaded(), addr: raw.RemoteAddr().String(), borrows: s.mayBorrow(raw)}
+	c := &client{l: s.leastLoaded(), addr: raw.RemoteAddr().String(), borrows: core.MayBorrow(raw, s.cfg.TrustLoopback)}
 	s.register(c)
 	wire, err := mywire.Accept(ctx, raw, s.accept(s.facts(ctx), c.id))
 	if err != nil {
@@ -222,7 +223,7 @@ func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 		}
 		return s.vouch(ctx, v)
 	}
-	secret, listed := s.creds.secret(user)
+	secret, listed := s.creds.Secret(user)
 	if !listed && s.cfg.AuthQuery != "" {
 		var err error
 		if secret, err = s.lookUpSecret(ctx, user); err != nil {
@@ -238,7 +239,7 @@ func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 	if err != nil {
 		return err
 	}
-	s.creds.learn(user, keys)
+	s.creds.Learn(user, keys)
 	return s.vouch(ctx, v)
 }
 
@@ -287,7 +288,7 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 	if !res.Proved && !overUnix {
 		res.Keys = mywire.PasswordKeys("")
 	}
-	s.creds.learn(v.key.user, res.Keys)
+	s.creds.Learn(v.key.user, res.Keys)
 	v.ok = res.Server.OK
 	if e := s.checkGrants(ctx, v.key.user, res.Server); e != nil {
 		_ = res.Server.Close()

@@ -34,7 +34,7 @@ func (c *client) checkBegun() {
 		return
 	}
 	p := c.p
-	p.st.timeouts++
+	p.st.Timeouts++
 	p.l.srv.log.Error("a statement was not begun in time", "client", c.addr, "pool", p.key.String(),
 		"waiting", c.waiting, "probing", c.probing, "linked", c.link != nil, "pins", c.pins.String(), "in_use", p.uses())
 	e := mywire.NewError(mywire.ErrTooManyConnections,

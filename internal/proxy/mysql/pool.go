@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -103,16 +103,8 @@ type poolFacts struct {
 }
 
 type poolStats struct {
-	units, reads, grouped, errors uint64
-	bytes                         uint64
-	waits                         uint64
-	waited                        time.Duration
-	timeouts                      uint64
-	replays, reruns               uint64
-	stalls, moved, preemptions    uint64
-	opened, closed, dialErrors    uint64
-	pins                          [len(pinNames)]uint64
-	latency                       measure.Hist
+	core.PoolStats
+	pins [len(pinNames)]uint64
 }
 
 func (l *loop) pool(key poolKey) *pool {
@@ -297,7 +289,7 @@ func (p *pool) adopt(conn *backendConn) {
 	}
 	b.s = s
 	p.backends = append(p.backends, b)
-	p.st.opened++
+	p.st.Opened++
 	b.mode = modeOwn
 	if p.facts.text != conn.version {
 		p.facts = poolFacts{text: conn.version, mariadb: conn.mariadb, version: versionID(conn.version), pipelines: mayPipeline(conn.version, conn.mariadb)}
@@ -457,7 +449,7 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 // dialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
 func (p *pool) dialFailed(err error) {
-	p.st.dialErrors++
+	p.st.DialErrors++
 	p.dialErr = err
 	p.dials.Failed(p.l.Now)
 	if len(p.backends) > 0 {
@@ -495,7 +487,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 			p.excl = append(p.excl, w)
 			continue
 		}
-		p.st.timeouts++
+		p.st.Timeouts++
 		switch {
 		case w.c != nil:
 			w.c.waiting = false
@@ -515,7 +507,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 		if !u.read || p.l.Now-u.apartAt < minWait {
 			return false // a write waits for a lock as long as its client would
 		}
-		p.st.timeouts++
+		p.st.Timeouts++
 		u.c.lost(u, e)
 		return true
 	})
@@ -529,7 +521,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 			p.reads = append(p.reads, u)
 			continue
 		}
-		p.st.timeouts++
+		p.st.Timeouts++
 		u.c.lost(u, e)
 	}
 }
@@ -540,7 +532,7 @@ func (p *pool) lose(b *backend, err error) {
 	p.free = without(p.free, b)
 	p.shared = without(p.shared, b)
 	b.endGhosts()
-	p.st.closed++
+	p.st.Closed++
 	if !b.greeted && !b.doomed && !b.retired {
 		p.dialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
 	}
@@ -603,7 +595,7 @@ func (p *pool) closeAll() {
 
 // count records an answered unit.
 func (p *pool) count(u *unit, now time.Duration) {
-	p.st.units++
+	p.st.Units++
 	if u.shape != nil {
 		u.shape.Runs++
 		if u.failed {
@@ -611,8 +603,8 @@ func (p *pool) count(u *unit, now time.Duration) {
 		}
 	}
 	if u.failed {
-		p.st.errors++
+		p.st.Errors++
 	}
-	p.st.bytes += uint64(u.bytes)
-	p.st.latency.Record(int64(now - u.queuedAt))
+	p.st.Bytes += uint64(u.bytes)
+	p.st.Latency.Record(int64(now - u.queuedAt))
 }

@@ -28,7 +28,7 @@ func (p *pool) queueClient(c *client) {
 	}
 	c.waiting = true
 	if limit := p.l.srv.cfg.MaxWaiting; limit > 0 && len(p.excl) >= limit {
-		p.st.timeouts++
+		p.st.Timeouts++
 		e := mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
 		p.l.Post(func() { // when the socket holds the bytes that are refused
@@ -46,7 +46,7 @@ func (p *pool) queueClient(c *client) {
 func (p *pool) enqueue(w waiter) {
 	w.since = p.l.Now
 	p.excl = append(p.excl, w)
-	p.st.waits++
+	p.st.Waits++
 	p.watch()
 	p.wake()
 }
@@ -82,7 +82,7 @@ func (p *pool) dispatch() {
 		if b == nil {
 			break
 		}
-		p.st.waited += p.l.Now - w.since
+		p.st.Waited += p.l.Now - w.since
 		done++
 		switch {
 		case w.c != nil:
@@ -217,7 +217,7 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 // read sends a shared read on a pipeline, or queues it for one.
 func (p *pool) read(u *unit) {
 	c := u.c
-	p.st.reads++
+	p.st.Reads++
 	u.read = true
 	if c.inflight > 1 {
 		c.reader.send(u) // behind its own earlier ones

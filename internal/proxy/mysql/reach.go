@@ -128,7 +128,7 @@ func (s *Server) visit(ctx context.Context) (*mywire.Server, error) {
 	cfg := s.cfg.MySQL
 	cfg.Timeout = s.cfg.ConnectTimeout
 	if cfg.Password == "" {
-		cfg.Keys = s.creds.of(cfg.User)
+		cfg.Keys = s.creds.Keys(cfg.User)
 	}
 	pending, err := mywire.Dial(ctx, cfg)
 	if err != nil {
@@ -173,7 +173,7 @@ const ownCaps = mywire.CapLongPassword | mywire.CapLongFlag | mywire.CapIgnoreSi
 func (s *Server) connectConfig(key poolKey) mywire.ConnectConfig {
 	cfg := s.cfg.MySQL
 	cfg.User, cfg.Database, cfg.Charset = key.user, key.database, key.charset
-	cfg.Password, cfg.Keys = "", s.creds.of(key.user)
+	cfg.Password, cfg.Keys = "", s.creds.Keys(key.user)
 	cfg.Caps = key.caps | ownCaps
 	cfg.Timeout = s.cfg.ConnectTimeout
 	return cfg
@@ -189,7 +189,7 @@ func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, erro
 	})
 	if err != nil {
 		if mywire.CodeOf(err) == mywire.ErrAccessDenied {
-			s.creds.refuted(key.user, cfg.Keys)
+			s.creds.Refuted(key.user, cfg.Keys)
 		}
 		return nil, err
 	}

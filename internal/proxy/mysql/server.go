@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -48,7 +49,7 @@ type Server struct {
 	mu     sync.Mutex
 	owners map[uint32]*client // guarded by mu: connection id -> client
 	lastID uint32             // guarded by mu
-	creds  credentials
+	creds  *core.Credentials[mywire.Secret, mywire.ClientKeys]
 	known  serverFacts
 	health health
 	shut   shutDoor
@@ -63,7 +64,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, log: cfg.Log, began: time.Now(), owners: make(map[uint32]*client)}
-	s.creds.init(&cfg)
+	s.creds = newCredentials(&cfg)
 	s.grants.seed = maphash.MakeSeed()
 	s.dialCtx, s.stopDials = context.WithCancel(context.Background())
 	for range cfg.Loops {

@@ -110,10 +110,10 @@ func (p *pool) stalled(b *backend) bool {
 		return false
 	} else if n > 0 {
 		p.moved += n
-		p.st.moved += uint64(n)
+		p.st.Moved += uint64(n)
 	}
 	u := b.head()
-	p.st.stalls++
+	p.st.Stalls++
 	defer p.unshare(b) // when it is known which of the others wait for the same
 	switch {
 	case u.kind == unitHidden && u.st != nil: // a statement is being prepared, for which the server opens its tables
@@ -299,6 +299,6 @@ func (b *backend) preempt(u *unit) {
 	}
 	b.killAgain = now + killAgain
 	u.preempted, u.hold = true, true
-	b.p.st.preemptions++
+	b.p.st.Preemptions++
 	b.signal(func(*mywire.Error) {})
 }

@@ -115,7 +115,7 @@ func (u *unit) again() {
 	u.resp, u.ok, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], mywire.OK{}, false, 0, nil, 0, 0
 	u.park, u.hold, u.preempted = false, false, false
 	u.retries++
-	u.c.p.st.reruns++
+	u.c.p.st.Reruns++
 }
 
 // tellsStatus tells whether the answer, if it is no error, has the status flags

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -24,12 +25,12 @@ const adminDatabase = "weir"
 
 // authenticateAdmin lets in the DSN's user and those listed, by a secret that
 // weir holds, else as the server decides; without a password only who may have
-// what weir has: see mayBorrow.
+// what weir has: see core.MayBorrow.
 func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pgwire.Startup) error {
 	allowed := start.User == s.cfg.Postgres.User || slices.Contains(s.cfg.AdminUsers, start.User)
-	secret, known := s.creds.secret(start.User)
+	secret, known := s.creds.Secret(start.User)
 	switch {
-	case allowed && !known && s.mayBorrow(conn):
+	case allowed && !known && core.MayBorrow(conn, s.cfg.TrustLoopback):
 		_, err := pgwire.Authenticate(ctx, conn, start.User, pgwire.AuthTrust, pgwire.Secret{})
 		return err
 	case allowed && !known && s.cfg.Auth == AuthRelay:

@@ -44,7 +44,7 @@ func (p *pool) audit() {
 			return
 		}
 		if stray := b.stray(u.rows); stray != "" {
-			p.st.strays++
+			p.st.Strays++
 			b.doomed = true
 			p.l.srv.log.Error("a server connection held state that nobody should have left there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
 		}

@@ -322,7 +322,7 @@ func (b *backend) ensureAs(set *session.Set, app string) *unit {
 	if queries[last] == "" {
 		return nil
 	}
-	b.p.st.replays++
+	b.p.st.Replays++
 	b.replayErr = nil
 	for _, sql := range queries[:last] {
 		b.ask(sql, func(u *unit) {
@@ -420,7 +420,7 @@ func (b *backend) rerun(u *unit) {
 	u.exp, u.expAt = u.exp[:0], 0
 	u.wrote, u.failed, u.retry, u.err, u.bytes = false, false, false, nil, 0
 	u.preempted, u.hold, u.resp = false, false, u.resp[:0]
-	b.p.st.reruns++
+	b.p.st.Reruns++
 	if u.read && u.tries > 0 && u.shape != nil {
 		u.shape.Stall(b.p.l.Now + stallMark)
 	}

@@ -6,15 +6,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // User is one entry of the user list.
-type User struct {
-	Name   string
-	Secret pgwire.Secret
-}
+type User = core.User[pgwire.Secret]
 
 // Config says how the proxy listens, whom it lets in, and how it shares. The
 // zero value of a field means its default.

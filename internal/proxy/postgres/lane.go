@@ -622,7 +622,7 @@ func (c *client) groupAnswered(u *unit) {
 	if c.cancelled == u {
 		c.cancelled = nil
 	}
-	c.p.st.grouped++
+	c.p.st.Grouped++
 	c.p.count(u, c.l.Now)
 	c.resume()
 	if c.draining {

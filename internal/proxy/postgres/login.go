@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -265,7 +266,7 @@ func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
 // holds no secret of the user and the mode is relay, the server checks. A
 // connection that came about by it is returned to be kept.
 func (s *Server) authenticate(ctx context.Context, conn net.Conn, start *pgwire.Startup) (*backendConn, error) {
-	secret, ok := s.creds.secret(start.User)
+	secret, ok := s.creds.Secret(start.User)
 	if !ok && s.cfg.AuthQuery != "" {
 		found, err := s.lookUpSecret(ctx, start.User)
 		if err != nil {
@@ -288,7 +289,7 @@ func (s *Server) authenticate(ctx context.Context, conn net.Conn, start *pgwire.
 	if err != nil {
 		return nil, err
 	}
-	s.creds.learn(start.User, keys)
+	s.creds.Learn(start.User, keys)
 	byPassword := method != pgwire.AuthTrust && method != pgwire.AuthCert
 	donated, err := s.vouch(ctx, poolKey{start.Database, start.User}, byPassword)
 	if err != nil {
@@ -341,13 +342,13 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	case err != nil:
 		return nil, err
 	}
-	if res.Method == pgwire.AuthTrust && !s.mayBorrow(conn) {
+	if res.Method == pgwire.AuthTrust && !core.MayBorrow(conn, s.cfg.TrustLoopback) {
 		_ = server.Close()
 		e := borrowed(start.User)
 		_, _ = conn.Write(pgwire.AppendError(nil, e))
 		return nil, e
 	}
-	s.creds.learn(start.User, res.Keys)
+	s.creds.Learn(start.User, res.Keys)
 	s.creds.learnOpen(start.User, res.Method == pgwire.AuthTrust)
 	be, err := pgwire.FinishLogin(ctx, server)
 	if err != nil {

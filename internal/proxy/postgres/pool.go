@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -78,17 +78,8 @@ type pool struct {
 }
 
 type poolStats struct {
-	units, reads, grouped, errors uint64
-	bytes                         uint64
-	waits                         uint64
-	waited                        time.Duration
-	timeouts                      uint64
-	replays, reruns, exchanged    uint64
-	stalls, moved, preemptions    uint64
-	strays                        uint64
-	opened, closed, dialErrors    uint64
-	pins                          [len(pinNames)]uint64
-	latency                       measure.Hist
+	core.PoolStats
+	pins [len(pinNames)]uint64
 }
 
 func (l *loop) pool(key poolKey) *pool {
@@ -200,7 +191,6 @@ func (p *pool) pick(i int) *backend {
 // that others made up.
 func (p *pool) exchange() {
 	if len(p.free) > 0 && len(p.backends)+p.dialing >= p.size && p.l.srv.mayDial(p.key) {
-		p.st.exchanged++
 		p.closeFree(p.free[0])
 	}
 }
@@ -319,7 +309,7 @@ func (p *pool) adopt(conn *backendConn) {
 	b.lex = lexical{b.params[encodingName], b.params[conformingName]}
 	b.bytewise = bytewise[b.lex.encoding]
 	p.backends = append(p.backends, b)
-	p.st.opened++
+	p.st.Opened++
 	b.mode = modeOwn
 	if v := b.params["server_version"]; v != p.version {
 		p.version, p.known = v, false
@@ -383,7 +373,7 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 // dialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
 func (p *pool) dialFailed(err error) {
-	p.st.dialErrors++
+	p.st.DialErrors++
 	p.dialErr = err
 	p.dials.Failed(p.l.Now)
 	if len(p.backends) > 0 {
@@ -423,7 +413,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 			p.excl = append(p.excl, w)
 			continue
 		}
-		p.st.timeouts++
+		p.st.Timeouts++
 		switch {
 		case w.c != nil:
 			w.c.waiting = false
@@ -449,7 +439,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 		if p.l.Now-u.apartAt < minWait {
 			return false
 		}
-		p.st.timeouts++
+		p.st.Timeouts++
 		u.c.lost(u, plain(e))
 		return true
 	})
@@ -463,7 +453,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 			p.reads = append(p.reads, u)
 			continue
 		}
-		p.st.timeouts++
+		p.st.Timeouts++
 		u.c.lost(u, plain(e))
 	}
 }
@@ -484,7 +474,7 @@ func (p *pool) lose(b *backend, err error) {
 		b.ghosts = false
 		p.apart.ghosts--
 	}
-	p.st.closed++
+	p.st.Closed++
 	if !b.served && !b.doomed && !b.retired {
 		p.dialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
 	}
@@ -567,13 +557,13 @@ func (p *pool) closeAll() {
 
 // count records an answered unit.
 func (p *pool) count(u *unit, now time.Duration) {
-	p.st.units++
+	p.st.Units++
 	if u.shape != nil {
 		u.shape.Runs++
 	}
 	if u.failed {
-		p.st.errors++
+		p.st.Errors++
 	}
-	p.st.bytes += uint64(u.bytes)
-	p.st.latency.Record(int64(now - u.queuedAt))
+	p.st.Bytes += uint64(u.bytes)
+	p.st.Latency.Record(int64(now - u.queuedAt))
 }

@@ -29,7 +29,7 @@ func (p *pool) queueClient(c *client) {
 	}
 	limit := p.l.srv.cfg.MaxWaiting
 	if limit > 0 && len(p.excl) >= limit {
-		p.st.timeouts++
+		p.st.Timeouts++
 		c.waiting = true
 		e := pgwire.NewError(pgwire.CodeTooManyConnections,
 			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
@@ -56,7 +56,7 @@ func (c *client) crowded() bool {
 func (p *pool) enqueue(w waiter) {
 	w.since = p.l.Now
 	p.excl = append(p.excl, w)
-	p.st.waits++
+	p.st.Waits++
 	p.watch()
 	p.wake()
 }
@@ -93,7 +93,7 @@ func (p *pool) dispatch() {
 		if b == nil {
 			break
 		}
-		p.st.waited += p.l.Now - w.since
+		p.st.Waited += p.l.Now - w.since
 		switch {
 		case w.c != nil:
 			w.c.attach(b)
@@ -214,7 +214,7 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 // read sends a shared read on a pipeline, or queues it for one.
 func (p *pool) read(u *unit) {
 	c := u.c
-	p.st.reads++
+	p.st.Reads++
 	u.read = true
 	p.watch() // what is sent now must not be held up for long
 	if c.inflight > 1 {

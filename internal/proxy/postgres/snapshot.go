@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
@@ -72,30 +73,8 @@ func (p *pool) addTo(ps *sight.PoolStatus) {
 		}
 	}
 	ps.Waiting += len(p.reads) + p.apart.waiting()
-	st := &p.st
-	ps.Statements += st.units
-	ps.Reads += st.reads
-	ps.Grouped += st.grouped
-	ps.Errors += st.errors
-	ps.Bytes += st.bytes
-	ps.Waits += st.waits
-	ps.Waited += st.waited
-	ps.Timeouts += st.timeouts
-	ps.Replays += st.replays
-	ps.Reruns += st.reruns
-	ps.Stalls += st.stalls
-	ps.Moved += st.moved
-	ps.Preempted += st.preemptions
-	ps.Strays += st.strays
-	ps.Opened += st.opened
-	ps.Closed += st.closed
-	ps.DialErrors += st.dialErrors
-	for i, n := range st.pins {
-		if n > 0 {
-			ps.Pins[pinNames[i]] += n
-		}
-	}
-	ps.Latency.Merge(&st.latency)
+	p.st.AddTo(ps)
+	core.AddPins(ps, pinNames[:], p.st.pins[:])
 }
 
 func (ln *lane) snapshot() sight.LaneStatus {

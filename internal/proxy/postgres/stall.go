@@ -108,11 +108,11 @@ func (p *pool) stalled(b *backend) bool {
 		return false
 	} else if n > 0 {
 		p.moved += n
-		p.st.moved += uint64(n)
+		p.st.Moved += uint64(n)
 	}
 	u := b.head()
 	p.unshare(b)
-	p.st.stalls++
+	p.st.Stalls++
 	if u.kind != unitClient || u.c == nil {
 		return true
 	}
@@ -341,7 +341,7 @@ func (b *backend) preempt(u *unit) {
 	}
 	b.cancelAgain = now + cancelAgain
 	if !u.preempted {
-		b.p.st.preemptions++
+		b.p.st.Preemptions++
 	}
 	u.preempted, u.hold = true, true
 	b.signal(func() {})

@@ -23,12 +23,12 @@ func TestListedUsersReplaceWhatIsKnown(t *testing.T) {
 	dsn := pgwire.ConnectConfig{User: "owner", Password: "own"}
 	var c credentials
 	c.init(&Config{Postgres: dsn, Users: []User{
-		{"stays", secret("a")}, {"changes", secret("b")}, {"leaves", secret("c")}, {"keys", scram}, {"becomes-scram", secret("d")},
+		{Name: "stays", Secret: secret("a")}, {Name: "changes", Secret: secret("b")}, {Name: "leaves", Secret: secret("c")}, {Name: "keys", Secret: scram}, {Name: "becomes-scram", Secret: secret("d")},
 	}})
-	c.learn("keys", &pgwire.ClientKeys{ClientKey: []byte("k")})
-	c.learn("stranger", &pgwire.ClientKeys{Password: "relayed"})
+	c.Learn("keys", &pgwire.ClientKeys{ClientKey: []byte("k")})
+	c.Learn("stranger", &pgwire.ClientKeys{Password: "relayed"})
 
-	c.list([]User{{"stays", secret("a")}, {"changes", secret("B")}, {"keys", scram}, {"becomes-scram", scram}, {"new", secret("e")}}, dsn)
+	c.List([]User{{Name: "stays", Secret: secret("a")}, {Name: "changes", Secret: secret("B")}, {Name: "keys", Secret: scram}, {Name: "becomes-scram", Secret: scram}, {Name: "new", Secret: secret("e")}}, dsn.User, dsn.Password)
 
 	for user, want := range map[string]string{
 		"stays": "a", "changes": "B", "leaves": "", "becomes-scram": "", "new": "e", "owner": "own",
@@ -42,7 +42,7 @@ func TestListedUsersReplaceWhatIsKnown(t *testing.T) {
 		t.Error("the keys of a SCRAM login were forgotten although its user is still listed")
 	}
 	for user, want := range map[string]bool{"leaves": false, "new": true, "owner": true, "stranger": false} {
-		if _, ok := c.secret(user); ok != want {
+		if _, ok := c.Secret(user); ok != want {
 			t.Errorf("secret of %s held: %v, want %v", user, ok, want)
 		}
 	}

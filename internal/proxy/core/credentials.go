@@ -1,0 +1,111 @@
+package core
+
+import (
+	"maps"
+	"sync"
+)
+
+// A Secret is what a server of the dialect checks a password against.
+type Secret interface {
+	// Plain returns the password itself, if that is what the secret is.
+	Plain() (password string, ok bool)
+}
+
+// A User is one of a list of users whom the proxy itself checks.
+type User[S Secret] struct {
+	Name   string
+	Secret S
+}
+
+// Credentials are what weir can check its clients by, and log in to the server with,
+// by user. K is what a login to the server takes. Safe for concurrent use.
+type Credentials[S Secret, K any] struct {
+	keys  func(password string) *K
+	plain func(*K) bool
+	parse func(string) (S, error)
+
+	mu      sync.Mutex
+	known   map[string]*K // guarded by mu: listed, or learned from logins
+	secrets map[string]S  // guarded by mu: from the user list and the DSN
+}
+
+// NewCredentials returns credentials of a dialect that knows nobody: keys makes what
+// a login takes from a password, plain tells whether that has the password, parse
+// reads a secret.
+func NewCredentials[S Secret, K any](keys func(password string) *K, plain func(*K) bool, parse func(string) (S, error)) *Credentials[S, K] {
+	return &Credentials[S, K]{keys: keys, plain: plain, parse: parse, known: make(map[string]*K)}
+}
+
+// List makes users, and the DSN's own, those whose secrets weir holds. What it knows
+// of users who are listed no more, or with another password, is forgotten. Keys
+// learned from a login against a hash stay until the next one brings others:
+// without keys a pool could open no backend in between.
+func (c *Credentials[S, K]) List(users []User[S], user, password string) {
+	secrets, known := make(map[string]S, len(users)+1), make(map[string]*K)
+	for _, u := range users {
+		secrets[u.Name] = u.Secret
+		if plain, ok := u.Secret.Plain(); ok {
+			known[u.Name] = c.keys(plain)
+		}
+	}
+	if user != "" && password != "" {
+		known[user] = c.keys(password)
+		if _, listed := secrets[user]; !listed {
+			if secret, err := c.parse(password); err == nil {
+				secrets[user] = secret
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for user, old := range c.secrets {
+		now, listed := secrets[user]
+		was, wasPlain := old.Plain()
+		is, isPlain := now.Plain()
+		if !listed || wasPlain != isPlain || (isPlain && was != is) {
+			delete(c.known, user)
+		}
+	}
+	maps.Copy(c.known, known)
+	c.secrets = secrets
+}
+
+// Secret returns what weir holds of a user's password by itself.
+func (c *Credentials[S, K]) Secret(user string) (S, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	secret, ok := c.secrets[user]
+	return secret, ok
+}
+
+// Keys returns what weir can log in with as a user, nil if it has nothing. It is not
+// to be changed.
+func (c *Credentials[S, K]) Keys(user string) *K {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known[user]
+}
+
+// Learn keeps what a login has revealed, if it is not less than what is known: a
+// password serves more methods than keys.
+func (c *Credentials[S, K]) Learn(user string, k *K) {
+	if k == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old := c.known[user]; old != nil && c.plain(old) && !c.plain(k) {
+		return
+	}
+	c.known[user] = k
+}
+
+// Refuted forgets keys that the server has refused: the password has changed.
+// Those that weir was given stay, for its operator to correct.
+func (c *Credentials[S, K]) Refuted(user string, k *K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, listed := c.secrets[user]; !listed && k != nil && c.known[user] == k {
+		delete(c.known, user)
+	}
+}

@@ -1,0 +1,51 @@
+package core
+
+import (
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// MayBorrow tells whether a client may have what the server grants weir itself
+// without a password. That is a process of weir's own user, or of root, at the other
+// end of a Unix socket: the kernel says who it is, and it could do whatever weir
+// does. Others only where the operator trusts loopback addresses. That a connection
+// comes from one says little by itself: a balancer, a tunnel or a sidecar on weir's
+// host passes on connections from anywhere, and all of them come from there.
+func MayBorrow(conn net.Conn, trustLoopback bool) bool {
+	if uid, ok := peerUID(conn); ok && (uid == 0 || uid == uint32(os.Geteuid())) {
+		return true
+	}
+	return trustLoopback && isLocal(conn.RemoteAddr())
+}
+
+// peerUID is the user of the process at the other end of a Unix socket, as the
+// kernel noted it when the connection was made.
+func peerUID(conn net.Conn) (uint32, bool) {
+	c, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, false
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, false
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || credErr != nil {
+		return 0, false
+	}
+	return cred.Uid, true
+}
+
+// isLocal tells whether an address is of the loopback or of a Unix socket.
+func isLocal(a net.Addr) bool {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return false
+}
