@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // DefaultVersion is the server version in a greeting that has no better: one
@@ -148,7 +150,7 @@ func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (*Client, erro
 		Conn: conn, Salt: cfg.Salt, plugin: cfg.Plugin, rsaKey: cfg.rsaKey,
 		link: link{conn: conn, max: maxClientPacket},
 	}}
-	release := bound(ctx, conn, cfg.Timeout)
+	release := netwire.Bound(ctx, conn, cfg.Timeout)
 	err := a.run(ctx)
 	if err != nil {
 		a.refuse(err)
@@ -194,7 +196,7 @@ func (a *acceptor) run(ctx context.Context) error {
 			return err
 		}
 		if payload, err = c.link.read(); err != nil {
-			return unexpectedEOF(err)
+			return netwire.UnexpectedEOF(err)
 		}
 	}
 	if c.Response, err = ParseResponse(payload); err != nil {
@@ -223,7 +225,7 @@ func (a *acceptor) check() error {
 	if c.TLS == nil && a.cfg.TLSMode.demanded() && !isUnix(c.Conn) {
 		return NewError(ErrSecureTransport, "Connections using insecure transport are prohibited: connect with TLS (--ssl, --ssl-mode=REQUIRED)")
 	}
-	if c.TLS != nil && a.cfg.TLSMode == TLSVerifyIdentity && certName(c.TLS) != c.Response.User {
+	if c.TLS != nil && a.cfg.TLSMode == TLSVerifyIdentity && netwire.CertName(c.TLS) != c.Response.User {
 		return accessDenied(c.Response.User, c.Conn, true)
 	}
 	return nil
@@ -287,7 +289,7 @@ func (c *Client) Trust(ctx context.Context) error {
 		return nil
 	}
 	// Who has sent this plugin's proof waits to hear what became of it.
-	release := bound(ctx, c.Conn, 0)
+	release := netwire.Bound(ctx, c.Conn, 0)
 	if err := release(c.more([]byte{authFastDone})); err != nil {
 		return fmt.Errorf("trust client: %w", err)
 	}
@@ -296,7 +298,7 @@ func (c *Client) Trust(ctx context.Context) error {
 
 // Welcome ends a login well: the client may send commands then.
 func (c *Client) Welcome(ctx context.Context, ok *OK) error {
-	release := bound(ctx, c.Conn, 0)
+	release := netwire.Bound(ctx, c.Conn, 0)
 	err := c.link.write(func(dst []byte, seq byte) []byte { return AppendOK(dst, seq, c.Caps, ok) })
 	if err = release(err); err != nil {
 		return fmt.Errorf("welcome client: %w", err)
@@ -311,7 +313,7 @@ func (c *Client) AppendWelcome(dst []byte, ok *OK) []byte {
 
 // Refuse ends a login badly. The caller closes the connection.
 func (c *Client) Refuse(ctx context.Context, e *Error) error {
-	release := bound(ctx, c.Conn, 0)
+	release := netwire.Bound(ctx, c.Conn, 0)
 	if err := release(c.refuse(e)); err != nil {
 		return fmt.Errorf("refuse client: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 var (
@@ -25,7 +27,7 @@ var (
 // returned error tells them apart, and CodeOf gives the number that was sent.
 // The caller bounds the time by ctx.
 func (c *Client) Authenticate(ctx context.Context, secret Secret) (*ClientKeys, error) {
-	release := bound(ctx, c.Conn, 0)
+	release := netwire.Bound(ctx, c.Conn, 0)
 	a := &authenticator{Client: c, secret: secret, salt: c.Salt}
 	keys, err := a.run()
 	if err != nil {
@@ -109,7 +111,7 @@ func (a *authenticator) run() (*ClientKeys, error) {
 func (a *authenticator) read() ([]byte, error) {
 	payload, err := a.link.read()
 	if err != nil {
-		return nil, unexpectedEOF(err)
+		return nil, netwire.UnexpectedEOF(err)
 	}
 	return bytes.Clone(payload), nil
 }
@@ -193,7 +195,7 @@ func (c *Client) askPassword(salt []byte) (string, error) {
 	}
 	answer, err := c.link.read()
 	if err != nil {
-		return "", unexpectedEOF(err)
+		return "", netwire.UnexpectedEOF(err)
 	}
 	if c.Secure() {
 		return clearPassword(answer)
@@ -211,7 +213,7 @@ func (c *Client) askPassword(salt []byte) (string, error) {
 			return "", err
 		}
 		if answer, err = c.link.read(); err != nil {
-			return "", unexpectedEOF(err)
+			return "", netwire.UnexpectedEOF(err)
 		}
 	}
 	password, err := decryptPassword(answer, salt, key)

@@ -11,6 +11,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // ConnectConfig says how to reach a server and who to be there. It prints
@@ -260,14 +262,14 @@ func (p *Pending) dial(ctx context.Context) error {
 		return dialError(ctx, err)
 	}
 	p.link = link{conn: conn, max: maxServerPacket}
-	release := bound(ctx, conn, 0)
+	release := netwire.Bound(ctx, conn, 0)
 	payload, err := p.link.read()
 	if err == nil {
 		p.Greeting, err = ParseGreeting(payload)
 	}
 	if err = release(err); err != nil {
 		_ = conn.Close()
-		return fmt.Errorf("read greeting: %w", unexpectedEOF(err))
+		return fmt.Errorf("read greeting: %w", netwire.UnexpectedEOF(err))
 	}
 	p.plugin, p.salt = p.Greeting.Plugin, p.Greeting.Salt
 	return nil
@@ -292,7 +294,7 @@ func dialError(ctx context.Context, err error) error {
 
 // Login does the second part of Connect. On error the connection is closed.
 func (p *Pending) Login(ctx context.Context) (*Server, error) {
-	release := bound(ctx, p.link.conn, p.left())
+	release := netwire.Bound(ctx, p.link.conn, p.left())
 	s, err := p.login(ctx)
 	if err = release(err); err != nil {
 		p.GiveUp()

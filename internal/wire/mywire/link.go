@@ -1,13 +1,11 @@
 package mywire
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"time"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // Upper limits of payloads during login, in bytes. Nobody who has not logged in
@@ -48,7 +46,7 @@ func (l *link) read() ([]byte, error) {
 	}
 	l.buf = l.buf[:n]
 	if _, err := io.ReadFull(l.conn, l.buf); err != nil {
-		return nil, unexpectedEOF(err)
+		return nil, netwire.UnexpectedEOF(err)
 	}
 	// A server's ERR may have been on its way before.
 	if seq != l.seq && !IsError(l.buf) {
@@ -69,36 +67,6 @@ func (l *link) write(add func(dst []byte, seq byte) []byte) error {
 // send writes payload as a packet.
 func (l *link) send(payload []byte) error {
 	return l.write(func(dst []byte, seq byte) []byte { return AppendPacket(dst, seq, payload) })
-}
-
-func unexpectedEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// bound lets ctx and timeout (0: none) interrupt reads and writes on conn. The
-// caller passes the outcome of its work through release, which undoes the
-// binding and names the interruption if there was one; after an interruption
-// conn is of no further use.
-func bound(ctx context.Context, conn net.Conn, timeout time.Duration) (release func(error) error) {
-	cancel := func() {}
-	if timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded))
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	return func(err error) error {
-		interrupted := !stop()
-		cause, ctxErr := context.Cause(ctx), ctx.Err()
-		cancel()
-		// A TLS handshake sees the context itself, reads and writes see the
-		// deadline in the past.
-		if interrupted && (err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ctxErr)) {
-			return cause
-		}
-		return err
-	}
 }
 
 // isUnix tells whether conn never leaves the machine: MySQL counts a Unix

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // maxReply bounds the answer to one of weir's own questions, in bytes.
@@ -52,7 +54,7 @@ type reply struct {
 }
 
 func (s *Server) ask(ctx context.Context, command byte, packet []byte) (*reply, error) {
-	release := bound(ctx, s.Conn, 0)
+	release := netwire.Bound(ctx, s.Conn, 0)
 	r, err := s.exchange(command, packet)
 	return r, release(err)
 }
@@ -70,7 +72,7 @@ func (s *Server) exchange(command byte, packet []byte) (*reply, error) {
 	for {
 		n, err := s.Conn.Read(buf)
 		if err != nil {
-			return nil, unexpectedEOF(err)
+			return nil, netwire.UnexpectedEOF(err)
 		}
 		if all = append(all, buf[:n]...); len(all) > maxReply {
 			return nil, fmt.Errorf("answer of more than %d bytes", maxReply)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // Relay logs a client in to a server with the client's own proof, when weir
@@ -29,8 +31,8 @@ import (
 //
 // Where the password passed in clear, Keys holds it.
 func Relay(ctx context.Context, client *Client, server *Pending) (*RelayResult, error) {
-	releaseClient := bound(ctx, client.Conn, 0)
-	releaseServer := bound(ctx, server.link.conn, server.left())
+	releaseClient := netwire.Bound(ctx, client.Conn, 0)
+	releaseServer := netwire.Bound(ctx, server.link.conn, server.left())
 	r := &relay{client: client, server: server}
 	result, err := r.run(ctx)
 	if err != nil {
@@ -91,7 +93,7 @@ func (r *relay) run(ctx context.Context) (*RelayResult, error) {
 	for range maxAuthRounds {
 		payload, err := p.link.read()
 		if err != nil {
-			return nil, fmt.Errorf("read from server: %w", unexpectedEOF(err))
+			return nil, fmt.Errorf("read from server: %w", netwire.UnexpectedEOF(err))
 		}
 		done, ok, err := p.outcome(payload, said.Caps)
 		if err != nil {
@@ -207,7 +209,7 @@ func (r *relay) encrypted(password string) error {
 		}
 		payload, err := p.link.read()
 		if err != nil {
-			return fmt.Errorf("read from server: %w", unexpectedEOF(err))
+			return fmt.Errorf("read from server: %w", netwire.UnexpectedEOF(err))
 		}
 		if len(payload) == 0 || payload[0] != headerAuthMore {
 			return fmt.Errorf("no RSA key from the server: %w", ErrMalformed)
@@ -264,7 +266,7 @@ func (r *relay) toServer(payload []byte) error {
 func (r *relay) fromClient() ([]byte, error) {
 	payload, err := r.client.link.read()
 	if err != nil {
-		return nil, fmt.Errorf("read from client: %w", unexpectedEOF(err))
+		return nil, fmt.Errorf("read from client: %w", netwire.UnexpectedEOF(err))
 	}
 	return payload, nil
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // maxAuthRounds bounds how often a server may ask again in one login.
@@ -82,7 +84,7 @@ func (p *Pending) converse(caps Caps) (OK, error) {
 	for range maxAuthRounds {
 		payload, err := p.link.read()
 		if err != nil {
-			return OK{}, unexpectedEOF(err)
+			return OK{}, netwire.UnexpectedEOF(err)
 		}
 		if done, ok, err := p.outcome(payload, caps); done || err != nil {
 			return ok, err

@@ -2,9 +2,10 @@ package mywire
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"strings"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // TLSMode is one of the mysql client's ssl-mode names. What it demands of
@@ -43,38 +44,17 @@ func (m TLSMode) demanded() bool { return m == TLSRequired || m.verifies() }
 func (m TLSMode) verifies() bool { return m == TLSVerifyCA || m == TLSVerifyIdentity }
 
 // clientConfig derives the TLS config of one connection to host. Only
-// VERIFY_IDENTITY has crypto/tls check the name; VERIFY_CA checks the chain
-// alone; the other modes take any certificate, as the mysql client does.
+// VERIFY_IDENTITY checks the name; VERIFY_CA checks the chain alone; the other modes
+// take any certificate, as the mysql client does.
 func clientConfig(base *tls.Config, mode TLSMode, host string) *tls.Config {
-	c := base.Clone()
-	if c == nil {
-		c = &tls.Config{}
+	check := netwire.CheckNothing
+	switch mode {
+	case TLSVerifyCA:
+		check = netwire.CheckChain
+	case TLSVerifyIdentity:
+		check = netwire.CheckName
 	}
-	if c.ServerName == "" {
-		c.ServerName = host
-	}
-	c.InsecureSkipVerify = mode != TLSVerifyIdentity
-	if mode != TLSVerifyCA {
-		return c
-	}
-	next := c.VerifyConnection
-	c.VerifyConnection = func(state tls.ConnectionState) error {
-		opts := x509.VerifyOptions{Roots: c.RootCAs, Intermediates: x509.NewCertPool()}
-		if c.Time != nil {
-			opts.CurrentTime = c.Time()
-		}
-		for _, cert := range state.PeerCertificates[1:] {
-			opts.Intermediates.AddCert(cert)
-		}
-		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
-			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
-		}
-		if next != nil {
-			return next(state)
-		}
-		return nil
-	}
-	return c
+	return netwire.ClientTLS(base, check, host)
 }
 
 // serverConfig derives from base the config with which weir receives clients.
@@ -96,13 +76,4 @@ func serverConfig(base *tls.Config, mode TLSMode) *tls.Config {
 		c.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	return c
-}
-
-// certName returns the common name of the client certificate if it was shown
-// and verified, else "".
-func certName(state *tls.ConnectionState) string {
-	if state == nil || len(state.VerifiedChains) == 0 {
-		return ""
-	}
-	return state.PeerCertificates[0].Subject.CommonName
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // AcceptConfig says how weir receives clients.
@@ -84,7 +86,7 @@ func Accept(ctx context.Context, conn net.Conn, cfg AcceptConfig) (net.Conn, *St
 		return nil, nil, fmt.Errorf("accept client: %w", err)
 	}
 	a := &acceptor{cfg: cfg, raw: conn, conn: conn, local: conn.LocalAddr().Network() == "unix"}
-	release := bound(ctx, conn, cfg.Timeout)
+	release := netwire.Bound(ctx, conn, cfg.Timeout)
 	s, err := a.run(ctx)
 	if err != nil {
 		a.refuse(err)
@@ -196,7 +198,7 @@ func (a *acceptor) startup(packet []byte) (*Startup, error) {
 		e.Hint = "Connect with sslmode=require or stronger."
 		return nil, e
 	}
-	if a.cfg.TLSMode == TLSVerifyFull && a.tls != nil && certName(a.tls) != s.User {
+	if a.cfg.TLSMode == TLSVerifyFull && a.tls != nil && netwire.CertName(a.tls) != s.User {
 		return nil, NewFatal(CodeInvalidAuthorization, "certificate authentication failed for user %q", s.User)
 	}
 	if s.Version > a.cfg.MaxVersion || len(unknown) > 0 {

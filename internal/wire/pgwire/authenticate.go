@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // AuthMethod names a way of authentication as pg_hba.conf does.
@@ -43,7 +45,7 @@ func ParseAuthMethod(s string) (AuthMethod, error) {
 // that left, as psql does to ask for a password, gives an error that is io.EOF.
 // The caller bounds the time by ctx.
 func Authenticate(ctx context.Context, conn net.Conn, user string, method AuthMethod, secret Secret) (*ClientKeys, error) {
-	release := bound(ctx, conn, 0)
+	release := netwire.Bound(ctx, conn, 0)
 	a := &authenticator{link: link{conn: conn, max: maxAuthMessage}, user: user, secret: secret}
 	keys, err := a.run(method)
 	if err == nil {
@@ -264,7 +266,7 @@ func (a *authenticator) cert() error {
 		return errCert
 	}
 	state := c.ConnectionState()
-	if name := certName(&state); name == "" || name != a.user {
+	if name := netwire.CertName(&state); name == "" || name != a.user {
 		return errCert
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // login is weir's side of a login at a server, from the first message after the
@@ -41,7 +43,7 @@ func (l *login) authenticate() error {
 	for {
 		typ, body, err := l.read()
 		if err != nil {
-			return fmt.Errorf("wait for authentication: %w", unexpectedEOF(err))
+			return fmt.Errorf("wait for authentication: %w", netwire.UnexpectedEOF(err))
 		}
 		switch typ {
 		case ServerAuth:
@@ -195,7 +197,7 @@ func (l *login) startSCRAM(data []byte) error {
 // ReadyForQuery, and not a byte more. Its Method and Version are left to the
 // caller. A refusal wraps the server's *Error.
 func FinishLogin(ctx context.Context, conn net.Conn) (*Backend, error) {
-	release := bound(ctx, conn, 0)
+	release := netwire.Bound(ctx, conn, 0)
 	l := &login{link: link{conn: conn, max: maxServerMessage}, version: Version30}
 	b := &Backend{Version: Version30}
 	if err := release(l.finish(b)); err != nil {
@@ -210,7 +212,7 @@ func (l *login) finish(b *Backend) error {
 	for {
 		typ, body, err := l.read()
 		if err != nil {
-			return fmt.Errorf("wait for the server to be ready: %w", unexpectedEOF(err))
+			return fmt.Errorf("wait for the server to be ready: %w", netwire.UnexpectedEOF(err))
 		}
 		switch typ {
 		case ServerParameterStatus:

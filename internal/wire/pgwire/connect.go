@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // ConnectConfig says how to reach a server and who to be there. It prints
@@ -239,7 +241,7 @@ func (c ConnectConfig) login(ctx context.Context, how attempt) (*Backend, error)
 	if err != nil {
 		return nil, err
 	}
-	release := bound(ctx, conn, 0)
+	release := netwire.Bound(ctx, conn, 0)
 	l := &login{link: link{conn: conn, max: maxServerMessage}, cfg: c}
 	b, err := l.run()
 	if err = release(err); err != nil {
@@ -278,7 +280,7 @@ func (c ConnectConfig) dial(ctx context.Context, how attempt, packet []byte) (ne
 	if err != nil {
 		return nil, dialError(ctx, err)
 	}
-	release := bound(ctx, raw, 0)
+	release := netwire.Bound(ctx, raw, 0)
 	conn, err := c.secure(ctx, raw, how)
 	if err == nil {
 		_, err = conn.Write(packet)
@@ -379,7 +381,7 @@ func (c ConnectConfig) cancel(ctx context.Context, packet []byte) error {
 		return err
 	}
 	defer conn.Close()
-	release := bound(ctx, conn, 0)
+	release := netwire.Bound(ctx, conn, 0)
 	var buf [64]byte
 	for err == nil {
 		_, err = conn.Read(buf[:])

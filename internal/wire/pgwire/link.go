@@ -1,14 +1,12 @@
 package pgwire
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"time"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // Upper limits of messages during login, in bytes, header included. Nobody who
@@ -50,7 +48,7 @@ func (l *link) read() (typ byte, body []byte, err error) {
 	}
 	l.buf = l.buf[:n]
 	if _, err = io.ReadFull(l.conn, l.buf); err != nil {
-		return 0, nil, unexpectedEOF(err)
+		return 0, nil, netwire.UnexpectedEOF(err)
 	}
 	return typ, l.buf, nil
 }
@@ -81,7 +79,7 @@ func (l *link) readResponse() ([]byte, error) {
 func readUntyped(r io.Reader, first byte, max int) ([]byte, error) {
 	head := [4]byte{first}
 	if _, err := io.ReadFull(r, head[1:]); err != nil {
-		return nil, unexpectedEOF(err)
+		return nil, netwire.UnexpectedEOF(err)
 	}
 	n := int(int32(binary.BigEndian.Uint32(head[:])))
 	if n < 8 || n > max {
@@ -89,37 +87,7 @@ func readUntyped(r io.Reader, first byte, max int) ([]byte, error) {
 	}
 	body := make([]byte, n-4)
 	if _, err := io.ReadFull(r, body); err != nil {
-		return nil, unexpectedEOF(err)
+		return nil, netwire.UnexpectedEOF(err)
 	}
 	return body, nil
-}
-
-func unexpectedEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// bound lets ctx and timeout (0: none) interrupt reads and writes on conn. The
-// caller passes the outcome of its work through release, which undoes the
-// binding and names the interruption if there was one; after an interruption
-// conn is of no further use.
-func bound(ctx context.Context, conn net.Conn, timeout time.Duration) (release func(error) error) {
-	cancel := func() {}
-	if timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded))
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	return func(err error) error {
-		interrupted := !stop()
-		cause, ctxErr := context.Cause(ctx), ctx.Err()
-		cancel()
-		// A TLS handshake sees the context itself, reads and writes see the
-		// deadline in the past.
-		if interrupted && (err == nil || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ctxErr)) {
-			return cause
-		}
-		return err
-	}
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"slices"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // RelayResult tells how a relayed authentication went.
@@ -39,8 +41,8 @@ type RelayResult struct {
 // that insists on channel binding refuses that. Only if client and server are shown
 // one and the same certificate does the binding hold through weir, and passes.
 func RelayAuth(ctx context.Context, client, server net.Conn) (RelayResult, error) {
-	releaseClient := bound(ctx, client, 0)
-	releaseServer := bound(ctx, server, 0)
+	releaseClient := netwire.Bound(ctx, client, 0)
+	releaseServer := netwire.Bound(ctx, server, 0)
 	r := &relay{
 		client: link{conn: client, max: maxAuthMessage},
 		server: link{conn: server, max: maxServerMessage},
@@ -65,7 +67,7 @@ func (r *relay) run() error {
 	for first := true; ; first = false {
 		typ, body, err := r.server.read()
 		if err != nil {
-			err = fmt.Errorf("read from server: %w", unexpectedEOF(err))
+			err = fmt.Errorf("read from server: %w", netwire.UnexpectedEOF(err))
 			return r.refuse(NewFatal(CodeConnectionFailure, "server closed the connection during authentication"), err)
 		}
 		switch typ {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
 )
 
 // TLSMode is a libpq sslmode name. What it demands of clients is said at
@@ -162,47 +164,18 @@ func endpointHash(cert *x509.Certificate) []byte {
 	return sum.Sum(nil)
 }
 
-// certName returns the common name of the client certificate if it was shown
-// and verified, else "".
-func certName(state *tls.ConnectionState) string {
-	if state == nil || len(state.VerifiedChains) == 0 {
-		return ""
-	}
-	return state.PeerCertificates[0].Subject.CommonName
-}
-
-// clientConfig derives the TLS config of one connection to host. Only
-// verify-full has crypto/tls check the name; verify-ca checks the chain alone;
-// the other modes take any certificate, as libpq does.
+// clientConfig derives the TLS config of one connection to host. Only verify-full
+// checks the name; verify-ca checks the chain alone; the other modes take any
+// certificate, as libpq does.
 func clientConfig(base *tls.Config, mode TLSMode, host string) *tls.Config {
-	c := base.Clone()
-	if c == nil {
-		c = &tls.Config{}
+	check := netwire.CheckNothing
+	switch mode {
+	case TLSVerifyCA:
+		check = netwire.CheckChain
+	case TLSVerifyFull:
+		check = netwire.CheckName
 	}
+	c := netwire.ClientTLS(base, check, host)
 	c.NextProtos = []string{alpn}
-	if c.ServerName == "" {
-		c.ServerName = host
-	}
-	c.InsecureSkipVerify = mode != TLSVerifyFull
-	if mode != TLSVerifyCA {
-		return c
-	}
-	next := c.VerifyConnection
-	c.VerifyConnection = func(state tls.ConnectionState) error {
-		opts := x509.VerifyOptions{Roots: c.RootCAs, Intermediates: x509.NewCertPool()}
-		if c.Time != nil {
-			opts.CurrentTime = c.Time()
-		}
-		for _, cert := range state.PeerCertificates[1:] {
-			opts.Intermediates.AddCert(cert)
-		}
-		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
-			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
-		}
-		if next != nil {
-			return next(state)
-		}
-		return nil
-	}
 	return c
 }
