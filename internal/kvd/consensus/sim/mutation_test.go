@@ -182,24 +182,49 @@ func bugs() []bug {
 	}
 }
 
-// catch plays seeds until one shows the bug.
+// shownBy is a seed that shows a bug which few seeds show: it is played first. When
+// the simulator has changed so that it shows nothing any more, the search among all
+// seeds finds another, slower; -survey lists them.
+var shownBy = map[string]int{
+	"CarryForgotten": 967, "IntentForgotten": 32, "IntentWithGap": 22, "LeaseBackTooEarly": 51, "LeaseFromAnswer": 27,
+	"OldRequestTaken": 72, "PriorIgnored": 23, "PromiseOwnTimeout": 72, "ReadBeforeOpen": 32, "RecoverInAnyOrder": 24,
+	"RecoverTooMuch": 15, "RecoverWithoutBundle": 56, "RestartForgetsLease": 26, "RestartForgetsPromise": 187,
+	"SaidOnlyOnce": 53, "ServeBeforeOpen": 125, "SpecBeforeDisk": 685, "TruncatedForgotten": 290, "VoteBeforeDisk": 58,
+	"VoteNotAwaited": 2108, "VoteNotPersisted": 198, "VoteOnConflict": 10, "WeakBeforeDisk": 279,
+}
+
+// catch plays seeds until one shows the bug, and returns that seed.
 func catch(t *testing.T, b bug) (Violation, int) {
 	t.Helper()
 	if *budget > 0 {
 		b.seeds = *budget
+	} else if seed := shownBy[b.name]; seed > 0 && !*survey {
+		if v, caught := show(t, b, seed); caught {
+			return v, seed
+		}
+		t.Logf("seed %d does not show it any more", seed)
 	}
 	for seed := 1; seed <= b.seeds; seed++ {
-		o := b.options
-		o.Seed = uint64(seed)
-		r, err := Run(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(r.Violations) > 0 {
-			return r.Violations[0], seed
+		if v, caught := show(t, b, seed); caught {
+			return v, seed
 		}
 	}
 	return Violation{}, 0
+}
+
+// show plays one seed with the bug.
+func show(t *testing.T, b bug, seed int) (v Violation, caught bool) {
+	t.Helper()
+	o := b.options
+	o.Seed = uint64(seed)
+	r, err := Run(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Violations) == 0 {
+		return Violation{}, false
+	}
+	return r.Violations[0], true
 }
 
 func TestBugsAreCaught(t *testing.T) {
@@ -228,7 +253,7 @@ func firstLine(s string) string {
 
 // TestScenesAreFaultlessByThemselves plays what shows the bugs, without them.
 func TestScenesAreFaultlessByThemselves(t *testing.T) {
-	n := 40
+	n := 10 // `make torture` plays more
 	if raceEnabled || testing.Short() {
 		n = 1
 	}

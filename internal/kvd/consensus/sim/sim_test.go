@@ -59,7 +59,7 @@ func TestSeeds(t *testing.T) {
 	case raceEnabled || testing.Short():
 		n = 40
 	default:
-		n = 2000
+		n = 1000 // `make torture` plays more
 	}
 	c := Campaign{Options: chosen(), From: *from, Seeds: n, Workers: runtime.GOMAXPROCS(0), Failures: 3}
 	totals, err := c.Run(t.Context())
