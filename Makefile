@@ -9,6 +9,10 @@ COUNT ?= 10
 PKG ?= ./...
 TEST_TIMEOUT ?= 15m
 
+# By default a program with the race detector sleeps for a second before it ends,
+# and tests run hundreds of them.
+export GORACE ?= atexit_sleep_ms=10
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -41,14 +45,19 @@ lint: ## Check the code with vet, staticcheck and gofumpt
 	@scripts/setup lint
 	go vet $(PKG)
 	bin/tools/staticcheck $(PKG)
-	@out=$$(bin/tools/gofumpt -l .); \
+	@out=$$(bin/tools/gofumpt -l $(PKG:/...=)); \
 	if [ -n "$$out" ]; then echo "not formatted (bin/tools/gofumpt -w):"; echo "$$out"; exit 1; fi
+
+# Its packages are vetted by then: go test would vet them once more, as it builds them.
+.PHONY: check
+check: lint ## Lint PKG and test it with the race detector: make check PKG=./internal/cli
+	go test -mod=readonly -race -vet=off -timeout $(TEST_TIMEOUT) $(PKG)
 
 .PHONY: test
 test: setup build lint ## Build, lint and test everything with the race detector
-	go test -mod=readonly -race -timeout $(TEST_TIMEOUT) $(PKG)
+	go test -mod=readonly -race -vet=off -timeout $(TEST_TIMEOUT) $(PKG)
 	@# The simulator is one thread: under the detector it plays few seeds and none of the deliberate bugs.
-	go test -mod=readonly -timeout $(TEST_TIMEOUT) ./internal/kvd/consensus/sim
+	go test -mod=readonly -vet=off -timeout $(TEST_TIMEOUT) ./internal/kvd/consensus/sim
 
 .PHONY: test-matrix
 test-matrix: setup ## Run the suites on other versions and settings of the servers
@@ -57,6 +66,19 @@ test-matrix: setup ## Run the suites on other versions and settings of the serve
 .PHONY: race
 race: setup ## Repeat the tests COUNT times with the race detector
 	go test -race -count=$(COUNT) -timeout 60m $(PKG)
+
+# What `make test` plays a few rounds of: seeds of the simulator and of the log's
+# disks, kills, storms, damaged archives, deliberate bugs.
+.PHONY: torture
+torture: setup ## Play for hours the rounds that make test plays a few of
+	go test -mod=readonly -count=1 -timeout 0 -run '^TestSeeds$$' ./internal/kvd/consensus/sim -seeds 20000
+	go test -mod=readonly -count=1 -timeout 0 -run '^TestScenesAreFaultlessByThemselves$$' ./internal/kvd/consensus/sim -budget 200
+	go test -mod=readonly -count=1 -timeout 0 -run '^TestWhatWasFlushedSurvivesAnyCrash$$' ./internal/kvd/wal -seeds 20000
+	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestStorm$$' ./internal/kvd/storm -storm 20m
+	go test -mod=readonly -race -count=1 -timeout 0 -run '^TestTorture$$' ./kv -torture 2m
+	WEIR_TORTURE_MUTANTS=1 go test -mod=readonly -race -count=1 -timeout 0 ./internal/outbox/torture
+	WEIR_DAMAGE=2000 go test -mod=readonly -race -count=1 -timeout 0 -run '^TestDamageIsFound$$' ./internal/backup/restore/...
+	WEIR_KILLS=500 go test -mod=readonly -count=1 -timeout 0 ./internal/proxy/killtest
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME
