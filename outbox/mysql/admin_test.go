@@ -32,6 +32,44 @@ func TestRequeueOfWhatDiesAgainEnds(t *testing.T) {
 	})
 }
 
+// TestMaintenanceMakesNoTableAnew: partitions come and go, and the relay that leads
+// goes on; a table that is emptied is noticed.
+func TestMaintenanceMakesNoTableAnew(t *testing.T) {
+	servers(t, func(t *testing.T, m *lab.MySQL) {
+		if m.Flavor() != lab.FlavorMariaDB {
+			return // MySQL does not tell the two apart; the relay begins anew, which loses nothing
+		}
+		db := database(t, m)
+		spec := outbox.PartitionSpec{Period: outbox.Daily, Lookback: 10 * 24 * time.Hour}
+		s := migrated(t, m, db, Options{}, outbox.Plan{Layout: outbox.History, Partition: spec})
+		pool := producers(t, m, db)
+		lease, err := s.Lead(t.Context(), 0)
+		check(t, err)
+		defer func() { check(t, lease.Close()) }()
+		anew := func() bool {
+			t.Helper()
+			anew, err := lease.(outbox.Renewer).Renewed(t.Context())
+			check(t, err)
+			return anew
+		}
+		check(t, outbox.Enqueue(t.Context(), outbox.MySQL(pool), outbox.Message{Topic: "a"}, outbox.Message{Topic: "b"}))
+		if anew() {
+			t.Fatal("nothing was done, and the table counts as made anew")
+		}
+		ps, err := s.Partitions(t.Context())
+		check(t, err)
+		time.Sleep(1100 * time.Millisecond) // the time that the server shows is in seconds
+		run(t, pool, "ALTER TABLE weir_outbox DROP PARTITION "+ps[1].Name)
+		if anew() {
+			t.Error("a partition was dropped, and the table counts as made anew")
+		}
+		run(t, pool, "TRUNCATE TABLE weir_outbox")
+		if !anew() {
+			t.Error("the table was emptied, and nothing noticed")
+		}
+	})
+}
+
 // TestOnlyCatchAllsLeft: a table whose last partition was dropped is served all
 // the same, and gets partitions again.
 func TestOnlyCatchAllsLeft(t *testing.T) {

@@ -150,8 +150,13 @@ func (l *lease) Renewed(ctx context.Context) (anew bool, err error) {
 	}
 	err = l.s.with(ctx, func(c *session) error {
 		now, err := l.identify(ctx, c)
-		anew = now.made != l.identity.made || now.next < l.identity.next
-		l.identity.next = now.next
+		anew = now.next < l.identity.next
+		if !l.parts || now.next == 0 {
+			anew = anew || now.made != l.identity.made
+		}
+		// Where partitions were added or dropped MariaDB shows another time, too; a table
+		// that was made anew has lower numbers.
+		l.identity.next, l.identity.made = now.next, now.made
 		return err
 	})
 	if err != nil {
