@@ -13,6 +13,7 @@ import (
 func TestThoseWhoWaitOnAreNotCopied(t *testing.T) {
 	p := &pool{l: &loop{srv: &Server{}}, size: keepForShared}
 	p.l.srv.cfg.ReadLanes = 1
+	p.l.srv.creds.init(&p.l.srv.cfg)
 	for range p.size {
 		p.backends = append(p.backends, &backend{p: p})
 	}
