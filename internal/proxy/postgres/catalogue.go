@@ -352,6 +352,9 @@ func (r *reader) index() (*index, error) {
 	}
 	x := r.names()
 	x.builtins, x.effects, x.named = r.builtins, r.effects, r.named
+	for _, rt := range r.routines {
+		x.bodies.add(rt.body)
+	}
 	x.finish()
 	return x, nil
 }

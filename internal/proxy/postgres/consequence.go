@@ -48,6 +48,8 @@ type index struct {
 	foreign consequence
 	// fresh has the names of relations that clients of weir have made since.
 	fresh map[string]consequence
+	// bodies has the names in the bodies of functions, also those that nothing has yet.
+	bodies bodyNames
 
 	builtins       string // see reader
 	effects, named map[string]sqlscan.Effect
@@ -115,7 +117,7 @@ func (x *index) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 		if info.Effects.Has(sqlscan.EffDDL) {
 			out.hidden, out.makes = hidesBody(sql), true
 		}
-		out.runs = info.Verb == sqlscan.VerbDo || info.Effects.Has(sqlscan.EffMulti) && hasDo(sql)
+		out.runs = info.Verb == sqlscan.VerbDo || info.Verb == sqlscan.VerbCommitPrepared || info.Effects.Has(sqlscan.EffMulti) && hasDo(sql)
 		out.Effects |= sqlscan.EffUnknownFunc
 		return out
 	}
@@ -147,6 +149,8 @@ func (x *index) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 		out.runs = opaque || r.Effects.Has(sqlscan.EffDDL)
 	case e.Has(sqlscan.EffMulti) && e.Has(sqlscan.EffUnknownFunc) && hasDo(sql):
 		opaque, out.runs = true, true
+	case info.Verb == sqlscan.VerbCommitPrepared:
+		out.runs = true // anybody's changes of the catalogue
 	case info.Verb == sqlscan.VerbVacuum, e.Has(sqlscan.EffDDL) && cascades(sql):
 		e |= x.all.read | x.all.write
 		out.touches = append(out.touches, x.all.touches...)

@@ -47,35 +47,139 @@ func (x *index) bringsIn(sql string, multi bool) (fresh []freshName, read bool) 
 		}
 	}
 	for _, part := range parts {
-		t := words{rest: part[:min(len(part), maxReachText)]}
-		verb, _ := t.next()
-		if !verb.is("create") && !verb.is("alter") {
-			continue // what is dropped, emptied, granted or described gets nothing
-		}
 		c := x.union(part)
 		if c.read|c.write == 0 {
 			continue
 		}
-		name := newRelation(t, part)
-		if name == "" {
-			name = target(t)
-			has := x.of(name)
-			// That a table draws numbers is no reason to read the catalogue at once: a
-			// number may be told to another only through something that leads to it.
-			if c.within(has) {
-				continue
-			}
-			has.read, has.write = has.read|sqlscan.EffSequence, has.write|sqlscan.EffSequence
-			if name == "" || !c.within(has) {
-				read = true
-				continue
-			}
+		name, brings := x.relation(part, c)
+		switch {
+		case brings == bringsMore:
+			read = true
+		case brings == bringsName:
+			c.read |= c.write
+			c.write = c.read
+			fresh = append(fresh, freshName{name, c})
 		}
-		c.read |= c.write
-		c.write = c.read
-		fresh = append(fresh, freshName{name, c})
 	}
 	return fresh, read
+}
+
+// What a change of the catalogue brings in.
+type brings uint8
+
+const (
+	bringsNothing brings = iota
+	bringsName           // consequences of the use of one name
+	bringsMore           // what only the catalogue can tell
+)
+
+// relation returns what a statement brings in whose names have the consequences c.
+// That a table draws numbers is no reason to read the catalogue at once: a number
+// may be told to another only through something that leads to it.
+func (x *index) relation(sql string, c consequence) (name string, b brings) {
+	t := words{rest: sql[:min(len(sql), maxReachText)]}
+	lower := strings.ToLower(sql)
+	more := c.more()
+	verb, _ := t.next()
+	switch {
+	case verb.is("create"):
+		name = newRelation(t, sql)
+		if more && (strings.Contains(lower, "references") || x.bodies.has(name)) {
+			name = "" // the other table, or a function, leads to it
+		}
+	case verb.is("alter"):
+		// What is attached gets the triggers of the table that it is attached to.
+		if attaches(t) || more && (strings.Contains(lower, "references") || strings.Contains(lower, "inherit")) {
+			return "", bringsMore
+		}
+		to, renames := renamed(t)
+		if renames && (to == "" || more && x.bodies.has(to)) {
+			return "", bringsMore
+		}
+		if renames {
+			return to, bringsName
+		}
+	case verb.is("explain"), verb.is("select"), verb.is("with"), verb.is("values"), verb.is("table"), verb.is("("):
+		// Of what it is made from, a table has the types.
+		if more && (strings.Contains(lower, "into") || strings.Contains(lower, "create")) {
+			return "", bringsMore
+		}
+		return "", bringsNothing
+	default:
+		return "", bringsNothing // what is dropped, emptied, granted or described gets nothing
+	}
+	if name != "" {
+		return name, bringsName
+	}
+	name = target(t)
+	has := x.of(name)
+	if c.within(has) {
+		return "", bringsNothing
+	}
+	has.read, has.write = has.read|sqlscan.EffSequence, has.write|sqlscan.EffSequence
+	if name == "" || !c.within(has) {
+		return "", bringsMore
+	}
+	return name, bringsName
+}
+
+// attaches tells whether an ALTER, of which the first word has been read, is ATTACH
+// PARTITION.
+func attaches(t words) bool {
+	for w, ok := t.next(); ok; w, ok = t.next() {
+		if w.is("attach") {
+			return true
+		}
+	}
+	return false
+}
+
+// more tells whether a consequence is more than that numbers are drawn.
+func (c consequence) more() bool { return (c.read|c.write)&^sqlscan.EffSequence != 0 }
+
+// renamed returns the name that an ALTER TABLE or VIEW gives a relation, "" if it
+// cannot tell, and whether it gives one. Its first word has been read from t.
+func renamed(t words) (to string, renames bool) {
+	w, ok := t.next()
+	for ok && w.is("materialized") {
+		w, ok = t.next()
+	}
+	if !ok || !w.is("table") && !w.is("view") {
+		return "", false
+	}
+	for after := false; ok; w, ok = t.next() {
+		if after && w.is("to") {
+			return t.name(), true
+		}
+		after = w.is("rename")
+	}
+	return "", false
+}
+
+// bodyNames are the names in the bodies of functions. A function may name what is
+// only made after it.
+type bodyNames struct {
+	names   map[string]struct{}
+	foreign bool // there are some whose letters depend on the encoding
+	any     bool // there are some that cannot be read
+}
+
+func (b *bodyNames) add(body string) {
+	if b.names == nil {
+		b.names = make(map[string]struct{})
+	}
+	r := sqlscan.EachName(body, func(name []byte) {
+		if _, ok := b.names[string(name)]; !ok {
+			b.names[string(name)] = struct{}{}
+		}
+	})
+	b.foreign, b.any = b.foreign || r.Foreign, b.any || r.Unreadable
+}
+
+// has tells whether a function may name the relation.
+func (b *bodyNames) has(name string) bool {
+	_, ok := b.names[name]
+	return ok || b.any || b.foreign && !ascii(name)
 }
 
 // union returns all that the names in a text may do.

@@ -72,7 +72,7 @@ func serverConfig() lab.PostgresConfig {
 	return lab.PostgresConfig{
 		Durability: lab.Fast,
 		Settings: map[string]string{
-			"synchronous_commit": "on", "deadlock_timeout": "50ms",
+			"synchronous_commit": "on", "deadlock_timeout": "50ms", "max_prepared_transactions": "4",
 			"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", // asynchronous commits stay in memory
 		},
 	}

@@ -150,7 +150,11 @@ func (t *words) next() (w word, ok bool) {
 			t.done = true
 			return word{}, false
 		case strings.HasPrefix(t.rest, "--"):
-			_, t.rest, _ = strings.Cut(t.rest, "\n")
+			end := strings.IndexAny(t.rest, "\n\r")
+			if end < 0 {
+				end = len(t.rest)
+			}
+			t.rest = t.rest[end:]
 		case strings.HasPrefix(t.rest, "/*"):
 			t.comment()
 		default:

@@ -29,52 +29,77 @@ func Names[V any](sql string, table map[string]V, hit func(name string, v V)) Re
 }
 
 func names[V any](lex lexer, table map[string]V, hit func(name string, v V)) (r Reading) {
-	const most = 63 // NAMEDATALEN - 1
-	sql := lex.sql
-	var buf [most]byte
+	var buf [maxName]byte
 	for {
 		t := lex.next()
 		switch t.kind {
 		case tokEOF:
 			r.Unreadable = r.Unreadable || lex.broken
 			return r
-		case tokWord:
-			if t.kw.isReserved() || len(table) == 0 && t.kw != notKeyword {
+		case tokWord, tokQuoted:
+			if t.kind == tokWord && (t.kw.isReserved() || len(table) == 0 && t.kw != notKeyword) {
 				continue
 			}
-			n := 0
-			for i := t.start; i < t.end; i++ {
-				c := lexicon.Fold[sql[i]]
-				r.Foreign = r.Foreign || c >= 0x80
-				if n < most {
-					buf[n] = c
-					n++
-				}
-			}
-			if v, ok := table[string(buf[:n])]; ok {
-				hit(string(buf[:n]), v)
-			}
-		case tokQuoted:
-			if sql[t.start] != '"' {
-				r.Unreadable = true
-				continue
-			}
-			n := 0
-			for i := t.start + 1; i < t.end-1; i++ {
-				r.Foreign = r.Foreign || sql[i] >= 0x80
-				if n < most {
-					buf[n] = sql[i]
-					n++
-				}
-				if sql[i] == '"' {
-					i++
-				}
-			}
-			if v, ok := table[string(buf[:n])]; ok {
+			n := r.name(lex.sql, t, &buf)
+			if v, ok := table[string(buf[:n])]; ok && n > 0 {
 				hit(string(buf[:n]), v)
 			}
 		}
 	}
+}
+
+// EachName calls hit for every identifier that Names would look up.
+func EachName(sql string, hit func(name []byte)) (r Reading) {
+	var buf [maxName]byte
+	lex := lexer{sql: sql}
+	for {
+		t := lex.next()
+		switch t.kind {
+		case tokEOF:
+			r.Unreadable = r.Unreadable || lex.broken
+			return r
+		case tokWord, tokQuoted:
+			if t.kind == tokWord && t.kw.isReserved() {
+				continue
+			}
+			if n := r.name(sql, t, &buf); n > 0 {
+				hit(buf[:n])
+			}
+		}
+	}
+}
+
+const maxName = 63 // NAMEDATALEN - 1
+
+// name has in buf an identifier as the server stores it, and returns its length; 0
+// if it cannot be read.
+func (r *Reading) name(sql string, t token, buf *[maxName]byte) (n int) {
+	if t.kind == tokWord {
+		for i := t.start; i < t.end; i++ {
+			c := lexicon.Fold[sql[i]]
+			r.Foreign = r.Foreign || c >= 0x80
+			if n < maxName {
+				buf[n] = c
+				n++
+			}
+		}
+		return n
+	}
+	if sql[t.start] != '"' {
+		r.Unreadable = true
+		return 0
+	}
+	for i := t.start + 1; i < t.end-1; i++ {
+		r.Foreign = r.Foreign || sql[i] >= 0x80
+		if n < maxName {
+			buf[n] = sql[i]
+			n++
+		}
+		if sql[i] == '"' {
+			i++
+		}
+	}
+	return n
 }
 
 // isReserved reports whether a word is a keyword that cannot be the name of
