@@ -525,7 +525,12 @@ func (b *backend) orphaned() {
 	c := b.owner
 	b.owner = nil
 	b.s.Throttle(false)
-	c.p.proof.forgets(c)
+	f := c.p.proof
+	f.forgets(c)
+	if f.reading && f.on == b && b.held && c.cur == nil && c.pass == 0 && !c.copyIn && b.status == pgwire.StatusIdle && b.depth() <= 1 {
+		b.mode, b.retired = modeOwn, true // closed when the catalogue has been read on it
+		return
+	}
 	if b.depth() > 0 || c.cur != nil || c.pass > 0 || c.copyIn || b.held || c.pins&pinsSpoil != 0 || len(c.unsure) > 0 ||
 		(c.pins != 0 || c.leftovers) && madeUp(b.set) {
 		// In the middle of a statement: what the server would see directly is a

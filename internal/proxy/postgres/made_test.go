@@ -94,3 +94,26 @@ func TestWhatAPreparedTransactionBringsInCountsAtOnce(t *testing.T) {
 	user.close()
 	w.wire().want("SHOW work_mem", "[work_mem] (4MB) SHOW I")
 }
+
+// Clients that keep their backends only because the catalogue is not known must not
+// keep it from being read.
+func TestTheCatalogueIsReadWhereAllBackendsAreKept(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 2 })
+	for i := range 10 {
+		maker := w.wire()
+		maker.ask(fmt.Sprintf("CREATE FUNCTION f%d() RETURNS int LANGUAGE sql AS 'SELECT 1'", i))
+		maker.close() // perhaps while what it made is being read on its backend
+		var clients []*wire
+		for range 4 {
+			c := w.wire()
+			clients = append(clients, c)
+			if got := c.ask("SELECT 1 AS n"); got != "[n] (1) SELECT_1 I" {
+				t.Fatalf("round %d: %s", i, got)
+			}
+		}
+		for _, c := range clients {
+			c.close()
+		}
+	}
+}

@@ -235,6 +235,11 @@ func (f *proof) tick(p *pool) {
 		f.unstick()
 	case f.reading && (f.stale || !f.ready) && f.l.Now-f.began > readPatience:
 		f.goOn()
+	case f.index == nil && f.ready && f.looking && !f.reading:
+		if b := p.ofUnread(); b != nil {
+			f.read(b)
+			return
+		}
 	}
 	if !f.ready || f.reading || f.looking || !f.used || f.l.Now < f.lookAt || len(p.backends) == 0 {
 		return
@@ -327,6 +332,22 @@ func (f *proof) readSoon(p *pool) {
 		}
 		f.read(b)
 	}})
+}
+
+// ofUnread returns an idle backend whose client keeps it only because nothing is
+// known. Where all backends are kept so, none would become free to read on.
+func (p *pool) ofUnread() *backend {
+	if len(p.free) > 0 || len(p.backends) < p.size {
+		return nil
+	}
+	for _, b := range p.backends {
+		c := b.owner
+		if c != nil && c.link == b && c.pins&^pinMode == pinUnread && c.cur == nil && c.pass == 0 && !c.copyIn &&
+			b.status == pgwire.StatusIdle && b.depth() == 0 && b.cancels == 0 && !b.held && !b.doomed && !b.s.Closed {
+			return b
+		}
+	}
+	return nil
 }
 
 // look asks for the stamp of the catalogue, and reads it if that has changed.
