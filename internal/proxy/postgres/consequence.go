@@ -161,7 +161,7 @@ func (x *index) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
 		out.makes = strings.Contains(lower, "create") || strings.Contains(lower, "into")
 		out.touches = append(out.touches, x.ddl.touches...)
 		switch {
-		case hidesBody(sql):
+		case hidesBody(sql) && (e.Has(sqlscan.EffMulti) || !changesTable(sql)):
 			out.hidden = true
 			opaque = opaque || e.Has(sqlscan.EffMulti)
 		case e.Has(sqlscan.EffTemp) && !e.Has(sqlscan.EffMulti): // only its own session sees it
@@ -237,6 +237,18 @@ var bodyWords = map[string]bool{
 	"function": true, "procedure": true, "routine": true, "extension": true, "language": true,
 	"event": true, "foreign": true, "server": true, "transform": true, "aggregate": true, "operator": true, "cast": true,
 	"type": true, "domain": true, "conversion": true, "access": true, "search": true,
+}
+
+// changesTable tells whether a single statement makes or changes a table, or makes an
+// index: then words such as "type" are names of columns.
+func changesTable(sql string) bool {
+	t := words{rest: sql[:min(len(sql), maxReachText)]}
+	verb, _ := t.next()
+	kind, _ := t.next()
+	for verb.is("create") && (kind.is("unlogged") || kind.is("unique")) {
+		kind, _ = t.next()
+	}
+	return verb.is("create") && (kind.is("table") || kind.is("index")) || verb.is("alter") && kind.is("table")
 }
 
 // hidesBody tells whether a change of the catalogue may make functions, or give
