@@ -380,6 +380,8 @@ func TestChangedPassword(t *testing.T) {
 	if got := first.one("SELECT 1"); got != "1" {
 		t.Fatal(got)
 	}
+	// A session whose statement is not judged yet ends with its connection.
+	eventually(t, "her connections are free", func() bool { p := w.poolOf("ann"); return p.Free > 0 && p.Free == p.Backends })
 	sqlOn(t, own, "SET PASSWORD FOR ann@'%' = PASSWORD('new')", "KILL CONNECTION USER ann")
 	if _, err := w.tryDial(as("ann", "", mywire.TLSDisabled)); code(err) != mywire.ErrAccessDenied {
 		t.Errorf("the old password: %v", err)
