@@ -303,8 +303,9 @@ func (f *proof) ended(c *client, at time.Duration) {
 			list[name] = m.consequence
 		}
 	}
-	f.used, f.lookAt = true, 0
+	f.used, f.lookAt, f.grewAt = true, 0, f.l.Now
 	f.elsewhere(func(g *proof) {
+		g.grewAt = g.l.Now
 		if g.made == nil {
 			g.made = make(map[string]made)
 		}

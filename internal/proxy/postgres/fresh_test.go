@@ -95,3 +95,37 @@ func TestTablesThatDrawNumbersPinNobody(t *testing.T) {
 	}
 	eventually(t, "nobody is pinned", func() bool { return w.pool().Pinned == 0 })
 }
+
+// What waits in weir while something is made was judged before: it runs alone, and
+// its connection serves nobody else.
+func TestWhatWaitsWhileSomethingIsMadeLeavesNothing(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE plain (id int)",
+		"CREATE FUNCTION set_mem(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('work_' || 'mem', $1, false); RETURN $1; END $$"),
+		func(c *postgres.Config) { c.PoolSize = 1 })
+	for i, m := range []struct {
+		uses  [][]byte
+		makes string
+	}{
+		{[][]byte{query("SELECT * FROM waits0")}, "CREATE VIEW waits0 AS SELECT set_mem('7MB')"},
+		{[][]byte{parse("", "SELECT * FROM waits1"), bind("", ""), execute("", 0), sync()}, "CREATE VIEW waits1 AS SELECT set_mem('7MB')"},
+		{[][]byte{query("/* batch */ INSERT INTO plain (id) VALUES (1)")}, "ALTER TABLE plain ADD COLUMN v text DEFAULT set_mem('7MB')"},
+		{[][]byte{query("SELECT waits3()")}, "CREATE FUNCTION waits3() RETURNS text LANGUAGE sql AS $$ SELECT set_config('work_mem', '7MB', false) $$"},
+	} {
+		maker, user := w.wire(), w.wire()
+		user.ask("SELECT count(*) FROM plain")
+		maker.ask("BEGIN")
+		user.send(m.uses...)
+		eventually(t, "the statement waits", func() bool { return w.pool().Waiting > 0 || w.lane("rows").Waiting+w.lane("solo").Waiting > 0 })
+		maker.ask(m.makes)
+		maker.ask("COMMIT")
+		maker.close()
+		user.ready()
+		user.close()
+		other := w.wire()
+		if got := other.ask("SELECT current_setting('work_mem') AS m"); got != "[m] (4MB) SELECT_1 I" {
+			t.Errorf("case %d: another client has %s", i, got)
+		}
+		other.close()
+	}
+}

@@ -352,6 +352,7 @@ func (ln *lane) start(b *backend) bool {
 	for _, u := range ln.taken {
 		if u.kind == unitRows || (!u.dead && u.c != nil && !u.c.s.Closed) {
 			r.units = append(r.units, u)
+			b.retired = b.retired || ln.p.outgrown(u)
 		}
 	}
 	clear(ln.taken)

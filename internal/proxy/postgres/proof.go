@@ -32,7 +32,10 @@ type proof struct {
 	staleAt time.Duration // since when nobody has been reading them; 0 if somebody is
 	// since is from when on the catalogue may have been another one: when the last
 	// look was sent that found no change.
-	since   time.Duration
+	since time.Duration
+	// grewAt is when something was last known to have been made: what was judged
+	// before and is still to run may do more than it was judged to.
+	grewAt  time.Duration
 	lookAt  time.Duration // when to look again
 	cost    time.Duration // of the last look
 	used    bool          // statements were judged since the last look
@@ -162,6 +165,7 @@ func (f *proof) install(x *index, sent time.Duration) {
 	f.reading = false
 	if old != nil && !x.within(old) {
 		f.retire(f.since)
+		f.grewAt = f.l.Now
 	}
 	f.since, f.lookAt = sent, f.l.Now+lookEvery
 }
@@ -413,7 +417,7 @@ func (f *proof) changed(b *backend, surely bool) bool {
 // outdated is called when a client has made functions, or perhaps: statements wait
 // until they are known, on the other loops too where it surely has.
 func (f *proof) outdated(surely bool) {
-	f.stale = true
+	f.stale, f.grewAt = true, f.l.Now
 	f.elsewhere(func(g *proof) {
 		for _, p := range g.l.poolList {
 			if !surely || p.proof != g || !g.ready || len(p.backends) == 0 {

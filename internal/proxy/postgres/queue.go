@@ -148,6 +148,7 @@ func (p *pool) runAlone(b *backend, u *unit) {
 // sendAlone sends a unit on a backend in its settings.
 func (p *pool) sendAlone(b *backend, u *unit) {
 	if b.bytewise {
+		b.retired = b.retired || p.outgrown(u)
 		b.send(u)
 		return
 	}
@@ -256,12 +257,21 @@ func (p *pool) queueRead(u *unit) {
 	p.wake()
 }
 
+// outgrown tells whether a unit was judged before something was made that its
+// statements may reach. It runs alone then, and nothing runs behind it.
+func (p *pool) outgrown(u *unit) bool { return u.queuedAt <= p.proof.grewAt && p.proof.grewAt > 0 }
+
 // feedReads moves queued reads to pipelines that have room.
 func (p *pool) feedReads() {
 	done := 0
 	for done < len(p.reads) {
 		u := p.reads[done]
 		if u.c == nil || u.c.s.Closed || u.dead {
+			done++
+			continue
+		}
+		if p.outgrown(u) {
+			p.enqueue(waiter{u: u})
 			done++
 			continue
 		}
