@@ -74,8 +74,7 @@ const (
 )
 
 // relation returns what a statement brings in whose names have the consequences c.
-// That a table draws numbers is no reason to read the catalogue at once: a number
-// may be told to another only through something that leads to it.
+// That it names a table which draws numbers is no reason to read the catalogue.
 func (x *index) relation(sql string, c consequence) (name string, b brings) {
 	t := words{rest: sql[:min(len(sql), maxReachText)]}
 	lower := strings.ToLower(sql)
@@ -117,10 +116,18 @@ func (x *index) relation(sql string, c consequence) (name string, b brings) {
 		return "", bringsNothing
 	}
 	has.read, has.write = has.read|sqlscan.EffSequence, has.write|sqlscan.EffSequence
-	if name == "" || !c.within(has) {
+	if name == "" || !c.within(has) || x.draws(sql) {
 		return "", bringsMore
 	}
 	return name, bringsName
+}
+
+// draws tells whether a text itself makes something draw numbers, and not only names
+// a table that does.
+func (x *index) draws(sql string) (yes bool) {
+	sqlscan.Names(sql, drawWords, func(string, bool) { yes = true })
+	sqlscan.Names(sql, x.named, func(_ string, e sqlscan.Effect) { yes = yes || e.Has(sqlscan.EffSequence) })
+	return yes
 }
 
 // attaches tells whether an ALTER, of which the first word has been read, is ATTACH
