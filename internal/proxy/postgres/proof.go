@@ -272,7 +272,7 @@ func (f *proof) goOn() {
 func (f *proof) confirm(b *backend) {
 	f.on = nil
 	if b.s.Closed || !f.unread() {
-		f.believe(f.index)
+		f.believe(nil) // nobody can say whether it has changed
 		f.free(b)
 		return
 	}
@@ -423,7 +423,7 @@ func (f *proof) outdated(surely bool) {
 			if !surely || p.proof != g || !g.ready || len(p.backends) == 0 {
 				continue
 			}
-			g.stale = true
+			g.stale, g.grewAt = true, g.l.Now
 			switch {
 			case g.reading:
 				g.again = true
