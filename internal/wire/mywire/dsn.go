@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -42,6 +43,7 @@ var dsnKeys = map[string]string{
 	"programname":          "programname",
 	"clientfoundrows":      "clientfoundrows",
 	"compress":             "compress",
+	"targetsessionattrs":   "target",
 	"allownativepasswords": "", // what follows concerns a Go program's values, or is the default here
 	"checkconnliveness":    "",
 	"columnswithalias":     "",
@@ -63,12 +65,39 @@ var dsnKeys = map[string]string{
 // Errors name the parameter at fault and quote no value but those that cannot
 // hold a secret.
 func ParseDSN(dsn string) (ConnectConfig, error) {
-	return parseDSN(dsn, func(name string) string {
-		if name == "" {
-			return ""
+	return parseDSN(dsn, environment)
+}
+
+// ParseHosts is ParseDSN for a string that may name several hosts: a:3306,b:3307 in
+// the place of one. It returns a configuration for each and the parameter
+// target_session_attrs, unchecked, "" if not given.
+func ParseHosts(dsn string) (hosts []ConnectConfig, target string, err error) {
+	d := &dsnParser{set: map[string]string{}, getenv: environment, several: true}
+	first, err := d.parse(dsn)
+	if err != nil {
+		return nil, "", fmt.Errorf("parse MySQL DSN: %w", err)
+	}
+	hosts = []ConnectConfig{first}
+	for _, s := range d.further {
+		next := &dsnParser{set: maps.Clone(d.set), getenv: environment, several: true}
+		next.cfg.User, next.cfg.Password, next.cfg.Database = first.User, first.Password, first.Database
+		if err := next.address(s); err != nil {
+			return nil, "", fmt.Errorf("parse MySQL DSN: %w", err)
 		}
-		return os.Getenv(name)
-	})
+		cfg, err := next.config()
+		if err != nil {
+			return nil, "", fmt.Errorf("parse MySQL DSN: %w", err)
+		}
+		hosts = append(hosts, cfg)
+	}
+	return hosts, d.set["target"], nil
+}
+
+func environment(name string) string {
+	if name == "" {
+		return ""
+	}
+	return os.Getenv(name)
 }
 
 func parseDSN(dsn string, getenv func(string) string) (ConnectConfig, error) {
@@ -87,6 +116,9 @@ type dsnParser struct {
 	port   string
 	set    map[string]string   // parameters by canonical name
 	getenv func(string) string // of "": the user
+	// several hosts may be named, and a target of them; further are all but the first.
+	several bool
+	further []string
 	// doubtful: what looks like the name of a parameter may be the rest of a
 	// password that was not encoded as it should be. Errors do not show it then.
 	doubtful bool
@@ -145,8 +177,11 @@ func unescape(name, value string, dst *string) (err error) {
 
 // address reads host, host:port or [IPv6 address]:port.
 func (d *dsnParser) address(s string) error {
-	if strings.ContainsRune(s, ',') {
-		return errors.New("several hosts in one DSN are not supported: name one")
+	if first, rest, several := strings.Cut(s, ","); several {
+		if !d.several {
+			return errors.New("several hosts in one DSN are not supported: name one")
+		}
+		s, d.further = first, strings.Split(rest, ",")
 	}
 	if strings.HasPrefix(s, "[") {
 		end := strings.IndexByte(s, ']')
@@ -313,6 +348,9 @@ func (d *dsnParser) session() error {
 			timeout = time.Duration(n) * time.Second
 		}
 		d.cfg.Timeout = max(timeout, 0)
+	}
+	if v := d.set["target"]; v != "" && v != "any" && !d.several {
+		return fmt.Errorf("target_session_attrs %q is not supported: want any", v)
 	}
 	if found, err := d.flag("clientfoundrows"); err != nil {
 		return err

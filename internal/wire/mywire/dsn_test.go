@@ -85,6 +85,7 @@ func TestParseDSNRefuses(t *testing.T) {
 		"mysql://u:hush@h?sslmod=x":                           `"sslmod" is unknown`,
 		"mysql://u:hush@h?ssl-mode=x":                         `TLS mode "x"`,
 		"mysql://u:hush@a,b":                                  "several hosts",
+		"mysql://u:hush@a?target_session_attrs=read-write":    "want any",
 		"mysql://u:hush/xx@h":                                 "port",
 		"mysql://u:hush%zz@h":                                 "password is not percent-encoded",
 		"mysql://u:hush?word=@h":                              "a parameter is unknown",
@@ -146,4 +147,33 @@ func FuzzParseDSN(f *testing.F) {
 			t.Errorf("%q has no address", s)
 		}
 	})
+}
+
+func TestParseHosts(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"mysql://u:p@a:5,b:6/d":                                 "a:5 b:6",
+		"mysql://u:p@a,[::1]/d?target_session_attrs=read-write": "a:3306 [::1]:3306 read-write",
+		"u:p@tcp(a:5,b:6)/d?targetSessionAttrs=primary":         "a:5 b:6 primary",
+		"mysql://u:p@a/d":                                       "a:3306",
+	} {
+		hosts, target, err := ParseHosts(dsn)
+		got := make([]string, 0, len(hosts)+1)
+		for _, h := range hosts {
+			got = append(got, h.Address)
+			if h.User != "u" || h.Password != "p" || h.Database != "d" {
+				t.Errorf("%s: %v", dsn, h)
+			}
+		}
+		if target != "" {
+			got = append(got, target)
+		}
+		if s := strings.Join(got, " "); err != nil || s != want {
+			t.Errorf("%s: %q, %v, want %q", dsn, s, err, want)
+		}
+	}
+	for _, dsn := range []string{"mysql://u:hush@a,b:x/d", "mysql://u:hush@a,[::1/d"} {
+		if _, _, err := ParseHosts(dsn); err == nil || strings.Contains(err.Error(), "hush") {
+			t.Errorf("%s: %v", dsn, err)
+		}
+	}
 }

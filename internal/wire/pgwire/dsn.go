@@ -60,6 +60,17 @@ func ParseDSN(dsn string) (ConnectConfig, error) {
 	return cfg, nil
 }
 
+// ParseHosts is ParseDSN for a string that may name several hosts, as libpq has it:
+// host=a,b port=5432,5433 or postgres://a:5432,b:5433/. It returns a configuration
+// for each and target_session_attrs, unchecked, "" if not given.
+func ParseHosts(dsn string) (hosts []ConnectConfig, target string, err error) {
+	d := &dsnParser{set: map[string]string{}, getenv: os.Getenv, several: true}
+	if hosts, target, err = d.hosts(dsn); err != nil {
+		return nil, "", fmt.Errorf("parse PostgreSQL DSN: %w", err)
+	}
+	return hosts, target, nil
+}
+
 // DSNParams returns the parameters that a connection string sets itself, by their
 // libpq names and without any default: what to hand on to a program of PostgreSQL.
 func DSNParams(dsn string) (map[string]string, error) {
@@ -74,22 +85,60 @@ func DSNParams(dsn string) (map[string]string, error) {
 type dsnParser struct {
 	set    map[string]string // what the string said
 	getenv func(string) string
+	// several hosts may be named, and any target of them.
+	several bool
 	// doubtful: what looks like the name of a parameter may be the rest of a
 	// password that was not quoted as it should be. Errors do not show it then.
 	doubtful bool
 }
 
 func (d *dsnParser) parse(dsn string) (ConnectConfig, error) {
-	var err error
-	if rest, ok := cutScheme(dsn); ok {
-		err = d.url(rest)
-	} else {
-		err = d.pairs(dsn)
-	}
-	if err != nil {
+	if err := d.read(dsn); err != nil {
 		return ConnectConfig{}, err
 	}
 	return d.config()
+}
+
+// read records what the string says.
+func (d *dsnParser) read(dsn string) error {
+	if rest, ok := cutScheme(dsn); ok {
+		return d.url(rest)
+	}
+	return d.pairs(dsn)
+}
+
+// hosts makes a configuration of each host. One port stands for all; otherwise
+// there is one for each.
+func (d *dsnParser) hosts(dsn string) (configs []ConnectConfig, target string, err error) {
+	if err := d.read(dsn); err != nil {
+		return nil, "", err
+	}
+	target = d.get("target_session_attrs")
+	d.set["target_session_attrs"] = "any"
+	lists := map[string][]string{}
+	n := 1
+	for _, key := range []string{"host", "hostaddr", "port"} {
+		lists[key] = strings.Split(d.get(key), ",")
+		if key != "port" {
+			n = max(n, len(lists[key]))
+		}
+	}
+	for _, key := range []string{"host", "hostaddr", "port"} {
+		if k := len(lists[key]); k != n && (k != 1 || key != "port" && lists[key][0] != "") {
+			return nil, "", fmt.Errorf("%s: %d values for %d hosts", key, k, n)
+		}
+	}
+	for i := range n {
+		for key, list := range lists {
+			d.set[key] = list[min(i, len(list)-1)]
+		}
+		cfg, err := d.config()
+		if err != nil {
+			return nil, "", err
+		}
+		configs = append(configs, cfg)
+	}
+	return configs, target, nil
 }
 
 func cutScheme(dsn string) (rest string, ok bool) {
@@ -135,18 +184,9 @@ func (d *dsnParser) url(s string) error {
 			}
 		}
 	}
-	if strings.ContainsRune(authority, ',') {
-		return errSeveralHosts
-	}
-	host, port := authority, ""
-	if strings.HasPrefix(authority, "[") {
-		end := strings.IndexByte(authority, ']')
-		if end < 0 || (end+1 < len(authority) && authority[end+1] != ':') {
-			return errors.New("host: want [IPv6 address] or [IPv6 address]:port")
-		}
-		host, port = authority[1:end], strings.TrimPrefix(authority[end+1:], ":")
-	} else if colon := strings.IndexByte(authority, ':'); colon >= 0 {
-		host, port = authority[:colon], authority[colon+1:]
+	host, port, err := d.authority(authority)
+	if err != nil {
+		return err
 	}
 	for _, p := range []Param{{"host", host}, {"port", port}, {"dbname", dbname}} {
 		if p.Value == "" {
@@ -175,6 +215,38 @@ func (d *dsnParser) url(s string) error {
 		}
 	}
 	return nil
+}
+
+// authority reads host:port, or a list of them, into one of hosts and one of ports.
+func (d *dsnParser) authority(s string) (host, port string, err error) {
+	if !d.several && strings.ContainsRune(s, ',') {
+		return "", "", errSeveralHosts
+	}
+	var hosts, ports []string
+	for one := range strings.SplitSeq(s, ",") {
+		h, p, err := splitHost(one)
+		if err != nil {
+			return "", "", err
+		}
+		hosts, ports = append(hosts, h), append(ports, p)
+	}
+	if port = strings.Join(ports, ","); strings.Trim(port, ",") == "" {
+		port = ""
+	}
+	return strings.Join(hosts, ","), port, nil
+}
+
+// splitHost reads host, host:port or [IPv6 address]:port.
+func splitHost(s string) (host, port string, err error) {
+	if strings.HasPrefix(s, "[") {
+		end := strings.IndexByte(s, ']')
+		if end < 0 || (end+1 < len(s) && s[end+1] != ':') {
+			return "", "", errors.New("host: want [IPv6 address] or [IPv6 address]:port")
+		}
+		return s[1:end], strings.TrimPrefix(s[end+1:], ":"), nil
+	}
+	host, port, _ = strings.Cut(s, ":")
+	return host, port, nil
 }
 
 // putEscaped records a percent-encoded value.

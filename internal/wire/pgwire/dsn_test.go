@@ -272,3 +272,59 @@ func FuzzSearchPasswords(f *testing.F) {
 		_, _ = searchPasswords(text, "h", "1", "d", "u")
 	})
 }
+
+func TestParseHosts(t *testing.T) {
+	bareEnv(t)
+	for dsn, want := range map[string]string{
+		"host=a,b port=5,6 user=u":                                   "a:5 b:6",
+		"host=a,b port=7 user=u target_session_attrs=read-write":     "a:7 b:7 read-write",
+		"host=a,b user=u":                                            "a:5432 b:5432",
+		"hostaddr=1.2.3.4,::1 port=5 user=u":                         "1.2.3.4:5 [::1]:5",
+		"host=x,y hostaddr=1.2.3.4,1.2.3.5 user=u":                   "1.2.3.4:5432 1.2.3.5:5432",
+		"host=/run,b user=u":                                         "/run/.s.PGSQL.5432 b:5432",
+		"postgres://u@a:5,b:6/d?target_session_attrs=primary":        "a:5 b:6 primary",
+		"postgres://u@a,[::1]/d":                                     "a:5432 [::1]:5432",
+		"postgres://u@a/d?target_session_attrs=whatever":             "a:5432 whatever",
+		"postgres://u@a,b,c:9/d?port=7":                              "a:7 b:7 c:7",
+		"postgres://u@/d?host=a,b&port=5,6&target_session_attrs=any": "a:5 b:6 any",
+	} {
+		hosts, target, err := ParseHosts(dsn)
+		got := make([]string, 0, len(hosts)+1)
+		for _, h := range hosts {
+			got = append(got, h.Address)
+			if h.User != "u" {
+				t.Errorf("%s: user %q at %s", dsn, h.User, h.Address)
+			}
+		}
+		if target != "" {
+			got = append(got, target)
+		}
+		if s := strings.Join(got, " "); err != nil || s != want {
+			t.Errorf("%s: %q, %v, want %q", dsn, s, err, want)
+		}
+	}
+	for dsn, want := range map[string]string{
+		"host=a,b port=5,6,7 password=hunter2": "port: 3 values for 2 hosts",
+		"host=a hostaddr=1.1.1.1,2.2.2.2":      "host: 1 values for 2 hosts",
+		"postgres://u:hunter2@a:5,b:x/":        "port",
+		"postgres://u:hunter2@a:5,[::1/":       "IPv6",
+		"host=a,b hostaddr=1.2.3.4 port=5":     "hostaddr: 1 values for 2 hosts",
+	} {
+		if _, _, err := ParseHosts(dsn); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v, want %q", dsn, err, want)
+		}
+	}
+}
+
+func TestParseHostsVerifiesEachByItsName(t *testing.T) {
+	bareEnv(t)
+	hosts, _, err := ParseHosts("host=a,b user=u sslmode=require")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"a", "b"} {
+		if got := hosts[i].TLSConfig.ServerName; got != name {
+			t.Errorf("host %s is checked by the name %q", name, got)
+		}
+	}
+}

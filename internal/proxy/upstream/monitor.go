@@ -1,0 +1,279 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Config says which hosts there are and how to ask them.
+type Config struct {
+	// Hosts are host:port or paths of Unix sockets, in order of preference. A name
+	// may have several addresses, and others later. Required.
+	Hosts []string
+	// Target is the host that is wanted. Default: any.
+	Target Target
+	// Probe asks the host at an endpoint what it is. It should end with its
+	// context. Required unless there is nothing to choose; see New.
+	Probe func(ctx context.Context, e Endpoint) (Report, error)
+	// Patroni are base URLs of Patroni's REST API. The first that answers says
+	// which hosts there are, and which of them leads. While none answers, Hosts
+	// are asked.
+	Patroni []string
+	// Interval is the pause between two looks at the hosts. Default: 1 s.
+	Interval time.Duration
+	// Timeout bounds one probe. Default: 2 s.
+	Timeout time.Duration
+	// Lookup resolves a host name. Default: the system's resolver.
+	Lookup func(ctx context.Context, name string) ([]string, error)
+	// OnChange is called, from Run's goroutine, when new connections go to another
+	// endpoint than before: connections to old are to be closed. now has no
+	// address while there is no such host.
+	OnChange func(old, now Endpoint)
+	// Log receives what was found. Default: slog.Default().
+	Log *slog.Logger
+}
+
+// least is the pause between two looks at the hosts, whoever asks for them.
+const least = 100 * time.Millisecond
+
+// A Monitor knows where new connections go. Safe for concurrent use.
+type Monitor struct {
+	cfg    Config
+	static bool
+	asked  chan struct{} // holds one request to look now
+
+	mu     sync.Mutex
+	hosts  []Status      // guarded by mu: of the last look
+	now    Endpoint      // guarded by mu
+	err    error         // guarded by mu: why there is none
+	looked chan struct{} // closed after the first look
+	// addresses were the last ones of each name, for when the resolver fails.
+	addresses map[string][]string // only Run's goroutine
+	doubt     string              // the last one logged; only Run's goroutine
+}
+
+// New returns a monitor; Run has it look. Where there is one host, with an address
+// rather than a name, and any role will do, there is nothing to look at, and Current
+// answers without Run.
+func New(cfg Config) (*Monitor, error) {
+	if len(cfg.Hosts) == 0 {
+		return nil, errors.New("no hosts")
+	}
+	if cfg.Target == "" {
+		cfg.Target = TargetAny
+	}
+	if cfg.Interval <= 0 {
+		cfg.Interval = time.Second
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 2 * time.Second
+	}
+	if cfg.Lookup == nil {
+		cfg.Lookup = net.DefaultResolver.LookupHost
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	m := &Monitor{cfg: cfg, asked: make(chan struct{}, 1), looked: make(chan struct{}), addresses: make(map[string][]string)}
+	if len(cfg.Hosts) == 1 && cfg.Target == TargetAny && len(cfg.Patroni) == 0 && literal(cfg.Hosts[0]) {
+		m.static, m.now = true, Endpoint{cfg.Hosts[0], cfg.Hosts[0]}
+		m.hosts = []Status{{Endpoint: m.now}}
+		close(m.looked)
+	}
+	return m, nil
+}
+
+// literal tells whether a host has an address that cannot change.
+func literal(host string) bool {
+	if isSocket(host) {
+		return true
+	}
+	name, _, err := net.SplitHostPort(host)
+	return err != nil || net.ParseIP(name) != nil || name == "localhost"
+}
+
+func isSocket(host string) bool { return strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") }
+
+// Static tells whether there is nothing to choose.
+func (m *Monitor) Static() bool { return m.static }
+
+// Current returns where new connections go. It waits for the first look at the hosts.
+func (m *Monitor) Current(ctx context.Context) (Endpoint, error) {
+	select {
+	case <-m.looked:
+	case <-ctx.Done():
+		return Endpoint{}, fmt.Errorf("find the host: %w", context.Cause(ctx))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now, m.err
+}
+
+// Hosts returns what is known of each host.
+func (m *Monitor) Hosts() []Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.hosts)
+}
+
+// Suspect has the hosts looked at soon: a connection broke, or a write was refused
+// because the host takes none.
+func (m *Monitor) Suspect() {
+	select {
+	case m.asked <- struct{}{}:
+	default:
+	}
+}
+
+// Run looks at the hosts until ctx ends.
+func (m *Monitor) Run(ctx context.Context) {
+	if m.static {
+		return
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	for {
+		began := time.Now()
+		m.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		timer.Reset(m.cfg.Interval)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			continue
+		case <-m.asked:
+		}
+		timer.Reset(max(0, least-time.Since(began)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// look asks every host what it is, and moves where another one serves the target.
+func (m *Monitor) look(ctx context.Context) {
+	found, patroni := m.members(ctx)
+	var wg sync.WaitGroup
+	for i := range found {
+		h := &found[i]
+		wg.Go(func() {
+			probing, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("no answer within %v: %w", m.cfg.Timeout, context.DeadlineExceeded))
+			defer cancel()
+			h.Report, h.Err = m.cfg.Probe(probing, h.Endpoint)
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return // the probes failed for that
+	}
+	m.mu.Lock()
+	old, before := m.now, m.err
+	if again := forgive(found, m.hosts, old); again {
+		m.Suspect()
+	}
+	next, doubt, err := choose(m.cfg.Target, found, old, patroni)
+	m.hosts, m.now, m.err = found, next, err
+	first := false
+	select {
+	case <-m.looked:
+	default:
+		first = true
+		close(m.looked)
+	}
+	m.mu.Unlock()
+
+	if doubt == nil {
+		m.doubt = ""
+	} else if s := doubt.Error(); s != m.doubt {
+		m.doubt = s
+		m.cfg.Log.Error("the primary is not certain", "error", s)
+	}
+	switch {
+	case err != nil && (first || before == nil || before.Error() != err.Error()):
+		m.cfg.Log.Warn("no server to connect to; statements wait", "error", err)
+	case err == nil && next != old && !first:
+		m.cfg.Log.Info("new connections go to another server", "old", old.Host, "new", next.Host, "address", next.Address)
+	}
+	if next != old && !first && m.cfg.OnChange != nil {
+		m.cfg.OnChange(old, next)
+	}
+}
+
+// forgive lets the present host fail one probe by time, and tells whether it did: a
+// host that is busy is no reason to close every connection to it.
+func forgive(found, before []Status, now Endpoint) bool {
+	for i := range found {
+		h := &found[i]
+		if h.Endpoint != now || !errors.Is(h.Err, context.DeadlineExceeded) {
+			continue
+		}
+		for _, was := range before {
+			if was.Endpoint == now && was.Err == nil && !was.late {
+				h.Report, h.Err, h.late = was.Report, nil, true
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// members lists the hosts that there are, by Patroni if it answers.
+func (m *Monitor) members(ctx context.Context) (found []Status, patroni bool) {
+	if len(m.cfg.Patroni) > 0 {
+		members, err := askPatroni(ctx, m.cfg.Patroni, m.cfg.Timeout)
+		if err == nil {
+			for _, p := range members {
+				for _, e := range m.resolve(ctx, p.host) {
+					found = append(found, Status{Endpoint: e, Leader: p.leader})
+				}
+			}
+			return found, true
+		}
+		m.cfg.Log.Warn("Patroni does not answer; the hosts are asked themselves", "error", err)
+	}
+	for _, host := range m.cfg.Hosts {
+		for _, e := range m.resolve(ctx, host) {
+			found = append(found, Status{Endpoint: e})
+		}
+	}
+	return found, false
+}
+
+// resolve returns the addresses of a host. While its name cannot be resolved the
+// last ones stand, or the name itself.
+func (m *Monitor) resolve(ctx context.Context, host string) []Endpoint {
+	if literal(host) {
+		return []Endpoint{{host, host}}
+	}
+	name, port, _ := net.SplitHostPort(host) // literal has seen that it can be split
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	addresses, err := m.cfg.Lookup(ctx, name)
+	if err != nil || len(addresses) == 0 {
+		addresses = m.addresses[name]
+		if len(addresses) == 0 {
+			return []Endpoint{{host, host}}
+		}
+	} else {
+		slices.Sort(addresses)
+		m.addresses[name] = addresses
+	}
+	list := make([]Endpoint, len(addresses))
+	for i, a := range addresses {
+		list[i] = Endpoint{host, net.JoinHostPort(a, port)}
+	}
+	return list
+}
