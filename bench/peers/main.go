@@ -16,7 +16,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/weirdb/weir/internal/ruler/bench/outboxload"
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
 )
 
 // peer is an outbox that can be run.

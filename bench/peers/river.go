@@ -14,7 +14,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/weirdb/weir/internal/ruler/bench/outboxload"
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
 )
 
 // Settings of River that serve it well here: its defaults fetch ten times a second.

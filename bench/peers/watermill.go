@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/weirdb/weir/internal/ruler/bench/outboxload"
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
 )
 
 // Settings of Watermill-SQL that serve it well here: its defaults read 100 rows

@@ -33,10 +33,10 @@ type product struct {
 // folders, its line in cmd/weir and its scenario, or be shipped alone. What two of
 // them need lies below both.
 var products = []product{
-	{[]string{"internal/proxy"}, nil},
-	{[]string{"outbox", "internal/outbox"}, []string{"internal/ruler/bench/outboxscenario"}},
-	{[]string{"internal/backup"}, []string{"internal/ruler/bench/backuprun"}},
-	{[]string{"kv", "internal/kvd"}, []string{"internal/ruler/bench/kvrun", "internal/ruler/bench/kvload"}},
+	{[]string{"internal/proxy"}, []string{"internal/ruler/bench/proxy"}},
+	{[]string{"outbox", "internal/outbox"}, []string{"internal/ruler/bench/outbox"}},
+	{[]string{"internal/backup"}, []string{"internal/ruler/bench/backup"}},
+	{[]string{"kv", "internal/kvd"}, []string{"internal/ruler/bench/kv"}},
 	{[]string{"internal/ruler", "bench"}, nil},
 }
 

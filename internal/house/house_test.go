@@ -116,12 +116,12 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 			"internal/proxy/mysql/a.go: imports internal/proxy/cmd: only cmd/weir imports verbs",
 		}},
 		{"a scenario imports its own product", map[string]string{
-			"internal/ruler/bench/outboxscenario/a.go": `import "example.com/m/outbox"`,
-			"internal/ruler/bench/kvrun/a.go":          `import ("example.com/m/kv"; "example.com/m/outbox")`,
-			"internal/ruler/bench/a.go":                `import "example.com/m/kv"`,
+			"internal/ruler/bench/outbox/a.go": `import "example.com/m/outbox"`,
+			"internal/ruler/bench/kv/a.go":     `import ("example.com/m/kv"; "example.com/m/outbox")`,
+			"internal/ruler/bench/a.go":        `import "example.com/m/kv"`,
 		}, []string{
 			"internal/ruler/bench/a.go: imports kv: products never import each other",
-			"internal/ruler/bench/kvrun/a.go: imports outbox: products never import each other",
+			"internal/ruler/bench/kv/a.go: imports outbox: products never import each other",
 		}},
 		{"those below do not", map[string]string{
 			"internal/wire/pgwire/a.go": `import "example.com/m/internal/proxy"`,

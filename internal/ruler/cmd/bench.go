@@ -17,10 +17,10 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
-	"github.com/weirdb/weir/internal/ruler/bench/kvrun"
-	"github.com/weirdb/weir/internal/ruler/bench/outboxscenario"
-	"github.com/weirdb/weir/internal/ruler/bench/scenario"
+	backupbench "github.com/weirdb/weir/internal/ruler/bench/backup"
+	kvbench "github.com/weirdb/weir/internal/ruler/bench/kv"
+	outboxbench "github.com/weirdb/weir/internal/ruler/bench/outbox"
+	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -47,7 +47,7 @@ func newBenchProxyCommand() *cobra.Command { return newBenchProxyCommandFor(&ben
 
 // newBenchProxyCommandFor reads its flags into b.
 func newBenchProxyCommandFor(b *benchProxy) *cobra.Command {
-	names := slices.Sorted(maps.Keys(scenario.ProxyPlans()))
+	names := slices.Sorted(maps.Keys(proxybench.Plans()))
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "A database direct and through weir, side by side",
@@ -65,7 +65,7 @@ dropped; nothing is known of the server's processor time and disk.`,
   weir bench proxy --dsn mysql://root@127.0.0.1:3306/scratch --clients 64`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			plan, ok := scenario.ProxyPlans()[b.plan]
+			plan, ok := proxybench.Plans()[b.plan]
 			if !ok {
 				return cli.UsageError(fmt.Errorf("--plan %q: want one of %s", b.plan, strings.Join(names, ", ")))
 			}
@@ -76,7 +76,7 @@ dropped; nothing is known of the server's processor time and disk.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&b.engine, "engine", string(scenario.PostgreSQL), "database system: "+strings.Join(engineNames(), ", "))
+	f.StringVar(&b.engine, "engine", string(proxybench.PostgreSQL), "database system: "+strings.Join(engineNames(), ", "))
 	f.BoolVar(&b.mysql, "mysql", false, "the same as --engine mariadb")
 	f.StringVar(&b.plan, "plan", "mini", "how much to run: "+strings.Join(names, ", "))
 	f.StringVar(&b.out, "out", "", "directory for samples, results and the report (default out/bench-proxy-TIME)")
@@ -92,7 +92,7 @@ dropped; nothing is known of the server's processor time and disk.`,
 
 func engineNames() []string {
 	var names []string
-	for _, e := range scenario.Engines() {
+	for _, e := range proxybench.Engines() {
 		names = append(names, string(e))
 	}
 	return names
@@ -102,11 +102,11 @@ func engineNames() []string {
 func (b *benchProxy) chooseEngine(cmd *cobra.Command) error {
 	said := cmd.Flags().Changed
 	if b.mysql {
-		if said("engine") && b.engine == string(scenario.PostgreSQL) {
+		if said("engine") && b.engine == string(proxybench.PostgreSQL) {
 			return fmt.Errorf("--mysql contradicts --engine %s", b.engine)
 		}
 		if !said("engine") {
-			b.engine = string(scenario.MariaDB)
+			b.engine = string(proxybench.MariaDB)
 		}
 	}
 	if !slices.Contains(engineNames(), b.engine) {
@@ -120,19 +120,19 @@ func (b *benchProxy) chooseEngine(cmd *cobra.Command) error {
 	case said("lab") && b.labServers:
 		return fmt.Errorf("--dsn contradicts --lab")
 	}
-	speaks := scenario.EngineOfDSN(b.dsn)
+	speaks := proxybench.EngineOfDSN(b.dsn)
 	switch {
 	case speaks == "":
 		return fmt.Errorf("--dsn: want a URL that begins with postgres://, mysql:// or mariadb://")
 	case !said("engine") && !b.mysql:
 		b.engine = string(speaks)
-	case (speaks == scenario.PostgreSQL) != (b.engine == string(scenario.PostgreSQL)):
+	case (speaks == proxybench.PostgreSQL) != (b.engine == string(proxybench.PostgreSQL)):
 		return fmt.Errorf("--dsn names a server that --engine %s does not speak to", b.engine)
 	}
 	return nil
 }
 
-func (b *benchProxy) run(ctx context.Context, plan scenario.ProxyPlan, stdout, stderr io.Writer) error {
+func (b *benchProxy) run(ctx context.Context, plan proxybench.Plan, stdout, stderr io.Writer) error {
 	b.out = cmp.Or(b.out, stampedDir("bench-proxy"))
 	if len(b.clients) > 0 {
 		for _, list := range []*[]int{&plan.Inserts, &plan.Literals, &plan.Slow, &plan.Reads, &plan.Failing, &plan.Crowd} {
@@ -151,8 +151,8 @@ func (b *benchProxy) run(ctx context.Context, plan scenario.ProxyPlan, stdout, s
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	out, err := scenario.Proxy(ctx, scenario.ProxyOptions{
-		Engine: scenario.Engine(b.engine), DSN: b.dsn, Plan: plan, Out: b.out, Resume: b.resume, Binary: binary, PgBouncer: b.pgbouncer,
+	out, err := proxybench.Run(ctx, proxybench.Options{
+		Engine: proxybench.Engine(b.engine), DSN: b.dsn, Plan: plan, Out: b.out, Resume: b.resume, Binary: binary, PgBouncer: b.pgbouncer,
 		Progress: func(p bench.Progress) { printProgress(stderr, p) },
 		Say:      func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) },
 	})
@@ -173,7 +173,7 @@ func printProgress(w io.Writer, p bench.Progress) {
 }
 
 // writeProxyReport saves the outcome and prints the report for a quick look.
-func writeProxyReport(dir string, out *scenario.ProxyOutcome, stdout io.Writer) error {
+func writeProxyReport(dir string, out *proxybench.Outcome, stdout io.Writer) error {
 	page, err := out.Save(dir)
 	if err != nil {
 		return err
@@ -193,16 +193,16 @@ func newBenchReportCommand() *cobra.Command {
 		Example: "  weir bench report out/bench-proxy --format md",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if out, err := backuprun.Load(args[0]); !errors.Is(err, fs.ErrNotExist) {
+			if out, err := backupbench.Load(args[0]); !errors.Is(err, fs.ErrNotExist) {
 				return reportBackup(args[0], out, err, format, cmd.OutOrStdout())
 			}
-			if out, err := kvrun.Load(args[0]); !errors.Is(err, fs.ErrNotExist) {
+			if out, err := kvbench.Load(args[0]); !errors.Is(err, fs.ErrNotExist) {
 				return reportKV(args[0], out, err, format, cmd.OutOrStdout())
 			}
-			if err := reportOutbox(args[0], format, cmd.OutOrStdout()); !errors.Is(err, outboxscenario.ErrNotOutbox) {
+			if err := reportOutbox(args[0], format, cmd.OutOrStdout()); !errors.Is(err, outboxbench.ErrNotOutbox) {
 				return err
 			}
-			out, err := scenario.Load(args[0])
+			out, err := proxybench.Load(args[0])
 			if err != nil {
 				return err
 			}

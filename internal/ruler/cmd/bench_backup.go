@@ -16,14 +16,14 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
+	backupbench "github.com/weirdb/weir/internal/ruler/bench/backup"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // benchBackup is the configuration of `weir bench backup`.
 type benchBackup struct {
 	weir       func() *cobra.Command // the whole program, to profile verbs of
-	options    backuprun.Options
+	options    backupbench.Options
 	plan       string
 	engine     string
 	labServers bool
@@ -38,7 +38,7 @@ func newBenchBackupCommand(weir func() *cobra.Command) *cobra.Command {
 
 // newBenchBackupCommandFor reads its flags into b.
 func newBenchBackupCommandFor(b *benchBackup) *cobra.Command {
-	names := slices.Sorted(maps.Keys(backuprun.Plans(1)))
+	names := slices.Sorted(maps.Keys(backupbench.Plans(1)))
 	cmd := &cobra.Command{
 		Use:   "backup",
 		Short: "weir's backup and restore beside the server's own tools and mydumper",
@@ -67,7 +67,7 @@ processor time.`,
 	}
 	f, o := cmd.Flags(), &b.options
 	f.StringVar(&b.plan, "plan", "mini", "how much to run: "+strings.Join(names, ", ")+" (seconds, whose figures say nothing)")
-	f.StringVar(&b.engine, "engine", string(backuprun.PostgreSQL), "database system: postgres or mariadb")
+	f.StringVar(&b.engine, "engine", string(backupbench.PostgreSQL), "database system: postgres or mariadb")
 	f.StringVar(&o.Out, "out", "", "directory for samples, results and the report (default out/bench-backup-TIME)")
 	f.BoolVar(&o.Resume, "resume", false, "go on from the samples in --out")
 	f.BoolVar(&b.labServers, "lab", true, "start a private server")
@@ -84,7 +84,7 @@ processor time.`,
 // complete judges the flags and fills in the plan.
 func (b *benchBackup) complete(cmd *cobra.Command) error {
 	o, said := &b.options, cmd.Flags().Changed
-	size := backuprun.DefaultSize(b.plan)
+	size := backupbench.DefaultSize(b.plan)
 	if b.size != "" {
 		n, err := cli.ParseSize(b.size)
 		if err != nil || n < 1 {
@@ -92,15 +92,15 @@ func (b *benchBackup) complete(cmd *cobra.Command) error {
 		}
 		size = int64(n)
 	}
-	plans := backuprun.Plans(size)
+	plans := backupbench.Plans(size)
 	plan, ok := plans[b.plan]
 	if !ok {
 		return fmt.Errorf("--plan %q: want one of %s", b.plan, strings.Join(slices.Sorted(maps.Keys(plans)), ", "))
 	}
 	if len(b.shapes) > 0 {
-		var chosen []backuprun.Size
+		var chosen []backupbench.Size
 		for _, name := range b.shapes {
-			i := slices.IndexFunc(plan.Shapes, func(s backuprun.Size) bool { return s.Shape == name })
+			i := slices.IndexFunc(plan.Shapes, func(s backupbench.Size) bool { return s.Shape == name })
 			if i < 0 {
 				return fmt.Errorf("--shapes: plan %s has no %q", b.plan, name)
 			}
@@ -118,16 +118,16 @@ func (b *benchBackup) complete(cmd *cobra.Command) error {
 		return errors.New("--lab=false: name the server with --dsn")
 	case o.DSN != "" && said("lab") && b.labServers:
 		return errors.New("--dsn contradicts --lab")
-	case o.DSN != "" && backuprun.EngineOfDSN(o.DSN) == "":
+	case o.DSN != "" && backupbench.EngineOfDSN(o.DSN) == "":
 		return errors.New("--dsn: want a URL that begins with postgres://, mysql:// or mariadb://")
 	case o.DSN != "" && !said("engine"):
-		b.engine = string(backuprun.EngineOfDSN(o.DSN))
+		b.engine = string(backupbench.EngineOfDSN(o.DSN))
 	}
-	o.Engine = backuprun.Engine(b.engine)
-	if !slices.Contains(backuprun.Engines(), o.Engine) {
+	o.Engine = backupbench.Engine(b.engine)
+	if !slices.Contains(backupbench.Engines(), o.Engine) {
 		return fmt.Errorf("--engine %q: want postgres or mariadb", b.engine)
 	}
-	if o.DSN != "" && backuprun.EngineOfDSN(o.DSN) != o.Engine {
+	if o.DSN != "" && backupbench.EngineOfDSN(o.DSN) != o.Engine {
 		return fmt.Errorf("--dsn names a server that --engine %s does not speak to", b.engine)
 	}
 	return nil
@@ -149,7 +149,7 @@ func (b *benchBackup) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	o.Progress = func(p bench.Progress) { printMove(stderr, p) }
 	o.Say = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	out, err := backuprun.Run(ctx, *o)
+	out, err := backupbench.Run(ctx, *o)
 	if out == nil || len(out.Results) == 0 {
 		return err
 	}
@@ -174,7 +174,7 @@ func printMove(w io.Writer, p bench.Progress) {
 }
 
 // writeBackupReport saves the outcome and prints the report for a quick look.
-func writeBackupReport(dir string, out *backuprun.Outcome, stdout io.Writer) error {
+func writeBackupReport(dir string, out *backupbench.Outcome, stdout io.Writer) error {
 	page, err := out.Save(dir)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func writeBackupReport(dir string, out *backuprun.Outcome, stdout io.Writer) err
 
 // reportBackup prints the report of a finished run, and writes its files anew
 // when no format is asked for. err is that of reading it.
-func reportBackup(dir string, out *backuprun.Outcome, err error, format string, stdout io.Writer) error {
+func reportBackup(dir string, out *backupbench.Outcome, err error, format string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}

@@ -6,24 +6,24 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/cli"
-	"github.com/weirdb/weir/internal/ruler/bench/backuprun"
+	backupbench "github.com/weirdb/weir/internal/ruler/bench/backup"
 )
 
 // TestBenchBackupChoosesItsPlan reads the flags alone.
 func TestBenchBackupChoosesItsPlan(t *testing.T) {
 	for args, want := range map[string]struct {
-		engine backuprun.Engine
-		first  backuprun.Size
+		engine backupbench.Engine
+		first  backupbench.Size
 		shapes int
 		rounds int
 	}{
-		"":                                   {backuprun.PostgreSQL, backuprun.Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
-		"--plan full":                        {backuprun.PostgreSQL, backuprun.Size{Shape: "shop", Bytes: 766 << 20}, 6, 6},
-		"--plan full --size 76MB --rounds 9": {backuprun.PostgreSQL, backuprun.Size{Shape: "shop", Bytes: 76 << 20}, 6, 9},
-		"--plan full --shapes huge,text":     {backuprun.PostgreSQL, backuprun.Size{Shape: "huge", Bytes: 383 << 20}, 2, 6},
-		"--engine mariadb":                   {backuprun.MariaDB, backuprun.Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
-		"--dsn mysql://u@h/":                 {backuprun.MariaDB, backuprun.Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
-		"--dsn postgres://u@h/ --lab=false":  {backuprun.PostgreSQL, backuprun.Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"":                                   {backupbench.PostgreSQL, backupbench.Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"--plan full":                        {backupbench.PostgreSQL, backupbench.Size{Shape: "shop", Bytes: 766 << 20}, 6, 6},
+		"--plan full --size 76MB --rounds 9": {backupbench.PostgreSQL, backupbench.Size{Shape: "shop", Bytes: 76 << 20}, 6, 9},
+		"--plan full --shapes huge,text":     {backupbench.PostgreSQL, backupbench.Size{Shape: "huge", Bytes: 383 << 20}, 2, 6},
+		"--engine mariadb":                   {backupbench.MariaDB, backupbench.Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"--dsn mysql://u@h/":                 {backupbench.MariaDB, backupbench.Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"--dsn postgres://u@h/ --lab=false":  {backupbench.PostgreSQL, backupbench.Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
 	} {
 		var b benchBackup
 		cmd := newBenchBackupCommandFor(&b)

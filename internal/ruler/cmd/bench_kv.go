@@ -18,7 +18,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/kvrun"
+	kvbench "github.com/weirdb/weir/internal/ruler/bench/kv"
 	"github.com/weirdb/weir/internal/ruler/report"
 	"github.com/weirdb/weir/internal/version"
 )
@@ -78,8 +78,8 @@ func (b *benchKV) flags(f *pflag.FlagSet) {
 	f.StringVar(&b.plan, "plan", "mini", "how much to run: "+strings.Join(kvPlanNames(), ", ")+" (smoke: seconds, whose figures say nothing)")
 	f.StringSliceVar(&b.scenarios, "scenarios", nil, "scenarios to run (default all)")
 	f.StringVar(&b.preset, "preset", "raft-ht", "protocol of all that does not compare protocols")
-	f.StringVar(&b.client, "client", string(kvrun.Native), "how weir is driven: native (its Go client) or redis (the Redis protocol)")
-	f.StringVar(&b.path, "path", string(kvrun.PathAuto), "when the native client tries the fast path: auto (where it has proved quicker), fast, log")
+	f.StringVar(&b.client, "client", string(kvbench.Native), "how weir is driven: native (its Go client) or redis (the Redis protocol)")
+	f.StringVar(&b.path, "path", string(kvbench.PathAuto), "when the native client tries the fast path: auto (where it has proved quicker), fast, log")
 	f.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.DurationVar(&b.duration, "duration", 0, "measured time of each round, instead of the plan's")
 	f.IntVar(&b.keys, "keys", 0, "number of keys, instead of the plan's")
@@ -90,30 +90,30 @@ func (b *benchKV) flags(f *pflag.FlagSet) {
 	f.BoolVar(&b.resume, "resume", false, "go on from the samples in --out")
 }
 
-func kvPlanNames() []string { return slices.Sorted(maps.Keys(kvrun.Plans())) }
+func kvPlanNames() []string { return slices.Sorted(maps.Keys(kvbench.Plans())) }
 
 // options makes the flags agree.
-func (b *benchKV) options() (o kvrun.Options, err error) {
+func (b *benchKV) options() (o kvbench.Options, err error) {
 	var ok bool
-	if o.Plan, ok = kvrun.Plans()[b.plan]; !ok {
+	if o.Plan, ok = kvbench.Plans()[b.plan]; !ok {
 		return o, fmt.Errorf("--plan %q: want one of %s", b.plan, strings.Join(kvPlanNames(), ", "))
 	}
 	if err := o.Plan.SetScenarios(b.scenarios); err != nil {
 		return o, fmt.Errorf("--scenarios: %w", err)
 	}
-	if err := kvrun.CheckPreset(b.preset); err != nil {
+	if err := kvbench.CheckPreset(b.preset); err != nil {
 		return o, fmt.Errorf("--preset: %w", err)
 	}
-	if o.Client = kvrun.Client(b.client); !slices.Contains(kvrun.Clients(), o.Client) {
+	if o.Client = kvbench.Client(b.client); !slices.Contains(kvbench.Clients(), o.Client) {
 		return o, fmt.Errorf("--client %q: want native or redis", b.client)
 	}
-	if o.Path = kvrun.Path(b.path); !slices.Contains(kvrun.Paths(), o.Path) {
+	if o.Path = kvbench.Path(b.path); !slices.Contains(kvbench.Paths(), o.Path) {
 		return o, fmt.Errorf("--path %q: want auto, fast or log", b.path)
 	}
 	if b.rounds < 0 || b.duration < 0 || b.keys < 0 || b.procs < 0 {
 		return o, errors.New("--rounds, --duration, --keys and --procs must not be negative")
 	}
-	o.Procs = cmp.Or(b.procs, kvrun.SharedProcs())
+	o.Procs = cmp.Or(b.procs, kvbench.SharedProcs())
 	if b.rounds > 0 {
 		o.Plan.Rounds, o.Plan.SweepRounds, o.Plan.ValidationRounds = b.rounds, b.rounds, b.rounds
 	}
@@ -134,20 +134,20 @@ func (b *benchKV) options() (o kvrun.Options, err error) {
 	return o, nil
 }
 
-func readReference(path string) (*kvrun.Reference, error) {
+func readReference(path string) (*kvbench.Reference, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return kvrun.ReadReference(f)
+	return kvbench.ReadReference(f)
 }
 
-func (b *benchKV) run(ctx context.Context, o kvrun.Options, stdout, stderr io.Writer) error {
+func (b *benchKV) run(ctx context.Context, o kvbench.Options, stdout, stderr io.Writer) error {
 	o.Progress = func(p bench.Progress) { printKVProgress(stderr, p) }
 	o.Say = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(o.Procs)) // the client is this process
-	out, err := kvrun.Run(ctx, o)
+	out, err := kvbench.Run(ctx, o)
 	if out != nil && len(out.Results) > 0 {
 		err = errors.Join(err, writeKVReport(o.Out, out, stdout))
 	}
@@ -187,7 +187,7 @@ func printKVProgress(w io.Writer, p bench.Progress) {
 }
 
 // writeKVReport saves the outcome and prints the report for a quick look.
-func writeKVReport(dir string, out *kvrun.Outcome, stdout io.Writer) error {
+func writeKVReport(dir string, out *kvbench.Outcome, stdout io.Writer) error {
 	page, err := out.Save(dir)
 	if err != nil {
 		return err
@@ -200,7 +200,7 @@ func writeKVReport(dir string, out *kvrun.Outcome, stdout io.Writer) error {
 }
 
 // judgeKV turns wrong answers into the exit code.
-func judgeKV(out *kvrun.Outcome) error {
+func judgeKV(out *kvbench.Outcome) error {
 	if broken := out.Invalid(); len(broken) > 0 {
 		return cli.Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
 	}
@@ -209,7 +209,7 @@ func judgeKV(out *kvrun.Outcome) error {
 
 // reportKV prints the report of a finished run, and writes its files anew when no
 // format is asked for. err is that of reading it.
-func reportKV(dir string, out *kvrun.Outcome, err error, format string, stdout io.Writer) error {
+func reportKV(dir string, out *kvbench.Outcome, err error, format string, stdout io.Writer) error {
 	switch {
 	case err != nil:
 		return err

@@ -13,11 +13,11 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/kvrun"
+	kvbench "github.com/weirdb/weir/internal/ruler/bench/kv"
 )
 
 // kvOptionsOf reads a command line without running anything.
-func kvOptionsOf(t *testing.T, line string) (kvrun.Options, error) {
+func kvOptionsOf(t *testing.T, line string) (kvbench.Options, error) {
 	t.Helper()
 	var b benchKV
 	cmd := &cobra.Command{Use: "kv"}
@@ -29,17 +29,17 @@ func kvOptionsOf(t *testing.T, line string) (kvrun.Options, error) {
 }
 
 func TestBenchKVReadsItsFlags(t *testing.T) {
-	for line, check := range map[string]func(o kvrun.Options) bool{
-		"": func(o kvrun.Options) bool {
+	for line, check := range map[string]func(o kvbench.Options) bool{
+		"": func(o kvbench.Options) bool {
 			return o.Preset == "raft-ht" && o.Plan.SweepRounds == 3 && strings.HasPrefix(o.Out, "out/bench-kv-") && o.Binary != ""
 		},
-		"--plan full --scenarios delay,wan": func(o kvrun.Options) bool { return len(o.Plan.Scenarios) == 2 && len(o.Plan.RTTs) == 4 },
-		"--rounds 9 --duration 3s --keys 7": func(o kvrun.Options) bool {
+		"--plan full --scenarios delay,wan": func(o kvbench.Options) bool { return len(o.Plan.Scenarios) == 2 && len(o.Plan.RTTs) == 4 },
+		"--rounds 9 --duration 3s --keys 7": func(o kvbench.Options) bool {
 			return o.Plan.Rounds == 9 && o.Plan.SweepRounds == 9 && o.Plan.Duration == 3*time.Second && o.Plan.Keys == 7
 		},
-		"--preset curp --etcd /x/etcd": func(o kvrun.Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
-		"--out here --resume":          func(o kvrun.Options) bool { return o.Out == "here" && o.Resume },
-		"--reference ../bench/kvrun/testdata/report-2.yaml": func(o kvrun.Options) bool {
+		"--preset curp --etcd /x/etcd": func(o kvbench.Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
+		"--out here --resume":          func(o kvbench.Options) bool { return o.Out == "here" && o.Resume },
+		"--reference ../bench/kv/testdata/report-2.yaml": func(o kvbench.Options) bool {
 			return len(o.Reference.Figures) == 8
 		},
 	} {
@@ -90,7 +90,7 @@ func TestBenchKVRunsReplicas(t *testing.T) {
 		t.Skip("starts clusters, which takes some seconds")
 	}
 	program := labtest.Weir(t)
-	for _, client := range kvrun.Clients() {
+	for _, client := range kvbench.Clients() {
 		dir := filepath.Join(t.TempDir(), "out")
 		b := benchKV{plan: "smoke", out: dir, preset: "raft-ht", client: string(client), path: "auto", scenarios: []string{"presets"}}
 		o, err := b.options()

@@ -19,7 +19,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/outboxscenario"
+	outboxbench "github.com/weirdb/weir/internal/ruler/bench/outbox"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -72,13 +72,13 @@ with weir_bench_ are made there and dropped.`,
 
 func (b *benchOutbox) flags(f *pflag.FlagSet) {
 	var engines []string
-	for _, e := range outboxscenario.Engines() {
+	for _, e := range outboxbench.Engines() {
 		engines = append(engines, string(e))
 	}
-	plans := slices.Sorted(maps.Keys(outboxscenario.Plans()))
+	plans := slices.Sorted(maps.Keys(outboxbench.Plans()))
 	f.StringVar(&b.plan, "plan", "mini", "how much to run: "+strings.Join(plans, ", "))
 	f.StringSliceVar(&b.phases, "phases", nil, "phases to run (default all)")
-	f.StringVar(&b.engine, "engine", string(outboxscenario.PostgreSQL), "database system: "+strings.Join(engines, ", "))
+	f.StringVar(&b.engine, "engine", string(outboxbench.PostgreSQL), "database system: "+strings.Join(engines, ", "))
 	f.BoolVar(&b.labServer, "lab", true, "start a private server")
 	f.StringVar(&b.db, "db", "", "URL of a server and a database to use instead of a private one")
 	f.StringVar(&b.profile, "profile", lab.Prod.String(), "durability of the private server: prod (commits are flushed), fast (never)")
@@ -97,11 +97,11 @@ func newOutboxBench() *cobra.Command {
 }
 
 // options makes the flags agree.
-func (b *benchOutbox) options(cmd *cobra.Command) (o outboxscenario.Options, err error) {
+func (b *benchOutbox) options(cmd *cobra.Command) (o outboxbench.Options, err error) {
 	said := cmd.Flags().Changed
 	var ok bool
-	if o.Plan, ok = outboxscenario.Plans()[b.plan]; !ok {
-		return o, fmt.Errorf("--plan %q: want one of %s", b.plan, strings.Join(slices.Sorted(maps.Keys(outboxscenario.Plans())), ", "))
+	if o.Plan, ok = outboxbench.Plans()[b.plan]; !ok {
+		return o, fmt.Errorf("--plan %q: want one of %s", b.plan, strings.Join(slices.Sorted(maps.Keys(outboxbench.Plans())), ", "))
 	}
 	if err := o.Plan.SetPhases(b.phases); err != nil {
 		return o, fmt.Errorf("--phases: %w", err)
@@ -109,8 +109,8 @@ func (b *benchOutbox) options(cmd *cobra.Command) (o outboxscenario.Options, err
 	if o.Durability, err = lab.ParseDurability(b.profile); err != nil {
 		return o, fmt.Errorf("--profile: %w", err)
 	}
-	o.Engine = outboxscenario.Engine(b.engine)
-	if !slices.Contains(outboxscenario.Engines(), o.Engine) {
+	o.Engine = outboxbench.Engine(b.engine)
+	if !slices.Contains(outboxbench.Engines(), o.Engine) {
 		return o, fmt.Errorf("--engine %q: want one of postgres, mariadb, mysql, sqlite", b.engine)
 	}
 	if err := b.server(&o, said); err != nil {
@@ -132,7 +132,7 @@ func (b *benchOutbox) options(cmd *cobra.Command) (o outboxscenario.Options, err
 }
 
 // server chooses between a private server and one that is there.
-func (b *benchOutbox) server(o *outboxscenario.Options, said func(string) bool) error {
+func (b *benchOutbox) server(o *outboxbench.Options, said func(string) bool) error {
 	switch {
 	case b.db == "" && !b.labServer:
 		return errors.New("--lab=false: name the server with --db")
@@ -143,10 +143,10 @@ func (b *benchOutbox) server(o *outboxscenario.Options, said func(string) bool) 
 	case said("profile"):
 		return errors.New("--profile is for a private server; that of --db is as it is set")
 	}
-	speaks := outboxscenario.EngineOfDSN(b.db)
-	family := func(e outboxscenario.Engine) outboxscenario.Engine {
-		if e == outboxscenario.MariaDB {
-			return outboxscenario.MySQL
+	speaks := outboxbench.EngineOfDSN(b.db)
+	family := func(e outboxbench.Engine) outboxbench.Engine {
+		if e == outboxbench.MariaDB {
+			return outboxbench.MySQL
 		}
 		return e
 	}
@@ -181,10 +181,10 @@ func (b *benchOutbox) peersProgram() (string, error) {
 	return beside, nil
 }
 
-func (b *benchOutbox) run(ctx context.Context, o outboxscenario.Options, stdout, stderr io.Writer) error {
+func (b *benchOutbox) run(ctx context.Context, o outboxbench.Options, stdout, stderr io.Writer) error {
 	o.Progress = func(p bench.Progress) { printOutboxProgress(stderr, p) }
 	o.Say = func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	out, err := outboxscenario.Run(ctx, o)
+	out, err := outboxbench.Run(ctx, o)
 	if out != nil && len(out.Results) > 0 {
 		page, saveErr := out.Save(o.Out)
 		if err = errors.Join(err, saveErr); err == nil {
@@ -197,7 +197,7 @@ func (b *benchOutbox) run(ctx context.Context, o outboxscenario.Options, stdout,
 	return judgeOutbox(out)
 }
 
-func printOutboxReport(w io.Writer, out *outboxscenario.Outcome, page string) error {
+func printOutboxReport(w io.Writer, out *outboxbench.Outcome, page string) error {
 	if err := out.Brief().Write(w, report.FormatText); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func printOutboxReport(w io.Writer, out *outboxscenario.Outcome, page string) er
 }
 
 // judgeOutbox turns broken promises into the exit code.
-func judgeOutbox(out *outboxscenario.Outcome) error {
+func judgeOutbox(out *outboxbench.Outcome) error {
 	if broken := out.Invalid(); len(broken) > 0 {
 		return cli.Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
 	}
@@ -216,7 +216,7 @@ func judgeOutbox(out *outboxscenario.Outcome) error {
 // reportOutbox makes the report of a finished run again, in a format or, with
 // "", as files and on the terminal.
 func reportOutbox(dir, format string, w io.Writer) error {
-	out, err := outboxscenario.Load(dir)
+	out, err := outboxbench.Load(dir)
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,11 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/outboxscenario"
+	outboxbench "github.com/weirdb/weir/internal/ruler/bench/outbox"
 )
 
 // outboxOptionsOf reads a command line without running anything.
-func outboxOptionsOf(t *testing.T, line string) (outboxscenario.Options, error) {
+func outboxOptionsOf(t *testing.T, line string) (outboxbench.Options, error) {
 	t.Helper()
 	var b benchOutbox
 	cmd := &cobra.Command{Use: "outbox"}
@@ -31,21 +31,21 @@ func outboxOptionsOf(t *testing.T, line string) (outboxscenario.Options, error) 
 
 func TestBenchOutboxReadsItsFlags(t *testing.T) {
 	clitest.ClearEnvironment(t)
-	for line, check := range map[string]func(o outboxscenario.Options) bool{
-		"": func(o outboxscenario.Options) bool {
-			return o.Engine == outboxscenario.PostgreSQL && o.Durability == lab.Prod && o.DSN == "" && strings.HasPrefix(o.Out, "out/bench-outbox-")
+	for line, check := range map[string]func(o outboxbench.Options) bool{
+		"": func(o outboxbench.Options) bool {
+			return o.Engine == outboxbench.PostgreSQL && o.Durability == lab.Prod && o.DSN == "" && strings.HasPrefix(o.Out, "out/bench-outbox-")
 		},
-		"--engine mariadb --profile fast": func(o outboxscenario.Options) bool {
-			return o.Engine == outboxscenario.MariaDB && o.Durability == lab.Fast
+		"--engine mariadb --profile fast": func(o outboxbench.Options) bool {
+			return o.Engine == outboxbench.MariaDB && o.Durability == lab.Fast
 		},
-		"--fsync-latency 2ms": func(o outboxscenario.Options) bool { return o.FsyncLatency == 2*time.Millisecond },
-		"--db mysql://u@h/d": func(o outboxscenario.Options) bool {
-			return o.Engine == outboxscenario.MySQL && o.DSN == "mysql://u@h/d"
+		"--fsync-latency 2ms": func(o outboxbench.Options) bool { return o.FsyncLatency == 2*time.Millisecond },
+		"--db mysql://u@h/d": func(o outboxbench.Options) bool {
+			return o.Engine == outboxbench.MySQL && o.DSN == "mysql://u@h/d"
 		},
-		"--db mysql://u@h/d --engine mariadb": func(o outboxscenario.Options) bool { return o.Engine == outboxscenario.MariaDB },
-		"--db file:/tmp/x.db --lab=false":     func(o outboxscenario.Options) bool { return o.Engine == outboxscenario.SQLite && o.DSN == "/tmp/x.db" },
-		"--phases focus,mixed --plan full":    func(o outboxscenario.Options) bool { return len(o.Plan.Phases) == 2 && o.Plan.FocusRecords == 200_000 },
-		"--out here --resume":                 func(o outboxscenario.Options) bool { return o.Out == "here" && o.Resume },
+		"--db mysql://u@h/d --engine mariadb": func(o outboxbench.Options) bool { return o.Engine == outboxbench.MariaDB },
+		"--db file:/tmp/x.db --lab=false":     func(o outboxbench.Options) bool { return o.Engine == outboxbench.SQLite && o.DSN == "/tmp/x.db" },
+		"--phases focus,mixed --plan full":    func(o outboxbench.Options) bool { return len(o.Plan.Phases) == 2 && o.Plan.FocusRecords == 200_000 },
+		"--out here --resume":                 func(o outboxbench.Options) bool { return o.Out == "here" && o.Resume },
 	} {
 		if o, err := outboxOptionsOf(t, line); err != nil || !check(o) {
 			t.Errorf("%q: %+v, %v", line, o, err)
@@ -105,8 +105,8 @@ func TestBenchOutboxOnSQLite(t *testing.T) {
 }
 
 func TestBenchOutboxFallsShortWithABrokenLedger(t *testing.T) {
-	outcome := func(invalid ...string) *outboxscenario.Outcome {
-		return &outboxscenario.Outcome{Results: []*bench.Result{{
+	outcome := func(invalid ...string) *outboxbench.Outcome {
+		return &outboxbench.Outcome{Results: []*bench.Result{{
 			Experiment: bench.Description{Name: "focus"},
 			Cases:      []bench.Case{{Name: "poll", Samples: []bench.Sample{{Invalid: invalid}}}},
 		}}}

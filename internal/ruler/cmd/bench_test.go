@@ -6,24 +6,24 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/cli"
-	"github.com/weirdb/weir/internal/ruler/bench/scenario"
+	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
 )
 
 // TestBenchProxyChoosesItsEngine reads the flags alone.
 func TestBenchProxyChoosesItsEngine(t *testing.T) {
-	for args, want := range map[string]scenario.Engine{
-		"":                                   scenario.PostgreSQL,
-		"--mysql":                            scenario.MariaDB,
-		"--engine mariadb":                   scenario.MariaDB,
-		"--engine mysql":                     scenario.MySQL,
-		"--engine mysql --mysql":             scenario.MySQL,
-		"--lab":                              scenario.PostgreSQL,
-		"--dsn mysql://u@h/d":                scenario.MySQL,
-		"--dsn mariadb://u@h/d":              scenario.MariaDB,
-		"--dsn mysql://u@h/d --mysql":        scenario.MariaDB,
-		"--dsn postgres://u@h/d":             scenario.PostgreSQL,
-		"--dsn postgresql://u@h/d --lab=0":   scenario.PostgreSQL,
-		"--dsn mysql://u@h/d --engine mysql": scenario.MySQL,
+	for args, want := range map[string]proxybench.Engine{
+		"":                                   proxybench.PostgreSQL,
+		"--mysql":                            proxybench.MariaDB,
+		"--engine mariadb":                   proxybench.MariaDB,
+		"--engine mysql":                     proxybench.MySQL,
+		"--engine mysql --mysql":             proxybench.MySQL,
+		"--lab":                              proxybench.PostgreSQL,
+		"--dsn mysql://u@h/d":                proxybench.MySQL,
+		"--dsn mariadb://u@h/d":              proxybench.MariaDB,
+		"--dsn mysql://u@h/d --mysql":        proxybench.MariaDB,
+		"--dsn postgres://u@h/d":             proxybench.PostgreSQL,
+		"--dsn postgresql://u@h/d --lab=0":   proxybench.PostgreSQL,
+		"--dsn mysql://u@h/d --engine mysql": proxybench.MySQL,
 	} {
 		var b benchProxy
 		cmd := newBenchProxyCommandFor(&b)

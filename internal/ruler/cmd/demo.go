@@ -15,11 +15,11 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/scenario"
+	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
 )
 
 // demoEngines are what the demo shows, in order.
-var demoEngines = []scenario.Engine{scenario.PostgreSQL, scenario.MariaDB}
+var demoEngines = []proxybench.Engine{proxybench.PostgreSQL, proxybench.MariaDB}
 
 func newDemoCommand() *cobra.Command {
 	var out string
@@ -37,7 +37,7 @@ under a minute; Ctrl-C ends everything and removes it.`,
 			if err != nil {
 				return fmt.Errorf("find this program: %w", err)
 			}
-			d := demo{binary: binary, out: cmp.Or(out, stampedDir("demo")), stdout: cmd.OutOrStdout(), measure: scenario.Proxy}
+			d := demo{binary: binary, out: cmp.Or(out, stampedDir("demo")), stdout: cmd.OutOrStdout(), measure: proxybench.Run}
 			return d.run(cmd.Context())
 		},
 	}
@@ -48,7 +48,7 @@ under a minute; Ctrl-C ends everything and removes it.`,
 type demo struct {
 	binary, out string
 	stdout      io.Writer
-	measure     func(context.Context, scenario.ProxyOptions) (*scenario.ProxyOutcome, error)
+	measure     func(context.Context, proxybench.Options) (*proxybench.Outcome, error)
 }
 
 // run shows each engine that is installed. What has been measured is shown, too,
@@ -56,7 +56,7 @@ type demo struct {
 func (d *demo) run(ctx context.Context) error {
 	live := newLiveLine(d.stdout)
 	fmt.Fprintln(d.stdout, "weir demo: single-row INSERTs from 64 clients, each answered only when its row is durable")
-	var shown []*scenario.ProxyOutcome
+	var shown []*proxybench.Outcome
 	var pages []string
 	var missing []error
 	for _, e := range demoEngines {
@@ -88,7 +88,7 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // conclude prints the table and where the reports are.
-func (d *demo) conclude(shown []*scenario.ProxyOutcome, pages []string) {
+func (d *demo) conclude(shown []*proxybench.Outcome, pages []string) {
 	printDemo(d.stdout, shown)
 	fmt.Fprintln(d.stdout)
 	for _, page := range pages {
@@ -98,10 +98,10 @@ func (d *demo) conclude(shown []*scenario.ProxyOutcome, pages []string) {
 
 // show measures one engine and returns its report's page. Besides an error there
 // is an outcome of what was measured before, if anything was.
-func (d *demo) show(ctx context.Context, e scenario.Engine, live *liveLine) (*scenario.ProxyOutcome, string, error) {
+func (d *demo) show(ctx context.Context, e proxybench.Engine, live *liveLine) (*proxybench.Outcome, string, error) {
 	out := filepath.Join(d.out, string(e))
-	got, err := d.measure(ctx, scenario.ProxyOptions{
-		Engine: e, Plan: scenario.ProxyPlans()["demo"], Out: out, Binary: d.binary,
+	got, err := d.measure(ctx, proxybench.Options{
+		Engine: e, Plan: proxybench.Plans()["demo"], Out: out, Binary: d.binary,
 		Say:      func(format string, args ...any) { live.line("  "+format, args...) },
 		Live:     live.update,
 		Progress: func(p bench.Progress) { live.done(p) },
@@ -119,7 +119,7 @@ func stampedDir(kind string) string {
 }
 
 // printDemo prints the side-by-side table and what it means in one sentence.
-func printDemo(w io.Writer, outcomes []*scenario.ProxyOutcome) {
+func printDemo(w io.Writer, outcomes []*proxybench.Outcome) {
 	fmt.Fprintf(w, "\n  %-11s %-12s %12s  %10s  %9s  %9s  %12s  %12s\n", "", "", "inserts/s", "vs direct", "p50 ms", "p99 ms", "flushes/1000", "server us/op")
 	var rows int64
 	rounds := 0

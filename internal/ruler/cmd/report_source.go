@@ -16,7 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	"github.com/weirdb/weir/internal/ruler/bench/scenario"
+	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 	"github.com/weirdb/weir/internal/ruler/report"
 	"github.com/weirdb/weir/internal/ruler/report/flame"
@@ -72,7 +72,7 @@ func (s reportSource) directory(dir string) (*report.Doc, error) {
 }
 
 func (s reportSource) results(dir string) (*report.Doc, error) {
-	outcome, err := scenario.Load(dir)
+	outcome, err := proxybench.Load(dir)
 	switch {
 	case err == nil:
 		return outcome.Report(), nil

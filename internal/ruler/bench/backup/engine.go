@@ -1,0 +1,114 @@
+package backupbench
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/measure"
+	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+)
+
+// Engine names a database system that the scenario can be run on.
+type Engine string
+
+// The engines, by the names that the command line has for them.
+const (
+	PostgreSQL Engine = "postgres"
+	MariaDB    Engine = "mariadb"
+)
+
+// Engines lists them.
+func Engines() []Engine { return []Engine{PostgreSQL, MariaDB} }
+
+// EngineOfDSN returns the engine whose protocol a URL is for, "" for none.
+func EngineOfDSN(dsn string) Engine {
+	switch scheme, _, _ := strings.Cut(dsn, "://"); scheme {
+	case "postgres", "postgresql":
+		return PostgreSQL
+	case "mysql", "mariadb":
+		return MariaDB
+	}
+	return ""
+}
+
+// engine is what differs between database systems.
+type engine interface {
+	// info describes the server, durability what it promises at a commit, "" when
+	// that is not known.
+	info() measure.Server
+	durability() string
+	pid() int // 0 when it is not known
+	place(database string) place
+	// recreate makes an empty database, after dropping one of its name; drop needs
+	// none to be there.
+	recreate(ctx context.Context, database string) error
+	drop(ctx context.Context, database string) error
+	// load fills an empty database.
+	load(ctx context.Context, database string, tables []*backupdata.Table, seed uint64) error
+	// settle lets the server finish what it put off, so that it does not do so in
+	// a round.
+	settle(ctx context.Context) error
+	// sums is what a database holds, to be compared.
+	sums(ctx context.Context, database string) (sums, error)
+	// ways lists the tools to compare, weir's own among them, and what is missing.
+	// The first is the one that others are compared with.
+	ways(ctx context.Context, o *Options, jobs int) (ways []way, missing []string)
+	close(ctx context.Context) error
+}
+
+// sums says what a database holds: for each table its rows with a sum over them
+// that does not depend on their order, and how many indexes and constraints of
+// each kind there are.
+type sums struct {
+	tables  map[string]string
+	objects string
+	rows    int64
+}
+
+// differs says in what a copy is not what its source is; "" if in nothing.
+func (s sums) differs(copied sums) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
+		switch got, ok := copied.tables[name]; {
+		case !ok:
+			out = append(out, fmt.Sprintf("table %s is missing", name))
+		case got != s.tables[name]:
+			out = append(out, fmt.Sprintf("table %s has %s, not %s", name, got, s.tables[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(copied.tables)) {
+		if _, ok := s.tables[name]; !ok {
+			out = append(out, fmt.Sprintf("table %s is one too many", name))
+		}
+	}
+	if s.objects != copied.objects {
+		out = append(out, fmt.Sprintf("it has %s, not %s", copied.objects, s.objects))
+	}
+	const most = 5
+	if len(out) > most {
+		out = append(out[:most], fmt.Sprintf("and %d more", len(out)-most))
+	}
+	return strings.Join(out, "; ")
+}
+
+// withoutPassword takes the password out of a URL, and the database into it.
+func withoutPassword(dsn, database string) (place, string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Host == "" {
+		return place{}, "", fmt.Errorf("read DSN: want a URL with a host, such as postgres://user@host:5432/")
+	}
+	password, _ := u.User.Password()
+	p := place{database: database, host: u.Hostname(), port: u.Port(), user: u.User.Username()}
+	u.User = url.User(p.user)
+	u.Path = "/" + database
+	p.dsn = u.String()
+	return p, password, nil
+}
+
+// addr is the host and port of a place.
+func (p place) addr() string { return net.JoinHostPort(p.host, p.port) }

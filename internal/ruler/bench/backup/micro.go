@@ -1,0 +1,302 @@
+package backupbench
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup/archive"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+)
+
+// move is one thing done over and over by a side of this process. It returns the
+// bytes that were stored, 0 for none.
+type move func(ctx context.Context) (stored int64, err error)
+
+// micro runs the experiments that need no server.
+func (r *rig) micro(ctx context.Context) error {
+	if r.o.Plan.Buffers {
+		if err := r.buffers(ctx); err != nil {
+			return err
+		}
+	}
+	for _, shape := range r.o.Plan.Compress {
+		if err := r.compressions(ctx, shape); err != nil {
+			return err
+		}
+	}
+	if r.o.Plan.Copy > 0 {
+		return r.copies(ctx)
+	}
+	return nil
+}
+
+// microExperiment is what all of them have in common.
+func (r *rig) microExperiment(name, title string, factors map[string]string) bench.Experiment {
+	return bench.Experiment{Description: bench.Description{Name: name, Title: title, Rounds: r.o.Plan.MicroRounds, Warmup: 1, Factors: factors}}
+}
+
+// repeated is a side that does f for the time of a round, of plain bytes each.
+// What it did is right if f returns no error: every f looks at its own outcome.
+func (r *rig) repeated(name string, plain int64, f move) bench.Side {
+	return bench.Side{
+		Name: name, Factors: map[string]string{"way": name},
+		Run: func(ctx context.Context, _ int) (s bench.Sample, err error) {
+			runtime.GC()
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			used, err := measure.Self()
+			if err != nil {
+				return s, err
+			}
+			t := &bench.Transfer{PlainBytes: plain, Verified: "by its length or by its bytes"}
+			began := time.Now()
+			for time.Since(began) < r.o.Plan.MicroDuration {
+				if err := ctx.Err(); err != nil {
+					return s, err
+				}
+				if t.StoredBytes, err = f(ctx); err != nil {
+					return s, fmt.Errorf("%s: %w", name, err)
+				}
+				s.Ops++
+			}
+			s.Seconds = time.Since(began).Seconds()
+			now, err := measure.Self()
+			if err != nil {
+				return s, err
+			}
+			runtime.ReadMemStats(&after)
+			t.AllocatedBytes = int64(after.TotalAlloc - before.TotalAlloc)
+			s.Transfer = t
+			s.Processes = map[string]measure.Usage{bench.RoleClient: now.Since(used)}
+			return s, nil
+		},
+	}
+}
+
+// The buffers of the reference report's table, and of weir's own pipeline.
+var bufferSizes = []int{256 << 10, 1 << 20}
+
+// bufferCycles is how many buffers a move takes: one alone is too short to time.
+const bufferCycles = 1000
+
+// kept holds what must not be optimised away.
+var kept struct {
+	sync.Mutex
+	b []byte
+}
+
+// buffers is what a buffer costs: made anew each time, out of a sync.Pool, and out
+// of weir's own bounded pool, alone and by all processors at once.
+func (r *rig) buffers(ctx context.Context) error {
+	for _, size := range bufferSizes {
+		factors := map[string]string{"bytes": strconv.Itoa(size)}
+		e := r.microExperiment(fmt.Sprintf("buffers-%dk", size>>10), fmt.Sprintf("%d buffers of %d KiB", bufferCycles, size>>10), factors)
+		procs := runtime.GOMAXPROCS(0)
+		pool := sync.Pool{New: func() any { b := make([]byte, size); return &b }}
+		alone, shared := archive.NewBufferProbe(1, size), archive.NewBufferProbe(procs, size)
+		e.Sides = []bench.Side{
+			r.repeated("made anew", 0, func(context.Context) (int64, error) {
+				for range bufferCycles {
+					kept.Lock()
+					kept.b = make([]byte, size)
+					kept.Unlock()
+				}
+				return 0, nil
+			}),
+			r.repeated("sync.Pool", 0, func(context.Context) (int64, error) {
+				for range bufferCycles {
+					pool.Put(pool.Get())
+				}
+				return 0, nil
+			}),
+			r.repeated("weir's pool", 0, func(ctx context.Context) (int64, error) {
+				return 0, alone.Cycle(ctx, bufferCycles)
+			}),
+			r.repeated(fmt.Sprintf("weir's pool, by %d at once", procs), 0, func(ctx context.Context) (int64, error) {
+				return 0, together(procs, func() error { return shared.Cycle(ctx, bufferCycles/procs) })
+			}),
+		}
+		if err := r.measure(ctx, e, &r.env, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together runs f so many times at once.
+func together(n int, f func() error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = f() })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// plainText is the rows of a shape as text, about n bytes of each of its tables'
+// share.
+func plainText(shape string, n int64, seed uint64) ([]byte, error) {
+	s, err := backupdata.ByName(shape)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	for _, t := range s.Tables(n) {
+		if _, err := b.ReadFrom(t.Reader(backupdata.PostgreSQL, seed)); err != nil {
+			return nil, fmt.Errorf("make rows: %w", err)
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// standard is the side that all others are compared with.
+const standard = "standard library, gzip:6"
+
+// encoding is a compression under its name.
+type encoding struct {
+	name string
+	make func(io.Writer) (io.WriteCloser, error)
+	back func(io.Reader) (io.ReadCloser, error)
+}
+
+// encodings lists the standard library's gzip, then all methods on one processor,
+// then gzip, which alone can use several for one stream, on all.
+func (r *rig) encodings() ([]encoding, error) {
+	std := func(level int) encoding {
+		return encoding{
+			name: fmt.Sprintf("standard library, gzip:%d", level),
+			make: func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriterLevel(w, level) },
+			back: func(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) },
+		}
+	}
+	out := []encoding{std(6), std(1)}
+	add := func(name string, c archive.Compression, workers int) {
+		out = append(out, encoding{
+			name: name,
+			make: func(w io.Writer) (io.WriteCloser, error) { return archive.NewEncoder(w, c, workers) },
+			back: func(r io.Reader) (io.ReadCloser, error) { return archive.NewDecoder(r, c.Codec) },
+		})
+	}
+	procs := runtime.GOMAXPROCS(0)
+	for _, m := range r.o.Plan.Methods {
+		c, err := archive.ParseCompression(m)
+		if err != nil {
+			return nil, err
+		}
+		add(m, c, 1)
+		if c.Codec == archive.Gzip && procs > 1 {
+			add(fmt.Sprintf("%s, %d processors", m, procs), c, procs)
+		}
+	}
+	return out, nil
+}
+
+// counter counts bytes and forgets them.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
+
+// compressions compresses a shape's text by all methods, and reads it back.
+func (r *rig) compressions(ctx context.Context, shape string) error {
+	text, err := plainText(shape, r.o.Plan.CompressBytes, r.o.Seed)
+	if err != nil {
+		return err
+	}
+	all, err := r.encodings()
+	if err != nil {
+		return err
+	}
+	plain := int64(len(text))
+	factors := map[string]string{"shape": shape, "bytes": strconv.FormatInt(plain, 10), "seed": strconv.FormatUint(r.o.Seed, 10)}
+	down := r.microExperiment("compress-"+shape, "Compression of "+shape, factors)
+	up := r.microExperiment("decompress-"+shape, "Decompression of "+shape, factors)
+	for _, c := range all {
+		packed := &bytes.Buffer{}
+		if err := pack(packed, c, text); err != nil {
+			return err
+		}
+		if err := sameText(c, packed.Bytes(), text); err != nil {
+			return err
+		}
+		down.Sides = append(down.Sides, r.repeated(c.name, plain, func(context.Context) (int64, error) {
+			var n counter
+			err := pack(&n, c, text)
+			return int64(n), errors.Join(err, sizeIs(int64(n), int64(packed.Len())))
+		}))
+		up.Sides = append(up.Sides, r.repeated(c.name, plain, func(context.Context) (int64, error) {
+			return int64(packed.Len()), unpack(c, packed.Bytes(), plain)
+		}))
+	}
+	for _, e := range []bench.Experiment{down, up} {
+		e.Baseline = standard
+		if err := r.measure(ctx, e, &r.env, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pack(w io.Writer, c encoding, text []byte) error {
+	e, err := c.make(w)
+	if err != nil {
+		return err
+	}
+	if _, err := e.Write(text); err != nil {
+		return err
+	}
+	return e.Close()
+}
+
+// sizeSlack is by how much two runs of one compression may differ in size: some
+// cut the stream where a worker happens to be.
+const sizeSlack = 0.02
+
+func sizeIs(n, want int64) error {
+	if d := float64(n-want) / float64(want); d > sizeSlack || d < -sizeSlack {
+		return fmt.Errorf("compressed to %d bytes, and before to %d", n, want)
+	}
+	return nil
+}
+
+// unpack reads all back and counts it.
+func unpack(c encoding, packed []byte, plain int64) error {
+	d, err := c.back(bytes.NewReader(packed))
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, d)
+	if err = errors.Join(err, d.Close()); err != nil {
+		return err
+	}
+	if n != plain {
+		return fmt.Errorf("%d bytes came back of %d", n, plain)
+	}
+	return nil
+}
+
+// sameText compares what comes back with what was compressed, once.
+func sameText(c encoding, packed, text []byte) error {
+	d, err := c.back(bytes.NewReader(packed))
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	got, err := io.ReadAll(d)
+	if err = errors.Join(err, d.Close()); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	if !bytes.Equal(got, text) {
+		return fmt.Errorf("%s: what came back is not what was compressed", c.name)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package backupbench
+
+import (
+	"fmt"
+	"time"
+)
+
+// Plan says how much of the scenario is run.
+type Plan struct {
+	// Compress lists the shapes whose text is compressed by all Methods, and
+	// CompressBytes how much of it at a time.
+	Compress      []string
+	CompressBytes int64
+	// Methods are compressions as weir backup --compress takes them.
+	Methods []string
+	// Copy is how many bytes are copied at a time by each method; 0 for no copies.
+	Copy int64
+	// Buffers adds what a buffer costs.
+	Buffers bool
+	// MicroRounds and MicroDuration are those of the experiments so far.
+	MicroRounds   int
+	MicroDuration time.Duration
+
+	// Shapes lists the databases that are backed up and restored.
+	Shapes []Size
+	// Rounds is how often each of their sides takes its turn.
+	Rounds int
+	// Slow adds tools at settings that take a minute where others take seconds,
+	// and more of weir's own settings.
+	Slow bool
+	// Profiles adds weir at all its profiles, on the first shape.
+	Profiles bool
+	// Memory adds weir's peak memory on the first shape at a tenth of its size
+	// and at the whole.
+	Memory bool
+	// CPU says where weir's processor time goes, on the first shape.
+	CPU bool
+}
+
+// Size is a shape at a size, in bytes of text.
+type Size struct {
+	Shape string
+	Bytes int64
+}
+
+// MB is the unit of sizes, as weir's flags have it.
+const MB = 1 << 20
+
+// sizeText writes a size for people.
+func sizeText(bytes int64) string { return fmt.Sprintf("%.3g MB", float64(bytes)/MB) }
+
+// Plans are the plans by name. size is that of the shop, the first shape; others
+// are parts of it.
+func Plans(size int64) map[string]Plan {
+	return map[string]Plan{
+		// To see that everything works: its figures say nothing.
+		"smoke": {
+			Compress: []string{"shop"}, CompressBytes: MB / 4, Copy: MB, Buffers: true,
+			Methods:     []string{"lz4:1", "zstd:1", "gzip:1"},
+			MicroRounds: 1, MicroDuration: 5 * time.Millisecond,
+			Shapes: []Size{{"shop", size}}, Rounds: 1, Memory: true, CPU: true,
+		},
+		"mini": {
+			Compress: []string{"shop"}, CompressBytes: 8 * MB, Copy: 32 * MB, Buffers: true,
+			Methods:     []string{"lz4:1", "zstd:1", "zstd:3", "gzip:1", "gzip:6"},
+			MicroRounds: 3, MicroDuration: 100 * time.Millisecond,
+			Shapes: []Size{{"shop", size}, {"huge", size / 2}}, Rounds: 3, Memory: true, CPU: true,
+		},
+		"full": {
+			Compress: []string{"shop", "text", "binary", "random"}, CompressBytes: 32 * MB, Copy: 128 * MB, Buffers: true,
+			Methods:     []string{"lz4:1", "lz4:9", "zstd:1", "zstd:3", "zstd:6", "zstd:10", "gzip:1", "gzip:6", "gzip:9"},
+			MicroRounds: 9, MicroDuration: 200 * time.Millisecond,
+			Shapes: []Size{
+				{"shop", size}, {"many", size / 6}, {"huge", size / 2}, {"text", size / 4}, {"binary", size / 4}, {"random", size / 4},
+			},
+			Rounds: 6, Slow: true, Profiles: true, Memory: true, CPU: true,
+		},
+	}
+}
+
+// DefaultSize returns the size of the shop that a plan has unless told otherwise:
+// in full, that of the data that the targets are set for.
+func DefaultSize(plan string) int64 {
+	switch plan {
+	case "smoke":
+		return MB
+	case "full":
+		return 766 * MB
+	}
+	return 64 * MB
+}

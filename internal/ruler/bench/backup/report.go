@@ -1,0 +1,287 @@
+package backupbench
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Report lays the outcome out: targets first, then each experiment.
+func (o *Outcome) Report() *report.Doc {
+	d := &report.Doc{
+		Title: "weir backup beside other tools on " + o.serverName(),
+		Subtitle: "The same data backed up and restored by each in turn. Every archive is read back, every restored row compared with its source; " +
+			"time is until the archive is on the disk, processor time that of whole programs.",
+		Findings: bench.Cautions(o.Results...),
+	}
+	if t := o.Targets(); len(t) > 0 {
+		d.Sections = append(d.Sections, targetSection(t))
+	}
+	for _, r := range o.Results {
+		if d.Env == nil || len(r.Env.Servers) > len(d.Env.Servers) {
+			d.Env = &r.Env
+		}
+		d.Sections = append(d.Sections, section(r))
+	}
+	if len(o.Notes) > 0 {
+		d.Sections = append(d.Sections, report.Section{Title: "What was left out", Text: o.Notes})
+	}
+	return d
+}
+
+// Brief is the part of the report that fits a terminal.
+func (o *Outcome) Brief() *report.Doc {
+	full := o.Report()
+	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
+	for _, s := range full.Sections {
+		if len(s.Tables) > 0 {
+			s.Tables = s.Tables[:1]
+		}
+		s.Charts, s.Findings = nil, nil
+		d.Sections = append(d.Sections, s)
+	}
+	return d
+}
+
+// serverName is what the server called itself.
+func (o *Outcome) serverName() string {
+	for _, r := range o.Results {
+		if len(r.Env.Servers) > 0 {
+			return r.Env.Servers[0].Name + " " + r.Env.Servers[0].Version
+		}
+	}
+	if o.Engine == MariaDB {
+		return "MariaDB"
+	}
+	return "PostgreSQL"
+}
+
+// section lays one experiment out.
+func section(r *bench.Result) report.Section {
+	s := report.Section{
+		Title:  r.Experiment.Title,
+		Text:   []string{introduction(r)},
+		Tables: []report.Table{caseTable(r)},
+		Charts: charts(r),
+	}
+	if t, ok := commandTable(r); ok {
+		s.Tables = append(s.Tables, t)
+	}
+	for _, w := range r.Warnings {
+		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: strings.ToUpper(w[:min(1, len(w))]) + w[min(1, len(w)):] + "."})
+	}
+	for _, f := range r.Findings {
+		s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
+	}
+	return s
+}
+
+// introduction says how an experiment was run.
+func introduction(r *bench.Result) string {
+	rounds := "One round"
+	if n := r.Experiment.Rounds; n > 1 {
+		rounds = fmt.Sprintf("%d rounds, sides in turn and in turned order; medians", n)
+	}
+	if aboutMemory(r) {
+		return rounds + "."
+	}
+	return fmt.Sprintf("%s, and ratios to %s with 95 %% intervals.", rounds, r.Experiment.Baseline)
+}
+
+// column is a figure of a case.
+type column struct {
+	head report.Column
+	cell func(r *bench.Result, c *bench.Case) string
+}
+
+// columns lists all that a case may have. Those that no case has are left out.
+func columns() []column {
+	metric := func(key, name string) column {
+		m, _ := bench.MetricByKey(key)
+		if name == "" {
+			name = m.Name
+		}
+		return column{report.Column{Name: name, Unit: m.Unit, Numeric: true}, func(_ *bench.Result, c *bench.Case) string {
+			s, ok := c.Summary[key]
+			if !ok {
+				return ""
+			}
+			return figure(s.Median)
+		}}
+	}
+	against := func(key, name string) column {
+		return column{report.Column{Name: name, Numeric: true}, func(r *bench.Result, c *bench.Case) string {
+			for _, k := range r.Comparisons {
+				if k.B == c.Name && k.Metric == key {
+					return ratioText(k.Ratio)
+				}
+			}
+			return ""
+		}}
+	}
+	each := column{report.Column{Name: "a buffer", Unit: "ns", Numeric: true}, func(r *bench.Result, c *bench.Case) string {
+		s, ok := c.Summary["rate"]
+		if !ok || !strings.HasPrefix(r.Experiment.Name, "buffers-") || s.Median == 0 {
+			return ""
+		}
+		return figure(1e9 / s.Median / bufferCycles)
+	}}
+	allocated := column{report.Column{Name: "allocated", Unit: "B", Numeric: true}, func(r *bench.Result, c *bench.Case) string {
+		s, ok := c.Summary["allocated"]
+		if !ok || !strings.HasPrefix(r.Experiment.Name, "buffers-") {
+			return ""
+		}
+		return figure(s.Median / bufferCycles)
+	}}
+	return []column{
+		each, metric("wall", ""), metric("plain_rate", ""), against("rate", "speed against"),
+		metric("client_s", ""), metric("server_s", ""), metric("peak", ""),
+		metric("stored", ""), metric("squeeze", ""), against("stored", "size against"), allocated,
+	}
+}
+
+// caseTable is the table of an experiment. The fastest case is strong.
+func caseTable(r *bench.Result) report.Table {
+	t := report.Table{Columns: []report.Column{{Name: "case"}}}
+	var shown []column
+	for _, col := range columns() {
+		if aboutMemory(r) && strings.HasSuffix(col.head.Name, " against") {
+			continue // who moves less is sooner done
+		}
+		if micro(r) && (col.head.Name == "CPU, client" || col.head.Name == "time") {
+			continue // of many moves, and the same as the wall time of one
+		}
+		for i := range r.Cases {
+			if col.cell(r, &r.Cases[i]) != "" {
+				shown = append(shown, col)
+				t.Columns = append(t.Columns, col.head)
+				break
+			}
+		}
+	}
+	best := bench.Fastest(r)
+	if aboutMemory(r) {
+		best = nil
+	}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		row := []report.Cell{{Text: c.Name, Strong: c == best}}
+		for _, col := range shown {
+			text := col.cell(r, c)
+			if text == "" {
+				text = "-"
+			}
+			row = append(row, report.Cell{Text: text})
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// aboutMemory reports whether an experiment is of one tool at several sizes.
+func aboutMemory(r *bench.Result) bool { return strings.HasPrefix(r.Experiment.Name, "memory-") }
+
+// micro reports whether an experiment was of this process alone.
+func micro(r *bench.Result) bool {
+	_, whole := r.Experiment.Factors["engine"]
+	return !whole
+}
+
+// commandTable says what was run, of experiments with whole programs.
+func commandTable(r *bench.Result) (report.Table, bool) {
+	t := report.Table{Title: "What was run", Columns: []report.Column{{Name: "case"}, {Name: "command"}}}
+	for _, c := range r.Cases {
+		if way := c.Factors["way"]; strings.Contains(way, "DSN") || strings.Contains(way, "DIR") {
+			t.Rows = append(t.Rows, report.Cells(c.Name, way))
+		}
+	}
+	return t, len(t.Rows) > 0
+}
+
+// charts draws speeds against the baseline, and size against time.
+func charts(r *bench.Result) []report.Chart {
+	if aboutMemory(r) {
+		return []report.Chart{memoryChart(r)}
+	}
+	var out []report.Chart
+	speed := report.Chart{
+		Title: "Speed against " + r.Experiment.Baseline, Kind: report.Intervals, LogY: true, YLabel: "times as fast", Tabled: true,
+		Series: []report.Series{{Name: "speed"}}, Marks: []report.Mark{{At: 1, Label: "the same"}},
+	}
+	for _, k := range r.Comparisons {
+		if k.Metric != "rate" || !(k.Ratio.Median > 0) || k.Ratio.Hi > 1e6 || k.Ratio.Lo < 1e-6 {
+			continue
+		}
+		speed.Categories = append(speed.Categories, k.B)
+		speed.Series[0].Points = append(speed.Series[0].Points, report.Point{Y: k.Ratio.Median, Lo: k.Ratio.Lo, Hi: k.Ratio.Hi})
+	}
+	if len(speed.Categories) > 0 {
+		out = append(out, speed)
+	}
+	trade := report.Chart{Title: "Time and size", Kind: report.Bars, YLabel: "against the largest", Tabled: true, Series: []report.Series{{Name: "time"}, {Name: "size"}}}
+	var wall, stored float64
+	for _, c := range r.Cases {
+		wall, stored = max(wall, c.Summary["wall"].Median), max(stored, c.Summary["stored"].Median)
+	}
+	if wall == 0 || stored == 0 || strings.HasPrefix(r.Experiment.Name, "decompress-") {
+		return out
+	}
+	for _, c := range r.Cases {
+		trade.Categories = append(trade.Categories, c.Name)
+		trade.Series[0].Points = append(trade.Series[0].Points, report.Point{Y: c.Summary["wall"].Median / wall})
+		trade.Series[1].Points = append(trade.Series[1].Points, report.Point{Y: c.Summary["stored"].Median / stored})
+	}
+	return append(out, trade)
+}
+
+// memoryChart shows what each case held at its peak.
+func memoryChart(r *bench.Result) report.Chart {
+	c := report.Chart{Title: "Peak memory", Kind: report.Bars, YLabel: "MB", Tabled: true, Series: []report.Series{{Name: "peak"}}}
+	for _, k := range r.Cases {
+		s := k.Summary["peak"]
+		c.Categories = append(c.Categories, k.Name)
+		c.Series[0].Points = append(c.Series[0].Points, report.Point{Y: s.Median, Lo: s.Lo, Hi: s.Hi})
+	}
+	return c
+}
+
+// figure writes a number with three significant digits.
+func figure(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case math.Abs(v) >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	default:
+		return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), 64)
+	}
+}
+
+// ratioText writes a ratio with its interval.
+func ratioText(i bench.Interval) string {
+	if i.N < 2 || i.Hi > 1e6 {
+		return fmt.Sprintf("%.2fx", i.Median)
+	}
+	return fmt.Sprintf("%.2fx [%.2f, %.2f]", i.Median, i.Lo, i.Hi)
+}
+
+func targetSection(targets []Target) report.Section {
+	t := report.Table{
+		Columns: []report.Column{{Name: "target"}, {Name: "wanted"}, {Name: "measured", Numeric: true}, {Name: "95 % interval", Numeric: true}, {Name: "verdict"}},
+		Note:    "A target is met when the whole interval is on its side, and not met when the whole interval is on the other.",
+	}
+	for _, g := range targets {
+		t.Rows = append(t.Rows, []report.Cell{
+			{Text: g.Claim},
+			{Text: g.Want},
+			{Text: figure(g.Got.Median) + " " + g.Unit},
+			{Text: figure(g.Got.Lo) + " - " + figure(g.Got.Hi)},
+			{Text: g.Verdict, Strong: g.Verdict != Met},
+		})
+	}
+	return report.Section{Title: "Targets", Tables: []report.Table{t}}
+}

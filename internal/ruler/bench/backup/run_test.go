@@ -1,0 +1,215 @@
+package backupbench
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
+// tiny is everything that the scenario does, on next to nothing.
+func tiny() Plan {
+	plan := Plans(300_000)["smoke"]
+	plan.Buffers, plan.Copy, plan.Compress, plan.CPU = false, 0, nil, false // tested without a server
+	plan.Slow, plan.Profiles = true, true
+	plan.Shapes = append(plan.Shapes, Size{"many", 150_000})
+	return plan
+}
+
+// TestScenarioEndToEnd runs every way with the real programs. Each archive is read
+// back and each restored row compared, so an error here is a wrong restore or a
+// program that is called wrongly.
+func TestScenarioEndToEnd(t *testing.T) {
+	t.Run("PostgreSQL", func(t *testing.T) {
+		labtest.RequirePostgres(t)
+		endToEnd(t, PostgreSQL, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "memory-shop", "dump-many", "restore-many"})
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		labtest.RequireMariaDB(t)
+		endToEnd(t, MariaDB, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "memory-shop", "dump-many", "restore-many"})
+	})
+}
+
+func endToEnd(t *testing.T, e Engine, want []string) {
+	dir := t.TempDir()
+	o := Options{Engine: e, Out: dir, Binary: labtest.Weir(t), Say: t.Logf, Plan: tiny()}
+	got, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	var peak int64
+	for _, r := range got.Results {
+		names = append(names, r.Experiment.Name)
+		peak = max(peak, checkSamples(t, r))
+	}
+	if peak < 1<<20 {
+		t.Errorf("the most memory that any program was seen to hold is %d bytes", peak)
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("experiments (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "archives")); !os.IsNotExist(err) {
+		t.Errorf("archives are left: %v", err)
+	}
+	if _, err := got.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	resumed(t, o, got)
+}
+
+// checkSamples looks for what every round must know, and returns the largest peak
+// of memory. Of such small databases a single program may end before anybody has
+// looked at it, or right after; that memory is seen is tested with pipelines.
+func checkSamples(t *testing.T, r *bench.Result) (peak int64) {
+	t.Helper()
+	for _, c := range r.Cases {
+		for _, s := range c.Samples {
+			m := s.Transfer
+			if m == nil || m.PlainBytes == 0 || m.Verified == "" || s.Seconds <= 0 {
+				t.Errorf("%s, %s: %+v", r.Experiment.Name, c.Name, m)
+				continue
+			}
+			peak = max(peak, m.PeakBytes)
+			dumped := strings.Contains(r.Experiment.Name, "dump") || strings.HasPrefix(c.Name, "backup")
+			if dumped != (m.StoredBytes > 0) || dumped == (m.Rows > 0) {
+				t.Errorf("%s, %s: stored %d bytes, compared %d rows", r.Experiment.Name, c.Name, m.StoredBytes, m.Rows)
+			}
+			if s.Processes[bench.RoleClient].CPUSeconds() <= 0 || s.Processes[bench.RoleServer].Processes == 0 {
+				t.Errorf("%s, %s: processes %+v", r.Experiment.Name, c.Name, s.Processes)
+			}
+		}
+	}
+	return peak
+}
+
+// resumed runs again over the same directory: all samples are there, so that the
+// report is the same; without the restores' samples, they are taken anew from
+// archives that are made anew.
+func resumed(t *testing.T, o Options, first *Outcome) {
+	t.Helper()
+	o.Resume = true
+	o.Plan.Profiles, o.Plan.Memory, o.Plan.Shapes = false, false, o.Plan.Shapes[:1]
+	if err := os.RemoveAll(filepath.Join(o.Out, "restore-shop")); err != nil {
+		t.Fatal(err)
+	}
+	var cached, taken int
+	o.Progress = func(p bench.Progress) {
+		if p.Cached {
+			cached++
+		} else {
+			taken++
+		}
+	}
+	again, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, m := len(first.Results[0].Cases), len(first.Results[1].Cases); cached != n || taken != m {
+		t.Errorf("%d samples were kept and %d taken, want %d and %d", cached, taken, n, m)
+	}
+	var a, b bytes.Buffer
+	for _, pair := range []struct {
+		r *bench.Result
+		w *bytes.Buffer
+	}{{first.Results[0], &a}, {again.Results[0], &b}} {
+		d := &report.Doc{Title: "t", Env: &first.Results[0].Env, Sections: []report.Section{section(pair.r)}}
+		if err := d.Write(pair.w, report.FormatMarkdown); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a.String() != b.String() {
+		t.Errorf("resumed, the report of the backups is another:\n%s", cmp.Diff(a.String(), b.String()))
+	}
+}
+
+// A tool that loses a row, changes one, or forgets an index is found, as is one
+// whose archive cannot be read back.
+func TestWrongRestoresAreFound(t *testing.T) {
+	server := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	psql := filepath.Join(server.BinDir(), "psql")
+	ctx := t.Context()
+	o := Options{DSN: server.DSN("postgres"), Out: t.TempDir(), Binary: "none", Plan: Plan{Rounds: 1}}.withDefaults()
+	s, err := openPostgres(ctx, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{o: o, out: &Outcome{}, engine: s}
+	t.Cleanup(func() {
+		if err := r.close(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	src, err := r.fill(ctx, Size{"huge", 50_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	honest := plainWay(filepath.Join(server.BinDir(), "pg_dump"), psql, "")
+	if _, err := r.dump(ctx, honest, src); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.restore(ctx, honest, src); err != nil {
+		t.Fatal(err)
+	}
+	for sql, want := range map[string]string{
+		"DELETE FROM public.measurements WHERE id = 7":                    "table measurements has",
+		"UPDATE public.measurements SET value = value + 1 WHERE id = 7":   "table measurements has",
+		"UPDATE public.measurements SET remark = '' WHERE remark IS NULL": "table measurements has",
+		"DROP INDEX public.measurements_sensor":                           "it has 1 indexes",
+		"DROP TABLE public.measurements":                                  "table measurements is missing",
+		"CREATE TABLE public.more (id int)":                               "table more is one too many",
+	} {
+		w := plainWay(filepath.Join(server.BinDir(), "pg_dump"), psql, sql)
+		if _, err := r.restore(ctx, w, src); err == nil || !strings.Contains(err.Error(), "not its source: "+want) {
+			t.Errorf("%s: said %v, want %q", sql, err, want)
+		}
+	}
+	honest.check = func(dir string) pipeline { return command("grep", "-q", "nothing of the kind", dir+"/dump.sql") }
+	if _, err := r.dump(ctx, honest, src); err == nil || !strings.Contains(err.Error(), "check of the archive") {
+		t.Errorf("of an archive that cannot be read back it said %v", err)
+	}
+}
+
+// plainWay is a way whose restore also runs a statement.
+func plainWay(dump, psql, also string) way {
+	return way{
+		name: "plain",
+		dump: func(db place, dir string) pipeline {
+			return pipeline{stages: [][]string{{dump, "-f", dir + "/dump.sql"}}, env: db.env}
+		},
+		restore: func(db place, dir string) pipeline {
+			return pipeline{stages: [][]string{{psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", db.database, "-f", dir + "/dump.sql", "-c", also}}, env: db.env, stdout: dir + "/said"}
+		},
+	}
+}
+
+func TestOptionsAreJudged(t *testing.T) {
+	whole := Options{Out: "o", Binary: "b", Plan: Plans(MB)["mini"]}
+	for want, change := range map[string]func(*Options){
+		"":                       func(*Options) {},
+		"--engine":               func(o *Options) { o.Engine = "oracle" },
+		"directory for results":  func(o *Options) { o.Out = "" },
+		"does not speak":         func(o *Options) { o.DSN = "mysql://u@h/" },
+		"--shapes":               func(o *Options) { o.Plan.Shapes = []Size{{"none", 1}} },
+		"would be empty":         func(o *Options) { o.Plan.Shapes = []Size{{"shop", 0}} },
+		"want a URL with a host": func(o *Options) { o.DSN = "postgres:///x" },
+	} {
+		o := whole.withDefaults()
+		change(&o)
+		err := o.validate()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("said %v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package backupbench
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// way is a tool at some settings: how it makes an archive in an empty directory,
+// checks it, and restores it into an empty database.
+type way struct {
+	name string
+	dump func(db place, dir string) pipeline
+	// check reads the whole archive back. Nil: the tool has nothing for that.
+	check func(dir string) pipeline
+	// restore is nil for ways that are measured as dumps only.
+	restore func(db place, dir string) pipeline
+	// restoreName is the name in restores. Default: name.
+	restoreName string
+	// only names the experiment that the way is for. Default: both.
+	only string
+	// optional ways are left out, with a word, when the tool turns out to be
+	// unable, as when it was built without a compression.
+	optional bool
+}
+
+// place is where a database is, for programs. Passwords are in env alone: the
+// arguments of a process are for all to see.
+type place struct {
+	dsn                        string // URL, without a password
+	database, host, port, user string
+	env                        []string
+	secret                     bool // env holds a password
+}
+
+// The two kinds of experiments with whole programs.
+const (
+	dumps    = "dump"
+	restores = "restore"
+)
+
+// program is an installed program.
+type program struct {
+	path    string
+	version string // "15.18"
+	major   int
+}
+
+var versionPattern = regexp.MustCompile(`(\d+)(\.\d+)*`)
+
+// inspect asks a program for its version.
+func inspect(ctx context.Context, path string) (program, bool) {
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return program{}, false
+	}
+	return parseVersion(path, string(out))
+}
+
+// parseVersion finds the version in what a program says of itself. MariaDB's
+// programs name a protocol version first, and then the one that counts.
+func parseVersion(path, said string) (program, bool) {
+	if _, rest, ok := strings.Cut(said, "Distrib "); ok {
+		said = rest
+	} else if _, rest, ok := strings.Cut(said, "from "); ok {
+		said = rest
+	} else if _, rest, ok := strings.Cut(said, "(PostgreSQL) "); ok {
+		said = rest
+	}
+	v := versionPattern.FindString(said)
+	if v == "" {
+		return program{}, false
+	}
+	first, _, _ := strings.Cut(v, ".")
+	major, err := strconv.Atoi(first)
+	return program{path, v, major}, err == nil
+}
+
+// find lists the programs of a name in directories and the PATH, one for each
+// version, the oldest first.
+func find(ctx context.Context, dirs []string, name string) []program {
+	var paths []string
+	for _, dir := range dirs {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	if p, err := exec.LookPath(name); err == nil {
+		paths = append(paths, p)
+	}
+	var out []program
+	for _, path := range paths {
+		p, ok := inspect(ctx, path)
+		if ok && !slices.ContainsFunc(out, func(o program) bool { return o.version == p.version }) {
+			out = append(out, p)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b program) int { return a.major - b.major })
+	return out
+}
+
+// beside returns a program that lies in the same directory.
+func (p program) beside(name string) string { return filepath.Join(filepath.Dir(p.path), name) }
+
+// installed returns the path of a program that may be in one of the directories
+// or in the PATH, "" if it is not.
+func installed(dirs []string, name string) string {
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// weirWay is weir at some settings, as a process of its own.
+func weirWay(binary, name string, backup, restore []string) way {
+	return way{
+		name: name,
+		dump: func(db place, dir string) pipeline {
+			argv := append([]string{binary, "backup", db.dsn, "--to", dir, "--quiet"}, backup...)
+			return pipeline{stages: [][]string{argv}, env: db.env}
+		},
+		check: func(dir string) pipeline { return command(binary, "verify", dir, "--quiet") },
+		restore: func(db place, dir string) pipeline {
+			argv := append([]string{binary, "restore", dir, "--to", db.dsn, "--quiet"}, restore...)
+			return pipeline{stages: [][]string{argv}, env: db.env}
+		},
+	}
+}
+
+// weirWays are weir's sides. analyze is the flag that leaves statistics to the
+// server, as other tools do; "" where nobody makes any.
+func weirWays(binary string, jobs int, plan Plan, noAnalyze string) []way {
+	j := "--jobs=" + strconv.Itoa(jobs)
+	restore := []string{j}
+	if noAnalyze != "" {
+		restore = append(restore, noAnalyze)
+	}
+	main := weirWay(binary, "weir", []string{j, "--compress=zstd:1"}, restore)
+	out := []way{main}
+	level := func(name string, flags ...string) {
+		w := weirWay(binary, name, append([]string{j}, flags...), restore)
+		w.only = dumps
+		out = append(out, w)
+	}
+	level("weir, zstd:3", "--compress=zstd:3")
+	level("weir, none", "--compress=none")
+	if plan.Slow {
+		level("weir, lz4", "--compress=lz4:1")
+		level("weir, gzip:6", "--compress=gzip:6")
+		level("weir, without row sums", "--compress=zstd:1", "--checksums=false")
+	}
+	if noAnalyze != "" {
+		w := weirWay(binary, "weir, with ANALYZE", []string{j, "--compress=zstd:1"}, []string{j})
+		w.only = restores
+		out = append(out, w)
+	}
+	return out
+}
+
+// profileWays are weir at each of its profiles.
+func profileWays(binary string, names []string) []way {
+	var out []way
+	for _, n := range names {
+		out = append(out, weirWay(binary, "weir, "+n, []string{"--profile=" + n, "--compress=zstd:1"}, []string{"--profile=" + n}))
+	}
+	return out
+}
+
+// describe is the command of a way for people, without the server's address.
+func (w way) describe(kind string) string {
+	db, dir := place{dsn: "DSN", database: "DB", host: "HOST", port: "PORT", user: "USER"}, "DIR"
+	if kind == restores {
+		return w.restore(db, dir).String()
+	}
+	return w.dump(db, dir).String()
+}
+
+// named is the way's name in a kind of experiment.
+func (w way) named(kind string) string {
+	if kind == restores && w.restoreName != "" {
+		return w.restoreName
+	}
+	return w.name
+}
+
+// of returns the ways that take part in a kind of experiment.
+func of(ways []way, kind string) []way {
+	var out []way
+	for _, w := range ways {
+		if (w.only == "" || w.only == kind) && (kind == dumps || w.restore != nil) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// archiveDir is where a way's archive lies below a directory.
+func archiveDir(dir, name string) string {
+	return filepath.Join(dir, strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' {
+			return r
+		}
+		return '-'
+	}, name))
+}

@@ -1,0 +1,309 @@
+package backupbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+)
+
+// source is a database that is filled, and what it holds.
+type source struct {
+	size  Size
+	plain int64 // bytes of its rows as text
+	sums  sums
+}
+
+// whole runs the experiments with whole programs.
+func (r *rig) whole(ctx context.Context) error {
+	ways, missing := r.engine.ways(ctx, &r.o, r.jobs)
+	for _, m := range missing {
+		r.note("%s", m)
+	}
+	ways, err := r.able(ctx, ways)
+	if err != nil {
+		return err
+	}
+	for i, size := range r.o.Plan.Shapes {
+		src, err := r.fill(ctx, size)
+		if err != nil {
+			return err
+		}
+		if err := r.sideBySide(ctx, src, "", ways); err != nil {
+			return err
+		}
+		if i > 0 {
+			continue
+		}
+		if r.o.Plan.Profiles {
+			var names []string
+			for _, p := range bulk.Profiles() {
+				names = append(names, p.Name)
+			}
+			if err := r.sideBySide(ctx, src, "profiles-", profileWays(r.o.Binary, names)); err != nil {
+				return err
+			}
+		}
+		if r.o.Plan.CPU {
+			if err := r.profile(ctx, src); err != nil {
+				return err
+			}
+		}
+		if r.o.Plan.Memory {
+			if err := r.memory(ctx, src); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// able leaves out the optional ways that cannot do what they are for, by trying
+// them on a database without tables.
+func (r *rig) able(ctx context.Context, ways []way) ([]way, error) {
+	var out []way
+	for _, w := range ways {
+		if w.optional {
+			if err := r.engine.recreate(ctx, sourceDatabase); err != nil {
+				return nil, err
+			}
+			err := r.intoEmpty(w.name, func(dir string) error {
+				_, err := run(ctx, w.dump(r.engine.place(sourceDatabase), dir))
+				return err
+			})
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if err != nil {
+				r.note("%s is left out: %v", w.name, err)
+				continue
+			}
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// intoEmpty gives f an empty directory for an archive of a name. When f fails, it
+// is removed.
+func (r *rig) intoEmpty(name string, f func(dir string) error) error {
+	dir := archiveDir(r.archives(), name)
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("empty archive: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make archive: %w", err)
+	}
+	if err := f(dir); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return nil
+}
+
+// fill makes the source database.
+func (r *rig) fill(ctx context.Context, size Size) (*source, error) {
+	shape, err := backupdata.ByName(size.Shape)
+	if err != nil {
+		return nil, err
+	}
+	r.o.Say("Fill a database: %s, %s", shape.About, sizeText(size.Bytes))
+	if err := r.engine.recreate(ctx, sourceDatabase); err != nil {
+		return nil, err
+	}
+	if err := r.engine.load(ctx, sourceDatabase, shape.Tables(size.Bytes), r.o.Seed); err != nil {
+		return nil, err
+	}
+	src := &source{size: size, plain: size.Bytes}
+	if src.sums, err = r.engine.sums(ctx, sourceDatabase); err != nil {
+		return nil, err
+	}
+	// Archives of another source are of no use any more.
+	if err := os.RemoveAll(r.archives()); err != nil {
+		return nil, fmt.Errorf("remove archives: %w", err)
+	}
+	return src, nil
+}
+
+// sideBySide backs a source up by all ways, and restores what they made.
+func (r *rig) sideBySide(ctx context.Context, src *source, prefix string, ways []way) error {
+	for _, kind := range []string{dumps, restores} {
+		e := r.experiment(prefix+kind, src)
+		verb := map[string]string{dumps: "Backup", restores: "Restore"}[kind]
+		e.Title = fmt.Sprintf("%s of %s, %s", verb, src.size.Shape, sizeText(src.size.Bytes))
+		if prefix != "" {
+			e.Title += ", by weir's profiles"
+		}
+		for _, w := range of(ways, kind) {
+			e.Sides = append(e.Sides, bench.Side{
+				Name: w.named(kind), Factors: map[string]string{"way": w.describe(kind)},
+				Run: func(ctx context.Context, _ int) (bench.Sample, error) {
+					if kind == dumps {
+						return r.dump(ctx, w, src)
+					}
+					return r.restore(ctx, w, src)
+				},
+			})
+		}
+		if err := r.measure(ctx, e, &r.env, r.o.Out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// experiment is what all with whole programs have in common.
+func (r *rig) experiment(kind string, src *source) bench.Experiment {
+	return bench.Experiment{Description: bench.Description{
+		Name:   kind + "-" + src.size.Shape,
+		Rounds: r.o.Plan.Rounds,
+		Factors: map[string]string{
+			"engine": string(r.o.Engine), "shape": src.size.Shape, "bytes": strconv.FormatInt(src.size.Bytes, 10),
+			"seed": strconv.FormatUint(r.o.Seed, 10), "jobs": strconv.Itoa(r.jobs),
+		},
+	}}
+}
+
+// dump is a round of a backup. The archive is read back by the tool's own check
+// and stays until the next round of the same way.
+func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err error) {
+	err = r.intoEmpty(w.name, func(dir string) error {
+		if err := r.engine.settle(ctx); err != nil {
+			return err
+		}
+		if s, err = r.taken(ctx, w.dump(r.engine.place(sourceDatabase), dir), src); err != nil {
+			return err
+		}
+		// Some tools flush what they write and some leave that to the system: all
+		// are timed until the archive is on the disk.
+		began := time.Now()
+		if err := flushFiles(dir); err != nil {
+			return err
+		}
+		s.Seconds += time.Since(began).Seconds()
+		if s.Transfer.StoredBytes, err = diskBytes(dir); err != nil {
+			return err
+		}
+		if w.check != nil {
+			if _, err := run(ctx, w.check(dir)); err != nil {
+				return fmt.Errorf("check of the archive: %w", err)
+			}
+			s.Transfer.Verified = "archive read back by its tool"
+		} else if w.restore != nil {
+			s.Transfer.Verified = "by the restores of the last one"
+		}
+		return nil
+	})
+	return s, err
+}
+
+// restore is a round of a restore, into a database that is made anew. What is
+// there afterwards is compared with the source.
+func (r *rig) restore(ctx context.Context, w way, src *source) (s bench.Sample, err error) {
+	dir := archiveDir(r.archives(), w.name)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // a resumed run
+		if _, err := r.dump(ctx, w, src); err != nil {
+			return s, err
+		}
+	}
+	if err := r.engine.recreate(ctx, copyDatabase); err != nil {
+		return s, err
+	}
+	if err := r.engine.settle(ctx); err != nil {
+		return s, err
+	}
+	if s, err = r.taken(ctx, w.restore(r.engine.place(copyDatabase), dir), src); err != nil {
+		return s, err
+	}
+	got, err := r.engine.sums(ctx, copyDatabase)
+	if err != nil {
+		return s, err
+	}
+	if d := src.sums.differs(got); d != "" {
+		return s, fmt.Errorf("the restored database is not its source: %s", d)
+	}
+	s.Transfer.Verified, s.Transfer.Rows = "every row by its sum, indexes and constraints by their number", got.rows
+	return s, r.engine.drop(ctx, copyDatabase)
+}
+
+// taken runs a pipeline and reads what it and the server used.
+func (r *rig) taken(ctx context.Context, p pipeline, src *source) (s bench.Sample, err error) {
+	s = bench.Sample{Ops: 1, Transfer: &bench.Transfer{PlainBytes: src.plain}, Processes: make(map[string]measure.Usage)}
+	var before measure.Usage
+	pid := r.engine.pid()
+	if pid != 0 {
+		if before, err = measure.Tree(pid); err != nil {
+			return s, fmt.Errorf("read usage of the server: %w", err)
+		}
+	}
+	machine := measure.ReadMachine()
+	u, err := run(ctx, p)
+	if err != nil {
+		return s, err
+	}
+	activity := measure.ReadMachine().Since(machine)
+	s.Seconds, s.Transfer.PeakBytes, s.Machine = u.seconds, u.peak, &activity
+	s.Processes[bench.RoleClient] = u.process
+	if pid != 0 {
+		after, err := measure.Tree(pid)
+		if err != nil {
+			return s, fmt.Errorf("read usage of the server: %w", err)
+		}
+		s.Processes[bench.RoleServer] = after.Since(before)
+	}
+	return s, nil
+}
+
+// memory measures weir's peak at a tenth of the first shape and at the whole.
+func (r *rig) memory(ctx context.Context, src *source) error {
+	w := weirWay(r.o.Binary, "weir", []string{"--jobs=" + strconv.Itoa(r.jobs), "--compress=zstd:1"}, []string{"--jobs=" + strconv.Itoa(r.jobs)})
+	sizes := []int64{max(src.size.Bytes/10, 1), src.size.Bytes}
+	// One size after the other: to fill a database for each round would take longer
+	// than all rounds. Memory does not drift as speed does.
+	held := make(map[int64]*source)
+	e := r.experiment("memory", src)
+	e.Title = fmt.Sprintf("Peak memory of weir at %s and %s", sizeText(sizes[0]), sizeText(sizes[1]))
+	e.Rounds = min(r.o.Plan.Rounds, 3)
+	e.Factors = map[string]string{"engine": string(r.o.Engine), "shape": src.size.Shape, "seed": strconv.FormatUint(r.o.Seed, 10), "jobs": strconv.Itoa(r.jobs)}
+	for _, bytes := range sizes {
+		held[bytes] = nil
+		for _, kind := range []string{dumps, restores} {
+			way := map[string]string{dumps: "backup", restores: "restore"}[kind]
+			e.Sides = append(e.Sides, bench.Side{
+				Name:    fmt.Sprintf("%s, %s", way, sizeText(bytes)),
+				Factors: map[string]string{"way": way, "bytes": strconv.FormatInt(bytes, 10)},
+				Run: func(ctx context.Context, _ int) (bench.Sample, error) {
+					if err := r.hold(ctx, held, Size{src.size.Shape, bytes}); err != nil {
+						return bench.Sample{}, err
+					}
+					if kind == dumps {
+						return r.dump(ctx, w, held[bytes])
+					}
+					return r.restore(ctx, w, held[bytes])
+				},
+			})
+		}
+	}
+	return r.measure(ctx, e, &r.env, r.o.Out)
+}
+
+// hold makes sure that the source database is the one of a size.
+func (r *rig) hold(ctx context.Context, held map[int64]*source, size Size) error {
+	if held[size.Bytes] != nil {
+		return nil
+	}
+	clear(held)
+	src, err := r.fill(ctx, size)
+	if err != nil {
+		return err
+	}
+	held[size.Bytes] = src
+	return nil
+}

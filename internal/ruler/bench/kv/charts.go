@@ -1,0 +1,160 @@
+package kvbench
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// delayChart draws throughput over the fixed delays, and beside them that without.
+func delayChart(r *bench.Result) (report.Chart, bool) {
+	fixed, none := report.Series{Name: "fixed delay"}, report.Series{Name: "auto, no delay"}
+	most := 0.0
+	var self *bench.Case
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		us, err := strconv.ParseFloat(c.Factors["delay"], 64)
+		if err != nil {
+			self = c
+			continue
+		}
+		most = max(most, us)
+		fixed.Points = append(fixed.Points, point(c, "rate", us))
+	}
+	if len(fixed.Points) < 2 {
+		return report.Chart{}, false
+	}
+	slices.SortFunc(fixed.Points, func(a, b report.Point) int { return int(a.X - b.X) })
+	ch := report.Chart{Title: "Throughput by delay of batches", Kind: report.Lines, XLabel: "delay in microseconds", YLabel: "operations per second", Series: []report.Series{fixed}}
+	if self != nil {
+		none.Points = []report.Point{point(self, "rate", 0), point(self, "rate", most)}
+		ch.Series = append(ch.Series, none)
+	}
+	return ch, true
+}
+
+func point(c *bench.Case, metric string, x float64) report.Point {
+	s := c.Summary[metric]
+	return report.Point{X: x, Y: s.Median, Lo: s.Lo, Hi: s.Hi}
+}
+
+// sweepCharts draw throughput and latencies over a factor whose levels are numbers.
+func sweepCharts(r *bench.Result, factor, label string) []report.Chart {
+	rate := report.Chart{Title: r.Experiment.Title + ": throughput", Kind: report.Lines, XLabel: label, YLabel: "operations per second", Series: []report.Series{{Name: "throughput"}}}
+	lat := report.Chart{Title: r.Experiment.Title + ": latency", Kind: report.Lines, XLabel: label, YLabel: "ms"}
+	keys := []struct{ key, name string }{{"strong_p50", "strong median"}, {"strong_p99", "strong p99"}, {"weak_p50", "weak median"}, {"weak_p99", "weak p99"}}
+	series := make([]report.Series, len(keys))
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		x, err := strconv.ParseFloat(c.Factors[factor], 64)
+		if err != nil {
+			continue
+		}
+		rate.Series[0].Points = append(rate.Series[0].Points, point(c, "rate", x))
+		for k, m := range keys {
+			if _, ok := c.Summary[m.key]; ok {
+				series[k].Name = m.name
+				series[k].Points = append(series[k].Points, point(c, m.key, x))
+			}
+		}
+	}
+	for _, s := range series {
+		if len(s.Points) > 0 {
+			lat.Series = append(lat.Series, s)
+		}
+	}
+	if len(rate.Series[0].Points) < 2 || len(lat.Series) == 0 {
+		return nil
+	}
+	return []report.Chart{rate, lat}
+}
+
+// bars draws metrics of the cases of a result.
+func bars(r *bench.Result, title, label string, metrics ...string) (report.Chart, bool) {
+	ch := report.Chart{Title: title, Kind: report.Bars, YLabel: label}
+	for _, key := range metrics {
+		m, _ := bench.MetricByKey(key)
+		s := report.Series{Name: m.Name}
+		for i := range r.Cases {
+			s.Points = append(s.Points, point(&r.Cases[i], key, 0))
+		}
+		ch.Series = append(ch.Series, s)
+	}
+	for _, c := range r.Cases {
+		ch.Categories = append(ch.Categories, c.Name)
+	}
+	return ch, len(ch.Categories) > 0
+}
+
+// overResults draws a metric of every case over a factor of the experiments: a
+// line for each case.
+func overResults(results []*bench.Result, title, xLabel, yLabel, metric string, x func(*bench.Result) (float64, bool), logX bool) (report.Chart, bool) {
+	ch := report.Chart{Title: title, Kind: report.Lines, XLabel: xLabel, YLabel: yLabel, LogX: logX, LogY: true}
+	for _, r := range results {
+		at, ok := x(r)
+		if !ok {
+			continue
+		}
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			if _, ok := c.Summary[metric]; !ok {
+				continue
+			}
+			k := slices.IndexFunc(ch.Series, func(s report.Series) bool { return s.Name == c.Name })
+			if k < 0 {
+				k = len(ch.Series)
+				ch.Series = append(ch.Series, report.Series{Name: c.Name})
+			}
+			ch.Series[k].Points = append(ch.Series[k].Points, point(c, metric, at))
+		}
+	}
+	return ch, len(ch.Series) > 0 && len(ch.Series[0].Points) > 1
+}
+
+// numberOf reads a factor of an experiment as a number, or as milliseconds.
+func numberOf(factor string) func(*bench.Result) (float64, bool) {
+	return func(r *bench.Result) (float64, bool) {
+		text := r.Experiment.Factors[factor]
+		if v, err := strconv.ParseFloat(text, 64); err == nil {
+			return v, true
+		}
+		d, err := time.ParseDuration(text)
+		return float64(d) / 1e6, err == nil
+	}
+}
+
+// cellChart draws, for each distance and number of clients, what is reached
+// without a delay of what the best fixed one reaches.
+func cellChart(results []*bench.Result) (report.Chart, bool) {
+	ch := report.Chart{
+		Title: "Throughput without a delay, in percent of that with the best fixed one", Kind: report.Heat,
+		XLabel: "clients", SeriesLabel: "durability and round trip", YLabel: "percent", Unit: "%",
+	}
+	type key struct{ row, column string }
+	cells := make(map[key]float64)
+	for _, r := range results {
+		row := r.Experiment.Factors["durability"] + ", " + r.Experiment.Factors["rtt"]
+		column := r.Experiment.Factors["streams"]
+		best, self := bestFixed(r), r.Find(auto)
+		if best == nil || self == nil || best.Summary["rate"].Median == 0 {
+			continue
+		}
+		cells[key{row, column}] = 100 * self.Summary["rate"].Median / best.Summary["rate"].Median
+		if !slices.Contains(ch.Categories, column) {
+			ch.Categories = append(ch.Categories, column)
+		}
+		if !slices.ContainsFunc(ch.Series, func(s report.Series) bool { return s.Name == row }) {
+			ch.Series = append(ch.Series, report.Series{Name: row})
+		}
+	}
+	for i := range ch.Series {
+		for _, column := range ch.Categories {
+			v, ok := cells[key{ch.Series[i].Name, column}]
+			ch.Series[i].Points = append(ch.Series[i].Points, report.Point{Y: v, None: !ok})
+		}
+	}
+	return ch, len(cells) > 1
+}

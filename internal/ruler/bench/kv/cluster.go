@@ -1,0 +1,272 @@
+package kvbench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+	"github.com/weirdb/weir/kv"
+)
+
+// System is a store that is measured.
+type System string
+
+// The systems.
+const (
+	Weir       System = "weir"
+	SystemEtcd System = "etcd"
+)
+
+// Client is the protocol by which weir is driven.
+type Client string
+
+// The clients.
+const (
+	Native Client = "native" // weir's own Go client
+	Redis  Client = "redis"  // the Redis protocol, one connection for each session
+)
+
+// Path is when the native client tries the fast path, where the preset has it.
+type Path string
+
+// The paths.
+const (
+	PathAuto Path = "auto" // where it has proved quicker
+	PathFast Path = "fast" // always
+	PathLog  Path = "log"  // never
+)
+
+var paths = map[Path]kv.Path{PathAuto: kv.PathAuto, PathFast: kv.PathFast, PathLog: kv.PathLog}
+
+// Paths lists them.
+func Paths() []Path { return []Path{PathAuto, PathFast, PathLog} }
+
+// Clients lists them.
+func Clients() []Client { return []Client{Native, Redis} }
+
+// Durabilities of a cluster, as weir kv serve calls them.
+const (
+	onDisk   = "disk"
+	inMemory = "memory"
+)
+
+// cluster is what is started. It can be compared by ==.
+type cluster struct {
+	system     System
+	replicas   int
+	preset     string
+	durability string
+	delay      string // "auto" or a duration
+	rtt        time.Duration
+	procs      int // processors that each replica may use at once
+}
+
+// factors are those of a cluster.
+func (c cluster) factors() map[string]string {
+	f := map[string]string{
+		"system": string(c.system), "replicas": strconv.Itoa(c.replicas), "durability": c.durability, "rtt": c.rtt.String(),
+		"preset": c.preset, "delay": delayLevel(c.delay), "procs": strconv.Itoa(c.procs),
+	}
+	if c.system != Weir {
+		f["preset"], f["delay"] = bench.NotApplicable, bench.NotApplicable
+	}
+	return f
+}
+
+// delayLevel is a delay in microseconds, as a number, or "auto".
+func delayLevel(delay string) string {
+	d, err := time.ParseDuration(delay)
+	if err != nil {
+		return delay
+	}
+	return strconv.FormatInt(d.Microseconds(), 10)
+}
+
+// store is a cluster that runs.
+type store interface {
+	driver(s shape) kvload.Driver
+	usage() (measure.Usage, error) // of all replicas together
+	memory() ([]int64, error)      // of each
+	// counters are the store's own since it started; nil when it has none.
+	counters(ctx context.Context) (map[string]float64, error)
+	describe() measure.Server
+	stop(ctx context.Context) error
+}
+
+// processes is what all stores of several processes have in common.
+type processes struct {
+	pids func() []int
+}
+
+func (p processes) usage() (measure.Usage, error) {
+	var sum measure.Usage
+	for _, pid := range p.pids() {
+		u, err := measure.Process(pid)
+		if err != nil {
+			return sum, err
+		}
+		sum.UserSeconds += u.UserSeconds
+		sum.SystemSeconds += u.SystemSeconds
+		sum.RSSBytes += u.RSSBytes
+		sum.Voluntary += u.Voluntary
+		sum.Involuntary += u.Involuntary
+		sum.Threads += u.Threads
+		sum.ReadCalls += u.ReadCalls
+		sum.WriteCalls += u.WriteCalls
+		sum.CallsKnown = u.CallsKnown && (sum.Processes == 0 || sum.CallsKnown)
+		sum.Processes++
+	}
+	return sum, nil
+}
+
+func (p processes) memory() ([]int64, error) {
+	var all []int64
+	for _, pid := range p.pids() {
+		u, err := measure.Process(pid)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, u.RSSBytes)
+	}
+	return all, nil
+}
+
+// weirStore is a cluster of weir kv.
+type weirStore struct {
+	processes
+	lab *lab.KV
+	of  cluster
+}
+
+func startWeir(ctx context.Context, binary string, c cluster) (store, error) {
+	cfg := lab.KVConfig{Program: binary, Replicas: c.replicas, Preset: c.preset, BatchDelay: c.delay, LinkLatency: c.rtt / 2, Procs: c.procs}
+	if c.durability == inMemory {
+		cfg.Durability = lab.Fast
+	}
+	running, err := lab.StartKV(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &weirStore{processes: processes{running.PIDs}, lab: running, of: c}, nil
+}
+
+func (w *weirStore) driver(s shape) kvload.Driver {
+	weak := w.of.preset != "raft" && w.of.preset != "curp"
+	if s.client == Redis {
+		return &kvload.RESP{Addrs: w.lab.Addrs(), Place: s.place, Levels: weak, WeakWrites: weak}
+	}
+	return &kvload.Native{Addrs: w.lab.PeerAddrs(), Place: s.place, RTT: w.of.rtt, Path: paths[s.path], Weak: weak}
+}
+
+func (w *weirStore) describe() measure.Server {
+	settings := w.of.factors()
+	delete(settings, "system")
+	return measure.Server{Name: "weir kv", Version: w.lab.Version(), Settings: settings}
+}
+
+func (w *weirStore) stop(ctx context.Context) error { return w.lab.Stop(ctx) }
+
+// counters adds up what the replicas' metrics say.
+func (w *weirStore) counters(ctx context.Context) (map[string]float64, error) {
+	sum := make(map[string]float64)
+	for _, addr := range w.lab.AdminAddrs() {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
+		if err != nil {
+			return nil, fmt.Errorf("read metrics: %w", err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return nil, fmt.Errorf("read metrics: %w", err)
+		}
+		err = addCounters(sum, res.Body)
+		if err = errors.Join(err, res.Body.Close()); err != nil {
+			return nil, fmt.Errorf("read metrics: %w", err)
+		}
+	}
+	return sum, nil
+}
+
+// counterSuffixes are those of metrics that only grow, so that a difference of two
+// readings means something.
+var counterSuffixes = []string{"_total", "_sum", "_count"}
+
+// addCounters adds the counters of weir in a page of metrics, their labels put
+// together.
+func addCounters(sum map[string]float64, page io.Reader) error {
+	for lines := bufio.NewScanner(page); ; {
+		if !lines.Scan() {
+			return lines.Err()
+		}
+		line := lines.Text()
+		if !strings.HasPrefix(line, "weir_kv_") {
+			continue
+		}
+		at := strings.LastIndexByte(line, ' ')
+		name, _, _ := strings.Cut(line[:max(at, 0)], "{")
+		if at < 0 || !slices.ContainsFunc(counterSuffixes, func(s string) bool { return strings.HasSuffix(name, s) }) {
+			continue
+		}
+		v, err := strconv.ParseFloat(line[at+1:], 64)
+		if err != nil {
+			return fmt.Errorf("metric %q: %w", line, err)
+		}
+		sum[strings.TrimPrefix(name, "weir_kv_")] += v
+	}
+}
+
+// since returns what has been counted between two readings, without what has not
+// moved.
+func since(now, before map[string]float64) map[string]float64 {
+	out := maps.Clone(now)
+	for name, v := range before {
+		out[name] -= v
+	}
+	maps.DeleteFunc(out, func(_ string, v float64) bool { return v == 0 })
+	return out
+}
+
+// etcdStore is an etcd cluster.
+type etcdStore struct {
+	processes
+	etcd  *lab.Etcd
+	procs int
+}
+
+func startEtcd(ctx context.Context, program string, c cluster) (store, error) {
+	cfg := lab.EtcdConfig{Nodes: c.replicas, Program: program, Procs: c.procs}
+	if c.durability == inMemory {
+		cfg.Durability = lab.Fast
+	}
+	e, err := lab.StartEtcd(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &etcdStore{processes: processes{e.PIDs}, etcd: e, procs: c.procs}, nil
+}
+
+func (e *etcdStore) driver(s shape) kvload.Driver {
+	return &kvload.Etcd{Endpoints: e.etcd.Endpoints(), Place: s.place}
+}
+
+func (e *etcdStore) describe() measure.Server {
+	return measure.Server{Name: "etcd", Version: e.etcd.Version(), Settings: map[string]string{
+		"members": strconv.Itoa(len(e.etcd.Nodes())), "flags": "those of etcd, but for addresses and the log", "procs": strconv.Itoa(e.procs),
+		"fsync": strconv.FormatBool(e.etcd.Durability() == lab.Prod),
+	}}
+}
+
+func (e *etcdStore) counters(context.Context) (map[string]float64, error) { return nil, nil }
+
+func (e *etcdStore) stop(ctx context.Context) error { return e.etcd.Stop(ctx) }

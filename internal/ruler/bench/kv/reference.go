@@ -1,0 +1,79 @@
+package kvbench
+
+import (
+	"fmt"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Reference holds figures of another system, as somebody has published them, to be
+// placed beside those of a run. They were not measured in it, and every row that
+// shows one says so.
+type Reference struct {
+	// System is what the figures are of, Source where they are from, and
+	// Durability what an acknowledgement stands for there.
+	System     string `yaml:"system" json:"system"`
+	Source     string `yaml:"source" json:"source"`
+	Durability string `yaml:"durability" json:"durability"`
+	// Note is what a reader has to know of them.
+	Note    string            `yaml:"note" json:"note,omitempty"`
+	Figures []ReferenceFigure `yaml:"figures" json:"figures"`
+}
+
+// ReferenceFigure is one of them. What is 0 is not known.
+type ReferenceFigure struct {
+	// Scenario and Case are where it belongs: a scenario of weir bench kv, and the
+	// case there that it is the counterpart of, such as "150 us".
+	Scenario Scenario `yaml:"scenario" json:"scenario"`
+	Case     string   `yaml:"case" json:"case"`
+	// System overrides that of the file, for one with several.
+	System    string  `yaml:"system" json:"system,omitempty"`
+	Rate      float64 `yaml:"rate" json:"rate,omitempty"` // ops/s
+	WeakP50   float64 `yaml:"weak_p50_ms" json:"weak_p50_ms,omitempty"`
+	StrongP50 float64 `yaml:"strong_p50_ms" json:"strong_p50_ms,omitempty"`
+	StrongP99 float64 `yaml:"strong_p99_ms" json:"strong_p99_ms,omitempty"`
+}
+
+// ReadReference reads one from YAML or JSON.
+func ReadReference(r io.Reader) (*Reference, error) {
+	d := yaml.NewDecoder(r)
+	d.KnownFields(true)
+	var f Reference
+	if err := d.Decode(&f); err != nil {
+		return nil, fmt.Errorf("read reference figures: %w", err)
+	}
+	if f.System == "" || f.Source == "" || f.Durability == "" {
+		return nil, fmt.Errorf("read reference figures: say whose they are (system), where they are from (source), and what an acknowledgement stands for (durability)")
+	}
+	known := make(map[Scenario]bool)
+	for _, s := range Scenarios() {
+		known[s] = true
+	}
+	for i, g := range f.Figures {
+		switch {
+		case !known[g.Scenario]:
+			return nil, fmt.Errorf("read reference figures: figure %d has scenario %q", i+1, g.Scenario)
+		case !(g.Rate >= 0 && g.WeakP50 >= 0 && g.StrongP50 >= 0 && g.StrongP99 >= 0):
+			return nil, fmt.Errorf("read reference figures: figure %d holds a number that cannot be", i+1)
+		}
+	}
+	return &f, nil
+}
+
+// of returns the figures of a scenario.
+func (f *Reference) of(s Scenario) []ReferenceFigure {
+	if f == nil {
+		return nil
+	}
+	var out []ReferenceFigure
+	for _, g := range f.Figures {
+		if g.Scenario == s {
+			if g.System == "" {
+				g.System = f.System
+			}
+			out = append(out, g)
+		}
+	}
+	return out
+}

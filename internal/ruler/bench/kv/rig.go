@@ -1,0 +1,221 @@
+package kvbench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+)
+
+// shape is a load.
+type shape struct {
+	streams, pendings int
+	weak, write       float64 // percent
+	skew, conflict    float64
+	place             kvload.Place
+	client            Client
+	path              Path
+	count             int64 // operations of each stream; 0: by time
+}
+
+// reportShape is the load of reference report 2.
+func (r *rig) reportShape() shape {
+	return shape{streams: reportStreams, pendings: reportPendings, weak: reportWeak, write: reportWrites, skew: reportSkew, client: r.o.Client, path: r.o.Path}
+}
+
+// strongShape is so many clients with one strong operation under way, half of them
+// writes.
+func (r *rig) strongShape(clients int) shape {
+	return shape{streams: clients, pendings: 1, write: 50, client: r.o.Client, path: r.o.Path}
+}
+
+func (s shape) factors() map[string]string {
+	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	f := map[string]string{
+		"streams": strconv.Itoa(s.streams), "pendings": strconv.Itoa(s.pendings), "weak": num(s.weak), "writes": num(s.write),
+		"skew": num(s.skew), "conflicts": num(s.conflict), "place": s.place.String(), "client": string(s.client), "path": string(s.path),
+	}
+	if s.count > 0 {
+		f["ops"] = strconv.FormatInt(s.count, 10)
+	}
+	return f
+}
+
+// side is one way of an experiment: a load on a cluster.
+type side struct {
+	name    string
+	cluster cluster
+	shape   shape
+}
+
+func (s side) factors() map[string]string {
+	f := s.cluster.factors()
+	maps.Copy(f, s.shape.factors())
+	if s.cluster.system != Weir {
+		f["client"] = bench.NotApplicable
+	}
+	if s.cluster.system != Weir || s.shape.client != Native {
+		f["path"] = bench.NotApplicable // a replica's gateway decides for itself
+	}
+	return f
+}
+
+// rig is what runs: at most one cluster at a time, so that none competes with the
+// one that is measured.
+type rig struct {
+	o      Options
+	now    store
+	of     cluster
+	loaded bool
+}
+
+// get returns a cluster that is like c: a new one, or the one that runs if the
+// experiment uses the same for all its sides.
+func (r *rig) get(ctx context.Context, c cluster, shared bool) (store, error) {
+	if r.now != nil && r.of == c && shared {
+		return r.now, nil
+	}
+	if err := r.stop(); err != nil {
+		return nil, err
+	}
+	st, err := r.o.start(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.system, err)
+	}
+	r.now, r.of, r.loaded = st, c, false
+	return st, nil
+}
+
+// farewell is how long a cluster is asked to end.
+const farewell = 20 * time.Second
+
+func (r *rig) stop() error {
+	if r.now == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	err := r.now.stop(ctx)
+	r.now = nil
+	return err
+}
+
+// sample measures a side once.
+func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench.Sample, error) {
+	var none bench.Sample
+	st, err := r.get(ctx, s.cluster, shared)
+	if err != nil {
+		return none, err
+	}
+	p := r.o.Plan
+	driver := st.driver(s.shape)
+	load := kvload.Config{
+		Driver: driver, Streams: s.shape.streams, Pendings: s.shape.pendings,
+		Workload: kvload.Workload{
+			WeakPercent: s.shape.weak, WritePercent: s.shape.write, Keys: p.Keys, Skew: s.shape.skew,
+			ConflictPercent: s.shape.conflict, Seed: uint64(round + 1),
+		},
+		Warmup: p.Warmup, Duration: p.Duration, Count: s.shape.count * int64(s.shape.streams),
+		Watch: map[string]func() (measure.Usage, error){bench.RoleServer: st.usage},
+	}
+	if s.shape.count > 0 {
+		load.Duration = 0
+	}
+	if !r.loaded {
+		if err := driver.Load(ctx, load.Workload.Values()); err != nil {
+			return none, err
+		}
+		r.loaded = true
+	}
+	before, err := st.counters(ctx)
+	if err != nil {
+		return none, err
+	}
+	out, err := kvload.Run(ctx, load)
+	if err != nil {
+		return none, err
+	}
+	after, err := st.counters(ctx)
+	if err != nil {
+		return none, err
+	}
+	kv := out.Sample.KV
+	kv.Settings = st.describe().Settings
+	if kv.RSSBytes, err = st.memory(); err != nil {
+		return none, err
+	}
+	if moved := since(after, before); len(moved) > 0 {
+		kv.Counters = moved
+		enter(&out.Sample, moved, out.TotalOps)
+	}
+	return out.Sample, nil
+}
+
+// enter puts what weir kv has counted where it is compared with other systems:
+// operations that share a round, and what a replica flushes and writes, the mean
+// of them all.
+func enter(s *bench.Sample, counted map[string]float64, ops int64) {
+	if rounds := counted["rounds_total"]; rounds > 0 {
+		s.Groups = &bench.Groups{Flushes: int64(rounds), Items: int64(counted["operations_total"])}
+	}
+	if flushes := counted["fsync_seconds_count"]; flushes > 0 {
+		n := float64(max(1, len(s.KV.RSSBytes)))
+		s.Server = &bench.ServerCounters{
+			Ops: ops, Fsyncs: int64(flushes / n), LogBytes: int64(counted["log_bytes_total"] / n), LogRecords: int64(counted["log_records_total"] / n),
+		}
+	}
+}
+
+// experiment makes one of sides: what they have in common are the factors of the
+// experiment, what they differ in those of each.
+func (r *rig) experiment(of Scenario, name, title string, rounds int, sides ...side) bench.Experiment {
+	all := make([]map[string]string, len(sides))
+	for i, s := range sides {
+		all[i] = s.factors()
+	}
+	common := maps.Clone(all[0])
+	for _, f := range all[1:] {
+		maps.DeleteFunc(common, func(k, v string) bool { return f[k] != v })
+	}
+	shared := !slices.ContainsFunc(sides, func(s side) bool { return s.cluster != sides[0].cluster || s.shape.count > 0 })
+	e := bench.Experiment{Description: bench.Description{Name: name, Title: title, Rounds: rounds, Loop: "closed"}}
+	for i, s := range sides {
+		own := maps.Clone(all[i])
+		maps.DeleteFunc(own, func(k, _ string) bool { _, same := common[k]; return same })
+		e.Sides = append(e.Sides, bench.Side{
+			Name: s.name, Factors: own,
+			Run: func(ctx context.Context, round int) (bench.Sample, error) { return r.sample(ctx, s, round, shared) },
+		})
+	}
+	e.Factors = common
+	e.Factors["scenario"], e.Factors["keys"] = string(of), strconv.Itoa(r.o.Plan.Keys)
+	e.Factors["seconds"] = r.o.Plan.Duration.String()
+	return e
+}
+
+// run measures an experiment and keeps its samples and result.
+func (r *rig) run(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
+	kept, err := bench.OpenStore(filepath.Join(r.o.Out, e.Name), r.o.Resume)
+	if err != nil {
+		return nil, err
+	}
+	env := measure.ReadEnvironment()
+	env.Durability = cmp.Or(e.Factors["durability"], "as each case says: disk (flushed before it is acknowledged) or memory")
+	env.Servers = slices.Clone(r.o.servers)
+	r.o.Say("%s", e.Title)
+	flushDir := r.o.Out
+	if r.o.Plan.Hasty || e.Factors["durability"] == inMemory {
+		flushDir = "" // nobody waits for the disk, or for us
+	}
+	res, err := bench.Run(ctx, e, bench.Options{Store: kept, Env: &env, FlushDir: flushDir, Progress: r.o.Progress})
+	return res, errors.Join(err, kept.Close())
+}

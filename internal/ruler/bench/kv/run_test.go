@@ -1,0 +1,326 @@
+package kvbench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
+// stand is a Redis server that stands for every cluster: what is tested here is
+// what is run and said, not a store.
+type stand struct {
+	processes
+	redis *lab.Redis
+	of    cluster
+	book  *book
+}
+
+// book is what was started.
+type book struct {
+	started []cluster
+	running int
+	most    int
+	spoil   bool
+	read    int // readings of counters
+}
+
+func (b *book) start(redis *lab.Redis) func(context.Context, cluster) (store, error) {
+	return func(_ context.Context, c cluster) (store, error) {
+		b.started = append(b.started, c)
+		b.running++
+		b.most = max(b.most, b.running)
+		pids := func() []int { return []int{redis.PID()} }
+		return &stand{processes: processes{pids}, redis: redis, of: c, book: b}, nil
+	}
+}
+
+func (s *stand) driver(shape) kvload.Driver {
+	d := &kvload.RESP{Addrs: []string{s.redis.Addr()}}
+	if s.book.spoil {
+		return spoiled{d}
+	}
+	return d
+}
+
+func (s *stand) describe() measure.Server {
+	return measure.Server{Name: "stand-in", Version: "1", Settings: s.of.factors()}
+}
+
+func (s *stand) counters(context.Context) (map[string]float64, error) {
+	s.book.read++
+	n := float64(s.book.read)
+	return map[string]float64{"rounds_total": 2 * n, "operations_total": 6 * n, "fsync_seconds_count": 5 * n, "log_bytes_total": 700 * n}, nil
+}
+
+func (s *stand) stop(context.Context) error {
+	s.book.running--
+	return nil
+}
+
+// spoiled answers reads with values that nobody wrote.
+type spoiled struct{ kvload.Driver }
+
+func (d spoiled) Open(ctx context.Context, stream, pendings int) (kvload.Client, error) {
+	c, err := d.Driver.Open(ctx, stream, pendings)
+	return spoiledClient{c}, err
+}
+
+type spoiledClient struct{ kvload.Client }
+
+func (c spoiledClient) Poll(ended func(int, kvload.Answer)) error {
+	return c.Client.Poll(func(slot int, a kvload.Answer) {
+		if a.Found && len(a.Value) > 2 {
+			a.Value = a.Value[1:]
+		}
+		ended(slot, a)
+	})
+}
+
+func smoke(t *testing.T, b *book) Options {
+	t.Helper()
+	return Options{
+		Plan: Plans()["smoke"], Out: t.TempDir(), Binary: "/nonexistent",
+		start: b.start(labtest.SharedRedis(t)), etcd: true, servers: []measure.Server{{Name: "stand-in", Version: "1"}},
+	}
+}
+
+func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
+	b := &book{}
+	o := smoke(t, b)
+	file, err := os.Open("testdata/report-2.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if o.Reference, err = ReadReference(file); err != nil {
+		t.Fatal(err)
+	}
+	out, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool)
+	for _, r := range out.Results {
+		seen[r.Experiment.Factors["scenario"]] = true
+		if err := r.Validate(); err != nil {
+			t.Error(err)
+		}
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			if factor(r, c, "durability") == "-" {
+				t.Errorf("%s, %s: the durability is not said", r.Experiment.Name, c.Name)
+			}
+			if len(c.Samples[0].KV.RSSBytes) != 1 || c.Samples[0].Processes[bench.RoleServer].Threads == 0 {
+				t.Errorf("%s, %s: the server was not watched", r.Experiment.Name, c.Name)
+			}
+			if s := &c.Samples[0]; c.Summary["group"].Median != 3 || s.Server == nil || s.Server.Fsyncs != 5 || s.Server.LogBytes != 700 || s.KV.Counters["rounds_total"] != 2 {
+				t.Errorf("%s, %s: counters %v, groups %+v, server %+v", r.Experiment.Name, c.Name, s.KV.Counters, s.Groups, s.Server)
+			}
+		}
+	}
+	for _, s := range Scenarios() {
+		if !seen[string(s)] {
+			t.Errorf("nothing of scenario %s", s)
+		}
+	}
+	if len(out.Invalid()) != 0 || b.running != 0 || b.most != 1 {
+		t.Errorf("invalid %q; %d clusters still run, at most %d did at once", out.Invalid(), b.running, b.most)
+	}
+	page, err := out.Save(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{page, filepath.Join(o.Out, "report.md"), filepath.Join(o.Out, "report.csv"), filepath.Join(o.Out, "report.json"), filepath.Join(o.Out, summaryFile)} {
+		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var text bytes.Buffer
+	if err := out.Brief().Write(&text, report.FormatText); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Delay of batches", "Round by round", "not measured in this run", "CURP-HO of phase 31.4", "durability", "deviation", "valid"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the report for the terminal says nothing of %q", want)
+		}
+	}
+	back, err := Load(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(back.Results) != len(out.Results) || back.Reference == nil {
+		t.Errorf("read back: %d results of %d, reference %v", len(back.Results), len(out.Results), back.Reference)
+	}
+	var again bytes.Buffer
+	if err := back.Brief().Write(&again, report.FormatText); err != nil || again.String() != text.String() {
+		t.Errorf("the report that was read back differs: %v", err)
+	}
+	// Resumed, nothing is started: every sample is there.
+	b.started = nil
+	o.Resume = true
+	if _, err := Run(t.Context(), o); err != nil || len(b.started) != 0 {
+		t.Errorf("resumed: %v; started %v", err, b.started)
+	}
+}
+
+func TestClustersAreSharedOnlyWhereTheyAreTheSame(t *testing.T) {
+	b := &book{}
+	o := smoke(t, b)
+	o.Plan.Rounds = 2
+	o.Plan.Scenarios = []Scenario{Pendings}
+	if _, err := Run(t.Context(), o); err != nil || len(b.started) != 1 {
+		t.Errorf("%v: %d clusters for loads that differ, want one", err, len(b.started))
+	}
+	b.started, o.Out = nil, t.TempDir()
+	o.Plan.Scenarios = []Scenario{Presets}
+	if _, err := Run(t.Context(), o); err != nil || len(b.started) != 10 {
+		t.Errorf("%v: %d clusters for 5 protocols in 2 rounds, want a fresh one each time", err, len(b.started))
+	}
+	b.started, o.Out = nil, t.TempDir()
+	o.Plan.Scenarios = []Scenario{Length}
+	if _, err := Run(t.Context(), o); err != nil || len(b.started) != 4 {
+		t.Errorf("%v: %d clusters for 2 lengths in 2 rounds, want a fresh one each time", err, len(b.started))
+	}
+}
+
+func TestFactorsAreOnlyWhatDiffers(t *testing.T) {
+	r := &run{rig: &rig{o: Options{Plan: Plans()["smoke"], Preset: "raft-ht"}}}
+	e := r.experiment(Delay, "x", "x", 1, side{"a", r.usual(), r.reportShape()}, side{"b", r.usual().at(150), r.reportShape()})
+	if len(e.Sides[0].Factors) != 1 || e.Sides[0].Factors["delay"] != "auto" || e.Sides[1].Factors["delay"] != "150" {
+		t.Errorf("factors %v and %v, want the delay alone", e.Sides[0].Factors, e.Sides[1].Factors)
+	}
+	if e.Factors["durability"] != "disk" || e.Factors["delay"] != "" || e.Factors["scenario"] != "delay" || e.Factors["preset"] != "raft-ht" {
+		t.Errorf("factors of the experiment: %v", e.Factors)
+	}
+}
+
+func TestWrongAnswersMakeARoundInvalid(t *testing.T) {
+	b := &book{spoil: true}
+	o := smoke(t, b)
+	o.Plan.Scenarios = []Scenario{Presets}
+	out, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Invalid()) != 5 || len(out.Targets()) != 0 {
+		t.Errorf("invalid rounds %q, targets %v", out.Invalid(), out.Targets())
+	}
+	d := out.Report()
+	wrong := func(f report.Finding) bool { return f.Warn && strings.Contains(f.Claim, "answers were wrong") }
+	if !slices.ContainsFunc(d.Findings[:min(2, len(d.Findings))], wrong) { // behind what the reader must know first
+		t.Errorf("findings %+v", d.Findings)
+	}
+	if cell := d.Sections[0].Tables[0].Rows[0]; cell[len(cell)-1].Text != "WRONG ANSWERS" {
+		t.Errorf("row %+v", cell)
+	}
+}
+
+func TestAnInterruptedRunLeavesWhatItHas(t *testing.T) {
+	b := &book{}
+	o := smoke(t, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	o.Progress = func(p bench.Progress) {
+		if p.Experiment == "validate" {
+			cancel()
+		}
+	}
+	out, err := Run(ctx, o)
+	if !errors.Is(err, context.Canceled) || len(out.Results) != 2 || !out.Results[1].Partial || b.running != 0 {
+		t.Fatalf("error %v, %d results, %d clusters still run", err, len(out.Results), b.running)
+	}
+	if _, err := out.Save(o.Out); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCountersAreAddedUp(t *testing.T) {
+	sum := make(map[string]float64)
+	page := `# HELP weir_kv_rounds_total Rounds.
+weir_kv_rounds_total{replica="1"} 3
+weir_kv_rounds_total{replica="2"} 4.5
+weir_kv_term 7
+go_gc_total 9
+weir_kv_fsync_seconds_sum 1e-3
+`
+	for range 2 {
+		if err := addCounters(sum, strings.NewReader(page)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(sum) != 2 || sum["rounds_total"] != 15 || sum["fsync_seconds_sum"] != 2e-3 {
+		t.Errorf("counters %v", sum)
+	}
+	if got := since(map[string]float64{"a": 5, "b": 2}, map[string]float64{"a": 3, "b": 2}); len(got) != 1 || got["a"] != 2 {
+		t.Errorf("since: %v", got)
+	}
+	if err := addCounters(sum, strings.NewReader("weir_kv_x_total seven\n")); err == nil {
+		t.Error("a counter that is no number was taken")
+	}
+}
+
+func TestLoadSaysWhatIsNotThere(t *testing.T) {
+	if _, err := Load(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an empty directory: %v", err)
+	}
+	dir := t.TempDir()
+	for content, want := range map[string]string{
+		`{"schema":"weir.bench.kv/9"}`:                         "schema",
+		`{"schema":"weir.bench.kv/1"}`:                         "names no experiments",
+		`{"schema":"weir.bench.kv/1","experiments":["delay"]}`: "is missing",
+		`nonsense`: "read kv.json",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, metadataFile), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v, want an error that says %q", content, err, want)
+		}
+	}
+}
+
+func TestReferenceIsRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"unknown key":      "system: a\nsource: b\ndurability: c\nwhat: d\n",
+		"no durability":    "system: a\nsource: b\n",
+		"unknown scenario": "system: a\nsource: b\ndurability: c\nfigures: [{scenario: nope}]\n",
+		"negative":         "system: a\nsource: b\ndurability: c\nfigures: [{scenario: delay, rate: -1}]\n",
+		"nothing":          "",
+	} {
+		if _, err := ReadReference(strings.NewReader(text)); err == nil {
+			t.Errorf("%s: was taken", name)
+		}
+	}
+}
+
+func TestPlansAreWhole(t *testing.T) {
+	for name, p := range Plans() {
+		if p.Rounds < 1 || p.SweepRounds < 1 || p.ValidationRounds < 1 || p.Duration <= 0 || p.Keys < 1 || p.Warmup > time.Second {
+			t.Errorf("plan %s: %+v", name, p)
+		}
+		if name != "smoke" && !slices.Equal(p.Delays, []int{0, 25, 50, 75, 100, 150}) {
+			t.Errorf("plan %s sweeps %v, and not the delays of the report", name, p.Delays)
+		}
+		if err := p.SetScenarios([]string{"delay", "nope"}); err == nil {
+			t.Errorf("plan %s takes a scenario that does not exist", name)
+		}
+		if err := p.SetScenarios([]string{"delay"}); err != nil || !p.has(Delay) || p.has(WAN) {
+			t.Errorf("plan %s: scenarios %v", name, p.Scenarios)
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package kvbench
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+)
+
+// usual is the cluster of all that does not compare clusters.
+func (r *run) usual() cluster {
+	return cluster{system: Weir, replicas: 3, preset: r.o.Preset, durability: onDisk, delay: "auto", procs: r.o.Procs}
+}
+
+// at returns the cluster with a fixed delay.
+func (c cluster) at(us int) cluster {
+	c.delay = (time.Duration(us) * time.Microsecond).String()
+	return c
+}
+
+const auto = "auto"
+
+func usName(us int) string { return strconv.Itoa(us) + " us" }
+
+// reportLoad describes the load of reference report 2 in titles.
+var reportLoad = fmt.Sprintf("%d sessions x %d, %d %% weak, %d %% writes", reportStreams, reportPendings, reportWeak, reportWrites)
+
+// delay is the sweep of reference report 2. A delay of 0 is, in weir kv, the same
+// as none: what those two differ by is what the machine does by itself.
+func (r *run) delay(ctx context.Context) error {
+	var sides []side
+	for _, us := range r.o.Plan.Delays {
+		sides = append(sides, side{usName(us), r.usual().at(us), r.reportShape()})
+	}
+	sides = append(sides, side{auto, r.usual(), r.reportShape()})
+	e := r.experiment(Delay, "delay", "Delay of batches, "+reportLoad, r.o.Plan.SweepRounds, sides...)
+	e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
+	limit := float64(reportWeakMs)
+	e.Constraints = []bench.Constraint{{Metric: "weak_p50", Max: &limit}}
+	res, err := r.do(ctx, e)
+	if err != nil {
+		return err
+	}
+	most := math.Inf(-1)
+	for i := range res.Cases {
+		us, err := strconv.Atoi(res.Cases[i].Factors["delay"])
+		if rate := res.Cases[i].Summary["rate"].Median; err == nil && us > 0 && rate > most {
+			r.best, most = us, rate
+		}
+	}
+	return nil
+}
+
+// validate runs the best fixed delay again, as the report does, and none beside it.
+func (r *run) validate(ctx context.Context) error {
+	e := r.experiment(Validate, "validate", fmt.Sprintf("Validation: %s and no delay, round by round", usName(r.best)), r.o.Plan.ValidationRounds,
+		side{usName(r.best), r.usual().at(r.best), r.reportShape()}, side{auto, r.usual(), r.reportShape()})
+	limit := float64(reportWeakMs)
+	e.Constraints = []bench.Constraint{{Metric: "weak_p50", Max: &limit}}
+	_, err := r.do(ctx, e)
+	return err
+}
+
+// pendings sweeps the operations under way in each session.
+func (r *run) pendings(ctx context.Context) error {
+	var sides []side
+	for _, n := range r.o.Plan.Pendings {
+		s := r.reportShape()
+		s.pendings = n
+		sides = append(sides, side{fmt.Sprintf("%d pending", n), r.usual(), s})
+	}
+	e := r.experiment(Pendings, "pendings", fmt.Sprintf("Operations under way in each of %d sessions", reportStreams), r.o.Plan.Rounds, sides...)
+	e.Sweep = "pendings"
+	_, err := r.do(ctx, e)
+	return err
+}
+
+// threads sweeps the sessions.
+func (r *run) threads(ctx context.Context) error {
+	var sides []side
+	for _, n := range r.o.Plan.Threads {
+		s := r.reportShape()
+		s.streams = n
+		sides = append(sides, side{sessions(n), r.usual(), s})
+	}
+	e := r.experiment(Threads, "threads", fmt.Sprintf("Sessions with %d operations under way", reportPendings), r.o.Plan.Rounds, sides...)
+	e.Sweep = "streams"
+	_, err := r.do(ctx, e)
+	return err
+}
+
+func sessions(n int) string {
+	if n == 1 {
+		return "1 session"
+	}
+	return strconv.Itoa(n) + " sessions"
+}
+
+// conflicting are the presets whose behaviour under conflicts is looked at: one
+// with the fast path and one without.
+var conflicting = []string{"raft-ht", "curp-ht"}
+
+// conflicts sweeps the operations that meet at one key, and the skew of keys. Half
+// of the operations are writes: reads alone do not conflict.
+func (r *run) conflicts(ctx context.Context) error {
+	for _, preset := range conflicting {
+		c := r.usual()
+		c.preset = preset
+		var meet, skewed []side
+		for _, p := range r.o.Plan.Conflicts {
+			s := r.reportShape()
+			s.write, s.skew, s.conflict = 50, 0, p
+			meet = append(meet, side{fmt.Sprintf("%g %% conflicts", p), c, s})
+		}
+		for _, z := range r.o.Plan.Skews {
+			s := r.reportShape()
+			s.write, s.skew = 50, z
+			skewed = append(skewed, side{fmt.Sprintf("skew %g", z), c, s})
+		}
+		e := r.experiment(Conflicts, "conflicts-"+preset, "Operations that meet at one key, half of them writes, "+preset, r.o.Plan.Rounds, meet...)
+		if _, err := r.do(ctx, e); err != nil {
+			return err
+		}
+		e = r.experiment(Conflicts, "skew-"+preset, "Skew of keys, half of the operations writes, "+preset, r.o.Plan.Rounds, skewed...)
+		if _, err := r.do(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// length compares a run with one of ten times as many operations, each on a
+// cluster that has just started.
+func (r *run) length(ctx context.Context) error {
+	var sides []side
+	for _, n := range []int64{r.o.Plan.ShortOps, r.o.Plan.LongOps} {
+		s := r.reportShape()
+		s.count = n
+		sides = append(sides, side{fmt.Sprintf("%d ops", n), r.usual(), s})
+	}
+	e := r.experiment(Length, "length", fmt.Sprintf("Operations of each of %d sessions", reportStreams), r.o.Plan.Rounds, sides...)
+	_, err := r.do(ctx, e)
+	return err
+}
+
+// presetNames are the protocols, the plain one first: it is the baseline.
+var presetNames = []string{"raft", "raft-ht", "curp", "curp-ht", "curp-ho"}
+
+// presets compares the protocols on one machine.
+func (r *run) presets(ctx context.Context) error {
+	var sides []side
+	for _, p := range presetNames {
+		c := r.usual()
+		c.preset = p
+		sides = append(sides, side{p, c, r.reportShape()})
+	}
+	_, err := r.do(ctx, r.experiment(Presets, "presets", "Presets side by side, "+reportLoad, r.o.Plan.Rounds, sides...))
+	return err
+}
+
+// wan compares the protocols at a distance. Each replica has a session beside it,
+// as where clients are served by the nearest one. Keys are drawn alike, so that
+// operations hardly conflict: what conflicts cost is a scenario of its own.
+func (r *run) wan(ctx context.Context) error {
+	for _, size := range r.o.Plan.Sizes {
+		for _, rtt := range r.o.Plan.RTTs {
+			var sides []side
+			for _, p := range presetNames {
+				c := r.usual()
+				c.preset, c.replicas, c.rtt = p, size, rtt
+				s := r.reportShape()
+				s.streams, s.write, s.skew, s.place = size, 50, 0, kvload.Spread
+				sides = append(sides, side{p, c, s})
+			}
+			e := r.experiment(WAN, fmt.Sprintf("wan-%d-%s", size, rtt), fmt.Sprintf("%d replicas, round trip of %s, a session beside each, half of the operations writes", size, rtt), r.o.Plan.Rounds, sides...)
+			if _, err := r.do(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// besideEtcd compares weir with etcd: strong operations alone, half of them
+// writes, one under way in each client.
+func (r *run) besideEtcd(ctx context.Context) error {
+	if !r.o.etcd {
+		return nil
+	}
+	for _, n := range r.o.Plan.Clients {
+		s := r.strongShape(n)
+		e := r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds,
+			side{string(SystemEtcd), r.etcd(), s}, side{string(Weir), r.usual(), s})
+		if _, err := r.do(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) etcd() cluster {
+	return cluster{system: SystemEtcd, replicas: 3, durability: onDisk, procs: r.o.Procs}
+}
+
+func clients(n int) string {
+	if n == 1 {
+		return "1 client"
+	}
+	return strconv.Itoa(n) + " clients"
+}
+
+// cells sets no delay against fixed ones wherever a delay might pay.
+func (r *run) cells(ctx context.Context) error {
+	durabilities := []string{onDisk}
+	if r.o.Plan.CellMemory {
+		durabilities = append(durabilities, inMemory)
+	}
+	for _, durability := range durabilities {
+		for _, rtt := range r.o.Plan.CellRTTs {
+			for _, n := range r.o.Plan.CellClients {
+				c := r.usual()
+				c.durability, c.rtt = durability, rtt
+				s := r.strongShape(n)
+				var sides []side
+				for _, us := range r.o.Plan.CellDelays {
+					sides = append(sides, side{usName(us), c.at(us), s})
+				}
+				sides = append(sides, side{auto, c, s})
+				e := r.experiment(Cells, fmt.Sprintf("cell-%s-%s-%d", durability, rtt, n), fmt.Sprintf("No delay against fixed ones: %s, round trip of %s, %s", clients(n), rtt, durability), r.o.Plan.Rounds, sides...)
+				e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
+				if _, err := r.do(ctx, e); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// single measures one client with one operation under way.
+func (r *run) single(ctx context.Context) error {
+	for _, kind := range []struct {
+		name  string
+		write float64
+	}{{"put", 100}, {"get", 0}} {
+		s := r.strongShape(1)
+		s.write = kind.write
+		redis := s
+		redis.client = Redis
+		memory := r.usual()
+		memory.durability = inMemory
+		sides := []side{{"weir, disk", r.usual(), s}, {"weir, memory", memory, s}}
+		if r.o.Client != Redis {
+			sides = append(sides, side{"weir, disk, Redis protocol", r.usual(), redis})
+		}
+		if r.o.etcd {
+			sides = append(sides, side{"etcd, disk", r.etcd(), s})
+		}
+		if _, err := r.do(ctx, r.experiment(Single, "single-"+kind.name, "One client, one strong "+kind.name+" at a time", r.o.Plan.Rounds, sides...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package kvbench
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// columns of the tables of cases: metrics by their keys. classColumns tell reads
+// and writes apart.
+var (
+	columns      = []string{"rate", "strong_p50", "strong_p99", "weak_p50", "weak_p99", "group", "cpu_server", "cpu_client", "rss_replica", "errors"}
+	classColumns = []string{"rate", "strong_write_p50", "strong_read_p50", "weak_write_p50", "weak_read_p50", "fast_share", "group", "cpu_server", "cpu_client", "errors"}
+)
+
+// caseTable lists the cases of results that have something in common, each with
+// its durability and what is to be said of it.
+func caseTable(results []*bench.Result, columns []string) report.Table {
+	t := report.Table{Columns: []report.Column{{Name: "case"}, {Name: "durability"}, {Name: "in flight", Numeric: true}}}
+	var shown []bench.Metric
+	for _, key := range columns {
+		if m, ok := bench.MetricByKey(key); ok && slices.ContainsFunc(results, func(r *bench.Result) bool { return hasMetric(r, m) }) {
+			shown = append(shown, m)
+			t.Columns = append(t.Columns, report.Column{Name: m.Name, Unit: m.Unit, Numeric: true})
+		}
+	}
+	t.Columns = append(t.Columns, report.Column{Name: "status"})
+	for _, r := range results {
+		best := bench.Fastest(r)
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			name := c.Name
+			if len(results) > 1 {
+				name = r.Experiment.Name + ": " + name
+			}
+			row := report.Cells(name, factor(r, c, "durability"), strconv.Itoa(c.Samples[0].InFlight))
+			for _, m := range shown {
+				s, ok := c.Summary[m.Key]
+				cell := report.Cell{Text: "-"}
+				if ok {
+					cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && c == best}
+				}
+				row = append(row, cell)
+			}
+			t.Rows = append(t.Rows, append(row, status(r, c)))
+		}
+	}
+	return t
+}
+
+func hasMetric(r *bench.Result, m bench.Metric) bool {
+	return slices.ContainsFunc(r.Cases, func(c bench.Case) bool {
+		s, ok := c.Summary[m.Key]
+		return ok && (m.Key != "errors" || s.Hi > 0)
+	})
+}
+
+// factor is that of a case, or of its experiment.
+func factor(r *bench.Result, c *bench.Case, name string) string {
+	return cmp.Or(c.Factors[name], r.Experiment.Factors[name], "-")
+}
+
+// status is what a case must not be recommended for, or "valid".
+func status(r *bench.Result, c *bench.Case) report.Cell {
+	if wrong(c) {
+		return report.Cell{Text: "WRONG ANSWERS", Strong: true}
+	}
+	for _, k := range r.Experiment.Constraints {
+		if s, ok := c.Summary[k.Metric]; ok && k.Max != nil && s.Median > *k.Max {
+			m, _ := bench.MetricByKey(k.Metric)
+			return report.Cell{Text: fmt.Sprintf("%s over %g %s", m.Name, *k.Max, m.Unit), Strong: true}
+		}
+	}
+	return report.Cell{Text: "valid"}
+}
+
+// wrong tells whether a round of the case had wrong answers.
+func wrong(c *bench.Case) bool {
+	return slices.ContainsFunc(c.Samples, func(s bench.Sample) bool { return len(s.Invalid) > 0 })
+}
+
+// delayTable is the table of reference report 2: average throughput, weak and
+// strong median, status, and beside them the durability and how far the rounds lie
+// apart.
+func delayTable(r *bench.Result, ref *Reference) report.Table {
+	t := report.Table{
+		Title: fmt.Sprintf("Averages of %d rounds", r.Experiment.Rounds),
+		Columns: []report.Column{
+			{Name: "delay"},
+			{Name: "durability"},
+			{Name: "average throughput", Unit: "ops/s", Numeric: true},
+			{Name: "slowest - fastest round", Unit: "ops/s", Numeric: true},
+			{Name: "weak median", Unit: "ms", Numeric: true},
+			{Name: "strong median", Unit: "ms", Numeric: true},
+			{Name: "status"},
+		},
+		Note: "In weir kv a delay of 0 is the same as auto: what these two differ by is what the machine does by itself.",
+	}
+	best := bestByMean(r)
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		rates := perRound(c, "rate")
+		t.Rows = append(t.Rows, []report.Cell{
+			{Text: c.Name, Strong: c == best},
+			{Text: factor(r, c, "durability")},
+			{Text: figure(mean(rates)), Strong: c == best},
+			{Text: figure(slices.Min(rates)) + " - " + figure(slices.Max(rates))},
+			{Text: median(c, "weak_p50")},
+			{Text: median(c, "strong_p50")},
+			status(r, c),
+		})
+	}
+	for _, g := range ref.of(Delay) {
+		t.Rows = append(t.Rows, report.Cells(g.Case+", "+g.System, ref.Durability, known(g.Rate), "-", known(g.WeakP50), known(g.StrongP50), notMeasured))
+	}
+	return t
+}
+
+// notMeasured labels figures that somebody else has published.
+const notMeasured = "not measured in this run"
+
+func bestByMean(r *bench.Result) *bench.Case {
+	var best *bench.Case
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if status(r, c).Text == "valid" && (best == nil || mean(perRound(c, "rate")) > mean(perRound(best, "rate"))) {
+			best = c
+		}
+	}
+	return best
+}
+
+// validationTable lists every round of a result with what they come to: average,
+// smallest, largest, range and variance.
+func validationTable(r *bench.Result, ref *Reference) report.Table {
+	t := report.Table{
+		Title:   "Round by round",
+		Columns: []report.Column{{Name: "round"}},
+		Note:    "The range is what lies between the slowest and the fastest round, the deviation that of the rounds from their average. Durability: " + r.Env.Durability + ".",
+	}
+	var rates, weak [][]float64
+	rounds := 0
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		t.Columns = append(t.Columns, report.Column{Name: c.Name, Unit: "ops/s", Numeric: true}, report.Column{Name: "weak median", Unit: "ms", Numeric: true})
+		rates, weak = append(rates, perRound(c, "rate")), append(weak, perRound(c, "weak_p50"))
+		rounds = max(rounds, len(c.Samples))
+	}
+	at := func(xs []float64, i int) string {
+		if i >= len(xs) {
+			return "-"
+		}
+		return figure(xs[i])
+	}
+	for round := range rounds {
+		row := report.Cells(strconv.Itoa(round + 1))
+		for k := range rates {
+			row = append(row, report.Cells(at(rates[k], round), at(weak[k], round))...)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	for _, sum := range []struct {
+		name string
+		of   func([]float64) string
+	}{
+		{"average", func(xs []float64) string { return figure(mean(xs)) }},
+		{"smallest", func(xs []float64) string { return figure(slices.Min(xs)) }},
+		{"largest", func(xs []float64) string { return figure(slices.Max(xs)) }},
+		{"range", func(xs []float64) string {
+			d := slices.Max(xs) - slices.Min(xs)
+			return fmt.Sprintf("%s (%.0f %%)", figure(d), 100*d/mean(xs))
+		}},
+		{"deviation", func(xs []float64) string {
+			return fmt.Sprintf("%s (%.1f %%)", figure(math.Sqrt(variance(xs))), 100*math.Sqrt(variance(xs))/mean(xs))
+		}},
+		{"variance", func(xs []float64) string { return strconv.FormatFloat(variance(xs), 'g', 3, 64) }},
+	} {
+		row := []report.Cell{{Text: sum.name, Strong: true}}
+		for k := range rates {
+			for _, xs := range [][]float64{rates[k], weak[k]} {
+				text := "-"
+				if len(xs) > 0 {
+					text = sum.of(xs)
+				}
+				row = append(row, report.Cell{Text: text})
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	for _, g := range ref.of(Validate) {
+		row := report.Cells(g.Case+", "+g.System+", "+notMeasured, known(g.Rate), known(g.WeakP50))
+		for len(row) < len(t.Columns) {
+			row = append(row, report.Cell{Text: "-"})
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// referenceTable lists figures of another system for a scenario; false when there
+// are none.
+func referenceTable(ref *Reference, s Scenario) (report.Table, bool) {
+	t := report.Table{
+		Columns: []report.Column{
+			{Name: "case"},
+			{Name: "system"},
+			{Name: "durability"},
+			{Name: "throughput", Unit: "ops/s", Numeric: true},
+			{Name: "strong median", Unit: "ms", Numeric: true},
+			{Name: "strong p99", Unit: "ms", Numeric: true},
+			{Name: "weak median", Unit: "ms", Numeric: true},
+		},
+	}
+	for _, g := range ref.of(s) {
+		t.Title = "Figures of another system, " + notMeasured
+		t.Note = "From " + ref.Source + ". " + ref.Note
+		t.Rows = append(t.Rows, report.Cells(g.Case, g.System, ref.Durability, known(g.Rate), known(g.StrongP50), known(g.StrongP99), known(g.WeakP50)))
+	}
+	return t, len(t.Rows) > 0
+}
+
+func known(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return figure(v)
+}
+
+// perRound is a metric of each round that has it.
+func perRound(c *bench.Case, key string) []float64 {
+	m, _ := bench.MetricByKey(key)
+	var out []float64
+	for i := range c.Samples {
+		if v, ok := m.Of(&c.Samples[i]); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// median is the summary of a metric as text.
+func median(c *bench.Case, key string) string {
+	if s, ok := c.Summary[key]; ok {
+		return figure(s.Median)
+	}
+	return "-"
+}
+
+func mean(xs []float64) float64 {
+	sum := 0.0
+	for _, x := range xs {
+		sum += x
+	}
+	return sum / float64(len(xs))
+}
+
+// variance is that of a sample, 0 for one alone.
+func variance(xs []float64) float64 {
+	if len(xs) < 2 {
+		return 0
+	}
+	m, sum := mean(xs), 0.0
+	for _, x := range xs {
+		sum += (x - m) * (x - m)
+	}
+	return sum / float64(len(xs)-1)
+}
+
+// figure writes a number with three significant digits, and whole ones with their
+// thousands set apart from a hundred on.
+func figure(v float64) string {
+	if math.Abs(v) < 100 {
+		if v == 0 || math.IsNaN(v) {
+			return strconv.FormatFloat(v, 'f', -1, 64)
+		}
+		return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), 64)
+	}
+	s := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,254 @@
+package outboxbench
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// screenCharts draw throughput by workers and batch: the customary design as a
+// map, and every case beside the others.
+func (o *Outcome) screenCharts(results []*bench.Result) []report.Chart {
+	var out []report.Chart
+	for _, r := range results {
+		rates := make(map[Combination]report.Point)
+		workers, batches := make(map[int]bool), make(map[int]bool)
+		best := Combination{}
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			k, ok := combinationOf(c)
+			p, measured := point(c, "rate", 0)
+			if !ok || !measured {
+				continue
+			}
+			rates[k], workers[k.Workers], batches[k.Batch] = p, true, true
+			if p.Y > rates[best].Y {
+				best = k
+			}
+		}
+		if len(rates) > 1 {
+			ch := report.Chart{
+				Title: "The customary design by workers and batch", Kind: report.Heat, XLabel: "batch", SeriesLabel: "workers", YLabel: "messages per second", Unit: "msg/s",
+			}
+			for _, b := range sortedNumbers(batches) {
+				ch.Categories = append(ch.Categories, strconv.Itoa(b))
+			}
+			for _, w := range sortedNumbers(workers) {
+				s := report.Series{Name: strconv.Itoa(w)}
+				for _, b := range sortedNumbers(batches) {
+					p, ok := rates[Combination{w, b}]
+					p.None, p.Strong = !ok, best == Combination{w, b}
+					s.Points = append(s.Points, p)
+				}
+				ch.Series = append(ch.Series, s)
+			}
+			out = append(out, ch)
+		}
+		if ch, ok := bars(r, "Backlog by claim, workers and batch", "messages per second", "rate"); ok {
+			out = append(out, ch)
+		}
+	}
+	for _, r := range o.phase(Focus) {
+		if ch, ok := bars(r, "The best of the customary design, and weir's claims", "messages per second", "rate"); ok {
+			out = append(out, ch)
+		}
+	}
+	return out
+}
+
+// combinationOf reads workers and batch of a case of the customary design.
+func combinationOf(c *bench.Case) (Combination, bool) {
+	if len(c.Samples) == 0 || c.Samples[0].Outbox == nil || c.Samples[0].Outbox.Settings["claim"] != "skip-locked" {
+		return Combination{}, false
+	}
+	var k Combination
+	_, err := fmt.Sscanf(c.Samples[0].Outbox.Settings["publishers"]+" "+c.Samples[0].Outbox.Settings["batch"], "%d %d", &k.Workers, &k.Batch)
+	return k, err == nil
+}
+
+// payloadCharts draw messages and megabytes a second over the size of payloads.
+func (o *Outcome) payloadCharts(results []*bench.Result) []report.Chart {
+	var messages, bytes lines
+	for _, r := range results {
+		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
+		if err != nil {
+			continue
+		}
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			if p, ok := point(c, "rate", size); ok {
+				p.None = p.Y <= 0 // who delivered nothing has no place on a log axis
+				messages.add(c.Name, p)
+			}
+			if p, ok := point(c, "payload_rate", size); ok {
+				p.None = p.Y <= 0
+				bytes.add(c.Name, p)
+			}
+		}
+	}
+	note := "Large payloads are measured with fewer rows."
+	return []report.Chart{
+		{Title: "Messages by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "messages per second", LogX: true, LogY: true, Series: messages.series(), Note: note},
+		{Title: "Bytes by size of payload", Kind: report.Lines, XLabel: "payload in bytes", YLabel: "MB per second", LogX: true, LogY: true, Series: bytes.series(), Note: note},
+	}
+}
+
+// enqueueCharts draw the rate of producers by their number.
+func (o *Outcome) enqueueCharts(results []*bench.Result) []report.Chart {
+	var rates, flushes lines
+	for _, r := range results {
+		n, err := strconv.ParseFloat(r.Experiment.Factors["producers"], 64)
+		if err != nil {
+			continue
+		}
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			if p, ok := point(c, "rate", n); ok {
+				rates.add(c.Name, p)
+			}
+			if p, ok := point(c, "fsyncs", n); ok {
+				flushes.add(c.Name, p)
+			}
+		}
+	}
+	out := []report.Chart{{Title: "Enqueuing by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "messages per second", LogX: true, Series: rates.series()}}
+	if len(flushes.order) > 0 {
+		out = append(out, report.Chart{Title: "Flushes by number of producers", Kind: report.Lines, XLabel: "producers", YLabel: "flushes for 1000 messages", LogX: true, Series: flushes.series()})
+	}
+	return out
+}
+
+// mixedCharts draw latency against throughput, latency against the offered rate,
+// and the lag over time.
+func (o *Outcome) mixedCharts(results []*bench.Result) []report.Chart {
+	var reached, offered lines
+	var out []report.Chart
+	for _, r := range results {
+		rate, err := strconv.ParseFloat(r.Experiment.Factors["rate"], 64)
+		open := err == nil
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			p, ok := point(c, "deliver_p95", 0)
+			if !ok {
+				continue
+			}
+			p = atLeast(p, leastDelay)
+			if p.X = c.Summary["rate"].Median; !open {
+				reached.add(c.Name, p)
+			} else {
+				p.X = rate
+				offered.add(c.Name, p)
+			}
+		}
+		if ch, ok := bars(r, r.Experiment.Title+": what is enqueued", "messages per second", "rate"); ok && !open {
+			out = append(out, ch)
+		}
+		if ch, ok := lagChart(r); ok {
+			out = append(out, ch)
+		}
+	}
+	if len(offered.order) > 0 {
+		out = append([]report.Chart{{
+			Title: "Commit to delivery by offered rate", Kind: report.Lines, XLabel: "messages per second offered", YLabel: "p95 in ms", LogX: true, LogY: true, Series: offered.series(),
+		}}, out...)
+	}
+	if len(reached.order) > 0 {
+		out = append([]report.Chart{{
+			Title: "Commit to delivery by throughput, closed loop", Kind: report.Lines, XLabel: "messages per second", YLabel: "p95 in ms", LogY: true, Series: reached.series(),
+		}}, out...)
+	}
+	return out
+}
+
+// leastDelay is where a delivery is drawn that came before its producer knew of
+// the commit, in ms: that is 0, which a log axis does not have.
+const leastDelay = 0.001
+
+// atLeast lifts a point and its range.
+func atLeast(p report.Point, least float64) report.Point {
+	p.Y = max(p.Y, least)
+	if p.Lo != 0 || p.Hi != 0 {
+		p.Lo, p.Hi = max(p.Lo, least), max(p.Hi, least)
+	}
+	return p
+}
+
+// lagChart draws how many messages were committed and not delivered over the time
+// of the last round.
+func lagChart(r *bench.Result) (report.Chart, bool) {
+	ch := report.Chart{Title: r.Experiment.Title + ": lag", Kind: report.TimeSeries, XLabel: "since the window opened", YLabel: "messages committed and not delivered"}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if len(c.Samples) == 0 || c.Samples[len(c.Samples)-1].Outbox == nil {
+			continue
+		}
+		s := report.Series{Name: c.Name}
+		for _, p := range c.Samples[len(c.Samples)-1].Outbox.Lag {
+			s.Points = append(s.Points, report.Point{X: p.AtSeconds, Y: float64(max(0, p.Committed-p.Delivered))})
+		}
+		if len(s.Points) > 0 {
+			ch.Series = append(ch.Series, s)
+		}
+	}
+	return ch, len(ch.Series) > 0
+}
+
+// partitionCharts draw what window and partitions do.
+func (o *Outcome) partitionCharts(results []*bench.Result) []report.Chart {
+	var out []report.Chart
+	for _, r := range results {
+		if ch, ok := bars(r, r.Experiment.Title, "messages per second", "rate"); ok {
+			out = append(out, ch)
+		}
+	}
+	return out
+}
+
+// peerCharts draw weir beside other outboxes.
+func (o *Outcome) peerCharts(results []*bench.Result) []report.Chart {
+	var out []report.Chart
+	for _, r := range results {
+		if ch, ok := bars(r, r.Experiment.Title, "messages per second", "rate"); ok {
+			out = append(out, ch)
+		}
+		if ch, ok := bars(r, r.Experiment.Title+": commit to delivery", "p95 in ms", "deliver_p95"); ok {
+			out = append(out, ch)
+		}
+	}
+	return out
+}
+
+// resourceChart draws the largest part of the processors that each experiment took.
+func (o *Outcome) resourceChart() (report.Chart, bool) {
+	ch := report.Chart{Title: "Largest use of the processors", Kind: report.Bars, YLabel: "percent of all processors", Unit: "%"}
+	roles := []struct{ role, name string }{{bench.RoleServer, "server"}, {bench.RoleClient, "producers, relay and ledger"}}
+	for _, role := range roles {
+		ch.Series = append(ch.Series, report.Series{Name: role.name})
+	}
+	for _, r := range o.Results {
+		shares := make([]float64, len(roles))
+		known := false
+		for i := range r.Cases {
+			for _, s := range r.Cases[i].Samples {
+				if s.Seconds < 0.2 || r.Env.Cores == 0 { // the kernel counts in ticks of 10 ms
+					continue
+				}
+				for k, role := range roles {
+					u, ok := s.Processes[role.role]
+					known = known || ok
+					shares[k] = max(shares[k], 100*u.CPUSeconds()/s.Seconds/float64(r.Env.Cores))
+				}
+			}
+		}
+		if !known {
+			continue
+		}
+		ch.Categories = append(ch.Categories, r.Experiment.Name)
+		for k := range roles {
+			ch.Series[k].Points = append(ch.Series[k].Points, report.Point{Y: shares[k]})
+		}
+	}
+	return ch, len(ch.Categories) > 0
+}

@@ -1,0 +1,158 @@
+package outboxbench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/outbox"
+)
+
+// customary is the relay of reference report 5 to the letter, on weir's tables:
+// workers that claim with FOR UPDATE SKIP LOCKED, publish and mark rows as done
+// by their numbers. It takes a window without partitions, which weir's own relay
+// refuses, and never looks outside of it, which loses sight of rows that are
+// older. It exists to measure what both cost.
+type customary struct {
+	subject
+	Combination
+	window time.Duration // zero: none
+}
+
+// errNoProducers is for what a backlog of the past needs nobody to do.
+var errNoProducers = errors.New("a backlog of the past has no producers")
+
+// Seed implements [outboxload.Subject].
+func (*customary) Seed(context.Context, []outboxload.Message) error { return errNoProducers }
+
+// Enqueue implements [outboxload.Subject].
+func (*customary) Enqueue(context.Context, outboxload.Message) error { return errNoProducers }
+
+// Settings implements [outboxload.Subject].
+func (c *customary) Settings() map[string]string {
+	return map[string]string{
+		"outbox": "customary", "claim": outbox.SkipLocked.String(), "layout": c.shape.layout.String(), "partition": c.shape.period.String(),
+		"publishers": strconv.Itoa(c.Workers), "batch": strconv.Itoa(c.Batch), "window": c.window.String(),
+	}
+}
+
+// Relay implements [outboxload.Subject].
+func (c *customary) Relay(deliver func([][]byte)) (outboxload.Relay, error) {
+	return &customaryRelay{customary: c, deliver: deliver, let: make(chan struct{})}, nil
+}
+
+// customaryRelay begins to work when Resume is called.
+type customaryRelay struct {
+	*customary
+	deliver func([][]byte)
+	let     chan struct{} // closed by Resume
+	acked   atomic.Int64
+}
+
+// Run implements [outboxload.Relay].
+func (r *customaryRelay) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	for range r.Workers {
+		group.Go(func() {
+			if err := r.work(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	group.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (r *customaryRelay) work(ctx context.Context) error {
+	select {
+	case <-r.let:
+	case <-ctx.Done():
+		return nil
+	}
+	for ctx.Err() == nil {
+		n, err := r.once(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			_ = wait(ctx, 50*time.Millisecond) // the poll interval of report 5; an ended ctx ends the loop
+		}
+	}
+	return nil
+}
+
+// once is one batch in one transaction.
+func (r *customaryRelay) once(ctx context.Context) (n int, err error) {
+	tx, err := r.rig.producers.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return 0, fmt.Errorf("begin: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, rolledBack(tx))
+		}
+	}()
+	seqs, payloads, err := r.claim(ctx, tx)
+	if err != nil {
+		return 0, fmt.Errorf("claim: %w", err)
+	}
+	if len(seqs) > 0 {
+		r.deliver(payloads)
+		if _, err := tx.ExecContext(ctx, "UPDATE "+r.shape.table()+" SET status = 1, done_at = CURRENT_TIMESTAMP WHERE seq IN ("+strings.Join(seqs, ", ")+")"); err != nil {
+			return 0, fmt.Errorf("mark as done: %w", err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, fmt.Errorf("commit: %w", err)
+	}
+	r.acked.Add(int64(len(seqs)))
+	return len(seqs), nil
+}
+
+func (r *customaryRelay) claim(ctx context.Context, tx *sql.Tx) (seqs []string, payloads [][]byte, err error) {
+	where := "status = 0"
+	if r.window > 0 {
+		where += " AND " + r.rig.o.Engine.within(r.window)
+	}
+	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT seq, payload FROM %s WHERE %s ORDER BY seq LIMIT %d FOR UPDATE SKIP LOCKED", r.shape.table(), where, r.Batch))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var seq string
+		var payload []byte
+		if err := rows.Scan(&seq, &payload); err != nil {
+			return nil, nil, err
+		}
+		seqs, payloads = append(seqs, seq), append(payloads, payload)
+	}
+	return seqs, payloads, rows.Err()
+}
+
+// Ready implements [outboxload.Relay].
+func (r *customaryRelay) Ready(context.Context) error { return nil }
+
+// Pause implements [outboxload.Relay]: it has not begun.
+func (r *customaryRelay) Pause(context.Context) error { return nil }
+
+// Resume implements [outboxload.Relay].
+func (r *customaryRelay) Resume(context.Context) error {
+	close(r.let)
+	return nil
+}
+
+// Acked implements [outboxload.Relay].
+func (r *customaryRelay) Acked() int64 { return r.acked.Load() }

@@ -1,0 +1,252 @@
+package outboxbench
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
+	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/outbox"
+	mystore "github.com/weirdb/weir/outbox/mysql"
+	pgstore "github.com/weirdb/weir/outbox/postgres"
+	litestore "github.com/weirdb/weir/outbox/sqlite"
+)
+
+// Engine names a database system.
+type Engine string
+
+// The engines, by the names that the command line has for them.
+const (
+	PostgreSQL Engine = "postgres"
+	MariaDB    Engine = "mariadb"
+	MySQL      Engine = "mysql"
+	SQLite     Engine = "sqlite"
+)
+
+// Engines lists them.
+func Engines() []Engine { return []Engine{PostgreSQL, MariaDB, MySQL, SQLite} }
+
+// EngineOfDSN returns the engine that a URL is for, "" for none. A server of the
+// MySQL family says by itself which of the two it is.
+func EngineOfDSN(dsn string) Engine {
+	scheme, _, _ := strings.Cut(dsn, ":")
+	switch scheme {
+	case "postgres", "postgresql":
+		return PostgreSQL
+	case "mysql":
+		return MySQL
+	case "mariadb":
+		return MariaDB
+	case "file", "sqlite":
+		return SQLite
+	default:
+		return ""
+	}
+}
+
+// Title is the engine's own name.
+func (e Engine) Title() string {
+	return map[Engine]string{PostgreSQL: "PostgreSQL", MariaDB: "MariaDB", MySQL: "MySQL", SQLite: "SQLite"}[e]
+}
+
+// claims are the ways of claiming that the engine has.
+func (e Engine) claims() []outbox.ClaimMode {
+	if e == SQLite {
+		return []outbox.ClaimMode{outbox.Poll}
+	}
+	return []outbox.ClaimMode{outbox.SkipLocked, outbox.Poll, outbox.Log}
+}
+
+// server is one that was started, or that was there before.
+type server interface {
+	DSN(database string) string
+	PID() int // 0: nothing is known of its process
+	// Flushes counts what the disk was asked to flush; errors.ErrUnsupported where
+	// nobody counts.
+	Flushes() (uint64, error)
+	Stop(ctx context.Context) error
+}
+
+// foreign is a server that was there before.
+type foreign struct{ dsn string }
+
+func (f *foreign) DSN(string) string        { return f.dsn }
+func (*foreign) PID() int                   { return 0 }
+func (*foreign) Flushes() (uint64, error)   { return 0, errors.ErrUnsupported }
+func (*foreign) Stop(context.Context) error { return nil }
+
+// file is a SQLite database in a directory that goes with it.
+type file struct{ dir string }
+
+func (f *file) DSN(string) string          { return filepath.Join(f.dir, "outbox.db") }
+func (*file) PID() int                     { return 0 }
+func (*file) Flushes() (uint64, error)     { return 0, errors.ErrUnsupported }
+func (f *file) Stop(context.Context) error { return os.RemoveAll(f.dir) }
+
+// meter reads what a server says of itself.
+type meter interface {
+	Server(ctx context.Context) (measure.Server, error)
+	Counters(ctx context.Context) (bench.ServerCounters, error)
+	Close(ctx context.Context) error
+}
+
+const database = "bench" // of a server of the MySQL family of our own
+
+// start starts a server as production has it: with a log that can be followed.
+func (e Engine) start(ctx context.Context, d lab.Durability, latency time.Duration) (server, error) {
+	count := d == lab.Prod
+	switch e {
+	case PostgreSQL:
+		return lab.StartPostgres(ctx, lab.PostgresConfig{
+			Durability: d, FsyncLatency: latency, CountFlushes: count, SharedBuffers: "512MB",
+			Settings: map[string]string{"wal_level": "logical", "max_replication_slots": "10", "max_wal_senders": "10", "max_wal_size": "8GB"},
+		})
+	case SQLite:
+		dir, err := os.MkdirTemp("", "weir-outbox-*")
+		if err != nil {
+			return nil, fmt.Errorf("make a directory: %w", err)
+		}
+		return &file{dir}, nil
+	}
+	start := lab.StartMariaDB
+	if e == MySQL {
+		start = lab.StartMySQL
+	}
+	db, err := start(ctx, lab.MySQLConfig{
+		Durability: d, FsyncLatency: latency, CountFlushes: count, BufferPool: "1G",
+		Settings: map[string]string{"innodb_io_capacity": "5000"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Exec(ctx, "CREATE DATABASE "+database); err != nil {
+		return nil, errors.Join(err, db.Stop(context.WithoutCancel(ctx)))
+	}
+	return db, nil
+}
+
+// database is that which a server of our own is used with.
+func (e Engine) database() string {
+	if e == PostgreSQL {
+		return "postgres"
+	}
+	return database
+}
+
+// openMeter returns nil for an engine that has nothing to say.
+func (e Engine) openMeter(ctx context.Context, dsn string) (meter, error) {
+	switch e {
+	case PostgreSQL:
+		return pgload.OpenMeter(ctx, dsn)
+	case SQLite:
+		return nil, nil
+	}
+	return myload.OpenMeter(ctx, dsn)
+}
+
+// openStore opens weir's store.
+func (e Engine) openStore(ctx context.Context, dsn, table string) (outbox.Store, error) {
+	switch e {
+	case PostgreSQL:
+		return pgstore.Open(ctx, dsn, pgstore.Options{Table: table})
+	case SQLite:
+		return litestore.Open(ctx, dsn, litestore.Options{Table: table})
+	}
+	return mystore.Open(ctx, dsn, mystore.Options{Table: table})
+}
+
+// openProducers opens the pool that messages are enqueued through.
+func (e Engine) openProducers(dsn string, connections int, d lab.Durability) (*sql.DB, error) {
+	switch e {
+	case PostgreSQL:
+		db, err := sql.Open("pgx", dsn)
+		return pooled(db, connections), err
+	case SQLite:
+		mode := "FULL"
+		if d == lab.Fast {
+			mode = "OFF"
+		}
+		u := &url.URL{Scheme: "file", OmitHost: true, Path: dsn}
+		db, err := sql.Open("sqlite", u.String()+"?_pragma=busy_timeout(30000)&_pragma=synchronous("+mode+")&_txlock=immediate")
+		return pooled(db, 1), err // one transaction writes at a time in any case
+	}
+	c, err := mywire.ParseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	cfg := driver.NewConfig()
+	cfg.User, cfg.Passwd, cfg.DBName, cfg.InterpolateParams = c.User, c.Password, c.Database, true
+	cfg.Net, cfg.Addr = cmp.Or(c.Network, "tcp"), c.Address
+	cfg.MaxAllowedPacket, cfg.Logger = 1<<30, &driver.NopLogger{} // every error is returned as well
+	switch c.TLSMode {
+	case mywire.TLSRequired, mywire.TLSVerifyCA, mywire.TLSVerifyIdentity:
+		return nil, fmt.Errorf("tls mode %s: the load speaks to servers without TLS only", c.TLSMode)
+	}
+	connector, err := driver.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return pooled(sql.OpenDB(connector), connections), nil
+}
+
+func pooled(db *sql.DB, connections int) *sql.DB {
+	if db != nil {
+		db.SetMaxOpenConns(connections)
+		db.SetMaxIdleConns(connections)
+	}
+	return db
+}
+
+// tx wraps a handle for Enqueue.
+func (e Engine) tx(h outbox.Execer, table string) outbox.Tx {
+	switch e {
+	case PostgreSQL:
+		return outbox.Postgres(h).Table(table)
+	case SQLite:
+		return outbox.SQLite(h).Table(table)
+	}
+	return outbox.MySQL(h).Table(table)
+}
+
+// emptied are the statements that empty the tables of an outbox.
+func (e Engine) emptied(table string) []string {
+	var out []string
+	for _, t := range []string{table, table + outbox.ScheduledSuffix, table + "_parked", table + "_dead"} {
+		switch e {
+		case PostgreSQL:
+			out = append(out, "TRUNCATE "+t+" RESTART IDENTITY")
+		case SQLite:
+			out = append(out, "DELETE FROM "+t)
+		default:
+			out = append(out, "TRUNCATE TABLE "+t)
+		}
+	}
+	return out
+}
+
+// dropped are the statements that remove them from a server that is not ours.
+func (e Engine) dropped(table string) []string {
+	var out []string
+	for _, suffix := range []string{"", outbox.ScheduledSuffix, "_parked", "_dead", "_lease", "_meta"} {
+		out = append(out, "DROP TABLE IF EXISTS "+table+suffix)
+	}
+	if e == PostgreSQL {
+		out = append(out, "DROP FUNCTION IF EXISTS "+table+"_bucket()")
+	}
+	return out
+}

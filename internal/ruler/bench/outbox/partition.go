@@ -1,0 +1,158 @@
+package outboxbench
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/outbox"
+)
+
+const (
+	// pastKeys is the number of keys of a backlog of the past, pastChunk the number
+	// of rows of one statement that makes it.
+	pastKeys  = 400
+	pastChunk = 100_000
+)
+
+// partition measures what a window and partitions are worth to the customary
+// design when months lie in the table, as reference report 5 did, and weir's
+// claims on the same backlog. Of it, as many rows are waited for as lie in the
+// window, on each side.
+func (s *scenario) partition(ctx context.Context) error {
+	if !s.has(outbox.SkipLocked) {
+		s.leave("partitions: %s has neither them nor SKIP LOCKED", s.o.Engine.Title())
+		return nil
+	}
+	p := s.o.Plan
+	e := s.backlog(Partition, "partition", fmt.Sprintf("A backlog of %d rows over %d days", p.PartitionRecords, p.PartitionDays), p.PartitionRounds, p.PartitionRecords, payloadBytes)
+	e.Factors["days"], e.Factors["window"] = strconv.Itoa(p.PartitionDays), p.Window.String()
+	e.Warmup = 0
+	e.Baseline = "flat, window"
+	for _, period := range []outbox.Period{outbox.Unpartitioned, outbox.Daily} {
+		for _, window := range []time.Duration{p.Window, 0} {
+			name := map[outbox.Period]string{outbox.Unpartitioned: "flat", outbox.Daily: "partitioned"}[period]
+			if name += ", no window"; window > 0 {
+				name = strings.Replace(name, "no ", "", 1)
+			}
+			c := &customary{
+				subject: subject{rig: s.rig, shape: shape{layout: outbox.History, period: period}}, Combination: Combination{4, 50}, window: window,
+			}
+			e.Sides = append(e.Sides, s.pastSide(name, c, &c.subject))
+		}
+	}
+	for _, claim := range []outbox.ClaimMode{outbox.Poll, outbox.Log} {
+		own := s.subject(claim, Combination{})
+		e.Sides = append(e.Sides, s.pastSide(claim.String(), own, own))
+	}
+	_, err := s.do(ctx, e)
+	return err
+}
+
+// pastSide is a side that consumes a backlog of the past.
+func (s *scenario) pastSide(name string, by outboxload.Subject, own *subject) bench.Side {
+	p := s.o.Plan
+	table := own.shape.table()
+	c := outboxload.ConsumeConfig{
+		Records: p.PartitionRecords, Payload: payloadBytes, Keys: pastKeys,
+		Seed: func(ctx context.Context, l *outboxload.Ledger, clock measure.Clock) error {
+			return s.seedPast(ctx, table, l, clock)
+		},
+		Target: func(ctx context.Context) (int64, error) { return s.visible(ctx, table) },
+	}
+	return bench.Side{
+		Name: name, Factors: map[string]string{FactorRelay: name},
+		Run: func(ctx context.Context, _ int) (bench.Sample, error) {
+			_, theirs := by.(*customary)
+			return s.consumed(ctx, by, c, !theirs)
+		},
+	}
+}
+
+// visible counts the rows within the window.
+func (s *scenario) visible(ctx context.Context, table string) (n int64, err error) {
+	err = s.producers.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+table+" WHERE "+s.o.Engine.within(s.o.Plan.Window)).Scan(&n)
+	return n, err
+}
+
+// within is the condition of a row that was created less than a window ago.
+func (e Engine) within(window time.Duration) string {
+	if e == PostgreSQL {
+		return fmt.Sprintf("created_at >= now() - interval '%d microseconds'", window.Microseconds())
+	}
+	return fmt.Sprintf("created_at >= UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND", window.Microseconds())
+}
+
+// seedPast fills a table with messages that were created over the past days, the
+// same number on each, between three quarters and one quarter of the window ago
+// by the clock of their day, so that the last day's lie within it. Row i is
+// message i/pastKeys of key i%pastKeys.
+func (s *scenario) seedPast(ctx context.Context, table string, l *outboxload.Ledger, clock measure.Clock) error {
+	p := s.o.Plan
+	fill := outboxload.Filler(payloadBytes - outboxload.MinPayload)
+	for from := int64(0); from < p.PartitionRecords; from += pastChunk {
+		to := min(from+pastChunk, p.PartitionRecords)
+		if _, err := s.producers.ExecContext(ctx, s.o.Engine.pastRows(table, from, to, p, fill)); err != nil {
+			return fmt.Errorf("insert rows %d to %d: %w", from, to-1, err)
+		}
+		at := clock.Now()
+		for i := from; i < to; i++ {
+			key := int(i % pastKeys)
+			l.Committed(key, l.Hand(key), at)
+		}
+	}
+	analyze := "ANALYZE TABLE "
+	if s.o.Engine == PostgreSQL {
+		analyze = "ANALYZE "
+	}
+	return s.exec(ctx, analyze+table)
+}
+
+// pastRows is a statement that inserts rows from one number up to another.
+func (e Engine) pastRows(table string, from, to int64, p Plan, fill []byte) string {
+	perDay := max(p.PartitionRecords/int64(p.PartitionDays), 1)
+	// Microseconds ago: the days after the row's, and its place within its day.
+	day := (24 * time.Hour).Microseconds()
+	if e == PostgreSQL {
+		age := fmt.Sprintf("(%d - least(i / %d, %d)) * %d::bigint + %d - (i %% %d) * %d / %d",
+			p.PartitionDays-1, perDay, p.PartitionDays-1, day, p.Window.Microseconds()*3/4, perDay, p.Window.Microseconds()/2, perDay)
+		return fmt.Sprintf(`INSERT INTO %s (bucket, topic, msg_key, payload, created_at)
+			SELECT (%s)[i %% %d + 1], '%s', 'k' || i %% %d,
+				convert_to(lpad(to_hex(i %% %d), 8, '0') || lpad(to_hex(i / %d), 16, '0') || '%s', 'UTF8'),
+				now() - interval '1 microsecond' * (%s)
+			FROM generate_series(%d::bigint, %d) AS i`,
+			table, bucketArray(), pastKeys, topic, pastKeys, pastKeys, pastKeys, fill, age, from, to-1)
+	}
+	age := fmt.Sprintf("(%d - LEAST(i DIV %d, %d)) * %d + %d - (i %% %d) * %d DIV %d",
+		p.PartitionDays-1, perDay, p.PartitionDays-1, day, p.Window.Microseconds()*3/4, perDay, p.Window.Microseconds()/2, perDay)
+	digits := "SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9"
+	numbers := fmt.Sprintf(`SELECT %d + a.d + 10 * b.d + 100 * c.d + 1000 * d.d + 10000 * e.d AS i
+		FROM (%[2]s) a, (%[2]s) b, (%[2]s) c, (%[2]s) d, (%[2]s) e`, from, digits)
+	return fmt.Sprintf(`INSERT INTO %s (topic, msg_key, payload, created_at)
+		SELECT '%s', CONCAT('k', i %% %d), CONCAT(LPAD(LOWER(HEX(i %% %d)), 8, '0'), LPAD(LOWER(HEX(i DIV %d)), 16, '0'), '%s'),
+			UTC_TIMESTAMP(6) - INTERVAL (%s) MICROSECOND
+		FROM (%s) numbers WHERE i < %d ORDER BY i`,
+		table, topic, pastKeys, pastKeys, pastKeys, fill, age, numbers, to)
+}
+
+// bucketArray holds the bucket of each key, as Enqueue computes it: FNV-1a.
+func bucketArray() string {
+	var b strings.Builder
+	b.WriteString("'{")
+	for key := range pastKeys {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(outboxload.KeyName(key))) // a hash takes everything
+		if key > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatUint(uint64(h.Sum32()%outbox.Buckets), 10))
+	}
+	b.WriteString("}'::smallint[]")
+	return b.String()
+}

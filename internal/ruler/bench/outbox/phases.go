@@ -1,0 +1,216 @@
+package outboxbench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/outbox"
+)
+
+// experiment begins one of a phase.
+func (s *scenario) experiment(phase Phase, name, title string, rounds int, factors map[string]string) bench.Experiment {
+	all := map[string]string{
+		FactorPhase: string(phase), "engine": string(s.o.Engine), "durability": s.rig.durability(), "fsync_latency": s.o.FsyncLatency.String(),
+	}
+	maps.Copy(all, factors)
+	return bench.Experiment{Description: bench.Description{
+		Name: name, Title: title, Rounds: rounds, Warmup: s.o.Plan.Warmup, Loop: "closed", Factors: all,
+	}}
+}
+
+// backlog begins an experiment in which backlogs are consumed.
+func (s *scenario) backlog(phase Phase, name, title string, rounds int, records int64, payload int) bench.Experiment {
+	return s.experiment(phase, name, title, rounds, map[string]string{
+		"records": strconv.FormatInt(records, 10), "payload": strconv.Itoa(payload),
+	})
+}
+
+// has tells whether the engine has a way of claiming.
+func (s *scenario) has(claim outbox.ClaimMode) bool {
+	return slices.Contains(s.o.Engine.claims(), claim)
+}
+
+// screen looks for the best combination of workers and batch.
+func (s *scenario) screen(ctx context.Context) error {
+	p := s.o.Plan
+	e := s.backlog(Screen, "screen", "A backlog by workers x batch of each claim", p.Rounds, p.Records, payloadBytes)
+	grid := make(map[string]Combination)
+	add := func(claim outbox.ClaimMode, c Combination) {
+		name := sideName(claim, c)
+		if claim == outbox.SkipLocked {
+			grid[name] = c
+		}
+		e.Sides = append(e.Sides, s.consumeSide(name, s.subject(claim, c), outboxload.ConsumeConfig{Records: p.Records, Payload: payloadBytes}))
+	}
+	if s.has(outbox.SkipLocked) {
+		for _, w := range p.Workers {
+			for _, b := range p.Batches {
+				add(outbox.SkipLocked, Combination{w, b})
+			}
+		}
+	} else {
+		s.leave("%s has no SKIP LOCKED: the customary design cannot be run on it", s.o.Engine.Title())
+	}
+	for _, claim := range []outbox.ClaimMode{outbox.Poll, outbox.Log} {
+		if !s.has(claim) {
+			s.leave("%s has no log that could be followed", s.o.Engine.Title())
+			continue
+		}
+		add(claim, Combination{})
+		for _, w := range p.Publishers {
+			for _, b := range p.OwnBatches {
+				add(claim, Combination{w, b})
+			}
+		}
+	}
+	res, err := s.do(ctx, e)
+	if err != nil {
+		return err
+	}
+	s.best = best(res, grid, 2)
+	return nil
+}
+
+// best returns the n combinations with the highest rates of those in a grid, by
+// the names of their cases.
+func best(r *bench.Result, grid map[string]Combination, n int) []Combination {
+	var cases []*bench.Case
+	for i := range r.Cases {
+		if _, ok := grid[r.Cases[i].Name]; ok {
+			cases = append(cases, &r.Cases[i])
+		}
+	}
+	slices.SortStableFunc(cases, func(a, b *bench.Case) int {
+		return cmp.Compare(b.Summary["rate"].Median, a.Summary["rate"].Median)
+	})
+	var out []Combination
+	for _, c := range cases[:min(n, len(cases))] {
+		out = append(out, grid[c.Name])
+	}
+	return out
+}
+
+// rivals are the claims to compare: the customary design with its n best
+// combinations, then weir's own with their defaults.
+func (s *scenario) rivals(n int) (names []string, subjects []*subject) {
+	add := func(claim outbox.ClaimMode, c Combination) {
+		names, subjects = append(names, sideName(claim, c)), append(subjects, s.subject(claim, c))
+	}
+	if s.has(outbox.SkipLocked) {
+		for _, c := range s.best[:min(n, len(s.best))] {
+			add(outbox.SkipLocked, c)
+		}
+	}
+	for _, claim := range []outbox.ClaimMode{outbox.Poll, outbox.Log} {
+		if s.has(claim) {
+			add(claim, Combination{})
+		}
+	}
+	return names, subjects
+}
+
+// focus compares the two best combinations with weir's own claims.
+func (s *scenario) focus(ctx context.Context) error {
+	p := s.o.Plan
+	e := s.backlog(Focus, "focus", "A backlog: the customary design at its best, and weir's claims", p.FocusRounds, p.FocusRecords, payloadBytes)
+	names, subjects := s.rivals(2)
+	for i, name := range names {
+		e.Sides = append(e.Sides, s.consumeSide(name, subjects[i], outboxload.ConsumeConfig{Records: p.FocusRecords, Payload: payloadBytes}))
+	}
+	_, err := s.do(ctx, e)
+	return err
+}
+
+// payload sweeps the size of payloads, large ones with fewer rows.
+func (s *scenario) payload(ctx context.Context) error {
+	p := s.o.Plan
+	for _, sweep := range []struct {
+		sizes   []int
+		records int64
+	}{{p.Payloads, p.Records}, {p.LargePayloads, p.LargeRecords}} {
+		for _, size := range sweep.sizes {
+			e := s.backlog(Payload, fmt.Sprintf("payload-%d", size), fmt.Sprintf("A backlog of %d payloads of %d bytes", sweep.records, size), p.Rounds, sweep.records, size)
+			names, subjects := s.rivals(1)
+			for i, name := range names {
+				e.Sides = append(e.Sides, s.consumeSide(name, subjects[i], outboxload.ConsumeConfig{Records: sweep.records, Payload: size}))
+			}
+			if _, err := s.do(ctx, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// enqueue compares ways of enqueuing, without a relay.
+func (s *scenario) enqueue(ctx context.Context) error {
+	p := s.o.Plan
+	for _, n := range p.Producers {
+		e := s.experiment(Enqueue, fmt.Sprintf("enqueue-%d", n), "Enqueuing alone, "+producersName(n), p.Rounds, map[string]string{
+			"producers": strconv.Itoa(n), "payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
+		})
+		for _, how := range []string{withTx, withoutTx, grouped} {
+			sub := &subject{rig: s.rig, enqueue: how}
+			side := s.produceSide(how, sub, outboxload.ProduceConfig{Producers: n})
+			side.Factors = map[string]string{"enqueue": how}
+			e.Sides = append(e.Sides, side)
+		}
+		if _, err := s.do(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func producersName(n int) string {
+	if n == 1 {
+		return "1 producer"
+	}
+	return strconv.Itoa(n) + " producers"
+}
+
+// withoutRelay is the side of mixed experiments whose producers are alone.
+const withoutRelay = "no relay"
+
+// mixed has producers and relay work at the same time, in a closed loop and at
+// fixed rates.
+func (s *scenario) mixed(ctx context.Context) error {
+	p := s.o.Plan
+	for _, n := range p.MixedProducers {
+		e := s.experiment(Mixed, fmt.Sprintf("mixed-%d", n), "Producers and relay at once, closed loop, "+producersName(n), p.FocusRounds, map[string]string{
+			"producers": strconv.Itoa(n), "payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
+		})
+		if err := s.mixedSides(ctx, e, outboxload.ProduceConfig{Producers: n}); err != nil {
+			return err
+		}
+	}
+	for _, rate := range p.Rates {
+		e := s.experiment(Mixed, fmt.Sprintf("rate-%g", rate), fmt.Sprintf("%g messages a second, whatever comes of it", rate), p.Rounds, map[string]string{
+			"rate": strconv.FormatFloat(rate, 'g', -1, 64), "connections": strconv.Itoa(p.OpenProducers),
+			"payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
+		})
+		e.Loop = "open"
+		if err := s.mixedSides(ctx, e, outboxload.ProduceConfig{Producers: p.OpenProducers, Rate: rate}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scenario) mixedSides(ctx context.Context, e bench.Experiment, c outboxload.ProduceConfig) error {
+	e.Sides = append(e.Sides, s.produceSide(withoutRelay, &subject{rig: s.rig, enqueue: withTx}, c))
+	names, subjects := s.rivals(1)
+	for i, name := range names {
+		with := c
+		with.Relay = true
+		e.Sides = append(e.Sides, s.produceSide(name, subjects[i], with))
+	}
+	_, err := s.do(ctx, e)
+	return err
+}

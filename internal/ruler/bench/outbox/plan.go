@@ -1,0 +1,128 @@
+package outboxbench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Phase is a group of experiments that belong together.
+type Phase string
+
+// The phases, in the order in which they are run.
+const (
+	Screen    Phase = "screen"    // a backlog, workers x batch of each claim
+	Focus     Phase = "focus"     // the best of them again, with more rounds
+	Payload   Phase = "payload"   // the same over payload sizes
+	Enqueue   Phase = "enqueue"   // producers alone: with a transaction, without, in groups
+	Mixed     Phase = "mixed"     // producers and relay at once, closed and open loop
+	Partition Phase = "partition" // a backlog of months: window and partitions on and off
+	Peers     Phase = "peers"     // other outboxes on the same server
+)
+
+// Phases lists them.
+func Phases() []Phase { return []Phase{Screen, Focus, Payload, Enqueue, Mixed, Partition, Peers} }
+
+// Combination is a number of workers, of which each publishes batches.
+type Combination struct{ Workers, Batch int }
+
+// String is "16x200".
+func (c Combination) String() string { return fmt.Sprintf("%dx%d", c.Workers, c.Batch) }
+
+// Plan says how much is run.
+type Plan struct {
+	// Rounds are those of each experiment, FocusRounds those of the focus, the
+	// mixed load and the peers. Warmup rounds come before and are thrown away.
+	Rounds, FocusRounds, Warmup int
+	// Workers and Batches are the grid of the customary design.
+	Workers, Batches []int
+	// Publishers and OwnBatches are those that weir's own claims are tried with,
+	// beside their defaults.
+	Publishers, OwnBatches []int
+	// Records is the backlog of a round, FocusRecords that of the focus and the
+	// peers, LargeRecords that of large payloads.
+	//
+	// While a relay that follows the log is paused, the server sends on until the
+	// buffers between the two are full, which hold some megabytes. Only a backlog
+	// many times as large tells how fast it follows.
+	Records, FocusRecords, LargeRecords int64
+	// Payloads and LargePayloads are swept, in bytes; all else is at 512.
+	Payloads, LargePayloads []int
+	// Producers are the numbers that enqueue alone, MixedProducers those that do so
+	// beside a relay, in a closed loop.
+	Producers, MixedProducers []int
+	// Rates are those of the open loop, in messages a second, OpenProducers the
+	// number of connections that it may use.
+	Rates         []float64
+	OpenProducers int
+	// Settle and Duration are those of a round with producers.
+	Settle, Duration time.Duration
+	// PartitionRecords are spread over PartitionDays; PartitionRounds is how often
+	// that is done.
+	PartitionRecords int64
+	PartitionDays    int
+	PartitionRounds  int
+	// Window is that of the partition phase.
+	Window time.Duration
+	// Drain is how long no message may come before those that are missing count as
+	// lost.
+	Drain time.Duration
+	// Hasty leaves the calibrations of the disk out, which take longer than the
+	// rounds of a smoke run.
+	Hasty bool
+	// Phases are those to run. Default: all.
+	Phases []Phase
+}
+
+// has tells whether a phase is to be run.
+func (p *Plan) has(ph Phase) bool { return len(p.Phases) == 0 || slices.Contains(p.Phases, ph) }
+
+// SetPhases chooses phases by name.
+func (p *Plan) SetPhases(names []string) error {
+	p.Phases = nil
+	for _, n := range names {
+		if !slices.Contains(Phases(), Phase(n)) {
+			all := make([]string, 0, len(Phases()))
+			for _, ph := range Phases() {
+				all = append(all, string(ph))
+			}
+			return fmt.Errorf("no phase %q: want some of %s", n, strings.Join(all, ", "))
+		}
+		p.Phases = append(p.Phases, Phase(n))
+	}
+	return nil
+}
+
+// payloadBytes is the payload of all that does not sweep it.
+const payloadBytes = 512
+
+// Plans are the plans by name.
+func Plans() map[string]Plan {
+	return map[string]Plan{
+		"smoke": {
+			Hasty: true, Rounds: 1, FocusRounds: 1,
+			Workers: []int{1}, Batches: []int{50}, OwnBatches: []int{100}, Publishers: []int{1},
+			Records: 400, FocusRecords: 1000, LargeRecords: 40, Payloads: []int{128}, LargePayloads: []int{16384},
+			Producers: []int{2}, MixedProducers: []int{2}, Rates: []float64{100}, OpenProducers: 8,
+			Settle: 20 * time.Millisecond, Duration: 150 * time.Millisecond,
+			PartitionRecords: 1800, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 10 * time.Second,
+		},
+		"mini": {
+			Rounds: 2, FocusRounds: 3,
+			Workers: []int{1, 4}, Batches: []int{50, 200}, Publishers: []int{1}, OwnBatches: []int{200},
+			Records: 10_000, FocusRecords: 20_000, LargeRecords: 800, Payloads: []int{128, 512, 4096}, LargePayloads: []int{16384, 131072},
+			Producers: []int{1, 8}, MixedProducers: []int{8}, Rates: []float64{500}, OpenProducers: 32,
+			Settle: 300 * time.Millisecond, Duration: 2 * time.Second,
+			PartitionRecords: 90_000, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 30 * time.Second,
+		},
+		"full": {
+			Rounds: 3, FocusRounds: 6, Warmup: 1,
+			Workers: []int{1, 2, 4, 8, 16}, Batches: []int{10, 50, 100, 200}, Publishers: []int{1, 4}, OwnBatches: []int{100, 2000},
+			Records: 40_000, FocusRecords: 200_000, LargeRecords: 2000, Payloads: []int{128, 512, 4096}, LargePayloads: []int{16384, 131072},
+			Producers: []int{1, 2, 4, 8, 64}, MixedProducers: []int{8, 64}, Rates: []float64{250, 500, 1000, 2000}, OpenProducers: 64,
+			Settle: 500 * time.Millisecond, Duration: 4 * time.Second,
+			PartitionRecords: 2_000_000, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 2 * time.Minute,
+		},
+	}
+}

@@ -1,0 +1,151 @@
+package outboxbench
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Report lays the outcome out as a document: what the experiments say together,
+// a section with the pictures of each phase, then every experiment by itself.
+func (o *Outcome) Report() *report.Doc {
+	d := bench.Document("weir outbox on "+o.serverName(), o.Results...)
+	d.Subtitle = "Claims compared in turn on one server; a ledger of every message in every round."
+	d.Findings = append(d.Findings, o.findings()...)
+	var first []report.Section
+	for _, s := range []report.Section{
+		o.section(Screen, "Workers and batches", "A backlog lies there when the relay is let go.", o.screenCharts),
+		o.section(Payload, "Payloads", "The same backlog with larger payloads.", o.payloadCharts),
+		o.section(Enqueue, "Enqueuing", "Producers alone, each enqueuing again when its commit has come.", o.enqueueCharts),
+		o.section(Mixed, "Producers and relay at once", "In a closed loop a producer waits for its commit. At a fixed rate, latency counts from the moment at which a message was due.", o.mixedCharts),
+		o.section(Partition, "Window and partitions", "Months of backlog, of which the rows of the last day are within the window.", o.partitionCharts),
+		o.section(Peers, "Other outboxes", "The same server, payloads and durability; each other outbox in a process of its own.", o.peerCharts),
+	} {
+		if len(s.Charts) > 0 {
+			first = append(first, s)
+		}
+	}
+	if c, ok := o.resourceChart(); ok {
+		first = append(first, report.Section{Title: "Resources", Charts: []report.Chart{c}})
+	}
+	d.Sections = append(first, d.Sections...)
+	if len(o.Left) > 0 {
+		d.Sections = append(d.Sections, report.Section{Title: "Left out", Text: o.Left})
+	}
+	return d
+}
+
+// serverName is what the server called itself.
+func (o *Outcome) serverName() string {
+	for _, r := range o.Results {
+		if len(r.Env.Servers) > 0 {
+			return r.Env.Servers[0].Name
+		}
+	}
+	return o.Engine.Title()
+}
+
+// findings are those of all experiments together, and before them what makes
+// rounds invalid.
+func (o *Outcome) findings() []report.Finding {
+	var out []report.Finding
+	if broken := o.Invalid(); len(broken) > 0 {
+		out = append(out, report.Finding{Warn: true, First: true, Claim: fmt.Sprintf("%d rounds are invalid.", len(broken)), Evidence: broken})
+	}
+	for _, f := range bench.OutboxFindings(o.Results) {
+		out = append(out, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
+	}
+	return out
+}
+
+func (o *Outcome) section(p Phase, title, text string, charts func([]*bench.Result) []report.Chart) report.Section {
+	s := report.Section{Title: title, Text: []string{text}}
+	if of := o.phase(p); len(of) > 0 {
+		s.Charts = charts(of)
+	}
+	return s
+}
+
+// phase returns the results of a phase.
+func (o *Outcome) phase(p Phase) []*bench.Result {
+	return slices.DeleteFunc(slices.Clone(o.Results), func(r *bench.Result) bool { return r.Experiment.Factors[FactorPhase] != string(p) })
+}
+
+// briefMetrics are those of the tables on a terminal.
+var briefMetrics = []string{"rate", "acked_rate", "p50", "p95", "deliver_p50", "deliver_p95", "cpu_client", "cpu_server", "fsync_rate", "max_lag"}
+
+// Brief is the part of the report that fits a terminal: the findings, and of each
+// experiment the figures to look at first.
+func (o *Outcome) Brief() *report.Doc {
+	full := o.Report()
+	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
+	for _, r := range o.Results {
+		d.Sections = append(d.Sections, report.Section{
+			Title: r.Experiment.Title, Tables: []report.Table{bench.CaseTable(r, briefMetrics...)},
+		})
+	}
+	if len(o.Left) > 0 {
+		d.Sections = append(d.Sections, report.Section{Title: "Left out", Text: o.Left})
+	}
+	return d
+}
+
+// lines gathers points by the name of a line, which keeps the order of its first
+// point.
+type lines struct {
+	order  []string
+	points map[string][]report.Point
+}
+
+func (l *lines) add(name string, p report.Point) {
+	if l.points == nil {
+		l.points = make(map[string][]report.Point)
+	}
+	if l.points[name] == nil {
+		l.order = append(l.order, name)
+	}
+	l.points[name] = append(l.points[name], p)
+}
+
+// series returns the lines, each by ascending X.
+func (l *lines) series() []report.Series {
+	var out []report.Series
+	for _, name := range l.order {
+		pts := slices.Clone(l.points[name])
+		slices.SortStableFunc(pts, func(a, b report.Point) int {
+			switch {
+			case a.X < b.X:
+				return -1
+			case a.X > b.X:
+				return 1
+			}
+			return 0
+		})
+		out = append(out, report.Series{Name: name, Points: pts})
+	}
+	return out
+}
+
+// point is a metric of a case, and false where it was not measured.
+func point(c *bench.Case, metric string, x float64) (report.Point, bool) {
+	s, ok := c.Summary[metric]
+	return report.Point{X: x, Y: s.Median, Lo: s.Lo, Hi: s.Hi}, ok
+}
+
+// bars draws a metric of all cases of a result.
+func bars(r *bench.Result, title, label, metric string) (report.Chart, bool) {
+	c := report.Chart{Title: title, Kind: report.Bars, YLabel: label, Series: []report.Series{{Name: label}}}
+	for i := range r.Cases {
+		if p, ok := point(&r.Cases[i], metric, 0); ok {
+			c.Categories = append(c.Categories, r.Cases[i].Name)
+			c.Series[0].Points = append(c.Series[0].Points, p)
+		}
+	}
+	return c, len(c.Categories) > 0
+}
+
+// sortedNumbers are the keys of a set of numbers.
+func sortedNumbers(set map[int]bool) []int { return slices.Sorted(maps.Keys(set)) }

@@ -1,0 +1,229 @@
+package outboxbench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/load"
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/outbox"
+)
+
+// rig is a server with all that the experiments need of it.
+type rig struct {
+	o         Options
+	db        server
+	dsn       string
+	producers *sql.DB
+	meter     meter // nil: the engine has nothing to say
+	info      measure.Server
+	stores    map[shape]outbox.Store
+}
+
+func startRig(ctx context.Context, o Options) (_ *rig, err error) {
+	r := &rig{o: o, stores: make(map[shape]outbox.Store)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.stop())
+		}
+	}()
+	if o.DSN != "" {
+		r.db = &foreign{o.DSN}
+	} else if r.db, err = o.Engine.start(ctx, o.Durability, o.FsyncLatency); err != nil {
+		return nil, fmt.Errorf("start %s: %w", o.Engine.Title(), err)
+	}
+	r.dsn = r.db.DSN(o.Engine.database())
+	connections := slices.Max(append(slices.Concat(o.Plan.Producers, o.Plan.MixedProducers), o.Plan.OpenProducers, 8)) + 4
+	if r.producers, err = o.Engine.openProducers(r.dsn, connections, o.Durability); err != nil {
+		return nil, fmt.Errorf("open the producers' pool: %w", err)
+	}
+	if r.meter, err = o.Engine.openMeter(ctx, r.dsn); err != nil {
+		return nil, err
+	}
+	if r.info, err = r.describe(ctx); err != nil {
+		return nil, err
+	}
+	version, _, _ := strings.Cut(r.info.Version, " ")
+	o.Say("%s %s, %s", r.info.Name, version, r.durability())
+	return r, nil
+}
+
+func (r *rig) describe(ctx context.Context) (measure.Server, error) {
+	if r.meter != nil {
+		return r.meter.Server(ctx)
+	}
+	s := measure.Server{Name: r.o.Engine.Title(), Settings: make(map[string]string)}
+	if err := r.producers.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&s.Version); err != nil {
+		return s, fmt.Errorf("ask for the version: %w", err)
+	}
+	for _, name := range []string{"journal_mode", "synchronous", "page_size"} {
+		var v string
+		if err := r.producers.QueryRowContext(ctx, "PRAGMA "+name).Scan(&v); err != nil {
+			return s, fmt.Errorf("read %s: %w", name, err)
+		}
+		s.Settings[name] = v
+	}
+	return s, nil
+}
+
+// durability is what an acknowledged commit promises.
+func (r *rig) durability() string {
+	if r.o.DSN != "" {
+		return "as the server is set"
+	}
+	if r.o.FsyncLatency > 0 {
+		return fmt.Sprintf("%s, every flush %s slower", r.o.Durability, r.o.FsyncLatency)
+	}
+	return r.o.Durability.String()
+}
+
+// store opens the tables of a shape, and makes them the first time.
+func (r *rig) store(ctx context.Context, s shape) (outbox.Store, error) {
+	if st := r.stores[s]; st != nil {
+		return st, nil
+	}
+	st, err := r.o.Engine.openStore(ctx, r.dsn, s.table())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := st.Migrate(ctx, s.plan(r.o.Plan.PartitionDays)); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	r.stores[s] = st
+	return st, nil
+}
+
+// exec runs statements on the server.
+func (r *rig) exec(ctx context.Context, statements ...string) error {
+	for _, text := range statements {
+		if _, err := r.producers.ExecContext(ctx, text); err != nil {
+			verb, _, _ := strings.Cut(text, "(")
+			return fmt.Errorf("%s: %w", verb, err)
+		}
+	}
+	return nil
+}
+
+// stop ends everything and, on a server of somebody else's, removes the tables.
+func (r *rig) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var errs []error
+	for s, st := range r.stores {
+		errs = append(errs, st.Close())
+		if r.o.DSN != "" {
+			errs = append(errs, r.exec(ctx, r.o.Engine.dropped(s.table())...))
+		}
+	}
+	if r.meter != nil {
+		errs = append(errs, r.meter.Close(ctx))
+	}
+	if r.producers != nil {
+		errs = append(errs, r.producers.Close())
+	}
+	if r.db != nil {
+		errs = append(errs, r.db.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// watch reads the usage of the server's processes.
+func (r *rig) watch() outboxload.Watch {
+	pid := r.db.PID()
+	if pid == 0 {
+		return nil
+	}
+	return outboxload.Watch{bench.RoleServer: func() (measure.Usage, error) { return measure.Tree(pid) }}
+}
+
+// counting reads the server's counters before and after a run.
+type counting struct {
+	rig           *rig
+	before, after counters
+}
+
+type counters struct {
+	server  bench.ServerCounters
+	flushes uint64
+	counted bool // flushes were
+}
+
+func (r *rig) counters(ctx context.Context) (c counters, err error) {
+	if r.meter != nil {
+		if c.server, err = r.meter.Counters(ctx); err != nil {
+			return c, err
+		}
+	}
+	if r.o.Engine == PostgreSQL {
+		// Sessions report to pg_stat_wal late; the log itself knows how long it is.
+		err := r.producers.QueryRowContext(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&c.server.LogBytes)
+		if err != nil {
+			return c, fmt.Errorf("read the length of the log: %w", err)
+		}
+	}
+	c.flushes, err = r.db.Flushes()
+	if c.counted = err == nil; !c.counted && !errors.Is(err, errors.ErrUnsupported) && r.o.Durability == lab.Prod {
+		return c, err
+	}
+	return c, nil
+}
+
+func (c *counting) begin(ctx context.Context) (err error) {
+	c.before, err = c.rig.counters(ctx)
+	return err
+}
+
+func (c *counting) end(ctx context.Context) (err error) {
+	c.after, err = c.rig.counters(ctx)
+	return err
+}
+
+// into enters the difference into a sample.
+func (c *counting) into(s *bench.Sample, ops int64) {
+	if c.rig.meter == nil {
+		return
+	}
+	s.Server = load.CountersSince(c.after.server, c.before.server, ops)
+	if c.after.counted {
+		s.Server.Fsyncs = int64(c.after.flushes - c.before.flushes)
+	}
+}
+
+// classify names the class of an error of a producer.
+func classify(err error) string {
+	var state interface{ SQLState() string }
+	switch {
+	case errors.As(err, &state):
+		return state.SQLState()
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	default:
+		return "error"
+	}
+}
+
+// run measures an experiment and keeps its samples and result.
+func (r *rig) run(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
+	store, err := bench.OpenStore(filepath.Join(r.o.Out, e.Name), r.o.Resume)
+	if err != nil {
+		return nil, err
+	}
+	env := measure.ReadEnvironment()
+	env.Durability, env.Servers = r.durability(), []measure.Server{r.info}
+	r.o.Say("%s", e.Title)
+	flushDir := r.o.Out
+	if r.o.Durability == lab.Fast || r.o.Plan.Hasty {
+		flushDir = "" // nobody waits for the disk, or for us
+	}
+	res, err := bench.Run(ctx, e, bench.Options{Store: store, Env: &env, FlushDir: flushDir, Progress: r.o.Progress})
+	return res, errors.Join(err, store.Close())
+}

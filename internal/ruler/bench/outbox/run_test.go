@@ -1,0 +1,154 @@
+package outboxbench
+
+import (
+	"encoding/csv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// smoke runs phases of the smallest plan.
+func smoke(t *testing.T, e Engine, dir string, resume bool, phases ...string) (*Outcome, []bench.Progress) {
+	t.Helper()
+	plan := Plans()["smoke"]
+	if e != SQLite {
+		plan.Rates = nil // what they show, SQLite has shown
+	}
+	if err := plan.SetPhases(phases); err != nil {
+		t.Fatal(err)
+	}
+	var seen []bench.Progress
+	out, err := Run(t.Context(), Options{
+		Engine: e, Plan: plan, Out: dir, Resume: resume,
+		Progress: func(p bench.Progress) { seen = append(seen, p) },
+	})
+	if lab.NotInstalled(err) && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if broken := out.Invalid(); len(broken) > 0 {
+		t.Errorf("invalid: %q", broken)
+	}
+	return out, seen
+}
+
+func TestEveryPhaseRunsOnSQLite(t *testing.T) {
+	dir := t.TempDir()
+	out, seen := smoke(t, SQLite, dir, false)
+	var names []string
+	for _, r := range out.Results {
+		names = append(names, r.Experiment.Name)
+	}
+	want := []string{"screen", "focus", "payload-128", "payload-16384", "enqueue-2", "mixed-2", "rate-100"}
+	if !slices.Equal(names, want) {
+		t.Errorf("experiments %q, want %q", names, want)
+	}
+	if len(out.Left) != 4 { // SKIP LOCKED, the log, partitions, other outboxes
+		t.Errorf("left out: %q", out.Left)
+	}
+	if slices.ContainsFunc(seen, func(p bench.Progress) bool { return p.Cached }) {
+		t.Error("a first run finds samples")
+	}
+	page, err := out.Save(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(page); err != nil {
+		t.Error(err)
+	}
+
+	t.Run("resumed, nothing is measured again", func(t *testing.T) {
+		again, seen := smoke(t, SQLite, dir, true)
+		if i := slices.IndexFunc(seen, func(p bench.Progress) bool { return !p.Cached }); i >= 0 || len(seen) == 0 {
+			t.Errorf("sample %d of %d is measured again", i, len(seen))
+		}
+		if len(again.Results) != len(out.Results) {
+			t.Errorf("%d results, %d before", len(again.Results), len(out.Results))
+		}
+	})
+
+	t.Run("read back, it is the same", func(t *testing.T) {
+		back, err := Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back.Engine != SQLite || len(back.Results) != len(out.Results) || !slices.Equal(back.Left, out.Left) {
+			t.Errorf("read back: %s, %d results, left out %q", back.Engine, len(back.Results), back.Left)
+		}
+		lines, err := os.ReadFile(filepath.Join(dir, samplesFile))
+		if err != nil || strings.Count(string(lines), "\n") != len(seen) {
+			t.Errorf("%d lines of samples for %d samples, %v", strings.Count(string(lines), "\n"), len(seen), err)
+		}
+		f, err := os.Open(filepath.Join(dir, summaryFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if rows, err := csv.NewReader(f).ReadAll(); err != nil || len(rows) < len(seen) || rows[0][0] != "phase" {
+			t.Errorf("%d rows of summaries, %v", len(rows), err)
+		}
+	})
+}
+
+func TestARunIsNotOverwritten(t *testing.T) {
+	dir := t.TempDir()
+	smoke(t, SQLite, dir, false, "focus")
+	plan := Plans()["smoke"]
+	plan.Phases = []Phase{Focus}
+	_, err := Run(t.Context(), Options{Engine: SQLite, Plan: plan, Out: dir})
+	if err == nil || !strings.Contains(err.Error(), "already holds results") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestPhasesOnServers runs what needs a server: the customary design, the log and
+// the backlog of the past, whose rows SQL makes and the ledger must recognise.
+func TestPhasesOnServers(t *testing.T) {
+	for _, e := range []Engine{PostgreSQL, MariaDB} {
+		t.Run(string(e), func(t *testing.T) {
+			out, _ := smoke(t, e, t.TempDir(), false, "focus", "mixed", "partition")
+			past := out.Results[len(out.Results)-1]
+			for _, name := range []string{"flat, window", "flat, no window", "partitioned, window", "partitioned, no window", "poll", "log"} {
+				c := past.Find(name)
+				if c == nil {
+					t.Errorf("no case %s", name)
+					continue
+				}
+				l := c.Samples[0].Outbox.Ledger
+				visible := past.Experiment.Factors["records"] // 1800 rows over 90 days
+				if l.Handed != 1800 || l.Strangers != 0 || l.Delivered < 20 || l.Delivered+l.Pending < 1800 {
+					t.Errorf("%s of %s rows: ledger %+v", name, visible, l)
+				}
+				if window := strings.HasSuffix(name, ", window"); window && l.Delivered != 20 {
+					t.Errorf("%s: %d rows lie in the window, want 20", name, l.Delivered)
+				}
+			}
+			for _, c := range out.Results[0].Cases {
+				if s := c.Samples[0]; s.Server == nil || s.Processes[bench.RoleServer].RSSBytes == 0 || len(s.Outbox.Settings) < 5 {
+					t.Errorf("%s: server %+v, processes %v, settings %v", c.Name, s.Server, s.Processes, s.Outbox.Settings)
+				}
+			}
+		})
+	}
+}
+
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	for _, o := range []Options{
+		{Engine: "oracle"},
+		{Engine: SQLite, FsyncLatency: time.Millisecond},
+		{Engine: PostgreSQL, FsyncLatency: time.Millisecond, Durability: lab.Fast},
+		{Engine: PostgreSQL, FsyncLatency: time.Millisecond, DSN: "postgres://h/d"},
+	} {
+		if err := o.Validate(); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package outboxbench
+
+import (
+	"context"
+	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/outbox"
+)
+
+// FactorRelay is the factor in which the sides of most experiments differ: the
+// whole configuration of a relay, or "none".
+const FactorRelay = "relay"
+
+// FactorPhase says which phase an experiment belongs to.
+const FactorPhase = "phase"
+
+// name is what a side is called whose relay claims so.
+func sideName(claim outbox.ClaimMode, c Combination) string {
+	if c == (Combination{}) {
+		return claim.String()
+	}
+	return claim.String() + " " + c.String()
+}
+
+// keepsOrder tells whether a relay promises the order of keys.
+func keepsOrder(s *subject) bool {
+	return s.config.Claim != outbox.SkipLocked || s.config.Publishers == 1
+}
+
+// consumeSide is a side whose relay delivers a backlog.
+func (r *rig) consumeSide(name string, s *subject, c outboxload.ConsumeConfig) bench.Side {
+	return bench.Side{
+		Name: name, Factors: map[string]string{FactorRelay: name},
+		Run: func(ctx context.Context, _ int) (bench.Sample, error) {
+			return r.consumed(ctx, s, c, keepsOrder(s))
+		},
+	}
+}
+
+// consumed is one round of Consume.
+func (r *rig) consumed(ctx context.Context, s outboxload.Subject, c outboxload.ConsumeConfig, ordered bool) (bench.Sample, error) {
+	count := counting{rig: r}
+	c.Watch, c.Begin, c.End, c.Patience = r.watch(), count.begin, count.end, r.o.Plan.Drain
+	out, err := outboxload.Consume(ctx, s, c)
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	count.into(&out.Sample, out.TotalOps)
+	judge(&out.Sample, s, ordered)
+	return out.Sample, nil
+}
+
+// produceSide is a side with producers.
+func (r *rig) produceSide(name string, s *subject, c outboxload.ProduceConfig) bench.Side {
+	return bench.Side{
+		Name: name, Factors: map[string]string{FactorRelay: name},
+		Run: func(ctx context.Context, _ int) (bench.Sample, error) {
+			return r.produced(ctx, s, c, keepsOrder(s))
+		},
+		Teardown: func(context.Context) error { return s.close() },
+	}
+}
+
+// produced is one round of Produce.
+func (r *rig) produced(ctx context.Context, s outboxload.Subject, c outboxload.ProduceConfig, ordered bool) (bench.Sample, error) {
+	count := counting{rig: r}
+	c.Watch, c.Begin, c.End = r.watch(), count.begin, count.end
+	c.Drain, c.Classify, c.Payload = r.o.Plan.Drain, classify, payloadBytes
+	c.Warmup, c.Duration = r.o.Plan.Settle, r.o.Plan.Duration
+	out, err := outboxload.Produce(ctx, s, c)
+	if err != nil {
+		return bench.Sample{}, err
+	}
+	count.into(&out.Sample, out.TotalOps)
+	judge(&out.Sample, s, ordered)
+	return out.Sample, nil
+}
+
+// judge notes what the ledger holds against a round, and what its relay said.
+func judge(s *bench.Sample, by outboxload.Subject, ordered bool) {
+	s.Invalid = s.Outbox.Ledger.Broken(ordered)
+	if own, ok := by.(*subject); ok {
+		s.Warnings = append(s.Warnings, own.log.lines()...)
+	}
+}
+
+// Invalid lists what the ledgers of all rounds hold against their relays.
+func Invalid(results []*bench.Result) []string {
+	var out []string
+	for _, r := range results {
+		for i := range r.Cases {
+			for _, s := range r.Cases[i].Samples {
+				if len(s.Invalid) > 0 {
+					out = append(out, r.Experiment.Name+", "+r.Cases[i].Name+": "+strings.Join(s.Invalid, "; "))
+				}
+			}
+		}
+	}
+	return out
+}

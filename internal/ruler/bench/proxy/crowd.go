@@ -1,0 +1,113 @@
+package proxybench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// Idle is what weir needed for sessions that did nothing.
+type Idle struct {
+	Clients  int   `json:"clients"`
+	RSSBytes int64 `json:"rss_bytes"`
+}
+
+// crowd compares numbers of clients, all of them through weir.
+func (r *rig) crowd(ctx context.Context, out *Outcome) error {
+	counts := r.o.Plan.Crowd
+	e := r.experiment("crowd", counts[len(counts)-1], "Key lookups through weir by number of clients, 20 server connections")
+	e.Baseline = clientsName(counts[0])
+	delete(e.Factors, "clients")
+	for _, n := range counts {
+		s := r.side(weirWay(r.weir, clientsName(n), "", bench.NotApplicable), n, r.lookup(), false)
+		s.Factors = map[string]string{"clients": strconv.Itoa(n)}
+		e.Sides = append(e.Sides, s)
+	}
+	res, err := r.run(ctx, e)
+	if err != nil {
+		return err
+	}
+	out.Results = append(out.Results, res)
+	return nil
+}
+
+func clientsName(n int) string {
+	if n == 1 {
+		return "1 client"
+	}
+	return strconv.Itoa(n) + " clients"
+}
+
+// idle opens sessions through a fresh weir, has each ask for one row, and reads
+// what the proxy's memory has become.
+func (r *rig) idle(ctx context.Context, out *Outcome) (err error) {
+	w, err := startWeir(ctx, r.o.Binary, r.engine, r.direct().dsn, "--max-clients", strconv.Itoa(r.o.Plan.Idle+1))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.stop()) }()
+	r.o.Say("%d idle clients", r.o.Plan.Idle)
+	sessions := make([]session, r.o.Plan.Idle)
+	defer func() {
+		for _, c := range sessions {
+			if c != nil {
+				_ = c.Close(context.WithoutCancel(ctx)) // only their memory mattered
+			}
+		}
+	}()
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for i := range sessions {
+		g.Go(func() error {
+			c, err := r.engine.idle(gctx, w.dsn)
+			if err != nil {
+				return fmt.Errorf("idle client %d: %w", i, err)
+			}
+			sessions[i] = c
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	u, err := w.usage()
+	if err != nil {
+		return err
+	}
+	out.Idle = &Idle{Clients: len(sessions), RSSBytes: u.RSSBytes}
+	return nil
+}
+
+// crowdTarget compares the largest number of clients with the best of the
+// others.
+func crowdTarget(r *bench.Result) (Target, bool) {
+	last := len(r.Cases) - 1
+	if last < 1 {
+		return Target{}, false
+	}
+	best := &r.Cases[0]
+	for i := range r.Cases[:last] {
+		if r.Cases[i].Summary["rate"].Median > best.Summary["rate"].Median {
+			best = &r.Cases[i]
+		}
+	}
+	crowd := r.Cases[last].Name
+	rule := targetRule{r.Experiment.Name, best.Name, crowd, "rate", 0.9, 0, "lookups by " + crowd + " on 20 connections, against the peak"}
+	return rule.judge(r)
+}
+
+// target judges the memory for idle clients.
+func (i *Idle) target() Target {
+	mb := float64(i.RSSBytes) / 1e6
+	limit := 0.03 * float64(i.Clients)
+	return Target{
+		Claim: fmt.Sprintf("memory of the proxy with %d idle clients", i.Clients), Want: fmt.Sprintf("<= %.3g MB", limit), Unit: "MB",
+		Got: bench.Interval{Median: mb, Lo: mb, Hi: mb, N: 1, Method: "one reading"}, Verdict: decide(mb <= limit, mb > limit),
+		Evidence: "resident set after one query of each",
+	}
+}

@@ -1,0 +1,180 @@
+package proxybench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/load"
+	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
+	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
+)
+
+// Engine names a database system that the proxy scenario can be run on.
+type Engine string
+
+// The engines, by the names that the command line has for them.
+const (
+	PostgreSQL Engine = "postgres"
+	MariaDB    Engine = "mariadb"
+	MySQL      Engine = "mysql"
+)
+
+// Engines lists them.
+func Engines() []Engine { return []Engine{PostgreSQL, MariaDB, MySQL} }
+
+// EngineOfDSN returns the engine whose protocol a URL is for, "" for none. A
+// server of the MySQL family says by itself which of the two it is.
+func EngineOfDSN(dsn string) Engine {
+	scheme, _, _ := strings.Cut(dsn, "://")
+	switch scheme {
+	case "postgres", "postgresql":
+		return PostgreSQL
+	case "mysql":
+		return MySQL
+	case "mariadb":
+		return MariaDB
+	default:
+		return ""
+	}
+}
+
+// Title is the engine's own name.
+func (e Engine) Title() string {
+	switch e {
+	case MariaDB:
+		return "MariaDB"
+	case MySQL:
+		return "MySQL"
+	default:
+		return "PostgreSQL"
+	}
+}
+
+// engine is what differs between database systems. What its functions return
+// is nothing when there is an error.
+type engine struct {
+	start    func(ctx context.Context, n needs) (server, error)
+	database string // that the load runs in, on a server of our own
+	// serverEnv is the variable in which weir proxy finds the server's DSN,
+	// listenFlag says where it listens for clients.
+	serverEnv, listenFlag string
+	// ungrouped is what a side is called whose weir joins no rows.
+	ungrouped string
+	// text is what the protocol without prepared statements is called.
+	text string
+
+	setup  func(ctx context.Context, dsn string, w load.Workload) error
+	run    func(ctx context.Context, c load.Config) (*load.Outcome, error)
+	verify func(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*load.Audit, error)
+	meter  func(ctx context.Context, dsn string) (meter, error)
+	idle   func(ctx context.Context, dsn string) (session, error)
+}
+
+// needs is what the scenario asks of a server.
+type needs struct {
+	connections int
+	latency     time.Duration // of its flushes, added
+}
+
+// server is one that the scenario has started, or was told of.
+type server interface {
+	DSN(db string) string
+	PID() int // 0 when it is not known
+	// Flushes counts what the disk was asked to flush since the start. It is
+	// errors.ErrUnsupported where nobody counts.
+	Flushes() (uint64, error)
+	Stop(ctx context.Context) error
+}
+
+// meter reads what a server says of itself.
+type meter interface {
+	session
+	Server(ctx context.Context) (measure.Server, error)
+	Counters(ctx context.Context) (bench.ServerCounters, error)
+}
+
+// session is one that can be ended.
+type session interface {
+	Close(ctx context.Context) error
+}
+
+func engineOf(e Engine) (*engine, error) {
+	switch e {
+	case PostgreSQL, "":
+		return postgres(), nil
+	case MariaDB:
+		return mysql(lab.StartMariaDB), nil
+	case MySQL:
+		return mysql(lab.StartMySQL), nil
+	default:
+		return nil, fmt.Errorf("no engine %q", e)
+	}
+}
+
+// through is how clients get to what a DSN names by way of an address. What the
+// DSN says of TLS is the server's affair: the load does not speak it.
+func through(dsn, addr string) (string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Host == "" {
+		return "", errors.New("read DSN: want a URL with a host, such as mysql://user@host:3306/database")
+	}
+	u.Host = addr
+	return u.String(), nil
+}
+
+func postgres() *engine {
+	return &engine{
+		start: func(ctx context.Context, n needs) (server, error) {
+			return lab.StartPostgres(ctx, lab.PostgresConfig{
+				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: true, MaxConnections: n.connections, SharedBuffers: "512MB",
+				Settings: map[string]string{"max_wal_size": "8GB"},
+			})
+		},
+		database:   "postgres",
+		serverEnv:  "WEIR_POSTGRES",
+		listenFlag: "--listen-postgres",
+		ungrouped:  "weir isolated",
+		text:       "simple",
+		setup:      pgload.Setup,
+		run:        pgload.Run,
+		verify:     pgload.Verify,
+		meter:      func(ctx context.Context, dsn string) (meter, error) { return pgload.OpenMeter(ctx, dsn) },
+		idle:       func(ctx context.Context, dsn string) (session, error) { return pgload.OpenIdle(ctx, dsn) },
+	}
+}
+
+// mysql is the engine of both families that speak MySQL's protocol.
+func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *engine {
+	const database = "bench"
+	return &engine{
+		start: func(ctx context.Context, n needs) (server, error) {
+			db, err := start(ctx, lab.MySQLConfig{
+				Durability: lab.Prod, FsyncLatency: n.latency, CountFlushes: true, MaxConnections: n.connections, BufferPool: "512M",
+			})
+			if err != nil {
+				return nil, err
+			}
+			if err := myload.CreateDatabase(ctx, db.DSN(""), database); err != nil {
+				return nil, errors.Join(err, db.Stop(context.WithoutCancel(ctx)))
+			}
+			return db, nil
+		},
+		database:   database,
+		serverEnv:  "WEIR_MYSQL",
+		listenFlag: "--listen-mysql",
+		ungrouped:  "weir one by one",
+		text:       "text",
+		setup:      myload.Setup,
+		run:        myload.Run,
+		verify:     myload.Verify,
+		meter:      func(ctx context.Context, dsn string) (meter, error) { return myload.OpenMeter(ctx, dsn) },
+		idle:       func(ctx context.Context, dsn string) (session, error) { return myload.OpenIdle(ctx, dsn) },
+	}
+}

@@ -1,0 +1,34 @@
+package proxybench
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/measure"
+)
+
+// TestFewSamplesTellNoShares has one profile that is worth reading and one of seven
+// samples, whose shares would be chance.
+func TestFewSamplesTellNoShares(t *testing.T) {
+	of := func(name string, samples int64) CPUProfile {
+		return CPUProfile{Case: name, Role: "client", Breakdown: &measure.CPUBreakdown{
+			Seconds: float64(samples) / 100, Samples: samples, Categories: []measure.Category{{Name: "application", Exclusive: 1, Cumulative: 1}},
+		}}
+	}
+	got := profileSection([]CPUProfile{of("direct", 7), of("weir", 400)})
+	if text := strings.Join(got.Text, "\n"); !strings.Contains(text, "direct, client: 7 samples (0.07 s of CPU time) tell no shares") {
+		t.Errorf("it says: %s", text)
+	}
+	if cols := got.Tables[0].Columns; len(cols) != 2 || cols[1].Name != "weir, client" {
+		t.Errorf("columns: %v", cols)
+	}
+	if last := got.Tables[0].Rows[len(got.Tables[0].Rows)-1]; last[0].Text != "samples" || last[1].Text != "400" {
+		t.Errorf("last row: %v", last)
+	}
+	if len(got.Charts[0].Categories) != 1 {
+		t.Errorf("the chart shows %v", got.Charts[0].Categories)
+	}
+	if none := profileSection([]CPUProfile{of("direct", 99)}); len(none.Tables)+len(none.Charts) > 0 || len(none.Text) != 1 {
+		t.Errorf("of too few alone: %+v", none)
+	}
+}

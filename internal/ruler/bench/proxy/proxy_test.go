@@ -1,0 +1,154 @@
+package proxybench
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
+
+// TestProxyScenarioEndToEnd runs every kind of experiment, briefly, with the real
+// program: each round checks its answers and its rows, so an error here is a
+// wrong answer, a lost row or a process that did not start or stop.
+func TestProxyScenarioEndToEnd(t *testing.T) {
+	binary := labtest.Weir(t)
+	t.Run("PostgreSQL", func(t *testing.T) {
+		labtest.RequirePostgres(t)
+		endToEnd(t, PostgreSQL, binary)
+	})
+	t.Run("MariaDB", func(t *testing.T) {
+		labtest.RequireMariaDB(t)
+		endToEnd(t, MariaDB, binary)
+	})
+}
+
+func endToEnd(t *testing.T, e Engine, binary string) {
+	dir := t.TempDir()
+	lived := false
+	got, err := Run(t.Context(), Options{
+		Engine: e, Out: dir, Binary: binary, Say: t.Logf,
+		Live: func(string, int64, time.Duration) { lived = true },
+		Plan: Plan{
+			Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8},
+			Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !lived {
+		t.Error("nobody was told how it goes")
+	}
+	if n := len(got.Results); n != 6 {
+		t.Fatalf("%d experiments were run; want inserts, literals, two of reads, failing, crowd", n)
+	}
+	if got.Idle == nil || got.Idle.Clients != 50 || got.Idle.RSSBytes < 1<<20 {
+		t.Errorf("memory of idle clients: %+v", got.Idle)
+	}
+	auto := got.Results[0].Find("weir auto")
+	if auto == nil || auto.Samples[0].Groups == nil {
+		t.Fatalf("no groups were formed: %+v", auto)
+	}
+	if _, err := got.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Engine != e {
+		t.Errorf("loaded as %s", again.Engine)
+	}
+	var before, after bytes.Buffer
+	if err := got.Report().Write(&before, report.FormatMarkdown); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Report().Write(&after, report.FormatMarkdown); err != nil {
+		t.Fatal(err)
+	}
+	if before.String() != after.String() {
+		t.Error("the report of a loaded run differs from that of the run")
+	}
+}
+
+// sampleAt makes a sample whose throughput is rate and whose latencies are p50.
+func sampleAt(round int, rate float64, p50 time.Duration) bench.Sample {
+	h := new(measure.Hist)
+	for range 100 {
+		h.Record(int64(p50))
+	}
+	return bench.Sample{Round: round, Seconds: 1, Ops: int64(rate), Latency: h}
+}
+
+// caseAt repeats a rate over eight rounds with a little noise.
+func caseAt(name, window string, rate float64, p50 time.Duration) bench.Case {
+	c := bench.Case{Name: name, Factors: map[string]string{"window": window}}
+	for i := range 8 {
+		c.Samples = append(c.Samples, sampleAt(i, rate*(1+0.01*float64(i%3)), p50))
+	}
+	return c
+}
+
+func TestTargetsAreJudgedByTheirIntervals(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		factor  float64
+		verdict string
+	}{
+		{"well above", 3, Met},
+		{"well below", 2, NotMet},
+		{"on the line", 2.5, Undecided},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := &bench.Result{Experiment: bench.Description{Name: "inserts-64", Baseline: "direct", Factors: map[string]string{"clients": "64"}}}
+			r.Cases = []bench.Case{caseAt("direct", bench.NotApplicable, 10000, 4*time.Millisecond), caseAt("weir auto", "auto", 10000, time.Millisecond)}
+			for i := range r.Cases[1].Samples {
+				// Noise of its own, so that the ratio has a width.
+				r.Cases[1].Samples[i].Ops = int64(float64(r.Cases[0].Samples[i].Ops) * tt.factor * (1 + 0.02*float64(i%2*2-1)))
+			}
+			r.Evaluate()
+			targets := ratioTargets(PostgreSQL, []*bench.Result{r})
+			if len(targets) == 0 || targets[0].Verdict != tt.verdict {
+				t.Errorf("targets %+v; want the first %s", targets, tt.verdict)
+			}
+		})
+	}
+}
+
+func TestAdaptiveIsHeldAgainstTheBestWindow(t *testing.T) {
+	r := &bench.Result{Experiment: bench.Description{Name: "inserts-64", Baseline: "direct", Factors: map[string]string{"clients": "64"}}}
+	r.Cases = []bench.Case{
+		caseAt("direct", bench.NotApplicable, 10000, 4*time.Millisecond),
+		caseAt("weir 0", "0", 90000, time.Microsecond), // no window: not a candidate
+		caseAt("weir 1", "1", 20000, 3*time.Millisecond),
+		caseAt("weir 10", "10", 5000, 11*time.Millisecond),
+		caseAt("weir auto", "auto", 40000, time.Millisecond),
+	}
+	r.Evaluate()
+	var claims []string
+	for _, g := range ratioTargets(PostgreSQL, []*bench.Result{r}) {
+		if strings.Contains(g.Evidence, "weir 1,") || strings.Contains(g.Evidence, "over weir 1") {
+			claims = append(claims, g.Verdict)
+		}
+		if strings.Contains(g.Evidence, "over weir 0") || strings.Contains(g.Evidence, "over weir 10") {
+			t.Errorf("compared with the wrong window: %s", g.Evidence)
+		}
+	}
+	if len(claims) != 2 || claims[0] != Met || claims[1] != Met {
+		t.Errorf("verdicts against the best window: %v; want two met", claims)
+	}
+}
+
+func TestLoadSaysWhatIsMissing(t *testing.T) {
+	if _, err := Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "read outcome") {
+		t.Errorf("error %v; want one that names the outcome", err)
+	}
+}

@@ -1,0 +1,196 @@
+package proxybench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/load"
+)
+
+// rig is a server with everything that stands in front of it.
+type rig struct {
+	o       Options
+	engine  *engine
+	latency time.Duration // of the server's flushes, added
+	db      server
+	bouncer *lab.PgBouncer // nil without one
+	weir    *weirProcess
+	solo    *weirProcess // without the multi-row lane
+	meter   meter        // on the server itself
+	info    measure.Server
+}
+
+func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, err error) {
+	r := &rig{o: o, latency: latency}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.stop())
+		}
+	}()
+	if r.engine, err = engineOf(o.Engine); err != nil {
+		return nil, err
+	}
+	most := o.Plan.most()
+	db, err := r.startServer(ctx, needs{connections: most + 100, latency: latency})
+	if err != nil {
+		return nil, err
+	}
+	r.db = db
+	m, err := r.engine.meter(ctx, r.direct().dsn)
+	if err != nil {
+		return nil, err
+	}
+	r.meter = m
+	if r.info, err = m.Server(ctx); err != nil {
+		return nil, err
+	}
+	version, _, _ := strings.Cut(r.info.Version, " ")
+	o.Say("%s %s%s", r.info.Name, version, latencyNote(latency))
+	if err := r.startBouncer(ctx, most+100); err != nil {
+		return nil, err
+	}
+	if r.weir, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn); err != nil {
+		return nil, err
+	}
+	if o.Plan.Isolated {
+		r.solo, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, "--no-rows-lane")
+	}
+	return r, err
+}
+
+// startServer starts a server of our own, unless one was named.
+func (r *rig) startServer(ctx context.Context, n needs) (server, error) {
+	if r.o.DSN != "" {
+		return &foreign{r.o.DSN}, nil
+	}
+	return r.engine.start(ctx, n)
+}
+
+// foreign is a server that was there before. Nothing is known of its process.
+type foreign struct{ dsn string }
+
+func (f *foreign) DSN(string) string        { return f.dsn }
+func (*foreign) PID() int                   { return 0 }
+func (*foreign) Flushes() (uint64, error)   { return 0, errors.ErrUnsupported }
+func (*foreign) Stop(context.Context) error { return nil }
+
+// foreign tells whether the server is somebody else's.
+func (r *rig) foreign() bool { return r.o.DSN != "" }
+
+// insert and lookup are the two workloads. On a server of our own their tables
+// have the names that reference report 1 has for them.
+func (r *rig) insert(hint string) load.Insert {
+	if r.foreign() {
+		return load.Insert{Table: "weir_bench_test", Hint: hint}
+	}
+	return load.Insert{Hint: hint}
+}
+
+func (r *rig) lookup() load.Select {
+	if r.foreign() {
+		return load.Select{Table: "weir_bench_keys"}
+	}
+	return load.Select{}
+}
+
+// durability is what an acknowledged commit promises.
+func (r *rig) durability() string {
+	if r.foreign() {
+		return "as the server is set"
+	}
+	return "prod"
+}
+
+// startBouncer starts the other proxy to compare with, where there is one.
+func (r *rig) startBouncer(ctx context.Context, clients int) (err error) {
+	pg, ok := r.db.(*lab.Postgres)
+	if !ok {
+		return nil
+	}
+	r.bouncer, err = lab.StartPgBouncer(ctx, pg, lab.PgBouncerConfig{Binary: r.o.PgBouncer, MaxClients: clients})
+	switch {
+	case lab.NotInstalled(err):
+		r.o.Say("PgBouncer is not installed: it is left out of the comparison")
+	case err != nil:
+		return err
+	case r.pooledStatements():
+		r.o.Say("PgBouncer %s, 20 server connections", r.bouncer.Version())
+	default:
+		r.o.Say("PgBouncer %s pools no prepared statements (1.21 does): it is compared on the simple protocol only", r.bouncer.Version())
+	}
+	return nil
+}
+
+func latencyNote(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", every flush %s slower", d)
+}
+
+// stop ends everything, in the order in which it depends on each other.
+func (r *rig) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var errs []error
+	if r.meter != nil {
+		errs = append(errs, r.meter.Close(ctx))
+	}
+	for _, w := range []*weirProcess{r.weir, r.solo} {
+		if w != nil {
+			errs = append(errs, w.stop())
+		}
+	}
+	if r.bouncer != nil {
+		errs = append(errs, r.bouncer.Stop(ctx))
+	}
+	if r.db != nil {
+		errs = append(errs, r.db.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// way is one way to the server.
+type way struct {
+	name   string
+	dsn    string
+	proxy  func() (measure.Usage, error) // nil without one
+	weir   *weirProcess                  // nil if it is none
+	hint   string
+	window string // as the factor
+	via    string
+}
+
+func (r *rig) direct() way {
+	return way{name: "direct", dsn: r.db.DSN(r.engine.database), window: bench.NotApplicable, via: "direct"}
+}
+
+func (r *rig) pgbouncer() way {
+	return way{
+		name: "pgbouncer", dsn: r.bouncer.DSN(r.engine.database), window: bench.NotApplicable, via: "pgbouncer",
+		proxy: func() (measure.Usage, error) { return measure.Process(r.bouncer.PID()) },
+	}
+}
+
+func weirWay(w *weirProcess, name, hint, window string) way {
+	return way{
+		name: name, dsn: w.dsn, proxy: w.usage, weir: w,
+		hint: hint, window: window, via: "weir",
+	}
+}
+
+// pooledStatements tells whether this PgBouncer pools prepared statements.
+func (r *rig) pooledStatements() bool {
+	major, rest, _ := strings.Cut(r.bouncer.Version(), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	a, err1 := strconv.Atoi(major)
+	b, err2 := strconv.Atoi(minor)
+	return err1 == nil && err2 == nil && (a > 1 || b >= 21)
+}

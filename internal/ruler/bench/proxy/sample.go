@@ -1,0 +1,155 @@
+package proxybench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/load"
+)
+
+// side measures one way with one workload. The tables are made anew before each
+// round and compared with what was acknowledged after it.
+func (r *rig) side(w way, clients int, work load.Workload, text bool) bench.Side {
+	return bench.Side{
+		Name:    w.name,
+		Factors: map[string]string{"via": w.via, "window": w.window},
+		Run: func(ctx context.Context, _ int) (bench.Sample, error) {
+			return r.sample(ctx, w, clients, work, text)
+		},
+	}
+}
+
+func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload, text bool) (bench.Sample, error) {
+	var none bench.Sample
+	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
+		return none, err
+	}
+	before, unread := r.read(ctx, w)
+	cfg := load.Config{
+		DSN: w.dsn, Workload: work, Connections: clients, Text: text,
+		Warmup: r.o.Plan.Warmup, Duration: r.o.Plan.Duration,
+		Watch: make(map[string]func() (measure.Usage, error)),
+	}
+	if pid := r.db.PID(); pid != 0 {
+		cfg.Watch[bench.RoleServer] = func() (measure.Usage, error) { return measure.Tree(pid) }
+	}
+	if w.proxy != nil {
+		cfg.Watch[bench.RoleProxy] = w.proxy
+	}
+	got, err := r.watched(ctx, w.name, cfg)
+	if err != nil {
+		return none, err
+	}
+	if len(got.WrongExamples) > 0 {
+		return none, fmt.Errorf("%s gave wrong answers: %q", w.name, got.WrongExamples)
+	}
+	s := got.Sample
+	after, err := r.read(ctx, w)
+	if err := errors.Join(unread, err); err == nil {
+		after.since(before, got.TotalOps, &s)
+	} else if ctx.Err() == nil {
+		// The counters are witnesses of the round, not the round.
+		s.Warnings = append(s.Warnings, "the counters of server and proxy are missing: "+err.Error())
+	}
+	return s, r.audit(ctx, w, work, got)
+}
+
+// audit compares the table with what the run's clients were told.
+func (r *rig) audit(ctx context.Context, w way, work load.Workload, got *load.Outcome) error {
+	ins, ok := work.(load.Insert)
+	if !ok {
+		return nil
+	}
+	audit, err := r.engine.verify(ctx, r.direct().dsn, ins, got)
+	if err != nil {
+		return err
+	}
+	if err := audit.Err(); err != nil {
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	return nil
+}
+
+// reading is what server and proxy have counted so far.
+type reading struct {
+	server  bench.ServerCounters
+	flushes uint64
+	counted bool // flushes were
+	groups  bench.Groups
+}
+
+func (r *rig) read(ctx context.Context, w way) (g reading, err error) {
+	if g.server, err = r.meter.Counters(ctx); err != nil {
+		return g, err
+	}
+	g.flushes, err = r.db.Flushes()
+	if g.counted = err == nil; !g.counted && !errors.Is(err, errors.ErrUnsupported) {
+		return g, err
+	}
+	if w.weir != nil {
+		g.groups, err = w.weir.groups(ctx)
+		return g, err
+	}
+	return g, nil
+}
+
+// since enters the difference of two readings into a sample.
+func (g reading) since(before reading, ops int64, s *bench.Sample) {
+	s.Server = load.CountersSince(g.server, before.server, ops)
+	if g.counted {
+		// The server's own count comes late from sessions that a proxy keeps,
+		// and MariaDB's holds flushes of data files.
+		s.Server.Fsyncs = int64(g.flushes - before.flushes)
+	}
+	if n := g.groups.Flushes - before.groups.Flushes; n > 0 {
+		s.Groups = &bench.Groups{Flushes: n, Items: g.groups.Items - before.groups.Items}
+	}
+}
+
+// watched runs the load while Live is told how it goes.
+func (r *rig) watched(ctx context.Context, side string, cfg load.Config) (*load.Outcome, error) {
+	if r.o.Live == nil {
+		return r.engine.run(ctx, cfg)
+	}
+	cfg.Live = new(atomic.Int64)
+	began := time.Now()
+	stop := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		t := time.NewTicker(250 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-t.C:
+				r.o.Live(side, cfg.Live.Load(), time.Since(began))
+			}
+		}
+	})
+	defer watcher.Wait()
+	defer close(stop)
+	return r.engine.run(ctx, cfg)
+}
+
+// run measures an experiment and keeps its samples and result.
+func (r *rig) run(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
+	dir := filepath.Join(r.o.Out, e.Name)
+	store, err := bench.OpenStore(dir, r.o.Resume)
+	if err != nil {
+		return nil, err
+	}
+	env := measure.ReadEnvironment()
+	env.Durability = r.durability()
+	env.Servers = []measure.Server{r.info}
+	r.o.Say("%s", e.Title)
+	res, err := bench.Run(ctx, e, bench.Options{Store: store, Env: &env, FlushDir: r.o.Out, Progress: r.o.Progress})
+	return res, errors.Join(err, store.Close())
+}
