@@ -19,7 +19,7 @@ const adminDatabase = "weir"
 
 // isAdmin tells who may open the console and kill what belongs to others.
 func (s *Server) isAdmin(user string) bool {
-	return user != "" && user == s.cfg.MySQL.User || slices.Contains(s.cfg.AdminUsers, user)
+	return user != "" && user == s.cfg().MySQL.User || slices.Contains(s.cfg().AdminUsers, user)
 }
 
 // authenticateAdmin lets in the DSN's user and those listed, by a secret that weir
@@ -31,8 +31,8 @@ func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
 	switch {
 	case allowed && !known && v.c.borrows:
 		return v.wire.Trust(ctx)
-	case allowed && !known && s.cfg.Auth == AuthRelay:
-		v.key.database = s.cfg.MySQL.Database
+	case allowed && !known && s.cfg().Auth == AuthRelay:
+		v.key.database = s.cfg().MySQL.Database
 		v.wire.Response.Database = v.key.database
 		return s.relay(ctx, v)
 	case !allowed:
@@ -43,11 +43,11 @@ func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
 }
 
 func (s *Server) showConfig() sight.Table {
-	c := &s.cfg
+	c := s.cfg()
 	t := sight.Table{Cols: []string{"key", "value"}}
 	for _, kv := range [][2]any{
 		{"mysql", c.MySQL.Address},
-		{"listen", s.ln.Addr()},
+		{"listen", s.Addr()},
 		{"mode", c.Mode},
 		{"pool_size", c.PoolSize},
 		{"read_lanes", c.ReadLanes},
@@ -70,9 +70,9 @@ func (s *Server) showConfig() sight.Table {
 
 func (s *Server) showClients(ctx context.Context) sight.Table {
 	t := sight.Table{Cols: []string{"id", "database", "user", "address", "state", "pins", "statements", "grouped", "errors", "connected_s"}}
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		err := l.Call(ctx, func() {
-			for _, c := range l.clients {
+			for _, c := range l.Clients {
 				t.Add(c.id, c.p.key.database, c.p.key.user, c.addr, c.state(), c.pins, c.stats.units, c.stats.grouped, c.stats.errors, int((l.Now - c.since).Seconds()))
 			}
 		})
@@ -100,9 +100,9 @@ func (c *client) state() string {
 
 func (s *Server) showServers(ctx context.Context) sight.Table {
 	t := sight.Table{Cols: []string{"id", "database", "user", "mode", "in_flight", "prepared", "settings", "age_s"}}
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		err := l.Call(ctx, func() {
-			for _, p := range l.poolList {
+			for _, p := range l.PoolList {
 				for _, b := range p.backends {
 					t.Add(b.id, p.key.database, p.key.user, b.mode, b.depth(), len(b.prepared), b.set.Len(), int((l.Now - b.born).Seconds()))
 				}

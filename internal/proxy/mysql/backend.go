@@ -344,7 +344,7 @@ func (b *backend) afterReset() {
 
 // fail closes the connection because it cannot be trusted any more.
 func (b *backend) fail(err error) {
-	b.p.l.srv.log.Error("backend closed", "pool", b.p.key.String(), "connection", b.id, "error", err)
+	b.p.l.srv.Log.Error("backend closed", "pool", b.p.key.String(), "connection", b.id, "error", err)
 	b.s.Close(err)
 }
 

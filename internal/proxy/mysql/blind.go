@@ -17,21 +17,21 @@ const seesAllSQL = "SELECT 1 FROM information_schema.USER_PRIVILEGES u WHERE u.G
 
 // asksDSN tells whether the DSN's user may know more than the account does.
 func (r *catalogReader) asksDSN() bool {
-	dsn := r.k.l.srv.cfg.MySQL.User
+	dsn := r.k.l.cfg.MySQL.User
 	return r.err == nil && len(r.blind) > 0 && dsn != "" && dsn != r.k.user && !r.k.trusted()
 }
 
 // seeByDSN has the DSN's user look at the triggers, and ends the reading.
 func (k *catalog) seeByDSN(r *catalogReader) {
 	srv := k.l.srv
-	srv.background.Go(func() {
-		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+	srv.Background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
 		triggers, err := srv.allTriggers(ctx)
 		k.l.Post(func() {
 			k.loading--
 			if err != nil {
-				srv.log.Debug("the DSN's user does not show triggers", "user", k.user, "error", err)
+				srv.Log.Debug("the DSN's user does not show triggers", "user", k.user, "error", err)
 			} else {
 				r.blind, r.triggers, r.unseen = nil, nil, make(map[string]bool)
 				for _, row := range triggers {
@@ -54,7 +54,7 @@ func (s *Server) allTriggers(ctx context.Context) ([][][]byte, error) {
 	if all, err := conn.Query(ctx, seesAllSQL); err != nil {
 		return nil, fmt.Errorf("ask for the privilege TRIGGER: %w", err)
 	} else if len(all) == 0 {
-		return nil, fmt.Errorf("user %q has no privilege TRIGGER on all databases", s.cfg.MySQL.User)
+		return nil, fmt.Errorf("user %q has no privilege TRIGGER on all databases", s.cfg().MySQL.User)
 	}
 	rows, err := conn.Query(ctx, triggersSQL)
 	if err != nil {
@@ -110,6 +110,6 @@ func (r *catalogReader) sayBlind() {
 		pattern := strings.NewReplacer("_", `\_`, "%", `\%`).Replace(n)
 		grants = append(grants, fmt.Sprintf("GRANT TRIGGER ON %s.* TO %s@%s;", quote(pattern), quote(user), quote(host)))
 	}
-	srv.log.Warn("the account may not see triggers, so sessions that write keep their connection: let it see them, or have --mysql name a user with TRIGGER on all databases, or declare triggers and functions harmless (--mysql-trust-functions '*')",
+	srv.Log.Warn("the account may not see triggers, so sessions that write keep their connection: let it see them, or have --mysql name a user with TRIGGER on all databases, or declare triggers and functions harmless (--mysql-trust-functions '*')",
 		"user", r.k.user, "databases", len(r.names), "grant", strings.Join(grants, " "))
 }

@@ -85,7 +85,7 @@ func (k *catalog) ready() bool {
 }
 
 // trusted tells whether the configuration declares all that is not seen harmless.
-func (k *catalog) trusted() bool { return slices.Contains(k.l.srv.cfg.TrustFunctions, "*") }
+func (k *catalog) trusted() bool { return slices.Contains(k.l.cfg.TrustFunctions, "*") }
 
 const (
 	// allRows overrides the sql_select_limit of a session.
@@ -179,7 +179,7 @@ func (k *catalog) loaded(r *catalogReader) {
 				c.unjudged = nil
 				c.addPins(pinOpaque)
 			}
-			k.l.srv.log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
+			k.l.srv.Log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
 		}
 	} else if r.number > k.have { // else a later one has ended before
 		r.finish()
@@ -197,7 +197,7 @@ func (k *catalog) loaded(r *catalogReader) {
 			}
 		})
 	}
-	for _, p := range k.l.poolList {
+	for _, p := range k.l.PoolList {
 		if p.key.user == k.user {
 			p.wake()
 		}
@@ -209,7 +209,7 @@ func (k *catalog) tick() {
 	if !k.known || !k.used || k.loading > 0 || k.polling || k.l.Now-k.seen < catalogPoll {
 		return
 	}
-	for _, p := range k.l.poolList {
+	for _, p := range k.l.PoolList {
 		if p.key.user != k.user || len(p.free) == 0 || !p.facts.known {
 			continue
 		}
@@ -301,7 +301,7 @@ func (r *catalogReader) view(row [][]byte) {
 
 func (r *catalogReader) routine(row [][]byte) {
 	o := catalogObject{name: foldName(string(row[0])), body: r.read(row[1], string(row[2]))}
-	for _, t := range r.k.l.srv.cfg.TrustFunctions {
+	for _, t := range r.k.l.cfg.TrustFunctions {
 		if t = strings.ToLower(t); t == "*" || t == o.name || t == strings.ToLower(string(row[3]))+"."+o.name {
 			o.body = myscan.Body{}
 		}

@@ -46,19 +46,16 @@ func (c *client) leave(cu *mywire.ChangeUser) {
 	l := c.l
 	srv, again := l.srv, &client{l: l, id: c.id, addr: c.addr, caps: c.caps, salt: c.salt, tls: c.tls, borrows: c.borrows}
 	fd, unwritten := c.s.Release()
-	delete(l.clients, c.id)
-	l.load.Add(-1)
+	delete(l.Clients, c.id)
+	l.Taken()
 	c.forgetStatements()
-	srv.mu.Lock()
-	srv.owners[c.id] = again
-	srv.mu.Unlock()
-	srv.background.Go(func() {
-		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.LoginTimeout)
+	srv.Background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().LoginTimeout)
 		defer cancel()
 		conn, err := resurface(fd, again.addr)
 		if err != nil {
-			srv.left(again.id)
-			srv.log.Error("cannot take a client off its loop", "client", again.addr, "error", err)
+			srv.Left(again.id)
+			srv.Log.Error("cannot take a client off its loop", "client", again.addr, "error", err)
 			return
 		}
 		srv.loginFailed(again.addr, srv.changedUser(ctx, again, conn, unwritten, cu))
@@ -70,7 +67,7 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	_, err := conn.Write(unwritten)
 	if !stop() || err != nil {
-		s.left(c.id)
+		s.Left(c.id)
 		_ = conn.Close()
 		return fmt.Errorf("write what is due before a change of the user: %w", errors.Join(err, ctx.Err()))
 	}

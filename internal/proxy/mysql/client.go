@@ -227,11 +227,11 @@ func (c *client) feed(p []byte) int {
 		return len(p)
 	}
 	n, whole := mywire.Message(p)
-	if n > c.l.srv.cfg.MaxMessage && c.inflight > 0 {
+	if n > c.l.cfg.MaxMessage && c.inflight > 0 {
 		return 0
 	}
-	if n > c.l.srv.cfg.MaxMessage {
-		c.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir's limit of %d bytes (--max-message)", c.l.srv.cfg.MaxMessage))
+	if n > c.l.cfg.MaxMessage {
+		c.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir's limit of %d bytes (--max-message)", c.l.cfg.MaxMessage))
 		c.s.CloseAfterFlush()
 		return len(p)
 	}
@@ -265,7 +265,7 @@ func (c *client) refusesCompression(p []byte) bool {
 	}
 	c.s.Write(mywire.AppendCompressedError(nil, mywire.NewError(mywire.ErrNotSupportedYet,
 		"weir does not offer compression, and the client compresses nevertheless: connect without it (compress=False)")))
-	c.l.srv.log.Info("client disconnected: it compresses, which was not offered", "client", c.addr, "user", c.p.key.user)
+	c.l.srv.Log.Info("client disconnected: it compresses, which was not offered", "client", c.addr, "user", c.p.key.user)
 	c.s.CloseAfterFlush()
 	return true
 }
@@ -301,7 +301,7 @@ func (c *client) unitOf(cmd byte, msg []byte) *unit {
 func (c *client) resume() {
 	if len(c.s.In) > 0 && !c.resuming && !c.s.Closed {
 		c.resuming = true
-		c.l.agenda.Session(c)
+		c.l.Agenda.Session(c)
 	}
 }
 
@@ -380,13 +380,13 @@ func (c *client) fatal(e *mywire.Error) {
 }
 
 func (c *client) protocolError(what string) {
-	c.l.protocolErrors++
+	c.l.ProtocolErrors++
 	c.fatal(mywire.NewError(mywire.ErrMalformedPacket, "weir: %s", what))
 }
 
 // kick disconnects a client without a word.
 func (c *client) kick(why string) {
-	c.l.srv.log.Warn("client disconnected", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "reason", why)
+	c.l.srv.Log.Warn("client disconnected", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "reason", why)
 	c.s.Close(errors.New(why))
 }
 
@@ -410,9 +410,9 @@ func (c *client) letRead() {
 
 func (c *client) OnClosed(error) {
 	c.waiting = false
-	delete(c.l.clients, c.id)
-	c.l.srv.left(c.id)
-	c.l.load.Add(-1)
+	delete(c.l.Clients, c.id)
+	c.l.srv.Left(c.id)
+	c.l.Taken()
 	c.forgetStatements()
 	c.letRead()
 	if b := c.link; b != nil {
@@ -431,7 +431,7 @@ func (c *client) leaveIfIdle() {
 // checkReading disconnects a client that has taken nothing of its answer for long,
 // holds a backend by that, and keeps others waiting.
 func (c *client) checkReading() {
-	limit := c.l.srv.cfg.ClientWriteTimeout
+	limit := c.l.cfg.ClientWriteTimeout
 	if limit <= 0 || c.link == nil && c.apartOn == nil || c.s.Pending() <= maxClientOut || c.s.Written != c.taken {
 		c.taken, c.takenAt = c.s.Written, c.l.Now
 		return
@@ -441,9 +441,18 @@ func (c *client) checkReading() {
 	}
 }
 
-// tick enforces the limits that are counted in time.
-func (c *client) tick() {
-	cfg := &c.l.srv.cfg
+// Drain implements core.Client.
+func (c *client) Drain() {
+	c.draining = true
+	c.leaveIfIdle()
+}
+
+// Shutdown implements core.Client.
+func (c *client) Shutdown() { c.fatal(errShutdown()) }
+
+// Tick enforces the limits that are counted in time.
+func (c *client) Tick() {
+	cfg := c.l.cfg
 	c.checkReading()
 	if c.s.Closed {
 		return

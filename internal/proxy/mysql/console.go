@@ -35,7 +35,7 @@ func (s *Server) serveAdmin(ctx context.Context, v *visitor) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(s.dialCtx, func() { _ = conn.Close() })
+	stop := context.AfterFunc(s.DialCtx, func() { _ = conn.Close() })
 	defer stop()
 	con := &console{srv: s, caps: v.wire.Caps, id: v.c.id, user: v.key.user}
 	r := bufio.NewReader(conn)
@@ -84,7 +84,7 @@ func (con *console) answer(payload []byte) []byte {
 	case mywire.ComFieldList, mywire.ComSetOption:
 		return mywire.AppendEnd(nil, 1, con.caps, &mywire.OK{Status: mywire.StatusAutocommit})
 	case mywire.ComStatistics:
-		return mywire.AppendPacket(nil, 1, fmt.Appendf(nil, "weir %s  Uptime: %d", sight.Version, int(con.srv.monotonic().Seconds())))
+		return mywire.AppendPacket(nil, 1, fmt.Appendf(nil, "weir %s  Uptime: %d", sight.Version, int(con.srv.Monotonic().Seconds())))
 	case mywire.ComStmtClose, mywire.ComStmtSendLongData:
 		return nil // have no answer
 	case mywire.ComStmtPrepare:
@@ -184,7 +184,7 @@ func upper(s string) string {
 // show answers the console's own commands.
 func (con *console) show(words []string) (t sight.Table, ok bool, err error) {
 	s := con.srv
-	ctx, cancel := context.WithTimeout(s.dialCtx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(s.DialCtx, 5*time.Second)
 	defer cancel()
 	fromSnapshot := func(table func(*sight.Snapshot) sight.Table) (sight.Table, bool, error) {
 		snap, err := s.Snapshot(ctx)

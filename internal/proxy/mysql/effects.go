@@ -335,7 +335,7 @@ func (p *pool) forgetSchema() {
 // notices, so the operator is told.
 func (c *client) complain(h *sqlscan.Hints) {
 	for _, msg := range h.Bad {
-		c.l.badHints++
+		c.l.BadHints++
 		if c.noticed[msg] || len(c.noticed) >= 32 {
 			continue
 		}
@@ -343,6 +343,6 @@ func (c *client) complain(h *sqlscan.Hints) {
 			c.noticed = make(map[string]bool)
 		}
 		c.noticed[strings.Clone(msg)] = true
-		c.l.srv.log.Warn("hint ignored", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "hint", msg)
+		c.l.srv.Log.Warn("hint ignored", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "hint", msg)
 	}
 }

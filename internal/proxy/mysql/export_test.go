@@ -4,10 +4,10 @@ import "context"
 
 // TextBytes is the length of all texts that are kept for prepared statements.
 func (s *Server) TextBytes(ctx context.Context) (n int) {
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		_ = l.Call(ctx, func() {
 			kept := map[*stmt]bool{}
-			for _, p := range l.poolList {
+			for _, p := range l.PoolList {
 				for _, st := range p.stmts {
 					kept[st] = true
 				}

@@ -265,7 +265,7 @@ func (c *client) freeExecute(msg []byte) int {
 // mayShare tells whether a read may run beside those of other clients.
 func (c *client) mayShare(sharable bool) bool {
 	return sharable && c.pins == 0 && !c.p.facts.silent && c.autocommit() && c.p.facts.known &&
-		c.l.srv.cfg.ReadLanes > 0 && c.l.srv.cfg.Mode != session.ModeSession
+		c.l.cfg.ReadLanes > 0 && c.l.cfg.Mode != session.ModeSession
 }
 
 // mayFollow tells whether one more shared read may be sent behind the client's
@@ -279,7 +279,7 @@ func (c *client) mayFollow(st *stmt) bool {
 // batchWindow tells whether a write is to join a group, and the most it may
 // wait for others: 0 is adaptive.
 func (c *client) batchWindow(h *sqlscan.Hints) (time.Duration, bool) {
-	cfg := &c.l.srv.cfg
+	cfg := c.l.cfg
 	if c.inTx() || !c.autocommit() || c.pins != 0 || c.p.facts.silent || c.awaitsGTID() || cfg.Mode == session.ModeSession || !c.p.facts.known || !c.p.facts.pipelines {
 		return 0, false
 	}
@@ -308,7 +308,7 @@ func (c *client) intercept(sql string, info *myscan.Statement) bool {
 		c.reply(mywire.AppendTextResult(nil, c.caps, c.status, t.Cols, rows))
 	case info.Verb == myscan.VerbKill && info.Count == 1 && !info.Kill.QueryID && isOurs(info.Kill.ID):
 		c.kill(uint32(info.Kill.ID), info.Kill.Query)
-	case c.l.srv.cfg.Mode == session.ModeStatement && info.Effects.Has(myscan.EffTxBegin):
+	case c.l.cfg.Mode == session.ModeStatement && info.Effects.Has(myscan.EffTxBegin):
 		c.refuseHere(mywire.NewError(mywire.ErrNotSupportedYet, "weir: transactions are refused in mode statement (--mode)"))
 	default:
 		return false

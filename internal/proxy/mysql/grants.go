@@ -55,7 +55,7 @@ const (
 // which the connections that the pool has would not.
 func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Server) *mywire.Error {
 	g := &s.grants
-	now := s.monotonic()
+	now := s.Monotonic()
 	g.mu.Lock()
 	old, known := g.seen[user]
 	g.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Serv
 	g.seen[user] = is
 	g.mu.Unlock()
 	if known && old.hash != is.hash {
-		s.log.Info("privileges have changed; connections are opened anew", "user", user)
+		s.Log.Info("privileges have changed; connections are opened anew", "user", user)
 		s.eachPool(nil, func(p *pool) {
 			if p.key.user == user {
 				p.renew()
@@ -101,7 +101,7 @@ func (s *Server) checkDefaults(ctx context.Context, conn *mywire.Server) {
 	g.defaults, g.known = is, true
 	g.mu.Unlock()
 	if changed {
-		s.log.Info("the server's settings have changed; connections are opened anew")
+		s.Log.Info("the server's settings have changed; connections are opened anew")
 		s.renew(nil)
 	}
 }

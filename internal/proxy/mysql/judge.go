@@ -27,7 +27,7 @@ func (p *pool) databaseOf(set *session.Set) string {
 // while the catalog does not say how things are.
 func (c *client) reach(sql string, info *myscan.Statement) (ready bool) {
 	k := c.p.catalog
-	if c.l.srv.cfg.Mode == session.ModeSession || c.p.facts.silent {
+	if c.l.cfg.Mode == session.ModeSession || c.p.facts.silent {
 		return true // nothing is shared
 	}
 	k.used = true
@@ -68,7 +68,7 @@ func (c *client) reachPrepared(sql string, info *myscan.Statement) {
 // same.
 func (st *stmt) reach(c *client) (ready bool) {
 	k := c.p.catalog
-	if c.l.srv.cfg.Mode == session.ModeSession || c.p.facts.silent {
+	if c.l.cfg.Mode == session.ModeSession || c.p.facts.silent {
 		return true
 	}
 	k.used = true
@@ -232,7 +232,7 @@ func (b *backend) tracked(u *unit) {
 		return
 	}
 	p.facts.silent = true
-	p.l.srv.log.Warn("the server does not tell of changes of sessions: each session keeps its connection, and nothing is shared or grouped",
+	p.l.srv.Log.Warn("the server does not tell of changes of sessions: each session keeps its connection, and nothing is shared or grouped",
 		"pool", p.key.String(), "server", p.facts.text, "error", fmt.Sprint(u.err))
 }
 

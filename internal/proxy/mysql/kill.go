@@ -30,26 +30,24 @@ func (s *Server) errKilled() *mywire.Error {
 // It answers the client, which takes no further commands until then.
 func (c *client) kill(id uint32, query bool) {
 	srv := c.l.srv
-	srv.kills.Add(1)
+	srv.Cancels.Add(1)
 	if id == c.id {
 		c.killSelf(query)
 		return
 	}
-	srv.mu.Lock()
-	owner := srv.owners[id]
-	srv.mu.Unlock()
+	victims, found := srv.Owner(id)
 	c.leaving = true
 	finish := func(e *mywire.Error) {
 		c.l.Post(func() { c.killEnded(e) })
 	}
 	unknown := mywire.NewError(mywire.ErrNoSuchThread, "Unknown thread id: %d", id)
-	if owner == nil {
+	if !found {
 		finish(unknown)
 		return
 	}
-	user, victims := c.p.key.user, owner.l
+	user := c.p.key.user
 	if !victims.Post(func() {
-		victim := victims.clients[id]
+		victim := victims.Clients[id]
 		switch {
 		case victim == nil:
 			finish(unknown) // it logs in, or has just left
@@ -281,8 +279,8 @@ func (p *pool) tell(sql string, done func(*mywire.Error)) {
 		p.tellByFree(sql, errNoSecret, done)
 		return
 	}
-	srv.background.Go(func() {
-		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+	srv.Background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
 		conn, err := srv.connect(ctx, p.key)
 		if err != nil {
@@ -319,6 +317,6 @@ func (p *pool) told(sql string, err error) *mywire.Error {
 	if err == nil || mywire.CodeOf(err) == mywire.ErrNoSuchThread {
 		return nil
 	}
-	p.l.srv.log.Warn("statement not killed", "pool", p.key.String(), "command", sql, "error", err)
+	p.l.srv.Log.Warn("statement not killed", "pool", p.key.String(), "command", sql, "error", err)
 	return mywire.NewError(mywire.ErrUnknown, "weir could not have the server kill the statement: %v", err)
 }

@@ -94,7 +94,7 @@ func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lan
 			}
 		}
 	}
-	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.srv.cfg.WriteLanes, Capacity: p.l.srv.cfg.MaxClients + 1}
+	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.cfg.WriteLanes, Capacity: p.l.cfg.MaxClients + 1}
 	switch {
 	case key.window > 0:
 		cfg.MaxLanes = max(1, p.size)
@@ -131,7 +131,7 @@ func (p *pool) laneSettings(set *session.Set) *session.Set {
 // laneForStmt finds the lane for the execution of a prepared write, or nil.
 func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 	p, st := c.p, cs.st
-	if st.rows && c.strict && !p.l.srv.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning && st.quiet {
+	if st.rows && c.strict && !p.l.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning && st.quiet {
 		f := p.tables.look(p, c.set, st.insert.Schema, st.insert.Table)
 		if f.state == tableUnknown {
 			return nil
@@ -146,7 +146,7 @@ func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 // laneForText finds the lane for a text, or nil.
 func (c *client) laneForText(sql string, info *myscan.Statement, window time.Duration) *lane {
 	p := c.p
-	if info.Verb == myscan.VerbInsert && c.strict && !p.l.srv.cfg.NoRowsLane {
+	if info.Verb == myscan.VerbInsert && c.strict && !p.l.cfg.NoRowsLane {
 		if ins, ok := myscan.Insert(sql, c.mode); ok && ins.Params == 0 && !ins.Returning && quiet(ins.Tuple, c.mode) {
 			f := p.tables.look(p, c.set, ins.Schema, ins.Table)
 			if f.state == tableUnknown {
@@ -169,7 +169,7 @@ func (c *client) laneForText(sql string, info *myscan.Statement, window time.Dur
 // fails.
 func (c *client) transactionLane(sql string, window time.Duration) *lane {
 	p := c.p
-	if p.l.srv.cfg.NoSoloLane {
+	if p.l.cfg.NoSoloLane {
 		return nil
 	}
 	if c.keepsIDs {
@@ -203,7 +203,7 @@ func (ln *lane) push(u *unit) {
 func (ln *lane) touch() {
 	if !ln.hot {
 		ln.hot = true
-		ln.p.l.agenda.Lane(ln)
+		ln.p.l.Agenda.Lane(ln)
 	}
 }
 
@@ -234,7 +234,7 @@ func (ln *lane) due() bool {
 	}
 	if !ln.timed {
 		ln.timed = true
-		ln.p.l.agenda.At(ln)
+		ln.p.l.Agenda.At(ln)
 	}
 	return false
 }

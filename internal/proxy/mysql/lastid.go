@@ -395,7 +395,7 @@ func isShowWarnings(sql string) bool {
 // keepsForDiagnostics tells whether the client keeps its backend only because it
 // may ask why its last statement failed.
 func (c *client) keepsForDiagnostics() bool {
-	return c.last.leftOn(c.link) && c.link.lastUser == c && c.l.srv.cfg.Mode == session.ModeAuto &&
+	return c.last.leftOn(c.link) && c.link.lastUser == c && c.l.cfg.Mode == session.ModeAuto &&
 		len(c.p.excl) == 0 && len(c.p.reads) == 0 && !c.draining
 }
 

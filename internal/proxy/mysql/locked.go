@@ -33,7 +33,7 @@ const (
 // session there that the next statement needs, could run on any other as well.
 func (c *client) mayMove(u *unit, info *myscan.Statement) bool {
 	return routeOf(info) == routeRead && c.pins == 0 && len(c.unjudged) == 0 && !c.inTx() && c.autocommit() && c.p.facts.known &&
-		!c.p.facts.silent && c.l.srv.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.murky
+		!c.p.facts.silent && c.l.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.murky
 }
 
 // keep copies the message of a unit that may run elsewhere.
@@ -73,8 +73,8 @@ func (p *pool) probeLocks() {
 		return
 	}
 	a.probing = true
-	srv.background.Go(func() {
-		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+	srv.Background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
 		waits := make(map[uint32]bool)
 		conn, err := srv.connect(ctx, p.key)

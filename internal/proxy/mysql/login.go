@@ -24,7 +24,7 @@ import (
 // runs on a goroutine of its own with blocking reads, because logins are rare
 // and intricate; nothing of it is on the data path.
 func (s *Server) login(ctx context.Context, conn net.Conn) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.LoginTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
 	defer cancel()
 	s.loginFailed(conn.RemoteAddr().String(), s.tryLogin(ctx, conn))
 }
@@ -35,39 +35,39 @@ func (s *Server) loginFailed(addr string, err error) {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return
 	}
-	s.failed.Add(1)
-	s.log.Info("login failed", "client", addr, "error", err)
+	s.Failed.Add(1)
+	s.Log.Info("login failed", "client", addr, "error", err)
 }
 
 func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	// Servers say these in place of their greeting.
 	refuse := func(e *mywire.Error) error {
-		s.refused.Add(1)
+		s.Refused.Add(1)
 		_, _ = raw.Write(mywire.AppendError(nil, 0, e)) // the client may be gone; e is what matters
 		_ = raw.Close()
 		return e
 	}
-	if s.stopping.Load() {
+	if s.Stopping() {
 		return refuse(errShutdown())
 	}
-	full := mywire.NewError(mywire.ErrTooManyConnections, "Too many connections (--max-clients of weir is %d)", s.cfg.MaxClients)
-	if s.sessions.Load() >= int64(s.cfg.MaxClients) {
+	full := mywire.NewError(mywire.ErrTooManyConnections, "Too many connections (--max-clients of weir is %d)", s.cfg().MaxClients)
+	if s.Sessions.Load() >= int64(s.cfg().MaxClients) {
 		return refuse(full)
 	}
 	leave := s.lobby.Enter(raw)
 	defer leave()
-	c := &client{l: s.leastLoaded(), addr: raw.RemoteAddr().String(), borrows: core.MayBorrow(raw, s.cfg.TrustLoopback)}
-	s.register(c)
+	c := &client{l: s.LeastLoaded(), addr: raw.RemoteAddr().String(), borrows: core.MayBorrow(raw, s.cfg().TrustLoopback)}
+	c.id = s.register(c.l)
 	wire, err := mywire.Accept(ctx, raw, s.accept(s.facts(ctx), c.id))
 	if err != nil {
-		s.forget(c.id)
+		s.Forget(c.id)
 		_ = raw.Close()
 		return err
 	}
 	leave()
-	if s.sessions.Add(1) > int64(s.cfg.MaxClients) {
-		s.left(c.id)
-		s.refused.Add(1)
+	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) {
+		s.Left(c.id)
+		s.Refused.Add(1)
 		_ = wire.Refuse(ctx, full) // the client may be gone; full is what matters
 		_ = wire.Conn.Close()
 		return full
@@ -89,11 +89,11 @@ const firstAnswer = 10 * time.Second
 // carries it on.
 func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig {
 	cfg := mywire.AcceptConfig{
-		ConnectionID: id, TLS: s.cfg.ClientTLS, TLSMode: s.cfg.ClientTLSMode,
-		Timeout: min(s.cfg.LoginTimeout, firstAnswer), Plugin: mywire.PluginNative,
+		ConnectionID: id, TLS: s.cfg().ClientTLS, TLSMode: s.cfg().ClientTLSMode,
+		Timeout: min(s.cfg().LoginTimeout, firstAnswer), Plugin: mywire.PluginNative,
 	}
 	carried := mywire.OfferedCaps | mywire.CapExtendedMetadata | mywire.CapBulkOperations | mywire.CapBulkUnitResults
-	if s.cfg.LocalInfile {
+	if s.cfg().LocalInfile {
 		carried |= mywire.CapLocalFiles
 	}
 	if server == nil { // not reached yet: what every server of the last years has
@@ -103,9 +103,9 @@ func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig 
 	cfg.Version, cfg.Charset, cfg.Status = server.Version, server.Charset, server.Status
 	cfg.Caps = server.Caps & carried
 	switch {
-	case s.cfg.Auth != AuthRelay && s.cfg.Auth != AuthTrust:
-		cfg.Plugin = s.cfg.Auth
-	case s.cfg.Auth == AuthRelay && server.Plugin == mywire.PluginSHA2:
+	case s.cfg().Auth != AuthRelay && s.cfg().Auth != AuthTrust:
+		cfg.Plugin = s.cfg().Auth
+	case s.cfg().Auth == AuthRelay && server.Plugin == mywire.PluginSHA2:
 		cfg.Plugin = server.Plugin
 	}
 	return cfg
@@ -131,7 +131,7 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 		if handed {
 			return
 		}
-		s.left(v.c.id)
+		s.Left(v.c.id)
 		_ = v.wire.Conn.Close()
 		if v.donated != nil {
 			v.donated.close()
@@ -141,24 +141,24 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 		if err := s.authenticateAdmin(ctx, v); err != nil {
 			return err
 		}
-		s.logins.Add(1)
+		s.Logins.Add(1)
 		return s.serveAdmin(ctx, v)
 	}
 	if err := s.authenticate(ctx, v); err != nil {
 		return err
 	}
-	fd, err := netloop.Detach(v.wire.Conn, &s.background)
+	fd, err := netloop.Detach(v.wire.Conn, &s.Background)
 	if err != nil {
 		return err
 	}
 	handed = true
-	s.logins.Add(1)
+	s.Logins.Add(1)
 	l := v.c.l
-	l.load.Add(1) // given back by OnClosed
+	l.Given() // given back by OnClosed
 	if !l.Post(func() { l.admit(v, fd) }) {
 		_ = unix.Close(fd)
-		l.load.Add(-1)
-		s.left(v.c.id)
+		l.Taken()
+		s.Left(v.c.id)
 		if v.donated != nil {
 			v.donated.close()
 		}
@@ -171,28 +171,28 @@ func (l *loop) admit(v *visitor, fd int) {
 	c := v.c
 	c.p = l.pool(v.key)
 	c.since, c.idleSince, c.salt = l.Now, l.Now, v.wire.Salt
-	c.set = l.settings.Empty()
+	c.set = l.Settings.Empty()
 	c.startSet = c.set
 	c.status = v.ok.Status &^ (mywire.StatusSessionState | mywire.StatusMoreResults)
 	s, err := l.Watch(fd, c)
 	if err != nil {
-		l.srv.log.Error("cannot watch client socket", "error", err)
+		l.srv.Log.Error("cannot watch client socket", "error", err)
 		_ = unix.Close(fd)
-		l.srv.left(c.id)
-		l.load.Add(-1)
+		l.srv.Left(c.id)
+		l.Taken()
 		if v.donated != nil {
 			v.donated.close()
 		}
 		return
 	}
 	c.s = s
-	l.clients[c.id] = c
+	l.Clients[c.id] = c
 	ok := v.ok
 	if v.again {
 		ok.Info, ok.State = nil, nil // servers tell these of logins alone
 	}
 	c.s.Write(v.wire.AppendWelcome(nil, &ok)) // from now on others may KILL it
-	if l.srv.cfg.Mode == session.ModeSession {
+	if l.cfg.Mode == session.ModeSession {
 		c.addPins(pinMode)
 	}
 	if v.donated != nil {
@@ -217,14 +217,14 @@ func (l *loop) admit(v *visitor, fd int) {
 // holds no secret of the user and the mode is relay, the server checks.
 func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 	user := v.key.user
-	if s.cfg.Auth == AuthTrust {
+	if s.cfg().Auth == AuthTrust {
 		if err := v.wire.Trust(ctx); err != nil {
 			return err
 		}
 		return s.vouch(ctx, v)
 	}
 	secret, listed := s.creds.Secret(user)
-	if !listed && s.cfg.AuthQuery != "" {
+	if !listed && s.cfg().AuthQuery != "" {
 		var err error
 		if secret, err = s.lookUpSecret(ctx, user); err != nil {
 			_ = v.wire.Refuse(ctx, mywire.NewError(mywire.ErrUnknown, "weir could not look up user '%s'", user))
@@ -232,7 +232,7 @@ func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 		}
 		listed = true
 	}
-	if !listed && s.cfg.Auth == AuthRelay {
+	if !listed && s.cfg().Auth == AuthRelay {
 		return s.relay(ctx, v)
 	}
 	keys, err := v.wire.Authenticate(ctx, secret)
@@ -273,7 +273,7 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 		_ = v.wire.Refuse(ctx, e)
 		return err
 	}
-	s.known.note(pending.Greeting, s.monotonic())
+	s.known.note(pending.Greeting, s.Monotonic())
 	// Drivers understand the question even where they do not announce plugins.
 	v.wire.Caps |= mywire.CapPluginAuth
 	v.wire.Response.Plugin, v.wire.Response.Auth = nobodysPlugin, nil
@@ -302,7 +302,7 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 
 // turnAway refuses a client for a reason of weir's own.
 func (s *Server) turnAway(ctx context.Context, v *visitor, e *mywire.Error) error {
-	s.refused.Add(1)
+	s.Refused.Add(1)
 	_ = v.wire.Refuse(ctx, e) // the client may be gone; e is what matters
 	return e
 }
@@ -368,7 +368,7 @@ const loginPatience = 6 * time.Second
 
 // awaitServer bounds a login's wait for the server.
 func (s *Server) awaitServer(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, min(s.cfg.ConnectTimeout, loginPatience))
+	return context.WithTimeout(ctx, min(s.cfg().ConnectTimeout, loginPatience))
 }
 
 // hangs is what a client is told whose login the server has not answered in time,
@@ -378,7 +378,7 @@ func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
 		return nil
 	}
 	return mywire.NewError(mywire.ErrUnknown, "weir: the server %s has not answered the login within %s (--connect-timeout, %s at most): it hangs, is overloaded, or its packets are dropped",
-		s.cfg.MySQL.Address, min(s.cfg.ConnectTimeout, loginPatience), loginPatience)
+		s.cfg().MySQL.Address, min(s.cfg().ConnectTimeout, loginPatience), loginPatience)
 }
 
 // vouch asks the server whether it would have a client that weir has
@@ -387,7 +387,7 @@ func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
 // nothing against the client, whose statements wait for it then; one that takes
 // connections and says nothing has the client told so.
 func (s *Server) vouch(ctx context.Context, v *visitor) error {
-	if ok, seen := s.known.welcomes.get(v.key, s.monotonic()); seen {
+	if ok, seen := s.known.welcomes.get(v.key, s.Monotonic()); seen {
 		v.ok = ok
 		return nil
 	}
@@ -405,7 +405,7 @@ func (s *Server) vouch(ctx context.Context, v *visitor) error {
 			_ = conn.Close()
 			return s.turnAway(ctx, v, e)
 		}
-		s.known.welcomes.put(v.key, conn.OK, s.monotonic())
+		s.known.welcomes.put(v.key, conn.OK, s.Monotonic())
 		v.donated, err = s.handOver(conn, v.key)
 	}
 	var e *mywire.Error
@@ -417,7 +417,7 @@ func (s *Server) vouch(ctx context.Context, v *visitor) error {
 		e = mywire.NewError(mywire.ErrUnknown, "weir: %v", err)
 	case errors.As(err, &e) && !passes(e.Code):
 	default:
-		s.log.Debug("login not checked with the server", "user", v.key.user, "database", v.key.database, "error", err)
+		s.Log.Debug("login not checked with the server", "user", v.key.user, "database", v.key.database, "error", err)
 		return nil
 	}
 	if e != nil {

@@ -25,7 +25,7 @@ func (c *client) scan(sql string) (info myscan.Statement, ready bool) {
 	}
 	c.probing = true
 	l, mode, own := c.l, c.mode, strings.Clone(sql)
-	l.srv.background.Go(func() {
+	l.srv.Background.Go(func() {
 		info := myscan.Scan(own, mode)
 		l.Post(func() {
 			if !c.s.Closed && c.link != nil {

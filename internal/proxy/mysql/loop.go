@@ -1,32 +1,19 @@
 package mysql
 
 import (
-	"sync/atomic"
 	"time"
 
-	"github.com/weirdb/weir/internal/proxy/netloop"
-	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/core"
 )
 
-// A loop is one event loop with the clients, pools and backends that live on
-// it. It implements netloop.Owner.
+// A loop is one event loop with the clients, pools and backends that live on it.
 type loop struct {
-	netloop.Loop
+	core.Loop[poolKey, *pool, *client]
 	srv *Server
+	cfg *Config // in force on this loop
 
-	pools    map[poolKey]*pool
-	poolList []*pool
-	clients  map[uint32]*client // by connection id
-	agenda   netloop.Agenda
 	catalogs map[string]*catalog // by account
-
-	settings *session.Table
-	shapes   *sight.Shapes
-	units    []*unit // for reuse
-	load     atomic.Int64
-
-	badHints, protocolErrors uint64
+	units    []*unit             // for reuse
 
 	// renewSoon: backends may be out of date, since something was done in part; see
 	// renewEvery. renewed is when that was last acted on.
@@ -35,22 +22,10 @@ type loop struct {
 }
 
 func newLoop(srv *Server) (*loop, error) {
-	l := &loop{
-		srv:      srv,
-		pools:    make(map[poolKey]*pool),
-		settings: session.NewTable(),
-		shapes:   sight.NewShapes(),
-		clients:  make(map[uint32]*client),
-		catalogs: make(map[string]*catalog),
-	}
-	return l, l.Start(l, srv.monotonic, srv.cfg.DrainTimeout)
+	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog)}
+	l.Init()
+	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
 }
-
-// Settle lets clients, pools and lanes act on what the turn brought.
-func (l *loop) Settle() { l.agenda.Settle(l.Now) }
-
-// Alarm is the nearest window's end.
-func (l *loop) Alarm() (time.Duration, bool) { return l.agenda.Alarm() }
 
 // Tick does the housekeeping.
 func (l *loop) Tick() {
@@ -58,36 +33,8 @@ func (l *loop) Tick() {
 		l.renewSoon, l.renewed = false, l.Now
 		l.srv.renew(l)
 	}
-	for _, p := range l.poolList {
-		p.tick()
-	}
 	for _, k := range l.catalogs {
 		k.tick()
 	}
-	for _, c := range l.clients {
-		c.tick()
-	}
-}
-
-// Drain asks every client to leave: idle ones are told so and closed at once,
-// the others when their transaction ends.
-func (l *loop) Drain() {
-	for _, c := range l.clients {
-		c.draining = true
-		c.leaveIfIdle()
-	}
-}
-
-// Drained tells whether all clients have left.
-func (l *loop) Drained() bool { return len(l.clients) == 0 }
-
-// Shutdown ends clients and backends that are left.
-func (l *loop) Shutdown() {
-	for _, c := range l.clients {
-		c.fatal(errShutdown())
-	}
-	l.Settle()
-	for _, p := range l.poolList {
-		p.closeAll()
-	}
+	l.Loop.Tick()
 }

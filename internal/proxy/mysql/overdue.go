@@ -25,7 +25,7 @@ var errNotReady = errors.New("the server has not answered what makes the connect
 // checkBegun refuses a command that is not begun for longer than --queue-timeout,
 // though it waits in no queue.
 func (c *client) checkBegun() {
-	limit := c.l.srv.cfg.QueueTimeout
+	limit := c.l.cfg.QueueTimeout
 	if limit <= 0 || !c.awaitsBegin() || c.s.Written != c.begunMark {
 		c.begunMark, c.begunAt = c.s.Written, c.l.Now
 		return
@@ -35,7 +35,7 @@ func (c *client) checkBegun() {
 	}
 	p := c.p
 	p.st.Timeouts++
-	p.l.srv.log.Error("a statement was not begun in time", "client", c.addr, "pool", p.key.String(),
+	p.l.srv.Log.Error("a statement was not begun in time", "client", c.addr, "pool", p.key.String(),
 		"waiting", c.waiting, "probing", c.probing, "linked", c.link != nil, "pins", c.pins.String(), "in_use", p.uses())
 	e := mywire.NewError(mywire.ErrTooManyConnections,
 		"weir: a backend of pool %s was not made ready for this statement within %s (--queue-timeout): %s", p.key, limit, p.uses())

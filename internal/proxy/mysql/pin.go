@@ -101,7 +101,7 @@ func pinsOf(eff myscan.Effect) pin {
 
 // addPins pins the session, and counts each cause that is new.
 func (c *client) addPins(p pin) {
-	if c.l.srv.cfg.Mode != "auto" && p != pinMode && p != pinUntracked {
+	if c.l.cfg.Mode != "auto" && p != pinMode && p != pinUntracked {
 		p &= pinLongData | pinCursor | pinOption | pinXA // these belong to a command or a transaction
 	}
 	fresh := p &^ c.pins

@@ -108,21 +108,21 @@ type poolStats struct {
 }
 
 func (l *loop) pool(key poolKey) *pool {
-	if p := l.pools[key]; p != nil {
+	if p := l.Pools[key]; p != nil {
 		return p
 	}
-	cfg := &l.srv.cfg
+	cfg := l.cfg
 	p := &pool{
 		l: l, key: key,
-		size:     max(1, (cfg.PoolSize+len(l.srv.loops)-1)/len(l.srv.loops)),
-		settings: l.settings,
-		shapes:   l.shapes,
+		size:     max(1, (cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)),
+		settings: l.Settings,
+		shapes:   l.Shapes,
 		stmts:    make(map[string]*stmt),
 		lanes:    make(map[laneKey]*lane),
 		catalog:  l.catalogFor(key.user),
 	}
-	l.pools[key] = p
-	l.poolList = append(l.poolList, p)
+	l.Pools[key] = p
+	l.PoolList = append(l.PoolList, p)
 	return p
 }
 
@@ -135,7 +135,7 @@ func (p *pool) shape(sql string, mode myscan.Mode, verb myscan.Verb) *sight.Shap
 func (p *pool) wake() {
 	if !p.hot {
 		p.hot = true
-		p.l.agenda.Pool(p)
+		p.l.Agenda.Pool(p)
 	}
 }
 
@@ -187,7 +187,7 @@ const keepForShared = 8
 // A client may hold it for as long as it likes, and may hold it until another
 // has its answer. If all backends were held, that would be a deadlock.
 func (p *pool) lastForShared() bool {
-	return p.size >= keepForShared && p.l.srv.cfg.ReadLanes > 0 &&
+	return p.size >= keepForShared && p.l.cfg.ReadLanes > 0 &&
 		len(p.backends)-len(p.free)-len(p.shared) >= p.size-1
 }
 
@@ -204,7 +204,7 @@ func (p *pool) release(b *backend) {
 	if b.status&mywire.StatusInTrans != 0 {
 		// A text was not what weir took it for. Anyone who came next would be in
 		// the transaction that it began.
-		p.l.srv.log.Error("backend left in a transaction; closed", "pool", p.key.String(), "connection", b.id)
+		p.l.srv.Log.Error("backend left in a transaction; closed", "pool", p.key.String(), "connection", b.id)
 		b.doomed = true
 	}
 	if b.doomed || b.retired {
@@ -231,7 +231,7 @@ func without(list []*backend, b *backend) []*backend {
 // grow opens backends for what waits, up to the pool's size.
 func (p *pool) grow() {
 	want := len(p.excl)
-	if len(p.reads) > 0 && len(p.shared) < p.l.srv.cfg.ReadLanes {
+	if len(p.reads) > 0 && len(p.shared) < p.l.cfg.ReadLanes {
 		want++
 	}
 	if want == 0 || p.l.Draining() {
@@ -252,8 +252,8 @@ func (p *pool) grow() {
 func (p *pool) dial() {
 	p.dialing++
 	srv, epoch := p.l.srv, p.epoch
-	srv.background.Go(func() {
-		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+	srv.Background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
 		conn, err := srv.dialBackend(ctx, p.key)
 		posted := p.l.Post(func() {
@@ -378,7 +378,7 @@ func (p *pool) learn(u *unit) {
 	p.facts.known = true
 	p.wake()
 	if len(rows) != 1 || len(rows[0]) != factsBefore+len(baseNames)+len(resetNames) {
-		p.l.srv.log.Warn("server facts not known; writes are not grouped", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+		p.l.srv.Log.Warn("server facts not known; writes are not grouped", "pool", p.key.String(), "error", fmt.Sprint(u.err))
 		p.facts.pipelines = false
 		return
 	}
@@ -395,7 +395,7 @@ func (p *pool) learn(u *unit) {
 		}
 	}
 	p.facts.initConnect = string(rows[0][factsBefore-1])
-	for _, c := range p.l.clients {
+	for _, c := range p.l.Clients {
 		if c.p == p {
 			c.readMode()
 		}
@@ -537,13 +537,13 @@ func (p *pool) lose(b *backend, err error) {
 		p.dialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
 	}
 	if b.depth() > 0 || b.owner != nil {
-		p.l.srv.log.Warn("backend connection lost", "pool", p.key.String(), "connection", b.id, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
+		p.l.srv.Log.Warn("backend connection lost", "pool", p.key.String(), "connection", b.id, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
 	}
 }
 
-// tick enforces the pool's limits in time.
-func (p *pool) tick() {
-	cfg := &p.l.srv.cfg
+// Tick enforces the pool's limits in time.
+func (p *pool) Tick() {
+	cfg := p.l.cfg
 	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
 		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
 	}
@@ -578,7 +578,7 @@ func (p *pool) replaceable() bool {
 	if p.l.srv.mayDial(p.key) {
 		return true
 	}
-	for _, c := range p.l.clients {
+	for _, c := range p.l.Clients {
 		if c.p == p {
 			return false
 		}
@@ -586,8 +586,8 @@ func (p *pool) replaceable() bool {
 	return true
 }
 
-// closeAll ends every backend.
-func (p *pool) closeAll() {
+// CloseAll ends every backend.
+func (p *pool) CloseAll() {
 	for len(p.backends) > 0 {
 		p.backends[len(p.backends)-1].goodbye()
 	}

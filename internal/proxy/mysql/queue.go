@@ -27,7 +27,7 @@ func (p *pool) queueClient(c *client) {
 		}
 	}
 	c.waiting = true
-	if limit := p.l.srv.cfg.MaxWaiting; limit > 0 && len(p.excl) >= limit {
+	if limit := p.l.cfg.MaxWaiting; limit > 0 && len(p.excl) >= limit {
 		p.st.Timeouts++
 		e := mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
@@ -311,7 +311,7 @@ func (p *pool) pipeline(set *session.Set, st *stmt) *backend {
 	if best == nil && unlearned != nil && !st.learning {
 		p.teach(unlearned, st)
 	}
-	limit := p.l.srv.cfg.ReadLanes
+	limit := p.l.cfg.ReadLanes
 	if n := len(p.excl); n > 0 && limit > 1 {
 		limit-- // leave one for those who need a backend alone
 	}

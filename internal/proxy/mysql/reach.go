@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -56,7 +57,7 @@ const greetingKeep = 5 * time.Second
 // While no server could be reached yet it is nil.
 func (s *Server) facts(ctx context.Context) *mywire.Greeting {
 	if g := s.known.get(); g != nil {
-		if s.known.stale(s.monotonic()) && s.known.asking.TryLock() {
+		if s.known.stale(s.Monotonic()) && s.known.asking.TryLock() {
 			defer s.known.asking.Unlock()
 			s.lookAgain(ctx)
 		}
@@ -67,28 +68,28 @@ func (s *Server) facts(ctx context.Context) *mywire.Greeting {
 	if g := s.known.get(); g != nil {
 		return g
 	}
-	if asked := s.known.asked; asked > 0 && s.monotonic()-asked < askAgain {
+	if asked := s.known.asked; asked > 0 && s.Monotonic()-asked < askAgain {
 		return nil // the client before has just waited for it
 	}
 	if err := s.reach(ctx); err != nil {
-		s.log.Warn("the server cannot be asked what it is", "server", s.cfg.MySQL.Address, "error", err)
+		s.Log.Warn("the server cannot be asked what it is", "server", s.cfg().MySQL.Address, "error", err)
 	}
-	s.known.asked = s.monotonic()
+	s.known.asked = s.Monotonic()
 	return s.known.get()
 }
 
 // lookAgain has the server greet anew. One that does not answer soon has not
 // changed, as far as weir knows.
 func (s *Server) lookAgain(ctx context.Context) {
-	if now := s.monotonic(); s.known.asked > 0 && now-s.known.asked < askAgain {
+	if now := s.Monotonic(); s.known.asked > 0 && now-s.known.asked < askAgain {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, healthPatience)
+	ctx, cancel := context.WithTimeout(ctx, core.HealthPatience)
 	defer cancel()
 	if err := s.reach(ctx); err != nil {
-		s.log.Debug("the server's greeting is not known anew", "error", err)
+		s.Log.Debug("the server's greeting is not known anew", "error", err)
 	}
-	s.known.asked = s.monotonic()
+	s.known.asked = s.Monotonic()
 }
 
 // askAgain is how long one client's failure to reach a server that was never
@@ -125,8 +126,8 @@ func (s *Server) reach(ctx context.Context) error {
 // visit logs in as the DSN's user, whose name may be empty, and takes note of the
 // greeting.
 func (s *Server) visit(ctx context.Context) (*mywire.Server, error) {
-	cfg := s.cfg.MySQL
-	cfg.Timeout = s.cfg.ConnectTimeout
+	cfg := s.cfg().MySQL
+	cfg.Timeout = s.cfg().ConnectTimeout
 	if cfg.Password == "" {
 		cfg.Keys = s.creds.Keys(cfg.User)
 	}
@@ -134,7 +135,7 @@ func (s *Server) visit(ctx context.Context) (*mywire.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.known.note(pending.Greeting, s.monotonic())
+	s.known.note(pending.Greeting, s.Monotonic())
 	return pending.Login(ctx)
 }
 
@@ -171,11 +172,11 @@ const ownCaps = mywire.CapLongPassword | mywire.CapLongFlag | mywire.CapIgnoreSi
 
 // connectConfig says how to reach the server as a pool's user.
 func (s *Server) connectConfig(key poolKey) mywire.ConnectConfig {
-	cfg := s.cfg.MySQL
+	cfg := s.cfg().MySQL
 	cfg.User, cfg.Database, cfg.Charset = key.user, key.database, key.charset
 	cfg.Password, cfg.Keys = "", s.creds.Keys(key.user)
 	cfg.Caps = key.caps | ownCaps
-	cfg.Timeout = s.cfg.ConnectTimeout
+	cfg.Timeout = s.cfg().ConnectTimeout
 	return cfg
 }
 
@@ -193,7 +194,7 @@ func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, erro
 		}
 		return nil, err
 	}
-	s.known.note(conn.Greeting, s.monotonic())
+	s.known.note(conn.Greeting, s.Monotonic())
 	return conn, nil
 }
 
@@ -214,10 +215,10 @@ var errOtherServer = errors.New("the server lacks capabilities that the one befo
 func (s *Server) handOver(conn *mywire.Server, key poolKey) (*backendConn, error) {
 	if lacks := key.caps &^ conn.Caps; lacks != 0 {
 		_ = conn.Close()
-		s.known.note(conn.Greeting, s.monotonic())
+		s.known.note(conn.Greeting, s.Monotonic())
 		return nil, fmt.Errorf("open backend: %w (%#x)", errOtherServer, uint64(lacks))
 	}
-	fd, err := netloop.Detach(conn.Conn, &s.background)
+	fd, err := netloop.Detach(conn.Conn, &s.Background)
 	if err != nil {
 		_ = conn.Conn.Close()
 		return nil, err

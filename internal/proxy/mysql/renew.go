@@ -45,9 +45,9 @@ func (s *Server) renew(on *loop) {
 // eachPool calls f for every pool: at once for those of the loop that it is called
 // on, soon for those of others. A loop that has ended has no pools.
 func (s *Server) eachPool(on *loop, f func(p *pool)) {
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		visit := func() {
-			for _, p := range l.poolList {
+			for _, p := range l.PoolList {
 				f(p)
 			}
 		}

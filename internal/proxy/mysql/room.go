@@ -27,11 +27,11 @@ const (
 // withRoom calls dial, and again while the server refuses it for want of
 // connections.
 func (s *Server) withRoom(ctx context.Context, user string, dial func() error) error {
-	if err := s.shut.check(s.monotonic()); err != nil {
+	if err := s.shut.check(s.Monotonic()); err != nil {
 		return err
 	}
 	for wait := roomWait; ; wait *= 2 {
-		err := s.shut.note(dial(), s.monotonic(), s.log)
+		err := s.shut.note(dial(), s.Monotonic(), s.Log)
 		switch full, anyones := lacksRoom(err); {
 		case !full || wait > maxRoomWait:
 			return err
@@ -69,7 +69,7 @@ func lacksRoom(err error) (full, anyones bool) {
 // makeRoom closes a backend that nobody needs at the moment, of the given user
 // or, if that is empty, of any. Where there is none, nothing can be done.
 func (s *Server) makeRoom(ctx context.Context, user string) {
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		closed := false
 		if err := l.Call(ctx, func() { closed = l.closeIdlest(user) }); err == nil && closed {
 			return
@@ -81,7 +81,7 @@ func (s *Server) makeRoom(ctx context.Context, user string) {
 // whether there was one.
 func (l *loop) closeIdlest(user string) bool {
 	var idlest *backend
-	for _, p := range l.poolList {
+	for _, p := range l.PoolList {
 		if user != "" && p.key.user != user || !p.replaceable() {
 			continue
 		}
@@ -94,7 +94,7 @@ func (l *loop) closeIdlest(user string) bool {
 	if idlest == nil {
 		return false
 	}
-	l.srv.log.Debug("idle backend closed: the server has no connection left", "pool", idlest.p.key.String(), "connection", idlest.id)
+	l.srv.Log.Debug("idle backend closed: the server has no connection left", "pool", idlest.p.key.String(), "connection", idlest.id)
 	idlest.goodbye()
 	return true
 }

@@ -18,7 +18,7 @@ import (
 // connections could answer, and reports whether it did.
 func (c *client) refusesSequence() bool {
 	c.p.keepSequences = true
-	if c.link != nil && c.link.sequencer == c || c.l.srv.cfg.Mode == session.ModeSession {
+	if c.link != nil && c.link.sequencer == c || c.l.cfg.Mode == session.ModeSession {
 		return false
 	}
 	before := c.pins

@@ -1,59 +1,25 @@
 package mysql
 
 import (
-	"context"
-
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// Snapshot collects the state of all loops. It costs each loop some
-// microseconds per pool.
-func (s *Server) Snapshot(ctx context.Context) (sight.Snapshot, error) {
-	out := sight.Snapshot{
-		Engine: Engine,
-		Uptime: s.monotonic(), Logins: s.logins.Load(), LoginsFailed: s.failed.Load(),
-		LoginsRefused: s.refused.Load(), Cancels: s.kills.Load(),
-	}
-	for _, l := range s.loops {
-		if err := l.Call(ctx, func() { l.snapshot(&out) }); err != nil {
-			return sight.Snapshot{}, err
-		}
-	}
-	out.Sort()
-	return out, nil
-}
-
-func (l *loop) snapshot(out *sight.Snapshot) {
-	out.Clients += len(l.clients)
-	out.ProtocolErrors += l.protocolErrors
-	out.BadHints += l.badHints
-	out.Loops = append(out.Loops, l.Stats())
-	out.AddShapes(l.shapes)
-	for _, p := range l.poolList {
-		p.addTo(out.PoolOf(p.key.database, p.key.user))
-		for _, ln := range p.lanes {
-			out.Lanes = append(out.Lanes, ln.snapshot())
-		}
-	}
-	for _, c := range l.clients {
-		ps := out.PoolOf(c.p.key.database, c.p.key.user)
-		ps.Clients++
-		if c.pins != 0 {
-			ps.Pinned++
-		}
-		if c.busy() {
-			ps.Active++
-		}
-	}
+// Info implements core.Client.
+func (c *client) Info() core.ClientInfo {
+	return core.ClientInfo{Database: c.p.key.database, User: c.p.key.user, Active: c.busy(), Pinned: c.pins != 0}
 }
 
 // busy tells whether a command of the client is under way or waits.
 func (c *client) busy() bool { return c.inflight > 0 || c.waiting || c.cur != nil }
 
-// addTo adds a pool to the status of all pools of its user and database, which
-// differ in what their clients can do.
-func (p *pool) addTo(ps *sight.PoolStatus) {
+// AddTo implements core.Pool. Pools of one user and database are added up: they
+// differ in what their clients can do, or are on other loops.
+func (p *pool) AddTo(out *sight.Snapshot) {
+	for _, ln := range p.lanes {
+		out.Lanes = append(out.Lanes, ln.snapshot())
+	}
+	ps := out.PoolOf(p.key.database, p.key.user)
 	ps.Size += p.size
 	ps.Backends += len(p.backends)
 	ps.Free += len(p.free)

@@ -51,7 +51,7 @@ type stallWatch struct{ p *pool }
 func (p *pool) watch() {
 	if !p.apart.watched {
 		p.apart.watched = true
-		p.l.agenda.At(stallWatch{p})
+		p.l.Agenda.At(stallWatch{p})
 	}
 }
 

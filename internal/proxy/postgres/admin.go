@@ -27,15 +27,15 @@ const adminDatabase = "weir"
 // weir holds, else as the server decides; without a password only who may have
 // what weir has: see core.MayBorrow.
 func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pgwire.Startup) error {
-	allowed := start.User == s.cfg.Postgres.User || slices.Contains(s.cfg.AdminUsers, start.User)
+	allowed := start.User == s.cfg().Postgres.User || slices.Contains(s.cfg().AdminUsers, start.User)
 	secret, known := s.creds.Secret(start.User)
 	switch {
-	case allowed && !known && core.MayBorrow(conn, s.cfg.TrustLoopback):
+	case allowed && !known && core.MayBorrow(conn, s.cfg().TrustLoopback):
 		_, err := pgwire.Authenticate(ctx, conn, start.User, pgwire.AuthTrust, pgwire.Secret{})
 		return err
-	case allowed && !known && s.cfg.Auth == AuthRelay:
+	case allowed && !known && s.cfg().Auth == AuthRelay:
 		login := *start
-		login.Database = s.cfg.Postgres.Database
+		login.Database = s.cfg().Postgres.Database
 		be, err := s.relay(ctx, conn, &login)
 		if err == nil {
 			be.close()
@@ -53,7 +53,7 @@ func (s *Server) serveAdmin(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(s.dialCtx, func() { _ = conn.Close() })
+	stop := context.AfterFunc(s.DialCtx, func() { _ = conn.Close() })
 	defer stop()
 	out := pgwire.AppendParameterStatus(nil, "server_version", "15.0 (weir)")
 	out = pgwire.AppendParameterStatus(out, "client_encoding", "UTF8")
@@ -106,7 +106,7 @@ func readMessage(r io.Reader, limit int) (byte, []byte, error) {
 
 func (s *Server) adminQuery(out []byte, sql string) []byte {
 	words := strings.Fields(strings.ToUpper(strings.TrimRight(strings.TrimSpace(sql), ";")))
-	ctx, cancel := context.WithTimeout(s.dialCtx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(s.DialCtx, 5*time.Second)
 	defer cancel()
 	if len(words) == 0 {
 		return pgwire.AppendReadyForQuery(pgwire.AppendEmptyQuery(out), pgwire.StatusIdle)
@@ -171,11 +171,11 @@ func appendTable(out []byte, t *sight.Table) []byte {
 }
 
 func (s *Server) showConfig() sight.Table {
-	c := &s.cfg
+	c := s.cfg()
 	t := sight.Table{Cols: []string{"key", "value"}}
 	for _, kv := range [][2]any{
 		{"postgres", c.Postgres.Address},
-		{"listen", s.ln.Addr()},
+		{"listen", s.Addr()},
 		{"mode", c.Mode},
 		{"pool_size", c.PoolSize},
 		{"read_lanes", c.ReadLanes},
@@ -197,9 +197,9 @@ func (s *Server) showConfig() sight.Table {
 
 func (s *Server) showClients(ctx context.Context) sight.Table {
 	t := sight.Table{Cols: []string{"id", "database", "user", "address", "application_name", "state", "pins", "statements", "grouped", "errors", "connected_s"}}
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		err := l.Call(ctx, func() {
-			for _, c := range l.clients {
+			for _, c := range l.Clients {
 				t.Add(c.id, c.p.key.database, c.p.key.user, c.addr, c.app, c.state(), c.pins, c.stats.units, c.stats.grouped, c.stats.errors, int((l.Now - c.since).Seconds()))
 			}
 		})
@@ -231,9 +231,9 @@ func (c *client) state() string {
 
 func (s *Server) showServers(ctx context.Context) sight.Table {
 	t := sight.Table{Cols: []string{"pid", "database", "user", "mode", "in_flight", "prepared", "settings", "age_s"}}
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		err := l.Call(ctx, func() {
-			for _, p := range l.poolList {
+			for _, p := range l.PoolList {
 				for _, b := range p.backends {
 					t.Add(b.pid, p.key.database, p.key.user, b.mode, b.depth(), len(b.prepared), b.set.Len(), int((l.Now - b.born).Seconds()))
 				}
@@ -251,7 +251,7 @@ func (s *Server) showServers(ctx context.Context) sight.Table {
 func (s *Server) showDatabases(ctx context.Context) sight.Table {
 	t := sight.Table{Cols: []string{"database", "catalogue", "names", "reads", "failures", "read_ms", "look_ms", "error"}}
 	merged := make(map[string]proof)
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		err := l.Call(ctx, func() {
 			for db, f := range l.proofs {
 				m, seen := merged[db]

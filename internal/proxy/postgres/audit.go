@@ -28,7 +28,7 @@ UNION ALL SELECT 'role', current_user::text WHERE current_user <> session_user`
 // audit asks the backend that has been free for longest, unless it has not been
 // used since the last time.
 func (p *pool) audit() {
-	if p.l.Now < p.auditAt || len(p.free) == 0 || len(p.excl) > 0 || p.l.srv.cfg.Mode != session.ModeAuto {
+	if p.l.Now < p.auditAt || len(p.free) == 0 || len(p.excl) > 0 || p.l.cfg.Mode != session.ModeAuto {
 		return
 	}
 	p.auditAt = p.l.Now + auditEvery
@@ -46,7 +46,7 @@ func (p *pool) audit() {
 		if stray := b.stray(u.rows); stray != "" {
 			p.st.Strays++
 			b.doomed = true
-			p.l.srv.log.Error("a server connection held state that nobody should have left there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
+			p.l.srv.Log.Error("a server connection held state that nobody should have left there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
 		}
 	})
 }

@@ -80,9 +80,9 @@ func (s *Server) patiently(ctx context.Context, try func() error) error {
 		if !isAway(err) {
 			return err
 		}
-		a.left(err, s.log)
+		a.left(err, s.Log)
 	}
-	patience, cancel := context.WithTimeout(ctx, s.cfg.ConnectPatience)
+	patience, cancel := context.WithTimeout(ctx, s.cfg().ConnectPatience)
 	defer cancel()
 	for {
 		back, err := a.waiting()
@@ -90,7 +90,7 @@ func (s *Server) patiently(ctx context.Context, try func() error) error {
 			if err = try(); !isAway(err) || patience.Err() != nil {
 				return err
 			}
-			a.left(err, s.log)
+			a.left(err, s.Log)
 			continue
 		}
 		select {
@@ -100,13 +100,13 @@ func (s *Server) patiently(ctx context.Context, try func() error) error {
 		case a.slots <- struct{}{}:
 			err := try()
 			if isAway(err) {
-				a.left(err, s.log)
+				a.left(err, s.Log)
 				select {
 				case <-time.After(awayPause):
 				case <-patience.Done():
 				}
 			} else {
-				a.returned(s.log)
+				a.returned(s.Log)
 			}
 			<-a.slots
 			if !isAway(err) || patience.Err() != nil {

@@ -10,11 +10,9 @@ import (
 // cancel acts on a cancel request: it reaches only the statement that the
 // client has under way, never one of another client on the same backend.
 func (s *Server) cancel(id uint32, secret []byte) {
-	s.cancels.Add(1)
-	s.mu.Lock()
-	l := s.owners[id]
-	s.mu.Unlock()
-	if l == nil {
+	s.Cancels.Add(1)
+	l, found := s.Owner(id)
+	if !found {
 		return // as the server does: no answer, whether the key was right or not
 	}
 	// The client takes the end of its request's connection for the moment from
@@ -23,7 +21,7 @@ func (s *Server) cancel(id uint32, secret []byte) {
 	done := make(chan struct{})
 	finish := func() { close(done) }
 	if !l.Post(func() {
-		c := l.clients[id]
+		c := l.Clients[id]
 		if c == nil || subtle.ConstantTimeCompare(c.secret, secret) != 1 || !c.cancel(finish) {
 			finish()
 		}
@@ -32,7 +30,7 @@ func (s *Server) cancel(id uint32, secret []byte) {
 	}
 	select {
 	case <-done:
-	case <-s.dialCtx.Done():
+	case <-s.DialCtx.Done():
 	}
 }
 

@@ -160,8 +160,8 @@ func (c *client) OnData(p []byte) int {
 		if !ok {
 			return i
 		}
-		if n < pgwire.HeaderLen || n > c.l.srv.cfg.MaxMessage {
-			c.protocolError("message of type %q is %d bytes long; the limit is %d", typ, n-1, c.l.srv.cfg.MaxMessage)
+		if n < pgwire.HeaderLen || n > c.l.cfg.MaxMessage {
+			c.protocolError("message of type %q is %d bytes long; the limit is %d", typ, n-1, c.l.cfg.MaxMessage)
 			return len(p)
 		}
 		switch typ {
@@ -352,7 +352,7 @@ func (c *client) mayFollow() bool {
 // batchWindow tells whether a write is to join a group, and the most it may
 // wait for others: 0 is adaptive.
 func (c *client) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
-	cfg := &c.l.srv.cfg
+	cfg := c.l.cfg
 	if c.tx != pgwire.StatusIdle || c.pins != 0 || cfg.Mode == session.ModeSession {
 		return 0, false
 	}
@@ -445,7 +445,7 @@ func (c *client) rename(u *unit, n parsedName) {
 func (c *client) resume() {
 	if len(c.s.In) > 0 && !c.resuming && !c.s.Closed {
 		c.resuming = true
-		c.l.agenda.Session(c)
+		c.l.Agenda.Session(c)
 	}
 }
 
@@ -506,20 +506,20 @@ func (c *client) fatal(e *pgwire.Error) {
 }
 
 func (c *client) protocolError(format string, args ...any) {
-	c.l.protocolErrors++
+	c.l.ProtocolErrors++
 	c.fatal(pgwire.NewFatal(pgwire.CodeProtocolViolation, format, args...))
 }
 
 // kick disconnects a client that harms others.
 func (c *client) kick(why string) {
-	c.l.srv.log.Warn("client disconnected", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "reason", why)
+	c.l.srv.Log.Warn("client disconnected", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "reason", why)
 	c.s.Close(errors.New(why))
 }
 
 // complain warns once per session about a hint that cannot be used.
 func (c *client) complain(bad []string) {
 	for _, msg := range bad {
-		c.l.badHints++
+		c.l.BadHints++
 		if c.noticed[msg] || len(c.noticed) >= 32 {
 			continue
 		}
@@ -554,9 +554,9 @@ func (c *client) freeSource() {
 
 func (c *client) OnClosed(err error) {
 	c.waiting = false
-	delete(c.l.clients, c.id)
-	c.l.srv.left(c.id)
-	c.l.load.Add(-1)
+	delete(c.l.Clients, c.id)
+	c.l.srv.Left(c.id)
+	c.l.Taken()
 	for _, st := range c.stmts {
 		st.refs--
 	}
@@ -581,7 +581,7 @@ func (c *client) leaveIfIdle() {
 // checkReading disconnects a client that has taken nothing of its answer for long,
 // holds a backend by that, and keeps others waiting.
 func (c *client) checkReading() {
-	limit := c.l.srv.cfg.ClientWriteTimeout
+	limit := c.l.cfg.ClientWriteTimeout
 	if limit <= 0 || (c.link == nil && c.source == nil) || c.s.Pending() <= maxClientOut || c.s.Written != c.taken {
 		c.taken, c.takenAt = c.s.Written, c.l.Now
 		return
@@ -591,9 +591,18 @@ func (c *client) checkReading() {
 	}
 }
 
-// tick enforces the limits that are counted in time.
-func (c *client) tick() {
-	cfg := &c.l.srv.cfg
+// Drain implements core.Client.
+func (c *client) Drain() {
+	c.draining = true
+	c.leaveIfIdle()
+}
+
+// Shutdown implements core.Client.
+func (c *client) Shutdown() { c.fatal(errShutdown()) }
+
+// Tick enforces the limits that are counted in time.
+func (c *client) Tick() {
+	cfg := c.l.cfg
 	c.checkReading()
 	if c.s.Closed {
 		return

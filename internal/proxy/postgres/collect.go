@@ -58,7 +58,7 @@ type partial struct{ c *client }
 func (c *client) awaitSync() {
 	if c.partialAt == 0 {
 		c.partialAt = c.l.Now
-		c.l.agenda.At(partial{c})
+		c.l.Agenda.At(partial{c})
 	}
 }
 
@@ -91,7 +91,7 @@ func (c *client) collect(u *unit, p []byte) (used int, v collectVerdict) {
 	i := 0
 	for {
 		typ, n, ok := pgwire.Peek(p[i:])
-		if ok && (n < pgwire.HeaderLen || n > c.l.srv.cfg.MaxMessage) {
+		if ok && (n < pgwire.HeaderLen || n > c.l.cfg.MaxMessage) {
 			c.protocolError("message of type %q is %d bytes long", typ, n-1)
 			return 0, collectBad
 		}

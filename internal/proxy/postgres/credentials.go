@@ -26,7 +26,7 @@ func (c *credentials) init(cfg *Config) {
 // SetUsers replaces the user list; see Config.Users. Logins from now on are
 // checked against it; sessions that exist stay. Safe for concurrent use.
 func (s *Server) SetUsers(users []User) {
-	s.creds.List(users, s.cfg.Postgres.User, s.cfg.Postgres.Password)
+	s.creds.List(users, s.cfg().Postgres.User, s.cfg().Postgres.Password)
 }
 
 // of returns what weir can log in with as a user: "" and nil if it has nothing.
@@ -54,5 +54,5 @@ func (s *Server) mayDial(key poolKey) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open[key.user] || s.cfg.Auth == string(pgwire.AuthTrust) || s.cfg.Auth == string(pgwire.AuthCert)
+	return c.open[key.user] || s.cfg().Auth == string(pgwire.AuthTrust) || s.cfg().Auth == string(pgwire.AuthCert)
 }

@@ -66,7 +66,7 @@ func (c *client) learnSettings() {
 			c.addPins(pinSetConfig) // not for this user to see
 			return
 		}
-		t := c.l.settings
+		t := c.l.Settings
 		for i, n := range names {
 			if v := u.rows[0][i]; v == nil {
 				c.set, b.set = t.Without(c.set, n), t.Without(b.set, n)

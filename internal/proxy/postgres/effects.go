@@ -184,7 +184,7 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 	if status == pgwire.StatusIdle {
 		c.lexicalTx = false
 	}
-	if status != pgwire.StatusIdle && c.l.srv.cfg.Mode == session.ModeStatement {
+	if status != pgwire.StatusIdle && c.l.cfg.Mode == session.ModeStatement {
 		c.fatal(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "transaction blocks are not allowed in weir's pool mode statement"))
 		return
 	}
@@ -261,7 +261,7 @@ func (c *client) settleSets(b *backend, u *unit, before byte) {
 // backend, whose defaults may differ: the client's includes what it asked for
 // at startup.
 func (c *client) apply(b *backend, s sqlscan.SetClause) {
-	t := c.l.settings
+	t := c.l.Settings
 	switch {
 	case s.All:
 		for _, have := range c.set.List() {
@@ -307,7 +307,7 @@ func (c *client) restoreStart(b *backend, u *unit) {
 	if !u.resets || c.tx == pgwire.StatusFailed {
 		return
 	}
-	t := c.l.settings
+	t := c.l.Settings
 	again, app := t.Empty(), false
 	for i := range u.sets {
 		switch s := &u.sets[i]; {

@@ -327,7 +327,7 @@ func (f *proof) ended(c *client, at time.Duration) {
 
 // elsewhere does something with what the other loops know of the database.
 func (f *proof) elsewhere(do func(g *proof)) {
-	for _, l := range f.l.srv.loops {
+	for _, l := range f.l.srv.Loops {
 		if l == f.l {
 			continue
 		}

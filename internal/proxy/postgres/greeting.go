@@ -50,7 +50,7 @@ func (p *pool) fresh(params map[string]string) {
 		p.renewed = p.l.Now
 		p.renewBackends()
 	}
-	for _, c := range p.l.clients {
+	for _, c := range p.l.Clients {
 		if c.p == p && c.greeted {
 			c.owe(changed)
 		}

@@ -118,7 +118,7 @@ func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lan
 			}
 		}
 	}
-	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.srv.cfg.WriteLanes, Capacity: p.l.srv.cfg.MaxClients + 1}
+	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.cfg.WriteLanes, Capacity: p.l.cfg.MaxClients + 1}
 	if key.window > 0 {
 		cfg.MaxLanes = max(1, p.size)
 	}
@@ -153,7 +153,7 @@ func (p *pool) laneSettings(key laneKey, members int, async bool) *session.Set {
 // flushable tells whether writes in these settings may be acknowledged by a
 // group flush.
 func (p *pool) flushable(set *session.Set) bool {
-	if p.l.srv.cfg.NoSoloLane || !p.canFlush || p.syncDefault == "off" {
+	if p.l.cfg.NoSoloLane || !p.canFlush || p.syncDefault == "off" {
 		return false
 	}
 	_, own := set.Get("synchronous_commit") // such a client knows what it wants
@@ -168,7 +168,7 @@ func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration
 	if !p.known {
 		return nil
 	}
-	if st.rows && !p.l.srv.cfg.NoRowsLane && u.plainInsert() {
+	if st.rows && !p.l.cfg.NoRowsLane && u.plainInsert() {
 		v := u.bind(raw)
 		if !v.ok {
 			return nil // the server says what is wrong with it
@@ -198,7 +198,7 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 	}
 	asRead := c.asRead(sql)
 	sh = p.shape(asRead, info.Verb)
-	if info.Verb == sqlscan.VerbInsert && !p.l.srv.cfg.NoRowsLane && asRead.String() == sql {
+	if info.Verb == sqlscan.VerbInsert && !p.l.cfg.NoRowsLane && asRead.String() == sql {
 		if ins, ok := asRead.Insert(); ok && ins.MaxParam == 0 {
 			switch p.tables.look(p, c.set, ins.Table) {
 			case tablePlain:
@@ -220,7 +220,7 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 
 func (c *client) soloLane(window time.Duration) *lane {
 	p := c.p
-	if p.l.srv.cfg.NoSoloLane || !p.flushable(c.set) {
+	if p.l.cfg.NoSoloLane || !p.flushable(c.set) {
 		return nil
 	}
 	return p.solo(c.set, window)
@@ -248,7 +248,7 @@ func (ln *lane) push(u *unit) {
 func (ln *lane) touch() {
 	if !ln.hot {
 		ln.hot = true
-		ln.p.l.agenda.Lane(ln)
+		ln.p.l.Agenda.Lane(ln)
 	}
 }
 
@@ -279,7 +279,7 @@ func (ln *lane) due() bool {
 	}
 	if !ln.timed {
 		ln.timed = true
-		ln.p.l.agenda.At(ln)
+		ln.p.l.Agenda.At(ln)
 	}
 	return false
 }
@@ -412,7 +412,7 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
 	}
 	out := b.s.OutBuf()
-	out = pgwire.AppendBind(out, "", st.srvName, &pgwire.BindArgs{Values: [][]byte{[]byte(ln.p.syncDefault), []byte(ln.p.l.srv.cfg.FlushPrefix)}})
+	out = pgwire.AppendBind(out, "", st.srvName, &pgwire.BindArgs{Values: [][]byte{[]byte(ln.p.syncDefault), []byte(ln.p.l.cfg.FlushPrefix)}})
 	out = pgwire.AppendExecute(out, "", 0)
 	b.s.Out = pgwire.AppendSync(out)
 	b.s.Touch()

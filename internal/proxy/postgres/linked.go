@@ -477,7 +477,7 @@ func (c *client) backendQuiet() {
 		b.ask("DEALLOCATE ALL", func(*unit) {})
 		return
 	}
-	if c.pins == 0 || c.l.srv.cfg.Mode == session.ModeTransaction {
+	if c.pins == 0 || c.l.cfg.Mode == session.ModeTransaction {
 		c.detach()
 		return
 	}
@@ -545,7 +545,7 @@ func (b *backend) orphaned() {
 	}
 	if c.pins != 0 || c.leftovers {
 		clear(b.prepared)
-		b.set, b.app, b.lastWriter, b.mixed = b.p.l.settings.Empty(), b.startApp, nil, false
+		b.set, b.app, b.lastWriter, b.mixed = b.p.l.Settings.Empty(), b.startApp, nil, false
 		if sql != "" {
 			b.ask(sql, func(*unit) {})
 		}

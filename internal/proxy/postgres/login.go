@@ -23,23 +23,23 @@ import (
 // an event loop. It runs on a goroutine of its own with blocking reads, because
 // logins are rare and intricate; nothing of it is on the data path.
 func (s *Server) login(ctx context.Context, conn net.Conn) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.LoginTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg().LoginTimeout)
 	defer cancel()
 	err := s.tryLogin(ctx, conn)
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 		return
 	}
-	s.failed.Add(1)
+	s.Failed.Add(1)
 	level := slog.LevelInfo
 	if isAway(err) {
 		level = slog.LevelDebug // said once for all: see away
 	}
-	s.log.Log(ctx, level, "login failed", "client", conn.RemoteAddr().String(), "error", err)
+	s.Log.Log(ctx, level, "login failed", "client", conn.RemoteAddr().String(), "error", err)
 }
 
 func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
-	spoke := s.silent.Enter(raw)
-	conn, start, err := pgwire.Accept(ctx, raw, s.cfg.accept())
+	spoke := s.lobby.Enter(raw)
+	conn, start, err := pgwire.Accept(ctx, raw, s.cfg().accept())
 	spoke()
 	if err != nil {
 		_ = raw.Close()
@@ -56,23 +56,23 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		return nil
 	}
 	refuse := func(e *pgwire.Error) error {
-		s.refused.Add(1)
+		s.Refused.Add(1)
 		_, _ = conn.Write(pgwire.AppendError(nil, e)) // the client may be gone; e is what matters
 		return e
 	}
-	if s.stopping.Load() {
+	if s.Stopping() {
 		return refuse(pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir is stopping"))
 	}
-	if s.sessions.Add(1) > int64(s.cfg.MaxClients) {
-		s.sessions.Add(-1)
+	if s.Sessions.Add(1) > int64(s.cfg().MaxClients) {
+		s.Sessions.Add(-1)
 		e := pgwire.NewFatal(pgwire.CodeTooManyConnections, "weir: too many clients already")
-		e.Detail = fmt.Sprintf("The limit is %d.", s.cfg.MaxClients)
+		e.Detail = fmt.Sprintf("The limit is %d.", s.cfg().MaxClients)
 		e.Hint = "Raise --max-clients, or the limit on open files."
 		return refuse(e)
 	}
 	defer func() {
 		if !handed {
-			s.sessions.Add(-1)
+			s.Sessions.Add(-1)
 		}
 	}()
 	if start.Param("replication") != "" && start.Param("replication") != "false" {
@@ -91,7 +91,7 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		if err := s.authenticateAdmin(ctx, conn, start); err != nil {
 			return err
 		}
-		s.logins.Add(1)
+		s.Logins.Add(1)
 		return s.serveAdmin(conn)
 	}
 	donated, err := s.authenticate(ctx, conn, start)
@@ -103,12 +103,12 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 			donated.close()
 		}
 	}()
-	fd, err := netloop.Detach(conn, &s.background)
+	fd, err := netloop.Detach(conn, &s.Background)
 	if err != nil {
 		return err
 	}
-	l := s.leastLoaded()
-	id, secret, err := s.newID(l)
+	l := s.LeastLoaded()
+	id, secret, err := s.register(l)
 	if err != nil {
 		_ = unix.Close(fd)
 		return err
@@ -118,11 +118,11 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		addr: raw.RemoteAddr().String(),
 	}
 	handed = true
-	s.logins.Add(1)
-	l.load.Add(1) // given back by OnClosed
+	s.Logins.Add(1)
+	l.Given() // given back by OnClosed
 	if !l.Post(func() { l.admit(c, fd, key, set, donated) }) {
 		_ = unix.Close(fd)
-		s.left(id)
+		s.Left(id)
 		if donated != nil {
 			donated.close()
 		}
@@ -163,24 +163,24 @@ func startSettings(start *pgwire.Startup) (list []session.Setting, app string, e
 func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, donated *backendConn) {
 	c.p = l.pool(key)
 	c.since, c.idleSince = l.Now, l.Now
-	c.startSet = l.settings.Intern(list)
+	c.startSet = l.Settings.Intern(list)
 	c.set = c.startSet
-	if l.srv.cfg.Mode == session.ModeSession {
+	if l.cfg.Mode == session.ModeSession {
 		c.pins = pinMode
 	}
 	s, err := l.Watch(fd, c)
 	if err != nil {
-		l.srv.log.Error("cannot watch client socket", "error", err)
+		l.srv.Log.Error("cannot watch client socket", "error", err)
 		_ = unix.Close(fd)
-		l.srv.left(c.id)
-		l.load.Add(-1)
+		l.srv.Left(c.id)
+		l.Taken()
 		if donated != nil {
 			donated.close()
 		}
 		return
 	}
 	c.s = s
-	l.clients[c.id] = c
+	l.Clients[c.id] = c
 	if donated != nil {
 		// A user whose secret weir does not know: every login brings a
 		// connection, which is kept while the pool has room.
@@ -243,14 +243,14 @@ func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, er
 
 // backendConfig says how weir logs in as a user by itself.
 func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
-	cfg := s.cfg.Postgres
+	cfg := s.cfg().Postgres
 	cfg.User, cfg.Database = key.user, key.database
 	cfg.Password, cfg.Keys = s.creds.of(key.user)
 	return cfg
 }
 
 func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
-	fd, err := netloop.Detach(be.Conn, &s.background)
+	fd, err := netloop.Detach(be.Conn, &s.Background)
 	if err != nil {
 		_ = be.Conn.Close()
 		return nil, err
@@ -267,7 +267,7 @@ func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
 // connection that came about by it is returned to be kept.
 func (s *Server) authenticate(ctx context.Context, conn net.Conn, start *pgwire.Startup) (*backendConn, error) {
 	secret, ok := s.creds.Secret(start.User)
-	if !ok && s.cfg.AuthQuery != "" {
+	if !ok && s.cfg().AuthQuery != "" {
 		found, err := s.lookUpSecret(ctx, start.User)
 		if err != nil {
 			_, _ = conn.Write(pgwire.AppendError(nil, pgwire.NewFatal(pgwire.CodeConnectionFailure, "weir could not look up user %q", start.User)))
@@ -275,8 +275,8 @@ func (s *Server) authenticate(ctx context.Context, conn net.Conn, start *pgwire.
 		}
 		secret, ok = found, true // the zero secret of an unknown user fails as a wrong password does
 	}
-	method := pgwire.AuthMethod(s.cfg.Auth)
-	if s.cfg.Auth == AuthRelay {
+	method := pgwire.AuthMethod(s.cfg().Auth)
+	if s.cfg().Auth == AuthRelay {
 		if !ok {
 			return s.relay(ctx, conn, start)
 		}
@@ -313,9 +313,9 @@ func fatalOf(err error, format string, args ...any) *pgwire.Error {
 
 // relay has the server authenticate the client.
 func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup) (*backendConn, error) {
-	cfg := s.cfg.Postgres
+	cfg := s.cfg().Postgres
 	cfg.User, cfg.Database = start.User, start.Database
-	cfg.Timeout = s.cfg.ConnectTimeout
+	cfg.Timeout = s.cfg().ConnectTimeout
 	var server net.Conn
 	var res pgwire.RelayResult
 	opened := false
@@ -342,7 +342,7 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 	case err != nil:
 		return nil, err
 	}
-	if res.Method == pgwire.AuthTrust && !core.MayBorrow(conn, s.cfg.TrustLoopback) {
+	if res.Method == pgwire.AuthTrust && !core.MayBorrow(conn, s.cfg().TrustLoopback) {
 		_ = server.Close()
 		e := borrowed(start.User)
 		_, _ = conn.Write(pgwire.AppendError(nil, e))

@@ -42,7 +42,7 @@ func (c *client) scanLong(sql string) (info reading, ready bool) {
 	t := &longRead{sql: strings.Clone(sql), epoch: p.proof.epoch}
 	c.long, p.proof.used = t, true
 	as, index, l := c.lexical(), p.proof.index, c.l
-	l.srv.background.Go(func() {
+	l.srv.Background.Go(func() {
 		var asRead sqlscan.Text
 		asRead.Read(as.reads(t.sql))
 		info := index.judge(scan(t.sql, &asRead), &asRead)

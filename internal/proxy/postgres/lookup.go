@@ -80,7 +80,7 @@ func (s *Server) lookUpSecret(ctx context.Context, user string) (pgwire.Secret, 
 		}
 		// The connection was lost while it was idle.
 	}
-	cfg := s.cfg.Postgres
+	cfg := s.cfg().Postgres
 	if cfg.Password == "" {
 		cfg.Password, cfg.Keys = s.creds.of(cfg.User)
 	}
@@ -96,7 +96,7 @@ func (s *Server) lookUpSecret(ctx context.Context, user string) (pgwire.Secret, 
 
 // askSecret runs the auth query on a connection, which it uses up or keeps.
 func (s *Server) askSecret(ctx context.Context, be *pgwire.Backend, user string) (pgwire.Secret, error) {
-	row, err := queryOne(ctx, be.Conn, s.cfg.AuthQuery, user)
+	row, err := queryOne(ctx, be.Conn, s.cfg().AuthQuery, user)
 	if err != nil {
 		_ = be.Conn.Close()
 		return pgwire.Secret{}, err

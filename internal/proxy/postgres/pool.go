@@ -83,15 +83,15 @@ type poolStats struct {
 }
 
 func (l *loop) pool(key poolKey) *pool {
-	if p := l.pools[key]; p != nil {
+	if p := l.Pools[key]; p != nil {
 		return p
 	}
-	cfg := &l.srv.cfg
+	cfg := l.cfg
 	p := &pool{
 		l: l, key: key,
-		size:     max(1, (cfg.PoolSize+len(l.srv.loops)-1)/len(l.srv.loops)),
-		settings: l.settings,
-		shapes:   l.shapes,
+		size:     max(1, (cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)),
+		settings: l.Settings,
+		shapes:   l.Shapes,
 		stmts:    make(map[string]*stmt),
 		lanes:    make(map[laneKey]*lane),
 		greeting: make(map[*session.Set][]pgwire.Param),
@@ -99,8 +99,8 @@ func (l *loop) pool(key poolKey) *pool {
 	}
 	p.guard = p.ownStmt(guardSQL)
 	p.marker = p.ownStmt(markerSQL)
-	l.pools[key] = p
-	l.poolList = append(l.poolList, p)
+	l.Pools[key] = p
+	l.PoolList = append(l.PoolList, p)
 	return p
 }
 
@@ -128,7 +128,7 @@ func (p *pool) internFor(c *client, tail []byte) *stmt {
 func (p *pool) wake() {
 	if !p.hot {
 		p.hot = true
-		p.l.agenda.Pool(p)
+		p.l.Agenda.Pool(p)
 	}
 }
 
@@ -205,7 +205,7 @@ const keepForShared = 8
 // are in transactions wait in the same thread. If all backends were held, that
 // would be a deadlock.
 func (p *pool) lastForShared() bool {
-	return p.size >= keepForShared && p.l.srv.cfg.ReadLanes > 0 &&
+	return p.size >= keepForShared && p.l.cfg.ReadLanes > 0 &&
 		len(p.backends)-len(p.free)-len(p.shared) >= p.size-1
 }
 
@@ -221,7 +221,7 @@ func (p *pool) release(b *backend) {
 	if b.status != pgwire.StatusIdle {
 		// A text was not what weir took it for. Anyone who came next would be in
 		// the transaction that it began.
-		p.l.srv.log.Error("backend left in a transaction; closed", "pool", p.key.String(), "pid", b.pid)
+		p.l.srv.Log.Error("backend left in a transaction; closed", "pool", p.key.String(), "pid", b.pid)
 		b.doomed = true
 	}
 	if b.doomed || b.retired {
@@ -247,7 +247,7 @@ func without(list []*backend, b *backend) []*backend {
 // grow opens backends for what waits, up to the pool's size.
 func (p *pool) grow() {
 	want := len(p.excl)
-	if len(p.reads) > 0 && len(p.shared) < p.l.srv.cfg.ReadLanes {
+	if len(p.reads) > 0 && len(p.shared) < p.l.cfg.ReadLanes {
 		want++
 	}
 	if want == 0 || p.l.Draining() {
@@ -268,8 +268,8 @@ func (p *pool) grow() {
 func (p *pool) dial() {
 	p.dialing++
 	srv, epoch := p.l.srv, p.epoch
-	srv.background.Go(func() {
-		ctx, cancel := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+	srv.Background.Go(func() {
+		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
 		conn, err := srv.dialBackend(ctx, p.key)
 		posted := p.l.Post(func() {
@@ -358,7 +358,7 @@ func (p *pool) learn(u *unit) {
 	}
 	p.known = true
 	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 3 {
-		p.l.srv.log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
+		p.l.srv.Log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
 		return
 	}
 	p.factsAt = p.l.Now
@@ -479,13 +479,13 @@ func (p *pool) lose(b *backend, err error) {
 		p.dialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
 	}
 	if b.depth() > 0 || b.owner != nil {
-		p.l.srv.log.Warn("backend connection lost", "pool", p.key.String(), "pid", b.pid, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
+		p.l.srv.Log.Warn("backend connection lost", "pool", p.key.String(), "pid", b.pid, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
 	}
 }
 
-// tick enforces the pool's limits in time.
-func (p *pool) tick() {
-	cfg := &p.l.srv.cfg
+// Tick enforces the pool's limits in time.
+func (p *pool) Tick() {
+	cfg := p.l.cfg
 	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
 		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
 	}
@@ -535,7 +535,7 @@ func (p *pool) replaceable() bool {
 	if p.l.srv.mayDial(p.key) {
 		return true
 	}
-	for _, c := range p.l.clients {
+	for _, c := range p.l.Clients {
 		if c.p == p {
 			return false
 		}
@@ -543,8 +543,8 @@ func (p *pool) replaceable() bool {
 	return true
 }
 
-// closeAll ends every backend.
-func (p *pool) closeAll() {
+// CloseAll ends every backend.
+func (p *pool) CloseAll() {
 	for len(p.backends) > 0 {
 		b := p.backends[len(p.backends)-1]
 		if !b.s.Closed {

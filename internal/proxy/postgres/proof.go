@@ -100,7 +100,7 @@ func (f *proof) read(b *backend) {
 	f.reads++
 	sent := f.l.Now
 	f.on, f.began = b, sent
-	r := newReader(f.l.srv.cfg.TrustFunctions, f.last)
+	r := newReader(f.l.cfg.TrustFunctions, f.last)
 	done := make(chan struct{}, 1)
 	var step func(sql string)
 	step = func(sql string) {
@@ -132,7 +132,7 @@ func (f *proof) read(b *backend) {
 				return
 			}
 			rows := u.rows
-			f.l.srv.background.Go(func() {
+			f.l.srv.Background.Go(func() {
 				done <- struct{}{}
 				r.feed(rows)
 				next := r.next()
@@ -183,7 +183,7 @@ func (f *proof) settled() {
 			}
 		}
 	}
-	for _, c := range f.l.clients {
+	for _, c := range f.l.Clients {
 		if c.p.proof == f {
 			c.resume()
 		}
@@ -204,7 +204,7 @@ func (f *proof) failed(b *backend, err error) {
 		f.lookAt = f.l.Now
 	} else if !f.said {
 		f.said = true
-		f.l.srv.log.Error("what the functions of the database do cannot be read; each client keeps a backend of its own, and nothing is grouped",
+		f.l.srv.Log.Error("what the functions of the database do cannot be read; each client keeps a backend of its own, and nothing is grouped",
 			"database", f.database, "error", fmt.Sprint(err))
 	}
 	f.settled()
@@ -214,7 +214,7 @@ func (f *proof) failed(b *backend, err error) {
 // retire closes, when they are free, the backends of the database that were used
 // after since.
 func (f *proof) retire(since time.Duration) {
-	for _, p := range f.l.poolList {
+	for _, p := range f.l.PoolList {
 		if p.proof != f || !p.replaceable() {
 			continue
 		}
@@ -288,7 +288,7 @@ func (f *proof) confirm(b *backend) {
 
 // unread tells whether a client has done something that was not judged.
 func (f *proof) unread() bool {
-	for _, c := range f.l.clients {
+	for _, c := range f.l.Clients {
 		if c.p.proof == f && c.pins&pinUnread != 0 {
 			return true
 		}
@@ -299,7 +299,7 @@ func (f *proof) unread() bool {
 // believe ends the pins of those who did something while nothing was known, where x
 // shows that it left nothing. Without x they stay.
 func (f *proof) believe(x *index) {
-	for _, c := range f.l.clients {
+	for _, c := range f.l.Clients {
 		if c.p.proof == f && c.pins&pinUnread != 0 {
 			c.rejudge(x)
 		}
@@ -419,7 +419,7 @@ func (f *proof) changed(b *backend, surely bool) bool {
 func (f *proof) outdated(surely bool) {
 	f.stale, f.grewAt = true, f.l.Now
 	f.elsewhere(func(g *proof) {
-		for _, p := range g.l.poolList {
+		for _, p := range g.l.PoolList {
 			if !surely || p.proof != g || !g.ready || len(p.backends) == 0 {
 				continue
 			}

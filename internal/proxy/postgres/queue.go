@@ -27,7 +27,7 @@ func (p *pool) queueClient(c *client) {
 			return
 		}
 	}
-	limit := p.l.srv.cfg.MaxWaiting
+	limit := p.l.cfg.MaxWaiting
 	if limit > 0 && len(p.excl) >= limit {
 		p.st.Timeouts++
 		c.waiting = true
@@ -49,8 +49,8 @@ func (p *pool) queueClient(c *client) {
 // crowded reports whether so many wait for a backend that the client would be
 // refused one.
 func (c *client) crowded() bool {
-	limit := c.l.srv.cfg.MaxWaiting
-	return limit > 0 && len(c.p.excl) >= limit || c.l.srv.cfg.Mode == session.ModeSession
+	limit := c.l.cfg.MaxWaiting
+	return limit > 0 && len(c.p.excl) >= limit || c.l.cfg.Mode == session.ModeSession
 }
 
 func (p *pool) enqueue(w waiter) {
@@ -310,7 +310,7 @@ func (p *pool) pipeline(set *session.Set) *backend {
 			best = b
 		}
 	}
-	limit := p.l.srv.cfg.ReadLanes
+	limit := p.l.cfg.ReadLanes
 	if n := len(p.excl); n > 0 && limit > 1 {
 		limit-- // leave one for those who need a backend alone
 	}

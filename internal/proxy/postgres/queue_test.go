@@ -11,9 +11,10 @@ import (
 // that wait: they keep their order, those that have left lose their place, and no
 // memory is allocated.
 func TestThoseWhoWaitOnAreNotCopied(t *testing.T) {
-	p := &pool{l: &loop{srv: &Server{}}, size: keepForShared}
-	p.l.srv.cfg.ReadLanes = 1
-	p.l.srv.creds.init(&p.l.srv.cfg)
+	p := &pool{l: &loop{srv: new(Server), cfg: new(Config)}, size: keepForShared}
+	p.l.cfg.ReadLanes = 1
+	p.l.srv.config.Store(p.l.cfg)
+	p.l.srv.creds.init(p.l.cfg)
 	for range p.size {
 		p.backends = append(p.backends, &backend{p: p})
 	}

@@ -310,12 +310,12 @@ const vacatePatience = 4 * time.Second
 // named are connected to it: then the server refuses what is to come, as it
 // would directly.
 func (s *Server) vacate(database string, except uint32) {
-	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(s.dialCtx, vacatePatience)
+	s.Background.Go(func() {
+		ctx, cancel := context.WithTimeout(s.DialCtx, vacatePatience)
 		defer cancel()
 		for {
 			users := 0
-			for _, l := range s.loops {
+			for _, l := range s.Loops {
 				if l.Call(ctx, func() { users += l.clientsOf(database, except) }) != nil {
 					return
 				}
@@ -335,7 +335,7 @@ func (s *Server) vacate(database string, except uint32) {
 
 func (l *loop) clientsOf(database string, except uint32) int {
 	n := 0
-	for id, c := range l.clients {
+	for id, c := range l.Clients {
 		if id != except && c.p.key.database == database {
 			n++
 		}
@@ -346,9 +346,9 @@ func (l *loop) clientsOf(database string, except uint32) int {
 // renew has every backend that r reaches replaced when it is next free, and
 // what weir has learned through them learned anew.
 func (s *Server) renew(r reach) {
-	for _, l := range s.loops {
+	for _, l := range s.Loops {
 		l.Post(func() {
-			for _, p := range l.poolList {
+			for _, p := range l.PoolList {
 				if (r.database == "" || r.database == p.key.database) && (r.user == "" || r.user == p.key.user) {
 					p.renewBackends()
 				}

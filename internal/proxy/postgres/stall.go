@@ -48,7 +48,7 @@ type stallWatch struct{ p *pool }
 func (p *pool) watch() {
 	if !p.apart.watched {
 		p.apart.watched = true
-		p.l.agenda.At(stallWatch{p})
+		p.l.Agenda.At(stallWatch{p})
 	}
 }
 
@@ -354,18 +354,18 @@ func (b *backend) signal(finish func()) {
 	srv := b.p.l.srv
 	b.cancels++
 	b.hazard = true
-	cfg := srv.cfg.Postgres
+	cfg := srv.cfg().Postgres
 	pid, secret := b.pid, b.secret
 	l := b.p.l
-	srv.background.Go(func() {
-		ctx, done := context.WithTimeout(srv.dialCtx, srv.cfg.ConnectTimeout)
+	srv.Background.Go(func() {
+		ctx, done := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer done()
 		err := pgwire.Cancel(ctx, cfg, pid, secret)
 		defer finish()
 		l.Post(func() {
 			b.cancels--
 			if err != nil {
-				srv.log.Warn("cancel request failed", "pid", pid, "error", err)
+				srv.Log.Warn("cancel request failed", "pid", pid, "error", err)
 			}
 			if b.cancels == 0 && !b.s.Closed {
 				if c := b.owner; c != nil {

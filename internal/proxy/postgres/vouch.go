@@ -118,7 +118,7 @@ const standingSQL = `SELECT r.rolcanlogin, pg_catalog.has_database_privilege(r.o
 // where there is no connection either, the login goes on and waits for one.
 func (s *Server) askStanding(ctx context.Context, key poolKey) (conn *backendConn, expired bool, err error) {
 	if s.mayDial(key) {
-		dialCtx, cancel := context.WithTimeout(ctx, s.cfg.ConnectTimeout)
+		dialCtx, cancel := context.WithTimeout(ctx, s.cfg().ConnectTimeout)
 		defer cancel()
 		conn, expired, err = s.dialStanding(dialCtx, key)
 		if err == nil {
@@ -171,15 +171,15 @@ func (s *Server) dialStanding(ctx context.Context, key poolKey) (*backendConn, b
 
 // askWarm asks on a connection of the pool; asked is false if it has none.
 func (s *Server) askWarm(ctx context.Context, key poolKey) (row [][]byte, asked bool, err error) {
-	answers := make(chan *unit, len(s.loops))
-	for _, l := range s.loops {
+	answers := make(chan *unit, len(s.Loops))
+	for _, l := range s.Loops {
 		if err := l.Call(ctx, func() {
-			p := l.pools[key]
+			p := l.Pools[key]
 			if asked || p == nil || len(p.backends) == 0 {
 				return
 			}
 			asked = true
-			p.askIn(l.settings.Empty(), standingSQL, func(u *unit) {
+			p.askIn(l.Settings.Empty(), standingSQL, func(u *unit) {
 				answers <- &unit{err: u.err, rows: u.rows}
 			})
 		}); err != nil {

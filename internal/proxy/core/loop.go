@@ -1,0 +1,147 @@
+package core
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// A Client is one session of an application, on a loop.
+type Client interface {
+	// Tick enforces the limits that are counted in time.
+	Tick()
+	// Drain has the client leave when its transaction ends; at once if it is idle.
+	Drain()
+	// Shutdown ends the session because weir stops.
+	Shutdown()
+	// Info describes the session.
+	Info() ClientInfo
+}
+
+// A Pool is the backends of a loop for one user and database, and what waits for
+// them.
+type Pool interface {
+	// Tick enforces the limits that are counted in time.
+	Tick()
+	// CloseAll ends every backend.
+	CloseAll()
+	// LastAnswer is when the server last answered, 0 if it has not.
+	LastAnswer() time.Duration
+	// AddTo adds the pool and its lanes to a snapshot.
+	AddTo(out *sight.Snapshot)
+}
+
+// ClientInfo describes a client.
+type ClientInfo struct {
+	Database, User string
+	Active         bool // something of it is under way, or waits
+	Pinned         bool // it keeps its backend because of what its session holds
+}
+
+// A Loop is one event loop with the clients and pools that live on it. A side embeds
+// it in its own, which is the netloop.Owner. All but Weight, Post and Call is for
+// the loop's thread.
+type Loop[K comparable, P Pool, C Client] struct {
+	netloop.Loop
+
+	Pools    map[K]P
+	PoolList []P
+	Clients  map[uint32]C // by id; see Server.Register
+	Agenda   netloop.Agenda
+
+	Settings *session.Table
+	Shapes   *sight.Shapes
+
+	BadHints, ProtocolErrors uint64
+
+	weight atomic.Int64
+}
+
+// Init makes the loop's tables.
+func (l *Loop[K, P, C]) Init() {
+	l.Pools, l.Clients = make(map[K]P), make(map[uint32]C)
+	l.Settings, l.Shapes = session.NewTable(), sight.NewShapes()
+}
+
+// Weight is the number of clients that were given to the loop. Safe for concurrent
+// use, as are Given and Taken.
+func (l *Loop[K, P, C]) Weight() int64 { return l.weight.Load() }
+
+// Given counts a client, which may be on its way still; Taken ends that.
+func (l *Loop[K, P, C]) Given() { l.weight.Add(1) }
+
+// Taken counts that a client has left.
+func (l *Loop[K, P, C]) Taken() { l.weight.Add(-1) }
+
+// Settle lets clients, pools and lanes act on what the turn brought.
+func (l *Loop[K, P, C]) Settle() { l.Agenda.Settle(l.Now) }
+
+// Alarm is the nearest window's end.
+func (l *Loop[K, P, C]) Alarm() (time.Duration, bool) { return l.Agenda.Alarm() }
+
+// Tick does the housekeeping.
+func (l *Loop[K, P, C]) Tick() {
+	for _, p := range l.PoolList {
+		p.Tick()
+	}
+	for _, c := range l.Clients {
+		c.Tick()
+	}
+}
+
+// Drain asks every client to leave: idle ones are told so and closed at once, the
+// others when their transaction ends.
+func (l *Loop[K, P, C]) Drain() {
+	for _, c := range l.Clients {
+		c.Drain()
+	}
+}
+
+// Drained reports whether all clients have left.
+func (l *Loop[K, P, C]) Drained() bool { return len(l.Clients) == 0 }
+
+// Shutdown ends clients and backends that are left.
+func (l *Loop[K, P, C]) Shutdown() {
+	for _, c := range l.Clients {
+		c.Shutdown()
+	}
+	l.Settle()
+	for _, p := range l.PoolList {
+		p.CloseAll()
+	}
+}
+
+// LastAnswer implements EventLoop.
+func (l *Loop[K, P, C]) LastAnswer() (ago time.Duration, ok bool) {
+	var last time.Duration
+	for _, p := range l.PoolList {
+		last = max(last, p.LastAnswer())
+	}
+	return l.Now - last, last > 0
+}
+
+// AddTo implements EventLoop.
+func (l *Loop[K, P, C]) AddTo(out *sight.Snapshot) {
+	out.Clients += len(l.Clients)
+	out.ProtocolErrors += l.ProtocolErrors
+	out.BadHints += l.BadHints
+	out.Loops = append(out.Loops, l.Stats())
+	out.AddShapes(l.Shapes)
+	for _, p := range l.PoolList {
+		p.AddTo(out)
+	}
+	for _, c := range l.Clients {
+		i := c.Info()
+		ps := out.PoolOf(i.Database, i.User)
+		ps.Clients++
+		if i.Pinned {
+			ps.Pinned++
+		}
+		if i.Active {
+			ps.Active++
+		}
+	}
+}

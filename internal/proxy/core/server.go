@@ -1,0 +1,197 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// An EventLoop is one of a server's event loops. Loop has all of its methods.
+type EventLoop interface {
+	comparable
+	// Run turns the loop until ctx ends and its clients have left.
+	Run(ctx context.Context) error
+	// Abandon frees a loop that is never run.
+	Abandon()
+	// Post runs f on the loop, soon; false if the loop has ended.
+	Post(f func()) bool
+	// Call runs f on the loop and waits for it.
+	Call(ctx context.Context, f func()) error
+	// Weight is the number of clients that were given to the loop.
+	Weight() int64
+
+	// The rest may be called on the loop's thread only.
+
+	// LastAnswer is how long ago the server answered somebody; ok is false if it
+	// has not answered anybody yet.
+	LastAnswer() (ago time.Duration, ok bool)
+	// AddTo adds the loop's state to a snapshot.
+	AddTo(out *sight.Snapshot)
+}
+
+// A Server is what both sides of the proxy are alike in: a listener, event loops,
+// and what runs in the background. A side embeds it. Open and Serve are called once;
+// all else is safe for concurrent use between them.
+type Server[L EventLoop] struct {
+	Log   *slog.Logger
+	Loops []L
+	// Background are dials, logins, cancel requests and TLS bridges. Serve waits
+	// for them.
+	Background sync.WaitGroup
+	// DialCtx ends when all clients have left: what is under way in the background
+	// is given up then.
+	DialCtx context.Context
+
+	Sessions atomic.Int64  // clients that are logged in, or log in
+	Logins   atomic.Uint64 // that came to a good end
+	Failed   atomic.Uint64 // logins
+	Refused  atomic.Uint64 // logins, by weir itself
+	Cancels  atomic.Uint64 // requests to end a statement or a session
+
+	engine    string
+	began     time.Time
+	ln        net.Listener
+	stopping  atomic.Bool
+	stopDials context.CancelFunc
+
+	mu     sync.Mutex
+	owners map[uint32]L // guarded by mu: whose loop a client is on, by its id
+
+	health health
+}
+
+// Open starts the event loops and listens. engine is the side's name in metrics.
+func (s *Server[L]) Open(engine, listen string, o *session.Options, newLoop func() (L, error)) error {
+	s.Log, s.engine, s.began = o.Log, engine, time.Now()
+	s.owners = make(map[uint32]L)
+	s.DialCtx, s.stopDials = context.WithCancel(context.Background())
+	for range o.Loops {
+		l, err := newLoop()
+		if err != nil {
+			s.abandon()
+			return fmt.Errorf("start event loop: %w", err)
+		}
+		s.Loops = append(s.Loops, l)
+	}
+	ln, err := netloop.Listen(listen)
+	if err != nil {
+		s.abandon()
+		return fmt.Errorf("listen for clients: %w", err)
+	}
+	s.ln = ln
+	return nil
+}
+
+func (s *Server[L]) abandon() {
+	for _, l := range s.Loops {
+		l.Abandon()
+	}
+}
+
+// Addr is the address that clients connect to.
+func (s *Server[L]) Addr() net.Addr { return s.ln.Addr() }
+
+// Monotonic is the time since Open, which is also the loops' clock.
+func (s *Server[L]) Monotonic() time.Duration { return time.Since(s.began) }
+
+// Stopping reports whether the server takes no new clients any more.
+func (s *Server[L]) Stopping() bool { return s.stopping.Load() }
+
+// Serve hands each client to login, on a goroutine of its own, until ctx ends. Then
+// it takes no new clients, lets transactions under way finish for as long as the
+// loops are patient, closes everything and returns.
+func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.Conn)) error {
+	g, gctx := errgroup.WithContext(ctx)
+	for _, l := range s.Loops {
+		g.Go(func() error { return l.Run(gctx) })
+	}
+	g.Go(func() error {
+		return netloop.Accept(gctx, s.ln, s.Log, &s.Background, func(conn net.Conn) { login(gctx, conn) })
+	})
+	stop := context.AfterFunc(gctx, func() {
+		s.stopping.Store(true)
+		_ = s.ln.Close()
+	})
+	defer stop()
+	err := g.Wait()
+	s.stopDials()
+	s.Background.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	return nil
+}
+
+// Register gives a client of a loop an id, one of those that pick proposes, under
+// which others can name it.
+func (s *Server[L]) Register(l L, pick func() uint32) uint32 {
+	var none L
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if id := pick(); id != 0 && s.owners[id] == none {
+			s.owners[id] = l
+			return id
+		}
+	}
+}
+
+// Owner returns the loop of the client with an id; ok is false if there is none.
+func (s *Server[L]) Owner(id uint32) (l L, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok = s.owners[id]
+	return l, ok
+}
+
+// Forget frees a client's id.
+func (s *Server[L]) Forget(id uint32) {
+	s.mu.Lock()
+	delete(s.owners, id)
+	s.mu.Unlock()
+}
+
+// Left forgets a client that was counted among the sessions.
+func (s *Server[L]) Left(id uint32) {
+	s.Forget(id)
+	s.Sessions.Add(-1)
+}
+
+// LeastLoaded picks the loop with the fewest clients.
+func (s *Server[L]) LeastLoaded() L {
+	best := s.Loops[0]
+	for _, l := range s.Loops[1:] {
+		if l.Weight() < best.Weight() {
+			best = l
+		}
+	}
+	return best
+}
+
+// Snapshot collects the state of all loops. It costs each loop some microseconds
+// per pool.
+func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
+	out := sight.Snapshot{
+		Engine: s.engine,
+		Uptime: s.Monotonic(), Logins: s.Logins.Load(), LoginsFailed: s.Failed.Load(),
+		LoginsRefused: s.Refused.Load(), Cancels: s.Cancels.Load(),
+	}
+	for _, l := range s.Loops {
+		if err := l.Call(ctx, func() { l.AddTo(&out) }); err != nil {
+			return sight.Snapshot{}, err
+		}
+	}
+	out.Sort()
+	return out, nil
+}
