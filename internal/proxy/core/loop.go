@@ -32,13 +32,10 @@ type Pool interface {
 	LastAnswer() time.Duration
 	// AddTo adds the pool and its lanes to a snapshot.
 	AddTo(out *sight.Snapshot)
-}
-
-// ClientInfo describes a client.
-type ClientInfo struct {
-	Database, User string
-	Active         bool // something of it is under way, or waits
-	Pinned         bool // it keeps its backend because of what its session holds
+	// Name is whose backends these are.
+	Name() (database, user string)
+	// Servers describes the backends.
+	Servers() []ServerInfo
 }
 
 // A Loop is one event loop with the clients and pools that live on it. A side embeds
@@ -111,6 +108,28 @@ func (l *Loop[K, P, C]) Shutdown() {
 	l.Settle()
 	for _, p := range l.PoolList {
 		p.CloseAll()
+	}
+}
+
+// Clock implements EventLoop.
+func (l *Loop[K, P, C]) Clock() time.Duration { return l.Now }
+
+// EachClient implements EventLoop.
+func (l *Loop[K, P, C]) EachClient(f func(c *ClientInfo) bool) {
+	for _, c := range l.Clients {
+		if i := c.Info(); !f(&i) {
+			return
+		}
+	}
+}
+
+// EachServer implements EventLoop.
+func (l *Loop[K, P, C]) EachServer(f func(database, user string, b *ServerInfo)) {
+	for _, p := range l.PoolList {
+		database, user := p.Name()
+		for _, b := range p.Servers() {
+			f(database, user, &b)
+		}
 	}
 }
 

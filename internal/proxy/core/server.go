@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/proxy/netloop"
-	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
@@ -33,6 +32,12 @@ type EventLoop interface {
 
 	// The rest may be called on the loop's thread only.
 
+	// Clock is the time of the present turn.
+	Clock() time.Duration
+	// EachClient and EachServer call f for the clients, and the backends of each
+	// pool.
+	EachClient(f func(c *ClientInfo) bool)
+	EachServer(f func(database, user string, b *ServerInfo))
 	// LastAnswer is how long ago the server answered somebody; ok is false if it
 	// has not answered anybody yet.
 	LastAnswer() (ago time.Duration, ok bool)
@@ -60,6 +65,7 @@ type Server[L EventLoop] struct {
 	Cancels  atomic.Uint64 // requests to end a statement or a session
 
 	engine    string
+	side      Side
 	began     time.Time
 	ln        net.Listener
 	stopping  atomic.Bool
@@ -72,8 +78,9 @@ type Server[L EventLoop] struct {
 }
 
 // Open starts the event loops and listens. engine is the side's name in metrics.
-func (s *Server[L]) Open(engine, listen string, o *session.Options, newLoop func() (L, error)) error {
-	s.Log, s.engine, s.began = o.Log, engine, time.Now()
+func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, error)) error {
+	o := side.Options()
+	s.Log, s.engine, s.side, s.began = o.Log, engine, side, time.Now()
 	s.owners = make(map[uint32]L)
 	s.DialCtx, s.stopDials = context.WithCancel(context.Background())
 	for range o.Loops {

@@ -25,7 +25,7 @@ func (c *fakeClient) Tick()     {}
 func (c *fakeClient) Drain()    { c.Shutdown() }
 func (c *fakeClient) Shutdown() { delete(c.l.Clients, c.id) }
 func (c *fakeClient) Info() core.ClientInfo {
-	return core.ClientInfo{Database: "d", User: "u", Active: c.active, Pinned: !c.active}
+	return core.ClientInfo{ID: c.id, Database: "d", User: "u", Active: c.active, Pinned: !c.active}
 }
 
 // fakePool has heard from its server at answered.
@@ -34,20 +34,34 @@ type fakePool struct{ answered time.Duration }
 func (p *fakePool) Tick()                     {}
 func (p *fakePool) CloseAll()                 {}
 func (p *fakePool) LastAnswer() time.Duration { return p.answered }
+func (p *fakePool) Name() (string, string)    { return "d", "u" }
+func (p *fakePool) Servers() []core.ServerInfo {
+	return []core.ServerInfo{{ID: 42, Free: p.answered == 0, Mode: "free"}}
+}
 func (p *fakePool) AddTo(out *sight.Snapshot) { out.PoolOf("d", "u").Size++ }
 
 type fakeLoop struct {
 	core.Loop[string, *fakePool, *fakeClient]
 }
 
-type fakeServer struct{ core.Server[*fakeLoop] }
+type fakeServer struct {
+	core.Server[*fakeLoop]
+	options session.Options
+}
+
+func (s *fakeServer) Upstream() string          { return "192.0.2.1:5432" }
+func (s *fakeServer) Options() *session.Options { return &s.options }
+func (s *fakeServer) Settings() []core.Setting  { return []core.Setting{{Key: "fake", Value: 1}} }
+func (s *fakeServer) Shows() []string           { return []string{"FAKES"} }
+func (s *fakeServer) Show(_ context.Context, what string) (sight.Table, bool) {
+	return sight.Table{Cols: []string{"fake"}}, what == "FAKES"
+}
 
 // serve starts a server with two loops.
 func serve(t *testing.T) *fakeServer {
 	t.Helper()
-	s := new(fakeServer)
-	o := session.Options{Loops: 2, Log: slog.New(slog.DiscardHandler)}
-	err := s.Open("fake", "127.0.0.1:0", &o, func() (*fakeLoop, error) {
+	s := &fakeServer{options: session.Options{Loops: 2, Log: slog.New(slog.DiscardHandler)}.WithDefaults()}
+	err := s.Open("fake", "127.0.0.1:0", s, func() (*fakeLoop, error) {
 		l := new(fakeLoop)
 		l.Init()
 		return l, l.Start(l, s.Monotonic, time.Minute)

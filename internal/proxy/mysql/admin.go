@@ -2,20 +2,17 @@ package mysql
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 
-	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is who may look at the proxy and kill what runs through it, and what
-// there is to see beside snapshots.
-
-// adminDatabase is the database name under which weir answers itself.
-const adminDatabase = "weir"
+// This file is who may open the admin console and kill what runs through the proxy,
+// and what the console shows of this side alone.
 
 // isAdmin tells who may open the console and kill what belongs to others.
 func (s *Server) isAdmin(user string) bool {
@@ -42,46 +39,65 @@ func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
 	return err
 }
 
-func (s *Server) showConfig() sight.Table {
+// Upstream implements core.Side.
+func (s *Server) Upstream() string { return s.cfg().MySQL.Address }
+
+// Options implements core.Side.
+func (s *Server) Options() *session.Options { return &s.cfg().Options }
+
+// Settings implements core.Side.
+func (s *Server) Settings() []core.Setting {
 	c := s.cfg()
-	t := sight.Table{Cols: []string{"key", "value"}}
-	for _, kv := range [][2]any{
-		{"mysql", c.MySQL.Address},
-		{"listen", s.Addr()},
-		{"mode", c.Mode},
-		{"pool_size", c.PoolSize},
-		{"read_lanes", c.ReadLanes},
-		{"write_lanes", c.WriteLanes},
-		{"rows_lane", !c.NoRowsLane},
-		{"solo_lane", !c.NoSoloLane},
-		{"local_infile", c.LocalInfile},
-		{"loops", c.Loops},
-		{"max_clients", c.MaxClients},
-		{"max_waiting", c.MaxWaiting},
-		{"queue_timeout", c.QueueTimeout.String()},
-		{"connect_timeout", c.ConnectTimeout.String()},
-		{"connect_patience", c.ConnectPatience.String()},
-		{"auth", c.Auth},
-	} {
-		t.Add(kv[0], kv[1])
+	return []core.Setting{
+		{Key: "mysql", Value: c.MySQL.Address, Fixed: true},
+		{Key: "auth", Value: c.Auth, Default: AuthRelay, Fixed: true},
+		{Key: "local_infile", Value: c.LocalInfile, Default: false},
 	}
-	return t
 }
 
-func (s *Server) showClients(ctx context.Context) sight.Table {
-	t := sight.Table{Cols: []string{"id", "database", "user", "address", "state", "pins", "statements", "grouped", "errors", "connected_s"}}
-	for _, l := range s.Loops {
-		err := l.Call(ctx, func() {
-			for _, c := range l.Clients {
-				t.Add(c.id, c.p.key.database, c.p.key.user, c.addr, c.state(), c.pins, c.stats.units, c.stats.grouped, c.stats.errors, int((l.Now - c.since).Seconds()))
-			}
-		})
-		if errors.Is(err, netloop.ErrStopped) {
-			break
+// Shows implements core.Side.
+func (s *Server) Shows() []string { return nil }
+
+// Show implements core.Side.
+func (s *Server) Show(context.Context, string) (sight.Table, bool) { return sight.Table{}, false }
+
+// Name implements core.Pool.
+func (p *pool) Name() (database, user string) { return p.key.database, p.key.user }
+
+// Servers implements core.Pool.
+func (p *pool) Servers() []core.ServerInfo {
+	list := make([]core.ServerInfo, 0, len(p.backends))
+	for _, b := range p.backends {
+		i := core.ServerInfo{
+			ID: b.id, Mode: b.mode.String(), Free: b.mode == modeFree, Retired: b.retired || b.doomed,
+			InFlight: b.depth(), Prepared: len(b.prepared), Settings: b.set.Len(), Born: b.born, Last: b.answered,
 		}
+		if b.owner != nil {
+			i.Client = b.owner.id
+		}
+		list = append(list, i)
 	}
-	return t
+	return list
 }
+
+// Info implements core.Client.
+func (c *client) Info() core.ClientInfo {
+	i := core.ClientInfo{
+		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, State: c.state(), Pins: c.pins.String(),
+		Prepared: len(c.stmts), Since: c.since, LastUsed: c.idleSince,
+		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Active: c.busy(), Pinned: c.pins != 0,
+	}
+	if c.waiting {
+		i.Waiting = c.queuedAt
+	}
+	if c.link != nil {
+		i.Link = c.link.id
+	}
+	return i
+}
+
+// busy tells whether a command of the client is under way or waits.
+func (c *client) busy() bool { return c.inflight > 0 || c.waiting || c.cur != nil }
 
 // state names what the client is doing.
 func (c *client) state() string {
@@ -96,23 +112,6 @@ func (c *client) state() string {
 		return "pinned"
 	}
 	return "idle"
-}
-
-func (s *Server) showServers(ctx context.Context) sight.Table {
-	t := sight.Table{Cols: []string{"id", "database", "user", "mode", "in_flight", "prepared", "settings", "age_s"}}
-	for _, l := range s.Loops {
-		err := l.Call(ctx, func() {
-			for _, p := range l.PoolList {
-				for _, b := range p.backends {
-					t.Add(b.id, p.key.database, p.key.user, b.mode, b.depth(), len(b.prepared), b.set.Len(), int((l.Now - b.born).Seconds()))
-				}
-			}
-		})
-		if errors.Is(err, netloop.ErrStopped) {
-			break
-		}
-	}
-	return t
 }
 
 // weirStatus answers SHOW WEIR STATUS on an ordinary connection.

@@ -79,7 +79,7 @@ func TestConsoleShowsTheProxy(t *testing.T) {
 	if b := first("SHOW BATCHES"); b["statements"] != "1" || !strings.Contains(strings.ToLower(b["statement"]), "insert into t") {
 		t.Errorf("SHOW BATCHES: %v", b)
 	}
-	if cl := first("SHOW CLIENTS"); cl["id"] != c.id() || cl["pins"] != "user_variable" || cl["state"] != "pinned" {
+	if cl := first("SHOW CLIENTS"); cl["id"] != c.id() || cl["pins"] != "user_variable" || cl["state"] != "active" || cl["activity"] != "pinned" {
 		t.Errorf("SHOW CLIENTS: %v", cl)
 	}
 	if s := first("SHOW SERVERS"); s["database"] != w.db {

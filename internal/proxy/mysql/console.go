@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is the admin console: what weir answers to clients of its own
-// database.
+// This file is how the admin console speaks, and what it says to clients who take it
+// for a server. Its commands are core's.
 
 // A console is one session of the admin console.
 type console struct {
@@ -24,10 +25,12 @@ type console struct {
 	caps mywire.Caps
 	id   uint32
 	user string
+	// database is the name under which the client has come.
+	database string
 }
 
-// serveAdmin welcomes a client to the console and answers it until it leaves.
-func (s *Server) serveAdmin(ctx context.Context, v *visitor) error {
+// serveConsole welcomes a client to the console and answers it until it leaves.
+func (s *Server) serveConsole(ctx context.Context, v *visitor, database string) error {
 	if err := v.wire.Welcome(ctx, &mywire.OK{Status: mywire.StatusAutocommit}); err != nil {
 		return err
 	}
@@ -37,7 +40,7 @@ func (s *Server) serveAdmin(ctx context.Context, v *visitor) error {
 	}
 	stop := context.AfterFunc(s.DialCtx, func() { _ = conn.Close() })
 	defer stop()
-	con := &console{srv: s, caps: v.wire.Caps, id: v.c.id, user: v.key.user}
+	con := &console{srv: s, caps: v.wire.Caps, id: v.c.id, user: v.key.user, database: database}
 	r := bufio.NewReader(conn)
 	for {
 		payload, err := readCommand(r)
@@ -103,7 +106,7 @@ func (con *console) fine() []byte {
 func (con *console) refuse(e *mywire.Error) []byte { return mywire.AppendError(nil, 1, e) }
 
 func (con *console) use(database string) []byte {
-	if database == adminDatabase {
+	if core.IsAdminDatabase(database) {
 		return con.fine()
 	}
 	return con.refuse(mywire.NewError(mywire.ErrUnknownDatabase, "Unknown database '%s': this is the weir console", database))
@@ -131,10 +134,17 @@ func (con *console) query(sql string) []byte {
 	if len(words) == 2 && words[0] == "USE" {
 		return con.use(strings.Trim(strings.Fields(sql)[1], "`"))
 	}
-	if t, ok, err := con.show(words); err != nil {
-		return con.refuse(mywire.NewError(mywire.ErrUnknown, "collect state: %v", err))
-	} else if ok {
-		return con.table(&t)
+	a, err := con.srv.Command(con.srv.DialCtx, sql)
+	var no *core.Refusal
+	switch {
+	case err == nil && a.Table != nil:
+		return con.table(a.Table)
+	case err == nil:
+		return con.fine()
+	case !errors.As(err, &no):
+		return con.refuse(mywire.NewError(mywire.ErrUnknown, "%v", err))
+	case !no.Unknown:
+		return con.refuse(mywire.NewError(mywire.ErrUnknown, "%s", no.Message))
 	}
 	switch words[0] {
 	case "SET", "COMMIT", "ROLLBACK":
@@ -144,7 +154,7 @@ func (con *console) query(sql string) []byte {
 			return con.table(&t)
 		}
 	case "SHOW":
-		if t, ok := emptyShow(words); ok {
+		if t, ok := con.emptyShow(words); ok {
 			return con.table(&t)
 		}
 	}
@@ -181,50 +191,9 @@ func upper(s string) string {
 	return string(b)
 }
 
-// show answers the console's own commands.
-func (con *console) show(words []string) (t sight.Table, ok bool, err error) {
-	s := con.srv
-	ctx, cancel := context.WithTimeout(s.DialCtx, 5*time.Second)
-	defer cancel()
-	fromSnapshot := func(table func(*sight.Snapshot) sight.Table) (sight.Table, bool, error) {
-		snap, err := s.Snapshot(ctx)
-		if err != nil {
-			return sight.Table{}, true, err
-		}
-		return table(&snap), true, nil
-	}
-	switch strings.Join(words, " ") {
-	case "SHOW POOLS":
-		return fromSnapshot((*sight.Snapshot).PoolsTable)
-	case "SHOW STATS":
-		return fromSnapshot((*sight.Snapshot).StatsTable)
-	case "SHOW BATCHES":
-		return fromSnapshot((*sight.Snapshot).BatchesTable)
-	case "SHOW STATEMENTS":
-		return fromSnapshot((*sight.Snapshot).StatementsTable)
-	case "SHOW PINS":
-		return fromSnapshot((*sight.Snapshot).PinsTable)
-	case "SHOW CLIENTS":
-		return s.showClients(ctx), true, nil
-	case "SHOW SERVERS":
-		return s.showServers(ctx), true, nil
-	case "SHOW CONFIG":
-		return s.showConfig(), true, nil
-	case "SHOW VERSION":
-		return sight.Table{Cols: []string{"version"}, Rows: [][]string{{"weir " + sight.Version}}}, true, nil
-	case "SHOW HELP", "SHOW", "HELP":
-		t := sight.Table{Cols: []string{"command"}}
-		for _, c := range []string{"BATCHES", "CLIENTS", "CONFIG", "PINS", "POOLS", "SERVERS", "STATEMENTS", "STATS", "VERSION"} {
-			t.Rows = append(t.Rows, []string{"SHOW " + c})
-		}
-		return t, true, nil
-	}
-	return sight.Table{}, false, nil
-}
-
 // emptyShow answers what clients like to ask of a server, and what the console
 // has nothing to say about.
-func emptyShow(words []string) (t sight.Table, ok bool) {
+func (con *console) emptyShow(words []string) (t sight.Table, ok bool) {
 	kind := words[min(1, len(words)-1)]
 	if slices.Contains([]string{"SESSION", "GLOBAL", "FULL"}, kind) {
 		kind = words[min(2, len(words)-1)]
@@ -237,9 +206,9 @@ func emptyShow(words []string) (t sight.Table, ok bool) {
 	case "COLLATION", "CHARACTER":
 		return sight.Table{Cols: []string{"Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"}}, true
 	case "DATABASES", "SCHEMAS":
-		return sight.Table{Cols: []string{"Database"}, Rows: [][]string{{adminDatabase}}}, true
+		return sight.Table{Cols: []string{"Database"}, Rows: [][]string{{con.database}}}, true
 	case "TABLES":
-		return sight.Table{Cols: []string{"Tables_in_" + adminDatabase}}, true
+		return sight.Table{Cols: []string{"Tables_in_" + con.database}}, true
 	}
 	return t, false
 }
@@ -273,7 +242,7 @@ func (con *console) selected(list string) (t sight.Table, ok bool) {
 func (con *console) value(expression string) (string, bool) {
 	switch expression {
 	case "database()", "schema()":
-		return adminDatabase, true
+		return con.database, true
 	case "user()", "current_user()", "session_user()", "current_user":
 		return con.user, true
 	case "connection_id()":

@@ -137,12 +137,13 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 			v.donated.close()
 		}
 	}()
-	if v.key.database == adminDatabase {
+	if core.IsAdminDatabase(v.key.database) {
+		name := v.key.database
 		if err := s.authenticateAdmin(ctx, v); err != nil {
 			return err
 		}
 		s.Logins.Add(1)
-		return s.serveAdmin(ctx, v)
+		return s.serveConsole(ctx, v, name)
 	}
 	if err := s.authenticate(ctx, v); err != nil {
 		return err

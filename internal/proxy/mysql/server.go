@@ -45,7 +45,7 @@ func New(cfg Config) (*Server, error) {
 	s.config.Store(&cfg)
 	s.creds = newCredentials(&cfg)
 	s.grants.seed = maphash.MakeSeed()
-	if err := s.Open(Engine, cfg.Listen, &cfg.Options, func() (*loop, error) { return newLoop(s) }); err != nil {
+	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {
 		return nil, err
 	}
 	return s, nil

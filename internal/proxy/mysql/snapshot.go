@@ -5,14 +5,6 @@ import (
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
-// Info implements core.Client.
-func (c *client) Info() core.ClientInfo {
-	return core.ClientInfo{Database: c.p.key.database, User: c.p.key.user, Active: c.busy(), Pinned: c.pins != 0}
-}
-
-// busy tells whether a command of the client is under way or waits.
-func (c *client) busy() bool { return c.inflight > 0 || c.waiting || c.cur != nil }
-
 // AddTo implements core.Pool. Pools of one user and database are added up: they
 // differ in what their clients can do, or are on other loops.
 func (p *pool) AddTo(out *sight.Snapshot) {

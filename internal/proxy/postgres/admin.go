@@ -1,27 +1,19 @@
 package postgres
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"net"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
-	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// adminDatabase is the database name under which weir answers itself.
-const adminDatabase = "weir"
+// This file is who may open the admin console, and what it shows of this side alone.
 
 // authenticateAdmin lets in the DSN's user and those listed, by a secret that
 // weir holds, else as the server decides; without a password only who may have
@@ -48,166 +40,105 @@ func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pg
 	return err
 }
 
-// serveAdmin answers SHOW commands until the client leaves.
-func (s *Server) serveAdmin(conn net.Conn) error {
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return err
-	}
-	stop := context.AfterFunc(s.DialCtx, func() { _ = conn.Close() })
-	defer stop()
-	out := pgwire.AppendParameterStatus(nil, "server_version", "15.0 (weir)")
-	out = pgwire.AppendParameterStatus(out, "client_encoding", "UTF8")
-	out = pgwire.AppendParameterStatus(out, "standard_conforming_strings", "on")
-	out = pgwire.AppendBackendKeyData(out, 1, make([]byte, 4))
-	out = pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
-	r := bufio.NewReader(conn)
-	for {
-		if _, err := conn.Write(out); err != nil {
-			return nil // the client has gone
-		}
-		typ, body, err := readMessage(r, 1<<16)
-		if err != nil || typ == pgwire.ClientTerminate {
-			return nil
-		}
-		switch typ {
-		case pgwire.ClientQuery:
-			sql, err := pgwire.ParseQuery(body)
-			if err != nil {
-				return err
-			}
-			out = s.adminQuery(out[:0], string(sql))
-		case pgwire.ClientSync:
-			out = pgwire.AppendReadyForQuery(out[:0], pgwire.StatusIdle)
-		default:
-			out = pgwire.AppendError(out[:0], pgwire.NewError(pgwire.CodeFeatureNotSupported,
-				"the admin console takes simple queries only"))
-			if typ == pgwire.ClientParse {
-				continue
-			}
-			out = out[:0]
-		}
-	}
-}
+// Upstream implements core.Side.
+func (s *Server) Upstream() string { return s.cfg().Postgres.Address }
 
-// readMessage reads one message of at most limit bytes.
-func readMessage(r io.Reader, limit int) (byte, []byte, error) {
-	var head [pgwire.HeaderLen]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, nil, err
-	}
-	n := int(int32(binary.BigEndian.Uint32(head[1:]))) - 4
-	if n < 0 || n > limit {
-		return 0, nil, pgwire.ErrMalformed
-	}
-	body := make([]byte, n)
-	_, err := io.ReadFull(r, body)
-	return head[0], body, err
-}
+// Options implements core.Side.
+func (s *Server) Options() *session.Options { return &s.cfg().Options }
 
-func (s *Server) adminQuery(out []byte, sql string) []byte {
-	words := strings.Fields(strings.ToUpper(strings.TrimRight(strings.TrimSpace(sql), ";")))
-	ctx, cancel := context.WithTimeout(s.DialCtx, 5*time.Second)
-	defer cancel()
-	if len(words) == 0 {
-		return pgwire.AppendReadyForQuery(pgwire.AppendEmptyQuery(out), pgwire.StatusIdle)
-	}
-	snap, err := s.Snapshot(ctx)
-	if err != nil {
-		out = pgwire.AppendError(out, pgwire.NewError(pgwire.CodeInternalError, "collect state: %v", err))
-		return pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
-	}
-	var t sight.Table
-	switch strings.Join(words, " ") {
-	case "SHOW POOLS":
-		t = snap.PoolsTable()
-	case "SHOW STATS":
-		t = snap.StatsTable()
-	case "SHOW BATCHES":
-		t = snap.BatchesTable()
-	case "SHOW CLIENTS":
-		t = s.showClients(ctx)
-	case "SHOW SERVERS":
-		t = s.showServers(ctx)
-	case "SHOW DATABASES":
-		t = s.showDatabases(ctx)
-	case "SHOW STATEMENTS":
-		t = snap.StatementsTable()
-	case "SHOW PINS":
-		t = snap.PinsTable()
-	case "SHOW CONFIG":
-		t = s.showConfig()
-	case "SHOW VERSION":
-		t = sight.Table{Cols: []string{"version"}, Rows: [][]string{{"weir " + sight.Version}}}
-	case "SHOW HELP", "SHOW":
-		t = sight.Table{Cols: []string{"command"}}
-		for _, c := range []string{"BATCHES", "CLIENTS", "CONFIG", "DATABASES", "PINS", "POOLS", "SERVERS", "STATEMENTS", "STATS", "VERSION"} {
-			t.Rows = append(t.Rows, []string{"SHOW " + c})
-		}
-	default:
-		e := pgwire.NewError(pgwire.CodeSyntaxError, "unknown command of the weir console: %s", sql)
-		e.Hint = "SHOW HELP lists the commands."
-		return pgwire.AppendReadyForQuery(pgwire.AppendError(out, e), pgwire.StatusIdle)
-	}
-	return pgwire.AppendReadyForQuery(appendTable(out, &t), pgwire.StatusIdle)
-}
-
-const oidText = 25
-
-// appendTable appends a table as the result of SHOW.
-func appendTable(out []byte, t *sight.Table) []byte {
-	fields := make([]pgwire.Field, len(t.Cols))
-	for i, c := range t.Cols {
-		fields[i] = pgwire.Field{Name: c, TypeOID: oidText, TypeSize: -1, TypeMod: -1}
-	}
-	out = pgwire.AppendRowDescription(out, fields)
-	vals := make([][]byte, len(t.Cols))
-	for _, r := range t.Rows {
-		for i := range vals {
-			vals[i] = []byte(r[i])
-		}
-		out = pgwire.AppendDataRow(out, vals)
-	}
-	return pgwire.AppendCommandComplete(out, "SHOW")
-}
-
-func (s *Server) showConfig() sight.Table {
+// Settings implements core.Side.
+func (s *Server) Settings() []core.Setting {
 	c := s.cfg()
-	t := sight.Table{Cols: []string{"key", "value"}}
-	for _, kv := range [][2]any{
-		{"postgres", c.Postgres.Address},
-		{"listen", s.Addr()},
-		{"mode", c.Mode},
-		{"pool_size", c.PoolSize},
-		{"read_lanes", c.ReadLanes},
-		{"write_lanes", c.WriteLanes},
-		{"rows_lane", !c.NoRowsLane},
-		{"solo_lane", !c.NoSoloLane},
-		{"loops", c.Loops},
-		{"max_clients", c.MaxClients},
-		{"max_waiting", c.MaxWaiting},
-		{"queue_timeout", c.QueueTimeout.String()},
-		{"connect_timeout", c.ConnectTimeout.String()},
-		{"connect_patience", c.ConnectPatience.String()},
-		{"auth", c.Auth},
-	} {
-		t.Add(kv[0], kv[1])
+	return []core.Setting{
+		{Key: "postgres", Value: c.Postgres.Address, Fixed: true},
+		{Key: "auth", Value: c.Auth, Default: AuthRelay, Fixed: true},
+		{Key: "flush_prefix", Value: c.FlushPrefix, Default: "weir"},
 	}
-	return t
 }
 
-func (s *Server) showClients(ctx context.Context) sight.Table {
-	t := sight.Table{Cols: []string{"id", "database", "user", "address", "application_name", "state", "pins", "statements", "grouped", "errors", "connected_s"}}
+// Shows implements core.Side.
+func (s *Server) Shows() []string { return []string{"CATALOGUES"} }
+
+// Show implements core.Side.
+func (s *Server) Show(ctx context.Context, what string) (t sight.Table, ok bool) {
+	if what != "CATALOGUES" {
+		return t, false
+	}
+	return s.showCatalogues(ctx), true
+}
+
+// showCatalogues tells what is known of each database's catalogue. Of several loops
+// it is what the one knows that knows least.
+func (s *Server) showCatalogues(ctx context.Context) sight.Table {
+	t := sight.Table{Cols: []string{"database", "catalogue", "names", "reads", "failures", "read_ms", "look_ms", "error"}}
+	merged := make(map[string]proof)
 	for _, l := range s.Loops {
-		err := l.Call(ctx, func() {
-			for _, c := range l.Clients {
-				t.Add(c.id, c.p.key.database, c.p.key.user, c.addr, c.app, c.state(), c.pins, c.stats.units, c.stats.grouped, c.stats.errors, int((l.Now - c.since).Seconds()))
+		if l.Call(ctx, func() {
+			for db, f := range l.proofs {
+				m, seen := merged[db]
+				reads, failures := m.reads+f.reads, m.failures+f.failures
+				if !seen || f.standing() < m.standing() {
+					m = proof{index: f.index, ready: f.ready, err: f.err, took: f.took, cost: f.cost}
+				}
+				m.reads, m.failures = reads, failures
+				merged[db] = m
 			}
-		})
-		if errors.Is(err, netloop.ErrStopped) {
+		}) != nil {
 			break
 		}
 	}
+	for _, db := range slices.Sorted(maps.Keys(merged)) {
+		m := merged[db]
+		names, why := 0, ""
+		if m.index != nil {
+			names = len(m.index.names)
+		}
+		if m.err != nil {
+			why = m.err.Error()
+		}
+		t.Add(db, m.standing(), names, m.reads, m.failures, m.took, m.cost, why)
+	}
 	return t
+}
+
+// Name implements core.Pool.
+func (p *pool) Name() (database, user string) { return p.key.database, p.key.user }
+
+// Servers implements core.Pool.
+func (p *pool) Servers() []core.ServerInfo {
+	list := make([]core.ServerInfo, 0, len(p.backends))
+	for _, b := range p.backends {
+		i := core.ServerInfo{
+			ID: b.pid, Mode: b.mode.String(), Free: b.mode == modeFree, Retired: b.retired || b.doomed,
+			InFlight: b.depth(), Prepared: len(b.prepared), Settings: b.set.Len(), App: b.app, Born: b.born, Last: b.answered,
+		}
+		if b.owner != nil {
+			i.Client = b.owner.id
+		}
+		list = append(list, i)
+	}
+	return list
+}
+
+// Info implements core.Client.
+func (c *client) Info() core.ClientInfo {
+	i := core.ClientInfo{
+		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, App: c.app, State: c.state(), Pins: c.pins.String(),
+		Prepared: len(c.stmts), Since: c.since, LastUsed: c.idleSince,
+		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Active: c.busy(), Pinned: c.pins != 0,
+	}
+	if c.waiting {
+		i.Waiting = c.queuedAt
+	}
+	if c.link != nil {
+		i.Link = c.link.pid
+	}
+	return i
+}
+
+// busy tells whether a statement of the client is under way or waits.
+func (c *client) busy() bool {
+	return c.inflight > 0 || c.waiting || c.link != nil && c.link.depth() > 0
 }
 
 // state names what the client is doing.
@@ -229,58 +160,6 @@ func (c *client) state() string {
 	return "idle"
 }
 
-func (s *Server) showServers(ctx context.Context) sight.Table {
-	t := sight.Table{Cols: []string{"pid", "database", "user", "mode", "in_flight", "prepared", "settings", "age_s"}}
-	for _, l := range s.Loops {
-		err := l.Call(ctx, func() {
-			for _, p := range l.PoolList {
-				for _, b := range p.backends {
-					t.Add(b.pid, p.key.database, p.key.user, b.mode, b.depth(), len(b.prepared), b.set.Len(), int((l.Now - b.born).Seconds()))
-				}
-			}
-		})
-		if errors.Is(err, netloop.ErrStopped) {
-			break
-		}
-	}
-	return t
-}
-
-// showDatabases tells what is known of each database's catalogue. Of several loops
-// it is what the one knows that knows least.
-func (s *Server) showDatabases(ctx context.Context) sight.Table {
-	t := sight.Table{Cols: []string{"database", "catalogue", "names", "reads", "failures", "read_ms", "look_ms", "error"}}
-	merged := make(map[string]proof)
-	for _, l := range s.Loops {
-		err := l.Call(ctx, func() {
-			for db, f := range l.proofs {
-				m, seen := merged[db]
-				reads, failures := m.reads+f.reads, m.failures+f.failures
-				if !seen || f.standing() < m.standing() {
-					m = proof{index: f.index, ready: f.ready, err: f.err, took: f.took, cost: f.cost}
-				}
-				m.reads, m.failures = reads, failures
-				merged[db] = m
-			}
-		})
-		if errors.Is(err, netloop.ErrStopped) {
-			break
-		}
-	}
-	for _, db := range slices.Sorted(maps.Keys(merged)) {
-		m := merged[db]
-		names, why := 0, ""
-		if m.index != nil {
-			names = len(m.index.names)
-		}
-		if m.err != nil {
-			why = m.err.Error()
-		}
-		t.Add(db, m.standing(), names, m.reads, m.failures, m.took, m.cost, why)
-	}
-	return t
-}
-
 // status answers SHOW WEIR STATUS on an ordinary connection.
 func (c *client) status() []byte {
 	pid, mode := "", "none"
@@ -290,46 +169,4 @@ func (c *client) status() []byte {
 	t := sight.Table{Cols: []string{"backend_pid", "backend_mode", "pool", "pins", "statements", "grouped", "errors", "servers", "free", "waiting"}}
 	t.Add(pid, mode, c.p.key, c.pins, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.backends), len(c.p.free), len(c.p.excl)+len(c.p.reads))
 	return pgwire.AppendReadyForQuery(appendTable(nil, &t), c.tx)
-}
-
-// queryOne runs a query with text parameters on a blocking connection and
-// returns its first row, nil if there is none.
-func queryOne(ctx context.Context, conn net.Conn, sql string, params ...string) ([][]byte, error) {
-	if d, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(d); err != nil {
-			return nil, err
-		}
-	}
-	out := pgwire.AppendParse(nil, "", sql, nil)
-	var args pgwire.BindArgs
-	for _, p := range params {
-		args.Values = append(args.Values, []byte(p))
-	}
-	out = pgwire.AppendBind(out, "", "", &args)
-	out = pgwire.AppendExecute(out, "", 1)
-	if _, err := conn.Write(pgwire.AppendSync(out)); err != nil {
-		return nil, fmt.Errorf("send query: %w", err)
-	}
-	var row [][]byte
-	var failure error
-	for {
-		typ, body, err := readMessage(conn, 1<<20)
-		if err != nil {
-			return nil, fmt.Errorf("read answer: %w", err)
-		}
-		switch typ {
-		case pgwire.ServerDataRow:
-			if row, err = pgwire.ParseDataRow(body, nil); err != nil {
-				return nil, err
-			}
-		case pgwire.ServerError:
-			e, err := pgwire.ParseError(body)
-			if err != nil {
-				return nil, err
-			}
-			failure = e
-		case pgwire.ServerReady:
-			return row, failure
-		}
-	}
 }

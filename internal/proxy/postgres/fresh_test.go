@@ -95,7 +95,7 @@ func TestTablesThatDrawNumbersPinNobody(t *testing.T) {
 	c := w.wire()
 	c.ask("SELECT 1")
 	console := dialWire(t, w.Addr().String(), "weir")
-	eventually(t, "the catalogue is known", func() bool { return strings.Contains(console.ask("SHOW DATABASES"), "("+w.db+",known,") })
+	eventually(t, "the catalogue is known", func() bool { return strings.Contains(console.ask("SHOW CATALOGUES"), "("+w.db+",known,") })
 	for _, sql := range []string{
 		"BEGIN", "CREATE TABLE a (id bigserial PRIMARY KEY, v text)", "CREATE INDEX ON a (v)", "CREATE TABLE b (id bigserial PRIMARY KEY, a bigint REFERENCES a)",
 		"ALTER TABLE b ADD COLUMN other bigint REFERENCES a ON DELETE CASCADE", "INSERT INTO a (v) VALUES ('x')", "COMMIT",

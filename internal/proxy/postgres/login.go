@@ -87,12 +87,12 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		return refuse(pgwire.NewFatal(pgwire.CodeProtocolViolation, "%v", err))
 	}
 	key := poolKey{start.Database, start.User}
-	if start.Database == adminDatabase {
+	if core.IsAdminDatabase(start.Database) {
 		if err := s.authenticateAdmin(ctx, conn, start); err != nil {
 			return err
 		}
 		s.Logins.Add(1)
-		return s.serveAdmin(conn)
+		return s.serveConsole(conn)
 	}
 	donated, err := s.authenticate(ctx, conn, start)
 	if err != nil {

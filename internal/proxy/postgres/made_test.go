@@ -74,7 +74,7 @@ func TestWhatAPreparedTransactionBringsInCountsAtOnce(t *testing.T) {
 	known := func(text string) func() bool {
 		return func() bool {
 			w.wire().ask("SELECT 1")
-			return strings.Contains(console.ask("SHOW DATABASES"), "("+db+",known,"+text)
+			return strings.Contains(console.ask("SHOW CATALOGUES"), "("+db+",known,"+text)
 		}
 	}
 	eventually(t, "the catalogue is known", known(""))
@@ -84,9 +84,9 @@ func TestWhatAPreparedTransactionBringsInCountsAtOnce(t *testing.T) {
 			t.Fatalf("%s: %s", sql, got)
 		}
 	}
-	before := console.ask("SHOW DATABASES")
+	before := console.ask("SHOW CATALOGUES")
 	sqlOn(t, server(t).DSN(db), "CREATE FUNCTION other() RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_lock(1); END $$")
-	eventually(t, "the catalogue was read again", func() bool { w.wire().ask("SELECT 1"); return console.ask("SHOW DATABASES") != before })
+	eventually(t, "the catalogue was read again", func() bool { w.wire().ask("SELECT 1"); return console.ask("SHOW CATALOGUES") != before })
 	maker.want("COMMIT PREPARED '"+db+"'", "COMMIT_PREPARED I")
 	maker.close()
 	user := w.wire()

@@ -126,12 +126,12 @@ func TestWithoutTheCatalogueEachClientKeepsItsBackend(t *testing.T) {
 	}
 	console := dialWire(t, w.Addr().String(), "weir")
 	const columns = "[database,catalogue,names,reads,failures,read_ms,look_ms,error] "
-	if got := console.ask("SHOW DATABASES"); !strings.HasPrefix(got, columns+"("+db+",cannot be read,0,") || !strings.Contains(got, "pg_rewrite") {
+	if got := console.ask("SHOW CATALOGUES"); !strings.HasPrefix(got, columns+"("+db+",cannot be read,0,") || !strings.Contains(got, "pg_rewrite") {
 		t.Errorf("the console shows %s", got)
 	}
 	sqlOn(t, server(t).DSN(db), "GRANT SELECT ON pg_catalog.pg_rewrite TO PUBLIC")
 	eventually(t, "the catalogue can be read, and the console shows that", func() bool {
 		a.ask("SELECT count(*) AS n FROM t")
-		return strings.HasPrefix(console.ask("SHOW DATABASES"), columns+"("+db+",known,")
+		return strings.HasPrefix(console.ask("SHOW CATALOGUES"), columns+"("+db+",known,")
 	})
 }

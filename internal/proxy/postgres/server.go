@@ -44,7 +44,7 @@ func New(cfg Config) (*Server, error) {
 	s.creds.init(&cfg)
 	s.lookups.init()
 	s.away.init()
-	if err := s.Open(Engine, cfg.Listen, &cfg.Options, func() (*loop, error) { return newLoop(s) }); err != nil {
+	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {
 		return nil, err
 	}
 	return s, nil

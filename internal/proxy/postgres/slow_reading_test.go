@@ -50,12 +50,12 @@ func TestClientsDoNotWaitForALongReading(t *testing.T) {
 		t.Errorf("%d clients are pinned while nothing is known, want 4", p.Pinned)
 	}
 	console := dialWire(t, w.Addr().String(), "weir")
-	if got := console.ask("SHOW DATABASES"); !strings.Contains(got, "("+db+",being read,") {
+	if got := console.ask("SHOW CATALOGUES"); !strings.Contains(got, "("+db+",being read,") {
 		t.Errorf("the console shows %s", got)
 	}
 	release()
 	eventually(t, "the catalogue is known, and only who called set_mem is pinned", func() bool {
-		return strings.Contains(console.ask("SHOW DATABASES"), "("+db+",known,") && w.pool().Pinned == 1
+		return strings.Contains(console.ask("SHOW CATALOGUES"), "("+db+",known,") && w.pool().Pinned == 1
 	})
 	setter.want("SHOW work_mem", "[work_mem] (7MB) SHOW I")
 	others := []*wire{harmless, other, w.wire(), w.wire()}

@@ -1,0 +1,335 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// This file is the admin console: the commands that weir answers itself, in the words
+// of PgBouncer's. How they come in and how answers go out is the protocol's matter.
+
+// adminDatabases are the database names under which the console is reached: weir's
+// own, and the one by which tools made for PgBouncer look for it.
+var adminDatabases = []string{"weir", "pgbouncer"}
+
+// IsAdminDatabase reports whether a database is the console.
+func IsAdminDatabase(name string) bool { return slices.Contains(adminDatabases, name) }
+
+// An Answer is what the console says to a command.
+type Answer struct {
+	// Tag is the command's name.
+	Tag string
+	// Table is what a command shows; nil for those that do something.
+	Table *sight.Table
+}
+
+// A Refusal is why the console does not carry out a command.
+type Refusal struct {
+	Message, Hint string
+	Unknown       bool // there is no such command
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// A Side is what the console asks of one side of the proxy alone.
+type Side interface {
+	// Upstream is the address of the database server.
+	Upstream() string
+	// Options are the settings in force that both sides have; Settings are those
+	// that this one has beside them.
+	Options() *session.Options
+	Settings() []Setting
+	// Show answers SHOW what, if only this side has that; ok is false if it has not.
+	Show(ctx context.Context, what string) (t sight.Table, ok bool)
+	// Shows lists what Show knows.
+	Shows() []string
+}
+
+// A Setting is one row of SHOW CONFIG.
+type Setting struct {
+	Key            string
+	Value, Default any
+	// Fixed settings hold until weir is started again.
+	Fixed bool
+}
+
+// Command carries out one command of the console, which may take as long as ctx
+// allows: PAUSE waits for transactions. Its error is a *Refusal, or tells that the
+// state could not be collected.
+func (s *Server[L]) Command(ctx context.Context, text string) (Answer, error) {
+	words := splitCommand(text)
+	if len(words) == 0 {
+		return Answer{}, nil
+	}
+	verb := strings.ToUpper(words[0])
+	if verb == "HELP" {
+		verb, words = "SHOW", []string{"SHOW", "HELP"}
+	}
+	if verb == "SHOW" {
+		what := "HELP"
+		if len(words) > 1 {
+			what = strings.ToUpper(strings.Join(words[1:], " "))
+		}
+		ctx, cancel := context.WithTimeout(ctx, showPatience)
+		defer cancel()
+		t, err := s.show(ctx, what)
+		if err != nil {
+			return Answer{}, err
+		}
+		return Answer{Tag: verb, Table: &t}, nil
+	}
+	return Answer{}, unknownCommand(text)
+}
+
+// showPatience bounds the collecting of what is shown.
+const showPatience = 5 * time.Second
+
+func unknownCommand(text string) error {
+	return &Refusal{Message: "unknown command of the weir console: " + text, Hint: "SHOW HELP lists the commands.", Unknown: true}
+}
+
+// splitCommand cuts a command into words, without its semicolon. Quotes keep a
+// name with spaces together, as it is written.
+func splitCommand(text string) (words []string) {
+	for text = strings.TrimSpace(text); text != "" && text != ";"; text = strings.TrimSpace(text) {
+		if q := text[0]; q == '"' || q == '\'' || q == '`' {
+			if end := strings.IndexByte(text[1:], q); end >= 0 {
+				words = append(words, text[1:1+end])
+				text = text[end+2:]
+				continue
+			}
+		}
+		end := strings.IndexAny(text, " \t\r\n;")
+		switch {
+		case end < 0:
+			end = len(text)
+		case end == 0: // a semicolon
+			text = text[1:]
+			continue
+		}
+		words = append(words, text[:end])
+		text = text[end:]
+	}
+	return words
+}
+
+// show answers SHOW.
+func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) {
+	fromSnapshot := func(table func(*sight.Snapshot) sight.Table) (sight.Table, error) {
+		snap, err := s.Snapshot(ctx)
+		if err != nil {
+			return sight.Table{}, fmt.Errorf("collect state: %w", err)
+		}
+		return table(&snap), nil
+	}
+	switch what {
+	case "POOLS":
+		return fromSnapshot((*sight.Snapshot).PoolsTable)
+	case "STATS":
+		return fromSnapshot((*sight.Snapshot).StatsTable)
+	case "BATCHES":
+		return fromSnapshot((*sight.Snapshot).BatchesTable)
+	case "STATEMENTS":
+		return fromSnapshot((*sight.Snapshot).StatementsTable)
+	case "PINS":
+		return fromSnapshot((*sight.Snapshot).PinsTable)
+	case "CLIENTS":
+		return s.clientsTable(ctx)
+	case "SERVERS":
+		return s.serversTable(ctx)
+	case "CONFIG":
+		return s.configTable(), nil
+	case "VERSION":
+		return sight.Table{Cols: []string{"version"}, Rows: [][]string{{"weir " + sight.Version}}}, nil
+	case "HELP":
+		t := sight.Table{Cols: []string{"command"}}
+		all := append(s.side.Shows(), "BATCHES", "CLIENTS", "CONFIG", "PINS", "POOLS", "SERVERS", "STATEMENTS", "STATS", "VERSION")
+		slices.Sort(all)
+		for _, c := range all {
+			t.Add("SHOW " + c)
+		}
+		return t, nil
+	}
+	if t, ok := s.side.Show(ctx, what); ok {
+		return t, nil
+	}
+	return sight.Table{}, unknownCommand("SHOW " + what)
+}
+
+// onLoops calls f on each loop in turn. Loops that have ended are left out.
+func (s *Server[L]) onLoops(ctx context.Context, f func(l L)) error {
+	for _, l := range s.Loops {
+		if err := l.Call(ctx, func() { f(l) }); err != nil && !errors.Is(err, netloop.ErrStopped) {
+			return err
+		}
+	}
+	return nil
+}
+
+// ClientInfo describes a client.
+type ClientInfo struct {
+	ID             uint32
+	Database, User string
+	Addr, App      string
+	State          string // what it is doing, in weir's words
+	Pins           string // why it keeps its backend
+	Link           uint32 // the server's number of the backend that it has, or 0
+	Prepared       int    // statements
+	Since          time.Duration
+	LastUsed       time.Duration // when it was last answered, or logged in
+	Waiting        time.Duration // since when it waits for a backend; 0 if it does not
+
+	Statements, Grouped, Errors uint64
+	Active                      bool // something of it is under way, or waits
+	Pinned                      bool
+}
+
+// ServerInfo describes a backend.
+type ServerInfo struct {
+	ID         uint32 // the server's number of the connection
+	Mode       string
+	Free       bool
+	Retired    bool // it is closed when it is free
+	InFlight   int
+	Prepared   int    // statements
+	Settings   int    // of the session that are not as after the login
+	Client     uint32 // whom it belongs to, or 0
+	App        string
+	Born, Last time.Duration // when it was opened, and last answered
+}
+
+// clientState is a client's state in PgBouncer's words.
+func (c *ClientInfo) clientState() string {
+	switch {
+	case c.Waiting > 0:
+		return "waiting"
+	case c.Active || c.Link != 0:
+		return "active"
+	}
+	return "idle"
+}
+
+// clientsTable answers SHOW CLIENTS. Columns from address on are weir's own.
+func (s *Server[L]) clientsTable(ctx context.Context) (sight.Table, error) {
+	t := sight.Table{Cols: []string{
+		"type", "user", "database", "replication", "state", "addr", "port", "local_addr", "local_port", "connect_time", "request_time",
+		"wait", "wait_us", "close_needed", "ptr", "link", "remote_pid", "tls", "application_name", "prepared_statements", "id",
+		"address", "activity", "pins", "statements", "grouped", "errors", "connected_s",
+	}}
+	localHost, localPort := hostPort(s.Addr().String())
+	err := s.onLoops(ctx, func(l L) {
+		now := l.Clock()
+		for c := range l.EachClient {
+			host, port := hostPort(c.Addr)
+			var wait time.Duration
+			if c.Waiting > 0 {
+				wait = now - c.Waiting
+			}
+			t.Add("C", c.User, c.Database, "none", c.clientState(), host, port, localHost, localPort, s.clockTime(c.Since), s.clockTime(c.LastUsed),
+				int(wait.Seconds()), wait.Microseconds()%1e6, 0, c.ID, blank(c.Link), 0, "", c.App, c.Prepared, c.ID,
+				c.Addr, c.State, c.Pins, c.Statements, c.Grouped, c.Errors, int((now - c.Since).Seconds()))
+		}
+	})
+	return t, err
+}
+
+// serversTable answers SHOW SERVERS. Columns from mode on are weir's own.
+func (s *Server[L]) serversTable(ctx context.Context) (sight.Table, error) {
+	t := sight.Table{Cols: []string{
+		"type", "user", "database", "replication", "state", "addr", "port", "local_addr", "local_port", "connect_time", "request_time",
+		"wait", "wait_us", "close_needed", "ptr", "link", "remote_pid", "tls", "application_name", "prepared_statements", "id",
+		"mode", "in_flight", "settings", "age_s",
+	}}
+	host, port := hostPort(s.side.Upstream())
+	err := s.onLoops(ctx, func(l L) {
+		now := l.Clock()
+		l.EachServer(func(database, user string, b *ServerInfo) {
+			state, closing := "active", 0
+			if b.Free {
+				state = "idle"
+			}
+			if b.Retired {
+				closing = 1
+			}
+			t.Add("S", user, database, "none", state, host, port, "", 0, s.clockTime(b.Born), s.clockTime(b.Last),
+				0, 0, closing, b.ID, blank(b.Client), b.ID, "", b.App, b.Prepared, b.ID,
+				b.Mode, b.InFlight, b.Settings, int((now - b.Born).Seconds()))
+		})
+	})
+	return t, err
+}
+
+// blank is a number, or nothing for 0.
+func blank(n uint32) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+// hostPort takes an address apart; a Unix socket's host is "unix", as in PgBouncer.
+func hostPort(address string) (host, port string) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "unix", "0"
+	}
+	return host, port
+}
+
+// clockTime is a moment of the loops' clock as the time of day.
+func (s *Server[L]) clockTime(at time.Duration) string {
+	return s.began.Add(at).UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// configTable answers SHOW CONFIG. Behind weir's own names are those by which
+// PgBouncer's exporters look for two of them.
+func (s *Server[L]) configTable() sight.Table {
+	o, d := s.side.Options(), session.Options{}.WithDefaults()
+	list := append(s.side.Settings(),
+		Setting{Key: "listen", Value: s.Addr(), Fixed: true},
+		Setting{Key: "mode", Value: o.Mode, Default: d.Mode, Fixed: true},
+		Setting{Key: "pool_size", Value: o.PoolSize, Default: d.PoolSize},
+		Setting{Key: "read_lanes", Value: o.ReadLanes, Default: d.ReadLanes},
+		Setting{Key: "write_lanes", Value: o.WriteLanes, Default: d.WriteLanes},
+		Setting{Key: "rows_lane", Value: !o.NoRowsLane, Default: true},
+		Setting{Key: "solo_lane", Value: !o.NoSoloLane, Default: true},
+		Setting{Key: "loops", Value: o.Loops, Default: d.Loops, Fixed: true},
+		Setting{Key: "max_clients", Value: o.MaxClients, Default: d.MaxClients},
+		Setting{Key: "max_waiting", Value: o.MaxWaiting, Default: d.MaxWaiting},
+		Setting{Key: "max_message", Value: o.MaxMessage, Default: d.MaxMessage},
+		Setting{Key: "queue_timeout", Value: o.QueueTimeout.String(), Default: d.QueueTimeout.String()},
+		Setting{Key: "connect_timeout", Value: o.ConnectTimeout.String(), Default: d.ConnectTimeout.String()},
+		Setting{Key: "connect_patience", Value: o.ConnectPatience.String(), Default: d.ConnectPatience.String()},
+		Setting{Key: "login_timeout", Value: o.LoginTimeout.String(), Default: d.LoginTimeout.String()},
+		Setting{Key: "client_write_timeout", Value: o.ClientWriteTimeout.String(), Default: d.ClientWriteTimeout.String()},
+		Setting{Key: "idle_in_transaction_timeout", Value: o.IdleInTransactionTimeout.String(), Default: d.IdleInTransactionTimeout.String()},
+		Setting{Key: "client_idle_timeout", Value: o.ClientIdleTimeout.String(), Default: d.ClientIdleTimeout.String()},
+		Setting{Key: "server_idle_timeout", Value: o.ServerIdleTimeout.String(), Default: d.ServerIdleTimeout.String()},
+		Setting{Key: "server_lifetime", Value: o.ServerLifetime.String(), Default: d.ServerLifetime.String()},
+		Setting{Key: "drain_timeout", Value: o.DrainTimeout.String(), Default: d.DrainTimeout.String()},
+		Setting{Key: "max_client_conn", Value: o.MaxClients, Default: d.MaxClients},
+		Setting{Key: "default_pool_size", Value: o.PoolSize, Default: d.PoolSize},
+	)
+	t := sight.Table{Cols: []string{"key", "value", "default", "changeable"}}
+	for _, c := range list {
+		changeable := "yes"
+		if c.Fixed {
+			changeable = "no"
+		}
+		if c.Default == nil {
+			c.Default = ""
+		}
+		t.Add(c.Key, c.Value, c.Default, changeable)
+	}
+	return t
+}

@@ -1,0 +1,160 @@
+package postgres
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file is how the admin console speaks. What it says is core's.
+
+// serveConsole answers commands until the client leaves.
+func (s *Server) serveConsole(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(s.DialCtx, func() { _ = conn.Close() })
+	defer stop()
+	out := pgwire.AppendParameterStatus(nil, "server_version", "15.0 (weir)")
+	out = pgwire.AppendParameterStatus(out, "client_encoding", "UTF8")
+	out = pgwire.AppendParameterStatus(out, "standard_conforming_strings", "on")
+	out = pgwire.AppendBackendKeyData(out, 1, make([]byte, 4))
+	out = pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
+	r := bufio.NewReader(conn)
+	for {
+		if _, err := conn.Write(out); err != nil {
+			return nil // the client has gone
+		}
+		typ, body, err := readMessage(r, 1<<16)
+		if err != nil || typ == pgwire.ClientTerminate {
+			return nil
+		}
+		switch typ {
+		case pgwire.ClientQuery:
+			sql, err := pgwire.ParseQuery(body)
+			if err != nil {
+				return err
+			}
+			out = s.answer(out[:0], string(sql))
+		case pgwire.ClientSync:
+			out = pgwire.AppendReadyForQuery(out[:0], pgwire.StatusIdle)
+		default:
+			out = pgwire.AppendError(out[:0], pgwire.NewError(pgwire.CodeFeatureNotSupported,
+				"the admin console takes simple queries only"))
+			if typ == pgwire.ClientParse {
+				continue
+			}
+			out = out[:0]
+		}
+	}
+}
+
+// answer carries out one command.
+func (s *Server) answer(out []byte, sql string) []byte {
+	a, err := s.Command(s.DialCtx, sql)
+	var no *core.Refusal
+	switch {
+	case errors.As(err, &no):
+		code := pgwire.CodeObjectState
+		if no.Unknown {
+			code = pgwire.CodeSyntaxError
+		}
+		e := pgwire.NewError(code, "%s", no.Message)
+		e.Hint = no.Hint
+		out = pgwire.AppendError(out, e)
+	case err != nil:
+		out = pgwire.AppendError(out, pgwire.NewError(pgwire.CodeInternalError, "%v", err))
+	case a.Tag == "":
+		out = pgwire.AppendEmptyQuery(out)
+	case a.Table != nil:
+		out = appendTable(out, a.Table)
+	default:
+		out = pgwire.AppendCommandComplete(out, a.Tag)
+	}
+	return pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
+}
+
+const oidText = 25
+
+// appendTable appends a table as the result of SHOW.
+func appendTable(out []byte, t *sight.Table) []byte {
+	fields := make([]pgwire.Field, len(t.Cols))
+	for i, c := range t.Cols {
+		fields[i] = pgwire.Field{Name: c, TypeOID: oidText, TypeSize: -1, TypeMod: -1}
+	}
+	out = pgwire.AppendRowDescription(out, fields)
+	vals := make([][]byte, len(t.Cols))
+	for _, r := range t.Rows {
+		for i := range vals {
+			vals[i] = []byte(r[i])
+		}
+		out = pgwire.AppendDataRow(out, vals)
+	}
+	return pgwire.AppendCommandComplete(out, "SHOW")
+}
+
+// readMessage reads one message of at most limit bytes.
+func readMessage(r io.Reader, limit int) (byte, []byte, error) {
+	var head [pgwire.HeaderLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := int(int32(binary.BigEndian.Uint32(head[1:]))) - 4
+	if n < 0 || n > limit {
+		return 0, nil, pgwire.ErrMalformed
+	}
+	body := make([]byte, n)
+	_, err := io.ReadFull(r, body)
+	return head[0], body, err
+}
+
+// queryOne runs a query with text parameters on a blocking connection and
+// returns its first row, nil if there is none.
+func queryOne(ctx context.Context, conn net.Conn, sql string, params ...string) ([][]byte, error) {
+	if d, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(d); err != nil {
+			return nil, err
+		}
+	}
+	out := pgwire.AppendParse(nil, "", sql, nil)
+	var args pgwire.BindArgs
+	for _, p := range params {
+		args.Values = append(args.Values, []byte(p))
+	}
+	out = pgwire.AppendBind(out, "", "", &args)
+	out = pgwire.AppendExecute(out, "", 1)
+	if _, err := conn.Write(pgwire.AppendSync(out)); err != nil {
+		return nil, fmt.Errorf("send query: %w", err)
+	}
+	var row [][]byte
+	var failure error
+	for {
+		typ, body, err := readMessage(conn, 1<<20)
+		if err != nil {
+			return nil, fmt.Errorf("read answer: %w", err)
+		}
+		switch typ {
+		case pgwire.ServerDataRow:
+			if row, err = pgwire.ParseDataRow(body, nil); err != nil {
+				return nil, err
+			}
+		case pgwire.ServerError:
+			e, err := pgwire.ParseError(body)
+			if err != nil {
+				return nil, err
+			}
+			failure = e
+		case pgwire.ServerReady:
+			return row, failure
+		}
+	}
+}
