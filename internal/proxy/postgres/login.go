@@ -222,46 +222,6 @@ func (c *client) greet(params []pgwire.Param) {
 	c.resume()
 }
 
-// backendConn is a logged-in connection on its way into a pool.
-type backendConn struct {
-	fd     int
-	pid    uint32
-	secret []byte
-	params map[string]string
-}
-
-func (c *backendConn) close() { _ = unix.Close(c.fd) }
-
-// dialBackend opens and logs in one backend.
-func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
-	be, err := pgwire.Connect(ctx, s.backendConfig(key))
-	if err != nil {
-		return nil, err
-	}
-	return s.handOver(be)
-}
-
-// backendConfig says how weir logs in as a user by itself.
-func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
-	cfg := s.cfg().Postgres
-	cfg.User, cfg.Database = key.user, key.database
-	cfg.Password, cfg.Keys = s.creds.of(key.user)
-	return cfg
-}
-
-func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
-	fd, err := netloop.Detach(be.Conn, &s.Background)
-	if err != nil {
-		_ = be.Conn.Close()
-		return nil, err
-	}
-	params := make(map[string]string, len(be.Params))
-	for _, p := range be.Params {
-		params[p.Name] = p.Value
-	}
-	return &backendConn{fd: fd, pid: be.PID, secret: be.Secret, params: params}, nil
-}
-
 // authenticate checks the client, and that the server would have it. Where weir
 // holds no secret of the user and the mode is relay, the server checks. A
 // connection that came about by it is returned to be kept.

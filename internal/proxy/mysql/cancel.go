@@ -1,0 +1,166 @@
+package mysql
+
+import (
+	"fmt"
+
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file ends the statement that a client has under way, and never one of another
+// client on the same backend.
+
+func errInterrupted() *mywire.Error {
+	return mywire.NewError(mywire.ErrQueryInterrupted, "Query execution was interrupted")
+}
+
+// cancel ends what the client waits for: a place in a queue at once; a
+// statement that runs, by the server's own KILL; one that stands behind others in a
+// shared pipeline at once, for nobody waits for what the server makes of it. A
+// member of a group is answered when that has ended, soon. done is called when no
+// later statement of the client can be hit any more.
+func (c *client) cancel(done func(*mywire.Error)) {
+	if c.waiting {
+		c.giveUpWaiting(errInterrupted())
+		done(nil)
+		return
+	}
+	if c.unqueue() {
+		done(nil)
+		return
+	}
+	if b := c.underWay(); b != nil {
+		b.cancel(b.head(), done)
+		return
+	}
+	c.strike()
+	done(nil)
+}
+
+// strike marks the client's write in a group that runs: if it is not done there, it
+// is not tried again.
+func (c *client) strike() {
+	mark := func(units []*unit) {
+		for _, u := range units {
+			u.dead = u.dead || u.c == c
+		}
+	}
+	for _, ln := range c.p.lanes {
+		for _, r := range ln.runs {
+			mark(r.units)
+			for _, u := range r.units {
+				if u.grp != nil {
+					mark(u.grp.units)
+				}
+			}
+		}
+	}
+}
+
+// underWay returns the backend at whose head a command of the client is.
+func (c *client) underWay() *backend {
+	if b := c.link; b != nil {
+		if u := b.head(); u != nil && u.c == c {
+			return b
+		}
+		return nil
+	}
+	if c.inflight == 0 {
+		return nil
+	}
+	for _, b := range c.p.backends {
+		if u := b.head(); u != nil && u.c == c && !u.park {
+			return b
+		}
+	}
+	return nil
+}
+
+// unqueue answers the client's unit that has not been sent yet, if there is one.
+func (c *client) unqueue() bool {
+	if c.inflight == 0 || c.link != nil {
+		return false
+	}
+	for _, list := range [][]*unit{c.p.reads, c.p.apart.fresh, c.p.apart.patient} {
+		for _, u := range list {
+			if u.c == c && !u.dead {
+				u.dead = true
+				c.lost(u, errInterrupted())
+				return true
+			}
+		}
+	}
+	for _, w := range c.p.excl {
+		if w.u != nil && w.u.c == c && !w.u.dead {
+			w.u.dead = true
+			c.lost(w.u, errInterrupted())
+			return true
+		}
+	}
+	for _, ln := range c.p.lanes {
+		if ln.q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
+			c.lost(&unit{}, errInterrupted())
+			return true
+		}
+	}
+	for _, b := range c.p.shared {
+		if u := b.first(c); u != nil && u != b.head() {
+			c.lost(c.p.moveOut(b, u), errInterrupted()) // its answer goes to nobody
+			return true
+		}
+	}
+	return false
+}
+
+// first returns the first unit of a client in the queue, or nil.
+func (b *backend) first(c *client) *unit {
+	for _, u := range b.queue[b.qHead:] {
+		if u.kind == unitClient && u.c == c {
+			return u
+		}
+	}
+	return nil
+}
+
+// cancel ends the head of the backend's queue by the server's own KILL QUERY. What is
+// behind it in a pipeline is moved elsewhere, so that the KILL can hit nothing else
+// that anybody waits for.
+func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
+	u.dead = true
+	if b.mode == modeShared {
+		b.p.unshare(b)
+	}
+	b.signal(done)
+}
+
+// signal has the server kill what the backend runs. Until that has been answered,
+// by when the signal is out, the backend gets no further commands.
+func (b *backend) signal(done func(*mywire.Error)) {
+	b.cancels++
+	b.struck = true
+	b.p.tell(fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
+		if b.cancels--; b.cancels == 0 && !b.s.Closed {
+			b.s.Throttle(false)
+			if c := b.owner; c != nil {
+				c.resume()
+			}
+			b.settle()
+		}
+		done(e)
+	})
+}
+
+// runsAgain tells whether the unit whose ERR has just come is to be run again: its
+// turn apart is over, or it was hit by a KILL that was meant for another. It has
+// changed nothing: it is a read, or the server has taken it back. But not if its
+// client has others in flight behind it, whose answers would come before.
+func (b *backend) runsAgain(u *unit) bool {
+	c := u.c
+	if u.kind != unitClient || c == nil || c.s.Closed || u.dead || u.wrote || u.park || b.owner != nil || len(u.raw) == 0 || c.inflight != 1+len(c.again) {
+		return false
+	}
+	code := b.answer.ErrorCode()
+	if u.turnOver(code, b.p.l.Now-b.headSince()) {
+		return true
+	}
+	return b.struck && u.read && code == mywire.ErrQueryInterrupted
+}

@@ -1,0 +1,52 @@
+package postgres
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file is how weir itself gets to the server.
+
+// backendConn is a logged-in connection on its way into a pool.
+type backendConn struct {
+	fd     int
+	pid    uint32
+	secret []byte
+	params map[string]string
+}
+
+func (c *backendConn) close() { _ = unix.Close(c.fd) }
+
+// dialBackend opens and logs in one backend.
+func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
+	be, err := pgwire.Connect(ctx, s.backendConfig(key))
+	if err != nil {
+		return nil, err
+	}
+	return s.handOver(be)
+}
+
+// backendConfig says how weir logs in as a user by itself.
+func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
+	cfg := s.cfg().Postgres
+	cfg.User, cfg.Database = key.user, key.database
+	cfg.Password, cfg.Keys = s.creds.of(key.user)
+	return cfg
+}
+
+func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
+	fd, err := netloop.Detach(be.Conn, &s.Background)
+	if err != nil {
+		_ = be.Conn.Close()
+		return nil, err
+	}
+	params := make(map[string]string, len(be.Params))
+	for _, p := range be.Params {
+		params[p.Name] = p.Value
+	}
+	return &backendConn{fd: fd, pid: be.PID, secret: be.Secret, params: params}, nil
+}
