@@ -66,11 +66,11 @@ func (p *pool) Name() (database, user string) { return p.key.database, p.key.use
 
 // Servers implements core.Pool.
 func (p *pool) Servers() []core.ServerInfo {
-	list := make([]core.ServerInfo, 0, len(p.backends))
-	for _, b := range p.backends {
+	list := make([]core.ServerInfo, 0, len(p.Backends))
+	for _, b := range p.Backends {
 		i := core.ServerInfo{
-			ID: b.id, Mode: b.mode.String(), Free: b.mode == modeFree, Retired: b.retired || b.doomed,
-			InFlight: b.depth(), Prepared: len(b.prepared), Settings: b.set.Len(), Born: b.born, Last: b.answered,
+			ID: b.id, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
+			InFlight: b.Depth(), Prepared: len(b.prepared), Settings: b.set.Len(), Born: b.Born, Last: b.Answered,
 		}
 		if b.owner != nil {
 			i.Client = b.owner.id
@@ -118,9 +118,9 @@ func (c *client) state() string {
 func (c *client) weirStatus() sight.Table {
 	id, mode := "", "none"
 	if b := c.served; b != nil {
-		id, mode = strconv.FormatUint(uint64(b.id), 10), b.mode.String()
+		id, mode = strconv.FormatUint(uint64(b.id), 10), b.Mode.String()
 	}
 	t := sight.Table{Cols: []string{"backend_id", "backend_mode", "pool", "pins", "statements", "grouped", "errors", "servers", "free", "waiting"}}
-	t.Add(id, mode, c.p.key, c.pins, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.backends), len(c.p.free), len(c.p.excl)+len(c.p.reads))
+	t.Add(id, mode, c.p.key, c.pins, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.Backends), len(c.p.Free), len(c.p.Excl)+len(c.p.Reads))
 	return t
 }

@@ -3,6 +3,7 @@ package mysql
 import (
 	"errors"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -21,7 +22,7 @@ const (
 // OnData routes what the server sent to the clients that it answers.
 func (b *backend) OnData(p []byte) int {
 	for rest := p; len(rest) > 0 && !b.s.Closed; {
-		u := b.head()
+		u := b.Head()
 		if u == nil {
 			b.unasked(rest)
 			return len(p)
@@ -105,7 +106,7 @@ func (b *backend) emit(u *unit, p []byte) {
 	u.bytes += len(p)
 	if u.park || u.hold {
 		u.resp = append(u.resp, p...)
-		if u.preempted && b.cancels > 0 && len(u.resp) > maxClientOut {
+		if u.preempted && b.Cancels > 0 && len(u.resp) > maxClientOut {
 			b.s.Throttle(true) // until the KILL has been answered: see signal
 		}
 		return
@@ -121,7 +122,7 @@ func (b *backend) emit(u *unit, p []byte) {
 	switch {
 	case b.owner == c && s.Pending() > maxClientOut:
 		s.HoldBack(b.s)
-	case b.mode == modeOwn && u.read && b.depth() == 1 && s.Pending() > maxClientOut:
+	case b.Mode == core.ModeOwn && u.read && b.Depth() == 1 && s.Pending() > maxClientOut:
 		c.apartOn = b
 		s.HoldBack(b.s)
 	case b.owner == nil && s.Pending() > maxSharedOut:

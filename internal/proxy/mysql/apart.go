@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
@@ -9,65 +8,13 @@ import (
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// This file is the statements that run alone because they have held up others:
-// shared reads that did not answer in time (stall.go), members of a group that
-// wait for a lock (lane.go). Each runs on a backend that its client does not own.
-//
-// They are bounded. A statement apart holds a slot, of which a pool has a quarter
-// of its size, so that a thousand clients behind one lock leave the others three
-// quarters of the pool. Without a slot it waits in weir:
-//
-//	held up others ─► fresh ──► slot ──► answered
-//	                             │
-//	                   its turn is over, and others wait
-//	                             ▼
-//	                          patient ──► slot, for longer
-//
-// A turn is over by the server's own word: a write ends with the lock wait
-// timeouts that weir sets to the length of the turn, and was taken back; a read is
-// killed, which only costs its work so far. A write is never killed: the KILL could
-// hit its wait for a replica, and the server would acknowledge what no replica has.
-// One slot is for fresh statements only, and their turns are short, so those whose
-// lock is held for a moment do not stand behind those whose lock is held for an
-// hour.
+// This file is how statements run apart; see apart.go of core. A write's turn ends
+// with the lock wait timeouts, which weir sets to the length of the turn, and was taken
+// back; a read is killed.
 //
 // Where the server can be asked not to wait at all (MariaDB), writes without a slot
 // are tried from time to time in a group: those whose lock is free by now go
 // through, whatever the locks of those before them.
-
-// A slot is the right to run apart.
-type slot uint8
-
-const (
-	slotNone slot = iota
-	slotFresh
-	slotPatient
-)
-
-// apart is a pool's statements that run alone, and those that wait for that.
-type apart struct {
-	fresh, patient []*unit
-	used           int // slots, of both kinds
-	usedPatient    int
-	ghosts         int           // backends that run reads whose clients were served elsewhere
-	check          time.Duration // when the turns are looked at next
-	watched        bool          // on the agenda
-	probing        bool          // the server is asked who waits for a lock
-	probeAt        time.Duration // when it may be asked again
-	probeWait      time.Duration
-}
-
-func (a *apart) waiting() int { return len(a.fresh) + len(a.patient) }
-
-func (a *apart) active() bool { return a.used > 0 || a.ghosts > 0 || a.waiting() > 0 }
-
-// slots is how many statements of the pool may run apart.
-func (p *pool) slots() int { return max(1, p.size/4) }
-
-// turn is how long a statement may run apart while others wait for a slot.
-func turn(tries uint8) time.Duration {
-	return min(50*time.Millisecond<<(2*min(tries, 4)), 8*time.Second)
-}
 
 const (
 	// firstPoll is the time after which a write without a slot is tried again, and
@@ -78,107 +25,50 @@ const (
 	maxPoll = 64
 )
 
-// queueSolo runs one whole unit alone on a backend, without linking its client,
-// when there is a slot for it.
-func (p *pool) queueSolo(u *unit) {
+// queueApart has a unit run alone, without linking its client.
+func (p *pool) queueApart(u *unit) {
 	u.c.reader = nil
-	u.apartAt = p.l.Now
-	a := &p.apart
-	if u.tries == 0 {
-		a.fresh = append(a.fresh, u)
-	} else {
-		a.patient = append(a.patient, u)
+	if u.Tries > 0 {
 		u.pollWait = min(max(2*u.pollWait, firstPoll), lastPoll)
 		u.pollAt = p.l.Now + u.pollWait
 	}
-	p.watch()
-	p.wake()
+	p.QueueApart(u)
 }
 
 // feedApart gives slots to what waits for one.
 func (p *pool) feedApart() {
-	a, n := &p.apart, p.slots()
-	for len(a.fresh) > 0 && a.used < n {
-		a.fresh = p.takeSlot(a.fresh, slotFresh)
+	for u, s, ok := p.Apart.Next(p.Slots()); ok; u, s, ok = p.Apart.Next(p.Slots()) {
+		switch {
+		case u.Left():
+		case u.read && u.Tries == 0 && u.shape != nil && u.shape.Sharable() && !u.shape.Stalled(p.l.Now):
+			p.queueRead(u) // what held up those like it is over
+		default:
+			p.Hold(&u.Turn, s)
+			p.Enqueue(waiter{Unit: u})
+		}
 	}
-	for len(a.patient) > 0 && a.used < n && a.usedPatient < max(1, n-1) {
-		a.patient = p.takeSlot(a.patient, slotPatient)
-	}
-}
-
-// takeSlot lets the first unit of the list have a slot and returns the others.
-func (p *pool) takeSlot(list []*unit, s slot) []*unit {
-	u := list[0]
-	list = slices.Delete(list, 0, 1)
-	switch {
-	case u.c == nil || u.c.s.Closed || u.dead:
-	case u.read && u.tries == 0 && u.shape != nil && u.shape.Sharable() && !u.shape.Stalled(p.l.Now):
-		p.queueRead(u) // what held up those like it is over
-	default:
-		p.hold(u, s)
-		p.enqueue(waiter{u: u})
-	}
-	return list
 }
 
 // poll tries writes that wait for a slot again, in groups, where that costs no
 // wait.
 func (p *pool) poll() {
-	a := &p.apart
-	if len(a.patient) == 0 || !p.facts.nowait() {
+	a := &p.Apart
+	if len(a.Patient) == 0 || !p.facts.nowait() {
 		return
 	}
 	var again []*unit
-	keep := a.patient[:0]
-	for _, u := range a.patient {
-		if u.read || u.dead || u.c == nil || u.c.s.Closed || p.l.Now < u.pollAt || len(again) >= maxPoll {
+	keep := a.Patient[:0]
+	for _, u := range a.Patient {
+		if u.read || u.Left() || p.l.Now < u.pollAt || len(again) >= maxPoll {
 			keep = append(keep, u)
 			continue
 		}
 		again = append(again, u)
 	}
-	clear(a.patient[len(keep):])
-	a.patient = keep
+	clear(a.Patient[len(keep):])
+	a.Patient = keep
 	for _, u := range again {
 		p.transaction(u.c.set, 0).push(u)
-	}
-}
-
-// hold has u occupy a slot, freeSlot ends that.
-func (p *pool) hold(u *unit, s slot) {
-	u.slot = s
-	p.apart.used++
-	if s == slotPatient {
-		p.apart.usedPatient++
-	}
-	p.watch()
-}
-
-func (p *pool) freeSlot(u *unit) {
-	if u.slot == slotNone {
-		return
-	}
-	p.apart.used--
-	if u.slot == slotPatient {
-		p.apart.usedPatient--
-	}
-	u.slot = slotNone
-	if p.apart.waiting() > 0 {
-		p.wake()
-	}
-}
-
-// dropApart removes those of the statements that wait for a slot for which drop
-// is true.
-func (p *pool) dropApart(drop func(u *unit) bool) {
-	for _, list := range []*[]*unit{&p.apart.fresh, &p.apart.patient} {
-		old := *list
-		*list = nil
-		for _, u := range old {
-			if !drop(u) {
-				*list = append(*list, u)
-			}
-		}
 	}
 }
 
@@ -237,8 +127,8 @@ func (p *pool) apartSet(u *unit) *session.Set {
 	if u.read {
 		return u.c.set
 	}
-	bound := max(turn(u.tries).Round(time.Second), time.Second)
-	if u.tries == 0 && p.facts.nowait() {
+	bound := max(u.Length().Round(time.Second), time.Second)
+	if u.Tries == 0 && p.facts.nowait() {
 		bound = 0
 	}
 	own, waited := p.lockWait(u.c.set), p.l.Now-u.queuedAt
@@ -280,6 +170,6 @@ func (u *unit) turnOver(code uint16, took time.Duration) bool {
 	default:
 		return false
 	}
-	u.tries += min(1, 100-u.tries)
+	u.Over()
 	return true
 }

@@ -130,7 +130,7 @@ func (c *client) askValues(b *backend, names []string) {
 // retrack has the server tell of what comes under its own name.
 func (b *backend) retrack(c *client) {
 	if !c.choseVariables {
-		b.ask(retrackSQL, func(u *unit) { b.doomed = b.doomed || u.err != nil })
+		b.ask(retrackSQL, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 }
 
@@ -140,7 +140,7 @@ func (b *backend) setLastID(id string) {
 	if c := b.owner; b.p.facts.confuses && (c == nil || !c.choseVariables) {
 		sql += ", session_track_system_variables='*'"
 	}
-	b.ask(sql, func(u *unit) { b.doomed = b.doomed || u.err != nil })
+	b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 }
 
 // isGTID tells whether a variable told of may be last_gtid.

@@ -5,32 +5,24 @@ import (
 	"io"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
-// A backend is one connection to the server. At any time it is in one mode:
-//
-//	free    nothing in flight; in pool.free
-//	shared  pipelines reads of several clients
-//	owned   serves one client: a statement, a transaction or a pinned session
-//	laned   runs one group of writes
-//	own     runs weir's own commands
-//
-// Its queue holds every unit sent and not yet answered, in order.
+// A backend is one connection to the server. Its units are those that were sent and
+// not yet answered, in order.
 type backend struct {
+	core.Conn[*unit]
 	s    *netloop.Sock
 	p    *pool
 	id   uint32 // the server's connection id
 	caps mywire.Caps
 
-	mode  mode
 	owner *client // owned
 	lane  *lane   // laned
 
-	queue   []*unit // from qHead on
-	qHead   int
 	answer  mywire.Answer
 	walking bool          // answer is that of the head
 	hold    []byte        // bytes of a packet that may end a result and is not whole yet
@@ -65,19 +57,10 @@ type backend struct {
 	hasGTID bool
 
 	greeted   bool          // has answered weir's first questions
-	answered  time.Duration // when the last answer ended
-	held      bool          // its session is being prepared for somebody
-	freeSince time.Duration
-	polled    bool // taken for a question of weir's own, which is no use
-	born      time.Duration
+	polled    bool          // taken for a question of weir's own, which is no use
 	killAgain time.Duration // weir kills nothing here before
-	notBefore time.Duration // its head does not count as stalled before
-	ghosts    bool          // runs reads whose clients are served elsewhere
 	alone     *unit         // is to run here when the session has been made ready
-	cancels   int           // KILLs under way for this backend: it is not fed
 	struck    bool          // a KILL may have hit another statement than was meant
-	doomed    bool          // close when free: nobody may use it
-	retired   bool          // close when free: it is out of date
 }
 
 // An instance is a prepared statement on one backend.
@@ -86,53 +69,11 @@ type instance struct {
 	used uint64
 }
 
-type mode uint8
-
-const (
-	modeFree mode = iota
-	modeShared
-	modeOwned
-	modeLaned
-	modeOwn
-)
-
-func (m mode) String() string {
-	return [...]string{"free", "shared", "owned", "laned", "own"}[m]
-}
-
-func (b *backend) depth() int { return len(b.queue) - b.qHead }
-
-func (b *backend) head() *unit {
-	if b.qHead == len(b.queue) {
-		return nil
-	}
-	return b.queue[b.qHead]
-}
-
-func (b *backend) push(u *unit) {
-	if b.qHead > 0 && b.qHead == len(b.queue) {
-		b.queue, b.qHead = b.queue[:0], 0
-	} else if b.qHead > 256 {
-		b.queue = b.queue[:copy(b.queue, b.queue[b.qHead:])]
-		b.qHead = 0
-	}
-	u.sentAt = b.p.l.Now
-	b.queue = append(b.queue, u)
-}
-
-func (b *backend) pop() {
-	b.queue[b.qHead] = nil
-	b.qHead++
-	if b.qHead == len(b.queue) {
-		b.queue, b.qHead = b.queue[:0], 0
-	}
-}
-
 // send appends a whole unit. The bytes leave at the turn's end together with
 // those of every other unit for this backend. A prepared statement must be known
 // here.
 func (b *backend) send(u *unit) {
-	b.push(u)
+	b.Push(u, b.p.l.Now)
 	if u.cmd == mywire.ComStmtExecute {
 		b.s.Out = u.appendExecute(b.s.OutBuf(), b.use(u.st))
 	} else {
@@ -146,7 +87,7 @@ func (b *backend) send(u *unit) {
 func (b *backend) hidden(cmd byte, done func(u *unit)) *unit {
 	u := b.p.l.newUnit(unitHidden, cmd)
 	u.done, u.park = done, true
-	b.push(u)
+	b.Push(u, b.p.l.Now)
 	b.s.Touch()
 	return u
 }
@@ -155,13 +96,13 @@ func (b *backend) hidden(cmd byte, done func(u *unit)) *unit {
 func (b *backend) ask(sql string, done func(u *unit)) {
 	b.hidden(mywire.ComQuery, done)
 	b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, sql)
-	if b.mode != modeLaned {
+	if b.Mode != core.ModeLaned {
 		b.lastUser = nil
 	}
 }
 
-// goodbye ends a connection that has nothing under way.
-func (b *backend) goodbye() {
+// Goodbye ends a connection that has nothing under way.
+func (b *backend) Goodbye() {
 	if !b.s.Closed {
 		b.s.Write(mywire.AppendQuit(nil))
 		b.s.Flush()
@@ -174,11 +115,11 @@ func (b *backend) goodbye() {
 // answered: if the server refuses the settings, a statement would run in those of
 // another client. On an error the backend is used up.
 func (b *backend) prepare(set *session.Set, then func(err *mywire.Error)) {
-	b.held = true
+	b.Held = true
 	l, p := b.p.l, b.p
 	steps := transition(b.set, set, &p.facts, p.key.database)
 	b.set = set
-	p.st.Replays++
+	p.Stats.Replays++
 	var failure *mywire.Error
 	left := len(steps)
 	finish := func(u *unit) {
@@ -188,9 +129,9 @@ func (b *backend) prepare(set *session.Set, then func(err *mywire.Error)) {
 		if left--; left > 0 {
 			return
 		}
-		b.doomed = b.doomed || failure != nil
+		b.Doomed = b.Doomed || failure != nil
 		l.Post(func() { // when the answer has been dealt with
-			b.held = false
+			b.Held = false
 			then(failure)
 		})
 	}
@@ -209,16 +150,14 @@ func refused(err *mywire.Error) *mywire.Error {
 // ended is called when the head's answer is complete.
 func (b *backend) ended(u *unit) {
 	l := b.p.l
-	b.pop()
+	took := b.Pop(l.Now)
 	if !u.failed && u.tellsStatus() {
 		b.status = u.ok.Status
 	}
-	took := l.Now - max(u.sentAt, b.answered)
-	b.answered = l.Now
-	if u.slot != slotNone && u.read && !u.failed && u.shape != nil && took <= b.p.patience() {
+	if u.Slot != core.SlotNone && u.read && !u.failed && u.shape != nil && took <= b.p.Patience() {
 		u.shape.Flow()
 	}
-	b.p.freeSlot(u)
+	b.p.FreeSlot(&u.Turn)
 	switch u.kind {
 	case unitHidden:
 		u.done(u)
@@ -228,15 +167,15 @@ func (b *backend) ended(u *unit) {
 	default:
 		if u.shape != nil && !u.failed {
 			cost := took
-			if b.mode == modeOwn && u.read {
-				cost = min(cost, maxObserved)
+			if b.Mode == core.ModeOwn && u.read {
+				cost = min(cost, core.MaxObserved)
 			}
 			u.shape.Observe(cost, u.bytes)
 		}
-		if b.mode == modeShared {
-			b.p.readTime += (took - b.p.readTime) / 16
+		if b.Mode == core.ModeShared {
+			b.p.Answered(took)
 		}
-		if u.park && b.mode == modeLaned {
+		if u.park && b.Mode == core.ModeLaned {
 			break // answered when its group is complete
 		}
 		if u.retry {
@@ -260,26 +199,26 @@ func (b *backend) ended(u *unit) {
 
 // settle decides what becomes of the backend when a unit has ended.
 func (b *backend) settle() {
-	if b.depth() > 0 {
-		if b.mode == modeShared {
+	if b.Depth() > 0 {
+		if b.Mode == core.ModeShared {
 			b.p.feedReads()
 		}
 		return
 	}
-	if b.held {
+	if b.Held {
 		return // given to somebody by prepare
 	}
-	if b.cancels > 0 {
+	if b.Cancels > 0 {
 		return // settled again when the KILL has ended
 	}
 	b.struck = false
-	b.endGhosts()
-	switch b.mode {
-	case modeShared, modeOwn:
+	b.p.EndGhosts(&b.Conn)
+	switch b.Mode {
+	case core.ModeShared, core.ModeOwn:
 		b.p.release(b)
-	case modeOwned:
+	case core.ModeOwned:
 		b.owner.backendQuiet()
-	case modeLaned:
+	case core.ModeLaned:
 		b.lane.backendQuiet(b)
 	}
 }
@@ -293,11 +232,11 @@ func (b *backend) orphaned(c *client) {
 	if b.inserter == c {
 		b.inserter = nil
 	}
-	if b.p.facts.silent && b.depth() == 0 {
-		b.goodbye() // in which database it is, nobody knows
+	if b.p.facts.silent && b.Depth() == 0 {
+		b.Goodbye() // in which database it is, nobody knows
 		return
 	}
-	if b.depth() > 0 || c.pass > 0 || c.streams || c.infile {
+	if b.Depth() > 0 || c.pass > 0 || c.streams || c.infile {
 		// The server is at work for nobody. Closing the connection ends a
 		// transaction, but not a statement under way: that one runs to its end,
 		// as it does when a client of the server itself goes away.
@@ -309,14 +248,14 @@ func (b *backend) orphaned(c *client) {
 
 // reset brings the session back to what it was after the login.
 func (b *backend) reset() {
-	b.mode = modeOwn
+	b.Mode = core.ModeOwn
 	b.s.Throttle(false)
 	b.renewSession()
 }
 
 // renewSession resets the session.
 func (b *backend) renewSession() {
-	b.hidden(mywire.ComResetConnection, func(u *unit) { b.doomed = b.doomed || u.err != nil })
+	b.hidden(mywire.ComResetConnection, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	b.s.Out = mywire.AppendResetConnection(b.s.OutBuf())
 	b.afterReset()
 	b.introduce()
@@ -335,10 +274,10 @@ func (b *backend) afterReset() {
 	b.lastUser, b.inserter, b.holder, b.sequencer = nil, nil, nil, nil
 	if base := b.p.facts.base; base != nil {
 		// What a login sets, and a reset may set otherwise.
-		b.ask(baseSQL(base), func(u *unit) { b.doomed = b.doomed || u.err != nil })
+		b.ask(baseSQL(base), func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 	if sql := b.p.facts.initConnect; sql != "" { // several statements fail where the class has none
-		b.ask(sql, func(u *unit) { b.doomed = b.doomed || u.err != nil })
+		b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 }
 
@@ -374,10 +313,9 @@ func (b *backend) OnClosed(err error) {
 		b.inserter = nil
 		c.last.loseID()
 	}
-	units := b.queue[b.qHead:]
-	b.queue, b.qHead = nil, 0
+	units := b.Lose()
 	for _, u := range units {
-		p.freeSlot(u)
+		p.FreeSlot(&u.Turn)
 		switch {
 		case u.kind == unitHidden:
 			u.err, u.failed = e, true
@@ -397,5 +335,5 @@ func (b *backend) OnClosed(err error) {
 	if ln != nil {
 		ln.backendGone(b, e)
 	}
-	p.wake()
+	p.Wake()
 }

@@ -3,6 +3,7 @@ package mysql
 import (
 	"fmt"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -29,7 +30,7 @@ func (c *client) cancel(done func(*mywire.Error)) {
 		return
 	}
 	if b := c.underWay(); b != nil {
-		b.cancel(b.head(), done)
+		b.cancel(b.Head(), done)
 		return
 	}
 	c.strike()
@@ -59,7 +60,7 @@ func (c *client) strike() {
 // underWay returns the backend at whose head a command of the client is.
 func (c *client) underWay() *backend {
 	if b := c.link; b != nil {
-		if u := b.head(); u != nil && u.c == c {
+		if u := b.Head(); u != nil && u.c == c {
 			return b
 		}
 		return nil
@@ -67,8 +68,8 @@ func (c *client) underWay() *backend {
 	if c.inflight == 0 {
 		return nil
 	}
-	for _, b := range c.p.backends {
-		if u := b.head(); u != nil && u.c == c && !u.park {
+	for _, b := range c.p.Backends {
+		if u := b.Head(); u != nil && u.c == c && !u.park {
 			return b
 		}
 	}
@@ -80,7 +81,7 @@ func (c *client) unqueue() bool {
 	if c.inflight == 0 || c.link != nil {
 		return false
 	}
-	for _, list := range [][]*unit{c.p.reads, c.p.apart.fresh, c.p.apart.patient} {
+	for _, list := range [][]*unit{c.p.Reads, c.p.Apart.Fresh, c.p.Apart.Patient} {
 		for _, u := range list {
 			if u.c == c && !u.dead {
 				u.dead = true
@@ -89,10 +90,10 @@ func (c *client) unqueue() bool {
 			}
 		}
 	}
-	for _, w := range c.p.excl {
-		if w.u != nil && w.u.c == c && !w.u.dead {
-			w.u.dead = true
-			c.lost(w.u, errInterrupted())
+	for _, w := range c.p.Excl {
+		if w.Unit != nil && w.Unit.c == c && !w.Unit.dead {
+			w.Unit.dead = true
+			c.lost(w.Unit, errInterrupted())
 			return true
 		}
 	}
@@ -102,8 +103,8 @@ func (c *client) unqueue() bool {
 			return true
 		}
 	}
-	for _, b := range c.p.shared {
-		if u := b.first(c); u != nil && u != b.head() {
+	for _, b := range c.p.Shared.Backends {
+		if u := b.first(c); u != nil && u != b.Head() {
 			c.lost(c.p.moveOut(b, u), errInterrupted()) // its answer goes to nobody
 			return true
 		}
@@ -113,7 +114,7 @@ func (c *client) unqueue() bool {
 
 // first returns the first unit of a client in the queue, or nil.
 func (b *backend) first(c *client) *unit {
-	for _, u := range b.queue[b.qHead:] {
+	for _, u := range b.Units() {
 		if u.kind == unitClient && u.c == c {
 			return u
 		}
@@ -126,7 +127,7 @@ func (b *backend) first(c *client) *unit {
 // that anybody waits for.
 func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
 	u.dead = true
-	if b.mode == modeShared {
+	if b.Mode == core.ModeShared {
 		b.p.unshare(b)
 	}
 	b.signal(done)
@@ -135,10 +136,10 @@ func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
 // signal has the server kill what the backend runs. Until that has been answered,
 // by when the signal is out, the backend gets no further commands.
 func (b *backend) signal(done func(*mywire.Error)) {
-	b.cancels++
+	b.Cancels++
 	b.struck = true
 	b.p.tell(fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
-		if b.cancels--; b.cancels == 0 && !b.s.Closed {
+		if b.Cancels--; b.Cancels == 0 && !b.s.Closed {
 			b.s.Throttle(false)
 			if c := b.owner; c != nil {
 				c.resume()
@@ -159,7 +160,7 @@ func (b *backend) runsAgain(u *unit) bool {
 		return false
 	}
 	code := b.answer.ErrorCode()
-	if u.turnOver(code, b.p.l.Now-b.headSince()) {
+	if u.turnOver(code, b.p.l.Now-b.Since) {
 		return true
 	}
 	return b.struck && u.read && code == mywire.ErrQueryInterrupted

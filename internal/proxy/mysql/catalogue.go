@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -192,14 +193,14 @@ func (k *catalog) loaded(r *catalogReader) {
 	k.waiting = nil
 	for _, c := range waiting {
 		c.l.Post(func() {
-			if c.link != nil && c.link.depth() == 0 && !c.s.Closed {
+			if c.link != nil && c.link.Depth() == 0 && !c.s.Closed {
 				c.backendQuiet()
 			}
 		})
 	}
 	for _, p := range k.l.PoolList {
 		if p.key.user == k.user {
-			p.wake()
+			p.Wake()
 		}
 	}
 }
@@ -210,7 +211,7 @@ func (k *catalog) tick() {
 		return
 	}
 	for _, p := range k.l.PoolList {
-		if p.key.user != k.user || len(p.free) == 0 || !p.facts.known {
+		if p.key.user != k.user || len(p.Free) == 0 || !p.facts.known {
 			continue
 		}
 		b := p.take(p.settings.Empty(), nil)
@@ -221,7 +222,7 @@ func (k *catalog) tick() {
 			p.release(b)
 			continue
 		}
-		b.mode, b.polled = modeOwn, true
+		b.Mode, b.polled = core.ModeOwn, true
 		k.polling, k.used = true, false
 		b.yieldID(nil)
 		if k.stale || k.l.Now-k.readAt > catalogKeep || k.changed > 0 && k.l.Now-k.changed < catalogSettles {

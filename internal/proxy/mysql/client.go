@@ -436,7 +436,7 @@ func (c *client) checkReading() {
 		c.taken, c.takenAt = c.s.Written, c.l.Now
 		return
 	}
-	if c.l.Now-c.takenAt > limit && len(c.p.excl) > 0 {
+	if c.l.Now-c.takenAt > limit && len(c.p.Excl) > 0 {
 		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
 	}
 }

@@ -149,7 +149,7 @@ func (c *client) noteSet(u *unit, info *myscan.Statement) {
 			c.choseVariables = c.choseVariables || a.Name == "session_track_system_variables"
 			c.choseChanges = c.choseChanges || a.Name == "session_track_state_change"
 			c.addPins(pinTrack)
-			c.link.doomed = true
+			c.link.Doomed = true
 		case a.Name == "timestamp" && a.Kind == myscan.ValueDefault:
 			u.change |= changeTimestampDefault
 		}

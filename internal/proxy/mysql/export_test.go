@@ -11,7 +11,7 @@ func (s *Server) TextBytes(ctx context.Context) (n int) {
 				for _, st := range p.stmts {
 					kept[st] = true
 				}
-				for _, b := range p.backends {
+				for _, b := range p.Backends {
 					for st := range b.prepared {
 						kept[st] = true
 					}

@@ -3,6 +3,7 @@ package mysql
 import (
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
@@ -272,8 +273,8 @@ func (c *client) mayShare(sharable bool) bool {
 // earlier ones, on the same backend, so that their answers come in order.
 func (c *client) mayFollow(st *stmt) bool {
 	b := c.reader
-	return b != nil && b.mode == modeShared && b.set == c.set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed &&
-		c.p.facts.pipelines && len(c.p.reads) == 0 && len(c.again) == 0 && (st == nil || b.prepared[st] != nil)
+	return b != nil && b.Mode == core.ModeShared && b.set == c.set && b.Depth() < core.MaxPipeline && b.Cancels == 0 && !b.Doomed &&
+		c.p.facts.pipelines && len(c.p.Reads) == 0 && len(c.again) == 0 && (st == nil || b.prepared[st] != nil)
 }
 
 // batchWindow tells whether a write is to join a group, and the most it may

@@ -181,7 +181,7 @@ func (b *backend) untold(u *unit) {
 	case b.owner != nil && b.owner == u.c:
 		u.change |= changeState
 	case !looksIntoSchema(u):
-		b.doomed = true // who is next is not to have it
+		b.Doomed = true // who is next is not to have it
 	}
 }
 

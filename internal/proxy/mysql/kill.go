@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -97,7 +98,7 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 		// KILL may come as late as it likes.
 		p.tell(fmt.Sprintf("KILL %d", b.id), func(*mywire.Error) { done(nil) })
 	default:
-		b.cancel(b.head(), func(*mywire.Error) { done(nil) })
+		b.cancel(b.Head(), func(*mywire.Error) { done(nil) })
 	}
 	if c.s.Closed {
 		return
@@ -143,7 +144,7 @@ func (p *pool) tellByFree(sql string, why error, done func(*mywire.Error)) {
 		done(p.told(sql, why))
 		return
 	}
-	b.mode = modeOwn
+	b.Mode = core.ModeOwn
 	b.ask(sql, func(u *unit) {
 		var err error
 		if u.err != nil {

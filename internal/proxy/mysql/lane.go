@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -97,7 +98,7 @@ func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lan
 	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.cfg.WriteLanes, Capacity: p.l.cfg.MaxClients + 1}
 	switch {
 	case key.window > 0:
-		cfg.MaxLanes = max(1, p.size)
+		cfg.MaxLanes = max(1, p.Size)
 	case !key.rows:
 		// Two groups that update the same rows would wait for each other.
 		cfg.MaxLanes = 1
@@ -243,12 +244,12 @@ func (ln *lane) due() bool {
 func (ln *lane) pump() {
 	for !ln.queued && ln.due() {
 		var b *backend
-		if len(ln.p.excl) == 0 {
+		if len(ln.p.Excl) == 0 {
 			b = ln.p.take(ln.set, nil)
 		}
 		if b == nil {
 			ln.queued = true
-			ln.p.enqueue(waiter{ln: ln})
+			ln.p.Enqueue(waiter{Lane: ln})
 			return
 		}
 		if !ln.give(b) {
@@ -261,7 +262,7 @@ func (ln *lane) pump() {
 // once.
 func (ln *lane) give(b *backend) (started bool) {
 	ln.queued = true // nobody else looks for a backend meanwhile
-	b.mode = modeOwn
+	b.Mode = core.ModeOwn
 	b.readied(ln.set, nil, func(b *backend, err *mywire.Error) {
 		ln.queued = false
 		if err != nil {
@@ -298,7 +299,7 @@ func (ln *lane) start(b *backend) bool {
 		case u.dead || u.c == nil || u.c.s.Closed:
 		case u.size() >= b.maxPacket:
 			u.park = false
-			ln.p.enqueue(waiter{u: u}) // the server would hang up on the whole group
+			ln.p.Enqueue(waiter{Unit: u}) // the server would hang up on the whole group
 		default:
 			r.units = append(r.units, u)
 		}
@@ -312,7 +313,7 @@ func (ln *lane) start(b *backend) bool {
 	}
 	ln.groups++
 	ln.members += uint64(r.count)
-	b.mode, b.lane = modeLaned, ln
+	b.Mode, b.lane = core.ModeLaned, ln
 	b.lastUser = nil
 	b.yieldID(nil)
 	ln.runs[b] = r
@@ -422,7 +423,7 @@ func (ln *lane) backendQuiet(b *backend) {
 // done frees the run's place in the lane.
 func (ln *lane) done(r *run) {
 	if r.late {
-		ln.p.late--
+		ln.p.Late--
 		return
 	}
 	ln.q.Done(ln.p.l.Now, r.count, ln.p.l.Now-r.began)
@@ -437,13 +438,13 @@ const lateAfter = 50 * time.Millisecond
 // not wait for each other where nothing waits for locks, and elsewhere for a second.
 func (ln *lane) relieve() {
 	for _, r := range ln.runs {
-		if ln.q.Len() == 0 || ln.p.late >= ln.p.slots() {
+		if ln.q.Len() == 0 || ln.p.Late >= ln.p.Slots() {
 			return
 		}
 		if !r.late && r.sent && ln.p.l.Now-r.began > lateAfter {
 			ln.q.Done(ln.p.l.Now, r.count, ln.p.l.Now-r.began)
 			r.late = true
-			ln.p.late++
+			ln.p.Late++
 			ln.touch()
 		}
 	}
@@ -517,10 +518,10 @@ func (ln *lane) again(u *unit) {
 	}
 	ln.retried++
 	if u.code == mywire.ErrLockWaitTimeout && u.failed {
-		u.tries = max(1, u.tries) // somebody holds the lock
+		u.Tries = max(1, u.Tries) // somebody holds the lock
 	}
 	u.again()
-	ln.p.queueSolo(u)
+	ln.p.queueApart(u)
 }
 
 // acknowledge gives a member its answer.
@@ -614,7 +615,7 @@ func (c *client) groupAnswered(u *unit, id uint64, warnings uint16) {
 		u.shape.Grouped++
 	}
 	c.last.grouped(u, id, warnings)
-	c.p.st.Grouped++
+	c.p.Stats.Grouped++
 	c.p.count(u, c.l.Now)
 	c.resume()
 	if c.draining {

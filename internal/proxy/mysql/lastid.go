@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -287,9 +288,9 @@ func (c *client) prepareDiagnostics(info *myscan.Statement, murky bool) (ready b
 	b := c.link
 	if (murky || info.Effects.Has(myscan.EffLastID)) && !b.holdsIDOf(c) {
 		if w := c.last.where; w != nil {
-			if w.mode == modeFree && !w.s.Closed {
-				w.p.free = without(w.p.free, w) // not always of the client's present pool
-				w.mode = modeOwn
+			if w.Mode == core.ModeFree && !w.s.Closed {
+				w.p.Claim(w) // not always of the client's present pool
+				w.Mode = core.ModeOwn
 			}
 			w.yieldID(nil) // if nobody has made it yield already
 			return false   // resumed when it is known
@@ -345,7 +346,7 @@ func (c *client) refusesDiagnostics(cmd byte, sql string, info *myscan.Statement
 			c.link.ask(noWarnings, func(*unit) {}) // whose are there?
 		}
 		return false
-	case c.link == nil && l.on != nil && l.on.lastUser == c && l.on.mode == modeFree && !l.on.s.Closed:
+	case c.link == nil && l.on != nil && l.on.lastUser == c && l.on.Mode == core.ModeFree && !l.on.s.Closed:
 		return false // still there; take prefers it
 	}
 	c.addPins(pinDiag)
@@ -396,13 +397,13 @@ func isShowWarnings(sql string) bool {
 // may ask why its last statement failed.
 func (c *client) keepsForDiagnostics() bool {
 	return c.last.leftOn(c.link) && c.link.lastUser == c && c.l.cfg.Mode == session.ModeAuto &&
-		len(c.p.excl) == 0 && len(c.p.reads) == 0 && !c.draining
+		len(c.p.Excl) == 0 && len(c.p.Reads) == 0 && !c.draining
 }
 
 // reclaim takes backends back that clients keep for their diagnostics alone,
 // when others wait.
 func (p *pool) reclaim() {
-	if len(p.soft) == 0 || (len(p.excl) == 0 && len(p.reads) == 0) {
+	if len(p.soft) == 0 || (len(p.Excl) == 0 && len(p.Reads) == 0) {
 		return
 	}
 	for _, c := range p.soft {
@@ -422,7 +423,7 @@ func (p *pool) keepsSoftly(c *client) {
 		return
 	}
 	c.softly = true
-	if len(p.soft) >= 2*len(p.backends)+16 {
+	if len(p.soft) >= 2*len(p.Backends)+16 {
 		p.soft = slices.DeleteFunc(p.soft, func(c *client) bool {
 			c.softly = c.last.soft && !c.s.Closed
 			return !c.softly

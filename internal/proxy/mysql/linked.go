@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -13,7 +14,7 @@ func (c *client) attach(b *backend) {
 	c.waiting = true
 	c.attempt++
 	attempt := c.attempt
-	b.mode, c.readying = modeOwn, b
+	b.Mode, c.readying = core.ModeOwn, b
 	if c.pins&pinSequence != 0 && b.sequencer != c {
 		b.forgetSequences(c)
 	}
@@ -40,7 +41,7 @@ func (c *client) attach(b *backend) {
 			c.addPins(pinUntracked)
 		}
 		c.link = b
-		b.mode, b.owner = modeOwned, c
+		b.Mode, b.owner = core.ModeOwned, c
 		if b.lastUser != c {
 			b.warned = nil
 		}
@@ -66,7 +67,7 @@ func (c *client) begin(cmd byte) *unit {
 	u := c.l.newUnit(unitClient, cmd)
 	u.c = c
 	u.queuedAt = c.l.Now
-	c.link.push(u)
+	c.link.Push(u, c.l.Now)
 	c.cur = u
 	c.stats.units++
 	return u
@@ -89,7 +90,7 @@ func answerSeq(msg []byte) byte {
 // feedLinked passes one command on. It returns how much of msg it consumed: 0
 // if it has to wait.
 func (c *client) feedLinked(cmd byte, msg []byte) int {
-	if c.link.cancels > 0 {
+	if c.link.Cancels > 0 {
 		return 0 // a KILL under way must not hit what comes next
 	}
 	c.last.soft = false
@@ -158,7 +159,7 @@ func (c *client) linkedOption(payload []byte) {
 	}
 	c.readMode()
 	c.addPins(pinOption)
-	c.link.doomed = true
+	c.link.Doomed = true
 }
 
 func (c *client) linkedQuery(msg, payload []byte) int {
@@ -380,7 +381,7 @@ func (c *client) goOn() {
 		}
 		c.probing = false
 		c.s.Consume()
-		if !c.s.Closed && c.link != nil && c.link.depth() == 0 {
+		if !c.s.Closed && c.link != nil && c.link.Depth() == 0 {
 			c.backendQuiet()
 		}
 	})

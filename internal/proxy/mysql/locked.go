@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
@@ -29,6 +30,13 @@ const (
 	suspectAfter = 200 * time.Millisecond
 )
 
+// A lockProbe is a pool's question of who waits for a lock.
+type lockProbe struct {
+	asking bool
+	at     time.Duration // when it may be asked again
+	wait   time.Duration // that it began with
+}
+
 // mayMove tells whether a read on the client's own connection, with nothing of the
 // session there that the next statement needs, could run on any other as well.
 func (c *client) mayMove(u *unit, info *myscan.Statement) bool {
@@ -46,9 +54,9 @@ func (u *unit) keep(msg []byte) {
 // lockable returns what the backend runs if that is a read that may go on apart, and
 // has taken at least so long.
 func (b *backend) lockable(took time.Duration) *unit {
-	u := b.head()
-	if b.mode != modeOwned || u == nil || b.depth() != 1 || !u.movable || u.wrote || u.dead || b.cancels > 0 || b.owner != u.c ||
-		u.c.s.Closed || u.c.probing || b.p.l.Now-b.headSince() < took {
+	u := b.Head()
+	if b.Mode != core.ModeOwned || u == nil || b.Depth() != 1 || !u.movable || u.wrote || u.dead || b.Cancels > 0 || b.owner != u.c ||
+		u.c.s.Closed || u.c.probing || b.p.l.Now-b.Since < took {
 		return nil
 	}
 	return u
@@ -56,12 +64,12 @@ func (b *backend) lockable(took time.Duration) *unit {
 
 // probeLocks asks the server who waits for a lock, if there are reads that may.
 func (p *pool) probeLocks() {
-	a := &p.apart
-	if a.probing || p.l.Now < a.probeAt {
+	a := &p.probe
+	if a.asking || p.l.Now < a.at {
 		return
 	}
 	some := false
-	for _, b := range p.backends {
+	for _, b := range p.Backends {
 		some = some || b.lockable(lockPatience) != nil
 	}
 	if !some {
@@ -72,7 +80,7 @@ func (p *pool) probeLocks() {
 		p.probed(nil, errNoSecret)
 		return
 	}
-	a.probing = true
+	a.asking = true
 	srv.Background.Go(func() {
 		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
@@ -89,7 +97,7 @@ func (p *pool) probeLocks() {
 			}
 		}
 		p.l.Post(func() {
-			a.probing = false
+			a.asking = false
 			p.probed(waits, err)
 		})
 	})
@@ -101,28 +109,28 @@ const processState = 6
 // probed has the reads that wait for a lock go on apart. If the server could not be
 // asked, the one that has taken longest is taken for such.
 func (p *pool) probed(waits map[uint32]bool, err error) {
-	a := &p.apart
+	a := &p.probe
 	var found []*backend
-	for _, b := range p.backends {
+	for _, b := range p.Backends {
 		switch {
 		case err == nil && waits[b.id] && b.lockable(lockPatience) != nil:
 			found = append(found, b)
-		case err != nil && b.lockable(suspectAfter) != nil && (found == nil || b.headSince() < found[0].headSince()):
+		case err != nil && b.lockable(suspectAfter) != nil && (found == nil || b.Since < found[0].Since):
 			found = []*backend{b}
 		}
 	}
-	a.probeWait = min(max(2*a.probeWait, probeEvery), maxProbeWait)
+	a.wait = min(max(2*a.wait, probeEvery), maxProbeWait)
 	if len(found) > 0 {
-		a.probeWait = probeEvery
+		a.wait = probeEvery
 	}
-	a.probeAt = p.l.Now + a.probeWait
+	a.at = p.l.Now + a.wait
 	for _, b := range found {
-		u := b.head()
+		u := b.Head()
 		b.putApart(u)
 		if u.shape != nil {
-			u.shape.Stall(p.l.Now + stallMark)
+			u.shape.Stall(p.l.Now + core.StallMark)
 		}
-		if a.used > p.slots() {
+		if p.OverSlots() {
 			b.preempt(u)
 		}
 	}
@@ -134,7 +142,7 @@ func (b *backend) putApart(u *unit) {
 	c.link, c.cur, c.reader, c.last.soft = nil, nil, nil, false
 	c.inflight++
 	c.keepLastID(b)
-	b.mode, b.owner, b.lastUser = modeOwn, nil, nil
+	b.Mode, b.owner, b.lastUser = core.ModeOwn, nil, nil
 	u.read = true
-	b.p.hold(u, slotFresh)
+	b.p.Hold(&u.Turn, core.SlotFresh)
 }

@@ -202,8 +202,8 @@ func (l *loop) admit(v *visitor, fd int) {
 			// committed must not run where they are not.
 			l.srv.renew(l)
 		}
-		if len(c.p.backends)+c.p.dialing < c.p.size {
-			c.p.adopt(v.donated)
+		if len(c.p.Backends)+c.p.Dialing < c.p.Size {
+			c.p.Adopt(v.donated)
 		} else {
 			v.donated.close()
 		}

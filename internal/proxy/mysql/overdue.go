@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -34,7 +35,7 @@ func (c *client) checkBegun() {
 		return
 	}
 	p := c.p
-	p.st.Timeouts++
+	p.Stats.Timeouts++
 	p.l.srv.Log.Error("a statement was not begun in time", "client", c.addr, "pool", p.key.String(),
 		"waiting", c.waiting, "probing", c.probing, "linked", c.link != nil, "pins", c.pins.String(), "in_use", p.uses())
 	e := mywire.NewError(mywire.ErrTooManyConnections,
@@ -53,7 +54,7 @@ func (c *client) checkBegun() {
 
 // awaitsBegin tells whether the client has sent a command that nobody is at.
 func (c *client) awaitsBegin() bool {
-	if c.cur != nil || c.inflight > 0 || c.leaving || c.infile || c.pass > 0 || c.streams || c.s.Closing || c.link != nil && c.link.depth() > 0 {
+	if c.cur != nil || c.inflight > 0 || c.leaving || c.infile || c.pass > 0 || c.streams || c.s.Closing || c.link != nil && c.link.Depth() > 0 {
 		return false
 	}
 	if c.waiting {
@@ -68,7 +69,7 @@ func (c *client) awaitsBegin() bool {
 func (c *client) giveUpWaiting(e *mywire.Error) {
 	c.waiting = false
 	c.attempt++
-	c.p.excl = slices.DeleteFunc(c.p.excl, func(w waiter) bool { return w.c == c })
+	c.p.Excl = slices.DeleteFunc(c.p.Excl, func(w waiter) bool { return w.Client == c })
 	c.refuse(e)
 }
 
@@ -85,32 +86,32 @@ func (p *pool) uses() string {
 	)
 	names := [unsaid]string{"with pinned sessions", "in transactions", "with single statements", "made ready or asked by weir", "with groups", "with shared reads"}
 	var n [unsaid]int
-	for _, b := range p.backends {
+	for _, b := range p.Backends {
 		c := b.owner
 		switch {
-		case b.mode == modeFree:
-		case b.mode == modeShared:
+		case b.Mode == core.ModeFree:
+		case b.Mode == core.ModeShared:
 			n[shared]++
-		case b.mode == modeLaned:
+		case b.Mode == core.ModeLaned:
 			n[grouped]++
-		case b.mode == modeOwned && c != nil && c.inTx():
+		case b.Mode == core.ModeOwned && c != nil && c.inTx():
 			n[transaction]++
-		case b.mode == modeOwned && c != nil && c.pins != 0:
+		case b.Mode == core.ModeOwned && c != nil && c.pins != 0:
 			n[pinned]++
-		case b.mode == modeOwn && b.head() != nil && b.head().kind == unitClient, b.mode == modeOwned:
+		case b.Mode == core.ModeOwn && b.Head() != nil && b.Head().kind == unitClient, b.Mode == core.ModeOwned:
 			n[statement]++
 		default:
 			n[own]++
 		}
 	}
-	said := []string{fmt.Sprintf("%d of %d are in use", len(p.backends)-len(p.free), p.size)}
+	said := []string{fmt.Sprintf("%d of %d are in use", len(p.Backends)-len(p.Free), p.Size)}
 	for i, k := range n {
 		if k > 0 {
 			said = append(said, fmt.Sprintf("%d %s", k, names[i]))
 		}
 	}
-	if p.dialing > 0 {
-		said = append(said, fmt.Sprintf("%d being opened", p.dialing))
+	if p.Dialing > 0 {
+		said = append(said, fmt.Sprintf("%d being opened", p.Dialing))
 	}
 	return strings.Join(said, ", ")
 }

@@ -108,7 +108,7 @@ func (c *client) addPins(p pin) {
 	c.pins |= p
 	for i := range pinNames {
 		if fresh&(1<<i) != 0 {
-			c.p.st.pins[i]++
+			c.p.pinned[i]++
 		}
 	}
 }

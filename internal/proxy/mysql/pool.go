@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
-	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
@@ -36,22 +34,12 @@ func (k poolKey) String() string { return k.user + "@" + k.database }
 // A pool holds a loop's backends for one key, and everything that waits for one
 // of them.
 type pool struct {
+	core.Base[*backend, *client, *unit, *lane, *backendConn]
 	l   *loop
 	key poolKey
 
-	backends []*backend
-	free     []*backend // most recently used last
-	shared   []*backend // pipelining reads
-	dialing  int
-	epoch    uint64 // counts the times when all backends were to be renewed
-	size     int
-
-	excl  []waiter  // clients, lanes and single units, in order of arrival
-	reads []*unit   // shared reads for which no pipeline has room
-	apart apart     // statements that run alone, bounded
-	late  int       // runs of lanes whose places were given to others
-	hot   bool      // on the agenda
 	soft  []*client // keep a backend for their diagnostics alone, perhaps
+	probe lockProbe
 
 	settings *session.Table
 	shapes   *sight.Shapes
@@ -67,17 +55,12 @@ type pool struct {
 	catalog     *catalog
 	lockDefault lockWait // of a new session
 
-	readTime time.Duration // what a shared read takes, on average
-	moved    int           // reads moved from behind stalled ones lately; see moves
-	movedAt  time.Duration
-
 	keepSequences bool // some client reads LASTVAL
 
-	dialErr error // of the last attempt
-	dials   netloop.Backoff
-
-	st poolStats
+	pinned [len(pinNames)]uint64 // clients, by cause
 }
+
+type waiter = core.Waiter[*backend, *client, *unit, *lane]
 
 // poolFacts are what the first backend told of the server and of its sessions.
 type poolFacts struct {
@@ -102,25 +85,19 @@ type poolFacts struct {
 	reset       map[string]string // settings of a session that is reset, where they are others than base
 }
 
-type poolStats struct {
-	core.PoolStats
-	pins [len(pinNames)]uint64
-}
-
 func (l *loop) pool(key poolKey) *pool {
 	if p := l.Pools[key]; p != nil {
 		return p
 	}
-	cfg := l.cfg
 	p := &pool{
 		l: l, key: key,
-		size:     max(1, (cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)),
 		settings: l.Settings,
 		shapes:   l.Shapes,
 		stmts:    make(map[string]*stmt),
 		lanes:    make(map[laneKey]*lane),
 		catalog:  l.catalogFor(key.user),
 	}
+	p.Init(p, max(1, (l.cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	l.Pools[key] = p
 	l.PoolList = append(l.PoolList, p)
 	return p
@@ -131,19 +108,25 @@ func (p *pool) shape(sql string, mode myscan.Mode, verb myscan.Verb) *sight.Shap
 	return p.shapes.Of(myscan.Fingerprint(sql, mode), verb.String(), func(limit int) string { return myscan.Normalize(sql, mode, limit) })
 }
 
-// wake has the pool's queues looked at, later in this turn.
-func (p *pool) wake() {
-	if !p.hot {
-		p.hot = true
-		p.l.Agenda.Pool(p)
-	}
-}
-
 // Look looks at the queues.
 func (p *pool) Look() {
-	p.hot = false
+	p.Awake()
 	p.dispatch()
 }
+
+// Options are those in force.
+func (p *pool) Options() *session.Options { return &p.l.cfg.Options }
+
+// MayDial reports whether weir can log in as the pool's user by itself.
+func (p *pool) MayDial() bool { return p.l.srv.mayDial(p.key) }
+
+// Dial opens a connection and logs in.
+func (p *pool) Dial(ctx context.Context) (*backendConn, error) {
+	return p.l.srv.dialBackend(ctx, p.key)
+}
+
+// Discard closes a connection that is of no use.
+func (p *pool) Discard(conn *backendConn) { conn.close() }
 
 // take removes a free backend and returns nil if there is none. The best one is
 // that on which the client's last statement ran, and nothing since; then one in
@@ -153,7 +136,7 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 		return nil
 	}
 	best, rank := -1, -1
-	for i, b := range p.free {
+	for i, b := range p.Free {
 		r := 0
 		if b.set == set {
 			r += 2
@@ -174,123 +157,50 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 	if best < 0 {
 		return nil
 	}
-	b := p.free[best]
-	p.free = slices.Delete(p.free, best, best+1)
-	return b
+	return p.Pick(best)
 }
 
-// keepForShared is the size from which on a pool keeps one backend for what
-// shares and for what ends by itself.
-const keepForShared = 8
-
-// lastForShared tells whether no further client may have a backend of its own.
-// A client may hold it for as long as it likes, and may hold it until another
-// has its answer. If all backends were held, that would be a deadlock.
-func (p *pool) lastForShared() bool {
-	return p.size >= keepForShared && p.l.cfg.ReadLanes > 0 &&
-		len(p.backends)-len(p.free)-len(p.shared) >= p.size-1
-}
+// lastForShared reports whether no further client may have a backend of its own.
+func (p *pool) lastForShared() bool { return p.LastForShared(p.l.cfg.ReadLanes) }
 
 // release takes a backend back.
 func (p *pool) release(b *backend) {
 	if b.s.Closed {
 		return
 	}
-	if b.mode == modeShared {
-		p.shared = without(p.shared, b)
-	}
-	b.mode, b.owner, b.lane, b.sequencer = modeFree, nil, nil, nil
+	b.owner, b.lane, b.sequencer = nil, nil, nil
 	b.s.Throttle(false) // its last client may still have much to read
 	if b.status&mywire.StatusInTrans != 0 {
 		// A text was not what weir took it for. Anyone who came next would be in
 		// the transaction that it began.
 		p.l.srv.Log.Error("backend left in a transaction; closed", "pool", p.key.String(), "connection", b.id)
-		b.doomed = true
+		b.Doomed = true
 	}
-	if b.doomed || b.retired {
+	since := b.FreeSince
+	if !p.Release(b, &b.Conn) {
 		b.s.Close(io.EOF)
 		return
 	}
-	if !b.polled {
-		b.freeSince = p.l.Now
+	if b.polled {
+		b.FreeSince = since
 	}
 	b.polled = false
-	p.free = append(p.free, b)
-	if len(p.excl) > 0 || len(p.reads) > 0 {
-		p.wake()
-	}
 }
 
-func without(list []*backend, b *backend) []*backend {
-	if i := slices.Index(list, b); i >= 0 {
-		return slices.Delete(list, i, i+1)
-	}
-	return list
-}
-
-// grow opens backends for what waits, up to the pool's size.
-func (p *pool) grow() {
-	want := len(p.excl)
-	if len(p.reads) > 0 && len(p.shared) < p.l.cfg.ReadLanes {
-		want++
-	}
-	if want == 0 || p.l.Draining() {
-		return
-	}
-	if !p.l.srv.mayDial(p.key) {
-		if p.dialErr == nil {
-			p.dialErr = errNoSecret
-		}
-		return
-	}
-	for p.dialing < want && len(p.backends)+p.dialing < p.size && p.dials.Start(p.l.Now, p.size) {
-		p.dial()
-	}
-}
-
-// dial opens one backend in the background.
-func (p *pool) dial() {
-	p.dialing++
-	srv, epoch := p.l.srv, p.epoch
-	srv.Background.Go(func() {
-		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
-		defer cancel()
-		conn, err := srv.dialBackend(ctx, p.key)
-		posted := p.l.Post(func() {
-			p.dialing--
-			if err != nil {
-				p.dialFailed(err)
-				return
-			}
-			if p.epoch != epoch {
-				conn.close() // out of date already
-				p.wake()
-				return
-			}
-			p.adopt(conn)
-		})
-		if !posted && err == nil {
-			conn.close()
-		}
-	})
-}
-
-// adopt takes a logged-in connection into the pool.
-func (p *pool) adopt(conn *backendConn) {
+// Adopt takes a logged-in connection into the pool.
+func (p *pool) Adopt(conn *backendConn) {
 	b := &backend{
 		p: p, id: conn.id, caps: conn.caps, status: conn.status,
-		set: p.settings.Empty(), prepared: make(map[*stmt]*instance), born: p.l.Now,
+		set: p.settings.Empty(), prepared: make(map[*stmt]*instance),
 	}
 	s, err := p.l.Watch(conn.fd, b)
 	if err != nil {
 		conn.close()
-		p.dialFailed(fmt.Errorf("watch backend socket: %w", err))
+		p.DialFailed(fmt.Errorf("watch backend socket: %w", err))
 		return
 	}
 	b.s = s
-	p.backends = append(p.backends, b)
-	p.st.Opened++
-	b.mode = modeOwn
+	p.Adopted(b)
 	if p.facts.text != conn.version {
 		p.facts = poolFacts{text: conn.version, mariadb: conn.mariadb, version: versionID(conn.version), pipelines: mayPipeline(conn.version, conn.mariadb)}
 	}
@@ -309,11 +219,10 @@ func (b *backend) introduce() {
 		if rows := u.result(p.key.caps); len(rows) == 1 && len(rows[0]) == 2 {
 			b.step, b.maxPacket = parseUint(rows[0][0]), int(min(parseUint(rows[0][1]), 1<<30))
 			b.greeted = true
-			p.dialErr = nil
-			p.dials.Succeeded()
+			p.Works()
 			return
 		}
-		b.doomed = true
+		b.Doomed = true
 	})
 	b.ask(lockSQL, p.learnLocks)
 	if !p.facts.known {
@@ -376,7 +285,7 @@ func (p *pool) learn(u *unit) {
 	}
 	rows := u.result(p.key.caps)
 	p.facts.known = true
-	p.wake()
+	p.Wake()
 	if len(rows) != 1 || len(rows[0]) != factsBefore+len(baseNames)+len(resetNames) {
 		p.l.srv.Log.Warn("server facts not known; writes are not grouped", "pool", p.key.String(), "error", fmt.Sprint(u.err))
 		p.facts.pipelines = false
@@ -446,13 +355,10 @@ func mayPipeline(version string, mariadb bool) bool {
 // errNoSecret is why weir cannot open a backend by itself.
 var errNoSecret = errors.New("weir has nothing to log in with as this user: each login of a client brings one connection, and there is none left (list the user's password to let weir open more)")
 
-// dialFailed tells those who wait, at once if the server refuses this user or
+// DialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
-func (p *pool) dialFailed(err error) {
-	p.st.DialErrors++
-	p.dialErr = err
-	p.dials.Failed(p.l.Now)
-	if len(p.backends) > 0 {
+func (p *pool) DialFailed(err error) {
+	if !p.NotDialed(err) {
 		return
 	}
 	switch mywire.CodeOf(err) {
@@ -465,104 +371,60 @@ func (p *pool) dialFailed(err error) {
 // What the server said is passed on as it said it.
 func (p *pool) dialProblem() *mywire.Error {
 	var e *mywire.Error
-	if errors.As(p.dialErr, &e) {
+	if errors.As(p.DialErr, &e) {
 		out := *e
 		return &out
 	}
-	return mywire.NewError(mywire.ErrTooManyConnections, "weir cannot reach the server: %v (check that it runs and that weir's --mysql names it)", p.dialErr)
+	return mywire.NewError(mywire.ErrTooManyConnections, "weir cannot reach the server: %v (check that it runs and that weir's --mysql names it)", p.DialErr)
 }
 
 // failWaiting answers everything that has waited at least as long as min.
 func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
-	old := p.excl
-	p.excl = nil
-	for _, w := range old {
-		if w.gone() {
-			if w.u != nil {
-				p.freeSlot(w.u)
-			}
-			continue
-		}
-		if p.l.Now-w.since < minWait || w.ask != nil {
-			p.excl = append(p.excl, w)
-			continue
-		}
-		p.st.Timeouts++
+	lose := func(u *unit) { u.c.lost(u, e) }
+	p.Expire(minWait, func(w waiter) {
 		switch {
-		case w.c != nil:
-			w.c.waiting = false
-			w.c.refuse(e)
-		case w.ln != nil:
-			w.ln.queued = false
-			w.ln.failAll(e)
-		case w.u != nil:
-			p.freeSlot(w.u)
-			w.u.c.lost(w.u, e)
+		case w.Client != nil:
+			w.Client.waiting = false
+			w.Client.refuse(e)
+		case w.Lane != nil:
+			w.Lane.queued = false
+			w.Lane.failAll(e)
+		case w.Unit != nil:
+			p.FreeSlot(&w.Unit.Turn)
+			lose(w.Unit)
 		}
-	}
-	p.dropApart(func(u *unit) bool {
-		if u.c == nil || u.c.s.Closed || u.dead {
-			return true
-		}
-		if !u.read || p.l.Now-u.apartAt < minWait {
-			return false // a write waits for a lock as long as its client would
-		}
-		p.st.Timeouts++
-		u.c.lost(u, e)
-		return true
-	})
-	reads := p.reads
-	p.reads = nil
-	for _, u := range reads {
-		if u.c == nil || u.c.s.Closed || u.dead {
-			continue
-		}
-		if p.l.Now-u.queuedAt < minWait {
-			p.reads = append(p.reads, u)
-			continue
-		}
-		p.st.Timeouts++
-		u.c.lost(u, e)
-	}
+	}, lose)
 }
+
+// Expires reports whether a unit's wait for a slot ends with the queue timeout: a
+// write waits for a lock as long as its client would.
+func (p *pool) Expires(u *unit) bool { return u.read }
 
 // lose forgets a backend whose connection is gone.
 func (p *pool) lose(b *backend, err error) {
-	p.backends = without(p.backends, b)
-	p.free = without(p.free, b)
-	p.shared = without(p.shared, b)
-	b.endGhosts()
-	p.st.Closed++
-	if !b.greeted && !b.doomed && !b.retired {
-		p.dialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
+	p.Lose(b)
+	if !b.greeted && !b.Doomed && !b.Retired {
+		p.DialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
 	}
-	if b.depth() > 0 || b.owner != nil {
-		p.l.srv.Log.Warn("backend connection lost", "pool", p.key.String(), "connection", b.id, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
+	if b.Depth() > 0 || b.owner != nil {
+		p.l.srv.Log.Warn("backend connection lost", "pool", p.key.String(), "connection", b.id, "mode", b.Mode.String(), "in_flight", b.Depth(), "error", fmt.Sprint(err))
 	}
 }
 
 // Tick enforces the pool's limits in time.
 func (p *pool) Tick() {
 	cfg := p.l.cfg
-	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
+	if p.Unreachable() {
 		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
 	}
-	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0) {
+	if cfg.QueueTimeout > 0 && p.Waiting() > 0 {
 		p.failWaiting(cfg.QueueTimeout, mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: no backend of pool %s became free within %s: %s; %d statements wait; raise --pool-size, shorten transactions, or raise --queue-timeout",
-			p.key, cfg.QueueTimeout, p.uses(), len(p.excl)+len(p.reads)+p.apart.waiting()))
+			p.key, cfg.QueueTimeout, p.uses(), p.Waiting()))
 	}
-	for i := 0; i < len(p.free); i++ {
-		b := p.free[i]
-		idle := cfg.ServerIdleTimeout > 0 && p.l.Now-b.freeSince > cfg.ServerIdleTimeout
-		old := cfg.ServerLifetime > 0 && p.l.Now-b.born > cfg.ServerLifetime
-		if (idle || old) && p.replaceable() {
-			b.goodbye() // leaves p.free
-			i--
-		}
-	}
-	if len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0 {
-		p.wake()
+	p.Reap()
+	if p.Waiting() > 0 {
+		p.Wake()
 	}
 	for k, ln := range p.lanes {
 		ln.relieve()
@@ -572,10 +434,10 @@ func (p *pool) Tick() {
 	}
 }
 
-// replaceable tells whether a backend may be closed for its age: not where only
+// Replaceable reports whether a backend may be closed for its age: not where only
 // the next login could bring another and there are clients who would wait for it.
-func (p *pool) replaceable() bool {
-	if p.l.srv.mayDial(p.key) {
+func (p *pool) Replaceable() bool {
+	if p.MayDial() {
 		return true
 	}
 	for _, c := range p.l.Clients {
@@ -586,16 +448,9 @@ func (p *pool) replaceable() bool {
 	return true
 }
 
-// CloseAll ends every backend.
-func (p *pool) CloseAll() {
-	for len(p.backends) > 0 {
-		p.backends[len(p.backends)-1].goodbye()
-	}
-}
-
 // count records an answered unit.
 func (p *pool) count(u *unit, now time.Duration) {
-	p.st.Units++
+	p.Stats.Units++
 	if u.shape != nil {
 		u.shape.Runs++
 		if u.failed {
@@ -603,8 +458,8 @@ func (p *pool) count(u *unit, now time.Duration) {
 		}
 	}
 	if u.failed {
-		p.st.Errors++
+		p.Stats.Errors++
 	}
-	p.st.Bytes += uint64(u.bytes)
-	p.st.Latency.Record(int64(now - u.queuedAt))
+	p.Stats.Bytes += uint64(u.bytes)
+	p.Stats.Latency.Record(int64(now - u.queuedAt))
 }

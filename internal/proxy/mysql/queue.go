@@ -1,34 +1,24 @@
 package mysql
 
 import (
-	"time"
-
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is who waits for a backend, and who gets one next.
 
-// A waiter wants a free backend: exactly one field besides since is set.
-type waiter struct {
-	c     *client
-	u     *unit
-	ln    *lane
-	ask   func(b *backend)
-	since time.Duration
-}
-
 // queueClient gives the client a free backend at once, or queues it for one.
 func (p *pool) queueClient(c *client) {
-	if len(p.excl) == 0 {
+	if len(p.Excl) == 0 {
 		if b := p.take(c.set, c); b != nil {
 			c.attach(b)
 			return
 		}
 	}
 	c.waiting = true
-	if limit := p.l.cfg.MaxWaiting; limit > 0 && len(p.excl) >= limit {
-		p.st.Timeouts++
+	if limit := p.l.cfg.MaxWaiting; limit > 0 && len(p.Excl) >= limit {
+		p.Stats.Timeouts++
 		e := mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
 		p.l.Post(func() { // when the socket holds the bytes that are refused
@@ -40,89 +30,70 @@ func (p *pool) queueClient(c *client) {
 		return
 	}
 	c.queuedAt = p.l.Now
-	p.enqueue(waiter{c: c})
-}
-
-func (p *pool) enqueue(w waiter) {
-	w.since = p.l.Now
-	p.excl = append(p.excl, w)
-	p.st.Waits++
-	p.watch()
-	p.wake()
+	p.Enqueue(waiter{Client: c})
 }
 
 // dispatch gives free backends to what waits.
 func (p *pool) dispatch() {
 	p.feedApart()
-	if len(p.reads) > 0 && len(p.excl) > 0 && len(p.shared) == 0 && p.reads[0].queuedAt <= p.excl[0].since {
-		p.feedReads() // without a pipeline it is their turn: there may be no moment when nobody else waits
+	if p.ReadsFirst() {
+		p.feedReads()
 	}
 	p.reclaim()
-	done := 0
-	var held []waiter
-	for done < len(p.excl) {
-		w := p.excl[done]
-		if w.gone() {
-			if w.u != nil {
-				p.freeSlot(w.u)
-			}
-			done++
+	pass := p.Excl.Pass()
+	for w, ok := pass.Next(); ok; w, ok = pass.Next() {
+		if p.Left(&w) {
+			p.Forget(&w)
 			continue
 		}
 		var b *backend
-		if w.u == nil || !p.lastForShared() {
-			b = p.take(w.set(p), w.c)
+		if w.Unit == nil || !p.lastForShared() {
+			b = p.take(p.setOf(&w), w.Client)
 		}
-		if b == nil && (w.c != nil || w.u != nil) && len(p.free) > 0 {
+		if b == nil && len(p.Free) > 0 {
 			// The last backend is for what shares, but may be for those behind.
-			held = append(held, w)
-			done++
+			pass.Keep()
 			continue
 		}
 		if b == nil {
+			pass.Back()
 			break
 		}
-		p.st.Waited += p.l.Now - w.since
-		done++
+		p.Stats.Waited += p.l.Now - w.Since
 		switch {
-		case w.c != nil:
-			w.c.attach(b)
-		case w.ln != nil:
-			w.ln.give(b)
-		case w.u != nil:
-			p.runAlone(b, w.u)
+		case w.Client != nil:
+			w.Client.attach(b)
+		case w.Lane != nil:
+			w.Lane.give(b)
+		case w.Unit != nil:
+			p.runAlone(b, w.Unit)
 		default:
-			b.mode = modeOwn
-			w.ask(b)
+			b.Mode = core.ModeOwn
+			w.Ask(b)
 		}
 	}
-	if done > 0 {
-		n := copy(p.excl, held)
-		n += copy(p.excl[n:], p.excl[done:])
-		clear(p.excl[n:])
-		p.excl = p.excl[:n]
-	}
+	pass.End()
 	p.feedReads()
-	p.grow()
+	p.Grow(p.l.cfg.ReadLanes, errNoSecret)
 }
 
 // runAlone runs one whole unit on a taken backend.
 func (p *pool) runAlone(b *backend, u *unit) {
-	b.mode, b.alone = modeOwn, u
+	b.Mode, b.alone = core.ModeOwn, u
 	c := u.c
 	b.readied(p.apartSet(u), u.st, func(b *backend, err *mywire.Error) {
 		b.alone = nil
 		switch {
 		case u.c != c || u.dead || c.s.Closed:
-			p.freeSlot(u)
+			p.FreeSlot(&u.Turn)
 		case err != nil && b.s.Closed:
-			p.enqueue(waiter{u: u}) // nothing was sent yet
-		case err != nil && u.turnOver(err.Code, p.l.Now-b.answered):
-			p.freeSlot(u)
+			p.Enqueue(waiter{Unit: u}) // nothing was sent yet
+		case err != nil && u.turnOver(err.Code, p.l.Now-b.Answered):
+			p.FreeSlot(&u.Turn)
 			u.again()
-			p.queueSolo(u)
+			p.queueApart(u)
 		case err != nil:
-			p.freeSlot(u)
+			p.FreeSlot(&u.Turn)
 			c.lost(u, err)
 		default:
 			b.lastUser = nil
@@ -144,7 +115,7 @@ func (b *backend) readied(set *session.Set, st *stmt, then func(b *backend, err 
 	}
 	if b.set != set {
 		if !reachable(b.set, set, b.p.key.database) {
-			b.goodbye()
+			b.Goodbye()
 			then(b, mywire.NewError(mywire.ErrUnknown, "weir: a connection that has a current database cannot be one without"))
 			return
 		}
@@ -161,10 +132,10 @@ func (b *backend) readied(set *session.Set, st *stmt, then func(b *backend, err 
 		then(b, nil)
 		return
 	}
-	b.held = true
+	b.Held = true
 	b.learn(st, func(err *mywire.Error) {
 		b.p.l.Post(func() { // when the answer has been dealt with
-			b.held = false
+			b.Held = false
 			if err == nil {
 				b.readied(set, st, then)
 				return
@@ -174,25 +145,26 @@ func (b *backend) readied(set *session.Set, st *stmt, then func(b *backend, err 
 	})
 }
 
-// gone tells that nobody waits any more.
-func (w *waiter) gone() bool {
+// Left reports whether a waiter does not wait any more.
+func (p *pool) Left(w *waiter) bool {
 	switch {
-	case w.c != nil:
-		return w.c.s.Closed || !w.c.waiting
-	case w.u != nil:
-		return w.u.c == nil || w.u.c.s.Closed || w.u.dead
+	case w.Client != nil:
+		return w.Client.s.Closed || !w.Client.waiting
+	case w.Unit != nil:
+		return w.Unit.Left()
 	}
 	return false
 }
 
-func (w *waiter) set(p *pool) *session.Set {
+// setOf is the settings for a waiter's backend.
+func (p *pool) setOf(w *waiter) *session.Set {
 	switch {
-	case w.c != nil:
-		return w.c.set
-	case w.u != nil:
-		return w.u.c.set
-	case w.ln != nil:
-		return w.ln.set
+	case w.Client != nil:
+		return w.Client.set
+	case w.Unit != nil:
+		return w.Unit.c.set
+	case w.Lane != nil:
+		return w.Lane.set
 	}
 	return p.settings.Empty()
 }
@@ -200,7 +172,7 @@ func (w *waiter) set(p *pool) *session.Set {
 // askIn runs weir's own query in the given settings on a backend that becomes
 // free. done is called with the answer, or with u.err.
 func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
-	p.enqueue(waiter{ask: func(b *backend) {
+	p.Enqueue(waiter{Ask: func(b *backend) {
 		b.readied(set, nil, func(b *backend, err *mywire.Error) {
 			if err != nil {
 				p.release(b)
@@ -217,7 +189,7 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 // read sends a shared read on a pipeline, or queues it for one.
 func (p *pool) read(u *unit) {
 	c := u.c
-	p.st.Reads++
+	p.Stats.Reads++
 	u.read = true
 	if c.inflight > 1 {
 		c.reader.send(u) // behind its own earlier ones
@@ -229,39 +201,39 @@ func (p *pool) read(u *unit) {
 // queueRead sends a shared read, all others of whose client have been answered.
 func (p *pool) queueRead(u *unit) {
 	c := u.c
-	if len(p.reads) == 0 {
+	if len(p.Reads) == 0 {
 		if b := p.pipeline(c.set, u.st); b != nil {
 			p.sendRead(b, u)
 			return
 		}
 	}
 	c.reader = nil
-	p.reads = append(p.reads, u)
-	p.wake()
+	p.Reads = append(p.Reads, u)
+	p.Wake()
 }
 
 // sendRead sends a read on a pipeline, which is watched from then on.
 func (p *pool) sendRead(b *backend, u *unit) {
 	u.c.reader = b
 	b.send(u)
-	p.watch()
+	p.Watch()
 }
 
 // runAgain runs a unit again whose answer was withheld.
 func (p *pool) runAgain(u *unit) {
-	if u.read && u.tries == 0 {
+	if u.read && u.Tries == 0 {
 		p.readAgain(u)
 		return
 	}
-	p.queueSolo(u)
+	p.queueApart(u)
 }
 
 // feedReads moves queued reads to pipelines that have room. A read that has to
 // wait for its statement to be prepared does not hold up those behind it.
 func (p *pool) feedReads() {
-	keep := p.reads[:0]
-	for i, u := range p.reads {
-		if u.c == nil || u.c.s.Closed || u.dead {
+	keep := p.Reads[:0]
+	for i, u := range p.Reads {
+		if u.Left() {
 			continue
 		}
 		if b := p.pipeline(u.c.set, u.st); b != nil {
@@ -269,56 +241,46 @@ func (p *pool) feedReads() {
 			continue
 		}
 		if u.st == nil || !u.st.learning {
-			keep = append(keep, p.reads[i:]...) // there is no room
+			keep = append(keep, p.Reads[i:]...) // there is no room
 			break
 		}
 		keep = append(keep, u)
 	}
-	clear(p.reads[len(keep):])
-	p.reads = keep
+	clear(p.Reads[len(keep):])
+	p.Reads = keep
 }
-
-// maxPipeline bounds the reads in flight on one backend: enough to fill a
-// write and a read of the socket, few enough that the last one waits about as
-// long as the network takes anyway.
-const maxPipeline = 64
 
 // pipeline returns a backend on which a read in the given settings may be sent
 // now: the shared one with the shortest queue, or a free one that becomes
 // shared while there are fewer than the limit.
 func (p *pool) pipeline(set *session.Set, st *stmt) *backend {
 	var best, unlearned *backend
-	starving := p.starving()
-	depth := maxPipeline
+	starving := p.Starving()
+	depth := core.MaxPipeline
 	if !p.facts.pipelines {
 		depth = 1
 	}
-	for i, b := range p.shared {
+	for i, b := range p.Shared.Backends {
 		if i == 0 && starving {
 			continue // let it run dry, for a client that needs a backend alone
 		}
-		if b.set != set || b.depth() >= depth || b.cancels > 0 || b.held || b.doomed || b.retired {
+		if b.set != set || b.Depth() >= depth || !b.Feedable() {
 			continue
 		}
 		if st != nil && b.prepared[st] == nil {
 			unlearned = b
 			continue
 		}
-		if best == nil || b.depth() < best.depth() {
+		if best == nil || b.Depth() < best.Depth() {
 			best = b
 		}
 	}
 	if best == nil && unlearned != nil && !st.learning {
 		p.teach(unlearned, st)
 	}
-	limit := p.l.cfg.ReadLanes
-	if n := len(p.excl); n > 0 && limit > 1 {
-		limit-- // leave one for those who need a backend alone
-	}
-	if len(p.shared) < limit && (len(p.excl) == 0 || len(p.shared) == 0) {
+	if p.MayShareMore(p.l.cfg.ReadLanes) {
 		if b := p.take(set, nil); b != nil {
-			b.mode = modeShared
-			p.shared = append(p.shared, b)
+			p.Shared.Add(b, &b.Conn)
 			b.lastUser = nil
 			if b.set == set && (st == nil || b.prepared[st] != nil) {
 				return b
@@ -343,32 +305,20 @@ func (p *pool) teach(b *backend, st *stmt) {
 		if err != nil && err.Code != mywire.ErrQueryInterrupted { // that was weir, see stalled
 			p.failReads(b.set, st, err)
 		}
-		p.wake()
+		p.Wake()
 	})
 }
-
-// starving tells whether somebody who needs a backend alone has waited too long
-// while none becomes free by itself.
-func (p *pool) starving() bool {
-	return len(p.excl) > 0 && len(p.free) == 0 && len(p.backends) >= p.size && p.l.Now-p.excl[0].since > maxOvertake
-}
-
-// maxOvertake is how long reads may keep a pipeline busy while somebody waits for
-// a backend of his own: some round trips, so that short waits cost nothing.
-const maxOvertake = 5 * time.Millisecond
 
 // failReads answers the queued reads in the given settings, of one statement or,
 // if st is nil, of all.
 func (p *pool) failReads(set *session.Set, st *stmt, e *mywire.Error) {
-	reads := p.reads
-	p.reads = nil
-	for _, u := range reads {
-		switch {
-		case u.c == nil || u.c.s.Closed || u.dead:
-		case u.c.set == set && (st == nil || u.st == st):
+	p.Reads.Drop(func(u *unit) bool {
+		if !u.Left() {
+			if u.c.set != set || st != nil && u.st != st {
+				return false
+			}
 			u.c.lost(u, e)
-		default:
-			p.reads = append(p.reads, u)
 		}
-	}
+		return true
+	})
 }

@@ -60,15 +60,7 @@ func (s *Server) eachPool(on *loop, f func(p *pool)) {
 }
 
 func (p *pool) renew() {
-	if !p.replaceable() {
-		return // better out of date than without any
-	}
-	p.epoch++
-	p.facts.known = false
-	for _, b := range p.backends {
-		b.retired = true
-	}
-	for len(p.free) > 0 {
-		p.free[0].goodbye() // leaves p.free
+	if p.Retire() {
+		p.facts.known = false
 	}
 }

@@ -82,11 +82,11 @@ func (s *Server) makeRoom(ctx context.Context, user string) {
 func (l *loop) closeIdlest(user string) bool {
 	var idlest *backend
 	for _, p := range l.PoolList {
-		if user != "" && p.key.user != user || !p.replaceable() {
+		if user != "" && p.key.user != user || !p.Replaceable() {
 			continue
 		}
-		for _, b := range p.free {
-			if idlest == nil || b.freeSince < idlest.freeSince {
+		for _, b := range p.Free {
+			if idlest == nil || b.FreeSince < idlest.FreeSince {
 				idlest = b
 			}
 		}
@@ -95,7 +95,7 @@ func (l *loop) closeIdlest(user string) bool {
 		return false
 	}
 	l.srv.Log.Debug("idle backend closed: the server has no connection left", "pool", idlest.p.key.String(), "connection", idlest.id)
-	idlest.goodbye()
+	idlest.Goodbye()
 	return true
 }
 

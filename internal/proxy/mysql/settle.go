@@ -22,7 +22,7 @@ func (c *client) answered(b *backend, u *unit) {
 		}
 		c.last.shared(u)
 		if !u.failed && u.ok.Status&mywire.StatusInTrans != 0 {
-			b.doomed = true
+			b.Doomed = true
 			c.fatal(mywire.NewError(mywire.ErrUnknown, "weir did not see that a statement begins a transaction, which is rolled back"))
 		}
 		c.nextAgain()
@@ -48,11 +48,11 @@ func (c *client) answered(b *backend, u *unit) {
 	c.settled(b, u)
 	c.settleOwn(u)
 	if !u.failed && u.change&changeQuit != 0 {
-		b.doomed = true // the server is about to close it
+		b.Doomed = true // the server is about to close it
 		c.s.CloseAfterFlush()
 	}
 	if c.infile {
-		b.doomed, c.infile = true, false
+		b.Doomed, c.infile = true, false
 		c.kick("the server has answered in the middle of a file")
 		return
 	}
@@ -92,7 +92,7 @@ func (c *client) backendQuiet() {
 // for a command that weir has answered itself.
 func (c *client) quietSoon() {
 	c.l.Post(func() {
-		if c.link != nil && c.link.depth() == 0 && !c.s.Closed {
+		if c.link != nil && c.link.Depth() == 0 && !c.s.Closed {
 			c.backendQuiet()
 		}
 	})

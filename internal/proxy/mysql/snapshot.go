@@ -12,29 +12,8 @@ func (p *pool) AddTo(out *sight.Snapshot) {
 		out.Lanes = append(out.Lanes, ln.snapshot())
 	}
 	ps := out.PoolOf(p.key.database, p.key.user)
-	ps.Size += p.size
-	ps.Backends += len(p.backends)
-	ps.Free += len(p.free)
-	ps.Dialing += p.dialing
-	for _, b := range p.backends {
-		switch b.mode {
-		case modeShared:
-			ps.Shared++
-		case modeOwned, modeOwn:
-			ps.Owned++
-		case modeLaned:
-			ps.Laned++
-		}
-	}
-	for _, w := range p.excl {
-		if !w.gone() {
-			ps.Waiting++
-			ps.OldestWait = max(ps.OldestWait, p.l.Now-w.since)
-		}
-	}
-	ps.Waiting += len(p.reads) + p.apart.waiting()
-	p.st.AddTo(ps)
-	core.AddPins(ps, pinNames[:], p.st.pins[:])
+	p.Describe(ps)
+	core.AddPins(ps, pinNames[:], p.pinned[:])
 }
 
 func (ln *lane) snapshot() sight.LaneStatus {

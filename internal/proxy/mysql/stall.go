@@ -1,8 +1,7 @@
 package mysql
 
 import (
-	"time"
-
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -20,100 +19,13 @@ import (
 // QUERY, and runs again when there is one. By then nothing else is on that
 // connection that anybody waits for, so the KILL cannot hit another statement.
 
-const (
-	// minPatience is how long a shared read may take before those behind it are
-	// moved. It is longer where reads take longer, up to maxPatience: on a machine
-	// without a free processor everything is slow, and moving does not help.
-	minPatience = 5 * time.Millisecond
-	maxPatience = 50 * time.Millisecond
-	// turnCheck is how often the turns of what runs apart are looked at.
-	turnCheck = 10 * time.Millisecond
-	// stallMark is how long a shape stays out of the pipelines after one of it was
-	// last seen to be held up.
-	stallMark = 50 * time.Millisecond
-	// maxMoves bounds the reads that are moved without answers in between, so that
-	// an overloaded server is not loaded with everything twice.
-	maxMoves = 512
-	// moveBack is the time in which one of them may be moved again.
-	moveBack = 2 * time.Millisecond
-	// killAgain is the least time between two KILLs of weir's own on one backend.
-	killAgain = 100 * time.Millisecond
-	// maxObserved is what a shape learns at most from one read that ran apart: it
-	// may have been the cost of a lock, which passes.
-	maxObserved = 8 * time.Millisecond
-)
-
-// A stallWatch looks after the shared reads and what runs apart, for as long as
-// there are any.
-type stallWatch struct{ p *pool }
-
-// watch enters the pool's watch.
-func (p *pool) watch() {
-	if !p.apart.watched {
-		p.apart.watched = true
-		p.l.Agenda.At(stallWatch{p})
-	}
-}
-
-// headSince is when the server began with what is at the head of the queue.
-func (b *backend) headSince() time.Duration { return max(b.head().sentAt, b.answered) }
-
-func (p *pool) patience() time.Duration { return min(max(8*p.readTime, minPatience), maxPatience) }
-
-// stalledAt is when the head of a shared backend counts as held up.
-func (p *pool) stalledAt(b *backend) time.Duration {
-	return max(b.headSince()+p.patience(), b.notBefore)
-}
-
-// Deadline is when the watch has to look next.
-func (w stallWatch) Deadline() (at time.Duration, ok bool) {
-	p := w.p
-	if p.apart.active() || len(p.excl) > 0 {
-		at, ok = p.apart.check, true
-	}
-	for _, b := range p.shared {
-		if b.depth() == 0 {
-			continue
-		}
-		if t := p.stalledAt(b); !ok || t < at {
-			at, ok = t, true
-		}
-	}
-	return at, ok
-}
-
-// Due looks.
-func (w stallWatch) Due() {
-	p := w.p
-	p.apart.watched = false
-	for i := 0; i < len(p.shared); {
-		b := p.shared[i]
-		if b.depth() > 0 && p.stalledAt(b) <= p.l.Now && p.stalled(b) {
-			continue // it has left the list
-		}
-		i++
-	}
-	if (p.apart.active() || len(p.excl) > 0) && p.apart.check <= p.l.Now {
-		p.apart.check = p.l.Now + turnCheck
-		p.checkTurns()
-	}
-	if _, busy := w.Deadline(); busy {
-		p.watch()
-	}
-}
-
-// stalled takes a backend whose head is held up out of the pipelines. It reports
+// Stalled takes a backend whose head is held up out of the pipelines. It reports
 // false if too many reads were moved lately.
-func (p *pool) stalled(b *backend) bool {
-	if n := b.depth() - 1; b.cancels > 0 || b.held || n > p.moves() {
-		b.notBefore = p.l.Now + minPatience
+func (p *pool) Stalled(b *backend) bool {
+	if !p.MoveAway(&b.Conn) {
 		return false
-	} else if n > 0 {
-		p.moved += n
-		p.st.Moved += uint64(n)
 	}
-	u := b.head()
-	p.st.Stalls++
+	u := b.Head()
 	defer p.unshare(b) // when it is known which of the others wait for the same
 	switch {
 	case u.kind == unitHidden && u.st != nil: // a statement is being prepared, for which the server opens its tables
@@ -121,12 +33,12 @@ func (p *pool) stalled(b *backend) bool {
 	case u.kind != unitClient || u.c == nil:
 		return true
 	case u.shape != nil:
-		u.shape.Stall(p.l.Now + stallMark)
+		u.shape.Stall(p.l.Now + core.StallMark)
 	}
-	if u.slot == slotNone {
-		p.hold(u, slotFresh)
+	if u.Slot == core.SlotNone {
+		p.Hold(&u.Turn, core.SlotFresh)
 	}
-	if p.apart.used > p.slots() {
+	if p.OverSlots() {
 		b.preempt(u)
 	}
 	return true
@@ -136,39 +48,29 @@ func (p *pool) stalled(b *backend) bool {
 // pipelines, and the reads that wait for it.
 func (st *stmt) stall(p *pool) {
 	st.learning = false
-	st.shape.Stall(p.l.Now + stallMark)
-	old := p.reads
-	p.reads = nil
-	for _, u := range old {
-		switch {
-		case u.c == nil || u.c.s.Closed || u.dead:
-		case u.st == st:
-			p.queueSolo(u)
-		default:
-			p.reads = append(p.reads, u)
+	st.shape.Stall(p.l.Now + core.StallMark)
+	p.Reads.Drop(func(u *unit) bool {
+		if !u.Left() {
+			if u.st != st {
+				return false
+			}
+			p.queueApart(u)
 		}
-	}
-}
-
-// moves is how many reads may be moved now: the budget comes back with time.
-func (p *pool) moves() int {
-	if back := int((p.l.Now - p.movedAt) / moveBack); back > 0 {
-		p.moved, p.movedAt = max(0, p.moved-back), p.l.Now
-	}
-	return maxMoves - p.moved
+		return true
+	})
 }
 
 // unshare takes a busy backend out of the pipelines and moves all reads but the
 // head elsewhere.
 func (p *pool) unshare(b *backend) {
-	p.shared = without(p.shared, b)
-	b.mode = modeOwn
+	p.Shared.Remove(b)
+	b.Mode = core.ModeOwn
 	waiting := map[*client]bool{}
-	if u := b.head(); u.c != nil {
+	if u := b.Head(); u.c != nil {
 		waiting[u.c] = true
 		u.c.reader = nil
 	}
-	for _, u := range b.queue[b.qHead+1:] {
+	for _, u := range b.Units()[1:] {
 		if u.kind != unitClient || u.c == nil {
 			continue
 		}
@@ -185,38 +87,27 @@ func (p *pool) unshare(b *backend) {
 		waiting[c] = true
 		p.readAgain(n)
 	}
-	p.watch()
-	p.wake()
+	p.Watch()
+	p.Wake()
 }
 
 // moveOut gives the client of a unit that was sent to b another in its place. What
 // the server answers to the first goes to nobody.
 func (p *pool) moveOut(b *backend, u *unit) *unit {
-	if !b.ghosts {
-		b.ghosts = true
-		p.apart.ghosts++
-	}
+	p.Haunt(&b.Conn)
 	n := p.l.newUnit(unitClient, u.cmd)
 	n.c, n.seq, n.cs, n.st, n.verb, n.shape, n.effects, n.read = u.c, u.seq, u.cs, u.st, u.verb, u.shape, u.effects, u.read
-	n.queuedAt, n.retries, n.tries = u.queuedAt, u.retries, u.tries
+	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
 	n.raw, u.raw = u.raw, n.raw
 	u.c, u.shape, u.cs = nil, nil, nil
 	return n
-}
-
-// endGhosts takes note that the backend runs nobody's reads any more.
-func (b *backend) endGhosts() {
-	if b.ghosts {
-		b.ghosts = false
-		b.p.apart.ghosts--
-	}
 }
 
 // readAgain queues a read that was moved, or was hit by a KILL that was meant for
 // another.
 func (p *pool) readAgain(u *unit) {
 	if u.shape != nil && u.shape.Stalled(p.l.Now) {
-		p.queueSolo(u)
+		p.queueApart(u)
 		return
 	}
 	p.queueRead(u)
@@ -235,57 +126,57 @@ func (c *client) nextAgain() {
 	c.p.readAgain(u)
 }
 
-// checkTurns ends the turns of reads that have run apart for long while others
+// CheckTurns ends the turns of reads that have run apart for long while others
 // wait, and those of reads whose clients have left.
-func (p *pool) checkTurns() {
-	for _, b := range p.backends {
-		u := b.head()
-		if b.mode != modeOwn || u == nil || b.cancels > 0 {
+func (p *pool) CheckTurns() {
+	for _, b := range p.Backends {
+		u := b.Head()
+		if b.Mode != core.ModeOwn || u == nil || b.Cancels > 0 {
 			continue
 		}
 		if u.kind == unitHidden {
 			if u.st == nil {
 				continue
 			}
-			if u = b.head(); b.alone != nil {
+			if u = b.Head(); b.alone != nil {
 				u = b.alone // which waits for its statement to be prepared
 			}
 		}
-		took := p.l.Now - b.headSince()
+		took := p.l.Now - b.Since
 		switch {
 		case u.kind == unitClient && (u.c == nil || u.c.s.Closed):
-			if (u.read || b.ghosts) && took > minPatience && p.l.Now >= b.killAgain {
-				b.killAgain = p.l.Now + killAgain
+			if (u.read || b.Ghosts) && took > core.MinPatience && p.l.Now >= b.killAgain {
+				b.killAgain = p.l.Now + core.CancelAgain
 				b.signal(func(*mywire.Error) {})
 			}
-		case u.slot == slotNone || u.kind == unitClient && !u.read:
+		case u.Slot == core.SlotNone || u.kind == unitClient && !u.read:
 		default:
-			if u.shape != nil && took > p.patience() {
-				u.shape.Stall(p.l.Now + stallMark)
+			if u.shape != nil && took > p.Patience() {
+				u.shape.Stall(p.l.Now + core.StallMark)
 			}
-			if (p.apart.waiting() > 0 || p.apart.used > p.slots() || p.exhausted()) && took > turn(u.tries) {
+			if (p.Apart.Waiting() > 0 || p.OverSlots() || p.exhausted()) && took > u.Length() {
 				b.preempt(u)
 			}
 		}
 	}
-	for _, u := range p.apart.patient {
+	for _, u := range p.Apart.Patient {
 		// While nobody knows better, their lock is held.
 		if u.c != nil && u.read && u.shape != nil && u.shape.Stalled(p.l.Now) {
-			u.shape.Stall(p.l.Now + stallMark)
+			u.shape.Stall(p.l.Now + core.StallMark)
 		}
 	}
 	if p.exhausted() {
 		p.probeLocks()
 	}
 	p.poll()
-	if p.apart.waiting() > 0 {
-		p.wake()
+	if p.Apart.Waiting() > 0 {
+		p.Wake()
 	}
 }
 
 // exhausted tells whether somebody waits for a backend and none can be had.
 func (p *pool) exhausted() bool {
-	return (len(p.excl) > 0 || len(p.reads) > 0) && len(p.free) == 0 && len(p.backends)+p.dialing >= p.size
+	return (len(p.Excl) > 0 || len(p.Reads) > 0) && len(p.Free) == 0 && len(p.Backends)+p.Dialing >= p.Size
 }
 
 // preempt kills a read that runs apart, unless its answer has begun, so that it
@@ -294,11 +185,11 @@ func (p *pool) exhausted() bool {
 // another.
 func (b *backend) preempt(u *unit) {
 	now := b.p.l.Now
-	if u.wrote || u.dead || b.cancels > 0 || now < b.killAgain || u.kind == unitClient && !u.read {
+	if u.wrote || u.dead || b.Cancels > 0 || now < b.killAgain || u.kind == unitClient && !u.read {
 		return
 	}
-	b.killAgain = now + killAgain
+	b.killAgain = now + core.CancelAgain
 	u.preempted, u.hold = true, true
-	b.p.st.Preemptions++
+	b.p.Stats.Preemptions++
 	b.signal(func(*mywire.Error) {})
 }

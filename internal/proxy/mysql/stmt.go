@@ -137,7 +137,7 @@ func (b *backend) prepareAway(st *stmt, done func(u *unit)) {
 	var there *session.Set
 	if away {
 		there = b.readingAs(st.set)
-		b.visit(b.set, there, func(e *mywire.Error) { astray, b.doomed = e, true })
+		b.visit(b.set, there, func(e *mywire.Error) { astray, b.Doomed = e, true })
 	}
 	b.hidden(mywire.ComStmtPrepare, func(u *unit) {
 		if astray != nil {

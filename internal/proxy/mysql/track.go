@@ -56,7 +56,7 @@ func (b *backend) track(u *unit, state []byte) {
 	}
 	if u.kind != unitClient || c == nil || b.owner != c {
 		if u.kind == unitClient && b.changes(state) {
-			b.doomed = true // a shared read or a grouped write has changed the session
+			b.Doomed = true // a shared read or a grouped write has changed the session
 		}
 		return
 	}
@@ -145,7 +145,7 @@ func (c *client) trackVariable(set *session.Set, name, value string) *session.Se
 		c.choseChanges = c.choseChanges || name == "session_track_state_change"
 		c.addPins(cause)
 		if name == "session_track_schema" {
-			c.link.doomed = true // it may be left in any database
+			c.link.Doomed = true // it may be left in any database
 		}
 		return set
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -35,15 +36,14 @@ type unit struct {
 	retrack   bool     // it sets variables that the server confuses
 
 	queuedAt time.Duration // when the client's message was complete
-	sentAt   time.Duration
-	bytes    int       // of the answer so far
-	wrote    bool      // part of the answer is in the client's output
-	park     bool      // the answer is gathered in resp
-	resp     []byte    // whole packets
-	ok       mywire.OK // of the last result; its slices are gone
-	rows     uint64    // in all results together
-	failed   bool      // the answer ended with an ERR
-	code     uint16    // ... with this number
+	bytes    int           // of the answer so far
+	wrote    bool          // part of the answer is in the client's output
+	park     bool          // the answer is gathered in resp
+	resp     []byte        // whole packets
+	ok       mywire.OK     // of the last result; its slices are gone
+	rows     uint64        // in all results together
+	failed   bool          // the answer ended with an ERR
+	code     uint16        // ... with this number
 	err      *mywire.Error
 	unjudged int  // one more than the number among its client's
 	told     told // weir's own: of what the answer told
@@ -57,10 +57,8 @@ type unit struct {
 	generated, murky bool
 
 	// Running alone: see apart.go.
+	core.Turn
 	read      bool          // a shared read: has no effects, may run twice
-	slot      slot          // ... that it holds
-	tries     uint8         // turns that it has had
-	apartAt   time.Duration // when it began to wait for a slot
 	bounded   bool          // weir bounds its lock waits in this turn
 	owned     time.Duration // ... and an end before this is of the client's own bound
 	pollAt    time.Duration // when it may be tried in a group
@@ -75,6 +73,12 @@ type unit struct {
 	// could not.
 	probe bool
 }
+
+// Left reports whether nobody waits for the answer any more.
+func (u *unit) Left() bool { return u.c == nil || u.c.s.Closed || u.dead }
+
+// Queued is when the client's message was complete.
+func (u *unit) Queued() time.Duration { return u.queuedAt }
 
 type unitKind uint8
 
@@ -115,7 +119,7 @@ func (u *unit) again() {
 	u.resp, u.ok, u.failed, u.code, u.err, u.bytes, u.rows = u.resp[:0], mywire.OK{}, false, 0, nil, 0, 0
 	u.park, u.hold, u.preempted = false, false, false
 	u.retries++
-	u.c.p.st.Reruns++
+	u.c.p.Stats.Reruns++
 }
 
 // tellsStatus tells whether the answer, if it is no error, has the status flags

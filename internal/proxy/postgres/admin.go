@@ -106,11 +106,11 @@ func (p *pool) Name() (database, user string) { return p.key.database, p.key.use
 
 // Servers implements core.Pool.
 func (p *pool) Servers() []core.ServerInfo {
-	list := make([]core.ServerInfo, 0, len(p.backends))
-	for _, b := range p.backends {
+	list := make([]core.ServerInfo, 0, len(p.Backends))
+	for _, b := range p.Backends {
 		i := core.ServerInfo{
-			ID: b.pid, Mode: b.mode.String(), Free: b.mode == modeFree, Retired: b.retired || b.doomed,
-			InFlight: b.depth(), Prepared: len(b.prepared), Settings: b.set.Len(), App: b.app, Born: b.born, Last: b.answered,
+			ID: b.pid, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
+			InFlight: b.Depth(), Prepared: len(b.prepared), Settings: b.set.Len(), App: b.app, Born: b.Born, Last: b.Answered,
 		}
 		if b.owner != nil {
 			i.Client = b.owner.id
@@ -138,7 +138,7 @@ func (c *client) Info() core.ClientInfo {
 
 // busy tells whether a statement of the client is under way or waits.
 func (c *client) busy() bool {
-	return c.inflight > 0 || c.waiting || c.link != nil && c.link.depth() > 0
+	return c.inflight > 0 || c.waiting || c.link != nil && c.link.Depth() > 0
 }
 
 // state names what the client is doing.
@@ -152,7 +152,7 @@ func (c *client) state() string {
 		return "in failed transaction"
 	case c.tx == pgwire.StatusInTx:
 		return "in transaction"
-	case c.inflight > 0, c.link != nil && c.link.depth() > 0:
+	case c.inflight > 0, c.link != nil && c.link.Depth() > 0:
 		return "active"
 	case c.pins != 0:
 		return "pinned"
@@ -164,9 +164,9 @@ func (c *client) state() string {
 func (c *client) status() []byte {
 	pid, mode := "", "none"
 	if b := c.served; b != nil {
-		pid, mode = strconv.FormatUint(uint64(b.pid), 10), b.mode.String()
+		pid, mode = strconv.FormatUint(uint64(b.pid), 10), b.Mode.String()
 	}
 	t := sight.Table{Cols: []string{"backend_pid", "backend_mode", "pool", "pins", "statements", "grouped", "errors", "servers", "free", "waiting"}}
-	t.Add(pid, mode, c.p.key, c.pins, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.backends), len(c.p.free), len(c.p.excl)+len(c.p.reads))
+	t.Add(pid, mode, c.p.key, c.pins, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.Backends), len(c.p.Free), len(c.p.Excl)+len(c.p.Reads))
 	return pgwire.AppendReadyForQuery(appendTable(nil, &t), c.tx)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -18,7 +19,7 @@ func (b *backend) OnData(p []byte) int {
 	if b.pass > 0 {
 		i = min(b.pass, len(p))
 		b.pass -= i
-		if u := b.head(); u != nil {
+		if u := b.Head(); u != nil {
 			b.emit(u, p[:i])
 		}
 	}
@@ -35,7 +36,7 @@ func (b *backend) OnData(p []byte) int {
 			b.fail(errors.New("server sent a malformed message"))
 			return len(p)
 		}
-		u := b.head()
+		u := b.Head()
 		if i+n > len(p) {
 			// A long row is passed on as it comes, so that memory does
 			// not grow with it.
@@ -114,13 +115,13 @@ func (b *backend) OnData(p []byte) int {
 		}
 	}
 	if from < i {
-		if u := b.head(); u != nil && u.kind == unitClient {
+		if u := b.Head(); u != nil && u.kind == unitClient {
 			b.emit(u, p[from:i])
 		}
 	}
 	if c := b.owner; c != nil && c.s.Pending() > maxClientOut {
 		c.s.HoldBack(b.s)
-	} else if u := b.head(); u != nil && b.mode == modeOwn && u.kind == unitClient && u.c != nil && !u.c.s.Closed && u.c.s.Pending() > maxClientOut {
+	} else if u := b.Head(); u != nil && b.Mode == core.ModeOwn && u.kind == unitClient && u.c != nil && !u.c.s.Closed && u.c.s.Pending() > maxClientOut {
 		u.c.source = b
 		u.c.s.HoldBack(b.s)
 	}
@@ -219,7 +220,7 @@ func (u *unit) ownNext() bool {
 // giveOwn gives a client that owns the backend and has sent Flush those answers
 // of weir's own that nothing from the server has to come before.
 func (b *backend) giveOwn() {
-	if u := b.head(); u != nil && u.kind == unitClient && u.open && u.ownNext() {
+	if u := b.Head(); u != nil && u.kind == unitClient && u.open && u.ownNext() {
 		b.ownAnswers(u, nil, 0, 0)
 	}
 }
@@ -390,7 +391,7 @@ func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 		// The statement was lost, for instance by DISCARD in a function.
 		if strings.Contains(e.Message, srvPrefix) {
 			clear(b.prepared)
-			b.doomed = true
+			b.Doomed = true
 			return true
 		}
 	case pgwire.CodeFeatureNotSupported:
@@ -520,7 +521,7 @@ func (b *backend) asyncError(msg []byte) {
 		b.fail(err)
 		return
 	}
-	b.doomed = true
+	b.Doomed = true
 	if c := b.owner; c != nil {
 		// The client holds a transaction or session state here: it is lost.
 		c.fatal(e)

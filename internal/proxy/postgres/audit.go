@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 )
 
@@ -28,24 +29,24 @@ UNION ALL SELECT 'role', current_user::text WHERE current_user <> session_user`
 // audit asks the backend that has been free for longest, unless it has not been
 // used since the last time.
 func (p *pool) audit() {
-	if p.l.Now < p.auditAt || len(p.free) == 0 || len(p.excl) > 0 || p.l.cfg.Mode != session.ModeAuto {
+	if p.l.Now < p.auditAt || len(p.Free) == 0 || len(p.Excl) > 0 || p.l.cfg.Mode != session.ModeAuto {
 		return
 	}
 	p.auditAt = p.l.Now + auditEvery
-	at := slices.IndexFunc(p.free, func(b *backend) bool { return b.auditedAt < b.answered })
+	at := slices.IndexFunc(p.Free, func(b *backend) bool { return b.auditedAt < b.Answered })
 	if at < 0 {
 		return
 	}
-	b := p.pick(at)
-	b.mode = modeOwn
+	b := p.Pick(at)
+	b.Mode = core.ModeOwn
 	b.ask(auditSQL, func(u *unit) {
 		b.auditedAt = p.l.Now
 		if u.err != nil {
 			return
 		}
 		if stray := b.stray(u.rows); stray != "" {
-			p.st.Strays++
-			b.doomed = true
+			p.Stats.Strays++
+			b.Doomed = true
 			p.l.srv.Log.Error("a server connection held state that nobody should have left there; closed", "pool", p.key.String(), "pid", b.pid, "state", stray)
 		}
 	})

@@ -3,23 +3,19 @@ package postgres
 import (
 	"cmp"
 	"errors"
+	"io"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// A backend is one connection to the server. At any time it is in one mode:
-//
-//	free    nothing in flight; in pool.free
-//	shared  pipelines reads of several clients
-//	owned   serves one client: a statement, a transaction or a pinned session
-//	laned   runs one group of writes
-//	own     runs weir's own query
-//
-// Its queue holds every unit sent and not yet answered, in order.
+// A backend is one connection to the server. Its units are those that were sent and
+// not yet answered, in order.
 type backend struct {
+	core.Conn[*unit]
 	s      *netloop.Sock
 	p      *pool
 	pid    uint32
@@ -29,12 +25,9 @@ type backend struct {
 	// bytewise tells that texts in its client_encoding can be read byte by byte.
 	bytewise bool
 
-	mode  mode
 	owner *client // owned
 	lane  *lane   // laned
 
-	queue  []*unit // from qHead on
-	qHead  int
 	status byte // of the last ReadyForQuery
 
 	set      *session.Set // session parameters in force when the queue is empty
@@ -45,36 +38,13 @@ type backend struct {
 
 	pass int // bytes of the present message that are still to be passed on
 
-	answered    time.Duration // when the last ReadyForQuery came
 	replayErr   *pgwire.Error // why a query of a replay failed that was not its last
-	held        bool          // its settings are being changed for somebody
-	freeSince   time.Duration
 	auditedAt   time.Duration
-	born        time.Duration
 	served      bool          // has answered something
 	lastWriter  *client       // whose statements alone may have advanced sequences here; nil if none have
 	mixed       bool          // those of several clients may have
-	cancels     int           // cancel requests under way for this backend: it is not fed
-	ghosts      bool          // runs reads that were moved elsewhere
-	notBefore   time.Duration // its head does not count as stalled before
 	cancelAgain time.Duration // weir cancels nothing here before
 	hazard      bool          // a cancel request may have hit another statement than was meant
-	doomed      bool          // close when free: nobody may use it
-	retired     bool          // close when free: it is out of date
-}
-
-type mode uint8
-
-const (
-	modeFree mode = iota
-	modeShared
-	modeOwned
-	modeLaned
-	modeOwn
-)
-
-func (m mode) String() string {
-	return [...]string{"free", "shared", "owned", "laned", "own"}[m]
 }
 
 // maxPrepared bounds the statements prepared on one backend; the server keeps
@@ -87,34 +57,6 @@ const (
 	maxPreparedBytes = 4 << 20
 	longText         = 4 << 10
 )
-
-func (b *backend) depth() int { return len(b.queue) - b.qHead }
-
-func (b *backend) head() *unit {
-	if b.qHead == len(b.queue) {
-		return nil
-	}
-	return b.queue[b.qHead]
-}
-
-func (b *backend) push(u *unit) {
-	if b.qHead > 0 && b.qHead == len(b.queue) {
-		b.queue, b.qHead = b.queue[:0], 0
-	} else if b.qHead > 256 {
-		b.queue = b.queue[:copy(b.queue, b.queue[b.qHead:])]
-		b.qHead = 0
-	}
-	u.sentAt = b.p.l.Now
-	b.queue = append(b.queue, u)
-}
-
-func (b *backend) pop() {
-	b.queue[b.qHead] = nil
-	b.qHead++
-	if b.qHead == len(b.queue) {
-		b.queue, b.qHead = b.queue[:0], 0
-	}
-}
 
 // knows tells whether a statement is prepared here, or its Parse is on the way.
 func (b *backend) knows(st *stmt) bool {
@@ -186,7 +128,7 @@ func (b *backend) need(u *unit, st *stmt) {
 // send translates and appends a whole unit. The bytes leave at the turn's end
 // together with those of every other unit for this backend.
 func (b *backend) send(u *unit) {
-	b.push(u)
+	b.Push(u, b.p.l.Now)
 	out := b.s.OutBuf()
 	if u.simple {
 		b.s.Out = append(out, u.raw...)
@@ -253,7 +195,7 @@ func (b *backend) putBind(msg []byte, nameAt, restAt int, srvName string) {
 func (b *backend) ask(sql string, done func(u *unit)) *unit {
 	u := b.p.l.newUnit(unitHidden)
 	u.done = done
-	b.push(u)
+	b.Push(u, b.p.l.Now)
 	b.s.Out = pgwire.AppendQuery(b.s.OutBuf(), sql)
 	b.s.Touch()
 	if c := b.owner; c != nil {
@@ -271,15 +213,15 @@ func (b *backend) in(set *session.Set, app string) bool { return b.set == set &&
 // answered: if the server refuses the settings, a statement would run in those of
 // another client. On an error the backend is used up.
 func (b *backend) prepare(set *session.Set, app string, then func(err *pgwire.Error)) {
-	b.held = true
+	b.Held = true
 	l := b.p.l
 	b.ensureAs(set, app).done = func(u *unit) {
 		err := cmp.Or(b.replayErr, u.err)
 		if err != nil {
-			b.doomed = true
+			b.Doomed = true
 		}
 		l.Post(func() { // when the answer has been dealt with
-			b.held = false
+			b.Held = false
 			then(err)
 		})
 	}
@@ -322,7 +264,7 @@ func (b *backend) ensureAs(set *session.Set, app string) *unit {
 	if queries[last] == "" {
 		return nil
 	}
-	b.p.st.Replays++
+	b.p.Stats.Replays++
 	b.replayErr = nil
 	for _, sql := range queries[:last] {
 		b.ask(sql, func(u *unit) {
@@ -339,7 +281,7 @@ func (b *backend) ensureAs(set *session.Set, app string) *unit {
 			return
 		}
 		// The session's state is now unknown: nobody may use it.
-		b.doomed = true
+		b.Doomed = true
 		if c := b.owner; c != nil && !c.greeted {
 			f := *u.err // as the server would have refused the startup packet
 			f.Severity, f.SeverityRaw = "FATAL", "FATAL"
@@ -354,19 +296,16 @@ func (b *backend) ensureAs(set *session.Set, app string) *unit {
 // ready ends a unit.
 func (b *backend) ready(u *unit, status byte) {
 	l := b.p.l
-	b.pop()
+	took := b.Pop(l.Now)
 	b.status = status
 	if !b.served {
 		b.served = true
-		b.p.dialErr = nil
-		b.p.dials.Succeeded()
+		b.p.Works()
 	}
-	took := l.Now - max(u.sentAt, b.answered)
-	b.answered = l.Now
-	if u.slot != slotNone && u.read && !u.failed && u.shape != nil && took <= b.p.patience() {
+	if u.Slot != core.SlotNone && u.read && !u.failed && u.shape != nil && took <= b.p.Patience() {
 		u.shape.Flow()
 	}
-	b.p.freeSlot(u)
+	b.p.FreeSlot(&u.Turn)
 	if c := u.c; c != nil && c.source == b {
 		c.freeSource()
 	}
@@ -378,13 +317,13 @@ func (b *backend) ready(u *unit, status byte) {
 		u.grp.ready()
 	default:
 		if u.shape != nil && !u.failed {
-			if b.mode == modeOwn && u.read {
-				took = min(took, maxObserved) // it may be the cost of a lock, which passes
+			if b.Mode == core.ModeOwn && u.read {
+				took = min(took, core.MaxObserved) // it may be the cost of a lock, which passes
 			}
 			u.shape.Observe(took, u.bytes)
 		}
-		if b.mode == modeShared {
-			b.p.readTime += (took - b.p.readTime) / 16
+		if b.Mode == core.ModeShared {
+			b.p.Answered(took)
 		}
 		if u.failed {
 			b.unlearn(u) // messages sent after the error were skipped, too
@@ -411,52 +350,55 @@ func (b *backend) ready(u *unit, status byte) {
 	}
 }
 
-// maxObserved is what a shape learns at most from one read that held up others.
-const maxObserved = 8 * time.Millisecond
-
 // rerun queues a unit again after an error that weir caused.
 func (b *backend) rerun(u *unit) {
 	u.retries++
 	u.exp, u.expAt = u.exp[:0], 0
 	u.wrote, u.failed, u.retry, u.err, u.bytes = false, false, false, nil, 0
 	u.preempted, u.hold, u.resp = false, false, u.resp[:0]
-	b.p.st.Reruns++
-	if u.read && u.tries > 0 && u.shape != nil {
-		u.shape.Stall(b.p.l.Now + stallMark)
+	b.p.Stats.Reruns++
+	if u.read && u.Tries > 0 && u.shape != nil {
+		u.shape.Stall(b.p.l.Now + core.StallMark)
 	}
-	b.p.queueSolo(u)
+	b.p.queueApart(u)
 }
 
 // settle decides what becomes of the backend when a unit has ended.
 func (b *backend) settle() {
-	if b.depth() > 0 {
-		switch b.mode {
-		case modeShared:
+	if b.Depth() > 0 {
+		switch b.Mode {
+		case core.ModeShared:
 			b.p.feedReads()
-		case modeOwned:
+		case core.ModeOwned:
 			b.giveOwn()
 		}
 		return
 	}
-	if b.held {
+	if b.Held {
 		return // given to somebody by prepare
 	}
-	if b.cancels > 0 {
+	if b.Cancels > 0 {
 		return // settled again when the cancel request has ended
 	}
 	b.hazard = false
-	if b.ghosts {
-		b.ghosts = false
-		b.p.apart.ghosts--
-	}
-	switch b.mode {
-	case modeShared, modeOwn:
+	b.p.EndGhosts(&b.Conn)
+	switch b.Mode {
+	case core.ModeShared, core.ModeOwn:
 		b.p.release(b)
-	case modeOwned:
+	case core.ModeOwned:
 		b.owner.backendQuiet()
-	case modeLaned:
+	case core.ModeLaned:
 		b.lane.backendQuiet(b)
 	}
+}
+
+// Goodbye ends a connection that has nothing under way.
+func (b *backend) Goodbye() {
+	if !b.s.Closed {
+		b.s.Write(pgwire.AppendTerminate(nil))
+		b.s.Flush()
+	}
+	b.s.Close(io.EOF)
 }
 
 // fail closes the connection because it cannot be trusted any more.
@@ -483,13 +425,12 @@ func (b *backend) OnClosed(err error) {
 	fatal.Message = "the connection to the server was lost, and with it this session's transaction or state"
 	owner, ln := b.owner, b.lane
 	b.owner, b.lane = nil, nil
-	if u := b.head(); u != nil && u.c != nil && u.c.source == b {
+	if u := b.Head(); u != nil && u.c != nil && u.c.source == b {
 		u.c.source = nil
 	}
-	units := b.queue[b.qHead:]
-	b.queue, b.qHead = nil, 0
+	units := b.Lose()
 	for _, u := range units {
-		p.freeSlot(u)
+		p.FreeSlot(&u.Turn)
 		switch {
 		case u.kind == unitHidden:
 			u.err = e
@@ -509,7 +450,7 @@ func (b *backend) OnClosed(err error) {
 	if ln != nil {
 		ln.backendGone(b, e)
 	}
-	p.wake()
+	p.Wake()
 }
 
 func lostDetail(err error) string {

@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"slices"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -47,12 +48,12 @@ func errCancelled() *pgwire.Error {
 func (c *client) cancel(done func()) bool {
 	if c.waiting {
 		c.waiting = false
-		c.p.excl = slices.DeleteFunc(c.p.excl, func(w waiter) bool { return w.c == c })
+		c.p.Excl = slices.DeleteFunc(c.p.Excl, func(w waiter) bool { return w.Client == c })
 		c.refuse(errCancelled())
 		return false
 	}
 	if b := c.link; b != nil {
-		if u := b.head(); u != nil && u.c == c {
+		if u := b.Head(); u != nil && u.c == c {
 			b.cancel(u, done)
 			return true
 		}
@@ -61,7 +62,7 @@ func (c *client) cancel(done func()) bool {
 	if c.inflight == 0 {
 		return false
 	}
-	for _, list := range [][]*unit{c.p.apart.fresh, c.p.apart.patient} {
+	for _, list := range [][]*unit{c.p.Apart.Fresh, c.p.Apart.Patient} {
 		for _, u := range list {
 			if u.c == c && !u.dead {
 				u.dead = true
@@ -70,17 +71,17 @@ func (c *client) cancel(done func()) bool {
 			}
 		}
 	}
-	for _, u := range c.p.reads {
+	for _, u := range c.p.Reads {
 		if u.c == c && !u.dead {
 			u.dead = true
 			c.lost(u, errCancelled())
 			return false
 		}
 	}
-	for _, w := range c.p.excl {
-		if w.u != nil && w.u.c == c && !w.u.dead {
-			w.u.dead = true
-			c.lost(w.u, errCancelled())
+	for _, w := range c.p.Excl {
+		if w.Unit != nil && w.Unit.c == c && !w.Unit.dead {
+			w.Unit.dead = true
+			c.lost(w.Unit, errCancelled())
 			return false
 		}
 	}
@@ -90,13 +91,13 @@ func (c *client) cancel(done func()) bool {
 			return false
 		}
 	}
-	for _, b := range c.p.backends {
-		if u := b.head(); u != nil && u.c == c && !u.park {
+	for _, b := range c.p.Backends {
+		if u := b.Head(); u != nil && u.c == c && !u.park {
 			b.cancel(u, done)
 			return true
 		}
 	}
-	for _, b := range c.p.shared {
+	for _, b := range c.p.Shared.Backends {
 		if u := b.first(c); u != nil {
 			c.lost(c.l.moveOut(u), errCancelled()) // its answer goes to nobody
 			return false
@@ -107,7 +108,7 @@ func (c *client) cancel(done func()) bool {
 
 // first returns the first unit of a client in the queue, or nil.
 func (b *backend) first(c *client) *unit {
-	for _, u := range b.queue[b.qHead:] {
+	for _, u := range b.Units() {
 		if u.kind == unitClient && u.c == c {
 			return u
 		}
@@ -119,7 +120,7 @@ func (b *backend) first(c *client) *unit {
 // behind it runs elsewhere, or again if the signal hits it.
 func (b *backend) cancel(u *unit, finish func()) {
 	u.c.cancelled = u
-	if b.mode == modeShared {
+	if b.Mode == core.ModeShared {
 		b.p.unshare(b)
 	}
 	b.signal(finish)

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -176,7 +177,7 @@ func (c *client) OnData(p []byte) int {
 				return len(p)
 			}
 		}
-		if c.p.proof.stale && reads(typ) || c.link != nil && c.link.held && typ != pgwire.ClientTerminate {
+		if c.p.proof.stale && reads(typ) || c.link != nil && c.link.Held && typ != pgwire.ClientTerminate {
 			return i // looked at again when the functions that were made are known
 		}
 		linked := c.link != nil
@@ -346,7 +347,7 @@ func (c *client) unitOf(p []byte) *unit {
 // earlier ones, on the same backend, so that their answers come in order.
 func (c *client) mayFollow() bool {
 	b := c.reader
-	return b != nil && b.mode == modeShared && b.set == c.set && b.depth() < maxPipeline && b.cancels == 0 && !b.doomed && len(c.p.reads) == 0 && len(c.again) == 0
+	return b != nil && b.Mode == core.ModeShared && b.set == c.set && b.Depth() < core.MaxPipeline && b.Cancels == 0 && !b.Doomed && len(c.p.Reads) == 0 && len(c.again) == 0
 }
 
 // batchWindow tells whether a write is to join a group, and the most it may
@@ -527,7 +528,7 @@ func (c *client) complain(bad []string) {
 			c.noticed = make(map[string]bool)
 		}
 		c.noticed[strings.Clone(msg)] = true
-		if c.inflight == 0 && (c.link == nil || c.link.depth() == 0) { // never within an answer
+		if c.inflight == 0 && (c.link == nil || c.link.Depth() == 0) { // never within an answer
 			c.s.Write(pgwire.AppendNotice(nil, &pgwire.Error{
 				Severity: "WARNING", SeverityRaw: "WARNING", Code: "01000",
 				Message: "weir ignores a hint: " + msg,
@@ -573,7 +574,7 @@ func (c *client) OnClosed(err error) {
 
 // leaveIfIdle ends the session when nothing of it is under way.
 func (c *client) leaveIfIdle() {
-	if c.inflight == 0 && c.cur == nil && c.tx == pgwire.StatusIdle && !c.copyIn && (c.link == nil || c.link.depth() == 0) {
+	if c.inflight == 0 && c.cur == nil && c.tx == pgwire.StatusIdle && !c.copyIn && (c.link == nil || c.link.Depth() == 0) {
 		c.fatal(errShutdown())
 	}
 }
@@ -607,7 +608,7 @@ func (c *client) Tick() {
 	if c.s.Closed {
 		return
 	}
-	if c.tx != pgwire.StatusIdle && c.link != nil && c.link.depth() == 0 &&
+	if c.tx != pgwire.StatusIdle && c.link != nil && c.link.Depth() == 0 &&
 		cfg.IdleInTransactionTimeout > 0 && c.l.Now-c.idleSince > cfg.IdleInTransactionTimeout {
 		c.fatal(pgwire.NewFatal(pgwire.CodeIdleInTransactionTimeout,
 			"terminating connection due to idle-in-transaction timeout (%s, set in weir)", cfg.IdleInTransactionTimeout))

@@ -161,13 +161,13 @@ func (c *client) dropSequences() {
 		return
 	}
 	b.lastWriter, b.mixed = nil, false
-	b.ask("DISCARD SEQUENCES", func(u *unit) { b.doomed = b.doomed || u.err != nil })
+	b.ask("DISCARD SEQUENCES", func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 }
 
 // forgetSequences makes DISCARD SEQUENCES, which b has done, hold on the client's
 // other backends too: they do it before they are used again.
 func (c *client) forgetSequences(done *backend) {
-	for _, b := range c.p.backends {
+	for _, b := range c.p.Backends {
 		if b != done && b.lastWriter == c {
 			b.lastWriter, b.mixed = nil, true
 		}
@@ -204,12 +204,12 @@ func (c *client) settled(b *backend, u *unit, status byte) {
 	if u.effects.Has(sqlscan.EffDDL) && (!u.failed || u.statements > 1) {
 		c.p.forgetTexts()
 	}
-	if c.makes && status == pgwire.StatusIdle && b.depth() == 0 && c.cur == nil {
+	if c.makes && status == pgwire.StatusIdle && b.Depth() == 0 && c.cur == nil {
 		c.p.proof.ended(c, c.l.Now)
 	}
 	c.restoreStart(b, u)
 	c.settleSets(b, u, before)
-	if status == pgwire.StatusIdle && c.bodies && b.depth() == 0 && c.cur == nil {
+	if status == pgwire.StatusIdle && c.bodies && b.Depth() == 0 && c.cur == nil {
 		c.bodies, c.madeBodies = false, true
 		c.p.proof.outdated(c.makesSurely)
 	}
@@ -342,7 +342,7 @@ func (c *client) restoreStart(b *backend, u *unit) {
 	}
 	b.ask(sql.String(), func(u *unit) {
 		if u.err != nil {
-			b.doomed = true
+			b.Doomed = true
 			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure, "weir could not restore the settings of the startup message: %s", u.err.Message))
 		}
 	}).tell = true
@@ -383,7 +383,7 @@ func (c *client) forgotten(all bool) {
 	c.lent = nil
 	if all {
 		if c.pins&pinsSpoil != 0 {
-			b.retired = true // it may hold what DISCARD ALL leaves
+			b.Retired = true // it may hold what DISCARD ALL leaves
 		}
 		c.pins &= pinMode | pinLoad | pinUnknown | pinBackup | pinEncoding | pinsSeen
 		b.lastWriter, b.mixed = nil, false

@@ -111,7 +111,7 @@ func (c *client) unsettled() bool {
 		return false
 	}
 	between := c.cur == nil
-	return slices.ContainsFunc(b.queue[b.qHead:], func(u *unit) bool {
+	return slices.ContainsFunc(b.Units(), func(u *unit) bool {
 		// A trigger may, too. Between units it costs little to wait for that; within
 		// a pipeline what a write leaves behind is looked at after the write.
 		return u.unsettles || between && u.effects.Has(sqlscan.EffWrites)
@@ -130,7 +130,7 @@ func (c *client) scanNext(sql string, known *stmt) (info reading, ok bool) {
 	} else if info, ok = c.scanLong(sql); !ok {
 		return opaque, false
 	}
-	if c.link.depth() == 0 || info.Effects.Has(sqlscan.EffEncoding) || !(info.Effects.Has(sqlscan.EffBackslash) || !ascii(sql)) || !c.unsettled() {
+	if c.link.Depth() == 0 || info.Effects.Has(sqlscan.EffEncoding) || !(info.Effects.Has(sqlscan.EffBackslash) || !ascii(sql)) || !c.unsettled() {
 		return info, true
 	}
 	return opaque, c.cur != nil // within a pipeline there will be no answer before its Sync
@@ -186,7 +186,7 @@ func (st *stmt) elsewhere(c *client) bool { return st.lex.encoding != "" && st.l
 // mustWait tells whether the linked client's statement can be prepared only when
 // what is under way has been answered.
 func (c *client) mustWait(st *stmt) bool {
-	if st.lex.encoding == "" || c.link.depth() == 0 {
+	if st.lex.encoding == "" || c.link.Depth() == 0 {
 		return false
 	}
 	_, there := c.link.prepared[st]
@@ -235,7 +235,7 @@ func (c *client) needAs(st *stmt) {
 	read(st.lex)
 	u := c.l.newUnit(unitHidden)
 	u.done = func(*unit) {}
-	b.push(u)
+	b.Push(u, b.p.l.Now)
 	b.learn(u, st)
 	b.s.Out = pgwire.AppendSync(pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail))
 	b.s.Touch()

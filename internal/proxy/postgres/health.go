@@ -18,8 +18,8 @@ func (s *Server) Healthy(ctx context.Context) error {
 
 // LastAnswer implements core.Pool.
 func (p *pool) LastAnswer() (last time.Duration) {
-	for _, b := range p.backends {
-		last = max(last, b.answered)
+	for _, b := range p.Backends {
+		last = max(last, b.Answered)
 	}
 	return last
 }

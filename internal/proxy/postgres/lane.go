@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -120,7 +121,7 @@ func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lan
 	}
 	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.cfg.WriteLanes, Capacity: p.l.cfg.MaxClients + 1}
 	if key.window > 0 {
-		cfg.MaxLanes = max(1, p.size)
+		cfg.MaxLanes = max(1, p.Size)
 	}
 	ln := &lane{
 		p: p, key: key, name: name, limit: maxGroup,
@@ -288,12 +289,12 @@ func (ln *lane) due() bool {
 func (ln *lane) pump() {
 	for !ln.queued && ln.due() {
 		var b *backend
-		if len(ln.p.excl) == 0 {
+		if len(ln.p.Excl) == 0 {
 			b = ln.p.take(ln.setNow, nil)
 		}
 		if b == nil {
 			ln.queued = true
-			ln.p.enqueue(waiter{ln: ln})
+			ln.p.Enqueue(waiter{Lane: ln})
 			return
 		}
 		if !ln.give(b) {
@@ -320,7 +321,7 @@ func (ln *lane) give(b *backend) bool {
 		return ok
 	}
 	ln.queued = true // nobody else looks for a backend meanwhile
-	b.mode = modeOwn
+	b.Mode = core.ModeOwn
 	b.prepare(ln.set, b.app, func(err *pgwire.Error) {
 		ln.queued = false
 		if err != nil {
@@ -352,7 +353,7 @@ func (ln *lane) start(b *backend) bool {
 	for _, u := range ln.taken {
 		if u.kind == unitRows || (!u.dead && u.c != nil && !u.c.s.Closed) {
 			r.units = append(r.units, u)
-			b.retired = b.retired || ln.p.outgrown(u)
+			b.Retired = b.Retired || ln.p.outgrown(u)
 		}
 	}
 	clear(ln.taken)
@@ -363,7 +364,7 @@ func (ln *lane) start(b *backend) bool {
 	}
 	ln.groups++
 	ln.members += uint64(len(r.units))
-	b.mode, b.lane = modeLaned, ln
+	b.Mode, b.lane = core.ModeLaned, ln
 	b.mixed = true
 	ln.runs[b] = r
 	if ln.rows != nil && len(r.units) > 1 {
@@ -393,7 +394,7 @@ func (ln *lane) boundLocks(b *backend, members int) {
 	if b.set != ln.setNow {
 		sql := transition(b.set, ln.setNow)
 		b.set = ln.setNow
-		b.ask(sql, func(u *unit) { b.doomed = b.doomed || u.err != nil })
+		b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 }
 
@@ -402,9 +403,9 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 	u := ln.p.l.newUnit(unitHidden)
 	u.done = func(u *unit) {
 		r.flushed = u.err == nil
-		b.doomed = b.doomed || u.err != nil // it may have lost the statement
+		b.Doomed = b.Doomed || u.err != nil // it may have lost the statement
 	}
-	b.push(u)
+	b.Push(u, b.p.l.Now)
 	st := ln.p.marker
 	u.notice = func(msg []byte) { r.notices = append(r.notices, msg...) }
 	if !b.knows(st) {
@@ -462,7 +463,7 @@ func (ln *lane) backendQuiet(b *backend) {
 // done frees the run's place in the lane.
 func (ln *lane) done(r *run) {
 	if r.late {
-		ln.p.late--
+		ln.p.Late--
 		return
 	}
 	ln.q.Done(ln.p.l.Now, len(r.units), ln.p.l.Now-r.began)
@@ -477,13 +478,13 @@ const lateAfter = 50 * time.Millisecond
 // as may run statements apart.
 func (ln *lane) relieve() {
 	for _, r := range ln.runs {
-		if ln.q.Len() == 0 || ln.p.late >= ln.p.slots() {
+		if ln.q.Len() == 0 || ln.p.Late >= ln.p.Slots() {
 			return
 		}
 		if !r.late && ln.p.l.Now-r.began > lateAfter {
 			ln.q.Done(ln.p.l.Now, len(r.units), ln.p.l.Now-r.began)
 			r.late = true
-			ln.p.late++
+			ln.p.Late++
 			ln.touch()
 		}
 	}
@@ -502,7 +503,7 @@ func (ln *lane) ack(u *unit, flushed bool) {
 		u.resp = u.resp[:0]
 		u.retries++
 		u.exp, u.expAt, u.failed, u.err, u.bytes = u.exp[:0], 0, false, nil, 0
-		ln.p.queueSolo(u)
+		ln.p.queueApart(u)
 		return
 	}
 	if !u.failed && !flushed {
@@ -623,7 +624,7 @@ func (c *client) groupAnswered(u *unit) {
 	if c.cancelled == u {
 		c.cancelled = nil
 	}
-	c.p.st.Grouped++
+	c.p.Stats.Grouped++
 	c.p.count(u, c.l.Now)
 	c.resume()
 	if c.draining {

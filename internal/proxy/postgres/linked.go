@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -17,14 +18,14 @@ import (
 func (c *client) attach(b *backend) {
 	if app := b.appFor(c.app); !b.in(c.set, app) {
 		c.waiting = true
-		b.mode = modeOwn
+		b.Mode = core.ModeOwn
 		b.prepare(c.set, app, func(err *pgwire.Error) { c.attachPrepared(b, err) })
 		return
 	}
 	c.waiting = false
 	c.link = b
 	c.linkSeq++
-	b.mode, b.owner = modeOwned, c
+	b.Mode, b.owner = core.ModeOwned, c
 	c.dropSequences()
 	if !c.greeted {
 		b.ask("", func(*unit) {}) // with its answer the server reports what has changed meanwhile
@@ -77,7 +78,7 @@ func (c *client) open() *unit {
 		u := c.l.newUnit(unitClient)
 		u.c, u.open = c, true
 		u.queuedAt = c.l.Now
-		c.link.push(u)
+		c.link.Push(u, c.l.Now)
 		c.cur = u
 		c.stats.units++
 	}
@@ -110,7 +111,7 @@ func (c *client) feedLinked(typ byte, n int, p []byte) int {
 	whole := n <= len(p)
 	switch typ {
 	case pgwire.ClientCopyData, pgwire.ClientCopyDone, pgwire.ClientCopyFail:
-		if !c.copyIn && b.depth() == 0 {
+		if !c.copyIn && b.Depth() == 0 {
 			c.drop = n // left over from a COPY that has ended with an error
 			return c.takeDrop(len(p))
 		}
@@ -129,10 +130,10 @@ func (c *client) feedLinked(typ byte, n int, p []byte) int {
 	if c.waits(typ) {
 		return 0
 	}
-	if c.cur == nil && b.cancels > 0 {
+	if c.cur == nil && b.Cancels > 0 {
 		return 0 // a cancel request under way must not hit what comes next
 	}
-	if b.depth() > maxLinkedDepth {
+	if b.Depth() > maxLinkedDepth {
 		return 0 // looked at again when an answer has come
 	}
 	switch typ {
@@ -193,7 +194,7 @@ func (c *client) linkedQuery(n int, p []byte) int {
 		c.complain(info.Hints.Bad)
 	}
 	if c.cur == nil && c.weirs(&info.Statement) {
-		if c.link.depth() > 0 {
+		if c.link.Depth() > 0 {
 			return 0 // looked at again when the backend is quiet
 		}
 		if c.intercept(&info.Statement) {
@@ -277,7 +278,7 @@ func (c *client) linkedParse(n int, p []byte) int {
 		u.exp = append(u.exp, expect{code: expParse, st: nil})
 	} else {
 		c.rename(u, parsedName{name: name, st: st})
-		if c.tx == pgwire.StatusFailed && b.depth() == 1 && b.knows(st) && !st.info.Effects.Has(sqlscan.EffTx) {
+		if c.tx == pgwire.StatusFailed && b.Depth() == 1 && b.knows(st) && !st.info.Effects.Has(sqlscan.EffTx) {
 			// A failed transaction refuses every Parse but that of its end.
 			b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
 			u.exp = append(u.exp, expect{code: expParse, st: nil})
@@ -436,7 +437,7 @@ func (c *client) linkedOther(typ byte, n int, p []byte) int {
 // answered: it is given back unless the session still needs it.
 func (c *client) backendQuiet() {
 	b := c.link
-	if b.doomed {
+	if b.Doomed {
 		if c.tx == pgwire.StatusIdle && c.pins == 0 {
 			c.detach()
 		}
@@ -527,18 +528,18 @@ func (b *backend) orphaned() {
 	b.s.Throttle(false)
 	f := c.p.proof
 	f.forgets(c)
-	if f.reading && f.on == b && b.held && c.cur == nil && c.pass == 0 && !c.copyIn && b.status == pgwire.StatusIdle && b.depth() <= 1 {
-		b.mode, b.retired = modeOwn, true // closed when the catalogue has been read on it
+	if f.reading && f.on == b && b.Held && c.cur == nil && c.pass == 0 && !c.copyIn && b.status == pgwire.StatusIdle && b.Depth() <= 1 {
+		b.Mode, b.Retired = core.ModeOwn, true // closed when the catalogue has been read on it
 		return
 	}
-	if b.depth() > 0 || c.cur != nil || c.pass > 0 || c.copyIn || b.held || c.pins&pinsSpoil != 0 || len(c.unsure) > 0 ||
+	if b.Depth() > 0 || c.cur != nil || c.pass > 0 || c.copyIn || b.Held || c.pins&pinsSpoil != 0 || len(c.unsure) > 0 ||
 		(c.pins != 0 || c.leftovers) && madeUp(b.set) {
 		// In the middle of a statement: what the server would see directly is a
 		// closed connection. Or the session holds what DISCARD ALL leaves.
 		b.s.Close(io.EOF)
 		return
 	}
-	b.mode = modeOwn
+	b.Mode = core.ModeOwn
 	sql := ""
 	if b.status != pgwire.StatusIdle {
 		sql = "ROLLBACK"
@@ -552,14 +553,14 @@ func (b *backend) orphaned() {
 		sql = "DISCARD ALL"
 	}
 	if sql == "" {
-		if b.cancels == 0 { // otherwise it is released when no cancel request can hit anybody else
+		if b.Cancels == 0 { // otherwise it is released when no cancel request can hit anybody else
 			b.p.release(b)
 		}
 		return
 	}
 	b.ask(sql, func(u *unit) {
 		if u.err != nil {
-			b.doomed = true
+			b.Doomed = true
 		}
 	})
 }
@@ -581,7 +582,7 @@ func (c *client) lendStatement(name string) *stmt {
 	c.lent = append(c.lent, name)
 	u := c.l.newUnit(unitHidden)
 	u.done = func(*unit) {}
-	b.push(u)
+	b.Push(u, b.p.l.Now)
 	out := pgwire.AppendParseRaw(b.s.OutBuf(), name, st.tail)
 	b.s.Out = pgwire.AppendSync(out)
 	b.s.Touch()
@@ -592,7 +593,7 @@ func (c *client) lendStatement(name string) *stmt {
 // intercept answers what only weir can: its own status, and DEALLOCATE of a
 // statement whose name only weir knows.
 func (c *client) intercept(info *sqlscan.Statement) bool {
-	if c.inflight > 0 || (c.link != nil && c.link.depth() > 0) {
+	if c.inflight > 0 || (c.link != nil && c.link.Depth() > 0) {
 		return false
 	}
 	switch {

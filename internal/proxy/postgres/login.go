@@ -184,8 +184,8 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, don
 	if donated != nil {
 		// A user whose secret weir does not know: every login brings a
 		// connection, which is kept while the pool has room.
-		if len(c.p.backends)+c.p.dialing < c.p.size {
-			c.p.adopt(donated)
+		if len(c.p.Backends)+c.p.Dialing < c.p.Size {
+			c.p.Adopt(donated)
 		} else {
 			c.p.fresh(donated.params)
 			donated.close()
@@ -202,7 +202,7 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, don
 	// The first client with these settings: the server itself must say what
 	// they are, or refuse them.
 	c.waiting = true
-	c.p.enqueue(waiter{c: c})
+	c.p.Enqueue(waiter{Client: c})
 }
 
 // greet completes the login: parameters, cancel key, ready.

@@ -140,7 +140,7 @@ func (c *client) addPins(p pin) {
 	}
 	for i := range pinNames {
 		if fresh&(1<<i) != 0 {
-			c.p.st.pins[i]++
+			c.p.pinned[i]++
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
-	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -20,27 +19,14 @@ type poolKey struct{ database, user string }
 
 func (k poolKey) String() string { return k.user + "@" + k.database }
 
-// A pool holds a loop's backends for one user and database, and everything
-// that waits for one of them.
+// A pool holds a loop's backends for one user and database, and everything that
+// waits for one of them.
 type pool struct {
+	core.Base[*backend, *client, *unit, *lane, *backendConn]
 	l   *loop
 	key poolKey
 
-	backends []*backend
-	free     []*backend // most recently used last
-	shared   []*backend // pipelining reads
-	dialing  int
-	epoch    uint64 // counts the times when all backends were to be renewed
-	size     int
-
-	excl     []waiter      // clients, lanes and single units, in order of arrival
-	reads    []*unit       // shared reads for which no pipeline has room
-	late     int           // runs of lanes whose places were given to others
-	apart    apart         // statements that run alone, bounded
-	readTime time.Duration // what a shared read takes, on average
-	moved    int           // reads moved behind stalled ones lately; see moves
-	movedAt  time.Duration
-	hot      bool // on the agenda
+	probe lockProbe
 
 	settings  *session.Table
 	shapes    *sight.Shapes
@@ -71,25 +57,17 @@ type pool struct {
 
 	keepSequences bool // some client reads currval or lastval across transactions
 
-	dialErr error // of the last attempt
-	dials   netloop.Backoff
-
-	st poolStats
+	pinned [len(pinNames)]uint64 // clients, by cause
 }
 
-type poolStats struct {
-	core.PoolStats
-	pins [len(pinNames)]uint64
-}
+type waiter = core.Waiter[*backend, *client, *unit, *lane]
 
 func (l *loop) pool(key poolKey) *pool {
 	if p := l.Pools[key]; p != nil {
 		return p
 	}
-	cfg := l.cfg
 	p := &pool{
 		l: l, key: key,
-		size:     max(1, (cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)),
 		settings: l.Settings,
 		shapes:   l.Shapes,
 		stmts:    make(map[string]*stmt),
@@ -97,6 +75,7 @@ func (l *loop) pool(key poolKey) *pool {
 		greeting: make(map[*session.Set][]pgwire.Param),
 		proof:    l.proof(key.database),
 	}
+	p.Init(p, max(1, (l.cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.guard = p.ownStmt(guardSQL)
 	p.marker = p.ownStmt(markerSQL)
 	l.Pools[key] = p
@@ -124,19 +103,25 @@ func (p *pool) internFor(c *client, tail []byte) *stmt {
 	return st
 }
 
-// wake has the pool's queues looked at, later in this turn.
-func (p *pool) wake() {
-	if !p.hot {
-		p.hot = true
-		p.l.Agenda.Pool(p)
-	}
-}
-
 // Look looks at the queues.
 func (p *pool) Look() {
-	p.hot = false
+	p.Awake()
 	p.dispatch()
 }
+
+// Options are those in force.
+func (p *pool) Options() *session.Options { return &p.l.cfg.Options }
+
+// MayDial reports whether weir can log in as the pool's user by itself.
+func (p *pool) MayDial() bool { return p.l.srv.mayDial(p.key) }
+
+// Dial opens a connection and logs in.
+func (p *pool) Dial(ctx context.Context) (*backendConn, error) {
+	return p.l.srv.dialBackend(ctx, p.key)
+}
+
+// Discard closes a connection that is of no use.
+func (p *pool) Discard(conn *backendConn) { conn.close() }
 
 // take removes a free backend, best one in the same settings, and returns nil
 // if there is none. For a client that reads its sequences' values it is the one
@@ -147,8 +132,8 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 	}
 	best, bestFit := -1, 0
 	made := false // looked at when needed
-	for i := len(p.free) - 1; i >= 0; i-- {
-		b := p.free[i]
+	for i := len(p.Free) - 1; i >= 0; i-- {
+		b := p.Free[i]
 		fit := 1
 		switch {
 		case b.set == set:
@@ -177,140 +162,55 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 		p.exchange()
 		return nil
 	}
-	return p.pick(best)
-}
-
-// pick removes a free backend.
-func (p *pool) pick(i int) *backend {
-	b := p.free[i]
-	p.free = append(p.free[:i], p.free[i+1:]...)
-	return b
+	return p.Pick(best)
 }
 
 // exchange makes room for a new backend where all that are free hold settings
 // that others made up.
 func (p *pool) exchange() {
-	if len(p.free) > 0 && len(p.backends)+p.dialing >= p.size && p.l.srv.mayDial(p.key) {
-		p.closeFree(p.free[0])
+	if len(p.Free) > 0 && len(p.Backends)+p.Dialing >= p.Size && p.MayDial() {
+		p.Free[0].Goodbye() // leaves p.Free
 	}
 }
 
-// keepForShared is the size from which on a pool keeps one backend for what
-// shares and for what ends by itself.
-const keepForShared = 8
-
-// lastForShared tells whether no further client may have a backend of its own.
-// A client may hold it for as long as it likes, and may hold it until another
-// has its answer: pgbench prepares a statement for one session while those that
-// are in transactions wait in the same thread. If all backends were held, that
-// would be a deadlock.
-func (p *pool) lastForShared() bool {
-	return p.size >= keepForShared && p.l.cfg.ReadLanes > 0 &&
-		len(p.backends)-len(p.free)-len(p.shared) >= p.size-1
-}
+// lastForShared reports whether no further client may have a backend of its own.
+func (p *pool) lastForShared() bool { return p.LastForShared(p.l.cfg.ReadLanes) }
 
 // release takes a backend back.
 func (p *pool) release(b *backend) {
 	if b.s.Closed {
 		return
 	}
-	if b.mode == modeShared {
-		p.shared = without(p.shared, b)
-	}
-	b.mode, b.owner, b.lane = modeFree, nil, nil
+	b.owner, b.lane = nil, nil
 	if b.status != pgwire.StatusIdle {
 		// A text was not what weir took it for. Anyone who came next would be in
 		// the transaction that it began.
 		p.l.srv.Log.Error("backend left in a transaction; closed", "pool", p.key.String(), "pid", b.pid)
-		b.doomed = true
+		b.Doomed = true
 	}
-	if b.doomed || b.retired {
+	if !p.Release(b, &b.Conn) {
 		b.s.Close(io.EOF)
-		return
-	}
-	b.freeSince = p.l.Now
-	p.free = append(p.free, b)
-	if len(p.excl) > 0 || len(p.reads) > 0 {
-		p.wake()
 	}
 }
 
-func without(list []*backend, b *backend) []*backend {
-	for i, x := range list {
-		if x == b {
-			return append(list[:i], list[i+1:]...)
-		}
-	}
-	return list
-}
-
-// grow opens backends for what waits, up to the pool's size.
-func (p *pool) grow() {
-	want := len(p.excl)
-	if len(p.reads) > 0 && len(p.shared) < p.l.cfg.ReadLanes {
-		want++
-	}
-	if want == 0 || p.l.Draining() {
-		return
-	}
-	if !p.l.srv.mayDial(p.key) {
-		if p.dialErr == nil {
-			p.dialErr = errNoSecret
-		}
-		return
-	}
-	for p.dialing < want && len(p.backends)+p.dialing < p.size && p.dials.Start(p.l.Now, p.size) {
-		p.dial()
-	}
-}
-
-// dial opens one backend in the background.
-func (p *pool) dial() {
-	p.dialing++
-	srv, epoch := p.l.srv, p.epoch
-	srv.Background.Go(func() {
-		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
-		defer cancel()
-		conn, err := srv.dialBackend(ctx, p.key)
-		posted := p.l.Post(func() {
-			p.dialing--
-			if err != nil {
-				p.dialFailed(err)
-				return
-			}
-			if p.epoch != epoch {
-				conn.close() // out of date already
-				p.wake()
-				return
-			}
-			p.adopt(conn)
-		})
-		if !posted && err == nil {
-			conn.close()
-		}
-	})
-}
-
-// adopt takes a logged-in connection into the pool.
-func (p *pool) adopt(conn *backendConn) {
+// Adopt takes a logged-in connection into the pool.
+func (p *pool) Adopt(conn *backendConn) {
 	p.fresh(conn.params)
 	b := &backend{
 		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,
 		status: pgwire.StatusIdle, set: p.settings.Empty(), prepared: make(map[*stmt]uint64),
-		born: p.l.Now, app: conn.params["application_name"], startApp: conn.params["application_name"],
+		app: conn.params["application_name"], startApp: conn.params["application_name"],
 	}
 	s, err := p.l.Watch(conn.fd, b)
 	if err != nil {
 		conn.close()
-		p.dialFailed(fmt.Errorf("watch backend socket: %w", err))
+		p.DialFailed(fmt.Errorf("watch backend socket: %w", err))
 		return
 	}
 	b.s = s
 	b.lex = lexical{b.params[encodingName], b.params[conformingName]}
 	b.bytewise = bytewise[b.lex.encoding]
-	p.backends = append(p.backends, b)
-	p.st.Opened++
-	b.mode = modeOwn
+	p.Adopted(b)
 	if v := b.params["server_version"]; v != p.version {
 		p.version, p.known = v, false
 		clear(p.greeting)
@@ -321,7 +221,7 @@ func (p *pool) adopt(conn *backendConn) {
 	}
 	if p.known {
 		p.release(b)
-		p.wake()
+		p.Wake()
 		return
 	}
 	b.ask(factsSQL, func(u *unit) {
@@ -370,13 +270,10 @@ func (p *pool) learn(u *unit) {
 // errNoSecret is why weir cannot open a backend by itself.
 var errNoSecret = errors.New("weir has nothing to log in with as this user: each login of a client brings one connection, and there is none left (list the user's password, or SCRAM secret, to let weir open more)")
 
-// dialFailed tells those who wait, at once if the server refuses this user or
+// DialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
-func (p *pool) dialFailed(err error) {
-	p.st.DialErrors++
-	p.dialErr = err
-	p.dials.Failed(p.l.Now)
-	if len(p.backends) > 0 {
+func (p *pool) DialFailed(err error) {
+	if !p.NotDialed(err) {
 		return
 	}
 	switch pgwire.CodeOf(err) {
@@ -389,74 +286,41 @@ func (p *pool) dialFailed(err error) {
 // What the server said is passed on as it said it.
 func (p *pool) dialProblem() *pgwire.Error {
 	var e *pgwire.Error
-	if errors.As(p.dialErr, &e) {
+	if errors.As(p.DialErr, &e) {
 		out := *e
 		return &out
 	}
-	out := pgwire.NewError(pgwire.CodeConnectionUnable, "weir cannot reach the server: %v", p.dialErr)
+	out := pgwire.NewError(pgwire.CodeConnectionUnable, "weir cannot reach the server: %v", p.DialErr)
 	out.Hint = "Check that the server runs and that weir's --postgres names it."
 	return out
 }
 
 // failWaiting answers everything that has waited at least as long as min.
 func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
-	old := p.excl
-	p.excl = nil
-	for _, w := range old {
-		if w.gone() {
-			if w.u != nil {
-				p.freeSlot(w.u)
-			}
-			continue
-		}
-		if p.l.Now-w.since < minWait || w.ask != nil {
-			p.excl = append(p.excl, w)
-			continue
-		}
-		p.st.Timeouts++
+	lose := func(u *unit) { u.c.lost(u, plain(e)) }
+	p.Expire(minWait, func(w waiter) {
 		switch {
-		case w.c != nil:
-			w.c.waiting = false
-			if !w.c.greeted {
+		case w.Client != nil:
+			w.Client.waiting = false
+			if !w.Client.greeted {
 				f := *e
 				f.Severity, f.SeverityRaw = "FATAL", "FATAL"
-				w.c.fatal(&f)
+				w.Client.fatal(&f)
 			} else {
-				w.c.refuse(plain(e))
+				w.Client.refuse(plain(e))
 			}
-		case w.ln != nil:
-			w.ln.queued = false
-			w.ln.failAll(plain(e))
-		case w.u != nil:
-			p.freeSlot(w.u)
-			w.u.c.lost(w.u, plain(e))
+		case w.Lane != nil:
+			w.Lane.queued = false
+			w.Lane.failAll(plain(e))
+		case w.Unit != nil:
+			p.FreeSlot(&w.Unit.Turn)
+			lose(w.Unit)
 		}
-	}
-	p.dropApart(func(u *unit) bool {
-		if u.c == nil || u.c.s.Closed || u.dead {
-			return true
-		}
-		if p.l.Now-u.apartAt < minWait {
-			return false
-		}
-		p.st.Timeouts++
-		u.c.lost(u, plain(e))
-		return true
-	})
-	reads := p.reads
-	p.reads = nil
-	for _, u := range reads {
-		if u.c == nil || u.c.s.Closed || u.dead {
-			continue
-		}
-		if p.l.Now-u.queuedAt < minWait {
-			p.reads = append(p.reads, u)
-			continue
-		}
-		p.st.Timeouts++
-		u.c.lost(u, plain(e))
-	}
+	}, lose)
 }
+
+// Expires reports whether a unit's wait for a slot ends with the queue timeout.
+func (p *pool) Expires(*unit) bool { return true }
 
 // plain is the error as one that leaves the session alive.
 func plain(e *pgwire.Error) *pgwire.Error {
@@ -467,46 +331,31 @@ func plain(e *pgwire.Error) *pgwire.Error {
 
 // lose forgets a backend whose connection is gone.
 func (p *pool) lose(b *backend, err error) {
-	p.backends = without(p.backends, b)
-	p.free = without(p.free, b)
-	p.shared = without(p.shared, b)
-	if b.ghosts {
-		b.ghosts = false
-		p.apart.ghosts--
+	p.Lose(b)
+	if !b.served && !b.Doomed && !b.Retired {
+		p.DialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
 	}
-	p.st.Closed++
-	if !b.served && !b.doomed && !b.retired {
-		p.dialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
-	}
-	if b.depth() > 0 || b.owner != nil {
-		p.l.srv.Log.Warn("backend connection lost", "pool", p.key.String(), "pid", b.pid, "mode", b.mode.String(), "in_flight", b.depth(), "error", fmt.Sprint(err))
+	if b.Depth() > 0 || b.owner != nil {
+		p.l.srv.Log.Warn("backend connection lost", "pool", p.key.String(), "pid", b.pid, "mode", b.Mode.String(), "in_flight", b.Depth(), "error", fmt.Sprint(err))
 	}
 }
 
 // Tick enforces the pool's limits in time.
 func (p *pool) Tick() {
 	cfg := p.l.cfg
-	if p.dialErr != nil && len(p.backends) == 0 && p.dialing == 0 {
+	if p.Unreachable() {
 		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
 	}
-	if cfg.QueueTimeout > 0 && (len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0) {
+	if cfg.QueueTimeout > 0 && p.Waiting() > 0 {
 		e := pgwire.NewError(pgwire.CodeTooManyConnections,
 			"weir: no backend of pool %s became free within %s", p.key, cfg.QueueTimeout)
-		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.backends)-len(p.free), p.size, len(p.excl)+len(p.reads)+p.apart.waiting())
+		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.Backends)-len(p.Free), p.Size, p.Waiting())
 		e.Hint = "Raise --pool-size, shorten transactions, or raise --queue-timeout."
 		p.failWaiting(cfg.QueueTimeout, e)
 	}
-	for i := 0; i < len(p.free); i++ {
-		b := p.free[i]
-		idle := cfg.ServerIdleTimeout > 0 && p.l.Now-b.freeSince > cfg.ServerIdleTimeout
-		old := cfg.ServerLifetime > 0 && p.l.Now-b.born > cfg.ServerLifetime
-		if (idle || old) && p.replaceable() {
-			p.closeFree(b)
-			i--
-		}
-	}
-	if len(p.excl) > 0 || len(p.reads) > 0 || p.apart.waiting() > 0 {
-		p.wake()
+	p.Reap()
+	if p.Waiting() > 0 {
+		p.Wake()
 	}
 	p.proof.tick(p)
 	p.audit()
@@ -522,17 +371,10 @@ func (p *pool) Tick() {
 	}
 }
 
-// closeFree closes a free backend, which leaves p.free.
-func (p *pool) closeFree(b *backend) {
-	b.s.Write(pgwire.AppendTerminate(nil))
-	b.s.Flush()
-	b.s.Close(io.EOF)
-}
-
-// replaceable tells whether a backend may be closed for its age: not where only
+// Replaceable reports whether a backend may be closed for its age: not where only
 // the next login could bring another and there are clients who would wait for it.
-func (p *pool) replaceable() bool {
-	if p.l.srv.mayDial(p.key) {
+func (p *pool) Replaceable() bool {
+	if p.MayDial() {
 		return true
 	}
 	for _, c := range p.l.Clients {
@@ -543,27 +385,15 @@ func (p *pool) replaceable() bool {
 	return true
 }
 
-// CloseAll ends every backend.
-func (p *pool) CloseAll() {
-	for len(p.backends) > 0 {
-		b := p.backends[len(p.backends)-1]
-		if !b.s.Closed {
-			b.s.Write(pgwire.AppendTerminate(nil))
-			b.s.Flush()
-		}
-		b.s.Close(io.EOF)
-	}
-}
-
 // count records an answered unit.
 func (p *pool) count(u *unit, now time.Duration) {
-	p.st.Units++
+	p.Stats.Units++
 	if u.shape != nil {
 		u.shape.Runs++
 	}
 	if u.failed {
-		p.st.Errors++
+		p.Stats.Errors++
 	}
-	p.st.Bytes += uint64(u.bytes)
-	p.st.Latency.Record(int64(now - u.queuedAt))
+	p.Stats.Bytes += uint64(u.bytes)
+	p.Stats.Latency.Record(int64(now - u.queuedAt))
 }

@@ -87,7 +87,7 @@ func (l *loop) proof(database string) *proof {
 // begin reads the index for the first time, on a backend that is not yet in use.
 func (f *proof) begin(b *backend) {
 	f.adopted = append(f.adopted, b)
-	b.held = true
+	b.Held = true
 	if !f.reading {
 		f.read(b)
 	}
@@ -125,7 +125,7 @@ func (f *proof) read(b *backend) {
 			f.confirm(b)
 			return
 		}
-		b.held = true
+		b.Held = true
 		b.ask(sql, func(u *unit) {
 			if u.err != nil {
 				f.failed(b, u.err)
@@ -149,7 +149,7 @@ func (f *proof) free(b *backend) {
 	if b.s.Closed {
 		return
 	}
-	b.held = false
+	b.Held = false
 	b.settle()
 }
 
@@ -215,17 +215,17 @@ func (f *proof) failed(b *backend, err error) {
 // after since.
 func (f *proof) retire(since time.Duration) {
 	for _, p := range f.l.PoolList {
-		if p.proof != f || !p.replaceable() {
+		if p.proof != f || !p.Replaceable() {
 			continue
 		}
-		for _, b := range p.backends {
-			if b.answered >= since {
-				b.retired = true
+		for _, b := range p.Backends {
+			if b.Answered >= since {
+				b.Retired = true
 			}
 		}
-		for _, b := range slices.Clone(p.free) {
-			if b.retired {
-				p.closeFree(b)
+		for _, b := range slices.Clone(p.Free) {
+			if b.Retired {
+				b.Goodbye()
 			}
 		}
 	}
@@ -245,7 +245,7 @@ func (f *proof) tick(p *pool) {
 			return
 		}
 	}
-	if !f.ready || f.reading || f.looking || !f.used || f.l.Now < f.lookAt || len(p.backends) == 0 {
+	if !f.ready || f.reading || f.looking || !f.used || f.l.Now < f.lookAt || len(p.Backends) == 0 {
 		return
 	}
 	f.used = false
@@ -282,7 +282,7 @@ func (f *proof) confirm(b *backend) {
 			x = nil
 		}
 		f.believe(x)
-		b.held = false
+		b.Held = false
 	})
 }
 
@@ -328,7 +328,7 @@ func (f *proof) unstick() {
 // readSoon reads the catalogue on a backend that becomes free.
 func (f *proof) readSoon(p *pool) {
 	f.looking = true
-	p.enqueue(waiter{any: true, ask: func(b *backend) {
+	p.Enqueue(waiter{Any: true, Ask: func(b *backend) {
 		f.looking = false
 		if f.reading {
 			p.release(b)
@@ -341,13 +341,13 @@ func (f *proof) readSoon(p *pool) {
 // ofUnread returns an idle backend whose client keeps it only because nothing is
 // known. Where all backends are kept so, none would become free to read on.
 func (p *pool) ofUnread() *backend {
-	if len(p.free) > 0 || len(p.backends) < p.size {
+	if len(p.Free) > 0 || len(p.Backends) < p.Size {
 		return nil
 	}
-	for _, b := range p.backends {
+	for _, b := range p.Backends {
 		c := b.owner
 		if c != nil && c.link == b && c.pins&^pinMode == pinUnread && c.cur == nil && c.pass == 0 && !c.copyIn &&
-			b.status == pgwire.StatusIdle && b.depth() == 0 && b.cancels == 0 && !b.held && !b.doomed && !b.s.Closed {
+			b.status == pgwire.StatusIdle && b.Depth() == 0 && b.Cancels == 0 && !b.Held && !b.Doomed && !b.s.Closed {
 			return b
 		}
 	}
@@ -358,7 +358,7 @@ func (p *pool) ofUnread() *backend {
 func (f *proof) look(p *pool) {
 	f.looking = true
 	f.looks++
-	p.enqueue(waiter{any: true, ask: func(b *backend) {
+	p.Enqueue(waiter{Any: true, Ask: func(b *backend) {
 		sent := f.l.Now
 		b.ask(quietly+stampSQL, func(u *unit) {
 			f.looking = false
@@ -394,12 +394,12 @@ func (f *proof) changed(b *backend, surely bool) bool {
 		return true
 	}
 	f.looks++
-	b.held = true
+	b.Held = true
 	sent := f.l.Now
 	b.ask(quietly+stampSQL, func(u *unit) {
 		switch {
 		case f.reading: // for another client, since this one's change
-			b.held = false
+			b.Held = false
 		case u.err != nil || len(u.rows) != 1 || f.index == nil || string(u.rows[0][0]) != f.index.stamp:
 			if b.s.Closed {
 				return // see unstick
@@ -407,7 +407,7 @@ func (f *proof) changed(b *backend, surely bool) bool {
 			f.read(b)
 		default:
 			f.since = sent
-			b.held = false
+			b.Held = false
 			f.settled()
 		}
 	})
@@ -420,7 +420,7 @@ func (f *proof) outdated(surely bool) {
 	f.stale, f.grewAt = true, f.l.Now
 	f.elsewhere(func(g *proof) {
 		for _, p := range g.l.PoolList {
-			if !surely || p.proof != g || !g.ready || len(p.backends) == 0 {
+			if !surely || p.proof != g || !g.ready || len(p.Backends) == 0 {
 				continue
 			}
 			g.stale, g.grewAt = true, g.l.Now

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
@@ -11,26 +12,27 @@ import (
 // that wait: they keep their order, those that have left lose their place, and no
 // memory is allocated.
 func TestThoseWhoWaitOnAreNotCopied(t *testing.T) {
-	p := &pool{l: &loop{srv: new(Server), cfg: new(Config)}, size: keepForShared}
+	p := &pool{l: &loop{srv: new(Server), cfg: new(Config)}}
+	p.Init(p, core.KeepForShared, &p.l.Loop.Loop, &p.l.Agenda, nil, t.Context())
 	p.l.cfg.ReadLanes = 1
 	p.l.srv.config.Store(p.l.cfg)
 	p.l.srv.creds.init(p.l.cfg)
-	for range p.size {
-		p.backends = append(p.backends, &backend{p: p})
+	for range p.Size {
+		p.Backends = append(p.Backends, &backend{p: p})
 	}
-	p.free = p.backends[:1:1]
+	p.Free = p.Backends[:1:1]
 	var want []*client
 	for i := range 50 {
 		c := &client{s: &netloop.Sock{}, waiting: i%3 != 0}
-		p.excl = append(p.excl, waiter{c: c})
+		p.Excl = append(p.Excl, waiter{Client: c})
 		if c.waiting {
 			want = append(want, c)
 		}
 	}
 	allocs := testing.AllocsPerRun(10, p.dispatch)
 	var got []*client
-	for _, w := range p.excl {
-		got = append(got, w.c)
+	for _, w := range p.Excl {
+		got = append(got, w.Client)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%d wait on, want %d in their order", len(got), len(want))

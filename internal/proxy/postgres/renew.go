@@ -360,15 +360,7 @@ func (s *Server) renew(r reach) {
 func (p *pool) renewBackends() {
 	clear(p.greeting)
 	p.forgetTexts()
-	if !p.replaceable() {
-		return // better out of date than without any
-	}
-	p.known = false
-	p.epoch++
-	for _, b := range p.backends {
-		b.retired = true
-	}
-	for len(p.free) > 0 {
-		p.closeFree(p.free[0])
+	if p.Retire() {
+		p.known = false
 	}
 }

@@ -134,7 +134,7 @@ func (g *group) send(b *backend) {
 	plan := g.ln.rows
 	g.sizes, g.at, g.err, g.rows, g.ends, g.notices = g.sizes[:0], 0, nil, g.rows[:0], g.ends[:0], nil
 	g.u.exp, g.u.expAt = g.u.exp[:0], 0
-	b.push(g.u)
+	b.Push(g.u, b.p.l.Now)
 	describe := plan.insert.Returning
 	for rest := g.units; len(rest) > 0; {
 		if plan.st == nil {

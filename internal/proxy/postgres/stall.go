@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -21,140 +22,44 @@ import (
 // while the pool has a slot for it (apart.go). Otherwise it is cancelled, and runs
 // again when there is one.
 
-const (
-	// minPatience is how long a shared read may take before those behind it are
-	// moved. It is longer where reads take longer, up to maxPatience: on a machine
-	// without a free processor everything is slow, and moving does not help.
-	minPatience = 5 * time.Millisecond
-	maxPatience = 50 * time.Millisecond
-	// turnCheck is how often the turns of what runs apart are looked at.
-	turnCheck = 10 * time.Millisecond
-	// stallMark is how long a shape stays out of the pipelines after one of it was
-	// last seen to be held up.
-	stallMark = 50 * time.Millisecond
-	// cancelAgain is the least time between two cancel requests of weir's own for
-	// one backend.
-	cancelAgain = 100 * time.Millisecond
-	// maxMoves bounds the reads that are moved without answers in between, so that
-	// an overloaded server is not loaded with everything twice.
-	maxMoves = 512
-)
-
-// A stallWatch looks after the shared reads and what runs apart, for as long as
-// there are any.
-type stallWatch struct{ p *pool }
-
-// watch enters the pool's watch.
-func (p *pool) watch() {
-	if !p.apart.watched {
-		p.apart.watched = true
-		p.l.Agenda.At(stallWatch{p})
-	}
-}
-
-func (b *backend) headSince() time.Duration { return max(b.head().sentAt, b.answered) }
-
-func (p *pool) patience() time.Duration { return min(max(8*p.readTime, minPatience), maxPatience) }
-
-// stalledAt is when the head of a shared backend counts as held up.
-func (p *pool) stalledAt(b *backend) time.Duration {
-	return max(b.headSince()+p.patience(), b.notBefore)
-}
-
-func (w stallWatch) Deadline() (at time.Duration, ok bool) {
-	p := w.p
-	if p.apart.active() || len(p.excl)+len(p.reads) > 0 {
-		at, ok = p.apart.check, true
-	}
-	for _, b := range p.shared {
-		if b.depth() == 0 {
-			continue
-		}
-		if t := p.stalledAt(b); !ok || t < at {
-			at, ok = t, true
-		}
-	}
-	return at, ok
-}
-
-func (w stallWatch) Due() {
-	p := w.p
-	p.apart.watched = false
-	for i := 0; i < len(p.shared); {
-		b := p.shared[i]
-		if b.depth() > 0 && p.stalledAt(b) <= p.l.Now && p.stalled(b) {
-			continue // it has left the list
-		}
-		i++
-	}
-	if p.apart.check <= p.l.Now && (p.apart.active() || len(p.excl)+len(p.reads) > 0) {
-		p.apart.check = p.l.Now + turnCheck
-		p.checkTurns()
-	}
-	if _, busy := w.Deadline(); busy {
-		p.watch()
-	}
-}
-
-// stalled takes a backend whose head is held up out of the pipelines. It reports
+// Stalled takes a backend whose head is held up out of the pipelines. It reports
 // false if too many reads were moved lately.
-func (p *pool) stalled(b *backend) bool {
-	if b.cancels > 0 || b.held {
-		b.notBefore = p.l.Now + minPatience
+func (p *pool) Stalled(b *backend) bool {
+	if !p.MoveAway(&b.Conn) {
 		return false
 	}
-	if n := b.depth() - 1; n > p.moves() {
-		b.notBefore = p.l.Now + minPatience
-		return false
-	} else if n > 0 {
-		p.moved += n
-		p.st.Moved += uint64(n)
-	}
-	u := b.head()
+	u := b.Head()
 	p.unshare(b)
-	p.st.Stalls++
 	if u.kind != unitClient || u.c == nil {
 		return true
 	}
 	if u.shape != nil {
-		u.shape.Stall(p.l.Now + stallMark)
+		u.shape.Stall(p.l.Now + core.StallMark)
 	}
-	if u.slot == slotNone {
-		p.hold(u, slotFresh)
+	if u.Slot == core.SlotNone {
+		p.Hold(&u.Turn, core.SlotFresh)
 	}
-	if p.apart.used > p.slots() {
+	if p.OverSlots() {
 		b.preempt(u)
 	}
 	return true
 }
 
-// moves is how many reads may be moved now: the budget comes back with time.
-func (p *pool) moves() int {
-	back := int((p.l.Now - p.movedAt) / (2 * time.Millisecond))
-	if back > 0 {
-		p.moved, p.movedAt = max(0, p.moved-back), p.l.Now
-	}
-	return maxMoves - p.moved
-}
-
 // unshare takes a busy backend out of the pipelines and moves all reads but the
 // head elsewhere.
 func (p *pool) unshare(b *backend) {
-	p.shared = without(p.shared, b)
-	b.mode = modeOwn
+	p.Shared.Remove(b)
+	b.Mode = core.ModeOwn
 	waiting := map[*client]bool{}
-	if u := b.head(); u.c != nil {
+	if u := b.Head(); u.c != nil {
 		waiting[u.c] = true
 		u.c.reader = nil
 	}
-	for _, u := range b.queue[b.qHead+1:] {
+	for _, u := range b.Units()[1:] {
 		if u.kind != unitClient || u.c == nil {
 			continue
 		}
-		if !b.ghosts {
-			b.ghosts = true
-			p.apart.ghosts++
-		}
+		p.Haunt(&b.Conn)
 		n := p.l.moveOut(u)
 		c := n.c
 		if c.s.Closed {
@@ -168,14 +73,14 @@ func (p *pool) unshare(b *backend) {
 		waiting[c] = true
 		p.readAgain(n)
 	}
-	p.watch()
-	p.wake()
+	p.Watch()
+	p.Wake()
 }
 
 // readAgain queues a read that was moved.
 func (p *pool) readAgain(u *unit) {
 	if u.shape != nil && u.shape.Stalled(p.l.Now) {
-		p.queueSolo(u)
+		p.queueApart(u)
 		return
 	}
 	p.queueRead(u)
@@ -186,7 +91,7 @@ func (p *pool) readAgain(u *unit) {
 func (l *loop) moveOut(u *unit) *unit {
 	n := l.newUnit(unitClient)
 	n.c, n.simple, n.read, n.shape, n.effects = u.c, u.simple, u.read, u.shape, u.effects
-	n.queuedAt, n.retries, n.tries = u.queuedAt, u.retries, u.tries
+	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
 	n.raw, u.raw = u.raw, n.raw
 	n.ops, u.ops = u.ops, n.ops
 	n.parsed, u.parsed = u.parsed, n.parsed
@@ -207,46 +112,46 @@ func (c *client) nextAgain() {
 	c.p.readAgain(u)
 }
 
-// checkTurns ends the turns of reads that have run apart for long while others
+// CheckTurns ends the turns of reads that have run apart for long while others
 // wait, and those of reads whose clients have left.
-func (p *pool) checkTurns() {
+func (p *pool) CheckTurns() {
 	probe := false
-	for _, b := range p.backends {
-		u := b.head()
-		if b.mode != modeOwn || u == nil || u.kind != unitClient {
+	for _, b := range p.Backends {
+		u := b.Head()
+		if b.Mode != core.ModeOwn || u == nil || u.kind != unitClient {
 			continue
 		}
-		took := p.l.Now - b.headSince()
-		if u.slot != slotNone && u.read && u.shape != nil && took > p.patience() {
-			u.shape.Stall(p.l.Now + stallMark)
+		took := p.l.Now - b.Since
+		if u.Slot != core.SlotNone && u.read && u.shape != nil && took > p.Patience() {
+			u.shape.Stall(p.l.Now + core.StallMark)
 		}
 		switch {
-		case b.cancels > 0:
+		case b.Cancels > 0:
 		case u.c == nil || u.c.s.Closed:
-			if (u.read || b.ghosts) && took > minPatience && p.l.Now >= b.cancelAgain {
-				b.cancelAgain = p.l.Now + cancelAgain
+			if (u.read || b.Ghosts) && took > core.MinPatience && p.l.Now >= b.cancelAgain {
+				b.cancelAgain = p.l.Now + core.CancelAgain
 				b.signal(func() {})
 			}
 		case !u.read:
-		case u.slot == slotNone:
+		case u.Slot == core.SlotNone:
 			probe = probe || took > lockPatience
 		default:
-			if (p.apart.waiting() > 0 || p.apart.used > p.slots()) && took > turn(u.tries) {
+			if (p.Apart.Waiting() > 0 || p.OverSlots()) && took > u.Length() {
 				b.preempt(u)
 			}
 		}
 	}
-	for _, u := range p.apart.patient {
+	for _, u := range p.Apart.Patient {
 		// While nobody knows better, their lock is held.
 		if u.c != nil && u.read && u.shape != nil && u.shape.Stalled(p.l.Now) {
-			u.shape.Stall(p.l.Now + stallMark)
+			u.shape.Stall(p.l.Now + core.StallMark)
 		}
 	}
-	if probe && p.apart.waiting()+len(p.excl)+len(p.reads) > 0 {
+	if probe && p.Waiting() > 0 {
 		p.probeLocks()
 	}
-	if p.apart.waiting() > 0 {
-		p.wake()
+	if p.Apart.Waiting() > 0 {
+		p.Wake()
 	}
 }
 
@@ -257,34 +162,40 @@ const (
 	probeEvery   = 50 * time.Millisecond
 )
 
+// A lockProbe is a pool's question of who waits for a lock.
+type lockProbe struct {
+	asked  time.Duration // last
+	asking bool
+}
+
 const locksSQL = `SELECT pid FROM pg_catalog.pg_locks WHERE NOT granted`
 
 // probeLocks asks the server which reads that run alone wait for a lock. Those run
 // apart from now on, in the slots that there are: if they kept their backends, one
 // locked table could occupy the pool. Reads that are only slow are left alone.
 func (p *pool) probeLocks() {
-	if p.apart.probing || p.l.Now-p.apart.probed < probeEvery {
+	if p.probe.asking || p.l.Now-p.probe.asked < probeEvery {
 		return
 	}
 	var b *backend
-	if len(p.free) > 0 {
-		b = p.pick(len(p.free) - 1) // whatever its settings
-		b.mode = modeOwn
+	if len(p.Free) > 0 {
+		b = p.Pick(len(p.Free) - 1) // whatever its settings
+		b.Mode = core.ModeOwn
 	} else {
-		for _, s := range p.shared {
-			if s.cancels == 0 && !s.held && !s.doomed && (b == nil || s.depth() < b.depth()) {
+		for _, s := range p.Shared.Backends {
+			if s.Cancels == 0 && !s.Held && !s.Doomed && (b == nil || s.Depth() < b.Depth()) {
 				b = s
 			}
 		}
 	}
-	p.apart.probed = p.l.Now
+	p.probe.asked = p.l.Now
 	if b == nil {
 		p.suspectLock() // there is nobody to ask
 		return
 	}
-	p.apart.probing = true
+	p.probe.asking = true
 	b.ask(locksSQL, func(u *unit) {
-		p.apart.probing = false
+		p.probe.asking = false
 		for _, row := range u.rows {
 			if pid, err := strconv.ParseUint(string(row[0]), 10, 32); err == nil {
 				p.waitsForLock(uint32(pid))
@@ -297,10 +208,10 @@ func (p *pool) probeLocks() {
 // a lock: every backend of the pool is taken, perhaps all by such reads.
 func (p *pool) suspectLock() {
 	var longest *backend
-	for _, b := range p.backends {
-		u := b.head()
-		if b.mode == modeOwn && u != nil && u.kind == unitClient && u.c != nil && u.read && u.slot == slotNone &&
-			p.l.Now-b.headSince() > suspectAfter && (longest == nil || b.headSince() < longest.headSince()) {
+	for _, b := range p.Backends {
+		u := b.Head()
+		if b.Mode == core.ModeOwn && u != nil && u.kind == unitClient && u.c != nil && u.read && u.Slot == core.SlotNone &&
+			p.l.Now-b.Since > suspectAfter && (longest == nil || b.Since < longest.Since) {
 			longest = b
 		}
 	}
@@ -314,17 +225,17 @@ const suspectAfter = 200 * time.Millisecond
 
 // waitsForLock has the read that the backend runs go on apart.
 func (p *pool) waitsForLock(pid uint32) {
-	for _, b := range p.backends {
-		u := b.head()
-		if b.pid != pid || b.mode != modeOwn || u == nil || u.kind != unitClient || u.c == nil || !u.read || u.slot != slotNone ||
-			p.l.Now-b.headSince() < lockPatience {
+	for _, b := range p.Backends {
+		u := b.Head()
+		if b.pid != pid || b.Mode != core.ModeOwn || u == nil || u.kind != unitClient || u.c == nil || !u.read || u.Slot != core.SlotNone ||
+			p.l.Now-b.Since < lockPatience {
 			continue
 		}
 		if u.shape != nil {
-			u.shape.Stall(p.l.Now + stallMark)
+			u.shape.Stall(p.l.Now + core.StallMark)
 		}
-		p.hold(u, slotFresh)
-		if p.apart.used > p.slots() {
+		p.Hold(&u.Turn, core.SlotFresh)
+		if p.OverSlots() {
 			b.preempt(u)
 		}
 	}
@@ -336,12 +247,12 @@ func (p *pool) waitsForLock(pid uint32) {
 // take another.
 func (b *backend) preempt(u *unit) {
 	now := b.p.l.Now
-	if u.wrote || !u.read || b.cancels > 0 || now < b.cancelAgain {
+	if u.wrote || !u.read || b.Cancels > 0 || now < b.cancelAgain {
 		return
 	}
-	b.cancelAgain = now + cancelAgain
+	b.cancelAgain = now + core.CancelAgain
 	if !u.preempted {
-		b.p.st.Preemptions++
+		b.p.Stats.Preemptions++
 	}
 	u.preempted, u.hold = true, true
 	b.signal(func() {})
@@ -352,7 +263,7 @@ func (b *backend) preempt(u *unit) {
 // no further statements.
 func (b *backend) signal(finish func()) {
 	srv := b.p.l.srv
-	b.cancels++
+	b.Cancels++
 	b.hazard = true
 	cfg := srv.cfg().Postgres
 	pid, secret := b.pid, b.secret
@@ -363,11 +274,11 @@ func (b *backend) signal(finish func()) {
 		err := pgwire.Cancel(ctx, cfg, pid, secret)
 		defer finish()
 		l.Post(func() {
-			b.cancels--
+			b.Cancels--
 			if err != nil {
 				srv.Log.Warn("cancel request failed", "pid", pid, "error", err)
 			}
-			if b.cancels == 0 && !b.s.Closed {
+			if b.Cancels == 0 && !b.s.Closed {
 				if c := b.owner; c != nil {
 					c.resume()
 				}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -31,21 +32,18 @@ type unit struct {
 
 	// Progress.
 	queuedAt time.Duration // when the client's messages were complete
-	sentAt   time.Duration
-	wrote    bool // part of the answer is in the client's output
-	mark     int  // length of the client's output before that part
-	bytes    int  // of the answer so far
-	failed   bool // an ErrorResponse came; only ReadyForQuery follows
-	retry    bool // the answer is withheld: run again
+	wrote    bool          // part of the answer is in the client's output
+	mark     int           // length of the client's output before that part
+	bytes    int           // of the answer so far
+	failed   bool          // an ErrorResponse came; only ReadyForQuery follows
+	retry    bool          // the answer is withheld: run again
 	retries  uint8
 	err      *pgwire.Error // the ErrorResponse, where weir must look at it
 	dead     bool          // cancelled or disconnected while it waited
 
 	// Running alone: see apart.go.
+	core.Turn
 	read      bool          // a shared read: has no effects, may run twice
-	slot      slot          // ... that it holds
-	tries     uint8         // turns that it has had
-	apartAt   time.Duration // when it began to wait for a slot
 	bound     time.Duration // the lock_timeout that weir has set for this turn; 0 if the client's own holds
 	waited    time.Duration // for locks, in earlier turns
 	preempted bool          // weir has cancelled it, to run it again
@@ -82,6 +80,12 @@ type unit struct {
 	notice func(msg []byte) // weir's own: called with each NoticeResponse
 	tell   bool             // weir's own: the owner learns of settings that it changes
 }
+
+// Left reports whether nobody waits for the answer any more.
+func (u *unit) Left() bool { return u.c == nil || u.c.s.Closed || u.dead }
+
+// Queued is when the client's messages were complete.
+func (u *unit) Queued() time.Duration { return u.queuedAt }
 
 type unitKind uint8
 

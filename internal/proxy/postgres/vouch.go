@@ -175,7 +175,7 @@ func (s *Server) askWarm(ctx context.Context, key poolKey) (row [][]byte, asked 
 	for _, l := range s.Loops {
 		if err := l.Call(ctx, func() {
 			p := l.Pools[key]
-			if asked || p == nil || len(p.backends) == 0 {
+			if asked || p == nil || len(p.Backends) == 0 {
 				return
 			}
 			asked = true

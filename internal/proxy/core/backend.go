@@ -1,0 +1,105 @@
+package core
+
+import "time"
+
+// A Mode is what a backend does at present.
+type Mode uint8
+
+// The modes.
+const (
+	ModeFree   Mode = iota // nothing is in flight; the pool has it among the free ones
+	ModeShared             // pipelines reads of several clients
+	ModeOwned              // serves one client: a statement, a transaction or a pinned session
+	ModeLaned              // runs one group of writes
+	ModeOwn                // runs weir's own question, or a statement whose client does not own it
+)
+
+func (m Mode) String() string {
+	return [...]string{"free", "shared", "owned", "laned", "own"}[m]
+}
+
+// A Conn is the part of a backend, one connection to the server, that both sides of
+// the proxy have. U is the side's unit. A side embeds it in its own backend, and a
+// Base looks after it. It belongs to the loop's thread.
+type Conn[U any] struct {
+	Flight[U]
+
+	Mode      Mode
+	Born      time.Duration
+	FreeSince time.Duration
+	NotBefore time.Duration // its head does not count as stalled before
+	Cancels   int           // requests under way to end what it runs: it is not fed
+	Held      bool          // its session is being made ready for somebody
+	Ghosts    bool          // runs reads whose clients were served elsewhere
+	Doomed    bool          // close when free: nobody may use it
+	Retired   bool          // close when free: it is out of date
+}
+
+// Pooled returns the Conn itself: of a backend that embeds it.
+func (c *Conn[U]) Pooled() *Conn[U] { return c }
+
+// Feedable reports whether more may be sent behind what is in flight.
+func (c *Conn[U]) Feedable() bool { return c.Cancels == 0 && !c.Held && !c.Doomed && !c.Retired }
+
+// A Flight is what was sent on a connection and is not answered yet, in order. The
+// zero value is empty.
+type Flight[U any] struct {
+	// Since is when the server began with the head: when that was sent, or when the
+	// one before it was answered.
+	Since time.Duration
+	// Answered is when the last answer ended, 0 if there was none.
+	Answered time.Duration
+
+	units []U // from first on
+	first int
+}
+
+// compactAt is how many answered units a flight that never empties keeps room for.
+const compactAt = 256
+
+// Depth is the number of units in flight.
+func (f *Flight[U]) Depth() int { return len(f.units) - f.first }
+
+// Head is the unit whose answer comes next, the zero value if nothing is in flight.
+func (f *Flight[U]) Head() (u U) {
+	if f.first < len(f.units) {
+		u = f.units[f.first]
+	}
+	return u
+}
+
+// Units are those in flight, the head first. They are valid until the next Push or Pop.
+func (f *Flight[U]) Units() []U { return f.units[f.first:] }
+
+// Push appends a unit that is sent now.
+func (f *Flight[U]) Push(u U, now time.Duration) {
+	switch {
+	case f.first == len(f.units):
+		f.units, f.first, f.Since = f.units[:0], 0, now
+	case f.first > compactAt:
+		n := copy(f.units, f.units[f.first:])
+		clear(f.units[n:])
+		f.units, f.first = f.units[:n], 0
+	}
+	f.units = append(f.units, u)
+}
+
+// Pop removes the head, which has been answered, and returns how long that took.
+func (f *Flight[U]) Pop(now time.Duration) (took time.Duration) {
+	var none U
+	f.units[f.first] = none
+	f.first++
+	if f.first == len(f.units) {
+		f.units, f.first = f.units[:0], 0
+	}
+	took = now - f.Since
+	f.Since, f.Answered = now, now
+	return took
+}
+
+// Lose empties the flight and returns what was in it: the connection is gone.
+func (f *Flight[U]) Lose() []U {
+	units := f.units[f.first:]
+	f.units, f.first = nil, 0
+	return units
+}

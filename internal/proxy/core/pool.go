@@ -1,0 +1,313 @@
+package core
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// A Backend is a side's connection to the server. It embeds a Conn.
+type Backend[U any] interface {
+	comparable
+	Pooled() *Conn[U]
+	// Goodbye ends a connection that has nothing under way. It leaves the pool.
+	Goodbye()
+}
+
+// A Dialect is what a Base asks of the pool that embeds it. None of it is asked in the
+// course of a statement that finds a backend and is answered in time.
+type Dialect[B, C, U, L, N any] interface {
+	// Look gives free backends to what waits.
+	netloop.Task
+	// Options are those in force.
+	Options() *session.Options
+	// MayDial reports whether weir can log in as the pool's user by itself.
+	MayDial() bool
+	// Dial opens a connection and logs in. It is called on a goroutine of its own.
+	Dial(ctx context.Context) (N, error)
+	// Adopt takes a connection into the pool, Discard closes one that is of no use.
+	Adopt(conn N)
+	Discard(conn N)
+	// Replaceable reports whether a backend may be closed for its age: not where only
+	// the next login could bring another and there are clients who would wait for it.
+	Replaceable() bool
+	// DialFailed is told why there is no connection.
+	DialFailed(err error)
+	// Left reports whether a waiter does not wait any more.
+	Left(w *Waiter[B, C, U, L]) bool
+	// Expires reports whether the wait of a unit for a slot ends with the queue
+	// timeout.
+	Expires(u U) bool
+	// Stalled is called for a shared backend whose head is held up. It takes it out
+	// of the pipelines, or reports false.
+	Stalled(b B) bool
+	// CheckTurns looks at the turns of what runs apart.
+	CheckTurns()
+}
+
+// A Base is the part of a pool that both sides of the proxy have: a loop's backends
+// for one user and database, and everything that waits for one of them. B is the
+// side's backend, C its client, U its unit, L its lane and N a connection on its way
+// into the pool. A side embeds it in its own pool. It belongs to the loop's thread.
+type Base[B Backend[U], C any, U Unit, L any, N any] struct {
+	Size     int
+	Backends []B
+	Free     []B // most recently used last
+	Shared   Pipelines[B, U]
+	Dialing  int
+
+	Excl  Waiters[B, C, U, L] // in order of arrival
+	Reads List[U]             // shared reads for which no pipeline has room
+	Apart Apart[U]            // statements that run alone, bounded
+	Late  int                 // runs of lanes whose places were given to others
+
+	ReadTime time.Duration // what a shared read takes, on average
+	Stats    PoolStats
+
+	DialErr error // of the last attempt
+	Dials   netloop.Backoff
+
+	side       Dialect[B, C, U, L, N]
+	task       netloop.Task // the side's
+	loop       *netloop.Loop
+	agenda     *netloop.Agenda
+	background *sync.WaitGroup
+	dialCtx    context.Context
+
+	hot     bool   // on the agenda
+	watched bool   // the stalls are on the agenda
+	epoch   uint64 // counts the times when all backends were to be renewed
+	budget  moveBudget
+	check   time.Duration // when the turns are looked at next
+}
+
+// Init makes an empty pool of a loop for the side that embeds it. What opens
+// connections runs in the background, until dialCtx ends.
+func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], size int, loop *netloop.Loop, agenda *netloop.Agenda, background *sync.WaitGroup, dialCtx context.Context) {
+	p.side, p.task, p.Size = side, side, size
+	p.loop, p.agenda, p.background, p.dialCtx = loop, agenda, background, dialCtx
+}
+
+// Wake has the pool's queues looked at, later in this turn.
+func (p *Base[B, C, U, L, N]) Wake() {
+	if !p.hot {
+		p.hot = true
+		p.agenda.Pool(p.task)
+	}
+}
+
+// Awake is called when they are being looked at.
+func (p *Base[B, C, U, L, N]) Awake() { p.hot = false }
+
+// Waiting is the number of statements that wait in the pool.
+func (p *Base[B, C, U, L, N]) Waiting() int { return len(p.Excl) + len(p.Reads) + p.Apart.Waiting() }
+
+// KeepForShared is the size from which on a pool keeps one backend for what shares
+// and for what ends by itself.
+const KeepForShared = 8
+
+// LastForShared reports whether no further client may have a backend of its own.
+// A client may hold it for as long as it likes, and may hold it until another
+// has its answer: pgbench prepares a statement for one session while those that
+// are in transactions wait in the same thread. If all backends were held, that
+// would be a deadlock. readLanes is the most backends that are shared.
+func (p *Base[B, C, U, L, N]) LastForShared(readLanes int) bool {
+	return p.Size >= KeepForShared && readLanes > 0 && len(p.Backends)-len(p.Free)-p.Shared.Len() >= p.Size-1
+}
+
+// Pick removes a free backend.
+func (p *Base[B, C, U, L, N]) Pick(i int) B {
+	b := p.Free[i]
+	p.Free = slices.Delete(p.Free, i, i+1)
+	return b
+}
+
+// Claim removes a backend from the free ones, if it is one.
+func (p *Base[B, C, U, L, N]) Claim(b B) { p.Free = without(p.Free, b) }
+
+// Release puts a backend among the free ones. It reports false if the backend is to
+// be closed instead. c is the backend's.
+func (p *Base[B, C, U, L, N]) Release(b B, c *Conn[U]) bool {
+	if c.Mode == ModeShared {
+		p.Shared.Remove(b)
+	}
+	c.Mode = ModeFree
+	if c.Doomed || c.Retired {
+		return false
+	}
+	c.FreeSince = p.loop.Now
+	p.Free = append(p.Free, b)
+	if len(p.Excl) > 0 || len(p.Reads) > 0 {
+		p.Wake()
+	}
+	return true
+}
+
+// Lose forgets a backend whose connection is gone.
+func (p *Base[B, C, U, L, N]) Lose(b B) {
+	p.Backends = without(p.Backends, b)
+	p.Free = without(p.Free, b)
+	p.Shared.Remove(b)
+	p.EndGhosts(b.Pooled())
+	p.Stats.Closed++
+}
+
+func without[B comparable](list []B, b B) []B {
+	if i := slices.Index(list, b); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// Grow opens backends for what waits, up to the pool's size. refused is why it
+// cannot where only logins of clients bring connections.
+func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
+	want := len(p.Excl)
+	if len(p.Reads) > 0 && p.Shared.Len() < readLanes {
+		want++
+	}
+	if want == 0 || p.loop.Draining() {
+		return
+	}
+	if !p.side.MayDial() {
+		if p.DialErr == nil {
+			p.DialErr = refused
+		}
+		return
+	}
+	for p.Dialing < want && len(p.Backends)+p.Dialing < p.Size && p.Dials.Start(p.loop.Now, p.Size) {
+		p.dial()
+	}
+}
+
+// dial opens one backend in the background.
+func (p *Base[B, C, U, L, N]) dial() {
+	p.Dialing++
+	epoch, timeout := p.epoch, p.side.Options().ConnectTimeout
+	p.background.Go(func() {
+		ctx, cancel := context.WithTimeout(p.dialCtx, timeout)
+		defer cancel()
+		conn, err := p.side.Dial(ctx)
+		posted := p.loop.Post(func() {
+			p.Dialing--
+			switch {
+			case err != nil:
+				p.side.DialFailed(err)
+			case p.epoch != epoch: // out of date already
+				p.side.Discard(conn)
+				p.Wake()
+			default:
+				p.side.Adopt(conn)
+			}
+		})
+		if !posted && err == nil {
+			p.side.Discard(conn)
+		}
+	})
+}
+
+// Adopted takes in a backend whose connection is on the loop. It is weir's own at
+// first.
+func (p *Base[B, C, U, L, N]) Adopted(b B) {
+	c := b.Pooled()
+	c.Mode, c.Born = ModeOwn, p.loop.Now
+	p.Backends = append(p.Backends, b)
+	p.Stats.Opened++
+}
+
+// NotDialed notes why there is no connection, and reports whether there is no
+// backend either.
+func (p *Base[B, C, U, L, N]) NotDialed(err error) (none bool) {
+	p.Stats.DialErrors++
+	p.DialErr = err
+	p.Dials.Failed(p.loop.Now)
+	return len(p.Backends) == 0
+}
+
+// Unreachable reports whether there is no backend, nor one under way, and why.
+func (p *Base[B, C, U, L, N]) Unreachable() bool {
+	return p.DialErr != nil && len(p.Backends) == 0 && p.Dialing == 0
+}
+
+// Works notes that the server has answered on a new connection.
+func (p *Base[B, C, U, L, N]) Works() {
+	p.DialErr = nil
+	p.Dials.Succeeded()
+}
+
+// Retire has every backend replaced when it is next free, and what is being opened
+// closed. It reports false, and does nothing, where that would leave clients without
+// any: better out of date than that.
+func (p *Base[B, C, U, L, N]) Retire() bool {
+	if !p.side.Replaceable() {
+		return false
+	}
+	p.epoch++
+	for _, b := range p.Backends {
+		b.Pooled().Retired = true
+	}
+	for len(p.Free) > 0 {
+		p.Free[0].Goodbye() // leaves p.Free
+	}
+	return true
+}
+
+// Reap closes free backends that nobody needed for long, or that are old.
+func (p *Base[B, C, U, L, N]) Reap() {
+	o := p.side.Options()
+	for i := 0; i < len(p.Free); i++ {
+		c := p.Free[i].Pooled()
+		idle := o.ServerIdleTimeout > 0 && p.loop.Now-c.FreeSince > o.ServerIdleTimeout
+		old := o.ServerLifetime > 0 && p.loop.Now-c.Born > o.ServerLifetime
+		if (idle || old) && p.side.Replaceable() {
+			p.Free[i].Goodbye() // leaves p.Free
+			i--
+		}
+	}
+}
+
+// CloseAll ends every backend.
+func (p *Base[B, C, U, L, N]) CloseAll() {
+	for len(p.Backends) > 0 {
+		p.Backends[len(p.Backends)-1].Goodbye()
+	}
+}
+
+// LastAnswer is when the server last answered, 0 if it has not.
+func (p *Base[B, C, U, L, N]) LastAnswer() (at time.Duration) {
+	for _, b := range p.Backends {
+		at = max(at, b.Pooled().Answered)
+	}
+	return at
+}
+
+// Describe adds the pool to the status of all pools of its user and database.
+func (p *Base[B, C, U, L, N]) Describe(ps *sight.PoolStatus) {
+	ps.Size += p.Size
+	ps.Backends += len(p.Backends)
+	ps.Free += len(p.Free)
+	ps.Dialing += p.Dialing
+	for _, b := range p.Backends {
+		switch b.Pooled().Mode {
+		case ModeShared:
+			ps.Shared++
+		case ModeOwned, ModeOwn:
+			ps.Owned++
+		case ModeLaned:
+			ps.Laned++
+		}
+	}
+	for i := range p.Excl {
+		if w := &p.Excl[i]; !p.side.Left(w) {
+			ps.Waiting++
+			ps.OldestWait = max(ps.OldestWait, p.loop.Now-w.Since)
+		}
+	}
+	ps.Waiting += len(p.Reads) + p.Apart.Waiting()
+	p.Stats.AddTo(ps)
+}

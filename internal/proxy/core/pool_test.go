@@ -1,0 +1,377 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// The types of a side that speaks no protocol.
+type (
+	testUnit struct {
+		core.Turn
+		name   string
+		left   bool
+		queued time.Duration
+	}
+	testBackend struct {
+		core.Conn[*testUnit]
+		p      *testPool
+		closed bool
+	}
+	testClient struct {
+		name string
+		left bool
+	}
+	testLane struct{ name string }
+	waiter   = core.Waiter[*testBackend, *testClient, *testUnit, *testLane]
+)
+
+func (u *testUnit) Left() bool            { return u.left }
+func (u *testUnit) Queued() time.Duration { return u.queued }
+
+func (b *testBackend) Goodbye() {
+	b.closed = true
+	b.p.Lose(b)
+}
+
+// A testPool is a side's pool; its loop's clock is set by hand.
+type testPool struct {
+	core.Base[*testBackend, *testClient, *testUnit, *testLane, int]
+	loop       *netloop.Loop
+	agenda     netloop.Agenda
+	options    session.Options
+	background sync.WaitGroup
+
+	irreplaceable bool
+	noSecret      bool
+	looks, turns  int
+	keepStalled   bool
+	stalled       []*testBackend
+	dial          func(ctx context.Context) (int, error)
+	adopted       []int
+	discarded     []int
+	failed        []error
+}
+
+func newTestPool(t *testing.T, size int) *testPool {
+	t.Helper()
+	p := &testPool{loop: new(netloop.Loop)}
+	p.Init(p, size, p.loop, &p.agenda, &p.background, t.Context())
+	return p
+}
+
+func (p *testPool) Look()                                 { p.Awake(); p.looks++ }
+func (p *testPool) Options() *session.Options             { return &p.options }
+func (p *testPool) MayDial() bool                         { return !p.noSecret }
+func (p *testPool) Dial(ctx context.Context) (int, error) { return p.dial(ctx) }
+func (p *testPool) Adopt(conn int)                        { p.adopted = append(p.adopted, conn) }
+func (p *testPool) Discard(conn int)                      { p.discarded = append(p.discarded, conn) }
+func (p *testPool) Replaceable() bool                     { return !p.irreplaceable }
+func (p *testPool) DialFailed(err error)                  { p.NotDialed(err); p.failed = append(p.failed, err) }
+func (p *testPool) Expires(u *testUnit) bool              { return u.name != "for ever" }
+func (p *testPool) CheckTurns()                           { p.turns++ }
+func (p *testPool) at(ms int)                             { p.loop.Now = time.Duration(ms) * time.Millisecond }
+func (p *testPool) settle()                               { p.agenda.Settle(p.loop.Now) }
+func (p *testPool) unit(name string, queuedMs int) *testUnit {
+	return &testUnit{name: name, queued: time.Duration(queuedMs) * time.Millisecond}
+}
+
+func (p *testPool) Left(w *waiter) bool {
+	return w.Client != nil && w.Client.left || w.Unit != nil && w.Unit.left
+}
+
+func (p *testPool) Stalled(b *testBackend) bool {
+	if p.keepStalled || !p.MoveAway(&b.Conn) {
+		return false
+	}
+	p.stalled = append(p.stalled, b)
+	p.Shared.Remove(b)
+	return true
+}
+
+// backend adds one that is weir's own.
+func (p *testPool) backend() *testBackend {
+	b := &testBackend{p: p}
+	p.Adopted(b)
+	return b
+}
+
+// free adds a free one.
+func (p *testPool) free() *testBackend {
+	b := p.backend()
+	p.Release(b, &b.Conn)
+	return b
+}
+
+// A flight is a queue that knows when the server began with its head.
+func TestFlight(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var f core.Flight[int]
+	type sent struct {
+		unit int
+		at   time.Duration
+	}
+	var want []sent
+	var answered time.Duration
+	for i := 1; i < 20000; i++ {
+		now := time.Duration(i)
+		grow := rnd.IntN(100) < []int{70, 30}[i/1000%2] // now and then there are many in flight
+		if grow || len(want) == 0 {
+			f.Push(i, now)
+			want = append(want, sent{i, now})
+		} else {
+			began := max(want[0].at, answered)
+			if got := f.Pop(now); got != now-began {
+				t.Fatalf("step %d: the answer took %d, want %d", i, got, now-began)
+			}
+			want, answered = want[1:], now
+		}
+		if f.Depth() != len(want) || f.Answered != answered || len(f.Units()) != len(want) {
+			t.Fatalf("step %d: %d in flight, answered at %d; want %d, %d", i, f.Depth(), f.Answered, len(want), answered)
+		}
+		if len(want) == 0 {
+			if f.Head() != 0 {
+				t.Fatalf("step %d: nothing is in flight, and %d is its head", i, f.Head())
+			}
+			continue
+		}
+		if began := max(want[0].at, answered); f.Head() != want[0].unit || f.Since != began {
+			t.Fatalf("step %d: head %d since %d, want %d since %d", i, f.Head(), f.Since, want[0].unit, began)
+		}
+	}
+	n := f.Depth()
+	if lost := f.Lose(); len(lost) != n || f.Depth() != 0 {
+		t.Errorf("%d of %d were lost, %d are left", len(lost), n, f.Depth())
+	}
+}
+
+func TestLastForShared(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name                      string
+		size, free, shared, owned int
+		lanes                     int
+		want                      bool
+	}{
+		{"nothing is open", 8, 0, 0, 0, 4, false},
+		{"one is left", 8, 1, 0, 7, 4, true},
+		{"the last one is shared", 8, 0, 1, 7, 4, true},
+		{"two are left", 8, 1, 1, 6, 4, false},
+		{"seven of eight are open and owned", 8, 0, 0, 7, 4, true},
+		{"a small pool keeps none", 7, 1, 0, 6, 4, false},
+		{"reads do not share", 8, 1, 0, 7, 0, false},
+	} {
+		p := newTestPool(t, c.size)
+		for range c.free {
+			p.free()
+		}
+		for range c.shared {
+			b := p.backend()
+			p.Shared.Add(b, &b.Conn)
+		}
+		for range c.owned {
+			p.backend().Mode = core.ModeOwned
+		}
+		if got := p.LastForShared(c.lanes); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A backend that is given back is free, or is to be closed; those who wait are
+// looked at.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	p := newTestPool(t, 4)
+	shared, doomed, retired := p.backend(), p.backend(), p.backend()
+	p.Shared.Add(shared, &shared.Conn)
+	doomed.Doomed, retired.Retired = true, true
+	p.at(7)
+	if !p.Release(shared, &shared.Conn) || p.Release(doomed, &doomed.Conn) || p.Release(retired, &retired.Conn) {
+		t.Error("only the first is of use")
+	}
+	if !slices.Equal(p.Free, []*testBackend{shared}) || p.Shared.Len() != 0 || shared.Mode != core.ModeFree || shared.FreeSince != p.loop.Now {
+		t.Errorf("free: %d, shared: %d, mode %v", len(p.Free), p.Shared.Len(), shared.Mode)
+	}
+	if p.settle(); p.looks != 0 {
+		t.Error("nobody waits, and the queues are looked at")
+	}
+	p.Claim(shared)
+	p.Reads = append(p.Reads, p.unit("read", 0))
+	p.Release(shared, &shared.Conn)
+	p.Wake()
+	if p.settle(); p.looks != 1 {
+		t.Errorf("the queues were looked at %d times, want once", p.looks)
+	}
+	p.Haunt(&shared.Conn)
+	p.Lose(shared)
+	if len(p.Backends) != 2 || len(p.Free) != 0 || p.Apart.Ghosts != 0 || p.Stats.Closed != 1 {
+		t.Errorf("a lost backend: %d of 3 left, %d free, %d ghosts, %d closed", len(p.Backends), len(p.Free), p.Apart.Ghosts, p.Stats.Closed)
+	}
+}
+
+// Retired backends go when they are free. Where only logins bring connections, and
+// somebody needs one, they stay.
+func TestRetireAndReap(t *testing.T) {
+	t.Parallel()
+	p := newTestPool(t, 4)
+	p.options.ServerIdleTimeout, p.options.ServerLifetime = 10*time.Millisecond, time.Second
+	busy, idle := p.backend(), p.free()
+	busy.Mode = core.ModeOwned
+	p.irreplaceable = true
+	p.at(2000)
+	p.Reap()
+	if p.Retire() || idle.closed || busy.Retired {
+		t.Error("what cannot be replaced was given up")
+	}
+	p.irreplaceable = false
+	if !p.Retire() || !idle.closed || busy.closed || !busy.Retired {
+		t.Error("the free one is closed at once, the other one later")
+	}
+
+	p = newTestPool(t, 4)
+	p.options.ServerIdleTimeout, p.options.ServerLifetime = 10*time.Millisecond, time.Second
+	first := p.free()
+	p.at(5)
+	second := p.free()
+	p.at(11)
+	if p.Reap(); !first.closed || second.closed {
+		t.Error("only the first was idle for more than 10 ms")
+	}
+	p.at(1006)
+	p.Claim(second)
+	p.Release(second, &second.Conn)
+	if p.Reap(); !second.closed {
+		t.Error("the second is older than a second")
+	}
+	p.free()
+	p.backend()
+	if p.CloseAll(); len(p.Backends) != 0 {
+		t.Errorf("%d are left", len(p.Backends))
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	t.Parallel()
+	p := newTestPool(t, 9)
+	p.free()
+	shared, owned, own, laned := p.backend(), p.backend(), p.backend(), p.backend()
+	p.Shared.Add(shared, &shared.Conn)
+	owned.Mode, own.Mode, laned.Mode = core.ModeOwned, core.ModeOwn, core.ModeLaned
+	laned.Push(p.unit("x", 0), 3)
+	laned.Pop(5)
+	p.Enqueue(waiter{Client: &testClient{}})
+	p.Enqueue(waiter{Client: &testClient{left: true}})
+	p.Reads = append(p.Reads, p.unit("read", 0))
+	p.QueueApart(p.unit("apart", 0))
+	p.at(20)
+	var got sight.PoolStatus
+	p.Describe(&got)
+	if got.Size != 9 || got.Backends != 5 || got.Free != 1 || got.Shared != 1 || got.Owned != 2 || got.Laned != 1 ||
+		got.Waiting != 3 || got.OldestWait != 20*time.Millisecond || got.Opened != 5 || got.Waits != 2 {
+		t.Errorf("%+v", got)
+	}
+	if p.LastAnswer() != 5 {
+		t.Errorf("the last answer was at %d", p.LastAnswer())
+	}
+}
+
+// loopOwner runs a loop for what needs one.
+type loopOwner struct{ p *testPool }
+
+func (o loopOwner) Settle()                      { o.p.settle() }
+func (o loopOwner) Tick()                        {}
+func (o loopOwner) Alarm() (time.Duration, bool) { return o.p.agenda.Alarm() }
+func (o loopOwner) Drain()                       {}
+func (o loopOwner) Drained() bool                { return true }
+func (o loopOwner) Shutdown()                    {}
+
+// Backends are opened for those who wait, up to the pool's size. One that was begun
+// before all were to be renewed is out of date when it comes.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	p := newTestPool(t, 3)
+	p.options.ConnectTimeout = time.Minute
+	began := time.Now()
+	if err := p.loop.Start(loopOwner{p}, func() time.Duration { return time.Since(began) }, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := p.loop.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer running.Wait()
+	defer stop()
+	on := func(f func()) {
+		t.Helper()
+		if err := p.loop.Call(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answers := make(chan error)
+	conn := 0
+	var mu sync.Mutex
+	p.dial = func(context.Context) (int, error) {
+		err := <-answers
+		mu.Lock()
+		defer mu.Unlock()
+		conn++
+		return conn, err
+	}
+	refused := errors.New("no secret")
+	on(func() {
+		p.Grow(4, refused)
+		if p.Dialing != 0 {
+			t.Error("a backend is opened for nobody")
+		}
+		for range 9 {
+			p.Enqueue(waiter{Client: &testClient{}})
+		}
+		p.noSecret = true
+		p.Grow(4, refused)
+		if p.Dialing != 0 || !errors.Is(p.DialErr, refused) || !p.Unreachable() {
+			t.Errorf("%d are opened without a secret, why: %v", p.Dialing, p.DialErr)
+		}
+		p.noSecret = false
+		p.Grow(4, refused)
+		if p.Dialing != 3 {
+			t.Errorf("%d are opened, want 3", p.Dialing)
+		}
+	})
+	settled := func(n int) {
+		t.Helper()
+		for dialing := 3; dialing != n; {
+			on(func() { dialing = p.Dialing })
+		}
+	}
+	answers <- nil
+	settled(2)
+	bad := errors.New("refused")
+	answers <- bad
+	settled(1)
+	on(func() { p.Retire() })
+	answers <- nil
+	settled(0)
+	on(func() {
+		if len(p.adopted) != 1 || len(p.failed) != 1 || len(p.discarded) != 1 || !errors.Is(p.DialErr, bad) || p.Stats.DialErrors != 1 {
+			t.Errorf("adopted %d, failed %v, discarded %d, want one of each", len(p.adopted), p.failed, len(p.discarded))
+		}
+		if p.Works(); p.DialErr != nil {
+			t.Error("the server works, and its last error stands")
+		}
+	})
+}

@@ -1,0 +1,194 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// A Waiter wants a free backend: exactly one of its first four fields is set.
+type Waiter[B, C, U, L any] struct {
+	Client C
+	Unit   U
+	Lane   L
+	Ask    func(b B)
+	Any    bool // of Ask: in whatever settings it is
+	Since  time.Duration
+}
+
+// Waiters are those who wait for a backend, in order of arrival.
+type Waiters[B, C, U, L any] []Waiter[B, C, U, L]
+
+// Pass begins to go through the waiters.
+func (ws *Waiters[B, C, U, L]) Pass() Pass[B, C, U, L] { return Pass[B, C, U, L]{ws: ws} }
+
+// A Pass goes through the waiters once. Those that Next returns wait no longer,
+// unless Keep follows. What comes meanwhile is gone through as well. It allocates
+// nothing; End must be called.
+//
+//	[ wait on | dropped | not looked at ]
+//	          kept      at
+type Pass[B, C, U, L any] struct {
+	ws       *Waiters[B, C, U, L]
+	kept, at int
+}
+
+// Next is the next waiter; ok is false behind the last one.
+func (t *Pass[B, C, U, L]) Next() (w Waiter[B, C, U, L], ok bool) {
+	if t.at >= len(*t.ws) {
+		return w, false
+	}
+	w = (*t.ws)[t.at]
+	t.at++
+	return w, true
+}
+
+// Keep has the waiter that Next returned wait on.
+func (t *Pass[B, C, U, L]) Keep() {
+	(*t.ws)[t.kept] = (*t.ws)[t.at-1]
+	t.kept++
+}
+
+// Back returns the waiter that Next returned: it, and all behind it, are left.
+func (t *Pass[B, C, U, L]) Back() { t.at-- }
+
+// End drops those that wait no longer.
+func (t *Pass[B, C, U, L]) End() {
+	if t.kept < t.at {
+		*t.ws = slices.Delete(*t.ws, t.kept, t.at)
+	}
+}
+
+// A List is units in order.
+type List[U any] []U
+
+// Drop removes the units for which drop is true. It may be called, and units may be
+// appended, while drop runs.
+func (l *List[U]) Drop(drop func(u U) bool) {
+	old := *l
+	*l = nil
+	for _, u := range old {
+		if !drop(u) {
+			*l = append(*l, u)
+		}
+	}
+}
+
+// Shift removes the first unit.
+func (l *List[U]) Shift() U {
+	u := (*l)[0]
+	*l = slices.Delete(*l, 0, 1)
+	return u
+}
+
+// Skip removes the first n.
+func (l *List[U]) Skip(n int) {
+	if n > 0 {
+		*l = slices.Delete(*l, 0, n)
+	}
+}
+
+// Enqueue has somebody wait for a backend.
+func (p *Base[B, C, U, L, N]) Enqueue(w Waiter[B, C, U, L]) {
+	w.Since = p.loop.Now
+	p.Excl = append(p.Excl, w)
+	p.Stats.Waits++
+	p.Watch()
+	p.Wake()
+}
+
+// Forget drops a waiter that has left: the slot of a unit is free again.
+func (p *Base[B, C, U, L, N]) Forget(w *Waiter[B, C, U, L]) {
+	var none U
+	if w.Unit != none {
+		p.FreeSlot(w.Unit.AsTurn())
+	}
+}
+
+// Expire refuses everything that has waited for at least so long, except for weir's
+// own questions: refuse is called for those who wait for a backend, lose for units that
+// wait for a slot or a pipeline.
+func (p *Base[B, C, U, L, N]) Expire(least time.Duration, refuse func(w Waiter[B, C, U, L]), lose func(u U)) {
+	now := p.loop.Now
+	old := p.Excl
+	p.Excl = nil
+	for _, w := range old {
+		switch {
+		case p.side.Left(&w):
+			p.Forget(&w)
+		case now-w.Since < least || w.Ask != nil:
+			p.Excl = append(p.Excl, w)
+		default:
+			p.Stats.Timeouts++
+			refuse(w)
+		}
+	}
+	expire := func(u U, since time.Duration) bool {
+		switch {
+		case u.Left():
+		case now-since < least:
+			return false
+		default:
+			p.Stats.Timeouts++
+			lose(u)
+		}
+		return true
+	}
+	p.Apart.Drop(func(u U) bool {
+		return (u.Left() || p.side.Expires(u)) && expire(u, u.AsTurn().ApartAt)
+	})
+	p.Reads.Drop(func(u U) bool { return expire(u, u.Queued()) })
+}
+
+// MaxOvertake is how long reads may keep a pipeline busy while somebody waits for
+// a backend of his own: some round trips, so that short waits cost nothing.
+const MaxOvertake = 5 * time.Millisecond
+
+// Starving reports whether somebody who needs a backend alone has waited too long
+// while none becomes free by itself.
+func (p *Base[B, C, U, L, N]) Starving() bool {
+	return len(p.Excl) > 0 && len(p.Free) == 0 && len(p.Backends) >= p.Size && p.loop.Now-p.Excl[0].Since > MaxOvertake
+}
+
+// ReadsFirst reports whether queued reads have their turn before those who want a
+// backend alone: without a pipeline there may be no moment when nobody else waits.
+func (p *Base[B, C, U, L, N]) ReadsFirst() bool {
+	return len(p.Reads) > 0 && len(p.Excl) > 0 && p.Shared.Len() == 0 && p.Reads[0].Queued() <= p.Excl[0].Since
+}
+
+// MayShareMore reports whether one more backend may become a pipeline. readLanes is
+// the most that there may be; of several, one is left for those who need a backend
+// alone.
+func (p *Base[B, C, U, L, N]) MayShareMore(readLanes int) bool {
+	if len(p.Excl) > 0 && readLanes > 1 {
+		readLanes--
+	}
+	return p.Shared.Len() < readLanes && (len(p.Excl) == 0 || p.Shared.Len() == 0)
+}
+
+// MaxPipeline bounds the reads in flight on one backend: enough to fill a
+// write and a read of the socket, few enough that the last one waits about as
+// long as the network takes anyway.
+const MaxPipeline = 64
+
+// Pipelines are the backends that are shared by reads of several clients. Its Conns
+// are those of its backends, for what looks at all of them in every turn.
+type Pipelines[B Backend[U], U any] struct {
+	Backends []B
+	conns    []*Conn[U]
+}
+
+// Len is the number of pipelines.
+func (l *Pipelines[B, U]) Len() int { return len(l.Backends) }
+
+// Add makes a backend a pipeline. c is the backend's.
+func (l *Pipelines[B, U]) Add(b B, c *Conn[U]) {
+	c.Mode = ModeShared
+	l.Backends, l.conns = append(l.Backends, b), append(l.conns, c)
+}
+
+// Remove takes a backend out, if it is a pipeline.
+func (l *Pipelines[B, U]) Remove(b B) {
+	if i := slices.Index(l.Backends, b); i >= 0 {
+		l.Backends, l.conns = slices.Delete(l.Backends, i, i+1), slices.Delete(l.conns, i, i+1)
+	}
+}

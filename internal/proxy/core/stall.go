@@ -1,0 +1,128 @@
+package core
+
+import "time"
+
+// This file is how a shared read that does not answer is noticed. What becomes of it,
+// and of those behind it, is the side's matter; see stall.go of both.
+
+const (
+	// MinPatience is how long a shared read may take before those behind it are
+	// moved. It is longer where reads take longer, up to MaxPatience: on a machine
+	// without a free processor everything is slow, and moving does not help.
+	MinPatience = 5 * time.Millisecond
+	// MaxPatience is the longest.
+	MaxPatience = 50 * time.Millisecond
+	// turnCheck is how often the turns of what runs apart are looked at.
+	turnCheck = 10 * time.Millisecond
+	// StallMark is how long a shape stays out of the pipelines after one of it was
+	// last seen to be held up.
+	StallMark = 50 * time.Millisecond
+	// CancelAgain is the least time between two requests of weir's own to end what
+	// one backend runs.
+	CancelAgain = 100 * time.Millisecond
+	// MaxObserved is what a shape learns at most from one read that ran apart: it
+	// may have been the cost of a lock, which passes.
+	MaxObserved = 8 * time.Millisecond
+	// maxMoves bounds the reads that are moved without answers in between, so that
+	// an overloaded server is not loaded with everything twice.
+	maxMoves = 512
+	// moveBack is the time in which one of them may be moved again.
+	moveBack = 2 * time.Millisecond
+)
+
+// A moveBudget bounds how many reads are moved; it comes back with time.
+type moveBudget struct {
+	moved int
+	at    time.Duration
+}
+
+// left is how many reads may be moved now.
+func (m *moveBudget) left(now time.Duration) int {
+	if back := int((now - m.at) / moveBack); back > 0 {
+		m.moved, m.at = max(0, m.moved-back), now
+	}
+	return maxMoves - m.moved
+}
+
+// Watch has the pool look after the shared reads and what runs apart, for as long as
+// there are any.
+func (p *Base[B, C, U, L, N]) Watch() {
+	if !p.watched {
+		p.watched = true
+		p.agenda.At((*stalls[B, C, U, L, N])(p))
+	}
+}
+
+// Patience is how long a shared read may take.
+func (p *Base[B, C, U, L, N]) Patience() time.Duration {
+	return min(max(8*p.ReadTime, MinPatience), MaxPatience)
+}
+
+// Answered takes note of how long a shared read took.
+func (p *Base[B, C, U, L, N]) Answered(took time.Duration) { p.ReadTime += (took - p.ReadTime) / 16 }
+
+// stalledAt is when the head of a shared backend, which has one, counts as held up.
+func (p *Base[B, C, U, L, N]) stalledAt(c *Conn[U]) time.Duration {
+	return max(c.Since+p.Patience(), c.NotBefore)
+}
+
+// MoveAway reports whether the reads behind the head of a shared backend may be moved
+// now, and counts them.
+func (p *Base[B, C, U, L, N]) MoveAway(c *Conn[U]) bool {
+	n := c.Depth() - 1
+	if c.Cancels > 0 || c.Held || n > p.budget.left(p.loop.Now) {
+		c.NotBefore = p.loop.Now + MinPatience
+		return false
+	}
+	if n > 0 {
+		p.budget.moved += n
+		p.Stats.Moved += uint64(n)
+	}
+	p.Stats.Stalls++
+	return true
+}
+
+// stalls are a pool's, as something that is due at times.
+type stalls[B Backend[U], C any, U Unit, L any, N any] Base[B, C, U, L, N]
+
+// busy reports whether the turns must be looked at.
+func (s *stalls[B, C, U, L, N]) busy() bool {
+	return s.Apart.Active() || len(s.Excl)+len(s.Reads) > 0
+}
+
+// Deadline is when the next of them is held up, or a turn may be over.
+func (s *stalls[B, C, U, L, N]) Deadline() (at time.Duration, ok bool) {
+	if s.busy() {
+		at, ok = s.check, true
+	}
+	p := (*Base[B, C, U, L, N])(s)
+	for _, c := range s.Shared.conns {
+		if c.Depth() == 0 {
+			continue
+		}
+		if t := p.stalledAt(c); !ok || t < at {
+			at, ok = t, true
+		}
+	}
+	return at, ok
+}
+
+// Due looks.
+func (s *stalls[B, C, U, L, N]) Due() {
+	p := (*Base[B, C, U, L, N])(s)
+	p.watched = false
+	for i := 0; i < len(s.Shared.conns); {
+		c := s.Shared.conns[i]
+		if c.Depth() > 0 && p.stalledAt(c) <= p.loop.Now && p.side.Stalled(p.Shared.Backends[i]) {
+			continue // it has left the list
+		}
+		i++
+	}
+	if p.check <= p.loop.Now && s.busy() {
+		p.check = p.loop.Now + turnCheck
+		p.side.CheckTurns()
+	}
+	if _, ok := s.Deadline(); ok {
+		p.Watch()
+	}
+}
