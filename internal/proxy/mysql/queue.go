@@ -209,6 +209,7 @@ func (p *pool) queueRead(u *unit) {
 	}
 	c.reader = nil
 	p.Reads = append(p.Reads, u)
+	p.Watch()
 	p.Wake()
 }
 

@@ -396,3 +396,31 @@ func TestLockedTableLeavesRoomForOthers(t *testing.T) {
 		}
 	})
 }
+
+// A read that shares gets a connection as well where such reads own them all and
+// nobody else waits.
+func TestLockedTableLeavesRoomForSharedReads(t *testing.T) {
+	t.Parallel()
+	const size = 4
+	w := start(t, database(t, lockable...), func(c *mysql.Config) { c.PoolSize = size })
+	w.warmReads(readerOf("b", 0))
+	free := w.dial(nil)
+	locker := dialAt(t, server(t).Addr(), w.db, nil)
+	locker.must("LOCK TABLES a WRITE")
+	clients := w.dials(size)
+	waits := make([]chan reply, size)
+	for i, c := range clients {
+		waits[i] = make(chan reply, 1)
+		go func() { waits[i] <- c.try(c.query(readerOf("a", i))) }()
+	}
+	eventually(t, "all connections are theirs", func() bool { return w.pool().Owned == size })
+	if got := free.one(readerOf("b", 0)); got != "2" {
+		t.Errorf("read of another table: %s", got)
+	}
+	locker.must("UNLOCK TABLES")
+	for i := range waits {
+		if r := <-waits[i]; r.err != nil || r.lost != nil {
+			t.Errorf("reader %d: %v %v", i, r.err, r.lost)
+		}
+	}
+}
