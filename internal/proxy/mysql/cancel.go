@@ -46,7 +46,7 @@ func (c *client) strike() {
 		}
 	}
 	for _, ln := range c.p.lanes {
-		for _, r := range ln.runs {
+		for _, r := range ln.Runs {
 			mark(r.units)
 			for _, u := range r.units {
 				if u.grp != nil {
@@ -98,7 +98,7 @@ func (c *client) unqueue() bool {
 		}
 	}
 	for _, ln := range c.p.lanes {
-		if ln.q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
+		if ln.Q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
 			c.lost(&unit{}, errInterrupted())
 			return true
 		}

@@ -3,7 +3,6 @@ package mysql
 import (
 	"time"
 
-	"github.com/weirdb/weir/batch"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
@@ -26,22 +25,12 @@ import (
 // A rows lane goes further: INSERTs of one shape become one multi-row INSERT, see
 // rows.go.
 type lane struct {
+	core.Lane[*backend, *unit, *run]
 	p    *pool
 	key  laneKey
 	set  *session.Set  // of the backends that it runs on
 	rows *rowsPlan     // nil in a transaction lane
 	name func() string // for reports
-
-	q      *batch.Queue[*unit]
-	hot    bool // on the agenda
-	queued bool // in the pool's queue, or about to be given a backend
-	timed  bool // on the agenda, for when its window ends
-	limit  int  // rows lane: most rows of a statement now; falls when statements fail
-	used   time.Duration
-	taken  []*unit
-	runs   map[*backend]*run
-
-	groups, members, fallbacks, retried uint64
 }
 
 // laneKey says which writes may share a group. Everything that could make one
@@ -54,65 +43,37 @@ type laneKey struct {
 	window time.Duration
 }
 
-const (
-	// laneKeep is how long an unused lane is kept for its statistics.
-	laneKeep = 10 * time.Minute
-	// maxLanes is the number of lanes of a pool from which on unused ones are
-	// not kept.
-	maxLanes = 1000
-	// maxGroup is the most members of one group. Gains flatten beyond it, while
-	// the latency of a group grows in proportion.
-	maxGroup = 256
-	// maxGroupBytes bounds the messages in one group; a longer write goes alone.
-	// It is below max_allowed_packet wherever that was not lowered.
-	maxGroupBytes = 1 << 20
-)
+// maxGroupBytes bounds the messages in one group; a longer write goes alone.
+// It is below max_allowed_packet wherever that was not lowered.
+const maxGroupBytes = 1 << 20
 
 // A run is one group in flight on one backend.
 type run struct {
+	core.Run
 	ln     *lane
-	units  []*unit // client or multi-row units, in the order of their answers
-	count  int     // of clients' writes
-	began  time.Duration
+	units  []*unit       // client or multi-row units, in the order of their answers
 	failed *mywire.Error // a statement could not be prepared
-	sent   bool
 	tx     bool          // sent between BEGIN and COMMIT
 	open   bool          // the server said BEGIN was fine
 	intact bool          // the transaction was still the same before COMMIT
 	unsure bool          // the server did not say whether it was
 	commit *mywire.Error // COMMIT failed
-	late   bool          // its place among the lane's runs was given to another
 }
 
 func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lane {
 	if ln := p.lanes[key]; ln != nil {
 		return ln
 	}
-	if len(p.lanes) >= maxLanes {
-		for k, old := range p.lanes {
-			if old.idleFor(p.l.Now) > 0 {
-				delete(p.lanes, k)
-			}
-		}
+	cfg := core.LaneConfig(p.Options(), key.window, p.Size, maxGroupBytes)
+	if key.window == 0 && !key.rows {
+		cfg.MaxLanes = 1 // two groups that update the same rows would wait for each other
 	}
-	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.cfg.WriteLanes, Capacity: p.l.cfg.MaxClients + 1}
-	switch {
-	case key.window > 0:
-		cfg.MaxLanes = max(1, p.Size)
-	case !key.rows:
-		// Two groups that update the same rows would wait for each other.
-		cfg.MaxLanes = 1
-	}
-	ln := &lane{
-		p: p, key: key, name: name, limit: maxGroup,
-		q:    batch.NewQueue[*unit](cfg),
-		runs: make(map[*backend]*run),
-		set:  p.laneSettings(key.set),
-	}
+	ln := &lane{p: p, key: key, name: name, set: p.laneSettings(key.set)}
+	ln.Init(ln, cfg, &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
 	if plan != nil {
 		ln.rows = plan()
 	}
-	p.lanes[key] = ln
+	p.lanes.Add(p.l.Now, key, ln)
 	return ln
 }
 
@@ -192,63 +153,27 @@ func (p *pool) transaction(set *session.Set, window time.Duration) *lane {
 // push adds a unit and has the lane looked at when the turn's reads are done.
 func (ln *lane) push(u *unit) {
 	u.park, u.c.reader = true, nil
-	ln.used = ln.p.l.Now
-	if err := ln.q.Push(ln.p.l.Now, u, len(u.raw)); err != nil {
+	if err := ln.Push(u, len(u.raw)); err != nil {
 		u.park = false
 		u.c.lost(u, mywire.NewError(mywire.ErrTooManyConnections, "weir: too many writes wait in one lane: %v", err))
-		return
-	}
-	ln.touch()
-}
-
-func (ln *lane) touch() {
-	if !ln.hot {
-		ln.hot = true
-		ln.p.l.Agenda.Lane(ln)
 	}
 }
 
 // Look sends what may be sent.
 func (ln *lane) Look() {
-	ln.hot = false
+	ln.Awake()
 	ln.pump()
-}
-
-// Deadline is when the lane's window ends.
-func (ln *lane) Deadline() (time.Duration, bool) { return ln.q.Deadline() }
-
-// Due has the lane looked at: its window has ended.
-func (ln *lane) Due() {
-	ln.timed = false
-	ln.touch()
-}
-
-// due tells whether a group may go now, and otherwise has the loop wake up
-// when it may.
-func (ln *lane) due() bool {
-	at, ok := ln.q.Deadline()
-	if !ok {
-		return false
-	}
-	if at <= ln.p.l.Now {
-		return true
-	}
-	if !ln.timed {
-		ln.timed = true
-		ln.p.l.Agenda.At(ln)
-	}
-	return false
 }
 
 // pump starts groups while there are items, lanes and backends.
 func (ln *lane) pump() {
-	for !ln.queued && ln.due() {
+	for !ln.Queued && ln.Ready() {
 		var b *backend
 		if len(ln.p.Excl) == 0 {
 			b = ln.p.take(ln.set, nil)
 		}
 		if b == nil {
-			ln.queued = true
+			ln.Queued = true
 			ln.p.Enqueue(waiter{Lane: ln})
 			return
 		}
@@ -261,23 +186,23 @@ func (ln *lane) pump() {
 // give runs a group on a taken backend. It reports whether one was started at
 // once.
 func (ln *lane) give(b *backend) (started bool) {
-	ln.queued = true // nobody else looks for a backend meanwhile
+	ln.Queued = true // nobody else looks for a backend meanwhile
 	b.Mode = core.ModeOwn
 	b.readied(ln.set, nil, func(b *backend, err *mywire.Error) {
-		ln.queued = false
+		ln.Queued = false
 		if err != nil {
 			lost := b.s.Closed
 			ln.p.release(b)
 			if !lost {
 				ln.failAll(err)
 			}
-			ln.touch() // else on another one: nothing was sent yet
+			ln.Touch() // else on another one: nothing was sent yet
 			return
 		}
 		if started = ln.start(b); !started {
 			ln.p.release(b)
 		}
-		ln.touch()
+		ln.Touch()
 	})
 	return started
 }
@@ -285,18 +210,13 @@ func (ln *lane) give(b *backend) (started bool) {
 // start takes a group and sends it on b. It reports false if there is nothing
 // to send.
 func (ln *lane) start(b *backend) bool {
-	if !ln.due() {
+	if !ln.Take() {
 		return false
 	}
-	var reason batch.Reason
-	ln.taken, reason = ln.q.Take(ln.p.l.Now, ln.taken[:0])
-	if reason == batch.ReasonNone {
-		return false
-	}
-	r := &run{ln: ln, began: ln.p.l.Now}
-	for _, u := range ln.taken {
+	r := &run{ln: ln}
+	for _, u := range ln.Taken {
 		switch {
-		case u.dead || u.c == nil || u.c.s.Closed:
+		case u.Left():
 		case u.size() >= b.maxPacket:
 			u.park = false
 			ln.p.Enqueue(waiter{Unit: u}) // the server would hang up on the whole group
@@ -304,20 +224,16 @@ func (ln *lane) start(b *backend) bool {
 			r.units = append(r.units, u)
 		}
 	}
-	clear(ln.taken)
-	r.count = len(r.units)
-	if r.count == 0 {
-		ln.q.Done(ln.p.l.Now, 0, 0)
-		ln.touch() // more may wait behind those that are gone
+	clear(ln.Taken)
+	if len(r.units) == 0 {
+		ln.None()
 		return false
 	}
-	ln.groups++
-	ln.members += uint64(r.count)
+	ln.Begin(b, r, &r.Run, len(r.units))
 	b.Mode, b.lane = core.ModeLaned, ln
 	b.lastUser = nil
 	b.yieldID(nil)
-	ln.runs[b] = r
-	if ln.rows != nil && r.count > 1 {
+	if ln.rows != nil && r.Count > 1 {
 		r.units = ln.rows.gather(ln, r.units, b.maxPacket)
 	}
 	ln.ready(b, r)
@@ -376,7 +292,7 @@ func (ln *lane) send(b *backend, r *run) {
 		b.hidden(mywire.ComQuery, func(u *unit) { r.commit = u.err })
 		b.s.Out = mywire.AppendCommand(b.s.OutBuf(), mywire.ComQuery, "COMMIT")
 	}
-	r.sent = true
+	r.Sent = true
 }
 
 // needs tells whether the lane is about to use a statement on some backend.
@@ -384,7 +300,7 @@ func (ln *lane) needs(st *stmt) bool {
 	if ln.rows != nil && ln.rows.has(st) {
 		return true
 	}
-	for _, r := range ln.runs {
+	for _, r := range ln.Runs {
 		for _, u := range r.units {
 			if u.st == st {
 				return true
@@ -396,9 +312,9 @@ func (ln *lane) needs(st *stmt) bool {
 
 // backendQuiet goes on with a run: everything that was sent has been answered.
 func (ln *lane) backendQuiet(b *backend) {
-	r := ln.runs[b]
+	r := ln.Runs[b]
 	p := ln.p
-	if !r.sent {
+	if !r.Sent {
 		if r.failed == nil {
 			ln.send(b, r)
 			return
@@ -413,41 +329,10 @@ func (ln *lane) backendQuiet(b *backend) {
 			ln.conclude(r, u)
 		}
 	}
-	delete(ln.runs, b)
-	ln.done(r)
+	ln.End(b, &r.Run)
 	b.lane = nil
 	p.release(b)
-	ln.touch()
-}
-
-// done frees the run's place in the lane.
-func (ln *lane) done(r *run) {
-	if r.late {
-		ln.p.Late--
-		return
-	}
-	ln.q.Done(ln.p.l.Now, r.count, ln.p.l.Now-r.began)
-}
-
-// lateAfter is how long a run may take before those that wait get another place:
-// a statement in it is slow.
-const lateAfter = 50 * time.Millisecond
-
-// relieve gives the places of late runs to those that wait, on as many backends
-// as may run statements apart. Two groups of one lane that update the same rows do
-// not wait for each other where nothing waits for locks, and elsewhere for a second.
-func (ln *lane) relieve() {
-	for _, r := range ln.runs {
-		if ln.q.Len() == 0 || ln.p.Late >= ln.p.Slots() {
-			return
-		}
-		if !r.late && r.sent && ln.p.l.Now-r.began > lateAfter {
-			ln.q.Done(ln.p.l.Now, r.count, ln.p.l.Now-r.began)
-			r.late = true
-			ln.p.Late++
-			ln.touch()
-		}
-	}
+	ln.Touch()
 }
 
 // conclude decides what became of one member, or of one multi-row statement.
@@ -516,7 +401,7 @@ func (ln *lane) again(u *unit) {
 		c.lost(u, errInterrupted())
 		return
 	}
-	ln.retried++
+	ln.Retried++
 	if u.code == mywire.ErrLockWaitTimeout && u.failed {
 		u.Tries = max(1, u.Tries) // somebody holds the lock
 	}
@@ -570,37 +455,29 @@ func (ln *lane) lost(u *unit, e *mywire.Error) {
 
 // backendGone ends a run whose backend is gone.
 func (ln *lane) backendGone(b *backend, e *mywire.Error) {
-	r := ln.runs[b]
+	r := ln.Runs[b]
 	if r == nil {
 		return
 	}
-	delete(ln.runs, b)
-	ln.done(r)
+	ln.End(b, &r.Run)
 	for _, u := range r.units {
-		if !r.sent {
+		if !r.Sent {
 			ln.again(u) // never left weir
 			continue
 		}
 		ln.lost(u, e)
 	}
-	ln.touch()
+	ln.Touch()
 }
 
 // failAll answers everything that waits in the lane with an error.
 func (ln *lane) failAll(e *mywire.Error) {
-	ln.q.Remove(func(u *unit) bool {
+	ln.Q.Remove(func(u *unit) bool {
 		if u.c != nil && !u.c.s.Closed {
 			u.c.lost(u, e)
 		}
 		return true
 	})
-}
-
-func (ln *lane) idleFor(now time.Duration) time.Duration {
-	if ln.q.Len() > 0 || ln.q.InFlight() > 0 || ln.queued {
-		return 0
-	}
-	return now - ln.used
 }
 
 // groupAnswered ends a unit that a lane has answered.

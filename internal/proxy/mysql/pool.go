@@ -48,7 +48,7 @@ type pool struct {
 	stmtBytes int
 	keyBuf    []byte
 
-	lanes  map[laneKey]*lane
+	lanes  core.Lanes[laneKey, *lane]
 	tables tableCache
 
 	facts       poolFacts
@@ -94,7 +94,7 @@ func (l *loop) pool(key poolKey) *pool {
 		settings: l.Settings,
 		shapes:   l.Shapes,
 		stmts:    make(map[string]*stmt),
-		lanes:    make(map[laneKey]*lane),
+		lanes:    make(core.Lanes[laneKey, *lane]),
 		catalog:  l.catalogFor(key.user),
 	}
 	p.Init(p, max(1, (l.cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
@@ -387,7 +387,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 			w.Client.waiting = false
 			w.Client.refuse(e)
 		case w.Lane != nil:
-			w.Lane.queued = false
+			w.Lane.Queued = false
 			w.Lane.failAll(e)
 		case w.Unit != nil:
 			p.FreeSlot(&w.Unit.Turn)
@@ -426,12 +426,7 @@ func (p *pool) Tick() {
 	if p.Waiting() > 0 {
 		p.Wake()
 	}
-	for k, ln := range p.lanes {
-		ln.relieve()
-		if ln.idleFor(p.l.Now) > laneKeep {
-			delete(p.lanes, k)
-		}
-	}
+	p.lanes.Tick(p.l.Now, p.Slots())
 }
 
 // Replaceable reports whether a backend may be closed for its age: not where only

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -75,7 +76,7 @@ func (r *rowsPlan) statement(n int) *stmt {
 // group makes one statement or two.
 func (r *rowsPlan) gather(ln *lane, units []*unit, maxPacket int) []*unit {
 	var out []*unit
-	limit := ln.limit
+	limit := ln.Limit
 	if r.st != nil {
 		limit = min(limit, maxParameters/max(1, r.st.params))
 	}
@@ -197,7 +198,7 @@ func (u *unit) values() mywire.ExecuteMsg {
 // transaction around it, its warnings can still be asked for.
 func (g *group) answered(u *unit) {
 	if !u.failed && u.ok.Warnings > 0 && !g.asked {
-		for b, r := range g.ln.runs {
+		for b, r := range g.ln.Runs {
 			if len(r.units) > 0 && r.units[0] == u {
 				b.ask("SHOW WARNINGS", func(w *unit) { g.warnings = w.result(b.p.key.caps) })
 			}
@@ -219,7 +220,7 @@ func (g *group) conclude(u *unit) {
 		g.lost(u, mywire.NewError(mywire.ErrUnknown, "weir: a statement of %d rows affected %d; the statement is committed", len(g.units), u.ok.AffectedRows))
 		return
 	}
-	ln.limit = min(maxGroup, ln.limit+ln.limit/8+1)
+	ln.Limit = min(core.MaxGroup, ln.Limit+ln.Limit/8+1)
 	counts := g.countWarnings(int(u.ok.Warnings))
 	for i, m := range g.units {
 		id := uint64(0)
@@ -286,8 +287,8 @@ func (g *group) countWarnings(total int) []uint16 {
 // Nothing of the statement has taken effect.
 func (g *group) apart() {
 	ln := g.ln
-	ln.fallbacks++
-	ln.limit = max(minRows, min(ln.limit, len(g.units))/2)
+	ln.Fallbacks++
+	ln.Limit = max(minRows, min(ln.Limit, len(g.units))/2)
 	to := ln.p.transaction(ln.key.set, 0)
 	for _, m := range g.units {
 		switch {

@@ -86,7 +86,7 @@ func (c *client) cancel(done func()) bool {
 		}
 	}
 	for _, ln := range c.p.lanes {
-		if ln.q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
+		if ln.Q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
 			c.lost(&unit{}, errCancelled())
 			return false
 		}

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/batch"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
@@ -33,6 +32,7 @@ import (
 // any asynchronous commit. It is therefore never used for a client that chose
 // synchronous_commit itself.
 type lane struct {
+	core.Lane[*backend, *unit, *run]
 	p    *pool
 	key  laneKey
 	set  *session.Set // of the backends that it runs on
@@ -43,17 +43,6 @@ type lane struct {
 	// async: its backends commit asynchronously, so each run needs a marker,
 	// whatever has been learned of the server since.
 	async bool
-
-	q      *batch.Queue[*unit]
-	hot    bool // on the agenda
-	queued bool // in the pool's queue
-	timed  bool // on the agenda, for when its window ends
-	limit  int  // rows lane: most members of a group now; falls when groups fail
-	used   time.Duration
-	taken  []*unit
-	runs   map[*backend]*run
-
-	groups, members, fallbacks, retried uint64
 }
 
 // laneKey says which writes may share a group. Everything that could make one
@@ -66,13 +55,6 @@ type laneKey struct {
 	rows    bool
 	window  time.Duration
 }
-
-// laneKeep is how long an unused lane is kept for its statistics.
-const laneKeep = 10 * time.Minute
-
-// maxLanes is the number of lanes of a pool from which on unused ones are not
-// kept: settings and texts that are never the same again make lanes without end.
-const maxLanes = 1000
 
 // laneLockTimeout bounds the wait of a grouped write for a lock that somebody else
 // holds, so that it does not hold up its group; it is then run again apart
@@ -89,52 +71,32 @@ func laneLockTimeout(members int) time.Duration {
 	}
 }
 
-// maxGroup is the most members of one group. Gains flatten beyond it
-// (reference measurements: 64 rows 10x, 256 rows 15x, 1000 rows 19x) while the
-// latency of a group grows in proportion.
-const maxGroup = 256
-
 // maxGroupBytes bounds the messages in one group. A longer write goes alone.
 const maxGroupBytes = 4 << 20
 
 // A run is one group in flight on one backend.
 type run struct {
+	core.Run
 	ln      *lane
 	units   []*unit // of a multi-row run only their number counts: its groups answer and recycle them
-	began   time.Duration
-	rows    bool   // sent as multi-row groups
-	flushed bool   // the marker was answered without error, or none was needed
-	notices []byte // what the server said with the marker, as that a standby was not waited for
-	late    bool   // its place among the lane's runs was given to another
+	rows    bool    // sent as multi-row groups
+	flushed bool    // the marker was answered without error, or none was needed
+	notices []byte  // what the server said with the marker, as that a standby was not waited for
 }
 
 func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lane {
 	if ln := p.lanes[key]; ln != nil {
 		return ln
 	}
-	if len(p.lanes) >= maxLanes {
-		for k, old := range p.lanes {
-			if old.idleFor(p.l.Now) > 0 {
-				delete(p.lanes, k)
-			}
-		}
-	}
-	cfg := batch.Config{Window: key.window, MaxItems: maxGroup, MaxBytes: maxGroupBytes, MaxLanes: p.l.cfg.WriteLanes, Capacity: p.l.cfg.MaxClients + 1}
-	if key.window > 0 {
-		cfg.MaxLanes = max(1, p.Size)
-	}
-	ln := &lane{
-		p: p, key: key, name: name, limit: maxGroup,
-		q:    batch.NewQueue[*unit](cfg),
-		runs: make(map[*backend]*run),
-	}
+	ln := &lane{p: p, key: key, name: name}
+	ln.Init(ln, core.LaneConfig(p.Options(), key.window, p.Size, maxGroupBytes), &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
 	ln.async = !key.rows && p.flushable(key.set)
 	ln.set = p.laneSettings(key, 1, ln.async)
 	ln.setNow = ln.set
 	if plan != nil {
 		ln.rows = plan()
 	}
-	p.lanes[key] = ln
+	p.lanes.Add(p.l.Now, key, ln)
 	return ln
 }
 
@@ -237,63 +199,27 @@ func (p *pool) solo(set *session.Set, window time.Duration) *lane {
 // push adds a unit and has the lane looked at when the turn's reads are done.
 func (ln *lane) push(u *unit) {
 	u.park, u.c.reader = true, nil
-	ln.used = ln.p.l.Now
-	if err := ln.q.Push(ln.p.l.Now, u, len(u.raw)); err != nil {
+	if err := ln.Push(u, len(u.raw)); err != nil {
 		u.park = false
 		u.c.lost(u, pgwire.NewError(pgwire.CodeTooManyConnections, "weir: too many writes wait in one lane: %v", err))
-		return
-	}
-	ln.touch()
-}
-
-func (ln *lane) touch() {
-	if !ln.hot {
-		ln.hot = true
-		ln.p.l.Agenda.Lane(ln)
 	}
 }
 
 // Look sends what may be sent.
 func (ln *lane) Look() {
-	ln.hot = false
+	ln.Awake()
 	ln.pump()
-}
-
-// Deadline is when the lane's window ends.
-func (ln *lane) Deadline() (time.Duration, bool) { return ln.q.Deadline() }
-
-// Due has the lane looked at: its window has ended.
-func (ln *lane) Due() {
-	ln.timed = false
-	ln.touch()
-}
-
-// due tells whether a group may go now, and otherwise has the loop wake up
-// when it may.
-func (ln *lane) due() bool {
-	at, ok := ln.q.Deadline()
-	if !ok {
-		return false
-	}
-	if at <= ln.p.l.Now {
-		return true
-	}
-	if !ln.timed {
-		ln.timed = true
-		ln.p.l.Agenda.At(ln)
-	}
-	return false
 }
 
 // pump starts groups while there are items, lanes and backends.
 func (ln *lane) pump() {
-	for !ln.queued && ln.due() {
+	for !ln.Queued && ln.Ready() {
 		var b *backend
 		if len(ln.p.Excl) == 0 {
 			b = ln.p.take(ln.setNow, nil)
 		}
 		if b == nil {
-			ln.queued = true
+			ln.Queued = true
 			ln.p.Enqueue(waiter{Lane: ln})
 			return
 		}
@@ -306,7 +232,7 @@ func (ln *lane) pump() {
 // give runs a group on a taken backend, when that is in the lane's settings. It
 // reports false if there was nothing to run, or nothing yet.
 func (ln *lane) give(b *backend) bool {
-	ln.queued = false
+	ln.Queued = false
 	if b.in(ln.set, b.app) || b.set == ln.setNow {
 		if !b.bytewise {
 			ln.p.release(b)
@@ -317,13 +243,13 @@ func (ln *lane) give(b *backend) bool {
 		if !ok {
 			ln.p.release(b)
 		}
-		ln.touch()
+		ln.Touch()
 		return ok
 	}
-	ln.queued = true // nobody else looks for a backend meanwhile
+	ln.Queued = true // nobody else looks for a backend meanwhile
 	b.Mode = core.ModeOwn
 	b.prepare(ln.set, b.app, func(err *pgwire.Error) {
-		ln.queued = false
+		ln.Queued = false
 		if err != nil {
 			ln.p.release(b)
 			ln.failAll(refused(err))
@@ -337,36 +263,29 @@ func (ln *lane) give(b *backend) bool {
 // start takes a group and sends it on b. It reports false if there is nothing
 // to send.
 func (ln *lane) start(b *backend) bool {
-	if !ln.due() {
+	if !ln.Take() {
 		return false
 	}
-	var reason batch.Reason
-	ln.taken, reason = ln.q.Take(ln.p.l.Now, ln.taken[:0])
-	if reason == batch.ReasonNone {
-		return false
-	}
-	if ln.rows != nil && len(ln.taken) > 1 && !ln.rows.current() {
+	if ln.rows != nil && len(ln.Taken) > 1 && !ln.rows.current() {
 		ln.divert()
 		return false
 	}
-	r := &run{ln: ln, began: ln.p.l.Now}
-	for _, u := range ln.taken {
-		if u.kind == unitRows || (!u.dead && u.c != nil && !u.c.s.Closed) {
+	r := &run{ln: ln}
+	for _, u := range ln.Taken {
+		if u.kind == unitRows || !u.Left() {
 			r.units = append(r.units, u)
 			b.Retired = b.Retired || ln.p.outgrown(u)
 		}
 	}
-	clear(ln.taken)
+	clear(ln.Taken)
 	if len(r.units) == 0 {
-		ln.q.Done(ln.p.l.Now, 0, 0)
-		ln.touch() // more may wait behind those that are gone
+		ln.None()
 		return false
 	}
-	ln.groups++
-	ln.members += uint64(len(r.units))
+	r.Sent = true
+	ln.Begin(b, r, &r.Run, len(r.units))
 	b.Mode, b.lane = core.ModeLaned, ln
 	b.mixed = true
-	ln.runs[b] = r
 	if ln.rows != nil && len(r.units) > 1 {
 		r.rows, r.flushed = true, true
 		ln.sendRows(b, r)
@@ -422,23 +341,22 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 // divert moves a group's members to the solo lane, because the table is not
 // known to be fit for multi-row statements any more.
 func (ln *lane) divert() {
-	ln.q.Done(ln.p.l.Now, len(ln.taken), 0)
+	ln.Q.Done(ln.p.l.Now, len(ln.Taken), 0)
 	solo := ln.p.solo(ln.key.set, 0)
-	for i, u := range ln.taken {
-		ln.taken[i] = nil
-		if !u.dead && u.c != nil && !u.c.s.Closed {
+	for i, u := range ln.Taken {
+		ln.Taken[i] = nil
+		if !u.Left() {
 			solo.push(u)
 		}
 	}
-	ln.touch()
+	ln.Touch()
 }
 
 // backendQuiet ends a run: everything that was sent has been answered.
 func (ln *lane) backendQuiet(b *backend) {
-	r := ln.runs[b]
-	delete(ln.runs, b)
+	r := ln.Runs[b]
 	p := ln.p
-	ln.done(r)
+	ln.End(b, &r.Run)
 	b.lane = nil
 	if b.status != pgwire.StatusIdle {
 		r.flushed = false // one of them was no single write; release closes the backend
@@ -457,37 +375,7 @@ func (ln *lane) backendQuiet(b *backend) {
 		}
 	}
 	p.release(b)
-	ln.touch()
-}
-
-// done frees the run's place in the lane.
-func (ln *lane) done(r *run) {
-	if r.late {
-		ln.p.Late--
-		return
-	}
-	ln.q.Done(ln.p.l.Now, len(r.units), ln.p.l.Now-r.began)
-}
-
-// lateAfter is how long a run may take before those that wait get another place:
-// a statement in it is slow, or waits for a lock in a way that lock_timeout does
-// not bound.
-const lateAfter = 50 * time.Millisecond
-
-// relieve gives the places of late runs to those that wait, on as many backends
-// as may run statements apart.
-func (ln *lane) relieve() {
-	for _, r := range ln.runs {
-		if ln.q.Len() == 0 || ln.p.Late >= ln.p.Slots() {
-			return
-		}
-		if !r.late && ln.p.l.Now-r.began > lateAfter {
-			ln.q.Done(ln.p.l.Now, len(r.units), ln.p.l.Now-r.began)
-			r.late = true
-			ln.p.Late++
-			ln.touch()
-		}
-	}
+	ln.Touch()
 }
 
 // ack gives a member of a solo run its answer.
@@ -498,7 +386,7 @@ func (ln *lane) ack(u *unit, flushed bool) {
 		return
 	}
 	if u.failed && ln.again(u) {
-		ln.retried++
+		ln.Retried++
 		u.park = false
 		u.resp = u.resp[:0]
 		u.retries++
@@ -554,14 +442,13 @@ func (ln *lane) lost(u *unit, e *pgwire.Error) {
 // backendGone ends a run whose backend is gone: members that were answered by
 // the server but not acknowledged are of unknown outcome.
 func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
-	r := ln.runs[b]
+	r := ln.Runs[b]
 	if r == nil {
 		return
 	}
-	delete(ln.runs, b)
-	ln.done(r)
+	ln.End(b, &r.Run)
 	if r.rows {
-		ln.touch()
+		ln.Touch()
 		return // its groups have told those that were not answered yet
 	}
 	for _, u := range r.units {
@@ -580,12 +467,12 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 		}
 		ln.lost(u, e)
 	}
-	ln.touch()
+	ln.Touch()
 }
 
 // failAll answers everything that waits in the lane with an error.
 func (ln *lane) failAll(e *pgwire.Error) {
-	ln.q.Remove(func(u *unit) bool {
+	ln.Q.Remove(func(u *unit) bool {
 		if u.kind == unitRows {
 			u.grp.abandon(e)
 		} else if u.c != nil && !u.c.s.Closed {
@@ -593,13 +480,6 @@ func (ln *lane) failAll(e *pgwire.Error) {
 		}
 		return true
 	})
-}
-
-func (ln *lane) idleFor(now time.Duration) time.Duration {
-	if ln.q.Len() > 0 || ln.q.InFlight() > 0 || ln.queued {
-		return 0
-	}
-	return now - ln.used
 }
 
 // forget drops what the lane derived from the schema.

@@ -35,7 +35,7 @@ type pool struct {
 	stmtBytes int // of the keys of stmts
 	keyBuf    []byte
 
-	lanes    map[laneKey]*lane
+	lanes    core.Lanes[laneKey, *lane]
 	tables   tableCache
 	greeting map[*session.Set][]pgwire.Param // ParameterStatus by settings
 	base     map[string]string               // ... that the last new connection was told
@@ -71,7 +71,7 @@ func (l *loop) pool(key poolKey) *pool {
 		settings: l.Settings,
 		shapes:   l.Shapes,
 		stmts:    make(map[string]*stmt),
-		lanes:    make(map[laneKey]*lane),
+		lanes:    make(core.Lanes[laneKey, *lane]),
 		greeting: make(map[*session.Set][]pgwire.Param),
 		proof:    l.proof(key.database),
 	}
@@ -310,7 +310,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 				w.Client.refuse(plain(e))
 			}
 		case w.Lane != nil:
-			w.Lane.queued = false
+			w.Lane.Queued = false
 			w.Lane.failAll(plain(e))
 		case w.Unit != nil:
 			p.FreeSlot(&w.Unit.Turn)
@@ -363,12 +363,7 @@ func (p *pool) Tick() {
 		p.factsAt = p.l.Now
 		p.askIn(p.settings.Empty(), factsSQL, p.learn)
 	}
-	for k, ln := range p.lanes {
-		ln.relieve()
-		if ln.idleFor(p.l.Now) > laneKeep {
-			delete(p.lanes, k)
-		}
-	}
+	p.lanes.Tick(p.l.Now, p.Slots())
 }
 
 // Replaceable reports whether a backend may be closed for its age: not where only

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -27,7 +28,7 @@ type rowsPlan struct {
 const maxParams = 65535
 
 func newRowsPlan(p *pool, set *session.Set, st *stmt) *rowsPlan {
-	r := &rowsPlan{p: p, set: set, st: st, insert: st.insert, max: maxGroup}
+	r := &rowsPlan{p: p, set: set, st: st, insert: st.insert, max: core.MaxGroup}
 	if n := st.insert.MaxParam; n > 0 {
 		r.max = min(r.max, maxParams/n)
 	}
@@ -37,7 +38,7 @@ func newRowsPlan(p *pool, set *session.Set, st *stmt) *rowsPlan {
 
 func newTextPlan(p *pool, set *session.Set, sql string) *rowsPlan {
 	ins, _ := sqlscan.Insert(strings.Clone(sql))
-	return &rowsPlan{p: p, set: set, insert: ins, max: maxGroup}
+	return &rowsPlan{p: p, set: set, insert: ins, max: core.MaxGroup}
 }
 
 // multi returns the prepared statement for n tuples, n a power of two. Few
@@ -113,7 +114,7 @@ type group struct {
 func (ln *lane) sendRows(b *backend, r *run) {
 	units := r.units
 	for len(units) > 0 {
-		n := min(len(units), ln.limit)
+		n := min(len(units), ln.Limit)
 		g := ln.group(units[:n])
 		units = units[n:]
 		g.send(b)
@@ -311,8 +312,8 @@ func (g *group) settle(flushed bool) {
 		g.abandon(pgwire.NewError(pgwire.CodeCompletionUnknown,
 			"weir: the insert was committed but could not be made durable; whether it survives a crash of the server is unknown"))
 	default:
-		if ln.limit < maxGroup {
-			ln.limit = min(maxGroup, ln.limit+1+ln.limit/16)
+		if ln.Limit < core.MaxGroup {
+			ln.Limit = min(core.MaxGroup, ln.Limit+1+ln.Limit/16)
 		}
 		for i, u := range g.units {
 			g.answer(i, u)
@@ -381,8 +382,8 @@ const smallGroup = 8
 func (g *group) fallBack() {
 	ln := g.ln
 	p := ln.p
-	ln.fallbacks++
-	ln.limit = max(smallGroup, min(ln.limit, len(g.units))/2)
+	ln.Fallbacks++
+	ln.Limit = max(smallGroup, min(ln.Limit, len(g.units))/2)
 	if g.at >= len(g.sizes) || g.err.Code == pgwire.CodeFeatureNotSupported || g.err.Code == pgwire.CodeUndefinedStatement {
 		// The guard refused, or a plan is out of date: look at the table again.
 		p.tables.drop(ln.key.set, ln.rows.insert.Table)
@@ -413,13 +414,10 @@ func (g *group) fallBack() {
 }
 
 func (ln *lane) pushGroup(g *group) {
-	ln.used = ln.p.l.Now
 	g.u.c = g.units[0].c // not gone
-	if err := ln.q.Push(ln.p.l.Now, g.u, 0); err != nil {
+	if err := ln.Push(g.u, 0); err != nil {
 		g.abandon(pgwire.NewError(pgwire.CodeTooManyConnections, "weir: too many writes wait in one lane: %v", err))
-		return
 	}
-	ln.touch()
 }
 
 // lost is called when the backend is gone before the group was answered.

@@ -21,9 +21,7 @@ func (ln *lane) snapshot() sight.LaneStatus {
 	if ln.rows != nil {
 		kind = "rows"
 	}
-	return sight.LaneStatus{
-		Database: ln.p.key.database, User: ln.p.key.user, Kind: kind, Window: ln.key.window, Text: ln.name(),
-		Waiting: ln.q.Len(), InFlight: ln.q.InFlight(), Lanes: ln.q.Lanes(), Limit: ln.limit,
-		Groups: ln.groups, Members: ln.members, Fallbacks: ln.fallbacks, Retried: ln.retried, Batch: ln.q.Stats(),
-	}
+	s := ln.Status()
+	s.Database, s.User, s.Kind, s.Window, s.Text = ln.p.key.database, ln.p.key.user, kind, ln.key.window, ln.name()
+	return s
 }
