@@ -22,22 +22,27 @@ import (
 // MaxLines is how long a Go file may be. A longer one is two files.
 const MaxLines = 700
 
-// product is one of weir's products: the folders that make it, and who may import
-// them beside each other, cmd and examples. Its benchmark's scenario may: it runs it.
+// product is one of weir's products: the folders that make it, and its benchmark,
+// which may import them as cmd and examples may.
 type product struct {
-	folders   []string
-	scenarios []string
+	folders []string
+	benches []string // none for the ruler itself
 }
 
 // products know nothing of each other, so that each can be deleted with its
-// folders, its line in cmd/weir and its scenario, or be shipped alone. What two of
+// folders, its benchmark and its line in cmd/weir, or be shipped alone. What two of
 // them need lies below both.
 var products = []product{
 	{[]string{"internal/proxy"}, []string{"internal/ruler/bench/proxy"}},
-	{[]string{"outbox", "internal/outbox"}, []string{"internal/ruler/bench/outbox"}},
+	{[]string{"outbox", "internal/outbox"}, []string{"internal/ruler/bench/outbox", "bench/peers"}},
 	{[]string{"internal/backup"}, []string{"internal/ruler/bench/backup"}},
 	{[]string{"kv", "internal/kvd"}, []string{"internal/ruler/bench/kv"}},
 	{[]string{"internal/ruler", "bench"}, nil},
+}
+
+// has reports whether a folder is the product's, its benchmark's included.
+func (p *product) has(dir string) bool {
+	return insideAny(dir, p.folders) || insideAny(dir, p.benches)
 }
 
 // aboveProducts may import any product: they put products together.
@@ -170,13 +175,16 @@ func checkImport(dir, target string, test bool) string {
 		return "batch imports nothing of weir"
 	}
 	for _, p := range products {
-		if !insideAny(target, p.folders) || insideAny(dir, p.folders) || insideAny(dir, p.scenarios) || insideAny(dir, aboveProducts) {
+		if insideAny(target, p.benches) && !insideAny(dir, p.benches) && dir != "cmd/weir" {
+			return "only cmd/weir imports a product's benchmark"
+		}
+		if !insideAny(target, p.folders) || p.has(dir) || insideAny(dir, aboveProducts) {
 			continue
 		}
 		if slices.ContainsFunc(products, func(other product) bool { return insideAny(dir, other.folders) }) {
 			return "products never import each other"
 		}
-		return "only verbs and a product's own scenario import a product"
+		return "only verbs and a product's own benchmark import a product"
 	}
 	if inside(target, "cmd") && !inside(dir, "cmd") {
 		return "nothing imports a verb"
@@ -184,8 +192,8 @@ func checkImport(dir, target string, test bool) string {
 	if room := verbs(target); room != "" && !inside(dir, room) && dir != "cmd/weir" {
 		return "only cmd/weir imports verbs"
 	}
-	if inside(dir, "cmd") && !test && ofProduct(target) && verbs(target) != target {
-		return "cmd/weir imports the verbs of a product, and nothing else of it"
+	if inside(dir, "cmd") && !test && ofProduct(target) && verbs(target) != target && !isBench(target) {
+		return "cmd/weir imports the verbs of a product and its benchmark, and nothing else of it"
 	}
 	if test {
 		return ""
@@ -213,6 +221,10 @@ func verbs(target string) string {
 
 func ofProduct(target string) bool {
 	return slices.ContainsFunc(products, func(p product) bool { return insideAny(target, p.folders) })
+}
+
+func isBench(target string) bool {
+	return slices.ContainsFunc(products, func(p product) bool { return slices.Contains(p.benches, target) })
 }
 
 // Importers returns the folders that import one of the given ones and lie outside

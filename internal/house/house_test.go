@@ -1,11 +1,12 @@
 package house
 
 import (
-	"go/parser"
-	"go/token"
+	"encoding/json"
 	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -23,8 +24,8 @@ func TestWeirKeepsTheRules(t *testing.T) {
 	}
 }
 
-// A product goes with its folders, its line in cmd/weir, its examples and its
-// scenario of weir bench: nothing else knows it.
+// A product goes with its folders, its benchmark, its line in cmd/weir and its
+// examples: nothing else knows it.
 func TestNothingElseKnowsAProduct(t *testing.T) {
 	tree := os.DirFS("../..")
 	for _, p := range products {
@@ -33,7 +34,7 @@ func TestNothingElseKnowsAProduct(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, dir := range importers {
-			if dir != "cmd/weir" && !inside(dir, "examples") && !insideAny(dir, p.scenarios) {
+			if dir != "cmd/weir" && !inside(dir, "examples") && !p.has(dir) {
 				t.Errorf("%s imports %v", dir, p.folders)
 			}
 		}
@@ -41,27 +42,86 @@ func TestNothingElseKnowsAProduct(t *testing.T) {
 			t.Errorf("no verb of %v is in cmd/weir", p.folders)
 		}
 	}
-	root, err := parser.ParseFile(token.NewFileSet(), "../../cmd/weir/root.go", nil, parser.ImportsOnly)
+}
+
+// TestEachProductCanBeDeleted takes a product's folders and its benchmark out of
+// the build, and out of cmd/weir/root.go its imports and its line: what is left
+// compiles, the tests beside it too.
+func TestEachProductCanBeDeleted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles cmd/weir and the ruler once for each product")
+	}
+	const root = "cmd/weir/root.go"
+	text, err := os.ReadFile("../../" + root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := map[string]int{}
-	for _, spec := range root.Imports {
-		imported, err := strconv.Unquote(spec.Path.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, p := range products {
-			if insideAny(strings.TrimPrefix(imported, "github.com/weirdb/weir/"), p.folders) {
-				lines[products[i].folders[0]]++
-			}
-		}
-	}
 	for _, p := range products {
-		if n := lines[p.folders[0]]; n != 1 {
-			t.Errorf("cmd/weir/root.go imports %d packages of %v, want its verbs", n, p.folders)
+		if len(p.benches) == 0 {
+			continue // every line names a benchmark
+		}
+		t.Run(p.folders[0], func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			left, lines := without(t, string(text), &p)
+			if lines != 1 {
+				t.Errorf("%d lines of %s name %v, want one", lines, root, p.folders)
+			}
+			changed := filepath.Join(dir, "root.go")
+			if err := os.WriteFile(changed, []byte(left), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			absolute := func(name string) string {
+				path, err := filepath.Abs("../../" + name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return path
+			}
+			replaced := map[string]string{absolute(root): changed}
+			err := eachFile(os.DirFS("../.."), func(name string) error {
+				if p.has(path.Dir(name)) {
+					replaced[absolute(name)] = "" // as if it were not there
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "overlay.json")
+			if err := os.WriteFile(file, overlay, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			vet := exec.CommandContext(t.Context(), "go", "vet", "-overlay", file, "-printf", "./cmd/weir", "./internal/ruler/cmd")
+			vet.Dir = "../.."
+			if out, err := vet.CombinedOutput(); err != nil {
+				t.Errorf("without %v: %v\n%s", p.folders, err, out)
+			}
+		})
+	}
+}
+
+// without removes a product's imports from a Go file, and the lines that use them,
+// which it counts.
+func without(t *testing.T, text string, p *product) (left string, lines int) {
+	t.Helper()
+	var names []string
+	for line := range strings.Lines(text) {
+		name, imported, ok := strings.Cut(strings.TrimSpace(line), ` "github.com/weirdb/weir/`)
+		switch {
+		case ok && p.has(strings.TrimSuffix(imported, `"`)):
+			names = append(names, name+".")
+		case slices.ContainsFunc(names, func(n string) bool { return strings.Contains(line, n) }):
+			lines++
+		default:
+			left += line
 		}
 	}
+	return left, lines
 }
 
 func TestCheckCatchesEachBreach(t *testing.T) {
@@ -109,19 +169,22 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 			"internal/kvd/cmd/a.go":        `import ("example.com/m/internal/kvd/replica"; "example.com/m/internal/lab/cmd")`,
 			"internal/proxy/cmd/a_test.go": `import "example.com/m/internal/proxy/cmd"`,
 		}, []string{
-			"cmd/weir/a.go: imports internal/proxy/postgres: cmd/weir imports the verbs of a product, and nothing else of it",
-			"cmd/weir/b.go: imports outbox: cmd/weir imports the verbs of a product, and nothing else of it",
+			"cmd/weir/a.go: imports internal/proxy/postgres: cmd/weir imports the verbs of a product and its benchmark, and nothing else of it",
+			"cmd/weir/b.go: imports outbox: cmd/weir imports the verbs of a product and its benchmark, and nothing else of it",
 			"internal/kvd/cmd/a.go: imports internal/lab/cmd: only cmd/weir imports verbs",
 			"internal/measure/a.go: imports internal/lab/cmd: only cmd/weir imports verbs",
 			"internal/proxy/mysql/a.go: imports internal/proxy/cmd: only cmd/weir imports verbs",
 		}},
-		{"a scenario imports its own product", map[string]string{
+		{"a benchmark imports its own product", map[string]string{
 			"internal/ruler/bench/outbox/a.go": `import "example.com/m/outbox"`,
 			"internal/ruler/bench/kv/a.go":     `import ("example.com/m/kv"; "example.com/m/outbox")`,
 			"internal/ruler/bench/a.go":        `import "example.com/m/kv"`,
+			"internal/ruler/cmd/a.go":          `import "example.com/m/internal/ruler/bench/kv"`,
+			"cmd/weir/a.go":                    `import "example.com/m/internal/ruler/bench/kv"`,
 		}, []string{
 			"internal/ruler/bench/a.go: imports kv: products never import each other",
 			"internal/ruler/bench/kv/a.go: imports outbox: products never import each other",
+			"internal/ruler/cmd/a.go: imports internal/ruler/bench/kv: only cmd/weir imports a product's benchmark",
 		}},
 		{"those below do not", map[string]string{
 			"internal/wire/pgwire/a.go": `import "example.com/m/internal/proxy"`,
@@ -131,12 +194,12 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 			"internal/lab/a.go":         `import "example.com/m/internal/kvd/replica"`,
 			"internal/wire/binlog/a.go": `import "example.com/m/internal/ruler/report"`,
 		}, []string{
-			"internal/admin/a.go: imports outbox: only verbs and a product's own scenario import a product",
-			"internal/lab/a.go: imports internal/kvd/replica: only verbs and a product's own scenario import a product",
-			"internal/measure/a.go: imports internal/proxy: only verbs and a product's own scenario import a product",
-			"internal/wire/binlog/a.go: imports internal/ruler/report: only verbs and a product's own scenario import a product",
-			"internal/wire/mywire/a.go: imports internal/backup: only verbs and a product's own scenario import a product",
-			"internal/wire/pgwire/a.go: imports internal/proxy: only verbs and a product's own scenario import a product",
+			"internal/admin/a.go: imports outbox: only verbs and a product's own benchmark import a product",
+			"internal/lab/a.go: imports internal/kvd/replica: only verbs and a product's own benchmark import a product",
+			"internal/measure/a.go: imports internal/proxy: only verbs and a product's own benchmark import a product",
+			"internal/wire/binlog/a.go: imports internal/ruler/report: only verbs and a product's own benchmark import a product",
+			"internal/wire/mywire/a.go: imports internal/backup: only verbs and a product's own benchmark import a product",
+			"internal/wire/pgwire/a.go: imports internal/proxy: only verbs and a product's own benchmark import a product",
 		}},
 		{"a restore needs no backup but in its tests", map[string]string{
 			"internal/backup/restore/postgres/a.go":      `import ("example.com/m/internal/backup/postgres"; "example.com/m/internal/backup/archive")`,

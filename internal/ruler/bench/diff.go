@@ -245,7 +245,7 @@ func cautions(a, b *Result) []string {
 	}
 	x, y := flushBeside(a), flushBeside(b)
 	if x > 0 && y > 0 && (x > flushLimit*y || y > flushLimit*x) {
-		out = append(out, fmt.Sprintf("a flush cost %s beside one and %s beside the other: what is bound by the disk cannot be compared", micros(x), micros(y)))
+		out = append(out, fmt.Sprintf("a flush cost %s beside one and %s beside the other: what is bound by the disk cannot be compared", Micros(x), Micros(y)))
 	}
 	return out
 }
@@ -255,7 +255,7 @@ func flushBeside(r *Result) float64 {
 	if v := usualFlush(r); v > 0 {
 		return v
 	}
-	v, _ := flushCost(r, &Sample{})
+	v, _ := FlushCost(r, &Sample{})
 	return v
 }
 

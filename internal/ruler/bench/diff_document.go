@@ -66,7 +66,7 @@ func NoiseTable(r *Result, floors map[string]Floor) report.Table {
 	}
 	for _, m := range Metrics() {
 		if f, ok := floors[m.Key]; ok && !m.Detail {
-			t.Rows = append(t.Rows, report.Cells(m.Name, figure(r.Cases[0].Summary[m.Key].Median)+" "+m.Unit,
+			t.Rows = append(t.Rows, report.Cells(m.Name, Figure(r.Cases[0].Summary[m.Key].Median)+" "+m.Unit,
 				fmt.Sprintf("%.1f %%", 100*f.Paired), fmt.Sprintf("%.1f %%", 100*f.Apart)))
 		}
 	}
@@ -91,7 +91,7 @@ func comparisonCells(c Comparison) []report.Cell {
 // multiple writes a ratio so that differences of a percent show.
 func multiple(v float64) string {
 	if v >= 10 {
-		return figure(v)
+		return Figure(v)
 	}
 	return fmt.Sprintf("%.3f", v)
 }
@@ -108,7 +108,7 @@ func (d *Diff) section() report.Section {
 	s := report.Section{Title: d.Experiment}
 	s.Text = append(s.Text, fmt.Sprintf("First: %s. Second: %s. Ratios are second over first.", d.A, d.B))
 	for _, f := range d.Failing {
-		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("In %s, %s of 1000 operations fail, and %s before.", f.Case, figure(f.B), figure(f.A))})
+		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("In %s, %s of 1000 operations fail, and %s before.", f.Case, Figure(f.B), Figure(f.A))})
 	}
 	for _, w := range d.Warnings {
 		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: strings.ToUpper(w[:1]) + w[1:] + "."})

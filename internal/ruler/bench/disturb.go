@@ -44,7 +44,7 @@ func markDisturbed(r *Result) {
 			s.Disturbed = nil
 			note := func(format string, args ...any) { s.Disturbed = append(s.Disturbed, fmt.Sprintf(format, args...)) }
 			if p := worstFlush(s); usual > 0 && needsDisk(s) && float64(p) > flushLimit*usual {
-				note("a flush cost %s beside this round, %s in the median of all", micros(float64(p)), micros(usual))
+				note("a flush cost %s beside this round, %s in the median of all", Micros(float64(p)), Micros(usual))
 			}
 			m := s.Machine
 			if m == nil || m.Seconds < 0.5 || r.Env.Cores == 0 { // ticks are 10 ms: too coarse for less
@@ -119,8 +119,8 @@ func needsDisk(s *Sample) bool {
 	return s.Server == nil || s.Server.Ops == 0 || float64(s.Server.Fsyncs)/float64(s.Server.Ops) > 0.001
 }
 
-// micros writes a time of nanoseconds in the unit that suits it.
-func micros(ns float64) string {
+// Micros writes a time of nanoseconds in the unit that suits it.
+func Micros(ns float64) string {
 	d := time.Duration(ns)
 	switch {
 	case d >= 10*time.Second:

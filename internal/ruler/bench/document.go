@@ -42,12 +42,8 @@ func Document(title string, results ...*Result) *report.Doc {
 		if c, ok := SeriesChart(r); ok {
 			s.Charts = append(s.Charts, c)
 		}
-		for _, w := range r.Warnings {
-			s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: strings.ToUpper(w[:min(1, len(w))]) + w[min(1, len(w)):] + "."})
-		}
-		for _, f := range r.Findings {
-			s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
-		}
+		s.Findings = append(s.Findings, WarningFindings(r)...)
+		s.Findings = append(s.Findings, ReportFindings(r.Findings)...)
 		d.Sections = append(d.Sections, s)
 	}
 	return d
@@ -82,7 +78,7 @@ func CaseTable(r *Result, keys ...string) report.Table {
 			s, ok := c.Summary[m.Key]
 			cell := report.Cell{Text: "-"}
 			if ok {
-				cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && c == best}
+				cell = report.Cell{Text: Figure(s.Median), Strong: m.Key == "rate" && c == best}
 			}
 			row = append(row, cell)
 			if m.Key == "rate" {
@@ -98,7 +94,7 @@ func CaseTable(r *Result, keys ...string) report.Table {
 func against(r *Result, c *Case) string {
 	for _, k := range r.Comparisons {
 		if k.B == c.Name && k.Metric == "rate" {
-			return ratio(k.Ratio)
+			return RatioText(k.Ratio)
 		}
 	}
 	return "-"
@@ -171,14 +167,32 @@ func LatencyChart(r *Result) (report.Chart, bool) {
 	return c, len(c.Series) > 0
 }
 
-// figure writes a number with three significant digits, and whole ones from a
-// hundred on.
-func figure(v float64) string {
+// ReportFindings turns findings into those of a report.
+func ReportFindings(findings []Finding) []report.Finding {
+	var out []report.Finding
+	for _, f := range findings {
+		out = append(out, report.Finding{Warn: f.Severity == Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
+	}
+	return out
+}
+
+// WarningFindings are a result's warnings as those of a report.
+func WarningFindings(r *Result) []report.Finding {
+	var out []report.Finding
+	for _, w := range r.Warnings {
+		out = append(out, report.Finding{Warn: true, Claim: strings.ToUpper(w[:min(1, len(w))]) + w[min(1, len(w)):] + "."})
+	}
+	return out
+}
+
+// Figure writes a number with three significant digits, and from a hundred on a
+// whole one with its thousands set apart.
+func Figure(v float64) string {
 	switch {
-	case v == 0:
-		return "0"
+	case v == 0 || math.IsNaN(v):
+		return strconv.FormatFloat(v, 'f', -1, 64)
 	case math.Abs(v) >= 100:
-		return count(v)
+		return Count(v)
 	default:
 		return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), 64)
 	}
@@ -213,9 +227,9 @@ func ColdTable(r *Result) (report.Table, bool) {
 			continue
 		}
 		warm := c.Latency()
-		row := []string{c.Name, figure(Median(seconds))}
+		row := []string{c.Name, Figure(Median(seconds))}
 		for _, h := range []*measure.Hist{cold, warm} {
-			row = append(row, figure(float64(h.Quantile(.5))/1e6), figure(float64(h.Quantile(.99))/1e6))
+			row = append(row, Figure(float64(h.Quantile(.5))/1e6), Figure(float64(h.Quantile(.99))/1e6))
 		}
 		t.Rows = append(t.Rows, report.Cells(row...))
 	}

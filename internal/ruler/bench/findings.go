@@ -59,14 +59,14 @@ func baselineRatio(r *Result) []Finding {
 		}}
 		switch c.Verdict {
 		case CannotTell:
-			f.Claim = fmt.Sprintf("%s against %s: cannot tell, %s of the throughput.", c.B, c.A, ratio(c.Ratio))
+			f.Claim = fmt.Sprintf("%s against %s: cannot tell, %s of the throughput.", c.B, c.A, RatioText(c.Ratio))
 			if c.Needed > 0 {
 				f.Advice = fmt.Sprintf("About %d rounds would decide.", c.Needed)
 			}
 		case NoDifference:
-			f.Claim = fmt.Sprintf("%s against %s: no difference, %s of the throughput.", c.B, c.A, ratio(c.Ratio))
+			f.Claim = fmt.Sprintf("%s against %s: no difference, %s of the throughput.", c.B, c.A, RatioText(c.Ratio))
 		default:
-			f.Claim = fmt.Sprintf("%s is %s than %s: %s of the throughput.", c.B, c.Verdict, c.A, ratio(c.Ratio))
+			f.Claim = fmt.Sprintf("%s is %s than %s: %s of the throughput.", c.B, c.Verdict, c.A, RatioText(c.Ratio))
 		}
 		out = append(out, f)
 	}
@@ -101,8 +101,8 @@ func formatLevel(v float64, unit string) string {
 // printing.
 const farApart = 20
 
-// ratio writes a ratio with its interval: "1.52x [1.48, 1.57]".
-func ratio(i Interval) string {
+// RatioText writes a ratio with its interval: "1.52x [1.48, 1.57]".
+func RatioText(i Interval) string {
 	if i.N < 2 || i.Hi >= math.MaxFloat64 {
 		return fmt.Sprintf("%.2fx (one pair: cannot tell)", i.Median)
 	}
@@ -112,8 +112,8 @@ func ratio(i Interval) string {
 	return fmt.Sprintf("%.2fx [%.2f, %.2f]", i.Median, i.Lo, i.Hi)
 }
 
-// count writes a rate with its thousands set apart.
-func count(v float64) string {
+// Count writes a rate with its thousands set apart.
+func Count(v float64) string {
 	s := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]

@@ -36,12 +36,13 @@ type KV struct {
 }
 
 // Strong returns the latencies of all strong operations.
-func (k *KV) Strong() *measure.Hist { return merged(k.StrongRead, k.StrongWrite) }
+func (k *KV) Strong() *measure.Hist { return Merged(k.StrongRead, k.StrongWrite) }
 
 // Weak returns the latencies of all weak operations.
-func (k *KV) Weak() *measure.Hist { return merged(k.WeakRead, k.WeakWrite) }
+func (k *KV) Weak() *measure.Hist { return Merged(k.WeakRead, k.WeakWrite) }
 
-func merged(of ...*measure.Hist) *measure.Hist {
+// Merged returns a histogram of all values of others, which may be nil.
+func Merged(of ...*measure.Hist) *measure.Hist {
 	h := &measure.Hist{}
 	for _, o := range of {
 		h.Merge(o)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -170,4 +171,33 @@ func (r *Result) Validate() error {
 		return fmt.Errorf("result %s holds no samples of %s", r.ID, strings.Join(empty, ", "))
 	}
 	return nil
+}
+
+// Invalid tells whether a round of the case broke a promise: its figures are then
+// compared with nothing.
+func (c *Case) Invalid() bool {
+	return slices.ContainsFunc(c.Samples, func(s Sample) bool { return len(s.Invalid) > 0 })
+}
+
+// Rate is the median of the case's throughput.
+func (c *Case) Rate() float64 { return c.Summary["rate"].Median }
+
+// PerSecond is the case's rate in a unit, with its interval if it has one.
+func (c *Case) PerSecond(unit string) string {
+	s := c.Summary["rate"]
+	if s.N < 2 {
+		return fmt.Sprintf("%s: %s %s, one round", c.Name, Count(s.Median), unit)
+	}
+	return fmt.Sprintf("%s: %s %s [%s, %s], n=%d", c.Name, Count(s.Median), unit, Count(s.Lo), Count(s.Hi), s.N)
+}
+
+// Ahead reports whether a is faster than b, by the rounds in which both took turns.
+func Ahead(a, b *Case) bool {
+	c, err := Compare(b, a, "rate")
+	return err == nil && c.Verdict == Better
+}
+
+// Where returns the results whose experiment has a factor of a value.
+func Where(results []*Result, factor, value string) []*Result {
+	return slices.DeleteFunc(slices.Clone(results), func(r *Result) bool { return r.Experiment.Factors[factor] != value })
 }

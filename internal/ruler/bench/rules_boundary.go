@@ -262,7 +262,7 @@ func poolTooSmall(r *Result, c *Case, b *Boundary) Finding {
 			continue
 		}
 		larger++
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s of its throughput, %s", o.Name, ratio(k.Ratio), k.Verdict))
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s of its throughput, %s", o.Name, RatioText(k.Ratio), k.Verdict))
 		if k.Verdict == Better && (best == nil || k.Ratio.Median > best.Ratio.Median) {
 			best = &k
 		}
@@ -270,7 +270,7 @@ func poolTooSmall(r *Result, c *Case, b *Boundary) Finding {
 	switch {
 	case best != nil:
 		f.ID, f.Severity = "pool-small", Warn
-		f.Claim = fmt.Sprintf("The pool of %d is too small: %s reaches %s of its throughput.", b.PoolMax, best.B, ratio(best.Ratio))
+		f.Claim = fmt.Sprintf("The pool of %d is too small: %s reaches %s of its throughput.", b.PoolMax, best.B, RatioText(best.Ratio))
 		f.Advice = "Take the smallest pool whose throughput cannot be told from the best."
 	case larger > 0:
 		f.Claim += " No larger pool is shown to be faster: the queue only stands in another place."
@@ -297,11 +297,11 @@ func poolTooLarge(r *Result, c *Case, b *Boundary) Finding {
 		if errRate != nil || errP99 != nil || rate.Ratio.N < 2 {
 			continue
 		}
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s of its throughput, %s; %s of its p99, %s", o.Name, ratio(rate.Ratio), rate.Verdict, ratio(p99.Ratio), p99.Verdict))
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s of its throughput, %s; %s of its p99, %s", o.Name, RatioText(rate.Ratio), rate.Verdict, RatioText(p99.Ratio), p99.Verdict))
 		if p99.Verdict == Better && (rate.Verdict == Better || rate.Verdict == NoDifference) {
 			f.ID, f.Severity = "pool-large", Warn
 			f.Claim = fmt.Sprintf("The pool of %d is too large: %s loses no throughput, and its p99 is %s as long. With the large pool, answers wait for their goroutine during %.0f %% of the time.",
-				b.PoolMax, o.Name, ratio(p99.Ratio), 100*b.Share(SegmentWake))
+				b.PoolMax, o.Name, RatioText(p99.Ratio), 100*b.Share(SegmentWake))
 			f.Advice = "Take the smaller pool."
 		}
 	}
@@ -335,11 +335,11 @@ func insideServer(r *Result) []Finding {
 		}
 		if lock >= lockShare {
 			worstLock = max(worstLock, lock)
-			locks = append(locks, fmt.Sprintf("%s: locks %.0f %% of %s", c.Name, 100*lock, micros(mean)))
+			locks = append(locks, fmt.Sprintf("%s: locks %.0f %% of %s", c.Name, 100*lock, Micros(mean)))
 		}
 		if net >= networkShare {
 			worstNetwork = max(worstNetwork, net)
-			network = append(network, fmt.Sprintf("%s: network %.0f %% of %s, %.2g round trips an operation", c.Name, 100*net, micros(mean), float64(b.RoundTrips)/max(ops, 1)))
+			network = append(network, fmt.Sprintf("%s: network %.0f %% of %s, %.2g round trips an operation", c.Name, 100*net, Micros(mean), float64(b.RoundTrips)/max(ops, 1)))
 		}
 	}
 	var out []Finding

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	saturatedShare = 0.90 // of all cores: nothing is left
+	// SaturatedShare is the part of all cores from which nothing is left.
+	SaturatedShare = 0.90
 	clientShare    = 0.50 // of the time used: the generator is then the largest consumer
 )
 
@@ -39,7 +40,7 @@ func saturation(r *Result) []Finding {
 			}
 		}
 		line := fmt.Sprintf("%s: %s of %d cores", c.Name, strings.Join(parts, ", "), r.Env.Cores)
-		if share >= saturatedShare {
+		if share >= SaturatedShare {
 			full = append(full, line)
 		}
 		// Of an outbox the client is the relay as well, which is what is measured.
@@ -110,7 +111,7 @@ func serverCPU(r *Result) []Finding {
 		if server == 0 || have == 0 || ops == 0 {
 			continue
 		}
-		if server/have >= serverBusy && all/have >= saturatedShare {
+		if server/have >= serverBusy && all/have >= SaturatedShare {
 			evidence = append(evidence, fmt.Sprintf("%s: the server uses %.0f %% of %d cores, %.3g us an operation", c.Name, 100*server/have, r.Env.Cores, server/float64(ops)*1e6))
 		}
 	}
@@ -138,7 +139,7 @@ func commitBound(r *Result) []Finding {
 		var shares, costs, rates []float64
 		for j := range c.Samples {
 			s := &c.Samples[j]
-			cost, ok := flushCost(r, s)
+			cost, ok := FlushCost(r, s)
 			if !ok || s.Server == nil || s.Server.Ops == 0 || s.Seconds == 0 {
 				continue
 			}
@@ -153,7 +154,7 @@ func commitBound(r *Result) []Finding {
 		if len(shares) == 0 || Median(shares) < commitShare {
 			continue
 		}
-		evidence = append(evidence, fmt.Sprintf("%s: %s flushes a second of %s each, %.0f %% of the time", c.Name, count(Median(rates)), micros(Median(costs)), 100*min(Median(shares), 1)))
+		evidence = append(evidence, fmt.Sprintf("%s: %s flushes a second of %s each, %.0f %% of the time", c.Name, Count(Median(rates)), Micros(Median(costs)), 100*min(Median(shares), 1)))
 	}
 	if len(evidence) == 0 {
 		return nil
@@ -185,12 +186,12 @@ func flushesInside(c *Case) (line string, found bool) {
 		return "", false
 	}
 	return fmt.Sprintf("%s: flushing %s and waiting for another session %s of %s, %.0f %% of an operation's time",
-		c.Name, micros(flush), micros(others), micros(mean), 100*(flush+others)/mean), true
+		c.Name, Micros(flush), Micros(others), Micros(mean), 100*(flush+others)/mean), true
 }
 
-// flushCost is the median cost of a flush beside a sample, in nanoseconds: of its
+// FlushCost is the median cost of a flush beside a sample, in nanoseconds: of its
 // own calibrations, else of those around the run.
-func flushCost(r *Result, s *Sample) (float64, bool) {
+func FlushCost(r *Result, s *Sample) (float64, bool) {
 	for _, pair := range [][]*measure.Flush{{s.FsyncBefore, s.FsyncAfter}, {r.Env.FsyncBefore, r.Env.FsyncAfter}} {
 		var costs []float64
 		for _, f := range pair {

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// level is a case at one value of the swept factor.
-type level struct {
+// Level is a case at one value of the swept factor.
+type Level struct {
 	*Case
-	value float64
+	Value float64
 	rate  Interval
 }
 
-// sweeps groups the cases with a numeric level by their other factors, each
+// Sweeps groups the cases with a numeric level by their other factors, each
 // group in ascending order of level. The first return value orders the groups.
-func sweeps(r *Result) (order []string, groups map[string][]level) {
-	groups = make(map[string][]level)
+func Sweeps(r *Result) (order []string, groups map[string][]Level) {
+	groups = make(map[string][]Level)
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		v, err := strconv.ParseFloat(c.Factors[r.Experiment.Sweep], 64)
@@ -31,10 +31,10 @@ func sweeps(r *Result) (order []string, groups map[string][]level) {
 		if groups[key] == nil {
 			order = append(order, key)
 		}
-		groups[key] = append(groups[key], level{c, v, rate.Interval})
+		groups[key] = append(groups[key], Level{c, v, rate.Interval})
 	}
 	for _, g := range groups {
-		slices.SortFunc(g, func(a, b level) int { return compareFloat(a.value, b.value) })
+		slices.SortFunc(g, func(a, b Level) int { return compareFloat(a.Value, b.Value) })
 	}
 	return order, groups
 }
@@ -57,18 +57,18 @@ func otherFactors(c *Case, except string) string {
 // the running.
 func sweetSpot(r *Result) []Finding {
 	var out []Finding
-	order, groups := sweeps(r)
+	order, groups := Sweeps(r)
 	for _, key := range order {
 		g := groups[key]
 		if len(g) < 2 {
 			continue
 		}
-		g = slices.DeleteFunc(slices.Clone(g), func(l level) bool { return len(broken(r, l.Case)) > 0 })
+		g = slices.DeleteFunc(slices.Clone(g), func(l Level) bool { return len(broken(r, l.Case)) > 0 })
 		if len(g) < 2 {
 			continue
 		}
-		best := slices.MaxFunc(g, func(a, b level) int { return compareFloat(a.rate.Median, b.rate.Median) })
-		var plateau []level
+		best := slices.MaxFunc(g, func(a, b Level) int { return compareFloat(a.rate.Median, b.rate.Median) })
+		var plateau []Level
 		for _, l := range g {
 			if l.rate.Overlaps(best.rate) {
 				plateau = append(plateau, l)
@@ -78,10 +78,10 @@ func sweetSpot(r *Result) []Finding {
 		if len(order) > 1 {
 			where = " with " + key
 		}
-		name := func(l level) string { return formatLevel(l.value, r.Experiment.SweepUnit) }
+		name := func(l Level) string { return formatLevel(l.Value, r.Experiment.SweepUnit) }
 		evidence := make([]string, 0, len(g))
 		for _, l := range g {
-			evidence = append(evidence, fmt.Sprintf("%s: %s ops/s [%s, %s], n=%d", name(l), count(l.rate.Median), count(l.rate.Lo), count(l.rate.Hi), l.rate.N))
+			evidence = append(evidence, fmt.Sprintf("%s: %s ops/s [%s, %s], n=%d", name(l), Count(l.rate.Median), Count(l.rate.Lo), Count(l.rate.Hi), l.rate.N))
 		}
 		switch {
 		case len(plateau) == len(g):
@@ -99,11 +99,11 @@ func sweetSpot(r *Result) []Finding {
 		default:
 			out = append(out, Finding{
 				ID: "sweet-spot", Severity: Info, Evidence: evidence,
-				Claim: fmt.Sprintf("%s of %s is best%s: %s ops/s.", name(best), r.Experiment.Sweep, where, count(best.rate.Median)),
+				Claim: fmt.Sprintf("%s of %s is best%s: %s ops/s.", name(best), r.Experiment.Sweep, where, Count(best.rate.Median)),
 			})
 		}
 		for _, l := range g {
-			if l.value > best.value && l.rate.Hi < best.rate.Lo {
+			if l.Value > best.Value && l.rate.Hi < best.rate.Lo {
 				out = append(out, Finding{
 					ID: "degradation", Severity: Warn, Evidence: evidence,
 					Claim: fmt.Sprintf("%s of %s is past the best%s: %.0f %% less throughput than %s.",
@@ -118,7 +118,7 @@ func sweetSpot(r *Result) []Finding {
 // adaptive sets the case that tunes itself against the best fixed level.
 func adaptive(r *Result) []Finding {
 	var out []Finding
-	order, groups := sweeps(r)
+	order, groups := Sweeps(r)
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		if r.Experiment.Adaptive == "" || c.Factors[r.Experiment.Sweep] != r.Experiment.Adaptive {
@@ -128,7 +128,7 @@ func adaptive(r *Result) []Finding {
 		if !slices.Contains(order, key) {
 			continue
 		}
-		best := slices.MaxFunc(groups[key], func(a, b level) int { return compareFloat(a.rate.Median, b.rate.Median) })
+		best := slices.MaxFunc(groups[key], func(a, b Level) int { return compareFloat(a.rate.Median, b.rate.Median) })
 		rate, errRate := Compare(best.Case, c, "rate")
 		p50, errP50 := Compare(best.Case, c, "p50")
 		if errRate != nil || errP50 != nil || rate.Ratio.N < 2 {
@@ -141,7 +141,7 @@ func adaptive(r *Result) []Finding {
 		out = append(out, Finding{
 			ID: "adaptive", Severity: severity,
 			Claim: fmt.Sprintf("%s reaches %s of the throughput of the best fixed level, %s, at %s of its p50.",
-				c.Name, ratio(rate.Ratio), best.Name, ratio(p50.Ratio)),
+				c.Name, RatioText(rate.Ratio), best.Name, RatioText(p50.Ratio)),
 			Evidence: []string{"throughput: " + string(rate.Verdict), "p50: " + string(p50.Verdict)},
 		})
 	}
@@ -156,19 +156,19 @@ func windowCap(r *Result) []Finding {
 		return nil
 	}
 	var out []Finding
-	_, groups := sweeps(r)
+	_, groups := Sweeps(r)
 	for i := range r.Cases {
 		for _, g := range groups {
 			for _, l := range g {
-				if l.Case != &r.Cases[i] || l.value <= 0 || l.Samples[0].InFlight == 0 {
+				if l.Case != &r.Cases[i] || l.Value <= 0 || l.Samples[0].InFlight == 0 {
 					continue
 				}
-				limit := float64(l.Samples[0].InFlight) / (l.value * unit)
+				limit := float64(l.Samples[0].InFlight) / (l.Value * unit)
 				if share := l.rate.Median / limit; share > 0.85 && share < 1.05 {
 					out = append(out, Finding{
 						ID: "window-cap", Severity: Warn,
 						Claim: fmt.Sprintf("%s is limited by its own window: %d clients that wait %s cannot exceed %s ops/s, and it reaches %.0f %% of that.",
-							l.Name, l.Samples[0].InFlight, formatLevel(l.value, r.Experiment.SweepUnit), count(limit), 100*share),
+							l.Name, l.Samples[0].InFlight, formatLevel(l.Value, r.Experiment.SweepUnit), Count(limit), 100*share),
 						Advice: "A window earns its wait only while more clients are waiting than it can drain; let the group size follow the load.",
 					})
 				}
@@ -189,10 +189,10 @@ func broken(r *Result, c *Case) []string {
 			continue
 		}
 		if k.Max != nil && s.Lo > *k.Max {
-			out = append(out, fmt.Sprintf("%s: %s %s %s [%s, %s], at most %s allowed", c.Name, m.Name, figure(s.Median), m.Unit, figure(s.Lo), figure(s.Hi), figure(*k.Max)))
+			out = append(out, fmt.Sprintf("%s: %s %s %s [%s, %s], at most %s allowed", c.Name, m.Name, Figure(s.Median), m.Unit, Figure(s.Lo), Figure(s.Hi), Figure(*k.Max)))
 		}
 		if k.Min != nil && s.Hi < *k.Min {
-			out = append(out, fmt.Sprintf("%s: %s %s %s [%s, %s], at least %s wanted", c.Name, m.Name, figure(s.Median), m.Unit, figure(s.Lo), figure(s.Hi), figure(*k.Min)))
+			out = append(out, fmt.Sprintf("%s: %s %s %s [%s, %s], at least %s wanted", c.Name, m.Name, Figure(s.Median), m.Unit, Figure(s.Lo), Figure(s.Hi), Figure(*k.Min)))
 		}
 	}
 	return out
@@ -228,7 +228,7 @@ const (
 // the step from one to the other explains.
 func cliff(r *Result) []Finding {
 	var out []Finding
-	order, groups := sweeps(r)
+	order, groups := Sweeps(r)
 	for _, key := range order {
 		g := groups[key]
 		for i := 1; i < len(g); i++ {
@@ -238,8 +238,8 @@ func cliff(r *Result) []Finding {
 			}
 			fall := a.rate.Median / b.rate.Median
 			step := 1.0
-			if a.value > 0 {
-				step = b.value / a.value
+			if a.Value > 0 {
+				step = b.Value / a.Value
 			}
 			if fall < cliffFall || fall < cliffExcess*step {
 				continue
@@ -248,10 +248,10 @@ func cliff(r *Result) []Finding {
 			out = append(out, Finding{
 				ID: "cliff", Severity: Warn,
 				Claim: fmt.Sprintf("Between %s and %s of %s throughput falls to %.2g %%: a cliff, not a slope.",
-					formatLevel(a.value, unit), formatLevel(b.value, unit), r.Experiment.Sweep, 100/fall),
+					formatLevel(a.Value, unit), formatLevel(b.Value, unit), r.Experiment.Sweep, 100/fall),
 				Evidence: []string{
-					fmt.Sprintf("%s: %s ops/s [%s, %s]", a.Name, count(a.rate.Median), count(a.rate.Lo), count(a.rate.Hi)),
-					fmt.Sprintf("%s: %s ops/s [%s, %s]", b.Name, count(b.rate.Median), count(b.rate.Lo), count(b.rate.Hi)),
+					fmt.Sprintf("%s: %s ops/s [%s, %s]", a.Name, Count(a.rate.Median), Count(a.rate.Lo), Count(a.rate.Hi)),
+					fmt.Sprintf("%s: %s ops/s [%s, %s]", b.Name, Count(b.rate.Median), Count(b.rate.Lo), Count(b.rate.Hi)),
 				},
 				Advice: "Measure levels in between to find where it begins.",
 			})
@@ -274,7 +274,7 @@ func mixed(r *Result) []Finding {
 	var out []Finding
 	for i := range r.Cases {
 		c := &r.Cases[i]
-		rates := kindRates(c)
+		rates := KindRates(c)
 		if len(rates) < 2 {
 			continue
 		}
@@ -286,15 +286,15 @@ func mixed(r *Result) []Finding {
 			f := Finding{
 				ID: "mixed-collapse", Severity: Warn,
 				Claim: fmt.Sprintf("In %s, %s falls to %s/s, %.2g %% of the %s/s that it reaches alone.",
-					c.Name, kind, figure(rates[kind]), 100*rates[kind]/alone, figure(alone)),
-				Evidence: []string{fmt.Sprintf("%s: %s %s/s", where, kind, figure(alone))},
+					c.Name, kind, Figure(rates[kind]), 100*rates[kind]/alone, Figure(alone)),
+				Evidence: []string{fmt.Sprintf("%s: %s %s/s", where, kind, Figure(alone))},
 			}
 			for _, other := range slices.Sorted(maps.Keys(rates)) {
-				f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s %s/s", c.Name, other, figure(rates[other])))
+				f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s %s/s", c.Name, other, Figure(rates[other])))
 				if other != kind && math.Abs(rates[kind]/rates[other]-1) < fed {
 					f.ID, f.Severity = "mixed-fed", Info
 					f.Claim = fmt.Sprintf("In %s, %s keeps pace with %s, at %s/s: it is fed by it and has no more to do. Alone it reaches %s/s.",
-						c.Name, kind, other, figure(rates[kind]), figure(alone))
+						c.Name, kind, other, Figure(rates[kind]), Figure(alone))
 					f.Advice = fmt.Sprintf("What limits %s is what to look at.", other)
 				}
 			}
@@ -304,8 +304,8 @@ func mixed(r *Result) []Finding {
 	return out
 }
 
-// kindRates is the median over the rounds of each kind of work that a case does.
-func kindRates(c *Case) map[string]float64 {
+// KindRates is the median over the rounds of each kind of work that a case does.
+func KindRates(c *Case) map[string]float64 {
 	all := make(map[string][]float64)
 	for i := range c.Samples {
 		for kind, v := range c.Samples[i].Rates {
@@ -322,7 +322,7 @@ func kindRates(c *Case) map[string]float64 {
 // aloneRate returns the highest rate of the cases that do one kind of work only.
 func aloneRate(r *Result, kind string) (rate float64, where string) {
 	for i := range r.Cases {
-		rates := kindRates(&r.Cases[i])
+		rates := KindRates(&r.Cases[i])
 		if v, ok := rates[kind]; ok && len(rates) == 1 && v > rate {
 			rate, where = v, r.Cases[i].Name
 		}

@@ -85,7 +85,7 @@ func confounded(r *Result) []Finding {
 		}
 	}
 	// Within a sweep the number of clients is not always a factor of the case.
-	_, groups := sweeps(r)
+	_, groups := Sweeps(r)
 	for i := range r.Cases {
 		for _, g := range groups {
 			if g[0].Case != &r.Cases[i] {
@@ -141,7 +141,7 @@ func noise(r *Result) []Finding {
 		c := &r.Cases[i]
 		s, ok := c.Summary["rate"]
 		if ok && s.N > 1 && (s.Hi-s.Lo)/s.Median > noiseLimit {
-			evidence = append(evidence, fmt.Sprintf("%s: %s [%s, %s] ops/s over %d rounds", c.Name, count(s.Median), count(s.Lo), count(s.Hi), s.N))
+			evidence = append(evidence, fmt.Sprintf("%s: %s [%s, %s] ops/s over %d rounds", c.Name, Count(s.Median), Count(s.Lo), Count(s.Hi), s.N))
 		}
 	}
 	if len(evidence) == 0 {
@@ -305,13 +305,13 @@ func generatorFaults(s *Sample) map[string]string {
 	}
 	if s.open() {
 		if s.Service != nil && s.Service.Count() > 0 && float64(g.LateP99Ns) > generatorLate*float64(s.Service.Quantile(.5)) && g.LateP99Ns > 1e6 {
-			out["late"] = fmt.Sprintf("it started operations up to %s late (p99), which take %s", micros(float64(g.LateP99Ns)), micros(float64(s.Service.Quantile(.5))))
+			out["late"] = fmt.Sprintf("it started operations up to %s late (p99), which take %s", Micros(float64(g.LateP99Ns)), Micros(float64(s.Service.Quantile(.5))))
 		}
 		if g.Dropped > 0 {
 			out["dropped"] = fmt.Sprintf("%d of %d starts were dropped since %d were waiting already", g.Dropped, g.Intended, g.MaxBacklog)
 		}
 		if reached := float64(g.Answered) / s.Seconds; s.Seconds > 0 && g.Intended > 0 && reached < generatorKept*float64(g.Intended)/s.Seconds {
-			out["behind"] = fmt.Sprintf("%s of %s ops/s were answered in time; latencies grow with the length of the run", count(reached), count(float64(g.Intended)/s.Seconds))
+			out["behind"] = fmt.Sprintf("%s of %s ops/s were answered in time; latencies grow with the length of the run", Count(reached), Count(float64(g.Intended)/s.Seconds))
 		}
 	}
 	if g.Unfinished > 0 {
@@ -361,7 +361,7 @@ func stalls(r *Result) []Finding {
 			for k, v := range rates {
 				if v < stallShare*usual {
 					evidence = append(evidence, fmt.Sprintf("%s, round %d, second %.3g: %s ops/s, %s as a rule",
-						c.Name, s.Round, float64(k)*s.Series.IntervalSeconds, count(v), count(usual)))
+						c.Name, s.Round, float64(k)*s.Series.IntervalSeconds, Count(v), Count(usual)))
 				}
 			}
 		}
@@ -394,4 +394,46 @@ func partial(r *Result) []Finding {
 		Claim:  "The run was interrupted; what is here holds for the rounds that were measured.",
 		Advice: "Repeat the command with --resume to measure the rest.",
 	}}
+}
+
+// ledgers says which rounds broke a promise, and what relays that promise no order
+// did to it.
+func ledgers(r *Result) []Finding {
+	var invalid, disorder, repeated []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		var disordered, duplicates, delivered int64
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			if len(s.Invalid) > 0 {
+				invalid = append(invalid, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Invalid, "; ")))
+			}
+			if s.Outbox != nil {
+				disordered += s.Outbox.Ledger.Disordered
+				duplicates += s.Outbox.Ledger.Duplicates
+				delivered += s.Outbox.Ledger.Delivered
+			}
+		}
+		if disordered > 0 {
+			disorder = append(disorder, fmt.Sprintf("%s: %d of %d", c.Name, disordered, delivered))
+		}
+		if duplicates > 0 {
+			repeated = append(repeated, fmt.Sprintf("%s: %d beside %d", c.Name, duplicates, delivered))
+		}
+	}
+	var out []Finding
+	if len(invalid) > 0 {
+		out = append(out, Finding{
+			ID: "invalid", Severity: Warn, Evidence: invalid,
+			Claim:  fmt.Sprintf("%d rounds are invalid: a promise was broken. Their figures are those of something that does not work.", len(invalid)),
+			Advice: "Do not compare them with anything.",
+		})
+	}
+	if len(disorder) > 0 {
+		out = append(out, Finding{ID: "disorder", Severity: Warn, Evidence: disorder, Claim: "Messages were delivered after later ones of the same key."})
+	}
+	if len(repeated) > 0 {
+		out = append(out, Finding{ID: "duplicates", Severity: Warn, Evidence: repeated, Claim: "Messages were delivered more than once, though nothing had crashed."})
+	}
+	return out
 }

@@ -20,9 +20,11 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/profile"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/ruler/report/flame"
 )
 
 // printable are the formats that a profile is printed in.
@@ -254,7 +256,7 @@ func (f *profileFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		}
 		script, f.workload = string(b), filepath.Base(f.sql)
 	}
-	f.out = cmp.Or(f.out, stampedDir("profile"))
+	f.out = cmp.Or(f.out, suite.Stamped("profile"))
 	store, err := bench.OpenStore(f.out, f.resume)
 	if err != nil {
 		return err
@@ -332,10 +334,11 @@ func (f *profileFlags) title(engine string) string {
 // one profiles one database.
 func (f *profileFlags) one(ctx context.Context, engine string, s *study.Study, store *bench.Store, stderr io.Writer) (_ *bench.Result, err error) {
 	dsn := f.dsn
+	var tell suite.Options
+	tell.Tell(stderr, "ops/s", suite.P50)
 	o := study.Options{
-		Store:    store,
-		Progress: func(p bench.Progress) { printProgress(stderr, p) },
-		Say:      func(format string, args ...any) { fmt.Fprintf(stderr, "  "+format+"\n", args...) },
+		Store: store, Progress: tell.Progress,
+		Say: func(format string, args ...any) { tell.Say("  "+format, args...) },
 	}
 	if f.lab {
 		durability, err := lab.ParseDurability(f.durability)
@@ -376,7 +379,7 @@ func (f *profileFlags) report(results []*bench.Result, stdout, stderr io.Writer)
 	doc := study.Document("weir profile: "+f.workload, results...)
 	if f.cpu {
 		// A run that took hardly any CPU time has no profile: the rest is valid.
-		if err := addProfile(doc, filepath.Join(f.out, cpuProfile)); err != nil {
+		if err := flame.Append(doc, filepath.Join(f.out, cpuProfile)); err != nil {
 			doc.Sections[0].Text = append(doc.Sections[0].Text, "No profile of the CPU time: "+err.Error()+".")
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
@@ -25,7 +26,7 @@ type reportVerb struct {
 	title   string
 }
 
-func newReportCommand() *cobra.Command {
+func newReportCommand(benches []suite.Bench) *cobra.Command {
 	var v reportVerb
 	cmd := &cobra.Command{
 		Use:   "report FILE|DIR",
@@ -50,7 +51,7 @@ same run with --env, or --env here if it was this machine.`,
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			doc, err := reportSource{env: v.env, title: v.title}.load(args[0])
+			doc, err := reportSource{benches: benches, env: v.env, title: v.title}.load(args[0])
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/profile/study"
 	"github.com/weirdb/weir/internal/ruler/report"
 	"github.com/weirdb/weir/internal/ruler/report/flame"
@@ -27,8 +27,9 @@ const profileEnding = ".pb.gz"
 
 // reportSource turns what was measured, whatever its form, into a report.
 type reportSource struct {
-	env   string // where a profile was taken: "here", or a file; "" for not said
-	title string // in place of the source's own, if not ""
+	benches []suite.Bench
+	env     string // where a profile was taken: "here", or a file; "" for not said
+	title   string // in place of the source's own, if not ""
 }
 
 func (s reportSource) load(path string) (*report.Doc, error) {
@@ -51,7 +52,7 @@ func (s reportSource) load(path string) (*report.Doc, error) {
 	return doc, nil
 }
 
-// directory reads the outcome of a scenario, the results, or the report that a
+// directory reads the outcome of a benchmark, the results, or the report that a
 // directory holds, in this order, and adds the profiles beside them.
 func (s reportSource) directory(dir string) (*report.Doc, error) {
 	doc, err := s.results(dir)
@@ -64,7 +65,7 @@ func (s reportSource) directory(dir string) (*report.Doc, error) {
 	}
 	slices.Sort(profiles)
 	for _, path := range profiles {
-		if err := addProfile(doc, path); err != nil {
+		if err := flame.Append(doc, path); err != nil && !errors.Is(err, flame.ErrEmpty) {
 			return nil, err
 		}
 	}
@@ -72,10 +73,10 @@ func (s reportSource) directory(dir string) (*report.Doc, error) {
 }
 
 func (s reportSource) results(dir string) (*report.Doc, error) {
-	outcome, err := proxybench.Load(dir)
+	run, _, err := suite.Load(dir, s.benches)
 	switch {
 	case err == nil:
-		return outcome.Report(), nil
+		return run.Report(), nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (s reportSource) file(path string) (*report.Doc, error) {
 		switch {
 		case kind == own, kind == "" && head.Sections != nil:
 			return readReport(path)
-		case kind == "" && head.Experiments != nil:
+		case head.Experiments != nil:
 			return s.directory(filepath.Dir(path))
 		}
 	}
@@ -187,29 +188,9 @@ func (s reportSource) environment() (*measure.Environment, error) {
 		env.PressureAfter = env.PressureBefore
 		return &env, nil
 	}
-	doc, err := (reportSource{}).load(s.env)
+	doc, err := (reportSource{benches: s.benches}).load(s.env)
 	if err != nil {
 		return nil, fmt.Errorf("--env: %w", err)
 	}
 	return doc.Env, nil
-}
-
-// addProfile puts a profile behind the sections of a report.
-func addProfile(doc *report.Doc, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("read profile: %w", err)
-	}
-	defer f.Close()
-	p, err := flame.Read(f)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), profileEnding), "cpu-")
-	sections, err := flame.Sections(name, p, measure.DefaultRules())
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	doc.Sections = append(doc.Sections, sections...)
-	return nil
 }

@@ -1,22 +1,21 @@
 // Package rulercmd is the command line of what measures: weir bench, profile,
-// report, doctor and demo.
+// report and doctor.
 package rulercmd
 
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Verbs returns the verbs of this part of weir. weir makes the whole program,
-// for benchmarks that run verbs of it.
-func Verbs(weir func() *cobra.Command) []*cobra.Command {
-	return []*cobra.Command{
-		newBenchCommand(weir),
-		newProfileCommand(),
-		newReportCommand(),
-		newDoctorCommand(),
-		newDemoCommand(),
-		cli.Below("outbox", newOutboxBench()),
+// Bench is the benchmark of a product.
+type Bench = suite.Bench
+
+// Verbs returns the verbs of this part of weir, with the benchmarks of products.
+func Verbs(benches ...Bench) []*cobra.Command {
+	verbs := []*cobra.Command{newBenchCommand(benches), newProfileCommand(), newReportCommand(benches), newDoctorCommand()}
+	for _, b := range benches {
+		verbs = append(verbs, b.Other...)
 	}
+	return verbs
 }

@@ -93,32 +93,27 @@ func (r *repeating) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// copies moves bytes from memory to nowhere, and to a file that is flushed.
-func (r *rig) copies(ctx context.Context) error {
+// copies moves bytes from memory to nowhere, or to a file that is flushed.
+func (r *rig) copies(ctx context.Context, name, to string) error {
 	block := make([]byte, 4<<20)
 	rng := rand.NewChaCha8([32]byte{1})
 	_, _ = rng.Read(block) // it never fails
 	n := r.o.Plan.Copy
 	path := filepath.Join(r.o.Out, "copy.tmp")
-	for _, to := range []string{"nowhere", "a file"} {
-		name := map[string]string{"nowhere": "copy-memory", "a file": "copy-file"}[to]
-		e := r.microExperiment(name, fmt.Sprintf("Copy of %s to %s", sizeText(n), to), map[string]string{"bytes": strconv.FormatInt(n, 10), "to": to})
-		for _, m := range copyMethods() {
-			e.Sides = append(e.Sides, r.repeated(m.name, n, func(context.Context) (int64, error) {
-				in := plainReader{&repeating{block: block, left: n}}
-				if to == "nowhere" {
-					var out counter
-					err := m.copy(plainWriter{&out}, in)
-					return 0, errors.Join(err, atLeast(int64(out), n))
-				}
-				return 0, toFile(path, in, n, m)
-			}))
-		}
-		if err := errors.Join(r.measure(ctx, e, &r.env, ""), removeIfThere(path)); err != nil {
-			return err
-		}
+	e := r.microExperiment(name, fmt.Sprintf("Copy of %s to %s", sizeText(n), to), map[string]string{"bytes": strconv.FormatInt(n, 10), "to": to})
+	for _, m := range copyMethods() {
+		e.Sides = append(e.Sides, r.repeated(m.name, n, func(context.Context) (int64, error) {
+			in := plainReader{&repeating{block: block, left: n}}
+			if to == "nowhere" {
+				var out counter
+				err := m.copy(plainWriter{&out}, in)
+				return 0, errors.Join(err, atLeast(int64(out), n))
+			}
+			return 0, toFile(path, in, n, m)
+		}))
 	}
-	return nil
+	_, err := r.Measure(ctx, e, r.env, "")
+	return errors.Join(err, removeIfThere(path))
 }
 
 // toFile copies into a new file and flushes it.

@@ -11,30 +11,11 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Engine names a database system that the scenario can be run on.
-type Engine string
-
-// The engines, by the names that the command line has for them.
-const (
-	PostgreSQL Engine = "postgres"
-	MariaDB    Engine = "mariadb"
-)
-
-// Engines lists them.
-func Engines() []Engine { return []Engine{PostgreSQL, MariaDB} }
-
-// EngineOfDSN returns the engine whose protocol a URL is for, "" for none.
-func EngineOfDSN(dsn string) Engine {
-	switch scheme, _, _ := strings.Cut(dsn, "://"); scheme {
-	case "postgres", "postgresql":
-		return PostgreSQL
-	case "mysql", "mariadb":
-		return MariaDB
-	}
-	return ""
-}
+// Engines lists those that the benchmark can be run on.
+func Engines() []suite.Engine { return []suite.Engine{suite.PostgreSQL, suite.MariaDB} }
 
 // engine is what differs between database systems.
 type engine interface {

@@ -22,24 +22,6 @@ import (
 // bytes that were stored, 0 for none.
 type move func(ctx context.Context) (stored int64, err error)
 
-// micro runs the experiments that need no server.
-func (r *rig) micro(ctx context.Context) error {
-	if r.o.Plan.Buffers {
-		if err := r.buffers(ctx); err != nil {
-			return err
-		}
-	}
-	for _, shape := range r.o.Plan.Compress {
-		if err := r.compressions(ctx, shape); err != nil {
-			return err
-		}
-	}
-	if r.o.Plan.Copy > 0 {
-		return r.copies(ctx)
-	}
-	return nil
-}
-
 // microExperiment is what all of them have in common.
 func (r *rig) microExperiment(name, title string, factors map[string]string) bench.Experiment {
 	return bench.Experiment{Description: bench.Description{Name: name, Title: title, Rounds: r.o.Plan.MicroRounds, Warmup: 1, Factors: factors}}
@@ -97,40 +79,36 @@ var kept struct {
 
 // buffers is what a buffer costs: made anew each time, out of a sync.Pool, and out
 // of weir's own bounded pool, alone and by all processors at once.
-func (r *rig) buffers(ctx context.Context) error {
-	for _, size := range bufferSizes {
-		factors := map[string]string{"bytes": strconv.Itoa(size)}
-		e := r.microExperiment(fmt.Sprintf("buffers-%dk", size>>10), fmt.Sprintf("%d buffers of %d KiB", bufferCycles, size>>10), factors)
-		procs := runtime.GOMAXPROCS(0)
-		pool := sync.Pool{New: func() any { b := make([]byte, size); return &b }}
-		alone, shared := archive.NewBufferProbe(1, size), archive.NewBufferProbe(procs, size)
-		e.Sides = []bench.Side{
-			r.repeated("made anew", 0, func(context.Context) (int64, error) {
-				for range bufferCycles {
-					kept.Lock()
-					kept.b = make([]byte, size)
-					kept.Unlock()
-				}
-				return 0, nil
-			}),
-			r.repeated("sync.Pool", 0, func(context.Context) (int64, error) {
-				for range bufferCycles {
-					pool.Put(pool.Get())
-				}
-				return 0, nil
-			}),
-			r.repeated("weir's pool", 0, func(ctx context.Context) (int64, error) {
-				return 0, alone.Cycle(ctx, bufferCycles)
-			}),
-			r.repeated(fmt.Sprintf("weir's pool, by %d at once", procs), 0, func(ctx context.Context) (int64, error) {
-				return 0, together(procs, func() error { return shared.Cycle(ctx, bufferCycles/procs) })
-			}),
-		}
-		if err := r.measure(ctx, e, &r.env, ""); err != nil {
-			return err
-		}
+func (r *rig) buffers(ctx context.Context, name string, size int) error {
+	factors := map[string]string{"bytes": strconv.Itoa(size)}
+	e := r.microExperiment(name, fmt.Sprintf("%d buffers of %d KiB", bufferCycles, size>>10), factors)
+	procs := runtime.GOMAXPROCS(0)
+	pool := sync.Pool{New: func() any { b := make([]byte, size); return &b }}
+	alone, shared := archive.NewBufferProbe(1, size), archive.NewBufferProbe(procs, size)
+	e.Sides = []bench.Side{
+		r.repeated("made anew", 0, func(context.Context) (int64, error) {
+			for range bufferCycles {
+				kept.Lock()
+				kept.b = make([]byte, size)
+				kept.Unlock()
+			}
+			return 0, nil
+		}),
+		r.repeated("sync.Pool", 0, func(context.Context) (int64, error) {
+			for range bufferCycles {
+				pool.Put(pool.Get())
+			}
+			return 0, nil
+		}),
+		r.repeated("weir's pool", 0, func(ctx context.Context) (int64, error) {
+			return 0, alone.Cycle(ctx, bufferCycles)
+		}),
+		r.repeated(fmt.Sprintf("weir's pool, by %d at once", procs), 0, func(ctx context.Context) (int64, error) {
+			return 0, together(procs, func() error { return shared.Cycle(ctx, bufferCycles/procs) })
+		}),
 	}
-	return nil
+	_, err := r.Measure(ctx, e, r.env, "")
+	return err
 }
 
 // together runs f so many times at once.
@@ -240,7 +218,7 @@ func (r *rig) compressions(ctx context.Context, shape string) error {
 	}
 	for _, e := range []bench.Experiment{down, up} {
 		e.Baseline = standard
-		if err := r.measure(ctx, e, &r.env, ""); err != nil {
+		if _, err := r.Measure(ctx, e, r.env, ""); err != nil {
 			return err
 		}
 	}

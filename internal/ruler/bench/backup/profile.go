@@ -21,7 +21,7 @@ func (r *rig) profile(ctx context.Context, src *source) error {
 	return r.intoEmpty("profiled", func(dir string) error {
 		from, to := r.engine.place(sourceDatabase), r.engine.place(copyDatabase)
 		if from.secret {
-			r.note("no CPU profile: weir would have to be told the password on a command line")
+			r.Leave("a CPU profile: weir would have to be told the password on a command line")
 			return nil
 		}
 		if err := r.profiled(ctx, "backup", "backup", from.dsn, "--to", dir, "--quiet", "--compress=zstd:1", jobs); err != nil {

@@ -2,41 +2,36 @@ package backupbench
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // Report lays the outcome out: targets first, then each experiment.
 func (o *Outcome) Report() *report.Doc {
 	d := &report.Doc{
-		Title: "weir backup beside other tools on " + o.serverName(),
+		Title: "weir backup beside other tools on " + o.server(),
 		Subtitle: "The same data backed up and restored by each in turn. Every archive is read back, every restored row compared with its source; " +
 			"time is until the archive is on the disk, processor time that of whole programs.",
 		Findings: bench.Cautions(o.Results...),
 	}
-	if t := o.Targets(); len(t) > 0 {
-		d.Sections = append(d.Sections, targetSection(t))
-	}
+	d.Sections = suite.TargetSection(o.Targets())
 	for _, r := range o.Results {
 		if d.Env == nil || len(r.Env.Servers) > len(d.Env.Servers) {
 			d.Env = &r.Env
 		}
 		d.Sections = append(d.Sections, section(r))
 	}
-	if len(o.Notes) > 0 {
-		d.Sections = append(d.Sections, report.Section{Title: "What was left out", Text: o.Notes})
-	}
+	d.Sections = append(d.Sections, o.LeftOut()...)
 	return d
 }
 
 // Brief is the part of the report that fits a terminal.
 func (o *Outcome) Brief() *report.Doc {
 	full := o.Report()
-	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
+	d := suite.Shorten(full)
 	for _, s := range full.Sections {
 		if len(s.Tables) > 0 {
 			s.Tables = s.Tables[:1]
@@ -47,17 +42,14 @@ func (o *Outcome) Brief() *report.Doc {
 	return d
 }
 
-// serverName is what the server called itself.
-func (o *Outcome) serverName() string {
+// server is what the server called itself, with its version.
+func (o *Outcome) server() string {
 	for _, r := range o.Results {
 		if len(r.Env.Servers) > 0 {
 			return r.Env.Servers[0].Name + " " + r.Env.Servers[0].Version
 		}
 	}
-	if o.Engine == MariaDB {
-		return "MariaDB"
-	}
-	return "PostgreSQL"
+	return o.Engine.Title()
 }
 
 // section lays one experiment out.
@@ -71,12 +63,7 @@ func section(r *bench.Result) report.Section {
 	if t, ok := commandTable(r); ok {
 		s.Tables = append(s.Tables, t)
 	}
-	for _, w := range r.Warnings {
-		s.Findings = append(s.Findings, report.Finding{Warn: true, Claim: strings.ToUpper(w[:min(1, len(w))]) + w[min(1, len(w)):] + "."})
-	}
-	for _, f := range r.Findings {
-		s.Findings = append(s.Findings, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
-	}
+	s.Findings = append(bench.WarningFindings(r), bench.ReportFindings(r.Findings)...)
 	return s
 }
 
@@ -110,7 +97,7 @@ func columns() []column {
 			if !ok {
 				return ""
 			}
-			return figure(s.Median)
+			return bench.Figure(s.Median)
 		}}
 	}
 	against := func(key, name string) column {
@@ -128,14 +115,14 @@ func columns() []column {
 		if !ok || !strings.HasPrefix(r.Experiment.Name, "buffers-") || s.Median == 0 {
 			return ""
 		}
-		return figure(1e9 / s.Median / bufferCycles)
+		return bench.Figure(1e9 / s.Median / bufferCycles)
 	}}
 	allocated := column{report.Column{Name: "allocated", Unit: "B", Numeric: true}, func(r *bench.Result, c *bench.Case) string {
 		s, ok := c.Summary["allocated"]
 		if !ok || !strings.HasPrefix(r.Experiment.Name, "buffers-") {
 			return ""
 		}
-		return figure(s.Median / bufferCycles)
+		return bench.Figure(s.Median / bufferCycles)
 	}}
 	return []column{
 		each, metric("wall", ""), metric("plain_rate", ""), against("rate", "speed against"),
@@ -249,39 +236,10 @@ func memoryChart(r *bench.Result) report.Chart {
 	return c
 }
 
-// figure writes a number with three significant digits.
-func figure(v float64) string {
-	switch {
-	case v == 0:
-		return "0"
-	case math.Abs(v) >= 100:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	default:
-		return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), 64)
-	}
-}
-
 // ratioText writes a ratio with its interval.
 func ratioText(i bench.Interval) string {
 	if i.N < 2 || i.Hi > 1e6 {
 		return fmt.Sprintf("%.2fx", i.Median)
 	}
 	return fmt.Sprintf("%.2fx [%.2f, %.2f]", i.Median, i.Lo, i.Hi)
-}
-
-func targetSection(targets []Target) report.Section {
-	t := report.Table{
-		Columns: []report.Column{{Name: "target"}, {Name: "wanted"}, {Name: "measured", Numeric: true}, {Name: "95 % interval", Numeric: true}, {Name: "verdict"}},
-		Note:    "A target is met when the whole interval is on its side, and not met when the whole interval is on the other.",
-	}
-	for _, g := range targets {
-		t.Rows = append(t.Rows, []report.Cell{
-			{Text: g.Claim},
-			{Text: g.Want},
-			{Text: figure(g.Got.Median) + " " + g.Unit},
-			{Text: figure(g.Got.Lo) + " - " + figure(g.Got.Hi)},
-			{Text: g.Verdict, Strong: g.Verdict != Met},
-		})
-	}
-	return report.Section{Title: "Targets", Tables: []report.Table{t}}
 }

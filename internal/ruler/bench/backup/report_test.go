@@ -2,23 +2,19 @@ package backupbench
 
 import (
 	"bytes"
-	"errors"
-	"flag"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 // moved makes a case of six rounds: seconds, MB stored and held, CPU seconds of
 // the program and of the server.
@@ -63,8 +59,8 @@ func synthetic() *Outcome {
 	buffers.Evaluate()
 	small, large := moved("backup, 76.6 MB", "backup", 1, 25, 55, 1, 0.7), moved("backup, 766 MB", "backup", 8, 250, 60, 7, 6)
 	small.Factors["bytes"], large.Factors["bytes"] = "80320921", "803209216"
-	return &Outcome{
-		Engine: PostgreSQL, Notes: []string{"mydumper was not found"},
+	return &Outcome{Outcome: suite.Outcome{
+		Engine: suite.PostgreSQL, Left: []string{"mydumper was not found"},
 		Results: []*bench.Result{
 			buffers,
 			finished("dump-shop", "Backup of shop, 766 MB", whole,
@@ -76,7 +72,7 @@ func synthetic() *Outcome {
 				moved("weir", "weir restore DIR --to DSN", 18.2, 0, 60, 4.5, 26.9)),
 			finished("memory-shop", "Peak memory of weir at 76.6 MB and 766 MB", whole, small, large),
 		},
-	}
+	}}
 }
 
 func TestReportIsWhatItWas(t *testing.T) {
@@ -85,18 +81,11 @@ func TestReportIsWhatItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join("testdata", "report.md")
-	if *update {
-		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
+	have, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
-		t.Errorf("the report differs from %s, which -update rewrites (-want +got):\n%s", path, diff)
-	}
+	clitest.Golden(t, path, string(have), got.String())
 	for _, f := range report.Formats() {
 		if err := synthetic().Brief().Write(&got, report.FormatText); err != nil {
 			t.Error(err)
@@ -116,19 +105,19 @@ func TestTargetsAreJudged(t *testing.T) {
 		got[target.Claim] = target.Verdict
 	}
 	want := map[string]string{
-		"backup of a shop, against pg_dump 15 at its defaults, 766 MB": Met,
-		"backup of a shop, against a pg_dump that has zstd, 766 MB":    NotMet,
-		"archive of a shop, against a pg_dump that has zstd, 766 MB":   NotMet,
-		"restore of a shop, against pg_restore, 766 MB":                Met,
-		"memory of weir, backup, 76.6 MB":                              Met,
-		"memory of weir, backup, 766 MB":                               Met,
+		"backup of a shop, against pg_dump 15 at its defaults, 766 MB": suite.Met,
+		"backup of a shop, against a pg_dump that has zstd, 766 MB":    suite.NotMet,
+		"archive of a shop, against a pg_dump that has zstd, 766 MB":   suite.NotMet,
+		"restore of a shop, against pg_restore, 766 MB":                suite.Met,
+		"memory of weir, backup, 76.6 MB":                              suite.Met,
+		"memory of weir, backup, 766 MB":                               suite.Met,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("verdicts (-want +got):\n%s", diff)
 	}
-	fat := &Outcome{Results: []*bench.Result{finished("memory-shop", "m", nil, moved("a", "a", 1, 1, 300, 1, 1), moved("b", "b", 1, 1, 400, 1, 1))}}
+	fat := &Outcome{Outcome: suite.Outcome{Results: []*bench.Result{finished("memory-shop", "m", nil, moved("a", "a", 1, 1, 300, 1, 1), moved("b", "b", 1, 1, 400, 1, 1))}}}
 	for _, target := range fat.Targets() {
-		if target.Verdict != NotMet {
+		if target.Verdict != suite.NotMet {
 			t.Errorf("%+v", target)
 		}
 	}
@@ -147,53 +136,5 @@ func TestNamedFindsACase(t *testing.T) {
 	}
 	if c := named(r, "pg_restore"); c != nil {
 		t.Errorf("found %s", c.Name)
-	}
-}
-
-func TestSavedOutcomeIsLoaded(t *testing.T) {
-	dir, o := t.TempDir(), synthetic()
-	for _, r := range o.Results {
-		below := filepath.Join(dir, r.Experiment.Name)
-		if err := os.Mkdir(below, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.WriteFiles(below); err != nil {
-			t.Fatal(err)
-		}
-	}
-	page, err := o.Save(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(page); err != nil || !bytes.Contains(b, []byte("Backup of shop")) {
-		t.Errorf("%s: %v", page, err)
-	}
-	again, err := Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(o.Report(), again.Report()); diff != "" {
-		t.Errorf("the report of a loaded run differs (-run +loaded):\n%s", diff)
-	}
-}
-
-func TestLoadRefusesWhatIsNotWhole(t *testing.T) {
-	dir := t.TempDir()
-	if _, err := Load(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of an empty directory it said %v", err)
-	}
-	for content, want := range map[string]string{
-		"{":                            "read outcome",
-		`{"experiments":[]}`:           "names no experiments",
-		`{"experiments":["gone"]}`:     "names gone, which is not there",
-		`{"experiments":["../etc"]}`:   "is no name of something beside it",
-		`{"profiles":["/etc/passwd"]}`: "is no name of something beside it",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, outcomeFile), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Load(dir); err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: said %v, want %q", content, err, want)
-		}
 	}
 }

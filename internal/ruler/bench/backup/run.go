@@ -10,23 +10,23 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/measure"
-	"github.com/weirdb/weir/internal/ruler/bench"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Options is how the scenario is run.
+// Options is how the benchmark is run.
 type Options struct {
+	suite.Options
 	// Engine is what is backed up. Default: PostgreSQL.
-	Engine Engine
+	Engine suite.Engine
 	// DSN is a URL of a server to use. Databases called weir_bench_source and
 	// weir_bench_copy are made there and dropped. Default: a server of our own.
 	DSN string
 	// BinDir holds the programs of a server of our own. Default: the installed one.
 	BinDir string
 	Plan   Plan
-	Out    string // directory for results; required
-	Resume bool
 	// Seed is that of the rows. Default: 1.
 	Seed uint64
 	// Binary is the weir program. Required.
@@ -36,18 +36,12 @@ type Options struct {
 	// Verb runs a command line of weir in this process, so that it can be
 	// profiled. Nil: nothing is.
 	Verb func(ctx context.Context, args []string) error
-	// Progress and Say tell how it goes; both may be nil.
-	Progress func(bench.Progress)
-	Say      func(format string, args ...any)
 }
 
 // withDefaults fills in what is left open.
 func (o Options) withDefaults() Options {
-	o.Engine = cmp.Or(o.Engine, PostgreSQL)
+	o.Engine = cmp.Or(o.Engine, suite.PostgreSQL)
 	o.Seed = cmp.Or(o.Seed, 1)
-	if o.Say == nil {
-		o.Say = func(string, ...any) {}
-	}
 	return o
 }
 
@@ -58,7 +52,7 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--engine %q: want postgres or mariadb", o.Engine)
 	case o.Out == "" || o.Binary == "":
 		return errors.New("a directory for results and the weir program are needed")
-	case o.DSN != "" && EngineOfDSN(o.DSN) != o.Engine:
+	case o.DSN != "" && suite.EngineOfDSN(o.DSN, Engines()) != o.Engine:
 		return fmt.Errorf("--dsn names a server that --engine %s does not speak to", o.Engine)
 	}
 	for _, s := range o.Plan.Shapes {
@@ -76,15 +70,15 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Outcome is everything that the scenario measured.
+// Outcome is everything that the benchmark measured.
 type Outcome struct {
-	Engine  Engine
-	Results []*bench.Result
-	// Notes say what was left out, and why.
-	Notes []string
+	suite.Outcome `json:"-"`
 	// Profiles are the files of CPU profiles, below the directory of results.
-	Profiles []string
+	Profiles []string `json:"profiles,omitempty"`
 }
+
+// ProfileFiles are shown behind the report.
+func (o *Outcome) ProfileFiles() []string { return o.Profiles }
 
 // The databases that the scenario makes.
 const (
@@ -94,15 +88,18 @@ const (
 
 // rig is what the experiments share.
 type rig struct {
+	*suite.Runner
 	o      Options
 	out    *Outcome
 	engine engine // nil while none is needed
+	ways   []way  // of the engine, those that can do what they are for
+	src    *source
 	env    measure.Environment
 	jobs   int
 }
 
-// Run runs the scenario. With an error, what was measured until then is in the
-// outcome, and --resume goes on from there.
+// Run runs the steps of the plan. With an error, what was measured until then is
+// in the outcome, and --resume goes on from there.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -111,31 +108,116 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	if o.Out, err = filepath.Abs(o.Out); err != nil {
 		return nil, fmt.Errorf("find directory of results: %w", err)
 	}
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return nil, fmt.Errorf("make directory of results: %w", err)
-	}
-	r := &rig{o: o, out: &Outcome{Engine: o.Engine}, env: measure.ReadEnvironment(), jobs: runtime.NumCPU()}
-	if err := r.micro(ctx); err != nil {
-		return r.out, err
-	}
-	if len(o.Plan.Shapes) == 0 {
-		return r.out, nil
-	}
-	open := openPostgres
-	if o.Engine == MariaDB {
-		open = openMySQL
-	}
-	if r.engine, err = open(ctx, &o); err != nil {
-		return r.out, err
+	r, err := newRig(o)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.close(context.WithoutCancel(ctx))) }()
+	return r.out, r.Run(ctx, r.steps())
+}
+
+func newRig(o Options) (*rig, error) {
+	r := &rig{o: o, out: &Outcome{Outcome: suite.Outcome{Engine: o.Engine}}, env: measure.ReadEnvironment(), jobs: runtime.NumCPU()}
+	var err error
+	if r.Runner, err = suite.NewRunner(o.Options, &r.out.Outcome); err != nil {
+		return nil, err
+	}
+	r.o.Options = r.Options
+	return r, nil
+}
+
+// Steps are those of a plan, in order.
+func Steps(o Options) []suite.Step { return (&rig{o: o}).steps() }
+
+func (r *rig) steps() []suite.Step {
+	p := r.o.Plan
+	var out []suite.Step
+	add := func(group string, run func(context.Context) error, names ...string) {
+		out = append(out, suite.Step{Group: group, Names: names, Run: run})
+	}
+	if p.Buffers {
+		for _, size := range bufferSizes {
+			name := fmt.Sprintf("buffers-%dk", size>>10)
+			add("buffers", func(ctx context.Context) error { return r.buffers(ctx, name, size) }, name)
+		}
+	}
+	for _, shape := range p.Compress {
+		add("compression", func(ctx context.Context) error { return r.compressions(ctx, shape) }, "compress-"+shape, "decompress-"+shape)
+	}
+	if p.Copy > 0 {
+		add("copy", func(ctx context.Context) error { return r.copies(ctx, "copy-memory", "nowhere") }, "copy-memory")
+		add("copy", func(ctx context.Context) error { return r.copies(ctx, "copy-file", "a file") }, "copy-file")
+	}
+	for i, size := range p.Shapes {
+		beside := func(prefix string, ways func() []way) {
+			for _, kind := range []string{dumps, restores} {
+				add(prefix+size.Shape, r.whole(size, func(ctx context.Context, src *source) error {
+					return r.sideBySide(ctx, src, prefix, kind, ways())
+				}), prefix+kind+"-"+size.Shape)
+			}
+		}
+		beside("", func() []way { return r.ways })
+		if i > 0 {
+			continue
+		}
+		if p.Profiles {
+			var names []string
+			for _, p := range bulk.Profiles() {
+				names = append(names, p.Name)
+			}
+			beside("profiles-", func() []way { return profileWays(r.o.Binary, names) })
+		}
+		if p.CPU {
+			add("", r.whole(size, r.profile), "cpu")
+		}
+		if p.Memory {
+			add("", r.whole(size, r.memory), "memory-"+size.Shape)
+		}
+	}
+	return out
+}
+
+// whole is a step that needs the server with a source database on it.
+func (r *rig) whole(size Size, step func(context.Context, *source) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := r.open(ctx); err != nil {
+			return err
+		}
+		src, err := r.source(ctx, size)
+		if err != nil {
+			return err
+		}
+		return step(ctx, src)
+	}
+}
+
+// open starts the server, unless it runs, and finds the tools.
+func (r *rig) open(ctx context.Context) (err error) {
+	if r.engine != nil {
+		return nil
+	}
+	open := openPostgres
+	if r.o.Engine == suite.MariaDB {
+		open = openMySQL
+	}
+	if r.engine, err = open(ctx, &r.o); err != nil {
+		return err
+	}
 	r.env.Servers = []measure.Server{r.engine.info()}
 	r.env.Durability = r.engine.durability()
-	return r.out, r.whole(ctx)
+	ways, missing := r.engine.ways(ctx, &r.o, r.jobs)
+	for _, m := range missing {
+		r.Leave("%s", m)
+	}
+	r.ways, err = r.able(ctx, ways)
+	return err
 }
 
 // close drops what was made and ends the server.
 func (r *rig) close(ctx context.Context) error {
+	if r.engine == nil {
+		return nil
+	}
 	var errs []error
 	if r.o.DSN != "" {
 		errs = append(errs, r.engine.drop(ctx, copyDatabase), r.engine.drop(ctx, sourceDatabase))
@@ -145,29 +227,3 @@ func (r *rig) close(ctx context.Context) error {
 
 // archives is where archives lie while they are needed.
 func (r *rig) archives() string { return filepath.Join(r.o.Out, "archives") }
-
-// note says once what was left out.
-func (r *rig) note(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if !slices.Contains(r.out.Notes, text) {
-		r.out.Notes = append(r.out.Notes, text)
-		r.o.Say("%s", text)
-	}
-}
-
-// measure runs an experiment and keeps its samples and result.
-func (r *rig) measure(ctx context.Context, e bench.Experiment, env *measure.Environment, flushDir string) error {
-	if len(e.Sides) < 2 && e.Baseline == "" {
-		e.Baseline = e.Sides[0].Name
-	}
-	store, err := bench.OpenStore(filepath.Join(r.o.Out, e.Name), r.o.Resume)
-	if err != nil {
-		return err
-	}
-	r.o.Say("%s", e.Title)
-	res, err := bench.Run(ctx, e, bench.Options{Store: store, Env: env, FlushDir: flushDir, Progress: r.o.Progress})
-	if res != nil {
-		r.out.Results = append(r.out.Results, res)
-	}
-	return errors.Join(err, store.Close())
-}

@@ -13,10 +13,9 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
-
-func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
 
 // tiny is everything that the scenario does, on next to nothing.
 func tiny() Plan {
@@ -33,17 +32,17 @@ func tiny() Plan {
 func TestScenarioEndToEnd(t *testing.T) {
 	t.Run("PostgreSQL", func(t *testing.T) {
 		labtest.RequirePostgres(t)
-		endToEnd(t, PostgreSQL, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "memory-shop", "dump-many", "restore-many"})
+		endToEnd(t, suite.PostgreSQL, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "memory-shop", "dump-many", "restore-many"})
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		labtest.RequireMariaDB(t)
-		endToEnd(t, MariaDB, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "memory-shop", "dump-many", "restore-many"})
+		endToEnd(t, suite.MariaDB, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "memory-shop", "dump-many", "restore-many"})
 	})
 }
 
-func endToEnd(t *testing.T, e Engine, want []string) {
+func endToEnd(t *testing.T, e suite.Engine, want []string) {
 	dir := t.TempDir()
-	o := Options{Engine: e, Out: dir, Binary: labtest.Weir(t), Say: t.Logf, Plan: tiny()}
+	o := Options{Options: suite.Options{Out: dir, Say: t.Logf}, Engine: e, Binary: labtest.Weir(t), Plan: tiny()}
 	got, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -140,12 +139,14 @@ func TestWrongRestoresAreFound(t *testing.T) {
 	server := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
 	psql := filepath.Join(server.BinDir(), "psql")
 	ctx := t.Context()
-	o := Options{DSN: server.DSN("postgres"), Out: t.TempDir(), Binary: "none", Plan: Plan{Rounds: 1}}.withDefaults()
-	s, err := openPostgres(ctx, &o)
+	o := Options{Options: suite.Options{Out: t.TempDir()}, DSN: server.DSN("postgres"), Binary: "none", Plan: Plan{Rounds: 1}}.withDefaults()
+	r, err := newRig(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{o: o, out: &Outcome{}, engine: s}
+	if r.engine, err = openPostgres(ctx, &o); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := r.close(context.WithoutCancel(ctx)); err != nil {
 			t.Error(err)
@@ -195,7 +196,7 @@ func plainWay(dump, psql, also string) way {
 }
 
 func TestOptionsAreJudged(t *testing.T) {
-	whole := Options{Out: "o", Binary: "b", Plan: Plans(MB)["mini"]}
+	whole := Options{Options: suite.Options{Out: "o"}, Binary: "b", Plan: Plans(MB)["mini"]}
 	for want, change := range map[string]func(*Options){
 		"":                       func(*Options) {},
 		"--engine":               func(o *Options) { o.Engine = "oracle" },

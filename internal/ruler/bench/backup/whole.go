@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
@@ -20,50 +19,6 @@ type source struct {
 	size  Size
 	plain int64 // bytes of its rows as text
 	sums  sums
-}
-
-// whole runs the experiments with whole programs.
-func (r *rig) whole(ctx context.Context) error {
-	ways, missing := r.engine.ways(ctx, &r.o, r.jobs)
-	for _, m := range missing {
-		r.note("%s", m)
-	}
-	ways, err := r.able(ctx, ways)
-	if err != nil {
-		return err
-	}
-	for i, size := range r.o.Plan.Shapes {
-		src, err := r.fill(ctx, size)
-		if err != nil {
-			return err
-		}
-		if err := r.sideBySide(ctx, src, "", ways); err != nil {
-			return err
-		}
-		if i > 0 {
-			continue
-		}
-		if r.o.Plan.Profiles {
-			var names []string
-			for _, p := range bulk.Profiles() {
-				names = append(names, p.Name)
-			}
-			if err := r.sideBySide(ctx, src, "profiles-", profileWays(r.o.Binary, names)); err != nil {
-				return err
-			}
-		}
-		if r.o.Plan.CPU {
-			if err := r.profile(ctx, src); err != nil {
-				return err
-			}
-		}
-		if r.o.Plan.Memory {
-			if err := r.memory(ctx, src); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // able leaves out the optional ways that cannot do what they are for, by trying
@@ -83,7 +38,7 @@ func (r *rig) able(ctx context.Context, ways []way) ([]way, error) {
 				return nil, context.Cause(ctx)
 			}
 			if err != nil {
-				r.note("%s is left out: %v", w.name, err)
+				r.Leave("%s: %v", w.name, err)
 				continue
 			}
 		}
@@ -106,6 +61,16 @@ func (r *rig) intoEmpty(name string, f func(dir string) error) error {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return nil
+}
+
+// source returns the source database of a size, which is made unless it is there.
+func (r *rig) source(ctx context.Context, size Size) (*source, error) {
+	if r.src != nil && r.src.size == size {
+		return r.src, nil
+	}
+	var err error
+	r.src, err = r.fill(ctx, size)
+	return r.src, err
 }
 
 // fill makes the source database.
@@ -132,31 +97,27 @@ func (r *rig) fill(ctx context.Context, size Size) (*source, error) {
 	return src, nil
 }
 
-// sideBySide backs a source up by all ways, and restores what they made.
-func (r *rig) sideBySide(ctx context.Context, src *source, prefix string, ways []way) error {
-	for _, kind := range []string{dumps, restores} {
-		e := r.experiment(prefix+kind, src)
-		verb := map[string]string{dumps: "Backup", restores: "Restore"}[kind]
-		e.Title = fmt.Sprintf("%s of %s, %s", verb, src.size.Shape, sizeText(src.size.Bytes))
-		if prefix != "" {
-			e.Title += ", by weir's profiles"
-		}
-		for _, w := range of(ways, kind) {
-			e.Sides = append(e.Sides, bench.Side{
-				Name: w.named(kind), Factors: map[string]string{"way": w.describe(kind)},
-				Run: func(ctx context.Context, _ int) (bench.Sample, error) {
-					if kind == dumps {
-						return r.dump(ctx, w, src)
-					}
-					return r.restore(ctx, w, src)
-				},
-			})
-		}
-		if err := r.measure(ctx, e, &r.env, r.o.Out); err != nil {
-			return err
-		}
+// sideBySide backs a source up by all ways, or restores what they made.
+func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, ways []way) error {
+	e := r.experiment(prefix+kind, src)
+	verb := map[string]string{dumps: "Backup", restores: "Restore"}[kind]
+	e.Title = fmt.Sprintf("%s of %s, %s", verb, src.size.Shape, sizeText(src.size.Bytes))
+	if prefix != "" {
+		e.Title += ", by weir's profiles"
 	}
-	return nil
+	for _, w := range of(ways, kind) {
+		e.Sides = append(e.Sides, bench.Side{
+			Name: w.named(kind), Factors: map[string]string{"way": w.describe(kind)},
+			Run: func(ctx context.Context, _ int) (bench.Sample, error) {
+				if kind == dumps {
+					return r.dump(ctx, w, src)
+				}
+				return r.restore(ctx, w, src)
+			},
+		})
+	}
+	_, err := r.Measure(ctx, e, r.env, r.o.Out)
+	return err
 }
 
 // experiment is what all with whole programs have in common.
@@ -267,43 +228,29 @@ func (r *rig) memory(ctx context.Context, src *source) error {
 	sizes := []int64{max(src.size.Bytes/10, 1), src.size.Bytes}
 	// One size after the other: to fill a database for each round would take longer
 	// than all rounds. Memory does not drift as speed does.
-	held := make(map[int64]*source)
 	e := r.experiment("memory", src)
 	e.Title = fmt.Sprintf("Peak memory of weir at %s and %s", sizeText(sizes[0]), sizeText(sizes[1]))
 	e.Rounds = min(r.o.Plan.Rounds, 3)
 	e.Factors = map[string]string{"engine": string(r.o.Engine), "shape": src.size.Shape, "seed": strconv.FormatUint(r.o.Seed, 10), "jobs": strconv.Itoa(r.jobs)}
 	for _, bytes := range sizes {
-		held[bytes] = nil
 		for _, kind := range []string{dumps, restores} {
 			way := map[string]string{dumps: "backup", restores: "restore"}[kind]
 			e.Sides = append(e.Sides, bench.Side{
 				Name:    fmt.Sprintf("%s, %s", way, sizeText(bytes)),
 				Factors: map[string]string{"way": way, "bytes": strconv.FormatInt(bytes, 10)},
 				Run: func(ctx context.Context, _ int) (bench.Sample, error) {
-					if err := r.hold(ctx, held, Size{src.size.Shape, bytes}); err != nil {
+					src, err := r.source(ctx, Size{src.size.Shape, bytes})
+					if err != nil {
 						return bench.Sample{}, err
 					}
 					if kind == dumps {
-						return r.dump(ctx, w, held[bytes])
+						return r.dump(ctx, w, src)
 					}
-					return r.restore(ctx, w, held[bytes])
+					return r.restore(ctx, w, src)
 				},
 			})
 		}
 	}
-	return r.measure(ctx, e, &r.env, r.o.Out)
-}
-
-// hold makes sure that the source database is the one of a size.
-func (r *rig) hold(ctx context.Context, held map[int64]*source, size Size) error {
-	if held[size.Bytes] != nil {
-		return nil
-	}
-	clear(held)
-	src, err := r.fill(ctx, size)
-	if err != nil {
-		return err
-	}
-	held[size.Bytes] = src
-	return nil
+	_, err := r.Measure(ctx, e, r.env, r.o.Out)
+	return err
 }

@@ -1,39 +1,32 @@
 package kvbench
 
 import (
-	"fmt"
-	"slices"
-	"strings"
+	"cmp"
 	"time"
 )
 
-// A Scenario is a group of experiments that belong together.
-type Scenario string
-
-// The scenarios, in the order in which they are run.
+// The groups of experiments, in the order in which they are run.
 const (
-	Delay     Scenario = "delay"     // fixed delays of batches and none, at the load of report 2
-	Validate  Scenario = "validate"  // the best of them again, round by round
-	Pendings  Scenario = "pendings"  // operations under way in each session
-	Threads   Scenario = "threads"   // sessions
-	Conflicts Scenario = "conflicts" // operations that meet at one key, and skew
-	Length    Scenario = "length"    // ten times as many operations
-	Presets   Scenario = "presets"   // the five protocols side by side
-	WAN       Scenario = "wan"       // the same at a distance, with 3 and 5 replicas
-	Etcd      Scenario = "etcd"      // etcd at the same load
-	Cells     Scenario = "cells"     // no delay against fixed ones by distance, clients and durability
-	Single    Scenario = "single"    // one client with one operation
+	Delay     = "delay"     // fixed delays of batches and none, at the load of report 2
+	Validate  = "validate"  // the best of them again, round by round
+	Pendings  = "pendings"  // operations under way in each session
+	Threads   = "threads"   // sessions
+	Conflicts = "conflicts" // operations that meet at one key, and skew
+	Length    = "length"    // ten times as many operations
+	Presets   = "presets"   // the five protocols side by side
+	WAN       = "wan"       // the same at a distance, with 3 and 5 replicas
+	Etcd      = "etcd"      // etcd at the same load
+	Cells     = "cells"     // no delay against fixed ones by distance, clients and durability
+	Single    = "single"    // one client with one operation
 )
 
-// Scenarios lists them.
-func Scenarios() []Scenario {
-	return []Scenario{Delay, Validate, Pendings, Threads, Conflicts, Length, Presets, WAN, Etcd, Cells, Single}
+// groups lists them.
+func groups() []string {
+	return []string{Delay, Validate, Pendings, Threads, Conflicts, Length, Presets, WAN, Etcd, Cells, Single}
 }
 
 // Plan says how much is run.
 type Plan struct {
-	// Scenarios are those to run. Default: all.
-	Scenarios []Scenario
 	// Rounds are those of each experiment but the sweep of delays (SweepRounds)
 	// and the validation (ValidationRounds).
 	Rounds, SweepRounds, ValidationRounds int
@@ -64,24 +57,6 @@ type Plan struct {
 	// Hasty leaves the calibrations of the disk out, which take longer than the
 	// rounds of a smoke run.
 	Hasty bool
-}
-
-func (p *Plan) has(s Scenario) bool { return len(p.Scenarios) == 0 || slices.Contains(p.Scenarios, s) }
-
-// SetScenarios chooses scenarios by name.
-func (p *Plan) SetScenarios(names []string) error {
-	p.Scenarios = nil
-	for _, n := range names {
-		if !slices.Contains(Scenarios(), Scenario(n)) {
-			all := make([]string, 0, len(Scenarios()))
-			for _, s := range Scenarios() {
-				all = append(all, string(s))
-			}
-			return fmt.Errorf("no scenario %q: want some of %s", n, strings.Join(all, ", "))
-		}
-		p.Scenarios = append(p.Scenarios, Scenario(n))
-	}
-	return nil
 }
 
 // The load of reference report 2: two clients of two threads with 15 operations
@@ -128,4 +103,13 @@ func Plans() map[string]Plan {
 			CellRTTs: ms(0, 1, 10, 50), CellClients: []int{1, 16, 60, 256, 1024}, CellDelays: []int{50, 150, 500}, CellMemory: true,
 		},
 	}
+}
+
+// with returns the plan with other numbers where they are given.
+func (p Plan) with(rounds, keys int, duration time.Duration) Plan {
+	if rounds > 0 {
+		p.Rounds, p.SweepRounds, p.ValidationRounds = rounds, rounds, rounds
+	}
+	p.Duration, p.Keys = cmp.Or(duration, p.Duration), cmp.Or(keys, p.Keys)
+	return p
 }

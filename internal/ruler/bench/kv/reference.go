@@ -3,6 +3,7 @@ package kvbench
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -25,8 +26,8 @@ type Reference struct {
 type ReferenceFigure struct {
 	// Scenario and Case are where it belongs: a scenario of weir bench kv, and the
 	// case there that it is the counterpart of, such as "150 us".
-	Scenario Scenario `yaml:"scenario" json:"scenario"`
-	Case     string   `yaml:"case" json:"case"`
+	Scenario string `yaml:"scenario" json:"scenario"`
+	Case     string `yaml:"case" json:"case"`
 	// System overrides that of the file, for one with several.
 	System    string  `yaml:"system" json:"system,omitempty"`
 	Rate      float64 `yaml:"rate" json:"rate,omitempty"` // ops/s
@@ -46,13 +47,9 @@ func ReadReference(r io.Reader) (*Reference, error) {
 	if f.System == "" || f.Source == "" || f.Durability == "" {
 		return nil, fmt.Errorf("read reference figures: say whose they are (system), where they are from (source), and what an acknowledgement stands for (durability)")
 	}
-	known := make(map[Scenario]bool)
-	for _, s := range Scenarios() {
-		known[s] = true
-	}
 	for i, g := range f.Figures {
 		switch {
-		case !known[g.Scenario]:
+		case !slices.Contains(groups(), g.Scenario):
 			return nil, fmt.Errorf("read reference figures: figure %d has scenario %q", i+1, g.Scenario)
 		case !(g.Rate >= 0 && g.WeakP50 >= 0 && g.StrongP50 >= 0 && g.StrongP99 >= 0):
 			return nil, fmt.Errorf("read reference figures: figure %d holds a number that cannot be", i+1)
@@ -61,14 +58,14 @@ func ReadReference(r io.Reader) (*Reference, error) {
 	return &f, nil
 }
 
-// of returns the figures of a scenario.
-func (f *Reference) of(s Scenario) []ReferenceFigure {
+// of returns the figures of a group.
+func (f *Reference) of(group string) []ReferenceFigure {
 	if f == nil {
 		return nil
 	}
 	var out []ReferenceFigure
 	for _, g := range f.Figures {
-		if g.Scenario == s {
+		if g.Scenario == group {
 			if g.System == "" {
 				g.System = f.System
 			}

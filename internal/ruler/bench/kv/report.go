@@ -2,73 +2,52 @@ package kvbench
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // Report lays the outcome out as a document: what the experiments say together,
-// the targets, a section for each scenario, then every experiment by itself.
+// the targets, a section for each group, then every experiment by itself.
 func (o *Outcome) Report() *report.Doc {
-	d := bench.Document("weir kv: delays, protocols, distance, durability", o.Results...)
-	d.Subtitle = "Every replica a process of its own; sides in turn; every read checked; the durability of each row said."
+	subtitle := "Every replica a process of its own; sides in turn; every read checked; the durability of each row said."
 	if n := o.Results[0].Experiment.Factors["procs"]; n != "" {
-		d.Subtitle += fmt.Sprintf(" The client and each replica may use %s of the processors at once (GOMAXPROCS).", n)
+		subtitle += fmt.Sprintf(" The client and each replica may use %s of the processors at once (GOMAXPROCS).", n)
 	}
-	d.Findings = append(d.Findings, o.findings()...)
+	sections := o.sections()
+	d := o.Lay("weir kv: delays, protocols, distance, durability", subtitle, findings(o.Results), sections...)
+	d.Findings = append(d.Findings, o.referenceFindings()...)
 	for i, r := range o.Results {
-		d.Sections[i].Tables[0] = caseTable([]*bench.Result{r}, columns)
-	}
-	d.Sections = append(o.sections(), d.Sections...)
-	if len(o.Left) > 0 {
-		d.Sections = append(d.Sections, report.Section{Title: "Left out", Text: o.Left})
+		d.Sections[len(sections)+i].Tables[0] = caseTable([]*bench.Result{r}, columns)
 	}
 	return d
 }
 
 // Brief is the part of the report that fits a terminal: findings, targets, and the
-// tables of the scenarios.
+// tables of the groups.
 func (o *Outcome) Brief() *report.Doc {
-	full := o.Report()
-	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
-	for _, s := range o.sections() {
-		s.Charts = nil
-		d.Sections = append(d.Sections, s)
+	sections := o.sections()
+	for i := range sections {
+		sections[i].Charts = nil
 	}
-	if len(o.Left) > 0 {
-		d.Sections = append(d.Sections, report.Section{Title: "Left out", Text: o.Left})
-	}
-	return d
-}
-
-// findings are those of all experiments together, and before them what makes
-// rounds invalid.
-func (o *Outcome) findings() []report.Finding {
-	var out []report.Finding
-	if broken := o.Invalid(); len(broken) > 0 {
-		out = append(out, report.Finding{Warn: true, First: true, Claim: fmt.Sprintf("%d rounds are invalid: answers were wrong.", len(broken)), Evidence: broken})
-	}
-	for _, f := range bench.KVFindings(o.Results) {
-		out = append(out, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
-	}
-	return append(out, o.referenceFindings()...)
+	return suite.Shorten(o.Report(), sections, o.LeftOut())
 }
 
 // referenceFindings set cases beside figures that somebody else has published.
 func (o *Outcome) referenceFindings() []report.Finding {
 	var out []report.Finding
 	for _, r := range o.Results {
-		for _, g := range o.Reference.of(Scenario(r.Experiment.Factors["scenario"])) {
+		for _, g := range o.Reference.of(r.Experiment.Factors["scenario"]) {
 			c := r.Find(g.Case)
 			if c == nil || g.Rate == 0 || c.Summary["rate"].Median == 0 {
 				continue
 			}
 			out = append(out, report.Finding{
 				Claim: fmt.Sprintf("%s, %s: %.2g times the %s ops/s of %s, whose figure is %s.",
-					r.Experiment.Name, c.Name, c.Summary["rate"].Median/g.Rate, figure(g.Rate), g.System, notMeasured),
+					r.Experiment.Name, c.Name, c.Summary["rate"].Median/g.Rate, bench.Figure(g.Rate), g.System, notMeasured),
 				Evidence: []string{
-					fmt.Sprintf("here: %s ops/s, durability %s", figure(c.Summary["rate"].Median), factor(r, c, "durability")),
+					fmt.Sprintf("here: %s ops/s, durability %s", bench.Figure(c.Summary["rate"].Median), factor(r, c, "durability")),
 					fmt.Sprintf("there: durability %s; %s", o.Reference.Durability, o.Reference.Source),
 				},
 			})
@@ -77,19 +56,14 @@ func (o *Outcome) referenceFindings() []report.Finding {
 	return out
 }
 
-// of returns the results of a scenario.
-func (o *Outcome) of(s Scenario) []*bench.Result {
-	return slices.DeleteFunc(slices.Clone(o.Results), func(r *bench.Result) bool { return r.Experiment.Factors["scenario"] != string(s) })
-}
-
-// sections are the targets and one for each scenario.
+// sections are the targets and one for each group.
 func (o *Outcome) sections() []report.Section {
-	var out []report.Section
-	if t := o.Targets(); len(t) > 0 {
-		out = append(out, targetSection(t))
+	out := suite.TargetSection(o.Targets())
+	for i := range out {
+		out[i].Tables[0].Note += " A figure itself cannot be told where something foreign was at work in most rounds."
 	}
 	for _, s := range []struct {
-		scenario    Scenario
+		group       string
 		title, text string
 		fill        func(*report.Section, []*bench.Result)
 	}{
@@ -105,13 +79,13 @@ func (o *Outcome) sections() []report.Section {
 		{Cells, "No delay against fixed ones", "By distance, clients and durability; strong operations, half of them writes.", fillCells},
 		{Single, "One client", "One strong operation at a time.", fillSingle},
 	} {
-		results := o.of(s.scenario)
+		results := o.Of("scenario", s.group)
 		if len(results) == 0 {
 			continue
 		}
 		section := report.Section{Title: s.title, Text: []string{s.text}}
 		s.fill(&section, results)
-		if t, ok := referenceTable(o.Reference, s.scenario); ok && s.scenario != Delay && s.scenario != Validate {
+		if t, ok := referenceTable(o.Reference, s.group); ok && s.group != Delay && s.group != Validate {
 			section.Tables = append(section.Tables, t)
 		}
 		out = append(out, section)

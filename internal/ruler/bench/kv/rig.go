@@ -3,10 +3,8 @@ package kvbench
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -177,7 +175,7 @@ func enter(s *bench.Sample, counted map[string]float64, ops int64) {
 
 // experiment makes one of sides: what they have in common are the factors of the
 // experiment, what they differ in those of each.
-func (r *rig) experiment(of Scenario, name, title string, rounds int, sides ...side) bench.Experiment {
+func (r *rig) experiment(group, name, title string, rounds int, sides ...side) bench.Experiment {
 	all := make([]map[string]string, len(sides))
 	for i, s := range sides {
 		all[i] = s.factors()
@@ -197,25 +195,19 @@ func (r *rig) experiment(of Scenario, name, title string, rounds int, sides ...s
 		})
 	}
 	e.Factors = common
-	e.Factors["scenario"], e.Factors["keys"] = string(of), strconv.Itoa(r.o.Plan.Keys)
+	e.Factors["scenario"], e.Factors["keys"] = group, strconv.Itoa(r.o.Plan.Keys)
 	e.Factors["seconds"] = r.o.Plan.Duration.String()
 	return e
 }
 
-// run measures an experiment and keeps its samples and result.
-func (r *rig) run(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
-	kept, err := bench.OpenStore(filepath.Join(r.o.Out, e.Name), r.o.Resume)
-	if err != nil {
-		return nil, err
-	}
+// do runs an experiment and keeps its samples and result.
+func (r *run) do(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
 	env := measure.ReadEnvironment()
 	env.Durability = cmp.Or(e.Factors["durability"], "as each case says: disk (flushed before it is acknowledged) or memory")
 	env.Servers = slices.Clone(r.o.servers)
-	r.o.Say("%s", e.Title)
 	flushDir := r.o.Out
 	if r.o.Plan.Hasty || e.Factors["durability"] == inMemory {
 		flushDir = "" // nobody waits for the disk, or for us
 	}
-	res, err := bench.Run(ctx, e, bench.Options{Store: kept, Env: &env, FlushDir: flushDir, Progress: r.o.Progress})
-	return res, errors.Join(err, kept.Close())
+	return r.Measure(ctx, e, env, flushDir)
 }

@@ -4,20 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"runtime"
+	"slices"
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
-	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Options is how the scenarios are run.
+// Options is how the benchmark is run.
 type Options struct {
-	Plan   Plan
-	Out    string // directory for results; required
-	Resume bool
+	suite.Options
+	Plan Plan
 	// Binary is the weir program that the replicas run. Required.
 	Binary string
 	// Version is what the program calls itself. Default: "this program".
@@ -37,9 +35,6 @@ type Options struct {
 	Etcd string
 	// Reference holds figures of another system to be placed beside; may be nil.
 	Reference *Reference
-	// Progress and Say tell how it goes; both may be nil.
-	Progress func(bench.Progress)
-	Say      func(format string, args ...any)
 
 	// start starts a cluster. Default: real ones.
 	start func(context.Context, cluster) (store, error)
@@ -49,12 +44,10 @@ type Options struct {
 	etcd bool
 }
 
-// Outcome is everything that the scenarios measured.
+// Outcome is everything that the benchmark measured.
 type Outcome struct {
-	Results   []*bench.Result
-	Reference *Reference
-	// Left is what was left out, and why.
-	Left []string
+	suite.Outcome `json:"-"`
+	Reference     *Reference `json:"reference,omitempty"` // not measured in this run
 }
 
 // SharedProcs is the share of each of three replicas and the client in the
@@ -63,53 +56,29 @@ func SharedProcs() int { return max(1, runtime.NumCPU()/4) }
 
 // run is the state of one Run.
 type run struct {
+	*suite.Runner
 	*rig
-	out *Outcome
 	// best is the fixed delay with the highest rate in the sweep, in microseconds.
 	best int
 }
 
-// Run runs the scenarios of the plan. With an error it returns what was measured
-// until then.
+// Run runs the steps of the plan. With an error it returns what was measured until
+// then.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
-	if o.Say == nil {
-		o.Say = func(string, ...any) {}
+	out := &Outcome{Reference: o.Reference}
+	r := &run{best: reportBest}
+	if r.Runner, err = suite.NewRunner(o.Options, &out.Outcome); err != nil {
+		return nil, err
 	}
+	o.Options = r.Options
 	o.Preset, o.Client = cmp.Or(o.Preset, "raft-ht"), cmp.Or(o.Client, Native)
 	o.Path, o.Procs = cmp.Or(o.Path, PathAuto), cmp.Or(o.Procs, SharedProcs())
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return nil, fmt.Errorf("make result directory: %w", err)
-	}
-	r := &run{out: &Outcome{Reference: o.Reference}, best: reportBest}
 	if err := o.prepare(ctx, r); err != nil {
 		return nil, err
 	}
 	r.rig = &rig{o: o}
 	defer func() { err = errors.Join(err, r.stop()) }()
-	for _, s := range []struct {
-		name Scenario
-		run  func(context.Context) error
-	}{
-		{Delay, r.delay},
-		{Validate, r.validate},
-		{Pendings, r.pendings},
-		{Threads, r.threads},
-		{Conflicts, r.conflicts},
-		{Length, r.length},
-		{Presets, r.presets},
-		{WAN, r.wan},
-		{Etcd, r.besideEtcd},
-		{Cells, r.cells},
-		{Single, r.single},
-	} {
-		if !o.Plan.has(s.name) {
-			continue
-		}
-		if err := s.run(ctx); err != nil {
-			return r.out, err
-		}
-	}
-	return r.out, nil
+	return out, r.Run(ctx, r.steps())
 }
 
 // prepare finds what is to be started.
@@ -124,8 +93,9 @@ func (o *Options) prepare(ctx context.Context, r *run) error {
 		return startWeir(ctx, o.Binary, c)
 	}
 	o.servers = []measure.Server{{Name: "weir kv", Version: cmp.Or(o.Version, "this program")}}
-	if !o.Plan.has(Etcd) && !o.Plan.has(Single) {
-		return nil
+	chosen, _, err := suite.Choose(Steps(*o), o.Experiments)
+	if err != nil || !slices.ContainsFunc(chosen, func(s suite.Step) bool { return s.Group == Etcd || s.Group == Single }) {
+		return err
 	}
 	_, version, err := lab.FindEtcd(ctx, o.Etcd)
 	switch {
@@ -134,35 +104,9 @@ func (o *Options) prepare(ctx context.Context, r *run) error {
 		o.servers = append(o.servers, measure.Server{Name: "etcd", Version: version})
 		o.Say("etcd %s is there to be compared with", version)
 	case lab.NotInstalled(err) && o.Etcd == "":
-		text := "etcd: " + err.Error()
-		r.out.Left = append(r.out.Left, text)
-		o.Say("left out: %s", text)
+		r.Leave("etcd: %v", err)
 	default:
 		return err
 	}
 	return nil
-}
-
-// do runs an experiment and keeps its result, also that of one that ended early.
-func (r *run) do(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
-	res, err := r.rig.run(ctx, e)
-	if res != nil {
-		r.out.Results = append(r.out.Results, res)
-	}
-	return res, err
-}
-
-// Invalid lists the rounds in which answers were wrong.
-func (o *Outcome) Invalid() []string {
-	var out []string
-	for _, r := range o.Results {
-		for i := range r.Cases {
-			for _, s := range r.Cases[i].Samples {
-				for _, text := range s.Invalid {
-					out = append(out, fmt.Sprintf("%s, %s, round %d: %s", r.Experiment.Name, r.Cases[i].Name, s.Round, text))
-				}
-			}
-		}
-	}
-	return out
 }

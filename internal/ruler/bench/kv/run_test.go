@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,10 +16,9 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
-
-func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
 
 // stand is a Redis server that stands for every cluster: what is tested here is
 // what is run and said, not a store.
@@ -95,7 +93,7 @@ func (c spoiledClient) Poll(ended func(int, kvload.Answer)) error {
 func smoke(t *testing.T, b *book) Options {
 	t.Helper()
 	return Options{
-		Plan: Plans()["smoke"], Out: t.TempDir(), Binary: "/nonexistent",
+		Options: suite.Options{Out: t.TempDir()}, Plan: Plans()["smoke"], Binary: "/nonexistent",
 		start: b.start(labtest.SharedRedis(t)), etcd: true, servers: []measure.Server{{Name: "stand-in", Version: "1"}},
 	}
 }
@@ -103,12 +101,12 @@ func smoke(t *testing.T, b *book) Options {
 func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 	b := &book{}
 	o := smoke(t, b)
-	file, err := os.Open("testdata/report-2.yaml")
+	f, err := os.Open("testdata/report-2.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	if o.Reference, err = ReadReference(file); err != nil {
+	defer f.Close()
+	if o.Reference, err = ReadReference(f); err != nil {
 		t.Fatal(err)
 	}
 	out, err := Run(t.Context(), o)
@@ -116,6 +114,11 @@ func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := make(map[string]bool)
+	for i, s := range Steps(o) {
+		if i >= len(out.Results) || s.Names[0] != out.Results[i].Experiment.Name {
+			t.Fatalf("step %d is called %v, of %d results", i, s.Names, len(out.Results))
+		}
+	}
 	for _, r := range out.Results {
 		seen[r.Experiment.Factors["scenario"]] = true
 		if err := r.Validate(); err != nil {
@@ -134,9 +137,9 @@ func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range Scenarios() {
-		if !seen[string(s)] {
-			t.Errorf("nothing of scenario %s", s)
+	for _, g := range groups() {
+		if !seen[g] {
+			t.Errorf("nothing of %s", g)
 		}
 	}
 	if len(out.Invalid()) != 0 || b.running != 0 || b.most != 1 {
@@ -146,7 +149,7 @@ func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{page, filepath.Join(o.Out, "report.md"), filepath.Join(o.Out, "report.csv"), filepath.Join(o.Out, "report.json"), filepath.Join(o.Out, summaryFile)} {
+	for _, name := range []string{page, filepath.Join(o.Out, "report.md"), filepath.Join(o.Out, "report.csv"), filepath.Join(o.Out, "report.json"), filepath.Join(o.Out, "summary.csv")} {
 		if info, err := os.Stat(name); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -160,8 +163,8 @@ func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 			t.Errorf("the report for the terminal says nothing of %q", want)
 		}
 	}
-	back, err := Load(o.Out)
-	if err != nil {
+	back := &Outcome{}
+	if err := file.Load(o.Out, back); err != nil {
 		t.Fatal(err)
 	}
 	if len(back.Results) != len(out.Results) || back.Reference == nil {
@@ -183,17 +186,17 @@ func TestClustersAreSharedOnlyWhereTheyAreTheSame(t *testing.T) {
 	b := &book{}
 	o := smoke(t, b)
 	o.Plan.Rounds = 2
-	o.Plan.Scenarios = []Scenario{Pendings}
+	o.Experiments = []string{Pendings}
 	if _, err := Run(t.Context(), o); err != nil || len(b.started) != 1 {
 		t.Errorf("%v: %d clusters for loads that differ, want one", err, len(b.started))
 	}
 	b.started, o.Out = nil, t.TempDir()
-	o.Plan.Scenarios = []Scenario{Presets}
+	o.Experiments = []string{Presets}
 	if _, err := Run(t.Context(), o); err != nil || len(b.started) != 10 {
 		t.Errorf("%v: %d clusters for 5 protocols in 2 rounds, want a fresh one each time", err, len(b.started))
 	}
 	b.started, o.Out = nil, t.TempDir()
-	o.Plan.Scenarios = []Scenario{Length}
+	o.Experiments = []string{Length}
 	if _, err := Run(t.Context(), o); err != nil || len(b.started) != 4 {
 		t.Errorf("%v: %d clusters for 2 lengths in 2 rounds, want a fresh one each time", err, len(b.started))
 	}
@@ -213,7 +216,7 @@ func TestFactorsAreOnlyWhatDiffers(t *testing.T) {
 func TestWrongAnswersMakeARoundInvalid(t *testing.T) {
 	b := &book{spoil: true}
 	o := smoke(t, b)
-	o.Plan.Scenarios = []Scenario{Presets}
+	o.Experiments = []string{Presets}
 	out, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +225,7 @@ func TestWrongAnswersMakeARoundInvalid(t *testing.T) {
 		t.Errorf("invalid rounds %q, targets %v", out.Invalid(), out.Targets())
 	}
 	d := out.Report()
-	wrong := func(f report.Finding) bool { return f.Warn && strings.Contains(f.Claim, "answers were wrong") }
+	wrong := func(f report.Finding) bool { return f.Warn && strings.Contains(f.Claim, "rounds are invalid") }
 	if !slices.ContainsFunc(d.Findings[:min(2, len(d.Findings))], wrong) { // behind what the reader must know first
 		t.Errorf("findings %+v", d.Findings)
 	}
@@ -274,26 +277,6 @@ weir_kv_fsync_seconds_sum 1e-3
 	}
 }
 
-func TestLoadSaysWhatIsNotThere(t *testing.T) {
-	if _, err := Load(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an empty directory: %v", err)
-	}
-	dir := t.TempDir()
-	for content, want := range map[string]string{
-		`{"schema":"weir.bench.kv/9"}`:                         "schema",
-		`{"schema":"weir.bench.kv/1"}`:                         "names no experiments",
-		`{"schema":"weir.bench.kv/1","experiments":["delay"]}`: "is missing",
-		`nonsense`: "read kv.json",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, metadataFile), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v, want an error that says %q", content, err, want)
-		}
-	}
-}
-
 func TestReferenceIsRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"unknown key":      "system: a\nsource: b\ndurability: c\nwhat: d\n",
@@ -315,12 +298,6 @@ func TestPlansAreWhole(t *testing.T) {
 		}
 		if name != "smoke" && !slices.Equal(p.Delays, []int{0, 25, 50, 75, 100, 150}) {
 			t.Errorf("plan %s sweeps %v, and not the delays of the report", name, p.Delays)
-		}
-		if err := p.SetScenarios([]string{"delay", "nope"}); err == nil {
-			t.Errorf("plan %s takes a scenario that does not exist", name)
-		}
-		if err := p.SetScenarios([]string{"delay"}); err != nil || !p.has(Delay) || p.has(WAN) {
-			t.Errorf("plan %s: scenarios %v", name, p.Scenarios)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func caseTable(results []*bench.Result, columns []string) report.Table {
 				s, ok := c.Summary[m.Key]
 				cell := report.Cell{Text: "-"}
 				if ok {
-					cell = report.Cell{Text: figure(s.Median), Strong: m.Key == "rate" && c == best}
+					cell = report.Cell{Text: bench.Figure(s.Median), Strong: m.Key == "rate" && c == best}
 				}
 				row = append(row, cell)
 			}
@@ -67,7 +67,7 @@ func factor(r *bench.Result, c *bench.Case, name string) string {
 
 // status is what a case must not be recommended for, or "valid".
 func status(r *bench.Result, c *bench.Case) report.Cell {
-	if wrong(c) {
+	if c.Invalid() {
 		return report.Cell{Text: "WRONG ANSWERS", Strong: true}
 	}
 	for _, k := range r.Experiment.Constraints {
@@ -77,11 +77,6 @@ func status(r *bench.Result, c *bench.Case) report.Cell {
 		}
 	}
 	return report.Cell{Text: "valid"}
-}
-
-// wrong tells whether a round of the case had wrong answers.
-func wrong(c *bench.Case) bool {
-	return slices.ContainsFunc(c.Samples, func(s bench.Sample) bool { return len(s.Invalid) > 0 })
 }
 
 // delayTable is the table of reference report 2: average throughput, weak and
@@ -108,8 +103,8 @@ func delayTable(r *bench.Result, ref *Reference) report.Table {
 		t.Rows = append(t.Rows, []report.Cell{
 			{Text: c.Name, Strong: c == best},
 			{Text: factor(r, c, "durability")},
-			{Text: figure(mean(rates)), Strong: c == best},
-			{Text: figure(slices.Min(rates)) + " - " + figure(slices.Max(rates))},
+			{Text: bench.Figure(mean(rates)), Strong: c == best},
+			{Text: bench.Figure(slices.Min(rates)) + " - " + bench.Figure(slices.Max(rates))},
 			{Text: median(c, "weak_p50")},
 			{Text: median(c, "strong_p50")},
 			status(r, c),
@@ -155,7 +150,7 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 		if i >= len(xs) {
 			return "-"
 		}
-		return figure(xs[i])
+		return bench.Figure(xs[i])
 	}
 	for round := range rounds {
 		row := report.Cells(strconv.Itoa(round + 1))
@@ -168,15 +163,15 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 		name string
 		of   func([]float64) string
 	}{
-		{"average", func(xs []float64) string { return figure(mean(xs)) }},
-		{"smallest", func(xs []float64) string { return figure(slices.Min(xs)) }},
-		{"largest", func(xs []float64) string { return figure(slices.Max(xs)) }},
+		{"average", func(xs []float64) string { return bench.Figure(mean(xs)) }},
+		{"smallest", func(xs []float64) string { return bench.Figure(slices.Min(xs)) }},
+		{"largest", func(xs []float64) string { return bench.Figure(slices.Max(xs)) }},
 		{"range", func(xs []float64) string {
 			d := slices.Max(xs) - slices.Min(xs)
-			return fmt.Sprintf("%s (%.0f %%)", figure(d), 100*d/mean(xs))
+			return fmt.Sprintf("%s (%.0f %%)", bench.Figure(d), 100*d/mean(xs))
 		}},
 		{"deviation", func(xs []float64) string {
-			return fmt.Sprintf("%s (%.1f %%)", figure(math.Sqrt(variance(xs))), 100*math.Sqrt(variance(xs))/mean(xs))
+			return fmt.Sprintf("%s (%.1f %%)", bench.Figure(math.Sqrt(variance(xs))), 100*math.Sqrt(variance(xs))/mean(xs))
 		}},
 		{"variance", func(xs []float64) string { return strconv.FormatFloat(variance(xs), 'g', 3, 64) }},
 	} {
@@ -202,9 +197,9 @@ func validationTable(r *bench.Result, ref *Reference) report.Table {
 	return t
 }
 
-// referenceTable lists figures of another system for a scenario; false when there
+// referenceTable lists figures of another system for a group; false when there
 // are none.
-func referenceTable(ref *Reference, s Scenario) (report.Table, bool) {
+func referenceTable(ref *Reference, group string) (report.Table, bool) {
 	t := report.Table{
 		Columns: []report.Column{
 			{Name: "case"},
@@ -216,7 +211,7 @@ func referenceTable(ref *Reference, s Scenario) (report.Table, bool) {
 			{Name: "weak median", Unit: "ms", Numeric: true},
 		},
 	}
-	for _, g := range ref.of(s) {
+	for _, g := range ref.of(group) {
 		t.Title = "Figures of another system, " + notMeasured
 		t.Note = "From " + ref.Source + ". " + ref.Note
 		t.Rows = append(t.Rows, report.Cells(g.Case, g.System, ref.Durability, known(g.Rate), known(g.StrongP50), known(g.StrongP99), known(g.WeakP50)))
@@ -228,7 +223,7 @@ func known(v float64) string {
 	if v == 0 {
 		return "-"
 	}
-	return figure(v)
+	return bench.Figure(v)
 }
 
 // perRound is a metric of each round that has it.
@@ -246,7 +241,7 @@ func perRound(c *bench.Case, key string) []float64 {
 // median is the summary of a metric as text.
 func median(c *bench.Case, key string) string {
 	if s, ok := c.Summary[key]; ok {
-		return figure(s.Median)
+		return bench.Figure(s.Median)
 	}
 	return "-"
 }
@@ -269,20 +264,4 @@ func variance(xs []float64) float64 {
 		sum += (x - m) * (x - m)
 	}
 	return sum / float64(len(xs)-1)
-}
-
-// figure writes a number with three significant digits, and whole ones with their
-// thousands set apart from a hundred on.
-func figure(v float64) string {
-	if math.Abs(v) < 100 {
-		if v == 0 || math.IsNaN(v) {
-			return strconv.FormatFloat(v, 'f', -1, 64)
-		}
-		return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(math.Abs(v))))), 64)
-	}
-	s := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

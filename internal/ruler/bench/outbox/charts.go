@@ -50,7 +50,7 @@ func (o *Outcome) screenCharts(results []*bench.Result) []report.Chart {
 			out = append(out, ch)
 		}
 	}
-	for _, r := range o.phase(Focus) {
+	for _, r := range o.Of(FactorPhase, Focus) {
 		if ch, ok := bars(r, "The best of the customary design, and weir's claims", "messages per second", "rate"); ok {
 			out = append(out, ch)
 		}

@@ -124,7 +124,7 @@ func (r *customaryRelay) once(ctx context.Context) (n int, err error) {
 func (r *customaryRelay) claim(ctx context.Context, tx *sql.Tx) (seqs []string, payloads [][]byte, err error) {
 	where := "status = 0"
 	if r.window > 0 {
-		where += " AND " + r.rig.o.Engine.within(r.window)
+		where += " AND " + engine(r.rig.o.Engine).within(r.window)
 	}
 	rows, err := tx.QueryContext(ctx, fmt.Sprintf("SELECT seq, payload FROM %s WHERE %s ORDER BY seq LIMIT %d FOR UPDATE SKIP LOCKED", r.shape.table(), where, r.Batch))
 	if err != nil {

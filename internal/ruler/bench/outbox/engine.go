@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -20,6 +19,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
 	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/outbox"
 	mystore "github.com/weirdb/weir/outbox/mysql"
@@ -27,46 +27,17 @@ import (
 	litestore "github.com/weirdb/weir/outbox/sqlite"
 )
 
-// Engine names a database system.
-type Engine string
-
-// The engines, by the names that the command line has for them.
-const (
-	PostgreSQL Engine = "postgres"
-	MariaDB    Engine = "mariadb"
-	MySQL      Engine = "mysql"
-	SQLite     Engine = "sqlite"
-)
-
-// Engines lists them.
-func Engines() []Engine { return []Engine{PostgreSQL, MariaDB, MySQL, SQLite} }
-
-// EngineOfDSN returns the engine that a URL is for, "" for none. A server of the
-// MySQL family says by itself which of the two it is.
-func EngineOfDSN(dsn string) Engine {
-	scheme, _, _ := strings.Cut(dsn, ":")
-	switch scheme {
-	case "postgres", "postgresql":
-		return PostgreSQL
-	case "mysql":
-		return MySQL
-	case "mariadb":
-		return MariaDB
-	case "file", "sqlite":
-		return SQLite
-	default:
-		return ""
-	}
+// Engines lists those that the benchmark can be run on.
+func Engines() []suite.Engine {
+	return []suite.Engine{suite.PostgreSQL, suite.MariaDB, suite.MySQL, suite.SQLite}
 }
 
-// Title is the engine's own name.
-func (e Engine) Title() string {
-	return map[Engine]string{PostgreSQL: "PostgreSQL", MariaDB: "MariaDB", MySQL: "MySQL", SQLite: "SQLite"}[e]
-}
+// engine is what differs between database systems.
+type engine suite.Engine
 
 // claims are the ways of claiming that the engine has.
-func (e Engine) claims() []outbox.ClaimMode {
-	if e == SQLite {
+func (e engine) claims() []outbox.ClaimMode {
+	if suite.Engine(e) == suite.SQLite {
 		return []outbox.ClaimMode{outbox.Poll}
 	}
 	return []outbox.ClaimMode{outbox.SkipLocked, outbox.Poll, outbox.Log}
@@ -82,21 +53,13 @@ type server interface {
 	Stop(ctx context.Context) error
 }
 
-// foreign is a server that was there before.
-type foreign struct{ dsn string }
+// sqliteFile is a SQLite database in a directory that goes with it.
+type sqliteFile struct{ dir string }
 
-func (f *foreign) DSN(string) string        { return f.dsn }
-func (*foreign) PID() int                   { return 0 }
-func (*foreign) Flushes() (uint64, error)   { return 0, errors.ErrUnsupported }
-func (*foreign) Stop(context.Context) error { return nil }
-
-// file is a SQLite database in a directory that goes with it.
-type file struct{ dir string }
-
-func (f *file) DSN(string) string          { return filepath.Join(f.dir, "outbox.db") }
-func (*file) PID() int                     { return 0 }
-func (*file) Flushes() (uint64, error)     { return 0, errors.ErrUnsupported }
-func (f *file) Stop(context.Context) error { return os.RemoveAll(f.dir) }
+func (f *sqliteFile) DSN(string) string          { return filepath.Join(f.dir, "outbox.db") }
+func (*sqliteFile) PID() int                     { return 0 }
+func (*sqliteFile) Flushes() (uint64, error)     { return 0, errors.ErrUnsupported }
+func (f *sqliteFile) Stop(context.Context) error { return os.RemoveAll(f.dir) }
 
 // meter reads what a server says of itself.
 type meter interface {
@@ -108,23 +71,23 @@ type meter interface {
 const database = "bench" // of a server of the MySQL family of our own
 
 // start starts a server as production has it: with a log that can be followed.
-func (e Engine) start(ctx context.Context, d lab.Durability, latency time.Duration) (server, error) {
+func (e engine) start(ctx context.Context, d lab.Durability, latency time.Duration) (server, error) {
 	count := d == lab.Prod
-	switch e {
-	case PostgreSQL:
+	switch suite.Engine(e) {
+	case suite.PostgreSQL:
 		return lab.StartPostgres(ctx, lab.PostgresConfig{
 			Durability: d, FsyncLatency: latency, CountFlushes: count, SharedBuffers: "512MB",
 			Settings: map[string]string{"wal_level": "logical", "max_replication_slots": "10", "max_wal_senders": "10", "max_wal_size": "8GB"},
 		})
-	case SQLite:
+	case suite.SQLite:
 		dir, err := os.MkdirTemp("", "weir-outbox-*")
 		if err != nil {
 			return nil, fmt.Errorf("make a directory: %w", err)
 		}
-		return &file{dir}, nil
+		return &sqliteFile{dir}, nil
 	}
 	start := lab.StartMariaDB
-	if e == MySQL {
+	if suite.Engine(e) == suite.MySQL {
 		start = lab.StartMySQL
 	}
 	db, err := start(ctx, lab.MySQLConfig{
@@ -141,42 +104,42 @@ func (e Engine) start(ctx context.Context, d lab.Durability, latency time.Durati
 }
 
 // database is that which a server of our own is used with.
-func (e Engine) database() string {
-	if e == PostgreSQL {
+func (e engine) database() string {
+	if suite.Engine(e) == suite.PostgreSQL {
 		return "postgres"
 	}
 	return database
 }
 
 // openMeter returns nil for an engine that has nothing to say.
-func (e Engine) openMeter(ctx context.Context, dsn string) (meter, error) {
-	switch e {
-	case PostgreSQL:
+func (e engine) openMeter(ctx context.Context, dsn string) (meter, error) {
+	switch suite.Engine(e) {
+	case suite.PostgreSQL:
 		return pgload.OpenMeter(ctx, dsn)
-	case SQLite:
+	case suite.SQLite:
 		return nil, nil
 	}
 	return myload.OpenMeter(ctx, dsn)
 }
 
 // openStore opens weir's store.
-func (e Engine) openStore(ctx context.Context, dsn, table string) (outbox.Store, error) {
-	switch e {
-	case PostgreSQL:
+func (e engine) openStore(ctx context.Context, dsn, table string) (outbox.Store, error) {
+	switch suite.Engine(e) {
+	case suite.PostgreSQL:
 		return pgstore.Open(ctx, dsn, pgstore.Options{Table: table})
-	case SQLite:
+	case suite.SQLite:
 		return litestore.Open(ctx, dsn, litestore.Options{Table: table})
 	}
 	return mystore.Open(ctx, dsn, mystore.Options{Table: table})
 }
 
 // openProducers opens the pool that messages are enqueued through.
-func (e Engine) openProducers(dsn string, connections int, d lab.Durability) (*sql.DB, error) {
-	switch e {
-	case PostgreSQL:
+func (e engine) openProducers(dsn string, connections int, d lab.Durability) (*sql.DB, error) {
+	switch suite.Engine(e) {
+	case suite.PostgreSQL:
 		db, err := sql.Open("pgx", dsn)
 		return pooled(db, connections), err
-	case SQLite:
+	case suite.SQLite:
 		mode := "FULL"
 		if d == lab.Fast {
 			mode = "OFF"
@@ -213,24 +176,24 @@ func pooled(db *sql.DB, connections int) *sql.DB {
 }
 
 // tx wraps a handle for Enqueue.
-func (e Engine) tx(h outbox.Execer, table string) outbox.Tx {
-	switch e {
-	case PostgreSQL:
+func (e engine) tx(h outbox.Execer, table string) outbox.Tx {
+	switch suite.Engine(e) {
+	case suite.PostgreSQL:
 		return outbox.Postgres(h).Table(table)
-	case SQLite:
+	case suite.SQLite:
 		return outbox.SQLite(h).Table(table)
 	}
 	return outbox.MySQL(h).Table(table)
 }
 
 // emptied are the statements that empty the tables of an outbox.
-func (e Engine) emptied(table string) []string {
+func (e engine) emptied(table string) []string {
 	var out []string
 	for _, t := range []string{table, table + outbox.ScheduledSuffix, table + "_parked", table + "_dead"} {
-		switch e {
-		case PostgreSQL:
+		switch suite.Engine(e) {
+		case suite.PostgreSQL:
 			out = append(out, "TRUNCATE "+t+" RESTART IDENTITY")
-		case SQLite:
+		case suite.SQLite:
 			out = append(out, "DELETE FROM "+t)
 		default:
 			out = append(out, "TRUNCATE TABLE "+t)
@@ -240,12 +203,12 @@ func (e Engine) emptied(table string) []string {
 }
 
 // dropped are the statements that remove them from a server that is not ours.
-func (e Engine) dropped(table string) []string {
+func (e engine) dropped(table string) []string {
 	var out []string
 	for _, suffix := range []string{"", outbox.ScheduledSuffix, "_parked", "_dead", "_lease", "_meta"} {
 		out = append(out, "DROP TABLE IF EXISTS "+table+suffix)
 	}
-	if e == PostgreSQL {
+	if suite.Engine(e) == suite.PostgreSQL {
 		out = append(out, "DROP FUNCTION IF EXISTS "+table+"_bucket()")
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -25,9 +26,9 @@ const (
 // design when months lie in the table, as reference report 5 did, and weir's
 // claims on the same backlog. Of it, as many rows are waited for as lie in the
 // window, on each side.
-func (s *scenario) partition(ctx context.Context) error {
+func (s *run) partition(ctx context.Context) error {
 	if !s.has(outbox.SkipLocked) {
-		s.leave("partitions: %s has neither them nor SKIP LOCKED", s.o.Engine.Title())
+		s.Leave("partitions: %s has neither them nor SKIP LOCKED", s.o.Engine.Title())
 		return nil
 	}
 	p := s.o.Plan
@@ -51,12 +52,12 @@ func (s *scenario) partition(ctx context.Context) error {
 		own := s.subject(claim, Combination{})
 		e.Sides = append(e.Sides, s.pastSide(claim.String(), own, own))
 	}
-	_, err := s.do(ctx, e)
+	_, err := s.measure(ctx, e)
 	return err
 }
 
 // pastSide is a side that consumes a backlog of the past.
-func (s *scenario) pastSide(name string, by outboxload.Subject, own *subject) bench.Side {
+func (s *run) pastSide(name string, by outboxload.Subject, own *subject) bench.Side {
 	p := s.o.Plan
 	table := own.shape.table()
 	c := outboxload.ConsumeConfig{
@@ -76,14 +77,14 @@ func (s *scenario) pastSide(name string, by outboxload.Subject, own *subject) be
 }
 
 // visible counts the rows within the window.
-func (s *scenario) visible(ctx context.Context, table string) (n int64, err error) {
-	err = s.producers.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+table+" WHERE "+s.o.Engine.within(s.o.Plan.Window)).Scan(&n)
+func (s *run) visible(ctx context.Context, table string) (n int64, err error) {
+	err = s.producers.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+table+" WHERE "+engine(s.o.Engine).within(s.o.Plan.Window)).Scan(&n)
 	return n, err
 }
 
 // within is the condition of a row that was created less than a window ago.
-func (e Engine) within(window time.Duration) string {
-	if e == PostgreSQL {
+func (e engine) within(window time.Duration) string {
+	if suite.Engine(e) == suite.PostgreSQL {
 		return fmt.Sprintf("created_at >= now() - interval '%d microseconds'", window.Microseconds())
 	}
 	return fmt.Sprintf("created_at >= UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND", window.Microseconds())
@@ -93,12 +94,12 @@ func (e Engine) within(window time.Duration) string {
 // same number on each, between three quarters and one quarter of the window ago
 // by the clock of their day, so that the last day's lie within it. Row i is
 // message i/pastKeys of key i%pastKeys.
-func (s *scenario) seedPast(ctx context.Context, table string, l *outboxload.Ledger, clock measure.Clock) error {
+func (s *run) seedPast(ctx context.Context, table string, l *outboxload.Ledger, clock measure.Clock) error {
 	p := s.o.Plan
 	fill := outboxload.Filler(payloadBytes - outboxload.MinPayload)
 	for from := int64(0); from < p.PartitionRecords; from += pastChunk {
 		to := min(from+pastChunk, p.PartitionRecords)
-		if _, err := s.producers.ExecContext(ctx, s.o.Engine.pastRows(table, from, to, p, fill)); err != nil {
+		if _, err := s.producers.ExecContext(ctx, engine(s.o.Engine).pastRows(table, from, to, p, fill)); err != nil {
 			return fmt.Errorf("insert rows %d to %d: %w", from, to-1, err)
 		}
 		at := clock.Now()
@@ -108,18 +109,18 @@ func (s *scenario) seedPast(ctx context.Context, table string, l *outboxload.Led
 		}
 	}
 	analyze := "ANALYZE TABLE "
-	if s.o.Engine == PostgreSQL {
+	if s.o.Engine == suite.PostgreSQL {
 		analyze = "ANALYZE "
 	}
 	return s.exec(ctx, analyze+table)
 }
 
 // pastRows is a statement that inserts rows from one number up to another.
-func (e Engine) pastRows(table string, from, to int64, p Plan, fill []byte) string {
+func (e engine) pastRows(table string, from, to int64, p Plan, fill []byte) string {
 	perDay := max(p.PartitionRecords/int64(p.PartitionDays), 1)
 	// Microseconds ago: the days after the row's, and its place within its day.
 	day := (24 * time.Hour).Microseconds()
-	if e == PostgreSQL {
+	if suite.Engine(e) == suite.PostgreSQL {
 		age := fmt.Sprintf("(%d - least(i / %d, %d)) * %d::bigint + %d - (i %% %d) * %d / %d",
 			p.PartitionDays-1, perDay, p.PartitionDays-1, day, p.Window.Microseconds()*3/4, perDay, p.Window.Microseconds()/2, perDay)
 		return fmt.Sprintf(`INSERT INTO %s (bucket, topic, msg_key, payload, created_at)

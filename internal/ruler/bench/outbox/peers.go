@@ -17,13 +17,13 @@ import (
 // peers compares weir's claims with other outboxes on the same server, with the
 // same payloads and the same durability. Those run in a program of their own: a
 // module apart, so that weir itself depends on none of them.
-func (s *scenario) peers(ctx context.Context) error {
+func (s *run) peers(ctx context.Context) error {
 	if s.o.Peers == "" {
-		s.leave("other outboxes: there is no program that runs them (make peers)")
+		s.Leave("other outboxes: there is no program that runs them (make peers)")
 		return nil
 	}
 	if s.o.DSN != "" {
-		s.leave("other outboxes: their tables are made on a private server only")
+		s.Leave("other outboxes: their tables are made on a private server only")
 		return nil
 	}
 	all, err := s.peerList(ctx)
@@ -32,7 +32,7 @@ func (s *scenario) peers(ctx context.Context) error {
 	}
 	all = slices.DeleteFunc(all, func(p outboxload.Peer) bool { return !slices.Contains(p.Schemes, string(s.o.Engine)) })
 	if len(all) == 0 {
-		s.leave("other outboxes: none of those that there are works on %s", s.o.Engine.Title())
+		s.Leave("other outboxes: none of those that there are works on %s", s.o.Engine.Title())
 		return nil
 	}
 	p := s.o.Plan
@@ -44,7 +44,7 @@ func (s *scenario) peers(ctx context.Context) error {
 	for _, peer := range all {
 		e.Sides = append(e.Sides, s.peerSide(peer, outboxload.Job{Records: p.FocusRecords}))
 	}
-	if _, err := s.do(ctx, e); err != nil {
+	if _, err := s.measure(ctx, e); err != nil {
 		return err
 	}
 	for _, n := range p.MixedProducers {
@@ -58,7 +58,7 @@ func (s *scenario) peers(ctx context.Context) error {
 		for _, peer := range all {
 			e.Sides = append(e.Sides, s.peerSide(peer, outboxload.Job{Producers: n, Relay: true, Warmup: p.Settle, Duration: p.Duration}))
 		}
-		if _, err := s.do(ctx, e); err != nil {
+		if _, err := s.measure(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func (s *scenario) peers(ctx context.Context) error {
 }
 
 // peerList asks the program which outboxes it has.
-func (s *scenario) peerList(ctx context.Context) ([]outboxload.Peer, error) {
+func (s *run) peerList(ctx context.Context) ([]outboxload.Peer, error) {
 	b, err := exec.CommandContext(ctx, s.o.Peers, "list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its outboxes: %w", s.o.Peers, err)
@@ -80,7 +80,7 @@ func (s *scenario) peerList(ctx context.Context) ([]outboxload.Peer, error) {
 
 // peerSide is a side that another program does. Nothing is known of what the
 // server counted for it.
-func (s *scenario) peerSide(peer outboxload.Peer, job outboxload.Job) bench.Side {
+func (s *run) peerSide(peer outboxload.Peer, job outboxload.Job) bench.Side {
 	job.Peer, job.DSN, job.ServerPID, job.Payload, job.Patience = peer.Name, s.dsn, s.db.PID(), payloadBytes, s.o.Plan.Drain
 	name := peer.Name + " " + peer.Version
 	return bench.Side{
@@ -97,7 +97,7 @@ func (s *scenario) peerSide(peer outboxload.Peer, job outboxload.Job) bench.Side
 }
 
 // outside has the other program do a job. It ends with ctx.
-func (s *scenario) outside(ctx context.Context, job outboxload.Job) (*outboxload.Outcome, error) {
+func (s *run) outside(ctx context.Context, job outboxload.Job) (*outboxload.Outcome, error) {
 	in, err := json.Marshal(job)
 	if err != nil {
 		return nil, fmt.Errorf("write the job: %w", err)

@@ -2,27 +2,20 @@ package outboxbench
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 )
 
-// A Phase is a group of experiments that belong together.
-type Phase string
-
-// The phases, in the order in which they are run.
+// The groups of experiments, in the order in which they are run. Results name
+// theirs in the factor "phase".
 const (
-	Screen    Phase = "screen"    // a backlog, workers x batch of each claim
-	Focus     Phase = "focus"     // the best of them again, with more rounds
-	Payload   Phase = "payload"   // the same over payload sizes
-	Enqueue   Phase = "enqueue"   // producers alone: with a transaction, without, in groups
-	Mixed     Phase = "mixed"     // producers and relay at once, closed and open loop
-	Partition Phase = "partition" // a backlog of months: window and partitions on and off
-	Peers     Phase = "peers"     // other outboxes on the same server
+	Screen    = "screen"    // a backlog, workers x batch of each claim
+	Focus     = "focus"     // the best of them again, with more rounds
+	Payload   = "payload"   // the same over payload sizes
+	Enqueue   = "enqueue"   // producers alone: with a transaction, without, in groups
+	Mixed     = "mixed"     // producers and relay at once, closed and open loop
+	Partition = "partition" // a backlog of months: window and partitions on and off
+	Peers     = "peers"     // other outboxes on the same server
 )
-
-// Phases lists them.
-func Phases() []Phase { return []Phase{Screen, Focus, Payload, Enqueue, Mixed, Partition, Peers} }
 
 // Combination is a number of workers, of which each publishes batches.
 type Combination struct{ Workers, Batch int }
@@ -71,27 +64,6 @@ type Plan struct {
 	// Hasty leaves the calibrations of the disk out, which take longer than the
 	// rounds of a smoke run.
 	Hasty bool
-	// Phases are those to run. Default: all.
-	Phases []Phase
-}
-
-// has tells whether a phase is to be run.
-func (p *Plan) has(ph Phase) bool { return len(p.Phases) == 0 || slices.Contains(p.Phases, ph) }
-
-// SetPhases chooses phases by name.
-func (p *Plan) SetPhases(names []string) error {
-	p.Phases = nil
-	for _, n := range names {
-		if !slices.Contains(Phases(), Phase(n)) {
-			all := make([]string, 0, len(Phases()))
-			for _, ph := range Phases() {
-				all = append(all, string(ph))
-			}
-			return fmt.Errorf("no phase %q: want some of %s", n, strings.Join(all, ", "))
-		}
-		p.Phases = append(p.Phases, Phase(n))
-	}
-	return nil
 }
 
 // payloadBytes is the payload of all that does not sweep it.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 func TestPlansCoverReport5(t *testing.T) {
@@ -39,19 +40,6 @@ func TestPlansCoverReport5(t *testing.T) {
 	}
 }
 
-func TestPhasesByName(t *testing.T) {
-	var p Plan
-	if err := p.SetPhases([]string{"focus", "mixed"}); err != nil || !p.has(Focus) || !p.has(Mixed) || p.has(Screen) {
-		t.Errorf("phases %v, %v", p.Phases, err)
-	}
-	if err := p.SetPhases(nil); err != nil || !p.has(Screen) {
-		t.Errorf("without names: %v, %v", p.Phases, err)
-	}
-	if err := p.SetPhases([]string{"all"}); err == nil {
-		t.Error("a phase that there is not is accepted")
-	}
-}
-
 func TestBestCombinationsAreThoseOfTheGrid(t *testing.T) {
 	r := &bench.Result{}
 	grid := make(map[string]Combination)
@@ -71,7 +59,7 @@ func TestBestCombinationsAreThoseOfTheGrid(t *testing.T) {
 
 // A sample is found again by what makes it the same one, and by nothing less.
 func TestCheckpointKeysTellSidesApart(t *testing.T) {
-	s := &scenario{rig: &rig{o: Options{Engine: PostgreSQL, Plan: Plans()["full"]}, db: &foreign{}}, out: &Outcome{}, best: []Combination{{4, 200}, {8, 100}}}
+	s := &run{rig: &rig{o: Options{Engine: suite.PostgreSQL, Plan: Plans()["full"]}, db: suite.Foreign("")}, best: []Combination{{4, 200}, {8, 100}}}
 	keys := make(map[string]string)
 	add := func(e bench.Experiment) {
 		names, subjects := s.rivals(2)

@@ -1,20 +1,17 @@
 package outboxbench
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // Report lays the outcome out as a document: what the experiments say together,
-// a section with the pictures of each phase, then every experiment by itself.
+// a section with the pictures of each group, then every experiment by itself.
 func (o *Outcome) Report() *report.Doc {
-	d := bench.Document("weir outbox on "+o.serverName(), o.Results...)
-	d.Subtitle = "Claims compared in turn on one server; a ledger of every message in every round."
-	d.Findings = append(d.Findings, o.findings()...)
 	var first []report.Section
 	for _, s := range []report.Section{
 		o.section(Screen, "Workers and batches", "A backlog lies there when the relay is let go.", o.screenCharts),
@@ -31,47 +28,15 @@ func (o *Outcome) Report() *report.Doc {
 	if c, ok := o.resourceChart(); ok {
 		first = append(first, report.Section{Title: "Resources", Charts: []report.Chart{c}})
 	}
-	d.Sections = append(first, d.Sections...)
-	if len(o.Left) > 0 {
-		d.Sections = append(d.Sections, report.Section{Title: "Left out", Text: o.Left})
-	}
-	return d
+	return o.Lay("weir outbox on "+o.ServerName(), "Claims compared in turn on one server; a ledger of every message in every round.", findings(o.Results), first...)
 }
 
-// serverName is what the server called itself.
-func (o *Outcome) serverName() string {
-	for _, r := range o.Results {
-		if len(r.Env.Servers) > 0 {
-			return r.Env.Servers[0].Name
-		}
-	}
-	return o.Engine.Title()
-}
-
-// findings are those of all experiments together, and before them what makes
-// rounds invalid.
-func (o *Outcome) findings() []report.Finding {
-	var out []report.Finding
-	if broken := o.Invalid(); len(broken) > 0 {
-		out = append(out, report.Finding{Warn: true, First: true, Claim: fmt.Sprintf("%d rounds are invalid.", len(broken)), Evidence: broken})
-	}
-	for _, f := range bench.OutboxFindings(o.Results) {
-		out = append(out, report.Finding{Warn: f.Severity == bench.Warn, Claim: f.Claim, Evidence: f.Evidence, Advice: f.Advice})
-	}
-	return out
-}
-
-func (o *Outcome) section(p Phase, title, text string, charts func([]*bench.Result) []report.Chart) report.Section {
+func (o *Outcome) section(group, title, text string, charts func([]*bench.Result) []report.Chart) report.Section {
 	s := report.Section{Title: title, Text: []string{text}}
-	if of := o.phase(p); len(of) > 0 {
+	if of := o.Of(FactorPhase, group); len(of) > 0 {
 		s.Charts = charts(of)
 	}
 	return s
-}
-
-// phase returns the results of a phase.
-func (o *Outcome) phase(p Phase) []*bench.Result {
-	return slices.DeleteFunc(slices.Clone(o.Results), func(r *bench.Result) bool { return r.Experiment.Factors[FactorPhase] != string(p) })
 }
 
 // briefMetrics are those of the tables on a terminal.
@@ -80,17 +45,7 @@ var briefMetrics = []string{"rate", "acked_rate", "p50", "p95", "deliver_p50", "
 // Brief is the part of the report that fits a terminal: the findings, and of each
 // experiment the figures to look at first.
 func (o *Outcome) Brief() *report.Doc {
-	full := o.Report()
-	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
-	for _, r := range o.Results {
-		d.Sections = append(d.Sections, report.Section{
-			Title: r.Experiment.Title, Tables: []report.Table{bench.CaseTable(r, briefMetrics...)},
-		})
-	}
-	if len(o.Left) > 0 {
-		d.Sections = append(d.Sections, report.Section{Title: "Left out", Text: o.Left})
-	}
-	return d
+	return suite.Shorten(o.Report(), o.Tables(briefMetrics...), o.LeftOut())
 }
 
 // lines gathers points by the name of a line, which keeps the order of its first

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -37,16 +37,16 @@ func startRig(ctx context.Context, o Options) (_ *rig, err error) {
 		}
 	}()
 	if o.DSN != "" {
-		r.db = &foreign{o.DSN}
-	} else if r.db, err = o.Engine.start(ctx, o.Durability, o.FsyncLatency); err != nil {
+		r.db = suite.Foreign(o.DSN)
+	} else if r.db, err = engine(o.Engine).start(ctx, o.Durability, o.FsyncLatency); err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.Engine.Title(), err)
 	}
-	r.dsn = r.db.DSN(o.Engine.database())
+	r.dsn = r.db.DSN(engine(o.Engine).database())
 	connections := slices.Max(append(slices.Concat(o.Plan.Producers, o.Plan.MixedProducers), o.Plan.OpenProducers, 8)) + 4
-	if r.producers, err = o.Engine.openProducers(r.dsn, connections, o.Durability); err != nil {
+	if r.producers, err = engine(o.Engine).openProducers(r.dsn, connections, o.Durability); err != nil {
 		return nil, fmt.Errorf("open the producers' pool: %w", err)
 	}
-	if r.meter, err = o.Engine.openMeter(ctx, r.dsn); err != nil {
+	if r.meter, err = engine(o.Engine).openMeter(ctx, r.dsn); err != nil {
 		return nil, err
 	}
 	if r.info, err = r.describe(ctx); err != nil {
@@ -91,7 +91,7 @@ func (r *rig) store(ctx context.Context, s shape) (outbox.Store, error) {
 	if st := r.stores[s]; st != nil {
 		return st, nil
 	}
-	st, err := r.o.Engine.openStore(ctx, r.dsn, s.table())
+	st, err := engine(r.o.Engine).openStore(ctx, r.dsn, s.table())
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (r *rig) stop() error {
 	for s, st := range r.stores {
 		errs = append(errs, st.Close())
 		if r.o.DSN != "" {
-			errs = append(errs, r.exec(ctx, r.o.Engine.dropped(s.table())...))
+			errs = append(errs, r.exec(ctx, engine(r.o.Engine).dropped(s.table())...))
 		}
 	}
 	if r.meter != nil {
@@ -163,7 +163,7 @@ func (r *rig) counters(ctx context.Context) (c counters, err error) {
 			return c, err
 		}
 	}
-	if r.o.Engine == PostgreSQL {
+	if r.o.Engine == suite.PostgreSQL {
 		// Sessions report to pg_stat_wal late; the log itself knows how long it is.
 		err := r.producers.QueryRowContext(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&c.server.LogBytes)
 		if err != nil {
@@ -211,19 +211,13 @@ func classify(err error) string {
 	}
 }
 
-// run measures an experiment and keeps its samples and result.
-func (r *rig) run(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
-	store, err := bench.OpenStore(filepath.Join(r.o.Out, e.Name), r.o.Resume)
-	if err != nil {
-		return nil, err
-	}
+// measure runs an experiment and keeps its samples and result.
+func (s *run) measure(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
 	env := measure.ReadEnvironment()
-	env.Durability, env.Servers = r.durability(), []measure.Server{r.info}
-	r.o.Say("%s", e.Title)
-	flushDir := r.o.Out
-	if r.o.Durability == lab.Fast || r.o.Plan.Hasty {
+	env.Durability, env.Servers = s.rig.durability(), []measure.Server{s.info}
+	flushDir := s.o.Out
+	if s.o.Durability == lab.Fast || s.o.Plan.Hasty {
 		flushDir = "" // nobody waits for the disk, or for us
 	}
-	res, err := bench.Run(ctx, e, bench.Options{Store: store, Env: &env, FlushDir: flushDir, Progress: r.o.Progress})
-	return res, errors.Join(err, store.Close())
+	return s.Measure(ctx, e, env, flushDir)
 }

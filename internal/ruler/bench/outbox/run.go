@@ -5,18 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
-	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Options is how the scenario is run.
+// Options is how the benchmark is run.
 type Options struct {
+	suite.Options
 	// Engine is the database system. Default: PostgreSQL.
-	Engine Engine
+	Engine suite.Engine
 	// DSN names a database to use; tables called weir_bench_queue and the like are
 	// made there and dropped. Default: a server of our own.
 	DSN string
@@ -24,78 +24,87 @@ type Options struct {
 	Durability   lab.Durability
 	FsyncLatency time.Duration
 	Plan         Plan
-	Out          string // directory for results; required
-	Resume       bool
 	// Peers is the program that runs other outboxes. Default: they are left out.
 	Peers string
-	// Progress and Say tell how it goes; both may be nil.
-	Progress func(bench.Progress)
-	Say      func(format string, args ...any)
 }
 
-// Outcome is everything that the scenario measured.
+// Outcome is everything that the benchmark measured.
 type Outcome struct {
-	Engine  Engine
-	Results []*bench.Result
-	// Left is what was left out, and why.
-	Left []string
+	suite.Outcome `json:"-"`
 }
 
-// Invalid lists the rounds in which a promise was broken.
-func (o *Outcome) Invalid() []string { return Invalid(o.Results) }
+// Targets: none are set for outboxes.
+func (*Outcome) Targets() []suite.Target { return nil }
 
-// scenario is the state of one Run.
-type scenario struct {
+// run is the state of one Run.
+type run struct {
+	*suite.Runner
 	*rig
-	out *Outcome
 	// best are the two combinations of the customary design with the highest
 	// rates, the best first.
 	best []Combination
 }
 
-// Run runs the phases of the plan. With an error it returns what was measured
-// until then.
+// Run runs the steps of the plan. With an error it returns what was measured until
+// then.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
-	o.Engine = cmp.Or(o.Engine, PostgreSQL)
-	if o.Say == nil {
-		o.Say = func(string, ...any) {}
-	}
+	o.Engine = cmp.Or(o.Engine, suite.PostgreSQL)
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return nil, fmt.Errorf("make result directory: %w", err)
-	}
-	r, err := startRig(ctx, o)
-	if err != nil {
+	out := &Outcome{suite.Outcome{Engine: o.Engine}}
+	s := &run{best: []Combination{{4, 200}}}
+	if s.Runner, err = suite.NewRunner(o.Options, &out.Outcome); err != nil {
 		return nil, err
 	}
-	s := &scenario{rig: r, out: &Outcome{Engine: o.Engine}, best: []Combination{{4, 200}}}
-	defer func() { err = errors.Join(err, r.stop()) }()
-	for _, phase := range []struct {
-		name Phase
-		run  func(context.Context) error
-	}{
-		{Screen, s.screen},
-		{Focus, s.focus},
-		{Payload, s.payload},
-		{Enqueue, s.enqueue},
-		{Mixed, s.mixed},
-		{Partition, s.partition},
-		{Peers, s.peers},
-	} {
-		if !o.Plan.has(phase.name) {
-			continue
-		}
-		if e := phase.run(ctx); ctx.Err() != nil {
-			return s.out, errors.Join(err, e)
-		} else if e != nil {
-			// The other phases do not depend on it.
-			s.leave("phase %s: %v", phase.name, e)
-			err = errors.Join(err, fmt.Errorf("phase %s: %w", phase.name, e))
+	s.Independent = true
+	o.Options = s.Options
+	if s.rig, err = startRig(ctx, o); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	return out, s.Run(ctx, s.steps())
+}
+
+// Steps are those of a plan, in order.
+func Steps(o Options) []suite.Step { return (&run{rig: &rig{o: o}}).steps() }
+
+func (s *run) steps() []suite.Step {
+	p := s.o.Plan
+	out := []suite.Step{
+		{Group: Screen, Names: []string{"screen"}, Run: s.screen},
+		{Group: Focus, Names: []string{"focus"}, Run: s.focus},
+	}
+	add := func(group, name string, run func(context.Context) error) {
+		out = append(out, suite.Step{Group: group, Names: []string{name}, Run: run})
+	}
+	for _, sweep := range []struct {
+		sizes   []int
+		records int64
+	}{{p.Payloads, p.Records}, {p.LargePayloads, p.LargeRecords}} {
+		for _, size := range sweep.sizes {
+			name := fmt.Sprintf("payload-%d", size)
+			add(Payload, name, func(ctx context.Context) error { return s.payload(ctx, name, size, sweep.records) })
 		}
 	}
-	return s.out, err
+	for _, n := range p.Producers {
+		name := fmt.Sprintf("enqueue-%d", n)
+		add(Enqueue, name, func(ctx context.Context) error { return s.enqueue(ctx, name, n) })
+	}
+	for _, n := range p.MixedProducers {
+		name := fmt.Sprintf("mixed-%d", n)
+		add(Mixed, name, func(ctx context.Context) error { return s.mixed(ctx, name, n) })
+	}
+	for _, rate := range p.Rates {
+		name := fmt.Sprintf("rate-%g", rate)
+		add(Mixed, name, func(ctx context.Context) error { return s.offered(ctx, name, rate) })
+	}
+	add(Partition, "partition", s.partition)
+	peers := suite.Step{Group: Peers, Names: []string{"peers"}, Run: s.peers}
+	for _, n := range p.MixedProducers {
+		peers.Names = append(peers.Names, fmt.Sprintf("peers-mixed-%d", n))
+	}
+	return append(out, peers)
 }
 
 // Validate returns what makes no sense.
@@ -103,24 +112,8 @@ func (o *Options) Validate() error {
 	switch {
 	case !slices.Contains(Engines(), o.Engine):
 		return fmt.Errorf("no engine %q", o.Engine)
-	case o.FsyncLatency > 0 && (o.Engine == SQLite || o.DSN != "" || o.Durability == lab.Fast):
+	case o.FsyncLatency > 0 && (o.Engine == suite.SQLite || o.DSN != "" || o.Durability == lab.Fast):
 		return errors.New("a slower disk needs a server of our own that flushes: PostgreSQL, MariaDB or MySQL with profile prod")
 	}
 	return nil
-}
-
-// leave notes what is left out.
-func (s *scenario) leave(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	s.out.Left = append(s.out.Left, text)
-	s.o.Say("left out: %s", text)
-}
-
-// do runs an experiment and keeps its result, also that of one that ended early.
-func (s *scenario) do(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
-	res, err := s.run(ctx, e)
-	if res != nil {
-		s.out.Results = append(s.out.Results, res)
-	}
-	return res, err
 }

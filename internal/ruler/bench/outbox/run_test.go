@@ -11,22 +11,20 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// smoke runs phases of the smallest plan.
-func smoke(t *testing.T, e Engine, dir string, resume bool, phases ...string) (*Outcome, []bench.Progress) {
+// smoke runs experiments of the smallest plan.
+func smoke(t *testing.T, e suite.Engine, dir string, resume bool, experiments ...string) (*Outcome, []bench.Progress) {
 	t.Helper()
 	plan := Plans()["smoke"]
-	if e != SQLite {
+	if e != suite.SQLite {
 		plan.Rates = nil // what they show, SQLite has shown
-	}
-	if err := plan.SetPhases(phases); err != nil {
-		t.Fatal(err)
 	}
 	var seen []bench.Progress
 	out, err := Run(t.Context(), Options{
-		Engine: e, Plan: plan, Out: dir, Resume: resume,
-		Progress: func(p bench.Progress) { seen = append(seen, p) },
+		Engine: e, Plan: plan,
+		Options: suite.Options{Out: dir, Resume: resume, Experiments: experiments, Progress: func(p bench.Progress) { seen = append(seen, p) }},
 	})
 	if lab.NotInstalled(err) && os.Getenv("CI") == "" {
 		t.Skip(err)
@@ -42,7 +40,7 @@ func smoke(t *testing.T, e Engine, dir string, resume bool, phases ...string) (*
 
 func TestEveryPhaseRunsOnSQLite(t *testing.T) {
 	dir := t.TempDir()
-	out, seen := smoke(t, SQLite, dir, false)
+	out, seen := smoke(t, suite.SQLite, dir, false)
 	var names []string
 	for _, r := range out.Results {
 		names = append(names, r.Experiment.Name)
@@ -66,7 +64,7 @@ func TestEveryPhaseRunsOnSQLite(t *testing.T) {
 	}
 
 	t.Run("resumed, nothing is measured again", func(t *testing.T) {
-		again, seen := smoke(t, SQLite, dir, true)
+		again, seen := smoke(t, suite.SQLite, dir, true)
 		if i := slices.IndexFunc(seen, func(p bench.Progress) bool { return !p.Cached }); i >= 0 || len(seen) == 0 {
 			t.Errorf("sample %d of %d is measured again", i, len(seen))
 		}
@@ -76,18 +74,18 @@ func TestEveryPhaseRunsOnSQLite(t *testing.T) {
 	})
 
 	t.Run("read back, it is the same", func(t *testing.T) {
-		back, err := Load(dir)
-		if err != nil {
+		back := &Outcome{}
+		if err := file.Load(dir, back); err != nil {
 			t.Fatal(err)
 		}
-		if back.Engine != SQLite || len(back.Results) != len(out.Results) || !slices.Equal(back.Left, out.Left) {
+		if back.Engine != suite.SQLite || len(back.Results) != len(out.Results) || !slices.Equal(back.Left, out.Left) {
 			t.Errorf("read back: %s, %d results, left out %q", back.Engine, len(back.Results), back.Left)
 		}
-		lines, err := os.ReadFile(filepath.Join(dir, samplesFile))
+		lines, err := os.ReadFile(filepath.Join(dir, "results.jsonl"))
 		if err != nil || strings.Count(string(lines), "\n") != len(seen) {
 			t.Errorf("%d lines of samples for %d samples, %v", strings.Count(string(lines), "\n"), len(seen), err)
 		}
-		f, err := os.Open(filepath.Join(dir, summaryFile))
+		f, err := os.Open(filepath.Join(dir, "summary.csv"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,10 +98,8 @@ func TestEveryPhaseRunsOnSQLite(t *testing.T) {
 
 func TestARunIsNotOverwritten(t *testing.T) {
 	dir := t.TempDir()
-	smoke(t, SQLite, dir, false, "focus")
-	plan := Plans()["smoke"]
-	plan.Phases = []Phase{Focus}
-	_, err := Run(t.Context(), Options{Engine: SQLite, Plan: plan, Out: dir})
+	smoke(t, suite.SQLite, dir, false, "focus")
+	_, err := Run(t.Context(), Options{Options: suite.Options{Out: dir, Experiments: []string{Focus}}, Engine: suite.SQLite, Plan: Plans()["smoke"]})
 	if err == nil || !strings.Contains(err.Error(), "already holds results") {
 		t.Errorf("error %v", err)
 	}
@@ -112,7 +108,7 @@ func TestARunIsNotOverwritten(t *testing.T) {
 // TestPhasesOnServers runs what needs a server: the customary design, the log and
 // the backlog of the past, whose rows SQL makes and the ledger must recognise.
 func TestPhasesOnServers(t *testing.T) {
-	for _, e := range []Engine{PostgreSQL, MariaDB} {
+	for _, e := range []suite.Engine{suite.PostgreSQL, suite.MariaDB} {
 		t.Run(string(e), func(t *testing.T) {
 			out, _ := smoke(t, e, t.TempDir(), false, "focus", "mixed", "partition")
 			past := out.Results[len(out.Results)-1]
@@ -143,9 +139,9 @@ func TestPhasesOnServers(t *testing.T) {
 func TestOptionsThatMakeNoSense(t *testing.T) {
 	for _, o := range []Options{
 		{Engine: "oracle"},
-		{Engine: SQLite, FsyncLatency: time.Millisecond},
-		{Engine: PostgreSQL, FsyncLatency: time.Millisecond, Durability: lab.Fast},
-		{Engine: PostgreSQL, FsyncLatency: time.Millisecond, DSN: "postgres://h/d"},
+		{Engine: suite.SQLite, FsyncLatency: time.Millisecond},
+		{Engine: suite.PostgreSQL, FsyncLatency: time.Millisecond, Durability: lab.Fast},
+		{Engine: suite.PostgreSQL, FsyncLatency: time.Millisecond, DSN: "postgres://h/d"},
 	} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%+v is accepted", o)

@@ -2,7 +2,6 @@ package outboxbench
 
 import (
 	"context"
-	"strings"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
@@ -84,19 +83,4 @@ func judge(s *bench.Sample, by outboxload.Subject, ordered bool) {
 	if own, ok := by.(*subject); ok {
 		s.Warnings = append(s.Warnings, own.log.lines()...)
 	}
-}
-
-// Invalid lists what the ledgers of all rounds hold against their relays.
-func Invalid(results []*bench.Result) []string {
-	var out []string
-	for _, r := range results {
-		for i := range r.Cases {
-			for _, s := range r.Cases[i].Samples {
-				if len(s.Invalid) > 0 {
-					out = append(out, r.Experiment.Name+", "+r.Cases[i].Name+": "+strings.Join(s.Invalid, "; "))
-				}
-			}
-		}
-	}
-	return out
 }

@@ -101,14 +101,14 @@ func (s *subject) close() error {
 	return s.group.Close()
 }
 
-func (s *subject) tx(h outbox.Execer) outbox.Tx { return s.rig.o.Engine.tx(h, s.shape.table()) }
+func (s *subject) tx(h outbox.Execer) outbox.Tx { return engine(s.rig.o.Engine).tx(h, s.shape.table()) }
 
 // Reset implements [outboxload.Subject].
 func (s *subject) Reset(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	return s.rig.exec(ctx, s.rig.o.Engine.emptied(s.shape.table())...)
+	return s.rig.exec(ctx, engine(s.rig.o.Engine).emptied(s.shape.table())...)
 }
 
 func message(m outboxload.Message) outbox.Message {

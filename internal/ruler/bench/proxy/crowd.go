@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // Idle is what weir needed for sessions that did nothing.
@@ -18,7 +19,7 @@ type Idle struct {
 }
 
 // crowd compares numbers of clients, all of them through weir.
-func (r *rig) crowd(ctx context.Context, out *Outcome) error {
+func (r *run) crowd(ctx context.Context) error {
 	counts := r.o.Plan.Crowd
 	e := r.experiment("crowd", counts[len(counts)-1], "Key lookups through weir by number of clients, 20 server connections")
 	e.Baseline = clientsName(counts[0])
@@ -28,12 +29,7 @@ func (r *rig) crowd(ctx context.Context, out *Outcome) error {
 		s.Factors = map[string]string{"clients": strconv.Itoa(n)}
 		e.Sides = append(e.Sides, s)
 	}
-	res, err := r.run(ctx, e)
-	if err != nil {
-		return err
-	}
-	out.Results = append(out.Results, res)
-	return nil
+	return r.measure(ctx, e)
 }
 
 func clientsName(n int) string {
@@ -45,7 +41,7 @@ func clientsName(n int) string {
 
 // idle opens sessions through a fresh weir, has each ask for one row, and reads
 // what the proxy's memory has become.
-func (r *rig) idle(ctx context.Context, out *Outcome) (err error) {
+func (r *run) idle(ctx context.Context) (err error) {
 	w, err := startWeir(ctx, r.o.Binary, r.engine, r.direct().dsn, "--max-clients", strconv.Itoa(r.o.Plan.Idle+1))
 	if err != nil {
 		return err
@@ -79,16 +75,16 @@ func (r *rig) idle(ctx context.Context, out *Outcome) (err error) {
 	if err != nil {
 		return err
 	}
-	out.Idle = &Idle{Clients: len(sessions), RSSBytes: u.RSSBytes}
+	r.out.Idle = &Idle{Clients: len(sessions), RSSBytes: u.RSSBytes}
 	return nil
 }
 
 // crowdTarget compares the largest number of clients with the best of the
 // others.
-func crowdTarget(r *bench.Result) (Target, bool) {
+func crowdTarget(r *bench.Result) (suite.Target, bool) {
 	last := len(r.Cases) - 1
 	if last < 1 {
-		return Target{}, false
+		return suite.Target{}, false
 	}
 	best := &r.Cases[0]
 	for i := range r.Cases[:last] {
@@ -97,17 +93,17 @@ func crowdTarget(r *bench.Result) (Target, bool) {
 		}
 	}
 	crowd := r.Cases[last].Name
-	rule := targetRule{r.Experiment.Name, best.Name, crowd, "rate", 0.9, 0, "lookups by " + crowd + " on 20 connections, against the peak"}
-	return rule.judge(r)
+	goal := suite.AtLeast(r.Experiment.Name, best.Name, crowd, "rate", 0.9, "lookups by "+crowd+" on 20 connections, against the peak")
+	return goal.Judge(r)
 }
 
 // target judges the memory for idle clients.
-func (i *Idle) target() Target {
+func (i *Idle) target() suite.Target {
 	mb := float64(i.RSSBytes) / 1e6
 	limit := 0.03 * float64(i.Clients)
-	return Target{
+	return suite.Target{
 		Claim: fmt.Sprintf("memory of the proxy with %d idle clients", i.Clients), Want: fmt.Sprintf("<= %.3g MB", limit), Unit: "MB",
-		Got: bench.Interval{Median: mb, Lo: mb, Hi: mb, N: 1, Method: "one reading"}, Verdict: decide(mb <= limit, mb > limit),
+		Got: bench.Interval{Median: mb, Lo: mb, Hi: mb, N: 1, Method: "one reading"}, Verdict: map[bool]string{true: suite.Met, false: suite.NotMet}[mb <= limit],
 		Evidence: "resident set after one query of each",
 	}
 }

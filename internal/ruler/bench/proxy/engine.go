@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -14,47 +13,12 @@ import (
 	"github.com/weirdb/weir/internal/ruler/bench/load"
 	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
 	pgload "github.com/weirdb/weir/internal/ruler/bench/load/postgres"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Engine names a database system that the proxy scenario can be run on.
-type Engine string
-
-// The engines, by the names that the command line has for them.
-const (
-	PostgreSQL Engine = "postgres"
-	MariaDB    Engine = "mariadb"
-	MySQL      Engine = "mysql"
-)
-
-// Engines lists them.
-func Engines() []Engine { return []Engine{PostgreSQL, MariaDB, MySQL} }
-
-// EngineOfDSN returns the engine whose protocol a URL is for, "" for none. A
-// server of the MySQL family says by itself which of the two it is.
-func EngineOfDSN(dsn string) Engine {
-	scheme, _, _ := strings.Cut(dsn, "://")
-	switch scheme {
-	case "postgres", "postgresql":
-		return PostgreSQL
-	case "mysql":
-		return MySQL
-	case "mariadb":
-		return MariaDB
-	default:
-		return ""
-	}
-}
-
-// Title is the engine's own name.
-func (e Engine) Title() string {
-	switch e {
-	case MariaDB:
-		return "MariaDB"
-	case MySQL:
-		return "MySQL"
-	default:
-		return "PostgreSQL"
-	}
+// Engines lists those that the benchmark can be run on.
+func Engines() []suite.Engine {
+	return []suite.Engine{suite.PostgreSQL, suite.MariaDB, suite.MySQL}
 }
 
 // engine is what differs between database systems. What its functions return
@@ -67,8 +31,6 @@ type engine struct {
 	serverEnv, listenFlag string
 	// ungrouped is what a side is called whose weir joins no rows.
 	ungrouped string
-	// text is what the protocol without prepared statements is called.
-	text string
 
 	setup  func(ctx context.Context, dsn string, w load.Workload) error
 	run    func(ctx context.Context, c load.Config) (*load.Outcome, error)
@@ -105,13 +67,13 @@ type session interface {
 	Close(ctx context.Context) error
 }
 
-func engineOf(e Engine) (*engine, error) {
+func engineOf(e suite.Engine) (*engine, error) {
 	switch e {
-	case PostgreSQL, "":
+	case suite.PostgreSQL, "":
 		return postgres(), nil
-	case MariaDB:
+	case suite.MariaDB:
 		return mysql(lab.StartMariaDB), nil
-	case MySQL:
+	case suite.MySQL:
 		return mysql(lab.StartMySQL), nil
 	default:
 		return nil, fmt.Errorf("no engine %q", e)
@@ -141,7 +103,6 @@ func postgres() *engine {
 		serverEnv:  "WEIR_POSTGRES",
 		listenFlag: "--listen-postgres",
 		ungrouped:  "weir isolated",
-		text:       "simple",
 		setup:      pgload.Setup,
 		run:        pgload.Run,
 		verify:     pgload.Verify,
@@ -170,7 +131,6 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 		serverEnv:  "WEIR_MYSQL",
 		listenFlag: "--listen-mysql",
 		ungrouped:  "weir one by one",
-		text:       "text",
 		setup:      myload.Setup,
 		run:        myload.Run,
 		verify:     myload.Verify,

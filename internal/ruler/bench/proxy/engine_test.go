@@ -9,6 +9,7 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	myload "github.com/weirdb/weir/internal/ruler/bench/load/mysql"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // TestSidesAgainstMariaDB measures a direct way and a way through a relay, as the
@@ -37,7 +38,7 @@ func TestSidesAgainstMariaDB(t *testing.T) {
 			tc.side(r.direct()),
 			tc.side(way{name: "relay", dsn: dsn, window: bench.NotApplicable, via: "relay"}),
 		}
-		res, err := r.run(t.Context(), e)
+		res, err := measureWith(t, r, e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +75,7 @@ func TestAServerOfSomebodyElse(t *testing.T) {
 	}
 	e := r.experiment("inserts", 4, "inserts")
 	e.Sides = []bench.Side{r.side(r.direct(), 4, r.insert(""), false)}
-	res, err := r.run(t.Context(), e)
+	res, err := measureWith(t, r, e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +88,24 @@ func TestAServerOfSomebodyElse(t *testing.T) {
 	}
 }
 
+// measureWith runs an experiment on a rig.
+func measureWith(t *testing.T, rig *rig, e bench.Experiment) (*bench.Result, error) {
+	out := &Outcome{}
+	runner, err := suite.NewRunner(rig.o.Options, &out.Outcome)
+	if err != nil {
+		return nil, err
+	}
+	if err := (&run{Runner: runner, rig: rig, o: rig.o, out: out}).measure(t.Context(), e); err != nil {
+		return nil, err
+	}
+	return out.Results[len(out.Results)-1], nil
+}
+
 // mariaRig is a rig without weir.
 func mariaRig(t *testing.T, dsn string) *rig {
 	t.Helper()
 	r := &rig{o: Options{
-		Engine: MariaDB, DSN: dsn, Out: t.TempDir(), Say: t.Logf,
+		Options: suite.Options{Out: t.TempDir(), Say: t.Logf}, Engine: suite.MariaDB, DSN: dsn,
 		Plan: Plan{Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 150 * time.Millisecond},
 	}}
 	t.Cleanup(func() {
@@ -100,7 +114,7 @@ func mariaRig(t *testing.T, dsn string) *rig {
 		}
 	})
 	var err error
-	if r.engine, err = engineOf(MariaDB); err != nil {
+	if r.engine, err = engineOf(suite.MariaDB); err != nil {
 		t.Fatal(err)
 	}
 	db, err := r.startServer(t.Context(), needs{connections: 50})
@@ -143,7 +157,7 @@ func TestEveryEngineIsComplete(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.start == nil || e.setup == nil || e.run == nil || e.verify == nil || e.meter == nil || e.idle == nil ||
-			e.database == "" || e.serverEnv == "" || e.listenFlag == "" || e.ungrouped == "" || e.text == "" || name.Title() == "" {
+			e.database == "" || e.serverEnv == "" || e.listenFlag == "" || e.ungrouped == "" || name.Title() == "" {
 			t.Errorf("engine %s lacks something: %+v", name, e)
 		}
 	}

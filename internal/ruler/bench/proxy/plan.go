@@ -1,11 +1,12 @@
 package proxybench
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
 
-// Plan says how much of the proxy scenario is run.
+// Plan says how much of the benchmark is run.
 type Plan struct {
 	// Inserts lists the numbers of clients of the insert experiments (reference
 	// report 1: one INSERT per operation, hints 0, 1, 10, 100 ms and auto).
@@ -64,4 +65,17 @@ func Plans() map[string]Plan {
 			Rounds: 6, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond,
 		},
 	}
+}
+
+// with returns the plan with other numbers where they are given.
+func (p Plan) with(clients []int, rounds int, duration time.Duration) Plan {
+	if len(clients) > 0 {
+		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Slow, &p.Reads, &p.Failing, &p.Crowd} {
+			if len(*list) > 0 {
+				*list = clients
+			}
+		}
+	}
+	p.Rounds, p.Duration = cmp.Or(rounds, p.Rounds), cmp.Or(duration, p.Duration)
+	return p
 }

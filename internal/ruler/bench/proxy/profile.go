@@ -18,7 +18,7 @@ import (
 )
 
 // profile says where the CPU time of the load generator and of the proxy goes.
-func (r *rig) profile(ctx context.Context, out *Outcome, w way, clients int) error {
+func (r *run) profile(ctx context.Context, w way, clients int) error {
 	work := r.insert(w.hint)
 	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
 		return err
@@ -53,14 +53,14 @@ func (r *rig) profile(ctx context.Context, out *Outcome, w way, clients int) err
 		return err
 	}
 	p, err := profile.Parse(clientFile)
-	if err := r.addProfile(out, w.name, bench.RoleClient, p, err); err != nil {
+	if err := r.addProfile(w.name, bench.RoleClient, p, err); err != nil {
 		return err
 	}
 	if w.weir == nil {
 		return nil
 	}
 	t := <-proxied
-	if err := r.addProfile(out, w.name, bench.RoleProxy, t.p, t.err); err != nil {
+	if err := r.addProfile(w.name, bench.RoleProxy, t.p, t.err); err != nil {
 		return err
 	}
 	f, err := os.Create(base + "-proxy.pb.gz")
@@ -70,7 +70,7 @@ func (r *rig) profile(ctx context.Context, out *Outcome, w way, clients int) err
 	return errors.Join(t.p.Write(f), f.Close())
 }
 
-func (r *rig) addProfile(out *Outcome, name, role string, p *profile.Profile, err error) error {
+func (r *run) addProfile(name, role string, p *profile.Profile, err error) error {
 	if err != nil {
 		return fmt.Errorf("profile of the %s: %w", role, err)
 	}
@@ -78,6 +78,6 @@ func (r *rig) addProfile(out *Outcome, name, role string, p *profile.Profile, er
 	if err != nil {
 		return fmt.Errorf("profile of the %s: %w", role, err)
 	}
-	out.Profiles = append(out.Profiles, CPUProfile{Case: name, Role: role, Breakdown: b})
+	r.out.Profiles = append(r.out.Profiles, CPUProfile{Case: name, Role: role, Breakdown: b})
 	return nil
 }

@@ -2,7 +2,6 @@ package proxybench
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,10 +9,9 @@ import (
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
-
-func TestMain(m *testing.M) { os.Exit(labtest.Main(m)) }
 
 // TestProxyScenarioEndToEnd runs every kind of experiment, briefly, with the real
 // program: each round checks its answers and its rows, so an error here is a
@@ -22,24 +20,25 @@ func TestProxyScenarioEndToEnd(t *testing.T) {
 	binary := labtest.Weir(t)
 	t.Run("PostgreSQL", func(t *testing.T) {
 		labtest.RequirePostgres(t)
-		endToEnd(t, PostgreSQL, binary)
+		endToEnd(t, suite.PostgreSQL, binary)
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		labtest.RequireMariaDB(t)
-		endToEnd(t, MariaDB, binary)
+		endToEnd(t, suite.MariaDB, binary)
 	})
 }
 
-func endToEnd(t *testing.T, e Engine, binary string) {
+func endToEnd(t *testing.T, e suite.Engine, binary string) {
 	dir := t.TempDir()
 	lived := false
+	plan := Plan{
+		Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8},
+		Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
+	}
 	got, err := Run(t.Context(), Options{
-		Engine: e, Out: dir, Binary: binary, Say: t.Logf,
+		Options: suite.Options{Out: dir, Say: t.Logf}, Engine: e, Binary: binary,
 		Live: func(string, int64, time.Duration) { lived = true },
-		Plan: Plan{
-			Inserts: []int{8}, Windows: []time.Duration{time.Millisecond}, Isolated: true, Literals: []int{8},
-			Reads: []int{8}, Failing: []int{8}, Crowd: []int{2, 40}, Idle: 50, Rounds: 1, Warmup: 50 * time.Millisecond, Duration: 200 * time.Millisecond,
-		},
+		Plan: plan,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +48,15 @@ func endToEnd(t *testing.T, e Engine, binary string) {
 	}
 	if n := len(got.Results); n != 6 {
 		t.Fatalf("%d experiments were run; want inserts, literals, two of reads, failing, crowd", n)
+	}
+	var names []string
+	for _, s := range Steps(Options{Engine: e, Plan: plan}) {
+		names = append(names, s.Names...)
+	}
+	for i, r := range got.Results {
+		if r.Experiment.Name != names[i] {
+			t.Errorf("experiment %s, and the plan calls it %s", r.Experiment.Name, names[i])
+		}
 	}
 	if got.Idle == nil || got.Idle.Clients != 50 || got.Idle.RSSBytes < 1<<20 {
 		t.Errorf("memory of idle clients: %+v", got.Idle)
@@ -60,8 +68,8 @@ func endToEnd(t *testing.T, e Engine, binary string) {
 	if _, err := got.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Load(dir)
-	if err != nil {
+	again := &Outcome{}
+	if err := file.Load(dir, again); err != nil {
 		t.Fatal(err)
 	}
 	if again.Engine != e {
@@ -103,9 +111,9 @@ func TestTargetsAreJudgedByTheirIntervals(t *testing.T) {
 		factor  float64
 		verdict string
 	}{
-		{"well above", 3, Met},
-		{"well below", 2, NotMet},
-		{"on the line", 2.5, Undecided},
+		{"well above", 3, suite.Met},
+		{"well below", 2, suite.NotMet},
+		{"on the line", 2.5, suite.Undecided},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := &bench.Result{Experiment: bench.Description{Name: "inserts-64", Baseline: "direct", Factors: map[string]string{"clients": "64"}}}
@@ -115,7 +123,7 @@ func TestTargetsAreJudgedByTheirIntervals(t *testing.T) {
 				r.Cases[1].Samples[i].Ops = int64(float64(r.Cases[0].Samples[i].Ops) * tt.factor * (1 + 0.02*float64(i%2*2-1)))
 			}
 			r.Evaluate()
-			targets := ratioTargets(PostgreSQL, []*bench.Result{r})
+			targets := outcomeOf(r).Targets()
 			if len(targets) == 0 || targets[0].Verdict != tt.verdict {
 				t.Errorf("targets %+v; want the first %s", targets, tt.verdict)
 			}
@@ -134,7 +142,7 @@ func TestAdaptiveIsHeldAgainstTheBestWindow(t *testing.T) {
 	}
 	r.Evaluate()
 	var claims []string
-	for _, g := range ratioTargets(PostgreSQL, []*bench.Result{r}) {
+	for _, g := range outcomeOf(r).Targets() {
 		if strings.Contains(g.Evidence, "weir 1,") || strings.Contains(g.Evidence, "over weir 1") {
 			claims = append(claims, g.Verdict)
 		}
@@ -142,13 +150,11 @@ func TestAdaptiveIsHeldAgainstTheBestWindow(t *testing.T) {
 			t.Errorf("compared with the wrong window: %s", g.Evidence)
 		}
 	}
-	if len(claims) != 2 || claims[0] != Met || claims[1] != Met {
+	if len(claims) != 2 || claims[0] != suite.Met || claims[1] != suite.Met {
 		t.Errorf("verdicts against the best window: %v; want two met", claims)
 	}
 }
 
-func TestLoadSaysWhatIsMissing(t *testing.T) {
-	if _, err := Load(t.TempDir()); err == nil || !strings.Contains(err.Error(), "read outcome") {
-		t.Errorf("error %v; want one that names the outcome", err)
-	}
+func outcomeOf(r *bench.Result) *Outcome {
+	return &Outcome{Outcome: suite.Outcome{Engine: suite.PostgreSQL, Results: []*bench.Result{r}}}
 }

@@ -9,76 +9,33 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // Report lays the outcome out as a document: the targets, then the experiments,
 // then where the CPU time went.
 func (o *Outcome) Report() *report.Doc {
-	d := bench.Document("weir proxy: what grouping is worth on "+o.serverName(), o.Results...)
-	d.Subtitle = "The same load direct, through PgBouncer and through weir, in turn; every answer checked, every row counted."
-	if o.Engine != PostgreSQL {
-		d.Subtitle = "The same load direct and through weir, in turn; every answer checked, every row counted, every insert id compared."
+	subtitle := "The same load direct, through PgBouncer and through weir, in turn; every answer checked, every row counted."
+	if o.Engine != suite.PostgreSQL {
+		subtitle = "The same load direct and through weir, in turn; every answer checked, every row counted, every insert id compared."
 	}
-	var first []report.Section
-	if t := o.Targets(); len(t) > 0 {
-		first = append(first, targetSection(t))
-	}
+	first := suite.TargetSection(o.Targets())
 	if s, ok := scalingSection(o.Results); ok {
 		first = append(first, s)
 	}
-	d.Sections = append(first, d.Sections...)
+	d := o.Lay("weir proxy: what grouping is worth on "+o.ServerName(), subtitle, nil, first...)
 	if len(o.Profiles) > 0 {
 		d.Sections = append(d.Sections, profileSection(o.Profiles))
 	}
-	if len(o.Left) > 0 {
-		d.Sections = append(d.Sections, report.Section{Title: "Left out", Text: o.Left})
-	}
 	return d
-}
-
-// serverName is what the server called itself.
-func (o *Outcome) serverName() string {
-	for _, r := range o.Results {
-		if len(r.Env.Servers) > 0 {
-			return r.Env.Servers[0].Name
-		}
-	}
-	return o.Engine.Title()
 }
 
 // Brief is the part of the report that fits a terminal: targets, and of each
 // experiment the figures to look at first.
 func (o *Outcome) Brief() *report.Doc {
-	full := o.Report()
-	d := &report.Doc{Title: full.Title, Subtitle: full.Subtitle, Env: full.Env, Findings: full.Findings}
-	if t := o.Targets(); len(t) > 0 {
-		d.Sections = append(d.Sections, targetSection(t))
-	}
-	for _, r := range o.Results {
-		d.Sections = append(d.Sections, report.Section{
-			Title:  r.Experiment.Title,
-			Tables: []report.Table{bench.CaseTable(r, "rate", "p50", "p99", "cpu_proxy", "cpu_server", "fsync_rate", "group")},
-		})
-	}
-	return d
-}
-
-func targetSection(targets []Target) report.Section {
-	t := report.Table{
-		Columns: []report.Column{{Name: "target"}, {Name: "wanted"}, {Name: "measured", Numeric: true}, {Name: "95 % interval", Numeric: true}, {Name: "verdict"}},
-		Note:    "A target is met when the whole interval is on its side, and not met when the whole interval is on the other.",
-	}
-	for _, g := range targets {
-		t.Rows = append(t.Rows, []report.Cell{
-			{Text: g.Claim},
-			{Text: g.Want},
-			{Text: fmt.Sprintf("%.3g %s", g.Got.Median, g.Unit)},
-			{Text: fmt.Sprintf("%.3g - %.3g", g.Got.Lo, g.Got.Hi)},
-			{Text: g.Verdict, Strong: g.Verdict != Met},
-		})
-	}
-	return report.Section{Title: "Targets", Tables: []report.Table{t}}
+	return suite.Shorten(o.Report(), suite.TargetSection(o.Targets()),
+		o.Tables("rate", "p50", "p99", "cpu_proxy", "cpu_server", "fsync_rate", "group"), o.LeftOut())
 }
 
 // scalingSection draws throughput over the number of clients.

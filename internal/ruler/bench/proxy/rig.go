@@ -12,6 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // rig is a server with everything that stands in front of it.
@@ -68,18 +69,10 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 // startServer starts a server of our own, unless one was named.
 func (r *rig) startServer(ctx context.Context, n needs) (server, error) {
 	if r.o.DSN != "" {
-		return &foreign{r.o.DSN}, nil
+		return suite.Foreign(r.o.DSN), nil
 	}
 	return r.engine.start(ctx, n)
 }
-
-// foreign is a server that was there before. Nothing is known of its process.
-type foreign struct{ dsn string }
-
-func (f *foreign) DSN(string) string        { return f.dsn }
-func (*foreign) PID() int                   { return 0 }
-func (*foreign) Flushes() (uint64, error)   { return 0, errors.ErrUnsupported }
-func (*foreign) Stop(context.Context) error { return nil }
 
 // foreign tells whether the server is somebody else's.
 func (r *rig) foreign() bool { return r.o.DSN != "" }

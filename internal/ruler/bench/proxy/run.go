@@ -14,46 +14,34 @@ import (
 
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// Options is how the scenario is run.
+// Options is how the benchmark is run.
 type Options struct {
+	suite.Options
 	// Engine is what weir stands before. Default: PostgreSQL.
-	Engine Engine
+	Engine suite.Engine
 	// DSN is a URL that names a server and a database to use. Tables called
 	// weir_bench_test and weir_bench_keys are made there and dropped. Default: a
 	// server of our own.
-	DSN    string
-	Plan   Plan
-	Out    string // directory for results; required
-	Resume bool
+	DSN  string
+	Plan Plan
 	// Binary is the weir program that runs as the proxy. Required.
 	Binary string
 	// PgBouncer is the program to compare with. Default: the installed one;
 	// none if there is none.
 	PgBouncer string
-	// Progress and Say tell how it goes; both may be nil.
-	Progress func(bench.Progress)
 	// Live is told, about four times a second, how many operations the side that
 	// runs has answered within its present round, and after how long. May be nil.
 	Live func(side string, ops int64, since time.Duration)
-	Say  func(format string, args ...any)
 }
 
-// Outcome is everything that the scenario measured.
+// Outcome is everything that the benchmark measured.
 type Outcome struct {
-	Engine   Engine
-	Results  []*bench.Result
-	Profiles []CPUProfile
-	Idle     *Idle
-	Left     []string // what is missing, and why
-}
-
-// leave notes what is left out.
-func (o *Outcome) leave(say func(string, ...any), format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	o.Left = append(o.Left, text)
-	say("left out: %s", text)
+	suite.Outcome `json:"-"`
+	Profiles      []CPUProfile `json:"profiles,omitempty"`
+	Idle          *Idle        `json:"idle,omitempty"`
 }
 
 // CPUProfile is where one process's CPU time went in one case.
@@ -63,79 +51,117 @@ type CPUProfile struct {
 	Breakdown *measure.CPUBreakdown `json:"breakdown"`
 }
 
-// Run runs the scenario.
-func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
-	if o.Say == nil {
-		o.Say = func(string, ...any) {}
-	}
-	o.Engine = cmp.Or(o.Engine, PostgreSQL)
-	out := &Outcome{Engine: o.Engine}
-	rig, err := startRig(ctx, o, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = rig.fastDisk(ctx, out)
-	if err := errors.Join(err, rig.stop()); err != nil {
-		return out, err
-	}
-	if o.DSN != "" && len(o.Plan.SlowFsync) > 0 {
-		o.Say("a slow disk needs a server of our own: it is left out")
-		return out, nil
-	}
-	for _, latency := range o.Plan.SlowFsync {
-		rig, err := startRig(ctx, o, latency)
-		if err != nil {
-			return out, err
-		}
-		for _, n := range o.Plan.Slow {
-			if err == nil {
-				err = rig.inserts(ctx, out, n)
-			}
-		}
-		if err := errors.Join(err, rig.stop()); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
+// run is the state of one Run.
+type run struct {
+	*suite.Runner
+	*rig // the present one; nil before the first
+	o    Options
+	out  *Outcome
 }
 
-// fastDisk runs everything but the slow-disk experiments.
-func (r *rig) fastDisk(ctx context.Context, out *Outcome) error {
-	for _, n := range r.o.Plan.Inserts {
-		if err := r.inserts(ctx, out, n); err != nil {
-			return err
-		}
+// Run runs the steps of the plan. With an error it returns what was measured until
+// then.
+func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
+	o.Engine = cmp.Or(o.Engine, suite.PostgreSQL)
+	r := &run{out: &Outcome{Outcome: suite.Outcome{Engine: o.Engine}}}
+	if r.Runner, err = suite.NewRunner(o.Options, &r.out.Outcome); err != nil {
+		return nil, err
 	}
-	for _, n := range r.o.Plan.Literals {
-		if err := r.literals(ctx, out, n); err != nil {
-			return err
-		}
+	o.Options = r.Runner.Options
+	r.o = o
+	defer func() { err = errors.Join(err, r.end()) }()
+	if o.DSN != "" && len(o.Plan.SlowFsync) > 0 && len(o.Experiments) == 0 {
+		r.Leave("a slow disk: it needs a server of our own")
 	}
-	for _, n := range r.o.Plan.Reads {
-		for _, text := range []bool{false, true} {
-			if err := r.reads(ctx, out, n, text); err != nil {
+	return r.out, r.Run(ctx, r.steps())
+}
+
+// end stops the present rig.
+func (r *run) end() error {
+	if r.rig == nil {
+		return nil
+	}
+	defer func() { r.rig = nil }()
+	return r.rig.stop()
+}
+
+// on has a step run on a server whose flushes are so much slower. The server is
+// started when the first step needs it.
+func (r *run) on(latency time.Duration, step func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		if r.rig == nil || r.rig.latency != latency {
+			if err := r.end(); err != nil {
+				return err
+			}
+			if r.rig, err = startRig(ctx, r.o, latency); err != nil {
 				return err
 			}
 		}
+		return step(ctx)
 	}
-	for _, n := range r.o.Plan.Failing {
-		if err := r.failing(ctx, out, n); err != nil {
-			return err
+}
+
+// Steps are those of a plan, in order.
+func Steps(o Options) []suite.Step { return (&run{o: o}).steps() }
+
+func (r *run) steps() []suite.Step {
+	var out []suite.Step
+	add := func(group, name string, latency time.Duration, step func(context.Context) error) {
+		out = append(out, suite.Step{Group: group, Names: []string{name}, Run: r.on(latency, step)})
+	}
+	p := r.o.Plan
+	for _, n := range p.Inserts {
+		add("inserts", experimentName("inserts", n, 0), 0, func(ctx context.Context) error { return r.inserts(ctx, n) })
+	}
+	for _, n := range p.Literals {
+		add("literals", experimentName("literals", n, 0), 0, func(ctx context.Context) error { return r.literals(ctx, n) })
+	}
+	for _, n := range p.Reads {
+		for _, protocol := range []string{prepared, textProtocol(r.o.Engine)} {
+			add("reads", experimentName("reads-"+protocol, n, 0), 0, func(ctx context.Context) error { return r.reads(ctx, n, protocol) })
 		}
 	}
-	if len(r.o.Plan.Crowd) > 0 {
-		if err := r.crowd(ctx, out); err != nil {
-			return err
+	for _, n := range p.Failing {
+		add("failing", experimentName("failing", n, 0), 0, func(ctx context.Context) error { return r.failing(ctx, n) })
+	}
+	if n := len(p.Crowd); n > 0 {
+		add("crowd", experimentName("crowd", p.Crowd[n-1], 0), 0, r.crowd)
+	}
+	if p.Idle > 0 {
+		add("", "idle", 0, r.idle)
+	}
+	if r.o.DSN != "" {
+		return out // a slow disk needs a server of our own
+	}
+	for _, latency := range p.SlowFsync {
+		for _, n := range p.Slow {
+			add("inserts-fsync"+latency.String(), experimentName("inserts", n, latency), latency, func(ctx context.Context) error { return r.inserts(ctx, n) })
 		}
 	}
-	if r.o.Plan.Idle > 0 {
-		return r.idle(ctx, out)
+	return out
+}
+
+// prepared is the protocol with prepared statements, textProtocol the one without,
+// as an engine calls it.
+const prepared = "prepared"
+
+func textProtocol(e suite.Engine) string {
+	if e == suite.PostgreSQL || e == "" {
+		return "simple"
 	}
-	return nil
+	return "text"
+}
+
+func experimentName(kind string, clients int, latency time.Duration) string {
+	name := fmt.Sprintf("%s-%d", kind, clients)
+	if latency > 0 {
+		name += "-fsync" + latency.String()
+	}
+	return name
 }
 
 // inserts is reference report 1 for one number of clients.
-func (r *rig) inserts(ctx context.Context, out *Outcome, clients int) error {
+func (r *run) inserts(ctx context.Context, clients int) error {
 	ways := []way{r.direct()}
 	if r.bouncer != nil && r.pooledStatements() {
 		ways = append(ways, r.pgbouncer())
@@ -156,46 +182,36 @@ func (r *rig) inserts(ctx context.Context, out *Outcome, clients int) error {
 	for _, w := range ways {
 		e.Sides = append(e.Sides, r.side(w, clients, r.insert(w.hint), false))
 	}
-	res, err := r.run(ctx, e)
-	if err != nil {
+	if err := r.measure(ctx, e); err != nil {
 		return err
 	}
-	out.Results = append(out.Results, res)
 	if clients != 64 || r.latency != 0 {
 		return nil
 	}
 	for _, w := range []way{ways[0], ways[slices.IndexFunc(ways, func(w way) bool { return w.name == "weir auto" })]} {
-		if err := r.profile(ctx, out, w, clients); ctx.Err() != nil {
+		if err := r.profile(ctx, w, clients); ctx.Err() != nil {
 			return err
 		} else if err != nil {
 			// Rounds that were measured do not depend on a profile taken afterwards.
-			out.leave(r.o.Say, "the CPU profile of %s: %v", w.name, err)
+			r.Leave("the CPU profile of %s: %v", w.name, err)
 		}
 	}
 	return nil
 }
 
 // literals compares inserts that are not prepared.
-func (r *rig) literals(ctx context.Context, out *Outcome, clients int) error {
-	e := r.experiment("literals", clients, fmt.Sprintf("Single-row INSERTs with literals, %s protocol, %s", r.engine.text, clientsName(clients)))
-	e.Factors["protocol"] = r.engine.text
+func (r *run) literals(ctx context.Context, clients int) error {
+	e := r.experiment("literals", clients, fmt.Sprintf("Single-row INSERTs with literals, %s protocol, %s", textProtocol(r.o.Engine), clientsName(clients)))
+	e.Factors["protocol"] = textProtocol(r.o.Engine)
 	for _, w := range []way{r.direct(), weirWay(r.weir, "weir auto", "/* batch */", "auto")} {
 		e.Sides = append(e.Sides, r.side(w, clients, r.insert(w.hint), true))
 	}
-	res, err := r.run(ctx, e)
-	if err != nil {
-		return err
-	}
-	out.Results = append(out.Results, res)
-	return nil
+	return r.measure(ctx, e)
 }
 
 // reads compares key lookups.
-func (r *rig) reads(ctx context.Context, out *Outcome, clients int, text bool) error {
-	protocol := "prepared"
-	if text {
-		protocol = r.engine.text
-	}
+func (r *run) reads(ctx context.Context, clients int, protocol string) error {
+	text := protocol != prepared
 	e := r.experiment("reads-"+protocol, clients, fmt.Sprintf("Key lookups, %s protocol, %s", protocol, clientsName(clients)))
 	e.Factors["protocol"] = protocol
 	ways := []way{r.direct()}
@@ -206,17 +222,12 @@ func (r *rig) reads(ctx context.Context, out *Outcome, clients int, text bool) e
 	for _, w := range ways {
 		e.Sides = append(e.Sides, r.side(w, clients, r.lookup(), text))
 	}
-	res, err := r.run(ctx, e)
-	if err != nil {
-		return err
-	}
-	out.Results = append(out.Results, res)
-	return nil
+	return r.measure(ctx, e)
 }
 
 // failing compares groups in which one insert of a hundred violates a
 // constraint with groups in which none does. Every answer is checked.
-func (r *rig) failing(ctx context.Context, out *Outcome, clients int) error {
+func (r *run) failing(ctx context.Context, clients int) error {
 	e := r.experiment("failing", clients, fmt.Sprintf("Grouped INSERTs of which 1 %% fail, %s", clientsName(clients)))
 	e.Baseline = "none fail"
 	for _, pct := range []float64{0, 1} {
@@ -228,21 +239,21 @@ func (r *rig) failing(ctx context.Context, out *Outcome, clients int) error {
 		work.FailPercent, work.Guarded = pct, true // both sides on the same kind of table
 		e.Sides = append(e.Sides, r.side(w, clients, work, false))
 	}
-	res, err := r.run(ctx, e)
-	if err != nil {
-		return err
-	}
-	out.Results = append(out.Results, res)
-	return nil
+	return r.measure(ctx, e)
+}
+
+// measure runs an experiment and keeps its samples and result.
+func (r *run) measure(ctx context.Context, e bench.Experiment) error {
+	env := measure.ReadEnvironment()
+	env.Durability = r.durability()
+	env.Servers = []measure.Server{r.info}
+	_, err := r.Measure(ctx, e, env, r.o.Out)
+	return err
 }
 
 func (r *rig) experiment(kind string, clients int, title string) bench.Experiment {
-	name := fmt.Sprintf("%s-%d", kind, clients)
-	if r.latency > 0 {
-		name += "-fsync" + r.latency.String()
-	}
 	return bench.Experiment{Description: bench.Description{
-		Name: name, Title: title, Rounds: r.o.Plan.Rounds, Warmup: 0, Loop: "closed", Baseline: "direct",
+		Name: experimentName(kind, clients, r.latency), Title: title, Rounds: r.o.Plan.Rounds, Warmup: 0, Loop: "closed", Baseline: "direct",
 		Factors: map[string]string{
 			"clients": strconv.Itoa(clients), "fsync_latency": r.latency.String(), "durability": r.durability(),
 			"seconds": r.o.Plan.Duration.String(), "engine": string(r.o.Engine),

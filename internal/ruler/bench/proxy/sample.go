@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,19 +136,4 @@ func (r *rig) watched(ctx context.Context, side string, cfg load.Config) (*load.
 	defer watcher.Wait()
 	defer close(stop)
 	return r.engine.run(ctx, cfg)
-}
-
-// run measures an experiment and keeps its samples and result.
-func (r *rig) run(ctx context.Context, e bench.Experiment) (*bench.Result, error) {
-	dir := filepath.Join(r.o.Out, e.Name)
-	store, err := bench.OpenStore(dir, r.o.Resume)
-	if err != nil {
-		return nil, err
-	}
-	env := measure.ReadEnvironment()
-	env.Durability = r.durability()
-	env.Servers = []measure.Server{r.info}
-	r.o.Say("%s", e.Title)
-	res, err := bench.Run(ctx, e, bench.Options{Store: store, Env: &env, FlushDir: r.o.Out, Progress: r.o.Progress})
-	return res, errors.Join(err, store.Close())
 }

@@ -3,7 +3,9 @@ package flame
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -308,4 +310,32 @@ func plainSection(title string, p *profile.Profile, kind, unit string, per float
 		Tables: []report.Table{siteTable("Functions by their own part", sites)},
 		Charts: []report.Chart{{Title: title + " by call", Kind: report.Flame, Unit: unit, Root: root, Tabled: true}},
 	}, nil
+}
+
+// ErrEmpty is the error of a profile that is too short for the profiler to have
+// looked once.
+var ErrEmpty = errors.New("the profile holds no samples")
+
+// Append puts the profile in a file behind the sections of a report, named after
+// the file.
+func Append(doc *report.Doc, path string) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read profile: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	p, err := Read(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if len(p.Sample) == 0 {
+		return fmt.Errorf("%s: %w", path, ErrEmpty)
+	}
+	name := strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), ".pb.gz"), "cpu-")
+	sections, err := Sections(name, p, measure.DefaultRules())
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	doc.Sections = append(doc.Sections, sections...)
+	return nil
 }

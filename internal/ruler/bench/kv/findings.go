@@ -1,6 +1,7 @@
-package bench
+package kvbench
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -8,14 +9,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// KVFindings are what the experiments on a key-value store say together. Each rule
+// findings are what the experiments on a key-value store say together. Each rule
 // says nothing when the figures that it needs were not measured.
-func KVFindings(results []*Result) []Finding {
-	var out []Finding
+func findings(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
 	valid := validCases(results)
-	for _, rule := range []func([]*Result) []Finding{
+	for _, rule := range []func([]*bench.Result) []bench.Finding{
 		kvSpread, kvSame, kvKnee, kvLength, kvPresets, kvDistance, kvConflicts, kvPeers, kvCells, kvDurability,
 	} {
 		out = append(out, rule(valid)...)
@@ -25,38 +28,24 @@ func KVFindings(results []*Result) []Finding {
 
 // validCases leaves out the cases with wrong answers: their figures are compared
 // with nothing.
-func validCases(results []*Result) []*Result {
+func validCases(results []*bench.Result) []*bench.Result {
 	out := slices.Clone(results)
 	for i, r := range out {
-		if slices.ContainsFunc(r.Cases, func(c Case) bool { return c.invalid() }) {
+		if slices.ContainsFunc(r.Cases, func(c bench.Case) bool { return c.Invalid() }) {
 			k := *r
-			k.Cases = slices.DeleteFunc(slices.Clone(r.Cases), func(c Case) bool { return c.invalid() })
+			k.Cases = slices.DeleteFunc(slices.Clone(r.Cases), func(c bench.Case) bool { return c.Invalid() })
 			out[i] = &k
 		}
 	}
 	return out
 }
 
-// ofScenario returns the results whose factor "scenario" has a value.
-func ofScenario(results []*Result, scenario string) []*Result {
-	return slices.DeleteFunc(slices.Clone(results), func(r *Result) bool { return r.Experiment.Factors["scenario"] != scenario })
-}
-
-// opsPerSecond is a case's rate with its interval, if it has one.
-func opsPerSecond(c *Case) string {
-	s := c.Summary["rate"]
-	if s.N < 2 {
-		return fmt.Sprintf("%s: %s ops/s, one round", c.Name, count(s.Median))
-	}
-	return fmt.Sprintf("%s: %s ops/s [%s, %s], n=%d", c.Name, count(s.Median), count(s.Lo), count(s.Hi), s.N)
-}
-
 // kvSpread states how far rounds of one and the same setting lie apart, which is
 // what differences between settings have to be seen against.
-func kvSpread(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofScenario(results, "validate") {
-		f := Finding{ID: "kv-spread", Severity: Info}
+func kvSpread(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, "scenario", "validate") {
+		f := bench.Finding{ID: "kv-spread", Severity: bench.Info}
 		worst := 0.0
 		for i := range r.Cases {
 			c := &r.Cases[i]
@@ -68,7 +57,7 @@ func kvSpread(results []*Result) []Finding {
 			low, high := slices.Min(rates), slices.Max(rates)
 			spread := (high - low) / (sum(rates) / float64(len(rates)))
 			worst = max(worst, spread)
-			f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s to %s ops/s, %.0f %% of their average, n=%d", c.Name, count(low), count(high), 100*spread, s.N))
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s to %s ops/s, %.0f %% of their average, n=%d", c.Name, bench.Count(low), bench.Count(high), 100*spread, s.N))
 		}
 		if len(f.Evidence) == 0 {
 			continue
@@ -79,8 +68,8 @@ func kvSpread(results []*Result) []Finding {
 	return out
 }
 
-func rates(c *Case) []float64 {
-	m, _ := MetricByKey("rate")
+func rates(c *bench.Case) []float64 {
+	m, _ := bench.MetricByKey("rate")
 	var out []float64
 	for i := range c.Samples {
 		if v, ok := m.Of(&c.Samples[i]); ok {
@@ -100,10 +89,10 @@ func sum(xs []float64) float64 {
 
 // kvSame states what a delay of 0 and none differ by, which are one and the same:
 // a difference between them is the machine's.
-func kvSame(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofScenario(results, "delay") {
-		var zero, none *Case
+func kvSame(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, "scenario", "delay") {
+		var zero, none *bench.Case
 		for i := range r.Cases {
 			switch r.Cases[i].Factors["delay"] {
 			case "0":
@@ -115,44 +104,48 @@ func kvSame(results []*Result) []Finding {
 		if zero == nil || none == nil {
 			continue
 		}
-		c, err := Compare(zero, none, "rate")
+		c, err := bench.Compare(zero, none, "rate")
 		if err != nil || c.Ratio.N < 2 {
 			continue
 		}
-		f := Finding{
-			ID: "kv-same", Severity: Info, Evidence: []string{opsPerSecond(zero), opsPerSecond(none)},
-			Claim: fmt.Sprintf("A delay of 0 and none are the same, and measured %s apart: what other delays differ by less is noise.", ratio(c.Ratio)),
+		f := bench.Finding{
+			ID: "kv-same", Severity: bench.Info, Evidence: []string{zero.PerSecond("ops/s"), none.PerSecond("ops/s")},
+			Claim: fmt.Sprintf("A delay of 0 and none are the same, and measured %s apart: what other delays differ by less is noise.", bench.RatioText(c.Ratio)),
 		}
-		if c.Verdict == Better || c.Verdict == Worse {
-			f.Severity, f.Advice = Warn, "Something else than the delay has moved these rounds; do not trust small differences of this run."
+		if c.Verdict == bench.Better || c.Verdict == bench.Worse {
+			f.Severity, f.Advice = bench.Warn, "Something else than the delay has moved these rounds; do not trust small differences of this run."
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
+// kneeShare is the part of the highest rate from which more pendings or sessions buy
+// little.
+const kneeShare = 0.9
+
 // kvKnee names the fewest pendings or sessions that come close to the best rate,
 // and what the others cost in latency.
-func kvKnee(results []*Result) []Finding {
-	var out []Finding
+func kvKnee(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
 	for _, scenario := range []string{"pendings", "threads"} {
-		for _, r := range ofScenario(results, scenario) {
-			order, groups := sweeps(r)
+		for _, r := range bench.Where(results, "scenario", scenario) {
+			order, groups := bench.Sweeps(r)
 			for _, key := range order {
 				g := groups[key]
 				if len(g) < 2 {
 					continue
 				}
-				best := slices.MaxFunc(g, func(a, b level) int { return compareFloat(a.rate.Median, b.rate.Median) })
-				knee := g[slices.IndexFunc(g, func(l level) bool { return l.rate.Median >= kneeShare*best.rate.Median })]
+				best := slices.MaxFunc(g, func(a, b bench.Level) int { return cmp.Compare(a.Rate(), b.Rate()) })
+				knee := g[slices.IndexFunc(g, func(l bench.Level) bool { return l.Rate() >= kneeShare*best.Rate() })]
 				last := g[len(g)-1]
-				f := Finding{ID: "kv-knee", Severity: Info}
-				f.Claim = fmt.Sprintf("The fewest that reach %.0f %% of the highest rate: %s. The highest is %s ops/s, with %s.", 100*kneeShare, knee.Name, count(best.rate.Median), best.Name)
-				if a, b := knee.Summary["p50"].Median, last.Summary["p50"].Median; last.value > knee.value && a > 0 {
-					f.Claim += fmt.Sprintf(" With %s the median latency is %.3g times, the rate %.3g times that.", last.Name, b/a, last.rate.Median/knee.rate.Median)
+				f := bench.Finding{ID: "kv-knee", Severity: bench.Info}
+				f.Claim = fmt.Sprintf("The fewest that reach %.0f %% of the highest rate: %s. The highest is %s ops/s, with %s.", 100*kneeShare, knee.Name, bench.Count(best.Rate()), best.Name)
+				if a, b := knee.Summary["p50"].Median, last.Summary["p50"].Median; last.Value > knee.Value && a > 0 {
+					f.Claim += fmt.Sprintf(" With %s the median latency is %.3g times, the rate %.3g times that.", last.Name, b/a, last.Rate()/knee.Rate())
 				}
 				for _, l := range g {
-					f.Evidence = append(f.Evidence, fmt.Sprintf("%s; p50 %s ms, p99 %s ms", opsPerSecond(l.Case), figure(l.Summary["p50"].Median), figure(l.Summary["p99"].Median)))
+					f.Evidence = append(f.Evidence, fmt.Sprintf("%s; p50 %s ms, p99 %s ms", l.PerSecond("ops/s"), bench.Figure(l.Summary["p50"].Median), bench.Figure(l.Summary["p99"].Median)))
 				}
 				out = append(out, f)
 			}
@@ -163,25 +156,25 @@ func kvKnee(results []*Result) []Finding {
 
 // kvLength says whether a longer run is as fast as a short one, and what it does to
 // memory.
-func kvLength(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofScenario(results, "length") {
+func kvLength(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, "scenario", "length") {
 		if len(r.Cases) != 2 {
 			continue
 		}
 		a, b := &r.Cases[0], &r.Cases[1]
-		c, err := Compare(a, b, "rate")
+		c, err := bench.Compare(a, b, "rate")
 		if err != nil || c.Ratio.N == 0 {
 			continue
 		}
-		f := Finding{ID: "kv-length", Severity: Info, Evidence: []string{opsPerSecond(a), opsPerSecond(b)}}
-		f.Claim = fmt.Sprintf("A run of %s for each session has %s of the rate of one of %s.", b.Name, ratio(c.Ratio), a.Name)
+		f := bench.Finding{ID: "kv-length", Severity: bench.Info, Evidence: []string{a.PerSecond("ops/s"), b.PerSecond("ops/s")}}
+		f.Claim = fmt.Sprintf("A run of %s for each session has %s of the rate of one of %s.", b.Name, bench.RatioText(c.Ratio), a.Name)
 		if c.Ratio.Hi < 0.95 {
-			f.Severity = Warn
+			f.Severity = bench.Warn
 			f.Claim += " It slows down."
 		}
 		if x, y := a.Summary["rss_replica"].Median, b.Summary["rss_replica"].Median; x > 0 && y > 0 {
-			f.Claim += fmt.Sprintf(" The largest replica holds %s MB after it, and %s MB after the short one.", figure(y), figure(x))
+			f.Claim += fmt.Sprintf(" The largest replica holds %s MB after it, and %s MB after the short one.", bench.Figure(y), bench.Figure(x))
 		}
 		out = append(out, f)
 	}
@@ -190,33 +183,33 @@ func kvLength(results []*Result) []Finding {
 
 // kvPresets names the fastest protocol on one machine, those that cannot be told
 // from it, and the one with the shortest strong writes.
-func kvPresets(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofScenario(results, "presets") {
+func kvPresets(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, "scenario", "presets") {
 		if len(r.Cases) < 2 {
 			continue
 		}
-		best := slices.MaxFunc(pointers(r.Cases), func(a, b *Case) int { return compareFloat(a.rate(), b.rate()) })
-		f := Finding{ID: "kv-presets", Severity: Info}
+		best := slices.MaxFunc(pointers(r.Cases), func(a, b *bench.Case) int { return cmp.Compare(a.Rate(), b.Rate()) })
+		f := bench.Finding{ID: "kv-presets", Severity: bench.Info}
 		var same []string
 		for i := range r.Cases {
 			c := &r.Cases[i]
-			f.Evidence = append(f.Evidence, fmt.Sprintf("%s; strong p50 %s ms, weak p50 %s ms", opsPerSecond(c), figure(c.Summary["strong_p50"].Median), figure(c.Summary["weak_p50"].Median)))
-			if c.Name != best.Name && !ahead(best, c) {
+			f.Evidence = append(f.Evidence, fmt.Sprintf("%s; strong p50 %s ms, weak p50 %s ms", c.PerSecond("ops/s"), bench.Figure(c.Summary["strong_p50"].Median), bench.Figure(c.Summary["weak_p50"].Median)))
+			if c.Name != best.Name && !bench.Ahead(best, c) {
 				same = append(same, c.Name)
 			}
 		}
-		f.Claim = fmt.Sprintf("On one machine %s is fastest: %s ops/s.", best.Name, count(best.rate()))
+		f.Claim = fmt.Sprintf("On one machine %s is fastest: %s ops/s.", best.Name, bench.Count(best.Rate()))
 		if len(same) > 0 {
-			f.Claim = fmt.Sprintf("Cannot tell which is fastest on one machine: %s has the highest rate, %s ops/s, and cannot be told from %s.", best.Name, count(best.rate()), strings.Join(same, ", "))
+			f.Claim = fmt.Sprintf("Cannot tell which is fastest on one machine: %s has the highest rate, %s ops/s, and cannot be told from %s.", best.Name, bench.Count(best.Rate()), strings.Join(same, ", "))
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
-func pointers(cases []Case) []*Case {
-	out := make([]*Case, len(cases))
+func pointers(cases []bench.Case) []*bench.Case {
+	out := make([]*bench.Case, len(cases))
 	for i := range cases {
 		out[i] = &cases[i]
 	}
@@ -225,13 +218,13 @@ func pointers(cases []Case) []*Case {
 
 // kvDistance says from which round trip on the fast path makes strong writes
 // shorter, and by how much at the largest one.
-func kvDistance(results []*Result) []Finding {
+func kvDistance(results []*bench.Result) []bench.Finding {
 	type pair struct {
 		rtt         float64
-		slow, quick Summary
+		slow, quick bench.Summary
 	}
 	bySize := make(map[string][]pair)
-	for _, r := range ofScenario(results, "wan") {
+	for _, r := range bench.Where(results, "scenario", "wan") {
 		rtt, err := milliseconds(r.Experiment.Factors["rtt"])
 		slow, quick := r.Find("raft"), r.Find("curp")
 		if err != nil || slow == nil || quick == nil {
@@ -244,11 +237,11 @@ func kvDistance(results []*Result) []Finding {
 			bySize[n] = append(bySize[n], pair{rtt, a, b})
 		}
 	}
-	var out []Finding
+	var out []bench.Finding
 	for _, n := range slices.Sorted(maps.Keys(bySize)) {
 		ps := bySize[n]
-		slices.SortFunc(ps, func(a, b pair) int { return compareFloat(a.rtt, b.rtt) })
-		f := Finding{ID: "kv-distance", Severity: Info}
+		slices.SortFunc(ps, func(a, b pair) int { return cmp.Compare(a.rtt, b.rtt) })
+		f := bench.Finding{ID: "kv-distance", Severity: bench.Info}
 		from := math.Inf(1)
 		for _, p := range slices.Backward(ps) {
 			if p.quick.Hi >= p.slow.Lo {
@@ -257,7 +250,7 @@ func kvDistance(results []*Result) []Finding {
 			from = p.rtt
 		}
 		for _, p := range ps {
-			f.Evidence = append(f.Evidence, fmt.Sprintf("round trip %g ms: strong write p50 %s ms without the fast path, %s ms with it", p.rtt, figure(p.slow.Median), figure(p.quick.Median)))
+			f.Evidence = append(f.Evidence, fmt.Sprintf("round trip %g ms: strong write p50 %s ms without the fast path, %s ms with it", p.rtt, bench.Figure(p.slow.Median), bench.Figure(p.quick.Median)))
 		}
 		last := ps[len(ps)-1]
 		if math.IsInf(from, 1) {
@@ -277,10 +270,10 @@ func milliseconds(text string) (float64, error) {
 }
 
 // kvConflicts says what operations cost that meet at one key.
-func kvConflicts(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofScenario(results, "conflicts") {
-		var none, most *Case
+func kvConflicts(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, "scenario", "conflicts") {
+		var none, most *bench.Case
 		top := 0.0
 		for i := range r.Cases {
 			c := &r.Cases[i]
@@ -293,16 +286,16 @@ func kvConflicts(results []*Result) []Finding {
 				most, top = c, v
 			}
 		}
-		if none == nil || most == nil || none.rate() == 0 {
+		if none == nil || most == nil || none.Rate() == 0 {
 			continue
 		}
-		f := Finding{
-			ID: "kv-conflicts", Severity: Info,
+		f := bench.Finding{
+			ID: "kv-conflicts", Severity: bench.Info,
 			Claim: fmt.Sprintf("%s: with %g %% of the operations on one key the rate is %.0f %% of that without, and strong writes take %.2g times as long at the median.",
-				r.Experiment.Factors["preset"], top, 100*most.rate()/none.rate(), most.Summary["strong_write_p50"].Median/none.Summary["strong_write_p50"].Median),
-			Evidence: []string{opsPerSecond(none), opsPerSecond(most)},
+				r.Experiment.Factors["preset"], top, 100*most.Rate()/none.Rate(), most.Summary["strong_write_p50"].Median/none.Summary["strong_write_p50"].Median),
+			Evidence: []string{none.PerSecond("ops/s"), most.PerSecond("ops/s")},
 		}
-		if c, err := Compare(none, most, "rate"); err != nil || c.Verdict == CannotTell {
+		if c, err := bench.Compare(none, most, "rate"); err != nil || c.Verdict == bench.CannotTell {
 			f.Claim = fmt.Sprintf("%s: cannot tell what it costs that %g %% of the operations are on one key.", r.Experiment.Factors["preset"], top)
 		}
 		out = append(out, f)
@@ -311,58 +304,58 @@ func kvConflicts(results []*Result) []Finding {
 }
 
 // kvPeers sets weir beside another store at each number of clients.
-func kvPeers(results []*Result) []Finding {
-	f := Finding{ID: "kv-peers", Severity: Info}
+func kvPeers(results []*bench.Result) []bench.Finding {
+	f := bench.Finding{ID: "kv-peers", Severity: bench.Info}
 	var parts []string
-	for _, r := range ofScenario(results, "etcd") {
+	for _, r := range bench.Where(results, "scenario", "etcd") {
 		a, b := r.Find("etcd"), r.Find("weir")
 		if a == nil || b == nil {
 			continue
 		}
-		rate, err1 := Compare(a, b, "rate")
-		p99, err2 := Compare(a, b, "p99")
+		rate, err1 := bench.Compare(a, b, "rate")
+		p99, err2 := bench.Compare(a, b, "p99")
 		if err1 != nil || err2 != nil || rate.Ratio.N == 0 || p99.Ratio.N == 0 {
 			continue
 		}
 		parts = append(parts, fmt.Sprintf("%.2g times at %s", rate.Ratio.Median, r.Experiment.Factors["streams"]))
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s in flight: %s ops/s against %s, %s; p99 %s ms against %s, %s", r.Experiment.Factors["streams"],
-			count(b.rate()), count(a.rate()), ratio(rate.Ratio), figure(b.Summary["p99"].Median), figure(a.Summary["p99"].Median), ratio(p99.Ratio)))
+			bench.Count(b.Rate()), bench.Count(a.Rate()), bench.RatioText(rate.Ratio), bench.Figure(b.Summary["p99"].Median), bench.Figure(a.Summary["p99"].Median), bench.RatioText(p99.Ratio)))
 		if rate.Ratio.Hi < 1 {
-			f.Severity = Warn
+			f.Severity = bench.Warn
 		}
 	}
 	if len(parts) == 0 {
 		return nil
 	}
 	f.Claim = "Of etcd's rate at the same durability weir reaches " + strings.Join(parts, ", ") + " clients."
-	return []Finding{f}
+	return []bench.Finding{f}
 }
 
 // cellShare is what self-clocked rounds must reach of the best fixed delay.
 const cellShare = 0.97
 
 // kvCells counts the cells in which no delay is as good as the best fixed one.
-func kvCells(results []*Result) []Finding {
+func kvCells(results []*bench.Result) []bench.Finding {
 	var short, unsure []string
 	cells := 0
-	for _, r := range ofScenario(results, "cells") {
+	for _, r := range bench.Where(results, "scenario", "cells") {
 		self := r.Find(r.Experiment.Adaptive)
-		var best *Case
+		var best *bench.Case
 		for i := range r.Cases {
 			c := &r.Cases[i]
-			if c.Factors["delay"] != r.Experiment.Adaptive && (best == nil || c.rate() > best.rate()) {
+			if c.Factors["delay"] != r.Experiment.Adaptive && (best == nil || c.Rate() > best.Rate()) {
 				best = c
 			}
 		}
 		if self == nil || best == nil {
 			continue
 		}
-		c, err := Compare(best, self, "rate")
+		c, err := bench.Compare(best, self, "rate")
 		if err != nil || c.Ratio.N == 0 {
 			continue
 		}
 		cells++
-		line := fmt.Sprintf("%s: %s of %s", r.Experiment.Title, ratio(c.Ratio), best.Name)
+		line := fmt.Sprintf("%s: %s of %s", r.Experiment.Title, bench.RatioText(c.Ratio), best.Name)
 		switch {
 		case c.Ratio.Hi < cellShare:
 			short = append(short, line)
@@ -373,19 +366,19 @@ func kvCells(results []*Result) []Finding {
 	if cells == 0 {
 		return nil
 	}
-	f := Finding{ID: "kv-cells", Severity: Info, Evidence: append(slices.Clone(short), unsure...)}
+	f := bench.Finding{ID: "kv-cells", Severity: bench.Info, Evidence: append(slices.Clone(short), unsure...)}
 	f.Claim = fmt.Sprintf("No delay reaches %.0f %% of the best fixed one in %d of %d cells for certain; %d fall short, %d cannot be told.", 100*cellShare, cells-len(short)-len(unsure), cells, len(short), len(unsure))
 	if len(short) > 0 {
-		f.Severity = Warn
+		f.Severity = bench.Warn
 	}
-	return []Finding{f}
+	return []bench.Finding{f}
 }
 
 // kvDurability says what the disk costs one client.
-func kvDurability(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofScenario(results, "single") {
-		var disk, memory *Case
+func kvDurability(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, "scenario", "single") {
+		var disk, memory *bench.Case
 		for i := range r.Cases {
 			c := &r.Cases[i]
 			switch system := c.Factors["system"]; {
@@ -400,10 +393,10 @@ func kvDurability(results []*Result) []Finding {
 			continue
 		}
 		a, b := disk.Summary["p50"], memory.Summary["p50"]
-		f := Finding{ID: "kv-durability", Severity: Info}
-		f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk, %s ms without, so that the disk is %.0f %% of it.", r.Experiment.Title, figure(a.Median), figure(b.Median), 100*(1-b.Median/a.Median))
+		f := bench.Finding{ID: "kv-durability", Severity: bench.Info}
+		f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk, %s ms without, so that the disk is %.0f %% of it.", r.Experiment.Title, bench.Figure(a.Median), bench.Figure(b.Median), 100*(1-b.Median/a.Median))
 		if a.Overlaps(b.Interval) || a.Median < b.Median {
-			f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk and %s ms without cannot be told apart.", r.Experiment.Title, figure(a.Median), figure(b.Median))
+			f.Claim = fmt.Sprintf("%s: p50 %s ms with a disk and %s ms without cannot be told apart.", r.Experiment.Title, bench.Figure(a.Median), bench.Figure(b.Median))
 		}
 		out = append(out, f)
 	}
@@ -412,14 +405,14 @@ func kvDurability(results []*Result) []Finding {
 
 // kvChecked says how many answers were held against what their session had
 // written, and which reads found nothing.
-func kvChecked(results []*Result) []Finding {
+func kvChecked(results []*bench.Result) []bench.Finding {
 	var checked, wrong, missed, reads int64
 	for _, r := range results {
 		for i := range r.Cases {
 			for j := range r.Cases[i].Samples {
 				if k := r.Cases[i].Samples[j].KV; k != nil {
 					checked, wrong, missed = checked+k.Checked, wrong+k.Wrong, missed+k.Missed
-					reads += int64(merged(k.StrongRead, k.WeakRead).Count())
+					reads += int64(bench.Merged(k.StrongRead, k.WeakRead).Count())
 				}
 			}
 		}
@@ -427,13 +420,13 @@ func kvChecked(results []*Result) []Finding {
 	if reads == 0 {
 		return nil
 	}
-	f := Finding{ID: "kv-checked", Severity: Info}
-	f.Claim = fmt.Sprintf("Every answer to %s reads was checked for being of its key, and %s of them against what the session had written before: %d were wrong.", count(float64(reads)), count(float64(checked)), wrong)
+	f := bench.Finding{ID: "kv-checked", Severity: bench.Info}
+	f.Claim = fmt.Sprintf("Every answer to %s reads was checked for being of its key, and %s of them against what the session had written before: %d were wrong.", bench.Count(float64(reads)), bench.Count(float64(checked)), wrong)
 	if wrong > 0 {
-		f.Severity = Warn
+		f.Severity = bench.Warn
 	}
 	if missed*100 > reads {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%.0f %% of the reads found nothing, which costs less than finding something", 100*float64(missed)/float64(reads)))
 	}
-	return []Finding{f}
+	return []bench.Finding{f}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/weirdb/weir/outbox"
 )
 
-// experiment begins one of a phase.
-func (s *scenario) experiment(phase Phase, name, title string, rounds int, factors map[string]string) bench.Experiment {
+// experiment begins one of a group.
+func (s *run) experiment(group, name, title string, rounds int, factors map[string]string) bench.Experiment {
 	all := map[string]string{
-		FactorPhase: string(phase), "engine": string(s.o.Engine), "durability": s.rig.durability(), "fsync_latency": s.o.FsyncLatency.String(),
+		FactorPhase: group, "engine": string(s.o.Engine), "durability": s.rig.durability(), "fsync_latency": s.o.FsyncLatency.String(),
 	}
 	maps.Copy(all, factors)
 	return bench.Experiment{Description: bench.Description{
@@ -25,19 +25,19 @@ func (s *scenario) experiment(phase Phase, name, title string, rounds int, facto
 }
 
 // backlog begins an experiment in which backlogs are consumed.
-func (s *scenario) backlog(phase Phase, name, title string, rounds int, records int64, payload int) bench.Experiment {
-	return s.experiment(phase, name, title, rounds, map[string]string{
+func (s *run) backlog(group, name, title string, rounds int, records int64, payload int) bench.Experiment {
+	return s.experiment(group, name, title, rounds, map[string]string{
 		"records": strconv.FormatInt(records, 10), "payload": strconv.Itoa(payload),
 	})
 }
 
 // has tells whether the engine has a way of claiming.
-func (s *scenario) has(claim outbox.ClaimMode) bool {
-	return slices.Contains(s.o.Engine.claims(), claim)
+func (s *run) has(claim outbox.ClaimMode) bool {
+	return slices.Contains(engine(s.o.Engine).claims(), claim)
 }
 
 // screen looks for the best combination of workers and batch.
-func (s *scenario) screen(ctx context.Context) error {
+func (s *run) screen(ctx context.Context) error {
 	p := s.o.Plan
 	e := s.backlog(Screen, "screen", "A backlog by workers x batch of each claim", p.Rounds, p.Records, payloadBytes)
 	grid := make(map[string]Combination)
@@ -55,11 +55,11 @@ func (s *scenario) screen(ctx context.Context) error {
 			}
 		}
 	} else {
-		s.leave("%s has no SKIP LOCKED: the customary design cannot be run on it", s.o.Engine.Title())
+		s.Leave("%s has no SKIP LOCKED: the customary design cannot be run on it", s.o.Engine.Title())
 	}
 	for _, claim := range []outbox.ClaimMode{outbox.Poll, outbox.Log} {
 		if !s.has(claim) {
-			s.leave("%s has no log that could be followed", s.o.Engine.Title())
+			s.Leave("%s has no log that could be followed", s.o.Engine.Title())
 			continue
 		}
 		add(claim, Combination{})
@@ -69,7 +69,7 @@ func (s *scenario) screen(ctx context.Context) error {
 			}
 		}
 	}
-	res, err := s.do(ctx, e)
+	res, err := s.measure(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func best(r *bench.Result, grid map[string]Combination, n int) []Combination {
 
 // rivals are the claims to compare: the customary design with its n best
 // combinations, then weir's own with their defaults.
-func (s *scenario) rivals(n int) (names []string, subjects []*subject) {
+func (s *run) rivals(n int) (names []string, subjects []*subject) {
 	add := func(claim outbox.ClaimMode, c Combination) {
 		names, subjects = append(names, sideName(claim, c)), append(subjects, s.subject(claim, c))
 	}
@@ -116,56 +116,42 @@ func (s *scenario) rivals(n int) (names []string, subjects []*subject) {
 }
 
 // focus compares the two best combinations with weir's own claims.
-func (s *scenario) focus(ctx context.Context) error {
+func (s *run) focus(ctx context.Context) error {
 	p := s.o.Plan
 	e := s.backlog(Focus, "focus", "A backlog: the customary design at its best, and weir's claims", p.FocusRounds, p.FocusRecords, payloadBytes)
 	names, subjects := s.rivals(2)
 	for i, name := range names {
 		e.Sides = append(e.Sides, s.consumeSide(name, subjects[i], outboxload.ConsumeConfig{Records: p.FocusRecords, Payload: payloadBytes}))
 	}
-	_, err := s.do(ctx, e)
+	_, err := s.measure(ctx, e)
 	return err
 }
 
-// payload sweeps the size of payloads, large ones with fewer rows.
-func (s *scenario) payload(ctx context.Context) error {
-	p := s.o.Plan
-	for _, sweep := range []struct {
-		sizes   []int
-		records int64
-	}{{p.Payloads, p.Records}, {p.LargePayloads, p.LargeRecords}} {
-		for _, size := range sweep.sizes {
-			e := s.backlog(Payload, fmt.Sprintf("payload-%d", size), fmt.Sprintf("A backlog of %d payloads of %d bytes", sweep.records, size), p.Rounds, sweep.records, size)
-			names, subjects := s.rivals(1)
-			for i, name := range names {
-				e.Sides = append(e.Sides, s.consumeSide(name, subjects[i], outboxload.ConsumeConfig{Records: sweep.records, Payload: size}))
-			}
-			if _, err := s.do(ctx, e); err != nil {
-				return err
-			}
-		}
+// payload compares claims at a size of payloads, large ones with fewer rows.
+func (s *run) payload(ctx context.Context, name string, size int, records int64) error {
+	e := s.backlog(Payload, name, fmt.Sprintf("A backlog of %d payloads of %d bytes", records, size), s.o.Plan.Rounds, records, size)
+	names, subjects := s.rivals(1)
+	for i, name := range names {
+		e.Sides = append(e.Sides, s.consumeSide(name, subjects[i], outboxload.ConsumeConfig{Records: records, Payload: size}))
 	}
-	return nil
+	_, err := s.measure(ctx, e)
+	return err
 }
 
 // enqueue compares ways of enqueuing, without a relay.
-func (s *scenario) enqueue(ctx context.Context) error {
+func (s *run) enqueue(ctx context.Context, name string, n int) error {
 	p := s.o.Plan
-	for _, n := range p.Producers {
-		e := s.experiment(Enqueue, fmt.Sprintf("enqueue-%d", n), "Enqueuing alone, "+producersName(n), p.Rounds, map[string]string{
-			"producers": strconv.Itoa(n), "payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
-		})
-		for _, how := range []string{withTx, withoutTx, grouped} {
-			sub := &subject{rig: s.rig, enqueue: how}
-			side := s.produceSide(how, sub, outboxload.ProduceConfig{Producers: n})
-			side.Factors = map[string]string{"enqueue": how}
-			e.Sides = append(e.Sides, side)
-		}
-		if _, err := s.do(ctx, e); err != nil {
-			return err
-		}
+	e := s.experiment(Enqueue, name, "Enqueuing alone, "+producersName(n), p.Rounds, map[string]string{
+		"producers": strconv.Itoa(n), "payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
+	})
+	for _, how := range []string{withTx, withoutTx, grouped} {
+		sub := &subject{rig: s.rig, enqueue: how}
+		side := s.produceSide(how, sub, outboxload.ProduceConfig{Producers: n})
+		side.Factors = map[string]string{"enqueue": how}
+		e.Sides = append(e.Sides, side)
 	}
-	return nil
+	_, err := s.measure(ctx, e)
+	return err
 }
 
 func producersName(n int) string {
@@ -178,32 +164,27 @@ func producersName(n int) string {
 // withoutRelay is the side of mixed experiments whose producers are alone.
 const withoutRelay = "no relay"
 
-// mixed has producers and relay work at the same time, in a closed loop and at
-// fixed rates.
-func (s *scenario) mixed(ctx context.Context) error {
+// mixed has producers and relay work at the same time, in a closed loop.
+func (s *run) mixed(ctx context.Context, name string, n int) error {
 	p := s.o.Plan
-	for _, n := range p.MixedProducers {
-		e := s.experiment(Mixed, fmt.Sprintf("mixed-%d", n), "Producers and relay at once, closed loop, "+producersName(n), p.FocusRounds, map[string]string{
-			"producers": strconv.Itoa(n), "payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
-		})
-		if err := s.mixedSides(ctx, e, outboxload.ProduceConfig{Producers: n}); err != nil {
-			return err
-		}
-	}
-	for _, rate := range p.Rates {
-		e := s.experiment(Mixed, fmt.Sprintf("rate-%g", rate), fmt.Sprintf("%g messages a second, whatever comes of it", rate), p.Rounds, map[string]string{
-			"rate": strconv.FormatFloat(rate, 'g', -1, 64), "connections": strconv.Itoa(p.OpenProducers),
-			"payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
-		})
-		e.Loop = "open"
-		if err := s.mixedSides(ctx, e, outboxload.ProduceConfig{Producers: p.OpenProducers, Rate: rate}); err != nil {
-			return err
-		}
-	}
-	return nil
+	e := s.experiment(Mixed, name, "Producers and relay at once, closed loop, "+producersName(n), p.FocusRounds, map[string]string{
+		"producers": strconv.Itoa(n), "payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
+	})
+	return s.mixedSides(ctx, e, outboxload.ProduceConfig{Producers: n})
 }
 
-func (s *scenario) mixedSides(ctx context.Context, e bench.Experiment, c outboxload.ProduceConfig) error {
+// offered is mixed at a fixed rate.
+func (s *run) offered(ctx context.Context, name string, rate float64) error {
+	p := s.o.Plan
+	e := s.experiment(Mixed, name, fmt.Sprintf("%g messages a second, whatever comes of it", rate), p.Rounds, map[string]string{
+		"rate": strconv.FormatFloat(rate, 'g', -1, 64), "connections": strconv.Itoa(p.OpenProducers),
+		"payload": strconv.Itoa(payloadBytes), "seconds": p.Duration.String(),
+	})
+	e.Loop = "open"
+	return s.mixedSides(ctx, e, outboxload.ProduceConfig{Producers: p.OpenProducers, Rate: rate})
+}
+
+func (s *run) mixedSides(ctx context.Context, e bench.Experiment, c outboxload.ProduceConfig) error {
 	e.Sides = append(e.Sides, s.produceSide(withoutRelay, &subject{rig: s.rig, enqueue: withTx}, c))
 	names, subjects := s.rivals(1)
 	for i, name := range names {
@@ -211,6 +192,6 @@ func (s *scenario) mixedSides(ctx context.Context, e bench.Experiment, c outboxl
 		with.Relay = true
 		e.Sides = append(e.Sides, s.produceSide(name, subjects[i], with))
 	}
-	_, err := s.do(ctx, e)
+	_, err := s.measure(ctx, e)
 	return err
 }

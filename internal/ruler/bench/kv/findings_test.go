@@ -1,4 +1,4 @@
-package bench
+package kvbench
 
 import (
 	"strings"
@@ -6,37 +6,25 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/benchtest"
 )
 
-// factorsOf reads "a=b c=d".
-func factorsOf(text string) map[string]string {
-	out := make(map[string]string)
-	for _, kv := range strings.Fields(text) {
-		k, v, _ := strings.Cut(kv, "=")
-		out[k] = v
-	}
-	return out
-}
-
 // kvCase is a case of a store whose operations take so long, all alike.
-func kvCase(name, factors string, rate int64, takes time.Duration, change ...func(*Sample)) Case {
-	with := []func(*Sample){func(s *Sample) {
+func kvCase(name, factors string, rate int64, takes time.Duration, change ...func(*bench.Sample)) bench.Case {
+	with := []func(*bench.Sample){func(s *bench.Sample) {
 		h := &measure.Hist{}
 		h.RecordN(int64(takes), uint64(s.Ops))
 		s.Latency = h
-		s.KV = &KV{StrongRead: h, StrongWrite: h, Checked: 10, RSSBytes: []int64{50e6}}
+		s.KV = &bench.KV{StrongRead: h, StrongWrite: h, Checked: 10, RSSBytes: []int64{50e6}}
 	}}
-	c := testCase(name, "-", rate, 60, append(with, change...)...)
-	c.Factors = factorsOf(factors)
-	return c
+	return benchtest.Case(name, factors, rate, 60, append(with, change...)...)
 }
 
-// kvResult is a result of a scenario with factors such as "rtt=10ms".
-func kvResult(scenario, factors string, cases ...Case) *Result {
-	r := result(cases...)
-	r.Experiment.Sweep, r.Experiment.SweepUnit, r.Experiment.Adaptive, r.Experiment.Title = "", "", "", "Experiment"
-	r.Experiment.Factors = factorsOf("scenario=" + scenario + " " + factors)
-	switch scenario {
+// kvResult is a result of a group with factors such as "rtt=10ms".
+func kvResult(group, factors string, cases ...bench.Case) *bench.Result {
+	r := benchtest.Result("scenario="+group+" "+factors, cases...)
+	switch group {
 	case "pendings":
 		r.Experiment.Sweep = "pendings"
 	case "delay", "cells":
@@ -46,33 +34,25 @@ func kvResult(scenario, factors string, cases ...Case) *Result {
 	return r
 }
 
-func kvClaims(results []*Result, id string) string {
-	var out []string
-	for _, f := range KVFindings(results) {
-		if f.ID == id {
-			out = append(out, string(f.Severity)+": "+f.Claim+" | "+strings.Join(f.Evidence, "; "))
-		}
-	}
-	return strings.Join(out, "\n")
-}
-
 func TestKVFindingsForAndAgainst(t *testing.T) {
 	const ms = time.Millisecond
-	one := func(scenario, factors string, cases ...Case) []*Result {
-		return []*Result{kvResult(scenario, factors, cases...)}
+	one := func(scenario, factors string, cases ...bench.Case) []*bench.Result {
+		return []*bench.Result{kvResult(scenario, factors, cases...)}
 	}
-	wan := func(rtt string, slow, quick time.Duration) *Result {
+	wan := func(rtt string, slow, quick time.Duration) *bench.Result {
 		return kvResult("wan", "replicas=3 rtt="+rtt, kvCase("raft", "preset=raft", 100, slow), kvCase("curp", "preset=curp", 100, quick))
 	}
-	memory := func(bytes int64) func(*Sample) { return func(s *Sample) { s.KV.RSSBytes = []int64{bytes, bytes / 2} } }
-	spoilt := func(s *Sample) {
+	memory := func(bytes int64) func(*bench.Sample) {
+		return func(s *bench.Sample) { s.KV.RSSBytes = []int64{bytes, bytes / 2} }
+	}
+	spoilt := func(s *bench.Sample) {
 		s.KV.Wrong = 2
 		s.Invalid = s.KV.Broken()
 	}
-	uneven := func(s *Sample) { s.Ops -= s.Ops / 10 * int64(s.Round) }
+	uneven := func(s *bench.Sample) { s.Ops -= s.Ops / 10 * int64(s.Round) }
 	for _, tc := range []struct {
 		id, name string
-		in       []*Result
+		in       []*bench.Result
 		want     string // part of severity, claim and evidence; "" for none
 	}{
 		{"kv-spread", "rounds that differ", one("validate", "", kvCase("150 us", "delay=150", 1000, ms, uneven), kvCase("auto", "delay=auto", 1000, ms)), "info: Rounds of one and the same setting lie up to 6"},
@@ -97,14 +77,14 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 		{"kv-presets", "wrong answers win nothing", one("presets", "", kvCase("raft", "preset=raft", 1000, ms), kvCase("curp", "preset=curp", 500, ms), kvCase("curp-ho", "preset=curp-ho", 5000, ms, spoilt)), "On one machine raft is fastest"},
 		{"kv-presets", "one sound case", one("presets", "", kvCase("raft", "preset=raft", 1000, ms), kvCase("curp", "preset=curp", 500, ms, spoilt)), ""},
 
-		{"kv-distance", "from some on", []*Result{wan("10ms", 20*ms, 11*ms), wan("0s", ms, 2*ms), wan("1ms", 3*ms, 2*ms)}, "info: With 3 replicas the fast path makes strong writes shorter from a round trip of 1 ms on; at 10 ms they take 55 % of the time. | round trip 0 ms: strong write p50 1.00 ms without the fast path, 2.00 ms with it; round trip 1 ms"},
-		{"kv-distance", "nowhere", []*Result{wan("0s", ms, 2*ms), wan("10ms", 20*ms, 20*ms)}, "certainly shorter at none of the distances"},
+		{"kv-distance", "from some on", []*bench.Result{wan("10ms", 20*ms, 11*ms), wan("0s", ms, 2*ms), wan("1ms", 3*ms, 2*ms)}, "info: With 3 replicas the fast path makes strong writes shorter from a round trip of 1 ms on; at 10 ms they take 55 % of the time. | round trip 0 ms: strong write p50 1.00 ms without the fast path, 2.00 ms with it; round trip 1 ms"},
+		{"kv-distance", "nowhere", []*bench.Result{wan("0s", ms, 2*ms), wan("10ms", 20*ms, 20*ms)}, "certainly shorter at none of the distances"},
 		{"kv-distance", "one protocol", one("wan", "replicas=3 rtt=10ms", kvCase("raft", "", 100, ms)), ""},
 
 		{"kv-conflicts", "they cost", one("conflicts", "preset=curp-ht", kvCase("0 %", "conflicts=0", 1000, ms), kvCase("50 %", "conflicts=50", 700, ms), kvCase("100 %", "conflicts=100", 500, 3*ms)), "info: curp-ht: with 100 % of the operations on one key the rate is 50 % of that without, and strong writes take 3 times as long"},
 		{"kv-conflicts", "skew is none", one("conflicts", "preset=raft-ht", kvCase("0", "skew=0", 1000, ms), kvCase("1", "skew=1", 700, ms)), ""},
 
-		{"kv-peers", "faster", []*Result{
+		{"kv-peers", "faster", []*bench.Result{
 			kvResult("etcd", "streams=1", kvCase("etcd", "", 100, 9*ms), kvCase("weir", "", 300, 3*ms)),
 			kvResult("etcd", "streams=60", kvCase("etcd", "", 100, 9*ms), kvCase("weir", "", 600, 3*ms)),
 		}, "info: Of etcd's rate at the same durability weir reaches 3 times at 1, 6 times at 60 clients. | 1 in flight: 303 ops/s against 101, 3.00x [3.00, 3.00]; p99 3.00 ms against 9.0"},
@@ -121,11 +101,11 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 
 		{"kv-checked", "all right", one("presets", "", kvCase("raft", "", 100, ms)), "info: Every answer to 606 reads was checked for being of its key, and 60 of them against what the session had written before: 0 were wrong. |"},
 		{"kv-checked", "wrong", one("presets", "", kvCase("raft", "", 100, ms, spoilt)), "warn: Every answer to 606 reads was checked for being of its key, and 60 of them against what the session had written before: 12 were wrong."},
-		{"kv-checked", "found nothing", one("presets", "", kvCase("raft", "", 100, ms, func(s *Sample) { s.KV.Missed = s.Ops / 2 })), "50 % of the reads found nothing"},
-		{"kv-checked", "no store", one("presets", "", testCase("x", "-", 100, 1)), ""},
+		{"kv-checked", "found nothing", one("presets", "", kvCase("raft", "", 100, ms, func(s *bench.Sample) { s.KV.Missed = s.Ops / 2 })), "50 % of the reads found nothing"},
+		{"kv-checked", "no store", one("presets", "", benchtest.Case("x", "", 100, 1)), ""},
 	} {
 		t.Run(tc.id+"/"+tc.name, func(t *testing.T) {
-			got := kvClaims(tc.in, tc.id)
+			got := benchtest.Claims(findings(tc.in), tc.id)
 			if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("said %q\nwant %q", got, tc.want)
 			}
@@ -136,11 +116,11 @@ func TestKVFindingsForAndAgainst(t *testing.T) {
 // A case with wrong answers is left out of what is concluded, and stays in the
 // result.
 func TestWrongAnswersStayInTheResult(t *testing.T) {
-	r := kvResult("presets", "", kvCase("raft", "", 100, time.Millisecond), kvCase("curp", "", 100, time.Millisecond, func(s *Sample) { s.Invalid = []string{"wrong"} }))
-	if got := validCases([]*Result{r}); len(got[0].Cases) != 1 || len(r.Cases) != 2 {
+	r := kvResult("presets", "", kvCase("raft", "", 100, time.Millisecond), kvCase("curp", "", 100, time.Millisecond, func(s *bench.Sample) { s.Invalid = []string{"wrong"} }))
+	if got := validCases([]*bench.Result{r}); len(got[0].Cases) != 1 || len(r.Cases) != 2 {
 		t.Errorf("%d cases are sound, %d are left of 2", len(got[0].Cases), len(r.Cases))
 	}
-	if got := claims(r, "invalid"); !strings.Contains(got, "6 rounds are invalid") {
+	if got := benchtest.Claims(r.Findings, "invalid"); !strings.Contains(got, "6 rounds are invalid") {
 		t.Errorf("the experiment itself says %q", got)
 	}
 }

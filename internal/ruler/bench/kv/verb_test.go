@@ -1,4 +1,4 @@
-package rulercmd
+package kvbench
 
 import (
 	"bytes"
@@ -10,40 +10,46 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	kvbench "github.com/weirdb/weir/internal/ruler/bench/kv"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// kvOptionsOf reads a command line without running anything.
-func kvOptionsOf(t *testing.T, line string) (kvbench.Options, error) {
+var program = &clitest.Program{Verbs: func() []*cobra.Command { return []*cobra.Command{suite.Command(Bench())} }}
+
+func TestMain(m *testing.M) { program.Main(m) }
+
+// optionsOf reads a command line without running anything.
+func optionsOf(t *testing.T, line string) (Options, error) {
 	t.Helper()
-	var b benchKV
+	var c command
 	cmd := &cobra.Command{Use: "kv"}
-	b.flags(cmd.Flags())
+	c.flags(cmd.Flags())
 	if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
 		t.Fatal(err)
 	}
-	return b.options()
+	return c.options()
 }
 
 func TestBenchKVReadsItsFlags(t *testing.T) {
-	for line, check := range map[string]func(o kvbench.Options) bool{
-		"": func(o kvbench.Options) bool {
+	for line, check := range map[string]func(o Options) bool{
+		"": func(o Options) bool {
 			return o.Preset == "raft-ht" && o.Plan.SweepRounds == 3 && strings.HasPrefix(o.Out, "out/bench-kv-") && o.Binary != ""
 		},
-		"--plan full --scenarios delay,wan": func(o kvbench.Options) bool { return len(o.Plan.Scenarios) == 2 && len(o.Plan.RTTs) == 4 },
-		"--rounds 9 --duration 3s --keys 7": func(o kvbench.Options) bool {
+		"--plan full --experiments delay,wan": func(o Options) bool { return len(o.Experiments) == 2 && len(o.Plan.RTTs) == 4 },
+		"--scenarios wan-3-10ms":              func(o Options) bool { return o.Experiments[0] == "wan-3-10ms" },
+		"--rounds 9 --duration 3s --keys 7": func(o Options) bool {
 			return o.Plan.Rounds == 9 && o.Plan.SweepRounds == 9 && o.Plan.Duration == 3*time.Second && o.Plan.Keys == 7
 		},
-		"--preset curp --etcd /x/etcd": func(o kvbench.Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
-		"--out here --resume":          func(o kvbench.Options) bool { return o.Out == "here" && o.Resume },
-		"--reference ../bench/kv/testdata/report-2.yaml": func(o kvbench.Options) bool {
+		"--preset curp --etcd /x/etcd": func(o Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
+		"--out here --resume":          func(o Options) bool { return o.Out == "here" && o.Resume },
+		"--reference testdata/report-2.yaml": func(o Options) bool {
 			return len(o.Reference.Figures) == 8
 		},
 	} {
-		if o, err := kvOptionsOf(t, line); err != nil || !check(o) {
+		if o, err := optionsOf(t, line); err != nil || !check(o) {
 			t.Errorf("%q: %+v, %v", line, o, err)
 		}
 	}
@@ -52,7 +58,7 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
 	for line, want := range map[string]string{
 		"--plan none":              "--plan",
-		"--scenarios delay,all":    `no scenario "all"`,
+		"--experiments delay,all":  `no experiment "all": want some of delay, validate, pendings, threads, conflicts (conflicts-raft-ht, skew-raft-ht,`,
 		"--preset paxos":           "--preset",
 		"--client carrier":         "--client",
 		"--path scenic":            "--path",
@@ -60,7 +66,7 @@ func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
 		"--resume":                 "--resume: name the directory",
 		"--reference /nonexistent": "--reference",
 	} {
-		if _, err := kvOptionsOf(t, line); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := optionsOf(t, line); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an error that says %q", line, err, want)
 		}
 	}
@@ -73,11 +79,13 @@ func TestBenchKVTellsOfASample(t *testing.T) {
 		return h
 	}
 	var out bytes.Buffer
-	printKVProgress(&out, bench.Progress{Side: "curp", Done: 1, Total: 9, Sample: bench.Sample{
+	var o suite.Options
+	o.Tell(&out, "ops/s", medians)
+	o.Progress(bench.Progress{Side: "curp", Done: 1, Total: 9, Sample: bench.Sample{
 		Seconds: 2, Ops: 3000, Errors: map[string]int64{"BUSY": 2}, Invalid: []string{"1 answers are wrong"},
 		KV: &bench.KV{StrongRead: hist(1_000_000), WeakRead: hist(200_000)},
 	}})
-	want := "  [1/9] curp                  1500 ops/s  weak p50 200µs  strong p50 1ms  2 failed  INVALID: 1 answers are wrong\n"
+	want := "  [1/9] curp                        1500 ops/s  weak p50 200µs  strong p50 1ms  2 failed  INVALID: 1 answers are wrong\n"
 	if out.String() != want {
 		t.Errorf("%q\nwant\n%q", out.String(), want)
 	}
@@ -89,30 +97,29 @@ func TestBenchKVRunsReplicas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts clusters, which takes some seconds")
 	}
-	program := labtest.Weir(t)
-	for _, client := range kvbench.Clients() {
+	weir := labtest.Weir(t)
+	for _, client := range Clients() {
 		dir := filepath.Join(t.TempDir(), "out")
-		b := benchKV{plan: "smoke", out: dir, preset: "raft-ht", client: string(client), path: "auto", scenarios: []string{"presets"}}
-		o, err := b.options()
+		o, err := optionsOf(t, "--plan smoke --experiments presets --client "+string(client)+" --out "+dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Binary = program
-		var stdout, stderr bytes.Buffer
-		if err := b.run(t.Context(), o, &stdout, &stderr); err != nil {
-			t.Fatalf("%s: %v\n%s", client, err, stderr.String())
+		o.Binary = weir
+		out, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatalf("%s: %v", client, err)
+		}
+		var stdout bytes.Buffer
+		if err := file.Finish(dir, out, nil, &stdout); err != nil {
+			t.Fatal(err)
 		}
 		for _, want := range []string{"curp-ho", "0 were wrong", "report  " + dir} {
 			if !strings.Contains(stdout.String(), want) {
 				t.Errorf("%s: nothing of %q in\n%s", client, want, stdout.String())
 			}
 		}
-		cmd := newBenchReportCommand()
-		cmd.SetArgs([]string{dir, "--format", "md"})
-		var md bytes.Buffer
-		cmd.SetOut(&md)
-		if err := cmd.Execute(); err != nil || !strings.Contains(md.String(), "## Presets") {
-			t.Errorf("weir bench report: %v\n%s", err, md.String())
+		if md := program.Run(t, "bench", "report", dir, "--format", "md"); !strings.Contains(md, "## Presets") {
+			t.Errorf("weir bench report: %s", md)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "report.html")); err != nil {
 			t.Error(err)

@@ -1,4 +1,4 @@
-package kvbench
+package suite
 
 import (
 	"testing"
@@ -21,7 +21,7 @@ func TestTargetsAreDecidedByMoreThanOneRound(t *testing.T) {
 		{"one round above", bench.Interval{Median: 3, Lo: 3, Hi: 3, N: 1}, 2, 0, Undecided},
 		{"one round below", bench.Interval{Median: 1, Lo: 1, Hi: 1, N: 1}, 2, 0, Undecided},
 	} {
-		if _, got := decide(tc.got, tc.low, tc.high, "x"); got != tc.want {
+		if _, got := Decide(tc.got, tc.low, tc.high, "x"); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

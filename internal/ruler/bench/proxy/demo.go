@@ -1,4 +1,4 @@
-package rulercmd
+package proxybench
 
 import (
 	"cmp"
@@ -15,11 +15,11 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // demoEngines are what the demo shows, in order.
-var demoEngines = []proxybench.Engine{proxybench.PostgreSQL, proxybench.MariaDB}
+var demoEngines = []suite.Engine{suite.PostgreSQL, suite.MariaDB}
 
 func newDemoCommand() *cobra.Command {
 	var out string
@@ -37,7 +37,7 @@ under a minute; Ctrl-C ends everything and removes it.`,
 			if err != nil {
 				return fmt.Errorf("find this program: %w", err)
 			}
-			d := demo{binary: binary, out: cmp.Or(out, stampedDir("demo")), stdout: cmd.OutOrStdout(), measure: proxybench.Run}
+			d := demo{binary: binary, out: cmp.Or(out, suite.Stamped("demo")), stdout: cmd.OutOrStdout(), measure: Run}
 			return d.run(cmd.Context())
 		},
 	}
@@ -48,7 +48,7 @@ under a minute; Ctrl-C ends everything and removes it.`,
 type demo struct {
 	binary, out string
 	stdout      io.Writer
-	measure     func(context.Context, proxybench.Options) (*proxybench.Outcome, error)
+	measure     func(context.Context, Options) (*Outcome, error)
 }
 
 // run shows each engine that is installed. What has been measured is shown, too,
@@ -56,7 +56,7 @@ type demo struct {
 func (d *demo) run(ctx context.Context) error {
 	live := newLiveLine(d.stdout)
 	fmt.Fprintln(d.stdout, "weir demo: single-row INSERTs from 64 clients, each answered only when its row is durable")
-	var shown []*proxybench.Outcome
+	var shown []*Outcome
 	var pages []string
 	var missing []error
 	for _, e := range demoEngines {
@@ -88,7 +88,7 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // conclude prints the table and where the reports are.
-func (d *demo) conclude(shown []*proxybench.Outcome, pages []string) {
+func (d *demo) conclude(shown []*Outcome, pages []string) {
 	printDemo(d.stdout, shown)
 	fmt.Fprintln(d.stdout)
 	for _, page := range pages {
@@ -98,13 +98,11 @@ func (d *demo) conclude(shown []*proxybench.Outcome, pages []string) {
 
 // show measures one engine and returns its report's page. Besides an error there
 // is an outcome of what was measured before, if anything was.
-func (d *demo) show(ctx context.Context, e proxybench.Engine, live *liveLine) (*proxybench.Outcome, string, error) {
+func (d *demo) show(ctx context.Context, e suite.Engine, live *liveLine) (*Outcome, string, error) {
 	out := filepath.Join(d.out, string(e))
-	got, err := d.measure(ctx, proxybench.Options{
-		Engine: e, Plan: proxybench.Plans()["demo"], Out: out, Binary: d.binary,
-		Say:      func(format string, args ...any) { live.line("  "+format, args...) },
-		Live:     live.update,
-		Progress: func(p bench.Progress) { live.done(p) },
+	got, err := d.measure(ctx, Options{
+		Engine: e, Plan: Plans()["demo"], Binary: d.binary, Live: live.update,
+		Options: suite.Options{Out: out, Say: func(format string, args ...any) { live.line("  "+format, args...) }, Progress: live.done},
 	})
 	if err != nil && (got == nil || len(got.Results) == 0) {
 		return nil, "", err
@@ -113,13 +111,8 @@ func (d *demo) show(ctx context.Context, e proxybench.Engine, live *liveLine) (*
 	return got, page, errors.Join(err, saveErr)
 }
 
-// stampedDir names a directory for the results of a run that starts now.
-func stampedDir(kind string) string {
-	return filepath.Join("out", kind+"-"+time.Now().Format("20060102-150405"))
-}
-
 // printDemo prints the side-by-side table and what it means in one sentence.
-func printDemo(w io.Writer, outcomes []*proxybench.Outcome) {
+func printDemo(w io.Writer, outcomes []*Outcome) {
 	fmt.Fprintf(w, "\n  %-11s %-12s %12s  %10s  %9s  %9s  %12s  %12s\n", "", "", "inserts/s", "vs direct", "p50 ms", "p99 ms", "flushes/1000", "server us/op")
 	var rows int64
 	rounds := 0

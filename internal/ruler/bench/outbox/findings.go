@@ -1,4 +1,4 @@
-package bench
+package outboxbench
 
 import (
 	"cmp"
@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
-// OutboxFindings are what the experiments of an outbox say together. Each rule
+// findings are what the experiments of an outbox say together. Each rule
 // says nothing when the figures that it needs were not measured.
-func OutboxFindings(results []*Result) []Finding {
-	var out []Finding
-	for _, rule := range []func([]*Result) []Finding{
+func findings(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, rule := range []func([]*bench.Result) []bench.Finding{
 		bestCombination, ownDefaults, claimRatios, peerRatios, payloadKnee, enqueueWays, mixedBound, relayCost, offeredRates, partitionEffect, whoSaturates,
 	} {
 		out = append(out, rule(results)...)
@@ -22,54 +24,32 @@ func OutboxFindings(results []*Result) []Finding {
 	return out
 }
 
-// ofPhase returns the results whose factor "phase" has a value.
-func ofPhase(results []*Result, phase string) []*Result {
-	return slices.DeleteFunc(slices.Clone(results), func(r *Result) bool { return r.Experiment.Factors["phase"] != phase })
-}
-
 // setting is one of those that were in effect in a case of an outbox.
-func (c *Case) setting(name string) string {
+func setting(c *bench.Case, name string) string {
 	if len(c.Samples) == 0 || c.Samples[0].Outbox == nil {
 		return ""
 	}
 	return c.Samples[0].Outbox.Settings[name]
 }
 
-func (c *Case) number(name string) int {
-	n, err := strconv.Atoi(c.setting(name))
+func number(c *bench.Case, name string) int {
+	n, err := strconv.Atoi(setting(c, name))
 	if err != nil {
 		return 0 // a default, whose number nobody told
 	}
 	return n
 }
 
-// invalid tells whether a round of the case broke a promise: its figures are then
-// compared with nothing.
-func (c *Case) invalid() bool {
-	return slices.ContainsFunc(c.Samples, func(s Sample) bool { return len(s.Invalid) > 0 })
-}
-
-func (c *Case) rate() float64 { return c.Summary["rate"].Median }
-
 // claiming returns the cases of a claim, the fastest first.
-func claiming(r *Result, claim string) []*Case {
-	var out []*Case
+func claiming(r *bench.Result, claim string) []*bench.Case {
+	var out []*bench.Case
 	for i := range r.Cases {
-		if c := &r.Cases[i]; c.setting("claim") == claim && c.rate() > 0 && !c.invalid() {
+		if c := &r.Cases[i]; setting(c, "claim") == claim && c.Rate() > 0 && !c.Invalid() {
 			out = append(out, c)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *Case) int { return cmp.Compare(b.rate(), a.rate()) })
+	slices.SortStableFunc(out, func(a, b *bench.Case) int { return cmp.Compare(b.Rate(), a.Rate()) })
 	return out
-}
-
-// perSecond is a case's rate in messages, with its interval if it has one.
-func perSecond(c *Case) string {
-	s := c.Summary["rate"]
-	if s.N < 2 {
-		return fmt.Sprintf("%s: %s msg/s, one round", c.Name, count(s.Median))
-	}
-	return fmt.Sprintf("%s: %s msg/s [%s, %s], n=%d", c.Name, count(s.Median), count(s.Lo), count(s.Hi), s.N)
 }
 
 // kneeShare is the part of the best rate from which more workers or larger batches
@@ -78,55 +58,49 @@ const kneeShare = 0.9
 
 // bestCombination names the best workers x batch of the customary design, and the
 // knee: the fewest workers, and among those the smallest batch, that come close.
-func bestCombination(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofPhase(results, "screen") {
+func bestCombination(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, FactorPhase, "screen") {
 		cases := claiming(r, "skip-locked")
 		if len(cases) < 2 {
 			continue
 		}
 		best := cases[0]
-		f := Finding{ID: "best-combination", Severity: Info, Claim: fmt.Sprintf("Of %d combinations of workers x batch of the customary design, %s is best: %s msg/s.", len(cases), best.Name, count(best.rate()))}
-		if second := cases[1]; !ahead(best, second) {
+		f := bench.Finding{ID: "best-combination", Severity: bench.Info, Claim: fmt.Sprintf("Of %d combinations of workers x batch of the customary design, %s is best: %s msg/s.", len(cases), best.Name, bench.Count(best.Rate()))}
+		if second := cases[1]; !bench.Ahead(best, second) {
 			why := fmt.Sprintf("%s and %s cannot be told apart", best.Name, second.Name)
 			if best.Summary["rate"].N < 2 {
 				why = "each had one round"
 			}
-			f.Claim = fmt.Sprintf("Cannot tell which of %d combinations of workers x batch of the customary design is best: %s. The highest rate is that of %s: %s msg/s.", len(cases), why, best.Name, count(best.rate()))
+			f.Claim = fmt.Sprintf("Cannot tell which of %d combinations of workers x batch of the customary design is best: %s. The highest rate is that of %s: %s msg/s.", len(cases), why, best.Name, bench.Count(best.Rate()))
 			f.Advice = "More rounds would decide (--rounds)."
 		}
 		knee := best
 		for _, c := range cases {
-			less := cmp.Or(cmp.Compare(c.number("publishers"), knee.number("publishers")), cmp.Compare(c.number("batch"), knee.number("batch")))
-			if c.rate() >= kneeShare*best.rate() && less < 0 {
+			less := cmp.Or(cmp.Compare(number(c, "publishers"), number(knee, "publishers")), cmp.Compare(number(c, "batch"), number(knee, "batch")))
+			if c.Rate() >= kneeShare*best.Rate() && less < 0 {
 				knee = c
 			}
 		}
 		if knee != best {
-			f.Claim += fmt.Sprintf(" The knee is %s, which reaches %.0f %% of that with less.", knee.Name, 100*knee.rate()/best.rate())
+			f.Claim += fmt.Sprintf(" The knee is %s, which reaches %.0f %% of that with less.", knee.Name, 100*knee.Rate()/best.Rate())
 		}
 		if more := moreWorkers(cases, best); more != nil {
-			f.Claim += fmt.Sprintf(" More workers are slower: %s reaches %.0f %%.", more.Name, 100*more.rate()/best.rate())
+			f.Claim += fmt.Sprintf(" More workers are slower: %s reaches %.0f %%.", more.Name, 100*more.Rate()/best.Rate())
 		}
 		for _, c := range cases[:min(5, len(cases))] {
-			f.Evidence = append(f.Evidence, perSecond(c))
+			f.Evidence = append(f.Evidence, c.PerSecond("msg/s"))
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
-// ahead reports whether a is faster than b, by the rounds in which both took turns.
-func ahead(a, b *Case) bool {
-	c, err := Compare(b, a, "rate")
-	return err == nil && c.Verdict == Better
-}
-
 // moreWorkers returns the fastest case with more workers than the best one and its
 // batch, if it is certainly slower.
-func moreWorkers(cases []*Case, best *Case) *Case {
+func moreWorkers(cases []*bench.Case, best *bench.Case) *bench.Case {
 	for _, c := range cases {
-		if c.number("publishers") > best.number("publishers") && c.number("batch") == best.number("batch") && c.Summary["rate"].Hi < best.Summary["rate"].Lo {
+		if number(c, "publishers") > number(best, "publishers") && number(c, "batch") == number(best, "batch") && c.Summary["rate"].Hi < best.Summary["rate"].Lo {
 			return c
 		}
 	}
@@ -134,12 +108,12 @@ func moreWorkers(cases []*Case, best *Case) *Case {
 }
 
 // ownDefaults sets the defaults of a claim against the best that was tried.
-func ownDefaults(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofPhase(results, "screen") {
+func ownDefaults(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, FactorPhase, "screen") {
 		for _, claim := range []string{"poll", "log"} {
 			cases := claiming(r, claim)
-			i := slices.IndexFunc(cases, func(c *Case) bool { return c.setting("batch") == "default" })
+			i := slices.IndexFunc(cases, func(c *bench.Case) bool { return setting(c, "batch") == "default" })
 			if i < 0 || len(cases) < 2 {
 				continue
 			}
@@ -147,14 +121,14 @@ func ownDefaults(results []*Result) []Finding {
 			if i == 0 {
 				other = cases[1]
 			}
-			f := Finding{ID: "own-defaults", Severity: Info, Evidence: []string{perSecond(cases[i]), perSecond(other)}}
-			switch share := cases[i].rate() / cases[0].rate(); {
+			f := bench.Finding{ID: "own-defaults", Severity: bench.Info, Evidence: []string{cases[i].PerSecond("msg/s"), other.PerSecond("msg/s")}}
+			switch share := cases[i].Rate() / cases[0].Rate(); {
 			case cases[i].Summary["rate"].N < 2:
 				f.Claim = fmt.Sprintf("Cannot tell the defaults of %s from the best setting that was tried: each had one round.", claim)
-			case !ahead(cases[0], cases[max(i, 1)]):
+			case !bench.Ahead(cases[0], cases[max(i, 1)]):
 				f.Claim = fmt.Sprintf("The defaults of %s cannot be told from the best other setting that was tried, %s.", claim, other.Name)
 			case i == 0:
-				f.Claim = fmt.Sprintf("The defaults of %s are the best of %d settings that were tried: %s msg/s.", claim, len(cases), count(cases[0].rate()))
+				f.Claim = fmt.Sprintf("The defaults of %s are the best of %d settings that were tried: %s msg/s.", claim, len(cases), bench.Count(cases[0].Rate()))
 			default:
 				f.Claim = fmt.Sprintf("The defaults of %s reach %.0f %% of the best setting that was tried, %s.", claim, 100*share, cases[0].Name)
 			}
@@ -166,40 +140,40 @@ func ownDefaults(results []*Result) []Finding {
 
 // compared describes the comparison of a case with the baseline in one metric;
 // "" if there is none.
-func compared(r *Result, name, metric string) (text string, c Comparison) {
+func compared(r *bench.Result, name, metric string) (text string, c bench.Comparison) {
 	for _, c := range r.Comparisons {
 		if c.B == name && c.Metric == metric {
-			text = ratio(c.Ratio)
+			text = bench.RatioText(c.Ratio)
 			if !strings.HasSuffix(text, "cannot tell)") {
 				text = fmt.Sprintf("%s (%s)", text, c.Verdict)
 			}
 			return text, c
 		}
 	}
-	return "", Comparison{}
+	return "", bench.Comparison{}
 }
 
 // claimRatios sets weir's claims against the customary design at its best.
-func claimRatios(results []*Result) []Finding {
-	return ratiosOf(ofPhase(results, "focus"), "claim-ratio", func(c *Case) bool {
-		return c.setting("claim") == "poll" || c.setting("claim") == "log"
+func claimRatios(results []*bench.Result) []bench.Finding {
+	return ratiosOf(bench.Where(results, FactorPhase, "focus"), "claim-ratio", func(c *bench.Case) bool {
+		return setting(c, "claim") == "poll" || setting(c, "claim") == "log"
 	})
 }
 
 // ratiosOf states, for the cases that want says, the rate against the baseline.
-func ratiosOf(results []*Result, id string, want func(*Case) bool) []Finding {
-	var out []Finding
+func ratiosOf(results []*bench.Result, id string, want func(*bench.Case) bool) []bench.Finding {
+	var out []bench.Finding
 	for _, r := range results {
 		for i := range r.Cases {
 			c := &r.Cases[i]
 			text, _ := compared(r, c.Name, "rate")
-			if text == "" || !want(c) || c.invalid() {
+			if text == "" || !want(c) || c.Invalid() {
 				continue
 			}
-			f := Finding{ID: id, Severity: Info, Evidence: []string{perSecond(c)}}
+			f := bench.Finding{ID: id, Severity: bench.Info, Evidence: []string{c.PerSecond("msg/s")}}
 			f.Claim = fmt.Sprintf("%s delivers a backlog at %s of the rate of %s.", c.Name, text, r.Experiment.Baseline)
 			if base := r.Find(r.Experiment.Baseline); base != nil {
-				f.Evidence = append(f.Evidence, perSecond(base))
+				f.Evidence = append(f.Evidence, base.PerSecond("msg/s"))
 			}
 			if acked, _ := compared(r, c.Name, "acked_rate"); acked != "" {
 				f.Evidence = append(f.Evidence, "until everything is acknowledged: "+acked)
@@ -211,30 +185,30 @@ func ratiosOf(results []*Result, id string, want func(*Case) bool) []Finding {
 }
 
 // peerRatios sets weir's fastest claim against each other outbox.
-func peerRatios(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofPhase(results, "peers") {
-		var own *Case
+func peerRatios(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, FactorPhase, "peers") {
+		var own *bench.Case
 		for i := range r.Cases {
-			if c := &r.Cases[i]; c.setting("outbox") == "weir" && c.setting("claim") != "skip-locked" && !c.invalid() && (own == nil || c.rate() > own.rate()) {
+			if c := &r.Cases[i]; setting(c, "outbox") == "weir" && setting(c, "claim") != "skip-locked" && !c.Invalid() && (own == nil || c.Rate() > own.Rate()) {
 				own = c
 			}
 		}
 		for i := range r.Cases {
 			c := &r.Cases[i]
-			if own == nil || c.setting("outbox") == "weir" || c.invalid() {
+			if own == nil || setting(c, "outbox") == "weir" || c.Invalid() {
 				continue
 			}
-			k, err := Compare(c, own, "rate")
+			k, err := bench.Compare(c, own, "rate")
 			if err != nil || k.Ratio.N == 0 {
 				continue
 			}
-			f := Finding{
-				ID: "peer", Severity: Info, Evidence: []string{perSecond(own), perSecond(c)},
-				Claim: fmt.Sprintf("%s: weir (%s) reaches %s of the rate of %s (%s).", r.Experiment.Title, own.Name, ratio(k.Ratio), c.Name, k.Verdict),
+			f := bench.Finding{
+				ID: "peer", Severity: bench.Info, Evidence: []string{own.PerSecond("msg/s"), c.PerSecond("msg/s")},
+				Claim: fmt.Sprintf("%s: weir (%s) reaches %s of the rate of %s (%s).", r.Experiment.Title, own.Name, bench.RatioText(k.Ratio), c.Name, k.Verdict),
 			}
 			if a, b := own.Summary["deliver_p95"], c.Summary["deliver_p95"]; a.N > 0 && b.N > 0 {
-				f.Evidence = append(f.Evidence, fmt.Sprintf("commit to delivery p95: %s ms against %s ms", figure(a.Median), figure(b.Median)))
+				f.Evidence = append(f.Evidence, fmt.Sprintf("commit to delivery p95: %s ms against %s ms", bench.Figure(a.Median), bench.Figure(b.Median)))
 			}
 			out = append(out, f)
 		}
@@ -246,21 +220,21 @@ func peerRatios(results []*Result) []Finding {
 // are paid for and no longer the messages: the first from which on the rate of
 // messages is at most half of that of the smallest, and certainly less than at the
 // size before. Backlogs of different length are looked at apart.
-func payloadKnee(results []*Result) []Finding {
+func payloadKnee(results []*bench.Result) []bench.Finding {
 	relays := make(map[string][]payloadPoint)
-	for _, r := range ofPhase(results, "payload") {
+	for _, r := range bench.Where(results, FactorPhase, "payload") {
 		size, err := strconv.ParseFloat(r.Experiment.Factors["payload"], 64)
 		if err != nil {
 			continue
 		}
 		for i := range r.Cases {
-			if c := &r.Cases[i]; c.rate() > 0 {
+			if c := &r.Cases[i]; c.Rate() > 0 {
 				key := fmt.Sprintf("%s, %s rows", c.Name, r.Experiment.Factors["records"])
-				relays[key] = append(relays[key], payloadPoint{size, c.rate(), c.Summary["rate"].Interval})
+				relays[key] = append(relays[key], payloadPoint{size, c.Rate(), c.Summary["rate"].Interval})
 			}
 		}
 	}
-	var out []Finding
+	var out []bench.Finding
 	for _, name := range slices.Sorted(maps.Keys(relays)) {
 		pts := relays[name]
 		slices.SortFunc(pts, func(a, b payloadPoint) int { return cmp.Compare(a.size, b.size) })
@@ -278,40 +252,40 @@ func payloadKnee(results []*Result) []Finding {
 // payloadPoint is a rate of messages at a size of payloads in bytes.
 type payloadPoint struct {
 	size, rate float64
-	all        Interval // of the rate
+	all        bench.Interval // of the rate
 }
 
-func kneeAt(name string, pts []payloadPoint, i int) Finding {
+func kneeAt(name string, pts []payloadPoint, i int) bench.Finding {
 	bytes := pts[i].rate * pts[i].size / (pts[i-1].rate * pts[i-1].size)
-	f := Finding{
-		ID: "payload-knee", Severity: Info,
+	f := bench.Finding{
+		ID: "payload-knee", Severity: bench.Info,
 		Claim: fmt.Sprintf("%s: from %g to %g bytes of payload the rate of messages falls to %.0f %%, that of bytes changes %.2g-fold.", name, pts[i-1].size, pts[i].size, 100*pts[i].rate/pts[i-1].rate, bytes),
 	}
 	if pts[i].all.Hi*pts[i].size < pts[i-1].all.Lo*pts[i-1].size {
-		f.Severity, f.Claim = Warn, f.Claim+" Larger payloads cost more than their bytes."
+		f.Severity, f.Claim = bench.Warn, f.Claim+" Larger payloads cost more than their bytes."
 		f.Advice = "Keep payloads small, or store them elsewhere and send a reference."
 	} else if bytes >= 1 {
 		f.Claim += " From there on it is mostly the bytes that are paid for."
 	}
 	for _, p := range pts {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%g B: %s msg/s, %s MB/s", p.size, count(p.rate), figure(p.rate*p.size/1e6)))
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%g B: %s msg/s, %s MB/s", p.size, bench.Count(p.rate), bench.Figure(p.rate*p.size/1e6)))
 	}
 	return f
 }
 
 // enqueueWays compares ways of enqueuing at the largest number of producers.
-func enqueueWays(results []*Result) []Finding {
-	all := ofPhase(results, "enqueue")
+func enqueueWays(results []*bench.Result) []bench.Finding {
+	all := bench.Where(results, FactorPhase, "enqueue")
 	if len(all) == 0 {
 		return nil
 	}
-	r := slices.MaxFunc(all, func(a, b *Result) int { return cmp.Compare(producersOf(a), producersOf(b)) })
+	r := slices.MaxFunc(all, func(a, b *bench.Result) int { return cmp.Compare(producersOf(a), producersOf(b)) })
 	var parts, evidence []string
 	for i := range r.Cases {
 		c := &r.Cases[i]
-		line := perSecond(c)
+		line := c.PerSecond("msg/s")
 		if s, ok := c.Summary["fsyncs"]; ok {
-			line += fmt.Sprintf(", %s flushes for 1000 messages", figure(s.Median))
+			line += fmt.Sprintf(", %s flushes for 1000 messages", bench.Figure(s.Median))
 		}
 		evidence = append(evidence, line)
 		if text, _ := compared(r, c.Name, "rate"); text != "" {
@@ -321,13 +295,13 @@ func enqueueWays(results []*Result) []Finding {
 	if len(parts) == 0 {
 		return nil
 	}
-	return []Finding{{
-		ID: "enqueue", Severity: Info, Evidence: evidence,
+	return []bench.Finding{{
+		ID: "enqueue", Severity: bench.Info, Evidence: evidence,
 		Claim: fmt.Sprintf("With %d producers, against a transaction for each message: %s.", producersOf(r), strings.Join(parts, ", ")),
 	}}
 }
 
-func producersOf(r *Result) int {
+func producersOf(r *bench.Result) int {
 	n, err := strconv.Atoi(r.Experiment.Factors["producers"])
 	if err != nil {
 		return 0
@@ -336,14 +310,14 @@ func producersOf(r *Result) int {
 }
 
 // partitionEffect states what a window and partitions are worth to each other.
-func partitionEffect(results []*Result) []Finding {
-	var out []Finding
-	for _, r := range ofPhase(results, "partition") {
+func partitionEffect(results []*bench.Result) []bench.Finding {
+	var out []bench.Finding
+	for _, r := range bench.Where(results, FactorPhase, "partition") {
 		rounds := math.MaxInt
 		rate := func(name string) float64 {
 			if c := r.Find(name); c != nil {
 				rounds = min(rounds, c.Summary["rate"].N)
-				return c.rate()
+				return c.Rate()
 			}
 			return 0
 		}
@@ -352,9 +326,9 @@ func partitionEffect(results []*Result) []Finding {
 		if flat == 0 || flatWindow == 0 || parts == 0 || partsWindow == 0 {
 			continue
 		}
-		f := Finding{ID: "partition-effect", Severity: Info}
+		f := bench.Finding{ID: "partition-effect", Severity: bench.Info}
 		for i := range r.Cases {
-			f.Evidence = append(f.Evidence, perSecond(&r.Cases[i]))
+			f.Evidence = append(f.Evidence, r.Cases[i].PerSecond("msg/s"))
 		}
 		if rounds < 2 {
 			f.Claim = "Cannot tell what a window and partitions are worth to each other: a case had one round."
@@ -376,7 +350,7 @@ func partitionEffect(results []*Result) []Finding {
 
 // whoSaturates names the largest use of processors by server and client, and says
 // who saturates them only where nothing is left.
-func whoSaturates(results []*Result) []Finding {
+func whoSaturates(results []*bench.Result) []bench.Finding {
 	type peak struct {
 		share float64
 		where string
@@ -406,66 +380,24 @@ func whoSaturates(results []*Result) []Finding {
 			}
 		}
 	}
-	client, server := peaks[RoleClient], peaks[RoleServer]
+	client, server := peaks[bench.RoleClient], peaks[bench.RoleServer]
 	if client.share == 0 || server.share == 0 {
 		return nil
 	}
-	f := Finding{
-		ID: "peak-cpu", Severity: Info,
+	f := bench.Finding{
+		ID: "peak-cpu", Severity: bench.Info,
 		Evidence: []string{fmt.Sprintf("server: %s", server.where), fmt.Sprintf("producers, relay and ledger: %s", client.where)},
 		Claim:    fmt.Sprintf("At most, the server used %.0f %% of %d cores, and producers and relay together %.0f %%.", 100*server.share, cores, 100*client.share),
 	}
 	switch {
-	case used < saturatedShare && hurt > 0:
+	case used < bench.SaturatedShare && hurt > 0:
 		f.Claim += fmt.Sprintf(" All of this run together never used more than %.0f %%; what others took in %d of %d disturbed rounds is not in that: it cannot be told what would saturate without them.", 100*used, hurt, rounds)
-	case used < saturatedShare:
+	case used < bench.SaturatedShare:
 		f.Claim += fmt.Sprintf(" Nothing saturates: all together never used more than %.0f %%.", 100*used)
 	case server.share > client.share:
 		f.Claim += fmt.Sprintf(" Together they fill the machine (%.0f %%), and the server takes the larger part.", 100*used)
 	default:
 		f.Claim += fmt.Sprintf(" Together they fill the machine (%.0f %%), and producers and relay take the larger part.", 100*used)
 	}
-	return []Finding{f}
-}
-
-// ledgers says which rounds broke a promise, and what relays that promise no order
-// did to it.
-func ledgers(r *Result) []Finding {
-	var invalid, disorder, repeated []string
-	for i := range r.Cases {
-		c := &r.Cases[i]
-		var disordered, duplicates, delivered int64
-		for j := range c.Samples {
-			s := &c.Samples[j]
-			if len(s.Invalid) > 0 {
-				invalid = append(invalid, fmt.Sprintf("%s, round %d: %s", c.Name, s.Round, strings.Join(s.Invalid, "; ")))
-			}
-			if s.Outbox != nil {
-				disordered += s.Outbox.Ledger.Disordered
-				duplicates += s.Outbox.Ledger.Duplicates
-				delivered += s.Outbox.Ledger.Delivered
-			}
-		}
-		if disordered > 0 {
-			disorder = append(disorder, fmt.Sprintf("%s: %d of %d", c.Name, disordered, delivered))
-		}
-		if duplicates > 0 {
-			repeated = append(repeated, fmt.Sprintf("%s: %d beside %d", c.Name, duplicates, delivered))
-		}
-	}
-	var out []Finding
-	if len(invalid) > 0 {
-		out = append(out, Finding{
-			ID: "invalid", Severity: Warn, Evidence: invalid,
-			Claim:  fmt.Sprintf("%d rounds are invalid: a promise was broken. Their figures are those of something that does not work.", len(invalid)),
-			Advice: "Do not compare them with anything.",
-		})
-	}
-	if len(disorder) > 0 {
-		out = append(out, Finding{ID: "disorder", Severity: Warn, Evidence: disorder, Claim: "Messages were delivered after later ones of the same key."})
-	}
-	if len(repeated) > 0 {
-		out = append(out, Finding{ID: "duplicates", Severity: Warn, Evidence: repeated, Claim: "Messages were delivered more than once, though nothing had crashed."})
-	}
-	return out
+	return []bench.Finding{f}
 }

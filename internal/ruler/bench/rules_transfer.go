@@ -55,7 +55,7 @@ func fastestMove(r *Result) []Finding {
 		}
 		k, err := Compare(best, c, "rate")
 		if err == nil && k.Ratio.N > 0 && (k.Verdict == CannotTell || k.Verdict == NoDifference) {
-			alike = append(alike, fmt.Sprintf("%s cannot be told from it: %s of its throughput", c.Name, ratio(k.Ratio)))
+			alike = append(alike, fmt.Sprintf("%s cannot be told from it: %s of its throughput", c.Name, RatioText(k.Ratio)))
 		}
 	}
 	return []Finding{{
@@ -67,12 +67,12 @@ func fastestMove(r *Result) []Finding {
 // pace writes how fast a case is, in the unit that suits what it moves.
 func pace(c *Case) string {
 	if wall := c.Summary["wall"].Median; wall >= 0.1 {
-		return fmt.Sprintf("%s s, %s MB/s", figure(wall), figure(c.Summary["plain_rate"].Median))
+		return fmt.Sprintf("%s s, %s MB/s", Figure(wall), Figure(c.Summary["plain_rate"].Median))
 	}
 	if mb := c.Summary["plain_rate"].Median; mb > 0 {
-		return figure(mb) + " MB/s"
+		return Figure(mb) + " MB/s"
 	}
-	return count(c.Summary["rate"].Median) + " a second"
+	return Count(c.Summary["rate"].Median) + " a second"
 }
 
 // bargains lists the cases that no other beats in time and in size at once.
@@ -95,7 +95,7 @@ func bargains(r *Result) []Finding {
 	for _, d := range all {
 		if !slices.ContainsFunc(all, func(o deal) bool { return beats(o, d) }) {
 			names = append(names, d.name)
-			evidence = append(evidence, fmt.Sprintf("%s: %s s for %s MB", d.name, figure(d.wall), figure(d.stored)))
+			evidence = append(evidence, fmt.Sprintf("%s: %s s for %s MB", d.name, Figure(d.wall), Figure(d.stored)))
 		}
 	}
 	if len(all) < 3 {
@@ -146,18 +146,18 @@ func growth(r *Result) []Finding {
 			continue
 		}
 		f := Finding{ID: "memory", Severity: Info, Evidence: []string{
-			fmt.Sprintf("%s: %s MB at its peak", small.c.Name, figure(small.c.Summary["peak"].Median)),
-			fmt.Sprintf("%s: %s MB at its peak", large.c.Name, figure(large.c.Summary["peak"].Median)),
+			fmt.Sprintf("%s: %s MB at its peak", small.c.Name, Figure(small.c.Summary["peak"].Median)),
+			fmt.Sprintf("%s: %s MB at its peak", large.c.Name, Figure(large.c.Summary["peak"].Median)),
 		}}
-		times := figure(large.bytes / small.bytes)
+		times := Figure(large.bytes / small.bytes)
 		switch {
 		case k.Ratio.Median <= growthLimit:
-			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it is bounded.", way, times, ratio(k.Ratio))
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it is bounded.", way, times, RatioText(k.Ratio))
 		case k.Ratio.Median >= large.bytes/small.bytes/2:
 			f.Severity = Warn
-			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it grows with the data.", way, times, ratio(k.Ratio))
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: it grows with the data.", way, times, RatioText(k.Ratio))
 		default:
-			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: more, but less than the data.", way, times, ratio(k.Ratio))
+			f.Claim = fmt.Sprintf("%s: %s times the data take %s of the memory: more, but less than the data.", way, times, RatioText(k.Ratio))
 		}
 		out = append(out, f)
 	}

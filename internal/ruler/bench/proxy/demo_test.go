@@ -1,4 +1,4 @@
-package rulercmd
+package proxybench
 
 import (
 	"bytes"
@@ -12,11 +12,11 @@ import (
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
-	proxybench "github.com/weirdb/weir/internal/ruler/bench/proxy"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // demoOutcome is one of two rounds on each side.
-func demoOutcome(e proxybench.Engine, direct, weir int64) *proxybench.Outcome {
+func demoOutcome(e suite.Engine, direct, weir int64) *Outcome {
 	side := func(name string, ops int64) bench.Case {
 		c := bench.Case{Name: name}
 		for round := range 2 {
@@ -37,12 +37,12 @@ func demoOutcome(e proxybench.Engine, direct, weir int64) *proxybench.Outcome {
 		Cases:      []bench.Case{side("direct", direct), side("weir auto", weir)},
 	}
 	r.Evaluate()
-	return &proxybench.Outcome{Engine: e, Results: []*bench.Result{r}}
+	return &Outcome{Outcome: suite.Outcome{Engine: e, Results: []*bench.Result{r}}}
 }
 
 func TestDemoPutsEnginesIntoOneTable(t *testing.T) {
 	var b bytes.Buffer
-	printDemo(&b, []*proxybench.Outcome{demoOutcome(proxybench.PostgreSQL, 1000, 3000), demoOutcome(proxybench.MariaDB, 2000, 8000)})
+	printDemo(&b, []*Outcome{demoOutcome(suite.PostgreSQL, 1000, 3000), demoOutcome(suite.MariaDB, 2000, 8000)})
 	var lines [][]string
 	for line := range strings.Lines(b.String()) {
 		if f := strings.Fields(line); len(f) > 0 {
@@ -61,7 +61,7 @@ func TestDemoPutsEnginesIntoOneTable(t *testing.T) {
 }
 
 func TestDemoSaysWhatItCannotTell(t *testing.T) {
-	o := demoOutcome(proxybench.PostgreSQL, 1000, 3000)
+	o := demoOutcome(suite.PostgreSQL, 1000, 3000)
 	r := o.Results[0]
 	r.Cases[1].Samples[1].Ops = 100
 	r.Evaluate()
@@ -71,7 +71,7 @@ func TestDemoSaysWhatItCannotTell(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	printDemo(&b, []*proxybench.Outcome{o})
+	printDemo(&b, []*Outcome{o})
 	for _, want := range []string{"? 0.55 x", "cannot tell which side is ahead", "Caution: Something foreign was at work in 4 of 4 rounds"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("it lacks %q:\n%s", want, b.String())
@@ -81,16 +81,16 @@ func TestDemoSaysWhatItCannotTell(t *testing.T) {
 
 func TestDemoShowsWhatIsInstalled(t *testing.T) {
 	for name, tc := range map[string]struct {
-		missing []proxybench.Engine
+		missing []suite.Engine
 		fails   bool
 	}{
 		"both":       {},
-		"PostgreSQL": {missing: []proxybench.Engine{proxybench.MariaDB}},
-		"MariaDB":    {missing: []proxybench.Engine{proxybench.PostgreSQL}},
+		"PostgreSQL": {missing: []suite.Engine{suite.MariaDB}},
+		"MariaDB":    {missing: []suite.Engine{suite.PostgreSQL}},
 		"neither":    {missing: demoEngines, fails: true},
 	} {
 		var b bytes.Buffer
-		d := demo{out: t.TempDir(), stdout: &b, measure: func(_ context.Context, o proxybench.Options) (*proxybench.Outcome, error) {
+		d := demo{out: t.TempDir(), stdout: &b, measure: func(_ context.Context, o Options) (*Outcome, error) {
 			if slices.Contains(tc.missing, o.Engine) {
 				return nil, &lab.NotInstalledError{Server: o.Engine.Title()}
 			}
@@ -115,7 +115,7 @@ func TestDemoShowsWhatItHasWhenItFails(t *testing.T) {
 	lost := errors.New("a row was lost")
 	for _, failing := range demoEngines {
 		var b bytes.Buffer
-		d := demo{out: t.TempDir(), stdout: &b, measure: func(_ context.Context, o proxybench.Options) (*proxybench.Outcome, error) {
+		d := demo{out: t.TempDir(), stdout: &b, measure: func(_ context.Context, o Options) (*Outcome, error) {
 			if o.Engine == failing {
 				return nil, lost
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // usual is the cluster of all that does not compare clusters.
@@ -28,6 +29,51 @@ func usName(us int) string { return strconv.Itoa(us) + " us" }
 
 // reportLoad describes the load of reference report 2 in titles.
 var reportLoad = fmt.Sprintf("%d sessions x %d, %d %% weak, %d %% writes", reportStreams, reportPendings, reportWeak, reportWrites)
+
+// Steps are those of a plan, in order.
+func Steps(o Options) []suite.Step { return (&run{rig: &rig{o: o}}).steps() }
+
+func (r *run) steps() []suite.Step {
+	var out []suite.Step
+	add := func(group, name string, run func(context.Context) error) {
+		out = append(out, suite.Step{Group: group, Names: []string{name}, Run: run})
+	}
+	p := r.o.Plan
+	add(Delay, "delay", r.delay)
+	add(Validate, "validate", r.validate)
+	add(Pendings, "pendings", r.pendings)
+	add(Threads, "threads", r.threads)
+	for _, preset := range conflicting {
+		add(Conflicts, "conflicts-"+preset, func(ctx context.Context) error { return r.conflicts(ctx, preset) })
+		add(Conflicts, "skew-"+preset, func(ctx context.Context) error { return r.skew(ctx, preset) })
+	}
+	add(Length, "length", r.length)
+	add(Presets, "presets", r.presets)
+	for _, size := range p.Sizes {
+		for _, rtt := range p.RTTs {
+			name := fmt.Sprintf("wan-%d-%s", size, rtt)
+			add(WAN, name, func(ctx context.Context) error { return r.wan(ctx, name, size, rtt) })
+		}
+	}
+	for _, n := range p.Clients {
+		add(Etcd, fmt.Sprintf("etcd-%d", n), func(ctx context.Context) error { return r.besideEtcd(ctx, n) })
+	}
+	durabilities := []string{onDisk}
+	if p.CellMemory {
+		durabilities = append(durabilities, inMemory)
+	}
+	for _, durability := range durabilities {
+		for _, rtt := range p.CellRTTs {
+			for _, n := range p.CellClients {
+				name := fmt.Sprintf("cell-%s-%s-%d", durability, rtt, n)
+				add(Cells, name, func(ctx context.Context) error { return r.cell(ctx, name, durability, rtt, n) })
+			}
+		}
+	}
+	add(Single, "single-put", func(ctx context.Context) error { return r.single(ctx, "put", 100) })
+	add(Single, "single-get", func(ctx context.Context) error { return r.single(ctx, "get", 0) })
+	return out
+}
 
 // delay is the sweep of reference report 2. A delay of 0 is, in weir kv, the same
 // as none: what those two differ by is what the machine does by itself.
@@ -104,33 +150,33 @@ func sessions(n int) string {
 // with the fast path and one without.
 var conflicting = []string{"raft-ht", "curp-ht"}
 
-// conflicts sweeps the operations that meet at one key, and the skew of keys. Half
-// of the operations are writes: reads alone do not conflict.
-func (r *run) conflicts(ctx context.Context) error {
-	for _, preset := range conflicting {
-		c := r.usual()
-		c.preset = preset
-		var meet, skewed []side
-		for _, p := range r.o.Plan.Conflicts {
-			s := r.reportShape()
-			s.write, s.skew, s.conflict = 50, 0, p
-			meet = append(meet, side{fmt.Sprintf("%g %% conflicts", p), c, s})
-		}
-		for _, z := range r.o.Plan.Skews {
-			s := r.reportShape()
-			s.write, s.skew = 50, z
-			skewed = append(skewed, side{fmt.Sprintf("skew %g", z), c, s})
-		}
-		e := r.experiment(Conflicts, "conflicts-"+preset, "Operations that meet at one key, half of them writes, "+preset, r.o.Plan.Rounds, meet...)
-		if _, err := r.do(ctx, e); err != nil {
-			return err
-		}
-		e = r.experiment(Conflicts, "skew-"+preset, "Skew of keys, half of the operations writes, "+preset, r.o.Plan.Rounds, skewed...)
-		if _, err := r.do(ctx, e); err != nil {
-			return err
-		}
+// conflicts sweeps the operations that meet at one key. Half of the operations are
+// writes: reads alone do not conflict.
+func (r *run) conflicts(ctx context.Context, preset string) error {
+	c := r.usual()
+	c.preset = preset
+	var sides []side
+	for _, p := range r.o.Plan.Conflicts {
+		s := r.reportShape()
+		s.write, s.skew, s.conflict = 50, 0, p
+		sides = append(sides, side{fmt.Sprintf("%g %% conflicts", p), c, s})
 	}
-	return nil
+	_, err := r.do(ctx, r.experiment(Conflicts, "conflicts-"+preset, "Operations that meet at one key, half of them writes, "+preset, r.o.Plan.Rounds, sides...))
+	return err
+}
+
+// skew sweeps the skew of keys, half of the operations writes.
+func (r *run) skew(ctx context.Context, preset string) error {
+	c := r.usual()
+	c.preset = preset
+	var sides []side
+	for _, z := range r.o.Plan.Skews {
+		s := r.reportShape()
+		s.write, s.skew = 50, z
+		sides = append(sides, side{fmt.Sprintf("skew %g", z), c, s})
+	}
+	_, err := r.do(ctx, r.experiment(Conflicts, "skew-"+preset, "Skew of keys, half of the operations writes, "+preset, r.o.Plan.Rounds, sides...))
+	return err
 }
 
 // length compares a run with one of ten times as many operations, each on a
@@ -165,41 +211,30 @@ func (r *run) presets(ctx context.Context) error {
 // wan compares the protocols at a distance. Each replica has a session beside it,
 // as where clients are served by the nearest one. Keys are drawn alike, so that
 // operations hardly conflict: what conflicts cost is a scenario of its own.
-func (r *run) wan(ctx context.Context) error {
-	for _, size := range r.o.Plan.Sizes {
-		for _, rtt := range r.o.Plan.RTTs {
-			var sides []side
-			for _, p := range presetNames {
-				c := r.usual()
-				c.preset, c.replicas, c.rtt = p, size, rtt
-				s := r.reportShape()
-				s.streams, s.write, s.skew, s.place = size, 50, 0, kvload.Spread
-				sides = append(sides, side{p, c, s})
-			}
-			e := r.experiment(WAN, fmt.Sprintf("wan-%d-%s", size, rtt), fmt.Sprintf("%d replicas, round trip of %s, a session beside each, half of the operations writes", size, rtt), r.o.Plan.Rounds, sides...)
-			if _, err := r.do(ctx, e); err != nil {
-				return err
-			}
-		}
+func (r *run) wan(ctx context.Context, name string, size int, rtt time.Duration) error {
+	var sides []side
+	for _, p := range presetNames {
+		c := r.usual()
+		c.preset, c.replicas, c.rtt = p, size, rtt
+		s := r.reportShape()
+		s.streams, s.write, s.skew, s.place = size, 50, 0, kvload.Spread
+		sides = append(sides, side{p, c, s})
 	}
-	return nil
+	title := fmt.Sprintf("%d replicas, round trip of %s, a session beside each, half of the operations writes", size, rtt)
+	_, err := r.do(ctx, r.experiment(WAN, name, title, r.o.Plan.Rounds, sides...))
+	return err
 }
 
 // besideEtcd compares weir with etcd: strong operations alone, half of them
 // writes, one under way in each client.
-func (r *run) besideEtcd(ctx context.Context) error {
+func (r *run) besideEtcd(ctx context.Context, n int) error {
 	if !r.o.etcd {
 		return nil
 	}
-	for _, n := range r.o.Plan.Clients {
-		s := r.strongShape(n)
-		e := r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds,
-			side{string(SystemEtcd), r.etcd(), s}, side{string(Weir), r.usual(), s})
-		if _, err := r.do(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
+	s := r.strongShape(n)
+	_, err := r.do(ctx, r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds,
+		side{string(SystemEtcd), r.etcd(), s}, side{string(Weir), r.usual(), s}))
+	return err
 }
 
 func (r *run) etcd() cluster {
@@ -213,56 +248,37 @@ func clients(n int) string {
 	return strconv.Itoa(n) + " clients"
 }
 
-// cells sets no delay against fixed ones wherever a delay might pay.
-func (r *run) cells(ctx context.Context) error {
-	durabilities := []string{onDisk}
-	if r.o.Plan.CellMemory {
-		durabilities = append(durabilities, inMemory)
+// cell sets no delay against fixed ones where a delay might pay.
+func (r *run) cell(ctx context.Context, name, durability string, rtt time.Duration, n int) error {
+	c := r.usual()
+	c.durability, c.rtt = durability, rtt
+	s := r.strongShape(n)
+	var sides []side
+	for _, us := range r.o.Plan.CellDelays {
+		sides = append(sides, side{usName(us), c.at(us), s})
 	}
-	for _, durability := range durabilities {
-		for _, rtt := range r.o.Plan.CellRTTs {
-			for _, n := range r.o.Plan.CellClients {
-				c := r.usual()
-				c.durability, c.rtt = durability, rtt
-				s := r.strongShape(n)
-				var sides []side
-				for _, us := range r.o.Plan.CellDelays {
-					sides = append(sides, side{usName(us), c.at(us), s})
-				}
-				sides = append(sides, side{auto, c, s})
-				e := r.experiment(Cells, fmt.Sprintf("cell-%s-%s-%d", durability, rtt, n), fmt.Sprintf("No delay against fixed ones: %s, round trip of %s, %s", clients(n), rtt, durability), r.o.Plan.Rounds, sides...)
-				e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
-				if _, err := r.do(ctx, e); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
+	sides = append(sides, side{auto, c, s})
+	e := r.experiment(Cells, name, fmt.Sprintf("No delay against fixed ones: %s, round trip of %s, %s", clients(n), rtt, durability), r.o.Plan.Rounds, sides...)
+	e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
+	_, err := r.do(ctx, e)
+	return err
 }
 
 // single measures one client with one operation under way.
-func (r *run) single(ctx context.Context) error {
-	for _, kind := range []struct {
-		name  string
-		write float64
-	}{{"put", 100}, {"get", 0}} {
-		s := r.strongShape(1)
-		s.write = kind.write
-		redis := s
-		redis.client = Redis
-		memory := r.usual()
-		memory.durability = inMemory
-		sides := []side{{"weir, disk", r.usual(), s}, {"weir, memory", memory, s}}
-		if r.o.Client != Redis {
-			sides = append(sides, side{"weir, disk, Redis protocol", r.usual(), redis})
-		}
-		if r.o.etcd {
-			sides = append(sides, side{"etcd, disk", r.etcd(), s})
-		}
-		if _, err := r.do(ctx, r.experiment(Single, "single-"+kind.name, "One client, one strong "+kind.name+" at a time", r.o.Plan.Rounds, sides...)); err != nil {
-			return err
-		}
+func (r *run) single(ctx context.Context, name string, write float64) error {
+	s := r.strongShape(1)
+	s.write = write
+	redis := s
+	redis.client = Redis
+	memory := r.usual()
+	memory.durability = inMemory
+	sides := []side{{"weir, disk", r.usual(), s}, {"weir, memory", memory, s}}
+	if r.o.Client != Redis {
+		sides = append(sides, side{"weir, disk, Redis protocol", r.usual(), redis})
 	}
-	return nil
+	if r.o.etcd {
+		sides = append(sides, side{"etcd, disk", r.etcd(), s})
+	}
+	_, err := r.do(ctx, r.experiment(Single, "single-"+name, "One client, one strong "+name+" at a time", r.o.Plan.Rounds, sides...))
+	return err
 }

@@ -1,0 +1,153 @@
+package backupbench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+)
+
+// file is how a run lies in its directory.
+var file = &suite.File{Name: "backup.json", Scenario: "backup"}
+
+// Save writes the outcome beside its results, and the report in every format. It
+// returns the path of the HTML page.
+func (o *Outcome) Save(dir string) (string, error) { return file.Save(dir, o) }
+
+// Bench is weir bench backup. weir makes the whole program, to profile verbs of.
+func Bench(weir func() *cobra.Command) suite.Bench {
+	return suite.Bench{Verb: newCommand(&flags{weir: weir}), File: file, New: func() suite.Run { return &Outcome{} }}
+}
+
+// flags are the configuration of weir bench backup.
+type flags struct {
+	suite.Flags
+	suite.ServerFlags
+	weir   func() *cobra.Command
+	binDir string
+	tools  []string
+	size   string
+	shapes []string
+	rounds int
+	seed   uint64
+}
+
+func newCommand(c *flags) *cobra.Command {
+	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "dsn"}
+	cmd := &cobra.Command{
+		Use:   "backup",
+		Short: "weir's backup and restore beside the server's own tools and mydumper",
+		Long: `Measure, from the inside out: what buffers, compressions and copies cost in this
+process; whole backups and restores by weir, pg_dump and pg_restore, or mydumper,
+myloader and mariadb-dump, each a program of its own, in turn (A B B A), on data
+that is made up by a seed and looks real; and weir's memory at two sizes.
+
+Every archive is read back by its tool's own check, and every restored database is
+compared with its source. Tools that are not found are left out and named; --tools
+says where others are, such as a newer pg_dump.
+
+--dsn has a server that is there already used. Databases called weir_bench_source
+and weir_bench_copy are made there and dropped; nothing is known of that server's
+processor time.`,
+		Example: `  weir bench backup --plan mini
+  weir bench backup --plan full --size 766MB --tools /usr/lib/postgresql/17/bin --out out/backup --resume
+  weir bench backup --engine mariadb --shapes shop,huge`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := c.options(cmd.Flags().Changed)
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			o.Tell(cmd.ErrOrStderr(), "", peak)
+			out, err := Run(cmd.Context(), o)
+			if out == nil {
+				return err
+			}
+			return file.Finish(o.Out, out, err, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	c.Flags.Add(f, "backup", suite.Names(Plans(1))+" (smoke: seconds, whose figures say nothing)")
+	c.ServerFlags.Add(f)
+	f.StringVar(&c.binDir, "bin-dir", "", "directory of the private server's programs (default the newest installed)")
+	f.StringSliceVar(&c.tools, "tools", nil, "directories to look for other tools in, before all others")
+	f.StringVar(&c.size, "size", "", "size of the shop as text, others are parts of it (default by the plan: 1MB, 64MB, 766MB)")
+	f.StringSliceVar(&c.shapes, "shapes", nil, "of the plan's databases, only these: shop, many, huge, text, binary, random")
+	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment with whole programs, instead of the plan's")
+	f.Uint64Var(&c.seed, "seed", 1, "seed of the data")
+	return cmd
+}
+
+// peak is the memory that was held in a round.
+func peak(s *bench.Sample) string {
+	if s.Transfer == nil || s.Transfer.PeakBytes == 0 {
+		return ""
+	}
+	return "  peak " + cli.ByteText(s.Transfer.PeakBytes)
+}
+
+// options makes the flags agree.
+func (c *flags) options(changed func(string) bool) (o Options, err error) {
+	if o.Plan, err = c.plan(); err != nil {
+		return o, err
+	}
+	if err := c.Complete(changed); err != nil {
+		return o, err
+	}
+	o.Engine, o.DSN, o.BinDir, o.Tools, o.Seed = c.Engine, c.DSN, c.binDir, c.tools, c.seed
+	if o.Options, err = c.Options("backup", Steps(o)); err != nil {
+		return o, err
+	}
+	if o.Binary, err = os.Executable(); err != nil {
+		return o, fmt.Errorf("find this program: %w", err)
+	}
+	o.Verb = func(ctx context.Context, args []string) error {
+		root := c.weir()
+		root.SetArgs(args)
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		return root.ExecuteContext(ctx)
+	}
+	return o, nil
+}
+
+// plan is the one that was asked for, at its size.
+func (c *flags) plan() (Plan, error) {
+	size := DefaultSize(c.Plan)
+	if c.size != "" {
+		n, err := cli.ParseSize(c.size)
+		if err != nil || n < 1 {
+			return Plan{}, fmt.Errorf("--size %q: want bytes, such as 766MB", c.size)
+		}
+		size = int64(n)
+	}
+	plan, err := suite.PlanOf(&c.Flags, Plans(size))
+	if err != nil {
+		return plan, err
+	}
+	if len(c.shapes) > 0 {
+		var chosen []Size
+		for _, name := range c.shapes {
+			i := slices.IndexFunc(plan.Shapes, func(s Size) bool { return s.Shape == name })
+			if i < 0 {
+				return plan, fmt.Errorf("--shapes: plan %s has no %q", c.Plan, name)
+			}
+			chosen = append(chosen, plan.Shapes[i])
+		}
+		plan.Shapes = chosen
+	}
+	if c.rounds < 0 {
+		return plan, errors.New("--rounds: at least 1 is needed")
+	}
+	plan.Rounds = cmp.Or(c.rounds, plan.Rounds)
+	return plan, nil
+}

@@ -1,0 +1,73 @@
+package backupbench
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+)
+
+var weir = &clitest.Program{Verbs: func() []*cobra.Command {
+	return []*cobra.Command{suite.Command(Bench(func() *cobra.Command { return cli.Root() }))}
+}}
+
+func TestMain(m *testing.M) { weir.Main(m) }
+
+// TestBenchBackupChoosesItsPlan reads the flags alone.
+func TestBenchBackupChoosesItsPlan(t *testing.T) {
+	for args, want := range map[string]struct {
+		engine suite.Engine
+		first  Size
+		shapes int
+		rounds int
+	}{
+		"":                                   {suite.PostgreSQL, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"--plan full":                        {suite.PostgreSQL, Size{Shape: "shop", Bytes: 766 << 20}, 6, 6},
+		"--plan full --size 76MB --rounds 9": {suite.PostgreSQL, Size{Shape: "shop", Bytes: 76 << 20}, 6, 9},
+		"--plan full --shapes huge,text":     {suite.PostgreSQL, Size{Shape: "huge", Bytes: 383 << 20}, 2, 6},
+		"--engine mariadb":                   {suite.MariaDB, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"--dsn mysql://u@h/":                 {suite.MariaDB, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+		"--dsn postgres://u@h/ --lab=false":  {suite.PostgreSQL, Size{Shape: "shop", Bytes: 64 << 20}, 2, 3},
+	} {
+		var c flags
+		cmd := newCommand(&c)
+		if err := cmd.ParseFlags(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		o, err := c.options(cmd.Flags().Changed)
+		if err != nil {
+			t.Errorf("%q: %v", args, err)
+			continue
+		}
+		p := o.Plan
+		if o.Engine != want.engine || len(p.Shapes) != want.shapes || p.Shapes[0] != want.first || p.Rounds != want.rounds {
+			t.Errorf("%q: engine %s, plan %+v", args, o.Engine, p)
+		}
+	}
+}
+
+func TestBenchBackupRefusesWhatContradictsItself(t *testing.T) {
+	for args, want := range map[string]string{
+		"--engine oracle":                 "want one of postgres, mariadb",
+		"--plan none":                     "--plan",
+		"--experiments dump-none":         "want some of buffers (buffers-256k, buffers-1024k), compression (compress-shop, decompress-shop), copy (copy-memory, copy-file), shop (dump-shop, restore-shop), cpu, memory-shop, huge (dump-huge, restore-huge)",
+		"--size many":                     "--size",
+		"--shapes shop,none":              `has no "none"`,
+		"--rounds -1":                     "--rounds",
+		"--lab=false":                     "--dsn",
+		"--lab --dsn mysql://u:secret@h/": "contradicts --lab",
+		"--dsn host=h":                    "URL",
+		"--dsn mysql://u:secret@h/ --engine postgres": "does not speak",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := weir.Execute(t.Context(), append([]string{"bench", "backup"}, strings.Fields(args)...), &stdout, &stderr)
+		if code != cli.ExitUsage || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "secret") {
+			t.Errorf("%q: exit %d, said %q; want %q", args, code, stderr.String(), want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package outboxbench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+)
+
+// file is how a run lies in its directory.
+var file = &suite.File{Name: "metadata.json", Scenario: "outbox", Schema: "weir.bench.outbox/1", Group: FactorPhase, Samples: true}
+
+// Save writes the outcome beside its results, and the report in every format. It
+// returns the path of the HTML page.
+func (o *Outcome) Save(dir string) (string, error) { return file.Save(dir, o) }
+
+// Bench is weir bench outbox, and the same among the verbs of the outbox.
+func Bench() suite.Bench {
+	own := newCommand()
+	own.Use, own.Short = "bench", "Measure outboxes: the same as weir bench outbox"
+	own.Example = strings.ReplaceAll(own.Example, "weir bench outbox", "weir outbox bench")
+	return suite.Bench{
+		Verb: newCommand(), Other: []*cobra.Command{cli.Below("outbox", own)},
+		File: file, New: func() suite.Run { return &Outcome{} },
+	}
+}
+
+// command is the configuration of weir bench outbox.
+type command struct {
+	suite.Flags
+	suite.ServerFlags
+	profile, peers string
+	fsyncLatency   time.Duration
+}
+
+func newCommand() *cobra.Command {
+	var c command
+	cmd := &cobra.Command{
+		Use:   "outbox",
+		Short: "Outboxes: weir's claims and the customary one, alone and beside producers",
+		Long: `Start a private server and run a benchmark of transactional
+outboxes on it:
+
+  screen     a backlog, over workers x batch of each claim
+  focus      the two best combinations and weir's claims, with more rounds
+  payload    the same for payloads from 128 B to 128 KiB
+  enqueue    producers alone: with a transaction, without, in groups
+  mixed      producers and relay at once, in a closed loop and at fixed rates
+  partition  a backlog of 90 days, with and without window and partitions
+  peers      other outboxes on the same server, by the program of --peers
+
+The sides of each comparison take turns. Every round keeps a ledger of all
+messages. A round in which a message is lost, or the order of a key is broken by
+a relay that promises it, is invalid; the exit code is 3 then.
+
+--db has it all run on a server that is there already. Tables whose names begin
+with weir_bench_ are made there and dropped.`,
+		Example: `  weir bench outbox --plan mini
+  weir bench outbox --plan full --engine mariadb --out out/outbox --resume
+  weir bench outbox --engine postgres --fsync-latency 2ms --experiments focus,mixed
+  weir bench outbox --engine sqlite --plan smoke`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := c.options(cmd.Flags().Changed)
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			o.Tell(cmd.ErrOrStderr(), "msg/s", delivered)
+			out, err := Run(cmd.Context(), o)
+			if out == nil {
+				return err
+			}
+			return file.Finish(o.Out, out, err, cmd.OutOrStdout())
+		},
+	}
+	c.flags(cmd.Flags())
+	return cmd
+}
+
+func (c *command) flags(f *pflag.FlagSet) {
+	c.Flags.Add(f, "outbox", suite.Names(Plans()))
+	c.Alias(f, "phases")
+	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "db"}
+	c.ServerFlags.Add(f)
+	f.StringVar(&c.profile, "profile", lab.Prod.String(), "durability of the private server: prod (commits are flushed), fast (never)")
+	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make every flush of the private server so much slower")
+	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")
+}
+
+// options makes the flags agree.
+func (c *command) options(changed func(string) bool) (o Options, err error) {
+	if o.Plan, err = suite.PlanOf(&c.Flags, Plans()); err != nil {
+		return o, err
+	}
+	if o.Durability, err = lab.ParseDurability(c.profile); err != nil {
+		return o, fmt.Errorf("--profile: %w", err)
+	}
+	if err := c.Complete(changed); err != nil {
+		return o, err
+	}
+	if c.DSN != "" && changed("profile") {
+		return o, errors.New("--profile is for a private server; that of --db is as it is set")
+	}
+	if c.fsyncLatency < 0 {
+		return o, errors.New("--fsync-latency: want 0 or more")
+	}
+	o.Engine, o.DSN, o.FsyncLatency = c.Engine, strings.TrimPrefix(c.DSN, "file:"), c.fsyncLatency
+	if o.Options, err = c.Options("outbox", Steps(o)); err != nil {
+		return o, err
+	}
+	if err := o.Validate(); err != nil {
+		return o, err
+	}
+	o.Peers, err = c.peersProgram()
+	return o, err
+}
+
+// peersProgram is the program that was named, or the one that lies beside this one.
+func (c *command) peersProgram() (string, error) {
+	if c.peers != "" {
+		if _, err := os.Stat(c.peers); err != nil {
+			return "", fmt.Errorf("--peers: %w", err)
+		}
+		return filepath.Abs(c.peers)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	beside := filepath.Join(filepath.Dir(self), "weir-peers")
+	if _, err := os.Stat(beside); err != nil {
+		return "", nil //nolint:nilerr // there need be none
+	}
+	return beside, nil
+}
+
+// delivered says how fast messages of a sample were delivered.
+func delivered(s *bench.Sample) string {
+	if s.Outbox == nil || s.Outbox.FromCommit == nil {
+		return ""
+	}
+	return fmt.Sprintf("  delivered p95 %s", time.Duration(s.Outbox.FromCommit.Quantile(.95)).Round(10*time.Microsecond))
+}

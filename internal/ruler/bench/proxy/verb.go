@@ -1,0 +1,117 @@
+package proxybench
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+)
+
+// file is how a run lies in its directory.
+var file = &suite.File{Name: "outcome.json", Scenario: "proxy"}
+
+// Save writes the outcome beside its results, and the report in every format. It
+// returns the path of the HTML page.
+func (o *Outcome) Save(dir string) (string, error) { return file.Save(dir, o) }
+
+// Bench is weir bench proxy, and weir demo.
+func Bench() suite.Bench {
+	return suite.Bench{
+		Verb: newCommand(&command{}), Other: []*cobra.Command{newDemoCommand()},
+		File: file, New: func() suite.Run { return &Outcome{} },
+	}
+}
+
+// command is the configuration of weir bench proxy.
+type command struct {
+	suite.Flags
+	suite.ServerFlags
+	pgbouncer string
+	mysql     bool
+	clients   []int
+	rounds    int
+	duration  time.Duration
+}
+
+func newCommand(c *command) *cobra.Command {
+	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "dsn"}
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "A database direct and through weir, side by side",
+		Long: `Start a private server, PgBouncer if it is installed and the server is
+PostgreSQL, and weir proxy; send them the same load in turn (A B B A); check
+every answer, and after each round every row; report ratios with confidence
+intervals.
+
+--dsn has the load run on a server that is there already, in the database that
+it names. Tables called weir_bench_test and weir_bench_keys are made there and
+dropped; nothing is known of the server's processor time and disk.`,
+		Example: `  weir bench proxy --plan mini
+  weir bench proxy --experiments inserts-64
+  weir bench proxy --mysql --plan full --out out/mariadb --resume
+  weir bench proxy --engine mysql
+  weir bench proxy --dsn mysql://root@127.0.0.1:3306/scratch --clients 64`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := c.options(cmd.Flags())
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			o.Tell(cmd.ErrOrStderr(), "ops/s", suite.P50)
+			out, err := Run(cmd.Context(), o)
+			if out == nil {
+				return err
+			}
+			return file.Finish(o.Out, out, err, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	c.Flags.Add(f, "proxy", suite.Names(Plans()))
+	c.ServerFlags.Add(f)
+	f.BoolVar(&c.mysql, "mysql", false, "the same as --engine mariadb")
+	f.StringVar(&c.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
+	f.IntSliceVar(&c.clients, "clients", nil, "numbers of clients, instead of the plan's")
+	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
+	f.DurationVar(&c.duration, "duration", 0, "measured time of each round, instead of the plan's")
+	return cmd
+}
+
+// chooseEngine makes the flags that say what the load is for agree.
+func (c *command) chooseEngine(f *pflag.FlagSet) error {
+	if c.mysql {
+		switch engine := f.Lookup("engine"); {
+		case !engine.Changed:
+			if err := f.Set("engine", string(suite.MariaDB)); err != nil {
+				return err
+			}
+		case engine.Value.String() == string(suite.PostgreSQL):
+			return errors.New("--mysql contradicts --engine postgres")
+		}
+	}
+	return c.Complete(f.Changed)
+}
+
+// options makes the flags agree.
+func (c *command) options(f *pflag.FlagSet) (o Options, err error) {
+	if o.Plan, err = suite.PlanOf(&c.Flags, Plans()); err != nil {
+		return o, err
+	}
+	if err := c.chooseEngine(f); err != nil {
+		return o, err
+	}
+	o.Engine, o.DSN, o.PgBouncer = c.Engine, c.DSN, c.pgbouncer
+	o.Plan = o.Plan.with(c.clients, c.rounds, c.duration)
+	if o.Options, err = c.Flags.Options("proxy", Steps(o)); err != nil {
+		return o, err
+	}
+	if o.Binary, err = os.Executable(); err != nil {
+		return o, fmt.Errorf("find this program: %w", err)
+	}
+	return o, nil
+}

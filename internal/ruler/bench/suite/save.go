@@ -1,0 +1,270 @@
+package suite
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+	"github.com/weirdb/weir/internal/ruler/report/flame"
+)
+
+// Run is what one run of a suite has measured. Each suite has a type of its own
+// that embeds Outcome, whose other fields go into its file.
+type Run interface {
+	Common() *Outcome
+	// Targets judges what the run can decide, and leaves out the rest.
+	Targets() []Target
+	// Report lays everything out, Brief what fits a terminal.
+	Report() *report.Doc
+	Brief() *report.Doc
+}
+
+// profiled is a Run that has left CPU profiles in its directory, to be shown
+// behind its report.
+type profiled interface{ ProfileFiles() []string }
+
+// File says how a suite's runs lie in their directories.
+type File struct {
+	Name     string // of the file beside the experiments' directories
+	Scenario string // what it calls the suite
+	Schema   string // "" for a file without
+	// Group is the factor that the first column of the table of summaries shows,
+	// Factors those that follow the case. Without a group there is no table.
+	Group   string
+	Factors []string
+	// Samples has every sample of every experiment written once more, into one
+	// file, each with what it takes to be read alone.
+	Samples bool
+}
+
+const (
+	samplesFile = "results.jsonl"
+	summaryFile = "summary.csv"
+)
+
+// head is the part of the file that all suites have.
+type head struct {
+	Schema      string               `json:"schema,omitempty"`
+	Scenario    string               `json:"scenario,omitempty"`
+	Engine      Engine               `json:"engine,omitempty"`
+	Written     time.Time            `json:"written"`
+	Env         *measure.Environment `json:"env,omitempty"`
+	Experiments []string             `json:"experiments"` // directories, in order
+	Targets     []Target             `json:"targets,omitempty"`
+	Left        []string             `json:"left_out,omitempty"`
+	Invalid     []string             `json:"invalid,omitempty"`
+	// Notes is what weir bench backup called Left.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Save writes what belongs to the whole run beside the directories of its
+// experiments, and the report in every format. It returns the path of the HTML
+// page.
+func (f *File) Save(dir string, run Run) (string, error) {
+	o := run.Common()
+	if len(o.Results) == 0 {
+		return "", errors.New("save: nothing was measured")
+	}
+	content, err := f.encode(run)
+	if err != nil {
+		return "", fmt.Errorf("encode %s: %w", f.Name, err)
+	}
+	files := map[string][]byte{f.Name: content}
+	if f.Group != "" {
+		if files[summaryFile], err = f.summary(o); err != nil {
+			return "", err
+		}
+	}
+	if f.Samples {
+		if files[samplesFile], err = samples(o); err != nil {
+			return "", err
+		}
+	}
+	doc, err := Document(dir, run)
+	if err != nil {
+		return "", err
+	}
+	for _, format := range []report.Format{report.FormatHTML, report.FormatMarkdown, report.FormatCSV, report.FormatJSON} {
+		var b bytes.Buffer
+		if err := doc.Write(&b, format); err != nil {
+			return "", fmt.Errorf("write report: %w", err)
+		}
+		files["report."+string(format)] = b.Bytes()
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return "", fmt.Errorf("save %s: %w", name, err)
+		}
+	}
+	return filepath.Join(dir, "report.html"), nil
+}
+
+// Document is the report of a run with the CPU profiles in its directory.
+func Document(dir string, run Run) (*report.Doc, error) {
+	doc := run.Report()
+	if p, ok := run.(profiled); ok {
+		for _, name := range p.ProfileFiles() {
+			if err := flame.Append(doc, filepath.Join(dir, name)); err != nil && !errors.Is(err, flame.ErrEmpty) {
+				return nil, err
+			}
+		}
+	}
+	return doc, nil
+}
+
+// encode joins the head and the run's own fields in one object.
+func (f *File) encode(run Run) ([]byte, error) {
+	o := run.Common()
+	h := head{
+		Schema: f.Schema, Scenario: f.Scenario, Engine: o.Engine, Written: time.Now().UTC(), Env: &o.Results[0].Env,
+		Targets: run.Targets(), Left: o.Left, Invalid: o.Invalid(),
+	}
+	for _, r := range o.Results {
+		h.Experiments = append(h.Experiments, r.Experiment.Name)
+	}
+	common, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	own, err := json.Marshal(run)
+	if err != nil {
+		return nil, err
+	}
+	if len(own) > len("{}") {
+		common = append(append(common[:len(common)-1], ','), own[1:]...)
+	}
+	var out bytes.Buffer
+	err = json.Indent(&out, common, "", "  ")
+	return append(out.Bytes(), '\n'), err
+}
+
+// Load reads back into run, which is empty, what Save and the experiments wrote.
+// Summaries, comparisons and findings are computed anew, by the rules of this
+// program. The error of a directory that holds something else matches
+// fs.ErrNotExist.
+func (f *File) Load(dir string, run Run) error {
+	path := filepath.Join(dir, f.Name)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read outcome: %w", err)
+	}
+	var h head
+	if err := errors.Join(json.Unmarshal(b, &h), json.Unmarshal(b, run)); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	switch {
+	case h.Scenario != "" && h.Scenario != f.Scenario:
+		return fmt.Errorf("%s is of weir bench %s, not of weir bench %s: %w", path, h.Scenario, f.Scenario, fs.ErrNotExist)
+	case h.Schema != f.Schema:
+		return fmt.Errorf("%s: schema %q, this program reads %q", path, h.Schema, f.Schema)
+	case len(h.Experiments) == 0:
+		return fmt.Errorf("%s names no experiments", path)
+	}
+	o := run.Common()
+	o.Engine, o.Left = h.Engine, append(h.Left, h.Notes...)
+	beside := h.Experiments
+	if p, ok := run.(profiled); ok {
+		beside = slices.Concat(beside, p.ProfileFiles())
+	}
+	for _, name := range beside {
+		if filepath.Base(name) != name {
+			return fmt.Errorf("read %s: %q is no name of something beside it", path, name)
+		}
+	}
+	for _, name := range h.Experiments {
+		r, err := bench.ReadFile(filepath.Join(dir, name, name+".json"))
+		if errors.Is(err, fs.ErrNotExist) { // which would say that nothing is here
+			return fmt.Errorf("%s: the result of %s is missing", path, name)
+		}
+		if err != nil {
+			return err
+		}
+		o.Results = append(o.Results, r)
+	}
+	return nil
+}
+
+// factor is that of a case, or of its experiment.
+func factor(r *bench.Result, c *bench.Case, name string) string {
+	for _, of := range []map[string]string{c.Factors, r.Experiment.Factors} {
+		if v := of[name]; v != "" {
+			return v
+		}
+	}
+	return bench.NotApplicable
+}
+
+// summary is a table with one row for each case and metric.
+func (f *File) summary(o *Outcome) ([]byte, error) {
+	num := func(v float64) string { return strconv.FormatFloat(v, 'g', 8, 64) }
+	columns := append([]string{f.Group, "experiment", "case"}, f.Factors...)
+	rows := [][]string{append(columns, "metric", "unit", "median", "lo", "hi", "rounds", "invalid")}
+	for _, r := range o.Results {
+		for i := range r.Cases {
+			c := &r.Cases[i]
+			line := []string{r.Experiment.Factors[f.Group], r.Experiment.Name, c.Name}
+			for _, name := range f.Factors {
+				line = append(line, factor(r, c, name))
+			}
+			invalid := 0
+			for _, s := range c.Samples {
+				invalid += min(1, len(s.Invalid))
+			}
+			for _, m := range bench.Metrics() {
+				if s, ok := c.Summary[m.Key]; ok {
+					rows = append(rows, append(line[:len(line):len(line)], m.Key, m.Unit, num(s.Median), num(s.Lo), num(s.Hi), strconv.Itoa(s.N), strconv.Itoa(invalid)))
+				}
+			}
+		}
+	}
+	var b bytes.Buffer
+	if err := csv.NewWriter(&b).WriteAll(rows); err != nil {
+		return nil, fmt.Errorf("write table: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// sampleLine is a line of the samples of all experiments.
+type sampleLine struct {
+	Experiment string            `json:"experiment"`
+	Case       string            `json:"case"`
+	Factors    map[string]string `json:"factors"`
+	Durability string            `json:"durability"`
+	Commit     string            `json:"commit,omitempty"`
+	Server     string            `json:"server"`
+	bench.Sample
+}
+
+func samples(o *Outcome) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	for _, r := range o.Results {
+		server := ""
+		if len(r.Env.Servers) > 0 {
+			server = r.Env.Servers[0].Name + " " + r.Env.Servers[0].Version
+		}
+		for _, c := range r.Cases {
+			factors := make(map[string]string)
+			maps.Copy(factors, r.Experiment.Factors)
+			maps.Copy(factors, c.Factors)
+			for _, s := range c.Samples {
+				if err := e.Encode(sampleLine{r.Experiment.Name, c.Name, factors, r.Env.Durability, r.Env.Commit, server, s}); err != nil {
+					return nil, fmt.Errorf("encode sample: %w", err)
+				}
+			}
+		}
+	}
+	return b.Bytes(), nil
+}

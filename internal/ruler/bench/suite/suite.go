@@ -1,0 +1,211 @@
+// Package suite runs the benchmark of a product: it chooses the experiments, keeps
+// what they measure, saves and loads it, judges its targets and prints the report.
+// What is started and compared is each product's own package beside this one.
+//
+// A suite is a list of steps. Each step names the experiments that it makes, so
+// that --experiments can choose among them before anything is started. An
+// experiment leaves a directory of its name; a file beside those directories holds
+// what belongs to the whole run.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// Options is how a suite is run, whatever it measures.
+type Options struct {
+	Out    string // directory for results; required
+	Resume bool   // go on from the samples in Out
+	// Experiments are the names or groups to run. Default: all of the plan.
+	Experiments []string
+	// Progress and Say tell how it goes; both may be nil.
+	Progress func(bench.Progress)
+	Say      func(format string, args ...any)
+}
+
+// Step is a part of a suite.
+type Step struct {
+	// Group is a name for several steps that belong together, such as "wan". May
+	// be empty.
+	Group string
+	// Names are those of the experiments that Run makes.
+	Names []string
+	Run   func(context.Context) error
+}
+
+// name is what the step is called in an error.
+func (s *Step) name() string {
+	if s.Group != "" {
+		return s.Group
+	}
+	return s.Names[0]
+}
+
+// Choose returns the steps that have an experiment of the given names, and those
+// experiments. Without names it returns all steps and nil.
+func Choose(steps []Step, names []string) (chosen []Step, only map[string]bool, err error) {
+	if len(names) == 0 {
+		return steps, nil, nil
+	}
+	for _, n := range names {
+		if !slices.ContainsFunc(steps, func(s Step) bool { return s.Group == n || slices.Contains(s.Names, n) }) {
+			return nil, nil, fmt.Errorf("no experiment %q: want some of %s", n, strings.Join(Known(steps), ", "))
+		}
+	}
+	only = make(map[string]bool)
+	for _, s := range steps {
+		wanted := false
+		for _, n := range s.Names {
+			if slices.Contains(names, s.Group) || slices.Contains(names, n) {
+				only[n], wanted = true, true
+			}
+		}
+		if wanted {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen, only, nil
+}
+
+// Known lists what Choose takes: each group with its experiments in brackets.
+func Known(steps []Step) []string {
+	var out []string
+	for i := 0; i < len(steps); {
+		group, names := steps[i].Group, []string(nil)
+		for ; i < len(steps) && steps[i].Group == group; i++ {
+			names = append(names, steps[i].Names...)
+		}
+		switch {
+		case group == "":
+			out = append(out, names...)
+		case len(names) == 1 && names[0] == group:
+			out = append(out, group)
+		default:
+			out = append(out, group+" ("+strings.Join(names, ", ")+")")
+		}
+	}
+	return out
+}
+
+// Outcome is what every suite yields.
+type Outcome struct {
+	Engine  Engine // "" where there is none
+	Results []*bench.Result
+	// Left is what was left out, and why.
+	Left []string
+}
+
+// Common returns the outcome itself, for those that embed it.
+func (o *Outcome) Common() *Outcome { return o }
+
+// Find returns the result of an experiment, and nil when there is none.
+func (o *Outcome) Find(name string) *bench.Result {
+	i := slices.IndexFunc(o.Results, func(r *bench.Result) bool { return r.Experiment.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return o.Results[i]
+}
+
+// Of returns the results whose experiment has a factor of a value.
+func (o *Outcome) Of(factor, value string) []*bench.Result {
+	return bench.Where(o.Results, factor, value)
+}
+
+// Invalid lists the rounds in which a promise was broken.
+func (o *Outcome) Invalid() []string {
+	var out []string
+	for _, r := range o.Results {
+		for i := range r.Cases {
+			for _, s := range r.Cases[i].Samples {
+				for _, text := range s.Invalid {
+					out = append(out, fmt.Sprintf("%s, %s, round %d: %s", r.Experiment.Name, r.Cases[i].Name, s.Round, text))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// Runner runs the steps of a suite. One goroutine uses it.
+type Runner struct {
+	Options
+	Outcome *Outcome
+	// Independent tells that a step that fails does not keep others from running.
+	Independent bool
+	only        map[string]bool // experiments to run; nil for all
+}
+
+// NewRunner makes the directory for results.
+func NewRunner(o Options, out *Outcome) (*Runner, error) {
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	if o.Out == "" {
+		return nil, errors.New("a directory for results is needed")
+	}
+	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+		return nil, fmt.Errorf("make directory of results: %w", err)
+	}
+	return &Runner{Options: o, Outcome: out}, nil
+}
+
+// Run runs the chosen steps in order. It ends with the first error, unless the
+// steps are independent: then what failed is left out, and returned in the end.
+func (r *Runner) Run(ctx context.Context, steps []Step) error {
+	chosen, only, err := Choose(steps, r.Experiments)
+	if err != nil {
+		return err
+	}
+	r.only = only
+	var failed []error
+	for _, s := range chosen {
+		err := s.Run(ctx)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil || !r.Independent:
+			return errors.Join(append(failed, err)...)
+		default:
+			r.Leave("%s: %v", s.name(), err)
+			failed = append(failed, fmt.Errorf("%s: %w", s.name(), err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// Measure runs an experiment, unless it was not chosen, and keeps its samples and
+// its result, also that of one that ended early. flushDir is the directory whose
+// disk is calibrated, "" for none.
+func (r *Runner) Measure(ctx context.Context, e bench.Experiment, env measure.Environment, flushDir string) (*bench.Result, error) {
+	if r.only != nil && !r.only[e.Name] {
+		return nil, nil
+	}
+	store, err := bench.OpenStore(filepath.Join(r.Out, e.Name), r.Resume)
+	if err != nil {
+		return nil, err
+	}
+	r.Say("%s", e.Title)
+	res, err := bench.Run(ctx, e, bench.Options{Store: store, Env: &env, FlushDir: flushDir, Progress: r.Progress})
+	if res != nil {
+		r.Outcome.Results = append(r.Outcome.Results, res)
+	}
+	return res, errors.Join(err, store.Close())
+}
+
+// Leave says once what is left out, and why.
+func (r *Runner) Leave(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(r.Outcome.Left, text) {
+		r.Outcome.Left = append(r.Outcome.Left, text)
+		r.Say("left out: %s", text)
+	}
+}

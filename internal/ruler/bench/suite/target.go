@@ -1,0 +1,135 @@
+package suite
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// A Target is a claim that a suite was made to test, and what the run says of it.
+type Target struct {
+	Claim    string         `json:"claim"`
+	Want     string         `json:"want"`
+	Got      bench.Interval `json:"got"`
+	Unit     string         `json:"unit"`
+	Verdict  string         `json:"verdict"` // met, not met, cannot tell
+	Evidence string         `json:"evidence,omitempty"`
+}
+
+// Verdicts of a Target.
+const (
+	Met       = "met"
+	NotMet    = "not met"
+	Undecided = "cannot tell"
+)
+
+// Goal is a target by the names of what it is about.
+type Goal struct {
+	Experiment string
+	// Against and Side are cases: the ratio of Side over Against is judged, and
+	// without Against the figure of Side itself.
+	Against, Side, Metric string
+	Min, Max              float64 // one of them is not 0
+	Claim                 string
+}
+
+// Judge holds a goal against a result. It returns false when the cases or the
+// metric are missing, or a round of a case broke a promise.
+func (g *Goal) Judge(r *bench.Result) (Target, bool) {
+	var against *bench.Case
+	if g.Against != "" {
+		if against = r.Find(g.Against); against == nil {
+			return Target{}, false
+		}
+	}
+	return g.JudgeCases(against, r.Find(g.Side))
+}
+
+// JudgeCases is Judge with the cases themselves. against is nil for the figure
+// itself.
+func (g *Goal) JudgeCases(against, side *bench.Case) (Target, bool) {
+	if side == nil || side.Invalid() || against != nil && against.Invalid() {
+		return Target{}, false
+	}
+	if against == nil {
+		s, ok := side.Summary[g.Metric]
+		if !ok {
+			return Target{}, false
+		}
+		return g.target(s.Interval, s.Unit, fmt.Sprintf("%s of %s", g.Metric, side.Name)), true
+	}
+	c, err := bench.Compare(against, side, g.Metric)
+	if err != nil || c.Ratio.N == 0 || c.Ratio.Method == "none" {
+		return Target{}, false
+	}
+	return g.target(c.Ratio, "x", fmt.Sprintf("%s of %s over %s", g.Metric, side.Name, against.Name)), true
+}
+
+func (g *Goal) target(got bench.Interval, unit, evidence string) Target {
+	t := Target{Claim: g.Claim, Got: got, Unit: unit, Evidence: fmt.Sprintf("%s: %s, %d rounds", g.Experiment, evidence, got.N)}
+	t.Want, t.Verdict = Decide(got, g.Min, g.Max, unit)
+	return t
+}
+
+// Decide says what is wanted, and whether the whole interval is on the right side
+// of it. One of least and most is not 0.
+func Decide(got bench.Interval, least, most float64, unit string) (want, verdict string) {
+	yes, no := got.Lo >= least, got.Hi < least
+	want = ">= " + limit(least) + " " + unit
+	if most > 0 {
+		yes, no = got.Hi <= most, got.Lo > most
+		want = "<= " + limit(most) + " " + unit
+	}
+	switch {
+	case got.N < 2: // one round tells nothing apart
+		return want, Undecided
+	case yes:
+		return want, Met
+	case no:
+		return want, NotMet
+	}
+	return want, Undecided
+}
+
+// limit writes a round number as it is.
+func limit(v float64) string {
+	if v < 100 {
+		return strconv.FormatFloat(v, 'g', 3, 64)
+	}
+	return bench.Figure(v)
+}
+
+// TargetSection lists targets; none for no targets.
+func TargetSection(targets []Target) []report.Section {
+	if len(targets) == 0 {
+		return nil
+	}
+	t := report.Table{
+		Columns: []report.Column{{Name: "target"}, {Name: "wanted"}, {Name: "measured", Numeric: true}, {Name: "95 % interval", Numeric: true}, {Name: "rounds", Numeric: true}, {Name: "verdict"}},
+		Note:    "A target is met when the whole interval is on its side, and not met when the whole interval is on the other. Of fewer than six rounds the interval spans them all. One round cannot tell.",
+	}
+	for _, g := range targets {
+		t.Rows = append(t.Rows, []report.Cell{
+			{Text: g.Claim},
+			{Text: g.Want},
+			{Text: bench.Figure(g.Got.Median) + " " + g.Unit},
+			{Text: bench.Figure(g.Got.Lo) + " - " + bench.Figure(g.Got.Hi)},
+			{Text: strconv.Itoa(g.Got.N)},
+			{Text: g.Verdict, Strong: g.Verdict != Met},
+		})
+	}
+	return []report.Section{{Title: "Targets", Tables: []report.Table{t}}}
+}
+
+// AtLeast is a goal for the ratio of side over against, or, with against "", for
+// the figure of side.
+func AtLeast(experiment, against, side, metric string, least float64, claim string) Goal {
+	return Goal{Experiment: experiment, Against: against, Side: side, Metric: metric, Min: least, Claim: claim}
+}
+
+// AtMost is the same for what must not be more.
+func AtMost(experiment, against, side, metric string, most float64, claim string) Goal {
+	return Goal{Experiment: experiment, Against: against, Side: side, Metric: metric, Max: most, Claim: claim}
+}

@@ -1,0 +1,205 @@
+package suite
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Bench is the benchmark of a product, as cmd/weir registers it.
+type Bench struct {
+	Verb  *cobra.Command   // weir bench NAME
+	Other []*cobra.Command // further verbs of weir, such as weir demo
+	File  *File
+	New   func() Run // an empty one, to load into
+}
+
+// Load reads the run in a directory. Its error matches fs.ErrNotExist when it
+// holds none of these benches.
+func Load(dir string, benches []Bench) (Run, *File, error) {
+	for _, b := range benches {
+		run := b.New()
+		if err := b.File.Load(dir, run); !errors.Is(err, fs.ErrNotExist) {
+			return run, b.File, err
+		}
+	}
+	return nil, nil, fmt.Errorf("%s holds no outcome of weir bench: %w", dir, fs.ErrNotExist)
+}
+
+// Command is weir bench with the verbs of benches.
+func Command(benches ...Bench) *cobra.Command {
+	cmd := &cobra.Command{Use: "bench", Short: "Run and compare benchmarks"}
+	for _, b := range benches {
+		cmd.AddCommand(b.Verb)
+	}
+	cmd.AddCommand(reportCommand(benches))
+	return cmd
+}
+
+func reportCommand(benches []Bench) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "report DIR",
+		Short:   "Make the report of a finished run again",
+		Example: "  weir bench report out/bench-proxy --format md",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			run, file, err := Load(args[0], benches)
+			if err != nil {
+				return err
+			}
+			if format == "" {
+				return file.print(args[0], run, cmd.OutOrStdout())
+			}
+			doc, err := Document(args[0], run)
+			if err != nil {
+				return err
+			}
+			return doc.Write(cmd.OutOrStdout(), report.Format(format))
+		},
+	}
+	cmd.Flags().StringVarP(&format, "format", "f", "", "print text, md, csv, html or json, and write no files")
+	return cmd
+}
+
+// print saves a run and prints what fits a terminal.
+func (f *File) print(dir string, run Run, stdout io.Writer) error {
+	page, err := f.Save(dir, run)
+	if err != nil {
+		return err
+	}
+	if err := run.Brief().Write(stdout, report.FormatText); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "\nreport  %s\n", page)
+	return err
+}
+
+// Finish saves and prints what a run has measured, if anything, and turns broken
+// promises into the exit code. err is that of the run.
+func (f *File) Finish(dir string, run Run, err error, stdout io.Writer) error {
+	if len(run.Common().Results) > 0 {
+		err = errors.Join(err, f.print(dir, run, stdout))
+	}
+	if err != nil {
+		return err
+	}
+	return Judge(run.Common())
+}
+
+// Judge is an error with an exit code of its own when rounds are invalid.
+func Judge(o *Outcome) error {
+	if broken := o.Invalid(); len(broken) > 0 {
+		return cli.Shortfall(fmt.Errorf("%d rounds are invalid: %s", len(broken), strings.Join(broken, " | ")))
+	}
+	return nil
+}
+
+// Flags are those of every bench.
+type Flags struct {
+	Plan        string
+	Out         string
+	Resume      bool
+	Experiments []string
+}
+
+// Add defines the flags. name is that of the bench, plans what --plan takes.
+func (b *Flags) Add(f *pflag.FlagSet, name, plans string) {
+	f.StringVar(&b.Plan, "plan", "mini", "how much to run: "+plans)
+	f.StringSliceVar(&b.Experiments, "experiments", nil, "experiments of the plan to run, or groups of them (default all; a wrong name lists them)")
+	f.StringVar(&b.Out, "out", "", "directory for samples, results and the report (default out/bench-"+name+"-TIME)")
+	f.BoolVar(&b.Resume, "resume", false, "go on from the samples in --out")
+}
+
+// Alias defines an older name of --experiments.
+func (b *Flags) Alias(f *pflag.FlagSet, name string) {
+	f.StringSliceVar(&b.Experiments, name, nil, "the same as --experiments")
+	f.Lookup(name).Hidden = true
+}
+
+// Names lists the plans for a help text and an error.
+func Names[P any](plans map[string]P) string {
+	return strings.Join(slices.Sorted(maps.Keys(plans)), ", ")
+}
+
+// Choose returns the plan that was asked for.
+func PlanOf[P any](b *Flags, plans map[string]P) (P, error) {
+	plan, ok := plans[b.Plan]
+	if !ok {
+		return plan, fmt.Errorf("--plan %q: want one of %s", b.Plan, Names(plans))
+	}
+	return plan, nil
+}
+
+// Options makes the flags agree with each other and with the steps of the plan.
+func (b *Flags) Options(name string, steps []Step) (Options, error) {
+	if b.Resume && b.Out == "" {
+		return Options{}, errors.New("--resume: name the directory with --out")
+	}
+	if _, _, err := Choose(steps, b.Experiments); err != nil {
+		return Options{}, fmt.Errorf("--experiments: %w", err)
+	}
+	return Options{Out: cmp.Or(b.Out, Stamped("bench-"+name)), Resume: b.Resume, Experiments: b.Experiments}, nil
+}
+
+// Stamped names a directory for the results of a run that starts now.
+func Stamped(kind string) string {
+	return filepath.Join("out", kind+"-"+time.Now().Format("20060102-150405"))
+}
+
+// Tell has a run write how it goes: what it says, and a line for each sample with
+// its rate in a unit, or, without a unit, the time of one operation. more adds
+// what else is worth a look; it may be nil.
+func (o *Options) Tell(w io.Writer, unit string, more func(*bench.Sample) string) {
+	o.Say = func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+	o.Progress = func(p bench.Progress) {
+		s := &p.Sample
+		figure := time.Duration(s.Seconds / float64(max(s.Ops, 1)) * float64(time.Second)).Round(time.Microsecond).String()
+		if unit != "" {
+			rate := 0.0
+			if s.Seconds > 0 {
+				rate = float64(s.Ops) / s.Seconds
+			}
+			figure = fmt.Sprintf("%.0f %s", rate, unit)
+		}
+		note := ""
+		if more != nil {
+			note = more(s)
+		}
+		switch {
+		case p.Cached:
+			note += "  (kept)"
+		case p.Round < 0:
+			note += "  (warm-up)"
+		}
+		if n := s.Failed(); n > 0 {
+			note += fmt.Sprintf("  %d failed", n)
+		}
+		if len(s.Invalid) > 0 {
+			note += "  INVALID: " + strings.Join(s.Invalid, "; ")
+		}
+		fmt.Fprintf(w, "  [%d/%d] %-22s %15s%s\n", p.Done, p.Total, p.Side, figure, note)
+	}
+}
+
+// P50 tells the median latency of a sample, for Tell.
+func P50(s *bench.Sample) string {
+	if s.Latency == nil || s.Latency.Count() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  p50 %s", time.Duration(s.Latency.Quantile(0.5)).Round(time.Microsecond))
+}
