@@ -31,6 +31,8 @@ type Answer struct {
 	Tag string
 	// Table is what a command shows; nil for those that do something.
 	Table *sight.Table
+	// Then, unless it is nil, is to be called when the answer has been sent.
+	Then func()
 }
 
 // A Refusal is why the console does not carry out a command.
@@ -41,10 +43,14 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Message }
 
+func refuse(format string, args ...any) error { return &Refusal{Message: fmt.Sprintf(format, args...)} }
+
 // A Side is what the console asks of one side of the proxy alone.
 type Side interface {
-	// Upstream is the address of the database server.
+	// Upstream is the address of the database server, and Database the one there
+	// that weir's own user connects to, or "".
 	Upstream() string
+	Database() string
 	// Options are the settings in force that both sides have; Settings are those
 	// that this one has beside them.
 	Options() *session.Options
@@ -88,7 +94,7 @@ func (s *Server[L]) Command(ctx context.Context, text string) (Answer, error) {
 		}
 		return Answer{Tag: verb, Table: &t}, nil
 	}
-	return Answer{}, unknownCommand(text)
+	return s.control(ctx, verb, words[1:], text)
 }
 
 // showPatience bounds the collecting of what is shown.
@@ -132,11 +138,45 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 		}
 		return table(&snap), nil
 	}
+	o := s.side.Options()
 	switch what {
 	case "POOLS":
-		return fromSnapshot((*sight.Snapshot).PoolsTable)
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table { return snap.PoolsTable(poolMode(o.Mode)) })
+	case "DATABASES":
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
+			for _, name := range adminDatabases {
+				snap.AddDatabase(sight.DatabaseStatus{Name: name})
+			}
+			l := sight.DatabaseLimits{Mode: poolMode(o.Mode), PoolSize: o.PoolSize, MaxClients: o.MaxClients, Lifetime: o.ServerLifetime}
+			l.Host, l.Port = hostPort(s.side.Upstream())
+			return snap.DatabasesTable(l)
+		})
+	case "USERS":
+		return fromSnapshot((*sight.Snapshot).UsersTable)
+	case "LISTS":
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
+			return snap.ListsTable(max(0, int(s.Sessions.Load()-s.Consoles.Load())-snap.Clients))
+		})
 	case "STATS":
-		return fromSnapshot((*sight.Snapshot).StatsTable)
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
+			now := snap.Totals()
+			return sight.StatsTable(now, s.stats.averages(now, snap.Uptime))
+		})
+	case "STATS_TOTALS":
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table { return sight.CountsTable(snap.Totals()) })
+	case "STATS_AVERAGES":
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
+			return sight.CountsTable(s.stats.averages(snap.Totals(), snap.Uptime))
+		})
+	case "TOTALS":
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
+			now := snap.Totals()
+			return sight.TotalsTable(now, s.stats.averages(now, snap.Uptime))
+		})
+	case "POOL_STATS":
+		return fromSnapshot((*sight.Snapshot).PoolStatsTable)
+	case "STATE":
+		return s.stateTable(), nil
 	case "BATCHES":
 		return fromSnapshot((*sight.Snapshot).BatchesTable)
 	case "STATEMENTS":
@@ -153,10 +193,14 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 		return sight.Table{Cols: []string{"version"}, Rows: [][]string{{"weir " + sight.Version}}}, nil
 	case "HELP":
 		t := sight.Table{Cols: []string{"command"}}
-		all := append(s.side.Shows(), "BATCHES", "CLIENTS", "CONFIG", "PINS", "POOLS", "SERVERS", "STATEMENTS", "STATS", "VERSION")
+		all := append(s.side.Shows(), "BATCHES", "CLIENTS", "CONFIG", "DATABASES", "LISTS", "PINS", "POOLS", "POOL_STATS", "SERVERS", "STATE",
+			"STATEMENTS", "STATS", "STATS_AVERAGES", "STATS_TOTALS", "TOTALS", "USERS", "VERSION")
 		slices.Sort(all)
 		for _, c := range all {
 			t.Add("SHOW " + c)
+		}
+		for _, c := range commands {
+			t.Add(c)
 		}
 		return t, nil
 	}
@@ -164,6 +208,28 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 		return t, nil
 	}
 	return sight.Table{}, unknownCommand("SHOW " + what)
+}
+
+// poolMode is the mode in PgBouncer's words. In mode auto a client has a backend for
+// a transaction, unless its session is pinned.
+func poolMode(m session.Mode) string {
+	if m == session.ModeAuto {
+		return string(session.ModeTransaction)
+	}
+	return string(m)
+}
+
+// stateTable answers SHOW STATE.
+func (s *Server[L]) stateTable() sight.Table {
+	_, all := s.gates.list()
+	t := sight.Table{Cols: []string{"key", "value"}}
+	for _, kv := range []struct {
+		key string
+		on  bool
+	}{{"active", !all}, {"paused", all}, {"suspended", false}} {
+		t.Add(kv.key, map[bool]string{true: "yes", false: "no"}[kv.on])
+	}
+	return t
 }
 
 // onLoops calls f on each loop in turn. Loops that have ended are left out.
@@ -190,7 +256,8 @@ type ClientInfo struct {
 	Waiting        time.Duration // since when it waits for a backend; 0 if it does not
 
 	Statements, Grouped, Errors uint64
-	Active                      bool // something of it is under way, or waits
+	Received, Sent              uint64 // bytes
+	Active                      bool   // something of it is under way, or waits
 	Pinned                      bool
 }
 

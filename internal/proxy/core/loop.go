@@ -17,6 +17,8 @@ type Client interface {
 	Drain()
 	// Shutdown ends the session because weir stops.
 	Shutdown()
+	// Kill ends the session at once, and what is under way of it.
+	Kill()
 	// Info describes the session.
 	Info() ClientInfo
 }
@@ -34,6 +36,13 @@ type Pool interface {
 	AddTo(out *sight.Snapshot)
 	// Name is whose backends these are.
 	Name() (database, user string)
+	// Pause has no statement begin any more, and closes every backend when it is
+	// free; Resume ends that. Reconnect has the backends replaced.
+	Pause()
+	Resume()
+	Reconnect()
+	// Connections counts the backends, also those being opened.
+	Connections() int
 	// Servers describes the backends.
 	Servers() []ServerInfo
 }
@@ -55,6 +64,16 @@ type Loop[K comparable, P Pool, C Client] struct {
 	BadHints, ProtocolErrors uint64
 
 	weight atomic.Int64
+}
+
+// Add makes a pool one of the loop's. A database that is paused is so for all its
+// pools.
+func (l *Loop[K, P, C]) Add(key K, p P, g Gate) {
+	l.Pools[key] = p
+	l.PoolList = append(l.PoolList, p)
+	if g.Paused {
+		p.Pause()
+	}
 }
 
 // Init makes the loop's tables.
@@ -156,6 +175,11 @@ func (l *Loop[K, P, C]) AddTo(out *sight.Snapshot) {
 		i := c.Info()
 		ps := out.PoolOf(i.Database, i.User)
 		ps.Clients++
+		ps.Received += i.Received
+		ps.Sent += i.Sent
+		if i.Waiting > 0 {
+			ps.WaitingClients++
+		}
 		if i.Pinned {
 			ps.Pinned++
 		}

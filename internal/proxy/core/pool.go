@@ -56,6 +56,7 @@ type Dialect[B, C, U, L, N any] interface {
 // into the pool. A side embeds it in its own pool. It belongs to the loop's thread.
 type Base[B Backend[U], C any, U Unit, L any, N any] struct {
 	Size     int
+	Paused   bool // nothing begins, and backends close when they are free
 	Backends []B
 	Free     []B // most recently used last
 	Shared   Pipelines[B, U]
@@ -171,7 +172,7 @@ func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 	if len(p.Reads) > 0 && p.Shared.Len() < readLanes {
 		want++
 	}
-	if want == 0 || p.loop.Draining() {
+	if want == 0 || p.Paused || p.loop.Draining() {
 		return
 	}
 	if !p.side.MayDial() {
@@ -196,11 +197,13 @@ func (p *Base[B, C, U, L, N]) dial() {
 		posted := p.loop.Post(func() {
 			p.Dialing--
 			switch {
+			case p.epoch != epoch: // out of date already
+				if err == nil {
+					p.side.Discard(conn)
+				}
+				p.Wake()
 			case err != nil:
 				p.side.DialFailed(err)
-			case p.epoch != epoch: // out of date already
-				p.side.Discard(conn)
-				p.Wake()
 			default:
 				p.side.Adopt(conn)
 			}
@@ -247,6 +250,11 @@ func (p *Base[B, C, U, L, N]) Retire() bool {
 	if !p.side.Replaceable() {
 		return false
 	}
+	p.retire()
+	return true
+}
+
+func (p *Base[B, C, U, L, N]) retire() {
 	p.epoch++
 	for _, b := range p.Backends {
 		b.Pooled().Retired = true
@@ -254,8 +262,24 @@ func (p *Base[B, C, U, L, N]) Retire() bool {
 	for len(p.Free) > 0 {
 		p.Free[0].Goodbye() // leaves p.Free
 	}
-	return true
 }
+
+// HoldBack pauses the pool: no statement begins, and every backend is closed when it is
+// free, whether weir can open another or not.
+func (p *Base[B, C, U, L, N]) HoldBack() {
+	p.Paused, p.DialErr = true, nil
+	p.retire()
+	p.Wake()
+}
+
+// Resume has statements begin again.
+func (p *Base[B, C, U, L, N]) Resume() {
+	p.Paused = false
+	p.Wake()
+}
+
+// Connections counts the backends, also those being opened.
+func (p *Base[B, C, U, L, N]) Connections() int { return len(p.Backends) + p.Dialing }
 
 // Reap closes free backends that nobody needed for long, or that are old.
 func (p *Base[B, C, U, L, N]) Reap() {

@@ -34,6 +34,18 @@ type EventLoop interface {
 
 	// Clock is the time of the present turn.
 	Clock() time.Duration
+	// SetPatience bounds how long a drain may take.
+	SetPatience(d time.Duration)
+	// Pause, Resume, Reconnect and Kill are the console's commands for a database,
+	// for all if that is "". Backends counts its server connections, Retired those
+	// that are to be closed.
+	Pause(database string)
+	Resume(database string)
+	Reconnect(database string)
+	Kill(database string)
+	KillClient(id uint32) bool
+	Backends(database string) int
+	Retired(database string) int
 	// EachClient and EachServer call f for the clients, and the backends of each
 	// pool.
 	EachClient(f func(c *ClientInfo) bool)
@@ -58,7 +70,12 @@ type Server[L EventLoop] struct {
 	// is given up then.
 	DialCtx context.Context
 
+	// Process is asked for what concerns all of weir; nil if there is nobody to ask.
+	// To be set before Serve.
+	Process Process
+
 	Sessions atomic.Int64  // clients that are logged in, or log in
+	Consoles atomic.Int64  // of these: at the admin console
 	Logins   atomic.Uint64 // that came to a good end
 	Failed   atomic.Uint64 // logins
 	Refused  atomic.Uint64 // logins, by weir itself
@@ -70,6 +87,15 @@ type Server[L EventLoop] struct {
 	ln        net.Listener
 	stopping  atomic.Bool
 	stopDials context.CancelFunc
+
+	serving       context.Context // ends when loops are to drain
+	stop          context.CancelFunc
+	accepting     context.Context // ends when no more clients are taken
+	stopAccepting context.CancelFunc
+	emptied       chan struct{} // has one: Serve is to end when all clients have left
+
+	gates gates
+	stats stats
 
 	mu     sync.Mutex
 	owners map[uint32]L // guarded by mu: whose loop a client is on, by its id
@@ -83,6 +109,9 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 	s.Log, s.engine, s.side, s.began = o.Log, engine, side, time.Now()
 	s.owners = make(map[uint32]L)
 	s.DialCtx, s.stopDials = context.WithCancel(context.Background())
+	s.serving, s.stop = context.WithCancel(context.Background())
+	s.accepting, s.stopAccepting = context.WithCancel(s.serving)
+	s.emptied = make(chan struct{}, 1)
 	for range o.Loops {
 		l, err := newLoop()
 		if err != nil {
@@ -119,18 +148,24 @@ func (s *Server[L]) Stopping() bool { return s.stopping.Load() }
 // it takes no new clients, lets transactions under way finish for as long as the
 // loops are patient, closes everything and returns.
 func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.Conn)) error {
-	g, gctx := errgroup.WithContext(ctx)
+	defer context.AfterFunc(ctx, s.stop)()
+	defer s.stop()
+	g, gctx := errgroup.WithContext(s.serving)
 	for _, l := range s.Loops {
 		g.Go(func() error { return l.Run(gctx) })
 	}
 	g.Go(func() error {
-		return netloop.Accept(gctx, s.ln, s.Log, &s.Background, func(conn net.Conn) { login(gctx, conn) })
+		return netloop.Accept(s.accepting, s.ln, s.Log, &s.Background, func(conn net.Conn) { login(gctx, conn) })
 	})
-	stop := context.AfterFunc(gctx, func() {
+	g.Go(func() error { s.awaitEmpty(gctx); return nil })
+	g.Go(func() error { s.keepAverages(gctx); return nil })
+	stopAccepting := context.AfterFunc(gctx, s.stopAccepting) // also where a loop fails
+	defer stopAccepting()
+	closed := context.AfterFunc(s.accepting, func() {
 		s.stopping.Store(true)
 		_ = s.ln.Close()
 	})
-	defer stop()
+	defer closed()
 	err := g.Wait()
 	s.stopDials()
 	s.Background.Wait()
@@ -200,5 +235,13 @@ func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 		}
 	}
 	out.Sort()
+	seen := make(map[string]bool)
+	for i := range out.Pools {
+		seen[out.Pools[i].Database] = true
+	}
+	for _, name := range s.databases(seen) {
+		g := s.GateOf(name)
+		out.AddDatabase(sight.DatabaseStatus{Name: name, Paused: g.Paused, Disabled: g.Disabled})
+	}
 	return out, nil
 }

@@ -23,20 +23,29 @@ type fakeClient struct {
 
 func (c *fakeClient) Tick()     {}
 func (c *fakeClient) Drain()    { c.Shutdown() }
+func (c *fakeClient) Kill()     { c.Shutdown() }
 func (c *fakeClient) Shutdown() { delete(c.l.Clients, c.id) }
 func (c *fakeClient) Info() core.ClientInfo {
 	return core.ClientInfo{ID: c.id, Database: "d", User: "u", Active: c.active, Pinned: !c.active}
 }
 
 // fakePool has heard from its server at answered.
-type fakePool struct{ answered time.Duration }
+type fakePool struct {
+	answered        time.Duration
+	paused, retired bool
+	backends        int
+}
 
 func (p *fakePool) Tick()                     {}
+func (p *fakePool) Pause()                    { p.paused = true }
+func (p *fakePool) Resume()                   { p.paused = false }
+func (p *fakePool) Reconnect()                { p.retired = true }
+func (p *fakePool) Connections() int          { return p.backends }
 func (p *fakePool) CloseAll()                 {}
 func (p *fakePool) LastAnswer() time.Duration { return p.answered }
 func (p *fakePool) Name() (string, string)    { return "d", "u" }
 func (p *fakePool) Servers() []core.ServerInfo {
-	return []core.ServerInfo{{ID: 42, Free: p.answered == 0, Mode: "free"}}
+	return []core.ServerInfo{{ID: 42, Retired: p.retired, Free: p.answered == 0, Mode: "free"}}
 }
 func (p *fakePool) AddTo(out *sight.Snapshot) { out.PoolOf("d", "u").Size++ }
 
@@ -49,6 +58,7 @@ type fakeServer struct {
 	options session.Options
 }
 
+func (s *fakeServer) Database() string          { return "d" }
 func (s *fakeServer) Upstream() string          { return "192.0.2.1:5432" }
 func (s *fakeServer) Options() *session.Options { return &s.options }
 func (s *fakeServer) Settings() []core.Setting  { return []core.Setting{{Key: "fake", Value: 1}} }

@@ -10,7 +10,9 @@ import (
 // PoolStats counts what a pool has done since the start; see sight.PoolStatus.
 type PoolStats struct {
 	Units, Reads, Grouped, Errors uint64
+	Transactions                  uint64
 	Bytes                         uint64
+	Received, Sent                uint64 // by clients that have left
 	Waits, Timeouts               uint64
 	Waited                        time.Duration
 	Replays, Reruns               uint64
@@ -26,7 +28,10 @@ func (st *PoolStats) AddTo(ps *sight.PoolStatus) {
 	ps.Reads += st.Reads
 	ps.Grouped += st.Grouped
 	ps.Errors += st.Errors
+	ps.Transactions += st.Transactions
 	ps.Bytes += st.Bytes
+	ps.Received += st.Received
+	ps.Sent += st.Sent
 	ps.Waits += st.Waits
 	ps.Waited += st.Waited
 	ps.Timeouts += st.Timeouts

@@ -42,6 +42,9 @@ func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
 // Upstream implements core.Side.
 func (s *Server) Upstream() string { return s.cfg().MySQL.Address }
 
+// Database implements core.Side.
+func (s *Server) Database() string { return s.cfg().MySQL.Database }
+
 // Options implements core.Side.
 func (s *Server) Options() *session.Options { return &s.cfg().Options }
 
@@ -85,7 +88,7 @@ func (c *client) Info() core.ClientInfo {
 	i := core.ClientInfo{
 		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, State: c.state(), Pins: c.pins.String(),
 		Prepared: len(c.stmts), Since: c.since, LastUsed: c.idleSince,
-		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Active: c.busy(), Pinned: c.pins != 0,
+		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins != 0,
 	}
 	if c.waiting {
 		i.Waiting = c.queuedAt

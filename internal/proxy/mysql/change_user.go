@@ -45,6 +45,8 @@ func (c *client) changeUser(msg []byte) {
 func (c *client) leave(cu *mywire.ChangeUser) {
 	l := c.l
 	srv, again := l.srv, &client{l: l, id: c.id, addr: c.addr, caps: c.caps, salt: c.salt, tls: c.tls, borrows: c.borrows}
+	c.p.Stats.Received += c.s.Taken
+	c.p.Stats.Sent += c.s.Written
 	fd, unwritten := c.s.Release()
 	delete(l.Clients, c.id)
 	l.Taken()

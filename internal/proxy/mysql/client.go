@@ -409,6 +409,8 @@ func (c *client) letRead() {
 }
 
 func (c *client) OnClosed(error) {
+	c.p.Stats.Received += c.s.Taken
+	c.p.Stats.Sent += c.s.Written
 	c.waiting = false
 	delete(c.l.Clients, c.id)
 	c.l.srv.Left(c.id)

@@ -50,6 +50,10 @@ type Config struct {
 	// shown. "*" is all of them, and triggers as well. Default: none.
 	TrustFunctions []string
 
+	// Process is what the console asks to reload and to shut down. Default: none,
+	// and the console says so.
+	Process core.Process
+
 	// ClientTLS, ClientTLSMode: see mywire.AcceptConfig.
 	ClientTLS     *tls.Config
 	ClientTLSMode mywire.TLSMode

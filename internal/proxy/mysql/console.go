@@ -27,6 +27,9 @@ type console struct {
 	user string
 	// database is the name under which the client has come.
 	database string
+
+	ctx  context.Context // of the command under way
+	then func()          // what is to come of it when it has been answered; or nil
 }
 
 // serveConsole welcomes a client to the console and answers it until it leaves.
@@ -40,6 +43,8 @@ func (s *Server) serveConsole(ctx context.Context, v *visitor, database string) 
 	}
 	stop := context.AfterFunc(s.DialCtx, func() { _ = conn.Close() })
 	defer stop()
+	s.Consoles.Add(1)
+	defer s.Consoles.Add(-1)
 	con := &console{srv: s, caps: v.wire.Caps, id: v.c.id, user: v.key.user, database: database}
 	r := bufio.NewReader(conn)
 	for {
@@ -50,8 +55,18 @@ func (s *Server) serveConsole(ctx context.Context, v *visitor, database string) 
 		if err != nil || payload[0] == mywire.ComQuit {
 			return nil // the client has gone
 		}
-		if _, err := conn.Write(con.answer(payload)); err != nil {
+		var out []byte
+		if err := core.UntilHangup(s.DialCtx, conn, r, func(ctx context.Context) {
+			con.ctx, con.then = ctx, nil
+			out = con.answer(payload)
+		}); err != nil {
+			return err
+		}
+		if _, err := conn.Write(out); err != nil {
 			return nil
+		}
+		if con.then != nil {
+			con.then()
 		}
 	}
 }
@@ -134,7 +149,8 @@ func (con *console) query(sql string) []byte {
 	if len(words) == 2 && words[0] == "USE" {
 		return con.use(strings.Trim(strings.Fields(sql)[1], "`"))
 	}
-	a, err := con.srv.Command(con.srv.DialCtx, sql)
+	a, err := con.srv.Command(con.ctx, sql)
+	con.then = a.Then
 	var no *core.Refusal
 	switch {
 	case err == nil && a.Table != nil:
@@ -205,7 +221,7 @@ func (con *console) emptyShow(words []string) (t sight.Table, ok bool) {
 		return sight.Table{Cols: []string{"Level", "Code", "Message"}}, true
 	case "COLLATION", "CHARACTER":
 		return sight.Table{Cols: []string{"Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"}}, true
-	case "DATABASES", "SCHEMAS":
+	case "SCHEMAS":
 		return sight.Table{Cols: []string{"Database"}, Rows: [][]string{{con.database}}}, true
 	case "TABLES":
 		return sight.Table{Cols: []string{"Tables_in_" + con.database}}, true

@@ -494,6 +494,7 @@ func (c *client) groupAnswered(u *unit, id uint64, warnings uint16) {
 	c.last.grouped(u, id, warnings)
 	c.p.Stats.Grouped++
 	c.p.count(u, c.l.Now)
+	c.p.Stats.Transactions++
 	c.resume()
 	if c.draining {
 		c.leaveIfIdle()

@@ -397,13 +397,13 @@ func isShowWarnings(sql string) bool {
 // may ask why its last statement failed.
 func (c *client) keepsForDiagnostics() bool {
 	return c.last.leftOn(c.link) && c.link.lastUser == c && c.l.cfg.Mode == session.ModeAuto &&
-		len(c.p.Excl) == 0 && len(c.p.Reads) == 0 && !c.draining
+		len(c.p.Excl) == 0 && len(c.p.Reads) == 0 && !c.p.Paused && !c.draining
 }
 
 // reclaim takes backends back that clients keep for their diagnostics alone,
-// when others wait.
+// when others wait, or the pool is paused.
 func (p *pool) reclaim() {
-	if len(p.soft) == 0 || (len(p.Excl) == 0 && len(p.Reads) == 0) {
+	if len(p.soft) == 0 || len(p.Excl) == 0 && len(p.Reads) == 0 && !p.Paused {
 		return
 	}
 	for _, c := range p.soft {

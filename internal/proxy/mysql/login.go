@@ -145,6 +145,11 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 		s.Logins.Add(1)
 		return s.serveConsole(ctx, v, name)
 	}
+	if open, err := s.Admit(ctx, v.key.database); err != nil {
+		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
+	} else if !open {
+		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrDBAccessDenied, "weir: database '%s' takes no logins (DISABLE)", v.key.database))
+	}
 	if err := s.authenticate(ctx, v); err != nil {
 		return err
 	}
@@ -202,7 +207,7 @@ func (l *loop) admit(v *visitor, fd int) {
 			// committed must not run where they are not.
 			l.srv.renew(l)
 		}
-		if len(c.p.Backends)+c.p.Dialing < c.p.Size {
+		if !c.p.Paused && c.p.Connections() < c.p.Size {
 			c.p.Adopt(v.donated)
 		} else {
 			v.donated.close()

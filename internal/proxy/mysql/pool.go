@@ -98,8 +98,7 @@ func (l *loop) pool(key poolKey) *pool {
 		catalog:  l.catalogFor(key.user),
 	}
 	p.Init(p, max(1, (l.cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
-	l.Pools[key] = p
-	l.PoolList = append(l.PoolList, p)
+	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
 }
 
@@ -418,9 +417,13 @@ func (p *pool) Tick() {
 		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
 	}
 	if cfg.QueueTimeout > 0 && p.Waiting() > 0 {
-		p.failWaiting(cfg.QueueTimeout, mywire.NewError(mywire.ErrTooManyConnections,
+		e := mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: no backend of pool %s became free within %s: %s; %d statements wait; raise --pool-size, shorten transactions, or raise --queue-timeout",
-			p.key, cfg.QueueTimeout, p.uses(), p.Waiting()))
+			p.key, cfg.QueueTimeout, p.uses(), p.Waiting())
+		if p.Paused {
+			e = p.pausedError()
+		}
+		p.failWaiting(cfg.QueueTimeout, e)
 	}
 	p.Reap()
 	if p.Waiting() > 0 {

@@ -43,6 +43,7 @@ func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := new(Server)
 	s.config.Store(&cfg)
+	s.Process = cfg.Process
 	s.creds = newCredentials(&cfg)
 	s.grants.seed = maphash.MakeSeed()
 	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {

@@ -15,6 +15,7 @@ func (c *client) answered(b *backend, u *unit) {
 	c.idleSince = c.l.Now
 	c.p.count(u, c.l.Now)
 	if b.owner != c {
+		c.p.Stats.Transactions++
 		c.inflight--
 		c.letRead()
 		if u.failed {
@@ -47,6 +48,9 @@ func (c *client) answered(b *backend, u *unit) {
 	}
 	c.settled(b, u)
 	c.settleOwn(u)
+	if !c.inTx() {
+		c.p.Stats.Transactions++
+	}
 	if !u.failed && u.change&changeQuit != 0 {
 		b.Doomed = true // the server is about to close it
 		c.s.CloseAfterFlush()

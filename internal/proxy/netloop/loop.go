@@ -128,6 +128,10 @@ func (l *Loop) Abandon() {
 // Stats returns the counters; on the loop's thread only.
 func (l *Loop) Stats() Stats { return l.stats }
 
+// SetPatience bounds how long a drain may take from its beginning on, in place of
+// what Start said; on the loop's thread only.
+func (l *Loop) SetPatience(d time.Duration) { l.patience = d }
+
 // Draining tells whether Owner.Drain has been called.
 func (l *Loop) Draining() bool { return l.draining }
 
@@ -172,15 +176,15 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	stop := context.AfterFunc(ctx, func() { l.Post(func() {}) })
 	defer stop()
-	var drainUntil time.Duration
+	var began time.Duration
 	for {
 		if ctx.Err() != nil {
-			if drainUntil == 0 {
-				drainUntil = l.clock() + l.patience
+			if !l.draining {
+				began = l.clock()
 				l.draining = true
 				l.owner.Drain()
 			}
-			if l.owner.Drained() || l.clock() >= drainUntil {
+			if l.owner.Drained() || l.clock()-began >= l.patience {
 				break
 			}
 		}

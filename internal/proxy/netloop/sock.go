@@ -38,8 +38,9 @@ type Sock struct {
 	Out []byte
 	// Flushes counts the times that output was handed to the kernel.
 	Flushes uint64
-	// Written counts the bytes of output that the kernel took.
-	Written uint64
+	// Taken counts the bytes that were read, Written those of output that the kernel
+	// took.
+	Taken, Written uint64
 	// Closing: the socket is closed when Out is written. Closed: it is gone.
 	// For reading only.
 	Closing, Closed bool
@@ -117,6 +118,7 @@ func (s *Sock) readable() {
 	}
 	s.l.stats.Reads++
 	s.l.stats.BytesIn += uint64(n)
+	s.Taken += uint64(n)
 	p := buf[:n]
 	if len(s.In) > 0 {
 		s.In = append(s.In, p...)

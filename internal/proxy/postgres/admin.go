@@ -43,6 +43,9 @@ func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pg
 // Upstream implements core.Side.
 func (s *Server) Upstream() string { return s.cfg().Postgres.Address }
 
+// Database implements core.Side.
+func (s *Server) Database() string { return s.cfg().Postgres.Database }
+
 // Options implements core.Side.
 func (s *Server) Options() *session.Options { return &s.cfg().Options }
 
@@ -125,7 +128,7 @@ func (c *client) Info() core.ClientInfo {
 	i := core.ClientInfo{
 		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, App: c.app, State: c.state(), Pins: c.pins.String(),
 		Prepared: len(c.stmts), Since: c.since, LastUsed: c.idleSince,
-		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Active: c.busy(), Pinned: c.pins != 0,
+		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins != 0,
 	}
 	if c.waiting {
 		i.Waiting = c.queuedAt

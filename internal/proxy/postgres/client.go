@@ -347,7 +347,7 @@ func (c *client) unitOf(p []byte) *unit {
 // earlier ones, on the same backend, so that their answers come in order.
 func (c *client) mayFollow() bool {
 	b := c.reader
-	return b != nil && b.Mode == core.ModeShared && b.set == c.set && b.Depth() < core.MaxPipeline && b.Cancels == 0 && !b.Doomed && len(c.p.Reads) == 0 && len(c.again) == 0
+	return b != nil && b.Mode == core.ModeShared && !b.Retired && b.set == c.set && b.Depth() < core.MaxPipeline && b.Cancels == 0 && !b.Doomed && len(c.p.Reads) == 0 && len(c.again) == 0
 }
 
 // batchWindow tells whether a write is to join a group, and the most it may
@@ -394,6 +394,9 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 	}
 	c.pay()
 	c.p.count(u, c.l.Now)
+	if status == pgwire.StatusIdle {
+		c.p.Stats.Transactions++
+	}
 	c.resume()
 	if c.draining {
 		c.leaveIfIdle()
@@ -554,6 +557,8 @@ func (c *client) freeSource() {
 }
 
 func (c *client) OnClosed(err error) {
+	c.p.Stats.Received += c.s.Taken
+	c.p.Stats.Sent += c.s.Written
 	c.waiting = false
 	delete(c.l.Clients, c.id)
 	c.l.srv.Left(c.id)

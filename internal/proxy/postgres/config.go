@@ -50,6 +50,10 @@ type Config struct {
 	// into them.
 	TrustFunctions []string
 
+	// Process is what the console asks to reload and to shut down. Default: none,
+	// and the console says so.
+	Process core.Process
+
 	// ClientTLS, ClientTLSMode: see pgwire.AcceptConfig.
 	ClientTLS     *tls.Config
 	ClientTLSMode pgwire.TLSMode

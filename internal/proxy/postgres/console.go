@@ -24,16 +24,21 @@ func (s *Server) serveConsole(conn net.Conn) error {
 	}
 	stop := context.AfterFunc(s.DialCtx, func() { _ = conn.Close() })
 	defer stop()
+	s.Consoles.Add(1)
+	defer s.Consoles.Add(-1)
 	out := pgwire.AppendParameterStatus(nil, "server_version", "15.0 (weir)")
 	out = pgwire.AppendParameterStatus(out, "client_encoding", "UTF8")
 	out = pgwire.AppendParameterStatus(out, "standard_conforming_strings", "on")
 	out = pgwire.AppendBackendKeyData(out, 1, make([]byte, 4))
 	out = pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
 	r := bufio.NewReader(conn)
+	then := func() {}
 	for {
 		if _, err := conn.Write(out); err != nil {
 			return nil // the client has gone
 		}
+		then()
+		then = func() {}
 		typ, body, err := readMessage(r, 1<<16)
 		if err != nil || typ == pgwire.ClientTerminate {
 			return nil
@@ -44,7 +49,14 @@ func (s *Server) serveConsole(conn net.Conn) error {
 			if err != nil {
 				return err
 			}
-			out = s.answer(out[:0], string(sql))
+			if err := core.UntilHangup(s.DialCtx, conn, r, func(ctx context.Context) {
+				var a core.Answer
+				if a, out = s.answer(ctx, out[:0], string(sql)); a.Then != nil {
+					then = a.Then
+				}
+			}); err != nil {
+				return err
+			}
 		case pgwire.ClientSync:
 			out = pgwire.AppendReadyForQuery(out[:0], pgwire.StatusIdle)
 		default:
@@ -59,8 +71,8 @@ func (s *Server) serveConsole(conn net.Conn) error {
 }
 
 // answer carries out one command.
-func (s *Server) answer(out []byte, sql string) []byte {
-	a, err := s.Command(s.DialCtx, sql)
+func (s *Server) answer(ctx context.Context, out []byte, sql string) (core.Answer, []byte) {
+	a, err := s.Command(ctx, sql)
 	var no *core.Refusal
 	switch {
 	case errors.As(err, &no):
@@ -80,7 +92,7 @@ func (s *Server) answer(out []byte, sql string) []byte {
 	default:
 		out = pgwire.AppendCommandComplete(out, a.Tag)
 	}
-	return pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
+	return a, pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
 }
 
 const oidText = 25

@@ -506,6 +506,7 @@ func (c *client) groupAnswered(u *unit) {
 	}
 	c.p.Stats.Grouped++
 	c.p.count(u, c.l.Now)
+	c.p.Stats.Transactions++
 	c.resume()
 	if c.draining {
 		c.leaveIfIdle()

@@ -94,6 +94,12 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		s.Logins.Add(1)
 		return s.serveConsole(conn)
 	}
+	if open, err := s.Admit(ctx, start.Database); err != nil {
+		_ = refuse(pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir: %v", err))
+		return err
+	} else if !open {
+		return refuse(pgwire.NewFatal(pgwire.CodeCannotConnectNow, "weir: database %q takes no logins (DISABLE)", start.Database))
+	}
 	donated, err := s.authenticate(ctx, conn, start)
 	if err != nil {
 		return err
@@ -184,7 +190,7 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, don
 	if donated != nil {
 		// A user whose secret weir does not know: every login brings a
 		// connection, which is kept while the pool has room.
-		if len(c.p.Backends)+c.p.Dialing < c.p.Size {
+		if !c.p.Paused && c.p.Connections() < c.p.Size {
 			c.p.Adopt(donated)
 		} else {
 			c.p.fresh(donated.params)

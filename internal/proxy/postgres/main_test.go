@@ -176,6 +176,8 @@ type weir struct {
 	tb   testing.TB
 	db   string
 	stop func() error // ends it and waits; idempotent
+	// ended is closed when Run has returned.
+	ended chan struct{}
 }
 
 // start runs a proxy in front of the shared server for the length of tb. Its
@@ -208,8 +210,11 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	w := &weir{Server: s, tb: tb, db: db}
+	w := &weir{Server: s, tb: tb, db: db, ended: make(chan struct{})}
+	go func() {
+		ended <- s.Run(ctx)
+		close(w.ended)
+	}()
 	var result error
 	done := false
 	w.stop = func() error {

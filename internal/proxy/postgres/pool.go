@@ -78,8 +78,7 @@ func (l *loop) pool(key poolKey) *pool {
 	p.Init(p, max(1, (l.cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.guard = p.ownStmt(guardSQL)
 	p.marker = p.ownStmt(markerSQL)
-	l.Pools[key] = p
-	l.PoolList = append(l.PoolList, p)
+	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
 }
 
@@ -351,14 +350,19 @@ func (p *pool) Tick() {
 			"weir: no backend of pool %s became free within %s", p.key, cfg.QueueTimeout)
 		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.Backends)-len(p.Free), p.Size, p.Waiting())
 		e.Hint = "Raise --pool-size, shorten transactions, or raise --queue-timeout."
+		if p.Paused {
+			e = p.pausedError()
+		}
 		p.failWaiting(cfg.QueueTimeout, e)
 	}
 	p.Reap()
 	if p.Waiting() > 0 {
 		p.Wake()
 	}
-	p.proof.tick(p)
-	p.audit()
+	if !p.Paused {
+		p.proof.tick(p)
+		p.audit()
+	}
 	if p.known && len(p.lanes) > 0 && p.l.Now-p.factsAt > factsKeep {
 		p.factsAt = p.l.Now
 		p.askIn(p.settings.Empty(), factsSQL, p.learn)

@@ -358,9 +358,14 @@ func (s *Server) renew(r reach) {
 }
 
 func (p *pool) renewBackends() {
-	clear(p.greeting)
-	p.forgetTexts()
+	p.forgetGreetings()
 	if p.Retire() {
 		p.known = false
 	}
+}
+
+// forgetGreetings forgets what the pool has learned of sessions through its backends.
+func (p *pool) forgetGreetings() {
+	clear(p.greeting)
+	p.forgetTexts()
 }

@@ -41,6 +41,7 @@ func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := new(Server)
 	s.config.Store(&cfg)
+	s.Process = cfg.Process
 	s.creds.init(&cfg)
 	s.lookups.init()
 	s.away.init()

@@ -27,6 +27,7 @@ type collector struct {
 	latency                                            *prometheus.Desc
 	groups, members, fallbacks, lanes                  *prometheus.Desc
 	shapeRuns, shapeErrors, shapeCost                  *prometheus.Desc
+	paused, disabled                                   *prometheus.Desc
 	loopBusy, loopTurns, loopSyscalls, bytes, badHints *prometheus.Desc
 }
 
@@ -68,6 +69,8 @@ func Collector(sources ...Source) prometheus.Collector {
 		shapeRuns:    d("statement_runs_total", "Executions by statement shape, busiest hundred.", "verb", "statement"),
 		shapeErrors:  d("statement_errors_total", "Errors by statement shape.", "verb", "statement"),
 		shapeCost:    d("statement_cost_seconds", "Learned cost of a statement shape on the server.", "verb", "statement"),
+		paused:       d("database_paused", "1 if the console has paused the database.", "database"),
+		disabled:     d("database_disabled", "1 if the console has it refuse logins.", "database"),
 		loopBusy:     d("loop_busy_seconds_total", "Time in which an event loop did not sleep."),
 		loopTurns:    d("loop_turns_total", "Turns of the event loops."),
 		loopSyscalls: d("loop_syscalls_total", "System calls of the event loops on sockets.", "call"),
@@ -104,6 +107,10 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 	count(c.logins, float64(snap.LoginsFailed), "failed")
 	count(c.logins, float64(snap.LoginsRefused), "refused")
 	count(c.badHints, float64(snap.BadHints))
+	for _, d := range snap.Databases {
+		gauge(c.paused, float64(bit(d.Paused)), d.Name)
+		gauge(c.disabled, float64(bit(d.Disabled)), d.Name)
+	}
 	for i := range snap.Pools {
 		p := &snap.Pools[i]
 		db, user := p.Database, p.User

@@ -27,6 +27,7 @@ type Snapshot struct {
 	BadHints       uint64
 	Loops          []netloop.Stats
 	Pools          []PoolStatus
+	Databases      []DatabaseStatus
 	Lanes          []LaneStatus
 	Shapes         []ShapeStatus
 }
@@ -37,6 +38,7 @@ type PoolStatus struct {
 	Size           int
 	Clients        int // logged in
 	Active         int // have a unit under way
+	WaitingClients int // wait for a backend of their own
 	Waiting        int // statements that wait for a backend
 	OldestWait     time.Duration
 	Backends       int
@@ -47,7 +49,9 @@ type PoolStatus struct {
 	Dialing        int
 
 	Statements, Reads, Grouped, Errors uint64
+	Transactions                       uint64 // a statement outside of one counts as one
 	Bytes                              uint64
+	Received, Sent                     uint64 // over the sockets of clients
 	Waits, Timeouts                    uint64
 	Waited                             time.Duration
 	Replays, Reruns                    uint64
@@ -59,6 +63,13 @@ type PoolStatus struct {
 	Pins                               map[string]uint64 // by cause, since the start
 	Pinned                             int               // clients pinned now
 	Latency                            *measure.Hist     // ns, from the complete message to the answer
+}
+
+// DatabaseStatus is what the console has made of a database.
+type DatabaseStatus struct {
+	Name     string
+	Paused   bool
+	Disabled bool
 }
 
 // LaneStatus is one write lane.

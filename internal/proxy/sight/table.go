@@ -40,17 +40,8 @@ func millis(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/1e6, 'f', 3, 64)
 }
 
-// PoolsTable answers SHOW POOLS.
-func (s *Snapshot) PoolsTable() Table {
-	t := Table{Cols: []string{"database", "user", "clients", "active", "waiting", "max_wait_ms", "servers", "size", "free", "shared", "owned", "laned", "connecting", "pinned"}}
-	for _, p := range s.Pools {
-		t.Add(p.Database, p.User, p.Clients, p.Active, p.Waiting, p.OldestWait, p.Backends, p.Size, p.Free, p.Shared, p.Owned, p.Laned, p.Dialing, p.Pinned)
-	}
-	return t
-}
-
-// StatsTable answers SHOW STATS.
-func (s *Snapshot) StatsTable() Table {
+// PoolStatsTable answers SHOW POOL_STATS.
+func (s *Snapshot) PoolStatsTable() Table {
 	t := Table{Cols: []string{"database", "user", "statements", "shared_reads", "grouped_writes", "errors", "bytes", "waits", "wait_ms", "timeouts", "p50_ms", "p99_ms", "max_ms", "reruns", "replays", "connections_opened", "connection_errors"}}
 	for _, p := range s.Pools {
 		q := func(f float64) time.Duration { return time.Duration(p.Latency.Quantile(f)) }

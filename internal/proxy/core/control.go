@@ -1,0 +1,384 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// This file is the console's commands that do something: they hold databases back,
+// close connections, and end clients. What they ask of the whole process is Process's.
+
+// A Process is what the console asks of the process that the server runs in.
+type Process interface {
+	// Reload reads the configuration again. If that cannot be used the former one
+	// stays, and the error says why.
+	Reload() error
+	// End ends the process.
+	End(how Ending)
+}
+
+// A Gate is the state of a database: who may log in, and whether statements run.
+type Gate struct {
+	// Paused: no statement begins, and logins wait.
+	Paused bool
+	// Disabled: logins are refused.
+	Disabled bool
+}
+
+// gates are the states of all databases. Safe for concurrent use.
+type gates struct {
+	mu      sync.Mutex
+	all     bool            // guarded by mu: every database is paused
+	states  map[string]Gate // guarded by mu: without those that are open
+	changed chan struct{}   // guarded by mu: closed when something has changed
+}
+
+// set changes the state of a database. It reports whether that made a difference.
+func (g *gates) set(database string, change func(*Gate)) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	was := g.states[database]
+	now := was
+	change(&now)
+	if g.states == nil {
+		g.states = make(map[string]Gate)
+	}
+	if g.states[database] = now; now == (Gate{}) {
+		delete(g.states, database)
+	}
+	g.tell()
+	return now != was
+}
+
+// setAll pauses or resumes everything. It reports whether that made a difference.
+func (g *gates) setAll(paused bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	differs := g.all != paused
+	g.all = paused
+	for name, s := range g.states {
+		if s.Paused && !paused {
+			differs = true
+			if s.Paused = false; s == (Gate{}) {
+				delete(g.states, name)
+			} else {
+				g.states[name] = s
+			}
+		}
+	}
+	g.tell()
+	return differs
+}
+
+// tell wakes those who wait for a change. g.mu is held.
+func (g *gates) tell() {
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
+}
+
+// of returns the state of a database, and what is closed when it may have changed.
+func (g *gates) of(database string) (Gate, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.changed == nil {
+		g.changed = make(chan struct{})
+	}
+	s := g.states[database]
+	s.Paused = s.Paused || g.all
+	return s, g.changed
+}
+
+// list returns the states that are not open, and whether everything is paused.
+func (g *gates) list() (states map[string]Gate, all bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.states), g.all
+}
+
+// GateOf returns the state of a database.
+func (s *Server[L]) GateOf(database string) Gate {
+	state, _ := s.gates.of(database)
+	return state
+}
+
+// Admit waits while a database is paused, for a login. It reports false if logins to
+// it are refused, and an error if it stays paused for as long as ctx allows.
+func (s *Server[L]) Admit(ctx context.Context, database string) (bool, error) {
+	for {
+		state, changed := s.gates.of(database)
+		switch {
+		case state.Disabled:
+			return false, nil
+		case !state.Paused:
+			return true, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return true, ErrPaused(database)
+		}
+	}
+}
+
+// ErrPaused is why a login to a paused database came to nothing.
+func ErrPaused(database string) error {
+	return fmt.Errorf("database %q is paused, and was not resumed in time", database)
+}
+
+// control carries out a command that does something.
+func (s *Server[L]) control(ctx context.Context, verb string, args []string, text string) (Answer, error) {
+	done := Answer{Tag: verb}
+	var database string
+	switch verb {
+	case "PAUSE", "RESUME", "RECONNECT", "WAIT_CLOSE", "KILL", "DISABLE", "ENABLE":
+		if len(args) > 1 {
+			return Answer{}, refuse("%s takes one database", verb)
+		}
+		if len(args) == 1 {
+			database = args[0]
+		}
+		switch {
+		case IsAdminDatabase(database):
+			return Answer{}, refuse("database %q is the console itself", database)
+		case database == "" && (verb == "DISABLE" || verb == "ENABLE"):
+			return Answer{}, refuse("%s needs the name of a database", verb)
+		}
+	}
+	switch verb {
+	case "PAUSE":
+		return done, s.pause(ctx, database)
+	case "RESUME":
+		return done, s.resume(ctx, database)
+	case "RECONNECT":
+		return done, s.onLoops(ctx, func(l L) { l.Reconnect(database) })
+	case "WAIT_CLOSE":
+		return done, s.await(ctx, func(l L) int { return l.Retired(database) }, nil)
+	case "KILL":
+		return done, s.kill(ctx, database)
+	case "KILL_CLIENT":
+		return done, s.killClient(ctx, args)
+	case "DISABLE", "ENABLE":
+		if !s.gates.set(database, func(g *Gate) { g.Disabled = verb == "DISABLE" }) {
+			return Answer{}, refuse("database %q is %sd already", database, strings.ToLower(verb))
+		}
+		s.Log.Info("console: logins "+map[bool]string{true: "are refused", false: "are allowed"}[verb == "DISABLE"], "database", database)
+		return done, nil
+	case "RELOAD":
+		if s.Process == nil {
+			return Answer{}, refuse("this weir has no configuration to read again")
+		}
+		if err := s.Process.Reload(); err != nil {
+			return Answer{}, &Refusal{Message: "reload refused, everything stays as it was: " + err.Error()}
+		}
+		return done, nil
+	case "SUSPEND":
+		return Answer{}, &Refusal{
+			Message: "weir does not suspend: it has no sockets to hand over to another process",
+			Hint:    "PAUSE holds statements back until RESUME; SHUTDOWN WAIT_FOR_CLIENTS lets another weir on the same port take over.",
+		}
+	case "SHUTDOWN":
+		return s.shutdown(args)
+	}
+	return Answer{}, unknownCommand(text)
+}
+
+// pause holds back the statements of a database, of all for "", and waits until
+// transactions under way have ended and its server connections are closed.
+func (s *Server[L]) pause(ctx context.Context, database string) error {
+	if !s.setPaused(database, true) {
+		return refuse("%s is paused already", nameOf(database))
+	}
+	s.Log.Info("console: paused", "database", cmp.Or(database, "all"))
+	if err := s.onLoops(ctx, func(l L) { l.Pause(database) }); err != nil {
+		return err
+	}
+	return s.await(ctx, func(l L) int { return l.Backends(database) }, func() error {
+		if s.isPaused(database) {
+			return nil
+		}
+		return refuse("%s was resumed before all its server connections were closed", nameOf(database))
+	})
+}
+
+// resume ends PAUSE and KILL.
+func (s *Server[L]) resume(ctx context.Context, database string) error {
+	if !s.setPaused(database, false) {
+		return refuse("%s is not paused", nameOf(database))
+	}
+	if _, all := s.gates.list(); all {
+		return refuse("all databases are paused: RESUME resumes them")
+	}
+	s.Log.Info("console: resumed", "database", cmp.Or(database, "all"))
+	return s.onLoops(ctx, func(l L) { l.Resume(database) })
+}
+
+// setPaused reports whether the state of the database, or of all, is another now.
+func (s *Server[L]) setPaused(database string, paused bool) bool {
+	if database == "" {
+		return s.gates.setAll(paused)
+	}
+	if _, all := s.gates.list(); all {
+		return !paused // which is refused with a reason
+	}
+	return s.gates.set(database, func(g *Gate) { g.Paused = paused })
+}
+
+func (s *Server[L]) isPaused(database string) bool {
+	if database == "" {
+		_, all := s.gates.list()
+		return all
+	}
+	return s.GateOf(database).Paused
+}
+
+func nameOf(database string) string {
+	if database == "" {
+		return "weir"
+	}
+	return "database " + strconv.Quote(database)
+}
+
+// kill ends all clients and server connections of a database, and pauses it.
+func (s *Server[L]) kill(ctx context.Context, database string) error {
+	if !s.setPaused(database, true) {
+		return refuse("%s is paused already", nameOf(database))
+	}
+	s.Log.Warn("console: all connections are closed", "database", cmp.Or(database, "all"))
+	return s.onLoops(ctx, func(l L) {
+		l.Pause(database)
+		l.Kill(database)
+	})
+}
+
+// killClient ends one client.
+func (s *Server[L]) killClient(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return refuse("KILL_CLIENT needs the id of a client, as SHOW CLIENTS has it")
+	}
+	id, err := strconv.ParseUint(args[0], 10, 32)
+	if err != nil {
+		return refuse("%q is not the id of a client", args[0])
+	}
+	l, found := s.Owner(uint32(id))
+	if found {
+		if err := l.Call(ctx, func() { found = l.KillClient(uint32(id)) }); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return refuse("there is no client %d", id)
+	}
+	return nil
+}
+
+// awaitEvery is how often the loops are asked about what a command waits for.
+const awaitEvery = 10 * time.Millisecond
+
+// await waits until nothing is left of what count counts. given, unless it is nil,
+// tells why the wait is over otherwise.
+func (s *Server[L]) await(ctx context.Context, count func(l L) int, given func() error) error {
+	tick := time.NewTicker(awaitEvery)
+	defer tick.Stop()
+	for {
+		left := 0
+		if err := s.onLoops(ctx, func(l L) { left += count(l) }); err != nil {
+			return err
+		}
+		if given != nil {
+			if err := given(); err != nil {
+				return err
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return refuse("given up while %d server connections are open", left)
+		}
+	}
+}
+
+// The commands in the order of HELP.
+var commands = []string{
+	"DISABLE db", "ENABLE db", "KILL [db]", "KILL_CLIENT id", "PAUSE [db]", "RECONNECT [db]", "RELOAD", "RESUME [db]",
+	"SHUTDOWN [WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS]", "SUSPEND", "WAIT_CLOSE [db]",
+}
+
+// of tells whether a database is the one that a command is about.
+func of(database, about string) bool { return about == "" || database == about }
+
+// Pause holds back the statements of a database, of all for "".
+func (l *Loop[K, P, C]) Pause(database string) { l.eachPool(database, P.Pause) }
+
+// Resume lets them run again.
+func (l *Loop[K, P, C]) Resume(database string) { l.eachPool(database, P.Resume) }
+
+// Reconnect has the backends of a database replaced when they are next free.
+func (l *Loop[K, P, C]) Reconnect(database string) { l.eachPool(database, P.Reconnect) }
+
+func (l *Loop[K, P, C]) eachPool(database string, f func(P)) {
+	for _, p := range l.PoolList {
+		if name, _ := p.Name(); of(name, database) {
+			f(p)
+		}
+	}
+}
+
+// Kill ends the clients of a database and then its backends.
+func (l *Loop[K, P, C]) Kill(database string) {
+	for _, c := range l.Clients {
+		if of(c.Info().Database, database) {
+			c.Kill()
+		}
+	}
+	l.eachPool(database, P.CloseAll)
+}
+
+// KillClient ends a client; false if it is not on the loop.
+func (l *Loop[K, P, C]) KillClient(id uint32) bool {
+	c, ok := l.Clients[id]
+	if ok {
+		c.Kill()
+	}
+	return ok
+}
+
+// Backends counts the server connections of a database, also those being opened.
+func (l *Loop[K, P, C]) Backends(database string) (n int) {
+	l.eachPool(database, func(p P) { n += p.Connections() })
+	return n
+}
+
+// Retired counts those that are closed when they are free.
+func (l *Loop[K, P, C]) Retired(database string) (n int) {
+	l.eachPool(database, func(p P) {
+		for _, b := range p.Servers() {
+			if b.Retired {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// databases adds those that are known otherwise to the names seen, and orders them.
+func (s *Server[L]) databases(seen map[string]bool) []string {
+	states, _ := s.gates.list()
+	for name := range states {
+		seen[name] = true
+	}
+	seen[s.side.Database()] = true
+	delete(seen, "")
+	return slices.Sorted(maps.Keys(seen))
+}

@@ -1,0 +1,80 @@
+package core
+
+import (
+	"context"
+	"strings"
+	"time"
+)
+
+// An Ending says how a server, or the whole process, ends.
+type Ending string
+
+// The endings, in PgBouncer's words.
+const (
+	// EndNow cuts transactions off.
+	EndNow Ending = ""
+	// EndAfterServers lets transactions end, however long they take; clients
+	// without one leave at once.
+	EndAfterServers Ending = "WAIT_FOR_SERVERS"
+	// EndAfterClients takes no new clients and waits until all have left.
+	EndAfterClients Ending = "WAIT_FOR_CLIENTS"
+)
+
+// endless is as long as a drain may take that is not bounded.
+const endless = 100 * 365 * 24 * time.Hour
+
+// shutdown answers SHUTDOWN, which begins when the client has been answered.
+func (s *Server[L]) shutdown(args []string) (Answer, error) {
+	how := Ending(strings.ToUpper(strings.Join(args, " ")))
+	switch how {
+	case EndNow, EndAfterServers, EndAfterClients:
+	default:
+		return Answer{}, refuse("SHUTDOWN takes WAIT_FOR_SERVERS, WAIT_FOR_CLIENTS or nothing")
+	}
+	if s.Process == nil {
+		return Answer{}, refuse("this weir is not to be shut down from here")
+	}
+	s.Log.Warn("console: shutdown", "how", string(how))
+	return Answer{Tag: "SHUTDOWN", Then: func() { s.Process.End(how) }}, nil
+}
+
+// End ends Serve in another way than its context does. Of several calls the last
+// counts, except that what has ended does not begin again.
+func (s *Server[L]) End(how Ending) {
+	s.stopping.Store(true)
+	s.stopAccepting()
+	if how == EndAfterClients {
+		select {
+		case s.emptied <- struct{}{}:
+		default: // it is waited for already
+		}
+		return
+	}
+	patience := time.Duration(0)
+	if how == EndAfterServers {
+		patience = endless
+	}
+	for _, l := range s.Loops {
+		l.Post(func() { l.SetPatience(patience) })
+	}
+	s.stop()
+}
+
+// awaitEmpty ends Serve when all clients have left, after End has asked for that.
+func (s *Server[L]) awaitEmpty(ctx context.Context) {
+	select {
+	case <-s.emptied:
+	case <-ctx.Done():
+		return
+	}
+	tick := time.NewTicker(awaitEvery)
+	defer tick.Stop()
+	for s.Sessions.Load() > s.Consoles.Load() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	s.stop()
+}

@@ -1,0 +1,30 @@
+package mysql
+
+import "github.com/weirdb/weir/internal/wire/mywire"
+
+// This file is what the console's commands do to a pool and to a client.
+
+// Pause implements core.Pool.
+func (p *pool) Pause() {
+	p.l.srv.known.welcomes.forget()
+	p.facts.known = false
+	p.HoldBack()
+}
+
+// Reconnect implements core.Pool.
+func (p *pool) Reconnect() {
+	if !p.Replaceable() {
+		p.l.srv.Log.Warn("connections are kept: weir has nothing to log in with as their user", "pool", p.key.String(), "connections", len(p.Backends))
+	}
+	p.l.srv.known.welcomes.forget()
+	p.renew()
+}
+
+// pausedError is what those hear who have waited too long for a pool that is paused.
+func (p *pool) pausedError() *mywire.Error {
+	return mywire.NewError(mywire.ErrTooManyConnections,
+		"weir: query_wait_timeout: database '%s' is paused, and was not resumed within %s (RESUME on the admin console lets statements run again)", p.key.database, p.l.cfg.QueueTimeout)
+}
+
+// Kill implements core.Client.
+func (c *client) Kill() { c.disconnect(func(*mywire.Error) {}) }

@@ -1,0 +1,248 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	gosync "sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// command runs a command of the console, which must not be refused.
+func (w *weir) command(text string) {
+	w.tb.Helper()
+	if _, err := w.Command(ctxFor(w.tb), text); err != nil {
+		w.tb.Fatalf("%s: %v", text, err)
+	}
+}
+
+// paused reports whether the console shows w's database as paused.
+func (w *weir) paused() bool {
+	w.tb.Helper()
+	for _, d := range w.snapshot().Databases {
+		if d.Name == w.db {
+			return d.Paused
+		}
+	}
+	return false
+}
+
+// sessions counts the server's sessions in w's database.
+func (w *weir) sessions() (n int) {
+	w.tb.Helper()
+	handle := open(w.tb, server(w.tb).Addr(), "", nil)
+	if err := handle.QueryRowContext(ctxFor(w.tb), "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = ?", w.db).Scan(&n); err != nil {
+		w.tb.Fatal(err)
+	}
+	if err := handle.Close(); err != nil {
+		w.tb.Fatal(err)
+	}
+	return n
+}
+
+// TestPauseWaitsForTransactions: a transaction under way ends, what is new waits, and
+// PAUSE returns when the server has no session left.
+func TestPauseWaitsForTransactions(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)"), nil)
+	holder, reader, writer, warned := w.dial(nil), w.dial(nil), w.dial(nil), w.dial(nil)
+	reader.one("SELECT a FROM t WHERE a = 1")
+	warned.must("INSERT IGNORE INTO t VALUES (1)") // may keep its connection for SHOW WARNINGS
+	holder.must("BEGIN")
+	holder.must("UPDATE t SET a = 3 WHERE a = 1")
+	console := w.console()
+	console.send(mywire.AppendQuery(nil, console.Caps, "PAUSE "+w.db))
+	eventually(t, "the database is paused", w.paused)
+	reading, writing := reader.begin("SELECT a FROM t WHERE a = 2"), writer.begin("/* batch */ INSERT INTO t VALUES (9)")
+	login := make(chan error, 1)
+	var late *wire
+	go func() {
+		var err error
+		late, err = w.tryDial(nil)
+		login <- err
+	}()
+	eventually(t, "both wait", func() bool { return w.pool().Waiting == 2 })
+	holder.must("INSERT INTO t VALUES (4)")
+	select {
+	case err := <-login:
+		t.Fatalf("a login ended while the database was paused: %v", err)
+	case <-reading.done:
+		t.Fatal("a read was answered while the database was paused")
+	default:
+	}
+	holder.must("COMMIT")
+	if _, payload := console.packet(); mywire.IsError(payload) {
+		t.Fatalf("PAUSE: %q", payload)
+	}
+	eventually(t, "the server has no session of the database", func() bool { return w.sessions() == 0 })
+	w.command("RESUME " + w.db)
+	for what, r := range map[string]*running{"read": reading, "write": writing} {
+		if err := r.wait(); err != nil {
+			t.Errorf("the %s that waited: %v", what, err)
+		}
+	}
+	if err := <-login; err != nil {
+		t.Fatalf("the login that waited: %v", err)
+	}
+	if n := late.one("SELECT COUNT(*) FROM t"); n != "4" {
+		t.Errorf("%s rows, want 4", n)
+	}
+}
+
+// TestPauseUnderLoad pauses and resumes under transactions, reads and grouped writes:
+// nobody gets an error, and nothing is lost.
+func TestPauseUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (k int PRIMARY KEY, n int)",
+		"INSERT INTO t VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)"), func(c *mysql.Config) { c.Loops = 2 })
+	var stop atomic.Bool
+	var done atomic.Int64
+	var writers gosync.WaitGroup
+	for k := range 8 {
+		conn, ctx := w.connect(nil), ctxFor(t)
+		writers.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				var err error
+				switch i % 3 {
+				case 0:
+					err = increment(ctx, conn, k)
+					done.Add(1)
+				case 1:
+					_, err = conn.ExecContext(ctx, fmt.Sprintf("/* batch */ UPDATE t SET n = n + 1 WHERE k = %d", k))
+					done.Add(1)
+				default:
+					var n int
+					err = conn.QueryRowContext(ctx, "SELECT n FROM t WHERE k = ?", k).Scan(&n)
+				}
+				if err != nil {
+					t.Errorf("client %d: %v", k, err)
+					return
+				}
+			}
+		})
+	}
+	for round := range 12 {
+		before := done.Load()
+		eventually(t, "writes go on", func() bool { return done.Load() > before+20 || t.Failed() })
+		switch round % 3 {
+		case 0:
+			w.command("PAUSE")
+			eventually(t, "the sessions end", func() bool { return w.sessions() == 0 })
+			w.command("RESUME")
+		case 1:
+			w.command("RECONNECT " + w.db)
+			w.command("WAIT_CLOSE")
+		default:
+			w.command("PAUSE " + w.db)
+			w.command("RESUME " + w.db)
+		}
+	}
+	stop.Store(true)
+	writers.Wait()
+	var sum int64
+	if err := open(t, server(t).Addr(), w.db, nil).QueryRowContext(ctxFor(t), "SELECT SUM(n) FROM t").Scan(&sum); err != nil {
+		t.Fatal(err)
+	}
+	if sum != done.Load() {
+		t.Errorf("%d writes were acknowledged, %d are there", done.Load(), sum)
+	}
+}
+
+// increment adds one to a counter, in a transaction that reads it first.
+func increment(ctx context.Context, conn *sql.Conn, k int) error {
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // of what has not been committed
+	var n int
+	if err := tx.QueryRowContext(ctx, "SELECT n FROM t WHERE k = ? FOR UPDATE", k).Scan(&n); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE t SET n = ? WHERE k = ?", n+1, k); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func TestPausedForTooLong(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *mysql.Config) { c.QueueTimeout = 300 * time.Millisecond })
+	c := w.dial(nil)
+	w.command("PAUSE " + w.db)
+	if _, err := c.Exec(ctxFor(t), "DO 1"); code(err) != mywire.ErrTooManyConnections || !strings.Contains(err.Error(), "query_wait_timeout") {
+		t.Fatalf("a statement that has waited too long: %v", err)
+	}
+	w.command("RESUME")
+	c.must("DO 1")
+}
+
+func TestDisableReconnectKill(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int)"), nil)
+	c, other := w.dial(nil), w.dial(nil)
+	w.command("DISABLE " + w.db)
+	if _, err := w.tryDial(nil); code(err) != mywire.ErrDBAccessDenied {
+		t.Errorf("a login to a disabled database: %v", err)
+	}
+	w.command("ENABLE " + w.db)
+	before := w.pool().Opened
+	c.one("SELECT COUNT(*) FROM t")
+	w.command("RECONNECT " + w.db)
+	w.command("WAIT_CLOSE " + w.db)
+	c.one("SELECT COUNT(*) FROM t")
+	if now := w.pool().Opened; now == before {
+		t.Error("no connection was opened after RECONNECT")
+	}
+	w.command("KILL_CLIENT " + other.id())
+	if _, err := other.Exec(ctxFor(t), "DO 1"); err == nil {
+		t.Error("a client that was ended is served")
+	}
+	c.must("BEGIN")
+	c.must("INSERT INTO t VALUES (1)")
+	w.command("KILL " + w.db)
+	if _, err := c.Exec(ctxFor(t), "COMMIT"); err == nil {
+		t.Error("a transaction that was ended can be committed")
+	}
+	eventually(t, "the server has no session of the database", func() bool { return w.sessions() == 0 })
+	w.command("RESUME " + w.db)
+	if n := w.dial(nil).one("SELECT COUNT(*) FROM t"); n != "0" {
+		t.Errorf("%s rows of a transaction that was cut off, want none", n)
+	}
+}
+
+// TestShutdownWaits: for servers, SHUTDOWN lets transactions end; for clients, it
+// waits until they have left by themselves.
+func TestShutdownWaits(t *testing.T) {
+	t.Parallel()
+	for _, how := range []core.Ending{core.EndAfterServers, core.EndAfterClients, core.EndNow} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			w := start(t, database(t), func(c *mysql.Config) { c.DrainTimeout = time.Millisecond })
+			holder := w.dial(nil)
+			holder.must("BEGIN")
+			w.End(how)
+			switch how {
+			case core.EndAfterServers, core.EndAfterClients:
+				holder.must("DO 1")
+				holder.send(holder.query("COMMIT"))
+				if _, payload := holder.packet(); mywire.IsError(payload) { // one may follow: that weir stops
+					t.Errorf("COMMIT: %q", payload)
+				}
+				_ = holder.Close()
+			case core.EndNow:
+				if _, err := holder.Exec(ctxFor(t), "COMMIT"); err == nil {
+					t.Error("a transaction goes on after SHUTDOWN")
+				}
+			}
+			<-w.ended
+		})
+	}
+}

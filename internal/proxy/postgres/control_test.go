@@ -1,0 +1,389 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	gosync "sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// command runs a command of the console, which must not be refused.
+func (w *weir) command(text string) {
+	w.tb.Helper()
+	if _, err := w.Command(ctxFor(w.tb), text); err != nil {
+		w.tb.Fatalf("%s: %v", text, err)
+	}
+}
+
+// begin runs a command of the console in the background; the result is its end.
+func (w *weir) begin(text string) <-chan error {
+	ctx, ended := ctxFor(w.tb), make(chan error, 1)
+	go func() {
+		_, err := w.Command(ctx, text)
+		ended <- err
+	}()
+	return ended
+}
+
+// paused reports whether the console shows w's database as paused.
+func (w *weir) paused() bool {
+	w.tb.Helper()
+	for _, d := range w.snapshot().Databases {
+		if d.Name == w.db {
+			return d.Paused
+		}
+	}
+	return false
+}
+
+// sessions counts the server's sessions in w's database.
+func (w *weir) sessions() (n int) {
+	w.tb.Helper()
+	conn := connect(w.tb, server(w.tb).DSN("postgres"))
+	if err := conn.QueryRow(ctxFor(w.tb), "SELECT count(*) FROM pg_stat_activity WHERE datname = $1", w.db).Scan(&n); err != nil {
+		w.tb.Fatal(err)
+	}
+	return n
+}
+
+// TestPauseWaitsForTransactions: a transaction under way ends, what is new waits, and
+// PAUSE returns when the server has no session left.
+func TestPauseWaitsForTransactions(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"the database", "all"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := start(t, database(t, "CREATE TABLE t (a int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)"), nil)
+			argument := ""
+			if name != "all" {
+				argument = " " + w.db
+			}
+			holder, reader, writer := w.wire(), w.wire(), w.wire()
+			reader.ask("SELECT a FROM t WHERE a = 1")
+			holder.want("BEGIN", "BEGIN T")
+			holder.want("UPDATE t SET a = 3 WHERE a = 1", "UPDATE_1 T")
+			ended := w.begin("PAUSE" + argument)
+			eventually(t, "the database is paused", w.paused)
+			reader.send(query("SELECT a FROM t WHERE a = 2"))
+			writer.send(query("/* batch */ INSERT INTO t VALUES (9)"))
+			login := make(chan error, 1)
+			var late *wire
+			go func() {
+				var err error
+				late, err = tryWireAs(t, w.Addr().String(), w.db, "postgres")
+				login <- err
+			}()
+			eventually(t, "both wait", func() bool { return w.pool().Waiting == 2 })
+			holder.want("INSERT INTO t VALUES (4)", "INSERT_0_1 T")
+			select {
+			case err := <-ended:
+				t.Fatalf("PAUSE returned in the middle of a transaction: %v", err)
+			default:
+			}
+			holder.want("COMMIT", "COMMIT I")
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the server has no session of the database", func() bool { return w.sessions() == 0 })
+			if _, err := w.Command(t.Context(), "PAUSE"+argument); err == nil || !strings.Contains(err.Error(), "paused already") {
+				t.Errorf("PAUSE again: %v", err)
+			}
+			select {
+			case err := <-login:
+				t.Fatalf("a login ended while the database was paused: %v", err)
+			default:
+			}
+			w.command("RESUME" + argument)
+			if got := render(reader.ready()); got != "[a] (2) SELECT_1 I" {
+				t.Errorf("the read that waited: %s", got)
+			}
+			if got := render(writer.ready()); got != "INSERT_0_1 I" {
+				t.Errorf("the write that waited: %s", got)
+			}
+			if err := <-login; err != nil {
+				t.Fatalf("the login that waited: %v", err)
+			}
+			late.want("SELECT count(*) AS n FROM t", "[n] (4) SELECT_1 I")
+			if _, err := w.Command(t.Context(), "RESUME"+argument); err == nil || !strings.Contains(err.Error(), "not paused") {
+				t.Errorf("RESUME again: %v", err)
+			}
+		})
+	}
+}
+
+// TestPauseUnderLoad pauses and resumes under transactions, reads and grouped writes:
+// nobody gets an error, and nothing is lost.
+func TestPauseUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (k int PRIMARY KEY, n int)", "INSERT INTO t SELECT k, 0 FROM generate_series(0, 7) k"), func(c *postgres.Config) {
+		c.Loops = 2
+	})
+	dsn := fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db)
+	var stop atomic.Bool
+	var done atomic.Int64
+	var writers gosync.WaitGroup
+	for k := range 8 {
+		conn := connect(t, dsn)
+		ctx := ctxFor(t)
+		writers.Go(func() {
+			for i := 0; !stop.Load(); i++ {
+				var err error
+				switch i % 3 {
+				case 0:
+					err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+						var n int
+						if err := tx.QueryRow(ctx, "SELECT n FROM t WHERE k = $1 FOR UPDATE", k).Scan(&n); err != nil {
+							return err
+						}
+						_, err := tx.Exec(ctx, "UPDATE t SET n = $2 WHERE k = $1", k, n+1)
+						return err
+					})
+					done.Add(1)
+				case 1:
+					_, err = conn.Exec(ctx, "/* batch */ UPDATE t SET n = n + 1 WHERE k = $1", k)
+					done.Add(1)
+				default:
+					var n int
+					err = conn.QueryRow(ctx, "SELECT n FROM t WHERE k = $1", k).Scan(&n)
+				}
+				if err != nil {
+					t.Errorf("client %d: %v", k, err)
+					return
+				}
+			}
+		})
+	}
+	for round := range 12 {
+		before := done.Load()
+		eventually(t, "writes go on", func() bool { return done.Load() > before+20 || t.Failed() })
+		switch round % 3 {
+		case 0:
+			w.command("PAUSE")
+			if n := w.sessions(); n > 0 {
+				eventually(t, "the sessions end", func() bool { return w.sessions() == 0 })
+			}
+			w.command("RESUME")
+		case 1:
+			w.command("RECONNECT " + w.db)
+			w.command("WAIT_CLOSE")
+		default:
+			w.command("PAUSE " + w.db)
+			w.command("RESUME")
+		}
+	}
+	stop.Store(true)
+	writers.Wait()
+	var sum int64
+	if err := connect(t, server(t).DSN(w.db)).QueryRow(ctxFor(t), "SELECT sum(n) FROM t").Scan(&sum); err != nil {
+		t.Fatal(err)
+	}
+	if sum != done.Load() {
+		t.Errorf("%d writes were acknowledged, %d are there", done.Load(), sum)
+	}
+}
+
+// TestPausedForTooLong: who waits longer than --queue-timeout is told why, a login
+// longer than --login-timeout too.
+func TestPausedForTooLong(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), func(c *postgres.Config) {
+		c.QueueTimeout, c.LoginTimeout = 300*time.Millisecond, 20*time.Second
+	})
+	c := w.wire()
+	w.command("PAUSE " + w.db)
+	c.send(query("SELECT 1"))
+	e := errorIn(c.ready())
+	if e == nil || !strings.Contains(e.Message, "query_wait_timeout") || e.Code != pgwire.CodeCannotConnectNow {
+		t.Fatalf("a statement that has waited too long: %v", e)
+	}
+	w.command("RESUME")
+	c.want("SELECT 1 AS a", "[a] (1) SELECT_1 I")
+}
+
+// TestPauseIsGivenUp: an administrator who hangs up, or another who resumes, ends
+// the wait of PAUSE.
+func TestPauseIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	holder := w.wire()
+	holder.want("BEGIN", "BEGIN T")
+	holder.want("SELECT 1 AS a", "[a] (1) SELECT_1 T")
+	ended := w.begin("PAUSE " + w.db)
+	eventually(t, "the database is paused", w.paused)
+	w.command("RESUME " + w.db)
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "resumed before") {
+		t.Errorf("a PAUSE that was ended by RESUME: %v", err)
+	}
+	console := dialWire(t, w.Addr().String(), "pgbouncer")
+	console.send(query("PAUSE"))
+	eventually(t, "all is paused", w.paused)
+	console.close()
+	eventually(t, "the console's session has ended", func() bool { return w.Consoles.Load() == 0 })
+	if !w.paused() {
+		t.Error("that the administrator has left resumed the database")
+	}
+	w.command("RESUME")
+	holder.want("COMMIT", "COMMIT I")
+}
+
+// TestReconnect: backends are replaced when they are free, and WAIT_CLOSE waits for
+// that.
+func TestReconnect(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	free, holder := w.wire(), w.wire()
+	pid := func(c *wire) string { return c.ask("SELECT pg_backend_pid() AS pid") }
+	holder.want("BEGIN", "BEGIN T")
+	held, used := pid(holder), pid(free)
+	w.command("RECONNECT " + w.db)
+	if now := pid(free); now == used {
+		t.Error("the free backend was not replaced")
+	}
+	ended := w.begin("WAIT_CLOSE " + w.db)
+	if now := pid(holder); now != held {
+		t.Errorf("the transaction moved from %s to %s", held, now)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("WAIT_CLOSE returned before the transaction's end: %v", err)
+	default:
+	}
+	holder.want("COMMIT", "COMMIT I")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDisableAndEnable(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	c := w.wire()
+	w.command("DISABLE " + w.db)
+	if _, err := tryWireAs(t, w.Addr().String(), w.db, "postgres"); err == nil || !strings.Contains(err.Error(), "takes no logins") {
+		t.Errorf("a login to a disabled database: %v", err)
+	}
+	c.want("SELECT 1 AS a", "[a] (1) SELECT_1 I")
+	w.command(`ENABLE "` + w.db + `"`)
+	w.wire().want("SELECT 1 AS a", "[a] (1) SELECT_1 I")
+}
+
+func TestKillFromTheConsole(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (a int)"), nil)
+	one, other, busy := w.wire(), w.wire(), w.wire()
+	busy.want("BEGIN", "BEGIN T")
+	busy.want("INSERT INTO t VALUES (1)", "INSERT_0_1 T")
+	var id uint32
+	for _, l := range w.Loops {
+		if err := l.Call(t.Context(), func() {
+			for c := range l.EachClient {
+				if id == 0 && c.State == "idle" {
+					id = c.ID
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.command(fmt.Sprintf("KILL_CLIENT %d", id))
+	ends := func(c *wire) bool {
+		e := errorIn(c.end())
+		return e != nil && e.Code == pgwire.CodeAdminShutdown
+	}
+	eventually(t, "one client is gone", func() bool { return w.pool().Clients == 2 })
+	w.command("KILL " + w.db)
+	for i, c := range []*wire{one, other, busy} {
+		if !ends(c) {
+			t.Errorf("client %d was not told that it was ended", i)
+		}
+	}
+	eventually(t, "the server has no session of the database", func() bool { return w.sessions() == 0 })
+	if p := w.pool(); p.Clients != 0 || p.Backends != 0 || !w.paused() {
+		t.Errorf("after KILL: %+v", p)
+	}
+	w.command("RESUME " + w.db)
+	w.wire().want("SELECT count(*) AS n FROM t", "[n] (0) SELECT_1 I")
+}
+
+// A process notes what the console asks of it.
+type process struct {
+	reload error
+	ended  chan core.Ending
+}
+
+func (p *process) Reload() error       { return p.reload }
+func (p *process) End(how core.Ending) { p.ended <- how }
+
+func TestConsoleAsksTheProcess(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t), nil)
+	for text, want := range map[string]string{
+		"RELOAD":             "no configuration",
+		"SHUTDOWN":           "not to be shut down",
+		"SHUTDOWN SOON":      "SHUTDOWN takes",
+		"SUSPEND":            "does not suspend",
+		"PAUSE a b":          "takes one database",
+		"PAUSE weir":         "the console itself",
+		"DISABLE":            "needs the name",
+		"ENABLE " + w.db:     "enabled already",
+		"KILL_CLIENT x":      "not the id",
+		"KILL_CLIENT 1":      "no client 1",
+		"SET pool_size = 10": "unknown command",
+	} {
+		var no *core.Refusal
+		if _, err := w.Command(t.Context(), text); !errors.As(err, &no) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestShutdownWaits: for servers, SHUTDOWN lets transactions end; for clients, it
+// waits until they have left by themselves. In both cases nobody new is taken.
+func TestShutdownWaits(t *testing.T) {
+	t.Parallel()
+	for _, how := range []core.Ending{core.EndAfterServers, core.EndAfterClients, core.EndNow} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			p := &process{ended: make(chan core.Ending, 1)}
+			w := start(t, database(t), func(c *postgres.Config) { c.DrainTimeout, c.Process = time.Millisecond, p })
+			idle, holder := w.wire(), w.wire()
+			holder.want("BEGIN", "BEGIN T")
+			console := dialWire(t, w.Addr().String(), "weir")
+			console.want("SHUTDOWN "+string(how), "SHUTDOWN I")
+			if got := <-p.ended; got != how {
+				t.Fatalf("the process was told to end %q, want %q", got, how)
+			}
+			w.End(how)
+			switch how {
+			case core.EndAfterServers:
+				if e := errorIn(idle.end()); e == nil || e.Code != pgwire.CodeAdminShutdown {
+					t.Errorf("an idle client: %v", e)
+				}
+				holder.want("SELECT 1 AS a", "[a] (1) SELECT_1 T")
+				holder.want("COMMIT", "COMMIT I")
+			case core.EndAfterClients:
+				if _, err := tryWireAs(t, w.Addr().String(), w.db, "postgres"); err == nil {
+					t.Error("a new client was taken")
+				}
+				holder.want("COMMIT", "COMMIT I")
+				idle.want("SELECT 1 AS a", "[a] (1) SELECT_1 I")
+				idle.close()
+				holder.close()
+			case core.EndNow:
+				if e := errorIn(holder.end()); e == nil || e.Code != pgwire.CodeAdminShutdown {
+					t.Errorf("a client in a transaction: %v", e)
+				}
+			}
+			<-w.ended
+		})
+	}
+}

@@ -1,0 +1,234 @@
+package sight
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// This file has the tables of PgBouncer's console, with its columns: its exporters and
+// dashboards read them by their names.
+
+// PoolsTable answers SHOW POOLS. Columns from clients on are weir's own.
+func (s *Snapshot) PoolsTable(mode string) Table {
+	t := Table{Cols: []string{
+		"database", "user", "cl_active", "cl_waiting", "cl_active_cancel_req", "cl_waiting_cancel_req",
+		"sv_active", "sv_active_cancel", "sv_being_canceled", "sv_idle", "sv_used", "sv_tested", "sv_login",
+		"maxwait", "maxwait_us", "pool_mode", "load_balance_hosts",
+		"clients", "active", "waiting", "max_wait_ms", "servers", "size", "free", "shared", "owned", "laned", "connecting", "pinned",
+	}}
+	for _, p := range s.Pools {
+		waiting := min(max(p.Waiting, p.WaitingClients), p.Clients)
+		t.Add(p.Database, p.User, p.Clients-waiting, waiting, 0, 0,
+			p.Backends-p.Free, 0, 0, p.Free, 0, 0, p.Dialing,
+			int(p.OldestWait.Seconds()), p.OldestWait.Microseconds()%1e6, mode, "",
+			p.Clients, p.Active, p.Waiting, p.OldestWait, p.Backends, p.Size, p.Free, p.Shared, p.Owned, p.Laned, p.Dialing, p.Pinned)
+	}
+	return t
+}
+
+// Totals are the counts of one database since the start, in PgBouncer's terms. Times
+// are in microseconds.
+type Totals struct {
+	Assignments, Transactions, Queries uint64
+	Received, Sent                     uint64
+	QueryTime, WaitTime                uint64
+}
+
+// Totals returns the counts of each database.
+func (s *Snapshot) Totals() map[string]Totals {
+	out := make(map[string]Totals)
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		t := out[p.Database]
+		t.Assignments += p.Statements
+		t.Transactions += p.Transactions
+		t.Queries += p.Statements
+		t.Received += p.Received
+		t.Sent += p.Sent
+		t.WaitTime += uint64(p.Waited.Microseconds())
+		if all := time.Duration(p.Latency.Sum()); all > p.Waited {
+			t.QueryTime += uint64((all - p.Waited).Microseconds())
+		}
+		out[p.Database] = t
+	}
+	return out
+}
+
+// Average is what the totals grew by in a period: counts per second, times per
+// query.
+func (t Totals) Average(before Totals, period time.Duration) Totals {
+	sec := max(period.Seconds(), 1e-3)
+	rate := func(now, was uint64) uint64 { return uint64(float64(now-min(now, was)) / sec) }
+	queries := max(1, t.Queries-min(t.Queries, before.Queries))
+	return Totals{
+		Assignments: rate(t.Assignments, before.Assignments), Transactions: rate(t.Transactions, before.Transactions),
+		Queries: rate(t.Queries, before.Queries), Received: rate(t.Received, before.Received), Sent: rate(t.Sent, before.Sent),
+		QueryTime: (t.QueryTime - min(t.QueryTime, before.QueryTime)) / queries, WaitTime: (t.WaitTime - min(t.WaitTime, before.WaitTime)) / queries,
+	}
+}
+
+// columns are the counts in PgBouncer's order. What it counts of parsing, weir does
+// not; its time in transactions is that of their statements.
+func (t Totals) columns() []uint64 {
+	return []uint64{t.Assignments, t.Transactions, t.Queries, t.Received, t.Sent, t.QueryTime, t.QueryTime, t.WaitTime, 0, 0, 0}
+}
+
+// countNames are those of STATS_TOTALS and STATS_AVERAGES. STATS has others for bytes.
+var countNames = []string{
+	"server_assignment_count", "xact_count", "query_count", "bytes_received", "bytes_sent", "xact_time", "query_time", "wait_time",
+	"client_parse_count", "server_parse_count", "bind_count",
+}
+
+// StatsTable answers SHOW STATS.
+func StatsTable(totals, averages map[string]Totals) Table {
+	t := Table{Cols: []string{"database"}}
+	for _, side := range []struct{ prefix, received, sent string }{{"total_", "received", "sent"}, {"avg_", "recv", "sent"}} {
+		for _, n := range countNames {
+			switch n {
+			case "bytes_received":
+				n = side.received
+			case "bytes_sent":
+				n = side.sent
+			}
+			t.Cols = append(t.Cols, side.prefix+n)
+		}
+	}
+	for _, db := range slices.Sorted(maps.Keys(totals)) {
+		t.Add(appendCounts(appendCounts([]any{db}, totals[db]), averages[db])...)
+	}
+	return t
+}
+
+// CountsTable answers SHOW STATS_TOTALS and SHOW STATS_AVERAGES.
+func CountsTable(counts map[string]Totals) Table {
+	t := Table{Cols: append([]string{"database"}, countNames...)}
+	for _, db := range slices.Sorted(maps.Keys(counts)) {
+		t.Add(appendCounts([]any{db}, counts[db])...)
+	}
+	return t
+}
+
+func appendCounts(row []any, t Totals) []any {
+	for _, n := range t.columns() {
+		row = append(row, n)
+	}
+	return row
+}
+
+// TotalsTable answers SHOW TOTALS: all databases added up, a count in each row.
+func TotalsTable(totals, averages map[string]Totals) Table {
+	t := Table{Cols: []string{"name", "value"}}
+	for _, part := range []struct {
+		prefix string
+		of     map[string]Totals
+	}{{"total_", totals}, {"avg_", averages}} {
+		sum := make([]uint64, len(countNames))
+		for _, x := range part.of {
+			for i, n := range x.columns() {
+				sum[i] += n
+			}
+		}
+		for i, n := range countNames {
+			t.Add(part.prefix+n, sum[i])
+		}
+	}
+	return t
+}
+
+// DatabaseLimits are what all databases have alike in SHOW DATABASES.
+type DatabaseLimits struct {
+	Host, Port, Mode     string
+	PoolSize, MaxClients int
+	Lifetime             time.Duration
+}
+
+// DatabasesTable answers SHOW DATABASES.
+func (s *Snapshot) DatabasesTable(l DatabaseLimits) Table {
+	t := Table{Cols: []string{
+		"name", "host", "port", "database", "force_user", "pool_size", "min_pool_size", "reserve_pool_size", "server_lifetime", "pool_mode",
+		"load_balance_hosts", "max_connections", "current_connections", "max_client_connections", "current_client_connections", "paused", "disabled",
+	}}
+	for _, d := range s.Databases {
+		backends, clients := 0, 0
+		for i := range s.Pools {
+			if p := &s.Pools[i]; p.Database == d.Name {
+				backends += p.Backends
+				clients += p.Clients
+			}
+		}
+		t.Add(d.Name, l.Host, l.Port, d.Name, "", l.PoolSize, 0, 0, int(l.Lifetime.Seconds()), l.Mode,
+			"", 0, backends, l.MaxClients, clients, bit(d.Paused), bit(d.Disabled))
+	}
+	return t
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// AddDatabase adds a database, unless it is there.
+func (s *Snapshot) AddDatabase(d DatabaseStatus) {
+	at, found := slices.BinarySearchFunc(s.Databases, d.Name, func(x DatabaseStatus, name string) int { return cmp.Compare(x.Name, name) })
+	if !found {
+		s.Databases = slices.Insert(s.Databases, at, d)
+	}
+}
+
+// UsersTable answers SHOW USERS.
+func (s *Snapshot) UsersTable() Table {
+	t := Table{Cols: []string{
+		"name", "pool_size", "reserve_pool_size", "pool_mode", "max_user_connections", "current_connections",
+		"max_user_client_connections", "current_client_connections",
+	}}
+	type counts struct{ backends, clients int }
+	users := make(map[string]counts)
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		c := users[p.User]
+		users[p.User] = counts{c.backends + p.Backends, c.clients + p.Clients}
+	}
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		t.Add(name, "", "", "", 0, users[name].backends, 0, users[name].clients)
+	}
+	return t
+}
+
+// ListsTable answers SHOW LISTS. login is how many clients are logging in.
+func (s *Snapshot) ListsTable(login int) Table {
+	users := make(map[string]bool)
+	free, used := 0, 0
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		users[p.User] = true
+		free += p.Free
+		used += p.Backends - p.Free
+	}
+	t := Table{Cols: []string{"list", "items"}}
+	for _, kv := range []struct {
+		list  string
+		items int
+	}{
+		{"databases", len(s.Databases)},
+		{"users", len(users)},
+		{"peers", 0},
+		{"pools", len(s.Pools)},
+		{"peer_pools", 0},
+		{"free_clients", 0},
+		{"used_clients", s.Clients},
+		{"login_clients", login},
+		{"free_servers", free},
+		{"used_servers", used},
+		{"dns_names", 0},
+		{"dns_zones", 0},
+		{"dns_queries", 0},
+		{"dns_pending", 0},
+	} {
+		t.Add(kv.list, kv.items)
+	}
+	return t
+}
