@@ -217,8 +217,8 @@ func proxyReference() string {
 			if o.Arg != "" {
 				flag += " " + o.Arg
 			}
-			if o.Reload {
-				o.Help += " *(reloaded by SIGHUP)*"
+			if !o.Reload {
+				o.Help += " *(at the start only)*"
 			}
 			escape := strings.NewReplacer("|", `\|`).Replace
 			if def != "" {

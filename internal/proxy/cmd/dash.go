@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -35,12 +36,20 @@ func proxyMetrics(sides []proxySide) *prometheus.Registry {
 
 // proxySource shows a proxy's sides to the live page, which knows no part of
 // weir.
-type proxySource []proxySide
+type proxySource struct {
+	sides    []proxySide
+	stopping *atomic.Bool
+}
 
-// Ready implements dash.Source: every side is.
-func (sides proxySource) Ready(ctx context.Context) error {
+var errStopping = errors.New("weir is stopping")
+
+// Ready implements dash.Source: every side is, and weir is not about to stop.
+func (p proxySource) Ready(ctx context.Context) error {
+	if p.stopping.Load() {
+		return errStopping
+	}
 	var all []error
-	for _, s := range sides {
+	for _, s := range p.sides {
 		if err := s.srv.Healthy(ctx); err != nil {
 			all = append(all, fmt.Errorf("%s: %w", s.title, err))
 		}
@@ -49,13 +58,13 @@ func (sides proxySource) Ready(ctx context.Context) error {
 }
 
 // State implements dash.Source.
-func (sides proxySource) State(ctx context.Context) (dash.State, error) {
+func (p proxySource) State(ctx context.Context) (dash.State, error) {
 	out := dash.State{
-		Version: sight.Version, Sides: make([]dash.Side, 0, len(sides)),
+		Version: sight.Version, Sides: make([]dash.Side, 0, len(p.sides)),
 		Pools: []dash.Pool{}, Lanes: []dash.Lane{},
 	}
 	var servers, listens []string
-	for _, s := range sides {
+	for _, s := range p.sides {
 		snap, err := s.srv.Snapshot(ctx)
 		if err != nil {
 			return dash.State{}, err

@@ -69,12 +69,12 @@ func proxyOptions() []cli.Option[proxyConfig] {
 				string(session.ModeAuto), string(session.ModeSession), string(session.ModeTransaction), string(session.ModeStatement)),
 		},
 		{
-			Group: groupSharing, Name: "pool-size", Arg: "N", Default: "20",
+			Group: groupSharing, Name: "pool-size", Arg: "N", Default: "20", Reload: true,
 			Help: "most server connections per user and database",
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.PoolSize }),
 		},
 		{
-			Group: groupSharing, Name: "read-lanes", Arg: "N", Default: "auto",
+			Group: groupSharing, Name: "read-lanes", Arg: "N", Default: "auto", Reload: true,
 			Help: "most of them that pipeline reads of several clients; auto is 4, at most half of the pool; off shares no reads",
 			Set: func(c *proxyConfig, v string) error {
 				switch v {
@@ -114,7 +114,7 @@ func proxyOptions() []cli.Option[proxyConfig] {
 		},
 
 		{
-			Group: groupWrites, Name: "batch", Arg: "off|auto|DURATION", Default: "off", SetList: listBatch,
+			Group: groupWrites, Name: "batch", Arg: "off|auto|DURATION", Default: "off", SetList: listBatch, Reload: true,
 			Help: "whether writes without a hint join a group: off, auto, or the longest wait for company such as 2ms; in the file also a list of rules",
 			Set: func(c *proxyConfig, v string) error {
 				r, err := parseBatch(v)
@@ -131,17 +131,17 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.WriteLanes }),
 		},
 		{
-			Group: groupWrites, Name: "no-rows-lane",
+			Group: groupWrites, Name: "no-rows-lane", Reload: true,
 			Help: "do not join INSERTs of one shape into one multi-row INSERT",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoRowsLane }),
 		},
 		{
-			Group: groupWrites, Name: "no-solo-lane",
+			Group: groupWrites, Name: "no-solo-lane", Reload: true,
 			Help: "do not acknowledge several transactions by one flush of the log; for MySQL, do not run writes of several clients in one transaction",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoSoloLane }),
 		},
 		{
-			Group: groupWrites, Name: "flush-prefix", Arg: "TEXT", Default: "weir",
+			Group: groupWrites, Name: "flush-prefix", Arg: "TEXT", Default: "weir", Reload: true,
 			Help: "prefix of the empty logical messages by which the solo lane flushes PostgreSQL's log",
 			Set: func(c *proxyConfig, v string) error {
 				c.pg.FlushPrefix = v
@@ -150,12 +150,12 @@ func proxyOptions() []cli.Option[proxyConfig] {
 		},
 
 		{
-			Group: groupLimits, Name: "max-clients", Arg: "N", Default: "10000",
+			Group: groupLimits, Name: "max-clients", Arg: "N", Default: "10000", Reload: true,
 			Help: "most client sessions",
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.MaxClients }),
 		},
 		{
-			Group: groupLimits, Name: "max-waiting", Arg: "N", Default: "none",
+			Group: groupLimits, Name: "max-waiting", Arg: "N", Default: "none", Reload: true,
 			Help: "most statements that wait for a server connection in one pool; more are refused",
 			Set: func(c *proxyConfig, v string) error {
 				if v == "none" || v == "0" {
@@ -166,7 +166,7 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			},
 		},
 		{
-			Group: groupLimits, Name: "max-message", Arg: "SIZE", Default: "1GB",
+			Group: groupLimits, Name: "max-message", Arg: "SIZE", Default: "1GB", Reload: true,
 			Help: "longest message of a client, with unit B, kB, MB or GB (of 1024)",
 			Set: func(c *proxyConfig, v string) error {
 				n, err := cli.ParseSize(v)
@@ -178,58 +178,69 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			},
 		},
 		{
-			Group: groupLimits, Name: "queue-timeout", Arg: "DURATION", Default: "30s",
+			Group: groupLimits, Name: "queue-timeout", Arg: "DURATION", Default: "30s", Reload: true,
 			Help: "longest wait of a statement for a server connection",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.QueueTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "connect-timeout", Arg: "DURATION", Default: "15s",
+			Group: groupLimits, Name: "connect-timeout", Arg: "DURATION", Default: "15s", Reload: true,
 			Help: "longest opening of a server connection",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "connect-patience", Arg: "DURATION", Default: "5s",
+			Group: groupLimits, Name: "connect-patience", Arg: "DURATION", Default: "5s", Reload: true,
 			Help: "how long statements wait while the server cannot be reached, because it restarts for instance",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectPatience }),
 		},
 		{
-			Group: groupLimits, Name: "login-timeout", Arg: "DURATION", Default: "1m",
+			Group: groupLimits, Name: "login-timeout", Arg: "DURATION", Default: "1m", Reload: true,
 			Help: "longest login of a client",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.LoginTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "client-write-timeout", Arg: "DURATION", Default: "20s",
+			Group: groupLimits, Name: "client-write-timeout", Arg: "DURATION", Default: "20s", Reload: true,
 			Help: "disconnect clients that read nothing of a long answer for this long while others wait for their server connection",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ClientWriteTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "idle-in-transaction-timeout", Arg: "DURATION", Default: "never",
+			Group: groupLimits, Name: "idle-in-transaction-timeout", Arg: "DURATION", Default: "never", Reload: true,
 			Help: "disconnect clients that do nothing for this long within a transaction",
 			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.IdleInTransactionTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "client-idle-timeout", Arg: "DURATION", Default: "never",
+			Group: groupLimits, Name: "client-idle-timeout", Arg: "DURATION", Default: "never", Reload: true,
 			Help: "disconnect clients that do nothing for this long",
 			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.ClientIdleTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "server-idle-timeout", Arg: "DURATION", Default: "10m",
+			Group: groupLimits, Name: "server-idle-timeout", Arg: "DURATION", Default: "10m", Reload: true,
 			Help: "close server connections that nobody needed for this long",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerIdleTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "server-lifetime", Arg: "DURATION", Default: "1h",
+			Group: groupLimits, Name: "server-lifetime", Arg: "DURATION", Default: "1h", Reload: true,
 			Help: "close server connections of this age, once they are free",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerLifetime }),
 		},
 		{
-			Group: groupLimits, Name: "drain-timeout", Arg: "DURATION", Default: "10s",
+			Group: groupLimits, Name: "drain-timeout", Arg: "DURATION", Default: "10s", Reload: true,
 			Help: "how long a stop waits for transactions under way",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.DrainTimeout }),
 		},
+		{
+			Group: groupLimits, Name: "shutdown-delay", Arg: "DURATION", Default: "none", Reload: true,
+			Help: "how long a stop goes on as before, but for /readyz, which says no, so that a balancer sends no more clients",
+			Set: func(c *proxyConfig, v string) error {
+				if v == "none" || v == "0" {
+					c.shutdownDelay = 0
+					return nil
+				}
+				return duration(func(c *proxyConfig) *time.Duration { return &c.shutdownDelay })(c, v)
+			},
+		},
 
 		{
-			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthRelay,
+			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthRelay, Reload: true,
 			Help: "how clients of PostgreSQL prove who they are: relay (to the server), scram-sha-256, md5, password, cert or trust",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthRelay, string(pgwire.AuthSCRAM),
 				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
@@ -240,17 +251,17 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Set:  func(c *proxyConfig, v string) error { c.pgUsers = v; return nil },
 		},
 		{
-			Group: groupAuth, Name: "auth-query", Arg: "SQL",
+			Group: groupAuth, Name: "auth-query", Arg: "SQL", Reload: true,
 			Help: "finds the secret of a user who is not in the file, run as the DSN's user; $1 is the name, the result is name and secret",
 			Set:  func(c *proxyConfig, v string) error { c.pg.AuthQuery = v; return nil },
 		},
 		{
-			Group: groupAuth, Name: "trust-loopback",
+			Group: groupAuth, Name: "trust-loopback", Reload: true,
 			Help: "where a server asks weir's host for no password, let in anyone who reaches weir over a loopback address or a Unix socket, the console included; otherwise only weir's own user and root over a Unix socket",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TrustLoopback }),
 		},
 		{
-			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthRelay,
+			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthRelay, Reload: true,
 			Help: "how clients of MySQL prove who they are: relay (to the server), mysql_native_password, caching_sha2_password or trust",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthRelay, mywire.PluginNative,
 				mywire.PluginSHA2, mysql.AuthTrust),
@@ -261,7 +272,7 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Set:  func(c *proxyConfig, v string) error { c.myUsers = v; return nil },
 		},
 		{
-			Group: groupAuth, Name: "mysql-auth-query", Arg: "SQL",
+			Group: groupAuth, Name: "mysql-auth-query", Arg: "SQL", Reload: true,
 			Help: "the same as --auth-query for MySQL; ? is the name, the result is name and authentication string",
 			Set:  func(c *proxyConfig, v string) error { c.my.AuthQuery = v; return nil },
 		},
@@ -279,12 +290,12 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			},
 		},
 		{
-			Group: groupAuth, Name: "local-infile",
+			Group: groupAuth, Name: "local-infile", Reload: true,
 			Help: "let MySQL servers ask clients for files (LOAD DATA LOCAL INFILE): a server could ask for any",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.my.LocalInfile }),
 		},
 		{
-			Group: groupAuth, Name: "admin-users", Arg: "NAMES", SetList: listAdmins,
+			Group: groupAuth, Name: "admin-users", Arg: "NAMES", SetList: listAdmins, Reload: true,
 			Help: "who may open the admin console beside the DSN's user, separated by commas",
 			Set: func(c *proxyConfig, v string) error {
 				c.admins = nil
@@ -298,7 +309,7 @@ func proxyOptions() []cli.Option[proxyConfig] {
 		},
 
 		{
-			Group: groupTLS, Name: "client-tls-mode", Arg: "MODE",
+			Group: groupTLS, Name: "client-tls-mode", Arg: "MODE", Reload: true,
 			Help: "what is demanded of clients: disable, allow, prefer, require, verify-ca or verify-full (default prefer with a certificate, else disable)",
 			Set: func(c *proxyConfig, v string) (err error) {
 				if c.pg.ClientTLSMode, err = pgwire.ParseTLSMode(v); err != nil {
@@ -350,6 +361,7 @@ type proxyConfig struct {
 	admins           []string // who may open the console of either
 	admin            string   // address; "": no admin server
 	tls              tlsFiles
+	shutdownDelay    time.Duration
 	// found is what the options were given, for reload to compare.
 	found     cli.Found
 	logLevel  slog.Level

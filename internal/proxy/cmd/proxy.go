@@ -11,6 +11,8 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/dash"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
@@ -40,16 +43,18 @@ or in a YAML file (pool_size). A flag wins over the environment, that over the
 file. No password needs to be on the command line: PGPASSWORD, the password file
 (~/.pgpass), WEIR_POSTGRES, MYSQL_PWD, WEIR_MYSQL and the YAML file hold it as well.
 
-SIGTERM and SIGINT stop taking clients, let transactions end and exit with 0; a
-second one exits at once. SIGHUP reads the configuration again and applies
---auth-file, --mysql-auth-file, the certificates and --log-level; all else needs a
-restart.`,
+SIGTERM and SIGINT turn /readyz false for --shutdown-delay, then stop taking clients,
+let transactions end and exit with 0; a second one exits at once. SIGHUP, and RELOAD
+on the admin console, read the configuration again and apply what can change while
+weir runs: all but servers, addresses, --mode, --loops, --write-lanes, functions that
+are trusted and --log-format. A configuration with a mistake changes nothing.`,
 		Example: `  weir proxy --postgres postgres://app@db.example.com:5432/shop
   PGPASSWORD=... weir proxy --postgres 'host=/run/postgresql user=weir' --auth-query \
       'SELECT usename, passwd FROM pg_shadow WHERE usename = $1' --auth scram-sha-256
   weir proxy --mysql mysql://app@db.example.com:3306/shop
   weir proxy -c /etc/weir/weir.yaml --log-level debug
   psql -h 127.0.0.1 -p 6432 weir -c 'SHOW POOLS'       # the admin console
+  psql -h 127.0.0.1 -p 6432 pgbouncer -c 'PAUSE shop'  # before the server restarts
   mariadb -h 127.0.0.1 -P 3307 weir -e 'SHOW POOLS'    # of the MySQL side`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -81,23 +86,29 @@ type proxyServer interface {
 	Addr() net.Addr
 	Run(ctx context.Context) error
 	Healthy(ctx context.Context) error
+	End(how core.Ending)
 }
 
 // proxyProcess is a running `weir proxy`.
 type proxyProcess struct {
-	cfg    proxyConfig
+	cfg    proxyConfig // as it was at the start
 	loader *cli.Loader[proxyConfig]
+	// stopping: the process ends, or begins to.
+	stopping atomic.Bool
 
-	level slog.LevelVar
-	log   *slog.Logger
-	tls   liveTLS
-	sides []proxySide
-	pg    *postgres.Server // nil without that side
-	my    *mysql.Server    // nil without that side
+	reloading sync.Mutex
+	delay     atomic.Int64 // --shutdown-delay, in ns
+	level     slog.LevelVar
+	log       *slog.Logger
+	tls       liveTLS
+	sides     []proxySide
+	pg        *postgres.Server // nil without that side
+	my        *mysql.Server    // nil without that side
 }
 
 func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	p.level.Set(p.cfg.logLevel)
+	p.delay.Store(int64(p.cfg.shutdownDelay))
 	p.log = cli.NewLog(stderr, p.cfg.logFormat, &p.level)
 	if p.cfg.pgDSN.visible {
 		p.log.Warn("the password in --postgres can be read by every user of this machine; use PGPASSWORD, the password file, WEIR_POSTGRES or --config")
@@ -121,15 +132,19 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	defer signal.Stop(hup)
 	p.announce(adminLn)
 
-	g, gctx := errgroup.WithContext(ctx)
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	defer context.AfterFunc(ctx, func() { p.announceStop(serving, stopServing) })()
+	g, gctx := errgroup.WithContext(serving)
 	// The admin server outlives the proxy, so that a drain can be watched.
 	adminCtx, stopAdmin := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer stopAdmin()
+		defer stopServing() // also where the console has ended the servers
 		return p.serve(gctx)
 	})
 	if adminLn != nil {
-		page := dash.New(dash.Config{Source: proxySource(p.sides), Metrics: proxyMetrics(p.sides), Log: p.log})
+		page := dash.New(dash.Config{Source: proxySource{p.sides, &p.stopping}, Metrics: proxyMetrics(p.sides), Log: p.log})
 		g.Go(func() error { return page.Run(adminCtx, adminLn) })
 	}
 	for _, s := range p.sides {
@@ -139,16 +154,12 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 		for {
 			select {
 			case <-hup:
-				p.reload()
+				_ = p.Reload() // which has logged why not
 			case <-gctx.Done():
 				return nil
 			}
 		}
 	})
-	stopped := context.AfterFunc(ctx, func() {
-		p.log.Info("weir proxy stops: no new clients, transactions may end", "patience", p.cfg.shared.DrainTimeout.String())
-	})
-	defer stopped()
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -156,12 +167,34 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 	return nil
 }
 
+// announceStop has /readyz say no for a while, and then has the servers stop.
+func (p *proxyProcess) announceStop(serving context.Context, stopServing func()) {
+	defer stopServing()
+	p.stopping.Store(true)
+	if delay := time.Duration(p.delay.Load()); delay > 0 {
+		p.log.Info("weir proxy is about to stop: not ready for new clients", "delay", delay.String())
+		select {
+		case <-time.After(delay):
+		case <-serving.Done():
+		}
+	}
+	p.log.Info("weir proxy stops: no new clients, transactions may end")
+}
+
+// End implements core.Process.
+func (p *proxyProcess) End(how core.Ending) {
+	p.stopping.Store(true)
+	for _, s := range p.sides {
+		s.srv.End(how)
+	}
+}
+
 // open starts to listen for the clients of each side.
 func (p *proxyProcess) open() (err error) {
 	cert := p.tls.follow(p.cfg.pg.ClientTLS) // both sides have the same
 	if p.cfg.pgDSN.wanted {
 		c := p.cfg.pg
-		c.Log, c.ClientTLS = p.log, cert
+		c.Log, c.ClientTLS, c.Process = p.log, cert, p
 		if p.pg, err = postgres.New(c); err != nil {
 			return err
 		}
@@ -169,7 +202,7 @@ func (p *proxyProcess) open() (err error) {
 	}
 	if p.cfg.myDSN.wanted {
 		c := p.cfg.my
-		c.Log, c.ClientTLS = p.log, cert
+		c.Log, c.ClientTLS, c.Process = p.log, cert, p
 		if p.my, err = mysql.New(c); err != nil {
 			return errors.Join(err, p.abandon())
 		}
@@ -220,13 +253,22 @@ func (p *proxyProcess) probe(ctx context.Context, s proxySide) {
 	}
 }
 
-// reload reads the configuration again and applies what can change while the
-// proxy serves. A mistake in it changes nothing.
-func (p *proxyProcess) reload() {
-	now, err := loadProxy(p.loader)
+// Reload reads the configuration again and applies what can change while the proxy
+// serves. A mistake in it changes nothing. It implements core.Process.
+func (p *proxyProcess) Reload() error {
+	p.reloading.Lock()
+	defer p.reloading.Unlock()
+	err := p.reload()
 	if err != nil {
 		p.log.Error("reload refused, everything stays as it was", "error", err)
-		return
+	}
+	return err
+}
+
+func (p *proxyProcess) reload() error {
+	now, err := loadProxy(p.loader)
+	if err != nil {
+		return err
 	}
 	var later []string
 	for i := range p.loader.Options {
@@ -234,24 +276,34 @@ func (p *proxyProcess) reload() {
 			later = append(later, o.Key())
 		}
 	}
-	if (now.pg.ClientTLS == nil) != (p.cfg.pg.ClientTLS == nil) {
+	cert := now.pg.ClientTLS // both sides have the same
+	if (cert == nil) != (p.cfg.pg.ClientTLS == nil) {
 		later = append(later, "client_tls_cert")
-	} else if now.pg.ClientTLS != nil {
-		p.tls.now.Store(now.pg.ClientTLS)
+		cert = nil
+		now.pg.ClientTLSMode, now.my.ClientTLSMode = p.cfg.pg.ClientTLSMode, p.cfg.my.ClientTLSMode
 	}
 	users := 0
-	if p.pg != nil {
-		p.pg.SetUsers(now.pg.Users)
+	if p.pg != nil && now.pgDSN.wanted {
+		if err := p.pg.Reload(now.pg); err != nil {
+			return err
+		}
 		users += len(now.pg.Users)
 	}
-	if p.my != nil {
-		p.my.SetUsers(now.my.Users)
+	if p.my != nil && now.myDSN.wanted {
+		if err := p.my.Reload(now.my); err != nil {
+			return err
+		}
 		users += len(now.my.Users)
 	}
+	if cert != nil {
+		p.tls.now.Store(cert)
+	}
 	p.level.Set(now.logLevel)
+	p.delay.Store(int64(now.shutdownDelay))
 	p.log.Info("configuration reloaded", "users", users, "log_level", now.logLevel.String())
 	if len(later) > 0 {
 		slices.Sort(later)
 		p.log.Warn("changes that need a restart were not applied", "keys", strings.Join(later, " "))
 	}
+	return nil
 }

@@ -150,13 +150,13 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 			t.Errorf("after a refused reload: %v", err)
 		}
 		clitest.Write(t, users, fmt.Sprintf("%q \"second\"\n", pg.User()))
-		settings(4, "debug")
+		settings(4, "debug\nwrite_lanes: 3\nqueue_timeout: 7s\nmax_clients: 50")
 		hup()
 		if e := log.Await("configuration reloaded"); e["users"] != 1.0 || e["log_level"] != "DEBUG" {
 			t.Errorf("reload: %v", e)
 		}
-		if e := log.Await("changes that need a restart"); e["keys"] != "pool_size" {
-			t.Errorf("reload: %v, want pool_size to need a restart", e)
+		if e := log.Await("changes that need a restart"); e["keys"] != "write_lanes" {
+			t.Errorf("reload: %v, want write_lanes to need a restart", e)
 		}
 		if _, err := dial(t, address, pg.User(), "second", "postgres"); err != nil {
 			t.Errorf("with the new password: %v", err)
@@ -167,6 +167,43 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 		if _, err := conn.Exec(t.Context(), "SELECT 1"); err != nil {
 			t.Errorf("the session that was there: %v", err)
 		}
+		console, err := dial(t, address, pg.User(), "second", "pgbouncer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		setting := func(key string) string {
+			t.Helper()
+			rows, err := console.Query(t.Context(), "SHOW CONFIG")
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := pgx.CollectRows(rows, pgx.RowToMap)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range config {
+				if row["key"] == key {
+					return row["value"].(string)
+				}
+			}
+			return ""
+		}
+		for key, want := range map[string]string{"pool_size": "4", "queue_timeout": "7s", "max_clients": "50", "write_lanes": "2"} {
+			if got := setting(key); got != want {
+				t.Errorf("after the reload %s is %q, want %q", key, got, want)
+			}
+		}
+		settings(5, "info\nqueue_timeout: soon")
+		if _, err := console.Exec(t.Context(), "RELOAD"); err == nil || !strings.Contains(err.Error(), "stays as it was") || !strings.Contains(err.Error(), "queue_timeout") {
+			t.Errorf("RELOAD of a broken file: %v", err)
+		}
+		if got := setting("pool_size"); got != "4" {
+			t.Errorf("after a refused RELOAD pool_size is %s, want 4", got)
+		}
+		settings(5, "info")
+		if tag, err := console.Exec(t.Context(), "RELOAD"); err != nil || tag.String() != "RELOAD" || setting("pool_size") != "5" {
+			t.Errorf("RELOAD: %v, %v; pool_size is %s, want 5", tag, err, setting("pool_size"))
+		}
 	})
 	if code := stop(); code != cli.ExitFine {
 		t.Errorf("exit code %d, want 0; log:\n%s", code, log.Seen.String())
@@ -174,6 +211,67 @@ func TestProxyServesReloadsAndStops(t *testing.T) {
 	for _, secret := range []string{"first", "second"} {
 		if strings.Contains(log.Seen.String(), secret) {
 			t.Errorf("the log holds a password:\n%s", log.Seen.String())
+		}
+	}
+}
+
+// TestProxyTellsBalancersFirst: for --shutdown-delay clients are served as before,
+// while /readyz says no.
+func TestProxyTellsBalancersFirst(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	clitest.ClearEnvironment(t)
+	p := startChild(t, pg, "--admin", "127.0.0.1:0", "--shutdown-delay", "10m")
+	if code, body := clitest.Get(t, p.admin+"readyz"); code != 200 {
+		t.Fatalf("readyz: %d %s", code, body)
+	}
+	p.send(syscall.SIGTERM)
+	p.log.Await("weir proxy is about to stop")
+	code, body := clitest.Get(t, p.admin+"readyz")
+	p.exec("SELECT 1")
+	late, err := dial(t, p.address, pg.User(), "", "postgres")
+	if err != nil {
+		t.Errorf("a client that comes before the delay is over: %v", err)
+	} else {
+		_ = late.Close(t.Context())
+	}
+	if code != 503 || !strings.Contains(body, "stopping") {
+		t.Errorf("readyz before the stop: %d %s, want 503", code, body)
+	}
+	console, err := dial(t, p.address, pg.User(), "", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := console.Exec(t.Context(), "SHUTDOWN"); err != nil { // the delay is not waited for
+		t.Error(err)
+	}
+	_, _ = io.Copy(&p.log.Seen, p.log.Lines)
+	if err := p.Wait(); err != nil {
+		t.Errorf("ended with %v; log:\n%s", err, p.log.Seen.String())
+	}
+}
+
+// TestConsoleEndsTheProcess: SHUTDOWN on one side's console ends both sides.
+func TestConsoleEndsTheProcess(t *testing.T) {
+	pg := labtest.Postgres(t, lab.PostgresConfig{Durability: lab.Fast})
+	for _, how := range []string{"", " WAIT_FOR_SERVERS", " WAIT_FOR_CLIENTS"} {
+		clitest.ClearEnvironment(t)
+		p := startChild(t, pg)
+		p.exec("BEGIN")
+		console, err := dial(t, p.address, pg.User(), "", "pgbouncer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tag, err := console.Exec(t.Context(), "SHUTDOWN"+how); err != nil || tag.String() != "SHUTDOWN" {
+			t.Errorf("SHUTDOWN%s: %v, %v", how, tag, err)
+		}
+		if how != "" {
+			p.exec("SELECT 1")
+			p.exec("COMMIT")
+		}
+		_ = p.conn.Close(t.Context())
+		rest, _ := io.ReadAll(p.log.Lines)
+		if err := p.Wait(); err != nil {
+			t.Errorf("SHUTDOWN%s: %v; log:\n%s%s", how, err, p.log.Seen.String(), rest)
 		}
 	}
 }
@@ -251,13 +349,15 @@ type proxyChild struct {
 	t    *testing.T
 	log  *clitest.Log
 	conn *pgx.Conn
+
+	address, admin string
 }
 
 // startChild starts one in front of pg. Unless it ends before, it is killed when
 // the patience is over.
-func startChild(t *testing.T, pg *lab.Postgres) *proxyChild {
+func startChild(t *testing.T, pg *lab.Postgres, args ...string) *proxyChild {
 	t.Helper()
-	cmd := program.Command(t.Context(), "proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback")
+	cmd := program.Command(t.Context(), append([]string{"proxy", "--listen-postgres", "127.0.0.1:0", "--admin", "off", "--drain-timeout", "10m", "--trust-loopback"}, args...)...)
 	cmd.Env = append(cmd.Env, "WEIR_POSTGRES="+pg.DSN("postgres"))
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
@@ -269,8 +369,10 @@ func startChild(t *testing.T, pg *lab.Postgres) *proxyChild {
 	timer := time.AfterFunc(labtest.Patience, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { timer.Stop() })
 	p := &proxyChild{Cmd: cmd, t: t, log: clitest.NewLog(t, stderr)}
-	address := p.log.Await("weir proxy listens")["address"].(string)
-	if p.conn, err = dial(t, address, pg.User(), "", "postgres"); err != nil {
+	listens := p.log.Await("weir proxy listens")
+	p.address = listens["address"].(string)
+	p.admin, _ = listens["admin"].(string)
+	if p.conn, err = dial(t, p.address, pg.User(), "", "postgres"); err != nil {
 		t.Fatal(err)
 	}
 	return p

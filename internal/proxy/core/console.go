@@ -367,7 +367,7 @@ func (s *Server[L]) configTable() sight.Table {
 		Setting{Key: "mode", Value: o.Mode, Default: d.Mode, Fixed: true},
 		Setting{Key: "pool_size", Value: o.PoolSize, Default: d.PoolSize},
 		Setting{Key: "read_lanes", Value: o.ReadLanes, Default: d.ReadLanes},
-		Setting{Key: "write_lanes", Value: o.WriteLanes, Default: d.WriteLanes},
+		Setting{Key: "write_lanes", Value: o.WriteLanes, Default: d.WriteLanes, Fixed: true},
 		Setting{Key: "rows_lane", Value: !o.NoRowsLane, Default: true},
 		Setting{Key: "solo_lane", Value: !o.NoSoloLane, Default: true},
 		Setting{Key: "loops", Value: o.Loops, Default: d.Loops, Fixed: true},

@@ -41,6 +41,8 @@ type Pool interface {
 	Pause()
 	Resume()
 	Reconnect()
+	// Resize has the pool hold at most n backends.
+	Resize(n int)
 	// Connections counts the backends, also those being opened.
 	Connections() int
 	// Servers describes the backends.
@@ -73,6 +75,18 @@ func (l *Loop[K, P, C]) Add(key K, p P, g Gate) {
 	l.PoolList = append(l.PoolList, p)
 	if g.Paused {
 		p.Pause()
+	}
+}
+
+// PoolSize is a pool's share of the most backends that all loops may hold for its user
+// and database.
+func PoolSize(o *session.Options) int { return max(1, (o.PoolSize+o.Loops-1)/o.Loops) }
+
+// Apply puts options in force on the loop.
+func (l *Loop[K, P, C]) Apply(o *session.Options) {
+	l.SetPatience(o.DrainTimeout)
+	for _, p := range l.PoolList {
+		p.Resize(PoolSize(o))
 	}
 }
 

@@ -264,6 +264,19 @@ func (p *Base[B, C, U, L, N]) retire() {
 	}
 }
 
+// Resize has the pool hold at most n backends. Those that are too many are closed, when
+// they are free.
+func (p *Base[B, C, U, L, N]) Resize(n int) {
+	p.Size = n
+	for len(p.Free) > 0 && len(p.Backends) > n {
+		p.Free[0].Goodbye() // leaves p.Free
+	}
+	for i := n; i < len(p.Backends); i++ {
+		p.Backends[i].Pooled().Retired = true
+	}
+	p.Wake()
+}
+
 // HoldBack pauses the pool: no statement begins, and every backend is closed when it is
 // free, whether weir can open another or not.
 func (p *Base[B, C, U, L, N]) HoldBack() {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
 
@@ -34,6 +35,8 @@ type EventLoop interface {
 
 	// Clock is the time of the present turn.
 	Clock() time.Duration
+	// Apply puts options in force on the loop.
+	Apply(o *session.Options)
 	// SetPatience bounds how long a drain may take.
 	SetPatience(d time.Duration)
 	// Pause, Resume, Reconnect and Kill are the console's commands for a database,
@@ -173,6 +176,18 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 		return fmt.Errorf("proxy: %w", err)
 	}
 	return nil
+}
+
+// Reloaded puts the side's options in force, which are others than before: on each loop
+// soon, when set has been called there.
+func (s *Server[L]) Reloaded(set func(l L)) {
+	o := s.side.Options()
+	for _, l := range s.Loops {
+		l.Post(func() {
+			set(l)
+			l.Apply(o)
+		})
+	}
 }
 
 // Register gives a client of a loop an id, one of those that pick proposes, under

@@ -33,13 +33,14 @@ func (c *fakeClient) Info() core.ClientInfo {
 type fakePool struct {
 	answered        time.Duration
 	paused, retired bool
-	backends        int
+	backends, size  int
 }
 
 func (p *fakePool) Tick()                     {}
 func (p *fakePool) Pause()                    { p.paused = true }
 func (p *fakePool) Resume()                   { p.paused = false }
 func (p *fakePool) Reconnect()                { p.retired = true }
+func (p *fakePool) Resize(n int)              { p.size = n }
 func (p *fakePool) Connections() int          { return p.backends }
 func (p *fakePool) CloseAll()                 {}
 func (p *fakePool) LastAnswer() time.Duration { return p.answered }

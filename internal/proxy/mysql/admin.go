@@ -53,7 +53,7 @@ func (s *Server) Settings() []core.Setting {
 	c := s.cfg()
 	return []core.Setting{
 		{Key: "mysql", Value: c.MySQL.Address, Fixed: true},
-		{Key: "auth", Value: c.Auth, Default: AuthRelay, Fixed: true},
+		{Key: "auth", Value: c.Auth, Default: AuthRelay},
 		{Key: "local_infile", Value: c.LocalInfile, Default: false},
 	}
 }

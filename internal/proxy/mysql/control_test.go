@@ -59,7 +59,7 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 	holder.must("UPDATE t SET a = 3 WHERE a = 1")
 	console := w.console()
 	console.send(mywire.AppendQuery(nil, console.Caps, "PAUSE "+w.db))
-	eventually(t, "the database is paused", w.paused)
+	eventually(t, "the database is paused", func() bool { return w.paused() && w.pool().Free == 0 })
 	reading, writing := reader.begin("SELECT a FROM t WHERE a = 2"), writer.begin("/* batch */ INSERT INTO t VALUES (9)")
 	login := make(chan error, 1)
 	var late *wire
@@ -244,5 +244,53 @@ func TestShutdownWaits(t *testing.T) {
 			}
 			<-w.ended
 		})
+	}
+}
+
+// TestReloadUnderLoad changes limits while transactions and grouped writes run: nobody
+// gets an error, and in the end the last limits hold.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	var cfg mysql.Config
+	w := start(t, database(t, "CREATE TABLE t (k int PRIMARY KEY, n int)",
+		"INSERT INTO t VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)"), func(c *mysql.Config) { cfg = *c })
+	var stop atomic.Bool
+	var done atomic.Int64
+	var clients gosync.WaitGroup
+	for k := range 8 {
+		conn, ctx := w.connect(nil), ctxFor(t)
+		clients.Go(func() {
+			for !stop.Load() {
+				err := increment(ctx, conn, k)
+				if err == nil {
+					_, err = conn.ExecContext(ctx, fmt.Sprintf("/* batch */ UPDATE t SET n = n - 1 WHERE k = %d", k))
+				}
+				var n int
+				if err == nil {
+					err = conn.QueryRowContext(ctx, fmt.Sprintf("SELECT n FROM t WHERE k = %d", k)).Scan(&n)
+				}
+				if err != nil || n != 0 {
+					t.Errorf("client %d reads %d: %v", k, n, err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	for round := range 9 {
+		before := done.Load()
+		eventually(t, "work goes on", func() bool { return done.Load() > before+20 || t.Failed() })
+		next := cfg
+		next.PoolSize, next.NoSoloLane = []int{1, 12, 3}[round%3], round%2 == 0
+		next.Mode = "session" // which stays as it is
+		if err := w.Reload(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the pool has its last size", func() bool { p := w.pool(); return p.Size%3 == 0 && p.Backends <= p.Size })
+	stop.Store(true)
+	clients.Wait()
+	if o := w.Options(); o.Mode != "auto" || o.PoolSize != 3 {
+		t.Errorf("in force: mode %s and a pool of %d, want auto and 3", o.Mode, o.PoolSize)
 	}
 }

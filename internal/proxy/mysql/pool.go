@@ -97,7 +97,7 @@ func (l *loop) pool(key poolKey) *pool {
 		lanes:    make(core.Lanes[laneKey, *lane]),
 		catalog:  l.catalogFor(key.user),
 	}
-	p.Init(p, max(1, (l.cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
+	p.Init(p, core.PoolSize(&l.cfg.Options), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
 }

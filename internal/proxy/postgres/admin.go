@@ -54,7 +54,7 @@ func (s *Server) Settings() []core.Setting {
 	c := s.cfg()
 	return []core.Setting{
 		{Key: "postgres", Value: c.Postgres.Address, Fixed: true},
-		{Key: "auth", Value: c.Auth, Default: AuthRelay, Fixed: true},
+		{Key: "auth", Value: c.Auth, Default: AuthRelay},
 		{Key: "flush_prefix", Value: c.FlushPrefix, Default: "weir"},
 	}
 }

@@ -72,7 +72,7 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 			holder.want("BEGIN", "BEGIN T")
 			holder.want("UPDATE t SET a = 3 WHERE a = 1", "UPDATE_1 T")
 			ended := w.begin("PAUSE" + argument)
-			eventually(t, "the database is paused", w.paused)
+			eventually(t, "the database is paused", func() bool { return w.paused() && w.pool().Free == 0 })
 			reader.send(query("SELECT a FROM t WHERE a = 2"))
 			writer.send(query("/* batch */ INSERT INTO t VALUES (9)"))
 			login := make(chan error, 1)
@@ -218,7 +218,7 @@ func TestPauseIsGivenUp(t *testing.T) {
 	holder.want("BEGIN", "BEGIN T")
 	holder.want("SELECT 1 AS a", "[a] (1) SELECT_1 T")
 	ended := w.begin("PAUSE " + w.db)
-	eventually(t, "the database is paused", w.paused)
+	eventually(t, "the database is paused", func() bool { return w.paused() && w.pool().Free == 0 })
 	w.command("RESUME " + w.db)
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "resumed before") {
 		t.Errorf("a PAUSE that was ended by RESUME: %v", err)
@@ -385,5 +385,68 @@ func TestShutdownWaits(t *testing.T) {
 			}
 			<-w.ended
 		})
+	}
+}
+
+// TestReloadUnderLoad changes limits while transactions, reads and grouped writes run:
+// nobody gets an error, and in the end the last limits hold.
+func TestReloadUnderLoad(t *testing.T) {
+	t.Parallel()
+	var cfg postgres.Config
+	w := start(t, database(t, "CREATE TABLE t (k int PRIMARY KEY, n int)", "INSERT INTO t SELECT k, 0 FROM generate_series(0, 7) k"), func(c *postgres.Config) {
+		cfg = *c
+	})
+	dsn := fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db)
+	var stop atomic.Bool
+	var done atomic.Int64
+	var clients gosync.WaitGroup
+	for k := range 8 {
+		conn := connect(t, dsn)
+		ctx := ctxFor(t)
+		clients.Go(func() {
+			for !stop.Load() {
+				var n int
+				err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, "UPDATE t SET n = n + 1 WHERE k = $1", k)
+					return err
+				})
+				if err == nil {
+					_, err = conn.Exec(ctx, "/* batch */ UPDATE t SET n = n - 1 WHERE k = $1", k)
+				}
+				if err == nil {
+					err = conn.QueryRow(ctx, "SELECT n FROM t WHERE k = $1", k).Scan(&n)
+				}
+				if err != nil || n != 0 {
+					t.Errorf("client %d reads %d: %v", k, n, err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	for round := range 12 {
+		before := done.Load()
+		eventually(t, "work goes on", func() bool { return done.Load() > before+20 || t.Failed() })
+		next := cfg
+		next.PoolSize = []int{1, 12, 3}[round%3]
+		next.Users = []postgres.User{{Name: fmt.Sprintf("user%d", round), Secret: pgwire.Secret{}}}
+		if round%2 == 0 {
+			next.NoSoloLane, next.NoRowsLane = true, true
+		}
+		next.Mode, next.Listen = "session", "127.0.0.1:1" // which stay as they are
+		if err := w.Reload(next); err != nil {
+			t.Fatal(err)
+		}
+		wrong := next
+		wrong.PoolSize = -1
+		if err := w.Reload(wrong); err == nil {
+			t.Fatal("a pool of -1 was accepted")
+		}
+	}
+	eventually(t, "the pool has its last size", func() bool { p := w.pool(); return p.Size == 3 && p.Backends <= 3 })
+	stop.Store(true)
+	clients.Wait()
+	if o := w.Options(); o.Mode != "auto" || o.PoolSize != 3 {
+		t.Errorf("in force: mode %s and a pool of %d, want auto and 3", o.Mode, o.PoolSize)
 	}
 }

@@ -75,7 +75,7 @@ func (l *loop) pool(key poolKey) *pool {
 		greeting: make(map[*session.Set][]pgwire.Param),
 		proof:    l.proof(key.database),
 	}
-	p.Init(p, max(1, (l.cfg.PoolSize+len(l.srv.Loops)-1)/len(l.srv.Loops)), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
+	p.Init(p, core.PoolSize(&l.cfg.Options), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.guard = p.ownStmt(guardSQL)
 	p.marker = p.ownStmt(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))

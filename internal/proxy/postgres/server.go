@@ -51,6 +51,25 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// Reload puts another configuration in force. What can only be chosen at the start
+// stays as it was: the server, where clients connect, the certificate (whose owner
+// replaces it), and what Options.Reload and the command's help say. Sessions stay.
+// Safe for concurrent use, but for other calls of Reload.
+func (s *Server) Reload(cfg Config) error {
+	now := s.cfg()
+	cfg = cfg.withDefaults()
+	cfg.Options = cfg.Options.Reload(now.Options)
+	cfg.Postgres, cfg.Listen, cfg.TrustFunctions = now.Postgres, now.Listen, now.TrustFunctions
+	cfg.ClientTLS, cfg.Process = now.ClientTLS, now.Process
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	s.config.Store(&cfg)
+	s.SetUsers(cfg.Users)
+	s.Reloaded(func(l *loop) { l.cfg = &cfg })
+	return nil
+}
+
 // cfg is the configuration in force.
 func (s *Server) cfg() *Config { return s.config.Load() }
 

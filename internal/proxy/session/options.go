@@ -135,6 +135,14 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
+// Reload returns the options that hold when o takes the place of old in a running
+// process: some can only be chosen at the start.
+func (o Options) Reload(old Options) Options {
+	o = o.WithDefaults()
+	o.Mode, o.Loops, o.WriteLanes, o.Log = old.Mode, old.Loops, old.WriteLanes, old.Log
+	return o
+}
+
 // Validate names the first flag that makes no sense.
 func (o *Options) Validate() error {
 	switch o.Mode {
