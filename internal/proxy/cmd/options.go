@@ -13,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/internal/wire/pgwire"
+	"github.com/weirdb/weir/internal/wire/proxyproto"
 )
 
 // The groups of options, in the order of the help.
@@ -49,6 +50,14 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Group: groupServer, Name: "listen-mysql", Arg: "ADDRESS", Default: "127.0.0.1:3307",
 			Help: "where clients of MySQL connect: host:port, or the path of a Unix socket",
 			Set:  listenAddress(func(c *proxyConfig) *string { return &c.my.Listen }),
+		},
+		{
+			Group: groupServer, Name: "proxy-protocol-from", Arg: "NETWORKS", Reload: true,
+			Help: "balancers whose connections begin with a header of the PROXY protocol (version 1 or 2): addresses or networks such as 10.0.0.0/8, or unix, separated by commas; clients have the address that it names, and are not taken for local ones",
+			Set: func(c *proxyConfig, v string) (err error) {
+				c.shared.ProxyProtocol, err = proxyproto.ParseTrusted(v)
+				return err
+			},
 		},
 		{
 			Group: groupServer, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9187",

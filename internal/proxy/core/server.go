@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -158,7 +160,7 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 		g.Go(func() error { return l.Run(gctx) })
 	}
 	g.Go(func() error {
-		return netloop.Accept(s.accepting, s.ln, s.Log, &s.Background, func(conn net.Conn) { login(gctx, conn) })
+		return netloop.Accept(s.accepting, s.ln, s.Log, &s.Background, func(conn net.Conn) { s.receive(gctx, conn, login) })
 	})
 	g.Go(func() error { s.awaitEmpty(gctx); return nil })
 	g.Go(func() error { s.keepAverages(gctx); return nil })
@@ -188,6 +190,25 @@ func (s *Server[L]) Reloaded(set func(l L)) {
 			l.Apply(o)
 		})
 	}
+}
+
+// headerPatience bounds the header of a connection that a balancer passes on. It
+// sends it at once.
+const headerPatience = 10 * time.Second
+
+// receive finds out whose connection it is, where a balancer passes it on.
+func (s *Server[L]) receive(ctx context.Context, raw net.Conn, login func(context.Context, net.Conn)) {
+	conn, err := s.side.Options().ProxyProtocol.Accept(ctx, raw, headerPatience)
+	if err == nil {
+		login(ctx, conn)
+		return
+	}
+	_ = raw.Close()
+	if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+		return // a health check that only connects
+	}
+	s.Failed.Add(1)
+	s.Log.Info("login failed", "client", raw.RemoteAddr().String(), "error", err)
 }
 
 // Register gives a client of a loop an id, one of those that pick proposes, under

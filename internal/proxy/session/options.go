@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"runtime"
 	"time"
+
+	"github.com/weirdb/weir/internal/wire/proxyproto"
 )
 
 // Mode says for how long a client keeps a backend.
@@ -68,6 +70,10 @@ type Options struct {
 	// can reach it. Default: only processes of weir's own user and of root, over
 	// a Unix socket.
 	TrustLoopback bool
+
+	// ProxyProtocol are the balancers whose connections begin with a header of the
+	// PROXY protocol, which says whose they are. Default: none.
+	ProxyProtocol proxyproto.Trusted
 
 	// MaxClients bounds the sessions. Default: 10000.
 	MaxClients int

@@ -1,0 +1,217 @@
+// Package proxyproto reads the header of the PROXY protocol, versions 1 and 2, in
+// which a load balancer says whose connection it passes on. The format is that of
+// https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt
+package proxyproto
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/netwire"
+)
+
+// Trusted are the networks of the balancers that are believed. A connection from
+// one of them must begin with a header; one from elsewhere must not, and whatever it
+// begins with is left unread.
+type Trusted []netip.Prefix
+
+// ParseTrusted reads networks in CIDR notation or single addresses, separated by
+// commas. "unix" stands for connections over Unix sockets.
+func ParseTrusted(s string) (Trusted, error) {
+	var list Trusted
+	for one := range strings.SplitSeq(s, ",") {
+		if one = strings.TrimSpace(one); one == "" {
+			continue
+		}
+		if one == "unix" {
+			list = append(list, netip.Prefix{})
+			continue
+		}
+		if a, err := netip.ParseAddr(one); err == nil {
+			list = append(list, netip.PrefixFrom(a, a.BitLen()))
+			continue
+		}
+		p, err := netip.ParsePrefix(one)
+		if err != nil {
+			return nil, fmt.Errorf("%q: want an address, a network such as 10.0.0.0/8, or unix", one)
+		}
+		list = append(list, p.Masked())
+	}
+	return list, nil
+}
+
+// Contains tells whether what comes from an address begins with a header.
+func (t Trusted) Contains(a net.Addr) bool {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		ip := a.AddrPort().Addr().Unmap()
+		for _, p := range t {
+			if p.IsValid() && p.Contains(ip) {
+				return true
+			}
+		}
+	case *net.UnixAddr:
+		for _, p := range t {
+			if !p.IsValid() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Accept reads the header of a connection that comes from one of the networks, and
+// not a byte more. The connection that it returns has the client's address; that of
+// a balancer's own health check keeps its own. Connections from elsewhere are
+// returned as they are.
+func (t Trusted) Accept(ctx context.Context, conn net.Conn, timeout time.Duration) (net.Conn, error) {
+	if len(t) == 0 || !t.Contains(conn.RemoteAddr()) {
+		return conn, nil
+	}
+	release := netwire.Bound(ctx, conn, timeout)
+	client, err := Read(conn)
+	if err = release(err); err != nil {
+		return nil, fmt.Errorf("PROXY header of %s: %w", conn.RemoteAddr(), err)
+	}
+	if !client.IsValid() {
+		return conn, nil
+	}
+	addr := net.TCPAddrFromAddrPort(client)
+	switch conn := conn.(type) {
+	case *net.TCPConn:
+		return &tcpConn{conn, addr}, nil
+	case *net.UnixConn:
+		// Not as a Unix socket: who passes it on is not who it is.
+		return &unixConn{conn, addr}, nil
+	}
+	return nil, fmt.Errorf("PROXY header of %s: not a TCP or Unix connection", conn.RemoteAddr())
+}
+
+// tcpConn is a TCP connection with the address of the client behind it.
+type tcpConn struct {
+	*net.TCPConn
+	client net.Addr
+}
+
+func (c *tcpConn) RemoteAddr() net.Addr { return c.client }
+
+// unixConn is the same of a Unix socket.
+type unixConn struct {
+	*net.UnixConn
+	client net.Addr
+}
+
+func (c *unixConn) RemoteAddr() net.Addr { return c.client }
+
+// ErrNoHeader is the error where a trusted peer sends something else.
+var ErrNoHeader = errors.New("there is none: the balancer must send it (send-proxy or send-proxy-v2), or is not to be listed as one that does")
+
+// signature begins a header of version 2.
+const signature = "\r\n\r\n\x00\r\nQUIT\n"
+
+const (
+	maxV1 = 107     // of a line with its end, by the specification
+	maxV2 = 4 << 10 // of addresses and TLVs; the format allows 64 KiB
+)
+
+// Read reads a header and not a byte more. It returns the client's address, the zero
+// value if the balancer speaks for itself or does not say.
+func Read(r io.Reader) (netip.AddrPort, error) {
+	var first [1]byte
+	if _, err := io.ReadFull(r, first[:]); err != nil {
+		return netip.AddrPort{}, err
+	}
+	switch first[0] {
+	case 'P':
+		return readV1(r)
+	case signature[0]:
+		return readV2(r)
+	}
+	return netip.AddrPort{}, ErrNoHeader
+}
+
+// readV1 reads the rest of "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n". It goes byte
+// by byte, once for each connection, to leave the client's first bytes where they are.
+func readV1(r io.Reader) (netip.AddrPort, error) {
+	line := []byte{'P'}
+	for !bytes.HasSuffix(line, []byte("\r\n")) {
+		if len(line) == maxV1 {
+			return netip.AddrPort{}, errors.New("version 1: the line is too long")
+		}
+		line = append(line, 0)
+		if _, err := io.ReadFull(r, line[len(line)-1:]); err != nil {
+			return netip.AddrPort{}, netwire.UnexpectedEOF(err)
+		}
+		if n := min(len(line), len("PROXY ")); string(line[:n]) != "PROXY "[:n] {
+			return netip.AddrPort{}, ErrNoHeader
+		}
+	}
+	fields := strings.Split(strings.TrimSuffix(string(line), "\r\n"), " ")
+	if len(fields) >= 2 && fields[1] == "UNKNOWN" {
+		return netip.AddrPort{}, nil
+	}
+	if len(fields) != 6 || (fields[1] != "TCP4" && fields[1] != "TCP6") {
+		return netip.AddrPort{}, fmt.Errorf("version 1: malformed line %q", line)
+	}
+	addr, err := netip.ParseAddr(fields[2])
+	if err != nil || addr.Is4() != (fields[1] == "TCP4") || addr.Zone() != "" {
+		return netip.AddrPort{}, fmt.Errorf("version 1: malformed client address in %q", line)
+	}
+	port, err := strconv.ParseUint(fields[4], 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("version 1: malformed client port in %q", line)
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(port)), nil
+}
+
+// readV2 reads the rest of a header of version 2.
+func readV2(r io.Reader) (netip.AddrPort, error) {
+	var head [16]byte
+	if _, err := io.ReadFull(r, head[1:]); err != nil {
+		return netip.AddrPort{}, netwire.UnexpectedEOF(err)
+	}
+	if string(head[1:12]) != signature[1:] {
+		return netip.AddrPort{}, ErrNoHeader
+	}
+	size := int(binary.BigEndian.Uint16(head[14:]))
+	if head[12]>>4 != 2 {
+		return netip.AddrPort{}, fmt.Errorf("version %d: want 1 or 2", head[12]>>4)
+	}
+	if size > maxV2 {
+		return netip.AddrPort{}, fmt.Errorf("version 2: %d bytes of addresses, more than %d", size, maxV2)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return netip.AddrPort{}, netwire.UnexpectedEOF(err)
+	}
+	switch command := head[12] & 0xf; command {
+	case 0: // LOCAL: the balancer's own
+		return netip.AddrPort{}, nil
+	case 1: // PROXY
+	default:
+		return netip.AddrPort{}, fmt.Errorf("version 2: unknown command %d", command)
+	}
+	switch family := head[13]; family {
+	case 0x11: // TCP over IPv4: two addresses, two ports
+		if size < 12 {
+			return netip.AddrPort{}, errors.New("version 2: the addresses are cut short")
+		}
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(body[:4])), binary.BigEndian.Uint16(body[8:])), nil
+	case 0x21: // TCP over IPv6
+		if size < 36 {
+			return netip.AddrPort{}, errors.New("version 2: the addresses are cut short")
+		}
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:])), nil
+	default: // unspecified, a Unix socket, or a datagram: no address that says anything
+		return netip.AddrPort{}, nil
+	}
+}
