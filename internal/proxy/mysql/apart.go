@@ -41,7 +41,7 @@ func (p *pool) feedApart() {
 		switch {
 		case u.Left():
 		case u.read && u.Tries == 0 && u.shape != nil && u.shape.Sharable() && !u.shape.Stalled(p.l.Now):
-			p.queueRead(u) // what held up those like it is over
+			p.sharing.send(u) // what held up those like it is over
 		default:
 			p.Hold(&u.Turn, s)
 			p.Enqueue(waiter{Unit: u})
@@ -68,7 +68,7 @@ func (p *pool) poll() {
 	clear(a.Patient[len(keep):])
 	a.Patient = keep
 	for _, u := range again {
-		p.transaction(u.c.set, 0).push(u)
+		p.lanes.transaction(u.c.set, 0).push(u)
 	}
 }
 

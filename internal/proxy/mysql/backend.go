@@ -181,7 +181,7 @@ func (b *backend) ended(u *unit) {
 		if u.retry {
 			u.retry = false
 			u.again()
-			b.p.runAgain(u)
+			b.p.sharing.rerun(u)
 			break
 		}
 		if u.c != nil && !u.c.s.Closed {
@@ -201,7 +201,7 @@ func (b *backend) ended(u *unit) {
 func (b *backend) settle() {
 	if b.Depth() > 0 {
 		if b.Mode == core.ModeShared {
-			b.p.feedReads()
+			b.p.sharing.feed()
 		}
 		return
 	}

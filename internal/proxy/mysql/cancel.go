@@ -45,7 +45,7 @@ func (c *client) strike() {
 			u.dead = u.dead || u.c == c
 		}
 	}
-	for _, ln := range c.p.lanes {
+	for _, ln := range c.p.lanes.all {
 		for _, r := range ln.Runs {
 			mark(r.units)
 			for _, u := range r.units {
@@ -97,7 +97,7 @@ func (c *client) unqueue() bool {
 			return true
 		}
 	}
-	for _, ln := range c.p.lanes {
+	for _, ln := range c.p.lanes.all {
 		if ln.Q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
 			c.lost(&unit{}, errInterrupted())
 			return true
@@ -105,7 +105,7 @@ func (c *client) unqueue() bool {
 	}
 	for _, b := range c.p.Shared.Backends {
 		if u := b.first(c); u != nil && u != b.Head() {
-			c.lost(c.p.moveOut(b, u), errInterrupted()) // its answer goes to nobody
+			c.lost(c.p.sharing.moveOut(b, u), errInterrupted()) // its answer goes to nobody
 			return true
 		}
 	}
@@ -128,7 +128,7 @@ func (b *backend) first(c *client) *unit {
 func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
 	u.dead = true
 	if b.Mode == core.ModeShared {
-		b.p.unshare(b)
+		b.p.sharing.end(b)
 	}
 	b.signal(done)
 }

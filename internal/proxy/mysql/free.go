@@ -147,7 +147,7 @@ func (c *client) freeQuery(msg []byte) int {
 		}
 		u := c.unitOf(mywire.ComQuery, msg)
 		u.shape, u.verb = sh, info.Verb
-		c.p.read(u)
+		c.p.sharing.run(u)
 		return len(msg)
 	case routeWrite:
 		window, ok := c.batchWindow(&info.Hints)
@@ -236,7 +236,7 @@ func (c *client) freeExecute(msg []byte) int {
 		cs.noteTypes(&m)
 		u := c.unitOf(mywire.ComStmtExecute, msg)
 		u.st, u.cs, u.shape, u.verb = st, cs, st.shape, st.info.Verb
-		c.p.read(u)
+		c.p.sharing.run(u)
 		return len(msg)
 	case routeWrite:
 		window, ok := c.batchWindow(&st.info.Hints)

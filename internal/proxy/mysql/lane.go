@@ -60,29 +60,38 @@ type run struct {
 	commit *mywire.Error // COMMIT failed
 }
 
-func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lane {
-	if ln := p.lanes[key]; ln != nil {
+// lanes are those of a pool.
+type lanes struct {
+	p   *pool
+	all core.Lanes[laneKey, *lane]
+}
+
+// of returns the lane for a key; a new one is called name and, of rows, has a plan.
+func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lane {
+	p := ls.p
+	if ln := ls.all[key]; ln != nil {
 		return ln
 	}
 	cfg := core.LaneConfig(p.Options(), key.window, p.Size, maxGroupBytes)
 	if key.window == 0 && !key.rows {
 		cfg.MaxLanes = 1 // two groups that update the same rows would wait for each other
 	}
-	ln := &lane{p: p, key: key, name: name, set: p.laneSettings(key.set)}
+	ln := &lane{p: p, key: key, name: name, set: p.lanes.set(key.set)}
 	ln.Init(ln, cfg, &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
 	if plan != nil {
 		ln.rows = plan()
 	}
-	p.lanes.Add(p.l.Now, key, ln)
+	ls.all.Add(p.l.Now, key, ln)
 	return ln
 }
 
-// laneSettings are the client's settings, with a bound on the waits of a grouped
+// set is the client's settings, with a bound on the waits of a grouped
 // write for rows and tables that somebody else has locked, so that it does not
 // hold up its group; it is then run again alone, with the client's own patience.
 // MariaDB knows 0, which is not to wait at all; elsewhere 1 s is the least. And
 // the server keeps all warnings, to tell whose they are.
-func (p *pool) laneSettings(set *session.Set) *session.Set {
+func (ls *lanes) set(set *session.Set) *session.Set {
+	p := ls.p
 	wait := lockWait{time.Second, time.Second}
 	if p.facts.nowait() {
 		wait = lockWait{}
@@ -99,7 +108,7 @@ func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 			return nil
 		}
 		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || !p.facts.galera) && st.shape.Groupable() {
-			return p.lane(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, st) })
+			return p.lanes.of(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, st) })
 		}
 	}
 	return c.transactionLane(st.sql, window)
@@ -117,7 +126,7 @@ func (c *client) laneForText(sql string, info *myscan.Statement, window time.Dur
 			sh := p.shape(sql, c.mode, info.Verb)
 			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && sh.Groupable() {
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lane(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, sql, c.mode) })
+				ln := p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, sql, c.mode) })
 				if ln.rows.insert.Compatible(ins) {
 					return ln
 				}
@@ -143,11 +152,12 @@ func (c *client) transactionLane(sql string, window time.Duration) *lane {
 	if !ok || p.tables.look(p, c.set, schema, table).state != tablePlain {
 		return nil
 	}
-	return p.transaction(c.set, window)
+	return p.lanes.transaction(c.set, window)
 }
 
-func (p *pool) transaction(set *session.Set, window time.Duration) *lane {
-	return p.lane(laneKey{set: set, window: window}, func() string { return "any write" }, nil)
+func (ls *lanes) transaction(set *session.Set, window time.Duration) *lane {
+	p := ls.p
+	return p.lanes.of(laneKey{set: set, window: window}, func() string { return "any write" }, nil)
 }
 
 // push adds a unit and has the lane looked at when the turn's reads are done.

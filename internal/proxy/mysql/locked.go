@@ -32,6 +32,7 @@ const (
 
 // A lockProbe is a pool's question of who waits for a lock.
 type lockProbe struct {
+	p      *pool
 	asking bool
 	at     time.Duration // when it may be asked again
 	wait   time.Duration // that it began with
@@ -62,10 +63,10 @@ func (b *backend) lockable(took time.Duration) *unit {
 	return u
 }
 
-// probeLocks asks the server who waits for a lock, if there are reads that may.
-func (p *pool) probeLocks() {
-	a := &p.probe
-	if a.asking || p.l.Now < a.at {
+// ask asks the server who waits for a lock, if there are reads that may.
+func (q *lockProbe) ask() {
+	p := q.p
+	if q.asking || p.l.Now < q.at {
 		return
 	}
 	some := false
@@ -77,10 +78,10 @@ func (p *pool) probeLocks() {
 	}
 	srv := p.l.srv
 	if !srv.mayDial(p.key) {
-		p.probed(nil, errNoSecret)
+		q.told(nil, errNoSecret)
 		return
 	}
-	a.asking = true
+	q.asking = true
 	srv.Background.Go(func() {
 		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
@@ -97,8 +98,8 @@ func (p *pool) probeLocks() {
 			}
 		}
 		p.l.Post(func() {
-			a.asking = false
-			p.probed(waits, err)
+			q.asking = false
+			q.told(waits, err)
 		})
 	})
 }
@@ -106,10 +107,10 @@ func (p *pool) probeLocks() {
 // processState is the column of SHOW PROCESSLIST that says what a session does.
 const processState = 6
 
-// probed has the reads that wait for a lock go on apart. If the server could not be
+// told has the reads that wait for a lock go on apart. If the server could not be
 // asked, the one that has taken longest is taken for such.
-func (p *pool) probed(waits map[uint32]bool, err error) {
-	a := &p.probe
+func (q *lockProbe) told(waits map[uint32]bool, err error) {
+	p := q.p
 	var found []*backend
 	for _, b := range p.Backends {
 		switch {
@@ -119,11 +120,11 @@ func (p *pool) probed(waits map[uint32]bool, err error) {
 			found = []*backend{b}
 		}
 	}
-	a.wait = min(max(2*a.wait, probeEvery), maxProbeWait)
+	q.wait = min(max(2*q.wait, probeEvery), maxProbeWait)
 	if len(found) > 0 {
-		a.wait = probeEvery
+		q.wait = probeEvery
 	}
-	a.at = p.l.Now + a.wait
+	q.at = p.l.Now + q.wait
 	for _, b := range found {
 		u := b.Head()
 		b.putApart(u)

@@ -38,8 +38,9 @@ type pool struct {
 	l   *loop
 	key poolKey
 
-	soft  []*client // keep a backend for their diagnostics alone, perhaps
-	probe lockProbe
+	soft    []*client // keep a backend for their diagnostics alone, perhaps
+	sharing sharing
+	probe   lockProbe
 
 	settings *session.Table
 	shapes   *sight.Shapes
@@ -48,7 +49,7 @@ type pool struct {
 	stmtBytes int
 	keyBuf    []byte
 
-	lanes  core.Lanes[laneKey, *lane]
+	lanes  lanes
 	tables tableCache
 
 	facts       poolFacts
@@ -94,9 +95,9 @@ func (l *loop) pool(key poolKey) *pool {
 		settings: l.Settings,
 		shapes:   l.Shapes,
 		stmts:    make(map[string]*stmt),
-		lanes:    make(core.Lanes[laneKey, *lane]),
 		catalog:  l.catalogFor(key.user),
 	}
+	p.sharing.p, p.probe.p, p.lanes = p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
 	p.Init(p, core.PoolSize(&l.cfg.Options), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
@@ -429,7 +430,7 @@ func (p *pool) Tick() {
 	if p.Waiting() > 0 {
 		p.Wake()
 	}
-	p.lanes.Tick(p.l.Now, p.Slots())
+	p.lanes.all.Tick(p.l.Now, p.Slots())
 }
 
 // Replaceable reports whether a backend may be closed for its age: not where only

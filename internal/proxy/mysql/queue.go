@@ -37,7 +37,7 @@ func (p *pool) queueClient(c *client) {
 func (p *pool) dispatch() {
 	p.feedApart()
 	if p.ReadsFirst() {
-		p.feedReads()
+		p.sharing.feed()
 	}
 	p.reclaim()
 	pass := p.Excl.Pass()
@@ -73,7 +73,7 @@ func (p *pool) dispatch() {
 		}
 	}
 	pass.End()
-	p.feedReads()
+	p.sharing.feed()
 	p.Grow(p.l.cfg.ReadLanes, errNoSecret)
 }
 
@@ -184,142 +184,4 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 			b.endLook()
 		})
 	}})
-}
-
-// read sends a shared read on a pipeline, or queues it for one.
-func (p *pool) read(u *unit) {
-	c := u.c
-	p.Stats.Reads++
-	u.read = true
-	if c.inflight > 1 {
-		c.reader.send(u) // behind its own earlier ones
-		return
-	}
-	p.readAgain(u)
-}
-
-// queueRead sends a shared read, all others of whose client have been answered.
-func (p *pool) queueRead(u *unit) {
-	c := u.c
-	if len(p.Reads) == 0 {
-		if b := p.pipeline(c.set, u.st); b != nil {
-			p.sendRead(b, u)
-			return
-		}
-	}
-	c.reader = nil
-	p.Reads = append(p.Reads, u)
-	p.Watch()
-	p.Wake()
-}
-
-// sendRead sends a read on a pipeline, which is watched from then on.
-func (p *pool) sendRead(b *backend, u *unit) {
-	u.c.reader = b
-	b.send(u)
-	p.Watch()
-}
-
-// runAgain runs a unit again whose answer was withheld.
-func (p *pool) runAgain(u *unit) {
-	if u.read && u.Tries == 0 {
-		p.readAgain(u)
-		return
-	}
-	p.queueApart(u)
-}
-
-// feedReads moves queued reads to pipelines that have room. A read that has to
-// wait for its statement to be prepared does not hold up those behind it.
-func (p *pool) feedReads() {
-	keep := p.Reads[:0]
-	for i, u := range p.Reads {
-		if u.Left() {
-			continue
-		}
-		if b := p.pipeline(u.c.set, u.st); b != nil {
-			p.sendRead(b, u)
-			continue
-		}
-		if u.st == nil || !u.st.learning {
-			keep = append(keep, p.Reads[i:]...) // there is no room
-			break
-		}
-		keep = append(keep, u)
-	}
-	clear(p.Reads[len(keep):])
-	p.Reads = keep
-}
-
-// pipeline returns a backend on which a read in the given settings may be sent
-// now: the shared one with the shortest queue, or a free one that becomes
-// shared while there are fewer than the limit.
-func (p *pool) pipeline(set *session.Set, st *stmt) *backend {
-	var best, unlearned *backend
-	starving := p.Starving()
-	depth := core.MaxPipeline
-	if !p.facts.pipelines {
-		depth = 1
-	}
-	for i, b := range p.Shared.Backends {
-		if i == 0 && starving {
-			continue // let it run dry, for a client that needs a backend alone
-		}
-		if b.set != set || b.Depth() >= depth || !b.Feedable() {
-			continue
-		}
-		if st != nil && b.prepared[st] == nil {
-			unlearned = b
-			continue
-		}
-		if best == nil || b.Depth() < best.Depth() {
-			best = b
-		}
-	}
-	if best == nil && unlearned != nil && !st.learning {
-		p.teach(unlearned, st)
-	}
-	if p.MayShareMore(p.l.cfg.ReadLanes) {
-		if b := p.take(set, nil); b != nil {
-			p.Shared.Add(b, &b.Conn)
-			b.lastUser = nil
-			if b.set == set && (st == nil || b.prepared[st] != nil) {
-				return b
-			}
-			b.readied(set, st, func(b *backend, err *mywire.Error) {
-				lost := b.s.Closed
-				p.release(b) // and taken again by the reads that wait, in their settings
-				if err != nil && !lost {
-					p.failReads(set, st, err)
-				}
-			})
-		}
-	}
-	return best
-}
-
-// teach has a statement prepared on a shared backend, behind what is in flight.
-func (p *pool) teach(b *backend, st *stmt) {
-	st.learning = true
-	b.learn(st, func(err *mywire.Error) {
-		st.learning = false
-		if err != nil && err.Code != mywire.ErrQueryInterrupted { // that was weir, see stalled
-			p.failReads(b.set, st, err)
-		}
-		p.Wake()
-	})
-}
-
-// failReads answers the queued reads in the given settings, of one statement or,
-// if st is nil, of all.
-func (p *pool) failReads(set *session.Set, st *stmt, e *mywire.Error) {
-	p.Reads.Drop(func(u *unit) bool {
-		if !u.Left() {
-			if u.c.set != set || st != nil && u.st != st {
-				return false
-			}
-			u.c.lost(u, e)
-		}
-		return true
-	})
 }

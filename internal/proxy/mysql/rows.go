@@ -289,7 +289,7 @@ func (g *group) apart() {
 	ln := g.ln
 	ln.Fallbacks++
 	ln.Limit = max(minRows, min(ln.Limit, len(g.units))/2)
-	to := ln.p.transaction(ln.key.set, 0)
+	to := ln.p.lanes.transaction(ln.key.set, 0)
 	for _, m := range g.units {
 		switch {
 		case m.c == nil || m.c.s.Closed:

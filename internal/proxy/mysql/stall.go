@@ -26,7 +26,7 @@ func (p *pool) Stalled(b *backend) bool {
 		return false
 	}
 	u := b.Head()
-	defer p.unshare(b) // when it is known which of the others wait for the same
+	defer p.sharing.end(b) // when it is known which of the others wait for the same
 	switch {
 	case u.kind == unitHidden && u.st != nil: // a statement is being prepared, for which the server opens its tables
 		u.st.stall(p)
@@ -60,59 +60,6 @@ func (st *stmt) stall(p *pool) {
 	})
 }
 
-// unshare takes a busy backend out of the pipelines and moves all reads but the
-// head elsewhere.
-func (p *pool) unshare(b *backend) {
-	p.Shared.Remove(b)
-	b.Mode = core.ModeOwn
-	waiting := map[*client]bool{}
-	if u := b.Head(); u.c != nil {
-		waiting[u.c] = true
-		u.c.reader = nil
-	}
-	for _, u := range b.Units()[1:] {
-		if u.kind != unitClient || u.c == nil {
-			continue
-		}
-		n := p.moveOut(b, u)
-		c := n.c
-		if c.s.Closed {
-			continue
-		}
-		c.reader = nil
-		if waiting[c] {
-			c.again = append(c.again, n) // after the answer to its earlier ones
-			continue
-		}
-		waiting[c] = true
-		p.readAgain(n)
-	}
-	p.Watch()
-	p.Wake()
-}
-
-// moveOut gives the client of a unit that was sent to b another in its place. What
-// the server answers to the first goes to nobody.
-func (p *pool) moveOut(b *backend, u *unit) *unit {
-	p.Haunt(&b.Conn)
-	n := p.l.newUnit(unitClient, u.cmd)
-	n.c, n.seq, n.cs, n.st, n.verb, n.shape, n.effects, n.read = u.c, u.seq, u.cs, u.st, u.verb, u.shape, u.effects, u.read
-	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
-	n.raw, u.raw = u.raw, n.raw
-	u.c, u.shape, u.cs = nil, nil, nil
-	return n
-}
-
-// readAgain queues a read that was moved, or was hit by a KILL that was meant for
-// another.
-func (p *pool) readAgain(u *unit) {
-	if u.shape != nil && u.shape.Stalled(p.l.Now) {
-		p.queueApart(u)
-		return
-	}
-	p.queueRead(u)
-}
-
 // nextAgain goes on with the moved reads of a client when the one before them is
 // answered.
 func (c *client) nextAgain() {
@@ -123,7 +70,7 @@ func (c *client) nextAgain() {
 	n := copy(c.again, c.again[1:])
 	c.again[n] = nil
 	c.again = c.again[:n]
-	c.p.readAgain(u)
+	c.p.sharing.again(u)
 }
 
 // CheckTurns ends the turns of reads that have run apart for long while others
@@ -166,7 +113,7 @@ func (p *pool) CheckTurns() {
 		}
 	}
 	if p.exhausted() {
-		p.probeLocks()
+		p.probe.ask()
 	}
 	p.poll()
 	if p.Apart.Waiting() > 0 {

@@ -368,7 +368,7 @@ func (b *backend) settle() {
 	if b.Depth() > 0 {
 		switch b.Mode {
 		case core.ModeShared:
-			b.p.feedReads()
+			b.p.sharing.feed()
 		case core.ModeOwned:
 			b.giveOwn()
 		}

@@ -85,7 +85,7 @@ func (c *client) cancel(done func()) bool {
 			return false
 		}
 	}
-	for _, ln := range c.p.lanes {
+	for _, ln := range c.p.lanes.all {
 		if ln.Q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
 			c.lost(&unit{}, errCancelled())
 			return false
@@ -121,7 +121,7 @@ func (b *backend) first(c *client) *unit {
 func (b *backend) cancel(u *unit, finish func()) {
 	u.c.cancelled = u
 	if b.Mode == core.ModeShared {
-		b.p.unshare(b)
+		b.p.sharing.end(b)
 	}
 	b.signal(finish)
 }

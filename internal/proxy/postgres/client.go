@@ -298,7 +298,7 @@ func (c *client) feedQuery(n int, p []byte) int {
 			c.unname("")
 			u := c.unitOf(p[:n])
 			u.simple, u.shape = true, sh
-			c.p.readAlone(u)
+			c.p.sharing.runAlone(u)
 			return n
 		}
 		if c.inflight > 0 && (!c.mayFollow() || sh.Stalled(c.l.Now)) {
@@ -307,7 +307,7 @@ func (c *client) feedQuery(n int, p []byte) int {
 		c.unname("") // as the server does
 		u := c.unitOf(p[:n])
 		u.simple, u.shape = true, sh
-		c.p.read(u)
+		c.p.sharing.run(u)
 		return n
 	case routeWrite:
 		window, ok := c.batchWindow(&info.Statement)
@@ -357,7 +357,7 @@ func (c *client) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
 	if c.tx != pgwire.StatusIdle || c.pins != 0 || cfg.Mode == session.ModeSession {
 		return 0, false
 	}
-	if _, known := c.p.lockTimeout(c.set); !known {
+	if _, known := c.p.facts.lockTimeout(c.set); !known {
 		return 0, false // nor is how long it may wait in a group
 	}
 	h := info.Hints.Batch

@@ -253,10 +253,10 @@ func (c *client) sendWhole(u *unit, p []byte) bool {
 		switch {
 		case u.shared():
 			c.adopt(u, p)
-			c.p.read(u)
+			c.p.sharing.run(u)
 		case u.reads() && c.inflight == 0 && !c.crowded():
 			c.adopt(u, p)
-			c.p.readAlone(u)
+			c.p.sharing.runAlone(u)
 		default:
 			return false
 		}

@@ -11,7 +11,7 @@ import (
 // Pause implements core.Pool.
 func (p *pool) Pause() {
 	p.forgetGreetings()
-	p.known = false
+	p.facts.known = false
 	p.HoldBack()
 }
 

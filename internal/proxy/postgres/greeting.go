@@ -45,7 +45,7 @@ func (p *pool) fresh(params map[string]string) {
 		}
 	}
 	clear(p.greeting)
-	p.known = false // whether the server takes writes, for one
+	p.facts.known = false // whether the server takes writes, for one
 	if renew && (!alternates || p.l.Now-p.renewed > renewEvery) {
 		p.renewed = p.l.Now
 		p.renewBackends()

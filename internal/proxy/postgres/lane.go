@@ -84,28 +84,37 @@ type run struct {
 	notices []byte  // what the server said with the marker, as that a standby was not waited for
 }
 
-func (p *pool) lane(key laneKey, name func() string, plan func() *rowsPlan) *lane {
-	if ln := p.lanes[key]; ln != nil {
+// lanes are those of a pool.
+type lanes struct {
+	p   *pool
+	all core.Lanes[laneKey, *lane]
+}
+
+// of returns the lane for a key; a new one is called name and, of rows, has a plan.
+func (ls *lanes) of(key laneKey, name func() string, plan func() *rowsPlan) *lane {
+	p := ls.p
+	if ln := ls.all[key]; ln != nil {
 		return ln
 	}
 	ln := &lane{p: p, key: key, name: name}
 	ln.Init(ln, core.LaneConfig(p.Options(), key.window, p.Size, maxGroupBytes), &p.l.Loop.Loop, &p.l.Agenda, &p.Late)
-	ln.async = !key.rows && p.flushable(key.set)
-	ln.set = p.laneSettings(key, 1, ln.async)
+	ln.async = !key.rows && p.lanes.flushable(key.set)
+	ln.set = p.lanes.set(key, 1, ln.async)
 	ln.setNow = ln.set
 	if plan != nil {
 		ln.rows = plan()
 	}
-	p.lanes.Add(p.l.Now, key, ln)
+	ls.all.Add(p.l.Now, key, ln)
 	return ln
 }
 
-// laneSettings are the client's settings, a bound on lock waits unless the
+// set is the client's settings, a bound on lock waits unless the
 // client's own is shorter, and for the solo lane asynchronous commit.
-func (p *pool) laneSettings(key laneKey, members int, async bool) *session.Set {
+func (ls *lanes) set(key laneKey, members int, async bool) *session.Set {
+	p := ls.p
 	set := key.set
-	if d, ours := p.lockBound(set, laneLockTimeout(members), 0); ours {
-		set = p.withLockTimeout(set, d)
+	if d, ours := p.facts.lockBound(set, laneLockTimeout(members), 0); ours {
+		set = withLockTimeout(p.settings, set, d)
 	}
 	if async {
 		set = p.settings.With(set, session.Setting{Name: "synchronous_commit", Value: "off", Literal: true})
@@ -115,8 +124,9 @@ func (p *pool) laneSettings(key laneKey, members int, async bool) *session.Set {
 
 // flushable tells whether writes in these settings may be acknowledged by a
 // group flush.
-func (p *pool) flushable(set *session.Set) bool {
-	if p.l.cfg.NoSoloLane || !p.canFlush || p.syncDefault == "off" {
+func (ls *lanes) flushable(set *session.Set) bool {
+	p := ls.p
+	if p.l.cfg.NoSoloLane || !p.facts.canFlush || p.facts.syncDefault == "off" {
 		return false
 	}
 	_, own := set.Get("synchronous_commit") // such a client knows what it wants
@@ -128,7 +138,7 @@ func (p *pool) flushable(set *session.Set) bool {
 // raw holds the unit's messages, to which the offsets of its ops refer.
 func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration) *lane {
 	p := c.p
-	if !p.known {
+	if !p.facts.known {
 		return nil
 	}
 	if st.rows && !p.l.cfg.NoRowsLane && u.plainInsert() {
@@ -142,7 +152,7 @@ func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration
 			if st.insert.Returning {
 				key.formats = string(v.results)
 			}
-			return p.lane(key, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
+			return p.lanes.of(key, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
 		case tableUnknown:
 			if !p.lastForShared() {
 				return nil
@@ -156,7 +166,7 @@ func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration
 // where its message has the row, for a rows lane.
 func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Duration) (ln *lane, sh *sight.Shape, row span) {
 	p := c.p
-	if !p.known {
+	if !p.facts.known {
 		return nil, nil, span{}
 	}
 	asRead := c.asRead(sql)
@@ -166,7 +176,7 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 			switch p.tables.look(p, c.set, ins.Table) {
 			case tablePlain:
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lane(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
+				ln := p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
 				if ln.rows.insert.Compatible(ins) {
 					at := pgwire.HeaderLen + ins.TupleAt
 					return ln, sh, span{at, at + len(ins.Tuple)}
@@ -183,17 +193,18 @@ func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Du
 
 func (c *client) soloLane(window time.Duration) *lane {
 	p := c.p
-	if p.l.cfg.NoSoloLane || !p.flushable(c.set) {
+	if p.l.cfg.NoSoloLane || !p.lanes.flushable(c.set) {
 		return nil
 	}
-	return p.solo(c.set, window)
+	return p.lanes.solo(c.set, window)
 }
 
 // solo returns the solo lane for the given client settings. Where writes may
 // not be acknowledged by a group flush it still exists, as the place where the
 // members of a failed group are run apart; then each commits synchronously.
-func (p *pool) solo(set *session.Set, window time.Duration) *lane {
-	return p.lane(laneKey{set: set, window: window}, func() string { return "any write" }, nil)
+func (ls *lanes) solo(set *session.Set, window time.Duration) *lane {
+	p := ls.p
+	return p.lanes.of(laneKey{set: set, window: window}, func() string { return "any write" }, nil)
 }
 
 // push adds a unit and has the lane looked at when the turn's reads are done.
@@ -309,13 +320,15 @@ func (ln *lane) start(b *backend) bool {
 // boundLocks puts a lock_timeout for so many members in front of a group, unless
 // it is in force. No answer is waited for: at worst the one before holds.
 func (ln *lane) boundLocks(b *backend, members int) {
-	ln.setNow = ln.p.laneSettings(ln.key, members, ln.async)
+	ln.setNow = ln.p.lanes.set(ln.key, members, ln.async)
 	if b.set != ln.setNow {
 		sql := transition(b.set, ln.setNow)
 		b.set = ln.setNow
 		b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 }
+
+const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, $2, '')`
 
 // sendMarker appends the one synchronous commit of the group.
 func (ln *lane) sendMarker(b *backend, r *run) {
@@ -332,7 +345,7 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail)
 	}
 	out := b.s.OutBuf()
-	out = pgwire.AppendBind(out, "", st.srvName, &pgwire.BindArgs{Values: [][]byte{[]byte(ln.p.syncDefault), []byte(ln.p.l.cfg.FlushPrefix)}})
+	out = pgwire.AppendBind(out, "", st.srvName, &pgwire.BindArgs{Values: [][]byte{[]byte(ln.p.facts.syncDefault), []byte(ln.p.l.cfg.FlushPrefix)}})
 	out = pgwire.AppendExecute(out, "", 0)
 	b.s.Out = pgwire.AppendSync(out)
 	b.s.Touch()
@@ -342,7 +355,7 @@ func (ln *lane) sendMarker(b *backend, r *run) {
 // known to be fit for multi-row statements any more.
 func (ln *lane) divert() {
 	ln.Q.Done(ln.p.l.Now, len(ln.Taken), 0)
-	solo := ln.p.solo(ln.key.set, 0)
+	solo := ln.p.lanes.solo(ln.key.set, 0)
 	for i, u := range ln.Taken {
 		ln.Taken[i] = nil
 		if !u.Left() {
@@ -413,7 +426,7 @@ func (ln *lane) again(u *unit) bool {
 	}
 	switch u.err.Code {
 	case pgwire.CodeLockNotAvailable:
-		d, ours := ln.p.lockBound(ln.key.set, laneLockTimeout(1), 0) // the longest there is
+		d, ours := ln.p.facts.lockBound(ln.key.set, laneLockTimeout(1), 0) // the longest there is
 		u.waited += d
 		return ours
 	case pgwire.CodeUndefinedStatement:

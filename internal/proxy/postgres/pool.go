@@ -26,7 +26,8 @@ type pool struct {
 	l   *loop
 	key poolKey
 
-	probe lockProbe
+	sharing sharing
+	probe   lockProbe
 
 	settings  *session.Table
 	shapes    *sight.Shapes
@@ -35,7 +36,7 @@ type pool struct {
 	stmtBytes int // of the keys of stmts
 	keyBuf    []byte
 
-	lanes    core.Lanes[laneKey, *lane]
+	lanes    lanes
 	tables   tableCache
 	greeting map[*session.Set][]pgwire.Param // ParameterStatus by settings
 	base     map[string]string               // ... that the last new connection was told
@@ -43,13 +44,7 @@ type pool struct {
 	baseBefore map[string]string
 	renewed    time.Duration // when base last had connections replaced
 
-	// Facts learned from the first backend.
-	known         bool
-	factsAt       time.Duration
-	version       string        // server_version
-	syncDefault   string        // synchronous_commit by default
-	lockDefault   time.Duration // lock_timeout by default; 0 for none
-	canFlush      bool          // may call pg_logical_emit_message
+	facts         facts
 	guard, marker *stmt
 
 	proof   *proof        // of the database
@@ -71,10 +66,10 @@ func (l *loop) pool(key poolKey) *pool {
 		settings: l.Settings,
 		shapes:   l.Shapes,
 		stmts:    make(map[string]*stmt),
-		lanes:    make(core.Lanes[laneKey, *lane]),
 		greeting: make(map[*session.Set][]pgwire.Param),
 		proof:    l.proof(key.database),
 	}
+	p.sharing.p, p.probe.p, p.lanes = p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
 	p.Init(p, core.PoolSize(&l.cfg.Options), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.guard = p.ownStmt(guardSQL)
 	p.marker = p.ownStmt(markerSQL)
@@ -210,15 +205,15 @@ func (p *pool) Adopt(conn *backendConn) {
 	b.lex = lexical{b.params[encodingName], b.params[conformingName]}
 	b.bytewise = bytewise[b.lex.encoding]
 	p.Adopted(b)
-	if v := b.params["server_version"]; v != p.version {
-		p.version, p.known = v, false
+	if v := b.params["server_version"]; v != p.facts.version {
+		p.facts.version, p.facts.known = v, false
 		clear(p.greeting)
 	}
-	if p.known && !p.proof.ready {
+	if p.facts.known && !p.proof.ready {
 		p.proof.begin(b)
 		return
 	}
-	if p.known {
+	if p.facts.known {
 		p.release(b)
 		p.Wake()
 		return
@@ -231,39 +226,14 @@ func (p *pool) Adopt(conn *backendConn) {
 	})
 }
 
-// factsSQL asks for the facts. The function that flushes the log is looked for
-// by its first three arguments, which are all that weir gives: PostgreSQL 17 added
-// a fourth, with a default.
-const factsSQL = `SELECT (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'),
- pg_catalog.current_setting('synchronous_commit'),
- NOT pg_catalog.pg_is_in_recovery() AND EXISTS (SELECT FROM pg_catalog.pg_proc p
-  WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND p.proname = 'pg_logical_emit_message'
-  AND p.pronargs - p.pronargdefaults <= 3 AND p.pronargs >= 3
-  AND p.proargtypes[0] = 'pg_catalog.bool'::pg_catalog.regtype AND p.proargtypes[1] = 'pg_catalog.text'::pg_catalog.regtype
-  AND p.proargtypes[2] = 'pg_catalog.text'::pg_catalog.regtype
-  AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))`
-
-// factsKeep is how old the facts may be while there are lanes: a reload of the
-// server's configuration may have changed what a commit promises by default.
-const factsKeep = 5 * time.Second
-
-const markerSQL = `SELECT pg_catalog.set_config('synchronous_commit', $1, true), pg_catalog.pg_logical_emit_message(true, $2, '')`
-
-// learn keeps what the server says of itself. Without an answer the lane that
-// needs these facts stays off.
+// learn keeps what a backend says of the server.
 func (p *pool) learn(u *unit) {
 	if u.err != nil && u.err.Code == pgwire.CodeConnectionFailure {
 		return // the next backend is asked
 	}
-	p.known = true
-	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 3 {
+	if !p.facts.learn(u, p.l.Now) {
 		p.l.srv.Log.Warn("server facts not known; the solo-commit lane is off", "pool", p.key.String(), "error", fmt.Sprint(u.err))
-		return
 	}
-	p.factsAt = p.l.Now
-	p.lockDefault, _ = readTimeout(string(u.rows[0][0]))
-	p.syncDefault = string(u.rows[0][1])
-	p.canFlush = string(u.rows[0][2]) == "t"
 }
 
 // errNoSecret is why weir cannot open a backend by itself.
@@ -363,11 +333,11 @@ func (p *pool) Tick() {
 		p.proof.tick(p)
 		p.audit()
 	}
-	if p.known && len(p.lanes) > 0 && p.l.Now-p.factsAt > factsKeep {
-		p.factsAt = p.l.Now
+	if p.facts.known && len(p.lanes.all) > 0 && p.l.Now-p.facts.at > factsKeep {
+		p.facts.at = p.l.Now
 		p.askIn(p.settings.Empty(), factsSQL, p.learn)
 	}
-	p.lanes.Tick(p.l.Now, p.Slots())
+	p.lanes.all.Tick(p.l.Now, p.Slots())
 }
 
 // Replaceable reports whether a backend may be closed for its age: not where only

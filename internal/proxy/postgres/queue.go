@@ -46,7 +46,7 @@ func (c *client) crowded() bool {
 func (p *pool) dispatch() {
 	p.feedApart()
 	if p.ReadsFirst() {
-		p.feedReads()
+		p.sharing.feed()
 	}
 	pass := p.Excl.Pass()
 	for w, ok := pass.Next(); ok; w, ok = pass.Next() {
@@ -85,7 +85,7 @@ func (p *pool) dispatch() {
 		}
 	}
 	pass.End()
-	p.feedReads()
+	p.sharing.feed()
 	p.Grow(p.l.cfg.ReadLanes, errNoSecret)
 }
 
@@ -185,126 +185,6 @@ func (p *pool) askIn(set *session.Set, sql string, done func(u *unit)) {
 	}})
 }
 
-// read sends a shared read on a pipeline, or queues it for one.
-func (p *pool) read(u *unit) {
-	c := u.c
-	p.Stats.Reads++
-	u.read = true
-	p.Watch() // what is sent now must not be held up for long
-	if c.inflight > 1 {
-		c.reader.send(u) // behind its own earlier ones
-		return
-	}
-	if u.stalled(p.l.Now) {
-		p.queueApart(u)
-		return
-	}
-	if len(p.Reads) == 0 {
-		if b := p.pipeline(c.set); b != nil {
-			c.reader = b
-			b.send(u)
-			return
-		}
-	}
-	p.queueRead(u)
-}
-
-// readAlone runs a read that may not share a pipeline: it is slow or long, or weir
-// does not know it yet. Its client owns no backend meanwhile, so that the read can
-// wait in weir instead where it waits for a lock (probeLocks).
-func (p *pool) readAlone(u *unit) {
-	u.read = true
-	u.c.reader = nil
-	if u.stalled(p.l.Now) {
-		p.queueApart(u)
-		return
-	}
-	p.Enqueue(waiter{Unit: u})
-}
-
-// queueRead queues a read for a pipeline.
-func (p *pool) queueRead(u *unit) {
-	u.c.reader = nil
-	p.Reads = append(p.Reads, u)
-	p.Watch()
-	p.Wake()
-}
-
 // outgrown tells whether a unit was judged before something was made that its
 // statements may reach. It runs alone then, and nothing runs behind it.
 func (p *pool) outgrown(u *unit) bool { return u.queuedAt <= p.proof.grewAt && p.proof.grewAt > 0 }
-
-// feedReads moves queued reads to pipelines that have room.
-func (p *pool) feedReads() {
-	done := 0
-	for done < len(p.Reads) {
-		u := p.Reads[done]
-		if u.Left() {
-			done++
-			continue
-		}
-		if p.outgrown(u) {
-			p.Enqueue(waiter{Unit: u})
-			done++
-			continue
-		}
-		b := p.pipeline(u.c.set)
-		if b == nil {
-			break
-		}
-		u.c.reader = b
-		b.send(u)
-		p.Watch()
-		done++
-	}
-	p.Reads.Skip(done)
-}
-
-// pipeline returns a backend on which a read in the given settings may be sent
-// now: the shared one with the shortest queue, or a free one that becomes
-// shared while there are fewer than the limit.
-func (p *pool) pipeline(set *session.Set) *backend {
-	var best *backend
-	starving := p.Starving()
-	for i, b := range p.Shared.Backends {
-		if i == 0 && starving {
-			continue // let it run dry, for a client that needs a backend alone
-		}
-		if b.set == set && b.bytewise && b.Depth() < core.MaxPipeline && b.Feedable() && (best == nil || b.Depth() < best.Depth()) {
-			best = b
-		}
-	}
-	if p.MayShareMore(p.l.cfg.ReadLanes) {
-		if b := p.take(set, nil); b != nil {
-			p.Shared.Add(b, &b.Conn)
-			if b.in(set, b.app) {
-				if b.bytewise {
-					return b
-				}
-				p.release(b)
-				p.l.Post(func() { p.failReads(set, misread()) })
-				return nil
-			}
-			b.prepare(set, b.app, func(err *pgwire.Error) {
-				p.release(b) // and taken again by the reads that wait, in their settings
-				if err != nil {
-					p.failReads(set, refused(err))
-				}
-			})
-		}
-	}
-	return best
-}
-
-// failReads answers the queued reads in the given settings.
-func (p *pool) failReads(set *session.Set, e *pgwire.Error) {
-	p.Reads.Drop(func(u *unit) bool {
-		if !u.Left() {
-			if u.c.set != set {
-				return false
-			}
-			u.c.lost(u, e)
-		}
-		return true
-	})
-}

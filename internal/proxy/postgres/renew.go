@@ -360,7 +360,7 @@ func (s *Server) renew(r reach) {
 func (p *pool) renewBackends() {
 	p.forgetGreetings()
 	if p.Retire() {
-		p.known = false
+		p.facts.known = false
 	}
 }
 

@@ -389,7 +389,7 @@ func (g *group) fallBack() {
 		p.tables.drop(ln.key.set, ln.rows.insert.Table)
 		ln.forget()
 	}
-	solo := p.solo(ln.key.set, 0)
+	solo := p.lanes.solo(ln.key.set, 0)
 	part := len(g.units)
 	if part > smallGroup && ln.rows.table != nil {
 		part = 1 << (bits.Len(uint(part)) / 2)

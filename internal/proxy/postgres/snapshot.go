@@ -8,7 +8,7 @@ import (
 // AddTo implements core.Pool. Pools of one user and database are added up: they
 // differ in what their clients can do, or are on other loops.
 func (p *pool) AddTo(out *sight.Snapshot) {
-	for _, ln := range p.lanes {
+	for _, ln := range p.lanes.all {
 		out.Lanes = append(out.Lanes, ln.snapshot())
 	}
 	ps := out.PoolOf(p.key.database, p.key.user)

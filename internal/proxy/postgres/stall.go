@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"strconv"
-	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -29,7 +27,7 @@ func (p *pool) Stalled(b *backend) bool {
 		return false
 	}
 	u := b.Head()
-	p.unshare(b)
+	p.sharing.end(b)
 	if u.kind != unitClient || u.c == nil {
 		return true
 	}
@@ -43,47 +41,6 @@ func (p *pool) Stalled(b *backend) bool {
 		b.preempt(u)
 	}
 	return true
-}
-
-// unshare takes a busy backend out of the pipelines and moves all reads but the
-// head elsewhere.
-func (p *pool) unshare(b *backend) {
-	p.Shared.Remove(b)
-	b.Mode = core.ModeOwn
-	waiting := map[*client]bool{}
-	if u := b.Head(); u.c != nil {
-		waiting[u.c] = true
-		u.c.reader = nil
-	}
-	for _, u := range b.Units()[1:] {
-		if u.kind != unitClient || u.c == nil {
-			continue
-		}
-		p.Haunt(&b.Conn)
-		n := p.l.moveOut(u)
-		c := n.c
-		if c.s.Closed {
-			continue
-		}
-		c.reader = nil
-		if waiting[c] {
-			c.again = append(c.again, n) // after the answer to its earlier ones
-			continue
-		}
-		waiting[c] = true
-		p.readAgain(n)
-	}
-	p.Watch()
-	p.Wake()
-}
-
-// readAgain queues a read that was moved.
-func (p *pool) readAgain(u *unit) {
-	if u.shape != nil && u.shape.Stalled(p.l.Now) {
-		p.queueApart(u)
-		return
-	}
-	p.queueRead(u)
 }
 
 // moveOut gives the client of a unit that was sent another in its place. What the
@@ -109,7 +66,7 @@ func (c *client) nextAgain() {
 	n := copy(c.again, c.again[1:])
 	c.again[n] = nil
 	c.again = c.again[:n]
-	c.p.readAgain(u)
+	c.p.sharing.again(u)
 }
 
 // CheckTurns ends the turns of reads that have run apart for long while others
@@ -148,96 +105,10 @@ func (p *pool) CheckTurns() {
 		}
 	}
 	if probe && p.Waiting() > 0 {
-		p.probeLocks()
+		p.probe.ask()
 	}
 	if p.Apart.Waiting() > 0 {
 		p.Wake()
-	}
-}
-
-const (
-	// lockPatience is how long a read may run alone until weir asks what it waits
-	// for, if others wait for a backend; probeEvery is how often it asks.
-	lockPatience = 20 * time.Millisecond
-	probeEvery   = 50 * time.Millisecond
-)
-
-// A lockProbe is a pool's question of who waits for a lock.
-type lockProbe struct {
-	asked  time.Duration // last
-	asking bool
-}
-
-const locksSQL = `SELECT pid FROM pg_catalog.pg_locks WHERE NOT granted`
-
-// probeLocks asks the server which reads that run alone wait for a lock. Those run
-// apart from now on, in the slots that there are: if they kept their backends, one
-// locked table could occupy the pool. Reads that are only slow are left alone.
-func (p *pool) probeLocks() {
-	if p.probe.asking || p.l.Now-p.probe.asked < probeEvery {
-		return
-	}
-	var b *backend
-	if len(p.Free) > 0 {
-		b = p.Pick(len(p.Free) - 1) // whatever its settings
-		b.Mode = core.ModeOwn
-	} else {
-		for _, s := range p.Shared.Backends {
-			if s.Cancels == 0 && !s.Held && !s.Doomed && (b == nil || s.Depth() < b.Depth()) {
-				b = s
-			}
-		}
-	}
-	p.probe.asked = p.l.Now
-	if b == nil {
-		p.suspectLock() // there is nobody to ask
-		return
-	}
-	p.probe.asking = true
-	b.ask(locksSQL, func(u *unit) {
-		p.probe.asking = false
-		for _, row := range u.rows {
-			if pid, err := strconv.ParseUint(string(row[0]), 10, 32); err == nil {
-				p.waitsForLock(uint32(pid))
-			}
-		}
-	})
-}
-
-// suspectLock takes the read that has run alone for longest for one that waits for
-// a lock: every backend of the pool is taken, perhaps all by such reads.
-func (p *pool) suspectLock() {
-	var longest *backend
-	for _, b := range p.Backends {
-		u := b.Head()
-		if b.Mode == core.ModeOwn && u != nil && u.kind == unitClient && u.c != nil && u.read && u.Slot == core.SlotNone &&
-			p.l.Now-b.Since > suspectAfter && (longest == nil || b.Since < longest.Since) {
-			longest = b
-		}
-	}
-	if longest != nil {
-		p.waitsForLock(longest.pid)
-	}
-}
-
-// suspectAfter is how long such a read has run at least.
-const suspectAfter = 200 * time.Millisecond
-
-// waitsForLock has the read that the backend runs go on apart.
-func (p *pool) waitsForLock(pid uint32) {
-	for _, b := range p.Backends {
-		u := b.Head()
-		if b.pid != pid || b.Mode != core.ModeOwn || u == nil || u.kind != unitClient || u.c == nil || !u.read || u.Slot != core.SlotNone ||
-			p.l.Now-b.Since < lockPatience {
-			continue
-		}
-		if u.shape != nil {
-			u.shape.Stall(p.l.Now + core.StallMark)
-		}
-		p.Hold(&u.Turn, core.SlotFresh)
-		if p.OverSlots() {
-			b.preempt(u)
-		}
 	}
 }
 

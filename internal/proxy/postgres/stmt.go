@@ -232,7 +232,7 @@ func (p *pool) renew(s *stmt) *stmt {
 func (p *pool) forgetTexts() {
 	clear(p.stmts)
 	p.stmtBytes = 0
-	for _, ln := range p.lanes {
+	for _, ln := range p.lanes.all {
 		ln.forget()
 	}
 	p.tables.forget()

@@ -1,0 +1,212 @@
+package mysql
+
+import (
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// sharing is how a pool's backends pipeline the reads of several clients.
+type sharing struct{ p *pool }
+
+// run sends a shared read on a pipeline, or queues it for one.
+func (s *sharing) run(u *unit) {
+	p := s.p
+	c := u.c
+	p.Stats.Reads++
+	u.read = true
+	if c.inflight > 1 {
+		c.reader.send(u) // behind its own earlier ones
+		return
+	}
+	s.again(u)
+}
+
+// send sends a shared read, all others of whose client have been answered.
+func (s *sharing) send(u *unit) {
+	p := s.p
+	c := u.c
+	if len(p.Reads) == 0 {
+		if b := s.pipeline(c.set, u.st); b != nil {
+			s.sendOn(b, u)
+			return
+		}
+	}
+	c.reader = nil
+	p.Reads = append(p.Reads, u)
+	p.Watch()
+	p.Wake()
+}
+
+// sendOn sends a read on a pipeline, which is watched from then on.
+func (s *sharing) sendOn(b *backend, u *unit) {
+	p := s.p
+	u.c.reader = b
+	b.send(u)
+	p.Watch()
+}
+
+// rerun runs a unit again whose answer was withheld.
+func (s *sharing) rerun(u *unit) {
+	p := s.p
+	if u.read && u.Tries == 0 {
+		s.again(u)
+		return
+	}
+	p.queueApart(u)
+}
+
+// feed moves queued reads to pipelines that have room. A read that has to
+// wait for its statement to be prepared does not hold up those behind it.
+func (s *sharing) feed() {
+	p := s.p
+	keep := p.Reads[:0]
+	for i, u := range p.Reads {
+		if u.Left() {
+			continue
+		}
+		if b := s.pipeline(u.c.set, u.st); b != nil {
+			s.sendOn(b, u)
+			continue
+		}
+		if u.st == nil || !u.st.learning {
+			keep = append(keep, p.Reads[i:]...) // there is no room
+			break
+		}
+		keep = append(keep, u)
+	}
+	clear(p.Reads[len(keep):])
+	p.Reads = keep
+}
+
+// pipeline returns a backend on which a read in the given settings may be sent
+// now: the shared one with the shortest queue, or a free one that becomes
+// shared while there are fewer than the limit.
+func (s *sharing) pipeline(set *session.Set, st *stmt) *backend {
+	p := s.p
+	var best, unlearned *backend
+	starving := p.Starving()
+	depth := core.MaxPipeline
+	if !p.facts.pipelines {
+		depth = 1
+	}
+	for i, b := range p.Shared.Backends {
+		if i == 0 && starving {
+			continue // let it run dry, for a client that needs a backend alone
+		}
+		if b.set != set || b.Depth() >= depth || !b.Feedable() {
+			continue
+		}
+		if st != nil && b.prepared[st] == nil {
+			unlearned = b
+			continue
+		}
+		if best == nil || b.Depth() < best.Depth() {
+			best = b
+		}
+	}
+	if best == nil && unlearned != nil && !st.learning {
+		s.teach(unlearned, st)
+	}
+	if p.MayShareMore(p.l.cfg.ReadLanes) {
+		if b := p.take(set, nil); b != nil {
+			p.Shared.Add(b, &b.Conn)
+			b.lastUser = nil
+			if b.set == set && (st == nil || b.prepared[st] != nil) {
+				return b
+			}
+			b.readied(set, st, func(b *backend, err *mywire.Error) {
+				lost := b.s.Closed
+				p.release(b) // and taken again by the reads that wait, in their settings
+				if err != nil && !lost {
+					s.fail(set, st, err)
+				}
+			})
+		}
+	}
+	return best
+}
+
+// teach has a statement prepared on a shared backend, behind what is in flight.
+func (s *sharing) teach(b *backend, st *stmt) {
+	p := s.p
+	st.learning = true
+	b.learn(st, func(err *mywire.Error) {
+		st.learning = false
+		if err != nil && err.Code != mywire.ErrQueryInterrupted { // that was weir, see stalled
+			s.fail(b.set, st, err)
+		}
+		p.Wake()
+	})
+}
+
+// fail answers the queued reads in the given settings, of one statement or,
+// if st is nil, of all.
+func (s *sharing) fail(set *session.Set, st *stmt, e *mywire.Error) {
+	p := s.p
+	p.Reads.Drop(func(u *unit) bool {
+		if !u.Left() {
+			if u.c.set != set || st != nil && u.st != st {
+				return false
+			}
+			u.c.lost(u, e)
+		}
+		return true
+	})
+}
+
+// end takes a busy backend out of the pipelines and moves all reads but the
+// head elsewhere.
+func (s *sharing) end(b *backend) {
+	p := s.p
+	p.Shared.Remove(b)
+	b.Mode = core.ModeOwn
+	waiting := map[*client]bool{}
+	if u := b.Head(); u.c != nil {
+		waiting[u.c] = true
+		u.c.reader = nil
+	}
+	for _, u := range b.Units()[1:] {
+		if u.kind != unitClient || u.c == nil {
+			continue
+		}
+		n := s.moveOut(b, u)
+		c := n.c
+		if c.s.Closed {
+			continue
+		}
+		c.reader = nil
+		if waiting[c] {
+			c.again = append(c.again, n) // after the answer to its earlier ones
+			continue
+		}
+		waiting[c] = true
+		s.again(n)
+	}
+	p.Watch()
+	p.Wake()
+}
+
+// moveOut gives the client of a unit that was sent to b another in its place. What
+// the server answers to the first goes to nobody.
+func (s *sharing) moveOut(b *backend, u *unit) *unit {
+	p := s.p
+	p.Haunt(&b.Conn)
+	n := p.l.newUnit(unitClient, u.cmd)
+	n.c, n.seq, n.cs, n.st, n.verb, n.shape, n.effects, n.read = u.c, u.seq, u.cs, u.st, u.verb, u.shape, u.effects, u.read
+	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
+	n.raw, u.raw = u.raw, n.raw
+	u.c, u.shape, u.cs = nil, nil, nil
+	return n
+}
+
+// again queues a read that was moved, or was hit by a KILL that was meant for
+// another.
+func (s *sharing) again(u *unit) {
+	p := s.p
+	if u.shape != nil && u.shape.Stalled(p.l.Now) {
+		p.queueApart(u)
+		return
+	}
+	s.send(u)
+}

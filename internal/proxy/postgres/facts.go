@@ -1,0 +1,96 @@
+package postgres
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+)
+
+// facts are what a pool's backends said of the server and of what their user may do.
+type facts struct {
+	known       bool
+	at          time.Duration
+	version     string        // server_version
+	syncDefault string        // synchronous_commit by default
+	lockDefault time.Duration // lock_timeout by default; 0 for none
+	canFlush    bool          // may call pg_logical_emit_message
+}
+
+// factsSQL asks for the facts. The function that flushes the log is looked for
+// by its first three arguments, which are all that weir gives: PostgreSQL 17 added
+// a fourth, with a default.
+const factsSQL = `SELECT (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'lock_timeout'),
+ pg_catalog.current_setting('synchronous_commit'),
+ NOT pg_catalog.pg_is_in_recovery() AND EXISTS (SELECT FROM pg_catalog.pg_proc p
+  WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND p.proname = 'pg_logical_emit_message'
+  AND p.pronargs - p.pronargdefaults <= 3 AND p.pronargs >= 3
+  AND p.proargtypes[0] = 'pg_catalog.bool'::pg_catalog.regtype AND p.proargtypes[1] = 'pg_catalog.text'::pg_catalog.regtype
+  AND p.proargtypes[2] = 'pg_catalog.text'::pg_catalog.regtype
+  AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))`
+
+// factsKeep is how old the facts may be while there are lanes: a reload of the
+// server's configuration may have changed what a commit promises by default.
+const factsKeep = 5 * time.Second
+
+// learn keeps what the server says of itself. It reports false if it has not
+// answered: the lane that needs these facts stays off.
+func (f *facts) learn(u *unit, now time.Duration) bool {
+	f.known = true
+	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 3 {
+		return false
+	}
+	f.at = now
+	f.lockDefault, _ = readTimeout(string(u.rows[0][0]))
+	f.syncDefault = string(u.rows[0][1])
+	f.canFlush = string(u.rows[0][2]) == "t"
+	return true
+}
+
+// lockBound is how long a write may wait for a lock in its present turn, and
+// whether that bound is weir's: if it is the client's own, or what is left of
+// that, the error that ends the wait is the client's, too.
+func (f *facts) lockBound(set *session.Set, turn, waited time.Duration) (bound time.Duration, ours bool) {
+	own, ok := f.lockTimeout(set)
+	if !ok {
+		return 0, false
+	}
+	if own > 0 && own-waited <= turn {
+		return max(own-waited, time.Millisecond), false
+	}
+	return turn, true
+}
+
+// lockTimeout is lock_timeout in the given settings, 0 if there is none; ok is
+// false where weir cannot tell.
+func (f *facts) lockTimeout(set *session.Set) (d time.Duration, ok bool) {
+	own, has := set.Get("lock_timeout")
+	if !has {
+		return f.lockDefault, true
+	}
+	return readTimeout(own.Value)
+}
+
+// readTimeout reads a setting in milliseconds as SET and startup packets spell it.
+func readTimeout(value string) (time.Duration, bool) {
+	v := strings.TrimSpace(value)
+	if len(v) >= 2 && v[0] == '\'' && v[len(v)-1] == '\'' {
+		v = strings.TrimSpace(v[1 : len(v)-1])
+	}
+	unit := time.Millisecond
+	for _, u := range []struct {
+		name string
+		d    time.Duration
+	}{{"ms", time.Millisecond}, {"us", time.Microsecond}, {"min", time.Minute}, {"s", time.Second}, {"h", time.Hour}, {"d", 24 * time.Hour}} {
+		if strings.HasSuffix(v, u.name) {
+			v, unit = strings.TrimSpace(strings.TrimSuffix(v, u.name)), u.d
+			break
+		}
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		return 0, false
+	}
+	return time.Duration(n) * unit, true
+}

@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// sharing is how a pool's backends pipeline the reads of several clients.
+type sharing struct{ p *pool }
+
+// run sends a shared read on a pipeline, or queues it for one.
+func (s *sharing) run(u *unit) {
+	p := s.p
+	c := u.c
+	p.Stats.Reads++
+	u.read = true
+	p.Watch() // what is sent now must not be held up for long
+	if c.inflight > 1 {
+		c.reader.send(u) // behind its own earlier ones
+		return
+	}
+	if u.stalled(p.l.Now) {
+		p.queueApart(u)
+		return
+	}
+	if len(p.Reads) == 0 {
+		if b := s.pipeline(c.set); b != nil {
+			c.reader = b
+			b.send(u)
+			return
+		}
+	}
+	s.queue(u)
+}
+
+// runAlone runs a read that may not share a pipeline: it is slow or long, or weir
+// does not know it yet. Its client owns no backend meanwhile, so that the read can
+// wait in weir instead where it waits for a lock (lockProbe).
+func (s *sharing) runAlone(u *unit) {
+	p := s.p
+	u.read = true
+	u.c.reader = nil
+	if u.stalled(p.l.Now) {
+		p.queueApart(u)
+		return
+	}
+	p.Enqueue(waiter{Unit: u})
+}
+
+// queue queues a read for a pipeline.
+func (s *sharing) queue(u *unit) {
+	p := s.p
+	u.c.reader = nil
+	p.Reads = append(p.Reads, u)
+	p.Watch()
+	p.Wake()
+}
+
+// feed moves queued reads to pipelines that have room.
+func (s *sharing) feed() {
+	p := s.p
+	done := 0
+	for done < len(p.Reads) {
+		u := p.Reads[done]
+		if u.Left() {
+			done++
+			continue
+		}
+		if p.outgrown(u) {
+			p.Enqueue(waiter{Unit: u})
+			done++
+			continue
+		}
+		b := s.pipeline(u.c.set)
+		if b == nil {
+			break
+		}
+		u.c.reader = b
+		b.send(u)
+		p.Watch()
+		done++
+	}
+	p.Reads.Skip(done)
+}
+
+// pipeline returns a backend on which a read in the given settings may be sent
+// now: the shared one with the shortest queue, or a free one that becomes
+// shared while there are fewer than the limit.
+func (s *sharing) pipeline(set *session.Set) *backend {
+	p := s.p
+	var best *backend
+	starving := p.Starving()
+	for i, b := range p.Shared.Backends {
+		if i == 0 && starving {
+			continue // let it run dry, for a client that needs a backend alone
+		}
+		if b.set == set && b.bytewise && b.Depth() < core.MaxPipeline && b.Feedable() && (best == nil || b.Depth() < best.Depth()) {
+			best = b
+		}
+	}
+	if p.MayShareMore(p.l.cfg.ReadLanes) {
+		if b := p.take(set, nil); b != nil {
+			p.Shared.Add(b, &b.Conn)
+			if b.in(set, b.app) {
+				if b.bytewise {
+					return b
+				}
+				p.release(b)
+				p.l.Post(func() { s.fail(set, misread()) })
+				return nil
+			}
+			b.prepare(set, b.app, func(err *pgwire.Error) {
+				p.release(b) // and taken again by the reads that wait, in their settings
+				if err != nil {
+					s.fail(set, refused(err))
+				}
+			})
+		}
+	}
+	return best
+}
+
+// fail answers the queued reads in the given settings.
+func (s *sharing) fail(set *session.Set, e *pgwire.Error) {
+	p := s.p
+	p.Reads.Drop(func(u *unit) bool {
+		if !u.Left() {
+			if u.c.set != set {
+				return false
+			}
+			u.c.lost(u, e)
+		}
+		return true
+	})
+}
+
+// end takes a busy backend out of the pipelines and moves all reads but the
+// head elsewhere.
+func (s *sharing) end(b *backend) {
+	p := s.p
+	p.Shared.Remove(b)
+	b.Mode = core.ModeOwn
+	waiting := map[*client]bool{}
+	if u := b.Head(); u.c != nil {
+		waiting[u.c] = true
+		u.c.reader = nil
+	}
+	for _, u := range b.Units()[1:] {
+		if u.kind != unitClient || u.c == nil {
+			continue
+		}
+		p.Haunt(&b.Conn)
+		n := p.l.moveOut(u)
+		c := n.c
+		if c.s.Closed {
+			continue
+		}
+		c.reader = nil
+		if waiting[c] {
+			c.again = append(c.again, n) // after the answer to its earlier ones
+			continue
+		}
+		waiting[c] = true
+		s.again(n)
+	}
+	p.Watch()
+	p.Wake()
+}
+
+// again queues a read that was moved.
+func (s *sharing) again(u *unit) {
+	p := s.p
+	if u.shape != nil && u.shape.Stalled(p.l.Now) {
+		p.queueApart(u)
+		return
+	}
+	s.queue(u)
+}
