@@ -97,6 +97,13 @@ func (c *client) unqueue() bool {
 			return true
 		}
 	}
+	for _, b := range c.p.Backends {
+		if u := b.alone; u != nil && u.c == c && !u.dead {
+			u.dead = true
+			c.lost(u, errInterrupted())
+			return true
+		}
+	}
 	for _, ln := range c.p.lanes.all {
 		if ln.Q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
 			c.lost(&unit{}, errInterrupted())
@@ -130,6 +137,10 @@ func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
 	if b.Mode == core.ModeShared {
 		b.p.sharing.end(b)
 	}
+	if b.Mode == core.ModeOwn && u.read && u.Slot == core.SlotNone {
+		b.p.Hold(&u.Turn, core.SlotFresh) // so that its turn is looked at
+	}
+	b.killAgain = b.p.l.Now + core.CancelAgain
 	b.signal(done)
 }
 

@@ -96,6 +96,12 @@ func (p *pool) CheckTurns() {
 				b.killAgain = p.l.Now + core.CancelAgain
 				b.signal(func(*mywire.Error) {})
 			}
+		case u.kind == unitClient && u.dead && u.read:
+			// A KILL that comes before the server has begun does nothing.
+			if p.l.Now >= b.killAgain {
+				b.killAgain = p.l.Now + core.CancelAgain
+				b.signal(func(*mywire.Error) {})
+			}
 		case u.Slot == core.SlotNone || u.kind == unitClient && !u.read:
 		default:
 			if u.shape != nil && took > p.Patience() {
