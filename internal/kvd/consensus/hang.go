@@ -16,16 +16,16 @@ import (
 // Hang says whether this replica's disk hangs. Call it before Tick.
 func (c *Core) Hang(now Clock, hangs bool) {
 	c.now = now
-	if hangs && !c.out.hangs {
+	if hangs && !c.hangs {
 		c.counters.Hangs++
 	}
-	c.out.hangs = hangs
+	c.hangs = hangs
 }
 
 // silent reports that m is not sent, because a leader whose disk hangs must not be
 // taken for one that can lead.
-func (en *engine) silent(m *pb.Message) bool {
-	if !en.out.hangs || en.role != raft.StateLeader || en.mutated(HungLeaderStays) {
+func (c *Core) silent(m *pb.Message) bool {
+	if !c.hangs || c.role != raft.StateLeader || c.mutated(HungLeaderStays) {
 		return false
 	}
 	switch m.GetType() {

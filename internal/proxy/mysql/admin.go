@@ -26,7 +26,7 @@ func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
 	secret, known := s.creds.Secret(v.key.user)
 	allowed := s.isAdmin(v.key.user)
 	switch {
-	case allowed && !known && v.c.borrows:
+	case allowed && !known && v.c.login.borrows:
 		return v.wire.Trust(ctx)
 	case allowed && !known && s.cfg().Auth == AuthRelay:
 		v.key.database = s.cfg().MySQL.Database
@@ -86,11 +86,11 @@ func (p *pool) Servers() []core.ServerInfo {
 // Info implements core.Client.
 func (c *client) Info() core.ClientInfo {
 	i := core.ClientInfo{
-		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, State: c.state(), Pins: c.pins.String(),
-		Prepared: len(c.stmts), Since: c.since, LastUsed: c.idleSince,
-		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins != 0,
+		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, State: c.doing(), Pins: c.pins.held.String(),
+		Prepared: len(c.stmts.byID), Since: c.since, LastUsed: c.idleSince,
+		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins.held != 0,
 	}
-	if c.waiting {
+	if c.state == stateWaiting {
 		i.Waiting = c.queuedAt
 	}
 	if c.link != nil {
@@ -100,18 +100,18 @@ func (c *client) Info() core.ClientInfo {
 }
 
 // busy tells whether a command of the client is under way or waits.
-func (c *client) busy() bool { return c.inflight > 0 || c.waiting || c.cur != nil }
+func (c *client) busy() bool { return c.inflight > 0 || c.state == stateWaiting || c.cur != nil }
 
 // state names what the client is doing.
-func (c *client) state() string {
+func (c *client) doing() string {
 	switch {
-	case c.waiting:
+	case c.state == stateWaiting:
 		return "waiting"
 	case c.inTx():
 		return "in transaction"
 	case c.busy():
 		return "active"
-	case c.pins != 0:
+	case c.pins.held != 0:
 		return "pinned"
 	}
 	return "idle"
@@ -124,6 +124,6 @@ func (c *client) weirStatus() sight.Table {
 		id, mode = strconv.FormatUint(uint64(b.id), 10), b.Mode.String()
 	}
 	t := sight.Table{Cols: []string{"backend_id", "backend_mode", "pool", "pins", "statements", "grouped", "errors", "servers", "free", "waiting"}}
-	t.Add(id, mode, c.p.key, c.pins, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.Backends), len(c.p.Free), len(c.p.Excl)+len(c.p.Reads))
+	t.Add(id, mode, c.p.key, c.pins.held, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.Backends), len(c.p.Free), len(c.p.Excl)+len(c.p.Reads))
 	return t
 }

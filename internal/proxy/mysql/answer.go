@@ -4,10 +4,15 @@ import (
 	"errors"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
 // This file is the way back: what a backend says, given to whom it answers.
+
+// back is the way back of a client: what the answers to its commands mean for its session.
+type back struct{ c *client }
 
 const (
 	// maxClientOut is how much of a result waits in weir for a client that
@@ -57,7 +62,7 @@ func (b *backend) OnData(p []byte) int {
 				b.fail(errors.New("server asks for a file in the answer to a shared statement"))
 				return len(p)
 			}
-			u.c.sendFile()
+			u.c.transport.sendFile()
 		case mywire.EventAuth:
 			b.fail(errors.New("server asks for authentication in the middle of a session"))
 			return len(p)
@@ -123,7 +128,7 @@ func (b *backend) emit(u *unit, p []byte) {
 	case b.owner == c && s.Pending() > maxClientOut:
 		s.HoldBack(b.s)
 	case b.Mode == core.ModeOwn && u.read && b.Depth() == 1 && s.Pending() > maxClientOut:
-		c.apartOn = b
+		c.transport.apartOn = b
 		s.HoldBack(b.s)
 	case b.owner == nil && s.Pending() > maxSharedOut:
 		c.kick("it reads its answers too slowly")
@@ -149,8 +154,8 @@ func (b *backend) resultEnded(u *unit, last bool) {
 	case changed && !b.caps.Has(mywire.CapDeprecateEOF):
 		b.untold(u)
 	}
-	if c := u.c; c != nil && len(c.owed) > 0 && u.tellsStatus() {
-		ok.State, c.owed = append(c.owed, ok.State...), nil
+	if c := u.c; c != nil && len(c.settings.owed) > 0 && u.tellsStatus() {
+		ok.State, c.settings.owed = append(c.settings.owed, ok.State...), nil
 		ok.Status |= mywire.StatusSessionState
 		changed = true
 	}
@@ -179,10 +184,305 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 	at := len(*buf) - tail
 	seq, first := (*buf)[at+3], (*buf)[at+mywire.HeaderLen]
 	out := *ok
-	out.State = u.c.stateFor(ok.State, u.park)
+	out.State = u.c.settings.stateFor(ok.State, u.park)
 	if mywire.IsOK((*buf)[at+mywire.HeaderLen:]) && first == 0 {
 		*buf = mywire.AppendOK((*buf)[:at], seq, u.c.caps, &out)
 	} else {
 		*buf = mywire.AppendEnd((*buf)[:at], seq, u.c.caps, &out)
 	}
+}
+
+// done answers a command with an OK of weir's own.
+func (bk *back) done() {
+	c := bk.c
+	c.s.Out = mywire.AppendOK(c.s.OutBuf(), 1, c.caps, &mywire.OK{Status: c.status})
+	c.s.Touch()
+	c.idleSince = c.l.Now
+}
+
+// refuseHere answers a command with an error of weir's own.
+func (bk *back) refuseHere(e *mywire.Error) {
+	c := bk.c
+	c.stats.errors++
+	if c.link != nil {
+		c.link.lastUser = nil // what is there is not this error
+	}
+	c.reply(mywire.AppendError(nil, 1, e))
+	c.diag.forget()
+}
+
+// answered is called when a unit of this client has been answered.
+func (c *client) answered(b *backend, u *unit) {
+	c.served = b
+	c.idleSince = c.l.Now
+	c.p.count(u, c.l.Now)
+	if b.owner != c {
+		c.p.Stats.Transactions++
+		c.inflight--
+		c.transport.letRead()
+		if u.failed {
+			c.stats.errors++
+		}
+		c.diag.last.shared(u)
+		if !u.failed && u.ok.Status&mywire.StatusInTrans != 0 {
+			b.Doomed = true
+			c.fatal(mywire.NewError(mywire.ErrUnknown, "weir did not see that a statement begins a transaction, which is rolled back"))
+		}
+		c.nextAgain()
+		c.resume()
+		if c.draining {
+			c.leaveIfIdle()
+		}
+		return
+	}
+	c.cur = nil
+	unasked := c.state == stateSending // the server has answered in the middle of a file
+	c.state.leave(stateSending)
+	switch {
+	case u.failed || u.cmd == mywire.ComQuery || u.cmd == mywire.ComStmtExecute || u.cmd == mywire.ComStmtBulkExecute:
+		c.diag.ran(b, u)
+	case b.lastUser != c:
+		b.lastUser = nil // a command that leaves in part what was there
+	}
+	if u.failed || u.ok.Warnings > 0 {
+		b.warned = c
+	}
+	if u.cmd == mywire.ComStmtPrepare {
+		c.stmts.prepared(b, u)
+	}
+	c.back.settled(b, u)
+	c.stmts.settleOwn(u)
+	if !c.inTx() {
+		c.p.Stats.Transactions++
+	}
+	if !u.failed && u.change&changeQuit != 0 {
+		b.Doomed = true // the server is about to close it
+		c.s.CloseAfterFlush()
+	}
+	if unasked {
+		b.Doomed = true
+		c.kick("the server has answered in the middle of a file")
+		return
+	}
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
+}
+
+// settled takes note of the answer to a command of the linked client.
+func (bk *back) settled(b *backend, u *unit) {
+	c := bk.c
+	if u.failed {
+		bk.failed(b, u)
+	} else {
+		bk.succeeded(u)
+	}
+	c.texts.noteOutcome(u)
+	c.settings.settledUntold(b, u)
+	if u.refused() {
+		return
+	}
+	if u.effects.Has(myscan.EffDDL) {
+		c.l.srv.eachPool(c.l, (*pool).forgetSchema)
+	}
+	switch {
+	case u.change&changeSessions == 0:
+	case u.failed:
+		c.l.renewSoon = true // a part of it may have been done
+	default:
+		c.l.srv.renew(c.l)
+	}
+}
+
+func (bk *back) succeeded(u *unit) {
+	c := bk.c
+	began := c.inTx()
+	if u.tellsStatus() {
+		c.status = u.ok.Status & keptStatus
+	}
+	c.diag.last.note(u)
+	switch {
+	case u.effects.Has(myscan.EffMulti): // what one statement of it releases, the next may take
+	case u.change&changeTimestampDefault != 0:
+		c.pins.held &^= pinTimestamp
+	case u.change&changeUnlock != 0:
+		c.pins.tablesUnlocked(lockedTables | lockedServer)
+	case u.change&changeReleaseAll != 0:
+		c.pins.held &^= pinLock
+		c.pins.locks = c.pins.locks[:0]
+	case u.change&changeReleaseOne != 0:
+		c.pins.askLocks()
+	}
+	if u.verb == myscan.VerbBegin {
+		c.pins.tablesUnlocked(lockedTables) // implicitly
+	}
+	if len(c.pins.named) == 0 && u.change&changeDeallocate != 0 {
+		c.pins.held &^= pinPrepare
+	}
+	if c.pins.held&pinNextTx != 0 && !u.effects.Has(myscan.EffNextTx) && !c.inTx() && (began || u.wasTransaction()) {
+		c.pins.held &^= pinNextTx
+	}
+	if u.change&changeXAEnd != 0 {
+		c.pins.held &^= pinXA
+	}
+	// A text without such a word that changed something beyond settings called
+	// a function or procedure that did, or a trigger.
+	if u.change&changeState != 0 && (u.effects.Has(myscan.EffUnknownFunc) || u.effects == myscan.EffWrites) {
+		c.pins.add(pinFunction)
+	}
+	if u.effects.Has(myscan.EffUnknownFunc) && !c.p.facts.tellsInResults && u.answersWithRows() {
+		c.pins.add(pinFunction) // without CLIENT_DEPRECATE_EOF most servers do not tell in a result
+	}
+}
+
+// failed takes note of an ERR, which says nothing of the transaction. Where it
+// may have ended one, or begun one, the server is asked.
+func (bk *back) failed(b *backend, u *unit) {
+	c := bk.c
+	c.stats.errors++
+	c.diag.last.fail(u)
+	if u.effects.Has(myscan.EffUnknownFunc) && !neverRan(u) {
+		c.pins.add(pinFunction) // what it has changed until then is told by nothing
+	}
+	if c.inTx() || !c.autocommit() || !plainVerb(u) {
+		bk.probe(b)
+	}
+}
+
+// probe asks the server for the state of the transaction.
+func (bk *back) probe(b *backend) {
+	c := bk.c
+	c.state.enter(stateAsking)
+	c.diag.last.probed = true
+	u := b.hidden(mywire.ComPing, func(u *unit) {
+		c.state.leave(stateAsking)
+		if u.err == nil {
+			c.status = u.ok.Status & keptStatus
+		}
+		c.resume()
+	})
+	u.probe = true
+	b.s.Out = mywire.AppendPing(b.s.OutBuf())
+}
+
+// backendQuiet decides whether the client keeps its backend, when everything that
+// was sent has been answered.
+func (c *client) backendQuiet() {
+	b := c.link
+	if c.cur != nil || c.state.asking() || c.state == stateSending || c.transport.pass > 0 || c.transport.streams || b.s.Closed {
+		return
+	}
+	if c.inTx() || c.pins.held != 0 || !c.texts.judged() || c.pins.held != 0 {
+		return
+	}
+	if c.diag.keepsBackend() {
+		if !c.diag.last.soft {
+			c.diag.last.soft = true
+			c.p.keepsSoftly(c)
+		}
+		return
+	}
+	c.diag.last.soft = false
+	c.link = nil
+	c.s.Throttle(false)
+	b.owner = nil
+	c.diag.keepID(b)
+	b.p.release(b)
+	c.resume()
+}
+
+// quietSoon has backendQuiet called when the present event has been dealt with,
+// for a command that weir has answered itself.
+func (c *client) quietSoon() {
+	c.l.Post(func() {
+		if c.link != nil && c.link.Depth() == 0 && !c.s.Closed {
+			c.backendQuiet()
+		}
+	})
+}
+
+// backendGone tells the client that its backend is gone, and with it the
+// session's state.
+func (c *client) backendGone(e *mywire.Error) {
+	if c.diag.last.where == c.link {
+		c.diag.last.loseID()
+	}
+	c.link = nil
+	c.s.Throttle(false) // what it sent need not be written any more
+	c.state.leave(stateAsking)
+	c.state.leave(stateSending)
+	cur := c.cur
+	c.cur = nil
+	if c.s.Closed || c.s.Closing {
+		return
+	}
+	if cur != nil && !cur.wrote && c.pins.held == 0 && !c.inTx() && c.transport.pass == 0 {
+		// Nothing of the session is lost but the answer.
+		c.texts.unjudged = nil
+		c.stats.errors++
+		for _, cs := range c.stmts.byID {
+			cs.own, cs.long, cs.cursor = 0, false, false
+		}
+		c.reply(mywire.AppendError(nil, cur.firstSeq(), e))
+		c.resume()
+		return
+	}
+	if cur != nil && cur.wrote {
+		c.kick("the connection to the server was lost in the middle of an answer")
+		return
+	}
+	c.cur = cur
+	c.fatal(e)
+	c.cur = nil
+}
+
+// grouped ends a unit that a lane has answered.
+func (bk *back) grouped(u *unit, id uint64, warnings uint16) {
+	c := bk.c
+	c.inflight--
+	c.idleSince = c.l.Now
+	c.stats.grouped++
+	c.diag.wroteGTID, c.diag.draws = c.diag.wroteGTID || !u.failed, true
+	if u.failed {
+		c.stats.errors++
+	} else if u.shape != nil {
+		u.shape.Grouped++
+	}
+	c.diag.last.grouped(u, id, warnings)
+	c.p.Stats.Grouped++
+	c.p.count(u, c.l.Now)
+	c.p.Stats.Transactions++
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
+	c.l.recycle(u)
+}
+
+// resetSession brings the client back to what it was after the login, as
+// COM_RESET_CONNECTION does.
+func (c *client) resetSession() {
+	was := c.set
+	c.forgetSession()
+	c.set = c.settings.start
+	if db, ok := was.Get(databaseSetting); ok {
+		c.set = c.p.settings.With(c.set, db) // the reset leaves the database
+	}
+	for name, value := range c.p.facts.reset {
+		c.set = c.p.settings.With(c.set, session.Setting{Name: name, Value: value, Literal: true})
+	}
+	c.settings.readMode()
+}
+
+// forgetSession forgets what the client has made of its session but its
+// settings.
+func (c *client) forgetSession() {
+	c.stmts.forget()
+	c.pins.held &= pinMode | pinOption | pinTrack | pinUntracked
+	c.pins.locks, c.pins.named, c.pins.tableLocks, c.texts.namedEffects, c.texts.unjudged = nil, nil, 0, 0, nil
+	c.settings.choseVariables, c.settings.choseChanges, c.diag.wroteGTID, c.diag.draws = false, false, false, false
+	c.settings.owed = nil
+	c.diag.last = lastStatement{version: c.diag.last.version + 1}
+	c.status = mywire.StatusAutocommit
 }

@@ -42,13 +42,14 @@ func (b *backend) confuses(u *unit) {
 const retrackSQL = "SET SESSION session_track_system_variables='*'"
 
 // noteUntold looks for what a statement may set without the server telling.
-func (c *client) noteUntold(u *unit, info *myscan.Statement) {
+func (sg *settings) noteUntold(u *unit, info *myscan.Statement) {
+	c := sg.c
 	f := &c.p.facts
 	if !f.mariadb || !info.Effects.Has(myscan.EffSet) || !info.Effects.Has(myscan.EffSetBare) && !f.confuses {
 		return
 	}
 	if info.Verb != myscan.VerbSet || info.Count != 1 || info.Effects.Has(myscan.EffUnknown|myscan.EffStatementSet) {
-		c.addPins(pinSet)
+		c.pins.add(pinSet)
 		return
 	}
 	for a := range info.Set.All() {
@@ -62,13 +63,13 @@ func (c *client) noteUntold(u *unit, info *myscan.Statement) {
 			}
 		case a.Scope != myscan.ScopeSession && a.Name != "":
 		case own && (cause != 0 || f.confuses):
-			c.addPins(cause | pinIf(cause == 0, pinSet))
+			c.pins.add(cause | pinIf(cause == 0, pinSet))
 			u.retrack = f.confuses
 		case own:
 		case isCharset(a.Name): // which hang together
 			u.asks = append(u.asks, charsetNames[:]...)
 		case !plainName(a.Name):
-			c.addPins(pinSet)
+			c.pins.add(pinSet)
 		default:
 			u.asks = append(u.asks, strings.Clone(a.Name))
 		}
@@ -94,17 +95,19 @@ func plainName(name string) bool {
 	return name != ""
 }
 
-// askSettings asks for the values of settings that the client's statement has set.
-func (c *client) askSettings(b *backend, names []string) {
-	if c.last.leftOn(b) && b.lastUser == c {
-		c.fetchWarnings(func() { c.askValues(b, names) })
+// ask asks for the values of settings that the client's statement has set.
+func (sg *settings) ask(b *backend, names []string) {
+	c := sg.c
+	if c.diag.last.leftOn(b) && b.lastUser == c {
+		c.diag.fetchWarnings(func() { sg.askValues(b, names) })
 		return
 	}
-	c.askValues(b, names)
+	sg.askValues(b, names)
 }
 
-func (c *client) askValues(b *backend, names []string) {
-	c.probing = true
+func (sg *settings) askValues(b *backend, names []string) {
+	c := sg.c
+	c.state.enter(stateAsking)
 	sql := "SELECT "
 	for i, n := range names {
 		if i > 0 {
@@ -113,15 +116,15 @@ func (c *client) askValues(b *backend, names []string) {
 		sql += "CAST(@@SESSION." + n + " AS BINARY)" // whatever character set results have
 	}
 	b.ask(sql, func(u *unit) {
-		c.probing = false
+		c.state.leave(stateAsking)
 		if rows := u.result(b.p.key.caps); len(rows) == 1 && len(rows[0]) == len(names) {
 			set := c.set
 			for i, n := range names {
-				set = c.trackVariable(set, n, string(rows[0][i]))
+				set = sg.trackVariable(set, n, string(rows[0][i]))
 			}
-			c.adopt(b, set)
+			sg.adopt(b, set)
 		} else {
-			c.addPins(pinSet)
+			c.pins.add(pinSet)
 		}
 		c.resume()
 	})
@@ -129,7 +132,7 @@ func (c *client) askValues(b *backend, names []string) {
 
 // retrack has the server tell of what comes under its own name.
 func (b *backend) retrack(c *client) {
-	if !c.choseVariables {
+	if !c.settings.choseVariables {
 		b.ask(retrackSQL, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
 	}
 }
@@ -137,7 +140,7 @@ func (b *backend) retrack(c *client) {
 // setLastID gives the connection a LAST_INSERT_ID().
 func (b *backend) setLastID(id string) {
 	sql := "SET SESSION last_insert_id=" + id
-	if c := b.owner; b.p.facts.confuses && (c == nil || !c.choseVariables) {
+	if c := b.owner; b.p.facts.confuses && (c == nil || !c.settings.choseVariables) {
 		sql += ", session_track_system_variables='*'"
 	}
 	b.ask(sql, func(u *unit) { b.Doomed = b.Doomed || u.err != nil })
@@ -149,15 +152,16 @@ func (f *poolFacts) isGTID(name []byte) bool {
 }
 
 // settledUntold asks for what the answer to a statement of the client's has not told.
-func (c *client) settledUntold(b *backend, u *unit) {
+func (sg *settings) settledUntold(b *backend, u *unit) {
+	c := sg.c
 	if u.retrack {
 		b.retrack(c)
 	}
 	switch {
 	case len(u.asks) == 0 || u.refused() || b.s.Closed:
-	case u.failed || c.probing:
-		c.addPins(pinSet) // a part of it may have been done
+	case u.failed || c.state.asking():
+		c.pins.add(pinSet) // a part of it may have been done
 	default:
-		c.askSettings(b, u.asks)
+		sg.ask(b, u.asks)
 	}
 }

@@ -42,7 +42,7 @@ type backend struct {
 	// is known: a statement without a table leaves MariaDB's as they are.
 	warned *client
 	// inserter is the client whose LAST_INSERT_ID() is known to this connection
-	// only; see lastid.go.
+	// only; see diagnostics.go.
 	inserter *client
 	// holder is the client whose LAST_INSERT_ID(), in version holds, is also the
 	// connection's.
@@ -236,7 +236,7 @@ func (b *backend) orphaned(c *client) {
 		b.Goodbye() // in which database it is, nobody knows
 		return
 	}
-	if b.Depth() > 0 || c.pass > 0 || c.streams || c.infile {
+	if b.Depth() > 0 || c.transport.pass > 0 || c.transport.streams || c.state == stateSending {
 		// The server is at work for nobody. Closing the connection ends a
 		// transaction, but not a statement under way: that one runs to its end,
 		// as it does when a client of the server itself goes away.
@@ -311,7 +311,7 @@ func (b *backend) OnClosed(err error) {
 	b.owner, b.lane = nil, nil
 	if c := b.inserter; c != nil {
 		b.inserter = nil
-		c.last.loseID()
+		c.diag.last.loseID()
 	}
 	units := b.Lose()
 	for _, u := range units {

@@ -20,32 +20,32 @@ func errInterrupted() *mywire.Error {
 // member of a group is answered when that has ended, soon. done is called when no
 // later statement of the client can be hit any more.
 func (c *client) cancel(done func(*mywire.Error)) {
-	if c.waiting {
+	if c.state == stateWaiting {
 		c.giveUpWaiting(errInterrupted())
 		done(nil)
 		return
 	}
-	if c.unqueue() {
+	if c.p.unqueue(c) {
 		done(nil)
 		return
 	}
-	if b := c.underWay(); b != nil {
+	if b := c.p.runs(c); b != nil {
 		b.cancel(b.Head(), done)
 		return
 	}
-	c.strike()
+	c.p.strike(c)
 	done(nil)
 }
 
-// strike marks the client's write in a group that runs: if it is not done there, it
+// strike marks a client's write in a group that runs: if it is not done there, it
 // is not tried again.
-func (c *client) strike() {
+func (p *pool) strike(c *client) {
 	mark := func(units []*unit) {
 		for _, u := range units {
 			u.dead = u.dead || u.c == c
 		}
 	}
-	for _, ln := range c.p.lanes.all {
+	for _, ln := range p.lanes.all {
 		for _, r := range ln.Runs {
 			mark(r.units)
 			for _, u := range r.units {
@@ -57,8 +57,8 @@ func (c *client) strike() {
 	}
 }
 
-// underWay returns the backend at whose head a command of the client is.
-func (c *client) underWay() *backend {
+// runs returns the backend at whose head a command of a client is.
+func (p *pool) runs(c *client) *backend {
 	if b := c.link; b != nil {
 		if u := b.Head(); u != nil && u.c == c {
 			return b
@@ -68,7 +68,7 @@ func (c *client) underWay() *backend {
 	if c.inflight == 0 {
 		return nil
 	}
-	for _, b := range c.p.Backends {
+	for _, b := range p.Backends {
 		if u := b.Head(); u != nil && u.c == c && !u.park {
 			return b
 		}
@@ -76,12 +76,12 @@ func (c *client) underWay() *backend {
 	return nil
 }
 
-// unqueue answers the client's unit that has not been sent yet, if there is one.
-func (c *client) unqueue() bool {
+// unqueue answers a client's unit that has not been sent yet, if there is one.
+func (p *pool) unqueue(c *client) bool {
 	if c.inflight == 0 || c.link != nil {
 		return false
 	}
-	for _, list := range [][]*unit{c.p.Reads, c.p.Apart.Fresh, c.p.Apart.Patient} {
+	for _, list := range [][]*unit{p.Reads, p.Apart.Fresh, p.Apart.Patient} {
 		for _, u := range list {
 			if u.c == c && !u.dead {
 				u.dead = true
@@ -90,29 +90,29 @@ func (c *client) unqueue() bool {
 			}
 		}
 	}
-	for _, w := range c.p.Excl {
+	for _, w := range p.Excl {
 		if w.Unit != nil && w.Unit.c == c && !w.Unit.dead {
 			w.Unit.dead = true
 			c.lost(w.Unit, errInterrupted())
 			return true
 		}
 	}
-	for _, b := range c.p.Backends {
+	for _, b := range p.Backends {
 		if u := b.alone; u != nil && u.c == c && !u.dead {
 			u.dead = true
 			c.lost(u, errInterrupted())
 			return true
 		}
 	}
-	for _, ln := range c.p.lanes.all {
+	for _, ln := range p.lanes.all {
 		if ln.Q.Remove(func(u *unit) bool { return u.c == c && u.kind == unitClient }) > 0 {
 			c.lost(&unit{}, errInterrupted())
 			return true
 		}
 	}
-	for _, b := range c.p.Shared.Backends {
+	for _, b := range p.Shared.Backends {
 		if u := b.first(c); u != nil && u != b.Head() {
-			c.lost(c.p.sharing.moveOut(b, u), errInterrupted()) // its answer goes to nobody
+			c.lost(p.sharing.moveOut(b, u), errInterrupted()) // its answer goes to nobody
 			return true
 		}
 	}

@@ -177,8 +177,8 @@ func (k *catalog) loaded(r *catalogReader) {
 		}
 		if k.failures > maxFailures { // else those who wait read it over their own connections
 			for _, c := range k.waiting {
-				c.unjudged = nil
-				c.addPins(pinOpaque)
+				c.texts.unjudged = nil
+				c.pins.add(pinOpaque)
 			}
 			k.l.srv.Log.Warn("the server's catalog cannot be read; nothing is shared", "user", k.user, "error", r.err.Error())
 		}

@@ -18,7 +18,8 @@ import (
 // changeUser has the client log in anew as its message asks. Nothing of the
 // session may be under way, and nothing of it is left: the message is used up,
 // and the client takes no further ones.
-func (c *client) changeUser(msg []byte) {
+func (lg *login) changeUser(msg []byte) {
+	c := lg.c
 	payload, _, err := mywire.Payload(msg)
 	if err != nil {
 		panic("a message that was found whole is not") // see client.feed
@@ -28,7 +29,7 @@ func (c *client) changeUser(msg []byte) {
 		c.protocolError("a malformed COM_CHANGE_USER")
 		return
 	}
-	c.leaving = true
+	c.state.enter(stateLeaving)
 	c.l.Post(func() { // when the socket has dealt with what it has read
 		if c.s.Closed {
 			return
@@ -37,20 +38,23 @@ func (c *client) changeUser(msg []byte) {
 			c.protocolError("a message behind COM_CHANGE_USER")
 			return
 		}
-		c.leave(cu)
+		lg.leave(cu)
 	})
 }
 
 // leave takes the client off the loop and starts the login.
-func (c *client) leave(cu *mywire.ChangeUser) {
+func (lg *login) leave(cu *mywire.ChangeUser) {
+	c := lg.c
 	l := c.l
-	srv, again := l.srv, &client{l: l, id: c.id, addr: c.addr, caps: c.caps, salt: c.salt, tls: c.tls, borrows: c.borrows}
+	srv, again := l.srv, newClient(l)
+	again.id, again.addr, again.caps = c.id, c.addr, c.caps
+	again.login.salt, again.login.tls, again.login.borrows = lg.salt, lg.tls, lg.borrows
 	c.p.Stats.Received += c.s.Taken
 	c.p.Stats.Sent += c.s.Written
 	fd, unwritten := c.s.Release()
 	delete(l.Clients, c.id)
 	l.Taken()
-	c.forgetStatements()
+	c.stmts.forget()
 	srv.Background.Go(func() {
 		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().LoginTimeout)
 		defer cancel()
@@ -73,7 +77,7 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 		_ = conn.Close()
 		return fmt.Errorf("write what is due before a change of the user: %w", errors.Join(err, ctx.Err()))
 	}
-	wire := mywire.ChangedUser(conn, c.tls, c.salt, c.caps|mywire.CapPluginAuth, cu)
+	wire := mywire.ChangedUser(conn, c.login.tls, c.login.salt, c.caps|mywire.CapPluginAuth, cu)
 	// The challenge that the client has answered may be the server's, of its
 	// first login: it is asked anew.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
@@ -112,4 +116,32 @@ func resurface(fd int, addr string) (*surfaced, error) {
 		s.remote = net.TCPAddrFromAddrPort(ap)
 	}
 	return s, nil
+}
+
+// login is what a client is known by since its login.
+type login struct {
+	c *client
+
+	salt []byte // the challenge that it has answered; COM_CHANGE_USER refers to it
+	tls  bool   // somebody in between cannot listen
+	// packs: has announced to compress what it sends, though that was not offered, and
+	// has sent nothing yet.
+	packs bool
+	// borrows: may have what the server grants weir without a password; see trust.go.
+	borrows bool
+}
+
+// refusesCompression tells a client that compresses its commands that weir does not
+// read that, and reports whether it did.
+func (lg *login) refusesCompression(p []byte) bool {
+	c := lg.c
+	lg.packs = false
+	if !mywire.IsCompressed(p) {
+		return false
+	}
+	c.s.Write(mywire.AppendCompressedError(nil, mywire.NewError(mywire.ErrNotSupportedYet,
+		"weir does not offer compression, and the client compresses nevertheless: connect without it (compress=False)")))
+	c.l.srv.Log.Info("client disconnected: it compresses, which was not offered", "client", c.addr, "user", c.p.key.user)
+	c.s.CloseAfterFlush()
+	return true
 }

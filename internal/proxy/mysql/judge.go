@@ -25,17 +25,18 @@ func (p *pool) databaseOf(set *session.Set) string {
 
 // reach adds to a text's effects what the names in it lead to. It reports false
 // while the catalog does not say how things are.
-func (c *client) reach(sql string, info *myscan.Statement) (ready bool) {
+func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
+	c := tx.c
 	k := c.p.catalog
 	if c.l.cfg.Mode == session.ModeSession || c.p.facts.silent {
 		return true // nothing is shared
 	}
 	k.used = true
 	if info.Verb == myscan.VerbPrepare || info.Verb == myscan.VerbExecute {
-		c.reachPrepared(sql, info)
+		tx.reachPrepared(sql, info)
 	}
 	if k.ready() {
-		info.Effects |= k.reach(sql, c.mode, info, c.p.databaseOf(c.set))
+		info.Effects |= k.reach(sql, tx.mode, info, c.p.databaseOf(c.set))
 		return true
 	}
 	return plainText(sql) == "" // weir has to know what it says
@@ -43,11 +44,12 @@ func (c *client) reach(sql string, info *myscan.Statement) (ready bool) {
 
 // reachPrepared follows statements that are prepared in SQL: what their text does,
 // their execution does.
-func (c *client) reachPrepared(sql string, info *myscan.Statement) {
-	text, ok := myscan.PreparedText(sql, c.mode)
+func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
+	c := tx.c
+	text, ok := myscan.PreparedText(sql, tx.mode)
 	inner := myscan.Statement{Effects: opaque.Effects}
 	if ok {
-		mode := c.mode
+		mode := tx.mode
 		mode.Multi = false
 		inner = myscan.Scan(text, mode)
 		if k := c.p.catalog; k.ready() {
@@ -56,11 +58,11 @@ func (c *client) reachPrepared(sql string, info *myscan.Statement) {
 	}
 	switch {
 	case info.Verb == myscan.VerbPrepare:
-		c.namedEffects |= inner.Effects & reachMask
+		tx.namedEffects |= inner.Effects & reachMask
 	case ok || strings.Contains(strings.ToLower(sql), "immediate"):
 		info.Effects |= inner.Effects & reachMask
 	default:
-		info.Effects |= c.namedEffects
+		info.Effects |= tx.namedEffects
 	}
 }
 
@@ -98,58 +100,60 @@ type unjudged struct {
 
 // judgeLater keeps a text that is about to run while the catalog is not known to
 // say how things are: it is judged before the connection goes to anybody else.
-func (c *client) judgeLater(u *unit, sql string) {
+func (tx *texts) judgeLater(u *unit, sql string) {
+	c := tx.c
 	db := c.p.databaseOf(c.set)
-	for i, o := range c.unjudged {
-		if o.sql == sql && o.mode == c.mode && o.db == db {
+	for i, o := range tx.unjudged {
+		if o.sql == sql && o.mode == tx.mode && o.db == db {
 			u.unjudged = i + 1
 			return
 		}
 	}
-	if len(c.unjudged) >= maxUnjudged || len(sql) > maxSharedText {
-		c.addPins(pinOpaque)
+	if len(tx.unjudged) >= maxUnjudged || len(sql) > maxSharedText {
+		c.pins.add(pinOpaque)
 		return
 	}
-	c.unjudged = append(c.unjudged, unjudged{sql: strings.Clone(sql), mode: c.mode, db: db})
-	u.unjudged = len(c.unjudged)
+	tx.unjudged = append(tx.unjudged, unjudged{sql: strings.Clone(sql), mode: tx.mode, db: db})
+	u.unjudged = len(tx.unjudged)
 }
 
 // noteOutcome keeps how a statement ended that is judged later.
-func (c *client) noteOutcome(u *unit) {
-	if u.unjudged == 0 || u.unjudged > len(c.unjudged) {
+func (tx *texts) noteOutcome(u *unit) {
+	if u.unjudged == 0 || u.unjudged > len(tx.unjudged) {
 		return
 	}
-	o := &c.unjudged[u.unjudged-1]
+	o := &tx.unjudged[u.unjudged-1]
 	o.failed = o.failed || u.failed && !neverRan(u)
-	o.changed = o.changed || u.change&changeState != 0 || u.rows > 0 && u.effects == myscan.EffWrites && !c.caps.Has(mywire.CapDeprecateEOF)
+	o.changed = o.changed || u.change&changeState != 0 || u.rows > 0 && u.effects == myscan.EffWrites && !tx.c.caps.Has(mywire.CapDeprecateEOF)
 	o.rows = o.rows || u.answersWithRows()
 }
 
 // judged tells whether what the client ran is known for what it did. If not, the
 // catalog is read, over the client's own backend if nobody else is at it, and
 // backendQuiet called again then.
-func (c *client) judged() bool {
-	if len(c.unjudged) == 0 {
+func (tx *texts) judged() bool {
+	c := tx.c
+	if len(tx.unjudged) == 0 {
 		return true
 	}
 	k := c.p.catalog
 	if k.ready() {
-		for _, o := range c.unjudged {
+		for _, o := range tx.unjudged {
 			info := myscan.Scan(o.sql, o.mode)
 			e := k.reach(o.sql, o.mode, &info, o.db)
-			c.addPins(pinsOf(e))
-			c.noteReached(e, "")
+			c.pins.add(pinsOf(e))
+			c.pins.noteReached(e, "")
 			if e.Has(myscan.EffUnknownFunc) && (o.failed || o.changed || o.rows && !c.p.facts.tellsInResults) {
-				c.addPins(pinFunction)
+				c.pins.add(pinFunction)
 			}
 		}
-		c.unjudged = nil
+		tx.unjudged = nil
 		return true
 	}
 	k.waiting = append(k.waiting, c)
 	if k.loading == 0 {
-		if c.last.leftOn(c.link) && c.link.lastUser == c {
-			c.fetchWarnings(nil) // which the reading overwrites
+		if c.diag.last.leftOn(c.link) && c.link.lastUser == c {
+			c.diag.fetchWarnings(nil) // which the reading overwrites
 		}
 		k.load(c.link)
 	}
@@ -158,12 +162,12 @@ func (c *client) judged() bool {
 
 // noteReached takes note of locks that a statement takes out of sight: of no known
 // name, until all are released.
-func (c *client) noteReached(e myscan.Effect, sql string) {
-	if e.Has(myscan.EffLock) && !strings.Contains(strings.ToLower(sql), "get_lock") && len(c.locks) < maxLocks {
-		c.locks = append(c.locks, "")
+func (ps *pins) noteReached(e myscan.Effect, sql string) {
+	if e.Has(myscan.EffLock) && !strings.Contains(strings.ToLower(sql), "get_lock") && len(ps.locks) < maxLocks {
+		ps.locks = append(ps.locks, "")
 	}
-	if e.Has(myscan.EffTableLock) && c.tableLocks == 0 {
-		c.tableLocks |= lockedServer
+	if e.Has(myscan.EffTableLock) && ps.tableLocks == 0 {
+		ps.tableLocks |= lockedServer
 	}
 }
 

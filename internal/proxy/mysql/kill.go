@@ -32,7 +32,7 @@ func (c *client) kill(id uint32, query bool) {
 		return
 	}
 	victims, found := srv.Owner(id)
-	c.leaving = true
+	c.state.enter(stateLeaving)
 	finish := func(e *mywire.Error) {
 		c.l.Post(func() { c.killEnded(e) })
 	}
@@ -61,14 +61,14 @@ func (c *client) kill(id uint32, query bool) {
 
 // killEnded answers the client that sent the KILL.
 func (c *client) killEnded(e *mywire.Error) {
-	c.leaving = false
+	c.state.leave(stateLeaving)
 	if c.s.Closed {
 		return
 	}
 	if e != nil {
-		c.refuseHere(e)
+		c.back.refuseHere(e)
 	} else {
-		c.done()
+		c.back.done()
 	}
 	c.resume()
 	if c.draining {
@@ -79,17 +79,17 @@ func (c *client) killEnded(e *mywire.Error) {
 // killSelf is what a client gets that names itself.
 func (c *client) killSelf(query bool) {
 	if query {
-		c.refuseHere(errInterrupted())
+		c.back.refuseHere(errInterrupted())
 		return
 	}
-	c.refuseHere(c.l.srv.errKilled())
+	c.back.refuseHere(c.l.srv.errKilled())
 	c.s.CloseAfterFlush()
 }
 
 // disconnect ends the client's session, and the statement that it has under way.
 func (c *client) disconnect(done func(*mywire.Error)) {
 	srv, p := c.l.srv, c.p
-	b := c.underWay()
+	b := c.p.runs(c)
 	switch {
 	case b == nil:
 		defer done(nil)
@@ -105,7 +105,7 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	}
 	if c.cur == nil || !c.cur.wrote {
 		seq := byte(0)
-		if c.cur != nil || c.inflight > 0 || c.waiting {
+		if c.cur != nil || c.inflight > 0 || c.state == stateWaiting {
 			seq = 1
 		}
 		c.s.Write(mywire.AppendError(nil, seq, srv.errKilled()))

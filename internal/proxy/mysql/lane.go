@@ -5,7 +5,6 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -97,62 +96,6 @@ func (ls *lanes) set(set *session.Set) *session.Set {
 		wait = lockWait{}
 	}
 	return p.settings.With(p.withLockWait(set, wait), session.Setting{Name: "max_error_count", Value: "65535", Literal: true})
-}
-
-// laneForStmt finds the lane for the execution of a prepared write, or nil.
-func (c *client) laneForStmt(cs *clientStmt, window time.Duration) *lane {
-	p, st := c.p, cs.st
-	if st.rows && c.strict && !p.l.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning && st.quiet {
-		f := p.tables.look(p, c.set, st.insert.Schema, st.insert.Table)
-		if f.state == tableUnknown {
-			return nil
-		}
-		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || !p.facts.galera) && st.shape.Groupable() {
-			return p.lanes.of(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, st) })
-		}
-	}
-	return c.transactionLane(st.sql, window)
-}
-
-// laneForText finds the lane for a text, or nil.
-func (c *client) laneForText(sql string, info *myscan.Statement, window time.Duration) *lane {
-	p := c.p
-	if info.Verb == myscan.VerbInsert && c.strict && !p.l.cfg.NoRowsLane {
-		if ins, ok := myscan.Insert(sql, c.mode); ok && ins.Params == 0 && !ins.Returning && quiet(ins.Tuple, c.mode) {
-			f := p.tables.look(p, c.set, ins.Schema, ins.Table)
-			if f.state == tableUnknown {
-				return nil
-			}
-			sh := p.shape(sql, c.mode, info.Verb)
-			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && sh.Groupable() {
-				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, sql, c.mode) })
-				if ln.rows.insert.Compatible(ins) {
-					return ln
-				}
-			}
-		}
-	}
-	return c.transactionLane(sql, window)
-}
-
-// transactionLane is the lane of any other write to a table that takes back what
-// fails.
-func (c *client) transactionLane(sql string, window time.Duration) *lane {
-	p := c.p
-	if p.l.cfg.NoSoloLane {
-		return nil
-	}
-	if c.keepsIDs {
-		if info := myscan.Scan(sql, c.mode); c.murky(sql, &info, false) {
-			return nil
-		}
-	}
-	schema, table, ok := myscan.Target(sql, c.mode)
-	if !ok || p.tables.look(p, c.set, schema, table).state != tablePlain {
-		return nil
-	}
-	return p.lanes.transaction(c.set, window)
 }
 
 func (ls *lanes) transaction(set *session.Set, window time.Duration) *lane {
@@ -428,7 +371,7 @@ func (ln *lane) acknowledge(u *unit) {
 	}
 	outOfTransaction(u.resp, c.caps)
 	c.s.Write(u.resp)
-	c.groupAnswered(u, u.ok.LastInsertID, u.ok.Warnings)
+	c.back.grouped(u, u.ok.LastInsertID, u.ok.Warnings)
 }
 
 // outOfTransaction takes the flag of the group's transaction out of an answer:
@@ -488,26 +431,4 @@ func (ln *lane) failAll(e *mywire.Error) {
 		}
 		return true
 	})
-}
-
-// groupAnswered ends a unit that a lane has answered.
-func (c *client) groupAnswered(u *unit, id uint64, warnings uint16) {
-	c.inflight--
-	c.idleSince = c.l.Now
-	c.stats.grouped++
-	c.wroteGTID, c.draws = c.wroteGTID || !u.failed, true
-	if u.failed {
-		c.stats.errors++
-	} else if u.shape != nil {
-		u.shape.Grouped++
-	}
-	c.last.grouped(u, id, warnings)
-	c.p.Stats.Grouped++
-	c.p.count(u, c.l.Now)
-	c.p.Stats.Transactions++
-	c.resume()
-	if c.draining {
-		c.leaveIfIdle()
-	}
-	c.l.recycle(u)
 }

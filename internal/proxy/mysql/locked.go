@@ -40,8 +40,9 @@ type lockProbe struct {
 
 // mayMove tells whether a read on the client's own connection, with nothing of the
 // session there that the next statement needs, could run on any other as well.
-func (c *client) mayMove(u *unit, info *myscan.Statement) bool {
-	return routeOf(info) == routeRead && c.pins == 0 && len(c.unjudged) == 0 && !c.inTx() && c.autocommit() && c.p.facts.known &&
+func (fw *forwarder) mayMove(u *unit, info *myscan.Statement) bool {
+	c := fw.c
+	return routeOf(info) == routeRead && c.pins.held == 0 && len(c.texts.unjudged) == 0 && !c.inTx() && c.autocommit() && c.p.facts.known &&
 		!c.p.facts.silent && c.l.cfg.Mode != session.ModeSession && u.change == 0 && len(u.asks) == 0 && !u.murky
 }
 
@@ -57,7 +58,7 @@ func (u *unit) keep(msg []byte) {
 func (b *backend) lockable(took time.Duration) *unit {
 	u := b.Head()
 	if b.Mode != core.ModeOwned || u == nil || b.Depth() != 1 || !u.movable || u.wrote || u.dead || b.Cancels > 0 || b.owner != u.c ||
-		u.c.s.Closed || u.c.probing || b.p.l.Now-b.Since < took {
+		u.c.s.Closed || u.c.state.asking() || b.p.l.Now-b.Since < took {
 		return nil
 	}
 	return u
@@ -140,9 +141,9 @@ func (q *lockProbe) told(waits map[uint32]bool, err error) {
 // putApart takes the backend from the client whose read it runs. The read goes on there.
 func (b *backend) putApart(u *unit) {
 	c := u.c
-	c.link, c.cur, c.reader, c.last.soft = nil, nil, nil, false
+	c.link, c.cur, c.reader, c.diag.last.soft = nil, nil, nil, false
 	c.inflight++
-	c.keepLastID(b)
+	c.diag.keepID(b)
 	b.Mode, b.owner, b.lastUser = core.ModeOwn, nil, nil
 	u.read = true
 	b.p.Hold(&u.Turn, core.SlotFresh)

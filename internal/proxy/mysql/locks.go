@@ -9,7 +9,7 @@ import (
 // noteLocks takes note of GET_LOCK and its relatives in a text. The names of
 // locks matter only for finding out whether one is still held: where one is no
 // plain literal, the pin lasts until RELEASE_ALL_LOCKS.
-func (c *client) noteLocks(u *unit, sql string) {
+func (ps *pins) noteLocks(u *unit, sql string) {
 	const unnamed = ""
 	lower := strings.ToLower(sql)
 	switch takes := strings.Contains(lower, "get_lock"); {
@@ -32,8 +32,8 @@ func (c *client) noteLocks(u *unit, sql string) {
 				name = arg[1 : 1+end]
 			}
 		}
-		if len(c.locks) < maxLocks {
-			c.locks = append(c.locks, strings.Clone(name))
+		if len(ps.locks) < maxLocks {
+			ps.locks = append(ps.locks, strings.Clone(name))
 		}
 	}
 }
@@ -48,23 +48,23 @@ const (
 )
 
 // noteTableLocks takes note of what a statement may lock.
-func (c *client) noteTableLocks(info *myscan.Statement) {
+func (ps *pins) noteTableLocks(info *myscan.Statement) {
 	switch {
 	case info.Count != 1:
-		c.tableLocks |= lockedBackup
+		ps.tableLocks |= lockedBackup
 	case info.Verb == myscan.VerbLock && info.Effects.Has(myscan.EffImplicitCommit):
-		c.tableLocks |= lockedTables
+		ps.tableLocks |= lockedTables
 	case info.Verb == myscan.VerbAdmin:
-		c.tableLocks |= lockedServer
+		ps.tableLocks |= lockedServer
 	default:
-		c.tableLocks |= lockedBackup
+		ps.tableLocks |= lockedBackup
 	}
 }
 
 // tablesUnlocked drops the pin when the last lock has gone.
-func (c *client) tablesUnlocked(which tableLock) {
-	if c.tableLocks &^= which; c.tableLocks == 0 {
-		c.pins &^= pinTableLock
+func (ps *pins) tablesUnlocked(which tableLock) {
+	if ps.tableLocks &^= which; ps.tableLocks == 0 {
+		ps.held &^= pinTableLock
 	}
 }
 
@@ -73,25 +73,26 @@ func (c *client) tablesUnlocked(which tableLock) {
 const maxLocks = 16
 
 // askLocks asks the server whether the session still holds a lock.
-func (c *client) askLocks() {
-	if c.pins&pinLock == 0 || len(c.locks) == 0 || len(c.locks) >= maxLocks {
+func (ps *pins) askLocks() {
+	c := ps.c
+	if ps.held&pinLock == 0 || len(ps.locks) == 0 || len(ps.locks) >= maxLocks {
 		return
 	}
 	var b strings.Builder
 	b.WriteString("SELECT CONNECTION_ID() IN (0")
-	for _, name := range c.locks {
+	for _, name := range ps.locks {
 		if name == "" {
 			return
 		}
 		b.WriteString(", COALESCE(IS_USED_LOCK(" + lockLiteral(name) + "), 0)")
 	}
 	b.WriteString(")")
-	c.probing = true
+	c.state.enter(stateAsking)
 	c.link.ask(b.String(), func(u *unit) {
-		c.probing = false
+		c.state.leave(stateAsking)
 		if rows := u.result(c.p.key.caps); len(rows) == 1 && string(rows[0][0]) == "0" {
-			c.pins &^= pinLock
-			c.locks = c.locks[:0]
+			ps.held &^= pinLock
+			ps.locks = ps.locks[:0]
 		}
 		c.resume()
 	})

@@ -56,7 +56,8 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	}
 	leave := s.lobby.Enter(raw)
 	defer leave()
-	c := &client{l: s.LeastLoaded(), addr: raw.RemoteAddr().String(), borrows: core.MayBorrow(raw, s.cfg().TrustLoopback)}
+	c := newClient(s.LeastLoaded())
+	c.addr, c.login.borrows = raw.RemoteAddr().String(), core.MayBorrow(raw, s.cfg().TrustLoopback)
 	c.id = s.register(c.l)
 	wire, err := mywire.Accept(ctx, raw, s.accept(s.facts(ctx), c.id))
 	if err != nil {
@@ -72,8 +73,8 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		_ = wire.Conn.Close()
 		return full
 	}
-	c.caps, c.salt, c.tls = wire.Caps, wire.Salt, wire.Secure()
-	c.packs = wire.Response.Caps.Has(mywire.CapCompress)
+	c.caps, c.login.salt, c.login.tls = wire.Caps, wire.Salt, wire.Secure()
+	c.login.packs = wire.Response.Caps.Has(mywire.CapCompress)
 	wire.Response.Charset = s.collation(uint16(wire.Response.Charset))
 	return s.enter(ctx, &visitor{c: c, wire: wire, key: poolKey{
 		user: wire.Response.User, database: wire.Response.Database,
@@ -176,9 +177,9 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 func (l *loop) admit(v *visitor, fd int) {
 	c := v.c
 	c.p = l.pool(v.key)
-	c.since, c.idleSince, c.salt = l.Now, l.Now, v.wire.Salt
+	c.since, c.idleSince, c.login.salt = l.Now, l.Now, v.wire.Salt
 	c.set = l.Settings.Empty()
-	c.startSet = c.set
+	c.settings.start = c.set
 	c.status = v.ok.Status &^ (mywire.StatusSessionState | mywire.StatusMoreResults)
 	s, err := l.Watch(fd, c)
 	if err != nil {
@@ -199,7 +200,7 @@ func (l *loop) admit(v *visitor, fd int) {
 	}
 	c.s.Write(v.wire.AppendWelcome(nil, &ok)) // from now on others may KILL it
 	if l.cfg.Mode == session.ModeSession {
-		c.addPins(pinMode)
+		c.pins.add(pinMode)
 	}
 	if v.donated != nil {
 		if base := c.p.facts.base["autocommit"]; base != "" && (base != "0") != (v.donated.status&mywire.StatusAutocommit != 0) {
@@ -213,7 +214,7 @@ func (l *loop) admit(v *visitor, fd int) {
 			v.donated.close()
 		}
 	}
-	c.readMode()
+	c.settings.readMode()
 	if l.Draining() {
 		c.fatal(errShutdown())
 	}
@@ -260,7 +261,7 @@ const nobodysPlugin = "weir_relay"
 func (s *Server) relay(ctx context.Context, v *visitor) error {
 	cfg := s.connectConfig(v.key)
 	overUnix := cfg.Network == "unix" || cfg.Network == "" && (cfg.Address[0] == '/' || cfg.Address[0] == '@')
-	if overUnix && !v.c.borrows {
+	if overUnix && !v.c.login.borrows {
 		// A server may take who is at the other end of a Unix socket for the
 		// proof, even behind a wrong password. That is weir, not the client.
 		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrAccessDenied,
@@ -287,7 +288,7 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 	if err != nil {
 		return err
 	}
-	if !res.Proved && !v.c.borrows {
+	if !res.Proved && !v.c.login.borrows {
 		_ = res.Server.Close()
 		return s.turnAway(ctx, v, borrowed(v.key.user))
 	}

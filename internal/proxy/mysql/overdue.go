@@ -37,12 +37,12 @@ func (c *client) checkBegun() {
 	p := c.p
 	p.Stats.Timeouts++
 	p.l.srv.Log.Error("a statement was not begun in time", "client", c.addr, "pool", p.key.String(),
-		"waiting", c.waiting, "probing", c.probing, "linked", c.link != nil, "pins", c.pins.String(), "in_use", p.uses())
+		"waiting", c.state == stateWaiting, "probing", c.state.asking(), "linked", c.link != nil, "pins", c.pins.held.String(), "in_use", p.uses())
 	e := mywire.NewError(mywire.ErrTooManyConnections,
 		"weir: a backend of pool %s was not made ready for this statement within %s (--queue-timeout): %s", p.key, limit, p.uses())
 	c.begunAt = c.l.Now
-	if c.waiting {
-		b := c.readying
+	if c.state == stateWaiting {
+		b := c.fwd.readying
 		c.giveUpWaiting(e)
 		if b != nil {
 			b.s.Close(errNotReady) // it would be missing in the pool
@@ -54,10 +54,10 @@ func (c *client) checkBegun() {
 
 // awaitsBegin tells whether the client has sent a command that nobody is at.
 func (c *client) awaitsBegin() bool {
-	if c.cur != nil || c.inflight > 0 || c.leaving || c.infile || c.pass > 0 || c.streams || c.s.Closing || c.link != nil && c.link.Depth() > 0 {
+	if c.cur != nil || c.inflight > 0 || c.state.leaving() || c.state == stateSending || c.transport.pass > 0 || c.transport.streams || c.s.Closing || c.link != nil && c.link.Depth() > 0 {
 		return false
 	}
-	if c.waiting {
+	if c.state == stateWaiting {
 		return true
 	}
 	_, whole := mywire.Message(c.s.In)
@@ -67,8 +67,8 @@ func (c *client) awaitsBegin() bool {
 // giveUpWaiting refuses the command for which the client waits for a backend. If one is
 // being made ready for it, that one goes to others.
 func (c *client) giveUpWaiting(e *mywire.Error) {
-	c.waiting = false
-	c.attempt++
+	c.state.leave(stateWaiting)
+	c.fwd.attempt++
 	c.p.Excl = slices.DeleteFunc(c.p.Excl, func(w waiter) bool { return w.Client == c })
 	c.refuse(e)
 }
@@ -96,7 +96,7 @@ func (p *pool) uses() string {
 			n[grouped]++
 		case b.Mode == core.ModeOwned && c != nil && c.inTx():
 			n[transaction]++
-		case b.Mode == core.ModeOwned && c != nil && c.pins != 0:
+		case b.Mode == core.ModeOwned && c != nil && c.pins.held != 0:
 			n[pinned]++
 		case b.Mode == core.ModeOwn && b.Head() != nil && b.Head().kind == unitClient, b.Mode == core.ModeOwned:
 			n[statement]++

@@ -146,7 +146,7 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 		}
 		if c != nil && b.lastUser == c {
 			r = 4
-			if c.last.on == b {
+			if c.diag.last.on == b {
 				r = 5 // what its last statement left is there
 			}
 		}
@@ -306,7 +306,7 @@ func (p *pool) learn(u *unit) {
 	p.facts.initConnect = string(rows[0][factsBefore-1])
 	for _, c := range p.l.Clients {
 		if c.p == p {
-			c.readMode()
+			c.settings.readMode()
 		}
 	}
 }
@@ -384,7 +384,7 @@ func (p *pool) failWaiting(minWait time.Duration, e *mywire.Error) {
 	p.Expire(minWait, func(w waiter) {
 		switch {
 		case w.Client != nil:
-			w.Client.waiting = false
+			w.Client.state.leave(stateWaiting)
 			w.Client.refuse(e)
 		case w.Lane != nil:
 			w.Lane.Queued = false

@@ -16,14 +16,14 @@ func (p *pool) queueClient(c *client) {
 			return
 		}
 	}
-	c.waiting = true
+	c.state.enter(stateWaiting)
 	if limit := p.l.cfg.MaxWaiting; limit > 0 && len(p.Excl) >= limit {
 		p.Stats.Timeouts++
 		e := mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
 		p.l.Post(func() { // when the socket holds the bytes that are refused
-			if c.waiting && !c.s.Closed {
-				c.waiting = false
+			if c.state == stateWaiting && !c.s.Closed {
+				c.state.leave(stateWaiting)
 				c.refuse(e)
 			}
 		})
@@ -149,7 +149,7 @@ func (b *backend) readied(set *session.Set, st *stmt, then func(b *backend, err 
 func (p *pool) Left(w *waiter) bool {
 	switch {
 	case w.Client != nil:
-		return w.Client.s.Closed || !w.Client.waiting
+		return w.Client.s.Closed || w.Client.state != stateWaiting
 	case w.Unit != nil:
 		return w.Unit.Left()
 	}

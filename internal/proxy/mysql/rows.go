@@ -237,7 +237,7 @@ func (g *group) conclude(u *unit) {
 		c.s.Touch()
 		m.ok, m.bytes = ok, u.bytes/len(g.units)
 		m.generated = true
-		c.groupAnswered(m, id, counts[i])
+		c.back.grouped(m, id, counts[i])
 	}
 	ln.p.l.recycle(u)
 }

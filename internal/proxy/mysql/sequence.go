@@ -16,35 +16,37 @@ import (
 
 // refusesSequence answers a question about the last value of a sequence that only other
 // connections could answer, and reports whether it did.
-func (c *client) refusesSequence() bool {
+func (dg *diagnostics) refusesSequence() bool {
+	c := dg.c
 	c.p.keepSequences = true
 	if c.link != nil && c.link.sequencer == c || c.l.cfg.Mode == session.ModeSession {
 		return false
 	}
-	before := c.pins
-	c.addPins(pinSequence)
-	if !c.draws && c.link == nil && before == 0 {
+	before := c.pins.held
+	c.pins.add(pinSequence)
+	if !dg.draws && c.link == nil && before == 0 {
 		return false // there is none, as a fresh connection says
 	}
-	c.refuseHere(gone("the last value of the sequence"))
+	c.back.refuseHere(gone("the last value of the sequence"))
 	return true
 }
 
 // wantsSequences has a client that is about to use sequences run the statement on a
 // connection that has forgotten those of others. It reports whether the client has left
 // its own for that.
-func (c *client) wantsSequences(info *myscan.Statement) bool {
+func (dg *diagnostics) wantsSequences(info *myscan.Statement) bool {
+	c := dg.c
 	b := c.link
 	if !info.Effects.Has(myscan.EffSequence|myscan.EffSequenceRead) || !c.p.keepSequences || b.sequencer == c {
 		return false
 	}
-	c.addPins(pinSequence)
-	if c.pins != pinSequence || c.inTx() || len(c.unjudged) > 0 {
+	c.pins.add(pinSequence)
+	if c.pins.held != pinSequence || c.inTx() || len(c.texts.unjudged) > 0 {
 		b.sequencer = c // of what it uses from here on, at least
 		return false
 	}
 	c.link, b.owner = nil, nil
-	c.keepLastID(b)
+	dg.keepID(b)
 	b.p.release(b)
 	return true
 }

@@ -213,7 +213,8 @@ func isNumber(v string) bool {
 }
 
 // readMode finds out how the client's texts are to be read.
-func (c *client) readMode() {
+func (sg *settings) readMode() {
+	c := sg.c
 	f := &c.p.facts
 	value := func(name string) string {
 		if s, ok := c.set.Get(name); ok {
@@ -222,7 +223,7 @@ func (c *client) readMode() {
 		return f.base[name]
 	}
 	sqlMode := value("sql_mode")
-	c.mode = myscan.Mode{
+	c.texts.mode = myscan.Mode{
 		AnsiQuotes:         hasWord(sqlMode, "ANSI_QUOTES"),
 		NoBackslashEscapes: hasWord(sqlMode, "NO_BACKSLASH_ESCAPES"),
 		Multi:              c.caps.Has(mywire.CapMultiStatements),
@@ -230,9 +231,9 @@ func (c *client) readMode() {
 		MariaDB:            f.mariadb,
 		Version:            f.version,
 	}
-	c.strict = hasWord(sqlMode, "STRICT_TRANS_TABLES") || hasWord(sqlMode, "STRICT_ALL_TABLES")
+	sg.strict = hasWord(sqlMode, "STRICT_TRANS_TABLES") || hasWord(sqlMode, "STRICT_ALL_TABLES")
 	if hasWord(sqlMode, "ORACLE") {
-		c.addPins(pinUnknown) // another grammar
+		c.pins.add(pinUnknown) // another grammar
 	}
 }
 
@@ -255,4 +256,52 @@ func charsetClass(name string) myscan.Charset {
 		return myscan.CharsetTrail
 	}
 	return myscan.CharsetByte
+}
+
+// settings are those of the session: what the server tells of them, and what weir must
+// ask.
+type settings struct {
+	c *client
+
+	start *session.Set // from its login: what COM_RESET_CONNECTION goes back to
+	// strict: a value that does not fit is an error. Without it a statement of
+	// several rows is more lenient than several statements.
+	strict bool
+	// owed is what the server has told weir of this session in the answer to a
+	// question of weir's own: the client's next OK has it.
+	owed []byte
+	// The client has chosen itself of which variables, or whether of changes of
+	// the session's state, it is told.
+	choseVariables, choseChanges bool
+}
+
+// noteSet looks at what SET assigns for what the server's own report leaves
+// open.
+func (sg *settings) noteSet(u *unit, info *myscan.Statement) {
+	for a := range info.Set.All() {
+		switch {
+		case a.Name == "names" || a.Name == "character set":
+			u.change |= changeNames
+			if a.Collate != "" {
+				u.collation = strings.Clone(strings.Trim(a.Collate, "'\"`"))
+			}
+		case a.Name == "character_set_connection":
+			u.change |= changeNames
+		case a.Scope == myscan.ScopeSession && strings.HasPrefix(a.Name, "session_track_"):
+			// Of which variables the server tells decides whether it tells of this.
+			sg.choseVariables = sg.choseVariables || a.Name == "session_track_system_variables"
+			sg.choseChanges = sg.choseChanges || a.Name == "session_track_state_change"
+			sg.c.pins.add(pinTrack)
+			sg.c.link.Doomed = true
+		case a.Name == "timestamp" && a.Kind == myscan.ValueDefault:
+			u.change |= changeTimestampDefault
+		}
+	}
+}
+
+// releases tells whether the end of a transaction ends the connection as well,
+// because the client has set completion_type so.
+func (sg *settings) releases(sql string, info *myscan.Statement) bool {
+	s, _ := sg.c.set.Get("completion_type")
+	return (s.Value == "RELEASE" || s.Value == "2") && !info.Effects.Has(myscan.EffTxBegin) && !strings.Contains(strings.ToLower(sql), "release")
 }

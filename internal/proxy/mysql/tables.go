@@ -133,10 +133,3 @@ func (f *tableFacts) generates(ins *myscan.InsertShape) bool {
 	}
 	return true
 }
-
-// generatesID tells whether an INSERT of the client certainly has its id
-// generated.
-func (c *client) generatesID(ins *myscan.InsertShape) bool {
-	f := c.p.tables.look(c.p, c.set, ins.Schema, ins.Table)
-	return f.state == tablePlain && f.auto != "" && f.generates(ins) && !ins.Returning // whose answer does not tell it
-}

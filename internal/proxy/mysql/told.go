@@ -58,8 +58,8 @@ func (f *poolFacts) tells(name []byte) bool {
 
 // awaitsGTID tells whether the client is told the GTID of each of its transactions. The
 // members of a group share one, which is told only when the group has ended.
-func (c *client) awaitsGTID() bool {
-	return c.p.facts.tellsGTID && c.caps.Has(mywire.CapSessionTrack)
+func (sg *settings) awaitsGTID() bool {
+	return sg.c.p.facts.tellsGTID && sg.c.caps.Has(mywire.CapSessionTrack)
 }
 
 // noteGTID takes note of whose transaction a connection's last_gtid names. A group has
@@ -76,22 +76,23 @@ func (b *backend) noteGTID(u *unit, state []byte) {
 		}
 		b.hasGTID, b.gtidOf = true, nil
 		if c := u.c; u.kind == unitClient && c != nil && b.owner == c {
-			b.gtidOf, c.wroteGTID = c, true
+			b.gtidOf, c.diag.wroteGTID = c, true
 		}
 	}
 }
 
 // refusesGTID answers a question about @@last_gtid that only another connection could
 // answer, and reports whether it did. The session keeps its connection from then on.
-func (c *client) refusesGTID(sql string) bool {
+func (dg *diagnostics) refusesGTID(sql string) bool {
+	c := dg.c
 	b := c.link
-	if b == nil || c.pins&pinGTID != 0 || !strings.Contains(strings.ToLower(sql), "last_gtid") {
+	if b == nil || c.pins.held&pinGTID != 0 || !strings.Contains(strings.ToLower(sql), "last_gtid") {
 		return false
 	}
-	c.addPins(pinGTID)
-	if b.gtidOf == c || !b.hasGTID && !c.wroteGTID {
+	c.pins.add(pinGTID)
+	if b.gtidOf == c || !b.hasGTID && !dg.wroteGTID {
 		return false
 	}
-	c.refuseHere(gone("@@last_gtid"))
+	c.back.refuseHere(gone("@@last_gtid"))
 	return true
 }

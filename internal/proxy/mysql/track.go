@@ -18,7 +18,7 @@ var unreplayed = map[string]pin{
 	"timestamp":                      pinTimestamp,
 	"insert_id":                      pinSet,
 	"identity":                       0, // another name of last_insert_id
-	"last_insert_id":                 0, // see lastid.go
+	"last_insert_id":                 0, // see diagnostics.go
 	"statement_id":                   0, // MySQL counts statements, and tells of each
 	"rand_seed1":                     pinSet,
 	"rand_seed2":                     pinSet,
@@ -49,7 +49,7 @@ func (b *backend) track(u *unit, state []byte) {
 	if u.kind == unitHidden {
 		u.noteTold(state)
 		if c := b.owner; u.probe && c != nil {
-			c.owed = append(c.owed, state...)
+			c.settings.owed = append(c.settings.owed, state...)
 			b.trackFor(c, u, state)
 			return
 		}
@@ -82,9 +82,9 @@ func (b *backend) trackFor(c *client, u *unit, state []byte) {
 			if u.effects.Has(myscan.EffStatementSet) && !u.effects.Has(myscan.EffSet|myscan.EffUnknownFunc) {
 				continue // holds for this statement alone, and is told of in between
 			}
-			set = c.trackVariable(set, string(ch.Name), string(ch.Value))
+			set = c.settings.trackVariable(set, string(ch.Name), string(ch.Value))
 		case mywire.TrackSchema:
-			set = c.trackDatabase(set, string(ch.Value))
+			set = c.settings.trackDatabase(set, string(ch.Value))
 		case mywire.TrackStateChange:
 			u.change |= changeState
 		}
@@ -96,7 +96,7 @@ func (b *backend) trackFor(c *client, u *unit, state []byte) {
 			set = p.settings.With(set, session.Setting{Name: "collation_connection", Value: u.collation, Literal: true})
 		}
 	}
-	c.adopt(b, set)
+	c.settings.adopt(b, set)
 }
 
 // changes tells whether session state, or what cannot be read as such, says that
@@ -123,37 +123,38 @@ func (b *backend) changes(state []byte) bool {
 }
 
 // adopt makes set what holds for the client and on its backend.
-func (c *client) adopt(b *backend, set *session.Set) {
-	if set == c.set {
+func (sg *settings) adopt(b *backend, set *session.Set) {
+	if set == sg.c.set {
 		return
 	}
-	c.set, b.set = set, set
-	c.readMode()
+	sg.c.set, b.set = set, set
+	sg.readMode()
 }
 
-func (c *client) trackVariable(set *session.Set, name, value string) *session.Set {
+func (sg *settings) trackVariable(set *session.Set, name, value string) *session.Set {
+	c := sg.c
 	name = strings.ToLower(name)
 	if c.p.facts.isFixed(name) {
 		return set
 	}
 	if cause, own := unreplayed[name]; own {
 		if name == "last_insert_id" || name == "identity" {
-			c.last.setID(uint64OrZero(value))
+			c.diag.last.setID(uint64OrZero(value))
 			return set
 		}
-		c.choseVariables = c.choseVariables || name == "session_track_system_variables"
-		c.choseChanges = c.choseChanges || name == "session_track_state_change"
-		c.addPins(cause)
+		sg.choseVariables = sg.choseVariables || name == "session_track_system_variables"
+		sg.choseChanges = sg.choseChanges || name == "session_track_state_change"
+		c.pins.add(cause)
 		if name == "session_track_schema" {
 			c.link.Doomed = true // it may be left in any database
 		}
 		return set
 	}
 	if name == "sql_auto_is_null" && value == "ON" {
-		c.addPins(pinSet) // a comparison with NULL then asks for LAST_INSERT_ID()
+		c.pins.add(pinSet) // a comparison with NULL then asks for LAST_INSERT_ID()
 	}
 	if strings.HasPrefix(name, "wsrep_") || strings.HasPrefix(name, "pseudo_") {
-		c.addPins(pinSet)
+		c.pins.add(pinSet)
 		return set
 	}
 	if base, ok := c.p.facts.base[name]; ok && base == value && !isCharset(name) {
@@ -162,14 +163,15 @@ func (c *client) trackVariable(set *session.Set, name, value string) *session.Se
 	return c.p.settings.With(set, session.Setting{Name: name, Value: value, Literal: true})
 }
 
-func (c *client) trackDatabase(set *session.Set, name string) *session.Set {
+func (sg *settings) trackDatabase(set *session.Set, name string) *session.Set {
+	c := sg.c
 	if name == "" {
 		// The current database was dropped. Elsewhere there is no such state but
 		// on a connection that never had one.
-		c.addPins(pinDatabase)
+		c.pins.add(pinDatabase)
 		return set
 	}
-	c.pins &^= pinDatabase
+	c.pins.held &^= pinDatabase
 	if name == c.p.key.database {
 		return c.p.settings.Without(set, databaseSetting)
 	}
@@ -180,8 +182,8 @@ func uint64OrZero(s string) uint64 { return parseUint([]byte(s)) }
 
 // stateFor is the part of session state of which the client would be told
 // directly. A member of a group is not told of the group's transaction.
-func (c *client) stateFor(state []byte, grouped bool) []byte {
-	if !c.caps.Has(mywire.CapSessionTrack) {
+func (sg *settings) stateFor(state []byte, grouped bool) []byte {
+	if !sg.c.caps.Has(mywire.CapSessionTrack) {
 		return nil
 	}
 	var out []byte
@@ -195,9 +197,9 @@ func (c *client) stateFor(state []byte, grouped bool) []byte {
 		case mywire.TrackSchema:
 			told = true
 		case mywire.TrackSystemVariables:
-			told = c.choseVariables || c.p.facts.tells(ch.Name)
+			told = sg.choseVariables || sg.c.p.facts.tells(ch.Name)
 		case mywire.TrackStateChange:
-			told = c.choseChanges
+			told = sg.choseChanges
 		}
 		if told {
 			out = append(out, state[:len(state)-len(rest)]...)

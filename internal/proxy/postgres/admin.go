@@ -126,11 +126,11 @@ func (p *pool) Servers() []core.ServerInfo {
 // Info implements core.Client.
 func (c *client) Info() core.ClientInfo {
 	i := core.ClientInfo{
-		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, App: c.app, State: c.state(), Pins: c.pins.String(),
-		Prepared: len(c.stmts), Since: c.since, LastUsed: c.idleSince,
-		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins != 0,
+		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, App: c.app, State: c.doing(), Pins: c.pins.held.String(),
+		Prepared: len(c.stmts.byName), Since: c.since, LastUsed: c.idleSince,
+		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins.held != 0,
 	}
-	if c.waiting {
+	if c.state == stateWaiting {
 		i.Waiting = c.queuedAt
 	}
 	if c.link != nil {
@@ -141,15 +141,15 @@ func (c *client) Info() core.ClientInfo {
 
 // busy tells whether a statement of the client is under way or waits.
 func (c *client) busy() bool {
-	return c.inflight > 0 || c.waiting || c.link != nil && c.link.Depth() > 0
+	return c.inflight > 0 || c.state == stateWaiting || c.link != nil && c.link.Depth() > 0
 }
 
 // state names what the client is doing.
-func (c *client) state() string {
+func (c *client) doing() string {
 	switch {
-	case !c.greeted:
+	case !c.login.greeted:
 		return "login"
-	case c.waiting:
+	case c.state == stateWaiting:
 		return "waiting"
 	case c.tx == pgwire.StatusFailed:
 		return "in failed transaction"
@@ -157,7 +157,7 @@ func (c *client) state() string {
 		return "in transaction"
 	case c.inflight > 0, c.link != nil && c.link.Depth() > 0:
 		return "active"
-	case c.pins != 0:
+	case c.pins.held != 0:
 		return "pinned"
 	}
 	return "idle"
@@ -170,6 +170,6 @@ func (c *client) status() []byte {
 		pid, mode = strconv.FormatUint(uint64(b.pid), 10), b.Mode.String()
 	}
 	t := sight.Table{Cols: []string{"backend_pid", "backend_mode", "pool", "pins", "statements", "grouped", "errors", "servers", "free", "waiting"}}
-	t.Add(pid, mode, c.p.key, c.pins, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.Backends), len(c.p.Free), len(c.p.Excl)+len(c.p.Reads))
+	t.Add(pid, mode, c.p.key, c.pins.held, c.stats.units, c.stats.grouped, c.stats.errors, len(c.p.Backends), len(c.p.Free), len(c.p.Excl)+len(c.p.Reads))
 	return pgwire.AppendReadyForQuery(appendTable(nil, &t), c.tx)
 }

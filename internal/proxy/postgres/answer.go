@@ -2,12 +2,14 @@ package postgres
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -122,7 +124,7 @@ func (b *backend) OnData(p []byte) int {
 	if c := b.owner; c != nil && c.s.Pending() > maxClientOut {
 		c.s.HoldBack(b.s)
 	} else if u := b.Head(); u != nil && b.Mode == core.ModeOwn && u.kind == unitClient && u.c != nil && !u.c.s.Closed && u.c.s.Pending() > maxClientOut {
-		u.c.source = b
+		u.c.transport.source = b
 		u.c.s.HoldBack(b.s)
 	}
 	return i
@@ -197,7 +199,7 @@ func (b *backend) clientMessage(u *unit, typ byte, p []byte, from, at, after int
 		}
 	case pgwire.ServerCopyInResponse:
 		if u.c != nil {
-			u.c.copyIn = true
+			u.c.state = stateCopying
 		}
 	}
 	if u.flushAt > 0 && u.expAt >= u.flushAt && u.c != nil {
@@ -241,11 +243,11 @@ func (u *unit) sawTag(body []byte) {
 	if c == nil {
 		return
 	}
-	c.copyIn = false
+	c.state.leave(stateCopying)
 	if u.awaited && c.link != nil {
 		all := bytes.HasPrefix(body, []byte("DISCARD ALL\x00"))
 		if all || bytes.HasPrefix(body, []byte("DEALLOCATE ALL\x00")) {
-			c.forgotten(all)
+			c.stmts.forgotten(all)
 		}
 	}
 }
@@ -269,7 +271,7 @@ func (b *backend) emit(u *unit, p []byte) {
 	if !u.wrote {
 		u.wrote = true
 		u.mark = len(out)
-		c.markSeq = s.Flushes
+		c.back.markSeq = s.Flushes
 	}
 	s.Out = append(out, p...)
 	s.Touch()
@@ -317,14 +319,14 @@ func (b *backend) parameter(u *unit, msg []byte) bool {
 	}
 	c := b.owner
 	if c != nil && u != nil && u.tell {
-		c.reported(string(name), string(value))
+		c.settings.reported(string(name), string(value))
 		c.s.Write(msg)
 		return false
 	}
 	if u == nil || u.kind != unitClient || c == nil || u.c != c {
 		return false
 	}
-	c.reported(string(name), string(value))
+	c.settings.reported(string(name), string(value))
 	return true
 }
 
@@ -383,7 +385,7 @@ func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 	if u.retries >= 3 {
 		return false
 	}
-	if u.wrote && c.markSeq != c.s.Flushes {
+	if u.wrote && c.back.markSeq != c.s.Flushes {
 		return false
 	}
 	switch e.Code {
@@ -400,7 +402,7 @@ func (b *backend) shouldRetry(u *unit, e *pgwire.Error) bool {
 		}
 		return u.renewStatements()
 	case pgwire.CodeQueryCanceled:
-		return b.hazard && c.cancelled != u
+		return b.hazard && c.back.cancelled != u
 	}
 	return false
 }
@@ -422,7 +424,7 @@ func (u *unit) renewStatements() bool {
 					u.ops[j].st = fresh
 				}
 			}
-			u.c.replaceStmt(old, fresh)
+			u.c.stmts.replace(old, fresh)
 		}
 	}
 	if !own {
@@ -433,56 +435,6 @@ func (u *unit) renewStatements() bool {
 		}
 	}
 	return own
-}
-
-// restoreNames puts the client's own names back into errors that speak of
-// statements under weir's names.
-func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
-	switch e.Code {
-	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement, pgwire.CodeProtocolViolation:
-	default:
-		return msg
-	}
-	if strings.Contains(e.Message, `"client_`) {
-		return editError(msg, `"client_`, `"`)
-	}
-	_, srv, ok := strings.Cut(e.Message, `"`+srvPrefix)
-	if !ok {
-		return msg
-	}
-	srv, _, _ = strings.Cut(srv, `"`)
-	srv = srvPrefix + srv
-	name, ok := u.nameOf(srv)
-	if !ok {
-		return msg
-	}
-	return editError(msg, `"`+srv+`"`, `"`+name+`"`)
-}
-
-// nameOf returns the client's name for a statement that the server knows as srv.
-func (u *unit) nameOf(srv string) (string, bool) {
-	for _, n := range u.parsed {
-		if n.st != nil && n.st.srvName == srv {
-			return cmp.Or(n.given, n.name), true
-		}
-	}
-	c := u.c
-	if c == nil || (c.unnamed != nil && c.unnamed.srvName == srv) {
-		return "", true
-	}
-	for name, st := range c.stmts {
-		if st.srvName == srv {
-			return name, true
-		}
-	}
-	return "", false
-}
-
-// editError replaces a part of the server's ErrorResponse and leaves all else,
-// the order of its fields too, as the server sent it.
-func editError(msg []byte, old, with string) []byte {
-	body := bytes.Replace(msg[pgwire.HeaderLen:], []byte(old), []byte(with), 1)
-	return pgwire.AppendMessage(nil, pgwire.ServerError, body)
 }
 
 // hiddenMessage handles the answer to weir's own query.
@@ -526,4 +478,206 @@ func (b *backend) asyncError(msg []byte) {
 		// The client holds a transaction or session state here: it is lost.
 		c.fatal(e)
 	}
+}
+
+// back is the way back of a client: what the answers to its units mean for its session.
+type back struct {
+	c *client
+
+	reached   []*reach // in the transaction under way
+	markSeq   uint64
+	cancelled *unit // a cancel request is meant for this one
+}
+
+// answered is called when a unit of this client has been answered.
+func (c *client) answered(b *backend, u *unit, status byte) {
+	c.served = b
+	c.idleSince = c.l.Now
+	if u.failed {
+		c.stats.errors++
+		c.stmts.unparse(u)
+	}
+	if c.back.cancelled == u {
+		c.back.cancelled = nil
+	}
+	if b.owner == c {
+		c.back.settled(b, u, status)
+	} else {
+		c.inflight--
+		if status != pgwire.StatusIdle {
+			c.fatal(pgwire.NewFatal(pgwire.CodeInternalError, "weir did not see that a statement begins a transaction, which is rolled back"))
+		}
+		c.nextAgain()
+	}
+	c.settings.pay()
+	c.p.count(u, c.l.Now)
+	if status == pgwire.StatusIdle {
+		c.p.Stats.Transactions++
+	}
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
+}
+
+// settled applies what a linked unit did.
+func (bk *back) settled(b *backend, u *unit, status byte) {
+	c := bk.c
+	before := c.tx
+	c.tx = status
+	if u.awaited {
+		c.fwd.awaiting--
+	}
+	if status == pgwire.StatusIdle {
+		c.texts.lexicalTx = false
+	}
+	if status != pgwire.StatusIdle && c.l.cfg.Mode == session.ModeStatement {
+		c.fatal(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "transaction blocks are not allowed in weir's pool mode statement"))
+		return
+	}
+	if u.failed && c.pins.held&pinsSeen != 0 {
+		c.pins.look = true
+	}
+	if u.numbers && (!u.failed || u.statements > 1) {
+		c.forgetSequences(b)
+	}
+	if u.effects.Has(sqlscan.EffUnknownFunc) {
+		c.p.proof.lookAt = 0 // it may have changed the catalogue
+	}
+	if u.frees != "" && (!u.failed || u.freed) {
+		c.stmts.unname(u.frees)
+		c.stmts.lent = slices.DeleteFunc(c.stmts.lent, func(s string) bool { return s == u.frees })
+	}
+	if u.effects.Has(sqlscan.EffDDL) && (!u.failed || u.statements > 1) {
+		c.p.forgetTexts()
+	}
+	if c.texts.makes && status == pgwire.StatusIdle && b.Depth() == 0 && c.cur == nil {
+		c.p.proof.ended(c, c.l.Now)
+	}
+	c.settings.restoreStart(b, u)
+	c.settings.settle(b, u, before)
+	if status == pgwire.StatusIdle && c.texts.bodies && b.Depth() == 0 && c.cur == nil {
+		c.texts.bodies, c.texts.madeBodies = false, true
+		c.p.proof.outdated(c.texts.makesSurely)
+	}
+	if len(u.reached) > 0 || len(bk.reached) > 0 {
+		bk.carriedOut(u, before, status)
+	}
+	if u.probe && c.pins.held&pinsSeen != 0 {
+		c.pins.look = true
+	}
+}
+
+// grouped ends a unit that a lane has answered.
+func (bk *back) grouped(u *unit) {
+	c := bk.c
+	c.inflight--
+	c.idleSince = c.l.Now
+	c.stats.grouped++
+	if u.failed {
+		c.stats.errors++
+		c.stmts.unparse(u)
+	} else if u.shape != nil {
+		u.shape.Grouped++
+	}
+	if bk.cancelled == u {
+		bk.cancelled = nil
+	}
+	c.p.Stats.Grouped++
+	c.p.count(u, c.l.Now)
+	c.p.Stats.Transactions++
+	c.resume()
+	if c.draining {
+		c.leaveIfIdle()
+	}
+	c.l.recycle(u)
+}
+
+// backendQuiet is called when everything sent to the linked backend has been
+// answered: it is given back unless the session still needs it.
+func (c *client) backendQuiet() {
+	b := c.link
+	if b.Doomed {
+		if c.tx == pgwire.StatusIdle && c.pins.held == 0 {
+			c.detach()
+		}
+		return
+	}
+	if b.status != pgwire.StatusIdle || c.cur != nil || c.transport.pass > 0 || c.state == stateCopying {
+		return
+	}
+	if !c.login.greeted {
+		c.login.introduce()
+	}
+	if c.texts.madeBodies {
+		surely := c.texts.makesSurely
+		c.texts.madeBodies, c.texts.makesSurely = false, false
+		if c.p.proof.changed(b, surely) {
+			return
+		}
+	}
+	if c.pins.look {
+		c.pins.look = false
+		c.pins.asking, c.pins.asked = true, 0
+		b.ask(stateSQL, c.pins.update)
+		return
+	}
+	if len(c.settings.unsure) > 0 {
+		c.settings.learn()
+		return
+	}
+	if u := b.ensureFor(c); u != nil {
+		// RESET went further than the client's own defaults, and told the
+		// client so: it learns what it has instead.
+		u.tell = true
+		return
+	}
+	if c.stmts.leftovers {
+		c.stmts.leftovers, c.stmts.lent = false, nil
+		clear(b.prepared)
+		b.ask("DEALLOCATE ALL", func(*unit) {})
+		return
+	}
+	if c.pins.held == 0 || c.l.cfg.Mode == session.ModeTransaction {
+		c.detach()
+		return
+	}
+	c.resume()
+}
+
+// detach gives the backend back.
+func (c *client) detach() {
+	b := c.link
+	c.link, b.owner, c.stmts.lent, c.texts.prepares = nil, nil, nil, 0
+	b.s.Throttle(false)
+	c.s.Throttle(false)
+	c.p.release(b)
+	c.settings.pay()
+	c.resume()
+}
+
+// backendGone is called when the linked backend's connection is lost. Between
+// transactions, with nothing of the session on it, the client can go on.
+func (c *client) backendGone(fatal *pgwire.Error, busy bool, e *pgwire.Error) {
+	c.link, c.cur, c.transport.pass, c.stmts.lent, c.fwd.awaiting = nil, nil, 0, nil, 0
+	c.state.leave(stateCopying)
+	if c.s.Closed || c.s.Closing {
+		return
+	}
+	c.s.Throttle(false)
+	if c.tx != pgwire.StatusIdle || c.pins.held != 0 {
+		c.fatal(fatal)
+		return
+	}
+	if !busy {
+		c.resume()
+		return
+	}
+	// One statement outside a transaction was under way. Its outcome is
+	// unknown; the session has lost nothing else. The protocol would allow to
+	// go on, but clients take this class of error to mean that the connection
+	// is gone, so it is closed, as the server itself would have done.
+	f := *e
+	f.Severity, f.SeverityRaw = "FATAL", "FATAL"
+	c.fatal(&f)
 }

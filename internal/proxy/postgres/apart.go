@@ -62,8 +62,8 @@ func (u *unit) turnOver(e *pgwire.Error) (again, over bool) {
 	switch {
 	case e.Code == pgwire.CodeLockNotAvailable && u.bound > 0:
 		u.waited += u.bound
-	case e.Code == pgwire.CodeQueryCanceled && u.preempted && u.c.cancelled != u:
-	case e.Code == pgwire.CodeQueryCanceled && u.bound > 0 && u.c.cancelled != u && u.retries < 3 &&
+	case e.Code == pgwire.CodeQueryCanceled && u.preempted && u.c.back.cancelled != u:
+	case e.Code == pgwire.CodeQueryCanceled && u.bound > 0 && u.c.back.cancelled != u && u.retries < 3 &&
 		!strings.Contains(e.Message, "statement timeout"):
 		// A lock_timeout that fires when the lock is granted, and is noticed in the
 		// next wait, is reported as a cancel request.

@@ -199,7 +199,7 @@ func (b *backend) ask(sql string, done func(u *unit)) *unit {
 	b.s.Out = pgwire.AppendQuery(b.s.OutBuf(), sql)
 	b.s.Touch()
 	if c := b.owner; c != nil {
-		c.unnamedAt = 0 // a simple query ends the server's unnamed statement
+		c.stmts.unnamedAt = 0 // a simple query ends the server's unnamed statement
 	}
 	return u
 }
@@ -282,7 +282,7 @@ func (b *backend) ensureAs(set *session.Set, app string) *unit {
 		}
 		// The session's state is now unknown: nobody may use it.
 		b.Doomed = true
-		if c := b.owner; c != nil && !c.greeted {
+		if c := b.owner; c != nil && !c.login.greeted {
 			f := *u.err // as the server would have refused the startup packet
 			f.Severity, f.SeverityRaw = "FATAL", "FATAL"
 			c.fatal(&f)
@@ -306,8 +306,8 @@ func (b *backend) ready(u *unit, status byte) {
 		u.shape.Flow()
 	}
 	b.p.FreeSlot(&u.Turn)
-	if c := u.c; c != nil && c.source == b {
-		c.freeSource()
+	if c := u.c; c != nil && c.transport.source == b {
+		c.transport.freeSource()
 	}
 	switch u.kind {
 	case unitHidden:
@@ -329,7 +329,7 @@ func (b *backend) ready(u *unit, status byte) {
 			b.unlearn(u) // messages sent after the error were skipped, too
 		}
 		if u.c != nil {
-			u.c.copyIn = false // also where it ended with an error
+			u.c.state.leave(stateCopying) // also where it ended with an error
 		}
 		if u.retry {
 			b.rerun(u)
@@ -425,8 +425,8 @@ func (b *backend) OnClosed(err error) {
 	fatal.Message = "the connection to the server was lost, and with it this session's transaction or state"
 	owner, ln := b.owner, b.lane
 	b.owner, b.lane = nil, nil
-	if u := b.Head(); u != nil && u.c != nil && u.c.source == b {
-		u.c.source = nil
+	if u := b.Head(); u != nil && u.c != nil && u.c.transport.source == b {
+		u.c.transport.source = nil
 	}
 	units := b.Lose()
 	for _, u := range units {

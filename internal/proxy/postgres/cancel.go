@@ -23,7 +23,7 @@ func (s *Server) cancel(id uint32, secret []byte) {
 	finish := func() { close(done) }
 	if !l.Post(func() {
 		c := l.Clients[id]
-		if c == nil || subtle.ConstantTimeCompare(c.secret, secret) != 1 || !c.cancel(finish) {
+		if c == nil || subtle.ConstantTimeCompare(c.login.secret, secret) != 1 || !c.cancel(finish) {
 			finish()
 		}
 	}) {
@@ -46,8 +46,8 @@ func errCancelled() *pgwire.Error {
 // reports whether a request to the server is under way, at whose end it calls
 // done.
 func (c *client) cancel(done func()) bool {
-	if c.waiting {
-		c.waiting = false
+	if c.state == stateWaiting {
+		c.state.leave(stateWaiting)
 		c.p.Excl = slices.DeleteFunc(c.p.Excl, func(w waiter) bool { return w.Client == c })
 		c.refuse(errCancelled())
 		return false
@@ -119,7 +119,7 @@ func (b *backend) first(c *client) *unit {
 // cancel sends the server a cancel request for the head of the queue. What is
 // behind it runs elsewhere, or again if the signal hits it.
 func (b *backend) cancel(u *unit, finish func()) {
-	u.c.cancelled = u
+	u.c.back.cancelled = u
 	if b.Mode == core.ModeShared {
 		b.p.sharing.end(b)
 	}

@@ -15,44 +15,45 @@ import (
 // backend serves only those who have all of them.
 
 // doubt has the server asked for settings when the client's backend is quiet.
-func (c *client) doubt(names ...string) {
+func (sg *settings) doubt(names ...string) {
 	for _, n := range names {
-		if n != "application_name" && !slices.Contains(c.unsure, n) {
-			c.unsure = append(c.unsure, strings.Clone(n))
+		if n != "application_name" && !slices.Contains(sg.unsure, n) {
+			sg.unsure = append(sg.unsure, strings.Clone(n))
 		}
 	}
 }
 
 // doubtCustom has the server asked for those settings that exist, empty, even if
 // the SET that made them was undone.
-func (c *client) doubtCustom(sets []sqlscan.SetClause) {
+func (sg *settings) doubtCustom(sets []sqlscan.SetClause) {
 	for i := range sets {
 		if sqlscan.Custom(sets[i].Name) {
-			c.doubt(sets[i].Name)
+			sg.doubt(sets[i].Name)
 		}
 	}
 }
 
 // doubtSets has the server asked for the settings that clauses are about.
-func (c *client) doubtSets(b *backend, sets []sqlscan.SetClause) {
+func (sg *settings) doubtSets(b *backend, sets []sqlscan.SetClause) {
 	for i := range sets {
 		if s := &sets[i]; s.Name != "" {
-			c.doubt(s.Name)
+			sg.doubt(s.Name)
 		}
 		if sets[i].All {
-			for _, set := range []*session.Set{c.set, b.set, c.startSet} {
+			for _, set := range []*session.Set{sg.c.set, b.set, sg.start} {
 				for _, s := range set.List() {
-					c.doubt(s.Name)
+					sg.doubt(s.Name)
 				}
 			}
 		}
 	}
 }
 
-// learnSettings asks the linked backend for the settings in doubt.
-func (c *client) learnSettings() {
-	b, names := c.link, c.unsure
-	c.unsure = nil
+// learn asks the linked backend for the settings in doubt.
+func (sg *settings) learn() {
+	c := sg.c
+	b, names := c.link, sg.unsure
+	sg.unsure = nil
 	var sql strings.Builder
 	sql.WriteString("SELECT")
 	for i, n := range names {
@@ -63,7 +64,7 @@ func (c *client) learnSettings() {
 	}
 	b.ask(sql.String(), func(u *unit) {
 		if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != len(names) {
-			c.addPins(pinSetConfig) // not for this user to see
+			c.pins.add(pinSetConfig) // not for this user to see
 			return
 		}
 		t := c.l.Settings
@@ -73,7 +74,7 @@ func (c *client) learnSettings() {
 			} else {
 				s := session.Setting{Name: n, Value: string(v), Literal: true}
 				if !ascii(n) || !ascii(s.Value) {
-					c.addPins(pinSetConfig) // elsewhere it might read differently
+					c.pins.add(pinSetConfig) // elsewhere it might read differently
 				}
 				c.set, b.set = t.With(c.set, s), t.With(b.set, s)
 			}

@@ -82,88 +82,7 @@ func (l lexical) reads(sql string) string {
 
 func lexicalSetting(name string) bool { return name == encodingName || name == conformingName }
 
-// lexical is how the server would read the client's next text, if nothing is
-// under way.
-func (c *client) lexical() lexical {
-	if c.link != nil {
-		return c.link.lexical()
-	}
-	return c.lex
-}
-
 func (b *backend) lexical() lexical { return b.lex }
-
-// readable tells whether weir reads a text as the server will: it is in a bytewise
-// encoding, or ASCII.
-func (c *client) readable(sql string) bool {
-	safe := c.bytewise
-	if c.link != nil {
-		safe = c.link.bytewise
-	}
-	return safe || ascii(sql)
-}
-
-// unsettled tells whether a statement of the client that is under way may change
-// how the server reads the next one: the report of that comes with its answer.
-func (c *client) unsettled() bool {
-	b := c.link
-	if b == nil {
-		return false
-	}
-	between := c.cur == nil
-	return slices.ContainsFunc(b.Units(), func(u *unit) bool {
-		// A trigger may, too. Between units it costs little to wait for that; within
-		// a pipeline what a write leaves behind is looked at after the write.
-		return u.unsettles || between && u.effects.Has(sqlscan.EffWrites)
-	})
-}
-
-// scanNext reads a text that the linked client sends behind what is under way, of
-// which known is the statement if it was read before. It reports false if what is under
-// way must be answered first, or if the text is long and is being read.
-func (c *client) scanNext(sql string, known *stmt) (info reading, ok bool) {
-	if known != nil {
-		c.p.current(known)
-		info = known.info
-	} else if len(sql) <= maxScanned || !c.readable(sql) {
-		info = c.scan(sql)
-	} else if info, ok = c.scanLong(sql); !ok {
-		return opaque, false
-	}
-	if c.link.Depth() == 0 || info.Effects.Has(sqlscan.EffEncoding) || !(info.Effects.Has(sqlscan.EffBackslash) || !ascii(sql)) || !c.unsettled() {
-		return info, true
-	}
-	return opaque, c.cur != nil // within a pipeline there will be no answer before its Sync
-}
-
-// unsettles tells whether a statement may change client_encoding or
-// standard_conforming_strings.
-func (c *client) unsettles(info *sqlscan.Statement) bool {
-	switch e := info.Effects; {
-	case e.Has(sqlscan.EffSetUnknown | sqlscan.EffSetConfig | sqlscan.EffUnknownFunc | sqlscan.EffUnknown | sqlscan.EffDiscardAll | sqlscan.EffPrepare | sqlscan.EffTouch):
-		return true
-	case e.Has(sqlscan.EffSet):
-		return slices.ContainsFunc(clauses(info), func(s sqlscan.SetClause) bool { return s.All || lexicalSetting(s.Name) })
-	case e.Has(sqlscan.EffTx):
-		return c.lexicalTx
-	case e.Has(sqlscan.EffWrites) && e.Has(sqlscan.EffSessionRead): // UPDATE pg_settings
-		return true
-	}
-	return false
-}
-
-// told follows a report of a setting that the client has been given, and so knows.
-func (c *client) told(name, value string) {
-	if lexicalSetting(name) && c.tx != pgwire.StatusIdle {
-		c.lexicalTx = true
-	}
-	switch name {
-	case encodingName:
-		c.lex.encoding, c.bytewise = strings.Clone(value), bytewise[value]
-	case conformingName:
-		c.lex.conforming = strings.Clone(value)
-	}
-}
 
 // reportedBy follows a report of a setting by the server.
 func (b *backend) reportedBy(name, value string) {
@@ -181,65 +100,8 @@ func (b *backend) reportedBy(name, value string) {
 
 // elsewhere tells whether the statement's text reads differently in the session as
 // it is now than when it was parsed.
-func (st *stmt) elsewhere(c *client) bool { return st.lex.encoding != "" && st.lex != c.lexical() }
-
-// mustWait tells whether the linked client's statement can be prepared only when
-// what is under way has been answered.
-func (c *client) mustWait(st *stmt) bool {
-	if st.lex.encoding == "" || c.link.Depth() == 0 {
-		return false
-	}
-	_, there := c.link.prepared[st]
-	return !there && c.unsettled()
-}
-
-// reparse makes sure that a statement which is to be parsed again on the linked
-// backend is parsed as it was, and returns what is known of it then: nothing, if it
-// cannot be made sure. It reports false if what is under way must be answered first.
-func (c *client) reparse(st *stmt, unnamed bool) (info *reading, ok bool) {
-	switch {
-	case st == nil:
-		return nil, true
-	case st.lex.encoding == "" || unnamed && c.unnamedAt == c.linkSeq: // as it is, or there already
-	case c.cur == nil && c.mustWait(st):
-		return nil, false
-	case c.cur == nil && st.elsewhere(c):
-		c.needAs(st)
-	case c.mustWait(st), st.elsewhere(c):
-		if _, there := c.link.prepared[st]; !there {
-			return &opaque, true
-		}
-	}
-	return &st.info, true
-}
-
-// stmtNamed is the statement that the client knows by a name.
-func (c *client) stmtNamed(name []byte) *stmt {
-	if len(name) == 0 {
-		return c.unnamed
-	}
-	return c.stmts[text(cutName(name))]
-}
-
-// needAs prepares a statement on the linked backend as it was parsed. It is for a
-// client that is between units.
-func (c *client) needAs(st *stmt) {
-	b := c.link
-	if _, there := b.prepared[st]; there || c.tx == pgwire.StatusFailed {
-		return
-	}
-	read := func(as lexical) {
-		b.ask("SET client_encoding TO "+quoteLiteral(as.encoding)+"; SET standard_conforming_strings TO "+as.conforming, func(*unit) {})
-	}
-	now := b.lexical()
-	read(st.lex)
-	u := c.l.newUnit(unitHidden)
-	u.done = func(*unit) {}
-	b.Push(u, b.p.l.Now)
-	b.learn(u, st)
-	b.s.Out = pgwire.AppendSync(pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail))
-	b.s.Touch()
-	read(now)
+func (st *stmt) elsewhere(c *client) bool {
+	return st.lex.encoding != "" && st.lex != c.texts.lexical()
 }
 
 // reads notes how a statement's text is read, where that makes a difference.
@@ -256,26 +118,6 @@ func (p *pool) opaqueStmt(tail []byte, as lexical) *stmt {
 	st.tail, st.text, st.info, st.route, st.lex = slices.Clone(tail), opaque.Statement, opaque, routeAlone, as
 	st.shape = p.unreadShape()
 	return st
-}
-
-// shape is what is known of statements like a text that was just scanned.
-func (c *client) shape(sql string, info *reading) *sight.Shape {
-	switch {
-	case info.Effects.Has(sqlscan.EffEncoding):
-		return c.p.unreadShape()
-	case len(sql) > maxScanned:
-		return c.p.shapes.Other()
-	}
-	return c.p.shape(c.asRead(sql), info.Verb)
-}
-
-// asRead is a text that was just scanned. Another may have been judged since.
-func (c *client) asRead(sql string) *sqlscan.Text {
-	t := &c.l.text
-	if as := c.lexical().reads(sql); t.String() != as {
-		t.Read(as)
-	}
-	return t
 }
 
 // unreadShape is that of all texts that weir does not read: to cut one into words

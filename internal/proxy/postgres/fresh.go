@@ -294,14 +294,14 @@ func (f *proof) add(c *client, list []freshName) {
 	for _, n := range list {
 		f.made[n.name] = made{consequence: n.with(f.made[n.name].consequence), by: c}
 	}
-	c.makes = true
+	c.texts.makes = true
 	f.index = f.index.with(f.made)
 	f.epoch++
 }
 
 // ended is called when c has no transaction any more that may make relations.
 func (f *proof) ended(c *client, at time.Duration) {
-	c.makes = false
+	c.texts.makes = false
 	list := make(map[string]consequence)
 	for name, m := range f.made {
 		if m.by == c {

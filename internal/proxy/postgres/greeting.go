@@ -51,40 +51,41 @@ func (p *pool) fresh(params map[string]string) {
 		p.renewBackends()
 	}
 	for _, c := range p.l.Clients {
-		if c.p == p && c.greeted {
-			c.owe(changed)
+		if c.p == p && c.login.greeted {
+			c.settings.owe(changed)
 		}
 	}
 }
 
 // owe has the client told of parameters that differ from now on, unless it has
 // set them itself.
-func (c *client) owe(changed []pgwire.Param) {
+func (sg *settings) owe(changed []pgwire.Param) {
 	for _, param := range changed {
-		if _, own := c.set.Get(strings.ToLower(param.Name)); own || param.Name == "application_name" {
+		if _, own := sg.c.set.Get(strings.ToLower(param.Name)); own || param.Name == "application_name" {
 			continue
 		}
-		c.owed = append(c.owed, param)
+		sg.owed = append(sg.owed, param)
 	}
-	c.pay()
+	sg.pay()
 }
 
 // pay tells the client what it is owed, when nothing of it is under way.
-func (c *client) pay() {
-	if len(c.owed) == 0 || c.inflight > 0 || c.link != nil || c.s.Closed || c.s.Closing {
+func (sg *settings) pay() {
+	c := sg.c
+	if len(sg.owed) == 0 || c.inflight > 0 || c.link != nil || c.s.Closed || c.s.Closing {
 		return
 	}
 	out := c.s.OutBuf()
-	for _, param := range c.owed {
+	for _, param := range sg.owed {
 		if _, own := c.set.Get(strings.ToLower(param.Name)); own {
 			continue // by now
 		}
 		out = pgwire.AppendParameterStatus(out, param.Name, param.Value)
-		c.told(param.Name, param.Value)
+		c.texts.told(param.Name, param.Value)
 	}
 	c.s.Out = out
 	c.s.Touch()
-	c.owed = nil
+	sg.owed = nil
 }
 
 // outdated tells whether a report that a backend sends with the answer to u comes

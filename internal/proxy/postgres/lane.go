@@ -6,8 +6,6 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/proxy/sight"
-	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -131,72 +129,6 @@ func (ls *lanes) flushable(set *session.Set) bool {
 	}
 	_, own := set.Get("synchronous_commit") // such a client knows what it wants
 	return !own
-}
-
-// laneForStmt finds the lane for a unit that executes one prepared write and
-// nothing else, or nil.
-// raw holds the unit's messages, to which the offsets of its ops refer.
-func (c *client) laneForStmt(u *unit, raw []byte, st *stmt, window time.Duration) *lane {
-	p := c.p
-	if !p.facts.known {
-		return nil
-	}
-	if st.rows && !p.l.cfg.NoRowsLane && u.plainInsert() {
-		v := u.bind(raw)
-		if !v.ok {
-			return nil // the server says what is wrong with it
-		}
-		switch p.tables.look(p, c.set, st.insert.Table) {
-		case tablePlain:
-			key := laneKey{set: c.set, stmt: st, rows: true, window: window}
-			if st.insert.Returning {
-				key.formats = string(v.results)
-			}
-			return p.lanes.of(key, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, c.set, st) })
-		case tableUnknown:
-			if !p.lastForShared() {
-				return nil
-			}
-		}
-	}
-	return c.soloLane(window)
-}
-
-// laneForText finds the lane for a simple query that was just scanned, or nil. row is
-// where its message has the row, for a rows lane.
-func (c *client) laneForText(sql string, info *sqlscan.Statement, window time.Duration) (ln *lane, sh *sight.Shape, row span) {
-	p := c.p
-	if !p.facts.known {
-		return nil, nil, span{}
-	}
-	asRead := c.asRead(sql)
-	sh = p.shape(asRead, info.Verb)
-	if info.Verb == sqlscan.VerbInsert && !p.l.cfg.NoRowsLane && asRead.String() == sql {
-		if ins, ok := asRead.Insert(); ok && ins.MaxParam == 0 {
-			switch p.tables.look(p, c.set, ins.Table) {
-			case tablePlain:
-				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, c.set, sql) })
-				if ln.rows.insert.Compatible(ins) {
-					at := pgwire.HeaderLen + ins.TupleAt
-					return ln, sh, span{at, at + len(ins.Tuple)}
-				}
-			case tableUnknown:
-				if !p.lastForShared() {
-					return nil, nil, span{}
-				}
-			}
-		}
-	}
-	return c.soloLane(window), sh, span{}
-}
-
-func (c *client) soloLane(window time.Duration) *lane {
-	p := c.p
-	if p.l.cfg.NoSoloLane || !p.lanes.flushable(c.set) {
-		return nil
-	}
-	return p.lanes.solo(c.set, window)
 }
 
 // solo returns the solo lane for the given client settings. Where writes may
@@ -413,7 +345,7 @@ func (ln *lane) ack(u *unit, flushed bool) {
 		return
 	}
 	c.s.Write(u.resp)
-	c.groupAnswered(u)
+	c.back.grouped(u)
 }
 
 // again tells whether an error came from running in a group: a lock that was
@@ -434,7 +366,7 @@ func (ln *lane) again(u *unit) bool {
 	case pgwire.CodeFeatureNotSupported:
 		return strings.Contains(u.err.Message, "cached plan")
 	case pgwire.CodeQueryCanceled:
-		return u.c.cancelled != u && u.canceledElsewhere()
+		return u.c.back.cancelled != u && u.canceledElsewhere()
 	}
 	return false
 }
@@ -475,7 +407,7 @@ func (ln *lane) backendGone(b *backend, e *pgwire.Error) {
 		}
 		if u.failed && len(u.resp) > 0 && u.resp[len(u.resp)-6] == pgwire.ServerReady {
 			c.s.Write(u.resp) // it failed for its own reason, whatever came after
-			c.groupAnswered(u)
+			c.back.grouped(u)
 			continue
 		}
 		ln.lost(u, e)
@@ -501,30 +433,6 @@ func (ln *lane) forget() {
 		ln.rows.bySize = nil
 		ln.rows.table = nil
 	}
-}
-
-// groupAnswered ends a unit that a lane has answered.
-func (c *client) groupAnswered(u *unit) {
-	c.inflight--
-	c.idleSince = c.l.Now
-	c.stats.grouped++
-	if u.failed {
-		c.stats.errors++
-		c.unparse(u)
-	} else if u.shape != nil {
-		u.shape.Grouped++
-	}
-	if c.cancelled == u {
-		c.cancelled = nil
-	}
-	c.p.Stats.Grouped++
-	c.p.count(u, c.l.Now)
-	c.p.Stats.Transactions++
-	c.resume()
-	if c.draining {
-		c.leaveIfIdle()
-	}
-	c.l.recycle(u)
 }
 
 // plainInsert tells whether a unit is [Parse] Bind [Describe] Execute Sync on

@@ -119,10 +119,8 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 		_ = unix.Close(fd)
 		return err
 	}
-	c := &client{
-		l: l, id: id, secret: secret, app: app, startApp: app, tx: pgwire.StatusIdle,
-		addr: raw.RemoteAddr().String(),
-	}
+	c := newClient(l)
+	c.id, c.login.secret, c.app, c.settings.startApp, c.addr = id, secret, app, app, raw.RemoteAddr().String()
 	handed = true
 	s.Logins.Add(1)
 	l.Given() // given back by OnClosed
@@ -169,10 +167,10 @@ func startSettings(start *pgwire.Startup) (list []session.Setting, app string, e
 func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, donated *backendConn) {
 	c.p = l.pool(key)
 	c.since, c.idleSince = l.Now, l.Now
-	c.startSet = l.Settings.Intern(list)
-	c.set = c.startSet
+	c.settings.start = l.Settings.Intern(list)
+	c.set = c.settings.start
 	if l.cfg.Mode == session.ModeSession {
-		c.pins = pinMode
+		c.pins.held = pinMode
 	}
 	s, err := l.Watch(fd, c)
 	if err != nil {
@@ -202,29 +200,30 @@ func (l *loop) admit(c *client, fd int, key poolKey, list []session.Setting, don
 		return
 	}
 	if params, ok := c.p.greeting[c.set]; ok {
-		c.greet(params)
+		c.login.greet(params)
 		return
 	}
 	// The first client with these settings: the server itself must say what
 	// they are, or refuse them.
-	c.waiting = true
+	c.state = stateWaiting
 	c.p.Enqueue(waiter{Client: c})
 }
 
 // greet completes the login: parameters, cancel key, ready.
-func (c *client) greet(params []pgwire.Param) {
+func (lg *login) greet(params []pgwire.Param) {
+	c := lg.c
 	out := c.s.OutBuf()
 	for _, p := range params {
-		c.told(p.Name, p.Value)
+		c.texts.told(p.Name, p.Value)
 		if p.Name == "application_name" && c.app != "" {
 			p.Value = c.app
 		}
 		out = pgwire.AppendParameterStatus(out, p.Name, p.Value)
 	}
-	out = pgwire.AppendBackendKeyData(out, c.id, c.secret)
+	out = pgwire.AppendBackendKeyData(out, c.id, lg.secret)
 	c.s.Out = pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
 	c.s.Touch()
-	c.greeted = true
+	lg.greeted = true
 	c.resume()
 }
 
@@ -328,4 +327,12 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		return nil, err
 	}
 	return s.handOver(be)
+}
+
+// login is what a client is known by since its login, and what it was told then.
+type login struct {
+	c *client
+
+	secret  []byte
+	greeted bool
 }

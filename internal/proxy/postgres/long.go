@@ -26,13 +26,14 @@ type longRead struct {
 
 // scanLong reads a long text of a linked client. It reports false while a goroutine
 // does: the message is looked at again afterwards.
-func (c *client) scanLong(sql string) (info reading, ready bool) {
+func (tx *texts) scanLong(sql string) (info reading, ready bool) {
+	c := tx.c
 	p := c.p
-	if t := c.long; t != nil {
+	if t := tx.long; t != nil {
 		if !t.done {
 			return opaque, false
 		}
-		c.long = nil
+		tx.long = nil
 		// Otherwise it is the text of a message that was refused meanwhile, or was
 		// judged by an index that no longer holds.
 		if t.epoch == p.proof.epoch && t.sql == sql {
@@ -40,8 +41,8 @@ func (c *client) scanLong(sql string) (info reading, ready bool) {
 		}
 	}
 	t := &longRead{sql: strings.Clone(sql), epoch: p.proof.epoch}
-	c.long, p.proof.used = t, true
-	as, index, l := c.lexical(), p.proof.index, c.l
+	tx.long, p.proof.used = t, true
+	as, index, l := tx.lexical(), p.proof.index, c.l
 	l.srv.Background.Go(func() {
 		var asRead sqlscan.Text
 		asRead.Read(as.reads(t.sql))

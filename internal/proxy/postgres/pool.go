@@ -91,8 +91,8 @@ func (p *pool) ownStmt(sql string) *stmt {
 // internFor is intern for a client. Those who share the statement have its
 // settings in common, and so read its literals alike.
 func (p *pool) internFor(c *client, tail []byte) *stmt {
-	st := p.intern(c.set, c.lexical(), tail)
-	st.reads(c.lexical())
+	st := p.intern(c.set, c.texts.lexical(), tail)
+	st.reads(c.texts.lexical())
 	p.current(st)
 	return st
 }
@@ -142,12 +142,12 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 				fit = 2 // those without settings of their own making are kept for those who have none
 			}
 		}
-		if c != nil && c.wantOwn && b.lastWriter == c {
+		if c != nil && c.router.wantOwn && b.lastWriter == c {
 			fit = 4
 		}
 		if fit > bestFit {
 			best, bestFit = i, fit
-			if fit >= 3 && (c == nil || !c.wantOwn || fit == 4) {
+			if fit >= 3 && (c == nil || !c.router.wantOwn || fit == 4) {
 				break
 			}
 		}
@@ -270,8 +270,8 @@ func (p *pool) failWaiting(minWait time.Duration, e *pgwire.Error) {
 	p.Expire(minWait, func(w waiter) {
 		switch {
 		case w.Client != nil:
-			w.Client.waiting = false
-			if !w.Client.greeted {
+			w.Client.state.leave(stateWaiting)
+			if !w.Client.login.greeted {
 				f := *e
 				f.Severity, f.SeverityRaw = "FATAL", "FATAL"
 				w.Client.fatal(&f)

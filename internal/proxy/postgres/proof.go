@@ -289,7 +289,7 @@ func (f *proof) confirm(b *backend) {
 // unread tells whether a client has done something that was not judged.
 func (f *proof) unread() bool {
 	for _, c := range f.l.Clients {
-		if c.p.proof == f && c.pins&pinUnread != 0 {
+		if c.p.proof == f && c.pins.held&pinUnread != 0 {
 			return true
 		}
 	}
@@ -300,8 +300,8 @@ func (f *proof) unread() bool {
 // shows that it left nothing. Without x they stay.
 func (f *proof) believe(x *index) {
 	for _, c := range f.l.Clients {
-		if c.p.proof == f && c.pins&pinUnread != 0 {
-			c.rejudge(x)
+		if c.p.proof == f && c.pins.held&pinUnread != 0 {
+			c.texts.rejudge(x)
 		}
 	}
 }
@@ -346,7 +346,7 @@ func (p *pool) ofUnread() *backend {
 	}
 	for _, b := range p.Backends {
 		c := b.owner
-		if c != nil && c.link == b && c.pins&^pinMode == pinUnread && c.cur == nil && c.pass == 0 && !c.copyIn &&
+		if c != nil && c.link == b && c.pins.held&^pinMode == pinUnread && c.cur == nil && c.transport.pass == 0 && c.state != stateCopying &&
 			b.status == pgwire.StatusIdle && b.Depth() == 0 && b.Cancels == 0 && !b.Held && !b.Doomed && !b.s.Closed {
 			return b
 		}
@@ -439,10 +439,10 @@ func (f *proof) outdated(surely bool) {
 // forgets is called when a client leaves with its backend: what it made is looked
 // for by anyone who comes next.
 func (f *proof) forgets(c *client) {
-	if c.bodies || c.madeBodies {
+	if c.texts.bodies || c.texts.madeBodies {
 		f.used, f.lookAt = true, 0
 	}
-	if c.makes {
+	if c.texts.makes {
 		f.ended(c, f.l.Now+unsettledFor)
 	}
 }

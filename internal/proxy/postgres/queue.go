@@ -19,18 +19,18 @@ func (p *pool) queueClient(c *client) {
 	limit := p.l.cfg.MaxWaiting
 	if limit > 0 && len(p.Excl) >= limit {
 		p.Stats.Timeouts++
-		c.waiting = true
+		c.state = stateWaiting
 		e := pgwire.NewError(pgwire.CodeTooManyConnections,
 			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
 		p.l.Post(func() { // when the socket holds the bytes that are refused
-			if c.waiting && !c.s.Closed {
-				c.waiting = false
+			if c.state == stateWaiting && !c.s.Closed {
+				c.state.leave(stateWaiting)
 				c.refuse(e)
 			}
 		})
 		return
 	}
-	c.waiting = true
+	c.state = stateWaiting
 	c.queuedAt = p.l.Now
 	p.Enqueue(waiter{Client: c})
 }
@@ -146,7 +146,7 @@ func (p *pool) keptWaiting() bool {
 func (p *pool) Left(w *waiter) bool {
 	switch {
 	case w.Client != nil:
-		return w.Client.s.Closed || !w.Client.waiting
+		return w.Client.s.Closed || w.Client.state != stateWaiting
 	case w.Unit != nil:
 		return w.Unit.Left()
 	}

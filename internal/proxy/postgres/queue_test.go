@@ -24,9 +24,12 @@ func TestThoseWhoWaitOnAreNotCopied(t *testing.T) {
 	p.Free = p.Backends[:1:1]
 	var want []*client
 	for i := range 50 {
-		c := &client{s: &netloop.Sock{}, waiting: i%3 != 0}
+		c := &client{s: &netloop.Sock{}}
+		if i%3 != 0 {
+			c.state = stateWaiting
+		}
 		p.Excl = append(p.Excl, waiter{Client: c})
-		if c.waiting {
+		if c.state == stateWaiting {
 			want = append(want, c)
 		}
 	}

@@ -286,20 +286,20 @@ func (r *reach) permission() string {
 
 // carriedOut is called when a unit has been answered: what its statements reach
 // is renewed when their transaction has been committed.
-func (c *client) carriedOut(u *unit, before, now byte) {
+func (bk *back) carriedOut(u *unit, before, now byte) {
 	done := !u.failed || u.commits // of several statements some may have been committed before one failed
 	if done {
-		c.reached = append(c.reached, u.reached...)
+		bk.reached = append(bk.reached, u.reached...)
 	}
 	if now != pgwire.StatusIdle {
 		return
 	}
 	if before == pgwire.StatusIdle || (u.commits && done) {
-		for _, r := range c.reached {
-			c.l.srv.renew(*r)
+		for _, r := range bk.reached {
+			bk.c.l.srv.renew(*r)
 		}
 	}
-	c.reached = nil
+	bk.reached = nil
 }
 
 // vacatePatience is how long weir waits for the clients of a database to leave

@@ -362,7 +362,7 @@ func (g *group) answer(i int, u *unit) {
 	c.s.Out = append(out, insertOne...)
 	c.s.Touch()
 	u.bytes = 40
-	c.groupAnswered(u)
+	c.back.grouped(u)
 }
 
 var (

@@ -2,10 +2,12 @@ package postgres
 
 import (
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // transition returns the SQL that brings a session from one set to another.
@@ -106,4 +108,150 @@ func quoteGUC(name string) string {
 		parts[i] = `"` + strings.ReplaceAll(p, `"`, `""`) + `"`
 	}
 	return strings.Join(parts, ".")
+}
+
+// settings are those of the session: what the client has set, what only the server knows
+// of it, and what the client is still to be told.
+type settings struct {
+	c *client
+
+	owed []pgwire.Param // changed by the server, and to be told
+	// startApp is the application name of the startup message.
+	startApp  string
+	start     *session.Set // from its startup message: what RESET goes back to
+	unsure    []string     // settings that the server is to be asked for, when quiet
+	txSets    []sqlscan.SetClause
+	txUnclear bool // a savepoint was rolled back: txSets may not all hold
+}
+
+// settle follows the settings of a unit that has been answered. What a text
+// says is believed where it is plain what has become of it: all of the unit was one
+// transaction, or it is part of one, or it is the COMMIT or ROLLBACK of one. A unit
+// may also commit in its middle and fail behind that, or set something behind the
+// end of a transaction: there the server is asked.
+func (sg *settings) settle(b *backend, u *unit, before byte) {
+	status, one := sg.c.tx, u.statements <= 1
+	switch {
+	case before == pgwire.StatusIdle && status == pgwire.StatusIdle && !u.effects.Has(sqlscan.EffTx) && !u.failed:
+		for _, s := range u.sets {
+			sg.apply(b, s)
+		}
+	case before == pgwire.StatusIdle && status == pgwire.StatusIdle && one && !u.resets:
+		sg.doubtCustom(u.sets) // it was undone
+	case status != pgwire.StatusIdle && !u.ends:
+		sg.txSets = append(sg.txSets, u.sets...)
+	case before != pgwire.StatusIdle && one && !u.failed && !sg.txUnclear && (u.commits || u.undoes):
+		for _, s := range sg.txSets {
+			if u.commits {
+				sg.apply(b, s)
+			}
+		}
+		if !u.commits {
+			sg.doubtCustom(sg.txSets)
+		}
+		sg.txSets = nil
+	default:
+		sg.doubtSets(b, sg.txSets)
+		sg.doubtSets(b, u.sets)
+		sg.txSets = nil
+	}
+	if status == pgwire.StatusIdle || u.ends {
+		sg.txUnclear = false
+	}
+}
+
+// apply follows a SET or RESET that took effect, for the client and for its
+// backend, whose defaults may differ: the client's includes what it asked for
+// at startup.
+func (sg *settings) apply(b *backend, s sqlscan.SetClause) {
+	c := sg.c
+	t := c.l.Settings
+	switch {
+	case s.All:
+		for _, have := range c.set.List() {
+			if sqlscan.Custom(have.Name) {
+				sg.doubt(have.Name) // it is empty now, or what its library says; it does not go away
+			}
+		}
+		c.set, b.set = sg.start, sg.start
+		c.app, b.app = sg.startApp, b.appFor(sg.startApp)
+	case resets(&s) && s.Name == "application_name":
+		c.app, b.app = sg.startApp, b.appFor(sg.startApp)
+	case resets(&s):
+		if start, ok := sg.start.Get(s.Name); ok {
+			c.set, b.set = t.With(c.set, start), t.With(b.set, start)
+		} else if sqlscan.Custom(s.Name) {
+			sg.doubt(s.Name)
+		} else {
+			c.set, b.set = t.Without(c.set, s.Name), t.Without(b.set, s.Name)
+		}
+	case s.Name == "application_name":
+		// ParameterStatus tells the value.
+	default:
+		v := session.Setting{Name: s.Name, Value: s.Value}
+		if told, ok := b.told(s.Name); ok && ascii(told) {
+			v.Value, v.Literal = told, true // the whole of it, where SET gives a part, as of datestyle
+		} else if !ascii(v.Name) || !ascii(v.Value) {
+			v.Encoding = b.params[encodingName]
+		}
+		c.set, b.set = t.With(c.set, v), t.With(b.set, v)
+	}
+}
+
+// restoreStart follows a unit that resets parameters: the backend's defaults are
+// the pool's, the client's include what it asked for at startup. Behind the unit, in
+// its transaction if there is one, those are set again, and the client learns what
+// it has.
+func (sg *settings) restoreStart(b *backend, u *unit) {
+	c := sg.c
+	if !u.resets || c.tx == pgwire.StatusFailed {
+		return
+	}
+	t := c.l.Settings
+	again, app := t.Empty(), false
+	for i := range u.sets {
+		switch s := &u.sets[i]; {
+		case s.All:
+			again, app = sg.start, true
+		case !resets(s) && s.Name == "application_name":
+			app = false
+		case !resets(s):
+			again = t.Without(again, s.Name)
+		case s.Name == "application_name":
+			app = true
+		default:
+			if start, ok := sg.start.Get(s.Name); ok {
+				again = t.With(again, start)
+			}
+		}
+	}
+	list := again.List()
+	if app && sg.startApp != "" {
+		list = append(slices.Clone(list), session.Setting{Name: "application_name", Value: sg.startApp, Literal: true})
+	}
+	if len(list) == 0 {
+		return
+	}
+	var sql strings.Builder
+	for _, s := range list {
+		if u.failed {
+			sql.WriteString(setIfReset(s))
+		} else {
+			sql.WriteString(set(s))
+		}
+	}
+	b.ask(sql.String(), func(u *unit) {
+		if u.err != nil {
+			b.Doomed = true
+			c.fatal(pgwire.NewFatal(pgwire.CodeConnectionFailure, "weir could not restore the settings of the startup message: %s", u.err.Message))
+		}
+	}).tell = true
+}
+
+// reported follows a ParameterStatus in the answer to this client.
+func (sg *settings) reported(name, value string) {
+	if name == "application_name" {
+		sg.c.app = value
+	}
+	sg.c.texts.told(name, value)
 }

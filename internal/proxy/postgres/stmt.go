@@ -68,30 +68,6 @@ type stmt struct {
 // srvPrefix begins the name of every statement that weir prepares.
 const srvPrefix = "weir_"
 
-// foreignName is the name under which a statement that weir does not know is
-// passed on. If the client has prepared some by SQL, it may be one of them: those
-// have their own names. Else it must not meet one of ours: the server will say that
-// it does not exist, and the error is translated back.
-func (c *client) foreignName(name []byte) string {
-	if c.pins&pinPrepare != 0 && !bytes.HasPrefix(name, []byte(srvPrefix)) {
-		return string(name)
-	}
-	if len(name) > maxForeignName {
-		name = name[:maxForeignName]
-	}
-	return "client_" + string(name)
-}
-
-// maxForeignName bounds what is passed on of a name: the server ends a session
-// that names a statement in more than 10,000 bytes.
-const maxForeignName = 9000
-
-// nameLen is how much of a name the server looks at.
-const nameLen = 63
-
-// cutName is the part of a statement's name that tells it from others.
-func cutName(name []byte) []byte { return name[:min(len(name), nameLen)] }
-
 // maxSharedText bounds the texts that are kept for sharing; a longer one is
 // parsed for its client alone.
 const maxSharedText = 64 << 10
@@ -137,16 +113,6 @@ func (p *pool) stmtKey(set *session.Set, as lexical, tail []byte) (head int) {
 	head = len(p.keyBuf)
 	p.keyBuf = append(p.keyBuf, tail...)
 	return head
-}
-
-// known returns the shared statement for the body of a Parse message after its name,
-// nil if there is none yet. sql is its text.
-func (c *client) known(sql string, tail []byte) *stmt {
-	if !c.readable(sql) {
-		return nil
-	}
-	c.p.stmtKey(c.set, c.lexical(), tail)
-	return c.p.stmts[string(c.p.keyBuf)]
 }
 
 func (p *pool) newStmt(key string, tail []byte, as lexical) *stmt {

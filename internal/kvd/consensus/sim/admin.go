@@ -212,29 +212,29 @@ func voters(members []consensus.Member) []uint64 {
 	return ids
 }
 
-func (n *nemesis) transferLeader(r *random) {
-	ids := voters(n.admin.members())
-	l := n.leader()
+func (w *World) faultTransfer(r *random) {
+	ids := voters(w.admin.members())
+	l := w.leader()
 	if len(ids) == 0 || l == nil {
 		return
 	}
-	n.Stats.Faults.Transfers++
-	n.admin.number++
+	w.Stats.Faults.Transfers++
+	w.admin.number++
 	change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: pick(r, ids)}}
-	n.admin.requests = append(n.admin.requests, request{l.id, &kvwire.Message{Kind: kvwire.Configure, Request: n.admin.number, Data: change.Append(nil)}})
-	n.admin.plan()
+	w.admin.requests = append(w.admin.requests, request{l.id, &kvwire.Message{Kind: kvwire.Configure, Request: w.admin.number, Data: change.Append(nil)}})
+	w.admin.plan()
 	if r.chance(0.4) {
-		n.after(r.between(0, 4*n.profile.Delay), func() { n.isolate(r, l) })
+		w.after(r.between(0, 4*w.profile.Delay), func() { w.isolate(r, l) })
 	}
 }
 
-func (n *nemesis) changeMembers(r *random) {
-	a := n.admin
+func (w *World) faultMembership(r *random) {
+	a := w.admin
 	ids := voters(a.members())
-	if !a.idle() || len(ids) == 0 || len(n.replicas) > 12 {
+	if !a.idle() || len(ids) == 0 || len(w.replicas) > 12 {
 		return
 	}
-	n.Stats.Faults.MemberChanges++
+	w.Stats.Faults.MemberChanges++
 	switch k := r.below(4); {
 	case k == 0 && len(ids) > 2:
 		id := pick(r, ids)
@@ -251,19 +251,19 @@ func (n *nemesis) changeMembers(r *random) {
 	}
 }
 
-// loseDisk destroys a voter, which then has to be replaced.
-func (n *nemesis) loseDisk(r *random) {
-	a := n.admin
+// faultLoseDisk destroys a voter, which then has to be replaced.
+func (w *World) faultLoseDisk(r *random) {
+	a := w.admin
 	ids := voters(a.members())
-	if !a.idle() || len(ids) < 3 || n.Stats.Faults.LostDisks > 0 {
+	if !a.idle() || len(ids) < 3 || w.Stats.Faults.LostDisks > 0 {
 		return
 	}
-	x := n.replica(pick(r, ids))
+	x := w.replica(pick(r, ids))
 	if x.gone {
 		return
 	}
-	n.Stats.Faults.LostDisks++
-	n.note("replica %d loses its disk", x.id)
+	w.Stats.Faults.LostDisks++
+	w.note("replica %d loses its disk", x.id)
 	x.crash()
 	x.gone = true
 	a.replace(x.id)

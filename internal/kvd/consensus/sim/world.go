@@ -20,8 +20,7 @@ type World struct {
 	now      int64 // nanoseconds since the beginning
 	steps    uint64
 	net      *network
-	nemesis  nemesis
-	checker  checker
+	ambusher *random
 	replicas []*replica // by rising id; those that left stay in it
 	clients  []*client
 	admin    *admin

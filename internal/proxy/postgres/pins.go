@@ -106,41 +106,52 @@ const stateSQL = `SELECT
  EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable),
  EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)`
 
-// updatePins replaces the pins that the server can show by what it shows.
-func (c *client) updatePins(u *unit) {
-	c.asking = false
+// update replaces the pins that the server can show by what it shows.
+func (ps *pins) update(u *unit) {
+	ps.asking = false
 	if u.err != nil || len(u.rows) != 1 || len(u.rows[0]) != 5 {
 		return // not known: keep them
 	}
 	// What was sent behind the question, the answer knows nothing of.
-	now := c.pinsAsked & pinsSeen
+	now := ps.asked & pinsSeen
 	for i, p := range []pin{pinTemp, pinListen, pinAdvisory, pinHold, pinPrepare} {
 		if string(u.rows[0][i]) == "t" {
 			now |= p
 		}
 	}
-	if c.pins&pinPrepare != 0 && now&pinPrepare == 0 {
-		c.leftovers = true
+	if ps.held&pinPrepare != 0 && now&pinPrepare == 0 {
+		ps.c.stmts.leftovers = true
 	}
-	c.pins = c.pins&^pinsSeen | now
+	ps.held = ps.held&^pinsSeen | now
 }
 
-func (c *client) addPins(p pin) {
-	if c.asking {
-		c.pinsAsked |= p
-		c.look = c.look || p&pinsSeen != 0
+func (ps *pins) add(p pin) {
+	if ps.asking {
+		ps.asked |= p
+		ps.look = ps.look || p&pinsSeen != 0
 	}
-	fresh := p &^ c.pins
+	fresh := p &^ ps.held
 	if fresh == 0 {
 		return
 	}
-	c.pins |= fresh
+	ps.held |= fresh
 	if fresh&pinsSeen != 0 {
-		c.look = true
+		ps.look = true
 	}
 	for i := range pinNames {
 		if fresh&(1<<i) != 0 {
-			c.p.pinned[i]++
+			ps.c.p.pinned[i]++
 		}
 	}
+}
+
+// pins are the causes for which the client keeps its backend, and how weir learns that
+// they have ended.
+type pins struct {
+	c *client
+
+	held   pin
+	look   bool // ask the server which state is left, when quiet
+	asking bool // ... that question is under way
+	asked  pin  // pins of statements sent behind it
 }

@@ -99,16 +99,27 @@ func pinsOf(eff myscan.Effect) pin {
 	return out
 }
 
-// addPins pins the session, and counts each cause that is new.
-func (c *client) addPins(p pin) {
-	if c.l.cfg.Mode != "auto" && p != pinMode && p != pinUntracked {
+// add pins the session, and counts each cause that is new.
+func (ps *pins) add(p pin) {
+	if ps.c.l.cfg.Mode != "auto" && p != pinMode && p != pinUntracked {
 		p &= pinLongData | pinCursor | pinOption | pinXA // these belong to a command or a transaction
 	}
-	fresh := p &^ c.pins
-	c.pins |= p
+	fresh := p &^ ps.held
+	ps.held |= p
 	for i := range pinNames {
 		if fresh&(1<<i) != 0 {
-			c.p.pinned[i]++
+			ps.c.p.pinned[i]++
 		}
 	}
+}
+
+// pins are the causes for which the client keeps its backend, and what weir must know to
+// see them end.
+type pins struct {
+	c *client
+
+	held       pin
+	locks      []string  // names of locks asked for by GET_LOCK with a literal
+	named      []string  // statements prepared in SQL
+	tableLocks tableLock // as far as weir knows
 }

@@ -1,0 +1,497 @@
+package mysql
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file is the client with a backend of its own: its commands are passed on
+// one by one, numbers of statements translated, effects noted.
+
+// attach gives the client a backend, when that is in the client's settings.
+func (c *client) attach(b *backend) {
+	c.state.enter(stateWaiting)
+	c.fwd.attempt++
+	attempt := c.fwd.attempt
+	b.Mode, c.fwd.readying = core.ModeOwn, b
+	if c.pins.held&pinSequence != 0 && b.sequencer != c {
+		b.forgetSequences(c)
+	}
+	b.readied(c.set, nil, func(b *backend, err *mywire.Error) {
+		if c.fwd.readying == b {
+			c.fwd.readying = nil
+		}
+		gone := c.s.Closed || c.s.Closing || c.state != stateWaiting || c.link != nil || attempt != c.fwd.attempt
+		if gone || err != nil {
+			lost := b.s.Closed
+			b.p.release(b) // the client may have changed its class meanwhile
+			switch {
+			case gone:
+			case lost:
+				c.p.queueClient(c) // nothing was sent yet
+			default:
+				c.state.leave(stateWaiting)
+				c.refuse(err)
+			}
+			return
+		}
+		c.state.leave(stateWaiting)
+		if c.p.facts.silent {
+			c.pins.add(pinUntracked)
+		}
+		c.link = b
+		b.Mode, b.owner = core.ModeOwned, c
+		if b.lastUser != c {
+			b.warned = nil
+		}
+		b.yieldID(c)
+		c.resume()
+	})
+}
+
+// begin makes the unit of a command that is about to be passed on.
+func (fw *forwarder) begin(cmd byte) *unit {
+	c := fw.c
+	u := c.l.newUnit(unitClient, cmd)
+	u.c = c
+	u.queuedAt = c.l.Now
+	c.link.Push(u, c.l.Now)
+	c.cur = u
+	c.stats.units++
+	return u
+}
+
+// forward passes a command on as it is.
+func (fw *forwarder) forward(cmd byte, msg []byte) *unit {
+	u := fw.begin(cmd)
+	u.seq = answerSeq(msg)
+	fw.c.transport.toServer(msg)
+	return u
+}
+
+// answerSeq is the sequence number of the first packet of the answer to a whole
+// message.
+func answerSeq(msg []byte) byte {
+	return byte((len(msg)-mywire.HeaderLen)/(mywire.MaxPayload+mywire.HeaderLen)) + 1
+}
+
+// feed passes one command on. It returns how much of msg it consumed: 0
+// if it has to wait.
+func (fw *forwarder) feed(cmd byte, msg []byte) int {
+	c := fw.c
+	if c.link.Cancels > 0 {
+		return 0 // a KILL under way must not hit what comes next
+	}
+	c.diag.last.soft = false
+	n := fw.passOn(cmd, msg)
+	if n > 0 && c.cur == nil && !c.state.asking() {
+		c.quietSoon() // weir has answered it
+	}
+	return n
+}
+
+func (fw *forwarder) passOn(cmd byte, msg []byte) int {
+	c := fw.c
+	b := c.link
+	payload, _, err := mywire.Payload(msg)
+	if err != nil {
+		c.protocolError("malformed packet")
+		return len(msg)
+	}
+	switch cmd {
+	case mywire.ComQuery:
+		return fw.query(msg, payload)
+	case mywire.ComStmtPrepare:
+		fw.prepare(msg, payload)
+	case mywire.ComStmtExecute, mywire.ComStmtBulkExecute:
+		return fw.execute(cmd, msg, payload)
+	case mywire.ComStmtSendLongData:
+		return fw.longData(msg, payload)
+	case mywire.ComStmtFetch, mywire.ComStmtReset:
+		fw.cursor(cmd, msg, payload)
+	case mywire.ComChangeUser:
+		c.link = nil
+		c.forgetSession()
+		b.orphaned(c)
+		c.login.changeUser(msg)
+	case mywire.ComResetConnection:
+		fw.forward(cmd, msg)
+		c.resetSession()
+		b.afterReset()
+		b.introduce()
+		b.become(c.set)
+	case mywire.ComProcessKill:
+		if !c.router.killOwn(msg) {
+			fw.forward(cmd, msg)
+		}
+	case mywire.ComSetOption:
+		fw.option(payload)
+		fw.forward(cmd, msg)
+	default:
+		u := fw.forward(cmd, msg)
+		if cmd == mywire.ComInitDB {
+			u.effects = myscan.EffUse
+		}
+	}
+	return len(msg)
+}
+
+// option takes note of an option that the client sets where it is. No reset
+// takes that back, so the backend is for nobody else afterwards.
+func (fw *forwarder) option(payload []byte) {
+	c := fw.c
+	option, err := mywire.ParseSetOption(payload)
+	if err != nil || option > mywire.OptionMultiStatementsOff {
+		return // the server refuses it
+	}
+	c.caps |= mywire.CapMultiStatements
+	if option == mywire.OptionMultiStatementsOff {
+		c.caps &^= mywire.CapMultiStatements
+	}
+	c.settings.readMode()
+	c.pins.add(pinOption)
+	c.link.Doomed = true
+}
+
+func (fw *forwarder) query(msg, payload []byte) int {
+	c := fw.c
+	sql := text(payload[1:])
+	info, ready := c.texts.scan(sql)
+	if !ready {
+		return 0
+	}
+	if info.Hints.Bad != nil {
+		c.diag.complain(&info.Hints)
+	}
+	if c.router.intercept(sql, &info) || c.diag.refuses(mywire.ComQuery, sql, &info) {
+		return len(msg)
+	}
+	if c.diag.wantsSequences(&info) {
+		return c.router.needBackend()
+	}
+	judged := c.texts.reach(sql, &info)
+	generated := false
+	long := len(sql) > maxScanned
+	if info.Verb == myscan.VerbInsert && c.pins.held&pinTemp == 0 && !long {
+		if ins, ok := myscan.Insert(sql, c.texts.mode); ok {
+			generated = c.diag.generatesID(&ins)
+		}
+	}
+	murky := !showsDiagnostics(&info) && (!judged || c.diag.murky(sql, &info, generated))
+	if !c.diag.prepare(&info, murky) {
+		return 0
+	}
+	u := fw.begin(mywire.ComQuery)
+	if u.shape = c.p.shapes.Other(); !long {
+		u.shape = c.p.shape(sql, c.texts.mode, info.Verb)
+	}
+	u.generated, u.murky = generated, murky
+	if !judged {
+		c.texts.judgeLater(u, sql)
+	}
+	fw.note(u, sql, &info)
+	if judged && !long && fw.mayMove(u, &info) {
+		u.keep(msg)
+	}
+	u.seq = answerSeq(msg)
+	c.transport.toServer(msg)
+	return len(msg)
+}
+
+func (fw *forwarder) prepare(msg, payload []byte) {
+	c := fw.c
+	st := c.p.intern(c.set, payload[1:], c.texts.mode, c.pins.held&pinTemp != 0)
+	if len(c.stmts.byID) >= maxClientStmts {
+		c.back.refuseHere(tooManyStatements())
+		return
+	}
+	if st.info.Hints.Bad != nil {
+		c.diag.complain(&st.info.Hints)
+	}
+	u := fw.begin(mywire.ComStmtPrepare)
+	u.seq = answerSeq(msg)
+	u.st, u.park = st, true // the number in it is not the client's
+	c.stmts.last = nil      // until it is prepared
+	c.link.makeRoom(st)
+	c.transport.toServer(msg)
+}
+
+// execute runs a prepared statement on the client's backend, where it may
+// have to be prepared first.
+func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
+	c := fw.c
+	b := c.link
+	cs := c.stmts.find(cmd, payload)
+	if cs == nil {
+		return len(msg)
+	}
+	if c.diag.wantsSequences(&cs.st.info) {
+		return c.router.needBackend()
+	}
+	judged := cs.st.reach(c)
+	if cs.own == 0 && b.prepared[cs.st] == nil {
+		c.stmts.learn(cs.st)
+		return 0
+	}
+	if cmd == mywire.ComStmtBulkExecute {
+		m, err := mywire.ParseBulk(payload, cs.st.params)
+		if err != nil {
+			c.back.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
+			return len(msg)
+		}
+		if !c.diag.prepare(&cs.st.info, true) {
+			return 0
+		}
+		u := fw.run(cmd, cs)
+		u.murky = true
+		if m.Flags&mywire.BulkSendTypes != 0 {
+			cs.types = append(cs.types[:0], m.Types...)
+		}
+		at := len(b.s.OutBuf())
+		b.s.Out = appendBulk(b.s.OutBuf(), msg, payload, &m, cs, c.stmts.instanceOf(cs))
+		u.seq = answerSeq(b.s.Out[at:])
+		b.s.Touch()
+		return len(msg)
+	}
+	m, err := mywire.ParseExecute(payload, cs.st.params, 0)
+	if err != nil {
+		c.back.refuseHere(mywire.NewError(mywire.ErrMalformedPacket, "Malformed communication packet."))
+		return len(msg)
+	}
+	if m.Cursor() && cs.own == 0 {
+		c.stmts.ownInstance(cs)
+		return 0
+	}
+	if c.diag.refuses(cmd, cs.st.sql, &cs.st.info) {
+		return len(msg)
+	}
+	generated := cs.st.rows && c.pins.held&pinTemp == 0 && c.diag.generatesID(&cs.st.insert)
+	murky := !showsDiagnostics(&cs.st.info) && (!judged || c.diag.murky(cs.st.sql, &cs.st.info, generated))
+	if !c.diag.prepare(&cs.st.info, murky) {
+		return 0
+	}
+	cs.noteTypes(&m)
+	if m.Cursor() {
+		cs.cursor = true
+		c.pins.held |= pinCursor
+	}
+	id := c.stmts.instanceOf(cs)
+	u := fw.run(cmd, cs)
+	u.generated, u.murky = generated, murky
+	if judged && cs.own == 0 && !cs.st.private && fw.mayMove(u, &cs.st.info) {
+		u.keep(msg)
+	}
+	at := len(b.s.OutBuf())
+	b.s.Out = appendExecute(b.s.OutBuf(), msg, cs, id)
+	u.seq = answerSeq(b.s.Out[at:])
+	b.s.Touch()
+	return len(msg)
+}
+
+// run makes the unit of an execution.
+func (fw *forwarder) run(cmd byte, cs *clientStmt) *unit {
+	u := fw.begin(cmd)
+	u.st, u.cs, u.shape = cs.st, cs, cs.st.shape
+	if !cs.st.reach(fw.c) {
+		fw.c.texts.judgeLater(u, cs.st.sql)
+	}
+	fw.note(u, cs.st.sql, &cs.st.info)
+	return u
+}
+
+// goOn has the command looked at again for which the linked backend has been made
+// ready. Until then the client keeps that backend.
+func (fw *forwarder) goOn() {
+	c := fw.c
+	c.l.Post(func() { // when the answer has been dealt with
+		if c.s.Closed || c.link == nil {
+			return
+		}
+		c.state.leave(stateAsking)
+		c.s.Consume()
+		if !c.s.Closed && c.link != nil && c.link.Depth() == 0 {
+			c.backendQuiet()
+		}
+	})
+}
+
+// longData passes on a part of a parameter. It has no answer.
+func (fw *forwarder) longData(msg, payload []byte) int {
+	c := fw.c
+	cs := c.stmts.find(mywire.ComStmtSendLongData, payload)
+	if cs == nil {
+		return len(msg)
+	}
+	if cs.own == 0 {
+		c.stmts.ownInstance(cs)
+		return 0
+	}
+	cs.long = true
+	c.pins.held |= pinLongData
+	at := len(c.link.s.OutBuf())
+	c.transport.toServer(msg)
+	mywire.SetStmtID(c.link.s.Out[at:], cs.own)
+	return len(msg)
+}
+
+// cursor passes on a command about a cursor.
+func (fw *forwarder) cursor(cmd byte, msg, payload []byte) {
+	c := fw.c
+	cs := c.stmts.find(cmd, payload)
+	if cs == nil {
+		return
+	}
+	if cs.own == 0 {
+		if cmd == mywire.ComStmtReset {
+			c.back.done()
+		} else {
+			c.back.refuseHere(c.stmts.noCursor(cs.id))
+		}
+		return
+	}
+	u := fw.begin(cmd)
+	u.cs = cs
+	at := len(c.link.s.OutBuf())
+	c.transport.toServer(msg)
+	mywire.SetStmtID(c.link.s.Out[at:], cs.own)
+}
+
+// stream passes a message on of which only the beginning is here, and which
+// is too long to be read whole.
+func (fw *forwarder) stream(cmd byte, p []byte) int {
+	c := fw.c
+	switch cmd {
+	case mywire.ComQuery:
+		c.pins.held |= pinUnknown
+		fw.begin(cmd).effects = myscan.EffUnknown
+	case mywire.ComStmtExecute, mywire.ComStmtSendLongData:
+		if len(p) < mywire.HeaderLen+10 {
+			return 0
+		}
+		return fw.streamExecute(cmd, p)
+	default:
+		c.back.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir takes for this command"))
+		c.s.CloseAfterFlush()
+		return len(p)
+	}
+	return c.transport.nextPacket(p)
+}
+
+// streamExecute passes on a huge execution or part of a parameter. Its types
+// cannot be added any more, so they must be in it.
+func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
+	c := fw.c
+	cs := c.stmts.find(cmd, p[mywire.HeaderLen:])
+	if cs == nil {
+		c.s.CloseAfterFlush()
+		return len(p)
+	}
+	if cs.own == 0 && (cmd == mywire.ComStmtSendLongData || c.link.prepared[cs.st] == nil) {
+		c.stmts.ownInstance(cs)
+		return 0
+	}
+	if cmd == mywire.ComStmtExecute {
+		switch known, here := cs.typesIn(p[mywire.HeaderLen:]); {
+		case !here:
+			return 0
+		case !known:
+			c.back.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "weir: an execution of more than %d bytes must carry the types of its parameters", maxGathered))
+			c.s.CloseAfterFlush()
+			return len(p)
+		}
+		fw.run(cmd, cs)
+	} else {
+		cs.long = true
+		c.pins.held |= pinLongData
+	}
+	at := len(c.link.s.OutBuf())
+	used := c.transport.nextPacket(p)
+	mywire.SetStmtID(c.link.s.Out[at:], c.stmts.instanceOf(cs))
+	return used
+}
+
+// A forwarder is the way out of a client with a backend of its own: it passes commands on
+// as they come, and notes what they will have done.
+type forwarder struct {
+	c *client
+
+	attempt  uint64   // at getting a backend; an earlier one is given up
+	readying *backend // is being made ready for it
+}
+
+// note records what a statement that is about to be sent may do.
+func (fw *forwarder) note(u *unit, sql string, info *myscan.Statement) {
+	c := fw.c
+	u.verb, u.effects = info.Verb, info.Effects
+	c.diag.draws = c.diag.draws || info.Effects.Has(drawing)
+	c.pins.held &^= pinFoundRows
+	c.pins.add(pinsOf(info.Effects))
+	if info.Effects.Has(myscan.EffSetGlobal|myscan.EffDDL|myscan.EffAdmin) && changesSessions(sql, info.Effects) {
+		u.change |= changeSessions
+	}
+	if info.Effects.Has(myscan.EffDiag | myscan.EffSessionRead | myscan.EffSequence | myscan.EffSequenceRead) {
+		fw.noteReads(sql, info)
+	}
+	if info.Effects.Has(myscan.EffSet) {
+		c.settings.noteSet(u, info)
+		c.settings.noteUntold(u, info)
+	}
+	if info.Effects.Has(myscan.EffUnknownFunc) && info.Effects.Has(myscan.EffUserVarRead) {
+		c.pins.add(pinUserVar) // perhaps it is for a result
+	}
+	switch info.Verb {
+	case myscan.VerbXA:
+		if words := strings.Fields(plainText(strings.ToLower(sql))); len(words) > 1 && info.Count == 1 && (words[1] == "commit" || words[1] == "rollback") {
+			u.change |= changeXAEnd
+		}
+	case myscan.VerbPrepare:
+		if name := strings.ToLower(info.Name); !slices.Contains(c.pins.named, name) {
+			c.pins.named = append(c.pins.named, strings.Clone(name))
+		}
+	case myscan.VerbDeallocate:
+		u.change |= changeDeallocate
+		name := strings.ToLower(info.Name)
+		c.pins.named = slices.DeleteFunc(c.pins.named, func(have string) bool { return have == name })
+	case myscan.VerbUnlock:
+		if strings.Contains(strings.ToLower(sql), "table") { // not INSTANCE, not a BACKUP lock
+			u.change |= changeUnlock
+		}
+	}
+	if info.Effects.Has(myscan.EffTableLock) {
+		if info.Verb == myscan.VerbLock || info.Verb == myscan.VerbAdmin || info.Count != 1 {
+			c.pins.noteTableLocks(info)
+		}
+	}
+	c.pins.noteReached(info.Effects, sql)
+	if info.Effects.Has(myscan.EffQuit) || info.Effects.Has(myscan.EffTxEnd) && c.settings.releases(sql, info) {
+		u.change |= changeQuit
+	}
+	if info.Effects.Has(myscan.EffLock | myscan.EffRelease) {
+		c.pins.noteLocks(u, sql)
+	}
+}
+
+// noteReads pins a session that asks for what its connection alone knows.
+func (fw *forwarder) noteReads(sql string, info *myscan.Statement) {
+	c := fw.c
+	if info.Effects.Has(myscan.EffDiag) {
+		c.pins.add(pinDiag)
+	}
+	if info.Effects.Has(myscan.EffSessionRead) && strings.Contains(strings.ToLower(sql), "connection_id") {
+		c.pins.add(pinConnection) // so that a KILL of that number finds it
+	}
+	if info.Effects.Has(myscan.EffSequenceRead) {
+		c.p.keepSequences = true
+	}
+	if info.Effects.Has(myscan.EffSequence) && (c.pins.held != 0 || c.inTx()) {
+		c.link.sequencer = c // as long as it keeps the connection
+	}
+}
+
+// drawing are the effects of statements that may use a sequence, be it in the DEFAULT of
+// a column.
+const drawing = myscan.EffWrites | myscan.EffSequence | myscan.EffLoad | myscan.EffUnknownFunc | myscan.EffUnknown | myscan.EffMulti

@@ -1,0 +1,415 @@
+package mysql
+
+import (
+	"io"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file is the client without a backend: which way each command takes.
+
+// A router is the way out of a client without a backend: it chooses where each command
+// runs, beside the reads of others, in a group, or on a backend of its own.
+type router struct{ c *client }
+
+// own deals with the commands that weir answers itself, whether the client
+// has a backend or not, and reports whether it did.
+func (rt *router) own(cmd byte, msg []byte) bool {
+	c := rt.c
+	switch cmd {
+	case mywire.ComQuit:
+		c.s.Close(io.EOF) // as it asks
+		return true
+	case mywire.ComStmtClose:
+		if id, err := mywire.ParseStmtID(msg[mywire.HeaderLen:]); err == nil {
+			if cs := c.stmts.get(id); cs != nil {
+				c.stmts.unname(cs)
+				c.stmts.repin()
+				if c.link != nil {
+					c.quietSoon()
+				}
+			}
+		}
+		return true
+	case mywire.ComBinlogDump, mywire.ComBinlogDumpGTID, mywire.ComTableDump, mywire.ComRegisterSlave, mywire.ComClone:
+		c.back.refuseHere(mywire.NewError(mywire.ErrNotSupportedYet, "weir does not carry replication: connect to the server itself"))
+		return true
+	case mywire.ComQuery, mywire.ComStmtPrepare, mywire.ComStmtExecute, mywire.ComStmtSendLongData, mywire.ComStmtFetch, mywire.ComStmtReset,
+		mywire.ComStmtBulkExecute, mywire.ComProcessKill, mywire.ComInitDB, mywire.ComFieldList, mywire.ComCreateDB, mywire.ComDropDB, mywire.ComRefresh, mywire.ComShutdown,
+		mywire.ComStatistics, mywire.ComProcessInfo, mywire.ComDebug, mywire.ComPing, mywire.ComChangeUser, mywire.ComSetOption, mywire.ComResetConnection:
+		return false
+	}
+	c.back.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
+	return true
+}
+
+// killOwn runs a COM_PROCESS_KILL of a number that weir has given, and reports
+// whether it is one.
+func (rt *router) killOwn(msg []byte) bool {
+	id, err := mywire.ParseProcessKill(msg[mywire.HeaderLen:])
+	if err != nil || !isOurs(uint64(id)) {
+		return false
+	}
+	rt.c.kill(id, false)
+	return true
+}
+
+// feed takes the next command of a client without a backend. It returns how
+// much of msg it consumed: 0 if the client waits.
+func (rt *router) feed(cmd byte, msg []byte) int {
+	c := rt.c
+	switch cmd {
+	case mywire.ComQuery:
+		return rt.query(msg)
+	case mywire.ComStmtPrepare:
+		return rt.prepare(msg)
+	case mywire.ComStmtExecute:
+		return rt.execute(msg)
+	}
+	if c.inflight > 0 {
+		return 0
+	}
+	switch cmd {
+	case mywire.ComPing:
+		c.back.done()
+	case mywire.ComStmtReset:
+		if c.stmts.find(cmd, msg[mywire.HeaderLen:]) != nil {
+			c.back.done()
+		}
+	case mywire.ComResetConnection:
+		c.resetSession()
+		c.back.done()
+	case mywire.ComChangeUser:
+		c.login.changeUser(msg)
+	case mywire.ComProcessKill:
+		if !rt.killOwn(msg) {
+			return rt.needBackend() // a number of the server's
+		}
+	case mywire.ComSetOption:
+		if !rt.setOption(msg) {
+			return rt.needBackend()
+		}
+	default:
+		return rt.needBackend()
+	}
+	return len(msg)
+}
+
+// setOption switches several statements in one text on or off, which takes
+// another class of backends. It reports false if weir could not open one of those.
+func (rt *router) setOption(msg []byte) bool {
+	c := rt.c
+	option, err := mywire.ParseSetOption(msg[mywire.HeaderLen:])
+	if err != nil || option > mywire.OptionMultiStatementsOff {
+		c.back.refuseHere(mywire.NewError(mywire.ErrUnknownCommand, "Unknown command"))
+		return true
+	}
+	caps := c.caps | mywire.CapMultiStatements
+	if option == mywire.OptionMultiStatementsOff {
+		caps &^= mywire.CapMultiStatements
+	}
+	key := c.p.key
+	key.caps = caps & classCaps
+	if !c.l.srv.mayDial(key) {
+		return false
+	}
+	c.caps = caps
+	c.p = c.l.pool(key) // which learns the client's statements when they are used
+	c.settings.readMode()
+	c.s.Out = mywire.AppendEnd(c.s.OutBuf(), 1, c.caps, &mywire.OK{Status: c.status})
+	c.s.Touch()
+	return true
+}
+
+// query takes a text.
+func (rt *router) query(msg []byte) int {
+	c := rt.c
+	payload, _, err := mywire.Payload(msg)
+	if err != nil {
+		c.protocolError("malformed packet")
+		return len(msg)
+	}
+	sql := text(payload[1:])
+	info := myscan.Scan(sql, c.texts.mode)
+	if info.Hints.Bad != nil {
+		c.diag.complain(&info.Hints)
+	}
+	if c.inflight == 0 && (rt.intercept(sql, &info) || c.diag.refuses(mywire.ComQuery, sql, &info)) {
+		return len(msg)
+	}
+	if !c.texts.reach(sql, &info) {
+		return rt.needBackend()
+	}
+	switch routeOf(&info) {
+	case routeRead:
+		sh := c.p.shape(sql, c.texts.mode, info.Verb)
+		if !rt.mayShare(sh.Sharable()) {
+			return rt.needBackend()
+		}
+		if c.inflight > 0 && (!rt.mayFollow(nil) || sh.Stalled(c.l.Now)) {
+			return 0
+		}
+		u := rt.unitOf(mywire.ComQuery, msg)
+		u.shape, u.verb = sh, info.Verb
+		c.p.sharing.run(u)
+		return len(msg)
+	case routeWrite:
+		window, ok := rt.batchWindow(&info.Hints)
+		if !ok {
+			break
+		}
+		if c.inflight > 0 {
+			return 0
+		}
+		ln := rt.laneForText(sql, &info, window)
+		if ln == nil {
+			break
+		}
+		u := rt.unitOf(mywire.ComQuery, msg)
+		u.shape, u.verb, u.effects = c.p.shape(sql, c.texts.mode, info.Verb), info.Verb, info.Effects
+		u.generated = ln.rows != nil
+		ln.push(u)
+		return len(msg)
+	}
+	return rt.needBackend()
+}
+
+// prepare takes a text to be prepared.
+func (rt *router) prepare(msg []byte) int {
+	c := rt.c
+	if c.inflight > 0 {
+		return 0
+	}
+	if !c.p.facts.known {
+		return rt.needBackend() // which tells in what character set the text is to be read
+	}
+	payload, _, err := mywire.Payload(msg)
+	if err != nil {
+		c.protocolError("malformed packet")
+		return len(msg)
+	}
+	st := c.p.intern(c.set, payload[1:], c.texts.mode, false)
+	if !c.stmts.described(st) {
+		return rt.needBackend()
+	}
+	if len(c.stmts.byID) >= maxClientStmts {
+		c.back.refuseHere(tooManyStatements())
+		return len(msg)
+	}
+	if st.info.Hints.Bad != nil {
+		c.diag.complain(&st.info.Hints)
+	}
+	c.stmts.describe(st)
+	return len(msg)
+}
+
+// execute takes an execution of a prepared statement.
+func (rt *router) execute(msg []byte) int {
+	c := rt.c
+	payload, _, err := mywire.Payload(msg)
+	if err != nil {
+		c.protocolError("malformed packet")
+		return len(msg)
+	}
+	if c.inflight > 0 {
+		if id, err := mywire.ParseStmtID(payload); err != nil || c.reader == nil || c.stmts.get(id) == nil {
+			return 0
+		}
+	}
+	cs := c.stmts.find(mywire.ComStmtExecute, payload)
+	if cs == nil {
+		return len(msg)
+	}
+	st := cs.st
+	if c.inflight == 0 && c.diag.refuses(mywire.ComStmtExecute, st.sql, &st.info) {
+		return len(msg)
+	}
+	m, err := mywire.ParseExecute(payload, st.params, 0)
+	if !st.reach(c) {
+		return rt.needBackend()
+	}
+	if err != nil || m.Cursor() || cs.own != 0 || st.private {
+		return rt.needBackend()
+	}
+	switch st.route {
+	case routeRead:
+		if !rt.mayShare(st.shape.Sharable()) {
+			break
+		}
+		if c.inflight > 0 && (!rt.mayFollow(st) || st.shape.Stalled(c.l.Now)) {
+			return 0
+		}
+		cs.noteTypes(&m)
+		u := rt.unitOf(mywire.ComStmtExecute, msg)
+		u.st, u.cs, u.shape, u.verb = st, cs, st.shape, st.info.Verb
+		c.p.sharing.run(u)
+		return len(msg)
+	case routeWrite:
+		window, ok := rt.batchWindow(&st.info.Hints)
+		if !ok {
+			break
+		}
+		if c.inflight > 0 {
+			return 0
+		}
+		cs.noteTypes(&m)
+		if m.CheckValues(cs.types, nil) != nil {
+			break // what is wrong with it must not reach others' values
+		}
+		ln := rt.laneForStmt(cs, window)
+		if ln == nil {
+			break
+		}
+		u := rt.unitOf(mywire.ComStmtExecute, msg)
+		u.st, u.cs, u.shape, u.verb, u.effects = st, cs, st.shape, st.info.Verb, st.info.Effects
+		u.generated = ln.rows != nil
+		ln.push(u)
+		return len(msg)
+	}
+	return rt.needBackend()
+}
+
+// mayShare tells whether a read may run beside those of other clients.
+func (rt *router) mayShare(sharable bool) bool {
+	c := rt.c
+	return sharable && c.pins.held == 0 && !c.p.facts.silent && c.autocommit() && c.p.facts.known &&
+		c.l.cfg.ReadLanes > 0 && c.l.cfg.Mode != session.ModeSession
+}
+
+// mayFollow tells whether one more shared read may be sent behind the client's
+// earlier ones, on the same backend, so that their answers come in order.
+func (rt *router) mayFollow(st *stmt) bool {
+	c := rt.c
+	b := c.reader
+	return b != nil && b.Mode == core.ModeShared && b.set == c.set && b.Depth() < core.MaxPipeline && b.Cancels == 0 && !b.Doomed &&
+		c.p.facts.pipelines && len(c.p.Reads) == 0 && len(c.again) == 0 && (st == nil || b.prepared[st] != nil)
+}
+
+// batchWindow tells whether a write is to join a group, and the most it may
+// wait for others: 0 is adaptive.
+func (rt *router) batchWindow(h *sqlscan.Hints) (time.Duration, bool) {
+	c := rt.c
+	cfg := c.l.cfg
+	if c.inTx() || !c.autocommit() || c.pins.held != 0 || c.p.facts.silent || c.settings.awaitsGTID() || cfg.Mode == session.ModeSession || !c.p.facts.known || !c.p.facts.pipelines {
+		return 0, false
+	}
+	switch h.Batch.Kind {
+	case sqlscan.BatchOff:
+		return 0, false
+	case sqlscan.BatchAuto:
+		return 0, true
+	case sqlscan.BatchWindow:
+		return h.Batch.Window, true
+	}
+	return cfg.BatchDefault(c.p.key.database, c.p.key.user)
+}
+
+// intercept answers what is meant for weir itself, and reports whether it did.
+func (rt *router) intercept(sql string, info *myscan.Statement) bool {
+	c := rt.c
+	switch {
+	case info.Effects.Has(myscan.EffWeirShow) && info.Count == 1 && info.Verb == myscan.VerbShow:
+		t := c.weirStatus()
+		rows := make([][][]byte, len(t.Rows))
+		for i, r := range t.Rows {
+			for _, cell := range r {
+				rows[i] = append(rows[i], []byte(cell))
+			}
+		}
+		c.reply(mywire.AppendTextResult(nil, c.caps, c.status, t.Cols, rows))
+	case info.Verb == myscan.VerbKill && info.Count == 1 && !info.Kill.QueryID && isOurs(info.Kill.ID):
+		c.kill(uint32(info.Kill.ID), info.Kill.Query)
+	case c.l.cfg.Mode == session.ModeStatement && info.Effects.Has(myscan.EffTxBegin):
+		c.back.refuseHere(mywire.NewError(mywire.ErrNotSupportedYet, "weir: transactions are refused in mode statement (--mode)"))
+	default:
+		return false
+	}
+	return true
+}
+
+// unitOf makes a unit of a whole message, which it copies.
+func (rt *router) unitOf(cmd byte, msg []byte) *unit {
+	c := rt.c
+	u := c.l.newUnit(unitClient, cmd)
+	u.c, u.seq = c, answerSeq(msg)
+	u.raw = append(u.raw[:0], msg...)
+	u.queuedAt = c.l.Now
+	c.inflight++
+	c.stats.units++
+	return u
+}
+
+// needBackend queues the client for a backend of its own. It returns 0: nothing
+// is consumed until there is one.
+func (rt *router) needBackend() int {
+	c := rt.c
+	if c.inflight > 0 {
+		return 0 // in order: after its earlier units are answered
+	}
+	c.p.queueClient(c)
+	return 0
+}
+
+// laneForStmt finds the lane for the execution of a prepared write, or nil.
+func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) *lane {
+	c := rt.c
+	p, st := c.p, cs.st
+	if st.rows && c.settings.strict && !p.l.cfg.NoRowsLane && st.insert.Params > 0 && !st.insert.Returning && st.quiet {
+		f := p.tables.look(p, c.set, st.insert.Schema, st.insert.Table)
+		if f.state == tableUnknown {
+			return nil
+		}
+		if f.state == tablePlain && f.generates(&st.insert) && (f.auto == "" || !p.facts.galera) && st.shape.Groupable() {
+			return p.lanes.of(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, st) })
+		}
+	}
+	return rt.transactionLane(st.sql, window)
+}
+
+// laneForText finds the lane for a text, or nil.
+func (rt *router) laneForText(sql string, info *myscan.Statement, window time.Duration) *lane {
+	c := rt.c
+	p := c.p
+	if info.Verb == myscan.VerbInsert && c.settings.strict && !p.l.cfg.NoRowsLane {
+		if ins, ok := myscan.Insert(sql, c.texts.mode); ok && ins.Params == 0 && !ins.Returning && quiet(ins.Tuple, c.texts.mode) {
+			f := p.tables.look(p, c.set, ins.Schema, ins.Table)
+			if f.state == tableUnknown {
+				return nil
+			}
+			sh := p.shape(sql, c.texts.mode, info.Verb)
+			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && sh.Groupable() {
+				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
+				ln := p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, sql, c.texts.mode) })
+				if ln.rows.insert.Compatible(ins) {
+					return ln
+				}
+			}
+		}
+	}
+	return rt.transactionLane(sql, window)
+}
+
+// transactionLane is the lane of any other write to a table that takes back what
+// fails.
+func (rt *router) transactionLane(sql string, window time.Duration) *lane {
+	c := rt.c
+	p := c.p
+	if p.l.cfg.NoSoloLane {
+		return nil
+	}
+	if c.diag.keepsIDs {
+		if info := myscan.Scan(sql, c.texts.mode); c.diag.murky(sql, &info, false) {
+			return nil
+		}
+	}
+	schema, table, ok := myscan.Target(sql, c.texts.mode)
+	if !ok || p.tables.look(p, c.set, schema, table).state != tablePlain {
+		return nil
+	}
+	return p.lanes.transaction(c.set, window)
+}

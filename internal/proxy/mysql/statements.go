@@ -1,0 +1,292 @@
+package mysql
+
+import (
+	"encoding/binary"
+
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// statements are the prepared statements of the client, by the numbers that it has for
+// them.
+type statements struct {
+	c *client
+
+	byID map[uint32]*clientStmt
+	last *clientStmt // prepared last: MariaDB's clients call it -1
+	seq  uint32
+}
+
+// name gives the client a statement of its own.
+func (ss *statements) name(st *stmt) *clientStmt {
+	for {
+		ss.seq++
+		if ss.seq != 0 && ss.seq != lastPrepared && ss.byID[ss.seq] == nil {
+			break
+		}
+	}
+	cs := &clientStmt{id: ss.seq, st: st}
+	if ss.byID == nil {
+		ss.byID = make(map[uint32]*clientStmt)
+	}
+	ss.byID[cs.id] = cs
+	ss.last = cs
+	st.refs++
+	return cs
+}
+
+// A clientStmt is a prepared statement as its client knows it.
+type clientStmt struct {
+	id    uint32
+	st    *stmt
+	types []byte // of the parameters, as the client sent them last
+	long  bool   // the client has sent long data for the next execution
+	// own is an instance on the client's present backend that nobody shares: one
+	// with a cursor or with long data. 0: none.
+	own    uint32
+	cursor bool
+}
+
+// lastPrepared is what MariaDB's clients call the statement that they prepared
+// last, without having waited for its number.
+const lastPrepared = 1<<32 - 1
+
+func (ss *statements) get(id uint32) *clientStmt {
+	if id == lastPrepared && ss.onMariaDB() {
+		return ss.last
+	}
+	return ss.byID[id]
+}
+
+// find finds what a command is about. Without it the client is told, as by
+// the server.
+func (ss *statements) find(cmd byte, payload []byte) *clientStmt {
+	id, err := mywire.ParseStmtID(payload)
+	if err != nil {
+		ss.c.protocolError("malformed packet")
+		return nil
+	}
+	cs := ss.get(id)
+	if cs == nil && mywire.HasAnswer(cmd) {
+		name := map[byte]string{mywire.ComStmtFetch: "mysqld_stmt_fetch", mywire.ComStmtReset: "mysqld_stmt_reset"}[cmd]
+		if name == "" {
+			name = "mysqld_stmt_execute"
+		}
+		if !ss.onMariaDB() {
+			name = "mysql_stmt_precheck"
+		}
+		ss.c.back.refuseHere(mywire.NewError(mywire.ErrUnknownStatement, "Unknown prepared statement handler (%d) given to %s", id, name))
+	}
+	return cs
+}
+
+// noCursor is the server's error for a fetch without a cursor.
+func (ss *statements) noCursor(id uint32) *mywire.Error {
+	format := "The statement (%d) has no open cursor."
+	if ss.onMariaDB() {
+		format = format[:len(format)-1]
+	}
+	return mywire.NewError(mywire.ErrNoCursor, format, id)
+}
+
+// unname forgets a statement of the client.
+func (ss *statements) unname(cs *clientStmt) {
+	ss.dropOwn(cs)
+	cs.st.refs--
+	delete(ss.byID, cs.id)
+	if ss.last == cs {
+		ss.last = nil
+	}
+}
+
+// forget forgets all.
+func (ss *statements) forget() {
+	for _, cs := range ss.byID {
+		cs.st.refs--
+	}
+	ss.byID, ss.last = nil, nil
+}
+
+// onMariaDB tells what the server is, also while the pool has met none yet.
+func (ss *statements) onMariaDB() bool {
+	c := ss.c
+	if c.p.facts.text != "" {
+		return c.p.facts.mariadb
+	}
+	g := c.l.srv.known.get()
+	return g != nil && g.IsMariaDB()
+}
+
+// described tells whether describe can answer.
+func (ss *statements) described(st *stmt) bool {
+	return len(st.answer) > 0 && ss.c.l.Now-st.at < answerKeep && ss.c.pins.held&^pinHarmless == 0
+}
+
+// describe answers COM_STMT_PREPARE from what the server said of the same text a
+// moment ago.
+func (ss *statements) describe(st *stmt) {
+	c := ss.c
+	cs := ss.name(st)
+	s := c.s
+	at := len(s.OutBuf())
+	s.Out = append(s.OutBuf(), st.answer...)
+	mywire.SetStmtID(s.Out[at:], cs.id)
+	ss.restate(s.Out[at:])
+	s.Touch()
+	c.idleSince = c.l.Now
+	c.stats.units++
+	c.diag.last.clear()
+}
+
+// restate puts the client's status into the EOF packets of a description, which
+// have that of the session for which the server made it.
+func (ss *statements) restate(answer []byte) {
+	for len(answer) >= mywire.HeaderLen {
+		n, _, _ := mywire.Peek(answer)
+		if payload := answer[mywire.HeaderLen : mywire.HeaderLen+n]; mywire.IsEOF(payload) {
+			binary.LittleEndian.PutUint16(payload[3:], uint16(ss.c.status))
+		}
+		answer = answer[mywire.HeaderLen+n:]
+	}
+}
+
+// prepared answers the client's COM_STMT_PREPARE.
+func (ss *statements) prepared(b *backend, u *unit) {
+	if !u.failed {
+		b.learned(u.st, u)
+		mywire.SetStmtID(u.resp, ss.name(u.st).id)
+	}
+	ss.c.reply(u.resp)
+}
+
+// learn has a statement prepared on the client's backend; the client's
+// command waits.
+func (ss *statements) learn(st *stmt) {
+	c := ss.c
+	c.state.enter(stateAsking)
+	c.link.learn(st, func(err *mywire.Error) {
+		if c.s.Closed || c.link == nil {
+			return
+		}
+		if err != nil {
+			c.state.leave(stateAsking)
+			// It was prepared before, elsewhere: the schema has changed, or the
+			// server has too many statements.
+			c.l.Post(func() {
+				if !c.s.Closed {
+					c.refuse(err)
+					c.quietSoon()
+				}
+			})
+			return
+		}
+		c.fwd.goOn()
+	})
+}
+
+// instanceOf is the number by which the linked backend knows the statement.
+func (ss *statements) instanceOf(cs *clientStmt) uint32 {
+	if cs.own != 0 {
+		return cs.own
+	}
+	return ss.c.link.use(cs.st)
+}
+
+// ownInstance prepares the statement once more for this client alone, for what
+// must not be shared: cursors and long data.
+func (ss *statements) ownInstance(cs *clientStmt) {
+	c := ss.c
+	b := c.link
+	c.state.enter(stateAsking)
+	b.prepareAway(cs.st, func(u *unit) {
+		if c.s.Closed || c.link == nil {
+			return
+		}
+		if u.err != nil {
+			c.state.leave(stateAsking)
+			err := u.err
+			c.l.Post(func() {
+				if !c.s.Closed {
+					c.refuse(err)
+					c.quietSoon()
+				}
+			})
+			return
+		}
+		m, err := mywire.ParsePrepared(u.resp[mywire.HeaderLen:])
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		cs.own = m.StmtID
+		c.pins.held |= pinCursor // whatever the command has to wait for still
+		c.fwd.goOn()
+	})
+}
+
+// dropOwn closes the statement's own instance on the linked backend.
+func (ss *statements) dropOwn(cs *clientStmt) {
+	c := ss.c
+	if cs.own != 0 && c.link != nil {
+		c.link.s.Out = mywire.AppendStmtClose(c.link.s.OutBuf(), cs.own)
+		c.link.s.Touch()
+	}
+	cs.own, cs.long, cs.cursor = 0, false, false
+}
+
+// settleOwn closes a statement's own instance when its purpose has ended.
+func (ss *statements) settleOwn(u *unit) {
+	cs := u.cs
+	if cs == nil || cs.own == 0 {
+		return
+	}
+	ended := u.failed || u.cmd == mywire.ComStmtReset || u.ok.Status&mywire.StatusLastRowSent != 0 ||
+		(u.cmd == mywire.ComStmtExecute && u.ok.Status&mywire.StatusCursorExists == 0)
+	if u.cmd == mywire.ComStmtFetch && u.failed {
+		ended = false // the cursor may still be open
+	}
+	if !ended {
+		cs.long = false
+		return
+	}
+	ss.dropOwn(cs)
+	ss.repin()
+}
+
+// repin drops the pins of statements' own instances when there are none.
+func (ss *statements) repin() {
+	for _, cs := range ss.byID {
+		if cs.own != 0 {
+			return
+		}
+	}
+	ss.c.pins.held &^= pinLongData | pinCursor
+}
+
+// noteTypes keeps the types that an execution carries, for those that carry none.
+func (cs *clientStmt) noteTypes(m *mywire.ExecuteMsg) {
+	if m.NewTypes {
+		cs.types = append(cs.types[:0], m.Types...)
+	}
+}
+
+// typesIn keeps the types in the beginning of an execution. It tells whether there
+// are any, and whether they are here.
+func (cs *clientStmt) typesIn(payload []byte) (known, here bool) {
+	at := 10 + mywire.NullsLen(cs.st.params)
+	if cs.st.params == 0 {
+		return true, true
+	}
+	if len(payload) <= at {
+		return false, false
+	}
+	types := payload[at+1:]
+	if payload[at] != 1 || len(types) < 2*cs.st.params {
+		return false, payload[at] != 1
+	}
+	cs.types = append(cs.types[:0], types[:2*cs.st.params]...)
+	return true, true
+}
+
+func tooManyStatements() *mywire.Error {
+	return mywire.NewError(mywire.ErrTooManyStatements, "Can't create more than %d prepared statements in one session of weir", maxClientStmts)
+}

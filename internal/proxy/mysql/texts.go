@@ -1,0 +1,50 @@
+package mysql
+
+import (
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
+)
+
+// texts are what the client sends to be run: how they are to be read, and what became
+// known of those that ran unjudged.
+type texts struct {
+	c *client
+
+	mode    myscan.Mode       // how its texts are to be read
+	scanned *myscan.Statement // of the long text that is to be passed on next
+	// namedEffects are what those may do; unjudged are texts that ran while the
+	// catalog was not known to say what they do.
+	namedEffects myscan.Effect
+	unjudged     []unjudged
+}
+
+// scan reads a text. It reports false if that happens elsewhere, and the command is
+// to be looked at again afterwards.
+func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
+	c := tx.c
+	if len(sql) <= maxScanned {
+		return myscan.Scan(sql, tx.mode), true
+	}
+	if tx.scanned != nil {
+		info, tx.scanned = *tx.scanned, nil
+		return info, true
+	}
+	c.state.enter(stateAsking)
+	l, mode, own := c.l, tx.mode, strings.Clone(sql)
+	l.srv.Background.Go(func() {
+		info := myscan.Scan(own, mode)
+		l.Post(func() {
+			if !c.s.Closed && c.link != nil {
+				tx.scanned = &info
+				c.fwd.goOn()
+			}
+		})
+	})
+	return info, false
+}
+
+// maxScanned is the length of a text from which on it is read away from the loop:
+// a megabyte takes some 10 ms, in which the loop would serve nobody. Such a text
+// has no shape of its own.
+const maxScanned = 256 << 10

@@ -1,0 +1,252 @@
+package mysql
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// transport is the client's socket: commands are cut from its bytes, and those of a message
+// that is not read whole are passed on or dropped.
+type transport struct {
+	c *client
+
+	apartOn *backend // runs one of them apart, and waits for the client to read
+	pass    int      // bytes of the present packet that are still to be passed on
+	streams bool     // ... and another packet of the same message follows
+	drop    int      // bytes of the present message that go nowhere
+	taken   uint64   // bytes that it had read at takenAt; see checkReading
+	takenAt time.Duration
+}
+
+// WantsMore: a message is never larger than the configured limit, which OnData
+// checks; until then reading goes on.
+func (c *client) WantsMore() bool {
+	if c.state == stateWaiting || c.inflight > 0 || c.cur != nil {
+		return false // its bytes are held until then
+	}
+	n, ok := mywire.Message(c.s.In)
+	return !ok || n > len(c.s.In)
+}
+
+// OnData takes the client's commands one by one.
+func (c *client) OnData(p []byte) int {
+	i := 0
+	for i < len(p) && !c.s.Closed {
+		if c.s.Closing {
+			return len(p)
+		}
+		if c.transport.drop > 0 || c.transport.pass > 0 || c.transport.streams {
+			n := c.transport.through(p[i:])
+			if n == 0 {
+				return i
+			}
+			i += n
+			continue
+		}
+		if c.state == stateSending {
+			n := c.transport.feedFile(p[i:])
+			if n == 0 {
+				return i
+			}
+			i += n
+			continue
+		}
+		if c.state != stateOpen || c.cur != nil {
+			return i
+		}
+		if c.s.Pending() > maxClientOut {
+			c.s.HoldBack(c.s) // who does not read is not served
+			return i
+		}
+		attempt := c.fwd.attempt
+		used := c.feed(p[i:])
+		if used == 0 && (c.link == nil || c.fwd.attempt == attempt) {
+			return i
+		}
+		i += used // nothing if a backend was linked just now, the first or another: it gets the same bytes
+	}
+	return i
+}
+
+// feed takes one command. It returns how much of p it consumed: 0 means that
+// more is needed, or that the client waits.
+func (c *client) feed(p []byte) int {
+	size, seq, ok := mywire.Peek(p)
+	if !ok || (size > 0 && len(p) == mywire.HeaderLen) {
+		return 0
+	}
+	if c.login.packs {
+		if whole := size > 0 && len(p) >= mywire.HeaderLen+size; len(p) < mywire.TellsCompressed && (!whole || p[mywire.HeaderLen] == 0) {
+			return 0
+		}
+		if c.login.refusesCompression(p) {
+			return len(p)
+		}
+	}
+	if c.inflight > 0 && (seq != 0 || size == 0 || !mayFollowOthers(p[mywire.HeaderLen])) {
+		return 0 // what weir says to it comes after what is under way
+	}
+	if seq != 0 || size == 0 {
+		c.protocolError("packets out of order")
+		return len(p)
+	}
+	n, whole := mywire.Message(p)
+	if n > c.l.cfg.MaxMessage && c.inflight > 0 {
+		return 0
+	}
+	if n > c.l.cfg.MaxMessage {
+		c.back.refuseHere(mywire.NewError(mywire.ErrPacketTooLarge, "Got a packet bigger than weir's limit of %d bytes (--max-message)", c.l.cfg.MaxMessage))
+		c.s.CloseAfterFlush()
+		return len(p)
+	}
+	whole = whole && n <= len(p)
+	if !whole && (c.link != nil || n <= maxWhole) && n <= maxGathered {
+		return 0
+	}
+	cmd := p[mywire.HeaderLen]
+	if !whole && c.link == nil {
+		return c.router.needBackend()
+	}
+	if !whole {
+		return c.fwd.stream(cmd, p)
+	}
+	msg := p[:n]
+	if handled := c.router.own(cmd, msg); handled {
+		return n
+	}
+	if c.link != nil {
+		return c.fwd.feed(cmd, msg)
+	}
+	return c.router.feed(cmd, msg)
+}
+
+// mayFollowOthers tells whether a command of a client that has others under way
+// is looked at before those are answered.
+func mayFollowOthers(cmd byte) bool {
+	return cmd == mywire.ComQuery || cmd == mywire.ComStmtExecute || cmd == mywire.ComStmtClose
+}
+
+// resume has the client's held bytes looked at again, later in this turn.
+func (c *client) resume() {
+	if len(c.s.In) > 0 && !c.resuming && !c.s.Closed {
+		c.resuming = true
+		c.l.Agenda.Session(c)
+	}
+}
+
+// Look looks at the held bytes again.
+func (c *client) Look() {
+	c.resuming = false
+	c.s.Consume()
+}
+
+// through passes on or drops what is here of a long message.
+func (tr *transport) through(p []byte) int {
+	if tr.drop > 0 {
+		n := min(tr.drop, len(p))
+		tr.drop -= n
+		return n
+	}
+	if tr.pass == 0 {
+		return tr.nextPacket(p)
+	}
+	n := min(tr.pass, len(p))
+	tr.pass -= n
+	tr.toServer(p[:n])
+	return n
+}
+
+// nextPacket begins to pass on a packet of a message that is not read whole. It
+// returns 0 while its header is not here.
+func (tr *transport) nextPacket(p []byte) int {
+	n, seq, ok := mywire.Peek(p)
+	if !ok {
+		return 0
+	}
+	tr.streams = n == mywire.MaxPayload
+	if tr.c.cur != nil {
+		tr.c.cur.seq = seq + 1
+	}
+	size := mywire.HeaderLen + n
+	have := min(size, len(p))
+	tr.toServer(p[:have])
+	tr.pass = size - have
+	return have
+}
+
+// toServer appends bytes for the linked backend.
+func (tr *transport) toServer(p []byte) {
+	b := tr.c.link
+	if b == nil {
+		return
+	}
+	b.s.Write(p)
+	if b.s.Pending() > maxClientOut {
+		b.s.HoldBack(tr.c.s)
+	}
+}
+
+// sendFile has the client send the file that the server asks for.
+func (tr *transport) sendFile() {
+	tr.c.state.enter(stateSending)
+	tr.c.resume()
+}
+
+// feedFile passes on one packet of a file. An empty one ends it.
+func (tr *transport) feedFile(p []byte) int {
+	n, seq, ok := mywire.Peek(p)
+	if !ok {
+		return 0
+	}
+	size := mywire.HeaderLen + n
+	have := min(size, len(p))
+	tr.toServer(p[:have])
+	tr.pass = size - have
+	if n == 0 {
+		tr.c.state.leave(stateSending)
+		tr.c.link.answer.Resume(seq + 1)
+	}
+	return have
+}
+
+func (c *client) OnDrained() {
+	if c.link != nil {
+		c.link.s.Throttle(false)
+	}
+	c.transport.letRead()
+	c.s.Throttle(false)
+	c.resume()
+}
+
+// letRead goes on with what runs apart for the client, if it was held back because the
+// client reads slowly.
+func (tr *transport) letRead() {
+	if b := tr.apartOn; b != nil {
+		tr.apartOn = nil
+		b.s.Throttle(false)
+	}
+}
+
+// checkReading disconnects a client that has taken nothing of its answer for long,
+// holds a backend by that, and keeps others waiting.
+func (tr *transport) checkReading() {
+	c := tr.c
+	limit := c.l.cfg.ClientWriteTimeout
+	if limit <= 0 || c.link == nil && tr.apartOn == nil || c.s.Pending() <= maxClientOut || c.s.Written != tr.taken {
+		tr.taken, tr.takenAt = c.s.Written, c.l.Now
+		return
+	}
+	if c.l.Now-tr.takenAt > limit && len(c.p.Excl) > 0 {
+		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
+	}
+}
+
+const (
+	// maxWhole bounds what weir gathers of a message before it decides: a
+	// longer one gets a backend of its own.
+	maxWhole = 256 << 10
+	// maxGathered bounds the messages that weir reads whole at all; a longer one
+	// is passed on unread, and pins.
+	maxGathered = 64 << 20
+)

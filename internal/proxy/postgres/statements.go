@@ -1,0 +1,305 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// statements are the prepared statements of the client, by its own names for them.
+type statements struct {
+	c *client
+
+	byName  map[string]*stmt
+	unnamed *stmt
+	// unnamedAt is the link during which the unnamed statement was parsed on
+	// the backend itself, unnamed there too; 0 if it was not.
+	unnamedAt uint64
+	leftovers bool     // SQL-prepared statements may be left on the backend
+	lent      []string // protocol-level statements that the backend has under the client's names
+}
+
+// name makes a client's name point to a statement.
+func (ss *statements) name(name string, st *stmt) {
+	st.refs++
+	if name == "" {
+		if ss.unnamed != nil {
+			ss.unnamed.refs--
+		}
+		ss.unnamed, ss.unnamedAt = st, 0
+		return
+	}
+	if old := ss.byName[name]; old != nil {
+		old.refs--
+	}
+	if ss.byName == nil {
+		ss.byName = make(map[string]*stmt)
+	}
+	ss.byName[name] = st
+}
+
+func (ss *statements) unname(name string) {
+	if name == "" {
+		if ss.unnamed != nil {
+			ss.unnamed.refs--
+			ss.unnamed = nil
+		}
+		return
+	}
+	if st := ss.byName[name]; st != nil {
+		st.refs--
+		delete(ss.byName, name)
+	}
+}
+
+// rename makes a client's name point to st, nil for nothing, as a message of u
+// asks, and remembers how to take it back.
+func (ss *statements) rename(u *unit, n parsedName) {
+	n.prev = ss.unnamed
+	if n.name != "" {
+		n.prev = ss.byName[n.name]
+	}
+	if n.st == nil {
+		ss.unname(n.name)
+	} else if n.prev != n.st || n.name == "" {
+		ss.name(n.name, n.st)
+	}
+	u.parsed = append(u.parsed, n)
+}
+
+// unparse takes back what the messages of a failed unit did to the client's
+// names, from the one that failed: the server skipped those behind it.
+func (ss *statements) unparse(u *unit) {
+	done := 0
+	for _, x := range u.exp[:min(u.expAt, len(u.exp))] {
+		if x.code == expParse || x.code == expOwnParse || x.code == expOwnClose {
+			done++
+		}
+	}
+	for i := len(u.parsed) - 1; i >= done; i-- {
+		n := &u.parsed[i]
+		now := ss.unnamed
+		if n.name != "" {
+			now = ss.byName[n.name]
+		}
+		if now != n.st {
+			continue // something later gave the name another meaning
+		}
+		refused := i == done && u.expAt < len(u.exp) && u.exp[u.expAt].code == expParse
+		if n.prev == nil || (refused && n.name == "") {
+			ss.unname(n.name) // a refused Parse ends the unnamed statement
+		} else if n.prev != n.st {
+			ss.name(n.name, n.prev)
+		}
+	}
+}
+
+func (ss *statements) replace(old, fresh *stmt) {
+	if ss.unnamed == old {
+		ss.name("", fresh)
+	}
+	for n, st := range ss.byName {
+		if st == old {
+			ss.name(n, fresh)
+		}
+	}
+}
+
+// named is the statement that the client knows by a name.
+func (ss *statements) named(name []byte) *stmt {
+	if len(name) == 0 {
+		return ss.unnamed
+	}
+	return ss.byName[text(cutName(name))]
+}
+
+// cutName is the part of a statement's name that tells it from others.
+func cutName(name []byte) []byte { return name[:min(len(name), nameLen)] }
+
+// nameLen is how much of a name the server looks at.
+const nameLen = 63
+
+// foreignName is the name under which a statement that weir does not know is
+// passed on. If the client has prepared some by SQL, it may be one of them: those
+// have their own names. Else it must not meet one of ours: the server will say that
+// it does not exist, and the error is translated back.
+func (ss *statements) foreignName(name []byte) string {
+	if ss.c.pins.held&pinPrepare != 0 && !bytes.HasPrefix(name, []byte(srvPrefix)) {
+		return string(name)
+	}
+	if len(name) > maxForeignName {
+		name = name[:maxForeignName]
+	}
+	return "client_" + string(name)
+}
+
+// maxForeignName bounds what is passed on of a name: the server ends a session
+// that names a statement in more than 10,000 bytes.
+const maxForeignName = 9000
+
+// known returns the shared statement for the body of a Parse message after its name,
+// nil if there is none yet. sql is its text.
+func (ss *statements) known(sql string, tail []byte) *stmt {
+	c := ss.c
+	if !c.texts.readable(sql) {
+		return nil
+	}
+	c.p.stmtKey(c.set, c.texts.lexical(), tail)
+	return c.p.stmts[string(c.p.keyBuf)]
+}
+
+// mustWait tells whether the linked client's statement can be prepared only when
+// what is under way has been answered.
+func (ss *statements) mustWait(st *stmt) bool {
+	c := ss.c
+	if st.lex.encoding == "" || c.link.Depth() == 0 {
+		return false
+	}
+	_, there := c.link.prepared[st]
+	return !there && c.texts.unsettled()
+}
+
+// reparse makes sure that a statement which is to be parsed again on the linked
+// backend is parsed as it was, and returns what is known of it then: nothing, if it
+// cannot be made sure. It reports false if what is under way must be answered first.
+func (ss *statements) reparse(st *stmt, unnamed bool) (info *reading, ok bool) {
+	c := ss.c
+	switch {
+	case st == nil:
+		return nil, true
+	case st.lex.encoding == "" || unnamed && ss.unnamedAt == c.fwd.linkSeq: // as it is, or there already
+	case c.cur == nil && ss.mustWait(st):
+		return nil, false
+	case c.cur == nil && st.elsewhere(c):
+		ss.needAs(st)
+	case ss.mustWait(st), st.elsewhere(c):
+		if _, there := c.link.prepared[st]; !there {
+			return &opaque, true
+		}
+	}
+	return &st.info, true
+}
+
+// needAs prepares a statement on the linked backend as it was parsed. It is for a
+// client that is between units.
+func (ss *statements) needAs(st *stmt) {
+	c := ss.c
+	b := c.link
+	if _, there := b.prepared[st]; there || c.tx == pgwire.StatusFailed {
+		return
+	}
+	read := func(as lexical) {
+		b.ask("SET client_encoding TO "+quoteLiteral(as.encoding)+"; SET standard_conforming_strings TO "+as.conforming, func(*unit) {})
+	}
+	now := b.lexical()
+	read(st.lex)
+	u := c.l.newUnit(unitHidden)
+	u.done = func(*unit) {}
+	b.Push(u, b.p.l.Now)
+	b.learn(u, st)
+	b.s.Out = pgwire.AppendSync(pgwire.AppendParseRaw(b.s.OutBuf(), st.srvName, st.tail))
+	b.s.Touch()
+	read(now)
+}
+
+// borrows tells whether a text names, by SQL, a protocol-level statement of the
+// client, which the backend does not have under the client's name.
+func (ss *statements) borrows(info *sqlscan.Statement) bool {
+	return (info.Verb == sqlscan.VerbExecute || info.Verb == sqlscan.VerbDeallocate) &&
+		ss.byName[info.Name] != nil && !slices.Contains(ss.lent, info.Name) && ss.c.tx != pgwire.StatusFailed
+}
+
+// lend prepares a protocol-level statement of the client under its
+// own name, because it is about to be named by SQL.
+func (ss *statements) lend(name string) *stmt {
+	c := ss.c
+	name = strings.Clone(name)
+	st := ss.byName[name]
+	c.p.current(st)
+	b := c.link
+	ss.lent = append(ss.lent, name)
+	u := c.l.newUnit(unitHidden)
+	u.done = func(*unit) {}
+	b.Push(u, b.p.l.Now)
+	out := pgwire.AppendParseRaw(b.s.OutBuf(), name, st.tail)
+	b.s.Out = pgwire.AppendSync(out)
+	b.s.Touch()
+	ss.leftovers = true
+	return st
+}
+
+// forgotten follows DISCARD ALL and DEALLOCATE ALL, when the server has carried
+// them out: it does so whatever becomes of the transaction. What else was sent in
+// the same text may have made new ones.
+func (ss *statements) forgotten(all bool) {
+	c := ss.c
+	b := c.link
+	clear(b.prepared)
+	for name := range ss.byName {
+		ss.unname(name)
+	}
+	ss.lent = nil
+	if all {
+		if c.pins.held&pinsSpoil != 0 {
+			b.Retired = true // it may hold what DISCARD ALL leaves
+		}
+		c.pins.held &= pinMode | pinLoad | pinUnknown | pinBackup | pinEncoding | pinsSeen
+		b.lastWriter, b.mixed = nil, false
+		c.forgetSequences(b)
+	}
+	c.pins.look = c.pins.look || c.pins.held&pinsSeen != 0
+}
+
+// restoreNames puts the client's own names back into errors that speak of
+// statements under weir's names.
+func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
+	switch e.Code {
+	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement, pgwire.CodeProtocolViolation:
+	default:
+		return msg
+	}
+	if strings.Contains(e.Message, `"client_`) {
+		return editError(msg, `"client_`, `"`)
+	}
+	_, srv, ok := strings.Cut(e.Message, `"`+srvPrefix)
+	if !ok {
+		return msg
+	}
+	srv, _, _ = strings.Cut(srv, `"`)
+	srv = srvPrefix + srv
+	name, ok := u.nameOf(srv)
+	if !ok {
+		return msg
+	}
+	return editError(msg, `"`+srv+`"`, `"`+name+`"`)
+}
+
+// nameOf returns the client's name for a statement that the server knows as srv.
+func (u *unit) nameOf(srv string) (string, bool) {
+	for _, n := range u.parsed {
+		if n.st != nil && n.st.srvName == srv {
+			return cmp.Or(n.given, n.name), true
+		}
+	}
+	c := u.c
+	if c == nil || (c.stmts.unnamed != nil && c.stmts.unnamed.srvName == srv) {
+		return "", true
+	}
+	for name, st := range c.stmts.byName {
+		if st.srvName == srv {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// editError replaces a part of the server's ErrorResponse and leaves all else,
+// the order of its fields too, as the server sent it.
+func editError(msg []byte, old, with string) []byte {
+	body := bytes.Replace(msg[pgwire.HeaderLen:], []byte(old), []byte(with), 1)
+	return pgwire.AppendMessage(nil, pgwire.ServerError, body)
+}

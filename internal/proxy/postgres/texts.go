@@ -1,0 +1,191 @@
+package postgres
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// texts are what the client sends to be run: how the server reads them, and what became
+// known of those that ran unjudged.
+type texts struct {
+	c *client
+
+	lex       lexical // as the client knows it
+	bytewise  bool    // its texts can be read byte by byte
+	lexicalTx bool    // the transaction under way has changed how they are read
+	// bodies: functions were made in the transaction under way; what they do is not
+	// known before it ends. madeBodies: it has ended.
+	bodies, madeBodies bool
+	makesSurely        bool                // not only perhaps
+	makes              bool                // relations, by a transaction that has not ended
+	unread             map[string]struct{} // texts that nothing was known of
+	unreadBytes        int
+	prepares           uint64    // the epoch in which the session first had SQL-prepared statements
+	long               *longRead // linked: the text of the next message, which is being read
+}
+
+// scan reads a text, which is the loop's afterwards, in the form in which
+// lexical.reads has it, unless it cannot be read.
+func (tx *texts) scan(sql string) reading {
+	if !tx.readable(sql) {
+		return opaque
+	}
+	t := &tx.c.l.text
+	t.Read(tx.lexical().reads(sql))
+	return tx.c.p.judge(scan(sql, t), t)
+}
+
+// scanNext reads a text that the linked client sends behind what is under way, of
+// which known is the statement if it was read before. It reports false if what is under
+// way must be answered first, or if the text is long and is being read.
+func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
+	c := tx.c
+	if known != nil {
+		c.p.current(known)
+		info = known.info
+	} else if len(sql) <= maxScanned || !tx.readable(sql) {
+		info = tx.scan(sql)
+	} else if info, ok = tx.scanLong(sql); !ok {
+		return opaque, false
+	}
+	if c.link.Depth() == 0 || info.Effects.Has(sqlscan.EffEncoding) || !(info.Effects.Has(sqlscan.EffBackslash) || !ascii(sql)) || !tx.unsettled() {
+		return info, true
+	}
+	return opaque, c.cur != nil // within a pipeline there will be no answer before its Sync
+}
+
+// lexical is how the server would read the client's next text, if nothing is
+// under way.
+func (tx *texts) lexical() lexical {
+	if tx.c.link != nil {
+		return tx.c.link.lexical()
+	}
+	return tx.lex
+}
+
+// readable tells whether weir reads a text as the server will: it is in a bytewise
+// encoding, or ASCII.
+func (tx *texts) readable(sql string) bool {
+	safe := tx.bytewise
+	if tx.c.link != nil {
+		safe = tx.c.link.bytewise
+	}
+	return safe || ascii(sql)
+}
+
+// unsettled tells whether a statement of the client that is under way may change
+// how the server reads the next one: the report of that comes with its answer.
+func (tx *texts) unsettled() bool {
+	b := tx.c.link
+	if b == nil {
+		return false
+	}
+	between := tx.c.cur == nil
+	return slices.ContainsFunc(b.Units(), func(u *unit) bool {
+		// A trigger may, too. Between units it costs little to wait for that; within
+		// a pipeline what a write leaves behind is looked at after the write.
+		return u.unsettles || between && u.effects.Has(sqlscan.EffWrites)
+	})
+}
+
+// unsettles tells whether a statement may change client_encoding or
+// standard_conforming_strings.
+func (tx *texts) unsettles(info *sqlscan.Statement) bool {
+	switch e := info.Effects; {
+	case e.Has(sqlscan.EffSetUnknown | sqlscan.EffSetConfig | sqlscan.EffUnknownFunc | sqlscan.EffUnknown | sqlscan.EffDiscardAll | sqlscan.EffPrepare | sqlscan.EffTouch):
+		return true
+	case e.Has(sqlscan.EffSet):
+		return slices.ContainsFunc(clauses(info), func(s sqlscan.SetClause) bool { return s.All || lexicalSetting(s.Name) })
+	case e.Has(sqlscan.EffTx):
+		return tx.lexicalTx
+	case e.Has(sqlscan.EffWrites) && e.Has(sqlscan.EffSessionRead): // UPDATE pg_settings
+		return true
+	}
+	return false
+}
+
+// told follows a report of a setting that the client has been given, and so knows.
+func (tx *texts) told(name, value string) {
+	if lexicalSetting(name) && tx.c.tx != pgwire.StatusIdle {
+		tx.lexicalTx = true
+	}
+	switch name {
+	case encodingName:
+		tx.lex.encoding, tx.bytewise = strings.Clone(value), bytewise[value]
+	case conformingName:
+		tx.lex.conforming = strings.Clone(value)
+	}
+}
+
+// shape is what is known of statements like a text that was just scanned.
+func (tx *texts) shape(sql string, info *reading) *sight.Shape {
+	c := tx.c
+	switch {
+	case info.Effects.Has(sqlscan.EffEncoding):
+		return c.p.unreadShape()
+	case len(sql) > maxScanned:
+		return c.p.shapes.Other()
+	}
+	return c.p.shape(tx.asRead(sql), info.Verb)
+}
+
+// asRead is a text that was just scanned. Another may have been judged since.
+func (tx *texts) asRead(sql string) *sqlscan.Text {
+	t := &tx.c.l.text
+	if as := tx.lexical().reads(sql); t.String() != as {
+		t.Read(as)
+	}
+	return t
+}
+
+// remember keeps a text that nothing was known of, to judge it when something is.
+func (tx *texts) remember(sql string) bool {
+	if tx.c.pins.held&pinUnread == 0 {
+		tx.unread, tx.unreadBytes = nil, 0
+	}
+	if _, ok := tx.unread[sql]; ok {
+		return true
+	}
+	if tx.unreadBytes += len(sql); tx.unreadBytes > maxRemembered || tx.c.pins.held&pinFunc != 0 {
+		return false
+	}
+	if tx.unread == nil {
+		tx.unread = make(map[string]struct{})
+	}
+	tx.unread[strings.Clone(sql)] = struct{}{}
+	return true
+}
+
+// rejudge judges what the client did while nothing was known. Without an index it
+// stays pinned.
+func (tx *texts) rejudge(x *index) {
+	c := tx.c
+	c.pins.held &^= pinUnread
+	if x == nil {
+		c.pins.add(pinFunc)
+	}
+	var t sqlscan.Text
+	for sql := range tx.unread {
+		t.Read(sql)
+		if x == nil {
+			break
+		}
+		info := x.judge(t.Scan(), &t)
+		if info.Effects.Has(sqlscan.EffTouch) {
+			c.settings.doubt(info.touches...)
+		}
+		c.pins.look = c.pins.look || info.makes
+		c.pins.add(pinsOf(info.Effects))
+	}
+	tx.unread = nil
+	if c.link != nil {
+		c.link.settle()
+	}
+}
+
+// maxRemembered bounds the texts that a client has judged afterwards, in bytes.
+const maxRemembered = 64 << 10

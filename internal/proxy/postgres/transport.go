@@ -1,0 +1,180 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// transport is the client's socket: messages are cut from its bytes, and those of a message
+// that is not read whole are passed on or dropped.
+type transport struct {
+	c *client
+
+	source  *backend      // runs a read of the client's apart, held back until its output is written
+	drop    int           // bytes of the present message that go nowhere
+	pass    int           // linked: bytes of the present message that are still to be passed on
+	taken   uint64        // bytes of its output that it had taken
+	takenAt time.Duration // ... when that was last looked at and had changed
+}
+
+// WantsMore: a message is never larger than the configured limit, which
+// frame checks; until then reading goes on.
+func (c *client) WantsMore() bool {
+	if c.state == stateWaiting || c.inflight > 0 {
+		return false
+	}
+	_, n, ok := pgwire.Peek(c.s.In)
+	return ok && n > len(c.s.In)
+}
+
+func (c *client) OnData(p []byte) int {
+	i := 0
+	for i < len(p) && !c.s.Closed {
+		if c.s.Closing {
+			return len(p)
+		}
+		if c.transport.drop > 0 {
+			n := min(c.transport.drop, len(p)-i)
+			c.transport.drop -= n
+			i += n
+			continue
+		}
+		if c.state == stateWaiting || !c.login.greeted {
+			return i
+		}
+		if c.cur == nil && c.transport.pass == 0 && c.s.Pending() > maxClientOut {
+			c.s.NotifyDrained() // it asks faster than it reads, and holds no backend meanwhile
+			return i
+		}
+		if c.transport.pass > 0 {
+			n := min(c.transport.pass, len(p)-i)
+			c.transport.pass -= n
+			c.transport.toServer(p[i : i+n])
+			i += n
+			continue
+		}
+		typ, n, ok := pgwire.Peek(p[i:])
+		if !ok {
+			return i
+		}
+		if n < pgwire.HeaderLen || n > c.l.cfg.MaxMessage {
+			c.protocolError("message of type %q is %d bytes long; the limit is %d", typ, n-1, c.l.cfg.MaxMessage)
+			return len(p)
+		}
+		switch typ {
+		case pgwire.ClientSync, pgwire.ClientFlush:
+			if n != pgwire.HeaderLen {
+				c.protocolError("message of type %q is %d bytes long", typ, n-1)
+				return len(p)
+			}
+		case pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute:
+			if n-1 > maxSmall { // the length does not count the type
+				c.protocolError("message of type %q is %d bytes long", typ, n-1)
+				return len(p)
+			}
+		}
+		if c.p.proof.stale && reads(typ) || c.link != nil && c.link.Held && typ != pgwire.ClientTerminate {
+			return i // looked at again when the functions that were made are known
+		}
+		linked := c.link != nil
+		var used int
+		if linked {
+			used = c.fwd.feed(typ, n, p[i:])
+		} else {
+			used = c.router.feed(typ, n, p[i:])
+		}
+		if used == 0 && (linked || c.link == nil) {
+			return i
+		}
+		i += used // nothing if a backend was linked just now: it gets the same bytes
+	}
+	return i
+}
+
+// reads tells whether a message has, or runs, a text that weir judges.
+func reads(typ byte) bool {
+	switch typ {
+	case pgwire.ClientQuery, pgwire.ClientParse, pgwire.ClientBind, pgwire.ClientFunction:
+		return true
+	}
+	return false
+}
+
+// maxSmall bounds messages that only name something, as the server does.
+const maxSmall = 10000
+
+// resume has the client's held bytes looked at again, later in this turn.
+func (c *client) resume() {
+	if len(c.s.In) > 0 && !c.resuming && !c.s.Closed {
+		c.resuming = true
+		c.l.Agenda.Session(c)
+	}
+}
+
+// Look looks at the held bytes again.
+func (c *client) Look() {
+	c.resuming = false
+	c.s.Consume()
+}
+
+// takeDrop consumes what is here of a message to be dropped.
+func (tr *transport) takeDrop(have int) int {
+	n := min(tr.drop, have)
+	tr.drop -= n
+	return n
+}
+
+// stream passes on a message of which perhaps only the beginning is here.
+func (tr *transport) stream(n int, p []byte) int {
+	have := min(n, len(p))
+	tr.toServer(p[:have])
+	tr.pass = n - have
+	return have
+}
+
+// toServer appends bytes for the linked backend.
+func (tr *transport) toServer(p []byte) {
+	b := tr.c.link
+	if b == nil {
+		return
+	}
+	b.s.Write(p)
+	if b.s.Pending() > maxClientOut {
+		b.s.HoldBack(tr.c.s)
+	}
+}
+
+func (c *client) OnDrained() {
+	if c.link != nil {
+		c.link.s.Throttle(false)
+	}
+	c.transport.freeSource()
+	c.resume()
+}
+
+// freeSource has the backend that was held back go on.
+func (tr *transport) freeSource() {
+	if b := tr.source; b != nil {
+		tr.source = nil
+		b.s.Throttle(false)
+	}
+}
+
+// checkReading disconnects a client that has taken nothing of its answer for long,
+// holds a backend by that, and keeps others waiting.
+func (tr *transport) checkReading() {
+	c := tr.c
+	limit := c.l.cfg.ClientWriteTimeout
+	if limit <= 0 || (c.link == nil && tr.source == nil) || c.s.Pending() <= maxClientOut || c.s.Written != tr.taken {
+		tr.taken, tr.takenAt = c.s.Written, c.l.Now
+		return
+	}
+	if c.l.Now-tr.takenAt > limit && c.p.keptWaiting() {
+		c.kick("it has read nothing of its answer for " + limit.String() + " while others wait for its backend (--client-write-timeout)")
+	}
+}
+
+// maxWhole bounds what weir gathers of one unit before it decides: a longer
+// one gets a backend of its own and is passed on as it comes.
+const maxWhole = 256 << 10
