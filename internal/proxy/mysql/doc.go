@@ -8,4 +8,56 @@
 // database in the session tracking that weir switches on for all its
 // connections. An ERR tells nothing, so where it may have ended a transaction,
 // weir asks.
+//
+// # The walk of an INSERT
+//
+// What a statement passes on its way to the server and back, file and function.
+// What is only asked on the way (texts.go, pins.go, diagnostics.go, settings.go,
+// statements.go) is not in it.
+//
+// Plain, outside a transaction and without a hint:
+//
+//	transport.go  client.OnData, client.feed        cut a command from what the socket has read
+//	router.go     router.feed, router.query         read the text: it needs a backend of its own
+//	router.go     router.needBackend
+//	queue.go      pool.queueClient                  takes a free one, or waits for pool.dispatch
+//	forwarder.go  client.attach                     links it, in the client's settings
+//	transport.go  client.Look, client.OnData        the same bytes again
+//	forwarder.go  forwarder.feed, forwarder.query   note what it does, and queue its unit
+//	transport.go  transport.toServer                the bytes leave at the end of the turn
+//	answer.go     backend.OnData, backend.emit      give the answer to the unit at the head
+//	backend.go    backend.ended                     the unit is complete
+//	answer.go     client.answered, back.settled     what it means for the session
+//	backend.go    backend.settle                    nothing else is under way
+//	answer.go     client.backendQuiet               gives the backend back
+//
+// In a lane, with the hint batch:
+//
+//	transport.go  client.OnData, client.feed        as above
+//	router.go     router.feed, router.query         it may join a group
+//	router.go     router.laneForText, router.unitOf copy it into a unit
+//	lane.go       lane.push                         queues the unit
+//	lane.go       lane.Look, lane.pump, lane.start  take a group and a backend
+//	rows.go       rowsPlan.gather                   a rows lane makes one statement of it
+//	lane.go       lane.send                         BEGIN, the writes, PING, COMMIT
+//	backend.go    backend.send                      each of them, at once
+//	answer.go     backend.OnData, backend.emit      gather the answer in the unit
+//	backend.go    backend.ended, backend.settle     when the last one is there
+//	lane.go       lane.backendQuiet, lane.conclude  what became of each member
+//	rows.go       group.conclude                    of a statement of several rows
+//	lane.go       lane.acknowledge                  writes the client's answer
+//	answer.go     back.grouped                      what it means for the session
+//
+// Pinned, or in a transaction: the client has its backend already.
+//
+//	transport.go  client.OnData, client.feed        as above
+//	forwarder.go  forwarder.feed, forwarder.query   note what it does, and queue its unit
+//	transport.go  transport.toServer                the bytes leave at the end of the turn
+//	answer.go     backend.OnData, backend.emit      as above
+//	backend.go    backend.ended                     as above
+//	answer.go     client.answered, back.settled     what it means for the session
+//	backend.go    backend.settle                    as above
+//	answer.go     client.backendQuiet               the client keeps it
+//
+// A prepared INSERT takes the same ways, by router.execute and forwarder.execute.
 package mysql
