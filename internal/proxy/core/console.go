@@ -51,6 +51,8 @@ type Side interface {
 	// that weir's own user connects to, or "".
 	Upstream() string
 	Database() string
+	// LetGo closes idle connections to the server that are no pool's.
+	LetGo()
 	// Options are the settings in force that both sides have; Settings are those
 	// that this one has beside them.
 	Options() *session.Options

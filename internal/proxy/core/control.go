@@ -201,6 +201,7 @@ func (s *Server[L]) pause(ctx context.Context, database string) error {
 	if err := s.onLoops(ctx, func(l L) { l.Pause(database) }); err != nil {
 		return err
 	}
+	s.side.LetGo()
 	return s.await(ctx, func(l L) int { return l.Backends(database) }, func() error {
 		if s.isPaused(database) {
 			return nil

@@ -59,6 +59,7 @@ type fakeServer struct {
 	options session.Options
 }
 
+func (s *fakeServer) LetGo()                    {}
 func (s *fakeServer) Database() string          { return "d" }
 func (s *fakeServer) Upstream() string          { return "192.0.2.1:5432" }
 func (s *fakeServer) Options() *session.Options { return &s.options }

@@ -45,6 +45,9 @@ func (s *Server) Upstream() string { return s.cfg().MySQL.Address }
 // Database implements core.Side.
 func (s *Server) Database() string { return s.cfg().MySQL.Database }
 
+// LetGo implements core.Side.
+func (s *Server) LetGo() { s.asker.close() }
+
 // Options implements core.Side.
 func (s *Server) Options() *session.Options { return &s.cfg().Options }
 

@@ -46,6 +46,9 @@ func (s *Server) Upstream() string { return s.cfg().Postgres.Address }
 // Database implements core.Side.
 func (s *Server) Database() string { return s.cfg().Postgres.Database }
 
+// LetGo implements core.Side.
+func (s *Server) LetGo() { s.lookups.letGo() }
+
 // Options implements core.Side.
 func (s *Server) Options() *session.Options { return &s.cfg().Options }
 

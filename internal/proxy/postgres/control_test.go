@@ -48,8 +48,13 @@ func (w *weir) paused() bool {
 // sessions counts the server's sessions in w's database.
 func (w *weir) sessions() (n int) {
 	w.tb.Helper()
-	conn := connect(w.tb, server(w.tb).DSN("postgres"))
-	if err := conn.QueryRow(ctxFor(w.tb), "SELECT count(*) FROM pg_stat_activity WHERE datname = $1", w.db).Scan(&n); err != nil {
+	ctx := ctxFor(w.tb)
+	conn, err := pgx.Connect(ctx, server(w.tb).DSN("postgres"))
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	err = conn.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = $1", w.db).Scan(&n)
+	if err := errors.Join(err, conn.Close(ctx)); err != nil { // each poll is a session of its own
 		w.tb.Fatal(err)
 	}
 	return n
@@ -449,4 +454,27 @@ func TestReloadUnderLoad(t *testing.T) {
 	if o := w.Options(); o.Mode != "auto" || o.PoolSize != 3 {
 		t.Errorf("in force: mode %s and a pool of %d, want auto and 3", o.Mode, o.PoolSize)
 	}
+}
+
+// TestPauseLetsGoOfLookups: the connection on which secrets are looked up is closed,
+// too.
+func TestPauseLetsGoOfLookups(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, func(c *postgres.Config) {
+		c.Postgres.Database = db
+		c.Auth, c.AuthQuery = "password", "SELECT $1::text, 'secret'::text"
+	})
+	client, err := pgwire.Connect(ctxFor(t), pgwire.ConnectConfig{
+		Address: w.Addr().String(), User: "postgres", Database: db, Password: "secret", TLSMode: pgwire.TLSDisable, Timeout: patience,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Conn.Close() }()
+	if n := w.sessions(); n < 2 {
+		t.Fatalf("%d sessions on the server, want the pool's and that of the lookup", n)
+	}
+	w.command("PAUSE " + db)
+	eventually(t, "the server's sessions end", func() bool { return w.sessions() == 0 })
 }

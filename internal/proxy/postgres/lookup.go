@@ -53,15 +53,22 @@ func (l *lookups) keep(be *pgwire.Backend) {
 	l.idle, l.since = be, time.Now()
 }
 
-// close ends the idle connection; none is kept any more.
-func (l *lookups) close() {
+// letGo ends the idle connection.
+func (l *lookups) letGo() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
 	if l.idle != nil {
 		_ = l.idle.Conn.Close()
 		l.idle = nil
 	}
+}
+
+// close ends the idle connection; none is kept any more.
+func (l *lookups) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.letGo()
 }
 
 // lookUpSecret runs the auth query as the DSN's user. The secret of a user who
