@@ -28,32 +28,32 @@ type candidate struct {
 const examinations = 3
 
 // examine begins to look whether the learner of a change has caught up.
-func (l *leadership) examine(from Addr, m *kvwire.Message, g Change) {
-	c := l.c
-	if d := l.candidate; d != nil && d.change != g {
+func (ch *changes) examine(from Addr, m *kvwire.Message, g Change) {
+	c := ch.c
+	if d := ch.candidate; d != nil && d.change != g {
 		c.refuse(from, m, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
 		return
 	}
-	l.candidate = &candidate{
+	ch.candidate = &candidate{
 		from: from, request: m.Request, change: g, asked: c.now.Mono,
-		commit: c.node.BasicStatus().GetCommit(), ticks: examinations * c.cfg.ElectionTicks,
+		commit: c.engine.node.BasicStatus().GetCommit(), ticks: examinations * c.cfg.ElectionTicks,
 	}
-	l.stamp()
+	ch.lease.stamp()
 }
 
-// admitCandidate lets the learner vote.
-func (l *leadership) admitCandidate() {
-	d := l.candidate
-	l.candidate = nil
-	if l.changing || l.changeAsk != nil || l.c.members.joint() {
-		l.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
+// admit lets the learner vote.
+func (ch *changes) admit() {
+	d := ch.candidate
+	ch.candidate = nil
+	if ch.underWay || ch.ask != nil || ch.c.state.members.joint() {
+		ch.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
 		return
 	}
-	if err := l.c.members.check(d.change); err != nil {
-		l.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, err.Error())
+	if err := ch.c.state.members.check(d.change); err != nil {
+		ch.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, err.Error())
 		return
 	}
-	l.change(d.from, d.request, d.change)
+	ch.propose(d.from, d.request, d.change)
 }
 
 // look is called in each tick: it admits a candidate that has shown what it must,
@@ -61,21 +61,21 @@ func (l *leadership) admitCandidate() {
 func (d *candidate) look(l *leadership) {
 	id := d.change.Member.ID
 	holds, followed := uint64(0), false
-	l.c.node.WithProgress(func(peer uint64, _ raft.ProgressType, p tracker.Progress) {
+	l.c.engine.node.WithProgress(func(peer uint64, _ raft.ProgressType, p tracker.Progress) {
 		if peer == id {
 			holds, followed = p.Match, true
 		}
 	})
-	answered, known := l.echoes[id]
+	answered, known := l.lease.echoes[id]
 	answers := known && answered >= d.asked
 	if answers && followed && holds >= d.commit {
-		l.admitCandidate()
+		l.changes.admit()
 		return
 	}
 	if d.ticks--; d.ticks > 0 {
 		return
 	}
-	l.candidate = nil
+	l.changes.candidate = nil
 	why := fmt.Sprintf("replica %d has the log up to entry %d of %d; try again when it has caught up", id, holds, d.commit)
 	if !answers {
 		why = fmt.Sprintf("replica %d does not answer: it must run, and be reached, before it may vote (weir kv serve --id %d --join); try again then", id, id)

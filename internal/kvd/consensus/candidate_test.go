@@ -44,7 +44,7 @@ func TestALearnerMustShowThatItHasCaughtUp(t *testing.T) {
 		if why := r.ask(g); !strings.Contains(why, "replica 4 does not answer") {
 			t.Errorf("change %v of a replica that never ran: %q", kind, why)
 		}
-		if got := len(r.nodes[lead].core.members.voters()); got != 3 {
+		if got := len(r.nodes[lead].core.state.members.voters()); got != 3 {
 			t.Fatalf("%d voters", got)
 		}
 

@@ -221,7 +221,7 @@ func TestLeaderOutOfViewIsSilent(t *testing.T) {
 	s := r.session(lead)
 	r.tick(1)
 	c := r.nodes[lead].core
-	view := c.view
+	view := c.witness.view
 	other := r.order[0]
 	if other == lead {
 		other = r.order[1]
@@ -239,7 +239,7 @@ func TestLeaderOutOfViewIsSilent(t *testing.T) {
 	r.settle()
 	for _, m := range r.inbox {
 		if m.Kind == kvwire.ReadDone || m.Kind == kvwire.Spec && m.Flags&kvwire.FlagYes != 0 {
-			t.Errorf("a leader of term %d in view %d says %+v", c.term, c.view, m)
+			t.Errorf("a leader of term %d in view %d says %+v", c.engine.term, c.witness.view, m)
 		}
 	}
 }

@@ -20,21 +20,21 @@ type digests [digestsKept]struct{ index, digest uint64 }
 const digestsKept = 4096
 
 // digested remembers the state after the entry that was just applied.
-func (c *Core) digested() {
-	if c.digests == nil {
-		c.digests = new(digests)
+func (st *state) digested() {
+	if st.digests == nil {
+		st.digests = new(digests)
 	}
-	d := &c.digests[c.applied%digestsKept]
-	d.index, d.digest = c.applied, c.digest()
+	d := &st.digests[st.applied%digestsKept]
+	d.index, d.digest = st.applied, st.digest()
 }
 
 // digest is that of the whole replicated state but for the sessions.
-func (c *Core) digest() uint64 {
-	d := c.machine.Digest()
+func (st *state) digest() uint64 {
+	d := st.machine.Digest()
 	if d == 0 {
 		return 0
 	}
-	return max(mix(mix(mix(d)+c.revision)+uint64(c.logTime))+c.format, 1)
+	return max(mix(mix(mix(d)+st.revision)+uint64(st.logTime))+st.format, 1)
 }
 
 // verdict is how a replica's state compared with the leader's.
@@ -46,10 +46,10 @@ type verdict struct {
 // compareState looks at the state that a replica says it has at an entry.
 func (l *leadership) compareState(from, index, digest uint64) {
 	c := l.c
-	if digest == 0 || c.digests == nil || c.mutated(DigestIgnored) {
+	if digest == 0 || c.state.digests == nil || c.mutated(DigestIgnored) {
 		return // it is of a version that tells none
 	}
-	own := c.digests[index%digestsKept]
+	own := c.state.digests[index%digestsKept]
 	if own.index != index || own.digest == 0 {
 		return // it is ahead, or far behind
 	}
@@ -71,7 +71,7 @@ func (l *leadership) compareState(from, index, digest uint64) {
 func (l *leadership) judge(at uint64) {
 	c := l.c
 	same, other := 0, 0
-	for _, id := range c.members.voters() {
+	for _, id := range c.state.members.voters() {
 		v, known := l.verdicts[id]
 		switch {
 		case id == c.cfg.ID || known && v.same && v.index >= at:
@@ -80,19 +80,19 @@ func (l *leadership) judge(at uint64) {
 			other++
 		}
 	}
-	most := majority(len(c.members.voters()))
+	most := majority(len(c.state.members.voters()))
 	if other >= most {
 		c.counters.Diverged++
 		c.fatal(fmt.Errorf("its state differs from that of a majority of the replicas, at entry %d: it answers no more; replace this member (weir kv member replace)", at))
 		return
 	}
-	for _, m := range c.members.list { // a fixed order
+	for _, m := range c.state.members.list { // a fixed order
 		switch v, known := l.verdicts[m.ID]; {
 		case !known || v.same:
 		case same >= most:
 			c.counters.Diverged++
 			why := fmt.Sprintf("its state at entry %d differs from that of leader %d and of a majority: it must not answer any more", v.index, c.cfg.ID)
-			c.send(Addr(m.ID), kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeDiverged, View: c.term, Index: v.index, Data: []byte(why)})
+			c.out.send(Addr(m.ID), kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeDiverged, View: c.engine.term, Index: v.index, Data: []byte(why)})
 			delete(l.verdicts, m.ID)
 		case !m.Learner:
 			l.doubt = fmt.Sprintf("replicas %d and %d hold different states at entry %d, and no majority says which is right: start the others, or replace one of them (weir kv member replace)", c.cfg.ID, m.ID, v.index)
@@ -102,7 +102,7 @@ func (l *leadership) judge(at uint64) {
 
 // diverged hears from the leader that this replica's state is not that of the others.
 func (c *Core) diverged(from Addr, m *kvwire.Message) {
-	if m.View == c.term && uint64(from) == c.leader && !c.mutated(DivergedGoesOn) {
+	if m.View == c.engine.term && uint64(from) == c.engine.leader && !c.mutated(DivergedGoesOn) {
 		c.counters.Diverged++
 		c.fatal(fmt.Errorf("%s; replace this member (weir kv member replace), and look for what differs: versions, memory, disks", m.Data))
 	}

@@ -12,6 +12,7 @@ import (
 // The engine could do both, but its timeouts are random and its idea of a lease
 // counts ticks since the last message instead of asking what was promised.
 type standing struct {
+	*Core
 	elapsed  int // ticks since a leader, or a candidate that got the vote, was heard
 	timeout  int // ticks; drawn anew for every attempt
 	attempts uint64
@@ -34,15 +35,15 @@ type standing struct {
 	term  uint64 // of stamp
 }
 
-func (s *standing) start(c *Core) {
-	s.restart = !c.mutated(RestartForgetsLease) && c.log.hard != nil && c.log.hard.GetTerm() > bootTerm
-	s.draw(c)
+func (s *standing) start() {
+	s.restart = !s.mutated(RestartForgetsLease) && s.engine.log.hard != nil && s.engine.log.hard.GetTerm() > bootTerm
+	s.draw()
 }
 
-func (s *standing) draw(c *Core) {
+func (s *standing) draw() {
 	s.attempts++
-	x := c.cfg.Seed ^ c.cfg.ID<<32 ^ s.attempts<<48 ^ c.term
-	s.timeout = c.cfg.ElectionTicks + int(mix(x)%uint64(c.cfg.ElectionTicks))
+	x := s.cfg.Seed ^ s.cfg.ID<<32 ^ s.attempts<<48 ^ s.engine.term
+	s.timeout = s.cfg.ElectionTicks + int(mix(x)%uint64(s.cfg.ElectionTicks))
 	s.elapsed = 0
 }
 
@@ -54,40 +55,40 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-func (s *standing) tick(c *Core) {
-	s.wake(c)
+func (s *standing) tick() {
+	s.wake()
 	s.elapsed++
-	if s.elapsed < s.timeout || c.now.Mono < s.promised || c.hangs {
+	if s.elapsed < s.timeout || s.now.Mono < s.promised || s.out.hangs {
 		return
 	}
-	s.draw(c)
-	c.counters.Elections++
-	if err := c.node.Campaign(); err != nil {
-		c.fatal(err)
+	s.draw()
+	s.counters.Elections++
+	if err := s.engine.node.Campaign(); err != nil {
+		s.fatal(err)
 	}
 }
 
 // wake starts the silence after a restart with the first time that is told.
-func (s *standing) wake(c *Core) {
+func (s *standing) wake() {
 	if s.life == 0 {
-		s.life = max(uint64(c.now.Mono), 1)
+		s.life = max(uint64(s.now.Mono), 1)
 	}
 	if s.restart {
 		s.restart = false
-		silence := max(c.electionNanos(), s.longest)
-		if c.mutated(RestartForgetsPromise) {
-			silence = c.electionNanos()
+		silence := max(s.electionNanos(), s.longest)
+		if s.mutated(RestartForgetsPromise) {
+			silence = s.electionNanos()
 		}
-		s.promised = c.now.Mono + silence
+		s.promised = s.now.Mono + silence
 		s.longestUntil = s.promised
 	}
 }
 
 // heard notes that the present leader is alive.
-func (s *standing) heard(c *Core) {
+func (s *standing) heard() {
 	s.elapsed = 0
-	s.heardAt = c.now.Mono
-	s.promised = max(s.promised, c.now.Mono+c.electionNanos())
+	s.heardAt = s.now.Mono
+	s.promised = max(s.promised, s.now.Mono+s.electionNanos())
 }
 
 // stamped notes which stamp is answered.
@@ -101,15 +102,15 @@ func (s *standing) stamped(term uint64, stamp int64) {
 // mayTakeOver reports whether a leader's request to take over may reach the
 // engine: not at a replica whose disk hangs, nor one that comes after the answer to a later stamp, nor one that a
 // former life was asked. The leader may have its lease again.
-func (s *standing) mayTakeOver(c *Core, term uint64, w *kvwire.Message) bool {
-	return !c.hangs && term == s.term && w.Count == s.life && w.Time >= s.stamp || c.mutated(OldRequestTaken)
+func (s *standing) mayTakeOver(term uint64, w *kvwire.Message) bool {
+	return !s.out.hangs && term == s.term && w.Count == s.life && w.Time >= s.stamp || s.mutated(OldRequestTaken)
 }
 
 // mayVote reports whether a request for a vote may reach the engine.
-func (s *standing) mayVote(c *Core, m *pb.Message) bool {
-	s.wake(c)
+func (s *standing) mayVote(m *pb.Message) bool {
+	s.wake()
 	if bytes.Equal(m.GetContext(), []byte("CampaignTransfer")) {
 		return true // the leader itself asked for it and gave up its lease
 	}
-	return c.now.Mono >= s.promised || c.mutated(VoteDuringLease)
+	return s.now.Mono >= s.promised || s.mutated(VoteDuringLease)
 }

@@ -20,11 +20,12 @@ func TestElectionTimeouts(t *testing.T) {
 		const draws = 4000
 		for seed := range uint64(20) {
 			for id := uint64(1); id <= 5; id++ {
-				c := &Core{cfg: Config{ID: id, Seed: seed, ElectionTicks: ticks}, term: seed + 3}
+				c := assemble(Config{ID: id, Seed: seed, ElectionTicks: ticks}, nil)
+				c.engine.term = seed + 3
 				last := 0
 				for range draws / 100 {
 					c.standing.elapsed = 99
-					c.standing.draw(c)
+					c.standing.draw()
 					d := c.standing.timeout
 					if d < ticks || d >= 2*ticks || c.standing.elapsed != 0 {
 						t.Fatalf("%d ticks, seed %d, replica %d: timeout %d after %d", ticks, seed, id, d, c.standing.elapsed)
@@ -54,9 +55,9 @@ func TestElectionTimeouts(t *testing.T) {
 // The same seed gives the same timeouts: the simulator depends on it.
 func TestElectionTimeoutsComeFromTheSeed(t *testing.T) {
 	draw := func(seed, id uint64) (out []int) {
-		c := &Core{cfg: Config{ID: id, Seed: seed, ElectionTicks: 30}}
+		c := assemble(Config{ID: id, Seed: seed, ElectionTicks: 30}, nil)
 		for range 20 {
-			c.standing.draw(c)
+			c.standing.draw()
 			out = append(out, c.standing.timeout)
 		}
 		return out
@@ -74,35 +75,40 @@ func TestElectionTimeoutsComeFromTheSeed(t *testing.T) {
 
 func TestVotesAreWithheldWhilePromised(t *testing.T) {
 	ordinary, handedOver := &pb.Message{}, &pb.Message{Context: []byte("CampaignTransfer")}
-	c := &Core{cfg: Config{ElectionTicks: 30, TickNanos: 10e6}, now: Clock{Mono: 5e9}}
-	if !c.standing.mayVote(c, ordinary) {
+	c := assemble(Config{ElectionTicks: 30, TickNanos: 10e6}, nil)
+	c.now = Clock{Mono: 5e9}
+	if !c.standing.mayVote(ordinary) {
 		t.Error("nothing was promised")
 	}
-	c.standing.heard(c)
-	c.now.Mono += c.electionNanos() - 1
-	if c.standing.mayVote(c, ordinary) || !c.standing.mayVote(c, handedOver) {
+	c.standing.heard()
+	c.now.Mono += c.standing.electionNanos() - 1
+	if c.standing.mayVote(ordinary) || !c.standing.mayVote(handedOver) {
 		t.Error("a vote within the promise, or none though the leader asked for it")
 	}
 	c.now.Mono++
-	if !c.standing.mayVote(c, ordinary) {
+	if !c.standing.mayVote(ordinary) {
 		t.Error("no vote after the promise")
 	}
 	// After a restart the silence begins with the first time that is told.
-	c.standing = standing{restart: true}
-	if c.standing.mayVote(c, ordinary) {
+	c.standing = standing{Core: c, restart: true}
+	if c.standing.mayVote(ordinary) {
 		t.Error("a vote right after the restart")
 	}
-	c.now.Mono += c.electionNanos()
-	if !c.standing.mayVote(c, ordinary) {
+	c.now.Mono += c.standing.electionNanos()
+	if !c.standing.mayVote(ordinary) {
 		t.Error("no vote after the silence")
 	}
 }
 
 // leads is the leader 1 of a configuration, at a moment.
 func leads(now int64, in, out []uint64, echoes map[uint64]int64) *leadership {
-	c := &Core{cfg: Config{ID: 1, ElectionTicks: 30, TickNanos: 10e6, MaxDrift: 0.1}, now: Clock{Mono: now}}
-	c.members.conf = &pb.ConfState{Voters: in, VotersOutgoing: out, Learners: []uint64{8, 9}}
-	return &leadership{c: c, echoes: echoes, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}}
+	c := assemble(Config{ID: 1, ElectionTicks: 30, TickNanos: 10e6, MaxDrift: 0.1}, nil)
+	c.now = Clock{Mono: now}
+	c.state.members.conf = &pb.ConfState{Voters: in, VotersOutgoing: out, Learners: []uint64{8, 9}}
+	l := &leadership{c: c, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}}
+	l.assemble()
+	l.lease.echoes = echoes
+	return l
 }
 
 // What counts is the newest stamp that a majority, the leader among them, has
@@ -132,7 +138,7 @@ func TestHeardBy(t *testing.T) {
 		{"many voters", []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, nil, map[uint64]int64{2: 9, 3: 8, 4: 7, 5: 6, 6: 5}, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := leads(now, c.in, c.out, c.echoes).heardBy(); got != c.want {
+			if got := leads(now, c.in, c.out, c.echoes).lease.heardBy(); got != c.want {
 				t.Errorf("heard by a majority at %d, want %d", got, c.want)
 			}
 		})
@@ -178,7 +184,7 @@ func TestHeardByAgainstCounting(t *testing.T) {
 				want = max(want, at)
 			}
 		}
-		if got := l.heardBy(); got != want {
+		if got := l.lease.heardBy(); got != want {
 			t.Fatalf("voters %v, outgoing %v, echoes %v: %d, want %d", in, out, echoes, got, want)
 		}
 	}
@@ -196,18 +202,19 @@ func valuesOf(m map[uint64]int64) (out []int64) {
 func TestLeaseEndsBeforeThePromise(t *testing.T) {
 	for _, drift := range []float64{0.01, 0.1, 0.3, 0.5} {
 		for _, ticks := range []int{10, 30, 100} {
-			c := &Core{cfg: Config{ID: 1, ElectionTicks: ticks, TickNanos: int64(10 * time.Millisecond), MaxDrift: drift}}
-			c.members.conf = &pb.ConfState{Voters: []uint64{1, 2, 3}}
-			l := &leadership{c: c, echoes: map[uint64]int64{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}}
+			c := assemble(Config{ID: 1, ElectionTicks: ticks, TickNanos: int64(10 * time.Millisecond), MaxDrift: drift}, nil)
+			c.state.members.conf = &pb.ConfState{Voters: []uint64{1, 2, 3}}
+			l := &leadership{c: c, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}}
+			l.assemble()
 			const stamp = int64(7e9)
-			l.echo(2, &kvwire.Message{Time: stamp, Count: 1, Stable: uint64(c.electionNanos())})
+			l.lease.echo(2, &kvwire.Message{Time: stamp, Count: 1, Stable: uint64(c.standing.electionNanos())})
 			lasts := func(at int64) bool {
 				c.now.Mono = at
-				return l.leased()
+				return l.lease.held()
 			}
 			// The voter's promise begins when the stamp arrives, at the earliest
 			// when it is sent, and lasts for the election timeout by its clock.
-			ends := stamp + int64(float64(c.electionNanos())*(1-drift))
+			ends := stamp + int64(float64(c.standing.electionNanos())*(1-drift))
 			if lasts(ends) {
 				t.Errorf("drift %v, %d ticks: the lease outlasts the promise", drift, ticks)
 			}
@@ -217,7 +224,7 @@ func TestLeaseEndsBeforeThePromise(t *testing.T) {
 			if !lasts(stamp) || !lasts(ends-c.cfg.TickNanos-1000) {
 				t.Errorf("drift %v, %d ticks: the lease ends too early", drift, ticks)
 			}
-			l.heirs[3] = stamp
+			l.lease.heirs[3] = stamp
 			if lasts(stamp) {
 				t.Error("a lease while leadership is being handed over")
 			}
@@ -230,21 +237,21 @@ func TestLeaseEndsBeforeThePromise(t *testing.T) {
 func TestEchoes(t *testing.T) {
 	l := leads(1000, []uint64{1, 2, 3}, nil, map[uint64]int64{})
 	c := l.c
-	c.lead, c.term = l, 5
+	c.lead, c.engine.term = l, 5
 	echo := func(view uint64, stamp int64) {
-		c.lease(2, &kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: view, Time: stamp})
+		c.standing.lease(2, &kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: view, Time: stamp})
 	}
 	echo(4, 900)
-	if got := l.heardBy(); got != -never {
+	if got := l.lease.heardBy(); got != -never {
 		t.Errorf("an echo of an older term counts: %d", got)
 	}
 	echo(5, 500)
 	echo(5, 300)
-	if got := l.heardBy(); got != 500 {
+	if got := l.lease.heardBy(); got != 500 {
 		t.Errorf("heard at %d, want 500", got)
 	}
 	echo(5, 600)
-	if got := l.heardBy(); got != 600 {
+	if got := l.lease.heardBy(); got != 600 {
 		t.Errorf("heard at %d, want 600", got)
 	}
 }

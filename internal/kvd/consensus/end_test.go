@@ -35,7 +35,7 @@ func TestSessionEnds(t *testing.T) {
 	}
 	for _, id := range r.order {
 		n := r.nodes[id]
-		if st := n.core.Status(); st.Sessions != 1 || st.Counters.Ended != 1 || n.core.sessions.get(other) == nil {
+		if st := n.core.Status(); st.Sessions != 1 || st.Counters.Ended != 1 || n.core.state.sessions.get(other) == nil {
 			t.Errorf("replica %d has %d sessions, %d ended", id, st.Sessions, st.Counters.Ended)
 		}
 		if got := strings.Join(n.words.log, ", "); got != "add a x, set b 1" {
@@ -85,11 +85,11 @@ func TestPoolForgetsSessionsThatAreGone(t *testing.T) {
 	lead := r.leader()
 	gone, busy := r.session(lead), r.session(lead)
 	r.tick(2)
-	view := r.nodes[lead].core.view
+	view := r.nodes[lead].core.witness.view
 	witness := lead%3 + 1
 	r.deliver(witness, kvwire.Message{Kind: kvwire.Record, View: view, Session: gone, Seq: 1, Data: []byte("add a x")})
 	r.settle()
-	if n := len(r.nodes[witness].core.pool.records); n != 1 {
+	if n := len(r.nodes[witness].core.witness.pool.records); n != 1 {
 		t.Fatalf("%d records in the pool, want 1", n)
 	}
 	// The witness hears of nothing until its leader has only a snapshot for it.
@@ -104,14 +104,14 @@ func TestPoolForgetsSessionsThatAreGone(t *testing.T) {
 	delete(r.cut, [2]uint64{lead, witness})
 	r.tick(20)
 	c := r.nodes[witness].core
-	if c.counters.Installed == 0 || c.sessions.get(gone) != nil {
-		t.Fatalf("%d snapshots installed, session %v", c.counters.Installed, c.sessions.get(gone))
+	if c.counters.Installed == 0 || c.state.sessions.get(gone) != nil {
+		t.Fatalf("%d snapshots installed, session %v", c.counters.Installed, c.state.sessions.get(gone))
 	}
-	if n := len(c.pool.records); n != 0 {
+	if n := len(c.witness.pool.records); n != 0 {
 		t.Errorf("%d records of a session that is gone are in the pool after a snapshot", n)
 	}
 	r.start(witness, c.cfg)
-	if n := len(r.nodes[witness].core.pool.records); n != 0 {
+	if n := len(r.nodes[witness].core.witness.pool.records); n != 0 {
 		t.Errorf("%d records of a session that is gone are in the pool after a restart", n)
 	}
 }

@@ -25,9 +25,9 @@ func absurd(rng *rand.Rand, from uint64, c *Core) *pb.Message {
 		return v + rng.Uint64N(7) - min(v, 3)
 	}
 	kind := pb.MessageType(rng.IntN(25))
-	term, index := near(c.term), near(c.log.lastIndex())
-	logTerm, commit := near(c.term), near(c.applied)
-	hint, reject := near(c.applied), rng.IntN(2) == 0
+	term, index := near(c.engine.term), near(c.engine.log.lastIndex())
+	logTerm, commit := near(c.engine.term), near(c.state.applied)
+	hint, reject := near(c.state.applied), rng.IntN(2) == 0
 	m := &pb.Message{Type: &kind, From: &from, To: &c.cfg.ID, Term: &term, Index: &index, LogTerm: &logTerm, Commit: &commit, RejectHint: &hint, Reject: &reject}
 	for range rng.IntN(4) {
 		entry, entryTerm, entryType := near(index+1), near(term), pb.EntryType(rng.IntN(4))
@@ -65,7 +65,7 @@ func TestAbsurdMessagesOfTheEngine(t *testing.T) {
 			func() {
 				defer func() {
 					if p := recover(); p != nil {
-						t.Errorf("seed %d, %v: %v: panic: %v", seed, c.role, m, p)
+						t.Errorf("seed %d, %v: %v: panic: %v", seed, c.engine.role, m, p)
 						c.fatal(errEntry)
 					}
 				}()
@@ -76,7 +76,7 @@ func TestAbsurdMessagesOfTheEngine(t *testing.T) {
 				}
 				c.Take(r.now)
 			}()
-			if c.out.Fatal != nil {
+			if c.out.effects.Fatal != nil {
 				break
 			}
 		}

@@ -15,7 +15,7 @@ func TestWaitForAnExpiredSession(t *testing.T) {
 	s := r.session(lead)
 	r.tick(6)
 	for _, id := range r.order {
-		r.nodes[id].core.sessions.expire(math.MaxInt64, func(uint64) {})
+		r.nodes[id].core.state.sessions.expire(math.MaxInt64, func(uint64) {})
 	}
 	for _, id := range r.order {
 		r.deliver(id, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 1, Request: id})
@@ -60,12 +60,12 @@ func TestWaits(t *testing.T) {
 	}
 	c := r.nodes[near].core
 	r.deliver(near, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 3, Request: 3})
-	c.settled.expired(c, s)
+	c.weak.settled.expired(c, s)
 	r.settle()
 	if m := r.one(kvwire.Refused); m.Request != 3 || m.Code != kvwire.CodeExpired {
 		t.Errorf("%v", &m)
 	}
-	if len(c.settled) > 0 {
-		t.Errorf("left: %v", c.settled)
+	if len(c.weak.settled) > 0 {
+		t.Errorf("left: %v", c.weak.settled)
 	}
 }

@@ -20,19 +20,19 @@ import (
 const Format = 2
 
 // formatKnown is the newest form that this replica knows.
-func (c *Core) formatKnown() uint64 { return c.cfg.Knows }
+func (st *state) formatKnown() uint64 { return st.cfg.Knows }
 
 // formatIs puts a format into force.
-func (c *Core) formatIs(f uint64) {
-	if f > c.format {
-		c.format = f
-		c.machine.SetFormat(f)
+func (st *state) formatIs(f uint64) {
+	if f > st.format {
+		st.format = f
+		st.machine.SetFormat(f)
 	}
 }
 
 // tooNew is why a replica stops at what a newer version has written.
-func (c *Core) tooNew(what string, format uint64) error {
-	return fmt.Errorf("%s is of format %d, and this version of weir knows formats up to %d: the cluster is newer than this replica; start it with the version that the others have", what, format, c.formatKnown())
+func (st *state) tooNew(what string, format uint64) error {
+	return fmt.Errorf("%s is of format %d, and this version of weir knows formats up to %d: the cluster is newer than this replica; start it with the version that the others have", what, format, st.formatKnown())
 }
 
 // raise proposes the newest format that all members know, if the cluster has an older
@@ -40,16 +40,16 @@ func (c *Core) tooNew(what string, format uint64) error {
 // has not answered knows what the cluster has.
 func (l *leadership) raise() {
 	c := l.c
-	if !l.open || l.changing || l.refused != nil || c.format >= c.formatKnown() || l.raised > c.format {
+	if !l.open || l.changes.underWay || l.refused != nil || c.state.format >= c.state.formatKnown() || l.raised > c.state.format {
 		return
 	}
-	all := c.formatKnown()
-	for _, m := range c.members.list {
+	all := c.state.formatKnown()
+	for _, m := range c.state.members.list {
 		if m.ID != c.cfg.ID && !c.mutated(RaiseTooEarly) {
 			all = min(all, l.knowing[m.ID])
 		}
 	}
-	if all <= c.format {
+	if all <= c.state.format {
 		return
 	}
 	before := l.number
@@ -62,7 +62,7 @@ func (l *leadership) raise() {
 }
 
 // entryFormat is what the next entry carries.
-func (l *leadership) entryFormat() uint64 { return max(l.c.format, l.raising) }
+func (l *leadership) entryFormat() uint64 { return max(l.c.state.format, l.raising) }
 
 // appendEntryFormat begins an entry of a format.
 func appendEntryFormat(b []byte, format uint64) []byte {
@@ -93,7 +93,7 @@ func (l *leadership) knownBy(id, format uint64) { l.knowing[id] = max(format, 1)
 // onlyMembers forgets those who are members no more.
 func (l *leadership) onlyMembers() {
 	for id := range l.knowing {
-		if !slices.ContainsFunc(l.c.members.list, func(m Member) bool { return m.ID == id }) {
+		if !slices.ContainsFunc(l.c.state.members.list, func(m Member) bool { return m.ID == id }) {
 			delete(l.knowing, id)
 			delete(l.verdicts, id)
 		}

@@ -18,7 +18,7 @@ func (r *rig) knows(id, f uint64) {
 
 func (r *rig) formats() (all []uint64) {
 	for _, id := range r.order {
-		all = append(all, r.nodes[id].core.format)
+		all = append(all, r.nodes[id].core.state.format)
 	}
 	return all
 }
@@ -87,8 +87,8 @@ func TestFormatRisesWhenAllKnowIt(t *testing.T) {
 	}
 	refuses("an older version on a newer log", fatal)
 
-	old := &Core{cfg: older, machine: &words{m: map[string]string{}}}
-	refuses("an older version and a newer snapshot", old.adopt(head{format: 2}, strings.NewReader("{}")))
+	old := assemble(older, &words{m: map[string]string{}})
+	refuses("an older version and a newer snapshot", old.snapshots.adopt(head{format: 2}, strings.NewReader("{}")))
 }
 
 // A cluster that is never idle rises, too.

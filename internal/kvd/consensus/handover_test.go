@@ -23,7 +23,7 @@ func newHandover(t *testing.T) *handover {
 	h := &handover{rig: newRig(t, 3, "raft")}
 	h.lead = h.leader()
 	h.heir = h.lead%3 + 1
-	h.term = h.nodes[h.lead].core.term
+	h.term = h.nodes[h.lead].core.engine.term
 	h.tick(10)
 	h.lose = func(_ uint64, s *Send) bool {
 		m := &pb.Message{}
@@ -48,13 +48,13 @@ func (h *handover) arrives() bool {
 	m := h.request
 	h.nodes[h.heir].core.Deliver(h.now, Addr(h.lead), &m)
 	h.settle()
-	return h.nodes[h.heir].core.term > h.term
+	return h.nodes[h.heir].core.engine.term > h.term
 }
 
 // leased reports that the leader would answer a read by itself.
 func (h *handover) leased() bool {
 	l := h.nodes[h.lead].core.lead
-	return l != nil && l.leased()
+	return l != nil && l.lease.held()
 }
 
 func TestRequestToTakeOver(t *testing.T) {
@@ -90,13 +90,13 @@ func TestLeaseAfterAHandoverThatFailed(t *testing.T) {
 func TestAnswersFromBeforeTheRequest(t *testing.T) {
 	h := newHandover(t)
 	l := h.nodes[h.lead].core.lead
-	l.echo(h.heir, &kvwire.Message{Time: h.request.Time, Count: h.request.Count, Stable: uint64(l.c.electionNanos())})
-	l.echo(h.heir, &kvwire.Message{Time: h.request.Time - 1, Count: h.request.Count, Stable: uint64(l.c.electionNanos())})
-	if len(l.heirs) != 1 {
+	l.lease.echo(h.heir, &kvwire.Message{Time: h.request.Time, Count: h.request.Count, Stable: uint64(l.c.standing.electionNanos())})
+	l.lease.echo(h.heir, &kvwire.Message{Time: h.request.Time - 1, Count: h.request.Count, Stable: uint64(l.c.standing.electionNanos())})
+	if len(l.lease.heirs) != 1 {
 		t.Error("the lease is back by an answer from before the request")
 	}
-	l.echo(6-h.lead-h.heir, &kvwire.Message{Time: h.request.Time + 1, Count: 1, Stable: uint64(l.c.electionNanos())})
-	if len(l.heirs) != 1 {
+	l.lease.echo(6-h.lead-h.heir, &kvwire.Message{Time: h.request.Time + 1, Count: 1, Stable: uint64(l.c.standing.electionNanos())})
+	if len(l.lease.heirs) != 1 {
 		t.Error("the lease is back by the answer of another replica")
 	}
 }
@@ -133,11 +133,11 @@ func TestRequestOfAnotherTerm(t *testing.T) {
 	h := newHandover(t)
 	s := &h.nodes[h.heir].core.standing
 	for _, term := range []uint64{h.term - 1, h.term + 1} {
-		if s.mayTakeOver(h.nodes[h.heir].core, term, &h.request) {
+		if s.mayTakeOver(term, &h.request) {
 			t.Errorf("a request of term %d is taken in term %d", term, h.term)
 		}
 	}
-	if !s.mayTakeOver(h.nodes[h.heir].core, h.term, &h.request) {
+	if !s.mayTakeOver(h.term, &h.request) {
 		t.Error("the request is not taken")
 	}
 }

@@ -16,16 +16,16 @@ import (
 // Hang says whether this replica's disk hangs. Call it before Tick.
 func (c *Core) Hang(now Clock, hangs bool) {
 	c.now = now
-	if hangs && !c.hangs {
+	if hangs && !c.out.hangs {
 		c.counters.Hangs++
 	}
-	c.hangs = hangs
+	c.out.hangs = hangs
 }
 
 // silent reports that m is not sent, because a leader whose disk hangs must not be
 // taken for one that can lead.
-func (c *Core) silent(m *pb.Message) bool {
-	if !c.hangs || c.role != raft.StateLeader || c.mutated(HungLeaderStays) {
+func (en *engine) silent(m *pb.Message) bool {
+	if !en.out.hangs || en.role != raft.StateLeader || en.mutated(HungLeaderStays) {
 		return false
 	}
 	switch m.GetType() {

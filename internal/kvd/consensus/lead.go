@@ -17,7 +17,10 @@ import (
 type leadership struct {
 	c    *Core
 	open bool
-	view viewChange
+
+	lease   lease
+	view    viewChange
+	changes changes
 
 	queue   *batch.Queue[*leadOp]
 	group   []*leadOp // scratch
@@ -39,25 +42,13 @@ type leadership struct {
 	reads   []heldRead       // strong reads that wait for the lease, for a commit, or behind large answers
 	waits   map[query]bool   // those of reads that an earlier Take has left there
 
-	fed     map[uint64]uint64 // when a replica was last sent entries, in ticks
-	stamped int64             // when a stamp was last sent
-	echoes  map[uint64]int64
-	// promises is until when (Clock.Mono) a voter votes for nobody else.
-	promises map[uint64]int64
-	knowing  map[uint64]uint64    // which formats the members know
-	raising  uint64               // the format that an entry is about to bring
-	raised   uint64               // the newest one that an entry of this leader has brought
-	verdicts map[uint64]verdict   // how the members' states compared with this one's
-	doubt    string               // why nobody is served: states differ, and no majority says which is right
-	times    map[uint64]timeHeard // how far the voters' time is
-	lives    map[uint64]uint64    // who answered: which life of that replica
-	heirs    map[uint64]int64     // who was asked to lead, and when: the lease is off while there are any
+	fed      map[uint64]uint64  // when a replica was last sent entries, in ticks
+	knowing  map[uint64]uint64  // which formats the members know
+	raising  uint64             // the format that an entry is about to bring
+	raised   uint64             // the newest one that an entry of this leader has brought
+	verdicts map[uint64]verdict // how the members' states compared with this one's
+	doubt    string             // why nobody is served: states differ, and no majority says which is right
 	ticks    int
-
-	changing  bool // a change of members is in flight; the fast path is closed
-	changeAsk *asked
-	candidate *candidate
-	known     map[uint64]uint64 // per replica: the last change that it has applied and on disk
 }
 
 // round is one log entry in flight.
@@ -125,12 +116,23 @@ func newLeadership(c *Core) *leadership {
 	queue := c.cfg.Batch
 	queue.Capacity = math.MaxInt // admit looks, because what is recovered must have room
 	l := &leadership{
-		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.logTime,
+		c: c, queue: batch.NewQueue[*leadOp](queue), time: c.state.logTime,
 		next: map[uint64]uint64{}, weaks: map[uint64]int{}, byOp: map[opID]*leadOp{}, held: map[uint64][]heldWrite{},
-		uncommitted: newTouches(), echoes: map[uint64]int64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{}, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, lives: map[uint64]uint64{}, heirs: map[uint64]int64{}, known: map[uint64]uint64{}, fed: map[uint64]uint64{}, waits: map[query]bool{},
+		uncommitted: newTouches(), knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}, fed: map[uint64]uint64{}, waits: map[query]bool{},
 	}
-	c.trace(Event{Kind: EventElected, View: c.term})
+	l.assemble()
+	c.trace(Event{Kind: EventElected, View: c.engine.term})
 	return l
+}
+
+// assemble puts the parts of a leadership together.
+func (l *leadership) assemble() {
+	l.lease = lease{
+		leadership: l, echoes: map[uint64]int64{}, promises: map[uint64]int64{}, times: map[uint64]timeHeard{},
+		lives: map[uint64]uint64{}, heirs: map[uint64]int64{},
+	}
+	l.view.leadership = l
+	l.changes = changes{leadership: l, known: map[uint64]uint64{}}
 }
 
 // resign tells everybody who waits to ask the next leader. What is in the log
@@ -142,11 +144,11 @@ func (l *leadership) resign() {
 	for _, d := range l.delayed {
 		l.c.redirect(d.from, d.m)
 	}
-	if l.changeAsk != nil {
-		l.c.redirect(l.changeAsk.from, &kvwire.Message{Request: l.changeAsk.request})
+	if l.changes.ask != nil {
+		l.c.redirect(l.changes.ask.from, &kvwire.Message{Request: l.changes.ask.request})
 	}
-	if l.candidate != nil {
-		l.c.redirect(l.candidate.from, &kvwire.Message{Request: l.candidate.request})
+	if l.changes.candidate != nil {
+		l.c.redirect(l.changes.candidate.from, &kvwire.Message{Request: l.changes.candidate.request})
 	}
 }
 
@@ -190,7 +192,7 @@ func bundled(s *session, ack uint64, w *kvwire.Write) *leadOp {
 // strong takes in a strong write with its bundle: what the session's earlier
 // weak writes did comes before it in the log (S9).
 func (l *leadership) strong(from Addr, m *kvwire.Message) {
-	s := l.c.sessions.get(m.Session)
+	s := l.c.state.sessions.get(m.Session)
 	if s == nil {
 		l.c.unknown(from, m)
 		return
@@ -203,7 +205,7 @@ func (l *leadership) strong(from Addr, m *kvwire.Message) {
 // weak takes in a weak write. In its bundle are the strong ones before it: their
 // client may have died before it could send them here.
 func (l *leadership) weak(from Addr, m *kvwire.Message) {
-	s := l.c.sessions.get(m.Session)
+	s := l.c.state.sessions.get(m.Session)
 	if s == nil {
 		l.c.unknown(from, m)
 		return
@@ -300,13 +302,13 @@ func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
 	weak := m.Kind == kvwire.Weak
 	if m.Seq < s.next {
 		if weak {
-			l.c.send(from, kvwire.Message{Kind: kvwire.WeakDone, View: l.c.view, Session: s.id, Seq: m.Seq, Stable: s.next - 1, Index: l.c.applied})
+			l.c.out.send(from, kvwire.Message{Kind: kvwire.WeakDone, View: l.c.witness.view, Session: s.id, Seq: m.Seq, Stable: s.next - 1, Index: l.c.state.applied})
 			return
 		}
 		if a, ok := s.answer(m.Seq); ok && a.lost {
 			l.c.refuse(from, m, kvwire.CodeUnkept, "the write was executed; its answer was too much to be kept")
 		} else if ok {
-			l.c.send(from, kvwire.Message{Kind: kvwire.Done, View: l.c.viewOf(a.index), Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: m.Seq, Data: a.result})
+			l.c.out.send(from, kvwire.Message{Kind: kvwire.Done, View: l.c.witness.viewOf(a.index), Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: m.Seq, Data: a.result})
 		} // else the client has said that it has the answer: a stray copy
 		return
 	}
@@ -318,7 +320,7 @@ func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
 	if weak && l.c.cfg.WeakWrites != Quorum {
 		o.weakAck = true
 		if o.durable {
-			l.c.weakDone(from, s.id, m.Seq)
+			l.c.weak.done(from, s.id, m.Seq)
 		}
 		return
 	}
@@ -341,7 +343,7 @@ func (l *leadership) admit(s *session, o *leadOp, m *kvwire.Message) {
 	if c.cfg.Fast {
 		// A command without a footprint is malformed; its result says so, and
 		// it touches nothing.
-		if err := c.machine.Footprint(o.command, &o.foot); err != nil {
+		if err := c.state.machine.Footprint(o.command, &o.foot); err != nil {
 			o.foot.Reset()
 			o.fast = false
 		}
@@ -372,17 +374,17 @@ func (l *leadership) push(o *leadOp) {
 // nothing that is uncommitted could change it (S3).
 func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 	c := l.c
-	if l.changing && !c.mutated(SpecWhileChanging) || !o.foot.Fixed || !c.machine.Steady(&o.foot) {
+	if l.changes.underWay && !c.mutated(SpecWhileChanging) || !o.foot.Fixed || !c.state.machine.Steady(&o.foot) {
 		return
 	}
-	if c.alive-s.lastUsed > int64(c.cfg.SessionIdle)/2 {
+	if c.state.alive-s.lastUsed > int64(c.cfg.SessionIdle)/2 {
 		return // an entry on its way might end the session
 	}
-	r, ok := c.recordOf(m)
-	if !ok || !c.continues(s, m) {
+	r, ok := c.witness.recordOf(m)
+	if !ok || !c.witness.continues(s, m) {
 		return
 	}
-	if c.pool.full(r) {
+	if c.witness.pool.full(r) {
 		return
 	}
 	if r.bundle.Timed { // its time to live runs from the time of an entry that is not cut yet
@@ -410,24 +412,24 @@ func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 		// and left it out; here it is not applied yet.
 		return
 	}
-	r.message.View = c.view // the client may not have heard of it yet
-	o.spec, o.yes = c.machine.Evaluate(l.storeTime(), earlier, o.command), true
-	c.keep(r) // the leader's vote is a witness's vote (S2)
+	r.message.View = c.witness.view // the client may not have heard of it yet
+	o.spec, o.yes = c.state.machine.Evaluate(l.lease.time(), earlier, o.command), true
+	c.witness.keep(r) // the leader's vote is a witness's vote (S2)
 }
 
 // speculated tells a client that gathers votes what the leader says. It is
 // called when the entry and the record are durable.
 func (l *leadership) speculated(o *leadOp) {
-	m := kvwire.Message{Kind: kvwire.Spec, View: l.c.term, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.members.voters())), Index: o.round.index, Revision: l.c.members.index}
-	if o.yes && l.open && (!l.changing || l.c.mutated(SpecWhileChanging)) {
+	m := kvwire.Message{Kind: kvwire.Spec, View: l.c.engine.term, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.state.members.voters())), Index: o.round.index, Revision: l.c.state.members.index}
+	if o.yes && l.open && (!l.changes.underWay || l.c.mutated(SpecWhileChanging)) {
 		m.Flags = kvwire.FlagYes
 		m.Data = o.spec
 		l.c.counters.SpecYes++
 	} else {
 		l.c.counters.SpecNo++
 	}
-	l.c.trace(Event{Kind: EventSpec, View: l.c.term, Session: o.session, Seq: o.seq, Yes: o.yes})
-	l.c.send(o.from, m)
+	l.c.trace(Event{Kind: EventSpec, View: l.c.engine.term, Session: o.session, Seq: o.seq, Yes: o.yes})
+	l.c.out.send(o.from, m)
 }
 
 // cut proposes as many rounds as may be in flight.
@@ -455,7 +457,7 @@ func (l *leadership) cut() {
 // propose puts one round into the log.
 func (l *leadership) propose(ops []*leadOp) {
 	c := l.c
-	l.time = l.storeTime()
+	l.time = l.lease.time()
 	size := 32
 	for _, o := range ops {
 		size += len(o.command) + 32
@@ -464,7 +466,7 @@ func (l *leadership) propose(ops []*leadOp) {
 	for _, o := range ops {
 		data = o.append(data)
 	}
-	if err := c.node.Propose(data); err != nil {
+	if err := c.engine.node.Propose(data); err != nil {
 		l.refused = ops // leadership is being handed over, or too much is uncommitted
 		return
 	}
@@ -478,7 +480,7 @@ func (l *leadership) propose(ops []*leadOp) {
 	c.counters.Rounds++
 	c.counters.Operations += uint64(len(ops))
 	l.proposed(r)
-	c.whenDurable(func() {
+	c.out.whenDurable(func() {
 		if c.lead == l {
 			l.durable(r)
 		}
@@ -501,7 +503,7 @@ func (l *leadership) durable(r *round) {
 			continue
 		}
 		if o.weakAck {
-			l.c.weakDone(o.from, o.session, o.seq)
+			l.c.weak.done(o.from, o.session, o.seq)
 		} else if o.fast {
 			l.speculated(o)
 		}
@@ -532,7 +534,7 @@ func (l *leadership) committed(r *round) {
 func (l *leadership) logged(entries []*pb.Entry) {
 	at := slices.IndexFunc(l.rounds, func(r *round) bool { return r.index == 0 })
 	for _, e := range entries {
-		if at >= 0 && at < len(l.rounds) && e.GetTerm() == l.c.term && e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 {
+		if at >= 0 && at < len(l.rounds) && e.GetTerm() == l.c.engine.term && e.GetType() == pb.EntryNormal && len(e.GetData()) > 0 {
 			l.rounds[at].index = e.GetIndex()
 			at++
 		}
@@ -544,7 +546,7 @@ func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, s
 	c := l.c
 	l.done = o.ordinal
 	if o.session == 0 {
-		c.send(o.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.view, Request: o.request, Index: index, Revision: revision, Count: o.seq})
+		c.out.send(o.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.witness.view, Request: o.request, Index: index, Revision: revision, Count: o.seq})
 		return
 	}
 	delete(l.byOp, opID{o.session, o.seq})
@@ -564,9 +566,9 @@ func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, s
 	case !executed:
 		c.refuse(o.from, &kvwire.Message{Session: o.session, Seq: o.seq}, kvwire.CodeExpired, "the session expired")
 	case o.flags&opWeak == 0:
-		c.send(o.from, kvwire.Message{Kind: kvwire.Done, View: c.view, Session: o.session, Seq: o.seq, Index: index, Revision: revision, Stable: stable, Data: result})
+		c.out.send(o.from, kvwire.Message{Kind: kvwire.Done, View: c.witness.view, Session: o.session, Seq: o.seq, Index: index, Revision: revision, Stable: stable, Data: result})
 	case !o.weakAck:
-		c.weakDone(o.from, o.session, o.seq)
+		c.weak.done(o.from, o.session, o.seq)
 	}
 }
 

@@ -24,129 +24,140 @@ import (
 //	        applied, Prior the digest of its state there, Seq the newest form of the
 //	        log that it understands
 
+// lease is how a leader knows that no other can exist.
+type lease struct {
+	*leadership
+	stamped int64            // when a stamp was last sent
+	echoes  map[uint64]int64 // per voter: the newest stamp that it has answered
+	// promises is until when (Clock.Mono) a voter votes for nobody else.
+	promises map[uint64]int64
+	times    map[uint64]timeHeard // how far the voters' time is
+	lives    map[uint64]uint64    // who answered: which life of that replica
+	heirs    map[uint64]int64     // who was asked to lead, and when: the lease is off while there are any
+}
+
 // longestPromise is the most that a voter promises: what it promised keeps it from
 // voting after a restart, too.
 const longestPromise = int64(time.Minute)
 
 // electionNanos is how long a replica that hears nothing of its leader waits at
 // least, and what it asks others to promise when it leads.
-func (c *Core) electionNanos() int64 { return int64(c.cfg.ElectionTicks) * c.cfg.TickNanos }
+func (s *standing) electionNanos() int64 { return int64(s.cfg.ElectionTicks) * s.cfg.TickNanos }
 
 // leaseNanos is how long a leader may rely on a promise of the given length,
 // measured from when it sent what the voter answered.
-func (c *Core) leaseNanos(promised int64) int64 {
-	return int64(float64(promised)*(1-c.cfg.MaxDrift)) - c.cfg.TickNanos
+func (s *standing) leaseNanos(promised int64) int64 {
+	return int64(float64(promised)*(1-s.cfg.MaxDrift)) - s.cfg.TickNanos
 }
 
 // lease answers a leader's stamp, or takes in the answer to this leader's.
-func (c *Core) lease(from Addr, m *kvwire.Message) {
+func (s *standing) lease(from Addr, m *kvwire.Message) {
 	if m.Flags&kvwire.FlagYes != 0 {
-		if c.lead != nil && m.View == c.term {
-			c.lead.echo(uint64(from), m)
-			c.lead.knows(uint64(from), m.Index)
+		if s.lead != nil && m.View == s.engine.term {
+			s.lead.lease.echo(uint64(from), m)
+			s.lead.changes.knows(uint64(from), m.Index)
 		}
 		return
 	}
-	if m.View != c.term || c.leader != uint64(from) {
+	if m.View != s.engine.term || s.engine.leader != uint64(from) {
 		return
 	}
-	s := &c.standing
-	s.wake(c)
-	s.heard(c)
+	s.wake()
+	s.heard()
 	s.stamped(m.View, m.Time)
-	answer := kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time, Count: s.life, Index: c.members.known}
-	answer.Revision = uint64(max(c.storeTime(), 0))
+	answer := kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time, Count: s.life, Index: s.state.members.known}
+	answer.Revision = uint64(max(s.state.time(), 0))
 	if m.Revision > 0 {
-		c.timeOfMajority(int64(m.Revision))
+		s.state.timeOfMajority(int64(m.Revision))
 	}
 	if m.Count <= uint64(longestPromise) {
 		answer.Stable = m.Count
 	}
-	answer.Seq, answer.Ack, answer.Prior = c.formatKnown(), c.applied, c.digest()
-	if s.promise(c, int64(answer.Stable)) {
-		c.send(from, answer)
+	answer.Seq, answer.Ack, answer.Prior = s.state.formatKnown(), s.state.applied, s.state.digest()
+	if s.promise(int64(answer.Stable)) {
+		s.out.send(from, answer)
 	} else {
-		c.whenDurable(func() { c.send(from, answer) })
+		s.out.whenDurable(func() { s.out.send(from, answer) })
 	}
 	if m.Index > 0 {
-		c.newView(&kvwire.Message{View: m.View, Leader: uint64(from), Index: m.Index})
+		s.witness.newView(&kvwire.Message{View: m.View, Leader: uint64(from), Index: m.Index})
 	}
 }
 
 // promise keeps this replica from voting and standing for election for so long,
 // and reports that a restart would know of it. Otherwise it is known as soon as what
 // is recorded is on disk.
-func (s *standing) promise(c *Core, length int64) bool {
+func (s *standing) promise(length int64) bool {
 	if length == 0 {
 		return true
 	}
-	if c.mutated(PromiseOwnTimeout) {
-		length = c.electionNanos()
+	if s.mutated(PromiseOwnTimeout) {
+		length = s.electionNanos()
 	}
-	s.promised = max(s.promised, c.now.Mono+length)
+	s.promised = max(s.promised, s.now.Mono+length)
 	if length >= s.longest {
-		s.longestUntil = c.now.Mono + length
+		s.longestUntil = s.now.Mono + length
 	}
 	switch {
 	case length > s.longest:
 		s.longest = length
-		c.record(RecordPromise, 0, 0, appendUvarints(nil, uint64(length)))
-		s.recorded = c.ticket + 1
-	case length < s.longest && c.now.Mono >= s.longestUntil:
+		s.out.record(RecordPromise, 0, 0, appendUvarints(nil, uint64(length)))
+		s.recorded = s.out.ticket + 1
+	case length < s.longest && s.now.Mono >= s.longestUntil:
 		// No promise of that length is in force any more. Until this is on disk a
 		// restarted replica is silent for longer than it must.
-		s.longest, s.longestUntil = length, c.now.Mono+length
-		c.note(RecordPromise, 0, 0, appendUvarints(nil, uint64(length)))
+		s.longest, s.longestUntil = length, s.now.Mono+length
+		s.out.note(RecordPromise, 0, 0, appendUvarints(nil, uint64(length)))
 	}
-	return s.recorded <= c.flushed
+	return s.recorded <= s.out.flushed
 }
 
 // echo takes in the answer to a stamp, by one life of a replica.
-func (l *leadership) echo(from uint64, m *kvwire.Message) {
-	c, stamp := l.c, m.Time
-	l.lives[from] = m.Count
-	if asked, heir := l.heirs[from]; heir && (stamp > asked || c.mutated(LeaseBackTooEarly)) {
-		delete(l.heirs, from)
+func (le *lease) echo(from uint64, m *kvwire.Message) {
+	c, stamp := le.c, m.Time
+	le.lives[from] = m.Count
+	if asked, heir := le.heirs[from]; heir && (stamp > asked || c.mutated(LeaseBackTooEarly)) {
+		delete(le.heirs, from)
 	}
 	if c.mutated(LeaseFromAnswer) {
 		stamp = c.now.Mono
 	}
-	if old, ok := l.echoes[from]; !ok || stamp > old {
-		l.echoes[from] = stamp
+	if old, ok := le.echoes[from]; !ok || stamp > old {
+		le.echoes[from] = stamp
 	}
-	l.knownBy(from, m.Seq)
-	l.compareState(from, m.Ack, m.Prior)
-	l.timeIs(from, m.Revision, m.Time)
+	le.knownBy(from, m.Seq)
+	le.compareState(from, m.Ack, m.Prior)
+	le.timeIs(from, m.Revision, m.Time)
 	promised := min(int64(m.Stable), longestPromise)
 	if promised > 0 {
-		l.promises[from] = max(l.promises[from], stamp+c.leaseNanos(promised))
+		le.promises[from] = max(le.promises[from], stamp+c.standing.leaseNanos(promised))
 	}
 }
 
-// leased reports that no other leader can exist now: a majority has promised to
+// held reports that no other leader can exist now: a majority has promised to
 // vote for nobody else until later than now, except for an heir.
-func (l *leadership) leased() bool {
-	return len(l.heirs) == 0 && l.c.now.Mono < l.agreed(l.promises, never)
+func (le *lease) held() bool {
+	return len(le.heirs) == 0 && le.c.now.Mono < le.agreed(le.promises, never)
 }
 
 // heardBy is the moment (this leader's Clock.Mono) up to which a majority has
 // confirmed that it leads: its oldest stamp among the newest answered ones of a
 // majority. It measures from when stamps were sent, not answered.
-func (l *leadership) heardBy() int64 { return l.agreed(l.echoes, l.c.now.Mono) }
+func (le *lease) heardBy() int64 { return le.agreed(le.echoes, le.c.now.Mono) }
 
 // agreed is the largest value that a majority of the voters reaches, of both
 // configurations while one gives way to the other. own is this replica's, who has
 // none has not answered.
-func (l *leadership) agreed(values map[uint64]int64, own int64) int64 {
-	conf := l.c.members.conf
-	v := l.agreedBy(conf.GetVoters(), values, own)
+func (le *lease) agreed(values map[uint64]int64, own int64) int64 {
+	conf := le.c.state.members.conf
+	v := le.agreedBy(conf.GetVoters(), values, own)
 	if out := conf.GetVotersOutgoing(); len(out) > 0 {
-		v = min(v, l.agreedBy(out, values, own))
+		v = min(v, le.agreedBy(out, values, own))
 	}
 	return v
 }
 
-func (l *leadership) agreedBy(voters []uint64, values map[uint64]int64, own int64) int64 {
+func (le *lease) agreedBy(voters []uint64, values map[uint64]int64, own int64) int64 {
 	if len(voters) == 0 {
 		return -never
 	}
@@ -154,7 +165,7 @@ func (l *leadership) agreedBy(voters []uint64, values map[uint64]int64, own int6
 	all := few[:0]
 	for _, id := range voters {
 		v := int64(-never)
-		if id == l.c.cfg.ID {
+		if id == le.c.cfg.ID {
 			v = own
 		} else if t, ok := values[id]; ok {
 			v = t
@@ -166,24 +177,24 @@ func (l *leadership) agreedBy(voters []uint64, values map[uint64]int64, own int6
 }
 
 // stamp sends this leader's clock to the other members, and asks for promises.
-func (l *leadership) stamp() {
-	c := l.c
-	l.stamped = c.now.Mono
-	if c.hangs && !c.mutated(HungLeaderStays) {
+func (le *lease) stamp() {
+	c := le.c
+	le.stamped = c.now.Mono
+	if c.out.hangs && !c.mutated(HungLeaderStays) {
 		return
 	}
-	m := kvwire.Message{Kind: kvwire.Lease, View: c.term, Time: c.now.Mono, Count: uint64(c.electionNanos())}
-	if l.open {
-		m.Index = c.openIndex
+	m := kvwire.Message{Kind: kvwire.Lease, View: c.engine.term, Time: c.now.Mono, Count: uint64(c.standing.electionNanos())}
+	if le.open {
+		m.Index = c.witness.openIndex
 		m.Code = c.cfg.Encode()
-		t := l.storeTime()
-		c.timeOfMajority(t)
+		t := le.time()
+		c.state.timeOfMajority(t)
 		m.Revision = uint64(max(t, 0))
 	}
-	c.toPeers(m)
-	for _, id := range c.members.leaves() { // a majority of those before the change counts, too
+	c.out.toPeers(m)
+	for _, id := range c.state.members.leaves() { // a majority of those before the change counts, too
 		if id != c.cfg.ID {
-			c.send(Addr(id), m)
+			c.out.send(Addr(id), m)
 		}
 	}
 }

@@ -127,7 +127,7 @@ func TestAReplacedVoterIsNeededUntilTheEnd(t *testing.T) {
 	r.nodes[away].down = true
 	l := r.nodes[lead].core
 	r.lose = func(from uint64, s *Send) bool {
-		return from == old && s.Message.Kind == kvwire.Raft && l.members.joint()
+		return from == old && s.Message.Kind == kvwire.Raft && l.state.members.joint()
 	}
 	ask := Change{Kind: Replace, Member: Member{ID: 4}, Old: old}
 	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 77, Data: ask.Append(nil)})
@@ -163,7 +163,7 @@ func TestChangesOfMembersAreSynced(t *testing.T) {
 	lead := r.leader()
 	seen := map[uint64]uint64{}
 	r.taken = func(id uint64, e *Effects) {
-		index := r.nodes[id].core.members.index
+		index := r.nodes[id].core.state.members.index
 		if index != seen[id] && !e.Sync {
 			t.Errorf("replica %d has applied the change of entry %d and does not sync it", id, index)
 		}
@@ -191,12 +191,12 @@ func TestChangeIsAnsweredWhenAMajorityKnows(t *testing.T) {
 		if s.Message.Kind != kvwire.Raft || proto.Unmarshal(s.Message.Data, m) != nil {
 			return false
 		}
-		return m.GetCommit() > r.nodes[near].core.applied && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
+		return m.GetCommit() > r.nodes[near].core.state.applied && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
 	}
 	r.settle()
 	r.tick(6)
-	if c := r.nodes[lead].core; len(c.members.voters()) != 3 || len(r.nodes[near].core.members.voters()) != 4 {
-		t.Fatalf("the leader knows %v, the others %v", c.members.voters(), r.nodes[near].core.members.voters())
+	if c := r.nodes[lead].core; len(c.state.members.voters()) != 3 || len(r.nodes[near].core.state.members.voters()) != 4 {
+		t.Fatalf("the leader knows %v, the others %v", c.state.members.voters(), r.nodes[near].core.state.members.voters())
 	}
 	if got := r.take(kvwire.ReadDone); len(got) > 0 {
 		t.Fatalf("answered while only the leader knows: %v", got)

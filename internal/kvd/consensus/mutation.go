@@ -95,54 +95,54 @@ func (c *Core) mutated(m Mutation) bool { return c.cfg.Mutations&(1<<m) != 0 }
 // What follows is what some of the bugs do.
 
 // vote is the vote that goes to the disk.
-func (c *Core) vote(id uint64) uint64 {
-	if c.mutated(VoteNotPersisted) {
+func (en *engine) vote(id uint64) uint64 {
+	if en.mutated(VoteNotPersisted) {
 		return 0
 	}
 	return id
 }
 
 // forgetLeft forgets whose numbers must not be used again.
-func (c *Core) forgetLeft() {
-	if c.mutated(NumberUsedAgain) {
-		c.members.gone = nil
+func (st *state) forgetLeft() {
+	if st.mutated(NumberUsedAgain) {
+		st.members.gone = nil
 	}
 }
 
 // clockOfKeys is the clock by which keys expire: that of the log.
-func (c *Core) clockOfKeys() int64 {
-	if c.mutated(KeysByLocalClock) {
-		return max(c.logTime, c.now.Wall) // every machine's is off by something else
+func (st *state) clockOfKeys() int64 {
+	if st.mutated(KeysByLocalClock) {
+		return max(st.logTime, st.now.Wall) // every machine's is off by something else
 	}
-	return c.logTime
+	return st.logTime
 }
 
 // sessionsToSave is the table that goes into a snapshot.
-func (c *Core) sessionsToSave() *sessions {
+func (st *state) sessionsToSave() *sessions {
 	switch {
-	case c.mutated(SessionsNotInSnap):
+	case st.mutated(SessionsNotInSnap):
 		return newSessions()
-	case c.mutated(AnswersNotInSnap):
+	case st.mutated(AnswersNotInSnap):
 		t := newSessions()
-		for s := c.sessions.first; s != nil; s = s.after {
+		for s := st.sessions.first; s != nil; s = s.after {
 			t.pushBack(&session{id: s.id, next: s.next, acked: s.acked, lastUsed: s.lastUsed})
 			t.byID[s.id] = t.last
 		}
 		return t
 	}
-	return c.sessions
+	return st.sessions
 }
 
 // forgetAppended drops from the pool what has been appended to the log.
-func (c *Core) forgetAppended(entries []*pb.Entry) {
+func (en *engine) forgetAppended(entries []*pb.Entry) {
 	var e entry
 	for _, appended := range entries {
 		if appended.GetType() != pb.EntryNormal || len(appended.GetData()) == 0 || e.decode(appended.GetData()) != nil {
 			continue
 		}
 		for _, o := range e.ops {
-			if r := c.pool.get(opID{o.session, o.seq}); r != nil {
-				c.pool.remove(r)
+			if r := en.witness.pool.get(opID{o.session, o.seq}); r != nil {
+				en.witness.pool.remove(r)
 			}
 		}
 	}
@@ -154,7 +154,7 @@ func (l *leadership) proposed(r *round) {
 		switch {
 		case o.from == 0:
 		case o.weakAck && l.c.mutated(WeakBeforeDisk):
-			l.c.weakDone(o.from, o.session, o.seq)
+			l.c.weak.done(o.from, o.session, o.seq)
 		case o.fast && l.c.mutated(SpecBeforeDisk):
 			o.round = r
 			l.speculated(o)
@@ -163,16 +163,16 @@ func (l *leadership) proposed(r *round) {
 }
 
 // tamper changes a message of the engine.
-func (c *Core) tamper(m *pb.Message) {
+func (en *engine) tamper(m *pb.Message) {
 	switch m.GetType() {
 	case pb.MsgVote, pb.MsgPreVote:
-		if c.mutated(VoteDuringLease) {
+		if en.mutated(VoteDuringLease) {
 			m.Context = []byte("CampaignTransfer") // the engine, too, keeps promises
 		}
 	case pb.MsgAppResp:
-		if from := m.GetFrom(); c.mutated(CommitCountsLearner) && !m.GetReject() && slices.Contains(c.members.conf.GetLearners(), from) {
-			for _, id := range c.members.voters() {
-				if id != c.cfg.ID {
+		if from := m.GetFrom(); en.mutated(CommitCountsLearner) && !m.GetReject() && slices.Contains(en.state.members.conf.GetLearners(), from) {
+			for _, id := range en.state.members.voters() {
+				if id != en.cfg.ID {
 					m.From = &id
 					return
 				}

@@ -14,32 +14,32 @@ type told struct {
 // by what follows, or after the tick, from which on nothing is held back that was
 // said in it. So a message that the engine depends on, because its receiver has
 // missed one before, comes a tick late at worst.
-func (c *Core) needless(m *pb.Message) bool {
+func (en *engine) needless(m *pb.Message) bool {
 	switch m.GetType() {
 	case pb.MsgApp:
 		// The next entries carry the commit index along, and there are some under
 		// way: their commit follows.
-		if c.lead == nil {
+		if en.lead == nil {
 			return false
 		}
 		if len(m.GetEntries()) > 0 {
-			c.lead.fed[m.GetTo()] = c.ticks
+			en.lead.fed[m.GetTo()] = en.ticks
 			return false
 		}
-		tick, ok := c.lead.fed[m.GetTo()]
-		return ok && c.lately(tick) && c.log.lastIndex() > m.GetCommit()
+		tick, ok := en.lead.fed[m.GetTo()]
+		return ok && en.lately(tick) && en.log.lastIndex() > m.GetCommit()
 	case pb.MsgAppResp:
 		if m.GetReject() {
 			return false
 		}
-		t := told{m.GetTo(), m.GetTerm(), m.GetIndex(), c.ticks}
-		if t.leader == c.told.leader && t.term == c.told.term && c.lately(c.told.tick) && t.index <= c.told.index {
+		t := told{m.GetTo(), m.GetTerm(), m.GetIndex(), en.ticks}
+		if t.leader == en.told.leader && t.term == en.told.term && en.lately(en.told.tick) && t.index <= en.told.index {
 			return true
 		}
-		c.told = t
+		en.told = t
 	}
 	return false
 }
 
 // lately reports that something of the given tick need not be said again.
-func (c *Core) lately(tick uint64) bool { return tick == c.ticks || c.mutated(SaidOnlyOnce) }
+func (en *engine) lately(tick uint64) bool { return tick == en.ticks || en.mutated(SaidOnlyOnce) }

@@ -71,7 +71,7 @@ func TestCommitIndexWaitsForTheNextEntries(t *testing.T) {
 		to := lead%3 + 1
 		return &pb.Message{Type: pb.MsgApp.Enum(), To: &to, Commit: &commit, Entries: make([]*pb.Entry, entries)}
 	}
-	last := l.log.lastIndex()
+	last := l.engine.log.lastIndex()
 	r.tick(1)
 	for _, step := range []struct {
 		what     string
@@ -86,7 +86,7 @@ func TestCommitIndexWaitsForTheNextEntries(t *testing.T) {
 		{"a commit index, a tick later", app(0, last-1), 1, false},
 	} {
 		r.tick(step.ticks)
-		if got := l.needless(step.m); got != step.needless {
+		if got := l.engine.needless(step.m); got != step.needless {
 			t.Errorf("%s: needless %v", step.what, got)
 		}
 	}
@@ -107,17 +107,17 @@ func TestAnswersAreNotRepeated(t *testing.T) {
 		ticks    int
 		needless bool
 	}{
-		{"the first", answer(lead, f.term, 100, false), 1, false},
-		{"again", answer(lead, f.term, 100, false), 0, true},
-		{"an older one", answer(lead, f.term, 99, false), 0, true},
-		{"a refusal", answer(lead, f.term, 99, true), 0, false},
-		{"a newer one", answer(lead, f.term, 101, false), 0, false},
-		{"in another term", answer(lead, f.term+1, 101, false), 0, false},
-		{"to another leader", answer(9, f.term+1, 101, false), 0, false},
-		{"a tick later", answer(9, f.term+1, 101, false), 1, false},
+		{"the first", answer(lead, f.engine.term, 100, false), 1, false},
+		{"again", answer(lead, f.engine.term, 100, false), 0, true},
+		{"an older one", answer(lead, f.engine.term, 99, false), 0, true},
+		{"a refusal", answer(lead, f.engine.term, 99, true), 0, false},
+		{"a newer one", answer(lead, f.engine.term, 101, false), 0, false},
+		{"in another term", answer(lead, f.engine.term+1, 101, false), 0, false},
+		{"to another leader", answer(9, f.engine.term+1, 101, false), 0, false},
+		{"a tick later", answer(9, f.engine.term+1, 101, false), 1, false},
 	} {
 		f.ticks += uint64(step.ticks)
-		if got := f.needless(step.m); got != step.needless {
+		if got := f.engine.needless(step.m); got != step.needless {
 			t.Errorf("%s: needless %v", step.what, got)
 		}
 	}

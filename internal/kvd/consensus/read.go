@@ -10,8 +10,8 @@ import "github.com/weirdb/weir/internal/kvd/kvwire"
 // committed before it is answered (C1, C2).
 func (l *leadership) read(from Addr, m *kvwire.Message) {
 	c := l.c
-	c.foot.Reset()
-	if err := c.machine.Footprint(m.Data, &c.foot); err != nil || c.foot.Write {
+	c.state.foot.Reset()
+	if err := c.state.machine.Footprint(m.Data, &c.state.foot); err != nil || c.state.foot.Write {
 		c.refuse(from, m, kvwire.CodeInvalid, "not a query")
 		return
 	}
@@ -20,7 +20,7 @@ func (l *leadership) read(from Addr, m *kvwire.Message) {
 		return
 	}
 	if m.Seq > 0 {
-		s := c.sessions.get(m.Session)
+		s := c.state.sessions.get(m.Session)
 		if s == nil {
 			c.unknown(from, m)
 			return
@@ -34,13 +34,13 @@ func (l *leadership) read(from Addr, m *kvwire.Message) {
 	}
 	// A majority without this replica's disk may have committed more than is
 	// applied here, and a weak read elsewhere may have shown it.
-	r.index = c.node.BasicStatus().GetCommit()
+	r.index = c.engine.node.BasicStatus().GetCommit()
 	if c.mutated(ReadUnapplied) {
 		r.index = 0
 	}
 	if c.cfg.Fast && !c.mutated(ReadUncommitted) {
 		// A write that completed on votes alone may still be uncommitted.
-		r.after, _ = l.uncommitted.of(&c.foot, 0)
+		r.after, _ = l.uncommitted.of(&c.state.foot, 0)
 	}
 	l.reads = append(l.reads, r)
 }
@@ -51,22 +51,22 @@ func (l *leadership) release() {
 	if len(l.reads) == 0 || !l.open && !l.c.mutated(ServeBeforeOpen) && !l.c.mutated(ReadBeforeOpen) {
 		return
 	}
-	heard := l.heardBy()
-	leased := !l.c.cfg.IndexReads && l.leased()
+	heard := l.lease.heardBy()
+	leased := !l.c.cfg.IndexReads && l.lease.held()
 	ask := false
 	kept := l.reads[:0]
 	for _, r := range l.reads {
 		led := leased || heard >= r.at || l.c.mutated(ReadWithoutLease)
-		if !led && r.at > l.stamped {
+		if !led && r.at > l.lease.stamped {
 			ask = true
 		}
-		waits := !led || r.after > l.done || r.index > l.c.applied || !l.settled(r.m) || !l.c.mayAnswer(r.from, r.m)
+		waits := !led || r.after > l.done || r.index > l.c.state.applied || !l.settled(r.m) || !l.c.out.mayAnswer(r.from, r.m)
 		if l.c.mutated(WaitEnds) && l.c.now.Mono-r.at > patience*l.c.cfg.TickNanos {
 			waits = false
 		}
 		switch {
 		case !waits:
-			l.c.answer(r.from, r.m)
+			l.c.weak.answer(r.from, r.m)
 			if r.old {
 				delete(l.waits, r.query())
 			}
@@ -80,7 +80,7 @@ func (l *leadership) release() {
 	clear(l.reads[len(kept):])
 	l.reads = kept
 	if ask {
-		l.stamp()
+		l.lease.stamp()
 	}
 }
 
@@ -90,7 +90,7 @@ func (l *leadership) settled(m *kvwire.Message) bool {
 	if m.Seq == 0 {
 		return true
 	}
-	s := l.c.sessions.get(m.Session)
+	s := l.c.state.sessions.get(m.Session)
 	return s == nil || m.Seq < s.next
 }
 
@@ -99,10 +99,10 @@ func (l *leadership) settled(m *kvwire.Message) bool {
 // from now on this leader has no lease. It has one again when the replica answers
 // a stamp that was sent later: it then takes no earlier request (mayTakeOver), and
 // had it taken one before, it would not answer in this term any more.
-func (l *leadership) handOver(to uint64, w *kvwire.Message) {
-	w.Time, w.Count = l.c.now.Mono, l.lives[to]
-	if !l.c.mutated(TransferKeepsLease) {
-		l.heirs[to] = w.Time
+func (le *lease) handOver(to uint64, w *kvwire.Message) {
+	w.Time, w.Count = le.c.now.Mono, le.lives[to]
+	if !le.c.mutated(TransferKeepsLease) {
+		le.heirs[to] = w.Time
 	}
 }
 
@@ -111,16 +111,16 @@ func (l *leadership) tick() {
 	c := l.c
 	l.ticks++
 	if l.ticks%c.cfg.HeartbeatTicks == 0 || l.ticks == 1 {
-		l.stamp()
+		l.lease.stamp()
 		if l.view.phase == collecting {
-			l.askPools()
+			l.view.askPools()
 		}
 	}
 	l.raise()
-	if l.candidate != nil {
-		l.candidate.look(l)
+	if l.changes.candidate != nil {
+		l.changes.candidate.look(l)
 	}
-	if due := c.machine.Due(); l.open && due != 0 && due <= l.storeTime() && l.queue.Len() == 0 && len(l.rounds) == 0 && l.refused == nil {
+	if due := c.state.machine.Due(); l.open && due != 0 && due <= l.lease.time() && l.queue.Len() == 0 && len(l.rounds) == 0 && l.refused == nil {
 		l.propose(nil) // only the clock: so that what is due expires, everywhere at the same entry
 	}
 }

@@ -76,8 +76,8 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 			if _, again := answersOf(c.Take(r.now)); again != 0 && kind == kvwire.Read {
 				t.Errorf("%d bytes more", again)
 			}
-			if len(c.large) != 0 && kind == kvwire.Read || c.lead != nil && len(c.lead.waits) != 0 {
-				t.Errorf("remembered for ever: %d, %d", len(c.large), len(c.lead.waits))
+			if len(c.out.large) != 0 && kind == kvwire.Read || c.lead != nil && len(c.lead.waits) != 0 {
+				t.Errorf("remembered for ever: %d, %d", len(c.out.large), len(c.lead.waits))
 			}
 		})
 	}

@@ -56,8 +56,8 @@ func TestTokenOfOlderViewWaitsForTheNewOne(t *testing.T) {
 	r.tick(150)
 	for _, id := range r.others(lead) {
 		c := r.nodes[id].core
-		if c.applied < spec.Index || c.openView != view {
-			t.Fatalf("replica %d has applied %d of %d, in view %d", id, c.applied, spec.Index, c.openView)
+		if c.state.applied < spec.Index || c.witness.openView != view {
+			t.Fatalf("replica %d has applied %d of %d, in view %d", id, c.state.applied, spec.Index, c.witness.openView)
 		}
 		r.deliver(id, kvwire.Message{Kind: kvwire.WeakRead, Session: s, View: spec.View, Index: spec.Index, Request: id, Data: []byte("get a")})
 	}
@@ -131,7 +131,7 @@ func TestCandidateAsksWhenItsTermIsDurable(t *testing.T) {
 	r.nodes[1].stuck = true
 	r.nodes[2].core.standing.timeout, r.nodes[3].core.standing.timeout = 1<<30, 1<<30
 	r.tick(100)
-	if r.nodes[1].core.counters.Elections == 0 || r.nodes[1].core.term <= bootTerm {
+	if r.nodes[1].core.counters.Elections == 0 || r.nodes[1].core.engine.term <= bootTerm {
 		t.Fatalf("replica 1 did not stand for election: %+v", r.nodes[1].core.counters)
 	}
 	r.nodes[1].stuck = false
@@ -204,8 +204,8 @@ func TestSessionsExpireByTheLogAlone(t *testing.T) {
 	want := r.nodes[lead].words.m["a"]
 	for _, id := range r.order {
 		c := r.nodes[id].core
-		if got := r.nodes[id].words.m["a"]; got != want || c.revision != r.nodes[lead].core.revision || len(c.sessions.byID) != len(r.nodes[lead].core.sessions.byID) {
-			t.Errorf("replica %d: a = %q, revision %d, %d sessions; the leader: %q, %d, %d", id, got, c.revision, len(c.sessions.byID), want, r.nodes[lead].core.revision, len(r.nodes[lead].core.sessions.byID))
+		if got := r.nodes[id].words.m["a"]; got != want || c.state.revision != r.nodes[lead].core.state.revision || len(c.state.sessions.byID) != len(r.nodes[lead].core.state.sessions.byID) {
+			t.Errorf("replica %d: a = %q, revision %d, %d sessions; the leader: %q, %d, %d", id, got, c.state.revision, len(c.state.sessions.byID), want, r.nodes[lead].core.state.revision, len(r.nodes[lead].core.state.sessions.byID))
 		}
 	}
 }
@@ -300,7 +300,7 @@ func TestWaitsAreBounded(t *testing.T) {
 		}
 	}
 	r.settle()
-	if n := len(r.nodes[lead].core.settled[s]); n != maxHeld {
+	if n := len(r.nodes[lead].core.weak.settled[s]); n != maxHeld {
 		t.Errorf("%d requests wait, want %d", n, maxHeld)
 	}
 	for _, m := range r.take(kvwire.Refused) {

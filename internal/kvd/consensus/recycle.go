@@ -7,8 +7,8 @@ const recycleMost = 4096
 // Recycle lets the core use the memory of an earlier Take's Sends again. The
 // caller keeps nothing of it, except for what the messages' fields refer to.
 func (c *Core) Recycle(sends []Send) {
-	if c.out.Sends == nil && cap(sends) <= recycleMost {
+	if c.out.effects.Sends == nil && cap(sends) <= recycleMost {
 		clear(sends)
-		c.out.Sends = sends[:0]
+		c.out.effects.Sends = sends[:0]
 	}
 }

@@ -7,17 +7,17 @@ import "math"
 // acknowledged and is on this disk is among them; so may be what was not. It returns the
 // last entry. The core is of no other use afterwards.
 func (c *Core) Rescue() (last uint64, err error) {
-	c.drain()
-	for c.out.Fatal == nil && c.applied < c.log.lastIndex() {
-		entries, err := c.log.Entries(c.applied+1, c.log.lastIndex()+1, math.MaxUint64)
+	c.engine.drain()
+	for c.out.effects.Fatal == nil && c.state.applied < c.engine.log.lastIndex() {
+		entries, err := c.engine.log.Entries(c.state.applied+1, c.engine.log.lastIndex()+1, math.MaxUint64)
 		if err != nil {
 			return 0, err
 		}
 		for _, e := range entries {
-			if c.apply(e); c.out.Fatal != nil {
+			if c.state.apply(e); c.out.effects.Fatal != nil {
 				break
 			}
 		}
 	}
-	return c.applied, c.out.Fatal
+	return c.state.applied, c.out.effects.Fatal
 }

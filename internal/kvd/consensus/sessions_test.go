@@ -190,7 +190,7 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	}
 	for _, id := range r.order {
 		c := r.nodes[id].core
-		if b := c.sessions.get(s).bytes; b > mostKept+80*64 {
+		if b := c.state.sessions.get(s).bytes; b > mostKept+80*64 {
 			t.Errorf("replica %d keeps %d bytes", id, b)
 		}
 		if n := len(r.nodes[id].words.log); n != applied {
@@ -199,7 +199,7 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	}
 	write(first+80, first+79, "set a small")
 	r.settle()
-	if b := r.nodes[lead].core.sessions.get(s).bytes; b != len("ok")+64 {
+	if b := r.nodes[lead].core.state.sessions.get(s).bytes; b != len("ok")+64 {
 		t.Errorf("%d bytes are kept of one small answer", b)
 	}
 }

@@ -14,6 +14,14 @@ import (
 	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
+// snapshots saves this replica's state, and restores it after a restart.
+type snapshots struct {
+	*Core
+	saving     bool // one is being written
+	savingMark snapshotMark
+	since      int64 // bytes of log applied since the last one
+}
+
 // A snapshot is a head, preceded by its length as a uvarint, and the machine's
 // state:
 //
@@ -48,26 +56,26 @@ type incoming struct {
 
 // maybeSave asks for a snapshot when enough log has gathered, or when another
 // replica needs one and there is none.
-func (c *Core) maybeSave() {
-	if c.saving || c.out.Fatal != nil || c.applied <= c.log.saved.index {
+func (s *snapshots) maybeSave() {
+	if s.saving || s.out.effects.Fatal != nil || s.state.applied <= s.engine.log.saved.index {
 		return
 	}
-	if c.sinceSnapshot < c.cfg.SnapshotBytes && !c.log.want {
+	if s.since < s.cfg.SnapshotBytes && !s.engine.log.want {
 		return
 	}
-	term, err := c.log.Term(c.applied)
+	term, err := s.engine.log.Term(s.state.applied)
 	if err != nil {
-		c.fatal(fmt.Errorf("term of entry %d: %w", c.applied, err))
+		s.fatal(fmt.Errorf("term of entry %d: %w", s.state.applied, err))
 		return
 	}
-	h, err := c.appendHead(nil, term)
+	h, err := s.appendHead(nil, term)
 	if err != nil {
-		c.fatal(err)
+		s.fatal(err)
 		return
 	}
-	c.saving, c.log.want, c.sinceSnapshot = true, false, 0
-	c.out.Save = &Snapshot{Index: c.applied, Term: term, WriterTo: savedState{h, c.machine.Snapshot()}}
-	c.savingMark = snapshotMark{c.applied, term, c.members.conf}
+	s.saving, s.engine.log.want, s.since = true, false, 0
+	s.out.effects.Save = &Snapshot{Index: s.state.applied, Term: term, WriterTo: savedState{h, s.state.machine.Snapshot()}}
+	s.savingMark = snapshotMark{s.state.applied, term, s.state.members.conf}
 }
 
 // savedState writes a head and a machine's state.
@@ -85,20 +93,20 @@ func (s savedState) WriteTo(w io.Writer) (int64, error) {
 	return int64(n) + m, err
 }
 
-func (c *Core) appendHead(b []byte, term uint64) ([]byte, error) {
-	if c.format <= 1 {
+func (s *snapshots) appendHead(b []byte, term uint64) ([]byte, error) {
+	if s.state.format <= 1 {
 		b = append(b, snapshotVersion)
 	} else {
-		b = appendUvarints(append(b, snapshotVersionFormat), c.format)
+		b = appendUvarints(append(b, snapshotVersionFormat), s.state.format)
 	}
-	b = appendUvarints(b, c.applied, term, c.revision)
-	b = binary.AppendVarint(b, c.logTime)
-	b = binary.AppendVarint(b, c.alive)
-	b, err := c.members.append(b)
+	b = appendUvarints(b, s.state.applied, term, s.state.revision)
+	b = binary.AppendVarint(b, s.state.logTime)
+	b = binary.AppendVarint(b, s.state.alive)
+	b, err := s.state.members.append(b)
 	if err != nil {
 		return nil, err
 	}
-	return c.sessionsToSave().append(b), nil
+	return s.state.sessionsToSave().append(b), nil
 }
 
 // readHead reads the head of a snapshot and leaves the machine's state in the
@@ -145,20 +153,20 @@ func parseHead(b []byte) (head, error) {
 }
 
 // adopt makes a snapshot this replica's state.
-func (c *Core) adopt(h head, state io.Reader) error {
-	if h.format > c.formatKnown() {
-		return c.tooNew("the snapshot", h.format)
+func (s *snapshots) adopt(h head, state io.Reader) error {
+	if h.format > s.state.formatKnown() {
+		return s.state.tooNew("the snapshot", h.format)
 	}
-	if err := c.machine.Restore(state); err != nil {
+	if err := s.state.machine.Restore(state); err != nil {
 		return err
 	}
-	c.formatIs(h.format)
-	c.applied, c.revision, c.logTime, c.alive = h.index, h.revision, h.logTime, h.alive
-	c.members, c.sessions = h.members, h.sessions
-	if c.steady.runs { // else it begins with the log's
-		c.timeComes(c.logTime)
+	s.state.formatIs(h.format)
+	s.state.applied, s.state.revision, s.state.logTime, s.state.alive = h.index, h.revision, h.logTime, h.alive
+	s.state.members, s.state.sessions = h.members, h.sessions
+	if s.state.steady.runs { // else it begins with the log's
+		s.state.timeComes(s.state.logTime)
 	}
-	c.log.since = h.members.index
+	s.engine.log.since = h.members.index
 	return nil
 }
 
@@ -171,20 +179,20 @@ func (c *Core) Install(now Clock, from Addr, m *kvwire.Message, state io.Reader)
 		c.counters.Malformed++
 		return
 	}
-	c.deliverRaft(from, m, &incoming{h.index, h, rest})
+	c.engine.deliver(from, m, &incoming{h.index, h, rest})
 }
 
 // SnapshotSaved says that the snapshot up to index is on disk, or why it is not.
 func (c *Core) SnapshotSaved(now Clock, index uint64, err error) {
 	c.now = now
-	c.saving = false
-	if err != nil || index != c.savingMark.index || index <= c.log.saved.index {
+	c.snapshots.saving = false
+	if err != nil || index != c.snapshots.savingMark.index || index <= c.engine.log.saved.index {
 		c.counters.SnapshotsFailed++
 		return
 	}
 	c.counters.Snapshots++
-	c.log.saved = c.savingMark
-	c.log.compact(c.log.keepIndex(index, c.cfg.KeepBytes))
+	c.engine.log.saved = c.snapshots.savingMark
+	c.engine.log.compact(c.engine.log.keepIndex(index, c.cfg.KeepBytes))
 }
 
 // Shipped says whether a replica has received this replica's snapshot.
@@ -194,119 +202,119 @@ func (c *Core) Shipped(now Clock, to Addr, ok bool) {
 	if !ok {
 		status = raft.SnapshotFailure
 	}
-	c.node.ReportSnapshot(uint64(to), status)
-	c.observe()
+	c.engine.node.ReportSnapshot(uint64(to), status)
+	c.engine.observe()
 }
 
 // recover reads this replica's disk.
-func (c *Core) recover(r Recovered) error {
-	fresh := len(c.members.list) > 0
+func (s *snapshots) recover(r Recovered) error {
+	fresh := len(s.state.members.list) > 0
 	if fresh {
 		term, commit := uint64(bootTerm), uint64(bootIndex)
-		c.log.hard = &pb.HardState{Term: &term, Commit: &commit}
-		c.applied = bootIndex
+		s.engine.log.hard = &pb.HardState{Term: &term, Commit: &commit}
+		s.state.applied = bootIndex
 	}
 	if r.Snapshot != nil {
 		h, rest, err := readHead(r.Snapshot)
 		if err != nil {
 			return err
 		}
-		if err := c.adopt(h, rest); err != nil {
+		if err := s.adopt(h, rest); err != nil {
 			return fmt.Errorf("restore the snapshot of entry %d: %w", h.index, err)
 		}
-		c.log.reset(h.index, h.term)
-		c.log.saved = snapshotMark{h.index, h.term, h.members.conf}
+		s.engine.log.reset(h.index, h.term)
+		s.engine.log.saved = snapshotMark{h.index, h.term, h.members.conf}
 	}
 	if r.Records == nil {
 		return nil
 	}
-	if err := r.Records(c.replay); err != nil {
+	if err := r.Records(s.replay); err != nil {
 		return err
 	}
-	if hard := c.log.hard; hard.GetCommit() < c.applied {
-		term, vote, commit := max(hard.GetTerm(), bootTerm), hard.GetVote(), c.applied
-		c.log.hard = &pb.HardState{Term: &term, Vote: &vote, Commit: &commit}
+	if hard := s.engine.log.hard; hard.GetCommit() < s.state.applied {
+		term, vote, commit := max(hard.GetTerm(), bootTerm), hard.GetVote(), s.state.applied
+		s.engine.log.hard = &pb.HardState{Term: &term, Vote: &vote, Commit: &commit}
 	}
-	if last := c.log.lastIndex(); c.log.hard.GetCommit() > last {
+	if last := s.engine.log.lastIndex(); s.engine.log.hard.GetCommit() > last {
 		// The commit may be known before the entries are durable here.
-		c.log.hard.Commit = &last
+		s.engine.log.hard.Commit = &last
 	}
-	c.out.Records = nil // what replaying an old leader's truncation repeated is on disk already
+	s.out.effects.Records = nil // what replaying an old leader's truncation repeated is on disk already
 	return nil
 }
 
 // replay takes one record back.
-func (c *Core) replay(r Record) error {
+func (s *snapshots) replay(r Record) error {
 	in := reader{b: r.Data}
 	switch r.Kind {
 	case RecordEntry:
 		if len(r.Data) == 0 {
 			return fmt.Errorf("entry %d: %w", r.Index, errEntry)
 		}
-		if r.Index > c.log.lastIndex()+1 {
-			return fmt.Errorf("entry %d follows entry %d: entries are missing between them", r.Index, c.log.lastIndex())
+		if r.Index > s.engine.log.lastIndex()+1 {
+			return fmt.Errorf("entry %d follows entry %d: entries are missing between them", r.Index, s.engine.log.lastIndex())
 		}
 		kind := pb.EntryType(r.Data[0])
 		index, term := r.Index, r.Term
-		c.log.append([]*pb.Entry{{Index: &index, Term: &term, Type: &kind, Data: r.Data[1:]}})
+		s.engine.log.append([]*pb.Entry{{Index: &index, Term: &term, Type: &kind, Data: r.Data[1:]}})
 	case RecordHard:
 		term, vote, commit := in.uvarint(), in.uvarint(), in.uvarint()
 		if err := in.end(); err != nil {
 			return fmt.Errorf("hard state: %w", err)
 		}
-		c.log.hard = &pb.HardState{Term: &term, Vote: &vote, Commit: &commit}
+		s.engine.log.hard = &pb.HardState{Term: &term, Vote: &vote, Commit: &commit}
 	case RecordView:
 		view, open := in.uvarint(), in.uvarint() == 1
-		c.view, c.openView, c.viewOwner, c.openIndex = view, in.uvarint(), in.uvarint(), in.uvarint()
+		s.witness.view, s.witness.openView, s.witness.viewOwner, s.witness.openIndex = view, in.uvarint(), in.uvarint(), in.uvarint()
 		if err := in.end(); err != nil {
 			return fmt.Errorf("view: %w", err)
 		}
 		if open {
-			c.pool.drop(func(r *record) bool { return r.message.View < view })
+			s.witness.pool.drop(func(r *record) bool { return r.message.View < view })
 		}
 	case RecordWitness, RecordIntent:
-		return c.replayMessage(r)
+		return s.replayMessage(r)
 	case RecordPromise:
 		length := in.uvarint()
 		if err := in.end(); err != nil {
 			return fmt.Errorf("promise: %w", err)
 		}
-		c.standing.longest = min(int64(length&math.MaxInt64), longestPromise)
+		s.standing.longest = min(int64(length&math.MaxInt64), longestPromise)
 	case RecordReset:
-		if r.Index > c.log.saved.index {
-			return fmt.Errorf("a snapshot of entry %d was installed, but the newest on disk is of entry %d", r.Index, c.log.saved.index)
+		if r.Index > s.engine.log.saved.index {
+			return fmt.Errorf("a snapshot of entry %d was installed, but the newest on disk is of entry %d", r.Index, s.engine.log.saved.index)
 		}
-		if r.Index == c.log.saved.index {
-			c.log.reset(r.Index, r.Term)
+		if r.Index == s.engine.log.saved.index {
+			s.engine.log.reset(r.Index, r.Term)
 		}
 	}
 	return nil
 }
 
-func (c *Core) replayMessage(r Record) error {
+func (s *snapshots) replayMessage(r Record) error {
 	m := &kvwire.Message{}
 	if err := m.Decode(r.Data); err != nil {
 		return fmt.Errorf("record of kind %d: %w", r.Kind, err)
 	}
 	id := opID{m.Session, m.Seq}
-	if c.over(id) {
+	if s.state.over(id) {
 		return nil
 	}
 	if r.Kind == RecordIntent {
-		if c.intents.byOp[id] == nil {
-			i := &intent{id: id, message: *m, whole: c.whole(m)}
-			c.intents.add(i)
+		if s.weak.intents.byOp[id] == nil {
+			i := &intent{id: id, message: *m, whole: s.weak.whole(m)}
+			s.weak.intents.add(i)
 		}
 		return nil
 	}
-	w, ok := c.recordOf(m)
+	w, ok := s.witness.recordOf(m)
 	if !ok {
 		return fmt.Errorf("record of write %d of session %d in the witness pool: %w", m.Seq, m.Session, errEntry)
 	}
-	if old := c.pool.get(id); old != nil {
-		c.pool.remove(old)
+	if old := s.witness.pool.get(id); old != nil {
+		s.witness.pool.remove(old)
 	}
-	c.pool.add(w)
+	s.witness.pool.add(w)
 	return nil
 }
 
@@ -314,27 +322,27 @@ func (c *Core) replayMessage(r Record) error {
 // segment of the log begins with them.
 func (c *Core) Carry() []Record {
 	var hard, open []byte
-	h := c.log.hard
-	if s := c.node.BasicStatus(); s.HardState != nil {
+	h := c.engine.log.hard
+	if s := c.engine.node.BasicStatus(); s.HardState != nil {
 		h = s.HardState
 	}
 	hard = appendUvarints(nil, h.GetTerm(), h.GetVote(), h.GetCommit())
 	flag := uint64(0)
-	if c.view == c.openView {
+	if c.witness.view == c.witness.openView {
 		flag = 1
 	}
-	open = appendUvarints(nil, c.view, flag, c.openView, c.viewOwner, c.openIndex)
-	records := []Record{{Kind: RecordHard, Term: h.GetTerm(), Index: h.GetCommit(), Data: hard}, {Kind: RecordView, Term: c.view, Index: c.openIndex, Data: open}}
+	open = appendUvarints(nil, c.witness.view, flag, c.witness.openView, c.witness.viewOwner, c.witness.openIndex)
+	records := []Record{{Kind: RecordHard, Term: h.GetTerm(), Index: h.GetCommit(), Data: hard}, {Kind: RecordView, Term: c.witness.view, Index: c.witness.openIndex, Data: open}}
 	if c.mutated(CarryForgotten) {
 		return records
 	}
 	if c.standing.longest > 0 {
 		records = append(records, Record{Kind: RecordPromise, Data: appendUvarints(nil, uint64(c.standing.longest))})
 	}
-	for _, r := range c.pool.records {
+	for _, r := range c.witness.pool.records {
 		records = append(records, Record{Kind: RecordWitness, Term: r.message.View, Data: r.message.Append(nil)})
 	}
-	for _, i := range c.intents.list {
+	for _, i := range c.weak.intents.list {
 		records = append(records, Record{Kind: RecordIntent, Data: i.message.Append(nil)})
 	}
 	return records

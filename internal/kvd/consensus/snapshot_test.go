@@ -24,13 +24,14 @@ func manySessions() *sessions {
 
 func someHead(t testing.TB) []byte {
 	t.Helper()
-	c := &Core{applied: 30, revision: 44, logTime: -3, alive: 500, sessions: manySessions()}
-	c.members.init([]Member{{ID: 3, Addr: "c"}, {ID: 1, Addr: "a", Client: "a-redis"}, {ID: 2, Addr: "b"}})
-	c.members.index = 17
-	c.members.list = append(c.members.list, Member{ID: 9, Addr: "learner", Learner: true})
-	c.members.conf.Learners = []uint64{9}
-	c.members.gone = []uint64{4, 5, 1 << 31}
-	b, err := c.appendHead(nil, 6)
+	c := assemble(Config{}, nil)
+	c.state.applied, c.state.revision, c.state.logTime, c.state.alive, c.state.sessions, c.state.format = 30, 44, -3, 500, manySessions(), 0
+	c.state.members.init([]Member{{ID: 3, Addr: "c"}, {ID: 1, Addr: "a", Client: "a-redis"}, {ID: 2, Addr: "b"}})
+	c.state.members.index = 17
+	c.state.members.list = append(c.state.members.list, Member{ID: 9, Addr: "learner", Learner: true})
+	c.state.members.conf.Learners = []uint64{9}
+	c.state.members.gone = []uint64{4, 5, 1 << 31}
+	b, err := c.snapshots.appendHead(nil, 6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +41,10 @@ func someHead(t testing.TB) []byte {
 // headAgain is the form of a head that was read.
 func headAgain(t *testing.T, h *head) []byte {
 	t.Helper()
-	c := &Core{applied: h.index, revision: h.revision, logTime: h.logTime, alive: h.alive, members: h.members, sessions: h.sessions}
-	b, err := c.appendHead(nil, h.term)
+	c := assemble(Config{}, nil)
+	c.state.applied, c.state.revision, c.state.logTime, c.state.alive = h.index, h.revision, h.logTime, h.alive
+	c.state.members, c.state.sessions, c.state.format = h.members, h.sessions, 0
+	b, err := c.snapshots.appendHead(nil, h.term)
 	if err != nil {
 		t.Fatal(err)
 	}

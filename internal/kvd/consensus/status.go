@@ -93,19 +93,19 @@ type PeerStatus struct {
 
 // Status returns the present state.
 func (c *Core) Status() Status {
-	b := c.node.BasicStatus()
-	self, known := c.members.get(c.cfg.ID)
+	b := c.engine.node.BasicStatus()
+	self, known := c.state.members.get(c.cfg.ID)
 	s := Status{
-		ID: c.cfg.ID, Leader: c.leader, Term: c.term, View: c.view, Open: c.openView != 0 && c.openView == c.view,
-		Role: c.role.String(), Applied: c.applied, Commit: b.GetCommit(), Last: c.log.lastIndex(), Snapshot: c.log.saved.index, First: c.log.first(),
-		Revision: c.revision, LogTime: c.logTime, StoreTime: c.storeTime(), LogBytes: c.log.bytes, Members: c.Members(), Left: slices.Clone(c.members.gone),
-		Joint: c.members.joint(), Hangs: c.hangs, Format: c.format, Knows: c.formatKnown(), Voter: known && !self.Learner, Leaves: c.members.leaves(), Removed: !known && c.members.index > 0 && !slices.Contains(c.members.leaves(), c.cfg.ID),
-		Sessions: len(c.sessions.byID), Pool: len(c.pool.records), Intents: len(c.intents.list), Counters: c.counters,
+		ID: c.cfg.ID, Leader: c.engine.leader, Term: c.engine.term, View: c.witness.view, Open: c.witness.openView != 0 && c.witness.openView == c.witness.view,
+		Role: c.engine.role.String(), Applied: c.state.applied, Commit: b.GetCommit(), Last: c.engine.log.lastIndex(), Snapshot: c.engine.log.saved.index, First: c.engine.log.first(),
+		Revision: c.state.revision, LogTime: c.state.logTime, StoreTime: c.state.time(), LogBytes: c.engine.log.bytes, Members: c.Members(), Left: slices.Clone(c.state.members.gone),
+		Joint: c.state.members.joint(), Hangs: c.out.hangs, Format: c.state.format, Knows: c.state.formatKnown(), Voter: known && !self.Learner, Leaves: c.state.members.leaves(), Removed: !known && c.state.members.index > 0 && !slices.Contains(c.state.members.leaves(), c.cfg.ID),
+		Sessions: len(c.state.sessions.byID), Pool: len(c.witness.pool.records), Intents: len(c.weak.intents.list), Counters: c.counters,
 	}
 	if l := c.lead; l != nil {
 		s.Open, s.Doubt = s.Open && l.open, l.doubt
 		s.Waiting, s.InFlight, s.Lanes = l.queue.Len(), l.queue.InFlight(), l.queue.Lanes()
-		c.node.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
+		c.engine.node.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
 			s.Peers = append(s.Peers, PeerStatus{ID: id, Match: p.Match, State: p.State.String(), Learner: kind == raft.ProgressTypeLearner})
 		})
 	}
@@ -113,4 +113,4 @@ func (c *Core) Status() Status {
 }
 
 // View is what a client is told when it connects.
-func (c *Core) View() kvwire.Message { return c.viewMessage() }
+func (c *Core) View() kvwire.Message { return c.witness.viewMessage() }

@@ -26,75 +26,75 @@ type steady struct {
 // answered: it was there later than that.
 type timeHeard struct{ time, at int64 }
 
-// storeTime is how far the store's time has come, as this replica carries it on; 0 if
+// time is how far the store's time has come, as this replica carries it on; 0 if
 // it has never heard of any.
-func (c *Core) storeTime() int64 {
-	s := &c.steady
-	if !s.runs && (c.logTime == 0 || c.now == (Clock{})) {
-		return c.logTime
+func (st *state) time() int64 {
+	s := &st.steady
+	if !s.runs && (st.logTime == 0 || st.now == (Clock{})) {
+		return st.logTime
 	}
 	if !s.runs {
-		*s = steady{time: c.logTime, at: c.now.Mono, runs: true}
+		*s = steady{time: st.logTime, at: st.now.Mono, runs: true}
 	}
-	return s.time + c.now.Mono - s.at
+	return s.time + st.now.Mono - s.at
 }
 
 // timeComes notes that the store's time has come so far at least.
-func (c *Core) timeComes(to int64) {
-	if c.storeTime() < to {
-		c.steady = steady{time: to, at: c.now.Mono, runs: true}
+func (st *state) timeComes(to int64) {
+	if st.time() < to {
+		st.steady = steady{time: to, at: st.now.Mono, runs: true}
 	}
 }
 
 // timeOfMajority notes how far a majority is: this replica is not behind, nor further
 // ahead than a stamp may well be on its way.
-func (c *Core) timeOfMajority(t int64) {
-	c.timeComes(t)
-	if most := t + c.electionNanos()/4; c.storeTime() > most {
-		c.steady.time, c.steady.at = most, c.now.Mono
-		c.counters.TimesSet++
+func (st *state) timeOfMajority(t int64) {
+	st.timeComes(t)
+	if most := t + st.standing.electionNanos()/4; st.time() > most {
+		st.steady.time, st.steady.at = most, st.now.Mono
+		st.counters.TimesSet++
 	}
 }
 
-// storeTime is the time that an entry may carry now: that of a majority, not before
+// time is the time that an entry may carry now: that of a majority, not before
 // that of the entries before it. Where clocks are right this is this leader's own: a
 // voter counts for as much as it may have come to by now. Those that have not been
 // heard for long count as if their clocks had stopped.
-func (l *leadership) storeTime() int64 {
-	c := l.c
-	if max(l.time, c.logTime) == 0 { // nothing has happened yet
-		if c.storeTime() == 0 {
-			c.timeComes(c.now.Wall)
+func (le *lease) time() int64 {
+	c := le.c
+	if max(le.leadership.time, c.state.logTime) == 0 { // nothing has happened yet
+		if c.state.time() == 0 {
+			c.state.timeComes(c.now.Wall)
 		}
-		return c.storeTime()
+		return c.state.time()
 	}
 	if c.mutated(TimeByWallClock) {
-		return max(l.time, c.logTime, c.now.Wall)
+		return max(le.leadership.time, c.state.logTime, c.now.Wall)
 	}
-	own := c.storeTime()
-	times := make(map[uint64]int64, len(l.times))
-	for id, h := range l.times {
-		times[id] = min(own, h.time+min(c.now.Mono-h.at, 2*c.electionNanos()))
+	own := c.state.time()
+	times := make(map[uint64]int64, len(le.times))
+	for id, h := range le.times {
+		times[id] = min(own, h.time+min(c.now.Mono-h.at, 2*c.standing.electionNanos()))
 	}
-	return max(l.time, c.logTime, l.agreed(times, own))
+	return max(le.leadership.time, c.state.logTime, le.agreed(times, own))
 }
 
 // timeIs takes in how far a voter's time is. One that does not know, or is of a version
 // that does not say, has this replica's.
-func (l *leadership) timeIs(from, told uint64, sent int64) {
+func (le *lease) timeIs(from, told uint64, sent int64) {
 	t := int64(told)
 	if t <= 0 {
-		t, sent = max(l.c.storeTime(), l.storeTime()), l.c.now.Mono
+		t, sent = max(le.c.state.time(), le.time()), le.c.now.Mono
 	}
-	l.times[from] = timeHeard{t, sent}
+	le.times[from] = timeHeard{t, sent}
 }
 
 // readTime is the time at which a read is evaluated here: what lives for a while is
 // shown to live shorter as time goes by, but nothing goes before an entry says so.
-func (c *Core) readTime() int64 {
-	t := c.storeTime()
-	if due := c.machine.Due(); due != 0 {
+func (st *state) readTime() int64 {
+	t := st.time()
+	if due := st.machine.Due(); due != 0 {
 		t = min(t, due-1)
 	}
-	return max(t, c.logTime)
+	return max(t, st.logTime)
 }

@@ -24,6 +24,7 @@ import (
 // holds both, or was committed before it, since otherwise the old leader would
 // have said no (S3).
 type viewChange struct {
+	*leadership
 	phase phase
 	pools map[uint64][]*record // by replica, until they are a majority
 	until uint64               // recovering: ordinal that must be applied
@@ -40,120 +41,120 @@ const (
 )
 
 // firstApplied is called when this leader's empty entry was applied.
-func (l *leadership) firstApplied() {
-	c := l.c
-	if c.view > c.term {
-		l.supersede()
+func (v *viewChange) firstApplied() {
+	c := v.c
+	if c.witness.view > c.engine.term {
+		v.supersede()
 		return
 	}
-	l.view.phase = collecting
-	l.view.pools = map[uint64][]*record{}
-	l.changing = c.members.joint() // begun by an earlier leader
-	c.moveTo(c.term, false)
+	v.phase = collecting
+	v.pools = map[uint64][]*record{}
+	v.changes.underWay = c.state.members.joint() // begun by an earlier leader
+	c.witness.moveTo(c.engine.term, false)
 	if c.mutated(OpenWithoutRecovery) {
-		l.opens()
+		v.opens()
 		return
 	}
-	c.whenDurable(func() {
-		if c.lead == l && l.view.phase == collecting {
-			l.gather(c.cfg.ID, slices.Clone(c.pool.records))
+	c.out.whenDurable(func() {
+		if c.lead == v.leadership && v.phase == collecting {
+			v.gather(c.cfg.ID, slices.Clone(c.witness.pool.records))
 		}
 	})
-	l.stamp() // a replica that sends its pool has answered it: this one can be handed over to as soon as the view is open
-	l.askPools()
+	v.lease.stamp() // a replica that sends its pool has answered it: this one can be handed over to as soon as the view is open
+	v.askPools()
 }
 
-func (l *leadership) askPools() {
-	c := l.c
-	for _, id := range c.members.voters() {
-		if id != c.cfg.ID && l.view.pools[id] == nil {
-			c.send(Addr(id), kvwire.Message{Kind: kvwire.PoolCollect, View: c.term})
+func (v *viewChange) askPools() {
+	c := v.c
+	for _, id := range c.state.members.voters() {
+		if id != c.cfg.ID && v.pools[id] == nil {
+			c.out.send(Addr(id), kvwire.Message{Kind: kvwire.PoolCollect, View: c.engine.term})
 		}
 	}
 }
 
 // collect answers a new leader: from now on this witness votes in no older view.
-func (c *Core) collect(from Addr, m *kvwire.Message) {
-	if m.View < c.view || m.View < c.term || from == Addr(c.cfg.ID) {
+func (w *witness) collect(from Addr, m *kvwire.Message) {
+	if m.View < w.view || m.View < w.engine.term || from == Addr(w.cfg.ID) {
 		return
 	}
-	if m.View > c.view {
-		c.moveTo(m.View, false)
+	if m.View > w.view {
+		w.moveTo(m.View, false)
 	}
-	c.whenDurable(func() {
-		if c.view != m.View {
+	w.out.whenDurable(func() {
+		if w.view != m.View {
 			return
 		}
 		answer := kvwire.Message{Kind: kvwire.Pool, View: m.View}
-		for _, r := range c.pool.records {
+		for _, r := range w.pool.records {
 			answer.Records = append(answer.Records, r.message)
 		}
-		c.send(from, answer)
-		c.trace(Event{Kind: EventPooled, View: m.View})
-		if c.mutated(PoolForgetsAtElected) {
-			c.pool.drop(func(*record) bool { return true })
+		w.out.send(from, answer)
+		w.trace(Event{Kind: EventPooled, View: m.View})
+		if w.mutated(PoolForgetsAtElected) {
+			w.pool.drop(func(*record) bool { return true })
 		}
 	})
 }
 
 // pooled takes in a witness's pool.
-func (l *leadership) pooled(from uint64, m *kvwire.Message) {
-	c := l.c
-	if l.view.phase != collecting || m.View != c.term || !c.members.votes(from) || from == c.cfg.ID {
+func (v *viewChange) pooled(from uint64, m *kvwire.Message) {
+	c := v.c
+	if v.phase != collecting || m.View != c.engine.term || !c.state.members.votes(from) || from == c.cfg.ID {
 		return
 	}
 	records := make([]*record, 0, len(m.Records))
 	for i := range m.Records {
-		r, ok := c.recordOf(&m.Records[i])
+		r, ok := c.witness.recordOf(&m.Records[i])
 		if !ok {
 			c.counters.Malformed++
 			return
 		}
 		records = append(records, r)
 	}
-	l.gather(from, records)
+	v.gather(from, records)
 }
 
 // gather adds a pool; with those of exactly a majority it recovers. More would
 // be wrong: then two operations that conflict could both be held often enough.
-func (l *leadership) gather(from uint64, records []*record) {
-	if l.view.pools[from] != nil {
+func (v *viewChange) gather(from uint64, records []*record) {
+	if v.pools[from] != nil {
 		return
 	}
 	if records == nil {
 		records = []*record{}
 	}
-	l.view.pools[from] = records
-	n := len(l.c.members.voters())
+	v.pools[from] = records
+	n := len(v.c.state.members.voters())
 	need, threshold := majority(n), recoverAt(n)
-	if l.c.mutated(RecoverFromMinority) {
+	if v.c.mutated(RecoverFromMinority) {
 		need--
 	}
-	if l.c.mutated(RecoverTooLittle) {
+	if v.c.mutated(RecoverTooLittle) {
 		threshold++
 	}
-	if l.c.mutated(RecoverTooMuch) {
+	if v.c.mutated(RecoverTooMuch) {
 		threshold--
 	}
-	own := l.view.pools[l.c.cfg.ID] != nil || !l.c.members.votes(l.c.cfg.ID)
-	if len(l.view.pools) < need || !own {
-		if len(l.view.pools) == need { // this replica's own must be among them
-			delete(l.view.pools, from)
+	own := v.pools[v.c.cfg.ID] != nil || !v.c.state.members.votes(v.c.cfg.ID)
+	if len(v.pools) < need || !own {
+		if len(v.pools) == need { // this replica's own must be among them
+			delete(v.pools, from)
 		}
 		return
 	}
-	l.recover(threshold)
+	v.recover(threshold)
 }
 
 // recover appends the operations that at least threshold pools hold, in the
 // order of their sessions.
-func (l *leadership) recover(threshold int) {
-	c := l.c
+func (v *viewChange) recover(threshold int) {
+	c := v.c
 	count := map[opID]int{}
 	known := map[opID]kvwire.Write{} // all writes that the pools tell of
 	var found []*record
-	for _, id := range c.members.voters() { // a fixed order
-		for _, r := range l.view.pools[id] {
+	for _, id := range c.state.members.voters() { // a fixed order
+		for _, r := range v.pools[id] {
 			note(known, r)
 			count[r.id]++
 			if count[r.id] == threshold {
@@ -170,29 +171,29 @@ func (l *leadership) recover(threshold int) {
 	if c.mutated(RecoverInAnyOrder) {
 		slices.Reverse(found)
 	}
-	l.view.pools = nil
-	l.view.phase = recovering
-	before := l.ordinal
+	v.pools = nil
+	v.phase = recovering
+	before := v.ordinal
 	for _, r := range found {
-		s := c.sessions.get(r.id.session)
+		s := c.state.sessions.get(r.id.session)
 		if s == nil {
 			continue
 		}
 		m := &r.message
 		if c.mutated(RecoverInAnyOrder) {
-			l.unpack(s, m)
+			v.unpack(s, m)
 		} else if !c.mutated(RecoverWithoutBundle) {
-			l.fill(s, m, known)
+			v.fill(s, m, known)
 		}
-		if m.Seq == l.after(s) {
+		if m.Seq == v.after(s) {
 			c.counters.Recovered++
-			c.trace(Event{Kind: EventRecovered, View: c.view, Session: s.id, Seq: m.Seq})
-			l.admit(s, &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}}, nil)
+			c.trace(Event{Kind: EventRecovered, View: c.witness.view, Session: s.id, Seq: m.Seq})
+			v.admit(s, &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}}, nil)
 		}
 	}
-	l.view.until = l.ordinal
-	if l.ordinal == before {
-		l.opens()
+	v.until = v.ordinal
+	if v.ordinal == before {
+		v.opens()
 	}
 }
 
@@ -212,77 +213,77 @@ func note(known map[opID]kvwire.Write, r *record) {
 // recovered. Who voted for m has each of them in m's bundle or as a record, but
 // not all in the same way: a write that waits for its commit moves into the
 // bundle when m is sent again.
-func (l *leadership) fill(s *session, m *kvwire.Message, known map[opID]kvwire.Write) {
-	for seq := l.after(s); seq < m.Seq; seq++ {
+func (v *viewChange) fill(s *session, m *kvwire.Message, known map[opID]kvwire.Write) {
+	for seq := v.after(s); seq < m.Seq; seq++ {
 		w, ok := known[opID{s.id, seq}]
 		if !ok {
 			return
 		}
-		l.admit(s, bundled(s, m.Ack, &w), nil)
+		v.admit(s, bundled(s, m.Ack, &w), nil)
 	}
 }
 
 // opens begins to serve.
-func (l *leadership) opens() {
-	c := l.c
-	l.view.phase = opened
-	l.open = true
-	c.viewOpened(c.term, c.cfg.ID, c.applied)
-	c.toPeers(c.viewMessage())
-	for _, d := range l.takeDelayed() {
+func (v *viewChange) opens() {
+	c := v.c
+	v.phase = opened
+	v.open = true
+	c.witness.opened(c.engine.term, c.cfg.ID, c.state.applied)
+	c.out.toPeers(c.witness.viewMessage())
+	for _, d := range v.takeDelayed() {
 		c.atLeader(d.from, d.m, d.do)
 	}
 }
 
-func (l *leadership) takeDelayed() []delayedRequest {
-	d := l.delayed
-	l.delayed = nil
+func (v *viewChange) takeDelayed() []delayedRequest {
+	d := v.delayed
+	v.delayed = nil
 	return d
 }
 
-func (c *Core) viewMessage() kvwire.Message {
-	return kvwire.Message{Kind: kvwire.NewView, Code: c.cfg.Encode(), View: c.openView, Leader: c.viewOwner, Index: c.openIndex}
+func (w *witness) viewMessage() kvwire.Message {
+	return kvwire.Message{Kind: kvwire.NewView, Code: w.cfg.Encode(), View: w.openView, Leader: w.viewOwner, Index: w.openIndex}
 }
 
 // moveTo makes this witness vote in view and in no older one.
-func (c *Core) moveTo(view uint64, open bool) {
-	c.view = view
-	if c.lead != nil && view > c.term {
-		c.lead.supersede()
+func (w *witness) moveTo(view uint64, open bool) {
+	w.view = view
+	if w.lead != nil && view > w.engine.term {
+		w.lead.view.supersede()
 	}
 	flag := uint64(0)
 	if open {
 		flag = 1
 	}
-	if c.mutated(ViewNotPersisted) && !open {
+	if w.mutated(ViewNotPersisted) && !open {
 		return
 	}
-	c.record(RecordView, view, c.openIndex, appendUvarints(nil, view, flag, c.openView, c.viewOwner, c.openIndex))
+	w.out.record(RecordView, view, w.openIndex, appendUvarints(nil, view, flag, w.openView, w.viewOwner, w.openIndex))
 }
 
 // supersede closes a leadership whose replica has moved to the view of another
 // leader, before its engine has heard of that one: what it told before the
 // commit would be taken for that leader's word.
-func (l *leadership) supersede() {
-	l.open = false
-	l.view.phase = superseded
+func (v *viewChange) supersede() {
+	v.open = false
+	v.phase = superseded
 }
 
 // newView learns that a leader is open.
-func (c *Core) newView(m *kvwire.Message) {
-	if m.View < c.view || m.View == c.openView || m.View == 0 {
+func (w *witness) newView(m *kvwire.Message) {
+	if m.View < w.view || m.View == w.openView || m.View == 0 {
 		return
 	}
-	c.viewOpened(m.View, m.Leader, m.Index)
+	w.opened(m.View, m.Leader, m.Index)
 }
 
-// viewOpened moves to a view that is open. What older views left in the pool
+// opened moves to a view that is open. What older views left in the pool
 // was recovered, or had not completed and is sent again by its client.
-func (c *Core) viewOpened(view, owner, index uint64) {
-	c.openView, c.viewOwner, c.openIndex = view, owner, index
-	c.moveTo(view, true)
-	c.pool.drop(func(r *record) bool { return r.message.View < view })
-	c.trace(Event{Kind: EventOpened, View: view, Index: index})
-	c.forwardIntents()
-	c.send(Clients, c.viewMessage())
+func (w *witness) opened(view, owner, index uint64) {
+	w.openView, w.viewOwner, w.openIndex = view, owner, index
+	w.moveTo(view, true)
+	w.pool.drop(func(r *record) bool { return r.message.View < view })
+	w.trace(Event{Kind: EventOpened, View: view, Index: index})
+	w.weak.forwardAll()
+	w.out.send(Clients, w.viewMessage())
 }

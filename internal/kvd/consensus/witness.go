@@ -2,65 +2,75 @@ package consensus
 
 import "github.com/weirdb/weir/internal/kvd/kvwire"
 
-// witness votes on an operation that its client also sent to the leader.
-func (c *Core) witness(from Addr, m *kvwire.Message) {
-	no := kvwire.Message{Kind: kvwire.Vote, View: c.view, Session: m.Session, Seq: m.Seq, Revision: c.members.index}
-	s := c.sessions.get(m.Session)
+// witness votes before order, in one view at a time.
+type witness struct {
+	*Core
+	view      uint64 // S5: this witness votes in no older one. On disk before it counts
+	openView  uint64 // the newest view that this replica knows to be open
+	openIndex uint64 // what was applied at its leader then
+	viewOwner uint64 // that leader
+	pool      *pool
+}
+
+// vote votes on an operation that its client also sent to the leader.
+func (w *witness) vote(from Addr, m *kvwire.Message) {
+	no := kvwire.Message{Kind: kvwire.Vote, View: w.view, Session: m.Session, Seq: m.Seq, Revision: w.state.members.index}
+	s := w.state.sessions.get(m.Session)
 	switch {
-	case m.View != c.view && !c.mutated(VoteInAnyView), c.lead != nil, s == nil, !c.members.votes(c.cfg.ID):
-		c.counters.VotesNo++
-		c.send(from, no)
+	case m.View != w.view && !w.mutated(VoteInAnyView), w.lead != nil, s == nil, !w.state.members.votes(w.cfg.ID):
+		w.counters.VotesNo++
+		w.out.send(from, no)
 		return
-	case m.Seq < s.next && !c.mutated(LateRecordKept): // S7: applied, so committed; it does not come back into the pool
+	case m.Seq < s.next && !w.mutated(LateRecordKept): // S7: applied, so committed; it does not come back into the pool
 		yes := no
 		yes.Flags = kvwire.FlagYes | kvwire.FlagApplied
-		c.send(from, yes)
+		w.out.send(from, yes)
 		return
 	}
-	r, ok := c.recordOf(m)
-	if !ok || !r.foot.Write || c.pool.full(r) || !c.admissible(s, r) {
-		c.counters.VotesNo++
-		c.send(from, no)
+	r, ok := w.recordOf(m)
+	if !ok || !r.foot.Write || w.pool.full(r) || !w.admissible(s, r) {
+		w.counters.VotesNo++
+		w.out.send(from, no)
 		return
 	}
-	if old := c.pool.get(r.id); old == nil || old.message.View != m.View {
-		c.keep(r)
+	if old := w.pool.get(r.id); old == nil || old.message.View != m.View {
+		w.keep(r)
 	}
-	c.counters.VotesYes++
-	view := c.view
-	if c.mutated(VoteInAnyView) {
+	w.counters.VotesYes++
+	view := w.view
+	if w.mutated(VoteInAnyView) {
 		view = m.View
 	}
 	vote := func() {
 		yes := no
 		yes.View, yes.Flags = view, kvwire.FlagYes
-		c.trace(Event{Kind: EventVoted, View: view, Session: m.Session, Seq: m.Seq})
-		c.send(from, yes)
+		w.trace(Event{Kind: EventVoted, View: view, Session: m.Session, Seq: m.Seq})
+		w.out.send(from, yes)
 	}
-	if c.mutated(VoteBeforeDisk) {
+	if w.mutated(VoteBeforeDisk) {
 		vote()
 		return
 	}
-	c.whenDurable(vote) // S2
+	w.out.whenDurable(vote) // S2
 }
 
-// tickPool passes on to the leader what stays in the pool: the client may have
+// tick passes on to the leader what stays in the pool: the client may have
 // died before the leader had the write, and while it is here, nothing else on its
 // keys completes in one round trip.
-func (c *Core) tickPool() {
-	if c.pool.age++; c.pool.age < 2*c.cfg.ElectionTicks {
+func (w *witness) tick() {
+	if w.pool.age++; w.pool.age < 2*w.cfg.ElectionTicks {
 		return
 	}
-	c.pool.age = 0
-	if c.lead != nil || c.leader == 0 {
+	w.pool.age = 0
+	if w.lead != nil || w.engine.leader == 0 {
 		return
 	}
 	const most = 1024 // at a time
-	for _, r := range c.pool.records[:min(len(c.pool.records), most)] {
+	for _, r := range w.pool.records[:min(len(w.pool.records), most)] {
 		if r.stays {
 			m := r.message
 			m.Kind, m.Flags = kvwire.Strong, kvwire.FlagForward
-			c.send(Addr(c.leader), m)
+			w.out.send(Addr(w.engine.leader), m)
 		}
 		r.stays = true
 	}
@@ -68,45 +78,45 @@ func (c *Core) tickPool() {
 
 // admissible reports that r commutes with everything else in the pool (S1), and
 // that the pool holds all that comes before it in its session.
-func (c *Core) admissible(s *session, r *record) bool {
-	if !c.continues(s, &r.message) {
+func (w *witness) admissible(s *session, r *record) bool {
+	if !w.continues(s, &r.message) {
 		return false
 	}
-	old := c.pool.get(r.id)
+	old := w.pool.get(r.id)
 	if old == nil {
-		return !r.meets(&c.pool.touched) || c.mutated(VoteOnConflict)
+		return !r.meets(&w.pool.touched) || w.mutated(VoteOnConflict)
 	}
-	c.pool.remove(old) // an operation does not conflict with itself
-	meets := r.meets(&c.pool.touched)
-	c.pool.add(old)
-	return !meets || c.mutated(VoteOnConflict)
+	w.pool.remove(old) // an operation does not conflict with itself
+	meets := r.meets(&w.pool.touched)
+	w.pool.add(old)
+	return !meets || w.mutated(VoteOnConflict)
 }
 
 // continues reports that the session's strong write before m is in this pool or
 // applied. Pools therefore hold prefixes of what a session has in flight, and
 // what recovery finds in enough of them has no gaps.
-func (c *Core) continues(s *session, m *kvwire.Message) bool {
-	return c.mutated(PriorIgnored) || m.Prior < s.next || c.pool.holds(m.Session, m.Prior)
+func (w *witness) continues(s *session, m *kvwire.Message) bool {
+	return w.mutated(PriorIgnored) || m.Prior < s.next || w.pool.holds(m.Session, m.Prior)
 }
 
 // keep puts a record into the pool and on disk.
-func (c *Core) keep(r *record) {
-	if old := c.pool.get(r.id); old != nil {
-		c.pool.remove(old)
+func (w *witness) keep(r *record) {
+	if old := w.pool.get(r.id); old != nil {
+		w.pool.remove(old)
 	}
-	c.pool.add(r)
-	c.record(RecordWitness, r.message.View, 0, r.message.Append(nil))
+	w.pool.add(r)
+	w.out.record(RecordWitness, r.message.View, 0, r.message.Append(nil))
 }
 
 // recordOf is the record of a strong write: what it and its bundle touch.
-func (c *Core) recordOf(m *kvwire.Message) (*record, bool) {
+func (w *witness) recordOf(m *kvwire.Message) (*record, bool) {
 	r := &record{id: opID{m.Session, m.Seq}, message: *m}
 	r.message.Kind, r.message.Flags = kvwire.Record, 0
-	if err := c.machine.Footprint(m.Data, &r.foot); err != nil {
+	if err := w.state.machine.Footprint(m.Data, &r.foot); err != nil {
 		return nil, false
 	}
 	for i := range m.Bundle {
-		if err := c.machine.Footprint(m.Bundle[i].Command, &r.bundle); err != nil {
+		if err := w.state.machine.Footprint(m.Bundle[i].Command, &r.bundle); err != nil {
 			return nil, false
 		}
 	}

@@ -212,29 +212,29 @@ func voters(members []consensus.Member) []uint64 {
 	return ids
 }
 
-func (w *World) faultTransfer(r *random) {
-	ids := voters(w.admin.members())
-	l := w.leader()
+func (n *nemesis) transferLeader(r *random) {
+	ids := voters(n.admin.members())
+	l := n.leader()
 	if len(ids) == 0 || l == nil {
 		return
 	}
-	w.Stats.Faults.Transfers++
-	w.admin.number++
+	n.Stats.Faults.Transfers++
+	n.admin.number++
 	change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: pick(r, ids)}}
-	w.admin.requests = append(w.admin.requests, request{l.id, &kvwire.Message{Kind: kvwire.Configure, Request: w.admin.number, Data: change.Append(nil)}})
-	w.admin.plan()
+	n.admin.requests = append(n.admin.requests, request{l.id, &kvwire.Message{Kind: kvwire.Configure, Request: n.admin.number, Data: change.Append(nil)}})
+	n.admin.plan()
 	if r.chance(0.4) {
-		w.after(r.between(0, 4*w.profile.Delay), func() { w.isolate(r, l) })
+		n.after(r.between(0, 4*n.profile.Delay), func() { n.isolate(r, l) })
 	}
 }
 
-func (w *World) faultMembership(r *random) {
-	a := w.admin
+func (n *nemesis) changeMembers(r *random) {
+	a := n.admin
 	ids := voters(a.members())
-	if !a.idle() || len(ids) == 0 || len(w.replicas) > 12 {
+	if !a.idle() || len(ids) == 0 || len(n.replicas) > 12 {
 		return
 	}
-	w.Stats.Faults.MemberChanges++
+	n.Stats.Faults.MemberChanges++
 	switch k := r.below(4); {
 	case k == 0 && len(ids) > 2:
 		id := pick(r, ids)
@@ -251,19 +251,19 @@ func (w *World) faultMembership(r *random) {
 	}
 }
 
-// faultLoseDisk destroys a voter, which then has to be replaced.
-func (w *World) faultLoseDisk(r *random) {
-	a := w.admin
+// loseDisk destroys a voter, which then has to be replaced.
+func (n *nemesis) loseDisk(r *random) {
+	a := n.admin
 	ids := voters(a.members())
-	if !a.idle() || len(ids) < 3 || w.Stats.Faults.LostDisks > 0 {
+	if !a.idle() || len(ids) < 3 || n.Stats.Faults.LostDisks > 0 {
 		return
 	}
-	x := w.replica(pick(r, ids))
+	x := n.replica(pick(r, ids))
 	if x.gone {
 		return
 	}
-	w.Stats.Faults.LostDisks++
-	w.note("replica %d loses its disk", x.id)
+	n.Stats.Faults.LostDisks++
+	n.note("replica %d loses its disk", x.id)
 	x.crash()
 	x.gone = true
 	a.replace(x.id)

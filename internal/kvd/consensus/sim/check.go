@@ -8,36 +8,39 @@ import (
 	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
-// check judges the history of a run that has ended well.
-func (w *World) check() {
-	for _, check := range []func(){w.checkOutcomes, w.checkSessionOrder, w.checkAnswers, w.checkSessions, w.checkRealTime, w.checkRegisters} {
+// checker looks in what a world has done for promises that were broken.
+type checker struct{ *World }
+
+// run judges the history of a run that has ended well.
+func (ck *checker) run() {
+	for _, check := range []func(){ck.outcomes, ck.sessionOrder, ck.answers, ck.sessionGuarantees, ck.realTime, ck.registers} {
 		check()
-		if len(w.Violations) > 0 {
+		if len(ck.Violations) > 0 {
 			return
 		}
 	}
 }
 
-// checkOutcomes finds each write in the log: what was acknowledged is there, and
+// outcomes finds each write in the log: what was acknowledged is there, and
 // what was refused is not. (That nothing is there twice is checked as it is
 // applied.)
-func (w *World) checkOutcomes() {
-	for _, o := range w.history {
+func (ck *checker) outcomes() {
+	for _, o := range ck.history {
 		if !o.write {
 			continue
 		}
-		at, logged := w.log.byOp[o.id]
+		at, logged := ck.log.byOp[o.id]
 		told := o.revision
 		o.revision = at
 		switch {
-		case o.done() && !logged && (!o.weak || !w.mayBeLost(o)):
-			w.violate("lost", "acknowledged and in no log: %v", o)
+		case o.done() && !logged && (!o.weak || !ck.mayBeLost(o)):
+			ck.violate("lost", "acknowledged and in no log: %v", o)
 		case o.done() && logged && told != 0 && told != at:
-			w.violate("answer", "told of revision %d: %v", told, o)
+			ck.violate("answer", "told of revision %d: %v", told, o)
 		case o.refused && logged:
-			w.violate("refused", "refused and yet executed at revision %d: %v", at, o)
-		case o.returned == 0 && !w.sessions[o.session].crashed:
-			w.violate("liveness", "never answered: %v", o)
+			ck.violate("refused", "refused and yet executed at revision %d: %v", at, o)
+		case o.returned == 0 && !ck.sessions[o.session].crashed:
+			ck.violate("liveness", "never answered: %v", o)
 		}
 	}
 }
@@ -45,39 +48,39 @@ func (w *World) checkOutcomes() {
 // mayBeLost reports that an acknowledged weak write may be missing: its client
 // is gone, and so is a disk that may have held it; or nothing of its session
 // reached a majority for so long that it has expired.
-func (w *World) mayBeLost(o *operation) bool {
+func (ck *checker) mayBeLost(o *operation) bool {
 	gone := false
-	for _, r := range w.replicas {
+	for _, r := range ck.replicas {
 		gone = gone || r.gone
 	}
-	s := w.sessions[o.session]
-	return s.crashed && gone || s.lapsed || w.Config.SessionIdle < time.Minute
+	s := ck.sessions[o.session]
+	return s.crashed && gone || s.lapsed || ck.Config.SessionIdle < time.Minute
 }
 
-// checkSessionOrder finds the writes of each session in the log in the order in
+// sessionOrder finds the writes of each session in the log in the order in
 // which the session asked for them (monotonic writes; C1 and C2 rest on it).
-func (w *World) checkSessionOrder() {
-	last := make([]*operation, len(w.sessions))
-	for _, o := range w.history {
+func (ck *checker) sessionOrder() {
+	last := make([]*operation, len(ck.sessions))
+	for _, o := range ck.history {
 		if !o.write || o.revision == 0 {
 			continue
 		}
 		if before := last[o.session]; before != nil && before.revision > o.revision {
-			w.violate("session order", "in the log the other way round: %v; %v", before, o)
+			ck.violate("session order", "in the log the other way round: %v; %v", before, o)
 			return
 		}
 		last[o.session] = o
 	}
 }
 
-// checkAnswers replays the log through the slow machine and compares every
+// answers replays the log through the slow machine and compares every
 // answer: of a write, what the machine says at its place; of a read, the state
 // after the entry that the answer names, with the session's own pending weak
 // writes over it and nobody else's (C3).
-func (w *World) checkAnswers() {
+func (ck *checker) answers() {
 	reads := map[uint64][]*operation{}
 	writes := map[uint64]*operation{}
-	for _, o := range w.history {
+	for _, o := range ck.history {
 		switch {
 		case o.write && o.revision != 0:
 			writes[o.revision] = o
@@ -87,7 +90,7 @@ func (w *World) checkAnswers() {
 	}
 	truth := newOracle()
 	revision := uint64(0)
-	for _, m := range w.log.moments {
+	for _, m := range ck.log.moments {
 		if !m.known {
 			continue
 		}
@@ -95,41 +98,41 @@ func (w *World) checkAnswers() {
 		truth.advance(m.time)
 		for revision < m.revision {
 			revision++
-			w.replay(truth, revision, writes[revision])
+			ck.replay(truth, revision, writes[revision])
 		}
 		for _, o := range reads[m.index] {
-			w.compareRead(truth, o, m)
+			ck.compareRead(truth, o, m)
 		}
 		delete(reads, m.index)
-		if len(w.Violations) > 0 {
+		if len(ck.Violations) > 0 {
 			return
 		}
 	}
-	for _, o := range w.history {
+	for _, o := range ck.history {
 		if _, left := reads[o.index]; left && !o.write && !o.wait && o.done() {
-			w.violate("answer", "answered at entry %d, which nobody applied: %v", o.index, o)
+			ck.violate("answer", "answered at entry %d, which nobody applied: %v", o.index, o)
 			return
 		}
 	}
 }
 
 // replay applies what stands at a revision and compares the answer of its write.
-func (w *World) replay(truth *oracle, revision uint64, o *operation) {
-	if revision >= uint64(len(w.log.at)) || !w.log.at[revision].known {
+func (ck *checker) replay(truth *oracle, revision uint64, o *operation) {
+	if revision >= uint64(len(ck.log.at)) || !ck.log.at[revision].known {
 		return // sessions were granted there
 	}
-	c := &w.log.at[revision]
+	c := &ck.log.at[revision]
 	want := truth.Apply(revision, c.now, c.command)
 	if !bytes.Equal(want, c.result) {
-		w.violate("machine", "revision %d, %s: the store answers %s, the oracle %s", revision, describeBytes(c.command), describeResult(c.result), describeResult(want))
+		ck.violate("machine", "revision %d, %s: the store answers %s, the oracle %s", revision, describeBytes(c.command), describeResult(c.result), describeResult(want))
 		return
 	}
 	if o == nil || o.weak || !o.done() {
 		return
 	}
-	w.Stats.Checked++
+	ck.Stats.Checked++
 	if !bytes.Equal(want, o.result) {
-		w.violate("answer", "the log's answer is %s: %v", describeResult(want), o)
+		ck.violate("answer", "the log's answer is %s: %v", describeResult(want), o)
 	}
 }
 
@@ -142,28 +145,28 @@ func describeBytes(command []byte) string {
 }
 
 // compareRead compares a read's answer with the state at its moment.
-func (w *World) compareRead(truth *oracle, o *operation, m moment) {
+func (ck *checker) compareRead(truth *oracle, o *operation, m moment) {
 	o.revision = m.revision
-	w.Stats.Checked++
+	ck.Stats.Checked++
 	if m.when > o.returned {
-		w.violate("uncommitted", "answered at entry %d before it was applied anywhere: %v", m.index, o)
+		ck.violate("uncommitted", "answered at entry %d before it was applied anywhere: %v", m.index, o)
 		return
 	}
 	var own [][]byte
 	if o.weak {
-		own = w.pending(o, m.revision)
+		own = ck.pending(o, m.revision)
 	}
 	want := truth.Evaluate(m.time, own, o.bytes)
 	if !bytes.Equal(want, o.result) {
-		w.violate("answer", "the state after entry %d gives %s (%d own pending writes): %v", m.index, describeResult(want), len(own), o)
+		ck.violate("answer", "the state after entry %d gives %s (%d own pending writes): %v", m.index, describeResult(want), len(own), o)
 	}
 }
 
 // pending lists the weak writes that the session of o issued before it and that
 // are not in the log up to revision. One that failed later, with its session, was
 // still one of them.
-func (w *World) pending(o *operation, revision uint64) (own [][]byte) {
-	for _, x := range w.history {
+func (ck *checker) pending(o *operation, revision uint64) (own [][]byte) {
+	for _, x := range ck.history {
 		if x.session == o.session && x.order < o.order && x.write && x.weak && (x.revision == 0 || x.revision > revision) && (x.failure == "" || x.returned > o.returned) {
 			own = append(own, x.bytes)
 		}
@@ -171,29 +174,29 @@ func (w *World) pending(o *operation, revision uint64) (own [][]byte) {
 	return own
 }
 
-// checkSessions checks the four guarantees of a session by positions: reads do
+// sessionGuarantees checks the four guarantees of a session by positions: reads do
 // not go back, see the session's own strong writes, and come before the writes
 // that follow them. (Own weak writes are part of what checkAnswers compares.)
-func (w *World) checkSessions() {
-	for i, o := range w.history {
+func (ck *checker) sessionGuarantees() {
+	for i, o := range ck.history {
 		if o.wait {
-			w.checkWait(o)
+			ck.wait(o)
 			continue
 		}
 		if !o.done() && !o.write {
 			continue
 		}
-		for _, x := range w.history[:i] {
+		for _, x := range ck.history[:i] {
 			if x.session != o.session || !x.done() || x.returned > o.called || x.wait {
 				continue
 			}
 			switch {
 			case !o.write && !x.write && o.revision < x.revision:
-				w.violate("monotonic reads", "%v; then %v", x, o)
+				ck.violate("monotonic reads", "%v; then %v", x, o)
 			case !o.write && x.write && !x.weak && o.revision < x.revision && o.foot.Overlaps(&x.foot):
-				w.violate("read your writes", "%v; then %v", x, o)
+				ck.violate("read your writes", "%v; then %v", x, o)
 			case o.write && !x.write && o.revision != 0 && o.revision <= x.revision:
-				w.violate("writes follow reads", "%v; then %v", x, o)
+				ck.violate("writes follow reads", "%v; then %v", x, o)
 			default:
 				continue
 			}
@@ -202,17 +205,17 @@ func (w *World) checkSessions() {
 	}
 }
 
-// checkWait checks that everything before a wait was applied when it ended.
-func (w *World) checkWait(o *operation) {
+// wait checks that everything before a wait was applied when it ended.
+func (ck *checker) wait(o *operation) {
 	if !o.done() {
 		return
 	}
-	for _, x := range w.history {
+	for _, x := range ck.history {
 		if x.session != o.session || !x.write || x.order >= o.order || x.failure != "" {
 			continue
 		}
-		if x.revision == 0 || w.log.at[x.revision].when > o.returned {
-			w.violate("wait", "%v returned before %v was applied", o, x)
+		if x.revision == 0 || ck.log.at[x.revision].when > o.returned {
+			ck.violate("wait", "%v returned before %v was applied", o, x)
 			return
 		}
 	}

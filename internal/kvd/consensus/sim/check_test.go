@@ -12,6 +12,7 @@ import (
 // of session 1, all as it should be.
 func story() *World {
 	w := &World{Config: Config{SessionIdle: time.Hour}, log: commits{byOp: map[uint64]uint64{}, moments: []moment{{known: true}, {known: true, index: 1}}}, sessions: []*sessionRun{{}, {}}, replicas: []*replica{{}}}
+	w.assemble()
 	truth := newOracle()
 	add := func(session, order int, command kvwire.Command, called, returned uint64) *operation {
 		o := &operation{id: uint64(len(w.history) + 1), session: session, order: order, command: command, called: called, returned: returned}
@@ -94,7 +95,7 @@ func TestChecksFindWhatIsWrong(t *testing.T) {
 				o.revision = 0
 			}
 			tt.spoil(w)
-			w.check()
+			w.checker.run()
 			got := ""
 			if len(w.Violations) > 0 {
 				got = w.Violations[0].Check
@@ -109,12 +110,12 @@ func TestChecksFindWhatIsWrong(t *testing.T) {
 func TestRegistersAreCheckedWithoutTheLog(t *testing.T) {
 	w := story()
 	w.Seed = 4
-	w.checkRegisters()
+	w.checker.registers()
 	if w.Stats.Keys == 0 || len(w.Violations) > 0 {
 		t.Fatalf("%d histories, %v", w.Stats.Keys, w.Violations)
 	}
 	w.history[3].result = (&kvwire.Result{Code: kvwire.NotFound}).Append(nil)
-	w.checkRegisters()
+	w.checker.registers()
 	if len(w.Violations) == 0 || w.Violations[0].Check != "linearizable" {
 		t.Errorf("a stale read was not noticed: %v", w.Violations)
 	}

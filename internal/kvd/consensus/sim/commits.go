@@ -174,7 +174,7 @@ func (r *replica) observe(e consensus.Event) {
 		return
 	}
 	r.w.traceEvent(r.id, e)
-	r.w.ambush(r)
+	r.w.nemesis.ambush(r)
 	if r.w.Hook != nil && !r.w.healing {
 		r.w.Hook(r.w, r.id, e)
 	}
@@ -194,13 +194,13 @@ func (w *World) timeGoes(t int64) {
 
 // timeStands checks that the store's time has not stopped, where nothing crashed, and no
 // disk hung, that it could have stood still for: while a majority cannot write, it does.
-func (w *World) timeStands() {
-	x := w.leader()
-	if x == nil || w.beginning == 0 || w.Stats.Faults.Crashes+w.Stats.Faults.HungDisks > 0 {
+func (ck *checker) timeStands() {
+	x := ck.leader()
+	if x == nil || ck.beginning == 0 || ck.Stats.Faults.Crashes+ck.Stats.Faults.HungDisks > 0 {
 		return
 	}
-	if went := x.core.Status().StoreTime - w.beginning; float64(went) < float64(w.now-w.began)*(1-w.profile.Drift)-float64(timeSlack) {
-		w.violate("time", "the store's time has moved by %d ms at replica %d, true time by %d ms", went/1e6, x.id, (w.now-w.began)/1e6)
+	if went := x.core.Status().StoreTime - ck.beginning; float64(went) < float64(ck.now-ck.began)*(1-ck.profile.Drift)-float64(timeSlack) {
+		ck.violate("time", "the store's time has moved by %d ms at replica %d, true time by %d ms", went/1e6, x.id, (ck.now-ck.began)/1e6)
 	}
 }
 

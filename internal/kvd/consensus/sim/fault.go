@@ -6,8 +6,14 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus"
 )
 
+// nemesis does harm to a world.
+type nemesis struct {
+	*World
+	own *random // draws when it strikes at what just happened
+}
+
 // fault does something bad to the world, and plans its end.
-type fault func(w *World, r *random)
+type fault func(n *nemesis, r *random)
 
 // Faults counts what was done to a world.
 type Faults struct {
@@ -20,9 +26,9 @@ type Faults struct {
 	Transfers, MemberChanges             uint64
 }
 
-// nemesis draws faults until the end.
-func (w *World) nemesis(p *Profile, end int64) {
-	r := w.random.fork("nemesis")
+// run draws faults until the end.
+func (n *nemesis) run(p *Profile, end int64) {
+	r := n.random.fork("nemesis")
 	total := 0
 	for _, f := range p.weights() {
 		total += f.weight
@@ -32,19 +38,19 @@ func (w *World) nemesis(p *Profile, end int64) {
 	}
 	var next func()
 	next = func() {
-		if w.now >= end {
+		if n.now >= end {
 			return
 		}
 		at := r.below(total)
 		for _, f := range p.weights() {
 			if at -= f.weight; at < 0 {
-				f.kind(w, r)
+				f.kind(n, r)
 				break
 			}
 		}
-		w.after(r.between(p.Every/4, p.Every*7/4), next)
+		n.after(r.between(p.Every/4, p.Every*7/4), next)
 	}
-	w.after(r.between(p.Every/4, p.Every*7/4), next)
+	n.after(r.between(p.Every/4, p.Every*7/4), next)
 }
 
 // heal ends every fault: who is down comes back, the network is whole, disks
@@ -105,7 +111,7 @@ func (w *World) leader() *replica {
 	return found
 }
 
-func (w *World) crashFor(r *random, x *replica) {
+func (n *nemesis) crashFor(r *random, x *replica) {
 	x.crash()
 	down := r.between(5*time.Millisecond, 300*time.Millisecond)
 	switch {
@@ -114,183 +120,183 @@ func (w *World) crashFor(r *random, x *replica) {
 	case r.chance(0.3): // sooner than anybody notices
 		down = r.between(time.Millisecond/10, 5*time.Millisecond)
 	}
-	w.after(down, func() { w.restart(x) })
+	n.after(down, func() { n.restart(x) })
 }
 
-func (w *World) faultCrash(r *random) {
-	if alive := w.alive(); len(alive) > 0 {
-		w.crashFor(r, pick(r, alive))
+func (n *nemesis) crash(r *random) {
+	if alive := n.alive(); len(alive) > 0 {
+		n.crashFor(r, pick(r, alive))
 	}
 }
 
-func (w *World) faultCrashLeader(r *random) {
-	if x := w.leader(); x != nil {
-		w.crashFor(r, x)
+func (n *nemesis) crashLeader(r *random) {
+	if x := n.leader(); x != nil {
+		n.crashFor(r, x)
 	}
 }
 
-func (w *World) faultCrashAll(r *random) {
-	for _, x := range w.alive() {
-		w.crashFor(r, x)
+func (n *nemesis) crashAll(r *random) {
+	for _, x := range n.alive() {
+		n.crashFor(r, x)
 	}
 }
 
 // split cuts the replicas of one side, with some clients, off from the others.
-func (w *World) split(r *random, side []*replica, both bool) {
+func (n *nemesis) split(r *random, side []*replica, both bool) {
 	in := map[place]bool{}
 	for _, x := range side {
 		in[x.place()] = true
 	}
-	for _, c := range w.clients {
+	for _, c := range n.clients {
 		if r.chance(0.4) {
 			in[c.place] = true
 		}
 	}
 	var p partition
-	places := w.places()
+	places := n.places()
 	for _, a := range places {
 		for _, b := range places {
 			if in[a] && !in[b] && (a.isReplica() || b.isReplica()) {
-				p.cut(w.net, a, b, both)
+				p.cut(n.net, a, b, both)
 			}
 		}
 	}
-	w.note("partition: %v cut off, both ways %v", side, both)
-	w.net.cutFor(p, r)
+	n.note("partition: %v cut off, both ways %v", side, both)
+	n.net.cutFor(p, r)
 }
 
-func (w *World) faultPartition(r *random) {
-	all := append([]*replica(nil), w.replicas...)
+func (n *nemesis) partition(r *random) {
+	all := append([]*replica(nil), n.replicas...)
 	shuffle(r, all)
-	w.split(r, all[:1+r.below(len(all)/2+1)], true)
+	n.split(r, all[:1+r.below(len(all)/2+1)], true)
 }
 
-func (w *World) faultIsolate(r *random) {
-	if x := w.leader(); x != nil {
-		w.isolate(r, x)
+func (n *nemesis) isolateOne(r *random) {
+	if x := n.leader(); x != nil {
+		n.isolate(r, x)
 	}
 }
 
 // isolate cuts a replica off, half of the time from other replicas only: then
 // clients reach both sides.
-func (w *World) isolate(r *random, x *replica) {
+func (n *nemesis) isolate(r *random, x *replica) {
 	if r.chance(0.5) {
-		w.split(r, []*replica{x}, true)
+		n.split(r, []*replica{x}, true)
 		return
 	}
 	var p partition
-	for _, y := range w.replicas {
+	for _, y := range n.replicas {
 		if y != x {
-			p.cut(w.net, x.place(), y.place(), true)
+			p.cut(n.net, x.place(), y.place(), true)
 		}
 	}
-	w.note("partition: %v cut off from other replicas", x)
-	w.net.cutFor(p, r)
+	n.note("partition: %v cut off from other replicas", x)
+	n.net.cutFor(p, r)
 }
 
 // ambush strikes where something delicate has just happened.
-func (w *World) ambush(x *replica) {
-	r := w.ambusher
-	if w.healing || !r.chance(w.profile.Ambush) {
+func (n *nemesis) ambush(x *replica) {
+	r := n.own
+	if n.healing || !r.chance(n.profile.Ambush) {
 		return
 	}
 	life := x.life
-	w.after(r.between(0, 3*w.profile.Delay), func() {
+	n.after(r.between(0, 3*n.profile.Delay), func() {
 		if x.life != life {
 			return
 		}
 		switch r.below(4) {
 		case 0:
-			w.pauseOne(r, x)
+			n.pauseOne(r, x)
 		case 1:
-			w.crashFor(r, x)
+			n.crashFor(r, x)
 		default:
-			w.isolate(r, x)
-			w.after(r.between(0, 300*time.Millisecond), func() {
+			n.isolate(r, x)
+			n.after(r.between(0, 300*time.Millisecond), func() {
 				if x.life == life && r.chance(0.5) {
-					w.crashFor(r, x)
+					n.crashFor(r, x)
 				}
 			})
 		}
 	})
 }
 
-func (w *World) faultOneWay(r *random) { w.split(r, []*replica{pick(r, w.replicas)}, false) }
+func (n *nemesis) oneWay(r *random) { n.split(r, []*replica{pick(r, n.replicas)}, false) }
 
-func (w *World) faultTriangle(r *random) {
-	x := w.leader()
-	if y := pick(r, w.replicas); x != nil && y != x {
+func (n *nemesis) triangle(r *random) {
+	x := n.leader()
+	if y := pick(r, n.replicas); x != nil && y != x {
 		var p partition
-		p.cut(w.net, x.place(), y.place(), true)
-		w.note("partition: %v and %v do not hear each other", x, y)
-		w.net.cutFor(p, r)
+		p.cut(n.net, x.place(), y.place(), true)
+		n.note("partition: %v and %v do not hear each other", x, y)
+		n.net.cutFor(p, r)
 	}
 }
 
-func (w *World) faultCutClient(r *random) {
+func (n *nemesis) cutClient(r *random) {
 	var p partition
-	p.cut(w.net, pick(r, w.clients).place, pick(r, w.replicas).place(), true)
-	w.net.cutFor(p, r)
+	p.cut(n.net, pick(r, n.clients).place, pick(r, n.replicas).place(), true)
+	n.net.cutFor(p, r)
 }
 
-func (w *World) faultSlowDisk(r *random) {
-	d := pick(r, w.replicas).disk
-	w.Stats.Faults.SlowDisks++
+func (n *nemesis) slowDisk(r *random) {
+	d := pick(r, n.replicas).disk
+	n.Stats.Faults.SlowDisks++
 	d.slow = 5 + 100*r.fraction()
-	w.after(r.between(50*time.Millisecond, time.Second), func() { d.slow = 1 })
+	n.after(r.between(50*time.Millisecond, time.Second), func() { d.slow = 1 })
 }
 
-func (w *World) faultHangDisk(r *random) {
-	x := pick(r, w.replicas)
-	w.Stats.Faults.HungDisks++
-	w.note("the disk of replica %d hangs", x.id)
-	x.disk.hang = w.now + r.between(100*time.Millisecond, 6*time.Second)
+func (n *nemesis) hangDisk(r *random) {
+	x := pick(r, n.replicas)
+	n.Stats.Faults.HungDisks++
+	n.note("the disk of replica %d hangs", x.id)
+	x.disk.hang = n.now + r.between(100*time.Millisecond, 6*time.Second)
 }
 
-func (w *World) faultFailDisk(r *random) {
-	x := pick(r, w.replicas)
+func (n *nemesis) failDisk(r *random) {
+	x := pick(r, n.replicas)
 	x.disk.fail = 0.2
-	w.after(r.between(50*time.Millisecond, 300*time.Millisecond), func() {
+	n.after(r.between(50*time.Millisecond, 300*time.Millisecond), func() {
 		x.disk.fail = 0
-		w.restart(x)
+		n.restart(x)
 	})
 }
 
-func (w *World) faultSlowReplica(r *random) {
-	x := pick(r, w.replicas)
-	w.Stats.Faults.SlowReplicas++
+func (n *nemesis) slowReplica(r *random) {
+	x := pick(r, n.replicas)
+	n.Stats.Faults.SlowReplicas++
 	x.slow = 10 + 500*r.fraction()
-	w.after(r.between(50*time.Millisecond, 500*time.Millisecond), func() { x.slow = 1 })
+	n.after(r.between(50*time.Millisecond, 500*time.Millisecond), func() { x.slow = 1 })
 }
 
-func (w *World) pauseOne(r *random, x *replica) {
+func (n *nemesis) pauseOne(r *random, x *replica) {
 	if x == nil {
 		return
 	}
-	w.Stats.Faults.Pauses++
+	n.Stats.Faults.Pauses++
 	length := r.between(time.Millisecond, 2*time.Second)
 	if r.chance(0.6) { // about as long as a lease
-		length = int64(float64(w.Config.Tick*int64(w.Config.Election)) * (0.5 + 2.5*r.fraction()))
+		length = int64(float64(n.Config.Tick*int64(n.Config.Election)) * (0.5 + 2.5*r.fraction()))
 	}
-	w.note("replica %d pauses for %d ms", x.id, length/int64(time.Millisecond))
+	n.note("replica %d pauses for %d ms", x.id, length/int64(time.Millisecond))
 	x.pause(length)
 }
 
-func (w *World) faultPause(r *random) {
-	if alive := w.alive(); len(alive) > 0 {
-		w.pauseOne(r, pick(r, alive))
+func (n *nemesis) pause(r *random) {
+	if alive := n.alive(); len(alive) > 0 {
+		n.pauseOne(r, pick(r, alive))
 	}
 }
 
-func (w *World) faultPauseLeader(r *random) { w.pauseOne(r, w.leader()) }
+func (n *nemesis) pauseLeader(r *random) { n.pauseOne(r, n.leader()) }
 
-func (w *World) faultClockJump(r *random) {
-	w.Stats.Faults.ClockJumps++
-	pick(r, w.replicas).clock.jump(r.between(-5*time.Second, 5*time.Second))
+func (n *nemesis) clockJump(r *random) {
+	n.Stats.Faults.ClockJumps++
+	pick(r, n.replicas).clock.jump(r.between(-5*time.Second, 5*time.Second))
 }
 
-func (w *World) faultClientCrash(r *random) {
-	if c := pick(r, w.clients); c.driver != nil {
+func (n *nemesis) crashClient(r *random) {
+	if c := pick(r, n.clients); c.driver != nil {
 		c.crash()
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/weirdb/weir/internal/kvd/kvwire"
 )
 
-// checkRealTime checks that all strong operations, on all keys together, have
+// realTime checks that all strong operations, on all keys together, have
 // one order which agrees with real time and with what they answered. The answers
 // fix where each stands relative to those that it conflicts with (checkAnswers
 // has compared them); those that commute may have entered the log in another
 // order than they happened in, after a change of leader. So the question is
 // whether "before in the log, and in conflict" and "answered before the other
 // was asked" together have a cycle.
-func (w *World) checkRealTime() {
-	nodes := w.strongNodes()
+func (ck *checker) realTime() {
+	nodes := ck.strongNodes()
 	edges := conflicts(nodes)
 	waiting := make([]int, len(nodes))
 	for _, list := range edges {
@@ -47,7 +47,7 @@ func (w *World) checkRealTime() {
 			progress = true
 		}
 		if !progress {
-			w.violate("real time", "no order of these fits both the log and real time: %s", stuck(nodes, waiting, earliest))
+			ck.violate("real time", "no order of these fits both the log and real time: %s", stuck(nodes, waiting, earliest))
 			return
 		}
 	}
@@ -62,9 +62,9 @@ type node struct {
 
 // strongNodes lists what has a place: strong operations, and the weak writes in
 // the log, which happen at some time after they were asked for.
-func (w *World) strongNodes() []*node {
+func (ck *checker) strongNodes() []*node {
 	var nodes []*node
-	for _, o := range w.history {
+	for _, o := range ck.history {
 		switch {
 		case o.wait, o.write && o.revision == 0, !o.write && (o.weak || !o.done()):
 			continue
@@ -171,9 +171,9 @@ const maxHistory = 80
 // is counted, and bounded by the tests.
 const patience = 500 * time.Millisecond
 
-// checkRegisters gives the histories of single keys to porcupine.
-func (w *World) checkRegisters() {
-	if w.Seed%4 != 0 {
+// registers gives the histories of single keys to porcupine.
+func (ck *checker) registers() {
+	if ck.Seed%4 != 0 {
 		return // the search costs more than the run; checkRealTime has seen them all
 	}
 	model := porcupine.Model{
@@ -184,17 +184,17 @@ func (w *World) checkRegisters() {
 		if k[0] == 't' {
 			continue // goes by itself
 		}
-		history, ok := w.historyOf(k)
+		history, ok := ck.historyOf(k)
 		if !ok || len(history) == 0 || len(history) > maxHistory {
 			continue
 		}
-		w.Stats.Keys++
+		ck.Stats.Keys++
 		switch porcupine.CheckOperationsTimeout(model, history, patience) {
 		case porcupine.Illegal:
-			w.violate("linearizable", "the history of key %s has no order", k)
+			ck.violate("linearizable", "the history of key %s has no order", k)
 			return
 		case porcupine.Unknown:
-			w.Stats.Undecided++
+			ck.Stats.Undecided++
 		case porcupine.Ok:
 		}
 	}
@@ -202,16 +202,16 @@ func (w *World) checkRegisters() {
 
 // historyOf lists the operations on a key, or none if some of them touch others
 // besides.
-func (w *World) historyOf(key string) ([]porcupine.Operation, bool) {
+func (ck *checker) historyOf(key string) ([]porcupine.Operation, bool) {
 	var history []porcupine.Operation
-	for _, o := range w.history {
+	for _, o := range ck.history {
 		if o.wait || !o.foot.Holds(key) || !o.write && (o.weak || !o.done()) || o.refused {
 			continue
 		}
 		if len(o.foot.Keys) != 1 || len(o.foot.Spans) > 0 {
 			return nil, false
 		}
-		p := porcupine.Operation{ClientId: o.session, Input: o, Call: int64(o.called), Return: int64(w.steps) + 1}
+		p := porcupine.Operation{ClientId: o.session, Input: o, Call: int64(o.called), Return: int64(ck.steps) + 1}
 		if o.done() && !o.weak {
 			p.Output, p.Return = o.result, int64(o.returned)
 		}

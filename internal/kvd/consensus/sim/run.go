@@ -76,19 +76,23 @@ func Run(o Options) (result Result, err error) {
 		leaders: map[uint64]uint64{}, openers: map[uint64]uint64{}, images: map[uint64]uint64{},
 		log: commits{byOp: map[uint64]uint64{}, moments: []moment{{known: true}, {known: true, index: 1}}},
 	}
+	w.assemble()
 	if err := w.draw(); err != nil {
 		return Result{}, err
 	}
 	w.play()
 	if len(w.Violations) == 0 {
-		w.timeStands()
+		w.checker.timeStands()
 		if !w.spoilt {
-			w.check()
+			w.checker.run()
 		}
 	}
 	w.Stats.Virtual = time.Duration(w.now)
 	return Result{Seed: o.Seed, Config: w.Config, Hash: w.sum.sum, Violations: w.Violations, Stats: w.Stats}, nil
 }
+
+// assemble puts the parts of a world together.
+func (w *World) assemble() { w.nemesis.World, w.checker.World = w, w }
 
 // draw decides what the seed leaves open.
 func (w *World) draw() error {
@@ -132,7 +136,7 @@ func (w *World) draw() error {
 	c.Mixed = w.random.fork("mixed").chance(0.2) || w.Options.Mixed
 	w.Config, w.profile = c, p
 	w.net = newNetwork(w, p.Delay)
-	w.ambusher = w.random.fork("ambush")
+	w.nemesis.own = w.random.fork("ambush")
 	w.net.loss, w.net.duplicate = p.Loss, p.Duplicate
 	w.load = &workload{
 		random: w.random.fork("load"), keys: pick(r, []int{1, 2, 3, 8, 8}), weak: 0.2 + 0.6*r.fraction(),
@@ -263,7 +267,7 @@ func (w *World) play() {
 	}
 	w.admin.start()
 	end := int64(w.Config.Active)
-	w.nemesis(&w.profile, end)
+	w.nemesis.run(&w.profile, end)
 	w.until(end+int64(200*time.Millisecond), nil)
 	if len(w.Violations) > 0 {
 		return

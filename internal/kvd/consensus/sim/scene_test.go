@@ -77,11 +77,11 @@ func pausedLeader(w *World, id uint64, e consensus.Event) {
 	w.readers()
 	x := w.replica(id)
 	life := x.life
-	w.after(w.elections(0.3+w.ambusher.fraction()), func() {
+	w.after(w.elections(0.3+w.nemesis.own.fraction()), func() {
 		if x.life != life {
 			return
 		}
-		x.pause(w.elections(1.2 + w.ambusher.fraction()))
+		x.pause(w.elections(1.2 + w.nemesis.own.fraction()))
 		w.after(int64(2*time.Millisecond), func() { w.strand(x, w.elections(4)) })
 	})
 }
@@ -132,7 +132,7 @@ func strandedLeader(restarts bool) func(*World, uint64, consensus.Event) {
 		}
 		w.readers()
 		life := x.life
-		w.after(w.elections(0.5+w.ambusher.fraction()), func() {
+		w.after(w.elections(0.5+w.nemesis.own.fraction()), func() {
 			if x.life != life {
 				return
 			}
@@ -255,12 +255,12 @@ func handover(later time.Duration) func(*World, uint64, consensus.Event) {
 			return
 		}
 		w.readers()
-		w.after(w.elections(0.5+w.ambusher.fraction()), func() {
+		w.after(w.elections(0.5+w.nemesis.own.fraction()), func() {
 			if !x.up || x.core.Status().Leader != id {
 				return
 			}
 			w.askToTakeOver(x)
-			w.after(w.ambusher.between(0, later), func() {
+			w.after(w.nemesis.own.between(0, later), func() {
 				var p partition
 				for _, y := range w.others(x) {
 					p.cut(w.net, y.place(), x.place(), false)
@@ -280,7 +280,7 @@ func lateHandover(w *World, id uint64, e consensus.Event) {
 	case e.Kind == consensus.EventOpened && x.core.Status().Leader == id:
 		w.readers()
 		w.net.duplicate = 1
-		w.after(w.elections(0.5+w.ambusher.fraction()), func() {
+		w.after(w.elections(0.5+w.nemesis.own.fraction()), func() {
 			if !x.up || x.core.Status().Leader != id {
 				return
 			}
@@ -309,7 +309,7 @@ func briefSuccessor(w *World, id uint64, e consensus.Event) {
 	case e.Kind == consensus.EventPooled && w.views() == 1 && x.core.Status().Leader != 0:
 		y := w.replica(x.core.Status().Leader)
 		life := y.life
-		w.after(w.ambusher.between(50*time.Microsecond, 2*time.Millisecond), func() {
+		w.after(w.nemesis.own.between(50*time.Microsecond, 2*time.Millisecond), func() {
 			if y.life == life && !w.healing {
 				y.crash()
 				w.after(int64(time.Millisecond), func() { w.restart(y) })
@@ -322,7 +322,7 @@ func briefSuccessor(w *World, id uint64, e consensus.Event) {
 func voteAndDie(w *World, id uint64, e consensus.Event) {
 	race(w, id, e)
 	if x := w.replica(id); e.Kind == consensus.EventVoted && x.life == 1 && !w.healing {
-		w.after(w.ambusher.between(50*time.Microsecond, 500*time.Microsecond), func() {
+		w.after(w.nemesis.own.between(50*time.Microsecond, 500*time.Microsecond), func() {
 			if x.life == 1 {
 				x.crash()
 				w.after(int64(time.Millisecond), func() { w.restart(x) })

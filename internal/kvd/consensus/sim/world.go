@@ -20,7 +20,8 @@ type World struct {
 	now      int64 // nanoseconds since the beginning
 	steps    uint64
 	net      *network
-	ambusher *random
+	nemesis  nemesis
+	checker  checker
 	replicas []*replica // by rising id; those that left stay in it
 	clients  []*client
 	admin    *admin
