@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Path says when strong writes try to complete in one round trip.
@@ -58,11 +58,11 @@ type Client struct {
 	byID     map[uint64]*Session     // by what the cluster calls them
 	opened   uint64                  // number of the last session
 	watches  map[uint64]*Watcher     // by request
-	asks     map[uint64]chan kvwire.Message
+	asks     map[uint64]chan wire.Message
 	requests uint64
 	closed   bool
-	view     *kvwire.Message // the newest that a replica has told, nil before the first: what the preset is, and who leads
-	changed  chan struct{}   // closed and replaced when a connection or the first view comes up
+	view     *wire.Message // the newest that a replica has told, nil before the first: what the preset is, and who leads
+	changed  chan struct{} // closed and replaced when a connection or the first view comes up
 
 	seeking bool      // somebody asks who the members are
 	sought  time.Time // when the last one began
@@ -96,7 +96,7 @@ func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
 		opts.DialTimeout = 5 * time.Second
 	}
 	life, stop := context.WithCancel(context.Background())
-	c := &Client{opts: opts, sessions: map[uint64]*Session{}, byID: map[uint64]*Session{}, watches: map[uint64]*Watcher{}, asks: map[uint64]chan kvwire.Message{}, changed: make(chan struct{}), start: time.Now(), stop: stop}
+	c := &Client{opts: opts, sessions: map[uint64]*Session{}, byID: map[uint64]*Session{}, watches: map[uint64]*Watcher{}, asks: map[uint64]chan wire.Message{}, changed: make(chan struct{}), start: time.Now(), stop: stop}
 	if opts.Certificate != "" || opts.Key != "" || opts.Authority != "" {
 		certs, err := peer.LoadCertificates(opts.Certificate, opts.Key, opts.Authority)
 		if err != nil {
@@ -220,7 +220,7 @@ func (c *Client) dial(ctx context.Context, l *link) error {
 	known := make(chan struct{}) // what arrives waits until it is clear from whom
 	o := peer.ClientOptions{
 		Cluster: c.opts.Cluster, Secret: c.opts.Secret, TLS: c.certs,
-		Receive: func(ms []kvwire.Message) { <-known; c.receive(id, ms) },
+		Receive: func(ms []wire.Message) { <-known; c.receive(id, ms) },
 	}
 	if c.opts.Latency != nil {
 		who, err := c.ask(ctx, l.addr)
@@ -250,7 +250,7 @@ func (c *Client) dial(ctx context.Context, l *link) error {
 
 // ask finds out which replica listens at addr.
 func (c *Client) ask(ctx context.Context, addr string) (uint64, error) {
-	conn, err := peer.Dial(ctx, addr, peer.ClientOptions{Cluster: c.opts.Cluster, Secret: c.opts.Secret, TLS: c.certs, Receive: func([]kvwire.Message) {}})
+	conn, err := peer.Dial(ctx, addr, peer.ClientOptions{Cluster: c.opts.Cluster, Secret: c.opts.Secret, TLS: c.certs, Receive: func([]wire.Message) {}})
 	if err != nil {
 		return 0, err
 	}
@@ -299,7 +299,7 @@ func (c *Client) to(id uint64) *peer.Conn {
 // send passes on what sessions want sent, in order per replica. A connection
 // that does not take a message is about to end, or full; the session asks again.
 // It returns batch, whose memory it uses.
-func (c *Client) send(sends []session.Send, batch []kvwire.Message) []kvwire.Message {
+func (c *Client) send(sends []session.Send, batch []wire.Message) []wire.Message {
 	for len(sends) > 0 {
 		to := sends[0].To
 		batch = batch[:0]
@@ -330,17 +330,17 @@ func (c *Client) overflow(id uint64) {
 }
 
 // receive sorts what a replica has sent by whom it is for.
-func (c *Client) receive(from uint64, ms []kvwire.Message) {
+func (c *Client) receive(from uint64, ms []wire.Message) {
 	for i := 0; i < len(ms); {
 		m := &ms[i]
-		if m.Kind == kvwire.WatchEvent || m.Kind == kvwire.NewView || m.Request>>32 == askRange {
+		if m.Kind == wire.WatchEvent || m.Kind == wire.NewView || m.Request>>32 == askRange {
 			c.direct(from, m)
 			i++
 			continue
 		}
 		s := c.owner(m)
 		j := i + 1
-		for j < len(ms) && ms[j].Kind != kvwire.NewView && ms[j].Kind != kvwire.WatchEvent && ms[j].Request>>32 != askRange && c.owner(&ms[j]) == s {
+		for j < len(ms) && ms[j].Kind != wire.NewView && ms[j].Kind != wire.WatchEvent && ms[j].Request>>32 != askRange && c.owner(&ms[j]) == s {
 			j++
 		}
 		if s != nil {
@@ -357,7 +357,7 @@ func (c *Client) receive(from uint64, ms []kvwire.Message) {
 
 // owner is the session that a message is for: its requests have numbers of a
 // range of their own, and its writes name it.
-func (c *Client) owner(m *kvwire.Message) *Session {
+func (c *Client) owner(m *wire.Message) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.Request != 0 {
@@ -385,16 +385,16 @@ func (c *Client) forget(s *Session) {
 }
 
 // direct handles what is for the client as a whole.
-func (c *Client) direct(from uint64, m *kvwire.Message) {
+func (c *Client) direct(from uint64, m *wire.Message) {
 	switch {
-	case m.Kind == kvwire.WatchEvent:
+	case m.Kind == wire.WatchEvent:
 		c.mu.Lock()
 		w := c.watches[m.Request]
 		c.mu.Unlock()
 		if w != nil {
 			w.receive(from, m)
 		}
-	case m.Kind == kvwire.NewView:
+	case m.Kind == wire.NewView:
 		c.viewed(m)
 		c.seek(from, m.Leader)
 		for _, s := range c.all() {
@@ -511,7 +511,7 @@ func (c *Client) learn(from uint64) {
 }
 
 // viewed keeps the newest view for sessions that begin later.
-func (c *Client) viewed(m *kvwire.Message) {
+func (c *Client) viewed(m *wire.Message) {
 	c.mu.Lock()
 	first := c.view == nil
 	if first || m.View >= c.view.View {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Replicas lists the replicas that are connected, by id, and the reasons why
@@ -29,26 +29,26 @@ func (c *Client) Replicas() (up map[uint64]string, down map[string]error) {
 
 // Inspect asks a replica for its state. The JSON is that of weir kv status.
 func (c *Client) Inspect(ctx context.Context, replica uint64) (json.RawMessage, error) {
-	m, err := c.request(ctx, replica, kvwire.Message{Kind: kvwire.Inspect})
+	m, err := c.request(ctx, replica, wire.Message{Kind: wire.Inspect})
 	return m.Data, err
 }
 
 // Member is a replica of the cluster.
-type Member = kvwire.Member
+type Member = wire.Member
 
 // Change of the members, for Configure.
 type (
-	MemberChange = kvwire.MemberChange
-	MemberVerb   = kvwire.MemberVerb
+	MemberChange = wire.MemberChange
+	MemberVerb   = wire.MemberVerb
 )
 
 // Verbs of a MemberChange.
 const (
-	AddLearner = kvwire.AddLearner
-	Promote    = kvwire.Promote
-	Remove     = kvwire.Remove
-	Replace    = kvwire.Replace
-	Transfer   = kvwire.Transfer
+	AddLearner = wire.AddLearner
+	Promote    = wire.Promote
+	Remove     = wire.Remove
+	Replace    = wire.Replace
+	Transfer   = wire.Transfer
 )
 
 // Configure changes the members of the cluster and returns when the change is
@@ -64,16 +64,16 @@ func (c *Client) Configure(ctx context.Context, g MemberChange) error {
 		if leader == 0 {
 			leader = c.nearest()
 		}
-		m, err := c.askLeader(ctx, leader, kvwire.Message{Kind: kvwire.Configure, Data: g.Append(nil)})
+		m, err := c.askLeader(ctx, leader, wire.Message{Kind: wire.Configure, Data: g.Append(nil)})
 		switch {
 		case errors.Is(err, errNotConnected): // yet, or any more
 		case errors.Is(err, context.Canceled) && ctx.Err() == nil: // another leads now
 		case err != nil:
 			return err
-		case m.Kind == kvwire.Refused && m.Code == kvwire.CodeBusy: // leadership is being transferred
-		case m.Kind == kvwire.Refused:
+		case m.Kind == wire.Refused && m.Code == wire.CodeBusy: // leadership is being transferred
+		case m.Kind == wire.Refused:
 			return fmt.Errorf("kv: change members: %s", m.Data)
-		case m.Kind == kvwire.ReadDone && (g.Kind != Transfer || leader == g.Member.ID):
+		case m.Kind == wire.ReadDone && (g.Kind != Transfer || leader == g.Member.ID):
 			return nil
 		}
 		if m.Leader != 0 && c.to(m.Leader) != nil && m.Leader != leader {
@@ -94,7 +94,7 @@ const configurePause = 50 * time.Millisecond
 
 // askLeader asks a replica, and gives up with context.Canceled when another leads: the
 // first may be stopped, and its connection stand.
-func (c *Client) askLeader(ctx context.Context, leader uint64, m kvwire.Message) (kvwire.Message, error) {
+func (c *Client) askLeader(ctx context.Context, leader uint64, m wire.Message) (wire.Message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -123,12 +123,12 @@ func (c *Client) leader() uint64 {
 var errNotConnected = errors.New("not connected")
 
 // request asks one replica and waits for its answer.
-func (c *Client) request(ctx context.Context, replica uint64, m kvwire.Message) (kvwire.Message, error) {
+func (c *Client) request(ctx context.Context, replica uint64, m wire.Message) (wire.Message, error) {
 	conn := c.to(replica)
 	if conn == nil {
 		return m, fmt.Errorf("kv: replica %d: %w", replica, errNotConnected)
 	}
-	ch := make(chan kvwire.Message, 1)
+	ch := make(chan wire.Message, 1)
 	c.mu.Lock()
 	c.requests++
 	m.Request = askRange<<32 | c.requests
@@ -139,7 +139,7 @@ func (c *Client) request(ctx context.Context, replica uint64, m kvwire.Message) 
 		delete(c.asks, m.Request)
 		c.mu.Unlock()
 	}()
-	if _, err := conn.Send([]kvwire.Message{m}); err != nil {
+	if _, err := conn.Send([]wire.Message{m}); err != nil {
 		if !errors.Is(err, peer.ErrFull) {
 			err = fmt.Errorf("%w any more: %w", errNotConnected, err)
 		}

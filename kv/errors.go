@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Errors of operations.
@@ -58,15 +58,15 @@ func (e *opError) Unwrap() error { return e.err }
 func codeError(op, key string, code uint8) error {
 	var err error
 	switch code {
-	case kvwire.OK:
+	case wire.OK:
 		return nil
-	case kvwire.NotFound:
+	case wire.NotFound:
 		err = ErrNotFound
-	case kvwire.NotMet:
+	case wire.NotMet:
 		err = ErrConflict
-	case kvwire.WrongType:
+	case wire.WrongType:
 		err = ErrType
-	case kvwire.TooLarge:
+	case wire.TooLarge:
 		err = ErrTooLarge
 	default:
 		return fmt.Errorf("kv: %s %q: the replica does not understand the command (code %d)", op, key, code)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // time may get the value of one moment and the time to live of the next. Items that have
 // gone meanwhile are left out.
 func (s *Session) Inventory(ctx context.Context, from, to string, options ...Option) (items []Item, more bool, err error) {
-	weak := make_(kvwire.Command{}, options).weak
+	weak := make_(wire.Command{}, options).weak
 	items, more, err = s.Range(ctx, from, to, options...)
 	if err != nil {
 		return nil, false, err
@@ -62,7 +62,7 @@ func (s *Session) Inventory(ctx context.Context, from, to string, options ...Opt
 // values reads items again.
 func (s *Session) values(ctx context.Context, items []Item, which []int, gone []bool, weak bool) error {
 	for _, i := range which {
-		r, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.Get, Key: items[i].Key}, weak: weak})
+		r, err := s.Do(ctx, Op{command: wire.Command{Verb: wire.Get, Key: items[i].Key}, weak: weak})
 		gone[i] = errors.Is(err, ErrNotFound)
 		if err != nil && !gone[i] {
 			return err
@@ -82,7 +82,7 @@ func (s *Session) details(ctx context.Context, items []Item, which []int, gone [
 	}
 	answers := make(chan answer, len(which))
 	for _, i := range which {
-		op := Op{command: kvwire.Command{Verb: kvwire.TTL, Key: items[i].Key}, weak: weak}
+		op := Op{command: wire.Command{Verb: wire.TTL, Key: items[i].Key}, weak: weak}
 		if err := s.begin(ctx, op, func(r Result, err error) { answers <- answer{i, r.wire.Number, err} }); err != nil {
 			return nil, err
 		}
@@ -102,7 +102,7 @@ func (s *Session) details(ctx context.Context, items []Item, which []int, gone [
 	for n, i := range which {
 		keys[n] = items[i].Key
 	}
-	r, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.Many, Keys: keys, Options: kvwire.KeysOnly}, weak: weak})
+	r, err := s.Do(ctx, Op{command: wire.Command{Verb: wire.Many, Keys: keys, Options: wire.KeysOnly}, weak: weak})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (s *Session) details(ctx context.Context, items []Item, which []int, gone [
 	}
 	for n, i := range which {
 		now := &r.wire.Results[n]
-		gone[i] = now.Code == kvwire.NotFound
+		gone[i] = now.Code == wire.NotFound
 		items[i].Lease = now.Lease
 		if !gone[i] && now.Revision != items[i].Revision {
 			changed = append(changed, i)

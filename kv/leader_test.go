@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/kv"
 )
@@ -17,15 +17,15 @@ type actor struct {
 	*peer.Transport
 	id     uint64
 	leader uint64
-	answer func(a *actor, from peer.Addr, m *kvwire.Message)
+	answer func(a *actor, from peer.Addr, m *wire.Message)
 
 	ready   chan struct{} // closed when Transport is set
 	mu      sync.Mutex
 	clients []peer.Addr
-	came    []kvwire.Kind
+	came    []wire.Kind
 }
 
-func newActor(t *testing.T, id, leader uint64, answer func(*actor, peer.Addr, *kvwire.Message)) *actor {
+func newActor(t *testing.T, id, leader uint64, answer func(*actor, peer.Addr, *wire.Message)) *actor {
 	t.Helper()
 	a := &actor{id: id, leader: leader, answer: answer, ready: make(chan struct{})}
 	transport, err := peer.Open(peer.Options{ID: id, Cluster: "weir", Listen: "127.0.0.1:0"}, a)
@@ -47,12 +47,12 @@ func (a *actor) Up(from peer.Addr, _ peer.Remote) {
 	a.mu.Lock()
 	a.clients = append(a.clients, from)
 	a.mu.Unlock()
-	a.tell(from, kvwire.Message{Kind: kvwire.NewView, View: 1, Leader: a.leader})
+	a.tell(from, wire.Message{Kind: wire.NewView, View: 1, Leader: a.leader})
 }
 
 func (a *actor) Down(peer.Addr, error) {}
 
-func (a *actor) Receive(from peer.Addr, ms []kvwire.Message) {
+func (a *actor) Receive(from peer.Addr, ms []wire.Message) {
 	<-a.ready
 	for i := range ms {
 		a.mu.Lock()
@@ -67,12 +67,12 @@ func (a *actor) ReceiveSnapshot(uint64, []byte, int64) (peer.SnapshotSink, error
 }
 
 // tell sends a message; a client that has gone has no use for it.
-func (a *actor) tell(to peer.Addr, m kvwire.Message) {
-	_, _ = a.Send(to, []kvwire.Message{m})
+func (a *actor) tell(to peer.Addr, m wire.Message) {
+	_, _ = a.Send(to, []wire.Message{m})
 }
 
 // heard is how many messages of a kind have come.
-func (a *actor) heard(kind kvwire.Kind) (n int) {
+func (a *actor) heard(kind wire.Kind) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, k := range a.came {
@@ -83,21 +83,21 @@ func (a *actor) heard(kind kvwire.Kind) (n int) {
 	return n
 }
 
-func silent(*actor, peer.Addr, *kvwire.Message) {}
+func silent(*actor, peer.Addr, *wire.Message) {}
 
 // A client that was not told where the leader is, because the replica that it asked could
 // not say, asks again, though the leader does not change.
 func TestAnUnknownLeaderIsSoughtAgain(t *testing.T) {
 	leader := newActor(t, 2, 2, silent)
-	other := newActor(t, 1, 2, func(a *actor, from peer.Addr, m *kvwire.Message) {
-		if m.Kind != kvwire.Inspect {
+	other := newActor(t, 1, 2, func(a *actor, from peer.Addr, m *wire.Message) {
+		if m.Kind != wire.Inspect {
 			return
 		}
 		state := []byte("no members yet")
-		if a.heard(kvwire.Inspect) > 2 {
+		if a.heard(wire.Inspect) > 2 {
 			state, _ = json.Marshal(map[string]any{"Members": []kv.Member{{ID: 2, Addr: leader.Addr()}}})
 		}
-		a.tell(from, kvwire.Message{Kind: kvwire.ReadDone, Request: m.Request, Data: state})
+		a.tell(from, wire.Message{Kind: wire.ReadDone, Request: m.Request, Data: state})
 	})
 	c, err := kv.Open(within(t), []string{other.Addr()}, kv.Options{})
 	check(t, err, nil)
@@ -117,13 +117,13 @@ func TestConfigureOutlivesItsLeader(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var next *actor
-			done := func(a *actor, from peer.Addr, m *kvwire.Message) {
-				if m.Kind == kvwire.Configure {
-					a.tell(from, kvwire.Message{Kind: kvwire.ReadDone, Request: m.Request})
+			done := func(a *actor, from peer.Addr, m *wire.Message) {
+				if m.Kind == wire.Configure {
+					a.tell(from, wire.Message{Kind: wire.ReadDone, Request: m.Request})
 				}
 			}
-			first := newActor(t, 1, 1, func(a *actor, from peer.Addr, m *kvwire.Message) {
-				if m.Kind != kvwire.Configure {
+			first := newActor(t, 1, 1, func(a *actor, from peer.Addr, m *wire.Message) {
+				if m.Kind != wire.Configure {
 					return
 				}
 				end(a, from)
@@ -131,7 +131,7 @@ func TestConfigureOutlivesItsLeader(t *testing.T) {
 				clients := next.clients
 				next.mu.Unlock()
 				for _, client := range clients {
-					next.tell(client, kvwire.Message{Kind: kvwire.NewView, View: 2, Leader: 2})
+					next.tell(client, wire.Message{Kind: wire.NewView, View: 2, Leader: 2})
 				}
 			})
 			next = newActor(t, 2, 1, done)
@@ -145,8 +145,8 @@ func TestConfigureOutlivesItsLeader(t *testing.T) {
 				return len(up) == 2 && len(next.clients) == 1
 			})
 			check(t, c.Configure(within(t), kv.MemberChange{Kind: kv.Remove, Member: kv.Member{ID: 3}}), nil)
-			if first.heard(kvwire.Configure) == 0 || next.heard(kvwire.Configure) == 0 {
-				t.Errorf("the first leader was asked %d times, the next one %d times", first.heard(kvwire.Configure), next.heard(kvwire.Configure))
+			if first.heard(wire.Configure) == 0 || next.heard(wire.Configure) == 0 {
+				t.Errorf("the first leader was asked %d times, the next one %d times", first.heard(wire.Configure), next.heard(wire.Configure))
 			}
 		})
 	}

@@ -5,21 +5,21 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Op is one operation, for [Session.Issue] and [Session.Do]. Functions of this
 // package make them; methods of Session carry out the usual ones.
 type Op struct {
-	command kvwire.Command
+	command wire.Command
 	weak    bool
 }
 
 // names are the operations in errors, as this package calls them.
-var names = map[kvwire.Verb]string{
-	0: "wait", kvwire.Set: "put", kvwire.Get: "get", kvwire.Delete: "delete", kvwire.Increment: "increment", kvwire.Range: "range",
-	kvwire.Many: "look at", kvwire.TTL: "time to live",
-	kvwire.LeaseGrant: "grant", kvwire.LeaseKeep: "keep", kvwire.LeaseRevoke: "revoke",
+var names = map[wire.Verb]string{
+	0: "wait", wire.Set: "put", wire.Get: "get", wire.Delete: "delete", wire.Increment: "increment", wire.Range: "range",
+	wire.Many: "look at", wire.TTL: "time to live",
+	wire.LeaseGrant: "grant", wire.LeaseKeep: "keep", wire.LeaseRevoke: "revoke",
 }
 
 func (o Op) name() string { return names[o.command.Verb] }
@@ -44,10 +44,10 @@ func (o Op) tooLarge() error {
 		longest = max(longest, len(key))
 	}
 	switch {
-	case longest > kvwire.MaxKey:
-		return fmt.Errorf("%s %q: %w: a key of %d bytes, at most %d", o.name(), o.key(), ErrTooLarge, longest, kvwire.MaxKey)
-	case value > kvwire.MaxValue:
-		return fmt.Errorf("%s %q: %w: a value of %d bytes, at most %d", o.name(), o.key(), ErrTooLarge, value, kvwire.MaxValue)
+	case longest > wire.MaxKey:
+		return fmt.Errorf("%s %q: %w: a key of %d bytes, at most %d", o.name(), o.key(), ErrTooLarge, longest, wire.MaxKey)
+	case value > wire.MaxValue:
+		return fmt.Errorf("%s %q: %w: a value of %d bytes, at most %d", o.name(), o.key(), ErrTooLarge, value, wire.MaxValue)
 	}
 	return nil
 }
@@ -71,61 +71,61 @@ func TTL(d time.Duration) Option {
 func WithLease(id uint64) Option { return func(o *Op) { o.command.Lease = id } }
 
 // IfAbsent makes a put fail with ErrConflict if the key exists.
-func IfAbsent() Option { return func(o *Op) { o.command.Cond = kvwire.IfAbsent } }
+func IfAbsent() Option { return func(o *Op) { o.command.Cond = wire.IfAbsent } }
 
 // IfPresent makes a put fail with ErrConflict if the key does not exist.
-func IfPresent() Option { return func(o *Op) { o.command.Cond = kvwire.IfPresent } }
+func IfPresent() Option { return func(o *Op) { o.command.Cond = wire.IfPresent } }
 
 // IfRevision makes a put fail with ErrConflict unless the key was last written
 // at revision; 0 means that it must not exist.
 func IfRevision(revision uint64) Option {
-	return func(o *Op) { o.command.Cond, o.command.Revision = kvwire.IfRevision, revision }
+	return func(o *Op) { o.command.Cond, o.command.Revision = wire.IfRevision, revision }
 }
 
 // Limit bounds the items of a range.
 func Limit(n int) Option { return func(o *Op) { o.command.Limit = uint64(n) } }
 
 // Reverse makes a range begin at its end.
-func Reverse() Option { return func(o *Op) { o.command.Options |= kvwire.Reverse } }
+func Reverse() Option { return func(o *Op) { o.command.Options |= wire.Reverse } }
 
 // KeysOnly leaves the values of a range out.
-func KeysOnly() Option { return func(o *Op) { o.command.Options |= kvwire.KeysOnly } }
+func KeysOnly() Option { return func(o *Op) { o.command.Options |= wire.KeysOnly } }
 
-func make_(c kvwire.Command, options []Option) Op {
+func make_(c wire.Command, options []Option) Op {
 	o := Op{command: c}
 	for _, f := range options {
 		f(&o)
 	}
 	if o.weak && o.command.Verb.IsWrite() {
-		o.command.Options |= kvwire.NoReply
+		o.command.Options |= wire.NoReply
 	}
 	return o
 }
 
 // Put sets key to value.
 func Put(key string, value []byte, options ...Option) Op {
-	return make_(kvwire.Command{Verb: kvwire.Set, Key: key, Value: value}, options)
+	return make_(wire.Command{Verb: wire.Set, Key: key, Value: value}, options)
 }
 
 // Get reads key.
 func Get(key string, options ...Option) Op {
-	return make_(kvwire.Command{Verb: kvwire.Get, Key: key}, options)
+	return make_(wire.Command{Verb: wire.Get, Key: key}, options)
 }
 
 // Delete removes keys; Result.Number is how many existed.
 func Delete(keys []string, options ...Option) Op {
-	return make_(kvwire.Command{Verb: kvwire.Delete, Keys: keys}, options)
+	return make_(wire.Command{Verb: wire.Delete, Keys: keys}, options)
 }
 
 // Increment adds delta to the integer at key, 0 if absent; Result.Number is the
 // sum.
 func Increment(key string, delta int64, options ...Option) Op {
-	return make_(kvwire.Command{Verb: kvwire.Increment, Key: key, Delta: delta}, options)
+	return make_(wire.Command{Verb: wire.Increment, Key: key, Delta: delta}, options)
 }
 
 // Range reads the keys from from on, before to; an empty to is the end of all.
 func Range(from, to string, options ...Option) Op {
-	return make_(kvwire.Command{Verb: kvwire.Range, Key: from, End: to}, options)
+	return make_(wire.Command{Verb: wire.Range, Key: from, End: to}, options)
 }
 
 // Wait ends when all writes that the session issued before are committed.
@@ -155,7 +155,7 @@ type Item struct {
 
 // Result is the answer to an Op.
 type Result struct {
-	wire kvwire.Result
+	wire wire.Result
 	Fast bool // a write that completed in one round trip, by votes
 }
 
@@ -232,19 +232,19 @@ func (s *Session) Wait(ctx context.Context) error {
 // Grant makes a lease that ends when it was not kept for ttl. Its id is also a
 // fencing token: later leases have larger ones.
 func (s *Session) Grant(ctx context.Context, ttl time.Duration) (id uint64, err error) {
-	r, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.LeaseGrant, TTL: ttl.Milliseconds()}})
+	r, err := s.Do(ctx, Op{command: wire.Command{Verb: wire.LeaseGrant, TTL: ttl.Milliseconds()}})
 	return uint64(r.Number()), err
 }
 
 // Keep makes a lease last for another ttl from now. The error is ErrNotFound if
 // it has ended.
 func (s *Session) Keep(ctx context.Context, id uint64) error {
-	_, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.LeaseKeep, Lease: id}})
+	_, err := s.Do(ctx, Op{command: wire.Command{Verb: wire.LeaseKeep, Lease: id}})
 	return err
 }
 
 // Revoke ends a lease and deletes its keys.
 func (s *Session) Revoke(ctx context.Context, id uint64) error {
-	_, err := s.Do(ctx, Op{command: kvwire.Command{Verb: kvwire.LeaseRevoke, Lease: id}})
+	_, err := s.Do(ctx, Op{command: wire.Command{Verb: wire.LeaseRevoke, Lease: id}})
 	return err
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Weak writes that have been answered take room until they are committed. Who
@@ -16,15 +16,15 @@ func TestRoomIsMadeByCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &Client{sessions: map[uint64]*Session{}, byID: map[uint64]*Session{}, start: time.Now()}
 		s := c.newSession()
-		tell := func(m kvwire.Message) {
+		tell := func(m wire.Message) {
 			s.event(func(p *session.Session, now int64) { p.Receive(now, 1, &m) })
 		}
-		tell(kvwire.Message{Kind: kvwire.ReadDone, Request: 1<<32 + 1, Revision: 7})
+		tell(wire.Message{Kind: wire.ReadDone, Request: 1<<32 + 1, Revision: 7})
 		value := make([]byte, 600<<10)
 		if err := s.Issue(Put("a", value, Weak()), func(Result, error) {}); err != nil {
 			t.Fatal(err)
 		}
-		tell(kvwire.Message{Kind: kvwire.WeakDone, Session: 7, Seq: 1})
+		tell(wire.Message{Kind: wire.WeakDone, Session: 7, Seq: 1})
 		if err := s.Issue(Put("b", value, Weak()), func(Result, error) {}); !errors.Is(err, ErrFull) {
 			t.Fatalf("with more than MaxUnstable: %v", err)
 		}
@@ -34,9 +34,9 @@ func TestRoomIsMadeByCommits(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		tell(kvwire.Message{Kind: kvwire.WeakDone, Session: 7, Seq: 1, Stable: 1})
+		tell(wire.Message{Kind: wire.WeakDone, Session: 7, Seq: 1, Stable: 1})
 		synctest.Wait()
-		tell(kvwire.Message{Kind: kvwire.WeakDone, Session: 7, Seq: 2, Stable: 1})
+		tell(wire.Message{Kind: wire.WeakDone, Session: 7, Seq: 2, Stable: 1})
 		synctest.Wait()
 		select {
 		case err := <-done:

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Session is one line of operations: a weak read sees what the session has done
@@ -31,9 +31,9 @@ type Session struct {
 
 	stable uint64 // what pure had when room was last made
 
-	corked bool             // somebody sends and reports; what comes up meanwhile is his, too
-	ended  []ended          // his scratch
-	batch  []kvwire.Message // his, too
+	corked bool           // somebody sends and reports; what comes up meanwhile is his, too
+	ended  []ended        // his scratch
+	batch  []wire.Message // his, too
 }
 
 type call struct {
@@ -163,7 +163,7 @@ func finish(c call, o session.Outcome) ended {
 	case o.Err != nil:
 		e.err = fmt.Errorf("kv: %s %q: %w", c.op, c.key, o.Err)
 	case len(o.Result) > 0:
-		r, err := kvwire.ParseResult(o.Result)
+		r, err := wire.ParseResult(o.Result)
 		if err != nil {
 			e.err = fmt.Errorf("kv: %s %q: answer: %w", c.op, c.key, err)
 			break

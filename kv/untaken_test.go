@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // A program that takes no changes is told that it missed some, instead of
@@ -12,8 +12,8 @@ import (
 func TestUntakenChangesAreBounded(t *testing.T) {
 	w := &Watcher{replica: 1, ready: make(chan struct{}, 1)}
 	tell := func(revision uint64) {
-		change := []kvwire.Change{{Kind: kvwire.ChangePut, Key: "a", Revision: revision}}
-		w.receive(1, &kvwire.Message{Kind: kvwire.WatchEvent, Revision: revision, Data: kvwire.AppendChanges(nil, change)})
+		change := []wire.Change{{Kind: wire.ChangePut, Key: "a", Revision: revision}}
+		w.receive(1, &wire.Message{Kind: wire.WatchEvent, Revision: revision, Data: wire.AppendChanges(nil, change)})
 	}
 	for revision := uint64(1); revision <= maxUntaken; revision++ {
 		tell(revision)
@@ -41,7 +41,7 @@ func TestWatchThatMovesUnconfirmed(t *testing.T) {
 		w := &Watcher{ready: make(chan struct{}, 1)}
 		w.ask(1)
 		if told {
-			w.receive(1, &kvwire.Message{Kind: kvwire.WatchEvent, Revision: 5})
+			w.receive(1, &wire.Message{Kind: wire.WatchEvent, Revision: 5})
 		}
 		w.replica = 0 // the connection is lost
 		m, ok := w.ask(2)

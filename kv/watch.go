@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Change is one change of one key.
@@ -15,13 +15,13 @@ type Change struct {
 }
 
 // ChangeKind says what became of a key.
-type ChangeKind = kvwire.ChangeKind
+type ChangeKind = wire.ChangeKind
 
 // Kinds of changes.
 const (
-	Changed = kvwire.ChangePut
-	Deleted = kvwire.ChangeDelete
-	Expired = kvwire.ChangeExpire
+	Changed = wire.ChangePut
+	Deleted = wire.ChangeDelete
+	Expired = wire.ChangeExpire
 )
 
 // Watcher tells of the changes of a span of keys, in their order, each once. It
@@ -97,7 +97,7 @@ func (w *Watcher) Close() error {
 	w.mu.Unlock()
 	w.end(ErrClosed)
 	if conn := w.c.to(at); conn != nil {
-		if _, err := conn.Send([]kvwire.Message{{Kind: kvwire.Unwatch, Request: w.request}}); err != nil {
+		if _, err := conn.Send([]wire.Message{{Kind: wire.Unwatch, Request: w.request}}); err != nil {
 			return fmt.Errorf("kv: end watch: %w", err)
 		}
 	}
@@ -123,8 +123,8 @@ func (w *Watcher) wake() {
 const maxUntaken = 64 << 10
 
 // receive takes in what the replica tells.
-func (w *Watcher) receive(from uint64, m *kvwire.Message) {
-	changes, err := kvwire.ParseChanges(m.Data)
+func (w *Watcher) receive(from uint64, m *wire.Message) {
+	changes, err := wire.ParseChanges(m.Data)
 	w.mu.Lock()
 	defer w.wake()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *Watcher) receive(from uint64, m *kvwire.Message) {
 		w.err = fmt.Errorf("kv: watch: %w", err)
 		return
 	}
-	if m.Code == kvwire.CodeMissed {
+	if m.Code == wire.CodeMissed {
 		w.missed = true
 	}
 	for _, g := range changes {
@@ -151,7 +151,7 @@ func (w *Watcher) receive(from uint64, m *kvwire.Message) {
 
 // ask is the request for a replica that is to tell from here on, unless another
 // one was asked meanwhile: several connections may come up at once.
-func (w *Watcher) ask(id uint64) (m kvwire.Message, ok bool) {
+func (w *Watcher) ask(id uint64) (m wire.Message, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.replica != 0 {
@@ -163,8 +163,8 @@ func (w *Watcher) ask(id uint64) (m kvwire.Message, ok bool) {
 		w.wake()
 	}
 	w.asked = true
-	command := kvwire.Command{Verb: kvwire.Range, Key: w.from, End: w.to}
-	return kvwire.Message{Kind: kvwire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}, true
+	command := wire.Command{Verb: wire.Range, Key: w.from, End: w.to}
+	return wire.Message{Kind: wire.Watch, Request: w.request, Revision: w.next, Data: command.Append(nil)}, true
 }
 
 // rewatch finds a replica for each watch that has none; just is one that has
@@ -193,7 +193,7 @@ func (c *Client) rewatch(just uint64) {
 		if !ok {
 			continue
 		}
-		if _, err := conn.Send([]kvwire.Message{m}); err != nil {
+		if _, err := conn.Send([]wire.Message{m}); err != nil {
 			c.unwatched(id) // the connection is ending; the next one takes over
 		}
 	}

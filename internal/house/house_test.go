@@ -151,7 +151,7 @@ func TestCheckCatchesEachBreach(t *testing.T) {
 		{"product imports itself and what lies below", map[string]string{
 			"internal/proxy/pool/a.go":  `import ("example.com/m/internal/proxy"; "example.com/m/internal/lab"; "example.com/m/batch")`,
 			"outbox/postgres/a.go":      `import "example.com/m/outbox"`,
-			"internal/kvd/kvdump/a.go":  `import "example.com/m/kv"`,
+			"internal/kvd/dump/a.go":    `import "example.com/m/kv"`,
 			"internal/outbox/ctl/a.go":  `import ("example.com/m/outbox"; "example.com/m/internal/wire/pgwire")`,
 			"internal/backup/run/a.go":  `import "example.com/m/internal/backup/archive"`,
 			"internal/ruler/bench/a.go": `import ("example.com/m/internal/ruler/report"; "example.com/m/internal/measure")`,

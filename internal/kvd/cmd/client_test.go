@@ -15,7 +15,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
@@ -236,26 +236,26 @@ func (r *kvRig) stateTest(t *testing.T) {
 // What is too large is refused by name, and the next request is answered.
 func (r *kvRig) largeTest(t *testing.T) {
 	r = r.in(t)
-	program.Refuse(t, cli.ExitFailed, []string{"too large"}, "kv", "put", strings.Repeat("k", kvwire.MaxKey+1), "v")
-	code, stderr := kvPutInput(t, "large", strings.Repeat("v", kvwire.MaxValue+1))
+	program.Refuse(t, cli.ExitFailed, []string{"too large"}, "kv", "put", strings.Repeat("k", wire.MaxKey+1), "v")
+	code, stderr := kvPutInput(t, "large", strings.Repeat("v", wire.MaxValue+1))
 	if code != cli.ExitFailed || !strings.Contains(stderr, "too large") {
 		t.Errorf("a value of 8 MiB and 1 byte: %d %s", code, stderr)
 	}
 	c := redisClient(r.Addrs()[0], "")
 	defer c.Close()
-	if err := c.Set(t.Context(), strings.Repeat("k", kvwire.MaxKey+1), "v", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "ERR") {
+	if err := c.Set(t.Context(), strings.Repeat("k", wire.MaxKey+1), "v", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "ERR") {
 		t.Errorf("a key of 64 KiB and 1 byte: %v", err)
 	}
 	// This one breaks the protocol's bounds, and so its connection: the reply may
 	// be lost with it.
-	if err := c.Set(t.Context(), "large", strings.Repeat("v", kvwire.MaxValue+1), 0).Err(); err == nil {
+	if err := c.Set(t.Context(), "large", strings.Repeat("v", wire.MaxValue+1), 0).Err(); err == nil {
 		t.Error("a value of 8 MiB and 1 byte was taken")
 	}
 	// So much can keep a busy machine from hearing of its leader in time.
-	answered(t, "SET of 8 MiB", func() error { return c.Set(t.Context(), "large", strings.Repeat("v", kvwire.MaxValue), 0).Err() })
+	answered(t, "SET of 8 MiB", func() error { return c.Set(t.Context(), "large", strings.Repeat("v", wire.MaxValue), 0).Err() })
 	answered(t, "STRLEN", func() error {
 		n, err := c.StrLen(t.Context(), "large").Result()
-		if err == nil && n != kvwire.MaxValue {
+		if err == nil && n != wire.MaxValue {
 			t.Errorf("a value of 8 MiB has %d bytes", n)
 		}
 		return err

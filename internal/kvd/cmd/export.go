@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/cli"
-	"github.com/weirdb/weir/internal/kvd/kvdump"
+	"github.com/weirdb/weir/internal/kvd/dump"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/kv"
 )
@@ -45,7 +45,7 @@ on this disk is left out.`,
   weir kv export --data /rescue/weir rescued.kv`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			head := kvdump.Head{Cluster: k.cluster, Time: time.Now().UTC().Truncate(time.Second), Weak: weak}
+			head := dump.Head{Cluster: k.cluster, Time: time.Now().UTC().Truncate(time.Second), Weak: weak}
 			if weak && data != "" {
 				return cli.UsageError(errors.New("give --weak or --data, not both"))
 			}
@@ -57,11 +57,11 @@ on this disk is left out.`,
 				if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "%s: the log up to entry %d\n", data, last); err != nil {
 					return err
 				}
-				return k.export(cmd, args, func(w io.Writer) (kvdump.Summary, error) { return kvdump.FromStore(store, head, w) })
+				return k.export(cmd, args, func(w io.Writer) (dump.Summary, error) { return dump.FromStore(store, head, w) })
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
-				e := kvdump.Export{Client: c, Patience: k.timeout, Head: head}
-				return k.export(cmd, args, func(w io.Writer) (kvdump.Summary, error) { return e.To(ctx, w) })
+				e := dump.Export{Client: c, Patience: k.timeout, Head: head}
+				return k.export(cmd, args, func(w io.Writer) (dump.Summary, error) { return e.To(ctx, w) })
 			})
 		},
 	}
@@ -72,7 +72,7 @@ on this disk is left out.`,
 }
 
 // export writes to where the arguments say, and says what it wrote.
-func (k *kvClient) export(cmd *cobra.Command, args []string, to func(io.Writer) (kvdump.Summary, error)) error {
+func (k *kvClient) export(cmd *cobra.Command, args []string, to func(io.Writer) (dump.Summary, error)) error {
 	if len(args) == 0 || args[0] == "-" {
 		sum, err := to(cmd.OutOrStdout())
 		if err != nil {
@@ -88,7 +88,7 @@ func (k *kvClient) export(cmd *cobra.Command, args []string, to func(io.Writer) 
 }
 
 // exportTo makes a file appear when it is whole.
-func exportTo(name string, to func(io.Writer) (kvdump.Summary, error)) (sum kvdump.Summary, err error) {
+func exportTo(name string, to func(io.Writer) (dump.Summary, error)) (sum dump.Summary, err error) {
 	if _, err := os.Lstat(name); err == nil {
 		return sum, fmt.Errorf("%s exists; give the export another name", name)
 	}
@@ -110,7 +110,7 @@ func exportTo(name string, to func(io.Writer) (kvdump.Summary, error)) (sum kvdu
 	return sum, nil
 }
 
-func (k *kvClient) exported(w io.Writer, where string, sum kvdump.Summary) error {
+func (k *kvClient) exported(w io.Writer, where string, sum dump.Summary) error {
 	if k.json {
 		return cli.PrintJSON(w, sum)
 	}
@@ -120,7 +120,7 @@ func (k *kvClient) exported(w io.Writer, where string, sum kvdump.Summary) error
 
 func newKVImport() *cobra.Command {
 	var k kvClient
-	i := kvdump.Import{}
+	i := dump.Import{}
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Write the keys of an export into a cluster",
@@ -142,16 +142,16 @@ Exit code 3: the file is damaged, or the cluster holds something else afterwards
   weir kv import --overwrite --json backup.kv`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			dump, end, err := openDump(cmd, args[0])
+			file, end, err := openDump(cmd, args[0])
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, end()) }()
-			if _, err := kvdump.Check(dump); err != nil { // before a cluster is needed
+			if _, err := dump.Check(file); err != nil { // before a cluster is needed
 				return ofDump(args[0], err)
 			}
 			return k.with(cmd, func(ctx context.Context, c *kv.Client) error {
-				i.Client, i.Dump, i.Patience = c, dump, k.timeout
+				i.Client, i.Dump, i.Patience = c, file, k.timeout
 				r, err := i.Run(ctx)
 				if err != nil {
 					return ofDump(args[0], err)
@@ -168,9 +168,9 @@ Exit code 3: the file is damaged, or the cluster holds something else afterwards
 
 // ofDump gives an import's error its exit code, and says what to do.
 func ofDump(name string, err error) error {
-	var damaged *kvdump.DamagedError
-	var differ *kvdump.DifferError
-	var notEmpty *kvdump.NotEmptyError
+	var damaged *dump.DamagedError
+	var differ *dump.DifferError
+	var notEmpty *dump.NotEmptyError
 	switch {
 	case errors.As(err, &damaged):
 		return cli.Shortfall(fmt.Errorf("%s: %w; nothing was written", name, err))
@@ -182,7 +182,7 @@ func ofDump(name string, err error) error {
 	return err
 }
 
-func (k *kvClient) imported(cmd *cobra.Command, r *kvdump.Report) error {
+func (k *kvClient) imported(cmd *cobra.Command, r *dump.Report) error {
 	if r.Ageless {
 		if _, err := fmt.Fprintln(cmd.ErrOrStderr(), "the file tells nothing of times to live and leases: all of its keys stay (weir kv export writes what does)"); err != nil {
 			return err

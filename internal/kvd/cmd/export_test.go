@@ -11,7 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
-	"github.com/weirdb/weir/internal/kvd/kvdump"
+	"github.com/weirdb/weir/internal/kvd/dump"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/kv"
@@ -107,7 +107,7 @@ func TestKVExportImport(t *testing.T) {
 	fill(ctx, t, c, 3000, func(i int) []byte { return fmt.Append(nil, i) })
 
 	file := filepath.Join(t.TempDir(), "backup.kv")
-	sum := clitest.Decode[kvdump.Summary](t, program.Must(t, "kv", "export", "--json", file))
+	sum := clitest.Decode[dump.Summary](t, program.Must(t, "kv", "export", "--json", file))
 	if sum.Keys < 3008 || sum.Leased != 1 || sum.Timed < 1 || sum.Digest == "" {
 		t.Errorf("exported: %+v", sum)
 	}
@@ -116,7 +116,7 @@ func TestKVExportImport(t *testing.T) {
 		t.Errorf("export to standard output: code %d, %s", out.Code, out.Stderr)
 	}
 
-	report := clitest.Decode[kvdump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
+	report := clitest.Decode[dump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
 	if report.Written != sum.Keys-1 || report.Skipped != 1 || report.ClusterHas != sum.Digest {
 		t.Errorf("imported: %+v\nexported: %+v", report, sum)
 	}
@@ -136,7 +136,7 @@ func TestKVExportImport(t *testing.T) {
 	}
 
 	// Again: only what has gone by itself is written.
-	report = clitest.Decode[kvdump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
+	report = clitest.Decode[dump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
 	if report.Written > 1 || report.Same < 3000 {
 		t.Errorf("imported again: %+v", report)
 	}
@@ -180,7 +180,7 @@ func TestKVImportGoesOn(t *testing.T) {
 	const keys = 20_000
 	fill(ctx, t, c, keys, func(i int) []byte { return []byte(strings.Repeat(fmt.Sprint(i), 20)) })
 	file := filepath.Join(t.TempDir(), "backup.kv")
-	sum := clitest.Decode[kvdump.Summary](t, program.Must(t, "kv", "export", "--json", file))
+	sum := clitest.Decode[dump.Summary](t, program.Must(t, "kv", "export", "--json", file))
 	if sum.Keys != keys {
 		t.Fatalf("exported: %+v", sum)
 	}
@@ -212,13 +212,13 @@ func TestKVImportGoesOn(t *testing.T) {
 	lead := to.leader(1, 2, 3)
 	to.node(lead).Kill()
 	second.ends(cli.ExitFine)
-	report := clitest.Decode[kvdump.Report](t, second.out.String())
+	report := clitest.Decode[dump.Report](t, second.out.String())
 	if report.Same < there-100 || report.Written+report.Same != keys || report.ClusterHas != sum.Digest {
 		t.Errorf("the import that went on: %+v; %d keys were there; exported: %+v", report, there, sum)
 	}
 	to.restart(lead)
 	to.await()
-	after := clitest.Decode[kvdump.Summary](t, program.Must(t, "kv", "export", to.at(), "--json", filepath.Join(t.TempDir(), "after.kv")))
+	after := clitest.Decode[dump.Summary](t, program.Must(t, "kv", "export", to.at(), "--json", filepath.Join(t.TempDir(), "after.kv")))
 	if after.Digest != sum.Digest || after.Keys != keys {
 		t.Errorf("the second cluster holds %+v, the first %+v", after, sum)
 	}
@@ -252,13 +252,13 @@ func TestKVDisaster(t *testing.T) {
 		t.Errorf("verify: %s", out)
 	}
 	file := filepath.Join(t.TempDir(), "rescued.kv")
-	sum := clitest.Decode[kvdump.Summary](t, program.Must(t, "kv", "export", "--data", rescued, "--json", file))
+	sum := clitest.Decode[dump.Summary](t, program.Must(t, "kv", "export", "--data", rescued, "--json", file))
 	if sum.Keys != 502 || sum.Leased != 1 || sum.Timed != 1 {
 		t.Errorf("rescued: %+v", sum)
 	}
 	program.Refuse(t, cli.ExitFailed, []string{"take another replica's"}, "kv", "export", "--data", t.TempDir(), file+"2")
 	to := r.second()
-	report := clitest.Decode[kvdump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
+	report := clitest.Decode[dump.Report](t, program.Must(t, "kv", "import", to.at(), "--json", file))
 	if report.Written != 501 || report.Skipped != 1 || report.ClusterHas != sum.Digest {
 		t.Errorf("imported: %+v", report)
 	}

@@ -3,7 +3,7 @@ package consensus
 import (
 	"io"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Addr is where a message comes from or goes to: the id of a replica, or, from
@@ -42,10 +42,10 @@ type Machine interface {
 
 	// Steady reports that no key of f has a time to live, so that what is
 	// evaluated on them does not depend on the moment.
-	Steady(f *kvwire.Footprint) bool
+	Steady(f *wire.Footprint) bool
 
 	// Footprint adds what command touches to f.
-	Footprint(command []byte, f *kvwire.Footprint) error
+	Footprint(command []byte, f *wire.Footprint) error
 
 	// Digest depends on all of the state that replicas must agree on, and is quick.
 	// 0: unknown.
@@ -107,7 +107,7 @@ type Record struct {
 // network may lose, delay and duplicate those between replicas.
 type Send struct {
 	To      Addr
-	Message kvwire.Message
+	Message wire.Message
 }
 
 // Snapshot is a state to save: everything up to Index. WriteTo may run in
@@ -124,7 +124,7 @@ type Snapshot struct {
 type Ship struct {
 	To      Addr
 	Index   uint64
-	Message kvwire.Message
+	Message wire.Message
 }
 
 // Effects is what the core wants done. All of it is independent of each other

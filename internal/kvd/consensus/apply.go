@@ -8,7 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // state is what replicas agree on, besides the machine's. All of it changes only
@@ -27,8 +27,8 @@ type state struct {
 	digests  *digests // of the last entries
 	idle     int64    // by what sessions expired at the last entry; not in snapshots, because each entry says it
 
-	foot    kvwire.Footprint // scratch
-	decoded entry            // scratch
+	foot    wire.Footprint // scratch
+	decoded entry          // scratch
 }
 
 // longestGap is how much a single entry may age the sessions. A cluster that

@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // candidate is a learner that shall vote. A cluster waits for its voters, so it
@@ -28,10 +28,10 @@ type candidate struct {
 const examinations = 3
 
 // examine begins to look whether the learner of a change has caught up.
-func (ch *changes) examine(from Addr, m *kvwire.Message, g Change) {
+func (ch *changes) examine(from Addr, m *wire.Message, g Change) {
 	c := ch.c
 	if d := ch.candidate; d != nil && d.change != g {
-		c.refuse(from, m, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
+		c.refuse(from, m, wire.CodeInvalid, "another change is in flight; try again when it is done")
 		return
 	}
 	ch.candidate = &candidate{
@@ -46,11 +46,11 @@ func (ch *changes) admit() {
 	d := ch.candidate
 	ch.candidate = nil
 	if ch.underWay || ch.ask != nil || ch.c.state.members.joint() {
-		ch.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
+		ch.c.refuse(d.from, &wire.Message{Request: d.request}, wire.CodeInvalid, "another change is in flight; try again when it is done")
 		return
 	}
 	if err := ch.c.state.members.check(d.change); err != nil {
-		ch.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, err.Error())
+		ch.c.refuse(d.from, &wire.Message{Request: d.request}, wire.CodeInvalid, err.Error())
 		return
 	}
 	ch.propose(d.from, d.request, d.change)
@@ -80,5 +80,5 @@ func (d *candidate) look(l *leadership) {
 	if !answers {
 		why = fmt.Sprintf("replica %d does not answer: it must run, and be reached, before it may vote (weir kv serve --id %d --join); try again then", id, id)
 	}
-	l.c.refuse(d.from, &kvwire.Message{Request: d.request}, kvwire.CodeInvalid, why)
+	l.c.refuse(d.from, &wire.Message{Request: d.request}, wire.CodeInvalid, why)
 }

@@ -4,21 +4,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // ask asks the leader for a change and waits for the answer, "" if it is in force.
 func (r *rig) ask(g Change) string {
 	r.t.Helper()
 	r.inbox = nil
-	r.deliver(r.leader(), kvwire.Message{Kind: kvwire.Configure, Request: 78, Data: g.Append(nil)})
+	r.deliver(r.leader(), wire.Message{Kind: wire.Configure, Request: 78, Data: g.Append(nil)})
 	for range 300 {
 		r.tick(1)
 		for _, m := range r.inbox {
-			if m.Request == 78 && m.Kind == kvwire.Refused {
+			if m.Request == 78 && m.Kind == wire.Refused {
 				return string(m.Data)
 			}
-			if m.Request == 78 && m.Kind == kvwire.ReadDone {
+			if m.Request == 78 && m.Kind == wire.ReadDone {
 				return ""
 			}
 		}
@@ -57,7 +57,7 @@ func TestALearnerMustShowThatItHasCaughtUp(t *testing.T) {
 		r.tick(20)
 		s := r.session(lead)
 		r.nodes[4].stuck = true // what it gets is not on its disk
-		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a b")})
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a b")})
 		r.tick(5)
 		if why := r.ask(g); !strings.Contains(why, "try again when it has caught up") {
 			t.Errorf("change %v of a replica that lacks one entry: %q", kind, why)

@@ -1,6 +1,6 @@
 package consensus
 
-import "github.com/weirdb/weir/internal/kvd/kvwire"
+import "github.com/weirdb/weir/internal/kvd/wire"
 
 // changes are those of the members, as the leader makes them.
 type changes struct {
@@ -13,11 +13,11 @@ type changes struct {
 
 // configure starts a change of the members. One that is in force, or under way, is
 // answered when it is known to last: anyone who asks again has not got the answer.
-func (ch *changes) configure(from Addr, m *kvwire.Message) {
+func (ch *changes) configure(from Addr, m *wire.Message) {
 	c := ch.c
-	g, err := kvwire.ParseMemberChange(m.Data)
+	g, err := wire.ParseMemberChange(m.Data)
 	if err != nil {
-		c.refuse(from, m, kvwire.CodeInvalid, err.Error())
+		c.refuse(from, m, wire.CodeInvalid, err.Error())
 		return
 	}
 	if ch.underWay || ch.ask != nil || c.state.members.joint() {
@@ -25,11 +25,11 @@ func (ch *changes) configure(from Addr, m *kvwire.Message) {
 			a.from, a.request = from, m.Request
 			return
 		}
-		c.refuse(from, m, kvwire.CodeInvalid, "another change is in flight; try again when it is done")
+		c.refuse(from, m, wire.CodeInvalid, "another change is in flight; try again when it is done")
 		return
 	}
 	if c.state.members.done(g) && c.state.members.index == 0 { // nothing has changed since the beginning, which all know
-		c.out.send(from, kvwire.Message{Kind: kvwire.ReadDone, View: c.witness.view, Request: m.Request, Index: c.state.applied})
+		c.out.send(from, wire.Message{Kind: wire.ReadDone, View: c.witness.view, Request: m.Request, Index: c.state.applied})
 		return
 	}
 	if c.state.members.done(g) {
@@ -39,7 +39,7 @@ func (ch *changes) configure(from Addr, m *kvwire.Message) {
 		return
 	}
 	if err := c.state.members.check(g); err != nil {
-		c.refuse(from, m, kvwire.CodeInvalid, err.Error())
+		c.refuse(from, m, wire.CodeInvalid, err.Error())
 		return
 	}
 	switch g.Kind {
@@ -53,21 +53,21 @@ func (ch *changes) configure(from Addr, m *kvwire.Message) {
 }
 
 // transfer asks a voter to lead.
-func (ch *changes) transfer(from Addr, m *kvwire.Message, to uint64) {
+func (ch *changes) transfer(from Addr, m *wire.Message, to uint64) {
 	c := ch.c
 	if ch.lease.lives[to] == 0 && to != c.cfg.ID {
-		c.refuse(from, m, kvwire.CodeBusy, "the replica has not answered this leader yet; try again")
+		c.refuse(from, m, wire.CodeBusy, "the replica has not answered this leader yet; try again")
 		return
 	}
 	c.engine.node.TransferLeader(to)
-	c.out.send(from, kvwire.Message{Kind: kvwire.ReadDone, View: c.witness.view, Request: m.Request, Index: c.state.applied})
+	c.out.send(from, wire.Message{Kind: wire.ReadDone, View: c.witness.view, Request: m.Request, Index: c.state.applied})
 }
 
 // propose proposes a change that makes sense.
 func (ch *changes) propose(from Addr, request uint64, g Change) {
 	c := ch.c
 	if err := c.engine.node.ProposeConfChange(confChange(g)); err != nil {
-		c.refuse(from, &kvwire.Message{Request: request}, kvwire.CodeBusy, err.Error())
+		c.refuse(from, &wire.Message{Request: request}, wire.CodeBusy, err.Error())
 		return
 	}
 	c.trace(Event{Kind: EventChanging, View: c.engine.term, Seq: uint64(g.Kind)})
@@ -87,7 +87,7 @@ func (ch *changes) over(refused bool) {
 		return
 	}
 	if refused {
-		c.refuse(ch.ask.from, &kvwire.Message{Request: ch.ask.request}, kvwire.CodeInvalid, "another change was in flight; try again")
+		c.refuse(ch.ask.from, &wire.Message{Request: ch.ask.request}, wire.CodeInvalid, "another change was in flight; try again")
 		ch.ask = nil
 		return
 	}
@@ -120,6 +120,6 @@ func (ch *changes) answer() {
 	if n < majority(len(c.state.members.voters())) && c.state.members.votes(c.cfg.ID) {
 		return
 	}
-	c.out.send(a.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.witness.view, Request: a.request, Index: c.state.applied})
+	c.out.send(a.from, wire.Message{Kind: wire.ReadDone, View: c.witness.view, Request: a.request, Index: c.state.applied})
 	ch.ask = nil
 }

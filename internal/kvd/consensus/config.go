@@ -77,7 +77,7 @@ func Preset(name string) (Switches, error) {
 	return s, nil
 }
 
-// Encode packs the switches into a byte, as kvwire.NewView carries them.
+// Encode packs the switches into a byte, as wire.NewView carries them.
 func (s Switches) Encode() uint8 {
 	b := uint8(s.WeakWrites)<<1 | uint8(s.WeakReads)<<3
 	if s.Fast {

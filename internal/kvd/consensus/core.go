@@ -6,7 +6,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Core is one replica. Its methods are called by one goroutine at a time. After
@@ -105,39 +105,39 @@ func (c *Core) Tick(now Clock) {
 }
 
 // Deliver hands in a message. Its byte slices belong to the core from now on.
-func (c *Core) Deliver(now Clock, from Addr, m *kvwire.Message) {
+func (c *Core) Deliver(now Clock, from Addr, m *wire.Message) {
 	c.now = now
 	switch m.Kind {
-	case kvwire.Raft:
+	case wire.Raft:
 		c.engine.deliver(from, m, nil)
-	case kvwire.Strong:
+	case wire.Strong:
 		c.atLeader(from, m, (*leadership).strong)
-	case kvwire.Weak:
+	case wire.Weak:
 		c.weak.write(from, m)
-	case kvwire.Read:
+	case wire.Read:
 		c.atLeader(from, m, (*leadership).read)
-	case kvwire.Register:
+	case wire.Register:
 		c.atLeader(from, m, (*leadership).register)
-	case kvwire.Configure:
-		c.atLeader(from, m, func(l *leadership, from Addr, m *kvwire.Message) { l.changes.configure(from, m) })
-	case kvwire.WeakRead:
+	case wire.Configure:
+		c.atLeader(from, m, func(l *leadership, from Addr, m *wire.Message) { l.changes.configure(from, m) })
+	case wire.WeakRead:
 		c.weak.read(from, m)
-	case kvwire.Stable:
+	case wire.Stable:
 		c.weak.settle(from, m)
-	case kvwire.Record:
+	case wire.Record:
 		c.witness.vote(from, m)
-	case kvwire.PoolCollect:
+	case wire.PoolCollect:
 		c.witness.collect(from, m)
-	case kvwire.Pool:
+	case wire.Pool:
 		if c.lead != nil {
 			c.lead.view.pooled(uint64(from), m)
 		}
-	case kvwire.NewView:
+	case wire.NewView:
 		c.witness.newView(m)
-	case kvwire.Lease:
+	case wire.Lease:
 		c.standing.lease(from, m)
-	case kvwire.Refused:
-		if m.Code == kvwire.CodeDiverged {
+	case wire.Refused:
+		if m.Code == wire.CodeDiverged {
 			c.diverged(from, m)
 			return
 		}
@@ -209,8 +209,8 @@ func (c *Core) fatal(err error) {
 }
 
 // refuse answers a request that this replica cannot serve.
-func (c *Core) refuse(to Addr, m *kvwire.Message, code uint8, why string) {
-	no := kvwire.Message{Kind: kvwire.Refused, Code: code, View: c.witness.view, Session: m.Session, Seq: m.Seq, Request: m.Request, Data: []byte(why)}
+func (c *Core) refuse(to Addr, m *wire.Message, code uint8, why string) {
+	no := wire.Message{Kind: wire.Refused, Code: code, View: c.witness.view, Session: m.Session, Seq: m.Seq, Request: m.Request, Data: []byte(why)}
 	if to == 0 {
 		c.weak.forwardRefused(&no) // an intent of this replica
 		return
@@ -221,35 +221,35 @@ func (c *Core) refuse(to Addr, m *kvwire.Message, code uint8, why string) {
 // unknown answers a request of a session that is not in the table. Ids are
 // revisions: what was granted up to here and is not here has expired (S8), what
 // was granted later this replica does not know yet. Then it no longer leads.
-func (c *Core) unknown(from Addr, m *kvwire.Message) {
+func (c *Core) unknown(from Addr, m *wire.Message) {
 	if m.Session <= c.state.revision {
-		c.refuse(from, m, kvwire.CodeExpired, "the session is unknown: it expired")
-	} else if m.Flags&kvwire.FlagForward == 0 {
+		c.refuse(from, m, wire.CodeExpired, "the session is unknown: it expired")
+	} else if m.Flags&wire.FlagForward == 0 {
 		c.redirect(from, m)
 	}
 }
 
 // redirect tells a client where the leader is, as far as this replica knows.
-func (c *Core) redirect(to Addr, m *kvwire.Message) {
-	if m.Flags&kvwire.FlagForward != 0 {
+func (c *Core) redirect(to Addr, m *wire.Message) {
+	if m.Flags&wire.FlagForward != 0 {
 		return // the replica that passes it on hears of the leader by itself
 	}
 	leader := c.engine.leader
 	if leader == c.cfg.ID {
 		leader = 0
 	}
-	c.out.send(to, kvwire.Message{Kind: kvwire.Redirect, View: c.witness.view, Session: m.Session, Seq: m.Seq, Request: m.Request, Leader: leader})
+	c.out.send(to, wire.Message{Kind: wire.Redirect, View: c.witness.view, Session: m.Session, Seq: m.Seq, Request: m.Request, Leader: leader})
 }
 
 // atLeader calls do if this replica leads; a leader that is not open yet keeps
 // the request until it is (S6).
-func (c *Core) atLeader(from Addr, m *kvwire.Message, do func(*leadership, Addr, *kvwire.Message)) {
+func (c *Core) atLeader(from Addr, m *wire.Message, do func(*leadership, Addr, *wire.Message)) {
 	switch {
 	case c.lead == nil:
 		c.redirect(from, m)
-	case c.lead.doubt != "" && m.Kind != kvwire.Configure && m.Flags&kvwire.FlagForward == 0:
-		c.refuse(from, m, kvwire.CodeDoubt, c.lead.doubt)
-	case !c.lead.open && !c.mutated(ServeBeforeOpen) && !(c.mutated(ReadBeforeOpen) && m.Kind == kvwire.Read):
+	case c.lead.doubt != "" && m.Kind != wire.Configure && m.Flags&wire.FlagForward == 0:
+		c.refuse(from, m, wire.CodeDoubt, c.lead.doubt)
+	case !c.lead.open && !c.mutated(ServeBeforeOpen) && !(c.mutated(ReadBeforeOpen) && m.Kind == wire.Read):
 		c.lead.later(from, m, do)
 	default:
 		do(c.lead, from, m)

@@ -3,7 +3,7 @@ package consensus
 import (
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func TestWriteAndRead(t *testing.T) {
@@ -12,14 +12,14 @@ func TestWriteAndRead(t *testing.T) {
 			r := newRig(t, 3, preset)
 			lead := r.leader()
 			s := r.session(lead)
-			r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
+			r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
 			r.settle()
-			if d := r.one(kvwire.Done); d.Seq != 1 || string(d.Data) != "ok" || d.Stable != 1 {
+			if d := r.one(wire.Done); d.Seq != 1 || string(d.Data) != "ok" || d.Stable != 1 {
 				t.Fatalf("done: %+v", d)
 			}
-			r.deliver(lead, kvwire.Message{Kind: kvwire.Read, Request: 5, Data: []byte("get a")})
+			r.deliver(lead, wire.Message{Kind: wire.Read, Request: 5, Data: []byte("get a")})
 			r.tick(6) // the first read may need the lease
-			if d := r.one(kvwire.ReadDone); string(d.Data) != "1" || d.Request != 5 {
+			if d := r.one(wire.ReadDone); string(d.Data) != "1" || d.Request != 5 {
 				t.Fatalf("read: %+v", d)
 			}
 			for _, id := range r.order {
@@ -28,9 +28,9 @@ func TestWriteAndRead(t *testing.T) {
 				}
 			}
 			// The same write again has the same answer and no effect.
-			r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
+			r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
 			r.settle()
-			if d := r.one(kvwire.Done); string(d.Data) != "ok" || len(r.nodes[lead].words.log) != 1 {
+			if d := r.one(wire.Done); string(d.Data) != "ok" || len(r.nodes[lead].words.log) != 1 {
 				t.Fatalf("again: %+v, applied %q", d, r.nodes[lead].words.log)
 			}
 		})
@@ -49,34 +49,34 @@ func TestFastPath(t *testing.T) {
 			r.cut[[2]uint64{lead, id}] = true
 		}
 	}
-	w := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 1, Data: []byte("add a x")}
+	w := wire.Message{Kind: wire.Strong, Flags: wire.FlagFast, View: view, Session: s, Seq: 1, Data: []byte("add a x")}
 	r.deliver(lead, w)
-	w.Kind, w.Flags = kvwire.Record, 0
+	w.Kind, w.Flags = wire.Record, 0
 	for _, id := range r.order {
 		if id != lead {
 			r.deliver(id, w)
 		}
 	}
 	r.settle()
-	if spec := r.one(kvwire.Spec); spec.Flags != kvwire.FlagYes || string(spec.Data) != "x" {
+	if spec := r.one(wire.Spec); spec.Flags != wire.FlagYes || string(spec.Data) != "x" {
 		t.Fatalf("spec: %+v", spec)
 	}
-	if votes := r.take(kvwire.Vote); len(votes) != 2 || votes[0].Flags != kvwire.FlagYes || votes[1].Flags != kvwire.FlagYes {
+	if votes := r.take(wire.Vote); len(votes) != 2 || votes[0].Flags != wire.FlagYes || votes[1].Flags != wire.FlagYes {
 		t.Fatalf("votes: %+v", votes)
 	}
 	// The operation is complete and not committed. Another one on its key is
 	// not told anything before the commit, and no witness votes for it.
-	w2 := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: other, Seq: 1, Data: []byte("add a y")}
+	w2 := wire.Message{Kind: wire.Strong, Flags: wire.FlagFast, View: view, Session: other, Seq: 1, Data: []byte("add a y")}
 	r.deliver(lead, w2)
-	w2.Kind, w2.Flags = kvwire.Record, 0
+	w2.Kind, w2.Flags = wire.Record, 0
 	for _, id := range r.order {
 		r.deliver(id, w2)
 	}
 	r.settle()
-	if spec := r.one(kvwire.Spec); spec.Flags != 0 {
+	if spec := r.one(wire.Spec); spec.Flags != 0 {
 		t.Fatalf("spec of the second: %+v", spec)
 	}
-	for _, v := range r.take(kvwire.Vote) {
+	for _, v := range r.take(wire.Vote) {
 		if v.Flags != 0 {
 			t.Errorf("vote for an operation that conflicts: %+v", v)
 		}
@@ -91,9 +91,9 @@ func TestFastPath(t *testing.T) {
 	if got := r.nodes[next].words.m["a"]; got != "x" {
 		t.Fatalf("after the change of leader a = %q, want x", got)
 	}
-	r.deliver(next, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("add a x")})
+	r.deliver(next, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("add a x")})
 	r.settle()
-	if d := r.one(kvwire.Done); string(d.Data) != "x" {
+	if d := r.one(wire.Done); string(d.Data) != "x" {
 		t.Fatalf("asked again: %+v", d)
 	}
 }
@@ -108,23 +108,23 @@ func TestWeakAtNearest(t *testing.T) {
 		near = r.order[1]
 	}
 	r.cut[[2]uint64{near, lead}] = true
-	r.deliver(near, kvwire.Message{Kind: kvwire.Weak, Flags: kvwire.FlagNearest, Session: s, Seq: 1, Data: []byte("set a 1")})
+	r.deliver(near, wire.Message{Kind: wire.Weak, Flags: wire.FlagNearest, Session: s, Seq: 1, Data: []byte("set a 1")})
 	r.settle()
-	if d := r.one(kvwire.WeakDone); d.Seq != 1 || d.Stable != 0 {
+	if d := r.one(wire.WeakDone); d.Seq != 1 || d.Stable != 0 {
 		t.Fatalf("weak: %+v", d)
 	}
 	// Its own session sees it there, nobody else does.
-	own := []kvwire.Write{{Seq: 1, Command: []byte("set a 1")}}
-	r.deliver(near, kvwire.Message{Kind: kvwire.WeakRead, Session: s, Bundle: own, Request: 1, Data: []byte("get a")})
-	r.deliver(near, kvwire.Message{Kind: kvwire.WeakRead, Request: 2, Data: []byte("get a")})
+	own := []wire.Write{{Seq: 1, Command: []byte("set a 1")}}
+	r.deliver(near, wire.Message{Kind: wire.WeakRead, Session: s, Bundle: own, Request: 1, Data: []byte("get a")})
+	r.deliver(near, wire.Message{Kind: wire.WeakRead, Request: 2, Data: []byte("get a")})
 	r.settle()
-	if d := r.take(kvwire.ReadDone); len(d) != 2 || string(d[0].Data) != "1" || string(d[1].Data) != "" {
+	if d := r.take(wire.ReadDone); len(d) != 2 || string(d[0].Data) != "1" || string(d[1].Data) != "" {
 		t.Fatalf("reads: %+v", d)
 	}
 	// A strong write of the session takes it along.
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 2, Bundle: own, Data: []byte("add a 2")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 2, Bundle: own, Data: []byte("add a 2")})
 	r.settle()
-	if d := r.one(kvwire.Done); string(d.Data) != "12" {
+	if d := r.one(wire.Done); string(d.Data) != "12" {
 		t.Fatalf("strong after weak: %+v", d)
 	}
 	// The intent itself arrives late and changes nothing.
@@ -143,10 +143,10 @@ func TestRestartAll(t *testing.T) {
 	lead := r.leader()
 	s := r.session(lead)
 	for i := uint64(1); i <= 50; i++ {
-		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: i, Data: []byte("add a x")})
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: i, Data: []byte("add a x")})
 		r.settle()
 	}
-	r.take(kvwire.Done)
+	r.take(wire.Done)
 	for _, id := range r.order {
 		cfg := r.nodes[id].core.cfg
 		r.start(id, cfg)
@@ -155,10 +155,10 @@ func TestRestartAll(t *testing.T) {
 	if got := len(r.nodes[lead].words.m["a"]); got != 50 {
 		t.Fatalf("%d of 50 writes after the restart", got)
 	}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 50, Data: []byte("add a x")})
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 51, Data: []byte("add a x")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 50, Data: []byte("add a x")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 51, Data: []byte("add a x")})
 	r.settle()
-	if d := r.take(kvwire.Done); len(d) != 2 || len(d[0].Data) != 50 || len(d[1].Data) != 51 {
+	if d := r.take(wire.Done); len(d) != 2 || len(d[0].Data) != 50 || len(d[1].Data) != 51 {
 		t.Fatalf("after the restart: %+v", d)
 	}
 }
@@ -173,7 +173,7 @@ func TestSnapshotAndJoin(t *testing.T) {
 	lead := r.leader()
 	s := r.session(lead)
 	for i := uint64(1); i <= 50; i++ {
-		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: i, Data: []byte("add a x")})
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: i, Data: []byte("add a x")})
 		r.settle()
 	}
 	if r.nodes[lead].core.Status().Snapshot == 0 {
@@ -185,12 +185,12 @@ func TestSnapshotAndJoin(t *testing.T) {
 	r.order = append(r.order, 4)
 	r.start(4, cfg)
 	change := Change{Kind: AddLearner, Member: Member{ID: 4, Addr: "replica-4"}}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 9, Data: change.Append(nil)})
+	r.deliver(lead, wire.Message{Kind: wire.Configure, Request: 9, Data: change.Append(nil)})
 	r.tick(20)
 	change.Kind = Promote
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 10, Data: change.Append(nil)})
+	r.deliver(lead, wire.Message{Kind: wire.Configure, Request: 10, Data: change.Append(nil)})
 	r.tick(20)
-	if got := r.take(kvwire.ReadDone); len(got) != 2 {
+	if got := r.take(wire.ReadDone); len(got) != 2 {
 		t.Fatalf("changes: %+v, refused: %s", got, r.inbox[len(r.inbox)-1].Data)
 	}
 	if got := len(r.nodes[4].words.m["a"]); got != 50 {
@@ -229,16 +229,16 @@ func TestLeaderOutOfViewIsSilent(t *testing.T) {
 	for _, id := range r.order {
 		r.cut[[2]uint64{lead, id}] = true
 	}
-	early := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 1, Data: []byte("set a x")}
+	early := wire.Message{Kind: wire.Strong, Flags: wire.FlagFast, View: view, Session: s, Seq: 1, Data: []byte("set a x")}
 	r.deliver(lead, early)
-	c.Deliver(r.now, Addr(other), &kvwire.Message{Kind: kvwire.PoolCollect, View: view + 1})
+	c.Deliver(r.now, Addr(other), &wire.Message{Kind: wire.PoolCollect, View: view + 1})
 	r.settle()
-	late := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view + 1, Session: s, Seq: 2, Data: []byte("set b x")}
+	late := wire.Message{Kind: wire.Strong, Flags: wire.FlagFast, View: view + 1, Session: s, Seq: 2, Data: []byte("set b x")}
 	r.deliver(lead, late)
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Read, Request: 7, Data: []byte("get a")})
+	r.deliver(lead, wire.Message{Kind: wire.Read, Request: 7, Data: []byte("get a")})
 	r.settle()
 	for _, m := range r.inbox {
-		if m.Kind == kvwire.ReadDone || m.Kind == kvwire.Spec && m.Flags&kvwire.FlagYes != 0 {
+		if m.Kind == wire.ReadDone || m.Kind == wire.Spec && m.Flags&wire.FlagYes != 0 {
 			t.Errorf("a leader of term %d in view %d says %+v", c.engine.term, c.witness.view, m)
 		}
 	}

@@ -3,7 +3,7 @@ package consensus
 import (
 	"fmt"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Replicas that apply the same entries hold the same state, unless a mistake, a
@@ -92,7 +92,7 @@ func (l *leadership) judge(at uint64) {
 		case same >= most:
 			c.counters.Diverged++
 			why := fmt.Sprintf("its state at entry %d differs from that of leader %d and of a majority: it must not answer any more", v.index, c.cfg.ID)
-			c.out.send(Addr(m.ID), kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeDiverged, View: c.engine.term, Index: v.index, Data: []byte(why)})
+			c.out.send(Addr(m.ID), wire.Message{Kind: wire.Refused, Code: wire.CodeDiverged, View: c.engine.term, Index: v.index, Data: []byte(why)})
 			delete(l.verdicts, m.ID)
 		case !m.Learner:
 			l.doubt = fmt.Sprintf("replicas %d and %d hold different states at entry %d, and no majority says which is right: start the others, or replace one of them (weir kv member replace)", c.cfg.ID, m.ID, v.index)
@@ -101,7 +101,7 @@ func (l *leadership) judge(at uint64) {
 }
 
 // diverged hears from the leader that this replica's state is not that of the others.
-func (c *Core) diverged(from Addr, m *kvwire.Message) {
+func (c *Core) diverged(from Addr, m *wire.Message) {
 	if m.View == c.engine.term && uint64(from) == c.engine.leader && !c.mutated(DivergedGoesOn) {
 		c.counters.Diverged++
 		c.fatal(fmt.Errorf("%s; replace this member (weir kv member replace), and look for what differs: versions, memory, disks", m.Data))

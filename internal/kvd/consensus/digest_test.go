@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // differing makes a cluster of three in which the states of some replicas are not
@@ -22,7 +22,7 @@ func differing(t *testing.T, down bool, wrong func(lead uint64) []uint64) (r *ri
 		r.nodes[id].words.m["a mistake"] = "is here"
 	}
 	// settle would fail the test at the first that stops.
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a b")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a b")})
 	for range 60 {
 		r.now.Mono += 10e6
 		for _, id := range r.order {
@@ -84,9 +84,9 @@ func TestNobodyIsServedInDoubt(t *testing.T) {
 	if c.lead == nil || !strings.Contains(c.Status().Doubt, "no majority says which is right") {
 		t.Fatalf("the leader has no doubt: %q", c.Status().Doubt)
 	}
-	c.Deliver(r.now, client, &kvwire.Message{Kind: kvwire.Read, Request: 9, Data: []byte("get a")})
+	c.Deliver(r.now, client, &wire.Message{Kind: wire.Read, Request: 9, Data: []byte("get a")})
 	for _, s := range c.Take(r.now).Sends {
-		if s.To == client && s.Message.Request == 9 && s.Message.Code != kvwire.CodeDoubt {
+		if s.To == client && s.Message.Request == 9 && s.Message.Code != wire.CodeDoubt {
 			t.Errorf("a read in doubt is answered: %v", &s.Message)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // standing decides when this replica stands for election and when it may vote.
@@ -102,7 +102,7 @@ func (s *standing) stamped(term uint64, stamp int64) {
 // mayTakeOver reports whether a leader's request to take over may reach the
 // engine: not at a replica whose disk hangs, nor one that comes after the answer to a later stamp, nor one that a
 // former life was asked. The leader may have its lease again.
-func (s *standing) mayTakeOver(term uint64, w *kvwire.Message) bool {
+func (s *standing) mayTakeOver(term uint64, w *wire.Message) bool {
 	return !s.out.hangs && term == s.term && w.Count == s.life && w.Time >= s.stamp || s.mutated(OldRequestTaken)
 }
 

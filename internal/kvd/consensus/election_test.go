@@ -8,7 +8,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // A replica stands for election after one to two timeouts, and no two replicas,
@@ -207,7 +207,7 @@ func TestLeaseEndsBeforeThePromise(t *testing.T) {
 			l := &leadership{c: c, knowing: map[uint64]uint64{}, verdicts: map[uint64]verdict{}}
 			l.assemble()
 			const stamp = int64(7e9)
-			l.lease.echo(2, &kvwire.Message{Time: stamp, Count: 1, Stable: uint64(c.standing.electionNanos())})
+			l.lease.echo(2, &wire.Message{Time: stamp, Count: 1, Stable: uint64(c.standing.electionNanos())})
 			lasts := func(at int64) bool {
 				c.now.Mono = at
 				return l.lease.held()
@@ -239,7 +239,7 @@ func TestEchoes(t *testing.T) {
 	c := l.c
 	c.lead, c.engine.term = l, 5
 	echo := func(view uint64, stamp int64) {
-		c.standing.lease(2, &kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: view, Time: stamp})
+		c.standing.lease(2, &wire.Message{Kind: wire.Lease, Flags: wire.FlagYes, View: view, Time: stamp})
 	}
 	echo(4, 900)
 	if got := l.lease.heardBy(); got != -never {

@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func (r *rig) write(to, session, seq uint64, command string) {
-	r.deliver(to, kvwire.Message{Kind: kvwire.Strong, Session: session, Seq: seq, Data: []byte(command)})
+	r.deliver(to, wire.Message{Kind: wire.Strong, Session: session, Seq: seq, Data: []byte(command)})
 }
 
 func (r *rig) end(to, session, seq uint64) {
-	r.deliver(to, kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagEnd, Session: session, Seq: seq, Ack: seq - 1})
+	r.deliver(to, wire.Message{Kind: wire.Strong, Flags: wire.FlagEnd, Session: session, Seq: seq, Ack: seq - 1})
 }
 
 // A session ends after its writes, is forgotten everywhere, and nothing of it is
@@ -22,14 +22,14 @@ func TestSessionEnds(t *testing.T) {
 	lead := r.leader()
 	s, other := r.session(lead), r.session(lead)
 	r.end(lead, s, 3) // earlier than what comes before it
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Weak, Session: s, Seq: 2, Data: []byte("set b 1")})
+	r.deliver(lead, wire.Message{Kind: wire.Weak, Session: s, Seq: 2, Data: []byte("set b 1")})
 	r.settle()
-	if len(r.take(kvwire.Done))+len(r.take(kvwire.WeakDone)) > 0 {
+	if len(r.take(wire.Done))+len(r.take(wire.WeakDone)) > 0 {
 		t.Fatal("an end, or a write, overtook the write before it")
 	}
 	r.write(lead, s, 1, "add a x")
 	r.tick(10)
-	done := r.take(kvwire.Done)
+	done := r.take(wire.Done)
 	if len(done) != 2 || done[0].Seq != 1 || done[1].Seq != 3 || done[1].Revision != 0 {
 		t.Fatalf("answers: %v", done)
 	}
@@ -46,9 +46,9 @@ func TestSessionEnds(t *testing.T) {
 	r.end(lead, s, 3)
 	r.write(lead, s, 1, "add a x")
 	r.write(lead, s, 4, "add a x")
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Weak, Session: s, Seq: 2, Data: []byte("set b 1")})
+	r.deliver(lead, wire.Message{Kind: wire.Weak, Session: s, Seq: 2, Data: []byte("set b 1")})
 	r.settle()
-	if got := r.take(kvwire.Refused); len(got) != 4 || got[0].Code != kvwire.CodeExpired {
+	if got := r.take(wire.Refused); len(got) != 4 || got[0].Code != wire.CodeExpired {
 		t.Errorf("after the end: %v", got)
 	}
 	if n := len(r.nodes[lead].words.log); n != 2 {
@@ -64,10 +64,10 @@ func TestWriteAfterTheEnd(t *testing.T) {
 	r.end(lead, s, 1)
 	r.write(lead, s, 2, "add a x")
 	r.settle()
-	if got := r.one(kvwire.Refused); got.Code != kvwire.CodeExpired || got.Seq != 2 {
+	if got := r.one(wire.Refused); got.Code != wire.CodeExpired || got.Seq != 2 {
 		t.Errorf("refused: %v", got)
 	}
-	if done := r.one(kvwire.Done); done.Seq != 1 || len(r.nodes[lead].words.log) != 0 {
+	if done := r.one(wire.Done); done.Seq != 1 || len(r.nodes[lead].words.log) != 0 {
 		t.Errorf("done: %v, applied %q", done, r.nodes[lead].words.log)
 	}
 }
@@ -87,7 +87,7 @@ func TestPoolForgetsSessionsThatAreGone(t *testing.T) {
 	r.tick(2)
 	view := r.nodes[lead].core.witness.view
 	witness := lead%3 + 1
-	r.deliver(witness, kvwire.Message{Kind: kvwire.Record, View: view, Session: gone, Seq: 1, Data: []byte("add a x")})
+	r.deliver(witness, wire.Message{Kind: wire.Record, View: view, Session: gone, Seq: 1, Data: []byte("add a x")})
 	r.settle()
 	if n := len(r.nodes[witness].core.witness.pool.records); n != 1 {
 		t.Fatalf("%d records in the pool, want 1", n)
@@ -98,7 +98,7 @@ func TestPoolForgetsSessionsThatAreGone(t *testing.T) {
 	r.settle()
 	r.end(lead, gone, 2)
 	for seq := uint64(1); seq <= 40; seq++ {
-		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: busy, Seq: seq, Ack: seq - 1, Data: []byte("set b xxxxxxxxxxxxxxx")})
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: busy, Seq: seq, Ack: seq - 1, Data: []byte("set b xxxxxxxxxxxxxxx")})
 		r.settle()
 	}
 	delete(r.cut, [2]uint64{lead, witness})
@@ -122,15 +122,15 @@ func TestRefusedWriteLeavesItsNumberFree(t *testing.T) {
 	r := newRig(t, 3, "raft-ht")
 	lead := r.leader()
 	s := r.session(lead)
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Weak, Session: s, Seq: 1, Data: []byte("add a x")})
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Weak, Session: s, Seq: 2, Data: []byte("set b 1")})
+	r.deliver(lead, wire.Message{Kind: wire.Weak, Session: s, Seq: 1, Data: []byte("add a x")})
+	r.deliver(lead, wire.Message{Kind: wire.Weak, Session: s, Seq: 2, Data: []byte("set b 1")})
 	r.settle()
-	if got := r.one(kvwire.Refused); got.Code != kvwire.CodeInvalid || got.Seq != 1 || len(r.take(kvwire.WeakDone)) != 0 {
+	if got := r.one(wire.Refused); got.Code != wire.CodeInvalid || got.Seq != 1 || len(r.take(wire.WeakDone)) != 0 {
 		t.Fatalf("refused: %v", got)
 	}
 	r.write(lead, s, 1, "set c 1")
 	r.settle()
-	if got := r.one(kvwire.WeakDone); got.Seq != 2 || r.nodes[lead].words.m["b"] != "1" || r.nodes[lead].words.m["a"] != "" {
+	if got := r.one(wire.WeakDone); got.Seq != 2 || r.nodes[lead].words.m["b"] != "1" || r.nodes[lead].words.m["a"] != "" {
 		t.Errorf("acknowledged %v, state %v", got, r.nodes[lead].words.m)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // engine is the Raft engine with its log, and what it last told of itself.
@@ -156,7 +156,7 @@ func (en *engine) transmit(m *pb.Message) {
 		en.fatal(fmt.Errorf("encode a message of the engine: %w", err))
 		return
 	}
-	w := kvwire.Message{Kind: kvwire.Raft, Data: data}
+	w := wire.Message{Kind: wire.Raft, Data: data}
 	if m.GetType() == pb.MsgSnap {
 		en.out.effects.Ships = append(en.out.effects.Ships, Ship{To: Addr(m.GetTo()), Index: m.GetSnapshot().GetMetadata().GetIndex(), Message: w})
 		return
@@ -181,7 +181,7 @@ func (en *engine) step(m *pb.Message) {
 
 // deliver hands the engine a peer's message. state is the snapshot that
 // came along, if one did.
-func (en *engine) deliver(from Addr, w *kvwire.Message, state *incoming) {
+func (en *engine) deliver(from Addr, w *wire.Message, state *incoming) {
 	m := &pb.Message{}
 	if err := proto.Unmarshal(w.Data, m); err != nil || m.GetFrom() != uint64(from) || !en.sane(m) {
 		en.counters.Malformed++

@@ -7,7 +7,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // absurd is a message of the engine with fields that have no reason, near those
@@ -51,7 +51,7 @@ func TestAbsurdMessagesOfTheEngine(t *testing.T) {
 		r := newRig(t, 3, "curp-ho")
 		lead := r.leader()
 		s := r.session(lead)
-		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
 		r.settle()
 		to := r.order[rng.IntN(3)]
 		c := r.nodes[to].core
@@ -69,7 +69,7 @@ func TestAbsurdMessagesOfTheEngine(t *testing.T) {
 						c.fatal(errEntry)
 					}
 				}()
-				c.Deliver(r.now, Addr(from), &kvwire.Message{Kind: kvwire.Raft, Data: data})
+				c.Deliver(r.now, Addr(from), &wire.Message{Kind: wire.Raft, Data: data})
 				e := c.Take(r.now)
 				if e.Ticket != 0 {
 					c.Persisted(r.now, e.Ticket)

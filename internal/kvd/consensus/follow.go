@@ -5,7 +5,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // weakOps are the weak operations of clients of this replica.
@@ -29,7 +29,7 @@ type intents struct {
 
 type intent struct {
 	id      opID
-	message kvwire.Message
+	message wire.Message
 	whole   bool // nothing that comes before it in its session is missing here
 }
 
@@ -72,12 +72,12 @@ func (t *intents) drop(gone func(*intent) bool) (n int) {
 
 // write takes in a weak write: at the leader into the log, at the nearest
 // replica as an intent.
-func (w *weakOps) write(from Addr, m *kvwire.Message) {
-	forwarded := m.Flags&kvwire.FlagForward != 0
+func (w *weakOps) write(from Addr, m *wire.Message) {
+	forwarded := m.Flags&wire.FlagForward != 0
 	if !forwarded {
 		w.state.foot.Reset()
 		if err := w.state.machine.Footprint(m.Data, &w.state.foot); err != nil || !w.state.foot.Blind {
-			w.refuse(from, m, kvwire.CodeInvalid, "only a write without an answer may be weak")
+			w.refuse(from, m, wire.CodeInvalid, "only a write without an answer may be weak")
 			return
 		}
 	}
@@ -85,7 +85,7 @@ func (w *weakOps) write(from Addr, m *kvwire.Message) {
 	case w.lead != nil:
 		w.atLeader(from, m, (*leadership).weak)
 	case forwarded: // it comes again when this replica's sender knows the leader
-	case w.cfg.WeakWrites == Nearest && m.Flags&kvwire.FlagNearest != 0:
+	case w.cfg.WeakWrites == Nearest && m.Flags&wire.FlagNearest != 0:
 		w.intend(from, m)
 	default:
 		w.redirect(from, m)
@@ -95,7 +95,7 @@ func (w *weakOps) write(from Addr, m *kvwire.Message) {
 // intend acknowledges a weak write when it is on this replica's disk. It does
 // so only for sessions that surely have not expired, because nothing that was
 // acknowledged may be refused later.
-func (w *weakOps) intend(from Addr, m *kvwire.Message) {
+func (w *weakOps) intend(from Addr, m *wire.Message) {
 	s := w.state.sessions.get(m.Session)
 	half := min(w.state.idle, int64(w.cfg.SessionIdle)) / 2
 	switch {
@@ -115,7 +115,7 @@ func (w *weakOps) intend(from Addr, m *kvwire.Message) {
 	}
 	if i := w.intents.byOp[id]; i == nil || !i.whole {
 		if i == nil && (len(w.intents.list) >= maxIntents || w.intents.bytes >= maxIntentBytes) {
-			w.refuse(from, m, kvwire.CodeBusy, "too many weak writes wait for the leader")
+			w.refuse(from, m, wire.CodeBusy, "too many weak writes wait for the leader")
 			return
 		}
 		w.intents.remove(id)
@@ -133,7 +133,7 @@ func (w *weakOps) intend(from Addr, m *kvwire.Message) {
 // intents, or in m's bundle, where the client puts the strong ones that are under
 // way. Then m can be executed whatever becomes of the client: a session's writes
 // enter the log in their order, so one that is nowhere would hold m back for ever.
-func (w *weakOps) whole(m *kvwire.Message) bool {
+func (w *weakOps) whole(m *wire.Message) bool {
 	s := w.state.sessions.get(m.Session)
 	if s == nil {
 		return false
@@ -156,16 +156,16 @@ func (w *weakOps) whole(m *kvwire.Message) bool {
 	return true
 }
 
-func (w *weakOps) add(id opID, m *kvwire.Message) {
+func (w *weakOps) add(id opID, m *wire.Message) {
 	i := &intent{id: id, message: *m, whole: w.whole(m)}
-	i.message.Kind, i.message.Flags = kvwire.Weak, kvwire.FlagForward
+	i.message.Kind, i.message.Flags = wire.Weak, wire.FlagForward
 	w.intents.add(i)
 	w.out.record(RecordIntent, 0, 0, i.message.Append(nil))
 }
 
 // done acknowledges a weak write.
 func (w *weakOps) done(to Addr, session, seq uint64) {
-	m := kvwire.Message{Kind: kvwire.WeakDone, View: w.witness.viewOf(w.state.applied), Session: session, Seq: seq, Index: w.state.applied}
+	m := wire.Message{Kind: wire.WeakDone, View: w.witness.viewOf(w.state.applied), Session: session, Seq: seq, Index: w.state.applied}
 	if s := w.state.sessions.get(session); s != nil {
 		m.Stable = s.next - 1
 	}
@@ -208,8 +208,8 @@ func (w *weakOps) tickIntents() {
 
 // forwardRefused hears that a session of an intent is gone: its client has been
 // silent for so long that it cannot come back.
-func (w *weakOps) forwardRefused(m *kvwire.Message) {
-	if m.Code != kvwire.CodeExpired {
+func (w *weakOps) forwardRefused(m *wire.Message) {
+	if m.Code != wire.CodeExpired {
 		return
 	}
 	if w.intents.byOp[opID{m.Session, m.Seq}] != nil {
@@ -226,7 +226,7 @@ func (w *weakOps) truncated(replaced []*pb.Entry) {
 		return
 	}
 	var e entry
-	strong := map[uint64][]kvwire.Write{} // per session: what comes before its next weak write
+	strong := map[uint64][]wire.Write{} // per session: what comes before its next weak write
 	for _, old := range replaced {
 		if len(old.GetData()) == 0 || old.GetType() != pb.EntryNormal || e.decode(old.GetData()) != nil {
 			continue // an entry that cannot be read is none that this replica acknowledged
@@ -236,9 +236,9 @@ func (w *weakOps) truncated(replaced []*pb.Entry) {
 			switch {
 			case o.session == 0 || o.flags&opEnd != 0 || w.state.seen(id):
 			case o.flags&opWeak == 0:
-				strong[o.session] = append(strong[o.session], kvwire.Write{Seq: o.seq, Strong: true, Command: o.command})
+				strong[o.session] = append(strong[o.session], wire.Write{Seq: o.seq, Strong: true, Command: o.command})
 			case w.intents.byOp[id] == nil:
-				w.add(id, &kvwire.Message{Session: o.session, Seq: o.seq, Ack: o.ack, Data: o.command, Bundle: slices.Clone(strong[o.session])})
+				w.add(id, &wire.Message{Session: o.session, Seq: o.seq, Ack: o.ack, Data: o.command, Bundle: slices.Clone(strong[o.session])})
 			}
 		}
 	}
@@ -246,7 +246,7 @@ func (w *weakOps) truncated(replaced []*pb.Entry) {
 
 // read answers from this replica's state as soon as that is not older than
 // what the session has seen.
-func (w *weakOps) read(from Addr, m *kvwire.Message) {
+func (w *weakOps) read(from Addr, m *wire.Message) {
 	if w.caughtUpTo(m) && w.out.mayAnswer(from, m) {
 		w.answer(from, m)
 		return
@@ -261,7 +261,7 @@ func (w *weakOps) read(from Addr, m *kvwire.Message) {
 // caughtUpTo reports that this replica has applied what the token of m names
 // (S11). Positions compare within a view; what an older view completed, this
 // one holds since it was opened, perhaps at another position.
-func (w *weakOps) caughtUpTo(m *kvwire.Message) bool {
+func (w *weakOps) caughtUpTo(m *wire.Message) bool {
 	switch {
 	case w.mutated(TokenIgnored):
 		return true
@@ -299,10 +299,10 @@ func (w *witness) viewOf(index uint64) uint64 {
 
 // answer evaluates the query over the session's own writes that are not applied
 // here: they come with the query, so nobody else can see them (S10).
-func (w *weakOps) answer(to Addr, m *kvwire.Message) {
+func (w *weakOps) answer(to Addr, m *wire.Message) {
 	s := w.state.sessions.get(m.Session)
 	if s == nil && len(m.Bundle) > 0 && m.Session <= w.state.revision {
-		w.refuse(to, m, kvwire.CodeExpired, "the session expired") // which of its writes are applied is no longer known
+		w.refuse(to, m, wire.CodeExpired, "the session expired") // which of its writes are applied is no longer known
 		return
 	}
 	var own [][]byte
@@ -316,7 +316,7 @@ func (w *weakOps) answer(to Addr, m *kvwire.Message) {
 			own = append(own, i.message.Data)
 		}
 	}
-	a := kvwire.Message{Kind: kvwire.ReadDone, View: w.witness.viewOf(w.state.applied), Session: m.Session, Request: m.Request, Index: w.state.applied}
+	a := wire.Message{Kind: wire.ReadDone, View: w.witness.viewOf(w.state.applied), Session: m.Session, Request: m.Request, Index: w.state.applied}
 	if s != nil {
 		a.Stable = s.next - 1
 	}
@@ -359,7 +359,7 @@ func (w *weakOps) tickReads() {
 type settled map[uint64][]heldRead
 
 // settle answers when the writes of a session up to m.Seq are committed.
-func (w *weakOps) settle(from Addr, m *kvwire.Message) {
+func (w *weakOps) settle(from Addr, m *wire.Message) {
 	s := w.state.sessions.get(m.Session)
 	if s == nil {
 		w.unknown(from, m)
@@ -370,7 +370,7 @@ func (w *weakOps) settle(from Addr, m *kvwire.Message) {
 		return // it was asked again
 	}
 	if len(waiting) >= maxHeld {
-		w.refuse(from, m, kvwire.CodeBusy, "too many requests wait for the session's writes")
+		w.refuse(from, m, wire.CodeBusy, "too many requests wait for the session's writes")
 		return
 	}
 	w.settled[s.id] = append(waiting, heldRead{from: from, m: m})
@@ -386,7 +386,7 @@ func (w settled) applied(c *Core, s *session) {
 		if r.m.Seq >= s.next {
 			return false
 		}
-		c.out.send(r.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.witness.viewOf(c.state.applied), Session: s.id, Request: r.m.Request, Index: c.state.applied, Stable: s.next - 1})
+		c.out.send(r.from, wire.Message{Kind: wire.ReadDone, View: c.witness.viewOf(c.state.applied), Session: s.id, Request: r.m.Request, Index: c.state.applied, Stable: s.next - 1})
 		return true
 	})
 	if len(left) == 0 {
@@ -399,7 +399,7 @@ func (w settled) applied(c *Core, s *session) {
 // expired answers those who wait for a session that is gone.
 func (w settled) expired(c *Core, id uint64) {
 	for _, r := range w[id] {
-		c.refuse(r.from, r.m, kvwire.CodeExpired, "the session expired")
+		c.refuse(r.from, r.m, wire.CodeExpired, "the session expired")
 	}
 	delete(w, id)
 }

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Who waits for the writes of a session hears that the session has expired, at
@@ -18,16 +18,16 @@ func TestWaitForAnExpiredSession(t *testing.T) {
 		r.nodes[id].core.state.sessions.expire(math.MaxInt64, func(uint64) {})
 	}
 	for _, id := range r.order {
-		r.deliver(id, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 1, Request: id})
+		r.deliver(id, wire.Message{Kind: wire.Stable, Session: s, Seq: 1, Request: id})
 		r.settle()
-		if m := r.one(kvwire.Refused); m.Code != kvwire.CodeExpired || m.Request != id || m.Session != s {
+		if m := r.one(wire.Refused); m.Code != wire.CodeExpired || m.Request != id || m.Session != s {
 			t.Errorf("replica %d: %v", id, &m)
 		}
 	}
 	// A session that was granted later than this replica knows may well exist.
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Stable, Session: s + 1000, Seq: 1, Request: 9})
+	r.deliver(lead, wire.Message{Kind: wire.Stable, Session: s + 1000, Seq: 1, Request: 9})
 	r.settle()
-	if m := r.one(kvwire.Redirect); m.Request != 9 {
+	if m := r.one(wire.Redirect); m.Request != 9 {
 		t.Errorf("of a session that is not known yet: %v", &m)
 	}
 }
@@ -40,29 +40,29 @@ func TestWaits(t *testing.T) {
 	s := r.session(lead)
 	r.tick(6)
 	near := r.others(lead)[0]
-	r.deliver(near, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 2, Request: 1})
-	r.deliver(near, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 2, Request: 1}) // asked again
+	r.deliver(near, wire.Message{Kind: wire.Stable, Session: s, Seq: 2, Request: 1})
+	r.deliver(near, wire.Message{Kind: wire.Stable, Session: s, Seq: 2, Request: 1}) // asked again
 	r.settle()
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
 	r.tick(6)
-	if got := r.take(kvwire.ReadDone); len(got) > 0 {
+	if got := r.take(wire.ReadDone); len(got) > 0 {
 		t.Fatalf("answered before the second write: %+v", got)
 	}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 2, Data: []byte("set a 2")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 2, Data: []byte("set a 2")})
 	r.tick(6)
-	if m := r.one(kvwire.ReadDone); m.Request != 1 || m.Stable != 2 || m.Session != s || m.Index == 0 {
+	if m := r.one(wire.ReadDone); m.Request != 1 || m.Stable != 2 || m.Session != s || m.Index == 0 {
 		t.Errorf("%v", &m)
 	}
-	r.deliver(near, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 2, Request: 2})
+	r.deliver(near, wire.Message{Kind: wire.Stable, Session: s, Seq: 2, Request: 2})
 	r.settle()
-	if m := r.one(kvwire.ReadDone); m.Request != 2 {
+	if m := r.one(wire.ReadDone); m.Request != 2 {
 		t.Errorf("%v", &m)
 	}
 	c := r.nodes[near].core
-	r.deliver(near, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 3, Request: 3})
+	r.deliver(near, wire.Message{Kind: wire.Stable, Session: s, Seq: 3, Request: 3})
 	c.weak.settled.expired(c, s)
 	r.settle()
-	if m := r.one(kvwire.Refused); m.Request != 3 || m.Code != kvwire.CodeExpired {
+	if m := r.one(wire.Refused); m.Request != 3 || m.Code != wire.CodeExpired {
 		t.Errorf("%v", &m)
 	}
 	if len(c.weak.settled) > 0 {

@@ -7,7 +7,7 @@ import (
 )
 
 // Format is the newest form of the log, of snapshots and of commands that this
-// version knows. What a form may hold, is in package kvwire (Command.Needs):
+// version knows. What a form may hold, is in package wire (Command.Needs):
 //
 //	1  entries without a format
 //	2  entries that carry the format, snapshots of version 3, compare-and-extend

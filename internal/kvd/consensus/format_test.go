@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // knows restarts a replica as a version that knows formats up to f.
@@ -33,7 +33,7 @@ func TestFormatRisesWhenAllKnowIt(t *testing.T) {
 	s := r.session(lead)
 	write := func(seq uint64) {
 		t.Helper()
-		r.deliver(r.leader(), kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: seq, Ack: seq - 1, Data: []byte("set a b")})
+		r.deliver(r.leader(), wire.Message{Kind: wire.Strong, Session: s, Seq: seq, Ack: seq - 1, Data: []byte("set a b")})
 		r.settle()
 		r.tick(10)
 	}
@@ -97,11 +97,11 @@ func TestFormatRisesUnderLoad(t *testing.T) {
 	for id := uint64(1); id <= 3; id++ {
 		r.knows(id, 2)
 	}
-	r.lose = func(_ uint64, s *Send) bool { return s.Message.Kind == kvwire.Lease } // nobody says yet what it knows
+	r.lose = func(_ uint64, s *Send) bool { return s.Message.Kind == wire.Lease } // nobody says yet what it knows
 	s := r.session(r.leader())
 	r.lose = nil
 	for seq := uint64(1); seq <= 60; seq++ {
-		r.deliver(r.leader(), kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: seq, Ack: seq - 1, Data: []byte("set a b")})
+		r.deliver(r.leader(), wire.Message{Kind: wire.Strong, Session: s, Seq: seq, Ack: seq - 1, Data: []byte("set a b")})
 		r.tick(1) // which finds the write waiting
 	}
 	for _, f := range r.formats() {

@@ -6,7 +6,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // handover is a cluster whose leader has asked a replica to take over. The
@@ -15,7 +15,7 @@ type handover struct {
 	*rig
 	lead, heir uint64
 	term       uint64
-	request    kvwire.Message
+	request    wire.Message
 }
 
 func newHandover(t *testing.T) *handover {
@@ -27,14 +27,14 @@ func newHandover(t *testing.T) *handover {
 	h.tick(10)
 	h.lose = func(_ uint64, s *Send) bool {
 		m := &pb.Message{}
-		if s.Message.Kind != kvwire.Raft || proto.Unmarshal(s.Message.Data, m) != nil || m.GetType() != pb.MsgTimeoutNow {
+		if s.Message.Kind != wire.Raft || proto.Unmarshal(s.Message.Data, m) != nil || m.GetType() != pb.MsgTimeoutNow {
 			return false
 		}
 		h.request = s.Message
 		return true
 	}
 	g := Change{Kind: Transfer, Member: Member{ID: h.heir}}
-	h.deliver(h.lead, kvwire.Message{Kind: kvwire.Configure, Request: 3, Data: g.Append(nil)})
+	h.deliver(h.lead, wire.Message{Kind: wire.Configure, Request: 3, Data: g.Append(nil)})
 	h.settle()
 	if h.request.Kind == 0 {
 		t.Fatal("nobody was asked to take over")
@@ -90,12 +90,12 @@ func TestLeaseAfterAHandoverThatFailed(t *testing.T) {
 func TestAnswersFromBeforeTheRequest(t *testing.T) {
 	h := newHandover(t)
 	l := h.nodes[h.lead].core.lead
-	l.lease.echo(h.heir, &kvwire.Message{Time: h.request.Time, Count: h.request.Count, Stable: uint64(l.c.standing.electionNanos())})
-	l.lease.echo(h.heir, &kvwire.Message{Time: h.request.Time - 1, Count: h.request.Count, Stable: uint64(l.c.standing.electionNanos())})
+	l.lease.echo(h.heir, &wire.Message{Time: h.request.Time, Count: h.request.Count, Stable: uint64(l.c.standing.electionNanos())})
+	l.lease.echo(h.heir, &wire.Message{Time: h.request.Time - 1, Count: h.request.Count, Stable: uint64(l.c.standing.electionNanos())})
 	if len(l.lease.heirs) != 1 {
 		t.Error("the lease is back by an answer from before the request")
 	}
-	l.lease.echo(6-h.lead-h.heir, &kvwire.Message{Time: h.request.Time + 1, Count: 1, Stable: uint64(l.c.standing.electionNanos())})
+	l.lease.echo(6-h.lead-h.heir, &wire.Message{Time: h.request.Time + 1, Count: 1, Stable: uint64(l.c.standing.electionNanos())})
 	if len(l.lease.heirs) != 1 {
 		t.Error("the lease is back by the answer of another replica")
 	}
@@ -121,7 +121,7 @@ func TestRequestOfAFormerLife(t *testing.T) {
 	// It can be asked again.
 	g := Change{Kind: Transfer, Member: Member{ID: h.heir}}
 	h.tick(40) // the engine has given the first attempt up
-	h.deliver(h.lead, kvwire.Message{Kind: kvwire.Configure, Request: 4, Data: g.Append(nil)})
+	h.deliver(h.lead, wire.Message{Kind: wire.Configure, Request: 4, Data: g.Append(nil)})
 	h.settle()
 	if !h.arrives() {
 		t.Error("a restarted replica cannot take over")

@@ -3,7 +3,7 @@ package consensus
 import (
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // The next round goes when the one before is committed, or after some patience; at
@@ -18,7 +18,7 @@ func TestRoundsWaitForTheCommit(t *testing.T) {
 			c := r.nodes[lead].core
 			rounds := func() uint64 { return c.Status().Counters.Rounds }
 			write := func(seq uint64) {
-				r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: seq, Data: []byte("set a 1")})
+				r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: seq, Data: []byte("set a 1")})
 			}
 			for _, id := range r.order {
 				if id != lead {

@@ -8,7 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/weirdb/weir/batch"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // leadership is what a replica knows only while it leads: the rounds in
@@ -64,7 +64,7 @@ type round struct {
 // leadOp is one operation on its way through the leader.
 type leadOp struct {
 	op
-	foot    kvwire.Footprint
+	foot    wire.Footprint
 	from    Addr // who wants to know, 0: nobody
 	request uint64
 	ordinal uint64
@@ -85,13 +85,13 @@ type asked struct {
 
 type heldWrite struct {
 	from Addr
-	m    *kvwire.Message
+	m    *wire.Message
 }
 
 // heldRead is a query that cannot be answered yet.
 type heldRead struct {
 	from  Addr
-	m     *kvwire.Message
+	m     *wire.Message
 	at    int64  // Clock.Mono of its arrival
 	after uint64 // leader: ordinal that must be applied
 	index uint64 // leader: log position that must be applied
@@ -108,8 +108,8 @@ func (r *heldRead) query() query { return query{r.from, r.m.Session, r.m.Request
 
 type delayedRequest struct {
 	from Addr
-	m    *kvwire.Message
-	do   func(*leadership, Addr, *kvwire.Message)
+	m    *wire.Message
+	do   func(*leadership, Addr, *wire.Message)
 }
 
 func newLeadership(c *Core) *leadership {
@@ -145,17 +145,17 @@ func (l *leadership) resign() {
 		l.c.redirect(d.from, d.m)
 	}
 	if l.changes.ask != nil {
-		l.c.redirect(l.changes.ask.from, &kvwire.Message{Request: l.changes.ask.request})
+		l.c.redirect(l.changes.ask.from, &wire.Message{Request: l.changes.ask.request})
 	}
 	if l.changes.candidate != nil {
-		l.c.redirect(l.changes.candidate.from, &kvwire.Message{Request: l.changes.candidate.request})
+		l.c.redirect(l.changes.candidate.from, &wire.Message{Request: l.changes.candidate.request})
 	}
 }
 
 // later keeps a request until the view is open.
-func (l *leadership) later(from Addr, m *kvwire.Message, do func(*leadership, Addr, *kvwire.Message)) {
+func (l *leadership) later(from Addr, m *wire.Message, do func(*leadership, Addr, *wire.Message)) {
 	if len(l.delayed) >= maxWaiting {
-		l.c.refuse(from, m, kvwire.CodeBusy, "too many requests wait for the new leader")
+		l.c.refuse(from, m, wire.CodeBusy, "too many requests wait for the new leader")
 		return
 	}
 	l.delayed = append(l.delayed, delayedRequest{from, m, do})
@@ -170,7 +170,7 @@ func (l *leadership) after(s *session) uint64 {
 }
 
 // unpack admits the writes of a bundle that are not in the log yet.
-func (l *leadership) unpack(s *session, m *kvwire.Message) {
+func (l *leadership) unpack(s *session, m *wire.Message) {
 	for i := range m.Bundle {
 		w := &m.Bundle[i]
 		if w.Seq != l.after(s) {
@@ -181,7 +181,7 @@ func (l *leadership) unpack(s *session, m *kvwire.Message) {
 }
 
 // bundled is a write that came along with another of its session.
-func bundled(s *session, ack uint64, w *kvwire.Write) *leadOp {
+func bundled(s *session, ack uint64, w *wire.Write) *leadOp {
 	o := &leadOp{op: op{session: s.id, seq: w.Seq, ack: ack, command: w.Command}}
 	if !w.Strong {
 		o.flags = opWeak
@@ -191,7 +191,7 @@ func bundled(s *session, ack uint64, w *kvwire.Write) *leadOp {
 
 // strong takes in a strong write with its bundle: what the session's earlier
 // weak writes did comes before it in the log (S9).
-func (l *leadership) strong(from Addr, m *kvwire.Message) {
+func (l *leadership) strong(from Addr, m *wire.Message) {
 	s := l.c.state.sessions.get(m.Session)
 	if s == nil {
 		l.c.unknown(from, m)
@@ -204,7 +204,7 @@ func (l *leadership) strong(from Addr, m *kvwire.Message) {
 
 // weak takes in a weak write. In its bundle are the strong ones before it: their
 // client may have died before it could send them here.
-func (l *leadership) weak(from Addr, m *kvwire.Message) {
+func (l *leadership) weak(from Addr, m *wire.Message) {
 	s := l.c.state.sessions.get(m.Session)
 	if s == nil {
 		l.c.unknown(from, m)
@@ -217,7 +217,7 @@ func (l *leadership) weak(from Addr, m *kvwire.Message) {
 
 // inOrder admits a write whose turn it is, answers one that was seen, and keeps
 // one that came too early.
-func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
+func (l *leadership) inOrder(s *session, from Addr, m *wire.Message) {
 	c := l.c
 	next := l.after(s)
 	switch {
@@ -225,21 +225,21 @@ func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
 		l.again(s, from, m)
 	case m.Seq > next && !c.mutated(GapsIgnored):
 		l.hold(s, from, m)
-	case m.Kind == kvwire.Strong && (m.Seq > m.Ack+maxUnanswered || s.owed(m.Ack) > mostOwed):
-		if m.Flags&kvwire.FlagForward == 0 {
-			c.refuse(from, m, kvwire.CodeBusy, "too many answers are kept for the session")
+	case m.Kind == wire.Strong && (m.Seq > m.Ack+maxUnanswered || s.owed(m.Ack) > mostOwed):
+		if m.Flags&wire.FlagForward == 0 {
+			c.refuse(from, m, wire.CodeBusy, "too many answers are kept for the session")
 		}
 	default:
-		o := &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}, from: from, fast: m.Flags&kvwire.FlagFast != 0}
-		if m.Flags&kvwire.FlagForward != 0 {
+		o := &leadOp{op: op{session: s.id, seq: m.Seq, ack: m.Ack, command: m.Data}, from: from, fast: m.Flags&wire.FlagFast != 0}
+		if m.Flags&wire.FlagForward != 0 {
 			o.from = 0
 		}
-		if m.Flags&kvwire.FlagEnd != 0 {
+		if m.Flags&wire.FlagEnd != 0 {
 			o.flags, o.command = opEnd, nil
 		}
-		if m.Kind == kvwire.Weak {
+		if m.Kind == wire.Weak {
 			o.flags |= opWeak
-			o.weakAck = m.Flags&kvwire.FlagForward == 0 && l.c.cfg.WeakWrites != Quorum
+			o.weakAck = m.Flags&wire.FlagForward == 0 && l.c.cfg.WeakWrites != Quorum
 		}
 		l.admit(s, o, m)
 	}
@@ -247,20 +247,20 @@ func (l *leadership) inOrder(s *session, from Addr, m *kvwire.Message) {
 
 // hold keeps a write until those of its session with lower numbers are here
 // (S14: however long that takes; the client sends them again).
-func (l *leadership) hold(s *session, from Addr, m *kvwire.Message) {
+func (l *leadership) hold(s *session, from Addr, m *wire.Message) {
 	held := l.held[s.id]
 	at, found := slices.BinarySearchFunc(held, m.Seq, func(h heldWrite, seq uint64) int {
 		return compare(h.m.Seq, seq)
 	})
 	if found {
-		if from != 0 && m.Flags&kvwire.FlagForward == 0 {
+		if from != 0 && m.Flags&wire.FlagForward == 0 {
 			held[at] = heldWrite{from, m}
 		}
 		return
 	}
 	if len(held) >= maxHeld {
-		if m.Flags&kvwire.FlagForward == 0 {
-			l.c.refuse(from, m, kvwire.CodeBusy, "too many writes of the session wait for an earlier one")
+		if m.Flags&wire.FlagForward == 0 {
+			l.c.refuse(from, m, wire.CodeBusy, "too many writes of the session wait for an earlier one")
 		}
 		return
 	}
@@ -295,20 +295,20 @@ func (l *leadership) unhold(s *session) {
 }
 
 // again answers a write that is already in the log.
-func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
-	if m.Flags&kvwire.FlagForward != 0 {
+func (l *leadership) again(s *session, from Addr, m *wire.Message) {
+	if m.Flags&wire.FlagForward != 0 {
 		return
 	}
-	weak := m.Kind == kvwire.Weak
+	weak := m.Kind == wire.Weak
 	if m.Seq < s.next {
 		if weak {
-			l.c.out.send(from, kvwire.Message{Kind: kvwire.WeakDone, View: l.c.witness.view, Session: s.id, Seq: m.Seq, Stable: s.next - 1, Index: l.c.state.applied})
+			l.c.out.send(from, wire.Message{Kind: wire.WeakDone, View: l.c.witness.view, Session: s.id, Seq: m.Seq, Stable: s.next - 1, Index: l.c.state.applied})
 			return
 		}
 		if a, ok := s.answer(m.Seq); ok && a.lost {
-			l.c.refuse(from, m, kvwire.CodeUnkept, "the write was executed; its answer was too much to be kept")
+			l.c.refuse(from, m, wire.CodeUnkept, "the write was executed; its answer was too much to be kept")
 		} else if ok {
-			l.c.out.send(from, kvwire.Message{Kind: kvwire.Done, View: l.c.witness.viewOf(a.index), Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: m.Seq, Data: a.result})
+			l.c.out.send(from, wire.Message{Kind: wire.Done, View: l.c.witness.viewOf(a.index), Session: s.id, Seq: m.Seq, Index: a.index, Revision: a.revision, Stable: m.Seq, Data: a.result})
 		} // else the client has said that it has the answer: a stray copy
 		return
 	}
@@ -324,7 +324,7 @@ func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
 		}
 		return
 	}
-	if o.durable && m.Flags&kvwire.FlagFast != 0 {
+	if o.durable && m.Flags&wire.FlagFast != 0 {
 		o.fast = true
 		l.speculated(o)
 	}
@@ -332,11 +332,11 @@ func (l *leadership) again(s *session, from Addr, m *kvwire.Message) {
 
 // admit gives the write its place in the order. m is the request of a strong
 // write, if it came by itself.
-func (l *leadership) admit(s *session, o *leadOp, m *kvwire.Message) {
+func (l *leadership) admit(s *session, o *leadOp, m *wire.Message) {
 	c := l.c
 	if l.open && l.queue.Len() >= c.cfg.Batch.Capacity {
 		if o.from != 0 {
-			c.refuse(o.from, &kvwire.Message{Session: s.id, Seq: o.seq}, kvwire.CodeBusy, "too much waits for the log")
+			c.refuse(o.from, &wire.Message{Session: s.id, Seq: o.seq}, wire.CodeBusy, "too much waits for the log")
 		}
 		return
 	}
@@ -372,7 +372,7 @@ func (l *leadership) push(o *leadOp) {
 
 // speculate computes the result of a strong write before it is committed, if
 // nothing that is uncommitted could change it (S3).
-func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
+func (l *leadership) speculate(s *session, o *leadOp, m *wire.Message) {
 	c := l.c
 	if l.changes.underWay && !c.mutated(SpecWhileChanging) || !o.foot.Fixed || !c.state.machine.Steady(&o.foot) {
 		return
@@ -420,9 +420,9 @@ func (l *leadership) speculate(s *session, o *leadOp, m *kvwire.Message) {
 // speculated tells a client that gathers votes what the leader says. It is
 // called when the entry and the record are durable.
 func (l *leadership) speculated(o *leadOp) {
-	m := kvwire.Message{Kind: kvwire.Spec, View: l.c.engine.term, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.state.members.voters())), Index: o.round.index, Revision: l.c.state.members.index}
+	m := wire.Message{Kind: wire.Spec, View: l.c.engine.term, Session: o.session, Seq: o.seq, Count: uint64(len(l.c.state.members.voters())), Index: o.round.index, Revision: l.c.state.members.index}
 	if o.yes && l.open && (!l.changes.underWay || l.c.mutated(SpecWhileChanging)) {
-		m.Flags = kvwire.FlagYes
+		m.Flags = wire.FlagYes
 		m.Data = o.spec
 		l.c.counters.SpecYes++
 	} else {
@@ -546,7 +546,7 @@ func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, s
 	c := l.c
 	l.done = o.ordinal
 	if o.session == 0 {
-		c.out.send(o.from, kvwire.Message{Kind: kvwire.ReadDone, View: c.witness.view, Request: o.request, Index: index, Revision: revision, Count: o.seq})
+		c.out.send(o.from, wire.Message{Kind: wire.ReadDone, View: c.witness.view, Request: o.request, Index: index, Revision: revision, Count: o.seq})
 		return
 	}
 	delete(l.byOp, opID{o.session, o.seq})
@@ -564,9 +564,9 @@ func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, s
 	switch {
 	case o.from == 0:
 	case !executed:
-		c.refuse(o.from, &kvwire.Message{Session: o.session, Seq: o.seq}, kvwire.CodeExpired, "the session expired")
+		c.refuse(o.from, &wire.Message{Session: o.session, Seq: o.seq}, wire.CodeExpired, "the session expired")
 	case o.flags&opWeak == 0:
-		c.out.send(o.from, kvwire.Message{Kind: kvwire.Done, View: c.witness.view, Session: o.session, Seq: o.seq, Index: index, Revision: revision, Stable: stable, Data: result})
+		c.out.send(o.from, wire.Message{Kind: wire.Done, View: c.witness.view, Session: o.session, Seq: o.seq, Index: index, Revision: revision, Stable: stable, Data: result})
 	case !o.weakAck:
 		c.weak.done(o.from, o.session, o.seq)
 	}
@@ -574,10 +574,10 @@ func (l *leadership) applied(o *leadOp, index, revision uint64, result []byte, s
 
 // register grants session ids through the log, so that an id that is not known
 // has expired and is never made again (S8).
-func (l *leadership) register(from Addr, m *kvwire.Message) {
+func (l *leadership) register(from Addr, m *wire.Message) {
 	const most = 4096
 	if m.Count == 0 || m.Count > most || l.queue.Len() >= l.c.cfg.Batch.Capacity {
-		l.c.refuse(from, m, kvwire.CodeBusy, "ask for 1 to 4096 sessions")
+		l.c.refuse(from, m, wire.CodeBusy, "ask for 1 to 4096 sessions")
 		return
 	}
 	l.ordinal++

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // A lease rests on promises. With each stamp of its clock a leader asks the other
@@ -51,8 +51,8 @@ func (s *standing) leaseNanos(promised int64) int64 {
 }
 
 // lease answers a leader's stamp, or takes in the answer to this leader's.
-func (s *standing) lease(from Addr, m *kvwire.Message) {
-	if m.Flags&kvwire.FlagYes != 0 {
+func (s *standing) lease(from Addr, m *wire.Message) {
+	if m.Flags&wire.FlagYes != 0 {
 		if s.lead != nil && m.View == s.engine.term {
 			s.lead.lease.echo(uint64(from), m)
 			s.lead.changes.knows(uint64(from), m.Index)
@@ -65,7 +65,7 @@ func (s *standing) lease(from Addr, m *kvwire.Message) {
 	s.wake()
 	s.heard()
 	s.stamped(m.View, m.Time)
-	answer := kvwire.Message{Kind: kvwire.Lease, Flags: kvwire.FlagYes, View: m.View, Time: m.Time, Count: s.life, Index: s.state.members.known}
+	answer := wire.Message{Kind: wire.Lease, Flags: wire.FlagYes, View: m.View, Time: m.Time, Count: s.life, Index: s.state.members.known}
 	answer.Revision = uint64(max(s.state.time(), 0))
 	if m.Revision > 0 {
 		s.state.timeOfMajority(int64(m.Revision))
@@ -80,7 +80,7 @@ func (s *standing) lease(from Addr, m *kvwire.Message) {
 		s.out.whenDurable(func() { s.out.send(from, answer) })
 	}
 	if m.Index > 0 {
-		s.witness.newView(&kvwire.Message{View: m.View, Leader: uint64(from), Index: m.Index})
+		s.witness.newView(&wire.Message{View: m.View, Leader: uint64(from), Index: m.Index})
 	}
 }
 
@@ -113,7 +113,7 @@ func (s *standing) promise(length int64) bool {
 }
 
 // echo takes in the answer to a stamp, by one life of a replica.
-func (le *lease) echo(from uint64, m *kvwire.Message) {
+func (le *lease) echo(from uint64, m *wire.Message) {
 	c, stamp := le.c, m.Time
 	le.lives[from] = m.Count
 	if asked, heir := le.heirs[from]; heir && (stamp > asked || c.mutated(LeaseBackTooEarly)) {
@@ -183,7 +183,7 @@ func (le *lease) stamp() {
 	if c.out.hangs && !c.mutated(HungLeaderStays) {
 		return
 	}
-	m := kvwire.Message{Kind: kvwire.Lease, View: c.engine.term, Time: c.now.Mono, Count: uint64(c.standing.electionNanos())}
+	m := wire.Message{Kind: wire.Lease, View: c.engine.term, Time: c.now.Mono, Count: uint64(c.standing.electionNanos())}
 	if le.open {
 		m.Index = c.witness.openIndex
 		m.Code = c.cfg.Encode()

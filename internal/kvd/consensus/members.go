@@ -9,7 +9,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // members is who belongs to the cluster, as of the last applied change.
@@ -93,24 +93,24 @@ const maxVoters = 7
 func majority(n int) int { return n/2 + 1 }
 
 // recoverAt is how many of a majority of pools must hold an operation that may
-// have completed. See kvwire.FastQuorum.
-func recoverAt(n int) int { return kvwire.FastQuorum(n) + majority(n) - n }
+// have completed. See wire.FastQuorum.
+func recoverAt(n int) int { return wire.FastQuorum(n) + majority(n) - n }
 
-// What a change of the members is, stands in package kvwire, where clients find
+// What a change of the members is, stands in package wire, where clients find
 // it.
 type (
-	Member     = kvwire.Member
-	Change     = kvwire.MemberChange
-	ChangeKind = kvwire.MemberVerb
+	Member     = wire.Member
+	Change     = wire.MemberChange
+	ChangeKind = wire.MemberVerb
 )
 
 // Kinds of changes.
 const (
-	AddLearner = kvwire.AddLearner
-	Promote    = kvwire.Promote
-	Remove     = kvwire.Remove
-	Replace    = kvwire.Replace
-	Transfer   = kvwire.Transfer
+	AddLearner = wire.AddLearner
+	Promote    = wire.Promote
+	Remove     = wire.Remove
+	Replace    = wire.Replace
+	Transfer   = wire.Transfer
 )
 
 func appendMember(b []byte, m Member) []byte {
@@ -216,7 +216,7 @@ func (m *members) applied(index uint64, conf *pb.ConfState, context []byte) erro
 	if len(context) == 0 {
 		return nil // the engine leaves a joint configuration
 	}
-	g, err := kvwire.ParseMemberChange(context)
+	g, err := wire.ParseMemberChange(context)
 	if err != nil {
 		return err
 	}

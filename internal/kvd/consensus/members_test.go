@@ -7,7 +7,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // change asks the leader for a change of the members and returns what it says,
@@ -15,14 +15,14 @@ import (
 func (r *rig) change(g Change) string {
 	r.t.Helper()
 	r.inbox = nil
-	r.deliver(r.leader(), kvwire.Message{Kind: kvwire.Configure, Request: 77, Data: g.Append(nil)})
+	r.deliver(r.leader(), wire.Message{Kind: wire.Configure, Request: 77, Data: g.Append(nil)})
 	r.tick(10)
 	for _, m := range r.inbox {
 		switch {
 		case m.Request != 77:
-		case m.Kind == kvwire.Refused:
+		case m.Kind == wire.Refused:
 			return string(m.Data)
-		case m.Kind == kvwire.ReadDone:
+		case m.Kind == wire.ReadDone:
 			return ""
 		}
 	}
@@ -82,7 +82,7 @@ func TestNumbersAreNeverUsedAgain(t *testing.T) {
 	refused("at once", 4, old)
 
 	for i := uint64(1); i <= 40; i++ {
-		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: i, Ack: i - 1, Data: []byte("set a xxxxxxxxxx")})
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: i, Ack: i - 1, Data: []byte("set a xxxxxxxxxx")})
 		r.settle()
 	}
 	for _, id := range r.order {
@@ -127,10 +127,10 @@ func TestAReplacedVoterIsNeededUntilTheEnd(t *testing.T) {
 	r.nodes[away].down = true
 	l := r.nodes[lead].core
 	r.lose = func(from uint64, s *Send) bool {
-		return from == old && s.Message.Kind == kvwire.Raft && l.state.members.joint()
+		return from == old && s.Message.Kind == wire.Raft && l.state.members.joint()
 	}
 	ask := Change{Kind: Replace, Member: Member{ID: 4}, Old: old}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 77, Data: ask.Append(nil)})
+	r.deliver(lead, wire.Message{Kind: wire.Configure, Request: 77, Data: ask.Append(nil)})
 	r.tick(3)
 	r.inbox = nil
 	for _, id := range []uint64{lead, old, 4} {
@@ -139,14 +139,14 @@ func TestAReplacedVoterIsNeededUntilTheEnd(t *testing.T) {
 			t.Errorf("replica %d in the middle of the change: joint %v, %v leave, removed %v", id, s.Joint, s.Leaves, s.Removed)
 		}
 	}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Read, Request: 78, Data: []byte("get a")})
+	r.deliver(lead, wire.Message{Kind: wire.Read, Request: 78, Data: []byte("get a")})
 	r.tick(3)
-	if got := r.one(kvwire.ReadDone); got.Request != 78 {
+	if got := r.one(wire.ReadDone); got.Request != 78 {
 		t.Errorf("in the middle of the change the read gives %v", got)
 	}
 	r.lose = nil
 	r.tick(30)
-	if got := r.one(kvwire.ReadDone); got.Request != 77 {
+	if got := r.one(wire.ReadDone); got.Request != 77 {
 		t.Errorf("at the end of the change: %v", got)
 	}
 	for _, id := range []uint64{lead, 4} {
@@ -184,11 +184,11 @@ func TestChangeIsAnsweredWhenAMajorityKnows(t *testing.T) {
 	lead := r.leader()
 	gone, near, far := lead%4+1, (lead+1)%4+1, (lead+2)%4+1
 	g := Change{Kind: Remove, Member: Member{ID: gone}}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 3, Data: g.Append(nil)})
+	r.deliver(lead, wire.Message{Kind: wire.Configure, Request: 3, Data: g.Append(nil)})
 	// Nobody hears that the change is committed.
 	r.lose = func(_ uint64, s *Send) bool {
 		m := &pb.Message{}
-		if s.Message.Kind != kvwire.Raft || proto.Unmarshal(s.Message.Data, m) != nil {
+		if s.Message.Kind != wire.Raft || proto.Unmarshal(s.Message.Data, m) != nil {
 			return false
 		}
 		return m.GetCommit() > r.nodes[near].core.state.applied && (m.GetType() == pb.MsgApp || m.GetType() == pb.MsgHeartbeat)
@@ -198,18 +198,18 @@ func TestChangeIsAnsweredWhenAMajorityKnows(t *testing.T) {
 	if c := r.nodes[lead].core; len(c.state.members.voters()) != 3 || len(r.nodes[near].core.state.members.voters()) != 4 {
 		t.Fatalf("the leader knows %v, the others %v", c.state.members.voters(), r.nodes[near].core.state.members.voters())
 	}
-	if got := r.take(kvwire.ReadDone); len(got) > 0 {
+	if got := r.take(wire.ReadDone); len(got) > 0 {
 		t.Fatalf("answered while only the leader knows: %v", got)
 	}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Configure, Request: 4, Data: Change{Kind: Remove, Member: Member{ID: far}}.Append(nil)})
+	r.deliver(lead, wire.Message{Kind: wire.Configure, Request: 4, Data: Change{Kind: Remove, Member: Member{ID: far}}.Append(nil)})
 	r.settle()
-	if got := r.one(kvwire.Refused); got.Request != 4 {
+	if got := r.one(wire.Refused); got.Request != 4 {
 		t.Errorf("another change: %v", got)
 	}
 	r.lose = nil
 	r.cut[[2]uint64{lead, far}] = true
 	r.tick(10)
-	if got := r.one(kvwire.ReadDone); got.Request != 3 {
+	if got := r.one(wire.ReadDone); got.Request != 3 {
 		t.Errorf("answered: %v", got)
 	}
 }

@@ -6,13 +6,13 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // engineMessage decodes what s carries for the engine, nil if it carries nothing.
 func engineMessage(t *testing.T, s *Send) *pb.Message {
 	t.Helper()
-	if s.Message.Kind != kvwire.Raft {
+	if s.Message.Kind != wire.Raft {
 		return nil
 	}
 	m := &pb.Message{}
@@ -45,9 +45,9 @@ func TestLoneWriteCostsNoMoreThanItMust(t *testing.T) {
 	for _, id := range r.order {
 		before[id] = r.nodes[id].syncs
 	}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
 	r.settle()
-	r.one(kvwire.Done)
+	r.one(wire.Done)
 	if entries != 2 || commits != 2 || answers != 2 {
 		t.Errorf("%d messages with entries, %d with the commit index alone, %d answers; want 2 of each", entries, commits, answers)
 	}

@@ -1,7 +1,7 @@
 package consensus
 
 import (
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // asker is who has queries: a session, or a client that has none.
@@ -63,7 +63,7 @@ func (o *output) note(kind uint8, term, index uint64, data []byte) {
 }
 
 // send queues a message; to 0 is nobody.
-func (o *output) send(to Addr, m kvwire.Message) {
+func (o *output) send(to Addr, m wire.Message) {
 	if to == 0 {
 		return
 	}
@@ -71,7 +71,7 @@ func (o *output) send(to Addr, m kvwire.Message) {
 }
 
 // toPeers sends m to every other member.
-func (o *output) toPeers(m kvwire.Message) {
+func (o *output) toPeers(m wire.Message) {
 	for _, p := range o.state.members.list {
 		if p.ID != o.cfg.ID {
 			o.send(Addr(p.ID), m)
@@ -80,7 +80,7 @@ func (o *output) toPeers(m kvwire.Message) {
 }
 
 // mayAnswer reports whether there is room for one more answer in this turn.
-func (o *output) mayAnswer(from Addr, m *kvwire.Message) bool {
+func (o *output) mayAnswer(from Addr, m *wire.Message) bool {
 	if o.spoken < mostSpoken {
 		return true
 	}

@@ -3,7 +3,7 @@ package consensus
 import (
 	"slices"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // pool is what a witness has voted for and has not yet seen in the log: a set
@@ -33,10 +33,10 @@ type opID struct{ session, seq uint64 }
 
 type record struct {
 	id      opID
-	message kvwire.Message   // as the client sent it: bundle and command
-	foot    kvwire.Footprint // of the command
-	bundle  kvwire.Footprint // of the writes that it brings along
-	stays   bool             // it was here already when the pool was last looked through
+	message wire.Message   // as the client sent it: bundle and command
+	foot    wire.Footprint // of the command
+	bundle  wire.Footprint // of the writes that it brings along
+	stays   bool           // it was here already when the pool was last looked through
 }
 
 func newPool() *pool { return &pool{byOp: map[opID]*record{}, touched: newTouches()} }
@@ -133,7 +133,7 @@ func (t touch) without(strong bool) touch {
 	return t
 }
 
-func (t *touches) add(f *kvwire.Footprint, session uint64, strong bool, ordinal uint64) {
+func (t *touches) add(f *wire.Footprint, session uint64, strong bool, ordinal uint64) {
 	for _, k := range f.Keys {
 		t.keys[k] = t.keys[k].with(session, strong, ordinal)
 	}
@@ -143,7 +143,7 @@ func (t *touches) add(f *kvwire.Footprint, session uint64, strong bool, ordinal 
 	t.all = t.all.with(session, strong, ordinal)
 }
 
-func (t *touches) remove(f *kvwire.Footprint, session uint64, strong bool) {
+func (t *touches) remove(f *wire.Footprint, session uint64, strong bool) {
 	for _, k := range f.Keys {
 		left := t.keys[k].without(strong)
 		if left.count == 0 {
@@ -159,7 +159,7 @@ func (t *touches) remove(f *kvwire.Footprint, session uint64, strong bool) {
 }
 
 // others reports whether f meets an operation of another session than own.
-func (t *touches) others(f *kvwire.Footprint, own uint64) bool {
+func (t *touches) others(f *wire.Footprint, own uint64) bool {
 	foreign := func(x touch) bool { return x.count > 0 && x.session != own }
 	if len(f.Spans) > 0 {
 		return foreign(t.all)
@@ -175,7 +175,7 @@ func (t *touches) others(f *kvwire.Footprint, own uint64) bool {
 // of reports whether f meets an operation of the set, and the ordinal of the
 // last that it meets. Weak operations of the session own do not count; own 0
 // counts all.
-func (t *touches) of(f *kvwire.Footprint, own uint64) (last uint64, any bool) {
+func (t *touches) of(f *wire.Footprint, own uint64) (last uint64, any bool) {
 	see := func(x touch) {
 		if x.count == 0 || own != 0 && x.session == own && x.strong == 0 {
 			return

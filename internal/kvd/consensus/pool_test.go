@@ -6,30 +6,30 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // touching is an operation of a set, as the slow model keeps it.
 type touching struct {
-	foot    kvwire.Footprint
+	foot    wire.Footprint
 	session uint64
 	strong  bool
 	ordinal uint64
 }
 
 // someFoot touches a few of eight keys, some twice, and now and then a span.
-func someFoot(r *rand.Rand, spans bool) (f kvwire.Footprint) {
+func someFoot(r *rand.Rand, spans bool) (f wire.Footprint) {
 	for range r.IntN(3) {
 		f.Keys = append(f.Keys, fmt.Sprint("k", r.IntN(8)))
 	}
 	if spans && r.IntN(10) == 0 {
-		f.Spans = append(f.Spans, kvwire.Span{From: "k3", To: "k5"})
+		f.Spans = append(f.Spans, wire.Span{From: "k3", To: "k5"})
 	}
 	return f
 }
 
 // overlap is the slow truth, with the exception that a span meets everything.
-func overlap(f, g *kvwire.Footprint) bool {
+func overlap(f, g *wire.Footprint) bool {
 	if len(f.Spans) > 0 || len(g.Spans) > 0 {
 		return len(f.Keys)+len(f.Spans) > 0 && len(g.Keys)+len(g.Spans) > 0
 	}
@@ -108,7 +108,7 @@ func TestPoolAgainstAList(t *testing.T) {
 				continue
 			}
 			rec := &record{id: id, foot: someFoot(r, true), bundle: someFoot(r, true)}
-			rec.message = kvwire.Message{Kind: kvwire.Record, View: uint64(r.IntN(3)), Session: id.session, Seq: id.seq, Data: make([]byte, r.IntN(100))}
+			rec.message = wire.Message{Kind: wire.Record, View: uint64(r.IntN(3)), Session: id.session, Seq: id.seq, Data: make([]byte, r.IntN(100))}
 			p.add(rec)
 			model = append(model, rec)
 		case n < 18 && len(model) > 0:

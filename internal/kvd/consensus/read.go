@@ -1,6 +1,6 @@
 package consensus
 
-import "github.com/weirdb/weir/internal/kvd/kvwire"
+import "github.com/weirdb/weir/internal/kvd/wire"
 
 // Strong reads never enter the log. The leader answers from its state when it
 // knows that it still was the leader after the read arrived, either by a lease
@@ -8,15 +8,15 @@ import "github.com/weirdb/weir/internal/kvd/kvwire"
 
 // read takes in a strong read. The session's weak writes that come with it are
 // committed before it is answered (C1, C2).
-func (l *leadership) read(from Addr, m *kvwire.Message) {
+func (l *leadership) read(from Addr, m *wire.Message) {
 	c := l.c
 	c.state.foot.Reset()
 	if err := c.state.machine.Footprint(m.Data, &c.state.foot); err != nil || c.state.foot.Write {
-		c.refuse(from, m, kvwire.CodeInvalid, "not a query")
+		c.refuse(from, m, wire.CodeInvalid, "not a query")
 		return
 	}
 	if len(l.reads) >= maxWaiting {
-		c.refuse(from, m, kvwire.CodeBusy, "too many reads wait")
+		c.refuse(from, m, wire.CodeBusy, "too many reads wait")
 		return
 	}
 	if m.Seq > 0 {
@@ -86,7 +86,7 @@ func (l *leadership) release() {
 
 // settled reports that the session's writes that come before the read are
 // committed. A session that expired meanwhile has none left that could be.
-func (l *leadership) settled(m *kvwire.Message) bool {
+func (l *leadership) settled(m *wire.Message) bool {
 	if m.Seq == 0 {
 		return true
 	}
@@ -99,7 +99,7 @@ func (l *leadership) settled(m *kvwire.Message) bool {
 // from now on this leader has no lease. It has one again when the replica answers
 // a stamp that was sent later: it then takes no earlier request (mayTakeOver), and
 // had it taken one before, it would not answer in this term any more.
-func (le *lease) handOver(to uint64, w *kvwire.Message) {
+func (le *lease) handOver(to uint64, w *wire.Message) {
 	w.Time, w.Count = le.c.now.Mono, le.lives[to]
 	if !le.c.mutated(TransferKeepsLease) {
 		le.heirs[to] = w.Time

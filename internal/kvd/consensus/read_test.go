@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // answersOf lists the requests that effects answer, and how many bytes that takes.
 func answersOf(e Effects) (requests []uint64, bytes int) {
 	for _, s := range e.Sends {
-		if s.Message.Kind == kvwire.ReadDone && s.To >= FirstClient {
+		if s.Message.Kind == wire.ReadDone && s.To >= FirstClient {
 			requests, bytes = append(requests, s.Message.Request), bytes+len(s.Message.Data)
 		}
 	}
@@ -22,13 +22,13 @@ func answersOf(e Effects) (requests []uint64, bytes int) {
 // from what the others hear of it, nor the clients that ask for little.
 func TestLargeAnswersTakeTurns(t *testing.T) {
 	const size, asked = 1 << 20, 300
-	for _, kind := range []kvwire.Kind{kvwire.Read, kvwire.WeakRead} {
+	for _, kind := range []wire.Kind{wire.Read, wire.WeakRead} {
 		t.Run(kind.String(), func(t *testing.T) {
 			r := newRig(t, 3, "raft-ht")
 			lead := r.leader()
 			c := r.nodes[lead].core
 			ask := func(client Addr, request uint64, key string) {
-				m := kvwire.Message{Kind: kind, Request: request, Data: []byte("get " + key)}
+				m := wire.Message{Kind: kind, Request: request, Data: []byte("get " + key)}
 				c.Deliver(r.now, client, &m)
 			}
 			r.tick(6) // the lease
@@ -53,7 +53,7 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 				}
 				e := c.Take(r.now)
 				for _, s := range e.Sends {
-					if s.To == FirstClient+2 && s.Message.Kind == kvwire.ReadDone {
+					if s.To == FirstClient+2 && s.Message.Kind == wire.ReadDone {
 						small = turn
 					}
 				}
@@ -69,14 +69,14 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 				t.Errorf("who asks for little is answered in turn %d", small)
 			}
 			for i := range asked {
-				if n := told[uint64(i+1)]; n == 0 || kind == kvwire.Read && n > 1 && i+1 != 7 {
+				if n := told[uint64(i+1)]; n == 0 || kind == wire.Read && n > 1 && i+1 != 7 {
 					t.Errorf("request %d is answered %d times", i+1, n)
 				}
 			}
-			if _, again := answersOf(c.Take(r.now)); again != 0 && kind == kvwire.Read {
+			if _, again := answersOf(c.Take(r.now)); again != 0 && kind == wire.Read {
 				t.Errorf("%d bytes more", again)
 			}
-			if len(c.out.large) != 0 && kind == kvwire.Read || c.lead != nil && len(c.lead.waits) != 0 {
+			if len(c.out.large) != 0 && kind == wire.Read || c.lead != nil && len(c.lead.waits) != 0 {
 				t.Errorf("remembered for ever: %d, %d", len(c.out.large), len(c.lead.waits))
 			}
 		})
@@ -91,7 +91,7 @@ func TestQueriesMayBeAskedAgain(t *testing.T) {
 	r.tick(6)
 	for i := range 3 {
 		for _, request := range []uint64{5, 6, 5} {
-			c.Deliver(r.now, FirstClient+1, &kvwire.Message{Kind: kvwire.Read, Request: request, Data: []byte("get a")})
+			c.Deliver(r.now, FirstClient+1, &wire.Message{Kind: wire.Read, Request: request, Data: []byte("get a")})
 		}
 		got, _ := answersOf(c.Take(r.now))
 		if fmt.Sprint(got) != "[5 6 5]" {

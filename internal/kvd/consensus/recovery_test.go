@@ -8,7 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // others are the replicas besides id.
@@ -39,41 +39,41 @@ func TestTokenOfOlderViewWaitsForTheNewOne(t *testing.T) {
 	r.tick(6)
 	view := r.nodes[lead].core.View().View
 	r.isolate(lead)
-	w := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 1, Data: []byte("add a x")}
+	w := wire.Message{Kind: wire.Strong, Flags: wire.FlagFast, View: view, Session: s, Seq: 1, Data: []byte("add a x")}
 	r.deliver(lead, w)
-	w.Kind, w.Flags = kvwire.Record, 0
+	w.Kind, w.Flags = wire.Record, 0
 	for _, id := range r.others(lead) {
 		r.deliver(id, w)
 	}
 	r.settle()
-	spec := r.one(kvwire.Spec)
-	if votes := r.take(kvwire.Vote); spec.Flags != kvwire.FlagYes || len(votes) != 2 {
+	spec := r.one(wire.Spec)
+	if votes := r.take(wire.Vote); spec.Flags != wire.FlagYes || len(votes) != 2 {
 		t.Fatalf("spec %v, votes %v", spec, votes)
 	}
 	// The next leader cannot collect pools, but its first entry commits.
 	r.nodes[lead].down = true
-	r.lose = func(_ uint64, s *Send) bool { return s.Message.Kind == kvwire.PoolCollect }
+	r.lose = func(_ uint64, s *Send) bool { return s.Message.Kind == wire.PoolCollect }
 	r.tick(150)
 	for _, id := range r.others(lead) {
 		c := r.nodes[id].core
 		if c.state.applied < spec.Index || c.witness.openView != view {
 			t.Fatalf("replica %d has applied %d of %d, in view %d", id, c.state.applied, spec.Index, c.witness.openView)
 		}
-		r.deliver(id, kvwire.Message{Kind: kvwire.WeakRead, Session: s, View: spec.View, Index: spec.Index, Request: id, Data: []byte("get a")})
+		r.deliver(id, wire.Message{Kind: wire.WeakRead, Session: s, View: spec.View, Index: spec.Index, Request: id, Data: []byte("get a")})
 	}
 	r.settle()
-	if got := r.take(kvwire.ReadDone); len(got) > 0 {
+	if got := r.take(wire.ReadDone); len(got) > 0 {
 		t.Fatalf("a session does not see its own write: %+v", got)
 	}
 	r.lose = nil
 	r.leader()
 	r.tick(6)
-	r.take(kvwire.ReadDone) // of those that waited
+	r.take(wire.ReadDone) // of those that waited
 	for _, id := range r.others(lead) {
-		r.deliver(id, kvwire.Message{Kind: kvwire.WeakRead, Session: s, View: spec.View, Index: spec.Index, Request: id, Data: []byte("get a")})
+		r.deliver(id, wire.Message{Kind: wire.WeakRead, Session: s, View: spec.View, Index: spec.Index, Request: id, Data: []byte("get a")})
 	}
 	r.settle()
-	got := r.take(kvwire.ReadDone)
+	got := r.take(wire.ReadDone)
 	if len(got) != 2 || string(got[0].Data) != "x" || string(got[1].Data) != "x" {
 		t.Fatalf("in the new view: %+v", got)
 	}
@@ -88,22 +88,22 @@ func TestSpeculationKnowsWeakWritesCommittedElsewhere(t *testing.T) {
 	r.tick(6)
 	view := r.nodes[lead].core.View().View
 	r.nodes[lead].stuck = true
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Weak, Session: s, Seq: 1, Data: []byte("set a 1")})
+	r.deliver(lead, wire.Message{Kind: wire.Weak, Session: s, Seq: 1, Data: []byte("set a 1")})
 	r.tick(6)
 	near := r.others(lead)[0]
-	r.deliver(near, kvwire.Message{Kind: kvwire.WeakRead, Session: s, Request: 3, Data: []byte("get a")})
+	r.deliver(near, wire.Message{Kind: wire.WeakRead, Session: s, Request: 3, Data: []byte("get a")})
 	r.settle()
-	if d := r.one(kvwire.ReadDone); d.Stable != 1 || string(d.Data) != "1" {
+	if d := r.one(wire.ReadDone); d.Stable != 1 || string(d.Data) != "1" {
 		t.Fatalf("at the follower: %+v", d)
 	}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 2, Data: []byte("add a 2")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Flags: wire.FlagFast, View: view, Session: s, Seq: 2, Data: []byte("add a 2")})
 	r.settle()
 	r.nodes[lead].stuck = false
 	r.settle()
-	if spec := r.one(kvwire.Spec); spec.Flags == kvwire.FlagYes && string(spec.Data) != "12" {
+	if spec := r.one(wire.Spec); spec.Flags == wire.FlagYes && string(spec.Data) != "12" {
 		t.Fatalf("the result that may be told early is %q", spec.Data)
 	}
-	if d := r.one(kvwire.Done); string(d.Data) != "12" {
+	if d := r.one(wire.Done); string(d.Data) != "12" {
 		t.Fatalf("done: %+v", d)
 	}
 }
@@ -115,7 +115,7 @@ func TestCandidateAsksWhenItsTermIsDurable(t *testing.T) {
 	asked := map[uint64]bool{}
 	r.lose = func(from uint64, s *Send) bool {
 		m := &pb.Message{}
-		if s.Message.Kind == kvwire.Raft {
+		if s.Message.Kind == wire.Raft {
 			if err := proto.Unmarshal(s.Message.Data, m); err != nil {
 				t.Fatal(err)
 			}
@@ -152,13 +152,13 @@ func TestRecoveryFindsEarlierWritesInAnyForm(t *testing.T) {
 	r.isolate(lead)
 	rest := r.others(lead)
 	bundled, unaware, pooled, lost := rest[0], rest[1], rest[2], rest[3]
-	first := kvwire.Message{Kind: kvwire.Record, View: view, Session: s, Seq: 1, Data: []byte("add a x")}
-	second := kvwire.Message{Kind: kvwire.Record, View: view, Session: s, Seq: 2, Prior: 1, Data: []byte("add b y")}
-	again := kvwire.Message{
-		Kind: kvwire.Record, View: view, Session: s, Seq: 2, Data: []byte("add b y"),
-		Bundle: []kvwire.Write{{Seq: 1, Strong: true, Command: []byte("add a x")}},
+	first := wire.Message{Kind: wire.Record, View: view, Session: s, Seq: 1, Data: []byte("add a x")}
+	second := wire.Message{Kind: wire.Record, View: view, Session: s, Seq: 2, Prior: 1, Data: []byte("add b y")}
+	again := wire.Message{
+		Kind: wire.Record, View: view, Session: s, Seq: 2, Data: []byte("add b y"),
+		Bundle: []wire.Write{{Seq: 1, Strong: true, Command: []byte("add a x")}},
 	}
-	atLeader := func(m kvwire.Message) kvwire.Message { m.Kind, m.Flags = kvwire.Strong, kvwire.FlagFast; return m }
+	atLeader := func(m wire.Message) wire.Message { m.Kind, m.Flags = wire.Strong, wire.FlagFast; return m }
 	r.deliver(lead, atLeader(first))
 	r.deliver(lead, atLeader(second))
 	r.deliver(pooled, first)
@@ -168,11 +168,11 @@ func TestRecoveryFindsEarlierWritesInAnyForm(t *testing.T) {
 	r.settle()
 	votes := 0
 	for _, m := range r.inbox {
-		if m.Seq == 2 && m.Flags == kvwire.FlagYes && (m.Kind == kvwire.Vote || m.Kind == kvwire.Spec) {
+		if m.Seq == 2 && m.Flags == wire.FlagYes && (m.Kind == wire.Vote || m.Kind == wire.Spec) {
 			votes++
 		}
 	}
-	if votes != kvwire.FastQuorum(5) {
+	if votes != wire.FastQuorum(5) {
 		t.Fatalf("the second write has %d votes: %v", votes, r.inbox)
 	}
 	r.nodes[lead].down, r.nodes[lost].down = true, true
@@ -196,10 +196,10 @@ func TestSessionsExpireByTheLogAlone(t *testing.T) {
 	r.now.Wall += int64(90 * time.Second) // longer than one of them wants, and shorter than the others
 	for seq := uint64(1); seq <= 10; seq++ {
 		r.now.Wall += int64(10 * time.Second)
-		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: other, Seq: seq, Data: []byte("add b y")})
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: other, Seq: seq, Data: []byte("add b y")})
 		r.settle()
 	}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: old, Seq: 1, Data: []byte("add a x")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: old, Seq: 1, Data: []byte("add a x")})
 	r.tick(10)
 	want := r.nodes[lead].words.m["a"]
 	for _, id := range r.order {
@@ -218,7 +218,7 @@ func TestAbandonedRecordsAreExecuted(t *testing.T) {
 	r.tick(6)
 	view := r.nodes[lead].core.View().View
 	for _, id := range r.others(lead) {
-		r.deliver(id, kvwire.Message{Kind: kvwire.Record, View: view, Session: s, Seq: 1, Data: []byte("add a x")})
+		r.deliver(id, wire.Message{Kind: wire.Record, View: view, Session: s, Seq: 1, Data: []byte("add a x")})
 	}
 	r.settle()
 	r.tick(4 * r.nodes[lead].core.cfg.ElectionTicks)
@@ -228,9 +228,9 @@ func TestAbandonedRecordsAreExecuted(t *testing.T) {
 		}
 	}
 	// Who asks again, after all, has the answer.
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("add a x")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("add a x")})
 	r.settle()
-	if d := r.one(kvwire.Done); string(d.Data) != "x" {
+	if d := r.one(wire.Done); string(d.Data) != "x" {
 		t.Fatalf("asked again: %+v", d)
 	}
 }
@@ -252,14 +252,14 @@ func TestRecoveryNeedsNoRoom(t *testing.T) {
 	view := r.nodes[lead].core.View().View
 	r.isolate(lead)
 	for i, s := range sessions {
-		w := kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagFast, View: view, Session: s, Seq: 1, Data: fmt.Appendf(nil, "add k%d x", i)}
+		w := wire.Message{Kind: wire.Strong, Flags: wire.FlagFast, View: view, Session: s, Seq: 1, Data: fmt.Appendf(nil, "add k%d x", i)}
 		r.deliver(lead, w)
-		w.Kind, w.Flags = kvwire.Record, 0
+		w.Kind, w.Flags = wire.Record, 0
 		for _, id := range r.others(lead) {
 			r.deliver(id, w)
 		}
 		r.settle()
-		if spec, votes := r.one(kvwire.Spec), r.take(kvwire.Vote); spec.Flags != kvwire.FlagYes || len(votes) != 2 {
+		if spec, votes := r.one(wire.Spec), r.take(wire.Vote); spec.Flags != wire.FlagYes || len(votes) != 2 {
 			t.Fatalf("write %d: %+v, %+v", i, spec, votes)
 		}
 	}
@@ -296,21 +296,21 @@ func TestWaitsAreBounded(t *testing.T) {
 	s := r.session(lead)
 	for range 3 {
 		for request := uint64(1); request <= maxHeld+1; request++ {
-			r.deliver(lead, kvwire.Message{Kind: kvwire.Stable, Session: s, Seq: 1, Request: request})
+			r.deliver(lead, wire.Message{Kind: wire.Stable, Session: s, Seq: 1, Request: request})
 		}
 	}
 	r.settle()
 	if n := len(r.nodes[lead].core.weak.settled[s]); n != maxHeld {
 		t.Errorf("%d requests wait, want %d", n, maxHeld)
 	}
-	for _, m := range r.take(kvwire.Refused) {
-		if m.Request != maxHeld+1 || m.Code != kvwire.CodeBusy {
+	for _, m := range r.take(wire.Refused) {
+		if m.Request != maxHeld+1 || m.Code != wire.CodeBusy {
 			t.Fatalf("refused: %+v", m)
 		}
 	}
-	r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
+	r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: 1, Data: []byte("set a 1")})
 	r.settle()
-	if got := len(r.take(kvwire.ReadDone)); got != maxHeld {
+	if got := len(r.take(wire.ReadDone)); got != maxHeld {
 		t.Fatalf("%d of %d are answered", got, maxHeld)
 	}
 }

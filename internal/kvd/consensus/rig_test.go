@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // words is a machine for tests: "set k v", "get k", "add k v" (appends and
@@ -58,9 +58,9 @@ func run(m map[string]string, command []byte) []byte {
 	return []byte(m[f[1]])
 }
 
-func (w *words) Steady(*kvwire.Footprint) bool { return true }
+func (w *words) Steady(*wire.Footprint) bool { return true }
 
-func (w *words) Footprint(command []byte, f *kvwire.Footprint) error {
+func (w *words) Footprint(command []byte, f *wire.Footprint) error {
 	p := strings.Fields(string(command))
 	if len(p) < 2 {
 		return fmt.Errorf("bad command %q", command)
@@ -102,7 +102,7 @@ type rig struct {
 	nodes map[uint64]*rigNode
 	order []uint64
 	now   Clock
-	inbox []kvwire.Message // what clients got, in order
+	inbox []wire.Message // what clients got, in order
 	cut   map[[2]uint64]bool
 	lose  func(from uint64, s *Send) bool // says which messages between replicas are lost
 	taken func(id uint64, e *Effects)     // sees what replicas want done
@@ -215,7 +215,7 @@ func (r *rig) settle() {
 				if to == nil || to.down || r.cut[[2]uint64{id, uint64(s.To)}] || r.lose != nil && r.lose(id, &s) {
 					continue
 				}
-				var m kvwire.Message
+				var m wire.Message
 				if err := m.Decode(s.Message.Append(nil)); err != nil {
 					r.t.Fatal(err)
 				}
@@ -261,13 +261,13 @@ func (r *rig) leader() uint64 {
 
 const client = FirstClient
 
-func (r *rig) deliver(to uint64, m kvwire.Message) {
+func (r *rig) deliver(to uint64, m wire.Message) {
 	r.nodes[to].core.Deliver(r.now, client, &m)
 }
 
 // take returns, and forgets, what clients got of a kind.
-func (r *rig) take(kind kvwire.Kind) []kvwire.Message {
-	var got, rest []kvwire.Message
+func (r *rig) take(kind wire.Kind) []wire.Message {
+	var got, rest []wire.Message
 	for _, m := range r.inbox {
 		if m.Kind == kind {
 			got = append(got, m)
@@ -282,16 +282,16 @@ func (r *rig) take(kind kvwire.Kind) []kvwire.Message {
 // session registers a session.
 func (r *rig) session(leader uint64) uint64 {
 	r.t.Helper()
-	r.deliver(leader, kvwire.Message{Kind: kvwire.Register, Count: 1, Request: 1})
+	r.deliver(leader, wire.Message{Kind: wire.Register, Count: 1, Request: 1})
 	r.settle()
-	got := r.take(kvwire.ReadDone)
+	got := r.take(wire.ReadDone)
 	if len(got) != 1 {
 		r.t.Fatalf("register: %v", got)
 	}
 	return got[0].Revision
 }
 
-func (r *rig) one(kind kvwire.Kind) kvwire.Message {
+func (r *rig) one(kind wire.Kind) wire.Message {
 	r.t.Helper()
 	got := r.take(kind)
 	if len(got) != 1 {

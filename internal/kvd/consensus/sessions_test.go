@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func TestSessionsByUse(t *testing.T) {
@@ -138,11 +138,11 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	s := r.session(lead)
 	big := "set a " + strings.Repeat("x", 1<<20) // each "add" answers a little more than that
 	write := func(seq, ack uint64, command string) {
-		r.deliver(lead, kvwire.Message{Kind: kvwire.Strong, Session: s, Seq: seq, Ack: ack, Data: []byte(command)})
+		r.deliver(lead, wire.Message{Kind: wire.Strong, Session: s, Seq: seq, Ack: ack, Data: []byte(command)})
 	}
 	write(1, 0, big)
 	seq := uint64(2)
-	for ; len(r.take(kvwire.Refused)) == 0; seq++ {
+	for ; len(r.take(wire.Refused)) == 0; seq++ {
 		if seq > 100 {
 			t.Fatal("a client that acknowledges nothing goes on for ever")
 		}
@@ -157,7 +157,7 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	// taken in.
 	write(seq, seq-1, "add a y")
 	r.settle()
-	if got := r.take(kvwire.Refused); len(got) > 0 {
+	if got := r.take(wire.Refused); len(got) > 0 {
 		t.Fatalf("a client that has all answers is refused: %s", got[0].Data)
 	}
 	// Under way at once, they are all taken in, and some answers are not kept.
@@ -170,16 +170,16 @@ func TestAnswersAreBoundedInBytes(t *testing.T) {
 	if want := int(first) + 79; applied != want {
 		t.Fatalf("%d writes are applied, want %d", applied, want)
 	}
-	if got := r.take(kvwire.Done); len(got[len(got)-1].Data) < 1<<20 {
+	if got := r.take(wire.Done); len(got[len(got)-1].Data) < 1<<20 {
 		t.Errorf("the first answer to the last write: %v", got[len(got)-1])
 	}
 	kept, lost := 0, 0
 	for n := range uint64(80) {
 		write(first+n, seq, "add a y")
 		r.settle()
-		kept += len(r.take(kvwire.Done))
-		for _, m := range r.take(kvwire.Refused) {
-			if m.Code != kvwire.CodeUnkept {
+		kept += len(r.take(wire.Done))
+		for _, m := range r.take(wire.Refused) {
+			if m.Code != wire.CodeUnkept {
 				t.Errorf("refused with code %d: %s", m.Code, m.Data)
 			}
 			lost++

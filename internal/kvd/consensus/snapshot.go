@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // snapshots saves this replica's state, and restores it after a restart.
@@ -172,7 +172,7 @@ func (s *snapshots) adopt(h head, state io.Reader) error {
 
 // Install hands in a snapshot file that a leader sent along with m. The file is
 // whole and verified, and is on this replica's disk.
-func (c *Core) Install(now Clock, from Addr, m *kvwire.Message, state io.Reader) {
+func (c *Core) Install(now Clock, from Addr, m *wire.Message, state io.Reader) {
 	c.now = now
 	h, rest, err := readHead(state)
 	if err != nil {
@@ -292,7 +292,7 @@ func (s *snapshots) replay(r Record) error {
 }
 
 func (s *snapshots) replayMessage(r Record) error {
-	m := &kvwire.Message{}
+	m := &wire.Message{}
 	if err := m.Decode(r.Data); err != nil {
 		return fmt.Errorf("record of kind %d: %w", r.Kind, err)
 	}

@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/tracker"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Event is something that matters for safety, told to Config.Trace as it
@@ -113,4 +113,4 @@ func (c *Core) Status() Status {
 }
 
 // View is what a client is told when it connects.
-func (c *Core) View() kvwire.Message { return c.witness.viewMessage() }
+func (c *Core) View() wire.Message { return c.witness.viewMessage() }

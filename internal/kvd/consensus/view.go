@@ -3,7 +3,7 @@ package consensus
 import (
 	"slices"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // A view is the time of one leader, from when it is open until somebody else's
@@ -68,13 +68,13 @@ func (v *viewChange) askPools() {
 	c := v.c
 	for _, id := range c.state.members.voters() {
 		if id != c.cfg.ID && v.pools[id] == nil {
-			c.out.send(Addr(id), kvwire.Message{Kind: kvwire.PoolCollect, View: c.engine.term})
+			c.out.send(Addr(id), wire.Message{Kind: wire.PoolCollect, View: c.engine.term})
 		}
 	}
 }
 
 // collect answers a new leader: from now on this witness votes in no older view.
-func (w *witness) collect(from Addr, m *kvwire.Message) {
+func (w *witness) collect(from Addr, m *wire.Message) {
 	if m.View < w.view || m.View < w.engine.term || from == Addr(w.cfg.ID) {
 		return
 	}
@@ -85,7 +85,7 @@ func (w *witness) collect(from Addr, m *kvwire.Message) {
 		if w.view != m.View {
 			return
 		}
-		answer := kvwire.Message{Kind: kvwire.Pool, View: m.View}
+		answer := wire.Message{Kind: wire.Pool, View: m.View}
 		for _, r := range w.pool.records {
 			answer.Records = append(answer.Records, r.message)
 		}
@@ -98,7 +98,7 @@ func (w *witness) collect(from Addr, m *kvwire.Message) {
 }
 
 // pooled takes in a witness's pool.
-func (v *viewChange) pooled(from uint64, m *kvwire.Message) {
+func (v *viewChange) pooled(from uint64, m *wire.Message) {
 	c := v.c
 	if v.phase != collecting || m.View != c.engine.term || !c.state.members.votes(from) || from == c.cfg.ID {
 		return
@@ -151,7 +151,7 @@ func (v *viewChange) gather(from uint64, records []*record) {
 func (v *viewChange) recover(threshold int) {
 	c := v.c
 	count := map[opID]int{}
-	known := map[opID]kvwire.Write{} // all writes that the pools tell of
+	known := map[opID]wire.Write{} // all writes that the pools tell of
 	var found []*record
 	for _, id := range c.state.members.voters() { // a fixed order
 		for _, r := range v.pools[id] {
@@ -199,8 +199,8 @@ func (v *viewChange) recover(threshold int) {
 
 // note adds to known what a record tells: its own write, and those that it
 // brings along.
-func note(known map[opID]kvwire.Write, r *record) {
-	known[r.id] = kvwire.Write{Seq: r.id.seq, Strong: true, Command: r.message.Data}
+func note(known map[opID]wire.Write, r *record) {
+	known[r.id] = wire.Write{Seq: r.id.seq, Strong: true, Command: r.message.Data}
 	for _, w := range r.message.Bundle {
 		id := opID{r.id.session, w.Seq}
 		if _, twice := known[id]; !twice {
@@ -213,7 +213,7 @@ func note(known map[opID]kvwire.Write, r *record) {
 // recovered. Who voted for m has each of them in m's bundle or as a record, but
 // not all in the same way: a write that waits for its commit moves into the
 // bundle when m is sent again.
-func (v *viewChange) fill(s *session, m *kvwire.Message, known map[opID]kvwire.Write) {
+func (v *viewChange) fill(s *session, m *wire.Message, known map[opID]wire.Write) {
 	for seq := v.after(s); seq < m.Seq; seq++ {
 		w, ok := known[opID{s.id, seq}]
 		if !ok {
@@ -241,8 +241,8 @@ func (v *viewChange) takeDelayed() []delayedRequest {
 	return d
 }
 
-func (w *witness) viewMessage() kvwire.Message {
-	return kvwire.Message{Kind: kvwire.NewView, Code: w.cfg.Encode(), View: w.openView, Leader: w.viewOwner, Index: w.openIndex}
+func (w *witness) viewMessage() wire.Message {
+	return wire.Message{Kind: wire.NewView, Code: w.cfg.Encode(), View: w.openView, Leader: w.viewOwner, Index: w.openIndex}
 }
 
 // moveTo makes this witness vote in view and in no older one.
@@ -270,7 +270,7 @@ func (v *viewChange) supersede() {
 }
 
 // newView learns that a leader is open.
-func (w *witness) newView(m *kvwire.Message) {
+func (w *witness) newView(m *wire.Message) {
 	if m.View < w.view || m.View == w.openView || m.View == 0 {
 		return
 	}

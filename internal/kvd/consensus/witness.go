@@ -1,6 +1,6 @@
 package consensus
 
-import "github.com/weirdb/weir/internal/kvd/kvwire"
+import "github.com/weirdb/weir/internal/kvd/wire"
 
 // witness votes before order, in one view at a time.
 type witness struct {
@@ -13,8 +13,8 @@ type witness struct {
 }
 
 // vote votes on an operation that its client also sent to the leader.
-func (w *witness) vote(from Addr, m *kvwire.Message) {
-	no := kvwire.Message{Kind: kvwire.Vote, View: w.view, Session: m.Session, Seq: m.Seq, Revision: w.state.members.index}
+func (w *witness) vote(from Addr, m *wire.Message) {
+	no := wire.Message{Kind: wire.Vote, View: w.view, Session: m.Session, Seq: m.Seq, Revision: w.state.members.index}
 	s := w.state.sessions.get(m.Session)
 	switch {
 	case m.View != w.view && !w.mutated(VoteInAnyView), w.lead != nil, s == nil, !w.state.members.votes(w.cfg.ID):
@@ -23,7 +23,7 @@ func (w *witness) vote(from Addr, m *kvwire.Message) {
 		return
 	case m.Seq < s.next && !w.mutated(LateRecordKept): // S7: applied, so committed; it does not come back into the pool
 		yes := no
-		yes.Flags = kvwire.FlagYes | kvwire.FlagApplied
+		yes.Flags = wire.FlagYes | wire.FlagApplied
 		w.out.send(from, yes)
 		return
 	}
@@ -43,7 +43,7 @@ func (w *witness) vote(from Addr, m *kvwire.Message) {
 	}
 	vote := func() {
 		yes := no
-		yes.View, yes.Flags = view, kvwire.FlagYes
+		yes.View, yes.Flags = view, wire.FlagYes
 		w.trace(Event{Kind: EventVoted, View: view, Session: m.Session, Seq: m.Seq})
 		w.out.send(from, yes)
 	}
@@ -69,7 +69,7 @@ func (w *witness) tick() {
 	for _, r := range w.pool.records[:min(len(w.pool.records), most)] {
 		if r.stays {
 			m := r.message
-			m.Kind, m.Flags = kvwire.Strong, kvwire.FlagForward
+			m.Kind, m.Flags = wire.Strong, wire.FlagForward
 			w.out.send(Addr(w.engine.leader), m)
 		}
 		r.stays = true
@@ -95,7 +95,7 @@ func (w *witness) admissible(s *session, r *record) bool {
 // continues reports that the session's strong write before m is in this pool or
 // applied. Pools therefore hold prefixes of what a session has in flight, and
 // what recovery finds in enough of them has no gaps.
-func (w *witness) continues(s *session, m *kvwire.Message) bool {
+func (w *witness) continues(s *session, m *wire.Message) bool {
 	return w.mutated(PriorIgnored) || m.Prior < s.next || w.pool.holds(m.Session, m.Prior)
 }
 
@@ -109,9 +109,9 @@ func (w *witness) keep(r *record) {
 }
 
 // recordOf is the record of a strong write: what it and its bundle touch.
-func (w *witness) recordOf(m *kvwire.Message) (*record, bool) {
+func (w *witness) recordOf(m *wire.Message) (*record, bool) {
 	r := &record{id: opID{m.Session, m.Seq}, message: *m}
-	r.message.Kind, r.message.Flags = kvwire.Record, 0
+	r.message.Kind, r.message.Flags = wire.Record, 0
 	if err := w.state.machine.Footprint(m.Data, &r.foot); err != nil {
 		return nil, false
 	}

@@ -7,7 +7,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // What replicas say to each other must neither wait behind large answers that a
@@ -18,15 +18,15 @@ func TestLargeAnswersGoBeside(t *testing.T) {
 	defer far.Close()
 	for _, apart := range []bool{true, false} {
 		l := newLink(&session{nc: near}, &counters{}, linkConfig{limit: 8 << 20, most: MaxMessage, apart: apart, silentTicks: 1})
-		answer := kvwire.Message{Kind: kvwire.ReadDone, Data: make([]byte, 1<<20)}
+		answer := wire.Message{Kind: wire.ReadDone, Data: make([]byte, 1<<20)}
 		for range 20 {
-			if _, err := l.send([]kvwire.Message{answer}); err != nil && (apart || !errors.Is(err, ErrFull)) {
+			if _, err := l.send([]wire.Message{answer}); err != nil && (apart || !errors.Is(err, ErrFull)) {
 				t.Fatal(err)
 			}
 		}
-		small := kvwire.Message{Kind: kvwire.ReadDone, Request: 1, Data: make([]byte, 100)}
-		raft := kvwire.Message{Kind: kvwire.Raft, Data: make([]byte, 1<<20)}
-		if n, err := l.send([]kvwire.Message{small, raft}); n != 2 || err != nil {
+		small := wire.Message{Kind: wire.ReadDone, Request: 1, Data: make([]byte, 100)}
+		raft := wire.Message{Kind: wire.Raft, Data: make([]byte, 1<<20)}
+		if n, err := l.send([]wire.Message{small, raft}); n != 2 || err != nil {
 			t.Fatalf("apart %v: took %d, %v", apart, n, err)
 		}
 		large, heard := 0, -1 // large answers, and how many of them came before the Raft message
@@ -42,7 +42,7 @@ func TestLargeAnswersGoBeside(t *testing.T) {
 			}
 			for i := range ms {
 				switch {
-				case ms[i].Kind == kvwire.Raft:
+				case ms[i].Kind == wire.Raft:
 					heard = large
 				case len(ms[i].Data) > 100:
 					large++

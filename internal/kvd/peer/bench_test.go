@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // BenchmarkStream sends messages of 120 bytes from one replica to another, so
@@ -29,9 +29,9 @@ func BenchmarkStream(b *testing.B) {
 					}
 				}}
 				nodes[1].replace(sink)
-				ms := make([]kvwire.Message, turn)
+				ms := make([]wire.Message, turn)
 				for i := range ms {
-					ms[i] = kvwire.Message{Kind: kvwire.Weak, View: 3, Session: 1e6, Seq: 1e6, Data: make([]byte, 110)}
+					ms[i] = wire.Message{Kind: wire.Weak, View: 3, Session: 1e6, Seq: 1e6, Data: make([]byte, 110)}
 				}
 				before := nodes[0].Stats().Peers[0].Sent
 				b.ReportAllocs()

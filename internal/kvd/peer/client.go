@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // ClientOptions configures a client's connection. Receive is required.
@@ -27,7 +27,7 @@ type ClientOptions struct {
 	// belong to it. A call that blocks holds the replica's answers back, and one
 	// that blocks for longer than the replica's patience loses the connection. It
 	// must not call Close.
-	Receive func(ms []kvwire.Message)
+	Receive func(ms []wire.Message)
 	// Down is called once, when the connection has ended, after the last Receive.
 	// It must not call Close. Default: nil.
 	Down func(why error)
@@ -123,7 +123,7 @@ func (c *Conn) tend(every time.Duration) {
 // Send queues messages in order and does not block. It returns how many of them
 // it took, from the first on, and if not all, why: ErrDown, ErrFull or
 // ErrTooLarge.
-func (c *Conn) Send(ms []kvwire.Message) (int, error) { return c.l.send(ms) }
+func (c *Conn) Send(ms []wire.Message) (int, error) { return c.l.send(ms) }
 
 // Remote is what the replica said of itself when the connection began.
 func (c *Conn) Remote() Remote { return c.l.who }

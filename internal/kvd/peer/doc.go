@@ -6,7 +6,7 @@
 //
 // What it promises. Between Up and Down of one address, messages arrive in the
 // order in which Send took them, each once, without gaps, up to some point; only
-// large answers of queries (kvwire.ReadDone) go beside everything else where the other side is a replica, so that what replicas say to each other
+// large answers of queries (wire.ReadDone) go beside everything else where the other side is a replica, so that what replicas say to each other
 // does not wait behind them, and those that are too many are dropped. What
 // lies behind that point when the connection ends is lost, and nobody is told
 // which point it was. Raft sends again what it misses, and sessions number

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
@@ -47,9 +47,9 @@ func keepSending(n *node, to Addr, stop <-chan struct{}) {
 		if e := uint64(seen(n.recorder, func() int { return n.ups[to] })); e != epoch {
 			epoch = e
 		}
-		ms := make([]kvwire.Message, 10)
+		ms := make([]wire.Message, 10)
 		for i := range ms {
-			ms[i] = kvwire.Message{Kind: kvwire.Weak, Session: epoch + 1, Seq: seq + uint64(i) + 1, Data: make([]byte, 100)}
+			ms[i] = wire.Message{Kind: wire.Weak, Session: epoch + 1, Seq: seq + uint64(i) + 1, Data: make([]byte, 100)}
 		}
 		took, err := n.Send(to, ms)
 		seq += uint64(took)
@@ -66,7 +66,7 @@ func TestConnectionsThatAreCut(t *testing.T) {
 	// What arrives on one connection must be without gaps.
 	var lock sync.Mutex
 	last, connection, gaps := uint64(0), 0, 0
-	one.on(func(from Addr, ms []kvwire.Message) {
+	one.on(func(from Addr, ms []wire.Message) {
 		ups := seen(one.recorder, func() int { return one.ups[2] })
 		lock.Lock()
 		defer lock.Unlock()
@@ -81,7 +81,7 @@ func TestConnectionsThatAreCut(t *testing.T) {
 	var sending sync.WaitGroup
 	sending.Go(func() { keepSending(two, 1, stop) })
 	for i := range 10 {
-		before := len(seen(one.recorder, func() []kvwire.Message { return one.got[2] }))
+		before := len(seen(one.recorder, func() []wire.Message { return one.got[2] }))
 		one.await(t, "more messages", func() bool { return len(one.got[2]) > before+100 })
 		downs := seen(one.recorder, func() int { return len(one.downs[2]) })
 		if i%2 == 0 {
@@ -140,12 +140,12 @@ func TestSlowNetworkKeepsOrder(t *testing.T) {
 func TestFullQueueDropsWhatRaftRepairsAndRefusesTheRest(t *testing.T) {
 	one, two, r := relayed(t, func(o *Options) { o.QueueBytes = 1 << 20 })
 	r.Stall(lab.ToServer)
-	raft := kvwire.Message{Kind: kvwire.Raft, Data: make([]byte, 32<<10)}
+	raft := wire.Message{Kind: wire.Raft, Data: make([]byte, 32<<10)}
 	rafts, weaks, dropped := 0, 0, uint64(0) // what was taken, and what was not
 	// Fill the kernel's buffers and the queue. While the writer still finds room in
 	// the former there is soon some in the latter.
 	poll(t, "a full queue", func() bool {
-		if k, err := two.Send(1, []kvwire.Message{raft}); k != 1 || err != nil {
+		if k, err := two.Send(1, []wire.Message{raft}); k != 1 || err != nil {
 			t.Fatalf("raft message: sent %d, %v", k, err)
 		}
 		p := two.Stats().Peers[0]
@@ -172,7 +172,7 @@ func TestFullQueueDropsWhatRaftRepairsAndRefusesTheRest(t *testing.T) {
 	mustSend(t, two.to(1), numbered(200+weaks, 1))
 	next := uint64(200)
 	for _, m := range one.awaitCount(t, 2, rafts+weaks+1) {
-		if m.Kind != kvwire.Weak {
+		if m.Kind != wire.Weak {
 			rafts--
 		} else if m.Seq != next {
 			t.Fatalf("message number %d where %d is to come", m.Seq, next)
@@ -191,7 +191,7 @@ func TestClientThatReadsLateIsHeldBack(t *testing.T) {
 	const limit, questions = 256 << 10, 3000
 	n := open(t, 1, func(o *Options) { o.QueueBytes = limit })
 	var most atomic.Int64
-	n.on(func(from Addr, ms []kvwire.Message) {
+	n.on(func(from Addr, ms []wire.Message) {
 		for i := range ms {
 			ms[i].Data = make([]byte, 1<<10)
 			if k, err := n.Send(from, ms[i:i+1]); k != 1 || err != nil {
@@ -206,7 +206,7 @@ func TestClientThatReadsLateIsHeldBack(t *testing.T) {
 	var wait sync.Once
 	c, r := dialClient(t, n.Addr(), func(o *ClientOptions) {
 		receive := o.Receive
-		o.Receive = func(ms []kvwire.Message) {
+		o.Receive = func(ms []wire.Message) {
 			wait.Do(func() { <-release })
 			receive(ms)
 		}
@@ -214,7 +214,7 @@ func TestClientThatReadsLateIsHeldBack(t *testing.T) {
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for i := range questions {
-			mustSend(t, c.Send, []kvwire.Message{{Kind: kvwire.Weak, Seq: uint64(i + 1), Data: make([]byte, 4<<10)}})
+			mustSend(t, c.Send, []wire.Message{{Kind: wire.Weak, Seq: uint64(i + 1), Data: make([]byte, 4<<10)}})
 		}
 	})
 	n.await(t, "questions", func() bool { return len(n.got[FirstClient]) > 100 })
@@ -247,9 +247,9 @@ func TestClientThatNeverReadsIsDisconnected(t *testing.T) {
 		impatient(o)
 		o.QueueBytes = 64 << 10
 	})
-	n.on(func(from Addr, ms []kvwire.Message) {
+	n.on(func(from Addr, ms []wire.Message) {
 		for range ms {
-			_, _ = n.Send(from, []kvwire.Message{{Kind: kvwire.Done, Data: make([]byte, 16<<10)}}) // refused when it is full
+			_, _ = n.Send(from, []wire.Message{{Kind: wire.Done, Data: make([]byte, 16<<10)}}) // refused when it is full
 		}
 	})
 	d := &dialer{hello: hello{Role: roleClient}, connect: patience, handshake: patience, maxFrame: maxFrame}
@@ -282,7 +282,7 @@ func TestReplicaThatNeverReadsIsGivenUp(t *testing.T) {
 	})
 	release := make(chan struct{})
 	var once sync.Once
-	nodes[0].on(func(Addr, []kvwire.Message) { once.Do(func() { <-release }) })
+	nodes[0].on(func(Addr, []wire.Message) { once.Do(func() { <-release }) })
 	stop := make(chan struct{})
 	var sending sync.WaitGroup
 	sending.Go(func() { keepSending(nodes[1], 1, stop) })

@@ -7,14 +7,14 @@ import (
 	"hash/crc32"
 	"io"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // MaxMessage bounds an encoded message between replicas, in bytes; a client may
 // send MaxClientMessage at most. The former leaves room for a witness pool.
 const (
 	MaxMessage       = 64 << 20
-	MaxClientMessage = kvwire.MaxCommand + 1<<20
+	MaxClientMessage = wire.MaxCommand + 1<<20
 )
 
 // What a frame holds: the first byte of its payload. The numbers are on the wire.
@@ -65,7 +65,7 @@ type frames struct {
 
 // add appends a message whose size is known. It reports how many messages a
 // frame holds that it closed, 0 if it closed none.
-func (f *frames) add(m *kvwire.Message, size int) (closed int) {
+func (f *frames) add(m *wire.Message, size int) (closed int) {
 	if f.count == 0 {
 		f.open = len(f.buf)
 		f.buf = append(f.buf, 0, 0, 0, 0, 0, 0, 0, 0, frameMessages)
@@ -206,7 +206,7 @@ func (b *inbox) frame() (kind byte, body []byte, err error) {
 
 // messages decodes the bodies of message frames into memory of their own, which
 // all of them share, and counts them.
-func messages(bodies [][]byte, flow *flow) ([]kvwire.Message, error) {
+func messages(bodies [][]byte, flow *flow) ([]wire.Message, error) {
 	bytes, count := 0, 0
 	for _, body := range bodies {
 		n, err := countMessages(body)
@@ -217,7 +217,7 @@ func messages(bodies [][]byte, flow *flow) ([]kvwire.Message, error) {
 		bytes, count = bytes+len(body), count+n
 	}
 	memory := make([]byte, 0, bytes)
-	out := make([]kvwire.Message, count)
+	out := make([]wire.Message, count)
 	i := 0
 	for _, body := range bodies {
 		from := len(memory)

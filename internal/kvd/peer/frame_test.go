@@ -10,11 +10,11 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // readAll takes all frames out of a stream and decodes the messages.
-func readAll(src io.Reader, most int) (ms []kvwire.Message, controls []byte, err error) {
+func readAll(src io.Reader, most int) (ms []wire.Message, controls []byte, err error) {
 	in, none := &inbox{src: src, max: most, most: replicaBuffer}, &flow{}
 	for {
 		payload, ok, err := in.next()
@@ -42,7 +42,7 @@ func readAll(src io.Reader, most int) (ms []kvwire.Message, controls []byte, err
 func TestFramesRoundTrip(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var f frames
-	var want []kvwire.Message
+	var want []wire.Message
 	var closed, frames int
 	note := func(n int) {
 		if n > 0 {
@@ -106,7 +106,7 @@ func (p *portions) Read(b []byte) (int, error) {
 
 func TestFramesAreClosedWhenLargeOrFull(t *testing.T) {
 	var f frames
-	m := kvwire.Message{Kind: kvwire.Weak, Data: make([]byte, frameTarget/2)}
+	m := wire.Message{Kind: wire.Weak, Data: make([]byte, frameTarget/2)}
 	if n := f.add(&m, m.Size()); n != 0 {
 		t.Errorf("closed with %d messages", n)
 	}
@@ -170,7 +170,7 @@ func TestInboxGrowsWithWhatArrives(t *testing.T) {
 	}
 	// A large frame grows the buffer, small ones afterwards shrink it.
 	var f frames
-	large, small := kvwire.Message{Kind: kvwire.Raft, Data: make([]byte, 5<<20)}, numbered(1, 1)[0]
+	large, small := wire.Message{Kind: wire.Raft, Data: make([]byte, 5<<20)}, numbered(1, 1)[0]
 	f.add(&large, large.Size())
 	for range 3 {
 		f.add(&small, small.Size())

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // authority issues certificates for a test.
@@ -212,7 +212,7 @@ func TestCertificatesAreTakenUpWhenTheyChange(t *testing.T) {
 	server := first.issue(t, "server", first)
 	n := open(t, 1, func(o *Options) { o.TLS = server })
 	dialWith := func(c *Certificates) error {
-		conn, err := Dial(t.Context(), n.Addr(), ClientOptions{TLS: c, Receive: func([]kvwire.Message) {}})
+		conn, err := Dial(t.Context(), n.Addr(), ClientOptions{TLS: c, Receive: func([]wire.Message) {}})
 		if err == nil {
 			err = conn.Close()
 		}
@@ -460,12 +460,12 @@ func TestDialEndsWithItsContext(t *testing.T) {
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(10*time.Millisecond, func() { cancel(enough) })
-	if _, err := Dial(ctx, ln.Addr().String(), ClientOptions{Receive: func([]kvwire.Message) {}}); !errors.Is(err, enough) {
+	if _, err := Dial(ctx, ln.Addr().String(), ClientOptions{Receive: func([]wire.Message) {}}); !errors.Is(err, enough) {
 		t.Errorf("error = %v", err)
 	}
 	begin := time.Now()
 	_, err = Dial(t.Context(), ln.Addr().String(), ClientOptions{
-		HandshakeTimeout: 20 * time.Millisecond, Receive: func([]kvwire.Message) {},
+		HandshakeTimeout: 20 * time.Millisecond, Receive: func([]wire.Message) {},
 	})
 	// A busy machine may need as long for the connection alone.
 	var timeout net.Error

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // errSilent ends a connection on which nothing came, or nothing went, for too
@@ -94,7 +94,7 @@ func (l *link) now() int64 { return int64(time.Since(l.origin)) }
 // send queues messages until one does not fit, and returns how many it took.
 // Messages that the engine sends again anyway are dropped instead, and count as
 // taken.
-func (l *link) send(ms []kvwire.Message) (int, error) {
+func (l *link) send(ms []wire.Message) (int, error) {
 	var now int64
 	if l.timed {
 		now = l.now()
@@ -109,7 +109,7 @@ func (l *link) send(ms []kvwire.Message) (int, error) {
 		m := &ms[i]
 		size := m.Size()
 		err := error(nil)
-		if l.apart && m.Kind == kvwire.ReadDone && size >= largeAnswer && size <= l.most {
+		if l.apart && m.Kind == wire.ReadDone && size >= largeAnswer && size <= l.most {
 			if waiting := l.answers.bytes; waiting+size > l.limit/2 && waiting > 0 {
 				l.count.dropped.Add(1) // it is asked for again
 				continue
@@ -142,7 +142,7 @@ const largeAnswer = 64 << 10
 
 // repaired reports whether the sender of a lost message sends it again, or a
 // newer one, without being told.
-func repaired(k kvwire.Kind) bool { return k == kvwire.Raft || k == kvwire.Lease }
+func repaired(k wire.Kind) bool { return k == wire.Raft || k == wire.Lease }
 
 // control queues a frame that is not of messages. Such frames are few and small:
 // they always fit.
@@ -211,7 +211,7 @@ func (l *link) end(why error) {
 // run carries the connection to its end and returns why it ended. It calls
 // receive for messages, one call at a time. When it returns, nothing of the link
 // runs any more.
-func (l *link) run(receive func([]kvwire.Message)) error {
+func (l *link) run(receive func([]wire.Message)) error {
 	var writer sync.WaitGroup
 	writer.Go(l.write)
 	l.ping()
@@ -228,7 +228,7 @@ func (l *link) reason() error {
 }
 
 // read hands over what arrives, all messages of one read in one call.
-func (l *link) read(receive func([]kvwire.Message)) error {
+func (l *link) read(receive func([]wire.Message)) error {
 	var bodies [][]byte
 	l.busy.Store(false)
 	for {
@@ -264,7 +264,7 @@ func (l *link) read(receive func([]kvwire.Message)) error {
 	}
 }
 
-func (l *link) deliver(bodies [][]byte, receive func([]kvwire.Message)) error {
+func (l *link) deliver(bodies [][]byte, receive func([]wire.Message)) error {
 	ms, err := messages(bodies, &l.count.received)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Addr names the other end of a connection: a replica's id, which is below
@@ -41,7 +41,7 @@ type Handler interface {
 	Up(from Addr, who Remote)
 	// Receive hands over all messages that one read of the connection held. The
 	// slice and all memory that the messages refer to belong to the handler.
-	Receive(from Addr, ms []kvwire.Message)
+	Receive(from Addr, ms []wire.Message)
 	// Down says that the connection has ended, by why. What was sent and not yet
 	// answered may or may not have arrived.
 	Down(from Addr, why error)

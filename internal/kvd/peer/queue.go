@@ -3,7 +3,7 @@ package peer
 import (
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // queue is what waits to be written to one connection, in order. It is a list of
@@ -53,7 +53,7 @@ func (q *queue) tail(now int64, flow *flow) *chunk {
 }
 
 // add appends a message of the given size.
-func (q *queue) add(now int64, m *kvwire.Message, size int, flow *flow) {
+func (q *queue) add(now int64, m *wire.Message, size int, flow *flow) {
 	c := q.tail(now, flow)
 	before := len(c.buf)
 	if closed := c.add(m, size); closed > 0 {

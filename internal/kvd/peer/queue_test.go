@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // TestQueueOnItsOwnTime drives the queue by hand. Times are microseconds.
@@ -34,7 +34,7 @@ func TestQueueOnItsOwnTime(t *testing.T) {
 					t.Errorf("after message %d the first is due at %d, want %d", i+1, got, a.due)
 				}
 			}
-			var all []kvwire.Message
+			var all []wire.Message
 			for _, want := range tt.chunks {
 				run := q.take(none)
 				checksum(run)
@@ -60,7 +60,7 @@ func TestQueueKeepsLittleMemory(t *testing.T) {
 	const keepSpare = 64 << 10
 	q := queue{keep: keepSpare}
 	none := &flow{}
-	m := kvwire.Message{Kind: kvwire.Raft, Data: make([]byte, 2*keepSpare)}
+	m := wire.Message{Kind: wire.Raft, Data: make([]byte, 2*keepSpare)}
 	q.add(0, &m, m.Size(), none)
 	q.recycle(q.take(none))
 	if cap(q.spare) != 0 {
@@ -98,7 +98,7 @@ func TestArtificialLatency(t *testing.T) {
 	checkNumbered(t, nodes[1].awaitCount(t, 1, 5000), 5000)
 
 	// A client asks for its own, both ways.
-	nodes[0].on(func(from Addr, ms []kvwire.Message) {
+	nodes[0].on(func(from Addr, ms []wire.Message) {
 		if from.Client() {
 			_, _ = nodes[0].Send(from, ms)
 		}

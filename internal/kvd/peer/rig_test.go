@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
@@ -28,18 +28,18 @@ type recorder struct {
 	up     map[Addr]Remote
 	ups    map[Addr]int
 	downs  map[Addr][]error
-	got    map[Addr][]kvwire.Message
+	got    map[Addr][]wire.Message
 	calls  int
 	broken []string // breaches of Handler's contract
 
-	counting   *counting                            // instead of all that, in benchmarks
-	onUp       func(from Addr)                      // called first, if not nil
-	onReceive  func(from Addr, ms []kvwire.Message) // called first, if not nil
+	counting   *counting                          // instead of all that, in benchmarks
+	onUp       func(from Addr)                    // called first, if not nil
+	onReceive  func(from Addr, ms []wire.Message) // called first, if not nil
 	onSnapshot func(from uint64, meta []byte, size int64) (SnapshotSink, error)
 }
 
 func newRecorder() *recorder {
-	r := &recorder{up: map[Addr]Remote{}, ups: map[Addr]int{}, downs: map[Addr][]error{}, got: map[Addr][]kvwire.Message{}}
+	r := &recorder{up: map[Addr]Remote{}, ups: map[Addr]int{}, downs: map[Addr][]error{}, got: map[Addr][]wire.Message{}}
 	r.change = sync.NewCond(&r.lock)
 	return r
 }
@@ -58,7 +58,7 @@ func (r *recorder) Up(from Addr, who Remote) {
 	r.change.Broadcast()
 }
 
-func (r *recorder) Receive(from Addr, ms []kvwire.Message) {
+func (r *recorder) Receive(from Addr, ms []wire.Message) {
 	r.lock.Lock()
 	first, count := r.onReceive, r.counting
 	r.lock.Unlock()
@@ -128,7 +128,7 @@ func (r *recorder) awaitUp(t testing.TB, a Addr) {
 	r.await(t, a.String()+" up", func() bool { _, is := r.up[a]; return is })
 }
 
-func (r *recorder) awaitCount(t testing.TB, from Addr, n int) []kvwire.Message {
+func (r *recorder) awaitCount(t testing.TB, from Addr, n int) []wire.Message {
 	t.Helper()
 	r.await(t, fmt.Sprintf("%d messages of %v", n, from), func() bool { return len(r.got[from]) >= n })
 	r.lock.Lock()
@@ -216,7 +216,7 @@ func mesh(t testing.TB, n int, tweak func(*Options)) []*node {
 func dialClient(t testing.TB, addr string, tweak func(*ClientOptions)) (*Conn, *recorder) {
 	t.Helper()
 	r := newRecorder()
-	opts := ClientOptions{SilentAfter: never, HandshakeTimeout: never, Receive: func(ms []kvwire.Message) {
+	opts := ClientOptions{SilentAfter: never, HandshakeTimeout: never, Receive: func(ms []wire.Message) {
 		r.lock.Lock()
 		defer r.lock.Unlock()
 		r.got[0] = append(r.got[0], ms...)
@@ -241,16 +241,16 @@ func seldomPings(o *Options) { o.PingEvery = never }
 const firstPings = 2
 
 // numbered returns messages that carry the numbers from, from+1, ….
-func numbered(from, n int) []kvwire.Message {
-	ms := make([]kvwire.Message, n)
+func numbered(from, n int) []wire.Message {
+	ms := make([]wire.Message, n)
 	for i := range ms {
-		ms[i] = kvwire.Message{Kind: kvwire.Weak, Session: 7, Seq: uint64(from + i), Data: bytes.Repeat([]byte{byte(from + i)}, (from+i)%200)}
+		ms[i] = wire.Message{Kind: wire.Weak, Session: 7, Seq: uint64(from + i), Data: bytes.Repeat([]byte{byte(from + i)}, (from+i)%200)}
 	}
 	return ms
 }
 
 // checkNumbered demands messages 1 to n, each as numbered made it.
-func checkNumbered(t testing.TB, got []kvwire.Message, n int) {
+func checkNumbered(t testing.TB, got []wire.Message, n int) {
 	t.Helper()
 	if len(got) != n {
 		t.Errorf("%d messages, want %d", len(got), n)
@@ -262,15 +262,15 @@ func checkNumbered(t testing.TB, got []kvwire.Message, n int) {
 	}
 }
 
-func mustSend(t testing.TB, send func([]kvwire.Message) (int, error), ms []kvwire.Message) {
+func mustSend(t testing.TB, send func([]wire.Message) (int, error), ms []wire.Message) {
 	t.Helper()
 	if n, err := send(ms); n != len(ms) || err != nil {
 		t.Fatalf("sent %d of %d: %v", n, len(ms), err)
 	}
 }
 
-func (n *node) to(a Addr) func([]kvwire.Message) (int, error) {
-	return func(ms []kvwire.Message) (int, error) { return n.Send(a, ms) }
+func (n *node) to(a Addr) func([]wire.Message) (int, error) {
+	return func(ms []wire.Message) (int, error) { return n.Send(a, ms) }
 }
 
 // noGoroutines fails when, in a while, goroutines of this package remain that
@@ -294,7 +294,7 @@ func noGoroutines(t *testing.T) {
 }
 
 // on sets what the recorder calls first.
-func (r *recorder) on(receive func(from Addr, ms []kvwire.Message)) {
+func (r *recorder) on(receive func(from Addr, ms []wire.Message)) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	r.onReceive = receive

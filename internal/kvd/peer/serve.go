@@ -8,7 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // sit gives a connection its seat. A connection from the same address that has
@@ -68,7 +68,7 @@ func (t *Transport) serve(a Addr, l *link, ready func() error) error {
 	}
 	t.opts.Log.Log(t.ctx, level, "connected", "with", a.String(), "from", l.who.From.String())
 	t.h.Up(a, l.who)
-	why := l.run(func(ms []kvwire.Message) { t.h.Receive(a, ms) })
+	why := l.run(func(ms []wire.Message) { t.h.Receive(a, ms) })
 	t.leave(a, l)
 	switch {
 	case errors.Is(why, errCorrupt):

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Why this side ends a connection.
@@ -242,7 +242,7 @@ func (t *Transport) start(r *replica) {
 // All that is sent by one call, and all that gathers while the connection is
 // busy writing, goes with one system call: anyone who has several messages for one
 // address sends them together.
-func (t *Transport) Send(to Addr, ms []kvwire.Message) (int, error) {
+func (t *Transport) Send(to Addr, ms []wire.Message) (int, error) {
 	t.mu.RLock()
 	l := t.links[to]
 	t.mu.RUnlock()

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
@@ -76,22 +76,22 @@ func TestMessagesArriveOnceAndInOrder(t *testing.T) {
 
 func TestLargeMessages(t *testing.T) {
 	nodes := mesh(t, 2, nil)
-	large := kvwire.Message{Kind: kvwire.Raft, Data: bytes.Repeat([]byte("large"), 4<<20)}
-	mustSend(t, nodes[0].to(2), []kvwire.Message{large, numbered(1, 1)[0]})
+	large := wire.Message{Kind: wire.Raft, Data: bytes.Repeat([]byte("large"), 4<<20)}
+	mustSend(t, nodes[0].to(2), []wire.Message{large, numbered(1, 1)[0]})
 	got := nodes[1].awaitCount(t, 1, 2)
 	if !bytes.Equal(got[0].Data, large.Data) || got[1].Seq != 1 {
 		t.Error("a large message, or the one behind it, has changed on its way")
 	}
-	huge := kvwire.Message{Kind: kvwire.Raft, Data: make([]byte, MaxMessage)}
-	if n, err := nodes[0].Send(2, []kvwire.Message{numbered(2, 1)[0], huge, large}); n != 1 || !errors.Is(err, ErrTooLarge) {
+	huge := wire.Message{Kind: wire.Raft, Data: make([]byte, MaxMessage)}
+	if n, err := nodes[0].Send(2, []wire.Message{numbered(2, 1)[0], huge, large}); n != 1 || !errors.Is(err, ErrTooLarge) {
 		t.Errorf("sent %d: %v, want 1 and ErrTooLarge", n, err)
 	}
 	c, _ := dialClient(t, nodes[0].Addr(), nil)
-	if n, err := c.Send([]kvwire.Message{{Kind: kvwire.Weak, Data: make([]byte, MaxClientMessage)}}); n != 0 || !errors.Is(err, ErrTooLarge) {
+	if n, err := c.Send([]wire.Message{{Kind: wire.Weak, Data: make([]byte, MaxClientMessage)}}); n != 0 || !errors.Is(err, ErrTooLarge) {
 		t.Errorf("client sent %d: %v, want 0 and ErrTooLarge", n, err)
 	}
-	most := kvwire.Message{Kind: kvwire.Weak, Data: bytes.Repeat([]byte{1}, kvwire.MaxCommand)}
-	mustSend(t, c.Send, []kvwire.Message{most})
+	most := wire.Message{Kind: wire.Weak, Data: bytes.Repeat([]byte{1}, wire.MaxCommand)}
+	mustSend(t, c.Send, []wire.Message{most})
 	if got := nodes[0].awaitCount(t, FirstClient, 1); !bytes.Equal(got[0].Data, most.Data) {
 		t.Error("a client's largest command has changed on its way")
 	}
@@ -99,7 +99,7 @@ func TestLargeMessages(t *testing.T) {
 
 func TestClient(t *testing.T) {
 	n := open(t, 5, func(o *Options) { o.Position = func() (uint64, uint64) { return 3, 4 } })
-	n.on(func(from Addr, ms []kvwire.Message) {
+	n.on(func(from Addr, ms []wire.Message) {
 		if k, err := n.Send(from, ms); k != len(ms) || err != nil {
 			t.Errorf("echo %d of %d: %v", k, len(ms), err)
 		}
@@ -351,7 +351,7 @@ func TestClientsAreBounded(t *testing.T) {
 	n := open(t, 1, func(o *Options) { o.MaxClients = 2 })
 	first, _ := dialClient(t, n.Addr(), nil)
 	dialClient(t, n.Addr(), nil)
-	_, err := Dial(t.Context(), n.Addr(), ClientOptions{Receive: func([]kvwire.Message) {}})
+	_, err := Dial(t.Context(), n.Addr(), ClientOptions{Receive: func([]wire.Message) {}})
 	var refused *HandshakeError
 	if !errors.As(err, &refused) || refused.Code != CodeBusy || !refused.Remote {
 		t.Fatalf("third client: %v", err)
@@ -395,7 +395,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			}
 		})
 	}
-	receive := func([]kvwire.Message) {}
+	receive := func([]wire.Message) {}
 	for want, opts := range map[string]ClientOptions{
 		"nobody receives": {},
 		"cluster name":    {Receive: receive, Cluster: strings.Repeat("c", 256)},

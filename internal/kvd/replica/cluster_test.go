@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func TestClusterServesRedis(t *testing.T) {
@@ -290,8 +290,8 @@ func TestRemoveLeader(t *testing.T) {
 		leader = r.leader()
 		n = r.nodes[leader]
 		change := consensus.Change{Kind: consensus.Remove, Member: consensus.Member{ID: leader}}
-		m, err := r.ask(leader, kvwire.Message{Kind: kvwire.Configure, Data: change.Append(nil)})
-		return err != nil || m.Kind == kvwire.ReadDone // or it leads no more
+		m, err := r.ask(leader, wire.Message{Kind: wire.Configure, Data: change.Append(nil)})
+		return err != nil || m.Kind == wire.ReadDone // or it leads no more
 	})
 	var removed *RemovedError
 	if err := r.ended(leader); !errors.As(err, &removed) {
@@ -352,27 +352,27 @@ func TestWatch(t *testing.T) {
 	at := r.follower()
 	r.set(at, "a1", "old")
 	c := r.native(at)
-	all := kvwire.Command{Verb: kvwire.Range, Key: "a", End: "b"}
-	send := func(m kvwire.Message) {
+	all := wire.Command{Verb: wire.Range, Key: "a", End: "b"}
+	send := func(m wire.Message) {
 		t.Helper()
-		if _, err := c.Send([]kvwire.Message{m}); err != nil {
+		if _, err := c.Send([]wire.Message{m}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// An event without changes only says how far the replica knows: it has not
 	// applied the first write if it answers the watch sooner.
-	event := func(request uint64) []kvwire.Change {
+	event := func(request uint64) []wire.Change {
 		t.Helper()
-		m := c.await(t, "an event", func(m *kvwire.Message) bool {
-			return m.Kind == kvwire.WatchEvent && m.Request == request && (len(m.Data) > 0 || m.Code != 0)
+		m := c.await(t, "an event", func(m *wire.Message) bool {
+			return m.Kind == wire.WatchEvent && m.Request == request && (len(m.Data) > 0 || m.Code != 0)
 		})
-		changes, err := kvwire.ParseChanges(m.Data)
+		changes, err := wire.ParseChanges(m.Data)
 		if err != nil || m.Code != 0 {
 			t.Fatalf("event %+v: %v", m, err)
 		}
 		return changes
 	}
-	send(kvwire.Message{Kind: kvwire.Watch, Request: 1, Data: all.Append(nil), Revision: 1})
+	send(wire.Message{Kind: wire.Watch, Request: 1, Data: all.Append(nil), Revision: 1})
 	got := event(1)
 	if len(got) != 1 || got[0].Key != "a1" || string(got[0].Value) != "old" {
 		t.Fatalf("what happened before: %+v", got)
@@ -385,9 +385,9 @@ func TestWatch(t *testing.T) {
 	if err := r.nodes[at].client.Del(t.Context(), "a1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got = event(1); len(got) != 1 || got[0].Kind != kvwire.ChangeDelete {
+	if got = event(1); len(got) != 1 || got[0].Kind != wire.ChangeDelete {
 		t.Fatalf("a deletion: %+v", got)
 	}
-	send(kvwire.Message{Kind: kvwire.Unwatch, Request: 1})
+	send(wire.Message{Kind: wire.Unwatch, Request: 1})
 	eventually(t, "the watch ends", func() bool { return r.nodes[at].feed.watching.Load() == 0 })
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/kvd/wal"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Config is what a replica is told once. ID and Members are required.
@@ -86,7 +86,7 @@ type Config struct {
 	// Default: 1 h.
 	SessionIdle time.Duration
 	// MaxValue is the largest value that Redis clients may write, in bytes.
-	// Default: kvwire.MaxValue, which is also the most.
+	// Default: wire.MaxValue, which is also the most.
 	MaxValue int
 	// RequestTimeout is how long a request of a Redis client may take. Default:
 	// 10 s.
@@ -119,7 +119,7 @@ func (c Config) withDefaults() Config {
 	c.Cluster = cmp.Or(c.Cluster, "weir")
 	c.Election = cmp.Or(c.Election, 300*time.Millisecond)
 	c.DiskTimeout = cmp.Or(c.DiskTimeout, max(leastDiskTimeout, 2*c.Election))
-	c.MaxValue = cmp.Or(c.MaxValue, kvwire.MaxValue)
+	c.MaxValue = cmp.Or(c.MaxValue, wire.MaxValue)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
 	if c.Clock == nil {
 		c.Clock = now
@@ -170,8 +170,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("disk timeout %v: want at least %v", d.DiskTimeout, minElection)
 	case d.BatchDelay < 0 || d.BatchDelay > maxBatchDelay:
 		return fmt.Errorf("batch delay %v: want 0 to %v", d.BatchDelay, maxBatchDelay)
-	case d.MaxValue < 1 || d.MaxValue > kvwire.MaxValue:
-		return fmt.Errorf("largest value %d: want 1 to %d bytes", d.MaxValue, kvwire.MaxValue)
+	case d.MaxValue < 1 || d.MaxValue > wire.MaxValue:
+		return fmt.Errorf("largest value %d: want 1 to %d bytes", d.MaxValue, wire.MaxValue)
 	case d.SessionIdle != 0 && d.SessionIdle < time.Minute:
 		return fmt.Errorf("session idle time %v: want at least 1m", d.SessionIdle)
 	case d.SnapshotBytes < 0 || d.KeepBytes < 0 || d.SnapshotRate < 0 || d.RequestTimeout < 0:

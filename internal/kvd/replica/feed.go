@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvstate"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/state"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // it missed changes.
 type feed struct {
 	front *resp.Server // nil without one
-	send  func(to peer.Addr, ms []kvwire.Message) error
+	send  func(to peer.Addr, ms []wire.Message) error
 	stats feedStats
 
 	hangUp func(to peer.Addr, why error)
@@ -49,7 +49,7 @@ type feedStats struct{ events, changes, missed atomic.Uint64 }
 
 // A feedStep is what the feed's goroutine does next.
 type feedStep struct {
-	changes []kvwire.Change
+	changes []wire.Change
 	last    uint64 // revision up to which changes are told with this step
 	missed  bool   // changes up to last were not gathered
 
@@ -66,7 +66,7 @@ type watchID struct {
 // A watch is one client's interest in a span of keys.
 type watch struct {
 	watchID
-	span   kvwire.Span
+	span   wire.Span
 	missed uint64 // it must be told that it missed changes up to here; 0: nothing
 }
 
@@ -74,7 +74,7 @@ func newFeed() *feed { return &feed{wake: make(chan struct{}, 1)} }
 
 // drain tells what was applied since the last call. The core goroutine calls it
 // after each turn, before any answer leaves that may show these changes.
-func (f *feed) drain(store *kvstate.Store) {
+func (f *feed) drain(store *state.Store) {
 	changes := store.Changes()
 	if len(changes) == 0 {
 		return
@@ -102,12 +102,12 @@ func (f *feed) restored(revision uint64) {
 	}
 }
 
-func exported(c *kvstate.Change) kvwire.Change {
-	return kvwire.Change{Kind: kvwire.ChangeKind(c.Kind), Key: c.Key, Value: c.Value, Revision: c.Revision, Lease: c.Lease}
+func exported(c *state.Change) wire.Change {
+	return wire.Change{Kind: wire.ChangeKind(c.Kind), Key: c.Key, Value: c.Value, Revision: c.Revision, Lease: c.Lease}
 }
 
-func allExported(changes []kvstate.Change) []kvwire.Change {
-	out := make([]kvwire.Change, len(changes))
+func allExported(changes []state.Change) []wire.Change {
+	out := make([]wire.Change, len(changes))
 	for i := range changes {
 		out[i] = exported(&changes[i])
 	}
@@ -130,13 +130,13 @@ func (f *feed) push(s feedStep) {
 
 // watch begins a watch. The core goroutine calls it: what was applied before is
 // in the store's history, what comes after will be drained.
-func (f *feed) watch(store *kvstate.Store, from peer.Addr, m *kvwire.Message) error {
-	command, err := kvwire.ParseCommand(m.Data)
+func (f *feed) watch(store *state.Store, from peer.Addr, m *wire.Message) error {
+	command, err := wire.ParseCommand(m.Data)
 	if err != nil {
 		return err
 	}
 	f.drain(store)
-	w := &watch{watchID: watchID{from, m.Request}, span: kvwire.Span{From: command.Key, To: command.End}}
+	w := &watch{watchID: watchID{from, m.Request}, span: wire.Span{From: command.Key, To: command.End}}
 	step := feedStep{add: w, last: store.Revision()}
 	if m.Revision != 0 {
 		changes, _, compacted := store.History(m.Revision, w.span, 0)
@@ -205,8 +205,8 @@ func (t *teller) step(s *feedStep) {
 			}
 			return
 		}
-		refusal := kvwire.Message{Kind: kvwire.Refused, Request: s.add.request, Code: kvwire.CodeBusy, Data: []byte("too many watches")}
-		if err := t.send(s.add.client, []kvwire.Message{refusal}); err != nil {
+		refusal := wire.Message{Kind: wire.Refused, Request: s.add.request, Code: wire.CodeBusy, Data: []byte("too many watches")}
+		if err := t.send(s.add.client, []wire.Message{refusal}); err != nil {
 			t.hangUp(s.add.client, err)
 		}
 	case s.drop != nil:
@@ -227,7 +227,7 @@ func (t *teller) step(s *feedStep) {
 }
 
 // single returns the key if the span holds no other.
-func single(s kvwire.Span) (string, bool) {
+func single(s wire.Span) (string, bool) {
 	return s.From, s.To == s.From+"\x00"
 }
 
@@ -286,8 +286,8 @@ func without(list []*watch, w *watch) []*watch {
 }
 
 // changes tells each watch what concerns it.
-func (t *teller) changes(changes []kvwire.Change, last uint64) {
-	of := map[*watch][]kvwire.Change{}
+func (t *teller) changes(changes []wire.Change, last uint64) {
+	of := map[*watch][]wire.Change{}
 	for i := range changes {
 		c := &changes[i]
 		for _, w := range t.byKey[c.Key] {
@@ -305,7 +305,7 @@ func (t *teller) changes(changes []kvwire.Change, last uint64) {
 }
 
 // tell sends changes to one watch, or notes that it missed them.
-func (t *teller) tell(w *watch, changes []kvwire.Change, last uint64) {
+func (t *teller) tell(w *watch, changes []wire.Change, last uint64) {
 	if w.missed != 0 {
 		w.missed = max(w.missed, last)
 		return
@@ -316,8 +316,8 @@ func (t *teller) tell(w *watch, changes []kvwire.Change, last uint64) {
 			size += len(changes[n].Key) + len(changes[n].Value) + 16
 			n++
 		}
-		m := kvwire.Message{Kind: kvwire.WatchEvent, Request: w.request, Revision: changes[n-1].Revision, Data: kvwire.AppendChanges(nil, changes[:n])}
-		if t.send(w.client, []kvwire.Message{m}) != nil {
+		m := wire.Message{Kind: wire.WatchEvent, Request: w.request, Revision: changes[n-1].Revision, Data: wire.AppendChanges(nil, changes[:n])}
+		if t.send(w.client, []wire.Message{m}) != nil {
 			t.miss(w, last)
 			return
 		}
@@ -330,7 +330,7 @@ func (t *teller) tell(w *watch, changes []kvwire.Change, last uint64) {
 // confirm tells a watch up to where it knows everything, so that it can go on
 // from there elsewhere though nothing has changed.
 func (t *teller) confirm(w *watch, last uint64) {
-	if w.missed == 0 && t.send(w.client, []kvwire.Message{{Kind: kvwire.WatchEvent, Request: w.request, Revision: last}}) != nil {
+	if w.missed == 0 && t.send(w.client, []wire.Message{{Kind: wire.WatchEvent, Request: w.request, Revision: last}}) != nil {
 		t.miss(w, last)
 	}
 }
@@ -353,8 +353,8 @@ func (t *teller) apologise() {
 			if w.missed == 0 {
 				continue
 			}
-			m := kvwire.Message{Kind: kvwire.WatchEvent, Request: w.request, Revision: w.missed, Code: kvwire.CodeMissed}
-			if t.send(client, []kvwire.Message{m}) != nil {
+			m := wire.Message{Kind: wire.WatchEvent, Request: w.request, Revision: w.missed, Code: wire.CodeMissed}
+			if t.send(client, []wire.Message{m}) != nil {
 				break
 			}
 			w.missed = 0

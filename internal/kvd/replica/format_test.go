@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // While one of the replicas is of an older version, the others write what it can
@@ -71,7 +71,7 @@ func TestDivergenceStopsTheOddOneOut(t *testing.T) {
 	odd := r.follower()
 	n := r.nodes[odd]
 	if err := n.inLoop(func(consensus.Clock) {
-		c := kvwire.Command{Verb: kvwire.Set, Key: "k", Value: []byte("something else")}
+		c := wire.Command{Verb: wire.Set, Key: "k", Value: []byte("something else")}
 		n.store.Apply(n.store.Revision(), n.store.Clock(), c.Append(nil))
 	}); err != nil {
 		t.Fatal(err)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 const (
@@ -47,11 +47,11 @@ type gateway struct {
 	lastSlot uint64
 	idle     []*line // newest last
 	linked   []uint64
-	view     kvwire.Message // the newest
+	view     wire.Message // the newest
 
 	in    sync.Mutex // guards post and paper
 	post  []letter
-	paper [][]kvwire.Message // slices of letters that were read, to be used again
+	paper [][]wire.Message // slices of letters that were read, to be used again
 	wake  chan struct{}
 
 	// Of the gateway's goroutine.
@@ -62,7 +62,7 @@ type gateway struct {
 // A letter is what a replica says to the gateway.
 type letter struct {
 	from     uint64
-	messages []kvwire.Message
+	messages []wire.Message
 	change   linkChange
 
 	line  *line // instead of all that: answers to it from this replica's state
@@ -98,7 +98,7 @@ func (g *gateway) conns() int { return int(g.open.Load()) }
 
 // receive takes what a replica says: this one's core, or another's. The messages
 // are the gateway's from now on.
-func (g *gateway) receive(from uint64, ms []kvwire.Message) {
+func (g *gateway) receive(from uint64, ms []wire.Message) {
 	g.put(letter{from: from, messages: ms})
 }
 
@@ -165,7 +165,7 @@ func (g *gateway) recycle(post []letter) {
 }
 
 // blank returns an empty slice for a letter.
-func (g *gateway) blank() []kvwire.Message {
+func (g *gateway) blank() []wire.Message {
 	g.in.Lock()
 	defer g.in.Unlock()
 	n := len(g.paper)
@@ -190,7 +190,7 @@ func (g *gateway) read(now int64, l *letter) {
 	var last *line
 	for i := range l.messages {
 		m := &l.messages[i]
-		if m.Kind == kvwire.NewView {
+		if m.Kind == wire.NewView {
 			if last != nil {
 				last.finish(g)
 				last = nil
@@ -276,7 +276,7 @@ func (g *gateway) flush() {
 
 // lineOf finds whom a message is for: by its request, which names the line, or by
 // its session.
-func (g *gateway) lineOf(m *kvwire.Message) *line {
+func (g *gateway) lineOf(m *wire.Message) *line {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if slot := m.Request >> slotShift; slot != 0 {
@@ -297,7 +297,7 @@ func (g *gateway) all() []*line {
 	return g.scan
 }
 
-func (g *gateway) newView(now int64, from uint64, m *kvwire.Message) {
+func (g *gateway) newView(now int64, from uint64, m *wire.Message) {
 	g.mu.Lock()
 	if m.View >= g.view.View {
 		g.view = *m
@@ -457,7 +457,7 @@ func (g *gateway) send(sends []session.Send) {
 		}
 	}
 	if local > 0 {
-		ms := make([]kvwire.Message, 0, local)
+		ms := make([]wire.Message, 0, local)
 		for i := range sends {
 			if sends[i].To == g.cfg.ID {
 				ms = append(ms, sends[i].Message)
@@ -476,7 +476,7 @@ func (g *gateway) send(sends []session.Send) {
 			end++
 		}
 		if to != g.cfg.ID {
-			ms := make([]kvwire.Message, 0, end-begin)
+			ms := make([]wire.Message, 0, end-begin)
 			for i := begin; i < end; i++ {
 				ms = append(ms, sends[i].Message)
 			}

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // caller is a connection without a socket.
@@ -39,22 +39,22 @@ func (r *rig) caller(id uint64) *caller {
 }
 
 // set hands in a write without waiting for it.
-func (c *caller) do(level resp.Level, command kvwire.Command) *resp.Reply {
+func (c *caller) do(level resp.Level, command wire.Command) *resp.Reply {
 	reply := new(resp.Reply)
 	c.s.Do([]resp.Request{{Command: command, Level: level, Reply: reply}})
 	return reply
 }
 
 // answer waits for a reply.
-func (c *caller) answer(reply *resp.Reply) (kvwire.Result, error) {
+func (c *caller) answer(reply *resp.Reply) (wire.Result, error) {
 	c.t.Helper()
 	eventually(c.t, "an answer", func() bool { _, done, _ := reply.Outcome(); return done })
 	result, _, err := reply.Outcome()
 	return result, err
 }
 
-func set(key, value string) kvwire.Command {
-	return kvwire.Command{Verb: kvwire.Set, Key: key, Value: []byte(value)}
+func set(key, value string) wire.Command {
+	return wire.Command{Verb: wire.Set, Key: key, Value: []byte(value)}
 }
 
 // A line outlives its connection, and its session serves the next one.
@@ -91,9 +91,9 @@ func TestExpiredSessionIsReplaced(t *testing.T) {
 	}
 	l := c.s.(*line)
 	l.mu.Lock()
-	l.s.Receive(l.g.clock(), 1, &kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeExpired, Session: l.s.ID(), Seq: 99})
+	l.s.Receive(l.g.clock(), 1, &wire.Message{Kind: wire.Refused, Code: wire.CodeExpired, Session: l.s.ID(), Seq: 99})
 	l.mu.Unlock()
-	for _, command := range []kvwire.Command{{Verb: kvwire.Get, Key: "k"}, set("k", "2"), set("k", "3")} {
+	for _, command := range []wire.Command{{Verb: wire.Get, Key: "k"}, set("k", "2"), set("k", "3")} {
 		if _, err := c.answer(c.do(resp.Strong, command)); err != nil {
 			t.Errorf("after the session has expired: %v", err)
 		}
@@ -107,7 +107,7 @@ func TestLineQueues(t *testing.T) {
 	c := r.caller(r.follower())
 	batch := make([]resp.Request, 3000)
 	for i := range batch {
-		batch[i] = resp.Request{Command: kvwire.Command{Verb: kvwire.Increment, Key: "n", Delta: 1}, Reply: new(resp.Reply)}
+		batch[i] = resp.Request{Command: wire.Command{Verb: wire.Increment, Key: "n", Delta: 1}, Reply: new(resp.Reply)}
 	}
 	c.s.Do(batch)
 	for i := range batch {
@@ -121,12 +121,12 @@ func TestLineQueues(t *testing.T) {
 func TestTooLargeValue(t *testing.T) {
 	r := startRig(t, 1, "raft-ht", func(c *Config) { c.MaxValue = 100 })
 	c := r.caller(1)
-	for _, command := range []kvwire.Command{
+	for _, command := range []wire.Command{
 		set("k", strings.Repeat("v", 101)),
-		{Verb: kvwire.SetMany, Pairs: []kvwire.Pair{{Key: "a"}, {Key: "b", Value: make([]byte, 101)}}},
-		{Verb: kvwire.Transaction, Commands: []kvwire.Command{set("k", strings.Repeat("v", 101))}},
+		{Verb: wire.SetMany, Pairs: []wire.Pair{{Key: "a"}, {Key: "b", Value: make([]byte, 101)}}},
+		{Verb: wire.Transaction, Commands: []wire.Command{set("k", strings.Repeat("v", 101))}},
 	} {
-		if result, err := c.answer(c.do(resp.Strong, command)); err != nil || result.Code != kvwire.TooLarge {
+		if result, err := c.answer(c.do(resp.Strong, command)); err != nil || result.Code != wire.TooLarge {
 			t.Errorf("%+v, %v", result, err)
 		}
 	}
@@ -212,20 +212,20 @@ func TestWatchOfWhatIsForgotten(t *testing.T) {
 	r.start(1)
 	r.leader()
 	c := r.native(1)
-	all := kvwire.Command{Verb: kvwire.Range}
+	all := wire.Command{Verb: wire.Range}
 	n := r.nodes[1]
 	if err := n.inLoop(func(consensus.Clock) { n.feed.restored(n.store.Revision()) }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Send([]kvwire.Message{{Kind: kvwire.Watch, Request: 1, Data: all.Append(nil)}}); err != nil {
+	if _, err := c.Send([]wire.Message{{Kind: wire.Watch, Request: 1, Data: all.Append(nil)}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the watch began", func() bool { return n.feed.watching.Load() == 1 })
 	if err := n.inLoop(func(consensus.Clock) { n.feed.restored(n.store.Revision()) }); err != nil {
 		t.Fatal(err)
 	}
-	m := c.await(t, "the word that something was missed", func(m *kvwire.Message) bool { return m.Kind == kvwire.WatchEvent && m.Code != 0 })
-	if m.Code != kvwire.CodeMissed || m.Revision == 0 {
+	m := c.await(t, "the word that something was missed", func(m *wire.Message) bool { return m.Kind == wire.WatchEvent && m.Code != 0 })
+	if m.Code != wire.CodeMissed || m.Revision == 0 {
 		t.Errorf("told %s", m.String())
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // How many messages, and bytes of them, may wait for the core. Who brings more
@@ -38,7 +38,7 @@ type letters struct {
 // A parcel is a batch of messages from one sender, in its order.
 type parcel struct {
 	from     consensus.Addr
-	messages []kvwire.Message
+	messages []wire.Message
 }
 
 func newInbox() *inbox {
@@ -49,7 +49,7 @@ func newInbox() *inbox {
 
 // deliver hands messages over, and waits while there is no room. The inbox owns
 // them from now on. After close they are forgotten: the core has gone.
-func (in *inbox) deliver(from consensus.Addr, messages []kvwire.Message) {
+func (in *inbox) deliver(from consensus.Addr, messages []wire.Message) {
 	bytes := 0
 	for i := range messages {
 		bytes += sizeOf(&messages[i])
@@ -68,7 +68,7 @@ func (in *inbox) deliver(from consensus.Addr, messages []kvwire.Message) {
 }
 
 // sizeOf is about what a message keeps in memory.
-func sizeOf(m *kvwire.Message) int {
+func sizeOf(m *wire.Message) int {
 	n := 256 + len(m.Data)
 	for i := range m.Bundle {
 		n += len(m.Bundle[i].Command)

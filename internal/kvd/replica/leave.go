@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // leavePatience is how long a replica that stops waits for another one to lead,
@@ -31,7 +31,7 @@ func (r *Replica) leave() {
 	defer look.Stop()
 	for ticks := 0; ; ticks++ {
 		if ticks%leaveAgain == 0 {
-			r.inbox.deliver(gatewayAddr, []kvwire.Message{{Kind: kvwire.Configure, Data: change.Append(nil)}})
+			r.inbox.deliver(gatewayAddr, []wire.Message{{Kind: wire.Configure, Data: change.Append(nil)}})
 		}
 		select {
 		case <-deadline.C:

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // maxQueued is how many requests of a line wait for those under way, beyond what
@@ -77,7 +77,7 @@ func (l *line) Do(batch []resp.Request) {
 			err = l.issue(now, r, hopeless)
 		}
 		if err != nil {
-			r.Reply.Done(kvwire.Result{}, err)
+			r.Reply.Done(wire.Result{}, err)
 		}
 	}
 	l.settle()
@@ -103,7 +103,7 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 	case hopeless && !(query && weak):
 		return resp.ErrNoQuorum
 	case !query && largest(c) > l.g.cfg.MaxValue:
-		r.Reply.Done(kvwire.Result{Code: kvwire.TooLarge}, nil)
+		r.Reply.Done(wire.Result{Code: wire.TooLarge}, nil)
 		return nil
 	}
 	l.refresh(now, query)
@@ -139,17 +139,17 @@ func (l *line) issue(now int64, r *resp.Request, hopeless bool) error {
 
 // natureOf tells whether a command only asks, and if not, whether its answer can
 // be done without.
-func natureOf(c *kvwire.Command) (query, blind bool) {
-	if c.Verb >= kvwire.Get {
+func natureOf(c *wire.Command) (query, blind bool) {
+	if c.Verb >= wire.Get {
 		return true, false
 	}
-	var f kvwire.Footprint
+	var f wire.Footprint
 	c.Footprint(&f)
 	return !f.Write, f.Blind
 }
 
 // largest is the size of the largest value that a command writes.
-func largest(c *kvwire.Command) int {
+func largest(c *wire.Command) int {
 	n := len(c.Value)
 	for i := range c.Pairs {
 		n = max(n, len(c.Pairs[i].Value))
@@ -185,7 +185,7 @@ func (l *line) stale(now int64) bool {
 // hand gives a request to the session. A write waits for earlier reads of what it
 // writes, so that they do not see it. A session that turns out to have expired
 // is replaced: it has not taken the request.
-func (l *line) hand(now int64, tag uint64, c *kvwire.Command, query, weak bool) error {
+func (l *line) hand(now int64, tag uint64, c *wire.Command, query, weak bool) error {
 	err := l.offer(now, tag, c, query, weak)
 	if errors.Is(err, session.ErrExpired) {
 		l.expired = true
@@ -195,7 +195,7 @@ func (l *line) hand(now int64, tag uint64, c *kvwire.Command, query, weak bool) 
 	return err
 }
 
-func (l *line) offer(now int64, tag uint64, c *kvwire.Command, query, weak bool) error {
+func (l *line) offer(now int64, tag uint64, c *wire.Command, query, weak bool) error {
 	switch {
 	case query:
 		return l.s.Read(now, tag, *c, weak)
@@ -231,7 +231,7 @@ func (l *line) drain() bool {
 	n := 0
 	for ; n < len(l.queue); n++ {
 		q := &l.queue[n]
-		c, err := kvwire.ParseCommand(q.command)
+		c, err := wire.ParseCommand(q.command)
 		if err == nil {
 			err = l.hand(now, q.tag, &c, q.query, q.weak)
 		}
@@ -269,14 +269,14 @@ func (l *line) complete(o *session.Outcome) bool {
 		return false
 	}
 	if o.Err != nil {
-		reply.Done(kvwire.Result{}, l.explain(*o))
+		reply.Done(wire.Result{}, l.explain(*o))
 		return true
 	}
 	if len(o.Result) == 0 { // a weak write, whose answer is that it happened
-		reply.Done(kvwire.Result{}, nil)
+		reply.Done(wire.Result{}, nil)
 		return true
 	}
-	result, err := kvwire.ParseResult(o.Result)
+	result, err := wire.ParseResult(o.Result)
 	if err != nil {
 		err = fmt.Errorf("answer of the cluster: %w", err)
 	}
@@ -330,13 +330,13 @@ func (l *line) expire(now int64) {
 		if e.write {
 			err = resp.ErrUncertain
 		}
-		e.reply.Done(kvwire.Result{}, err)
+		e.reply.Done(wire.Result{}, err)
 		e.reply = nil
 		told = true
 	}
 	for i := range l.entries {
 		if e := &l.entries[i]; e.wait != nil && e.wait.deadline != 0 && e.wait.deadline <= now {
-			e.wait.reply.Done(kvwire.Result{}, nil) // not even committed
+			e.wait.reply.Done(wire.Result{}, nil) // not even committed
 			e.wait.deadline = 0
 			e.wait.reply = nil
 			told = true
@@ -367,7 +367,7 @@ func (l *line) Wait(replicas int, timeout time.Duration, reply *resp.Reply) {
 	}
 	tag := l.first + uint64(len(l.entries))
 	if err := l.s.Wait(now, tag); err != nil {
-		reply.Done(kvwire.Result{}, l.explain(session.Outcome{Err: err}))
+		reply.Done(wire.Result{}, l.explain(session.Outcome{Err: err}))
 		return
 	}
 	l.entries = append(l.entries, entry{reply: reply, wait: w})
@@ -382,12 +382,12 @@ func (l *line) committed(e *entry, o *session.Outcome) bool {
 	case w.reply == nil:
 		return false
 	case o.Err != nil:
-		w.reply.Done(kvwire.Result{}, l.explain(*o))
+		w.reply.Done(wire.Result{}, l.explain(*o))
 		return true
 	}
 	w.index = l.s.Token().Index
 	if s := l.g.Replica.Status(); s.holders(w.index) >= w.replicas {
-		w.reply.Done(kvwire.Result{Number: int64(s.holders(w.index))}, nil)
+		w.reply.Done(wire.Result{Number: int64(s.holders(w.index))}, nil)
 		return true
 	}
 	l.waits = append(l.waits, *w)
@@ -407,7 +407,7 @@ func (l *line) look(s *Status) {
 			kept = append(kept, w)
 			continue
 		}
-		w.reply.Done(kvwire.Result{Number: int64(n)}, nil)
+		w.reply.Done(wire.Result{Number: int64(n)}, nil)
 		l.tell()
 	}
 	l.waits = kept

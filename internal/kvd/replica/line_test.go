@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // A line that is handed to a connection may be looked at by the gateway in the
@@ -82,11 +82,11 @@ func TestLineRestsWhenItsWritesAreCommitted(t *testing.T) {
 		defer g.mu.Unlock()
 		return slices.Contains(g.idle, l)
 	}
-	l.s.Receive(1, 1, &kvwire.Message{Kind: kvwire.WeakDone, Session: 7, Seq: 1})
+	l.s.Receive(1, 1, &wire.Message{Kind: wire.WeakDone, Session: 7, Seq: 1})
 	if l.s.Open() != 0 || idle() {
 		t.Fatal("the line is given away while its write is not committed")
 	}
-	l.s.Receive(1, 1, &kvwire.Message{Kind: kvwire.WeakDone, Session: 7, Seq: 1, Stable: 1})
+	l.s.Receive(1, 1, &wire.Message{Kind: wire.WeakDone, Session: 7, Seq: 1, Stable: 1})
 	if !idle() {
 		t.Fatal("the line does not rest")
 	}

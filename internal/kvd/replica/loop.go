@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // gatewayAddr is where the core sends what is for this replica's own Redis
@@ -28,7 +28,7 @@ type loop struct {
 	watchdog watchdog
 	hangs    bool // the disk does, as was logged
 
-	outgoing map[consensus.Addr]*[]kvwire.Message // gathered in one turn
+	outgoing map[consensus.Addr]*[]wire.Message // gathered in one turn
 	order    []consensus.Addr
 }
 
@@ -136,7 +136,7 @@ func (l *loop) dispatch(sends []consensus.Send) {
 	if len(sends) == 0 {
 		return
 	}
-	var last *[]kvwire.Message
+	var last *[]wire.Message
 	var lastTo consensus.Addr
 	for i := range sends {
 		to := sends[i].To
@@ -163,10 +163,10 @@ func (l *loop) dispatch(sends []consensus.Send) {
 // maxOutgoing bounds the addresses whose slices are kept for the next turn.
 const maxOutgoing = 1024
 
-func (l *loop) gather(to consensus.Addr) *[]kvwire.Message {
+func (l *loop) gather(to consensus.Addr) *[]wire.Message {
 	ms := l.outgoing[to]
 	if ms == nil {
-		ms = new([]kvwire.Message)
+		ms = new([]wire.Message)
 		l.outgoing[to] = ms
 	}
 	if len(*ms) == 0 {
@@ -176,7 +176,7 @@ func (l *loop) gather(to consensus.Addr) *[]kvwire.Message {
 }
 
 // send sends messages, and reports whether the slice may be used again.
-func (l *loop) send(to consensus.Addr, ms []kvwire.Message) bool {
+func (l *loop) send(to consensus.Addr, ms []wire.Message) bool {
 	switch to {
 	case gatewayAddr:
 		l.gateway.receive(l.cfg.ID, ms)

@@ -1,9 +1,9 @@
 package replica
 
-import "github.com/weirdb/weir/internal/kvd/kvstate"
+import "github.com/weirdb/weir/internal/kvd/state"
 
 // machine is the store as the core drives it.
-type machine struct{ *kvstate.Store }
+type machine struct{ *state.Store }
 
 // Advance implements consensus.Machine.
 func (m machine) Advance(revision uint64, now int64) {

@@ -10,8 +10,8 @@ import (
 	"sync"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // peers is this replica's end of the connections to others, and to native
@@ -130,8 +130,8 @@ func (p *peers) refuse(from peer.Addr, why error) {
 	p.refused[uint64(from)] = true
 	p.mu.Unlock()
 	p.cfg.Log.Error("a replica is refused", "peer", uint64(from), "error", why)
-	m := kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeForgot, Data: []byte(why.Error())}
-	if _, err := p.transport.Send(from, []kvwire.Message{m}); err != nil {
+	m := wire.Message{Kind: wire.Refused, Code: wire.CodeForgot, Data: []byte(why.Error())}
+	if _, err := p.transport.Send(from, []wire.Message{m}); err != nil {
 		p.transport.Disconnect(from, why) // it connects again, and is told then
 	}
 }
@@ -174,7 +174,7 @@ func (p *peers) whoLeads(s *Status) {
 	linked := slices.Collect(maps.Keys(p.linked))
 	p.mu.Unlock()
 	for _, id := range linked {
-		p.send(peer.Addr(id), []kvwire.Message{{Kind: kvwire.Inspect, Request: askedForMembers}})
+		p.send(peer.Addr(id), []wire.Message{{Kind: wire.Inspect, Request: askedForMembers}})
 	}
 }
 
@@ -230,7 +230,7 @@ func (p *peers) members(s *Status) {
 		left, told := p.leaving[id]
 		if !told && p.seen[id] { // otherwise it may be one that waits to be added
 			left = farewellTicks
-			p.send(peer.Addr(id), []kvwire.Message{{Kind: kvwire.Refused, Code: kvwire.CodeRemoved}})
+			p.send(peer.Addr(id), []wire.Message{{Kind: wire.Refused, Code: wire.CodeRemoved}})
 		}
 		if p.leaving[id] = left - 1; left > 0 {
 			now[id] = addr
@@ -251,13 +251,13 @@ func (p *peers) members(s *Status) {
 // send sends messages of the core. What a replica does not get is repeated by
 // the core, or by the client that waits for it. A client that cannot get its
 // answers is disconnected: it asks again elsewhere.
-func (p *peers) send(to peer.Addr, ms []kvwire.Message) {
+func (p *peers) send(to peer.Addr, ms []wire.Message) {
 	if err := p.trySend(to, ms); err != nil && to.Client() {
 		p.transport.Disconnect(to, err)
 	}
 }
 
-func (p *peers) trySend(to peer.Addr, ms []kvwire.Message) error {
+func (p *peers) trySend(to peer.Addr, ms []wire.Message) error {
 	if !to.Client() && p.deaf(uint64(to)) {
 		return nil
 	}
@@ -273,7 +273,7 @@ func (p *peers) up(id uint64) bool {
 }
 
 // toClients sends messages to all native clients.
-func (p *peers) toClients(ms []kvwire.Message) {
+func (p *peers) toClients(ms []wire.Message) {
 	p.mu.Lock()
 	all := make([]peer.Addr, 0, len(p.clients))
 	for a := range p.clients {
@@ -308,7 +308,7 @@ func (p *peers) Up(from peer.Addr, who peer.Remote) {
 
 // greet tells a new client which view is open, so that it knows whom to ask.
 func (p *peers) greet(to peer.Addr) {
-	p.inbox.call(func(consensus.Clock) { p.send(to, []kvwire.Message{p.core.View()}) })
+	p.inbox.call(func(consensus.Clock) { p.send(to, []wire.Message{p.core.View()}) })
 }
 
 // Down implements peer.Handler.
@@ -337,7 +337,7 @@ func (p *peers) Down(from peer.Addr, why error) {
 // each other go to the core; what answers a request that this replica's gateway
 // has sent comes from a replica and goes to the gateway. What both must hear
 // goes to both.
-func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
+func (p *peers) Receive(from peer.Addr, ms []wire.Message) {
 	if from.Client() {
 		if ms = p.requests(from, ms); len(ms) > 0 {
 			p.inbox.deliver(consensus.Addr(from), ms)
@@ -352,11 +352,11 @@ func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
 		if forGateway(ms[i].Kind) {
 			answers++
 		}
-		if m := &ms[i]; m.Request == askedForMembers && (m.Kind == kvwire.Inspect || m.Kind == kvwire.ReadDone) {
+		if m := &ms[i]; m.Request == askedForMembers && (m.Kind == wire.Inspect || m.Kind == wire.ReadDone) {
 			p.membership(from, m)
 			continue
 		}
-		if m := &ms[i]; m.Kind == kvwire.Refused && (m.Code == kvwire.CodeForgot || m.Code == kvwire.CodeRemoved) {
+		if m := &ms[i]; m.Kind == wire.Refused && (m.Code == wire.CodeForgot || m.Code == wire.CodeRemoved) {
 			p.mustStop(from, m)
 			return
 		}
@@ -365,7 +365,7 @@ func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
 		p.inbox.deliver(consensus.Addr(from), ms)
 		return
 	}
-	gate := make([]kvwire.Message, 0, answers)
+	gate := make([]wire.Message, 0, answers)
 	rest := ms[:0]
 	for i := range ms {
 		if forGateway(ms[i].Kind) {
@@ -382,8 +382,8 @@ func (p *peers) Receive(from peer.Addr, ms []kvwire.Message) {
 }
 
 // membership answers a replica that asks who the members are, or takes the answer.
-func (p *peers) membership(from peer.Addr, m *kvwire.Message) {
-	if m.Kind == kvwire.Inspect {
+func (p *peers) membership(from peer.Addr, m *wire.Message) {
+	if m.Kind == wire.Inspect {
 		p.inspect(from, m.Request)
 		return
 	}
@@ -396,18 +396,18 @@ func (p *peers) membership(from peer.Addr, m *kvwire.Message) {
 }
 
 // mustStop ends the core goroutine because another replica says so.
-func (p *peers) mustStop(from peer.Addr, m *kvwire.Message) {
+func (p *peers) mustStop(from peer.Addr, m *wire.Message) {
 	err := error(&RemovedError{p.cfg.ID})
-	if m.Code == kvwire.CodeForgot {
+	if m.Code == wire.CodeForgot {
 		err = fmt.Errorf("refused by replica %d: %s", uint64(from), m.Data)
 	}
 	p.inbox.call(func(consensus.Clock) { p.broken = err })
 }
 
 // forGateway tells which messages of a replica may be answers to the gateway.
-func forGateway(k kvwire.Kind) bool {
+func forGateway(k wire.Kind) bool {
 	switch k {
-	case kvwire.Done, kvwire.Spec, kvwire.Vote, kvwire.WeakDone, kvwire.ReadDone, kvwire.Redirect, kvwire.Refused, kvwire.NewView:
+	case wire.Done, wire.Spec, wire.Vote, wire.WeakDone, wire.ReadDone, wire.Redirect, wire.Refused, wire.NewView:
 		return true
 	}
 	return false
@@ -415,24 +415,24 @@ func forGateway(k kvwire.Kind) bool {
 
 // forCore tells which messages of a replica the core must hear: all but plain
 // answers. A refusal may be of a weak write that the core has forwarded.
-func forCore(k kvwire.Kind) bool {
-	return !forGateway(k) || k == kvwire.NewView || k == kvwire.Refused
+func forCore(k wire.Kind) bool {
+	return !forGateway(k) || k == wire.NewView || k == wire.Refused
 }
 
 // requests takes out of a client's messages what is not for the core: watches,
 // and everything that only replicas may say.
-func (p *peers) requests(from peer.Addr, ms []kvwire.Message) []kvwire.Message {
+func (p *peers) requests(from peer.Addr, ms []wire.Message) []wire.Message {
 	kept := ms[:0]
 	for i := range ms {
 		m := ms[i]
 		switch m.Kind {
-		case kvwire.Strong, kvwire.Record, kvwire.Weak, kvwire.Read, kvwire.WeakRead, kvwire.Register, kvwire.Stable, kvwire.Configure:
+		case wire.Strong, wire.Record, wire.Weak, wire.Read, wire.WeakRead, wire.Register, wire.Stable, wire.Configure:
 			kept = append(kept, m)
-		case kvwire.Watch:
+		case wire.Watch:
 			p.inbox.call(func(consensus.Clock) { p.watch(from, &m) })
-		case kvwire.Unwatch:
+		case wire.Unwatch:
 			p.feed.unwatch(from, m.Request)
-		case kvwire.Inspect:
+		case wire.Inspect:
 			p.inspect(from, m.Request)
 		default:
 			p.transport.Disconnect(from, fmt.Errorf("%w: %s", errNotAClient, m.Kind))
@@ -444,9 +444,9 @@ func (p *peers) requests(from peer.Addr, ms []kvwire.Message) []kvwire.Message {
 
 var errNotAClient = errors.New("a client sent what only replicas may say")
 
-func (p *peers) watch(from peer.Addr, m *kvwire.Message) {
+func (p *peers) watch(from peer.Addr, m *wire.Message) {
 	if err := p.feed.watch(p.store, from, m); err != nil {
-		p.send(from, []kvwire.Message{{Kind: kvwire.Refused, Request: m.Request, Code: kvwire.CodeInvalid, Data: []byte(err.Error())}})
+		p.send(from, []wire.Message{{Kind: wire.Refused, Request: m.Request, Code: wire.CodeInvalid, Data: []byte(err.Error())}})
 	}
 }
 
@@ -457,7 +457,7 @@ func (p *peers) inspect(from peer.Addr, request uint64) {
 		p.transport.Disconnect(from, fmt.Errorf("encode the state: %w", err))
 		return
 	}
-	p.send(from, []kvwire.Message{{Kind: kvwire.ReadDone, Request: request, Data: state}})
+	p.send(from, []wire.Message{{Kind: wire.ReadDone, Request: request, Data: state}})
 }
 
 // ReceiveSnapshot implements peer.Handler.

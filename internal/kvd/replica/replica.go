@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvstate"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/state"
 	"github.com/weirdb/weir/internal/kvd/wal"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Replica is one replica of a cluster, with its disk and its connections. Open
@@ -22,7 +22,7 @@ import (
 type Replica struct {
 	cfg   Config
 	core  *consensus.Core // of the core goroutine
-	store *kvstate.Store  // of the core goroutine
+	store *state.Store    // of the core goroutine
 
 	broken error // why the core goroutine must end; of that goroutine
 
@@ -123,7 +123,7 @@ func (r *Replica) recover() error {
 	for _, err := range found.Passed {
 		r.cfg.Log.Warn("a snapshot is damaged and was passed over", "error", err)
 	}
-	r.store = kvstate.New(kvstate.Config{Changes: keptChanges})
+	r.store = state.New(state.Config{Changes: keptChanges})
 	if err := r.build(log, found); err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (r *Replica) begin() *goroutines {
 	}()
 	g.below.Go(func() {
 		defer close(r.stopped)
-		l := loop{Replica: r, outgoing: map[consensus.Addr]*[]kvwire.Message{}, watchdog: watchdog{patience: int(r.cfg.DiskTimeout / tickEvery)}}
+		l := loop{Replica: r, outgoing: map[consensus.Addr]*[]wire.Message{}, watchdog: watchdog{patience: int(r.cfg.DiskTimeout / tickEvery)}}
 		if err := l.run(g.stop); err != nil {
 			g.fail(err)
 		}

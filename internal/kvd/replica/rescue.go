@@ -4,14 +4,14 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weirdb/weir/internal/kvd/kvstate"
+	"github.com/weirdb/weir/internal/kvd/state"
 	"github.com/weirdb/weir/internal/kvd/wal"
 )
 
 // Rescue reads the state in the directory of a replica that does not run, with all entries
 // of its log, also those of which it does not know that they are committed. As at a start,
 // a write that a crash cut short is cut off. It returns the last entry.
-func Rescue(dir string) (state *kvstate.Store, last uint64, err error) {
+func Rescue(dir string) (store *state.Store, last uint64, err error) {
 	first := ""
 	sum, err := wal.Verify(dir, func(f wal.Finding) {
 		if f.Problem != "" && first == "" {
@@ -33,7 +33,7 @@ func Rescue(dir string) (state *kvstate.Store, last uint64, err error) {
 	}
 	r.disk = newDisk(log, r.inbox, r.cfg.Log)
 	defer func() { err = errors.Join(err, log.Close()) }()
-	r.store = kvstate.New(kvstate.Config{})
+	r.store = state.New(state.Config{})
 	if err := r.build(log, found); err != nil {
 		return nil, 0, err
 	}

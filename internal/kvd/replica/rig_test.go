@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
@@ -273,7 +273,7 @@ func (r *rig) converged() {
 type native struct {
 	*peer.Conn
 	mu  sync.Mutex
-	got []kvwire.Message
+	got []wire.Message
 }
 
 func (r *rig) native(id uint64) *native {
@@ -281,7 +281,7 @@ func (r *rig) native(id uint64) *native {
 	c := &native{}
 	conn, err := peer.Dial(r.t.Context(), r.nodes[id].Addr(), peer.ClientOptions{
 		Cluster: "weir", Secret: r.cfg[id].Secret, HandshakeTimeout: patience, SilentAfter: patience,
-		Receive: func(ms []kvwire.Message) {
+		Receive: func(ms []wire.Message) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.got = append(c.got, ms...)
@@ -296,9 +296,9 @@ func (r *rig) native(id uint64) *native {
 }
 
 // await waits for a message and takes it.
-func (c *native) await(t *testing.T, what string, match func(*kvwire.Message) bool) kvwire.Message {
+func (c *native) await(t *testing.T, what string, match func(*wire.Message) bool) wire.Message {
 	t.Helper()
-	var found kvwire.Message
+	var found wire.Message
 	eventually(t, what, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -316,12 +316,12 @@ func (c *native) await(t *testing.T, what string, match func(*kvwire.Message) bo
 
 // ask sends a request to a replica and waits for the answer, or for the end of the
 // connection.
-func (r *rig) ask(id uint64, m kvwire.Message) (answer kvwire.Message, err error) {
+func (r *rig) ask(id uint64, m wire.Message) (answer wire.Message, err error) {
 	r.t.Helper()
 	c := r.native(id)
 	defer func() { _ = c.Close() }()
 	m.Request = 1
-	if _, err := c.Send([]kvwire.Message{m}); err != nil {
+	if _, err := c.Send([]wire.Message{m}); err != nil {
 		return answer, err
 	}
 	eventually(r.t, fmt.Sprintf("replica %d answers %s", id, m.Kind), func() bool {
@@ -345,10 +345,10 @@ func (r *rig) configure(change consensus.Change) {
 	r.t.Helper()
 	eventually(r.t, fmt.Sprintf("the change of members %+v", change), func() bool {
 		leader := r.leader()
-		m, err := r.ask(leader, kvwire.Message{Kind: kvwire.Configure, Data: change.Append(nil)})
+		m, err := r.ask(leader, wire.Message{Kind: wire.Configure, Data: change.Append(nil)})
 		// It is not caught up yet, or leads no more; then the next one may have made
 		// the change already, of which the answer is lost.
-		return err == nil && m.Kind == kvwire.ReadDone || r.changed(change)
+		return err == nil && m.Kind == wire.ReadDone || r.changed(change)
 	})
 }
 

@@ -17,10 +17,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvstate"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/kvd/state"
 	"github.com/weirdb/weir/internal/kvd/wal"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func TestParseMembers(t *testing.T) {
@@ -72,13 +72,13 @@ func TestAlarmRings(t *testing.T) {
 // let go when the core ends.
 func TestInboxHoldsBack(t *testing.T) {
 	in := newInbox()
-	in.deliver(1, make([]kvwire.Message, inboxMessages))
+	in.deliver(1, make([]wire.Message, inboxMessages))
 	delivered := make(chan struct{})
 	go func() {
 		defer close(delivered)
-		in.deliver(2, make([]kvwire.Message, 1))
-		in.deliver(2, make([]kvwire.Message, inboxMessages))
-		in.deliver(2, make([]kvwire.Message, 1)) // ended by close
+		in.deliver(2, make([]wire.Message, 1))
+		in.deliver(2, make([]wire.Message, inboxMessages))
+		in.deliver(2, make([]wire.Message, 1)) // ended by close
 	}()
 	in.tick()
 	in.tick()
@@ -246,12 +246,12 @@ func TestDiskWritesAside(t *testing.T) {
 // reader is a client of a feed that may refuse to take events.
 type reader struct {
 	full bool
-	got  []kvwire.Message
+	got  []wire.Message
 }
 
 func testFeed(readers map[peer.Addr]*reader) (*feed, *teller) {
 	f := newFeed()
-	f.send = func(to peer.Addr, ms []kvwire.Message) error {
+	f.send = func(to peer.Addr, ms []wire.Message) error {
 		r := readers[to]
 		if r.full {
 			return peer.ErrFull
@@ -282,23 +282,23 @@ func TestFeedTellsAllOrSaysSo(t *testing.T) {
 	for round := range 50 {
 		readers := map[peer.Addr]*reader{peer.FirstClient: {}, peer.FirstClient + 1: {}}
 		f, tell := testFeed(readers)
-		store := kvstate.New(kvstate.Config{Changes: 100})
-		spans := []kvwire.Command{
-			{Verb: kvwire.Range, Key: "k3", End: "k3\x00"}, {Verb: kvwire.Range, Key: "k2", End: "k6"}, {Verb: kvwire.Range},
+		store := state.New(state.Config{Changes: 100})
+		spans := []wire.Command{
+			{Verb: wire.Range, Key: "k3", End: "k3\x00"}, {Verb: wire.Range, Key: "k2", End: "k6"}, {Verb: wire.Range},
 		}
 		for a := range readers {
 			for i := range spans {
-				m := kvwire.Message{Request: uint64(i + 1), Data: spans[i].Append(nil)}
+				m := wire.Message{Request: uint64(i + 1), Data: spans[i].Append(nil)}
 				if err := f.watch(store, a, &m); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		var applied []kvwire.Change
+		var applied []wire.Change
 		for revision := uint64(1); revision <= 200; revision++ {
-			c := kvwire.Command{Verb: kvwire.Set, Key: fmt.Sprint("k", random.IntN(9)), Value: []byte(fmt.Sprint(revision))}
+			c := wire.Command{Verb: wire.Set, Key: fmt.Sprint("k", random.IntN(9)), Value: []byte(fmt.Sprint(revision))}
 			store.Apply(revision, 1, c.Append(nil))
-			applied = append(applied, kvwire.Change{Kind: kvwire.ChangePut, Key: c.Key, Value: c.Value, Revision: revision})
+			applied = append(applied, wire.Change{Kind: wire.ChangePut, Key: c.Key, Value: c.Value, Revision: revision})
 			if random.IntN(4) == 0 {
 				f.drain(store)
 			}
@@ -315,12 +315,12 @@ func TestFeedTellsAllOrSaysSo(t *testing.T) {
 		tell.turn()
 		for a, r := range readers {
 			for i := range spans {
-				span := kvwire.Span{From: spans[i].Key, To: spans[i].End}
+				span := wire.Span{From: spans[i].Key, To: spans[i].End}
 				checkWatch(t, fmt.Sprintf("round %d, client %d, watch %d", round, a-peer.FirstClient, i+1), r.got, uint64(i+1), span, applied)
 			}
 			missed := 0
 			for i := range r.got {
-				if r.got[i].Code == kvwire.CodeMissed {
+				if r.got[i].Code == wire.CodeMissed {
 					missed++
 				}
 			}
@@ -332,7 +332,7 @@ func TestFeedTellsAllOrSaysSo(t *testing.T) {
 }
 
 // checkWatch goes through what one watch was told.
-func checkWatch(t *testing.T, what string, got []kvwire.Message, request uint64, span kvwire.Span, applied []kvwire.Change) {
+func checkWatch(t *testing.T, what string, got []wire.Message, request uint64, span wire.Span, applied []wire.Change) {
 	t.Helper()
 	next := 0 // in applied
 	skip := func(to uint64) {
@@ -345,11 +345,11 @@ func checkWatch(t *testing.T, what string, got []kvwire.Message, request uint64,
 		if m.Request != request {
 			continue
 		}
-		if m.Code == kvwire.CodeMissed {
+		if m.Code == wire.CodeMissed {
 			skip(m.Revision)
 			continue
 		}
-		changes, err := kvwire.ParseChanges(m.Data)
+		changes, err := wire.ParseChanges(m.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -374,19 +374,19 @@ func checkWatch(t *testing.T, what string, got []kvwire.Message, request uint64,
 func TestFeedIsBounded(t *testing.T) {
 	r := &reader{}
 	f, tell := testFeed(map[peer.Addr]*reader{peer.FirstClient: r})
-	store := kvstate.New(kvstate.Config{Changes: 10})
-	all := kvwire.Command{Verb: kvwire.Range}
-	if err := f.watch(store, peer.FirstClient, &kvwire.Message{Request: 1, Data: all.Append(nil)}); err != nil {
+	store := state.New(state.Config{Changes: 10})
+	all := wire.Command{Verb: wire.Range}
+	if err := f.watch(store, peer.FirstClient, &wire.Message{Request: 1, Data: all.Append(nil)}); err != nil {
 		t.Fatal(err)
 	}
-	f.push(feedStep{changes: make([]kvwire.Change, feedChanges), last: 1})
-	f.push(feedStep{changes: make([]kvwire.Change, 1), last: 2})
+	f.push(feedStep{changes: make([]wire.Change, feedChanges), last: 1})
+	f.push(feedStep{changes: make([]wire.Change, 1), last: 2})
 	if f.waiting != feedChanges {
 		t.Errorf("%d changes wait", f.waiting)
 	}
 	f.pending[1].changes = nil // they are not real
 	tell.turn()
-	if len(r.got) != 2 || r.got[0].Code != 0 || r.got[1].Code != kvwire.CodeMissed || r.got[1].Revision != 2 {
+	if len(r.got) != 2 || r.got[0].Code != 0 || r.got[1].Code != wire.CodeMissed || r.got[1].Revision != 2 {
 		t.Errorf("told %v, want that the watch begins, and that it missed changes", r.got)
 	}
 	f.gone(peer.FirstClient)
@@ -399,15 +399,15 @@ func TestFeedIsBounded(t *testing.T) {
 func TestWatchesOfOneClientAreBounded(t *testing.T) {
 	r := &reader{}
 	f, tell := testFeed(map[peer.Addr]*reader{peer.FirstClient: r})
-	store := kvstate.New(kvstate.Config{Changes: 10})
-	one := kvwire.Command{Verb: kvwire.Range, Key: "k", End: "k\x00"}
+	store := state.New(state.Config{Changes: 10})
+	one := wire.Command{Verb: wire.Range, Key: "k", End: "k\x00"}
 	for i := range uint64(maxWatches + 1) {
-		if err := f.watch(store, peer.FirstClient, &kvwire.Message{Request: i + 1, Data: one.Append(nil)}); err != nil {
+		if err := f.watch(store, peer.FirstClient, &wire.Message{Request: i + 1, Data: one.Append(nil)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	tell.turn()
-	if n := f.watching.Load(); n != maxWatches || len(r.got) != maxWatches+1 || r.got[maxWatches].Kind != kvwire.Refused {
+	if n := f.watching.Load(); n != maxWatches || len(r.got) != maxWatches+1 || r.got[maxWatches].Kind != wire.Refused {
 		t.Errorf("%d watches, told %d times", n, len(r.got))
 	}
 }
@@ -422,7 +422,7 @@ func TestFeedRunEnds(t *testing.T) {
 }
 
 func TestSnapshotMeta(t *testing.T) {
-	m := kvwire.Message{Kind: kvwire.Raft, Data: []byte("x")}
+	m := wire.Message{Kind: wire.Raft, Data: []byte("x")}
 	b := appendSnapshotMeta(nil, wal.SnapshotInfo{Index: 300, Term: 7}, &m)
 	info, got, err := parseSnapshotMeta(b)
 	if err != nil || info.Index != 300 || info.Term != 7 || string(got.Data) != "x" {
@@ -436,7 +436,7 @@ func TestSnapshotMeta(t *testing.T) {
 }
 
 func FuzzParseSnapshotMeta(f *testing.F) {
-	m := kvwire.Message{Kind: kvwire.Raft, Data: []byte("x")}
+	m := wire.Message{Kind: wire.Raft, Data: []byte("x")}
 	f.Add(appendSnapshotMeta(nil, wal.SnapshotInfo{Index: 300, Term: 7}, &m))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		if _, m, err := parseSnapshotMeta(b); err == nil && m.Kind == 0 {
@@ -458,7 +458,7 @@ func TestValidate(t *testing.T) {
 		"writes nothing":             func(c *Config) { c.Memory = true },
 		"election":                   func(c *Config) { c.Election = time.Millisecond },
 		"batch":                      func(c *Config) { c.BatchDelay = -1 },
-		"largest value":              func(c *Config) { c.MaxValue = kvwire.MaxValue + 1 },
+		"largest value":              func(c *Config) { c.MaxValue = wire.MaxValue + 1 },
 		"session idle":               func(c *Config) { c.SessionIdle = time.Second },
 		"must not be negative":       func(c *Config) { c.SnapshotBytes = -1 },
 		"do not survive the loss of": func(c *Config) { c.Members = append(c.Members, consensus.Member{ID: 2}) },

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/wal"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // snapshots saves, sends and receives states, beside the core goroutine.
@@ -127,7 +127,7 @@ func (s *snapshots) ship(order *consensus.Ship) {
 	})
 }
 
-func (s *snapshots) send(ctx context.Context, to, index uint64, message *kvwire.Message) error {
+func (s *snapshots) send(ctx context.Context, to, index uint64, message *wire.Message) error {
 	for _, info := range s.files.List() {
 		if info.Index != index {
 			continue
@@ -147,13 +147,13 @@ func (s *snapshots) send(ctx context.Context, to, index uint64, message *kvwire.
 
 // appendSnapshotMeta appends what tells the receiver which snapshot comes: its
 // name, and the message that the receiver's core gets with it.
-func appendSnapshotMeta(b []byte, info wal.SnapshotInfo, m *kvwire.Message) []byte {
+func appendSnapshotMeta(b []byte, info wal.SnapshotInfo, m *wire.Message) []byte {
 	b = binary.AppendUvarint(b, info.Index)
 	b = binary.AppendUvarint(b, info.Term)
 	return m.Append(b)
 }
 
-func parseSnapshotMeta(b []byte) (info wal.SnapshotInfo, m kvwire.Message, err error) {
+func parseSnapshotMeta(b []byte) (info wal.SnapshotInfo, m wire.Message, err error) {
 	for _, field := range []*uint64{&info.Index, &info.Term} {
 		v, n := binary.Uvarint(b)
 		if n <= 0 {
@@ -184,7 +184,7 @@ type sink struct {
 	from    uint64
 	r       *wal.Receiver
 	info    wal.SnapshotInfo
-	message kvwire.Message
+	message wire.Message
 }
 
 func (k *sink) Offset() int64 { return k.r.Offset() }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Backend is the store that a Server speaks for. Its methods are called by many
@@ -57,7 +57,7 @@ const (
 	Strong Level = iota
 	// OwnSession reads are answered by this replica and see all that the session
 	// has seen or written; writes are weak where their footprint is
-	// kvwire.Footprint.Blind, and strong otherwise.
+	// wire.Footprint.Blind, and strong otherwise.
 	OwnSession
 	// Local reads are answered from what this replica has applied; writes are as
 	// in OwnSession.
@@ -77,7 +77,7 @@ func (l Level) String() string {
 
 // Request is a command and where its answer goes.
 type Request struct {
-	Command kvwire.Command
+	Command wire.Command
 	Level   Level
 	// Certain is set when the reply shows the write's own revision: it is
 	// answered after the commit, with Result.Revision filled in.
@@ -119,7 +119,7 @@ type Status struct {
 	// Ahead is how far the store's time, by which keys expire, is ahead of this
 	// machine's wall clock; 0 if they differ by no more than a second.
 	Ahead   time.Duration
-	Format  uint64 // of commands that all members know, see kvwire.Command.Needs
+	Format  uint64 // of commands that all members know, see wire.Command.Needs
 	Preset  string // "raft-ht"
 	Version string // weir's version
 	Members []Member
@@ -140,6 +140,6 @@ type Detail struct{ Name, Value string }
 
 // Change is a committed change of one key.
 type Change struct {
-	kvwire.Change         // its value is not changed any more
-	Origin        Session // that wrote it; nil if it is another replica's or not known
+	wire.Change         // its value is not changed any more
+	Origin      Session // that wrote it; nil if it is another replica's or not known
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // nullStore answers everything with OK: what is left is the front itself.
@@ -23,7 +23,7 @@ func (n *nullStore) Status() *resp.Status           { return &n.status }
 
 func (nullSession) Do(batch []resp.Request) {
 	for i := range batch {
-		batch[i].Reply.Done(kvwire.Result{}, nil)
+		batch[i].Reply.Done(wire.Result{}, nil)
 	}
 }
 func (nullSession) Wait(int, time.Duration, *resp.Reply) {}
@@ -77,7 +77,7 @@ func (c *coreStore) run() {
 		queue, c.queue = c.queue, queue[:0]
 		for _, s := range queue {
 			for _, r := range s.open {
-				r.Done(kvwire.Result{}, nil)
+				r.Done(wire.Result{}, nil)
 			}
 			s.open, s.queued = s.open[:0], false
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func connectionCommands() []command {
@@ -178,7 +178,7 @@ func waitAOF(k *call) {
 }
 
 // renderWaitAOF is the own disk, which has what was answered, and the others'.
-func renderWaitAOF(e *encoder, _ *shape, r []kvwire.Result) {
+func renderWaitAOF(e *encoder, _ *shape, r []wire.Result) {
 	e.array(2)
 	e.int(1)
 	e.int(r[0].Number)

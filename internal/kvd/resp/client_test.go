@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func TestLogIn(t *testing.T) {
@@ -195,21 +195,21 @@ func TestLevels(t *testing.T) {
 		weak := test.want != resp.Strong
 		for _, request := range []struct {
 			args  []string
-			verb  kvwire.Verb
+			verb  wire.Verb
 			blind bool
 		}{
-			{[]string{"GET", "a"}, kvwire.Get, false},
-			{[]string{"SET", "a", "1"}, kvwire.Set, true},
-			{[]string{"SET", "a", "1", "NX"}, kvwire.Set, false},
-			{[]string{"SET", "a", "1", "GET"}, kvwire.Set, false},
-			{[]string{"MSET", "a", "1"}, kvwire.SetMany, true},
-			{[]string{"EXPIRE", "a", "100"}, kvwire.Expire, weak},
-			{[]string{"EXPIRE", "a", "100", "NX"}, kvwire.Expire, false},
-			{[]string{"INCRBY", "a", "1"}, kvwire.Increment, false},
-			{[]string{"APPEND", "a", "1"}, kvwire.Append, false},
-			{[]string{"DEL", "a"}, kvwire.Delete, weak},
-			{[]string{"GETDEL", "a"}, kvwire.Delete, false},
-			{[]string{"FLUSHALL"}, kvwire.DeleteRange, weak},
+			{[]string{"GET", "a"}, wire.Get, false},
+			{[]string{"SET", "a", "1"}, wire.Set, true},
+			{[]string{"SET", "a", "1", "NX"}, wire.Set, false},
+			{[]string{"SET", "a", "1", "GET"}, wire.Set, false},
+			{[]string{"MSET", "a", "1"}, wire.SetMany, true},
+			{[]string{"EXPIRE", "a", "100"}, wire.Expire, weak},
+			{[]string{"EXPIRE", "a", "100", "NX"}, wire.Expire, false},
+			{[]string{"INCRBY", "a", "1"}, wire.Increment, false},
+			{[]string{"APPEND", "a", "1"}, wire.Append, false},
+			{[]string{"DEL", "a"}, wire.Delete, weak},
+			{[]string{"GETDEL", "a"}, wire.Delete, false},
+			{[]string{"FLUSHALL"}, wire.DeleteRange, weak},
 		} {
 			p.do(request.args...)
 			f.mu.Lock()

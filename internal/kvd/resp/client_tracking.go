@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // trackingOptions is what CLIENT TRACKING was asked for.
@@ -175,7 +175,7 @@ func trackingInfo(k *call) {
 }
 
 // track notes that the client may keep what a command reads.
-func (k *call) track(cmd *kvwire.Command) {
+func (k *call) track(cmd *wire.Command) {
 	c := k.c
 	if c.listener.mode == untracked || cmd.Verb.IsWrite() {
 		return
@@ -188,9 +188,9 @@ func (k *call) track(cmd *kvwire.Command) {
 		return
 	}
 	switch cmd.Verb {
-	case kvwire.Get, kvwire.TTL:
+	case wire.Get, wire.TTL:
 		c.tracked = append(c.tracked, cmd.Key)
-	case kvwire.Many:
+	case wire.Many:
 		c.tracked = append(c.tracked, cmd.Keys...)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // flags say how a command is to be treated.
@@ -144,7 +144,7 @@ func (k *call) end() {
 	}
 }
 
-var noResult kvwire.Result
+var noResult wire.Result
 
 // answer completes r with what write encodes.
 func (c *conn) answer(r *Reply, write func(e *encoder)) {
@@ -254,7 +254,7 @@ var otherTypes = func() map[string]bool {
 }()
 
 // ask sends one command to the store; s renders its result.
-func (k *call) ask(cmd kvwire.Command, s shape) {
+func (k *call) ask(cmd wire.Command, s shape) {
 	if k.refused(&cmd) {
 		return
 	}
@@ -270,7 +270,7 @@ func (k *call) ask(cmd kvwire.Command, s shape) {
 }
 
 // askAll sends several commands that take effect at once.
-func (k *call) askAll(s shape, cmds ...kvwire.Command) {
+func (k *call) askAll(s shape, cmds ...wire.Command) {
 	for i := range cmds {
 		if k.refused(&cmds[i]) {
 			return
@@ -287,15 +287,15 @@ func (k *call) askAll(s shape, cmds ...kvwire.Command) {
 		return
 	}
 	k.c.batch = append(k.c.batch, Request{
-		Command: kvwire.Command{Verb: kvwire.Transaction, Commands: cmds},
+		Command: wire.Command{Verb: wire.Transaction, Commands: cmds},
 		Level:   k.level, Certain: k.certain, Reply: k.reply,
 	})
 }
 
 // refused answers a command that the store would not take.
-func (k *call) refused(cmd *kvwire.Command) bool {
+func (k *call) refused(cmd *wire.Command) bool {
 	err := cmd.ValidateParsed()
-	if err == nil && k.reply.cost > kvwire.MaxCommand/2 {
+	if err == nil && k.reply.cost > wire.MaxCommand/2 {
 		err = cmd.Validate()
 	}
 	if need := cmd.Needs(); err == nil && need > 1 && need > k.c.srv.backend.Status().Format {

@@ -1,7 +1,7 @@
 // Package resp lets Redis clients speak to a replica: redis-cli,
 // redis-benchmark and the libraries of all languages work unmodified, in RESP2
 // and RESP3. It parses everything that a connection's buffer holds, turns the
-// commands into kvwire.Commands, hands them over in one batch, and writes the
+// commands into wire.Commands, hands them over in one batch, and writes the
 // replies in the order of the commands with one write per turn, whatever the
 // order in which they are completed.
 //

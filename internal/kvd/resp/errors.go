@@ -3,7 +3,7 @@ package resp
 import (
 	"errors"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // errorText is what a client reads of an error of the backend. Its first word is
@@ -24,13 +24,13 @@ func errorText(err error) string {
 }
 
 // textOf is what a client reads of a result that is an error.
-func textOf(r *kvwire.Result) string {
+func textOf(r *wire.Result) string {
 	switch r.Code {
-	case kvwire.WrongType:
+	case wire.WrongType:
 		return "ERR value is not an integer or out of range"
-	case kvwire.TooLarge:
+	case wire.TooLarge:
 		return "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
-	case kvwire.NotFound:
+	case wire.NotFound:
 		return "NOLEASE the lease is gone"
 	default:
 		return "ERR the store does not understand this command: the replicas may run different versions of weir"

@@ -10,16 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvstate"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/state"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
-// fakeStore is a cluster of one: a kvstate.Store whose operations commit at once.
+// fakeStore is a cluster of one: a state.Store whose operations commit at once.
 // Requests are kept while held is set, and then executed at release.
 type fakeStore struct {
 	mu       sync.Mutex
-	store    *kvstate.Store
+	store    *state.Store
 	revision uint64
 	clock    func() int64
 	held     bool
@@ -46,7 +46,7 @@ type heldRequest struct {
 
 // seenRequest is what a test looks at afterwards.
 type seenRequest struct {
-	verb  kvwire.Verb
+	verb  wire.Verb
 	level resp.Level
 	blind bool
 }
@@ -61,7 +61,7 @@ type fakeSession struct {
 
 func newFakeStore() *fakeStore {
 	f := &fakeStore{
-		store:    kvstate.New(kvstate.Config{Changes: 16}),
+		store:    state.New(state.Config{Changes: 16}),
 		clock:    func() int64 { return time.Now().UnixNano() },
 		replicas: 2,
 	}
@@ -92,8 +92,8 @@ func (s *fakeSession) Do(batch []resp.Request) {
 	defer f.mu.Unlock()
 	for i := range batch {
 		r := heldRequest{s, batch[i].Command.Append(nil), batch[i].Command.Verb.IsWrite(), batch[i]}
-		r.request.Command = kvwire.Command{}
-		var print kvwire.Footprint
+		r.request.Command = wire.Command{}
+		var print wire.Footprint
 		batch[i].Command.Footprint(&print)
 		f.seen = append(f.seen, seenRequest{batch[i].Command.Verb, batch[i].Level, print.Blind})
 		if f.late != nil {
@@ -115,17 +115,17 @@ func (f *fakeStore) execute(r heldRequest) {
 }
 
 // outcome applies or evaluates one request; f.mu is held.
-func (f *fakeStore) outcome(r heldRequest) (kvwire.Result, error) {
+func (f *fakeStore) outcome(r heldRequest) (wire.Result, error) {
 	if f.fail != nil {
-		return kvwire.Result{}, f.fail
+		return wire.Result{}, f.fail
 	}
 	r.session.index++
 	now := f.clock()
 	if !r.write {
 		f.apply(now, nil, nil) // what is due goes
-		return kvwire.ParseResult(f.store.Evaluate(now, nil, r.command))
+		return wire.ParseResult(f.store.Evaluate(now, nil, r.command))
 	}
-	result, err := kvwire.ParseResult(f.apply(now, r.command, r.session))
+	result, err := wire.ParseResult(f.apply(now, r.command, r.session))
 	result.Revision = f.revision
 	return result, err
 }
@@ -139,7 +139,7 @@ func (f *fakeStore) delay(r *rand.Rand) (stop func()) {
 	f.mu.Unlock()
 	type completion struct {
 		heldRequest
-		result kvwire.Result
+		result wire.Result
 		err    error
 	}
 	go func() {
@@ -180,7 +180,7 @@ func (f *fakeStore) apply(now int64, command []byte, origin resp.Session) []byte
 	var told []resp.Change
 	for _, c := range changes {
 		told = append(told, resp.Change{
-			Change: kvwire.Change{Kind: kvwire.ChangeKind(c.Kind), Key: c.Key, Value: c.Value, Revision: c.Revision},
+			Change: wire.Change{Kind: wire.ChangeKind(c.Kind), Key: c.Key, Value: c.Value, Revision: c.Revision},
 			Origin: origin,
 		})
 	}
@@ -222,7 +222,7 @@ func (s *fakeSession) Wait(replicas int, _ time.Duration, reply *resp.Reply) {
 	if n == countRequests {
 		n = len(s.store.seen)
 	}
-	reply.Done(kvwire.Result{Number: int64(n)}, nil)
+	reply.Done(wire.Result{Number: int64(n)}, nil)
 }
 
 func (s *fakeSession) Token() (view, index uint64) {

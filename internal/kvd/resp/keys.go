@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func keyCommands() []command {
@@ -38,9 +38,9 @@ func keyCommands() []command {
 func (k *call) weak() bool { return k.c.level != Strong && k.txn == nil }
 
 func del(k *call) {
-	cmd := kvwire.Command{Verb: kvwire.Delete, Keys: borrowAll(k.args[1:])}
+	cmd := wire.Command{Verb: wire.Delete, Keys: borrowAll(k.args[1:])}
 	if k.weak() {
-		cmd.Options |= kvwire.NoReply
+		cmd.Options |= wire.NoReply
 		k.ask(cmd, shape{render: renderConstant, a: int64(len(cmd.Keys))})
 		return
 	}
@@ -48,13 +48,13 @@ func del(k *call) {
 }
 
 func exists(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Many, Options: kvwire.KeysOnly, Keys: borrowAll(k.args[1:])}, shape{render: renderFound})
+	k.ask(wire.Command{Verb: wire.Many, Options: wire.KeysOnly, Keys: borrowAll(k.args[1:])}, shape{render: renderFound})
 }
 
-func renderFound(e *encoder, _ *shape, r []kvwire.Result) {
+func renderFound(e *encoder, _ *shape, r []wire.Result) {
 	n := int64(0)
 	for i := range r[0].Results {
-		if r[0].Results[i].Code == kvwire.OK {
+		if r[0].Results[i].Code == wire.OK {
 			n++
 		}
 	}
@@ -62,11 +62,11 @@ func renderFound(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 func typeOf(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Get, Options: kvwire.KeysOnly, Key: borrow(k.args[1])}, shape{render: renderType})
+	k.ask(wire.Command{Verb: wire.Get, Options: wire.KeysOnly, Key: borrow(k.args[1])}, shape{render: renderType})
 }
 
-func renderType(e *encoder, _ *shape, r []kvwire.Result) {
-	if r[0].Code == kvwire.NotFound {
+func renderType(e *encoder, _ *shape, r []wire.Result) {
+	if r[0].Code == wire.NotFound {
 		e.simple("none")
 		return
 	}
@@ -74,7 +74,7 @@ func renderType(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 func expire(k *call) {
-	cmd := kvwire.Command{Verb: kvwire.Expire, Key: borrow(k.args[1])}
+	cmd := wire.Command{Verb: wire.Expire, Key: borrow(k.args[1])}
 	var why string
 	if cmd.Cond, why = expireCondition(k.args[3:]); why != "" {
 		k.fail(why)
@@ -89,9 +89,9 @@ func expire(k *call) {
 	if k.cmd.name[0] == 'e' {
 		unit = secondMs
 	}
-	limit := int64(kvwire.MaxTTL)
+	limit := int64(wire.MaxTTL)
 	if strings.HasSuffix(k.cmd.name, "at") {
-		cmd.Options |= kvwire.Absolute
+		cmd.Options |= wire.Absolute
 	} else {
 		limit -= time.Now().UnixMilli()
 	}
@@ -100,11 +100,11 @@ func expire(k *call) {
 		return
 	}
 	cmd.TTL = n * unit
-	if cmd.Options&kvwire.Absolute != 0 {
+	if cmd.Options&wire.Absolute != 0 {
 		cmd.TTL = k.inStoreTime(cmd.TTL)
 	}
-	if k.weak() && cmd.Cond == kvwire.Always {
-		cmd.Options |= kvwire.NoReply
+	if k.weak() && cmd.Cond == wire.Always {
+		cmd.Options |= wire.NoReply
 		k.ask(cmd, shape{render: renderConstant, a: 1})
 		return
 	}
@@ -118,11 +118,11 @@ func (k *call) inStoreTime(ms int64) int64 {
 	if ahead == 0 || ms <= 0 { // long past by any clock
 		return ms
 	}
-	return min(max(ms+ahead, 1), kvwire.MaxTTL)
+	return min(max(ms+ahead, 1), wire.MaxTTL)
 }
 
 // renderMoment translates a moment back.
-func renderMoment(e *encoder, s *shape, r []kvwire.Result) {
+func renderMoment(e *encoder, s *shape, r []wire.Result) {
 	n := r[0].Number
 	if n > 0 {
 		n = max(n-s.a, 1)
@@ -158,26 +158,26 @@ func expireCondition(args [][]byte) (cond uint8, why string) {
 	case xx && lt:
 		return 0, "ERR weir does not know XX together with LT"
 	case nx:
-		return kvwire.IfNoTTL, ""
+		return wire.IfNoTTL, ""
 	case gt: // a key without a time to live lives longer than any
-		return kvwire.IfGreater, ""
+		return wire.IfGreater, ""
 	case lt:
-		return kvwire.IfLess, ""
+		return wire.IfLess, ""
 	case xx:
-		return kvwire.IfTTL, ""
+		return wire.IfTTL, ""
 	default:
-		return kvwire.Always, ""
+		return wire.Always, ""
 	}
 }
 
 func persist(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Persist, Key: borrow(k.args[1])}, shape{render: renderNumber})
+	k.ask(wire.Command{Verb: wire.Persist, Key: borrow(k.args[1])}, shape{render: renderNumber})
 }
 
 func ttl(k *call) {
-	cmd := kvwire.Command{Verb: kvwire.TTL, Key: borrow(k.args[1])}
+	cmd := wire.Command{Verb: wire.TTL, Key: borrow(k.args[1])}
 	if strings.HasSuffix(k.cmd.name, "time") {
-		cmd.Options |= kvwire.Absolute
+		cmd.Options |= wire.Absolute
 		unit := int64(secondMs)
 		if k.cmd.name[0] == 'p' {
 			unit = 1
@@ -192,7 +192,7 @@ func ttl(k *call) {
 	k.ask(cmd, shape{render: renderSeconds})
 }
 
-func renderSeconds(e *encoder, _ *shape, r []kvwire.Result) { e.int(seconds(r[0].Number)) }
+func renderSeconds(e *encoder, _ *shape, r []wire.Result) { e.int(seconds(r[0].Number)) }
 
 // seconds rounds milliseconds as Redis does.
 func seconds(n int64) int64 {
@@ -203,7 +203,7 @@ func seconds(n int64) int64 {
 }
 
 func dbSize(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Count}, shape{render: renderNumber})
+	k.ask(wire.Command{Verb: wire.Count}, shape{render: renderNumber})
 }
 
 func flush(k *call) {
@@ -211,9 +211,9 @@ func flush(k *call) {
 		k.fail(syntaxError)
 		return
 	}
-	cmd := kvwire.Command{Verb: kvwire.DeleteRange}
+	cmd := wire.Command{Verb: wire.DeleteRange}
 	if k.weak() {
-		cmd.Options |= kvwire.NoReply
+		cmd.Options |= wire.NoReply
 	}
 	k.ask(cmd, shape{render: renderSet})
 }
@@ -222,8 +222,8 @@ func flush(k *call) {
 const randomFrom = 1000
 
 func randomKey(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Range, Options: kvwire.KeysOnly, Limit: randomFrom}, shape{
-		render: func(e *encoder, _ *shape, r []kvwire.Result) {
+	k.ask(wire.Command{Verb: wire.Range, Options: wire.KeysOnly, Limit: randomFrom}, shape{
+		render: func(e *encoder, _ *shape, r []wire.Result) {
 			if len(r[0].Pairs) == 0 {
 				e.null()
 				return
@@ -237,12 +237,12 @@ func keys(k *call) {
 	pattern := string(k.args[1])
 	prefix, _ := globPrefix(pattern)
 	k.ask(
-		kvwire.Command{Verb: kvwire.Range, Options: kvwire.KeysOnly, Key: prefix, End: prefixEnd(prefix)},
+		wire.Command{Verb: wire.Range, Options: wire.KeysOnly, Key: prefix, End: prefixEnd(prefix)},
 		shape{render: renderKeys, extra: pattern},
 	)
 }
 
-func renderKeys(e *encoder, s *shape, r []kvwire.Result) {
+func renderKeys(e *encoder, s *shape, r []wire.Result) {
 	if r[0].More {
 		e.fail("ERR too many keys for one answer: use SCAN")
 		return
@@ -251,7 +251,7 @@ func renderKeys(e *encoder, s *shape, r []kvwire.Result) {
 }
 
 // appendMatches appends the keys that match a pattern as an array.
-func appendMatches(e *encoder, pairs []kvwire.Pair, pattern string) {
+func appendMatches(e *encoder, pairs []wire.Pair, pattern string) {
 	n := 0
 	for i := range pairs {
 		if pattern == "*" || matchGlob(pattern, pairs[i].Key) {

@@ -3,7 +3,7 @@ package resp
 import (
 	"bytes"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func transactionCommands() []command {
@@ -31,7 +31,7 @@ type queued struct {
 
 // transaction is what EXEC puts together.
 type transaction struct {
-	commands []kvwire.Command
+	commands []wire.Command
 }
 
 // unknownRevision is no key's: a key whose revision could not be read changed.
@@ -52,7 +52,7 @@ func (c *conn) enqueue(cmd *command, args [][]byte) (why string) {
 	for _, a := range args {
 		q.bytes += len(a)
 	}
-	if q.bytes > kvwire.MaxCommand || len(q.commands) >= kvwire.MaxItems {
+	if q.bytes > wire.MaxCommand || len(q.commands) >= wire.MaxItems {
 		q.spoiled, q.commands = true, nil
 		return "ERR the transaction is too large"
 	}
@@ -91,7 +91,7 @@ func exec(k *call) {
 		k.fail("EXECABORT Transaction discarded because of previous errors.")
 		return
 	}
-	t := transaction{commands: make([]kvwire.Command, 0, len(q.commands))}
+	t := transaction{commands: make([]wire.Command, 0, len(q.commands))}
 	parts := make([]answer, len(q.commands))
 	for i, command := range q.commands {
 		inner := call{
@@ -102,9 +102,9 @@ func exec(k *call) {
 		inner.end()
 	}
 	c.caching = cachingDefault
-	cmd := kvwire.Command{Verb: kvwire.Transaction, Commands: t.commands}
+	cmd := wire.Command{Verb: wire.Transaction, Commands: t.commands}
 	for key, revision := range watched {
-		cmd.Guards = append(cmd.Guards, kvwire.Guard{Key: key, Revision: revision})
+		cmd.Guards = append(cmd.Guards, wire.Guard{Key: key, Revision: revision})
 	}
 	if err := cmd.Validate(); err != nil {
 		k.fail("EXECABORT Transaction discarded: " + err.Error())
@@ -143,11 +143,11 @@ func watch(k *call) {
 	}
 	c.barrier = true
 	k.level = Strong
-	k.ask(kvwire.Command{Verb: kvwire.Many, Options: kvwire.KeysOnly, Keys: fresh}, shape{render: c.renderWatch, extra: fresh})
+	k.ask(wire.Command{Verb: wire.Many, Options: wire.KeysOnly, Keys: fresh}, shape{render: c.renderWatch, extra: fresh})
 }
 
 // renderWatch runs while the reader waits at its barrier.
-func (c *conn) renderWatch(e *encoder, s *shape, r []kvwire.Result) {
+func (c *conn) renderWatch(e *encoder, s *shape, r []wire.Result) {
 	for i, key := range s.extra.([]string) {
 		if i < len(r[0].Results) {
 			c.watched[key] = r[0].Results[i].Revision

@@ -4,20 +4,20 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Limits of what a client may send, checked before memory is taken for it.
 const (
-	maxInline  = 64 << 10        // a line: an inline command, or the header of a bulk
-	maxBulk    = kvwire.MaxValue // one argument; a longer one is refused when it is whole, if there is room for it
-	redisBulk  = 512 << 20       // what Redis takes, of which clients may think that it can be sent
-	maxArgs    = 1 << 20         // arguments of a command
-	maxRequest = 17 << 20        // a whole command, with its framing
-	greenArgs  = 10              // arguments before log-in, as in Redis
-	greenBulk  = 16 << 10        // one argument before log-in, as in Redis
-	readSize   = 16 << 10        // of a new connection's buffer
-	keepSize   = 256 << 10       // a buffer beyond it is given back when it is empty
+	maxInline  = 64 << 10      // a line: an inline command, or the header of a bulk
+	maxBulk    = wire.MaxValue // one argument; a longer one is refused when it is whole, if there is room for it
+	redisBulk  = 512 << 20     // what Redis takes, of which clients may think that it can be sent
+	maxArgs    = 1 << 20       // arguments of a command
+	maxRequest = 17 << 20      // a whole command, with its framing
+	greenArgs  = 10            // arguments before log-in, as in Redis
+	greenBulk  = 16 << 10      // one argument before log-in, as in Redis
+	readSize   = 16 << 10      // of a new connection's buffer
+	keepSize   = 256 << 10     // a buffer beyond it is given back when it is empty
 )
 
 // protocolError is what a client gets before it is disconnected.

@@ -3,14 +3,14 @@ package resp
 import (
 	"sync/atomic"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Reply is the place of an answer in the order of a connection. Who has to
 // complete it calls Done once; the connection owns it before and after that.
 type Reply struct {
 	done   atomic.Bool
-	result [1]kvwire.Result // an array, so that a shape sees a slice in any case
+	result [1]wire.Result // an array, so that a shape sees a slice in any case
 	err    error
 
 	answer answer
@@ -22,7 +22,7 @@ type Reply struct {
 
 // Done completes the reply: err, or else result, whose memory must not be
 // changed any more. The client gets it after the next Flush, at the latest.
-func (r *Reply) Done(result kvwire.Result, err error) {
+func (r *Reply) Done(result wire.Result, err error) {
 	r.result[0], r.err = result, err
 	if r.done.Swap(true) {
 		panic("resp: a reply was completed twice")
@@ -30,9 +30,9 @@ func (r *Reply) Done(result kvwire.Result, err error) {
 }
 
 // Outcome is what Done was called with; done is false until then.
-func (r *Reply) Outcome() (result kvwire.Result, done bool, err error) {
+func (r *Reply) Outcome() (result wire.Result, done bool, err error) {
 	if !r.done.Load() {
-		return kvwire.Result{}, false, nil
+		return wire.Result{}, false, nil
 	}
 	return r.result[0], true, r.err
 }
@@ -47,7 +47,7 @@ func (r *Reply) reset() {
 		text = nil
 	}
 	r.done.Store(false)
-	r.result[0], r.err, r.parts = kvwire.Result{}, nil, nil
+	r.result[0], r.err, r.parts = wire.Result{}, nil, nil
 	r.answer = answer{text: text}
 }
 
@@ -61,7 +61,7 @@ type answer struct {
 
 // shape turns results into RESP.
 type shape struct {
-	render func(e *encoder, s *shape, r []kvwire.Result)
+	render func(e *encoder, s *shape, r []wire.Result)
 	n      int // how many results it takes; more than one come from a transaction
 	a, b   int64
 	extra  any
@@ -91,7 +91,7 @@ func (r *Reply) render(e *encoder) {
 // renderParts answers EXEC.
 func (r *Reply) renderParts(e *encoder) {
 	result := &r.result[0]
-	if result.Code == kvwire.NotMet {
+	if result.Code == wire.NotMet {
 		e.nullArray()
 		return
 	}
@@ -99,7 +99,7 @@ func (r *Reply) renderParts(e *encoder) {
 	for i := range r.parts {
 		want += r.parts[i].shape.n
 	}
-	if result.Code != kvwire.OK || len(result.Results) != want {
+	if result.Code != wire.OK || len(result.Results) != want {
 		e.fail(textOf(result))
 		return
 	}
@@ -118,9 +118,9 @@ func (r *Reply) renderParts(e *encoder) {
 
 // pour renders the results, or the error that one of them is. Codes that are
 // answers rather than errors are the shape's business.
-func (s *shape) pour(e *encoder, results []kvwire.Result) {
+func (s *shape) pour(e *encoder, results []wire.Result) {
 	for i := range results {
-		if c := results[i].Code; c == kvwire.WrongType || c == kvwire.TooLarge || c == kvwire.Malformed {
+		if c := results[i].Code; c == wire.WrongType || c == wire.TooLarge || c == wire.Malformed {
 			e.fail(textOf(&results[i]))
 			return
 		}

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // maxScan is how many keys one SCAN looks at, whatever its COUNT.
@@ -107,12 +107,12 @@ func scan(k *call) {
 		}
 		start = max(key+"\x00", prefix)
 	}
-	k.ask(kvwire.Command{
-		Verb: kvwire.Range, Options: kvwire.KeysOnly, Key: start, End: prefixEnd(prefix), Limit: uint64(min(count, maxScan)),
+	k.ask(wire.Command{
+		Verb: wire.Range, Options: wire.KeysOnly, Key: start, End: prefixEnd(prefix), Limit: uint64(min(count, maxScan)),
 	}, shape{render: renderScan, extra: &s})
 }
 
-func renderScan(e *encoder, s *shape, r []kvwire.Result) {
+func renderScan(e *encoder, s *shape, r []wire.Result) {
 	wanted := s.extra.(*scanning)
 	var cursor uint64
 	pairs := r[0].Pairs

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // weir runs no Lua. Libraries of locks, though, take, release and extend a lock by
@@ -218,22 +218,22 @@ func (k *call) runScript(p program) {
 	key, value := keys[0], args[0]
 	switch p {
 	case release, releaseTells:
-		cmd := kvwire.Command{Verb: kvwire.Delete, Cond: kvwire.IfValue, Keys: borrowAll(keys), Expect: value}
+		cmd := wire.Command{Verb: wire.Delete, Cond: wire.IfValue, Keys: borrowAll(keys), Expect: value}
 		if p == releaseTells {
-			cmd.Options = kvwire.ReturnOld
+			cmd.Options = wire.ReturnOld
 		}
 		k.ask(cmd, shape{render: renderRelease, a: int64(p)})
 		return
 	case releaseAll:
-		cmds := make([]kvwire.Command, count)
+		cmds := make([]wire.Command, count)
 		for i := range cmds {
-			cmds[i] = kvwire.Command{Verb: kvwire.Delete, Cond: kvwire.IfValue, Keys: borrowAll(keys[i : i+1]), Expect: value}
+			cmds[i] = wire.Command{Verb: wire.Delete, Cond: wire.IfValue, Keys: borrowAll(keys[i : i+1]), Expect: value}
 		}
 		k.askAll(shape{render: renderReleased}, cmds...)
 		return
 	case remaining:
 		k.askAll(shape{render: renderRemaining, extra: string(value)},
-			kvwire.Command{Verb: kvwire.Get, Key: borrow(key)}, kvwire.Command{Verb: kvwire.TTL, Key: borrow(key)})
+			wire.Command{Verb: wire.Get, Key: borrow(key)}, wire.Command{Verb: wire.TTL, Key: borrow(key)})
 		return
 	}
 	n, ok := parseInt(args[1])
@@ -241,7 +241,7 @@ func (k *call) runScript(p program) {
 	if p == touchSeconds || p == lockSeconds {
 		unit = secondMs
 	}
-	if most := int64(kvwire.MaxTTL) / 2 / unit; !ok || n > most || n < -most {
+	if most := int64(wire.MaxTTL) / 2 / unit; !ok || n > most || n < -most {
 		k.fail(notAnInteger)
 		return
 	}
@@ -249,9 +249,9 @@ func (k *call) runScript(p program) {
 		k.lock(p, keys, value, n*unit)
 		return
 	}
-	cmd := kvwire.Command{Verb: kvwire.Expire, Cond: kvwire.IfValue, Key: borrow(key), Expect: value, TTL: n * unit}
+	cmd := wire.Command{Verb: wire.Expire, Cond: wire.IfValue, Key: borrow(key), Expect: value, TTL: n * unit}
 	if p == extend && string(args[2]) == "0" {
-		cmd.Options = kvwire.KeepTTL
+		cmd.Options = wire.KeepTTL
 	}
 	k.ask(cmd, shape{render: renderNumber})
 }
@@ -262,53 +262,53 @@ func (k *call) lock(p program, keys [][]byte, value []byte, ms int64) {
 		k.fail("ERR invalid expire time in 'set' command")
 		return
 	}
-	cmds := make([]kvwire.Command, len(keys))
-	guards := make([]kvwire.Guard, len(keys))
+	cmds := make([]wire.Command, len(keys))
+	guards := make([]wire.Guard, len(keys))
 	for i, key := range keys {
 		// Without a condition where there are several: one of them may come twice.
-		cmds[i] = kvwire.Command{Verb: kvwire.Set, Key: borrow(key), Value: value, TTL: ms}
+		cmds[i] = wire.Command{Verb: wire.Set, Key: borrow(key), Value: value, TTL: ms}
 		guards[i].Key = borrow(key)
 	}
 	switch one := cmds[0]; {
 	case len(keys) > 1 && k.txn != nil:
 		k.fail("ERR this script takes 1 key inside a transaction")
 	case len(keys) > 1:
-		k.ask(kvwire.Command{Verb: kvwire.Transaction, Guards: guards, Commands: cmds}, shape{render: renderLocked})
+		k.ask(wire.Command{Verb: wire.Transaction, Guards: guards, Commands: cmds}, shape{render: renderLocked})
 	case p == renew:
-		one.Cond, one.Expect = kvwire.IfValue, value
+		one.Cond, one.Expect = wire.IfValue, value
 		k.ask(one, shape{render: renderMet})
 	case p == lockTells:
-		one.Cond = kvwire.IfAbsent
+		one.Cond = wire.IfAbsent
 		k.ask(one, shape{render: renderSet})
 	default:
-		one.Cond = kvwire.IfAbsent
+		one.Cond = wire.IfAbsent
 		k.ask(one, shape{render: renderMet})
 	}
 }
 
 // renderLocked tells how many keys were set.
-func renderLocked(e *encoder, _ *shape, r []kvwire.Result) {
+func renderLocked(e *encoder, _ *shape, r []wire.Result) {
 	switch r[0].Code {
-	case kvwire.OK:
+	case wire.OK:
 		e.int(int64(len(r[0].Results)))
-	case kvwire.NotMet:
+	case wire.NotMet:
 		e.int(0)
 	default:
 		e.fail(textOf(&r[0]))
 	}
 }
 
-func renderReleased(e *encoder, _ *shape, r []kvwire.Result) {
+func renderReleased(e *encoder, _ *shape, r []wire.Result) {
 	n := int64(0)
 	for i := range r {
-		if r[i].Code == kvwire.OK {
+		if r[i].Code == wire.OK {
 			n += r[i].Number
 		}
 	}
 	e.int(n)
 }
 
-func renderRemaining(e *encoder, s *shape, r []kvwire.Result) {
+func renderRemaining(e *encoder, s *shape, r []wire.Result) {
 	left := int64(0)
 	if r[0].Found && string(r[0].Value) == s.extra {
 		left = max(0, r[1].Number)
@@ -316,13 +316,13 @@ func renderRemaining(e *encoder, s *shape, r []kvwire.Result) {
 	e.int(left)
 }
 
-func renderRelease(e *encoder, s *shape, r []kvwire.Result) {
+func renderRelease(e *encoder, s *shape, r []wire.Result) {
 	switch {
-	case r[0].Code == kvwire.OK:
+	case r[0].Code == wire.OK:
 		e.int(r[0].Number)
-	case r[0].Code == kvwire.NotMet && program(s.a) == releaseTells && !r[0].Found:
+	case r[0].Code == wire.NotMet && program(s.a) == releaseTells && !r[0].Found:
 		e.int(-1)
-	case r[0].Code == kvwire.NotMet:
+	case r[0].Code == wire.NotMet:
 		e.int(0)
 	default:
 		e.fail(textOf(&r[0]))

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func stringCommands() []command {
@@ -39,12 +39,12 @@ const (
 )
 
 func get(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Get, Key: borrow(k.args[1])}, shape{render: renderValue})
+	k.ask(wire.Command{Verb: wire.Get, Key: borrow(k.args[1])}, shape{render: renderValue})
 }
 
 // setting is what the options of SET, GETEX and the like amount to.
 type setting struct {
-	cmd     kvwire.Command
+	cmd     wire.Command
 	old     bool   // GET
 	persist bool   // PERSIST
 	expires []byte // a time to live, not read yet: Redis looks at all options first
@@ -61,13 +61,13 @@ func (s *setting) expiry(args [][]byte) (took int, why string) {
 	case is(args[0], "PX"):
 		unit = 1
 	case is(args[0], "EXAT"):
-		unit, options = secondMs, kvwire.Absolute
+		unit, options = secondMs, wire.Absolute
 	case is(args[0], "PXAT"):
-		unit, options = 1, kvwire.Absolute
+		unit, options = 1, wire.Absolute
 	default:
 		return 0, ""
 	}
-	if len(args) < 2 || s.expires != nil || s.persist || s.cmd.Options&kvwire.KeepTTL != 0 {
+	if len(args) < 2 || s.expires != nil || s.persist || s.cmd.Options&wire.KeepTTL != 0 {
 		return 0, syntaxError
 	}
 	s.expires, s.unit = args[1], unit
@@ -78,7 +78,7 @@ func (s *setting) expiry(args [][]byte) (took int, why string) {
 // setExpiry reads the time to live that an option gave.
 func (k *call) setExpiry(s *setting) (why string) {
 	if s.expires != nil {
-		absolute := s.cmd.Options&kvwire.Absolute != 0
+		absolute := s.cmd.Options&wire.Absolute != 0
 		if s.cmd.TTL, why = k.milliseconds(s.expires, s.unit, absolute); absolute && why == "" {
 			s.cmd.TTL = k.inStoreTime(s.cmd.TTL)
 		}
@@ -92,7 +92,7 @@ func (k *call) milliseconds(arg []byte, unit int64, absolute bool) (ms int64, wh
 	if !ok {
 		return 0, notAnInteger
 	}
-	limit := int64(kvwire.MaxTTL)
+	limit := int64(wire.MaxTTL)
 	if !absolute {
 		limit -= time.Now().UnixMilli()
 	}
@@ -103,7 +103,7 @@ func (k *call) milliseconds(arg []byte, unit int64, absolute bool) (ms int64, wh
 }
 
 func set(k *call) {
-	s := setting{cmd: kvwire.Command{Verb: kvwire.Set, Key: borrow(k.args[1]), Value: k.args[2]}}
+	s := setting{cmd: wire.Command{Verb: wire.Set, Key: borrow(k.args[1]), Value: k.args[2]}}
 	if len(k.args) > 3 {
 		if why := k.setOptions(&s, k.args[3:], "WEIR."); why != "" {
 			k.fail(why)
@@ -137,21 +137,21 @@ func (s *setting) option(args [][]byte, prefix string) (took int, why string) {
 	c := &s.cmd
 	arg := args[0]
 	switch {
-	case is(arg, "NX") && (c.Cond == kvwire.Always || c.Cond == kvwire.IfAbsent):
-		c.Cond = kvwire.IfAbsent
-	case is(arg, "XX") && (c.Cond == kvwire.Always || c.Cond == kvwire.IfPresent):
-		c.Cond = kvwire.IfPresent
+	case is(arg, "NX") && (c.Cond == wire.Always || c.Cond == wire.IfAbsent):
+		c.Cond = wire.IfAbsent
+	case is(arg, "XX") && (c.Cond == wire.Always || c.Cond == wire.IfPresent):
+		c.Cond = wire.IfPresent
 	case is(arg, "KEEPTTL") && s.expires == nil:
-		c.Options |= kvwire.KeepTTL
+		c.Options |= wire.KeepTTL
 	case is(arg, "GET"):
 		s.old = true
-		c.Options |= kvwire.ReturnOld
-	case is(arg, prefix+"REV") && len(args) > 1 && c.Cond == kvwire.Always:
+		c.Options |= wire.ReturnOld
+	case is(arg, prefix+"REV") && len(args) > 1 && c.Cond == wire.Always:
 		n, ok := parseInt(args[1])
 		if !ok || n < 0 {
 			return 0, notAnInteger
 		}
-		c.Cond, c.Revision = kvwire.IfRevision, uint64(n)
+		c.Cond, c.Revision = wire.IfRevision, uint64(n)
 		return 2, ""
 	case is(arg, prefix+"LEASE") && len(args) > 1 && c.Lease == 0:
 		n, ok := parseInt(args[1])
@@ -167,19 +167,19 @@ func (s *setting) option(args [][]byte, prefix string) (took int, why string) {
 }
 
 func getSet(k *call) {
-	k.ask(kvwire.Command{
-		Verb: kvwire.Set, Key: borrow(k.args[1]), Value: k.args[2], Options: kvwire.ReturnOld,
+	k.ask(wire.Command{
+		Verb: wire.Set, Key: borrow(k.args[1]), Value: k.args[2], Options: wire.ReturnOld,
 	}, shape{render: renderOld})
 }
 
 func getDel(k *call) {
-	k.ask(kvwire.Command{
-		Verb: kvwire.Delete, Keys: borrowAll(k.args[1:2]), Options: kvwire.ReturnOld,
+	k.ask(wire.Command{
+		Verb: wire.Delete, Keys: borrowAll(k.args[1:2]), Options: wire.ReturnOld,
 	}, shape{render: renderOld})
 }
 
 func getEx(k *call) {
-	s := setting{cmd: kvwire.Command{Verb: kvwire.Expire, Key: borrow(k.args[1])}}
+	s := setting{cmd: wire.Command{Verb: wire.Expire, Key: borrow(k.args[1])}}
 	for args := k.args[2:]; len(args) > 0; {
 		took, why := s.expiry(args)
 		if took == 0 && why == "" {
@@ -198,10 +198,10 @@ func getEx(k *call) {
 		k.fail(why)
 		return
 	}
-	read := kvwire.Command{Verb: kvwire.Get, Key: s.cmd.Key}
+	read := wire.Command{Verb: wire.Get, Key: s.cmd.Key}
 	switch {
 	case s.persist:
-		s.cmd.Verb = kvwire.Persist
+		s.cmd.Verb = wire.Persist
 	case s.expires == nil:
 		k.ask(read, shape{render: renderValue})
 		return
@@ -210,8 +210,8 @@ func getEx(k *call) {
 }
 
 func setNX(k *call) {
-	k.ask(kvwire.Command{
-		Verb: kvwire.Set, Cond: kvwire.IfAbsent, Key: borrow(k.args[1]), Value: k.args[2],
+	k.ask(wire.Command{
+		Verb: wire.Set, Cond: wire.IfAbsent, Key: borrow(k.args[1]), Value: k.args[2],
 	}, shape{render: renderMet})
 }
 
@@ -225,37 +225,37 @@ func setEX(k *call) {
 		k.fail(why)
 		return
 	}
-	k.ask(kvwire.Command{
-		Verb: kvwire.Set, Key: borrow(k.args[1]), Value: k.args[3], TTL: ttl,
+	k.ask(wire.Command{
+		Verb: wire.Set, Key: borrow(k.args[1]), Value: k.args[3], TTL: ttl,
 	}, shape{render: renderSet})
 }
 
 func mGet(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Many, Keys: borrowAll(k.args[1:])}, shape{render: renderMany})
+	k.ask(wire.Command{Verb: wire.Many, Keys: borrowAll(k.args[1:])}, shape{render: renderMany})
 }
 
 // pairs reads the arguments of MSET and MSETNX.
-func (k *call) pairs() ([]kvwire.Pair, bool) {
+func (k *call) pairs() ([]wire.Pair, bool) {
 	if len(k.args)%2 == 0 {
 		k.fail(wrongNumber(k.cmd.name))
 		return nil, false
 	}
-	pairs := make([]kvwire.Pair, 0, len(k.args)/2)
+	pairs := make([]wire.Pair, 0, len(k.args)/2)
 	for i := 1; i < len(k.args); i += 2 {
-		pairs = append(pairs, kvwire.Pair{Key: borrow(k.args[i]), Value: k.args[i+1]})
+		pairs = append(pairs, wire.Pair{Key: borrow(k.args[i]), Value: k.args[i+1]})
 	}
 	return pairs, true
 }
 
 func mSet(k *call) {
 	if pairs, ok := k.pairs(); ok {
-		k.ask(kvwire.Command{Verb: kvwire.SetMany, Pairs: pairs}, shape{render: renderSet})
+		k.ask(wire.Command{Verb: wire.SetMany, Pairs: pairs}, shape{render: renderSet})
 	}
 }
 
 func mSetNX(k *call) {
 	if pairs, ok := k.pairs(); ok {
-		k.ask(kvwire.Command{Verb: kvwire.SetMany, Cond: kvwire.IfAbsent, Pairs: pairs}, shape{render: renderMet})
+		k.ask(wire.Command{Verb: wire.SetMany, Cond: wire.IfAbsent, Pairs: pairs}, shape{render: renderMet})
 	}
 }
 
@@ -275,15 +275,15 @@ func increment(k *call) {
 		}
 		delta = -delta
 	}
-	k.ask(kvwire.Command{Verb: kvwire.Increment, Key: borrow(k.args[1]), Delta: delta}, shape{render: renderNumber})
+	k.ask(wire.Command{Verb: wire.Increment, Key: borrow(k.args[1]), Delta: delta}, shape{render: renderNumber})
 }
 
 func appendTo(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Append, Key: borrow(k.args[1]), Value: k.args[2]}, shape{render: renderNumber})
+	k.ask(wire.Command{Verb: wire.Append, Key: borrow(k.args[1]), Value: k.args[2]}, shape{render: renderNumber})
 }
 
 func strLen(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Get, Options: kvwire.KeysOnly, Key: borrow(k.args[1])}, shape{render: renderNumber})
+	k.ask(wire.Command{Verb: wire.Get, Options: wire.KeysOnly, Key: borrow(k.args[1])}, shape{render: renderNumber})
 }
 
 func getRange(k *call) {
@@ -293,12 +293,12 @@ func getRange(k *call) {
 		k.fail(notAnInteger)
 		return
 	}
-	k.ask(kvwire.Command{Verb: kvwire.Get, Key: borrow(k.args[1])}, shape{render: renderPart, a: from, b: to})
+	k.ask(wire.Command{Verb: wire.Get, Key: borrow(k.args[1])}, shape{render: renderPart, a: from, b: to})
 }
 
 // renderValue is the value of a key, or null.
-func renderValue(e *encoder, _ *shape, r []kvwire.Result) {
-	if r[0].Code == kvwire.NotFound {
+func renderValue(e *encoder, _ *shape, r []wire.Result) {
+	if r[0].Code == wire.NotFound {
 		e.null()
 		return
 	}
@@ -306,7 +306,7 @@ func renderValue(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 // renderOld is the value that was there before, or null.
-func renderOld(e *encoder, _ *shape, r []kvwire.Result) {
+func renderOld(e *encoder, _ *shape, r []wire.Result) {
 	if !r[0].Found {
 		e.null()
 		return
@@ -315,11 +315,11 @@ func renderOld(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 // renderSet is OK, or null when the condition does not hold.
-func renderSet(e *encoder, _ *shape, r []kvwire.Result) {
+func renderSet(e *encoder, _ *shape, r []wire.Result) {
 	switch r[0].Code {
-	case kvwire.OK:
+	case wire.OK:
 		e.ok()
-	case kvwire.NotMet:
+	case wire.NotMet:
 		e.null()
 	default:
 		e.fail(textOf(&r[0]))
@@ -327,14 +327,14 @@ func renderSet(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 // renderMet is whether the condition holds.
-func renderMet(e *encoder, _ *shape, r []kvwire.Result) { e.bool(r[0].Code == kvwire.OK) }
+func renderMet(e *encoder, _ *shape, r []wire.Result) { e.bool(r[0].Code == wire.OK) }
 
-func renderNumber(e *encoder, _ *shape, r []kvwire.Result) { e.int(r[0].Number) }
+func renderNumber(e *encoder, _ *shape, r []wire.Result) { e.int(r[0].Number) }
 
 // renderConstant is what a write without a result is answered with.
-func renderConstant(e *encoder, s *shape, _ []kvwire.Result) { e.int(s.a) }
+func renderConstant(e *encoder, s *shape, _ []wire.Result) { e.int(s.a) }
 
-func renderMany(e *encoder, _ *shape, r []kvwire.Result) {
+func renderMany(e *encoder, _ *shape, r []wire.Result) {
 	e.array(len(r[0].Results))
 	for i := range r[0].Results {
 		renderValue(e, nil, r[0].Results[i:i+1])
@@ -342,7 +342,7 @@ func renderMany(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 // renderPart is the bytes a to b of a value; negative ones count from its end.
-func renderPart(e *encoder, s *shape, r []kvwire.Result) {
+func renderPart(e *encoder, s *shape, r []wire.Result) {
 	v := r[0].Value
 	n := int64(len(v))
 	from, to := s.a, s.b

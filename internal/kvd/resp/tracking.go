@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // maxPushBytes is how many bytes of pushes are kept for a client that does not
@@ -242,8 +242,8 @@ func (t *tracker) touch(l *listener) {
 }
 
 // kinds names what became of a key.
-var kinds = map[kvwire.ChangeKind]string{
-	kvwire.ChangePut: "put", kvwire.ChangeDelete: "delete", kvwire.ChangeExpire: "expire",
+var kinds = map[wire.ChangeKind]string{
+	wire.ChangePut: "put", wire.ChangeDelete: "delete", wire.ChangeExpire: "expire",
 }
 
 // show adds a change to what a watcher is sent.
@@ -254,7 +254,7 @@ func (l *listener) show(ch *Change) {
 	e.text("weir.watch")
 	e.text(kinds[ch.Kind])
 	e.text(ch.Key)
-	if ch.Kind == kvwire.ChangePut {
+	if ch.Kind == wire.ChangePut {
 		e.bulk(ch.Value)
 	} else {
 		e.null()

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
 	"github.com/weirdb/weir/internal/kvd/resp"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // cachingClient keeps what it reads until it is told that it has changed, as
@@ -188,7 +188,7 @@ func TestPushWaitsForReads(t *testing.T) {
 	f.hold()
 	p.send(frame("SET", "c", "1"))
 	until(t, "the write is there", func() bool { return f.heldCount() == 1 })
-	f.server.Changed([]resp.Change{{Change: kvwire.Change{Kind: kvwire.ChangeDelete, Key: "a", Revision: 99}}})
+	f.server.Changed([]resp.Change{{Change: wire.Change{Kind: wire.ChangeDelete, Key: "a", Revision: 99}}})
 	if got, want := p.reply(), ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"; got != want {
 		t.Fatalf("%q, not %q", got, want)
 	}
@@ -211,8 +211,8 @@ func TestPushesOverflow(t *testing.T) {
 	value := []byte(strings.Repeat("v", 1000))
 	const n = 5000
 	for i := range n {
-		f.server.Changed([]resp.Change{{Change: kvwire.Change{
-			Kind: kvwire.ChangePut, Key: fmt.Sprint("k", i), Value: value, Revision: uint64(i),
+		f.server.Changed([]resp.Change{{Change: wire.Change{
+			Kind: wire.ChangePut, Key: fmt.Sprint("k", i), Value: value, Revision: uint64(i),
 		}}})
 	}
 	f.release(forwards)

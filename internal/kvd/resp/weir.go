@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func weirCommands() []command {
@@ -45,12 +45,12 @@ func levelOf(k *call) {
 }
 
 func weirGet(k *call) {
-	k.ask(kvwire.Command{Verb: kvwire.Get, Key: borrow(k.args[1])}, shape{render: renderRevised})
+	k.ask(wire.Command{Verb: wire.Get, Key: borrow(k.args[1])}, shape{render: renderRevised})
 }
 
 // renderRevised is a value and its revision, or null.
-func renderRevised(e *encoder, _ *shape, r []kvwire.Result) {
-	if r[0].Code == kvwire.NotFound {
+func renderRevised(e *encoder, _ *shape, r []wire.Result) {
+	if r[0].Code == wire.NotFound {
 		e.nullArray()
 		return
 	}
@@ -60,7 +60,7 @@ func renderRevised(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 func weirSet(k *call) {
-	s := setting{cmd: kvwire.Command{Verb: kvwire.Set, Key: borrow(k.args[1]), Value: k.args[2]}}
+	s := setting{cmd: wire.Command{Verb: wire.Set, Key: borrow(k.args[1]), Value: k.args[2]}}
 	why := k.setOptions(&s, k.args[3:], "")
 	if why == "" && s.old {
 		why = "ERR WEIR.SET returns a revision, and no old value"
@@ -78,14 +78,14 @@ func weirCAS(k *call) {
 		k.fail(notAnInteger)
 		return
 	}
-	k.askRevision(kvwire.Command{
-		Verb: kvwire.Set, Cond: kvwire.IfRevision, Key: borrow(k.args[1]), Value: k.args[3], Revision: uint64(revision),
+	k.askRevision(wire.Command{
+		Verb: wire.Set, Cond: wire.IfRevision, Key: borrow(k.args[1]), Value: k.args[3], Revision: uint64(revision),
 	})
 }
 
 // askRevision answers with the revision of the write, or null when its condition
 // does not hold. A transaction has one revision, which its members do not show.
-func (k *call) askRevision(cmd kvwire.Command) {
+func (k *call) askRevision(cmd wire.Command) {
 	if k.txn != nil {
 		k.fail("ERR " + k.cmd.name + " shows its revision, which is not known inside a transaction: use SET with WEIR.REV")
 		return
@@ -94,11 +94,11 @@ func (k *call) askRevision(cmd kvwire.Command) {
 	k.ask(cmd, shape{render: renderRevision})
 }
 
-func renderRevision(e *encoder, _ *shape, r []kvwire.Result) {
+func renderRevision(e *encoder, _ *shape, r []wire.Result) {
 	switch r[0].Code {
-	case kvwire.OK:
+	case wire.OK:
 		e.int(int64(r[0].Revision))
-	case kvwire.NotMet:
+	case wire.NotMet:
 		e.null()
 	default:
 		e.fail(textOf(&r[0]))
@@ -119,17 +119,17 @@ func lease(k *call) {
 	}
 	switch {
 	case is(k.args[1], "GRANT"):
-		if n > kvwire.MaxTTL {
+		if n > wire.MaxTTL {
 			k.fail("ERR invalid expire time in 'weir.lease' command")
 			return
 		}
-		k.ask(kvwire.Command{Verb: kvwire.LeaseGrant, TTL: n}, shape{render: renderLease})
+		k.ask(wire.Command{Verb: wire.LeaseGrant, TTL: n}, shape{render: renderLease})
 	case is(k.args[1], "KEEP"):
-		k.ask(kvwire.Command{Verb: kvwire.LeaseKeep, Lease: uint64(n)}, shape{render: renderLease})
+		k.ask(wire.Command{Verb: wire.LeaseKeep, Lease: uint64(n)}, shape{render: renderLease})
 	case is(k.args[1], "REVOKE"):
-		k.ask(kvwire.Command{Verb: kvwire.LeaseRevoke, Lease: uint64(n)}, shape{render: renderMet})
+		k.ask(wire.Command{Verb: wire.LeaseRevoke, Lease: uint64(n)}, shape{render: renderMet})
 	case is(k.args[1], "TTL"):
-		k.ask(kvwire.Command{Verb: kvwire.LeaseTTL, Lease: uint64(n)}, shape{render: renderLeaseTTL})
+		k.ask(wire.Command{Verb: wire.LeaseTTL, Lease: uint64(n)}, shape{render: renderLeaseTTL})
 	default:
 		k.fail(leaseUsage)
 	}
@@ -137,8 +137,8 @@ func lease(k *call) {
 
 // renderLease is a number, or an error when the lease is gone: its holder must
 // not miss that.
-func renderLease(e *encoder, _ *shape, r []kvwire.Result) {
-	if r[0].Code != kvwire.OK {
+func renderLease(e *encoder, _ *shape, r []wire.Result) {
+	if r[0].Code != wire.OK {
 		e.fail(textOf(&r[0]))
 		return
 	}
@@ -146,8 +146,8 @@ func renderLease(e *encoder, _ *shape, r []kvwire.Result) {
 }
 
 // renderLeaseTTL is the time that is left, -2 when the lease is gone, as TTL.
-func renderLeaseTTL(e *encoder, _ *shape, r []kvwire.Result) {
-	if r[0].Code != kvwire.OK {
+func renderLeaseTTL(e *encoder, _ *shape, r []wire.Result) {
+	if r[0].Code != wire.OK {
 		e.int(-2)
 		return
 	}
@@ -174,7 +174,7 @@ func token(k *call) {
 		return
 	}
 	c.barrier = true
-	k.to.shape = shape{n: 1, render: func(e *encoder, _ *shape, _ []kvwire.Result) {
+	k.to.shape = shape{n: 1, render: func(e *encoder, _ *shape, _ []wire.Result) {
 		view, index := c.session.Token()
 		e.text(fmt.Sprintf("%d:%d", view, index))
 	}}

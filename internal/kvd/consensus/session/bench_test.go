@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // load is what BenchmarkSession keeps under way: operations of a kind, on keys of
@@ -30,9 +30,9 @@ var loads = []load{
 
 func put(weakly bool) func(*Session, uint64, string) error {
 	return func(s *Session, n uint64, key string) error {
-		c := kvwire.Command{Verb: kvwire.Set, Key: key, Value: []byte("value")}
+		c := wire.Command{Verb: wire.Set, Key: key, Value: []byte("value")}
 		if weakly {
-			c.Options = kvwire.NoReply
+			c.Options = wire.NoReply
 		}
 		return s.Write(int64(n), n, c, weakly)
 	}
@@ -40,7 +40,7 @@ func put(weakly bool) func(*Session, uint64, string) error {
 
 func get(weakly bool) func(*Session, uint64, string) error {
 	return func(s *Session, n uint64, key string) error {
-		return s.Read(int64(n), n, kvwire.Command{Verb: kvwire.Get, Key: key}, weakly)
+		return s.Read(int64(n), n, wire.Command{Verb: wire.Get, Key: key}, weakly)
 	}
 }
 
@@ -48,18 +48,18 @@ func get(weakly bool) func(*Session, uint64, string) error {
 func answer(s *Session, now int64, x *Send) {
 	m := &x.Message
 	switch m.Kind {
-	case kvwire.Strong:
-		if m.Flags&kvwire.FlagFast != 0 {
-			s.Receive(now, x.To, &kvwire.Message{Kind: kvwire.Spec, Flags: kvwire.FlagYes, View: m.View, Session: m.Session, Seq: m.Seq, Count: 3})
+	case wire.Strong:
+		if m.Flags&wire.FlagFast != 0 {
+			s.Receive(now, x.To, &wire.Message{Kind: wire.Spec, Flags: wire.FlagYes, View: m.View, Session: m.Session, Seq: m.Seq, Count: 3})
 			return
 		}
-		s.Receive(now, x.To, &kvwire.Message{Kind: kvwire.Done, Session: m.Session, Seq: m.Seq, Stable: m.Seq})
-	case kvwire.Record:
-		s.Receive(now, x.To, &kvwire.Message{Kind: kvwire.Vote, Flags: kvwire.FlagYes, View: m.View, Session: m.Session, Seq: m.Seq})
-	case kvwire.Weak:
-		s.Receive(now, x.To, &kvwire.Message{Kind: kvwire.WeakDone, Session: m.Session, Seq: m.Seq, Stable: m.Seq})
-	case kvwire.Read, kvwire.WeakRead:
-		s.Receive(now, x.To, &kvwire.Message{Kind: kvwire.ReadDone, Session: m.Session, Request: m.Request})
+		s.Receive(now, x.To, &wire.Message{Kind: wire.Done, Session: m.Session, Seq: m.Seq, Stable: m.Seq})
+	case wire.Record:
+		s.Receive(now, x.To, &wire.Message{Kind: wire.Vote, Flags: wire.FlagYes, View: m.View, Session: m.Session, Seq: m.Seq})
+	case wire.Weak:
+		s.Receive(now, x.To, &wire.Message{Kind: wire.WeakDone, Session: m.Session, Seq: m.Seq, Stable: m.Seq})
+	case wire.Read, wire.WeakRead:
+		s.Receive(now, x.To, &wire.Message{Kind: wire.ReadDone, Session: m.Session, Request: m.Request})
 	}
 }
 
@@ -77,7 +77,7 @@ func BenchmarkSession(b *testing.B) {
 				for id := uint64(1); id <= 3; id++ {
 					s.Connected(1, id)
 				}
-				s.Receive(1, 1, &kvwire.Message{Kind: kvwire.NewView, View: 2, Leader: 1, Code: sw.Encode()})
+				s.Receive(1, 1, &wire.Message{Kind: wire.NewView, View: 2, Leader: 1, Code: sw.Encode()})
 				keys := make([]string, 4096)
 				for i := range keys {
 					keys[i] = fmt.Sprintf("key-%06d", i)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func (p *script) end(tag uint64) error {
@@ -20,14 +20,14 @@ func TestEnd(t *testing.T) {
 	if err := p.end(3); !errors.Is(err, ErrFull) {
 		t.Errorf("an end while writes are under way: %v", err)
 	}
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, Seq: 1})
+	p.receive(1, wire.Message{Kind: wire.WeakDone, Seq: 1})
 	p.receive(1, spec(2, 3))
 	p.receive(2, yes(2))
 	p.receive(3, yes(2))
 	if err := p.end(3); !errors.Is(err, ErrFull) {
 		t.Errorf("an end while a weak write waits for its commit: %v", err)
 	}
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, Seq: 1, Stable: 2})
+	p.receive(1, wire.Message{Kind: wire.WeakDone, Seq: 1, Stable: 2})
 	p.sent()
 	p.ended()
 	if err := p.end(3); err != nil {
@@ -41,7 +41,7 @@ func TestEnd(t *testing.T) {
 	p.sent("1 Strong 2/0 #3 end ack=2")
 	p.done(3, 3, 9, "")
 	p.ended("3 revision=9")
-	if err := p.s.Write(p.now, 5, kvwire.Command{Verb: kvwire.Set, Key: "c"}, false); !errors.Is(err, ErrExpired) {
+	if err := p.s.Write(p.now, 5, wire.Command{Verb: wire.Set, Key: "c"}, false); !errors.Is(err, ErrExpired) {
 		t.Errorf("a write after the end: %v", err)
 	}
 	if err := p.end(6); !errors.Is(err, ErrExpired) {
@@ -56,7 +56,7 @@ func TestEndOfAnExpiredSession(t *testing.T) {
 	if err := p.end(1); err != nil {
 		t.Fatal(err)
 	}
-	p.receive(1, kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeExpired, Seq: 1})
+	p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeExpired, Seq: 1})
 	p.ended("1")
 }
 
@@ -75,8 +75,8 @@ func TestEndBeforeTheBeginning(t *testing.T) {
 // A replica of another version may not know a command. The writes after it are
 // executed all the same.
 func TestRefusedWriteLeavesNoGap(t *testing.T) {
-	invalid := func(seq uint64) kvwire.Message {
-		return kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeInvalid, Seq: seq, Data: []byte("why")}
+	invalid := func(seq uint64) wire.Message {
+		return wire.Message{Kind: wire.Refused, Code: wire.CodeInvalid, Seq: seq, Data: []byte("why")}
 	}
 	t.Run("weak", func(t *testing.T) {
 		p := play(t, 3, "raft-ht", Config{})
@@ -90,7 +90,7 @@ func TestRefusedWriteLeavesNoGap(t *testing.T) {
 		p.read(3, "a", false)
 		p.sent("1 Read 2/0 a request=1") // nothing to wait for
 		p.done(1, 1, 5, "nobody wants to know")
-		p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, Seq: 2, Stable: 2})
+		p.receive(1, wire.Message{Kind: wire.WeakDone, Seq: 2, Stable: 2})
 		p.ended("2")
 		if p.s.Unstable() != 0 || p.s.Open() != 1 {
 			t.Errorf("%d unstable, %d under way", p.s.Unstable(), p.s.Open())
@@ -131,7 +131,7 @@ func TestAnswerThatIsNotKept(t *testing.T) {
 	p := play(t, 3, "raft", Config{})
 	p.strong(1, "a")
 	p.strong(2, "b")
-	p.receive(1, kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeUnkept, Seq: 1})
+	p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeUnkept, Seq: 1})
 	p.ended("1 executed, but the answer is lost unknown")
 	p.sent()
 	p.strong(3, "c")
@@ -147,7 +147,7 @@ func TestSecondGrantIsGivenBack(t *testing.T) {
 	p.after(int64(p.s.cfg.Retry))
 	p.sent()
 	granted := func(id uint64) {
-		p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 9<<32 + 1, Revision: id, Count: 1})
+		p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Request: 9<<32 + 1, Revision: id, Count: 1})
 	}
 	granted(5)
 	p.silent()
@@ -159,7 +159,7 @@ func TestSecondGrantIsGivenBack(t *testing.T) {
 		t.Errorf("session %d, want 5", p.s.ID())
 	}
 	p.read(1, "a", false)
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 9<<32 + 2})
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 9<<32 + 2, Revision: 3}) // no grant
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Request: 9<<32 + 2})
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Request: 9<<32 + 2, Revision: 3}) // no grant
 	p.sent("1 Read 2/0 a request=38654705666")
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 func TestSwitchesOfPresets(t *testing.T) {
@@ -36,8 +36,8 @@ func TestWritesOfBothLevelsShareTheNumbers(t *testing.T) {
 // A number that is never sent would hold back all that come after it.
 func TestRefusedCallsTakeNoNumber(t *testing.T) {
 	p := play(t, 3, "raft-ht", Config{MaxOpen: 2, MaxUnstable: 150})
-	set := func(key string, size int) kvwire.Command {
-		return kvwire.Command{Verb: kvwire.Set, Key: key, Value: make([]byte, size)}
+	set := func(key string, size int) wire.Command {
+		return wire.Command{Verb: wire.Set, Key: key, Value: make([]byte, size)}
 	}
 	refused := func(what string, want, err error) {
 		t.Helper()
@@ -45,11 +45,11 @@ func TestRefusedCallsTakeNoNumber(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}
-	refused("a query as a write", ErrInvalid, p.s.Write(1, 1, kvwire.Command{Verb: kvwire.Get, Key: "a"}, false))
+	refused("a query as a write", ErrInvalid, p.s.Write(1, 1, wire.Command{Verb: wire.Get, Key: "a"}, false))
 	refused("a write as a query", ErrInvalid, p.s.Read(1, 1, set("a", 1), false))
-	refused("nonsense", ErrInvalid, p.s.Write(1, 1, kvwire.Command{Verb: 99}, false))
-	refused("a long key", ErrInvalid, p.s.Write(1, 1, set(strings.Repeat("k", kvwire.MaxKey+1), 1), false))
-	refused("a weak write with an answer", ErrInvalid, p.s.Write(1, 1, kvwire.Command{Verb: kvwire.Increment, Key: "a", Delta: 1}, true))
+	refused("nonsense", ErrInvalid, p.s.Write(1, 1, wire.Command{Verb: 99}, false))
+	refused("a long key", ErrInvalid, p.s.Write(1, 1, set(strings.Repeat("k", wire.MaxKey+1), 1), false))
+	refused("a weak write with an answer", ErrInvalid, p.s.Write(1, 1, wire.Command{Verb: wire.Increment, Key: "a", Delta: 1}, true))
 	p.silent()
 
 	if err := p.s.Write(1, 1, set("a", 100), true); err != nil {
@@ -58,7 +58,7 @@ func TestRefusedCallsTakeNoNumber(t *testing.T) {
 	refused("bytes of weak writes", ErrFull, p.s.Write(1, 2, set("b", 100), true))
 	p.strong(3, "c")
 	refused("a third write", ErrFull, p.s.Write(1, 4, set("d", 1), false))
-	refused("a third read", ErrFull, p.s.Read(1, 4, kvwire.Command{Verb: kvwire.Get, Key: "d"}, true))
+	refused("a third read", ErrFull, p.s.Read(1, 4, wire.Command{Verb: wire.Get, Key: "d"}, true))
 	refused("a third wait", ErrFull, p.s.Wait(1, 4))
 	p.sent("1 Weak 2/0 #1 a", "1 Strong 2/0 #2 c")
 
@@ -72,14 +72,14 @@ func TestRefusedCallsTakeNoNumber(t *testing.T) {
 func TestALargeWeakWriteGoesAlone(t *testing.T) {
 	p := play(t, 3, "raft-ht", Config{MaxUnstable: 1})
 	p.weak(1, "a")
-	if err := p.s.Write(1, 2, kvwire.Command{Verb: kvwire.Set, Key: "b"}, true); !errors.Is(err, ErrFull) {
+	if err := p.s.Write(1, 2, wire.Command{Verb: wire.Set, Key: "b"}, true); !errors.Is(err, ErrFull) {
 		t.Fatalf("a second one: %v", err)
 	}
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, View: 2, Seq: 1, Stable: 0, Index: 3})
-	if err := p.s.Write(1, 2, kvwire.Command{Verb: kvwire.Set, Key: "b"}, true); !errors.Is(err, ErrFull) {
+	p.receive(1, wire.Message{Kind: wire.WeakDone, View: 2, Seq: 1, Stable: 0, Index: 3})
+	if err := p.s.Write(1, 2, wire.Command{Verb: wire.Set, Key: "b"}, true); !errors.Is(err, ErrFull) {
 		t.Fatalf("a second one while the first is acknowledged and not committed: %v", err)
 	}
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, View: 2, Seq: 1, Stable: 1, Index: 4})
+	p.receive(1, wire.Message{Kind: wire.WeakDone, View: 2, Seq: 1, Stable: 1, Index: 4})
 	p.weak(2, "b")
 	p.ended("1")
 	if n := p.s.Unstable(); n != 1 {
@@ -122,9 +122,9 @@ func TestOnlyFirstReadsGoBeforeTheRegistration(t *testing.T) {
 	p.weak(4, "b")
 	p.read(5, "b", true)
 	p.silent()
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Index: 8, Request: 5<<32 + 1, Revision: 30})
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Index: 8, Request: 5<<32 + 1, Revision: 30})
 	p.sent("1 Strong 2/0 #1 a", "1 Weak 2/0 #2 b nearest with 1s(a)", "1 WeakRead 0/0 b request=21474836484 with 2w(b)")
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Index: 8, Request: 5<<32 + 1, Revision: 31})
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Index: 8, Request: 5<<32 + 1, Revision: 31})
 	if got := p.s.ID(); got != 30 {
 		t.Errorf("session %d, want 30, the one granted first", got)
 	}
@@ -134,7 +134,7 @@ func TestOnlyFirstReadsGoBeforeTheRegistration(t *testing.T) {
 func TestMaxOpenIsFreedByOutcomes(t *testing.T) {
 	p := play(t, 3, "curp", Config{Fast: Always, MaxOpen: 1})
 	p.strong(1, "a")
-	if err := p.s.Write(1, 2, kvwire.Command{Verb: kvwire.Set, Key: "a"}, false); !errors.Is(err, ErrFull) {
+	if err := p.s.Write(1, 2, wire.Command{Verb: wire.Set, Key: "a"}, false); !errors.Is(err, ErrFull) {
 		t.Fatalf("the second of one: %v", err)
 	}
 	p.receive(2, yes(1))

@@ -1,16 +1,16 @@
 package session
 
-import "github.com/weirdb/weir/internal/kvd/kvwire"
+import "github.com/weirdb/weir/internal/kvd/wire"
 
 // Overtakes reports whether the write c could be seen by a read that was issued
 // before it and is still under way, because both touch a key. Who needs reads to
 // see nothing that was issued after them waits with such a write until the read
 // has its answer.
-func (s *Session) Overtakes(c *kvwire.Command) bool {
+func (s *Session) Overtakes(c *wire.Command) bool {
 	if s.byReads.count == 0 {
 		return false
 	}
-	var foot kvwire.Footprint
+	var foot wire.Footprint
 	c.Footprint(&foot)
 	if touched, known := s.byReads.by(&foot); known {
 		return touched > 0

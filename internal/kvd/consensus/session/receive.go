@@ -5,20 +5,20 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Receive takes in a message from a replica. Its byte slices belong to the
 // session from now on.
-func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
+func (s *Session) Receive(now int64, from uint64, m *wire.Message) {
 	s.now = now
 	if s.expired {
 		return
 	}
 	switch m.Kind {
-	case kvwire.NewView:
+	case wire.NewView:
 		s.newView(m)
-	case kvwire.Done:
+	case wire.Done:
 		if m.Session != s.id {
 			return
 		}
@@ -29,11 +29,11 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 			s.path.took(o, now)
 			s.end(o, Outcome{Result: m.Data, Revision: m.Revision})
 		}
-	case kvwire.Spec, kvwire.Vote:
+	case wire.Spec, wire.Vote:
 		if m.Session == s.id {
 			s.voted(from, m)
 		}
-	case kvwire.WeakDone:
+	case wire.WeakDone:
 		if m.Session != s.id {
 			return
 		}
@@ -43,11 +43,11 @@ func (s *Session) Receive(now int64, from uint64, m *kvwire.Message) {
 		if o := s.writes.get(m.Seq); o != nil && o.kind == weakWrite {
 			s.end(o, Outcome{})
 		}
-	case kvwire.ReadDone:
+	case wire.ReadDone:
 		s.readDone(from, m)
-	case kvwire.Redirect:
+	case wire.Redirect:
 		s.redirected(from, m)
-	case kvwire.Refused:
+	case wire.Refused:
 		s.refused(m)
 	}
 }
@@ -89,7 +89,7 @@ func (s *Session) committed(stable uint64) {
 
 // newView follows a new leader: everything without an answer is sent again, in
 // order, the weak writes first.
-func (s *Session) newView(m *kvwire.Message) {
+func (s *Session) newView(m *wire.Message) {
 	if m.View < s.view || m.Leader == 0 {
 		return
 	}
@@ -111,16 +111,16 @@ func (s *Session) newView(m *kvwire.Message) {
 }
 
 // voted counts a vote, or the leader's word, for a strong write.
-func (s *Session) voted(from uint64, m *kvwire.Message) {
+func (s *Session) voted(from uint64, m *wire.Message) {
 	o := s.writes.get(m.Seq)
 	if o == nil || o.kind != strongWrite || !o.fast || m.View != s.view {
 		return
 	}
 	switch {
-	case m.Flags&kvwire.FlagYes == 0:
+	case m.Flags&wire.FlagYes == 0:
 		s.gathers(o, false) // it may still complete, if the others are enough
 		return
-	case m.Kind == kvwire.Spec:
+	case m.Kind == wire.Spec:
 		if from != s.leader {
 			return
 		}
@@ -145,7 +145,7 @@ func (s *Session) voted(from uint64, m *kvwire.Message) {
 			held++
 		}
 	}
-	if held < kvwire.FastQuorum(int(o.spec.Count)) {
+	if held < wire.FastQuorum(int(o.spec.Count)) {
 		return
 	}
 	s.saw(Token{o.spec.View, o.spec.Index})
@@ -155,13 +155,13 @@ func (s *Session) voted(from uint64, m *kvwire.Message) {
 
 // returned gives back what a registration that was sent twice has granted besides:
 // nobody else knows of that session.
-func (s *Session) returned(from uint64, m *kvwire.Message) {
+func (s *Session) returned(from uint64, m *wire.Message) {
 	if m.Request == s.cfg.Requests+1 && s.cfg.ID == 0 && m.Count == 1 && m.Revision != s.id && s.id != 0 {
-		s.send(from, kvwire.Message{Kind: kvwire.Strong, Flags: kvwire.FlagEnd, Session: m.Revision, Seq: 1})
+		s.send(from, wire.Message{Kind: wire.Strong, Flags: wire.FlagEnd, Session: m.Revision, Seq: 1})
 	}
 }
 
-func (s *Session) readDone(from uint64, m *kvwire.Message) {
+func (s *Session) readDone(from uint64, m *wire.Message) {
 	o := s.asks.get(m.Request)
 	if o == nil {
 		s.returned(from, m)
@@ -192,7 +192,7 @@ func (s *Session) readDone(from uint64, m *kvwire.Message) {
 
 // redirected hears that a replica does not serve an operation. Without a hint
 // the retry goes around.
-func (s *Session) redirected(from uint64, m *kvwire.Message) {
+func (s *Session) redirected(from uint64, m *wire.Message) {
 	o := s.asks.get(m.Request)
 	if o == nil && m.Request == 0 && m.Session == s.id {
 		o = s.writes.get(m.Seq)
@@ -222,21 +222,21 @@ func (s *Session) redirected(from uint64, m *kvwire.Message) {
 	}
 }
 
-func (s *Session) refused(m *kvwire.Message) {
+func (s *Session) refused(m *wire.Message) {
 	o := s.asks.get(m.Request)
 	if o == nil && m.Request == 0 && m.Session == s.id {
 		o = s.writes.get(m.Seq)
 	}
 	switch m.Code {
-	case kvwire.CodeExpired:
+	case wire.CodeExpired:
 		if m.Session == s.id && s.id != 0 {
 			s.fail(ErrExpired)
 		}
-	case kvwire.CodeUnkept:
+	case wire.CodeUnkept:
 		if o != nil && o.kind == strongWrite {
 			s.end(o, Outcome{Err: ErrUnkept, Unknown: true})
 		}
-	case kvwire.CodeInvalid:
+	case wire.CodeInvalid:
 		why := errors.Join(ErrInvalid, errors.New(string(m.Data)))
 		switch {
 		case o == nil || o.kind == register:
@@ -250,7 +250,7 @@ func (s *Session) refused(m *kvwire.Message) {
 }
 
 // nothing is a write that changes nothing.
-var nothing = (&kvwire.Command{Verb: kvwire.Delete}).Append(nil)
+var nothing = (&wire.Command{Verb: wire.Delete}).Append(nil)
 
 // void ends a write that a replica cannot execute, as one of another version may
 // not. The writes after it wait for one of its number, so that one that changes
@@ -272,7 +272,7 @@ func (s *Session) void(o *op, why error) {
 		}
 		s.waiting = inserted(s.waiting, o)
 	}
-	o.kind, o.silent, o.command, o.foot = strongWrite, true, nothing, kvwire.Footprint{}
+	o.kind, o.silent, o.command, o.foot = strongWrite, true, nothing, wire.Footprint{}
 	s.byStrong.add(&o.foot, o.seq)
 	s.transmit(o)
 }

@@ -4,30 +4,30 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // said is a message on its way from a replica.
 type said struct {
 	from uint64
-	m    kvwire.Message
+	m    wire.Message
 }
 
-func with(m kvwire.Message, change func(*kvwire.Message)) kvwire.Message {
+func with(m wire.Message, change func(*wire.Message)) wire.Message {
 	change(&m)
 	return m
 }
 
-func inView(view uint64) func(*kvwire.Message) { return func(m *kvwire.Message) { m.View = view } }
+func inView(view uint64) func(*wire.Message) { return func(m *wire.Message) { m.View = view } }
 
 // since is the position of the last change of the members that the sender knows.
-func since(index uint64) func(*kvwire.Message) { return func(m *kvwire.Message) { m.Revision = index } }
+func since(index uint64) func(*wire.Message) { return func(m *wire.Message) { m.Revision = index } }
 
 // A write completes on votes only with the leader's word and, with it, a fast
 // quorum of different replicas, all in one view and of one configuration (S4).
 func TestFastCompletion(t *testing.T) {
 	const never = -1
-	applied := func(m *kvwire.Message) { m.Flags |= kvwire.FlagApplied }
+	applied := func(m *wire.Message) { m.Flags |= wire.FlagApplied }
 	for _, c := range []struct {
 		name   string
 		n      int // connected replicas
@@ -42,7 +42,7 @@ func TestFastCompletion(t *testing.T) {
 		{"a no and enough others", 5, []said{{2, no(1)}, {1, spec(1, 5)}, {3, yes(1)}, {4, yes(1)}, {5, yes(1)}}, 4},
 		{"a witness that has applied it", 3, []said{{1, spec(1, 3)}, {2, with(yes(1), applied)}, {3, yes(1)}}, 2},
 		{"no word of the leader", 3, []said{{2, yes(1)}, {3, yes(1)}, {1, yes(1)}}, never},
-		{"the leader declines", 3, []said{{2, yes(1)}, {3, yes(1)}, {1, kvwire.Message{Kind: kvwire.Spec, View: 2, Seq: 1, Count: 3}}}, never},
+		{"the leader declines", 3, []said{{2, yes(1)}, {3, yes(1)}, {1, wire.Message{Kind: wire.Spec, View: 2, Seq: 1, Count: 3}}}, never},
 		{"the word of another", 3, []said{{2, spec(1, 3)}, {2, yes(1)}, {3, yes(1)}, {1, yes(1)}}, never},
 		{"a vote twice", 3, []said{{1, spec(1, 3)}, {2, yes(1)}, {2, yes(1)}}, never},
 		{"the leader's word twice", 3, []said{{1, spec(1, 3)}, {1, spec(1, 3)}, {2, yes(1)}}, never},
@@ -54,7 +54,7 @@ func TestFastCompletion(t *testing.T) {
 		{"a leader before the change of members", 3, []said{{1, spec(1, 3)}, {2, with(yes(1), since(8))}, {3, with(yes(1), since(8))}}, never},
 		{"all after the change of members", 3, []said{{1, with(spec(1, 3), since(8))}, {2, with(yes(1), since(8))}, {3, with(yes(1), since(8))}}, 2},
 		{"a learner says no", 4, []said{{4, no(1)}, {1, spec(1, 3)}, {2, yes(1)}, {3, yes(1)}}, 3},
-		{"of another session", 3, []said{{1, spec(1, 3)}, {2, yes(1)}, {3, with(yes(1), func(m *kvwire.Message) { m.Session = 8 })}}, never},
+		{"of another session", 3, []said{{1, spec(1, 3)}, {2, yes(1)}, {3, with(yes(1), func(m *wire.Message) { m.Session = 8 })}}, never},
 		{"of another write", 3, []said{{1, spec(1, 3)}, {2, yes(1)}, {3, yes(2)}}, never},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestTheLeadersVoteCountsOnceWhoeverLeads(t *testing.T) {
 	p.receive(1, spec(1, 5))
 	p.receive(1, yes(1))
 	p.receive(2, yes(1))
-	p.receive(1, kvwire.Message{Kind: kvwire.Redirect, View: 2, Request: 1})
+	p.receive(1, wire.Message{Kind: wire.Redirect, View: 2, Request: 1})
 	if lead, _ := p.s.Leader(); lead != 0 {
 		t.Fatalf("leader %d", lead)
 	}
@@ -150,7 +150,7 @@ func TestTokensNeverGoBack(t *testing.T) {
 	}
 	p.strong(6, "b")
 	answer := func(request, view, index uint64) {
-		p.receive(2, kvwire.Message{Kind: kvwire.ReadDone, Request: request, View: view, Index: index})
+		p.receive(2, wire.Message{Kind: wire.ReadDone, Request: request, View: view, Index: index})
 	}
 	answer(1, 2, 10)
 	want(2, 10)
@@ -162,11 +162,11 @@ func TestTokensNeverGoBack(t *testing.T) {
 	want(2, 15)
 	p.done(1, 1, 12, "")
 	want(2, 15)
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, View: 3, Seq: 9, Index: 4})
+	p.receive(1, wire.Message{Kind: wire.WeakDone, View: 3, Seq: 9, Index: 4})
 	want(3, 15)
 	p.s.Join(Token{1, 40})
 	want(3, 40)
-	p.receive(1, kvwire.Message{Kind: kvwire.Done, View: 9, Index: 90, Session: 8, Seq: 1}) // another session's
+	p.receive(1, wire.Message{Kind: wire.Done, View: 9, Index: 90, Session: 8, Seq: 1}) // another session's
 	want(3, 40)
 	p.sent()
 	p.read(7, "z", true)
@@ -176,12 +176,12 @@ func TestTokensNeverGoBack(t *testing.T) {
 
 // A weak write that is no longer brought along is one that the token covers.
 func TestStableWritesAreCoveredByTheToken(t *testing.T) {
-	for _, kind := range []kvwire.Kind{kvwire.WeakDone, kvwire.Done} {
+	for _, kind := range []wire.Kind{wire.WeakDone, wire.Done} {
 		p := play(t, 3, "curp-ho", Config{Fast: Never})
 		p.weak(1, "a")
 		p.weak(2, "a")
 		p.sent()
-		p.receive(2, kvwire.Message{Kind: kind, View: 2, Seq: 1, Stable: 1, Index: 33})
+		p.receive(2, wire.Message{Kind: kind, View: 2, Seq: 1, Stable: 1, Index: 33})
 		p.read(3, "a", true)
 		p.sent("1 WeakRead 2/33 a ack=1 request=1 with 2w(a)")
 	}
@@ -189,7 +189,7 @@ func TestStableWritesAreCoveredByTheToken(t *testing.T) {
 
 func TestRedirects(t *testing.T) {
 	redirect := func(from, request, view, leader uint64) said {
-		return said{from, kvwire.Message{Kind: kvwire.Redirect, View: view, Request: request, Leader: leader}}
+		return said{from, wire.Message{Kind: wire.Redirect, View: view, Request: request, Leader: leader}}
 	}
 	for _, c := range []struct {
 		name   string
@@ -233,9 +233,9 @@ func TestRedirectsOfWeakOperations(t *testing.T) {
 	p.weak(2, "b")
 	p.read(3, "a", true)
 	p.sent()
-	p.receive(2, kvwire.Message{Kind: kvwire.Redirect, View: 2, Seq: 1, Leader: 1})
+	p.receive(2, wire.Message{Kind: wire.Redirect, View: 2, Seq: 1, Leader: 1})
 	p.sent("1 Weak 2/0 #1 a")
-	p.receive(2, kvwire.Message{Kind: kvwire.Redirect, View: 2, Request: 1})
+	p.receive(2, wire.Message{Kind: wire.Redirect, View: 2, Request: 1})
 	p.sent("1 Read 2/0 #1 a request=1 with 1w(a)")
 }
 
@@ -245,8 +245,8 @@ func TestRefusals(t *testing.T) {
 		p.strong(1, "a")
 		p.read(2, "a", false)
 		p.sent()
-		p.receive(1, kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeBusy, Seq: 1})
-		p.receive(1, kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeBusy, Request: 1})
+		p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeBusy, Seq: 1})
+		p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeBusy, Request: 1})
 		p.silent()
 		p.after(100)
 		p.sent("1 Strong 2/0 #1 a", "1 Read 2/0 #1 a request=1")
@@ -255,7 +255,7 @@ func TestRefusals(t *testing.T) {
 		p := play(t, 3, "raft", Config{})
 		p.read(1, "a", false)
 		p.read(2, "a", false)
-		p.receive(1, kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeInvalid, Request: 1, Data: []byte("why")})
+		p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeInvalid, Request: 1, Data: []byte("why")})
 		p.ended("1 invalid")
 		if n := p.s.Open(); n != 1 {
 			t.Errorf("%d under way, want 1", n)
@@ -265,7 +265,7 @@ func TestRefusals(t *testing.T) {
 		p := play(t, 3, "raft", Config{})
 		p.strong(1, "a")
 		p.sent()
-		p.receive(1, kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeExpired, Session: 8, Seq: 1})
+		p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeExpired, Session: 8, Seq: 1})
 		p.silent()
 	})
 }
@@ -285,14 +285,14 @@ func TestExpiredEndsEverything(t *testing.T) {
 	p.strong(6, "c")
 	p.weak(7, "d")
 	p.sent()
-	p.receive(1, kvwire.Message{Kind: kvwire.Refused, Code: kvwire.CodeExpired, Seq: 1})
+	p.receive(1, wire.Message{Kind: wire.Refused, Code: wire.CodeExpired, Seq: 1})
 	p.ended("1 expired unknown", "2 expired unknown", "3 expired", "4 expired", "5 expired", "6 expired", "7 expired")
 	if p.s.Open() != 0 || p.s.Unstable() != 0 {
 		t.Errorf("%d under way, %d weak writes left", p.s.Open(), p.s.Unstable())
 	}
 	for i, err := range []error{
-		p.s.Write(p.now, 8, kvwire.Command{Verb: kvwire.Set, Key: "a"}, false),
-		p.s.Read(p.now, 8, kvwire.Command{Verb: kvwire.Get, Key: "a"}, false),
+		p.s.Write(p.now, 8, wire.Command{Verb: wire.Set, Key: "a"}, false),
+		p.s.Read(p.now, 8, wire.Command{Verb: wire.Get, Key: "a"}, false),
 		p.s.Wait(p.now, 8),
 	} {
 		if fmt.Sprint(err) != ErrExpired.Error() {
@@ -310,14 +310,14 @@ func TestStrayAnswers(t *testing.T) {
 	p.strong(1, "a")
 	p.read(2, "a", false)
 	p.sent()
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, View: 2, Seq: 1}) // it is not weak
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 7})
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2})
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 1, Session: 8})
-	p.receive(1, kvwire.Message{Kind: kvwire.Done, View: 2, Seq: 2})
-	p.receive(1, kvwire.Message{Kind: kvwire.Inspect})
+	p.receive(1, wire.Message{Kind: wire.WeakDone, View: 2, Seq: 1}) // it is not weak
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Request: 7})
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2})
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Request: 1, Session: 8})
+	p.receive(1, wire.Message{Kind: wire.Done, View: 2, Seq: 2})
+	p.receive(1, wire.Message{Kind: wire.Inspect})
 	p.silent()
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Request: 1, Index: 5})
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Request: 1, Index: 5})
 	p.done(1, 1, 6, "ok")
 	p.done(1, 1, 6, "ok")
 	p.ended("2 at=2/5", "1 result=ok revision=6")

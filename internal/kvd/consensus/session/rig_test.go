@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // script plays the cluster for one session, number 7 unless its test registers
@@ -51,10 +51,10 @@ func encoded(t *testing.T, preset string) uint8 {
 
 func (p *script) view(view, leader uint64, preset string) {
 	p.t.Helper()
-	p.receive(leader, kvwire.Message{Kind: kvwire.NewView, View: view, Leader: leader, Code: encoded(p.t, preset)})
+	p.receive(leader, wire.Message{Kind: wire.NewView, View: view, Leader: leader, Code: encoded(p.t, preset)})
 }
 
-func (p *script) receive(from uint64, m kvwire.Message) {
+func (p *script) receive(from uint64, m wire.Message) {
 	if m.Session == 0 {
 		m.Session = p.s.ID()
 	}
@@ -86,13 +86,13 @@ func shown(t *testing.T, x *Send) string {
 	if len(m.Data) > 0 {
 		w = append(w, keyOf(t, m.Data))
 	}
-	if m.Flags&kvwire.FlagFast != 0 {
+	if m.Flags&wire.FlagFast != 0 {
 		w = append(w, "fast")
 	}
-	if m.Flags&kvwire.FlagNearest != 0 {
+	if m.Flags&wire.FlagNearest != 0 {
 		w = append(w, "nearest")
 	}
-	if m.Flags&kvwire.FlagEnd != 0 {
+	if m.Flags&wire.FlagEnd != 0 {
 		w = append(w, "end")
 	}
 	for _, f := range []struct {
@@ -118,11 +118,11 @@ func shown(t *testing.T, x *Send) string {
 
 func keyOf(t *testing.T, command []byte) string {
 	t.Helper()
-	c, err := kvwire.ParseCommand(command)
+	c, err := wire.ParseCommand(command)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Verb == kvwire.Delete && len(c.Keys) == 0 {
+	if c.Verb == wire.Delete && len(c.Keys) == 0 {
 		return "()"
 	}
 	return c.Key
@@ -193,7 +193,7 @@ func (p *script) weak(tag uint64, key string)   { p.t.Helper(); p.issue(tag, key
 
 func (p *script) issue(tag uint64, key string, weakly bool) {
 	p.t.Helper()
-	if err := p.s.Write(p.now, tag, kvwire.Command{Verb: kvwire.Set, Key: key, Value: []byte("v")}, weakly); err != nil {
+	if err := p.s.Write(p.now, tag, wire.Command{Verb: wire.Set, Key: key, Value: []byte("v")}, weakly); err != nil {
 		p.t.Fatalf("write %d: %v", tag, err)
 	}
 	p.take()
@@ -201,7 +201,7 @@ func (p *script) issue(tag uint64, key string, weakly bool) {
 
 func (p *script) read(tag uint64, key string, weakly bool) {
 	p.t.Helper()
-	if err := p.s.Read(p.now, tag, kvwire.Command{Verb: kvwire.Get, Key: key}, weakly); err != nil {
+	if err := p.s.Read(p.now, tag, wire.Command{Verb: wire.Get, Key: key}, weakly); err != nil {
 		p.t.Fatalf("read %d: %v", tag, err)
 	}
 	p.take()
@@ -215,16 +215,16 @@ func (p *script) after(d int64) {
 }
 
 func (p *script) done(seq, stable, index uint64, result string) {
-	p.receive(1, kvwire.Message{Kind: kvwire.Done, View: 2, Seq: seq, Stable: stable, Index: index, Revision: index, Data: []byte(result)})
+	p.receive(1, wire.Message{Kind: wire.Done, View: 2, Seq: seq, Stable: stable, Index: index, Revision: index, Data: []byte(result)})
 }
 
-func yes(seq uint64) kvwire.Message {
-	return kvwire.Message{Kind: kvwire.Vote, View: 2, Seq: seq, Flags: kvwire.FlagYes}
+func yes(seq uint64) wire.Message {
+	return wire.Message{Kind: wire.Vote, View: 2, Seq: seq, Flags: wire.FlagYes}
 }
 
-func no(seq uint64) kvwire.Message { return kvwire.Message{Kind: kvwire.Vote, View: 2, Seq: seq} }
+func no(seq uint64) wire.Message { return wire.Message{Kind: wire.Vote, View: 2, Seq: seq} }
 
 // spec is the word of the leader of n voters.
-func spec(seq, n uint64) kvwire.Message {
-	return kvwire.Message{Kind: kvwire.Spec, View: 2, Seq: seq, Flags: kvwire.FlagYes, Count: n, Index: 10 + seq, Data: []byte("early")}
+func spec(seq, n uint64) wire.Message {
+	return wire.Message{Kind: wire.Spec, View: 2, Seq: seq, Flags: wire.FlagYes, Count: n, Index: 10 + seq, Data: []byte("early")}
 }

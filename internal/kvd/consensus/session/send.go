@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // switches are what the cluster's preset means for a client.
@@ -22,7 +22,7 @@ const (
 	nearest
 )
 
-// decodeSwitches reads the byte of kvwire.NewView, as consensus.Switches
+// decodeSwitches reads the byte of wire.NewView, as consensus.Switches
 // encodes it.
 func decodeSwitches(b uint8) switches {
 	return switches{fast: b&1 != 0, weakWrites: level(b >> 1 & 3), weakReads: level(b >> 3 & 3)}
@@ -112,12 +112,12 @@ func (s *Session) transmit(o *op) {
 	}
 	o.tries++
 	o.sent, o.to = max(s.now, 1), to
-	m := kvwire.Message{Session: s.id, Seq: o.seq, Ack: s.writes.from - 1, View: s.view, Data: o.command}
+	m := wire.Message{Session: s.id, Seq: o.seq, Ack: s.writes.from - 1, View: s.view, Data: o.command}
 	switch o.kind {
 	case register:
-		m = kvwire.Message{Kind: kvwire.Register, Count: 1, Request: o.request}
+		m = wire.Message{Kind: wire.Register, Count: 1, Request: o.request}
 	case strongWrite:
-		m.Kind, m.Prior = kvwire.Strong, s.priorOf(o.seq)
+		m.Kind, m.Prior = wire.Strong, s.priorOf(o.seq)
 		o.fast = s.switches.fast && !o.silent && !o.final && to == s.leader && s.view > 0 && len(s.peers) > 1 && s.path.choose(s, o)
 		m.Bundle = s.bundle(o, to)
 		if o.fast && sizeOf(m.Bundle) > mostAlong {
@@ -126,13 +126,13 @@ func (s *Session) transmit(o *op) {
 		}
 		s.gathers(o, o.fast)
 		if o.final {
-			m.Flags = kvwire.FlagEnd
+			m.Flags = wire.FlagEnd
 		}
 		if o.fast {
-			m.Flags = kvwire.FlagFast
+			m.Flags = wire.FlagFast
 			o.votes, o.spec = o.votes[:0], nil
 			record := m
-			record.Kind, record.Flags = kvwire.Record, 0
+			record.Kind, record.Flags = wire.Record, 0
 			for _, p := range s.peers {
 				if p.id != to {
 					s.send(p.id, record)
@@ -140,25 +140,25 @@ func (s *Session) transmit(o *op) {
 			}
 		}
 	case weakWrite:
-		m.Kind = kvwire.Weak
+		m.Kind = wire.Weak
 		if s.switches.weakWrites == nearest && !o.atLeader {
-			m.Flags = kvwire.FlagNearest
+			m.Flags = wire.FlagNearest
 			// So that nothing is missing before it, even if this client dies now.
 			m.Bundle = inOrder(bundled(bundled(nil, s.waiting, o.seq), s.gathering, o.seq))
 		}
 	case strongRead:
-		m.Kind, m.Request = kvwire.Read, o.request
+		m.Kind, m.Request = wire.Read, o.request
 		if o.seq > 0 {
 			m.Bundle = s.bundle(o, to)
 		}
 	case weakRead:
-		m.Kind, m.Request, m.Seq = kvwire.WeakRead, o.request, 0
+		m.Kind, m.Request, m.Seq = wire.WeakRead, o.request, 0
 		m.View, m.Index = s.token.View, s.token.Index
 		s.touching(o, func(w *weak) {
-			m.Bundle = append(m.Bundle, kvwire.Write{Seq: w.seq, Command: w.command})
+			m.Bundle = append(m.Bundle, wire.Write{Seq: w.seq, Command: w.command})
 		})
 	case wait:
-		m = kvwire.Message{Kind: kvwire.Stable, Session: s.id, Seq: o.seq, Request: o.request}
+		m = wire.Message{Kind: wire.Stable, Session: s.id, Seq: o.seq, Request: o.request}
 	}
 	s.send(to, m)
 }
@@ -168,7 +168,7 @@ func (s *Session) transmit(o *op) {
 // with the square of what is under way.
 const mostAlong = 64 << 10
 
-func sizeOf(bundle []kvwire.Write) (n int) {
+func sizeOf(bundle []wire.Write) (n int) {
 	for i := range bundle {
 		n += len(bundle[i].Command)
 	}
@@ -179,14 +179,14 @@ func sizeOf(bundle []kvwire.Write) (n int) {
 // for the witnesses of a fast write, the strong ones that wait for their commit.
 // They need not travel again if they went to the same leader on the same
 // connection before, and nobody else is asked.
-func (s *Session) bundle(o *op, to uint64) []kvwire.Write {
+func (s *Session) bundle(o *op, to uint64) []wire.Write {
 	if !o.fast && o.tries == 1 && s.switches.weakWrites != nearest && to == s.leader {
 		return nil
 	}
-	var b []kvwire.Write
+	var b []wire.Write
 	for _, w := range s.unstable {
 		if w.seq < o.seq || o.kind == strongRead && w.seq <= o.seq {
-			b = append(b, kvwire.Write{Seq: w.seq, Command: w.command})
+			b = append(b, wire.Write{Seq: w.seq, Command: w.command})
 		}
 	}
 	if !o.fast {
@@ -196,15 +196,15 @@ func (s *Session) bundle(o *op, to uint64) []kvwire.Write {
 }
 
 // bundled adds the strong writes of a list before seq to a bundle.
-func bundled(b []kvwire.Write, list []*op, seq uint64) []kvwire.Write {
+func bundled(b []wire.Write, list []*op, seq uint64) []wire.Write {
 	for _, w := range list[:upTo(list, seq)] {
-		b = append(b, kvwire.Write{Seq: w.seq, Strong: true, Command: w.command})
+		b = append(b, wire.Write{Seq: w.seq, Strong: true, Command: w.command})
 	}
 	return b
 }
 
-func inOrder(b []kvwire.Write) []kvwire.Write {
-	slices.SortFunc(b, func(x, y kvwire.Write) int { return cmp.Compare(x.Seq, y.Seq) })
+func inOrder(b []wire.Write) []wire.Write {
+	slices.SortFunc(b, func(x, y wire.Write) int { return cmp.Compare(x.Seq, y.Seq) })
 	return b
 }
 
@@ -221,7 +221,7 @@ func (s *Session) touching(o *op, do func(*weak)) {
 	}
 }
 
-func (s *Session) send(to uint64, m kvwire.Message) {
+func (s *Session) send(to uint64, m wire.Message) {
 	s.sends = append(s.sends, Send{to, m})
 }
 
@@ -243,7 +243,7 @@ func (s *Session) resendWeak(olderThan int64) {
 	for _, w := range s.unstable {
 		if w.sent <= olderThan {
 			w.sent = s.now
-			s.send(s.leader, kvwire.Message{Kind: kvwire.Weak, View: s.view, Session: s.id, Seq: w.seq, Ack: s.writes.from - 1, Data: w.command})
+			s.send(s.leader, wire.Message{Kind: wire.Weak, View: s.view, Session: s.id, Seq: w.seq, Ack: s.writes.from - 1, Data: w.command})
 		}
 	}
 }

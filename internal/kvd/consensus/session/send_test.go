@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // A strong write that waits for its commit travels in the bundles of later fast
@@ -27,7 +27,7 @@ func TestBundleAndPrior(t *testing.T) {
 		"1 Strong 2/0 #5 c fast prior=2 with 1w(w) 3w(x) 4s(b)")
 
 	p.receive(3, no(2))
-	p.receive(1, kvwire.Message{Kind: kvwire.Spec, View: 2, Seq: 5}) // the leader declines, too
+	p.receive(1, wire.Message{Kind: wire.Spec, View: 2, Seq: 5}) // the leader declines, too
 	p.strong(6, "d")
 	p.sent("2 Record 2/0 #6 d with 1w(w) 2s(a) 3w(x) 4s(b) 5s(c)", "3 Record 2/0 #6 d with 1w(w) 2s(a) 3w(x) 4s(b) 5s(c)",
 		"1 Strong 2/0 #6 d fast with 1w(w) 2s(a) 3w(x) 4s(b) 5s(c)")
@@ -105,13 +105,13 @@ func TestWeakReadsBringOwnWrites(t *testing.T) {
 	p.weak(3, "a")
 	p.sent()
 	p.read(4, "a", true)
-	if err := p.s.Read(p.now, 5, kvwire.Command{Verb: kvwire.Range, Key: "b"}, true); err != nil {
+	if err := p.s.Read(p.now, 5, wire.Command{Verb: wire.Range, Key: "b"}, true); err != nil {
 		t.Fatal(err)
 	}
 	p.read(6, "z", true)
 	p.weak(7, "a")
 	p.sent("3 WeakRead 0/0 a request=1 with 1w(a) 3w(a)", "3 WeakRead 0/0 b request=2 with 2w(b)", "3 WeakRead 0/0 z request=3", "3 Weak 2/0 #4 a nearest")
-	p.receive(3, kvwire.Message{Kind: kvwire.WeakDone, View: 2, Seq: 3, Stable: 1, Index: 17})
+	p.receive(3, wire.Message{Kind: wire.WeakDone, View: 2, Seq: 3, Stable: 1, Index: 17})
 	p.s.Disconnected(p.now, 3)
 	p.sent("2 Weak 2/0 #2 b nearest ack=1", "2 WeakRead 2/17 a ack=1 request=1 with 3w(a)",
 		"2 WeakRead 2/17 b ack=1 request=2 with 2w(b)", "2 WeakRead 2/17 z ack=1 request=3", "2 Weak 2/0 #4 a nearest ack=1")
@@ -127,7 +127,7 @@ func TestReadsAfterStrongWritesUnderWay(t *testing.T) {
 	p.read(4, "b", false)
 	p.read(5, "c", false) // 2 is not acknowledged, and touches something else
 	p.sent("1 Read 2/0 #1 a request=1", "1 Read 2/0 #2 b request=2 with 2w(b)", "1 Read 2/0 c request=3")
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, View: 2, Seq: 2, Index: 4})
+	p.receive(1, wire.Message{Kind: wire.WeakDone, View: 2, Seq: 2, Index: 4})
 	p.read(6, "c", false)
 	p.sent("1 Read 2/0 #2 c request=4 with 2w(b)")
 	p.done(1, 1, 5, "")
@@ -149,7 +149,7 @@ func TestWeakReadsAreStrongWhereTheClusterSaysSo(t *testing.T) {
 func TestNewViewSendsAgainInOrder(t *testing.T) {
 	p := play(t, 3, "curp-ht", Config{Fast: Always})
 	p.weak(1, "w")
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, View: 2, Seq: 1, Index: 4})
+	p.receive(1, wire.Message{Kind: wire.WeakDone, View: 2, Seq: 1, Index: 4})
 	p.strong(2, "a")
 	p.strong(3, "b")
 	p.read(4, "z", true)
@@ -245,7 +245,7 @@ func TestWeakOperationsTurnToTheLeader(t *testing.T) {
 	p.sent("2 Weak 2/0 #1 a nearest", "2 WeakRead 0/0 a request=1 with 1w(a)", "2 WeakRead 0/0 b request=2")
 	p.after(110)
 	p.sent("1 Weak 2/0 #1 a", "1 Read 2/0 #1 a request=1 with 1w(a)", "1 Read 2/0 b request=2", "1 Weak 2/0 #1 a")
-	p.receive(2, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Index: 9, Request: 2, Data: []byte("late")})
+	p.receive(2, wire.Message{Kind: wire.ReadDone, View: 2, Index: 9, Request: 2, Data: []byte("late")})
 	p.ended("3 result=late at=2/9") // it is what was asked for
 }
 
@@ -260,15 +260,15 @@ func TestWait(t *testing.T) {
 	wait(1)
 	p.ended("1") // there is nothing to wait for
 	p.weak(2, "a")
-	p.receive(1, kvwire.Message{Kind: kvwire.WeakDone, View: 2, Seq: 1, Index: 4})
+	p.receive(1, wire.Message{Kind: wire.WeakDone, View: 2, Seq: 1, Index: 4})
 	p.sent()
 	wait(3)
 	p.weak(4, "b")
 	wait(5)
 	p.sent("1 Stable 0/0 #1 request=1", "1 Weak 2/0 #2 b ack=1", "1 Stable 0/0 #2 request=2")
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Index: 6, Request: 1, Stable: 1})
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Index: 6, Request: 1, Stable: 1})
 	p.ended("2", "3 at=2/6")
-	p.receive(1, kvwire.Message{Kind: kvwire.ReadDone, View: 2, Index: 7, Request: 2, Stable: 2})
+	p.receive(1, wire.Message{Kind: wire.ReadDone, View: 2, Index: 7, Request: 2, Stable: 2})
 	p.ended("4", "5 at=2/7")
 	wait(6)
 	p.ended("6")
@@ -321,9 +321,9 @@ func TestAskingAround(t *testing.T) {
 	p.sent("3 Strong 2/0 #1 a", "3 Strong 2/0 #2 b", "3 Strong 2/0 #3 c")
 	p.after(200)
 	p.sent("1 Strong 2/0 #1 a", "1 Strong 2/0 #2 b", "1 Strong 2/0 #3 c")
-	p.receive(1, kvwire.Message{Kind: kvwire.Redirect, View: 2, Seq: 1, Leader: 3})
+	p.receive(1, wire.Message{Kind: wire.Redirect, View: 2, Seq: 1, Leader: 3})
 	p.sent("3 Strong 2/0 #1 a")
-	p.receive(1, kvwire.Message{Kind: kvwire.Redirect, View: 2, Seq: 2, Leader: 3})
+	p.receive(1, wire.Message{Kind: wire.Redirect, View: 2, Seq: 2, Leader: 3})
 	p.sent("3 Strong 2/0 #2 b")
 }
 

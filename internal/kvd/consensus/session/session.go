@@ -5,7 +5,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Errors of outcomes.
@@ -56,7 +56,7 @@ type Config struct {
 // Send is a message for a replica that is connected.
 type Send struct {
 	To      uint64
-	Message kvwire.Message
+	Message wire.Message
 }
 
 // Outcome is the end of an operation.
@@ -64,7 +64,7 @@ type Outcome struct {
 	Tag     uint64 // as given by the caller
 	Err     error  // ErrExpired, ErrUnkept, or wraps ErrInvalid
 	Unknown bool   // with Err: a write that may have happened
-	Result  []byte // an encoded kvwire.Result; empty for weak writes
+	Result  []byte // an encoded wire.Result; empty for weak writes
 	// Revision is the write's own, when it is known: 0 for weak writes and for
 	// those that completed on votes.
 	Revision uint64
@@ -137,7 +137,7 @@ type op struct {
 	request uint64
 	after   uint64 // of a read: the last write that was issued before it
 	command []byte
-	foot    kvwire.Footprint
+	foot    wire.Footprint
 	issued  int64
 	sent    int64 // 0: not yet
 	tries   int
@@ -145,7 +145,7 @@ type op struct {
 
 	fast     bool // votes are counted
 	voting   bool // and all who were asked for one have the write, or may yet
-	spec     *kvwire.Message
+	spec     *wire.Message
 	speaker  uint64 // the leader that sent spec
 	votes    []vote
 	to       uint64 // where a weak operation went
@@ -163,7 +163,7 @@ type vote struct{ replica, view, members uint64 }
 type weak struct {
 	seq     uint64
 	command []byte
-	foot    kvwire.Footprint
+	foot    wire.Footprint
 	sent    int64
 }
 
@@ -179,19 +179,19 @@ func New(cfg Config) *Session {
 		cfg.MaxUnstable = 1 << 20
 	}
 	s := &Session{cfg: cfg, id: cfg.ID, writes: window{from: 1}, asks: window{from: cfg.Requests + 1}}
-	s.byStrong = touched{keys: map[string]use{}, each: func(do func(*kvwire.Footprint, uint64)) {
+	s.byStrong = touched{keys: map[string]use{}, each: func(do func(*wire.Footprint, uint64)) {
 		for _, list := range [][]*op{s.waiting, s.gathering} {
 			for _, o := range list {
 				do(&o.foot, o.seq)
 			}
 		}
 	}}
-	s.byReads = touched{keys: map[string]use{}, each: func(do func(*kvwire.Footprint, uint64)) {
+	s.byReads = touched{keys: map[string]use{}, each: func(do func(*wire.Footprint, uint64)) {
 		for o := range s.reads() {
 			do(&o.foot, 1)
 		}
 	}}
-	s.byWeak = touched{keys: map[string]use{}, each: func(do func(*kvwire.Footprint, uint64)) {
+	s.byWeak = touched{keys: map[string]use{}, each: func(do func(*wire.Footprint, uint64)) {
 		for _, w := range s.unstable {
 			do(&w.foot, w.seq)
 		}
@@ -273,9 +273,9 @@ func (s *Session) saw(t Token) {
 	s.token = Token{max(s.token.View, t.View), max(s.token.Index, t.Index)}
 }
 
-// Write issues a write. A weak one must be blind (see kvwire.Footprint); where
+// Write issues a write. A weak one must be blind (see wire.Footprint); where
 // the cluster knows no weak writes it is as durable as a strong one.
-func (s *Session) Write(now int64, tag uint64, c kvwire.Command, weakly bool) error {
+func (s *Session) Write(now int64, tag uint64, c wire.Command, weakly bool) error {
 	s.now = now
 	if s.expired {
 		return ErrExpired
@@ -307,7 +307,7 @@ func (s *Session) Write(now int64, tag uint64, c kvwire.Command, weakly bool) er
 }
 
 // Read issues a query.
-func (s *Session) Read(now int64, tag uint64, c kvwire.Command, weakly bool) error {
+func (s *Session) Read(now int64, tag uint64, c wire.Command, weakly bool) error {
 	s.now = now
 	if s.expired {
 		return ErrExpired
@@ -373,7 +373,7 @@ func (s *Session) End(now int64, tag uint64) error {
 }
 
 // encode checks a command and fills in its bytes and what it touches.
-func (s *Session) encode(o *op, c kvwire.Command) error {
+func (s *Session) encode(o *op, c wire.Command) error {
 	if s.ops.count >= s.cfg.MaxOpen {
 		return ErrFull
 	}
@@ -381,7 +381,7 @@ func (s *Session) encode(o *op, c kvwire.Command) error {
 		return errors.Join(ErrInvalid, err)
 	}
 	o.command = c.Append(make([]byte, 0, c.Size()))
-	var own kvwire.Command // the footprint is kept, and c's memory is the caller's
+	var own wire.Command // the footprint is kept, and c's memory is the caller's
 	if err := own.Borrow(o.command); err != nil {
 		return errors.Join(ErrInvalid, err)
 	}

@@ -3,7 +3,7 @@ package session
 import (
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // started is a registered session that knows three replicas, of which the first
@@ -15,8 +15,8 @@ func started(t *testing.T, cfg Config) *Session {
 		s.Connected(1, id)
 	}
 	const everything = 1 | 2<<1 | 2<<3 // curp-ho, as consensus.Switches encodes it
-	s.Receive(1, 1, &kvwire.Message{Kind: kvwire.NewView, View: 2, Leader: 1, Code: everything})
-	s.Receive(1, 1, &kvwire.Message{Kind: kvwire.ReadDone, Request: 1, Revision: 7})
+	s.Receive(1, 1, &wire.Message{Kind: wire.NewView, View: 2, Leader: 1, Code: everything})
+	s.Receive(1, 1, &wire.Message{Kind: wire.ReadDone, Request: 1, Revision: 7})
 	if s.ID() != 7 {
 		t.Fatalf("session id %d", s.ID())
 	}
@@ -27,7 +27,7 @@ func started(t *testing.T, cfg Config) *Session {
 // set issues a write and returns what is sent.
 func set(t *testing.T, s *Session, key string, size int, weak bool) []Send {
 	t.Helper()
-	if err := s.Write(1, 1, kvwire.Command{Verb: kvwire.Set, Key: key, Value: make([]byte, size)}, weak); err != nil {
+	if err := s.Write(1, 1, wire.Command{Verb: wire.Set, Key: key, Value: make([]byte, size)}, weak); err != nil {
 		t.Fatal(err)
 	}
 	sends, _ := s.Take()
@@ -43,7 +43,7 @@ func TestLongBundlesGoThroughTheLog(t *testing.T) {
 	}
 	set(t, s, "c", 40<<10, true)
 	sends := set(t, s, "d", 1, false)
-	if len(sends) != 1 || sends[0].Message.Flags&kvwire.FlagFast != 0 {
+	if len(sends) != 1 || sends[0].Message.Flags&wire.FlagFast != 0 {
 		t.Fatalf("a write after 80 KiB of weak ones goes to %d replicas", len(sends))
 	}
 	if n := len(sends[0].Message.Bundle); n != 2 {
@@ -59,7 +59,7 @@ func TestWaitOfAnotherSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	sends, _ := s.Take()
-	answer := kvwire.Message{Kind: kvwire.ReadDone, Session: 5, Request: sends[0].Message.Request, Stable: 1}
+	answer := wire.Message{Kind: wire.ReadDone, Session: 5, Request: sends[0].Message.Request, Stable: 1}
 	s.Receive(1, 1, &answer)
 	if _, ended := s.Take(); len(ended) != 0 {
 		t.Fatalf("the answer to another session ends %+v", ended)

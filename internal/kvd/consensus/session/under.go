@@ -5,7 +5,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Many operations of a session can be under way at once. What is looked up for
@@ -121,8 +121,8 @@ func upTo(list []*op, seq uint64) int {
 // touched tells whether a footprint meets operations of a set. While they are few,
 // it does not know, and its owner looks at each.
 type touched struct {
-	each  func(func(f *kvwire.Footprint, number uint64)) // lists the set
-	keys  map[string]use                                 // once they are many
+	each  func(func(f *wire.Footprint, number uint64)) // lists the set
+	keys  map[string]use                               // once they are many
 	many  bool
 	spans int // operations that touch spans, which are rare: with these, too, each is looked at
 	count int
@@ -135,7 +135,7 @@ type use struct {
 }
 
 // add follows an operation that has been added to the set.
-func (t *touched) add(f *kvwire.Footprint, number uint64) {
+func (t *touched) add(f *wire.Footprint, number uint64) {
 	if len(f.Spans) > 0 {
 		t.spans++
 	}
@@ -149,7 +149,7 @@ func (t *touched) add(f *kvwire.Footprint, number uint64) {
 	}
 }
 
-func (t *touched) index(f *kvwire.Footprint, number uint64) {
+func (t *touched) index(f *wire.Footprint, number uint64) {
 	for _, k := range f.Keys {
 		u := t.keys[k]
 		t.keys[k] = use{u.count + 1, max(u.last, number)}
@@ -157,7 +157,7 @@ func (t *touched) index(f *kvwire.Footprint, number uint64) {
 }
 
 // remove follows an operation that leaves the set.
-func (t *touched) remove(f *kvwire.Footprint) {
+func (t *touched) remove(f *wire.Footprint) {
 	if len(f.Spans) > 0 {
 		t.spans--
 	}
@@ -177,7 +177,7 @@ func (t *touched) remove(f *kvwire.Footprint) {
 
 // by is a number not lower than those of all operations of the set that touch what
 // f does, 0 if none does, unless it is not known.
-func (t *touched) by(f *kvwire.Footprint) (last uint64, known bool) {
+func (t *touched) by(f *wire.Footprint) (last uint64, known bool) {
 	switch {
 	case t.count == 0:
 		return 0, true

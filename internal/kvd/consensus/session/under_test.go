@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // TestWindow ends operations in any order and looks for all of them each time.
@@ -44,21 +44,21 @@ func TestWindow(t *testing.T) {
 func TestTouchedAgainstLooking(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	type member struct {
-		foot   kvwire.Footprint
+		foot   wire.Footprint
 		number uint64
 	}
 	var set []member
-	s := touched{keys: map[string]use{}, each: func(do func(*kvwire.Footprint, uint64)) {
+	s := touched{keys: map[string]use{}, each: func(do func(*wire.Footprint, uint64)) {
 		for i := range set {
 			do(&set[i].foot, set[i].number)
 		}
 	}}
-	some := func() (f kvwire.Footprint) {
+	some := func() (f wire.Footprint) {
 		for range 1 + r.IntN(2) {
 			f.Keys = append(f.Keys, fmt.Sprint("k", r.IntN(60)))
 		}
 		if r.IntN(200) == 0 {
-			f.Spans = []kvwire.Span{{From: "k1", To: "k3"}}
+			f.Spans = []wire.Span{{From: "k1", To: "k3"}}
 		}
 		return f
 	}

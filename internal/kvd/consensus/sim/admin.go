@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // admin is the operator: one script of member changes at a time, each change
@@ -94,7 +94,7 @@ func (a *admin) step() {
 	a.asked = a.w.now + a.random.between(50*time.Millisecond, 200*time.Millisecond)
 	a.number++
 	a.asking = a.number
-	a.requests = append(a.requests, request{to, &kvwire.Message{Kind: kvwire.Configure, Request: a.number, Data: a.script[0].change.Append(nil)}})
+	a.requests = append(a.requests, request{to, &wire.Message{Kind: wire.Configure, Request: a.number, Data: a.script[0].change.Append(nil)}})
 	a.plan()
 }
 
@@ -118,14 +118,14 @@ func (a *admin) disconnected(replica uint64) {
 	}
 }
 
-func (a *admin) receive(_ uint64, m *kvwire.Message) {
+func (a *admin) receive(_ uint64, m *wire.Message) {
 	if len(a.script) == 0 || a.script[0].done != nil || m.Request != a.asking {
 		return
 	}
 	switch m.Kind {
-	case kvwire.Refused:
+	case wire.Refused:
 		a.denied = a.denied || strings.Contains(string(m.Data), "never used again")
-	case kvwire.ReadDone:
+	case wire.ReadDone:
 		a.w.violate("members", "%v was done: replica %d was a member before", a.doing(), a.doing().Member.ID)
 	}
 }
@@ -221,7 +221,7 @@ func (n *nemesis) transferLeader(r *random) {
 	n.Stats.Faults.Transfers++
 	n.admin.number++
 	change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: pick(r, ids)}}
-	n.admin.requests = append(n.admin.requests, request{l.id, &kvwire.Message{Kind: kvwire.Configure, Request: n.admin.number, Data: change.Append(nil)}})
+	n.admin.requests = append(n.admin.requests, request{l.id, &wire.Message{Kind: wire.Configure, Request: n.admin.number, Data: change.Append(nil)}})
 	n.admin.plan()
 	if r.chance(0.4) {
 		n.after(r.between(0, 4*n.profile.Delay), func() { n.isolate(r, l) })

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // checker looks in what a world has done for promises that were broken.
@@ -137,7 +137,7 @@ func (ck *checker) replay(truth *oracle, revision uint64, o *operation) {
 }
 
 func describeBytes(command []byte) string {
-	c, err := kvwire.ParseCommand(command)
+	c, err := wire.ParseCommand(command)
 	if err != nil {
 		return fmt.Sprintf("%x", command)
 	}

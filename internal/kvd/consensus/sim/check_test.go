@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // story is a run that nobody played: two writes and a read of session 0, a read
@@ -14,7 +14,7 @@ func story() *World {
 	w := &World{Config: Config{SessionIdle: time.Hour}, log: commits{byOp: map[uint64]uint64{}, moments: []moment{{known: true}, {known: true, index: 1}}}, sessions: []*sessionRun{{}, {}}, replicas: []*replica{{}}}
 	w.assemble()
 	truth := newOracle()
-	add := func(session, order int, command kvwire.Command, called, returned uint64) *operation {
+	add := func(session, order int, command wire.Command, called, returned uint64) *operation {
 		o := &operation{id: uint64(len(w.history) + 1), session: session, order: order, command: command, called: called, returned: returned}
 		o.write = command.Verb.IsWrite()
 		if o.write {
@@ -37,17 +37,17 @@ func story() *World {
 	readAt := func(o *operation, index uint64) {
 		o.index, o.result = index, truth.Evaluate(1, nil, o.bytes)
 	}
-	commitAt(add(0, 0, kvwire.Command{Verb: kvwire.Set, Key: "k0", Value: []byte("a")}, 1, 4), 2, 3)
-	commitAt(add(0, 1, kvwire.Command{Verb: kvwire.Increment, Key: "c0", Delta: 1}, 5, 8), 3, 7)
-	readAt(add(0, 2, kvwire.Command{Verb: kvwire.Get, Key: "k0"}, 9, 10), 3)
-	readAt(add(1, 0, kvwire.Command{Verb: kvwire.Get, Key: "c0"}, 11, 12), 3)
+	commitAt(add(0, 0, wire.Command{Verb: wire.Set, Key: "k0", Value: []byte("a")}, 1, 4), 2, 3)
+	commitAt(add(0, 1, wire.Command{Verb: wire.Increment, Key: "c0", Delta: 1}, 5, 8), 3, 7)
+	readAt(add(0, 2, wire.Command{Verb: wire.Get, Key: "k0"}, 9, 10), 3)
+	readAt(add(1, 0, wire.Command{Verb: wire.Get, Key: "c0"}, 11, 12), 3)
 	w.steps = 20
 	return w
 }
 
 func TestChecksFindWhatIsWrong(t *testing.T) {
-	ok := (&kvwire.Result{}).Append(nil)
-	notFound := (&kvwire.Result{Code: kvwire.NotFound}).Append(nil)
+	ok := (&wire.Result{}).Append(nil)
+	notFound := (&wire.Result{Code: wire.NotFound}).Append(nil)
 	tests := []struct {
 		name  string
 		spoil func(*World)
@@ -114,7 +114,7 @@ func TestRegistersAreCheckedWithoutTheLog(t *testing.T) {
 	if w.Stats.Keys == 0 || len(w.Violations) > 0 {
 		t.Fatalf("%d histories, %v", w.Stats.Keys, w.Violations)
 	}
-	w.history[3].result = (&kvwire.Result{Code: kvwire.NotFound}).Append(nil)
+	w.history[3].result = (&wire.Result{Code: wire.NotFound}).Append(nil)
 	w.checker.registers()
 	if len(w.Violations) == 0 || w.Violations[0].Check != "linearizable" {
 		t.Errorf("a stale read was not noticed: %v", w.Violations)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus/session"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // clever is a client with the library that programs use: package session.
@@ -53,7 +53,7 @@ func (d *clever) connected(replica uint64) {
 
 func (d *clever) disconnected(replica uint64) { d.session.Disconnected(d.w.now, replica) }
 
-func (d *clever) receive(replica uint64, m *kvwire.Message) {
+func (d *clever) receive(replica uint64, m *wire.Message) {
 	_, view := d.session.Leader()
 	d.w.Defects.mislead(m, view)
 	d.session.Receive(d.w.now, replica, m)

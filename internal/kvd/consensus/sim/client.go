@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // driver is the client's side of one session: it turns operations into messages
@@ -13,7 +13,7 @@ type driver interface {
 	issue(o *operation)
 	connected(replica uint64)
 	disconnected(replica uint64)
-	receive(replica uint64, m *kvwire.Message)
+	receive(replica uint64, m *wire.Message)
 	tick()
 	take() ([]request, []outcome)
 }
@@ -21,7 +21,7 @@ type driver interface {
 // request is a message for a replica.
 type request struct {
 	to      uint64
-	message *kvwire.Message
+	message *wire.Message
 }
 
 // outcome is what became of an operation.
@@ -243,7 +243,7 @@ func (c *client) connect(r *replica) {
 	})
 }
 
-func (k *conn) toServer(m *kvwire.Message) {
+func (k *conn) toServer(m *wire.Message) {
 	if k.client.w.tracing() {
 		k.client.w.trace("s%d -> %d  %s", k.client.session, k.replica.id, describe(m))
 	}
@@ -262,7 +262,7 @@ func (k *conn) toClient(b []byte) {
 		if !k.open {
 			return
 		}
-		m := new(kvwire.Message)
+		m := new(wire.Message)
 		if err := m.Decode(b); err != nil {
 			k.client.w.violate("wire", "a message to session %d does not decode: %v", k.client.session, err)
 			return

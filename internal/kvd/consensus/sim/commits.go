@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // commits is the one order of operations as the replicas' machines show it: the
@@ -96,7 +96,7 @@ func (m *watched) spoil(revision uint64, now int64) {
 		x.spoilt, x.odd = false, x.w.now
 		x.w.spoilt = true
 		x.w.note("the state of replica %d differs from now on", x.id)
-		odd := kvwire.Command{Verb: kvwire.Set, Key: "odd", Value: []byte("one")}
+		odd := wire.Command{Verb: wire.Set, Key: "odd", Value: []byte("one")}
 		m.machine.Apply(revision, now, odd.Append(nil))
 	}
 }
@@ -123,7 +123,7 @@ func (l *commits) apply(w *World, by, revision uint64, c commit) {
 	*first = c
 	first.known, first.by, first.when = true, by, w.nextStep()
 	first.command = append([]byte(nil), c.command...)
-	command, err := kvwire.ParseCommand(c.command)
+	command, err := wire.ParseCommand(c.command)
 	if err != nil || !command.Verb.IsWrite() {
 		w.violate("order", "revision %d is no write: %x", revision, c.command)
 		return

@@ -2,7 +2,7 @@ package sim
 
 import (
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // Defects are deliberate bugs of what lies around the core: the shell, its disk
@@ -30,10 +30,10 @@ func (d *Defects) spoil(sends []consensus.Send) {
 	if !d.SwapReplies {
 		return
 	}
-	var last *kvwire.Message
+	var last *wire.Message
 	for i := range sends {
 		m := &sends[i].Message
-		if sends[i].To < consensus.FirstClient || m.Kind != kvwire.Done && (m.Kind != kvwire.ReadDone || len(m.Data) == 0) {
+		if sends[i].To < consensus.FirstClient || m.Kind != wire.Done && (m.Kind != wire.ReadDone || len(m.Data) == 0) {
 			continue
 		}
 		if last != nil {
@@ -44,15 +44,15 @@ func (d *Defects) spoil(sends []consensus.Send) {
 }
 
 // mislead changes what a client's library gets to see.
-func (d *Defects) mislead(m *kvwire.Message, view uint64) {
+func (d *Defects) mislead(m *wire.Message, view uint64) {
 	switch {
-	case d.TokenStands && m.Kind == kvwire.Done:
+	case d.TokenStands && m.Kind == wire.Done:
 		m.View, m.Index = 0, 0
-	case d.TokenStands && m.Kind == kvwire.Spec:
+	case d.TokenStands && m.Kind == wire.Spec:
 		m.Index = 0
-	case d.CompleteAlone && m.Kind == kvwire.Spec:
+	case d.CompleteAlone && m.Kind == wire.Spec:
 		m.Count = 1
-	case d.VotesOfAnyView && m.Kind == kvwire.Vote:
+	case d.VotesOfAnyView && m.Kind == wire.Vote:
 		m.View = view
 	}
 }

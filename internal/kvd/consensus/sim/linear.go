@@ -7,7 +7,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // realTime checks that all strong operations, on all keys together, have
@@ -231,7 +231,7 @@ func stepRegister(state, input, output any) (bool, any) {
 	c := o.command
 	got := m.do(&c, 0)
 	if want, told := output.([]byte); told {
-		r, err := kvwire.ParseResult(want)
+		r, err := wire.ParseResult(want)
 		if err != nil {
 			return false, s
 		}

@@ -7,7 +7,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // operation is one thing that a client asked for, and what became of it. Times
@@ -19,9 +19,9 @@ type operation struct {
 	write   bool
 	weak    bool
 	wait    bool // asks until the session's earlier writes are at a quorum
-	command kvwire.Command
+	command wire.Command
 	bytes   []byte
-	foot    kvwire.Footprint
+	foot    wire.Footprint
 
 	called   uint64
 	returned uint64 // 0: never
@@ -62,7 +62,7 @@ func (o *operation) String() string {
 	return fmt.Sprintf("%s = %s, steps %d to %d%s, at revision %d", s, describeResult(o.result), o.called, o.returned, how, o.revision)
 }
 
-func describeCommand(c *kvwire.Command) string {
+func describeCommand(c *wire.Command) string {
 	var b strings.Builder
 	b.WriteString(c.Verb.String())
 	if c.Key != "" || c.End != "" {
@@ -96,14 +96,14 @@ func describeCommand(c *kvwire.Command) string {
 }
 
 func describeResult(b []byte) string {
-	r, err := kvwire.ParseResult(b)
+	r, err := wire.ParseResult(b)
 	if err != nil {
 		return fmt.Sprintf("%x", b)
 	}
 	return describeParsed(&r)
 }
 
-func describeParsed(r *kvwire.Result) string {
+func describeParsed(r *wire.Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", [...]string{"ok", "not found", "not met", "wrong type", "too large", "malformed"}[min(r.Code, 5)])
 	if r.Found || len(r.Value) > 0 {
@@ -125,9 +125,9 @@ func describeParsed(r *kvwire.Result) string {
 }
 
 // describe shows a message in a trace.
-func describe(m *kvwire.Message) string {
+func describe(m *wire.Message) string {
 	s := m.String()
-	if m.Kind == kvwire.Raft {
+	if m.Kind == wire.Raft {
 		s += " " + describeRaft(m.Data)
 	}
 	return s
@@ -176,80 +176,80 @@ func (l *workload) operation(writes float64, weakAllowed bool) *operation {
 
 func value(id uint64) []byte { return fmt.Appendf(nil, "v%d", id) }
 
-func (l *workload) blind(id uint64) kvwire.Command {
+func (l *workload) blind(id uint64) wire.Command {
 	if l.random.chance(l.timed) {
-		return kvwire.Command{Verb: kvwire.Set, Key: l.timedKey(), Value: value(id), TTL: int64(20 + l.random.below(500)), Options: kvwire.NoReply}
+		return wire.Command{Verb: wire.Set, Key: l.timedKey(), Value: value(id), TTL: int64(20 + l.random.below(500)), Options: wire.NoReply}
 	}
 	switch l.random.below(10) {
 	case 0, 1, 2:
-		return kvwire.Command{Verb: kvwire.Increment, Key: l.counter(), Delta: 1, Options: kvwire.NoReply}
+		return wire.Command{Verb: wire.Increment, Key: l.counter(), Delta: 1, Options: wire.NoReply}
 	case 3:
-		return kvwire.Command{Verb: kvwire.Delete, Keys: []string{l.key()}, Options: kvwire.NoReply}
+		return wire.Command{Verb: wire.Delete, Keys: []string{l.key()}, Options: wire.NoReply}
 	case 4:
-		return kvwire.Command{Verb: kvwire.SetMany, Pairs: []kvwire.Pair{{Key: l.key(), Value: value(id)}, {Key: l.key(), Value: value(id)}}, Options: kvwire.NoReply}
+		return wire.Command{Verb: wire.SetMany, Pairs: []wire.Pair{{Key: l.key(), Value: value(id)}, {Key: l.key(), Value: value(id)}}, Options: wire.NoReply}
 	}
-	return kvwire.Command{Verb: kvwire.Set, Key: l.key(), Value: value(id), Options: kvwire.NoReply}
+	return wire.Command{Verb: wire.Set, Key: l.key(), Value: value(id), Options: wire.NoReply}
 }
 
 func (l *workload) timedKey() string { return fmt.Sprintf("t%d", l.random.below(l.keys)) }
 
-func (l *workload) strong(id uint64) kvwire.Command {
+func (l *workload) strong(id uint64) wire.Command {
 	if l.random.chance(l.timed) {
 		if l.random.chance(0.5) {
-			return kvwire.Command{Verb: kvwire.LeaseGrant, TTL: int64(20 + l.random.below(1000))}
+			return wire.Command{Verb: wire.LeaseGrant, TTL: int64(20 + l.random.below(1000))}
 		}
-		return kvwire.Command{Verb: kvwire.Set, Key: l.timedKey(), Value: value(id), TTL: int64(20 + l.random.below(500))}
+		return wire.Command{Verb: wire.Set, Key: l.timedKey(), Value: value(id), TTL: int64(20 + l.random.below(500))}
 	}
 	if l.random.chance(l.spans) {
 		return l.spanning(id)
 	}
 	switch l.random.below(10) {
 	case 0, 1, 2:
-		return kvwire.Command{Verb: kvwire.Increment, Key: l.counter(), Delta: 1}
+		return wire.Command{Verb: wire.Increment, Key: l.counter(), Delta: 1}
 	case 3:
-		return kvwire.Command{Verb: kvwire.Delete, Keys: []string{l.key()}, Options: kvwire.ReturnOld}
+		return wire.Command{Verb: wire.Delete, Keys: []string{l.key()}, Options: wire.ReturnOld}
 	case 4:
-		return kvwire.Command{Verb: kvwire.Set, Key: l.key(), Value: value(id), Cond: kvwire.IfAbsent, Options: kvwire.ReturnOld}
+		return wire.Command{Verb: wire.Set, Key: l.key(), Value: value(id), Cond: wire.IfAbsent, Options: wire.ReturnOld}
 	case 5:
-		return kvwire.Command{Verb: kvwire.Set, Key: l.key(), Value: value(id), Cond: kvwire.IfValue, Expect: value(uint64(l.random.below(int(id)))), Options: kvwire.ReturnOld}
+		return wire.Command{Verb: wire.Set, Key: l.key(), Value: value(id), Cond: wire.IfValue, Expect: value(uint64(l.random.below(int(id)))), Options: wire.ReturnOld}
 	case 6:
-		return kvwire.Command{Verb: kvwire.Set, Key: l.key(), Value: value(id), Options: kvwire.ReturnOld}
+		return wire.Command{Verb: wire.Set, Key: l.key(), Value: value(id), Options: wire.ReturnOld}
 	}
-	return kvwire.Command{Verb: kvwire.Set, Key: l.key(), Value: value(id)}
+	return wire.Command{Verb: wire.Set, Key: l.key(), Value: value(id)}
 }
 
-func (l *workload) spanning(id uint64) kvwire.Command {
+func (l *workload) spanning(id uint64) wire.Command {
 	switch l.random.below(4) {
 	case 0:
-		return kvwire.Command{Verb: kvwire.DeleteRange, Key: "k0", End: l.key()}
+		return wire.Command{Verb: wire.DeleteRange, Key: "k0", End: l.key()}
 	case 1:
-		return kvwire.Command{Verb: kvwire.SetMany, Pairs: []kvwire.Pair{{Key: l.key(), Value: value(id)}, {Key: l.key(), Value: value(id)}}}
+		return wire.Command{Verb: wire.SetMany, Pairs: []wire.Pair{{Key: l.key(), Value: value(id)}, {Key: l.key(), Value: value(id)}}}
 	}
 	from, to := l.key(), l.key()
-	return kvwire.Command{Verb: kvwire.Transaction, Commands: []kvwire.Command{
-		{Verb: kvwire.Get, Key: from},
-		{Verb: kvwire.Set, Key: to, Value: value(id), Options: kvwire.ReturnOld},
-		{Verb: kvwire.Increment, Key: l.counter(), Delta: 1},
+	return wire.Command{Verb: wire.Transaction, Commands: []wire.Command{
+		{Verb: wire.Get, Key: from},
+		{Verb: wire.Set, Key: to, Value: value(id), Options: wire.ReturnOld},
+		{Verb: wire.Increment, Key: l.counter(), Delta: 1},
 	}}
 }
 
-func (l *workload) query() kvwire.Command {
+func (l *workload) query() wire.Command {
 	if l.random.chance(l.timed) {
-		return kvwire.Command{Verb: kvwire.Get, Key: l.timedKey()}
+		return wire.Command{Verb: wire.Get, Key: l.timedKey()}
 	}
 	if l.random.chance(l.spans) {
 		switch l.random.below(3) {
 		case 0:
-			return kvwire.Command{Verb: kvwire.Range, Key: "c", End: "l", Limit: uint64(l.random.below(4))}
+			return wire.Command{Verb: wire.Range, Key: "c", End: "l", Limit: uint64(l.random.below(4))}
 		case 1:
-			return kvwire.Command{Verb: kvwire.Count, Key: "k", End: "l"}
+			return wire.Command{Verb: wire.Count, Key: "k", End: "l"}
 		}
-		return kvwire.Command{Verb: kvwire.Many, Keys: []string{l.key(), l.key(), l.counter()}}
+		return wire.Command{Verb: wire.Many, Keys: []string{l.key(), l.key(), l.counter()}}
 	}
 	if l.random.chance(0.3) {
-		return kvwire.Command{Verb: kvwire.Get, Key: l.counter()}
+		return wire.Command{Verb: wire.Get, Key: l.counter()}
 	}
-	return kvwire.Command{Verb: kvwire.Get, Key: l.key()}
+	return wire.Command{Verb: wire.Get, Key: l.key()}
 }
 
 // describeRaft shows a message of the engine.

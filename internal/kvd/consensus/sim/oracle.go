@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // oracle is a slow and obvious implementation of what the workload's commands
@@ -49,11 +49,11 @@ func (o *oracle) clone() *oracle {
 // Apply implements consensus.Machine.
 func (o *oracle) Apply(revision uint64, now int64, command []byte) []byte {
 	o.advance(now)
-	c, err := kvwire.ParseCommand(command)
+	c, err := wire.ParseCommand(command)
 	if err == nil {
 		err = c.Validate()
 	}
-	r := kvwire.Result{Code: kvwire.Malformed}
+	r := wire.Result{Code: wire.Malformed}
 	if err == nil {
 		r = o.do(&c, revision)
 	}
@@ -76,7 +76,7 @@ func (o *oracle) Evaluate(now int64, writes [][]byte, command []byte) []byte {
 // pendingRevision is what a read shows of writes which have no revision yet.
 const pendingRevision = 0
 
-func isWrite(command []byte) bool { return len(command) > 0 && kvwire.Verb(command[0]).IsWrite() }
+func isWrite(command []byte) bool { return len(command) > 0 && wire.Verb(command[0]).IsWrite() }
 
 // Advance implements consensus.Machine.
 func (o *oracle) Advance(_ uint64, now int64) { o.advance(now) }
@@ -125,52 +125,52 @@ func (o *oracle) moment(ttl int64) int64 {
 	return o.Clock + ttl*int64(time.Millisecond)
 }
 
-func (o *oracle) do(c *kvwire.Command, revision uint64) kvwire.Result {
+func (o *oracle) do(c *wire.Command, revision uint64) wire.Result {
 	r := o.execute(c, revision)
-	if c.Options&kvwire.NoReply != 0 {
-		return kvwire.Result{Code: r.Code}
+	if c.Options&wire.NoReply != 0 {
+		return wire.Result{Code: r.Code}
 	}
 	return r
 }
 
-func (o *oracle) execute(c *kvwire.Command, revision uint64) (r kvwire.Result) {
+func (o *oracle) execute(c *wire.Command, revision uint64) (r wire.Result) {
 	switch c.Verb {
-	case kvwire.Set:
+	case wire.Set:
 		return o.set(c, revision)
-	case kvwire.Delete:
+	case wire.Delete:
 		return o.remove(c)
-	case kvwire.Increment:
+	case wire.Increment:
 		old := o.Items[c.Key]
 		n, err := strconv.ParseInt(old.Value, 10, 64)
 		if err != nil && old.Value != "" {
-			return kvwire.Result{Code: kvwire.WrongType}
+			return wire.Result{Code: wire.WrongType}
 		}
 		old.Value, old.Revision = strconv.FormatInt(n+c.Delta, 10), revision
 		o.Items[c.Key] = old
 		r.Number = n + c.Delta
-	case kvwire.Append:
+	case wire.Append:
 		old := o.Items[c.Key]
 		old.Value, old.Revision = old.Value+string(c.Value), revision
 		o.Items[c.Key] = old
 		r.Number = int64(len(old.Value))
-	case kvwire.SetMany:
+	case wire.SetMany:
 		for _, p := range c.Pairs {
 			o.Items[p.Key] = oracleItem{Value: string(p.Value), Revision: revision}
 		}
 		r.Number = int64(len(c.Pairs))
-	case kvwire.DeleteRange:
+	case wire.DeleteRange:
 		for _, k := range o.keys(c.Key, c.End) {
 			delete(o.Items, k)
 			r.Number++
 		}
-	case kvwire.Transaction:
+	case wire.Transaction:
 		return o.transaction(c, revision)
-	case kvwire.LeaseGrant:
+	case wire.LeaseGrant:
 		o.Leases[revision] = oracleLease{c.TTL, o.moment(c.TTL)}
 		r.Number = int64(revision)
-	case kvwire.LeaseRevoke:
+	case wire.LeaseRevoke:
 		if _, ok := o.Leases[c.Lease]; !ok {
-			return kvwire.Result{Code: kvwire.NotFound}
+			return wire.Result{Code: wire.NotFound}
 		}
 		r.Number = o.revoke(c.Lease)
 	default:
@@ -179,40 +179,40 @@ func (o *oracle) execute(c *kvwire.Command, revision uint64) (r kvwire.Result) {
 	return r
 }
 
-func (o *oracle) set(c *kvwire.Command, revision uint64) (r kvwire.Result) {
+func (o *oracle) set(c *wire.Command, revision uint64) (r wire.Result) {
 	old, exists := o.Items[c.Key]
-	if c.Options&kvwire.ReturnOld != 0 && exists {
+	if c.Options&wire.ReturnOld != 0 && exists {
 		r.Found, r.Value = true, []byte(old.Value)
 	}
 	met := true
 	switch c.Cond {
-	case kvwire.IfAbsent:
+	case wire.IfAbsent:
 		met = !exists
-	case kvwire.IfPresent:
+	case wire.IfPresent:
 		met = exists
-	case kvwire.IfRevision:
+	case wire.IfRevision:
 		met = old.Revision == c.Revision && exists == (c.Revision != 0)
-	case kvwire.IfValue:
+	case wire.IfValue:
 		met = exists && old.Value == string(c.Expect)
 	}
 	if !met {
-		r.Code = kvwire.NotMet
+		r.Code = wire.NotMet
 		return r
 	}
 	if _, ok := o.Leases[c.Lease]; c.Lease != 0 && !ok {
-		return kvwire.Result{Code: kvwire.NotFound}
+		return wire.Result{Code: wire.NotFound}
 	}
 	o.Items[c.Key] = oracleItem{Value: string(c.Value), Revision: revision, Deadline: o.moment(c.TTL), Lease: c.Lease}
 	return r
 }
 
-func (o *oracle) remove(c *kvwire.Command) (r kvwire.Result) {
+func (o *oracle) remove(c *wire.Command) (r wire.Result) {
 	for _, k := range c.Keys {
 		old, exists := o.Items[k]
 		if !exists {
 			continue
 		}
-		if c.Options&kvwire.ReturnOld != 0 {
+		if c.Options&wire.ReturnOld != 0 {
 			r.Found, r.Value = true, []byte(old.Value)
 		}
 		delete(o.Items, k)
@@ -221,10 +221,10 @@ func (o *oracle) remove(c *kvwire.Command) (r kvwire.Result) {
 	return r
 }
 
-func (o *oracle) transaction(c *kvwire.Command, revision uint64) (r kvwire.Result) {
+func (o *oracle) transaction(c *wire.Command, revision uint64) (r wire.Result) {
 	for _, g := range c.Guards {
 		if item, exists := o.Items[g.Key]; item.Revision != g.Revision || exists != (g.Revision != 0) {
-			return kvwire.Result{Code: kvwire.NotMet}
+			return wire.Result{Code: wire.NotMet}
 		}
 	}
 	for i := range c.Commands {
@@ -233,40 +233,40 @@ func (o *oracle) transaction(c *kvwire.Command, revision uint64) (r kvwire.Resul
 	return r
 }
 
-func (o *oracle) read(c *kvwire.Command) (r kvwire.Result) {
+func (o *oracle) read(c *wire.Command) (r wire.Result) {
 	switch c.Verb {
-	case kvwire.Get:
+	case wire.Get:
 		return o.get(c.Key)
-	case kvwire.Many:
+	case wire.Many:
 		for _, k := range c.Keys {
 			r.Results = append(r.Results, o.get(k))
 		}
-	case kvwire.Count:
+	case wire.Count:
 		r.Number = int64(len(o.keys(c.Key, c.End)))
-	case kvwire.Range:
+	case wire.Range:
 		keys := o.keys(c.Key, c.End)
 		if c.Limit != 0 && uint64(len(keys)) > c.Limit {
 			keys, r.More = keys[:c.Limit], true
 		}
 		for _, k := range keys {
-			r.Pairs = append(r.Pairs, kvwire.Pair{Key: k, Value: []byte(o.Items[k].Value), Revision: o.Items[k].Revision})
+			r.Pairs = append(r.Pairs, wire.Pair{Key: k, Value: []byte(o.Items[k].Value), Revision: o.Items[k].Revision})
 		}
 	default:
-		r.Code = kvwire.Malformed
+		r.Code = wire.Malformed
 	}
 	return r
 }
 
-func (o *oracle) get(key string) kvwire.Result {
+func (o *oracle) get(key string) wire.Result {
 	v, ok := o.Items[key]
 	if !ok {
-		return kvwire.Result{Code: kvwire.NotFound}
+		return wire.Result{Code: wire.NotFound}
 	}
-	return kvwire.Result{Found: true, Value: []byte(v.Value), Revision: v.Revision, Lease: v.Lease}
+	return wire.Result{Found: true, Value: []byte(v.Value), Revision: v.Revision, Lease: v.Lease}
 }
 
 // Steady implements consensus.Machine.
-func (o *oracle) Steady(f *kvwire.Footprint) bool {
+func (o *oracle) Steady(f *wire.Footprint) bool {
 	for k, v := range o.Items {
 		if (v.Deadline != 0 || v.Lease != 0) && f.Holds(k) {
 			return false
@@ -276,8 +276,8 @@ func (o *oracle) Steady(f *kvwire.Footprint) bool {
 }
 
 // Footprint implements consensus.Machine.
-func (o *oracle) Footprint(command []byte, f *kvwire.Footprint) error {
-	c, err := kvwire.ParseCommand(command)
+func (o *oracle) Footprint(command []byte, f *wire.Footprint) error {
+	c, err := wire.ParseCommand(command)
 	if err == nil {
 		err = c.Validate()
 	}

@@ -3,7 +3,7 @@ package sim
 import (
 	"time"
 
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // plain is a client without any cleverness: strong operations to the leader,
@@ -81,7 +81,7 @@ func (p *plain) again(replica uint64) {
 func (p *plain) register() {
 	p.asked = p.w.now
 	p.request++
-	p.requests = append(p.requests, request{p.leader, &kvwire.Message{Kind: kvwire.Register, Request: p.request, Count: 1}})
+	p.requests = append(p.requests, request{p.leader, &wire.Message{Kind: wire.Register, Request: p.request, Count: 1}})
 }
 
 func (p *plain) issue(o *operation) {
@@ -117,41 +117,41 @@ func (p *plain) transmit(x *plainOp) {
 	x.sent = p.w.now
 	x.times++
 	x.patience = p.random.between(40*time.Millisecond, 200*time.Millisecond)
-	m := &kvwire.Message{Kind: kvwire.Read, Session: p.id, Request: x.request, Data: x.operation.bytes}
+	m := &wire.Message{Kind: wire.Read, Session: p.id, Request: x.request, Data: x.operation.bytes}
 	if x.seq != 0 {
-		m = &kvwire.Message{Kind: kvwire.Strong, Session: p.id, Seq: x.seq, Ack: p.acked(), Data: x.operation.bytes}
+		m = &wire.Message{Kind: wire.Strong, Session: p.id, Seq: x.seq, Ack: p.acked(), Data: x.operation.bytes}
 	}
 	p.requests = append(p.requests, request{p.leader, m})
 }
 
-func (p *plain) receive(replica uint64, m *kvwire.Message) {
+func (p *plain) receive(replica uint64, m *wire.Message) {
 	switch m.Kind {
-	case kvwire.NewView:
+	case wire.NewView:
 		if m.Leader != 0 && m.Leader != p.leader {
 			p.turnTo(m.Leader)
 		}
-	case kvwire.Redirect:
+	case wire.Redirect:
 		if replica == p.leader {
 			p.leader = 0
 			if m.Leader != 0 {
 				p.turnTo(m.Leader)
 			}
 		}
-	case kvwire.Refused:
+	case wire.Refused:
 		p.refused(m)
-	case kvwire.ReadDone:
+	case wire.ReadDone:
 		if p.id == 0 && m.Request == p.request {
 			p.id = m.Revision
 			p.again(p.leader)
 			return
 		}
 		p.answer(m, func(o *plainOp) bool { return o.request != 0 && o.request == m.Request })
-	case kvwire.Done:
+	case wire.Done:
 		p.answer(m, func(o *plainOp) bool { return o.seq != 0 && o.seq == m.Seq })
 	}
 }
 
-func (p *plain) answer(m *kvwire.Message, is func(*plainOp) bool) {
+func (p *plain) answer(m *wire.Message, is func(*plainOp) bool) {
 	for i, x := range p.open {
 		if is(x) {
 			p.open = append(p.open[:i:i], p.open[i+1:]...)
@@ -161,11 +161,11 @@ func (p *plain) answer(m *kvwire.Message, is func(*plainOp) bool) {
 	}
 }
 
-func (p *plain) refused(m *kvwire.Message) {
-	if m.Code == kvwire.CodeBusy || m.Code == kvwire.CodeNoQuorum || m.Code == kvwire.CodeDoubt {
+func (p *plain) refused(m *wire.Message) {
+	if m.Code == wire.CodeBusy || m.Code == wire.CodeNoQuorum || m.Code == wire.CodeDoubt {
 		return // patience ends, and it is sent again
 	}
-	if m.Code == kvwire.CodeExpired {
+	if m.Code == wire.CodeExpired {
 		p.lapse(m)
 		return
 	}
@@ -180,7 +180,7 @@ func (p *plain) refused(m *kvwire.Message) {
 
 // lapse ends the session. Nothing has happened of a write that was sent once and
 // refused; of the others nobody knows.
-func (p *plain) lapse(m *kvwire.Message) {
+func (p *plain) lapse(m *wire.Message) {
 	for _, x := range p.open {
 		refused := x.times == 0 || x.times == 1 && x.seq == m.Seq && x.seq != 0
 		p.outcomes = append(p.outcomes, outcome{operation: x.operation, failure: "the session has expired", refused: refused, lapsed: true})

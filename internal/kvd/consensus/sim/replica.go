@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // replica is a machine of the world with one consensus.Core on it. It does what
@@ -250,7 +250,7 @@ func (r *replica) deliver(from consensus.Addr, b []byte) {
 	if !r.up {
 		return
 	}
-	m := new(kvwire.Message)
+	m := new(wire.Message)
 	if err := m.Decode(b); err != nil {
 		r.w.violate("wire", "a message to replica %d does not decode: %v", r.id, err)
 		return
@@ -286,7 +286,7 @@ func (r *replica) ship(s *consensus.Ship) {
 
 // install hands the core a snapshot file that came with a message.
 func (r *replica) install(from consensus.Addr, b []byte, state savedState) {
-	m := new(kvwire.Message)
+	m := new(wire.Message)
 	if err := m.Decode(b); err != nil {
 		r.w.violate("wire", "a message to replica %d does not decode: %v", r.id, err)
 		return

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvstate"
+	"github.com/weirdb/weir/internal/kvd/state"
 )
 
 // Options choose a run. What is zero is drawn from the seed.
@@ -236,11 +236,11 @@ func (w *World) newMachine() machine {
 	if w.Config.Oracle {
 		return newOracle()
 	}
-	return store{kvstate.New(kvstate.Config{})}
+	return store{state.New(state.Config{})}
 }
 
 // store is the real machine, as the shell drives it.
-type store struct{ *kvstate.Store }
+type store struct{ *state.Store }
 
 // Advance implements consensus.Machine.
 func (s store) Advance(revision uint64, now int64) {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
-	"github.com/weirdb/weir/internal/kvd/kvwire"
+	"github.com/weirdb/weir/internal/kvd/wire"
 )
 
 // A scene is a Hook that brings about a rare situation on purpose. Random faults
@@ -241,7 +241,7 @@ func (w *World) askToTakeOver(x *replica) *replica {
 	heir := w.others(x)[0]
 	w.admin.number++
 	change := consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: heir.id}}
-	w.admin.requests = append(w.admin.requests, request{x.id, &kvwire.Message{Kind: kvwire.Configure, Request: w.admin.number, Data: change.Append(nil)}})
+	w.admin.requests = append(w.admin.requests, request{x.id, &wire.Message{Kind: wire.Configure, Request: w.admin.number, Data: change.Append(nil)}})
 	w.admin.plan()
 	return heir
 }

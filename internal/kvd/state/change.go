@@ -1,0 +1,107 @@
+package state
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/weirdb/weir/internal/kvd/wire"
+)
+
+// Change is what happened to one key. Value is the store's own memory: it must
+// not be changed, and does not change. What expired has the revision of the
+// first operation since. A Put is told also where only the time to live changed.
+type Change = wire.Change
+
+// ChangeKind says what happened to a key.
+type ChangeKind = wire.ChangeKind
+
+// Kinds of changes.
+const (
+	Put     = wire.ChangePut    // the key was set
+	Deleted = wire.ChangeDelete // a command removed it
+	Expired = wire.ChangeExpire // its time to live or its lease ended
+)
+
+// changeLog keeps the newest changes, oldest first, those after kept[:head].
+type changeLog struct {
+	limit, limitBytes int
+	kept              []Change
+	head              int
+	fresh             int    // how many of the newest were not drained
+	bytes             int    // of keys and values kept
+	compacted         uint64 // changes up to this revision may be missing
+}
+
+func newChangeLog(c Config) changeLog {
+	if c.ChangeBytes == 0 {
+		c.ChangeBytes = 64 << 20
+	}
+	return changeLog{limit: c.Changes, limitBytes: c.ChangeBytes}
+}
+
+func sizeOf(c *Change) int { return len(c.Key) + len(c.Value) }
+
+func (s *Store) record(c Change) {
+	if l := &s.log; l.limit > 0 {
+		l.kept = append(l.kept, c)
+		l.bytes += sizeOf(&c)
+		l.fresh++
+	}
+}
+
+// Changes returns what changed since it was called last, in order; several
+// changes may have one revision. The slice is valid until the next Apply or
+// Restore. A Restore is not in it: anyone who restores tells watchers that they
+// must begin anew.
+func (s *Store) Changes() []Change {
+	l := &s.log
+	l.trim(len(l.kept) - l.fresh)
+	fresh := l.kept[len(l.kept)-l.fresh:]
+	l.fresh = 0
+	return slices.Clip(fresh)
+}
+
+// trim drops the oldest changes while there are too many, but none at or after
+// position end.
+func (l *changeLog) trim(end int) {
+	for l.head < end && (len(l.kept)-l.head > l.limit || l.bytes > l.limitBytes) {
+		c := &l.kept[l.head]
+		l.compacted = c.Revision
+		l.bytes -= sizeOf(c)
+		*c = Change{}
+		l.head++
+	}
+	if l.head > len(l.kept)/2 {
+		n := copy(l.kept, l.kept[l.head:])
+		clear(l.kept[n:])
+		l.kept, l.head = l.kept[:n], 0
+	}
+}
+
+// forgetAll drops all changes, those up to revision being unknown now.
+func (l *changeLog) forgetAll(revision uint64) {
+	clear(l.kept)
+	l.kept, l.head, l.fresh, l.bytes, l.compacted = l.kept[:0], 0, 0, 0, revision
+}
+
+// History returns the changes to keys of span from revision from on, at most
+// about limit (0: no bound; all of one revision stay together), and the
+// revision to go on from. compacted reports that some of them are no longer
+// known: the watcher must read the keys anew.
+func (s *Store) History(from uint64, span wire.Span, limit int) (changes []Change, next uint64, compacted bool) {
+	l := &s.log
+	if from <= l.compacted || l.limit == 0 && from <= s.revision {
+		return nil, 0, true
+	}
+	kept := l.kept[l.head:]
+	start := sort.Search(len(kept), func(i int) bool { return kept[i].Revision >= from })
+	for _, c := range kept[start:] {
+		if limit > 0 && len(changes) >= limit && c.Revision != changes[len(changes)-1].Revision {
+			return changes, c.Revision, false
+		}
+		if span.Holds(c.Key) {
+			changes = append(changes, c)
+		}
+	}
+	return changes, max(from, s.revision+1), false
+}

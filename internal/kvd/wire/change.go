@@ -1,0 +1,62 @@
+package wire
+
+import "fmt"
+
+// ChangeKind says what became of a key.
+type ChangeKind uint8
+
+// Kinds of changes.
+const (
+	ChangePut    ChangeKind = iota + 1 // the key has a new value
+	ChangeDelete                       // it was deleted
+	ChangeExpire                       // its time to live, or its lease, ended
+)
+
+// Change is one change of one key, as watches tell it.
+type Change struct {
+	Kind     ChangeKind
+	Key      string
+	Value    []byte // of ChangePut
+	Revision uint64 // of the operation
+	Lease    uint64 // that the key is attached to, of ChangePut
+}
+
+// AppendChanges appends the binary form of a list of changes to b.
+func AppendChanges(b []byte, changes []Change) []byte {
+	for i := range changes {
+		c := &changes[i]
+		b = append(b, byte(c.Kind))
+		b = appendUint(b, c.Revision)
+		b = appendString(b, c.Key)
+		if c.Kind == ChangePut {
+			b = appendString(b, c.Value)
+			b = appendUint(b, c.Lease)
+		}
+	}
+	return b
+}
+
+// ParseChanges reads what AppendChanges wrote, the whole of b. Values share b's
+// memory.
+func ParseChanges(b []byte) ([]Change, error) {
+	r := reader{b: b}
+	var out []Change
+	for len(r.b) > 0 {
+		c := Change{Kind: ChangeKind(r.byte()), Revision: r.uint(), Key: r.string()}
+		switch c.Kind {
+		case ChangePut:
+			c.Value, c.Lease = r.bytes(), r.uint()
+		case ChangeDelete, ChangeExpire:
+		default:
+			r.fail(errUnknown)
+		}
+		if r.err != nil {
+			break
+		}
+		out = append(out, c)
+	}
+	if err := r.end(); err != nil {
+		return nil, fmt.Errorf("decode changes: %w", err)
+	}
+	return out, nil
+}
