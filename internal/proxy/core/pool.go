@@ -197,7 +197,7 @@ func (p *Base[B, C, U, L, N]) dial() {
 		posted := p.loop.Post(func() {
 			p.Dialing--
 			switch {
-			case p.epoch != epoch: // out of date already
+			case p.epoch != epoch || len(p.Backends) >= p.Size: // out of date already, or one too many by now
 				if err == nil {
 					p.side.Discard(conn)
 				}
@@ -325,6 +325,7 @@ func (p *Base[B, C, U, L, N]) LastAnswer() (at time.Duration) {
 
 // Describe adds the pool to the status of all pools of its user and database.
 func (p *Base[B, C, U, L, N]) Describe(ps *sight.PoolStatus) {
+	ps.Running = ps.Running || !p.Paused
 	ps.Size += p.Size
 	ps.Backends += len(p.Backends)
 	ps.Free += len(p.Free)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -23,15 +24,10 @@ func (w *weir) command(text string) {
 	}
 }
 
-// paused reports whether the console shows w's database as paused.
+// paused reports whether the statements of w's database wait on all loops.
 func (w *weir) paused() bool {
 	w.tb.Helper()
-	for _, d := range w.snapshot().Databases {
-		if d.Name == w.db {
-			return d.Paused
-		}
-	}
-	return false
+	return !w.pool().Running
 }
 
 // sessions counts the server's sessions in w's database.
@@ -59,7 +55,7 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 	holder.must("UPDATE t SET a = 3 WHERE a = 1")
 	console := w.console()
 	console.send(mywire.AppendQuery(nil, console.Caps, "PAUSE "+w.db))
-	eventually(t, "the database is paused", func() bool { return w.paused() && w.pool().Free == 0 })
+	eventually(t, "the transaction alone has a connection", func() bool { return w.paused() && w.pool().Backends == 1 })
 	reading, writing := reader.begin("SELECT a FROM t WHERE a = 2"), writer.begin("/* batch */ INSERT INTO t VALUES (9)")
 	login := make(chan error, 1)
 	var late *wire
@@ -68,7 +64,7 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 		late, err = w.tryDial(nil)
 		login <- err
 	}()
-	eventually(t, "both wait", func() bool { return w.pool().Waiting == 2 })
+	eventually(t, "both wait", func() bool { return w.pool().Waiting >= 2 })
 	holder.must("INSERT INTO t VALUES (4)")
 	select {
 	case err := <-login:
@@ -96,27 +92,37 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 	}
 }
 
-// TestPauseUnderLoad pauses and resumes under transactions, reads and grouped writes:
-// nobody gets an error, and nothing is lost.
-func TestPauseUnderLoad(t *testing.T) {
-	t.Parallel()
-	w := start(t, database(t, "CREATE TABLE t (k int PRIMARY KEY, n int)",
-		"INSERT INTO t VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)"), func(c *mysql.Config) { c.Loops = 2 })
-	var stop atomic.Bool
-	var done atomic.Int64
-	var writers gosync.WaitGroup
+// loadTables are what a load counts in.
+var loadTables = []string{
+	"CREATE TABLE t (k int PRIMARY KEY, n int)",
+	"INSERT INTO t VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)",
+}
+
+// A load is clients that add to counters of their own: in transactions, in groups, and
+// reading in between. None of them may get an error.
+type load struct {
+	t       *testing.T
+	stop    atomic.Bool
+	done    atomic.Int64 // additions that were acknowledged
+	clients gosync.WaitGroup
+}
+
+// load starts a load on w's database, which has counters.
+func (w *weir) load(t *testing.T) *load {
+	t.Helper()
+	l := &load{t: t}
 	for k := range 8 {
 		conn, ctx := w.connect(nil), ctxFor(t)
-		writers.Go(func() {
-			for i := 0; !stop.Load(); i++ {
+		l.clients.Go(func() {
+			for i := 0; !l.stop.Load(); i++ {
 				var err error
 				switch i % 3 {
 				case 0:
 					err = increment(ctx, conn, k)
-					done.Add(1)
+					l.done.Add(1)
 				case 1:
 					_, err = conn.ExecContext(ctx, fmt.Sprintf("/* batch */ UPDATE t SET n = n + 1 WHERE k = %d", k))
-					done.Add(1)
+					l.done.Add(1)
 				default:
 					var n int
 					err = conn.QueryRowContext(ctx, "SELECT n FROM t WHERE k = ?", k).Scan(&n)
@@ -128,31 +134,7 @@ func TestPauseUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for round := range 12 {
-		before := done.Load()
-		eventually(t, "writes go on", func() bool { return done.Load() > before+20 || t.Failed() })
-		switch round % 3 {
-		case 0:
-			w.command("PAUSE")
-			eventually(t, "the sessions end", func() bool { return w.sessions() == 0 })
-			w.command("RESUME")
-		case 1:
-			w.command("RECONNECT " + w.db)
-			w.command("WAIT_CLOSE")
-		default:
-			w.command("PAUSE " + w.db)
-			w.command("RESUME " + w.db)
-		}
-	}
-	stop.Store(true)
-	writers.Wait()
-	var sum int64
-	if err := open(t, server(t).Addr(), w.db, nil).QueryRowContext(ctxFor(t), "SELECT SUM(n) FROM t").Scan(&sum); err != nil {
-		t.Fatal(err)
-	}
-	if sum != done.Load() {
-		t.Errorf("%d writes were acknowledged, %d are there", done.Load(), sum)
-	}
+	return l
 }
 
 // increment adds one to a counter, in a transaction that reads it first.
@@ -170,6 +152,70 @@ func increment(ctx context.Context, conn *sql.Conn, k int) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+// goesOn waits until the load has done something more.
+func (l *load) goesOn() {
+	l.t.Helper()
+	before := l.done.Load()
+	eventually(l.t, "work goes on", func() bool { return l.done.Load() > before+20 || l.t.Failed() })
+}
+
+// end ends the load and holds the counters, on the server itself, against what was
+// acknowledged.
+func (l *load) end(address, db string) {
+	l.t.Helper()
+	l.stop.Store(true)
+	l.clients.Wait()
+	var sum int64
+	if err := open(l.t, address, db, nil).QueryRowContext(ctxFor(l.t), "SELECT SUM(n) FROM t").Scan(&sum); err != nil {
+		l.t.Fatal(err)
+	}
+	if sum != l.done.Load() {
+		l.t.Errorf("%d additions were acknowledged, %d are there", l.done.Load(), sum)
+	}
+}
+
+// TestPauseUnderLoad pauses, resumes and reconnects under load.
+func TestPauseUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, loadTables...), func(c *mysql.Config) { c.Loops = 2 })
+	l := w.load(t)
+	for round := range 12 {
+		l.goesOn()
+		switch round % 3 {
+		case 0:
+			w.command("PAUSE")
+			eventually(t, "the server's sessions end", func() bool { return w.sessions() == 0 })
+			w.command("RESUME")
+		case 1:
+			w.command("RECONNECT " + w.db)
+			w.command("WAIT_CLOSE")
+		default:
+			w.command("PAUSE " + w.db)
+			w.command("RESUME " + w.db)
+		}
+	}
+	l.end(server(t).Addr(), w.db)
+}
+
+// TestServerRestartsUnderPause: PAUSE, a restart of the server and RESUME cost a load
+// that goes on all the while not one error.
+func TestServerRestartsUnderPause(t *testing.T) {
+	t.Parallel()
+	server(t) // skips without one
+	own := labtest.MariaDB(t, serverConfig())
+	db := databaseOn(t, own, loadTables...)
+	w := startFor(t, own, db, nil)
+	l := w.load(t)
+	l.goesOn()
+	w.command("PAUSE")
+	if err := own.Restart(ctxFor(t)); err != nil {
+		t.Fatal(err)
+	}
+	w.command("RESUME")
+	l.goesOn()
+	l.end(own.Addr(), db)
 }
 
 func TestPausedForTooLong(t *testing.T) {
@@ -247,39 +293,14 @@ func TestShutdownWaits(t *testing.T) {
 	}
 }
 
-// TestReloadUnderLoad changes limits while transactions and grouped writes run: nobody
-// gets an error, and in the end the last limits hold.
+// TestReloadUnderLoad changes limits under load; in the end the last ones hold.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	var cfg mysql.Config
-	w := start(t, database(t, "CREATE TABLE t (k int PRIMARY KEY, n int)",
-		"INSERT INTO t VALUES (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)"), func(c *mysql.Config) { cfg = *c })
-	var stop atomic.Bool
-	var done atomic.Int64
-	var clients gosync.WaitGroup
-	for k := range 8 {
-		conn, ctx := w.connect(nil), ctxFor(t)
-		clients.Go(func() {
-			for !stop.Load() {
-				err := increment(ctx, conn, k)
-				if err == nil {
-					_, err = conn.ExecContext(ctx, fmt.Sprintf("/* batch */ UPDATE t SET n = n - 1 WHERE k = %d", k))
-				}
-				var n int
-				if err == nil {
-					err = conn.QueryRowContext(ctx, fmt.Sprintf("SELECT n FROM t WHERE k = %d", k)).Scan(&n)
-				}
-				if err != nil || n != 0 {
-					t.Errorf("client %d reads %d: %v", k, n, err)
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
+	w := start(t, database(t, loadTables...), func(c *mysql.Config) { cfg = *c })
+	l := w.load(t)
 	for round := range 9 {
-		before := done.Load()
-		eventually(t, "work goes on", func() bool { return done.Load() > before+20 || t.Failed() })
+		l.goesOn()
 		next := cfg
 		next.PoolSize, next.NoSoloLane = []int{1, 12, 3}[round%3], round%2 == 0
 		next.Mode = "session" // which stays as it is
@@ -287,9 +308,8 @@ func TestReloadUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the pool has its last size", func() bool { p := w.pool(); return p.Size%3 == 0 && p.Backends <= p.Size })
-	stop.Store(true)
-	clients.Wait()
+	eventually(t, "the pools have their last size", func() bool { p := w.pool(); return p.Size%3 == 0 && p.Backends <= p.Size })
+	l.end(server(t).Addr(), w.db)
 	if o := w.Options(); o.Mode != "auto" || o.PoolSize != 3 {
 		t.Errorf("in force: mode %s and a pool of %d, want auto and 3", o.Mode, o.PoolSize)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -34,15 +35,10 @@ func (w *weir) begin(text string) <-chan error {
 	return ended
 }
 
-// paused reports whether the console shows w's database as paused.
+// paused reports whether the statements of w's database wait on all loops.
 func (w *weir) paused() bool {
 	w.tb.Helper()
-	for _, d := range w.snapshot().Databases {
-		if d.Name == w.db {
-			return d.Paused
-		}
-	}
-	return false
+	return !w.pool().Running
 }
 
 // sessions counts the server's sessions in w's database.
@@ -77,7 +73,7 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 			holder.want("BEGIN", "BEGIN T")
 			holder.want("UPDATE t SET a = 3 WHERE a = 1", "UPDATE_1 T")
 			ended := w.begin("PAUSE" + argument)
-			eventually(t, "the database is paused", func() bool { return w.paused() && w.pool().Free == 0 })
+			eventually(t, "the transaction alone has a connection", func() bool { return w.paused() && w.pool().Backends == 1 })
 			reader.send(query("SELECT a FROM t WHERE a = 2"))
 			writer.send(query("/* batch */ INSERT INTO t VALUES (9)"))
 			login := make(chan error, 1)
@@ -87,7 +83,7 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 				late, err = tryWireAs(t, w.Addr().String(), w.db, "postgres")
 				login <- err
 			}()
-			eventually(t, "both wait", func() bool { return w.pool().Waiting == 2 })
+			eventually(t, "both wait", func() bool { return w.pool().Waiting >= 2 })
 			holder.want("INSERT INTO t VALUES (4)", "INSERT_0_1 T")
 			select {
 			case err := <-ended:
@@ -125,39 +121,43 @@ func TestPauseWaitsForTransactions(t *testing.T) {
 	}
 }
 
-// TestPauseUnderLoad pauses and resumes under transactions, reads and grouped writes:
-// nobody gets an error, and nothing is lost.
-func TestPauseUnderLoad(t *testing.T) {
-	t.Parallel()
-	w := start(t, database(t, "CREATE TABLE t (k int PRIMARY KEY, n int)", "INSERT INTO t SELECT k, 0 FROM generate_series(0, 7) k"), func(c *postgres.Config) {
-		c.Loops = 2
-	})
-	dsn := fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db)
-	var stop atomic.Bool
-	var done atomic.Int64
-	var writers gosync.WaitGroup
+// loadTables are what a load counts in.
+var loadTables = []string{"CREATE TABLE t (k int PRIMARY KEY, n int)", "INSERT INTO t SELECT k, 0 FROM generate_series(0, 7) k"}
+
+// A load is clients that add to counters of their own: in transactions, in groups, and
+// reading in between. None of them may get an error.
+type load struct {
+	t       *testing.T
+	stop    atomic.Bool
+	done    atomic.Int64 // additions that were acknowledged
+	clients gosync.WaitGroup
+}
+
+// load starts a load on w's database, which has counters.
+func (w *weir) load(t *testing.T) *load {
+	t.Helper()
+	l := &load{t: t}
 	for k := range 8 {
-		conn := connect(t, dsn)
+		conn := connect(t, fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db))
 		ctx := ctxFor(t)
-		writers.Go(func() {
-			for i := 0; !stop.Load(); i++ {
+		l.clients.Go(func() {
+			for i := 0; !l.stop.Load(); i++ {
+				var n int
 				var err error
 				switch i % 3 {
 				case 0:
 					err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-						var n int
 						if err := tx.QueryRow(ctx, "SELECT n FROM t WHERE k = $1 FOR UPDATE", k).Scan(&n); err != nil {
 							return err
 						}
 						_, err := tx.Exec(ctx, "UPDATE t SET n = $2 WHERE k = $1", k, n+1)
 						return err
 					})
-					done.Add(1)
+					l.done.Add(1)
 				case 1:
 					_, err = conn.Exec(ctx, "/* batch */ UPDATE t SET n = n + 1 WHERE k = $1", k)
-					done.Add(1)
+					l.done.Add(1)
 				default:
-					var n int
 					err = conn.QueryRow(ctx, "SELECT n FROM t WHERE k = $1", k).Scan(&n)
 				}
 				if err != nil {
@@ -167,15 +167,42 @@ func TestPauseUnderLoad(t *testing.T) {
 			}
 		})
 	}
+	return l
+}
+
+// goesOn waits until the load has done something more.
+func (l *load) goesOn() {
+	l.t.Helper()
+	before := l.done.Load()
+	eventually(l.t, "work goes on", func() bool { return l.done.Load() > before+20 || l.t.Failed() })
+}
+
+// end ends the load and holds the counters, on the server itself, against what was
+// acknowledged.
+func (l *load) end(dsn string) {
+	l.t.Helper()
+	l.stop.Store(true)
+	l.clients.Wait()
+	var sum int64
+	if err := connect(l.t, dsn).QueryRow(ctxFor(l.t), "SELECT sum(n) FROM t").Scan(&sum); err != nil {
+		l.t.Fatal(err)
+	}
+	if sum != l.done.Load() {
+		l.t.Errorf("%d additions were acknowledged, %d are there", l.done.Load(), sum)
+	}
+}
+
+// TestPauseUnderLoad pauses, resumes and reconnects under load.
+func TestPauseUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, loadTables...), func(c *postgres.Config) { c.Loops = 2 })
+	l := w.load(t)
 	for round := range 12 {
-		before := done.Load()
-		eventually(t, "writes go on", func() bool { return done.Load() > before+20 || t.Failed() })
+		l.goesOn()
 		switch round % 3 {
 		case 0:
 			w.command("PAUSE")
-			if n := w.sessions(); n > 0 {
-				eventually(t, "the sessions end", func() bool { return w.sessions() == 0 })
-			}
+			eventually(t, "the server's sessions end", func() bool { return w.sessions() == 0 })
 			w.command("RESUME")
 		case 1:
 			w.command("RECONNECT " + w.db)
@@ -185,15 +212,28 @@ func TestPauseUnderLoad(t *testing.T) {
 			w.command("RESUME")
 		}
 	}
-	stop.Store(true)
-	writers.Wait()
-	var sum int64
-	if err := connect(t, server(t).DSN(w.db)).QueryRow(ctxFor(t), "SELECT sum(n) FROM t").Scan(&sum); err != nil {
-		t.Fatal(err)
+	l.end(server(t).DSN(w.db))
+}
+
+// TestServerRestartsUnderPause: PAUSE, a restart of the server and RESUME cost a load
+// that goes on all the while not one error.
+func TestServerRestartsUnderPause(t *testing.T) {
+	t.Parallel()
+	server(t) // skips without one
+	own := labtest.Postgres(t, serverConfig())
+	sqlOn(t, own.DSN("postgres"), loadTables...)
+	w := startFor(t, own, "postgres", nil)
+	l := w.load(t)
+	for range 2 {
+		l.goesOn()
+		w.command("PAUSE")
+		if err := own.Restart(ctxFor(t)); err != nil {
+			t.Fatal(err)
+		}
+		w.command("RESUME")
 	}
-	if sum != done.Load() {
-		t.Errorf("%d writes were acknowledged, %d are there", done.Load(), sum)
-	}
+	l.goesOn()
+	l.end(own.DSN("postgres"))
 }
 
 // TestPausedForTooLong: who waits longer than --queue-timeout is told why, a login
@@ -223,7 +263,7 @@ func TestPauseIsGivenUp(t *testing.T) {
 	holder.want("BEGIN", "BEGIN T")
 	holder.want("SELECT 1 AS a", "[a] (1) SELECT_1 T")
 	ended := w.begin("PAUSE " + w.db)
-	eventually(t, "the database is paused", func() bool { return w.paused() && w.pool().Free == 0 })
+	eventually(t, "the database is paused", w.paused)
 	w.command("RESUME " + w.db)
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "resumed before") {
 		t.Errorf("a PAUSE that was ended by RESUME: %v", err)
@@ -393,64 +433,29 @@ func TestShutdownWaits(t *testing.T) {
 	}
 }
 
-// TestReloadUnderLoad changes limits while transactions, reads and grouped writes run:
-// nobody gets an error, and in the end the last limits hold.
+// TestReloadUnderLoad changes limits under load; in the end the last ones hold.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	var cfg postgres.Config
-	w := start(t, database(t, "CREATE TABLE t (k int PRIMARY KEY, n int)", "INSERT INTO t SELECT k, 0 FROM generate_series(0, 7) k"), func(c *postgres.Config) {
-		cfg = *c
-	})
-	dsn := fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", w.Addr(), w.db)
-	var stop atomic.Bool
-	var done atomic.Int64
-	var clients gosync.WaitGroup
-	for k := range 8 {
-		conn := connect(t, dsn)
-		ctx := ctxFor(t)
-		clients.Go(func() {
-			for !stop.Load() {
-				var n int
-				err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-					_, err := tx.Exec(ctx, "UPDATE t SET n = n + 1 WHERE k = $1", k)
-					return err
-				})
-				if err == nil {
-					_, err = conn.Exec(ctx, "/* batch */ UPDATE t SET n = n - 1 WHERE k = $1", k)
-				}
-				if err == nil {
-					err = conn.QueryRow(ctx, "SELECT n FROM t WHERE k = $1", k).Scan(&n)
-				}
-				if err != nil || n != 0 {
-					t.Errorf("client %d reads %d: %v", k, n, err)
-					return
-				}
-				done.Add(1)
-			}
-		})
-	}
+	w := start(t, database(t, loadTables...), func(c *postgres.Config) { cfg = *c })
+	l := w.load(t)
 	for round := range 12 {
-		before := done.Load()
-		eventually(t, "work goes on", func() bool { return done.Load() > before+20 || t.Failed() })
+		l.goesOn()
 		next := cfg
 		next.PoolSize = []int{1, 12, 3}[round%3]
 		next.Users = []postgres.User{{Name: fmt.Sprintf("user%d", round), Secret: pgwire.Secret{}}}
-		if round%2 == 0 {
-			next.NoSoloLane, next.NoRowsLane = true, true
-		}
+		next.NoSoloLane, next.NoRowsLane = round%2 == 0, round%2 == 0
 		next.Mode, next.Listen = "session", "127.0.0.1:1" // which stay as they are
 		if err := w.Reload(next); err != nil {
 			t.Fatal(err)
 		}
-		wrong := next
-		wrong.PoolSize = -1
-		if err := w.Reload(wrong); err == nil {
+		next.PoolSize = -1
+		if err := w.Reload(next); err == nil {
 			t.Fatal("a pool of -1 was accepted")
 		}
 	}
 	eventually(t, "the pool has its last size", func() bool { p := w.pool(); return p.Size == 3 && p.Backends <= 3 })
-	stop.Store(true)
-	clients.Wait()
+	l.end(server(t).DSN(w.db))
 	if o := w.Options(); o.Mode != "auto" || o.PoolSize != 3 {
 		t.Errorf("in force: mode %s and a pool of %d, want auto and 3", o.Mode, o.PoolSize)
 	}

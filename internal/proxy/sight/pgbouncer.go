@@ -33,7 +33,9 @@ func (s *Snapshot) PoolsTable(mode string) Table {
 type Totals struct {
 	Assignments, Transactions, Queries uint64
 	Received, Sent                     uint64
-	QueryTime, WaitTime                uint64
+	// QueryTime is that of all statements. Time in transactions counts as much: the
+	// pauses of their clients are left out.
+	TransactionTime, QueryTime, WaitTime uint64
 }
 
 // Totals returns the counts of each database.
@@ -50,6 +52,7 @@ func (s *Snapshot) Totals() map[string]Totals {
 		t.WaitTime += uint64(p.Waited.Microseconds())
 		if all := time.Duration(p.Latency.Sum()); all > p.Waited {
 			t.QueryTime += uint64((all - p.Waited).Microseconds())
+			t.TransactionTime = t.QueryTime
 		}
 		out[p.Database] = t
 	}
@@ -57,22 +60,24 @@ func (s *Snapshot) Totals() map[string]Totals {
 }
 
 // Average is what the totals grew by in a period: counts per second, times per
-// query.
+// transaction and per query.
 func (t Totals) Average(before Totals, period time.Duration) Totals {
 	sec := max(period.Seconds(), 1e-3)
 	rate := func(now, was uint64) uint64 { return uint64(float64(now-min(now, was)) / sec) }
-	queries := max(1, t.Queries-min(t.Queries, before.Queries))
+	mean := func(now, was, n, nWas uint64) uint64 { return (now - min(now, was)) / max(1, n-min(n, nWas)) }
 	return Totals{
 		Assignments: rate(t.Assignments, before.Assignments), Transactions: rate(t.Transactions, before.Transactions),
 		Queries: rate(t.Queries, before.Queries), Received: rate(t.Received, before.Received), Sent: rate(t.Sent, before.Sent),
-		QueryTime: (t.QueryTime - min(t.QueryTime, before.QueryTime)) / queries, WaitTime: (t.WaitTime - min(t.WaitTime, before.WaitTime)) / queries,
+		TransactionTime: mean(t.TransactionTime, before.TransactionTime, t.Transactions, before.Transactions),
+		QueryTime:       mean(t.QueryTime, before.QueryTime, t.Queries, before.Queries),
+		WaitTime:        mean(t.WaitTime, before.WaitTime, t.Queries, before.Queries),
 	}
 }
 
 // columns are the counts in PgBouncer's order. What it counts of parsing, weir does
-// not; its time in transactions is that of their statements.
+// not.
 func (t Totals) columns() []uint64 {
-	return []uint64{t.Assignments, t.Transactions, t.Queries, t.Received, t.Sent, t.QueryTime, t.QueryTime, t.WaitTime, 0, 0, 0}
+	return []uint64{t.Assignments, t.Transactions, t.Queries, t.Received, t.Sent, t.TransactionTime, t.QueryTime, t.WaitTime, 0, 0, 0}
 }
 
 // countNames are those of STATS_TOTALS and STATS_AVERAGES. STATS has others for bytes.

@@ -35,6 +35,7 @@ type Snapshot struct {
 // PoolStatus is one pool.
 type PoolStatus struct {
 	Database, User string
+	Running        bool // on some loop, statements begin
 	Size           int
 	Clients        int // logged in
 	Active         int // have a unit under way
