@@ -1,11 +1,8 @@
 package loop
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"time"
 )
 
 // Arrivals is a schedule of intended starts. It reads no clock, so a load
@@ -71,35 +68,3 @@ func (p *poisson) Next() int64 {
 }
 
 func (p *poisson) Rate() float64 { return p.rate }
-
-// Ramp returns starts whose rate goes evenly from one to another within the
-// given time, and stays there.
-func Ramp(from, to float64, over time.Duration) (Arrivals, error) {
-	if err := errors.Join(checkRate(from), checkRate(to)); err != nil {
-		return nil, err
-	}
-	if over <= 0 {
-		return nil, fmt.Errorf("ramp over %v: want more than 0", over)
-	}
-	return &ramp{from: from, to: to, over: over.Seconds()}, nil
-}
-
-type ramp struct {
-	from, to, over float64
-	n              int64
-}
-
-// Next solves n = from t + (to - from) t^2 / (2 over) for t. Written so that it
-// also holds for from = to.
-func (r *ramp) Next() int64 {
-	n := float64(r.n)
-	r.n++
-	if total := (r.from + r.to) / 2 * r.over; n > total {
-		return int64((r.over + (n-total)/r.to) * 1e9)
-	}
-	a := (r.to - r.from) / r.over
-	return int64(2 * n / (r.from + math.Sqrt(max(r.from*r.from+2*a*n, 0))) * 1e9)
-}
-
-// Rate is that over the ramp itself.
-func (r *ramp) Rate() float64 { return (r.from + r.to) / 2 }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 )
 
 func next(a Arrivals, n int) []int64 {
@@ -57,32 +56,6 @@ func TestPoissonIsRandomAndRepeatable(t *testing.T) {
 	}
 }
 
-func TestRampSpeedsUpEvenly(t *testing.T) {
-	a := must(t)(Ramp(100, 300, 2*time.Second))
-	xs := next(a, 700)
-	if !slices.IsSorted(xs) || a.Rate() != 200 {
-		t.Fatal("starts go back")
-	}
-	// The first second holds 150 starts, the second 250, each later one 300.
-	for _, tc := range []struct {
-		until int64
-		want  int
-	}{{1e9, 150}, {2e9, 400}, {3e9, 700}} {
-		n, _ := slices.BinarySearch(xs, tc.until)
-		if n < tc.want-1 || n > tc.want+1 {
-			t.Errorf("%d starts within %d s, want %d", n, tc.until/1e9, tc.want)
-		}
-	}
-	flat := must(t)(Ramp(10, 10, time.Second))
-	if got := next(flat, 3); !slices.Equal(got, []int64{0, 1e8, 2e8}) {
-		t.Errorf("a flat ramp starts at %v", got)
-	}
-	down := next(must(t)(Ramp(300, 100, 2*time.Second)), 450)
-	if n, _ := slices.BinarySearch(down, int64(2e9)); n < 399 || n > 401 || !slices.IsSorted(down) {
-		t.Errorf("%d starts within a ramp down, want 400", n)
-	}
-}
-
 func TestArrivalsAreRefused(t *testing.T) {
 	for _, rate := range []float64{0, -1, math.NaN(), math.Inf(1), 2e9} {
 		if _, err := Constant(rate); err == nil {
@@ -91,11 +64,5 @@ func TestArrivalsAreRefused(t *testing.T) {
 		if _, err := Poisson(rate, 1); err == nil {
 			t.Errorf("Poisson rate %v was taken", rate)
 		}
-		if _, err := Ramp(1, rate, time.Second); err == nil {
-			t.Errorf("ramp to %v was taken", rate)
-		}
-	}
-	if _, err := Ramp(1, 2, 0); err == nil {
-		t.Error("a ramp over no time was taken")
 	}
 }
