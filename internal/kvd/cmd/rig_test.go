@@ -239,8 +239,8 @@ func (p *strayKV) ends(code int, words ...string) {
 }
 
 // kvLoad is a client that increments a counter, each time once the last one was
-// acknowledged. No operation may fail. It knows the replicas of the rig, and those
-// at more addresses.
+// acknowledged and a moment has passed. No operation may fail. It knows the
+// replicas of the rig, and those at more addresses.
 type kvLoad struct {
 	t     *testing.T
 	key   string
@@ -248,6 +248,10 @@ type kvLoad struct {
 	stop  func()
 	done  chan struct{}
 }
+
+// loadPause lies between two operations of a kvLoad. Without it the load takes the
+// processors from the faults that it is there to see.
+const loadPause = 2 * time.Millisecond
 
 func (r *kvRig) load(key string, more ...string) *kvLoad {
 	r.t.Helper()
@@ -271,7 +275,7 @@ func (r *kvRig) load(key string, more ...string) *kvLoad {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(loadPause):
 			}
 			n, err := c.Increment(ctx, key, 1)
 			if ctx.Err() != nil {
