@@ -24,3 +24,11 @@ func (s *Server) TextBytes(ctx context.Context) (n int) {
 	}
 	return n
 }
+
+// Scans is how many texts of clients were read.
+func (s *Server) Scans(ctx context.Context) (n uint64) {
+	for _, l := range s.Loops {
+		_ = l.Call(ctx, func() { n += l.scans })
+	}
+	return n
+}

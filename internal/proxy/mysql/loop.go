@@ -14,6 +14,7 @@ type loop struct {
 
 	catalogs map[string]*catalog // by account
 	units    []*unit             // for reuse
+	scans    uint64              // texts that were read
 
 	// renewSoon: backends may be out of date, since something was done in part; see
 	// renewEvery. renewed is when that was last acted on.

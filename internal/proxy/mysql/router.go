@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -135,7 +136,10 @@ func (rt *router) query(msg []byte) int {
 		return len(msg)
 	}
 	sql := text(payload[1:])
-	info := myscan.Scan(sql, c.texts.mode)
+	info := c.texts.read(sql)
+	if c.inflight == 0 {
+		c.texts.keep(sql, &info) // as the text says it: it may need a backend
+	}
 	if info.Hints.Bad != nil {
 		c.diag.complain(&info.Hints)
 	}
@@ -166,12 +170,12 @@ func (rt *router) query(msg []byte) int {
 		if c.inflight > 0 {
 			return 0
 		}
-		ln := rt.laneForText(sql, &info, window)
+		ln, sh := rt.laneForText(sql, &info, window)
 		if ln == nil {
 			break
 		}
 		u := rt.unitOf(mywire.ComQuery, msg)
-		u.shape, u.verb, u.effects = c.p.shape(sql, c.texts.mode, info.Verb), info.Verb, info.Effects
+		u.shape, u.verb, u.effects = sh, info.Verb, info.Effects
 		u.generated = ln.rows != nil
 		ln.push(u)
 		return len(msg)
@@ -371,27 +375,30 @@ func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 	return rt.transactionLane(st.sql, window)
 }
 
-// laneForText finds the lane for a text, or nil.
-func (rt *router) laneForText(sql string, info *myscan.Statement, window time.Duration) *lane {
+// laneForText finds the lane for a text, or nil, and the text's shape if there is one.
+func (rt *router) laneForText(sql string, info *myscan.Statement, window time.Duration) (ln *lane, sh *sight.Shape) {
 	c := rt.c
 	p := c.p
 	if info.Verb == myscan.VerbInsert && c.settings.strict && !p.l.cfg.NoRowsLane {
 		if ins, ok := myscan.Insert(sql, c.texts.mode); ok && ins.Params == 0 && !ins.Returning && quiet(ins.Tuple, c.texts.mode) {
 			f := p.tables.look(p, c.set, ins.Schema, ins.Table)
 			if f.state == tableUnknown {
-				return nil
+				return nil, nil
 			}
-			sh := p.shape(sql, c.texts.mode, info.Verb)
+			sh = p.shape(sql, c.texts.mode, info.Verb)
 			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && sh.Groupable() {
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
 				ln := p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, sql, c.texts.mode) })
 				if ln.rows.insert.Compatible(ins) {
-					return ln
+					return ln, sh
 				}
 			}
 		}
 	}
-	return rt.transactionLane(sql, window)
+	if ln = rt.transactionLane(sql, window); ln != nil && sh == nil {
+		sh = p.shape(sql, c.texts.mode, info.Verb)
+	}
+	return ln, sh
 }
 
 // transactionLane is the lane of any other write to a table that takes back what

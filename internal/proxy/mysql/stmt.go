@@ -74,6 +74,7 @@ func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bo
 	key := string(p.keyBuf)
 	st := &stmt{sql: key[len(key)-len(sql):], set: set, private: private || len(sql) > maxSharedText}
 	mode.Multi = false
+	p.l.scans++
 	st.info = myscan.Scan(st.sql, mode)
 	st.shape = p.shape(st.sql, mode, st.info.Verb)
 	st.own, st.mode = st.info.Effects, mode

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"strings"
+	"unsafe"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
@@ -17,14 +18,37 @@ type texts struct {
 	// catalog was not known to say what they do.
 	namedEffects myscan.Effect
 	unjudged     []unjudged
+
+	// last is the text that the router has read last of the bytes that OnData has in
+	// hand, lastInfo what it says by lastMode: the forwarder need not read it again.
+	last     string
+	lastInfo myscan.Statement
+	lastMode myscan.Mode
 }
+
+// read reads a text, unless it is the one that was read last.
+func (tx *texts) read(sql string) myscan.Statement {
+	if len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.mode == tx.lastMode {
+		return tx.lastInfo
+	}
+	tx.c.l.scans++
+	return myscan.Scan(sql, tx.mode)
+}
+
+// keep has read return what it has returned for a text, until forget.
+func (tx *texts) keep(sql string, info *myscan.Statement) {
+	tx.last, tx.lastInfo, tx.lastMode = sql, *info, tx.mode
+}
+
+// forget is for the end of the bytes in which the last text is.
+func (tx *texts) forget() { tx.last = "" }
 
 // scan reads a text. It reports false if that happens elsewhere, and the command is
 // to be looked at again afterwards.
 func (tx *texts) scan(sql string) (info myscan.Statement, ready bool) {
 	c := tx.c
 	if len(sql) <= maxScanned {
-		return myscan.Scan(sql, tx.mode), true
+		return tx.read(sql), true
 	}
 	if tx.scanned != nil {
 		info, tx.scanned = *tx.scanned, nil

@@ -31,6 +31,14 @@ func (c *client) WantsMore() bool {
 
 // OnData takes the client's commands one by one.
 func (c *client) OnData(p []byte) int {
+	n := c.transport.take(p)
+	c.texts.forget()
+	return n
+}
+
+// take is OnData, in whose bytes the texts are that were read.
+func (tr *transport) take(p []byte) int {
+	c := tr.c
 	i := 0
 	for i < len(p) && !c.s.Closed {
 		if c.s.Closing {

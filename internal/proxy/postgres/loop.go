@@ -14,6 +14,7 @@ type loop struct {
 	proofs map[string]*proof // by database
 	units  []*unit           // for reuse
 	text   sqlscan.Text      // the text that is being judged
+	scans  uint64            // texts that were read
 }
 
 func newLoop(srv *Server) (*loop, error) {

@@ -380,6 +380,9 @@ func (rt *router) query(n int, p []byte) int {
 		return len(p)
 	}
 	info := c.texts.scan(text(sql))
+	if c.inflight == 0 && c.texts.readable(text(sql)) {
+		c.texts.keep(text(sql), &info) // it may need a backend
+	}
 	if info.Hints.Bad != nil {
 		c.diag.complain(info.Hints.Bad)
 	}

@@ -125,6 +125,7 @@ func (p *pool) newStmt(key string, tail []byte, as lexical) *stmt {
 		asRead:  as.reads(sql),
 	}
 	p.l.text.Read(s.asRead)
+	p.l.scans++
 	s.text = scan(sql, &p.l.text)
 	p.judgeStmt(s)
 	s.shape = p.shape(&p.l.text, s.info.Verb)

@@ -3,6 +3,7 @@ package postgres
 import (
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -26,7 +27,28 @@ type texts struct {
 	unreadBytes        int
 	prepares           uint64    // the epoch in which the session first had SQL-prepared statements
 	long               *longRead // linked: the text of the next message, which is being read
+
+	// last is the text that the router has read last of the bytes that OnData has in
+	// hand, lastInfo what it says, read as lastAs by an index of lastEpoch: the
+	// forwarder need not read it again.
+	last      string
+	lastInfo  reading
+	lastAs    lexical
+	lastEpoch uint64
 }
+
+// keep has scan return what it has returned for a text, until forget.
+func (tx *texts) keep(sql string, info *reading) {
+	tx.last, tx.lastInfo, tx.lastAs, tx.lastEpoch = sql, *info, tx.lexical(), tx.c.p.proof.epoch
+}
+
+// kept tells whether it does.
+func (tx *texts) kept(sql string) bool {
+	return len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.lastAs == tx.lexical() && tx.lastEpoch == tx.c.p.proof.epoch
+}
+
+// forget is for the end of the bytes in which the last text is.
+func (tx *texts) forget() { tx.last = "" }
 
 // scan reads a text, which is the loop's afterwards, in the form in which
 // lexical.reads has it, unless it cannot be read.
@@ -34,6 +56,11 @@ func (tx *texts) scan(sql string) reading {
 	if !tx.readable(sql) {
 		return opaque
 	}
+	if tx.kept(sql) {
+		tx.c.p.proof.used = true
+		return tx.lastInfo
+	}
+	tx.c.l.scans++
 	t := &tx.c.l.text
 	t.Read(tx.lexical().reads(sql))
 	return tx.c.p.judge(scan(sql, t), t)

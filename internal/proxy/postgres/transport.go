@@ -29,6 +29,14 @@ func (c *client) WantsMore() bool {
 }
 
 func (c *client) OnData(p []byte) int {
+	n := c.transport.take(p)
+	c.texts.forget()
+	return n
+}
+
+// take is OnData, in whose bytes the texts are that were read.
+func (tr *transport) take(p []byte) int {
+	c := tr.c
 	i := 0
 	for i < len(p) && !c.s.Closed {
 		if c.s.Closing {
