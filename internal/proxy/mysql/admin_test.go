@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -23,7 +24,8 @@ func TestConsoleShowsTheProxy(t *testing.T) {
 	t.Parallel()
 	w := start(t, database(t, "CREATE TABLE t (a int PRIMARY KEY)"), nil)
 	c := w.dial(nil)
-	for i := 0; w.pool().Grouped == 0 && i < 1000; i++ { // the first ones are alone: weir gets to know the table
+	deadline := time.Now().Add(patience)
+	for i := 0; w.pool().Grouped == 0 && time.Now().Before(deadline); i++ { // the first ones are alone: weir gets to know the table
 		c.must(fmt.Sprintf("/* batch */ INSERT INTO t VALUES (%d)", i))
 	}
 	c.must("SET @a = 1")
