@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/proxy/userlist"
 	"github.com/weirdb/weir/internal/wire/mywire"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -71,8 +72,14 @@ func (c *proxyConfig) completePostgres() (err error) {
 	if hasScheme(c.pgDSN.text, "mysql", "mariadb") {
 		return fmt.Errorf("%s: that is a server of MySQL or MariaDB: name it with --mysql", cmp.Or(c.pgDSN.source, "--postgres"))
 	}
-	if c.pg.Postgres, err = pgwire.ParseDSN(c.pgDSN.text); err != nil {
-		return fmt.Errorf("%s: %w", cmp.Or(c.pgDSN.source, "server from PG* variables"), err)
+	source := cmp.Or(c.pgDSN.source, "server from PG* variables")
+	var target string
+	if c.pg.Hosts, target, err = pgwire.ParseHosts(c.pgDSN.text); err != nil {
+		return fmt.Errorf("%s: %w", source, err)
+	}
+	c.pg.Postgres = c.pg.Hosts[0]
+	if c.pg.Target, err = hostTarget(target, len(c.pg.Hosts) > 1 || len(c.pg.Patroni) > 0); err != nil {
+		return fmt.Errorf("%s: %w", source, err)
 	}
 	c.pgDSN.visible = c.pgDSN.source == "--postgres" && showsPassword(c.pgDSN.text, c.pg.Postgres.Password)
 	if c.pg.Users, err = userlist.Read(c.pgUsers, postgresUser); err != nil {
@@ -85,14 +92,30 @@ func (c *proxyConfig) completeMySQL() (err error) {
 	if hasScheme(c.myDSN.text, "postgres", "postgresql") {
 		return fmt.Errorf("%s: that is a server of PostgreSQL: name it with --postgres", cmp.Or(c.myDSN.source, "--mysql"))
 	}
-	if c.my.MySQL, err = mywire.ParseDSN(c.myDSN.text); err != nil {
-		return fmt.Errorf("%s: %w", cmp.Or(c.myDSN.source, "server from MYSQL_* variables"), err)
+	source := cmp.Or(c.myDSN.source, "server from MYSQL_* variables")
+	var target string
+	if c.my.Hosts, target, err = mywire.ParseHosts(c.myDSN.text); err != nil {
+		return fmt.Errorf("%s: %w", source, err)
+	}
+	c.my.MySQL = c.my.Hosts[0]
+	if c.my.Target, err = hostTarget(target, len(c.my.Hosts) > 1); err != nil {
+		return fmt.Errorf("%s: %w", source, err)
 	}
 	c.myDSN.visible = c.myDSN.source == "--mysql" && showsPassword(c.myDSN.text, c.my.MySQL.Password)
 	if c.my.Users, err = userlist.Read(c.myUsers, mysqlUser); err != nil {
 		return fmt.Errorf("--mysql-auth-file: %w", err)
 	}
 	return c.my.Validate()
+}
+
+// hostTarget is which of the hosts is wanted. Of several it is the one that takes
+// writes, unless the connection string says otherwise: libpq's own default, any, would
+// send them to whichever answers first.
+func hostTarget(attrs string, several bool) (upstream.Target, error) {
+	if attrs == "" && several {
+		return upstream.TargetReadWrite, nil
+	}
+	return upstream.ParseTarget(attrs)
 }
 
 // hasScheme tells whether a DSN is a URL of one of the given schemes.

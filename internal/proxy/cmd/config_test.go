@@ -16,6 +16,9 @@ import (
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/upstream"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
 // loadWith loads a configuration from the three sources.
@@ -43,6 +46,7 @@ func TestDefaultsAreTheProxys(t *testing.T) {
 		o.ReadLanes, o.Loops = 0, 0 // auto: derived from others and from the machine
 	}
 	pg.Postgres, my.MySQL = got.pg.Postgres, got.my.MySQL
+	pg.Hosts, my.Hosts = []pgwire.ConnectConfig{pg.Postgres}, []mywire.ConnectConfig{my.MySQL}
 	if !reflect.DeepEqual(pg, got.pg) {
 		t.Errorf("defaults of the flags\n%+v\ndefaults of the proxy\n%+v", got.pg, pg)
 	}
@@ -228,4 +232,25 @@ func proxyReference() string {
 		}
 	}
 	return b.String() + "\n"
+}
+
+// Of several hosts the one that takes writes is wanted, unless the string says another.
+func TestHostsOfTheConnectionStrings(t *testing.T) {
+	for _, tt := range []struct {
+		postgres, mysql string
+		pg, my          upstream.Target
+		hosts           int
+	}{
+		{"host=a user=u", "mysql://u@a", upstream.TargetAny, upstream.TargetAny, 1},
+		{"host=a,b user=u", "mysql://u@a,b", upstream.TargetReadWrite, upstream.TargetReadWrite, 2},
+		{"host=a,b user=u target_session_attrs=any", "mysql://u@a,b/?target_session_attrs=standby", upstream.TargetAny, upstream.TargetStandby, 2},
+	} {
+		got := loadWith(t, "", nil, map[string]string{"postgres": tt.postgres, "mysql": tt.mysql})
+		if got.pg.Target != tt.pg || got.my.Target != tt.my || len(got.pg.Hosts) != tt.hosts || len(got.my.Hosts) != tt.hosts {
+			t.Errorf("%s, %s: %v of %d hosts, %v of %d", tt.postgres, tt.mysql, got.pg.Target, len(got.pg.Hosts), got.my.Target, len(got.my.Hosts))
+		}
+	}
+	if got := loadWith(t, "", nil, map[string]string{"postgres": "host=a user=u", "patroni": "http://a:8008, http://b:8008"}); got.pg.Target != upstream.TargetReadWrite || len(got.pg.Patroni) != 2 {
+		t.Errorf("with Patroni: %v, %v", got.pg.Target, got.pg.Patroni)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"time"
 
@@ -33,13 +34,28 @@ func proxyOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
 			Group: groupServer, Name: "postgres", Arg: "DSN", Secret: true,
-			Help: "the PostgreSQL server, as a URL or key=value pairs; what it leaves open comes from PG* variables and the password file",
+			Help: "the PostgreSQL server, as a URL or key=value pairs, with several hosts if one of them may take the place of another; what it leaves open comes from PG* variables and the password file",
 			Set:  func(c *proxyConfig, v string) error { c.pgDSN.text = v; return nil },
 		},
 		{
 			Group: groupServer, Name: "mysql", Arg: "DSN", Secret: true,
-			Help: "the MySQL or MariaDB server, as a URL or as go-sql-driver has it; what it leaves open comes from MYSQL_* variables",
+			Help: "the MySQL or MariaDB server, as a URL or as go-sql-driver has it, with several hosts if one of them may take the place of another; what it leaves open comes from MYSQL_* variables",
 			Set:  func(c *proxyConfig, v string) error { c.myDSN.text = v; return nil },
+		},
+		{
+			Group: groupServer, Name: "patroni", Arg: "URLS",
+			Help: "Patroni's REST API, such as http://db1:8008, on one host or several, separated by commas: it says which hosts PostgreSQL has, and which of them leads",
+			Set: func(c *proxyConfig, v string) error {
+				c.pg.Patroni = nil
+				for one := range strings.SplitSeq(v, ",") {
+					u, err := url.Parse(strings.TrimSpace(one))
+					if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+						return errors.New("want URLs such as http://db1:8008")
+					}
+					c.pg.Patroni = append(c.pg.Patroni, u.String())
+				}
+				return nil
+			},
 		},
 		{
 			Group: groupServer, Name: "listen-postgres", Arg: "ADDRESS", Default: "127.0.0.1:6432",
@@ -200,6 +216,11 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Group: groupLimits, Name: "connect-patience", Arg: "DURATION", Default: "5s", Reload: true,
 			Help: "how long statements wait while the server cannot be reached, because it restarts for instance",
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ConnectPatience }),
+		},
+		{
+			Group: groupLimits, Name: "failover-timeout", Arg: "DURATION", Default: "30s", Reload: true,
+			Help: "the same where there are several hosts, one of which may be promoted meanwhile",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.FailoverTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "login-timeout", Arg: "DURATION", Default: "1m", Reload: true,

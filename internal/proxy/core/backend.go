@@ -1,6 +1,10 @@
 package core
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/upstream"
+)
 
 // A Mode is what a backend does at present.
 type Mode uint8
@@ -23,6 +27,8 @@ func (m Mode) String() string {
 // Base looks after it. It belongs to the loop's thread.
 type Conn[U any] struct {
 	Flight[U]
+
+	Endpoint upstream.Endpoint // what it goes to
 
 	Mode      Mode
 	Born      time.Duration

@@ -13,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 )
 
 // This file is the admin console: the commands that weir answers itself, in the words
@@ -50,6 +51,8 @@ type Side interface {
 	// Upstream is the address of the database server, and Database the one there
 	// that weir's own user connects to, or "".
 	Upstream() string
+	// Hosts are those that connections may go to.
+	Hosts() upstream.Config
 	Database() string
 	// LetGo closes idle connections to the server that are no pool's.
 	LetGo()
@@ -191,11 +194,13 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 		return s.serversTable(ctx)
 	case "CONFIG":
 		return s.configTable(), nil
+	case "HOSTS":
+		return s.hostTable(), nil
 	case "VERSION":
 		return sight.Table{Cols: []string{"version"}, Rows: [][]string{{"weir " + sight.Version}}}, nil
 	case "HELP":
 		t := sight.Table{Cols: []string{"command"}}
-		all := append(s.side.Shows(), "BATCHES", "CLIENTS", "CONFIG", "DATABASES", "LISTS", "PINS", "POOLS", "POOL_STATS", "SERVERS", "STATE",
+		all := append(s.side.Shows(), "BATCHES", "CLIENTS", "CONFIG", "DATABASES", "HOSTS", "LISTS", "PINS", "POOLS", "POOL_STATS", "SERVERS", "STATE",
 			"STATEMENTS", "STATS", "STATS_AVERAGES", "STATS_TOTALS", "TOTALS", "USERS", "VERSION")
 		slices.Sort(all)
 		for _, c := range all {
@@ -379,6 +384,7 @@ func (s *Server[L]) configTable() sight.Table {
 		Setting{Key: "queue_timeout", Value: o.QueueTimeout.String(), Default: d.QueueTimeout.String()},
 		Setting{Key: "connect_timeout", Value: o.ConnectTimeout.String(), Default: d.ConnectTimeout.String()},
 		Setting{Key: "connect_patience", Value: o.ConnectPatience.String(), Default: d.ConnectPatience.String()},
+		Setting{Key: "failover_timeout", Value: o.FailoverTimeout.String(), Default: d.FailoverTimeout.String()},
 		Setting{Key: "login_timeout", Value: o.LoginTimeout.String(), Default: d.LoginTimeout.String()},
 		Setting{Key: "client_write_timeout", Value: o.ClientWriteTimeout.String(), Default: d.ClientWriteTimeout.String()},
 		Setting{Key: "idle_in_transaction_timeout", Value: o.IdleInTransactionTimeout.String(), Default: d.IdleInTransactionTimeout.String()},

@@ -7,6 +7,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 )
 
 // A Client is one session of an application, on a loop.
@@ -41,6 +42,9 @@ type Pool interface {
 	Pause()
 	Resume()
 	Reconnect()
+	// Moved ends the connections to every other endpoint, and forgets what was
+	// learned of the server.
+	Moved(now upstream.Endpoint)
 	// Resize has the pool hold at most n backends.
 	Resize(n int)
 	// Connections counts the backends, also those being opened.

@@ -17,6 +17,8 @@ type Backend[U any] interface {
 	Pooled() *Conn[U]
 	// Goodbye ends a connection that has nothing under way. It leaves the pool.
 	Goodbye()
+	// Cut ends a connection with whatever is under way on it.
+	Cut(err error)
 }
 
 // A Dialect is what a Base asks of the pool that embeds it. None of it is asked in the

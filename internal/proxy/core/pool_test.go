@@ -39,6 +39,7 @@ type (
 func (u *testUnit) Left() bool            { return u.left }
 func (u *testUnit) Queued() time.Duration { return u.queued }
 
+func (b *testBackend) Cut(error) { b.Goodbye() }
 func (b *testBackend) Goodbye() {
 	b.closed = true
 	b.p.Lose(b)

@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 )
 
 // An EventLoop is one of a server's event loops. Loop has all of its methods.
@@ -60,6 +61,8 @@ type EventLoop interface {
 	LastAnswer() (ago time.Duration, ok bool)
 	// AddTo adds the loop's state to a snapshot.
 	AddTo(out *sight.Snapshot)
+	// Moved ends the connections to every other endpoint.
+	Moved(now upstream.Endpoint)
 }
 
 // A Server is what both sides of the proxy are alike in: a listener, event loops,
@@ -74,6 +77,9 @@ type Server[L EventLoop] struct {
 	// DialCtx ends when all clients have left: what is under way in the background
 	// is given up then.
 	DialCtx context.Context
+
+	// Monitor knows which host connections go to.
+	Monitor *upstream.Monitor
 
 	// Process is asked for what concerns all of weir; nil if there is nobody to ask.
 	// To be set before Serve.
@@ -111,6 +117,13 @@ type Server[L EventLoop] struct {
 // Open starts the event loops and listens. engine is the side's name in metrics.
 func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, error)) error {
 	o := side.Options()
+	hosts := side.Hosts()
+	hosts.Log, hosts.OnChange = o.Log, s.moved
+	monitor, err := upstream.New(hosts)
+	if err != nil {
+		return err
+	}
+	s.Monitor = monitor
 	s.Log, s.engine, s.side, s.began = o.Log, engine, side, time.Now()
 	s.owners = make(map[uint32]L)
 	s.DialCtx, s.stopDials = context.WithCancel(context.Background())
@@ -163,6 +176,7 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 		return netloop.Accept(s.accepting, s.ln, s.Log, &s.Background, func(conn net.Conn) { s.receive(gctx, conn, login) })
 	})
 	g.Go(func() error { s.awaitEmpty(gctx); return nil })
+	g.Go(func() error { s.Monitor.Run(gctx); return nil })
 	g.Go(func() error { s.keepAverages(gctx); return nil })
 	stopAccepting := context.AfterFunc(gctx, s.stopAccepting) // also where a loop fails
 	defer stopAccepting()

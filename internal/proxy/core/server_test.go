@@ -12,6 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 )
 
 // fakeClient leaves when it is told to.
@@ -31,20 +32,22 @@ func (c *fakeClient) Info() core.ClientInfo {
 
 // fakePool has heard from its server at answered.
 type fakePool struct {
+	at              upstream.Endpoint
 	answered        time.Duration
 	paused, retired bool
 	backends, size  int
 }
 
-func (p *fakePool) Tick()                     {}
-func (p *fakePool) Pause()                    { p.paused = true }
-func (p *fakePool) Resume()                   { p.paused = false }
-func (p *fakePool) Reconnect()                { p.retired = true }
-func (p *fakePool) Resize(n int)              { p.size = n }
-func (p *fakePool) Connections() int          { return p.backends }
-func (p *fakePool) CloseAll()                 {}
-func (p *fakePool) LastAnswer() time.Duration { return p.answered }
-func (p *fakePool) Name() (string, string)    { return "d", "u" }
+func (p *fakePool) Moved(now upstream.Endpoint) { p.at = now }
+func (p *fakePool) Tick()                       {}
+func (p *fakePool) Pause()                      { p.paused = true }
+func (p *fakePool) Resume()                     { p.paused = false }
+func (p *fakePool) Reconnect()                  { p.retired = true }
+func (p *fakePool) Resize(n int)                { p.size = n }
+func (p *fakePool) Connections() int            { return p.backends }
+func (p *fakePool) CloseAll()                   {}
+func (p *fakePool) LastAnswer() time.Duration   { return p.answered }
+func (p *fakePool) Name() (string, string)      { return "d", "u" }
 func (p *fakePool) Servers() []core.ServerInfo {
 	return []core.ServerInfo{{ID: 42, Retired: p.retired, Free: p.answered == 0, Mode: "free"}}
 }
@@ -62,6 +65,7 @@ type fakeServer struct {
 func (s *fakeServer) LetGo()                    {}
 func (s *fakeServer) Database() string          { return "d" }
 func (s *fakeServer) Upstream() string          { return "192.0.2.1:5432" }
+func (s *fakeServer) Hosts() upstream.Config    { return upstream.Config{Hosts: []string{s.Upstream()}} }
 func (s *fakeServer) Options() *session.Options { return &s.options }
 func (s *fakeServer) Settings() []core.Setting  { return []core.Setting{{Key: "fake", Value: 1}} }
 func (s *fakeServer) Shows() []string           { return []string{"FAKES"} }

@@ -281,6 +281,9 @@ func (b *backend) afterReset() {
 	}
 }
 
+// Cut implements core.Backend.
+func (b *backend) Cut(err error) { b.s.Close(err) }
+
 // fail closes the connection because it cannot be trusted any more.
 func (b *backend) fail(err error) {
 	b.p.l.srv.Log.Error("backend closed", "pool", b.p.key.String(), "connection", b.id, "error", err)

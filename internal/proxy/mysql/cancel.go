@@ -149,7 +149,7 @@ func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
 func (b *backend) signal(done func(*mywire.Error)) {
 	b.Cancels++
 	b.struck = true
-	b.p.tell(fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
+	b.p.tell(b.Endpoint, fmt.Sprintf("KILL QUERY %d", b.id), func(e *mywire.Error) {
 		if b.Cancels--; b.Cancels == 0 && !b.s.Closed {
 			b.s.Throttle(false)
 			if c := b.owner; c != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -20,6 +21,11 @@ type Config struct {
 	// MySQL is the server. Its user and password, if given, let weir open
 	// backends for that user and look up others (AuthQuery). Required.
 	MySQL mywire.ConnectConfig
+	// Hosts are the servers that may take its place, with what each needs to be
+	// reached by, among them MySQL itself. Default: MySQL alone.
+	Hosts []mywire.ConnectConfig
+	// Target is which of them is wanted. Default: any.
+	Target upstream.Target
 	// Listen is the address for clients: host:port, or the path of a Unix
 	// socket. Default: 127.0.0.1:3307.
 	Listen string
@@ -72,6 +78,10 @@ func Defaults() Config { return Config{}.withDefaults() }
 func (c Config) Validate() error { return c.withDefaults().validate() }
 
 func (c Config) withDefaults() Config {
+	if len(c.Hosts) == 0 {
+		c.Hosts = []mywire.ConnectConfig{c.MySQL}
+	}
+	c.Target = cmp.Or(c.Target, upstream.TargetAny)
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:3307")
 	c.Options = c.Options.WithDefaults()
 	c.Auth = cmp.Or(c.Auth, AuthRelay)

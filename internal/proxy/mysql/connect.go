@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -131,6 +132,10 @@ func (s *Server) visit(ctx context.Context) (*mywire.Server, error) {
 	if cfg.Password == "" {
 		cfg.Keys = s.creds.Keys(cfg.User)
 	}
+	cfg, _, err := s.toHost(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
 	pending, err := mywire.Dial(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -161,6 +166,8 @@ type backendConn struct {
 	status  mywire.Status
 	version string
 	mariadb bool
+
+	endpoint upstream.Endpoint
 }
 
 func (c *backendConn) close() { _ = unix.Close(c.fd) }
@@ -181,8 +188,17 @@ func (s *Server) connectConfig(key poolKey) mywire.ConnectConfig {
 }
 
 // connect logs in as a pool's user, with what weir knows of the password.
-func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, error) {
-	cfg := s.connectConfig(key)
+func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, upstream.Endpoint, error) {
+	cfg, e, err := s.toHost(ctx, s.connectConfig(key))
+	if err != nil {
+		return nil, e, err
+	}
+	conn, err := s.connectTo(ctx, key, cfg)
+	return conn, e, err
+}
+
+// connectTo logs in as a pool's user to a certain server.
+func (s *Server) connectTo(ctx context.Context, key poolKey, cfg mywire.ConnectConfig) (*mywire.Server, error) {
 	var conn *mywire.Server
 	err := s.withRoom(ctx, key.user, func() (err error) {
 		conn, err = mywire.Connect(ctx, cfg)
@@ -200,11 +216,11 @@ func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, erro
 
 // dialBackend opens and logs in one backend.
 func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
-	conn, err := s.connect(ctx, key)
+	conn, e, err := s.connect(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	return s.handOver(conn, key)
+	return s.handOver(conn, key, e)
 }
 
 // errOtherServer is why a session cannot go on: it was promised what the server
@@ -212,7 +228,7 @@ func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, er
 var errOtherServer = errors.New("the server lacks capabilities that the one before it had: clients must connect again")
 
 // handOver makes a logged-in connection one for the pool, or closes it.
-func (s *Server) handOver(conn *mywire.Server, key poolKey) (*backendConn, error) {
+func (s *Server) handOver(conn *mywire.Server, key poolKey, e upstream.Endpoint) (*backendConn, error) {
 	if lacks := key.caps &^ conn.Caps; lacks != 0 {
 		_ = conn.Close()
 		s.known.note(conn.Greeting, s.Monotonic())
@@ -225,6 +241,6 @@ func (s *Server) handOver(conn *mywire.Server, key poolKey) (*backendConn, error
 	}
 	return &backendConn{
 		fd: fd, id: conn.Greeting.ConnectionID, caps: conn.Caps, status: conn.OK.Status,
-		version: conn.Greeting.Version, mariadb: conn.IsMariaDB(),
+		version: conn.Greeting.Version, mariadb: conn.IsMariaDB(), endpoint: e,
 	}, nil
 }

@@ -37,6 +37,10 @@ func (s *Server) lookUpSecret(ctx context.Context, user string) (mywire.Secret, 
 	if cfg.Password == "" {
 		cfg.Keys = s.creds.Keys(cfg.User)
 	}
+	cfg, _, err := s.toHost(ctx, cfg)
+	if err != nil {
+		return mywire.Secret{}, err
+	}
 	conn, err := mywire.Connect(ctx, cfg)
 	if err != nil {
 		return mywire.Secret{}, err

@@ -12,7 +12,7 @@ import (
 // Healthy reports why the server cannot be used, nil if it can: see
 // core.Server.CheckHealth.
 func (s *Server) Healthy(ctx context.Context) error {
-	return s.CheckHealth(ctx, s.cfg().MySQL.Address, func(ctx context.Context) (bool, error) { return s.asker.ask(ctx, s) })
+	return s.CheckHealth(ctx, s.Host(), func(ctx context.Context) (bool, error) { return s.asker.ask(ctx, s) })
 }
 
 // LastAnswer implements core.Pool.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -96,7 +97,7 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	case b == c.link:
 		// This backend is used up. Its number is never given again, so that the
 		// KILL may come as late as it likes.
-		p.tell(fmt.Sprintf("KILL %d", b.id), func(*mywire.Error) { done(nil) })
+		p.tell(b.Endpoint, fmt.Sprintf("KILL %d", b.id), func(*mywire.Error) { done(nil) })
 	default:
 		b.cancel(b.Head(), func(*mywire.Error) { done(nil) })
 	}
@@ -114,10 +115,10 @@ func (c *client) disconnect(done func(*mywire.Error)) {
 	c.s.Close(errors.New("killed by another client"))
 }
 
-// tell has the server run a KILL: on a connection made for it, since all others
+// tell has the server at an endpoint run a KILL: on a connection made for it, since all others
 // may be busy, or on a free one where weir cannot make any. done is called on the
 // loop.
-func (p *pool) tell(sql string, done func(*mywire.Error)) {
+func (p *pool) tell(at upstream.Endpoint, sql string, done func(*mywire.Error)) {
 	srv := p.l.srv
 	if !srv.mayDial(p.key) {
 		p.tellByFree(sql, errNoSecret, done)
@@ -126,7 +127,7 @@ func (p *pool) tell(sql string, done func(*mywire.Error)) {
 	srv.Background.Go(func() {
 		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
-		conn, err := srv.connect(ctx, p.key)
+		conn, err := srv.connectTo(ctx, p.key, srv.at(srv.connectConfig(p.key), at))
 		if err != nil {
 			p.l.Post(func() { p.tellByFree(sql, err, done) })
 			return

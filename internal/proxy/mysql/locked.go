@@ -87,7 +87,7 @@ func (q *lockProbe) ask() {
 		ctx, cancel := context.WithTimeout(srv.DialCtx, srv.cfg().ConnectTimeout)
 		defer cancel()
 		waits := make(map[uint32]bool)
-		conn, err := srv.connect(ctx, p.key)
+		conn, _, err := srv.connect(ctx, p.key)
 		if err == nil {
 			var rows [][]sql.NullString
 			rows, err = conn.Query(ctx, "SHOW PROCESSLIST")

@@ -269,10 +269,14 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 	}
 	var pending *mywire.Pending
 	dialCtx, cancel := s.awaitServer(ctx)
-	err := s.withRoom(dialCtx, cfg.User, func() (err error) {
-		pending, err = mywire.Dial(dialCtx, cfg)
-		return err
-	})
+	endpoint, err := s.AwaitHost(dialCtx)
+	if err == nil {
+		cfg = s.at(cfg, endpoint)
+		err = s.withRoom(dialCtx, cfg.User, func() (err error) {
+			pending, err = mywire.Dial(dialCtx, cfg)
+			return err
+		})
+	}
 	hangs := s.hangs(ctx, dialCtx, err)
 	cancel()
 	if err != nil {
@@ -301,7 +305,7 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 		_ = res.Server.Close()
 		return s.turnAway(ctx, v, e)
 	}
-	if v.donated, err = s.handOver(res.Server, v.key); err != nil {
+	if v.donated, err = s.handOver(res.Server, v.key, endpoint); err != nil {
 		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrUnknown, "weir: %v", err))
 	}
 	return nil
@@ -404,7 +408,7 @@ func (s *Server) vouch(ctx context.Context, v *visitor) error {
 	}
 	askCtx, cancel := s.awaitServer(ctx)
 	defer cancel()
-	conn, err := s.connect(askCtx, v.key)
+	conn, endpoint, err := s.connect(askCtx, v.key)
 	hangs := s.hangs(ctx, askCtx, err)
 	if err == nil {
 		v.ok = conn.OK
@@ -413,7 +417,7 @@ func (s *Server) vouch(ctx context.Context, v *visitor) error {
 			return s.turnAway(ctx, v, e)
 		}
 		s.known.welcomes.put(v.key, conn.OK, s.Monotonic())
-		v.donated, err = s.handOver(conn, v.key)
+		v.donated, err = s.handOver(conn, v.key, endpoint)
 	}
 	var e *mywire.Error
 	switch {

@@ -199,7 +199,7 @@ func (p *pool) Adopt(conn *backendConn) {
 		p.DialFailed(fmt.Errorf("watch backend socket: %w", err))
 		return
 	}
-	b.s = s
+	b.s, b.Endpoint = s, conn.endpoint
 	p.Adopted(b)
 	if p.facts.text != conn.version {
 		p.facts = poolFacts{text: conn.version, mariadb: conn.mariadb, version: versionID(conn.version), pipelines: mayPipeline(conn.version, conn.mariadb)}
@@ -415,7 +415,7 @@ func (p *pool) lose(b *backend, err error) {
 func (p *pool) Tick() {
 	cfg := p.l.cfg
 	if p.Unreachable() {
-		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
+		p.failWaiting(p.l.srv.Patience(), p.dialProblem())
 	}
 	if cfg.QueueTimeout > 0 && p.Waiting() > 0 {
 		e := mywire.NewError(mywire.ErrTooManyConnections,

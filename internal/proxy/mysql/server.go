@@ -30,6 +30,7 @@ type Server struct {
 	lastID atomic.Uint32 // of a client
 	known  serverFacts
 	asker  asker
+	prober prober
 	shut   shutDoor
 	grants grants
 	blind  sync.Map // accounts of which the log has said that they see no triggers
@@ -61,6 +62,7 @@ func (s *Server) Reload(cfg Config) error {
 	cfg = cfg.withDefaults()
 	cfg.Options = cfg.Options.Reload(now.Options)
 	cfg.MySQL, cfg.Listen, cfg.TrustFunctions = now.MySQL, now.Listen, now.TrustFunctions
+	cfg.Hosts, cfg.Target = now.Hosts, now.Target
 	cfg.ClientTLS, cfg.Process = now.ClientTLS, now.Process
 	if err := cfg.validate(); err != nil {
 		return err
@@ -78,6 +80,7 @@ func (s *Server) cfg() *Config { return s.config.Load() }
 // under way finish for at most DrainTimeout, closes everything and returns.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.asker.close()
+	defer s.prober.close()
 	return s.Serve(ctx, s.login)
 }
 

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -38,7 +39,7 @@ func (a *away) init() { a.slots = make(chan struct{}, awayTries) }
 // isAway tells whether an error says that the server takes no logins at present,
 // no matter who asks.
 func isAway(err error) bool {
-	return pgwire.CodeOf(err) == pgwire.CodeCannotConnectNow || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
+	return pgwire.CodeOf(err) == pgwire.CodeCannotConnectNow || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, upstream.ErrNoHost) || errors.Is(err, syscall.ENOENT)
 }
 
 // waiting returns what is closed when the server takes logins again, nil if it
@@ -82,7 +83,7 @@ func (s *Server) patiently(ctx context.Context, try func() error) error {
 		}
 		a.left(err, s.Log)
 	}
-	patience, cancel := context.WithTimeout(ctx, s.cfg().ConnectPatience)
+	patience, cancel := context.WithTimeout(ctx, s.Patience())
 	defer cancel()
 	for {
 		back, err := a.waiting()

@@ -401,6 +401,9 @@ func (b *backend) Goodbye() {
 	b.s.Close(io.EOF)
 }
 
+// Cut implements core.Backend.
+func (b *backend) Cut(err error) { b.s.Close(err) }
+
 // fail closes the connection because it cannot be trusted any more.
 func (b *backend) fail(err error) { b.s.Close(err) }
 

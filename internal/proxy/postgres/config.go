@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -20,6 +21,13 @@ type Config struct {
 	// Postgres is the server. Its user and password, if given, let weir open
 	// backends for that user and look up others (AuthQuery). Required.
 	Postgres pgwire.ConnectConfig
+	// Hosts are the servers that may take its place, with what each needs to be
+	// reached by, among them Postgres itself. Default: Postgres alone.
+	Hosts []pgwire.ConnectConfig
+	// Target is which of them is wanted. Default: any.
+	Target upstream.Target
+	// Patroni are base URLs of Patroni's REST API: see upstream.Config.
+	Patroni []string
 	// Listen is the address for clients: host:port, or the path of a Unix
 	// socket. Default: 127.0.0.1:6432.
 	Listen string
@@ -69,6 +77,10 @@ func Defaults() Config { return Config{}.withDefaults() }
 func (c Config) Validate() error { return c.withDefaults().validate() }
 
 func (c Config) withDefaults() Config {
+	if len(c.Hosts) == 0 {
+		c.Hosts = []pgwire.ConnectConfig{c.Postgres}
+	}
+	c.Target = cmp.Or(c.Target, upstream.TargetAny)
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6432")
 	c.Options = c.Options.WithDefaults()
 	c.Auth = cmp.Or(c.Auth, AuthRelay)

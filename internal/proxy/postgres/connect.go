@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -17,17 +18,19 @@ type backendConn struct {
 	pid    uint32
 	secret []byte
 	params map[string]string
+
+	endpoint upstream.Endpoint
 }
 
 func (c *backendConn) close() { _ = unix.Close(c.fd) }
 
 // dialBackend opens and logs in one backend.
 func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
-	be, err := pgwire.Connect(ctx, s.backendConfig(key))
+	be, e, err := s.connect(ctx, s.backendConfig(key))
 	if err != nil {
 		return nil, err
 	}
-	return s.handOver(be)
+	return s.handOver(be, e)
 }
 
 // backendConfig says how weir logs in as a user by itself.
@@ -38,7 +41,7 @@ func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
 	return cfg
 }
 
-func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
+func (s *Server) handOver(be *pgwire.Backend, e upstream.Endpoint) (*backendConn, error) {
 	fd, err := netloop.Detach(be.Conn, &s.Background)
 	if err != nil {
 		_ = be.Conn.Close()
@@ -48,5 +51,5 @@ func (s *Server) handOver(be *pgwire.Backend) (*backendConn, error) {
 	for _, p := range be.Params {
 		params[p.Name] = p.Value
 	}
-	return &backendConn{fd: fd, pid: be.PID, secret: be.Secret, params: params}, nil
+	return &backendConn{fd: fd, pid: be.PID, secret: be.Secret, params: params, endpoint: e}, nil
 }

@@ -13,7 +13,7 @@ import (
 // Healthy reports why the server cannot be used, nil if it can: see
 // core.Server.CheckHealth.
 func (s *Server) Healthy(ctx context.Context) error {
-	return s.CheckHealth(ctx, s.cfg().Postgres.Address, func(ctx context.Context) (bool, error) { return false, s.askHealth(ctx) })
+	return s.CheckHealth(ctx, s.Host(), func(ctx context.Context) (bool, error) { return false, s.askHealth(ctx) })
 }
 
 // LastAnswer implements core.Pool.
@@ -27,7 +27,10 @@ func (p *pool) LastAnswer() (last time.Duration) {
 // askHealth begins a login, which needs no password: that the server asks for one,
 // or refuses the user, shows that it works.
 func (s *Server) askHealth(ctx context.Context) (err error) {
-	cfg := s.cfg().Postgres
+	cfg, _, err := s.toHost(ctx, s.cfg().Postgres)
+	if err != nil {
+		return err
+	}
 	cfg.Timeout = core.HealthPatience
 	conn, err := pgwire.Open(ctx, cfg)
 	if err != nil {

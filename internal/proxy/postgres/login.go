@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -278,14 +279,20 @@ func fatalOf(err error, format string, args ...any) *pgwire.Error {
 
 // relay has the server authenticate the client.
 func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup) (*backendConn, error) {
-	cfg := s.cfg().Postgres
-	cfg.User, cfg.Database = start.User, start.Database
-	cfg.Timeout = s.cfg().ConnectTimeout
+	base := s.cfg().Postgres
+	base.User, base.Database = start.User, start.Database
+	base.Timeout = s.cfg().ConnectTimeout
+	var endpoint upstream.Endpoint
 	var server net.Conn
 	var res pgwire.RelayResult
 	opened := false
 	err := s.patiently(ctx, func() (err error) {
 		opened = false
+		cfg, e, err := s.toHost(ctx, base)
+		if err != nil {
+			return err
+		}
+		endpoint = e
 		if server, err = pgwire.Open(ctx, cfg); err != nil {
 			return err
 		}
@@ -326,7 +333,12 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		}
 		return nil, err
 	}
-	return s.handOver(be)
+	if err := s.checkRole(be, endpoint); err != nil {
+		_ = be.Conn.Close()
+		_, _ = conn.Write(pgwire.AppendError(nil, pgwire.NewFatal(pgwire.CodeCannotConnectNow, "%v", err)))
+		return nil, err
+	}
+	return s.handOver(be, endpoint)
 }
 
 // login is what a client is known by since its login, and what it was told then.

@@ -93,7 +93,7 @@ func (s *Server) lookUpSecret(ctx context.Context, user string) (pgwire.Secret, 
 	}
 	var be *pgwire.Backend
 	if err := s.patiently(ctx, func() (err error) {
-		be, err = pgwire.Connect(ctx, cfg)
+		be, _, err = s.connect(ctx, cfg)
 		return err
 	}); err != nil {
 		return pgwire.Secret{}, err

@@ -201,7 +201,7 @@ func (p *pool) Adopt(conn *backendConn) {
 		p.DialFailed(fmt.Errorf("watch backend socket: %w", err))
 		return
 	}
-	b.s = s
+	b.s, b.Endpoint = s, conn.endpoint
 	b.lex = lexical{b.params[encodingName], b.params[conformingName]}
 	b.bytewise = bytewise[b.lex.encoding]
 	p.Adopted(b)
@@ -313,7 +313,7 @@ func (p *pool) lose(b *backend, err error) {
 func (p *pool) Tick() {
 	cfg := p.l.cfg
 	if p.Unreachable() {
-		p.failWaiting(cfg.ConnectPatience, p.dialProblem())
+		p.failWaiting(p.l.srv.Patience(), p.dialProblem())
 	}
 	if cfg.QueueTimeout > 0 && p.Waiting() > 0 {
 		e := pgwire.NewError(pgwire.CodeTooManyConnections,

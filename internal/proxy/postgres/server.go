@@ -31,6 +31,7 @@ type Server struct {
 	lookups  lookups
 	vouchers vouchers
 	away     away
+	prober   prober
 }
 
 // New checks the configuration and starts to listen; Run serves.
@@ -60,6 +61,7 @@ func (s *Server) Reload(cfg Config) error {
 	cfg = cfg.withDefaults()
 	cfg.Options = cfg.Options.Reload(now.Options)
 	cfg.Postgres, cfg.Listen, cfg.TrustFunctions = now.Postgres, now.Listen, now.TrustFunctions
+	cfg.Hosts, cfg.Target, cfg.Patroni = now.Hosts, now.Target, now.Patroni
 	cfg.ClientTLS, cfg.Process = now.ClientTLS, now.Process
 	if err := cfg.validate(); err != nil {
 		return err
@@ -77,6 +79,7 @@ func (s *Server) cfg() *Config { return s.config.Load() }
 // under way finish for at most DrainTimeout, closes everything and returns.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.lookups.close()
+	defer s.prober.close()
 	return s.Serve(ctx, s.login)
 }
 

@@ -136,7 +136,7 @@ func (b *backend) signal(finish func()) {
 	srv := b.p.l.srv
 	b.Cancels++
 	b.hazard = true
-	cfg := srv.cfg().Postgres
+	cfg := srv.at(srv.cfg().Postgres, b.Endpoint)
 	pid, secret := b.pid, b.secret
 	l := b.p.l
 	srv.Background.Go(func() {

@@ -156,7 +156,7 @@ func refuses(err error) bool {
 
 func (s *Server) dialStanding(ctx context.Context, key poolKey) (*backendConn, bool, error) {
 	cfg := s.backendConfig(key)
-	be, err := pgwire.Connect(ctx, cfg)
+	be, e, err := s.connect(ctx, cfg)
 	if err != nil {
 		return nil, false, err
 	}
@@ -165,7 +165,7 @@ func (s *Server) dialStanding(ctx context.Context, key poolKey) (*backendConn, b
 		_ = be.Conn.Close()
 		return nil, false, fmt.Errorf("ask for the standing of role %q: %w", key.user, err)
 	}
-	conn, err := s.handOver(be)
+	conn, err := s.handOver(be, e)
 	return conn, len(row) == 3 && string(row[2]) == "t", err
 }
 

@@ -90,6 +90,9 @@ type Options struct {
 	// ConnectPatience is how long statements wait while the server cannot be
 	// reached, for instance because it restarts. Default: 5 s.
 	ConnectPatience time.Duration
+	// FailoverTimeout is ConnectPatience where there are several hosts: one of them
+	// may be promoted meanwhile. Default: 30 s.
+	FailoverTimeout time.Duration
 	// LoginTimeout bounds a client's login. Default: 60 s.
 	LoginTimeout time.Duration
 	// ClientWriteTimeout disconnects a client that takes nothing of a long answer
@@ -130,6 +133,7 @@ func (o Options) WithDefaults() Options {
 	o.QueueTimeout = cmp.Or(o.QueueTimeout, 30*time.Second)
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 15*time.Second)
 	o.ConnectPatience = cmp.Or(o.ConnectPatience, 5*time.Second)
+	o.FailoverTimeout = cmp.Or(o.FailoverTimeout, 30*time.Second)
 	o.LoginTimeout = cmp.Or(o.LoginTimeout, time.Minute)
 	o.ClientWriteTimeout = cmp.Or(o.ClientWriteTimeout, 20*time.Second)
 	o.ServerIdleTimeout = cmp.Or(o.ServerIdleTimeout, 10*time.Minute)
@@ -177,6 +181,7 @@ func (o *Options) Validate() error {
 		{"--queue-timeout", o.QueueTimeout},
 		{"--connect-timeout", o.ConnectTimeout},
 		{"--connect-patience", o.ConnectPatience},
+		{"--failover-timeout", o.FailoverTimeout},
 		{"--login-timeout", o.LoginTimeout},
 		{"--idle-in-transaction-timeout", o.IdleInTransactionTimeout},
 		{"--client-idle-timeout", o.ClientIdleTimeout},

@@ -104,6 +104,19 @@ func isSocket(host string) bool { return strings.HasPrefix(host, "/") || strings
 // Static tells whether there is nothing to choose.
 func (m *Monitor) Static() bool { return m.static }
 
+// Looked reports whether the hosts have been looked at: Current does not wait then.
+func (m *Monitor) Looked() bool {
+	select {
+	case <-m.looked:
+		return true
+	default:
+		return false
+	}
+}
+
+// Serves reports whether a host in a role serves the target.
+func (m *Monitor) Serves(r Role) bool { return r == RoleUnknown || m.cfg.Target.rank(r) > 0 }
+
 // Current returns where new connections go. It waits for the first look at the hosts.
 func (m *Monitor) Current(ctx context.Context) (Endpoint, error) {
 	select {
@@ -169,6 +182,9 @@ func (m *Monitor) look(ctx context.Context) {
 	var wg sync.WaitGroup
 	for i := range found {
 		h := &found[i]
+		if len(found) == 1 && m.cfg.Target == TargetAny {
+			break // nothing to choose: whether it answers is seen by those who connect
+		}
 		wg.Go(func() {
 			probing, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("no answer within %v: %w", m.cfg.Timeout, context.DeadlineExceeded))
 			defer cancel()

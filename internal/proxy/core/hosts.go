@@ -1,0 +1,108 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/upstream"
+)
+
+// This file is about a database with several hosts, of which one takes the
+// connections at a time: upstream finds out which, and what was opened to another
+// ends at once.
+
+// moved has every loop leave the endpoint that connections went to.
+func (s *Server[L]) moved(_, now upstream.Endpoint) {
+	for _, l := range s.Loops {
+		l.Post(func() { l.Moved(now) })
+	}
+}
+
+// Patience is how long statements and logins wait while the server cannot be reached:
+// where there are several hosts another one may take its place.
+func (s *Server[L]) Patience() time.Duration {
+	o := s.side.Options()
+	if s.Monitor.Static() {
+		return o.ConnectPatience
+	}
+	return max(o.ConnectPatience, o.FailoverTimeout)
+}
+
+// AwaitHost waits until there is a host that connections go to, for as long as
+// statements do.
+func (s *Server[L]) AwaitHost(ctx context.Context) (upstream.Endpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Patience())
+	defer cancel()
+	tick := time.NewTicker(awaitEvery)
+	defer tick.Stop()
+	for {
+		e, err := s.Monitor.Current(ctx)
+		if err == nil {
+			return e, nil
+		}
+		select {
+		case <-ctx.Done():
+			return e, err
+		case <-tick.C:
+		}
+	}
+}
+
+// Host is where connections go at present, for people.
+func (s *Server[L]) Host() string {
+	if !s.Monitor.Looked() {
+		return s.side.Upstream()
+	}
+	e, err := s.Monitor.Current(context.Background()) // which does not wait
+	if err != nil {
+		return s.side.Upstream()
+	}
+	return e.Host
+}
+
+// hostTable is what is known of each host.
+func (s *Server[L]) hostTable() sight.Table {
+	t := sight.Table{Cols: []string{"host", "address", "role", "term", "leader", "current", "error"}}
+	var now upstream.Endpoint
+	if s.Monitor.Looked() {
+		now, _ = s.Monitor.Current(context.Background()) // the errors are in the rows
+	}
+	for _, h := range s.Monitor.Hosts() {
+		e := ""
+		if h.Err != nil {
+			e = h.Err.Error()
+		}
+		t.Add(h.Host, h.Address, h.Role.String(), h.Term, h.Leader, h.Endpoint == now, e)
+	}
+	return t
+}
+
+// Moved has the loop's pools leave every other endpoint.
+func (l *Loop[K, P, C]) Moved(now upstream.Endpoint) {
+	for _, p := range l.PoolList {
+		p.Moved(now)
+	}
+}
+
+// Leave ends the connections to every endpoint but one, with whatever is under way on
+// them: a server that is the primary no more must not be written to, and who waits for
+// one that hangs has waited enough.
+func (p *Base[B, C, U, L, N]) Leave(now upstream.Endpoint) {
+	p.epoch++ // what is being opened goes elsewhere
+	for _, b := range slices.Clone(p.Backends) {
+		c := b.Pooled()
+		if c.Endpoint == now {
+			continue
+		}
+		if now.Host == "" {
+			b.Cut(fmt.Errorf("%s does not serve any more, and no other host has taken its place yet", c.Endpoint.Host))
+		} else {
+			b.Cut(fmt.Errorf("connections go to %s now, and not to %s", now.Host, c.Endpoint.Host))
+		}
+	}
+	p.Works()
+	p.Wake()
+}

@@ -1,0 +1,145 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/weirdb/weir/internal/proxy/upstream"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file is about which of several hosts weir connects to.
+
+// Hosts implements core.Side.
+func (s *Server) Hosts() upstream.Config {
+	cfg := s.cfg()
+	u := upstream.Config{Target: cfg.Target, Probe: s.probe}
+	for _, h := range cfg.Hosts {
+		u.Hosts = append(u.Hosts, h.Address)
+	}
+	return u
+}
+
+// toHost makes a configuration one for the host that connections go to.
+func (s *Server) toHost(ctx context.Context, cfg mywire.ConnectConfig) (mywire.ConnectConfig, upstream.Endpoint, error) {
+	e, err := s.Monitor.Current(ctx)
+	if err != nil {
+		return cfg, e, err
+	}
+	return s.at(cfg, e), e, nil
+}
+
+// at makes a configuration one for an endpoint.
+func (s *Server) at(cfg mywire.ConnectConfig, e upstream.Endpoint) mywire.ConnectConfig {
+	if s.Monitor.Static() {
+		return cfg
+	}
+	for _, h := range s.cfg().Hosts {
+		if h.Address == e.Host {
+			cfg.Network, cfg.Address, cfg.TLSMode, cfg.TLSConfig = h.Network, h.Address, h.TLSMode, h.TLSConfig
+			break
+		}
+	}
+	if e.Address != e.Host {
+		cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, e.Address)
+		}
+	}
+	return cfg
+}
+
+// Moved implements core.Pool.
+func (p *pool) Moved(now upstream.Endpoint) {
+	p.l.srv.known.welcomes.forget()
+	p.facts = poolFacts{}
+	p.catalog.known = false // another server counts its statements by itself
+	p.Leave(now)
+}
+
+// A prober asks hosts what they are, each on a connection that it keeps. Safe for
+// concurrent use, for different hosts.
+type prober struct {
+	mu     sync.Mutex
+	conns  map[upstream.Endpoint]*mywire.Server // guarded by mu: those that nobody asks on
+	closed bool                                 // guarded by mu
+}
+
+func (p *prober) take(e upstream.Endpoint) *mywire.Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	conn := p.conns[e]
+	delete(p.conns, e)
+	return conn
+}
+
+func (p *prober) keep(e upstream.Endpoint, conn *mywire.Server) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = conn.Close()
+		return
+	}
+	if p.conns == nil {
+		p.conns = make(map[upstream.Endpoint]*mywire.Server)
+	}
+	p.conns[e] = conn
+}
+
+func (p *prober) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for e, conn := range p.conns {
+		_ = conn.Close()
+		delete(p.conns, e)
+	}
+}
+
+// roleSQL asks whether the server takes writes. Where there is a super_read_only, it
+// implies this.
+const roleSQL = "SELECT @@GLOBAL.read_only"
+
+// probe asks a host what it is, as the DSN's user.
+func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
+	if conn := s.prober.take(e); conn != nil {
+		r, err := s.askRole(ctx, e, conn)
+		if err == nil || ctx.Err() != nil {
+			return r, err
+		}
+		// The connection was lost while it was idle.
+	}
+	cfg := s.at(s.cfg().MySQL, e)
+	if cfg.Password == "" {
+		cfg.Keys = s.creds.Keys(cfg.User)
+	}
+	conn, err := mywire.Connect(ctx, cfg)
+	switch {
+	case err == nil:
+		return s.askRole(ctx, e, conn)
+	case refusesUser(mywire.CodeOf(err)) && s.cfg().Target == upstream.TargetAny:
+		return upstream.Report{}, nil // it answers
+	}
+	return upstream.Report{}, err
+}
+
+// askRole asks on a connection, which it uses up or keeps.
+func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.Server) (upstream.Report, error) {
+	rows, err := conn.Query(ctx, roleSQL)
+	if err == nil && (len(rows) != 1 || len(rows[0]) != 1) {
+		err = errors.New("no answer to the question for its role")
+	}
+	if err != nil {
+		_ = conn.Close()
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return upstream.Report{}, err
+	}
+	s.prober.keep(e, conn)
+	if rows[0][0].String == "0" {
+		return upstream.Report{Role: upstream.RolePrimary}, nil
+	}
+	return upstream.Report{Role: upstream.RoleStandby}, nil
+}

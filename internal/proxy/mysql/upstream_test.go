@@ -1,0 +1,72 @@
+package mysql_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/upstream"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// A primary is made read-only and another host takes writes: connections to the first
+// end at once, clients without state go on at the second, transactions are told.
+func TestHostThatTakesWritesIsFollowed(t *testing.T) {
+	t.Parallel()
+	server(t) // skips or fails where there is no server
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var hosts []*lab.MySQL
+	for range 2 {
+		s, err := lab.StartMariaDB(ctx, serverConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Stop(context.Background()) })
+		sqlOn(t, s, "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)")
+		hosts = append(hosts, s)
+	}
+	old, next := hosts[0], hosts[1]
+	sqlOn(t, next, "SET GLOBAL read_only = 1")
+	w := startFor(t, old, "shop", func(c *mysql.Config) {
+		for _, s := range []*lab.MySQL{next, old} { // not in the order of their roles
+			c.Hosts = append(c.Hosts, mywire.ConnectConfig{Address: s.Addr(), User: s.User(), Password: s.Password(), TLSMode: mywire.TLSDisabled})
+		}
+		c.Target, c.FailoverTimeout = upstream.TargetReadWrite, patience
+	})
+	idle, inTx := w.dial(nil), w.dial(nil)
+	idle.must("INSERT INTO t VALUES (1)")
+	idle.must("/* batch */ INSERT INTO t VALUES (2)")
+	inTx.must("BEGIN")
+	inTx.must("INSERT INTO t VALUES (3)")
+
+	sqlOn(t, old, "SET GLOBAL read_only = 1")
+	eventually(t, "no host takes writes", func() bool { return w.Healthy(t.Context()) != nil })
+	_, err := inTx.Exec(ctx, "INSERT INTO t VALUES (4)")
+	if err == nil {
+		t.Error("a transaction went on at a server that takes no writes")
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := idle.Exec(ctx, "INSERT INTO t VALUES (5)")
+		answered <- err
+	}()
+	sqlOn(t, next, "SET GLOBAL read_only = 0")
+	if err := <-answered; err != nil {
+		t.Errorf("a write that waited for the new primary: %v", err)
+	}
+	idle.must("/* batch */ INSERT INTO t VALUES (6)")
+	if got := idle.one("SELECT GROUP_CONCAT(a ORDER BY a) FROM t"); got != "5,6" {
+		t.Errorf("the new primary has rows %s, want 5,6", got)
+	}
+	direct, err := mywire.Connect(ctx, mywire.ConnectConfig{Address: old.Addr(), User: old.User(), Password: old.Password(), Database: "shop", TLSMode: mywire.TLSDisabled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := direct.Query(ctx, "SELECT GROUP_CONCAT(a ORDER BY a) FROM t")
+	if err = errors.Join(err, direct.Close()); err != nil || rows[0][0].String != "1,2" {
+		t.Errorf("the old primary has rows %v: %v; want 1,2", rows, err)
+	}
+}

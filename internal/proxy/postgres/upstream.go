@@ -1,0 +1,200 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+
+	"github.com/weirdb/weir/internal/proxy/upstream"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file is about which of several hosts weir connects to.
+
+// Hosts implements core.Side.
+func (s *Server) Hosts() upstream.Config {
+	cfg := s.cfg()
+	u := upstream.Config{Target: cfg.Target, Patroni: cfg.Patroni, Probe: s.probe}
+	for _, h := range cfg.Hosts {
+		u.Hosts = append(u.Hosts, h.Address)
+	}
+	return u
+}
+
+// connect logs in to the host that connections go to.
+func (s *Server) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire.Backend, upstream.Endpoint, error) {
+	cfg, e, err := s.toHost(ctx, cfg)
+	if err != nil {
+		return nil, e, err
+	}
+	be, err := pgwire.Connect(ctx, cfg)
+	if err != nil {
+		s.Monitor.Suspect()
+		return nil, e, err
+	}
+	if err := s.checkRole(be, e); err != nil {
+		_ = be.Conn.Close()
+		return nil, e, err
+	}
+	return be, e, nil
+}
+
+// toHost makes a configuration one for the host that connections go to.
+func (s *Server) toHost(ctx context.Context, cfg pgwire.ConnectConfig) (pgwire.ConnectConfig, upstream.Endpoint, error) {
+	e, err := s.Monitor.Current(ctx)
+	if err != nil {
+		return cfg, e, err
+	}
+	return s.at(cfg, e), e, nil
+}
+
+// at makes a configuration one for an endpoint. What Patroni names and the
+// configuration does not is reached as the first host is, by its own name.
+func (s *Server) at(cfg pgwire.ConnectConfig, e upstream.Endpoint) pgwire.ConnectConfig {
+	if s.Monitor.Static() {
+		return cfg
+	}
+	known := false
+	for _, h := range s.cfg().Hosts {
+		if h.Address == e.Host {
+			cfg.Network, cfg.Address, cfg.TLSMode, cfg.TLSConfig = h.Network, h.Address, h.TLSMode, h.TLSConfig
+			known = true
+			break
+		}
+	}
+	if !known {
+		cfg.Network, cfg.Address = "", e.Host
+		if cfg.TLSConfig != nil {
+			cfg.TLSConfig = cfg.TLSConfig.Clone()
+			cfg.TLSConfig.ServerName, _, _ = net.SplitHostPort(e.Host)
+		}
+	}
+	if e.Address != e.Host {
+		cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, e.Address)
+		}
+	}
+	return cfg
+}
+
+// errRole is why a connection is of no use: the host has another role than it had
+// when it was last asked.
+var errRole = errors.New("the host does not serve as what is wanted any more")
+
+// checkRole has a new connection closed that goes to a standby where a primary is
+// wanted, or the other way round. Servers before 14 do not say.
+func (s *Server) checkRole(be *pgwire.Backend, e upstream.Endpoint) error {
+	role := upstream.RoleUnknown
+	switch be.Param("in_hot_standby") {
+	case "on":
+		role = upstream.RoleStandby
+	case "off":
+		role = upstream.RolePrimary
+	}
+	if s.Monitor.Serves(role) {
+		return nil
+	}
+	s.Monitor.Suspect()
+	return fmt.Errorf("connect to %s, a %s: %w: %w", e.Host, role, errRole, upstream.ErrNoHost)
+}
+
+// Moved implements core.Pool.
+func (p *pool) Moved(now upstream.Endpoint) {
+	p.forgetGreetings()
+	p.facts.known = false
+	p.proof.outdated(false) // a standby may lack what the primary had
+	p.Leave(now)
+}
+
+// A prober asks hosts what they are, each on a connection that it keeps. Safe for
+// concurrent use, for different hosts.
+type prober struct {
+	mu     sync.Mutex
+	conns  map[upstream.Endpoint]*pgwire.Backend // guarded by mu: those that nobody asks on
+	closed bool                                  // guarded by mu
+}
+
+func (p *prober) take(e upstream.Endpoint) *pgwire.Backend {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	be := p.conns[e]
+	delete(p.conns, e)
+	return be
+}
+
+func (p *prober) keep(e upstream.Endpoint, be *pgwire.Backend) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = be.Conn.Close()
+		return
+	}
+	if p.conns == nil {
+		p.conns = make(map[upstream.Endpoint]*pgwire.Backend)
+	}
+	p.conns[e] = be
+}
+
+func (p *prober) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for e, be := range p.conns {
+		_ = be.Conn.Close()
+		delete(p.conns, e)
+	}
+}
+
+// roleSQL asks whether the server takes writes, and for the timeline of one that does,
+// which each promotion raises.
+const roleSQL = `SELECT pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('default_transaction_read_only') = 'on',
+ CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END`
+
+// probe asks a host what it is, as the DSN's user.
+func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
+	if be := s.prober.take(e); be != nil {
+		r, err := s.askRole(ctx, e, be)
+		if err == nil || ctx.Err() != nil {
+			return r, err
+		}
+		// The connection was lost while it was idle.
+	}
+	cfg := s.at(s.cfg().Postgres, e)
+	if cfg.Password == "" {
+		cfg.Password, cfg.Keys = s.creds.of(cfg.User)
+	}
+	be, err := pgwire.Connect(ctx, cfg)
+	switch {
+	case err == nil:
+		return s.askRole(ctx, e, be)
+	case refuses(err) && s.cfg().Target == upstream.TargetAny:
+		return upstream.Report{}, nil // it answers
+	}
+	return upstream.Report{}, err
+}
+
+// askRole asks on a connection, which it uses up or keeps.
+func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Backend) (upstream.Report, error) {
+	row, err := queryOne(ctx, be.Conn, roleSQL)
+	if err == nil && len(row) != 2 {
+		err = errors.New("no answer to the question for its role")
+	}
+	if err != nil {
+		_ = be.Conn.Close()
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return upstream.Report{}, err
+	}
+	s.prober.keep(e, be)
+	r := upstream.Report{Role: upstream.RoleStandby}
+	if string(row[0]) == "f" {
+		r.Role = upstream.RolePrimary
+		// The timeline is a hexadecimal number; without it two primaries are in doubt.
+		r.Term, _ = strconv.ParseUint(string(row[1]), 16, 32)
+	}
+	return r, nil
+}
