@@ -63,19 +63,27 @@ func (s *Server[L]) Host() string {
 	return e.Host
 }
 
-// hostTable is what is known of each host.
-func (s *Server[L]) hostTable() sight.Table {
-	t := sight.Table{Cols: []string{"host", "address", "role", "term", "leader", "current", "error"}}
+// hosts is what is known of each host.
+func (s *Server[L]) hosts() (list []sight.HostStatus) {
 	var now upstream.Endpoint
 	if s.Monitor.Looked() {
-		now, _ = s.Monitor.Current(context.Background()) // the errors are in the rows
+		now, _ = s.Monitor.Current(context.Background()) // which does not wait; the errors are in the list
 	}
 	for _, h := range s.Monitor.Hosts() {
-		e := ""
+		st := sight.HostStatus{Host: h.Host, Address: h.Address, Role: h.Role.String(), Term: h.Term, Leader: h.Leader, Current: h.Endpoint == now}
 		if h.Err != nil {
-			e = h.Err.Error()
+			st.Err = h.Err.Error()
 		}
-		t.Add(h.Host, h.Address, h.Role.String(), h.Term, h.Leader, h.Endpoint == now, e)
+		list = append(list, st)
+	}
+	return list
+}
+
+// hostTable is SHOW HOSTS.
+func (s *Server[L]) hostTable() sight.Table {
+	t := sight.Table{Cols: []string{"host", "address", "role", "term", "leader", "current", "error"}}
+	for _, h := range s.hosts() {
+		t.Add(h.Host, h.Address, h.Role, h.Term, h.Leader, h.Current, h.Err)
 	}
 	return t
 }

@@ -285,6 +285,7 @@ func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 		}
 	}
 	out.Sort()
+	out.Hosts = s.hosts()
 	seen := make(map[string]bool)
 	for i := range out.Pools {
 		seen[out.Pools[i].Database] = true

@@ -205,6 +205,7 @@ func (s *Server) connectTo(ctx context.Context, key poolKey, cfg mywire.ConnectC
 		return err
 	})
 	if err != nil {
+		s.suspect(err)
 		if mywire.CodeOf(err) == mywire.ErrAccessDenied {
 			s.creds.Refuted(key.user, cfg.Keys)
 		}

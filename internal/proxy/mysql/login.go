@@ -280,6 +280,7 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 	hangs := s.hangs(ctx, dialCtx, err)
 	cancel()
 	if err != nil {
+		s.suspect(err)
 		e := cmp.Or(hangs, unreachable(err))
 		_ = v.wire.Refuse(ctx, e)
 		return err

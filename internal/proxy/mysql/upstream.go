@@ -50,11 +50,19 @@ func (s *Server) at(cfg mywire.ConnectConfig, e upstream.Endpoint) mywire.Connec
 	return cfg
 }
 
+// suspect has the hosts looked at where one of them could not be connected to, and
+// did not refuse the user.
+func (s *Server) suspect(err error) {
+	if !refusesUser(mywire.CodeOf(err)) {
+		s.Monitor.Suspect()
+	}
+}
+
 // Moved implements core.Pool.
 func (p *pool) Moved(now upstream.Endpoint) {
 	p.l.srv.known.welcomes.forget()
-	p.facts = poolFacts{}
-	p.catalog.known = false // another server counts its statements by itself
+	p.facts.known, p.facts.text = false, "" // another server may be of another kind
+	p.catalog.known = false                 // another server counts its statements by itself
 	p.Leave(now)
 }
 

@@ -26,12 +26,17 @@ func (p *pool) LastAnswer() (last time.Duration) {
 
 // askHealth begins a login, which needs no password: that the server asks for one,
 // or refuses the user, shows that it works.
-func (s *Server) askHealth(ctx context.Context) (err error) {
+func (s *Server) askHealth(ctx context.Context) error {
 	cfg, _, err := s.toHost(ctx, s.cfg().Postgres)
 	if err != nil {
 		return err
 	}
 	cfg.Timeout = core.HealthPatience
+	return answers(ctx, cfg)
+}
+
+// answers begins a login at a server: it needs no password.
+func answers(ctx context.Context, cfg pgwire.ConnectConfig) (err error) {
 	conn, err := pgwire.Open(ctx, cfg)
 	if err != nil {
 		return err

@@ -294,6 +294,7 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 		}
 		endpoint = e
 		if server, err = pgwire.Open(ctx, cfg); err != nil {
+			s.suspect(err)
 			return err
 		}
 		opened = true

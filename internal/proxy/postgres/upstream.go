@@ -32,7 +32,7 @@ func (s *Server) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire
 	}
 	be, err := pgwire.Connect(ctx, cfg)
 	if err != nil {
-		s.Monitor.Suspect()
+		s.suspect(err)
 		return nil, e, err
 	}
 	if err := s.checkRole(be, e); err != nil {
@@ -78,6 +78,14 @@ func (s *Server) at(cfg pgwire.ConnectConfig, e upstream.Endpoint) pgwire.Connec
 		}
 	}
 	return cfg
+}
+
+// suspect has the hosts looked at where one of them could not be connected to, and
+// did not refuse the user.
+func (s *Server) suspect(err error) {
+	if !refuses(err) {
+		s.Monitor.Suspect()
+	}
 }
 
 // errRole is why a connection is of no use: the host has another role than it had
@@ -155,6 +163,9 @@ const roleSQL = `SELECT pg_catalog.pg_is_in_recovery() OR pg_catalog.current_set
 
 // probe asks a host what it is, as the DSN's user.
 func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
+	if s.cfg().Target == upstream.TargetAny {
+		return upstream.Report{}, answers(ctx, s.at(s.cfg().Postgres, e))
+	}
 	if be := s.prober.take(e); be != nil {
 		r, err := s.askRole(ctx, e, be)
 		if err == nil || ctx.Err() != nil {
@@ -167,13 +178,10 @@ func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Repor
 		cfg.Password, cfg.Keys = s.creds.of(cfg.User)
 	}
 	be, err := pgwire.Connect(ctx, cfg)
-	switch {
-	case err == nil:
-		return s.askRole(ctx, e, be)
-	case refuses(err) && s.cfg().Target == upstream.TargetAny:
-		return upstream.Report{}, nil // it answers
+	if err != nil {
+		return upstream.Report{}, err
 	}
-	return upstream.Report{}, err
+	return s.askRole(ctx, e, be)
 }
 
 // askRole asks on a connection, which it uses up or keeps.

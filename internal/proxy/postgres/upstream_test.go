@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -124,6 +125,11 @@ func TestPromotedStandbyTakesOver(t *testing.T) {
 	if err := w.Healthy(t.Context()); err != nil {
 		t.Errorf("after the promotion: %v", err)
 	}
+	for _, h := range w.snapshot().Hosts {
+		if h.Current != (h.Address == standby.Addr()) || h.Current && (h.Role != "primary" || h.Term != 2 || h.Err != "") {
+			t.Errorf("host %+v, where connections go to %s", h, standby.Addr())
+		}
+	}
 }
 
 // A primary that hangs looks alive to its connections. When another host has been
@@ -162,6 +168,29 @@ func TestHungPrimaryIsLeftForThePromotedOne(t *testing.T) {
 	var found int
 	if err := direct.QueryRow(t.Context(), "SELECT count(*) FROM t WHERE a = 2").Scan(&found); err != nil || found != 1 {
 		t.Errorf("the row is %d times on the promoted server: %v", found, err)
+	}
+}
+
+// Where any host will do, one that does not answer is left out, with no password to log
+// in with too: a name may have an address that is not reached from here.
+func TestAnyHostThatAnswersWillDo(t *testing.T) {
+	t.Parallel()
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nobody.Close()
+	db := database(t)
+	w := start(t, db, func(c *postgres.Config) {
+		there := c.Postgres
+		there.User, there.Password = "nobody_at_all", ""
+		away := there
+		away.Address = nobody.Addr().String()
+		c.Postgres, c.Hosts = away, []pgwire.ConnectConfig{away, there}
+	})
+	w.wire().want("SELECT 1", "[?column?] (1) SELECT_1 I")
+	if err := w.Healthy(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

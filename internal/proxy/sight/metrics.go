@@ -28,6 +28,7 @@ type collector struct {
 	groups, members, fallbacks, lanes                  *prometheus.Desc
 	shapeRuns, shapeErrors, shapeCost                  *prometheus.Desc
 	paused, disabled                                   *prometheus.Desc
+	hostUp, hostCurrent                                *prometheus.Desc
 	loopBusy, loopTurns, loopSyscalls, bytes, badHints *prometheus.Desc
 }
 
@@ -71,6 +72,8 @@ func Collector(sources ...Source) prometheus.Collector {
 		shapeCost:    d("statement_cost_seconds", "Learned cost of a statement shape on the server.", "verb", "statement"),
 		paused:       d("database_paused", "1 if the console has paused the database.", "database"),
 		disabled:     d("database_disabled", "1 if the console has it refuse logins.", "database"),
+		hostUp:       d("host_up", "1 if the host answered when it was last asked, by the role that it has.", "host", "address", "role"),
+		hostCurrent:  d("host_current", "1 if new connections go to the host.", "host", "address"),
 		loopBusy:     d("loop_busy_seconds_total", "Time in which an event loop did not sleep."),
 		loopTurns:    d("loop_turns_total", "Turns of the event loops."),
 		loopSyscalls: d("loop_syscalls_total", "System calls of the event loops on sockets.", "call"),
@@ -110,6 +113,10 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 	for _, d := range snap.Databases {
 		gauge(c.paused, float64(bit(d.Paused)), d.Name)
 		gauge(c.disabled, float64(bit(d.Disabled)), d.Name)
+	}
+	for _, h := range snap.Hosts {
+		gauge(c.hostUp, float64(bit(h.Err == "")), h.Host, h.Address, h.Role)
+		gauge(c.hostCurrent, float64(bit(h.Current)), h.Host, h.Address)
 	}
 	for i := range snap.Pools {
 		p := &snap.Pools[i]

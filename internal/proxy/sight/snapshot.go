@@ -27,6 +27,7 @@ type Snapshot struct {
 	BadHints       uint64
 	Loops          []netloop.Stats
 	Pools          []PoolStatus
+	Hosts          []HostStatus
 	Databases      []DatabaseStatus
 	Lanes          []LaneStatus
 	Shapes         []ShapeStatus
@@ -71,6 +72,16 @@ type DatabaseStatus struct {
 	Name     string
 	Paused   bool
 	Disabled bool
+}
+
+// HostStatus is what is known of one of the hosts that connections may go to.
+type HostStatus struct {
+	Host, Address string
+	Role          string // primary, standby or unknown
+	Term          uint64 // PostgreSQL's timeline; 0 if not known
+	Leader        bool   // Patroni names it
+	Current       bool   // new connections go there
+	Err           string // why the last question was not answered
 }
 
 // LaneStatus is one write lane.

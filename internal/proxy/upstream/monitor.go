@@ -153,9 +153,9 @@ func (m *Monitor) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
-	for {
+	for asked := true; ; {
 		began := time.Now()
-		m.look(ctx)
+		m.look(ctx, asked)
 		if ctx.Err() != nil {
 			return
 		}
@@ -164,8 +164,10 @@ func (m *Monitor) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+			asked = false
 			continue
 		case <-m.asked:
+			asked = true
 		}
 		timer.Reset(max(0, least-time.Since(began)))
 		select {
@@ -176,9 +178,28 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// look asks every host what it is, and moves where another one serves the target.
-func (m *Monitor) look(ctx context.Context) {
+// due reports whether the hosts are to be asked. Where any will do, they are only
+// when somebody could not connect, or when there are others than before: to ask every
+// second would tell nothing, and fill their logs where weir has no password.
+func (m *Monitor) due(found []Status, asked bool) bool {
+	if asked || m.cfg.Target != TargetAny || len(found) != len(m.hosts) {
+		return true
+	}
+	for i := range found {
+		if found[i].Endpoint != m.hosts[i].Endpoint || m.hosts[i].Err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// look asks every host what it is, if that is due or asked for, and moves where
+// another one serves the target.
+func (m *Monitor) look(ctx context.Context, asked bool) {
 	found, patroni := m.members(ctx)
+	if !m.due(found, asked) { // only this goroutine changes m.hosts
+		return
+	}
 	var wg sync.WaitGroup
 	for i := range found {
 		h := &found[i]

@@ -138,13 +138,19 @@ func TestMonitorForgivesOneSlowAnswer(t *testing.T) {
 		run(t, m)
 		_ = current(t, m)
 		f.hang("10.0.0.1:5", true)
-		time.Sleep(2 * time.Second) // within a probe
+		m.Suspect()
+		time.Sleep(time.Second) // within a probe
 		f.hang("10.0.0.1:5", false)
 		time.Sleep(5 * time.Second)
 		if len(f.moved()) != 0 {
 			t.Errorf("one slow answer: %q", f.moved())
 		}
 		f.hang("10.0.0.1:5", true)
+		time.Sleep(10 * time.Second)
+		if len(f.moved()) != 0 {
+			t.Errorf("nobody has asked, and yet: %q", f.moved())
+		}
+		m.Suspect()
 		time.Sleep(6 * time.Second)
 		if want := []string{"10.0.0.1:5>10.0.0.2:5"}; !slices.Equal(f.moved(), want) {
 			t.Errorf("a host that hangs: %q, want %q", f.moved(), want)
@@ -225,7 +231,7 @@ func TestMonitorAsksPatroni(t *testing.T) {
 	m, f := watch(t, Config{Hosts: []string{"10.0.0.1:5"}, Target: TargetReadWrite, Patroni: []string{"http://" + dead.Addr().String(), srv.URL + "/"}})
 	f.set("10.0.0.1:5", RolePrimary) // it has not been told yet
 	f.set("10.0.0.2:5", RolePrimary)
-	m.look(t.Context())
+	m.look(t.Context(), true)
 	if got := current(t, m); got != "10.0.0.2:5" {
 		t.Errorf("Patroni's leader: %s", got)
 	}
@@ -233,7 +239,7 @@ func TestMonitorAsksPatroni(t *testing.T) {
 		t.Errorf("%d hosts, want the two that run", n)
 	}
 	answers = false
-	m.look(t.Context())
+	m.look(t.Context(), true)
 	if got := current(t, m); got != "10.0.0.1:5" {
 		t.Errorf("without Patroni: %s", got)
 	}
