@@ -418,7 +418,7 @@ func (u *unit) renewStatements() bool {
 		if o := &u.ops[i]; o.kind == pgwire.ClientParse {
 			own = true
 			old := o.st
-			fresh := p.renew(old)
+			fresh := p.stmts.renew(old)
 			for j := range u.ops {
 				if u.ops[j].st == old {
 					u.ops[j].st = fresh
@@ -430,7 +430,7 @@ func (u *unit) renewStatements() bool {
 	if !own {
 		for i := range u.ops {
 			if st := u.ops[i].st; st != nil {
-				p.renew(st)
+				p.stmts.renew(st)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -13,8 +14,12 @@ import (
 // with lock_timeout, which weir sets to the length of the turn, and was rolled back; a
 // read is cancelled.
 
-// feedApart gives slots to what waits for one.
-func (p *pool) feedApart() {
+// alone is how a pool runs statements on backends that their clients do not own.
+type alone struct{ p *pool }
+
+// feed gives slots to what waits for one.
+func (a *alone) feed() {
+	p := a.p
 	for u, s, ok := p.Apart.Next(p.Slots()); ok; u, s, ok = p.Apart.Next(p.Slots()) {
 		switch {
 		case u.Left():
@@ -27,8 +32,9 @@ func (p *pool) feedApart() {
 	}
 }
 
-// queueApart has a unit run alone, without linking its client.
-func (p *pool) queueApart(u *unit) {
+// queue has a unit run alone, without linking its client.
+func (a *alone) queue(u *unit) {
+	p := a.p
 	u.c.reader = nil
 	p.QueueApart(u)
 }
@@ -38,9 +44,10 @@ func withLockTimeout(t *session.Table, set *session.Set, d time.Duration) *sessi
 	return t.With(set, session.Setting{Name: "lock_timeout", Value: strconv.FormatInt(max(1, d.Milliseconds()), 10) + "ms", Literal: true})
 }
 
-// apartSet is the settings for u's next turn. A grouped write's answer is held
+// set is the settings for u's next turn. A grouped write's answer is held
 // until it is whole: if the turn ends first, the client has seen nothing of it.
-func (p *pool) apartSet(u *unit) *session.Set {
+func (a *alone) set(u *unit) *session.Set {
+	p := a.p
 	u.bound, u.hold = 0, false
 	if u.read {
 		return u.c.set
@@ -54,6 +61,50 @@ func (p *pool) apartSet(u *unit) *session.Set {
 	}
 	u.bound, u.hold = d, true
 	return withLockTimeout(p.settings, u.c.set, d)
+}
+
+// run runs one whole unit on a taken backend.
+func (a *alone) run(b *backend, u *unit) {
+	p := a.p
+	b.Mode = core.ModeOwn
+	c, set, app := u.c, a.set(u), b.app
+	if u.read {
+		app = b.appFor(c.app)
+	}
+	p.Watch()
+	if b.in(set, app) {
+		a.send(b, u)
+		return
+	}
+	b.prepare(set, app, func(err *pgwire.Error) {
+		if err != nil || u.c != c || u.dead || c.s.Closed {
+			p.FreeSlot(&u.Turn)
+		}
+		switch {
+		case err != nil:
+			p.release(b)
+			if u.c == c && !u.dead && !c.s.Closed {
+				c.lost(u, refused(err))
+			}
+		case u.c != c || u.dead || c.s.Closed:
+			p.release(b)
+		default:
+			a.send(b, u)
+		}
+	})
+}
+
+// send sends a unit on a backend in its settings.
+func (a *alone) send(b *backend, u *unit) {
+	p := a.p
+	if b.bytewise {
+		b.Retired = b.Retired || p.outgrown(u)
+		b.send(u)
+		return
+	}
+	p.FreeSlot(&u.Turn)
+	p.release(b)
+	u.c.lost(u, misread())
 }
 
 // turnOver reports whether an error is the end of a turn, set by weir and not by

@@ -360,7 +360,7 @@ func (b *backend) rerun(u *unit) {
 	if u.read && u.Tries > 0 && u.shape != nil {
 		u.shape.Stall(b.p.l.Now + core.StallMark)
 	}
-	b.p.queueApart(u)
+	b.p.alone.queue(u)
 }
 
 // settle decides what becomes of the backend when a unit has ended.

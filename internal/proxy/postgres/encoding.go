@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -109,20 +107,4 @@ func (st *stmt) reads(as lexical) {
 	if st.lex.encoding == "" && (st.info.Effects.Has(sqlscan.EffBackslash) || !ascii(st.sql)) {
 		st.lex = as
 	}
-}
-
-// opaqueStmt is a prepared statement whose text weir does not read. It belongs to
-// one client.
-func (p *pool) opaqueStmt(tail []byte, as lexical) *stmt {
-	st := p.ownStmt("")
-	st.tail, st.text, st.info, st.route, st.lex = slices.Clone(tail), opaque.Statement, opaque, routeAlone, as
-	st.shape = p.unreadShape()
-	return st
-}
-
-// unreadShape is that of all texts that weir does not read: to cut one into words
-// might show what is in its literals.
-func (p *pool) unreadShape() *sight.Shape {
-	const text = "text in an encoding that weir does not read"
-	return p.shapes.Of(sqlscan.Fingerprint(text), opaque.Verb.String(), func(int) string { return text })
 }

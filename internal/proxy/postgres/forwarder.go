@@ -225,18 +225,18 @@ func (fw *forwarder) parse(n int, p []byte) int {
 	if info, ok := c.texts.scanNext(text(m.SQL), c.stmts.known(text(m.SQL), body[rest:])); !ok {
 		return 0
 	} else if info.Effects.Has(sqlscan.EffEncoding) {
-		st = c.p.opaqueStmt(body[rest:], c.texts.lexical())
+		st = c.p.stmts.opaque(body[rest:], c.texts.lexical())
 	} else if len(m.SQL) > maxScanned {
-		st = c.p.longStmt(body[rest:], c.texts.lexical(), info)
+		st = c.p.stmts.long(body[rest:], c.texts.lexical(), info)
 	} else {
-		st = c.p.internFor(c, body[rest:])
+		st = c.p.stmts.of(c, body[rest:])
 	}
 	u := fw.open()
 	if c.stmts.borrows(&st.info.Statement) {
 		c.stmts.lent = append(c.stmts.lent, strings.Clone(st.info.Name))
 		c.stmts.leftovers = true
 		lent := c.stmts.byName[st.info.Name]
-		c.p.current(lent)
+		c.p.stmts.current(lent)
 		fw.note(u, &lent.info)
 		b.s.Out = pgwire.AppendParseRaw(b.s.OutBuf(), st.info.Name, lent.tail)
 		u.exp = append(u.exp, expect{code: expHiddenParse})
@@ -302,7 +302,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 		st = c.stmts.byName[text(cutName(name))]
 	}
 	if st != nil {
-		c.p.current(st)
+		c.p.stmts.current(st)
 	}
 	info, ok := c.stmts.reparse(st, len(name) == 0)
 	if !ok {

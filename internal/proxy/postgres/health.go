@@ -16,14 +16,6 @@ func (s *Server) Healthy(ctx context.Context) error {
 	return s.CheckHealth(ctx, s.Host(), func(ctx context.Context) (bool, error) { return false, s.askHealth(ctx) })
 }
 
-// LastAnswer implements core.Pool.
-func (p *pool) LastAnswer() (last time.Duration) {
-	for _, b := range p.Backends {
-		last = max(last, b.Answered)
-	}
-	return last
-}
-
 // askHealth begins a login, which needs no password: that the server asks for one,
 // or refuses the user, shows that it works.
 func (s *Server) askHealth(ctx context.Context) error {

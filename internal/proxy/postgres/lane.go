@@ -336,7 +336,7 @@ func (ln *lane) ack(u *unit, flushed bool) {
 		u.resp = u.resp[:0]
 		u.retries++
 		u.exp, u.expAt, u.failed, u.err, u.bytes = u.exp[:0], 0, false, nil, 0
-		ln.p.queueApart(u)
+		ln.p.alone.queue(u)
 		return
 	}
 	if !u.failed && !flushed {

@@ -1,8 +1,6 @@
 package postgres
 
 import (
-	"bytes"
-	"slices"
 	"strings"
 
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
@@ -53,16 +51,4 @@ func (tx *texts) scanLong(sql string) (info reading, ready bool) {
 		})
 	})
 	return opaque, false
-}
-
-// longStmt is a prepared statement with a long text, which was read. It belongs to
-// one client.
-func (p *pool) longStmt(tail []byte, as lexical, info reading) *stmt {
-	st := p.ownStmt("")
-	st.tail = slices.Clone(tail)
-	st.sql = text(st.tail[:max(bytes.IndexByte(st.tail, 0), 0)])
-	st.asRead = as.reads(st.sql)
-	st.text, st.info, st.judged, st.route, st.lex = info.Statement, info, p.proof.epoch, routeAlone, as
-	st.shape = p.shapes.Other()
-	return st
 }

@@ -9,8 +9,6 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
-	"github.com/weirdb/weir/internal/proxy/sight"
-	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -27,14 +25,11 @@ type pool struct {
 	key poolKey
 
 	sharing sharing
+	alone   alone
 	probe   lockProbe
 
-	settings  *session.Table
-	shapes    *sight.Shapes
-	stmts     map[string]*stmt
-	stmtSeq   uint64
-	stmtBytes int // of the keys of stmts
-	keyBuf    []byte
+	settings *session.Table
+	stmts    interned
 
 	lanes    lanes
 	tables   tableCache
@@ -64,37 +59,16 @@ func (l *loop) pool(key poolKey) *pool {
 	p := &pool{
 		l: l, key: key,
 		settings: l.Settings,
-		shapes:   l.Shapes,
-		stmts:    make(map[string]*stmt),
 		greeting: make(map[*session.Set][]pgwire.Param),
 		proof:    l.proof(key.database),
 	}
-	p.sharing.p, p.probe.p, p.lanes = p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
+	p.sharing.p, p.alone.p, p.probe.p, p.lanes = p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
 	p.Init(p, core.PoolSize(&l.cfg.Options), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
-	p.guard = p.ownStmt(guardSQL)
-	p.marker = p.ownStmt(markerSQL)
+	p.stmts = interned{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
+	p.guard = p.stmts.own(guardSQL)
+	p.marker = p.stmts.own(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
-}
-
-// shape finds what is known of statements like sql.
-func (p *pool) shape(t *sqlscan.Text, verb sqlscan.Verb) *sight.Shape {
-	return p.shapes.Of(t.Fingerprint(), verb.String(), func(limit int) string { return sqlscan.Normalize(t.String(), limit) })
-}
-
-// ownStmt is a statement of weir's own.
-func (p *pool) ownStmt(sql string) *stmt {
-	p.stmtSeq++
-	return &stmt{srvName: fmt.Sprintf("%sown_%d", srvPrefix, p.stmtSeq), tail: append(append([]byte(sql), 0), 0, 0), sql: sql, shape: &sight.Shape{}}
-}
-
-// internFor is intern for a client. Those who share the statement have its
-// settings in common, and so read its literals alike.
-func (p *pool) internFor(c *client, tail []byte) *stmt {
-	st := p.intern(c.set, c.texts.lexical(), tail)
-	st.reads(c.texts.lexical())
-	p.current(st)
-	return st
 }
 
 // Look looks at the queues.
@@ -365,4 +339,15 @@ func (p *pool) count(u *unit, now time.Duration) {
 	}
 	p.Stats.Bytes += uint64(u.bytes)
 	p.Stats.Latency.Record(int64(now - u.queuedAt))
+}
+
+// forgetTexts makes every later Parse a new statement, because a change of the
+// schema may have changed what the texts mean.
+func (p *pool) forgetTexts() {
+	clear(p.stmts.byKey)
+	p.stmts.bytes = 0
+	for _, ln := range p.lanes.all {
+		ln.forget()
+	}
+	p.tables.forget()
 }

@@ -44,7 +44,7 @@ func (c *client) crowded() bool {
 
 // dispatch gives free backends to what waits.
 func (p *pool) dispatch() {
-	p.feedApart()
+	p.alone.feed()
 	if p.ReadsFirst() {
 		p.sharing.feed()
 	}
@@ -78,7 +78,7 @@ func (p *pool) dispatch() {
 		case w.Lane != nil:
 			w.Lane.give(b)
 		case w.Unit != nil:
-			p.runAlone(b, w.Unit)
+			p.alone.run(b, w.Unit)
 		default:
 			b.Mode = core.ModeOwn
 			w.Ask(b)
@@ -87,48 +87,6 @@ func (p *pool) dispatch() {
 	pass.End()
 	p.sharing.feed()
 	p.Grow(p.l.cfg.ReadLanes, errNoSecret)
-}
-
-// runAlone runs one whole unit on a taken backend.
-func (p *pool) runAlone(b *backend, u *unit) {
-	b.Mode = core.ModeOwn
-	c, set, app := u.c, p.apartSet(u), b.app
-	if u.read {
-		app = b.appFor(c.app)
-	}
-	p.Watch()
-	if b.in(set, app) {
-		p.sendAlone(b, u)
-		return
-	}
-	b.prepare(set, app, func(err *pgwire.Error) {
-		if err != nil || u.c != c || u.dead || c.s.Closed {
-			p.FreeSlot(&u.Turn)
-		}
-		switch {
-		case err != nil:
-			p.release(b)
-			if u.c == c && !u.dead && !c.s.Closed {
-				c.lost(u, refused(err))
-			}
-		case u.c != c || u.dead || c.s.Closed:
-			p.release(b)
-		default:
-			p.sendAlone(b, u)
-		}
-	})
-}
-
-// sendAlone sends a unit on a backend in its settings.
-func (p *pool) sendAlone(b *backend, u *unit) {
-	if b.bytewise {
-		b.Retired = b.Retired || p.outgrown(u)
-		b.send(u)
-		return
-	}
-	p.FreeSlot(&u.Turn)
-	p.release(b)
-	u.c.lost(u, misread())
 }
 
 // keptWaiting tells whether clients wait for a backend that does not become free

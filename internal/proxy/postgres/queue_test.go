@@ -13,7 +13,7 @@ import (
 // memory is allocated.
 func TestThoseWhoWaitOnAreNotCopied(t *testing.T) {
 	p := &pool{l: &loop{srv: new(Server), cfg: new(Config)}}
-	p.sharing.p = p
+	p.sharing.p, p.alone.p = p, p
 	p.Init(p, core.KeepForShared, &p.l.Loop.Loop, &p.l.Agenda, nil, t.Context())
 	p.l.cfg.ReadLanes = 1
 	p.l.srv.config.Store(p.l.cfg)

@@ -135,7 +135,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			if end := bytes.IndexByte(body[rest:], 0); !c.texts.readable(text(body[rest : rest+max(end, 0)])) {
 				return 0, collectAlone
 			}
-			o.st = c.p.internFor(c, body[rest:])
+			o.st = c.p.stmts.of(c, body[rest:])
 			u.parsed = append(u.parsed, parsedName{name: string(cutName(name)), st: o.st})
 			u.effects |= o.st.info.Effects
 			if o.st.info.Hints.Bad != nil {
@@ -158,7 +158,7 @@ func (rt *router) collect(u *unit, p []byte) (used int, v collectVerdict) {
 			}
 			head := int32(pgwire.HeaderLen)
 			o.name, o.rest = o.off+head+int32(at), o.off+head+int32(rest)
-			c.p.current(o.st)
+			c.p.stmts.current(o.st)
 			u.effects |= o.st.info.Effects
 		case pgwire.ClientDescribe, pgwire.ClientClose:
 			m, err := pgwire.ParseDescribe(body)
@@ -521,7 +521,7 @@ func (rt *router) laneForText(sql string, info *sqlscan.Statement, window time.D
 		return nil, nil, span{}
 	}
 	asRead := c.texts.asRead(sql)
-	sh = p.shape(asRead, info.Verb)
+	sh = p.stmts.shape(asRead, info.Verb)
 	if info.Verb == sqlscan.VerbInsert && !p.l.cfg.NoRowsLane && asRead.String() == sql {
 		if ins, ok := asRead.Insert(); ok && ins.MaxParam == 0 {
 			switch p.tables.look(p, c.set, ins.Table) {

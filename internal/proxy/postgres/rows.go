@@ -74,7 +74,7 @@ func (r *rowsPlan) multi(n int) *stmt {
 			}
 		}
 	}
-	st := r.p.newStmt(r.set.Key()+"\x01"+string(tail), tail, lexical{})
+	st := r.p.stmts.make(r.set.Key()+"\x01"+string(tail), tail, lexical{})
 	if r.bySize == nil {
 		r.bySize = make(map[int]*stmt)
 	}

@@ -21,7 +21,7 @@ func (s *sharing) run(u *unit) {
 		return
 	}
 	if u.stalled(p.l.Now) {
-		p.queueApart(u)
+		p.alone.queue(u)
 		return
 	}
 	if len(p.Reads) == 0 {
@@ -42,7 +42,7 @@ func (s *sharing) runAlone(u *unit) {
 	u.read = true
 	u.c.reader = nil
 	if u.stalled(p.l.Now) {
-		p.queueApart(u)
+		p.alone.queue(u)
 		return
 	}
 	p.Enqueue(waiter{Unit: u})
@@ -172,7 +172,7 @@ func (s *sharing) end(b *backend) {
 func (s *sharing) again(u *unit) {
 	p := s.p
 	if u.shape != nil && u.shape.Stalled(p.l.Now) {
-		p.queueApart(u)
+		p.alone.queue(u)
 		return
 	}
 	s.queue(u)

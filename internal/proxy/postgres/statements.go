@@ -148,8 +148,8 @@ func (ss *statements) known(sql string, tail []byte) *stmt {
 	if !c.texts.readable(sql) {
 		return nil
 	}
-	c.p.stmtKey(c.set, c.texts.lexical(), tail)
-	return c.p.stmts[string(c.p.keyBuf)]
+	c.p.stmts.key(c.set, c.texts.lexical(), tail)
+	return c.p.stmts.byKey[string(c.p.stmts.keyBuf)]
 }
 
 // mustWait tells whether the linked client's statement can be prepared only when
@@ -219,7 +219,7 @@ func (ss *statements) lend(name string) *stmt {
 	c := ss.c
 	name = strings.Clone(name)
 	st := ss.byName[name]
-	c.p.current(st)
+	c.p.stmts.current(st)
 	b := c.link
 	ss.lent = append(ss.lent, name)
 	u := c.l.newUnit(unitHidden)

@@ -1,12 +1,8 @@
 package postgres
 
 import (
-	"bytes"
-	"strconv"
 	"strings"
-	"unsafe"
 
-	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 )
@@ -79,62 +75,6 @@ const maxStmts = 10000
 // maxStmtBytes bounds the same in bytes.
 const maxStmtBytes = 32 << 20
 
-// intern returns the shared statement for the body of a Parse message after
-// its name.
-func (p *pool) intern(set *session.Set, as lexical, tail []byte) *stmt {
-	head := p.stmtKey(set, as, tail)
-	if s := p.stmts[string(p.keyBuf)]; s != nil {
-		return s
-	}
-	if len(p.stmts) >= maxStmts || p.stmtBytes+len(p.keyBuf) > maxStmtBytes {
-		p.stmtBytes = 0
-		for k, s := range p.stmts {
-			if s.refs == 0 {
-				delete(p.stmts, k)
-			} else {
-				p.stmtBytes += len(k)
-			}
-		}
-	}
-	key := string(p.keyBuf)
-	rest := key[head:]
-	s := p.newStmt(key, unsafe.Slice(unsafe.StringData(rest), len(rest)), as) // one copy; tails are not written to
-	if len(tail) <= maxSharedText && p.stmtBytes+len(key) <= maxStmtBytes {
-		p.stmts[key] = s
-		p.stmtBytes += len(key)
-	}
-	return s
-}
-
-// stmtKey has the key of a statement in keyBuf, and returns where the tail begins in it.
-func (p *pool) stmtKey(set *session.Set, as lexical, tail []byte) (head int) {
-	p.keyBuf = append(append(p.keyBuf[:0], set.Key()...), 1)
-	p.keyBuf = append(append(append(p.keyBuf, as.encoding...), as.conforming...), 1)
-	head = len(p.keyBuf)
-	p.keyBuf = append(p.keyBuf, tail...)
-	return head
-}
-
-func (p *pool) newStmt(key string, tail []byte, as lexical) *stmt {
-	end := bytes.IndexByte(tail, 0)
-	sql := text(tail[:max(end, 0)])
-	p.stmtSeq++
-	s := &stmt{
-		key: key, tail: tail, sql: sql,
-		srvName: srvPrefix + strconv.FormatUint(p.stmtSeq, 36),
-		asRead:  as.reads(sql),
-	}
-	p.l.text.Read(s.asRead)
-	p.l.scans++
-	s.text = scan(sql, &p.l.text)
-	p.judgeStmt(s)
-	s.shape = p.shape(&p.l.text, s.info.Verb)
-	if s.route == routeWrite && s.info.Verb == sqlscan.VerbInsert && s.asRead == sql {
-		s.insert, s.rows = p.l.text.Insert()
-	}
-	return s
-}
-
 // hasDo tells whether one of several statements may be DO.
 func hasDo(sql string) bool {
 	for _, w := range strings.FieldsFunc(sql, func(r rune) bool { return r < 0x80 && !isNameByte(byte(r)) || r == '$' }) {
@@ -152,55 +92,4 @@ func scan(sql string, asRead *sqlscan.Text) sqlscan.Statement {
 		info.Effects |= sqlscan.EffBackslash
 	}
 	return info
-}
-
-// judge says what a statement does, by its text and by its names.
-func (p *pool) judge(info sqlscan.Statement, t *sqlscan.Text) reading {
-	p.proof.used = true
-	return p.proof.index.judge(info, t)
-}
-
-// judgeStmt judges a statement. Its text is the loop's afterwards.
-func (p *pool) judgeStmt(s *stmt) {
-	p.l.text.Read(s.asRead)
-	s.info, s.judged = p.judge(s.text, &p.l.text), p.proof.epoch
-	s.route = routeOf(&s.info.Statement)
-}
-
-// current judges a statement again if more has become known since.
-func (p *pool) current(s *stmt) {
-	p.proof.used = true
-	if s.judged != p.proof.epoch {
-		p.judgeStmt(s)
-	}
-}
-
-// renew replaces a statement whose plan the server refused: the next Parse of
-// the text makes a new one. Clients that parsed before the schema changed keep
-// the old one, and its error, as they would directly.
-func (p *pool) renew(s *stmt) *stmt {
-	if !s.stale {
-		s.stale = true
-		if p.stmts[s.key] == s {
-			delete(p.stmts, s.key)
-		}
-	}
-	if n := p.stmts[s.key]; n != nil {
-		return n
-	}
-	n := p.newStmt(s.key, s.tail, s.lex)
-	n.reads(s.lex)
-	p.stmts[s.key] = n
-	return n
-}
-
-// forgetTexts makes every later Parse a new statement, because a change of the
-// schema may have changed what the texts mean.
-func (p *pool) forgetTexts() {
-	clear(p.stmts)
-	p.stmtBytes = 0
-	for _, ln := range p.lanes.all {
-		ln.forget()
-	}
-	p.tables.forget()
 }

@@ -63,7 +63,7 @@ func (tx *texts) scan(sql string) reading {
 	tx.c.l.scans++
 	t := &tx.c.l.text
 	t.Read(tx.lexical().reads(sql))
-	return tx.c.p.judge(scan(sql, t), t)
+	return tx.c.p.stmts.judge(scan(sql, t), t)
 }
 
 // scanNext reads a text that the linked client sends behind what is under way, of
@@ -72,7 +72,7 @@ func (tx *texts) scan(sql string) reading {
 func (tx *texts) scanNext(sql string, known *stmt) (info reading, ok bool) {
 	c := tx.c
 	if known != nil {
-		c.p.current(known)
+		c.p.stmts.current(known)
 		info = known.info
 	} else if len(sql) <= maxScanned || !tx.readable(sql) {
 		info = tx.scan(sql)
@@ -153,11 +153,11 @@ func (tx *texts) shape(sql string, info *reading) *sight.Shape {
 	c := tx.c
 	switch {
 	case info.Effects.Has(sqlscan.EffEncoding):
-		return c.p.unreadShape()
+		return c.p.stmts.unreadShape()
 	case len(sql) > maxScanned:
-		return c.p.shapes.Other()
+		return c.p.stmts.shapes.Other()
 	}
-	return c.p.shape(tx.asRead(sql), info.Verb)
+	return c.p.stmts.shape(tx.asRead(sql), info.Verb)
 }
 
 // asRead is a text that was just scanned. Another may have been judged since.
