@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,8 +25,8 @@ func methodsOf(t *testing.T, dir string) map[string]map[string]string {
 	t.Helper()
 	fset := token.NewFileSet()
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil || len(names) == 0 {
-		t.Fatalf("%s: no files: %v", dir, err)
+	if err != nil {
+		t.Fatal(err)
 	}
 	types := make(map[string]map[string]string)
 	for _, name := range names {
@@ -44,6 +45,12 @@ func methodsOf(t *testing.T, dir string) map[string]map[string]string {
 			recv := fn.Recv.List[0].Type
 			if star, ok := recv.(*ast.StarExpr); ok {
 				recv = star.X
+			}
+			switch generic := recv.(type) {
+			case *ast.IndexExpr:
+				recv = generic.X
+			case *ast.IndexListExpr:
+				recv = generic.X
 			}
 			id, ok := recv.(*ast.Ident)
 			if !ok {
@@ -121,6 +128,64 @@ func TestNoPartOfAClientIsAGod(t *testing.T) {
 			if n := len(types[typ]); n == 0 || n > maxMethods {
 				t.Errorf("%s: %s has %d methods; the limit is %d", dir, typ, n, maxMethods)
 			}
+		}
+	}
+}
+
+// largeTypes are those that are above the limit still, with the methods that they
+// have: none of them grows, and one that shrinks has its number lowered.
+var largeTypes = map[string]int{
+	"internal/backup/mysql.runner":              53,
+	"internal/backup/restore/mysql.database":    46,
+	"internal/backup/restore/postgres.database": 42,
+	"internal/kvd/consensus/session.Session":    49,
+	"internal/proxy/core.Base":                  45,
+	"internal/proxy/core.Server":                45,
+	"internal/proxy/mysql.pool":                 58,
+	"internal/proxy/mysql.Server":               54,
+	"internal/proxy/mysql.backend":              56,
+	"internal/proxy/postgres.backend":           46,
+	"internal/proxy/postgres.pool":              41,
+	"internal/proxy/postgres.Server":            44,
+	"internal/proxy/sqlscan.scanner":            44,
+	"internal/proxy/sqlscan/myscan.scanner":     55,
+	"outbox/mysql.Store":                        45,
+}
+
+// No type of a product does everything.
+func TestNoTypeIsAGod(t *testing.T) {
+	seen := make(map[string]bool)
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); name == "testdata" || name == "bin" || name == ".git" {
+			return filepath.SkipDir
+		}
+		for typ, methods := range methodsOf(t, path) {
+			name := strings.TrimPrefix(filepath.ToSlash(path), "../../") + "." + typ
+			n, limit := len(methods), largeTypes[name]
+			switch {
+			case n > max(limit, maxMethods):
+				t.Errorf("%s has %d methods; the limit is %d", name, n, max(limit, maxMethods))
+			case limit > max(n, maxMethods):
+				t.Errorf("%s has %d methods only: lower its number", name, n)
+			case limit > 0 && n <= maxMethods:
+				t.Errorf("%s has %d methods: it needs no exception", name, n)
+			}
+			seen[name] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) < 500 {
+		t.Errorf("%d types were looked at", len(seen))
+	}
+	for name := range largeTypes {
+		if !seen[name] {
+			t.Errorf("%s: an exception for a type that is not there", name)
 		}
 	}
 }
