@@ -59,13 +59,18 @@ func proxyOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupServer, Name: "listen-postgres", Arg: "ADDRESS", Default: "127.0.0.1:6432",
-			Help: "where clients of PostgreSQL connect: host:port, or the path of a Unix socket",
+			Help: "where clients of PostgreSQL connect: host:port, the path of a Unix socket, or fd:NAME, a socket of systemd's",
 			Set:  listenAddress(func(c *proxyConfig) *string { return &c.pg.Listen }),
 		},
 		{
 			Group: groupServer, Name: "listen-mysql", Arg: "ADDRESS", Default: "127.0.0.1:3307",
-			Help: "where clients of MySQL connect: host:port, or the path of a Unix socket",
+			Help: "where clients of MySQL connect: host:port, the path of a Unix socket, or fd:NAME, a socket of systemd's",
 			Set:  listenAddress(func(c *proxyConfig) *string { return &c.my.Listen }),
+		},
+		{
+			Group: groupServer, Name: "reuse-port",
+			Help: "let several weirs listen on one TCP address (SO_REUSEPORT), so that a new one can start before the old one ends",
+			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.ReusePort }),
 		},
 		{
 			Group: groupServer, Name: "proxy-protocol-from", Arg: "NETWORKS", Reload: true,
@@ -414,7 +419,7 @@ type setter = func(c *proxyConfig, value string) error
 func listenAddress(field func(*proxyConfig) *string) setter {
 	return func(c *proxyConfig, v string) error {
 		*field(c) = v
-		if strings.HasPrefix(v, "/") {
+		if strings.HasPrefix(v, "/") || strings.HasPrefix(v, "fd:") {
 			return nil
 		}
 		return cli.CheckHostPort(v)

@@ -138,7 +138,7 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 		}
 		s.Loops = append(s.Loops, l)
 	}
-	ln, err := netloop.Listen(listen)
+	ln, err := netloop.Listen(listen, o.ReusePort)
 	if err != nil {
 		s.abandon()
 		return fmt.Errorf("listen for clients: %w", err)

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,9 +22,28 @@ import (
 // Such a socket is open to every user of the machine, as those of the servers
 // are; the directory can say otherwise. One that a killed process left behind is
 // replaced.
-func Listen(address string) (net.Listener, error) {
+//
+// An address fd:NAME is a socket that the process was started with, by systemd's
+// protocol: its name there, or its number. It stays open while weir is restarted.
+//
+// With reusePort several processes may listen on one TCP address, and the kernel
+// divides connections among them: a new weir can start before the old one ends.
+func Listen(address string, reusePort bool) (net.Listener, error) {
+	if name, ok := strings.CutPrefix(address, "fd:"); ok {
+		return inherited(name)
+	}
 	if !strings.HasPrefix(address, "/") {
-		return net.Listen("tcp", address)
+		var lc net.ListenConfig
+		if reusePort {
+			lc.Control = func(_, _ string, c syscall.RawConn) error {
+				var err error
+				if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil {
+					return e
+				}
+				return os.NewSyscallError("setsockopt SO_REUSEPORT", err)
+			}
+		}
+		return lc.Listen(context.Background(), "tcp", address)
 	}
 	ln, err := net.Listen("unix", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -51,6 +72,37 @@ func Listen(address string) (net.Listener, error) {
 		return nil, err
 	}
 	return ln, nil
+}
+
+// firstInherited is the number of the first socket that a process is started with:
+// see sd_listen_fds(3).
+const firstInherited = 3
+
+// inherited returns a socket that the process was started with, by its name or number.
+func inherited(name string) (net.Listener, error) {
+	if pid := os.Getenv("LISTEN_PID"); pid != strconv.Itoa(os.Getpid()) {
+		return nil, fmt.Errorf("fd:%s: this process was given no sockets (LISTEN_PID is %q)", name, pid)
+	}
+	count, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	if err != nil || count < 1 {
+		return nil, fmt.Errorf("fd:%s: this process was given no sockets (LISTEN_FDS is %q)", name, os.Getenv("LISTEN_FDS"))
+	}
+	names := strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
+	number := slices.Index(names, name) + firstInherited
+	if number < firstInherited {
+		if number, err = strconv.Atoi(name); err != nil {
+			return nil, fmt.Errorf("fd:%s: the sockets are called %q", name, names)
+		}
+	}
+	if number < firstInherited || number >= firstInherited+count {
+		return nil, fmt.Errorf("fd:%s: want %d to %d", name, firstInherited, firstInherited+count-1)
+	}
+	f := os.NewFile(uintptr(number), "fd:"+name)
+	ln, err := net.FileListener(f) // has a copy of it
+	if err != nil {
+		return nil, fmt.Errorf("fd:%s: %w", name, err)
+	}
+	return ln, f.Close()
 }
 
 // Accept hands each client to serve, on a goroutine of its own that background

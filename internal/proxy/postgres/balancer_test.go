@@ -2,13 +2,16 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -76,5 +79,46 @@ func TestClientsBehindABalancerHaveTheirOwnAddress(t *testing.T) {
 	}
 	if shown := fmt.Sprintf("%q", results[0].Rows); !strings.Contains(shown, "127.0.0.1:56324") {
 		t.Errorf("clients are %s, want the address that the balancer named", shown)
+	}
+}
+
+// A new weir begins on the address of the old one, which then ends: nobody is refused.
+func TestNewWeirTakesOverThePort(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	old := start(t, db, func(c *postgres.Config) { c.ReusePort = true })
+	next := start(t, db, func(c *postgres.Config) { c.Listen, c.ReusePort = old.Addr().String(), true })
+	ended := make(chan struct{})
+	var clients errgroup.Group
+	served := make([]int, 4) // after the old one ended
+	for i := range served {
+		clients.Go(func() error {
+			for served[i] < 5 {
+				be, err := pgwire.Connect(t.Context(), pgwire.ConnectConfig{Address: old.Addr().String(), User: "postgres", Database: db, TLSMode: pgwire.TLSDisable, Timeout: patience})
+				if errors.Is(err, syscall.ECONNREFUSED) {
+					return err
+				}
+				if err == nil {
+					err = be.Conn.Close()
+				}
+				select {
+				case <-ended:
+					if err != nil {
+						return fmt.Errorf("after the old one ended: %w", err)
+					}
+					served[i]++
+				default: // a login may be under way when it ends
+				}
+			}
+			return nil
+		})
+	}
+	eventually(t, "both have clients", func() bool { return old.snapshot().Logins > 3 && next.snapshot().Logins > 3 })
+	if err := old.stop(); err != nil {
+		t.Error(err)
+	}
+	close(ended)
+	if err := clients.Wait(); err != nil {
+		t.Error(err)
 	}
 }

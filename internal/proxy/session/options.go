@@ -71,6 +71,9 @@ type Options struct {
 	// a Unix socket.
 	TrustLoopback bool
 
+	// ReusePort has several processes listen on one TCP address. Default: not.
+	ReusePort bool
+
 	// ProxyProtocol are the balancers whose connections begin with a header of the
 	// PROXY protocol, which says whose they are. Default: none.
 	ProxyProtocol proxyproto.Trusted
@@ -150,6 +153,7 @@ func (o Options) WithDefaults() Options {
 func (o Options) Reload(old Options) Options {
 	o = o.WithDefaults()
 	o.Mode, o.Loops, o.WriteLanes, o.Log = old.Mode, old.Loops, old.WriteLanes, old.Log
+	o.ReusePort = old.ReusePort
 	return o
 }
 
