@@ -29,6 +29,7 @@ func (s *Server) serveConsole(conn net.Conn) error {
 	out := pgwire.AppendParameterStatus(nil, "server_version", "15.0 (weir)")
 	out = pgwire.AppendParameterStatus(out, "client_encoding", "UTF8")
 	out = pgwire.AppendParameterStatus(out, "standard_conforming_strings", "on")
+	out = pgwire.AppendParameterStatus(out, "DateStyle", "ISO") // psycopg2 would send SET datestyle
 	out = pgwire.AppendBackendKeyData(out, 1, make([]byte, 4))
 	out = pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
 	r := bufio.NewReader(conn)

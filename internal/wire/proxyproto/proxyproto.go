@@ -82,19 +82,33 @@ func (t Trusted) Accept(ctx context.Context, conn net.Conn, timeout time.Duratio
 	if err = release(err); err != nil {
 		return nil, fmt.Errorf("PROXY header of %s: %w", conn.RemoteAddr(), err)
 	}
-	if !client.IsValid() {
-		return conn, nil
+	addr := conn.RemoteAddr()
+	if client.IsValid() {
+		addr = clientAddr(client, addr)
 	}
-	addr := net.TCPAddrFromAddrPort(client)
 	switch conn := conn.(type) {
 	case *net.TCPConn:
 		return &tcpConn{conn, addr}, nil
 	case *net.UnixConn:
-		// Not as a Unix socket: who passes it on is not who it is.
+		// Not as a Unix socket, even where the header names nobody: who passes it on is
+		// not who it is.
 		return &unixConn{conn, addr}, nil
 	}
 	return nil, fmt.Errorf("PROXY header of %s: not a TCP or Unix connection", conn.RemoteAddr())
 }
+
+// clientAddr is the address of a client that the balancer at from names.
+func clientAddr(client netip.AddrPort, from net.Addr) net.Addr {
+	addr := net.TCPAddrFromAddrPort(client)
+	if b, ok := from.(*net.TCPAddr); ok && client.Addr().IsLoopback() && !b.IP.IsLoopback() {
+		return foreignAddr{addr}
+	}
+	return addr
+}
+
+// foreignAddr is a loopback address of another machine, the balancer's. It is no
+// *net.TCPAddr, so that nobody takes it for one of this machine.
+type foreignAddr struct{ net.Addr }
 
 // tcpConn is a TCP connection with the address of the client behind it.
 type tcpConn struct {

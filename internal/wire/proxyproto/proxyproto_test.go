@@ -176,6 +176,29 @@ func TestAccept(t *testing.T) {
 	}
 }
 
+// A balancer's Unix socket proves the balancer's user, and its loopback address is
+// not that of this machine: a client behind it must not pass for either.
+func TestClientsBehindABalancerAreNotTheBalancer(t *testing.T) {
+	t.Parallel()
+	trusted := proxyproto.Trusted{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("192.0.2.0/24"), netip.Prefix{}}
+	for _, header := range []string{"PROXY UNKNOWN\r\n", v2(0, 0, ""), v2(1, 0, ""), v2(1, 0x11, v4)} {
+		conn, err := trusted.Accept(t.Context(), pair(t, "unix", filepath.Join(t.TempDir(), "s"), header), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := conn.(*net.UnixConn); ok {
+			t.Errorf("%q: the connection is the balancer's own Unix socket", header)
+		}
+	}
+
+	for from, local := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {
+		addr := proxyproto.ClientAddr(netip.MustParseAddrPort("127.0.0.1:56324"), &net.TCPAddr{IP: net.ParseIP(from), Port: 1})
+		if _, ok := addr.(*net.TCPAddr); ok != local || addr.String() != "127.0.0.1:56324" {
+			t.Errorf("from %s: %T %v, want a loopback address of this machine: %v", from, addr, addr, local)
+		}
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{"PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", "PROXY UNKNOWN\r\n", v2(1, 0x11, v4), v2(1, 0x21, v6), v2(0, 0, "")} {
 		f.Add([]byte(s + "rest"))

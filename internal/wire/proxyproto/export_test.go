@@ -1,0 +1,3 @@
+package proxyproto
+
+var ClientAddr = clientAddr
