@@ -193,6 +193,8 @@ func (s *Server) connect(ctx context.Context, key poolKey) (*mywire.Server, upst
 	if err != nil {
 		return nil, e, err
 	}
+	ctx, cancel := s.Monitor.While(ctx, e)
+	defer cancel()
 	conn, err := s.connectTo(ctx, key, cfg)
 	return conn, e, err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -269,13 +270,20 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 	}
 	var pending *mywire.Pending
 	dialCtx, cancel := s.awaitServer(ctx)
-	endpoint, err := s.AwaitHost(dialCtx)
-	if err == nil {
-		cfg = s.at(cfg, endpoint)
-		err = s.withRoom(dialCtx, cfg.User, func() (err error) {
-			pending, err = mywire.Dial(dialCtx, cfg)
+	var endpoint upstream.Endpoint
+	var err error
+	for again := true; again; {
+		if endpoint, err = s.AwaitHost(dialCtx); err != nil {
+			break
+		}
+		at := s.at(cfg, endpoint)
+		here, cancel := s.Monitor.While(dialCtx, endpoint)
+		err = s.withRoom(here, cfg.User, func() (err error) {
+			pending, err = mywire.Dial(here, at)
 			return err
 		})
+		again = err != nil && here.Err() != nil && dialCtx.Err() == nil // for another host
+		cancel()
 	}
 	hangs := s.hangs(ctx, dialCtx, err)
 	cancel()

@@ -74,6 +74,9 @@ func TestClientsBehindABalancerHaveTheirOwnAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = console.Close(context.Background()) }()
+	if got := console.ParameterStatus("DateStyle"); !strings.HasPrefix(got, "ISO") {
+		t.Errorf("the console's DateStyle is %q: psycopg2 would send SET datestyle", got)
+	}
 	results, err := console.Exec(ctxFor(t), "SHOW CLIENTS").ReadAll()
 	if err != nil {
 		t.Fatal(err)

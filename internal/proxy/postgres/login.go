@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -293,13 +294,33 @@ func (s *Server) relay(ctx context.Context, conn net.Conn, start *pgwire.Startup
 			return err
 		}
 		endpoint = e
-		if server, err = pgwire.Open(ctx, cfg); err != nil {
+		here, cancel := s.Monitor.While(ctx, e)
+		defer cancel()
+		opening, cancelOpening := context.WithTimeout(here, base.Timeout)
+		defer cancelOpening()
+		if server, err = pgwire.Open(opening, cfg); err != nil {
 			s.suspect(err)
 			return err
 		}
 		opened = true
-		if res, err = pgwire.RelayAuth(ctx, conn, server); err != nil {
-			_ = server.Close()
+		// Only the server's side is given up with the host: the client may wait for
+		// another one as long as it has been told nothing.
+		stop := context.AfterFunc(here, func() { _ = server.SetDeadline(time.Unix(1, 0)) })
+		res, err = pgwire.RelayAuth(ctx, conn, server)
+		if err == nil && !stop() {
+			err = context.Cause(here)
+		}
+		if err == nil {
+			return nil
+		}
+		stop()
+		_ = server.Close()
+		if errors.Is(err, pgwire.ErrNoAnswer) {
+			opened = false
+			if here.Err() != nil {
+				return context.Cause(here)
+			}
+			s.suspect(err)
 		}
 		return err
 	})

@@ -30,6 +30,8 @@ func (s *Server) connect(ctx context.Context, cfg pgwire.ConnectConfig) (*pgwire
 	if err != nil {
 		return nil, e, err
 	}
+	ctx, cancel := s.Monitor.While(ctx, e)
+	defer cancel()
 	be, err := pgwire.Connect(ctx, cfg)
 	if err != nil {
 		s.suspect(err)

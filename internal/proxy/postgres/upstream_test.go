@@ -151,6 +151,14 @@ func TestHungPrimaryIsLeftForThePromotedOne(t *testing.T) {
 		_, err := busy.Exec(t.Context(), "INSERT INTO t VALUES (1)")
 		hung <- err
 	}()
+	loggedIn := make(chan error, 1)
+	go func() { // it asks the server that hangs, and is told nothing of that
+		c, err := pgx.Connect(t.Context(), dsn)
+		if err == nil {
+			err = c.Close(t.Context())
+		}
+		loggedIn <- err
+	}()
 	sqlOn(t, standby.DSN("postgres"), "SELECT pg_promote()")
 	select {
 	case err := <-hung:
@@ -160,6 +168,9 @@ func TestHungPrimaryIsLeftForThePromotedOne(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Fatal("the statement on the server that hangs was never answered")
+	}
+	if err := <-loggedIn; err != nil {
+		t.Errorf("a login that came while the server hung: %v", err)
 	}
 	if _, err := idle.Exec(t.Context(), "INSERT INTO t VALUES (2)"); err != nil {
 		t.Errorf("a write after the promotion: %v", err)

@@ -53,6 +53,7 @@ type Monitor struct {
 	hosts  []Status      // guarded by mu: of the last look
 	now    Endpoint      // guarded by mu
 	err    error         // guarded by mu: why there is none
+	left   leaving       // guarded by mu
 	looked chan struct{} // closed after the first look
 	// addresses were the last ones of each name, for when the resolver fails.
 	addresses map[string][]string // only Run's goroutine
@@ -81,7 +82,7 @@ func New(cfg Config) (*Monitor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	m := &Monitor{cfg: cfg, asked: make(chan struct{}, 1), looked: make(chan struct{}), addresses: make(map[string][]string)}
+	m := &Monitor{cfg: cfg, asked: make(chan struct{}, 1), left: newLeaving(), looked: make(chan struct{}), addresses: make(map[string][]string)}
 	if len(cfg.Hosts) == 1 && cfg.Target == TargetAny && len(cfg.Patroni) == 0 && literal(cfg.Hosts[0]) {
 		m.static, m.now = true, Endpoint{cfg.Hosts[0], cfg.Hosts[0]}
 		m.hosts = []Status{{Endpoint: m.now}}
@@ -127,6 +128,38 @@ func (m *Monitor) Current(ctx context.Context) (Endpoint, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now, m.err
+}
+
+// While returns a context that ends when connections go elsewhere than to e, for what
+// would otherwise wait for a host that hangs. Its cause is an ErrNoHost then. The
+// caller calls cancel.
+func (m *Monitor) While(ctx context.Context, e Endpoint) (_ context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	m.mu.Lock()
+	now, left := m.now, m.left
+	m.mu.Unlock()
+	gone := func() { end(fmt.Errorf("%w: connections do not go to %s any more", ErrNoHost, e.Host)) }
+	stop := func() bool { return true }
+	if now == e {
+		stop = context.AfterFunc(left.ctx, gone)
+	} else {
+		gone()
+	}
+	return ctx, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// leaving ends when connections go elsewhere.
+type leaving struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func newLeaving() leaving {
+	ctx, end := context.WithCancel(context.Background())
+	return leaving{ctx, end}
 }
 
 // Hosts returns what is known of each host.
@@ -223,6 +256,10 @@ func (m *Monitor) look(ctx context.Context, asked bool) {
 	}
 	next, doubt, err := choose(m.cfg.Target, found, old, patroni)
 	m.hosts, m.now, m.err = found, next, err
+	if next != old {
+		m.left.end()
+		m.left = newLeaving()
+	}
 	first := false
 	select {
 	case <-m.looked:

@@ -107,11 +107,25 @@ func TestMonitorFollowsThePrimary(t *testing.T) {
 		if got := current(t, m); got != "10.0.0.1:5" {
 			t.Fatalf("at first %s", got)
 		}
+		here, cancel := m.While(t.Context(), Endpoint{"10.0.0.1:5", "10.0.0.1:5"})
+		defer cancel()
+		if err := here.Err(); err != nil {
+			t.Errorf("while connections go there: %v", err)
+		}
 		f.set("10.0.0.1:5", RoleStandby)
 		m.Suspect()
 		time.Sleep(least + time.Millisecond)
 		if got := current(t, m); !strings.Contains(got, "no host serves as read-write") {
 			t.Errorf("with no primary: %s", got)
+		}
+		for _, ctx := range []context.Context{here, func() context.Context {
+			late, cancel := m.While(t.Context(), Endpoint{"10.0.0.1:5", "10.0.0.1:5"})
+			defer cancel()
+			return late
+		}()} {
+			if err := context.Cause(ctx); !errors.Is(err, ErrNoHost) {
+				t.Errorf("after connections have left: %v, want ErrNoHost", err)
+			}
 		}
 		f.set("10.0.0.2:5", RolePrimary)
 		time.Sleep(time.Second + time.Millisecond)

@@ -55,6 +55,10 @@ func RelayAuth(ctx context.Context, client, server net.Conn) (RelayResult, error
 	return r.result, nil
 }
 
+// ErrNoAnswer is the error of RelayAuth where the server has said nothing, and the
+// client has been told nothing: another server may be asked.
+var ErrNoAnswer = errors.New("the server did not answer the login")
+
 type relay struct {
 	client, server link
 	result         RelayResult
@@ -68,6 +72,9 @@ func (r *relay) run() error {
 		typ, body, err := r.server.read()
 		if err != nil {
 			err = fmt.Errorf("read from server: %w", netwire.UnexpectedEOF(err))
+			if first {
+				return fmt.Errorf("%w: %w", ErrNoAnswer, err)
+			}
 			return r.refuse(NewFatal(CodeConnectionFailure, "server closed the connection during authentication"), err)
 		}
 		switch typ {

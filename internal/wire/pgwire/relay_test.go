@@ -3,6 +3,7 @@ package pgwire
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -122,7 +123,6 @@ func TestRelayAuthRefuses(t *testing.T) {
 	}{
 		{"Kerberos", appendAuth(nil, authGSS, nil), nil, CodeFeatureNotSupported},
 		{"binding only", AppendAuthSASL(nil, mechSCRAMPlus), nil, CodeFeatureNotSupported},
-		{"gone", nil, nil, CodeConnectionFailure},
 		{"gone after a request", AppendAuthCleartext(nil), AppendPassword(nil, "x"), CodeConnectionFailure},
 		{"client names PLUS all the same", AppendAuthSASL(nil, mechSCRAMPlus, mechSCRAM), AppendSASLInitial(nil, mechSCRAMPlus, []byte("p=x,,n=,r=a")), CodeInvalidAuthorization},
 		{"client would have bound", AppendAuthSASL(nil, mechSCRAMPlus, mechSCRAM), AppendSASLInitial(nil, mechSCRAM, []byte("y,,n=,r=a")), CodeInvalidAuthorization},
@@ -160,6 +160,19 @@ func TestRelayAuthRefuses(t *testing.T) {
 				t.Errorf("returned %v, want SQLSTATE %s", err, tt.code)
 			}
 		})
+	}
+}
+
+// A server that goes away before it has said anything leaves the client for another.
+func TestRelayAuthLeavesTheClientToAnother(t *testing.T) {
+	client, near := net.Pipe()
+	far, server := net.Pipe()
+	defer client.Close()
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := RelayAuth(t.Context(), near, far); !errors.Is(err, ErrNoAnswer) { // a word to client would block
+		t.Errorf("%v, want ErrNoAnswer", err)
 	}
 }
 
