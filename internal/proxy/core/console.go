@@ -153,7 +153,7 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 				snap.AddDatabase(sight.DatabaseStatus{Name: name})
 			}
 			l := sight.DatabaseLimits{Mode: poolMode(o.Mode), PoolSize: o.PoolSize, MaxClients: o.MaxClients, Lifetime: o.ServerLifetime}
-			l.Host, l.Port = hostPort(s.side.Upstream())
+			l.Host, l.Port = hostPort(s.Host())
 			return snap.DatabasesTable(l)
 		})
 	case "USERS":
@@ -271,6 +271,7 @@ type ClientInfo struct {
 // ServerInfo describes a backend.
 type ServerInfo struct {
 	ID         uint32 // the server's number of the connection
+	Address    string // what it goes to
 	Mode       string
 	Free       bool
 	Retired    bool // it is closed when it is free
@@ -324,7 +325,6 @@ func (s *Server[L]) serversTable(ctx context.Context) (sight.Table, error) {
 		"wait", "wait_us", "close_needed", "ptr", "link", "remote_pid", "tls", "application_name", "prepared_statements", "id",
 		"mode", "in_flight", "settings", "age_s",
 	}}
-	host, port := hostPort(s.side.Upstream())
 	err := s.onLoops(ctx, func(l L) {
 		now := l.Clock()
 		l.EachServer(func(database, user string, b *ServerInfo) {
@@ -335,6 +335,7 @@ func (s *Server[L]) serversTable(ctx context.Context) (sight.Table, error) {
 			if b.Retired {
 				closing = 1
 			}
+			host, port := hostPort(b.Address)
 			t.Add("S", user, database, "none", state, host, port, "", 0, s.clockTime(b.Born), s.clockTime(b.Last),
 				0, 0, closing, b.ID, blank(b.Client), b.ID, "", b.App, b.Prepared, b.ID,
 				b.Mode, b.InFlight, b.Settings, int((now - b.Born).Seconds()))

@@ -75,7 +75,8 @@ func (p *pool) Servers() []core.ServerInfo {
 	list := make([]core.ServerInfo, 0, len(p.Backends))
 	for _, b := range p.Backends {
 		i := core.ServerInfo{
-			ID: b.id, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
+			Address: b.Endpoint.Address,
+			ID:      b.id, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
 			InFlight: b.Depth(), Prepared: len(b.prepared), Settings: b.set.Len(), Born: b.Born, Last: b.Answered,
 		}
 		if b.owner != nil {

@@ -115,7 +115,8 @@ func (p *pool) Servers() []core.ServerInfo {
 	list := make([]core.ServerInfo, 0, len(p.Backends))
 	for _, b := range p.Backends {
 		i := core.ServerInfo{
-			ID: b.pid, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
+			Address: b.Endpoint.Address,
+			ID:      b.pid, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
 			InFlight: b.Depth(), Prepared: len(b.prepared), Settings: b.set.Len(), App: b.app, Born: b.Born, Last: b.Answered,
 		}
 		if b.owner != nil {

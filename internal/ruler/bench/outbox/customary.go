@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
 	"github.com/weirdb/weir/outbox"
 )
@@ -83,6 +86,9 @@ func (r *customaryRelay) work(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		n, err := r.once(context.WithoutCancel(ctx))
+		if deadlocked(err) {
+			continue // the server took the batch back: it is published once more
+		}
 		if err != nil {
 			return err
 		}
@@ -91,6 +97,14 @@ func (r *customaryRelay) work(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// deadlocked reports whether the server ended a transaction so that another could go
+// on. Workers that mark rows of one range of an index meet so on MariaDB.
+func deadlocked(err error) bool {
+	var my *mysql.MySQLError
+	var pg *pgconn.PgError
+	return errors.As(err, &my) && my.Number == 1213 || errors.As(err, &pg) && pg.Code == "40P01"
 }
 
 // once is one batch in one transaction.
