@@ -49,7 +49,7 @@ func (p *fakePool) CloseAll()                   {}
 func (p *fakePool) LastAnswer() time.Duration   { return p.answered }
 func (p *fakePool) Name() (string, string)      { return "d", "u" }
 func (p *fakePool) Servers() []core.ServerInfo {
-	return []core.ServerInfo{{ID: 42, Retired: p.retired, Free: p.answered == 0, Mode: "free"}}
+	return []core.ServerInfo{{ID: 42, Address: "192.0.2.1:5432", Retired: p.retired, Free: p.answered == 0, Mode: "free"}}
 }
 func (p *fakePool) AddTo(out *sight.Snapshot) { out.PoolOf("d", "u").Size++ }
 
