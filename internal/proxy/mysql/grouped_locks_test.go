@@ -397,33 +397,33 @@ func TestRightsAreTheMembersOwn(t *testing.T) {
 // TestModesAndSwitches says which lanes there are under which flags.
 func TestModesAndSwitches(t *testing.T) {
 	t.Parallel()
-	db := database(t, ledgerTable)
 	for _, c := range []struct {
 		name     string
-		change   func(*mysql.Config)
+		change   func(c *mysql.Config, db string)
 		sql      string
 		rows, tx bool
 	}{
-		{"auto", func(*mysql.Config) {}, "/* batch */ INSERT INTO ledger VALUES (1)", true, false},
-		{"auto, fixed window", func(*mysql.Config) {}, "/* batch:5 */ INSERT INTO ledger VALUES (1)", true, false},
-		{"auto, another write", func(*mysql.Config) {}, "/* batch */ DELETE FROM ledger WHERE k = 2", false, true},
-		{"auto, another write, fixed window", func(*mysql.Config) {}, "/* batch:5 */ DELETE FROM ledger WHERE k = 2", false, true},
-		{"auto, no hint", func(*mysql.Config) {}, "INSERT INTO ledger VALUES (1)", false, false},
-		{"auto, by rule", func(c *mysql.Config) { c.Batch = []session.BatchRule{{Database: db, Batch: true}} }, "INSERT INTO ledger VALUES (1)", true, false},
-		{"auto, by rule, but off", func(c *mysql.Config) { c.Batch = []session.BatchRule{{Database: db, Batch: true}} }, "/* batch:off */ INSERT INTO ledger VALUES (1)", false, false},
-		{"auto, by another's rule", func(c *mysql.Config) { c.Batch = []session.BatchRule{{User: bob, Batch: true}} }, "INSERT INTO ledger VALUES (1)", false, false},
-		{"no rows", func(c *mysql.Config) { c.NoRowsLane = true }, "/* batch */ INSERT INTO ledger VALUES (1)", false, true},
-		{"no transactions", func(c *mysql.Config) { c.NoSoloLane = true }, "/* batch */ DELETE FROM ledger WHERE k = 2", false, false},
-		{"no lanes", func(c *mysql.Config) { c.NoRowsLane, c.NoSoloLane = true, true }, "/* batch */ INSERT INTO ledger VALUES (1)", false, false},
-		{"transaction", func(c *mysql.Config) { c.Mode = session.ModeTransaction }, "/* batch */ INSERT INTO ledger VALUES (1)", true, false},
-		{"statement", func(c *mysql.Config) { c.Mode = session.ModeStatement }, "/* batch */ INSERT INTO ledger VALUES (1)", true, false},
-		{"session", func(c *mysql.Config) { c.Mode = session.ModeSession }, "/* batch */ INSERT INTO ledger VALUES (1)", false, false},
+		{"auto", func(*mysql.Config, string) {}, "/* batch */ INSERT INTO ledger VALUES (1)", true, false},
+		{"auto, fixed window", func(*mysql.Config, string) {}, "/* batch:5 */ INSERT INTO ledger VALUES (1)", true, false},
+		{"auto, another write", func(*mysql.Config, string) {}, "/* batch */ DELETE FROM ledger WHERE k = 2", false, true},
+		{"auto, another write, fixed window", func(*mysql.Config, string) {}, "/* batch:5 */ DELETE FROM ledger WHERE k = 2", false, true},
+		{"auto, no hint", func(*mysql.Config, string) {}, "INSERT INTO ledger VALUES (1)", false, false},
+		{"auto, by rule", func(c *mysql.Config, db string) { c.Batch = []session.BatchRule{{Database: db, Batch: true}} }, "INSERT INTO ledger VALUES (1)", true, false},
+		{"auto, by rule, but off", func(c *mysql.Config, db string) { c.Batch = []session.BatchRule{{Database: db, Batch: true}} }, "/* batch:off */ INSERT INTO ledger VALUES (1)", false, false},
+		{"auto, by another's rule", func(c *mysql.Config, _ string) { c.Batch = []session.BatchRule{{User: bob, Batch: true}} }, "INSERT INTO ledger VALUES (1)", false, false},
+		{"no rows", func(c *mysql.Config, _ string) { c.NoRowsLane = true }, "/* batch */ INSERT INTO ledger VALUES (1)", false, true},
+		{"no transactions", func(c *mysql.Config, _ string) { c.NoSoloLane = true }, "/* batch */ DELETE FROM ledger WHERE k = 2", false, false},
+		{"no lanes", func(c *mysql.Config, _ string) { c.NoRowsLane, c.NoSoloLane = true, true }, "/* batch */ INSERT INTO ledger VALUES (1)", false, false},
+		{"transaction", func(c *mysql.Config, _ string) { c.Mode = session.ModeTransaction }, "/* batch */ INSERT INTO ledger VALUES (1)", true, false},
+		{"statement", func(c *mysql.Config, _ string) { c.Mode = session.ModeStatement }, "/* batch */ INSERT INTO ledger VALUES (1)", true, false},
+		{"session", func(c *mysql.Config, _ string) { c.Mode = session.ModeSession }, "/* batch */ INSERT INTO ledger VALUES (1)", false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			db := database(t, ledgerTable) // of its own: rows of others would be waited for
 			w := start(t, db, oneGroupAtATime(func(cfg *mysql.Config) {
 				cfg.PoolSize = 16
-				c.change(cfg)
+				c.change(cfg, db)
 			}))
 			all := w.dials(8)
 			burst := func(int) {
