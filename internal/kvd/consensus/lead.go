@@ -331,7 +331,7 @@ func (l *leadership) again(s *session, from Addr, m *wire.Message) {
 }
 
 // admit gives the write its place in the order. m is the request of a strong
-// write, if it came by itself.
+// write, if it came alone.
 func (l *leadership) admit(s *session, o *leadOp, m *wire.Message) {
 	c := l.c
 	if l.open && l.queue.Len() >= c.cfg.Batch.Capacity {

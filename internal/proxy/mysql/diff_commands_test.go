@@ -65,7 +65,7 @@ func longPart(slot int, param uint16, data []byte) diffPart {
 }
 
 // TestCommandsEqualThoseOfADirectConnection runs scripts that random ones seldom
-// come by, in each class of capabilities.
+// produce, in each class of capabilities.
 func TestCommandsEqualThoseOfADirectConnection(t *testing.T) {
 	t.Parallel()
 	onFlavors(t, func(t *testing.T, server *lab.MySQL) {

@@ -34,7 +34,7 @@ func TestSequencesInTheSettingsOfANewSession(t *testing.T) {
 }
 
 // A server may hang up right behind the answer that made a connection ready for
-// somebody: whoever was to have it gets another one.
+// a client: the one that was to have it gets another.
 func TestServerHangsUpBehindAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, use := range map[string]func(c *wire) string{
@@ -233,7 +233,7 @@ func TestCatalogThatIsBeingRead(t *testing.T) {
 
 // TestDefaultThatAssigns: the DEFAULT of a column of MariaDB can assign a user variable,
 // which nothing tells of. Who may have it evaluated keeps the connection. Here nobody
-// does: MariaDB assigns the variable of the session that has opened the table, whoever
+// does: MariaDB assigns the variable of the session that has opened the table, no matter which
 // writes, and crashes when that one has left.
 func TestDefaultThatAssigns(t *testing.T) {
 	t.Parallel()

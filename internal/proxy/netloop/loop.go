@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrStopped is what remains to be said to those who come too late.
+// ErrStopped is the error of what is asked of a loop that ends or has ended.
 var ErrStopped = errors.New("the proxy is stopping")
 
 // An Owner is what lives on a loop: sessions, pools, backends. All its methods

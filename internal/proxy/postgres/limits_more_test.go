@@ -108,7 +108,7 @@ func TestSilentConnectionsLeaveRoomForLogins(t *testing.T) {
 // TestTextsOfOneClientAreBoundedInMemory parses many long texts, each once.
 func TestTextsOfOneClientAreBoundedInMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("long")
+		t.Skip("sends 120 MB of texts: make test, which is not -short, plays it")
 	}
 	w := start(t, database(t), func(c *postgres.Config) { c.PoolSize = 2 })
 	c := w.wire()

@@ -74,7 +74,7 @@ const (
 	StatusMoreResults                           // another result follows
 	StatusNoGoodIndexUsed                       //
 	StatusNoIndexUsed                           //
-	StatusCursorExists                          // a cursor is open: rows come by COM_STMT_FETCH
+	StatusCursorExists                          // a cursor is open: rows are fetched with COM_STMT_FETCH
 	StatusLastRowSent                           // the cursor's rows have all been fetched
 	StatusDBDropped                             // the current database was dropped
 	StatusNoBackslashEscapes                    // sql_mode has NO_BACKSLASH_ESCAPES

@@ -37,7 +37,7 @@ type Commit struct {
 	Time time.Time
 }
 
-// Origin says that a transaction came by replication from another server.
+// Origin says that a transaction was replicated from another server.
 type Origin struct {
 	CommitLSN LSN    // on that server
 	Name      string // of the replication origin

@@ -29,7 +29,7 @@ type Mode struct {
 	// NoBackslashEscapes: sql_mode has NO_BACKSLASH_ESCAPES.
 	NoBackslashEscapes bool
 	// Multi: the text may hold several statements: CLIENT_MULTI_STATEMENTS is on
-	// and the text comes by COM_QUERY. A prepared text is always one statement.
+	// and the text is sent with COM_QUERY. A prepared text is always one statement.
 	Multi bool
 	// Charset is what character_set_client makes of bytes above 127.
 	Charset Charset
