@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirdb/weir/internal/proxy/netloop"
 )
 
 // This file is the console's commands that do something: they hold databases back,
@@ -124,6 +126,9 @@ func (s *Server[L]) Admit(ctx context.Context, database string) (bool, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if s.Stopping() {
+				return true, netloop.ErrStopped
+			}
 			return true, ErrPaused(database)
 		}
 	}
