@@ -189,6 +189,11 @@ func (p *pool) release(b *backend) {
 
 // Adopt takes a logged-in connection into the pool.
 func (p *pool) Adopt(conn *backendConn) {
+	if !p.l.srv.Monitor.Goes(conn.endpoint) { // of a login that was under way when they moved
+		conn.close()
+		p.Wake()
+		return
+	}
 	b := &backend{
 		p: p, id: conn.id, caps: conn.caps, status: conn.status,
 		set: p.settings.Empty(), prepared: make(map[*stmt]*instance),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -30,7 +31,7 @@ type Server struct {
 	lastID atomic.Uint32 // of a client
 	known  serverFacts
 	asker  asker
-	prober prober
+	roles  *upstream.Kept[*mywire.Server] // hosts are asked on these what they are
 	shut   shutDoor
 	grants grants
 	blind  sync.Map // accounts of which the log has said that they see no triggers
@@ -45,6 +46,7 @@ func New(cfg Config) (*Server, error) {
 	s := new(Server)
 	s.config.Store(&cfg)
 	s.Process = cfg.Process
+	s.roles = upstream.NewKept(func(conn *mywire.Server) { _ = conn.Close() })
 	s.creds = newCredentials(&cfg)
 	s.grants.seed = maphash.MakeSeed()
 	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {
@@ -80,7 +82,7 @@ func (s *Server) cfg() *Config { return s.config.Load() }
 // under way finish for at most DrainTimeout, closes everything and returns.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.asker.close()
-	defer s.prober.close()
+	defer s.roles.Close()
 	return s.Serve(ctx, s.login)
 }
 

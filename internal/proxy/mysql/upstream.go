@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -66,52 +65,13 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.Leave(now)
 }
 
-// A prober asks hosts what they are, each on a connection that it keeps. Safe for
-// concurrent use, for different hosts.
-type prober struct {
-	mu     sync.Mutex
-	conns  map[upstream.Endpoint]*mywire.Server // guarded by mu: those that nobody asks on
-	closed bool                                 // guarded by mu
-}
-
-func (p *prober) take(e upstream.Endpoint) *mywire.Server {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	conn := p.conns[e]
-	delete(p.conns, e)
-	return conn
-}
-
-func (p *prober) keep(e upstream.Endpoint, conn *mywire.Server) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		_ = conn.Close()
-		return
-	}
-	if p.conns == nil {
-		p.conns = make(map[upstream.Endpoint]*mywire.Server)
-	}
-	p.conns[e] = conn
-}
-
-func (p *prober) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for e, conn := range p.conns {
-		_ = conn.Close()
-		delete(p.conns, e)
-	}
-}
-
 // roleSQL asks whether the server takes writes. Where there is a super_read_only, it
 // implies this.
 const roleSQL = "SELECT @@GLOBAL.read_only"
 
 // probe asks a host what it is, as the DSN's user.
 func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Report, error) {
-	if conn := s.prober.take(e); conn != nil {
+	if conn, ok := s.roles.Take(e); ok {
 		r, err := s.askRole(ctx, e, conn)
 		if err == nil || ctx.Err() != nil {
 			return r, err
@@ -145,7 +105,7 @@ func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.
 		}
 		return upstream.Report{}, err
 	}
-	s.prober.keep(e, conn)
+	s.roles.Put(e, conn)
 	if rows[0][0].String == "0" {
 		return upstream.Report{Role: upstream.RolePrimary}, nil
 	}

@@ -1,6 +1,10 @@
 package postgres
 
-import "context"
+import (
+	"context"
+
+	"github.com/weirdb/weir/internal/proxy/upstream"
+)
 
 // Scans is how many texts of clients were read.
 func (s *Server) Scans(ctx context.Context) (n uint64) {
@@ -8,4 +12,22 @@ func (s *Server) Scans(ctx context.Context) (n uint64) {
 		_ = l.Call(ctx, func() { n += l.scans })
 	}
 	return n
+}
+
+// Donate gives a pool a connection that a login opened to e, and reports whether the
+// pool has it then.
+func (s *Server) Donate(ctx context.Context, database, user string, e upstream.Endpoint) (kept bool, err error) {
+	key := poolKey{database, user}
+	conn, err := s.dialBackend(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	conn.endpoint = e
+	err = s.Loops[0].Call(ctx, func() {
+		p := s.Loops[0].pool(key)
+		before := len(p.Backends)
+		p.Adopt(conn)
+		kept = len(p.Backends) > before
+	})
+	return kept, err
 }

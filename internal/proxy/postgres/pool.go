@@ -163,6 +163,11 @@ func (p *pool) release(b *backend) {
 
 // Adopt takes a logged-in connection into the pool.
 func (p *pool) Adopt(conn *backendConn) {
+	if !p.l.srv.Monitor.Goes(conn.endpoint) { // of a login that was under way when they moved
+		conn.close()
+		p.Wake()
+		return
+	}
 	p.fresh(conn.params)
 	b := &backend{
 		p: p, pid: conn.pid, secret: conn.secret, params: conn.params,

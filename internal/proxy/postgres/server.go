@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -31,7 +32,7 @@ type Server struct {
 	lookups  lookups
 	vouchers vouchers
 	away     away
-	prober   prober
+	roles    *upstream.Kept[*pgwire.Backend] // hosts are asked on these what they are
 }
 
 // New checks the configuration and starts to listen; Run serves.
@@ -43,6 +44,7 @@ func New(cfg Config) (*Server, error) {
 	s := new(Server)
 	s.config.Store(&cfg)
 	s.Process = cfg.Process
+	s.roles = upstream.NewKept(func(be *pgwire.Backend) { _ = be.Conn.Close() })
 	s.creds.init(&cfg)
 	s.lookups.init()
 	s.away.init()
@@ -79,7 +81,7 @@ func (s *Server) cfg() *Config { return s.config.Load() }
 // under way finish for at most DrainTimeout, closes everything and returns.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.lookups.close()
-	defer s.prober.close()
+	defer s.roles.Close()
 	return s.Serve(ctx, s.login)
 }
 

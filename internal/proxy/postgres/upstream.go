@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"sync"
 
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -119,45 +118,6 @@ func (p *pool) Moved(now upstream.Endpoint) {
 	p.Leave(now)
 }
 
-// A prober asks hosts what they are, each on a connection that it keeps. Safe for
-// concurrent use, for different hosts.
-type prober struct {
-	mu     sync.Mutex
-	conns  map[upstream.Endpoint]*pgwire.Backend // guarded by mu: those that nobody asks on
-	closed bool                                  // guarded by mu
-}
-
-func (p *prober) take(e upstream.Endpoint) *pgwire.Backend {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	be := p.conns[e]
-	delete(p.conns, e)
-	return be
-}
-
-func (p *prober) keep(e upstream.Endpoint, be *pgwire.Backend) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		_ = be.Conn.Close()
-		return
-	}
-	if p.conns == nil {
-		p.conns = make(map[upstream.Endpoint]*pgwire.Backend)
-	}
-	p.conns[e] = be
-}
-
-func (p *prober) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for e, be := range p.conns {
-		_ = be.Conn.Close()
-		delete(p.conns, e)
-	}
-}
-
 // roleSQL asks whether the server takes writes, and for the timeline of one that does,
 // which each promotion raises.
 const roleSQL = `SELECT pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('default_transaction_read_only') = 'on',
@@ -168,7 +128,7 @@ func (s *Server) probe(ctx context.Context, e upstream.Endpoint) (upstream.Repor
 	if s.cfg().Target == upstream.TargetAny {
 		return upstream.Report{}, answers(ctx, s.at(s.cfg().Postgres, e))
 	}
-	if be := s.prober.take(e); be != nil {
+	if be, ok := s.roles.Take(e); ok {
 		r, err := s.askRole(ctx, e, be)
 		if err == nil || ctx.Err() != nil {
 			return r, err
@@ -199,7 +159,7 @@ func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, be *pgwire.Ba
 		}
 		return upstream.Report{}, err
 	}
-	s.prober.keep(e, be)
+	s.roles.Put(e, be)
 	r := upstream.Report{Role: upstream.RoleStandby}
 	if string(row[0]) == "f" {
 		r.Role = upstream.RolePrimary

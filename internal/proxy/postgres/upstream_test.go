@@ -217,3 +217,19 @@ func TestStandbyIsChosenWhereItIsWanted(t *testing.T) {
 	sqlOn(t, standby.DSN("postgres"), "SELECT pg_promote()")
 	eventually(t, "no standby is left", func() bool { return w.Healthy(t.Context()) != nil })
 }
+
+// A login that was under way when connections moved brings one to the former host: it
+// is of no use to anybody.
+func TestConnectionOfALateLoginIsNotKept(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	w := start(t, db, nil)
+	here := upstream.Endpoint{Host: w.Upstream(), Address: w.Upstream()}
+	if kept, err := w.Donate(ctxFor(t), db, "postgres", here); err != nil || !kept {
+		t.Errorf("a connection to the host that serves: kept %v, %v", kept, err)
+	}
+	former := upstream.Endpoint{Host: "former:5432", Address: "192.0.2.1:5432"}
+	if kept, err := w.Donate(ctxFor(t), db, "postgres", former); err != nil || kept {
+		t.Errorf("a connection to a former host: kept %v, %v", kept, err)
+	}
+}

@@ -40,7 +40,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// least is the pause between two looks at the hosts, whoever asks for them.
+// least is the pause between two looks at the hosts, however often they are asked for.
 const least = 100 * time.Millisecond
 
 // A Monitor knows where new connections go. Safe for concurrent use.
@@ -128,6 +128,13 @@ func (m *Monitor) Current(ctx context.Context) (Endpoint, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now, m.err
+}
+
+// Goes reports whether connections go to an endpoint at present.
+func (m *Monitor) Goes(e Endpoint) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now == e
 }
 
 // While returns a context that ends when connections go elsewhere than to e, for what
