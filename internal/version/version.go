@@ -15,9 +15,11 @@ const Number = "0.1.0"
 type Report struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"` // of the source, if it was built from a checkout
+	Time     string `json:"time,omitempty"`   // of the commit, RFC 3339
 	Modified bool   `json:"modified"`         // the checkout had changes besides
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	Tags     string `json:"tags,omitempty"` // build tags, such as slim
 }
 
 // Current describes the program that runs.
@@ -31,6 +33,10 @@ func Current() Report {
 		switch s.Key {
 		case "vcs.revision":
 			r.Commit = s.Value
+		case "vcs.time":
+			r.Time = s.Value
+		case "-tags":
+			r.Tags = s.Value
 		case "vcs.modified":
 			r.Modified = s.Value == "true"
 		}
@@ -50,4 +56,20 @@ func Line() string {
 		commit += ", "
 	}
 	return fmt.Sprintf("weir %s (%s%s, %s)", r.Version, commit, r.Go, r.Platform)
+}
+
+// Modules lists what is linked into the program, as "path version", sorted by path.
+func Modules() []string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	var list []string
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		list = append(list, m.Path+" "+m.Version)
+	}
+	return list
 }
