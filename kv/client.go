@@ -62,6 +62,7 @@ type Client struct {
 	requests uint64
 	closed   bool
 	view     *wire.Message // the newest that a replica has told, nil before the first: what the preset is, and who leads
+	told     bool          // all sessions have heard of the first view
 	changed  chan struct{} // closed and replaced when a connection or the first view comes up
 
 	seeking bool      // somebody asks who the members are
@@ -122,7 +123,7 @@ func Open(ctx context.Context, addrs []string, opts Options) (*Client, error) {
 func (c *Client) firstUp(ctx context.Context) error {
 	for {
 		c.mu.Lock()
-		changed, known := c.changed, c.view != nil
+		changed, known := c.changed, c.told
 		c.mu.Unlock()
 		if known {
 			return nil
@@ -400,6 +401,7 @@ func (c *Client) direct(from uint64, m *wire.Message) {
 		for _, s := range c.all() {
 			s.event(func(p *session.Session, now int64) { p.Receive(now, from, m) })
 		}
+		c.viewTold()
 	default:
 		c.mu.Lock()
 		ch := c.asks[m.Request]
@@ -513,11 +515,20 @@ func (c *Client) learn(from uint64) {
 // viewed keeps the newest view for sessions that begin later.
 func (c *Client) viewed(m *wire.Message) {
 	c.mu.Lock()
-	first := c.view == nil
-	if first || m.View >= c.view.View {
+	defer c.mu.Unlock()
+	if c.view == nil || m.View >= c.view.View {
 		view := *m
 		c.view = &view
 	}
+}
+
+// viewTold lets Open return, once the sessions know a view. It is apart from viewed: a
+// session that is asked for a weak read before it knows the preset asks the leader, and
+// there may be none.
+func (c *Client) viewTold() {
+	c.mu.Lock()
+	first := !c.told
+	c.told = true
 	c.mu.Unlock()
 	if first {
 		c.signal()

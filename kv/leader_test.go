@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/wire"
-	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -102,7 +102,7 @@ func TestAnUnknownLeaderIsSoughtAgain(t *testing.T) {
 	c, err := kv.Open(within(t), []string{other.Addr()}, kv.Options{})
 	check(t, err, nil)
 	defer func() { check(t, c.Close(), nil) }()
-	labtest.Eventually(t, "the client is connected to the leader", func() bool {
+	testkit.Eventually(t, "the client is connected to the leader", func() bool {
 		up, _ := c.Replicas()
 		return up[2] != ""
 	})
@@ -138,7 +138,7 @@ func TestConfigureOutlivesItsLeader(t *testing.T) {
 			c, err := kv.Open(within(t), []string{first.Addr(), next.Addr()}, kv.Options{})
 			check(t, err, nil)
 			defer func() { check(t, c.Close(), nil) }()
-			labtest.Eventually(t, "both are connected", func() bool {
+			testkit.Eventually(t, "both are connected", func() bool {
 				next.mu.Lock()
 				defer next.mu.Unlock()
 				up, _ := c.Replicas()

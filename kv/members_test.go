@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -16,7 +17,7 @@ func TestMemberChangesMayBeRepeated(t *testing.T) {
 	c := open(t, cluster, kv.Options{})
 	ctx := within(t)
 	var state struct{ Members []kv.Member }
-	labtest.Eventually(t, "a replica tells who the members are", func() bool {
+	testkit.Eventually(t, "a replica tells who the members are", func() bool {
 		raw, err := c.Inspect(ctx, 1)
 		return err == nil && json.Unmarshal(raw, &state) == nil && len(state.Members) == 3
 	})

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -44,16 +45,18 @@ func (l *Loader[C]) getenv(name string) string {
 func (l *Loader[C]) variable(o *Option[C]) string { return l.Prefix + strings.ToUpper(o.Key()) }
 
 // Load adds up the configuration: flag, else environment, else file, else
-// default. Its errors are the user's to correct.
+// default. Its errors are the user's to correct; all are reported at once.
 func (l *Loader[C]) Load(c *C) (Found, error) {
 	inFile := map[string]setting[C]{}
+	var mistakes []error
 	if file := cmp.Or(l.File, l.getenv(l.Prefix+"CONFIG")); file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read configuration: %w", err)
 		}
-		if inFile, err = readFile(file, text, l.Options); err != nil {
-			return nil, err
+		var mistake error
+		if inFile, mistake = readFile(file, text, l.Options); mistake != nil {
+			mistakes = append(mistakes, mistake)
 		}
 	}
 	found := make(Found)
@@ -65,8 +68,11 @@ func (l *Loader[C]) Load(c *C) (Found, error) {
 		}
 		found[o.Name] = s.Given
 		if err := s.put(c, o); err != nil {
-			return nil, err
+			mistakes = append(mistakes, err)
 		}
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return nil, err
 	}
 	return found, nil
 }
@@ -89,20 +95,18 @@ func (l *Loader[C]) find(o *Option[C], inFile map[string]setting[C]) (setting[C]
 // Check reads a file and judges it and each of its values, as an example in the
 // documentation has to pass.
 func (l *Loader[C]) Check(name string, text []byte) (Found, error) {
-	inFile, err := readFile(name, text, l.Options)
-	if err != nil {
-		return nil, err
-	}
+	inFile, mistakes := readFile(name, text, l.Options)
 	found := make(Found)
 	var c C
 	for i := range l.Options {
 		o := &l.Options[i]
 		if s, ok := inFile[o.Key()]; ok {
 			found[o.Name] = s.Given
-			if err := s.put(&c, o); err != nil {
-				return nil, err
-			}
+			mistakes = errors.Join(mistakes, s.put(&c, o))
 		}
+	}
+	if mistakes != nil {
+		return nil, mistakes
 	}
 	return found, nil
 }

@@ -174,10 +174,36 @@ func TestVerbsBelowAnother(t *testing.T) {
 	for _, c := range root.Commands() {
 		names = append(names, c.Name())
 	}
-	if diff := cmp.Diff([]string{"pond", "version"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"config", "manual", "pond", "version"}, names); diff != "" {
 		t.Errorf("verbs (-want +got):\n%s", diff)
 	}
 	if c, _, err := root.Find([]string{"pond", "bench"}); err != nil || c.CommandPath() != "weir pond bench" {
 		t.Errorf("found %v, %v", c.CommandPath(), err)
+	}
+}
+
+func TestHelpShowsTypesInOneForm(t *testing.T) {
+	cmd := &cobra.Command{Use: "dredge", Run: func(*cobra.Command, []string) {}}
+	f := cmd.Flags()
+	f.Duration("pause", 0, "between two buckets")
+	f.Int("buckets", 3, "how many")
+	f.String("log-file", "", "what was found")
+	f.StringSlice("tools", nil, "what to take")
+	f.String("to", "", "the `place` for it")
+	f.Bool("dry", false, "look only")
+	Root(cmd)
+	want := `Usage:
+  weir dredge [flags]
+
+Flags:
+      --buckets N                     how many (default 3)
+      --dry                           look only
+      --log-file FILE                 what was found
+      --pause DURATION                between two buckets
+      --to PLACE                      the place for it
+      --tools TEXT,...                what to take
+`
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(cmd.UsageString(), "\n")); diff != "" {
+		t.Errorf("usage (-want +got):\n%s", diff)
 	}
 }

@@ -24,7 +24,7 @@ const SameSignal = 200 * time.Millisecond
 // errInterrupted is what a verb that did not finish because of a signal ends with.
 var errInterrupted = errors.New("interrupted; everything that was started has been stopped")
 
-// Root returns the command weir with these verbs, and with version.
+// Root returns the command weir with these verbs, and with version and config.
 func Root(verbs ...*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weir",
@@ -33,12 +33,22 @@ func Root(verbs ...*cobra.Command) *cobra.Command {
 visible. Each command below has its own --help.
 
 Exit codes: 0 fine, 1 failed, 2 usage, 3 a check fell short.`,
-		Version:       version.Line(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          unknownCommand,
 	}
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newVersionCommand())
+	// cobra's own --version goes through a template, for which the linker has to keep
+	// every exported method of the program.
+	root.Flags().BoolP("version", "v", false, "version for weir")
+	root.SetUsageFunc(PlainUsage)
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if asked, err := cmd.Flags().GetBool("version"); err != nil || !asked {
+			return errors.Join(err, cmd.Help())
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Line())
+		return err
+	}
+	root.AddCommand(newVersionCommand(), newManualCommand(), newConfigCommand())
 	for _, verb := range verbs {
 		if verb.Annotations[below] == "" {
 			root.AddCommand(verb)

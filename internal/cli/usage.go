@@ -92,21 +92,92 @@ func (f *textFlag) Set(v string) error { f.into[f.name] = v; return nil }
 func (f *textFlag) String() string     { return f.into[f.name] }
 func (f *textFlag) Type() string       { return "" }
 
+// arguments stand for the values of flags in the help, by the types of pflag.
+var arguments = map[string]string{
+	"string": "TEXT", "strings": "TEXT,...", "stringArray": "TEXT", "duration": "DURATION",
+	"durationSlice": "DURATION,...", "int": "N", "uint": "N", "ints": "N,...", "float": "NUMBER",
+	"count": "", "float64Slice": "NUMBER,...", "int64Slice": "N,...",
+}
+
+// zeroValues are defaults that pflag's own help does not show either.
+var zeroValues = map[string]bool{"0": true, "0s": true, "[]": true}
+
+// argument returns what stands for the value of a flag in the help: the word in
+// backquotes in its help, or else a word for its type; and the help without
+// backquotes.
+func argument(f *pflag.Flag) (arg, help string) {
+	name, help := pflag.UnquoteUsage(f)
+	if arg, ok := arguments[name]; ok && !strings.Contains(f.Usage, "`") {
+		switch {
+		case arg == "TEXT" && strings.HasSuffix(f.Name, "file"):
+			arg = ArgFile
+		case arg == "TEXT" && strings.HasSuffix(f.Name, "dir"):
+			arg = "DIR"
+		}
+		return arg, help
+	}
+	return strings.ToUpper(name), help
+}
+
+// PlainUsage is the usage of a verb without groups of options, and of one that holds
+// others: what cobra prints, with flags as everywhere else.
+func PlainUsage(cmd *cobra.Command) error {
+	w := cmd.OutOrStderr()
+	fmt.Fprint(w, "Usage:")
+	if cmd.Runnable() {
+		fmt.Fprintf(w, "\n  %s", cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n  %s [command]", cmd.CommandPath())
+	}
+	if len(cmd.Aliases) > 0 {
+		fmt.Fprintf(w, "\n\nAliases:\n  %s", cmd.NameAndAliases())
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\n\nExamples:\n%s", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprint(w, "\n\nAvailable Commands:")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() || sub.Name() == "help" {
+				fmt.Fprintf(w, "\n  %-*s %s", sub.NamePadding(), sub.Name(), sub.Short)
+			}
+		}
+	}
+	if cmd.HasAvailableLocalFlags() {
+		fmt.Fprintf(w, "\n\nFlags:\n%s", strings.TrimRight(FlagTable(cmd.LocalFlags(), nil), "\n"))
+	}
+	if cmd.HasAvailableInheritedFlags() {
+		fmt.Fprintf(w, "\n\nGlobal Flags:\n%s", strings.TrimRight(FlagTable(cmd.InheritedFlags(), nil), "\n"))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n\nUse \"%s [command] --help\" for more information about a command.", cmd.CommandPath())
+	}
+	fmt.Fprintln(w)
+	return nil
+}
+
 // FlagTable renders flags and their arguments with the help beside them, wrapped
 // to 96 columns.
 func FlagTable(set *pflag.FlagSet, args map[string]string) string {
 	const margin, width = 38, 58
 	var b strings.Builder
 	set.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
 		name := "      --" + f.Name
 		if f.Shorthand != "" {
 			name = "  -" + f.Shorthand + ", --" + f.Name
 		}
-		if arg := args[f.Name]; arg != "" {
+		arg, help := args[f.Name], f.Usage
+		if arg == "" {
+			arg, help = argument(f)
+		}
+		if arg != "" {
 			name += " " + arg
 		}
-		help := f.Usage
-		if f.DefValue != "" && f.DefValue != "false" {
+		if f.DefValue != "" && f.DefValue != "false" && !(zeroValues[f.DefValue] && f.Value.Type() != "") {
 			help += " (default " + f.DefValue + ")"
 		}
 		b.WriteString(name)

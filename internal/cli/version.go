@@ -11,7 +11,7 @@ import (
 
 // newVersionCommand is the one verb that is of no product.
 func newVersionCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, verbose bool
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of weir",
@@ -20,10 +20,23 @@ func newVersionCommand() *cobra.Command {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(version.Current())
 			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Line())
-			return err
+			out := cmd.OutOrStdout()
+			if _, err := fmt.Fprintln(out, version.Line()); err != nil || !verbose {
+				return err
+			}
+			r := version.Current()
+			for _, fact := range [][2]string{{"commit", r.Commit}, {"time", r.Time}, {"tags", r.Tags}} {
+				if fact[1] != "" {
+					fmt.Fprintf(out, "%s %s\n", fact[0], fact[1])
+				}
+			}
+			for _, module := range version.Modules() {
+				fmt.Fprintln(out, "module", module)
+			}
+			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "also print the build's settings and the modules linked into it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
 	return cmd
 }

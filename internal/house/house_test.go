@@ -45,16 +45,11 @@ func TestNothingElseKnowsAProduct(t *testing.T) {
 }
 
 // TestEachProductCanBeDeleted takes a product's folders and its benchmark out of
-// the build, and out of cmd/weir/root.go its imports and its line: what is left
-// compiles, the tests beside it too.
+// the build, and out of cmd/weir its imports and its lines, one in root.go and one in
+// ruler.go: what is left compiles, the tests beside it too.
 func TestEachProductCanBeDeleted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles cmd/weir and the ruler once for each product")
-	}
-	const root = "cmd/weir/root.go"
-	text, err := os.ReadFile("../../" + root)
-	if err != nil {
-		t.Fatal(err)
 	}
 	for _, p := range products {
 		if len(p.benches) == 0 {
@@ -63,14 +58,6 @@ func TestEachProductCanBeDeleted(t *testing.T) {
 		t.Run(p.folders[0], func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			left, lines := without(t, string(text), &p)
-			if lines != 1 {
-				t.Errorf("%d lines of %s name %v, want one", lines, root, p.folders)
-			}
-			changed := filepath.Join(dir, "root.go")
-			if err := os.WriteFile(changed, []byte(left), 0o644); err != nil {
-				t.Fatal(err)
-			}
 			absolute := func(name string) string {
 				path, err := filepath.Abs("../../" + name)
 				if err != nil {
@@ -78,7 +65,22 @@ func TestEachProductCanBeDeleted(t *testing.T) {
 				}
 				return path
 			}
-			replaced := map[string]string{absolute(root): changed}
+			replaced := make(map[string]string)
+			for _, file := range []string{"cmd/weir/root.go", "cmd/weir/ruler.go"} {
+				text, err := os.ReadFile(absolute(file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				left, lines := without(t, string(text), &p)
+				if lines != 1 {
+					t.Errorf("%d lines of %s name %v, want one", lines, file, p.folders)
+				}
+				changed := filepath.Join(dir, path.Base(file))
+				if err := os.WriteFile(changed, []byte(left), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				replaced[absolute(file)] = changed
+			}
 			err := eachFile(os.DirFS("../.."), func(name string) error {
 				if p.has(path.Dir(name)) {
 					replaced[absolute(name)] = "" // as if it were not there
@@ -292,5 +294,34 @@ func TestCheckNeedsAReadableTree(t *testing.T) {
 		if got, err := Check(tree); err == nil {
 			t.Errorf("%s: breaches %v, want an error", name, got)
 		}
+	}
+}
+
+// TestSlimBuildLeavesOutTheRuler compiles weir as servers and images have it, and
+// looks for what that build is to go without.
+func TestSlimBuildLeavesOutTheRuler(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles cmd/weir with the tag slim")
+	}
+	list := exec.CommandContext(t.Context(), "go", "list", "-tags", "slim", "-deps", "./cmd/weir")
+	list.Dir = "../.."
+	out, err := list.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, unwanted := range []string{
+			"github.com/weirdb/weir/internal/ruler", "github.com/sijms/go-ora", "github.com/cilium/ebpf",
+			"go.etcd.io/etcd/client", "github.com/lib/pq", "github.com/twmb/franz-go/pkg/kfake", "html/template",
+		} {
+			if strings.HasPrefix(line, unwanted) {
+				t.Errorf("the slim build has %s", line)
+			}
+		}
+	}
+	vet := exec.CommandContext(t.Context(), "go", "vet", "-tags", "slim", "-printf", "./cmd/weir")
+	vet.Dir = "../.."
+	if out, err := vet.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -59,13 +59,21 @@ func (d Durability) String() string {
 	return fmt.Sprintf("Durability(%d)", int(d))
 }
 
-// baseDir is where run directories are made: $WEIR_LAB_DIR, else /tmp, else,
-// for durable servers on a machine whose /tmp is in memory (where a flush is
-// free, and every commit-bound figure a lie), /var/tmp. Never os.TempDir: a
-// test's TMPDIR may be closed to the user that the server runs as, and long
-// enough to break the 107 bytes of a Unix socket's path.
+// EnvFastDir names a directory for servers that flush nothing (Fast), which may be
+// in memory.
+const EnvFastDir = "WEIR_LAB_FAST_DIR"
+
+// baseDir is where run directories are made: $WEIR_LAB_DIR, else, for servers that
+// flush nothing, $WEIR_LAB_FAST_DIR, else /tmp, else, for durable servers on a
+// machine whose /tmp is in memory (where a flush is free, and every commit-bound
+// figure a lie), /var/tmp. Never os.TempDir: a test's TMPDIR may be closed to the
+// user that the server runs as, and long enough to break the 107 bytes of a Unix
+// socket's path.
 func baseDir(d Durability) string {
 	if dir := os.Getenv("WEIR_LAB_DIR"); dir != "" {
+		return dir
+	}
+	if dir := os.Getenv(EnvFastDir); dir != "" && d == Fast {
 		return dir
 	}
 	if d == Prod && inMemory("/tmp") {
@@ -78,8 +86,10 @@ func baseDir(d Durability) string {
 // directory.
 func baseDirs() []string {
 	dirs := []string{"/tmp", "/var/tmp"}
-	if dir := os.Getenv("WEIR_LAB_DIR"); dir != "" {
-		dirs = append(dirs, filepath.Clean(dir))
+	for _, name := range []string{"WEIR_LAB_DIR", EnvFastDir} {
+		if dir := os.Getenv(name); dir != "" {
+			dirs = append(dirs, filepath.Clean(dir))
+		}
 	}
 	return dirs
 }

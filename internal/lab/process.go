@@ -111,10 +111,11 @@ func descendants(root int) []procID {
 	return all
 }
 
-// poll calls ok every few milliseconds until it is true or ctx ends.
+// poll calls ok every few milliseconds, later every 20, until it is true or ctx ends:
+// some conditions read all of /proc.
 func poll(ctx context.Context, ok func() bool) error {
-	for !ok() {
-		t := time.NewTimer(3 * time.Millisecond)
+	for pause := 3 * time.Millisecond; !ok(); pause = min(pause*3/2, 20*time.Millisecond) {
+		t := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			t.Stop()

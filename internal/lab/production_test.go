@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // What every server of the lab has in common with those of production, unless a
@@ -89,7 +90,7 @@ func TestPostgresStandbyFollows(t *testing.T) {
 	if _, err := primary.Exec(t.Context(), "CREATE TABLE t AS SELECT 7 AS n"); err != nil {
 		t.Fatal(err)
 	}
-	labtest.Eventually(t, "the table reaches the standby", func() bool {
+	testkit.Eventually(t, "the table reaches the standby", func() bool {
 		var n int
 		return standby.QueryRow(t.Context(), "SELECT n FROM t").Scan(&n) == nil && n == 7
 	})

@@ -32,7 +32,17 @@ type Link struct {
 	// BytesPerSecond is shared by all connections, as on one wire.
 	// Default: 0, no limit.
 	BytesPerSecond int64
+	// Jitter is the most that a piece may travel longer than Delay, evenly drawn.
+	// What came first arrives first, as TCP has it. Default: 0.
+	Jitter time.Duration
+	// Loss is the part of the pieces, in [0, 1], that are lost once and sent again
+	// after resendAfter: that is how packet loss shows in TCP where too little
+	// follows for the receiver to ask for it. Default: 0.
+	Loss float64
 }
+
+// resendAfter is the least time after which Linux sends a lost segment again.
+const resendAfter = 200 * time.Millisecond
 
 // Relay is a TCP relay that does to connections what bad networks do. It stands
 // between two parts of a test: they connect to Addr, it connects to the target.

@@ -130,6 +130,28 @@ func TestRelayDelayIsALowerBound(t *testing.T) {
 	}
 }
 
+// What is lost comes later, by the time after which it is sent again; what is
+// shaken comes in order and whole.
+func TestRelayLossAndJitterKeepBytesInOrder(t *testing.T) {
+	t.Parallel()
+	r, client, server := peers(t)
+	r.SetLink(lab.ToServer, lab.Link{Loss: 1})
+	began := time.Now()
+	send(t, client, "lost")
+	expect(t, server, "lost")
+	if took := time.Since(began); took < 200*time.Millisecond {
+		t.Errorf("a lost piece was there after %v", took)
+	}
+	r.SetLink(lab.ToServer, lab.Link{Jitter: 5 * time.Millisecond, Loss: 0.01})
+	var all bytes.Buffer
+	for i := range 100 {
+		piece := string(rune('a' + i%26))
+		all.WriteString(piece)
+		send(t, client, piece)
+	}
+	expect(t, server, all.String())
+}
+
 func TestRelayDelayDoesNotLimitThroughput(t *testing.T) {
 	t.Parallel()
 	// With one message in flight at a time, 500 of them would take 500 s.

@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -115,7 +116,14 @@ func (w *wire) arrival(now time.Time, n int) time.Time {
 		w.busyTill = w.busyTill.Add(time.Duration(float64(n) / float64(w.link.BytesPerSecond) * float64(time.Second)))
 		now = w.busyTill
 	}
-	return now.Add(w.link.Delay)
+	now = now.Add(w.link.Delay)
+	if w.link.Jitter > 0 {
+		now = now.Add(time.Duration(rand.Int64N(int64(w.link.Jitter) + 1)))
+	}
+	if n > 0 && w.link.Loss > 0 && rand.Float64() < w.link.Loss {
+		now = now.Add(resendAfter)
+	}
+	return now
 }
 
 // chunkSize is how much to read at once: a narrow wire takes small bites, worth

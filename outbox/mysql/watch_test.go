@@ -9,21 +9,12 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
 // patience bounds every wait. Only a defect reaches it.
 const testPatience = 2 * time.Minute
-
-// await repeats f until it is true.
-func await(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(testPatience); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never:", what)
-		}
-	}
-}
 
 func check(t *testing.T, err error) {
 	t.Helper()
@@ -78,7 +69,7 @@ func isSettled(t *testing.T, l *lease, m outbox.Mark) bool {
 // looked asks about the mark until a look has answered, which is not settled.
 func looked(t *testing.T, l *lease, m outbox.Mark) {
 	t.Helper()
-	await(t, "a look at the server", func() bool {
+	testkit.Eventually(t, "a look at the server", func() bool {
 		if isSettled(t, l, m) {
 			t.Fatal("settled too early")
 		}
@@ -114,7 +105,7 @@ func TestMarkOnServers(t *testing.T) {
 				_, err := slow.ExecContext(t.Context(), "INSERT INTO weir_outbox (topic, payload) VALUES ('t', 'one'), ('t', CONCAT('two', GET_LOCK('between', 100)))")
 				done <- err
 			}()
-			await(t, "a session that waits for the lock", func() bool {
+			testkit.Eventually(t, "a session that waits for the lock", func() bool {
 				var n int
 				check(t, pool.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User lock'").Scan(&n))
 				return n > 0
@@ -128,7 +119,7 @@ func TestMarkOnServers(t *testing.T) {
 			looked(t, l, mark)
 			run(t, holder, "DO RELEASE_LOCK('between')")
 			check(t, <-done)
-			await(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
+			testkit.Eventually(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
 			if rows := pageOf(t, l, 0); len(rows) != len(before)+3 {
 				t.Errorf("%d rows, want %d", len(rows), len(before)+3)
 			}
@@ -140,7 +131,7 @@ func TestMarkOnServers(t *testing.T) {
 			looked(t, l, mark)
 
 			run(t, c, "XA COMMIT 'a'")
-			await(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
+			testkit.Eventually(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
 		})
 		t.Run("a transaction that only reads", func(t *testing.T) {
 			reader := connect(t, pool)
@@ -148,13 +139,13 @@ func TestMarkOnServers(t *testing.T) {
 			var n int
 			check(t, reader.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM weir_outbox").Scan(&n))
 			mark := markIt(t, l)
-			await(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
+			testkit.Eventually(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
 			// It begins to write, and the next mark waits for it.
 			run(t, reader, insert)
 			mark = markIt(t, l)
 			looked(t, l, mark)
 			run(t, reader, "ROLLBACK")
-			await(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
+			testkit.Eventually(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
 		})
 		t.Run("others read the server's copy all the time", func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -182,7 +173,7 @@ func TestMarkOnServers(t *testing.T) {
 			wg.Wait()
 			looked(t, l, mark)
 			run(t, tx, "COMMIT")
-			await(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
+			testkit.Eventually(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
 		})
 	})
 }
@@ -219,7 +210,7 @@ func TestWithoutPrivileges(t *testing.T) {
 		run(t, tx, "START TRANSACTION", "INSERT INTO weir_outbox (topic, payload) VALUES ('t', 'p')")
 		began := time.Now()
 		mark := markIt(t, l)
-		await(t, "the mark is settled by its age", func() bool { return isSettled(t, l, mark) })
+		testkit.Eventually(t, "the mark is settled by its age", func() bool { return isSettled(t, l, mark) })
 		if age := time.Since(began); age < 50*time.Millisecond {
 			t.Errorf("settled at the age of %v", age)
 		}

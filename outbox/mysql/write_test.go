@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -141,7 +142,7 @@ func containsAny(text string, parts ...string) bool {
 // but shows nothing new while it is asked all the time.
 func waitsForRow(t *testing.T, pool *sql.DB) {
 	t.Helper()
-	await(t, "a session that waits for a row", func() bool {
+	testkit.Eventually(t, "a session that waits for a row", func() bool {
 		var name string
 		var n int
 		check(t, pool.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'").Scan(&name, &n))
@@ -281,7 +282,7 @@ func TestServerCrash(t *testing.T) {
 		defer cancel()
 		check(t, m.Restart(ctx))
 		var next outbox.Lease
-		await(t, "the next leader", func() (ok bool) {
+		testkit.Eventually(t, "the next leader", func() (ok bool) {
 			var err error
 			next, err = s.Lead(t.Context(), 0)
 			return err == nil
@@ -328,7 +329,7 @@ func TestForeignPool(t *testing.T) {
 			t.Errorf("dead %+v", dead)
 		}
 		mark := markIt(t, l)
-		await(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
+		testkit.Eventually(t, "the mark is settled", func() bool { return isSettled(t, l, mark) })
 		var refusal *outbox.TailError
 		if _, err := l.Tail(t.Context()); !errors.As(err, &refusal) {
 			t.Errorf("tail: %v, want a TailError", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 	"github.com/weirdb/weir/outbox/storetest"
 )
@@ -188,9 +189,5 @@ func (r *rig) read(l outbox.Lease) []outbox.Row {
 // eventually waits for a condition that something else brings about.
 func (r *rig) eventually(what string, f func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.Fatal("never:", what)
-		}
-	}
+	testkit.Eventually(r, what, f)
 }

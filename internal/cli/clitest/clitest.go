@@ -16,12 +16,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 )
 
@@ -209,11 +209,15 @@ func AsWeir(t *testing.T) {
 	t.Setenv(name, value)
 }
 
-// ClearEnvironment hides what the machine's own environment says of servers.
+// ClearEnvironment hides what the machine's own environment says of servers, but
+// for the memory that the lab's may use.
 func ClearEnvironment(t *testing.T) {
 	t.Helper()
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
+		if name == lab.EnvFastDir {
+			continue
+		}
 		if strings.HasPrefix(name, "PG") || strings.HasPrefix(name, "MYSQL_") || strings.HasPrefix(name, "WEIR_") {
 			t.Setenv(name, "")
 		}
@@ -228,22 +232,6 @@ func Decode[T any](t *testing.T, text string) T {
 		t.Fatalf("%v in\n%s", err, text)
 	}
 	return v
-}
-
-// Until polls a condition that another process brings about.
-func Until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	Eventually(t, holds, func() string { return "waited in vain until " + what })
-}
-
-// Eventually polls a condition; state says what is instead.
-func Eventually(t *testing.T, is func() bool, state func() string) {
-	t.Helper()
-	for deadline := time.Now().Add(labtest.Patience); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not come about: %s", state())
-		}
-	}
 }
 
 // Get returns the status and the body of a page.

@@ -160,14 +160,3 @@ func Addrs(tb testing.TB, n int) []string {
 	})
 	return p.Addrs()
 }
-
-// Eventually returns when cond is true, and fails tb when it is not within
-// Patience. cond is asked every 10 ms.
-func Eventually(tb testing.TB, what string, cond func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(Patience); !cond(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("not within %s: %s", Patience, what)
-		}
-	}
-}

@@ -3,9 +3,11 @@ package labtest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -44,20 +46,29 @@ func Weir(tb testing.TB) string {
 // own for the program, so that they keep it when the source changes and tests of
 // another package build it anew.
 func buildWeir() (err error) {
-	shared, err := moduleDir("bin", "test")
+	if err := noteSources(); err != nil {
+		return err
+	}
+	bin, err := moduleDir("bin")
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(shared, 0o755); err != nil {
-		return err
+	// Nothing here is a test's input, as what package os opens or asks for would be:
+	// go test would find it changed each time and repeat the tests.
+	shared := filepath.Join(bin, "test")
+	for _, dir := range []string{bin, shared} {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
 	}
-	lock, err := os.OpenFile(filepath.Join(shared, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	path := filepath.Join(shared, "lock")
+	lock, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o644)
 	if err != nil {
-		return err
+		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // which unlocks it
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	defer func() { err = errors.Join(err, syscall.Close(lock)) }() // which unlocks it
+	if err := syscall.Flock(lock, syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
 	}
 	built := filepath.Join(shared, "weir")
 	// Not tb.Context: the program outlives the test that wants it first.
@@ -71,7 +82,37 @@ func buildWeir() (err error) {
 	return os.Link(built, filepath.Join(program.dir, "weir"))
 }
 
-// moduleDir returns a directory of this module, by its path from the root.
+// noteSources reads the folders that the program is built from, which makes them
+// inputs of the test: go test repeats it when one of their files has changed, and
+// otherwise knows the result.
+func noteSources() error {
+	const format = "{{if .Module}}{{if .Module.Main}}{{.Dir}}\n{{$dir := .Dir}}{{range .EmbedFiles}}{{$dir}}/{{.}}\n{{end}}{{end}}{{end}}"
+	out, err := exec.Command("go", "list", "-deps", "-f", format, "github.com/weirdb/weir/cmd/weir").Output()
+	if err != nil {
+		return fmt.Errorf("list the program's sources: %w", err)
+	}
+	for _, path := range strings.Fields(string(out)) {
+		info, err := os.Stat(path)
+		if err == nil && info.IsDir() {
+			_, err = os.ReadDir(path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"go.mod", "go.sum"} {
+		path, err := moduleDir(name)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moduleDir returns a directory or file of this module, by its path from the root.
 func moduleDir(path ...string) (string, error) {
 	dir, err := os.Getwd() // a package's folder, for a test
 	if err != nil {
