@@ -1,3 +1,5 @@
+//go:build linux
+
 package proxycmd
 
 import (
@@ -114,6 +116,15 @@ func TestFileHoldsEveryKindOfValue(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"alice", "bob"}, p.AdminUsers); diff != "" {
 		t.Error(diff)
+	}
+	for _, tt := range []struct {
+		database, user   string
+		size, ofDatabase int
+		queue            time.Duration
+	}{{"shop", "app", 30, 60, 90 * time.Second}, {"shop", "importer", 4, 60, 10 * time.Minute}, {"x", "y", 7, 0, 90 * time.Second}} {
+		if l := p.LimitsOf(tt.database, tt.user); l.PoolSize != tt.size || p.LimitsOfDatabase(tt.database).MaxDBConnections != tt.ofDatabase || l.QueueTimeout != tt.queue {
+			t.Errorf("limits of %s in %s: %+v", tt.user, tt.database, l)
+		}
 	}
 	want := []session.BatchRule{{Database: "metrics", Batch: true}, {User: "importer", Batch: true, Window: 2 * time.Millisecond}, {}}
 	if diff := cmp.Diff(want, p.Batch); diff != "" {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package proxycmd
 
 import (
@@ -107,6 +109,8 @@ func addSnapshot(out *dash.State, snap *sight.Snapshot) {
 		sh := &snap.Shapes[i]
 		out.AddStatement(dash.Statement{
 			Engine: snap.Engine, Text: sh.Text, Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors, CostNs: sh.Cost.Nanoseconds(),
+			Fingerprint: sight.FingerprintText(sh.Fingerprint), Shared: sh.Shared, Pinned: sh.Pinned, Rows: sh.Rows,
+			TotalNs: sh.Total.Nanoseconds(), MaxNs: sh.Max.Nanoseconds(), WaitNs: sh.Waited().Nanoseconds(),
 		})
 	}
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package proxycmd
 
 import (
@@ -25,12 +27,16 @@ const (
 	groupLimits  = "Limits"
 	groupAuth    = "Authentication"
 	groupTLS     = "TLS for clients"
+	groupSight   = "Slow statements, traces, audit"
 )
 
-var proxyGroups = []string{groupServer, groupSharing, groupWrites, groupLimits, groupAuth, groupTLS, cli.GroupOperation}
+var proxyGroups = []string{groupServer, groupSharing, groupWrites, groupLimits, groupAuth, groupTLS, groupSight, cli.GroupOperation}
 
 // proxyOptions lists every option of `weir proxy`.
-func proxyOptions() []cli.Option[proxyConfig] {
+func proxyOptions() []cli.Option[proxyConfig] { return append(generalOptions(), limitOptions()...) }
+
+// generalOptions lists those that hold for all users and databases alike.
+func generalOptions() []cli.Option[proxyConfig] {
 	return []cli.Option[proxyConfig]{
 		{
 			Group: groupServer, Name: "postgres", Arg: "DSN", Secret: true,
@@ -81,6 +87,26 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			},
 		},
 		{
+			Group: groupServer, Name: "peer-id", Arg: "N",
+			Help: "this weir's number among several that stand behind one address, 1 to 63",
+			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.PeerID }),
+		},
+		{
+			Group: groupServer, Name: "peers", Arg: "N=ADDRESS", Reload: true,
+			Help: "the other weirs by number, and where clients of PostgreSQL reach each of them itself, separated by commas: cancel requests go to the weir that has the client",
+			Set:  peers(func(c *proxyConfig) *session.Peers { return &c.pg.Peers }),
+		},
+		{
+			Group: groupServer, Name: "mysql-peers", Arg: "N=ADDRESS", Reload: true,
+			Help: "the same for clients of MySQL, and KILL",
+			Set:  peers(func(c *proxyConfig) *session.Peers { return &c.my.Peers }),
+		},
+		{
+			Group: groupServer, Name: "peer-secret", Arg: "TEXT", Secret: true, Reload: true,
+			Help: "what weirs prove themselves to each other by, for KILL; the same for all",
+			Set:  func(c *proxyConfig, v string) error { c.my.PeerSecret = v; return nil },
+		},
+		{
 			Group: groupServer, Name: "admin", Arg: "ADDRESS", Default: "127.0.0.1:9187",
 			Help: "where the live page, /metrics, /healthz and /readyz are served; off for nowhere",
 			Set: func(c *proxyConfig, v string) error {
@@ -97,11 +123,6 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Help: "for how long a client keeps a server connection: auto, session, transaction or statement",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { c.shared.Mode = session.Mode(v) },
 				string(session.ModeAuto), string(session.ModeSession), string(session.ModeTransaction), string(session.ModeStatement)),
-		},
-		{
-			Group: groupSharing, Name: "pool-size", Arg: "N", Default: "20", Reload: true,
-			Help: "most server connections per user and database",
-			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.PoolSize }),
 		},
 		{
 			Group: groupSharing, Name: "read-lanes", Arg: "N", Default: "auto", Reload: true,
@@ -161,6 +182,11 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.WriteLanes }),
 		},
 		{
+			Group: groupWrites, Name: "group-limit", Arg: "N", Default: "256",
+			Help: "most writes in one group",
+			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.GroupLimit }),
+		},
+		{
 			Group: groupWrites, Name: "no-rows-lane", Reload: true,
 			Help: "do not join INSERTs of one shape into one multi-row INSERT",
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.NoRowsLane }),
@@ -185,14 +211,11 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.MaxClients }),
 		},
 		{
-			Group: groupLimits, Name: "max-waiting", Arg: "N", Default: "none", Reload: true,
-			Help: "most statements that wait for a server connection in one pool; more are refused",
-			Set: func(c *proxyConfig, v string) error {
-				if v == "none" || v == "0" {
-					c.shared.MaxWaiting = 0
-					return nil
-				}
-				return cli.Number(1, func(c *proxyConfig) *int { return &c.shared.MaxWaiting })(c, v)
+			Group: groupLimits, Name: "limits", Arg: "RULES", SetList: listLimits, Reload: true,
+			Help: "other limits for certain users and databases, such as user=importer pool_size=5; database=shop max_db_connections=60; in the file a list of rules",
+			Set: func(c *proxyConfig, v string) (err error) {
+				c.shared.LimitRules, err = parseLimits(v)
+				return err
 			},
 		},
 		{
@@ -206,11 +229,6 @@ func proxyOptions() []cli.Option[proxyConfig] {
 				c.shared.MaxMessage = n
 				return err
 			},
-		},
-		{
-			Group: groupLimits, Name: "queue-timeout", Arg: "DURATION", Default: "30s", Reload: true,
-			Help: "longest wait of a statement for a server connection",
-			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.QueueTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "connect-timeout", Arg: "DURATION", Default: "15s", Reload: true,
@@ -238,24 +256,36 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ClientWriteTimeout }),
 		},
 		{
-			Group: groupLimits, Name: "idle-in-transaction-timeout", Arg: "DURATION", Default: "never", Reload: true,
-			Help: "disconnect clients that do nothing for this long within a transaction",
-			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.IdleInTransactionTimeout }),
+			Group: groupLimits, Name: "tcp-keepalive", Arg: "on|off", Default: "on", Reload: true,
+			Help: "probe silent TCP connections, of clients and to servers, so that those whose peer is gone without a word are closed",
+			Set: func(c *proxyConfig, v string) error {
+				var on bool
+				if boolean(func(*proxyConfig) *bool { return &on })(c, v) != nil {
+					return errors.New("want on or off")
+				}
+				c.shared.Keepalive.Off = !on
+				return nil
+			},
 		},
 		{
-			Group: groupLimits, Name: "client-idle-timeout", Arg: "DURATION", Default: "never", Reload: true,
-			Help: "disconnect clients that do nothing for this long",
-			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.ClientIdleTimeout }),
+			Group: groupLimits, Name: "tcp-keepidle", Arg: "DURATION", Default: "15s", Reload: true,
+			Help: "how long a connection is silent before it is probed",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.Keepalive.Idle }),
 		},
 		{
-			Group: groupLimits, Name: "server-idle-timeout", Arg: "DURATION", Default: "10m", Reload: true,
-			Help: "close server connections that nobody needed for this long",
-			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerIdleTimeout }),
+			Group: groupLimits, Name: "tcp-keepintvl", Arg: "DURATION", Default: "15s", Reload: true,
+			Help: "time between two probes",
+			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.Keepalive.Interval }),
 		},
 		{
-			Group: groupLimits, Name: "server-lifetime", Arg: "DURATION", Default: "1h", Reload: true,
-			Help: "close server connections of this age, once they are free",
-			Set:  duration(func(c *proxyConfig) *time.Duration { return &c.shared.ServerLifetime }),
+			Group: groupLimits, Name: "tcp-keepcnt", Arg: "N", Default: "9", Reload: true,
+			Help: "probes without an answer until a connection is closed",
+			Set:  cli.Number(1, func(c *proxyConfig) *int { return &c.shared.Keepalive.Count }),
+		},
+		{
+			Group: groupLimits, Name: "tcp-user-timeout", Arg: "DURATION", Default: "never", Reload: true,
+			Help: "close TCP connections, of clients and to servers, whose peer has not acknowledged for this long what was sent to it; also one that is there and does not read",
+			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.Keepalive.UserTimeout }),
 		},
 		{
 			Group: groupLimits, Name: "drain-timeout", Arg: "DURATION", Default: "10s", Reload: true,
@@ -275,9 +305,9 @@ func proxyOptions() []cli.Option[proxyConfig] {
 		},
 
 		{
-			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthRelay, Reload: true,
-			Help: "how clients of PostgreSQL prove who they are: relay (to the server), scram-sha-256, md5, password, cert or trust",
-			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthRelay, string(pgwire.AuthSCRAM),
+			Group: groupAuth, Name: "auth", Arg: "METHOD", Default: postgres.AuthAuto, Reload: true,
+			Help: "how clients of PostgreSQL prove who they are: auto (to weir as to the server, where the DSN's user may see what the server stores, else to the server), relay (to the server), scram-sha-256, md5, password, cert or trust",
+			Set: cli.OneOf(func(c *proxyConfig, v string) { c.pg.Auth = v }, postgres.AuthAuto, postgres.AuthRelay, string(pgwire.AuthSCRAM),
 				string(pgwire.AuthMD5), string(pgwire.AuthPassword), string(pgwire.AuthCert), string(pgwire.AuthTrust)),
 		},
 		{
@@ -287,8 +317,18 @@ func proxyOptions() []cli.Option[proxyConfig] {
 		},
 		{
 			Group: groupAuth, Name: "auth-query", Arg: "SQL", Reload: true,
-			Help: "finds the secret of a user who is not in the file, run as the DSN's user; $1 is the name, the result is name and secret",
+			Help: "finds the secret of a user who is not in the file; $1 is the name, the result is name and secret; functions in it need their schema's name",
 			Set:  func(c *proxyConfig, v string) error { c.pg.AuthQuery = v; return nil },
+		},
+		{
+			Group: groupAuth, Name: "auth-user", Arg: "NAME", Reload: true,
+			Help: "as whom weir asks PostgreSQL about those who log in, by --auth-query or by itself; the password is that of --auth-file; otherwise the DSN's user",
+			Set:  func(c *proxyConfig, v string) error { c.pg.AuthUser = v; return nil },
+		},
+		{
+			Group: groupAuth, Name: "auth-dbname", Arg: "NAME", Reload: true,
+			Help: "the database in which it asks; otherwise the DSN's",
+			Set:  func(c *proxyConfig, v string) error { c.pg.AuthDatabase = v; return nil },
 		},
 		{
 			Group: groupAuth, Name: "trust-loopback", Reload: true,
@@ -296,9 +336,9 @@ func proxyOptions() []cli.Option[proxyConfig] {
 			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TrustLoopback }),
 		},
 		{
-			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthRelay, Reload: true,
-			Help: "how clients of MySQL prove who they are: relay (to the server), mysql_native_password, caching_sha2_password or trust",
-			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthRelay, mywire.PluginNative,
+			Group: groupAuth, Name: "mysql-auth", Arg: "METHOD", Default: mysql.AuthAuto, Reload: true,
+			Help: "how clients of MySQL prove who they are: auto (to weir as to the server, where the DSN's user may see what the server stores, else to the server), relay (to the server), mysql_native_password, caching_sha2_password or trust",
+			Set: cli.OneOf(func(c *proxyConfig, v string) { c.my.Auth = v }, mysql.AuthAuto, mysql.AuthRelay, mywire.PluginNative,
 				mywire.PluginSHA2, mysql.AuthTrust),
 		},
 		{
@@ -371,6 +411,44 @@ func proxyOptions() []cli.Option[proxyConfig] {
 		},
 
 		{
+			Group: groupSight, Name: "slow-log", Arg: "DURATION", Default: "never", Reload: true,
+			Help: "log statements that took this long, waits included: who ran them, where they waited, their shape without literals",
+			Set:  durationOrNever(func(c *proxyConfig) *time.Duration { return &c.shared.SlowLog }),
+		},
+		{
+			Group: groupSight, Name: "statement-text", Reload: true,
+			Help: "have the slow log and spans hold statements as they were sent, literals included, up to 4 kB each",
+			Set:  boolean(func(c *proxyConfig) *bool { return &c.shared.TellText }),
+		},
+		{
+			Group: groupSight, Name: "otlp-endpoint", Arg: "URL",
+			Help: "where to send a span of each statement that carries a sampled traceparent: an OTLP/HTTP receiver such as http://collector:4318",
+			Set: func(c *proxyConfig, v string) error {
+				c.shared.OTLP.Endpoint = v
+				return c.shared.OTLP.Validate()
+			},
+		},
+		{
+			Group: groupSight, Name: "otlp-headers", Arg: "NAME=VALUE", Secret: true,
+			Help: "headers of those requests, separated by commas",
+			Set: func(c *proxyConfig, v string) error {
+				c.shared.OTLP.Headers = make(map[string]string)
+				for one := range strings.SplitSeq(v, ",") {
+					name, value, ok := strings.Cut(one, "=")
+					if name = strings.TrimSpace(name); !ok || name == "" {
+						return errors.New("want NAME=VALUE, several of them separated by commas")
+					}
+					c.shared.OTLP.Headers[name] = strings.TrimSpace(value)
+				}
+				return nil
+			},
+		},
+		{
+			Group: groupSight, Name: "audit-log", Arg: "FILE|stderr",
+			Help: "where logins and the commands of the admin console are written, a line of JSON each; a reload opens the file anew",
+			Set:  func(c *proxyConfig, v string) error { c.audit = v; return nil },
+		},
+		{
 			Group: cli.GroupOperation, Name: "log-level", Arg: "LEVEL", Default: "info", Reload: true,
 			Help: "debug, info, warn or error",
 			Set: cli.OneOf(func(c *proxyConfig, v string) { _ = c.logLevel.UnmarshalText([]byte(v)) },
@@ -401,6 +479,7 @@ type proxyConfig struct {
 	found     cli.Found
 	logLevel  slog.Level
 	logFormat string
+	audit     string // --audit-log
 }
 
 // dsn names the server of one side.
@@ -423,6 +502,13 @@ func listenAddress(field func(*proxyConfig) *string) setter {
 			return nil
 		}
 		return cli.CheckHostPort(v)
+	}
+}
+
+func peers(field func(*proxyConfig) *session.Peers) setter {
+	return func(c *proxyConfig, v string) (err error) {
+		*field(c), err = session.ParsePeers(v)
+		return err
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package proxycmd
 
 import (
@@ -23,6 +25,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/dash"
 	"github.com/weirdb/weir/internal/proxy/mysql"
+	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/sight"
 )
@@ -46,8 +49,8 @@ file. No password needs to be on the command line: PGPASSWORD, the password file
 SIGTERM and SIGINT turn /readyz false for --shutdown-delay, then stop taking clients,
 let transactions end and exit with 0; a second one exits at once. SIGHUP, and RELOAD
 on the admin console, read the configuration again and apply what can change while
-weir runs: all but servers, addresses, --mode, --loops, --write-lanes, functions that
-are trusted and --log-format. A configuration with a mistake changes nothing.`,
+weir runs: all but servers, addresses, --mode, --loops, --write-lanes, --group-limit,
+functions that are trusted and --log-format. A configuration with a mistake changes nothing.`,
 		Example: `  weir proxy --postgres postgres://app@db.example.com:5432/shop
   PGPASSWORD=... weir proxy --postgres 'host=/run/postgresql user=weir' --auth-query \
       'SELECT usename, passwd FROM pg_shadow WHERE usename = $1' --auth scram-sha-256
@@ -68,7 +71,7 @@ are trusted and --log-format. A configuration with a mistake changes nothing.`,
 	}
 	loader.AddFlags(cmd)
 	cmd.Flags().SortFlags = true // completion lists them by name
-	return cmd
+	return cli.Checked(cmd)
 }
 
 // A proxySide is one protocol's side of a running proxy.
@@ -100,6 +103,7 @@ type proxyProcess struct {
 	delay     atomic.Int64 // --shutdown-delay, in ns
 	level     slog.LevelVar
 	log       *slog.Logger
+	audit     *sight.Audit // nil without one
 	tls       liveTLS
 	sides     []proxySide
 	pg        *postgres.Server // nil without that side
@@ -124,6 +128,10 @@ func (p *proxyProcess) run(ctx context.Context, stderr io.Writer) error {
 		}
 		defer adminLn.Close()
 	}
+	if err := p.openAudit(stderr); err != nil {
+		return err
+	}
+	defer func() { _ = p.audit.Close() }() // each line is written when it is told
 	if err := p.open(); err != nil {
 		return err
 	}
@@ -189,12 +197,26 @@ func (p *proxyProcess) End(how core.Ending) {
 	}
 }
 
+// openAudit opens --audit-log.
+func (p *proxyProcess) openAudit(stderr io.Writer) (err error) {
+	switch path := p.cfg.audit; path {
+	case "", "off":
+	case "stderr":
+		p.audit = sight.NewAudit(stderr, p.log)
+	default:
+		if p.audit, err = sight.OpenAudit(path, p.log); err != nil {
+			return fmt.Errorf("--audit-log: %w", err)
+		}
+	}
+	return nil
+}
+
 // open starts to listen for the clients of each side.
 func (p *proxyProcess) open() (err error) {
 	cert := p.tls.follow(p.cfg.pg.ClientTLS) // both sides have the same
 	if p.cfg.pgDSN.wanted {
 		c := p.cfg.pg
-		c.Log, c.ClientTLS, c.Process = p.log, cert, p
+		c.Log, c.ClientTLS, c.Process, c.Audit = p.log, cert, p, p.audit
 		if p.pg, err = postgres.New(c); err != nil {
 			return err
 		}
@@ -202,7 +224,7 @@ func (p *proxyProcess) open() (err error) {
 	}
 	if p.cfg.myDSN.wanted {
 		c := p.cfg.my
-		c.Log, c.ClientTLS, c.Process = p.log, cert, p
+		c.Log, c.ClientTLS, c.Process, c.Audit = p.log, cert, p, p.audit
 		if p.my, err = mysql.New(c); err != nil {
 			return errors.Join(err, p.abandon())
 		}
@@ -238,6 +260,10 @@ func (p *proxyProcess) announce(admin net.Listener) {
 			attrs = append(attrs, "admin", "http://"+admin.Addr().String()+"/")
 		}
 		p.log.Info("weir proxy listens", attrs...)
+	}
+	if files, ok := netloop.MaxFiles(); ok && files < c.WithDefaults().MaxClients {
+		p.log.Warn("--max-clients is more than the limit on open files has room for: clients beyond that wait to be accepted",
+			"max_clients", c.WithDefaults().MaxClients, "open_files", files, "hint", "raise LimitNOFILE (ulimit -n), or lower --max-clients")
 	}
 }
 
@@ -297,6 +323,9 @@ func (p *proxyProcess) reload() error {
 	}
 	if cert != nil {
 		p.tls.now.Store(cert)
+	}
+	if err := p.audit.Reopen(); err != nil {
+		p.log.Error("audit log stays where it was", "error", err)
 	}
 	p.level.Set(now.logLevel)
 	p.delay.Store(int64(now.shutdownDelay))

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package proxycmd is the command line of weir proxy: flags, environment and file become
 // the configuration of the proxy, which it runs.
 package proxycmd
@@ -10,5 +12,7 @@ import (
 func Verbs() []*cobra.Command {
 	return []*cobra.Command{
 		newProxyCommand(),
+		newPgBouncerCommand(),
+		newConvertCommand(),
 	}
 }

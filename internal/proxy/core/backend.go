@@ -39,6 +39,7 @@ type Conn[U any] struct {
 	Ghosts    bool          // runs reads whose clients were served elsewhere
 	Doomed    bool          // close when free: nobody may use it
 	Retired   bool          // close when free: it is out of date
+	Settling  bool          // it is new, and was not free yet: it is asked about the server
 }
 
 // Pooled returns the Conn itself: of a backend that embeds it.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ type Answer struct {
 type Refusal struct {
 	Message, Hint string
 	Unknown       bool // there is no such command
+	// Code is the SQLSTATE. Default: one that tells whether it is Unknown.
+	Code string
 }
 
 func (r *Refusal) Error() string { return r.Message }
@@ -102,6 +105,16 @@ func (s *Server[L]) Command(ctx context.Context, text string) (Answer, error) {
 	return s.control(ctx, verb, words[1:], text)
 }
 
+// An Operator is who gives commands at the console.
+type Operator struct{ User, Client string }
+
+// Audited tells the audit log of a command: what does something, or is refused.
+func (who Operator) Audited(audit *sight.Audit, engine, text string, a Answer, err error) {
+	if a.Table == nil && (a.Tag != "" || err != nil) {
+		audit.Command(engine, who.User, who.Client, text, err)
+	}
+}
+
 // showPatience bounds the collecting of what is shown.
 const showPatience = 5 * time.Second
 
@@ -152,12 +165,13 @@ func (s *Server[L]) show(ctx context.Context, what string) (sight.Table, error) 
 			for _, name := range adminDatabases {
 				snap.AddDatabase(sight.DatabaseStatus{Name: name})
 			}
-			l := sight.DatabaseLimits{Mode: poolMode(o.Mode), PoolSize: o.PoolSize, MaxClients: o.MaxClients, Lifetime: o.ServerLifetime}
-			l.Host, l.Port = hostPort(s.Host())
-			return snap.DatabasesTable(l)
+			host, port := hostPort(s.Host())
+			return snap.DatabasesTable(host, port, poolMode(o.Mode), func(name string) sight.DatabaseLimits { return databaseLimits(o, name) })
 		})
 	case "USERS":
-		return fromSnapshot((*sight.Snapshot).UsersTable)
+		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
+			return snap.UsersTable(func(name string) sight.UserLimits { return userLimits(o, name) })
+		})
 	case "LISTS":
 		return fromSnapshot(func(snap *sight.Snapshot) sight.Table {
 			return snap.ListsTable(max(0, int(s.Sessions.Load()-s.Consoles.Load())-snap.Clients))
@@ -226,6 +240,11 @@ func poolMode(m session.Mode) string {
 	return string(m)
 }
 
+// Averages are those of SHOW STATS_AVERAGES.
+func Averages[L EventLoop](s *Server[L], snap *sight.Snapshot) map[string]sight.Totals {
+	return s.stats.averages(snap.Totals(), snap.Uptime)
+}
+
 // stateTable answers SHOW STATE.
 func (s *Server[L]) stateTable() sight.Table {
 	_, all := s.gates.list()
@@ -252,7 +271,8 @@ func (s *Server[L]) onLoops(ctx context.Context, f func(l L)) error {
 // ClientInfo describes a client.
 type ClientInfo struct {
 	ID             uint32
-	Database, User string
+	Database, User string // of its pool
+	Login          string // the name that it gave, if that is another than User
 	Addr, App      string
 	State          string // what it is doing, in weir's words
 	Pins           string // why it keeps its backend
@@ -271,6 +291,7 @@ type ClientInfo struct {
 // ServerInfo describes a backend.
 type ServerInfo struct {
 	ID         uint32 // the server's number of the connection
+	Number     uint32 // weir's own; 0: there is none but the server's
 	Address    string // what it goes to
 	Mode       string
 	Free       bool
@@ -310,7 +331,7 @@ func (s *Server[L]) clientsTable(ctx context.Context) (sight.Table, error) {
 			if c.Waiting > 0 {
 				wait = now - c.Waiting
 			}
-			t.Add("C", c.User, c.Database, "none", c.clientState(), host, port, localHost, localPort, s.clockTime(c.Since), s.clockTime(c.LastUsed),
+			t.Add("C", cmp.Or(c.Login, c.User), c.Database, "none", c.clientState(), host, port, localHost, localPort, s.clockTime(c.Since), s.clockTime(c.LastUsed),
 				int(wait.Seconds()), wait.Microseconds()%1e6, 0, c.ID, blank(c.Link), 0, "", c.App, c.Prepared, c.ID,
 				c.Addr, c.State, c.Pins, c.Statements, c.Grouped, c.Errors, int((now - c.Since).Seconds()))
 		}
@@ -337,7 +358,7 @@ func (s *Server[L]) serversTable(ctx context.Context) (sight.Table, error) {
 			}
 			host, port := hostPort(b.Address)
 			t.Add("S", user, database, "none", state, host, port, "", 0, s.clockTime(b.Born), s.clockTime(b.Last),
-				0, 0, closing, b.ID, blank(b.Client), b.ID, "", b.App, b.Prepared, b.ID,
+				0, 0, closing, b.ID, blank(b.Client), b.ID, "", b.App, b.Prepared, cmp.Or(b.Number, b.ID),
 				b.Mode, b.InFlight, b.Settings, int((now - b.Born).Seconds()))
 		})
 	})
@@ -364,48 +385,4 @@ func hostPort(address string) (host, port string) {
 // clockTime is a moment of the loops' clock as the time of day.
 func (s *Server[L]) clockTime(at time.Duration) string {
 	return s.began.Add(at).UTC().Format("2006-01-02 15:04:05 UTC")
-}
-
-// configTable answers SHOW CONFIG. Behind weir's own names are those by which
-// PgBouncer's exporters look for two of them.
-func (s *Server[L]) configTable() sight.Table {
-	o, d := s.side.Options(), session.Options{}.WithDefaults()
-	list := append(s.side.Settings(),
-		Setting{Key: "listen", Value: s.Addr(), Fixed: true},
-		Setting{Key: "mode", Value: o.Mode, Default: d.Mode, Fixed: true},
-		Setting{Key: "pool_size", Value: o.PoolSize, Default: d.PoolSize},
-		Setting{Key: "read_lanes", Value: o.ReadLanes, Default: d.ReadLanes},
-		Setting{Key: "write_lanes", Value: o.WriteLanes, Default: d.WriteLanes, Fixed: true},
-		Setting{Key: "rows_lane", Value: !o.NoRowsLane, Default: true},
-		Setting{Key: "solo_lane", Value: !o.NoSoloLane, Default: true},
-		Setting{Key: "loops", Value: o.Loops, Default: d.Loops, Fixed: true},
-		Setting{Key: "max_clients", Value: o.MaxClients, Default: d.MaxClients},
-		Setting{Key: "max_waiting", Value: o.MaxWaiting, Default: d.MaxWaiting},
-		Setting{Key: "max_message", Value: o.MaxMessage, Default: d.MaxMessage},
-		Setting{Key: "queue_timeout", Value: o.QueueTimeout.String(), Default: d.QueueTimeout.String()},
-		Setting{Key: "connect_timeout", Value: o.ConnectTimeout.String(), Default: d.ConnectTimeout.String()},
-		Setting{Key: "connect_patience", Value: o.ConnectPatience.String(), Default: d.ConnectPatience.String()},
-		Setting{Key: "failover_timeout", Value: o.FailoverTimeout.String(), Default: d.FailoverTimeout.String()},
-		Setting{Key: "login_timeout", Value: o.LoginTimeout.String(), Default: d.LoginTimeout.String()},
-		Setting{Key: "client_write_timeout", Value: o.ClientWriteTimeout.String(), Default: d.ClientWriteTimeout.String()},
-		Setting{Key: "idle_in_transaction_timeout", Value: o.IdleInTransactionTimeout.String(), Default: d.IdleInTransactionTimeout.String()},
-		Setting{Key: "client_idle_timeout", Value: o.ClientIdleTimeout.String(), Default: d.ClientIdleTimeout.String()},
-		Setting{Key: "server_idle_timeout", Value: o.ServerIdleTimeout.String(), Default: d.ServerIdleTimeout.String()},
-		Setting{Key: "server_lifetime", Value: o.ServerLifetime.String(), Default: d.ServerLifetime.String()},
-		Setting{Key: "drain_timeout", Value: o.DrainTimeout.String(), Default: d.DrainTimeout.String()},
-		Setting{Key: "max_client_conn", Value: o.MaxClients, Default: d.MaxClients},
-		Setting{Key: "default_pool_size", Value: o.PoolSize, Default: d.PoolSize},
-	)
-	t := sight.Table{Cols: []string{"key", "value", "default", "changeable"}}
-	for _, c := range list {
-		changeable := "yes"
-		if c.Fixed {
-			changeable = "no"
-		}
-		if c.Default == nil {
-			c.Default = ""
-		}
-		t.Add(c.Key, c.Value, c.Default, changeable)
-	}
-	return t
 }

@@ -106,6 +106,12 @@ func (g *gates) list() (states map[string]Gate, all bool) {
 	return maps.Clone(g.states), g.all
 }
 
+// AllPaused reports whether every database is paused.
+func AllPaused[L EventLoop](s *Server[L]) bool {
+	_, all := s.gates.list()
+	return all
+}
+
 // GateOf returns the state of a database.
 func (s *Server[L]) GateOf(database string) Gate {
 	state, _ := s.gates.of(database)
@@ -160,7 +166,11 @@ func (s *Server[L]) control(ctx context.Context, verb string, args []string, tex
 	}
 	switch verb {
 	case "PAUSE":
-		return done, s.pause(ctx, database)
+		wait, err := s.Hold(ctx, database)
+		if err != nil {
+			return done, err
+		}
+		return done, wait(ctx)
 	case "RESUME":
 		return done, s.resume(ctx, database)
 	case "RECONNECT":
@@ -196,23 +206,34 @@ func (s *Server[L]) control(ctx context.Context, verb string, args []string, tex
 	return Answer{}, unknownCommand(text)
 }
 
-// pause holds back the statements of a database, of all for "", and waits until
-// transactions under way have ended and its server connections are closed.
-func (s *Server[L]) pause(ctx context.Context, database string) error {
+// Hold is the first half of PAUSE: it holds back the statements of a database, of all
+// for "". The second half, wait, returns when no server connection is left. It fails if
+// RESUME comes first.
+func (s *Server[L]) Hold(ctx context.Context, database string) (wait func(context.Context) error, err error) {
 	if !s.setPaused(database, true) {
-		return refuse("%s is paused already", nameOf(database))
+		return nil, refuse("%s is paused already", nameOf(database))
 	}
 	s.Log.Info("console: paused", "database", cmp.Or(database, "all"))
-	if err := s.onLoops(ctx, func(l L) { l.Pause(database) }); err != nil {
-		return err
+	if err := s.onLoops(ctx, func(l L) { holdBack(s, l, database) }); err != nil {
+		return nil, err
 	}
 	s.side.LetGo()
-	return s.await(ctx, func(l L) int { return l.Backends(database) }, func() error {
-		if s.isPaused(database) {
-			return nil
-		}
-		return refuse("%s was resumed before all its server connections were closed", nameOf(database))
-	})
+	return func(ctx context.Context) error {
+		return s.await(ctx, func(l L) int { return l.Backends(database) }, func() error {
+			if s.isPaused(database) {
+				return nil
+			}
+			return refuse("%s was resumed before all its server connections were closed", nameOf(database))
+		})
+	}, nil
+}
+
+// holdBack pauses a database on a loop, unless it was resumed before the loop came to
+// it: RESUME may overtake PAUSE.
+func holdBack[L EventLoop](s *Server[L], l L, database string) {
+	if s.isPaused(database) {
+		l.Pause(database)
+	}
 }
 
 // resume ends PAUSE and KILL.
@@ -224,7 +245,11 @@ func (s *Server[L]) resume(ctx context.Context, database string) error {
 		return refuse("all databases are paused: RESUME resumes them")
 	}
 	s.Log.Info("console: resumed", "database", cmp.Or(database, "all"))
-	return s.onLoops(ctx, func(l L) { l.Resume(database) })
+	return s.onLoops(ctx, func(l L) {
+		if !s.isPaused(database) { // again
+			l.Resume(database)
+		}
+	})
 }
 
 // setPaused reports whether the state of the database, or of all, is another now.
@@ -260,7 +285,7 @@ func (s *Server[L]) kill(ctx context.Context, database string) error {
 	}
 	s.Log.Warn("console: all connections are closed", "database", cmp.Or(database, "all"))
 	return s.onLoops(ctx, func(l L) {
-		l.Pause(database)
+		holdBack(s, l, database)
 		l.Kill(database)
 	})
 }

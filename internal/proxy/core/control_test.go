@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -110,4 +111,35 @@ func TestCommandsReachPools(t *testing.T) {
 			t.Error("a pool that is made for a paused database is not")
 		}
 	})
+}
+
+// TestResumeRightAfterPause: RESUME comes while PAUSE is on its way to the loops.
+func TestResumeRightAfterPause(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	p := &fakePool{backends: 1}
+	l := s.Loops[0]
+	on(t, l, func() { l.Add("d", p, s.GateOf("d")) })
+	for range 500 {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.Command(t.Context(), "PAUSE d")
+			ended <- err
+		}()
+		for !s.GateOf("d").Paused {
+			runtime.Gosched()
+		}
+		if _, err := s.Command(t.Context(), "RESUME d"); err != nil {
+			t.Fatal(err)
+		}
+		var no *core.Refusal
+		if err := <-ended; !errors.As(err, &no) {
+			t.Fatalf("PAUSE that was resumed: %v", err)
+		}
+		paused := false
+		on(t, l, func() { paused = p.paused })
+		if paused {
+			t.Fatal("the pool is paused, and its database is not")
+		}
+	}
 }

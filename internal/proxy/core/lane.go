@@ -15,10 +15,8 @@ const (
 	// maxLanes is the number of lanes of a pool from which on unused ones are not
 	// kept: settings and texts that are never the same again make lanes without end.
 	maxLanes = 1000
-	// MaxGroup is the most members of one group. Gains flatten beyond it
-	// (reference measurements: 64 rows 10x, 256 rows 15x, 1000 rows 19x) while the
-	// latency of a group grows in proportion.
-	MaxGroup = 256
+	// MaxGroup is the most members that a group can be allowed.
+	MaxGroup = session.MaxGroup
 	// lateAfter is how long a run may take before those that wait get another place:
 	// a statement in it is slow, or waits for a lock in a way that no timeout bounds.
 	lateAfter = 50 * time.Millisecond
@@ -60,7 +58,7 @@ type Lane[B comparable, U any, R interface{ AsRun() *Run }] struct {
 // LaneConfig is how a lane's groups are made: window is what a client or the
 // configuration asks for, maxBytes bounds the messages of one group.
 func LaneConfig(o *session.Options, window time.Duration, size, maxBytes int) batch.Config {
-	c := batch.Config{Window: window, MaxItems: MaxGroup, MaxBytes: maxBytes, MaxLanes: o.WriteLanes, Capacity: o.MaxClients + 1}
+	c := batch.Config{Window: window, MaxItems: o.GroupLimit, MaxBytes: maxBytes, MaxLanes: o.WriteLanes, Capacity: o.MaxClients + 1}
 	if window > 0 {
 		c.MaxLanes = max(1, size)
 	}
@@ -71,7 +69,7 @@ func LaneConfig(o *session.Options, window time.Duration, size, maxBytes int) ba
 // runs of the pool whose places were given to others.
 func (ln *Lane[B, U, R]) Init(task netloop.Task, c batch.Config, loop *netloop.Loop, agenda *netloop.Agenda, late *int) {
 	ln.task, ln.loop, ln.agenda, ln.late = task, loop, agenda, late
-	ln.Limit = MaxGroup
+	ln.Limit = c.MaxItems
 	ln.Q = batch.NewQueue[U](c)
 	ln.Runs = make(map[B]R)
 }

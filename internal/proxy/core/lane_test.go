@@ -1,9 +1,11 @@
 package core_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/batch"
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -24,7 +26,7 @@ func (ln *groupLane) Look() { ln.Awake(); ln.looks++ }
 
 func newLane(lanes int, window time.Duration) *groupLane {
 	ln := new(groupLane)
-	o := session.Options{WriteLanes: lanes, MaxClients: 100}
+	o := session.Options{WriteLanes: lanes, MaxClients: 100, GroupLimit: core.MaxGroup}
 	ln.Init(ln, core.LaneConfig(&o, window, 1, 1<<20), &ln.loop, &ln.agenda, &ln.late)
 	return ln
 }
@@ -50,6 +52,29 @@ func (ln *groupLane) start(t *testing.T, want int) (*testBackend, *testRun) {
 	r.Sent = true
 	ln.Begin(b, r, &r.Run, len(ln.Taken))
 	return b, r
+}
+
+// A group has no more members than the options allow.
+func TestLaneKeepsTheGroupLimit(t *testing.T) {
+	t.Parallel()
+	o := session.Options{WriteLanes: 1, MaxClients: 100, GroupLimit: 2}.WithDefaults()
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	q := batch.NewQueue[int](core.LaneConfig(&o, 0, 10, 1<<20))
+	for i := range 5 {
+		if err := q.Push(0, i, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group, _ := q.Take(0, nil)
+	if len(group) != 2 {
+		t.Errorf("a group of %d, want 2", len(group))
+	}
+	o.GroupLimit = core.MaxGroup + 1
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "--group-limit 257: want at most 256") {
+		t.Errorf("a limit past what weir joins: %v", err)
+	}
 }
 
 // Writes gather while all of the lane's places are taken, and are looked at once a turn.

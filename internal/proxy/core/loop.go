@@ -45,8 +45,8 @@ type Pool interface {
 	// Moved ends the connections to every other endpoint, and forgets what was
 	// learned of the server.
 	Moved(now upstream.Endpoint)
-	// Resize has the pool hold at most n backends.
-	Resize(n int)
+	// Apply puts options in force.
+	Apply(o *session.Options)
 	// Connections counts the backends, also those being opened.
 	Connections() int
 	// Servers describes the backends.
@@ -82,15 +82,11 @@ func (l *Loop[K, P, C]) Add(key K, p P, g Gate) {
 	}
 }
 
-// PoolSize is a pool's share of the most backends that all loops may hold for its user
-// and database.
-func PoolSize(o *session.Options) int { return max(1, (o.PoolSize+o.Loops-1)/o.Loops) }
-
 // Apply puts options in force on the loop.
 func (l *Loop[K, P, C]) Apply(o *session.Options) {
 	l.SetPatience(o.DrainTimeout)
 	for _, p := range l.PoolList {
-		p.Resize(PoolSize(o))
+		p.Apply(o)
 	}
 }
 

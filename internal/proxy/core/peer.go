@@ -14,15 +14,15 @@ import (
 // comes from one says little by itself: a balancer, a tunnel or a sidecar on weir's
 // host passes on connections from anywhere, and all of them come from there.
 func MayBorrow(conn net.Conn, trustLoopback bool) bool {
-	if uid, ok := peerUID(conn); ok && (uid == 0 || uid == uint32(os.Geteuid())) {
+	if uid, ok := PeerUID(conn); ok && (uid == 0 || uid == uint32(os.Geteuid())) {
 		return true
 	}
 	return trustLoopback && isLocal(conn.RemoteAddr())
 }
 
-// peerUID is the user of the process at the other end of a Unix socket, as the
-// kernel noted it when the connection was made.
-func peerUID(conn net.Conn) (uint32, bool) {
+// PeerUID is the user of the process at the other end of a Unix socket, as the
+// kernel noted it when the connection was made; ok is false for other connections.
+func PeerUID(conn net.Conn) (uid uint32, ok bool) {
 	c, ok := conn.(*net.UnixConn)
 	if !ok {
 		return 0, false

@@ -26,6 +26,8 @@ type Backend[U any] interface {
 type Dialect[B, C, U, L, N any] interface {
 	// Look gives free backends to what waits.
 	netloop.Task
+	// Name is whose backends these are.
+	Name() (database, user string)
 	// Options are those in force.
 	Options() *session.Options
 	// MayDial reports whether weir can log in as the pool's user by itself.
@@ -57,7 +59,13 @@ type Dialect[B, C, U, L, N any] interface {
 // side's backend, C its client, U its unit, L its lane and N a connection on its way
 // into the pool. A side embeds it in its own pool. It belongs to the loop's thread.
 type Base[B Backend[U], C any, U Unit, L any, N any] struct {
-	Size     int
+	// Size is the loop's share of the most backends.
+	Size int
+	// ReadLanes is how many of them may pipeline reads.
+	ReadLanes int
+	// Limits are those of the user in the database.
+	Limits   session.Limits
+	Frugal   bool // weir's own questions wait for a backend that there is
 	Paused   bool // nothing begins, and backends close when they are free
 	Backends []B
 	Free     []B // most recently used last
@@ -82,19 +90,36 @@ type Base[B Backend[U], C any, U Unit, L any, N any] struct {
 	background *sync.WaitGroup
 	dialCtx    context.Context
 
-	hot     bool   // on the agenda
-	watched bool   // the stalls are on the agenda
-	epoch   uint64 // counts the times when all backends were to be renewed
-	budget  moveBudget
-	check   time.Duration // when the turns are looked at next
+	hot     bool          // on the agenda
+	watched bool          // the stalls are on the agenda
+	seat    *Seat         // its part in what pools share
+	denied  bool          // there is no place for another backend
+	askAt   time.Duration // when it asks again, unless it is offered one
+	owed    int           // backends that are to be given up
+	turn    uint64        // ... when so many statements have been answered
+
+	epoch  uint64 // counts the times when all backends were to be renewed
+	budget moveBudget
+	check  time.Duration // when the turns are looked at next
 }
 
 // Init makes an empty pool of a loop for the side that embeds it. What opens
-// connections runs in the background, until dialCtx ends.
-func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], size int, loop *netloop.Loop, agenda *netloop.Agenda, background *sync.WaitGroup, dialCtx context.Context) {
-	p.side, p.task, p.Size = side, side, size
+// connections runs in the background, until dialCtx ends. places are those of the side.
+func (p *Base[B, C, U, L, N]) Init(side Dialect[B, C, U, L, N], places *Places, loop *netloop.Loop, agenda *netloop.Agenda, background *sync.WaitGroup, dialCtx context.Context) {
+	p.side, p.task = side, side
 	p.loop, p.agenda, p.background, p.dialCtx = loop, agenda, background, dialCtx
+	o := side.Options()
+	h := p.Holding()
+	h.limit(o)
+	database, user := side.Name()
+	p.seat = places.Seat(o, database, user, h.posted(h.offered), func(afterTurn bool) {
+		loop.Post(func() { h.giveUp(afterTurn) })
+	}, h.posted(h.lend))
 }
+
+// Apply puts options in force. Backends that are too many are closed, when they are
+// free.
+func (p *Base[B, C, U, L, N]) Apply(o *session.Options) { p.Holding().apply(o) }
 
 // Wake has the pool's queues looked at, later in this turn.
 func (p *Base[B, C, U, L, N]) Wake() {
@@ -143,7 +168,10 @@ func (p *Base[B, C, U, L, N]) Release(b B, c *Conn[U]) bool {
 	if c.Doomed || c.Retired {
 		return false
 	}
-	c.FreeSince = p.loop.Now
+	if p.owed > 0 && p.Holding().gives() {
+		return false
+	}
+	c.FreeSince, c.Settling = p.loop.Now, false
 	p.Free = append(p.Free, b)
 	if len(p.Excl) > 0 || len(p.Reads) > 0 {
 		p.Wake()
@@ -158,6 +186,8 @@ func (p *Base[B, C, U, L, N]) Lose(b B) {
 	p.Shared.Remove(b)
 	p.EndGhosts(b.Pooled())
 	p.Stats.Closed++
+	p.owed = max(0, p.owed-1)
+	p.Holding().count()
 }
 
 func without[B comparable](list []B, b B) []B {
@@ -171,58 +201,46 @@ func without[B comparable](list []B, b B) []B {
 // cannot where only logins of clients bring connections.
 func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 	want := len(p.Excl)
+	for i := range p.Excl {
+		if p.Frugal && p.Excl[i].Ask != nil && p.Connections() > 0 {
+			want--
+		}
+	}
 	if len(p.Reads) > 0 && p.Shared.Len() < readLanes {
 		want++
 	}
-	if want == 0 || p.Paused || p.loop.Draining() {
+	for _, b := range p.Backends {
+		if c := b.Pooled(); c.Settling && c.Mode == ModeOwn && p.loop.Now-c.Born < settleIn {
+			want-- // it is about to be free for the first time
+		}
+	}
+	if want <= 0 || p.Paused || p.loop.Draining() {
+		p.Holding().withdraw()
 		return
 	}
 	if !p.side.MayDial() {
+		p.Holding().withdraw()
 		if p.DialErr == nil {
 			p.DialErr = refused
 		}
 		return
 	}
-	for p.Dialing < want && len(p.Backends)+p.Dialing < p.Size && p.Dials.Start(p.loop.Now, p.Size) {
-		p.dial()
-	}
+	h := p.Holding()
+	h.open(min(want, h.room()-len(p.Backends)))
 }
 
-// dial opens one backend in the background.
-func (p *Base[B, C, U, L, N]) dial() {
-	p.Dialing++
-	epoch, timeout := p.epoch, p.side.Options().ConnectTimeout
-	p.background.Go(func() {
-		ctx, cancel := context.WithTimeout(p.dialCtx, timeout)
-		defer cancel()
-		conn, err := p.side.Dial(ctx)
-		posted := p.loop.Post(func() {
-			p.Dialing--
-			switch {
-			case p.epoch != epoch || len(p.Backends) >= p.Size: // out of date already, or one too many by now
-				if err == nil {
-					p.side.Discard(conn)
-				}
-				p.Wake()
-			case err != nil:
-				p.side.DialFailed(err)
-			default:
-				p.side.Adopt(conn)
-			}
-		})
-		if !posted && err == nil {
-			p.side.Discard(conn)
-		}
-	})
-}
+// settleIn is how long a backend is waited for that is asked about the server before it
+// serves anybody: mostly that takes no longer than the opening of another.
+const settleIn = 500 * time.Millisecond
 
 // Adopted takes in a backend whose connection is on the loop. It is weir's own at
 // first.
 func (p *Base[B, C, U, L, N]) Adopted(b B) {
 	c := b.Pooled()
-	c.Mode, c.Born = ModeOwn, p.loop.Now
+	c.Mode, c.Born, c.Settling = ModeOwn, p.loop.Now, true
 	p.Backends = append(p.Backends, b)
 	p.Stats.Opened++
+	p.Holding().count()
 }
 
 // NotDialed notes why there is no connection, and reports whether there is no
@@ -247,9 +265,9 @@ func (p *Base[B, C, U, L, N]) Works() {
 
 // Retire has every backend replaced when it is next free, and what is being opened
 // closed. It reports false, and does nothing, where that would leave clients without
-// any: better out of date than that.
-func (p *Base[B, C, U, L, N]) Retire() bool {
-	if !p.side.Replaceable() {
+// any, unless it must: better out of date than that.
+func (p *Base[B, C, U, L, N]) Retire(must bool) bool {
+	if !must && !p.side.Replaceable() {
 		return false
 	}
 	p.retire()
@@ -264,19 +282,6 @@ func (p *Base[B, C, U, L, N]) retire() {
 	for len(p.Free) > 0 {
 		p.Free[0].Goodbye() // leaves p.Free
 	}
-}
-
-// Resize has the pool hold at most n backends. Those that are too many are closed, when
-// they are free.
-func (p *Base[B, C, U, L, N]) Resize(n int) {
-	p.Size = n
-	for len(p.Free) > 0 && len(p.Backends) > n {
-		p.Free[0].Goodbye() // leaves p.Free
-	}
-	for i := n; i < len(p.Backends); i++ {
-		p.Backends[i].Pooled().Retired = true
-	}
-	p.Wake()
 }
 
 // HoldBack pauses the pool: no statement begins, and every backend is closed when it is
@@ -296,19 +301,9 @@ func (p *Base[B, C, U, L, N]) Resume() {
 // Connections counts the backends, also those being opened.
 func (p *Base[B, C, U, L, N]) Connections() int { return len(p.Backends) + p.Dialing }
 
-// Reap closes free backends that nobody needed for long, or that are old.
-func (p *Base[B, C, U, L, N]) Reap() {
-	o := p.side.Options()
-	for i := 0; i < len(p.Free); i++ {
-		c := p.Free[i].Pooled()
-		idle := o.ServerIdleTimeout > 0 && p.loop.Now-c.FreeSince > o.ServerIdleTimeout
-		old := o.ServerLifetime > 0 && p.loop.Now-c.Born > o.ServerLifetime
-		if (idle || old) && p.side.Replaceable() {
-			p.Free[i].Goodbye() // leaves p.Free
-			i--
-		}
-	}
-}
+// Reap looks after the backends once in a while: those that nobody needed for long, that
+// are old, or that are owed are closed, and the least number of them is kept open.
+func (p *Base[B, C, U, L, N]) Reap() { p.Holding().keep() }
 
 // CloseAll ends every backend.
 func (p *Base[B, C, U, L, N]) CloseAll() {

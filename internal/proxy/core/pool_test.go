@@ -53,6 +53,8 @@ type testPool struct {
 	options    session.Options
 	background sync.WaitGroup
 
+	database, user string
+
 	irreplaceable bool
 	noSecret      bool
 	looks, turns  int
@@ -66,13 +68,21 @@ type testPool struct {
 
 func newTestPool(t *testing.T, size int) *testPool {
 	t.Helper()
-	p := &testPool{loop: new(netloop.Loop)}
-	p.Init(p, size, p.loop, &p.agenda, &p.background, t.Context())
+	return newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: size})
+}
+
+// newSharingPool makes a pool that shares places with others.
+func newSharingPool(t *testing.T, places *core.Places, database, user string, l session.Limits) *testPool {
+	t.Helper()
+	p := &testPool{loop: new(netloop.Loop), database: database, user: user}
+	p.options.Limits = l
+	p.Init(p, places, p.loop, &p.agenda, &p.background, t.Context())
 	return p
 }
 
 func (p *testPool) Look()                                 { p.Awake(); p.looks++ }
 func (p *testPool) Options() *session.Options             { return &p.options }
+func (p *testPool) Name() (database, user string)         { return p.database, p.user }
 func (p *testPool) MayDial() bool                         { return !p.noSecret }
 func (p *testPool) Dial(ctx context.Context) (int, error) { return p.dial(ctx) }
 func (p *testPool) Adopt(conn int)                        { p.adopted = append(p.adopted, conn) }
@@ -227,22 +237,22 @@ func TestRelease(t *testing.T) {
 func TestRetireAndReap(t *testing.T) {
 	t.Parallel()
 	p := newTestPool(t, 4)
-	p.options.ServerIdleTimeout, p.options.ServerLifetime = 10*time.Millisecond, time.Second
+	p.Limits.ServerIdleTimeout, p.Limits.ServerLifetime = 10*time.Millisecond, time.Second
 	busy, idle := p.backend(), p.free()
 	busy.Mode = core.ModeOwned
 	p.irreplaceable = true
 	p.at(2000)
 	p.Reap()
-	if p.Retire() || idle.closed || busy.Retired {
+	if p.Retire(false) || idle.closed || busy.Retired {
 		t.Error("what cannot be replaced was given up")
 	}
 	p.irreplaceable = false
-	if !p.Retire() || !idle.closed || busy.closed || !busy.Retired {
+	if !p.Retire(false) || !idle.closed || busy.closed || !busy.Retired {
 		t.Error("the free one is closed at once, the other one later")
 	}
 
 	p = newTestPool(t, 4)
-	p.options.ServerIdleTimeout, p.options.ServerLifetime = 10*time.Millisecond, time.Second
+	p.Limits.ServerIdleTimeout, p.Limits.ServerLifetime = 10*time.Millisecond, time.Second
 	first := p.free()
 	p.at(5)
 	second := p.free()
@@ -364,7 +374,7 @@ func TestGrow(t *testing.T) {
 	bad := errors.New("refused")
 	answers <- bad
 	settled(1)
-	on(func() { p.Retire() })
+	on(func() { p.Retire(false) })
 	answers <- nil
 	settled(0)
 	on(func() {

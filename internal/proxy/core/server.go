@@ -65,6 +65,13 @@ type EventLoop interface {
 	Moved(now upstream.Endpoint)
 }
 
+// A Socket is one that clients connect to.
+type Socket struct {
+	net.Listener
+	// Late sockets take connections until all clients have left, for their consoles.
+	Late bool
+}
+
 // A Server is what both sides of the proxy are alike in: a listener, event loops,
 // and what runs in the background. A side embeds it. Open and Serve are called once;
 // all else is safe for concurrent use between them.
@@ -85,6 +92,9 @@ type Server[L EventLoop] struct {
 	// To be set before Serve.
 	Process Process
 
+	// Sockets are listened on in the place of Open's address. To be set before Open.
+	Sockets []Socket
+
 	Sessions atomic.Int64  // clients that are logged in, or log in
 	Consoles atomic.Int64  // of these: at the admin console
 	Logins   atomic.Uint64 // that came to a good end
@@ -92,10 +102,11 @@ type Server[L EventLoop] struct {
 	Refused  atomic.Uint64 // logins, by weir itself
 	Cancels  atomic.Uint64 // requests to end a statement or a session
 
+	Checks Checks // of logins that came to a good end
+
 	engine    string
 	side      Side
 	began     time.Time
-	ln        net.Listener
 	stopping  atomic.Bool
 	stopDials context.CancelFunc
 
@@ -105,8 +116,16 @@ type Server[L EventLoop] struct {
 	stopAccepting context.CancelFunc
 	emptied       chan struct{} // has one: Serve is to end when all clients have left
 
+	Teller     Teller
+	LoginTimes LoginTimes
+	Forwards   Forwards
+
 	gates gates
 	stats stats
+	// Crowd counts the clients of each database and user.
+	Crowd Crowd
+	// Places are the server connections that pools share.
+	Places Places
 
 	mu     sync.Mutex
 	owners map[uint32]L // guarded by mu: whose loop a client is on, by its id
@@ -126,6 +145,7 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 	s.Monitor = monitor
 	s.Log, s.engine, s.side, s.began = o.Log, engine, side, time.Now()
 	s.owners = make(map[uint32]L)
+	s.Teller.init(o)
 	s.DialCtx, s.stopDials = context.WithCancel(context.Background())
 	s.serving, s.stop = context.WithCancel(context.Background())
 	s.accepting, s.stopAccepting = context.WithCancel(s.serving)
@@ -138,12 +158,15 @@ func (s *Server[L]) Open(engine, listen string, side Side, newLoop func() (L, er
 		}
 		s.Loops = append(s.Loops, l)
 	}
+	if len(s.Sockets) > 0 {
+		return nil
+	}
 	ln, err := netloop.Listen(listen, o.ReusePort)
 	if err != nil {
 		s.abandon()
 		return fmt.Errorf("listen for clients: %w", err)
 	}
-	s.ln = ln
+	s.Sockets = []Socket{{Listener: ln}}
 	return nil
 }
 
@@ -154,7 +177,7 @@ func (s *Server[L]) abandon() {
 }
 
 // Addr is the address that clients connect to.
-func (s *Server[L]) Addr() net.Addr { return s.ln.Addr() }
+func (s *Server[L]) Addr() net.Addr { return s.Sockets[0].Addr() }
 
 // Monotonic is the time since Open, which is also the loops' clock.
 func (s *Server[L]) Monotonic() time.Duration { return time.Since(s.began) }
@@ -169,23 +192,41 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 	defer context.AfterFunc(ctx, s.stop)()
 	defer s.stop()
 	g, gctx := errgroup.WithContext(s.serving)
+	late, turned := context.WithCancel(context.Background()) // ends with the loops
+	defer turned()
+	var turning sync.WaitGroup
 	for _, l := range s.Loops {
-		g.Go(func() error { return l.Run(gctx) })
+		turning.Add(1)
+		g.Go(func() error {
+			defer turning.Done()
+			return l.Run(gctx)
+		})
 	}
-	g.Go(func() error {
-		return netloop.Accept(s.accepting, s.ln, s.Log, &s.Background, func(conn net.Conn) { s.receive(gctx, conn, login) })
-	})
+	g.Go(func() error { turning.Wait(); turned(); return nil })
+	for _, ln := range s.Sockets {
+		until := s.accepting
+		if ln.Late {
+			until = late
+		}
+		g.Go(func() error {
+			return netloop.Accept(until, ln, s.Log, &s.Background, func(conn net.Conn) { s.receive(until, conn, login) })
+		})
+		defer context.AfterFunc(until, func() { _ = ln.Close() })()
+	}
 	g.Go(func() error { s.awaitEmpty(gctx); return nil })
 	g.Go(func() error { s.Monitor.Run(gctx); return nil })
 	g.Go(func() error { s.keepAverages(gctx); return nil })
 	stopAccepting := context.AfterFunc(gctx, s.stopAccepting) // also where a loop fails
 	defer stopAccepting()
-	closed := context.AfterFunc(s.accepting, func() {
-		s.stopping.Store(true)
-		_ = s.ln.Close()
-	})
+	closed := context.AfterFunc(s.accepting, func() { s.stopping.Store(true) })
 	defer closed()
+	telling, stopTelling := context.WithCancel(context.Background()) // as long as anything is answered
+	defer stopTelling()
+	var tellers sync.WaitGroup
+	tellers.Go(func() { s.Teller.run(telling) })
 	err := g.Wait()
+	stopTelling()
+	tellers.Wait()
 	s.stopDials()
 	s.Background.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -198,6 +239,7 @@ func (s *Server[L]) Serve(ctx context.Context, login func(context.Context, net.C
 // soon, when set has been called there.
 func (s *Server[L]) Reloaded(set func(l L)) {
 	o := s.side.Options()
+	s.Places.Apply(o)
 	for _, l := range s.Loops {
 		l.Post(func() {
 			set(l)
@@ -212,7 +254,11 @@ const headerPatience = 10 * time.Second
 
 // receive finds out whose connection it is, where a balancer passes it on.
 func (s *Server[L]) receive(ctx context.Context, raw net.Conn, login func(context.Context, net.Conn)) {
-	conn, err := s.side.Options().ProxyProtocol.Accept(ctx, raw, headerPatience)
+	o := s.side.Options()
+	if err := o.Keepalive.Accepted(raw); err != nil {
+		s.Log.Warn("a client's connection does not notice when it is dead", "client", raw.RemoteAddr().String(), "error", err)
+	}
+	conn, err := o.ProxyProtocol.Accept(ctx, raw, headerPatience)
 	if err == nil {
 		login(ctx, conn)
 		return
@@ -277,15 +323,21 @@ func (s *Server[L]) Snapshot(ctx context.Context) (sight.Snapshot, error) {
 	out := sight.Snapshot{
 		Engine: s.engine,
 		Uptime: s.Monotonic(), Logins: s.Logins.Load(), LoginsFailed: s.Failed.Load(),
-		LoginsRefused: s.Refused.Load(), Cancels: s.Cancels.Load(),
+		LoginsRefused: s.Refused.Load(), Cancels: s.Cancels.Load(), Checks: s.Checks.list(),
 	}
 	for _, l := range s.Loops {
 		if err := l.Call(ctx, func() { l.AddTo(&out) }); err != nil {
 			return sight.Snapshot{}, err
 		}
 	}
+	s.Crowd.each(func(database, user string, refused uint64) {
+		out.PoolOf(database, user).Limited[LimitClients.String()] += refused
+	})
 	out.Sort()
 	out.Hosts = s.hosts()
+	out.LoginTimes = s.LoginTimes.copies()
+	s.Teller.counts(&out)
+	s.Forwards.counts(&out)
 	seen := make(map[string]bool)
 	for i := range out.Pools {
 		seen[out.Pools[i].Database] = true

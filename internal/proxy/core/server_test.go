@@ -43,7 +43,7 @@ func (p *fakePool) Tick()                       {}
 func (p *fakePool) Pause()                      { p.paused = true }
 func (p *fakePool) Resume()                     { p.paused = false }
 func (p *fakePool) Reconnect()                  { p.retired = true }
-func (p *fakePool) Resize(n int)                { p.size = n }
+func (p *fakePool) Apply(o *session.Options)    { p.size = o.PoolSize }
 func (p *fakePool) Connections() int            { return p.backends }
 func (p *fakePool) CloseAll()                   {}
 func (p *fakePool) LastAnswer() time.Duration   { return p.answered }

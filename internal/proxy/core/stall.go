@@ -1,9 +1,39 @@
 package core
 
-import "time"
+import (
+	"errors"
+	"slices"
+	"time"
+)
 
-// This file is how a shared read that does not answer is noticed. What becomes of it,
-// and of those behind it, is the side's matter; see stall.go of both.
+// ErrOverdue is why the connection of a statement is closed that --query-timeout could
+// not end.
+var ErrOverdue = errors.New("the server has not ended a statement within --query-timeout")
+
+// Overdue calls end for each backend whose head has run for longer than --query-timeout,
+// which has the server end it and reports whether it is a client's; and closes those on
+// which that did not help.
+func (h *Holding[B, C, U, L, N]) Overdue(end func(b B) (clients bool)) {
+	p := h.pool()
+	limit := p.Limits.QueryTimeout
+	if limit <= 0 {
+		return
+	}
+	for _, b := range slices.Clone(p.Backends) {
+		c := b.Pooled()
+		took := p.loop.Now - c.Since
+		if c.Depth() == 0 || took <= limit {
+			continue
+		}
+		grace := OwnGrace
+		if end(b) {
+			grace = QueryGrace
+		}
+		if took > limit+grace {
+			b.Cut(ErrOverdue)
+		}
+	}
+}
 
 const (
 	// MinPatience is how long a shared read may take before those behind it are
@@ -23,6 +53,11 @@ const (
 	// MaxObserved is what a shape learns at most from one read that ran apart: it
 	// may have been the cost of a lock, which passes.
 	MaxObserved = 8 * time.Millisecond
+	// QueryGrace is how long the server may take to end a statement that has run for
+	// longer than --query-timeout, before its connection is closed.
+	QueryGrace = 5 * time.Second
+	// OwnGrace is the same for a question of weir's own, which nobody has bounded.
+	OwnGrace = 30 * time.Second
 	// maxMoves bounds the reads that are moved without answers in between, so that
 	// an overloaded server is not loaded with everything twice.
 	maxMoves = 512

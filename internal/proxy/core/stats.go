@@ -11,6 +11,8 @@ import (
 type PoolStats struct {
 	Units, Reads, Grouped, Errors uint64
 	Transactions                  uint64
+	Assignments                   uint64 // of a backend to a client, or to a statement of its
+	Parses, ServerParses, Binds   uint64 // of prepared statements
 	Bytes                         uint64
 	Received, Sent                uint64 // by clients that have left
 	Waits, Timeouts               uint64
@@ -19,7 +21,46 @@ type PoolStats struct {
 	Stalls, Moved, Preemptions    uint64
 	Strays                        uint64
 	Opened, Closed, DialErrors    uint64
-	Latency                       measure.Hist
+	Latency, Wait, Server         measure.Hist // Wait leaves out those that did not
+	// Limited counts by limit what each has refused or ended.
+	Limited [limits]uint64
+}
+
+// Count records an answered statement; shape is nil where it has none.
+func (st *PoolStats) Count(shape *sight.Shape, r *sight.Run) {
+	st.Units++
+	if r.Failed {
+		st.Errors++
+	}
+	if shape != nil {
+		shape.Ran(r)
+	}
+	st.Latency.Record(int64(r.Took))
+	st.Server.Record(int64(r.Server))
+	if wait := r.Wait(); wait > 0 {
+		st.Wait.Record(int64(wait))
+	}
+}
+
+// A Limit is one that has refused or ended something.
+type Limit uint8
+
+// The limits whose effects are counted.
+const (
+	LimitWaiting         Limit = iota // --max-waiting: statements refused
+	LimitQuery                        // --query-timeout: statements ended
+	LimitTransaction                  // --transaction-timeout: clients disconnected
+	LimitIdleTransaction              // --idle-in-transaction-timeout: the same
+	LimitIdle                         // --client-idle-timeout: the same
+	LimitClients                      // logins refused because the user or database has too many clients
+	LimitConnections                  // server connections closed for another pool
+	limits
+)
+
+func (l Limit) String() string {
+	return [limits]string{
+		"max_waiting", "query_timeout", "transaction_timeout", "idle_in_transaction_timeout", "client_idle_timeout", "clients", "connections",
+	}[l]
 }
 
 // AddTo adds the counts to those of all pools of one user and database.
@@ -29,6 +70,10 @@ func (st *PoolStats) AddTo(ps *sight.PoolStatus) {
 	ps.Grouped += st.Grouped
 	ps.Errors += st.Errors
 	ps.Transactions += st.Transactions
+	ps.Assignments += st.Assignments
+	ps.Parses += st.Parses
+	ps.ServerParses += st.ServerParses
+	ps.Binds += st.Binds
 	ps.Bytes += st.Bytes
 	ps.Received += st.Received
 	ps.Sent += st.Sent
@@ -45,6 +90,14 @@ func (st *PoolStats) AddTo(ps *sight.PoolStatus) {
 	ps.Closed += st.Closed
 	ps.DialErrors += st.DialErrors
 	ps.Latency.Merge(&st.Latency)
+	ps.Server.Merge(&st.Server)
+	ps.Wait.Merge(&st.Wait)
+	ps.Wait.RecordN(0, st.Latency.Count()-st.Wait.Count())
+	for l, n := range st.Limited {
+		if n > 0 {
+			ps.Limited[Limit(l).String()] += n
+		}
+	}
 }
 
 // AddPins adds how often each cause has pinned a client; names has the causes.

@@ -9,6 +9,7 @@
 package dash
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -89,6 +91,7 @@ func (s *Server) handler(loopback bool) http.Handler {
 	mux.Handle("GET /", http.FileServerFS(page))
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.HandleFunc("GET /snapshot.json", s.snapshot)
+	mux.HandleFunc("GET /shapes", s.shapes)
 	mux.HandleFunc("GET /events", s.events)
 	return admin.Guard(mux, loopback, policy)
 }
@@ -108,6 +111,23 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
+	s.show(w, r, func(state *State) any {
+		state.complete(time.Now())
+		return state
+	})
+}
+
+// shapes answers with the statements alone, those first that took most time.
+func (s *Server) shapes(w http.ResponseWriter, r *http.Request) {
+	s.show(w, r, func(state *State) any {
+		list := append([]Statement{}, state.Statements...) // [] where there are none
+		slices.SortStableFunc(list, func(a, b Statement) int { return cmp.Compare(b.TotalNs, a.TotalNs) })
+		return list
+	})
+}
+
+// show answers with a part of the state, as JSON.
+func (s *Server) show(w http.ResponseWriter, r *http.Request, part func(*State) any) {
 	ctx, cancel := context.WithTimeout(r.Context(), stateTimeout)
 	defer cancel()
 	state, err := s.cfg.Source.State(ctx)
@@ -115,11 +135,10 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request) {
 		admin.Plain(w, http.StatusServiceUnavailable, "collect state: "+err.Error())
 		return
 	}
-	state.complete(time.Now())
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(state) // the client has gone
+	_ = enc.Encode(part(&state)) // the client has gone
 }
 
 // events streams the state: one event "history" with the points of the charts

@@ -138,6 +138,14 @@ type Statement struct {
 	Grouped uint64 `json:"grouped"` // of the runs
 	Errors  uint64 `json:"errors"`
 	CostNs  int64  `json:"cost_ns"` // learned, on the server
+
+	Fingerprint string `json:"fingerprint"`
+	Shared      uint64 `json:"shared"` // of the runs: beside those of others
+	Pinned      uint64 `json:"pinned"` // of the runs: by sessions that keep their connection
+	Rows        uint64 `json:"rows"`
+	TotalNs     int64  `json:"total_ns"`
+	MaxNs       int64  `json:"max_ns"`
+	WaitNs      int64  `json:"wait_ns"` // of the total: until the server began
 	// PerSecond is the recent rate, filled in by the sampler.
 	PerSecond float64 `json:"per_second"`
 }
@@ -151,6 +159,12 @@ func (s *State) AddStatement(st Statement) {
 			have.Grouped += st.Grouped
 			have.Errors += st.Errors
 			have.CostNs = max(have.CostNs, st.CostNs)
+			have.Shared += st.Shared
+			have.Pinned += st.Pinned
+			have.Rows += st.Rows
+			have.TotalNs += st.TotalNs
+			have.MaxNs = max(have.MaxNs, st.MaxNs)
+			have.WaitNs += st.WaitNs
 			return
 		}
 	}

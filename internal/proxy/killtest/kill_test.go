@@ -26,6 +26,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // What can befall weir and its server.
@@ -161,7 +162,7 @@ func (s *storm) period(kills int) {
 func (s *storm) progress(after string) {
 	s.t.Helper()
 	goal := s.done.Load() + 10 + s.random.Int64N(200)
-	labtest.Eventually(s.t, "acknowledged writes after "+after, func() bool { return s.done.Load() >= goal })
+	testkit.Eventually(s.t, "acknowledged writes after "+after, func() bool { return s.done.Load() >= goal })
 }
 
 // rest is for anything to happen.

@@ -26,12 +26,17 @@ func (s *Server) authenticateAdmin(ctx context.Context, v *visitor) error {
 	secret, known := s.creds.Secret(v.key.user)
 	allowed := s.isAdmin(v.key.user)
 	switch {
+	case s.cfg().isPeer(v.key.user):
+		var err error
+		if secret, err = mywire.ParseSecret(s.cfg().PeerSecret); err != nil {
+			return err
+		}
 	case allowed && !known && v.c.login.borrows:
 		return v.wire.Trust(ctx)
-	case allowed && !known && s.cfg().Auth == AuthRelay:
+	case allowed && !known && s.cfg().relays():
 		v.key.database = s.cfg().MySQL.Database
 		v.wire.Response.Database = v.key.database
-		return s.relay(ctx, v)
+		return s.relay(ctx, v, nil)
 	case !allowed:
 		secret = mywire.Secret{} // fails as a wrong password does
 	}
@@ -46,7 +51,10 @@ func (s *Server) Upstream() string { return s.cfg().MySQL.Address }
 func (s *Server) Database() string { return s.cfg().MySQL.Database }
 
 // LetGo implements core.Side.
-func (s *Server) LetGo() { s.asker.close() }
+func (s *Server) LetGo() {
+	s.asker.close()
+	s.lookups.letGo()
+}
 
 // Options implements core.Side.
 func (s *Server) Options() *session.Options { return &s.cfg().Options }
@@ -56,16 +64,21 @@ func (s *Server) Settings() []core.Setting {
 	c := s.cfg()
 	return []core.Setting{
 		{Key: "mysql", Value: c.MySQL.Address, Fixed: true},
-		{Key: "auth", Value: c.Auth, Default: AuthRelay},
+		{Key: "auth", Value: c.Auth, Default: AuthAuto},
 		{Key: "local_infile", Value: c.LocalInfile, Default: false},
 	}
 }
 
 // Shows implements core.Side.
-func (s *Server) Shows() []string { return nil }
+func (s *Server) Shows() []string { return []string{"PEERS"} }
 
 // Show implements core.Side.
-func (s *Server) Show(context.Context, string) (sight.Table, bool) { return sight.Table{}, false }
+func (s *Server) Show(_ context.Context, what string) (t sight.Table, ok bool) {
+	if what != "PEERS" {
+		return t, false
+	}
+	return core.PeersTable(s.cfg().Peers), true
+}
 
 // Name implements core.Pool.
 func (p *pool) Name() (database, user string) { return p.key.database, p.key.user }

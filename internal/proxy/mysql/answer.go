@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -144,6 +145,9 @@ func (b *backend) resultEnded(u *unit, last bool) {
 		if u.kind != unitClient || u.park || b.owner == u.c {
 			u.err = a.Err()
 		}
+		if u.overdue && code == mywire.ErrQueryInterrupted {
+			rewordOverdue(b, u)
+		}
 		return
 	}
 	ok := a.OK()
@@ -192,6 +196,26 @@ func (b *backend) reword(u *unit, ok *mywire.OK) {
 	}
 }
 
+// rewordOverdue puts the error of a statement that weir has ended for its length.
+func rewordOverdue(b *backend, u *unit) {
+	if u.c == nil || u.c.s.Closed {
+		return
+	}
+	buf := &u.c.s.Out
+	if u.park || u.hold {
+		buf = &u.resp
+	}
+	at := len(*buf) - b.answer.Tail()
+	if b.answer.Tail() < mywire.HeaderLen || at < 0 {
+		return
+	}
+	e := mywire.NewError(mywire.ErrQueryTimeout, "Query execution was interrupted, maximum statement execution time exceeded (--query-timeout %s of weir)", b.p.Limits.QueryTimeout)
+	if b.p.facts.mariadb {
+		e = mywire.NewError(mywire.ErrMariaStatementTimeout, "Query execution was interrupted (--query-timeout %s of weir)", b.p.Limits.QueryTimeout)
+	}
+	*buf = mywire.AppendError((*buf)[:at], (*buf)[at+3], e)
+}
+
 // done answers a command with an OK of weir's own.
 func (bk *back) done() {
 	c := bk.c
@@ -215,7 +239,11 @@ func (bk *back) refuseHere(e *mywire.Error) {
 func (c *client) answered(b *backend, u *unit) {
 	c.served = b
 	c.idleSince = c.l.Now
-	c.p.count(u, c.l.Now)
+	path := sight.Alone
+	if b.Mode == core.ModeShared {
+		path = sight.Shared
+	}
+	c.p.count(u, path)
 	if b.owner != c {
 		c.p.Stats.Transactions++
 		c.inflight--
@@ -300,6 +328,9 @@ func (bk *back) succeeded(u *unit) {
 	began := c.inTx()
 	if u.tellsStatus() {
 		c.status = u.ok.Status & keptStatus
+	}
+	if !began && c.inTx() {
+		c.txSince = c.l.Now
 	}
 	c.diag.last.note(u)
 	switch {
@@ -451,7 +482,8 @@ func (bk *back) grouped(u *unit, id uint64, warnings uint16) {
 	}
 	c.diag.last.grouped(u, id, warnings)
 	c.p.Stats.Grouped++
-	c.p.count(u, c.l.Now)
+	u.took = c.l.Now - u.began
+	c.p.count(u, sight.Grouped)
 	c.p.Stats.Transactions++
 	c.resume()
 	if c.draining {

@@ -151,6 +151,7 @@ func refused(err *mywire.Error) *mywire.Error {
 func (b *backend) ended(u *unit) {
 	l := b.p.l
 	took := b.Pop(l.Now)
+	u.took = took
 	if !u.failed && u.tellsStatus() {
 		b.status = u.ok.Status
 	}

@@ -144,6 +144,22 @@ func (b *backend) cancel(u *unit, done func(*mywire.Error)) {
 	b.signal(done)
 }
 
+// endOverdue has the server end the head of the queue, which has run for longer than
+// --query-timeout. A member of a group is not killed: that could hit another.
+func endOverdue(b *backend) (clients bool) {
+	u := b.Head()
+	if u.kind != unitClient {
+		return u.kind == unitRows
+	}
+	if u.park || u.overdue || u.dead || b.Cancels > 0 || u.c == nil || u.c.s.Closed {
+		return true
+	}
+	u.overdue = true
+	b.p.Stats.Limited[core.LimitQuery]++
+	b.cancel(u, func(*mywire.Error) {})
+	return true
+}
+
 // signal has the server kill what the backend runs. Until that has been answered,
 // by when the signal is out, the backend gets no further commands.
 func (b *backend) signal(done func(*mywire.Error)) {

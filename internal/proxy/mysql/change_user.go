@@ -51,6 +51,7 @@ func (lg *login) leave(cu *mywire.ChangeUser) {
 	again.login.salt, again.login.tls, again.login.borrows = lg.salt, lg.tls, lg.borrows
 	c.p.Stats.Received += c.s.Taken
 	c.p.Stats.Sent += c.s.Written
+	srv.Crowd.Leave(c.p.key.database, c.p.key.user)
 	fd, unwritten := c.s.Release()
 	delete(l.Clients, c.id)
 	l.Taken()
@@ -82,7 +83,7 @@ func (s *Server) changedUser(ctx context.Context, c *client, conn *surfaced, unw
 	// first login: it is asked anew.
 	wire.Response.Plugin, wire.Response.Auth = nobodysPlugin, nil
 	wire.Response.Charset = s.collation(cu.Charset)
-	return s.enter(ctx, &visitor{c: c, wire: wire, again: true, key: poolKey{
+	return s.enter(ctx, &visitor{c: c, wire: wire, began: s.Monotonic(), again: true, key: poolKey{
 		user: cu.User, database: cu.Database, caps: c.caps & classCaps, charset: wire.Response.Charset,
 	}})
 }

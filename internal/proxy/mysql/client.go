@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/mywire"
@@ -36,6 +37,8 @@ type client struct {
 
 	set    *session.Set // in force for the client
 	status mywire.Status
+	// txSince is when it began the transaction that it is in.
+	txSince time.Duration
 
 	inflight int      // units sent without a link and not answered
 	reader   *backend // has all of these units, if they are shared reads; else nil
@@ -144,6 +147,7 @@ func (c *client) OnClosed(error) {
 	c.state.leave(stateWaiting)
 	delete(c.l.Clients, c.id)
 	c.l.srv.Left(c.id)
+	c.l.srv.Crowd.Leave(c.p.key.database, c.p.key.user)
 	c.l.Taken()
 	c.stmts.forget()
 	c.transport.letRead()
@@ -171,20 +175,28 @@ func (c *client) Shutdown() { c.fatal(errShutdown()) }
 
 // Tick enforces the limits that are counted in time.
 func (c *client) Tick() {
-	cfg := c.l.cfg
+	limits := &c.p.Limits
 	c.transport.checkReading()
 	if c.s.Closed {
 		return
 	}
 	c.checkBegun()
+	if c.inTx() && limits.TransactionTimeout > 0 && c.l.Now-c.txSince > limits.TransactionTimeout {
+		c.p.Stats.Limited[core.LimitTransaction]++
+		c.fatal(mywire.NewError(mywire.ErrInteractionTimeout,
+			"The client was disconnected because its transaction took longer than %s (--transaction-timeout of weir).", limits.TransactionTimeout))
+		return
+	}
 	idle := c.cur == nil && c.inflight == 0 && c.state != stateWaiting
 	switch {
 	case !idle || c.state.leaving():
-	case c.inTx() && cfg.IdleInTransactionTimeout > 0 && c.l.Now-c.idleSince > cfg.IdleInTransactionTimeout:
+	case c.inTx() && limits.IdleInTransactionTimeout > 0 && c.l.Now-c.idleSince > limits.IdleInTransactionTimeout:
+		c.p.Stats.Limited[core.LimitIdleTransaction]++
 		c.fatal(mywire.NewError(mywire.ErrInteractionTimeout,
-			"The client was disconnected because it sat in a transaction for longer than %s (--idle-in-transaction-timeout of weir).", cfg.IdleInTransactionTimeout))
-	case !c.inTx() && c.link == nil && cfg.ClientIdleTimeout > 0 && c.l.Now-c.idleSince > cfg.ClientIdleTimeout:
+			"The client was disconnected because it sat in a transaction for longer than %s (--idle-in-transaction-timeout of weir).", limits.IdleInTransactionTimeout))
+	case !c.inTx() && c.link == nil && limits.ClientIdleTimeout > 0 && c.l.Now-c.idleSince > limits.ClientIdleTimeout:
+		c.p.Stats.Limited[core.LimitIdle]++
 		c.fatal(mywire.NewError(mywire.ErrInteractionTimeout,
-			"The client was disconnected by weir because of inactivity (--client-idle-timeout %s).", cfg.ClientIdleTimeout))
+			"The client was disconnected by weir because of inactivity (--client-idle-timeout %s).", limits.ClientIdleTimeout))
 	}
 }

@@ -38,9 +38,10 @@ type Config struct {
 	// Default: off, for a server could ask for any file.
 	LocalInfile bool
 
-	// Auth is how clients are authenticated: "relay" (the server decides), or
-	// the name of a plugin of mywire, or "trust", against Users, the DSN's own
-	// user, or AuthQuery. Default: relay.
+	// Auth is how clients are authenticated: "auto" (by weir as the server would, where
+	// it knows what the server stores, else as relay), "relay" (the server decides
+	// about those who are not in Users), or the name of a plugin of mywire, or "trust",
+	// against Users, the DSN's own user, or AuthQuery. Default: auto.
 	Auth string
 	// Users are those whose secrets weir knows.
 	Users []User
@@ -50,6 +51,12 @@ type Config struct {
 	AuthQuery string
 	// AdminUsers may log in to database "weir"; the DSN's user always may.
 	AdminUsers []string
+
+	// Peers are the addresses for clients of other weirs, which a KILL of their
+	// clients goes to, and PeerSecret is what weirs prove themselves to each other
+	// by. Default: none.
+	Peers      session.Peers
+	PeerSecret string
 
 	// TrustFunctions are stored functions and procedures, as name or schema.name,
 	// that leave nothing in a session: whatever their bodies say, or if they are not
@@ -65,11 +72,17 @@ type Config struct {
 	ClientTLSMode mywire.TLSMode
 }
 
-// AuthRelay leaves authentication to the server, AuthTrust asks for nothing.
+// AuthAuto lets in as the server would, AuthRelay leaves authentication to the server,
+// AuthTrust asks for nothing.
 const (
+	AuthAuto  = "auto"
 	AuthRelay = "relay"
 	AuthTrust = "trust"
 )
+
+// relays tells whether users whose secrets weir does not know are for the server to
+// check.
+func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRelay }
 
 // Defaults returns the zero Config with every default filled in.
 func Defaults() Config { return Config{}.withDefaults() }
@@ -84,7 +97,10 @@ func (c Config) withDefaults() Config {
 	c.Target = cmp.Or(c.Target, upstream.TargetAny)
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:3307")
 	c.Options = c.Options.WithDefaults()
-	c.Auth = cmp.Or(c.Auth, AuthRelay)
+	if c.MySQL.Dial == nil {
+		c.MySQL.Dial = c.Keepalive.Dial
+	}
+	c.Auth = cmp.Or(c.Auth, AuthAuto)
 	return c
 }
 
@@ -96,10 +112,16 @@ func (c Config) validate() error {
 	if err := c.Options.Validate(); err != nil {
 		return err
 	}
+	if err := c.Peers.Check(c.PeerID); err != nil {
+		return err
+	}
+	if len(c.Peers) > 0 && c.PeerSecret == "" {
+		return errors.New("--mysql-peers needs --peer-secret, by which weirs prove themselves to each other")
+	}
 	switch c.Auth {
-	case AuthRelay, AuthTrust, mywire.PluginNative, mywire.PluginSHA2:
+	case AuthAuto, AuthRelay, AuthTrust, mywire.PluginNative, mywire.PluginSHA2:
 	default:
-		return fmt.Errorf("--mysql-auth %q: want relay, trust, %s or %s", c.Auth, mywire.PluginNative, mywire.PluginSHA2)
+		return fmt.Errorf("--mysql-auth %q: want auto, relay, trust, %s or %s", c.Auth, mywire.PluginNative, mywire.PluginSHA2)
 	}
 	if c.AuthQuery != "" && c.MySQL.User == "" {
 		return errors.New("--mysql-auth-query needs a user in --mysql to run as")

@@ -28,6 +28,7 @@ type serverFacts struct {
 	asked  time.Duration // guarded by asking: when that was tried last
 
 	welcomes welcomes
+	accounts accounts
 }
 
 func (f *serverFacts) get() *mywire.Greeting {

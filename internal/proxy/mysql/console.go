@@ -25,6 +25,7 @@ type console struct {
 	caps mywire.Caps
 	id   uint32
 	user string
+	addr string // the client's
 	// database is the name under which the client has come.
 	database string
 
@@ -45,7 +46,7 @@ func (s *Server) serveConsole(ctx context.Context, v *visitor, database string) 
 	defer stop()
 	s.Consoles.Add(1)
 	defer s.Consoles.Add(-1)
-	con := &console{srv: s, caps: v.wire.Caps, id: v.c.id, user: v.key.user, database: database}
+	con := &console{srv: s, caps: v.wire.Caps, id: v.c.id, user: v.key.user, addr: v.c.addr, database: database}
 	r := bufio.NewReader(conn)
 	for {
 		payload, err := readCommand(r)
@@ -146,12 +147,18 @@ func (con *console) query(sql string) []byte {
 	if len(words) == 0 {
 		return con.refuse(mywire.NewError(errEmptyQuery, "Query was empty"))
 	}
+	if con.srv.cfg().isPeer(con.user) {
+		return con.peer(sql)
+	}
 	if len(words) == 2 && words[0] == "USE" {
 		return con.use(strings.Trim(strings.Fields(sql)[1], "`"))
 	}
 	a, err := con.srv.Command(con.ctx, sql)
 	con.then = a.Then
 	var no *core.Refusal
+	if !errors.As(err, &no) || !no.Unknown { // else it may be what clients say when they connect
+		core.Operator{User: con.user, Client: con.addr}.Audited(con.srv.cfg().Audit, Engine, sql, a, err)
+	}
 	switch {
 	case err == nil && a.Table != nil:
 		return con.table(a.Table)

@@ -23,7 +23,7 @@ func (p *pool) Reconnect() {
 // pausedError is what those hear who have waited too long for a pool that is paused.
 func (p *pool) pausedError() *mywire.Error {
 	return mywire.NewError(mywire.ErrTooManyConnections,
-		"weir: query_wait_timeout: database '%s' is paused, and was not resumed within %s (RESUME on the admin console lets statements run again)", p.key.database, p.l.cfg.QueueTimeout)
+		"weir: query_wait_timeout: database '%s' is paused, and was not resumed within %s (RESUME on the admin console lets statements run again)", p.key.database, p.Limits.QueueTimeout)
 }
 
 // Kill implements core.Client.

@@ -3,6 +3,7 @@ package mysql
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
@@ -58,11 +59,20 @@ func (fw *forwarder) begin(cmd byte) *unit {
 	c := fw.c
 	u := c.l.newUnit(unitClient, cmd)
 	u.c = c
-	u.queuedAt = c.l.Now
+	u.queuedAt, u.early = c.l.Now, fw.waited()
 	c.link.Push(u, c.l.Now)
 	c.cur = u
 	c.stats.units++
 	return u
+}
+
+// waited is for how long the next unit, and nothing before it, has waited for the
+// backend.
+func (fw *forwarder) waited() (d time.Duration) {
+	if fw.askedAt > 0 {
+		d, fw.askedAt = fw.c.l.Now-fw.askedAt, 0
+	}
+	return d
 }
 
 // forward passes a command on as it is.
@@ -189,6 +199,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	if u.shape = c.p.shapes.Other(); !long {
 		u.shape = c.p.shape(sql, c.texts.mode, info.Verb)
 	}
+	u.follow(c, &info.Hints, sql)
 	u.generated, u.murky = generated, murky
 	if !judged {
 		c.texts.judgeLater(u, sql)
@@ -296,6 +307,7 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 func (fw *forwarder) run(cmd byte, cs *clientStmt) *unit {
 	u := fw.begin(cmd)
 	u.st, u.cs, u.shape = cs.st, cs, cs.st.shape
+	u.follow(fw.c, &cs.st.info.Hints, cs.st.sql)
 	if !cs.st.reach(fw.c) {
 		fw.c.texts.judgeLater(u, cs.st.sql)
 	}
@@ -418,6 +430,8 @@ func (fw *forwarder) streamExecute(cmd byte, p []byte) int {
 // as they come, and notes what they will have done.
 type forwarder struct {
 	c *client
+
+	askedAt time.Duration // when it asked for its backend; 0 if it has sent something since
 
 	attempt  uint64   // at getting a backend; an earlier one is given up
 	readying *backend // is being made ready for it

@@ -52,14 +52,19 @@ const (
 // checkGrants asks a new connection what its user may do, and has the user's pools
 // renewed if that is not what it was. It returns the server's error if the user has
 // to change the password first: a server then lets in and refuses everything else,
-// which the connections that the pool has would not.
-func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Server) *mywire.Error {
+// which the connections that the pool has would not. changed tells that the accounts of
+// that name are not what they were: those that the pools have may be of another one.
+func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Server, changed bool) *mywire.Error {
+	if changed {
+		s.Log.Info("accounts have changed; connections are opened anew", "user", user)
+		renewUser(s, user)
+	}
 	g := &s.grants
 	now := s.Monotonic()
 	g.mu.Lock()
 	old, known := g.seen[user]
 	g.mu.Unlock()
-	if known && now-old.at < grantsKeep {
+	if known && now-old.at < grantsKeep && !changed {
 		return nil
 	}
 	rows, err := conn.Query(ctx, "SHOW GRANTS")
@@ -76,16 +81,21 @@ func (s *Server) checkGrants(ctx context.Context, user string, conn *mywire.Serv
 	}
 	g.seen[user] = is
 	g.mu.Unlock()
-	if known && old.hash != is.hash {
+	if !changed && known && old.hash != is.hash {
 		s.Log.Info("privileges have changed; connections are opened anew", "user", user)
-		s.eachPool(nil, func(p *pool) {
-			if p.key.user == user {
-				p.renew()
-			}
-		})
+		renewUser(s, user)
 	}
 	s.checkDefaults(ctx, conn)
 	return nil
+}
+
+// renewUser has the pools of a user opened anew.
+func renewUser(s *Server, user string) {
+	s.eachPool(nil, func(p *pool) {
+		if p.key.user == user {
+			p.renew()
+		}
+	})
 }
 
 // checkDefaults asks a new connection what sessions begin with.

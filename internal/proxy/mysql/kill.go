@@ -32,25 +32,38 @@ func (c *client) kill(id uint32, query bool) {
 		c.killSelf(query)
 		return
 	}
-	victims, found := srv.Owner(id)
 	c.state.enter(stateLeaving)
 	finish := func(e *mywire.Error) {
 		c.l.Post(func() { c.killEnded(e) })
 	}
-	unknown := mywire.NewError(mywire.ErrNoSuchThread, "Unknown thread id: %d", id)
-	if !found {
-		finish(unknown)
+	k := killing{id: id, query: query, user: c.p.key.user, admin: srv.isAdmin(c.p.key.user)}
+	if _, found := srv.Owner(id); !found && k.elsewhere(srv.cfg()) {
+		srv.Background.Go(func() { finish(k.passOn(srv)) })
 		return
 	}
-	user := c.p.key.user
-	if !victims.Post(func() {
-		victim := victims.Clients[id]
+	k.here(srv, finish)
+}
+
+// A killing is a KILL of a number that a weir has given.
+type killing struct {
+	id    uint32
+	query bool   // of the statement alone
+	user  string // who wants it
+	admin bool   // and may kill what belongs to others
+}
+
+// here carries it out on a client of this weir. It calls finish once, on any goroutine.
+func (k killing) here(srv *Server, finish func(*mywire.Error)) {
+	unknown := mywire.NewError(mywire.ErrNoSuchThread, "Unknown thread id: %d", k.id)
+	victims, found := srv.Owner(k.id)
+	if !found || !victims.Post(func() {
+		victim := victims.Clients[k.id]
 		switch {
 		case victim == nil:
 			finish(unknown) // it logs in, or has just left
-		case victim.p.key.user != user && !srv.isAdmin(user):
-			finish(mywire.NewError(mywire.ErrKillDenied, "You are not owner of thread %d", id))
-		case query:
+		case victim.p.key.user != k.user && !k.admin:
+			finish(mywire.NewError(mywire.ErrKillDenied, "You are not owner of thread %d", k.id))
+		case k.query:
 			victim.cancel(finish)
 		default:
 			victim.disconnect(finish)

@@ -227,7 +227,7 @@ func TestKillIsForOnesOwn(t *testing.T) {
 // Where weir cannot open a connection for a KILL, a free one carries it.
 func TestKillWithoutASecret(t *testing.T) {
 	t.Parallel()
-	w := start(t, "", nil)
+	w := start(t, "", func(c *mysql.Config) { c.Auth = mysql.AuthRelay })
 	own, password := account(t)
 	login := as(own, password, mywire.TLSDisabled)
 	victim, killer := w.dial(login), w.dial(login) // each brings a connection

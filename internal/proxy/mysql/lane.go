@@ -174,6 +174,7 @@ func (ln *lane) start(b *backend) bool {
 			u.park = false
 			ln.p.Enqueue(waiter{Unit: u}) // the server would hang up on the whole group
 		default:
+			u.began = ln.p.l.Now
 			r.units = append(r.units, u)
 		}
 	}

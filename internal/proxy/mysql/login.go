@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -55,6 +57,7 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	if s.Sessions.Load() >= int64(s.cfg().MaxClients) {
 		return refuse(full)
 	}
+	began := s.Monotonic()
 	leave := s.lobby.Enter(raw)
 	defer leave()
 	c := newClient(s.LeastLoaded())
@@ -77,7 +80,7 @@ func (s *Server) tryLogin(ctx context.Context, raw net.Conn) error {
 	c.caps, c.login.salt, c.login.tls = wire.Caps, wire.Salt, wire.Secure()
 	c.login.packs = wire.Response.Caps.Has(mywire.CapCompress)
 	wire.Response.Charset = s.collation(uint16(wire.Response.Charset))
-	return s.enter(ctx, &visitor{c: c, wire: wire, key: poolKey{
+	return s.enter(ctx, &visitor{c: c, wire: wire, began: began, key: poolKey{
 		user: wire.Response.User, database: wire.Response.Database,
 		caps: wire.Caps & classCaps, charset: wire.Response.Charset,
 	}})
@@ -105,9 +108,9 @@ func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig 
 	cfg.Version, cfg.Charset, cfg.Status = server.Version, server.Charset, server.Status
 	cfg.Caps = server.Caps & carried
 	switch {
-	case s.cfg().Auth != AuthRelay && s.cfg().Auth != AuthTrust:
+	case !s.cfg().relays() && s.cfg().Auth != AuthTrust:
 		cfg.Plugin = s.cfg().Auth
-	case s.cfg().Auth == AuthRelay && server.Plugin == mywire.PluginSHA2:
+	case s.cfg().relays() && server.Plugin == mywire.PluginSHA2:
 		cfg.Plugin = server.Plugin
 	}
 	return cfg
@@ -117,17 +120,30 @@ func (s *Server) accept(server *mywire.Greeting, id uint32) mywire.AcceptConfig 
 type visitor struct {
 	c     *client
 	wire  *mywire.Client
+	began time.Duration
 	key   poolKey
-	again bool // it has changed its user
+	again bool               // it has changed its user
+	keys  *mywire.ClientKeys // what it has just proved to weir; or nil
 	// ok is how the server welcomes such a client, once it is known.
 	ok mywire.OK
-	// donated is a connection that came about by the login, to be kept; or nil.
+	// donated is a connection that the login has opened, to be kept; or nil.
 	donated *backendConn
 }
 
 // enter authenticates a client and posts it to its loop, or serves it the
 // console. On an error the client has been told why, and is gone.
-func (s *Server) enter(ctx context.Context, v *visitor) error {
+func (s *Server) enter(ctx context.Context, v *visitor) (err error) {
+	who := sight.Login{Engine: Engine, User: v.key.user, Database: v.key.database, Client: v.c.addr, Again: v.again}
+	in := false
+	welcomed := func() {
+		in = true
+		s.cfg().Audit.Login(who)
+	}
+	defer func() {
+		if who.Err = err; err != nil && !in {
+			s.cfg().Audit.Login(who)
+		}
+	}()
 	handed := false
 	defer func() {
 		if handed {
@@ -145,6 +161,7 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 			return err
 		}
 		s.Logins.Add(1)
+		welcomed()
 		return s.serveConsole(ctx, v, name)
 	}
 	if open, err := s.Admit(ctx, v.key.database); err != nil {
@@ -155,18 +172,25 @@ func (s *Server) enter(ctx context.Context, v *visitor) error {
 	if err := s.authenticate(ctx, v); err != nil {
 		return err
 	}
+	database, user := v.key.database, v.key.user
+	if err := s.Crowd.Enter(s.Options(), database, user); err != nil {
+		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrTooManyConnections, "weir: %v", err))
+	}
 	fd, err := netloop.Detach(v.wire.Conn, &s.Background)
 	if err != nil {
+		s.Crowd.Leave(database, user)
 		return err
 	}
 	handed = true
 	s.Logins.Add(1)
+	welcomed()
 	l := v.c.l
 	l.Given() // given back by OnClosed
 	if !l.Post(func() { l.admit(v, fd) }) {
 		_ = unix.Close(fd)
 		l.Taken()
 		s.Left(v.c.id)
+		s.Crowd.Leave(database, user)
 		if v.donated != nil {
 			v.donated.close()
 		}
@@ -187,6 +211,7 @@ func (l *loop) admit(v *visitor, fd int) {
 		l.srv.Log.Error("cannot watch client socket", "error", err)
 		_ = unix.Close(fd)
 		l.srv.Left(c.id)
+		l.srv.Crowd.Leave(v.key.database, v.key.user)
 		l.Taken()
 		if v.donated != nil {
 			v.donated.close()
@@ -200,6 +225,7 @@ func (l *loop) admit(v *visitor, fd int) {
 		ok.Info, ok.State = nil, nil // servers tell these of logins alone
 	}
 	c.s.Write(v.wire.AppendWelcome(nil, &ok)) // from now on others may KILL it
+	l.srv.LoginTimes.Add(v.key.database, l.Now-v.began)
 	if l.cfg.Mode == session.ModeSession {
 		c.pins.add(pinMode)
 	}
@@ -209,11 +235,7 @@ func (l *loop) admit(v *visitor, fd int) {
 			// committed must not run where they are not.
 			l.srv.renew(l)
 		}
-		if !c.p.Paused && c.p.Connections() < c.p.Size {
-			c.p.Adopt(v.donated)
-		} else {
-			v.donated.close()
-		}
+		c.p.Holding().TakeIn(v.donated)
 	}
 	c.settings.readMode()
 	if l.Draining() {
@@ -222,34 +244,51 @@ func (l *loop) admit(v *visitor, fd int) {
 }
 
 // authenticate checks the client, and that the server would have it. Where weir
-// holds no secret of the user and the mode is relay, the server checks.
+// cannot check as the server would, the server does.
 func (s *Server) authenticate(ctx context.Context, v *visitor) error {
-	user := v.key.user
-	if s.cfg().Auth == AuthTrust {
+	cfg, user := s.cfg(), v.key.user
+	if cfg.Auth == AuthTrust {
 		if err := v.wire.Trust(ctx); err != nil {
 			return err
 		}
-		return s.vouch(ctx, v)
+		return s.vouch(ctx, v, AuthTrust)
 	}
 	secret, listed := s.creds.Secret(user)
-	if !listed && s.cfg().AuthQuery != "" {
+	switch {
+	case listed:
+	case cfg.AuthQuery != "":
 		var err error
-		if secret, err = s.lookUpSecret(ctx, user); err != nil {
+		if secret, err = s.lookups.secret(ctx, user); err != nil {
 			_ = v.wire.Refuse(ctx, mywire.NewError(mywire.ErrUnknown, "weir could not look up user '%s'", user))
 			return fmt.Errorf("look up secret of %q: %w", user, err)
 		}
-		listed = true
-	}
-	if !listed && s.cfg().Auth == AuthRelay {
-		return s.relay(ctx, v)
+	case cfg.Auth == AuthAuto:
+		rows := s.lookups.accounts(ctx, user)
+		var known bool
+		if secret, known = s.known.accounts.stored(user, rows, s.grants.hash(rows), s.Monotonic()); !known {
+			return s.relay(ctx, v, rows)
+		}
+		if _, seen := s.known.welcomes.get(v.key, s.Monotonic()); !seen && !secret.Teaches() {
+			return s.relay(ctx, v, rows) // weir could not ask the server by itself
+		}
+	case cfg.Auth == AuthRelay:
+		return s.relay(ctx, v, nil)
 	}
 	keys, err := v.wire.Authenticate(ctx, secret)
 	if err != nil {
 		return err
 	}
 	s.creds.Learn(user, keys)
-	return s.vouch(ctx, v)
+	v.keys = keys
+	return s.vouch(ctx, v, secret.Plugin())
 }
+
+// How a login was decided, in metrics.
+const (
+	loginPooled  = "pooled"  // at no connection to the server
+	loginDialed  = "dialed"  // by weir, and the server was asked with a connection of its own
+	loginRelayed = "relayed" // by the server
+)
 
 // nobodysPlugin is the name of a plugin that no account has. To a client that
 // answers with it a server puts its own question, with a challenge of its own:
@@ -258,15 +297,16 @@ func (s *Server) authenticate(ctx context.Context, v *visitor) error {
 const nobodysPlugin = "weir_relay"
 
 // relay has the server authenticate the client. The connection is kept: it is
-// the only way in for users whose secrets weir does not hold.
-func (s *Server) relay(ctx context.Context, v *visitor) error {
+// the only way in for users whose secrets weir does not hold. rows are the accounts
+// that the user may be, if weir knows.
+func (s *Server) relay(ctx context.Context, v *visitor, rows [][]sql.NullString) error {
 	cfg := s.connectConfig(v.key)
 	overUnix := cfg.Network == "unix" || cfg.Network == "" && (cfg.Address[0] == '/' || cfg.Address[0] == '@')
 	if overUnix && !v.c.login.borrows {
 		// A server may take who is at the other end of a Unix socket for the
 		// proof, even behind a wrong password. That is weir, not the client.
 		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrAccessDenied,
-			"weir reaches the server by a Unix socket, where the server may go by weir's own user and not by the password of '%s': have --mysql name a TCP address, give weir the user's password (--mysql-auth-file), connect to weir over a Unix socket as its own user, or trust whoever reaches a loopback address (--trust-loopback)", v.key.user))
+			"weir reaches the server by a Unix socket, where the server may go by weir's own user and not by the password of '%s': have --mysql name a TCP address, give weir the user's password (--mysql-auth-file), connect to weir over a Unix socket as its own user, or trust all that reach a loopback address (--trust-loopback)", v.key.user))
 	}
 	var pending *mywire.Pending
 	dialCtx, cancel := s.awaitServer(ctx)
@@ -310,13 +350,19 @@ func (s *Server) relay(ctx context.Context, v *visitor) error {
 	}
 	s.creds.Learn(v.key.user, res.Keys)
 	v.ok = res.Server.OK
-	if e := s.checkGrants(ctx, v.key.user, res.Server); e != nil {
+	if e := s.checkGrants(ctx, v.key.user, res.Server, s.known.accounts.changed(v.key.user, rows, s.grants.hash(rows))); e != nil {
 		_ = res.Server.Close()
 		return s.turnAway(ctx, v, e)
 	}
+	if res.Proved {
+		s.known.accounts.learn(ctx, v.key.user, rows, res.Server, s.grants.hash(rows), s.Monotonic())
+	}
+	plugin := res.Server.Plugin
 	if v.donated, err = s.handOver(res.Server, v.key, endpoint); err != nil {
 		return s.turnAway(ctx, v, mywire.NewError(mywire.ErrUnknown, "weir: %v", err))
 	}
+	s.known.welcomes.put(v.key, v.ok, s.Monotonic())
+	s.Checks.Add(plugin, loginRelayed)
 	return nil
 }
 
@@ -406,22 +452,29 @@ func (s *Server) hangs(login, wait context.Context, err error) *mywire.Error {
 // closed to this user. A server that cannot be reached at the moment has said
 // nothing against the client, whose statements wait for it then; one that takes
 // connections and says nothing has the client told so.
-func (s *Server) vouch(ctx context.Context, v *visitor) error {
+func (s *Server) vouch(ctx context.Context, v *visitor, method string) error {
 	if ok, seen := s.known.welcomes.get(v.key, s.Monotonic()); seen {
 		v.ok = ok
+		s.Checks.Add(method, loginPooled)
 		return nil
 	}
 	v.ok = mywire.OK{Status: mywire.StatusAutocommit}
 	if !s.mayDial(v.key) {
+		s.Checks.Add(method, loginPooled)
 		return nil
 	}
 	askCtx, cancel := s.awaitServer(ctx)
 	defer cancel()
 	conn, endpoint, err := s.connect(askCtx, v.key)
+	if mywire.CodeOf(err) == mywire.ErrAccessDenied && v.keys != nil && s.creds.Keys(v.key.user) == nil {
+		// An older password was known, which serves more plugins than keys do.
+		s.creds.Learn(v.key.user, v.keys)
+		conn, endpoint, err = s.connect(askCtx, v.key)
+	}
 	hangs := s.hangs(ctx, askCtx, err)
 	if err == nil {
 		v.ok = conn.OK
-		if e := s.checkGrants(ctx, v.key.user, conn); e != nil {
+		if e := s.checkGrants(ctx, v.key.user, conn, false); e != nil {
 			_ = conn.Close()
 			return s.turnAway(ctx, v, e)
 		}
@@ -438,7 +491,9 @@ func (s *Server) vouch(ctx context.Context, v *visitor) error {
 	case errors.As(err, &e) && !passes(e.Code):
 	default:
 		s.Log.Debug("login not checked with the server", "user", v.key.user, "database", v.key.database, "error", err)
-		return nil
+	}
+	if e == nil {
+		s.Checks.Add(method, loginDialed)
 	}
 	if e != nil {
 		_ = v.wire.Refuse(ctx, e)

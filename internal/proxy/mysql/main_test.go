@@ -22,6 +22,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/mysql"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
 
@@ -205,8 +206,11 @@ func startFor(tb testing.TB, server *lab.MySQL, db string, change func(*mysql.Co
 		MySQL:  mywire.ConnectConfig{Address: server.Addr(), User: server.User(), Password: server.Password(), TLSMode: mywire.TLSDisabled},
 		Listen: "127.0.0.1:0",
 		Options: session.Options{
-			PoolSize: 8, Loops: 1,
-			QueueTimeout:  patience / 2, // says what it was that a client waited for
+			Limits: session.Limits{
+				PoolSize:     8,
+				QueueTimeout: patience / 2, // says what it was that a client waited for
+			},
+			Loops:         1,
 			DrainTimeout:  time.Second,
 			TrustLoopback: true, // the lab's root has no password
 			Log:           slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -424,16 +428,9 @@ func (w *weir) poolOf(user string) sight.PoolStatus {
 	return sight.PoolStatus{}
 }
 
-// eventually polls a condition until it holds.
-func eventually(tb testing.TB, what string, ok func() bool) {
+func eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			tb.Fatalf("this never came true: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond) // between polls
-	}
+	testkit.Eventually(tb, what, holds)
 }
 
 // ctxFor bounds everything that a test does with its connections.

@@ -26,7 +26,7 @@ var errNotReady = errors.New("the server has not answered what makes the connect
 // checkBegun refuses a command that is not begun for longer than --queue-timeout,
 // though it waits in no queue.
 func (c *client) checkBegun() {
-	limit := c.l.cfg.QueueTimeout
+	limit := c.p.Limits.QueueTimeout
 	if limit <= 0 || !c.awaitsBegin() || c.s.Written != c.begunMark {
 		c.begunMark, c.begunAt = c.s.Written, c.l.Now
 		return

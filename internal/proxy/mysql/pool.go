@@ -98,7 +98,7 @@ func (l *loop) pool(key poolKey) *pool {
 		catalog:  l.catalogFor(key.user),
 	}
 	p.sharing.p, p.probe.p, p.lanes = p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
-	p.Init(p, core.PoolSize(&l.cfg.Options), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
+	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	l.Add(key, p, l.srv.GateOf(key.database))
 	return p
 }
@@ -161,7 +161,7 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 }
 
 // lastForShared reports whether no further client may have a backend of its own.
-func (p *pool) lastForShared() bool { return p.LastForShared(p.l.cfg.ReadLanes) }
+func (p *pool) lastForShared() bool { return p.LastForShared(p.ReadLanes) }
 
 // release takes a backend back.
 func (p *pool) release(b *backend) {
@@ -418,19 +418,20 @@ func (p *pool) lose(b *backend, err error) {
 
 // Tick enforces the pool's limits in time.
 func (p *pool) Tick() {
-	cfg := p.l.cfg
+	limit := p.Limits.QueueTimeout
 	if p.Unreachable() {
 		p.failWaiting(p.l.srv.Patience(), p.dialProblem())
 	}
-	if cfg.QueueTimeout > 0 && p.Waiting() > 0 {
+	if limit > 0 && p.Waiting() > 0 {
 		e := mywire.NewError(mywire.ErrTooManyConnections,
 			"weir: no backend of pool %s became free within %s: %s; %d statements wait; raise --pool-size, shorten transactions, or raise --queue-timeout",
-			p.key, cfg.QueueTimeout, p.uses(), p.Waiting())
+			p.key, limit, p.uses(), p.Waiting())
 		if p.Paused {
 			e = p.pausedError()
 		}
-		p.failWaiting(cfg.QueueTimeout, e)
+		p.failWaiting(limit, e)
 	}
+	p.Holding().Overdue(endOverdue)
 	p.Reap()
 	if p.Waiting() > 0 {
 		p.Wake()
@@ -453,17 +454,20 @@ func (p *pool) Replaceable() bool {
 }
 
 // count records an answered unit.
-func (p *pool) count(u *unit, now time.Duration) {
-	p.Stats.Units++
-	if u.shape != nil {
-		u.shape.Runs++
-		if u.failed {
-			u.shape.Errors++
-		}
-	}
-	if u.failed {
-		p.Stats.Errors++
-	}
+func (p *pool) count(u *unit, path sight.Path) {
 	p.Stats.Bytes += uint64(u.bytes)
-	p.Stats.Latency.Record(int64(now - u.queuedAt))
+	r := sight.Run{
+		Took: p.l.Now - u.queuedAt + u.early, Server: u.took, Rows: u.rows, Path: path,
+		Pinned: u.c.pins.held != 0, Failed: u.failed,
+	}
+	if !u.failed && u.tellsStatus() {
+		r.Rows += u.ok.AffectedRows // 0 with a result
+	}
+	if u.failed && u.shape != nil {
+		u.shape.Errors++
+	}
+	p.Stats.Count(u.shape, &r)
+	if slow := p.l.cfg.SlowLog; u.trace != nil || slow > 0 && r.Took >= slow {
+		u.report(&r)
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 // queueClient gives the client a free backend at once, or queues it for one.
 func (p *pool) queueClient(c *client) {
+	c.fwd.askedAt = p.l.Now
 	if len(p.Excl) == 0 {
 		if b := p.take(c.set, c); b != nil {
 			c.attach(b)
@@ -17,10 +18,9 @@ func (p *pool) queueClient(c *client) {
 		}
 	}
 	c.state.enter(stateWaiting)
-	if limit := p.l.cfg.MaxWaiting; limit > 0 && len(p.Excl) >= limit {
-		p.Stats.Timeouts++
-		e := mywire.NewError(mywire.ErrTooManyConnections,
-			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
+	if p.Limits.Crowded(p.Waiting()) {
+		p.Stats.Limited[core.LimitWaiting]++
+		e := full(p)
 		p.l.Post(func() { // when the socket holds the bytes that are refused
 			if c.state == stateWaiting && !c.s.Closed {
 				c.state.leave(stateWaiting)
@@ -31,6 +31,11 @@ func (p *pool) queueClient(c *client) {
 	}
 	c.queuedAt = p.l.Now
 	p.Enqueue(waiter{Client: c})
+}
+
+// full is the error of what may not wait: as many statements as may wait already.
+func full(p *pool) *mywire.Error {
+	return mywire.NewError(mywire.ErrTooManyConnections, "weir: %d statements wait for a backend of pool %s already (--max-waiting)", p.Limits.MaxWaiting, p.key)
 }
 
 // dispatch gives free backends to what waits.
@@ -74,7 +79,7 @@ func (p *pool) dispatch() {
 	}
 	pass.End()
 	p.sharing.feed()
-	p.Grow(p.l.cfg.ReadLanes, errNoSecret)
+	p.Grow(p.ReadLanes, errNoSecret)
 }
 
 // runAlone runs one whole unit on a taken backend.

@@ -60,7 +60,7 @@ func (s *Server) eachPool(on *loop, f func(p *pool)) {
 }
 
 func (p *pool) renew() {
-	if p.Retire() {
+	if p.Retire(false) {
 		p.facts.known = false
 	}
 }

@@ -160,6 +160,7 @@ func (rt *router) query(msg []byte) int {
 		}
 		u := rt.unitOf(mywire.ComQuery, msg)
 		u.shape, u.verb = sh, info.Verb
+		u.follow(c, &info.Hints, sql)
 		c.p.sharing.run(u)
 		return len(msg)
 	case routeWrite:
@@ -176,6 +177,7 @@ func (rt *router) query(msg []byte) int {
 		}
 		u := rt.unitOf(mywire.ComQuery, msg)
 		u.shape, u.verb, u.effects = sh, info.Verb, info.Effects
+		u.follow(c, &info.Hints, sql)
 		u.generated = ln.rows != nil
 		ln.push(u)
 		return len(msg)
@@ -251,6 +253,7 @@ func (rt *router) execute(msg []byte) int {
 		cs.noteTypes(&m)
 		u := rt.unitOf(mywire.ComStmtExecute, msg)
 		u.st, u.cs, u.shape, u.verb = st, cs, st.shape, st.info.Verb
+		u.follow(c, &st.info.Hints, st.sql)
 		c.p.sharing.run(u)
 		return len(msg)
 	case routeWrite:
@@ -271,6 +274,7 @@ func (rt *router) execute(msg []byte) int {
 		}
 		u := rt.unitOf(mywire.ComStmtExecute, msg)
 		u.st, u.cs, u.shape, u.verb, u.effects = st, cs, st.shape, st.info.Verb, st.info.Effects
+		u.follow(c, &st.info.Hints, st.sql)
 		u.generated = ln.rows != nil
 		ln.push(u)
 		return len(msg)

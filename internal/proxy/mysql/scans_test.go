@@ -25,13 +25,17 @@ func TestAnInsertIsReadOnce(t *testing.T) {
 	const times = 20
 	read := func(what string, want uint64, run func()) {
 		t.Helper()
-		before := w.Scans(t.Context())
-		for range times {
-			run()
+		var got uint64
+		for range 3 { // weir may read a text of its own meanwhile, such as a question about a table
+			before := w.Scans(t.Context())
+			for range times {
+				run()
+			}
+			if got = w.Scans(t.Context()) - before; got == want {
+				return
+			}
 		}
-		if got := w.Scans(t.Context()) - before; got != want {
-			t.Errorf("%d times %s: %d texts were read, want %d", times, what, got, want)
-		}
+		t.Errorf("%d times %s: %d texts were read, want %d", times, what, got, want)
 	}
 	read("an INSERT with a hint", times, func() { insert("/* batch */") })
 	read("an INSERT without one", times, func() { insert("") })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/mywire"
 )
@@ -31,10 +32,12 @@ type Server struct {
 	lastID atomic.Uint32 // of a client
 	known  serverFacts
 	asker  asker
-	roles  *upstream.Kept[*mywire.Server] // hosts are asked on these what they are
-	shut   shutDoor
-	grants grants
-	blind  sync.Map // accounts of which the log has said that they see no triggers
+
+	lookups *lookups
+	roles   *upstream.Kept[*mywire.Server] // hosts are asked on these what they are
+	shut    shutDoor
+	grants  grants
+	blind   sync.Map // accounts of which the log has said that they see no triggers
 }
 
 // New checks the configuration and starts to listen; Run serves.
@@ -47,7 +50,7 @@ func New(cfg Config) (*Server, error) {
 	s.config.Store(&cfg)
 	s.Process = cfg.Process
 	s.roles = upstream.NewKept(func(conn *mywire.Server) { _ = conn.Close() })
-	s.creds = newCredentials(&cfg)
+	s.creds, s.lookups = newCredentials(&cfg), newLookups(s)
 	s.grants.seed = maphash.MakeSeed()
 	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {
 		return nil, err
@@ -82,6 +85,7 @@ func (s *Server) cfg() *Config { return s.config.Load() }
 // under way finish for at most DrainTimeout, closes everything and returns.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.asker.close()
+	defer s.lookups.close()
 	defer s.roles.Close()
 	return s.Serve(ctx, s.login)
 }
@@ -95,7 +99,22 @@ const firstID = 1 << 30
 // isOurs tells whether a number is one that weir gives to clients.
 func isOurs(id uint64) bool { return id >= firstID && id < 2*firstID }
 
+// A number is firstID, the weir's own number among several, and a serial.
+const (
+	peerShift = 24
+	serials   = 1 << peerShift
+)
+
+// peerOf is the number of the weir that gave a client its number.
+func peerOf(id uint32) int { return int(id >> peerShift & session.MaxPeer) }
+
 // register gives a client of a loop its connection id.
 func (s *Server) register(l *loop) uint32 {
-	return s.Register(l, func() uint32 { return firstID | s.lastID.Add(1)%firstID })
+	peer := uint32(s.cfg().PeerID)
+	return s.Register(l, func() uint32 {
+		if peer == 0 {
+			return firstID | s.lastID.Add(1)%firstID
+		}
+		return firstID | peer<<peerShift | s.lastID.Add(1)%serials
+	})
 }

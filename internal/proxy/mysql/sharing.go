@@ -19,6 +19,21 @@ func (s *sharing) run(u *unit) {
 		c.reader.send(u) // behind its own earlier ones
 		return
 	}
+	if len(p.Reads) == 0 && (u.shape == nil || !u.shape.Stalled(p.l.Now)) {
+		if b := s.pipeline(c.set, u.st); b != nil {
+			s.sendOn(b, u)
+			return
+		}
+	}
+	if p.Limits.Crowded(p.Waiting()) {
+		p.Stats.Limited[core.LimitWaiting]++
+		p.l.Post(func() { // when its message is used up
+			if u.c == c && !u.Left() {
+				c.lost(u, full(p))
+			}
+		})
+		return
+	}
 	s.again(u)
 }
 
@@ -108,7 +123,7 @@ func (s *sharing) pipeline(set *session.Set, st *stmt) *backend {
 	if best == nil && unlearned != nil && !st.learning {
 		s.teach(unlearned, st)
 	}
-	if p.MayShareMore(p.l.cfg.ReadLanes) {
+	if p.MayShareMore(p.ReadLanes) {
 		if b := p.take(set, nil); b != nil {
 			p.Shared.Add(b, &b.Conn)
 			b.lastUser = nil
@@ -195,6 +210,7 @@ func (s *sharing) moveOut(b *backend, u *unit) *unit {
 	n := p.l.newUnit(unitClient, u.cmd)
 	n.c, n.seq, n.cs, n.st, n.verb, n.shape, n.effects, n.read = u.c, u.seq, u.cs, u.st, u.verb, u.shape, u.effects, u.read
 	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
+	n.trace, n.sql = u.trace, u.sql
 	n.raw, u.raw = u.raw, n.raw
 	u.c, u.shape, u.cs = nil, nil, nil
 	return n

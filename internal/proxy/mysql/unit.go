@@ -26,6 +26,8 @@ type unit struct {
 	st    *stmt       // of COM_STMT_EXECUTE and COM_STMT_PREPARE
 	verb  myscan.Verb
 	shape *sight.Shape
+	trace *sight.Trace // of a statement that is traced
+	sql   string       // where it is to be told
 
 	// What the text says that it does.
 	effects myscan.Effect
@@ -36,6 +38,9 @@ type unit struct {
 	retrack   bool     // it sets variables that the server confuses
 
 	queuedAt time.Duration // when the client's message was complete
+	early    time.Duration // before that: its client waited for a backend
+	began    time.Duration // of a member of a group: when that was sent
+	took     time.Duration // from when the server began with it to its answer
 	bytes    int           // of the answer so far
 	wrote    bool          // part of the answer is in the client's output
 	park     bool          // the answer is gathered in resp
@@ -48,6 +53,7 @@ type unit struct {
 	unjudged int  // one more than the number among its client's
 	told     told // weir's own: of what the answer told
 	toldOf   int  // ... and of how many variables
+	overdue  bool // weir ends it, for it has run for too long
 	dead     bool // killed or disconnected while it waited
 	retry    bool // the answer is withheld: run again
 	retries  uint8

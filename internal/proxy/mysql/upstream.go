@@ -41,9 +41,9 @@ func (s *Server) at(cfg mywire.ConnectConfig, e upstream.Endpoint) mywire.Connec
 			break
 		}
 	}
-	if e.Address != e.Host {
+	if dial := cfg.Dial; e.Address != e.Host {
 		cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, e.Address)
+			return dial(ctx, network, e.Address)
 		}
 	}
 	return cfg
@@ -60,6 +60,7 @@ func (s *Server) suspect(err error) {
 // Moved implements core.Pool.
 func (p *pool) Moved(now upstream.Endpoint) {
 	p.l.srv.known.welcomes.forget()
+	p.l.srv.known.accounts.forget()
 	p.facts.known, p.facts.text = false, "" // another server may be of another kind
 	p.catalog.known = false                 // another server counts its statements by itself
 	p.Leave(now)
@@ -105,9 +106,24 @@ func (s *Server) askRole(ctx context.Context, e upstream.Endpoint, conn *mywire.
 		}
 		return upstream.Report{}, err
 	}
-	s.roles.Put(e, conn)
+	r := upstream.Report{Role: upstream.RoleStandby}
 	if rows[0][0].String == "0" {
-		return upstream.Report{Role: upstream.RolePrimary}, nil
+		r.Role, r.Follows = upstream.RolePrimary, follows(ctx, conn)
 	}
-	return upstream.Report{Role: upstream.RoleStandby}, nil
+	s.roles.Put(e, conn)
+	return r, nil
+}
+
+// follows reports whether a server applies another one's writes, as far as the user may
+// see that.
+func follows(ctx context.Context, conn *mywire.Server) bool {
+	ask := "SELECT 'n', COUNT(*) FROM performance_schema.replication_connection_status WHERE service_state = 'ON'"
+	if conn.IsMariaDB() {
+		ask = "SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_running'"
+	}
+	rows, err := conn.Query(ctx, ask)
+	if err != nil {
+		return false // whether the connection still works is seen when it is asked next
+	}
+	return len(rows) == 1 && len(rows[0]) == 2 && rows[0][1].Valid && rows[0][1].String != "0"
 }

@@ -3,6 +3,11 @@ package mysql_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -70,3 +75,71 @@ func TestHostThatTakesWritesIsFollowed(t *testing.T) {
 		t.Errorf("the old primary has rows %v: %v; want 1,2", rows, err)
 	}
 }
+
+// A replica that takes writes, as they do by default, is not taken for the primary when
+// weir starts, whichever of the two is named first. While both say so, the log does.
+func TestReplicaThatTakesWritesIsNotThePrimary(t *testing.T) {
+	t.Parallel()
+	server(t) // skips or fails where there is no server
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var hosts []*lab.MySQL
+	for i := range 2 {
+		cfg := serverConfig()
+		cfg.Settings = map[string]string{"server_id": strconv.Itoa(100 + i)}
+		s, err := lab.StartMariaDB(ctx, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Stop(context.Background()) })
+		hosts = append(hosts, s)
+	}
+	primary, replica := hosts[0], hosts[1]
+	host, port, err := net.SplitHostPort(primary.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sqlOn(t, primary, "CREATE USER follower@'%' IDENTIFIED BY 'secret'", "GRANT REPLICATION SLAVE ON *.* TO follower@'%'")
+	sqlOn(t, replica, "CHANGE MASTER TO MASTER_HOST = '"+host+"', MASTER_PORT = "+port+", MASTER_USER = 'follower', MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos",
+		"START SLAVE")
+	sqlOn(t, primary, "CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)")
+	count := func(s *lab.MySQL) string {
+		c, err := mywire.Connect(ctx, mywire.ConnectConfig{Address: s.Addr(), User: s.User(), Password: s.Password(), TLSMode: mywire.TLSDisabled})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		rows, err := c.Query(ctx, "SELECT COUNT(*) FROM shop.t")
+		if err != nil {
+			return err.Error()
+		}
+		return rows[0][0].String
+	}
+	eventually(t, "the replica follows", func() bool { return count(replica) == "0" })
+	var log strings.Builder
+	var mu sync.Mutex
+	w := startFor(t, primary, "shop", func(c *mysql.Config) {
+		c.Log = slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return log.Write(p)
+		}), nil))
+		for _, s := range []*lab.MySQL{replica, primary} {
+			c.Hosts = append(c.Hosts, mywire.ConnectConfig{Address: s.Addr(), User: s.User(), Password: s.Password(), TLSMode: mywire.TLSDisabled})
+		}
+		c.Target = upstream.TargetReadWrite
+	})
+	w.dial(nil).must("INSERT INTO t VALUES (1)")
+	if got := count(primary); got != "1" {
+		t.Errorf("the primary has %s rows of one: it went to the replica", got)
+	}
+	eventually(t, "the log tells of two", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(log.String(), upstream.ErrTwoPrimaries.Error())
+	})
+}
+
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }

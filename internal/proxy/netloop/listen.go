@@ -33,16 +33,14 @@ func Listen(address string, reusePort bool) (net.Listener, error) {
 		return inherited(name)
 	}
 	if !strings.HasPrefix(address, "/") {
-		var lc net.ListenConfig
-		if reusePort {
-			lc.Control = func(_, _ string, c syscall.RawConn) error {
-				var err error
-				if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }); e != nil {
-					return e
-				}
-				return os.NewSyscallError("setsockopt SO_REUSEPORT", err)
+		// What Go sets on each connection is set here, once: they inherit it.
+		lc := net.ListenConfig{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
+			var err error
+			if e := c.Control(func(fd uintptr) { err = prepare(int(fd), reusePort) }); e != nil {
+				return e
 			}
-		}
+			return os.NewSyscallError("setsockopt", err)
+		}}
 		return lc.Listen(context.Background(), "tcp", address)
 	}
 	ln, err := net.Listen("unix", address)
@@ -72,6 +70,14 @@ func Listen(address string, reusePort bool) (net.Listener, error) {
 		return nil, err
 	}
 	return ln, nil
+}
+
+// prepare sets the options of a TCP listener: dead peers are noticed as by Go's own.
+func prepare(fd int, reusePort bool) error {
+	if err := (Keepalive{}).WithDefaults().set(fd); err != nil || !reusePort {
+		return err
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 }
 
 // firstInherited is the number of the first socket that a process is started with:
@@ -108,6 +114,8 @@ func inherited(name string) (net.Listener, error) {
 // Accept hands each client to serve, on a goroutine of its own that background
 // waits for, until ctx ends and ln is closed.
 func Accept(ctx context.Context, ln net.Listener, log *slog.Logger, background *sync.WaitGroup, serve func(net.Conn)) error {
+	var failed int     // attempts since the last client
+	var told time.Time // when the log was last told of them
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
@@ -116,8 +124,12 @@ func Accept(ctx context.Context, ln net.Listener, log *slog.Logger, background *
 			}
 			var ne net.Error
 			if errors.As(err, &ne) || errors.Is(err, os.ErrDeadlineExceeded) {
-				// Out of file descriptors, most likely: pause, do not spin.
-				log.Error("accept failed", "error", err)
+				// Out of file descriptors, most likely: pause, do not spin. Clients
+				// wait in the socket's queue meanwhile.
+				if failed++; time.Since(told) >= tellAcceptEvery {
+					told = time.Now()
+					log.Error("no client can be accepted: they wait", "error", err, "failed", failed, "hint", acceptHint(err))
+				}
 				select {
 				case <-time.After(100 * time.Millisecond):
 				case <-ctx.Done():
@@ -126,8 +138,23 @@ func Accept(ctx context.Context, ln net.Listener, log *slog.Logger, background *
 			}
 			return fmt.Errorf("accept client: %w", err)
 		}
+		failed = 0
 		background.Go(func() { serve(conn) })
 	}
+}
+
+// tellAcceptEvery is how often the log says that clients cannot be accepted.
+const tellAcceptEvery = 10 * time.Second
+
+// acceptHint is what to do about an error of accept.
+func acceptHint(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return "raise weir's limit on open files (LimitNOFILE, ulimit -n) above the clients and server connections that it is to have, or lower --max-clients"
+	case errors.Is(err, syscall.ENFILE):
+		return "raise the system's limit on open files (sysctl fs.file-max)"
+	}
+	return "see the error; weir tries again ten times a second"
 }
 
 // Detach takes the file descriptor out of a connection that is logged in. A

@@ -2,6 +2,7 @@ package netloop
 
 import (
 	"container/list"
+	"math"
 	"net"
 	"sync"
 
@@ -50,9 +51,19 @@ func (b *Lobby) Len() int {
 }
 
 func lobbyLimit() int {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+	files, ok := MaxFiles()
+	if !ok {
 		return maxLobby
 	}
-	return int(max(min(r.Cur/4, maxLobby), 16))
+	return max(min(files/4, maxLobby), 16)
+}
+
+// MaxFiles is how many descriptors the process may have; ok is false where that is not
+// known.
+func MaxFiles() (n int, ok bool) {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return 0, false
+	}
+	return int(min(r.Cur, math.MaxInt32)), true
 }

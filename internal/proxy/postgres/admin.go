@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net"
@@ -25,10 +26,10 @@ func (s *Server) authenticateAdmin(ctx context.Context, conn net.Conn, start *pg
 	case allowed && !known && core.MayBorrow(conn, s.cfg().TrustLoopback):
 		_, err := pgwire.Authenticate(ctx, conn, start.User, pgwire.AuthTrust, pgwire.Secret{})
 		return err
-	case allowed && !known && s.cfg().Auth == AuthRelay:
+	case allowed && !known && s.cfg().relays():
 		login := *start
 		login.Database = s.cfg().Postgres.Database
-		be, err := s.relay(ctx, conn, &login)
+		be, err := s.relay(ctx, conn, &login, nil)
 		if err == nil {
 			be.close()
 		}
@@ -57,20 +58,26 @@ func (s *Server) Settings() []core.Setting {
 	c := s.cfg()
 	return []core.Setting{
 		{Key: "postgres", Value: c.Postgres.Address, Fixed: true},
-		{Key: "auth", Value: c.Auth, Default: AuthRelay},
+		{Key: "auth", Value: c.Auth, Default: AuthAuto},
+		{Key: "auth_query", Value: c.AuthQuery, Default: ""},
+		{Key: "auth_user", Value: c.authUser(), Default: c.Postgres.User},
+		{Key: "auth_dbname", Value: cmp.Or(c.AuthDatabase, c.Postgres.Database), Default: c.Postgres.Database},
 		{Key: "flush_prefix", Value: c.FlushPrefix, Default: "weir"},
 	}
 }
 
 // Shows implements core.Side.
-func (s *Server) Shows() []string { return []string{"CATALOGUES"} }
+func (s *Server) Shows() []string { return []string{"CATALOGUES", "PEERS"} }
 
 // Show implements core.Side.
 func (s *Server) Show(ctx context.Context, what string) (t sight.Table, ok bool) {
-	if what != "CATALOGUES" {
-		return t, false
+	switch what {
+	case "CATALOGUES":
+		return s.showCatalogues(ctx), true
+	case "PEERS":
+		return core.PeersTable(s.cfg().Peers), true
 	}
-	return s.showCatalogues(ctx), true
+	return t, false
 }
 
 // showCatalogues tells what is known of each database's catalogue. Of several loops
@@ -116,7 +123,7 @@ func (p *pool) Servers() []core.ServerInfo {
 	for _, b := range p.Backends {
 		i := core.ServerInfo{
 			Address: b.Endpoint.Address,
-			ID:      b.pid, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
+			ID:      b.pid, Number: b.number, Mode: b.Mode.String(), Free: b.Mode == core.ModeFree, Retired: b.Retired || b.Doomed,
 			InFlight: b.Depth(), Prepared: len(b.prepared), Settings: b.set.Len(), App: b.app, Born: b.Born, Last: b.Answered,
 		}
 		if b.owner != nil {
@@ -133,6 +140,9 @@ func (c *client) Info() core.ClientInfo {
 		ID: c.id, Database: c.p.key.database, User: c.p.key.user, Addr: c.addr, App: c.app, State: c.doing(), Pins: c.pins.held.String(),
 		Prepared: len(c.stmts.byName), Since: c.since, LastUsed: c.idleSince,
 		Statements: c.stats.units, Grouped: c.stats.grouped, Errors: c.stats.errors, Received: c.s.Taken, Sent: c.s.Written, Active: c.busy(), Pinned: c.pins.held != 0,
+	}
+	if e := c.login.entry; e != nil {
+		i.Login = e.Login
 	}
 	if c.state == stateWaiting {
 		i.Waiting = c.queuedAt

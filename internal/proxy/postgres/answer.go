@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/proxy/sqlscan"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -230,6 +231,7 @@ func (b *backend) giveOwn() {
 // sawTag looks at a command tag for what ends a transaction or a session's
 // state.
 func (u *unit) sawTag(body []byte) {
+	u.tuples += tagged(body)
 	switch {
 	case bytes.HasPrefix(body, []byte("COMMIT\x00")):
 		u.commits = true
@@ -250,6 +252,16 @@ func (u *unit) sawTag(body []byte) {
 			c.stmts.forgotten(all)
 		}
 	}
+}
+
+// tagged is the number at the end of a command tag, 0 if there is none.
+func tagged(body []byte) (n uint64) {
+	unit := uint64(1)
+	for i := len(body) - 2; i >= 0 && body[i] >= '0' && body[i] <= '9'; i-- { // behind it is a NUL
+		n += uint64(body[i]-'0') * unit
+		unit *= 10
+	}
+	return n
 }
 
 // emit gives bytes to the client that the unit answers.
@@ -510,12 +522,16 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 		c.nextAgain()
 	}
 	c.settings.pay()
-	c.p.count(u, c.l.Now)
+	path := sight.Alone
+	if b.Mode == core.ModeShared {
+		path = sight.Shared
+	}
+	c.p.count(u, path)
 	if status == pgwire.StatusIdle {
 		c.p.Stats.Transactions++
 	}
 	c.resume()
-	if c.draining {
+	if c.draining && c.login.entry == nil {
 		c.leaveIfIdle()
 	}
 }
@@ -524,15 +540,15 @@ func (c *client) answered(b *backend, u *unit, status byte) {
 func (bk *back) settled(b *backend, u *unit, status byte) {
 	c := bk.c
 	before := c.tx
-	c.tx = status
+	c.enter(status, u)
 	if u.awaited {
 		c.fwd.awaiting--
 	}
 	if status == pgwire.StatusIdle {
 		c.texts.lexicalTx = false
 	}
-	if status != pgwire.StatusIdle && c.l.cfg.Mode == session.ModeStatement {
-		c.fatal(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "transaction blocks are not allowed in weir's pool mode statement"))
+	if status != pgwire.StatusIdle && c.mode() == session.ModeStatement {
+		c.fatal(pgwire.NewFatal(pgwire.CodeFeatureNotSupported, "transaction blocks not allowed in statement pooling mode"))
 		return
 	}
 	if u.failed && c.pins.held&pinsSeen != 0 {
@@ -584,7 +600,8 @@ func (bk *back) grouped(u *unit) {
 		bk.cancelled = nil
 	}
 	c.p.Stats.Grouped++
-	c.p.count(u, c.l.Now)
+	u.took = c.l.Now - u.began
+	c.p.count(u, sight.Grouped)
 	c.p.Stats.Transactions++
 	c.resume()
 	if c.draining {
@@ -638,7 +655,7 @@ func (c *client) backendQuiet() {
 		b.ask("DEALLOCATE ALL", func(*unit) {})
 		return
 	}
-	if c.pins.held == 0 || c.l.cfg.Mode == session.ModeTransaction {
+	if c.pins.held == 0 || c.mode() == session.ModeTransaction {
 		c.detach()
 		return
 	}

@@ -20,8 +20,10 @@ type backend struct {
 	p      *pool
 	pid    uint32
 	secret []byte
-	params map[string]string // ParameterStatus, as last reported
-	lex    lexical           // of them: how it reads texts
+	number uint32                // among clients and backends; 0 without a door
+	via    *pgwire.ConnectConfig // see backendConn
+	params map[string]string     // ParameterStatus, as last reported
+	lex    lexical               // of them: how it reads texts
 	// bytewise tells that texts in its client_encoding can be read byte by byte.
 	bytewise bool
 
@@ -70,7 +72,12 @@ func (b *backend) knows(st *stmt) bool {
 
 // learn records that a Parse of st was sent, and makes room for it.
 func (b *backend) learn(u *unit, st *stmt) {
-	if len(b.prepared) >= maxPrepared {
+	counted(b.p, &b.p.Stats.ServerParses)
+	most := maxPrepared
+	if n := b.p.l.cfg.MaxPrepared; n > 0 {
+		most = n
+	}
+	for len(b.prepared) >= most {
 		b.evict(u)
 	}
 	if len(st.tail) > longText {
@@ -142,9 +149,11 @@ func (b *backend) send(u *unit) {
 		before := len(u.exp)
 		switch o.kind {
 		case pgwire.ClientParse:
+			counted(b.p, &b.p.Stats.Parses)
 			b.putParse(u, o.st)
 			special = true
 		case pgwire.ClientBind:
+			counted(b.p, &b.p.Stats.Binds)
 			b.need(u, o.st)
 			special = special || len(u.exp) > before
 			b.putBind(msg, int(o.name-o.off), int(o.rest-o.off), o.st.srvName)
@@ -297,6 +306,7 @@ func (b *backend) ensureAs(set *session.Set, app string) *unit {
 func (b *backend) ready(u *unit, status byte) {
 	l := b.p.l
 	took := b.Pop(l.Now)
+	u.took = took
 	b.status = status
 	if !b.served {
 		b.served = true
@@ -354,7 +364,7 @@ func (b *backend) ready(u *unit, status byte) {
 func (b *backend) rerun(u *unit) {
 	u.retries++
 	u.exp, u.expAt = u.exp[:0], 0
-	u.wrote, u.failed, u.retry, u.err, u.bytes = false, false, false, nil, 0
+	u.wrote, u.failed, u.retry, u.err, u.bytes, u.tuples = false, false, false, nil, 0, 0
 	u.preempted, u.hold, u.resp = false, false, u.resp[:0]
 	b.p.Stats.Reruns++
 	if u.read && u.Tries > 0 && u.shape != nil {

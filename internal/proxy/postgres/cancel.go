@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"crypto/subtle"
 	"slices"
 
@@ -12,8 +13,19 @@ import (
 // client has under way, never one of another client on the same backend.
 func (s *Server) cancel(id uint32, secret []byte) {
 	s.Cancels.Add(1)
+	door := s.cfg().Door
+	here := false
+	if door == nil {
+		here = id&forwarded != 0
+		id &^= forwarded
+	}
 	l, found := s.Owner(id)
 	if !found {
+		if door != nil {
+			door.Cancel(s.DialCtx, id, secret)
+		} else if !here {
+			passOn(s, id, secret)
+		}
 		return // as the server does: no answer, whether the key was right or not
 	}
 	// The client takes the end of its request's connection for the moment from
@@ -32,6 +44,22 @@ func (s *Server) cancel(id uint32, secret []byte) {
 	select {
 	case <-done:
 	case <-s.DialCtx.Done():
+	}
+}
+
+// passOn sends a cancel request to the weir that the client is of, if there is one. That
+// closes the connection when the request cannot hit a later statement any more.
+func passOn(s *Server, id uint32, secret []byte) {
+	cfg := s.cfg()
+	peer := peerOf(id)
+	address := cfg.Peers[peer]
+	if address == "" || cfg.PeerID == 0 || peer == cfg.PeerID {
+		return
+	}
+	if err := s.Forwards.Do(s.DialCtx, func(ctx context.Context) error {
+		return pgwire.Cancel(ctx, pgwire.ConnectConfig{Address: address, TLSMode: pgwire.TLSPrefer}, id|forwarded, secret)
+	}); err != nil {
+		s.Log.Warn("cancel request not passed on", "peer", peer, "address", address, "error", err)
 	}
 }
 
@@ -114,6 +142,30 @@ func (b *backend) first(c *client) *unit {
 		}
 	}
 	return nil
+}
+
+// endOverdue has the server end the head of the queue, which has run for longer than
+// --query-timeout. A member of a group is not cancelled: that could hit another.
+func endOverdue(b *backend) (clients bool) {
+	u := b.Head()
+	if u.kind != unitClient {
+		return u.kind == unitRows
+	}
+	if u.park || u.overdue || b.Cancels > 0 || u.c == nil || u.c.s.Closed {
+		return true
+	}
+	u.overdue = true
+	b.p.Stats.Limited[core.LimitQuery]++
+	b.cancel(u, func() {})
+	return true
+}
+
+// errOverdue is what the client is told of it, in place of what the server says.
+func errOverdue(p *pool) *pgwire.Error {
+	if p.l.cfg.Door != nil {
+		p.l.srv.Log.Info("query timeout", "database", p.key.database, "user", p.key.user)
+	}
+	return pgwire.NewError(pgwire.CodeQueryCanceled, "canceling statement due to query timeout (%s, set in weir)", p.Limits.QueryTimeout)
 }
 
 // cancel sends the server a cancel request for the head of the queue. What is

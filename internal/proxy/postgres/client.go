@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
@@ -36,7 +37,8 @@ type client struct {
 
 	set *session.Set // in force for the client
 
-	tx       byte     // transaction status, as last told to the client
+	tx       byte // transaction status, as last told to the client
+	txSince  time.Duration
 	inflight int      // units sent without a link and not answered
 	reader   *backend // has all of these units, if they are shared reads; else nil
 	again    []*unit  // of these units: moved from behind a stalled one, to be sent in turn
@@ -66,6 +68,14 @@ type clientStats struct {
 }
 
 func text(p []byte) string { return unsafe.String(unsafe.SliceData(p), len(p)) }
+
+// enter notes the status of the transaction behind a unit.
+func (c *client) enter(status byte, u *unit) {
+	if status != pgwire.StatusIdle && (c.tx == pgwire.StatusIdle || u.commits || u.undoes) {
+		c.txSince = c.l.Now
+	}
+	c.tx = status
+}
 
 // reply sends weir's own answer.
 func (c *client) reply(p []byte) {
@@ -113,6 +123,7 @@ func (c *client) fatal(e *pgwire.Error) {
 	if c.s.Closed || c.s.Closing {
 		return
 	}
+	c.l.srv.Log.Debug("client closed", "client", c.addr, "user", c.p.key.user, "database", c.p.key.database, "because", e.Message)
 	c.s.Write(pgwire.AppendError(nil, e))
 	c.s.CloseAfterFlush()
 }
@@ -135,6 +146,11 @@ func (c *client) OnClosed(err error) {
 	delete(c.l.Clients, c.id)
 	c.l.srv.Left(c.id)
 	c.l.Taken()
+	if c.login.entry != nil {
+		c.login.entry.left()
+	} else {
+		c.l.srv.Crowd.Leave(c.p.key.database, c.p.key.user)
+	}
 	for _, st := range c.stmts.byName {
 		st.refs--
 	}
@@ -152,34 +168,65 @@ func (c *client) OnClosed(err error) {
 // leaveIfIdle ends the session when nothing of it is under way.
 func (c *client) leaveIfIdle() {
 	if c.inflight == 0 && c.cur == nil && c.tx == pgwire.StatusIdle && c.state != stateCopying && (c.link == nil || c.link.Depth() == 0) {
-		c.fatal(errShutdown())
+		c.fatal(c.l.errShutdown())
 	}
 }
 
 // Drain implements core.Client.
 func (c *client) Drain() {
 	c.draining = true
-	c.leaveIfIdle()
+	if c.login.entry == nil || c.state == stateWaiting && c.link == nil {
+		c.leaveIfIdle()
+	}
+}
+
+// turnedAway ends the session of a client that asks for a backend when it may not have
+// one any more.
+func (c *client) turnedAway() bool {
+	if c.draining && c.login.entry != nil && c.link == nil && c.inflight == 0 {
+		c.fatal(c.l.errShutdown())
+		return true
+	}
+	return false
 }
 
 // Shutdown implements core.Client.
-func (c *client) Shutdown() { c.fatal(errShutdown()) }
+func (c *client) Shutdown() {
+	if c.login.entry != nil {
+		c.s.Close(netloop.ErrStopped) // without a word, as PgBouncer does
+		return
+	}
+	c.fatal(c.l.errShutdown())
+}
 
 // Tick enforces the limits that are counted in time.
 func (c *client) Tick() {
-	cfg := c.l.cfg
+	limits := &c.p.Limits
 	c.transport.checkReading()
 	if c.s.Closed {
 		return
 	}
-	if c.tx != pgwire.StatusIdle && c.link != nil && c.link.Depth() == 0 &&
-		cfg.IdleInTransactionTimeout > 0 && c.l.Now-c.idleSince > cfg.IdleInTransactionTimeout {
-		c.fatal(pgwire.NewFatal(pgwire.CodeIdleInTransactionTimeout,
-			"terminating connection due to idle-in-transaction timeout (%s, set in weir)", cfg.IdleInTransactionTimeout))
+	if c.tx != pgwire.StatusIdle && limits.TransactionTimeout > 0 && c.l.Now-c.txSince > limits.TransactionTimeout {
+		c.p.Stats.Limited[core.LimitTransaction]++
+		if c.link != nil && c.link.pass > 0 {
+			c.kick("its transaction took longer than --transaction-timeout") // in the middle of a row
+			return
+		}
+		c.fatal(c.l.worded("transaction timeout",
+			pgwire.NewFatal(pgwire.CodeTransactionTimeout, "terminating connection due to transaction timeout (%s, set in weir)", limits.TransactionTimeout)))
 		return
 	}
-	if cfg.ClientIdleTimeout > 0 && c.tx == pgwire.StatusIdle && c.inflight == 0 && c.link == nil && c.state != stateWaiting &&
-		c.l.Now-c.idleSince > cfg.ClientIdleTimeout {
-		c.fatal(pgwire.NewFatal(pgwire.CodeIdleSessionTimeout, "terminating connection due to idle-session timeout (%s, set in weir)", cfg.ClientIdleTimeout))
+	if c.tx != pgwire.StatusIdle && c.link != nil && c.link.Depth() == 0 &&
+		limits.IdleInTransactionTimeout > 0 && c.l.Now-c.idleSince > limits.IdleInTransactionTimeout {
+		c.p.Stats.Limited[core.LimitIdleTransaction]++
+		c.fatal(c.l.worded("idle transaction timeout", pgwire.NewFatal(pgwire.CodeIdleInTransactionTimeout,
+			"terminating connection due to idle-in-transaction timeout (%s, set in weir)", limits.IdleInTransactionTimeout)))
+		return
+	}
+	if limits.ClientIdleTimeout > 0 && c.tx == pgwire.StatusIdle && c.inflight == 0 && c.link == nil && c.state != stateWaiting &&
+		c.l.Now-c.idleSince > limits.ClientIdleTimeout {
+		c.p.Stats.Limited[core.LimitIdle]++
+		c.fatal(c.l.worded("client_idle_timeout",
+			pgwire.NewFatal(pgwire.CodeIdleSessionTimeout, "terminating connection due to idle-session timeout (%s, set in weir)", limits.ClientIdleTimeout)))
 	}
 }

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"testing"
 
+	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -161,6 +162,40 @@ func TestPreparingDoesNotWaitForTransactions(t *testing.T) {
 		if got := render(c.ready()); got != "COMMIT I" {
 			t.Errorf("COMMIT: %s", got)
 		}
+	}
+}
+
+// TestLoginAfterNewDefaultsDoesNotWaitForTransactions: what new connections are told has
+// changed, and all that there are have a transaction.
+func TestLoginAfterNewDefaultsDoesNotWaitForTransactions(t *testing.T) {
+	t.Parallel()
+	const size = 4
+	server := labtest.Postgres(t, serverConfig())
+	w := start(t, "postgres", func(c *postgres.Config) { c.PoolSize, c.Postgres.Address = size, server.Addr() })
+	all := make([]*wire, 2*size)
+	for i := range all {
+		all[i] = w.wire()
+	}
+	sqlOn(t, server.DSN("postgres"), "ALTER SYSTEM SET datestyle = German", "SELECT pg_reload_conf()")
+	eventually(t, "new connections have the new default", func() bool {
+		return dialWire(t, server.Addr(), "postgres").params["DateStyle"] == "German, DMY"
+	})
+	for _, c := range all {
+		c.send(query("BEGIN"))
+	}
+	eventually(t, "as many transactions as the pool can hold", func() bool {
+		p := w.pool()
+		return p.Owned >= size-1 && p.Waiting >= size
+	})
+	if got := w.wire().params["DateStyle"]; got != "German, DMY" {
+		t.Errorf("a new session is told that DateStyle is %q", got)
+	}
+	for _, c := range all {
+		c.send(query("COMMIT"))
+	}
+	for _, c := range all {
+		c.ready()
+		c.ready()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -35,16 +36,22 @@ type Config struct {
 	// Options say how clients share backends.
 	session.Options
 
-	// Auth is how clients are authenticated: "relay" (the server decides),
-	// or a method of pgwire against Users, the DSN's own user, or AuthQuery.
-	// Default: relay.
+	// Auth is how clients are authenticated: "auto" (by weir as the server would, where
+	// it knows what the server stores, else as relay), "relay" (the server decides
+	// about those who are not in Users), or a method of pgwire against Users, the DSN's
+	// own user, or AuthQuery. Default: auto.
 	Auth string
 	// Users are those whose secrets weir knows.
 	Users []User
-	// AuthQuery is run as the DSN's user to find the secret of another:
-	// $1 is the user's name; the result is name and secret, as in pg_shadow.
-	// Default: none.
+	// AuthQuery is run to find the secret of a user: $1 is the name; the result is name
+	// and secret, as in pg_shadow. Default: none.
 	AuthQuery string
+	// AuthUser and AuthDatabase are as whom and where weir asks about those who log in,
+	// by AuthQuery or by itself. Default: the DSN's.
+	AuthUser, AuthDatabase string
+	// Peers are the addresses for clients of other weirs, which cancel requests for
+	// their clients go to. Default: none.
+	Peers session.Peers
 	// AdminUsers may log in to database "weir"; the DSN's user always may.
 	AdminUsers []string
 
@@ -62,13 +69,35 @@ type Config struct {
 	// and the console says so.
 	Process core.Process
 
+	// MaxPrepared bounds the statements that are prepared on one backend.
+	// Default: 1000.
+	MaxPrepared int
+	// WaitNotice is how long a statement waits for a backend before its client is told
+	// so. Default: 0, it is not.
+	WaitNotice time.Duration
+	// Sockets are listened on in the place of Listen. Default: none.
+	Sockets []core.Socket
+	// Door decides about clients and where their connections go, instead of what is
+	// said of that here. Default: none.
+	Door Door
+
 	// ClientTLS, ClientTLSMode: see pgwire.AcceptConfig.
 	ClientTLS     *tls.Config
 	ClientTLSMode pgwire.TLSMode
 }
 
-// AuthRelay leaves authentication to the server.
-const AuthRelay = "relay"
+// AuthAuto lets in as the server would, AuthRelay leaves authentication to the server.
+const (
+	AuthAuto  = "auto"
+	AuthRelay = "relay"
+)
+
+// relays tells whether users whose secrets weir does not know are for the server to
+// check.
+func (c *Config) relays() bool { return c.Auth == AuthAuto || c.Auth == AuthRelay }
+
+// authUser is as whom weir asks about those who log in.
+func (c *Config) authUser() string { return cmp.Or(c.AuthUser, c.Postgres.User) }
 
 // Defaults returns the zero Config with every default filled in.
 func Defaults() Config { return Config{}.withDefaults() }
@@ -83,7 +112,10 @@ func (c Config) withDefaults() Config {
 	c.Target = cmp.Or(c.Target, upstream.TargetAny)
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6432")
 	c.Options = c.Options.WithDefaults()
-	c.Auth = cmp.Or(c.Auth, AuthRelay)
+	if c.Postgres.Dial == nil {
+		c.Postgres.Dial = c.Keepalive.Dial
+	}
+	c.Auth = cmp.Or(c.Auth, AuthAuto)
 	c.FlushPrefix = cmp.Or(c.FlushPrefix, "weir")
 	return c
 }
@@ -96,13 +128,16 @@ func (c Config) validate() error {
 	if err := c.Options.Validate(); err != nil {
 		return err
 	}
-	if c.Auth != AuthRelay {
+	if !c.relays() {
 		if _, err := pgwire.ParseAuthMethod(c.Auth); err != nil {
-			return fmt.Errorf("--auth: %w, or relay", err)
+			return fmt.Errorf("--auth: %w, auto or relay", err)
 		}
 	}
-	if c.AuthQuery != "" && c.Postgres.User == "" {
-		return errors.New("--auth-query needs a user in --postgres to run as")
+	if err := c.Peers.Check(c.PeerID); err != nil {
+		return err
+	}
+	if c.AuthQuery != "" && c.authUser() == "" {
+		return errors.New("--auth-query needs a user to run as, in --postgres or by --auth-user")
 	}
 	if err := c.accept().Validate(); err != nil {
 		return fmt.Errorf("--client-tls: %w", err)

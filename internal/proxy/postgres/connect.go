@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"net"
 
 	"golang.org/x/sys/unix"
 
@@ -20,12 +21,16 @@ type backendConn struct {
 	params map[string]string
 
 	endpoint upstream.Endpoint
+	via      *pgwire.ConnectConfig // where the door said that it goes; nil without one
 }
 
 func (c *backendConn) close() { _ = unix.Close(c.fd) }
 
 // dialBackend opens and logs in one backend.
 func (s *Server) dialBackend(ctx context.Context, key poolKey) (*backendConn, error) {
+	if s.cfg().Door != nil {
+		return s.Way.dialRoute(ctx, key)
+	}
 	be, e, err := s.connect(ctx, s.backendConfig(key))
 	if err != nil {
 		return nil, err
@@ -39,6 +44,11 @@ func (s *Server) backendConfig(key poolKey) pgwire.ConnectConfig {
 	cfg.User, cfg.Database = key.user, key.database
 	cfg.Password, cfg.Keys = s.creds.of(key.user)
 	return cfg
+}
+
+// upstreamEndpoint is where a connection of the door's goes.
+func upstreamEndpoint(host string, conn net.Conn) upstream.Endpoint {
+	return upstream.Endpoint{Host: host, Address: conn.RemoteAddr().String()}
 }
 
 func (s *Server) handOver(be *pgwire.Backend, e upstream.Endpoint) (*backendConn, error) {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -18,7 +19,16 @@ import (
 // This file is how the admin console speaks. What it says is core's.
 
 // serveConsole answers commands until the client leaves.
-func (s *Server) serveConsole(conn net.Conn) error {
+func (s *Server) serveConsole(conn net.Conn, who core.Operator) error {
+	return serveAnswers(s, conn, "15.0 (weir)", func(ctx context.Context, sql string) (core.Answer, error) {
+		a, err := s.Command(ctx, sql)
+		who.Audited(s.cfg().Audit, Engine, sql, a, err)
+		return a, err
+	})
+}
+
+// serveAnswers has answer carry out a client's commands until it leaves.
+func serveAnswers(s *Server, conn net.Conn, version string, answer func(ctx context.Context, sql string) (core.Answer, error)) error {
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -26,7 +36,7 @@ func (s *Server) serveConsole(conn net.Conn) error {
 	defer stop()
 	s.Consoles.Add(1)
 	defer s.Consoles.Add(-1)
-	out := pgwire.AppendParameterStatus(nil, "server_version", "15.0 (weir)")
+	out := pgwire.AppendParameterStatus(nil, "server_version", version)
 	out = pgwire.AppendParameterStatus(out, "client_encoding", "UTF8")
 	out = pgwire.AppendParameterStatus(out, "standard_conforming_strings", "on")
 	out = pgwire.AppendParameterStatus(out, "DateStyle", "ISO") // psycopg2 would send SET datestyle
@@ -52,7 +62,7 @@ func (s *Server) serveConsole(conn net.Conn) error {
 			}
 			if err := core.UntilHangup(s.DialCtx, conn, r, func(ctx context.Context) {
 				var a core.Answer
-				if a, out = s.answer(ctx, out[:0], string(sql)); a.Then != nil {
+				if a, out = appendAnswer(ctx, out[:0], string(sql), answer); a.Then != nil {
 					then = a.Then
 				}
 			}); err != nil {
@@ -71,9 +81,9 @@ func (s *Server) serveConsole(conn net.Conn) error {
 	}
 }
 
-// answer carries out one command.
-func (s *Server) answer(ctx context.Context, out []byte, sql string) (core.Answer, []byte) {
-	a, err := s.Command(ctx, sql)
+// appendAnswer carries out one command and appends what is said to it.
+func appendAnswer(ctx context.Context, out []byte, sql string, answer func(ctx context.Context, sql string) (core.Answer, error)) (core.Answer, []byte) {
+	a, err := answer(ctx, sql)
 	var no *core.Refusal
 	switch {
 	case errors.As(err, &no):
@@ -81,6 +91,7 @@ func (s *Server) answer(ctx context.Context, out []byte, sql string) (core.Answe
 		if no.Unknown {
 			code = pgwire.CodeSyntaxError
 		}
+		code = cmp.Or(no.Code, code)
 		e := pgwire.NewError(code, "%s", no.Message)
 		e.Hint = no.Hint
 		out = pgwire.AppendError(out, e)
@@ -96,13 +107,20 @@ func (s *Server) answer(ctx context.Context, out []byte, sql string) (core.Answe
 	return a, pgwire.AppendReadyForQuery(out, pgwire.StatusIdle)
 }
 
-const oidText = 25
+// Types of the console's columns.
+const (
+	oidInt8 = 20
+	oidText = 25
+)
 
 // appendTable appends a table as the result of SHOW.
 func appendTable(out []byte, t *sight.Table) []byte {
 	fields := make([]pgwire.Field, len(t.Cols))
 	for i, c := range t.Cols {
 		fields[i] = pgwire.Field{Name: c, TypeOID: oidText, TypeSize: -1, TypeMod: -1}
+		if t.Whole(i) {
+			fields[i].TypeOID, fields[i].TypeSize = oidInt8, 8
+		}
 	}
 	out = pgwire.AppendRowDescription(out, fields)
 	vals := make([][]byte, len(t.Cols))
@@ -148,26 +166,32 @@ func queryOne(ctx context.Context, conn net.Conn, sql string, params ...string) 
 	if _, err := conn.Write(pgwire.AppendSync(out)); err != nil {
 		return nil, fmt.Errorf("send query: %w", err)
 	}
-	var row [][]byte
+	return readRow(conn)
+}
+
+// runSetup runs a query whose results nobody wants on a blocking connection.
+func runSetup(ctx context.Context, conn net.Conn, sql string) error {
+	if d, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(d); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.Write(pgwire.AppendQuery(nil, sql)); err != nil {
+		return fmt.Errorf("send query: %w", err)
+	}
 	var failure error
 	for {
 		typ, body, err := readMessage(conn, 1<<20)
 		if err != nil {
-			return nil, fmt.Errorf("read answer: %w", err)
+			return fmt.Errorf("read answer: %w", err)
 		}
 		switch typ {
-		case pgwire.ServerDataRow:
-			if row, err = pgwire.ParseDataRow(body, nil); err != nil {
-				return nil, err
-			}
 		case pgwire.ServerError:
-			e, err := pgwire.ParseError(body)
-			if err != nil {
-				return nil, err
+			if failure, err = pgwire.ParseError(body); err != nil {
+				return err
 			}
-			failure = e
 		case pgwire.ServerReady:
-			return row, failure
+			return failure
 		}
 	}
 }

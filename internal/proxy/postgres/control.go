@@ -20,13 +20,14 @@ func (p *pool) Reconnect() {
 	if !p.Replaceable() {
 		p.l.srv.Log.Warn("connections are kept: weir has nothing to log in with as their user", "pool", p.key.String(), "connections", len(p.Backends))
 	}
+	p.Works()
 	p.renewBackends()
 }
 
 // pausedError is what those hear who have waited too long for a pool that is paused.
 func (p *pool) pausedError() *pgwire.Error {
 	e := pgwire.NewError(pgwire.CodeCannotConnectNow,
-		"weir: query_wait_timeout: database %q is paused, and was not resumed within %s", p.key.database, p.l.cfg.QueueTimeout)
+		"weir: query_wait_timeout: database %q is paused, and was not resumed within %s", p.key.database, p.Limits.QueueTimeout)
 	e.Hint = "RESUME on the admin console lets statements run again."
 	return e
 }

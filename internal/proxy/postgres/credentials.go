@@ -49,7 +49,7 @@ func (c *credentials) learnOpen(user string, open bool) {
 // the logins.
 func (s *Server) mayDial(key poolKey) bool {
 	c := &s.creds
-	if c.Keys(key.user) != nil {
+	if s.cfg().Door != nil || c.Keys(key.user) != nil {
 		return true
 	}
 	c.mu.Lock()

@@ -12,6 +12,7 @@ import (
 type facts struct {
 	known       bool
 	at          time.Duration
+	silent      bool          // it does not tell of changes of settings
 	version     string        // server_version
 	syncDefault string        // synchronous_commit by default
 	lockDefault time.Duration // lock_timeout by default; 0 for none

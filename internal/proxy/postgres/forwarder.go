@@ -2,8 +2,8 @@ package postgres
 
 import (
 	"io"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
@@ -24,8 +24,12 @@ func (c *client) attach(b *backend) {
 	}
 	c.state.leave(stateWaiting)
 	c.link = b
+	c.p.Stats.Assignments++
 	c.fwd.linkSeq++
 	b.Mode, b.owner = core.ModeOwned, c
+	if c.p.facts.silent {
+		c.pins.add(pinUntracked)
+	}
 	c.dropSequences()
 	if !c.login.greeted {
 		b.ask("", func(*unit) {}) // with its answer the server reports what has changed meanwhile
@@ -59,14 +63,7 @@ func (c *client) attachPrepared(b *backend, err *pgwire.Error) {
 // the server has taken them and reported what they are.
 func (lg *login) introduce() {
 	c := lg.c
-	var params []pgwire.Param
-	for name, value := range c.link.params {
-		if name == "application_name" {
-			value = c.link.startApp
-		}
-		params = append(params, pgwire.Param{Name: name, Value: value})
-	}
-	slices.SortFunc(params, func(a, b pgwire.Param) int { return strings.Compare(a.Name, b.Name) })
+	params := greetingOf(c.link.params, c.link.startApp)
 	if len(c.p.greeting) < session.MaxSets {
 		c.p.greeting[c.set] = params
 	}
@@ -79,12 +76,21 @@ func (fw *forwarder) open() *unit {
 	if c.cur == nil {
 		u := c.l.newUnit(unitClient)
 		u.c, u.open = c, true
-		u.queuedAt = c.l.Now
+		u.queuedAt, u.early = c.l.Now, fw.waited()
 		c.link.Push(u, c.l.Now)
 		c.cur = u
 		c.stats.units++
 	}
 	return c.cur
+}
+
+// waited is for how long the next unit, and nothing before it, has waited for the
+// backend.
+func (fw *forwarder) waited() (d time.Duration) {
+	if fw.askedAt > 0 {
+		d, fw.askedAt = fw.c.l.Now-fw.askedAt, 0
+	}
+	return d
 }
 
 // feed passes one message on. It returns how much of p it consumed.
@@ -133,8 +139,10 @@ func (fw *forwarder) feed(typ byte, n int, p []byte) int {
 		c.transport.toServer(p[:n])
 		return n
 	case pgwire.ClientParse:
+		counted(c.p, &c.p.Stats.Parses)
 		return fw.parse(n, p)
 	case pgwire.ClientBind:
+		counted(c.p, &c.p.Stats.Binds)
 		return fw.bind(n, p)
 	case pgwire.ClientDescribe, pgwire.ClientClose, pgwire.ClientExecute:
 		return fw.other(typ, n, p)
@@ -198,6 +206,7 @@ func (fw *forwarder) query(n int, p []byte) int {
 	c.stmts.unname("") // as the server does
 	u.simple, u.statements = true, info.Count
 	u.shape = c.texts.shape(text(sql), &info)
+	u.follow(c, &info, text(sql))
 	fw.note(u, &info)
 	if lent != nil {
 		fw.note(u, &lent.info)
@@ -330,6 +339,7 @@ func (fw *forwarder) bind(n int, p []byte) int {
 	if st != nil {
 		fw.note(u, info)
 		u.shape = st.shape
+		u.follow(c, info, st.sql)
 	}
 	u.exp = append(u.exp, expect{code: expBind})
 	head := pgwire.HeaderLen
@@ -469,6 +479,7 @@ func (b *backend) orphaned() {
 type forwarder struct {
 	c *client
 
+	askedAt  time.Duration // when it asked for its backend; 0 if it has sent something since
 	linkSeq  uint64
 	awaiting int // units under way for whose answers what is behind them waits
 }

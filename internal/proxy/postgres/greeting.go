@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,11 +51,28 @@ func (p *pool) fresh(params map[string]string) {
 		p.renewed = p.l.Now
 		p.renewBackends()
 	}
+	// A session without settings of its own is told what this connection was. It need not
+	// ask: every backend may be in a transaction.
+	p.greeting[p.settings.Empty()] = greetingOf(params, params["application_name"])
 	for _, c := range p.l.Clients {
 		if c.p == p && c.login.greeted {
 			c.settings.owe(changed)
 		}
 	}
+}
+
+// greetingOf returns what a client is told at login, by name, from what the server told
+// the connection.
+func greetingOf(params map[string]string, app string) []pgwire.Param {
+	out := make([]pgwire.Param, 0, len(params))
+	for name, value := range params {
+		if name == "application_name" {
+			value = app
+		}
+		out = append(out, pgwire.Param{Name: name, Value: value})
+	}
+	slices.SortFunc(out, func(a, b pgwire.Param) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // owe has the client told of parameters that differ from now on, unless it has

@@ -216,6 +216,7 @@ func (ln *lane) start(b *backend) bool {
 	r := &run{ln: ln}
 	for _, u := range ln.Taken {
 		if u.kind == unitRows || !u.Left() {
+			u.began = ln.p.l.Now
 			r.units = append(r.units, u)
 			b.Retired = b.Retired || ln.p.outgrown(u)
 		}
@@ -335,7 +336,7 @@ func (ln *lane) ack(u *unit, flushed bool) {
 		u.park = false
 		u.resp = u.resp[:0]
 		u.retries++
-		u.exp, u.expAt, u.failed, u.err, u.bytes = u.exp[:0], 0, false, nil, 0
+		u.exp, u.expAt, u.failed, u.err, u.bytes, u.tuples = u.exp[:0], 0, false, nil, 0, 0
 		ln.p.alone.queue(u)
 		return
 	}

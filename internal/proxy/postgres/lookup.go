@@ -1,119 +1,393 @@
 package postgres
 
 import (
+	"bufio"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/proxy/upstream"
+	"github.com/weirdb/weir/internal/wire/netwire"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
-// maxLookups bounds the connections on which secrets are looked up at a time.
-// Anyone who can reach weir can ask for a secret to be looked up, before having
-// proved anything.
-const maxLookups = 4
+// This file is the connections on which weir asks about those who log in. Questions
+// that come while others are under way cross together, so that a storm of logins
+// costs the server few connections and few round trips.
 
-// lookupKeep is how long a connection for lookups is kept after its last one.
-const lookupKeep = 30 * time.Second
+const (
+	// maxLookups bounds these connections. Anyone who can reach weir can have it ask,
+	// before having proved anything.
+	maxLookups = 4
+	// lookupGroup is the most questions that cross together. Their bytes and those of
+	// the answers fit into the buffers of a socket, so neither side waits to write.
+	lookupGroup = 32
+	// lookupPatience bounds the answers to them.
+	lookupPatience = 15 * time.Second
+	// lookupHurry bounds them where the login can go on without.
+	lookupHurry = 5 * time.Second
+	// lookupKeep is how long a connection for lookups is kept after its last one, and
+	// lookupLife how long at all.
+	lookupKeep = 10 * time.Minute
+	lookupLife = time.Hour
+	// lookupPause is how long nobody is asked about where the server does not let
+	// weir in to ask.
+	lookupPause = time.Minute
+)
 
-// lookups runs the auth query, over few connections that are used again. Safe for
-// concurrent use.
+// lookups are those connections. Safe for concurrent use.
 type lookups struct {
-	slots chan struct{} // one for each lookup under way
+	srv       *Server
+	questions *batch.Batcher[struct{}, poolKey, roleStanding]
 
-	mu     sync.Mutex
-	idle   *pgwire.Backend // guarded by mu: at most one, kept for the next lookup
-	since  time.Time       // guarded by mu: since when it is idle
-	closed bool            // guarded by mu
+	mu      sync.Mutex
+	idle    []*lookup // guarded by mu: the last one used last
+	closed  bool      // guarded by mu
+	refused time.Time // guarded by mu: when the server last did not let weir in
+	why     error     // guarded by mu
+	server  string    // guarded by mu: when the server started that last answered
+	loaded  int64     // guarded by mu: the last time at which a session of it read its files
 }
 
-func (l *lookups) init() { l.slots = make(chan struct{}, maxLookups) }
+// A lookup is one connection on which weir asks about those who log in.
+type lookup struct {
+	*pgwire.Backend
+	endpoint upstream.Endpoint
+	answers  *bufio.Reader
+	blind    bool   // the server has no answer to weir's own question
+	sees     bool   // it may read what is stored of passwords
+	query    string // the auth query
+	born     time.Time
+	since    time.Time // when it became idle
+}
 
-// take returns the idle connection, nil if there is none that is young enough.
-func (l *lookups) take() *pgwire.Backend {
+func (l *lookup) close() { _ = l.Conn.Close() }
+
+func newLookups(srv *Server) *lookups {
+	l := &lookups{srv: srv}
+	l.questions = batch.New(batch.Options[poolKey]{Config: batch.Config{MaxItems: lookupGroup, MaxLanes: maxLookups, NoHold: true}}, l.askAll)
+	return l
+}
+
+// take returns an idle connection to where connections go, nil if there is none.
+func (l *lookups) take(goes func(upstream.Endpoint) bool) *lookup {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	be := l.idle
-	l.idle = nil
-	if be != nil && time.Since(l.since) > lookupKeep {
-		_ = be.Conn.Close()
-		return nil
+	for len(l.idle) > 0 {
+		lk := l.idle[len(l.idle)-1]
+		l.idle = l.idle[:len(l.idle)-1]
+		if time.Since(lk.since) < lookupKeep && time.Since(lk.born) < lookupLife && goes(lk.endpoint) {
+			return lk
+		}
+		lk.close()
 	}
-	return be
+	return nil
 }
 
-func (l *lookups) keep(be *pgwire.Backend) {
+func (l *lookups) keep(lk *lookup) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.idle != nil || l.closed {
-		_ = be.Conn.Close()
+	if l.closed {
+		lk.close()
 		return
 	}
-	l.idle, l.since = be, time.Now()
+	lk.since = time.Now()
+	l.idle = append(l.idle, lk)
 }
 
-// letGo ends the idle connection.
+// letGo ends the idle connections.
 func (l *lookups) letGo() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.idle != nil {
-		_ = l.idle.Conn.Close()
-		l.idle = nil
+	for _, lk := range l.idle {
+		lk.close()
 	}
+	l.idle = nil
 }
 
-// close ends the idle connection; none is kept any more.
+// close ends the idle connections, when what is under way has ended; none is kept any
+// more.
 func (l *lookups) close() {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
+	_ = l.questions.Close() // what is refused from now on hears so from its own Submit
 	l.letGo()
 }
 
-// lookUpSecret runs the auth query as the DSN's user. The secret of a user who
-// is not found is the zero one, which fails as a wrong password does.
-func (s *Server) lookUpSecret(ctx context.Context, user string) (pgwire.Secret, error) {
-	select {
-	case s.lookups.slots <- struct{}{}:
-		defer func() { <-s.lookups.slots }()
-	case <-ctx.Done():
-		return pgwire.Secret{}, fmt.Errorf("wait for one of %d lookups to end: %w", maxLookups, ctx.Err())
+// barred returns why the server did not let weir in to ask, if that is not long ago.
+func (l *lookups) barred() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.refused) < lookupPause {
+		return l.why
 	}
-	if be := s.lookups.take(); be != nil {
-		secret, err := s.askSecret(ctx, be, user)
-		if err == nil || pgwire.CodeOf(err) != "" || ctx.Err() != nil {
-			return secret, err
-		}
-		// The connection was lost while it was idle.
-	}
-	cfg := s.cfg().Postgres
-	if cfg.Password == "" {
-		cfg.Password, cfg.Keys = s.creds.of(cfg.User)
-	}
-	var be *pgwire.Backend
-	if err := s.patiently(ctx, func() (err error) {
-		be, _, err = s.connect(ctx, cfg)
-		return err
-	}); err != nil {
-		return pgwire.Secret{}, err
-	}
-	return s.askSecret(ctx, be, user)
+	return nil
 }
 
-// askSecret runs the auth query on a connection, which it uses up or keeps.
-func (s *Server) askSecret(ctx context.Context, be *pgwire.Backend, user string) (pgwire.Secret, error) {
-	row, err := queryOne(ctx, be.Conn, s.cfg().AuthQuery, user)
+// bar notes that the server does not let weir in to ask; it reports whether that is
+// news.
+func (l *lookups) bar(err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	news := l.why == nil
+	l.refused, l.why = time.Now(), err
+	return news
+}
+
+// errNobodyToAsk is why nothing is known of those who log in: weir has nobody to ask
+// as, or the server does not let that one in.
+var errNobodyToAsk = errors.New("weir cannot ask the server about those who log in")
+
+// ask asks the server about a role and a database. patient has it wait for a server
+// that takes no logins at present. The error is errNobodyToAsk where weir cannot ask at
+// all.
+func (l *lookups) ask(ctx context.Context, key poolKey, patient bool) (*roleStanding, error) {
+	cfg := l.srv.cfg()
+	if cfg.authUser() == "" {
+		return nil, errNobodyToAsk
+	}
+	if cfg.AuthQuery == "" {
+		if err := l.barred(); err != nil {
+			return nil, err
+		}
+	}
+	var st roleStanding
+	asked := time.Now()
+	try := func(ctx context.Context) (err error) {
+		st, err = l.questions.Submit(ctx, struct{}{}, key)
+		return err
+	}
+	var err error
+	if patient {
+		err = l.srv.patiently(ctx, func() error { return try(ctx) })
+	} else if back, why := l.srv.away.waiting(); back != nil {
+		err = why
+	} else {
+		hurry, cancel := context.WithTimeout(ctx, lookupHurry)
+		defer cancel()
+		err = try(hurry)
+	}
 	if err != nil {
-		_ = be.Conn.Close()
-		return pgwire.Secret{}, err
+		return nil, err
 	}
-	s.lookups.keep(be)
-	if row == nil {
-		return pgwire.Secret{}, nil
+	st.asked, st.heard = asked, time.Now()
+	return &st, nil
+}
+
+// askAll answers a group of questions.
+func (l *lookups) askAll(_ struct{}, keys []poolKey, results []batch.Result[roleStanding]) error {
+	ctx, cancel := context.WithTimeout(l.srv.DialCtx, lookupPatience)
+	defer cancel()
+	if lk := l.take(l.srv.Monitor.Goes); lk != nil && lk.query == l.srv.cfg().AuthQuery {
+		err := l.askOn(ctx, lk, keys, results)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		// The connection was lost while it was idle.
+	} else if lk != nil {
+		lk.close()
 	}
-	if len(row) != 2 {
-		return pgwire.Secret{}, fmt.Errorf("the auth query returned %d columns; want name and secret", len(row))
+	lk, err := l.openLookup(ctx)
+	if err != nil {
+		return err
 	}
-	return pgwire.ParseSecret(string(row[1]))
+	return l.askOn(ctx, lk, keys, results)
+}
+
+// openLookup opens one more connection, and prepares the questions there.
+func (l *lookups) openLookup(ctx context.Context) (*lookup, error) {
+	cfg := l.srv.cfg()
+	to := cfg.Postgres
+	if user := cfg.authUser(); user != to.User {
+		to.User, to.Password = user, ""
+	}
+	if cfg.AuthDatabase != "" {
+		to.Database = cfg.AuthDatabase
+	}
+	if to.Password == "" {
+		to.Password, to.Keys = l.srv.creds.of(to.User)
+	}
+	to.Timeout = cfg.ConnectTimeout
+	be, e, err := l.srv.connect(ctx, to)
+	switch {
+	case refuses(err) || errors.Is(err, pgwire.ErrNoPassword):
+		err = fmt.Errorf("%w, as %q: %w", errNobodyToAsk, to.User, err)
+		if l.bar(err) && cfg.AuthQuery == "" {
+			l.srv.Log.Info("logins are relayed to the server: weir has no user there whom it could ask about others", "error", err)
+		}
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	l.bar(nil)
+	lk := &lookup{Backend: be, endpoint: e, answers: bufio.NewReader(be.Conn), query: cfg.AuthQuery, born: time.Now()}
+	if err := lk.prepare(ctx); err != nil {
+		lk.close()
+		return nil, err
+	}
+	return lk, nil
+}
+
+// beginSQL has no name in a question looked for where users can make something of it.
+const beginSQL = "SET search_path = pg_catalog, pg_temp"
+
+// seesSQL asks whether the session may read what is stored of passwords.
+const seesSQL = "SELECT pg_catalog.has_column_privilege('pg_catalog.pg_authid', 'rolpassword', 'SELECT')"
+
+// The prepared questions.
+const (
+	stmtStanding = "weir_standing"
+	stmtSecret   = "weir_secret"
+)
+
+// prepare prepares the questions. A server that is none of PostgreSQL's own may have no
+// answer to weir's.
+func (l *lookup) prepare(ctx context.Context) error {
+	release := netwire.Bound(ctx, l.Conn, 0)
+	return release(l.parse())
+}
+
+func (l *lookup) parse() error {
+	run := func(msg []byte) (row [][]byte, err error) {
+		if _, err := l.Conn.Write(pgwire.AppendSync(msg)); err != nil {
+			return nil, err
+		}
+		return readRow(l.answers)
+	}
+	for _, sql := range []string{beginSQL, seesSQL} {
+		out := pgwire.AppendBind(pgwire.AppendParse(nil, "", sql, nil), "", "", new(pgwire.BindArgs))
+		row, err := run(pgwire.AppendExecute(out, "", 1))
+		if err != nil && pgwire.CodeOf(err) == "" {
+			return err
+		}
+		l.sees = len(row) == 1 && string(row[0]) == "t"
+	}
+	_, err := run(pgwire.AppendParse(nil, stmtStanding, standingOf(l.sees), nil))
+	if l.blind = err != nil; l.blind && (l.query == "" || pgwire.CodeOf(err) == "") {
+		return err
+	}
+	if l.query != "" {
+		if _, err := run(pgwire.AppendParse(nil, stmtSecret, l.query, nil)); err != nil {
+			return fmt.Errorf("prepare the auth query: %w", err)
+		}
+	}
+	return nil
+}
+
+// lastLoad puts the last time at which any session read the server's files in the place
+// of this session's: each reads them by itself after a reload, and answers of several
+// connections are to be equal where nothing has changed.
+func (l *lookups) lastLoad(row [][]byte) {
+	if len(row) != standingColumns {
+		return // standingFrom says so
+	}
+	at, err := strconv.ParseInt(string(row[standingLoaded]), 10, 64)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if server := string(row[standingServer]); server != l.server {
+		l.server, l.loaded = server, at
+	}
+	l.loaded = max(l.loaded, at)
+	row[standingLoaded] = strconv.AppendInt(nil, l.loaded, 10)
+}
+
+// askOn answers a group of questions on a connection, which it uses up or keeps. Each
+// has a Sync of its own, so none fails for another. The error is that of the
+// connection.
+func (l *lookups) askOn(ctx context.Context, lk *lookup, keys []poolKey, results []batch.Result[roleStanding]) (err error) {
+	here, cancel := l.srv.Monitor.While(ctx, lk.endpoint)
+	defer cancel()
+	stop := context.AfterFunc(here, func() { _ = lk.Conn.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		switch {
+		case !stop():
+			lk.close()
+			if err != nil {
+				err = context.Cause(here)
+			}
+		case err != nil:
+			lk.close()
+		default:
+			l.keep(lk)
+		}
+	}()
+	var out []byte
+	for _, key := range keys {
+		if !lk.blind {
+			out = appendQuestion(out, stmtStanding, key.user, key.database)
+		}
+		if lk.query != "" {
+			out = appendQuestion(out, stmtSecret, key.user)
+		}
+	}
+	if _, err := lk.Conn.Write(out); err != nil {
+		return err
+	}
+	for i := range keys {
+		r := &results[i]
+		if !lk.blind {
+			row, err := readRow(lk.answers)
+			if err == nil {
+				l.lastLoad(row)
+				r.Value, err = standingFrom(row, lk.sees)
+			}
+			if r.Err = err; err != nil && pgwire.CodeOf(err) == "" {
+				return err
+			}
+		}
+		if lk.query != "" {
+			row, err := readRow(lk.answers)
+			if err == nil {
+				err = r.Value.found(row)
+			}
+			if r.Err = cmp.Or(r.Err, err); err != nil && pgwire.CodeOf(err) == "" {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func appendQuestion(dst []byte, stmt string, params ...string) []byte {
+	var args pgwire.BindArgs
+	for _, p := range params {
+		args.Values = append(args.Values, []byte(p))
+	}
+	dst = pgwire.AppendBind(dst, "", stmt, &args)
+	return pgwire.AppendSync(pgwire.AppendExecute(dst, "", 1))
+}
+
+// readRow reads up to ReadyForQuery, and returns the only row, if there is one, or the
+// server's error.
+func readRow(r io.Reader) (row [][]byte, failure error) {
+	for {
+		typ, body, err := readMessage(r, 1<<20)
+		if err != nil {
+			return nil, fmt.Errorf("read answer: %w", err)
+		}
+		switch typ {
+		case pgwire.ServerDataRow:
+			if row, err = pgwire.ParseDataRow(body, nil); err != nil {
+				return nil, err
+			}
+		case pgwire.ServerError:
+			e, err := pgwire.ParseError(body)
+			if err != nil {
+				return nil, err
+			}
+			failure = e
+		case pgwire.ServerReady:
+			return row, failure
+		}
+	}
 }

@@ -17,6 +17,41 @@ type loop struct {
 	scans  uint64            // texts that were read
 }
 
+// Drain implements netloop.Owner. Who waits for a backend gets none any more.
+func (l *loop) Drain() {
+	var waiting []*client
+	if l.cfg.Door != nil {
+		for _, c := range l.Clients {
+			if c.link == nil && (c.state == stateWaiting || c.inflight > 0) {
+				waiting = append(waiting, c)
+			}
+		}
+		for _, p := range l.PoolList {
+			p.failWaiting(0, l.errShutdown())
+		}
+	}
+	l.Loop.Drain()
+	for _, c := range waiting {
+		if c.inflight == 0 && c.link == nil {
+			c.fatal(l.errShutdown())
+		}
+	}
+}
+
+// Drained reports whether all clients have left. Those that came through a door stay as
+// long as others have a backend, to hear why they may not go on when they ask.
+func (l *loop) Drained() bool {
+	if l.cfg.Door == nil {
+		return l.Loop.Drained()
+	}
+	for _, c := range l.Clients {
+		if c.link != nil || c.inflight > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func newLoop(srv *Server) (*loop, error) {
 	l := &loop{srv: srv, cfg: srv.cfg(), proofs: make(map[string]*proof)}
 	l.Init()

@@ -21,6 +21,7 @@ import (
 	"github.com/weirdb/weir/internal/proxy/postgres"
 	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -193,9 +194,9 @@ func startFor(tb testing.TB, server *lab.Postgres, db string, change func(*postg
 		Postgres: pgwire.ConnectConfig{Address: server.Addr(), User: server.User(), Database: "postgres", Password: server.Password(), TLSMode: pgwire.TLSDisable},
 		Listen:   "127.0.0.1:0",
 		Options: session.Options{
-			PoolSize: 8, Loops: 1, TrustLoopback: true, // the tests' server trusts this machine
-			QueueTimeout: patience, DrainTimeout: time.Second,
-			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Limits: session.Limits{PoolSize: 8, QueueTimeout: patience}, Loops: 1, TrustLoopback: true, // the tests' server trusts this machine
+			DrainTimeout: time.Second,
+			Log:          slog.New(slog.NewTextHandler(io.Discard, nil)),
 		},
 	}
 	if _, fuzzed := tb.(*testing.F); testing.Verbose() && !fuzzed { // F takes no log while it fuzzes
@@ -301,16 +302,9 @@ func (w *weir) gathered(kind string) (extra uint64) {
 	return extra
 }
 
-// eventually polls a condition until it holds.
-func eventually(tb testing.TB, what string, ok func() bool) {
+func eventually(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			tb.Fatalf("this never came true: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond) // between polls
-	}
+	testkit.Eventually(tb, what, holds)
 }
 
 // ctxFor bounds everything that a test does with its connections.

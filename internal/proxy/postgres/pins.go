@@ -29,12 +29,13 @@ const (
 	pinMode                      // the pool's mode is session
 	pinEncoding                  // a text in an encoding that weir does not read
 	pinUnread                    // functions while the catalogue was read
+	pinUntracked                 // the server does not tell of changes of settings
 	pinEnd
 )
 
 var pinNames = [...]string{
 	"temp", "listen", "advisory_lock", "hold_cursor", "prepare", "set", "role",
-	"set_config", "setseed", "function", "load", "sequence", "backup", "unknown", "session_mode", "encoding", "reading",
+	"set_config", "setseed", "function", "load", "sequence", "backup", "unknown", "session_mode", "encoding", "reading", "untracked",
 }
 
 func (p pin) String() string {
@@ -56,7 +57,7 @@ const pinsSeen = pinTemp | pinListen | pinAdvisory | pinHold | pinPrepare
 
 // pinsSpoil are the pins for what DISCARD ALL may leave: a backend that had one
 // serves nobody else.
-const pinsSpoil = pinSet | pinSetConfig | pinSeed | pinFunc | pinLoad | pinBackup | pinUnknown | pinEncoding | pinUnread
+const pinsSpoil = pinSet | pinSetConfig | pinSeed | pinFunc | pinLoad | pinBackup | pinUnknown | pinEncoding | pinUnread | pinUntracked
 
 var pinOfEffect = []struct {
 	eff sqlscan.Effect

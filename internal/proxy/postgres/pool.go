@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -39,6 +40,8 @@ type pool struct {
 	baseBefore map[string]string
 	renewed    time.Duration // when base last had connections replaced
 
+	identity identity
+
 	facts         facts
 	guard, marker *stmt
 
@@ -63,8 +66,9 @@ func (l *loop) pool(key poolKey) *pool {
 		proof:    l.proof(key.database),
 	}
 	p.sharing.p, p.alone.p, p.probe.p, p.lanes = p, p, p, lanes{p: p, all: make(core.Lanes[laneKey, *lane])}
-	p.Init(p, core.PoolSize(&l.cfg.Options), &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
+	p.Init(p, &l.srv.Places, &l.Loop.Loop, &l.Agenda, &l.srv.Background, l.srv.DialCtx)
 	p.stmts = interned{proof: p.proof, shapes: l.Shapes, text: &l.text, scans: &l.scans, byKey: make(map[string]*stmt)}
+	p.Frugal = l.cfg.Door != nil
 	p.guard = p.stmts.own(guardSQL)
 	p.marker = p.stmts.own(markerSQL)
 	l.Add(key, p, l.srv.GateOf(key.database))
@@ -136,13 +140,13 @@ func (p *pool) take(set *session.Set, c *client) *backend {
 // exchange makes room for a new backend where all that are free hold settings
 // that others made up.
 func (p *pool) exchange() {
-	if len(p.Free) > 0 && len(p.Backends)+p.Dialing >= p.Size && p.MayDial() {
+	if len(p.Free) > 0 && p.Holding().Full() && p.MayDial() {
 		p.Free[0].Goodbye() // leaves p.Free
 	}
 }
 
 // lastForShared reports whether no further client may have a backend of its own.
-func (p *pool) lastForShared() bool { return p.LastForShared(p.l.cfg.ReadLanes) }
+func (p *pool) lastForShared() bool { return p.LastForShared(p.ReadLanes) }
 
 // release takes a backend back.
 func (p *pool) release(b *backend) {
@@ -163,7 +167,7 @@ func (p *pool) release(b *backend) {
 
 // Adopt takes a logged-in connection into the pool.
 func (p *pool) Adopt(conn *backendConn) {
-	if !p.l.srv.Monitor.Goes(conn.endpoint) { // of a login that was under way when they moved
+	if conn.via == nil && !p.l.srv.Monitor.Goes(conn.endpoint) { // of a login that was under way when they moved
 		conn.close()
 		p.Wake()
 		return
@@ -174,19 +178,24 @@ func (p *pool) Adopt(conn *backendConn) {
 		status: pgwire.StatusIdle, set: p.settings.Empty(), prepared: make(map[*stmt]uint64),
 		app: conn.params["application_name"], startApp: conn.params["application_name"],
 	}
+	if d := p.l.cfg.Door; d != nil {
+		b.number = d.NewID()
+	}
 	s, err := p.l.Watch(conn.fd, b)
 	if err != nil {
 		conn.close()
 		p.DialFailed(fmt.Errorf("watch backend socket: %w", err))
 		return
 	}
-	b.s, b.Endpoint = s, conn.endpoint
+	b.s, b.Endpoint, b.via = s, conn.endpoint, conn.via
 	b.lex = lexical{b.params[encodingName], b.params[conformingName]}
 	b.bytewise = bytewise[b.lex.encoding]
 	p.Adopted(b)
+	if p.l.cfg.Door != nil && len(p.Backends) > p.Size {
+		p.l.srv.Log.Info("taking connection from reserve_pool", "database", p.key.database, "user", p.key.user)
+	}
 	if v := b.params["server_version"]; v != p.facts.version {
-		p.facts.version, p.facts.known = v, false
-		clear(p.greeting)
+		p.facts.version, p.facts.known, p.facts.silent = v, false, false
 	}
 	if p.facts.known && !p.proof.ready {
 		p.proof.begin(b)
@@ -197,6 +206,7 @@ func (p *pool) Adopt(conn *backendConn) {
 		p.Wake()
 		return
 	}
+	sendCanary(b)
 	b.ask(factsSQL, func(u *unit) {
 		p.learn(u)
 		if !p.proof.ready && !b.s.Closed {
@@ -221,8 +231,8 @@ var errNoSecret = errors.New("weir has nothing to log in with as this user: each
 // DialFailed tells those who wait, at once if the server refuses this user or
 // database, and otherwise when they have waited long enough: servers restart.
 func (p *pool) DialFailed(err error) {
-	if !p.NotDialed(err) {
-		return
+	if none := p.NotDialed(err); !none && p.l.cfg.Door == nil {
+		return // those that there are may serve them
 	}
 	switch pgwire.CodeOf(err) {
 	case pgwire.CodeInvalidPassword, pgwire.CodeInvalidAuthorization, pgwire.CodeInvalidDatabase:
@@ -280,6 +290,8 @@ func plain(e *pgwire.Error) *pgwire.Error {
 // lose forgets a backend whose connection is gone.
 func (p *pool) lose(b *backend, err error) {
 	p.Lose(b)
+	p.l.srv.Log.Debug("server connection closed", "database", p.key.database, "user", p.key.user, "address", b.Endpoint.Address,
+		"because", closedBecause(b, err), "age", p.l.Now-b.Born)
 	if !b.served && !b.Doomed && !b.Retired {
 		p.DialFailed(fmt.Errorf("the server closed the connection right after the login: %w", err))
 	}
@@ -290,20 +302,24 @@ func (p *pool) lose(b *backend, err error) {
 
 // Tick enforces the pool's limits in time.
 func (p *pool) Tick() {
-	cfg := p.l.cfg
+	limit := p.Limits.QueueTimeout
+	if after := p.l.cfg.WaitNotice; after > 0 {
+		notify(p, after)
+	}
 	if p.Unreachable() {
 		p.failWaiting(p.l.srv.Patience(), p.dialProblem())
 	}
-	if cfg.QueueTimeout > 0 && p.Waiting() > 0 {
+	if limit > 0 && p.Waiting() > 0 {
 		e := pgwire.NewError(pgwire.CodeTooManyConnections,
-			"weir: no backend of pool %s became free within %s", p.key, cfg.QueueTimeout)
+			"weir: no backend of pool %s became free within %s", p.key, limit)
 		e.Detail = fmt.Sprintf("%d of %d backends are in use, %d statements wait.", len(p.Backends)-len(p.Free), p.Size, p.Waiting())
 		e.Hint = "Raise --pool-size, shorten transactions, or raise --queue-timeout."
 		if p.Paused {
 			e = p.pausedError()
 		}
-		p.failWaiting(cfg.QueueTimeout, e)
+		p.failWaiting(limit, p.l.worded("query_wait_timeout", e))
 	}
+	p.Holding().Overdue(endOverdue)
 	p.Reap()
 	if p.Waiting() > 0 {
 		p.Wake()
@@ -333,17 +349,51 @@ func (p *pool) Replaceable() bool {
 	return true
 }
 
+// counted counts what becomes of a prepared statement, unless those are switched off,
+// which for weir means that they are not counted.
+func counted(p *pool, n *uint64) {
+	if p.l.cfg.Door == nil || p.l.cfg.MaxPrepared > 0 {
+		*n++
+	}
+}
+
+// notify tells those who have waited for some time that they wait, once.
+func notify(p *pool, after time.Duration) {
+	tell := func(c *client, since time.Duration) {
+		if c == nil || c.s.Closed || !c.login.greeted || p.l.Now-since < after || c.login.notified == since {
+			return
+		}
+		c.login.notified = since
+		c.s.Write(pgwire.AppendNotice(nil, &pgwire.Error{
+			Severity: "NOTICE", SeverityRaw: "NOTICE", Code: "00000",
+			Message: "No server connection available in postgres backend, client being queued",
+		}))
+	}
+	for i := range p.Excl {
+		if w := &p.Excl[i]; w.Client != nil && !p.Left(w) {
+			tell(w.Client, w.Since)
+		}
+	}
+	for _, list := range [][]*unit{p.Reads, p.Apart.Fresh, p.Apart.Patient} {
+		for _, u := range list {
+			if !u.Left() {
+				tell(u.c, u.Queued())
+			}
+		}
+	}
+}
+
 // count records an answered unit.
-func (p *pool) count(u *unit, now time.Duration) {
-	p.Stats.Units++
-	if u.shape != nil {
-		u.shape.Runs++
-	}
-	if u.failed {
-		p.Stats.Errors++
-	}
+func (p *pool) count(u *unit, path sight.Path) {
 	p.Stats.Bytes += uint64(u.bytes)
-	p.Stats.Latency.Record(int64(now - u.queuedAt))
+	r := sight.Run{
+		Took: p.l.Now - u.queuedAt + u.early, Server: u.took, Rows: u.tuples, Path: path,
+		Pinned: u.c.pins.held != 0, Failed: u.failed,
+	}
+	p.Stats.Count(u.shape, &r)
+	if slow := p.l.cfg.SlowLog; u.trace != nil || slow > 0 && r.Took >= slow {
+		u.report(&r)
+	}
 }
 
 // forgetTexts makes every later Parse a new statement, because a change of the

@@ -341,7 +341,7 @@ func (f *proof) readSoon(p *pool) {
 // ofUnread returns an idle backend whose client keeps it only because nothing is
 // known. Where all backends are kept so, none would become free to read on.
 func (p *pool) ofUnread() *backend {
-	if len(p.Free) > 0 || len(p.Backends) < p.Size {
+	if len(p.Free) > 0 || !p.Holding().Full() || p.Dialing > 0 {
 		return nil
 	}
 	for _, b := range p.Backends {

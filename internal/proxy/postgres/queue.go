@@ -10,18 +10,17 @@ import (
 
 // queueClient gives the client a free backend at once, or queues it for one.
 func (p *pool) queueClient(c *client) {
+	c.fwd.askedAt = p.l.Now
 	if len(p.Excl) == 0 {
 		if b := p.take(c.set, c); b != nil {
 			c.attach(b)
 			return
 		}
 	}
-	limit := p.l.cfg.MaxWaiting
-	if limit > 0 && len(p.Excl) >= limit {
-		p.Stats.Timeouts++
+	if p.Limits.Crowded(p.Waiting()) {
+		p.Stats.Limited[core.LimitWaiting]++
 		c.state = stateWaiting
-		e := pgwire.NewError(pgwire.CodeTooManyConnections,
-			"weir: %d statements wait for a backend of pool %s already (--max-waiting)", limit, p.key)
+		e := full(p)
 		p.l.Post(func() { // when the socket holds the bytes that are refused
 			if c.state == stateWaiting && !c.s.Closed {
 				c.state.leave(stateWaiting)
@@ -35,11 +34,15 @@ func (p *pool) queueClient(c *client) {
 	p.Enqueue(waiter{Client: c})
 }
 
+// full is the error of what may not wait: as many statements as may wait already.
+func full(p *pool) *pgwire.Error {
+	return pgwire.NewError(pgwire.CodeTooManyConnections, "weir: %d statements wait for a backend of pool %s already (--max-waiting)", p.Limits.MaxWaiting, p.key)
+}
+
 // crowded reports whether so many wait for a backend that the client would be
 // refused one.
 func (c *client) crowded() bool {
-	limit := c.l.cfg.MaxWaiting
-	return limit > 0 && len(c.p.Excl) >= limit || c.l.cfg.Mode == session.ModeSession
+	return c.p.Limits.Crowded(c.p.Waiting()) || c.mode() == session.ModeSession
 }
 
 // dispatch gives free backends to what waits.
@@ -86,7 +89,7 @@ func (p *pool) dispatch() {
 	}
 	pass.End()
 	p.sharing.feed()
-	p.Grow(p.l.cfg.ReadLanes, errNoSecret)
+	p.Grow(p.ReadLanes, errNoSecret)
 }
 
 // keptWaiting tells whether clients wait for a backend that does not become free

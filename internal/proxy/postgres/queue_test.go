@@ -14,8 +14,9 @@ import (
 func TestThoseWhoWaitOnAreNotCopied(t *testing.T) {
 	p := &pool{l: &loop{srv: new(Server), cfg: new(Config)}}
 	p.sharing.p, p.alone.p = p, p
-	p.Init(p, core.KeepForShared, &p.l.Loop.Loop, &p.l.Agenda, nil, t.Context())
-	p.l.cfg.ReadLanes = 1
+	p.l.cfg.PoolSize = core.KeepForShared
+	p.Init(p, new(core.Places), &p.l.Loop.Loop, &p.l.Agenda, nil, t.Context())
+	p.ReadLanes = 1
 	p.l.srv.config.Store(p.l.cfg)
 	p.l.srv.creds.init(p.l.cfg)
 	for range p.Size {

@@ -359,7 +359,7 @@ func (s *Server) renew(r reach) {
 
 func (p *pool) renewBackends() {
 	p.forgetGreetings()
-	if p.Retire() {
+	if p.Retire(false) {
 		p.facts.known = false
 	}
 }

@@ -244,7 +244,7 @@ func (u *unit) reads() bool {
 // reports false when the unit needs a backend of its own.
 func (rt *router) sendWhole(u *unit, p []byte) bool {
 	c := rt.c
-	if !c.texts.bytewise {
+	if !c.texts.bytewise || c.p.facts.silent {
 		return false
 	}
 	var write *stmt
@@ -256,6 +256,7 @@ func (rt *router) sendWhole(u *unit, p []byte) bool {
 				write = o.st
 			}
 			u.shape = o.st.shape
+			u.follow(c, &o.st.info, o.st.sql)
 		}
 	}
 	if write == nil {
@@ -324,6 +325,9 @@ func (rt *router) feed(typ byte, n int, p []byte) int {
 		c.transport.drop = n
 		return c.transport.takeDrop(len(p))
 	}
+	if reads(typ) && c.mode() == session.ModeSession {
+		return rt.needBackend(false) // which it keeps until it leaves
+	}
 	switch typ {
 	case pgwire.ClientSync:
 		if c.inflight > 0 {
@@ -389,7 +393,7 @@ func (rt *router) query(n int, p []byte) int {
 	if rt.intercept(&info.Statement) {
 		return n
 	}
-	if !c.texts.bytewise {
+	if !c.texts.bytewise || c.p.facts.silent {
 		return rt.needBackend(false)
 	}
 	switch routeOf(&info.Statement) {
@@ -405,6 +409,7 @@ func (rt *router) query(n int, p []byte) int {
 			c.stmts.unname("")
 			u := rt.unitOf(p[:n])
 			u.simple, u.shape = true, sh
+			u.follow(c, &info, text(sql))
 			c.p.sharing.runAlone(u)
 			return n
 		}
@@ -414,6 +419,7 @@ func (rt *router) query(n int, p []byte) int {
 		c.stmts.unname("") // as the server does
 		u := rt.unitOf(p[:n])
 		u.simple, u.shape = true, sh
+		u.follow(c, &info, text(sql))
 		c.p.sharing.run(u)
 		return n
 	case routeWrite:
@@ -433,6 +439,7 @@ func (rt *router) query(n int, p []byte) int {
 		u.simple = true
 		u.shape = shape
 		u.row = row
+		u.follow(c, &info, text(sql))
 		ln.push(u)
 		return n
 	}
@@ -464,7 +471,7 @@ func (rt *router) mayFollow() bool {
 func (rt *router) batchWindow(info *sqlscan.Statement) (time.Duration, bool) {
 	c := rt.c
 	cfg := c.l.cfg
-	if c.tx != pgwire.StatusIdle || c.pins.held != 0 || cfg.Mode == session.ModeSession {
+	if c.tx != pgwire.StatusIdle || c.pins.held != 0 || c.mode() == session.ModeSession {
 		return 0, false
 	}
 	if _, known := c.p.facts.lockTimeout(c.set); !known {

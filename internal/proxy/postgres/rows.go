@@ -361,7 +361,7 @@ func (g *group) answer(i int, u *unit) {
 	}
 	c.s.Out = append(out, insertOne...)
 	c.s.Touch()
-	u.bytes = 40
+	u.bytes, u.tuples = 40, 1
 	c.back.grouped(u)
 }
 

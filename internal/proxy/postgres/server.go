@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/proxy/core"
 	"github.com/weirdb/weir/internal/proxy/netloop"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/proxy/upstream"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -20,6 +21,14 @@ func errShutdown() *pgwire.Error {
 	return pgwire.NewFatal(pgwire.CodeAdminShutdown, "terminating connection because weir is stopping")
 }
 
+// errShutdown is the end of a session when weir stops.
+func (l *loop) errShutdown() *pgwire.Error {
+	if l.cfg.Door != nil {
+		return pgwire.NewFatal(pgwire.CodeAdminShutdown, "server shutting down")
+	}
+	return errShutdown()
+}
+
 // Server is this side of the proxy: a listener, logins, and the event loops that
 // everything else happens on.
 type Server struct {
@@ -29,7 +38,11 @@ type Server struct {
 	lobby  netloop.Lobby          // clients that have not said who they are
 	creds  credentials
 
-	lookups  lookups
+	// Way is for the configuration's Door, if it has one.
+	Way Doorway
+
+	lookups  *lookups
+	verdicts verdicts
 	vouchers vouchers
 	away     away
 	roles    *upstream.Kept[*pgwire.Backend] // hosts are asked on these what they are
@@ -43,14 +56,15 @@ func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	s := new(Server)
 	s.config.Store(&cfg)
-	s.Process = cfg.Process
+	s.Way.s = s
+	s.Process, s.Sockets = cfg.Process, cfg.Sockets
 	s.roles = upstream.NewKept(func(be *pgwire.Backend) { _ = be.Conn.Close() })
 	s.creds.init(&cfg)
-	s.lookups.init()
 	s.away.init()
 	if err := s.Open(Engine, cfg.Listen, s, func() (*loop, error) { return newLoop(s) }); err != nil {
 		return nil, err
 	}
+	s.lookups = newLookups(s)
 	return s, nil
 }
 
@@ -64,7 +78,9 @@ func (s *Server) Reload(cfg Config) error {
 	cfg.Options = cfg.Options.Reload(now.Options)
 	cfg.Postgres, cfg.Listen, cfg.TrustFunctions = now.Postgres, now.Listen, now.TrustFunctions
 	cfg.Hosts, cfg.Target, cfg.Patroni = now.Hosts, now.Target, now.Patroni
-	cfg.ClientTLS, cfg.Process = now.ClientTLS, now.Process
+	if cfg.Process = now.Process; cfg.Door == nil {
+		cfg.ClientTLS = now.ClientTLS
+	}
 	if err := cfg.validate(); err != nil {
 		return err
 	}
@@ -85,16 +101,46 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.Serve(ctx, s.login)
 }
 
-// register gives a client of a loop what it names itself by in cancel requests.
-func (s *Server) register(l *loop) (id uint32, secret []byte, err error) {
+// A client's number, which clients take for a process ID, has 31 bits. Where there are
+// several weirs the first six are the number of the client's own.
+const (
+	peerShift = 25
+	// forwarded is set in the number of a cancel request that another weir passes on:
+	// it goes no further.
+	forwarded = 1 << 31
+)
+
+// peerOf is the number of the weir that gave a client its number.
+func peerOf(id uint32) int { return int(id >> peerShift & session.MaxPeer) }
+
+// longSecret is the length of the secrets that PostgreSQL 18 gives by protocol 3.2; 4
+// bytes is all that 3.0 has room for.
+const (
+	longSecret  = 32
+	shortSecret = 4
+)
+
+// register gives a client of a loop, which speaks a version of the protocol, what it
+// names itself by in cancel requests.
+func (s *Server) register(l *loop, version uint32) (id uint32, secret []byte, err error) {
 	var b [4]byte
 	id = s.Register(l, func() uint32 {
+		if d := s.cfg().Door; d != nil {
+			return d.NewID()
+		}
 		if _, e := rand.Read(b[:]); e != nil {
 			err = e
 		}
-		return binary.BigEndian.Uint32(b[:]) >> 1
+		n := binary.BigEndian.Uint32(b[:]) >> 1
+		if peer := s.cfg().PeerID; peer > 0 {
+			n = n&(1<<peerShift-1) | uint32(peer)<<peerShift
+		}
+		return n
 	})
-	secret = make([]byte, 4)
+	secret = make([]byte, shortSecret)
+	if version >= pgwire.Version32 {
+		secret = make([]byte, longSecret)
+	}
 	if _, e := rand.Read(secret); e != nil {
 		err = e
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/proxy/session"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -399,5 +400,20 @@ func TestUnnamedStatementSurvivesWhatWeirAsksForItself(t *testing.T) {
 	mine.send(bind("", ""), execute("", 0), sync())
 	if got := render(mine.ready()); got != "bound (still here) SELECT_1 I" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// A session whose parameters weir knew already keeps the backend of its first
+// statement, even where that is a read that could have been shared.
+func TestModeSessionKeepsTheFirstBackend(t *testing.T) {
+	w := start(t, database(t), func(c *postgres.Config) { c.Mode, c.PoolSize = session.ModeSession, 2 })
+	for range 2 { // the second login is answered from what the first was told
+		c := w.wire()
+		c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+		if n := w.pool().Owned; n != 1 {
+			t.Errorf("%d backends have an owner after a read, want 1", n)
+		}
+		c.close()
+		eventually(t, "the backend is free again", func() bool { return w.pool().Owned == 0 })
 	}
 }

@@ -31,6 +31,15 @@ func (s *sharing) run(u *unit) {
 			return
 		}
 	}
+	if p.Limits.Crowded(p.Waiting()) {
+		p.Stats.Limited[core.LimitWaiting]++
+		p.l.Post(func() { // when its message is used up
+			if u.c == c && !u.Left() {
+				c.lost(u, full(p))
+			}
+		})
+		return
+	}
 	s.queue(u)
 }
 
@@ -99,7 +108,7 @@ func (s *sharing) pipeline(set *session.Set) *backend {
 			best = b
 		}
 	}
-	if p.MayShareMore(p.l.cfg.ReadLanes) {
+	if p.MayShareMore(p.ReadLanes) {
 		if b := p.take(set, nil); b != nil {
 			p.Shared.Add(b, &b.Conn)
 			if b.in(set, b.app) {

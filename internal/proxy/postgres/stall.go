@@ -49,6 +49,7 @@ func (l *loop) moveOut(u *unit) *unit {
 	n := l.newUnit(unitClient)
 	n.c, n.simple, n.read, n.shape, n.effects = u.c, u.simple, u.read, u.shape, u.effects
 	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
+	n.trace, n.sql = u.trace, u.sql
 	n.raw, u.raw = u.raw, n.raw
 	n.ops, u.ops = u.ops, n.ops
 	n.parsed, u.parsed = u.parsed, n.parsed
@@ -136,7 +137,12 @@ func (b *backend) signal(finish func()) {
 	srv := b.p.l.srv
 	b.Cancels++
 	b.hazard = true
-	cfg := srv.at(srv.cfg().Postgres, b.Endpoint)
+	cfg := srv.cfg().Postgres
+	if b.via != nil {
+		cfg = *b.via
+	} else {
+		cfg = srv.at(cfg, b.Endpoint)
+	}
 	pid, secret := b.pid, b.secret
 	l := b.p.l
 	srv.Background.Go(func() {

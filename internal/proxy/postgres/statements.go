@@ -247,7 +247,7 @@ func (ss *statements) forgotten(all bool) {
 		if c.pins.held&pinsSpoil != 0 {
 			b.Retired = true // it may hold what DISCARD ALL leaves
 		}
-		c.pins.held &= pinMode | pinLoad | pinUnknown | pinBackup | pinEncoding | pinsSeen
+		c.pins.held &= pinMode | pinUntracked | pinLoad | pinUnknown | pinBackup | pinEncoding | pinsSeen
 		b.lastWriter, b.mixed = nil, false
 		c.forgetSequences(b)
 	}
@@ -258,6 +258,11 @@ func (ss *statements) forgotten(all bool) {
 // statements under weir's names.
 func restoreNames(msg []byte, e *pgwire.Error, u *unit) []byte {
 	switch e.Code {
+	case pgwire.CodeQueryCanceled:
+		if u.overdue && u.c != nil {
+			return pgwire.AppendError(nil, errOverdue(u.c.p))
+		}
+		return msg
 	case pgwire.CodeUndefinedStatement, pgwire.CodeDuplicateStatement, pgwire.CodeProtocolViolation:
 	default:
 		return msg

@@ -82,6 +82,9 @@ func (tr *transport) take(p []byte) int {
 				return len(p)
 			}
 		}
+		if typ != pgwire.ClientTerminate && c.turnedAway() {
+			return len(p)
+		}
 		if c.p.proof.stale && reads(typ) || c.link != nil && c.link.Held && typ != pgwire.ClientTerminate {
 			return i // looked at again when the functions that were made are known
 		}

@@ -25,6 +25,8 @@ type unit struct {
 	simple bool // one Query message
 	row    span // ... of a text rows lane: the row within raw
 	shape  *sight.Shape
+	trace  *sight.Trace // of a statement that is traced
+	sql    string       // the last statement's text, where it is to be told
 
 	// What is still to come, in order. Empty for simple queries.
 	exp   []expect
@@ -34,11 +36,16 @@ type unit struct {
 	queuedAt time.Duration // when the client's messages were complete
 	wrote    bool          // part of the answer is in the client's output
 	mark     int           // length of the client's output before that part
+	early    time.Duration // before that: its client waited for a backend
+	began    time.Duration // of a member of a group: when that was sent
+	took     time.Duration // from when the server began with it to its answer
 	bytes    int           // of the answer so far
+	tuples   uint64        // that its statements have returned, or changed
 	failed   bool          // an ErrorResponse came; only ReadyForQuery follows
 	retry    bool          // the answer is withheld: run again
 	retries  uint8
 	err      *pgwire.Error // the ErrorResponse, where weir must look at it
+	overdue  bool          // weir ends it, for it has run for too long
 	dead     bool          // cancelled or disconnected while it waited
 
 	// Running alone: see apart.go.

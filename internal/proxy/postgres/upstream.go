@@ -73,9 +73,9 @@ func (s *Server) at(cfg pgwire.ConnectConfig, e upstream.Endpoint) pgwire.Connec
 			cfg.TLSConfig.ServerName, _, _ = net.SplitHostPort(e.Host)
 		}
 	}
-	if e.Address != e.Host {
+	if dial := cfg.Dial; e.Address != e.Host {
 		cfg.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, e.Address)
+			return dial(ctx, network, e.Address)
 		}
 	}
 	return cfg

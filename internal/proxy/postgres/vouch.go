@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -74,11 +75,17 @@ func (v *vouchers) end(key poolKey, q *voucher) {
 	close(q.answered)
 }
 
-// vouch asks the server whether it lets the user in, by logging in. The
-// connection is returned to be kept, if this login is the one that asked.
-// byPassword tells that the client has shown a password: VALID UNTIL is about
-// those only, as in the server.
-func (s *Server) vouch(ctx context.Context, key poolKey, byPassword bool) (*backendConn, error) {
+// vouch asks the server whether it lets the user in, by logging in, unless it has done
+// so and nothing has changed since: see standing. The connection is returned to be
+// kept, if this login is the one that asked. byPassword tells that the client has shown
+// a password: VALID UNTIL is about those only, as in the server.
+func (s *Server) vouch(ctx context.Context, key poolKey, st *roleStanding, byPassword bool) (*backendConn, error) {
+	if e := st.refusal(key, byPassword); e != nil {
+		return nil, e
+	}
+	if s.verdicts.granted(key, st, time.Now()) {
+		return nil, nil
+	}
 	q, before, mine := s.vouchers.join(key)
 	var conn *backendConn
 	if mine {
@@ -87,6 +94,11 @@ func (s *Server) vouch(ctx context.Context, key poolKey, byPassword bool) (*back
 			s.vouchers.begin(key)
 		}
 		conn, q.expired, q.err = s.askStanding(ctx, key)
+		if q.err != nil {
+			s.verdicts.refute(key)
+		} else if conn != nil {
+			s.granted(key, st, conn)
+		}
 		s.vouchers.end(key, q)
 	}
 	select {
@@ -105,9 +117,24 @@ func (s *Server) vouch(ctx context.Context, key poolKey, byPassword bool) (*back
 	return conn, err
 }
 
-// standingSQL asks what an administrator may have changed for a role that has
+// granted notes that the server has let in a user, on a connection that was told how
+// sessions begin now.
+func (s *Server) granted(key poolKey, st *roleStanding, conn *backendConn) {
+	if !s.verdicts.note(key, st, "", true, time.Now()) {
+		return
+	}
+	for _, l := range s.Loops {
+		l.Post(func() {
+			if p := l.Pools[key]; p != nil {
+				p.fresh(conn.params)
+			}
+		})
+	}
+}
+
+// askedSQL asks what an administrator may have changed for a role that has
 // connections.
-const standingSQL = `SELECT r.rolcanlogin, pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT') AND d.datallowconn,
+const askedSQL = `SELECT r.rolcanlogin, pg_catalog.has_database_privilege(r.oid, d.oid, 'CONNECT') AND d.datallowconn,
  r.rolvaliduntil <= pg_catalog.now()
  FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
  WHERE r.rolname = session_user AND d.datname = pg_catalog.current_database()`
@@ -158,9 +185,12 @@ func (s *Server) dialStanding(ctx context.Context, key poolKey) (*backendConn, b
 	cfg := s.backendConfig(key)
 	be, e, err := s.connect(ctx, cfg)
 	if err != nil {
+		if pgwire.CodeOf(err) == pgwire.CodeInvalidPassword {
+			s.creds.Refuted(key.user, cfg.Keys)
+		}
 		return nil, false, err
 	}
-	row, err := queryOne(ctx, be.Conn, standingSQL)
+	row, err := queryOne(ctx, be.Conn, askedSQL)
 	if err != nil {
 		_ = be.Conn.Close()
 		return nil, false, fmt.Errorf("ask for the standing of role %q: %w", key.user, err)
@@ -179,7 +209,7 @@ func (s *Server) askWarm(ctx context.Context, key poolKey) (row [][]byte, asked 
 				return
 			}
 			asked = true
-			p.askIn(l.Settings.Empty(), standingSQL, func(u *unit) {
+			p.askIn(l.Settings.Empty(), askedSQL, func(u *unit) {
 				answers <- &unit{err: u.err, rows: u.rows}
 			})
 		}); err != nil {

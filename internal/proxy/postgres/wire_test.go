@@ -54,12 +54,16 @@ func tryWireAs(tb testing.TB, addr, db, user string, params ...pgwire.Param) (*w
 	if err != nil {
 		return nil, err
 	}
+	return newWire(tb, be), nil
+}
+
+func newWire(tb testing.TB, be *pgwire.Backend) *wire {
 	w := &wire{tb: tb, conn: be.Conn, r: bufio.NewReader(be.Conn), pid: be.PID, secret: be.Secret, params: make(map[string]string)}
 	for _, p := range be.Params {
 		w.params[p.Name] = p.Value
 	}
 	tb.Cleanup(w.close)
-	return w, nil
+	return w
 }
 
 // wire connects through the proxy.

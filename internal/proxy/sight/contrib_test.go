@@ -46,6 +46,11 @@ func TestContribNamesMetricsThatThereAre(t *testing.T) {
 			t.Errorf("docs/proxy.md does not tell of %s", name)
 		}
 	}
+	for _, h := range []string{"latency", "wait", "server", "login"} {
+		for _, part := range []string{"bucket", "sum", "count"} {
+			known = append(known, "weir_proxy_"+h+"_seconds_"+part)
+		}
+	}
 	for _, file := range []string{alertsFile, dashboardFile} {
 		text, err := os.ReadFile(file)
 		if err != nil {

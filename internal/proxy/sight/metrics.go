@@ -24,12 +24,15 @@ type collector struct {
 	statements, grouped, errors, waits, waitSeconds    *prometheus.Desc
 	timeouts, pins, logins, dials, reruns, replays     *prometheus.Desc
 	strays, stalls, moved, preempted                   *prometheus.Desc
-	latency                                            *prometheus.Desc
+	latency, wait, server, login                       *prometheus.Desc
 	groups, members, fallbacks, lanes                  *prometheus.Desc
 	shapeRuns, shapeErrors, shapeCost                  *prometheus.Desc
-	paused, disabled                                   *prometheus.Desc
+	shapeRows, shapeSeconds, shapeWait                 *prometheus.Desc
+	paused, disabled, limited                          *prometheus.Desc
 	hostUp, hostCurrent                                *prometheus.Desc
+	slow, spans, forwards                              *prometheus.Desc
 	loopBusy, loopTurns, loopSyscalls, bytes, badHints *prometheus.Desc
+	checks                                             *prometheus.Desc
 }
 
 // Collector returns the Prometheus metrics of a proxy. Their names begin with
@@ -53,8 +56,10 @@ func Collector(sources ...Source) prometheus.Collector {
 		waits:        d("waits_total", "Times that something waited for a backend.", pool...),
 		waitSeconds:  d("wait_seconds_total", "Time spent waiting for a backend.", pool...),
 		timeouts:     d("queue_timeouts_total", "Statements refused because no backend became free in time.", pool...),
+		limited:      d("limited_total", "What a limit has refused or ended, by limit.", with("limit")...),
 		pins:         d("pins_total", "Sessions pinned to a backend, by cause.", with("cause")...),
 		logins:       d("logins_total", "Client logins by outcome.", "outcome"),
+		checks:       d("login_checks_total", "Logins that were let in, by the method of their proof and by what they cost the server: pooled (no connection), dialed (one that weir opened to ask), relayed (one that the server checked them on).", "method", "way"),
 		dials:        d("backend_connections_total", "Server connections by outcome.", with("outcome")...),
 		strays:       d("strays_total", "Server connections that held state which nobody should have left there; closed.", pool...),
 		stalls:       d("stalled_reads_total", "Shared reads that held up those behind them, by a lock or because they are slow.", pool...),
@@ -63,6 +68,9 @@ func Collector(sources ...Source) prometheus.Collector {
 		reruns:       d("reruns_total", "Units run again after an error of weir's own making.", pool...),
 		replays:      d("settings_replays_total", "Times that session settings were replayed on a backend.", pool...),
 		latency:      d("latency_seconds", "From the complete message of a client to its answer.", pool...),
+		wait:         d("wait_seconds", "Of that: until the server began with it.", pool...),
+		server:       d("server_seconds", "Of that: from then on.", pool...),
+		login:        d("login_seconds", "From the accepted connection of a client to the end of its login.", "database"),
 		groups:       d("lane_groups_total", "Groups sent by write lanes.", with("kind", "statement")...),
 		members:      d("lane_statements_total", "Statements in those groups.", with("kind", "statement")...),
 		fallbacks:    d("lane_fallbacks_total", "Groups that failed and were run again apart.", with("kind", "statement")...),
@@ -70,6 +78,9 @@ func Collector(sources ...Source) prometheus.Collector {
 		shapeRuns:    d("statement_runs_total", "Executions by statement shape, busiest hundred.", "verb", "statement"),
 		shapeErrors:  d("statement_errors_total", "Errors by statement shape.", "verb", "statement"),
 		shapeCost:    d("statement_cost_seconds", "Learned cost of a statement shape on the server.", "verb", "statement"),
+		shapeRows:    d("statement_rows_total", "Rows returned or changed, by statement shape.", "verb", "statement"),
+		shapeSeconds: d("statement_seconds_total", "Time from the complete message to the answer, by statement shape.", "verb", "statement"),
+		shapeWait:    d("statement_wait_seconds_total", "Of that: until the server began.", "verb", "statement"),
 		paused:       d("database_paused", "1 if the console has paused the database.", "database"),
 		disabled:     d("database_disabled", "1 if the console has it refuse logins.", "database"),
 		hostUp:       d("host_up", "1 if the host answered when it was last asked, by the role that it has.", "host", "address", "role"),
@@ -78,6 +89,9 @@ func Collector(sources ...Source) prometheus.Collector {
 		loopTurns:    d("loop_turns_total", "Turns of the event loops."),
 		loopSyscalls: d("loop_syscalls_total", "System calls of the event loops on sockets.", "call"),
 		bytes:        d("bytes_total", "Bytes over all sockets.", "direction"),
+		slow:         d("slow_statements_total", "Statements slower than --slow-log: logged, or dropped because the log could not follow.", "outcome"),
+		spans:        d("spans_total", "Spans of traced statements: sent, dropped because too many waited, or failed to be delivered.", "outcome"),
+		forwards:     d("peer_requests_total", "Cancel and KILL of clients of other weirs: sent there, refused because too many were under way, or failed.", "outcome"),
 		badHints:     d("bad_hints_total", "Hints that could not be used."),
 	}
 }
@@ -109,7 +123,18 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 	count(c.logins, float64(snap.Logins), "accepted")
 	count(c.logins, float64(snap.LoginsFailed), "failed")
 	count(c.logins, float64(snap.LoginsRefused), "refused")
+	for _, ck := range snap.Checks {
+		count(c.checks, float64(ck.Count), ck.Method, ck.Way)
+	}
 	count(c.badHints, float64(snap.BadHints))
+	count(c.slow, float64(snap.SlowLogged), "logged")
+	count(c.slow, float64(snap.SlowDropped), "dropped")
+	count(c.forwards, float64(snap.Forwards.Sent), "sent")
+	count(c.forwards, float64(snap.Forwards.Refused), "refused")
+	count(c.forwards, float64(snap.Forwards.Failed), "failed")
+	count(c.spans, float64(snap.Spans.Sent), "sent")
+	count(c.spans, float64(snap.Spans.Dropped), "dropped")
+	count(c.spans, float64(snap.Spans.Failed), "failed")
 	for _, d := range snap.Databases {
 		gauge(c.paused, float64(bit(d.Paused)), d.Name)
 		gauge(c.disabled, float64(bit(d.Disabled)), d.Name)
@@ -149,12 +174,15 @@ func (c *collector) collect(ch chan<- prometheus.Metric, snap *Snapshot) {
 		for cause, n := range p.Pins {
 			count(c.pins, float64(n), db, user, cause)
 		}
-		h := p.Latency
-		quantiles := make(map[float64]float64, 4)
-		for _, q := range []float64{0.5, 0.9, 0.99, 0.999} {
-			quantiles[q] = time.Duration(h.Quantile(q)).Seconds()
+		for limit, n := range p.Limited {
+			count(c.limited, float64(n), db, user, limit)
 		}
-		ch <- prometheus.MustNewConstSummary(c.latency, h.Count(), time.Duration(h.Sum()).Seconds(), quantiles, snap.Engine, db, user)
+		ch <- newHistogram(c.latency, p.Latency, snap.Engine, db, user)
+		ch <- newHistogram(c.wait, p.Wait, snap.Engine, db, user)
+		ch <- newHistogram(c.server, p.Server, snap.Engine, db, user)
+	}
+	for db, h := range snap.LoginTimes {
+		ch <- newHistogram(c.login, h, snap.Engine, db)
 	}
 	c.collectLanes(snap, gauge, count)
 	c.collectLoops(snap, gauge, count)
@@ -189,17 +217,22 @@ func (c *collector) collectLanes(snap *Snapshot, gauge, count emitMetric) {
 
 func (c *collector) collectLoops(snap *Snapshot, gauge, count emitMetric) {
 	type key struct{ verb, text string }
-	shapes := make(map[key]ShapeStatus)
-	for _, s := range snap.Shapes {
-		k := key{s.Verb, s.Text}
-		old := shapes[k]
-		s.Runs += old.Runs
-		s.Errors += old.Errors
-		shapes[k] = s
+	shapes := make(map[key]*ShapeStatus)
+	for i := range snap.Shapes[:min(len(snap.Shapes), maxReportedShapes)] {
+		sh := snap.Shapes[i]
+		k := key{sh.Verb, sh.Text}
+		if have := shapes[k]; have != nil {
+			have.add(&sh)
+			continue
+		}
+		shapes[k] = &sh
 	}
 	for k, s := range shapes {
 		count(c.shapeRuns, float64(s.Runs), k.verb, k.text)
 		count(c.shapeErrors, float64(s.Errors), k.verb, k.text)
+		count(c.shapeRows, float64(s.Rows), k.verb, k.text)
+		count(c.shapeSeconds, s.Total.Seconds(), k.verb, k.text)
+		count(c.shapeWait, s.Waited().Seconds(), k.verb, k.text)
 		gauge(c.shapeCost, s.Cost.Seconds(), k.verb, k.text)
 	}
 	var all netloop.Stats

@@ -36,6 +36,9 @@ type Totals struct {
 	// QueryTime is that of all statements. Time in transactions counts as much: the
 	// pauses of their clients are left out.
 	TransactionTime, QueryTime, WaitTime uint64
+	// Of prepared statements: what clients prepared, and the server for them, and how
+	// often they were bound.
+	Parses, ServerParses, Binds uint64
 }
 
 // Totals returns the counts of each database.
@@ -44,7 +47,10 @@ func (s *Snapshot) Totals() map[string]Totals {
 	for i := range s.Pools {
 		p := &s.Pools[i]
 		t := out[p.Database]
-		t.Assignments += p.Statements
+		t.Parses += p.Parses
+		t.ServerParses += p.ServerParses
+		t.Binds += p.Binds
+		t.Assignments += cmp.Or(p.Assignments, p.Statements)
 		t.Transactions += p.Transactions
 		t.Queries += p.Statements
 		t.Received += p.Received
@@ -71,13 +77,13 @@ func (t Totals) Average(before Totals, period time.Duration) Totals {
 		TransactionTime: mean(t.TransactionTime, before.TransactionTime, t.Transactions, before.Transactions),
 		QueryTime:       mean(t.QueryTime, before.QueryTime, t.Queries, before.Queries),
 		WaitTime:        mean(t.WaitTime, before.WaitTime, t.Queries, before.Queries),
+		Parses:          rate(t.Parses, before.Parses), ServerParses: rate(t.ServerParses, before.ServerParses), Binds: rate(t.Binds, before.Binds),
 	}
 }
 
-// columns are the counts in PgBouncer's order. What it counts of parsing, weir does
-// not.
-func (t Totals) columns() []uint64 {
-	return []uint64{t.Assignments, t.Transactions, t.Queries, t.Received, t.Sent, t.TransactionTime, t.QueryTime, t.WaitTime, 0, 0, 0}
+// Columns are the counts in PgBouncer's order.
+func (t Totals) Columns() []uint64 {
+	return []uint64{t.Assignments, t.Transactions, t.Queries, t.Received, t.Sent, t.TransactionTime, t.QueryTime, t.WaitTime, t.Parses, t.ServerParses, t.Binds}
 }
 
 // countNames are those of STATS_TOTALS and STATS_AVERAGES. STATS has others for bytes.
@@ -116,7 +122,7 @@ func CountsTable(counts map[string]Totals) Table {
 }
 
 func appendCounts(row []any, t Totals) []any {
-	for _, n := range t.columns() {
+	for _, n := range t.Columns() {
 		row = append(row, n)
 	}
 	return row
@@ -131,7 +137,7 @@ func TotalsTable(totals, averages map[string]Totals) Table {
 	}{{"total_", totals}, {"avg_", averages}} {
 		sum := make([]uint64, len(countNames))
 		for _, x := range part.of {
-			for i, n := range x.columns() {
+			for i, n := range x.Columns() {
 				sum[i] += n
 			}
 		}
@@ -142,15 +148,16 @@ func TotalsTable(totals, averages map[string]Totals) Table {
 	return t
 }
 
-// DatabaseLimits are what all databases have alike in SHOW DATABASES.
+// DatabaseLimits are those of a database in SHOW DATABASES.
 type DatabaseLimits struct {
-	Host, Port, Mode     string
-	PoolSize, MaxClients int
-	Lifetime             time.Duration
+	PoolSize, MinPoolSize, ReservePoolSize int
+	MaxConnections, MaxClients             int
+	Lifetime                               time.Duration
 }
 
-// DatabasesTable answers SHOW DATABASES.
-func (s *Snapshot) DatabasesTable(l DatabaseLimits) Table {
+// DatabasesTable answers SHOW DATABASES. Connections go to host and port; of tells the
+// limits of a database.
+func (s *Snapshot) DatabasesTable(host, port, mode string, of func(database string) DatabaseLimits) Table {
 	t := Table{Cols: []string{
 		"name", "host", "port", "database", "force_user", "pool_size", "min_pool_size", "reserve_pool_size", "server_lifetime", "pool_mode",
 		"load_balance_hosts", "max_connections", "current_connections", "max_client_connections", "current_client_connections", "paused", "disabled",
@@ -163,8 +170,9 @@ func (s *Snapshot) DatabasesTable(l DatabaseLimits) Table {
 				clients += p.Clients
 			}
 		}
-		t.Add(d.Name, l.Host, l.Port, d.Name, "", l.PoolSize, 0, 0, int(l.Lifetime.Seconds()), l.Mode,
-			"", 0, backends, l.MaxClients, clients, bit(d.Paused), bit(d.Disabled))
+		l := of(d.Name)
+		t.Add(d.Name, host, port, d.Name, "", l.PoolSize, l.MinPoolSize, l.ReservePoolSize, int(l.Lifetime.Seconds()), mode,
+			"", l.MaxConnections, backends, l.MaxClients, clients, bit(d.Paused), bit(d.Disabled))
 	}
 	return t
 }
@@ -184,8 +192,15 @@ func (s *Snapshot) AddDatabase(d DatabaseStatus) {
 	}
 }
 
-// UsersTable answers SHOW USERS.
-func (s *Snapshot) UsersTable() Table {
+// UserLimits are those of a user in SHOW USERS. The sizes are empty where they are as
+// for everybody.
+type UserLimits struct {
+	PoolSize, ReservePoolSize  string
+	MaxConnections, MaxClients int
+}
+
+// UsersTable answers SHOW USERS. of tells the limits of a user.
+func (s *Snapshot) UsersTable(of func(user string) UserLimits) Table {
 	t := Table{Cols: []string{
 		"name", "pool_size", "reserve_pool_size", "pool_mode", "max_user_connections", "current_connections",
 		"max_user_client_connections", "current_client_connections",
@@ -198,7 +213,8 @@ func (s *Snapshot) UsersTable() Table {
 		users[p.User] = counts{c.backends + p.Backends, c.clients + p.Clients}
 	}
 	for _, name := range slices.Sorted(maps.Keys(users)) {
-		t.Add(name, "", "", "", 0, users[name].backends, 0, users[name].clients)
+		l := of(name)
+		t.Add(name, l.PoolSize, l.ReservePoolSize, "", l.MaxConnections, users[name].backends, l.MaxClients, users[name].clients)
 	}
 	return t
 }

@@ -63,11 +63,15 @@ func TestStatsAddUpUsers(t *testing.T) {
 	if got := cell(t, sight.TotalsTable(now, averages), "total_query_count", "value"); got != "12" {
 		t.Errorf("all databases have %s queries, want 12", got)
 	}
-	databases := s.DatabasesTable(sight.DatabaseLimits{Host: "h", PoolSize: 20})
-	if len(databases.Rows) != 2 || cell(t, databases, "a", "paused") != "1" || cell(t, databases, "a", "current_connections") != "6" || cell(t, databases, "b", "paused") != "0" {
+	databases := s.DatabasesTable("h", "1", "transaction", func(name string) sight.DatabaseLimits {
+		return sight.DatabaseLimits{PoolSize: 20, MaxConnections: len(name)}
+	})
+	if len(databases.Rows) != 2 || cell(t, databases, "a", "paused") != "1" || cell(t, databases, "a", "current_connections") != "6" || cell(t, databases, "b", "paused") != "0" ||
+		cell(t, databases, "b", "host") != "h" || cell(t, databases, "b", "pool_size") != "20" || cell(t, databases, "b", "max_connections") != "1" {
 		t.Errorf("SHOW DATABASES: %+v", databases)
 	}
-	if users := s.UsersTable(); cell(t, users, "x", "current_connections") != "6" || cell(t, users, "y", "current_client_connections") != "2" {
+	limits := func(user string) sight.UserLimits { return sight.UserLimits{PoolSize: "3", MaxClients: len(user)} }
+	if users := s.UsersTable(limits); cell(t, users, "x", "current_connections") != "6" || cell(t, users, "x", "pool_size") != "3" || cell(t, users, "y", "max_user_client_connections") != "1" || cell(t, users, "y", "current_client_connections") != "2" {
 		t.Errorf("SHOW USERS: %+v", users)
 	}
 	pools := s.PoolsTable("transaction")

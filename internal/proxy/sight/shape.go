@@ -8,9 +8,12 @@ type Shape struct {
 	Text string // normalised, cut for display
 	Verb string
 
+	Fingerprint uint64
+
 	Runs    uint64 // answered, by any path
 	Grouped uint64 // of Runs: those answered as members of a group
 	Errors  uint64
+	ShapeCounts
 
 	stalled time.Duration // until then: see Stall
 	alone   bool          // leaves what its client may ask for: not beside those of others
@@ -18,6 +21,66 @@ type Shape struct {
 	seen    uint64        // answers that cost and bytes were learned from
 	cost    time.Duration
 	bytes   float64 // of one result
+}
+
+// ShapeCounts are what a Shape counts beside the statements.
+type ShapeCounts struct {
+	Shared uint64 // of the statements: those that ran beside those of others
+	Pinned uint64 // ... : those of sessions that kept their connection
+	Rows   uint64 // returned, or changed
+	Total  time.Duration
+	Max    time.Duration
+	Server time.Duration // of Total: from when the server began; the rest is waits
+}
+
+// add adds the counts of other loops.
+func (c *ShapeCounts) add(o ShapeCounts) {
+	c.Shared += o.Shared
+	c.Pinned += o.Pinned
+	c.Rows += o.Rows
+	c.Total += o.Total
+	c.Max = max(c.Max, o.Max)
+	c.Server += o.Server
+}
+
+// A Path is how a statement got to the server.
+type Path uint8
+
+// The paths.
+const (
+	Alone   Path = iota // on a connection of its own for the time
+	Shared              // beside those of other clients
+	Grouped             // as a member of a group
+)
+
+func (p Path) String() string { return [...]string{"alone", "shared", "grouped"}[p] }
+
+// A Run is one statement that was answered.
+type Run struct {
+	Took   time.Duration // from the complete message to the answer
+	Server time.Duration // of it: from when the server began
+	Rows   uint64        // returned, or changed
+	Path   Path
+	Pinned bool // its session keeps its connection
+	Failed bool
+}
+
+// Wait is how long the server had not begun with it.
+func (r *Run) Wait() time.Duration { return max(0, r.Took-r.Server) }
+
+// Ran counts a statement of the shape.
+func (s *Shape) Ran(r *Run) {
+	s.Runs++
+	if r.Path == Shared {
+		s.Shared++
+	}
+	if r.Pinned {
+		s.Pinned++
+	}
+	s.Rows += r.Rows
+	s.Total += r.Took
+	s.Max = max(s.Max, r.Took)
+	s.Server += min(r.Server, r.Took)
 }
 
 // unproven stands for the texts of statements that never succeeded.
@@ -119,7 +182,7 @@ func (t *Shapes) Of(fp uint64, verb string, normalize func(limit int) string) *S
 	if len(t.byFP) >= MaxShapes {
 		return t.other
 	}
-	s := &Shape{Text: normalize(shapeTextSize), Verb: verb}
+	s := &Shape{Text: normalize(shapeTextSize), Verb: verb, Fingerprint: fp}
 	t.byFP[fp] = s
 	return s
 }

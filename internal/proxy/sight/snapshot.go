@@ -22,6 +22,7 @@ type Snapshot struct {
 	Logins         uint64
 	LoginsFailed   uint64
 	LoginsRefused  uint64
+	Checks         []CheckStatus
 	Cancels        uint64
 	ProtocolErrors uint64
 	BadHints       uint64
@@ -31,7 +32,23 @@ type Snapshot struct {
 	Databases      []DatabaseStatus
 	Lanes          []LaneStatus
 	Shapes         []ShapeStatus
+	SlowLogged     uint64 // slow statements in the log
+	SlowDropped    uint64 // ... that the log was too slow for
+	Spans          SpanCounts
+	Forwards       ForwardCounts
+	LoginTimes     map[string]*measure.Hist // ns, by database, of logins that came to a good end
 }
+
+// CheckStatus counts the logins that were decided one way.
+type CheckStatus struct {
+	Method string // by which the client proved who it is
+	Way    string // "pooled", "dialed" or "relayed": what it cost the server
+	Count  uint64
+}
+
+// ForwardCounts are requests to end a statement, or a session, of a client of another
+// weir.
+type ForwardCounts struct{ Sent, Refused, Failed uint64 }
 
 // PoolStatus is one pool.
 type PoolStatus struct {
@@ -52,6 +69,8 @@ type PoolStatus struct {
 
 	Statements, Reads, Grouped, Errors uint64
 	Transactions                       uint64 // a statement outside of one counts as one
+	Assignments                        uint64 // of a backend to a client; 0 where that is not counted
+	Parses, ServerParses, Binds        uint64 // of prepared statements; 0 where they are not counted
 	Bytes                              uint64
 	Received, Sent                     uint64 // over the sockets of clients
 	Waits, Timeouts                    uint64
@@ -63,8 +82,10 @@ type PoolStatus struct {
 	Strays                             uint64 // backends that held state of nobody's
 	Opened, Closed, DialErrors         uint64
 	Pins                               map[string]uint64 // by cause, since the start
+	Limited                            map[string]uint64 // what limits have refused or ended, by limit
 	Pinned                             int               // clients pinned now
 	Latency                            *measure.Hist     // ns, from the complete message to the answer
+	Wait, Server                       *measure.Hist     // ... : until the server began with it, and from then on
 }
 
 // DatabaseStatus is what the console has made of a database.
@@ -103,13 +124,15 @@ type LaneStatus struct {
 
 // ShapeStatus is what is known of one statement shape.
 type ShapeStatus struct {
-	Text      string
-	Verb      string
-	Runs      uint64 // answered, by any path
-	Grouped   uint64 // of these
-	Errors    uint64
-	Cost      time.Duration
-	MeanBytes float64
+	Text        string
+	Verb        string
+	Fingerprint uint64
+	Runs        uint64 // answered, by any path
+	Grouped     uint64 // of these
+	Errors      uint64
+	Cost        time.Duration
+	MeanBytes   float64
+	ShapeCounts
 }
 
 // PoolOf returns the status of a pool, which is added if it is new.
@@ -119,15 +142,16 @@ func (s *Snapshot) PoolOf(database, user string) *PoolStatus {
 			return p
 		}
 	}
-	s.Pools = append(s.Pools, PoolStatus{Database: database, User: user, Pins: make(map[string]uint64), Latency: new(measure.Hist)})
+	s.Pools = append(s.Pools, PoolStatus{Database: database, User: user, Pins: make(map[string]uint64), Limited: make(map[string]uint64), Latency: new(measure.Hist), Wait: new(measure.Hist), Server: new(measure.Hist)})
 	return &s.Pools[len(s.Pools)-1]
 }
 
-// maxReportedShapes bounds the shapes in a snapshot, busiest first, and with
-// it the cardinality of metrics.
+// maxReportedShapes bounds the shapes in a snapshot, and with it the cardinality of
+// metrics: so many that ran most often, and so many that took most time.
 const maxReportedShapes = 100
 
-// AddShapes adds the busiest statements of a loop.
+// AddShapes adds the statements of a loop that ran most often, and those that took
+// most time.
 func (s *Snapshot) AddShapes(t *Shapes) {
 	var shapes []*Shape
 	for _, sh := range t.byFP {
@@ -136,18 +160,57 @@ func (s *Snapshot) AddShapes(t *Shapes) {
 		}
 	}
 	slices.SortFunc(shapes, func(a, b *Shape) int { return cmp.Compare(b.Runs, a.Runs) })
-	for _, sh := range shapes[:min(len(shapes), maxReportedShapes)] {
+	if rest := shapes[min(len(shapes), maxReportedShapes):]; len(rest) > 0 {
+		slices.SortFunc(rest, func(a, b *Shape) int { return cmp.Compare(b.Total, a.Total) })
+		shapes = shapes[:maxReportedShapes+min(len(rest), maxReportedShapes)]
+	}
+	for _, sh := range shapes {
 		s.Shapes = append(s.Shapes, ShapeStatus{
-			Text: sh.Shown(), Verb: sh.Verb, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors,
-			Cost: sh.cost, MeanBytes: sh.bytes,
+			Text: sh.Shown(), Verb: sh.Verb, Fingerprint: sh.Fingerprint, Runs: sh.Runs, Grouped: sh.Grouped, Errors: sh.Errors,
+			Cost: sh.cost, MeanBytes: sh.bytes, ShapeCounts: sh.ShapeCounts,
 		})
 	}
 }
 
-// Sort orders pools by name and statements by how often they ran.
+// Sort orders pools by name and statements by how often they ran. What several loops
+// have of one shape becomes one.
 func (s *Snapshot) Sort() {
 	slices.SortFunc(s.Pools, func(a, b PoolStatus) int {
 		return cmp.Or(cmp.Compare(a.Database, b.Database), cmp.Compare(a.User, b.User))
 	})
-	slices.SortFunc(s.Shapes, func(a, b ShapeStatus) int { return cmp.Compare(b.Runs, a.Runs) })
+	type key struct {
+		fingerprint uint64
+		verb, text  string
+	}
+	at := make(map[key]int, len(s.Shapes))
+	merged := s.Shapes[:0]
+	for _, sh := range s.Shapes {
+		k := key{sh.Fingerprint, sh.Verb, sh.Text}
+		if i, seen := at[k]; seen {
+			merged[i].add(&sh)
+			continue
+		}
+		at[k] = len(merged)
+		merged = append(merged, sh)
+	}
+	s.Shapes = merged
+	slices.SortStableFunc(s.Shapes, func(a, b ShapeStatus) int { return cmp.Compare(b.Runs, a.Runs) })
 }
+
+// add adds what another loop has of the shape.
+func (s *ShapeStatus) add(o *ShapeStatus) {
+	if runs := s.Runs + o.Runs; runs > 0 {
+		s.MeanBytes = (s.MeanBytes*float64(s.Runs) + o.MeanBytes*float64(o.Runs)) / float64(runs)
+	}
+	s.Runs += o.Runs
+	s.Grouped += o.Grouped
+	s.Errors += o.Errors
+	s.Cost = max(s.Cost, o.Cost)
+	s.ShapeCounts.add(o.ShapeCounts)
+}
+
+// Mean is the mean time of a run.
+func (s *ShapeStatus) Mean() time.Duration { return s.Total / time.Duration(max(1, s.Runs)) }
+
+// Waited is how much of the time of all runs the server had not begun with them.
+func (s *ShapeStatus) Waited() time.Duration { return s.Total - s.Server }

@@ -1,6 +1,7 @@
 package sight
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,11 +14,16 @@ import (
 // Version is the program's version, as SHOW VERSION prints it.
 const Version = version.Number
 
-// A Table is what a command of the console shows: text columns.
+// A Table is what a command of the console shows, as text.
 type Table struct {
 	Cols []string
 	Rows [][]string
+	// Ints tells the columns that hold whole numbers. Default: none, all are text.
+	Ints []bool
 }
+
+// Whole reports whether a column holds whole numbers.
+func (t *Table) Whole(col int) bool { return col < len(t.Ints) && t.Ints[col] }
 
 // Add appends a row: durations as milliseconds, which is what the columns' names
 // promise, fractions with two digits, all else as fmt prints it.
@@ -68,14 +74,24 @@ func (s *Snapshot) BatchesTable() Table {
 	return t
 }
 
-// StatementsTable answers SHOW STATEMENTS.
+// StatementsTable answers SHOW STATEMENTS: what took most time comes first.
 func (s *Snapshot) StatementsTable() Table {
-	t := Table{Cols: []string{"verb", "runs", "grouped", "errors", "cost_ms", "mean_bytes", "statement"}}
-	for _, sh := range s.Shapes {
-		t.Add(sh.Verb, sh.Runs, sh.Grouped, sh.Errors, sh.Cost, sh.MeanBytes, sh.Text)
+	t := Table{Cols: []string{
+		"fingerprint", "verb", "runs", "shared", "grouped", "pinned", "errors", "rows", "total_ms", "mean_ms", "max_ms", "wait_ms",
+		"cost_ms", "mean_bytes", "statement",
+	}}
+	shapes := slices.Clone(s.Shapes)
+	slices.SortStableFunc(shapes, func(a, b ShapeStatus) int { return cmp.Compare(b.Total, a.Total) })
+	for i := range shapes {
+		sh := &shapes[i]
+		t.Add(FingerprintText(sh.Fingerprint), sh.Verb, sh.Runs, sh.Shared, sh.Grouped, sh.Pinned, sh.Errors, sh.Rows,
+			sh.Total, sh.Mean(), sh.Max, sh.Waited(), sh.Cost, sh.MeanBytes, sh.Text)
 	}
 	return t
 }
+
+// FingerprintText is how a fingerprint is written.
+func FingerprintText(fp uint64) string { return fmt.Sprintf("%016x", fp) }
 
 // PinsTable answers SHOW PINS.
 func (s *Snapshot) PinsTable() Table {

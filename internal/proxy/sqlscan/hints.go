@@ -12,8 +12,8 @@ import (
 
 // This is the grammar of hints.
 //
-// A hint is a word "batch" or "key:value", where key is batch, file, line or ttl
-// in lower case; a value ends at white space or a comma. Hints stand in comments
+// A hint is a word "batch" or "key:value", where key is batch, file, line,
+// traceparent or ttl in lower case; a value ends at white space or a comma. Hints stand in comments
 // in front of the first token of the text, of either form, in any order. A
 // comment is read for hints if every word of it is a hint, or if it starts with
 // one of the keys and a colon; in the latter case the words that are no hints
@@ -26,9 +26,10 @@ import (
 //
 // Of several values for a key the first that can be used counts.
 //
-// Only batch has an effect so far: file, line and ttl are read, and reported in
-// Bad as what does nothing. A traceparent is read and not reported, since the
-// libraries that write it do not address weir.
+// Only batch and traceparent have an effect so far: file, line and ttl are read, and
+// reported in Bad as what does nothing. A traceparent that is none, or that goes
+// nowhere because no collector is configured, is not reported: the libraries that
+// write it do not address weir.
 
 // maxWindow bounds batch:N. A client that waits longer for company than a second
 // is mistaken about the unit.
@@ -105,7 +106,7 @@ func cutHint(word string) (key, value string, ok bool) {
 	}
 	key, value, ok = strings.Cut(word, ":")
 	switch key {
-	case "batch", "file", "line", "ttl":
+	case "batch", "file", "line", "traceparent", "ttl":
 		return key, value, ok
 	}
 	return "", "", false
@@ -126,7 +127,7 @@ func wordHints(h *Hints, body string) {
 	for word, rest := nextWord(body); word != ""; word, rest = nextWord(rest) {
 		key, value, ok := cutHint(word)
 		if !ok {
-			h.bad("%s is no hint: known are batch, batch:, file:, line: and ttl:", clip(word))
+			h.bad("%s is no hint: known are batch, batch:, file:, line:, traceparent: and ttl:", clip(word))
 			continue
 		}
 		h.apply(key, value)

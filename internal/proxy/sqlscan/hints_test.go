@@ -66,7 +66,7 @@ func TestHints(t *testing.T) {
 		{"/* batch:1e2 */ select 1", Hints{Bad: []string{"batch:1e2 is not auto, off or a number of milliseconds from 0 to 1000"}}},
 		{"/* batch:. */ select 1", Hints{Bad: []string{"batch:. is not auto, off or a number of milliseconds from 0 to 1000"}}},
 		{"/* batch:x batch:5 */ select 1", Hints{Batch: window(5 * time.Millisecond), Bad: []string{"batch:x is not auto, off or a number of milliseconds from 0 to 1000"}}},
-		{"/* batch:10 nightly */ select 1", Hints{Batch: window(10 * time.Millisecond), Bad: []string{"nightly is no hint: known are batch, batch:, file:, line: and ttl:"}}},
+		{"/* batch:10 nightly */ select 1", Hints{Batch: window(10 * time.Millisecond), Bad: []string{"nightly is no hint: known are batch, batch:, file:, line:, traceparent: and ttl:"}}},
 		{"/* line:x file: ttl:soon */ select 1", Hints{Bad: []string{
 			"line:x is not a line number", "file: has no value", "ttl:soon is not a number of seconds from 0 to 31536000",
 		}}},
@@ -74,6 +74,9 @@ func TestHints(t *testing.T) {
 		// SQLCommenter, in front and at the end.
 		{"/*batch='auto',file='a%2Fb.go',line='7'*/ select 1", Hints{Batch: auto, File: "a/b.go", Line: 7, Bad: []string{noFile, noLine}}},
 		{"select 1 /*application='x',traceparent='" + trace + "'*/", Hints{Trace: trace}},
+		{"/* traceparent:" + trace + " */ select 1", Hints{Trace: trace}},
+		{"/*traceparent='" + trace + "'*/ select 1", Hints{Trace: trace}},
+		{"/* batch traceparent:" + trace + " */ select 1", Hints{Trace: trace, Batch: BatchHint{Kind: BatchAuto}}},
 		{"select 1 /* batch='5' , ttl='2' */;", Hints{}},
 		{"select 1; /* batch='5' , ttl='2' */", Hints{Batch: window(5 * time.Millisecond), TTL: 2 * time.Second, Bad: []string{noTTL}}},
 		{`select 1 /*file='it\'s'*/`, Hints{File: "it's", Bad: []string{noFile}}},

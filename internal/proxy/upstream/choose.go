@@ -84,6 +84,9 @@ type Report struct {
 	// Term counts promotions, as PostgreSQL's timeline does: of two hosts that
 	// both say they are the primary, the one with the higher term is. 0: unknown.
 	Term uint64
+	// Follows: it takes writes, and those of another host as well, as a replica of
+	// MySQL's does that nobody has made read-only.
+	Follows bool
 }
 
 // A Status is what is known of one endpoint.
@@ -167,7 +170,10 @@ func better(target Target, h *Status, rank int, best *Status, bestRank int, now 
 	if target.wantsPrimary() && h.Term != best.Term {
 		return h.Term > best.Term
 	}
-	return h.Endpoint == now // the present one stays, else the first
+	if h.Endpoint == now || best.Endpoint == now {
+		return h.Endpoint == now // the present one stays
+	}
+	return best.Follows && !h.Follows // else the first of those that follow nobody
 }
 
 // tied tells whether several hosts say that they are the primary in one term.

@@ -10,7 +10,10 @@ func TestChoose(t *testing.T) {
 	t.Parallel()
 	a, b, c := Endpoint{"a:1", "a:1"}, Endpoint{"b:1", "b:1"}, Endpoint{"c:1", "c:1"}
 	is := func(e Endpoint, r Role) Status { return Status{Endpoint: e, Report: Report{Role: r}} }
-	term := func(e Endpoint, n uint64) Status { return Status{Endpoint: e, Report: Report{RolePrimary, n}} }
+	term := func(e Endpoint, n uint64) Status {
+		return Status{Endpoint: e, Report: Report{Role: RolePrimary, Term: n}}
+	}
+	follows := func(e Endpoint) Status { return Status{Endpoint: e, Report: Report{Role: RolePrimary, Follows: true}} }
 	leads := func(s Status) Status { s.Leader = true; return s }
 	down := func(e Endpoint) Status { return Status{Endpoint: e, Err: errors.New("connection refused")} }
 	primary, standby, unknown := RolePrimary, RoleStandby, RoleUnknown
@@ -38,6 +41,9 @@ func TestChoose(t *testing.T) {
 		{name: "two: the one in use", target: TargetPrimary, hosts: []Status{is(a, primary), is(b, primary)}, now: b, want: b, doubt: true},
 		{name: "two: the later", target: TargetPrimary, hosts: []Status{term(a, 3), term(b, 4), term(c, 3)}, now: a, want: b},
 		{name: "two of the later", target: TargetPrimary, hosts: []Status{term(a, 4), term(b, 4), term(c, 3)}, now: c, want: a, doubt: true},
+		{name: "two: one follows the other", target: TargetPrimary, hosts: []Status{follows(a), is(b, primary), is(c, standby)}, want: b, doubt: true},
+		{name: "two: the one in use follows", target: TargetPrimary, hosts: []Status{is(a, primary), follows(b)}, now: b, want: b, doubt: true},
+		{name: "two that follow each other", target: TargetPrimary, hosts: []Status{follows(a), follows(b)}, want: a, doubt: true},
 		{name: "Patroni decides", target: TargetPrimary, hosts: []Status{term(a, 9), leads(term(b, 4))}, now: a, patroni: true, want: b},
 		{name: "Patroni's leader is not promoted yet", target: TargetPrimary, hosts: []Status{is(a, primary), leads(is(b, standby))}, now: a, patroni: true, err: "b:1 is a standby"},
 		{name: "a standby", target: TargetStandby, hosts: []Status{is(a, primary), is(b, standby)}, want: b},

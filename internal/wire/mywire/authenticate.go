@@ -3,6 +3,8 @@ package mywire
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -39,6 +41,9 @@ func (c *Client) Authenticate(ctx context.Context, secret Secret) (*ClientKeys, 
 	return keys, nil
 }
 
+// ed25519SaltLen is the length of MariaDB's challenge for the plugin ed25519.
+const ed25519SaltLen = 32
+
 type authenticator struct {
 	*Client
 	secret Secret
@@ -55,6 +60,8 @@ func (a *authenticator) choose() string {
 		return PluginNative
 	case secretSHA2:
 		return PluginSHA2
+	case secretEd25519:
+		return PluginEd25519
 	}
 	switch p := a.Response.Plugin; p {
 	case PluginNative, PluginSHA2:
@@ -73,7 +80,7 @@ func (a *authenticator) choose() string {
 func (a *authenticator) run() (*ClientKeys, error) {
 	plugin := a.choose()
 	answer := a.Response.Auth
-	if plugin != a.Response.Plugin || plugin != a.Client.plugin {
+	if plugin != a.Response.Plugin || plugin != a.Client.plugin || plugin == PluginEd25519 {
 		if !a.Caps.Has(CapPluginAuth) {
 			return nil, NewError(ErrOldAuth, "Client does not support authentication protocol requested by server; consider upgrading MySQL client")
 		}
@@ -81,6 +88,10 @@ func (a *authenticator) run() (*ClientKeys, error) {
 		// challenge that they had before, whatever the question's own is.
 		if !a.changes || len(a.Salt) != saltLen {
 			a.salt = newSalt()
+		}
+		if plugin == PluginEd25519 {
+			a.salt = make([]byte, ed25519SaltLen)
+			_, _ = rand.Read(a.salt) // never fails, since Go 1.24
 		}
 		a.Salt = a.salt
 		err := a.link.write(func(dst []byte, seq byte) []byte { return AppendAuthSwitch(dst, seq, plugin, a.salt) })
@@ -103,6 +114,11 @@ func (a *authenticator) run() (*ClientKeys, error) {
 		return a.native(answer)
 	case PluginSHA2:
 		return a.sha2(answer)
+	case PluginEd25519:
+		if len(answer) != ed25519.SignatureSize || !ed25519.Verify(a.secret.public, a.salt, answer) {
+			return nil, errProof
+		}
+		return nil, nil
 	}
 	return a.password(clearPassword(answer))
 }

@@ -276,8 +276,11 @@ func parseAttrs(b []byte) (attrs []Attr, rest []byte, err error) {
 // with this salt.
 func AppendAuthSwitch(dst []byte, seq byte, plugin string, salt []byte) []byte {
 	dst, at := begin(dst, seq)
-	dst = appendCString(append(dst, headerEOF), plugin)
-	return end(append(append(dst, salt...), 0), at)
+	dst = append(appendCString(append(dst, headerEOF), plugin), salt...)
+	if len(salt) == saltLen { // others are taken as they are
+		dst = append(dst, 0)
+	}
+	return end(dst, at)
 }
 
 // ParseAuthSwitch reads an AuthSwitchRequest. A payload of one byte asks for the

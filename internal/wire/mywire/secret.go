@@ -1,9 +1,11 @@
 package mywire
 
 import (
+	"crypto/ed25519"
 	"crypto/sha1"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -28,6 +30,7 @@ type Secret struct {
 	text   string // the password
 	stage2 []byte // SHA1(SHA1(password)), if that is what is known
 	sha2   *sha2Hash
+	public ed25519.PublicKey
 }
 
 type secretKind uint8
@@ -37,6 +40,7 @@ const (
 	secretPlain
 	secretNative
 	secretSHA2
+	secretEd25519
 )
 
 // sha2Hash is a hash of caching_sha2_password, which serves the full login only.
@@ -72,6 +76,26 @@ func ParseSecret(s string) (Secret, error) {
 	}
 	return Secret{kind: secretPlain, text: s}, nil
 }
+
+// ParseEd25519Secret reads what mysql.user holds of an account of MariaDB's plugin
+// ed25519: a public key. No login by it teaches weir what another one takes.
+func ParseEd25519Secret(s string) (Secret, error) {
+	key, err := base64.RawStdEncoding.DecodeString(s)
+	if err != nil || len(key) != ed25519.PublicKeySize {
+		return Secret{}, errors.New("parse ed25519 secret: want 43 characters of base64")
+	}
+	return Secret{kind: secretEd25519, public: key}, nil
+}
+
+// Plugin is the plugin that the secret is for: "password" if it is the password itself,
+// which serves several.
+func (s Secret) Plugin() string {
+	return [...]string{"", "password", PluginNative, PluginSHA2, PluginEd25519}[s.kind]
+}
+
+// Teaches tells whether a login against the secret reveals what it takes to log in to a
+// server.
+func (s Secret) Teaches() bool { return s.kind != secretEd25519 }
 
 // EmptySecret is the secret of a user who logs in without a password.
 func EmptySecret() Secret { return Secret{kind: secretPlain} }
@@ -113,7 +137,7 @@ func (s Secret) Plain() (password string, ok bool) { return s.text, s.kind == se
 
 // String names the kind of the secret.
 func (s Secret) String() string {
-	return [...]string{"no secret", "plain password", "mysql_native_password hash", "caching_sha2_password hash"}[s.kind]
+	return [...]string{"no secret", "plain password", "mysql_native_password hash", "caching_sha2_password hash", "ed25519 public key"}[s.kind]
 }
 
 // GoString keeps %#v from printing the secret.

@@ -3,6 +3,8 @@ package netwire
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net"
+	"strings"
 )
 
 // A Check is what a client checks of a server's certificate.
@@ -16,7 +18,7 @@ const (
 )
 
 // ClientTLS derives the TLS config of one connection to host; base may be nil.
-// CheckName is done by crypto/tls itself, CheckChain by VerifyConnection.
+// The checks are done by VerifyConnection.
 func ClientTLS(base *tls.Config, check Check, host string) *tls.Config {
 	c := base.Clone()
 	if c == nil {
@@ -25,8 +27,8 @@ func ClientTLS(base *tls.Config, check Check, host string) *tls.Config {
 	if c.ServerName == "" {
 		c.ServerName = host
 	}
-	c.InsecureSkipVerify = check != CheckName
-	if check != CheckChain {
+	c.InsecureSkipVerify = true // what is checked is checked below
+	if check == CheckNothing {
 		return c
 	}
 	next := c.VerifyConnection
@@ -38,7 +40,11 @@ func ClientTLS(base *tls.Config, check Check, host string) *tls.Config {
 		for _, cert := range state.PeerCertificates[1:] {
 			opts.Intermediates.AddCert(cert)
 		}
-		if _, err := state.PeerCertificates[0].Verify(opts); err != nil {
+		leaf := state.PeerCertificates[0]
+		if check == CheckName && (named(leaf) || !commonName(leaf, c.ServerName)) {
+			opts.DNSName = c.ServerName
+		}
+		if _, err := leaf.Verify(opts); err != nil {
 			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
 		}
 		if next != nil {
@@ -47,6 +53,23 @@ func ClientTLS(base *tls.Config, check Check, host string) *tls.Config {
 		return nil
 	}
 	return c
+}
+
+// named reports whether a certificate has names in the place for them, so that its
+// common name is none.
+func named(cert *x509.Certificate) bool {
+	return len(cert.DNSNames)+len(cert.IPAddresses)+len(cert.URIs)+len(cert.EmailAddresses) > 0
+}
+
+// commonName reports whether a certificate is made out for a host by its common name,
+// as libpq and MySQL's clients take it and Go does not: older ones have no other name.
+func commonName(cert *x509.Certificate, host string) bool {
+	name, host := strings.ToLower(cert.Subject.CommonName), strings.ToLower(strings.TrimSuffix(host, "."))
+	if rest, ok := strings.CutPrefix(name, "*."); ok {
+		_, domain, found := strings.Cut(host, ".")
+		return found && domain == rest && strings.Contains(rest, ".") && net.ParseIP(host) == nil
+	}
+	return name != "" && name == host
 }
 
 // CertName returns the common name of the client certificate if it was shown

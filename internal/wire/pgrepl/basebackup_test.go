@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // crate keeps a base backup in memory.
@@ -253,7 +254,7 @@ func TestBaseBackupEndsWithItsSink(t *testing.T) {
 	}
 	_ = c.Close()
 	sql := connect(t, config(t, p), SQL)
-	until(t, "the server has given up", func() bool { return run(t, sql, "select count(*) from pg_stat_replication") == "0" })
+	testkit.Eventually(t, "the server has given up", func() bool { return run(t, sql, "select count(*) from pg_stat_replication") == "0" })
 }
 
 func TestBaseBackupCommand(t *testing.T) {

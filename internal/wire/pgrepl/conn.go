@@ -166,7 +166,7 @@ func (c *Conn) Close() error {
 		// The server notices the close of a connection just as well.
 		_ = c.write(ctx, pgwire.AppendTerminate(nil))
 	}
-	c.fail(net.ErrClosed)
+	_ = c.fail(net.ErrClosed)
 	return c.conn.Close()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -148,7 +149,7 @@ func TestSlots(t *testing.T) {
 	if err := errors.Join(c.Close(), physical.Close()); err != nil {
 		t.Error(err)
 	}
-	until(t, "the temporary slots are gone", func() bool { return count() == "2" })
+	testkit.Eventually(t, "the temporary slots are gone", func() bool { return count() == "2" })
 	c = connect(t, config(t, p), Logical)
 	if err := errors.Join(c.DropSlot(patient(t), "exports", false), c.DropSlot(patient(t), "idle", true)); err != nil {
 		t.Error(err)
@@ -341,7 +342,7 @@ func TestProbeOfAServerThatDoesNotDecode(t *testing.T) {
 	run(t, sql, "create table outbox (id int)")
 	c := connect(t, config(t, p), Physical)
 	startReceiving(t, c, ReceiveConfig{}, newShelf())
-	until(t, "the only sender is busy", func() bool { return run(t, sql, "select count(*) from pg_stat_replication") == "1" })
+	testkit.Eventually(t, "the only sender is busy", func() bool { return run(t, sql, "select count(*) from pg_stat_replication") == "1" })
 	r, err := Probe(patient(t), config(t, p), ProbeConfig{Table: Table{"public", "outbox"}, Publication: "box"})
 	if err != nil {
 		t.Fatal(err)

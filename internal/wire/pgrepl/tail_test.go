@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func want(t testing.TB, tl *Tail, lines ...string) (end LSN) {
@@ -174,7 +175,7 @@ func TestTailLongRow(t *testing.T) {
 	run(t, sql, "insert into outbox select 1, repeat('long ', 1000000)", "insert into outbox values (2, 'short')")
 	tl, c := tail(t, config(t, p), TailConfig{Slot: "s"})
 	want(t, tl, "insert 1,"+strings.Repeat("long ", 1000000), "commit", "insert 2,short", "commit")
-	until(t, "the buffer is of its normal size", func() bool {
+	testkit.Eventually(t, "the buffer is of its normal size", func() bool {
 		run(t, sql, "insert into outbox select coalesce(max(id), 0) + 1 from outbox")
 		receive(t, tl, 2)
 		return len(c.buf) == bufferSize
@@ -255,7 +256,7 @@ func TestTailResumes(t *testing.T) {
 // confirmed waits until the server has taken a position.
 func confirmed(t *testing.T, sql *Conn, at LSN) {
 	t.Helper()
-	until(t, "the server has taken position "+at.String(), func() bool {
+	testkit.Eventually(t, "the server has taken position "+at.String(), func() bool {
 		return askLSN(t, sql, "select confirmed_flush_lsn from pg_replication_slots where slot_name = 's'") >= at
 	})
 }
@@ -263,7 +264,7 @@ func confirmed(t *testing.T, sql *Conn, at LSN) {
 // idle waits until nobody uses a slot.
 func idle(t *testing.T, sql *Conn, slot string) {
 	t.Helper()
-	until(t, "the slot is idle", func() bool {
+	testkit.Eventually(t, "the slot is idle", func() bool {
 		return run(t, sql, "select active from pg_replication_slots where slot_name = "+literal(slot)) == "f"
 	})
 }
@@ -346,7 +347,7 @@ func TestTailReleasesTheLogOfOtherTables(t *testing.T) {
 		return askLSN(t, sql, "select pg_current_wal_insert_lsn()")
 	}
 	held := busy()
-	until(t, "a keepalive has come", func() bool {
+	testkit.Eventually(t, "a keepalive has come", func() bool {
 		busy()
 		tl.mu.Lock()
 		defer tl.mu.Unlock()
@@ -356,7 +357,7 @@ func TestTailReleasesTheLogOfOtherTables(t *testing.T) {
 		t.Errorf("position %s without a confirmation, and the unconfirmed transaction ends at %s", at, end)
 	}
 	tl.Confirm(end)
-	until(t, "the slot lets the log go", func() bool {
+	testkit.Eventually(t, "the slot lets the log go", func() bool {
 		busy()
 		return restart() > held
 	})
@@ -372,7 +373,7 @@ func TestTailOfALostSlot(t *testing.T) {
 	p := server(t, map[string]string{"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"})
 	sql := outbox(t, p, "s")
 	run(t, sql, "create table busy (id int)")
-	until(t, "the slot is lost", func() bool {
+	testkit.Eventually(t, "the slot is lost", func() bool {
 		run(t, sql, "insert into busy select generate_series(1, 1000)", "select pg_switch_wal()", "checkpoint")
 		return run(t, sql, "select wal_status from pg_replication_slots") == "lost"
 	})

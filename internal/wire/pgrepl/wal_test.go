@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // shelf keeps segments in memory.
@@ -204,12 +205,12 @@ func TestReceiveWALIsTheServersOwn(t *testing.T) {
 	r := startReceiving(t, c, cfg, s)
 	run(t, sql, "insert into churn values ('the end')")
 	end := askLSN(t, sql, "select pg_current_wal_flush_lsn()")
-	until(t, "the server knows that all is safe", func() bool {
+	testkit.Eventually(t, "the server knows that all is safe", func() bool {
 		r.mustRun(t)
 		return askLSN(t, sql, "select coalesce(max(flush_lsn), '0/0') from pg_stat_replication") >= end
 	})
 	// The server shows what it was told before it moves the slot.
-	until(t, "the slot lets go of what is safe", func() bool {
+	testkit.Eventually(t, "the slot lets go of what is safe", func() bool {
 		return askLSN(t, sql, "select restart_lsn from pg_replication_slots") >= end
 	})
 	r.stop()
@@ -280,7 +281,7 @@ func TestReceiveWALSurvivesBrokenConnections(t *testing.T) {
 	cfg.Start, cfg.Timeline = r.flushed, r.timeline
 	r = startReceiving(t, connectRelay(), cfg, s)
 	end := churn(t, sql)
-	until(t, "all is safe", func() bool {
+	testkit.Eventually(t, "all is safe", func() bool {
 		r.mustRun(t)
 		return askLSN(t, sql, "select restart_lsn from pg_replication_slots") >= end
 	})
@@ -297,7 +298,7 @@ func TestReceiveWALToTheLastByte(t *testing.T) {
 	s := newShelf()
 	r := startReceiving(t, connect(t, config(t, p), Physical), ReceiveConfig{}, s)
 	churn(t, sql)
-	until(t, "we receive", func() bool {
+	testkit.Eventually(t, "we receive", func() bool {
 		return run(t, sql, "select count(*) from pg_stat_replication where state = 'streaming'") == "1"
 	})
 	run(t, sql, "insert into churn values ('the end')")
@@ -328,7 +329,7 @@ func TestReceiveWALFlushesWhenQuiet(t *testing.T) {
 	r := startReceiving(t, c, ReceiveConfig{Slot: "archive", StreamConfig: StreamConfig{StatusInterval: 50 * time.Millisecond}}, newShelf())
 	run(t, sql, "create table q (a int)")
 	end := askLSN(t, sql, "select pg_current_wal_flush_lsn()")
-	until(t, "the server knows that all is safe", func() bool {
+	testkit.Eventually(t, "the server knows that all is safe", func() bool {
 		r.mustRun(t)
 		return askLSN(t, sql, "select restart_lsn from pg_replication_slots") >= end
 	})

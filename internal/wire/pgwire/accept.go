@@ -109,20 +109,22 @@ type acceptor struct {
 func (a *acceptor) run(ctx context.Context) (*Startup, error) {
 	askedTLS, askedGSS := false, false
 	for {
-		var first [1]byte
-		if _, err := io.ReadFull(a.conn, first[:]); err != nil {
+		var head [shortest]byte
+		n, err := io.ReadAtLeast(a.conn, head[:], 4)
+		if err != nil {
 			return nil, err
 		}
+		first := head[:n]
 		// A TLS record of type handshake starts with 0x16; as a startup
 		// packet it would be 369 million bytes long.
 		if first[0] == 0x16 && !askedTLS && !askedGSS {
 			askedTLS = true
-			if err := a.direct(ctx, first[0]); err != nil {
+			if err := a.direct(ctx, first); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		packet, err := readUntyped(a.conn, first[0], a.cfg.MaxStartup)
+		packet, err := readUntyped(a.conn, first, a.cfg.MaxStartup)
 		if err != nil {
 			return nil, err
 		}
@@ -156,11 +158,11 @@ func (a *acceptor) answerTLS(ctx context.Context) error {
 
 // direct takes TLS without an SSLRequest. ALPN is required then, as PostgreSQL
 // 17 does, so that a client of another protocol cannot be led here.
-func (a *acceptor) direct(ctx context.Context, first byte) error {
+func (a *acceptor) direct(ctx context.Context, first []byte) error {
 	if a.local || a.cfg.TLSMode == TLSDisable {
 		return errors.New("direct TLS connection, and TLS is disabled")
 	}
-	if err := a.handshake(ctx, []byte{first}); err != nil {
+	if err := a.handshake(ctx, first); err != nil {
 		return err
 	}
 	if a.tls.NegotiatedProtocol != alpn {

@@ -45,18 +45,40 @@ func ParseAuthMethod(s string) (AuthMethod, error) {
 // that left, as psql does to ask for a password, gives an error that is io.EOF.
 // The caller bounds the time by ctx.
 func Authenticate(ctx context.Context, conn net.Conn, user string, method AuthMethod, secret Secret) (*ClientKeys, error) {
-	release := netwire.Bound(ctx, conn, 0)
-	a := &authenticator{link: link{conn: conn, max: maxAuthMessage}, user: user, secret: secret}
-	keys, err := a.run(method)
-	if err == nil {
-		err = a.write(AppendAuthOK(a.final))
-	} else {
-		err = a.refuse(err)
+	return AuthenticateIn(ctx, conn, user, method, secret, nil)
+}
+
+// AuthenticateIn is Authenticate with other words: word, unless it is nil, may change
+// the error before a client that fails is sent it.
+func AuthenticateIn(ctx context.Context, conn net.Conn, user string, method AuthMethod, secret Secret, word func(*Error)) (*ClientKeys, error) {
+	a := &authenticator{link: link{conn: conn, max: maxAuthMessage}, user: user, secret: secret, word: word}
+	keys, ok, err := a.check(ctx, method)
+	if err != nil {
+		return nil, err
 	}
-	if err = release(err); err != nil {
+	release := netwire.Bound(ctx, conn, 0)
+	if err = release(a.write(ok)); err != nil {
 		return nil, fmt.Errorf("authenticate %q by %s: %w", user, method, err)
 	}
 	return keys, nil
+}
+
+// Check is Authenticate for who sends AuthenticationOk itself, together with what
+// follows it: ok is what is to be sent.
+func Check(ctx context.Context, conn net.Conn, user string, method AuthMethod, secret Secret) (keys *ClientKeys, ok []byte, err error) {
+	a := &authenticator{link: link{conn: conn, max: maxAuthMessage}, user: user, secret: secret}
+	return a.check(ctx, method)
+}
+
+func (a *authenticator) check(ctx context.Context, method AuthMethod) (keys *ClientKeys, ok []byte, err error) {
+	release := netwire.Bound(ctx, a.conn, 0)
+	if keys, err = a.run(method); err != nil {
+		err = a.refuse(err)
+	}
+	if err = release(err); err != nil {
+		return nil, nil, fmt.Errorf("authenticate %q by %s: %w", a.user, method, err)
+	}
+	return keys, AppendAuthOK(a.final), nil
 }
 
 type authenticator struct {
@@ -64,6 +86,7 @@ type authenticator struct {
 	user   string
 	secret Secret
 	final  []byte // message to send together with AuthenticationOk
+	word   func(*Error)
 }
 
 func (a *authenticator) run(method AuthMethod) (*ClientKeys, error) {
@@ -103,6 +126,9 @@ func (a *authenticator) refuse(err error) error {
 		err = fmt.Errorf("%w: %w", err, e)
 	default:
 		return err
+	}
+	if a.word != nil {
+		a.word(e)
 	}
 	if werr := a.write(AppendError(nil, e)); werr != nil {
 		return fmt.Errorf("%w (and the client could not be told: %w)", err, werr)
@@ -181,7 +207,7 @@ func (a *authenticator) md5() (*ClientKeys, error) {
 	if password, ok := a.secret.Plain(); ok {
 		return &ClientKeys{Password: password}, nil
 	}
-	return nil, nil
+	return &ClientKeys{MD5: inner}, nil
 }
 
 func (a *authenticator) scram() (*ClientKeys, error) {

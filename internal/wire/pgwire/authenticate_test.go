@@ -207,7 +207,7 @@ func TestAuthenticateYieldsKeys(t *testing.T) {
 		{AuthSCRAM, "plain", "md5"},
 		{AuthPassword, "scram", "md5"},
 		{AuthMD5, "plain", "scram"},
-		{AuthMD5, "md5", ""},
+		{AuthMD5, "md5", "md5"},
 		{AuthTrust, "plain", ""},
 	} {
 		t.Run(fmt.Sprintf("%s with %s secret", tt.method, tt.secret), func(t *testing.T) {

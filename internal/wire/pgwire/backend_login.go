@@ -110,10 +110,14 @@ func (l *login) answer(body []byte) (done bool, err error) {
 		return false, l.write(AppendPassword(nil, l.cfg.Password))
 	case authMD5:
 		l.method = AuthMD5
-		if err := l.needPassword("the password (md5)"); err != nil {
-			return false, err
+		inner := l.cfg.Keys.MD5
+		if l.cfg.Password != "" || inner == "" {
+			if err := l.needPassword("the password (md5)"); err != nil {
+				return false, err
+			}
+			inner = md5Hex(l.cfg.Password, l.cfg.User)
 		}
-		return false, l.write(AppendPassword(nil, "md5"+md5Hex(md5Hex(l.cfg.Password, l.cfg.User), string(data))))
+		return false, l.write(AppendPassword(nil, "md5"+md5Hex(inner, string(data))))
 	case authSASL:
 		l.method = AuthSCRAM
 		return false, l.startSCRAM(data)
@@ -152,11 +156,17 @@ func (l *login) needPassword(what string) error {
 	if l.cfg.Password != "" {
 		return nil
 	}
-	if l.cfg.Keys.ClientKey != nil {
+	switch {
+	case l.cfg.Keys.ClientKey != nil:
 		return fmt.Errorf("the server asks for %s, and only SCRAM keys are known", what)
+	case l.cfg.Keys.MD5 != "":
+		return fmt.Errorf("the server asks for %s, and only its md5 hash is known", what)
 	}
-	return fmt.Errorf("the server asks for %s, and none is configured", what)
+	return fmt.Errorf("the server asks for %s, and %w", what, ErrNoPassword)
 }
+
+// ErrNoPassword is why a login failed whose server asks for a password.
+var ErrNoPassword = errors.New("none is configured")
 
 func (l *login) startSCRAM(data []byte) error {
 	offered, err := parseMechanisms(data)
@@ -167,7 +177,7 @@ func (l *login) startSCRAM(data []byte) error {
 		return fmt.Errorf("SASL message out of order: %w", ErrMalformed)
 	}
 	if l.cfg.Password == "" && (len(l.cfg.Keys.ClientKey) != 32 || len(l.cfg.Keys.ServerKey) != 32) {
-		return errors.New("the server asks for the password (scram-sha-256), and none is configured")
+		return fmt.Errorf("the server asks for the password (scram-sha-256), and %w", ErrNoPassword)
 	}
 	var binding []byte
 	if l.cfg.ChannelBinding != "disable" {

@@ -20,6 +20,7 @@ const (
 	CodeNoActiveTransaction      = "25P01"
 	CodeInFailedTransaction      = "25P02"
 	CodeIdleInTransactionTimeout = "25P03"
+	CodeTransactionTimeout       = "25P04"
 	CodeUndefinedStatement       = "26000"
 	CodeInvalidAuthorization     = "28000"
 	CodeInvalidPassword          = "28P01"

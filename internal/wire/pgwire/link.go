@@ -74,19 +74,21 @@ func (l *link) readResponse() ([]byte, error) {
 	return nil, fmt.Errorf("expected an authentication response, got message %q: %w", typ, ErrMalformed)
 }
 
-// readUntyped reads a startup packet, which has a length but no type byte. max
-// counts the length field. The returned bytes follow the length field.
-func readUntyped(r io.Reader, first byte, max int) ([]byte, error) {
-	head := [4]byte{first}
-	if _, err := io.ReadFull(r, head[1:]); err != nil {
-		return nil, netwire.UnexpectedEOF(err)
-	}
-	n := int(int32(binary.BigEndian.Uint32(head[:])))
-	if n < 8 || n > max {
+// shortest is the length of the shortest startup packet, a request for TLS, behind
+// which nothing may be read.
+const shortest = 8
+
+// readUntyped reads a startup packet, which has a length but no type byte, behind its
+// first bytes: at least the length, and no more than shortest. max counts the length
+// field. The returned bytes follow it.
+func readUntyped(r io.Reader, first []byte, max int) ([]byte, error) {
+	n := int(int32(binary.BigEndian.Uint32(first)))
+	if n < shortest || n > max {
 		return nil, fmt.Errorf("startup packet of %d bytes: limit %d: %w", n, max, ErrMalformed)
 	}
 	body := make([]byte, n-4)
-	if _, err := io.ReadFull(r, body); err != nil {
+	have := copy(body, first[4:])
+	if _, err := io.ReadFull(r, body[have:]); err != nil {
 		return nil, netwire.UnexpectedEOF(err)
 	}
 	return body, nil

@@ -17,7 +17,11 @@ type RelayResult struct {
 	// Method is what the server asked for: AuthTrust if nothing, else
 	// AuthPassword, AuthMD5 or AuthSCRAM.
 	Method AuthMethod
-	// Keys holds the password if the client had to show it, else nil.
+	// Asked tells that the server has said whether it asks for anything, which it
+	// may have done although the login failed then.
+	Asked bool
+	// Keys holds the password if the client had to show it, or what it has proved by
+	// what the server stores of it, else nil.
 	Keys *ClientKeys
 	// Version is the protocol version that the server negotiated down to, 0 if
 	// it accepted what the startup packet asked for.
@@ -40,13 +44,19 @@ type RelayResult struct {
 // proves it to the server, bound to the connection between the two. A client
 // that insists on channel binding refuses that. Only if client and server are shown
 // one and the same certificate does the binding hold through weir, and passes.
-func RelayAuth(ctx context.Context, client, server net.Conn) (RelayResult, error) {
+//
+// stored, unless it is nil, is what the server stores of the user's password, the
+// zero Secret where it stores nothing. Where the server then asks for SCRAM, weir
+// itself checks the client against it, bound to the connection between the two if
+// the client likes, and proves to the server what the client has proved to weir.
+func RelayAuth(ctx context.Context, client, server net.Conn, user string, stored *Secret) (RelayResult, error) {
 	releaseClient := netwire.Bound(ctx, client, 0)
 	releaseServer := netwire.Bound(ctx, server, 0)
 	r := &relay{
 		client: link{conn: client, max: maxAuthMessage},
 		server: link{conn: server, max: maxServerMessage},
 		result: RelayResult{Method: AuthTrust},
+		user:   user, stored: stored,
 	}
 	err := releaseServer(releaseClient(r.run()))
 	if err != nil {
@@ -65,6 +75,10 @@ type relay struct {
 	offeredPlus    bool
 	scram          *scramClient // where weir proves the client's password itself
 	proved         bool         // ... and the server that it knows it, too
+
+	user   string
+	stored *Secret
+	final  []byte // the last message of the exchange with the client, for AuthenticationOk
 }
 
 func (r *relay) run() error {
@@ -116,12 +130,16 @@ func (r *relay) forward(body []byte) (done bool, err error) {
 	if r.scram != nil && kind != authOK {
 		return false, r.prove(kind, data)
 	}
+	r.result.Asked = true
 	switch kind {
 	case authOK:
 		if r.scram != nil && !r.proved {
 			return false, r.refuse(NewFatal(CodeConnectionFailure, "the server ended the SCRAM exchange without proving that it knows the password"), nil)
 		}
-		return true, r.toClient(AppendAuthOK(nil))
+		if r.stored != nil && r.result.Method == AuthMD5 && r.stored.kind == secretMD5 {
+			r.result.Keys = &ClientKeys{MD5: r.stored.text} // the client has proved that it is right
+		}
+		return true, r.toClient(AppendAuthOK(r.final))
 	case authSASLFinal:
 		return false, r.toClient(AppendMessage(nil, ServerAuth, body))
 	case authCleartext:
@@ -159,6 +177,9 @@ func (r *relay) forwardSASL(data []byte) error {
 		return err
 	}
 	near, far := serverEndpoint(r.client.conn), clientEndpoint(r.server.conn)
+	if r.stored != nil {
+		return r.checkSCRAM(offered, far)
+	}
 	if near == nil || !bytes.Equal(near, far) {
 		r.offeredPlus = slices.Contains(offered, mechSCRAMPlus)
 		if _, overTLS := r.client.conn.(*tls.Conn); overTLS && r.offeredPlus {
@@ -206,10 +227,33 @@ func (r *relay) askPassword(binding []byte) error {
 		return r.refuse(NewFatal(CodeInvalidPassword, "empty password returned by client"), nil)
 	}
 	r.result.Keys = &ClientKeys{Password: string(password)}
+	return r.beginSCRAM([]string{mechSCRAM, mechSCRAMPlus}, binding)
+}
+
+// checkSCRAM checks the client against what the server stores, and begins to prove the
+// same to the server.
+func (r *relay) checkSCRAM(offered []string, binding []byte) error {
+	a := &authenticator{link: r.client, user: r.user, secret: *r.stored}
+	keys, err := a.scram()
+	if err != nil {
+		return a.refuse(err)
+	}
+	r.result.Keys, r.final = keys, a.final
+	return r.beginSCRAM(offered, binding)
+}
+
+// beginSCRAM begins to prove to the server what is known of the password, bound to the
+// connection to it where both sides can: binding is its data, nil if there is none.
+func (r *relay) beginSCRAM(offered []string, binding []byte) error {
+	r.scram = &scramClient{password: r.result.Keys.Password, keys: r.result.Keys, gs2: "n,,"}
 	mechanism := mechSCRAM
-	r.scram = &scramClient{password: string(password), gs2: "n,,"}
-	if binding != nil {
+	switch {
+	case binding != nil && slices.Contains(offered, mechSCRAMPlus):
 		mechanism, r.scram.gs2, r.scram.binding = mechSCRAMPlus, "p="+bindingType+",,", binding
+	case !slices.Contains(offered, mechSCRAM):
+		return r.refuse(NewFatal(CodeFeatureNotSupported, "the server demands channel binding, and the connection to it has none to offer"), nil)
+	case binding != nil:
+		r.scram.gs2 = "y,,"
 	}
 	return r.toServer(bodyOf(AppendSASLInitial(nil, mechanism, r.scram.first())))
 }

@@ -38,7 +38,7 @@ func (r *relayDoor) relay(ctx context.Context, client net.Conn, s *Startup) erro
 		return err
 	}
 	defer server.Close()
-	result, err := RelayAuth(ctx, client, server)
+	result, err := RelayAuth(ctx, client, server, s.User, nil)
 	r.resMu.Lock()
 	r.result = result
 	r.resMu.Unlock()
@@ -143,7 +143,7 @@ func TestRelayAuthRefuses(t *testing.T) {
 			}()
 			done := make(chan error, 1)
 			go func() {
-				_, err := RelayAuth(t.Context(), near, far)
+				_, err := RelayAuth(t.Context(), near, far, "", nil)
 				_ = far.Close()
 				done <- err
 			}()
@@ -171,7 +171,7 @@ func TestRelayAuthLeavesTheClientToAnother(t *testing.T) {
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := RelayAuth(t.Context(), near, far); !errors.Is(err, ErrNoAnswer) { // a word to client would block
+	if _, err := RelayAuth(t.Context(), near, far, "", nil); !errors.Is(err, ErrNoAnswer) { // a word to client would block
 		t.Errorf("%v, want ErrNoAnswer", err)
 	}
 }
@@ -189,7 +189,7 @@ func TestRelayAuthCarriesNotices(t *testing.T) {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		result, err := RelayAuth(t.Context(), near, far)
+		result, err := RelayAuth(t.Context(), near, far, "", nil)
 		done <- outcome{result, err}
 	}()
 	notice := AppendNotice(nil, &Error{Severity: "NOTICE", Code: "00000", Message: "welcome"})

@@ -109,6 +109,14 @@ func newSalt() []byte {
 // IsZero tells whether s is the zero Secret.
 func (s Secret) IsZero() bool { return s.kind == secretNone }
 
+// Method is the best that the secret serves: SCRAM, unless it is an md5 hash.
+func (s Secret) Method() AuthMethod {
+	if s.kind == secretMD5 {
+		return AuthMD5
+	}
+	return AuthSCRAM
+}
+
 // Plain returns the password if that is what s holds.
 func (s Secret) Plain() (password string, ok bool) { return s.text, s.kind == secretPlain }
 
@@ -156,10 +164,12 @@ var mockSalt = sync.OnceValue(func() func(user string) []byte {
 // ClientKeys is what a login taught weir about a user's password, enough to log
 // in to a server as that user: the password, or the two SCRAM keys if the
 // server stores the very SCRAM secret (same salt and iterations) that the user
-// was checked against. It prints as nothing of value.
+// was checked against, or the 32 hex digits of the md5 hash, which serve where the
+// server asks for md5. It prints as nothing of value.
 type ClientKeys struct {
 	ClientKey []byte
 	ServerKey []byte
+	MD5       string
 	Password  string
 }
 
@@ -172,6 +182,8 @@ func (k *ClientKeys) String() string {
 		return "password (hidden)"
 	case k.ClientKey != nil:
 		return "SCRAM keys (hidden)"
+	case k.MD5 != "":
+		return "md5 hash (hidden)"
 	}
 	return "no keys"
 }

@@ -1,0 +1,103 @@
+//go:build linux
+
+package proxycmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/proxy/bouncer"
+	"github.com/weirdb/weir/internal/proxy/pgbouncer"
+)
+
+func newPgBouncerCommand() *cobra.Command {
+	var o bouncer.Options
+	var quiet, daemon bool
+	var user string
+	cmd := &cobra.Command{
+		Use:   "pgbouncer FILE.ini",
+		Short: "Run a PgBouncer configuration as it is",
+		Long: `Run the PostgreSQL proxy by a configuration of PgBouncer 1.25: the same file, ports,
+users, console and signals. What weir does not have it refuses, with the line of
+the file and what to do; what has no meaning for it it takes without an effect.
+"weir proxy convert" lists both.
+
+pool_mode transaction is weir's own rule: a connection goes to another client when
+nothing of the first is left on it, and a client whose session holds what cannot
+be moved keeps its connection. session and statement are as in PgBouncer.
+
+Signals: SIGTERM ends when all clients have left, SIGINT when their transactions
+have, a second one of either, and SIGQUIT, at once. SIGHUP reads the file again.
+SIGUSR1 is PAUSE, SIGUSR2 is RESUME.`,
+		Example: `  weir pgbouncer /etc/pgbouncer/pgbouncer.ini
+  weir pgbouncer -R /etc/pgbouncer/pgbouncer.ini   # in the place of the one that runs
+  psql -h /tmp -p 6432 -U pgbouncer pgbouncer -c 'SHOW POOLS'`,
+		Args:    cobra.ExactArgs(1),
+		Version: bouncer.Version(),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			switch {
+			case daemon:
+				return errors.New("--daemon: weir does not leave the foreground: have systemd or another service manager start it")
+			case user != "":
+				return errors.New("--user: weir does not change the user that it runs as: start it as that one")
+			}
+			if o.Config, err = pgbouncer.Read(args[0]); err != nil {
+				return err
+			}
+			if !quiet {
+				o.Stderr = cmd.ErrOrStderr()
+			} else if o.Config.Text("logfile") == "" {
+				o.Stderr = io.Discard
+			}
+			signals := make(chan os.Signal, 8)
+			signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+			defer signal.Stop(signals)
+			o.Signals = signals
+			return bouncer.Run(cmd.Context(), o)
+		},
+	}
+	cmd.SetVersionTemplate("{{.Version}}\n")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "write nothing to standard error")
+	cmd.Flags().CountVarP(&o.Verbose, "verbose", "v", "write more into the log")
+	cmd.Flags().BoolVarP(&o.TakeOver, "reboot", "R", false, "take the place of the process that serves the same file; it ends when its clients have left")
+	cmd.Flags().BoolVarP(&daemon, "daemon", "d", false, "refused: use a service manager")
+	cmd.Flags().StringVarP(&user, "user", "u", "", "refused: start it as that user")
+	return cmd
+}
+
+func newConvertCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "convert FILE.ini",
+		Short: "Write a PgBouncer configuration as weir.yaml",
+		Long: `Write to standard output what a configuration of PgBouncer's is in weir.yaml. Settings
+without an effect are comments, with the reason. What weir.yaml cannot say, such as
+databases on several servers or under other names, is a comment as well, and the exit
+code is 1: "weir pgbouncer" runs such a file as it is.`,
+		Example: `  weir proxy convert /etc/pgbouncer/pgbouncer.ini > weir.yaml`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := pgbouncer.Read(args[0])
+			if err != nil {
+				return err
+			}
+			c := cfg.Convert()
+			if _, err := io.WriteString(cmd.OutOrStdout(), c.YAML); err != nil {
+				return err
+			}
+			if len(c.Left) > 0 {
+				return fmt.Errorf("weir.yaml cannot say all of it:\n  %s\n\"weir pgbouncer %s\" runs it as it is", strings.Join(c.Left, "\n  "), args[0])
+			}
+			return nil
+		},
+	}
+	cmd.SetUsageFunc(cli.PlainUsage) // that of proxy is about its options
+	return cli.Below("proxy", cmd)
+}

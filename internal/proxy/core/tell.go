@@ -1,0 +1,103 @@
+package core
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirdb/weir/internal/proxy/session"
+	"github.com/weirdb/weir/internal/proxy/sight"
+)
+
+// This file tells of single statements: of slow ones in the log, of traced ones by
+// spans. What tells waits for a log or a collector; an event loop never does.
+
+// A Teller writes the slow log and hands out spans. Its methods may be called by anyone.
+type Teller struct {
+	// Spans are those of traced statements; nil if they go nowhere.
+	Spans *sight.Spans
+
+	log             *slog.Logger
+	queue           chan sight.Statement
+	logged, dropped atomic.Uint64
+}
+
+// slowQueue bounds the lines that wait to be written.
+const slowQueue = 1024
+
+func (t *Teller) init(o *session.Options) {
+	t.Spans, t.log, t.queue = sight.NewSpans(o.OTLP, o.Log), o.Log, make(chan sight.Statement, slowQueue)
+}
+
+// Tell tells of a statement: by a span if it is traced, and in the log if it was slow.
+// It never waits: what cannot be told now is counted as dropped.
+func (t *Teller) Tell(st *sight.Statement, slow bool) {
+	if st.Trace != nil {
+		t.Spans.Add(st)
+	}
+	if !slow {
+		return
+	}
+	select {
+	case t.queue <- *st:
+	default:
+		t.dropped.Add(1)
+	}
+}
+
+// run writes the slow log and sends spans until ctx ends, and then what is left.
+func (t *Teller) run(ctx context.Context) {
+	var spans sync.WaitGroup
+	spans.Go(func() { t.Spans.Run(ctx) })
+	defer spans.Wait()
+	for {
+		select {
+		case st := <-t.queue:
+			t.write(&st)
+		case <-ctx.Done():
+			for {
+				select {
+				case st := <-t.queue:
+					t.write(&st)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (t *Teller) write(st *sight.Statement) {
+	t.logged.Add(1)
+	r := &st.Run
+	attrs := []slog.Attr{
+		slog.String("engine", st.Engine), slog.String("user", st.User), slog.String("database", st.Database), slog.String("client", st.Client),
+		slog.String("statement", st.Shape), slog.String("fingerprint", sight.FingerprintText(st.Fingerprint)),
+		slog.Duration("took", r.Took), slog.Duration("wait", r.Wait()), slog.Duration("server", r.Server),
+		slog.Uint64("rows", r.Rows), slog.String("path", r.Path.String()), slog.Bool("pinned", r.Pinned),
+	}
+	for _, more := range []struct{ key, value string }{{"application", st.App}, {"error_code", st.Code}, {"text", st.Text}} {
+		if more.value != "" {
+			attrs = append(attrs, slog.String(more.key, more.value))
+		}
+	}
+	t.log.LogAttrs(context.Background(), slog.LevelWarn, "slow statement", attrs...)
+}
+
+// counts adds what became of slow statements and spans.
+func (t *Teller) counts(out *sight.Snapshot) {
+	out.Spans, out.SlowLogged, out.SlowDropped = t.Spans.Counts(), t.logged.Load(), t.dropped.Load()
+}
+
+// maxToldText bounds the text of a statement in a log or a span.
+const maxToldText = 4 << 10
+
+// ToldText is a copy of a statement's text, cut, if the options say that texts are told;
+// else "".
+func ToldText(wanted bool, text string) string {
+	if !wanted {
+		return ""
+	}
+	return string([]byte(text[:min(len(text), maxToldText)]))
+}

@@ -1,0 +1,149 @@
+package killtest_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
+	"github.com/weirdb/weir/internal/wire/mywire"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// TestClientsThatNeverRead has a thousand clients ask for 1.2 GB together, and read
+// nothing of it. weir's memory stays within a fraction of that, and who reads is
+// answered.
+func TestClientsThatNeverRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("has a thousand clients: make test, which is not -short, plays it")
+	}
+	const (
+		count = 1000
+		texts = 20
+		most  = 256 << 20 // bytes that weir may grow by; 80 MB were measured
+	)
+	for i := range engines {
+		e := &engines[i]
+		t.Run(e.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), labtest.Patience)
+			defer cancel()
+			server := e.start(t)
+			addrs := labtest.Addrs(t, 2)
+			w := &weir{
+				path: labtest.Weir(t), lanes: map[string]int{},
+				args: append([]string{"proxy", "--trust-loopback", "--admin", addrs[1], "--client-write-timeout", "1s"}, e.flags(server, server.Addr(), addrs[0])...),
+			}
+			if err := w.launch(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(w.kill)
+			var reader session
+			testkit.Await(t, func() (ok bool) {
+				var err error
+				reader, err = e.dial(ctx, addrs[0], true)
+				return err == nil
+			}, w.log.String)
+			defer reader.close()
+			asks := func() error {
+				return reader.rows(ctx, func(scan func(...any) error) error { var n int; return scan(&n) }, "SELECT 1")
+			}
+			if err := asks(); err != nil {
+				t.Fatal(err)
+			}
+			before := resident(t, w.cmd.Process.Pid)
+
+			var mu sync.Mutex
+			var crowd []net.Conn
+			defer func() {
+				for _, c := range crowd {
+					_ = c.Close()
+				}
+			}()
+			var logins sync.WaitGroup
+			for range 20 {
+				logins.Go(func() {
+					for range count / 20 {
+						conn, question, err := raw(ctx, server, addrs[0])
+						if err != nil {
+							t.Errorf("log in: %v", err)
+							return
+						}
+						mu.Lock()
+						crowd = append(crowd, conn)
+						mu.Unlock()
+						// A client that weir has stopped reading from takes no more either.
+						_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+						for range texts {
+							if _, err := conn.Write(question); err != nil {
+								break
+							}
+						}
+					}
+				})
+			}
+			logins.Wait()
+			highest := resident(t, w.cmd.Process.Pid)
+			for range 20 {
+				if err := asks(); err != nil {
+					t.Fatalf("a client that reads: %v\n%s", err, w.log.String())
+				}
+				highest = max(highest, resident(t, w.cmd.Process.Pid))
+				time.Sleep(100 * time.Millisecond) // for answers to come, which is what must not pile up
+			}
+			t.Logf("%d MB before, %d MB at most", before>>20, highest>>20)
+			if highest-before > most {
+				t.Errorf("weir has grown by %d MB for clients that read nothing", (highest-before)>>20)
+			}
+			if died := w.ended(); died != "" {
+				t.Errorf("weir ended: %s\n%s", died, w.log.String())
+			}
+		})
+	}
+}
+
+// raw logs in and returns the connection, and what asks for 60 kB on it.
+func raw(ctx context.Context, server mortal, address string) (conn net.Conn, question []byte, err error) {
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil {
+			err = c.(*net.TCPConn).SetReadBuffer(4096) // so that it is weir that holds what is not read
+		}
+		return c, err
+	}
+	const text = "SELECT repeat('x', 60000)"
+	if m, ok := server.(*lab.MySQL); ok {
+		c, err := mywire.Connect(ctx, mywire.ConnectConfig{
+			Address: address, User: m.User(), Password: m.Password(), Database: database, TLSMode: mywire.TLSDisabled, Dial: dial,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.Conn, mywire.AppendCommand(nil, mywire.ComQuery, text), nil
+	}
+	c, err := pgwire.Connect(ctx, pgwire.ConnectConfig{Address: address, User: "postgres", Database: "postgres", TLSMode: pgwire.TLSDisable, Dial: dial})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.Conn, pgwire.AppendQuery(nil, text), nil
+}
+
+// resident is the memory that a process has.
+func resident(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.Fields(string(text))[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n * os.Getpagesize()
+}

@@ -1,0 +1,185 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file is what the server stores of those who log in, where the DSN's user may
+// read it. Which of several accounts of one name counts depends on the host that the
+// server takes weir for, and the server alone knows how it chooses. So the first login
+// is relayed, and its connection is asked which account it is. From then on weir
+// checks that user itself, by what is stored for that account, until any account of
+// that name changes, or one without a name, which may come before it.
+
+// accountsMariaDB and accountsMySQL ask for the accounts that a name may be.
+const (
+	accountsMariaDB = "SELECT User, Host, Priv FROM mysql.global_priv WHERE User IN (?, '') ORDER BY User, Host"
+	accountsMySQL   = "SELECT User, Host, plugin, authentication_string, CONCAT_WS('/', account_locked, password_expired, password_last_changed, password_lifetime, ssl_type, ssl_cipher, x509_issuer, x509_subject)" +
+		" FROM mysql.user WHERE User IN (?, '') ORDER BY User, Host"
+)
+
+const (
+	// accountKeep is how long weir goes by what it has learned of an account's choice.
+	accountKeep = time.Minute
+	// maxAccounts bounds what is remembered.
+	maxAccounts = 4096
+)
+
+// accounts remember which account the server has taken for whom. Safe for concurrent
+// use.
+type accounts struct {
+	mu   sync.Mutex
+	seen map[string]account // guarded by mu: by the name at login
+}
+
+type account struct {
+	user, host string
+	plugin     string // by which the client has proved itself
+	hash       uint64 // of all accounts that the name may be
+	at         time.Duration
+
+	// secret is what is stored for the account, if usable, when it was read. It learns:
+	// the fast path of caching_sha2_password takes what a full login has shown.
+	secret       mywire.Secret
+	read, usable bool
+}
+
+func (a *accounts) get(name string, hash uint64, now time.Duration) (account, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	have, ok := a.seen[name]
+	return have, ok && have.hash == hash && now-have.at < accountKeep
+}
+
+// changed tells whether the accounts that a name may be are not those of its last login;
+// once.
+func (a *accounts) changed(name string, rows [][]sql.NullString, hash uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	have, ok := a.seen[name]
+	if !ok || rows == nil || have.hash == hash {
+		return false
+	}
+	delete(a.seen, name)
+	return true
+}
+
+func (a *accounts) put(name string, is account) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.seen[name]; a.seen == nil || !ok && len(a.seen) >= maxAccounts {
+		a.seen = make(map[string]account)
+	}
+	a.seen[strings.Clone(name)] = is
+}
+
+// forget forgets all: another server chooses by itself.
+func (a *accounts) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seen = nil
+}
+
+// accounts asks for the accounts that a name may be; none where weir may not.
+func (l *lookups) accounts(ctx context.Context, name string) [][]sql.NullString {
+	s := l.srv
+	if s.cfg().MySQL.User == "" || l.barred() {
+		return nil
+	}
+	query := accountsMySQL
+	if g := s.known.get(); g == nil {
+		return nil // not reached yet
+	} else if g.IsMariaDB() {
+		query = accountsMariaDB
+	}
+	ctx, cancel := s.awaitServer(ctx)
+	defer cancel()
+	rows, err := l.ask(ctx, query, name)
+	if err == nil {
+		return rows
+	}
+	if mywire.CodeOf(err) != 0 && l.bar() { // it may not log in, or not read the table
+		s.Log.Info("logins are relayed to the server: weir's user may not read there what is stored of accounts", "user", s.cfg().MySQL.User, "error", err)
+	}
+	return nil
+}
+
+// stored returns what the server checks a login by; ok is false if the server has to do
+// that itself. rows are the accounts that the name may be, and hash is theirs.
+func (a *accounts) stored(name string, rows [][]sql.NullString, hash uint64, now time.Duration) (secret mywire.Secret, ok bool) {
+	is, ok := a.get(name, hash, now)
+	if !ok || is.read {
+		return is.secret, ok && is.usable
+	}
+	for _, row := range rows {
+		switch {
+		case row[0].String != is.user || row[1].String != is.host:
+		case len(row) > 3:
+			is.secret, is.usable = secretOf(row[2].String, row[3].String)
+		default:
+			is.secret, is.usable = secretOfPriv(row[2].String)
+		}
+	}
+	is.usable = is.usable && is.secret.Plugin() == is.plugin
+	is.read = true
+	a.put(name, is)
+	return is.secret, is.usable
+}
+
+// secretOf is the secret of a plugin that weir itself can check clients by. Who has no
+// password is let in by the server, not by weir.
+func secretOf(plugin, text string) (secret mywire.Secret, ok bool) {
+	var err error
+	switch {
+	case text == "":
+		return mywire.Secret{}, false
+	case plugin == "ed25519": // as the server calls it
+		secret, err = mywire.ParseEd25519Secret(text)
+	case plugin == mywire.PluginNative && text[0] == '*', plugin == mywire.PluginSHA2 && text[0] == '$':
+		secret, err = mywire.ParseSecret(text)
+	default:
+		return mywire.Secret{}, false
+	}
+	if _, plain := secret.Plain(); err != nil || plain {
+		return mywire.Secret{}, false
+	}
+	return secret, true
+}
+
+// secretOfPriv reads an account of MariaDB's.
+func secretOfPriv(text string) (secret mywire.Secret, ok bool) {
+	var priv struct {
+		Plugin string            `json:"plugin"`
+		Text   string            `json:"authentication_string"`
+		Or     []json.RawMessage `json:"auth_or"` // several ways to log in: let the server choose
+		Locked bool              `json:"account_locked"`
+		Role   bool              `json:"is_role"`
+	}
+	if json.Unmarshal([]byte(text), &priv) != nil || len(priv.Or) > 0 || priv.Locked || priv.Role {
+		return mywire.Secret{}, false
+	}
+	return secretOf(priv.Plugin, priv.Text)
+}
+
+// learn asks a connection that a relayed login has opened which account it is. rows are
+// those that there were before it, and hash is theirs.
+func (a *accounts) learn(ctx context.Context, name string, rows [][]sql.NullString, conn *mywire.Server, hash uint64, now time.Duration) {
+	if len(rows) == 0 {
+		return
+	}
+	answer, err := conn.Query(ctx, "SELECT CURRENT_USER(), @@SESSION.proxy_user")
+	if err != nil || len(answer) != 1 || len(answer[0]) != 2 || answer[0][1].Valid {
+		return // weir does not know, or another account stands in: the server will be asked again
+	}
+	full := answer[0][0].String
+	if at := strings.LastIndexByte(full, '@'); at >= 0 {
+		a.put(name, account{user: full[:at], host: full[at+1:], plugin: conn.Plugin, hash: hash, at: now})
+	}
+}

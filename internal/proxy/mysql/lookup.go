@@ -1,0 +1,170 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/upstream"
+	"github.com/weirdb/weir/internal/wire/mywire"
+)
+
+// This file is the connections on which weir asks about those who log in.
+
+const (
+	// maxLookups bounds these connections. Anyone who can reach weir can have it ask,
+	// before having proved anything.
+	maxLookups = 4
+	// lookupKeep is how long a connection for lookups is kept after its last one, and
+	// lookupLife how long at all.
+	lookupKeep = 10 * time.Minute
+	lookupLife = time.Hour
+	// lookupPause is how long nobody is asked about where the server does not let weir
+	// ask.
+	lookupPause = time.Minute
+)
+
+// lookups are those connections. Safe for concurrent use.
+type lookups struct {
+	srv   *Server
+	slots chan struct{} // one for each lookup under way
+
+	mu      sync.Mutex
+	idle    []*lookup // guarded by mu: the last one used last
+	closed  bool      // guarded by mu
+	refused time.Time // guarded by mu: when the server last did not let weir ask
+}
+
+// A lookup is one connection on which weir asks about those who log in.
+type lookup struct {
+	*mywire.Server
+	endpoint    upstream.Endpoint
+	born, since time.Time // since: when it became idle
+}
+
+func newLookups(srv *Server) *lookups {
+	return &lookups{srv: srv, slots: make(chan struct{}, maxLookups)}
+}
+
+// take returns an idle connection to where connections go, nil if there is none.
+func (l *lookups) take(goes func(upstream.Endpoint) bool) *lookup {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.idle) > 0 {
+		lk := l.idle[len(l.idle)-1]
+		l.idle = l.idle[:len(l.idle)-1]
+		if time.Since(lk.since) < lookupKeep && time.Since(lk.born) < lookupLife && goes(lk.endpoint) {
+			return lk
+		}
+		_ = lk.Close()
+	}
+	return nil
+}
+
+func (l *lookups) keep(lk *lookup) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_ = lk.Close()
+		return
+	}
+	lk.since = time.Now()
+	l.idle = append(l.idle, lk)
+}
+
+// letGo ends the idle connections.
+func (l *lookups) letGo() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lk := range l.idle {
+		_ = lk.Close()
+	}
+	l.idle = nil
+}
+
+// close ends them; none is kept any more.
+func (l *lookups) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.letGo()
+}
+
+// barred tells whether the server did not let weir ask, not long ago.
+func (l *lookups) barred() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.refused) < lookupPause
+}
+
+// bar notes that the server does not let weir ask; it reports whether that is news.
+func (l *lookups) bar() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	news := l.refused.IsZero()
+	l.refused = time.Now()
+	return news
+}
+
+// ask runs a query as the DSN's user. Every ? in it stands for a name.
+func (l *lookups) ask(ctx context.Context, query, name string) ([][]sql.NullString, error) {
+	select {
+	case l.slots <- struct{}{}:
+		defer func() { <-l.slots }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for one of %d lookups to end: %w", maxLookups, ctx.Err())
+	}
+	// In hexadecimal digits no name can be read as SQL, whatever the sql_mode.
+	query = strings.ReplaceAll(query, "?", "_utf8mb4 X'"+hex.EncodeToString([]byte(name))+"'")
+	if lk := l.take(l.srv.Monitor.Goes); lk != nil {
+		rows, err := l.askOn(ctx, lk, query)
+		if err == nil || mywire.CodeOf(err) != 0 || ctx.Err() != nil {
+			return rows, err
+		}
+		// The connection was lost while it was idle.
+	}
+	cfg := l.srv.cfg().MySQL
+	cfg.Timeout = l.srv.cfg().ConnectTimeout
+	if cfg.Password == "" {
+		cfg.Keys = l.srv.creds.Keys(cfg.User)
+	}
+	cfg, e, err := l.srv.toHost(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := mywire.Connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return l.askOn(ctx, &lookup{Server: conn, endpoint: e, born: time.Now()}, query)
+}
+
+// askOn runs a query on a connection, which it uses up or keeps.
+func (l *lookups) askOn(ctx context.Context, lk *lookup, query string) ([][]sql.NullString, error) {
+	here, cancel := l.srv.Monitor.While(ctx, lk.endpoint)
+	defer cancel()
+	rows, err := lk.Query(here, query)
+	if err != nil && mywire.CodeOf(err) == 0 {
+		_ = lk.Close()
+		return nil, err
+	}
+	l.keep(lk)
+	return rows, err
+}
+
+// secret runs the auth query. The secret of a user who is not found is the zero
+// one, which fails as a wrong password does.
+func (l *lookups) secret(ctx context.Context, user string) (mywire.Secret, error) {
+	rows, err := l.ask(ctx, l.srv.cfg().AuthQuery, user)
+	if err != nil || len(rows) == 0 {
+		return mywire.Secret{}, err
+	}
+	if len(rows[0]) != 2 {
+		return mywire.Secret{}, fmt.Errorf("the auth query returned %d columns; want name and authentication string", len(rows[0]))
+	}
+	return mywire.ParseSecret(rows[0][1].String)
+}

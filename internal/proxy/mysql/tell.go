@@ -1,0 +1,37 @@
+package mysql
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/sight"
+	"github.com/weirdb/weir/internal/proxy/sqlscan"
+)
+
+// follow notes what is to be told of the unit's statement: h are its hints.
+func (u *unit) follow(c *client, h *sqlscan.Hints, sql string) {
+	if h.Trace != "" {
+		u.trace = c.l.srv.Teller.Spans.Trace(h.Trace)
+	}
+	if cfg := c.l.cfg; cfg.TellText && (cfg.SlowLog > 0 || u.trace != nil) {
+		u.sql = core.ToldText(true, sql)
+	}
+}
+
+// report tells of a unit that is slow or traced.
+func (u *unit) report(r *sight.Run) {
+	p := u.c.p
+	st := sight.Statement{
+		Engine: Engine, Server: p.l.srv.Upstream(), Database: p.key.database, User: p.key.user, Client: u.c.addr,
+		Text: u.sql, Run: *r, End: time.Now(), Trace: u.trace,
+	}
+	if u.shape != nil {
+		st.Verb, st.Shape, st.Fingerprint = u.shape.Verb, u.shape.Shown(), u.shape.Fingerprint
+	}
+	if u.failed {
+		st.Code = strconv.Itoa(int(u.code))
+	}
+	slow := p.l.cfg.SlowLog
+	p.l.srv.Teller.Tell(&st, slow > 0 && r.Took >= slow)
+}

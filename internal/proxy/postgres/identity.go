@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"time"
+
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// This file keeps the connections of a pool those of the role that its clients have
+// logged in as. A pool is found by names. A role can be renamed, and another one get its
+// name, or be dropped and made again; the connections that there are stay with the role
+// that they were opened as. And they keep the settings that it had then.
+
+// An identity is that of the role of a pool, and what its sessions begin with, as weir
+// has last heard it at a login.
+type identity struct {
+	server, id, begins string
+	heard              time.Time
+}
+
+// compare compares the standing of a client that logs in with that of those before. Of
+// another role nobody gets a connection: those that there are go, and so do the clients
+// who logged in as it. The error is for a client that was checked before the role of that
+// name became another one.
+func (have *identity) compare(p *pool, c *client, st *roleStanding) *pgwire.Error {
+	if st == nil || st.mark == "" {
+		return nil
+	}
+	before := *have
+	another, anew := before.id != st.id, before.begins != st.begins
+	switch {
+	case before.server == st.server && !another && !anew:
+		return nil
+	case before.server != st.server:
+		// No connection outlives a server, and on another one the numbers are others.
+		another, anew = false, before.server == ""
+	case another && before.heard.After(st.asked):
+		return errAnotherRole(p.key.user) // or the other way round; nobody knows
+	}
+	*have = identity{st.server, st.id, st.begins, st.heard}
+	switch {
+	case !another && !anew, before.server == "" && len(p.Backends)+p.Dialing == 0: // the first login
+		return nil
+	case !another:
+		p.renewBackends()
+		return nil
+	}
+	p.forgetGreetings()
+	p.Retire(true)
+	p.facts.known = false
+	for _, other := range p.l.Clients {
+		if other.p == p && other != c {
+			other.fatal(errAnotherRole(p.key.user))
+		}
+	}
+	return nil
+}
+
+// errAnotherRole is what a session is told whose role has lost its name to another one.
+func errAnotherRole(user string) *pgwire.Error {
+	e := pgwire.NewFatal(pgwire.CodeAdminShutdown, "weir: role %q is another one than when this session began", user)
+	e.Detail = "It was renamed, or dropped and made again. weir finds connections by the role's name."
+	e.Hint = "Log in again."
+	return e
+}

@@ -1,0 +1,105 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/postgres"
+	"github.com/weirdb/weir/internal/wire/pgwire"
+)
+
+// TestQueryTimeoutEndsTheStatementAlone: whatever way it runs, the client hears of the
+// timeout, and its session goes on.
+func TestQueryTimeoutEndsTheStatementAlone(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (k int)"), func(c *postgres.Config) { c.QueryTimeout = 300 * time.Millisecond })
+	learned(w)
+	c, owner := w.wire(), w.wire()
+	owner.want("BEGIN", "BEGIN T")
+	for _, tt := range []struct {
+		name    string
+		c       *wire
+		message []byte
+		status  string
+	}{
+		{"simple", c, query("SELECT pg_sleep(1000)"), "I"},
+		{"extended", c, run("SELECT pg_sleep($1)", "1000"), "I"},
+		{"a write", c, query("UPDATE t SET k = 1 FROM pg_sleep(1000)"), "I"},
+		{"in a transaction", owner, query("SELECT pg_sleep(1000)"), "E"},
+	} {
+		tt.c.send(tt.message)
+		got := tt.c.ready()
+		e := errorIn(got)
+		if e == nil || e.Code != pgwire.CodeQueryCanceled || !strings.Contains(e.Message, "query timeout") || !strings.HasSuffix(render(got), " "+tt.status) {
+			t.Errorf("%s: %s: %+v", tt.name, render(got), e)
+		}
+	}
+	owner.want("ROLLBACK", "ROLLBACK I")
+	c.want("SELECT 1 AS x", "[x] (1) SELECT_1 I")
+	if n := w.pool().Limited["query_timeout"]; n < 4 {
+		t.Errorf("%d are counted", n)
+	}
+}
+
+// TestQueryTimeoutAtAServerThatHangs: where the server does not end the statement its
+// connection is closed, and the client told that the outcome is unknown.
+func TestQueryTimeoutAtAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	srv, err := lab.StartPostgres(ctxFor(t), serverConfig())
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = srv.Stop(context.Background()) }()
+	w := startFor(t, srv, "postgres", func(c *postgres.Config) { c.QueryTimeout = 100 * time.Millisecond })
+	c := w.wire()
+	c.want("BEGIN", "BEGIN T")
+	srv.Pause()
+	defer srv.Resume()
+	c.send(query("SELECT 2 AS x"))
+	got, err := c.until(pgwire.ServerError)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := errorIn(got); e == nil || e.Code != pgwire.CodeConnectionFailure || !strings.Contains(e.Detail, core.ErrOverdue.Error()) {
+		t.Errorf("a statement at a server that hangs: %s: %+v", render(got), e)
+	}
+}
+
+// TestLongTransactionIsEndedAndRolledBack: by its length, though it is never idle.
+func TestLongTransactionIsEndedAndRolledBack(t *testing.T) {
+	t.Parallel()
+	w := start(t, database(t, "CREATE TABLE t (k int)"), func(c *postgres.Config) { c.TransactionTimeout = 300 * time.Millisecond })
+	long, many := w.wire(), w.wire()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 200 { // a transaction each: together they take longer
+			many.send(query("BEGIN; SELECT 1"), query("COMMIT; BEGIN"), query("COMMIT"))
+			for range 3 {
+				if e := errorIn(many.ready()); e != nil && e.Code != pgwire.CodeTransactionTimeout { // of a machine that stands still
+					t.Errorf("one of many: %+v", e)
+				} else if e != nil {
+					return
+				}
+			}
+		}
+	}()
+	long.send(query("BEGIN"), query("INSERT INTO t VALUES (1)"), query("SELECT pg_sleep(1000)"))
+	got, err := long.until(pgwire.ServerError)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := errorIn(got); e == nil || e.Code != pgwire.CodeTransactionTimeout || !strings.Contains(e.Message, "transaction timeout") {
+		t.Errorf("the long one: %s", render(got))
+	}
+	<-done
+	eventually(t, "its backend is free", func() bool { return w.pool().Owned == 0 })
+	w.wire().want("SELECT count(*) AS n FROM t", "[n] (0) SELECT_1 I")
+	if w.pool().Limited["transaction_timeout"] == 0 {
+		t.Error("it is not counted")
+	}
+}

@@ -1,0 +1,165 @@
+package session
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Limits are those of the options that may be others for a user or a database. The
+// zero value of a field means its default.
+type Limits struct {
+	// PoolSize is the most backends per user and database. From 8 on, and unless
+	// ReadLanes is off, clients hold at most all but one of them, so that reads
+	// and the preparing of statements go on behind long transactions.
+	// Default: 20.
+	PoolSize int
+	// MinPoolSize is how many of them stay open though nobody needs them, once
+	// somebody has logged in. Default: 0.
+	MinPoolSize int
+	// ReservePoolSize is how many more there may be while somebody has waited for
+	// ReservePoolTimeout. Default: 0, and 5 s.
+	ReservePoolSize    int
+	ReservePoolTimeout time.Duration
+	// MaxDBConnections and MaxUserConnections bound the backends of all pools of a
+	// database, and of a user. Default: 0, by the pools alone.
+	MaxDBConnections, MaxUserConnections int
+	// MaxDBClients and MaxUserClients bound the sessions of a database, and of a
+	// user. Default: 0, by MaxClients alone.
+	MaxDBClients, MaxUserClients int
+	// MaxWaiting bounds the statements that wait for a backend in one pool.
+	// Default: 0, none.
+	MaxWaiting int
+	// QueueTimeout bounds the wait for a backend. Default: 30 s.
+	QueueTimeout time.Duration
+	// QueryTimeout ends statements that run for longer. Default: 0, never.
+	QueryTimeout time.Duration
+	// TransactionTimeout disconnects clients whose transaction takes longer.
+	// Default: 0, never.
+	TransactionTimeout time.Duration
+	// IdleInTransactionTimeout disconnects clients that sit in a transaction.
+	// Default: 0, never.
+	IdleInTransactionTimeout time.Duration
+	// ClientIdleTimeout disconnects clients that do nothing. Default: 0, never.
+	ClientIdleTimeout time.Duration
+	// ServerIdleTimeout closes backends that nobody needed. Default: 10 min.
+	ServerIdleTimeout time.Duration
+	// ServerLifetime closes backends after this age. Default: 1 h.
+	ServerLifetime time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	l.PoolSize = cmp.Or(l.PoolSize, 20)
+	l.ReservePoolTimeout = cmp.Or(l.ReservePoolTimeout, 5*time.Second)
+	l.QueueTimeout = cmp.Or(l.QueueTimeout, 30*time.Second)
+	l.ServerIdleTimeout = cmp.Or(l.ServerIdleTimeout, 10*time.Minute)
+	l.ServerLifetime = cmp.Or(l.ServerLifetime, time.Hour)
+	return l
+}
+
+// validate names the first flag that makes no sense.
+func (l *Limits) validate() error {
+	if l.PoolSize < 1 {
+		return fmt.Errorf("--pool-size %d: want at least 1", l.PoolSize)
+	}
+	for _, f := range []struct {
+		flag string
+		v    int
+	}{
+		{"--min-pool-size", l.MinPoolSize},
+		{"--reserve-pool-size", l.ReservePoolSize},
+		{"--max-db-connections", l.MaxDBConnections},
+		{"--max-user-connections", l.MaxUserConnections},
+		{"--max-db-client-connections", l.MaxDBClients},
+		{"--max-user-client-connections", l.MaxUserClients},
+		{"--max-waiting", l.MaxWaiting},
+	} {
+		if f.v < 0 {
+			return fmt.Errorf("%s %d: is negative", f.flag, f.v)
+		}
+	}
+	for _, f := range []struct {
+		flag string
+		v    time.Duration
+	}{
+		{"--reserve-pool-timeout", l.ReservePoolTimeout},
+		{"--queue-timeout", l.QueueTimeout},
+		{"--query-timeout", l.QueryTimeout},
+		{"--transaction-timeout", l.TransactionTimeout},
+		{"--idle-in-transaction-timeout", l.IdleInTransactionTimeout},
+		{"--client-idle-timeout", l.ClientIdleTimeout},
+		{"--server-idle-timeout", l.ServerIdleTimeout},
+		{"--server-lifetime", l.ServerLifetime},
+	} {
+		if f.v < 0 {
+			return fmt.Errorf("%s %s: is negative", f.flag, f.v)
+		}
+	}
+	if l.MinPoolSize > l.PoolSize {
+		return fmt.Errorf("--min-pool-size %d is more than --pool-size %d", l.MinPoolSize, l.PoolSize)
+	}
+	return nil
+}
+
+// Crowded reports whether as many statements wait in a pool as may.
+func (l *Limits) Crowded(waiting int) bool { return l.MaxWaiting > 0 && waiting >= l.MaxWaiting }
+
+// A LimitRule gives other limits to the sessions of a database, of a user, or of both.
+// An empty Database or User means any.
+type LimitRule struct {
+	Database, User string
+	// Set puts the rule's own limits in force.
+	Set func(l *Limits)
+	// Text is the rule as it was written.
+	Text string
+}
+
+// A rule that names a user cannot bound what a database has of all users, and the
+// other way round.
+var (
+	errRuleOfDatabase = errors.New("max_db_connections and max_db_client_connections are of all users: their rule names a database alone")
+	errRuleOfUser     = errors.New("max_user_connections and max_user_client_connections are of all databases: their rule names a user alone")
+)
+
+// Check reports why a rule makes no sense.
+func (r *LimitRule) Check() error {
+	const none = -1 // what nobody sets
+	l := Limits{MaxDBConnections: none, MaxDBClients: none, MaxUserConnections: none, MaxUserClients: none}
+	r.Set(&l)
+	switch {
+	case r.User != "" && (l.MaxDBConnections != none || l.MaxDBClients != none):
+		return errRuleOfDatabase
+	case r.Database != "" && (l.MaxUserConnections != none || l.MaxUserClients != none):
+		return errRuleOfUser
+	}
+	return nil
+}
+
+// LimitsOf are the limits of a user in a database. Of several rules that fit and name
+// the same limit the first decides.
+func (o *Options) LimitsOf(database, user string) Limits {
+	l := o.Limits
+	for i := len(o.LimitRules) - 1; i >= 0; i-- {
+		if r := &o.LimitRules[i]; (r.Database == "" || r.Database == database) && (r.User == "" || r.User == user) {
+			r.Set(&l)
+		}
+	}
+	l.MinPoolSize = min(l.MinPoolSize, l.PoolSize)
+	return l
+}
+
+// LimitsOfDatabase and LimitsOfUser are what holds for all users of a database, and
+// for a user in all of them.
+func (o *Options) LimitsOfDatabase(name string) Limits { return o.LimitsOf(name, "") }
+
+// LimitsOfUser is LimitsOfDatabase for a user.
+func (o *Options) LimitsOfUser(name string) Limits { return o.LimitsOf("", name) }
+
+// ReadLanesOf is the most backends that pipeline reads in a pool of some size.
+func (o *Options) ReadLanesOf(size int) int {
+	if o.ReadLanes <= 0 || size >= o.PoolSize {
+		return o.ReadLanes
+	}
+	return max(1, min(o.ReadLanes, size/2))
+}
