@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +35,10 @@ func copyRows(seed uint64, n int) []byte {
 }
 
 // fixture is what the tests back up: chunks of awkward sizes under awkward names.
-func fixture() map[string][]byte {
+func fixture() map[string][]byte { return maps.Clone(rows()) }
+
+// rows are made once: tests change the map, never the bytes.
+var rows = sync.OnceValue(func() map[string][]byte {
 	return map[string][]byte{
 		"globals.sql":                                           []byte("CREATE ROLE shop;\n"),
 		SchemaPath("shop", "pre-data"):                          []byte("CREATE TABLE orders (id int);\n"),
@@ -42,7 +47,7 @@ func fixture() map[string][]byte {
 		DataPath("shop", "we.ird", `a/b "c" ü`+"\n", 1, "copy"): copyRows(3, 4096),
 		DataPath("shop", "public", "empty", 1, "copy"):          nil,
 	}
-}
+})
 
 func fixtureContent() Manifest {
 	return Manifest{

@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestBinlogCommandLines(t *testing.T) {
@@ -79,7 +80,7 @@ func (s *stall) rotate() {
 	s.t.Helper()
 	s.sql("", "FLUSH BINARY LOGS")
 	file := strings.Fields(s.sql("", "SHOW MASTER STATUS"))[0]
-	clitest.Until(s.t, "older logs are needed no more", func() bool {
+	testkit.Eventually(s.t, "older logs are needed no more", func() bool {
 		for line := range strings.Lines(s.sql("", "SHOW BINLOG EVENTS IN '"+file+"'")) {
 			if e := strings.Fields(line); len(e) == 6 && e[2] == "Binlog_checkpoint" && e[5] == file {
 				return true
@@ -94,7 +95,7 @@ func (s *stall) rotate() {
 func (s *stall) tick() string {
 	s.t.Helper()
 	was := s.sql("", "SELECT UNIX_TIMESTAMP()")
-	clitest.Until(s.t, "the server's clock goes on", func() bool { return s.sql("", "SELECT UNIX_TIMESTAMP()") != was })
+	testkit.Eventually(s.t, "the server's clock goes on", func() bool { return s.sql("", "SELECT UNIX_TIMESTAMP()") != was })
 	var n int64
 	if _, err := fmt.Sscan(was, &n); err != nil {
 		s.t.Fatal(err)
@@ -113,10 +114,10 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 
 	args := []string{"backup", "binlog", s.m.DSN(""), "--to", repo, "--flush-interval", "20ms"}
 	p := start(t, args...)
-	clitest.Until(t, "log is kept", func() bool { return len(logs().Binlogs) == 1 })
+	testkit.Eventually(t, "log is kept", func() bool { return len(logs().Binlogs) == 1 })
 	s.add(2001)
 	end, _ := s.position()
-	clitest.Until(t, "the first step is kept", func() bool { return logs().Binlogs[0].End == end })
+	testkit.Eventually(t, "the first step is kept", func() bool { return logs().Binlogs[0].End == end })
 	if code := p.end(os.Kill); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
@@ -128,7 +129,7 @@ func TestBinlogIsArchivedAndReplayed(t *testing.T) {
 	p = start(t, args...)
 	s.add2(2003)
 	end, _ = s.position()
-	clitest.Until(t, "what came meanwhile is kept", func() bool { return logs().Binlogs[0].End == end })
+	testkit.Eventually(t, "what came meanwhile is kept", func() bool { return logs().Binlogs[0].End == end })
 	if code := p.end(syscall.SIGTERM); code != cli.ExitFine {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}
@@ -282,7 +283,7 @@ func TestBinlogGapIsAnError(t *testing.T) {
 	s.sql("shop", "INSERT INTO orders VALUES (0, ''); FLUSH BINARY LOGS; FLUSH BINARY LOGS")
 	now := strings.Fields(s.sql("", "SHOW MASTER STATUS"))[0]
 	// A log goes when the engine has written all of it down.
-	clitest.Until(t, "the server throws log away", func() bool {
+	testkit.Eventually(t, "the server throws log away", func() bool {
 		return strings.HasPrefix(s.sql("", "PURGE BINARY LOGS TO '"+now+"'; SHOW BINARY LOGS"), now)
 	})
 	program.Refuse(t, cli.ExitFailed, []string{"a gap", "--log NAME"}, follow...)
@@ -319,10 +320,10 @@ func TestBinlogReceiverConnectsAgain(t *testing.T) {
 		logs := clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")).Binlogs
 		return len(logs) == 1 && logs[0].End == end
 	}
-	clitest.Until(t, "log is kept", kept)
+	testkit.Eventually(t, "log is kept", kept)
 	relay.Cut()
 	s.add(4001)
-	clitest.Until(t, "what came after the cut is kept", kept)
+	testkit.Eventually(t, "what came after the cut is kept", kept)
 	if code := p.end(syscall.SIGTERM); code != cli.ExitFine || !strings.Contains(p.stderr.String(), "trying again") {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // process is weir in a process of its own, to be signalled.
@@ -74,14 +75,14 @@ func TestBackupThatIsKilledIsResumed(t *testing.T) {
 			repo := t.TempDir()
 			p := start(t, append([]string{"backup", s.dsn("shop"), "--to", repo}, slow...)...)
 			var id string
-			clitest.Until(t, "a backup has begun", func() bool {
+			testkit.Eventually(t, "a backup has begun", func() bool {
 				found, err := filepath.Glob(filepath.Join(repo, "*-shop"))
 				if err == nil && len(found) == 1 {
 					id = filepath.Base(found[0])
 				}
 				return id != ""
 			})
-			clitest.Until(t, "a chunk of rows is complete", journalHolds(repo, id))
+			testkit.Eventually(t, "a chunk of rows is complete", journalHolds(repo, id))
 			if code := p.end(c.signal); code != c.code || !strings.Contains(p.stderr.String(), c.says) {
 				t.Errorf("exit code %d, want %d; it says %s", code, c.code, p.stderr.String())
 			}
@@ -120,12 +121,12 @@ func TestRestoreThatIsKilledIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(in, `CREATE TABLE marker (i int); BEGIN\; CREATE TABLE orders (id int);`) // both at once: idle in transaction is behind them
-	clitest.Until(t, "the lock is held", func() bool {
+	testkit.Eventually(t, "the lock is held", func() bool {
 		return s.psql("copy", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'copy' AND state = 'idle in transaction'") == "1"
 	})
 	s.psql("copy", "DROP TABLE marker")
 	p := start(t, "restore", repo, "--to", s.dsn("copy"), "--progress", "none")
-	clitest.Until(t, "the restore waits", func() bool {
+	testkit.Eventually(t, "the restore waits", func() bool {
 		return s.psql("copy", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'copy' AND wait_event_type = 'Lock'") == "1"
 	})
 	if code := p.end(os.Kill); code != -1 {
@@ -139,7 +140,7 @@ func TestRestoreThatIsKilledIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The session of the killed one ends when the server notices.
-	clitest.Until(t, "its session has ended", func() bool {
+	testkit.Eventually(t, "its session has ended", func() bool {
 		return s.psql("copy", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'copy' AND pid <> pg_backend_pid() AND backend_type = 'client backend'") == "0"
 	})
 	program.Must(t, "restore", repo, "--to", s.dsn("copy"), "--resume", "--verify")
@@ -299,7 +300,7 @@ func TestBackupOfAServerThatDeniesOrIsGone(t *testing.T) {
 	relay := labtest.Relay(t, fmt.Sprintf("%s:%d", s.p.Host(), s.p.Port()))
 	dsn := strings.Replace(s.dsn("shop"), fmt.Sprintf("%s:%d", s.p.Host(), s.p.Port()), relay.Addr(), 1)
 	p := start(t, append([]string{"backup", dsn, "--to", repo, "--id", "cut"}, slow...)...)
-	clitest.Until(t, "a chunk of rows is complete", journalHolds(repo, "cut"))
+	testkit.Eventually(t, "a chunk of rows is complete", journalHolds(repo, "cut"))
 	relay.Cut()
 	if err := p.cmd.Wait(); err == nil || p.cmd.ProcessState.ExitCode() != cli.ExitFailed || !strings.Contains(p.stderr.String(), "--resume=cut") {
 		t.Errorf("cut off: %v, %s", err, p.stderr.String())

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/weirdb/weir/internal/backup/bulk/postgres"
-	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestKilledBackupLeavesNoFiles kills backups while pg_dump speaks with them: nothing
@@ -30,14 +30,14 @@ func TestKilledBackupLeavesNoFiles(t *testing.T) {
 			t.Setenv("TMPDIR", temp)
 			p := start(t, "backup", s.dsn("shop"), "--to", repo, "--progress", "none")
 			const asleep = " FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(%' AND state = 'active'"
-			clitest.Until(t, "pg_dump is connected", func() bool { return s.psql("postgres", "SELECT count(*)"+asleep) == "1" })
+			testkit.Eventually(t, "pg_dump is connected", func() bool { return s.psql("postgres", "SELECT count(*)"+asleep) == "1" })
 			p.end(signal)
 			left, err := os.ReadDir(temp)
 			if err != nil || len(left) > 0 {
 				t.Errorf("it left %v (%v)", left, err)
 			}
 			s.psql("postgres", "SELECT pg_terminate_backend(pid)"+asleep)
-			clitest.Until(t, "its session is gone", func() bool { return s.psql("postgres", "SELECT count(*)"+asleep) == "0" })
+			testkit.Eventually(t, "its session is gone", func() bool { return s.psql("postgres", "SELECT count(*)"+asleep) == "0" })
 		})
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/weirdb/weir/internal/backup/restore"
 	"github.com/weirdb/weir/internal/backup/wal"
 	"github.com/weirdb/weir/internal/cli"
-	"github.com/weirdb/weir/internal/lab"
 )
 
 // verifyVerb is the configuration of `weir verify`.
@@ -202,29 +201,6 @@ func (v *verifyVerb) verifyBinlog(ctx context.Context, place string, m *archive.
 	return dumpmy.CheckLog(ctx, storage, log, dumpmy.ManifestPosition(m.Position), dumpmy.LogTarget{})
 }
 
-// privateServer starts a server that can take a backup, and returns its DSN.
-func (v *verifyVerb) privateServer(ctx context.Context, m *archive.Manifest) (dsn string, stop func(context.Context) error, err error) {
-	if familyOfBackup(m) == familyPostgres {
-		p, err := lab.StartPostgres(ctx, lab.PostgresConfig{
-			Durability: lab.Fast, BinDir: v.binDir, Auth: lab.SCRAM,
-			Settings: map[string]string{"max_locks_per_transaction": "1024", "autovacuum": "off", "full_page_writes": "off"},
-		})
-		if err != nil {
-			return "", nil, err
-		}
-		return p.DSN("postgres"), p.Stop, nil
-	}
-	start := lab.StartMariaDB
-	if m.Engine == archive.MySQL {
-		start = lab.StartMySQL
-	}
-	s, err := start(ctx, lab.MySQLConfig{Durability: lab.Fast, BinDir: v.binDir, Settings: map[string]string{"local_infile": "1", "event_scheduler": "OFF"}})
-	if err != nil {
-		return "", nil, err
-	}
-	return s.DSN(""), s.Stop, nil
-}
-
 // restored restores into a private server.
 func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *verifyReport, stderr io.Writer) (err error) {
 	m := r.Manifest()
@@ -232,7 +208,7 @@ func (v *verifyVerb) restored(ctx context.Context, r *archive.Reader, report *ve
 	if err != nil {
 		return fmt.Errorf("start a private server: %w", err)
 	}
-	defer func() { err = errors.Join(err, lab.End(stopServer)) }()
+	defer func() { err = errors.Join(err, stopServer()) }()
 	cluster := m.Scope == "cluster"
 	o := restore.Options{
 		DSN: dsn, Create: !cluster, Sandbox: familyOfBackup(m) == familyPostgres,

@@ -12,6 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestBaseBackupAndLogInS3 takes them there and brings them back. That servers
@@ -86,14 +87,14 @@ func TestWALReceiverEndsAndGoesOn(t *testing.T) {
 	logs := func() catalogue { return clitest.Decode[catalogue](t, program.Must(t, "list", repo, "--json")) }
 	args := []string{"backup", "wal", s.dsn("postgres"), "--to", repo, "--flush-interval", "50ms"}
 	p := start(t, args...)
-	clitest.Until(t, "log is kept", func() bool { return len(logs().Logs) == 1 })
+	testkit.Eventually(t, "log is kept", func() bool { return len(logs().Logs) == 1 })
 	if code := p.end(os.Kill); code != -1 {
 		t.Errorf("exit code %d", code)
 	}
 	s.psql("shop", "INSERT INTO orders VALUES (0, 'late'); SELECT pg_switch_wal(); INSERT INTO orders VALUES (-1, 'later')")
 	before := logs().Logs[0].Files
 	p = start(t, args...)
-	clitest.Until(t, "more log is kept", func() bool { return logs().Logs[0].Files > before })
+	testkit.Eventually(t, "more log is kept", func() bool { return logs().Logs[0].Files > before })
 	if code := p.end(syscall.SIGTERM); code != cli.ExitFine {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}
@@ -101,7 +102,7 @@ func TestWALReceiverEndsAndGoesOn(t *testing.T) {
 		t.Errorf("a gap: %+v", l)
 	}
 	// The server may not have noticed yet that nobody is there any more.
-	clitest.Until(t, "the slot is free", func() bool { return s.psql("postgres", "SELECT active FROM pg_replication_slots") == "f" })
+	testkit.Eventually(t, "the slot is free", func() bool { return s.psql("postgres", "SELECT active FROM pg_replication_slots") == "f" })
 	program.Must(t, "backup", "wal", s.dsn("postgres"), "--drop-slot")
 	if n := s.psql("postgres", "SELECT count(*) FROM pg_replication_slots"); n != "0" {
 		t.Errorf("%s slots are left", n)

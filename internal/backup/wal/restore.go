@@ -14,8 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/backup/bulk"
 )
@@ -298,7 +296,7 @@ func (d *dirRestore) sync(dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
+	if err := syncFileSystem(f); err != nil {
 		return fmt.Errorf("flush %s: %w", dir, err)
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 )
 
@@ -191,7 +192,7 @@ func (r *rig) restored(id string, target Target, keys archive.ReadOptions) (*lab
 	if err := p.Restart(ctx); err != nil {
 		return p, err
 	}
-	until(r.t, "the recovery has ended", func() bool { return psql(r.t, p, "SELECT pg_is_in_recovery()") == "f" })
+	testkit.Eventually(r.t, "the recovery has ended", func() bool { return psql(r.t, p, "SELECT pg_is_in_recovery()") == "f" })
 	return p, nil
 }
 
@@ -229,16 +230,6 @@ func copyFile(to, from string) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Chmod(0o755), out.Close())
-}
-
-// until polls a condition that another process brings about.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(labtest.Patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
 }
 
 // receiving runs a receiver until stop is called, which returns its error.

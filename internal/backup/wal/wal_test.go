@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgrepl"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
@@ -147,19 +148,19 @@ func TestReceiverGoesOn(t *testing.T) {
 	kept := func() {
 		t.Helper()
 		at := r.position()
-		until(t, "the log is kept", func() bool { return c.now().Flushed >= at })
+		testkit.Eventually(t, "the log is kept", func() bool { return c.now().Flushed >= at })
 	}
 	kept()
-	until(t, "the lag is known", func() bool { return c.now().LagBytes == 0 })
+	testkit.Eventually(t, "the lag is known", func() bool { return c.now().LagBytes == 0 })
 	for i := 1; i <= 3; i++ {
 		before := c.now().Reconnects
 		relay.Cut()
 		r.psql(fmt.Sprintf("INSERT INTO marks VALUES (%d); SELECT pg_switch_wal()", i))
-		until(t, "it connects again", func() bool { return c.now().Reconnects > before })
+		testkit.Eventually(t, "it connects again", func() bool { return c.now().Reconnects > before })
 		kept()
 	}
 	r.p.Kill()
-	until(t, "it notices", func() bool { return !c.now().Connected })
+	testkit.Eventually(t, "it notices", func() bool { return !c.now().Connected })
 	if err := r.p.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +215,7 @@ func TestGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := pgrepl.SegmentAt(1, r.position(), 16<<20)
-	until(t, "the server removes log", func() bool {
+	testkit.Eventually(t, "the server removes log", func() bool {
 		r.psql("INSERT INTO marks SELECT max(i) + 1 FROM marks; SELECT pg_switch_wal(); CHECKPOINT")
 		_, err := os.Stat(filepath.Join(r.p.DataDir(), "pg_wal", first.Name()))
 		return errors.Is(err, os.ErrNotExist)

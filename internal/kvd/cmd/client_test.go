@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestKVClientCommandLines(t *testing.T) {
@@ -59,7 +60,7 @@ func kvKeysTest(t *testing.T) {
 		t.Errorf("put --weak prints %q", out)
 	}
 	// Others see it once it is committed, which the client has not waited for long.
-	clitest.Until(t, "the weak write of a client that has ended is seen by another", func() bool { return program.Call(t.Context(), "kv", "get", "weak").Stdout == "1\n" })
+	testkit.Eventually(t, "the weak write of a client that has ended is seen by another", func() bool { return program.Call(t.Context(), "kv", "get", "weak").Stdout == "1\n" })
 	for want, args := range map[string][]string{"1\n": {"n"}, "-2\n": {"m", "--", "-2"}, `{"value":7}`: {"k", "7", "--json"}} {
 		if out := program.Must(t, append([]string{"kv", "incr"}, args...)...); strings.Join(strings.Fields(out), "") != strings.TrimSpace(want) {
 			t.Errorf("incr %v prints %q, want %q", args, out, want)
@@ -119,7 +120,7 @@ func kvRangeTest(t *testing.T) {
 	if out := program.Must(t, "kv", "range", "list/1", "list/3", "--keys-only"); out != "list/1\nlist/2\n" {
 		t.Errorf("range: %q", out)
 	}
-	clitest.Until(t, "the nearest replica knows the list", func() bool {
+	testkit.Eventually(t, "the nearest replica knows the list", func() bool {
 		return program.Must(t, "kv", "range", "--prefix", "list/", "--reverse", "--keys-only", "--limit", "1", "--weak") == "list/4\n"
 	})
 	type list struct {
@@ -170,17 +171,17 @@ func kvLeaseTest(t *testing.T) {
 	program.Refuse(t, cli.ExitFailed, []string{"not found"}, "kv", "get", "held/1")
 	program.Refuse(t, cli.ExitFailed, []string{"lease " + id}, "kv", "lease", "revoke", id)
 	var later uint64
-	clitest.Until(t, "a key is put before its lease of 2 s has ended", func() bool {
+	testkit.Eventually(t, "a key is put before its lease of 2 s has ended", func() bool {
 		if later = clitest.Decode[map[string]uint64](t, program.Must(t, "kv", "lease", "grant", "2s", "--json"))["lease"]; later <= first {
 			t.Errorf("fencing tokens: %d, then %d", first, later)
 		}
 		return program.Call(t.Context(), "kv", "put", "held/2", "x", "--lease", fmt.Sprint(later)).Code == cli.ExitFine
 	})
-	clitest.Until(t, "the lease that nobody keeps has ended", func() bool { return program.Call(t.Context(), "kv", "get", "held/2").Code == cli.ExitFailed })
+	testkit.Eventually(t, "the lease that nobody keeps has ended", func() bool { return program.Call(t.Context(), "kv", "get", "held/2").Code == cli.ExitFailed })
 	program.Refuse(t, cli.ExitFailed, []string{fmt.Sprint("lease ", later)}, "kv", "lease", "keep", fmt.Sprint(later))
 	program.Must(t, "kv", "put", "held/3", "x", "--ttl", "50ms")
-	clitest.Until(t, "a key that lives for 50 ms is gone", func() bool { return program.Call(t.Context(), "kv", "get", "held/3").Code == cli.ExitFailed })
-	clitest.Until(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= 6 })
+	testkit.Eventually(t, "a key that lives for 50 ms is gone", func() bool { return program.Call(t.Context(), "kv", "get", "held/3").Code == cli.ExitFailed })
+	testkit.Eventually(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= 6 })
 	var got []string
 	for line := range strings.Lines(w.end(t)) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
@@ -201,7 +202,7 @@ func (r *kvRig) stateTest(t *testing.T) {
 	var table, list string
 	var s, one status
 	var members []kvMember
-	clitest.Until(t, "nobody is elected while the state is shown", func() bool {
+	testkit.Eventually(t, "nobody is elected while the state is shown", func() bool {
 		leader = r.leader(1, 2, 3)
 		term := r.report(leader).Term
 		table, list = whole(t), program.Must(t, "kv", "member", "list")
@@ -279,7 +280,7 @@ func (r *kvRig) missedTest(t *testing.T) {
 	}
 	program.Must(t, "kv", "put", "marker", "x")
 	for id := 1; id <= 3; id++ { // one that is behind would know the change still
-		clitest.Until(t, "all replicas have all changes", func() bool {
+		testkit.Eventually(t, "all replicas have all changes", func() bool {
 			return program.Call(t.Context(), "kv", "get", "marker", "--weak", r.alone(id)).Code == cli.ExitFine
 		})
 	}
@@ -315,11 +316,11 @@ func (r *kvRig) garbageTest(t *testing.T) {
 			}
 		}
 	}
-	clitest.Until(t, "the replica answers after garbage", func() bool {
+	testkit.Eventually(t, "the replica answers after garbage", func() bool {
 		return program.Call(t.Context(), "kv", "get", "greeting", "--weak", r.alone(1)).Stdout == "hello\n"
 	})
 	program.Must(t, "kv", "incr", "after garbage")
-	clitest.Until(t, "the replica is ready after garbage", func() bool { return answers("http://"+r.AdminAddrs()[0]+"/readyz") == http.StatusOK })
+	testkit.Eventually(t, "the replica is ready after garbage", func() bool { return answers("http://"+r.AdminAddrs()[0]+"/readyz") == http.StatusOK })
 	if fmt.Sprint(r.PIDs()) != pids {
 		t.Errorf("processes %v, before garbage %s", r.PIDs(), pids)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestKVDirectories gives replicas directories that are not theirs, damaged ones,
@@ -42,7 +43,7 @@ func (r *kvRig) anothersTest(t *testing.T) {
 	// One admin address per process.
 	strayed(t, args...).ends(cli.ExitFailed, "listen for --admin", "an address of its own")
 	// The puts are on the disks of a majority, which this one need not be part of.
-	clitest.Until(t, "replica 3 has on its disk what was put", func() bool { return r.report(3).Durable >= 20 })
+	testkit.Eventually(t, "replica 3 has on its disk what was put", func() bool { return r.report(3).Durable >= 20 })
 	r.node(3).Kill()
 	strayed(t, slices.Concat(args, elsewhere, []string{"--id=2"})...).ends(cli.ExitFailed, "belongs to replica 3, not to 2", "use the directory of this replica")
 	strayed(t, append(args, "--cluster=another")...).ends(cli.ExitFailed, `belongs to cluster "weir", not to "another"`)
@@ -109,7 +110,7 @@ func (r *kvRig) tornTest(t *testing.T) {
 	r.restart(2)
 	r.await()
 	r.logged(2, "a write that a crash cut short was cut off", filepath.Base(path))
-	clitest.Until(t, "the replica has what was written meanwhile", func() bool {
+	testkit.Eventually(t, "the replica has what was written meanwhile", func() bool {
 		return program.Call(t.Context(), "kv", "get", "torn", "--weak", r.alone(2)).Stdout == "written meanwhile\n"
 	})
 }
@@ -134,7 +135,7 @@ func (r *kvRig) olderTest(t *testing.T) {
 	// Leaders remember. Whichever it meets first is to be one that does.
 	others := []int{id%3 + 1, (id+1)%3 + 1}
 	for _, other := range others {
-		clitest.Until(t, fmt.Sprintf("replica %d leads and knows what the replica has", other), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("replica %d leads and knows what the replica has", other), func() bool {
 			if r.leader(1, 2, 3) != other {
 				program.Must(t, "kv", "member", "transfer", fmt.Sprint(other))
 				return false
@@ -144,7 +145,7 @@ func (r *kvRig) olderTest(t *testing.T) {
 		})
 	}
 	r.node(id).Kill()
-	newer := filepath.Join(t.TempDir(), "newer")
+	newer := dir + ".newer" // beside it: t.TempDir may be on another file system
 	if err := os.Rename(dir, newer); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func (r *kvRig) olderTest(t *testing.T) {
 			t.Fatal(err)
 		}
 		strayed(t, args...).ends(cli.ExitFailed, fmt.Sprintf("replica %d acknowledged the log up to entry", id), "older copy", "weir kv member replace")
-		clitest.Until(t, "one of the others logs that it has refused the replica", func() bool {
+		testkit.Eventually(t, "one of the others logs that it has refused the replica", func() bool {
 			return slices.ContainsFunc(others, func(other int) bool {
 				return holdsAll(r.node(other).LogTail(10_000), "a replica is refused", fmt.Sprintf("peer=%d", id))
 			})
@@ -215,7 +216,7 @@ func (r *kvRig) replaceTest(lost, id int) {
 		"--data", filepath.Join(t.TempDir(), "data"), "--admin", free[2])
 	p.says("weir kv serve starts")
 	admin := "http://" + free[2]
-	clitest.Until(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
+	testkit.Eventually(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
 	if code, body := clitest.Get(t, admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "waits to be added to the cluster (weir kv member add)") {
 		t.Errorf("/readyz before it is added: %d %s", code, body)
 	}
@@ -228,17 +229,17 @@ func (r *kvRig) replaceTest(lost, id int) {
 		}
 	}
 	t.Setenv("WEIR_KV_ENDPOINTS", endpoints)
-	clitest.Until(t, "the new replica has caught up and votes", func() bool {
+	testkit.Eventually(t, "the new replica has caught up and votes", func() bool {
 		return program.Call(t.Context(), "kv", "member", "replace", fmt.Sprint(lost), fmt.Sprint(id)).Code == cli.ExitFine || votes(t, id)
 	})
-	clitest.Until(t, "the new replica is ready", func() bool { return answers(admin+"/readyz") == http.StatusOK })
-	clitest.Until(t, "the lost one is no member", func() bool {
+	testkit.Eventually(t, "the new replica is ready", func() bool { return answers(admin+"/readyz") == http.StatusOK })
+	testkit.Eventually(t, "the lost one is no member", func() bool {
 		members := clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 		return len(members) == 3 && !slices.ContainsFunc(members, func(m kvMember) bool { return m.ID == uint64(lost) }) &&
 			slices.ContainsFunc(members, func(m kvMember) bool { return m.ID == uint64(id) && m.Voter })
 	})
 	whole(t)
-	clitest.Until(t, "the new replica has what was written before", func() bool {
+	testkit.Eventually(t, "the new replica has what was written before", func() bool {
 		return program.Call(t.Context(), "kv", "get", "without", "--weak", "--endpoints", free[0]).Stdout == "the lost one\n"
 	})
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -297,7 +298,7 @@ func TestKVDiskFull(t *testing.T) {
 			t.Fatal(stderr)
 		}
 		// The others do not wait for this one: the test does.
-		clitest.Until(t, "replica 3 has what was put, or has stopped", func() bool { return ended(full) || caughtUp(t, 3) })
+		testkit.Eventually(t, "replica 3 has what was put, or has stopped", func() bool { return ended(full) || caughtUp(t, 3) })
 		if ended(full) {
 			break
 		}
@@ -313,7 +314,7 @@ func TestKVDiskFull(t *testing.T) {
 	}
 	r.restart(3)
 	r.await()
-	clitest.Until(t, "the replica has what was written meanwhile", func() bool {
+	testkit.Eventually(t, "the replica has what was written meanwhile", func() bool {
 		return program.Call(t.Context(), "kv", "get", "meanwhile", "--weak", r.alone(3)).Stdout == "all well\n"
 	})
 	whole(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/dump"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -127,7 +128,7 @@ func TestKVExportImport(t *testing.T) {
 	}
 	program.Refuse(t, cli.ExitFailed, []string{"not found"}, "kv", "get", to.at(), "held")
 	toCtx, toClient := to.client()
-	clitest.Until(t, "a key with a time to live goes", func() bool {
+	testkit.Eventually(t, "a key with a time to live goes", func() bool {
 		_, err := toClient.Get(toCtx, "brief")
 		return err != nil
 	})
@@ -186,7 +187,7 @@ func TestKVImportGoesOn(t *testing.T) {
 	}
 	count := to.counter()
 	begun := func(p *strayKV, keys int) {
-		clitest.Until(t, fmt.Sprintf("the import has written %d keys", keys), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("the import has written %d keys", keys), func() bool {
 			select {
 			case <-p.done:
 				t.Fatalf("the import has ended before it could be disturbed:\n%s", &p.out)

@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestKVFaults makes replicas crash, hang and restart under load, of which no
@@ -42,7 +43,7 @@ func TestKVFaults(t *testing.T) {
 		}
 		want += n
 	}
-	clitest.Until(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= want })
+	testkit.Eventually(t, "the watch has told all", func() bool { return strings.Count(w.out.String(), "\n") >= want })
 	next := map[string]int{}
 	var revision uint64
 	for line := range strings.Lines(w.end(t)) {
@@ -72,8 +73,8 @@ func (r *kvRig) crashTest(t *testing.T) {
 			if other == id {
 				continue
 			}
-			clitest.Until(t, "the others are ready", func() bool { return answers("http://"+r.AdminAddrs()[other-1]+"/readyz") == http.StatusOK })
-			clitest.Until(t, fmt.Sprintf("replica %d says that all but %d are up", other, id), func() bool {
+			testkit.Eventually(t, "the others are ready", func() bool { return answers("http://"+r.AdminAddrs()[other-1]+"/readyz") == http.StatusOK })
+			testkit.Eventually(t, fmt.Sprintf("replica %d says that all but %d are up", other, id), func() bool {
 				return !slices.ContainsFunc(r.report(other).Members, func(m replica.MemberReport) bool { return m.Up == (m.ID == uint64(id)) })
 			})
 			r.logged(other, "replica disconnected", fmt.Sprintf("peer=%d", id))
@@ -151,7 +152,7 @@ func (r *kvRig) rollingTest(t *testing.T) {
 	}
 	// One that loses the lead just before it is stopped has nothing to hand over,
 	// and one whose heir is too busy does not wait for it for ever.
-	clitest.Until(t, "a leader that is stopped hands over", func() bool {
+	testkit.Eventually(t, "a leader that is stopped hands over", func() bool {
 		leader := r.leader(1, 2, 3)
 		handed := func() int { return strings.Count(r.node(leader).LogTail(10_000), "leadership handed over") }
 		before := handed()
@@ -172,7 +173,7 @@ func TestKVPartition(t *testing.T) {
 	r := newKVRig(t, lab.KVConfig{Each: relays.between})
 	program.Must(t, "kv", "put", "k", "before")
 	for id := 1; id <= 3; id++ { // any of them may be cut off
-		clitest.Until(t, fmt.Sprintf("replica %d has what was put", id), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("replica %d has what was put", id), func() bool {
 			return program.Call(t.Context(), "kv", "get", "k", "--weak", r.alone(id)).Stdout == "before\n"
 		})
 	}
@@ -182,7 +183,7 @@ func TestKVPartition(t *testing.T) {
 	load := r.load("n")
 	load.goesOn(20)
 	relays.cut(old)
-	clitest.Until(t, "the minority is not ready", func() bool {
+	testkit.Eventually(t, "the minority is not ready", func() bool {
 		return answers("http://"+r.AdminAddrs()[old-1]+"/readyz") == http.StatusServiceUnavailable
 	})
 	refuseInTime(t, cli.ExitFailed, []string{"outcome unknown"}, "kv", "put", "k", "lost", r.alone(old))
@@ -211,7 +212,7 @@ func TestKVPartition(t *testing.T) {
 	// The write whose outcome is not known may have waited at the old leader, but
 	// in the end all have the same.
 	for id := 1; id <= 3; id++ {
-		clitest.Until(t, fmt.Sprintf("replica %d has what all have", id), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("replica %d has what all have", id), func() bool {
 			return cmp.Equal(program.Must(t, "kv", "range", "--json"), program.Must(t, "kv", "range", "--json", "--weak", r.alone(id)))
 		})
 	}
@@ -227,7 +228,7 @@ func (r *kvRig) redisTest(id int) {
 	hasty := redis.NewClient(&redis.Options{Addr: r.Addrs()[id-1], MaxRetries: -1, DisableIdentity: true, ReadTimeout: 300 * time.Millisecond})
 	defer hasty.Close()
 	// At first a request waits for a leader, longer than this client does.
-	clitest.Until(r.t, "SET without a majority is refused", func() bool {
+	testkit.Eventually(r.t, "SET without a majority is refused", func() bool {
 		err := hasty.Set(r.t.Context(), "k", "lost", 0).Err()
 		if err == nil {
 			r.t.Error("SET was acknowledged without a majority")
@@ -250,16 +251,12 @@ func (r *kvRig) redisTest(id int) {
 // may an election.
 func whole(t *testing.T, flags ...string) string {
 	t.Helper()
-	deadline := time.Now().Add(labtest.Patience)
-	for {
-		r := program.Call(t.Context(), append([]string{"kv", "status"}, flags...)...)
-		if r.Code == cli.ExitFine {
-			return r.Stdout
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("weir kv status: %s", r)
-		}
-	}
+	var r clitest.Result
+	testkit.Await(t, func() bool {
+		r = program.Call(t.Context(), append([]string{"kv", "status"}, flags...)...)
+		return r.Code == cli.ExitFine
+	}, func() string { return "weir kv status: " + r.String() })
+	return r.Stdout
 }
 
 // refuseInTime is refuse for what ends for want of time. On a busy machine little

@@ -12,6 +12,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // TestKVMembers changes the members of a cluster under load, of which no
@@ -33,7 +34,7 @@ func TestKVMembers(t *testing.T) {
 	p := strayed(t, "kv", "serve", "-c", file)
 	p.says("weir kv serve starts", "waits to be added to the cluster", "weir kv member add")
 	admin := "http://" + free[1]
-	clitest.Until(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
+	testkit.Eventually(t, "the new replica runs", func() bool { return answers(admin+"/healthz") == http.StatusOK })
 	if code, body := clitest.Get(t, admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "waits to be added") {
 		t.Errorf("/readyz before it is added: %d %s", code, body)
 	}
@@ -60,7 +61,7 @@ func TestKVMembers(t *testing.T) {
 	}
 	t.Setenv("WEIR_KV_ENDPOINTS", all)
 	load.goesOn(10)
-	clitest.Until(t, "the learner has caught up", func() bool { return answers(admin+"/readyz") == http.StatusOK })
+	testkit.Eventually(t, "the learner has caught up", func() bool { return answers(admin+"/readyz") == http.StatusOK })
 	members := clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 	if len(members) != 4 || members[3].Voter || members[3].Addr != free[0] {
 		t.Errorf("members with a learner: %+v", members)
@@ -69,20 +70,20 @@ func TestKVMembers(t *testing.T) {
 		t.Errorf("status with a learner:\n%s", out)
 	}
 	program.Refuse(t, cli.ExitFailed, []string{"replica 4 is not a voter"}, "kv", "member", "transfer", "4")
-	clitest.Until(t, "the learner votes", func() bool {
+	testkit.Eventually(t, "the learner votes", func() bool {
 		return program.Call(t.Context(), "kv", "member", "promote", "4").Code == cli.ExitFine || votes(t, 4)
 	})
 	load.goesOn(10)
 	program.Must(t, "kv", "member", "promote", "4")
 	// A transfer that takes longer than an election is given up: it is asked for
 	// until it has come about.
-	clitest.Until(t, "the new replica leads", func() bool {
+	testkit.Eventually(t, "the new replica leads", func() bool {
 		program.Must(t, "kv", "member", "transfer", "4", "--json")
 		_, body := clitest.Get(t, admin+"/status.json")
 		return strings.Contains(body, `"leader": 4`) && strings.Contains(body, `"ready": true`)
 	})
 	load.goesOn(10)
-	clitest.Until(t, "replica 1 leads after the transfer to it", func() bool {
+	testkit.Eventually(t, "replica 1 leads after the transfer to it", func() bool {
 		program.Must(t, "kv", "member", "transfer", "1")
 		return r.leader(1, 2, 3) == 1
 	})
@@ -94,7 +95,7 @@ func TestKVMembers(t *testing.T) {
 	load.goesOn(10)
 	t.Setenv("WEIR_KV_ENDPOINTS", strings.Join(r.PeerAddrs(), ","))
 	whole(t)
-	clitest.Until(t, "replica 1 is one of three members and leads", func() bool {
+	testkit.Eventually(t, "replica 1 is one of three members and leads", func() bool {
 		program.Must(t, "kv", "member", "transfer", "1")
 		members = clitest.Decode[[]kvMember](t, program.Must(t, "kv", "member", "list", "--json"))
 		return len(members) == 3 && members[0].Leader

@@ -23,6 +23,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/kv"
 )
 
@@ -89,7 +90,7 @@ func (r *kvRig) await() {
 // readiness does not need.
 func (r *kvRig) linked() {
 	r.t.Helper()
-	clitest.Until(r.t, "all replicas are connected with each other", func() bool {
+	testkit.Eventually(r.t, "all replicas are connected with each other", func() bool {
 		for id := range r.Nodes() {
 			if slices.ContainsFunc(r.report(id+1).Members, func(m replica.MemberReport) bool { return !m.Up }) {
 				return false
@@ -102,7 +103,7 @@ func (r *kvRig) linked() {
 // logged waits until a replica has logged some words.
 func (r *kvRig) logged(id int, words ...string) {
 	r.t.Helper()
-	clitest.Until(r.t, fmt.Sprintf("replica %d logs %q", id, words), func() bool { return holdsAll(r.node(id).LogTail(10_000), words...) })
+	testkit.Eventually(r.t, fmt.Sprintf("replica %d logs %q", id, words), func() bool { return holdsAll(r.node(id).LogTail(10_000), words...) })
 }
 
 func holdsAll(text string, words ...string) bool {
@@ -130,7 +131,7 @@ func (r *kvRig) admin(id int, path string) (int, string) {
 func (r *kvRig) leader(ids ...int) int {
 	r.t.Helper()
 	var leader uint64
-	clitest.Until(r.t, fmt.Sprintf("replicas %v know their leader", ids), func() bool {
+	testkit.Eventually(r.t, fmt.Sprintf("replicas %v know their leader", ids), func() bool {
 		leader = 0
 		for _, id := range ids {
 			s := r.report(id)
@@ -202,7 +203,7 @@ func strayed(t *testing.T, args ...string) *strayKV {
 // says waits until the process has printed some words.
 func (p *strayKV) says(words ...string) {
 	p.t.Helper()
-	clitest.Eventually(p.t, func() bool {
+	testkit.Await(p.t, func() bool {
 		select {
 		case <-p.done:
 			if !holdsAll(p.out.String(), words...) {
@@ -218,7 +219,7 @@ func (p *strayKV) says(words ...string) {
 // has heard of it, and is refused by the others if not.
 func (p *strayKV) saysItIsNoMember(id int) {
 	p.t.Helper()
-	clitest.Eventually(p.t, func() bool {
+	testkit.Await(p.t, func() bool {
 		out := p.out.String()
 		return strings.Contains(out, fmt.Sprintf("replica %d is not a member of this cluster", id)) ||
 			strings.Contains(out, fmt.Sprintf("replica %d was removed from the cluster", id))
@@ -299,7 +300,7 @@ func (r *kvRig) load(key string, more ...string) *kvLoad {
 func (l *kvLoad) goesOn(n int64) {
 	l.t.Helper()
 	want := l.acked.Load() + n
-	clitest.Until(l.t, fmt.Sprintf("%s reaches %d", l.key, want), func() bool { return l.ended() || l.acked.Load() >= want })
+	testkit.Eventually(l.t, fmt.Sprintf("%s reaches %d", l.key, want), func() bool { return l.ended() || l.acked.Load() >= want })
 	if l.ended() {
 		l.t.FailNow()
 	}
@@ -361,7 +362,7 @@ func redisClient(addr, password string) *redis.Client {
 // answered asks a Redis server until it does not say any more that nobody leads.
 func answered(t *testing.T, what string, ask func() error) {
 	t.Helper()
-	clitest.Until(t, what+" is answered", func() bool {
+	testkit.Eventually(t, what+" is answered", func() bool {
 		err := ask()
 		if err != nil && !strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
 			t.Fatalf("%s: %v", what, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/kvd/replica"
 	"github.com/weirdb/weir/internal/version"
 )
@@ -51,7 +52,7 @@ one exits at once, which loses nothing that was acknowledged.`,
 		},
 	}
 	loader.AddFlags(cmd)
-	return cmd
+	return cli.Checked(cmd)
 }
 
 // kvProcess is a running `weir kv serve`.

@@ -18,6 +18,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestKVCommandLines(t *testing.T) {
@@ -152,7 +153,7 @@ func checkAdmin(t *testing.T, s *served) {
 	const connected = `weir_kv_peer_up{cluster="weir",peer="2",replica="1"} 1`
 	var metrics string
 	// Nobody needs all connections to be ready, and an election may be on.
-	clitest.Until(t, "the replica is ready and connected with all others", func() bool {
+	testkit.Eventually(t, "the replica is ready and connected with all others", func() bool {
 		code, body := s.get(t, "/status.json")
 		if err := json.Unmarshal([]byte(body), &report); err != nil || code != http.StatusOK || report.ID != 1 || len(report.Members) != 3 {
 			t.Fatalf("/status.json: %d %v\n%s", code, err, body)

@@ -66,6 +66,7 @@ command with code 3 and the command line that plays it again. Profiles of faults
 	f.StringSliceVar(&s.campaign.Profiles, "profile", nil, "profiles of faults, taken in turn (default drawn from the seed)")
 	f.DurationVar(&s.idle, "session-idle", 0, "after how long, in virtual time, a session is forgotten (default drawn from the seed)")
 	f.IntVar(&s.campaign.Workers, "workers", runtime.GOMAXPROCS(0), "runs at once")
+	f.Lookup("workers").DefValue = "one per processor" // the help is the same on every machine
 	f.BoolVar(&s.json, "json", false, "print JSON")
 	return cmd
 }

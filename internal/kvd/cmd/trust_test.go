@@ -20,6 +20,7 @@ import (
 	"github.com/weirdb/weir/internal/cli"
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // kvAuthority signs certificates for replicas and clients.
@@ -125,7 +126,7 @@ func TestKVTrust(t *testing.T) {
 			p := strayed(t, append(kept, change.flags...)...)
 			p.says("weir kv serve starts", "cannot connect", change.says)
 			url := "http://" + r.AdminAddrs()[2]
-			clitest.Until(t, "the replica runs", func() bool { return answers(url+"/healthz") == http.StatusOK })
+			testkit.Eventually(t, "the replica runs", func() bool { return answers(url+"/healthz") == http.StatusOK })
 			if code := answers(url + "/readyz"); code != http.StatusServiceUnavailable {
 				t.Errorf("/readyz: %d", code)
 			}

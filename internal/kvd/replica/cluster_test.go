@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 func TestClusterServesRedis(t *testing.T) {
@@ -135,7 +136,7 @@ func TestLeaderHandsOver(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.Election = 2 * leavePatience })
 	// It waits for the next one, for less than an election timeout, and for that
 	// reason in vain if the machine is busy.
-	eventually(t, "a leader that stops has seen the next one", func() bool {
+	testkit.Eventually(t, "a leader that stops has seen the next one", func() bool {
 		leader := r.leader()
 		if err := r.halt(leader); err != nil {
 			t.Fatal(err)
@@ -172,7 +173,7 @@ func TestWithoutQuorum(t *testing.T) {
 		t.Fatal(err)
 	}
 	reads := func() bool { return conn.Get(t.Context(), "k").Val() == "v" }
-	eventually(t, "the replica has applied the write", reads)
+	testkit.Eventually(t, "the replica has applied the write", reads)
 	for id := range r.cfg {
 		if id != left {
 			if err := r.halt(id); err != nil {
@@ -180,11 +181,11 @@ func TestWithoutQuorum(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "writes fail for want of a quorum", func() bool {
+	testkit.Eventually(t, "writes fail for want of a quorum", func() bool {
 		err := r.nodes[left].client.Set(t.Context(), "k", "w", 0).Err()
 		return err != nil && strings.HasPrefix(err.Error(), "CLUSTERDOWN")
 	})
-	eventually(t, "a weak read without a quorum", reads)
+	testkit.Eventually(t, "a weak read without a quorum", reads)
 	// This one must not wait for what its session has seen elsewhere.
 	if err := conn.Do(t.Context(), "WEIR.LEVEL", "local").Err(); err != nil {
 		t.Fatal(err)
@@ -192,8 +193,8 @@ func TestWithoutQuorum(t *testing.T) {
 	if err := conn.Do(t.Context(), "WEIR.TOKEN", "99:1000000").Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a local read without a quorum", reads)
-	eventually(t, "the replica says that it is not ready", func() bool { return r.nodes[left].Status().Ready() != nil })
+	testkit.Eventually(t, "a local read without a quorum", reads)
+	testkit.Eventually(t, "the replica says that it is not ready", func() bool { return r.nodes[left].Status().Ready() != nil })
 }
 
 // A replica that was away for longer than the log is kept gets a snapshot.
@@ -215,7 +216,7 @@ func TestSnapshotForOneThatWasAway(t *testing.T) {
 		}
 	}
 	for id, n := range r.nodes { // any may lead when the other one comes back
-		eventually(t, fmt.Sprintf("replica %d has made snapshots and dropped log", id), func() bool {
+		testkit.Eventually(t, fmt.Sprintf("replica %d has made snapshots and dropped log", id), func() bool {
 			s := n.Status()
 			return s.Snapshot > 0 && s.First > 20
 		})
@@ -245,7 +246,7 @@ func TestMembership(t *testing.T) {
 	cfg.Members = append(append([]consensus.Member(nil), cfg.Members...), member)
 	r.cfg[4] = cfg
 	joins := r.start(4)
-	eventually(t, "it says that it waits to be added", func() bool {
+	testkit.Eventually(t, "it says that it waits to be added", func() bool {
 		err := joins.Status().Ready()
 		return err != nil && strings.Contains(err.Error(), "waits to be added")
 	})
@@ -286,7 +287,7 @@ func TestRemoveLeader(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", nil)
 	r.set(r.leader(), "k", "v")
 	leader, n := uint64(0), (*node)(nil)
-	eventually(t, "a leader takes the order to remove itself", func() bool {
+	testkit.Eventually(t, "a leader takes the order to remove itself", func() bool {
 		leader = r.leader()
 		n = r.nodes[leader]
 		change := consensus.Change{Kind: consensus.Remove, Member: consensus.Member{ID: leader}}
@@ -389,5 +390,5 @@ func TestWatch(t *testing.T) {
 		t.Fatalf("a deletion: %+v", got)
 	}
 	send(wire.Message{Kind: wire.Unwatch, Request: 1})
-	eventually(t, "the watch ends", func() bool { return r.nodes[at].feed.watching.Load() == 0 })
+	testkit.Eventually(t, "the watch ends", func() bool { return r.nodes[at].feed.watching.Load() == 0 })
 }

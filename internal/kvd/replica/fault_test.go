@@ -19,6 +19,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/wal"
 	"github.com/weirdb/weir/internal/kvd/wal/waltest"
 	"github.com/weirdb/weir/internal/lab"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // All replicas lose their power again and again, with whatever was not flushed:
@@ -69,7 +70,7 @@ func TestPowerFailures(t *testing.T) {
 // poke makes a replica write what it has written before, until its disk fails.
 func (r *rig) poke(id uint64) {
 	n := r.nodes[id]
-	eventually(r.t, "the replica notices that its disk has failed", func() bool {
+	testkit.Eventually(r.t, "the replica notices that its disk has failed", func() bool {
 		return n.inLoop(func(consensus.Clock) { n.disk.put(order{records: n.core.Carry(), sync: true}) }) != nil
 	})
 }
@@ -227,7 +228,7 @@ func TestStrangers(t *testing.T) {
 			})
 			r.startAll()
 			stranger := r.nodes[3]
-			eventually(t, "the stranger is refused", func() bool {
+			testkit.Eventually(t, "the stranger is refused", func() bool {
 				s := r.nodes[1].peers.transport.Stats()
 				return s.Refused[peer.CodeCluster]+s.Refused[peer.CodeUnauthenticated] > 0
 			})
@@ -249,7 +250,7 @@ func (r *rig) remembered(id uint64) {
 		if other == id {
 			continue
 		}
-		eventually(r.t, fmt.Sprintf("replica %d leads and remembers what replica %d has", other, id), func() bool {
+		testkit.Eventually(r.t, fmt.Sprintf("replica %d leads and remembers what replica %d has", other, id), func() bool {
 			if r.leader() != other {
 				r.configure(consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: other}})
 				return false
@@ -272,7 +273,7 @@ func TestOldDisk(t *testing.T) {
 				id = 1
 			}
 			if r.leader() == id {
-				eventually(t, "another one leads", func() bool {
+				testkit.Eventually(t, "another one leads", func() bool {
 					r.configure(consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: 2}})
 					return r.leader() != id
 				})
@@ -373,7 +374,7 @@ func TestPartitionedLeader(t *testing.T) {
 	r.converged()
 	// The write that failed with an unknown outcome may have happened since.
 	var got string
-	eventually(t, "a strong read after healing", func() (read bool) {
+	testkit.Eventually(t, "a strong read after healing", func() (read bool) {
 		var err error
 		got, err = cut.client.Get(t.Context(), "k").Result()
 		return err == nil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // While one of the replicas is of an older version, the others write what it can
@@ -36,7 +37,7 @@ func TestMixedVersions(t *testing.T) {
 	r.cfg[3] = c
 	r.halt(3)
 	r.start(3)
-	eventually(t, "all write in the newest form", func() bool {
+	testkit.Eventually(t, "all write in the newest form", func() bool {
 		for _, n := range r.nodes {
 			if n.Status().Format != consensus.Format {
 				return false
@@ -82,7 +83,7 @@ func TestDivergenceStopsTheOddOneOut(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "differs from that of leader") {
 		t.Fatalf("the odd one ended with %v", err)
 	}
-	eventually(t, "the leader has counted it", func() bool { return r.nodes[leader].Status().Counters.Diverged > 0 })
+	testkit.Eventually(t, "the leader has counted it", func() bool { return r.nodes[leader].Status().Counters.Diverged > 0 })
 	r.set(leader, "k", "w")
 	r.want(leader, "k", "w")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // caller is a connection without a socket.
@@ -48,7 +49,7 @@ func (c *caller) do(level resp.Level, command wire.Command) *resp.Reply {
 // answer waits for a reply.
 func (c *caller) answer(reply *resp.Reply) (wire.Result, error) {
 	c.t.Helper()
-	eventually(c.t, "an answer", func() bool { _, done, _ := reply.Outcome(); return done })
+	testkit.Eventually(c.t, "an answer", func() bool { _, done, _ := reply.Outcome(); return done })
 	result, _, err := reply.Outcome()
 	return result, err
 }
@@ -69,7 +70,7 @@ func TestLinesAreUsedAgain(t *testing.T) {
 		}
 		sessions[c.s.(*line).s.ID()] = true
 		c.s.Close()
-		eventually(t, "the line is idle", func() bool {
+		testkit.Eventually(t, "the line is idle", func() bool {
 			g := r.nodes[id].gateway
 			g.mu.Lock()
 			defer g.mu.Unlock()
@@ -141,7 +142,7 @@ func TestRequestsTimeOut(t *testing.T) {
 	r := startRig(t, 3, "raft-ht", func(c *Config) { c.RequestTimeout, c.Election = 200*time.Millisecond, 5*time.Second })
 	id := r.leader()
 	c := r.caller(id)
-	eventually(t, "a write in so little time", func() bool {
+	testkit.Eventually(t, "a write in so little time", func() bool {
 		_, err := c.answer(c.do(resp.Strong, set("k", "1")))
 		return err == nil
 	})
@@ -220,7 +221,7 @@ func TestWatchOfWhatIsForgotten(t *testing.T) {
 	if _, err := c.Send([]wire.Message{{Kind: wire.Watch, Request: 1, Data: all.Append(nil)}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the watch began", func() bool { return n.feed.watching.Load() == 1 })
+	testkit.Eventually(t, "the watch began", func() bool { return n.feed.watching.Load() == 1 })
 	if err := n.inLoop(func(consensus.Clock) { n.feed.restored(n.store.Revision()) }); err != nil {
 		t.Fatal(err)
 	}

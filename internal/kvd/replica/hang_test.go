@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/kvd/wal/waltest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // A leader whose disk hangs, without an error, is no leader soon: another replica
@@ -32,7 +33,7 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 			r.insist(hung, "k", "before")
 			disks[hung].Hang()
 			var next uint64
-			eventually(t, "another replica leads, and serves", func() bool {
+			testkit.Eventually(t, "another replica leads, and serves", func() bool {
 				for id, n := range r.nodes {
 					_ = n.client.Set(t.Context(), fmt.Sprint("probe", id), "v", 0).Err() // something must go to the disk for it to be noticed
 				}
@@ -45,12 +46,12 @@ func TestHungDiskOfTheLeader(t *testing.T) {
 			})
 			r.insist(next, "k", "after")
 			r.want(next, "k", "after")
-			eventually(t, "the hung one says why it is not ready", func() bool {
+			testkit.Eventually(t, "the hung one says why it is not ready", func() bool {
 				err := r.nodes[hung].ready()
 				return err != nil && strings.Contains(err.Error(), "the disk hangs")
 			})
 			r.insist(hung, "through the hung one", "v") // which passes it on
-			eventually(t, "the hung one knows that it does not lead", func() bool { return r.nodes[hung].Status().Leader != hung })
+			testkit.Eventually(t, "the hung one knows that it does not lead", func() bool { return r.nodes[hung].Status().Leader != hung })
 			disks[hung].Work()
 			r.leader() // all are ready
 			r.want(hung, "k", "after")
@@ -74,7 +75,7 @@ func TestHungDiskOfAFollower(t *testing.T) {
 	leader := r.leader()
 	disks[hung].Hang()
 	r.set(leader, "k", "v")
-	eventually(t, "the hung one says why it is not ready", func() bool {
+	testkit.Eventually(t, "the hung one says why it is not ready", func() bool {
 		err := r.nodes[hung].ready()
 		return err != nil && strings.Contains(err.Error(), "the disk hangs")
 	})

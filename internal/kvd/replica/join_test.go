@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
 	"github.com/weirdb/weir/internal/kvd/peer"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // joiner is the configuration of a replica that waits to be added, and knows only
@@ -39,13 +40,13 @@ func (r *rig) joins(id uint64, knows ...uint64) {
 	delete(r.nodes, id) // it is not ready yet
 	ask := consensus.Change{Kind: consensus.AddLearner, Member: m}
 	r.configure(ask)
-	eventually(r.t, "the new replica is ready", func() bool { return x.Status().Ready() == nil && x.Status().Leader != 0 })
+	testkit.Eventually(r.t, "the new replica is ready", func() bool { return x.Status().Ready() == nil && x.Status().Leader != 0 })
 	r.nodes[id] = x
 }
 
 func (r *rig) lead(id uint64) {
 	r.t.Helper()
-	eventually(r.t, "the leader that the test wants", func() bool {
+	testkit.Eventually(r.t, "the leader that the test wants", func() bool {
 		if r.leader() == id {
 			return true
 		}
@@ -90,7 +91,7 @@ func TestAMemberThatWasAwayFindsTheNewMembers(t *testing.T) {
 	at := r.leader()
 	r.set(at, "k", "after")
 	away := r.start(1)
-	eventually(t, "the one that was away follows", func() bool { return away.Status().Leader != 0 })
+	testkit.Eventually(t, "the one that was away follows", func() bool { return away.Status().Leader != 0 })
 	r.leader()
 	r.want(1, "k", "after")
 	r.converged()

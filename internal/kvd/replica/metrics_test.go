@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weirdb/weir/internal/cli/clitest"
 )
 
 // metricTypes gathers the metrics of a replica: their types by their names.
@@ -119,4 +121,10 @@ func TestAlertsNameMetricsThatThereAre(t *testing.T) {
 	if len(file.Groups) == 0 || len(file.Groups[0].Rules) < 8 {
 		t.Error("alerts are missing")
 	}
+}
+
+// The page of metrics has all that a replica describes.
+func TestMetricsPage(t *testing.T) {
+	r := startRig(t, 1, "raft-ht", nil)
+	clitest.MetricsPage(t, "kv", clitest.MetricsOf(t, r.nodes[1].Collector()))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirdb/weir/internal/kvd/peer"
 	"github.com/weirdb/weir/internal/kvd/wire"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // patience is how long a condition may take that must come true.
@@ -178,21 +179,11 @@ func (r *rig) ended(id uint64) error {
 	return n.err
 }
 
-// eventually waits for a condition; what says what was waited for.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("in vain: %s", what)
-		}
-	}
-}
-
 // leader waits until all replicas that run are ready and returns their leader.
 func (r *rig) leader() uint64 {
 	r.t.Helper()
 	var leader uint64
-	eventually(r.t, "all replicas are ready and agree", func() bool {
+	testkit.Eventually(r.t, "all replicas are ready and agree", func() bool {
 		leader = 0
 		for _, n := range r.nodes {
 			s := n.Status()
@@ -230,7 +221,7 @@ func (r *rig) set(id uint64, key, value string) {
 // need several.
 func (r *rig) insist(id uint64, key, value string) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("SET %s at replica %d", key, id), func() bool {
+	testkit.Eventually(r.t, fmt.Sprintf("SET %s at replica %d", key, id), func() bool {
 		return r.nodes[id].client.Set(r.t.Context(), key, value, 0).Err() == nil
 	})
 }
@@ -251,7 +242,7 @@ func (r *rig) want(id uint64, key, value string) {
 func (r *rig) converged() {
 	r.t.Helper()
 	digests := map[uint64]uint64{}
-	eventually(r.t, "all replicas have applied the same", func() bool {
+	testkit.Eventually(r.t, "all replicas have applied the same", func() bool {
 		revisions := map[uint64]bool{}
 		for id, n := range r.nodes {
 			if err := n.inLoop(func(consensus.Clock) { revisions[n.core.Revision()], digests[id] = true, n.store.Digest() }); err != nil {
@@ -299,7 +290,7 @@ func (r *rig) native(id uint64) *native {
 func (c *native) await(t *testing.T, what string, match func(*wire.Message) bool) wire.Message {
 	t.Helper()
 	var found wire.Message
-	eventually(t, what, func() bool {
+	testkit.Eventually(t, what, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for i := range c.got {
@@ -324,7 +315,7 @@ func (r *rig) ask(id uint64, m wire.Message) (answer wire.Message, err error) {
 	if _, err := c.Send([]wire.Message{m}); err != nil {
 		return answer, err
 	}
-	eventually(r.t, fmt.Sprintf("replica %d answers %s", id, m.Kind), func() bool {
+	testkit.Eventually(r.t, fmt.Sprintf("replica %d answers %s", id, m.Kind), func() bool {
 		ended := c.Err()
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -343,7 +334,7 @@ func (r *rig) ask(id uint64, m wire.Message) (answer wire.Message, err error) {
 // configure asks the leader for a change of the members until it is in force.
 func (r *rig) configure(change consensus.Change) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("the change of members %+v", change), func() bool {
+	testkit.Eventually(r.t, fmt.Sprintf("the change of members %+v", change), func() bool {
 		leader := r.leader()
 		m, err := r.ask(leader, wire.Message{Kind: wire.Configure, Data: change.Append(nil)})
 		// It is not caught up yet, or leads no more; then the next one may have made

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirdb/weir/internal/kvd/consensus"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // steppedClocks gives each replica of a rig a wall clock of its own.
@@ -42,7 +43,7 @@ func TestClockStepsDoNotMoveTime(t *testing.T) {
 	off[leader].Store(0)
 	begin := time.Now()
 	must(t, c.Set(ctx, "short", "v", 300*time.Millisecond).Err())
-	eventually(t, "a key goes after the clock stepped back", func() bool { return errors.Is(c.Get(ctx, "short").Err(), redis.Nil) })
+	testkit.Eventually(t, "a key goes after the clock stepped back", func() bool { return errors.Is(c.Get(ctx, "short").Err(), redis.Nil) })
 	if lived := time.Since(begin); lived < 300*time.Millisecond {
 		t.Errorf("a key of 300 ms lived %v", lived)
 	}
@@ -58,9 +59,9 @@ func TestClockStepsDoNotMoveTime(t *testing.T) {
 		must(t, r.nodes[at].client.Set(ctx, "short", "v", 300*time.Millisecond).Err())
 		next := at%3 + 1
 		r.configure(consensus.Change{Kind: consensus.Transfer, Member: consensus.Member{ID: next}})
-		eventually(t, "another one leads", func() bool { return r.leader() != at })
+		testkit.Eventually(t, "another one leads", func() bool { return r.leader() != at })
 		r.want(next, "long", "v")
-		eventually(t, "a key goes under the next leader", func() bool { return errors.Is(r.nodes[next].client.Get(ctx, "short").Err(), redis.Nil) })
+		testkit.Eventually(t, "a key goes under the next leader", func() bool { return errors.Is(r.nodes[next].client.Get(ctx, "short").Err(), redis.Nil) })
 		if lived := time.Since(begin); lived < 300*time.Millisecond {
 			t.Errorf("a key of 300 ms lived %v", lived)
 		}
@@ -78,7 +79,7 @@ func TestMomentsAreThoseOfTheReplicaThatIsTold(t *testing.T) {
 	ctx := t.Context()
 	r.set(1, "k", "v")
 	off[1].Store(int64(time.Hour))
-	eventually(t, "replica 1 knows that its clock is ahead", func() bool { return r.nodes[1].Status().Ahead < -30*time.Minute })
+	testkit.Eventually(t, "replica 1 knows that its clock is ahead", func() bool { return r.nodes[1].Status().Ahead < -30*time.Minute })
 	for id, want := range map[uint64]time.Time{1: time.Now().Add(time.Hour + 5*time.Minute), 2: time.Now().Add(5 * time.Minute)} {
 		c := r.nodes[id].client
 		if ok, err := c.PExpireAt(ctx, "k", want).Result(); err != nil || !ok {
@@ -93,7 +94,7 @@ func TestMomentsAreThoseOfTheReplicaThatIsTold(t *testing.T) {
 	}
 	// A time to live goes by though nothing is written.
 	first := r.nodes[2].client.PTTL(ctx, "k").Val()
-	eventually(t, "a time to live goes by", func() bool { return r.nodes[2].client.PTTL(ctx, "k").Val() < first-50*time.Millisecond })
+	testkit.Eventually(t, "a time to live goes by", func() bool { return r.nodes[2].client.PTTL(ctx, "k").Val() < first-50*time.Millisecond })
 }
 
 func must(t *testing.T, err error) {

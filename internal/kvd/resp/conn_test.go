@@ -16,17 +16,8 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
-
-// until waits for a condition that another goroutine brings about.
-func until(tb testing.TB, what string, condition func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
 
 func forwards(n int) []int {
 	order := make([]int, n)
@@ -61,7 +52,7 @@ func TestRepliesKeepTheOrderOfCommands(t *testing.T) {
 		}
 	}
 	p.send(pipeline)
-	until(t, "all requests are handed over", func() bool { return f.heldCount() == requests })
+	testkit.Eventually(t, "all requests are handed over", func() bool { return f.heldCount() == requests })
 	f.release(rand.Perm)
 	for line := range strings.SplitAfterSeq(want.String(), "\r\n") {
 		if line == "" || line[0] >= '0' && line[0] <= '9' {
@@ -90,7 +81,7 @@ func TestBackPressure(t *testing.T) {
 		_, err := p.sock.Write(all)
 		sent <- err
 	}()
-	until(t, "the limit is reached", func() bool { return f.heldCount() >= limit })
+	testkit.Eventually(t, "the limit is reached", func() bool { return f.heldCount() >= limit })
 	if got := f.heldCount(); got > limit+256 {
 		t.Fatalf("%d requests are in flight, %d allowed and one batch", got, limit)
 	}
@@ -116,7 +107,7 @@ func TestSlowReader(t *testing.T) {
 		p.send(frame("GET", "big"))
 	}
 	want := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
-	until(t, "the first request arrives", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.seen) > 1 })
+	testkit.Eventually(t, "the first request arrives", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.seen) > 1 })
 	for i := range n {
 		if p.reply() != want {
 			t.Fatalf("reply %d is not the value", i)
@@ -142,7 +133,7 @@ func TestBytesInFlight(t *testing.T) {
 		}
 		sent <- nil
 	}()
-	until(t, "the limit is reached", func() bool { return f.heldCount() >= 4 })
+	testkit.Eventually(t, "the limit is reached", func() bool { return f.heldCount() >= 4 })
 	if got := f.heldCount(); got > 12 { // what one read can hold beyond the limit
 		t.Fatalf("%d requests of %d bytes are in flight", got, len(value))
 	}
@@ -175,7 +166,7 @@ func TestProtocolErrors(t *testing.T) {
 			t.Errorf("%q answers %q, not %q", test.send, got, test.want)
 		}
 	}
-	until(t, "all sessions are closed", func() bool {
+	testkit.Eventually(t, "all sessions are closed", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, s := range f.sessions {
@@ -201,7 +192,7 @@ func TestQuitAndHangUp(t *testing.T) {
 		} else if err := p.sock.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the request is there", func() bool { return f.heldCount() == 1 })
+		testkit.Eventually(t, "the request is there", func() bool { return f.heldCount() == 1 })
 		f.release(forwards)
 		if got := p.rest(); got != want {
 			t.Errorf("%s: %q, not %q", end, got, want)
@@ -227,7 +218,7 @@ func TestShutdownDrains(t *testing.T) {
 	idle.want("+PONG\r\n", "PING")
 	f.hold()
 	p.send(frame("SET", "a", "1"))
-	until(t, "the request is there", func() bool { return f.heldCount() == 1 })
+	testkit.Eventually(t, "the request is there", func() bool { return f.heldCount() == 1 })
 	cancel()
 	if got := idle.rest(); got != "" {
 		t.Errorf("an idle client reads %q", got)
@@ -256,7 +247,7 @@ func TestMaxClients(t *testing.T) {
 	if got := a.rest(); got != "" {
 		t.Error(got)
 	}
-	until(t, "a place is free", func() bool {
+	testkit.Eventually(t, "a place is free", func() bool {
 		sock, err := net.Dial("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -291,13 +282,13 @@ func TestIdleTimeout(t *testing.T) {
 	f.hold()
 	// A busy machine may take the timeout to get as far as to wait: once more then.
 	var waiter, watcher *peer
-	until(t, "the watch begins", func() bool {
+	testkit.Eventually(t, "the watch begins", func() bool {
 		watcher = dial(t, addr)
 		_, _ = watcher.sock.Write(slices.Concat(frame("HELLO", "3"), frame("WEIR.WATCH", "a")))
 		var hello, watch bytes.Buffer
 		return readReply(watcher.in, &hello) == nil && readReply(watcher.in, &watch) == nil && watch.String() == "+OK\r\n"
 	})
-	until(t, "the request is there", func() bool {
+	testkit.Eventually(t, "the request is there", func() bool {
 		waiter = dial(t, addr)
 		_, _ = waiter.sock.Write(frame("SET", "a", "1"))
 		for f.heldCount() == 0 && !waiter.ended() {

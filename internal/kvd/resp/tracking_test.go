@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirdb/weir/internal/kvd/resp"
 	"github.com/weirdb/weir/internal/kvd/wire"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // cachingClient keeps what it reads until it is told that it has changed, as
@@ -162,7 +163,7 @@ func TestPushWaitsForReads(t *testing.T) {
 
 	f.hold()
 	p.send(frame("GET", "a"))
-	until(t, "the read is there", func() bool { return f.heldCount() == 1 })
+	testkit.Eventually(t, "the read is there", func() bool { return f.heldCount() == 1 })
 	// The read sees the old value, and then two keys change before it is answered.
 	f.mu.Lock()
 	request := f.waiting[0]
@@ -187,7 +188,7 @@ func TestPushWaitsForReads(t *testing.T) {
 	p.want("$3\r\nnew\r\n", "GET", "a")
 	f.hold()
 	p.send(frame("SET", "c", "1"))
-	until(t, "the write is there", func() bool { return f.heldCount() == 1 })
+	testkit.Eventually(t, "the write is there", func() bool { return f.heldCount() == 1 })
 	f.server.Changed([]resp.Change{{Change: wire.Change{Kind: wire.ChangeDelete, Key: "a", Revision: 99}}})
 	if got, want := p.reply(), ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"; got != want {
 		t.Fatalf("%q, not %q", got, want)
@@ -207,7 +208,7 @@ func TestPushesOverflow(t *testing.T) {
 	p.want("+OK\r\n", "WEIR.WATCH", "k")
 	f.hold()
 	p.send(frame("GET", "held")) // pushes wait for it
-	until(t, "the read is there", func() bool { return f.heldCount() == 1 })
+	testkit.Eventually(t, "the read is there", func() bool { return f.heldCount() == 1 })
 	value := []byte(strings.Repeat("v", 1000))
 	const n = 5000
 	for i := range n {
@@ -265,5 +266,5 @@ func TestChangedAll(t *testing.T) {
 	for _, p := range []*peer{byKey, byPrefix, watcher} {
 		p.want("+OK\r\n", "QUIT")
 	}
-	until(t, "nobody is interested", func() bool { return !f.server.Interested() })
+	testkit.Eventually(t, "nobody is interested", func() bool { return !f.server.Interested() })
 }

@@ -196,11 +196,11 @@ func (f *dirFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-// Sync is fdatasync: it leaves out the modification time, which would cost a
+// Sync is fdatasync on Linux: it leaves out the modification time, which would cost a
 // write of the inode each time.
 func (f *dirFile) Sync() error {
 	for {
-		err := unix.Fdatasync(int(f.Fd()))
+		err := syncData(f.File)
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
@@ -254,7 +254,7 @@ func (f *dirFile) writeSome(b []byte, off int64, aside bool) (int, error) {
 			return 0, err
 		}
 	}
-	return unix.Pwritev2(int(f.Fd()), [][]byte{b}, off, unix.RWF_DSYNC)
+	return writeDurably(f.File, b, off)
 }
 
 // unring does without a ring from here on.
@@ -268,6 +268,10 @@ func (f *dirFile) unring() error {
 }
 
 func (f *dirFile) Close() error { return errors.Join(f.unring(), f.File.Close()) }
+
+// errNoRing says that there is no ring to be had here: the kernel is too old, or
+// does not let this process have one.
+var errNoRing = errors.New("no io_uring")
 
 // noSync is a disk whose flushes do nothing.
 type noSync struct{ Disk }

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -163,6 +164,8 @@ func decodeBody(body []byte, count uint32) ([]Record, error) {
 // is at s.end was flushed before, or was written to a wrong place.
 func (s *segment) later(f io.ReaderAt) (head, int64, error) {
 	const step = 1 << 20
+	const numberAt = 16
+	var zeros [4 << 10]byte // most of a segment that is not full
 	buf := make([]byte, max(0, min(step+roundHead, s.length-s.end)))
 	most := s.rounds + uint64(s.length/roundHead) // no head has a greater number: that spares checksums
 	for at := s.end + roundAlign; at+roundHead <= s.length; at += step {
@@ -171,8 +174,11 @@ func (s *segment) later(f io.ReaderAt) (head, int64, error) {
 			return head{}, 0, fmt.Errorf("read %s at %d: %w", s.file, at, err)
 		}
 		for i := 0; i+roundHead <= len(b) && i < step; i += roundAlign {
-			number := binary.LittleEndian.Uint64(b[i+16:])
+			number := binary.LittleEndian.Uint64(b[i+numberAt:])
 			if number <= s.rounds || number > most {
+				if number == 0 && i+len(zeros) <= len(b) && bytes.Equal(b[i:i+len(zeros)], zeros[:]) {
+					i += len(zeros) - numberAt - roundAlign // to the first head whose number may not be 0
+				}
 				continue
 			}
 			if h, ok := decodeHead(b[i:], s.seed); ok {

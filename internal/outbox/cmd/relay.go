@@ -51,7 +51,7 @@ On a terminal a line shows rates; elsewhere -v logs them.`,
 		r.cfg, r.stdout = v.cfg, cmd.OutOrStdout()
 		return r.run(cmd.Context(), cmd.ErrOrStderr())
 	}
-	return v.command(cmd, nil)
+	return cli.Checked(v.command(cmd, nil))
 }
 
 // relayVerb is a running `weir outbox relay`.

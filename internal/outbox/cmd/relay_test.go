@@ -19,6 +19,7 @@ import (
 	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -117,7 +118,7 @@ func TestOutboxRelayDeliversUntilSIGTERM(t *testing.T) {
 			Claim     string
 			Leases    []struct{ Held bool }
 		}
-		clitest.Eventually(r.T, func() bool {
+		testkit.Await(r.T, func() bool {
 			code, body := clitest.Get(r.T, admin+"status.json")
 			live.Leases = nil
 			return code == 200 && json.Unmarshal([]byte(body), &live) == nil && live.Pending == 0 && live.Delivered >= 20 && live.Claim == want &&

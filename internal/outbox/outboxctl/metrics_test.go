@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirdb/weir/batch"
+	"github.com/weirdb/weir/internal/cli/clitest"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -162,4 +163,13 @@ func TestLineShowsWhatHappenedSince(t *testing.T) {
 	if got := Line(&earlier, &now, "poll"); !strings.Contains(got, "oldest 1m30s 7s ago |") {
 		t.Errorf("an old count: %s", got)
 	}
+}
+
+// The page of metrics has all that a relay describes.
+func TestMetricsPage(t *testing.T) {
+	s, err := NewService(fileStore(t, outbox.Plan{}), lines(t, io.Discard), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clitest.MetricsPage(t, "outbox", clitest.MetricsOf(t, s.Collector()))
 }

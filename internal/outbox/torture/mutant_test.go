@@ -156,7 +156,7 @@ func (m *mutant) build(t *testing.T) string {
 		t.Fatal(err)
 	}
 	worker := filepath.Join(dir, "worker")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-overlay", list, "-o", worker, ".")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", list, "-o", worker, ".")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the mutant: %v\n%s", err, out)
 	}

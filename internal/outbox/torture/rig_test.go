@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/outbox"
 )
 
@@ -137,11 +138,7 @@ func (r *rig) relayOf(store outbox.Store, sink outbox.Sink, cfg outbox.Config) (
 // eventually waits for what something else brings about.
 func (r *rig) eventually(what string, f func() bool) {
 	r.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			r.Fatalf("never: %s; the relay's last words:\n%s", what, r.log.tail())
-		}
-	}
+	testkit.Await(r, f, func() string { return fmt.Sprintf("%s; the relay's last words:\n%s", what, r.log.tail()) })
 }
 
 // drained waits until nothing is pending.

@@ -17,6 +17,7 @@ import (
 	pg "github.com/weirdb/weir/internal/backup/bulk/postgres"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/pgwire"
 )
 
@@ -219,7 +220,7 @@ func TestSocketsLeaveNoFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	labtest.Eventually(t, "the socket's name is gone", func() bool { return left() == "weir-dump-alive weir-dump-young" })
+	testkit.Eventually(t, "the socket's name is gone", func() bool { return left() == "weir-dump-alive weir-dump-young" })
 	if err := errors.Join(conn.Close(), socket.Close()); err != nil {
 		t.Error(err)
 	}

@@ -22,6 +22,7 @@ import (
 	load "github.com/weirdb/weir/internal/backup/restore/mysql"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // numbers yields 3000 rows.
@@ -561,14 +562,9 @@ func TestStreamResumes(t *testing.T) {
 		if end != again {
 			t.Errorf("nothing has happened, and the end moved from %s to %s", end, again)
 		}
-		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			if r.ends(live) == end {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the stream is at %s and never at %s", r.ends(live), end)
-			}
-		}
+		testkit.Await(t, func() bool { return r.ends(live) == end }, func() string {
+			return fmt.Sprintf("the stream is at %s and never at %s", r.ends(live), end)
+		})
 		stop()
 		if err := finished(t, done); err != nil {
 			t.Fatal(err)

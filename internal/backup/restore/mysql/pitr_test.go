@@ -16,6 +16,7 @@ import (
 	load "github.com/weirdb/weir/internal/backup/restore/mysql"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 	"github.com/weirdb/weir/internal/wire/binlog"
 )
 
@@ -149,15 +150,11 @@ func (r *rig) number(sql string) int64 {
 // until polls a query for an answer.
 func (r *rig) until(sql, want string) {
 	r.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		got := r.client("", sql)
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%s is %q and never %q", sql, got, want)
-		}
-	}
+	var got string
+	testkit.Await(r.t, func() bool {
+		got = r.client("", sql)
+		return got == want
+	}, func() string { return fmt.Sprintf("%s is %q and never %q", sql, got, want) })
 }
 
 // lastGTID is that of the last transaction of the server.
@@ -222,11 +219,9 @@ func TestStreamPurged(t *testing.T) {
 	r.client(r.db, "INSERT INTO x VALUES (1); FLUSH BINARY LOGS; FLUSH BINARY LOGS;")
 	now, _, _ := strings.Cut(r.client("", "SHOW MASTER STATUS"), "\t")
 	// A log goes when the engine has written all of it down.
-	for deadline := time.Now().Add(patience); !strings.HasPrefix(r.client("", "PURGE BINARY LOGS TO '"+now+"'; SHOW BINARY LOGS"), now); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the server keeps its logs")
-		}
-	}
+	testkit.Eventually(t, "the server no longer keeps its logs", func() bool {
+		return strings.HasPrefix(r.client("", "PURGE BINARY LOGS TO '"+now+"'; SHOW BINARY LOGS"), now)
+	})
 	_, err := dump.StreamBinlog(t.Context(), dump.BinlogOptions{DSN: r.m.DSN(""), Storage: r.logs(), Start: start(res.Manifest), UntilEnd: true})
 	if !errors.Is(err, binlog.ErrPurged) || !strings.Contains(err.Error(), res.Manifest.Position.Binlog) {
 		t.Errorf("from %s: error: %v", start(res.Manifest), err)

@@ -21,6 +21,7 @@ import (
 	load "github.com/weirdb/weir/internal/backup/restore/postgres"
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/testkit"
 )
 
 // three are three tables of some chunks each, with an index and a foreign key.
@@ -56,15 +57,11 @@ func finished(t *testing.T, done <-chan error) error {
 // until polls a query for an answer.
 func (r *rig) until(db, query, want string) {
 	r.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		got := r.psql(db, query)
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("%s is %q and never %q", query, got, want)
-		}
-	}
+	var got string
+	testkit.Await(r.t, func() bool {
+		got = r.psql(db, query)
+		return got == want
+	}, func() string { return fmt.Sprintf("%s is %q and never %q", query, got, want) })
 }
 
 // TestWritersDoNotShow moves money between accounts in two tables all the while:
@@ -174,14 +171,10 @@ func (r *rig) holdDump() (wait, release func()) {
 	r.t.Setenv("WEIR_PG_BIN", bin)
 	wait = func() {
 		r.t.Helper()
-		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			if _, err := os.Stat(begun); err == nil {
-				return
-			}
-			if time.Now().After(deadline) {
-				r.t.Fatal("pg_dump was not run")
-			}
-		}
+		testkit.Eventually(r.t, "pg_dump is run", func() bool {
+			_, err := os.Stat(begun)
+			return err == nil
+		})
 	}
 	release = func() {
 		r.t.Helper()
@@ -516,13 +509,9 @@ func TestDiskFull(t *testing.T) {
 // awaitContents waits until the definitions of a backup under way are in place.
 func (r *rig) awaitContents(repo *archive.Repository, id string) {
 	r.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		_, err := repo.Storage().Stat(r.t.Context(), id+"/db/"+r.db+"/schema/toc.jsonl.zst")
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("no table of contents: %v", err)
-		}
-	}
+	var err error
+	testkit.Await(r.t, func() bool {
+		_, err = repo.Storage().Stat(r.t.Context(), id+"/db/"+r.db+"/schema/toc.jsonl.zst")
+		return err == nil
+	}, func() string { return fmt.Sprintf("no table of contents: %v", err) })
 }

@@ -97,8 +97,9 @@ func (d *database) object(name, sql string, err error) error {
 const deadlockAttempts = 5
 
 // entry makes one entry, in a transaction that notes it. What it needs and is
-// missing is a reason to leave it out.
-func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry) error {
+// missing is a reason to leave it out. Settings are of its transaction alone, and
+// no part of what is said of an entry that fails.
+func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry, settings ...string) error {
 	step := entryStep(e)
 	if d.books.has(step) {
 		return nil
@@ -114,7 +115,7 @@ func (d *database) entry(ctx context.Context, s *pg.Session, e *pg.Entry) error 
 		d.miss(e)
 		return d.object(e.Name(), strings.Join(all, ";\n"), fmt.Errorf("%w %s", restore.ErrNeeds, needs))
 	}
-	err := d.once(ctx, s, append(all, note(step)))
+	err := d.once(ctx, s, slices.Concat(settings, all, []string{note(step)}))
 	if err == nil {
 		return nil
 	}
@@ -291,11 +292,20 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 			inherited[name] = append(inherited[name], entryStep(e))
 		}
 	}
+	building := newBuilds(d.cfg, len(workers))
 	for _, e := range d.of(pg.PostData, pg.PassMain) {
 		if d.books.has(entryStep(e)) {
 			continue
 		}
-		j := bulk.Job{ID: entryStep(e), Rank: rankOther, Do: func(ctx context.Context, n int) error {
+		var size int64
+		for _, id := range e.Depends {
+			size = max(size, sizes[id])
+		}
+		j := bulk.Job{ID: entryStep(e), Rank: rankOther, Size: size, Do: func(ctx context.Context, n int) error {
+			var settings []string
+			if buildsIndex(e) && building.start(size) && d.version >= parallelBuilds {
+				settings = append(settings, "SET LOCAL max_parallel_maintenance_workers = 0")
+			}
 			open := workers[n].session
 			if harmless[e.Desc] {
 				open = workers[n].admin
@@ -304,13 +314,14 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 			if err != nil {
 				return err
 			}
-			if err := d.entry(ctx, s, e); err != nil {
+			if err := d.entry(ctx, s, e, settings...); err != nil {
 				return d.failed(err)
 			}
 			return nil
 		}}
-		if e.Desc == "INDEX" || e.Desc == "CONSTRAINT" {
+		if buildsIndex(e) {
 			j.Rank = rankIndex
+			building.expect(size)
 		}
 		if disables(e) {
 			j.After = append(j.After, inherited[triggerName(e, tags)]...)
@@ -323,7 +334,6 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 			if l, ok := locks[id]; ok && e.Exclusive() {
 				j.Locks = append(j.Locks, l)
 			}
-			j.Size = max(j.Size, sizes[id])
 		}
 		slices.Sort(j.After)
 		j.After = slices.Compact(j.After)
@@ -331,6 +341,13 @@ func (d *database) graph(workers []worker, before map[*target][]*target) []bulk.
 	}
 	return jobs
 }
+
+// buildsIndex reports whether an entry makes an index, but for rare constraints.
+func buildsIndex(e *pg.Entry) bool { return e.Desc == "INDEX" || e.Desc == "CONSTRAINT" }
+
+// parallelBuilds is the version from which on servers build indexes with parallel
+// workers.
+const parallelBuilds = 110000
 
 // disables reports whether an entry makes no trigger, but says when the one fires
 // that a partition has from its parent. No dependency leads to that one.

@@ -81,10 +81,6 @@ const (
 	ringEntriesOffset = 1 << 28 // IORING_OFF_SQES
 )
 
-// errNoRing says that there is no ring to be had here: the kernel is too old, or
-// does not let this process have one.
-var errNoRing = errors.New("no io_uring")
-
 func newRing() (*ring, error) {
 	var p ringParams
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&p)), 0)

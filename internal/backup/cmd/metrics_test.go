@@ -1,0 +1,32 @@
+package backupcmd
+
+import (
+	"io"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirdb/weir/internal/backup/notice"
+	"github.com/weirdb/weir/internal/backup/wal"
+	"github.com/weirdb/weir/internal/cli/clitest"
+	"github.com/weirdb/weir/internal/wire/binlog"
+)
+
+// The page of metrics has all that backups and archived logs write.
+func TestMetricsPage(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	backup, log, bin := filepath.Join(dir, "backup.prom"), filepath.Join(dir, "wal.prom"), filepath.Join(dir, "binlog.prom")
+	hooks := notice.Hooks{MetricsFile: backup}
+	if err := hooks.Finish(t.Context(), &notice.Outcome{Label: "shop", OK: true, Started: now}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeWALMetrics(log, wal.Status{FlushedAt: now}); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeBinlogMetrics(bin, "shop", binlogStatus{position: binlog.Position{File: "bin.000001", Pos: 4}, archivedAt: now}); err != nil {
+		t.Fatal(err)
+	}
+	clitest.MetricsPage(t, "backup", slices.Concat(
+		clitest.MetricsOfText(t, backup), clitest.MetricsOfText(t, log), clitest.MetricsOfText(t, bin)))
+}

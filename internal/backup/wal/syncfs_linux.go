@@ -1,0 +1,10 @@
+package wal
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// syncFileSystem makes durable what is in the file system of an open directory.
+func syncFileSystem(dir *os.File) error { return unix.Syncfs(int(dir.Fd())) }

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package wal
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// syncFileSystem makes durable what is below an open directory, file by file: only
+// Linux flushes a file system in one call and waits for it.
+func syncFileSystem(dir *os.File) error {
+	return filepath.WalkDir(dir.Name(), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() && !d.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(filepath.Clean(name))
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), f.Close())
+	})
+}
