@@ -26,6 +26,12 @@ type Boundary struct {
 	// with one value for each operation in Sample.Latency, 0 where the operation
 	// did not pass the segment. Their sums add up to the sum of Sample.Latency.
 	Segments []Segment `json:"segments"`
+	// Acquire and Query are sums of segments of each operation, under the names that
+	// reference report 4 has for them: queue, connect and check; and encode to
+	// decode. They are percentiles of operations, which sums of the percentiles of
+	// segments are not. Nil in results of before.
+	Acquire *measure.Hist `json:"acquire,omitempty"`
+	Query   *measure.Hist `json:"query,omitempty"`
 	// ArrivalKnown is false where the moment at which an answer arrived cannot be
 	// told from that at which it was read. Then wake is inside server.
 	ArrivalKnown bool `json:"arrival_known"`

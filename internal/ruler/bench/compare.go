@@ -39,10 +39,10 @@ func Compare(a, b *Case, metric string) (Comparison, error) {
 	c.LeftOut = leftOut
 	c.Ratio = PairedRatio(xs, ys, defaultConfidence)
 	c.Verdict = Judge(c.Ratio, m.Higher, comparisonMargin)
-	if m.Neutral {
-		c.Verdict = CannotTell
+	if m.Neutral || len(c.Differs) > 1 {
+		c.Verdict = CannotTell // nobody's better or worse, or of several causes
 	}
-	if c.Verdict == CannotTell {
+	if c.Verdict == CannotTell && len(c.Differs) < 2 {
 		c.Needed = RoundsNeeded(c.Ratio, comparisonMargin)
 	}
 	return c, nil

@@ -29,7 +29,7 @@ func TestPublishedSweepIsConfounded(t *testing.T) {
 		published("100 ms", "100", 58_700, 83.45),
 	)
 	got := claims(r, "confounded")
-	for _, want := range []string{"10 ms against no window: window, and 998 instead of 100 in flight", "100 ms against no window: window, and 4899 instead of 100 in flight"} {
+	for _, want := range []string{"10 ms against no window: window, and 998 instead of 100 in flight", "100 ms against no window: window, and 4,899 instead of 100 in flight"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("confounded = %q, want %q", got, want)
 		}

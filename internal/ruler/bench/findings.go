@@ -36,22 +36,23 @@ func Findings(r *Result) []Finding {
 	}
 	for _, rule := range []func(*Result) []Finding{
 		// What the figures say,
-		sweetSpot, adaptive, baselineRatio, constraints, cliff, mixed,
+		sweetSpot, adaptive, baselineRatio, constraints, cliff, mixed, hiddenRows,
 		// what they are bound by,
 		dominantSegment, coldPool, poolSize, insideServer, saturation, serverCPU, commitBound, grouping, windowCap,
 		// and how far they can be trusted.
-		ledgers, partial, disturbed, generator, unsettled, stalls, littlesLaw, confounded, failures, noise,
+		windows, tooShort, ledgers, partial, disturbed, generator, unsettled, stalls, littlesLaw, confounded, failures, noise,
 	} {
 		out = append(out, rule(r)...)
 	}
 	return out
 }
 
-// baselineRatio states the throughput of each case against the baseline.
+// baselineRatio states the throughput of each case against the baseline. Cases that
+// differ in more than one factor have no ratio that means something: see confounded.
 func baselineRatio(r *Result) []Finding {
 	var out []Finding
 	for _, c := range r.Comparisons {
-		if c.Metric != "rate" {
+		if c.Metric != "rate" || len(c.Differs) > 1 {
 			continue
 		}
 		f := Finding{ID: "ratio", Severity: Info, Evidence: []string{

@@ -66,7 +66,7 @@ func TestFindingsForAndAgainst(t *testing.T) {
 		{"sweet-spot", "all alike", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 1001, 8)), ""},
 		{"plateau", "all alike", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 1001, 8)), "cannot be told apart"},
 		{"plateau", "one clear best", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), ""},
-		{"degradation", "past the best", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8), testCase("w10", "10", 1500, 8)), "10 ms of window is past the best: 50 % less"},
+		{"degradation", "past the best", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8), testCase("w10", "10", 1500, 8)), "10 ms of window is past the best: 0.50x [0.50, 0.50] of the throughput of 1 ms"},
 		{"degradation", "best is last", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), ""},
 		{"adaptive", "beats fixed", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8), testCase("ad", "adaptive", 6000, 8)), "ad reaches 2.00x [2.00, 2.00] of the throughput of the best fixed level, w1, at 0.50x"},
 		{"adaptive", "none there", result(testCase("w0", "0", 1000, 8), testCase("w1", "1", 3000, 8)), ""},

@@ -39,6 +39,7 @@ func full(t *testing.T) *Result {
 		Threads: 4, Processes: 1, ReadCalls: 100, WriteCalls: 200, CallsKnown: true,
 	}
 	boundary := &Boundary{
+		Acquire: hist(100), Query: hist(800),
 		Segments:     []Segment{{Name: SegmentQueue, Hist: hist(100, 200)}, {Name: SegmentServer, Hist: hist(900, 1800)}},
 		ArrivalKnown: true, Overtaken: 1, RoundTrips: 2, Cold: true, PoolMax: 5, Connects: 5,
 		Inside:      []ServerPart{{Name: "execution", MeanNs: 400, Source: "pg_stat_statements", Nested: true}},
@@ -69,7 +70,8 @@ func full(t *testing.T) *Result {
 			CPU:  Interval{Median: 1.05, Lo: 1.03, Hi: 1.07, N: 40, Confidence: 0.95, Method: "bootstrap of the median log ratio", P: 0.001},
 		}},
 	}
-	for i, name := range []string{"a", "b"} {
+	for i, name := range []string{"a", "b", "broken"} { // the last one broke a promise
+
 		c := Case{Name: name, Factors: map[string]string{"window": name}}
 		for round := range 2 {
 			c.Samples = append(c.Samples, Sample{
@@ -101,11 +103,13 @@ func full(t *testing.T) *Result {
 					StrongRead: hist(1000), StrongWrite: hist(4000), WeakRead: hist(300), WeakWrite: hist(900), Fast: new(int64(1)), Missed: 1, Checked: 2, Wrong: 3,
 					Examples: []string{"weak read: too old"}, Settings: map[string]string{"preset": "raft"}, Counters: map[string]float64{"rounds": 7}, RSSBytes: []int64{1 << 20},
 				},
-				Invalid:     []string{"1 of 7 committed messages were lost"},
 				Pressure:    measure.Pressure{Known: true, CPUSome: 1, IOSome: 2, MemSome: 3, Load1: 0.5, Runnable: 1},
 				FsyncBefore: flush(60_000), FsyncAfter: flush(61_000),
 				Warnings: []string{"a warning of the round"},
 			})
+			if name == "broken" {
+				c.Samples[round].Invalid = []string{"1 of 7 committed messages were lost"}
+			}
 		}
 		r.Cases = append(r.Cases, c)
 	}

@@ -62,6 +62,10 @@ func (k *KV) Broken() []string {
 	return []string{text}
 }
 
+// GCPauses is what Go's collector for Prometheus calls the pauses of garbage collection,
+// before _sum and _count.
+const GCPauses = "go_gc_duration_seconds"
+
 // kvMetrics are those of samples of key-value stores.
 func kvMetrics() []Metric {
 	quantile := func(q float64, of func(*KV) *measure.Hist) func(*Sample) (float64, bool) {
@@ -98,6 +102,12 @@ func kvMetrics() []Metric {
 			return 0, false
 		}
 		return 100 * float64(*s.KV.Fast) / float64(s.KV.StrongWrite.Count()), s.KV.StrongWrite.Count() > 0
+	}})
+	all = append(all, Metric{Key: "gc_pause", Name: "mean GC pause of a replica", Unit: "us", Detail: true, of: func(s *Sample) (float64, bool) {
+		if s.KV == nil || s.KV.Counters[GCPauses+"_count"] <= 0 {
+			return 0, false
+		}
+		return 1e6 * s.KV.Counters[GCPauses+"_sum"] / s.KV.Counters[GCPauses+"_count"], true
 	}})
 	return append(all, Metric{Key: "rss_replica", Name: "memory, largest replica", Unit: "MB", of: func(s *Sample) (float64, bool) {
 		if s.KV == nil || len(s.KV.RSSBytes) == 0 {

@@ -148,6 +148,26 @@ func Metrics() []Metric {
 			return float64(u.Involuntary) / float64(s.Ops), ok && s.Ops > 0
 		}},
 	}
+	for _, side := range []struct {
+		name string
+		of   func(*Boundary) *measure.Hist
+	}{
+		{"acquire", func(b *Boundary) *measure.Hist { return b.Acquire }},
+		{"query", func(b *Boundary) *measure.Hist { return b.Query }},
+	} {
+		of := func(s *Sample) *measure.Hist {
+			if s.Boundary == nil {
+				return nil
+			}
+			return side.of(s.Boundary)
+		}
+		for _, q := range []struct {
+			name string
+			q    float64
+		}{{"p50", .50}, {"p95", .95}, {"p99", .99}} {
+			all = append(all, Metric{Key: side.name + "_" + q.name, Name: side.name + " " + q.name, Unit: "ms", Detail: true, of: quantileOf(q.q, of)})
+		}
+	}
 	all = append(all, transferMetrics()...)
 	all = append(all, kvMetrics()...)
 	for _, name := range segmentNames {

@@ -133,9 +133,10 @@ func (r *Result) Evaluate() {
 	for i := range r.Cases {
 		r.Cases[i].summarise()
 	}
-	if base := r.Find(r.Experiment.Baseline); base != nil {
+	// What does not do what it is to do is compared with nothing.
+	if base := r.Find(r.Experiment.Baseline); base != nil && !base.Invalid() {
 		for i := range r.Cases {
-			if r.Cases[i].Name == base.Name {
+			if r.Cases[i].Name == base.Name || r.Cases[i].Invalid() {
 				continue
 			}
 			for _, m := range comparedMetrics {

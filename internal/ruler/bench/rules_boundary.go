@@ -157,6 +157,10 @@ func coldPool(r *Result) []Finding {
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		b := boundaryOf(c)
+		if text, share := queuedForNobody(c, b); text != "" {
+			evidence, worst = append(evidence, text), max(worst, share)
+			continue
+		}
 		if b == nil || b.Connects == 0 {
 			continue
 		}
@@ -183,6 +187,21 @@ func coldPool(r *Result) []Finding {
 		Claim:  fmt.Sprintf("Connections were opened while it was measured: up to %.0f %% of the time is the price of a cold pool, which a warm one pays once.", 100*worst),
 		Advice: "Quote warm figures for a service that runs; fill the pool before the first request.",
 	}}
+}
+
+// queuedForNobody finds a wait for the pool where it has a connection for everybody:
+// that can only be the opening of connections, even where the caller names it acquiring. text is ""
+// where there is none.
+func queuedForNobody(c *Case, b *Boundary) (text string, share float64) {
+	if b == nil || len(c.Samples) == 0 || c.Samples[0].InFlight == 0 || b.PoolMax < c.Samples[0].InFlight || b.Segment(SegmentConnect).Sum() > 0 {
+		return "", 0
+	}
+	share = b.Share(SegmentQueue)
+	if share < coldShare {
+		return "", 0
+	}
+	return fmt.Sprintf("%s: %.0f %% of the time waits for one of %d connections, of which %d workers can use no more: they are being opened",
+		c.Name, 100*share, b.PoolMax, c.Samples[0].InFlight), share
 }
 
 // coldQueue returns the part of a cold case's time that workers queued for

@@ -63,8 +63,27 @@ func sweetSpot(r *Result) []Finding {
 		if len(g) < 2 {
 			continue
 		}
-		g = slices.DeleteFunc(slices.Clone(g), func(l Level) bool { return len(broken(r, l.Case)) > 0 })
+		barred := 0
+		g = slices.DeleteFunc(slices.Clone(g), func(l Level) bool {
+			bad := len(broken(r, l.Case)) > 0 || l.Invalid()
+			barred += map[bool]int{true: 1}[bad]
+			return bad
+		})
 		if len(g) < 2 {
+			if barred > 0 {
+				out = append(out, Finding{
+					ID: "no-best", Severity: Warn,
+					Claim: fmt.Sprintf("None of the levels of %s is best: %d of %d break a limit or a promise.", r.Experiment.Sweep, barred, barred+len(g)),
+				})
+			}
+			continue
+		}
+		if raised := clientsRaised(r, g); raised != "" {
+			out = append(out, Finding{
+				ID: "no-best", Severity: Warn, Evidence: []string{raised},
+				Claim:  fmt.Sprintf("None of the levels of %s is best: the operations under way were raised with it.", r.Experiment.Sweep),
+				Advice: "Measure all levels with as many clients.",
+			})
 			continue
 		}
 		best := slices.MaxFunc(g, func(a, b Level) int { return compareFloat(a.rate.Median, b.rate.Median) })
@@ -84,6 +103,12 @@ func sweetSpot(r *Result) []Finding {
 			evidence = append(evidence, fmt.Sprintf("%s: %s ops/s [%s, %s], n=%d", name(l), Count(l.rate.Median), Count(l.rate.Lo), Count(l.rate.Hi), l.rate.N))
 		}
 		switch {
+		case best.rate.N < 2:
+			out = append(out, Finding{
+				ID: "no-best", Severity: Warn, Evidence: evidence,
+				Claim: fmt.Sprintf("Cannot tell which level of %s is best%s: one figure a level. The highest is that of %s.", r.Experiment.Sweep, where, name(best)),
+			})
+			continue
 		case len(plateau) == len(g):
 			out = append(out, Finding{
 				ID: "plateau", Severity: Info, Evidence: evidence,
@@ -103,11 +128,12 @@ func sweetSpot(r *Result) []Finding {
 			})
 		}
 		for _, l := range g {
-			if l.Value > best.Value && l.rate.Hi < best.rate.Lo {
+			k, err := Compare(best.Case, l.Case, "rate")
+			if err == nil && l.Value > best.Value && l.rate.Hi < best.rate.Lo && k.Ratio.Hi < 1 {
 				out = append(out, Finding{
 					ID: "degradation", Severity: Warn, Evidence: evidence,
-					Claim: fmt.Sprintf("%s of %s is past the best%s: %.0f %% less throughput than %s.",
-						name(l), r.Experiment.Sweep, where, 100*(1-l.rate.Median/best.rate.Median), name(best)),
+					Claim: fmt.Sprintf("%s of %s is past the best%s: %s of the throughput of %s.",
+						name(l), r.Experiment.Sweep, where, RatioText(k.Ratio), name(best)),
 				})
 			}
 		}
@@ -121,14 +147,18 @@ func adaptive(r *Result) []Finding {
 	order, groups := Sweeps(r)
 	for i := range r.Cases {
 		c := &r.Cases[i]
-		if r.Experiment.Adaptive == "" || c.Factors[r.Experiment.Sweep] != r.Experiment.Adaptive {
+		if r.Experiment.Adaptive == "" || c.Factors[r.Experiment.Sweep] != r.Experiment.Adaptive || c.Invalid() {
 			continue
 		}
 		key := otherFactors(c, r.Experiment.Sweep)
 		if !slices.Contains(order, key) {
 			continue
 		}
-		best := slices.MaxFunc(groups[key], func(a, b Level) int { return compareFloat(a.rate.Median, b.rate.Median) })
+		fixed := slices.DeleteFunc(slices.Clone(groups[key]), func(l Level) bool { return l.Invalid() })
+		if len(fixed) == 0 {
+			continue
+		}
+		best := slices.MaxFunc(fixed, func(a, b Level) int { return compareFloat(a.rate.Median, b.rate.Median) })
 		rate, errRate := Compare(best.Case, c, "rate")
 		p50, errP50 := Compare(best.Case, c, "p50")
 		if errRate != nil || errP50 != nil || rate.Ratio.N < 2 {
@@ -151,7 +181,7 @@ func adaptive(r *Result) []Finding {
 // windowCap finds cases that their own window limits: c closed-loop clients that
 // each wait w cannot exceed c/w, however fast everything else is.
 func windowCap(r *Result) []Finding {
-	unit := map[string]float64{"ms": 1e-3, "us": 1e-6}[r.Experiment.SweepUnit]
+	unit := windowUnit(r)
 	if unit == 0 || r.Experiment.Loop != "closed" {
 		return nil
 	}
@@ -295,6 +325,9 @@ func mixed(r *Result) []Finding {
 					f.ID, f.Severity = "mixed-fed", Info
 					f.Claim = fmt.Sprintf("In %s, %s keeps pace with %s, at %s/s: it is fed by it and has no more to do. Alone it reaches %s/s.",
 						c.Name, kind, other, Figure(rates[kind]), Figure(alone))
+					if most, _ := aloneRate(r, other); most > 0 && math.Abs(rates[other]/most-1) < fed {
+						f.Claim += fmt.Sprintf(" The producers are the wall: %s alone does %s/s as well.", other, Figure(most))
+					}
 					f.Advice = fmt.Sprintf("What limits %s is what to look at.", other)
 				}
 			}

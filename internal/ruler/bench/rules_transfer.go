@@ -15,7 +15,7 @@ func transferFindings(r *Result) []Finding {
 		// what they are bound by,
 		moveBound,
 		// and how far they can be trusted.
-		unverified, partial, disturbed, failures, noise,
+		hidingData, crowdedWorkers, confounded, unverified, partial, disturbed, failures, noise,
 	}
 	if ofSeveralSizes(r) {
 		// Who moves less is sooner done: only what grows with the data says something.
@@ -41,11 +41,18 @@ func fastestMove(r *Result) []Finding {
 	if len(r.Cases) < 2 {
 		return nil
 	}
-	best := &r.Cases[0]
+	var best *Case
 	for i := range r.Cases {
-		if r.Cases[i].Summary["rate"].Median > best.Summary["rate"].Median {
-			best = &r.Cases[i]
+		c := &r.Cases[i]
+		if c.Invalid() {
+			continue
 		}
+		if best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
+			best = c
+		}
+	}
+	if best == nil {
+		return nil
 	}
 	var alike []string
 	for i := range r.Cases {

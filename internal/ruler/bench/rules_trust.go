@@ -92,9 +92,16 @@ func confounded(r *Result) []Finding {
 				continue
 			}
 			for _, l := range g[1:] {
-				if a, b := g[0].Samples[0].InFlight, l.Samples[0].InFlight; a != b {
-					evidence = append(evidence, fmt.Sprintf("%s against %s: %s, and %d instead of %d in flight", l.Name, g[0].Name, r.Experiment.Sweep, b, a))
+				if clientsRaised(r, []Level{g[0], l}) == "" {
+					continue
 				}
+				x, _ := underWay(g[0].Case)
+				y, guessed := underWay(l.Case)
+				text := fmt.Sprintf("%s against %s: %s, and %s instead of %s in flight", l.Name, g[0].Name, r.Experiment.Sweep, Count(y), Count(x))
+				if guessed {
+					text += ", by rate times latency"
+				}
+				evidence = append(evidence, text)
 			}
 		}
 	}
@@ -211,15 +218,15 @@ func Quotable(results ...*Result) bool {
 func Fastest(r *Result) *Case {
 	var best *Case
 	for i := range r.Cases {
-		if c := &r.Cases[i]; best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
+		if c := &r.Cases[i]; !c.Invalid() && (best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median) {
 			best = c
 		}
 	}
-	if len(r.Cases) < 2 {
+	if len(r.Cases) < 2 || best == nil || len(broken(r, best)) > 0 {
 		return nil
 	}
 	for i := range r.Cases {
-		if c := &r.Cases[i]; c != best {
+		if c := &r.Cases[i]; c != best && !c.Invalid() {
 			if k, err := Compare(c, best, "rate"); err != nil || k.Verdict != Better {
 				return nil
 			}

@@ -45,6 +45,7 @@ type profileFlags struct {
 	drivers, transports  []string
 	requests             int64
 	duration, warmup     time.Duration
+	netem                []string
 	rate                 float64
 	rounds               int
 	cold, deep, cpu      bool
@@ -77,6 +78,7 @@ their own and remove it. With --sql, the file's statements are one operation.`,
   weir profile --lab --experiment pools               # 100 workers, pools of 100 and 5, cold and warm
   weir profile --lab --engine mariadb --workload update --concurrency 1,16,64 --pool-max 4,16,64
   weir profile --lab --workload point-select --driver pgx,pgx-sql,pq --transport tcp,unix,rtt:1ms
+  weir profile --lab --pool 5,100 --workers 100 --netem delay=1ms --netem delay=10ms,jitter=2ms,loss=1%
   weir profile --dsn postgres://app@db.example/shop --sql checkout.sql --rate 200
   weir profile --dsn 'sleep://?latency=5ms&jitter=3ms' --mode threads,async --concurrency 100`,
 		Args: cobra.NoArgs,
@@ -111,6 +113,12 @@ func (f *profileFlags) register(cmd *cobra.Command) {
 	s.IntSliceVar(&f.concurrency, "concurrency", []int{10}, "workers; a list compares them")
 	s.IntSliceVar(&f.poolMax, "pool-max", nil, "most connections of the pool; a list compares them (default: as many as workers)")
 	s.StringSliceVar(&f.drivers, "driver", nil, "drivers to compare (default: the engine's first): "+driverNames())
+	s.StringArrayVar(&f.netem, "netem", nil, "a bad network in between, to a server on this machine: delay=10ms,jitter=2ms,loss=1% of round trips and pieces; several are compared, with what --transport names")
+	s.IntSliceVar(&f.poolMax, "pool", nil, "the same as --pool-max")
+	s.IntSliceVar(&f.concurrency, "workers", []int{10}, "the same as --concurrency")
+	for _, name := range []string{"pool", "workers"} {
+		s.Lookup(name).Hidden = true
+	}
 	s.StringSliceVar(&f.transports, "transport", nil, "ways to a server on this machine to compare: tcp, unix, rtt:1ms (a relay that delays)")
 	s.Int64Var(&f.requests, "requests", 0, "operations of each round, instead of --duration")
 	s.DurationVar(&f.duration, "duration", 2*time.Second, "measured time of each round")
@@ -144,7 +152,7 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 		if err != nil {
 			return fmt.Errorf("--experiment: %w", err)
 		}
-		for _, taken := range []string{"concurrency", "pool-max", "cold"} {
+		for _, taken := range []string{"concurrency", "workers", "pool-max", "pool", "cold"} {
 			if changed(taken) {
 				return fmt.Errorf("--%s: experiment %s has its own", taken, f.experiment)
 			}
@@ -154,13 +162,15 @@ func (f *profileFlags) complete(cmd *cobra.Command) error {
 			f.engines = e.Engines
 		}
 	}
-	if alone := len(f.mode) < 2 && len(f.concurrency) < 2 && len(f.poolMax) < 2 && len(f.drivers) < 2 && len(f.transports) < 2; !changed("cold") && alone {
+	if alone := len(f.mode) < 2 && len(f.concurrency) < 2 && len(f.poolMax) < 2 && len(f.drivers) < 2 && len(f.transports)+len(f.netem) < 2; !changed("cold") && alone {
 		f.cold = true
 	}
 	if !f.lab {
 		f.dsn = cmp.Or(f.dsn, os.Getenv("WEIR_DSN"))
 	}
 	switch {
+	case changed("pool") && changed("pool-max"), changed("workers") && changed("concurrency"):
+		return errors.New("--pool and --pool-max, and --workers and --concurrency, are the same: one of them")
 	case f.lab && f.dsn != "":
 		return errors.New("--lab starts servers of its own: leave --dsn out")
 	case !f.lab && f.dsn == "":
@@ -228,6 +238,13 @@ func (f *profileFlags) axes() (study.Axes, error) {
 		default:
 			return a, fmt.Errorf("--mode %q: want sequential, threads or async", m)
 		}
+	}
+	for _, text := range f.netem {
+		transport, err := profile.ParseNetem(text)
+		if err != nil {
+			return a, fmt.Errorf("--netem: %w", err)
+		}
+		a.Transports = append(a.Transports, transport)
 	}
 	for _, t := range f.transports {
 		transport, err := profile.ParseTransport(t)

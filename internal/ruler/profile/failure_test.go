@@ -280,3 +280,27 @@ func TestAServerThatGoesAway(t *testing.T) {
 		t.Errorf("error = %v, want that nothing succeeds any more", err)
 	}
 }
+
+func TestParseNetem(t *testing.T) {
+	for text, want := range map[string]string{
+		"delay=10ms,jitter=2ms,loss=1%": "netem:delay=10ms,jitter=2ms,loss=1%",
+		"loss=0.25":                     "netem:delay=0s,jitter=0s,loss=25%",
+		"delay=1ms":                     "rtt:1ms",
+	} {
+		if got, err := ParseNetem(text); err != nil || got.String() != want {
+			t.Errorf("%q: %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"":           "want delay=, jitter= and loss=",
+		"delay=10":   "want delay=",
+		"delay=0s":   "changes nothing",
+		"delay=-1ms": "delay and jitter want 0 to 1m",
+		"loss=60%":   "loss wants 0 to 0.5",
+		"rate=1mbit": "want delay=",
+	} {
+		if got, err := ParseNetem(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %s, %v; want an error that says %q", text, got, err, want)
+		}
+	}
+}

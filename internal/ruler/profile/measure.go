@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirdb/weir/internal/lab"
@@ -19,10 +21,19 @@ type Transport struct {
 	Kind string
 	// RTT is how much longer a relay in between makes each round trip.
 	RTT time.Duration
+	// Jitter is the most by which a round trip may be longer still, and Loss the part
+	// of the pieces, in [0, 1], that are lost in either direction and sent again.
+	Jitter time.Duration
+	Loss   float64
 }
+
+// relayed tells whether a relay stands in between.
+func (t Transport) relayed() bool { return t.RTT > 0 || t.Jitter > 0 || t.Loss > 0 }
 
 func (t Transport) String() string {
 	switch {
+	case t.Jitter > 0 || t.Loss > 0:
+		return fmt.Sprintf("netem:delay=%v,jitter=%v,loss=%g%%", t.RTT, t.Jitter, 100*t.Loss)
 	case t.RTT > 0:
 		return "rtt:" + t.RTT.String()
 	case t.Kind == "":
@@ -44,6 +55,42 @@ func ParseTransport(s string) (Transport, error) {
 		}
 	}
 	return Transport{}, fmt.Errorf("transport %q: want tcp, unix, or rtt: and a time, such as rtt:1ms", s)
+}
+
+// ParseNetem reads what a network does to packets, as tc netem has it:
+// delay=10ms,jitter=2ms,loss=1%. What is left out is none; delay and jitter are of a
+// round trip.
+func ParseNetem(s string) (Transport, error) {
+	var t Transport
+	for _, part := range strings.Split(s, ",") {
+		key, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		var err error
+		switch key {
+		case "delay":
+			t.RTT, err = time.ParseDuration(value)
+		case "jitter":
+			t.Jitter, err = time.ParseDuration(value)
+		case "loss":
+			number, percent := strings.CutSuffix(value, "%")
+			if t.Loss, err = strconv.ParseFloat(number, 64); percent {
+				t.Loss /= 100
+			}
+		default:
+			err = errors.New("unknown")
+		}
+		if err != nil {
+			return t, fmt.Errorf("%q: want delay=, jitter= and loss=, such as delay=10ms,jitter=2ms,loss=1%%", s)
+		}
+	}
+	switch {
+	case t.RTT < 0 || t.Jitter < 0 || t.RTT > time.Minute || t.Jitter > time.Minute:
+		return t, fmt.Errorf("%q: delay and jitter want 0 to 1m", s)
+	case t.Loss < 0 || t.Loss > 0.5:
+		return t, fmt.Errorf("%q: loss wants 0 to 0.5, or to 50%%", s)
+	case !t.relayed():
+		return t, fmt.Errorf("%q changes nothing", s)
+	}
+	return t, nil
 }
 
 // Config is one way of running a workload.
@@ -123,7 +170,7 @@ func (t *Target) Validate(c Config) error {
 	switch {
 	case c.Transport.Kind == "unix" && t.local.socket == "":
 		return errors.New("transport unix: no socket of the server was found on this machine")
-	case (c.Transport.Kind == "tcp" || c.Transport.RTT > 0) && t.local.tcp == "":
+	case (c.Transport.Kind == "tcp" || c.Transport.relayed()) && t.local.tcp == "":
 		return fmt.Errorf("transport %s: the server was not found on this machine", c.Transport)
 	}
 	return t.Fits(c.PoolMax)
@@ -178,11 +225,13 @@ func (t *Target) begin(ctx context.Context, w *Workload, c Config) (_ *run, err 
 		}
 	}()
 	switch {
-	case c.Transport.RTT > 0:
+	case c.Transport.relayed():
 		if r.relay, err = lab.StartRelay(t.local.tcp); err != nil {
 			return nil, err
 		}
-		r.relay.SetDelay(c.Transport.RTT / 2)
+		for _, d := range []lab.Direction{lab.ToServer, lab.ToClient} {
+			r.relay.SetLink(d, lab.Link{Delay: c.Transport.RTT / 2, Jitter: c.Transport.Jitter / 2, Loss: c.Transport.Loss})
+		}
 		r.dial.network, r.dial.address = "tcp", r.relay.Addr()
 	case c.Transport.Kind == "tcp":
 		r.dial.network, r.dial.address = "tcp", t.local.tcp

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
+	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
@@ -73,6 +74,17 @@ func checkBoundary(t *testing.T, latencySum, count uint64, b *bench.Boundary) {
 		if s.Hist.Count() != count {
 			t.Errorf("segment %s has %d values for %d operations", s.Name, s.Hist.Count(), count)
 		}
+	}
+	var inSides uint64
+	for name, want := range map[string]*measure.Hist{"acquire": b.Acquire, "query": b.Query} {
+		if want == nil || want.Count() != count {
+			t.Fatalf("%s is not known of all %d operations: %+v", name, count, want)
+		}
+		inSides += want.Sum()
+	}
+	outside := b.Segment(bench.SegmentSchedule).Sum() + b.Segment(bench.SegmentRelease).Sum() + b.Segment(bench.SegmentHarness).Sum()
+	if inSides+outside != sum {
+		t.Errorf("acquire and query are %d ns, the segments of neither %d ns, all segments %d ns", inSides, outside, sum)
 	}
 	if sum != latencySum {
 		t.Errorf("segments add up to %d ns, latencies to %d ns", sum, latencySum)

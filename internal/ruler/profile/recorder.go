@@ -18,6 +18,7 @@ type recorder struct {
 type recorderShard struct {
 	mu                           sync.Mutex // guards all below
 	parts                        [segments]measure.Hist
+	acquire, query               measure.Hist
 	count, roundTrips, overtaken int64
 	_                            [64]byte // keeps two locks out of one cache line
 }
@@ -36,6 +37,9 @@ func (r *recorder) enter(index int, w *worker) {
 			h.parts[i].Record(d)
 		}
 	}
+	acquire, query := w.spent.sides()
+	h.acquire.Record(acquire)
+	h.query.Record(query)
 	h.count++
 	h.roundTrips += w.roundTrips
 	h.overtaken += w.overtaken
@@ -45,7 +49,7 @@ func (r *recorder) enter(index int, w *worker) {
 // boundary returns what was recorded.
 func (r *recorder) boundary() *bench.Boundary {
 	parts := make([]measure.Hist, segments)
-	b := &bench.Boundary{}
+	b := &bench.Boundary{Acquire: &measure.Hist{}, Query: &measure.Hist{}}
 	var count int64
 	for i := range r.shards {
 		h := &r.shards[i]
@@ -53,6 +57,8 @@ func (r *recorder) boundary() *bench.Boundary {
 		for j := range parts {
 			parts[j].Merge(&h.parts[j])
 		}
+		b.Acquire.Merge(&h.acquire)
+		b.Query.Merge(&h.query)
 		count += h.count
 		b.RoundTrips += h.roundTrips
 		b.Overtaken += h.overtaken

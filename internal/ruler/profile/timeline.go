@@ -45,6 +45,14 @@ func (s *split) total() int64 {
 	return n
 }
 
+// sides are the two halves that reference report 4 has: acquire, until there is a
+// connection that works, and query, from then until the answer has been read. What is
+// before, after or the harness's own is in neither.
+func (s *split) sides() (acquire, query int64) {
+	acquire = s[segQueue] + s[segConnect] + s[segCheck]
+	return acquire, s[segEncode] + s[segSend] + s[segServer] + s[segWake] + s[segReceive] + s[segDecode]
+}
+
 // timeline is one operation on its way. Every event closes the present segment
 // and opens the next at the same moment:
 //

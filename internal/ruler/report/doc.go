@@ -76,6 +76,8 @@ type Column struct {
 type Cell struct {
 	Text   string `json:"text"`
 	Strong bool   `json:"strong,omitempty"`
+	// Link is a page beside this one that the text leads to.
+	Link string `json:"link,omitempty"`
 }
 
 // Cells makes plain cells of strings.

@@ -118,7 +118,9 @@ func (b *mdWriter) table(t Table) {
 	for _, row := range t.Rows {
 		b.WriteString("|")
 		for _, c := range row {
-			if c.Strong {
+			if c.Link != "" {
+				b.WriteString(" [" + mdText(c.Text) + "](" + strings.TrimSuffix(c.Link, ".html") + ".md) |")
+			} else if c.Strong {
 				b.WriteString(" **" + mdText(c.Text) + "** |")
 			} else {
 				b.WriteString(" " + mdText(c.Text) + " |")

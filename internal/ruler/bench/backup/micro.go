@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klauspost/pgzip"
+
 	"github.com/weirdb/weir/internal/backup/archive"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
@@ -223,6 +225,76 @@ func (r *rig) compressions(ctx context.Context, shape string) error {
 		}
 	}
 	return nil
+}
+
+// gzipLevel is that of the sweeps of gzip, BestSpeed as reference report 3 has it.
+const gzipLevel = 1
+
+// parallelGzip is gzip on several processors by blocks of a size.
+func parallelGzip(name string, block, workers int) encoding {
+	return encoding{
+		name: name,
+		make: func(w io.Writer) (io.WriteCloser, error) {
+			z, err := pgzip.NewWriterLevel(w, gzipLevel)
+			if err != nil {
+				return nil, err
+			}
+			return z, z.SetConcurrency(block, workers)
+		},
+		back: func(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) },
+	}
+}
+
+// usualBlock is the size of blocks of all that does not compare it, and weir's own.
+const usualBlock = 256 << 10
+
+// gzipBlocks compares sizes of blocks, on all processors.
+func (r *rig) gzipBlocks(ctx context.Context, name, shape string) error {
+	procs := runtime.GOMAXPROCS(0)
+	var all []encoding
+	var factors []map[string]string
+	for _, n := range r.o.Plan.Blocks {
+		all = append(all, parallelGzip(fmt.Sprintf("gzip:%d, blocks of %d KiB", gzipLevel, n>>10), n, procs))
+		factors = append(factors, map[string]string{"block": strconv.Itoa(n)})
+	}
+	return r.gzips(ctx, name, "gzip by its blocks, on "+shape, shape, all, factors)
+}
+
+// gzipWorkers compares numbers of workers.
+func (r *rig) gzipWorkers(ctx context.Context, name, shape string) error {
+	var all []encoding
+	var factors []map[string]string
+	for _, n := range r.o.Plan.Workers {
+		all = append(all, parallelGzip(fmt.Sprintf("gzip:%d, workers: %d", gzipLevel, n), usualBlock, n))
+		factors = append(factors, map[string]string{"workers": strconv.Itoa(n)})
+	}
+	return r.gzips(ctx, name, "gzip by its workers, on "+shape, shape, all, factors)
+}
+
+func (r *rig) gzips(ctx context.Context, name, title, shape string, all []encoding, factors []map[string]string) error {
+	text, err := plainText(shape, r.o.Plan.CompressBytes, r.o.Seed)
+	if err != nil {
+		return err
+	}
+	e := r.microExperiment(name, title, map[string]string{"shape": shape, "bytes": strconv.Itoa(len(text)), "seed": strconv.FormatUint(r.o.Seed, 10)})
+	for i, c := range all {
+		packed := &bytes.Buffer{}
+		if err := pack(packed, c, text); err != nil {
+			return err
+		}
+		if err := sameText(c, packed.Bytes(), text); err != nil {
+			return err
+		}
+		side := r.repeated(c.name, int64(len(text)), func(context.Context) (int64, error) {
+			var n counter
+			err := pack(&n, c, text)
+			return int64(n), errors.Join(err, sizeIs(int64(n), int64(packed.Len())))
+		})
+		side.Factors = factors[i]
+		e.Sides = append(e.Sides, side)
+	}
+	_, err = r.Measure(ctx, e, r.env, "")
+	return err
 }
 
 func pack(w io.Writer, c encoding, text []byte) error {

@@ -2,7 +2,13 @@ package backupbench
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/weirdb/weir/internal/backup/bulk"
+	"github.com/weirdb/weir/internal/cli"
 )
 
 // Plan says how much of the scenario is run.
@@ -28,13 +34,32 @@ type Plan struct {
 	// Slow adds tools at settings that take a minute where others take seconds,
 	// and more of weir's own settings.
 	Slow bool
-	// Profiles adds weir at all its profiles, on the first shape.
-	Profiles bool
+	// Profiles adds weir at these of its profiles, on the first shape.
+	Profiles []string
+	// Jobs are those of weir and of tools that have them. Several are compared with
+	// each other, on the first shape; all else has as many as there are processors.
+	Jobs []int
+	// Blocks and Workers are sizes of blocks, in bytes, and numbers of workers of gzip
+	// on several processors, each compared on the first of Compress.
+	Blocks  []int
+	Workers []int
+	// Storage lists places of archives, storages. With S3 among them they are compared,
+	// on the first shape.
+	Storage []string
 	// Memory adds weir's peak memory on the first shape at a tenth of its size
 	// and at the whole.
 	Memory bool
 	// CPU says where weir's processor time goes, on the first shape.
 	CPU bool
+}
+
+// profileNames lists weir's profiles.
+func profileNames() []string {
+	var out []string
+	for _, p := range bulk.Profiles() {
+		out = append(out, p.Name)
+	}
+	return out
 }
 
 // Size is a shape at a size, in bytes of text.
@@ -73,7 +98,7 @@ func Plans(size int64) map[string]Plan {
 			Shapes: []Size{
 				{"shop", size}, {"many", size / 6}, {"huge", size / 2}, {"text", size / 4}, {"binary", size / 4}, {"random", size / 4},
 			},
-			Rounds: 6, Slow: true, Profiles: true, Memory: true, CPU: true,
+			Rounds: 6, Slow: true, Profiles: profileNames(), Memory: true, CPU: true,
 		},
 	}
 }
@@ -88,4 +113,63 @@ func DefaultSize(plan string) int64 {
 		return 766 * MB
 	}
 	return 64 * MB
+}
+
+// jobs is how many things are done side by side in all that does not compare it.
+func (p Plan) jobs() int {
+	if len(p.Jobs) == 1 {
+		return p.Jobs[0]
+	}
+	return runtime.NumCPU()
+}
+
+// knobs are what the command line sets otherwise than a plan. What is empty is the
+// plan's.
+type knobs struct {
+	jobs, workers    []int
+	blocks, profiles []string
+	storage          []string
+}
+
+// The limits of what pgzip takes as a block.
+const (
+	minBlock = 32 << 10
+	maxBlock = 64 << 20
+)
+
+// with returns the plan with other numbers where they are given. Its error names the
+// flag.
+func (p Plan) with(k knobs) (Plan, error) {
+	for _, list := range []struct {
+		flag    string
+		numbers []int
+	}{{"--jobs", k.jobs}, {"--compress-workers", k.workers}} {
+		for i, n := range list.numbers {
+			if n < 1 || slices.Contains(list.numbers[:i], n) {
+				return p, fmt.Errorf("%s %d: want numbers of at least 1, each once", list.flag, n)
+			}
+		}
+	}
+	for i, name := range k.profiles {
+		if !slices.Contains(profileNames(), name) || slices.Contains(k.profiles[:i], name) {
+			return p, fmt.Errorf("--profiles %q: want some of %s, each once", name, strings.Join(profileNames(), ", "))
+		}
+	}
+	if len(k.profiles) > 0 {
+		p.Profiles = k.profiles
+	}
+	for _, text := range k.blocks {
+		n, err := cli.ParseSize(text)
+		if err != nil || n < minBlock || n > maxBlock || slices.Contains(p.Blocks, int(n)) {
+			return p, fmt.Errorf("--block-size %q: want sizes from 32KB to 64MB, each once", text)
+		}
+		p.Blocks = append(p.Blocks, int(n))
+	}
+	for i, s := range k.storage {
+		if !slices.Contains(storages(), s) || slices.Contains(k.storage[:i], s) {
+			return p, fmt.Errorf("--storage %q: want some of %s, each once", s, strings.Join(storages(), ", "))
+		}
+	}
+	p.Jobs, p.Workers, p.Storage = k.jobs, k.workers, k.storage
+	return p, nil
 }

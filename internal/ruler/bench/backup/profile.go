@@ -18,7 +18,7 @@ func (r *rig) profile(ctx context.Context, src *source) error {
 	}
 	r.o.Say("Where weir's processor time goes")
 	jobs := "--jobs=" + strconv.Itoa(r.jobs)
-	return r.intoEmpty("profiled", func(dir string) error {
+	return r.intoEmpty(way{name: "profiled"}, func(dir string) error {
 		from, to := r.engine.place(sourceDatabase), r.engine.place(copyDatabase)
 		if from.secret {
 			r.Leave("a CPU profile: weir would have to be told the password on a command line")

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 
-	"github.com/weirdb/weir/internal/backup/bulk"
 	"github.com/weirdb/weir/internal/measure"
 	backupdata "github.com/weirdb/weir/internal/ruler/bench/backup/data"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
@@ -96,6 +94,7 @@ type rig struct {
 	src    *source
 	env    measure.Environment
 	jobs   int
+	bucket *bucket // nil while none is needed
 }
 
 // Run runs the steps of the plan. With an error, what was measured until then is
@@ -117,7 +116,7 @@ func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 }
 
 func newRig(o Options) (*rig, error) {
-	r := &rig{o: o, out: &Outcome{Outcome: suite.Outcome{Engine: o.Engine}}, env: measure.ReadEnvironment(), jobs: runtime.NumCPU()}
+	r := &rig{o: o, out: &Outcome{Outcome: suite.Outcome{Engine: o.Engine}}, env: measure.ReadEnvironment(), jobs: o.Plan.jobs()}
 	var err error
 	if r.Runner, err = suite.NewRunner(o.Options, &r.out.Outcome); err != nil {
 		return nil, err
@@ -144,6 +143,14 @@ func (r *rig) steps() []suite.Step {
 	for _, shape := range p.Compress {
 		add("compression", func(ctx context.Context) error { return r.compressions(ctx, shape) }, "compress-"+shape, "decompress-"+shape)
 	}
+	if len(p.Compress) > 0 && len(p.Blocks) > 0 {
+		name := "blocks-" + p.Compress[0]
+		add("gzip", func(ctx context.Context) error { return r.gzipBlocks(ctx, name, p.Compress[0]) }, name)
+	}
+	if len(p.Compress) > 0 && len(p.Workers) > 0 {
+		name := "workers-" + p.Compress[0]
+		add("gzip", func(ctx context.Context) error { return r.gzipWorkers(ctx, name, p.Compress[0]) }, name)
+	}
 	if p.Copy > 0 {
 		add("copy", func(ctx context.Context) error { return r.copies(ctx, "copy-memory", "nowhere") }, "copy-memory")
 		add("copy", func(ctx context.Context) error { return r.copies(ctx, "copy-file", "a file") }, "copy-file")
@@ -160,12 +167,16 @@ func (r *rig) steps() []suite.Step {
 		if i > 0 {
 			continue
 		}
-		if p.Profiles {
-			var names []string
-			for _, p := range bulk.Profiles() {
-				names = append(names, p.Name)
+		if len(p.Profiles) > 0 {
+			beside("profiles-", func() []way { return profileWays(r.o.Binary, p.Profiles) })
+		}
+		if len(p.Jobs) > 1 {
+			beside("jobs-", func() []way { return jobsWays(r.o.Binary, p.Jobs) })
+		}
+		if slices.Contains(p.Storage, storageS3) {
+			for _, kind := range []string{dumps, restores} {
+				add("storage-"+size.Shape, r.compareStorage(size, kind), "storage-"+kind+"-"+size.Shape)
 			}
-			beside("profiles-", func() []way { return profileWays(r.o.Binary, names) })
 		}
 		if p.CPU {
 			add("", r.whole(size, r.profile), "cpu")
@@ -219,6 +230,9 @@ func (r *rig) close(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
+	if r.bucket != nil {
+		errs = append(errs, r.bucket.server.Stop(ctx))
+	}
 	if r.o.DSN != "" {
 		errs = append(errs, r.engine.drop(ctx, copyDatabase), r.engine.drop(ctx, sourceDatabase))
 	}

@@ -21,7 +21,7 @@ import (
 func tiny() Plan {
 	plan := Plans(300_000)["smoke"]
 	plan.Buffers, plan.Copy, plan.Compress, plan.CPU = false, 0, nil, false // tested without a server
-	plan.Slow, plan.Profiles = true, true
+	plan.Slow, plan.Profiles, plan.Jobs = true, profileNames(), []int{1, 2}
 	plan.Shapes = append(plan.Shapes, Size{"many", 150_000})
 	return plan
 }
@@ -32,11 +32,11 @@ func tiny() Plan {
 func TestScenarioEndToEnd(t *testing.T) {
 	t.Run("PostgreSQL", func(t *testing.T) {
 		labtest.RequirePostgres(t)
-		endToEnd(t, suite.PostgreSQL, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "memory-shop", "dump-many", "restore-many"})
+		endToEnd(t, suite.PostgreSQL, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "jobs-dump-shop", "jobs-restore-shop", "memory-shop", "dump-many", "restore-many"})
 	})
 	t.Run("MariaDB", func(t *testing.T) {
 		labtest.RequireMariaDB(t)
-		endToEnd(t, suite.MariaDB, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "memory-shop", "dump-many", "restore-many"})
+		endToEnd(t, suite.MariaDB, []string{"dump-shop", "restore-shop", "profiles-dump-shop", "profiles-restore-shop", "jobs-dump-shop", "jobs-restore-shop", "memory-shop", "dump-many", "restore-many"})
 	})
 }
 
@@ -99,7 +99,7 @@ func checkSamples(t *testing.T, r *bench.Result) (peak int64) {
 func resumed(t *testing.T, o Options, first *Outcome) {
 	t.Helper()
 	o.Resume = true
-	o.Plan.Profiles, o.Plan.Memory, o.Plan.Shapes = false, false, o.Plan.Shapes[:1]
+	o.Plan.Profiles, o.Plan.Jobs, o.Plan.Memory, o.Plan.Shapes = nil, nil, false, o.Plan.Shapes[:1]
 	if err := os.RemoveAll(filepath.Join(o.Out, "restore-shop")); err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +130,39 @@ func resumed(t *testing.T, o Options, first *Outcome) {
 	}
 	if a.String() != b.String() {
 		t.Errorf("resumed, the report of the backups is another:\n%s", cmp.Diff(a.String(), b.String()))
+	}
+}
+
+// TestStorageIsCompared backs up into a directory and into an S3 server, and restores
+// from both. What lies there is counted alike.
+func TestStorageIsCompared(t *testing.T) {
+	labtest.RequirePostgres(t)
+	labtest.RequireS3(t)
+	plan := tiny()
+	plan.Storage, plan.Shapes = storages(), plan.Shapes[:1]
+	o := Options{
+		Options: suite.Options{Out: t.TempDir(), Say: t.Logf, Experiments: []string{"storage-shop"}},
+		Engine:  suite.PostgreSQL, Binary: labtest.Weir(t), Plan: plan,
+	}
+	got, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Results) != 2 {
+		t.Fatalf("%d experiments, left out %q, want backup and restore", len(got.Results), got.Left)
+	}
+	for _, r := range got.Results {
+		checkSamples(t, r)
+		if len(r.Cases) != 2 || r.Find("weir, dir") == nil || r.Find("weir, s3") == nil {
+			t.Errorf("%s has cases %+v", r.Experiment.Name, r.Cases)
+		}
+	}
+	dir, s3 := got.Results[0].Find("weir, dir"), got.Results[0].Find("weir, s3")
+	if way := s3.Factors["way"]; !strings.Contains(way, "s3://weir/DIR") {
+		t.Errorf("the way is %q: it must not name a port, which is another in a resumed run", way)
+	}
+	if a, b := dir.Summary["stored"].Median, s3.Summary["stored"].Median; b < a/2 || b > 2*a {
+		t.Errorf("%g MB are stored in a directory and %g MB in S3", a, b)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +33,7 @@ func Bench(weir func() *cobra.Command) suite.Bench {
 type flags struct {
 	suite.Flags
 	suite.ServerFlags
+	knobs
 	weir   func() *cobra.Command
 	binDir string
 	tools  []string
@@ -60,6 +62,8 @@ and weir_bench_copy are made there and dropped; nothing is known of that server'
 processor time.`,
 		Example: `  weir bench backup --plan mini
   weir bench backup --plan full --size 766MB --tools /usr/lib/postgresql/17/bin --out out/backup --resume
+  weir bench backup --jobs 1,2,4 --profiles balanced,turbo --block-size 256KB,1MB --compress-workers 1,2,8
+  weir bench backup --storage dir,s3 --experiments storage-shop
   weir bench backup --engine mariadb --shapes shop,huge`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -83,6 +87,11 @@ processor time.`,
 	f.StringVar(&c.size, "size", "", "size of the shop as text, others are parts of it (default by the plan: 1MB, 64MB, 766MB)")
 	f.StringSliceVar(&c.shapes, "shapes", nil, "of the plan's databases, only these: shop, many, huge, text, binary, random")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment with whole programs, instead of the plan's")
+	f.IntSliceVar(&c.jobs, "jobs", nil, "things that weir does side by side; several are compared (default the processors)")
+	f.StringSliceVar(&c.blocks, "block-size", nil, "sizes of gzip's blocks to compare, such as 256KB,1MB")
+	f.IntSliceVar(&c.workers, "compress-workers", nil, "numbers of gzip's workers to compare")
+	f.StringSliceVar(&c.profiles, "profiles", nil, "profiles of weir to compare, instead of the plan's: "+strings.Join(profileNames(), ", "))
+	f.StringSliceVar(&c.storage, "storage", nil, "places of archives to compare: dir,s3 (an S3 server of our own, versitygw)")
 	f.Uint64Var(&c.seed, "seed", 1, "seed of the data")
 	return cmd
 }
@@ -149,5 +158,5 @@ func (c *flags) plan() (Plan, error) {
 		return plan, errors.New("--rounds: at least 1 is needed")
 	}
 	plan.Rounds = cmp.Or(c.rounds, plan.Rounds)
-	return plan, nil
+	return plan.with(c.knobs)
 }

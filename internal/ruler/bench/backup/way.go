@@ -2,6 +2,7 @@ package backupbench
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,9 @@ type way struct {
 	restoreName string
 	// only names the experiment that the way is for. Default: both.
 	only string
+	// root is the directory below which archives are files, where that is another's: a
+	// server keeps them. Default: that of the run.
+	root string
 	// optional ways are left out, with a word, when the tool turns out to be
 	// unable, as when it was built without a compression.
 	optional bool
@@ -123,16 +127,25 @@ func installed(dirs []string, name string) string {
 
 // weirWay is weir at some settings, as a process of its own.
 func weirWay(binary, name string, backup, restore []string) way {
+	return weirAt(binary, name, backup, restore, nil, func(dir string) string { return dir })
+}
+
+// weirAt is weir with its archive at the location of a directory. env is what weir
+// needs to get there.
+func weirAt(binary, name string, backup, restore, env []string, location func(dir string) string) way {
+	with := func(own []string) []string { return append(slices.Clone(own), env...) }
 	return way{
 		name: name,
 		dump: func(db place, dir string) pipeline {
-			argv := append([]string{binary, "backup", db.dsn, "--to", dir, "--quiet"}, backup...)
-			return pipeline{stages: [][]string{argv}, env: db.env}
+			argv := append([]string{binary, "backup", db.dsn, "--to", location(dir), "--quiet"}, backup...)
+			return pipeline{stages: [][]string{argv}, env: with(db.env)}
 		},
-		check: func(dir string) pipeline { return command(binary, "verify", dir, "--quiet") },
+		check: func(dir string) pipeline {
+			return pipeline{stages: [][]string{{binary, "verify", location(dir), "--quiet"}}, env: with(nil)}
+		},
 		restore: func(db place, dir string) pipeline {
-			argv := append([]string{binary, "restore", dir, "--to", db.dsn, "--quiet"}, restore...)
-			return pipeline{stages: [][]string{argv}, env: db.env}
+			argv := append([]string{binary, "restore", location(dir), "--to", db.dsn, "--quiet"}, restore...)
+			return pipeline{stages: [][]string{argv}, env: with(db.env)}
 		},
 	}
 }
@@ -172,6 +185,20 @@ func profileWays(binary string, names []string) []way {
 	var out []way
 	for _, n := range names {
 		out = append(out, weirWay(binary, "weir, "+n, []string{"--profile=" + n, "--compress=zstd:1"}, []string{"--profile=" + n}))
+	}
+	return out
+}
+
+// jobsWays are weir with so many jobs.
+func jobsWays(binary string, jobs []int) []way {
+	var out []way
+	for _, n := range jobs {
+		flag := "--jobs=" + strconv.Itoa(n)
+		name := fmt.Sprintf("weir, %d jobs", n)
+		if n == 1 {
+			name = "weir, 1 job"
+		}
+		out = append(out, weirWay(binary, name, []string{flag, "--compress=zstd:1"}, []string{flag}))
 	}
 	return out
 }

@@ -1,11 +1,13 @@
 package backupbench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -30,7 +32,7 @@ func (r *rig) able(ctx context.Context, ways []way) ([]way, error) {
 			if err := r.engine.recreate(ctx, sourceDatabase); err != nil {
 				return nil, err
 			}
-			err := r.intoEmpty(w.name, func(dir string) error {
+			err := r.intoEmpty(w, func(dir string) error {
 				_, err := run(ctx, w.dump(r.engine.place(sourceDatabase), dir))
 				return err
 			})
@@ -47,15 +49,20 @@ func (r *rig) able(ctx context.Context, ways []way) ([]way, error) {
 	return out, nil
 }
 
-// intoEmpty gives f an empty directory for an archive of a name. When f fails, it
-// is removed.
-func (r *rig) intoEmpty(name string, f func(dir string) error) error {
-	dir := archiveDir(r.archives(), name)
+// dirOf is where a way's archive lies as files.
+func (r *rig) dirOf(w way) string { return archiveDir(cmp.Or(w.root, r.archives()), w.name) }
+
+// intoEmpty gives f an empty directory for an archive of a way, or none where a server
+// makes it. When f fails, it is removed.
+func (r *rig) intoEmpty(w way, f func(dir string) error) error {
+	dir := r.dirOf(w)
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("empty archive: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make archive: %w", err)
+	if w.root == "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make archive: %w", err)
+		}
 	}
 	if err := f(dir); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
@@ -94,16 +101,28 @@ func (r *rig) fill(ctx context.Context, size Size) (*source, error) {
 	if err := os.RemoveAll(r.archives()); err != nil {
 		return nil, fmt.Errorf("remove archives: %w", err)
 	}
+	if r.bucket != nil {
+		old, err := filepath.Glob(filepath.Join(r.bucket.root, "weir*"))
+		for _, dir := range old {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("remove archives: %w", err)
+		}
+	}
 	return src, nil
 }
+
+// compared says what experiments with a prefix compare.
+var compared = map[string]string{"profiles-": "by weir's profiles", "jobs-": "by weir's jobs", "storage-": "into a directory and an S3 server of this machine"}
 
 // sideBySide backs a source up by all ways, or restores what they made.
 func (r *rig) sideBySide(ctx context.Context, src *source, prefix, kind string, ways []way) error {
 	e := r.experiment(prefix+kind, src)
 	verb := map[string]string{dumps: "Backup", restores: "Restore"}[kind]
 	e.Title = fmt.Sprintf("%s of %s, %s", verb, src.size.Shape, sizeText(src.size.Bytes))
-	if prefix != "" {
-		e.Title += ", by weir's profiles"
+	if by := compared[prefix]; by != "" {
+		e.Title += ", " + by
 	}
 	for _, w := range of(ways, kind) {
 		e.Sides = append(e.Sides, bench.Side{
@@ -135,7 +154,7 @@ func (r *rig) experiment(kind string, src *source) bench.Experiment {
 // dump is a round of a backup. The archive is read back by the tool's own check
 // and stays until the next round of the same way.
 func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err error) {
-	err = r.intoEmpty(w.name, func(dir string) error {
+	err = r.intoEmpty(w, func(dir string) error {
 		if err := r.engine.settle(ctx); err != nil {
 			return err
 		}
@@ -168,7 +187,7 @@ func (r *rig) dump(ctx context.Context, w way, src *source) (s bench.Sample, err
 // restore is a round of a restore, into a database that is made anew. What is
 // there afterwards is compared with the source.
 func (r *rig) restore(ctx context.Context, w way, src *source) (s bench.Sample, err error) {
-	dir := archiveDir(r.archives(), w.name)
+	dir := r.dirOf(w)
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) { // a resumed run
 		if _, err := r.dump(ctx, w, src); err != nil {
 			return s, err

@@ -202,15 +202,15 @@ func (w *weirStore) counters(ctx context.Context) (map[string]float64, error) {
 // readings means something.
 var counterSuffixes = []string{"_total", "_sum", "_count"}
 
-// addCounters adds the counters of weir in a page of metrics, their labels put
-// together.
+// addCounters adds the counters of weir and those of garbage collection in a page of
+// metrics, their labels put together.
 func addCounters(sum map[string]float64, page io.Reader) error {
 	for lines := bufio.NewScanner(page); ; {
 		if !lines.Scan() {
 			return lines.Err()
 		}
 		line := lines.Text()
-		if !strings.HasPrefix(line, "weir_kv_") {
+		if !strings.HasPrefix(line, "weir_kv_") && !strings.HasPrefix(line, bench.GCPauses+"_") {
 			continue
 		}
 		at := strings.LastIndexByte(line, ' ')

@@ -2,13 +2,21 @@ package kvbench
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
 )
 
 // The groups of experiments, in the order in which they are run.
 const (
 	Delay     = "delay"     // fixed delays of batches and none, at the load of report 2
 	Validate  = "validate"  // the best of them again, round by round
+	Tunings   = "tunings"   // the settings that report 2 recommends, and its steps towards them
 	Pendings  = "pendings"  // operations under way in each session
 	Threads   = "threads"   // sessions
 	Conflicts = "conflicts" // operations that meet at one key, and skew
@@ -22,7 +30,7 @@ const (
 
 // groups lists them.
 func groups() []string {
-	return []string{Delay, Validate, Pendings, Threads, Conflicts, Length, Presets, WAN, Etcd, Cells, Single}
+	return []string{Delay, Validate, Tunings, Pendings, Threads, Conflicts, Length, Presets, WAN, Etcd, Cells, Single}
 }
 
 // Plan says how much is run.
@@ -105,11 +113,97 @@ func Plans() map[string]Plan {
 	}
 }
 
-// with returns the plan with other numbers where they are given.
-func (p Plan) with(rounds, keys int, duration time.Duration) Plan {
-	if rounds > 0 {
-		p.Rounds, p.SweepRounds, p.ValidationRounds = rounds, rounds, rounds
+// tunings are the steps of report 2 from where it began to what it recommends for
+// throughput, and the two other settings that it names: operations under way in each
+// session, and the delay in microseconds.
+var tunings = []struct{ pendings, delay int }{{10, 0}, {12, 50}, {15, 0}, {15, 150}}
+
+// knobs are what the command line sets otherwise than a plan. What is 0 or empty is
+// the plan's.
+type knobs struct {
+	rounds, keys               int
+	duration                   time.Duration
+	delays, pendings, sessions []int
+	ops                        []int64
+}
+
+// with returns the plan with other numbers where they are given. Two numbers of
+// operations are the short and the long run of Length, one is the short one, and the
+// long one ten times as long.
+func (p Plan) with(k knobs) Plan {
+	if k.rounds > 0 {
+		p.Rounds, p.SweepRounds, p.ValidationRounds = k.rounds, k.rounds, k.rounds
 	}
-	p.Duration, p.Keys = cmp.Or(duration, p.Duration), cmp.Or(keys, p.Keys)
+	p.Duration, p.Keys = cmp.Or(k.duration, p.Duration), cmp.Or(k.keys, p.Keys)
+	for list, given := range map[*[]int][]int{&p.Delays: k.delays, &p.Pendings: k.pendings, &p.Threads: k.sessions} {
+		if len(given) > 0 {
+			*list = given
+		}
+	}
+	switch len(k.ops) {
+	case 1:
+		p.ShortOps, p.LongOps = k.ops[0], 10*k.ops[0]
+	case 2:
+		p.ShortOps, p.LongOps = k.ops[0], k.ops[1]
+	}
 	return p
+}
+
+// validate names the flag of the knob that makes no sense.
+func (k knobs) validate() error {
+	if k.rounds < 0 || k.duration < 0 || k.keys < 0 {
+		return errors.New("--rounds, --duration and --keys must not be negative")
+	}
+	for _, list := range []struct {
+		flag    string
+		numbers []int
+		least   int
+	}{{"--delays", k.delays, 0}, {"--pendings", k.pendings, 1}, {"--sessions", k.sessions, 1}} {
+		for i, n := range list.numbers {
+			if n < list.least {
+				return fmt.Errorf("%s %d: want at least %d", list.flag, n, list.least)
+			}
+			if slices.Contains(list.numbers[:i], n) {
+				return fmt.Errorf("%s names %d twice", list.flag, n)
+			}
+		}
+	}
+	switch {
+	case len(k.ops) > 2:
+		return fmt.Errorf("--ops: %d numbers, want a short run and a long one", len(k.ops))
+	case slices.ContainsFunc(k.ops, func(n int64) bool { return n < 1 }):
+		return errors.New("--ops: want at least 1")
+	case len(k.ops) == 2 && k.ops[0] >= k.ops[1]:
+		return fmt.Errorf("--ops: the long run of %d is not longer than the short one of %d", k.ops[1], k.ops[0])
+	}
+	return nil
+}
+
+// parseTarget reads a limit such as weak_p50<=2 or rate>=23000.
+func parseTarget(s string) (bench.Constraint, error) {
+	for _, op := range []string{"<=", ">="} {
+		key, number, ok := strings.Cut(s, op)
+		if !ok {
+			continue
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || v < 0 {
+			return bench.Constraint{}, fmt.Errorf("%q: want a number after %s", s, op)
+		}
+		c := bench.Constraint{Metric: strings.TrimSpace(key), Max: &v}
+		if op == ">=" {
+			c.Max, c.Min = nil, &v
+		}
+		if _, ok := bench.MetricByKey(c.Metric); !ok {
+			return c, fmt.Errorf("%q: no figure is called %q; there are rate, p50, p99, weak_p50, weak_p99, strong_p50, strong_p99 and others", s, c.Metric)
+		}
+		return c, nil
+	}
+	return bench.Constraint{}, fmt.Errorf("%q: want a figure and its limit, such as weak_p50<=2 or rate>=23000", s)
+}
+
+// reportLimits are those of report 2 on the median of weak operations.
+func reportLimits() []bench.Constraint {
+	limit := float64(reportWeakMs)
+	return []bench.Constraint{{Metric: "weak_p50", Max: &limit}}
 }

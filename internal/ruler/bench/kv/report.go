@@ -69,6 +69,7 @@ func (o *Outcome) sections() []report.Section {
 	}{
 		{Delay, "Delay of batches", "The load of reference report 2. A fixed delay makes every round wait; auto sends one when disk and network are free.", o.fillDelay},
 		{Validate, "Validation", "The best fixed delay of the sweep and none, round by round.", o.fillValidation},
+		{Tunings, "Tunings", "The settings that reference report 2 names, and its steps towards them: operations under way in each session, and the delay of batches.", fillTunings},
 		{Pendings, "Pending operations", "How many operations each session has under way.", fillSweep("pendings", "operations under way in each session")},
 		{Threads, "Sessions", "How many sessions there are, each on a connection of its own.", fillSweep("streams", "sessions")},
 		{Conflicts, "Conflicts and skew", "Half of the operations are writes. A conflict is an operation on the one key that all sessions use.", fillConflicts},
@@ -128,6 +129,14 @@ func fillConflicts(s *report.Section, results []*bench.Result) {
 		for _, factor := range []string{"conflicts", "skew"} {
 			s.Charts = append(s.Charts, sweepCharts(r, factor, map[string]string{"conflicts": "percent of operations on one key", "skew": "exponent of Zipf's law"}[factor])...)
 		}
+	}
+}
+
+func fillTunings(s *report.Section, results []*bench.Result) {
+	s.Tables = append(s.Tables, caseTable(results, columns))
+	for _, r := range results {
+		ch, ok := bars(r, "Throughput by setting", "operations per second", "rate")
+		add(s, ch, ok)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
@@ -23,6 +24,11 @@ type Options struct {
 	// Preset is the protocol of all that does not compare protocols. Default:
 	// "raft-ht".
 	Preset string
+	// Presets are the protocols of the sweep of delays, its validation and the tunings,
+	// each for itself. Default: Preset alone.
+	Presets []string
+	// Limits must be kept by a case to be recommended. Default: those of report 2.
+	Limits []bench.Constraint
 	// Client is the protocol by which weir is driven. Default: Native.
 	Client Client
 	// Path is when the native client tries the fast path. Default: PathAuto.
@@ -58,15 +64,13 @@ func SharedProcs() int { return max(1, runtime.NumCPU()/4) }
 type run struct {
 	*suite.Runner
 	*rig
-	// best is the fixed delay with the highest rate in the sweep, in microseconds.
-	best int
 }
 
 // Run runs the steps of the plan. With an error it returns what was measured until
 // then.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	out := &Outcome{Reference: o.Reference}
-	r := &run{best: reportBest}
+	r := &run{}
 	if r.Runner, err = suite.NewRunner(o.Options, &out.Outcome); err != nil {
 		return nil, err
 	}

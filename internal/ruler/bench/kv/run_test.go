@@ -259,6 +259,9 @@ weir_kv_rounds_total{replica="1"} 3
 weir_kv_rounds_total{replica="2"} 4.5
 weir_kv_term 7
 go_gc_total 9
+go_gc_duration_seconds{quantile="1"} 0.5
+go_gc_duration_seconds_sum 0.004
+go_gc_duration_seconds_count 10
 weir_kv_fsync_seconds_sum 1e-3
 `
 	for range 2 {
@@ -266,8 +269,15 @@ weir_kv_fsync_seconds_sum 1e-3
 			t.Fatal(err)
 		}
 	}
-	if len(sum) != 2 || sum["rounds_total"] != 15 || sum["fsync_seconds_sum"] != 2e-3 {
+	if len(sum) != 4 || sum["rounds_total"] != 15 || sum["fsync_seconds_sum"] != 2e-3 {
 		t.Errorf("counters %v", sum)
+	}
+	pause, _ := bench.MetricByKey("gc_pause")
+	if us, ok := pause.Of(&bench.Sample{KV: &bench.KV{Counters: sum}}); !ok || us != 400 {
+		t.Errorf("20 pauses of 8 ms in all are %v us each, %v; want 400", us, ok)
+	}
+	if us, ok := pause.Of(&bench.Sample{KV: &bench.KV{}}); ok {
+		t.Errorf("a store that counts no pauses has them of %v us", us)
 	}
 	if got := since(map[string]float64{"a": 5, "b": 2}, map[string]float64{"a": 3, "b": 2}); len(got) != 1 || got["a"] != 2 {
 		t.Errorf("since: %v", got)

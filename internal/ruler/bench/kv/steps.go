@@ -39,8 +39,16 @@ func (r *run) steps() []suite.Step {
 		out = append(out, suite.Step{Group: group, Names: []string{name}, Run: run})
 	}
 	p := r.o.Plan
-	add(Delay, "delay", r.delay)
-	add(Validate, "validate", r.validate)
+	for i, preset := range r.presetsAsked() {
+		suffix := ""
+		if i > 0 {
+			suffix = "-" + preset
+		}
+		best := reportBest // in microseconds: the fixed delay with the highest rate in the sweep
+		add(Delay, Delay+suffix, func(ctx context.Context) error { return r.delay(ctx, Delay+suffix, preset, &best) })
+		add(Validate, Validate+suffix, func(ctx context.Context) error { return r.validate(ctx, Validate+suffix, preset, best) })
+		add(Tunings, Tunings+suffix, func(ctx context.Context) error { return r.tunings(ctx, Tunings+suffix, preset) })
+	}
 	add(Pendings, "pendings", r.pendings)
 	add(Threads, "threads", r.threads)
 	for _, preset := range conflicting {
@@ -75,38 +83,81 @@ func (r *run) steps() []suite.Step {
 	return out
 }
 
+// presetsAsked are the protocols of the experiments that report 2 has.
+func (r *run) presetsAsked() []string {
+	if len(r.o.Presets) > 0 {
+		return r.o.Presets
+	}
+	return []string{r.o.Preset}
+}
+
+// titled is a title with the protocol, where there are several.
+func (r *run) titled(title, preset string) string {
+	if len(r.o.Presets) > 1 {
+		return title + ", " + preset
+	}
+	return title
+}
+
+// limits are those that a case has to keep to be recommended.
+func (r *run) limits() []bench.Constraint {
+	if len(r.o.Limits) > 0 {
+		return r.o.Limits
+	}
+	return reportLimits()
+}
+
 // delay is the sweep of reference report 2. A delay of 0 is, in weir kv, the same
-// as none: what those two differ by is what the machine does by itself.
-func (r *run) delay(ctx context.Context) error {
+// as none: what those two differ by is what the machine does by itself. best becomes
+// the fixed delay with the highest rate.
+func (r *run) delay(ctx context.Context, name, preset string, best *int) error {
+	c := r.usual()
+	c.preset = preset
 	var sides []side
 	for _, us := range r.o.Plan.Delays {
-		sides = append(sides, side{usName(us), r.usual().at(us), r.reportShape()})
+		sides = append(sides, side{usName(us), c.at(us), r.reportShape()})
 	}
-	sides = append(sides, side{auto, r.usual(), r.reportShape()})
-	e := r.experiment(Delay, "delay", "Delay of batches, "+reportLoad, r.o.Plan.SweepRounds, sides...)
+	sides = append(sides, side{auto, c, r.reportShape()})
+	e := r.experiment(Delay, name, r.titled("Delay of batches, "+reportLoad, preset), r.o.Plan.SweepRounds, sides...)
 	e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
-	limit := float64(reportWeakMs)
-	e.Constraints = []bench.Constraint{{Metric: "weak_p50", Max: &limit}}
+	e.Constraints = r.limits()
 	res, err := r.do(ctx, e)
-	if err != nil {
+	if err != nil || res == nil {
 		return err
 	}
 	most := math.Inf(-1)
 	for i := range res.Cases {
 		us, err := strconv.Atoi(res.Cases[i].Factors["delay"])
 		if rate := res.Cases[i].Summary["rate"].Median; err == nil && us > 0 && rate > most {
-			r.best, most = us, rate
+			*best, most = us, rate
 		}
 	}
 	return nil
 }
 
 // validate runs the best fixed delay again, as the report does, and none beside it.
-func (r *run) validate(ctx context.Context) error {
-	e := r.experiment(Validate, "validate", fmt.Sprintf("Validation: %s and no delay, round by round", usName(r.best)), r.o.Plan.ValidationRounds,
-		side{usName(r.best), r.usual().at(r.best), r.reportShape()}, side{auto, r.usual(), r.reportShape()})
-	limit := float64(reportWeakMs)
-	e.Constraints = []bench.Constraint{{Metric: "weak_p50", Max: &limit}}
+func (r *run) validate(ctx context.Context, name, preset string, best int) error {
+	c := r.usual()
+	c.preset = preset
+	e := r.experiment(Validate, name, r.titled(fmt.Sprintf("Validation: %s and no delay, round by round", usName(best)), preset), r.o.Plan.ValidationRounds,
+		side{usName(best), c.at(best), r.reportShape()}, side{auto, c, r.reportShape()})
+	e.Constraints = r.limits()
+	_, err := r.do(ctx, e)
+	return err
+}
+
+// tunings runs the settings that the report names in turn.
+func (r *run) tunings(ctx context.Context, name, preset string) error {
+	c := r.usual()
+	c.preset = preset
+	var sides []side
+	for _, t := range tunings {
+		s := r.reportShape()
+		s.pendings = t.pendings
+		sides = append(sides, side{fmt.Sprintf("%d pending, %s", t.pendings, usName(t.delay)), c.at(t.delay), s})
+	}
+	e := r.experiment(Tunings, name, r.titled("The settings that report 2 names", preset), r.o.Plan.SweepRounds, sides...)
+	e.Constraints = r.limits()
 	_, err := r.do(ctx, e)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 // columns of the tables of cases: metrics by their keys. classColumns tell reads
 // and writes apart.
 var (
-	columns      = []string{"rate", "strong_p50", "strong_p99", "weak_p50", "weak_p99", "group", "cpu_server", "cpu_client", "rss_replica", "errors"}
+	columns      = []string{"rate", "strong_p50", "strong_p99", "weak_p50", "weak_p99", "group", "cpu_server", "cpu_client", "rss_replica", "gc_pause", "errors"}
 	classColumns = []string{"rate", "strong_write_p50", "strong_read_p50", "weak_write_p50", "weak_read_p50", "fast_share", "group", "cpu_server", "cpu_client", "errors"}
 )
 

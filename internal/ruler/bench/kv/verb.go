@@ -34,9 +34,10 @@ func Bench() suite.Bench {
 // command is the configuration of weir bench kv.
 type command struct {
 	suite.Flags
-	preset, client, path, etcd, reference string
-	rounds, keys, procs                   int
-	duration                              time.Duration
+	knobs
+	presets, targets              []string
+	client, path, etcd, reference string
+	procs                         int
 }
 
 func newCommand() *cobra.Command {
@@ -49,6 +50,7 @@ benchmark on them:
 
   delay      fixed delays of batches, 0 to 150 us, and none (reference report 2)
   validate   the best of them and none, round by round: smallest, largest, range
+  tunings    the settings that report 2 names: pendings with their delay
   pendings   operations under way in each session
   threads    sessions
   conflicts  operations that meet at one key, and skew, with and without fast path
@@ -67,6 +69,7 @@ labelled as not measured in this run.`,
 		Example: `  weir bench kv --plan mini
   weir bench kv --plan full --out out/kv --resume
   weir bench kv --experiments delay,validate --reference report-2.yaml
+  weir bench kv --experiments delay --delays 0,50,150 --preset curp-ho,raft-ht --target 'weak_p50<=2,rate>=23000'
   WEIR_ETCD_BIN=/opt/etcd/etcd weir bench kv --experiments etcd`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -90,7 +93,12 @@ labelled as not measured in this run.`,
 func (c *command) flags(f *pflag.FlagSet) {
 	c.Add(f, "kv", suite.Names(Plans())+" (smoke: seconds, whose figures say nothing)")
 	c.Alias(f, "scenarios")
-	f.StringVar(&c.preset, "preset", "raft-ht", "protocol of all that does not compare protocols")
+	f.StringSliceVar(&c.presets, "preset", []string{"raft-ht"}, "protocol of all that does not compare protocols; of a list each has its own delay, validate and tunings, and the first one the rest")
+	f.IntSliceVar(&c.delays, "delays", nil, "delays of batches to compare, in microseconds, instead of the plan's; none is always among them")
+	f.IntSliceVar(&c.pendings, "pendings", nil, "operations under way in each session to compare, instead of the plan's")
+	f.IntSliceVar(&c.sessions, "sessions", nil, "numbers of sessions to compare, instead of the plan's")
+	f.Int64SliceVar(&c.ops, "ops", nil, "operations of each session in the short and the long run of length, instead of the plan's (one number: the short run; the long one is ten times as long)")
+	f.StringSliceVar(&c.targets, "target", nil, "limits that a case of delay, validate and tunings must keep to be recommended (default weak_p50<=2)")
 	f.StringVar(&c.client, "client", string(Native), "how weir is driven: native (its Go client) or redis (the Redis protocol)")
 	f.StringVar(&c.path, "path", string(PathAuto), "when the native client tries the fast path: auto (where it has proved quicker), fast, log")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
@@ -106,8 +114,24 @@ func (c *command) options() (o Options, err error) {
 	if o.Plan, err = suite.PlanOf(&c.Flags, Plans()); err != nil {
 		return o, err
 	}
-	if _, err := consensus.Preset(c.preset); err != nil {
-		return o, fmt.Errorf("--preset: %w", err)
+	for i, p := range c.presets {
+		if _, err := consensus.Preset(p); err != nil {
+			return o, fmt.Errorf("--preset: %w", err)
+		}
+		if slices.Contains(c.presets[:i], p) {
+			return o, fmt.Errorf("--preset names %s twice", p)
+		}
+	}
+	if len(c.presets) == 0 {
+		return o, errors.New("--preset: want at least one")
+	}
+	o.Preset, o.Presets = c.presets[0], c.presets
+	for _, t := range c.targets {
+		limit, err := parseTarget(t)
+		if err != nil {
+			return o, fmt.Errorf("--target: %w", err)
+		}
+		o.Limits = append(o.Limits, limit)
 	}
 	if o.Client = Client(c.client); !slices.Contains(Clients(), o.Client) {
 		return o, fmt.Errorf("--client %q: want native or redis", c.client)
@@ -115,10 +139,13 @@ func (c *command) options() (o Options, err error) {
 	if o.Path = Path(c.path); !slices.Contains(Paths(), o.Path) {
 		return o, fmt.Errorf("--path %q: want auto, fast or log", c.path)
 	}
-	if c.rounds < 0 || c.duration < 0 || c.keys < 0 || c.procs < 0 {
-		return o, errors.New("--rounds, --duration, --keys and --procs must not be negative")
+	if c.procs < 0 {
+		return o, errors.New("--procs must not be negative")
 	}
-	o.Procs, o.Plan = cmp.Or(c.procs, SharedProcs()), o.Plan.with(c.rounds, c.keys, c.duration)
+	if err := c.knobs.validate(); err != nil {
+		return o, err
+	}
+	o.Procs, o.Plan = cmp.Or(c.procs, SharedProcs()), o.Plan.with(c.knobs)
 	if o.Options, err = c.Options("kv", Steps(o)); err != nil {
 		return o, err
 	}
@@ -127,7 +154,7 @@ func (c *command) options() (o Options, err error) {
 			return o, fmt.Errorf("--reference: %w", err)
 		}
 	}
-	o.Preset, o.Etcd, o.Version = c.preset, c.etcd, version.Current().Version
+	o.Etcd, o.Version = c.etcd, version.Current().Version
 	if o.Binary, err = os.Executable(); err != nil {
 		return o, fmt.Errorf("find this program: %w", err)
 	}

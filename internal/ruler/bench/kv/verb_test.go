@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,17 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 			return o.Plan.Rounds == 9 && o.Plan.SweepRounds == 9 && o.Plan.Duration == 3*time.Second && o.Plan.Keys == 7
 		},
 		"--preset curp --etcd /x/etcd": func(o Options) bool { return o.Preset == "curp" && o.Etcd == "/x/etcd" },
-		"--out here --resume":          func(o Options) bool { return o.Out == "here" && o.Resume },
+		"--preset curp-ho,raft --experiments delay-raft,tunings": func(o Options) bool {
+			return o.Preset == "curp-ho" && slices.Equal(o.Presets, []string{"curp-ho", "raft"})
+		},
+		"--delays 0,200 --pendings 7 --sessions 2,3 --ops 50": func(o Options) bool {
+			return slices.Equal(o.Plan.Delays, []int{0, 200}) && slices.Equal(o.Plan.Pendings, []int{7}) &&
+				slices.Equal(o.Plan.Threads, []int{2, 3}) && o.Plan.ShortOps == 50 && o.Plan.LongOps == 500
+		},
+		"--target weak_p50<=2,rate>=23000": func(o Options) bool {
+			return len(o.Limits) == 2 && *o.Limits[0].Max == 2 && o.Limits[0].Min == nil && *o.Limits[1].Min == 23000 && o.Limits[1].Max == nil
+		},
+		"--out here --resume": func(o Options) bool { return o.Out == "here" && o.Resume },
 		"--reference testdata/report-2.yaml": func(o Options) bool {
 			return len(o.Reference.Figures) == 8
 		},
@@ -58,8 +69,16 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
 	for line, want := range map[string]string{
 		"--plan none":              "--plan",
-		"--experiments delay,all":  `no experiment "all": want some of delay, validate, pendings, threads, conflicts (conflicts-raft-ht, skew-raft-ht,`,
+		"--experiments delay,all":  `no experiment "all": want some of delay, validate, tunings, pendings, threads, conflicts (conflicts-raft-ht, skew-raft-ht,`,
 		"--preset paxos":           "--preset",
+		"--preset raft,raft":       "--preset names raft twice",
+		"--delays 10,10":           "--delays names 10 twice",
+		"--delays -1":              "--delays -1: want at least 0",
+		"--sessions 0":             "--sessions 0: want at least 1",
+		"--ops 10,5":               "--ops: the long run of 5 is not longer",
+		"--ops 1,2,3":              "--ops: 3 numbers",
+		"--target weak_p50":        "--target: \"weak_p50\": want a figure and its limit",
+		"--target speed<=2":        "no figure is called",
 		"--client carrier":         "--client",
 		"--path scenic":            "--path",
 		"--rounds -1":              "must not be negative",

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -309,37 +308,38 @@ func producersOf(r *bench.Result) int {
 	return n
 }
 
-// partitionEffect states what a window and partitions are worth to each other.
+// partitionEffect states what a window and partitions are worth to each other, by the
+// rounds in which they took turns.
 func partitionEffect(results []*bench.Result) []bench.Finding {
 	var out []bench.Finding
 	for _, r := range bench.Where(results, FactorPhase, "partition") {
-		rounds := math.MaxInt
-		rate := func(name string) float64 {
-			if c := r.Find(name); c != nil {
-				rounds = min(rounds, c.Summary["rate"].N)
-				return c.Rate()
-			}
-			return 0
-		}
-		flat, flatWindow := rate("flat, no window"), rate("flat, window")
-		parts, partsWindow := rate("partitioned, no window"), rate("partitioned, window")
-		if flat == 0 || flatWindow == 0 || parts == 0 || partsWindow == 0 {
+		flat, flatWindow := r.Find("flat, no window"), r.Find("flat, window")
+		parts, partsWindow := r.Find("partitioned, no window"), r.Find("partitioned, window")
+		four := []*bench.Case{flat, flatWindow, parts, partsWindow}
+		if slices.ContainsFunc(four, func(c *bench.Case) bool { return c == nil || c.Rate() == 0 || c.Invalid() }) {
 			continue
 		}
 		f := bench.Finding{ID: "partition-effect", Severity: bench.Info}
 		for i := range r.Cases {
 			f.Evidence = append(f.Evidence, r.Cases[i].PerSecond("msg/s"))
 		}
-		if rounds < 2 {
+		if slices.ContainsFunc(four, func(c *bench.Case) bool { return c.Summary["rate"].N < 2 }) {
 			f.Claim = "Cannot tell what a window and partitions are worth to each other: a case had one round."
 			out = append(out, f)
 			continue
 		}
-		f.Claim = fmt.Sprintf("With a window, partitions change the customary design's rate %.2g-fold; without one, %.2g-fold.", partsWindow/flatWindow, parts/flat)
-		if flatWindow < flat {
-			f.Claim += fmt.Sprintf(" On the flat table the window costs %.0f %% of the rate: rows are read in the order of their numbers, so every read walks all of the history to the first row inside.", 100*(1-flatWindow/flat))
+		ratio := func(base, c *bench.Case) string {
+			k, err := bench.Compare(base, c, "rate")
+			if err != nil {
+				return "not known"
+			}
+			return bench.RatioText(k.Ratio)
 		}
-		if parts < flat {
+		f.Claim = fmt.Sprintf("With a window, partitions change the customary design's rate to %s; without one, to %s.", ratio(flatWindow, partsWindow), ratio(flat, parts))
+		if bench.Ahead(flat, flatWindow) {
+			f.Claim += fmt.Sprintf(" On the flat table the window leaves %s of the rate: rows are read in the order of their numbers, so every read walks all of the history to the first row inside.", ratio(flat, flatWindow))
+		}
+		if bench.Ahead(flat, parts) {
 			f.Claim += " Without a window every read and every acknowledgement by number has to look into each partition."
 		}
 		f.Advice = "Window and partitions belong together. A relay that keeps its place, or a table that holds only what is pending, needs neither."

@@ -108,8 +108,8 @@ func TestOutboxFindingsForAndAgainst(t *testing.T) {
 		{"open-loop", "flat", []*bench.Result{rateOf("250", 2*time.Millisecond), rateOf("500", 3*time.Millisecond)}, "log: at 500 messages a second offered, 95 % are delivered within 3.0"},
 		{"open-loop", "closed", mixedOf(outboxCase("poll", "claim=poll", 700, both(700, 700), deliveredAfter(time.Millisecond))), ""},
 
-		{"partition-effect", "as report 5 found", partitions(212, 4310, 3042, 3226), "With a window, partitions change the customary design's rate 14-fold; without one, 0.75-fold. On the flat table the window costs 95 % of the rate"},
-		{"partition-effect", "a window that costs nothing", partitions(5000, 4000, 5000, 5000), "1-fold; without one, 1.2-fold. |"},
+		{"partition-effect", "as report 5 found", partitions(212, 4310, 3042, 3226), "With a window, partitions change the customary design's rate to 14.36x [14.35, 14.36]; without one, to 0.75x [0.75, 0.75]. On the flat table the window leaves 0.05x [0.05, 0.05] of the rate"},
+		{"partition-effect", "a window that costs nothing", partitions(5000, 4000, 5000, 5000), "to 1.00x [1.00, 1.00]; without one, to 1.25x [1.25, 1.25]. |"},
 		{"partition-effect", "half measured", []*bench.Result{outboxResult("partition", "", outboxCase("flat, window", "", 10))}, ""},
 
 		{"peak-cpu", "the server", []*bench.Result{outboxResult("screen", "", outboxCase("poll", "", 100, cpu(0.2, 1.8)))}, "the server used 90 % of 2 cores, and producers and relay together 10 %. Together they fill the machine (100 %), and the server takes the larger part."},

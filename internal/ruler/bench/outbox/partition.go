@@ -35,12 +35,23 @@ func (s *run) partition(ctx context.Context) error {
 	e := s.backlog(Partition, "partition", fmt.Sprintf("A backlog of %d rows over %d days", p.PartitionRecords, p.PartitionDays), p.PartitionRounds, p.PartitionRecords, payloadBytes)
 	e.Factors["days"], e.Factors["window"] = strconv.Itoa(p.PartitionDays), p.Window.String()
 	e.Warmup = 0
-	e.Baseline = "flat, window"
-	for _, period := range []outbox.Period{outbox.Unpartitioned, outbox.Daily} {
-		for _, window := range []time.Duration{p.Window, 0} {
+	windows, periods := p.Windows, p.Periods
+	if len(windows) == 0 {
+		windows = []time.Duration{p.Window, 0}
+	}
+	if len(periods) == 0 {
+		periods = []outbox.Period{outbox.Unpartitioned, outbox.Daily}
+	}
+	for _, period := range periods {
+		for _, window := range windows {
 			name := map[outbox.Period]string{outbox.Unpartitioned: "flat", outbox.Daily: "partitioned"}[period]
-			if name += ", no window"; window > 0 {
-				name = strings.Replace(name, "no ", "", 1)
+			switch {
+			case window == 0:
+				name += ", no window"
+			case window == p.Window:
+				name += ", window"
+			default:
+				name += ", window of " + window.String()
 			}
 			c := &customary{
 				subject: subject{rig: s.rig, shape: shape{layout: outbox.History, period: period}}, Combination: Combination{4, 50}, window: window,

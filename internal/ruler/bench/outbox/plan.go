@@ -1,14 +1,20 @@
 package outboxbench
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
+	"github.com/weirdb/weir/outbox"
 )
 
 // The groups of experiments, in the order in which they are run. Results name
 // theirs in the factor "phase".
 const (
 	Screen    = "screen"    // a backlog, workers x batch of each claim
+	Records   = "records"   // the best of them over the length of the backlog
 	Focus     = "focus"     // the best of them again, with more rounds
 	Payload   = "payload"   // the same over payload sizes
 	Enqueue   = "enqueue"   // producers alone: with a transaction, without, in groups
@@ -40,6 +46,9 @@ type Plan struct {
 	// buffers between the two are full, which hold some megabytes. Only a backlog
 	// many times as large tells how fast it follows.
 	Records, FocusRecords, LargeRecords int64
+	// Lengths are backlogs of different length for the best combination and weir's
+	// claims, in rows: what a working set beyond the buffer pool costs.
+	Lengths []int64
 	// Payloads and LargePayloads are swept, in bytes; all else is at 512.
 	Payloads, LargePayloads []int
 	// Producers are the numbers that enqueue alone, MixedProducers those that do so
@@ -56,8 +65,12 @@ type Plan struct {
 	PartitionRecords int64
 	PartitionDays    int
 	PartitionRounds  int
-	// Window is that of the partition phase.
-	Window time.Duration
+	// Window is that of the partition phase, whose baseline is the flat table with it.
+	// Windows and Periods are compared there; a window of 0 is none. Default: Window and
+	// none, flat and daily.
+	Window  time.Duration
+	Windows []time.Duration
+	Periods []outbox.Period
 	// Drain is how long no message may come before those that are missing count as
 	// lost.
 	Drain time.Duration
@@ -97,4 +110,105 @@ func Plans() map[string]Plan {
 			PartitionRecords: 2_000_000, PartitionDays: 90, PartitionRounds: 1, Window: time.Hour, Drain: 2 * time.Minute,
 		},
 	}
+}
+
+// largePayload is the size from which on there are fewer rows.
+const largePayload = 16 << 10
+
+// knobs are what the command line sets otherwise than a plan. What is empty is the
+// plan's.
+type knobs struct {
+	workers, batches, payloads, producers []int
+	records                               []int64
+	windows                               []time.Duration
+	partitions                            []string
+	repeats, warmup                       int // warmup -1: the plan's
+}
+
+// periods are what --partitions takes.
+var periods = map[string]outbox.Period{"none": outbox.Unpartitioned, "daily": outbox.Daily}
+
+// with returns the plan with other numbers where they are given. Its error names the
+// flag.
+func (p Plan) with(k knobs) (Plan, error) {
+	if err := k.validate(); err != nil {
+		return p, err
+	}
+	for list, given := range map[*[]int][]int{&p.Workers: k.workers, &p.Batches: k.batches, &p.Producers: k.producers, &p.MixedProducers: k.producers} {
+		if len(given) > 0 {
+			*list = given
+		}
+	}
+	if len(k.payloads) > 0 {
+		p.Payloads, p.LargePayloads = nil, nil
+		for _, n := range k.payloads {
+			if n >= largePayload {
+				p.LargePayloads = append(p.LargePayloads, n)
+			} else {
+				p.Payloads = append(p.Payloads, n)
+			}
+		}
+	}
+	if len(k.records) > 0 {
+		p.Records, p.FocusRecords = k.records[0], k.records[0]
+	}
+	if len(k.records) > 1 {
+		p.Lengths = k.records
+	}
+	if k.repeats > 0 {
+		p.Rounds, p.FocusRounds, p.PartitionRounds = k.repeats, k.repeats, k.repeats
+	}
+	if k.warmup >= 0 {
+		p.Warmup = k.warmup
+	}
+	if len(k.windows) > 0 {
+		p.Windows = k.windows
+		p.Window = slices.Max(k.windows)
+	}
+	if len(k.partitions) > 0 {
+		p.Periods = nil
+		for _, name := range k.partitions {
+			p.Periods = append(p.Periods, periods[name])
+		}
+	}
+	return p, nil
+}
+
+func (k knobs) validate() error {
+	for _, list := range []struct {
+		flag    string
+		numbers []int
+		least   int
+	}{{"--workers", k.workers, 1}, {"--batch", k.batches, 1}, {"--payloads", k.payloads, outboxload.MinPayload}, {"--producers", k.producers, 1}} {
+		for i, n := range list.numbers {
+			if n < list.least {
+				return fmt.Errorf("%s %d: want at least %d", list.flag, n, list.least)
+			}
+			if slices.Contains(list.numbers[:i], n) {
+				return fmt.Errorf("%s names %d twice", list.flag, n)
+			}
+		}
+	}
+	for i, n := range k.records {
+		if n < 1 || slices.Contains(k.records[:i], n) {
+			return fmt.Errorf("--records %d: want numbers of at least 1, each once", n)
+		}
+	}
+	for i, w := range k.windows {
+		if w < 0 || slices.Contains(k.windows[:i], w) {
+			return fmt.Errorf("--window %v: want durations of 0 or more, each once", w)
+		}
+	}
+	if len(k.windows) > 0 && slices.Max(k.windows) == 0 {
+		return errors.New("--window 0 alone: with no window at all nothing says which rows to wait for; name one more")
+	}
+	for i, name := range k.partitions {
+		if _, ok := periods[name]; !ok || slices.Contains(k.partitions[:i], name) {
+			return fmt.Errorf("--partitions %q: want none, daily or both", name)
+		}
+	}
+	if k.repeats < 0 || k.warmup < -1 {
+		return errors.New("--repeats and --warmup must not be negative")
+	}
+	return nil
 }

@@ -3,11 +3,14 @@ package outboxbench
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirdb/weir/internal/ruler/bench"
 	outboxload "github.com/weirdb/weir/internal/ruler/bench/outbox/load"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/outbox"
 )
 
 func TestPlansCoverReport5(t *testing.T) {
@@ -81,5 +84,44 @@ func TestCheckpointKeysTellSidesApart(t *testing.T) {
 	add(s.backlog(Focus, "focus", "", 2, 1000, 512))
 	if len(keys) != 4*4*2 {
 		t.Errorf("%d keys, want %d", len(keys), 4*4*2)
+	}
+}
+
+func TestKnobsReplaceThePlan(t *testing.T) {
+	p, err := Plans()["mini"].with(knobs{
+		workers: []int{3}, batches: []int{7}, payloads: []int{128, 20_000}, producers: []int{5}, records: []int64{100, 1000},
+		windows: []time.Duration{time.Hour, 0, 24 * time.Hour}, partitions: []string{"daily"}, repeats: 4, warmup: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(p.Workers, []int{3}) || !slices.Equal(p.Batches, []int{7}) || !slices.Equal(p.Payloads, []int{128}) || !slices.Equal(p.LargePayloads, []int{20_000}) {
+		t.Errorf("grid and payloads: %+v", p)
+	}
+	if !slices.Equal(p.Producers, []int{5}) || !slices.Equal(p.MixedProducers, []int{5}) || p.Records != 100 || p.FocusRecords != 100 || !slices.Equal(p.Lengths, []int64{100, 1000}) {
+		t.Errorf("producers and records: %+v", p)
+	}
+	if p.Rounds != 4 || p.FocusRounds != 4 || p.PartitionRounds != 4 || p.Warmup != 2 || p.Window != 24*time.Hour || len(p.Windows) != 3 || !slices.Equal(p.Periods, []outbox.Period{outbox.Daily}) {
+		t.Errorf("rounds and partitions: %+v", p)
+	}
+	if known := strings.Join(suite.Known(Steps(Options{Plan: p})), ", "); !strings.Contains(known, "records (records-100, records-1000)") {
+		t.Errorf("experiments: %s", known)
+	}
+}
+
+func TestKnobsThatMakeNoSense(t *testing.T) {
+	for want, k := range map[string]knobs{
+		"--workers 0: want at least 1":    {workers: []int{0}},
+		"--batch names 5 twice":           {batches: []int{5, 5}},
+		"--payloads 3: want at least":     {payloads: []int{3}},
+		"--records 0":                     {records: []int64{0}},
+		"--window 0 alone":                {windows: []time.Duration{0}},
+		"--window -1s":                    {windows: []time.Duration{-time.Second}},
+		`--partitions "hourly"`:           {partitions: []string{"hourly"}},
+		"--repeats and --warmup must not": {repeats: -1},
+	} {
+		if _, err := Plans()["mini"].with(k); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want an error that says %q", k, err, want)
+		}
 	}
 }

@@ -78,6 +78,10 @@ func (s *run) steps() []suite.Step {
 	add := func(group, name string, run func(context.Context) error) {
 		out = append(out, suite.Step{Group: group, Names: []string{name}, Run: run})
 	}
+	for _, n := range p.Lengths {
+		name := fmt.Sprintf("records-%d", n)
+		add(Records, name, func(ctx context.Context) error { return s.length(ctx, name, n) })
+	}
 	for _, sweep := range []struct {
 		sizes   []int
 		records int64

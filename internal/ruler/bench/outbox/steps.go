@@ -127,6 +127,17 @@ func (s *run) focus(ctx context.Context) error {
 	return err
 }
 
+// length has the best combination and weir's claims consume a backlog of a length.
+func (s *run) length(ctx context.Context, name string, records int64) error {
+	e := s.backlog(Records, name, fmt.Sprintf("A backlog of %d rows", records), s.o.Plan.Rounds, records, payloadBytes)
+	names, subjects := s.rivals(1)
+	for i, side := range names {
+		e.Sides = append(e.Sides, s.consumeSide(side, subjects[i], outboxload.ConsumeConfig{Records: records, Payload: payloadBytes}))
+	}
+	_, err := s.measure(ctx, e)
+	return err
+}
+
 // payload compares claims at a size of payloads, large ones with fewer rows.
 func (s *run) payload(ctx context.Context, name string, size int, records int64) error {
 	e := s.backlog(Payload, name, fmt.Sprintf("A backlog of %d payloads of %d bytes", records, size), s.o.Plan.Rounds, records, size)

@@ -39,6 +39,7 @@ func Bench() suite.Bench {
 type command struct {
 	suite.Flags
 	suite.ServerFlags
+	knobs
 	profile, peers string
 	fsyncLatency   time.Duration
 }
@@ -52,6 +53,7 @@ func newCommand() *cobra.Command {
 outboxes on it:
 
   screen     a backlog, over workers x batch of each claim
+  records    the best of them over the lengths of --records, if there are several
   focus      the two best combinations and weir's claims, with more rounds
   payload    the same for payloads from 128 B to 128 KiB
   enqueue    producers alone: with a transaction, without, in groups
@@ -68,6 +70,8 @@ with weir_bench_ are made there and dropped.`,
 		Example: `  weir bench outbox --plan mini
   weir bench outbox --plan full --engine mariadb --out out/outbox --resume
   weir bench outbox --engine postgres --fsync-latency 2ms --experiments focus,mixed
+  weir bench outbox --engine mariadb --workers 4,16 --batch 50,200 --producers 8 --records 200000,2000000
+  weir bench outbox --experiments partition --window 1h,24h,0 --partitions none,daily --repeats 3
   weir bench outbox --engine sqlite --plan smoke`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,6 +96,15 @@ func (c *command) flags(f *pflag.FlagSet) {
 	c.Alias(f, "phases")
 	c.ServerFlags = suite.ServerFlags{Engines: Engines(), Flag: "db"}
 	c.ServerFlags.Add(f)
+	f.IntSliceVar(&c.workers, "workers", nil, "numbers of workers of the customary design to compare, instead of the plan's")
+	f.IntSliceVar(&c.batches, "batch", nil, "batches of the customary design to compare, instead of the plan's")
+	f.IntSliceVar(&c.payloads, "payloads", nil, "sizes of payloads to compare, in bytes, instead of the plan's; from 16384 on with fewer rows")
+	f.IntSliceVar(&c.producers, "producers", nil, "numbers of producers to compare, instead of the plan's")
+	f.Int64SliceVar(&c.records, "records", nil, "rows of a backlog, instead of the plan's; several are compared (experiment records), and the first is that of all others")
+	f.IntVar(&c.repeats, "repeats", 0, "rounds of each experiment, instead of the plan's")
+	f.IntVar(&c.warmup, "warmup", -1, "rounds before them that are thrown away (default the plan's)")
+	f.StringSliceVar(&c.partitions, "partitions", nil, "tables of the partition experiment to compare: none, daily (default both)")
+	f.DurationSliceVar(&c.windows, "window", nil, "windows of the partition experiment to compare, the longest of which says how many rows are waited for; 0 is none (default the plan's and 0)")
 	f.StringVar(&c.profile, "profile", lab.Prod.String(), "durability of the private server: prod (commits are flushed), fast (never)")
 	f.DurationVar(&c.fsyncLatency, "fsync-latency", 0, "make every flush of the private server so much slower")
 	f.StringVar(&c.peers, "peers", "", "program that runs other outboxes (default bin/weir-peers if it is there)")
@@ -100,6 +113,9 @@ func (c *command) flags(f *pflag.FlagSet) {
 // options makes the flags agree.
 func (c *command) options(changed func(string) bool) (o Options, err error) {
 	if o.Plan, err = suite.PlanOf(&c.Flags, Plans()); err != nil {
+		return o, err
+	}
+	if o.Plan, err = o.Plan.with(c.knobs); err != nil {
 		return o, err
 	}
 	if o.Durability, err = lab.ParseDurability(c.profile); err != nil {

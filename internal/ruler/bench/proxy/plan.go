@@ -2,7 +2,10 @@ package proxybench
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -13,6 +16,9 @@ type Plan struct {
 	Inserts []int
 	// Windows are the fixed windows among the sides.
 	Windows []time.Duration
+	// PoolSizes and GroupLimits are those that weir is compared with itself at, at the
+	// first number of clients of Inserts. One alone is that of all experiments.
+	PoolSizes, GroupLimits []int
 	// Isolated adds weir without its multi-row lane, so that every write is a
 	// statement of its own (PostgreSQL: and a transaction of its own).
 	Isolated bool
@@ -41,7 +47,31 @@ type Plan struct {
 
 // most returns the largest number of clients that connect to the server itself.
 func (p Plan) most() int {
-	return slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Slow, p.Reads), 1))
+	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Slow, p.Reads), 1))
+	for _, n := range p.PoolSizes { // each size has a weir of its own
+		most += n
+	}
+	return most + 20*len(p.GroupLimits)
+}
+
+// profiled is the number of clients at which it is looked where the CPU time goes.
+func (p Plan) profiled() int {
+	if len(p.Inserts) == 0 || slices.Contains(p.Inserts, 64) {
+		return 64
+	}
+	return p.Inserts[0]
+}
+
+// always are the settings of every weir.
+func (p Plan) always() []string {
+	var out []string
+	if len(p.PoolSizes) == 1 {
+		out = append(out, "--pool-size", strconv.Itoa(p.PoolSizes[0]))
+	}
+	if len(p.GroupLimits) == 1 {
+		out = append(out, "--group-limit", strconv.Itoa(p.GroupLimits[0]))
+	}
+	return out
 }
 
 // Plans are the plans by name.
@@ -67,15 +97,76 @@ func Plans() map[string]Plan {
 	}
 }
 
-// with returns the plan with other numbers where they are given.
-func (p Plan) with(clients []int, rounds int, duration time.Duration) Plan {
-	if len(clients) > 0 {
-		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Slow, &p.Reads, &p.Failing, &p.Crowd} {
-			if len(*list) > 0 {
-				*list = clients
+// knobs are what the command line sets otherwise than a plan. What is 0 or empty is
+// the plan's.
+type knobs struct {
+	clients, poolSizes, groupLimits []int
+	windows                         []string
+	rounds                          int
+	duration                        time.Duration
+}
+
+// mostInGroup is how many weir joins at most.
+const mostInGroup = 256
+
+// maxWindow is the longest window that a hint may ask for, in milliseconds.
+const maxWindow = 10_000
+
+// with returns the plan with other numbers where they are given. Its error names the
+// flag.
+func (p Plan) with(k knobs) (Plan, error) {
+	for _, list := range []struct {
+		flag    string
+		numbers []int
+	}{{"--clients", k.clients}, {"--pool-size", k.poolSizes}, {"--group-limit", k.groupLimits}} {
+		for i, n := range list.numbers {
+			if n < 1 {
+				return p, fmt.Errorf("%s %d: want at least 1", list.flag, n)
+			}
+			if slices.Contains(list.numbers[:i], n) {
+				return p, fmt.Errorf("%s names %d twice", list.flag, n)
 			}
 		}
 	}
-	p.Rounds, p.Duration = cmp.Or(rounds, p.Rounds), cmp.Or(duration, p.Duration)
-	return p
+	if i := slices.IndexFunc(k.groupLimits, func(n int) bool { return n > mostInGroup }); i >= 0 {
+		return p, fmt.Errorf("--group-limit %d: weir joins %d at most", k.groupLimits[i], mostInGroup)
+	}
+	if k.rounds < 0 || k.duration < 0 {
+		return p, errors.New("--rounds and --duration must not be negative")
+	}
+	if len(k.clients) > 0 {
+		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Slow, &p.Reads, &p.Failing, &p.Crowd} {
+			if len(*list) > 0 {
+				*list = k.clients
+			}
+		}
+	}
+	if len(k.windows) > 0 {
+		p.Windows = nil
+	}
+	for _, text := range k.windows {
+		w, err := parseWindow(text)
+		if err != nil {
+			return p, fmt.Errorf("--windows: %w", err)
+		}
+		if slices.Contains(p.Windows, w) {
+			return p, fmt.Errorf("--windows names %v twice", w)
+		}
+		p.Windows = append(p.Windows, w)
+	}
+	p.PoolSizes, p.GroupLimits = k.poolSizes, k.groupLimits
+	p.Rounds, p.Duration = cmp.Or(k.rounds, p.Rounds), cmp.Or(k.duration, p.Duration)
+	return p, nil
+}
+
+// parseWindow reads milliseconds, as hints have them, or a duration of whole ones.
+func parseWindow(text string) (time.Duration, error) {
+	w, err := time.ParseDuration(text)
+	if n, errMS := strconv.Atoi(text); errMS == nil {
+		w, err = time.Duration(n)*time.Millisecond, nil
+	}
+	if err != nil || w < 0 || w > maxWindow*time.Millisecond || w%time.Millisecond != 0 {
+		return 0, fmt.Errorf("%q: want milliseconds from 0 to %d, such as 0,1,10,100", text, maxWindow)
+	}
+	return w, nil
 }

@@ -28,6 +28,9 @@ func (o *Outcome) Report() *report.Doc {
 	if len(o.Profiles) > 0 {
 		d.Sections = append(d.Sections, profileSection(o.Profiles))
 	}
+	if len(o.Heaps) > 0 {
+		d.Sections = append(d.Sections, heapSection(o.Heaps))
+	}
 	return d
 }
 

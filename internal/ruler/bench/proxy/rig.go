@@ -57,11 +57,11 @@ func startRig(ctx context.Context, o Options, latency time.Duration) (_ *rig, er
 	if err := r.startBouncer(ctx, most+100); err != nil {
 		return nil, err
 	}
-	if r.weir, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn); err != nil {
+	if r.weir, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, o.Plan.always()...); err != nil {
 		return nil, err
 	}
 	if o.Plan.Isolated {
-		r.solo, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, "--no-rows-lane")
+		r.solo, err = startWeir(ctx, o.Binary, r.engine, r.direct().dsn, append(o.Plan.always(), "--no-rows-lane")...)
 	}
 	return r, err
 }

@@ -41,6 +41,7 @@ type Options struct {
 type Outcome struct {
 	suite.Outcome `json:"-"`
 	Profiles      []CPUProfile `json:"profiles,omitempty"`
+	Heaps         []Heap       `json:"heaps,omitempty"`
 	Idle          *Idle        `json:"idle,omitempty"`
 }
 
@@ -113,6 +114,16 @@ func (r *run) steps() []suite.Step {
 	for _, n := range p.Inserts {
 		add("inserts", experimentName("inserts", n, 0), 0, func(ctx context.Context) error { return r.inserts(ctx, n) })
 	}
+	if n := len(p.PoolSizes); n > 1 && len(p.Inserts) > 0 {
+		add("", "pool-sizes", 0, func(ctx context.Context) error {
+			return r.settings(ctx, "pool-sizes", "pool_size", "--pool-size", "connections", p.PoolSizes)
+		})
+	}
+	if n := len(p.GroupLimits); n > 1 && len(p.Inserts) > 0 {
+		add("", "group-limits", 0, func(ctx context.Context) error {
+			return r.settings(ctx, "group-limits", "group_limit", "--group-limit", "in a group", p.GroupLimits)
+		})
+	}
 	for _, n := range p.Literals {
 		add("literals", experimentName("literals", n, 0), 0, func(ctx context.Context) error { return r.literals(ctx, n) })
 	}
@@ -170,6 +181,9 @@ func (r *run) inserts(ctx context.Context, clients int) error {
 		ways = append(ways, weirWay(r.weir, "weir 0", "/* batch:off */", "0"))
 	}
 	for _, w := range r.o.Plan.Windows {
+		if w == 0 {
+			continue // without a window: above
+		}
 		n := strconv.FormatInt(w.Milliseconds(), 10)
 		ways = append(ways, weirWay(r.weir, "weir "+n, "/* batch:"+n+" */", n))
 	}
@@ -185,10 +199,11 @@ func (r *run) inserts(ctx context.Context, clients int) error {
 	if err := r.measure(ctx, e); err != nil {
 		return err
 	}
-	if clients != 64 || r.latency != 0 {
+	if clients != r.o.Plan.profiled() || r.latency != 0 {
 		return nil
 	}
-	for _, w := range []way{ways[0], ways[slices.IndexFunc(ways, func(w way) bool { return w.name == "weir auto" })]} {
+	auto := ways[slices.IndexFunc(ways, func(w way) bool { return w.name == "weir auto" })]
+	for _, w := range []way{ways[0], auto} {
 		if err := r.profile(ctx, w, clients); ctx.Err() != nil {
 			return err
 		} else if err != nil {
@@ -196,7 +211,33 @@ func (r *run) inserts(ctx context.Context, clients int) error {
 			r.Leave("the CPU profile of %s: %v", w.name, err)
 		}
 	}
+	if err := r.heap(ctx, auto, clients); ctx.Err() != nil {
+		return err
+	} else if err != nil {
+		r.Leave("the heap of %s: %v", auto.name, err)
+	}
 	return nil
+}
+
+// settings compares weir with itself at values of one setting, inserts that ask for a
+// group at the first number of clients. Each value has a weir of its own, all of them
+// before the same server.
+func (r *run) settings(ctx context.Context, name, factor, flag, unit string, values []int) (err error) {
+	clients := r.o.Plan.Inserts[0]
+	e := r.experiment(name, clients, fmt.Sprintf("Grouped INSERTs of %s by weir's %s", clientsName(clients), flag))
+	e.Name, e.Baseline, e.Sweep = name, "", factor
+	for _, n := range values {
+		args := append(slices.Clone(r.o.Plan.always()), flag, strconv.Itoa(n))
+		w, err := startWeir(ctx, r.o.Binary, r.engine, r.direct().dsn, args...)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, w.stop()) }()
+		s := r.side(weirWay(w, fmt.Sprintf("%d %s", n, unit), "/* batch */", "auto"), clients, r.insert("/* batch */"), false)
+		s.Factors = map[string]string{factor: strconv.Itoa(n)}
+		e.Sides = append(e.Sides, s)
+	}
+	return r.measure(ctx, e)
 }
 
 // literals compares inserts that are not prepared.

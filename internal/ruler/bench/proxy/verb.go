@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -34,9 +33,7 @@ type command struct {
 	suite.ServerFlags
 	pgbouncer string
 	mysql     bool
-	clients   []int
-	rounds    int
-	duration  time.Duration
+	knobs
 }
 
 func newCommand(c *command) *cobra.Command {
@@ -54,6 +51,7 @@ it names. Tables called weir_bench_test and weir_bench_keys are made there and
 dropped; nothing is known of the server's processor time and disk.`,
 		Example: `  weir bench proxy --plan mini
   weir bench proxy --experiments inserts-64
+  weir bench proxy --experiments inserts,pool-sizes --clients 100 --windows 0,1,10,100 --pool-size 20,50,200
   weir bench proxy --mysql --plan full --out out/mariadb --resume
   weir bench proxy --engine mysql
   weir bench proxy --dsn mysql://root@127.0.0.1:3306/scratch --clients 64`,
@@ -77,6 +75,9 @@ dropped; nothing is known of the server's processor time and disk.`,
 	f.BoolVar(&c.mysql, "mysql", false, "the same as --engine mariadb")
 	f.StringVar(&c.pgbouncer, "pgbouncer", "", "PgBouncer program to compare with (default: the installed one)")
 	f.IntSliceVar(&c.clients, "clients", nil, "numbers of clients, instead of the plan's")
+	f.StringSliceVar(&c.windows, "windows", nil, "fixed windows to compare, in milliseconds, such as 0,1,10,100, instead of the plan's; 0 and auto are always among them")
+	f.IntSliceVar(&c.poolSizes, "pool-size", nil, "most server connections of weir; several are compared with each other (default 20)")
+	f.IntSliceVar(&c.groupLimits, "group-limit", nil, "most members of a group; several are compared with each other (default 256)")
 	f.IntVar(&c.rounds, "rounds", 0, "rounds of each experiment, instead of the plan's")
 	f.DurationVar(&c.duration, "duration", 0, "measured time of each round, instead of the plan's")
 	return cmd
@@ -106,7 +107,9 @@ func (c *command) options(f *pflag.FlagSet) (o Options, err error) {
 		return o, err
 	}
 	o.Engine, o.DSN, o.PgBouncer = c.Engine, c.DSN, c.pgbouncer
-	o.Plan = o.Plan.with(c.clients, c.rounds, c.duration)
+	if o.Plan, err = o.Plan.with(c.knobs); err != nil {
+		return o, err
+	}
 	if o.Options, err = c.Flags.Options("proxy", Steps(o)); err != nil {
 		return o, err
 	}

@@ -2,8 +2,10 @@ package proxybench
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,6 +45,37 @@ func TestBenchProxyChoosesItsEngine(t *testing.T) {
 	}
 }
 
+// Every knob is a list; one pool or group limit is that of all experiments.
+func TestBenchProxyTakesKnobs(t *testing.T) {
+	options := func(args string) Options {
+		t.Helper()
+		var c command
+		cmd := newCommand(&c)
+		if err := cmd.ParseFlags(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		o, err := c.options(cmd.Flags())
+		if err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		return o
+	}
+	o := options("--windows 0,1,10ms,100 --clients 100,1000 --pool-size 20,50 --group-limit 16,256 --out x")
+	ms := time.Millisecond
+	if !slices.Equal(o.Plan.Windows, []time.Duration{0, ms, 10 * ms, 100 * ms}) || !slices.Equal(o.Plan.Inserts, []int{100, 1000}) || o.Plan.profiled() != 100 {
+		t.Errorf("%+v", o.Plan)
+	}
+	if known := strings.Join(suite.Known(Steps(o)), ", "); !strings.Contains(known, "inserts (inserts-100, inserts-1000), pool-sizes, group-limits") {
+		t.Errorf("experiments: %s", known)
+	}
+	if o = options("--pool-size 50 --group-limit 16 --out x"); !slices.Equal(o.Plan.always(), []string{"--pool-size", "50", "--group-limit", "16"}) {
+		t.Errorf("settings of every weir: %q", o.Plan.always())
+	}
+	if known := strings.Join(suite.Known(Steps(o)), ", "); strings.Contains(known, "pool-sizes") {
+		t.Errorf("one pool is compared with itself: %s", known)
+	}
+}
+
 func TestBenchProxyRefusesWhatContradictsItself(t *testing.T) {
 	for args, want := range map[string]string{
 		"--engine oracle":                         "want one of postgres, mariadb, mysql",
@@ -55,6 +88,13 @@ func TestBenchProxyRefusesWhatContradictsItself(t *testing.T) {
 		"--plan none --dsn mysql://u:secret@h/d ": "--plan",
 		"--experiments inserts-63":                "want some of inserts (inserts-64, inserts-256), reads (reads-prepared-64, reads-simple-64)",
 		"--resume":                                "--out",
+		"--windows 1,1ms":                         "--windows names 1ms twice",
+		"--windows 1500us":                        "want milliseconds from 0 to 10000",
+		"--windows -1":                            "want milliseconds",
+		"--clients 0":                             "--clients 0: want at least 1",
+		"--pool-size 20,20":                       "--pool-size names 20 twice",
+		"--group-limit 257":                       "--group-limit 257: weir joins 256 at most",
+		"--experiments pool-sizes":                `no experiment "pool-sizes"`,
 	} {
 		var stdout, stderr bytes.Buffer
 		code := program.Execute(t.Context(), append([]string{"bench", "proxy"}, strings.Fields(args)...), &stdout, &stderr)

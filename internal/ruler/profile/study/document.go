@@ -121,6 +121,9 @@ func sections(r *bench.Result) []report.Section {
 	first.Text = append(first.Text, limits(list)...)
 	first.Tables = append(first.Tables, bench.CaseTable(r, "rate", "p50", "p95", "p99", "errors"))
 	if len(list) > 0 {
+		if t, ok := sidesTable(r); ok {
+			first.Tables = append(first.Tables, t)
+		}
 		first.Tables = append(first.Tables, segmentTable(list))
 		first.Charts = append(first.Charts, shareChart(list), lengthChart(list))
 	}

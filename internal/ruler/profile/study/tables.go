@@ -31,6 +31,36 @@ func detailTable(c caseTotals) report.Table {
 	return t
 }
 
+// sidesTable shows acquire and query as reference report 4 has them, percentiles over
+// operations; false when nobody recorded them.
+func sidesTable(r *bench.Result) (report.Table, bool) {
+	t := report.Table{
+		Title: "Acquire and query", Columns: []report.Column{{Name: "case"}},
+		Note: "Acquire is queue, connect and check; query is encode to decode. Percentiles of operations, medians over the rounds.",
+	}
+	var keys []string
+	for _, side := range []string{"acquire", "query"} {
+		for _, q := range []string{"p50", "p95", "p99"} {
+			keys = append(keys, side+"_"+q)
+			t.Columns = append(t.Columns, report.Column{Name: side + " " + q, Unit: "ms", Numeric: true})
+		}
+	}
+	for i := range r.Cases {
+		row, found := report.Cells(r.Cases[i].Name), false
+		for _, key := range keys {
+			text := "-"
+			if s, ok := r.Cases[i].Summary[key]; ok {
+				text, found = bench.Figure(s.Median), true
+			}
+			row = append(row, report.Cell{Text: text})
+		}
+		if found {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t, len(t.Rows) > 0
+}
+
 // insideTable divides the segment server as far as the server tells.
 func insideTable(list []caseTotals) (report.Table, bool) {
 	t := report.Table{

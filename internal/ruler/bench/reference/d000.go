@@ -1,0 +1,227 @@
+package reference
+
+import (
+	"fmt"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// proxyBatch is report 000. Its clients were not the same at all windows (its rates
+// times its latencies are 100, 100, 998 and 4,899 under way), ours are.
+func proxyBatch() Document {
+	pg, my := At{Part: "000-postgres", Experiment: "inserts-100"}, At{Part: "000-mariadb", Experiment: "inserts-100"}
+	d := Document{
+		ID: "000", Name: "ProxyBatch", Title: "ProxyBatch Benchmark Analysis - CPU Load Study",
+		About: []string{
+			"Here the same 100 clients send at every window, each side in turn with the others; the document raised its clients with the window.",
+			"Its profile is of the load generator, with database/sql and the drivers in it. Ours are of weir and of a load generator that speaks the protocols itself, in exclusive shares.",
+			"MariaDB stands for MySQL, as packages have it; the full plan adds MySQL where its server is installed.",
+		},
+		Published: publishedProxyBatch,
+	}
+	d.Tables = append(d.Tables,
+		hintTable("MySQL Performance", my, [][3]string{{"0 (no batching)", "42.6", "2.35"}, {"1", "42.4", "2.36"}, {"10", "82.6", "12.08"}, {"100", "58.7", "83.45"}}),
+		hintTable("PostgreSQL Performance", pg, [][3]string{{"0 (no batching)", "44.5", "2.24"}, {"1", "45.5", "2.19"}, {"10", "66.9", "14.71"}, {"100", "52.9", "89.54"}}),
+		cpuTable(), proxyMemoryTable())
+	for _, e := range []struct {
+		name, gain string
+		at         At
+		least      float64
+	}{{"MySQL", "94 % (42.6k to 82.6k)", my, 1.94}, {"PostgreSQL", "50 % (44.5k to 66.9k)", pg, 1.50}} {
+		none, one, ten, hundred := e.at.with("weir 0"), e.at.with("weir 1"), e.at.with("weir 10"), e.at.with("weir 100")
+		d.Claims = append(d.Claims,
+			Claim{
+				Text: e.name + ": a 10 ms batch window achieves the best throughput", Said: e.gain,
+				Reading: "10 ms is faster than 0, 1 and 100 ms, each told apart",
+				Judge:   fastest(ten, none.Case, one.Case, hundred.Case),
+			},
+			Claim{
+				Text: e.name + ": the gain over no batching", Said: e.gain,
+				Reading: fmt.Sprintf("the rate at 10 ms is at least %.2f times that at 0, with as many clients", e.least),
+				Judge:   atLeast(ten.over(none, "rate"), e.least, "10 ms over 0"),
+			},
+			Claim{
+				Text: e.name + ": 100 ms batching degrades performance", Said: "latency without throughput",
+				Reading: "100 ms has a lower rate and a higher median latency than 10 ms",
+				Judge: every(
+					atMost(hundred.over(ten, "rate"), 1, "rate of 100 ms over 10 ms"),
+					atLeast(hundred.over(ten, "p50"), 1, "p50 of 100 ms over 10 ms")),
+			},
+			Claim{
+				Text: e.name + ": the optimal batch holds 800 to 900 operations", Said: "82.6k/s times 10 ms",
+				Reading: "groups of the 10 ms window hold 800 to 900, which needs as many clients",
+				Judge:   limit(ten.figure("group", 1), 800, 900, "operations in a group at 10 ms"),
+			},
+		)
+	}
+	d.Claims = append(d.Claims,
+		Claim{
+			Text: "System calls and I/O dominate CPU usage", Said: "40.62 %", Reading: "of weir's own time, system calls are the largest exclusive category",
+			Judge: largestCategory("000-postgres", "weir auto", bench.RoleProxy, "system calls and network I/O"),
+		},
+		Claim{
+			Text: "Only 12.5 MB in use", Said: "12.5 MB", Reading: "a limit of 12.5 MB on weir's memory after grouped inserts, which is more than its heap",
+			Judge: atMost(pg.with("weir auto").figure("rss_proxy", 1), 12.5, "memory of the proxy in MB"),
+		},
+		Claim{
+			Text: "No memory leaks", Said: "one reading after 32 s", Reading: "refuted when the heap after a collection grows over each of three loads, by 8 B, the smallest object, or more for each statement; a run of seconds cannot confirm it",
+			Judge: keepsNothing("000-postgres", "000-mariadb"),
+		})
+	return d
+}
+
+func hintTable(title string, at At, rows [][3]string) Table {
+	t := Table{
+		Section: "Performance Results", Title: title, Charted: 1,
+		Columns: []Column{
+			{Name: "Batch Hint (ms)", Text: true},
+			{Name: "Throughput", Unit: "k ops/s", Metric: "rate", Scale: 1e-3},
+			{Name: "Avg Latency", Unit: "ms", Metric: "mean"},
+			{Name: "against hint 0", Own: true},
+			{Name: "operations in a group", Own: true, Metric: "group"},
+		},
+		Note: "Medians of the rounds with the range that they lie in. 100 clients at every window.",
+	}
+	zero := at.with("weir 0")
+	for i, r := range rows {
+		t.Rows = append(t.Rows, Row{Cells: r[:], At: at.with("weir " + []string{"0", "1", "10", "100"}[i])})
+	}
+	for _, more := range []struct{ name, side string }{{"auto, weir's default", "weir auto"}, {"direct, without a proxy", "direct"}} {
+		t.Rows = append(t.Rows, Row{Cells: []string{more.name, "", ""}, At: at.with(more.side)})
+	}
+	for i := range t.Rows {
+		if at := t.Rows[i].At; at != zero {
+			t.Rows[i].Ours = map[int]Measure{3: at.over(zero, "rate")}
+		}
+	}
+	return t
+}
+
+// cpuTable sets the document's categories beside the exclusive ones of the proxy.
+func cpuTable() Table {
+	t := Table{
+		Section: "CPU Profile Analysis", Title: "Top CPU Consumers (by category)",
+		Columns: []Column{
+			{Name: "Category", Text: true},
+			{Name: "Share", Unit: "%"},
+			{Name: "weir, PostgreSQL", Unit: "%", Own: true},
+			{Name: "weir, MariaDB", Unit: "%", Own: true},
+			{Name: "load generator", Unit: "%", Own: true},
+		},
+		Note: "The document's shares are cumulative, overlap and add up to 168 %. Ours are exclusive and add up to 100 %.",
+	}
+	for _, r := range []struct {
+		name, share string
+		categories  []string
+	}{
+		{"System Calls & I/O", "40.62", []string{"system calls and network I/O", "epoll and netpoll"}},
+		{"Database Drivers", "~23", []string{"driver and protocol"}},
+		{"Runtime Scheduler", "27.65", []string{"scheduler"}},
+		{"Database/SQL Package", "62.89", nil},
+		{"Synchronization", "13.35", []string{"locks and futex"}},
+		{"garbage collection and allocation", "", []string{"garbage collection and allocation"}},
+		{"the proxy's own work", "", []string{"proxy session", "batching", "sql scan", "application", "crypto and TLS", "other"}},
+	} {
+		row := Row{Cells: []string{r.name, r.share}, Why: "inside the drivers' share"}
+		if r.categories != nil {
+			row.Ours = map[int]Measure{
+				2: cpuShare("000-postgres", "weir auto", bench.RoleProxy, r.categories...),
+				3: cpuShare("000-mariadb", "weir auto", bench.RoleProxy, r.categories...),
+				4: cpuShare("000-postgres", "weir auto", bench.RoleClient, r.categories...),
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func proxyMemoryTable() Table {
+	at := At{"000-postgres", "inserts-100", "weir auto"}
+	heap := "of the load generator's own runtime and drivers: weir has neither"
+	return Table{
+		Section: "Memory Profile Analysis", Title: "Top Memory Consumers",
+		Columns: []Column{{Name: "Consumer", Text: true}, {Name: "In use", Unit: "kB"}, {Name: "Share", Unit: "%"}, {Name: "weir's largest sites", Own: true, Text: true}},
+		Rows: []Row{
+			{Cells: []string{"total", "12,500", "100"}, Ours: map[int]Measure{1: at.figure("rss_proxy", 1e3)}},
+			{Cells: []string{"runtime.allocm", "4,104", "32.81"}, Why: heap, Ours: map[int]Measure{3: heapSite(at.Part, 0)}},
+			{Cells: []string{"runtime.malg", "3,073", "24.57"}, Why: heap, Ours: map[int]Measure{3: heapSite(at.Part, 1)}},
+			{Cells: []string{"mysql.newBuffer", "2,056", "16.44"}, Why: heap, Ours: map[int]Measure{3: heapSite(at.Part, 2)}},
+			{Cells: []string{"database/sql.(*DB).conn", "4,145", "33.14"}, Why: heap, Ours: map[int]Measure{3: heapSite(at.Part, 3)}},
+			{Cells: []string{"(heap in use after a collection)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "kB", func(h *HeapTaken) float64 { return h.Readings[len(h.Readings)-1].Bytes / 1e3 })}},
+			{Cells: []string{"(allocated for each statement)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "kB", func(h *HeapTaken) float64 { return h.Bytes / 1e3 / float64(h.statements()) })}},
+			{Cells: []string{"(objects for each statement, a number)", "", ""}, Ours: map[int]Measure{1: heapFigure(at.Part, "", func(h *HeapTaken) float64 { return h.Objects / float64(h.statements()) })}},
+		},
+		Note: "The total is the whole memory of the proxy's process. Its sites are those of its own heap in use, by a profile; they are not the counterpart of the document's in the same row.",
+	}
+}
+
+// cpuOf finds where the CPU time of a process went.
+func (m *Measured) cpuOf(part, side, role string) (*measure.CPUBreakdown, string) {
+	t := m.parts[part]
+	if t == nil {
+		return nil, "not in this plan"
+	}
+	for _, c := range t.CPU {
+		if c.Case == side && c.Role == role {
+			if c.Breakdown.Samples < leastSamples {
+				return nil, fmt.Sprintf("%d samples of the CPU profile tell no shares", c.Breakdown.Samples)
+			}
+			return c.Breakdown, ""
+		}
+	}
+	if why := t.State.why(); why != "" {
+		return nil, why
+	}
+	return nil, "no CPU profile was taken"
+}
+
+// leastSamples is how many samples of a profile its shares are told of: with as many,
+// a share of half is right within ten percentage points 19 times in 20.
+const leastSamples = 100
+
+// cpuShare reads the exclusive share of categories together, in percent.
+func cpuShare(part, side, role string, categories ...string) Measure {
+	return func(m *Measured) (Got, string) {
+		b, why := m.cpuOf(part, side, role)
+		if b == nil {
+			return Got{}, why
+		}
+		sum := 0.0
+		for _, c := range b.Categories {
+			for _, name := range categories {
+				if c.Name == name {
+					sum += 100 * c.Exclusive
+				}
+			}
+		}
+		return Got{Interval: bench.Interval{Median: sum, Lo: sum, Hi: sum, N: 1}, Unit: "%"}, ""
+	}
+}
+
+// largestCategory holds when a category has the largest exclusive share, by more than
+// the samples of the profile may be off.
+func largestCategory(part, side, role, name string) func(*Measured) Judgement {
+	return func(m *Measured) Judgement {
+		b, why := m.cpuOf(part, side, role)
+		if b == nil {
+			return Judgement{Verdict: CannotTell, Evidence: sentence(why)}
+		}
+		own, other := measure.Category{}, measure.Category{}
+		for _, c := range b.Categories {
+			switch {
+			case c.Name == name:
+				own = c
+			case c.Exclusive > other.Exclusive:
+				other = c
+			}
+		}
+		j := Judgement{Verdict: CannotTell, Evidence: fmt.Sprintf("%s %.1f %%, %s %.1f %%, of %d samples", name, 100*own.Exclusive, other.Name, 100*other.Exclusive, b.Samples)}
+		if margin := shareMargin(b.Samples); own.Exclusive-other.Exclusive > margin {
+			j.Verdict = Holds
+		} else if other.Exclusive-own.Exclusive > margin {
+			j.Verdict = DoesNotHold
+		}
+		return j
+	}
+}

@@ -1,0 +1,246 @@
+package reference
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// outboxBench is report 004. Its relay is weir's claim skip-locked, the customary
+// design, to the letter.
+func outboxBench() Document {
+	screen := At{Part: "004", Experiment: "screen"}
+	customary := func(experiment string) At { return At{"004", experiment, "skip-locked*"} }
+	mixed, partition := customary("mixed-8"), At{Part: "004", Experiment: "partition"}
+	enqueue := At{Part: "004", Experiment: "enqueue-8"}
+	d := Document{
+		ID: "004", Name: "Outbox", Title: "Outbox Bench Report - 2025-12-25",
+		About: []string{
+			"The relay of the document is the side skip-locked; weir's own claims stand below. MariaDB stands for MySQL 8.0.36.",
+			"Backlogs of the mini plan are shorter than the document's 200,000 and 2 million rows; the full plan has its lengths.",
+			"Partitions are measured with the document's relay, which takes a window without partitions. weir's own refuses that.",
+		},
+		Published: publishedOutbox,
+	}
+	consume := Table{
+		Section: "1) Consume scaling: Workers x Batch size", Title: "Top combos by mean throughput (consume, payload 512B)", Charted: 1,
+		Columns: []Column{{Name: "Combination", Text: true}, {Name: "Throughput", Unit: "msg/s", Metric: "rate"}},
+		Rows: []Row{
+			{Cells: []string{"16 workers / batch 200", "32,232"}, At: screen.with("skip-locked 16x200")},
+			{Cells: []string{"8 workers / batch 200", "21,304"}, At: screen.with("skip-locked 8x200")},
+			{Cells: []string{"16 workers / batch 100", "19,330"}, At: screen.with("skip-locked 16x100")},
+			{Cells: []string{"(4 workers / batch 200)", ""}, At: screen.with("skip-locked 4x200")},
+			{Cells: []string{"(weir, poll)", ""}, At: screen.with("poll")},
+			{Cells: []string{"(weir, log)", ""}, At: screen.with("log")},
+		},
+	}
+	payload := Table{
+		Section: "2) Payload size impact", Title: "Throughput vs size", Charted: 1,
+		Columns: []Column{{Name: "Payload", Text: true}, {Name: "Throughput", Unit: "msg/s", Metric: "rate"}, {Name: "Bytes", Unit: "MB/s", Metric: "payload_rate"}, {Name: "weir, log", Unit: "msg/s", Own: true}},
+	}
+	for _, r := range []struct {
+		size  int
+		cells []string
+	}{
+		{128, []string{"128B", "29,292", "3.6"}},
+		{512, []string{"512B", "26,003", "12.7"}},
+		{4096, []string{"4KB", "1,199", "4.7"}},
+		{16384, []string{"16KB", "9,271", "145"}},
+		{131072, []string{"128KB", "184", "23"}},
+	} {
+		at := customary(fmt.Sprintf("payload-%d", r.size))
+		payload.Rows = append(payload.Rows, Row{Cells: r.cells, At: at, Ours: map[int]Measure{3: at.with("log").figure("rate", 1)}})
+	}
+	producers := Table{
+		Section: "3) Enqueue: Transaction cost (TX vs No-TX)", Title: "8 producers", Charted: 1,
+		Columns: []Column{{Name: "Mode", Text: true}, {Name: "Throughput", Unit: "msg/s", Metric: "rate"}, {Name: "flushes", Unit: "/1000 messages", Own: true, Metric: "fsyncs"}},
+		Rows: []Row{
+			{Cells: []string{"use_tx=true", "203"}, At: enqueue.with("tx")},
+			{Cells: []string{"use_tx=false", "211"}, At: enqueue.with("no tx")},
+			{Cells: []string{"(weir, outbox.Group)", ""}, At: enqueue.with("group")},
+		},
+	}
+	both := Table{
+		Section: "4) Mixed workload: throughput vs latency", Title: "16 workers / batch 200 / 8 producers",
+		Columns: []Column{{Name: "Relay", Text: true}, {Name: "Throughput", Unit: "msg/s", Metric: "rate"}, {Name: "p95 latency", Unit: "ms", Metric: "total_p95"}, {Name: "p99", Unit: "ms", Metric: "total_p99"}, {Name: "max lag", Unit: "messages", Metric: "max_lag"}},
+		Rows: []Row{
+			{Cells: []string{"16 workers / batch 200 (ours: the best of the screen)", "207", "54", "64", "15"}, At: mixed},
+			{Cells: []string{"(no relay: the producers alone)", "", "", "", ""}, At: mixed.with("no relay")},
+			{Cells: []string{"(weir, poll)", "", "", "", ""}, At: mixed.with("poll")},
+			{Cells: []string{"(weir, log)", "", "", "", ""}, At: mixed.with("log")},
+		},
+	}
+	parts := Table{
+		Section: "5) Partition effect: pruning on/off", Title: "Partitions and window", Charted: 1,
+		Columns: []Column{{Name: "Table", Text: true}, {Name: "Throughput", Unit: "msg/s", Metric: "rate"}},
+		Rows: []Row{
+			{Cells: []string{"partitioned=true, window=1h", "3,042"}, At: partition.with("partitioned, window")},
+			{Cells: []string{"partitioned=false, window=1h", "212"}, At: partition.with("flat, window")},
+			{Cells: []string{"partitioned=true, window=0", "3,226"}, At: partition.with("partitioned, no window")},
+			{Cells: []string{"partitioned=false, window=0", "4,310"}, At: partition.with("flat, no window")},
+			{Cells: []string{"(weir, poll)", ""}, At: partition.with("poll")},
+			{Cells: []string{"(weir, log)", ""}, At: partition.with("log")},
+		},
+		Note: "As many rows are waited for as lie in the window, on each side.",
+	}
+	d.Tables = []Table{consume, payload, producers, both, parts, workingSet(customary), saturation()}
+	d.Claims = []Claim{
+		{
+			Text: "16 workers x batch 200 is best", Said: "32,232 msg/s", Reading: "16x200 is faster than 8x200 and 16x100, each told apart",
+			Judge: fastest(screen.with("skip-locked 16x200"), "skip-locked 8x200", "skip-locked 16x100"),
+		},
+		{
+			Text: "Batch 200 clearly dominates", Said: "32,232 against 19,330 at 16 workers", Reading: "16x200 has at least 1.67 times the rate of 16x100",
+			Judge: atLeast(screen.with("skip-locked 16x200").over(screen.with("skip-locked 16x100"), "rate"), 1.67, "batch 200 over 100"),
+		},
+		{
+			Text: "Scaling is strong up to 8-16 workers", Said: "21,304 to 32,232", Reading: "16x200 has at least 1.5 times the rate of 8x200",
+			Judge: atLeast(screen.with("skip-locked 16x200").over(screen.with("skip-locked 8x200"), "rate"), 1.5, "16 workers over 8"),
+		},
+		{
+			Text: "Between 512 B and 4 KB throughput falls by an order of magnitude", Said: "26,003 to 1,199", Reading: "the rate at 4,096 bytes is at most a tenth of that at 512",
+			Judge: atMost(apart(customary("payload-4096"), customary("payload-512"), "rate"), 0.1, "4,096 over 512 bytes"),
+		},
+		{
+			Text: "TX and No-TX are close", Said: "203 against 211 msg/s", Reading: "8 producers: their rates are within 5 % of each other",
+			Judge: alike(enqueue.with("no tx").over(enqueue.with("tx"), "rate"), 0.05, "no tx over tx"),
+		},
+		{
+			Text: "Mixed work collapses because of what a commit costs", Said: "207 msg/s of 32k", Reading: "producers with the relay beside them keep at least 0.9 of their rate without it: they are the limit, and not the relay",
+			Judge: atLeast(mixed.over(mixed.with("no relay"), "rate"), 0.9, "with the relay over without"),
+		},
+		{
+			Text: "With a window, partitioning delivers 14 times the rate", Said: "3,042 against 212 msg/s", Reading: "partitioned has at least 14 times the rate of flat, both with a window",
+			Judge: atLeast(partition.with("partitioned, window").over(partition.with("flat, window"), "rate"), 14, "partitioned over flat, with a window"),
+		},
+		{
+			Text: "Without a window, partitioning is a net loss", Said: "3,226 against 4,310 msg/s", Reading: "partitioned has a lower rate than flat, both without a window",
+			Judge: atMost(partition.with("partitioned, no window").over(partition.with("flat, no window"), "rate"), 1, "partitioned over flat, without a window"),
+		},
+		{
+			Text: "A larger working set is slower", Said: "32k at 200,000 rows, 4.3k at 2 million", Reading: "a backlog ten times as long is delivered at most at half the rate",
+			Judge: atMost(apart(customary("records-2000000"), customary("records-200000"), "rate"), 0.5, "2 million rows over 200,000"),
+		},
+		{
+			Text: "MySQL CPU is the bottleneck", Said: "96 % (of one core, of 20)", Reading: "at most, the server uses at least 90 % of all processors",
+			Judge: serverBound,
+		},
+		{
+			Text: "Large payloads belong out of band", Said: "a recommendation", Reading: "a reference in the outbox and the payload elsewhere is faster than the payload in the outbox",
+			Judge: untold("this program has no store to put payloads in, and measures none"),
+		},
+	}
+	return d
+}
+
+func workingSet(customary func(string) At) Table {
+	return Table{
+		Section: "5) Partition effect: pruning on/off", Title: "Working-set effect",
+		Columns: []Column{{Name: "Backlog", Text: true}, {Name: "Throughput", Unit: "msg/s", Metric: "rate"}, {Name: "weir, log", Unit: "msg/s", Own: true}},
+		Rows: []Row{
+			{Cells: []string{"200k", "~32,000"}, At: customary("records-200000"), Ours: map[int]Measure{2: customary("records-200000").with("log").figure("rate", 1)}},
+			{Cells: []string{"2M", "~4,300"}, At: customary("records-2000000"), Ours: map[int]Measure{2: customary("records-2000000").with("log").figure("rate", 1)}},
+		},
+		Note: "The document's two differ in more than the length: the second is spread over 90 days. Ours differ in the length alone, in the full plan.",
+	}
+}
+
+func saturation() Table {
+	return Table{
+		Section: "6) Resource saturation", Title: "Peak CPU observed during runs",
+		Columns: []Column{{Name: "Process", Text: true}, {Name: "Peak CPU", Unit: "% of one core"}, {Name: "of all cores", Unit: "%", Own: true}},
+		Rows: []Row{
+			{Cells: []string{"MySQL", "~96"}, Ours: map[int]Measure{1: peakCPU(bench.RoleServer, false), 2: peakCPU(bench.RoleServer, true)}},
+			{Cells: []string{"Benchmark process", "~26"}, Ours: map[int]Measure{1: peakCPU(bench.RoleClient, false), 2: peakCPU(bench.RoleClient, true)}},
+		},
+		Note: "The document's machine has 20 threads: 96 % of one is 5 % of all.",
+	}
+}
+
+// leastSeconds is how long a round must be for its CPU time to be told: the kernel
+// counts in ticks of 10 ms.
+const leastSeconds = 0.5
+
+// peakCPU is the largest use of processors by a role in any round, in percent of one
+// or of all.
+func peakCPU(role string, ofAll bool) Measure {
+	return func(m *Measured) (Got, string) {
+		t := m.parts["004"]
+		if t == nil {
+			return Got{}, "not in this plan"
+		}
+		peak := 0.0
+		for _, r := range t.Results {
+			for i := range r.Cases {
+				for _, s := range r.Cases[i].Samples {
+					u, ok := s.Processes[role]
+					if !ok || s.Seconds < leastSeconds || r.Env.Cores == 0 {
+						continue
+					}
+					share := 100 * u.CPUSeconds() / s.Seconds
+					if ofAll {
+						share /= float64(r.Env.Cores)
+					}
+					peak = max(peak, share)
+				}
+			}
+		}
+		if peak == 0 {
+			return Got{}, "no round was long enough for its CPU time to be told"
+		}
+		return Got{Interval: bench.Interval{Median: peak, Lo: peak, Hi: peak, N: 1}, Unit: "%"}, ""
+	}
+}
+
+// serverBound holds when the server alone fills the machine in some round.
+func serverBound(m *Measured) Judgement {
+	server, why := peakCPU(bench.RoleServer, true)(m)
+	if why != "" {
+		return Judgement{Verdict: CannotTell, Evidence: sentence(why)}
+	}
+	client, _ := peakCPU(bench.RoleClient, true)(m)
+	j := Judgement{Verdict: DoesNotHold, Got: server}
+	j.Evidence = fmt.Sprintf("at most, the server uses %.0f %% of all processors in a round, producers and relay %.0f %%", server.Median, client.Median)
+	switch {
+	case server.Median >= 100*bench.SaturatedShare:
+		j.Verdict = Holds
+	case !bench.Quotable(m.parts["004"].Results...):
+		j.Verdict = CannotTell
+		j.Evidence += "; other programs took the rest in most rounds, so that it cannot be told what would be used without them"
+	}
+	return j
+}
+
+// apart compares cases that were measured one after the other.
+func apart(at, base At, metric string) Measure {
+	return func(m *Measured) (Got, string) {
+		_, a, why := m.find(base)
+		if a == nil {
+			return Got{}, why
+		}
+		r, b, why := m.find(at)
+		if b == nil {
+			return Got{}, why
+		}
+		key, _ := bench.MetricByKey(metric)
+		values := func(c *bench.Case) (out []float64) {
+			for i := range c.Samples {
+				if v, ok := key.Of(&c.Samples[i]); ok {
+					out = append(out, v)
+				}
+			}
+			return out
+		}
+		ratio := bench.UnpairedRatio(values(a), values(b), 0.95)
+		if ratio.N == 0 || math.IsNaN(ratio.Median) {
+			return Got{}, metric + " was not measured"
+		}
+		got := Got{Interval: ratio, Unit: "x", Flaw: flawOf(r, b)}
+		// What hits one of them does not hit the other.
+		got.Shaken = got.Flaw != ""
+		got.Flaw = strings.TrimPrefix(got.Flaw+", measured one after the other", ", ")
+		return got, ""
+	}
+}

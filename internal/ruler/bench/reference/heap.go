@@ -1,0 +1,99 @@
+package reference
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+)
+
+// smallestObject is the least that a 64-bit Go program can keep by itself, in bytes.
+const smallestObject = 8
+
+// tellingStatements is the least number of statements from whose heap a leak for each of
+// them can be told from what pools, caches and the collector's own timing leave.
+const tellingStatements = 100_000
+
+// heapOf finds the heap of a case, with at least two readings.
+func (m *Measured) heapOf(part, side string) (*HeapTaken, string) {
+	t := m.parts[part]
+	if t == nil {
+		return nil, "not in this plan"
+	}
+	for i := range t.Heaps {
+		if h := &t.Heaps[i]; h.Case == side && len(h.Readings) > 1 && h.statements() > 0 {
+			return h, ""
+		}
+	}
+	if why := t.State.why(); why != "" {
+		return nil, why
+	}
+	return nil, "no heap profile was taken"
+}
+
+// statements is how many were answered between the first and the last reading.
+func (h *HeapTaken) statements() int64 { return h.Readings[len(h.Readings)-1].Statements }
+
+// heapFigure reads a figure of the proxy's heap.
+func heapFigure(part, unit string, of func(*HeapTaken) float64) Measure {
+	return func(m *Measured) (Got, string) {
+		h, why := m.heapOf(part, "weir auto")
+		if h == nil {
+			return Got{}, why
+		}
+		v := of(h)
+		return Got{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1}, Unit: unit}, ""
+	}
+}
+
+// heapSite names the site that keeps most, or the one after it, with its share.
+func heapSite(part string, rank int) Measure {
+	return func(m *Measured) (Got, string) {
+		h, why := m.heapOf(part, "weir auto")
+		switch {
+		case h == nil:
+			return Got{}, why
+		case rank >= len(h.Kept):
+			return Got{}, none
+		}
+		return Got{Text: fmt.Sprintf("%s, %s kB", h.Kept[rank].Function, bench.Figure(float64(h.Kept[rank].Bytes)/1e3))}, ""
+	}
+}
+
+// keepsNothing refutes that nothing leaks when the heap of a part grows from each reading
+// to the next by an object or more for each statement. That it does not is said, and
+// confirms nothing: leaks that need hours, or many connections, do not show in seconds.
+func keepsNothing(parts ...string) func(*Measured) Judgement {
+	return func(m *Measured) Judgement {
+		out := Judgement{Verdict: CannotTell}
+		told, small := 0, 0
+		for _, part := range parts {
+			h, why := m.heapOf(part, "weir auto")
+			if h == nil {
+				out.Evidence += sentence(part+": "+why) + " "
+				continue
+			}
+			told++
+			last := len(h.Readings) - 1
+			each := (h.Readings[last].Bytes - h.Readings[0].Bytes) / float64(h.statements())
+			always := true
+			for i := range last {
+				always = always && h.Readings[i+1].Bytes > h.Readings[i].Bytes
+			}
+			out.Evidence += fmt.Sprintf("%s: from %s to %s kB over %d statements, %.2f B for each. ", part, bench.Figure(h.Readings[0].Bytes/1e3), bench.Figure(h.Readings[last].Bytes/1e3), h.statements(), each)
+			switch {
+			case each < smallestObject:
+				small++
+			case h.statements() < tellingStatements:
+				out.Evidence += fmt.Sprintf("%d statements are needed to tell. ", tellingStatements)
+			case always:
+				out.Verdict = DoesNotHold
+			}
+		}
+		if told > 0 && small == told {
+			out.Evidence += "No object is kept for each statement; seconds cannot show that hours leave nothing."
+		}
+		out.Evidence = strings.TrimSpace(out.Evidence)
+		return out
+	}
+}

@@ -1,0 +1,267 @@
+package reference
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+)
+
+// Measured is what a run has measured so far, by part.
+type Measured struct {
+	parts map[string]*Taken
+}
+
+// Taken is what one part has measured.
+type Taken struct {
+	Results []*bench.Result
+	Left    []string
+	// CPU holds where the processor time of a case's processes went.
+	CPU []CPUTaken
+	// Heaps holds what cases of the proxy took from its heap and kept.
+	Heaps []HeapTaken
+	// Report is the page of the part's own report, "" for none.
+	Report string
+	State  State
+}
+
+// CPUTaken is where the processor time of one process went.
+type CPUTaken struct {
+	Case      string                `json:"case"`
+	Role      string                `json:"role"`
+	Breakdown *measure.CPUBreakdown `json:"breakdown"`
+}
+
+// HeapTaken is what a process took from its heap in a case.
+type HeapTaken struct {
+	Case     string `json:"case"`
+	Readings []struct {
+		Statements int64   `json:"statements"`
+		Bytes      float64 `json:"bytes"`
+	} `json:"readings"`
+	Bytes   float64 `json:"bytes"`
+	Objects float64 `json:"objects"`
+	Kept    []struct {
+		Function string `json:"function"`
+		Bytes    int64  `json:"bytes"`
+	} `json:"kept"`
+}
+
+// load reads what a part has left in its directory. A part that has not run yet, or
+// that measured nothing, is empty and no error.
+func load(dir string, benches []suite.Bench) (*Taken, error) {
+	t := &Taken{}
+	run, file, err := suite.Load(dir, benches)
+	switch {
+	case err == nil:
+		o := run.Common()
+		t.Results, t.Left = o.Results, o.Left
+		if t.CPU, t.Heaps, err = witnesses(filepath.Join(dir, file.Name)); err != nil {
+			return nil, err
+		}
+	case errors.Is(err, fs.ErrNotExist): // a study, or a suite that was killed: read what lies there
+		if t.Results, err = resultsBelow(dir); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "report.html")); err == nil {
+		t.Report = "report.html"
+	}
+	return t, nil
+}
+
+// witnesses reads the breakdowns of CPU time and the heaps that the proxy's suite keeps.
+func witnesses(path string) ([]CPUTaken, []HeapTaken, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read profiles: %w", err)
+	}
+	// What other suites call profiles are names of files.
+	var head struct {
+		Profiles []json.RawMessage `json:"profiles"`
+		Heaps    []HeapTaken       `json:"heaps"`
+	}
+	if err := json.Unmarshal(b, &head); err != nil {
+		return nil, nil, fmt.Errorf("read profiles: %s: %w", path, err)
+	}
+	var out []CPUTaken
+	for _, raw := range head.Profiles {
+		var c CPUTaken
+		if json.Unmarshal(raw, &c) == nil && c.Breakdown != nil {
+			out = append(out, c)
+		}
+	}
+	return out, head.Heaps, nil
+}
+
+// resultsBelow reads the results in a directory and in those directly below it.
+func resultsBelow(dir string) ([]*bench.Result, error) {
+	var out []*bench.Result
+	for _, pattern := range []string{"*.json", "*/*.json"} {
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			// A result is called as its experiment; other files are not ours to judge.
+			if r, err := bench.ReadFile(f); err == nil {
+				out = append(out, r)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *bench.Result) int { return a.Started.Compare(b.Started) })
+	return out, nil
+}
+
+// result finds an experiment of a part. The string says why it is not there.
+func (m *Measured) result(part, experiment string) (*bench.Result, string) {
+	t := m.parts[part]
+	if t == nil {
+		return nil, "not in this plan"
+	}
+	i := slices.IndexFunc(t.Results, func(r *bench.Result) bool { return r.Experiment.Name == experiment })
+	if i < 0 {
+		if why := t.State.why(); why != "" {
+			return nil, why
+		}
+		return nil, fmt.Sprintf("experiment %s was not run", experiment)
+	}
+	return t.Results[i], ""
+}
+
+// find finds a case, with its experiment.
+func (m *Measured) find(at At) (*bench.Result, *bench.Case, string) {
+	r, why := m.result(at.Part, at.Experiment)
+	if r == nil {
+		return nil, nil, why
+	}
+	c := caseOf(r, at.Case)
+	if c == nil {
+		return r, nil, fmt.Sprintf("%s had no case %q", at.Experiment, at.Case)
+	}
+	if c.Invalid() {
+		return r, nil, fmt.Sprintf("%s of %s is invalid: %s", at.Case, at.Experiment, firstInvalid(c))
+	}
+	return r, c, ""
+}
+
+// caseOf finds a case by its name, or the first one that a name with a * in it matches:
+// what a run chooses by itself, such as its best combination, is not known beforehand.
+func caseOf(r *bench.Result, name string) *bench.Case {
+	before, after, open := strings.Cut(name, "*")
+	if !open {
+		return r.Find(name)
+	}
+	for i := range r.Cases {
+		if n := r.Cases[i].Name; strings.HasPrefix(n, before) && strings.HasSuffix(n, after) {
+			return &r.Cases[i]
+		}
+	}
+	return nil
+}
+
+func firstInvalid(c *bench.Case) string {
+	for _, s := range c.Samples {
+		if len(s.Invalid) > 0 {
+			return s.Invalid[0]
+		}
+	}
+	return ""
+}
+
+// figure reads a metric of a case.
+func (at At) figure(metric string, scale float64) Measure {
+	return func(m *Measured) (Got, string) {
+		r, c, why := m.find(at)
+		if c == nil {
+			return Got{}, why
+		}
+		s, ok := c.Summary[metric]
+		if !ok {
+			return Got{}, fmt.Sprintf("%s of %s was not measured", metric, at.Case)
+		}
+		got := Got{Interval: scaled(s.Interval, cmp.Or(scale, 1)), Unit: s.Unit, Flaw: flawOf(r, c)}
+		got.Shaken = got.Flaw != "" && !slices.Contains(unshaken, metric)
+		return got, ""
+	}
+}
+
+// unshaken are metrics that do not depend on what else the machine does.
+var unshaken = []string{"peak", "rss_proxy", "rss_client", "rss_replica", "stored", "squeeze", "allocated", "log_bytes"}
+
+func scaled(i bench.Interval, by float64) bench.Interval {
+	i.Median, i.Lo, i.Hi = i.Median*by, i.Lo*by, i.Hi*by
+	return i
+}
+
+// round reads a metric of one round of a case.
+func (at At) round(n int, metric string, scale float64) Measure {
+	return func(m *Measured) (Got, string) {
+		_, c, why := m.find(at)
+		if c == nil {
+			return Got{}, why
+		}
+		key, _ := bench.MetricByKey(metric)
+		for i := range c.Samples {
+			if v, ok := key.Of(&c.Samples[i]); ok && c.Samples[i].Round == n {
+				v *= cmp.Or(scale, 1)
+				return Got{Interval: bench.Interval{Median: v, Lo: v, Hi: v, N: 1, Method: "one round"}, Unit: key.Unit}, ""
+			}
+		}
+		return Got{}, fmt.Sprintf("%s had no round %d", at.Case, n+1)
+	}
+}
+
+// over reads the ratio of a metric of at over that of another case, pair by pair.
+func (at At) over(base At, metric string) Measure {
+	return func(m *Measured) (Got, string) {
+		r, a, why := m.find(base)
+		if a == nil {
+			return Got{}, why
+		}
+		_, b, why := m.find(at)
+		if b == nil {
+			return Got{}, why
+		}
+		if base.Part != at.Part || base.Experiment != at.Experiment {
+			return Got{}, "the two were not measured in turn"
+		}
+		c, err := bench.Compare(a, b, metric)
+		if err != nil || c.Ratio.N == 0 {
+			return Got{}, fmt.Sprintf("%s and %s share no rounds with %s", at.Case, base.Case, metric)
+		}
+		got := Got{Interval: c.Ratio, Unit: "x", Flaw: cmp.Or(flawOf(r, a), flawOf(r, b))}
+		if len(c.Differs) > 1 {
+			got.Flaw = fmt.Sprintf("%s and %s differ in %d factors", at.Case, base.Case, len(c.Differs))
+		}
+		return got, ""
+	}
+}
+
+// flawOf says why a case's figures must be taken with care.
+func flawOf(r *bench.Result, c *bench.Case) string {
+	hurt := 0
+	for _, s := range c.Samples {
+		if len(s.Disturbed) > 0 {
+			hurt++
+		}
+	}
+	switch {
+	case r.Partial:
+		return "the run was interrupted"
+	case 2*hurt > len(c.Samples):
+		return fmt.Sprintf("%d of %d rounds were disturbed", hurt, len(c.Samples))
+	}
+	return ""
+}

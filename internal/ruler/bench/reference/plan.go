@@ -1,0 +1,133 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Part is one command that measures for a document, in a process and a directory of
+// its own.
+type Part struct {
+	Name     string // of its directory: "000-postgres"
+	Document string
+	// Bench is the verb below weir bench that has to be there, "" for weir profile.
+	Bench string
+	Args  []string
+}
+
+// command is the part's command as a user would type it.
+func (p *Part) command() string { return "weir " + strings.Join(p.Args, " ") }
+
+// partsOf returns the parts of a document.
+func partsOf(parts []Part, document string) []Part {
+	return slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Document != document })
+}
+
+// Plans lists the names that a plan may have.
+func Plans() []string { return []string{"mini", "full", "smoke"} }
+
+// PartsOf returns the parts of a plan, in order: the quick ones of each document that
+// decide most. Smoke takes seconds for each; its figures say nothing.
+func PartsOf(plan string) ([]Part, error) {
+	if !slices.Contains(Plans(), plan) {
+		return nil, fmt.Errorf("--plan %q: want one of %s", plan, strings.Join(Plans(), ", "))
+	}
+	var out []Part
+	add := func(name, document, verb string, args ...string) {
+		p := Part{Name: name, Document: document, Bench: verb}
+		if verb != "" {
+			p.Args = []string{"bench", verb}
+		}
+		p.Args = append(p.Args, args...)
+		out = append(out, p)
+	}
+	switch plan {
+	case "smoke":
+		for _, e := range []string{"postgres", "mariadb"} {
+			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts-4", "--clients", "4", "--windows", "0,1", "--rounds", "1", "--duration", "100ms")
+		}
+		add("001", "001", "kv", "--plan", "smoke", "--preset", "curp-ho", "--experiments", "delay,validate,tunings")
+		add("002", "002", "backup", "--plan", "smoke", "--experiments", "buffers-1024k,compression,copy-memory")
+		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "1", "--duration", "100ms", "--warmup", "200ms", "--overhead-pairs", "0")
+		add("004", "004", "outbox", "--plan", "smoke", "--engine", "mariadb", "--experiments", "screen,enqueue,mixed-2")
+	case "mini":
+		for _, e := range []string{"postgres", "mariadb"} {
+			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts-100", "--clients", "100", "--windows", "0,1,10,100", "--rounds", "3", "--duration", "1500ms")
+		}
+		add("001", "001", "kv", "--plan", "mini", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,length")
+		add("002", "002", "backup", "--plan", "mini", "--size", "32MB", "--storage", "dir,s3", "--experiments", "buffers-1024k,compression,copy-memory,dump-shop,restore-shop,storage-dump-shop")
+		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "3", "--duration", "1500ms", "--overhead-pairs", "0")
+		add("004", "004", "outbox", "--plan", "mini", "--engine", "mariadb", "--workers", "4,8,16", "--batch", "100,200", "--records", "5000",
+			"--payloads", "512,4096,131072", "--producers", "8", "--experiments", "screen,payload,enqueue-8,mixed-8,partition", "--repeats", "2")
+	case "full":
+		for _, e := range []string{"postgres", "mariadb", "mysql"} {
+			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts", "--clients", "100,1000", "--windows", "0,1,10,100", "--rounds", "6")
+		}
+		add("001", "001", "kv", "--plan", "full", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,pendings,threads,length,presets", "--rounds", "6")
+		add("002", "002", "backup", "--plan", "full", "--size", "256MB", "--shapes", "shop", "--rounds", "4", "--storage", "dir,s3")
+		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "8", "--cpu-profile")
+		add("004", "004", "outbox", "--plan", "full", "--engine", "mariadb", "--workers", "4,8,16", "--batch", "100,200", "--records", "200000,2000000",
+			"--producers", "8", "--repeats", "3", "--experiments", "screen,records,payload,enqueue,mixed-8,partition")
+	}
+	return out, nil
+}
+
+// needs is how many bytes a plan may write, generously: what servers hold, archives,
+// samples.
+func needs(plan string) uint64 {
+	if plan == "full" {
+		return 16 << 30
+	}
+	return 2 << 30
+}
+
+// choose leaves the parts whose document, name or experiments were asked for, such as
+// 000, 000-postgres or 001/delay,tunings.
+func choose(parts []Part, asked []string) ([]Part, error) {
+	if len(asked) == 0 {
+		return parts, nil
+	}
+	wanted := make(map[string][]string) // experiments by part
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.Name)
+	}
+	for _, a := range asked {
+		where, experiment, _ := strings.Cut(a, "/")
+		found := false
+		for _, p := range parts {
+			if p.Name != where && p.Document != where {
+				continue
+			}
+			found = true
+			if experiment != "" && p.Bench == "" {
+				return nil, fmt.Errorf("--experiments %s: %s has one experiment", a, p.Name)
+			}
+			if _, ok := wanted[p.Name]; !ok {
+				wanted[p.Name] = nil
+			}
+			if experiment != "" {
+				wanted[p.Name] = append(wanted[p.Name], experiment)
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("--experiments: no report or part %q: want some of 000, 001, 002, 003, 004, %s, each also with /EXPERIMENT", where, strings.Join(names, ", "))
+		}
+	}
+	var out []Part
+	for _, p := range parts {
+		experiments, ok := wanted[p.Name]
+		if !ok {
+			continue
+		}
+		if len(experiments) > 0 {
+			p.Args = slices.Clone(p.Args)
+			if i := slices.Index(p.Args, "--experiments"); i >= 0 {
+				p.Args[i+1] = strings.Join(experiments, ",")
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}

@@ -1,0 +1,402 @@
+package reference
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Status is how far a part has come.
+type Status string
+
+// The states of a part. Broken is one whose figures are there and in which a promise
+// was broken in some round.
+const (
+	Pending     Status = ""
+	Running     Status = "interrupted" // until it ends, which a run that is killed does not see
+	Complete    Status = "complete"
+	Broken      Status = "complete, with invalid rounds"
+	Interrupted Status = "interrupted"
+	Failed      Status = "failed"
+	LeftOut     Status = "left out"
+)
+
+// State is what is kept of a part.
+type State struct {
+	Status  Status   `json:"status"`
+	Args    []string `json:"args"`
+	Seconds float64  `json:"seconds,omitempty"`
+	Error   string   `json:"error,omitempty"`
+}
+
+// why says why a part has no figures, "" when it has all of them.
+func (s State) why() string {
+	switch s.Status {
+	case Complete, Broken:
+		return ""
+	case Pending:
+		return "not run yet"
+	case Interrupted:
+		return "interrupted"
+	}
+	return string(s.Status) + ": " + s.Error
+}
+
+// book is the file that says what has been done.
+type book struct {
+	Schema  string           `json:"schema"`
+	Plan    string           `json:"plan"`
+	Started time.Time        `json:"started"`
+	Parts   map[string]State `json:"parts"`
+}
+
+const (
+	bookSchema = "weir.bench.all/1"
+	bookFile   = "all.json"
+)
+
+// Options is how all is run.
+type Options struct {
+	Plan   string
+	Out    string
+	Resume bool
+	// Parts are those to run, All those that the pages show. Default of All: Parts.
+	Parts, All []Part
+	Benches    []suite.Bench
+	// Binary is the weir program that the parts run.
+	Binary string
+	Say    func(format string, args ...any)
+	// Output is where the parts tell how they go.
+	Output io.Writer
+
+	// sleeps measures what sleeps take. Default: sleepsHere.
+	sleeps func([]time.Duration) []bench.Slept
+	// free is how many bytes a directory's disk has. Default: that of the system.
+	free func(dir string) (uint64, error)
+}
+
+// Run is one run of several parts.
+type Run struct {
+	o      Options
+	book   book
+	taken  map[string]*Taken
+	env    measure.Environment
+	caught map[string][]bench.Finding
+}
+
+// Start opens the directory, and reads what lies there if it is to be resumed.
+func Start(o Options) (*Run, error) {
+	if o.sleeps == nil {
+		o.sleeps = sleepsHere
+	}
+	if o.free == nil {
+		o.free = freeBytes
+	}
+	if len(o.All) == 0 {
+		o.All = o.Parts
+	}
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	r := &Run{o: o, taken: make(map[string]*Taken), caught: make(map[string][]bench.Finding), env: measure.ReadEnvironment()}
+	r.book = book{Schema: bookSchema, Plan: o.Plan, Started: time.Now().UTC(), Parts: make(map[string]State)}
+	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+		return nil, fmt.Errorf("make directory of results: %w", err)
+	}
+	path := filepath.Join(o.Out, bookFile)
+	b, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("read what was run: %w", err)
+	case !o.Resume:
+		return nil, fmt.Errorf("%s already holds a run: resume it or name another directory", o.Out)
+	default:
+		var old book
+		if err := json.Unmarshal(b, &old); err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		if old.Schema != bookSchema {
+			return nil, fmt.Errorf("%s: schema %q, this program reads %q", path, old.Schema, bookSchema)
+		}
+		if old.Plan != o.Plan {
+			return nil, fmt.Errorf("%s holds a run of plan %s: --plan %s cannot resume it", o.Out, old.Plan, o.Plan)
+		}
+		r.book = old
+		r.env.Time = old.Started // what was measured then is not of today
+	}
+	free, err := o.free(o.Out)
+	if err != nil {
+		return nil, err
+	}
+	if want := needs(o.Plan); free < want {
+		return nil, fmt.Errorf("%s has %.1f GB free, plan %s may need %.0f GB: make room, or name another place with --out (and TMPDIR for the servers)", o.Out, float64(free)/1e9, o.Plan, float64(want)/1e9)
+	}
+	for _, d := range Documents() {
+		r.caught[d.ID] = catches(d, o.sleeps)
+	}
+	for _, p := range o.All {
+		if err := r.read(p); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// freeBytes is what the disk of a directory has left for this user.
+func freeBytes(dir string) (uint64, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, fmt.Errorf("look at the free space of %s: %w", dir, err)
+	}
+	return s.Bavail * uint64(s.Bsize), nil
+}
+
+// Parts runs all that is not complete, one after the other, and brings the pages up
+// to date after each. A part that fails does not keep others from running; what failed
+// is returned in the end.
+func (r *Run) Parts(ctx context.Context) error {
+	if err := r.Write(); err != nil {
+		return err
+	}
+	var failed []error
+	for i, p := range r.o.Parts {
+		state := r.book.Parts[p.Name]
+		if (state.Status == Complete || state.Status == Broken) && slices.Equal(state.Args, p.Args) {
+			r.o.Say("%s: complete, kept", p.Name)
+			continue
+		}
+		r.o.Say("\n%s (%d of %d): %s", p.Name, i+1, len(r.o.Parts), p.command())
+		err := r.one(ctx, p)
+		if werr := r.Write(); werr != nil {
+			return errors.Join(err, werr)
+		}
+		if ctx.Err() != nil {
+			return &StoppedError{Part: p.Name, Out: r.o.Out}
+		}
+		if err != nil {
+			r.o.Say("%s: %v", p.Name, err)
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// StoppedError is what a run ends with that was told to stop. It does not wrap the
+// end of the context, for which every verb has one word: this one says how to go on.
+type StoppedError struct{ Part, Out string }
+
+func (e *StoppedError) Error() string {
+	return fmt.Sprintf("interrupted in %s; everything that was started has been stopped, and the pages are valid: go on with --resume --out %s", e.Part, e.Out)
+}
+
+// one runs a part.
+func (r *Run) one(ctx context.Context, p Part) error {
+	state := State{Status: Running, Args: p.Args, Seconds: r.book.Parts[p.Name].Seconds}
+	if !slices.Equal(r.book.Parts[p.Name].Args, p.Args) {
+		state.Seconds = 0
+	}
+	finish := func(s Status, why string) error {
+		state.Status, state.Error = s, why
+		r.book.Parts[p.Name] = state
+		return errors.Join(r.keep(), r.read(p))
+	}
+	if p.Bench != "" && !slices.ContainsFunc(r.o.Benches, func(b suite.Bench) bool { return b.Verb.Name() == p.Bench }) {
+		return finish(LeftOut, "this program has no weir bench "+p.Bench)
+	}
+	// It counts as interrupted until it has ended: a process that is killed cannot say so.
+	if err := finish(Running, ""); err != nil {
+		return err
+	}
+	began := time.Now()
+	code, said, err := r.process(ctx, p)
+	state.Seconds += time.Since(began).Seconds()
+	switch {
+	case err == nil:
+		return finish(Complete, "")
+	case ctx.Err() != nil:
+		return finish(Interrupted, "")
+	case code == exitShortfall:
+		return finish(Broken, "")
+	case strings.Contains(said, "; install it with: "): // as the lab says of a server that is not there
+		return finish(LeftOut, said)
+	}
+	return errors.Join(fmt.Errorf("%s failed: %s", p.Name, said), finish(Failed, said))
+}
+
+// exitShortfall is the exit code of a bench in which a promise was broken.
+const exitShortfall = 3
+
+// farewell is how long a part may take to end when it is asked to.
+const farewell = time.Minute
+
+// process runs the command of a part in its directory. said is the last that it wrote.
+func (r *Run) process(ctx context.Context, p Part) (code int, said string, err error) {
+	dir := filepath.Join(r.o.Out, p.Name)
+	args := append(slices.Clone(p.Args), "--out", dir)
+	if _, err := os.Stat(dir); err == nil {
+		args = append(args, "--resume")
+	}
+	log, err := os.OpenFile(filepath.Join(r.o.Out, p.Name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return 0, err.Error(), fmt.Errorf("write log: %w", err)
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	tail := &tail{}
+	cmd := exec.CommandContext(ctx, r.o.Binary, args...)
+	// A group of its own, so that Ctrl-C in a terminal reaches us alone and the part is
+	// asked to end once.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = farewell
+	cmd.Stdout = log
+	out := []io.Writer{tail, log}
+	if r.o.Output != nil {
+		out = append(out, &untilDone{ctx: ctx, w: r.o.Output})
+	}
+	cmd.Stderr = io.MultiWriter(out...)
+	err = cmd.Run()
+	return cmd.ProcessState.ExitCode(), tail.last(), err
+}
+
+// untilDone passes on what is written until a context ends. How a part says that it was
+// interrupted stands in its log; the run says so itself, once.
+type untilDone struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (u *untilDone) Write(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return len(p), nil
+	}
+	return u.w.Write(p)
+}
+
+// tail keeps the end of what was written. It is safe for concurrent use.
+type tail struct {
+	mu sync.Mutex
+	b  []byte // guarded by mu
+}
+
+const tailBytes = 4096
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	t.b = t.b[max(0, len(t.b)-tailBytes):]
+	return len(p), nil
+}
+
+// last is the last line that was written.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
+	return strings.TrimPrefix(strings.TrimSpace(lines[len(lines)-1]), "weir: ")
+}
+
+// read reads what a part has measured.
+func (r *Run) read(p Part) error {
+	t, err := load(filepath.Join(r.o.Out, p.Name), r.o.Benches)
+	if err != nil {
+		// What cannot be read is told, and keeps no other part from its page.
+		r.o.Say("%s: %v", p.Name, err)
+		t = &Taken{State: State{Status: Failed, Error: err.Error()}}
+	} else {
+		t.State = r.book.Parts[p.Name]
+	}
+	r.taken[p.Name] = t
+	return nil
+}
+
+// keep writes down what has been done.
+func (r *Run) keep() error {
+	b, err := json.MarshalIndent(r.book, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode what was run: %w", err)
+	}
+	return replace(filepath.Join(r.o.Out, bookFile), append(b, '\n'))
+}
+
+// environment is that of the run, with the servers of all parts.
+func (r *Run) environment(parts []Part) *measure.Environment {
+	env := r.env
+	env.Servers = nil
+	for _, p := range parts {
+		for _, res := range r.taken[p.Name].Results {
+			for _, s := range res.Env.Servers {
+				if !slices.ContainsFunc(env.Servers, func(o measure.Server) bool { return o.Name == s.Name && o.Version == s.Version }) {
+					env.Servers = append(env.Servers, measure.Server{Name: s.Name, Version: s.Version})
+				}
+			}
+			env.Durability = "as each part's own report says"
+		}
+	}
+	return &env
+}
+
+// Write writes the index and a page for each document, as HTML, Markdown and JSON.
+func (r *Run) Write() error {
+	m := &Measured{parts: r.taken}
+	docs := Documents()
+	pages := map[string]*report.Doc{"index": index(docs, m, r.environment(r.o.All), r.caught, r.o.All, r.o.Plan)}
+	for i := range docs {
+		d := &docs[i]
+		parts := partsOf(r.o.All, d.ID)
+		pages[d.ID] = d.page(m, r.environment(parts), r.caught[d.ID], parts)
+	}
+	for name, page := range pages {
+		for _, format := range []report.Format{report.FormatHTML, report.FormatMarkdown, report.FormatJSON} {
+			var b bytes.Buffer
+			if err := page.Write(&b, format); err != nil {
+				return fmt.Errorf("write page %s: %w", name, err)
+			}
+			if err := replace(filepath.Join(r.o.Out, name+"."+string(format)), b.Bytes()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Brief is what fits a terminal of the index.
+func (r *Run) Brief() *report.Doc {
+	full := index(Documents(), &Measured{parts: r.taken}, r.environment(r.o.All), r.caught, r.o.All, r.o.Plan)
+	full.Findings = full.Findings[:1]
+	return full
+}
+
+// replace writes a file in one step, so that a reader finds the old one or the new one.
+func replace(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}

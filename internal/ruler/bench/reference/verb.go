@@ -1,0 +1,78 @@
+package reference
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Command is weir bench all.
+func Command(benches []suite.Bench) *cobra.Command {
+	var o Options
+	var experiments []string
+	cmd := &cobra.Command{
+		Use:   "all",
+		Short: "The five reports that weir was asked for by: their tables beside ours, their claims judged",
+		Long: `Run the benchmarks that measure what the five reference reports did, on private
+servers, one after the other, and write a page for each report: its own tables in
+its own order, our figures beside, and a verdict on each of its claims (holds, does
+not hold, cannot tell) with the evidence. index.html leads to them; what the
+documents' own figures say of themselves stands there, too.
+
+Each part is a command of its own (weir bench proxy, kv, backup, outbox, weir
+profile), in a directory of its own below --out with its whole report. Pages are
+brought up to date after every part: an interrupted run leaves valid ones, and
+--resume goes on from the last sample. A server that is not installed leaves its
+tables empty, says so, and keeps nothing else from running.
+
+Plan mini takes less than ten minutes on two processors, full some hours.`,
+		Example: `  weir bench all --plan mini --out out/all
+  weir bench all --plan full --out out/all-full --resume
+  weir bench all --experiments 000,004 --out out/some
+  weir bench all --experiments 001/delay,003 --out out/some`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Resume && o.Out == "" {
+				return cli.UsageError(errors.New("--resume: name the directory with --out"))
+			}
+			parts, err := PartsOf(o.Plan)
+			if err == nil {
+				o.All = parts
+				o.Parts, err = choose(parts, experiments)
+			}
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			if o.Binary, err = os.Executable(); err != nil {
+				return fmt.Errorf("find this program: %w", err)
+			}
+			o.Out = cmp.Or(o.Out, suite.Stamped("bench-all"))
+			o.Benches, o.Output = benches, cmd.ErrOrStderr()
+			o.Say = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+			run, err := Start(o)
+			if err != nil {
+				return err
+			}
+			err = run.Parts(cmd.Context())
+			if werr := run.Brief().Write(cmd.OutOrStdout(), report.FormatText); werr != nil {
+				return errors.Join(err, werr)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "\nreport  %s/index.html\n", o.Out)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
+	f.StringVar(&o.Out, "out", "", "directory for parts, samples and pages (default out/bench-all-TIME)")
+	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
+	f.StringSliceVar(&experiments, "experiments", nil, "reports (000 to 004), parts (000-postgres) or experiments of one (001/delay) to run, instead of all")
+	return cmd
+}

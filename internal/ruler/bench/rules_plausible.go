@@ -1,0 +1,333 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Rules that ask whether figures can be what they are said to be. They need no more
+// than rates, latencies and what a case was set to do, so that they also judge figures
+// that somebody else has published.
+
+const (
+	// sameLevel is how close two figures must be to be one and the same.
+	sameLevel = 0.03
+	// raisedBy is how much the operations under way may differ within a sweep before
+	// the difference of its levels is theirs.
+	raisedBy = 0.25
+	// waitShare is the part of the latency without a window that a window must be for
+	// its absence from the latency to tell something.
+	waitShare = 0.20
+)
+
+// underWay is the number of operations under way: set, counted, or by Little's law.
+func underWay(c *Case) (n float64, estimated bool) {
+	if len(c.Samples) == 0 {
+		return 0, false
+	}
+	if s := &c.Samples[0]; s.InFlight > 0 {
+		return float64(s.InFlight), false
+	}
+	return c.Rate() * c.Summary["mean"].Median / 1e3, true
+}
+
+// clientsRaised says how the operations under way differ between the levels of a sweep
+// of windows; "" when they are the same, or nobody knows. In other sweeps they may be
+// what is swept.
+func clientsRaised(r *Result, g []Level) string {
+	if windowUnit(r) == 0 || r.Experiment.Loop == "open" {
+		return ""
+	}
+	var parts []string
+	low, high, guessed := math.Inf(1), 0.0, false
+	for _, l := range g {
+		n, estimated := underWay(l.Case)
+		if n == 0 {
+			return ""
+		}
+		low, high, guessed = min(low, n), max(high, n), guessed || estimated
+		parts = append(parts, fmt.Sprintf("%s under way at %s", Count(n), l.Name))
+	}
+	if high <= low*(1+raisedBy) {
+		return ""
+	}
+	text := strings.Join(parts, ", ")
+	if guessed {
+		text += ", by rate times latency"
+	}
+	return text
+}
+
+// windowUnit is the unit of a sweep of windows in seconds, 0 of any other sweep.
+func windowUnit(r *Result) float64 {
+	return map[string]float64{"ms": 1e-3, "us": 1e-6}[r.Experiment.SweepUnit]
+}
+
+// windows finds windows that gather nothing: groups of one, a rate that the window
+// forbids, or a window that nobody waits for.
+func windows(r *Result) []Finding {
+	unit := windowUnit(r)
+	if unit == 0 || r.Experiment.Loop == "open" {
+		return nil
+	}
+	var evidence, at []string
+	order, groups := Sweeps(r)
+	for _, key := range order {
+		var none *Case
+		for _, l := range groups[key] {
+			if l.Value == 0 {
+				none = l.Case
+				continue
+			}
+			if text := ungathered(l, none, unit, r.Experiment.SweepUnit); text != "" {
+				evidence = append(evidence, l.Name+": "+text)
+				at = append(at, formatLevel(l.Value, r.Experiment.SweepUnit))
+			}
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "no-batching", Severity: Warn, Evidence: evidence,
+		Claim:  fmt.Sprintf("At %s nothing is batched by a window: the figures are not those of operations that wait for each other.", strings.Join(at, " and ")),
+		Advice: "Count the groups: operations divided by what was sent.",
+	}}
+}
+
+// ungathered says why a level with a window does not gather operations, "" if it may.
+func ungathered(l Level, none *Case, unit float64, unitName string) string {
+	n, estimated := underWay(l.Case)
+	by := ""
+	if estimated {
+		by = " by rate times latency"
+	}
+	if g, ok := l.Summary["group"]; ok {
+		if n >= 2 && g.Median <= 1+sameLevel {
+			return fmt.Sprintf("groups of %.3g with %s under way", g.Median, Count(n))
+		}
+		return "" // they were counted, and are larger
+	}
+	wait := l.Value * unit
+	if n > 0 && l.Rate()*wait > n*(1+littleTolerance) {
+		return fmt.Sprintf("%s ops/s with %s under way%s, of whom a window of %s forbids more than %s ops/s",
+			Count(l.Rate()), Count(n), by, formatLevel(l.Value, unitName), Count(n/wait))
+	}
+	if none == nil {
+		return ""
+	}
+	before, after := none.Summary["mean"].Median, l.Summary["mean"].Median
+	if before == 0 || wait*1e3 < waitShare*before || math.Abs(after/before-1) > sameLevel || math.Abs(l.Rate()/none.Rate()-1) > sameLevel {
+		return ""
+	}
+	return fmt.Sprintf("%s of mean latency where there is none of the window takes %s, at the same rate: nobody waits for it",
+		Micros(after*1e6), Micros(before*1e6))
+}
+
+// The least time that a closed loop without a warm-up must be measured for.
+const (
+	leastRound = 1.0 // seconds
+	leastCase  = 3.0
+)
+
+// tooShort finds cases whose rounds are over before anything has settled.
+func tooShort(r *Result) []Finding {
+	var evidence []string
+	longest := 0.0
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		total, most, cold := 0.0, 0.0, len(c.Samples) > 0
+		for j := range c.Samples {
+			s := &c.Samples[j]
+			total, most = total+s.Seconds, max(most, s.Seconds)
+			cold = cold && s.Cold == nil && s.Series == nil && s.Boundary == nil
+		}
+		if !cold || r.Experiment.Warmup > 0 || most >= leastRound || total >= leastCase {
+			continue
+		}
+		longest = max(longest, most)
+		evidence = append(evidence, fmt.Sprintf("%s: %d rounds of at most %.2g s", c.Name, len(c.Samples), most))
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "too-short", Severity: Warn, Evidence: evidence,
+		Claim:  fmt.Sprintf("Rounds of %.2g s without a warm-up are too short to mean anything: they are over before caches, garbage collection and the disk have come to their usual pace.", longest),
+		Advice: "Measure seconds, after a warm-up, and once ten times as long to see whether the rate holds.",
+	}}
+}
+
+// Share is a part of a whole as somebody has stated it, in percent.
+type Share struct {
+	Name    string
+	Percent float64
+}
+
+// overlapBy is how many points the sum of shares may lie past 100.
+const overlapBy = 5
+
+// Overlapping finds shares of one whole that add up to more than it.
+func Overlapping(whole string, shares []Share) []Finding {
+	sum := 0.0
+	var evidence []string
+	for _, s := range shares {
+		sum += s.Percent
+		evidence = append(evidence, fmt.Sprintf("%s: %.2f %%", s.Name, s.Percent))
+	}
+	if sum <= 100+overlapBy {
+		return nil
+	}
+	return []Finding{{
+		ID: "overlapping-shares", Severity: Warn, Evidence: evidence,
+		Claim:  fmt.Sprintf("The shares of %s add up to %.0f %%: they count the same time in several of them, and none can be set against another.", whole, sum),
+		Advice: "Count each sample once, for what was nearest to its leaf: such shares add up to 100 %.",
+	}}
+}
+
+// Slept is how long a sleep took.
+type Slept struct{ Nominal, Took time.Duration }
+
+// sleepOff is how many times its nominal a sleep may take.
+const sleepOff = 1.5
+
+// FarFromNominal finds sleeps that take much longer than they are told to, and levels
+// of a sweep that are one and the same for it.
+func FarFromNominal(sleeps []Slept) []Finding {
+	var evidence []string
+	var off []Slept
+	for _, s := range sleeps {
+		if s.Nominal > 0 && float64(s.Took) > sleepOff*float64(s.Nominal) {
+			off = append(off, s)
+			evidence = append(evidence, fmt.Sprintf("a sleep of %v takes %v, %.1f times as long", s.Nominal, s.Took.Round(10*time.Microsecond), float64(s.Took)/float64(s.Nominal)))
+		}
+	}
+	if len(off) == 0 {
+		return nil
+	}
+	f := Finding{
+		ID: "sleep", Severity: Warn, Evidence: evidence,
+		Claim:  fmt.Sprintf("A sleep is far from its nominal: %v takes %v.", off[0].Nominal, off[0].Took.Round(10*time.Microsecond)),
+		Advice: "State the delay that was measured, or use a timer that keeps it.",
+	}
+	low := slices.MinFunc(off, func(a, b Slept) int { return int(a.Took - b.Took) })
+	high := slices.MaxFunc(off, func(a, b Slept) int { return int(a.Took - b.Took) })
+	if len(off) > 1 && float64(high.Took) < sleepOff*float64(low.Took) {
+		f.Claim += fmt.Sprintf(" %d levels that differ by name are one and the same delay.", len(off))
+	}
+	return []Finding{f}
+}
+
+const (
+	// hiding is how many times data may shrink before it hides what a compression
+	// costs, and hidingRate the rate in MB/s that gzip of one processor cannot reach on
+	// the rows of a database.
+	hiding     = 12
+	hidingRate = 250
+	// idleWorkers is the part of a worker's share below which workers wait for each
+	// other or for a processor.
+	idleWorkers = 0.5
+)
+
+// hidingData finds data that is compressed as no rows of a database are.
+func hidingData(r *Result) []Finding {
+	var evidence []string
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if s, ok := c.Summary["squeeze"]; ok && s.Median >= hiding {
+			evidence = append(evidence, fmt.Sprintf("%s: %s times smaller", c.Name, Figure(s.Median)))
+			continue
+		}
+		rate, workers := c.Summary["plain_rate"].Median, workersOf(c)
+		if strings.Contains(c.Name, "gzip") && workers == 1 && rate > hidingRate {
+			evidence = append(evidence, fmt.Sprintf("%s: %s MB/s on one processor", c.Name, Figure(rate)))
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "hiding-data", Severity: Warn, Evidence: evidence,
+		Claim:  "The data hides what compression costs: it is compressed faster, or becomes smaller, than rows of a database do.",
+		Advice: "Measure on text and numbers as applications write them, and state how many times they shrink.",
+	}}
+}
+
+// workersOf is the factor workers of a case, 0 if it has none.
+func workersOf(c *Case) int {
+	n, err := strconv.Atoi(c.Factors["workers"])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// crowdedWorkers finds more workers than there are processors for: by their number,
+// or because they do not do the work of half of them.
+func crowdedWorkers(r *Result) []Finding {
+	var evidence []string
+	if jobs, err := strconv.Atoi(r.Experiment.Factors["jobs"]); err == nil && r.Env.Cores > 0 && jobs > r.Env.Cores {
+		evidence = append(evidence, fmt.Sprintf("%d jobs on %d processors", jobs, r.Env.Cores))
+	}
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		n := workersOf(c)
+		switch {
+		case n < 2:
+		case r.Env.Cores > 0 && n > r.Env.Cores:
+			evidence = append(evidence, fmt.Sprintf("%s: %d workers on %d processors", c.Name, n, r.Env.Cores))
+		default:
+			for _, o := range likeBut(r, c, "workers") {
+				if workersOf(o) != 1 || o.Rate() == 0 {
+					continue
+				}
+				if times := c.Rate() / o.Rate(); times < idleWorkers*float64(n) {
+					evidence = append(evidence, fmt.Sprintf("%s: %d workers do %.2g times the work of one", c.Name, n, times))
+				}
+			}
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "crowded-workers", Severity: Warn, Evidence: evidence,
+		Claim:  "There are more workers than processors for them: their number says nothing of what a processor does.",
+		Advice: "State processors beside workers, and the rate of one.",
+	}}
+}
+
+// hiddenRows finds relays that take no row outside of a window: what is older is never
+// delivered, and their rate is that of a part.
+func hiddenRows(r *Result) []Finding {
+	var evidence []string
+	worst := 0.0
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		for j := range c.Samples {
+			o := c.Samples[j].Outbox
+			if o == nil || slices.Contains([]string{"", "0s"}, o.Settings["window"]) || o.Ledger.Committed == 0 {
+				continue
+			}
+			share := float64(o.Ledger.Pending) / float64(o.Ledger.Committed)
+			if share < 0.01 {
+				continue
+			}
+			worst = max(worst, share)
+			evidence = append(evidence, fmt.Sprintf("%s, window %s: %s of %s rows are outside and stay", c.Name, o.Settings["window"], Count(float64(o.Ledger.Pending)), Count(float64(o.Ledger.Committed))))
+			break
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return []Finding{{
+		ID: "hidden-rows", Severity: Warn, Evidence: evidence,
+		Claim:  fmt.Sprintf("A window hides rows: up to %.1f %% of those that were committed lie outside of it and are never delivered. The rate is that of the rest.", 100*worst),
+		Advice: "A window is safe only where older rows are known to be delivered.",
+	}}
+}
