@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,6 +23,9 @@ func TestHelpListsEveryCommand(t *testing.T) {
 		t.Errorf("weir alone prints\n%s\nwant the help", got)
 	}
 	for _, c := range program.Root().Commands() {
+		if c.Hidden {
+			continue
+		}
 		if !strings.Contains(help, "\n  "+c.Name()+" ") || !strings.Contains(help, c.Short) {
 			t.Errorf("help lacks %s (%s):\n%s", c.Name(), c.Short, help)
 		}
@@ -57,5 +62,34 @@ func TestCompletionScripts(t *testing.T) {
 	}
 	if out := program.Run(t, "__complete", "proxy", "--pool"); !strings.Contains(out, "--pool-size\tmost server connections") {
 		t.Errorf("completion of --pool: %s", out)
+	}
+}
+
+// Each verb has a page in the manual, which holds its flags.
+func TestManual(t *testing.T) {
+	dir := t.TempDir()
+	for format, name := range map[string]string{"man": "weir-outbox-relay.1", "markdown": "weir-outbox-relay.md"} {
+		if out := program.Run(t, "manual", dir, "--format", format); out != "" {
+			t.Fatalf("%s: %s", format, out)
+		}
+		page, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{"weir outbox relay", "sink", "Usage:"} {
+			if !strings.Contains(string(page), part) {
+				t.Errorf("%s lacks %q:\n%s", name, part, page)
+			}
+		}
+	}
+	if out := program.Run(t, "manual", dir, "--format", "html"); !strings.Contains(out, "want man or markdown") {
+		t.Errorf("an unknown format: %s", out)
+	}
+}
+
+func TestVersionVerbose(t *testing.T) {
+	out := program.Run(t, "version", "--verbose")
+	if !strings.HasPrefix(out, program.Run(t, "version")) || !strings.Contains(out, "module github.com/spf13/cobra v1") {
+		t.Errorf("version --verbose:\n%s", out)
 	}
 }

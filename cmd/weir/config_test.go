@@ -1,0 +1,54 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/weirdb/weir/internal/cli/clitest"
+)
+
+func TestConfigCheck(t *testing.T) {
+	clitest.ClearEnvironment(t)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		clitest.Write(t, path, text)
+		return path
+	}
+	for name, tt := range map[string]struct{ text, verb string }{
+		"kv":     {"id: 1\npeers: 1=127.0.0.1:7001\ndata: " + filepath.Join(dir, "data") + "\n", "kv serve"},
+		"proxy":  {"postgres: postgres://app@db/app\npool_size: 20\n", "proxy"},
+		"outbox": {"db: sqlite:shop.db\nsink: 'stdout:'\n", "outbox relay"},
+	} {
+		path := file(name+".yaml", tt.text)
+		want := path + ": fine for weir " + tt.verb + "\n"
+		if got := program.Must(t, "config", "check", path); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+		if got := program.Must(t, "config", "check", "--of", tt.verb, path); got != want {
+			t.Errorf("%s, named: %q, want %q", name, got, want)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "data*")); err != nil || len(left) > 0 {
+		t.Errorf("a check has made %q: %v", left, err)
+	}
+	bad := file("bad.yaml", "postgres: postgres://app@db/app\npool_sise: 20\nmode: fast\nqueue_timeout: soon\n")
+	program.Refuse(t, 2, []string{
+		`bad.yaml:2: unknown key "pool_sise"; did you mean pool_size?`,
+		`bad.yaml:3: mode "fast": want`,
+		`bad.yaml:4: queue_timeout "soon": want a duration`,
+	}, "config", "check", bad)
+	program.Refuse(t, 2, []string{"no sink"}, "config", "check", file("half.yaml", "db: sqlite:shop.db\n"))
+	program.Refuse(t, 2, []string{"syntax.yaml:1: "}, "config", "check", file("syntax.yaml", "pool_size: [\n"))
+	program.Refuse(t, 2, []string{"give --of", "kv serve"}, "config", "check", file("any.yaml", "log_level: debug\n"))
+	program.Refuse(t, 2, []string{"did you mean proxy?"}, "config", "check", "--of", "proxi", bad)
+	program.Refuse(t, 2, []string{"no such file"}, "config", "check", filepath.Join(dir, "gone.yaml"))
+}
+
+// The examples that come with weir are fine.
+func TestConfigCheckOfTheExamples(t *testing.T) {
+	clitest.ClearEnvironment(t)
+	for _, name := range []string{"weir.yaml", "outbox.yaml"} {
+		program.Must(t, "config", "check", filepath.Join("../../contrib", name))
+	}
+}
