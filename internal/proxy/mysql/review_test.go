@@ -537,6 +537,8 @@ func TestLastInsertIDAcrossClasses(t *testing.T) {
 	client, one, two := w.speaker(nil), w.dial(nil), w.dial(nil)
 	client.must("INSERT INTO t (a) VALUES (1)")
 	client.must("INSERT INTO t (id, a) VALUES (100, 1)")
+	// Within a transaction, or before what it did is judged, the option pins the session.
+	eventually(t, "what it did is judged", func() bool { p := w.pool(); return p.Backends == p.Free })
 	client.told(mywire.ComSetOption, mywire.AppendSetOption(nil, mywire.OptionMultiStatementsOff))
 	if got := client.one("SELECT LAST_INSERT_ID()"); got != "1" {
 		t.Errorf("LAST_INSERT_ID() is %s", got)
