@@ -34,6 +34,10 @@ setup: ## Install the servers that the tests run against, where missing
 kafka: ## Fetch Kafka into bin/kafka, for those tests that want it
 	@scripts/kafka
 
+.PHONY: kafka-or-not
+kafka-or-not:
+	@scripts/kafka || echo "going on without Kafka: its jars could not be fetched"
+
 .PHONY: build
 build: ## Build bin/weir
 	go build -mod=readonly -o bin/weir ./cmd/weir
@@ -73,11 +77,26 @@ lint: ## Check the code with vet, staticcheck and gofumpt
 check: lint ## Lint PKG and test it with the race detector: make check PKG=./internal/cli
 	$(gotest) $(PKG)
 
+# The linters work while servers are being installed: the one waits for the network, the
+# other for the processors. WITH names further targets, as .ci/run does.
+.PHONY: ready
+ready:
+	@scripts/setup compiler
+	@$(MAKE) --no-print-directory -j --output-sync=recurse setup lint $(WITH)
+
 .PHONY: test
-test: setup lint ## Lint and test everything with the race detector
+test: ready ## Lint and test everything with the race detector
 	$(gotest) -p $(TEST_JOBS) $(PKG)
-	@# The simulator is one thread: under the detector it plays few seeds and none of the deliberate bugs.
+	@$(MAKE) --no-print-directory simulate
+
+# One thread: under the detector it plays few seeds and none of the deliberate bugs.
+.PHONY: simulate
+simulate: ## Play the simulator of weir kv without the race detector
 	scripts/in-memory go test -mod=readonly -vet=off -timeout $(TEST_TIMEOUT) ./internal/kvd/consensus/sim
+
+.PHONY: again
+again:
+	$(gotest) -count=1 -run '$(TESTS)' $(PKG)
 
 .PHONY: test-matrix
 test-matrix: setup ## Run the suites on other versions and settings of the servers
