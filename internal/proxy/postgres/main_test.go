@@ -7,8 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime"
-	"runtime/pprof"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -49,9 +47,9 @@ func runAll(m *testing.M) int {
 	if shared.err == nil {
 		shared.err = makeRoles(ctx)
 	}
-	goroutines, files := runtime.NumGoroutine(), openFiles()
+	held := testkit.HeldNow()
 	code := m.Run()
-	if err := settleTo(goroutines, files); err != nil {
+	if err := held.Settle(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}
@@ -90,32 +88,6 @@ func makeRoles(ctx context.Context) error {
 		err = fmt.Errorf("make roles: %w", err)
 	}
 	return errors.Join(err, conn.Close(ctx))
-}
-
-func openFiles() int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(entries)
-}
-
-// settleTo waits until the process is back at the given numbers: connections
-// that the tests closed take a moment to end.
-func settleTo(goroutines, files int) error {
-	deadline := time.Now().Add(patience)
-	for {
-		g, f := runtime.NumGoroutine(), openFiles()
-		if g <= goroutines && f <= files {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			var b strings.Builder
-			_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
-			return fmt.Errorf("leak: %d goroutines and %d files before the tests, %d and %d after them\n%s", goroutines, files, g, f, b.String())
-		}
-		time.Sleep(5 * time.Millisecond) // between polls
-	}
 }
 
 // server returns the shared server.

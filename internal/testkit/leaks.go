@@ -1,0 +1,49 @@
+package testkit
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"strings"
+	"time"
+)
+
+// Held is what a process holds that a test may leak.
+type Held struct {
+	Goroutines int
+	Files      int // open descriptors; 0 where there is no /proc
+}
+
+// HeldNow counts what this process holds.
+func HeldNow() Held {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		entries = nil
+	}
+	return Held{Goroutines: runtime.NumGoroutine(), Files: len(entries)}
+}
+
+// Settle waits until the process holds no more than h, which was counted before the
+// tests: connections that they closed take a moment to end. It returns an error with all
+// goroutines if that does not happen.
+func (h Held) Settle() error { return h.settle(Patience) }
+
+func (h Held) settle(patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for {
+		now := HeldNow()
+		if now.Goroutines <= h.Goroutines && now.Files <= h.Files {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			var b strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
+			return fmt.Errorf("leak: %+v before the tests, %+v after them\n%s", h, now, b.String())
+		}
+		// The pipes that package net splices through are closed when the second
+		// collection finds them unused; by itself that takes minutes.
+		runtime.GC()
+		time.Sleep(5 * time.Millisecond) // between polls
+	}
+}
