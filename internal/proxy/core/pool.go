@@ -135,6 +135,22 @@ func (p *Base[B, C, U, L, N]) Awake() { p.hot = false }
 // Waiting is the number of statements that wait in the pool.
 func (p *Base[B, C, U, L, N]) Waiting() int { return len(p.Excl) + len(p.Reads) + p.Apart.Waiting() }
 
+// asks counts the questions of weir's own that wait.
+func (p *Base[B, C, U, L, N]) asks() (n int) {
+	for i := range p.Excl {
+		if p.Excl[i].Ask != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Crowded reports whether as many statements of clients wait as may.
+func (p *Base[B, C, U, L, N]) Crowded() bool {
+	waiting := p.Waiting()
+	return p.Limits.Crowded(waiting) && p.Limits.Crowded(waiting-p.asks())
+}
+
 // KeepForShared is the size from which on a pool keeps one backend for what shares
 // and for what ends by itself.
 const KeepForShared = 8
@@ -201,10 +217,8 @@ func without[B comparable](list []B, b B) []B {
 // cannot where only logins of clients bring connections.
 func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 	want := len(p.Excl)
-	for i := range p.Excl {
-		if p.Frugal && p.Excl[i].Ask != nil && p.Connections() > 0 {
-			want--
-		}
+	if p.Frugal && p.Connections() > 0 {
+		want -= p.asks()
 	}
 	if len(p.Reads) > 0 && p.Shared.Len() < readLanes {
 		want++
@@ -338,7 +352,7 @@ func (p *Base[B, C, U, L, N]) Describe(ps *sight.PoolStatus) {
 		}
 	}
 	for i := range p.Excl {
-		if w := &p.Excl[i]; !p.side.Left(w) {
+		if w := &p.Excl[i]; w.Ask == nil && !p.side.Left(w) {
 			ps.Waiting++
 			ps.OldestWait = max(ps.OldestWait, p.loop.Now-w.Since)
 		}

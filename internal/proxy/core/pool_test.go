@@ -273,6 +273,30 @@ func TestRetireAndReap(t *testing.T) {
 	}
 }
 
+// What weir asks for itself takes no client's place in the queue.
+func TestCrowded(t *testing.T) {
+	p := newSharingPool(t, new(core.Places), "d", "u", session.Limits{PoolSize: 1, MaxWaiting: 2})
+	p.backend()
+	for _, step := range []struct {
+		waits waiter
+		want  bool
+	}{
+		{waiter{Ask: func(*testBackend) {}}, false},
+		{waiter{Client: &testClient{name: "one"}}, false},
+		{waiter{Ask: func(*testBackend) {}}, false},
+		{waiter{Client: &testClient{name: "two"}}, true},
+	} {
+		p.Enqueue(step.waits)
+		if got := p.Crowded(); got != step.want {
+			t.Errorf("with %d waiting it is crowded: %v", p.Waiting(), got)
+		}
+	}
+	var s sight.PoolStatus
+	if p.Describe(&s); s.Waiting != 2 {
+		t.Errorf("%d statements are said to wait, want 2", s.Waiting)
+	}
+}
+
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	p := newTestPool(t, 9)

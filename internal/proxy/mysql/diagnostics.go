@@ -270,6 +270,27 @@ func showsDiagnostics(info *myscan.Statement) bool {
 	return info.Verb == myscan.VerbShow && info.Count == 1 && info.Effects.Has(myscan.EffDiag) && !info.Effects.Has(myscan.EffUnknown)
 }
 
+// plainQuestion tells whether a text asks for what the statement before has left, and of
+// no table and no function of the user's: whatever the catalog says, it does nothing else.
+func plainQuestion(sql string, info *myscan.Statement) bool {
+	return info.Verb == myscan.VerbSelect && info.Count == 1 && info.Effects.Has(myscan.EffDiag) &&
+		!info.Effects.Has(murkyEffects) && !strings.Contains(strings.ToLower(sql), "from")
+}
+
+// overwrites answers a statement that asks for what the client's last one has left
+// here, and for which weir would have to set LAST_INSERT_ID() before, which takes that
+// away. It reports whether it did.
+func (dg *diagnostics) overwrites(sql string, info *myscan.Statement, murky bool) bool {
+	c := dg.c
+	b := c.link
+	if !murky || !info.Effects.Has(myscan.EffDiag) || asksItself(sql, info) || b.lastUser != c || dg.last.on != b || b.holdsIDOf(c) {
+		return false
+	}
+	c.pins.add(pinDiag)
+	c.back.refuseHere(gone("what the last statement left"))
+	return true
+}
+
 // withoutID tells whether a write goes to a table that certainly generates no ids.
 func (dg *diagnostics) withoutID(sql string) bool {
 	c := dg.c

@@ -191,7 +191,10 @@ func (fw *forwarder) query(msg, payload []byte) int {
 			generated = c.diag.generatesID(&ins)
 		}
 	}
-	murky := !showsDiagnostics(&info) && (!judged || c.diag.murky(sql, &info, generated))
+	murky := !showsDiagnostics(&info) && (!judged && !plainQuestion(sql, &info) || c.diag.murky(sql, &info, generated))
+	if c.diag.overwrites(sql, &info, murky) {
+		return len(msg)
+	}
 	if !c.diag.prepare(&info, murky) {
 		return 0
 	}
@@ -281,8 +284,12 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 		return len(msg)
 	}
 	generated := cs.st.rows && c.pins.held&pinTemp == 0 && c.diag.generatesID(&cs.st.insert)
-	murky := !showsDiagnostics(&cs.st.info) && (!judged || c.diag.murky(cs.st.sql, &cs.st.info, generated))
-	if !c.diag.prepare(&cs.st.info, murky) {
+	sql, info := cs.st.sql, &cs.st.info
+	murky := !showsDiagnostics(info) && (!judged && !plainQuestion(sql, info) || c.diag.murky(sql, info, generated))
+	if c.diag.overwrites(sql, info, murky) {
+		return len(msg)
+	}
+	if !c.diag.prepare(info, murky) {
 		return 0
 	}
 	cs.noteTypes(&m)

@@ -18,7 +18,7 @@ func (p *pool) queueClient(c *client) {
 		}
 	}
 	c.state.enter(stateWaiting)
-	if p.Limits.Crowded(p.Waiting()) {
+	if p.Crowded() {
 		p.Stats.Limited[core.LimitWaiting]++
 		e := full(p)
 		p.l.Post(func() { // when the socket holds the bytes that are refused

@@ -25,7 +25,7 @@ func (s *sharing) run(u *unit) {
 			return
 		}
 	}
-	if p.Limits.Crowded(p.Waiting()) {
+	if p.Crowded() {
 		p.Stats.Limited[core.LimitWaiting]++
 		p.l.Post(func() { // when its message is used up
 			if u.c == c && !u.Left() {

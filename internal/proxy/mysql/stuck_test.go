@@ -173,14 +173,13 @@ func relayed(t *testing.T, to string, watch func() (up, down func(p []byte) ([]b
 	return ln.Addr().String()
 }
 
-// While the catalog is read because somebody has changed it, it still says how things
-// were: what runs then is judged when the reading has ended.
-func TestCatalogThatIsBeingRead(t *testing.T) {
-	t.Parallel()
-	db := database(t, "CREATE TABLE t (x INT)")
+// withCatalogHeld starts weir with two connections. hold runs a statement that changes
+// the catalog, and returns when that is being read again, which ends with release.
+func withCatalogHeld(t *testing.T, db string) (w *weir, hold func(c *wire, sql string), release func()) {
+	t.Helper()
 	var armed, held atomic.Bool
 	goOn := make(chan struct{})
-	w := start(t, db, func(c *mysql.Config) {
+	w = start(t, db, func(c *mysql.Config) {
 		twoBackends(c)
 		c.MySQL.Address = relayed(t, server(t).Addr(), func() (up, down func(p []byte) ([]byte, bool)) {
 			same := func(p []byte) ([]byte, bool) { return p, true }
@@ -193,16 +192,28 @@ func TestCatalogThatIsBeingRead(t *testing.T) {
 			}, same
 		})
 	})
-	release := sync.OnceFunc(func() { close(goOn) })
-	defer release()
+	release = sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	return w, func(c *wire, sql string) {
+		t.Helper()
+		armed.Store(true)
+		c.must(sql)
+		c.must("DO 1")
+		eventually(t, "the catalog is being read", held.Load)
+	}, release
+}
+
+// While the catalog is read because somebody has changed it, it still says how things
+// were: what runs then is judged when the reading has ended.
+func TestCatalogThatIsBeingRead(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (x INT)")
+	w, hold, release := withCatalogHeld(t, db)
 	definer, writer, other := w.dial(nil), w.dial(nil), w.dial(nil)
 	for _, c := range []*wire{definer, writer, other} {
 		c.must("INSERT INTO t VALUES (1)")
 	}
-	armed.Store(true)
-	definer.must("CREATE TRIGGER locks BEFORE INSERT ON t FOR EACH ROW SET NEW.x = GET_LOCK('" + db + "', 0)")
-	definer.must("DO 1")
-	eventually(t, "the catalog is being read", held.Load)
+	hold(definer, "CREATE TRIGGER locks BEFORE INSERT ON t FOR EACH ROW SET NEW.x = GET_LOCK('"+db+"', 0)")
 	writer.must("INSERT INTO t VALUES (2)") // on the other of two connections
 	released := make(chan string, 1)
 	go func() { released <- speaker{other}.value("SELECT RELEASE_LOCK('" + db + "')") }()
@@ -229,6 +240,41 @@ func TestCatalogThatIsBeingRead(t *testing.T) {
 	if got := writer.one("SELECT RELEASE_LOCK('" + db + "')"); got != "1" {
 		t.Errorf("RELEASE_LOCK of the writer: %s, want 1", got)
 	}
+}
+
+// What weir has to say to the server before a statement never takes away what that asks
+// for: it is answered rightly, or refused.
+func TestNumberOfRowsIsNeverMadeUp(t *testing.T) {
+	t.Parallel()
+	db := database(t, "CREATE TABLE t (x INT)", "INSERT INTO t VALUES (1), (2), (3)")
+	w, hold, release := withCatalogHeld(t, db)
+	multi := func(c *mywire.ConnectConfig) { c.Caps = mywire.WantedCaps | mywire.CapMultiStatements }
+	definer, client := w.dial(multi), w.dial(multi)
+	ask := func(sql string) {
+		t.Helper()
+		r := client.try(client.query(sql))
+		if r.code() != mywire.ErrNotSupportedYet && !strings.Contains(r.text, `"\x013"`) {
+			t.Errorf("%s: %s, want 3", sql, r.text)
+		}
+		// A session that was refused keeps its connection from then on.
+		_ = client.Close()
+		client = w.dial(multi)
+	}
+	eventually(t, "the catalog is known", func() bool { // so that a write needs nothing in front
+		client.must("UPDATE t SET x = x + 1")
+		return w.pool().Backends == w.pool().Free
+	})
+	// The connection of each.
+	definer.must("BEGIN")
+	client.must("UPDATE t SET x = x + 1")
+	definer.must("COMMIT")
+	ask("SELECT ROW_COUNT(); SELECT 2")
+	client.must("UPDATE t SET x = x + 1")
+	hold(definer, "CREATE TRIGGER counts BEFORE INSERT ON t FOR EACH ROW SET NEW.x = 1")
+	ask("SELECT ROW_COUNT()")
+	client.must("UPDATE t SET x = x + 1")
+	ask("SELECT ROW_COUNT() FROM (SELECT 1) AS one")
+	release()
 }
 
 // TestDefaultThatAssigns: the DEFAULT of a column of MariaDB can assign a user variable,

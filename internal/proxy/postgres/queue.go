@@ -17,7 +17,7 @@ func (p *pool) queueClient(c *client) {
 			return
 		}
 	}
-	if p.Limits.Crowded(p.Waiting()) {
+	if p.Crowded() {
 		p.Stats.Limited[core.LimitWaiting]++
 		c.state = stateWaiting
 		e := full(p)
@@ -42,7 +42,7 @@ func full(p *pool) *pgwire.Error {
 // crowded reports whether so many wait for a backend that the client would be
 // refused one.
 func (c *client) crowded() bool {
-	return c.p.Limits.Crowded(c.p.Waiting()) || c.mode() == session.ModeSession
+	return c.p.Crowded() || c.mode() == session.ModeSession
 }
 
 // dispatch gives free backends to what waits.
