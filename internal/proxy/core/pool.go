@@ -135,22 +135,6 @@ func (p *Base[B, C, U, L, N]) Awake() { p.hot = false }
 // Waiting is the number of statements that wait in the pool.
 func (p *Base[B, C, U, L, N]) Waiting() int { return len(p.Excl) + len(p.Reads) + p.Apart.Waiting() }
 
-// asks counts the questions of weir's own that wait.
-func (p *Base[B, C, U, L, N]) asks() (n int) {
-	for i := range p.Excl {
-		if p.Excl[i].Ask != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// Crowded reports whether as many statements of clients wait as may.
-func (p *Base[B, C, U, L, N]) Crowded() bool {
-	waiting := p.Waiting()
-	return p.Limits.Crowded(waiting) && p.Limits.Crowded(waiting-p.asks())
-}
-
 // KeepForShared is the size from which on a pool keeps one backend for what shares
 // and for what ends by itself.
 const KeepForShared = 8
@@ -218,7 +202,7 @@ func without[B comparable](list []B, b B) []B {
 func (p *Base[B, C, U, L, N]) Grow(readLanes int, refused error) {
 	want := len(p.Excl)
 	if p.Frugal && p.Connections() > 0 {
-		want -= p.asks()
+		want -= p.Excl.asks()
 	}
 	if len(p.Reads) > 0 && p.Shared.Len() < readLanes {
 		want++

@@ -287,7 +287,7 @@ func TestCrowded(t *testing.T) {
 		{waiter{Client: &testClient{name: "two"}}, true},
 	} {
 		p.Enqueue(step.waits)
-		if got := p.Crowded(); got != step.want {
+		if got := p.Excl.Crowded(&p.Limits, len(p.Reads)); got != step.want {
 			t.Errorf("with %d waiting it is crowded: %v", p.Waiting(), got)
 		}
 	}

@@ -3,6 +3,8 @@ package core
 import (
 	"slices"
 	"time"
+
+	"github.com/weirdb/weir/internal/proxy/session"
 )
 
 // A Waiter wants a free backend: exactly one of its first four fields is set.
@@ -17,6 +19,23 @@ type Waiter[B, C, U, L any] struct {
 
 // Waiters are those who wait for a backend, in order of arrival.
 type Waiters[B, C, U, L any] []Waiter[B, C, U, L]
+
+// asks counts the questions of weir's own.
+func (ws Waiters[B, C, U, L]) asks() (n int) {
+	for i := range ws {
+		if ws[i].Ask != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Crowded reports whether as many statements of clients wait as may: these, and so many
+// others. What weir asks for itself takes no place.
+func (ws Waiters[B, C, U, L]) Crowded(l *session.Limits, others int) bool {
+	waiting := len(ws) + others
+	return l.Crowded(waiting) && l.Crowded(waiting-ws.asks())
+}
 
 // Pass begins to go through the waiters.
 func (ws *Waiters[B, C, U, L]) Pass() Pass[B, C, U, L] { return Pass[B, C, U, L]{ws: ws} }

@@ -18,7 +18,7 @@ func (p *pool) queueClient(c *client) {
 		}
 	}
 	c.state.enter(stateWaiting)
-	if p.Crowded() {
+	if crowded(p) {
 		p.Stats.Limited[core.LimitWaiting]++
 		e := full(p)
 		p.l.Post(func() { // when the socket holds the bytes that are refused
@@ -31,6 +31,11 @@ func (p *pool) queueClient(c *client) {
 	}
 	c.queuedAt = p.l.Now
 	p.Enqueue(waiter{Client: c})
+}
+
+// crowded reports whether as many statements wait as may.
+func crowded(p *pool) bool {
+	return p.Excl.Crowded(&p.Limits, len(p.Reads)+p.Apart.Waiting())
 }
 
 // full is the error of what may not wait: as many statements as may wait already.

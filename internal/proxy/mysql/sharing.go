@@ -25,7 +25,7 @@ func (s *sharing) run(u *unit) {
 			return
 		}
 	}
-	if p.Crowded() {
+	if crowded(p) {
 		p.Stats.Limited[core.LimitWaiting]++
 		p.l.Post(func() { // when its message is used up
 			if u.c == c && !u.Left() {

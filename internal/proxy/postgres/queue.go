@@ -17,7 +17,7 @@ func (p *pool) queueClient(c *client) {
 			return
 		}
 	}
-	if p.Crowded() {
+	if crowded(p) {
 		p.Stats.Limited[core.LimitWaiting]++
 		c.state = stateWaiting
 		e := full(p)
@@ -39,10 +39,15 @@ func full(p *pool) *pgwire.Error {
 	return pgwire.NewError(pgwire.CodeTooManyConnections, "weir: %d statements wait for a backend of pool %s already (--max-waiting)", p.Limits.MaxWaiting, p.key)
 }
 
+// crowded reports whether as many statements wait as may.
+func crowded(p *pool) bool {
+	return p.Excl.Crowded(&p.Limits, len(p.Reads)+p.Apart.Waiting())
+}
+
 // crowded reports whether so many wait for a backend that the client would be
 // refused one.
 func (c *client) crowded() bool {
-	return c.p.Crowded() || c.mode() == session.ModeSession
+	return crowded(c.p) || c.mode() == session.ModeSession
 }
 
 // dispatch gives free backends to what waits.
