@@ -407,7 +407,7 @@ func (r *catalogReader) reached(body *myscan.Body, writing bool) myscan.Effect {
 
 // reach is what a statement may do beyond what its text shows. db is the database
 // that it runs in. It says nothing while the catalog is not ready.
-func (k *catalog) reach(sql string, mode myscan.Mode, info *myscan.Statement, db string) myscan.Effect {
+func (k *catalog) reach(t *myscan.Text, info *myscan.Statement, db string) myscan.Effect {
 	var e myscan.Effect
 	switch info.Verb {
 	case myscan.VerbBegin, myscan.VerbCommit, myscan.VerbRollback:
@@ -426,8 +426,8 @@ func (k *catalog) reach(sql string, mode myscan.Mode, info *myscan.Statement, db
 	if writing && k.blind[strings.ToLower(db)] {
 		e |= opaque.Effects
 	}
-	asksDefault := len(k.defaults) > 0 && strings.Contains(strings.ToLower(sql), "default") // DEFAULT(column) in a SELECT
-	myscan.Names(sql, mode, func(name string, call bool) bool {
+	asksDefault := len(k.defaults) > 0 && strings.Contains(strings.ToLower(t.String()), "default") // DEFAULT(column) in a SELECT
+	t.Names(func(name string, call bool) bool {
 		name = foldName(name)
 		if !k.nothing {
 			e |= k.reads[name]

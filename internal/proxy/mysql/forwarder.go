@@ -186,12 +186,14 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	judged := c.texts.reach(sql, &info)
 	generated := false
 	long := len(sql) > maxScanned
+	asRead := c.texts.asRead(sql)
 	if info.Verb == myscan.VerbInsert && c.pins.held&pinTemp == 0 && !long {
-		if ins, ok := myscan.Insert(sql, c.texts.mode); ok {
+		if ins, ok := asRead.Insert(); ok {
 			generated = c.diag.generatesID(&ins)
 		}
 	}
-	murky := !showsDiagnostics(&info) && (!judged && !plainQuestion(sql, &info) || c.diag.murky(sql, &info, generated))
+	murky := !showsDiagnostics(&info) &&
+		(!judged && !plainQuestion(sql, &info) || c.diag.murky(info.Verb, info.Effects, targetOf(asRead), generated))
 	if c.diag.overwrites(sql, &info, murky) {
 		return len(msg)
 	}
@@ -200,7 +202,7 @@ func (fw *forwarder) query(msg, payload []byte) int {
 	}
 	u := fw.begin(mywire.ComQuery)
 	if u.shape = c.p.shapes.Other(); !long {
-		u.shape = c.p.shape(sql, c.texts.mode, info.Verb)
+		u.shape = c.p.shape(asRead, c.texts.mode, info.Verb)
 	}
 	u.follow(c, &info.Hints, sql)
 	u.generated, u.murky = generated, murky
@@ -285,7 +287,8 @@ func (fw *forwarder) execute(cmd byte, msg, payload []byte) int {
 	}
 	generated := cs.st.rows && c.pins.held&pinTemp == 0 && c.diag.generatesID(&cs.st.insert)
 	sql, info := cs.st.sql, &cs.st.info
-	murky := !showsDiagnostics(info) && (!judged && !plainQuestion(sql, info) || c.diag.murky(sql, info, generated))
+	murky := !showsDiagnostics(info) &&
+		(!judged && !plainQuestion(sql, info) || c.diag.murky(info.Verb, info.Effects, cs.st.target, generated))
 	if c.diag.overwrites(sql, info, murky) {
 		return len(msg)
 	}

@@ -36,7 +36,7 @@ func (tx *texts) reach(sql string, info *myscan.Statement) (ready bool) {
 		tx.reachPrepared(sql, info)
 	}
 	if k.ready() {
-		info.Effects |= k.reach(sql, tx.mode, info, c.p.databaseOf(c.set))
+		info.Effects |= k.reach(tx.asRead(sql), info, c.p.databaseOf(c.set))
 		return true
 	}
 	return plainText(sql) == "" // weir has to know what it says
@@ -51,9 +51,11 @@ func (tx *texts) reachPrepared(sql string, info *myscan.Statement) {
 	if ok {
 		mode := tx.mode
 		mode.Multi = false
-		inner = myscan.Scan(text, mode)
+		var t myscan.Text
+		t.Read(text, mode)
+		inner = t.Scan()
 		if k := c.p.catalog; k.ready() {
-			inner.Effects |= k.reach(text, mode, &inner, c.p.databaseOf(c.set))
+			inner.Effects |= k.reach(&t, &inner, c.p.databaseOf(c.set))
 		}
 	}
 	switch {
@@ -78,7 +80,9 @@ func (st *stmt) reach(c *client) (ready bool) {
 		return false
 	}
 	if st.epoch != k.epoch || st.epoch == 0 {
-		st.info.Effects = st.own | k.reach(st.sql, st.mode, &st.info, c.p.databaseOf(st.set))
+		var t myscan.Text
+		t.Read(st.sql, st.mode)
+		st.info.Effects = st.own | k.reach(&t, &st.info, c.p.databaseOf(st.set))
 		st.route = routeOf(&st.info)
 		st.epoch = k.epoch
 	}
@@ -138,9 +142,11 @@ func (tx *texts) judged() bool {
 	}
 	k := c.p.catalog
 	if k.ready() {
+		var t myscan.Text
 		for _, o := range tx.unjudged {
-			info := myscan.Scan(o.sql, o.mode)
-			e := k.reach(o.sql, o.mode, &info, o.db)
+			t.Read(o.sql, o.mode)
+			info := t.Scan()
+			e := k.reach(&t, &info, o.db)
 			c.pins.add(pinsOf(e))
 			c.pins.noteReached(e, "")
 			if e.Has(myscan.EffUnknownFunc) && (o.failed || o.changed || o.rows && !c.p.facts.tellsInResults) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirdb/weir/internal/proxy/core"
+	"github.com/weirdb/weir/internal/proxy/sqlscan/myscan"
 )
 
 // A loop is one event loop with the clients, pools and backends that live on it.
@@ -14,6 +15,7 @@ type loop struct {
 
 	catalogs map[string]*catalog // by account
 	units    []*unit             // for reuse
+	text     myscan.Text         // the text that was read last
 	scans    uint64              // texts that were read
 
 	// renewSoon: backends may be out of date, since something was done in part; see
@@ -26,6 +28,13 @@ func newLoop(srv *Server) (*loop, error) {
 	l := &loop{srv: srv, cfg: srv.cfg(), catalogs: make(map[string]*catalog)}
 	l.Init()
 	return l, l.Start(l, srv.Monotonic, l.cfg.DrainTimeout)
+}
+
+// read cuts a text into tokens, for all that is asked of it until the next one.
+func (l *loop) read(sql string, mode myscan.Mode) *myscan.Text {
+	l.scans++
+	l.text.Read(sql, mode)
+	return &l.text
 }
 
 // Tick does the housekeeping.

@@ -103,9 +103,9 @@ func (l *loop) pool(key poolKey) *pool {
 	return p
 }
 
-// shape finds what is known of statements like sql.
-func (p *pool) shape(sql string, mode myscan.Mode, verb myscan.Verb) *sight.Shape {
-	return p.shapes.Of(myscan.Fingerprint(sql, mode), verb.String(), func(limit int) string { return myscan.Normalize(sql, mode, limit) })
+// shape finds what is known of statements like t, which was read in the given mode.
+func (p *pool) shape(t *myscan.Text, mode myscan.Mode, verb myscan.Verb) *sight.Shape {
+	return p.shapes.Of(t.Fingerprint(), verb.String(), func(limit int) string { return myscan.Normalize(t.String(), mode, limit) })
 }
 
 // Look looks at the queues.

@@ -146,12 +146,13 @@ func (rt *router) query(msg []byte) int {
 	if c.inflight == 0 && (rt.intercept(sql, &info) || c.diag.refuses(mywire.ComQuery, sql, &info)) {
 		return len(msg)
 	}
+	own := info.Effects
 	if !c.texts.reach(sql, &info) {
 		return rt.needBackend()
 	}
 	switch routeOf(&info) {
 	case routeRead:
-		sh := c.p.shape(sql, c.texts.mode, info.Verb)
+		sh := c.p.shape(c.texts.asRead(sql), c.texts.mode, info.Verb)
 		if !rt.mayShare(sh.Sharable()) {
 			return rt.needBackend()
 		}
@@ -171,15 +172,15 @@ func (rt *router) query(msg []byte) int {
 		if c.inflight > 0 {
 			return 0
 		}
-		ln, sh := rt.laneForText(sql, &info, window)
-		if ln == nil {
+		way := rt.laneForText(c.texts.asRead(sql), info.Verb, own, window)
+		if way.ln == nil {
 			break
 		}
 		u := rt.unitOf(mywire.ComQuery, msg)
-		u.shape, u.verb, u.effects = sh, info.Verb, info.Effects
+		u.shape, u.verb, u.effects = way.shape, info.Verb, info.Effects
 		u.follow(c, &info.Hints, sql)
-		u.generated = ln.rows != nil
-		ln.push(u)
+		u.generated, u.row = way.generated, way.row
+		way.ln.push(u)
 		return len(msg)
 	}
 	return rt.needBackend()
@@ -275,7 +276,7 @@ func (rt *router) execute(msg []byte) int {
 		u := rt.unitOf(mywire.ComStmtExecute, msg)
 		u.st, u.cs, u.shape, u.verb, u.effects = st, cs, st.shape, st.info.Verb, st.info.Effects
 		u.follow(c, &st.info.Hints, st.sql)
-		u.generated = ln.rows != nil
+		u.generated = ln.rows != nil || st.rows && c.diag.generatesID(&st.insert)
 		ln.push(u)
 		return len(msg)
 	}
@@ -376,50 +377,56 @@ func (rt *router) laneForStmt(cs *clientStmt, window time.Duration) *lane {
 			return p.lanes.of(laneKey{set: c.set, st: st, rows: true, window: window}, st.shape.Shown, func() *rowsPlan { return newRowsPlan(p, st) })
 		}
 	}
-	return rt.transactionLane(st.sql, window)
+	return rt.transactionLane(st.info.Verb, st.own, st.target, window)
 }
 
-// laneForText finds the lane for a text, or nil, and the text's shape if there is one.
-func (rt *router) laneForText(sql string, info *myscan.Statement, window time.Duration) (ln *lane, sh *sight.Shape) {
+// A textWay is where a text joins others.
+type textWay struct {
+	ln        *lane // nil for none
+	shape     *sight.Shape
+	row       span // of the message, for a rows lane
+	generated bool // if an id comes, the server has generated it
+}
+
+// laneForText finds the lane for a text of which own are the effects that it shows.
+func (rt *router) laneForText(t *myscan.Text, verb myscan.Verb, own myscan.Effect, window time.Duration) (way textWay) {
 	c := rt.c
-	p := c.p
-	if info.Verb == myscan.VerbInsert && c.settings.strict && !p.l.cfg.NoRowsLane {
-		if ins, ok := myscan.Insert(sql, c.texts.mode); ok && ins.Params == 0 && !ins.Returning && quiet(ins.Tuple, c.texts.mode) {
+	p, mode := c.p, c.texts.mode
+	if verb == myscan.VerbInsert {
+		ins, ok := t.Insert()
+		if ok && c.settings.strict && !p.l.cfg.NoRowsLane && ins.Params == 0 && !ins.Returning && quiet(ins.Tuple, mode) {
 			f := p.tables.look(p, c.set, ins.Schema, ins.Table)
 			if f.state == tableUnknown {
-				return nil, nil
+				return textWay{}
 			}
-			sh = p.shape(sql, c.texts.mode, info.Verb)
-			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && sh.Groupable() {
+			way.shape = p.shape(t, mode, verb)
+			if f.state == tablePlain && f.generates(&ins) && (f.auto == "" || !p.facts.galera) && way.shape.Groupable() {
 				key := laneKey{set: c.set, shape: ins.ShapeKey(), rows: true, window: window}
-				ln := p.lanes.of(key, sh.Shown, func() *rowsPlan { return newTextPlan(p, sql, c.texts.mode) })
+				ln := p.lanes.of(key, way.shape.Shown, func() *rowsPlan { return newTextPlan(p, t.String(), mode) })
 				if ln.rows.insert.Compatible(ins) {
-					return ln, sh
+					at := mywire.HeaderLen + 1 + ins.TupleAt
+					way.ln, way.row, way.generated = ln, span{at, at + len(ins.Tuple)}, true
+					return way
 				}
 			}
 		}
+		way.generated = ok && c.diag.generatesID(&ins)
 	}
-	if ln = rt.transactionLane(sql, window); ln != nil && sh == nil {
-		sh = p.shape(sql, c.texts.mode, info.Verb)
+	if way.ln = rt.transactionLane(verb, own, targetOf(t), window); way.ln != nil && way.shape == nil {
+		way.shape = p.shape(t, mode, verb)
 	}
-	return ln, sh
+	return way
 }
 
 // transactionLane is the lane of any other write to a table that takes back what
 // fails.
-func (rt *router) transactionLane(sql string, window time.Duration) *lane {
+func (rt *router) transactionLane(verb myscan.Verb, own myscan.Effect, to target, window time.Duration) *lane {
 	c := rt.c
 	p := c.p
-	if p.l.cfg.NoSoloLane {
+	if p.l.cfg.NoSoloLane || !to.one || c.diag.keepsIDs && c.diag.murky(verb, own, to, false) {
 		return nil
 	}
-	if c.diag.keepsIDs {
-		if info := myscan.Scan(sql, c.texts.mode); c.diag.murky(sql, &info, false) {
-			return nil
-		}
-	}
-	schema, table, ok := myscan.Target(sql, c.texts.mode)
-	if !ok || p.tables.look(p, c.set, schema, table).state != tablePlain {
+	if p.tables.look(p, c.set, to.schema, to.table).state != tablePlain {
 		return nil
 	}
 	return p.lanes.transaction(c.set, window)

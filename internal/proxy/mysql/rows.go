@@ -14,7 +14,6 @@ import (
 // A rowsPlan is how the members of a rows lane become one statement.
 type rowsPlan struct {
 	p      *pool
-	mode   myscan.Mode
 	st     *stmt // prepared form; nil for texts
 	insert myscan.InsertShape
 	bySize map[int]*stmt // prepared statements by number of rows
@@ -48,7 +47,7 @@ const (
 
 func newTextPlan(p *pool, sql string, mode myscan.Mode) *rowsPlan {
 	ins, _ := myscan.Insert(strings.Clone(sql), mode)
-	return &rowsPlan{p: p, insert: ins, mode: mode}
+	return &rowsPlan{p: p, insert: ins}
 }
 
 func (r *rowsPlan) has(st *stmt) bool {
@@ -148,12 +147,7 @@ func (g *group) appendText(out []byte) []byte {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		sql := text(m.raw[mywire.HeaderLen+1:])
-		ins, ok := myscan.Insert(sql, plan.mode)
-		if !ok {
-			panic("a text that was read as an INSERT is none") // see laneForText
-		}
-		out = append(out, ins.Tuple...)
+		out = append(out, m.raw[m.row.at:m.row.end]...)
 	}
 	out = append(out, plan.insert.Suffix...)
 	n := len(out) - at - mywire.HeaderLen // below 16 MiB by maxGroupBytes

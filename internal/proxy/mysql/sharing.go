@@ -211,7 +211,7 @@ func (s *sharing) moveOut(b *backend, u *unit) *unit {
 	n.c, n.seq, n.cs, n.st, n.verb, n.shape, n.effects, n.read = u.c, u.seq, u.cs, u.st, u.verb, u.shape, u.effects, u.read
 	n.queuedAt, n.retries, n.Tries = u.queuedAt, u.retries, u.Tries
 	n.trace, n.sql = u.trace, u.sql
-	n.raw, u.raw = u.raw, n.raw
+	n.raw, u.raw, n.row, n.generated = u.raw, n.raw, u.row, u.generated
 	u.c, u.shape, u.cs = nil, nil, nil
 	return n
 }

@@ -25,6 +25,7 @@ type stmt struct {
 	route  route
 	insert myscan.InsertShape
 	rows   bool // insert is filled: one that can share a multi-row statement
+	target target
 	quiet  bool // ... and whose row gives no warnings by itself
 
 	params  int
@@ -34,6 +35,17 @@ type stmt struct {
 	private bool          // not in pool.stmts
 	// learning: it is being prepared on a shared backend.
 	learning bool
+}
+
+// A target is the table that a write goes to, if it is one.
+type target struct {
+	schema, table string
+	one           bool
+}
+
+func targetOf(t *myscan.Text) (to target) {
+	to.schema, to.table, to.one = t.Target()
+	return to
 }
 
 const (
@@ -74,13 +86,13 @@ func (p *pool) intern(set *session.Set, sql []byte, mode myscan.Mode, private bo
 	key := string(p.keyBuf)
 	st := &stmt{sql: key[len(key)-len(sql):], set: set, private: private || len(sql) > maxSharedText}
 	mode.Multi = false
-	p.l.scans++
-	st.info = myscan.Scan(st.sql, mode)
-	st.shape = p.shape(st.sql, mode, st.info.Verb)
-	st.own, st.mode = st.info.Effects, mode
+	asRead := p.l.read(st.sql, mode)
+	st.info = asRead.Scan()
+	st.shape = p.shape(asRead, mode, st.info.Verb)
+	st.own, st.mode, st.target = st.info.Effects, mode, targetOf(asRead)
 	st.route = routeOf(&st.info)
 	if st.info.Verb == myscan.VerbInsert {
-		st.insert, st.rows = myscan.Insert(st.sql, mode)
+		st.insert, st.rows = asRead.Insert()
 		st.quiet = st.rows && quiet(st.insert.Tuple, mode)
 	}
 	if !st.private {

@@ -31,8 +31,16 @@ func (tx *texts) read(sql string) myscan.Statement {
 	if len(sql) == len(tx.last) && unsafe.StringData(sql) == unsafe.StringData(tx.last) && tx.mode == tx.lastMode {
 		return tx.lastInfo
 	}
-	tx.c.l.scans++
-	return myscan.Scan(sql, tx.mode)
+	return tx.c.l.read(sql, tx.mode).Scan()
+}
+
+// asRead is a text of the bytes in hand that was read before. Another may have been
+// read since.
+func (tx *texts) asRead(sql string) *myscan.Text {
+	if t := &tx.c.l.text; t.Is(sql, tx.mode) {
+		return t
+	}
+	return tx.c.l.read(sql, tx.mode)
 }
 
 // keep has read return what it has returned for a text, until forget.

@@ -22,6 +22,7 @@ type unit struct {
 	// raw is the client's message, packet headers included, of a unit that is
 	// kept whole (shared reads, members of lanes). Others are not kept.
 	raw   []byte
+	row   span        // where raw has the row of an INSERT, in a rows lane
 	cs    *clientStmt // of COM_STMT_EXECUTE, for its types
 	st    *stmt       // of COM_STMT_EXECUTE and COM_STMT_PREPARE
 	verb  myscan.Verb
@@ -79,6 +80,9 @@ type unit struct {
 	// could not.
 	probe bool
 }
+
+// A span is a part of a unit's raw.
+type span struct{ at, end int }
 
 // Left reports whether nobody waits for the answer any more.
 func (u *unit) Left() bool { return u.c == nil || u.c.s.Closed || u.dead }

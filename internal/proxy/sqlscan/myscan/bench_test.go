@@ -34,6 +34,40 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
+// BenchmarkText is all that is read of a text that is to join a group.
+func BenchmarkText(b *testing.B) {
+	for _, c := range benchmarks {
+		b.Run(c.name, func(b *testing.B) {
+			var t Text
+			b.ReportAllocs()
+			for b.Loop() {
+				t.Read(c.sql, Mode{})
+				t.Scan()
+				t.Names(func(string, bool) bool { return true })
+				t.Fingerprint()
+				t.Insert()
+				t.Target()
+			}
+		})
+	}
+}
+
+// BenchmarkTextLexed is the same by the functions, each of which lexes the text.
+func BenchmarkTextLexed(b *testing.B) {
+	for _, c := range benchmarks {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Scan(c.sql, Mode{})
+				Names(c.sql, Mode{}, func(string, bool) bool { return true })
+				Fingerprint(c.sql, Mode{})
+				Insert(c.sql, Mode{})
+				Target(c.sql, Mode{})
+			}
+		})
+	}
+}
+
 func BenchmarkFingerprint(b *testing.B) {
 	for _, c := range benchmarks {
 		b.Run(c.name, func(b *testing.B) {

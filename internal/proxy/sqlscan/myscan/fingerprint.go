@@ -6,8 +6,10 @@ import "github.com/weirdb/weir/internal/proxy/sqlscan/lexicon"
 // so texts that differ only in literals, lengths of lists, white space, comments
 // and the case of words share it. Other texts may share it by chance or
 // by a client's intent: it is for statistics, never for deciding what runs.
-func Fingerprint(sql string, mode Mode) uint64 {
-	n := normalizer{lex: newLexer(sql, mode), out: lexicon.HashOnly()}
+func Fingerprint(sql string, mode Mode) uint64 { return fingerprint(newLexer(sql, mode)) }
+
+func fingerprint(lex lexer) uint64 {
+	n := normalizer{lex: lex, out: lexicon.HashOnly()}
 	n.run()
 	return n.out.Sum()
 }

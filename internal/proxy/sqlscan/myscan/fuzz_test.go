@@ -1,6 +1,7 @@
 package myscan
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -133,6 +134,54 @@ func uintText(n uint64) string {
 	return string(b)
 }
 
+// FuzzText holds what is read of a text that was cut into tokens against what is read
+// of it by the lexer.
+func FuzzText(f *testing.F) {
+	for i, sql := range corpus {
+		f.Add("select 1; select /*! 2 */", sql, uint16(0))
+		f.Add(sql, "insert into t values ('open", uint16(i*7))
+		f.Add("set @a = 1, b = (select 2)", sql+" -- c", uint16(4))
+	}
+	f.Fuzz(func(t *testing.T, before, sql string, bits uint16) {
+		mode := modeOf(bits)
+		var text Text
+		text.Read(before, Mode{})
+		text.Read(sql, mode)
+		if !text.Is(sql, mode) || text.String() != sql {
+			t.Fatalf("the text is %q, want %q", text.String(), sql)
+		}
+		type read struct {
+			Statement     Statement
+			Set           []Assignment
+			Fingerprint   uint64
+			Insert        InsertShape
+			Fit           bool
+			Schema, Table string
+			One           bool
+			Names         []string
+		}
+		var want, got read
+		want.Statement, got.Statement = Scan(sql, mode), text.Scan()
+		want.Set, got.Set = slices.Collect(want.Statement.Set.All()), slices.Collect(got.Statement.Set.All())
+		want.Fingerprint, got.Fingerprint = Fingerprint(sql, mode), text.Fingerprint()
+		want.Insert, want.Fit = Insert(sql, mode)
+		got.Insert, got.Fit = text.Insert()
+		want.Schema, want.Table, want.One = Target(sql, mode)
+		got.Schema, got.Table, got.One = text.Target()
+		Names(sql, mode, func(name string, call bool) bool {
+			want.Names = append(want.Names, fmt.Sprint(name, call))
+			return true
+		})
+		text.Names(func(name string, call bool) bool {
+			got.Names = append(got.Names, fmt.Sprint(name, call))
+			return true
+		})
+		if diff := cmp.Diff(want, got, comparable, cmp.AllowUnexported(InsertShape{})); diff != "" {
+			t.Fatalf("%q %+v (-lexed +cut)\n%s", sql, mode, diff)
+		}
+	})
+}
+
 func FuzzInsert(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, sql string, bits uint16) {
@@ -140,6 +189,9 @@ func FuzzInsert(f *testing.F) {
 		s, ok := Insert(sql, mode)
 		if !ok {
 			return
+		}
+		if sql[s.TupleAt:s.TupleAt+len(s.Tuple)] != s.Tuple {
+			t.Fatalf("%q: no %q at %d", sql, s.Tuple, s.TupleAt)
 		}
 		for _, part := range []string{s.Target, s.Prefix, s.Tuple, s.Suffix, s.ColumnList} {
 			if !strings.Contains(sql, part) {

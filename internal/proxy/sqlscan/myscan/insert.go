@@ -16,6 +16,7 @@ type InsertShape struct {
 	Prefix     string // from INSERT to just after VALUES
 	ColumnList string // the columns as written, from "(" to ")"; "" without a list
 	Tuple      string // the row, from "(" to ")"
+	TupleAt    int    // where Tuple begins in the text
 	Suffix     string // RETURNING and its list with what stands before it; "" without RETURNING
 	Arity      int    // values in Tuple
 	Params     int    // parameters in Tuple
@@ -45,11 +46,13 @@ const maxParams = 65535
 // what sql_mode makes of the values; the caller must know. Without strict mode
 // a statement of several rows is more lenient than one of one row: it stores the
 // type's own default where NULL meets a column that is NOT NULL.
-func Insert(sql string, mode Mode) (InsertShape, bool) {
-	s := scanner{lex: newLexer(sql, mode)}
+func Insert(sql string, mode Mode) (InsertShape, bool) { return insert(newLexer(sql, mode)) }
+
+func insert(lex lexer) (InsertShape, bool) {
+	s := scanner{lex: lex}
 	s.reset()
 	s.next()
-	shape := InsertShape{mode: mode}
+	shape := InsertShape{mode: lex.mode}
 	if !s.insert(&shape) {
 		return InsertShape{}, false
 	}
@@ -152,6 +155,7 @@ func (s *scanner) insertRow(shape *InsertShape) bool {
 		return false
 	}
 	start := s.tok.start
+	shape.TupleAt = int(start)
 	s.next()
 	if s.tok.kind != ')' {
 		shape.Arity = 1

@@ -48,6 +48,8 @@ type lexer struct {
 	doubtful  bool // not known whether an executable comment runs, or bytes mean something else
 	broken    bool // an unterminated token or a byte that the server refuses was met
 	varies    bool // an optimizer hint sets a variable for the statement
+
+	cut *Text // if not nil, pos counts its tokens, and they are what next returns
 }
 
 // dotState says what stands directly behind an unquoted name.
@@ -80,6 +82,9 @@ func hasHigh(text string) bool {
 
 // next returns the next token; tokEOF, again and again, at the end.
 func (l *lexer) next() token {
+	if l.cut != nil {
+		return l.nextCut()
+	}
 	if l.dotted != dotNone {
 		return l.dot()
 	}

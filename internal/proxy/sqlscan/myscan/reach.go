@@ -7,13 +7,16 @@ import "strings"
 // anything else. call says that the name stands where a routine is called. It stops
 // when yield returns false.
 func Names(sql string, mode Mode, yield func(name string, call bool) bool) {
-	l := newLexer(sql, mode)
+	names(newLexer(sql, mode), yield)
+}
+
+func names(l lexer, yield func(name string, call bool) bool) {
 	prev := token{}
 	for t := l.next(); t.kind != tokEOF; t = l.next() {
 		if t.kind == tokWord || t.kind == tokQuoted {
 			ahead := l
 			call := prev.kw == kwCall || ahead.next().kind == '('
-			if !yield(lowerName(unquote(sql[t.start:t.end])), call) {
+			if !yield(lowerName(unquote(l.sql[t.start:t.end])), call) {
 				return
 			}
 		}

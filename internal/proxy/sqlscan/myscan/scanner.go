@@ -48,9 +48,12 @@ const ends = "; \n\t\r\f\v"
 
 // Scan reads sql. It allocates nothing unless a name must be unquoted or a hint
 // is unusable. It retains nothing; the strings in the result may alias sql.
-func Scan(sql string, mode Mode) Statement {
+func Scan(sql string, mode Mode) Statement { return scan(newLexer(sql, mode)) }
+
+func scan(lex lexer) Statement {
 	var out Statement
-	s := scanner{lex: newLexer(sql, mode)}
+	sql := lex.sql
+	s := scanner{lex: lex}
 	s.reset()
 	s.next()
 	if s.lex.comment >= 0 {

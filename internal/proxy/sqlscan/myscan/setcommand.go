@@ -36,6 +36,7 @@ func (s *scanner) setCommand() {
 // assignments takes the items of SET into account; those of SET STATEMENT hold
 // for the statement behind FOR only. The scanner is at their end afterwards.
 func (s *scanner) assignments(statement bool) {
+	s.lex = s.lex.bytewise()
 	outer, w := s.lex, newSetWalker(s.lex)
 	w.forEnds = statement
 	for w.more() {

@@ -4,7 +4,11 @@ package myscan
 // to, without quotes; schema is "" if the table is not qualified. ok is false for
 // any other text, and for one that writes, or might write, to several tables.
 func Target(sql string, mode Mode) (schema, table string, ok bool) {
-	s := scanner{lex: newLexer(sql, mode)}
+	return target(newLexer(sql, mode))
+}
+
+func target(lex lexer) (schema, table string, ok bool) {
+	s := scanner{lex: lex}
 	s.reset()
 	s.next()
 	verb := s.tok.kw

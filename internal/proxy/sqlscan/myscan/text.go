@@ -1,0 +1,104 @@
+package myscan
+
+// A Text is a text that is cut into tokens once for all that is read of it. Its
+// methods return what the functions of the same names do.
+//
+// A Text is meant to be used for one text after another, so that it allocates
+// nothing. Between two calls of Read the text must not change.
+type Text struct {
+	sql    string
+	mode   Mode
+	cut    bool // tokens has all of them
+	tokens []token
+	// Where the first comment in front of the first token begins, and in front of the
+	// end; -1 if there is none.
+	lead, trail int
+	varies      bool // as the lexer has it at the end
+}
+
+// maxCut bounds the texts that are cut, and so the memory that a Text keeps. A
+// longer one is lexed each time.
+const maxCut = 16 << 10
+
+// Read has the Text be sql from now on. Texts with an executable comment that is run,
+// and those that the server would not understand, or not alike in every version, are
+// lexed each time, too: what is read of them depends on how far the lexer has come.
+func (t *Text) Read(sql string, mode Mode) {
+	t.sql, t.mode, t.cut, t.tokens = sql, mode, false, t.tokens[:0]
+	if len(sql) > maxCut {
+		return
+	}
+	lex := newLexer(sql, mode)
+	for {
+		tok := lex.next()
+		if len(t.tokens) == 0 {
+			t.lead = lex.comment
+		}
+		if tok.kind == tokEOF {
+			t.trail, t.varies = lex.comment, lex.varies
+			t.cut = !lex.broken && !lex.doubtful && !lex.executed
+			return
+		}
+		t.tokens = append(t.tokens, tok)
+	}
+}
+
+// Is reports whether the Text was read from sql in the given mode.
+func (t *Text) Is(sql string, mode Mode) bool { return t.sql == sql && t.mode == mode }
+
+// String returns the text.
+func (t *Text) String() string { return t.sql }
+
+// lexer returns a lexer at the beginning of the text.
+func (t *Text) lexer() lexer {
+	if !t.cut {
+		return newLexer(t.sql, t.mode)
+	}
+	return lexer{sql: t.sql, mode: t.mode, cut: t, comment: -1, varies: t.varies}
+}
+
+// nextCut is next in a text that was cut.
+func (l *lexer) nextCut() token {
+	t := l.cut
+	switch i := l.pos; {
+	case i < len(t.tokens):
+		l.comment = -1
+		if i == 0 {
+			l.comment = t.lead
+		}
+		l.pos++
+		return t.tokens[i]
+	case i == len(t.tokens):
+		l.comment = t.trail
+		l.pos++
+	}
+	return token{kind: tokEOF, start: int32(len(l.sql)), end: int32(len(l.sql))}
+}
+
+// bytewise returns a lexer behind the token that l has returned last, which reads the
+// bytes themselves: for those that keep it, or have it read a part of the text.
+func (l lexer) bytewise() lexer {
+	if l.cut == nil {
+		return l
+	}
+	at := 0
+	if n := min(l.pos, len(l.cut.tokens)); n > 0 {
+		at = int(l.cut.tokens[n-1].end)
+	}
+	return lexer{sql: l.sql, mode: l.mode, pos: at, comment: l.comment, varies: l.varies}
+}
+
+// Scan is the function Scan.
+func (t *Text) Scan() Statement { return scan(t.lexer()) }
+
+// Fingerprint is the function Fingerprint.
+func (t *Text) Fingerprint() uint64 { return fingerprint(t.lexer()) }
+
+// Insert is the function Insert.
+func (t *Text) Insert() (InsertShape, bool) { return insert(t.lexer()) }
+
+// Target is the function Target.
+func (t *Text) Target() (schema, table string, ok bool) { return target(t.lexer()) }
+
+// Names is the function Names.
+func (t *Text) Names(yield func(name string, call bool) bool) { names(t.lexer(), yield) }
