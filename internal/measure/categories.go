@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -94,6 +95,44 @@ type Category struct {
 	// Cumulative is the share of the samples that have the category anywhere on
 	// their stack. These overlap, and their sum means nothing.
 	Cumulative float64 `json:"cumulative"`
+	// Functions are those of the category that its exclusive samples were in, the
+	// largest cumulative shares first. Flat counts a sample for the function that
+	// decided its category, Cumulative for those of the category that called it, too:
+	// these overlap.
+	Functions []Site `json:"functions,omitempty"`
+}
+
+// mostFunctions is how many a category lists.
+const mostFunctions = 6
+
+// inCategory counts the samples of one category by its functions.
+type inCategory struct{ flat, cum map[string]int64 }
+
+// enter counts a sample for a run of functions that call each other, the innermost
+// first.
+func (i *inCategory) enter(run []string, v int64) {
+	if i.flat == nil {
+		i.flat, i.cum = make(map[string]int64), make(map[string]int64)
+	}
+	i.flat[run[0]] += v
+	for n, fn := range run {
+		if !slices.Contains(run[:n], fn) { // one that calls itself
+			i.cum[fn] += v
+		}
+	}
+}
+
+func (i *inCategory) sites(total int64) []Site {
+	var out []Site
+	for fn, v := range i.cum {
+		if v > 0 {
+			out = append(out, Site{Function: fn, Flat: float64(i.flat[fn]) / float64(total), Cumulative: float64(v) / float64(total), Value: v})
+		}
+	}
+	slices.SortFunc(out, func(a, b Site) int {
+		return cmp.Or(descending(a.Cumulative, b.Cumulative), descending(a.Flat, b.Flat), strings.Compare(a.Function, b.Function))
+	})
+	return out[:min(mostFunctions, len(out))]
 }
 
 // CPUBreakdown is a CPU profile by category.
@@ -133,6 +172,8 @@ func (r *Rules) Breakdown(p *profile.Profile) (*CPUBreakdown, error) {
 	exclusive := make([]int64, len(r.names)+1)
 	cumulative := make([]int64, len(r.names)+1)
 	unmatched := make(map[string]int64)
+	within := make([]inCategory, len(r.names))
+	var run []string
 	out := &CPUBreakdown{}
 	var total int64
 	for _, s := range p.Sample {
@@ -142,19 +183,29 @@ func (r *Rules) Breakdown(p *profile.Profile) (*CPUBreakdown, error) {
 		winner := -1
 		leaf := ""
 		seen := make(map[int]bool, 4)
+		run = run[:0]
+		unbroken := true
 		for fn := range frames(s) {
 			if leaf == "" {
 				leaf = fn
 			}
 			c := match(fn)
+			if c >= 0 && winner < 0 {
+				winner = c
+			}
+			if winner >= 0 {
+				if unbroken = unbroken && c == winner; unbroken {
+					run = append(run, fn)
+				}
+			}
 			if c < 0 || seen[c] {
 				continue
 			}
 			seen[c] = true
 			cumulative[c] += v
-			if winner < 0 {
-				winner = c
-			}
+		}
+		if winner >= 0 {
+			within[winner].enter(run, v)
 		}
 		if winner < 0 {
 			winner = len(r.names)
@@ -169,11 +220,15 @@ func (r *Rules) Breakdown(p *profile.Profile) (*CPUBreakdown, error) {
 	out.Seconds = float64(total) / 1e9
 	for i, name := range append(slices.Clone(r.names), OtherCategory) {
 		if cumulative[i] > 0 {
-			out.Categories = append(out.Categories, Category{
+			c := Category{
 				Name:       name,
 				Exclusive:  float64(exclusive[i]) / float64(total),
 				Cumulative: float64(cumulative[i]) / float64(total),
-			})
+			}
+			if i < len(within) {
+				c.Functions = within[i].sites(total)
+			}
+			out.Categories = append(out.Categories, c)
 		}
 	}
 	slices.SortStableFunc(out.Categories, func(a, b Category) int { return descending(a.Exclusive, b.Exclusive) })

@@ -146,6 +146,15 @@ func kvProtocolOptions() []cli.Option[kvConfig] {
 			},
 		},
 		{
+			Group: groupProtocol, Name: "peer-delay", Arg: "DURATION", Default: "0", Help: "let messages to other replicas gather for so long before they are written, at most 10ms, to be compared with; PUT /peer-delay at --admin changes it while the replica runs",
+			Set: func(c *kvConfig, v string) (err error) {
+				if c.replica.PeerDelay, err = time.ParseDuration(v); err != nil {
+					return errors.New("want a duration such as 150us")
+				}
+				return nil
+			},
+		},
+		{
 			Group: groupProtocol, Name: "election-timeout", Arg: "DURATION", Default: "300ms", Help: "a replica that hears nothing from a leader stands for election after this time, or up to twice this",
 			Set: cli.Span("", func(c *kvConfig) *time.Duration { return &c.replica.Election }),
 		},

@@ -177,4 +177,35 @@ func checkAdmin(t *testing.T, s *served) {
 	if code, _ := s.get(t, "/healthz"); code != http.StatusOK {
 		t.Errorf("/healthz: %d", code)
 	}
+	checkPeerDelay(t, s)
+}
+
+// checkPeerDelay changes the delay of writes to other replicas while the replica runs.
+func checkPeerDelay(t *testing.T, s *served) {
+	t.Helper()
+	put := func(body string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+s.admin+"/peer-delay", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		return res.StatusCode
+	}
+	for _, step := range []struct {
+		body string
+		code int
+		then string
+	}{{"150us\n", http.StatusOK, "150µs"}, {"1s", http.StatusBadRequest, "150µs"}, {"soon", http.StatusBadRequest, "150µs"}, {"-1us", http.StatusBadRequest, "150µs"}, {"0", http.StatusOK, "0s"}} {
+		code := put(step.body)
+		if _, now := s.get(t, "/peer-delay"); code != step.code || strings.TrimSpace(now) != step.then {
+			t.Errorf("PUT %q: %d, and the delay is %s; want %d and %s", step.body, code, now, step.code, step.then)
+		}
+	}
+	if _, metrics := s.get(t, "/metrics"); !strings.Contains(metrics, "weir_kv_peer_delay_seconds") || !strings.Contains(metrics, "weir_kv_client_sent_writes_total") || !strings.Contains(metrics, "weir_kv_redis_writes_total") {
+		t.Errorf("/metrics lacks what counts writes")
+	}
 }

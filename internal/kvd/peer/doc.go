@@ -20,8 +20,8 @@
 //	TCP ──► reader: all frames of one read(2) ──► Receive(from, messages), one call
 //
 // No timer takes part in that: while a write is under way, messages gather, and
-// a connection that is idle writes at once. [Options.Delay] puts a fixed delay
-// there, for comparison only.
+// a connection that is idle writes at once. [Options.Delay] and
+// [Transport.SetDelay] put a fixed delay there, for comparison only.
 //
 // A frame is a length (u32, little endian, of the payload), a CRC-32C of the
 // payload and the payload: a byte that says what it holds, and for messages each

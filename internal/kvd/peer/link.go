@@ -31,8 +31,8 @@ type link struct {
 	hold  bool // stop reading while more than half of limit waits
 	rtt   rtt
 
-	origin time.Time // of all times below
-	timed  bool      // the queue wants to be told the time
+	origin time.Time   // of all times below
+	timed  atomic.Bool // the queue wants to be told the time
 
 	mu      sync.Mutex // guards what follows
 	more    sync.Cond  // there is something to write, or the end
@@ -62,21 +62,21 @@ type watched struct {
 
 // linkConfig is what makes a link out of a connection.
 type linkConfig struct {
-	delay, latency time.Duration
-	limit, most    int
-	keep           int // bytes of memory that an idle queue keeps
-	hold           bool
-	apart          bool // large answers of queries go in turn with everything else
-	silentTicks    int  // calls of tend without a sign of life that end the link
+	latency     time.Duration
+	limit, most int
+	keep        int // bytes of memory that an idle queue keeps
+	hold        bool
+	apart       bool // large answers of queries go in turn with everything else
+	silentTicks int  // calls of tend without a sign of life that end the link
 }
 
 func newLink(s *session, count *counters, cfg linkConfig) *link {
 	nc := s.nc
 	l := &link{
 		who: s.who, nc: nc, raw: nc, in: s.in, count: count, limit: cfg.limit, most: cfg.most, hold: cfg.hold,
-		origin: time.Now(), timed: cfg.delay > 0 || cfg.latency > 0,
-		q: queue{delay: int64(cfg.delay), latency: int64(cfg.latency), keep: cfg.keep}, apart: cfg.apart,
+		origin: time.Now(), q: queue{latency: int64(cfg.latency), keep: cfg.keep}, apart: cfg.apart,
 	}
+	l.timed.Store(cfg.latency > 0)
 	l.answers = l.q
 	l.answers.grain = frameTarget
 	if t, ok := nc.(*tls.Conn); ok {
@@ -96,7 +96,7 @@ func (l *link) now() int64 { return int64(time.Since(l.origin)) }
 // taken.
 func (l *link) send(ms []wire.Message) (int, error) {
 	var now int64
-	if l.timed {
+	if l.timed.Load() {
 		now = l.now()
 	}
 	l.mu.Lock()
@@ -181,7 +181,7 @@ func (l *link) next() *queue {
 		return &l.q
 	case l.q.empty():
 		return &l.answers
-	case l.timed && l.q.due() != l.answers.due():
+	case l.timed.Load() && l.q.due() != l.answers.due():
 		if l.q.due() < l.answers.due() {
 			return &l.q
 		}
@@ -190,6 +190,14 @@ func (l *link) next() *queue {
 		return &l.answers
 	}
 	return &l.q
+}
+
+// setDelay changes the delay. What waits already may go by the old one.
+func (l *link) setDelay(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.q.delay, l.answers.delay = int64(d), int64(d)
+	l.timed.Store(l.q.delay > 0 || l.q.latency > 0)
 }
 
 // end closes the connection, for the reason that comes first.
@@ -346,13 +354,10 @@ const writeAtMost = 1 << 20
 // write is the writer: it takes all that was queued since its last take and
 // writes it with one call, for as long as the connection lasts.
 func (l *link) write() {
-	var pace *pacer
-	if l.timed {
-		pace = &pacer{l.origin, l.q.delay > 0, newSleeper()}
-		defer pace.close()
-	}
+	var pace pacer // opened when a delay or a latency first wants it
+	defer pace.close()
 	for {
-		run, ok := l.take(pace)
+		run, ok := l.take(&pace)
 		if !ok {
 			return
 		}
@@ -387,10 +392,11 @@ func (l *link) take(pace *pacer) (run []byte, ok bool) {
 		if l.why != nil {
 			return nil, false
 		}
-		if pace == nil {
+		if !l.timed.Load() {
 			break
 		}
 		due := l.next().due()
+		pace.open(l.origin, l.q.delay > 0)
 		l.mu.Unlock()
 		ready := pace.nap(due)
 		l.mu.Lock()

@@ -142,9 +142,10 @@ type Options struct {
 	// double from one to the other and vary by a half. Default: 10 ms and 300 ms.
 	RetryMin, RetryMax time.Duration
 
-	// Delay is a fixed time that a writer lets messages gather after the first
-	// one, from 0 to 10 ms. It exists for comparison: no delay is the better
-	// choice. Default: 0.
+	// Delay is a fixed time that the writer of a connection with another replica
+	// lets messages gather after the first one, from 0 to 10 ms, until SetDelay
+	// sets another. It exists for comparison: no delay is the better choice.
+	// Default: 0.
 	Delay time.Duration
 	// Latency is an artificial time that messages travel from one replica to
 	// another, one way, as on a wide network; it is asked when a connection
@@ -203,8 +204,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("cluster name of %d bytes: must have 1 to %d", len(o.Cluster), maxCluster)
 	case len(o.Advertise) > maxAddress:
 		return fmt.Errorf("advertised address of %d bytes: at most %d", len(o.Advertise), maxAddress)
-	case o.Delay < 0 || o.Delay > maxDelay:
-		return fmt.Errorf("delay %v: must be from 0 to %v", o.Delay, maxDelay)
+	case checkDelay(o.Delay) != nil:
+		return checkDelay(o.Delay)
 	case o.QueueBytes < 0 || o.MaxClients < 0 || o.SnapshotRate < 0 || o.PingEvery < 0 || o.HandshakeTimeout < 0 || o.RetryMin < 0:
 		return errors.New("sizes, rates and times must not be negative")
 	}
@@ -218,6 +219,13 @@ func (o *Options) validate() error {
 		return fmt.Errorf("listen address %s can be reached by others: an empty client secret needs certificates", o.Listen)
 	case !local && o.Latency != nil:
 		return fmt.Errorf("listen address %s: artificial latency is for loopback addresses", o.Listen)
+	}
+	return nil
+}
+
+func checkDelay(d time.Duration) error {
+	if d < 0 || d > maxDelay {
+		return fmt.Errorf("delay %v: must be from 0 to %v", d, maxDelay)
 	}
 	return nil
 }

@@ -19,6 +19,20 @@ type pacer struct {
 	*sleeper
 }
 
+// open makes a pacer ready that may not have been.
+func (p *pacer) open(origin time.Time, exact bool) {
+	p.origin, p.exact = origin, exact
+	if p.sleeper == nil {
+		p.sleeper = newSleeper()
+	}
+}
+
+func (p *pacer) close() {
+	if p.sleeper != nil {
+		p.sleeper.close()
+	}
+}
+
 // nap sleeps until due, in nanoseconds since the origin, or some of the way, and
 // reports whether due has come.
 func (p *pacer) nap(due int64) bool {

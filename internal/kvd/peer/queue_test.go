@@ -141,9 +141,56 @@ func TestFixedDelay(t *testing.T) {
 	}
 }
 
+// A delay that is changed while connections last holds for them from then on, and for
+// those to come.
+func TestDelayIsChangedWhileItRuns(t *testing.T) {
+	const delay = 5 * time.Millisecond
+	nodes := mesh(t, 2, nil)
+	echo := func(n *node) func(Addr, []wire.Message) {
+		return func(from Addr, ms []wire.Message) { _, _ = n.Send(from, ms) }
+	}
+	nodes[1].on(echo(nodes[1]))
+	sent := 0
+	trip := func() time.Duration {
+		sent++
+		begin := time.Now()
+		mustSend(t, nodes[0].to(2), numbered(sent, 1))
+		nodes[0].await(t, "the echo", func() bool { return len(nodes[0].got[2]) == sent })
+		return time.Since(begin)
+	}
+	trip()
+	for _, n := range nodes {
+		if err := n.SetDelay(delay); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slowest := func() time.Duration { return max(trip(), trip(), trip()) } // one may meet pings that have been waiting
+	if took := slowest(); took < delay {
+		t.Errorf("round trip of %v with a delay of %v each way", took, delay)
+	}
+	nodes[0].Disconnect(2, errors.New("a test"))
+	nodes[0].await(t, "a new connection", func() bool { return nodes[0].ups[2] == 2 })
+	nodes[0].recorder.lock.Lock()
+	nodes[0].got[2], sent = nil, 0
+	nodes[0].recorder.lock.Unlock()
+	if slowest() < delay {
+		t.Errorf("a connection that came later has no delay")
+	}
+	if err := nodes[0].SetDelay(time.Second); err == nil || nodes[0].Delay() != delay {
+		t.Errorf("a delay of 1s: %v, and it is %v", err, nodes[0].Delay())
+	}
+	for _, n := range nodes {
+		if err := n.SetDelay(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	poll(t, "a round trip that is quicker than the delay that was taken away", func() bool { return trip() < delay })
+}
+
 func TestPacerIsNeverEarly(t *testing.T) {
 	for _, exact := range []bool{false, true} {
-		p := &pacer{time.Now(), exact, newSleeper()}
+		p := &pacer{}
+		p.open(time.Now(), exact)
 		defer p.close()
 		for _, d := range []time.Duration{0, time.Microsecond, 100 * time.Microsecond, 300 * time.Microsecond, 25 * time.Millisecond} {
 			due := int64(time.Since(p.origin) + d)

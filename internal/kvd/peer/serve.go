@@ -94,6 +94,9 @@ func (t *Transport) enter(a Addr, l *link) error {
 		return errRemoved
 	}
 	t.links[a] = l
+	if !a.Client() {
+		l.setDelay(t.delay)
+	}
 	return nil
 }
 
@@ -109,7 +112,7 @@ func (t *Transport) leave(a Addr, l *link) {
 // linkConfig is that of a connection with a replica or client.
 func (t *Transport) linkConfig(latency time.Duration, client bool) linkConfig {
 	cfg := linkConfig{
-		delay: t.opts.Delay, latency: latency, limit: t.opts.QueueBytes, most: MaxMessage, keep: replicaKeep, hold: client, apart: !client,
+		latency: latency, limit: t.opts.QueueBytes, most: MaxMessage, keep: replicaKeep, hold: client, apart: !client,
 		silentTicks: silentTicks(t.opts.SilentAfter+2*latency, t.opts.PingEvery),
 	}
 	if client {

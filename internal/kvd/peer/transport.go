@@ -45,6 +45,7 @@ type Transport struct {
 
 	mu         sync.RWMutex // guards what follows
 	closed     bool
+	delay      time.Duration // of the writers of connections with replicas
 	known      map[uint64]*replica
 	links      map[Addr]*link
 	seats      map[seat]*holder
@@ -109,6 +110,7 @@ func Open(opts Options, h Handler) (*Transport, error) {
 		t.opts.Advertise = ln.Addr().String()
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.delay = opts.Delay
 	t.SetPeers(opts.Peers)
 	t.wg.Go(t.accept)
 	t.wg.Go(t.tend)
@@ -261,6 +263,29 @@ func (t *Transport) drop(to Addr, n int) {
 	} else if r := t.known[uint64(to)]; r != nil {
 		r.count.dropped.Add(uint64(n))
 	}
+}
+
+// SetDelay changes Options.Delay, of connections that exist as well.
+func (t *Transport) SetDelay(d time.Duration) error {
+	if err := checkDelay(d); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.delay = d
+	for a, l := range t.links {
+		if !a.Client() {
+			l.setDelay(d)
+		}
+	}
+	return nil
+}
+
+// Delay returns what Options.Delay or the last SetDelay said.
+func (t *Transport) Delay() time.Duration {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.delay
 }
 
 // RTT returns the round trip to a replica or client that is connected, and zero

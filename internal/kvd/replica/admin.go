@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -112,7 +113,7 @@ func (r *Replica) ready() error {
 func roleOf(s *Status) string { return strings.ToLower(strings.TrimPrefix(s.Role, "State")) }
 
 // Serve answers HTTP requests on ln until ctx ends: /metrics, /healthz, /readyz,
-// /status.json and /debug/pprof/, and the same in words at /. It closes ln.
+// /status.json, /peer-delay and /debug/pprof/, and the same in words at /. It closes ln.
 func (r *Replica) Serve(ctx context.Context, ln net.Listener, metrics prometheus.Gatherer, log *slog.Logger) error {
 	mux := admin.Mux(metrics)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { admin.Plain(w, http.StatusOK, r.inWords()) })
@@ -129,7 +130,40 @@ func (r *Replica) Serve(ctx context.Context, ln net.Listener, metrics prometheus
 		enc.SetIndent("", "  ")
 		_ = enc.Encode(r.Report()) // a client that has gone needs no answer
 	})
+	mux.HandleFunc("GET /peer-delay", func(w http.ResponseWriter, _ *http.Request) {
+		admin.Plain(w, http.StatusOK, r.peers.transport.Delay().String())
+	})
+	// PUT, which a page of another site cannot send without asking first.
+	mux.HandleFunc("PUT /peer-delay", r.putPeerDelay)
 	return admin.Serve(ctx, ln, admin.Guard(mux, admin.IsLoopback(ln.Addr()), "default-src 'none'; frame-ancestors 'none'"), log)
+}
+
+// SetPeerDelay changes Config.PeerDelay while the replica runs, until it is started
+// again.
+func (r *Replica) SetPeerDelay(d time.Duration) error {
+	if err := r.peers.transport.SetDelay(d); err != nil {
+		return fmt.Errorf("set the delay of writes to other replicas: %w", err)
+	}
+	return nil
+}
+
+// putPeerDelay takes a duration such as 150us as the body of a request.
+func (r *Replica) putPeerDelay(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(req.Body, 64))
+	if err != nil {
+		admin.Plain(w, http.StatusBadRequest, "read the duration: "+err.Error())
+		return
+	}
+	d, err := time.ParseDuration(strings.TrimSpace(string(body)))
+	if err == nil {
+		err = r.SetPeerDelay(d)
+	}
+	if err != nil {
+		admin.Plain(w, http.StatusBadRequest, err.Error()+"; send a duration from 0 to 10ms, such as 150us")
+		return
+	}
+	r.cfg.Log.Info("messages to other replicas gather before they are written", "delay", d)
+	admin.Plain(w, http.StatusOK, d.String())
 }
 
 // inWords is the report for people.

@@ -67,6 +67,10 @@ type Config struct {
 	// BatchDelay, if not 0, cuts rounds at a fixed distance instead of whenever
 	// the disk and the network are free. It exists to be compared with.
 	BatchDelay time.Duration
+	// PeerDelay, if not 0, lets messages to other replicas gather for so long before
+	// they are written, until SetPeerDelay says otherwise. It exists to be compared
+	// with, too.
+	PeerDelay time.Duration
 	// Election is how long a replica that hears nothing from a leader waits
 	// before it stands for election: between this and twice this. Default:
 	// 300 ms, at least 100 ms.
@@ -170,6 +174,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("disk timeout %v: want at least %v", d.DiskTimeout, minElection)
 	case d.BatchDelay < 0 || d.BatchDelay > maxBatchDelay:
 		return fmt.Errorf("batch delay %v: want 0 to %v", d.BatchDelay, maxBatchDelay)
+	case d.PeerDelay < 0 || d.PeerDelay > maxBatchDelay:
+		return fmt.Errorf("peer delay %v: want 0 to %v", d.PeerDelay, maxBatchDelay)
 	case d.MaxValue < 1 || d.MaxValue > wire.MaxValue:
 		return fmt.Errorf("largest value %d: want 1 to %d bytes", d.MaxValue, wire.MaxValue)
 	case d.SessionIdle != 0 && d.SessionIdle < time.Minute:

@@ -101,6 +101,7 @@ func (r *Replica) addLevels(gauge adder) {
 	gauge("round_lanes", "Rounds that may be in flight at a time; on the leader.", func(s *Status) float64 { return float64(s.Lanes) })
 	gauge("redis_clients", "Connections of Redis clients.", func(*Status) float64 { return float64(r.gateway.conns()) })
 	gauge("native_clients", "Connections of native clients.", func(*Status) float64 { return float64(r.peers.transport.Stats().Clients.Open) })
+	gauge("peer_delay_seconds", "How long messages to other replicas gather before they are written: --peer-delay, or what was set since.", func(*Status) float64 { return r.peers.transport.Delay().Seconds() })
 	gauge("watches", "Watches of native clients.", func(*Status) float64 { return float64(r.feed.watching.Load()) })
 }
 
@@ -127,6 +128,15 @@ func (r *Replica) addCounts(count adder) {
 	count("redis_connections_total", "Connections of Redis clients that were accepted.", r.redisCount(func(c *resp.Counts) uint64 { return c.Accepted }))
 	count("redis_rejected_total", "Connections of Redis clients that were refused because there were too many.", r.redisCount(func(c *resp.Counts) uint64 { return c.Rejected }))
 	count("redis_commands_total", "Commands of Redis clients.", r.redisCount(func(c *resp.Counts) uint64 { return c.Commands }))
+	count("redis_writes_total", "Writes of replies to Redis clients, each a system call.", r.redisCount(func(c *resp.Counts) uint64 { return c.Writes }))
+	clients := func(of func(*peer.ClientStats) uint64) func(*Status) float64 {
+		return func(*Status) float64 {
+			s := r.peers.transport.Stats()
+			return float64(of(&s.Clients))
+		}
+	}
+	count("client_sent_messages_total", "Messages sent to native clients.", clients(func(s *peer.ClientStats) uint64 { return s.Sent.Messages }))
+	count("client_sent_writes_total", "System calls that sent them.", clients(func(s *peer.ClientStats) uint64 { return s.Sent.Calls }))
 	count("turns_total", "Turns of the core.", func(*Status) float64 { return float64(r.stats.turns.Load()) })
 	count("watch_events_total", "Events sent to native clients.", func(*Status) float64 { return float64(r.feed.stats.events.Load()) })
 	count("watch_changes_total", "Changes in them.", func(*Status) float64 { return float64(r.feed.stats.changes.Load()) })

@@ -50,7 +50,7 @@ func (p *peers) options() peer.Options {
 		ID: c.ID, Cluster: c.Cluster, Listen: c.Listen, Peers: map[uint64]string{},
 		Secret: c.Secret, TLS: c.TLS, Insecure: c.Insecure,
 		Position: p.position, AllowPeer: p.allow,
-		SnapshotRate: c.SnapshotRate, Latency: c.Latency, Log: c.Log.With("part", "peer"),
+		SnapshotRate: c.SnapshotRate, Delay: c.PeerDelay, Latency: c.Latency, Log: c.Log.With("part", "peer"),
 	}
 	for _, m := range c.Members {
 		if m.ID == c.ID {

@@ -84,7 +84,7 @@ type Server struct {
 	cursors cursors
 	since   time.Time
 
-	accepted, rejected, commands atomic.Uint64
+	accepted, rejected, commands, writes atomic.Uint64
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -243,6 +243,7 @@ type Counts struct {
 	Accepted  uint64 // connections
 	Rejected  uint64 // connections, because there were too many
 	Commands  uint64
+	Writes    uint64 // of replies and pushes, each a system call
 }
 
 // Counts returns the present figures.
@@ -256,6 +257,7 @@ func (s *Server) Counts() Counts {
 		Accepted:  s.accepted.Load(),
 		Rejected:  s.rejected.Load(),
 		Commands:  s.commands.Load(),
+		Writes:    s.writes.Load(),
 	}
 }
 

@@ -98,6 +98,7 @@ func (c *conn) send(o *output) {
 	broken := c.broken
 	c.mu.Unlock()
 	if !broken {
+		c.srv.writes.Add(1)
 		if _, err := c.sock.Write(o.b); err != nil {
 			c.srv.log.Debug("client is gone", "client", c.sock.RemoteAddr(), "cause", err)
 			c.breakOff()

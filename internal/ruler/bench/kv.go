@@ -41,6 +41,11 @@ func (k *KV) Strong() *measure.Hist { return Merged(k.StrongRead, k.StrongWrite)
 // Weak returns the latencies of all weak operations.
 func (k *KV) Weak() *measure.Hist { return Merged(k.WeakRead, k.WeakWrite) }
 
+// writes is how many system calls sent messages to other replicas and to native clients.
+func (k *KV) writes() float64 {
+	return k.Counters["peer_sent_writes_total"] + k.Counters["client_sent_writes_total"]
+}
+
 // Merged returns a histogram of all values of others, which may be nil.
 func Merged(of ...*measure.Hist) *measure.Hist {
 	h := &measure.Hist{}
@@ -109,6 +114,23 @@ func kvMetrics() []Metric {
 		}
 		return 1e6 * s.KV.Counters[GCPauses+"_sum"] / s.KV.Counters[GCPauses+"_count"], true
 	}})
+	all = append(all,
+		Metric{Key: "messages_per_write", Name: "messages in a write", Unit: "messages", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
+			if s.KV == nil || s.KV.writes() <= 0 {
+				return 0, false
+			}
+			return (s.KV.Counters["peer_sent_messages_total"] + s.KV.Counters["client_sent_messages_total"]) / s.KV.writes(), true
+		}},
+		Metric{Key: "writes_rate", Name: "writes to peers and clients", Unit: "/s", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
+			if s.KV == nil || s.KV.writes() <= 0 || s.Server == nil || s.Server.Ops == 0 || s.Seconds == 0 {
+				return 0, false
+			}
+			return s.KV.writes() / float64(s.Server.Ops) * float64(s.Ops) / s.Seconds, true // they were counted over the warm-up, too
+		}},
+		Metric{Key: "calls_rate", Name: "read and write calls of all replicas", Unit: "/s", Neutral: true, Detail: true, of: func(s *Sample) (float64, bool) {
+			u := s.Processes[RoleServer]
+			return float64(u.ReadCalls+u.WriteCalls) / s.Seconds, s.KV != nil && u.CallsKnown && u.ReadCalls+u.WriteCalls > 0 && s.Seconds > 0
+		}})
 	return append(all, Metric{Key: "rss_replica", Name: "memory, largest replica", Unit: "MB", of: func(s *Sample) (float64, bool) {
 		if s.KV == nil || len(s.KV.RSSBytes) == 0 {
 			return 0, false

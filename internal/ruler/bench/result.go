@@ -15,9 +15,10 @@ const Schema = "weir.bench/1"
 
 // Roles of the processes whose CPU time a sample tells apart.
 const (
-	RoleClient = "client"
-	RoleProxy  = "proxy"
-	RoleServer = "server"
+	RoleClient  = "client"
+	RoleProxy   = "proxy"
+	RoleServer  = "server"
+	RoleReplica = "replicas" // in profiles: those of a key-value store, together
 )
 
 // NotApplicable is the value of a factor that a case does not have, as the

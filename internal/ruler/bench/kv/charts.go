@@ -158,3 +158,32 @@ func cellChart(results []*bench.Result) (report.Chart, bool) {
 	}
 	return ch, len(cells) > 1
 }
+
+// gridChart shows throughput over operations under way and delays.
+func gridChart(r *bench.Result) (report.Chart, bool) {
+	ch := report.Chart{
+		Title: "Throughput by operations under way and delay", Kind: report.Heat, XLabel: "delay in microseconds", SeriesLabel: "operations under way in each session",
+		YLabel: "operations per second", Unit: "ops/s",
+	}
+	best := bench.Fastest(r)
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		delay, pendings := c.Factors["delay"], c.Factors["pendings"]
+		if delay == "" || pendings == "" {
+			return ch, false
+		}
+		if !slices.Contains(ch.Categories, delay) {
+			ch.Categories = append(ch.Categories, delay)
+		}
+		at := slices.IndexFunc(ch.Series, func(s report.Series) bool { return s.Name == pendings })
+		if at < 0 {
+			at = len(ch.Series)
+			ch.Series = append(ch.Series, report.Series{Name: pendings})
+		}
+		p := point(c, "rate", 0)
+		p.Strong = c == best
+		ch.Series[at].Points = append(ch.Series[at].Points, p)
+	}
+	whole := !slices.ContainsFunc(ch.Series, func(s report.Series) bool { return len(s.Points) != len(ch.Categories) })
+	return ch, whole && len(ch.Series) > 1 && len(ch.Categories) > 1
+}

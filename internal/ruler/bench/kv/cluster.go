@@ -13,6 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/pprof/profile"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
@@ -105,6 +108,17 @@ type store interface {
 	stop(ctx context.Context) error
 }
 
+// delayed is a store whose writers to other replicas can be made to wait while it runs.
+type delayed interface {
+	setPeerDelay(ctx context.Context, d time.Duration) error
+}
+
+// profilable is a store of whose replicas CPU profiles can be taken.
+type profilable interface {
+	// profile returns those of all replicas together, over d.
+	profile(ctx context.Context, d time.Duration) (*profile.Profile, error)
+}
+
 // processes is what all stores of several processes have in common.
 type processes struct {
 	pids func() []int
@@ -182,20 +196,56 @@ func (w *weirStore) stop(ctx context.Context) error { return w.lab.Stop(ctx) }
 func (w *weirStore) counters(ctx context.Context) (map[string]float64, error) {
 	sum := make(map[string]float64)
 	for _, addr := range w.lab.AdminAddrs() {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", nil)
+		err := ask(ctx, http.MethodGet, addr, "/metrics", "", func(page io.Reader) error { return addCounters(sum, page) })
 		if err != nil {
-			return nil, fmt.Errorf("read metrics: %w", err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return nil, fmt.Errorf("read metrics: %w", err)
-		}
-		err = addCounters(sum, res.Body)
-		if err = errors.Join(err, res.Body.Close()); err != nil {
 			return nil, fmt.Errorf("read metrics: %w", err)
 		}
 	}
 	return sum, nil
+}
+
+// ask sends a request to the admin server of a replica, and hands its answer over.
+func ask(ctx context.Context, method, addr, path, body string, take func(io.Reader) error) (err error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, res.Body.Close()) }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s %s: %s", method, path, res.Status)
+	}
+	return take(res.Body)
+}
+
+func (w *weirStore) setPeerDelay(ctx context.Context, d time.Duration) error {
+	for _, addr := range w.lab.AdminAddrs() {
+		err := ask(ctx, http.MethodPut, addr, "/peer-delay", d.String(), func(io.Reader) error { return nil })
+		if err != nil {
+			return fmt.Errorf("set the delay of writes to other replicas: %w", err)
+		}
+	}
+	return nil
+}
+
+func (w *weirStore) profile(ctx context.Context, d time.Duration) (*profile.Profile, error) {
+	all := make([]*profile.Profile, len(w.lab.AdminAddrs()))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, addr := range w.lab.AdminAddrs() {
+		g.Go(func() error {
+			return ask(gctx, http.MethodGet, addr, "/debug/pprof/profile?seconds="+strconv.Itoa(max(1, int(d.Seconds()))), "", func(page io.Reader) (err error) {
+				all[i], err = profile.Parse(page)
+				return err
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("profile the replicas: %w", err)
+	}
+	return profile.Merge(all)
 }
 
 // counterSuffixes are those of metrics that only grow, so that a difference of two

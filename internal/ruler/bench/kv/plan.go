@@ -17,6 +17,9 @@ const (
 	Delay     = "delay"     // fixed delays of batches and none, at the load of report 2
 	Validate  = "validate"  // the best of them again, round by round
 	Tunings   = "tunings"   // the settings that report 2 recommends, and its steps towards them
+	Grid      = "grid"      // operations under way in each session x delays of batches
+	Writer    = "writer"    // delays of the writers between replicas, changed while they run
+	CPU       = "cpu"       // where the CPU time of replicas goes
 	Pendings  = "pendings"  // operations under way in each session
 	Threads   = "threads"   // sessions
 	Conflicts = "conflicts" // operations that meet at one key, and skew
@@ -30,7 +33,7 @@ const (
 
 // groups lists them.
 func groups() []string {
-	return []string{Delay, Validate, Tunings, Pendings, Threads, Conflicts, Length, Presets, WAN, Etcd, Cells, Single}
+	return []string{Delay, Validate, Tunings, Grid, Writer, CPU, Pendings, Threads, Conflicts, Length, Presets, WAN, Etcd, Cells, Single}
 }
 
 // Plan says how much is run.
@@ -44,6 +47,11 @@ type Plan struct {
 	Keys int
 	// Delays are swept, in microseconds; none is always among them.
 	Delays []int
+	// GridPendings and GridDelays (microseconds) are those of Grid, PeerDelays
+	// (microseconds, beside none) those of Writer.
+	GridPendings, GridDelays, PeerDelays []int
+	// Profile is how long a round of CPU lasts at least.
+	Profile time.Duration
 	// Pendings and Threads are swept, and the percentages Conflicts and exponents
 	// Skews.
 	Pendings, Threads []int
@@ -92,20 +100,22 @@ func Plans() map[string]Plan {
 	return map[string]Plan{
 		"smoke": {
 			Hasty: true, Rounds: 1, SweepRounds: 1, ValidationRounds: 2, Warmup: 20 * time.Millisecond, Duration: 100 * time.Millisecond,
-			Keys: 100, Delays: []int{150}, Pendings: []int{5, 15}, Threads: []int{1, 4}, Conflicts: []float64{0, 50}, Skews: []float64{0, 0.9},
+			Keys: 100, Delays: []int{150}, GridPendings: []int{5, 15}, GridDelays: []int{0, 150}, PeerDelays: []int{150}, Profile: time.Second, Pendings: []int{5, 15}, Threads: []int{1, 4}, Conflicts: []float64{0, 50}, Skews: []float64{0, 0.9},
 			ShortOps: 50, LongOps: 500, RTTs: ms(0, 10), Sizes: []int{3}, Clients: []int{4},
 			CellRTTs: ms(0), CellClients: []int{4}, CellDelays: []int{150},
 		},
 		"mini": {
 			Rounds: 2, SweepRounds: 3, ValidationRounds: 5, Warmup: 300 * time.Millisecond, Duration: time.Second,
-			Keys: 10_000, Delays: []int{0, 25, 50, 75, 100, 150}, Pendings: []int{5, 15, 30}, Threads: []int{1, 4, 16},
+			Keys: 10_000, Delays: []int{0, 25, 50, 75, 100, 150}, GridPendings: []int{5, 15}, GridDelays: []int{0, 150}, PeerDelays: []int{50, 150},
+			Profile: 4 * time.Second, Pendings: []int{5, 15, 30}, Threads: []int{1, 4, 16},
 			Conflicts: []float64{0, 50}, Skews: []float64{0, 0.99}, ShortOps: 10_000, LongOps: 100_000,
 			RTTs: ms(0, 10), Sizes: []int{3}, Clients: []int{1, 60},
 			CellRTTs: ms(0, 10), CellClients: []int{1, 60}, CellDelays: []int{50, 150},
 		},
 		"full": {
 			Rounds: 5, SweepRounds: 6, ValidationRounds: 5, Warmup: 500 * time.Millisecond, Duration: 2 * time.Second,
-			Keys: 10_000, Delays: []int{0, 25, 50, 75, 100, 150}, Pendings: []int{5, 10, 15, 20, 30}, Threads: []int{1, 2, 4, 8, 16, 60},
+			Keys: 10_000, Delays: []int{0, 25, 50, 75, 100, 150}, GridPendings: []int{5, 10, 15, 20, 30}, GridDelays: []int{0, 25, 50, 75, 100, 150},
+			PeerDelays: []int{25, 50, 75, 100, 150, 500}, Profile: 10 * time.Second, Pendings: []int{5, 10, 15, 20, 30}, Threads: []int{1, 2, 4, 8, 16, 60},
 			Conflicts: []float64{0, 2, 10, 50, 100}, Skews: []float64{0, 0.5, 0.9, 0.99, 1.2}, ShortOps: 10_000, LongOps: 100_000,
 			RTTs: ms(0, 1, 10, 50), Sizes: []int{3, 5}, Clients: []int{1, 16, 60, 256},
 			CellRTTs: ms(0, 1, 10, 50), CellClients: []int{1, 16, 60, 256, 1024}, CellDelays: []int{50, 150, 500}, CellMemory: true,
@@ -124,6 +134,7 @@ type knobs struct {
 	rounds, keys               int
 	duration                   time.Duration
 	delays, pendings, sessions []int
+	peerDelays                 []int
 	ops                        []int64
 }
 
@@ -135,7 +146,7 @@ func (p Plan) with(k knobs) Plan {
 		p.Rounds, p.SweepRounds, p.ValidationRounds = k.rounds, k.rounds, k.rounds
 	}
 	p.Duration, p.Keys = cmp.Or(k.duration, p.Duration), cmp.Or(k.keys, p.Keys)
-	for list, given := range map[*[]int][]int{&p.Delays: k.delays, &p.Pendings: k.pendings, &p.Threads: k.sessions} {
+	for list, given := range map[*[]int][]int{&p.Delays: k.delays, &p.PeerDelays: k.peerDelays, &p.Pendings: k.pendings, &p.Threads: k.sessions} {
 		if len(given) > 0 {
 			*list = given
 		}
@@ -158,7 +169,7 @@ func (k knobs) validate() error {
 		flag    string
 		numbers []int
 		least   int
-	}{{"--delays", k.delays, 0}, {"--pendings", k.pendings, 1}, {"--sessions", k.sessions, 1}} {
+	}{{"--delays", k.delays, 0}, {"--peer-delays", k.peerDelays, 1}, {"--pendings", k.pendings, 1}, {"--sessions", k.sessions, 1}} {
 		for i, n := range list.numbers {
 			if n < list.least {
 				return fmt.Errorf("%s %d: want at least %d", list.flag, n, list.least)

@@ -70,6 +70,9 @@ func (o *Outcome) sections() []report.Section {
 		{Delay, "Delay of batches", "The load of reference report 2. A fixed delay makes every round wait; auto sends one when disk and network are free.", o.fillDelay},
 		{Validate, "Validation", "The best fixed delay of the sweep and none, round by round.", o.fillValidation},
 		{Tunings, "Tunings", "The settings that reference report 2 names, and its steps towards them: operations under way in each session, and the delay of batches.", fillTunings},
+		{Grid, "Operations under way by delay", "Every number of operations under way with every delay of batches, in turn.", fillGrid},
+		{Writer, "Delay at the writers between replicas", "Messages to other replicas gather for so long before they are written; rounds are cut as always. The delay was changed while one cluster ran, by its admin server.", fillWriter},
+		{CPU, "CPU time of the replicas", "Profiles of all replicas together, taken while the round was measured; a profile interrupts a replica a hundred times in a second of its CPU time.", o.fillCPU},
 		{Pendings, "Pending operations", "How many operations each session has under way.", fillSweep("pendings", "operations under way in each session")},
 		{Threads, "Sessions", "How many sessions there are, each on a connection of its own.", fillSweep("streams", "sessions")},
 		{Conflicts, "Conflicts and skew", "Half of the operations are writes. A conflict is an operation on the one key that all sessions use.", fillConflicts},
@@ -120,6 +123,33 @@ func fillSweep(factor, label string) func(*report.Section, []*bench.Result) {
 		for _, r := range results {
 			s.Charts = append(s.Charts, sweepCharts(r, factor, label)...)
 		}
+	}
+}
+
+func fillGrid(s *report.Section, results []*bench.Result) {
+	s.Tables = append(s.Tables, caseTable(results, columns))
+	for _, r := range results {
+		ch, ok := gridChart(r)
+		add(s, ch, ok)
+	}
+}
+
+func fillWriter(s *report.Section, results []*bench.Result) {
+	s.Tables = append(s.Tables, caseTable(results, writerColumns))
+	for _, r := range results {
+		ch, ok := bars(r, "Messages in a write, by delay", "messages", "messages_per_write")
+		add(s, ch, ok)
+		ch, ok = bars(r, "Throughput by delay at the writers", "operations per second", "rate")
+		add(s, ch, ok)
+	}
+}
+
+func (o *Outcome) fillCPU(s *report.Section, results []*bench.Result) {
+	s.Tables = append(s.Tables, caseTable(results, writerColumns))
+	if len(o.Profiles) > 0 {
+		of := suite.ProfileSection(o.Profiles)
+		s.Text = append(s.Text, of.Text...)
+		s.Tables, s.Charts = append(s.Tables, of.Tables...), append(s.Charts, of.Charts...)
 	}
 }
 

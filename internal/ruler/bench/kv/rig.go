@@ -3,6 +3,7 @@ package kvbench
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	kvload "github.com/weirdb/weir/internal/ruler/bench/kv/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
 // shape is a load.
@@ -53,6 +55,12 @@ type side struct {
 	name    string
 	cluster cluster
 	shape   shape
+	// writer tells that the experiment compares delays of the writers to other
+	// replicas, in microseconds.
+	writer    bool
+	peerDelay int
+	// profiled has a CPU profile of the replicas taken while the round is measured.
+	profiled bool
 }
 
 func (s side) factors() map[string]string {
@@ -60,6 +68,9 @@ func (s side) factors() map[string]string {
 	maps.Copy(f, s.shape.factors())
 	if s.cluster.system != Weir {
 		f["client"] = bench.NotApplicable
+	}
+	if s.writer {
+		f["peer_delay"] = strconv.Itoa(s.peerDelay)
 	}
 	if s.cluster.system != Weir || s.shape.client != Native {
 		f["path"] = bench.NotApplicable // a replica's gateway decides for itself
@@ -134,12 +145,22 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 		}
 		r.loaded = true
 	}
+	if s.writer {
+		if err := setPeerDelay(ctx, st, time.Duration(s.peerDelay)*time.Microsecond); err != nil {
+			return none, err
+		}
+	}
 	before, err := st.counters(ctx)
 	if err != nil {
 		return none, err
 	}
+	took := func() error { return nil }
+	if s.profiled {
+		load.Duration = max(load.Duration, p.Profile)
+		took = r.profile(ctx, st, s, load.Warmup, load.Duration)
+	}
 	out, err := kvload.Run(ctx, load)
-	if err != nil {
+	if err := errors.Join(err, took()); err != nil {
 		return none, err
 	}
 	after, err := st.counters(ctx)
@@ -156,6 +177,46 @@ func (r *rig) sample(ctx context.Context, s side, round int, shared bool) (bench
 		enter(&out.Sample, moved, out.TotalOps)
 	}
 	return out.Sample, nil
+}
+
+func setPeerDelay(ctx context.Context, st store, d time.Duration) error {
+	can, ok := st.(delayed)
+	if !ok {
+		return fmt.Errorf("%s cannot delay what its replicas write to each other", st.describe().Name)
+	}
+	return can.setPeerDelay(ctx, d)
+}
+
+// profile begins to take a CPU profile of the replicas once the warm-up is over. The
+// function that it returns waits for it. A profile that could not be taken is told in
+// the report, and hurts no round.
+func (r *rig) profile(ctx context.Context, st store, s side, warmup, d time.Duration) func() error {
+	can, ok := st.(profilable)
+	if !ok {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() {
+		select {
+		case <-ctx.Done():
+			done <- ctx.Err()
+			return
+		case <-time.After(warmup):
+		}
+		p, err := can.profile(ctx, d)
+		if err == nil {
+			_, err = suite.KeepProfile(r.o.Out, s.name, bench.RoleReplica, p)
+		}
+		done <- err
+	}()
+	return func() error {
+		err := <-done
+		if err != nil && ctx.Err() == nil {
+			r.o.Say("no CPU profile of %s: %v", s.name, err)
+			return nil
+		}
+		return err
+	}
 }
 
 // enter puts what weir kv has counted where it is compared with other systems:

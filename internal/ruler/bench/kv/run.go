@@ -53,7 +53,8 @@ type Options struct {
 // Outcome is everything that the benchmark measured.
 type Outcome struct {
 	suite.Outcome `json:"-"`
-	Reference     *Reference `json:"reference,omitempty"` // not measured in this run
+	Reference     *Reference         `json:"reference,omitempty"` // not measured in this run
+	Profiles      []suite.CPUProfile `json:"profiles,omitempty"`
 }
 
 // SharedProcs is the share of each of three replicas and the client in the
@@ -64,13 +65,17 @@ func SharedProcs() int { return max(1, runtime.NumCPU()/4) }
 type run struct {
 	*suite.Runner
 	*rig
+	out *Outcome
 }
+
+// ProfileFiles are those whose flame graphs stand behind the report.
+func (o *Outcome) ProfileFiles() []string { return suite.ProfileFiles(o.Profiles) }
 
 // Run runs the steps of the plan. With an error it returns what was measured until
 // then.
 func Run(ctx context.Context, o Options) (_ *Outcome, err error) {
 	out := &Outcome{Reference: o.Reference}
-	r := &run{}
+	r := &run{out: out}
 	if r.Runner, err = suite.NewRunner(o.Options, &out.Outcome); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/pprof/profile"
+
 	"github.com/weirdb/weir/internal/lab"
 	"github.com/weirdb/weir/internal/lab/labtest"
 	"github.com/weirdb/weir/internal/measure"
@@ -36,6 +38,7 @@ type book struct {
 	most    int
 	spoil   bool
 	read    int // readings of counters
+	delays  []time.Duration
 }
 
 func (b *book) start(redis *lab.Redis) func(context.Context, cluster) (store, error) {
@@ -63,7 +66,30 @@ func (s *stand) describe() measure.Server {
 func (s *stand) counters(context.Context) (map[string]float64, error) {
 	s.book.read++
 	n := float64(s.book.read)
-	return map[string]float64{"rounds_total": 2 * n, "operations_total": 6 * n, "fsync_seconds_count": 5 * n, "log_bytes_total": 700 * n}, nil
+	return map[string]float64{
+		"rounds_total": 2 * n, "operations_total": 6 * n, "fsync_seconds_count": 5 * n, "log_bytes_total": 700 * n,
+		"peer_sent_messages_total": 30 * n, "peer_sent_writes_total": 4 * n, "client_sent_messages_total": 10 * n, "client_sent_writes_total": 4 * n,
+	}, nil
+}
+
+func (s *stand) setPeerDelay(_ context.Context, d time.Duration) error {
+	s.book.delays = append(s.book.delays, d)
+	return nil
+}
+
+// profile is one of two samples in two functions: the stand-in is no Go program.
+func (s *stand) profile(_ context.Context, d time.Duration) (*profile.Profile, error) {
+	p := &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}},
+		PeriodType: &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 1e7, DurationNanos: int64(d),
+	}
+	for i, name := range []string{"syscall.write", "github.com/weirdb/weir/internal/kvd/consensus.(*Core).Step"} {
+		f := &profile.Function{ID: uint64(i + 1), Name: name, SystemName: name}
+		l := &profile.Location{ID: uint64(i + 1), Line: []profile.Line{{Function: f}}}
+		p.Function, p.Location = append(p.Function, f), append(p.Location, l)
+		p.Sample = append(p.Sample, &profile.Sample{Location: []*profile.Location{l}, Value: []int64{100, 1e9}})
+	}
+	return p, p.CheckValid()
 }
 
 func (s *stand) stop(context.Context) error {
@@ -182,6 +208,75 @@ func TestEveryScenarioIsRunSavedAndReadBack(t *testing.T) {
 	}
 }
 
+// The delay at the writers is changed while one cluster runs, its messages and system
+// calls are counted, and the CPU time of the replicas is told by category and function.
+func TestWritersAndCPUOfReplicas(t *testing.T) {
+	b := &book{}
+	o := smoke(t, b)
+	o.Experiments = []string{Writer, CPU}
+	out, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []time.Duration{0, 150 * time.Microsecond}; !slices.Equal(b.delays, want) || len(b.started) != 3 {
+		t.Errorf("delays %v on %d clusters, want %v on one, and two for the CPU time", b.delays, len(b.started), want)
+	}
+	w := out.Find(Writer)
+	if w == nil {
+		t.Fatal("no result of the writers")
+	}
+	for _, c := range w.Cases {
+		if m := c.Summary["messages_per_write"]; m.Median != 5 || c.Summary["writes_rate"].Median <= 0 || c.Summary["calls_rate"].Median <= 0 {
+			t.Errorf("%s: %v messages in a write, %v writes/s, %v calls/s", c.Name, m.Median, c.Summary["writes_rate"].Median, c.Summary["calls_rate"].Median)
+		}
+	}
+	if w.Cases[1].Factors["peer_delay"] != "150" {
+		t.Errorf("factors %v", w.Cases[1].Factors)
+	}
+	if len(out.Profiles) != 2 || out.Profiles[0].Case != "0 us" || out.Profiles[0].Role != bench.RoleReplica {
+		t.Fatalf("profiles %+v", out.Profiles)
+	}
+	if _, err := out.Save(o.Out); err != nil {
+		t.Fatal(err)
+	}
+	back := &Outcome{}
+	if err := file.Load(o.Out, back); err != nil || len(back.Profiles) != 2 {
+		t.Fatalf("read back: %v, %d profiles", err, len(back.Profiles))
+	}
+	var page bytes.Buffer
+	doc, err := suite.Document(o.Out, back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Write(&page, report.FormatText); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"syscall.write", "consensus and store", "Functions of each category", "messages in a write", "Functions by the CPU time they took themselves"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the report says nothing of %q", want)
+		}
+	}
+	// Resumed, the profiles are those that lie there.
+	o.Resume = true
+	if again, err := Run(t.Context(), o); err != nil || len(again.Profiles) != 2 || len(b.started) != 3 {
+		t.Errorf("resumed: %v, %d profiles, %d clusters", err, len(again.Profiles), len(b.started))
+	}
+}
+
+func TestGridIsDrawn(t *testing.T) {
+	b := &book{}
+	o := smoke(t, b)
+	o.Experiments = []string{Grid}
+	out, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch, ok := gridChart(out.Find(Grid))
+	if !ok || len(ch.Series) != 2 || !slices.Equal(ch.Categories, []string{"0", "150"}) || len(ch.Series[1].Points) != 2 || ch.Series[1].Points[1].Y <= 0 {
+		t.Errorf("%v: %+v", ok, ch)
+	}
+}
+
 func TestClustersAreSharedOnlyWhereTheyAreTheSame(t *testing.T) {
 	b := &book{}
 	o := smoke(t, b)
@@ -204,7 +299,7 @@ func TestClustersAreSharedOnlyWhereTheyAreTheSame(t *testing.T) {
 
 func TestFactorsAreOnlyWhatDiffers(t *testing.T) {
 	r := &run{rig: &rig{o: Options{Plan: Plans()["smoke"], Preset: "raft-ht"}}}
-	e := r.experiment(Delay, "x", "x", 1, side{"a", r.usual(), r.reportShape()}, side{"b", r.usual().at(150), r.reportShape()})
+	e := r.experiment(Delay, "x", "x", 1, side{name: "a", cluster: r.usual(), shape: r.reportShape()}, side{name: "b", cluster: r.usual().at(150), shape: r.reportShape()})
 	if len(e.Sides[0].Factors) != 1 || e.Sides[0].Factors["delay"] != "auto" || e.Sides[1].Factors["delay"] != "150" {
 		t.Errorf("factors %v and %v, want the delay alone", e.Sides[0].Factors, e.Sides[1].Factors)
 	}

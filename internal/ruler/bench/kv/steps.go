@@ -49,6 +49,9 @@ func (r *run) steps() []suite.Step {
 		add(Validate, Validate+suffix, func(ctx context.Context) error { return r.validate(ctx, Validate+suffix, preset, best) })
 		add(Tunings, Tunings+suffix, func(ctx context.Context) error { return r.tunings(ctx, Tunings+suffix, preset) })
 	}
+	add(Grid, Grid, r.grid)
+	add(Writer, Writer, r.writers)
+	add(CPU, CPU, r.cpu)
 	add(Pendings, "pendings", r.pendings)
 	add(Threads, "threads", r.threads)
 	for _, preset := range conflicting {
@@ -115,9 +118,9 @@ func (r *run) delay(ctx context.Context, name, preset string, best *int) error {
 	c.preset = preset
 	var sides []side
 	for _, us := range r.o.Plan.Delays {
-		sides = append(sides, side{usName(us), c.at(us), r.reportShape()})
+		sides = append(sides, side{name: usName(us), cluster: c.at(us), shape: r.reportShape()})
 	}
-	sides = append(sides, side{auto, c, r.reportShape()})
+	sides = append(sides, side{name: auto, cluster: c, shape: r.reportShape()})
 	e := r.experiment(Delay, name, r.titled("Delay of batches, "+reportLoad, preset), r.o.Plan.SweepRounds, sides...)
 	e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
 	e.Constraints = r.limits()
@@ -140,7 +143,7 @@ func (r *run) validate(ctx context.Context, name, preset string, best int) error
 	c := r.usual()
 	c.preset = preset
 	e := r.experiment(Validate, name, r.titled(fmt.Sprintf("Validation: %s and no delay, round by round", usName(best)), preset), r.o.Plan.ValidationRounds,
-		side{usName(best), c.at(best), r.reportShape()}, side{auto, c, r.reportShape()})
+		side{name: usName(best), cluster: c.at(best), shape: r.reportShape()}, side{name: auto, cluster: c, shape: r.reportShape()})
 	e.Constraints = r.limits()
 	_, err := r.do(ctx, e)
 	return err
@@ -154,11 +157,63 @@ func (r *run) tunings(ctx context.Context, name, preset string) error {
 	for _, t := range tunings {
 		s := r.reportShape()
 		s.pendings = t.pendings
-		sides = append(sides, side{fmt.Sprintf("%d pending, %s", t.pendings, usName(t.delay)), c.at(t.delay), s})
+		sides = append(sides, side{name: fmt.Sprintf("%d pending, %s", t.pendings, usName(t.delay)), cluster: c.at(t.delay), shape: s})
 	}
 	e := r.experiment(Tunings, name, r.titled("The settings that report 2 names", preset), r.o.Plan.SweepRounds, sides...)
 	e.Constraints = r.limits()
 	_, err := r.do(ctx, e)
+	return err
+}
+
+// grid sets every number of operations under way against every delay.
+func (r *run) grid(ctx context.Context) error {
+	var sides []side
+	for _, n := range r.o.Plan.GridPendings {
+		for _, us := range r.o.Plan.GridDelays {
+			s := r.reportShape()
+			s.pendings = n
+			sides = append(sides, side{name: fmt.Sprintf("%d pending, %s", n, usName(us)), cluster: r.usual().at(us), shape: s})
+		}
+	}
+	e := r.experiment(Grid, Grid, fmt.Sprintf("Operations under way in each of %d sessions, by delay of batches", reportStreams), r.o.Plan.Rounds, sides...)
+	e.Constraints = r.limits()
+	_, err := r.do(ctx, e)
+	return err
+}
+
+// writers sweeps the delay at the writers between replicas, which is changed while one
+// and the same cluster runs.
+func (r *run) writers(ctx context.Context) error {
+	var sides []side
+	for _, us := range append([]int{0}, r.o.Plan.PeerDelays...) {
+		sides = append(sides, side{name: usName(us), cluster: r.usual(), shape: r.reportShape(), writer: true, peerDelay: us})
+	}
+	e := r.experiment(Writer, Writer, "Delay at the writers between replicas, changed while they run, "+reportLoad, r.o.Plan.Rounds, sides...)
+	e.Sweep, e.SweepUnit = "peer_delay", "us"
+	e.Constraints = r.limits()
+	_, err := r.do(ctx, e)
+	return err
+}
+
+// cpu looks where the CPU time of the replicas goes, without a delay and with that of
+// the report, while a round is measured.
+func (r *run) cpu(ctx context.Context) error {
+	var sides []side
+	for _, us := range []int{0, reportBest} {
+		sides = append(sides, side{name: usName(us), cluster: r.usual().at(us), shape: r.reportShape(), profiled: true})
+	}
+	res, err := r.do(ctx, r.experiment(CPU, CPU, "CPU time of the replicas, "+reportLoad, 1, sides...))
+	if res == nil {
+		return err
+	}
+	for _, s := range sides {
+		p, perr := suite.ReadProfile(r.o.Out, s.name, bench.RoleReplica)
+		if perr != nil {
+			r.Leave("a CPU profile of the replicas at %s: %v", s.name, perr)
+			continue
+		}
+		r.out.Profiles = append(r.out.Profiles, p)
+	}
 	return err
 }
 
@@ -168,7 +223,7 @@ func (r *run) pendings(ctx context.Context) error {
 	for _, n := range r.o.Plan.Pendings {
 		s := r.reportShape()
 		s.pendings = n
-		sides = append(sides, side{fmt.Sprintf("%d pending", n), r.usual(), s})
+		sides = append(sides, side{name: fmt.Sprintf("%d pending", n), cluster: r.usual(), shape: s})
 	}
 	e := r.experiment(Pendings, "pendings", fmt.Sprintf("Operations under way in each of %d sessions", reportStreams), r.o.Plan.Rounds, sides...)
 	e.Sweep = "pendings"
@@ -182,7 +237,7 @@ func (r *run) threads(ctx context.Context) error {
 	for _, n := range r.o.Plan.Threads {
 		s := r.reportShape()
 		s.streams = n
-		sides = append(sides, side{sessions(n), r.usual(), s})
+		sides = append(sides, side{name: sessions(n), cluster: r.usual(), shape: s})
 	}
 	e := r.experiment(Threads, "threads", fmt.Sprintf("Sessions with %d operations under way", reportPendings), r.o.Plan.Rounds, sides...)
 	e.Sweep = "streams"
@@ -210,7 +265,7 @@ func (r *run) conflicts(ctx context.Context, preset string) error {
 	for _, p := range r.o.Plan.Conflicts {
 		s := r.reportShape()
 		s.write, s.skew, s.conflict = 50, 0, p
-		sides = append(sides, side{fmt.Sprintf("%g %% conflicts", p), c, s})
+		sides = append(sides, side{name: fmt.Sprintf("%g %% conflicts", p), cluster: c, shape: s})
 	}
 	_, err := r.do(ctx, r.experiment(Conflicts, "conflicts-"+preset, "Operations that meet at one key, half of them writes, "+preset, r.o.Plan.Rounds, sides...))
 	return err
@@ -224,7 +279,7 @@ func (r *run) skew(ctx context.Context, preset string) error {
 	for _, z := range r.o.Plan.Skews {
 		s := r.reportShape()
 		s.write, s.skew = 50, z
-		sides = append(sides, side{fmt.Sprintf("skew %g", z), c, s})
+		sides = append(sides, side{name: fmt.Sprintf("skew %g", z), cluster: c, shape: s})
 	}
 	_, err := r.do(ctx, r.experiment(Conflicts, "skew-"+preset, "Skew of keys, half of the operations writes, "+preset, r.o.Plan.Rounds, sides...))
 	return err
@@ -237,7 +292,7 @@ func (r *run) length(ctx context.Context) error {
 	for _, n := range []int64{r.o.Plan.ShortOps, r.o.Plan.LongOps} {
 		s := r.reportShape()
 		s.count = n
-		sides = append(sides, side{fmt.Sprintf("%d ops", n), r.usual(), s})
+		sides = append(sides, side{name: fmt.Sprintf("%d ops", n), cluster: r.usual(), shape: s})
 	}
 	e := r.experiment(Length, "length", fmt.Sprintf("Operations of each of %d sessions", reportStreams), r.o.Plan.Rounds, sides...)
 	_, err := r.do(ctx, e)
@@ -253,7 +308,7 @@ func (r *run) presets(ctx context.Context) error {
 	for _, p := range presetNames {
 		c := r.usual()
 		c.preset = p
-		sides = append(sides, side{p, c, r.reportShape()})
+		sides = append(sides, side{name: p, cluster: c, shape: r.reportShape()})
 	}
 	_, err := r.do(ctx, r.experiment(Presets, "presets", "Presets side by side, "+reportLoad, r.o.Plan.Rounds, sides...))
 	return err
@@ -269,7 +324,7 @@ func (r *run) wan(ctx context.Context, name string, size int, rtt time.Duration)
 		c.preset, c.replicas, c.rtt = p, size, rtt
 		s := r.reportShape()
 		s.streams, s.write, s.skew, s.place = size, 50, 0, kvload.Spread
-		sides = append(sides, side{p, c, s})
+		sides = append(sides, side{name: p, cluster: c, shape: s})
 	}
 	title := fmt.Sprintf("%d replicas, round trip of %s, a session beside each, half of the operations writes", size, rtt)
 	_, err := r.do(ctx, r.experiment(WAN, name, title, r.o.Plan.Rounds, sides...))
@@ -284,7 +339,7 @@ func (r *run) besideEtcd(ctx context.Context, n int) error {
 	}
 	s := r.strongShape(n)
 	_, err := r.do(ctx, r.experiment(Etcd, fmt.Sprintf("etcd-%d", n), fmt.Sprintf("Strong operations of %s, half of them writes", clients(n)), r.o.Plan.Rounds,
-		side{string(SystemEtcd), r.etcd(), s}, side{string(Weir), r.usual(), s}))
+		side{name: string(SystemEtcd), cluster: r.etcd(), shape: s}, side{name: string(Weir), cluster: r.usual(), shape: s}))
 	return err
 }
 
@@ -306,9 +361,9 @@ func (r *run) cell(ctx context.Context, name, durability string, rtt time.Durati
 	s := r.strongShape(n)
 	var sides []side
 	for _, us := range r.o.Plan.CellDelays {
-		sides = append(sides, side{usName(us), c.at(us), s})
+		sides = append(sides, side{name: usName(us), cluster: c.at(us), shape: s})
 	}
-	sides = append(sides, side{auto, c, s})
+	sides = append(sides, side{name: auto, cluster: c, shape: s})
 	e := r.experiment(Cells, name, fmt.Sprintf("No delay against fixed ones: %s, round trip of %s, %s", clients(n), rtt, durability), r.o.Plan.Rounds, sides...)
 	e.Sweep, e.Adaptive, e.SweepUnit = "delay", auto, "us"
 	_, err := r.do(ctx, e)
@@ -323,12 +378,12 @@ func (r *run) single(ctx context.Context, name string, write float64) error {
 	redis.client = Redis
 	memory := r.usual()
 	memory.durability = inMemory
-	sides := []side{{"weir, disk", r.usual(), s}, {"weir, memory", memory, s}}
+	sides := []side{{name: "weir, disk", cluster: r.usual(), shape: s}, {name: "weir, memory", cluster: memory, shape: s}}
 	if r.o.Client != Redis {
-		sides = append(sides, side{"weir, disk, Redis protocol", r.usual(), redis})
+		sides = append(sides, side{name: "weir, disk, Redis protocol", cluster: r.usual(), shape: redis})
 	}
 	if r.o.etcd {
-		sides = append(sides, side{"etcd, disk", r.etcd(), s})
+		sides = append(sides, side{name: "etcd, disk", cluster: r.etcd(), shape: s})
 	}
 	_, err := r.do(ctx, r.experiment(Single, "single-"+name, "One client, one strong "+name+" at a time", r.o.Plan.Rounds, sides...))
 	return err

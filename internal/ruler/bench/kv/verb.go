@@ -51,6 +51,9 @@ benchmark on them:
   delay      fixed delays of batches, 0 to 150 us, and none (reference report 2)
   validate   the best of them and none, round by round: smallest, largest, range
   tunings    the settings that report 2 names: pendings with their delay
+  grid       operations under way in each session, by delay of batches
+  writer     delay at the writers between replicas, changed while they run
+  cpu        where the CPU time of replicas goes
   pendings   operations under way in each session
   threads    sessions
   conflicts  operations that meet at one key, and skew, with and without fast path
@@ -95,6 +98,7 @@ func (c *command) flags(f *pflag.FlagSet) {
 	c.Alias(f, "scenarios")
 	f.StringSliceVar(&c.presets, "preset", []string{"raft-ht"}, "protocol of all that does not compare protocols; of a list each has its own delay, validate and tunings, and the first one the rest")
 	f.IntSliceVar(&c.delays, "delays", nil, "delays of batches to compare, in microseconds, instead of the plan's; none is always among them")
+	f.IntSliceVar(&c.peerDelays, "peer-delays", nil, "delays at the writers between replicas to compare, in microseconds, instead of the plan's; none is always among them")
 	f.IntSliceVar(&c.pendings, "pendings", nil, "operations under way in each session to compare, instead of the plan's")
 	f.IntSliceVar(&c.sessions, "sessions", nil, "numbers of sessions to compare, instead of the plan's")
 	f.Int64SliceVar(&c.ops, "ops", nil, "operations of each session in the short and the long run of length, instead of the plan's (one number: the short run; the long one is ten times as long)")

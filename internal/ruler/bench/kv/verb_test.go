@@ -69,7 +69,7 @@ func TestBenchKVReadsItsFlags(t *testing.T) {
 func TestBenchKVRefusesWhatMakesNoSense(t *testing.T) {
 	for line, want := range map[string]string{
 		"--plan none":              "--plan",
-		"--experiments delay,all":  `no experiment "all": want some of delay, validate, tunings, pendings, threads, conflicts (conflicts-raft-ht, skew-raft-ht,`,
+		"--experiments delay,all":  `no experiment "all": want some of delay, validate, tunings, grid, writer, cpu, pendings, threads, conflicts (conflicts-raft-ht, skew-raft-ht,`,
 		"--preset paxos":           "--preset",
 		"--preset raft,raft":       "--preset names raft twice",
 		"--delays 10,10":           "--delays names 10 twice",

@@ -1,35 +1,39 @@
 package proxybench
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime/pprof"
-	"strings"
 	"time"
 
 	"github.com/google/pprof/profile"
 
-	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/load"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
 
-// profile says where the CPU time of the load generator and of the proxy goes.
+// leastProfile is how long a CPU profile is taken at least.
+const leastProfile = 2 * time.Second
+
+// profile says where the CPU time of the load generator, of the proxy and of the server
+// goes.
 func (r *run) profile(ctx context.Context, w way, clients int) error {
 	work := r.insert(w.hint)
 	if err := r.engine.setup(ctx, r.direct().dsn, work); err != nil {
 		return err
 	}
-	d := max(2*time.Second, r.o.Plan.Duration)
-	base := filepath.Join(r.o.Out, "cpu-"+strings.ReplaceAll(w.name, " ", "-"))
-	clientFile, err := os.Create(base + "-client.pb.gz")
-	if err != nil {
-		return fmt.Errorf("write profile: %w", err)
-	}
-	defer clientFile.Close()
+	d := max(leastProfile, r.o.Plan.Duration)
+	return r.profiled(ctx, w, bench.RoleClient, d, func() error {
+		_, err := r.engine.run(ctx, load.Config{DSN: w.dsn, Workload: work, Connections: clients, Duration: d})
+		return err
+	})
+}
+
+// profiled takes CPU profiles of this process, which is in the given role, and of the
+// proxy while a load runs for d.
+func (r *run) profiled(ctx context.Context, w way, role string, d time.Duration, load func() error) error {
 	type taken struct {
 		p   *profile.Profile
 		err error
@@ -41,43 +45,34 @@ func (r *run) profile(ctx context.Context, w way, clients int) error {
 			proxied <- taken{p, err}
 		}()
 	}
-	if err := pprof.StartCPUProfile(clientFile); err != nil {
+	var own bytes.Buffer
+	if err := pprof.StartCPUProfile(&own); err != nil {
 		return fmt.Errorf("profile the load: %w", err)
 	}
-	_, err = r.engine.run(ctx, load.Config{DSN: w.dsn, Workload: work, Connections: clients, Duration: d})
+	err := load()
 	pprof.StopCPUProfile()
 	if err != nil {
 		return err
 	}
-	if _, err := clientFile.Seek(0, 0); err != nil {
-		return err
-	}
-	p, err := profile.Parse(clientFile)
-	if err := r.addProfile(w.name, bench.RoleClient, p, err); err != nil {
+	p, err := profile.Parse(&own)
+	if err := r.addProfile(w.name, role, p, err); err != nil {
 		return err
 	}
 	if w.weir == nil {
 		return nil
 	}
 	t := <-proxied
-	if err := r.addProfile(w.name, bench.RoleProxy, t.p, t.err); err != nil {
-		return err
-	}
-	f, err := os.Create(base + "-proxy.pb.gz")
-	if err != nil {
-		return fmt.Errorf("write profile: %w", err)
-	}
-	return errors.Join(t.p.Write(f), f.Close())
+	return r.addProfile(w.name, bench.RoleProxy, t.p, t.err)
 }
 
 func (r *run) addProfile(name, role string, p *profile.Profile, err error) error {
 	if err != nil {
 		return fmt.Errorf("profile of the %s: %w", role, err)
 	}
-	b, err := measure.DefaultRules().Breakdown(p)
+	kept, err := suite.KeepProfile(r.o.Out, name, role, p)
 	if err != nil {
-		return fmt.Errorf("profile of the %s: %w", role, err)
+		return err
 	}
-	r.out.Profiles = append(r.out.Profiles, CPUProfile{Case: name, Role: role, Breakdown: b})
+	r.out.Profiles = append(r.out.Profiles, kept)
 	return nil
 }

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 	"github.com/weirdb/weir/internal/ruler/report"
@@ -26,7 +24,7 @@ func (o *Outcome) Report() *report.Doc {
 	}
 	d := o.Lay("weir proxy: what grouping is worth on "+o.ServerName(), subtitle, nil, first...)
 	if len(o.Profiles) > 0 {
-		d.Sections = append(d.Sections, profileSection(o.Profiles))
+		d.Sections = append(d.Sections, suite.ProfileSection(o.Profiles))
 	}
 	if len(o.Heaps) > 0 {
 		d.Sections = append(d.Sections, heapSection(o.Heaps))
@@ -78,63 +76,4 @@ func scalingSection(results []*bench.Result) (report.Section, bool) {
 		ch.Series = append(ch.Series, s)
 	}
 	return report.Section{Title: "Scaling", Charts: []report.Chart{ch}}, true
-}
-
-// minSamples is how many samples of a CPU profile its shares are told of: with 100 of
-// them, a share of half is right within ten percentage points 19 times in 20.
-const minSamples = 100
-
-func profileSection(profiles []CPUProfile) report.Section {
-	var cats, few []string
-	var told []CPUProfile
-	for _, p := range profiles {
-		if n := p.Breakdown.Samples; n < minSamples {
-			few = append(few, fmt.Sprintf("%s, %s: %d samples (%.2f s of CPU time) tell no shares; %d would.", p.Case, p.Role, n, p.Breakdown.Seconds, minSamples))
-		} else {
-			told = append(told, p)
-		}
-	}
-	out := report.Section{Title: "Where the CPU time goes", Text: few}
-	if len(told) == 0 {
-		return out
-	}
-	for _, p := range told {
-		for _, c := range p.Breakdown.Categories {
-			if !slices.Contains(cats, c.Name) {
-				cats = append(cats, c.Name)
-			}
-		}
-	}
-	t := report.Table{
-		Columns: []report.Column{{Name: "category"}},
-		Note:    "Exclusive shares, which add up to 100 %; in brackets the share of samples that have the category anywhere on their stack.",
-	}
-	ch := report.Chart{Title: "CPU time by category", Kind: report.Stacked, XLabel: "share of the process's CPU time"}
-	samples := []report.Cell{{Text: "samples"}}
-	for _, p := range told {
-		name := p.Case + ", " + p.Role
-		samples = append(samples, report.Cell{Text: strconv.FormatInt(p.Breakdown.Samples, 10)})
-		t.Columns = append(t.Columns, report.Column{Name: name, Numeric: true})
-		ch.Categories = append(ch.Categories, name)
-	}
-	for _, cat := range cats {
-		row := []report.Cell{{Text: cat}}
-		s := report.Series{Name: cat}
-		for _, p := range told {
-			i := slices.IndexFunc(p.Breakdown.Categories, func(c measure.Category) bool { return c.Name == cat })
-			if i < 0 {
-				row = append(row, report.Cell{Text: ""})
-				s.Points = append(s.Points, report.Point{})
-				continue
-			}
-			c := p.Breakdown.Categories[i]
-			row = append(row, report.Cell{Text: fmt.Sprintf("%.1f %% (%.0f %%)", 100*c.Exclusive, 100*c.Cumulative)})
-			s.Points = append(s.Points, report.Point{Y: c.Exclusive})
-		}
-		t.Rows = append(t.Rows, row)
-		ch.Series = append(ch.Series, s)
-	}
-	t.Rows = append(t.Rows, samples)
-	out.Tables, out.Charts = []report.Table{t}, []report.Chart{ch}
-	return out
 }

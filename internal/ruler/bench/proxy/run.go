@@ -40,17 +40,13 @@ type Options struct {
 // Outcome is everything that the benchmark measured.
 type Outcome struct {
 	suite.Outcome `json:"-"`
-	Profiles      []CPUProfile `json:"profiles,omitempty"`
-	Heaps         []Heap       `json:"heaps,omitempty"`
-	Idle          *Idle        `json:"idle,omitempty"`
+	Profiles      []suite.CPUProfile `json:"profiles,omitempty"`
+	Heaps         []Heap             `json:"heaps,omitempty"`
+	Idle          *Idle              `json:"idle,omitempty"`
 }
 
-// CPUProfile is where one process's CPU time went in one case.
-type CPUProfile struct {
-	Case      string                `json:"case"`
-	Role      string                `json:"role"`
-	Breakdown *measure.CPUBreakdown `json:"breakdown"`
-}
+// ProfileFiles are those whose flame graphs stand behind the report.
+func (o *Outcome) ProfileFiles() []string { return suite.ProfileFiles(o.Profiles) }
 
 // run is the state of one Run.
 type run struct {

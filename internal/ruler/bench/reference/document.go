@@ -2,6 +2,7 @@ package reference
 
 import (
 	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/report"
 )
 
 // Document is one of the five reports.
@@ -13,6 +14,8 @@ type Document struct {
 	About  []string
 	Tables []Table
 	Claims []Claim
+	// Details lays out what is measured beyond the document's own tables; may be nil.
+	Details func(m *Measured) []report.Section
 	// Published are its figures as results, for the rules of package bench to judge.
 	// Nothing else is done with them.
 	Published func() []*bench.Result
@@ -50,6 +53,9 @@ type Row struct {
 	At At
 	// Ours overrides what At and the column's metric yield, by the column's index.
 	Ours map[int]Measure
+	// Optional leaves the row out when nothing of it was measured, without a word: a
+	// smaller plan has fewer of ours.
+	Optional bool
 	// Why says why there is no counterpart.
 	Why string
 }

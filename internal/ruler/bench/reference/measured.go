@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirdb/weir/internal/measure"
 	"github.com/weirdb/weir/internal/ruler/bench"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
@@ -26,19 +25,14 @@ type Taken struct {
 	Results []*bench.Result
 	Left    []string
 	// CPU holds where the processor time of a case's processes went.
-	CPU []CPUTaken
+	CPU []suite.CPUProfile
 	// Heaps holds what cases of the proxy took from its heap and kept.
 	Heaps []HeapTaken
 	// Report is the page of the part's own report, "" for none.
 	Report string
-	State  State
-}
-
-// CPUTaken is where the processor time of one process went.
-type CPUTaken struct {
-	Case      string                `json:"case"`
-	Role      string                `json:"role"`
-	Breakdown *measure.CPUBreakdown `json:"breakdown"`
+	// Dir is where all that lies.
+	Dir   string
+	State State
 }
 
 // HeapTaken is what a process took from its heap in a case.
@@ -59,7 +53,7 @@ type HeapTaken struct {
 // load reads what a part has left in its directory. A part that has not run yet, or
 // that measured nothing, is empty and no error.
 func load(dir string, benches []suite.Bench) (*Taken, error) {
-	t := &Taken{}
+	t := &Taken{Dir: dir}
 	run, file, err := suite.Load(dir, benches)
 	switch {
 	case err == nil:
@@ -82,7 +76,7 @@ func load(dir string, benches []suite.Bench) (*Taken, error) {
 }
 
 // witnesses reads the breakdowns of CPU time and the heaps that the proxy's suite keeps.
-func witnesses(path string) ([]CPUTaken, []HeapTaken, error) {
+func witnesses(path string) ([]suite.CPUProfile, []HeapTaken, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read profiles: %w", err)
@@ -95,9 +89,9 @@ func witnesses(path string) ([]CPUTaken, []HeapTaken, error) {
 	if err := json.Unmarshal(b, &head); err != nil {
 		return nil, nil, fmt.Errorf("read profiles: %s: %w", path, err)
 	}
-	var out []CPUTaken
+	var out []suite.CPUProfile
 	for _, raw := range head.Profiles {
-		var c CPUTaken
+		var c suite.CPUProfile
 		if json.Unmarshal(raw, &c) == nil && c.Breakdown != nil {
 			out = append(out, c)
 		}
@@ -169,6 +163,17 @@ func caseOf(r *bench.Result, name string) *bench.Case {
 		}
 	}
 	return nil
+}
+
+// optional is a figure whose absence needs no word: a smaller plan leaves it out.
+func optional(of Measure) Measure {
+	return func(m *Measured) (Got, string) {
+		got, why := of(m)
+		if why != "" {
+			why = none
+		}
+		return got, why
+	}
 }
 
 func firstInvalid(c *bench.Case) string {

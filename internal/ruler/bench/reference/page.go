@@ -77,6 +77,9 @@ func (d *Document) page(m *Measured, env *measure.Environment, caught []bench.Fi
 		t := &d.Tables[i]
 		doc.Sections = append(doc.Sections, t.section(m))
 	}
+	if d.Details != nil {
+		doc.Sections = append(doc.Sections, d.Details(m)...)
+	}
 	doc.Sections = append(doc.Sections, partsSection(m, parts))
 	return doc
 }
@@ -149,6 +152,9 @@ func (t *Table) section(m *Measured) report.Section {
 		}
 	}
 	for _, r := range t.Rows {
+		if r.Optional && !t.anyOf(&r, m) {
+			continue
+		}
 		var row []report.Cell
 		for _, s := range columns {
 			if !s.ours {
@@ -180,6 +186,9 @@ func (t *Table) section(m *Measured) report.Section {
 	s := report.Section{Title: t.Section + ": " + t.Title, Tables: []report.Table{out}}
 	if reasons = unique(reasons); len(reasons) > 0 {
 		s.Text = append(s.Text, "Here: "+strings.Join(reasons, "; ")+".")
+	}
+	if len(out.Rows) == 0 {
+		s.Tables, s.Text = nil, append(s.Text, "Nothing of it was measured.")
 	}
 	if c, ok := t.chart(m); ok {
 		s.Charts = append(s.Charts, c)
@@ -224,6 +233,16 @@ func (t *Table) ours(r *Row, column int, m *Measured) (Got, string) {
 		return Got{}, none
 	}
 	return r.At.figure(c.Metric, c.Scale)(m)
+}
+
+// anyOf tells whether anything of a row was measured.
+func (t *Table) anyOf(r *Row, m *Measured) bool {
+	for i := range t.Columns {
+		if _, why := t.ours(r, i, m); why == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // measured tells whether a column has a counterpart in any row.

@@ -47,7 +47,7 @@ func PartsOf(plan string) ([]Part, error) {
 		for _, e := range []string{"postgres", "mariadb"} {
 			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts-4", "--clients", "4", "--windows", "0,1", "--rounds", "1", "--duration", "100ms")
 		}
-		add("001", "001", "kv", "--plan", "smoke", "--preset", "curp-ho", "--experiments", "delay,validate,tunings")
+		add("001", "001", "kv", "--plan", "smoke", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,writer,cpu,grid")
 		add("002", "002", "backup", "--plan", "smoke", "--experiments", "buffers-1024k,compression,copy-memory")
 		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "1", "--duration", "100ms", "--warmup", "200ms", "--overhead-pairs", "0")
 		add("004", "004", "outbox", "--plan", "smoke", "--engine", "mariadb", "--experiments", "screen,enqueue,mixed-2")
@@ -55,7 +55,7 @@ func PartsOf(plan string) ([]Part, error) {
 		for _, e := range []string{"postgres", "mariadb"} {
 			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts-100", "--clients", "100", "--windows", "0,1,10,100", "--rounds", "3", "--duration", "1500ms")
 		}
-		add("001", "001", "kv", "--plan", "mini", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,length")
+		add("001", "001", "kv", "--plan", "mini", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,length,writer,cpu,grid")
 		add("002", "002", "backup", "--plan", "mini", "--size", "32MB", "--storage", "dir,s3", "--experiments", "buffers-1024k,compression,copy-memory,dump-shop,restore-shop,storage-dump-shop")
 		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "3", "--duration", "1500ms", "--overhead-pairs", "0")
 		add("004", "004", "outbox", "--plan", "mini", "--engine", "mariadb", "--workers", "4,8,16", "--batch", "100,200", "--records", "5000",
@@ -64,7 +64,7 @@ func PartsOf(plan string) ([]Part, error) {
 		for _, e := range []string{"postgres", "mariadb", "mysql"} {
 			add("000-"+e, "000", "proxy", "--engine", e, "--experiments", "inserts", "--clients", "100,1000", "--windows", "0,1,10,100", "--rounds", "6")
 		}
-		add("001", "001", "kv", "--plan", "full", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,pendings,threads,length,presets", "--rounds", "6")
+		add("001", "001", "kv", "--plan", "full", "--preset", "curp-ho", "--experiments", "delay,validate,tunings,pendings,threads,length,presets,writer,cpu,grid", "--rounds", "6")
 		add("002", "002", "backup", "--plan", "full", "--size", "256MB", "--shapes", "shop", "--rounds", "4", "--storage", "dir,s3")
 		add("003", "003", "", "profile", "--lab", "--experiment", "pools", "--engine", "postgres", "--rounds", "8", "--cpu-profile")
 		add("004", "004", "outbox", "--plan", "full", "--engine", "mariadb", "--workers", "4,8,16", "--batch", "100,200", "--records", "200000,2000000",

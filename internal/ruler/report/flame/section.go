@@ -65,7 +65,7 @@ func cpuSection(name string, p *profile.Profile, rules *measure.Rules) (report.S
 	if err != nil {
 		return report.Section{}, err
 	}
-	root, err := Tree(p, "cpu", 1e6, categorise(rules))
+	flame, err := Chart(titled("CPU time by call", name), p, rules)
 	if err != nil {
 		return report.Section{}, err
 	}
@@ -79,8 +79,22 @@ func cpuSection(name string, p *profile.Profile, rules *measure.Rules) (report.S
 		s.Tables = append(s.Tables, siteTable("What no category claims", b.Unmatched))
 	}
 	s.Tables = append(s.Tables, siteTable("Functions by the CPU time they took themselves", sites))
+	s.Charts = append(s.Charts, CategoryChart(titled("CPU time by category", name), b), flame)
+	return s, nil
+}
+
+// Chart is the flame graph of a CPU profile.
+func Chart(title string, p *profile.Profile, rules *measure.Rules) (report.Chart, error) {
+	b, err := rules.Breakdown(p)
+	if err != nil {
+		return report.Chart{}, err
+	}
+	root, err := Tree(p, "cpu", 1e6, categorise(rules))
+	if err != nil {
+		return report.Chart{}, err
+	}
 	flame := report.Chart{
-		Title: titled("CPU time by call", name), Kind: report.Flame, Unit: "ms", Root: root, Tabled: true,
+		Title: title, Kind: report.Flame, Unit: "ms", Root: root, Tabled: true,
 		Note: "Callers are above what they call; a frame is as wide as its CPU time, with all that it called. Its colour is the category in which its own time is counted.",
 	}
 	for _, c := range b.Categories {
@@ -88,8 +102,7 @@ func cpuSection(name string, p *profile.Profile, rules *measure.Rules) (report.S
 			flame.Categories = append(flame.Categories, c.Name)
 		}
 	}
-	s.Charts = append(s.Charts, CategoryChart(titled("CPU time by category", name), b), flame)
-	return s, nil
+	return flame, nil
 }
 
 // cpuText says how much CPU time was seen.

@@ -1,4 +1,4 @@
-package proxybench
+package suite
 
 import (
 	"strings"
@@ -15,7 +15,7 @@ func TestFewSamplesTellNoShares(t *testing.T) {
 			Seconds: float64(samples) / 100, Samples: samples, Categories: []measure.Category{{Name: "application", Exclusive: 1, Cumulative: 1}},
 		}}
 	}
-	got := profileSection([]CPUProfile{of("direct", 7), of("weir", 400)})
+	got := ProfileSection([]CPUProfile{of("direct", 7), of("weir", 400)})
 	if text := strings.Join(got.Text, "\n"); !strings.Contains(text, "direct, client: 7 samples (0.07 s of CPU time) tell no shares") {
 		t.Errorf("it says: %s", text)
 	}
@@ -28,7 +28,7 @@ func TestFewSamplesTellNoShares(t *testing.T) {
 	if len(got.Charts[0].Categories) != 1 {
 		t.Errorf("the chart shows %v", got.Charts[0].Categories)
 	}
-	if none := profileSection([]CPUProfile{of("direct", 99)}); len(none.Tables)+len(none.Charts) > 0 || len(none.Text) != 1 {
+	if none := ProfileSection([]CPUProfile{of("direct", 99)}); len(none.Tables)+len(none.Charts) > 0 || len(none.Text) != 1 {
 		t.Errorf("of too few alone: %+v", none)
 	}
 }
