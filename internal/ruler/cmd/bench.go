@@ -3,6 +3,7 @@ package rulercmd
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/weirdb/weir/internal/ruler/bench/peers"
 	"github.com/weirdb/weir/internal/ruler/bench/reference"
 	"github.com/weirdb/weir/internal/ruler/bench/suite"
 )
@@ -11,6 +12,6 @@ import (
 // their results.
 func newBenchCommand(benches []suite.Bench) *cobra.Command {
 	cmd := suite.Command(benches...)
-	cmd.AddCommand(reference.Command(benches), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
+	cmd.AddCommand(reference.Command(benches), peers.Command(benches), newBenchDiffCommand(), newBenchGateCommand(), newBenchAACommand())
 	return cmd
 }

@@ -2,12 +2,13 @@ package load
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 	"strings"
 )
 
-// Workload says what is done. It is an Insert or a Select; how they are put into
-// an engine's protocol is the engine's affair.
+// Workload says what is done. It is an Insert, a Select or an Update; how they are put
+// into an engine's protocol is the engine's affair.
 type Workload interface {
 	// Statement is the text, cut where its arguments go.
 	Statement() Template
@@ -100,6 +101,40 @@ func (w Select) Key(client int, n int64) int64 {
 
 // ValueOf returns the value in the row of a key.
 func ValueOf(key int64) int64 { return key*7 + 3 }
+
+// Update adds 1 to the value of one row by primary key. All values begin at 0, so that
+// their sum says how many updates were done.
+type Update struct {
+	// Table is replaced at the start of each run. Default: "test_counts".
+	Table string
+	// Keys is the number of rows. Default: 100,000.
+	Keys int
+	// Hint is put before the statement. Default: none.
+	Hint string
+}
+
+// TableName is Table or its default.
+func (w Update) TableName() string { return cmp.Or(w.Table, "test_counts") }
+
+// KeyCount is Keys or its default. The keys are 1 to KeyCount.
+func (w Update) KeyCount() int64 { return Select{Keys: w.Keys}.KeyCount() }
+
+// Statement implements Workload; its argument is the key.
+func (w Update) Statement() Template {
+	return Template{withHint(w.Hint, "UPDATE "+w.TableName()+" SET value = value + 1 WHERE id = "), ""}
+}
+
+// Key returns the key that a client's n-th operation updates.
+func (w Update) Key(client int, n int64) int64 { return Select{Keys: w.Keys}.Key(client, n) }
+
+// Check compares the sum of all values after a run with what the run was told:
+// each acknowledged update is in it once, one that was never answered once or not at all.
+func (w Update) Check(sum int64, o *Outcome) error {
+	if least, most := o.TotalOps, o.TotalOps+o.Ledger.Unknown(); sum < least || sum > most {
+		return fmt.Errorf("%d updates of %s were acknowledged and %d not answered, and %d were done", least, w.TableName(), most-least, sum)
+	}
+	return nil
+}
 
 // mix is the finaliser of splitmix64 (Steele, Lea, Flood: OOPSLA 2014): close
 // numbers become unrelated ones.

@@ -35,6 +35,7 @@ type engine struct {
 	setup  func(ctx context.Context, dsn string, w load.Workload) error
 	run    func(ctx context.Context, c load.Config) (*load.Outcome, error)
 	verify func(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*load.Audit, error)
+	count  func(ctx context.Context, dsn string, w load.Update) (int64, error)
 	meter  func(ctx context.Context, dsn string) (meter, error)
 	idle   func(ctx context.Context, dsn string) (session, error)
 }
@@ -106,6 +107,7 @@ func postgres() *engine {
 		setup:      pgload.Setup,
 		run:        pgload.Run,
 		verify:     pgload.Verify,
+		count:      pgload.Count,
 		meter:      func(ctx context.Context, dsn string) (meter, error) { return pgload.OpenMeter(ctx, dsn) },
 		idle:       func(ctx context.Context, dsn string) (session, error) { return pgload.OpenIdle(ctx, dsn) },
 	}
@@ -134,6 +136,7 @@ func mysql(start func(context.Context, lab.MySQLConfig) (*lab.MySQL, error)) *en
 		setup:      myload.Setup,
 		run:        myload.Run,
 		verify:     myload.Verify,
+		count:      myload.Count,
 		meter:      func(ctx context.Context, dsn string) (meter, error) { return myload.OpenMeter(ctx, dsn) },
 		idle:       func(ctx context.Context, dsn string) (session, error) { return myload.OpenIdle(ctx, dsn) },
 	}

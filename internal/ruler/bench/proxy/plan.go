@@ -25,6 +25,11 @@ type Plan struct {
 	// Literals lists the numbers of clients of inserts that hold their values as
 	// literals, as drivers send them that do not prepare.
 	Literals []int
+	// Updates lists the numbers of clients of UPDATEs by key that ask for a group.
+	Updates []int
+	// Transactions lists the numbers of clients of pgbench's simple updates, a
+	// transaction of five statements (PostgreSQL only).
+	Transactions []int
 	// SlowFsync lists flush latencies at which Slow is run again.
 	SlowFsync []time.Duration
 	Slow      []int
@@ -47,7 +52,7 @@ type Plan struct {
 
 // most returns the largest number of clients that connect to the server itself.
 func (p Plan) most() int {
-	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Slow, p.Reads), 1))
+	most := slices.Max(append(slices.Concat(p.Inserts, p.Literals, p.Updates, p.Transactions, p.Slow, p.Reads), 1))
 	for _, n := range p.PoolSizes { // each size has a weir of its own
 		most += n
 	}
@@ -89,7 +94,8 @@ func Plans() map[string]Plan {
 			Duration: 2 * time.Second, Warmup: 500 * time.Millisecond, Reads: []int{64},
 		},
 		"full": {
-			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true, Literals: []int{64},
+			Inserts: []int{1, 16, 64, 256, 1000}, Windows: ms(1, 10, 100), Isolated: true, Literals: []int{1, 64, 256},
+			Updates: []int{64}, Transactions: []int{16, 64, 256},
 			SlowFsync: ms(2), Slow: []int{64, 256}, Reads: []int{16, 64, 256}, Failing: []int{64, 256},
 			Crowd: []int{64, 256, 2000}, Idle: 10000,
 			Rounds: 6, Duration: 2 * time.Second, Warmup: 600 * time.Millisecond,
@@ -135,7 +141,7 @@ func (p Plan) with(k knobs) (Plan, error) {
 		return p, errors.New("--rounds and --duration must not be negative")
 	}
 	if len(k.clients) > 0 {
-		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Slow, &p.Reads, &p.Failing, &p.Crowd} {
+		for _, list := range []*[]int{&p.Inserts, &p.Literals, &p.Updates, &p.Transactions, &p.Slow, &p.Reads, &p.Failing, &p.Crowd} {
 			if len(*list) > 0 {
 				*list = k.clients
 			}

@@ -77,7 +77,7 @@ func (r *rig) startServer(ctx context.Context, n needs) (server, error) {
 // foreign tells whether the server is somebody else's.
 func (r *rig) foreign() bool { return r.o.DSN != "" }
 
-// insert and lookup are the two workloads. On a server of our own their tables
+// insert and lookup are the first two workloads. On a server of our own their tables
 // have the names that reference report 1 has for them.
 func (r *rig) insert(hint string) load.Insert {
 	if r.foreign() {
@@ -91,6 +91,14 @@ func (r *rig) lookup() load.Select {
 		return load.Select{Table: "weir_bench_keys"}
 	}
 	return load.Select{}
+}
+
+// update is the workload of UPDATEs by key.
+func (r *rig) update(hint string) load.Update {
+	if r.foreign() {
+		return load.Update{Table: "weir_bench_counts", Hint: hint}
+	}
+	return load.Update{Hint: hint}
 }
 
 // durability is what an acknowledged commit promises.

@@ -128,6 +128,14 @@ func (r *run) steps() []suite.Step {
 			add("reads", experimentName("reads-"+protocol, n, 0), 0, func(ctx context.Context) error { return r.reads(ctx, n, protocol) })
 		}
 	}
+	for _, n := range p.Updates {
+		add("updates", experimentName("updates", n, 0), 0, func(ctx context.Context) error { return r.updates(ctx, n) })
+	}
+	if r.o.Engine == suite.PostgreSQL || r.o.Engine == "" {
+		for _, n := range p.Transactions {
+			add("transactions", experimentName("transactions", n, 0), 0, func(ctx context.Context) error { return r.transactions(ctx, n) })
+		}
+	}
 	for _, n := range p.Failing {
 		add("failing", experimentName("failing", n, 0), 0, func(ctx context.Context) error { return r.failing(ctx, n) })
 	}
@@ -242,6 +250,15 @@ func (r *run) literals(ctx context.Context, clients int) error {
 	e.Factors["protocol"] = textProtocol(r.o.Engine)
 	for _, w := range []way{r.direct(), weirWay(r.weir, "weir auto", "/* batch */", "auto")} {
 		e.Sides = append(e.Sides, r.side(w, clients, r.insert(w.hint), true))
+	}
+	return r.measure(ctx, e)
+}
+
+// updates compares UPDATEs by key.
+func (r *run) updates(ctx context.Context, clients int) error {
+	e := r.experiment("updates", clients, fmt.Sprintf("UPDATEs by key, %s", clientsName(clients)))
+	for _, w := range []way{r.direct(), weirWay(r.weir, "weir auto", "/* batch */", "auto")} {
+		e.Sides = append(e.Sides, r.side(w, clients, r.update(w.hint), false))
 	}
 	return r.measure(ctx, e)
 }

@@ -62,16 +62,23 @@ func (r *rig) sample(ctx context.Context, w way, clients int, work load.Workload
 
 // audit compares the table with what the run's clients were told.
 func (r *rig) audit(ctx context.Context, w way, work load.Workload, got *load.Outcome) error {
-	ins, ok := work.(load.Insert)
-	if !ok {
-		return nil
+	var wrong error
+	switch work := work.(type) {
+	case load.Insert:
+		audit, err := r.engine.verify(ctx, r.direct().dsn, work, got)
+		if err != nil {
+			return err
+		}
+		wrong = audit.Err()
+	case load.Update:
+		sum, err := r.engine.count(ctx, r.direct().dsn, work)
+		if err != nil {
+			return err
+		}
+		wrong = work.Check(sum, got)
 	}
-	audit, err := r.engine.verify(ctx, r.direct().dsn, ins, got)
-	if err != nil {
-		return err
-	}
-	if err := audit.Err(); err != nil {
-		return fmt.Errorf("%s: %w", w.name, err)
+	if wrong != nil {
+		return fmt.Errorf("%s: %w", w.name, wrong)
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 
 // Measured is what a run has measured so far, by part.
 type Measured struct {
+	// All lists the parts of the run, done or not.
+	All   []Part
 	parts map[string]*Taken
 }
 
@@ -118,8 +120,8 @@ func resultsBelow(dir string) ([]*bench.Result, error) {
 	return out, nil
 }
 
-// result finds an experiment of a part. The string says why it is not there.
-func (m *Measured) result(part, experiment string) (*bench.Result, string) {
+// Result finds an experiment of a part. The string says why it is not there.
+func (m *Measured) Result(part, experiment string) (*bench.Result, string) {
 	t := m.parts[part]
 	if t == nil {
 		return nil, "not in this plan"
@@ -134,9 +136,26 @@ func (m *Measured) result(part, experiment string) (*bench.Result, string) {
 	return t.Results[i], ""
 }
 
+// NewMeasured is what parts that are complete have measured, for pages made elsewhere.
+func NewMeasured(all []Part, results map[string][]*bench.Result) *Measured {
+	m := &Measured{All: all, parts: make(map[string]*Taken)}
+	for name, r := range results {
+		m.parts[name] = &Taken{Results: r, State: State{Status: Complete}}
+	}
+	return m
+}
+
+// Results are those of a part, none of one that has not run.
+func (m *Measured) Results(part string) []*bench.Result {
+	if t := m.parts[part]; t != nil {
+		return t.Results
+	}
+	return nil
+}
+
 // find finds a case, with its experiment.
 func (m *Measured) find(at At) (*bench.Result, *bench.Case, string) {
-	r, why := m.result(at.Part, at.Experiment)
+	r, why := m.Result(at.Part, at.Experiment)
 	if r == nil {
 		return nil, nil, why
 	}

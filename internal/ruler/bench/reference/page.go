@@ -80,7 +80,7 @@ func (d *Document) page(m *Measured, env *measure.Environment, caught []bench.Fi
 	if d.Details != nil {
 		doc.Sections = append(doc.Sections, d.Details(m)...)
 	}
-	doc.Sections = append(doc.Sections, partsSection(m, parts))
+	doc.Sections = append(doc.Sections, PartsSection(m, parts))
 	return doc
 }
 
@@ -288,8 +288,8 @@ func (t *Table) chart(m *Measured) (report.Chart, bool) {
 	return ch, len(ch.Categories) > 1
 }
 
-// partsSection lists what was run for a document, or for all.
-func partsSection(m *Measured, parts []Part) report.Section {
+// PartsSection lists what was run for a document, or for all.
+func PartsSection(m *Measured, parts []Part) report.Section {
 	t := report.Table{Columns: []report.Column{{Name: "part"}, {Name: "state"}, {Name: "time", Unit: "s", Numeric: true}, {Name: "experiments", Numeric: true}, {Name: "its own report"}, {Name: "command"}}}
 	for _, p := range parts {
 		taken := m.parts[p.Name]
@@ -356,7 +356,7 @@ func index(docs []Document, m *Measured, env *measure.Environment, caught map[st
 	if len(claims.Rows) > 0 {
 		doc.Sections[0].Tables = append(doc.Sections[0].Tables, claims)
 	}
-	doc.Sections = append(doc.Sections, partsSection(m, parts))
+	doc.Sections = append(doc.Sections, PartsSection(m, parts))
 	return doc
 }
 

@@ -80,6 +80,9 @@ type Options struct {
 	// Parts are those to run, All those that the pages show. Default of All: Parts.
 	Parts, All []Part
 	Benches    []suite.Bench
+	// Pages makes the pages of what was measured, "index" among them. Default: those of
+	// the five reports.
+	Pages func(m *Measured, env *measure.Environment) map[string]*report.Doc
 	// Binary is the weir program that the parts run.
 	Binary string
 	Say    func(format string, args ...any)
@@ -149,8 +152,10 @@ func Start(o Options) (*Run, error) {
 	if want := needs(o.Plan); free < want {
 		return nil, fmt.Errorf("%s has %.1f GB free, plan %s may need %.0f GB: make room, or name another place with --out (and TMPDIR for the servers)", o.Out, float64(free)/1e9, o.Plan, float64(want)/1e9)
 	}
-	for _, d := range Documents() {
-		r.caught[d.ID] = catches(d, o.sleeps)
+	if o.Pages == nil {
+		for _, d := range Documents() {
+			r.caught[d.ID] = catches(d, o.sleeps)
+		}
 	}
 	for _, p := range o.All {
 		if err := r.read(p); err != nil {
@@ -354,9 +359,12 @@ func (r *Run) environment(parts []Part) *measure.Environment {
 	return &env
 }
 
-// Write writes the index and a page for each document, as HTML, Markdown and JSON.
-func (r *Run) Write() error {
-	m := &Measured{parts: r.taken}
+// pages makes all pages, the index among them.
+func (r *Run) pages() map[string]*report.Doc {
+	m := &Measured{parts: r.taken, All: r.o.All}
+	if r.o.Pages != nil {
+		return r.o.Pages(m, r.environment(r.o.All))
+	}
 	docs := Documents()
 	pages := map[string]*report.Doc{"index": index(docs, m, r.environment(r.o.All), r.caught, r.o.All, r.o.Plan)}
 	for i := range docs {
@@ -364,7 +372,12 @@ func (r *Run) Write() error {
 		parts := partsOf(r.o.All, d.ID)
 		pages[d.ID] = d.page(m, r.environment(parts), r.caught[d.ID], parts)
 	}
-	for name, page := range pages {
+	return pages
+}
+
+// Write writes all pages, as HTML, Markdown and JSON.
+func (r *Run) Write() error {
+	for name, page := range r.pages() {
 		for _, format := range []report.Format{report.FormatHTML, report.FormatMarkdown, report.FormatJSON} {
 			var b bytes.Buffer
 			if err := page.Write(&b, format); err != nil {
@@ -380,8 +393,8 @@ func (r *Run) Write() error {
 
 // Brief is what fits a terminal of the index.
 func (r *Run) Brief() *report.Doc {
-	full := index(Documents(), &Measured{parts: r.taken}, r.environment(r.o.All), r.caught, r.o.All, r.o.Plan)
-	full.Findings = full.Findings[:1]
+	full := r.pages()["index"]
+	full.Findings = full.Findings[:min(1, len(full.Findings))]
 	return full
 }
 

@@ -40,33 +40,12 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
   weir bench all --experiments 001/delay,003 --out out/some`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Resume && o.Out == "" {
-				return cli.UsageError(errors.New("--resume: name the directory with --out"))
-			}
 			parts, err := PartsOf(o.Plan)
-			if err == nil {
-				o.All = parts
-				o.Parts, err = choose(parts, experiments)
-			}
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			if o.Binary, err = os.Executable(); err != nil {
-				return fmt.Errorf("find this program: %w", err)
-			}
-			o.Out = cmp.Or(o.Out, suite.Stamped("bench-all"))
-			o.Benches, o.Output = benches, cmd.ErrOrStderr()
-			o.Say = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
-			run, err := Start(o)
-			if err != nil {
-				return err
-			}
-			err = run.Parts(cmd.Context())
-			if werr := run.Brief().Write(cmd.OutOrStdout(), report.FormatText); werr != nil {
-				return errors.Join(err, werr)
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "\nreport  %s/index.html\n", o.Out)
-			return err
+			o.Benches = benches
+			return Conduct(cmd, o, parts, experiments)
 		},
 	}
 	f := cmd.Flags()
@@ -75,4 +54,32 @@ Plan mini takes less than ten minutes on two processors, full some hours.`,
 	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
 	f.StringSliceVar(&experiments, "experiments", nil, "reports (000 to 004), parts (000-postgres) or experiments of one (001/delay) to run, instead of all")
 	return cmd
+}
+
+// Conduct runs the parts of a verb that have the names asked for, all without any, and
+// prints what the first page says.
+func Conduct(cmd *cobra.Command, o Options, parts []Part, experiments []string) (err error) {
+	if o.Resume && o.Out == "" {
+		return cli.UsageError(errors.New("--resume: name the directory with --out"))
+	}
+	o.All = parts
+	if o.Parts, err = choose(parts, experiments); err != nil {
+		return cli.UsageError(err)
+	}
+	if o.Binary, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	o.Out = cmp.Or(o.Out, suite.Stamped("bench-"+cmd.Name()))
+	o.Output = cmd.ErrOrStderr()
+	o.Say = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+	run, err := Start(o)
+	if err != nil {
+		return err
+	}
+	err = run.Parts(cmd.Context())
+	if werr := run.Brief().Write(cmd.OutOrStdout(), report.FormatText); werr != nil {
+		return errors.Join(err, werr)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "\nreport  %s/index.html\n", o.Out)
+	return err
 }

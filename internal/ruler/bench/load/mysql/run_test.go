@@ -52,6 +52,8 @@ func runEverything(t *testing.T, m *lab.MySQL, dsn string) {
 		"insert, other table":  {Workload: load.Insert{Table: "other"}, Connections: 2},
 		"select":               {Workload: load.Select{Keys: 500}, Connections: 8},
 		"select, text":         {Workload: load.Select{Keys: 500}, Connections: 3, Text: true},
+		"update":               {Workload: load.Update{Keys: 50}, Connections: 8},
+		"update, text":         {Workload: load.Update{Keys: 50, Hint: "/* batch */"}, Connections: 3, Text: true},
 		"select, several fill": {Workload: load.Select{Keys: fillRows + 1}, Connections: 3},
 	} {
 		t.Run(name, func(t *testing.T) { runOne(t, m, dsn, c) })
@@ -83,6 +85,11 @@ func runOne(t *testing.T, m *lab.MySQL, dsn string, c load.Config) {
 	}
 	if s.Processes[bench.RoleServer].RSSBytes == 0 {
 		t.Errorf("server = %+v", s.Processes[bench.RoleServer])
+	}
+	if w, ok := c.Workload.(load.Update); ok {
+		if sum, err := Count(ctx, dsn, w); err != nil || w.Check(sum, o) != nil || w.Check(sum+1, o) == nil || w.Check(sum-1, o) == nil {
+			t.Errorf("%d updates of %d in the table, %v", sum, o.TotalOps, err)
+		}
 	}
 	w, ok := c.Workload.(load.Insert)
 	if !ok {

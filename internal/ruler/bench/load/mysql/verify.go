@@ -27,6 +27,23 @@ func Verify(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*l
 	return v.finish()
 }
 
+// Count returns how many updates are in the table of a workload, over a connection of
+// its own.
+func Count(ctx context.Context, dsn string, w load.Update) (sum int64, err error) {
+	s, err := open(ctx, dsn)
+	if err != nil {
+		return 0, fmt.Errorf("connect to verify: %w", err)
+	}
+	defer s.Close(ctx)
+	if err := s.rows(ctx, "SELECT SUM(value) FROM "+w.TableName(), func(columns [][]byte) (err error) {
+		sum, err = strconv.ParseInt(string(columns[0]), 10, 64)
+		return err
+	}); err != nil {
+		return 0, fmt.Errorf("read %s to verify: %w", w.TableName(), err)
+	}
+	return sum, nil
+}
+
 // verifier compares rows with what clients know.
 type verifier struct {
 	checker *load.Checker

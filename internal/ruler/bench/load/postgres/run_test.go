@@ -26,6 +26,8 @@ func TestRunAgainstPostgreSQL(t *testing.T) {
 		"insert, some fail":     {Workload: load.Insert{FailPercent: 10}, Connections: 8},
 		"insert, simple + fail": {Workload: load.Insert{FailPercent: 10}, Connections: 4, Text: true},
 		"select":                {Workload: load.Select{Keys: 500}, Connections: 8},
+		"update":                {Workload: load.Update{Keys: 50}, Connections: 8},
+		"update, simple":        {Workload: load.Update{Keys: 50, Hint: "/* batch */"}, Connections: 3, Text: true},
 		"select, simple":        {Workload: load.Select{Keys: 500}, Connections: 3, Text: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,6 +54,11 @@ func TestRunAgainstPostgreSQL(t *testing.T) {
 			}
 			if s.Processes[bench.RoleServer].Processes < c.Connections {
 				t.Errorf("server tree = %+v", s.Processes[bench.RoleServer])
+			}
+			if w, ok := c.Workload.(load.Update); ok {
+				if sum, err := Count(ctx, dsn, w); err != nil || w.Check(sum, o) != nil || w.Check(sum+1, o) == nil || w.Check(sum-1, o) == nil {
+					t.Errorf("%d updates of %d in the table, %v", sum, o.TotalOps, err)
+				}
 			}
 			if w, ok := c.Workload.(load.Insert); ok {
 				a, err := Verify(ctx, dsn, w, o)

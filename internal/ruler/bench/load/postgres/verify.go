@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirdb/weir/internal/ruler/bench/load"
@@ -26,6 +27,21 @@ func Verify(ctx context.Context, dsn string, w load.Insert, o *load.Outcome) (*l
 		return nil, fmt.Errorf("read %s to verify: %w", w.TableName(), err)
 	}
 	return t.finish()
+}
+
+// Count returns how many updates are in the table of a workload, over a connection of
+// its own.
+func Count(ctx context.Context, dsn string, w load.Update) (int64, error) {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return 0, fmt.Errorf("connect to verify: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var sum int64
+	if err := conn.QueryRow(ctx, "SELECT sum(value) FROM "+w.TableName()).Scan(&sum); err != nil {
+		return 0, fmt.Errorf("read %s to verify: %w", w.TableName(), err)
+	}
+	return sum, nil
 }
 
 // tableReader enters rows, written to it as COPY text, into a checker.

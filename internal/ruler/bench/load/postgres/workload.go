@@ -23,6 +23,8 @@ func workOf(w load.Workload) (work, error) {
 		return insertWork(w), nil
 	case load.Select:
 		return selectWork(w), nil
+	case load.Update:
+		return updateWork(w), nil
 	default:
 		return nil, fmt.Errorf("no workload for PostgreSQL: %T", w)
 	}
@@ -113,4 +115,23 @@ var selectOne = tagOf("SELECT 1")
 func (w selectWork) operation(client int, n int64) operation {
 	key := load.Select(w).Key(client, n)
 	return operation{args: [2]int64{key}, nargs: 1, want: answer{tag: selectOne, value: load.ValueOf(key), rows: 1}}
+}
+
+// updateWork counts up in (id int primary key, value int).
+type updateWork load.Update
+
+func (w updateWork) setup() []string {
+	u := load.Update(w)
+	return []string{
+		"DROP TABLE IF EXISTS " + u.TableName(),
+		"CREATE TABLE " + u.TableName() + " (id int PRIMARY KEY, value int NOT NULL)",
+		"INSERT INTO " + u.TableName() + " SELECT i, 0 FROM generate_series(1, " + strconv.FormatInt(u.KeyCount(), 10) + ") i",
+		"VACUUM ANALYZE " + u.TableName(),
+	}
+}
+
+var updateOne = tagOf("UPDATE 1")
+
+func (w updateWork) operation(client int, n int64) operation {
+	return operation{args: [2]int64{load.Update(w).Key(client, n)}, nargs: 1, want: answer{tag: updateOne}}
 }

@@ -1,0 +1,102 @@
+package peers
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/reference"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// pages is the one page.
+func pages(m *reference.Measured, env *measure.Environment, plan string) map[string]*report.Doc {
+	doc := &report.Doc{
+		Title:    "weir beside what people run today",
+		Subtitle: fmt.Sprintf("weir bench peers --plan %s: every goal of the design with both sides, measured in turn on one machine.", plan),
+		Env:      env,
+	}
+	count := make(map[string]int)
+	var missed, missing []string
+	var areas []string
+	tables := make(map[string]*report.Table)
+	for _, w := range Rows() {
+		if tables[w.Area] == nil {
+			areas = append(areas, w.Area)
+			tables[w.Area] = &report.Table{
+				Columns: []report.Column{
+					{Name: "work"},
+					{Name: "beside"},
+					{Name: "theirs", Numeric: true},
+					{Name: "weir", Numeric: true},
+					{Name: "ratio", Numeric: true},
+					{Name: "95 % interval", Numeric: true},
+					{Name: "rounds", Numeric: true},
+					{Name: "goal"},
+					{Name: "verdict"},
+				},
+			}
+		}
+		j := w.judge(m)
+		tables[w.Area].Rows = append(tables[w.Area].Rows, j.cells())
+		if j.Why != "" {
+			missing = append(missing, w.Work+": "+j.Why)
+			continue
+		}
+		count[j.Target.Verdict]++
+		if j.Target.Verdict == suite.NotMet {
+			missed = append(missed, fmt.Sprintf("%s: %s %s instead of %s", w.Work, bench.Figure(j.Target.Got.Median), j.Target.Unit, j.Target.Want))
+		}
+	}
+	all := count[suite.Met] + count[suite.NotMet] + count[suite.Undecided]
+	doc.Findings = append(doc.Findings, report.Finding{
+		First: true, See: areas[0],
+		Claim:    fmt.Sprintf("Of %d goals that were measured %d are met, %d are not, and %d cannot be told.", all, count[suite.Met], count[suite.NotMet], count[suite.Undecided]),
+		Evidence: missed,
+	})
+	if len(missing) > 0 {
+		doc.Findings = append(doc.Findings, report.Finding{Warn: true, Claim: fmt.Sprintf("%d goals were not measured.", len(missing)), Evidence: missing})
+	}
+	var results []*bench.Result
+	for _, p := range m.All {
+		results = append(results, m.Results(p.Name)...)
+	}
+	doc.Findings = append(doc.Findings, bench.Cautions(results...)...)
+	for i, area := range areas {
+		t := tables[area]
+		if i == 0 {
+			t.Note = "Medians of rounds in which the sides took turns; the ratio is of pairs of rounds. A goal is met when the whole interval is on its side, and not met when the whole interval is on the other."
+		}
+		doc.Sections = append(doc.Sections, report.Section{Title: area, Tables: []report.Table{*t}})
+	}
+	doc.Sections = append(doc.Sections, reference.PartsSection(m, m.All))
+	return map[string]*report.Doc{"index": doc}
+}
+
+// cells is the row of the page.
+func (j *judged) cells() []report.Cell {
+	out := []report.Cell{{Text: j.Work}, {Text: cmp.Or(j.Name, "-")}, {Text: cmp.Or(j.Theirs, "-")}, {Text: cmp.Or(j.Ours, "-")}}
+	if j.Why != "" {
+		limit := cmp.Or(j.Goal.Min, j.Goal.Max)
+		sign := ">="
+		if j.Goal.Max > 0 {
+			sign = "<="
+		}
+		return append(out, report.Cells("-", "-", "-", sign+" "+bench.Figure(limit), "not measured")...)
+	}
+	got := j.Target.Got
+	ratio := bench.Figure(got.Median) + "x"
+	if j.Target.Unit != "x" {
+		ratio = "-"
+	}
+	return append(out,
+		report.Cell{Text: ratio, Strong: true},
+		report.Cell{Text: bench.Figure(got.Lo) + " - " + bench.Figure(got.Hi)},
+		report.Cell{Text: strconv.Itoa(got.N)},
+		report.Cell{Text: j.Target.Want},
+		report.Cell{Text: j.Target.Verdict, Strong: j.Target.Verdict != suite.Met},
+	)
+}

@@ -1,0 +1,152 @@
+package peers
+
+import (
+	"bytes"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/benchtest"
+	"github.com/weirdb/weir/internal/ruler/bench/reference"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// TestEveryRowIsMeasured holds the rows to the plans: a part that runs the experiment,
+// patterns that can fit, and one limit.
+func TestEveryRowIsMeasured(t *testing.T) {
+	for _, plan := range []string{"mini", "full"} {
+		parts, err := Parts(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(map[string][]string)
+		for _, p := range parts {
+			i := slices.Index(p.Args, "--experiments")
+			asked[p.Name] = strings.Split(p.Args[i+1], ",")
+		}
+		used := make(map[string]bool)
+		for _, w := range Rows() {
+			at := w.Part + "/" + w.Goal.Experiment
+			used[at] = true
+			if !slices.Contains(asked[w.Part], w.Goal.Experiment) {
+				t.Errorf("plan %s does not run %s, of %q", plan, at, w.Work)
+			}
+			for _, pattern := range []string{w.Goal.Side, w.Goal.Against} {
+				if _, err := path.Match(pattern, ""); err != nil {
+					t.Errorf("%q: %v", pattern, err)
+				}
+			}
+			if (w.Goal.Min > 0) == (w.Goal.Max > 0) {
+				t.Errorf("%s: want one limit", w.Work)
+			}
+		}
+		for part, experiments := range asked {
+			for _, e := range experiments {
+				// screen finds the combination that focus measures.
+				if !used[part+"/"+e] && e != "screen" {
+					t.Errorf("plan %s runs %s/%s, of which no row is made", plan, part, e)
+				}
+			}
+		}
+	}
+	if _, err := Parts("huge"); err == nil {
+		t.Error("a plan that is not there was taken")
+	}
+}
+
+func row(t *testing.T, work string) Row {
+	t.Helper()
+	i := slices.IndexFunc(Rows(), func(w Row) bool { return w.Work == work })
+	if i < 0 {
+		t.Fatalf("no row %q", work)
+	}
+	return Rows()[i]
+}
+
+// result is a result of an experiment.
+func result(experiment string, cases ...bench.Case) *bench.Result {
+	r := benchtest.Result("", cases...)
+	r.Experiment.Name = experiment
+	return r
+}
+
+func TestJudge(t *testing.T) {
+	const hinted = "hinted INSERTs, prepared, 256 clients"
+	enqueued := func(rate float64) func(*bench.Sample) {
+		return func(s *bench.Sample) { s.Rates = map[string]float64{"enqueue": rate, "consume": 1} }
+	}
+	for name, tc := range map[string]struct {
+		row     Row
+		result  *bench.Result
+		verdict string // "" for none
+		beside  string
+		median  float64
+	}{
+		"met": {
+			row(t, hinted), result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("weir auto", "", 8000, 256)),
+			suite.Met, "direct", 8,
+		},
+		"not met": {
+			row(t, hinted), result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("weir auto", "", 5000, 256)),
+			suite.NotMet, "direct", 5,
+		},
+		"one side is missing": {row(t, hinted), result("inserts-256", benchtest.Case("direct", "", 1000, 256)), "", "direct", 0},
+		"a broken promise": {
+			row(t, hinted), result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("weir auto", "", 8000, 256, func(s *bench.Sample) { s.Invalid = []string{"a row is missing"} })),
+			"", "direct", 0,
+		},
+		"not run": {row(t, hinted), result("inserts-64", benchtest.Case("direct", "", 1, 1)), "", "direct", 0},
+		"the faster of two peers": {
+			row(t, "backup of a shop"),
+			result("dump-shop", benchtest.Case("pg_dump 15, gzip", "", 5000, 1), benchtest.Case("pg_dump 17, gzip", "", 100, 1), benchtest.Case("pg_dump 17, zstd:1", "", 400, 1), benchtest.Case("weir", "", 200, 1)),
+			suite.NotMet, "pg_dump 17, zstd:1", 0.5,
+		},
+		"the best window": {
+			row(t, "no window against the best one, 2 ms for a flush, 256 clients"),
+			result("inserts-256-fsync2ms", benchtest.Case("direct", "window="+bench.NotApplicable, 9000, 1), benchtest.Case("weir 0", "window=0", 9000, 1),
+				benchtest.Case("weir 1", "window=1", 1000, 1), benchtest.Case("weir 10", "window=10", 2000, 1), benchtest.Case("weir auto", "window=auto", 4000, 1)),
+			suite.Met, "weir 10", 2,
+		},
+		"a kind of work": {
+			row(t, "what 8 producers keep of their rate beside a relay, closed loop"),
+			result("mixed-8", benchtest.Case("no relay", "", 100, 1, enqueued(1000)), benchtest.Case("log", "", 100, 1, enqueued(500))),
+			suite.NotMet, "no relay", 0.5,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := reference.NewMeasured(nil, map[string][]*bench.Result{tc.row.Part: {tc.result}})
+			j := tc.row.judge(m)
+			if (j.Why == "") != (tc.verdict != "") || j.Target.Verdict != tc.verdict && j.Why == "" || j.Name != tc.beside && j.Why == "" {
+				t.Fatalf("%q beside %q, why %q", j.Target.Verdict, j.Name, j.Why)
+			}
+			if got := j.Target.Got.Median; j.Why == "" && (got < tc.median*0.99 || got > tc.median*1.01) {
+				t.Errorf("median %g, want %g", got, tc.median)
+			}
+		})
+	}
+}
+
+func TestPage(t *testing.T) {
+	parts, err := Parts("mini")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := result("inserts-256", benchtest.Case("direct", "", 1000, 256), benchtest.Case("weir auto", "", 8000, 256))
+	m := reference.NewMeasured(parts, map[string][]*bench.Result{"proxy-postgres": {r}})
+	doc := pages(m, &r.Env, "mini")["index"]
+	var b bytes.Buffer
+	if err := doc.Write(&b, report.FormatMarkdown); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Of 1 goals that were measured 1 are met, 0 are not, and 0 cannot be told.",
+		"| hinted INSERTs, prepared, 256 clients | direct |", "experiment inserts-64 was not run", "weir bench proxy --engine postgres",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package peers
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/weirdb/weir/internal/ruler/bench"
+	"github.com/weirdb/weir/internal/ruler/bench/reference"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+)
+
+// Row is one line of the page: a goal, and where a run has measured what it is about.
+type Row struct {
+	Area string // heading of the table that it stands in
+	Work string
+	Part string // of the run
+	// Goal names the experiment, the metric and the limit. Its cases are patterns as
+	// path.Match has them; of several that fit, the fastest is taken. Against "" judges
+	// the figure of Side itself.
+	Goal suite.Goal
+	// Kind is the kind of work whose rate is compared, of cases that do several at once;
+	// "" for the metric of the goal.
+	Kind string
+	// Window compares with the best fixed window of the experiment instead of Against.
+	Window bool
+}
+
+// judged is a row with what the run says of it.
+type judged struct {
+	Row
+	Target suite.Target
+	// Theirs and Ours are medians of the two sides, as text with the unit; Name is what
+	// the other side is called.
+	Name, Theirs, Ours string
+	// Why says why there is no verdict.
+	Why string
+}
+
+// judge holds a row against a run.
+func (w Row) judge(m *reference.Measured) judged {
+	out := judged{Row: w, Name: w.Goal.Against}
+	r, why := m.Result(w.Part, w.Goal.Experiment)
+	if r == nil {
+		out.Why = why
+		return out
+	}
+	side := fastest(r, w.Goal.Side)
+	if side == nil {
+		out.Why = fmt.Sprintf("%s had no case %q", w.Goal.Experiment, w.Goal.Side)
+		return out
+	}
+	var against *bench.Case
+	switch {
+	case w.Window:
+		against = bestWindow(r)
+		out.Name = "best fixed window"
+	case w.Goal.Against != "":
+		against = fastest(r, w.Goal.Against)
+	}
+	if against == nil && (w.Window || w.Goal.Against != "") {
+		out.Why = fmt.Sprintf("%s had no case %q", w.Goal.Experiment, out.Name)
+		return out
+	}
+	if against != nil {
+		out.Name = against.Name
+		out.Theirs = w.figure(against)
+	}
+	out.Ours = w.figure(side)
+	var ok bool
+	if w.Kind != "" {
+		out.Target, ok = w.ofKind(against, side)
+	} else {
+		out.Target, ok = w.Goal.JudgeCases(against, side)
+	}
+	if !ok {
+		out.Why = fmt.Sprintf("%s of the two sides was not measured, or a round of one broke a promise", w.Goal.Metric)
+	}
+	return out
+}
+
+// figure is the median of a side.
+func (w Row) figure(c *bench.Case) string {
+	if w.Kind != "" {
+		return bench.Figure(bench.KindRates(c)[w.Kind]) + " ops/s"
+	}
+	s, ok := c.Summary[w.Goal.Metric]
+	if !ok {
+		return ""
+	}
+	return bench.Figure(s.Median) + " " + s.Unit
+}
+
+// ofKind compares the rate of one kind of work, pair of rounds by pair.
+func (w Row) ofKind(against, side *bench.Case) (suite.Target, bool) {
+	if against == nil || against.Invalid() || side.Invalid() {
+		return suite.Target{}, false
+	}
+	var ratios []float64
+	for i := range min(len(against.Samples), len(side.Samples)) {
+		if a, b := against.Samples[i].Rates[w.Kind], side.Samples[i].Rates[w.Kind]; a > 0 && b > 0 {
+			ratios = append(ratios, b/a)
+		}
+	}
+	if len(ratios) == 0 {
+		return suite.Target{}, false
+	}
+	t := suite.Target{Claim: w.Work, Got: bench.MedianInterval(ratios, 0.95), Unit: "x"}
+	t.Want, t.Verdict = suite.Decide(t.Got, w.Goal.Min, w.Goal.Max, t.Unit)
+	return t, true
+}
+
+// fastest finds the case of a pattern that has the highest rate.
+func fastest(r *bench.Result, pattern string) *bench.Case {
+	var best *bench.Case
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		// A pattern of ours that is malformed fits nothing, and the page says so.
+		if fits, err := path.Match(pattern, c.Name); err != nil || !fits {
+			continue
+		}
+		if best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
+			best = c
+		}
+	}
+	return best
+}
+
+// bestWindow finds the case with a fixed window that has the highest rate.
+func bestWindow(r *bench.Result) *bench.Case {
+	var best *bench.Case
+	for i := range r.Cases {
+		c := &r.Cases[i]
+		if w := c.Factors["window"]; w == "" || w == bench.NotApplicable || w == "0" || w == "auto" {
+			continue
+		}
+		if best == nil || c.Summary["rate"].Median > best.Summary["rate"].Median {
+			best = c
+		}
+	}
+	return best
+}
+
+// The headings of the page.
+const (
+	areaProxyPG = "weir proxy, PostgreSQL"
+	areaProxyMy = "weir proxy, MariaDB"
+	areaBackup  = "weir backup and restore"
+	areaKV      = "weir kv"
+	areaOutbox  = "weir outbox"
+)
+
+// Rows lists all goals.
+func Rows() []Row {
+	var out []Row
+	area, part := "", ""
+	least := func(work, experiment, against, side, metric string, least float64) {
+		out = append(out, Row{Area: area, Work: work, Part: part, Goal: suite.AtLeast(experiment, against, side, metric, least, work)})
+	}
+	most := func(work, experiment, against, side, metric string, most float64) {
+		out = append(out, Row{Area: area, Work: work, Part: part, Goal: suite.AtMost(experiment, against, side, metric, most, work)})
+	}
+
+	area, part = areaProxyPG, "proxy-postgres"
+	least("hinted INSERTs, prepared, 64 clients", "inserts-64", "direct", "weir auto", "rate", 4)
+	least("hinted INSERTs, prepared, 256 clients", "inserts-256", "direct", "weir auto", "rate", 7)
+	least("hinted INSERTs, prepared, 1000 clients", "inserts-1000", "direct", "weir auto", "rate", 10)
+	most("weir's CPU time for a hinted INSERT, 64 clients", "inserts-64", "", "weir auto", "cpu_proxy", 4)
+	least("hinted INSERTs as text, 64 clients", "literals-64", "direct", "weir auto", "rate", 3.5)
+	least("hinted INSERTs as text, 256 clients", "literals-256", "direct", "weir auto", "rate", 6)
+	least("hinted UPDATEs by key, prepared, 64 clients", "updates-64", "direct", "weir auto", "rate", 2)
+	for _, g := range []struct {
+		clients int
+		goal    float64
+	}{{16, 0.9}, {64, 1}, {256, 1.1}} {
+		least(fmt.Sprintf("pgbench -N, prepared, %d clients", g.clients), fmt.Sprintf("transactions-%d", g.clients), "direct", "weir", "rate", g.goal)
+		least(fmt.Sprintf("pgbench -N, prepared, %d clients", g.clients), fmt.Sprintf("transactions-%d", g.clients), "pgbouncer", "weir", "rate", 1.5)
+	}
+	for _, g := range []struct {
+		clients int
+		goal    float64
+	}{{16, 0.95}, {64, 1.8}, {256, 2.2}} {
+		least(fmt.Sprintf("key lookups, prepared, %d clients", g.clients), fmt.Sprintf("reads-prepared-%d", g.clients), "direct", "weir", "rate", g.goal)
+	}
+	least("key lookups, prepared, 64 clients", "reads-prepared-64", "pgbouncer", "weir", "rate", 1.6)
+	out = append(out, Row{Area: area, Work: "no window against the best one, 2 ms for a flush, 256 clients", Part: part, Window: true, Goal: suite.AtLeast("inserts-256-fsync2ms", "", "weir auto", "rate", 0.97, "")})
+
+	area, part = areaProxyMy, "proxy-mariadb"
+	least("hinted INSERTs as text, 1 client", "literals-1", "direct", "weir auto", "rate", 0.85)
+	for _, g := range []struct {
+		clients int
+		goal    float64
+	}{{16, 0.95}, {64, 0.95}, {256, 1.1}} {
+		least(fmt.Sprintf("INSERTs without a hint, %d clients", g.clients), fmt.Sprintf("inserts-%d", g.clients), "direct", "weir 0", "rate", g.goal)
+	}
+	least("hinted INSERTs, prepared, 64 clients", "inserts-64", "direct", "weir auto", "rate", 2.5)
+	least("hinted INSERTs, prepared, 256 clients", "inserts-256", "direct", "weir auto", "rate", 5)
+
+	area, part = areaBackup, "backup-postgres"
+	least("backup of a shop", "dump-shop", "pg_dump 1[678]*", "weir", "rate", 1)
+	most("its CPU time, the client's", "dump-shop", "pg_dump 1[678]*", "weir", "cpu_client", 1.2)
+	least("backup of one huge table", "dump-huge", "pg_dump 1[678]*", "weir", "rate", 1.3)
+	least("restore of a shop", "restore-shop", "pg_restore*", "weir", "rate", 1.2)
+	part = "backup-mariadb"
+	least("backup of a shop, MariaDB", "dump-shop", "mydumper*", "weir", "rate", 1.1)
+	least("restore of a shop, MariaDB", "restore-shop", "myloader*", "weir", "rate", 1.2)
+
+	area, part = areaKV, "kv"
+	least("report 2's mix, durable, the default preset", "presets", "", "raft-ht", "rate", 125_000)
+	most("one client, p50 of a put", "single-put", "", "weir, disk", "strong_write_p50", 0.25)
+	least("60 clients, half writes", "etcd-60", "etcd", "weir", "rate", 6)
+	most("60 clients, p99", "etcd-60", "etcd", "weir", "p99", 0.33)
+
+	area, part = areaOutbox, "outbox-mariadb"
+	least("a backlog by the log, against the customary design, MariaDB", "focus", "skip-locked*", "log", "rate", 20)
+	out = append(out, Row{Area: area, Work: "what 8 producers keep of their rate beside a relay, closed loop", Part: part, Kind: "enqueue", Goal: suite.AtLeast("mixed-8", "no relay", "log", "rate", 0.95, "")})
+	return out
+}
+
+// Parts are the commands of a plan.
+func Parts(plan string) ([]reference.Part, error) {
+	var out []reference.Part
+	add := func(name, verb string, args ...string) {
+		out = append(out, reference.Part{Name: name, Bench: verb, Args: append([]string{"bench", verb}, args...)})
+	}
+	switch plan {
+	case "smoke":
+		add("proxy-postgres", "proxy", "--engine", "postgres", "--plan", "full", "--experiments", "updates-4,transactions-4", "--clients", "4", "--rounds", "1", "--duration", "100ms")
+	case "mini", "full":
+		rounds, duration, size := "3", "1500ms", "128MB"
+		if plan == "full" {
+			rounds, duration, size = "6", "4s", "1300MB"
+		}
+		proxy := func(engine string, experiments ...string) {
+			add("proxy-"+engine, "proxy", "--engine", engine, "--plan", "full", "--windows", "1", "--rounds", rounds, "--duration", duration, "--experiments", strings.Join(experiments, ","))
+		}
+		proxy("postgres", "inserts-64", "inserts-256", "inserts-1000", "literals-64", "literals-256", "updates-64",
+			"transactions-16", "transactions-64", "transactions-256", "reads-prepared-16", "reads-prepared-64", "reads-prepared-256", "inserts-256-fsync2ms")
+		proxy("mariadb", "inserts-16", "inserts-64", "inserts-256", "literals-1")
+		add("backup-postgres", "backup", "--engine", "postgres", "--plan", "mini", "--size", size, "--experiments", "dump-shop,dump-huge,restore-shop")
+		add("backup-mariadb", "backup", "--engine", "mariadb", "--plan", "mini", "--size", size, "--experiments", "dump-shop,restore-shop")
+		add("kv", "kv", "--plan", "mini", "--rounds", rounds, "--experiments", "presets,etcd-60,single-put")
+		add("outbox-mariadb", "outbox", "--engine", "mariadb", "--plan", "mini", "--experiments", "screen,focus,mixed-8")
+	default:
+		return nil, fmt.Errorf("--plan %q: want one of %s", plan, strings.Join(reference.Plans(), ", "))
+	}
+	return out, nil
+}

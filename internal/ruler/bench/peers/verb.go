@@ -1,0 +1,54 @@
+package peers
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirdb/weir/internal/cli"
+	"github.com/weirdb/weir/internal/measure"
+	"github.com/weirdb/weir/internal/ruler/bench/reference"
+	"github.com/weirdb/weir/internal/ruler/bench/suite"
+	"github.com/weirdb/weir/internal/ruler/report"
+)
+
+// Command is weir bench peers.
+func Command(benches []suite.Bench) *cobra.Command {
+	var o reference.Options
+	var experiments []string
+	cmd := &cobra.Command{
+		Use:   "peers",
+		Short: "Every goal of the design on one page: weir beside what people run today",
+		Long: `Run the benchmarks that compare weir with direct connections, PgBouncer, pg_dump,
+mydumper, etcd and the customary outbox, on private servers, one after the other, and
+write one page: both sides, their ratio with its interval, the goal, and whether it is
+met.
+
+Each part is a command of its own, in a directory of its own below --out with its whole
+report. An interrupted run leaves a valid page, and --resume goes on. A peer that is not
+installed leaves its rows empty, says so, and keeps nothing else from running.
+
+Plan mini takes about a quarter of an hour on two processors.`,
+		Example: `  weir bench peers --plan mini --out out/peers
+  weir bench peers --experiments kv,proxy-mariadb/literals-1 --out out/some
+  weir bench peers --resume --out out/peers`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			parts, err := Parts(o.Plan)
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			o.Benches = benches
+			o.Pages = func(m *reference.Measured, env *measure.Environment) map[string]*report.Doc {
+				return pages(m, env, o.Plan)
+			}
+			return reference.Conduct(cmd, o, parts, experiments)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Plan, "plan", "mini", "how much to run: "+strings.Join(reference.Plans(), ", ")+" (smoke: a minute, whose figures say nothing)")
+	f.StringVar(&o.Out, "out", "", "directory for parts, samples and the page (default out/bench-peers-TIME)")
+	f.BoolVar(&o.Resume, "resume", false, "go on with the run in --out")
+	f.StringSliceVar(&experiments, "experiments", nil, "parts (kv) or experiments of one (proxy-mariadb/literals-1) to run, instead of all")
+	return cmd
+}
