@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -22,7 +20,7 @@ import (
 
 // docBlock matches the parts of the documentation that are run: a comment that
 // says where, and a fenced block behind it.
-var docBlock = regexp.MustCompile("(?s)<!-- run (in a shell|on (\\w+) as (\\w+)) -->\n```\\w+\n(.*?)```")
+var docBlock = regexp.MustCompile("(?s)<!-- run on (\\w+) as (\\w+) -->\n```\\w+\n(.*?)```")
 
 // documented returns the blocks of docs/outbox.md to be run on an engine by a
 // user, in their order.
@@ -34,8 +32,8 @@ func documented(t *testing.T, engine, user string) []string {
 	}
 	var found []string
 	for _, m := range docBlock.FindAllStringSubmatch(string(text), -1) {
-		if m[2] == engine && m[3] == user {
-			found = append(found, m[4])
+		if m[1] == engine && m[2] == user {
+			found = append(found, m[3])
 		}
 	}
 	if len(found) == 0 {
@@ -170,51 +168,5 @@ func follow(t *testing.T, dsn string, migrated, produce func()) {
 	var due struct{ Topic string }
 	if err := json.Unmarshal([]byte(program.Run(t, "outbox", "inspect", "--state", "scheduled", "--json")), &due); err != nil || due.Topic != "reminders" {
 		t.Errorf("scheduled %+v, %v", due, err)
-	}
-}
-
-// The commands of the documentation that need no server.
-func TestDocumentedCommands(t *testing.T) {
-	if err := exec.CommandContext(t.Context(), "python3", "-c", "import sqlite3").Run(); err != nil {
-		t.Skipf("the commands need python3 with SQLite: %v", err)
-	}
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{"docs/outbox.md", "README.md"} {
-		text, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		for _, m := range docBlock.FindAllStringSubmatch(string(text), -1) {
-			if m[1] != "in a shell" {
-				continue
-			}
-			n++
-			dir := t.TempDir()
-			if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
-				t.Fatal(err)
-			}
-			clitest.ClearEnvironment(t)
-			cmd := exec.CommandContext(t.Context(), "sh", "-euc", strings.ReplaceAll(m[4], "bin/weir", "weir"))
-			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program.Path(t))+":"+os.Getenv("PATH"), "WEIR_OUTBOX_ADMIN=127.0.0.1:0")
-			var logs strings.Builder
-			cmd.Stderr = &logs
-			out, err := cmd.Output()
-			if err != nil {
-				t.Errorf("%s: %v\n%s%s", path, err, out, logs.String())
-			}
-			for _, want := range []string{"weir_outbox is ready", "order 2 was rolled back", `"payload":{"number":1}`, `"payload":{"number":3}`} {
-				if !strings.Contains(string(out), want) {
-					t.Errorf("%s: the output lacks %q:\n%s", path, want, out)
-				}
-			}
-		}
-		if n != 1 {
-			t.Errorf("%s has %d blocks to be run in a shell, want 1", path, n)
-		}
 	}
 }
